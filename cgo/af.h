@@ -1,0 +1,148 @@
+/* The C boundary of AgentFly's C++ library. Plain C11; no libtorch type appears here.
+ *
+ * Conventions, for every declaration:
+ *   - a fallible function returns af_error* (NULL on success; the caller frees it with af_error_free) and throws nothing;
+ *   - "borrowed": read during the call only; "new": the caller owns it and frees it with the named function;
+ *   - no pointer of the caller is kept after return; nothing calls back;
+ *   - thread: any, but calls on one af_model, and on what was made from it, must not overlap (the Go side holds a lock);
+ *   - autograd mode is set and restored inside each function.
+ * Arrays are contiguous, row-major; shapes stand in brackets. */
+#ifndef AGENTFLY_AF_H
+#define AGENTFLY_AF_H
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- errors ---- */
+typedef struct af_error af_error;
+enum { AF_ERR_TORCH = 1, AF_ERR_STD = 2, AF_ERR_MEMORY = 3, AF_ERR_UNKNOWN = 4, AF_ERR_INPUT = 5, AF_ERR_NONFINITE = 6 };
+int af_error_code(const af_error *e);            /* e borrowed */
+const char *af_error_message(const af_error *e); /* valid until af_error_free */
+void af_error_free(af_error *e);                 /* steals e; NULL is allowed */
+
+/* ---- process ---- */
+const char *af_torch_version(void); /* static */
+int af_cuda_devices(void);          /* 0 where libtorch has no CUDA or the driver shows none */
+void af_set_threads(int n);         /* intra-op threads of the calling thread's pool, n >= 1 */
+int64_t af_live_handles(void);      /* objects made here and not freed yet: tensors, models, optimizers, caches, errors */
+
+/* ---- tensors: at::Tensor*, the same pointers that gotorch holds ---- */
+typedef void *af_tensor;
+void af_tensor_free(af_tensor t);   /* steals t; NULL is allowed */
+int64_t af_tensor_drain(void);      /* frees what gotorch's finalizers queued; call when no tensor op is in flight */
+enum { AF_F32 = 0, AF_F16 = 1, AF_BF16 = 2, AF_I32 = 3, AF_I64 = 4, AF_F64 = 5, AF_BOOL = 6 };
+/* data [shape...] borrowed, copied to the model's device (or CPU when m is NULL); out new */
+struct af_model;
+af_error *af_tensor_new(struct af_model *m, const void *data, int dtype, const int64_t *shape, int ndim, af_tensor *out);
+/* copies t as float32 to out [n]; fails unless t has n elements; t borrowed */
+af_error *af_tensor_read(af_tensor t, float *out, int64_t n);
+
+/* Autograd ops that gotorch lacks. a, b borrowed; *out new. */
+enum { AF_OP_EXP = 0, AF_OP_LOG, AF_OP_NEG, AF_OP_ABS, AF_OP_DETACH, AF_OP_SIGMOID };
+af_error *af_op_unary(int op, af_tensor a, af_tensor *out);
+enum { AF_OP_MINIMUM = 0, AF_OP_MAXIMUM, AF_OP_GT, AF_OP_LT };
+af_error *af_op_binary(int op, af_tensor a, af_tensor b, af_tensor *out); /* broadcasting; GT, LT give bool */
+af_error *af_op_clamp(af_tensor a, double low, double high, af_tensor *out); /* +-INFINITY leaves a side open */
+af_error *af_op_affine(af_tensor a, double scale, double shift, af_tensor *out); /* scale * a + shift */
+af_error *af_op_where(af_tensor condition, af_tensor a, af_tensor b, af_tensor *out);
+af_error *af_op_gather(af_tensor a, int64_t dim, af_tensor index, af_tensor *out);
+/* sum of a[i] * weight[i] over weight[i] != 0 only: where the weight is 0, a NaN in a touches neither value nor gradient.
+ * a, weight [N]; *out new, scalar. */
+af_error *af_op_masked_sum(af_tensor a, af_tensor weight, af_tensor *out);
+af_error *af_backward(af_tensor loss); /* borrowed scalar; accumulates into the parameters' gradients */
+
+/* ---- model: decoder-only transformer (Llama, SmolLM, Mistral, Qwen2, Qwen3) ---- */
+typedef struct af_model af_model;
+typedef struct {
+  int64_t vocab_size, hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim;
+  double rms_norm_eps;
+  int tie_word_embeddings, qkv_bias, o_bias, mlp_bias, qk_norm;
+  const float *inv_freq;     /* [head_dim/2] RoPE frequencies, scaling already applied; borrowed */
+  double attention_factor;   /* multiplies cos and sin (YaRN); 1 otherwise */
+} af_model_config;
+/* device: -1 CPU, otherwise the CUDA index. Parameters are float32, zero until set. out new, af_model_free */
+af_error *af_model_new(const af_model_config *c, int device, af_model **out);
+void af_model_free(af_model *m); /* steals; NULL is allowed; free optimizers and caches first */
+int64_t af_model_num_parameters(const af_model *m);
+const char *af_model_parameter_name(const af_model *m, int64_t i); /* Hugging Face's name; valid while m lives */
+/* ndim out; shape [2] out */
+af_error *af_model_parameter_shape(const af_model *m, int64_t i, int *ndim, int64_t *shape);
+/* data [shape...] of dtype F32, F16 or BF16, borrowed, converted; bumps nothing: call af_model_changed afterwards */
+af_error *af_model_set_parameter(af_model *m, const char *name, int dtype, const void *data, const int64_t *shape, int ndim);
+af_error *af_model_get_parameter(af_model *m, const char *name, float *out, int64_t n);
+af_error *af_model_get_gradient(af_model *m, const char *name, float *out, int64_t n); /* zeros where there is none */
+/* matrices and embeddings ~ N(0, std), norms 1, biases 0, from a counter-based generator: same seed, same bits */
+af_error *af_model_init(af_model *m, uint64_t seed, double std);
+/* tells that parameters changed: what the engine packed or cast is redone before its next forward */
+void af_model_changed(af_model *m);
+
+/* ---- packed batch: a forest of segments, each token computed once ----
+ * A segment is a run of tokens that continues its parent segment (-1: a root). A token attends to all tokens of its
+ * ancestors and to itself and earlier tokens of its own segment. Two samples that share a prefix share its segments. */
+typedef struct {
+  int64_t num_tokens;            /* T */
+  const int32_t *tokens;         /* [T] */
+  const int32_t *positions;      /* [T] from 0 along each root-to-leaf path */
+  int64_t num_segments;          /* S */
+  const int32_t *segment_start;  /* [S] ascending, segments are contiguous and cover [0, T) */
+  const int32_t *segment_length; /* [S] >= 1 */
+  const int32_t *segment_parent; /* [S] index of an earlier segment, or -1 */
+  int64_t num_rows;              /* N predictions */
+  const int32_t *row_token;      /* [N] packed index whose hidden state predicts */
+  const int32_t *row_target;     /* [N] token id that is predicted */
+  double temperature;            /* divides the logits; > 0 */
+} af_batch;
+/* logprobs [N] float32 new; entropy [N] float32 new, or NULL pointer to leave it out. With grad != 0 both carry autograd
+ * history. The [N, vocab] logits never exist at once. checkpoint != 0 recomputes layers in backward. */
+af_error *af_model_forward(af_model *m, const af_batch *b, int grad, int checkpoint, af_tensor *logprobs, af_tensor *entropy);
+
+/* ---- optimizer: AdamW (decoupled weight decay; norms, biases and embeddings are decayed too, as torch.optim.AdamW) ---- */
+typedef struct af_optimizer af_optimizer;
+typedef struct { double beta1, beta2, eps, weight_decay; } af_adamw_config;
+af_error *af_optimizer_new(af_model *m, const af_adamw_config *c, af_optimizer **out);
+void af_optimizer_free(af_optimizer *o);
+/* Global L2 norm of all gradients -> *norm. If it is not finite: AF_ERR_NONFINITE, gradients are dropped and nothing
+ * else changes. Otherwise gradients are scaled by min(1, max_norm/(norm+1e-6)) (max_norm 0: no clipping), one AdamW step
+ * with lr is taken, gradients are cleared, af_model_changed is implied. */
+af_error *af_optimizer_step(af_optimizer *o, double lr, double max_norm, double *norm);
+af_error *af_optimizer_zero_grad(af_optimizer *o);
+/* state of one parameter: which 0 = exp_avg, 1 = exp_avg_sq; [n] float32 */
+af_error *af_optimizer_get_state(af_optimizer *o, const char *name, int which, float *out, int64_t n);
+af_error *af_optimizer_set_state(af_optimizer *o, const char *name, int which, const float *data, int64_t n);
+int64_t af_optimizer_get_step(const af_optimizer *o);
+void af_optimizer_set_step(af_optimizer *o, int64_t step);
+
+/* ---- inference: paged KV cache, rows of several sequences in one forward ---- */
+typedef struct af_cache af_cache;
+/* num_blocks blocks of block_size tokens each, for all layers; out new, af_cache_free. Freed before the model. */
+af_error *af_cache_new(af_model *m, int64_t num_blocks, int64_t block_size, af_cache **out);
+void af_cache_free(af_cache *c);
+typedef struct {
+  int64_t num_rows;              /* R tokens to compute, of any mix of sequences */
+  const int32_t *tokens;         /* [R] */
+  const int32_t *positions;      /* [R] position in its sequence; keys 0..position must be in the cache or in this call */
+  const int32_t *sequence;       /* [R] row of block_table */
+  int64_t num_sequences;         /* S */
+  int64_t max_blocks;            /* B */
+  const int32_t *block_table;    /* [S, B] block numbers; token p of a sequence lives in block p/block_size */
+  int64_t num_outputs;           /* O rows to sample from */
+  const int32_t *output_row;     /* [O] row index */
+  const double *temperature;     /* [O] 0: greedy */
+  const double *top_p;           /* [O] 1: off */
+  const int32_t *top_k;          /* [O] 0: off */
+  const double *min_p;           /* [O] 0: off */
+  const uint64_t *seed;          /* [O] of the request */
+  const uint64_t *counter;       /* [O] index of the token in its completion: (seed, counter) gives the random number */
+  int deterministic;             /* != 0: every row's result is the same bits whatever the other rows are */
+} af_step;
+/* sampled [O] token ids; logprobs [O] of the distribution that was sampled (greedy: of temperature 1), float32 */
+af_error *af_cache_step(af_cache *c, const af_step *s, int32_t *sampled, float *logprobs);
+/* copies block src to dst in all layers: copy on write of a shared prefix's last block */
+af_error *af_cache_copy_block(af_cache *c, int32_t src, int32_t dst);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

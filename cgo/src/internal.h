@@ -1,0 +1,88 @@
+// What the .cc files share: error guard, handle counter, and the model's parameters.
+//
+// Legend of suffixes: T packed tokens, R rows of an inference step, N prediction rows, D hidden, H query heads,
+// K key/value heads, E head_dim, F intermediate, V vocabulary.
+#pragma once
+#include <ATen/ATen.h>
+
+#include <atomic>
+#include <cstdint>
+#include <new>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "../af.h"
+
+struct af_error {
+  int code;
+  std::string message;
+};
+
+namespace af {
+
+extern std::atomic<int64_t> live;  // handles made and not freed
+
+struct InputError : std::runtime_error {  // the caller's arguments are wrong: AF_ERR_INPUT
+  using std::runtime_error::runtime_error;
+};
+struct NonFiniteError : std::runtime_error {  // AF_ERR_NONFINITE
+  using std::runtime_error::runtime_error;
+};
+
+af_error* make_error(int code, const char* message) noexcept;  // static object when memory is out
+af_error* memory_error() noexcept;
+
+// Runs f and turns whatever it throws into an af_error.
+template <class F>
+af_error* guard(F&& f) noexcept {
+  try {
+    f();
+    return nullptr;
+  } catch (const InputError& e) {
+    return make_error(AF_ERR_INPUT, e.what());
+  } catch (const NonFiniteError& e) {
+    return make_error(AF_ERR_NONFINITE, e.what());
+  } catch (const c10::Error& e) {
+    return make_error(AF_ERR_TORCH, e.what_without_backtrace());
+  } catch (const std::bad_alloc&) {
+    return memory_error();
+  } catch (const std::exception& e) {
+    return make_error(AF_ERR_STD, e.what());
+  } catch (...) {
+    return make_error(AF_ERR_UNKNOWN, "unknown C++ exception");
+  }
+}
+
+inline at::Tensor& tensor(af_tensor t) {
+  if (t == nullptr) throw InputError("tensor is closed or was never made");
+  return *static_cast<at::Tensor*>(t);
+}
+inline af_tensor new_handle(at::Tensor t) {
+  auto* p = new at::Tensor(std::move(t));
+  live++;
+  return p;
+}
+
+struct Layer {  // undefined tensors where the config has no such parameter
+  at::Tensor q_weight_HED, k_weight_KED, v_weight_KED, o_weight_DHE;
+  at::Tensor q_bias, k_bias, v_bias, o_bias;
+  at::Tensor q_norm_E, k_norm_E;
+  at::Tensor gate_weight_FD, up_weight_FD, down_weight_DF;
+  at::Tensor gate_bias, up_bias, down_bias;
+  at::Tensor input_norm_D, post_norm_D;
+};
+
+}  // namespace af
+
+struct af_model {
+  af_model_config config;  // inv_freq points into inv_freq_storage
+  std::vector<float> inv_freq_storage;
+  at::Device device = at::kCPU;
+  at::Tensor embed_VD, norm_D, head_VD;  // head_VD is embed_VD when tied
+  std::vector<af::Layer> layers;
+  std::vector<std::string> names;                       // Hugging Face names, in file order
+  std::unordered_map<std::string, at::Tensor> by_name;  // leaf tensors with requires_grad
+  uint64_t version = 0;                                 // bumped by every change of a parameter
+};

@@ -1,0 +1,74 @@
+// Package engines defines the contract of a sampler: token ids in; sampled ids, their logprobs and the policy
+// version that sampled each of them out. Implementations: engines/local (libtorch, in process), engines/vllm (a real
+// server), engines/scripted (unit tests only).
+package engines
+
+import (
+	"context"
+	"errors"
+
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// Sampling are the parameters of one request. Every field is always sent: no server default enters silently.
+type Sampling struct {
+	MaxTokens   int      // most tokens to sample; at least 1
+	Temperature float64  // 0 is greedy: the argmax, with the logprobs of temperature 1
+	TopP        float64  // (0, 1]; 1 is off
+	TopK        int      // 0 is off
+	MinP        float64  // [0, 1); 0 is off
+	StopIDs     []int32  // sampling one ends the completion; it is part of the returned ids
+	Stop        []string // completing one in the decoded text ends the completion; its tokens are part of the returned ids
+}
+
+// Request asks for one completion.
+type Request struct {
+	ID       string   // names the request in errors and logs
+	Session  string   // requests of one trajectory share it (prefix reuse, replica affinity)
+	Prompt   []int32  // [P], not empty; the engine does not keep it after Generate returns
+	Sampling Sampling //
+	Seed     uint64   // the same seed, prompt, parameters and weights give the same completion
+}
+
+// Completion is what was sampled. TokenIDs, Logprobs and Versions are parallel, [n].
+type Completion struct {
+	TokenIDs     []int32                 // includes the stop token if and only if it was sampled
+	Logprobs     []float32               // of the distribution that was sampled (after temperature and truncation)
+	Versions     []int32                 // the policy version that sampled each token
+	FinishReason trajectory.FinishReason //
+	CachedTokens int                     // prompt tokens that were not computed again
+}
+
+// Weights describe one update. Apply is set when engine and trainer share parameters: the engine calls it at a barrier
+// between decode steps, so that nobody reads the parameters meanwhile. Otherwise Path names a Hugging Face folder.
+type Weights struct {
+	Version int32
+	Path    string
+	Apply   func(ctx context.Context) error
+}
+
+// Capabilities say what an engine can do; the trainer refuses an engine without TokenIDs.
+type Capabilities struct {
+	TokenIDs         bool // prompts and completions are token ids with logprobs
+	SharedParameters bool // Weights.Apply is honoured
+	BatchInvariant   bool // a request's tokens and logprobs are the same bits whatever runs beside it
+	MaxModelLen      int  // prompt plus completion
+}
+
+// Engine samples completions. All methods are safe for concurrent use.
+type Engine interface {
+	// Generate blocks until the completion ends or ctx is done. A cancelled request frees its place at once.
+	// A prompt that leaves no room for a token is ErrTooLong.
+	Generate(ctx context.Context, r Request) (Completion, error)
+	// Update moves to new weights: pause, load, resume. On error the old weights serve on or nothing does, never a mix.
+	Update(ctx context.Context, w Weights) error
+	Capabilities() Capabilities
+	// Close ends running requests with ErrClosed and is idempotent.
+	Close() error
+}
+
+// Errors that callers tell apart with errors.Is.
+var (
+	ErrTooLong = errors.New("engines: prompt is too long for the model's context")
+	ErrClosed  = errors.New("engines: engine is closed")
+)

@@ -1,0 +1,27 @@
+// Package rewards defines the contract of a reward function, its registry and the prebuilt rewards.
+package rewards
+
+import (
+	"context"
+
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// Input is what a reward function sees. It must not modify it nor keep it.
+type Input struct {
+	Task       trajectory.Task
+	Trajectory *trajectory.Trajectory
+}
+
+// Score is a value with named parts. Parts are reported as metrics and do not enter the value again.
+type Score struct {
+	Value float64
+	Parts map[string]float64
+}
+
+// Reward scores a finished trajectory. Score is safe for concurrent use, is called once per trajectory, and honours
+// ctx. An error marks the trajectory as failed (origin "reward"), never the step. A NaN or infinite value is an error.
+type Reward interface {
+	Name() string
+	Score(ctx context.Context, in Input) (Score, error)
+}

@@ -1,0 +1,142 @@
+// Package trajectory holds the records of training: tasks, messages, turns, samples, trajectories and groups.
+//
+// It is a leaf: it imports nothing of the project. Values are plain data; a Sample is owned by one goroutine
+// until its trajectory is finished and is read-only afterwards.
+package trajectory
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Part is one piece of a message: text, or an image named by URL (data URLs included).
+type Part struct {
+	Type  string `json:"type"` // "text" or "image"
+	Text  string `json:"text,omitempty"`
+	Image string `json:"image,omitempty"`
+}
+
+// ToolCall is one call that a completion asked for. Arguments is the JSON object as the model wrote it.
+type ToolCall struct {
+	ID        string          `json:"id,omitempty"`
+	Name      string          `json:"name"`
+	Arguments json.RawMessage `json:"arguments"`
+}
+
+// Message is one chat message. Its JSON form is OpenAI's: content is a string when it is a single text.
+type Message struct {
+	Role       string // "system", "user", "assistant", "tool"
+	Content    []Part
+	Reasoning  string // what a thinking model wrote before its content; empty for others
+	ToolCalls  []ToolCall
+	ToolCallID string
+	Name       string // of the tool, on role "tool"
+}
+
+// Text builds a message with one text part.
+func Text(role, text string) Message {
+	return Message{Role: role, Content: []Part{{Type: "text", Text: text}}}
+}
+
+// TextContent joins the text parts. It fails, naming the part, if one is not text.
+func (m Message) TextContent() (string, error) {
+	var b strings.Builder
+	for i, p := range m.Content {
+		if p.Type != "text" {
+			return "", fmt.Errorf("trajectory: %s message: part %d is %q, only text is supported here", m.Role, i, p.Type)
+		}
+		b.WriteString(p.Text)
+	}
+	return b.String(), nil
+}
+
+// Task is one problem instance. Fields are the columns of its data line (answer and so on), as decoded from JSON.
+type Task struct {
+	ID     string         `json:"id"`
+	Prompt []Message      `json:"prompt"`
+	Fields map[string]any `json:"fields,omitempty"`
+}
+
+// FinishReason says why a completion ended (engine, per completion).
+type FinishReason string
+
+// The finish reasons that engines report.
+const (
+	FinishStop   FinishReason = "stop"   // a stop token was sampled or a stop string completed
+	FinishLength FinishReason = "length" // max_new_tokens or the context limit was reached
+	FinishAbort  FinishReason = "abort"  // the engine was paused with abort, or the request was cancelled
+)
+
+// StopReason says why a trajectory ended.
+type StopReason string
+
+// The stop reasons of a trajectory.
+const (
+	StopAnswer    StopReason = "answer"     // the agent gave its final answer
+	StopMaxTurns  StopReason = "max_turns"  // the last allowed turn did not answer
+	StopMaxTokens StopReason = "max_tokens" // the sequence reached rollout.max_tokens
+	StopError     StopReason = "error"      // engine, tool, environment, reward or render failed; see Err
+	StopCancelled StopReason = "cancelled"  // the run was interrupted
+)
+
+// ToolResult is what one call returned.
+type ToolResult struct {
+	Call        ToolCall      `json:"call"`
+	Observation string        `json:"observation"`
+	Failed      bool          `json:"failed,omitempty"` // the observation is an error that the model can read
+	Duration    time.Duration `json:"duration_ns"`
+}
+
+// Turn is prompt → completion → observation. Offsets index the token ids of its sample.
+type Turn struct {
+	Sample           int          `json:"sample"`            // index into Trajectory.Samples
+	CompletionStart  int          `json:"completion_start"`  // the prompt of the turn is TokenIDs[:CompletionStart]
+	CompletionEnd    int          `json:"completion_end"`    // exclusive
+	ObservationEnd   int          `json:"observation_end"`   // exclusive; equals CompletionEnd when nothing was observed
+	Completion       string       `json:"completion"`        // decoded, special tokens left out
+	FinishReason     FinishReason `json:"finish_reason"`     //
+	Results          []ToolResult `json:"results,omitempty"` // in the order of the calls
+	Seed             uint64       `json:"seed"`              // of the request; derives from run, task, trajectory and turn
+	CachedTokens     int          `json:"cached_tokens"`     // prompt tokens that the engine had in its cache
+	EngineSeconds    float64      `json:"engine_seconds"`    //
+	ToolSeconds      float64      `json:"tool_seconds"`      //
+	ParseErrors      int          `json:"parse_errors"`      // calls that could not be parsed
+	FinalAnswer      string       `json:"final_answer,omitempty"`
+	AnsweredThisTurn bool         `json:"answered"` // FinalAnswer is valid
+}
+
+// Trajectory is the record of one rollout of one task.
+type Trajectory struct {
+	ID          string             `json:"id"`
+	TaskID      string             `json:"task_id"`
+	Group       int                `json:"group"` // index of its group in the step
+	Index       int                `json:"index"` // index in its group
+	Step        int                `json:"step"`  // the optimizer step it was sampled for; -1 in evaluation
+	Turns       []Turn             `json:"turns"`
+	Samples     []*Sample          `json:"-"` // stored apart: see the store
+	Reward      float64            `json:"reward"`
+	RewardParts map[string]float64 `json:"reward_parts,omitempty"`
+	StopReason  StopReason         `json:"stop_reason"`
+	Err         string             `json:"err,omitempty"`        // one line; empty unless StopReason is StopError
+	ErrOrigin   string             `json:"err_origin,omitempty"` // engine, tool, environment, reward, render
+	Started     time.Time          `json:"started"`
+	Seconds     float64            `json:"seconds"`
+}
+
+// FinalAnswer returns the answer of the last turn that gave one, and that turn's index, or "", -1.
+func (t *Trajectory) FinalAnswer() (string, int) {
+	for i := len(t.Turns) - 1; i >= 0; i-- {
+		if t.Turns[i].AnsweredThisTurn {
+			return t.Turns[i].FinalAnswer, i
+		}
+	}
+	return "", -1
+}
+
+// Group is the trajectories of one task that share a baseline.
+type Group struct {
+	Task         Task
+	Trajectories []*Trajectory
+}
