@@ -1,0 +1,64 @@
+# AgentFly. `make help` lists the targets. Everything that is fetched or compiled is kept in the user's cache folder.
+SHELL := /bin/sh
+GO := scripts/torchgo
+NATIVE ?= plain
+JOB ?= examples/calculator.yaml
+export NATIVE
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build run test test-long race asan lint fmt fuzz golden golden-data bench install clean
+
+help: ## list the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
+
+setup: ## fetch libtorch and the model, compile the C++ library
+	@scripts/check_machine.sh
+	@python3 scripts/fetch.py libtorch >/dev/null
+	@python3 scripts/fetch.py model >/dev/null
+	@scripts/build_native.sh $(NATIVE) >/dev/null
+
+build: ## build bin/agentfly
+	@scripts/check_machine.sh
+	@python3 scripts/fetch.py libtorch >/dev/null
+	$(GO) build -o bin/agentfly ./cmd/agentfly
+
+run: setup build ## train SmolLM2-135M-Instruct to use a calculator (JOB=FILE for another job)
+	bin/agentfly train $(JOB)
+
+test: setup ## build what the tests need and run every test that fits in 8 minutes
+	@scripts/test.sh
+
+test-long: setup build ## the runs that take longer: three seeds of the main job, the two-step job, the controls
+	@scripts/test_long.sh
+
+race: setup ## the Go tests that need no libtorch, under the race detector
+	go test -race $$(go list ./... | grep -v /examples/)
+
+asan: ## the C++ library under AddressSanitizer and UBSan
+	@scripts/check_machine.sh
+	NATIVE=asan $(GO) test -count=1 ./cgo/ ./engines/local/
+
+lint: ## gofumpt, vet, staticcheck, errorlint, shellcheck and clang-format where installed
+	@scripts/lint.sh
+
+fmt: ## format Go and C++ sources
+	go tool gofumpt -w $$(git ls-files '*.go')
+	@if command -v clang-format >/dev/null; then clang-format -i $$(git ls-files 'cgo/src/*.cc' 'cgo/src/*.h'); else echo "fmt: clang-format is missing; C++ left alone (apt-get install clang-format)"; fi
+
+fuzz: ## every fuzzer for FUZZTIME (10s)
+	@scripts/fuzz.sh
+
+golden: golden-data ## write the goldens anew with transformers, tokenizers, jinja2 and TRL in a virtual environment
+	@scripts/goldens/all.sh
+
+golden-data: ## fetch the public tokenizers that the exactness tests compare against
+	@scripts/goldens/fetch_tokenizers.sh
+
+bench: setup ## benchmarks of the engine and the training step
+	$(GO) test -run '^$$' -bench . -benchtime 3x ./cgo/ ./engines/local/ ./masks/tokenizer/
+
+install: build ## a folder that can be moved: dist/agentfly
+	@scripts/install.sh
+
+clean: ## remove what the checkout built; the cache folder stays
+	rm -rf bin build dist

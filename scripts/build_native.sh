@@ -1,0 +1,82 @@
+#!/bin/sh
+# Compile the C++ library (cgo/src) and gotorch's C++ side against libtorch, and print the folder that holds the result:
+# lib/libagentfly.so, lib/libcgotorch.so, and env.sh, which sets CGO_LDFLAGS for `go build -tags torch`.
+#
+# usage: build_native.sh [plain|asan]
+#
+# Objects are kept in the cache folder, keyed by the hash of source, headers, flags, compiler and libtorch; the folder's
+# own name is such a hash too, because Go's build cache does not look into shared libraries: a changed library needs
+# changed linker flags to be linked again.
+set -eu
+kind=${1:-plain}
+here=$(cd "$(dirname "$0")/.." && pwd)
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly/native
+for need in go:golang g++:g++ python3:python3; do
+  command -v "${need%%:*}" >/dev/null || { echo "build: ${need%%:*} is missing; install it: apt-get install ${need##*:}" >&2; exit 1; }
+done
+torch=$(python3 "$here/scripts/fetch.py" libtorch)
+test -d "$torch/include" || { echo "build: no libtorch" >&2; exit 1; }
+cd "$here"
+go mod download github.com/wangkuiyi/gotorch
+gotorch=$(go list -m -f '{{.Dir}}' github.com/wangkuiyi/gotorch)
+
+includes="-isystem $torch/include -isystem $torch/include/torch/csrc/api/include"
+case $kind in
+plain) flags="-std=c++20 -O3 -fPIC -fno-math-errno -fno-trapping-math -Wall" link="-Wl,-z,defs" ;;
+asan) flags="-std=c++20 -O1 -g -fPIC -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize=vptr -Wall" link="-fsanitize=address,undefined" ;;
+*) echo "usage: build_native.sh [plain|asan]" >&2; exit 2 ;;
+esac
+identity="$kind $flags $(g++ --version | head -n 1) $torch $(cksum <"$torch/lib/libc10.so")"
+hash_of() { cat "$@" | sha256sum | cut -c1-16; }
+mkdir -p "$cache/obj"
+
+# key FILE FLAGS HEADERS...: the object's name
+jobs=$(mktemp) && trap 'rm -f "$jobs"' EXIT
+add() { # add SOURCE FLAGS HEADERS...
+  source=$1 extra=$2
+  shift 2
+  key=$( (printf '%s %s %s' "$identity" "$extra" "$(basename "$source")"; cat "$source" "$@") | sha256sum | cut -c1-20)
+  object="$cache/obj/$(basename "$source" .cc)-$key.o"
+  test -f "$object" || printf '%s\n' "g++ $flags $extra $includes -c $source -o $object.tmp\$\$ && mv $object.tmp\$\$ $object" >>"$jobs"
+}
+ours='' theirs=''
+for f in cgo/src/*.cc; do
+  add "$here/$f" "" cgo/af.h cgo/src/*.h
+  ours="$ours $object"
+done
+# Two symbols of gotorch are renamed, and cgo/src/common.cc defines them anew: Tensor_Close (its finalizer may run while
+# C++ reads the tensor) and SetNumThreads (its init throws on a machine with one CPU).
+for f in "$gotorch"/cgotorch/*.cc; do
+  case $f in
+  */tensor.cc) extra="-DTensor_Close=Tensor_Close_orig -w -I$gotorch" ;;
+  */device.cc) extra="-DSetNumThreads=SetNumThreads_orig -w -I$gotorch" ;;
+  *) extra="-w -I$gotorch" ;;
+  esac
+  add "$f" "$extra" "$gotorch"/cgotorch/*.h
+  theirs="$theirs $object"
+done
+if test -s "$jobs"; then
+  echo "build: compiling $(wc -l <"$jobs") C++ files ($kind)" >&2
+  tr '\n' '\0' <"$jobs" | xargs -0 -P "${BUILD_JOBS:-2}" -n 1 sh -c || { echo "build: a C++ file did not compile" >&2; exit 1; }
+fi
+
+cuda=''
+if test -f "$torch/lib/libtorch_cuda.so"; then # without --no-as-needed no CUDA kernel registers itself
+  cuda="-Wl,--no-as-needed -ltorch_cuda -lc10_cuda -Wl,--as-needed"
+fi
+out="$cache/$kind-$( (echo "$identity $cuda $link $ours $theirs"; cat "$0") | sha256sum | cut -c1-16)"
+if ! test -f "$out/env.sh"; then
+  rm -rf "$out.tmp$$" && mkdir -p "$out.tmp$$/lib"
+  rpath="-Wl,-rpath,\$ORIGIN:\$ORIGIN/../libtorch/torch/lib:$torch/lib"
+  # shellcheck disable=SC2086 # the lists are meant to split
+  g++ -shared -Wl,-soname,libagentfly.so $link -o "$out.tmp$$/lib/libagentfly.so" $ours -L"$torch/lib" -ltorch_cpu -lc10 $cuda "$rpath"
+  # shellcheck disable=SC2086
+  g++ -shared -Wl,-soname,libcgotorch.so $link -o "$out.tmp$$/lib/libcgotorch.so" $theirs -L"$out.tmp$$/lib" -lagentfly -L"$torch/lib" -ltorch_cpu -lc10 $cuda "$rpath"
+  echo 'INPUT(-ltorch_cpu)' >"$out.tmp$$/lib/libtorch.so" # gotorch asks for -ltorch, which a CPU libtorch folder lacks
+  cat >"$out.tmp$$/env.sh" <<ENV
+export CGO_LDFLAGS='-L$out/lib -L$torch/lib -lagentfly -Wl,-rpath,\$ORIGIN/../lib -Wl,-rpath,$out/lib -Wl,-rpath,$torch/lib'
+export AGENTFLY_NATIVE='$out' AGENTFLY_LIBTORCH='$torch'
+ENV
+  if ! test -d "$out"; then mv "$out.tmp$$" "$out"; else rm -rf "$out.tmp$$"; fi
+fi
+echo "$out"

