@@ -39,6 +39,8 @@ af_error *af_tensor_new(struct af_model *m, const void *data, int dtype, const i
 /* copies t as float32 to out [n]; fails unless t has n elements; t borrowed */
 af_error *af_tensor_read(af_tensor t, float *out, int64_t n);
 
+int64_t af_tensor_numel(af_tensor t); /* borrowed; -1 for NULL */
+
 /* Autograd ops that gotorch lacks. a, b borrowed; *out new. */
 enum { AF_OP_EXP = 0, AF_OP_LOG, AF_OP_NEG, AF_OP_ABS, AF_OP_DETACH, AF_OP_SIGMOID };
 af_error *af_op_unary(int op, af_tensor a, af_tensor *out);
