@@ -80,6 +80,9 @@ af_error *af_model_init(af_model *m, uint64_t seed, double std);
 /* tells that parameters changed: what the engine packed or cast is redone before its next forward */
 void af_model_changed(af_model *m);
 
+/* on != 0: the CPU runs the operations that other devices use; for tests that hold the two against each other */
+void af_model_generic(af_model *m, int on);
+
 /* ---- packed batch: a forest of segments, each token computed once ----
  * A segment is a run of tokens that continues its parent segment (-1: a root). A token attends to all tokens of its
  * ancestors and to itself and earlier tokens of its own segment. Two samples that share a prefix share its segments. */

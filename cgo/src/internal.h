@@ -98,6 +98,7 @@ struct af_model : af::Parameters, std::enable_shared_from_this<af_model> {
   at::Device device = at::kCPU;
   af::Parameters grad;   // grad.flat is undefined until the first backward
   uint64_t version = 0;  // bumped by every change of a parameter
+  bool generic = false;  // run the operations of other devices on the CPU too (tests)
   std::shared_ptr<af_model> self;  // the caller's reference, dropped by af_model_free
 
   // The view called name in which (parameters or gradients); InputError when the model has none of that name.

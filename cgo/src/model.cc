@@ -278,4 +278,6 @@ af_error* af_model_init(af_model* m, uint64_t seed, double std) {
 
 void af_model_changed(af_model* m) { m->version++; }
 
+void af_model_generic(af_model* m, int on) { m->generic = on != 0; }
+
 }  // extern "C"
