@@ -59,7 +59,7 @@ func TestTagsParse(t *testing.T) {
 		"open answer":          {"<answer>9", Parsed{Errors: []string{"the answer is not closed; write <answer>...</answer>"}}},
 		"broken object":        {"<weather>Rome</weather>", Parsed{Errors: []string{`the call of weather does not hold a JSON object; write <weather>{"city": string, "days": integer}</weather>`}}},
 		"null object":          {"<weather>null</weather>", Parsed{Errors: []string{`the call of weather does not hold a JSON object; write <weather>{"city": string, "days": integer}</weather>`}}},
-		"near name":            {"<calculater>1</calculater>", Parsed{Errors: []string{`there is no tool "calculater"; did you mean "calculator"?`}}},
+		"near name":            {"<calculater>1</calculater>", Parsed{Errors: []string{`there is no tool "calculater" (did you mean "calculator"?)`}}},
 		"other markup":         {"a <b>bold</b> word, 1 < 2 > 0", Parsed{}},
 		"text":                 {"The result is 936.", Parsed{}},
 		"empty":                {"", Parsed{}},
@@ -142,7 +142,7 @@ func TestInstructions(t *testing.T) {
 
 func TestNewFormatErrors(t *testing.T) {
 	_, err := NewFormat("tag", nil, FormatOptions{})
-	require.EqualError(t, err, `tools: there is no format "tag"; did you mean "tags"?; the formats are hermes, tags`)
+	require.EqualError(t, err, `tools: there is no format "tag" (did you mean "tags"?); the formats are hermes, tags`)
 	_, err = NewFormat("tags", []Spec{{Name: "answer"}}, FormatOptions{})
 	require.EqualError(t, err, `tools: format tags: a tool cannot be named "answer", the format uses that tag itself; rename the tool`)
 	_, err = NewFormat("tags", []Spec{{Name: "a", Parameters: json.RawMessage("[")}}, FormatOptions{})
