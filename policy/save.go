@@ -1,0 +1,146 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/agentfly/agentfly/modelfile"
+)
+
+// maxShard is the size from which on weights are split, in bytes; transformers' default is 50 GB, vLLM reads any.
+const maxShard = 5 << 30
+
+// SaveHF writes the model as a Hugging Face folder: config.json, generation_config.json, safetensors of the given type
+// (F32, F16 or BF16), the tokenizer and its template. The folder appears complete or not at all; until then the previous
+// one stays, so that a full disk or a kill loses nothing.
+func (p *Policy) SaveHF(dir string, dtype modelfile.DType) error {
+	config, err := p.Config.ConfigJSON(dtype)
+	if err != nil {
+		return err
+	}
+	err = modelfile.ReplaceDir(dir, func(tmp string) error {
+		if err := p.saveText(tmp); err != nil {
+			return err
+		}
+		if err := modelfile.WriteJSON(filepath.Join(tmp, "config.json"), config); err != nil {
+			return err
+		}
+		return modelfile.WriteSharded(tmp, map[string]string{"format": "pt"}, p.sources(dtype), maxShard)
+	})
+	if err != nil {
+		return fmt.Errorf("policy: saving to %s: %w", dir, err)
+	}
+	return nil
+}
+
+// sources reads one parameter at a time, so that a save needs little memory.
+func (p *Policy) sources(dtype modelfile.DType) []modelfile.Source {
+	var out []modelfile.Source
+	for _, info := range p.Model.Parameters() {
+		shape := make([]int, len(info.Shape))
+		for i, d := range info.Shape {
+			shape[i] = int(d)
+		}
+		out = append(out, modelfile.Source{Name: info.Name, DType: dtype, Shape: shape, Write: func(w io.Writer) error {
+			values, err := p.Model.Parameter(info.Name)
+			if err != nil {
+				return err
+			}
+			data, err := modelfile.Encode(make([]byte, 0, len(values)*dtype.Size()), values, dtype)
+			if err != nil {
+				return err
+			}
+			_, err = w.Write(data)
+			return err
+		}})
+	}
+	return out
+}
+
+// saveText writes what is not weights.
+func (p *Policy) saveText(dir string) error {
+	write := func(name string, data []byte) error {
+		return modelfile.WriteAtomic(filepath.Join(dir, name), func(w io.Writer) error { _, err := w.Write(data); return err })
+	}
+	for name, data := range p.origin {
+		if name == "tokenizer_config.json" || name == "chat_template.jinja" {
+			continue
+		}
+		if err := write(name, data); err != nil {
+			return err
+		}
+	}
+	if p.origin["generation_config.json"] == nil {
+		if err := modelfile.WriteJSON(filepath.Join(dir, "generation_config.json"), p.Config.GenerationJSON()); err != nil {
+			return err
+		}
+	}
+	if err := write("tokenizer.json", p.Tokenizer.HF()); err != nil {
+		return err
+	}
+	config, err := p.tokenizerConfig()
+	if err != nil {
+		return err
+	}
+	if err := modelfile.WriteJSON(filepath.Join(dir, "tokenizer_config.json"), config); err != nil {
+		return err
+	}
+	if p.ChatTemplate == "" {
+		return nil
+	}
+	return write("chat_template.jinja", []byte(p.ChatTemplate)) // newer transformers and vLLM read this file
+}
+
+// tokenizerConfig is the original tokenizer_config.json, or one for a tokenizer that came from a GGUF, with the chat
+// template that this policy was trained with (older transformers read it there).
+func (p *Policy) tokenizerConfig() (map[string]any, error) {
+	out := map[string]any{}
+	if data := p.origin["tokenizer_config.json"]; data != nil {
+		var original map[string]json.RawMessage
+		if err := json.Unmarshal(data, &original); err != nil {
+			return nil, fmt.Errorf("policy: tokenizer_config.json: %w", err)
+		}
+		for key, value := range original {
+			out[key] = value
+		}
+	} else {
+		out["tokenizer_class"] = "PreTrainedTokenizerFast" // takes tokenizer.json as it is
+		out["clean_up_tokenization_spaces"] = false
+		out["model_max_length"] = p.Config.MaxPositionEmbeddings
+		for name, text := range p.SpecialTokens {
+			out[name] = text
+		}
+	}
+	if p.ChatTemplate != "" {
+		if err := setTemplate(out, p.ChatTemplate); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// setTemplate replaces the main template and keeps other named ones.
+func setTemplate(config map[string]any, template string) error {
+	raw, _ := config["chat_template"].(json.RawMessage)
+	if !strings.HasPrefix(strings.TrimSpace(string(raw)), "[") {
+		config["chat_template"] = template
+		return nil
+	}
+	var named []struct {
+		Name     string `json:"name"`
+		Template string `json:"template"`
+	}
+	if err := json.Unmarshal(raw, &named); err != nil {
+		return fmt.Errorf("policy: tokenizer_config.json: chat_template: %w", err)
+	}
+	for i := range named {
+		if named[i].Name == "default" {
+			named[i].Template = template
+		}
+	}
+	config["chat_template"] = named
+	return nil
+}
