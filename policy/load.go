@@ -13,7 +13,8 @@ type Policy struct {
 	Config *modelfile.Config
 	*Text
 
-	origin map[string][]byte // files of the original folder that a saved one keeps, by name
+	origin    map[string][]byte // files of the original folder that a saved one keeps, by name
+	templates map[string]string // the model's other named templates
 }
 
 // Options say how a policy is loaded.
@@ -37,7 +38,7 @@ func (o Options) device() string {
 // change them. config.json, tokenizer.json, tokenizer_config.json and the templates are written anew.
 var keptFiles = []string{
 	"generation_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model",
-	"tokenizer_config.json", "chat_template.jinja",
+	"tokenizer_config.json",
 }
 
 // Load opens a folder, a .gguf file or a hub id that is on this machine, and copies its weights to the device as float32.
@@ -58,6 +59,10 @@ func Load(path string, o Options) (*Policy, error) {
 	if n := p.Tokenizer.Size(); n > p.Config.VocabSize {
 		return nil, fmt.Errorf("policy: %s: the tokenizer has %d tokens, but vocab_size is %d; tokenizer and model do not belong together", files.Path, n, p.Config.VocabSize)
 	}
+	if p.templates, err = files.ChatTemplates(); err != nil {
+		return nil, err
+	}
+	delete(p.templates, "default")
 	for _, name := range keptFiles {
 		data, err := files.File(name)
 		if err != nil {

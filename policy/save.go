@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/agentfly/agentfly/modelfile"
 )
@@ -66,7 +66,7 @@ func (p *Policy) saveText(dir string) error {
 		return modelfile.WriteAtomic(filepath.Join(dir, name), func(w io.Writer) error { _, err := w.Write(data); return err })
 	}
 	for name, data := range p.origin {
-		if name == "tokenizer_config.json" || name == "chat_template.jinja" {
+		if name == "tokenizer_config.json" {
 			continue
 		}
 		if err := write(name, data); err != nil {
@@ -88,10 +88,32 @@ func (p *Policy) saveText(dir string) error {
 	if err := modelfile.WriteJSON(filepath.Join(dir, "tokenizer_config.json"), config); err != nil {
 		return err
 	}
-	if p.ChatTemplate == "" {
+	return p.saveTemplates(dir, write)
+}
+
+// saveTemplates writes the files that newer transformers and vLLM read.
+func (p *Policy) saveTemplates(dir string, write func(name string, data []byte) error) error {
+	if p.ChatTemplate != "" {
+		if err := write("chat_template.jinja", []byte(p.ChatTemplate)); err != nil {
+			return err
+		}
+	}
+	if len(p.templates) == 0 {
 		return nil
 	}
-	return write("chat_template.jinja", []byte(p.ChatTemplate)) // newer transformers and vLLM read this file
+	const more = "additional_chat_templates"
+	if err := os.Mkdir(filepath.Join(dir, more), 0o755); err != nil {
+		return fmt.Errorf("policy: %w", err)
+	}
+	for name, text := range p.templates {
+		if name != filepath.Base(name) {
+			return fmt.Errorf("policy: the chat template %q cannot be a file's name", name)
+		}
+		if err := write(filepath.Join(more, name+".jinja"), []byte(text)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // tokenizerConfig is the original tokenizer_config.json, or one for a tokenizer that came from a GGUF, with the chat
@@ -114,33 +136,9 @@ func (p *Policy) tokenizerConfig() (map[string]any, error) {
 			out[name] = text
 		}
 	}
+	delete(out, "chat_template")
 	if p.ChatTemplate != "" {
-		if err := setTemplate(out, p.ChatTemplate); err != nil {
-			return nil, err
-		}
+		out["chat_template"] = p.ChatTemplate
 	}
 	return out, nil
-}
-
-// setTemplate replaces the main template and keeps other named ones.
-func setTemplate(config map[string]any, template string) error {
-	raw, _ := config["chat_template"].(json.RawMessage)
-	if !strings.HasPrefix(strings.TrimSpace(string(raw)), "[") {
-		config["chat_template"] = template
-		return nil
-	}
-	var named []struct {
-		Name     string `json:"name"`
-		Template string `json:"template"`
-	}
-	if err := json.Unmarshal(raw, &named); err != nil {
-		return fmt.Errorf("policy: tokenizer_config.json: chat_template: %w", err)
-	}
-	for i := range named {
-		if named[i].Name == "default" {
-			named[i].Template = template
-		}
-	}
-	config["chat_template"] = named
-	return nil
 }
