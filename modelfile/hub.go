@@ -109,7 +109,7 @@ func (h *Hub) Pull(ctx context.Context, id HubID, file string) (string, error) {
 		return false, err
 	})
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("modelfile: %w", err)
 	}
 	chosen, err := choose(id, files, file)
 	if err != nil {
@@ -148,10 +148,10 @@ func (h *Hub) list(ctx context.Context, id HubID) (commit string, files []string
 	address := h.Endpoint + "/api/models/" + id.Org + "/" + id.Name + "/revision/" + url.PathEscape(id.Revision)
 	reply, err := h.get(ctx, address, 0)
 	if err != nil {
-		return "", nil, fmt.Errorf("modelfile: asking %s for %s: %w; check the network or HF_ENDPOINT", h.Endpoint, id, &networkError{err})
+		return "", nil, fmt.Errorf("asking %s for %s: %w; check the network or HF_ENDPOINT", h.Endpoint, id, &networkError{err})
 	}
 	defer reply.Body.Close()
-	if err := h.status(reply, id, ""); err != nil {
+	if err := h.status(reply, id.String()); err != nil {
 		return "", nil, err
 	}
 	var answer struct {
@@ -161,14 +161,14 @@ func (h *Hub) list(ctx context.Context, id HubID) (commit string, files []string
 		} `json:"siblings"`
 	}
 	if err := json.NewDecoder(io.LimitReader(reply.Body, 64<<20)).Decode(&answer); err != nil {
-		return "", nil, fmt.Errorf("modelfile: the hub's answer about %s is not JSON: %w", id, err)
+		return "", nil, fmt.Errorf("the hub's answer about %s is not JSON: %w", id, err)
 	}
 	if !isHex(answer.SHA, 40) {
-		return "", nil, fmt.Errorf("modelfile: the hub's answer about %s has the commit %q, expected 40 hexadecimal digits", id, answer.SHA)
+		return "", nil, fmt.Errorf("the hub's answer about %s has the commit %q, expected 40 hexadecimal digits", id, answer.SHA)
 	}
 	for _, s := range answer.Siblings {
 		if !filepath.IsLocal(filepath.FromSlash(s.Name)) || path.Clean(s.Name) != s.Name || strings.ContainsAny(s.Name, "\\\x00") {
-			return "", nil, fmt.Errorf("modelfile: the hub lists the file %q in %s, which would lie outside its folder", s.Name, id)
+			return "", nil, fmt.Errorf("the hub lists the file %q in %s, which would lie outside its folder", s.Name, id)
 		}
 		files = append(files, s.Name)
 	}
@@ -215,12 +215,22 @@ func (h *Hub) get(ctx context.Context, address string, from int64) (*http.Respon
 	request.Header.Set("User-Agent", "agentfly")
 	request.Header.Set("Accept-Encoding", "identity") // so that a range counts bytes of the file
 	if h.Token != "" {
-		request.Header.Set("Authorization", "Bearer "+h.Token) // net/http drops it when a redirect leaves the host
+		request.Header.Set("Authorization", "Bearer "+h.Token)
 	}
 	if from > 0 {
 		request.Header.Set("Range", fmt.Sprintf("bytes=%d-", from))
 	}
-	reply, err := h.Client.Do(request)
+	client := *h.Client
+	client.CheckRedirect = func(next *http.Request, via []*http.Request) error {
+		if len(via) > 10 {
+			return errors.New("too many redirects")
+		}
+		if next.URL.Host != via[0].URL.Host { // net/http would let a subdomain or another port have it
+			next.Header.Del("Authorization")
+		}
+		return nil
+	}
+	reply, err := client.Do(request)
 	if err != nil {
 		return nil, withoutAddress(err)
 	}
@@ -237,20 +247,16 @@ func withoutAddress(err error) error {
 }
 
 // status turns a refusal into an error that says what to do.
-func (h *Hub) status(reply *http.Response, id HubID, file string) error {
-	what := id.String()
-	if file != "" {
-		what = file + " of " + what
-	}
+func (h *Hub) status(reply *http.Response, what string) error {
 	switch code := reply.StatusCode; {
 	case code == http.StatusOK || code == http.StatusPartialContent:
 		return nil
 	case (code == http.StatusUnauthorized || code == http.StatusForbidden) && h.Token == "":
-		return fmt.Errorf("modelfile: the hub does not give out %s (%d): it does not exist, is private, or its licence must be accepted; check the name, or set HF_TOKEN", what, code)
+		return fmt.Errorf("the hub does not give out %s (%d): it does not exist, is private, or its licence must be accepted; check the name, or set HF_TOKEN", what, code)
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
-		return fmt.Errorf("modelfile: the hub does not give out %s with this HF_TOKEN (%d): accept the model's licence on its page, or use a token that may read it", what, code)
+		return fmt.Errorf("the hub does not give out %s with this HF_TOKEN (%d): accept the model's licence on its page, or use a token that may read it", what, code)
 	case code == http.StatusNotFound:
-		return fmt.Errorf("modelfile: the hub has no %s (404); check the name and the revision", what)
+		return fmt.Errorf("the hub has no %s (404); check the name and the revision", what)
 	default:
 		return &httpError{what, code, code == http.StatusTooManyRequests || code >= 500}
 	}
@@ -264,7 +270,7 @@ type httpError struct {
 }
 
 func (e *httpError) Error() string {
-	return fmt.Sprintf("modelfile: the hub answers %d for %s; try again later", e.code, e.what)
+	return fmt.Sprintf("the hub answers %d for %s; try again later", e.code, e.what)
 }
 
 func isHex(s string, n int) bool {

@@ -60,13 +60,13 @@ type meta struct {
 
 // metaOf reads X-Linked-ETag and X-Linked-Size (large files), else ETag and Content-Length. Redirects to a file store do
 // not carry them, so the chain is followed by hand as long as it stays on the hub.
-func (h *Hub) metaOf(ctx context.Context, id HubID, address, name string) (meta, error) {
+func (h *Hub) metaOf(ctx context.Context, address string) (meta, error) {
 	client := *h.Client
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	for range 5 {
 		request, err := http.NewRequestWithContext(ctx, http.MethodHead, address, nil)
 		if err != nil {
-			return meta{}, fmt.Errorf("modelfile: %s of %s: %w", name, id, err)
+			return meta{}, err
 		}
 		request.Header.Set("User-Agent", "agentfly")
 		request.Header.Set("Accept-Encoding", "identity")
@@ -82,27 +82,27 @@ func (h *Hub) metaOf(ctx context.Context, id HubID, address, name string) (meta,
 		if etag == "" && reply.StatusCode >= 300 && reply.StatusCode < 400 {
 			to, err := reply.Location()
 			if err != nil || to.Host != request.URL.Host || to.Scheme != request.URL.Scheme {
-				return meta{}, fmt.Errorf("modelfile: the hub sends %s of %s elsewhere without telling its hash", name, id)
+				return meta{}, fmt.Errorf("the hub sends it elsewhere without telling its hash")
 			}
 			address = to.String()
 			continue
 		}
 		if etag == "" {
-			if err := h.status(reply, id, name); err != nil {
+			if err := h.status(reply, "this file"); err != nil {
 				return meta{}, err
 			}
 			etag, size = reply.Header.Get("ETag"), reply.Header.Get("Content-Length")
 		}
 		m := meta{hash: strings.Trim(strings.TrimPrefix(etag, "W/"), `"`), size: -1}
 		if !isHex(m.hash, 40) && !isHex(m.hash, 64) {
-			return meta{}, fmt.Errorf("modelfile: the hub tells the hash %q for %s of %s, expected SHA-256 or git's SHA-1", m.hash, name, id)
+			return meta{}, fmt.Errorf("the hub tells the hash %q, expected SHA-256 or git's SHA-1", m.hash)
 		}
 		if n, err := strconv.ParseInt(size, 10, 64); err == nil && n >= 0 {
 			m.size = n
 		}
 		return m, nil
 	}
-	return meta{}, fmt.Errorf("modelfile: too many redirects for %s of %s", name, id)
+	return meta{}, errors.New("too many redirects")
 }
 
 // blob downloads a file to its blob, or finds it there.
@@ -111,7 +111,7 @@ func (h *Hub) blob(ctx context.Context, id HubID, address, name, blobs string) (
 	err := h.retry(ctx, func() (progress bool, err error) {
 		ctx, cancel := context.WithTimeout(ctx, h.Stall)
 		defer cancel()
-		m, err = h.metaOf(ctx, id, address, name)
+		m, err = h.metaOf(ctx, address)
 		return false, err
 	})
 	if err != nil {
@@ -125,8 +125,12 @@ func (h *Hub) blob(ctx context.Context, id HubID, address, name, blobs string) (
 		return "", fmt.Errorf("modelfile: %w", err)
 	}
 	part := blob + ".incomplete"
-	if err := h.retry(ctx, func() (bool, error) { return h.fetch(ctx, id, address, name, part, m) }); err != nil {
-		return "", fmt.Errorf("modelfile: %s of %s: %w; what has come in is kept, run the command again to resume", name, id, err)
+	if err := h.retry(ctx, func() (bool, error) { return h.fetch(ctx, address, name, part, m) }); err != nil {
+		hint := ""
+		if _, e := os.Stat(part); e == nil {
+			hint = "; what has come in is kept, run the command again to resume"
+		}
+		return "", fmt.Errorf("modelfile: %s of %s: %w%s", name, id, err, hint)
 	}
 	got, err := hashFile(part, m.hash)
 	if err != nil {
@@ -178,23 +182,23 @@ func (e *networkError) Error() string { return "the connection failed: " + e.err
 func (e *networkError) Unwrap() error { return e.err }
 
 // fetch appends to part what is missing; progress tells whether bytes came in.
-func (h *Hub) fetch(ctx context.Context, id HubID, address, name, part string, m meta) (progress bool, err error) {
+func (h *Hub) fetch(ctx context.Context, address, name, part string, m meta) (progress bool, err error) {
 	f, err := os.OpenFile(part, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
-		return false, fmt.Errorf("modelfile: %w", err)
+		return false, err
 	}
 	defer func() {
 		if e := f.Close(); e != nil && err == nil {
-			err = fmt.Errorf("modelfile: %w", e)
+			err = e
 		}
 	}()
 	have, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
-		return false, fmt.Errorf("modelfile: %w", err)
+		return false, err
 	}
 	if m.size >= 0 && have > m.size { // not a beginning of this file
 		if have, err = 0, f.Truncate(0); err != nil {
-			return false, fmt.Errorf("modelfile: %w", err)
+			return false, err
 		}
 	}
 	if m.size >= 0 && have == m.size {
@@ -212,19 +216,18 @@ func (h *Hub) fetch(ctx context.Context, id HubID, address, name, part string, m
 	switch {
 	case reply.StatusCode == http.StatusRequestedRangeNotSatisfiable: // the size was not told; the hash decides
 		return false, f.Sync()
-	case reply.StatusCode == http.StatusOK: // the server sends all of it again
-		have = 0
+	case reply.StatusCode == http.StatusOK && have > 0: // the server sends all of it again
+		if have, err = 0, f.Truncate(0); err != nil {
+			return false, err
+		}
 	case reply.StatusCode == http.StatusPartialContent && !strings.HasPrefix(reply.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", have)):
 		return false, fmt.Errorf("the server answers with the range %q, asked from byte %d", reply.Header.Get("Content-Range"), have)
 	}
-	if err := h.status(reply, id, name); err != nil {
+	if err := h.status(reply, "this file"); err != nil {
 		return false, err
 	}
-	if err := f.Truncate(have); err != nil {
-		return false, fmt.Errorf("modelfile: %w", err)
-	}
 	if _, err := f.Seek(have, io.SeekStart); err != nil {
-		return false, fmt.Errorf("modelfile: %w", err)
+		return false, err
 	}
 	body := &progressReader{r: reply.Body, report: func(n int64) {
 		stalled.Reset(h.Stall)
@@ -237,7 +240,7 @@ func (h *Hub) fetch(ctx context.Context, id HubID, address, name, part string, m
 	case body.err != nil:
 		return body.n > 0, &networkError{because(ctx, body.err)}
 	case err != nil: // the disk
-		return false, fmt.Errorf("modelfile: %w", err)
+		return false, err
 	case m.size >= 0 && have+body.n < m.size:
 		return body.n > 0, &networkError{fmt.Errorf("it ended after %d of %d bytes", have+body.n, m.size)}
 	case m.size >= 0 && have+body.n > m.size:
