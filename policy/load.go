@@ -13,8 +13,13 @@ type Policy struct {
 	Config *modelfile.Config
 	*Text
 
-	origin    map[string][]byte // files of the original folder that a saved one keeps, by name
-	templates map[string]string // the model's other named templates
+	kept kept
+}
+
+// kept is what a saved folder takes over from the original one.
+type kept struct {
+	files     map[string][]byte // by name, see keptFiles
+	templates map[string]string // named chat templates other than the main one
 }
 
 // Options say how a policy is loaded.
@@ -49,28 +54,9 @@ func Load(path string, o Options) (*Policy, error) {
 		return nil, err
 	}
 	defer files.Close()
-	p := &Policy{origin: map[string][]byte{}}
-	if p.Config, err = files.Config(); err != nil {
+	p := &Policy{}
+	if p.Config, p.Text, p.kept, err = loadFiles(files); err != nil {
 		return nil, err
-	}
-	if p.Text, err = loadText(files); err != nil {
-		return nil, err
-	}
-	if n := p.Tokenizer.Size(); n > p.Config.VocabSize {
-		return nil, fmt.Errorf("policy: %s: the tokenizer has %d tokens, but vocab_size is %d; tokenizer and model do not belong together", files.Path, n, p.Config.VocabSize)
-	}
-	if p.templates, err = files.ChatTemplates(); err != nil {
-		return nil, err
-	}
-	delete(p.templates, "default")
-	for _, name := range keptFiles {
-		data, err := files.File(name)
-		if err != nil {
-			return nil, err
-		}
-		if data != nil {
-			p.origin[name] = data
-		}
 	}
 	if !files.HasWeights() {
 		_, err := files.Tensor(embedding) // says which files are missing
@@ -84,6 +70,36 @@ func Load(path string, o Options) (*Policy, error) {
 		return nil, fmt.Errorf("%w (in %s)", err, files.Path)
 	}
 	return p, nil
+}
+
+// loadFiles reads everything but the weights and checks that tokenizer and model fit.
+func loadFiles(m *modelfile.Model) (*modelfile.Config, *Text, kept, error) {
+	k := kept{files: map[string][]byte{}}
+	config, err := m.Config()
+	if err != nil {
+		return nil, nil, k, err
+	}
+	text, err := loadText(m)
+	if err != nil {
+		return nil, nil, k, err
+	}
+	if n := text.Tokenizer.Size(); n > config.VocabSize {
+		return nil, nil, k, fmt.Errorf("policy: %s: the tokenizer has %d tokens, but vocab_size is %d; tokenizer and model do not belong together", m.Path, n, config.VocabSize)
+	}
+	if k.templates, err = m.ChatTemplates(); err != nil {
+		return nil, nil, k, err
+	}
+	delete(k.templates, "default")
+	for _, name := range keptFiles {
+		data, err := m.File(name)
+		if err != nil {
+			return nil, nil, k, err
+		}
+		if data != nil {
+			k.files[name] = data
+		}
+	}
+	return config, text, k, nil
 }
 
 // Close frees the model.

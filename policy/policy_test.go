@@ -179,3 +179,37 @@ func replaceText(t *testing.T, path, from, to string) {
 		return err
 	}))
 }
+
+// TestParameterList: what Convert writes without libtorch is what the C++ model has.
+func TestParameterList(t *testing.T) {
+	for _, c := range []modelfile.Config{
+		{QKVBias: true, TieWordEmbeddings: true},
+		{QKVBias: true, OBias: true, MLPBias: true},
+		{QKNorm: true},
+	} {
+		c.VocabSize, c.HiddenSize, c.IntermediateSize, c.NumLayers, c.NumHeads, c.NumKVHeads, c.HeadDim = 11, 12, 20, 2, 4, 2, 6
+		c.RMSNormEps, c.Rope = 1e-6, modelfile.Rope{Type: "default", Theta: 10000}
+		m, err := cgo.NewModel(modelConfig(&c), "cpu")
+		require.NoError(t, err)
+		require.ElementsMatch(t, m.Parameters(), parameterList(&c))
+		require.NoError(t, m.Close())
+	}
+}
+
+// TestConvertedModels: a GGUF and the folder converted from it score the same; AGENTFLY_KEEP_CHECKPOINT keeps the folders
+// for scripts/goldens/check_checkpoint.py.
+func TestConvertedModels(t *testing.T) {
+	base := os.Getenv("AGENTFLY_KEEP_CHECKPOINT")
+	if base == "" {
+		base = filepath.Join(t.TempDir(), "converted")
+	}
+	for _, name := range []string{"llama", "qwen2", "qwen3"} {
+		source, dir := filepath.Join("..", "modelfile", "testdata", "gguf", name+".gguf"), base+"-"+name
+		require.NoError(t, Convert(source, dir, modelfile.F32))
+		p, q := loadDir(t, source), loadDir(t, dir)
+		require.Equal(t, parametersOf(t, p), parametersOf(t, q))
+		ids := []int32{0, 3, 12, 5, 13, 1, 9, 9, 14, 2}
+		require.Equal(t, scoreIDs(t, p, ids), scoreIDs(t, q, ids))
+		require.NoError(t, modelfile.WriteJSON(dir+".probe.json", map[string]any{"score": []any{map[string]any{"ids": ids, "logprobs": scoreIDs(t, q, ids)}}}))
+	}
+}

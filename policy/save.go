@@ -17,18 +17,29 @@ const maxShard = 5 << 30
 // (F32, F16 or BF16), the tokenizer and its template. The folder appears complete or not at all; until then the previous
 // one stays, so that a full disk or a kill loses nothing.
 func (p *Policy) SaveHF(dir string, dtype modelfile.DType) error {
-	config, err := p.Config.ConfigJSON(dtype)
+	return folder{p.Config, p.Text, p.kept}.save(dir, dtype, p.sources(dtype))
+}
+
+// folder is a Hugging Face folder without its weights.
+type folder struct {
+	config *modelfile.Config
+	text   *Text
+	kept   kept
+}
+
+func (f folder) save(dir string, dtype modelfile.DType, weights []modelfile.Source) error {
+	config, err := f.config.ConfigJSON(dtype)
 	if err != nil {
-		return err
+		return fmt.Errorf("policy: saving to %s: %w", dir, err)
 	}
 	err = modelfile.ReplaceDir(dir, func(tmp string) error {
-		if err := p.saveText(tmp); err != nil {
+		if err := f.saveText(tmp); err != nil {
 			return err
 		}
 		if err := modelfile.WriteJSON(filepath.Join(tmp, "config.json"), config); err != nil {
 			return err
 		}
-		return modelfile.WriteSharded(tmp, map[string]string{"format": "pt"}, p.sources(dtype), maxShard)
+		return modelfile.WriteSharded(tmp, map[string]string{"format": "pt"}, weights, maxShard)
 	})
 	if err != nil {
 		return fmt.Errorf("policy: saving to %s: %w", dir, err)
@@ -49,23 +60,36 @@ func (p *Policy) sources(dtype modelfile.DType) []modelfile.Source {
 			if err != nil {
 				return err
 			}
-			data, err := modelfile.Encode(make([]byte, 0, len(values)*dtype.Size()), values, dtype)
-			if err != nil {
-				return err
-			}
-			_, err = w.Write(data)
-			return err
+			return writeValues(w, values, dtype)
 		}})
 	}
 	return out
 }
 
+// writeValues converts a piece at a time.
+func writeValues(w io.Writer, values []float32, dtype modelfile.DType) error {
+	const piece = 1 << 18
+	buffer := make([]byte, 0, piece*dtype.Size())
+	for len(values) > 0 {
+		n := min(piece, len(values))
+		data, err := modelfile.Encode(buffer[:0], values[:n], dtype)
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(data); err != nil {
+			return err
+		}
+		values = values[n:]
+	}
+	return nil
+}
+
 // saveText writes what is not weights.
-func (p *Policy) saveText(dir string) error {
+func (f folder) saveText(dir string) error {
 	write := func(name string, data []byte) error {
 		return modelfile.WriteAtomic(filepath.Join(dir, name), func(w io.Writer) error { _, err := w.Write(data); return err })
 	}
-	for name, data := range p.origin {
+	for name, data := range f.kept.files {
 		if name == "tokenizer_config.json" {
 			continue
 		}
@@ -73,39 +97,39 @@ func (p *Policy) saveText(dir string) error {
 			return err
 		}
 	}
-	if p.origin["generation_config.json"] == nil {
-		if err := modelfile.WriteJSON(filepath.Join(dir, "generation_config.json"), p.Config.GenerationJSON()); err != nil {
+	if f.kept.files["generation_config.json"] == nil {
+		if err := modelfile.WriteJSON(filepath.Join(dir, "generation_config.json"), f.config.GenerationJSON()); err != nil {
 			return err
 		}
 	}
-	if err := write("tokenizer.json", p.Tokenizer.HF()); err != nil {
+	if err := write("tokenizer.json", f.text.Tokenizer.HF()); err != nil {
 		return err
 	}
-	config, err := p.tokenizerConfig()
+	config, err := f.tokenizerConfig()
 	if err != nil {
 		return err
 	}
 	if err := modelfile.WriteJSON(filepath.Join(dir, "tokenizer_config.json"), config); err != nil {
 		return err
 	}
-	return p.saveTemplates(dir, write)
+	return f.saveTemplates(dir, write)
 }
 
 // saveTemplates writes the files that newer transformers and vLLM read.
-func (p *Policy) saveTemplates(dir string, write func(name string, data []byte) error) error {
-	if p.ChatTemplate != "" {
-		if err := write("chat_template.jinja", []byte(p.ChatTemplate)); err != nil {
+func (f folder) saveTemplates(dir string, write func(name string, data []byte) error) error {
+	if f.text.ChatTemplate != "" {
+		if err := write("chat_template.jinja", []byte(f.text.ChatTemplate)); err != nil {
 			return err
 		}
 	}
-	if len(p.templates) == 0 {
+	if len(f.kept.templates) == 0 {
 		return nil
 	}
 	const more = "additional_chat_templates"
 	if err := os.Mkdir(filepath.Join(dir, more), 0o755); err != nil {
 		return fmt.Errorf("policy: %w", err)
 	}
-	for name, text := range p.templates {
+	for name, text := range f.kept.templates {
 		if name != filepath.Base(name) {
 			return fmt.Errorf("policy: the chat template %q cannot be a file's name", name)
 		}
@@ -118,9 +142,9 @@ func (p *Policy) saveTemplates(dir string, write func(name string, data []byte) 
 
 // tokenizerConfig is the original tokenizer_config.json, or one for a tokenizer that came from a GGUF, with the chat
 // template that this policy was trained with (older transformers read it there).
-func (p *Policy) tokenizerConfig() (map[string]any, error) {
+func (f folder) tokenizerConfig() (map[string]any, error) {
 	out := map[string]any{}
-	if data := p.origin["tokenizer_config.json"]; data != nil {
+	if data := f.kept.files["tokenizer_config.json"]; data != nil {
 		var original map[string]json.RawMessage
 		if err := json.Unmarshal(data, &original); err != nil {
 			return nil, fmt.Errorf("policy: tokenizer_config.json: %w", err)
@@ -131,14 +155,14 @@ func (p *Policy) tokenizerConfig() (map[string]any, error) {
 	} else {
 		out["tokenizer_class"] = "PreTrainedTokenizerFast" // takes tokenizer.json as it is
 		out["clean_up_tokenization_spaces"] = false
-		out["model_max_length"] = p.Config.MaxPositionEmbeddings
-		for name, text := range p.SpecialTokens {
+		out["model_max_length"] = f.config.MaxPositionEmbeddings
+		for name, text := range f.text.SpecialTokens {
 			out[name] = text
 		}
 	}
 	delete(out, "chat_template")
-	if p.ChatTemplate != "" {
-		out["chat_template"] = p.ChatTemplate
+	if f.text.ChatTemplate != "" {
+		out["chat_template"] = f.text.ChatTemplate
 	}
 	return out, nil
 }

@@ -31,7 +31,7 @@ func Scratch(c ScratchConfig, alphabet, chatTemplate string, seed uint64, o Opti
 	if err != nil {
 		return nil, err
 	}
-	p := &Policy{Config: config, Text: text, origin: map[string][]byte{}}
+	p := &Policy{Config: config, Text: text}
 	if p.Model, err = cgo.NewModel(modelConfig(config), o.device()); err != nil {
 		return nil, fmt.Errorf("policy: scratch: %w", err)
 	}
