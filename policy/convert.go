@@ -110,9 +110,13 @@ func parameterList(c *modelfile.Config) []cgo.ParameterInfo {
 			out, in int64
 			bias    bool
 		}{
-			{"self_attn.q_proj", q, hidden, c.QKVBias}, {"self_attn.k_proj", kv, hidden, c.QKVBias}, {"self_attn.v_proj", kv, hidden, c.QKVBias},
+			{"self_attn.q_proj", q, hidden, c.QKVBias},
+			{"self_attn.k_proj", kv, hidden, c.QKVBias},
+			{"self_attn.v_proj", kv, hidden, c.QKVBias},
 			{"self_attn.o_proj", hidden, q, c.OBias},
-			{"mlp.gate_proj", inter, hidden, c.MLPBias}, {"mlp.up_proj", inter, hidden, c.MLPBias}, {"mlp.down_proj", hidden, inter, c.MLPBias},
+			{"mlp.gate_proj", inter, hidden, c.MLPBias},
+			{"mlp.up_proj", inter, hidden, c.MLPBias},
+			{"mlp.down_proj", hidden, inter, c.MLPBias},
 		} {
 			add(true, layer+m.name+".weight", m.out, m.in)
 			add(m.bias, layer+m.name+".bias", m.out)
