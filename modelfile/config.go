@@ -135,8 +135,10 @@ func (c *Config) parseSizes(o *object) {
 	c.NumKVHeads = o.size("num_key_value_heads", kv)
 	dim := 0
 	switch {
-	case c.ModelType == "qwen3" && !o.has("head_dim"):
-		dim = 128 // Qwen3Config's default, whatever hidden_size is
+	case c.ModelType == "qwen3":
+		if !o.isNull("head_dim") { // Qwen3Config refuses null
+			dim = 128 // and assumes this, whatever hidden_size is
+		}
 	case c.HiddenSize%c.NumHeads == 0:
 		dim = c.HiddenSize / c.NumHeads
 	}

@@ -50,6 +50,8 @@ var ggufTypes = map[uint32]ggufType{
 	34: {"TQ1_0", 256, 54, nil},
 	35: {"TQ2_0", 256, 66, nil},
 	39: {"MXFP4", 32, 17, nil},
+	40: {"NVFP4", 64, 36, nil},
+	41: {"Q1_0", 128, 18, nil},
 }
 
 const supportedQuants = "F32, F16, BF16, Q8_0, Q5_0, Q5_1, Q4_0, Q4_1, Q4_K, Q5_K, Q6_K"
