@@ -178,12 +178,21 @@ void read_floats(const at::Tensor& t, const char* name, float* out, int64_t n) {
 Parameters make_parameters(const af_model_config& c, at::Device device, at::Tensor flat) {
   Parameters p;
   const int64_t size = lay_out(p, c, true);
-  p.flat = flat.defined() ? std::move(flat) : at::zeros({size}, at::TensorOptions(device).dtype(at::kFloat));
+  if (!flat.defined()) {
+    flat = at::empty({size}, at::TensorOptions(device).dtype(at::kFloat));
+    if (device.is_cpu()) advise_huge(flat.mutable_data_ptr<float>(), size * 4);
+    flat.zero_();
+  }
+  p.flat = std::move(flat);
   lay_out(p, c, false);
   return p;
 }
 
 }  // namespace af
+
+at::Tensor af_model::scratch(at::IntArrayRef sizes) const {
+  return device.is_cpu() ? pool->take(sizes) : at::empty(sizes, flat.options());
+}
 
 const at::Tensor& af_model::find(const af::Parameters& which, const char* name) const {
   auto it = which.by_name.find(name);

@@ -78,7 +78,7 @@ type templateSpecial struct {
 }
 
 // maxID bounds the ids of a vocabulary, so that a damaged file cannot ask for all memory.
-const maxID = 1 << 24
+const maxID = 1 << 22
 
 // FromJSON reads the content of a tokenizer.json. data is kept: it must not be changed afterwards.
 func FromJSON(data []byte) (*Tokenizer, error) {
