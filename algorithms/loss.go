@@ -4,6 +4,7 @@ package algorithms
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/wangkuiyi/gotorch"
 
@@ -72,6 +73,9 @@ func (a *Algorithm) objective(o *Ops, m *cgo.Model, loss Loss, current, entropy 
 	if policy.T == nil {
 		return gotorch.Tensor{}, fmt.Errorf("algorithms: loss %s returned no tensor", loss.Name())
 	}
+	if err := checkRows(policy, r.Weight); err != nil {
+		return gotorch.Tensor{}, fmt.Errorf("algorithms: loss %s: %w", loss.Name(), err)
+	}
 	corrected := make([]float64, n)
 	for i, w := range r.Weight {
 		if w != 0 {
@@ -93,6 +97,23 @@ func (a *Algorithm) objective(o *Ops, m *cgo.Model, loss Loss, current, entropy 
 	}
 	total = sum
 	return total, nil
+}
+
+// checkRows reads the policy term and reports the first row of the loss mask that is not finite.
+func checkRows(policy gotorch.Tensor, weight []float64) error {
+	values, err := cgo.Read(policy)
+	if err != nil {
+		return err
+	}
+	if len(values) != len(weight) {
+		return fmt.Errorf("it returned %d values for %d rows", len(values), len(weight))
+	}
+	for i, v := range values {
+		if x := float64(v); weight[i] != 0 && (math.IsNaN(x) || math.IsInf(x, 0)) {
+			return &RowError{Row: i, Value: x}
+		}
+	}
+	return nil
 }
 
 func (a *Algorithm) klInLoss() bool { return a.KL.Coefficient > 0 && a.KL.In == "loss" }
