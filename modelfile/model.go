@@ -65,15 +65,17 @@ func openDir(dir string) (*Model, error) {
 			return nil, err
 		}
 		m.Format, m.store = "safetensors", s
-	case !exists("config.json") && !exists("tokenizer.json"):
+	default:
 		found, err := filepath.Glob(filepath.Join(escapeGlob(dir), "*.gguf"))
 		if err != nil {
 			return nil, fmt.Errorf("modelfile: %w", err)
 		}
-		if len(found) != 1 {
+		switch {
+		case len(found) == 1:
+			return Open(found[0])
+		case !exists("config.json") && !exists("tokenizer.json"):
 			return nil, fmt.Errorf("modelfile: %s holds no config.json, no tokenizer.json and %d .gguf files; expected a model folder or name one file", dir, len(found))
 		}
-		return Open(found[0])
 	}
 	return m, nil
 }

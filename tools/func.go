@@ -129,13 +129,16 @@ func addFields(s *Schema, t reflect.Type, inside []reflect.Type) error {
 		f := t.Field(i)
 		tag, tagged := f.Tag.Lookup("json")
 		name, options, _ := strings.Cut(tag, ",")
-		if tag == "-" || !f.IsExported() {
+		if tag == "-" {
 			continue
 		}
 		if f.Anonymous && !tagged && f.Type.Kind() == reflect.Struct {
 			if err := addFields(s, f.Type, inside); err != nil {
 				return err
 			}
+			continue
+		}
+		if !f.IsExported() {
 			continue
 		}
 		if name == "" {

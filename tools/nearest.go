@@ -2,7 +2,7 @@ package tools
 
 import "fmt"
 
-// suggest returns `; did you mean "x"?` for the known name nearest to name, or "" when none is near.
+// suggest returns ` (did you mean "x"?)` for the known name nearest to name, or "" when none is near.
 func suggest(name string, known []string) string {
 	best, least := "", len([]rune(name))/2+1
 	for _, k := range known {
@@ -13,7 +13,7 @@ func suggest(name string, known []string) string {
 	if best == "" {
 		return ""
 	}
-	return fmt.Sprintf("; did you mean %q?", best)
+	return fmt.Sprintf(" (did you mean %q?)", best)
 }
 
 // distance is Levenshtein's, in runes, on names of at most 64 runes; longer ones are cut.
