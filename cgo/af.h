@@ -39,6 +39,8 @@ af_error *af_tensor_new(struct af_model *m, const void *data, int dtype, const i
 /* copies t as float32 to out [n]; fails unless t has n elements; t borrowed */
 af_error *af_tensor_read(af_tensor t, float *out, int64_t n);
 
+int64_t af_tensor_numel(af_tensor t); /* borrowed; -1 for NULL */
+
 /* Autograd ops that gotorch lacks. a, b borrowed; *out new. */
 enum { AF_OP_EXP = 0, AF_OP_LOG, AF_OP_NEG, AF_OP_ABS, AF_OP_DETACH, AF_OP_SIGMOID };
 af_error *af_op_unary(int op, af_tensor a, af_tensor *out);
@@ -77,6 +79,9 @@ af_error *af_model_get_gradient(af_model *m, const char *name, float *out, int64
 af_error *af_model_init(af_model *m, uint64_t seed, double std);
 /* tells that parameters changed: what the engine packed or cast is redone before its next forward */
 void af_model_changed(af_model *m);
+
+/* on != 0: the CPU runs the operations that other devices use; for tests that hold the two against each other */
+void af_model_generic(af_model *m, int on);
 
 /* ---- packed batch: a forest of segments, each token computed once ----
  * A segment is a run of tokens that continues its parent segment (-1: a root). A token attends to all tokens of its

@@ -7,13 +7,16 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "../af.h"
+#include "pool.h"
 
 struct af_error {
   int code;
@@ -59,30 +62,49 @@ inline at::Tensor& tensor(af_tensor t) {
   if (t == nullptr) throw InputError("tensor is closed or was never made");
   return *static_cast<at::Tensor*>(t);
 }
-inline af_tensor new_handle(at::Tensor t) {
-  auto* p = new at::Tensor(std::move(t));
-  live++;
-  return p;
-}
+af_tensor new_handle(at::Tensor t);  // counted in live until freed here or by gotorch's finalizer
 
-struct Layer {  // undefined tensors where the config has no such parameter
+// The parameters of one layer, or their gradients. Undefined tensors where the config has no such parameter.
+struct Layer {
   at::Tensor q_weight_HED, k_weight_KED, v_weight_KED, o_weight_DHE;
   at::Tensor q_bias, k_bias, v_bias, o_bias;
   at::Tensor q_norm_E, k_norm_E;
   at::Tensor gate_weight_FD, up_weight_FD, down_weight_DF;
   at::Tensor gate_bias, up_bias, down_bias;
   at::Tensor input_norm_D, post_norm_D;
+  // The same storage again, joined so that one product does the work of several.
+  at::Tensor qkv_weight;      // [(H + 2K)E, D] = q, k, v
+  at::Tensor qkv_bias;        // [(H + 2K)E]
+  at::Tensor gate_up_weight;  // [2F, D] = gate, up
+  at::Tensor gate_up_bias;    // [2F]
 };
+
+// Every parameter of a model (or every gradient, or an optimizer's moments) as views of one flat buffer.
+struct Parameters {
+  at::Tensor flat;  // [P] float32
+  at::Tensor embed_VD, norm_D, head_VD;  // head_VD is embed_VD when tied
+  std::vector<Layer> layers;
+  std::vector<std::string> names;                       // Hugging Face names, in file order
+  std::unordered_map<std::string, at::Tensor> by_name;  // views of flat
+};
+// Lays the views over flat, which is made (zeros on device) when it is undefined.
+Parameters make_parameters(const af_model_config& c, at::Device device, at::Tensor flat = {});
 
 }  // namespace af
 
-struct af_model {
+// Autograd nodes, optimizers and caches keep a model alive through shared_from_this: the order of frees does not matter.
+struct af_model : af::Parameters, std::enable_shared_from_this<af_model> {
   af_model_config config;  // inv_freq points into inv_freq_storage
   std::vector<float> inv_freq_storage;
   at::Device device = at::kCPU;
-  at::Tensor embed_VD, norm_D, head_VD;  // head_VD is embed_VD when tied
-  std::vector<af::Layer> layers;
-  std::vector<std::string> names;                       // Hugging Face names, in file order
-  std::unordered_map<std::string, at::Tensor> by_name;  // leaf tensors with requires_grad
-  uint64_t version = 0;                                 // bumped by every change of a parameter
+  af::Parameters grad;   // grad.flat is undefined until the first backward
+  uint64_t version = 0;  // bumped by every change of a parameter
+  std::shared_ptr<af::Pool> pool = std::make_shared<af::Pool>();  // of intermediates, CPU only
+  bool generic = false;  // run the operations of other devices on the CPU too (tests)
+  std::shared_ptr<af_model> self;  // the caller's reference, dropped by af_model_free
+
+  // An uninitialised float32 tensor on the device, from the pool where there is one.
+  at::Tensor scratch(at::IntArrayRef sizes) const;
+  // The view called name in which (parameters or gradients); InputError when the model has none of that name.
+  const at::Tensor& find(const af::Parameters& which, const char* name) const;
 };

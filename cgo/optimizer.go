@@ -1,0 +1,116 @@
+//go:build torch
+
+package cgo
+
+/*
+#include <stdlib.h>
+#include "af.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"unsafe"
+)
+
+// Optimizer is AdamW over all parameters of one model; its calls take the model's lock.
+type Optimizer struct {
+	model   *Model
+	ptr     *C.af_optimizer // nil when closed; guarded by model.mu
+	cleanup runtime.Cleanup
+}
+
+// NewOptimizer makes an optimizer with zero state.
+func NewOptimizer(m *Model, c AdamWConfig) (*Optimizer, error) {
+	o := &Optimizer{model: m}
+	raw := C.af_adamw_config{beta1: C.double(c.Beta1), beta2: C.double(c.Beta2), eps: C.double(c.Eps), weight_decay: C.double(c.WeightDecay)}
+	err := m.with("optimizer", func(p *C.af_model) error {
+		return toError("optimizer", C.af_optimizer_new(p, &raw, &o.ptr))
+	})
+	if err != nil {
+		return nil, err
+	}
+	o.cleanup = runtime.AddCleanup(o, func(p *C.af_optimizer) { C.af_optimizer_free(p) }, o.ptr)
+	return o, nil
+}
+
+// Close frees the state; it may be called again, before or after the model's Close.
+func (o *Optimizer) Close() error {
+	o.model.mu.Lock()
+	defer o.model.mu.Unlock()
+	if o.ptr != nil {
+		o.cleanup.Stop()
+		C.af_optimizer_free(o.ptr)
+		o.ptr = nil
+	}
+	return nil
+}
+
+func (o *Optimizer) with(what string, f func(p *C.af_optimizer) error) error {
+	o.model.mu.Lock()
+	defer o.model.mu.Unlock()
+	if o.ptr == nil {
+		return fmt.Errorf("cgo: %s: optimizer: %w", what, ErrClosed)
+	}
+	return f(o.ptr)
+}
+
+// Step scales the gradients by min(1, maxNorm/(norm+1e-6)) (maxNorm 0: no clipping), takes one AdamW step and clears them.
+// norm is the global L2 norm before clipping. If it is not finite the error wraps [ErrNonFinite], the gradients are
+// dropped and nothing else changes.
+func (o *Optimizer) Step(lr, maxNorm float64) (norm float64, err error) {
+	var n C.double
+	err = o.with("step", func(p *C.af_optimizer) error {
+		return toError("step", C.af_optimizer_step(p, C.double(lr), C.double(maxNorm), &n))
+	})
+	return float64(n), err
+}
+
+// ZeroGrad drops the gradients.
+func (o *Optimizer) ZeroGrad() error {
+	return o.with("zero grad", func(p *C.af_optimizer) error { return toError("zero grad", C.af_optimizer_zero_grad(p)) })
+}
+
+// State returns a copy of one moment of a parameter.
+func (o *Optimizer) State(name string, which Moment) ([]float32, error) {
+	n := o.model.elements(name)
+	out := make([]float32, max(n, 1))
+	err := o.with("state", func(p *C.af_optimizer) error {
+		s := C.CString(name)
+		defer C.free(unsafe.Pointer(s))
+		return toError("state", C.af_optimizer_get_state(p, s, C.int(which), (*C.float)(&out[0]), C.int64_t(n)))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// SetState copies data into one moment of a parameter.
+func (o *Optimizer) SetState(name string, which Moment, data []float32) error {
+	if len(data) == 0 {
+		return fmt.Errorf("cgo: set state of %s: no data (%w)", name, ErrInput)
+	}
+	return o.with("set state", func(p *C.af_optimizer) error {
+		s := C.CString(name)
+		defer C.free(unsafe.Pointer(s))
+		return toError("set state", C.af_optimizer_set_state(p, s, C.int(which), (*C.float)(&data[0]), C.int64_t(len(data))))
+	})
+}
+
+// StepCount returns how many steps were taken, 0 for a closed optimizer.
+func (o *Optimizer) StepCount() int64 {
+	var n int64
+	_ = o.with("step count", func(p *C.af_optimizer) error { n = int64(C.af_optimizer_get_step(p)); return nil })
+	return n
+}
+
+// SetStepCount continues the bias correction of a resumed run.
+func (o *Optimizer) SetStepCount(n int64) error {
+	if n < 0 || n > math.MaxInt64/2 {
+		return fmt.Errorf("cgo: set step count: %d is out of range (%w)", n, ErrInput)
+	}
+	return o.with("set step count", func(p *C.af_optimizer) error { C.af_optimizer_set_step(p, C.int64_t(n)); return nil })
+}

@@ -1,0 +1,280 @@
+// Causal attention over a forest of segments, grouped query heads.
+//
+// The queries of a block of tokens and of the G = H / K query heads that share a key/value head are the rows of one
+// matrix, so a block's scores are one product per run of keys (its ancestors' runs and its own segment). Forward keeps
+// the log of the softmax's denominator; backward recomputes the probabilities from it.
+//
+// Suffixes: B rows of a block (tokens x G), A keys that a block sees, E head_dim.
+#include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include <cmath>
+
+#include "kernels.h"
+#include "train.h"
+
+namespace af {
+namespace {
+
+struct Shape {
+  Shape(const af_model& m, const Plan& plan)
+      : T(plan.T), H(m.config.num_heads), K(m.config.num_kv_heads), E(m.config.head_dim), G(H / K), stride((H + 2 * K) * E),
+        scale(static_cast<float>(1 / std::sqrt(static_cast<double>(E)))) {}
+  int64_t T, H, K, E, G, stride;
+  float scale;
+};
+
+struct Block {  // tokens first .. first + count of a segment
+  const Segment* segment;
+  int64_t first, count;
+  int64_t keys() const { return segment->context + first + count; }
+  int64_t token(int64_t i) const { return segment->start + first + i; }
+};
+
+// Consecutive blocks of about equal work. How many there are depends on the model and the batch alone, so that the sums
+// over parts in backward have one order whatever the number of threads.
+std::vector<std::vector<Block>> make_parts(const Shape& s, const Plan& plan, int64_t wanted) {
+  const int64_t size = std::clamp<int64_t>(192 / s.G, 16, 128);
+  std::vector<Block> blocks;
+  int64_t work = 0;
+  for (const Segment& segment : plan.segments) {
+    for (int64_t first = 0; first < segment.length; first += size) {
+      blocks.push_back({&segment, first, std::min(size, segment.length - first)});
+      work += blocks.back().count * blocks.back().keys();
+    }
+  }
+  std::vector<std::vector<Block>> parts(1);
+  int64_t done = 0;
+  for (const Block& b : blocks) {
+    if (done * wanted >= work * static_cast<int64_t>(parts.size())) parts.emplace_back();
+    parts.back().push_back(b);
+    done += b.count * b.keys();
+  }
+  return parts;
+}
+
+// Runs of keys of a block: ancestors, then its own segment up to the block's end.
+std::vector<Run> key_runs(const Block& b) {
+  std::vector<Run> runs = b.segment->ancestors;
+  const Run own{b.segment->start, b.first + b.count};
+  if (!runs.empty() && runs.back().start + runs.back().length == own.start) {
+    runs.back().length += own.length;
+  } else {
+    runs.push_back(own);
+  }
+  return runs;
+}
+
+at::Tensor matrix(const float* p, int64_t rows, int64_t columns, int64_t stride) {
+  return at::from_blob(const_cast<float*>(p), {rows, columns}, {stride, 1}, at::kFloat);
+}
+
+// c = a b, or c += a b
+void product(at::Tensor c, const at::Tensor& a, const at::Tensor& b, bool add) {
+  if (add) {
+    at::addmm_out(c, c, a, b);
+  } else {
+    at::mm_out(c, a, b);
+  }
+}
+
+// Scratch of one task; grows to the largest block.
+struct Scratch {
+  at::Tensor q_BE, o_BE, d_BE, s_BA, p_BA;
+  float* need(at::Tensor& t, int64_t n) {
+    if (!t.defined() || t.numel() < n) t = at::empty({n}, at::kFloat);
+    return t.mutable_data_ptr<float>();
+  }
+};
+
+// Copies the block's rows of x [T, stride] at column into out [count * G, E], times scale.
+void pack(float* out, const float* x, const Shape& s, const Block& b, int64_t stride, int64_t column, float scale) {
+  for (int64_t i = 0; i < b.count; i++) {
+    kernel::scale_to(out + i * s.G * s.E, x + b.token(i) * stride + column, scale, s.G * s.E);
+  }
+}
+
+// s_BA = q K^T for the block.
+void scores(float* s_BA, const float* q_BE, const float* k, const Shape& s, int64_t B, int64_t A, const std::vector<Run>& runs,
+            int64_t stride) {
+  int64_t column = 0;
+  for (const Run& r : runs) {
+    product(matrix(s_BA + column, B, r.length, A), matrix(q_BE, B, s.E, s.E), matrix(k + r.start * stride, r.length, s.E, stride).t(), false);
+    column += r.length;
+  }
+}
+
+void forward_block(const Shape& s, const Block& b, int64_t kv, const float* qkv, float* out, float* lse, Scratch& scratch) {
+  const int64_t B = b.count * s.G, A = b.keys(), q_column = kv * s.G * s.E;
+  const float *k = qkv + (s.H + kv) * s.E, *v = k + s.K * s.E;
+  const std::vector<Run> runs = key_runs(b);
+  float* q_BE = scratch.need(scratch.q_BE, B * s.E);
+  float* o_BE = scratch.need(scratch.o_BE, B * s.E);
+  float* s_BA = scratch.need(scratch.s_BA, B * A);
+  pack(q_BE, qkv, s, b, s.stride, q_column, s.scale);
+  scores(s_BA, q_BE, k, s, B, A, runs, s.stride);
+  float* total_B = scratch.need(scratch.d_BE, B);
+  for (int64_t row = 0; row < B; row++) {
+    const int64_t i = row / s.G, seen = A - b.count + i + 1;
+    float* line = s_BA + row * A;
+    float max;
+    total_B[row] = kernel::exp_minus_max(line, seen, &max);
+    std::fill(line + seen, line + A, 0.0f);
+    lse[b.token(i) * s.H + kv * s.G + row % s.G] = max + std::log(total_B[row]);
+  }
+  int64_t column = 0;
+  for (const Run& r : runs) {
+    product(matrix(o_BE, B, s.E, s.E), matrix(s_BA + column, B, r.length, A), matrix(v + r.start * s.stride, r.length, s.E, s.stride), column > 0);
+    column += r.length;
+  }
+  for (int64_t row = 0; row < B; row++) {
+    const int64_t i = row / s.G, g = row % s.G;
+    kernel::scale_to(out + b.token(i) * s.H * s.E + q_column + g * s.E, o_BE + row * s.E, 1 / total_B[row], s.E);
+  }
+}
+
+struct Backward {
+  const float *qkv, *out, *lse, *d_out;
+  float* d_qkv;
+};
+
+// d_k, d_v [T, E]: this task's own sums.
+void backward_block(const Shape& s, const Block& b, int64_t kv, const Backward& p, float* d_k, float* d_v, Scratch& scratch) {
+  const int64_t B = b.count * s.G, A = b.keys(), q_column = kv * s.G * s.E, out_stride = s.H * s.E;
+  const float *k = p.qkv + (s.H + kv) * s.E, *v = k + s.K * s.E;
+  const std::vector<Run> runs = key_runs(b);
+  float* q_BE = scratch.need(scratch.q_BE, B * s.E);
+  float* o_BE = scratch.need(scratch.o_BE, B * s.E);  // d_out, packed
+  float* d_BE = scratch.need(scratch.d_BE, B * s.E);  // d_q, packed
+  float* p_BA = scratch.need(scratch.p_BA, B * A);
+  float* s_BA = scratch.need(scratch.s_BA, B * A);    // d_p, then d_s
+  pack(q_BE, p.qkv, s, b, s.stride, q_column, s.scale);
+  pack(o_BE, p.d_out, s, b, out_stride, q_column, 1);
+  scores(p_BA, q_BE, k, s, B, A, runs, s.stride);
+  scores(s_BA, o_BE, v, s, B, A, runs, s.stride);
+  for (int64_t row = 0; row < B; row++) {
+    const int64_t i = row / s.G, g = row % s.G, seen = A - b.count + i + 1;
+    float *prob = p_BA + row * A, *d = s_BA + row * A;
+    kernel::exp_minus(prob, seen, p.lse[b.token(i) * s.H + kv * s.G + g]);
+    std::fill(prob + seen, prob + A, 0.0f);
+    const float delta = static_cast<float>(kernel::dot(o_BE + row * s.E, p.out + b.token(i) * out_stride + q_column + g * s.E, s.E));
+    kernel::softmax_backward(d, prob, seen, delta);
+    std::fill(d + seen, d + A, 0.0f);
+  }
+  int64_t column = 0;
+  for (const Run& r : runs) {
+    const at::Tensor ds = matrix(s_BA + column, B, r.length, A);
+    product(matrix(d_v + r.start * s.E, r.length, s.E, s.E), matrix(p_BA + column, B, r.length, A).t(), matrix(o_BE, B, s.E, s.E), true);
+    product(matrix(d_k + r.start * s.E, r.length, s.E, s.E), ds.t(), matrix(q_BE, B, s.E, s.E), true);
+    product(matrix(d_BE, B, s.E, s.E), ds, matrix(k + r.start * s.stride, r.length, s.E, s.stride), column > 0);
+    column += r.length;
+  }
+  for (int64_t i = 0; i < b.count; i++) {
+    kernel::scale_to(p.d_qkv + b.token(i) * s.stride + q_column, d_BE + i * s.G * s.E, s.scale, s.G * s.E);
+  }
+}
+
+// ---- any device: one segment at a time on ATen ----
+
+struct SegmentView {
+  at::Tensor q_KGLE, k_KAE, v_KAE, index_A, hidden_LA;  // hidden: keys that a row must not see
+};
+
+SegmentView segment_view(const Shape& s, const Segment& segment, const at::Tensor& qkv) {
+  std::vector<at::Tensor> pieces;
+  for (const Run& r : segment.ancestors) pieces.push_back(at::arange(r.start, r.start + r.length, at::kLong));
+  pieces.push_back(at::arange(segment.start, segment.start + segment.length, at::kLong));
+  SegmentView v;
+  const int64_t L = segment.length;
+  v.index_A = at::cat(pieces).to(qkv.device());
+  const at::Tensor keys = qkv.narrow(1, s.H * s.E, 2 * s.K * s.E).index_select(0, v.index_A).view({-1, 2, s.K, s.E});
+  v.k_KAE = keys.select(1, 0).transpose(0, 1);
+  v.v_KAE = keys.select(1, 1).transpose(0, 1);
+  v.q_KGLE = qkv.narrow(0, segment.start, L).narrow(1, 0, s.H * s.E).view({L, s.K, s.G, s.E}).permute({1, 2, 0, 3});
+  v.hidden_LA = at::ones({L, segment.context + L}, at::TensorOptions(qkv.device()).dtype(at::kBool)).triu(segment.context + 1);
+  return v;
+}
+
+at::Tensor segment_scores(const Shape& s, const SegmentView& v) {
+  return at::matmul(v.q_KGLE * s.scale, v.k_KAE.unsqueeze(1).transpose(-1, -2)).masked_fill_(v.hidden_LA, -INFINITY);
+}
+
+void attention_generic(const Shape& s, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse) {
+  for (const Segment& segment : plan.segments) {
+    const SegmentView v = segment_view(s, segment, qkv);
+    const at::Tensor scores_KGLA = segment_scores(s, v), lse_KGL = at::logsumexp(scores_KGLA, {-1});
+    const at::Tensor o = at::matmul(at::exp(scores_KGLA - lse_KGL.unsqueeze(-1)), v.v_KAE.unsqueeze(1));
+    out.narrow(0, segment.start, segment.length).copy_(o.permute({2, 0, 1, 3}).reshape({segment.length, s.H * s.E}));
+    lse.narrow(0, segment.start, segment.length).copy_(lse_KGL.permute({2, 0, 1}).reshape({segment.length, s.H}));
+  }
+}
+
+void backward_generic(const Shape& s, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse,
+                      const at::Tensor& d_out, const at::Tensor& d_qkv) {
+  d_qkv.zero_();
+  auto heads = [&](const at::Tensor& t, const Segment& g) {  // [T, HE] -> [K, G, L, E]
+    return t.narrow(0, g.start, g.length).view({g.length, s.K, s.G, -1}).permute({1, 2, 0, 3});
+  };
+  for (const Segment& segment : plan.segments) {
+    const int64_t L = segment.length;
+    const SegmentView v = segment_view(s, segment, qkv);
+    const at::Tensor p_KGLA = at::exp(segment_scores(s, v) - heads(lse, segment));
+    const at::Tensor d_o = heads(d_out, segment), delta = (d_o * heads(out, segment)).sum(-1, true);
+    const at::Tensor d_s = p_KGLA * (at::matmul(d_o, v.v_KAE.unsqueeze(1).transpose(-1, -2)) - delta);
+    const at::Tensor d_v = at::matmul(p_KGLA.transpose(-1, -2), d_o).sum(1);
+    const at::Tensor d_k = at::matmul(d_s.transpose(-1, -2), v.q_KGLE * s.scale).sum(1);
+    const at::Tensor d_q = at::matmul(d_s, v.k_KAE.unsqueeze(1)) * s.scale;
+    d_qkv.narrow(0, segment.start, L).narrow(1, 0, s.H * s.E).copy_(d_q.permute({2, 0, 1, 3}).reshape({L, s.H * s.E}));
+    const at::Tensor d_keys = at::stack({d_k, d_v}).permute({2, 0, 1, 3}).reshape({-1, 2 * s.K * s.E});
+    d_qkv.narrow(1, s.H * s.E, 2 * s.K * s.E).index_add_(0, v.index_A, d_keys);  // no index twice: one order
+  }
+}
+
+}  // namespace
+
+void attention(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse) {
+  const Shape s(m, plan);
+  if (!use_kernels(m)) return attention_generic(s, plan, qkv, out, lse);
+  const auto parts = make_parts(s, plan, 16);
+  const float* in = qkv.const_data_ptr<float>();
+  float *o = out.mutable_data_ptr<float>(), *l = lse.mutable_data_ptr<float>();
+  at::parallel_for(0, static_cast<int64_t>(parts.size()) * s.K, 1, [&](int64_t begin, int64_t end) {
+    at::AutoDispatchBelowAutograd guard;
+    Scratch scratch;
+    for (int64_t unit = begin; unit < end; unit++) {
+      for (const Block& b : parts[unit / s.K]) forward_block(s, b, unit % s.K, in, o, l, scratch);
+    }
+  });
+}
+
+void attention_backward(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
+                        const at::Tensor& lse, const at::Tensor& d_out, const at::Tensor& d_qkv) {
+  const Shape s(m, plan);
+  if (!use_kernels(m)) return backward_generic(s, plan, qkv, out, lse, d_out, d_qkv);
+  const auto parts = make_parts(s, plan, (15 + s.K) / s.K);
+  const int64_t P = static_cast<int64_t>(parts.size());
+  at::Tensor sums = m.scratch({P, s.K, 2, s.T, s.E}).zero_();  // d_k and d_v of each part
+  float* sum = sums.mutable_data_ptr<float>();
+  const Backward pointers{qkv.const_data_ptr<float>(), out.const_data_ptr<float>(), lse.const_data_ptr<float>(),
+                          d_out.const_data_ptr<float>(), d_qkv.mutable_data_ptr<float>()};
+  at::parallel_for(0, P * s.K, 1, [&](int64_t begin, int64_t end) {
+    at::AutoDispatchBelowAutograd guard;
+    Scratch scratch;
+    for (int64_t unit = begin; unit < end; unit++) {
+      float *d_k = sum + unit * 2 * s.T * s.E, *d_v = d_k + s.T * s.E;
+      for (const Block& b : parts[unit / s.K]) backward_block(s, b, unit % s.K, pointers, d_k, d_v, scratch);
+    }
+  });
+  at::parallel_for(0, s.T, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; t++) {
+      for (int64_t c = 0; c < 2 * s.K; c++) {  // columns: K keys, then K values
+        float* d = pointers.d_qkv + t * s.stride + (s.H + c) * s.E;
+        const float* first = sum + (c % s.K * 2 + c / s.K) * s.T * s.E + t * s.E;
+        kernel::scale_to(d, first, 1, s.E);
+        for (int64_t part = 1; part < P; part++) kernel::add(d, first + part * s.K * 2 * s.T * s.E, s.E);
+      }
+    }
+  });
+}
+
+}  // namespace af

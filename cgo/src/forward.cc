@@ -1,0 +1,235 @@
+// The policy's forward and backward over a packed batch: logprobs and entropies of the rows, gradients of every parameter.
+//
+// The whole model is one autograd node. Its backward walks the layers with hand-written gradients and adds them to
+// af_model.grad, so that autograd neither stores the layers' intermediates nor allocates the parameters' gradients.
+//
+//   x -> norm -> qkv -> (q/k norm) -> rope -> attention -> o -> + x = h -> norm -> gate, up -> silu(gate) up -> down -> + h
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/custom_class.h>
+
+#include "train.h"
+
+namespace af {
+namespace {
+
+// What backward needs of one layer. Only input is kept when layers are recomputed.
+struct LayerState {
+  at::Tensor input_TD, rstd_T;
+  at::Tensor qkv;               // [T, (H + 2K)E] rotated
+  at::Tensor raw, raw_rstd;     // q/k norm only: q and k before it [T, (H + K)E], its rstd [T, H + K]
+  at::Tensor attn, lse;         // [T, HE], [T, H]
+  at::Tensor middle_TD, middle_rstd_T;
+  at::Tensor gate_up;           // [T, 2F]
+};
+
+at::Tensor as_heads(const at::Tensor& x, int64_t first, int64_t heads, int64_t n) {  // [T, *] -> [T, heads, n] from column first
+  return x.narrow(1, first, heads * n).unflatten(1, {heads, n});
+}
+at::Tensor as_row(const at::Tensor& x) { return x.unsqueeze(1); }  // [T, n] -> [T, 1, n]
+
+void linear_out(at::Tensor y, const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias) {
+  if (bias.defined()) {
+    at::addmm_out(y, bias, x, w.t());
+  } else {
+    at::mm_out(y, x, w.t());
+  }
+}
+// y += x w^T + bias
+void linear_add(const at::Tensor& y, const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias) {
+  y.addmm_(x, w.t());
+  if (bias.defined()) y.add_(bias);
+}
+// d w += dy^T x, d bias += sum of dy
+void linear_gradient(const at::Tensor& dw, const at::Tensor& dbias, const at::Tensor& dy, const at::Tensor& x) {
+  dw.addmm_(dy.t(), x);
+  if (dbias.defined()) dbias.add_(dy.sum(0));
+}
+
+at::Tensor copy(const af_model& m, const at::Tensor& x) {
+  at::Tensor y = m.scratch(x.sizes());
+  return y.copy_(x);
+}
+
+struct Sizes {
+  Sizes(const af_model& m, int64_t tokens)
+      : T(tokens), D(m.config.hidden_size), F(m.config.intermediate_size), H(m.config.num_heads), K(m.config.num_kv_heads),
+        E(m.config.head_dim) {}
+  int64_t T, D, F, H, K, E;
+};
+
+// Buffers that every layer uses anew.
+struct Workspace {
+  Workspace(const af_model& m, const Plan& plan, bool backward) {
+    const Sizes s(m, plan.T);
+    auto make = [&](int64_t n) { return m.scratch({s.T, n}); };
+    normed = make(s.D);
+    act = make(s.F);
+    if (!backward) return;
+    d_act = make(s.F);
+    d_gate_up = make(2 * s.F);
+    d_normed = make(s.D);
+    d_attn = make(s.H * s.E);
+    d_qkv = make((s.H + 2 * s.K) * s.E);
+  }
+  at::Tensor normed, act, d_act, d_gate_up, d_normed, d_attn, d_qkv;
+};
+
+// Fills s from s.input and returns the layer's output [T, D].
+at::Tensor layer_forward(const af_model& m, const Layer& l, const Plan& plan, Workspace& w, LayerState& s) {
+  const Sizes z(m, plan.T);
+  s.rstd_T = m.scratch({z.T, 1});
+  rms_norm(m, as_row(s.input_TD), l.input_norm_D, as_row(w.normed), s.rstd_T);
+  s.qkv = m.scratch({z.T, (z.H + 2 * z.K) * z.E});
+  linear_out(s.qkv, w.normed, l.qkv_weight, l.qkv_bias);
+  if (m.config.qk_norm) {
+    s.raw = copy(m, s.qkv.narrow(1, 0, (z.H + z.K) * z.E));
+    s.raw_rstd = m.scratch({z.H + z.K, z.T});
+    const at::Tensor q_rstd = s.raw_rstd.narrow(0, 0, z.H).view({z.T, z.H}), k_rstd = s.raw_rstd.narrow(0, z.H, z.K).view({z.T, z.K});
+    rms_norm(m, as_heads(s.raw, 0, z.H, z.E), l.q_norm_E, as_heads(s.qkv, 0, z.H, z.E), q_rstd);
+    rms_norm(m, as_heads(s.raw, z.H * z.E, z.K, z.E), l.k_norm_E, as_heads(s.qkv, z.H * z.E, z.K, z.E), k_rstd);
+  }
+  rope(m, plan, s.qkv, z.H + z.K, 1);
+  s.attn = m.scratch({z.T, z.H * z.E});
+  s.lse = m.scratch({z.T, z.H});
+  attention(m, plan, s.qkv, s.attn, s.lse);
+  s.middle_TD = copy(m, s.input_TD);
+  linear_add(s.middle_TD, s.attn, l.o_weight_DHE, l.o_bias);
+  s.middle_rstd_T = m.scratch({z.T, 1});
+  rms_norm(m, as_row(s.middle_TD), l.post_norm_D, as_row(w.normed), s.middle_rstd_T);
+  s.gate_up = m.scratch({z.T, 2 * z.F});
+  linear_out(s.gate_up, w.normed, l.gate_up_weight, l.gate_up_bias);
+  swiglu(m, w.act, s.gate_up);
+  at::Tensor y = copy(m, s.middle_TD);
+  linear_add(y, w.act, l.down_weight_DF, l.down_bias);
+  return y;
+}
+
+// dx [T, D]: gradient of the layer's output, becomes that of its input.
+void layer_backward(const af_model& m, const Layer& l, const Layer& g, const Plan& plan, Workspace& w, const LayerState& s,
+                    const at::Tensor& dx) {
+  const Sizes z(m, plan.T);
+  at::mm_out(w.d_act, dx, l.down_weight_DF);
+  swiglu_backward(m, w.d_gate_up, w.act, s.gate_up, w.d_act);
+  linear_gradient(g.down_weight_DF, g.down_bias, dx, w.act);
+  rms_norm_again(m, as_row(s.middle_TD), l.post_norm_D, as_row(w.normed), s.middle_rstd_T);
+  linear_gradient(g.gate_up_weight, g.gate_up_bias, w.d_gate_up, w.normed);
+  at::mm_out(w.d_normed, w.d_gate_up, l.gate_up_weight);
+  rms_norm_backward(m, as_row(dx), g.post_norm_D, as_row(w.d_normed), as_row(s.middle_TD), l.post_norm_D, s.middle_rstd_T);
+
+  linear_gradient(g.o_weight_DHE, g.o_bias, dx, s.attn);
+  at::mm_out(w.d_attn, dx, l.o_weight_DHE);
+  attention_backward(m, plan, s.qkv, s.attn, s.lse, w.d_attn, w.d_qkv);
+  rope(m, plan, w.d_qkv, z.H + z.K, -1);
+  if (m.config.qk_norm) {
+    const at::Tensor d_raw = m.scratch(s.raw.sizes()).zero_();
+    const at::Tensor q_rstd = s.raw_rstd.narrow(0, 0, z.H).view({z.T, z.H}), k_rstd = s.raw_rstd.narrow(0, z.H, z.K).view({z.T, z.K});
+    const int64_t k = z.H * z.E;
+    rms_norm_backward(m, as_heads(d_raw, 0, z.H, z.E), g.q_norm_E, as_heads(w.d_qkv, 0, z.H, z.E), as_heads(s.raw, 0, z.H, z.E), l.q_norm_E, q_rstd);
+    rms_norm_backward(m, as_heads(d_raw, k, z.K, z.E), g.k_norm_E, as_heads(w.d_qkv, k, z.K, z.E), as_heads(s.raw, k, z.K, z.E), l.k_norm_E, k_rstd);
+    w.d_qkv.narrow(1, 0, (z.H + z.K) * z.E).copy_(d_raw);
+  }
+  rms_norm_again(m, as_row(s.input_TD), l.input_norm_D, as_row(w.normed), s.rstd_T);
+  linear_gradient(g.qkv_weight, g.qkv_bias, w.d_qkv, w.normed);
+  at::mm_out(w.d_normed, w.d_qkv, l.qkv_weight);
+  rms_norm_backward(m, as_row(dx), g.input_norm_D, as_row(w.d_normed), as_row(s.input_TD), l.input_norm_D, s.rstd_T);
+}
+
+// One forward, kept for its backward.
+struct ForwardState : torch::CustomClassHolder {
+  std::shared_ptr<af_model> model;
+  uint64_t version = 0;
+  bool keep = false, checkpoint = false;
+  Plan plan;
+  std::vector<LayerState> layers;
+  at::Tensor rows_ND, rows_rstd_N, hidden_ND;  // rows of the last layer's output, and normed
+  HeadResult result;
+};
+
+void run_forward(ForwardState& f) {
+  const af_model& m = *f.model;
+  m.pool->begin_step();
+  Workspace w(m, f.plan, false);
+  at::Tensor x_TD = m.scratch({f.plan.T, m.config.hidden_size});
+  at::index_select_out(x_TD, m.embed_VD, 0, f.plan.tokens_T);
+  for (const Layer& layer : m.layers) {
+    LayerState s;
+    s.input_TD = x_TD;
+    x_TD = layer_forward(m, layer, f.plan, w, s);
+    if (!f.keep) continue;
+    if (f.checkpoint) {
+      LayerState input;
+      input.input_TD = s.input_TD;
+      s = std::move(input);
+    }
+    f.layers.push_back(std::move(s));
+  }
+  f.rows_ND = x_TD.index_select(0, f.plan.row_token_N);
+  f.rows_rstd_N = m.scratch({f.plan.N, 1});
+  f.hidden_ND = at::empty_like(f.rows_ND);
+  rms_norm(m, as_row(f.rows_ND), m.norm_D, as_row(f.hidden_ND), f.rows_rstd_N);
+  f.result = head(m, f.plan, f.hidden_ND);
+}
+
+void run_backward(ForwardState& f, const at::Tensor& d_logprob, const at::Tensor& d_entropy) {
+  af_model& m = *f.model;
+  if (f.version != m.version) throw InputError("parameters changed since the forward; run the forward again");
+  if (!m.grad.flat.defined()) m.grad = make_parameters(m.config, m.device);
+  const at::Tensor d_hidden = head_backward(m, f.plan, f.hidden_ND, f.result, d_logprob, d_entropy);
+  const at::Tensor d_rows = at::zeros_like(d_hidden);
+  rms_norm_backward(m, as_row(d_rows), m.grad.norm_D, as_row(d_hidden), as_row(f.rows_ND), m.norm_D, f.rows_rstd_N);
+  const at::Tensor dx_TD = m.scratch({f.plan.T, m.config.hidden_size}).zero_();
+  add_rows(m, dx_TD, f.plan.row_token, f.plan.row_token_N, d_rows);
+  Workspace w(m, f.plan, true);
+  for (int64_t i = m.config.num_layers - 1; i >= 0; i--) {
+    LayerState s = std::move(f.layers[i]);  // freed when this layer is done
+    if (f.checkpoint) layer_forward(m, m.layers[i], f.plan, w, s);
+    layer_backward(m, m.layers[i], m.grad.layers[i], f.plan, w, s, dx_TD);
+  }
+  add_rows(m, m.grad.embed_VD, f.plan.tokens, f.plan.tokens_T, dx_TD);
+}
+
+struct PolicyForward : torch::autograd::Function<PolicyForward> {
+  // anchor requires a gradient, which makes the outputs do; it gets none.
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const at::Tensor& anchor,
+                                                const c10::intrusive_ptr<ForwardState>& state) {
+    (void)anchor;
+    run_forward(*state);
+    ctx->saved_data["state"] = c10::IValue::make_capsule(state);
+    ctx->set_materialize_grads(false);
+    return {state->result.logprob_N.clone(), state->result.entropy_N.clone()};
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, torch::autograd::variable_list grads) {
+    at::NoGradGuard no_grad;
+    auto saved = ctx->saved_data.find("state");
+    if (saved == ctx->saved_data.end()) throw InputError("this forward was already used by a backward; run it again");
+    auto state = c10::static_intrusive_pointer_cast<ForwardState>(saved->second.toCapsule());
+    ctx->saved_data.clear();
+    if (grads[0].defined() || grads[1].defined()) run_backward(*state, grads[0], grads[1]);
+    return {at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+}  // namespace af
+
+extern "C" af_error* af_model_forward(af_model* m, const af_batch* b, int grad, int checkpoint, af_tensor* logprobs, af_tensor* entropy) {
+  return af::guard([&] {
+    auto state = c10::make_intrusive<af::ForwardState>();
+    state->model = m->shared_from_this();
+    state->version = m->version;
+    state->plan = af::make_plan(*m, *b);
+    state->keep = grad != 0;
+    state->checkpoint = checkpoint != 0;
+    torch::autograd::variable_list out;
+    if (grad != 0) {
+      at::AutoGradMode mode(true);
+      out = af::PolicyForward::apply(at::zeros({1}, m->flat.options()).requires_grad_(), state);
+    } else {
+      at::NoGradGuard mode;
+      af::run_forward(*state);
+      out = {state->result.logprob_N, state->result.entropy_N};
+    }
+    *logprobs = af::new_handle(out[0]);
+    if (entropy != nullptr) *entropy = af::new_handle(out[1]);
+  });
+}

@@ -1,0 +1,162 @@
+// The head: log-probability of each row's target and entropy of its distribution, in tiles of rows x vocabulary, so
+// that the logits of all rows never exist at once. Backward recomputes each tile.
+//
+//   z = logits / temperature, logprob = z[target] - lse(z), entropy = lse(z) - sum(softmax(z) * z)
+//   d logprob / d z_j = [j = target] - p_j,  d entropy / d z_j = -p_j (log p_j + entropy)
+#include <ATen/Parallel.h>
+
+#include "kernels.h"
+#include "train.h"
+
+namespace af {
+namespace {
+
+constexpr int64_t kRows = 4096;            // most rows of a tile
+constexpr int64_t kTileFloats = 4 << 20;   // most elements of a tile, about: 16 MiB
+
+int64_t tile_columns(int64_t rows, int64_t V) {
+  return std::min(V, std::max<int64_t>(256, kTileFloats / rows / 64 * 64));
+}
+
+HeadResult head_generic(const Plan& plan, const at::Tensor& hidden, const at::Tensor& weight) {
+  constexpr int64_t kChunk = 256;
+  HeadResult r{at::empty({plan.N}, hidden.options()), at::empty({plan.N}, hidden.options()), at::empty({plan.N}, hidden.options())};
+  for (int64_t start = 0; start < plan.N; start += kChunk) {
+    const int64_t n = std::min(kChunk, plan.N - start);
+    const at::Tensor z = at::mm(hidden.narrow(0, start, n), weight.t()).mul_(plan.logit_scale);
+    const at::Tensor lse = at::logsumexp(z, {1});
+    const at::Tensor logp = z - lse.unsqueeze(1);
+    r.lse_N.narrow(0, start, n).copy_(lse);
+    r.logprob_N.narrow(0, start, n).copy_(logp.gather(1, plan.row_target_N.narrow(0, start, n).unsqueeze(1)).squeeze(1));
+    r.entropy_N.narrow(0, start, n).copy_(-(at::exp(logp) * logp).sum(1));
+  }
+  return r;
+}
+
+at::Tensor backward_generic(const Plan& plan, const at::Tensor& hidden, const at::Tensor& weight, const HeadResult& f,
+                            const at::Tensor& d_logprob, const at::Tensor& d_entropy, const at::Tensor& d_weight) {
+  constexpr int64_t kChunk = 256;
+  at::Tensor d_hidden = at::empty_like(hidden);
+  for (int64_t start = 0; start < plan.N; start += kChunk) {
+    const int64_t n = std::min(kChunk, plan.N - start);
+    auto rows = [&](const at::Tensor& t) { return t.narrow(0, start, n).unsqueeze(1); };
+    const at::Tensor h = hidden.narrow(0, start, n);
+    const at::Tensor logp = at::mm(h, weight.t()).mul_(plan.logit_scale).sub_(rows(f.lse_N));
+    at::Tensor d = at::exp(logp).neg_().mul_(rows(d_logprob) + rows(d_entropy) * (logp + rows(f.entropy_N)));
+    d.scatter_add_(1, rows(plan.row_target_N), rows(d_logprob)).mul_(plan.logit_scale);
+    const at::Tensor silent = rows(d_logprob).eq(0).logical_and_(rows(d_entropy).eq(0));
+    d.masked_fill_(silent, 0);  // a row without gradient stays without, NaN or not
+    d_hidden.narrow(0, start, n).copy_(at::mm(d, weight));
+    d_weight.addmm_(d.t(), h);
+  }
+  return d_hidden;
+}
+
+void forward_rows(const af_model& m, const Plan& plan, const at::Tensor& hidden, int64_t start, int64_t n, HeadResult& r) {
+  const at::Tensor& weight = m.head_VD;
+  const int64_t V = weight.size(0), columns = tile_columns(n, V);
+  const float scale = static_cast<float>(plan.logit_scale);
+  const at::Tensor h = hidden.narrow(0, start, n);
+  at::Tensor buffer = m.scratch({n * columns});
+  std::vector<kernel::HeadState> states(n);
+  std::vector<float> target_z(n);
+  for (int64_t v = 0; v < V; v += columns) {
+    const int64_t width = std::min(columns, V - v);
+    at::Tensor tile = buffer.narrow(0, 0, n * width).view({n, width});
+    at::mm_out(tile, h, weight.narrow(0, v, width).t());
+    const float* logits = tile.const_data_ptr<float>();
+    at::parallel_for(0, n, 8, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; i++) {
+        kernel::head_update(states[i], logits + i * width, width, scale);
+        const int64_t target = plan.row_target[start + i] - v;
+        if (target >= 0 && target < width) target_z[i] = logits[i * width + target] * scale;
+      }
+    });
+  }
+  float *logprob = r.logprob_N.mutable_data_ptr<float>(), *entropy = r.entropy_N.mutable_data_ptr<float>();
+  float* lse = r.lse_N.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < n; i++) {
+    const double log_sum = std::log(states[i].sum), l = states[i].max + log_sum;
+    lse[start + i] = static_cast<float>(l);
+    logprob[start + i] = static_cast<float>(target_z[i] - l);
+    entropy[start + i] = static_cast<float>(log_sum - states[i].dot / states[i].sum);
+  }
+}
+
+// The rows of a backward that have a gradient.
+struct Active {
+  std::vector<int64_t> row;              // index among N
+  std::vector<float> d_logprob, d_entropy, lse, entropy;
+  at::Tensor row_index;
+};
+
+Active active_rows(const Plan& plan, const HeadResult& f, const at::Tensor& d_logprob, const at::Tensor& d_entropy) {
+  const float *dl = d_logprob.const_data_ptr<float>(), *de = d_entropy.const_data_ptr<float>();
+  const float *lse = f.lse_N.const_data_ptr<float>(), *entropy = f.entropy_N.const_data_ptr<float>();
+  Active a;
+  for (int64_t i = 0; i < plan.N; i++) {
+    if (dl[i] == 0 && de[i] == 0) continue;  // a row without gradient stays without, NaN or not
+    a.row.push_back(i);
+    a.d_logprob.push_back(dl[i]);
+    a.d_entropy.push_back(de[i]);
+    a.lse.push_back(lse[i]);
+    a.entropy.push_back(entropy[i]);
+  }
+  a.row_index = at::from_blob(a.row.data(), {static_cast<int64_t>(a.row.size())}, at::kLong).clone();
+  return a;
+}
+
+void backward_rows(const af_model& m, const Plan& plan, const Active& a, const at::Tensor& h, int64_t start, at::Tensor d_h) {
+  const at::Tensor &weight = m.head_VD, &d_weight = m.grad.head_VD;
+  const int64_t n = h.size(0), V = weight.size(0), columns = tile_columns(n, V);
+  const float scale = static_cast<float>(plan.logit_scale);
+  at::Tensor buffer = m.scratch({n * columns});
+  for (int64_t v = 0; v < V; v += columns) {
+    const int64_t width = std::min(columns, V - v);
+    at::Tensor tile = buffer.narrow(0, 0, n * width).view({n, width});
+    const at::Tensor w = weight.narrow(0, v, width);
+    at::mm_out(tile, h, w.t());
+    float* logits = tile.mutable_data_ptr<float>();
+    at::parallel_for(0, n, 8, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; i++) {
+        const int64_t k = start + i, target = plan.row_target[a.row[k]] - v;
+        kernel::head_backward(logits + i * width, width, scale, a.lse[k], a.entropy[k], a.d_logprob[k], a.d_entropy[k]);
+        if (target >= 0 && target < width) logits[i * width + target] += scale * a.d_logprob[k];
+      }
+    });
+    d_h.addmm_(tile, w);
+    d_weight.narrow(0, v, width).addmm_(tile.t(), h);
+  }
+}
+
+}  // namespace
+
+HeadResult head(const af_model& m, const Plan& plan, const at::Tensor& hidden_ND) {
+  if (!use_kernels(m)) return head_generic(plan, hidden_ND, m.head_VD);
+  const auto options = hidden_ND.options();
+  HeadResult r{at::empty({plan.N}, options), at::empty({plan.N}, options), at::empty({plan.N}, options)};
+  for (int64_t start = 0; start < plan.N; start += kRows) {
+    forward_rows(m, plan, hidden_ND, start, std::min(kRows, plan.N - start), r);
+  }
+  return r;
+}
+
+at::Tensor head_backward(af_model& m, const Plan& plan, const at::Tensor& hidden_ND, const HeadResult& forward,
+                         const at::Tensor& d_logprob, const at::Tensor& d_entropy) {
+  auto or_zeros = [&](const at::Tensor& t) {
+    return t.defined() ? t.to(hidden_ND.options()).contiguous() : at::zeros({plan.N}, hidden_ND.options());
+  };
+  const at::Tensor dl = or_zeros(d_logprob), de = or_zeros(d_entropy);
+  if (!use_kernels(m)) return backward_generic(plan, hidden_ND, m.head_VD, forward, dl, de, m.grad.head_VD);
+  const Active a = active_rows(plan, forward, dl, de);
+  const int64_t n = static_cast<int64_t>(a.row.size());
+  const at::Tensor h = hidden_ND.index_select(0, a.row_index);
+  const at::Tensor d_h = at::zeros_like(h);
+  for (int64_t start = 0; start < n; start += kRows) {
+    const int64_t rows = std::min(kRows, n - start);
+    backward_rows(m, plan, a, h.narrow(0, start, rows), start, d_h.narrow(0, start, rows));
+  }
+  return at::zeros_like(hidden_ND).index_copy_(0, a.row_index, d_h);
+}
+
+}  // namespace af

@@ -1,0 +1,288 @@
+// Vector kernels of the CPU path. Eight floats at a time; a version for AVX2 with FMA is picked at run time on x86.
+#include "kernels.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#pragma GCC diagnostic ignored "-Wpsabi"  // F8 is passed between inlined functions only
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+#define CLONES __attribute__((target_clones("arch=x86-64-v3", "default")))
+#else
+#define CLONES
+#endif
+#define INLINE inline __attribute__((always_inline))
+
+namespace af::kernel {
+namespace {
+
+typedef float F8 __attribute__((vector_size(32)));
+typedef int32_t I8 __attribute__((vector_size(32)));
+typedef float F8u __attribute__((vector_size(32), aligned(4), may_alias));
+
+INLINE F8 load(const float* p) { return *reinterpret_cast<const F8u*>(p); }
+INLINE void store(float* p, F8 v) { *reinterpret_cast<F8u*>(p) = v; }
+INLINE F8 load_some(const float* p, int64_t n, float fill) {
+  float b[8] = {fill, fill, fill, fill, fill, fill, fill, fill};
+  std::memcpy(b, p, static_cast<size_t>(n) * sizeof(float));
+  return load(b);
+}
+INLINE void store_some(float* p, F8 v, int64_t n) { std::memcpy(p, &v, static_cast<size_t>(n) * sizeof(float)); }
+INLINE F8 all(float x) { return F8{x, x, x, x, x, x, x, x}; }
+INLINE F8 max8(F8 a, F8 b) { return a > b ? a : b; }
+INLINE float sum(F8 v) { return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7])); }
+INLINE double sum_wide(F8 v) {
+  double s = 0;
+  for (int i = 0; i < 8; i++) s += v[i];
+  return s;
+}
+
+// exp to about 2 units in the last place; NaN stays NaN, below -87.3 the result is the smallest normal number.
+INLINE F8 exp8(F8 x) {
+  const F8 low = all(-87.33654f), high = all(88.72283f);
+  x = x < low ? low : x;  // in this order a NaN passes
+  x = x > high ? high : x;
+  const F8 magic = all(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer, held in the low bits
+  const F8 shifted = x * 1.44269504f + magic;
+  const F8 n = shifted - magic;
+  F8 r = x - n * 0.693359375f;
+  r = r + n * 2.12194440e-4f;
+  F8 p = all(1.9875691500e-4f);
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  // 2^n in two factors, because n may be 128. These casts keep the bits.
+  const I8 k = (I8)shifted - 0x4B400000;
+  const I8 half = k >> 1;
+  const I8 a = (half + 127) << 23, b = (k - half + 127) << 23;
+  return p * (F8)a * (F8)b;
+}
+INLINE F8 sigmoid8(F8 x) { return 1.0f / (1.0f + exp8(-x)); }
+
+INLINE float sum_squares_float(const float* x, int64_t n) {
+  F8 a = all(0), b = all(0), c = all(0), d = all(0);
+  int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    const F8 p = load(x + i), q = load(x + i + 8), r = load(x + i + 16), s = load(x + i + 24);
+    a += p * p, b += q * q, c += r * r, d += s * s;
+  }
+  for (; i < n; i += 8) {
+    const F8 p = n - i >= 8 ? load(x + i) : load_some(x + i, n - i, 0);
+    a += p * p;
+  }
+  return sum((a + b) + (c + d));
+}
+
+}  // namespace
+
+CLONES void scale_norm(float* y, const float* x, const float* w, float rstd, int64_t n) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) store(y + i, load(x + i) * rstd * load(w + i));
+  for (; i < n; i++) y[i] = x[i] * rstd * w[i];
+}
+
+CLONES float rms_norm(float* y, const float* x, const float* w, int64_t n, float eps) {
+  const float rstd = 1.0f / std::sqrt(sum_squares_float(x, n) / static_cast<float>(n) + eps);
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) store(y + i, load(x + i) * rstd * load(w + i));
+  for (; i < n; i++) y[i] = x[i] * rstd * w[i];
+  return rstd;
+}
+
+CLONES void rms_norm_backward(float* dx, float* dw, const float* dy, const float* x, const float* w, float rstd, int64_t n) {
+  F8 acc = all(0);
+  int64_t i = 0;
+  float tail = 0;
+  for (; i + 8 <= n; i += 8) {
+    const F8 g = load(dy + i), xi = load(x + i);
+    acc += g * load(w + i) * xi;
+    store(dw + i, load(dw + i) + g * xi * rstd);
+  }
+  for (; i < n; i++) {
+    tail += dy[i] * w[i] * x[i];
+    dw[i] += dy[i] * x[i] * rstd;
+  }
+  // d x = rstd * (dy w - x rstd^2 mean(dy w x))
+  const float c = (sum(acc) + tail) / static_cast<float>(n) * rstd * rstd;
+  for (i = 0; i + 8 <= n; i += 8) {
+    store(dx + i, load(dx + i) + rstd * (load(dy + i) * load(w + i) - load(x + i) * c));
+  }
+  for (; i < n; i++) dx[i] += rstd * (dy[i] * w[i] - x[i] * c);
+}
+
+CLONES void rope(float* x, const float* cos, const float* sin, int64_t heads, int64_t E, float direction) {
+  const int64_t half = E / 2;
+  for (int64_t h = 0; h < heads; h++) {
+    float *a = x + h * E, *b = a + half;
+    int64_t i = 0;
+    for (; i + 8 <= half; i += 8) {
+      const F8 c = load(cos + i), s = load(sin + i) * direction, p = load(a + i), q = load(b + i);
+      store(a + i, p * c - q * s);
+      store(b + i, q * c + p * s);
+    }
+    for (; i < half; i++) {
+      const float c = cos[i], s = sin[i] * direction, p = a[i], q = b[i];
+      a[i] = p * c - q * s;
+      b[i] = q * c + p * s;
+    }
+  }
+}
+
+CLONES void swiglu(float* act, const float* gate_up, int64_t F) {
+  const float* up = gate_up + F;
+  int64_t i = 0;
+  for (; i + 8 <= F; i += 8) {
+    const F8 g = load(gate_up + i);
+    store(act + i, g * sigmoid8(g) * load(up + i));
+  }
+  if (i < F) {
+    const F8 g = load_some(gate_up + i, F - i, 0);
+    store_some(act + i, g * sigmoid8(g) * load_some(up + i, F - i, 0), F - i);
+  }
+}
+
+CLONES void swiglu_backward(float* d_gate_up, float* act, const float* gate_up, const float* d_act, int64_t F) {
+  const float* up = gate_up + F;
+  for (int64_t i = 0; i < F; i += 8) {
+    const int64_t n = F - i;
+    const bool whole = n >= 8;
+    const F8 g = whole ? load(gate_up + i) : load_some(gate_up + i, n, 0);
+    const F8 u = whole ? load(up + i) : load_some(up + i, n, 0);
+    const F8 d = whole ? load(d_act + i) : load_some(d_act + i, n, 0);
+    const F8 s = sigmoid8(g), silu = g * s;
+    const F8 dg = d * u * (s + silu * (1.0f - s)), du = d * silu, a = silu * u;
+    if (whole) {
+      store(d_gate_up + i, dg), store(d_gate_up + F + i, du), store(act + i, a);
+    } else {
+      store_some(d_gate_up + i, dg, n), store_some(d_gate_up + F + i, du, n), store_some(act + i, a, n);
+    }
+  }
+}
+
+CLONES float exp_minus_max(float* s, int64_t n, float* max) {
+  const float lowest = -std::numeric_limits<float>::infinity();
+  F8 m = all(lowest);
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) m = max8(load(s + i), m);
+  if (i < n) m = max8(load_some(s + i, n - i, lowest), m);
+  float top = m[0];
+  for (int k = 1; k < 8; k++) top = m[k] > top ? m[k] : top;
+  *max = top;
+  F8 acc = all(0);
+  for (i = 0; i + 8 <= n; i += 8) {
+    const F8 e = exp8(load(s + i) - top);
+    acc += e;
+    store(s + i, e);
+  }
+  float total = sum(acc);
+  if (i < n) {
+    const F8 e = exp8(load_some(s + i, n - i, top) - top);
+    for (int k = 0; k < n - i; k++) total += e[k];
+    store_some(s + i, e, n - i);
+  }
+  return total;
+}
+
+CLONES void exp_minus(float* s, int64_t n, float lse) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) store(s + i, exp8(load(s + i) - lse));
+  if (i < n) store_some(s + i, exp8(load_some(s + i, n - i, lse) - lse), n - i);
+}
+
+CLONES void softmax_backward(float* dp, const float* p, int64_t n, float delta) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) store(dp + i, load(p + i) * (load(dp + i) - delta));
+  for (; i < n; i++) dp[i] = p[i] * (dp[i] - delta);
+}
+
+CLONES void head_update(HeadState& state, const float* logits, int64_t n, float scale) {
+  const float lowest = -std::numeric_limits<float>::infinity();
+  F8 m = all(lowest);
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) m = max8(load(logits + i), m);
+  if (i < n) m = max8(load_some(logits + i, n - i, lowest), m);
+  float top = m[0];
+  for (int k = 1; k < 8; k++) top = m[k] > top ? m[k] : top;
+  top *= scale;
+  if (state.sum == 0) {  // the first piece
+    state.max = top;
+  } else if (top > state.max) {
+    const double shift = top - state.max, factor = std::exp(-shift);
+    state.dot = factor * (state.dot - shift * state.sum);
+    state.sum *= factor;
+    state.max = top;
+  }
+  const float base = static_cast<float>(state.max);
+  F8 s = all(0), d = all(0);
+  for (i = 0; i + 8 <= n; i += 8) {
+    const F8 z = load(logits + i) * scale - base, e = exp8(z);
+    s += e;
+    d += e * z;
+  }
+  state.sum += sum_wide(s);
+  state.dot += sum_wide(d);
+  if (i < n) {
+    const F8 z = load_some(logits + i, n - i, 0) * scale - base, e = exp8(z);
+    for (int k = 0; k < n - i; k++) state.sum += e[k], state.dot += static_cast<double>(e[k]) * z[k];
+  }
+}
+
+CLONES void head_backward(float* logits, int64_t n, float scale, float lse, float entropy, float d_logprob, float d_entropy) {
+  for (int64_t i = 0; i < n; i += 8) {
+    const bool whole = n - i >= 8;
+    const F8 logp = (whole ? load(logits + i) : load_some(logits + i, n - i, 0)) * scale - lse;
+    const F8 g = -scale * exp8(logp) * (d_logprob + d_entropy * (logp + entropy));
+    if (whole) {
+      store(logits + i, g);
+    } else {
+      store_some(logits + i, g, n - i);
+    }
+  }
+}
+
+CLONES double dot(const float* a, const float* b, int64_t n) {
+  F8 s = all(0), t = all(0);
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    s += load(a + i) * load(b + i);
+    t += load(a + i + 8) * load(b + i + 8);
+  }
+  double total = sum_wide(s + t);
+  for (; i < n; i++) total += static_cast<double>(a[i]) * b[i];
+  return total;
+}
+
+CLONES void add(float* y, const float* x, int64_t n) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) store(y + i, load(y + i) + load(x + i));
+  for (; i < n; i++) y[i] += x[i];
+}
+
+CLONES void scale_to(float* y, const float* x, float a, int64_t n) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) store(y + i, load(x + i) * a);
+  for (; i < n; i++) y[i] = x[i] * a;
+}
+
+CLONES double sum_squares(const float* x, int64_t n) {
+  double total = 0;
+  for (int64_t i = 0; i < n; i += 4096) total += sum_squares_float(x + i, n - i < 4096 ? n - i : 4096);
+  return total;
+}
+
+CLONES void adamw(float* p, float* g, float* m, float* v, int64_t n, const AdamW& a) {
+  for (int64_t i = 0; i < n; i++) {
+    const float gi = g[i] * a.gradient_scale;
+    g[i] = 0;
+    const float mi = m[i] * a.beta1 + gi * a.rest1, vi = v[i] * a.beta2 + gi * gi * a.rest2;
+    m[i] = mi;
+    v[i] = vi;
+    p[i] = p[i] * a.decay - a.step_size * mi / (std::sqrt(vi) / a.sqrt_correction + a.eps);
+  }
+}
+
+}  // namespace af::kernel

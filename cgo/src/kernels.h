@@ -1,0 +1,53 @@
+// Vector kernels of the CPU path: one row or one range each, single-threaded, no libtorch. Callers split the work.
+#pragma once
+#include <cstdint>
+
+namespace af::kernel {
+
+// y[i] = x[i] * rstd * w[i]; returns rstd = 1 / sqrt(mean(x^2) + eps).
+float rms_norm(float* y, const float* x, const float* w, int64_t n, float eps);
+// dx += the gradient through the norm; dw += dy * x * rstd.
+void rms_norm_backward(float* dx, float* dw, const float* dy, const float* x, const float* w, float rstd, int64_t n);
+// y = x * rstd * w with a known rstd.
+void scale_norm(float* y, const float* x, const float* w, float rstd, int64_t n);
+
+// Rotates heads of x [heads, E] in place by (cos, sin) [E/2], Hugging Face's rotate_half order; direction -1 undoes +1.
+void rope(float* x, const float* cos, const float* sin, int64_t heads, int64_t E, float direction);
+
+// act [F] = silu(gate) * up, where gate_up = [gate F, up F].
+void swiglu(float* act, const float* gate_up, int64_t F);
+// Also recomputes act; d_gate_up [2F] from d_act [F].
+void swiglu_backward(float* d_gate_up, float* act, const float* gate_up, const float* d_act, int64_t F);
+
+// s[0, n) = exp(s - max); returns their sum, *max is the row's maximum.
+float exp_minus_max(float* s, int64_t n, float* max);
+// s[0, n) = exp(s - lse).
+void exp_minus(float* s, int64_t n, float lse);
+// ds = p * (dp - delta), written over dp.
+void softmax_backward(float* dp, const float* p, int64_t n, float delta);
+
+// Running log-sum-exp and entropy of a row of logits that comes in pieces.
+struct HeadState {
+  double max = 0, sum = 0, dot = 0;  // of z = scale * logit: max, sum of exp(z - max), sum of exp(z - max) * (z - max)
+};
+void head_update(HeadState& state, const float* logits, int64_t n, float scale);
+// logits [n] become d loss / d logits, but for the target's own term:
+// z = scale * logit, -scale * exp(z - lse) * (d_logprob + d_entropy * (z - lse + entropy)).
+void head_backward(float* logits, int64_t n, float scale, float lse, float entropy, float d_logprob, float d_entropy);
+
+double dot(const float* a, const float* b, int64_t n);
+void add(float* y, const float* x, int64_t n);                 // y += x
+void scale_to(float* y, const float* x, float a, int64_t n);   // y = a * x
+double sum_squares(const float* x, int64_t n);
+
+struct AdamW {
+  float beta1, rest1, beta2, rest2;  // rest = 1 - beta, rounded once
+  float eps, decay;                  // decay = 1 - lr * weight_decay
+  float step_size;                 // lr / (1 - beta1^t)
+  float sqrt_correction;           // sqrt(1 - beta2^t)
+  float gradient_scale;
+};
+// One step over n elements; gradients are cleared.
+void adamw(float* p, float* g, float* m, float* v, int64_t n, const AdamW& a);
+
+}  // namespace af::kernel

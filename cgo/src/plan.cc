@@ -1,0 +1,81 @@
+// Checks a packed batch and prepares what every layer reads.
+#include <cmath>
+
+#include "train.h"
+
+namespace af {
+namespace {
+
+std::string at_index(const char* what, int64_t i, int64_t value) {
+  return std::string("batch: ") + what + "[" + std::to_string(i) + "] is " + std::to_string(value);
+}
+
+std::vector<Segment> make_segments(const af_batch& b) {
+  std::vector<Segment> segments;
+  int64_t next = 0;
+  for (int64_t i = 0; i < b.num_segments; i++) {
+    const int64_t start = b.segment_start[i], length = b.segment_length[i], parent = b.segment_parent[i];
+    if (start != next) throw InputError(at_index("segment_start", i, start) + ", the segments before it end at " + std::to_string(next));
+    if (length < 1 || length > b.num_tokens - start) throw InputError(at_index("segment_length", i, length) + ", allowed are 1 to " + std::to_string(b.num_tokens - start));
+    if (parent < -1 || parent >= i) throw InputError(at_index("segment_parent", i, parent) + ", allowed are -1 and earlier segments");
+    next = start + length;
+    Segment s{start, length, {}, 0};
+    if (parent >= 0) {
+      const Segment& p = segments[parent];
+      s.ancestors = p.ancestors;
+      s.context = p.context + p.length;
+      if (!s.ancestors.empty() && s.ancestors.back().start + s.ancestors.back().length == p.start) {
+        s.ancestors.back().length += p.length;
+      } else {
+        s.ancestors.push_back({p.start, p.length});
+      }
+    }
+    segments.push_back(std::move(s));
+  }
+  if (next != b.num_tokens) throw InputError("batch: the segments cover " + std::to_string(next) + " of " + std::to_string(b.num_tokens) + " tokens");
+  return segments;
+}
+
+std::vector<int64_t> checked(const char* what, const int32_t* values, int64_t n, int64_t limit) {
+  std::vector<int64_t> out(values, values + n);
+  for (int64_t i = 0; i < n; i++) {
+    if (out[i] < 0 || out[i] >= limit) throw InputError(at_index(what, i, out[i]) + ", allowed are 0 to " + std::to_string(limit - 1));
+  }
+  return out;
+}
+
+at::Tensor on_device(const af_model& m, std::vector<int64_t>& values) {
+  return at::from_blob(values.data(), {static_cast<int64_t>(values.size())}, at::kLong).clone().to(m.device);
+}
+
+}  // namespace
+
+Plan make_plan(const af_model& m, const af_batch& b) {
+  if (b.num_tokens < 1 || b.num_rows < 1) throw InputError("batch: it needs at least one token and one row");
+  if (!(b.temperature > 0) || !std::isfinite(b.temperature)) throw InputError("batch: temperature must be above 0");
+  Plan p;
+  p.T = b.num_tokens;
+  p.N = b.num_rows;
+  p.logit_scale = 1 / b.temperature;
+  p.segments = make_segments(b);
+  p.tokens = checked("tokens", b.tokens, p.T, m.config.vocab_size);
+  p.row_token = checked("row_token", b.row_token, p.N, p.T);
+  p.row_target = checked("row_target", b.row_target, p.N, m.config.vocab_size);
+  p.tokens_T = on_device(m, p.tokens);
+  p.row_token_N = on_device(m, p.row_token);
+  p.row_target_N = on_device(m, p.row_target);
+
+  // As transformers: angle = position * inv_freq in float32, then cosine and sine times the attention factor.
+  const int64_t half = m.config.head_dim / 2;
+  at::Tensor angle = at::empty({p.T, half}, at::kFloat);
+  float* a = angle.mutable_data_ptr<float>();
+  for (int64_t t = 0; t < p.T; t++) {
+    if (b.positions[t] < 0) throw InputError(at_index("positions", t, b.positions[t]) + ", it must be at least 0");
+    for (int64_t i = 0; i < half; i++) a[t * half + i] = static_cast<float>(b.positions[t]) * m.config.inv_freq[i];
+  }
+  p.cos_T = at::cos(angle).mul_(m.config.attention_factor).to(m.device);
+  p.sin_T = at::sin(angle).mul_(m.config.attention_factor).to(m.device);
+  return p;
+}
+
+}  // namespace af

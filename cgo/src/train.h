@@ -1,0 +1,67 @@
+// The training forward and backward, written by hand over the whole model: what its files share.
+//
+// Every operation has a CPU version on kernels.h and a generic one on ATen, which other devices use; af_model.generic
+// runs the generic ones on the CPU, where the tests hold one against the other. Nothing depends on timing or on the
+// number of threads but libtorch's own matrix products: the same input gives the same bits.
+#pragma once
+#include "internal.h"
+
+namespace af {
+
+struct Run {  // consecutive packed tokens
+  int64_t start, length;
+};
+
+struct Segment {
+  int64_t start, length;
+  std::vector<Run> ancestors;  // from the root down, adjacent runs joined
+  int64_t context = 0;         // tokens in ancestors
+};
+
+// A checked batch, on the model's device.
+struct Plan {
+  int64_t T = 0, N = 0;
+  std::vector<Segment> segments;
+  std::vector<int64_t> tokens, row_token, row_target;        // [T], [N], [N]
+  at::Tensor tokens_T, row_token_N, row_target_N;            // the same, int64
+  at::Tensor cos_T, sin_T;                                   // [T, E/2] float32
+  double logit_scale = 1;                                    // 1 / temperature
+};
+Plan make_plan(const af_model& m, const af_batch& b);
+
+// Whether t's operations run on kernels.h.
+inline bool use_kernels(const af_model& m) { return m.device.is_cpu() && !m.generic; }
+
+// ---- elementwise.cc; x, y, dx, dy are [rows, heads, n], the last dimension contiguous ----
+// y = norm(x), rstd [rows, heads].
+void rms_norm(const af_model& m, const at::Tensor& x, const at::Tensor& w, const at::Tensor& y, const at::Tensor& rstd);
+// y = norm(x) again, with the rstd of before.
+void rms_norm_again(const af_model& m, const at::Tensor& x, const at::Tensor& w, const at::Tensor& y, const at::Tensor& rstd);
+// dx += , dw +=
+void rms_norm_backward(const af_model& m, const at::Tensor& dx, const at::Tensor& dw, const at::Tensor& dy,
+                       const at::Tensor& x, const at::Tensor& w, const at::Tensor& rstd);
+// Rotates the first heads heads of qkv [T, *] in place; direction -1 is the transpose of +1.
+void rope(const af_model& m, const Plan& plan, const at::Tensor& qkv, int64_t heads, int direction);
+// act [T, F] = silu(gate) * up
+void swiglu(const af_model& m, const at::Tensor& act, const at::Tensor& gate_up);
+void swiglu_backward(const af_model& m, const at::Tensor& d_gate_up, const at::Tensor& act, const at::Tensor& gate_up,
+                     const at::Tensor& d_act);
+// y [T, *] rows index[i] += x [N, *], in the order of i.
+void add_rows(const af_model& m, const at::Tensor& y, const std::vector<int64_t>& index, const at::Tensor& index_N,
+              const at::Tensor& x);
+
+// ---- attention.cc; qkv and d_qkv [T, (H + 2K)E], out and d_out [T, HE], lse [T, H] (log of the softmax's denominator) ----
+void attention(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse);
+void attention_backward(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
+                        const at::Tensor& lse, const at::Tensor& d_out, const at::Tensor& d_qkv);
+
+// ---- head.cc ----
+struct HeadResult {
+  at::Tensor logprob_N, entropy_N, lse_N;
+};
+HeadResult head(const af_model& m, const Plan& plan, const at::Tensor& hidden_ND);
+// Returns d hidden [N, D]; adds to m.grad.head_VD. d_logprob, d_entropy [N], either may be undefined.
+at::Tensor head_backward(af_model& m, const Plan& plan, const at::Tensor& hidden_ND, const HeadResult& forward,
+                         const at::Tensor& d_logprob, const at::Tensor& d_entropy);
+
+}  // namespace af

@@ -1,0 +1,57 @@
+//go:build !torch
+
+package cgo
+
+// Model stands in for the real one; no value of it can be made.
+type Model struct{}
+
+// Optimizer stands in for the real one; no value of it can be made.
+type Optimizer struct{}
+
+// Error is a failed call of the C++ library.
+type Error struct {
+	Code    int
+	Message string
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Available reports whether this binary has the C++ library.
+func Available() bool { return false }
+
+// TorchVersion returns "".
+func TorchVersion() string { return "" }
+
+// CUDADevices returns 0.
+func CUDADevices() int { return 0 }
+
+// SetThreads does nothing.
+func SetThreads(int) {}
+
+// LiveHandles returns 0.
+func LiveHandles() int64 { return 0 }
+
+// NewModel returns ErrUnavailable, as every function and method below.
+func NewModel(ModelConfig, string) (*Model, error) { return nil, ErrUnavailable }
+
+func (m *Model) Config() ModelConfig                               { return ModelConfig{} }
+func (m *Model) Close() error                                      { return nil }
+func (m *Model) Parameters() []ParameterInfo                       { return nil }
+func (m *Model) SetParameter(string, DType, []byte, []int64) error { return ErrUnavailable }
+func (m *Model) Parameter(string) ([]float32, error)               { return nil, ErrUnavailable }
+func (m *Model) Gradient(string) ([]float32, error)                { return nil, ErrUnavailable }
+func (m *Model) Init(uint64, float64) error                        { return ErrUnavailable }
+func (m *Model) Changed()                                          {}
+func (m *Model) Score(*Batch) (logprobs, entropy []float32, err error) {
+	return nil, nil, ErrUnavailable
+}
+
+func NewOptimizer(*Model, AdamWConfig) (*Optimizer, error) { return nil, ErrUnavailable }
+
+func (o *Optimizer) Close() error                              { return nil }
+func (o *Optimizer) Step(lr, maxNorm float64) (float64, error) { return 0, ErrUnavailable }
+func (o *Optimizer) ZeroGrad() error                           { return ErrUnavailable }
+func (o *Optimizer) State(string, Moment) ([]float32, error)   { return nil, ErrUnavailable }
+func (o *Optimizer) SetState(string, Moment, []float32) error  { return ErrUnavailable }
+func (o *Optimizer) StepCount() int64                          { return 0 }
+func (o *Optimizer) SetStepCount(int64) error                  { return ErrUnavailable }

@@ -1,0 +1,493 @@
+package template
+
+import "fmt"
+
+// compiler turns nodes into functions. Scopes and variables are resolved here, once.
+type compiler struct {
+	lib *library
+}
+
+// program is the root function of a template.
+type program struct {
+	fn   *function
+	body execFn
+}
+
+func (c *compiler) program(nodes []node) (*program, error) {
+	if names := undeclared(nodes, "self"); names["self"] {
+		return nil, refuse(1, "self", refusedGlobals["self"])
+	}
+	fn := &function{slots: map[ident]int{}}
+	sc := &scope{symbols: newSymbols(nil), fn: fn}
+	sc.symbols.visitAll(nodes)
+	body, err := c.block(nodes, sc)
+	if err != nil {
+		return nil, err
+	}
+	enter, err := c.enter(sc)
+	if err != nil {
+		return nil, err
+	}
+	return &program{fn, func(s *state) (signal, error) {
+		enter(s)
+		return body(s)
+	}}, nil
+}
+
+// enter loads the variables of a scope.
+func (c *compiler) enter(sc *scope) (func(*state), error) {
+	type step struct {
+		to, from variable
+		load     load
+		name     string
+	}
+	var steps []step
+	for _, id := range sc.symbols.order {
+		l := sc.symbols.loads[id]
+		if l.kind == loadParam {
+			continue
+		}
+		st := step{to: sc.fn.locate(id), load: l, name: id.name}
+		if l.kind == loadAlias {
+			st.from = sc.fn.locate(l.outer)
+		}
+		if why, ok := refusedGlobals[id.name]; ok && l.kind == loadResolve {
+			return nil, refuse(1, id.name, why)
+		}
+		steps = append(steps, st)
+	}
+	return func(s *state) {
+		for i := range steps {
+			v := missing
+			switch st := &steps[i]; st.load.kind {
+			case loadResolve:
+				if found, ok := s.context[st.name]; ok {
+					v = found
+				}
+			case loadAlias:
+				v = *s.act.at(st.from)
+			}
+			*s.act.at(steps[i].to) = v
+		}
+	}, nil
+}
+
+// exit forgets the variables of a scope.
+func (c *compiler) exit(sc *scope) func(*state) {
+	var slots []variable
+	for _, id := range sc.symbols.order {
+		slots = append(slots, sc.fn.locate(id))
+	}
+	return func(s *state) {
+		for _, v := range slots {
+			*s.act.at(v) = missing
+		}
+	}
+}
+
+func (c *compiler) block(nodes []node, sc *scope) (execFn, error) {
+	fns := make([]execFn, len(nodes))
+	for i, n := range nodes {
+		var err error
+		if fns[i], err = c.statement(n, sc); err != nil {
+			return nil, err
+		}
+	}
+	return func(s *state) (signal, error) {
+		for _, fn := range fns {
+			if sig, err := fn(s); err != nil || sig != goOn {
+				return sig, err
+			}
+		}
+		return goOn, nil
+	}, nil
+}
+
+// scoped compiles a body that has a scope of its own; before runs between entering and the body.
+func (c *compiler) scoped(body []node, in *scope, before execFn) (execFn, error) {
+	fn, err := c.block(body, in)
+	if err != nil {
+		return nil, err
+	}
+	enter, err := c.enter(in)
+	if err != nil {
+		return nil, err
+	}
+	exit := c.exit(in)
+	return func(s *state) (signal, error) {
+		enter(s)
+		if before != nil {
+			if sig, err := before(s); err != nil {
+				return sig, err
+			}
+		}
+		sig, err := fn(s)
+		exit(s)
+		return sig, err
+	}, nil
+}
+
+// onLine adds the line to the errors of a statement and counts its steps.
+func onLine(line int, fn execFn, err error) (execFn, error) {
+	if err != nil {
+		if e, ok := err.(*CompileError); ok && e.Line == 0 {
+			e.Line = line
+		}
+		return nil, err
+	}
+	return func(s *state) (signal, error) {
+		if err := s.step(); err != nil {
+			return goOn, at(err, line)
+		}
+		sig, err := fn(s)
+		if err != nil {
+			return goOn, at(err, line)
+		}
+		return sig, nil
+	}, nil
+}
+
+func (c *compiler) statement(n node, sc *scope) (execFn, error) {
+	var fn execFn
+	var err error
+	line := 0
+	switch n := n.(type) {
+	case *outputNode:
+		line = n.line
+		fn, err = c.output(n, sc)
+	case *ifNode:
+		line = n.line
+		fn, err = c.ifElse(n, sc)
+	case *forNode:
+		line = n.line
+		fn, err = c.forLoop(n, sc)
+	case *assignNode:
+		line = n.line
+		fn, err = c.assign(n, sc)
+	case *assignBlockNode:
+		line = n.line
+		fn, err = c.assignBlock(n, sc)
+	case *macroNode:
+		line = n.line
+		fn, err = c.defineMacro(n, sc)
+	case *callBlockNode:
+		line = n.line
+		fn, err = c.callBlock(n, sc)
+	case *filterBlockNode:
+		line = n.line
+		fn, err = c.filterBlock(n, sc)
+	case *withNode:
+		line = n.line
+		fn, err = c.with(n, sc)
+	case *jumpNode:
+		line = n.line
+		if !sc.loop {
+			return nil, &CompileError{Line: line, Description: "break or continue outside of a loop"}
+		}
+		sig := nextRound
+		if n.stop {
+			sig = stopLoop
+		}
+		fn = func(*state) (signal, error) { return sig, nil }
+	default:
+		err = fmt.Errorf("template: unknown statement %T", n)
+	}
+	return onLine(line, fn, err)
+}
+
+func (c *compiler) output(n *outputNode, sc *scope) (execFn, error) {
+	fns := make([]execFn, len(n.items))
+	for i, item := range n.items {
+		if d, ok := item.(*dataNode); ok {
+			fns[i] = func(s *state) (signal, error) { return goOn, s.write(d.text) }
+			continue
+		}
+		eval, err := c.expr(item, sc)
+		if err != nil {
+			return nil, err
+		}
+		fns[i] = func(s *state) (signal, error) {
+			v, err := eval(s)
+			if err != nil {
+				return goOn, err
+			}
+			t, err := str(v)
+			if err != nil {
+				return goOn, err
+			}
+			return goOn, s.write(t)
+		}
+	}
+	return func(s *state) (signal, error) {
+		for _, fn := range fns {
+			if _, err := fn(s); err != nil {
+				return goOn, err
+			}
+		}
+		return goOn, nil
+	}, nil
+}
+
+func (s *state) write(text string) error {
+	s.out.WriteString(text)
+	return s.charge(len(text))
+}
+
+func (c *compiler) ifElse(n *ifNode, sc *scope) (execFn, error) {
+	type branch struct {
+		test evalFn
+		body execFn
+	}
+	soft := sc.branch()
+	var branches []branch
+	for _, part := range append([]*ifNode{n}, n.elifs...) {
+		test, err := c.expr(part.test, soft)
+		if err != nil {
+			return nil, err
+		}
+		body, err := c.block(part.body, soft)
+		if err != nil {
+			return nil, err
+		}
+		branches = append(branches, branch{test, body})
+	}
+	orElse, err := c.block(n.orElse, soft)
+	if err != nil {
+		return nil, err
+	}
+	return func(s *state) (signal, error) {
+		for _, b := range branches {
+			v, err := b.test(s)
+			if err != nil {
+				return goOn, err
+			}
+			if truth(v) {
+				return b.body(s)
+			}
+		}
+		return orElse(s)
+	}, nil
+}
+
+// store compiles an assignment to a target.
+func (c *compiler) store(target node, sc *scope) (func(*state, any) error, error) {
+	switch n := target.(type) {
+	case *nameNode:
+		v, err := sc.variable(n.name)
+		if err != nil {
+			return nil, err
+		}
+		return func(s *state, val any) error {
+			*s.act.at(v) = val
+			return nil
+		}, nil
+	case *nsRefNode:
+		v, err := sc.variable(n.name)
+		if err != nil {
+			return nil, err
+		}
+		return func(s *state, val any) error {
+			ns, ok := (*s.act.at(v)).(*namespace)
+			if !ok {
+				return raise("TemplateRuntimeError", "cannot assign attribute on non-namespace object")
+			}
+			if err := namespaceName(n.attr); err != nil {
+				return err
+			}
+			ns.attrs.put(n.attr, val)
+			return nil
+		}, nil
+	case *tupleNode:
+		var stores []func(*state, any) error
+		for _, item := range n.items {
+			st, err := c.store(item, sc)
+			if err != nil {
+				return nil, err
+			}
+			stores = append(stores, st)
+		}
+		return func(s *state, val any) error {
+			items, err := collect(s.machine, val)
+			if err != nil {
+				return err
+			}
+			switch {
+			case len(items) > len(stores):
+				return valueError("too many values to unpack (expected %d)", len(stores))
+			case len(items) < len(stores):
+				return valueError("not enough values to unpack (expected %d, got %d)", len(stores), len(items))
+			}
+			for i, st := range stores {
+				if err := st(s, items[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, nil
+	}
+	return nil, fmt.Errorf("template: cannot assign to %T", target)
+}
+
+// namespaces returns the variables of the namespaces that a target assigns to: they are checked before the value is computed.
+func namespaces(target node, sc *scope) ([]variable, error) {
+	var out []variable
+	var failed error
+	walk(target, func(n node) bool {
+		if ref, ok := n.(*nsRefNode); ok {
+			v, err := sc.variable(ref.name)
+			if err != nil {
+				failed = err
+			}
+			out = append(out, v)
+		}
+		return true
+	})
+	return out, failed
+}
+
+func (c *compiler) assign(n *assignNode, sc *scope) (execFn, error) {
+	value, err := c.expr(n.value, sc)
+	if err != nil {
+		return nil, err
+	}
+	store, err := c.store(n.target, sc)
+	if err != nil {
+		return nil, err
+	}
+	refs, err := namespaces(n.target, sc)
+	if err != nil {
+		return nil, err
+	}
+	return func(s *state) (signal, error) {
+		for _, v := range refs {
+			if _, ok := (*s.act.at(v)).(*namespace); !ok {
+				return goOn, raise("TemplateRuntimeError", "cannot assign attribute on non-namespace object")
+			}
+		}
+		v, err := value(s)
+		if err != nil {
+			return goOn, err
+		}
+		return goOn, store(s, v)
+	}, nil
+}
+
+func (c *compiler) assignBlock(n *assignBlockNode, sc *scope) (execFn, error) {
+	in := sc.inner()
+	in.symbols.visitAll(n.body)
+	body, err := c.scoped(n.body, in, nil)
+	if err != nil {
+		return nil, err
+	}
+	filter := func(_ *state, text string) (any, error) { return text, nil }
+	if n.filter != nil {
+		if filter, err = c.blockFilter(n.filter, in); err != nil {
+			return nil, err
+		}
+	}
+	store, err := c.store(n.target, sc)
+	if err != nil {
+		return nil, err
+	}
+	return func(s *state) (signal, error) {
+		text, sig, err := s.capture(body)
+		if err != nil || sig != goOn {
+			return sig, err
+		}
+		v, err := filter(s, text)
+		if err != nil {
+			return goOn, err
+		}
+		return goOn, store(s, v)
+	}, nil
+}
+
+// blockFilter compiles a chain of filters whose innermost input is the text of a block.
+func (c *compiler) blockFilter(n node, sc *scope) (func(*state, string) (any, error), error) {
+	var input string
+	first, ok := n.(*filterNode)
+	for ok && first.in != nil {
+		first, ok = first.in.(*filterNode)
+	}
+	if !ok {
+		return nil, fmt.Errorf("template: unknown filter %T", n)
+	}
+	// The text is passed through a slot, so that a template stays safe for concurrent use.
+	slot := sc.fn.locate(ident{sc.symbols.level, " block"})
+	fn, err := c.filterOn(n.(*filterNode), sc, func(s *state) (any, error) { return *s.act.at(slot), nil })
+	_ = input
+	return func(s *state, text string) (any, error) {
+		*s.act.at(slot) = text
+		return fn(s)
+	}, err
+}
+
+func (c *compiler) filterBlock(n *filterBlockNode, sc *scope) (execFn, error) {
+	in := sc.inner()
+	in.symbols.visitAll(n.body)
+	in.symbols.visit(n.filter)
+	body, err := c.block(n.body, in)
+	if err != nil {
+		return nil, err
+	}
+	filter, err := c.blockFilter(n.filter, in)
+	if err != nil {
+		return nil, err
+	}
+	enter, err := c.enter(in)
+	if err != nil {
+		return nil, err
+	}
+	exit := c.exit(in)
+	return func(s *state) (signal, error) {
+		enter(s)
+		text, sig, err := s.capture(body)
+		if err != nil || sig != goOn {
+			return sig, err
+		}
+		v, err := filter(s, text)
+		if err != nil {
+			return goOn, err
+		}
+		exit(s)
+		out, err := str(v)
+		if err != nil {
+			return goOn, err
+		}
+		return goOn, s.write(out)
+	}, nil
+}
+
+func (c *compiler) with(n *withNode, sc *scope) (execFn, error) {
+	in := sc.inner()
+	for _, t := range n.targets {
+		in.symbols.visit(t)
+	}
+	in.symbols.visitAll(n.body)
+	var sets []execFn
+	for i, t := range n.targets {
+		value, err := c.expr(n.values[i], sc)
+		if err != nil {
+			return nil, err
+		}
+		store, err := c.store(t, in)
+		if err != nil {
+			return nil, err
+		}
+		sets = append(sets, func(s *state) (signal, error) {
+			v, err := value(s)
+			if err != nil {
+				return goOn, err
+			}
+			return goOn, store(s, v)
+		})
+	}
+	return c.scoped(n.body, in, func(s *state) (signal, error) {
+		for _, set := range sets {
+			if _, err := set(s); err != nil {
+				return goOn, err
+			}
+		}
+		return goOn, nil
+	})
+}

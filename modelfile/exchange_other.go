@@ -1,0 +1,5 @@
+//go:build !linux
+
+package modelfile
+
+func exchange(tmp, dir string) error { return swap(tmp, dir) }

