@@ -172,7 +172,7 @@ void run_forward(ForwardState& f) {
 
 void run_backward(ForwardState& f, const at::Tensor& d_logprob, const at::Tensor& d_entropy) {
   af_model& m = *f.model;
-  if (f.version != m.version) throw InputError("backward: parameters changed since the forward; run the forward again");
+  if (f.version != m.version) throw InputError("parameters changed since the forward; run the forward again");
   if (!m.grad.flat.defined()) m.grad = make_parameters(m.config, m.device);
   const at::Tensor d_hidden = head_backward(m, f.plan, f.hidden_ND, f.result, d_logprob, d_entropy);
   const at::Tensor d_rows = at::zeros_like(d_hidden);
@@ -201,7 +201,7 @@ struct PolicyForward : torch::autograd::Function<PolicyForward> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, torch::autograd::variable_list grads) {
     at::NoGradGuard no_grad;
     auto saved = ctx->saved_data.find("state");
-    if (saved == ctx->saved_data.end()) throw InputError("backward: this forward was already used by a backward; run it again");
+    if (saved == ctx->saved_data.end()) throw InputError("this forward was already used by a backward; run it again");
     auto state = c10::static_intrusive_pointer_cast<ForwardState>(saved->second.toCapsule());
     ctx->saved_data.clear();
     if (grads[0].defined() || grads[1].defined()) run_backward(*state, grads[0], grads[1]);
