@@ -339,6 +339,23 @@ func TestStepMetrics(t *testing.T) {
 	require.Equal(t, Metrics{}, m)
 }
 
+func TestScoreIDs(t *testing.T) {
+	p := makeTiny(t, 3)
+	tr := makeTrainer(t, p, resolveBlock(t, "{}"), tinyConfig())
+	ids := []int32{1, 5, 3, 9, 4, 2}
+	s := sampleOf(ids, "011111")
+	want, err := tr.Score(context.Background(), []*trajectory.Sample{s}, 0.5)
+	require.NoError(t, err)
+	logprobs, entropy, err := ScoreIDs(p.Model, ids, 0.5)
+	require.NoError(t, err)
+	require.InDeltaSlice(t, want[0].Logprobs[1:], logprobs, 1e-6)
+	require.InDeltaSlice(t, want[0].Entropy[1:], entropy, 1e-6)
+	_, _, err = ScoreIDs(p.Model, ids[:1], 1)
+	require.EqualError(t, err, "policy: score: 1 ids; a score needs a token and one before it")
+	_, _, err = ScoreIDs(p.Model, []int32{1, tinyVocab}, 1)
+	require.ErrorIs(t, err, cgo.ErrInput)
+}
+
 func TestSkipFlatChangesNoWeight(t *testing.T) {
 	var after []map[string][]float32
 	for _, skip := range []bool{false, true} {
