@@ -267,6 +267,11 @@ func binary(vm *machine, op string, a, b any) (any, error) {
 		}
 		return printf(vm, s, b)
 	}
+	_, viewA := a.(*view)
+	_, viewB := b.(*view)
+	if op == "-" && (viewA || viewB) {
+		return nil, unsupported("the difference of dictionary views")
+	}
 	if u, ok := b.(*undefined); ok {
 		return nil, u.fail()
 	}
