@@ -221,6 +221,13 @@ func (g *ggufFile) config() (*Config, error) {
 	} else if w > 0 {
 		c.SlidingWindow = w
 	}
+	fits := map[string]bool{ // the biases that transformers' class of that name can have
+		"llama": c.QKVBias == c.OBias, "mistral": !c.QKVBias && !c.OBias && !c.MLPBias,
+		"qwen2": c.QKVBias && !c.OBias && !c.MLPBias, "qwen3": c.QKVBias == c.OBias && !c.MLPBias,
+	}
+	if g.has("token_embd.weight") && !fits[c.ModelType] { // a vocabulary alone has no biases to look at
+		return nil, bad("biases on q/k/v %v, on the attention output %v, on the feed-forward %v are not what %s has", c.QKVBias, c.OBias, c.MLPBias, c.Architecture)
+	}
 	c.specialIDs(g)
 	var err error
 	if c.Rope, err = g.rope(a, c); err != nil {

@@ -130,7 +130,7 @@ func TestGGUFVocabulary(t *testing.T) {
 	no := false
 	require.Equal(t, &Vocabulary{
 		Model: "gpt2", Pre: "qwen2",
-		Tokens: []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "ab", "Ġa", "<|end|>", "<|pad|>"},
+		Tokens: []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "Ġ", "ab", "Ġa", "<|end|>", "<|pad|>"},
 		Types:  []int{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3, 3},
 		Merges: []string{"a b", "Ġ a"},
 		BOS:    -1, EOS: 14, UNK: -1, PAD: 15, EOT: -1, AddBOS: &no,
@@ -291,6 +291,16 @@ func TestGGUFConfigRefuses(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "MistralForCausalLM", window.Architecture)
 	require.Equal(t, 64, window.MaxContext())
+}
+
+// TestGGUFBiases: a combination that no class of transformers has could not be saved, so it is refused at the start.
+func TestGGUFBiases(t *testing.T) {
+	g, err := openGGUF("testdata/gguf/llama.gguf")
+	require.NoError(t, err)
+	defer g.unmap()
+	delete(g.tensors, "blk.0.attn_output.bias")
+	_, err = g.config()
+	require.EqualError(t, err, "modelfile: llama.gguf: biases on q/k/v true, on the attention output false, on the feed-forward false are not what LlamaForCausalLM has")
 }
 
 func TestUnpermuteNeedsWholeHeads(t *testing.T) {

@@ -46,6 +46,16 @@ func Open(path string) (*Model, error) {
 	return &Model{Path: where, Format: "gguf", gguf: g, store: newGGUFModel(g)}, nil
 }
 
+// OpenSafetensors opens one safetensors file that need not be a model, such as an optimizer's state. Only tensors can be
+// read from it.
+func OpenSafetensors(path string) (*Model, error) {
+	s, err := openSafetensors(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Model{Path: path, Format: "safetensors", dir: filepath.Dir(path), store: s}, nil
+}
+
 func openDir(dir string) (*Model, error) {
 	m := &Model{Path: dir, dir: dir}
 	exists := func(name string) bool {
@@ -65,15 +75,17 @@ func openDir(dir string) (*Model, error) {
 			return nil, err
 		}
 		m.Format, m.store = "safetensors", s
-	case !exists("config.json") && !exists("tokenizer.json"):
+	default:
 		found, err := filepath.Glob(filepath.Join(escapeGlob(dir), "*.gguf"))
 		if err != nil {
 			return nil, fmt.Errorf("modelfile: %w", err)
 		}
-		if len(found) != 1 {
+		switch {
+		case len(found) == 1:
+			return Open(found[0])
+		case !exists("config.json") && !exists("tokenizer.json"):
 			return nil, fmt.Errorf("modelfile: %s holds no config.json, no tokenizer.json and %d .gguf files; expected a model folder or name one file", dir, len(found))
 		}
-		return Open(found[0])
 	}
 	return m, nil
 }

@@ -106,8 +106,10 @@ func (r Rope) validate() error {
 			what  string
 			value float64
 		}{
-			{"factor", r.Factor}, {"original_max_position_embeddings", r.OriginalMaxPosition},
-			{"low_freq_factor", r.LowFreqFactor}, {"high_freq_factor", r.HighFreqFactor},
+			{"factor", r.Factor},
+			{"original_max_position_embeddings", r.OriginalMaxPosition},
+			{"low_freq_factor", r.LowFreqFactor},
+			{"high_freq_factor", r.HighFreqFactor},
 		} {
 			if err := positive(v.what, v.value); err != nil {
 				return err
@@ -122,8 +124,11 @@ func (r Rope) validate() error {
 			what  string
 			value float64
 		}{
-			{"factor", r.Factor}, {"original_max_position_embeddings", r.OriginalMaxPosition},
-			{"beta_fast", r.BetaFast}, {"beta_slow", r.BetaSlow}, {"attention_factor", r.AttentionScaling()},
+			{"factor", r.Factor},
+			{"original_max_position_embeddings", r.OriginalMaxPosition},
+			{"beta_fast", r.BetaFast},
+			{"beta_slow", r.BetaSlow},
+			{"attention_factor", r.AttentionScaling()},
 		} {
 			if err := positive(v.what, v.value); err != nil {
 				return err

@@ -50,12 +50,7 @@ func modelConfig(c *modelfile.Config) cgo.ModelConfig {
 func fill(m parameters, w weights, tied bool) error {
 	params := m.Parameters()
 	if problems := compare(params, w, tied); len(problems) > 0 {
-		const shown = 4
-		text := strings.Join(problems[:min(len(problems), shown)], "; ")
-		if len(problems) > shown {
-			text += fmt.Sprintf("; and %d more", len(problems)-shown)
-		}
-		return errors.New("policy: the weights do not fit config.json: " + text)
+		return misfit(problems)
 	}
 	if _, ok := w.Info(head); ok && tied {
 		if err := sameTensor(w, embedding, head); err != nil {
@@ -77,6 +72,16 @@ func fill(m parameters, w weights, tied bool) error {
 	}
 	m.Changed()
 	return nil
+}
+
+// misfit is one error for all problems; it shows the first few.
+func misfit(problems []string) error {
+	const shown = 4
+	text := strings.Join(problems[:min(len(problems), shown)], "; ")
+	if len(problems) > shown {
+		text += fmt.Sprintf("; and %d more", len(problems)-shown)
+	}
+	return errors.New("policy: the weights do not fit config.json: " + text)
 }
 
 // compare returns one text for each thing that is wrong.

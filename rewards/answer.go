@@ -13,15 +13,17 @@ import (
 )
 
 type finalAnswerParams struct {
-	Field       string `json:"field"`        // of the task that holds the right answer; default answer
-	RequireTool bool   `json:"require_tool"` // the answer counts only in a turn after a successful call's observation
-	Tool        string `json:"tool"`         // with require_tool: only calls of this tool count
+	Field        string `json:"field"`         // of the task that holds the right answer; default answer
+	RequireTool  bool   `json:"require_tool"`  // the answer counts only in a turn after a successful call's observation
+	Tool         string `json:"tool"`          // with require_tool: only calls of this tool count
+	RequireSteps bool   `json:"require_steps"` // the answer counts only after calls returned every result in the field steps
+	Steps        string `json:"steps"`         // of the task that holds the list of needed results; default steps
 }
 
 // newFinalAnswer makes final_answer: 1 when the trajectory's final answer equals the task's, else 0. Numbers compare
 // by value (936, 936.0 and "936"), other texts without regard to case and outer space.
 func newFinalAnswer(params map[string]any) (Reward, error) {
-	p := finalAnswerParams{Field: "answer"}
+	p := finalAnswerParams{Field: "answer", Steps: "steps"}
 	if err := Decode(params, &p); err != nil {
 		return nil, err
 	}
@@ -36,6 +38,18 @@ func newFinalAnswer(params map[string]any) (Reward, error) {
 		got, turn := in.Trajectory.FinalAnswer()
 		if turn < 0 || !Equal(got, want) || p.RequireTool && !observed(in.Trajectory.Turns[:turn], p.Tool) {
 			return 0, nil
+		}
+		if !p.RequireSteps {
+			return 1, nil
+		}
+		needed, err := neededResults(in.Task, p.Field, p.Steps)
+		if err != nil {
+			return 0, err
+		}
+		for _, want := range needed {
+			if !returned(in.Trajectory.Turns[:turn], want) {
+				return 0, nil
+			}
 		}
 		return 1, nil
 	}), nil
@@ -67,7 +81,7 @@ func newRightCall(params map[string]any) (Reward, error) {
 		return nil, err
 	}
 	return NewFunc("right_call", func(_ context.Context, in Input) (float64, error) {
-		needed, err := neededResults(in.Task, p)
+		needed, err := neededResults(in.Task, p.Field, p.Steps)
 		if err != nil {
 			return 0, err
 		}
@@ -81,21 +95,21 @@ func newRightCall(params map[string]any) (Reward, error) {
 	}), nil
 }
 
-func neededResults(task trajectory.Task, p rightCallParams) ([]string, error) {
-	steps, ok := task.Fields[p.Steps]
+func neededResults(task trajectory.Task, answerField, stepsField string) ([]string, error) {
+	steps, ok := task.Fields[stepsField]
 	if !ok {
-		want, err := field(task, p.Field)
+		want, err := field(task, answerField)
 		return []string{want}, err
 	}
 	list, ok := steps.([]any)
 	if !ok || len(list) == 0 {
-		return nil, fmt.Errorf("task %q: the field %q must be a list of results that is not empty", task.ID, p.Steps)
+		return nil, fmt.Errorf("task %q: the field %q must be a list of results that is not empty", task.ID, stepsField)
 	}
 	out := make([]string, len(list))
 	for i, v := range list {
 		s, ok := scalar(v)
 		if !ok {
-			return nil, fmt.Errorf("task %q: %s[%d] must be a string or a number", task.ID, p.Steps, i)
+			return nil, fmt.Errorf("task %q: %s[%d] must be a string or a number", task.ID, stepsField, i)
 		}
 		out[i] = s
 	}

@@ -89,6 +89,11 @@ func TestFinalAnswerParams(t *testing.T) {
 	require.Equal(t, 1.0, score(make1(map[string]any{"field": "city"}), input(map[string]any{"city": json.Number("7")}, answer("7"))))
 	other := make1(map[string]any{"require_tool": true, "tool": "search"})
 	require.Equal(t, 0.0, score(other, input(map[string]any{"answer": "1"}, call("1"), answer("1"))))
+	steps := map[string]any{"answer": "12", "steps": []any{"10", "12"}}
+	both := make1(map[string]any{"require_steps": true})
+	require.Equal(t, 1.0, score(both, input(steps, call("10"), call("12"), answer("12"))))
+	require.Equal(t, 0.0, score(both, input(steps, call("12"), answer("12"))))
+	require.Equal(t, 0.0, score(both, input(steps, call("12"), answer("12"), call("10"))), "the second result came after the answer")
 	_, err := make1(nil).Score(t.Context(), input(nil, answer("1")))
 	require.EqualError(t, err, `task "t1" has no field "answer"; add the column to the data or name another one`)
 	_, err = make1(nil).Score(t.Context(), input(map[string]any{"answer": []any{}}, answer("1")))

@@ -41,7 +41,7 @@ add() { # add SOURCE FLAGS HEADERS...
 }
 ours='' theirs=''
 for f in cgo/src/*.cc; do
-  add "$here/$f" "" cgo/af.h cgo/src/*.h
+  add "$here/$f" "-fopenmp" cgo/af.h cgo/src/*.h # without it at::parallel_for runs its whole range on one thread
   ours="$ours $object"
 done
 # Two symbols of gotorch are renamed, and cgo/src/common.cc defines them anew: Tensor_Close (its finalizer may run while
@@ -64,12 +64,15 @@ cuda=''
 if test -f "$torch/lib/libtorch_cuda.so"; then # without --no-as-needed no CUDA kernel registers itself
   cuda="-Wl,--no-as-needed -ltorch_cuda -lc10_cuda -Wl,--as-needed"
 fi
+# libtorch's own OpenMP runtime: two in one process would start twice the threads.
+gomp=$(find "$torch/lib" -name 'libgomp*.so*' | sort | head -n 1)
+gomp=${gomp:--lgomp}
 out="$cache/$kind-$( (echo "$identity $cuda $link $ours $theirs"; cat "$0") | sha256sum | cut -c1-16)"
 if ! test -f "$out/env.sh"; then
   rm -rf "$out.tmp$$" && mkdir -p "$out.tmp$$/lib"
   rpath="-Wl,-rpath,\$ORIGIN:\$ORIGIN/../libtorch/torch/lib:$torch/lib"
   # shellcheck disable=SC2086 # the lists are meant to split
-  g++ -shared -Wl,-soname,libagentfly.so $link -o "$out.tmp$$/lib/libagentfly.so" $ours -L"$torch/lib" -ltorch_cpu -lc10 $cuda "$rpath"
+  g++ -shared -Wl,-soname,libagentfly.so $link -o "$out.tmp$$/lib/libagentfly.so" $ours -L"$torch/lib" -ltorch_cpu -lc10 $gomp $cuda "$rpath"
   # shellcheck disable=SC2086
   g++ -shared -Wl,-soname,libcgotorch.so $link -o "$out.tmp$$/lib/libcgotorch.so" $theirs -L"$out.tmp$$/lib" -lagentfly -L"$torch/lib" -ltorch_cpu -lc10 $cuda "$rpath"
   echo 'INPUT(-ltorch_cpu)' >"$out.tmp$$/lib/libtorch.so" # gotorch asks for -ltorch, which a CPU libtorch folder lacks

@@ -253,7 +253,7 @@ void attention_backward(const af_model& m, const Plan& plan, const at::Tensor& q
   if (!use_kernels(m)) return backward_generic(s, plan, qkv, out, lse, d_out, d_qkv);
   const auto parts = make_parts(s, plan, (15 + s.K) / s.K);
   const int64_t P = static_cast<int64_t>(parts.size());
-  at::Tensor sums = at::zeros({P, s.K, 2, s.T, s.E}, at::kFloat);  // d_k and d_v of each part
+  at::Tensor sums = m.scratch({P, s.K, 2, s.T, s.E}).zero_();  // d_k and d_v of each part
   float* sum = sums.mutable_data_ptr<float>();
   const Backward pointers{qkv.const_data_ptr<float>(), out.const_data_ptr<float>(), lse.const_data_ptr<float>(),
                           d_out.const_data_ptr<float>(), d_qkv.mutable_data_ptr<float>()};

@@ -45,6 +45,11 @@ void linear_gradient(const at::Tensor& dw, const at::Tensor& dbias, const at::Te
   if (dbias.defined()) dbias.add_(dy.sum(0));
 }
 
+at::Tensor copy(const af_model& m, const at::Tensor& x) {
+  at::Tensor y = m.scratch(x.sizes());
+  return y.copy_(x);
+}
+
 struct Sizes {
   Sizes(const af_model& m, int64_t tokens)
       : T(tokens), D(m.config.hidden_size), F(m.config.intermediate_size), H(m.config.num_heads), K(m.config.num_kv_heads),
@@ -56,7 +61,7 @@ struct Sizes {
 struct Workspace {
   Workspace(const af_model& m, const Plan& plan, bool backward) {
     const Sizes s(m, plan.T);
-    auto make = [&](int64_t n) { return at::empty({s.T, n}, m.flat.options()); };
+    auto make = [&](int64_t n) { return m.scratch({s.T, n}); };
     normed = make(s.D);
     act = make(s.F);
     if (!backward) return;
@@ -72,30 +77,29 @@ struct Workspace {
 // Fills s from s.input and returns the layer's output [T, D].
 at::Tensor layer_forward(const af_model& m, const Layer& l, const Plan& plan, Workspace& w, LayerState& s) {
   const Sizes z(m, plan.T);
-  const auto options = m.flat.options();
-  s.rstd_T = at::empty({z.T, 1}, options);
+  s.rstd_T = m.scratch({z.T, 1});
   rms_norm(m, as_row(s.input_TD), l.input_norm_D, as_row(w.normed), s.rstd_T);
-  s.qkv = at::empty({z.T, (z.H + 2 * z.K) * z.E}, options);
+  s.qkv = m.scratch({z.T, (z.H + 2 * z.K) * z.E});
   linear_out(s.qkv, w.normed, l.qkv_weight, l.qkv_bias);
   if (m.config.qk_norm) {
-    s.raw = s.qkv.narrow(1, 0, (z.H + z.K) * z.E).contiguous();
-    s.raw_rstd = at::empty({z.H + z.K, z.T}, options);
+    s.raw = copy(m, s.qkv.narrow(1, 0, (z.H + z.K) * z.E));
+    s.raw_rstd = m.scratch({z.H + z.K, z.T});
     const at::Tensor q_rstd = s.raw_rstd.narrow(0, 0, z.H).view({z.T, z.H}), k_rstd = s.raw_rstd.narrow(0, z.H, z.K).view({z.T, z.K});
     rms_norm(m, as_heads(s.raw, 0, z.H, z.E), l.q_norm_E, as_heads(s.qkv, 0, z.H, z.E), q_rstd);
     rms_norm(m, as_heads(s.raw, z.H * z.E, z.K, z.E), l.k_norm_E, as_heads(s.qkv, z.H * z.E, z.K, z.E), k_rstd);
   }
   rope(m, plan, s.qkv, z.H + z.K, 1);
-  s.attn = at::empty({z.T, z.H * z.E}, options);
-  s.lse = at::empty({z.T, z.H}, options);
+  s.attn = m.scratch({z.T, z.H * z.E});
+  s.lse = m.scratch({z.T, z.H});
   attention(m, plan, s.qkv, s.attn, s.lse);
-  s.middle_TD = s.input_TD.clone();
+  s.middle_TD = copy(m, s.input_TD);
   linear_add(s.middle_TD, s.attn, l.o_weight_DHE, l.o_bias);
-  s.middle_rstd_T = at::empty({z.T, 1}, options);
+  s.middle_rstd_T = m.scratch({z.T, 1});
   rms_norm(m, as_row(s.middle_TD), l.post_norm_D, as_row(w.normed), s.middle_rstd_T);
-  s.gate_up = at::empty({z.T, 2 * z.F}, options);
+  s.gate_up = m.scratch({z.T, 2 * z.F});
   linear_out(s.gate_up, w.normed, l.gate_up_weight, l.gate_up_bias);
   swiglu(m, w.act, s.gate_up);
-  at::Tensor y = s.middle_TD.clone();
+  at::Tensor y = copy(m, s.middle_TD);
   linear_add(y, w.act, l.down_weight_DF, l.down_bias);
   return y;
 }
@@ -117,7 +121,7 @@ void layer_backward(const af_model& m, const Layer& l, const Layer& g, const Pla
   attention_backward(m, plan, s.qkv, s.attn, s.lse, w.d_attn, w.d_qkv);
   rope(m, plan, w.d_qkv, z.H + z.K, -1);
   if (m.config.qk_norm) {
-    const at::Tensor d_raw = at::zeros_like(s.raw);
+    const at::Tensor d_raw = m.scratch(s.raw.sizes()).zero_();
     const at::Tensor q_rstd = s.raw_rstd.narrow(0, 0, z.H).view({z.T, z.H}), k_rstd = s.raw_rstd.narrow(0, z.H, z.K).view({z.T, z.K});
     const int64_t k = z.H * z.E;
     rms_norm_backward(m, as_heads(d_raw, 0, z.H, z.E), g.q_norm_E, as_heads(w.d_qkv, 0, z.H, z.E), as_heads(s.raw, 0, z.H, z.E), l.q_norm_E, q_rstd);
@@ -143,8 +147,10 @@ struct ForwardState : torch::CustomClassHolder {
 
 void run_forward(ForwardState& f) {
   const af_model& m = *f.model;
+  m.pool->begin_step();
   Workspace w(m, f.plan, false);
-  at::Tensor x_TD = m.embed_VD.index_select(0, f.plan.tokens_T);
+  at::Tensor x_TD = m.scratch({f.plan.T, m.config.hidden_size});
+  at::index_select_out(x_TD, m.embed_VD, 0, f.plan.tokens_T);
   for (const Layer& layer : m.layers) {
     LayerState s;
     s.input_TD = x_TD;
@@ -158,7 +164,7 @@ void run_forward(ForwardState& f) {
     f.layers.push_back(std::move(s));
   }
   f.rows_ND = x_TD.index_select(0, f.plan.row_token_N);
-  f.rows_rstd_N = at::empty({f.plan.N, 1}, m.flat.options());
+  f.rows_rstd_N = m.scratch({f.plan.N, 1});
   f.hidden_ND = at::empty_like(f.rows_ND);
   rms_norm(m, as_row(f.rows_ND), m.norm_D, as_row(f.hidden_ND), f.rows_rstd_N);
   f.result = head(m, f.plan, f.hidden_ND);
@@ -166,12 +172,12 @@ void run_forward(ForwardState& f) {
 
 void run_backward(ForwardState& f, const at::Tensor& d_logprob, const at::Tensor& d_entropy) {
   af_model& m = *f.model;
-  if (f.version != m.version) throw InputError("backward: parameters changed since the forward; run the forward again");
+  if (f.version != m.version) throw InputError("parameters changed since the forward; run the forward again");
   if (!m.grad.flat.defined()) m.grad = make_parameters(m.config, m.device);
   const at::Tensor d_hidden = head_backward(m, f.plan, f.hidden_ND, f.result, d_logprob, d_entropy);
   const at::Tensor d_rows = at::zeros_like(d_hidden);
   rms_norm_backward(m, as_row(d_rows), m.grad.norm_D, as_row(d_hidden), as_row(f.rows_ND), m.norm_D, f.rows_rstd_N);
-  const at::Tensor dx_TD = at::zeros({f.plan.T, m.config.hidden_size}, m.flat.options());
+  const at::Tensor dx_TD = m.scratch({f.plan.T, m.config.hidden_size}).zero_();
   add_rows(m, dx_TD, f.plan.row_token, f.plan.row_token_N, d_rows);
   Workspace w(m, f.plan, true);
   for (int64_t i = m.config.num_layers - 1; i >= 0; i--) {
@@ -195,7 +201,7 @@ struct PolicyForward : torch::autograd::Function<PolicyForward> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, torch::autograd::variable_list grads) {
     at::NoGradGuard no_grad;
     auto saved = ctx->saved_data.find("state");
-    if (saved == ctx->saved_data.end()) throw InputError("backward: this forward was already used by a backward; run it again");
+    if (saved == ctx->saved_data.end()) throw InputError("this forward was already used by a backward; run it again");
     auto state = c10::static_intrusive_pointer_cast<ForwardState>(saved->second.toCapsule());
     ctx->saved_data.clear();
     if (grads[0].defined() || grads[1].defined()) run_backward(*state, grads[0], grads[1]);

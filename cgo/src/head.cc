@@ -52,11 +52,12 @@ at::Tensor backward_generic(const Plan& plan, const at::Tensor& hidden, const at
   return d_hidden;
 }
 
-void forward_rows(const Plan& plan, const at::Tensor& hidden, const at::Tensor& weight, int64_t start, int64_t n, HeadResult& r) {
+void forward_rows(const af_model& m, const Plan& plan, const at::Tensor& hidden, int64_t start, int64_t n, HeadResult& r) {
+  const at::Tensor& weight = m.head_VD;
   const int64_t V = weight.size(0), columns = tile_columns(n, V);
   const float scale = static_cast<float>(plan.logit_scale);
   const at::Tensor h = hidden.narrow(0, start, n);
-  at::Tensor buffer = at::empty({n * columns}, hidden.options());
+  at::Tensor buffer = m.scratch({n * columns});
   std::vector<kernel::HeadState> states(n);
   std::vector<float> target_z(n);
   for (int64_t v = 0; v < V; v += columns) {
@@ -105,11 +106,11 @@ Active active_rows(const Plan& plan, const HeadResult& f, const at::Tensor& d_lo
   return a;
 }
 
-void backward_rows(const Plan& plan, const Active& a, const at::Tensor& h, const at::Tensor& weight, int64_t start,
-                   const at::Tensor& d_weight, at::Tensor d_h) {
+void backward_rows(const af_model& m, const Plan& plan, const Active& a, const at::Tensor& h, int64_t start, at::Tensor d_h) {
+  const at::Tensor &weight = m.head_VD, &d_weight = m.grad.head_VD;
   const int64_t n = h.size(0), V = weight.size(0), columns = tile_columns(n, V);
   const float scale = static_cast<float>(plan.logit_scale);
-  at::Tensor buffer = at::empty({n * columns}, h.options());
+  at::Tensor buffer = m.scratch({n * columns});
   for (int64_t v = 0; v < V; v += columns) {
     const int64_t width = std::min(columns, V - v);
     at::Tensor tile = buffer.narrow(0, 0, n * width).view({n, width});
@@ -135,7 +136,7 @@ HeadResult head(const af_model& m, const Plan& plan, const at::Tensor& hidden_ND
   const auto options = hidden_ND.options();
   HeadResult r{at::empty({plan.N}, options), at::empty({plan.N}, options), at::empty({plan.N}, options)};
   for (int64_t start = 0; start < plan.N; start += kRows) {
-    forward_rows(plan, hidden_ND, m.head_VD, start, std::min(kRows, plan.N - start), r);
+    forward_rows(m, plan, hidden_ND, start, std::min(kRows, plan.N - start), r);
   }
   return r;
 }
@@ -153,7 +154,7 @@ at::Tensor head_backward(af_model& m, const Plan& plan, const at::Tensor& hidden
   const at::Tensor d_h = at::zeros_like(h);
   for (int64_t start = 0; start < n; start += kRows) {
     const int64_t rows = std::min(kRows, n - start);
-    backward_rows(plan, a, h.narrow(0, start, rows), m.head_VD, start, m.grad.head_VD, d_h.narrow(0, start, rows));
+    backward_rows(m, plan, a, h.narrow(0, start, rows), start, d_h.narrow(0, start, rows));
   }
   return at::zeros_like(hidden_ND).index_copy_(0, a.row_index, d_h);
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "../af.h"
+#include "pool.h"
 
 struct af_error {
   int code;
@@ -98,9 +99,12 @@ struct af_model : af::Parameters, std::enable_shared_from_this<af_model> {
   at::Device device = at::kCPU;
   af::Parameters grad;   // grad.flat is undefined until the first backward
   uint64_t version = 0;  // bumped by every change of a parameter
+  std::shared_ptr<af::Pool> pool = std::make_shared<af::Pool>();  // of intermediates, CPU only
   bool generic = false;  // run the operations of other devices on the CPU too (tests)
   std::shared_ptr<af_model> self;  // the caller's reference, dropped by af_model_free
 
+  // An uninitialised float32 tensor on the device, from the pool where there is one.
+  at::Tensor scratch(at::IntArrayRef sizes) const;
   // The view called name in which (parameters or gradients); InputError when the model has none of that name.
   const at::Tensor& find(const af::Parameters& which, const char* name) const;
 };

@@ -104,7 +104,7 @@ int64_t lay_out(Parameters& p, const af_model_config& c, bool measure) {
 void check_config(const af_model_config& c) {
   auto positive = [](const char* name, int64_t v, int64_t most) {
     if (v < 1 || v > most) {
-      throw InputError(std::string("model: ") + name + " is " + std::to_string(v) + ", allowed are 1 to " +
+      throw InputError(std::string(name) + " is " + std::to_string(v) + ", allowed are 1 to " +
                        std::to_string(most));
     }
   };
@@ -115,15 +115,15 @@ void check_config(const af_model_config& c) {
   positive("num_heads", c.num_heads, 1 << 12);
   positive("num_kv_heads", c.num_kv_heads, c.num_heads);
   positive("head_dim", c.head_dim, 1 << 12);
-  if (c.num_heads % c.num_kv_heads != 0) throw InputError("model: num_heads is not a multiple of num_kv_heads");
-  if (c.head_dim % 2 != 0) throw InputError("model: head_dim is odd, RoPE needs pairs");
-  if (c.inv_freq == nullptr) throw InputError("model: inv_freq is missing, head_dim/2 RoPE frequencies are needed");
-  if (!(c.rms_norm_eps > 0) || !std::isfinite(c.rms_norm_eps)) throw InputError("model: rms_norm_eps must be above 0");
+  if (c.num_heads % c.num_kv_heads != 0) throw InputError("num_heads is not a multiple of num_kv_heads");
+  if (c.head_dim % 2 != 0) throw InputError("head_dim is odd, RoPE needs pairs");
+  if (c.inv_freq == nullptr) throw InputError("inv_freq is missing, head_dim/2 RoPE frequencies are needed");
+  if (!(c.rms_norm_eps > 0) || !std::isfinite(c.rms_norm_eps)) throw InputError("rms_norm_eps must be above 0");
   if (!(c.attention_factor > 0) || !std::isfinite(c.attention_factor)) {
-    throw InputError("model: attention_factor must be above 0 (1 without YaRN)");
+    throw InputError("attention_factor must be above 0 (1 without YaRN)");
   }
   for (int64_t i = 0; i < c.head_dim / 2; i++) {
-    if (!std::isfinite(c.inv_freq[i])) throw InputError("model: inv_freq[" + std::to_string(i) + "] is not finite");
+    if (!std::isfinite(c.inv_freq[i])) throw InputError("inv_freq[" + std::to_string(i) + "] is not finite");
   }
 }
 
@@ -178,12 +178,21 @@ void read_floats(const at::Tensor& t, const char* name, float* out, int64_t n) {
 Parameters make_parameters(const af_model_config& c, at::Device device, at::Tensor flat) {
   Parameters p;
   const int64_t size = lay_out(p, c, true);
-  p.flat = flat.defined() ? std::move(flat) : at::zeros({size}, at::TensorOptions(device).dtype(at::kFloat));
+  if (!flat.defined()) {
+    flat = at::empty({size}, at::TensorOptions(device).dtype(at::kFloat));
+    if (device.is_cpu()) advise_huge(flat.mutable_data_ptr<float>(), size * 4);
+    flat.zero_();
+  }
+  p.flat = std::move(flat);
   lay_out(p, c, false);
   return p;
 }
 
 }  // namespace af
+
+at::Tensor af_model::scratch(at::IntArrayRef sizes) const {
+  return device.is_cpu() ? pool->take(sizes) : at::empty(sizes, flat.options());
+}
 
 const at::Tensor& af_model::find(const af::Parameters& which, const char* name) const {
   auto it = which.by_name.find(name);
@@ -261,7 +270,7 @@ af_error* af_model_get_gradient(af_model* m, const char* name, float* out, int64
 
 af_error* af_model_init(af_model* m, uint64_t seed, double std) {
   return af::guard([&] {
-    if (!(std >= 0) || !std::isfinite(std)) throw af::InputError("init: std must be finite and at least 0");
+    if (!(std >= 0) || !std::isfinite(std)) throw af::InputError("std must be finite and at least 0");
     for (const auto& name : m->names) {
       const at::Tensor& t = m->by_name.at(name);
       if (t.dim() == 1) {

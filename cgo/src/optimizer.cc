@@ -73,9 +73,9 @@ void check_size(const at::Tensor& t, const char* name, int64_t n) {
 
 void check_config(const af_adamw_config& c) {
   auto fraction = [](double b) { return b >= 0 && b < 1; };
-  if (!fraction(c.beta1) || !fraction(c.beta2)) throw InputError("optimizer: beta1 and beta2 must be at least 0 and below 1");
-  if (!(c.eps > 0) || !std::isfinite(c.eps)) throw InputError("optimizer: eps must be above 0");
-  if (!(c.weight_decay >= 0) || !std::isfinite(c.weight_decay)) throw InputError("optimizer: weight_decay must be at least 0");
+  if (!fraction(c.beta1) || !fraction(c.beta2)) throw InputError("beta1 and beta2 must be at least 0 and below 1");
+  if (!(c.eps > 0) || !std::isfinite(c.eps)) throw InputError("eps must be above 0");
+  if (!(c.weight_decay >= 0) || !std::isfinite(c.weight_decay)) throw InputError("weight_decay must be at least 0");
 }
 
 }  // namespace
@@ -104,14 +104,14 @@ void af_optimizer_free(af_optimizer* o) {
 
 af_error* af_optimizer_step(af_optimizer* o, double lr, double max_norm, double* norm) {
   return af::guard([&] {
-    if (!std::isfinite(lr) || lr < 0) throw af::InputError("optimizer: the learning rate must be finite and at least 0");
-    if (!(max_norm >= 0)) throw af::InputError("optimizer: max_norm must be at least 0");
+    if (!std::isfinite(lr) || lr < 0) throw af::InputError("the learning rate must be finite and at least 0");
+    if (!(max_norm >= 0)) throw af::InputError("max_norm must be at least 0");
     af_model& m = *o->model;
     if (!m.grad.flat.defined()) m.grad = af::make_parameters(m.config, m.device);
     *norm = af::norm_of(m.grad.flat);
     if (!std::isfinite(*norm)) {
       m.grad.flat.zero_();
-      throw af::NonFiniteError("optimizer: the gradient norm is not finite; gradients are dropped, parameters are unchanged");
+      throw af::NonFiniteError("the gradient norm is not finite; gradients are dropped, parameters are unchanged");
     }
     af::step(*o, lr, max_norm > 0 ? std::min(1.0, max_norm / (*norm + 1e-6)) : 1.0);
     m.version++;

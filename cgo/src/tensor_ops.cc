@@ -56,7 +56,7 @@ af_error* af_tensor_new(af_model* m, const void* data, int dtype, const int64_t*
   return guard([&] {
     at::IntArrayRef sizes(shape, static_cast<size_t>(ndim));
     for (int64_t d : sizes) {
-      if (d < 0) throw af::InputError("tensor: negative dimension " + std::to_string(d));
+      if (d < 0) throw af::InputError("negative dimension " + std::to_string(d));
     }
     const auto options = at::TensorOptions(af::any_scalar_type(dtype));
     at::Tensor t = at::empty(sizes, options);
@@ -87,7 +87,7 @@ af_error* af_op_binary(int op, af_tensor a, af_tensor b, af_tensor* out) {
 
 af_error* af_op_clamp(af_tensor a, double low, double high, af_tensor* out) {
   return guard([&] {
-    if (!(low <= high)) throw af::InputError("clamp: low is not at most high");
+    if (!(low <= high)) throw af::InputError("low is not at most high");
     std::optional<at::Scalar> lo, hi;
     if (std::isfinite(low)) lo = low;
     if (std::isfinite(high)) hi = high;
@@ -110,7 +110,7 @@ af_error* af_op_gather(af_tensor a, int64_t dim, af_tensor index, af_tensor* out
 af_error* af_op_masked_sum(af_tensor a, af_tensor weight, af_tensor* out) {
   return guard([&] {
     const at::Tensor &x = tensor(a), &w = tensor(weight);
-    if (x.sizes() != w.sizes()) throw af::InputError("masked sum: a and weight differ in shape");
+    if (x.sizes() != w.sizes()) throw af::InputError("a and weight differ in shape");
     // Masked before the product, so that neither 0 * NaN nor its gradient appears.
     *out = new_handle((at::where(w.ne(0), x, at::zeros({}, x.options())) * w).sum());
   });
@@ -119,8 +119,8 @@ af_error* af_op_masked_sum(af_tensor a, af_tensor weight, af_tensor* out) {
 af_error* af_backward(af_tensor loss) {
   return guard([&] {
     const at::Tensor& l = tensor(loss);
-    if (l.numel() != 1) throw af::InputError("backward: the loss is no scalar, it has " + std::to_string(l.numel()) + " elements");
-    if (!l.requires_grad()) throw af::InputError("backward: the loss has no autograd history; was the forward run with grad?");
+    if (l.numel() != 1) throw af::InputError("the loss is no scalar, it has " + std::to_string(l.numel()) + " elements");
+    if (!l.requires_grad()) throw af::InputError("the loss has no autograd history; was the forward run with grad?");
     torch::autograd::backward({l}, {});
   });
 }

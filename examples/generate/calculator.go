@@ -114,12 +114,12 @@ func conversation(question, answer string, steps ...[2]string) worked {
 	return worked{append(m, message{"assistant", "<answer>" + answer + "</answer>"})}
 }
 
-// calculatorWorked shows each operator once. The order matters to a small model, which copies the last operator most:
-// with multiplication last it starts with * for every story, in this order it starts with all three.
+// calculatorWorked shows each operator once. The order matters: a small model copies the last operator most, and with
+// subtraction last SmolLM2 solves two thirds of the held-out tasks before it is trained, in this order a third.
 func calculatorWorked() []worked {
 	return []worked{
-		conversation("There are 124 jars with 318 beans in each. How many beans is that?", "39432", [2]string{"124 * 318", "39432"}),
 		conversation("Tim has 215 nuts and Eva has 342 nuts. How many nuts is that in all?", "557", [2]string{"215 + 342", "557"}),
 		conversation("Rosa had 871 keys and lost 136. How many keys are left?", "735", [2]string{"871 - 136", "735"}),
+		conversation("There are 124 jars with 318 beans in each. How many beans is that?", "39432", [2]string{"124 * 318", "39432"}),
 	}
 }

@@ -11,38 +11,36 @@ import (
 	"path/filepath"
 )
 
-// lines writes one JSON value a line, without escaping < and >.
-func lines[T any](values []T) ([]byte, error) {
+// put writes one JSON value a line, without escaping < and >.
+func put[T any](out map[string][]byte, path string, values []T) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	for _, v := range values {
 		if err := e.Encode(v); err != nil {
-			return nil, fmt.Errorf("generate: %w", err)
+			return fmt.Errorf("generate: %s: %w", path, err)
 		}
 	}
-	return b.Bytes(), nil
+	out[path] = b.Bytes()
+	return nil
 }
 
 // files returns every generated file by its path below examples/.
 func files() (map[string][]byte, error) {
-	out := map[string][]byte{}
-	add := func(path string, data []byte, err error) error {
-		out[path] = data
-		return err
-	}
 	train, held := calculatorData(calculatorSeed)
-	data, err := lines(train)
-	if err := add("calculator/train.jsonl", data, err); err != nil {
-		return nil, err
-	}
-	data, err = lines(held)
-	if err := add("calculator/eval.jsonl", data, err); err != nil {
-		return nil, err
-	}
-	data, err = lines(calculatorWorked())
-	if err := add("calculator/worked.jsonl", data, err); err != nil {
-		return nil, err
+	twoTrain, twoHeld := twoStepData(twoStepSeed)
+	out := map[string][]byte{}
+	for _, err := range []error{
+		put(out, "calculator/train.jsonl", train),
+		put(out, "calculator/eval.jsonl", held),
+		put(out, "calculator/worked.jsonl", calculatorWorked()),
+		put(out, "two_step/train.jsonl", twoTrain),
+		put(out, "two_step/eval.jsonl", twoHeld),
+		put(out, "two_step/worked.jsonl", twoStepWorked()),
+	} {
+		if err != nil {
+			return nil, err
+		}
 	}
 	return out, nil
 }

@@ -112,8 +112,8 @@ func sameIDs(a, b []int32) bool {
 	return true
 }
 
-// loadPublic loads a tokenizer that scripts/goldens/fetch_tokenizers.sh has put into the cache folder.
-func loadPublic(t testing.TB, name string) *Tokenizer {
+// cacheFolder is where scripts/goldens/fetch_tokenizers.sh has put a public tokenizer; without it the test is skipped.
+func cacheFolder(t testing.TB, name string) string {
 	t.Helper()
 	cache := os.Getenv("XDG_CACHE_HOME")
 	if cache == "" {
@@ -125,7 +125,12 @@ func loadPublic(t testing.TB, name string) *Tokenizer {
 	if _, err := os.Stat(dir); err != nil {
 		t.Skipf("tokenizer %s is not in the cache folder; scripts/goldens/fetch_tokenizers.sh fetches it", name)
 	}
-	tok, err := Load(dir)
+	return dir
+}
+
+func loadPublic(t testing.TB, name string) *Tokenizer {
+	t.Helper()
+	tok, err := Load(cacheFolder(t, name))
 	require.NoError(t, err)
 	return tok
 }
@@ -159,13 +164,13 @@ func TestGoldenSmolLM2(t *testing.T) {
 }
 
 func TestGoldenSmall(t *testing.T) {
-	for _, name := range []string{"byte_level", "prefix_space", "metaspace_first", "metaspace_always", "llama2_small"} {
+	for _, name := range []string{"byte_level", "prefix_space", "metaspace_first", "metaspace_always", "llama2_small", "deepseek_llm", "deepseek_coder"} {
 		t.Run(name, func(t *testing.T) { checkGolden(t, loadSmall(t, name), name, 4) })
 	}
 }
 
 func TestGoldenPublic(t *testing.T) {
-	for _, name := range []string{"qwen3", "llama3_1", "llama2", "deepseek_v3", "gptoss", "gpt4o", "gpt35turbo", "gemma3"} {
+	for _, name := range []string{"qwen3", "llama3_1", "llama2", "deepseek_v3", "gptoss", "gpt4o", "gpt35turbo", "gemma3", "tekken", "mistral_v1"} {
 		t.Run(name, func(t *testing.T) { checkGolden(t, loadPublic(t, name), name, 1) })
 	}
 }

@@ -78,7 +78,7 @@ type templateSpecial struct {
 }
 
 // maxID bounds the ids of a vocabulary, so that a damaged file cannot ask for all memory.
-const maxID = 1 << 24
+const maxID = 1 << 22
 
 // FromJSON reads the content of a tokenizer.json. data is kept: it must not be changed afterwards.
 func FromJSON(data []byte) (*Tokenizer, error) {
@@ -212,7 +212,11 @@ func newBPE(p *modelPart, byteLevel bool, l *letters) (*bpe, error) {
 		}
 		m.hasUnk, m.unk = ok, id
 	}
-	return m, m.addMerges(p.pairs, p.vocab)
+	if err := m.addMerges(p.pairs, p.vocab); err != nil {
+		return nil, err
+	}
+	m.findCut()
+	return m, nil
 }
 
 // addTokens fills the look-up tables and the finders of added tokens.

@@ -14,7 +14,22 @@ type reader struct {
 	byteLevel bool // the pre-tokenizer ends with ByteLevel: the model sees bytes
 	prepends  bool // a normalizer prepends text
 	firstOnly bool // Metaspace marks the first piece only
+	depth     int  // of nested sequences
 }
+
+// maxDepth bounds nested sequences; real files have two.
+const maxDepth = 8
+
+// enter counts a level of nesting; the caller leaves it by leave.
+func (r *reader) enter(what string) error {
+	r.depth++
+	if r.depth > maxDepth {
+		return fmt.Errorf("tokenizer: %s is nested more than %d deep", what, maxDepth)
+	}
+	return nil
+}
+
+func (r *reader) leave() { r.depth-- }
 
 func isNull(raw json.RawMessage) bool {
 	raw = bytes.TrimSpace(raw)
@@ -36,6 +51,10 @@ func (r *reader) normalizers(raw json.RawMessage) ([]normalizer, error) {
 	if isNull(raw) {
 		return nil, nil
 	}
+	if err := r.enter("normalizer"); err != nil {
+		return nil, err
+	}
+	defer r.leave()
 	p, err := readPart(raw, "normalizer")
 	if err != nil {
 		return nil, err
@@ -83,6 +102,10 @@ func (r *reader) splitters(raw json.RawMessage) ([]splitter, error) {
 	if isNull(raw) {
 		return nil, nil
 	}
+	if err := r.enter("pre-tokenizer"); err != nil {
+		return nil, err
+	}
+	defer r.leave()
 	p, err := readPart(raw, "pre-tokenizer")
 	if err != nil {
 		return nil, err
@@ -189,6 +212,10 @@ func (r *reader) decodeSteps(raw json.RawMessage) ([]decodeStep, error) {
 	if isNull(raw) {
 		return nil, nil
 	}
+	if err := r.enter("decoder"); err != nil {
+		return nil, err
+	}
+	defer r.leave()
 	p, err := readPart(raw, "decoder")
 	if err != nil {
 		return nil, err
@@ -239,6 +266,10 @@ func (r *reader) processor(raw json.RawMessage) error {
 	if isNull(raw) {
 		return nil
 	}
+	if err := r.enter("post-processor"); err != nil {
+		return err
+	}
+	defer r.leave()
 	p, err := readPart(raw, "post-processor")
 	if err != nil {
 		return err

@@ -55,19 +55,28 @@ func sequenceJSON(parts ...string) string {
 }
 
 func preKindOf(pre string) (preKind, error) {
+	const digits = `{"type":"Digits","individual_digits":true}`
 	switch pre {
 	case "smollm":
-		return preKind{"null", sequenceJSON(`{"type":"Digits","individual_digits":true}`, byteLevelJSON(true)), false}, nil
+		return preKind{"null", sequenceJSON(digits, byteLevelJSON(true)), false}, nil
 	case "gpt-2":
 		return preKind{"null", byteLevelJSON(true), false}, nil
 	case "qwen2":
 		return preKind{`{"type":"NFC"}`, sequenceJSON(splitJSON(patternQwen), byteLevelJSON(false)), false}, nil
 	case "llama-bpe", "llama3", "llama-v3":
 		return preKind{"null", sequenceJSON(splitJSON(patternCL100K), byteLevelJSON(false)), true}, nil
+	case "tekken":
+		return preKind{"null", sequenceJSON(splitJSON(patternTekken), byteLevelJSON(false)), true}, nil
+	case "deepseek-llm":
+		return preKind{"null", sequenceJSON(splitJSON(patternLineEnd), splitJSON(patternCased), splitJSON(patternMarks), splitJSON(patternSpacesAtEnd),
+			splitJSON(patternCJKHangul), digits, byteLevelJSON(false)), false}, nil
+	case "deepseek-coder":
+		return preKind{"null", sequenceJSON(splitJSON(patternLineEnd), splitJSON(patternSpaceLetters), splitJSON(patternSpacePunct),
+			splitJSON(patternCJKHangul), digits, byteLevelJSON(false)), false}, nil
 	case "deepseek-v3":
 		return preKind{"null", sequenceJSON(splitJSON(patternDigits3), splitJSON(patternCJK), splitJSON(patternDeepSeek), byteLevelJSON(false)), false}, nil
 	}
-	return preKind{}, fmt.Errorf("tokenizer: pre-tokenizer kind %q (tokenizer.ggml.pre) is not supported (smollm, gpt-2, qwen2, llama-bpe, deepseek-v3 are); use the model's tokenizer.json", pre)
+	return preKind{}, fmt.Errorf("tokenizer: pre-tokenizer kind %q (tokenizer.ggml.pre) is not supported (smollm, gpt-2, qwen2, llama-bpe, tekken, deepseek-llm, deepseek-coder, deepseek-v3 are); use the model's tokenizer.json", pre)
 }
 
 // FromVocabulary makes the tokenizer of a GGUF file. It is the one of the Hugging Face model that the file was made

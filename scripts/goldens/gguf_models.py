@@ -81,7 +81,7 @@ def model(arch, layers, tied):
         writer.add_vocab_size(vocab)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("llama-bpe" if arch == "llama" else "qwen2")
-    tokens = [bytes([c]).decode() for c in b"abcdefghijkl"] + ["ab", "\u0120a", "<|end|>", "<|pad|>"]
+    tokens = [bytes([c]).decode() for c in b"abcdefghijk"] + ["\u0120", "ab", "\u0120a", "<|end|>", "<|pad|>"]
     writer.add_token_list(tokens)
     writer.add_token_types([1] * 14 + [3, 3])
     writer.add_token_merges(["a b", "\u0120 a"])

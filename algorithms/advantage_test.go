@@ -1,0 +1,175 @@
+package algorithms
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// resolve makes an algorithm from a YAML block; the test fails if it is refused.
+func resolve(t testing.TB, block string) *Algorithm {
+	t.Helper()
+	c, err := ParseYAML([]byte(block))
+	require.NoError(t, err)
+	a, err := c.Resolve(NewRegistry())
+	require.NoError(t, err)
+	return a
+}
+
+// groupsOf makes groups of trajectories with two tokens each.
+func groupsOf(rewards ...[]float64) []Group {
+	var out []Group
+	for _, group := range rewards {
+		var g Group
+		for _, r := range group {
+			g = append(g, Record{Reward: r, Tokens: 2})
+		}
+		out = append(out, g)
+	}
+	return out
+}
+
+// firsts returns the first token's advantage of every trajectory and requires the others to be the same.
+func firsts(t *testing.T, values [][][]float64) [][]float64 {
+	t.Helper()
+	out := make([][]float64, len(values))
+	for g := range values {
+		for _, v := range values[g] {
+			require.Len(t, v, 2)
+			require.Equal(t, v[0], v[1])
+			out[g] = append(out[g], v[0])
+		}
+	}
+	return out
+}
+
+func TestHandWorkedAdvantages(t *testing.T) {
+	// grpo, rewards 1, 0, 0, 0: mean 1/4, squares 9/16 + 3/16 = 3/4, sample variance 3/4 / 3 = 1/4, std 1/2.
+	// A = 3/4 / (1/2 + 1e-6) = 1.499997, -1/4 / (1/2 + 1e-6) = -0.499999.
+	for _, c := range []struct {
+		name, block string
+		rewards     [][]float64
+		want        [][]float64
+	}{
+		{"rloo", "advantage: rloo", [][]float64{{6, 3}, {9, 12}, {1}}, [][]float64{{3, -3}, {-3, 3}, {0}}},
+		{"dr_grpo", "advantage: dr_grpo", [][]float64{{3, 0}, {0, 3}}, [][]float64{{1.5, -1.5}, {-1.5, 1.5}}},
+		{"grpo", "advantage: grpo", [][]float64{{1, 0, 0, 0}}, [][]float64{{1.499997, -0.499999, -0.499999, -0.499999}}},
+		{"grpo default", "{}", [][]float64{{1, 0, 0, 0}}, [][]float64{{1.499997, -0.499999, -0.499999, -0.499999}}},
+		{"grpo without std", "advantage: {name: grpo, normalize_std: false}", [][]float64{{1, 0, 0, 0}}, [][]float64{{0.75, -0.25, -0.25, -0.25}}},
+		{"rloo of three", "advantage: rloo", [][]float64{{1, 2, 6}}, [][]float64{{-3, -1.5, 4.5}}}, // minus the mean of the others: 1-4, 2-3.5, 6-1.5
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := resolve(t, c.block).Advantages(groupsOf(c.rewards...))
+			require.NoError(t, err)
+			for g, values := range firsts(t, got) {
+				require.InDeltaSlice(t, c.want[g], values, 3e-11)
+			}
+		})
+	}
+}
+
+func TestGroupWithoutVarianceIsExactlyZero(t *testing.T) {
+	// Twelve times 0.1 sums to 1.0999999999999999 in float64, so a naive mean leaves a remainder in every advantage.
+	same := make([]float64, 12)
+	for i := range same {
+		same[i] = 0.1
+	}
+	require.NotEqual(t, 0.1, mean(same), "the naive mean must miss the common value, or this test shows nothing")
+	for _, block := range []string{"advantage: grpo", "advantage: {name: grpo, normalize_std: false}", "advantage: dr_grpo", "advantage: rloo"} {
+		got, err := resolve(t, block).Advantages(groupsOf(same, []float64{7}))
+		require.NoError(t, err)
+		for _, values := range firsts(t, got) {
+			for _, v := range values {
+				require.Equal(t, math.Float64bits(0), math.Float64bits(v), block)
+			}
+		}
+	}
+}
+
+func TestFailedAndEmptyTrajectoriesLeaveTheGroup(t *testing.T) {
+	a := resolve(t, "advantage: dr_grpo")
+	got, err := a.Advantages([]Group{
+		{{Reward: 3, Tokens: 1}, {Reward: math.NaN(), Failed: true, Tokens: 4}, {Reward: 0, Tokens: 2}, {Reward: 100, Tokens: 0}},
+		{{Failed: true, Tokens: 1}},
+		{{Reward: 5, Tokens: 1}, {Failed: true, Tokens: 3}}, // one survivor: a group of one
+		{},
+	})
+	require.NoError(t, err)
+	require.Equal(t, [][][]float64{{{1.5}, nil, {-1.5, -1.5}, nil}, {nil}, {{0}, nil}, {}}, got)
+
+	_, err = a.Advantages([]Group{{{Reward: 1, Tokens: 1}}, {{Reward: 0, Tokens: 1}, {Reward: math.Inf(1), Tokens: 1}}})
+	require.EqualError(t, err, "algorithms: group 1, trajectory 1: reward is +Inf; a reward must be finite")
+}
+
+func TestAdvantagesOfAGroupSumToZeroAndIgnoreOrder(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, block := range []string{"advantage: grpo", "advantage: dr_grpo", "advantage: rloo"} {
+		a := resolve(t, block)
+		for range 100 {
+			rewards := make([]float64, 2+rng.IntN(9))
+			for i := range rewards {
+				rewards[i] = rng.NormFloat64()
+			}
+			got, err := a.Advantages(groupsOf(rewards))
+			require.NoError(t, err)
+			values := firsts(t, got)[0]
+			require.InDelta(t, 0, mean(values), 1e-12)
+
+			shuffled, order := make([]float64, len(rewards)), rng.Perm(len(rewards))
+			for i, j := range order {
+				shuffled[i] = rewards[j]
+			}
+			got, err = a.Advantages(groupsOf(shuffled))
+			require.NoError(t, err)
+			for i, j := range order {
+				require.InDelta(t, values[j], firsts(t, got)[0][i], 1e-12)
+			}
+		}
+	}
+}
+
+func TestKLInTheReward(t *testing.T) {
+	a := resolve(t, "{advantage: dr_grpo, kl: {coefficient: 0.5, estimator: k1, in: reward}}")
+	// k1 sums: (-1 + 3) + (-2 + 2) = 2 and 0; rewards 3 - 1 = 2 and 0, mean 1.
+	got, err := a.Advantages([]Group{{
+		{Reward: 3, Tokens: 2, Old: []float64{-1, -2}, Reference: []float64{-3, -2}},
+		{Reward: 0, Tokens: 1, Old: []float64{-1}, Reference: []float64{-1}},
+	}})
+	require.NoError(t, err)
+	require.Equal(t, [][][]float64{{{1, 1}, {-1}}}, got)
+	_, err = a.Advantages([]Group{{{Reward: 3, Tokens: 2, Old: []float64{-1, -2}}}})
+	require.ErrorContains(t, err, "group 0, trajectory 0: kl in the reward needs old and reference logprobs of all 2 tokens, got 2 and 0")
+}
+
+func TestKLTokens(t *testing.T) {
+	require.InDelta(t, 4.389056, KL{Estimator: "k3"}.token(-3, -1), 1e-6) // reference - current = 2: e² - 2 - 1
+	require.InDelta(t, 0.7182818, KL{Estimator: "k3"}.token(-2, -1), 1e-7)
+	require.Equal(t, 2.0, KL{Estimator: "k2"}.token(-3, -1))
+	require.Equal(t, -2.0, KL{Estimator: "k1"}.token(-3, -1))
+}
+
+func TestCorrectionWeights(t *testing.T) {
+	tis := resolve(t, "correction: {kind: tis_token}").Correction
+	for i, d := range []float64{0.5, -0.5, 1.0} {
+		require.InDelta(t, []float64{1.6487, 0.6065, 2.0}[i], tis.Weight(-1+d, -1), 5e-5)
+	}
+	ice := resolve(t, "correction: {kind: icepop}").Correction
+	for i, w := range []float64{0.4, 0.8, 6} {
+		require.InDelta(t, []float64{0, 0.8, 0}[i], ice.Weight(math.Log(w), 0), 1e-12)
+	}
+	require.Equal(t, 1.0, resolve(t, "{}").Correction.Weight(-1, -9))
+}
+
+func TestMeasure(t *testing.T) {
+	// d = 1, -1: w = e, 1/e; k3 = (e - 2 + 1/e + 0)/2 = (e + 1/e - 2)/2.
+	m := Measure([]float64{-1, -2}, []float64{-2, -1})
+	require.Equal(t, 2, m.Tokens)
+	require.InDelta(t, 1, m.MeanAbs, 1e-12)
+	require.InDelta(t, 1, m.MaxAbs, 1e-12)
+	require.InDelta(t, 0.5430806, m.K3, 1e-7)
+	require.InDelta(t, 9.5243914/(2*7.5243914), m.ESS, 1e-7) // (Σw)² = e² + e⁻² + 2, Σw² = e² + e⁻²
+	require.Equal(t, Mismatch{}, Measure(nil, nil))
+	require.Equal(t, Mismatch{Tokens: 1, ESS: 1}, Measure([]float64{-3}, []float64{-3}))
+}

@@ -1,0 +1,151 @@
+package algorithms
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+func TestRefusedBlocks(t *testing.T) {
+	for _, c := range []struct{ block, want string }{
+		{"advantage: grop", `algorithms: advantage "grop" is unknown; allowed are dr_grpo, grpo, rloo`},
+		{"advantage: gae", "algorithms: not implemented yet: advantage gae"},
+		{"advantage: {name: grpo, normalise: true}", "algorithms: advantage grpo has no key normalise; its keys are: normalize_std"},
+		{"advantage: {name: grpo, normalize_std: 1}", "algorithms: advantage grpo: normalize_std is 1; it must be true or false"},
+		{"advantage: {name: rloo, normalize_std: true}", "algorithms: advantage rloo has no key normalize_std; its keys are: none"},
+		{"loss: gspo", "algorithms: not implemented yet: loss gspo"},
+		{"loss: {name: cispo, bound: relative}", "algorithms: not implemented yet: loss cispo"},
+		{"loss: pg", `algorithms: loss "pg" is unknown; allowed are ppo_clip, reinforce`},
+		{"{loss: reinforce, clip_low: 0.2}", "algorithms: clip_low is set, but loss reinforce does not clip that way; leave it out"},
+		{"{loss: reinforce, dual_clip: 3}", "algorithms: dual_clip is set, but loss reinforce does not clip that way; leave it out"},
+		{"dual_clip: 1", "algorithms: dual_clip is 1; allowed is 0 (off) or more than 1"},
+		{"dual_clip: .nan", "algorithms: dual_clip is NaN; allowed is 0 (off) or more than 1"},
+		{"clip_low: -0.1", "algorithms: clip_low is -0.1; allowed is 0 to 1"},
+		{"clip_low: 1.5", "algorithms: clip_low is 1.5; allowed is 0 to 1"},
+		{"clip_high: .inf", "algorithms: clip_high is +Inf; allowed is 0 or more"},
+		{"aggregation: mean", `algorithms: aggregation "mean" is unknown; allowed are token-mean, seq-mean-token-sum, seq-mean-token-mean, seq-mean-token-sum-norm`},
+		{"aggregation: seq-mean-token-sum-norm", "algorithms: aggregation seq-mean-token-sum-norm divides by max_tokens; set it to 1 or more (it is 0)"},
+		{"max_tokens: 5", "algorithms: max_tokens is set, but aggregation token-mean does not use it; leave it out"},
+		{"kl: {coefficient: -1}", "algorithms: kl.coefficient is -1; allowed is 0 or more"},
+		{"kl: {coefficient: 0.1, estimator: k4}", `algorithms: kl.estimator "k4" is unknown; allowed are k1, k2, k3`},
+		{"kl: {coefficient: 0.1, in: advantage}", `algorithms: kl.in is "advantage"; allowed are loss, reward`},
+		{"kl: {coefficient: 0.1, estimator: k1}", "algorithms: kl: k1 in the loss has zero expected gradient on-policy, so it would do nothing; use k2 or k3, or put it in the reward"},
+		{"entropy: -1", "algorithms: entropy is -1; allowed is 0 or more"},
+		{"value: {clip: 0.2}", "algorithms: value is set, but advantage grpo has no critic; leave it out"},
+		{"correction: {kind: seq_mask}", "algorithms: not implemented yet: correction seq_mask"},
+		{"correction: {kind: tis}", `algorithms: correction "tis" is unknown; allowed are none, tis_token, icepop, bypass`},
+		{"correction: {cap: 2}", "algorithms: correction.cap is set, but correction none does not use it (it uses: no key); leave it out"},
+		{"correction: {kind: tis_token, low: 2}", "algorithms: correction.low is set, but correction tis_token does not use it (it uses: cap); leave it out"},
+		{"correction: {kind: tis_token, cap: 0}", "algorithms: correction.cap is 0; it must be a positive number"},
+		{"correction: {kind: icepop, low: 6}", "algorithms: correction: low 6 must be below high 5"},
+		{"epochs: 0", "algorithms: epochs is 0; allowed is 1 or more"},
+		{"mini_batches: -1", "algorithms: mini_batches is -1; allowed is 1 or more"},
+		{"dynamic_sampling: true", "algorithms: not implemented yet: dynamic_sampling"},
+		{"overlong: {buffer: 5, penalty: 1}", "algorithms: not implemented yet: overlong"},
+	} {
+		config, err := ParseYAML([]byte(c.block))
+		require.NoError(t, err, c.block)
+		_, err = config.Resolve(NewRegistry())
+		require.EqualError(t, err, c.want, c.block)
+	}
+}
+
+func TestUnreadableBlocks(t *testing.T) {
+	for _, block := range []string{"clip: 1", "advantage: [grpo]", "advantage: {gamma: 1}", "epochs: many", "- 1"} {
+		_, err := ParseYAML([]byte(block))
+		require.Error(t, err, block)
+	}
+	for _, block := range []string{`{"clip": 1}`, `{"advantage": 3}`, `{} {}`, ``, `[]`} {
+		_, err := ParseJSON([]byte(block))
+		require.Error(t, err, block)
+	}
+}
+
+func TestBothEncodingsRoundTrip(t *testing.T) {
+	block := `{"advantage": {"name": "grpo", "normalize_std": false}, "loss": "ppo_clip", "clip_high": 0.28, "dual_clip": 3,
+		"aggregation": "seq-mean-token-sum-norm", "max_tokens": 64, "kl": {"coefficient": 0.1}, "epochs": 2}`
+	fromJSON, err := ParseJSON([]byte(block))
+	require.NoError(t, err)
+	fromYAML, err := ParseYAML([]byte(block)) // JSON is YAML
+	require.NoError(t, err)
+	require.Equal(t, fromJSON, fromYAML)
+	a, err := fromJSON.Resolve(NewRegistry())
+	require.NoError(t, err)
+	require.Equal(t, []float64{0.2, 0.28, 3}, []float64{a.LossSettings.ClipLow, a.LossSettings.ClipHigh, a.LossSettings.DualClip})
+	require.False(t, a.EstimatorSettings.Bool("normalize_std"))
+	require.False(t, a.OldIsCurrent())
+
+	text, err := json.Marshal(fromJSON)
+	require.NoError(t, err)
+	again, err := ParseJSON(text)
+	require.NoError(t, err)
+	require.Equal(t, fromJSON, again)
+	text, err = yaml.Marshal(fromYAML)
+	require.NoError(t, err)
+	again, err = ParseYAML(text)
+	require.NoError(t, err)
+	require.Equal(t, fromYAML, again)
+}
+
+func TestDescribe(t *testing.T) {
+	require.Equal(t, `advantage    dr_grpo: A = r - mean over the group (its paper's loss denominator is aggregation seq-mean-token-sum-norm, set separately) [arXiv 2503.20783]
+             exactly 0 for a group whose rewards are all equal, and for a group of one; failed trajectories are left out of the group
+loss         ppo_clip: loss_t = -min(ρA, clip(ρ, 1 - clip_low, 1 + clip_high)A), ρ = exp(current - old); dual_clip c: for A < 0 min(that, -cA) [arXiv 1707.06347; asymmetric: arXiv 2503.14476; dual clip: arXiv 1912.09729]
+clip         ratio in [0.8, 1.2]
+             dual clip off
+             clipping never acts: each batch gets one update, so every ratio is 1
+aggregation  token-mean: loss = Σ loss / N, N all loss-mask tokens of the mini-batch, over micro-batches and ranks
+kl           none; no reference policy is needed
+entropy      no bonus
+correction   none
+updates      1 optimizer step a batch; old = current without gradient, so no forward of its own
+`, resolve(t, "{advantage: dr_grpo, loss: ppo_clip, aggregation: token-mean}").Describe())
+
+	text := resolve(t, `{advantage: grpo, clip_high: 0.28, dual_clip: 3, epochs: 2, mini_batches: 4, entropy: 0.01,
+		aggregation: seq-mean-token-sum-norm, max_tokens: 64, kl: {coefficient: 0.1}, correction: {kind: tis_token}}`).Describe()
+	require.Contains(t, text, "; normalize_std = true\n")
+	require.Contains(t, text, "ratio in [0.8, 1.28]\n             dual clip: for A < 0 the loss is at most -3A\naggregation")
+	require.Contains(t, text, "Σ_i Σ_t loss_it / (B * 64)")
+	require.Contains(t, text, "0.1 * k3 against the frozen reference, in the loss")
+	require.Contains(t, text, "loss_t - 0.01 * H_t")
+	require.Contains(t, text, "min(exp(old - sampling), 2)")
+	require.Contains(t, text, "8 optimizer steps a batch (2 epochs of 4 mini-batches); old is computed once before the first")
+	require.NotContains(t, text, "never acts")
+	require.Contains(t, resolve(t, "loss: reinforce").Describe(), "clip         this loss does not clip\n")
+}
+
+func TestRegistryRefusesTakenAndReservedNames(t *testing.T) {
+	r := NewRegistry()
+	estimator := func(Settings) (Estimator, error) { return perTrajectory(centred), nil }
+	loss := func(Settings) (Loss, error) { return nil, nil }
+	require.NoError(t, r.AddEstimator(EstimatorSpec{Name: "mine", New: estimator, Keys: []Key{{"strength", nil, "how much"}}}))
+	require.Error(t, r.AddEstimator(EstimatorSpec{Name: "mine", New: estimator}))
+	require.Error(t, r.AddEstimator(EstimatorSpec{Name: "gae", New: estimator}))
+	require.Error(t, r.AddLoss(LossSpec{Name: "ppo_clip", New: loss}))
+	require.Error(t, r.AddLoss(LossSpec{Name: "gspo", New: loss}))
+	require.Error(t, r.AddLoss(LossSpec{Name: "own"}))
+	require.NoError(t, r.AddLoss(LossSpec{Name: "own", New: loss}))
+
+	_, err := Config{Advantage: Choice{Name: "mine"}}.Resolve(r)
+	require.EqualError(t, err, "algorithms: advantage mine needs the key strength (how much)")
+	a, err := Config{Advantage: Choice{Name: "mine", Keys: map[string]any{"strength": 2}}, Loss: Choice{Name: "own"}}.Resolve(r)
+	require.NoError(t, err)
+	require.Equal(t, 2.0, a.EstimatorSettings.Float("strength"))
+}
+
+func FuzzParseYAML(f *testing.F) {
+	for _, seed := range []string{"{}", "advantage: {name: grpo, normalize_std: false}", "loss: 3", "kl: {in: reward}", "advantage: {name: {a: b}}"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, block []byte) {
+		c, err := ParseYAML(block)
+		if err != nil {
+			return
+		}
+		if a, err := c.Resolve(NewRegistry()); err == nil {
+			require.NotEmpty(t, a.Describe())
+		}
+	})
+}

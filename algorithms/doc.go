@@ -1,0 +1,15 @@
+// Package algorithms computes what an update optimises: advantages in plain Go, in float64, per trajectory; the weights
+// with which an aggregation sums token losses; corrections for the mismatch of engine and trainer; and the losses, in Go
+// on gotorch tensors.
+//
+//	Config ──Resolve──► Algorithm ──Advantages──► A_t            (before packing)
+//	                        │──────TokenWeights──► w_t            (denominators of the whole mini-batch)
+//	                        └──────Objective─────► Σ_t w_t·loss_t (per micro-batch, build tag torch)
+//
+// Denominators are plain Go and known before the first micro-batch, so micro-batches, packing and the number of ranks do
+// not change the result. Each estimator and each loss is one small file: a specification (name, formula, source, own
+// keys), and for losses a file with the build tag torch that holds the formula on tensors.
+//
+// Nothing here keeps state; an Algorithm may be shared by goroutines once it is resolved. Formulas and sources:
+// docs/algorithms.md.
+package algorithms

@@ -1,0 +1,10 @@
+package algorithms
+
+func drGRPOSpec() EstimatorSpec {
+	return EstimatorSpec{
+		Name:    "dr_grpo",
+		Formula: "A = r - mean over the group (its paper's loss denominator is aggregation seq-mean-token-sum-norm, set separately)",
+		Source:  "arXiv 2503.20783",
+		New:     func(Settings) (Estimator, error) { return perTrajectory(centred), nil },
+	}
+}

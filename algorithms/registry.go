@@ -1,0 +1,177 @@
+package algorithms
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Key is a setting of its own that an estimator or a loss takes: {name: NAME, KEY: VALUE}.
+type Key struct {
+	Name    string
+	Default any // float64, bool or string, which is also the key's type; nil: a required float64
+	Doc     string
+}
+
+// Settings are what a loss or an estimator is made with, checked and complete.
+type Settings struct {
+	ClipLow, ClipHigh float64 // of losses that clip
+	DualClip          float64 // 0: off
+	keys              map[string]any
+}
+
+// Float returns a number among the own keys, Bool a truth value, String a text; the zero value for a key that the
+// specification does not list with that type.
+func (s Settings) Float(key string) float64 { v, _ := s.keys[key].(float64); return v }
+
+// Bool is described at Float.
+func (s Settings) Bool(key string) bool { v, _ := s.keys[key].(bool); return v }
+
+// String is described at Float.
+func (s Settings) String(key string) string { v, _ := s.keys[key].(string); return v }
+
+// EstimatorSpec describes an advantage estimator.
+type EstimatorSpec struct {
+	Name, Formula, Source string
+	Keys                  []Key
+	New                   func(Settings) (Estimator, error)
+}
+
+// LossSpec describes a loss. It says without tensors what Resolve, Describe and the trainer must know; New makes the
+// loss, and fails with cgo.ErrUnavailable in a binary without libtorch.
+type LossSpec struct {
+	Name, Formula, Source string
+	UsesClipLow           bool    // clip_low is allowed
+	UsesClipHigh          bool    // clip_high is allowed
+	UsesDualClip          bool    // dual_clip is allowed
+	ClipLow, ClipHigh     float64 // defaults
+	Aggregation           string  // default; "" is token-mean
+	Only                  string  // the one aggregation that the loss allows; "" allows all
+	ZeroAtZero            bool    // advantage 0 gives loss 0 and gradient 0, so such tokens need no backward
+	Keys                  []Key
+	New                   func(Settings) (Loss, error)
+}
+
+// Registry holds the estimators and losses that a job can name. It is filled before jobs are resolved and not after.
+type Registry struct {
+	estimators map[string]EstimatorSpec
+	losses     map[string]LossSpec
+}
+
+// NewRegistry returns a registry of what this package implements.
+func NewRegistry() *Registry {
+	r := &Registry{estimators: map[string]EstimatorSpec{}, losses: map[string]LossSpec{}}
+	for _, s := range []EstimatorSpec{grpoSpec(), drGRPOSpec(), rlooSpec()} {
+		r.estimators[s.Name] = s
+	}
+	for _, s := range []LossSpec{ppoClipSpec(), reinforceSpec()} {
+		r.losses[s.Name] = s
+	}
+	return r
+}
+
+// AddEstimator registers an estimator; a name that is taken, or that the sheet reserves, is an error.
+func (r *Registry) AddEstimator(s EstimatorSpec) error {
+	if _, taken := r.estimators[s.Name]; taken || s.Name == "" || s.New == nil || slices.Contains(laterEstimators, s.Name) {
+		return fmt.Errorf("algorithms: estimator %q cannot be registered: it needs a New function and a name that is not taken", s.Name)
+	}
+	r.estimators[s.Name] = s
+	return nil
+}
+
+// AddLoss registers a loss; a name that is taken, or that the sheet reserves, is an error.
+func (r *Registry) AddLoss(s LossSpec) error {
+	if _, taken := r.losses[s.Name]; taken || s.Name == "" || s.New == nil || slices.Contains(laterLosses, s.Name) {
+		return fmt.Errorf("algorithms: loss %q cannot be registered: it needs a New function and a name that is not taken", s.Name)
+	}
+	r.losses[s.Name] = s
+	return nil
+}
+
+// What ALGORITHMS names and this package does not compute yet.
+var (
+	laterEstimators  = []string{"maxrl", "opo", "remax", "reinforce_pp", "gae", "gigpo", "turn", "arpo"}
+	laterLosses      = []string{"gspo", "cispo", "sapo", "dppo"}
+	laterCorrections = []string{"tis_sequence", "seq_mask"}
+)
+
+// lookup finds name among known; the error says what is allowed, and tells what is unknown from what is not there yet.
+func lookup[T any](kind, name string, known map[string]T, later []string) (T, error) {
+	if s, ok := known[name]; ok {
+		return s, nil
+	}
+	var none T
+	if slices.Contains(later, name) {
+		return none, fmt.Errorf("algorithms: not implemented yet: %s %s", kind, name)
+	}
+	names := slices.Sorted(maps.Keys(known))
+	return none, fmt.Errorf("algorithms: %s %q is unknown; allowed are %s", kind, name, strings.Join(names, ", "))
+}
+
+// resolveKeys checks the own keys of c against the specification and fills in defaults.
+func resolveKeys(kind string, c Choice, spec []Key) (map[string]any, error) {
+	out := map[string]any{}
+	for _, k := range spec {
+		given, ok := c.Keys[k.Name]
+		if !ok {
+			if k.Default == nil {
+				return nil, fmt.Errorf("algorithms: %s %s needs the key %s (%s)", kind, c.Name, k.Name, k.Doc)
+			}
+			out[k.Name] = k.Default
+			continue
+		}
+		v, err := convert(given, k.Default)
+		if err != nil {
+			return nil, fmt.Errorf("algorithms: %s %s: %s is %v; %w", kind, c.Name, k.Name, given, err)
+		}
+		out[k.Name] = v
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Keys)) {
+		if _, ok := out[name]; !ok {
+			return nil, fmt.Errorf("algorithms: %s %s has no key %s; its keys are: %s", kind, c.Name, name, keyNames(spec))
+		}
+	}
+	return out, nil
+}
+
+func keyNames(spec []Key) string {
+	if len(spec) == 0 {
+		return "none"
+	}
+	names := make([]string, len(spec))
+	for i, k := range spec {
+		names[i] = k.Name
+	}
+	return strings.Join(names, ", ")
+}
+
+// convert gives v the type of like: float64 for nil.
+func convert(v, like any) (any, error) {
+	switch like.(type) {
+	case bool:
+		if b, ok := v.(bool); ok {
+			return b, nil
+		}
+		return nil, fmt.Errorf("it must be true or false")
+	case string:
+		if s, ok := v.(string); ok {
+			return s, nil
+		}
+		return nil, fmt.Errorf("it must be a text")
+	}
+	f := math.NaN()
+	switch n := v.(type) {
+	case float64:
+		f = n
+	case int:
+		f = float64(n)
+	case int64:
+		f = float64(n)
+	}
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return nil, fmt.Errorf("it must be a number")
+	}
+	return f, nil
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/tools/calculator"
+)
+
+// The committed data are what the generator writes.
+func TestCommittedData(t *testing.T) {
+	all, err := files()
+	require.NoError(t, err)
+	require.NotEmpty(t, all)
+	for path, want := range all {
+		got, err := os.ReadFile(filepath.Join("..", path))
+		require.NoError(t, err)
+		require.True(t, string(want) == string(got), "examples/%s differs; run go run ./examples/generate", path)
+	}
+}
+
+func TestOtherSeedOtherData(t *testing.T) {
+	a, _ := calculatorData(1)
+	b, _ := calculatorData(2)
+	require.NotEqual(t, a, b)
+}
+
+// row is what the calculator and the two-step data have in common.
+type row struct {
+	question, answer, kind, expression string
+	steps                              []string
+}
+
+func datasets() map[string][2][]row {
+	train, held := calculatorData(calculatorSeed)
+	twoTrain, twoHeld := twoStepData(twoStepSeed)
+	plain := func(in []task) (out []row) {
+		for _, t := range in {
+			out = append(out, row{t.Question, t.Answer, t.Kind, t.Expression, []string{t.Answer}})
+		}
+		return out
+	}
+	two := func(in []twoStepTask) (out []row) {
+		for _, t := range in {
+			out = append(out, row{t.Question, t.Answer, t.Kind, t.Expression, t.Steps})
+		}
+		return out
+	}
+	return map[string][2][]row{"calculator": {plain(train), plain(held)}, "two_step": {two(twoTrain), two(twoHeld)}}
+}
+
+var digits = regexp.MustCompile(`\d+`)
+
+func TestTasks(t *testing.T) {
+	for name, d := range datasets() {
+		t.Run(name, func(t *testing.T) {
+			require.Len(t, d[0], 480)
+			require.Len(t, d[1], 100)
+			for _, rows := range d {
+				for _, r := range rows {
+					got, err := calculator.Evaluate(t.Context(), r.expression)
+					require.NoError(t, err)
+					require.Equal(t, r.answer, got, r.expression)
+					require.Equal(t, r.answer, r.steps[len(r.steps)-1])
+					require.NotContains(t, r.answer, "-", "no result is negative")
+					numbers := digits.FindAllString(r.question, -1)
+					require.Equal(t, digits.FindAllString(r.expression, -1), numbers, "the expression has the numbers of the story, in its order")
+					for _, n := range numbers {
+						v, err := strconv.Atoi(n)
+						require.NoError(t, err)
+						require.True(t, v >= 100 && v <= 999, "%q has three digits", n)
+					}
+					require.NotContains(t, r.question, "{")
+				}
+			}
+		})
+	}
+}
+
+// Any six tasks in a row hold one of each kind, so that a step of six groups is balanced.
+func TestBalance(t *testing.T) {
+	for name, d := range datasets() {
+		t.Run(name, func(t *testing.T) {
+			for _, rows := range d {
+				for i := range len(rows) - 5 {
+					seen := map[string]bool{}
+					for _, r := range rows[i : i+6] {
+						seen[r.kind] = true
+					}
+					require.Len(t, seen, 6)
+				}
+			}
+		})
+	}
+}
+
+// Held-out tasks share no number, no story and no thing or name with the training tasks or the worked examples.
+func TestHeldOut(t *testing.T) {
+	for name, d := range datasets() {
+		t.Run(name, func(t *testing.T) {
+			skeleton := func(question string) string { return digits.ReplaceAllString(question, "#") }
+			words := regexp.MustCompile(`\b(` + strings.Join(append(append([]string{}, trainCast.names...), trainCast.things...), "|") + `)\b`)
+			numbers, stories, questions := map[string]bool{}, map[string]bool{}, map[string]bool{}
+			for _, r := range d[0] {
+				for _, n := range digits.FindAllString(r.question, -1) {
+					numbers[n] = true
+				}
+				stories[skeleton(words.ReplaceAllString(r.question, "@"))] = true
+				require.False(t, questions[r.question], "twice: %s", r.question)
+				questions[r.question] = true
+			}
+			for _, r := range d[1] {
+				for _, n := range digits.FindAllString(r.question, -1) {
+					require.False(t, numbers[n], "the number %s of %q occurs in training", n, r.question)
+				}
+				require.False(t, words.MatchString(r.question), r.question)
+				held := regexp.MustCompile(`\b(` + strings.Join(append(append([]string{}, heldCast.names...), heldCast.things...), "|") + `)\b`)
+				require.False(t, stories[skeleton(held.ReplaceAllString(r.question, "@"))], r.question)
+				require.False(t, questions[r.question], "twice: %s", r.question)
+				questions[r.question] = true
+			}
+		})
+	}
+}
+
+// The worked examples are right, short and none of the tasks.
+func TestWorked(t *testing.T) {
+	for name, examples := range map[string][]worked{"calculator": calculatorWorked(), "two_step": twoStepWorked()} {
+		require.Len(t, examples, 3)
+		operators := map[string]bool{}
+		for _, e := range examples {
+			for i, m := range e.Messages {
+				call, isCall := strings.CutPrefix(m.Content, "<calculator>")
+				if !isCall {
+					continue
+				}
+				call = strings.TrimSuffix(call, "</calculator>")
+				operators[strings.Fields(call)[1]] = true
+				want, err := calculator.Evaluate(t.Context(), call)
+				require.NoError(t, err)
+				require.Equal(t, "<result>"+want+"</result>", e.Messages[i+1].Content)
+				if i+3 == len(e.Messages) {
+					require.Equal(t, "<answer>"+want+"</answer>", e.Messages[i+2].Content)
+				}
+			}
+			for _, d := range datasets() {
+				for _, rows := range d {
+					for _, r := range rows {
+						require.NotEqual(t, r.question, e.Messages[0].Content)
+					}
+				}
+			}
+		}
+		require.Len(t, operators, 3, name)
+	}
+}

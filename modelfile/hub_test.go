@@ -1,0 +1,398 @@
+package modelfile
+
+import (
+	"context"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const commit1 = "0123456789abcdef0123456789abcdef01234567"
+
+// fakeHub answers on the hub's routes: small files directly with git's hash as ETag, .safetensors and .gguf by a redirect
+// to a file store on another host, with X-Linked-ETag, as the real one does.
+type fakeHub struct {
+	t       *testing.T
+	files   map[string]string
+	token   string            // required when not empty
+	lie     map[string]string // file -> hash to claim
+	cut     map[string][]int  // file -> byte counts after which the connections break
+	stall   map[string]int    // file -> how many requests hang
+	busy    int               // so many requests are answered with 503
+	noRange bool              // the store ignores Range
+	mu      sync.Mutex
+	log     []string // requests for content: "file from"
+	hub     *httptest.Server
+	store   *httptest.Server
+}
+
+func newFakeHub(t *testing.T, files map[string]string) *fakeHub {
+	f := &fakeHub{t: t, files: files, lie: map[string]string{}, cut: map[string][]int{}, stall: map[string]int{}}
+	f.hub = httptest.NewServer(http.HandlerFunc(f.serveHub))
+	f.store = httptest.NewServer(http.HandlerFunc(f.serveStore))
+	t.Cleanup(func() { f.hub.Close(); f.store.Close() })
+	return f
+}
+
+func (f *fakeHub) serveHub(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	busy := f.busy > 0
+	if busy {
+		f.busy--
+	}
+	f.mu.Unlock()
+	if busy {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	if f.token != "" && r.Header.Get("Authorization") != "Bearer "+f.token {
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
+	if r.URL.Path == "/api/models/org/name/revision/main" || r.URL.EscapedPath() == "/api/models/org/name/revision/refs%2Fpr%2F1" {
+		var siblings []map[string]string
+		for name := range f.files {
+			siblings = append(siblings, map[string]string{"rfilename": name})
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"sha": commit1, "siblings": siblings})
+		return
+	}
+	name, ok := strings.CutPrefix(r.URL.Path, "/org/name/resolve/"+commit1+"/")
+	content, known := f.files[name]
+	if !ok || !known {
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	if strings.HasSuffix(name, ".safetensors") || strings.HasSuffix(name, ".gguf") {
+		sum := sha256.Sum256([]byte(content))
+		w.Header().Set("X-Linked-ETag", `"`+f.hash(name, hex.EncodeToString(sum[:]))+`"`)
+		w.Header().Set("X-Linked-Size", strconv.Itoa(len(content)))
+		http.Redirect(w, r, f.store.URL+"/"+name+"?signature=secret", http.StatusFound)
+		return
+	}
+	sum := sha1.Sum([]byte(fmt.Sprintf("blob %d\x00%s", len(content), content)))
+	w.Header().Set("ETag", `"`+f.hash(name, hex.EncodeToString(sum[:]))+`"`)
+	f.content(w, r, name)
+}
+
+func (f *fakeHub) hash(name, real string) string {
+	if lie, ok := f.lie[name]; ok {
+		return lie
+	}
+	return real
+}
+
+func (f *fakeHub) serveStore(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Authorization") != "" {
+		f.t.Errorf("the token was sent to another host")
+	}
+	f.content(w, r, strings.TrimPrefix(r.URL.Path, "/"))
+}
+
+func (f *fakeHub) content(w http.ResponseWriter, r *http.Request, name string) {
+	content := f.files[name]
+	if r.Method == http.MethodHead {
+		w.Header().Set("Content-Length", strconv.Itoa(len(content)))
+		return
+	}
+	from := 0
+	if _, err := fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &from); err != nil || f.noRange {
+		from = 0
+	}
+	f.mu.Lock()
+	f.log = append(f.log, fmt.Sprintf("%s %d", name, from))
+	cut, hang := -1, false
+	if list := f.cut[name]; len(list) > 0 {
+		cut, f.cut[name] = list[0], list[1:]
+	}
+	if f.stall[name] > 0 {
+		f.stall[name]--
+		hang = true
+	}
+	f.mu.Unlock()
+	w.Header().Set("Content-Length", strconv.Itoa(len(content)-from))
+	if from > 0 {
+		w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, len(content)-1, len(content)))
+		w.WriteHeader(http.StatusPartialContent)
+	}
+	rest := content[from:]
+	switch {
+	case hang:
+		_, _ = w.Write([]byte(rest[:1]))
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	case cut >= 0:
+		_, _ = w.Write([]byte(rest[:cut]))
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	default:
+		_, _ = w.Write([]byte(rest))
+	}
+}
+
+// client has its own cache folder and does not wait.
+func (f *fakeHub) client() *Hub {
+	return &Hub{
+		Endpoint: f.hub.URL, Token: f.token, Cache: f.t.TempDir(), Client: &http.Client{}, Retries: 2, Stall: 5 * time.Second,
+		Sleep: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },
+	}
+}
+
+var (
+	hubFiles = map[string]string{
+		"config.json": `{"model_type": "llama"}`, "tokenizer.json": "{}", "model.safetensors": string(st(`{"w":{"dtype":"F32","shape":[64],"data_offsets":[0,256]}}`, 256)),
+		"additional_chat_templates/tool_use.jinja": "tools", "pytorch_model.bin": "pickle", "onnx/model.onnx": "onnx", "README.md": "# a model",
+	}
+	id1 = HubID{"org", "name", "main"}
+)
+
+func TestPull(t *testing.T) {
+	f := newFakeHub(t, hubFiles)
+	f.token = "hf_secret"
+	h := f.client()
+	dir, err := h.Pull(t.Context(), id1, "")
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(h.Cache, "models--org--name", "snapshots", commit1), dir)
+	var got []string
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			require.Equal(t, os.ModeSymlink, d.Type(), path) // as huggingface_hub lays it out
+			rel, _ := filepath.Rel(dir, path)
+			data, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.Equal(t, hubFiles[rel], string(data))
+			got = append(got, rel)
+		}
+		return err
+	}))
+	require.Equal(t, []string{"README.md", "additional_chat_templates/tool_use.jinja", "config.json", "model.safetensors", "tokenizer.json"}, got)
+	ref, err := os.ReadFile(filepath.Join(h.Cache, "models--org--name", "refs", "main"))
+	require.NoError(t, err)
+	require.Equal(t, commit1, string(ref))
+
+	f.log = nil
+	again, err := h.Pull(t.Context(), id1, "")
+	require.NoError(t, err)
+	require.Equal(t, dir, again)
+	require.Empty(t, f.log) // nothing is fetched twice
+
+	t.Setenv("HF_HUB_CACHE", h.Cache)
+	found, err := Resolve("org/name")
+	require.NoError(t, err)
+	require.Equal(t, dir, found)
+	m, err := Open("org/name@" + commit1)
+	require.NoError(t, err)
+	require.Equal(t, []string{"w"}, m.Names())
+	require.NoError(t, m.Close())
+
+	_, err = h.Pull(t.Context(), HubID{"org", "name", "refs/pr/1"}, "")
+	require.NoError(t, err)
+	found, err = Resolve("org/name@refs/pr/1")
+	require.NoError(t, err)
+	require.Equal(t, dir, found)
+}
+
+func TestPullResumesAfterCuts(t *testing.T) {
+	f := newFakeHub(t, hubFiles)
+	f.cut["model.safetensors"] = []int{100, 50, 0}
+	h := f.client()
+	var last int64
+	h.Progress = func(file string, have, size int64) {
+		if file == "model.safetensors" {
+			require.Equal(t, int64(len(hubFiles[file])), size)
+			last = have
+		}
+	}
+	_, err := h.Pull(t.Context(), id1, "")
+	require.NoError(t, err)
+	require.Subset(t, f.log, []string{"model.safetensors 0", "model.safetensors 100", "model.safetensors 150"})
+	require.Equal(t, int64(len(hubFiles["model.safetensors"])), last)
+
+	// a second command goes on where the first one gave up
+	f = newFakeHub(t, hubFiles)
+	f.cut["model.safetensors"] = []int{100, 0, 0, 0}
+	h = f.client()
+	_, err = h.Pull(t.Context(), id1, "")
+	require.ErrorContains(t, err, "model.safetensors of org/name@main: the connection failed:")
+	require.ErrorContains(t, err, "run the command again to resume")
+	_, err = os.Stat(filepath.Join(h.Cache, "models--org--name", "refs", "main"))
+	require.ErrorIs(t, err, os.ErrNotExist) // an incomplete model is not found
+	f.log = nil
+	_, err = h.Pull(t.Context(), id1, "")
+	require.NoError(t, err)
+	require.Contains(t, f.log, "model.safetensors 100")
+}
+
+func TestPullWithoutRanges(t *testing.T) {
+	f := newFakeHub(t, hubFiles)
+	f.noRange = true
+	f.cut["model.safetensors"] = []int{100}
+	_, err := f.client().Pull(t.Context(), id1, "")
+	require.NoError(t, err)
+}
+
+func TestPullRetriesABusyHub(t *testing.T) {
+	f := newFakeHub(t, hubFiles)
+	f.busy = 2
+	_, err := f.client().Pull(t.Context(), id1, "")
+	require.NoError(t, err)
+	f.busy = 99
+	_, err = f.client().Pull(t.Context(), id1, "")
+	require.EqualError(t, err, "modelfile: the hub answers 503 for org/name@main; try again later")
+}
+
+func TestPullGivesUpOnSilence(t *testing.T) {
+	f := newFakeHub(t, hubFiles)
+	f.stall["model.safetensors"] = 1
+	h := f.client()
+	h.Stall = 300 * time.Millisecond
+	_, err := h.Pull(t.Context(), id1, "")
+	require.NoError(t, err) // the second attempt goes on
+	require.Contains(t, f.log, "model.safetensors 1")
+}
+
+func TestPullRefuses(t *testing.T) {
+	pull := func(change func(f *fakeHub, h *Hub)) error {
+		f := newFakeHub(t, map[string]string{"config.json": "{}", "model.safetensors": "weights"})
+		h := f.client()
+		change(f, h)
+		_, err := h.Pull(t.Context(), id1, "")
+		return err
+	}
+	wrong := strings.Repeat("ab", 32)
+	require.ErrorContains(t, pull(func(f *fakeHub, _ *Hub) { f.lie["model.safetensors"] = wrong }),
+		"model.safetensors of org/name@main has the hash 9a129038d9a00aed0cf6a7ea059ca50a813449061ab87848cf1a13eafdf33b2c, but the hub says "+wrong+"; the file was removed, run the command again")
+	require.ErrorContains(t, pull(func(f *fakeHub, _ *Hub) { f.lie["config.json"] = strings.Repeat("cd", 20) }), "config.json of org/name@main has the hash")
+	require.ErrorContains(t, pull(func(f *fakeHub, _ *Hub) { f.lie["config.json"] = "../../evil" }), `config.json of org/name@main: the hub tells the hash "../../evil"`)
+	require.ErrorContains(t, pull(func(f *fakeHub, _ *Hub) { f.token = "x" }), "(401): it does not exist, is private, or its licence must be accepted; check the name, or set HF_TOKEN")
+	require.ErrorContains(t, pull(func(f *fakeHub, h *Hub) { f.token, h.Token = "x", "y" }), "with this HF_TOKEN (401): accept the model's licence on its page")
+	require.ErrorContains(t, pull(func(f *fakeHub, _ *Hub) { f.files["../outside"] = "" }), `lists the file "../outside"`)
+	require.ErrorContains(t, pull(func(f *fakeHub, _ *Hub) { delete(f.files, "model.safetensors") }), "has neither model.safetensors nor a .gguf file")
+	require.ErrorContains(t, pull(func(_ *fakeHub, h *Hub) { h.Offline = true }), "HF_HUB_OFFLINE is set")
+	require.ErrorContains(t, pull(func(f *fakeHub, _ *Hub) { f.hub.Close() }), "check the network or HF_ENDPOINT")
+
+	f := newFakeHub(t, hubFiles)
+	_, err := f.client().Pull(t.Context(), HubID{"org", "name", "v9"}, "")
+	require.EqualError(t, err, "modelfile: the hub has no org/name@v9 (404); check the name and the revision")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = f.client().Pull(ctx, id1, "")
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestPullOnAFullDisk(t *testing.T) {
+	f := newFakeHub(t, hubFiles)
+	h := f.client()
+	blobs := filepath.Join(h.Cache, "models--org--name", "blobs")
+	require.NoError(t, os.MkdirAll(blobs, 0o755))
+	sum := sha256.Sum256([]byte(hubFiles["model.safetensors"]))
+	full := filepath.Join(blobs, hex.EncodeToString(sum[:])+".incomplete")
+	if err := os.Symlink("/dev/full", full); err != nil {
+		t.Skipf("no symbolic links here: %v", err)
+	}
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("this system has no /dev/full, whose writes fail as on a full disk")
+	}
+	_, err := h.Pull(t.Context(), id1, "")
+	require.ErrorContains(t, err, "no space left on device")
+	require.NoError(t, os.Remove(full))
+	_, err = h.Pull(t.Context(), id1, "")
+	require.NoError(t, err)
+}
+
+func TestPullGGUF(t *testing.T) {
+	files := map[string]string{"m-Q4_0.gguf": "four", "m-Q8_0.gguf": "eight", "README.md": ""}
+	f := newFakeHub(t, files)
+	h := f.client()
+	_, err := h.Pull(t.Context(), id1, "")
+	require.ErrorContains(t, err, "has several .gguf files, name one with --file: ")
+	_, err = h.Pull(t.Context(), id1, "m-Q9.gguf")
+	require.ErrorContains(t, err, "org/name@main has no file m-Q9.gguf")
+	path, err := h.Pull(t.Context(), id1, "m-Q8_0.gguf")
+	require.NoError(t, err)
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "eight", string(data))
+	require.NotContains(t, f.log, "m-Q4_0.gguf 0")
+}
+
+func TestHubFromEnv(t *testing.T) {
+	home := t.TempDir()
+	for _, key := range []string{"HF_ENDPOINT", "HF_TOKEN", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_TOKEN_PATH"} {
+		t.Setenv(key, "")
+	}
+	t.Setenv("HF_HOME", home)
+	h, err := HubFromEnv()
+	require.NoError(t, err)
+	require.Equal(t, "https://huggingface.co", h.Endpoint)
+	require.Equal(t, filepath.Join(home, "hub"), h.Cache)
+	require.Empty(t, h.Token)
+	require.NoError(t, os.WriteFile(filepath.Join(home, "token"), []byte("hf_file\n"), 0o600))
+	h, err = HubFromEnv()
+	require.NoError(t, err)
+	require.Equal(t, "hf_file", h.Token)
+	t.Setenv("HF_TOKEN", "hf_env")
+	t.Setenv("HF_ENDPOINT", "http://mirror.example/")
+	t.Setenv("HF_HUB_OFFLINE", "1")
+	h, err = HubFromEnv()
+	require.NoError(t, err)
+	require.Equal(t, []any{"hf_env", "http://mirror.example", true}, []any{h.Token, h.Endpoint, h.Offline})
+	t.Setenv("HF_ENDPOINT", "huggingface.co")
+	_, err = HubFromEnv()
+	require.ErrorContains(t, err, `HF_ENDPOINT is "huggingface.co"`)
+}
+
+func TestParseHubID(t *testing.T) {
+	for text, want := range map[string]HubID{
+		"HuggingFaceTB/SmolLM2-135M-Instruct": {"HuggingFaceTB", "SmolLM2-135M-Instruct", "main"},
+		"Qwen/Qwen2.5-0.5B@v1.0":              {"Qwen", "Qwen2.5-0.5B", "v1.0"},
+		"a/b@refs/pr/1":                       {"a", "b", "refs/pr/1"},
+	} {
+		got, ok := ParseHubID(text)
+		require.True(t, ok, text)
+		require.Equal(t, want, got)
+	}
+	for _, text := range []string{"", "name", "a/b/c", "./a/b", "/a/b", "a/b@", "a/..", "a/b@../x", "a b/c", "a--b/c", "a/b@x\n"} {
+		_, ok := ParseHubID(text)
+		require.False(t, ok, text)
+	}
+}
+
+func TestResolve(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	t.Setenv("HF_HOME", filepath.Join(cache, "hf"))
+	t.Setenv("HF_HUB_CACHE", "")
+	const smollm2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
+	_, err := Resolve(smollm2)
+	require.ErrorContains(t, err, "is not on this machine; run `make setup`")
+	file := filepath.Join(cache, "agentfly", "models", "SmolLM2-135M-Instruct", "SmolLM2-135M-Instruct.Q4_1.gguf")
+	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	require.NoError(t, os.WriteFile(file, nil, 0o644))
+	for _, name := range []string{smollm2, smollm2 + "@main", file} {
+		found, err := Resolve(name)
+		require.NoError(t, err)
+		require.Equal(t, file, found)
+	}
+	_, err = Resolve(smollm2 + "@other")
+	require.ErrorContains(t, err, "run `agentfly model pull "+smollm2+"@other`")
+	_, err = Resolve("Qwen/Qwen3-0.6B")
+	require.ErrorContains(t, err, "is neither a path nor in the hub's cache")
+	_, err = Resolve("")
+	require.ErrorContains(t, err, "the model's path is empty")
+	_, err = Resolve("/no/such/model")
+	require.EqualError(t, err, "modelfile: /no/such/model does not exist; name a folder, a .gguf file or a hub id (ORG/NAME)")
+}

@@ -1,0 +1,106 @@
+package policy
+
+import (
+	"fmt"
+
+	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/modelfile"
+)
+
+// Policy is a model that can be sampled, trained and saved.
+type Policy struct {
+	Model  *cgo.Model
+	Config *modelfile.Config
+	*Text
+
+	kept kept
+}
+
+// kept is what a saved folder takes over from the original one.
+type kept struct {
+	files     map[string][]byte // by name, see keptFiles
+	templates map[string]string // named chat templates other than the main one
+}
+
+// Options say how a policy is loaded.
+type Options struct {
+	// Device is auto (CUDA where libtorch and the driver have it, otherwise the CPU), cpu, cuda or cuda:N. "" is auto.
+	Device string
+}
+
+// device resolves auto.
+func (o Options) device() string {
+	if o.Device != "" && o.Device != "auto" {
+		return o.Device
+	}
+	if cgo.CUDADevices() > 0 {
+		return "cuda"
+	}
+	return "cpu"
+}
+
+// keptFiles are copied from the original folder into a saved one, because transformers reads them and training does not
+// change them. config.json, tokenizer.json, tokenizer_config.json and the templates are written anew.
+var keptFiles = []string{
+	"generation_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model",
+	"tokenizer_config.json",
+}
+
+// Load opens a folder, a .gguf file or a hub id that is on this machine, and copies its weights to the device as float32.
+// Every parameter must be in the files exactly once with the right shape, and nothing else may be.
+func Load(path string, o Options) (*Policy, error) {
+	files, err := modelfile.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer files.Close()
+	p := &Policy{}
+	if p.Config, p.Text, p.kept, err = loadFiles(files); err != nil {
+		return nil, err
+	}
+	if !files.HasWeights() {
+		_, err := files.Tensor(embedding) // says which files are missing
+		return nil, err
+	}
+	if p.Model, err = cgo.NewModel(modelConfig(p.Config), o.device()); err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
+	}
+	if err := fill(p.Model, files, p.Config.TieWordEmbeddings); err != nil {
+		p.Model.Close() // its error would say nothing new
+		return nil, fmt.Errorf("%w (in %s)", err, files.Path)
+	}
+	return p, nil
+}
+
+// loadFiles reads everything but the weights and checks that tokenizer and model fit.
+func loadFiles(m *modelfile.Model) (*modelfile.Config, *Text, kept, error) {
+	k := kept{files: map[string][]byte{}}
+	config, err := m.Config()
+	if err != nil {
+		return nil, nil, k, err
+	}
+	text, err := loadText(m)
+	if err != nil {
+		return nil, nil, k, err
+	}
+	if n := text.Tokenizer.Size(); n > config.VocabSize {
+		return nil, nil, k, fmt.Errorf("policy: %s: the tokenizer has %d tokens, but vocab_size is %d; tokenizer and model do not belong together", m.Path, n, config.VocabSize)
+	}
+	if k.templates, err = m.ChatTemplates(); err != nil {
+		return nil, nil, k, err
+	}
+	delete(k.templates, "default")
+	for _, name := range keptFiles {
+		data, err := m.File(name)
+		if err != nil {
+			return nil, nil, k, err
+		}
+		if data != nil {
+			k.files[name] = data
+		}
+	}
+	return config, text, k, nil
+}
+
+// Close frees the model.
+func (p *Policy) Close() error { return p.Model.Close() }

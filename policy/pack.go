@@ -1,0 +1,257 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// PackItem is one sample that goes into a forward.
+type PackItem struct {
+	Sample *trajectory.Sample
+	Group  int    // items of one group go into the same micro-batch where they fit
+	Name   string // of its trajectory, for errors
+	Mask   []bool // [T] tokens that become rows; nil: the response mask
+}
+
+// PackOptions bound micro-batches.
+type PackOptions struct {
+	MicroBatchTokens int     // most packed tokens of a micro-batch, >= 1; a longer sample gets one of its own
+	MinShared        int     // shortest run of tokens that samples share instead of each having its own; 0: 16
+	MaxLength        int     // the model's longest sequence, 0: not checked; a longer sample is an error
+	Temperature      float64 // that the tokens were sampled at; > 0
+}
+
+// defaultMinShared keeps chance agreements (two answers that begin with the same word) from becoming tiny segments, which
+// cost the attention more than the few tokens they save.
+const defaultMinShared = 16
+
+// Row says which token a row of a forward predicts.
+type Row struct {
+	Item  int // index into the packed items
+	Token int // t: the row's hidden state stands at t-1, its target is TokenIDs[t]
+}
+
+// MicroBatch is the input of one forward with the origin of its rows.
+type MicroBatch struct {
+	cgo.Batch
+	Rows   []Row // [N] parallel to RowToken and RowTarget; by item, then by token
+	Unique int   // tokens of all its samples without sharing; len(Tokens) of them are computed
+}
+
+// Pack builds micro-batches in which every shared prefix is computed once: what all samples of a micro-batch have in
+// common (system prompt, worked examples), then what a group has in common (the question), then what samples have in
+// common. A row exists for each token of the mask and none for others; tokens that no row needs (those after a sample's
+// last row) are left out. Items without a row are skipped. The packing depends on the token ids alone: neither on the
+// order of the items nor on anything random; rows follow the items' order.
+func Pack(items []PackItem, o PackOptions) ([]MicroBatch, error) {
+	if o.MinShared == 0 {
+		o.MinShared = defaultMinShared
+	}
+	if o.MicroBatchTokens < 1 || o.MinShared < 1 || !(o.Temperature > 0) {
+		return nil, fmt.Errorf("policy: pack: micro-batch tokens %d and shared tokens %d must be 1 or more, temperature %v above 0", o.MicroBatchTokens, o.MinShared, o.Temperature)
+	}
+	paths, err := collect(items, o.MaxLength)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(paths, func(a, b path) int {
+		return cmp.Or(slices.Compare(a.ids, b.ids), cmp.Compare(a.item, b.item))
+	})
+	for i := range paths[min(1, len(paths)):] {
+		paths[i+1].shared = commonPrefix(paths[i].ids, paths[i+1].ids)
+	}
+	var out []MicroBatch
+	for _, part := range split(paths, items, o) {
+		out = append(out, build(part, items, o))
+	}
+	return out, nil
+}
+
+// path is what a sample needs computed: its tokens before the last predicted one.
+type path struct {
+	ids    []int32
+	item   int
+	shared int // length of the prefix in common with the path before it, in sorted order
+}
+
+func mask(it PackItem) []bool {
+	if it.Mask != nil {
+		return it.Mask
+	}
+	return it.Sample.ResponseMask
+}
+
+func collect(items []PackItem, maxLength int) ([]path, error) {
+	var paths []path
+	for i, it := range items {
+		if err := it.Sample.Check(); err != nil {
+			return nil, fmt.Errorf("policy: pack: trajectory %s: %w", it.Name, err)
+		}
+		m := mask(it)
+		if len(m) != it.Sample.Len() {
+			return nil, fmt.Errorf("policy: pack: trajectory %s: the mask has %d positions, the sample %d", it.Name, len(m), it.Sample.Len())
+		}
+		last := -1
+		for t, on := range m {
+			if on {
+				last = t
+			}
+		}
+		switch {
+		case last < 0:
+			continue
+		case m[0]:
+			return nil, fmt.Errorf("policy: pack: trajectory %s: token 0 cannot be predicted, nothing precedes it", it.Name)
+		case maxLength > 0 && it.Sample.Len() > maxLength:
+			return nil, fmt.Errorf("policy: pack: trajectory %s has %d tokens, the model takes %d; lower rollout.max_tokens", it.Name, it.Sample.Len(), maxLength)
+		}
+		paths = append(paths, path{ids: it.Sample.TokenIDs[:last], item: i})
+	}
+	return paths, nil
+}
+
+func commonPrefix(a, b []int32) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}
+
+// split cuts the sorted paths into micro-batches of at most MicroBatchTokens packed tokens. A run of one group that does
+// not fit behind what is there begins a new micro-batch if it fits into one; otherwise it is cut between samples.
+func split(paths []path, items []PackItem, o PackOptions) [][]path {
+	var out [][]path
+	var current []path
+	flush := func() {
+		if len(current) > 0 {
+			out = append(out, current)
+			current = nil
+		}
+	}
+	fits := func(p []path) bool { return packedTokens(p, 0, o.MinShared) <= o.MicroBatchTokens }
+	for start := 0; start < len(paths); {
+		end := start + 1
+		for end < len(paths) && items[paths[end].item].Group == items[paths[start].item].Group {
+			end++
+		}
+		// paths[start-len(current):end] is current with the run: both are neighbours in paths.
+		from := start - len(current)
+		if fits(paths[from:end]) {
+			current = paths[from:end]
+			start = end
+			continue
+		}
+		if fits(paths[start:end]) {
+			flush()
+			current = paths[start:end]
+			start = end
+			continue
+		}
+		for ; start < end; start++ {
+			if len(current) > 0 && !fits(paths[start-len(current):start+1]) {
+				flush()
+			}
+			current = paths[start-len(current) : start+1]
+		}
+	}
+	flush()
+	return out
+}
+
+// classes calls f for each maximal run of sorted paths that share MinShared or more tokens beyond offset, with the length
+// that the whole run shares. A single path shares all of itself.
+func classes(paths []path, offset, minShared int, f func(run []path, end int)) {
+	for i := 0; i < len(paths); {
+		j, end := i+1, len(paths[i].ids)
+		for j < len(paths) && paths[j].shared-offset >= minShared {
+			end = min(end, paths[j].shared)
+			j++
+		}
+		f(paths[i:j], end)
+		i = j
+	}
+}
+
+// packedTokens counts the tokens of the forest that build makes, from lengths alone.
+func packedTokens(paths []path, offset, minShared int) int {
+	n := 0
+	classes(paths, offset, minShared, func(run []path, end int) {
+		n += end - offset
+		if len(run) > 1 {
+			n += packedTokens(run, end, minShared)
+		}
+	})
+	return n
+}
+
+func build(paths []path, items []PackItem, o PackOptions) MicroBatch {
+	mb := MicroBatch{Batch: cgo.Batch{Temperature: o.Temperature}}
+	leaves := map[int]int{} // the last segment of each item's path
+	mb.grow(paths, 0, -1, o.MinShared, leaves)
+	inOrder := slices.Clone(paths)
+	slices.SortFunc(inOrder, func(a, b path) int { return cmp.Compare(a.item, b.item) })
+	for _, p := range inOrder {
+		at := mb.locate(leaves[p.item], len(p.ids))
+		s := items[p.item].Sample
+		for t, on := range mask(items[p.item]) {
+			if on {
+				mb.RowToken = append(mb.RowToken, at[t-1])
+				mb.RowTarget = append(mb.RowTarget, s.TokenIDs[t])
+				mb.Rows = append(mb.Rows, Row{Item: p.item, Token: t})
+			}
+		}
+		mb.Unique += len(p.ids)
+	}
+	return mb
+}
+
+// grow appends the segments of sorted paths, which agree on their first offset tokens; parent holds those.
+func (mb *MicroBatch) grow(paths []path, offset, parent, minShared int, leaves map[int]int) {
+	classes(paths, offset, minShared, func(run []path, end int) {
+		segment := parent
+		if end > offset {
+			segment = len(mb.SegmentStart)
+			mb.SegmentStart = append(mb.SegmentStart, int32(len(mb.Tokens)))
+			mb.SegmentLength = append(mb.SegmentLength, int32(end-offset))
+			mb.SegmentParent = append(mb.SegmentParent, int32(parent))
+			mb.Tokens = append(mb.Tokens, run[0].ids[offset:end]...)
+			for t := offset; t < end; t++ {
+				mb.Positions = append(mb.Positions, int32(t))
+			}
+		}
+		if len(run) == 1 {
+			leaves[run[0].item] = segment
+			return
+		}
+		mb.grow(run, end, segment, minShared, leaves)
+	})
+}
+
+// locate returns the packed index of each of the n tokens on the way from a root to the end of the segment.
+func (mb *MicroBatch) locate(segment, n int) []int32 {
+	at := make([]int32, n)
+	for ; segment >= 0; segment = int(mb.SegmentParent[segment]) {
+		start, length := mb.SegmentStart[segment], mb.SegmentLength[segment]
+		first := mb.Positions[start]
+		for i := range length {
+			at[first+i] = start + i
+		}
+	}
+	return at
+}
+
+// Gather picks the rows' values from per-item, per-token values [item][T].
+func (mb *MicroBatch) Gather(values [][]float32) []float32 {
+	out := make([]float32, len(mb.Rows))
+	for i, r := range mb.Rows {
+		out[i] = values[r.Item][r.Token]
+	}
+	return out
+}

@@ -1,0 +1,168 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/agentfly/agentfly/modelfile"
+)
+
+// maxShard is the size from which on weights are split, in bytes; transformers' default is 50 GB, vLLM reads any.
+const maxShard = 5 << 30
+
+// SaveHF writes the model as a Hugging Face folder: config.json, generation_config.json, safetensors of the given type
+// (F32, F16 or BF16), the tokenizer and its template. The folder appears complete or not at all; until then the previous
+// one stays, so that a full disk or a kill loses nothing.
+func (p *Policy) SaveHF(dir string, dtype modelfile.DType) error {
+	return folder{p.Config, p.Text, p.kept}.save(dir, dtype, p.sources(dtype))
+}
+
+// folder is a Hugging Face folder without its weights.
+type folder struct {
+	config *modelfile.Config
+	text   *Text
+	kept   kept
+}
+
+func (f folder) save(dir string, dtype modelfile.DType, weights []modelfile.Source) error {
+	config, err := f.config.ConfigJSON(dtype)
+	if err != nil {
+		return fmt.Errorf("policy: saving to %s: %w", dir, err)
+	}
+	err = modelfile.ReplaceDir(dir, func(tmp string) error {
+		if err := f.saveText(tmp); err != nil {
+			return err
+		}
+		if err := modelfile.WriteJSON(filepath.Join(tmp, "config.json"), config); err != nil {
+			return err
+		}
+		return modelfile.WriteSharded(tmp, map[string]string{"format": "pt"}, weights, maxShard)
+	})
+	if err != nil {
+		return fmt.Errorf("policy: saving to %s: %w", dir, err)
+	}
+	return nil
+}
+
+// sources reads one parameter at a time, so that a save needs little memory.
+func (p *Policy) sources(dtype modelfile.DType) []modelfile.Source {
+	var out []modelfile.Source
+	for _, info := range p.Model.Parameters() {
+		shape := make([]int, len(info.Shape))
+		for i, d := range info.Shape {
+			shape[i] = int(d)
+		}
+		out = append(out, modelfile.Source{Name: info.Name, DType: dtype, Shape: shape, Write: func(w io.Writer) error {
+			values, err := p.Model.Parameter(info.Name)
+			if err != nil {
+				return err
+			}
+			return writeValues(w, values, dtype)
+		}})
+	}
+	return out
+}
+
+// writeValues converts a piece at a time.
+func writeValues(w io.Writer, values []float32, dtype modelfile.DType) error {
+	const piece = 1 << 18
+	buffer := make([]byte, 0, piece*dtype.Size())
+	for len(values) > 0 {
+		n := min(piece, len(values))
+		data, err := modelfile.Encode(buffer[:0], values[:n], dtype)
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(data); err != nil {
+			return err
+		}
+		values = values[n:]
+	}
+	return nil
+}
+
+// saveText writes what is not weights.
+func (f folder) saveText(dir string) error {
+	write := func(name string, data []byte) error {
+		return modelfile.WriteAtomic(filepath.Join(dir, name), func(w io.Writer) error { _, err := w.Write(data); return err })
+	}
+	for name, data := range f.kept.files {
+		if name == "tokenizer_config.json" {
+			continue
+		}
+		if err := write(name, data); err != nil {
+			return err
+		}
+	}
+	if f.kept.files["generation_config.json"] == nil {
+		if err := modelfile.WriteJSON(filepath.Join(dir, "generation_config.json"), f.config.GenerationJSON()); err != nil {
+			return err
+		}
+	}
+	if err := write("tokenizer.json", f.text.Tokenizer.HF()); err != nil {
+		return err
+	}
+	config, err := f.tokenizerConfig()
+	if err != nil {
+		return err
+	}
+	if err := modelfile.WriteJSON(filepath.Join(dir, "tokenizer_config.json"), config); err != nil {
+		return err
+	}
+	return f.saveTemplates(dir, write)
+}
+
+// saveTemplates writes the files that newer transformers and vLLM read.
+func (f folder) saveTemplates(dir string, write func(name string, data []byte) error) error {
+	if f.text.ChatTemplate != "" {
+		if err := write("chat_template.jinja", []byte(f.text.ChatTemplate)); err != nil {
+			return err
+		}
+	}
+	if len(f.kept.templates) == 0 {
+		return nil
+	}
+	const more = "additional_chat_templates"
+	if err := os.Mkdir(filepath.Join(dir, more), 0o755); err != nil {
+		return fmt.Errorf("policy: %w", err)
+	}
+	for name, text := range f.kept.templates {
+		if name != filepath.Base(name) {
+			return fmt.Errorf("policy: the chat template %q cannot be a file's name", name)
+		}
+		if err := write(filepath.Join(more, name+".jinja"), []byte(text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tokenizerConfig is the original tokenizer_config.json, or one for a tokenizer that came from a GGUF, with the chat
+// template that this policy was trained with (older transformers read it there).
+func (f folder) tokenizerConfig() (map[string]any, error) {
+	out := map[string]any{}
+	if data := f.kept.files["tokenizer_config.json"]; data != nil {
+		var original map[string]json.RawMessage
+		if err := json.Unmarshal(data, &original); err != nil {
+			return nil, fmt.Errorf("policy: tokenizer_config.json: %w", err)
+		}
+		for key, value := range original {
+			out[key] = value
+		}
+	} else {
+		out["tokenizer_class"] = "PreTrainedTokenizerFast" // takes tokenizer.json as it is
+		out["clean_up_tokenization_spaces"] = false
+		out["model_max_length"] = f.config.MaxPositionEmbeddings
+		for name, text := range f.text.SpecialTokens {
+			out[name] = text
+		}
+	}
+	delete(out, "chat_template")
+	if f.text.ChatTemplate != "" {
+		out["chat_template"] = f.text.ChatTemplate
+	}
+	return out, nil
+}

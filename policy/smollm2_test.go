@@ -1,0 +1,115 @@
+//go:build torch
+
+package policy
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/masks/template"
+	"github.com/agentfly/agentfly/modelfile"
+)
+
+const smollm2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
+
+// needModel skips where `make setup` has not fetched the model.
+func needModel(t *testing.T) {
+	if _, err := modelfile.Resolve(smollm2); err != nil {
+		t.Skipf("SmolLM2 is not on this machine: %v", err)
+	}
+}
+
+// TestSmolLM2 loads the packaged GGUF, saves it as a Hugging Face folder and loads that: the same parameters, token ids,
+// template and stop ids.
+func TestSmolLM2(t *testing.T) {
+	needModel(t)
+	p, err := Load(smollm2, Options{Device: "cpu"})
+	require.NoError(t, err)
+	defer p.Close()
+	require.Equal(t, []int32{2}, p.StopIDs)
+	require.Equal(t, []int32{1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018, 411, 407, 19712, 8182, 2, 198},
+		p.Tokenizer.Encode("<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"))
+	compiled, err := p.Template()
+	require.NoError(t, err)
+	text, err := compiled.RenderJSON([]byte(`[{"role": "user", "content": "2 + 2?"}]`), nil, template.Input{AddGenerationPrompt: true})
+	require.NoError(t, err)
+	require.Equal(t, "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"+
+		"<|im_start|>user\n2 + 2?<|im_end|>\n<|im_start|>assistant\n", text)
+	params := p.Model.Parameters()
+	require.Len(t, params, 272)
+
+	dir := filepath.Join(t.TempDir(), "checkpoint")
+	require.NoError(t, p.SaveHF(dir, modelfile.F32))
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	require.Equal(t, []string{"chat_template.jinja", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}, names)
+
+	q, err := Load(dir, Options{Device: "cpu"})
+	require.NoError(t, err)
+	defer q.Close()
+	require.Equal(t, p.ChatTemplate, q.ChatTemplate)
+	require.Equal(t, p.SpecialTokens, q.SpecialTokens)
+	require.Equal(t, p.StopIDs, q.StopIDs)
+	require.Equal(t, params, q.Model.Parameters())
+	for _, info := range params {
+		a, err := p.Model.Parameter(info.Name)
+		require.NoError(t, err)
+		b, err := q.Model.Parameter(info.Name)
+		require.NoError(t, err)
+		for i := range a {
+			if a[i] != b[i] {
+				t.Fatalf("%s[%d] is %g, saved as %g", info.Name, i, a[i], b[i])
+			}
+		}
+	}
+	if keep := os.Getenv("AGENTFLY_KEEP_CHECKPOINT"); keep != "" { // for scripts/goldens/check_checkpoint.py
+		require.NoError(t, p.SaveHF(keep, modelfile.F32))
+		writeProbe(t, p, keep+".probe.json")
+	}
+}
+
+// writeProbe records token ids and logprobs for check_checkpoint.py --probe.
+func writeProbe(t *testing.T, p *Policy, path string) {
+	var tokens, score []map[string]any
+	for _, text := range []string{"What is 417 plus 298?", "naïve café 🙂👩🏽‍💻\n\n\tx  = 3.14", "日本語とالعربية", "<|im_start|>user\nhi<|im_end|>\n"} {
+		ids := p.Tokenizer.Encode(text)
+		tokens = append(tokens, map[string]any{"text": text, "ids": ids})
+		score = append(score, map[string]any{"ids": ids, "logprobs": scoreIDs(t, p, ids)})
+	}
+	long := make([]int32, 200)
+	for i := range long {
+		long[i] = int32(i*7919+13) % int32(p.Config.VocabSize)
+	}
+	score = append(score, map[string]any{"ids": long, "logprobs": scoreIDs(t, p, long)})
+	compiled, err := p.Template()
+	require.NoError(t, err)
+	messages := json.RawMessage(`[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "a < b & c\n"}]`)
+	rendered, err := compiled.RenderJSON(messages, nil, template.Input{AddGenerationPrompt: true})
+	require.NoError(t, err)
+	templates := []any{map[string]any{"messages": messages, "text": rendered}}
+	require.NoError(t, modelfile.WriteJSON(path, map[string]any{"tokens": tokens, "score": score, "template": templates}))
+}
+
+// scoreIDs returns the logprobs of ids[1:]: [len(ids)-1].
+func scoreIDs(t *testing.T, p *Policy, ids []int32) []float32 {
+	n := len(ids)
+	b := &cgo.Batch{
+		Tokens: ids, SegmentStart: []int32{0}, SegmentLength: []int32{int32(n)}, SegmentParent: []int32{-1}, RowTarget: ids[1:], Temperature: 1,
+	}
+	for i := range ids {
+		b.Positions = append(b.Positions, int32(i))
+	}
+	b.RowToken = b.Positions[:n-1]
+	logprobs, _, err := p.Model.Score(b)
+	require.NoError(t, err)
+	return logprobs
+}
