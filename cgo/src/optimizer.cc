@@ -1,10 +1,11 @@
-// AdamW with decoupled weight decay (Loshchilov & Hutter, arXiv 1711.05101), as torch.optim.AdamW, over all parameters at once.
+// AdamW with decoupled weight decay (Loshchilov & Hutter, arXiv 1711.05101), as torch.optim.AdamW, over all parameters
+// at once.
 #include <ATen/Parallel.h>
 
 #include <cmath>
 
-#include "kernels.h"
 #include "internal.h"
+#include "kernels.h"
 
 struct af_optimizer {
   std::shared_ptr<af_model> model;
@@ -24,14 +25,16 @@ double norm_of(const at::Tensor& flat) {
   const float* g = flat.const_data_ptr<float>();
   std::vector<double> sums(chunks);
   at::parallel_for(0, chunks, 4, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; i++) sums[i] = kernel::sum_squares(g + i * kChunk, std::min(kChunk, n - i * kChunk));
+    for (int64_t i = begin; i < end; i++)
+      sums[i] = kernel::sum_squares(g + i * kChunk, std::min(kChunk, n - i * kChunk));
   });
   double total = 0;
   for (double s : sums) total += s;
   return std::sqrt(total);
 }
 
-void step_generic(const at::Tensor& p, const at::Tensor& g, const at::Tensor& m, const at::Tensor& v, const kernel::AdamW& a) {
+void step_generic(const at::Tensor& p, const at::Tensor& g, const at::Tensor& m, const at::Tensor& v,
+                  const kernel::AdamW& a) {
   g.mul_(a.gradient_scale);
   m.mul_(a.beta1).add_(g, a.rest1);
   v.mul_(a.beta2).addcmul_(g, g, a.rest2);
@@ -62,13 +65,15 @@ void step(af_optimizer& o, double lr, double gradient_scale) {
 }
 
 const at::Tensor& state_of(const af_optimizer& o, const char* name, int which) {
-  if (which != 0 && which != 1) throw InputError("optimizer state " + std::to_string(which) + " does not exist, allowed are 0 and 1");
+  if (which != 0 && which != 1)
+    throw InputError("optimizer state " + std::to_string(which) + " does not exist, allowed are 0 and 1");
   return o.model->find(which == 0 ? o.exp_avg : o.exp_avg_sq, name);
 }
 
 void check_size(const at::Tensor& t, const char* name, int64_t n) {
   if (t.numel() == n) return;
-  throw InputError(std::string("optimizer state of ") + name + " has " + std::to_string(t.numel()) + " elements, the buffer has " + std::to_string(n));
+  throw InputError(std::string("optimizer state of ") + name + " has " + std::to_string(t.numel()) +
+                   " elements, the buffer has " + std::to_string(n));
 }
 
 void check_config(const af_adamw_config& c) {
