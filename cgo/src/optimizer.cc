@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "internal.h"
 #include "kernels.h"
+#include "train.h"
 
 struct af_optimizer {
   std::shared_ptr<af_model> model;
@@ -19,8 +19,9 @@ namespace {
 
 constexpr int64_t kChunk = 1 << 16;  // elements summed at once, so that the norm has one order of additions
 
-double norm_of(const at::Tensor& flat) {
-  if (!flat.device().is_cpu()) return std::sqrt(flat.square().sum(at::kDouble).item<double>());
+double norm_of(const af_model& m) {
+  const at::Tensor& flat = m.grad.flat;
+  if (!use_kernels(m)) return std::sqrt(flat.square().sum(at::kDouble).item<double>());
   const int64_t n = flat.numel(), chunks = (n + kChunk - 1) / kChunk;
   const float* g = flat.const_data_ptr<float>();
   std::vector<double> sums(chunks);
@@ -56,7 +57,7 @@ void step(af_optimizer& o, double lr, double gradient_scale) {
   a.step_size = static_cast<float>(lr / (1 - std::pow(c.beta1, t)));
   a.sqrt_correction = static_cast<float>(std::sqrt(1 - std::pow(c.beta2, t)));
   a.gradient_scale = static_cast<float>(gradient_scale);
-  if (!model.device.is_cpu()) return step_generic(model.flat, model.grad.flat, o.exp_avg.flat, o.exp_avg_sq.flat, a);
+  if (!use_kernels(model)) return step_generic(model.flat, model.grad.flat, o.exp_avg.flat, o.exp_avg_sq.flat, a);
   float *p = model.flat.mutable_data_ptr<float>(), *g = model.grad.flat.mutable_data_ptr<float>();
   float *m = o.exp_avg.flat.mutable_data_ptr<float>(), *v = o.exp_avg_sq.flat.mutable_data_ptr<float>();
   at::parallel_for(0, model.flat.numel(), kChunk, [&](int64_t begin, int64_t end) {
@@ -113,7 +114,7 @@ af_error* af_optimizer_step(af_optimizer* o, double lr, double max_norm, double*
     if (!(max_norm >= 0)) throw af::InputError("max_norm must be at least 0");
     af_model& m = *o->model;
     if (!m.grad.flat.defined()) m.grad = af::make_parameters(m.config, m.device);
-    *norm = af::norm_of(m.grad.flat);
+    *norm = af::norm_of(m);
     if (!std::isfinite(*norm)) {
       m.grad.flat.zero_();
       throw af::NonFiniteError("the gradient norm is not finite; gradients are dropped, parameters are unchanged");
