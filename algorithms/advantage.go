@@ -129,3 +129,11 @@ func centred(v []float64) []float64 {
 	}
 	return out
 }
+
+// RowError says which row of a micro-batch has a loss that is not finite.
+type RowError struct {
+	Row   int
+	Value float64
+}
+
+func (e *RowError) Error() string { return fmt.Sprintf("the loss of row %d is %v", e.Row, e.Value) }

@@ -11,9 +11,9 @@ func (a *Algorithm) Describe() string {
 	line := func(key, format string, args ...any) {
 		fmt.Fprintf(&b, "%-12s %s\n", key, fmt.Sprintf(format, args...))
 	}
-	line("advantage", "%s: %s [%s]%s", a.Estimator.Name, a.Estimator.Formula, a.Estimator.Source, own(a.Estimator.Keys, a.EstimatorSettings))
+	line("advantage", "%s: %s [%s]%s", a.Estimator.Name, a.Estimator.Formula, a.Estimator.Source, ownKeys(a.Estimator.Keys, a.EstimatorSettings))
 	line("", "exactly 0 for a group whose rewards are all equal, and for a group of one; failed trajectories are left out of the group")
-	line("loss", "%s: %s [%s]%s", a.Loss.Name, a.Loss.Formula, a.Loss.Source, own(a.Loss.Keys, a.LossSettings))
+	line("loss", "%s: %s [%s]%s", a.Loss.Name, a.Loss.Formula, a.Loss.Source, ownKeys(a.Loss.Keys, a.LossSettings))
 	a.describeClip(line)
 	line("aggregation", "%s: %s", a.Aggregation, a.denominator())
 	if a.KL.Coefficient == 0 {
@@ -31,7 +31,7 @@ func (a *Algorithm) Describe() string {
 	return b.String()
 }
 
-func own(keys []Key, s Settings) string {
+func ownKeys(keys []Key, s Settings) string {
 	out := ""
 	for _, k := range keys {
 		out += fmt.Sprintf("; %s = %v", k.Name, s.keys[k.Name])

@@ -177,3 +177,16 @@ func (a *Algorithm) resolveRest(c Config) error {
 func (a *Algorithm) OldIsCurrent() bool {
 	return a.Epochs == 1 && a.MiniBatches == 1 && a.Correction.Kind != CorrectionBypass
 }
+
+// ZeroWithoutAdvantage reports whether a token with advantage 0 has neither loss nor gradient, so that the trainer may
+// leave its backward out.
+func (a *Algorithm) ZeroWithoutAdvantage() bool {
+	return a.Loss.ZeroAtZero && a.Entropy == 0 && (a.KL.Coefficient == 0 || a.KL.In != "loss")
+}
+
+// Clipped reports whether the clip of the ratio holds back this token's gradient.
+func (a *Algorithm) Clipped(current, old, advantage float64) bool {
+	ratio := math.Exp(current - old)
+	return a.Loss.UsesClipHigh && advantage > 0 && ratio > 1+a.LossSettings.ClipHigh ||
+		a.Loss.UsesClipLow && advantage < 0 && ratio < 1-a.LossSettings.ClipLow
+}

@@ -78,6 +78,11 @@ func FromFloats(m *Model, v []float32, shape ...int64) (gotorch.Tensor, error) {
 	return newTensor(m, unsafe.Pointer(unsafe.SliceData(v)), len(v), C.AF_F32, shape)
 }
 
+// FromFloat64s copies v to a new float64 tensor, as FromFloats.
+func FromFloat64s(m *Model, v []float64, shape ...int64) (gotorch.Tensor, error) {
+	return newTensor(m, unsafe.Pointer(unsafe.SliceData(v)), len(v), C.AF_F64, shape)
+}
+
 // FromInts copies v to a new int64 tensor, as FromFloats.
 func FromInts(m *Model, v []int64, shape ...int64) (gotorch.Tensor, error) {
 	return newTensor(m, unsafe.Pointer(unsafe.SliceData(v)), len(v), C.AF_I64, shape)

@@ -46,6 +46,16 @@ func Open(path string) (*Model, error) {
 	return &Model{Path: where, Format: "gguf", gguf: g, store: newGGUFModel(g)}, nil
 }
 
+// OpenSafetensors opens one safetensors file that need not be a model, such as an optimizer's state. Only tensors can be
+// read from it.
+func OpenSafetensors(path string) (*Model, error) {
+	s, err := openSafetensors(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Model{Path: path, Format: "safetensors", dir: filepath.Dir(path), store: s}, nil
+}
+
 func openDir(dir string) (*Model, error) {
 	m := &Model{Path: dir, dir: dir}
 	exists := func(name string) bool {

@@ -12,6 +12,11 @@ func TestScratchText(t *testing.T) {
 	require.Equal(t, 3+14, vocab)
 	require.Equal(t, []int32{1, 4, 13, 5, 14, 16, 6, 15, 2}, text.Tokenizer.Encode("<bos>1+2=\n3 <eos>"))
 	require.Equal(t, "<bos>1+2=\n3 <eos>", text.Tokenizer.Decode([]int32{1, 4, 13, 5, 14, 16, 6, 15, 2}, false))
+	_, err = text.Template()
+	require.NoError(t, err)
+	text.ChatTemplate = ""
+	_, err = text.Template()
+	require.EqualError(t, err, "policy: the model has no chat template; give one with model.chat_template")
 	_, _, err = scratchText("aé", "")
 	require.EqualError(t, err, `policy: scratch: the alphabet has 'é'; printable ASCII, tab and newline are allowed`)
 }

@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/masks/template"
 	"github.com/agentfly/agentfly/modelfile"
 )
 
@@ -32,6 +34,12 @@ func TestSmolLM2(t *testing.T) {
 	require.Equal(t, []int32{2}, p.StopIDs)
 	require.Equal(t, []int32{1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018, 411, 407, 19712, 8182, 2, 198},
 		p.Tokenizer.Encode("<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"))
+	compiled, err := p.Template()
+	require.NoError(t, err)
+	text, err := compiled.RenderJSON([]byte(`[{"role": "user", "content": "2 + 2?"}]`), nil, template.Input{AddGenerationPrompt: true})
+	require.NoError(t, err)
+	require.Equal(t, "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"+
+		"<|im_start|>user\n2 + 2?<|im_end|>\n<|im_start|>assistant\n", text)
 	params := p.Model.Parameters()
 	require.Len(t, params, 272)
 
@@ -82,7 +90,13 @@ func writeProbe(t *testing.T, p *Policy, path string) {
 		long[i] = int32(i*7919+13) % int32(p.Config.VocabSize)
 	}
 	score = append(score, map[string]any{"ids": long, "logprobs": scoreIDs(t, p, long)})
-	require.NoError(t, modelfile.WriteJSON(path, map[string]any{"tokens": tokens, "score": score}))
+	compiled, err := p.Template()
+	require.NoError(t, err)
+	messages := json.RawMessage(`[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "a < b & c\n"}]`)
+	rendered, err := compiled.RenderJSON(messages, nil, template.Input{AddGenerationPrompt: true})
+	require.NoError(t, err)
+	templates := []any{map[string]any{"messages": messages, "text": rendered}}
+	require.NoError(t, modelfile.WriteJSON(path, map[string]any{"tokens": tokens, "score": score, "template": templates}))
 }
 
 // scoreIDs returns the logprobs of ids[1:]: [len(ids)-1].

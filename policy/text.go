@@ -1,9 +1,11 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/agentfly/agentfly/masks/template"
 	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/modelfile"
 )
@@ -59,6 +61,25 @@ func loadText(m *modelfile.Model) (*Text, error) {
 	}
 	slices.Sort(t.StopIDs)
 	return t, nil
+}
+
+// Template compiles ChatTemplate, with the variables that transformers gives it. A construct that cannot be rendered
+// exactly is refused by name.
+func (t *Text) Template() (*template.Template, error) {
+	if t.ChatTemplate == "" {
+		return nil, errors.New("policy: the model has no chat template; give one with model.chat_template")
+	}
+	o := template.Options{BOSToken: t.SpecialTokens["bos_token"], EOSToken: t.SpecialTokens["eos_token"], Specials: map[string]string{}}
+	for name, text := range t.SpecialTokens {
+		if name != "bos_token" && name != "eos_token" {
+			o.Specials[name] = text
+		}
+	}
+	compiled, err := template.Compile(t.ChatTemplate, o)
+	if err != nil {
+		return nil, fmt.Errorf("policy: chat template: %w", err)
+	}
+	return compiled, nil
 }
 
 // vocabulary hands a GGUF's tokenizer over. What the file leaves out is what llama.cpp assumes.

@@ -75,6 +75,7 @@ type StopReason string
 // The stop reasons of a trajectory.
 const (
 	StopAnswer    StopReason = "answer"     // the agent gave its final answer
+	StopNoAction  StopReason = "no_action"  // a turn held neither a call nor an answer
 	StopMaxTurns  StopReason = "max_turns"  // the last allowed turn did not answer
 	StopMaxTokens StopReason = "max_tokens" // the sequence reached rollout.max_tokens
 	StopError     StopReason = "error"      // engine, tool, environment, reward or render failed; see Err

@@ -13,7 +13,9 @@ var refusedGlobals = map[string]string{"lipsum": "the result would not be reprod
 const maxRange = 100000
 
 func globals() map[string]any {
-	fn := func(name string, call func(vm *machine, a arguments) (any, error)) *callable { return &callable{name, call} }
+	fn := func(name string, call func(vm *machine, a arguments) (any, error)) *callable {
+		return &callable{name, call}
+	}
 	g := map[string]any{}
 	for _, f := range []*callable{
 		fn("range", makeRange), fn("dict", makeDict), fn("namespace", makeNamespace), fn("cycler", makeCycler), fn("joiner", makeJoiner),

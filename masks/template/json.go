@@ -441,3 +441,15 @@ func tojson(vm *machine, v any, a arguments) (any, error) {
 	err = e.write(v, 0)
 	return vm.made(e.b.String(), err)
 }
+
+// Dumps writes a JSON value as tojson does: one line, ", " and ": " between items, keys in their order, no escapes beyond
+// those that JSON needs.
+func Dumps(raw []byte) (string, error) {
+	v, err := decodeJSON(string(raw))
+	if err != nil {
+		return "", err
+	}
+	e := &encoder{dumpOptions: dumpOptions{item: ", ", key: ": "}}
+	err = e.write(v, 0)
+	return e.b.String(), err
+}

@@ -17,6 +17,9 @@ type Options struct {
 	Specials map[string]string // other variables by name: pad_token, unk_token, …
 }
 
+// probeTime is the time of renderings whose text is not used.
+var probeTime = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+
 // Input is one conversation.
 type Input struct {
 	Messages            []trajectory.Message
@@ -32,6 +35,31 @@ type Template struct {
 	prog    *program
 	lib     *library
 	options Options
+	toolUse *Template // renders in its place when tools are given; nil for most models
+}
+
+// Set compiles the named templates of a model. As in transformers, "tool_use" renders when tools are given and "default"
+// otherwise; a set of one template needs no such name.
+func Set(named map[string]string, o Options) (*Template, error) {
+	source, ok := named["default"]
+	if !ok && len(named) == 1 {
+		for _, source = range named {
+			ok = true
+		}
+	}
+	if !ok {
+		return nil, fmt.Errorf("template: none of the model's %d templates is named default; choose one with model.chat_template", len(named))
+	}
+	t, err := Compile(source, o)
+	if err != nil {
+		return nil, err
+	}
+	if source, ok := named["tool_use"]; ok && len(named) > 1 {
+		if t.toolUse, err = Compile(source, o); err != nil {
+			return nil, fmt.Errorf("template: tool_use: %w", err)
+		}
+	}
+	return t, nil
 }
 
 // Compile reads a template. The error is a *CompileError that names the construct and line.
@@ -109,6 +137,9 @@ func (t *Template) RenderJSON(messages, tools json.RawMessage, in Input) (string
 }
 
 func (t *Template) render(messages *list, tools any, in Input) (string, error) {
+	if t.toolUse != nil && tools != nil {
+		t = t.toolUse
+	}
 	if len(messages.items) == 0 {
 		return "", fmt.Errorf("template: an empty conversation cannot be rendered; provide at least one message")
 	}

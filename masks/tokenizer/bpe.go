@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"fmt"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -18,6 +19,7 @@ type bpe struct {
 	fuseUnk      bool
 	hasUnk       bool
 	unk          int32 // -1 if unk_token is named but not in the vocabulary
+	cutAtMeta    bool  // no merge reaches over the start of a run of ▁ (see findCut)
 	cache        *wordCache
 }
 
@@ -28,9 +30,50 @@ func pairKey(a, b int32) uint64 { return uint64(uint32(a))<<32 | uint64(uint32(b
 // maxCached is the length in bytes of the longest word that is remembered.
 const maxCached = 64
 
-// encode appends the ids of one word, which is not empty. An unknown character in a model whose unk_token is missing
-// from its vocabulary cannot reach here: such a model is refused at load.
+// meta is the letter that metaspace vocabularies write for a space.
+const meta = "▁"
+
+// encode appends the ids of one word, which is not empty. A metaspace vocabulary without a pre-tokenizer has whole
+// texts as words; they are cut where no merge can reach over, which changes no id.
 func (m *bpe) encode(word string, out []int32) []int32 {
+	if !m.cutAtMeta {
+		return m.encodeWord(word, out)
+	}
+	start := 0
+	for i := 1; i < len(word); {
+		k := strings.Index(word[i:], meta)
+		if k < 0 {
+			break
+		}
+		if i += k; i > start && !strings.HasSuffix(word[:i], meta) {
+			out = m.encodeWord(word[start:i], out)
+			start = i
+		}
+		i += len(meta)
+	}
+	return m.encodeWord(word[start:], out)
+}
+
+// findCut sets cutAtMeta if ▁ is a token and no merge makes a token that has another character before a ▁.
+func (m *bpe) findCut() {
+	if _, ok := m.ids[meta]; !ok || m.byteLevel || m.ignoreMerges {
+		return
+	}
+	made := make(map[int32]bool, len(m.merges))
+	for _, v := range m.merges {
+		made[v.id] = true
+	}
+	for token, id := range m.ids {
+		if made[id] && strings.Contains(strings.TrimLeft(token, meta), meta) {
+			return
+		}
+	}
+	m.cutAtMeta = true
+}
+
+// encodeWord appends the ids of a word. An unknown character in a model whose unk_token is missing
+// from its vocabulary cannot reach here: such a model is refused at load.
+func (m *bpe) encodeWord(word string, out []int32) []int32 {
 	if m.ignoreMerges {
 		if id, ok := m.ids[word]; ok {
 			return append(out, id)

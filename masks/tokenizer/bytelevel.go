@@ -1,7 +1,5 @@
 package tokenizer
 
-import "unicode/utf8"
-
 // Byte-level vocabularies spell a byte as a printable letter (GPT-2's bytes_to_unicode): printable Latin-1 stands for
 // itself, the other 68 bytes are U+0100 and up in order.
 
@@ -22,9 +20,8 @@ func byteToRune(b byte) rune {
 	return 0x100 + n
 }
 
-// letters is the table in both directions.
+// letters is the table from letters to bytes.
 type letters struct {
-	rune [256]rune
 	byte [0x144]int16 // -1 where the character stands for no byte
 }
 
@@ -34,9 +31,7 @@ func newLetters() *letters {
 		l.byte[i] = -1
 	}
 	for b := range 256 {
-		r := byteToRune(byte(b))
-		l.rune[b] = r
-		l.byte[r] = int16(b)
+		l.byte[byteToRune(byte(b))] = int16(b)
 	}
 	return l
 }
@@ -51,13 +46,4 @@ func (l *letters) raw(token string) (string, bool) {
 		out = append(out, byte(l.byte[r]))
 	}
 	return string(out), true
-}
-
-// spell is the inverse of raw.
-func (l *letters) spell(raw string) string {
-	out := make([]byte, 0, 2*len(raw))
-	for i := 0; i < len(raw); i++ {
-		out = utf8.AppendRune(out, l.rune[raw[i]])
-	}
-	return string(out)
 }

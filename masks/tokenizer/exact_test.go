@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,58 +45,71 @@ func TestPiecesAsHuggingFace(t *testing.T) {
 	require.Len(t, want.Patterns, 16)
 	alphabet := []rune(want.Alphabet)
 	tab := unicodeTables()
-	for _, p := range want.Patterns {
-		t.Run(p.Name, func(t *testing.T) {
-			t.Parallel()
-			m, ok := matcherOf(p.Pattern)
-			require.True(t, ok, "the expression %s is not known", p.Pattern)
-			split := splitMatches(tab, m)
-			ends := func(b *strings.Builder, text string) {
-				at, sep := 0, ""
-				split(text, true, func(piece string, _ bool) {
-					at += utf8.RuneCountInString(piece)
-					b.WriteString(sep + strconv.Itoa(at))
-					sep = ","
-				})
-				b.WriteByte(';')
-			}
-			for i, a := range alphabet {
-				var b strings.Builder
-				for _, c := range alphabet {
-					for _, d := range alphabet {
-						ends(&b, string([]rune{a, c, d}))
-					}
-				}
-				require.Equal(t, p.Threes[i], digest(b.String()), "strings of three that begin with %q", a)
-			}
-			r := lcg(1)
-			for i := range p.Eights {
-				var b strings.Builder
-				for range 500 {
-					var s []rune
-					for range 8 {
-						s = append(s, alphabet[r.below(len(alphabet))])
-					}
-					ends(&b, string(s))
-				}
-				require.Equal(t, p.Eights[i], digest(b.String()), "block %d of strings of eight", i)
-			}
-			for i := range p.Points {
-				var b strings.Builder
-				for start := rune(i) * 0x1000; start < rune(i+1)*0x1000; start += 0x40 {
-					var text strings.Builder
-					for c := start; c < start+0x40; c++ {
-						if isCharacter(c) {
-							s := string(c)
-							text.WriteString(s + "a " + s + s + "1" + s + "\n" + s + ".'" + s + " A" + s + "\t" + s)
-						}
-					}
-					ends(&b, text.String())
-				}
-				require.Equal(t, p.Points[i], digest(b.String()), "code points from %#x", i*0x1000)
-			}
-		})
+	splits := make([]splitter, len(want.Patterns))
+	for k, p := range want.Patterns {
+		m, ok := matcherOf(p.Pattern)
+		require.True(t, ok, "the expression %s of %s is not known", p.Pattern, p.Name)
+		splits[k] = splitMatches(tab, m)
 	}
+	block := func(texts []string, of func(k int) string, what string) {
+		t.Helper()
+		var b []byte
+		for k := range splits {
+			b = b[:0]
+			for _, text := range texts {
+				b = appendEnds(b, splits[k], text)
+			}
+			require.Equal(t, of(k), digest(string(b)), want.Patterns[k].Name+": "+what)
+		}
+	}
+	for i, a := range alphabet {
+		var texts []string
+		for _, c := range alphabet {
+			for _, d := range alphabet {
+				texts = append(texts, string([]rune{a, c, d}))
+			}
+		}
+		block(texts, func(k int) string { return want.Patterns[k].Threes[i] }, fmt.Sprintf("strings of three that begin with %q", a))
+	}
+	r := lcg(1)
+	for i := range want.Patterns[0].Eights {
+		var texts []string
+		for range 500 {
+			var s []rune
+			for range 8 {
+				s = append(s, alphabet[r.below(len(alphabet))])
+			}
+			texts = append(texts, string(s))
+		}
+		block(texts, func(k int) string { return want.Patterns[k].Eights[i] }, fmt.Sprintf("block %d of strings of eight", i))
+	}
+	for i := range want.Patterns[0].Points {
+		var texts []string
+		for start := rune(i) * 0x1000; start < rune(i+1)*0x1000; start += 0x40 {
+			var text strings.Builder
+			for c := start; c < start+0x40; c++ {
+				if isCharacter(c) {
+					s := string(c)
+					text.WriteString(s + "a " + s + s + "1" + s + "\n" + s + ".'" + s + " A" + s + "\t" + s)
+				}
+			}
+			texts = append(texts, text.String())
+		}
+		block(texts, func(k int) string { return want.Patterns[k].Points[i] }, fmt.Sprintf("code points from %#x", i*0x1000))
+	}
+}
+
+// appendEnds appends where the pieces of text end, counted in characters.
+func appendEnds(b []byte, split splitter, text string) []byte {
+	at := 0
+	split(text, true, func(piece string, _ bool) {
+		if at > 0 {
+			b = append(b, ',')
+		}
+		at += utf8.RuneCountInString(piece)
+		b = strconv.AppendInt(b, int64(at), 10)
+	})
+	return append(b, ';')
 }
 
 func TestNFCAsHuggingFace(t *testing.T) {

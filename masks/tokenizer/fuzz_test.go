@@ -11,11 +11,22 @@ var smallNames = []string{"byte_level", "prefix_space", "metaspace_first", "meta
 
 // A damaged file is refused or gives a tokenizer that works: never a panic.
 func FuzzFromJSON(f *testing.F) {
-	for _, name := range smallNames {
-		f.Add(readGz(f, name+".tokenizer.json.gz"), "a é中 <s>")
+	// small files, one or more for every part: large ones make the fuzzer crawl
+	model := `"model":{"type":"BPE","unk_token":"<unk>","fuse_unk":true,"byte_fallback":true,"vocab":{"<unk>":0,"a":1,"b":2,"ab":3,"▁":4,"▁a":5,"<0x41>":6,"Ġ":7},"merges":[["a","b"],["▁","a"]]}`
+	added := `"added_tokens":[{"id":8,"content":"<s>","special":true,"lstrip":true,"rstrip":true},{"id":9,"content":"é","normalized":true,"single_word":true}]`
+	for _, parts := range []string{
+		`"pre_tokenizer":{"type":"ByteLevel"},"decoder":{"type":"ByteLevel"}`,
+		`"normalizer":{"type":"NFC"},"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Digits","individual_digits":true},{"type":"ByteLevel","add_prefix_space":false,"use_regex":false}]}`,
+		`"normalizer":{"type":"Sequence","normalizers":[{"type":"Prepend","prepend":"▁"},{"type":"Replace","pattern":{"String":" "},"content":"▁"}]},"decoder":{"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"▁"},"content":" "},{"type":"ByteFallback"},{"type":"Fuse"},{"type":"Strip","content":" ","start":1,"stop":0}]}`,
+		`"pre_tokenizer":{"type":"Metaspace","replacement":"▁","prepend_scheme":"first","split":true},"decoder":{"type":"Metaspace","replacement":"▁"}`,
+		`"pre_tokenizer":{"type":"Split","pattern":{"String":" "},"behavior":"MergedWithPrevious","invert":true}`,
+		`"pre_tokenizer":{"type":"Split","pattern":{"Regex":` + quote(patternQwen) + `},"behavior":"Removed","invert":true}`,
+		`"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>"}},{"Sequence":{"id":"A"}}],"special_tokens":{"<s>":{"ids":[8]}}}`,
+	} {
+		f.Add([]byte("{"+added+","+parts+","+model+"}"), "a é中 <s> ab12")
 	}
 	f.Add([]byte(`{"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}}`), "abc")
-	f.Add([]byte(`{"version":"1.0","model":{"vocab":{"a":4194303},"merges":[]},"added_tokens":[{"content":" ","lstrip":true,"rstrip":true}]}`), "a  a")
+	f.Add([]byte(`{"version":"1.0","model":{"vocab":{"a":7},"merges":[]},"added_tokens":[{"content":" ","lstrip":true,"rstrip":true}]}`), "a  a")
 	f.Fuzz(func(t *testing.T, data []byte, text string) {
 		tok, err := FromJSON(data)
 		if err != nil {

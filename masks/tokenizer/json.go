@@ -212,7 +212,11 @@ func newBPE(p *modelPart, byteLevel bool, l *letters) (*bpe, error) {
 		}
 		m.hasUnk, m.unk = ok, id
 	}
-	return m, m.addMerges(p.pairs, p.vocab)
+	if err := m.addMerges(p.pairs, p.vocab); err != nil {
+		return nil, err
+	}
+	m.findCut()
+	return m, nil
 }
 
 // addTokens fills the look-up tables and the finders of added tokens.

@@ -10,29 +10,42 @@ const (
 	firstComposable                          rune = 0x300 // below it, no character changes under NFC
 )
 
-// nfc returns the canonical composition of s by the tables of the library, which are older than Go's.
+// nfc returns the canonical composition of s by the tables of the library, which are older than Go's. Only the
+// stretches around characters that joins are worked on; the rest is copied.
 func (t *tables) nfc(s string) string {
-	start := -1 // first character that may change
-	for i, r := range s {
-		if r >= firstComposable {
-			start = i
-			break
+	var out strings.Builder
+	var buf []rune
+	copied, before := 0, 0 // s[:copied] is in out; the character before i begins at before
+	for i := 0; i < len(s); {
+		r, n := runeAt(s, i)
+		if r < firstComposable || t.classOf(r)&joins == 0 {
+			before = i
+			i += n
+			continue
 		}
+		end := i + n
+		for end < len(s) {
+			r, n := runeAt(s, end)
+			if t.classOf(r)&joins == 0 {
+				break
+			}
+			end += n
+		}
+		buf = buf[:0]
+		for _, r := range s[before:end] {
+			buf = t.appendDecomposed(buf, r)
+		}
+		t.order(buf)
+		out.WriteString(s[copied:before])
+		for _, r := range t.composed(buf) {
+			out.WriteRune(r)
+		}
+		copied, before, i = end, end, end
 	}
-	if start < 0 {
+	if copied == 0 {
 		return s
 	}
-	var buf []rune
-	for _, r := range s {
-		buf = t.appendDecomposed(buf, r)
-	}
-	t.order(buf)
-	buf = t.composed(buf)
-	var out strings.Builder
-	out.Grow(len(s))
-	for _, r := range buf {
-		out.WriteRune(r)
-	}
+	out.WriteString(s[copied:])
 	return out.String()
 }
 

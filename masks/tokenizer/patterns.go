@@ -1,10 +1,13 @@
 package tokenizer
 
-import "unicode/utf8"
+import (
+	"slices"
+	"unicode/utf8"
+)
 
 // The regular expressions of the known pre-tokenizers, written by hand. Each is chosen by the exact text of the
 // expression in tokenizer.json; any other expression is refused. Alternatives are tried in order and the first that
-// matches wins, as in a backtracking engine; pattern_test.go checks every matcher against Hugging Face on all code
+// matches wins, as in a backtracking engine; exact_test.go checks every matcher against Hugging Face on all code
 // points and on random text.
 
 // matcher returns the end of the match that starts at byte i of s, or -1. s is valid UTF-8, i < len(s). Look-ahead
@@ -111,13 +114,10 @@ func inRanges(text string) func(*tables, rune) bool {
 		}
 		ranges = append(ranges, [2]rune{all[i], all[i]})
 	}
+	slices.SortFunc(ranges, func(a, b [2]rune) int { return int(a[0] - b[0]) })
 	return func(_ *tables, r rune) bool {
-		for _, x := range ranges {
-			if r >= x[0] && r <= x[1] {
-				return true
-			}
-		}
-		return false
+		i, found := slices.BinarySearchFunc(ranges, r, func(x [2]rune, r rune) int { return int(x[0] - r) })
+		return found || i > 0 && r <= ranges[i-1][1]
 	}
 }
 

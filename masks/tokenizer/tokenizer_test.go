@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -126,9 +127,9 @@ func TestGoldenVocabularyKinds(t *testing.T) {
 	}
 }
 
-// A SentencePiece vocabulary with its scores gives the ids of the published tokenizer.json.
-func TestGoldenVocabularyLlama(t *testing.T) {
-	source := loadPublic(t, "mistral_v1")
+// mistralV1 is the SentencePiece vocabulary of Mistral 7B v0.1.
+func mistralV1(t *testing.T) (*Tokenizer, Vocabulary) {
+	t.Helper()
 	data, err := os.ReadFile(filepath.Join(cacheFolder(t, "mistral_v1"), "vocabulary.json"))
 	require.NoError(t, err)
 	var v struct {
@@ -139,11 +140,25 @@ func TestGoldenVocabularyLlama(t *testing.T) {
 	v.Vocabulary.AddBOS = v.AddBOS
 	tok, err := FromVocabulary(v.Vocabulary)
 	require.NoError(t, err)
-	require.Equal(t, source.model.merges, tok.model.merges)
+	return tok, v.Vocabulary
+}
+
+// A SentencePiece vocabulary with its scores gives the ids of the published tokenizer.json.
+func TestGoldenVocabularyLlama(t *testing.T) {
+	tok, v := mistralV1(t)
+	require.Equal(t, loadPublic(t, "mistral_v1").model.merges, tok.model.merges)
 	checkGolden(t, tok, "mistral_v1", 1)
 	before, after := tok.AddedByTemplate()
 	require.Equal(t, []int32{1}, before)
 	require.Empty(t, after)
+
+	no := false
+	v.AddSpacePrefix = &no
+	bare, err := FromVocabulary(v)
+	require.NoError(t, err)
+	hello, _ := bare.ID("Hello")
+	require.Equal(t, []int32{hello}, bare.Encode("Hello"))
+	require.Equal(t, "Hello", bare.Decode([]int32{hello}, false))
 }
 
 func TestAddedByTemplate(t *testing.T) {
@@ -313,4 +328,24 @@ func TestVocabularyRefusals(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 		})
 	}
+}
+
+// The file that FromVocabulary generates gives the same ids and texts in Python `tokenizers` as here.
+func TestHFUnderPython(t *testing.T) {
+	python := os.Getenv("AGENTFLY_GOLDENS_PYTHON")
+	if python == "" {
+		t.Skip("AGENTFLY_GOLDENS_PYTHON is not set; AGENTFLY_GOLDENS_PYTHON=$(scripts/goldens/venv.sh)/bin/python runs this test")
+	}
+	tok, _ := smollm2(t)
+	path := filepath.Join(t.TempDir(), "tokenizer.json")
+	require.NoError(t, os.WriteFile(path, tok.HF(), 0o600))
+	out, err := exec.Command(python, "../../scripts/goldens/tokenizer.py", "--check", path, "smollm2").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	t.Run("llama", func(t *testing.T) {
+		tok, _ := mistralV1(t)
+		path := filepath.Join(t.TempDir(), "tokenizer.json")
+		require.NoError(t, os.WriteFile(path, tok.HF(), 0o600))
+		out, err := exec.Command(python, "../../scripts/goldens/tokenizer.py", "--check", path, "mistral_v1").CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	})
 }

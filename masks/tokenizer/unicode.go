@@ -21,6 +21,7 @@ const (
 	space                         // \s
 	numeric                       // char::is_numeric of Rust's standard library (pre-tokenizer Digits)
 	wordChar                      // \w of Rust's regex crate (added tokens with single_word)
+	joins                         // may change under NFC, or may change a character before it
 
 	letter = upper | lower | otherLetter // \p{L}
 )
@@ -80,8 +81,34 @@ func parseTables(text string) *tables {
 			t.compose[[2]rune{v[0], v[1]}] = v[2]
 		}
 	}
+	t.markJoins()
 	t.share()
 	return t
+}
+
+// markJoins marks what canonical composition can touch: marks with a class, second parts of a pair, and characters
+// whose composition is not themselves. Before any other character a text can be cut without changing the outcome.
+func (t *tables) markJoins() {
+	for r := range t.combining {
+		t.mark(r, joins)
+	}
+	for p := range t.compose {
+		t.mark(p[1], joins)
+	}
+	for r := rune(hangulV); r < hangulT+hangulTCount; r++ {
+		t.mark(r, joins)
+	}
+	for r, d := range t.decompose {
+		parts := append([]rune(nil), d...)
+		t.order(parts)
+		if parts = t.composed(parts); len(parts) != 1 || parts[0] != r {
+			t.mark(r, joins)
+		}
+	}
+}
+
+func (t *tables) mark(r rune, c class) {
+	t.addRun(r, r, t.classOf(r)|c)
 }
 
 func (t *tables) addRun(first, last rune, c class) {

@@ -1,0 +1,90 @@
+package masks_test
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/agentfly/agentfly/masks"
+	"github.com/agentfly/agentfly/masks/template"
+	"github.com/stretchr/testify/require"
+)
+
+// words is a tokenizer made by hand: the longest entry that fits is taken, anything else is a character of id 1000 + code point.
+// The first special entries are special tokens.
+type words struct {
+	vocab   []string
+	special int
+}
+
+var _ masks.Encoder = words{}
+
+func (w words) Encode(text string) []int32 {
+	var ids []int32
+	for text != "" {
+		best := -1
+		for id, entry := range w.vocab {
+			if strings.HasPrefix(text, entry) && (best < 0 || id >= w.special && best >= w.special && len(entry) > len(w.vocab[best])) {
+				best = id
+			}
+		}
+		if best >= 0 {
+			ids = append(ids, int32(best))
+			text = text[len(w.vocab[best]):]
+			continue
+		}
+		c, n := utf8.DecodeRuneInString(text)
+		ids = append(ids, 1000+c)
+		text = text[n:]
+	}
+	return ids
+}
+
+func (w words) ID(token string) (int32, bool) {
+	for id, entry := range w.vocab {
+		if entry == token {
+			return int32(id), true
+		}
+	}
+	return 0, false
+}
+
+func (w words) Decode(ids []int32, skipSpecial bool) string {
+	var b strings.Builder
+	for _, id := range ids {
+		switch {
+		case id >= 1000:
+			b.WriteRune(id - 1000)
+		case int(id) >= w.special || !skipSpecial:
+			b.WriteString(w.vocab[id])
+		}
+	}
+	return b.String()
+}
+
+// real returns the text of a real chat template.
+func real(t testing.TB, name string) string {
+	t.Helper()
+	f, err := os.Open("template/testdata/templates.json.gz")
+	require.NoError(t, err)
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	require.NoError(t, err)
+	raw, err := io.ReadAll(z)
+	require.NoError(t, err)
+	var all map[string]string
+	require.NoError(t, json.Unmarshal(raw, &all))
+	require.Contains(t, all, name)
+	return all[name]
+}
+
+func compile(t testing.TB, source string, o template.Options) *template.Template {
+	t.Helper()
+	tmpl, err := template.Compile(source, o)
+	require.NoError(t, err)
+	return tmpl
+}

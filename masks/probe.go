@@ -1,0 +1,138 @@
+package masks
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// Contents that stand for what is not known yet. Templates do not look into them.
+const (
+	probeUser   = "Probe question."
+	probeAnswer = "Probe answer."
+	probeSecond = "Second probe answer."
+	probeResult = "Probe result."
+	probeTool   = `{"type": "function", "function": {"name": "probe", "description": "probe", "parameters": {"type": "object", "properties": {}}}}`
+)
+
+// findStops renders an assistant's turn before a user's, before a tool's and at the end, and reads the special token that
+// follows the content.
+func (r *Renderer) findStops() error {
+	turn := []trajectory.Message{trajectory.Text("user", probeUser), trajectory.Text("assistant", probeAnswer)}
+	full, err := r.render(append(turn, trajectory.Text("user", probeUser)), nil, true)
+	if err != nil {
+		return fmt.Errorf("masks: the chat template cannot render a user, an assistant and a user: %w", err)
+	}
+	_, after, found := strings.Cut(full, probeAnswer)
+	if !found {
+		return fmt.Errorf("masks: the chat template does not write the assistant's content")
+	}
+	add := func(id int32) {
+		if !slices.Contains(r.stopIDs, id) {
+			r.stopIDs = append(r.stopIDs, id)
+		}
+	}
+	if id, text, ok := r.endOfTurn(after); ok {
+		r.close, r.closeID = text, id
+		add(id)
+	}
+	for _, next := range [][]trajectory.Message{nil, {trajectory.Text("tool", probeResult)}} {
+		full, err := r.render(append(slices.Clone(turn), next...), nil, next != nil)
+		if err != nil {
+			continue // many templates have no tool role; using it fails then
+		}
+		if _, after, found := strings.Cut(full, probeAnswer); found {
+			if id, _, ok := r.endOfTurn(after); ok {
+				add(id)
+			}
+		}
+	}
+	if eos := r.tmpl.Options().EOSToken; eos != "" {
+		id, ok := r.enc.ID(eos)
+		if !ok {
+			return fmt.Errorf("masks: the eos token %q is not in the tokenizer's vocabulary", eos)
+		}
+		add(id)
+	}
+	spaced := append(slices.Clone(turn[:1]), trajectory.Text("assistant", "\n "+probeAnswer+" \n"), turn[0])
+	if full, err := r.render(spaced, nil, true); err == nil {
+		r.strips = !strings.Contains(full, "\n "+probeAnswer+" \n")
+	}
+	if len(r.stopIDs) == 0 {
+		return fmt.Errorf("masks: no stop token: the model has no eos token and the chat template writes none after the assistant's content")
+	}
+	return nil
+}
+
+// endOfTurn finds the special token that text begins with, white space aside, and the text up to its end.
+func (r *Renderer) endOfTurn(text string) (id int32, upTo string, ok bool) {
+	ids := r.enc.Encode(text)
+	for i, id := range ids {
+		if r.enc.Decode(ids[i:i+1], true) != "" {
+			if strings.TrimFunc(r.enc.Decode(ids[:i+1], false), isSpace) != "" {
+				return 0, "", false
+			}
+			continue
+		}
+		token := r.enc.Decode(ids[i:i+1], false)
+		at := strings.Index(text, token)
+		if token == "" || at < 0 || strings.TrimFunc(text[:at], isSpace) != "" {
+			return 0, "", false
+		}
+		return id, text[:at+len(token)], true
+	}
+	return 0, "", false
+}
+
+// probe renders growing conversations and names the first thing that the template rewrites.
+func (r *Renderer) probe() string {
+	say := trajectory.Text
+	system, user := say("system", "Probe."), say("user", probeUser)
+	for _, c := range []struct {
+		name       string
+		completion string
+		result     trajectory.Message
+	}{
+		{"an earlier answer", probeAnswer, user},
+		{"an earlier answer before a tool result", probeAnswer, say("tool", probeResult)},
+		{"the thinking of an earlier turn when a user message follows", "<think>\nProbe thought.\n</think>\n\n" + probeAnswer, user},
+		{"the thinking of an earlier turn when a tool result follows", "<think>\nProbe thought.\n</think>\n\n" + probeAnswer, say("tool", probeResult)},
+	} {
+		history := []trajectory.Message{system, user}
+		if _, err := r.render(history, nil, true); err != nil {
+			history = history[1:] // a template without a system role
+		}
+		for range 2 {
+			p := Reply{History: history, Completion: c.completion, Results: []trajectory.Message{c.result}}
+			if _, err := r.render(p.Messages(), nil, true); err != nil {
+				break // this role is not supported; using it fails then
+			}
+			if _, err := r.observationText(p); err != nil {
+				return "it rewrites " + c.name
+			}
+			history = p.Messages()
+		}
+	}
+	return r.probeTools()
+}
+
+// probeTools detects templates that write the schemas at the last user message instead of the first.
+func (r *Renderer) probeTools() string {
+	if !r.usesTools {
+		return ""
+	}
+	p := Reply{
+		History: []trajectory.Message{trajectory.Text("user", probeUser)}, Completion: probeSecond,
+		Results: []trajectory.Message{trajectory.Text("user", probeUser)}, Tools: []json.RawMessage{json.RawMessage(probeTool)},
+	}
+	if _, err := r.render(p.Messages(), p.Tools, true); err != nil {
+		return ""
+	}
+	if _, err := r.observationText(p); err != nil {
+		return "it moves the list of tools to the last user message"
+	}
+	return ""
+}

@@ -1,0 +1,207 @@
+package masks
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/agentfly/agentfly/masks/template"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// Encoder is what a Renderer needs of a tokenizer; masks/tokenizer implements it. It is not to add tokens of its own.
+type Encoder interface {
+	Encode(text string) []int32                  // special tokens in the text are recognised
+	ID(token string) (id int32, ok bool)         // of a special token's text
+	Decode(ids []int32, skipSpecial bool) string // with skipSpecial, special tokens give no text
+}
+
+// Options of a Renderer.
+type Options struct {
+	Now   time.Time      // what the template's strftime_now tells; one time for a whole run, or sequences would not repeat
+	Extra map[string]any // further variables of the template, such as enable_thinking
+}
+
+// Renderer turns conversations of one model into token ids.
+type Renderer struct {
+	enc       Encoder
+	tmpl      *template.Template
+	options   Options
+	usesTools bool
+	stopIDs   []int32
+	close     string // the text from the end of the assistant's content to the end of its end-of-turn token
+	closeID   int32  // that token; -1 if the template writes none
+	strips    bool   // the template strips white space around the assistant's content
+	reason    string // why the template is not append-only; empty if it is
+}
+
+// ErrRewritten says that the template renders the earlier turns differently now: the sequence so far cannot be continued,
+// and a new sample begins with a new prompt.
+var ErrRewritten = errors.New("masks: the chat template rewrites the history")
+
+// NewRenderer probes the template once: its end-of-turn token, whether it writes tool schemas, and whether it is append-only.
+// A template that cannot render a conversation of a user and an assistant at all is an error.
+func NewRenderer(enc Encoder, tmpl *template.Template, o Options) (*Renderer, error) {
+	r := &Renderer{enc: enc, tmpl: tmpl, options: o, usesTools: tmpl.UsesTools(), closeID: -1}
+	if err := r.findStops(); err != nil {
+		return nil, err
+	}
+	r.reason = r.probe()
+	return r, nil
+}
+
+// StopIDs are the tokens that end a completion: the template's end-of-turn tokens and the model's eos token.
+func (r *Renderer) StopIDs() []int32 { return slices.Clone(r.stopIDs) }
+
+// ToolsInSystemPrompt says that the template ignores tools, so that their schemas are written into the system prompt.
+func (r *Renderer) ToolsInSystemPrompt() bool { return !r.usesTools }
+
+// AppendOnly tells whether every conversation can be continued without changing what was rendered before; if not, reason
+// names what the template rewrites. Observation still works where a given turn is not affected, and returns ErrRewritten
+// where it is.
+func (r *Renderer) AppendOnly() (ok bool, reason string) { return r.reason == "", r.reason }
+
+// StripsContent tells whether the template strips white space around what an assistant said earlier, as Llama 3's does. A
+// sequence keeps it as it was sampled; a server that renders the conversation again drops it.
+func (r *Renderer) StripsContent() bool { return r.strips }
+
+// Prompt renders messages. tools are OpenAI schemas; with addGenerationPrompt the text ends where the assistant begins.
+func (r *Renderer) Prompt(messages []trajectory.Message, tools []json.RawMessage, addGenerationPrompt bool) (ids []int32, text string, err error) {
+	if text, err = r.render(messages, tools, addGenerationPrompt); err != nil {
+		return nil, "", fmt.Errorf("masks: prompt: %w", err)
+	}
+	return r.enc.Encode(text), text, nil
+}
+
+func (r *Renderer) render(messages []trajectory.Message, tools []json.RawMessage, addGenerationPrompt bool) (string, error) {
+	if len(tools) == 0 {
+		tools = nil
+	}
+	if tools != nil && !r.usesTools {
+		var err error
+		if messages, err = toolsInSystemPrompt(messages, tools); err != nil {
+			return "", err
+		}
+		tools = nil
+	}
+	return r.tmpl.Render(template.Input{
+		Messages: messages, Tools: tools, AddGenerationPrompt: addGenerationPrompt, Extra: r.options.Extra, Now: r.options.Now,
+	})
+}
+
+// toolsInSystemPrompt returns messages with the schemas at the end of the system message (see the package comment).
+func toolsInSystemPrompt(messages []trajectory.Message, tools []json.RawMessage) ([]trajectory.Message, error) {
+	var b strings.Builder
+	b.WriteString("# Tools\n\nYou may call one or more functions to assist with the user query.\n\n" +
+		"You are provided with function signatures within <tools></tools> XML tags:\n<tools>")
+	for i, tool := range tools {
+		text, err := template.Dumps(tool)
+		if err != nil {
+			return nil, fmt.Errorf("tool %d: %w", i, err)
+		}
+		b.WriteString("\n" + text)
+	}
+	b.WriteString("\n</tools>\n\nFor each function call, return a json object with function name and arguments within " +
+		"<tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call>")
+	if len(messages) > 0 && messages[0].Role == "system" {
+		system, err := messages[0].TextContent()
+		if err != nil {
+			return nil, err
+		}
+		out := slices.Clone(messages)
+		out[0] = trajectory.Text("system", system+"\n\n"+b.String())
+		return out, nil
+	}
+	return append([]trajectory.Message{trajectory.Text("system", b.String())}, messages...), nil
+}
+
+// Reply is a completion and what came back for it.
+type Reply struct {
+	History     []trajectory.Message // the messages of the prompt that the completion answered
+	Tools       []json.RawMessage    // as given to Prompt
+	Completion  string               // decoded, without the stop token
+	Results     []trajectory.Message // the observation; empty for none
+	SampledStop bool                 // the completion's last token is one of StopIDs
+}
+
+// Messages is the history after the reply: what Prompt renders to begin a new sample, and the History of the next reply.
+func (p *Reply) Messages() []trajectory.Message {
+	out := append(slices.Clone(p.History), trajectory.Text("assistant", p.Completion))
+	return append(out, p.Results...)
+}
+
+// Observation returns the ids between a completion and the next one: the end-of-turn token unless it was sampled, what the
+// template puts after it, the results, and the generation prompt. They are the ids of the template's text tokenized alone.
+// The text is cut out of a full rendering that is checked to continue the prompt of this turn; if it does not, the error is
+// ErrRewritten.
+func (r *Renderer) Observation(p Reply) ([]int32, error) {
+	if len(p.Results) == 0 {
+		return nil, fmt.Errorf("masks: observation: no message came back; the trajectory ends here")
+	}
+	text, err := r.observationText(p)
+	if err != nil {
+		return nil, err
+	}
+	ids := r.enc.Encode(text)
+	if p.SampledStop && r.close != "" { // encoded with it, so that the text after it is cut as in the middle of a sequence
+		ids = ids[slices.Index(ids, r.closeID)+1:]
+	}
+	return ids, nil
+}
+
+// observationText is the text after the completion, the end-of-turn token included.
+func (r *Renderer) observationText(p Reply) (string, error) {
+	before, err := r.render(p.History, p.Tools, true)
+	if err != nil {
+		return "", fmt.Errorf("masks: observation: the prompt: %w", err)
+	}
+	full, err := r.render(p.Messages(), p.Tools, true)
+	if err != nil {
+		return "", fmt.Errorf("masks: observation: %w", err)
+	}
+	rest, ok := strings.CutPrefix(full, before)
+	if !ok {
+		return "", fmt.Errorf("%w: what stands before the completion changed at byte %d of the prompt", ErrRewritten, common(full, before))
+	}
+	after, ok := r.afterContent(rest, p.Completion)
+	if !ok {
+		return "", fmt.Errorf("%w: it does not write the completion as it was sampled", ErrRewritten)
+	}
+	return after, nil
+}
+
+// afterContent cuts the completion off rest. Templates that strip white space around it keep what follows it as it is; so
+// the longest part of the completion's own trailing space is cut that leaves the end of turn behind it.
+func (r *Renderer) afterContent(rest, completion string) (string, bool) {
+	core := strings.TrimFunc(completion, isSpace)
+	lead, trail, _ := strings.Cut(completion, core)
+	if core == "" {
+		lead, trail = "", completion
+	}
+	at := strings.Index(rest, core)
+	if at < 0 || !strings.HasSuffix(lead, rest[:at]) && !strings.HasPrefix(lead, rest[:at]) {
+		return "", false
+	}
+	rest = rest[at+len(core):]
+	for n := len(trail); n >= 0; n-- {
+		if after, ok := strings.CutPrefix(rest, trail[:n]); ok && strings.HasPrefix(after, r.close) {
+			return after, true
+		}
+	}
+	return "", false
+}
+
+// isSpace is white space as Python's strip sees it.
+func isSpace(c rune) bool { return unicode.IsSpace(c) || c >= 0x1c && c <= 0x1f }
+
+func common(a, b string) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
+}

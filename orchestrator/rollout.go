@@ -1,0 +1,229 @@
+package orchestrator
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/rewards"
+	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// Renderer turns messages into token ids as the model's chat template does.
+type Renderer interface {
+	// Prompt renders a conversation up to where the assistant writes.
+	Prompt(messages []trajectory.Message, schemas []tools.Spec) ([]int32, error)
+	// Observation is what stands between the content that was sampled and the next generation prompt. stopped says
+	// whether the end-of-turn token was sampled; if not, the ids begin with it.
+	Observation(messages []trajectory.Message, stopped bool) ([]int32, error)
+	// StopIDs end a turn when they are sampled.
+	StopIDs() []int32
+	// Decode is the text of sampled ids, special tokens left out.
+	Decode(ids []int32) string
+}
+
+// Rollout samples trajectories. Its fields do not change while it runs; Sample may be called from many goroutines.
+type Rollout struct {
+	Engine   engines.Engine
+	Renderer Renderer
+	Format   tools.Format
+	Tools    *tools.Registry
+	Reward   rewards.Reward
+	Specs    []tools.Spec         // described to the model; empty when its template gets none
+	Prefix   []trajectory.Message // system prompt and worked examples
+	Sampling engines.Sampling     // MaxTokens is that of a turn
+	MaxTurns int
+	MaxTotal int           // tokens of a trajectory
+	Timeout  time.Duration // of one completion
+	ToolsOff bool          // calls are answered with an error: what is left is what the model does without its tools
+	Seed     uint64
+	RunName  string // names the run in request ids
+}
+
+// Place says where a trajectory belongs.
+type Place struct {
+	Step, Group, Index int
+	Task               trajectory.Task
+	Phase              string // "train" or the name of an evaluation; part of the seeds
+}
+
+// ID of the trajectory, unique in a run.
+func (p Place) ID() string {
+	return p.Phase + "-" + strconv.Itoa(p.Step) + "-" + p.Task.ID + "-" + strconv.Itoa(p.Index)
+}
+
+// requestSeed derives from run seed, phase, step, task, trajectory and turn, so that it does not depend on timing.
+func (r *Rollout) requestSeed(p Place, turn int) uint64 {
+	h := sha256.Sum256([]byte(fmt.Sprintf("%d|%s|%d|%s|%d|%d|%d", r.Seed, p.Phase, p.Step, p.Task.ID, p.Group, p.Index, turn)))
+	return binary.LittleEndian.Uint64(h[:8])
+}
+
+// failure is an error with the part that caused it.
+type failure struct {
+	origin string // engine, render, reward
+	err    error
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+// Sample runs one trajectory to its end and scores it. It always returns a trajectory: a failure is data.
+func (r *Rollout) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
+	t := &trajectory.Trajectory{
+		ID: p.ID(), TaskID: p.Task.ID, Group: p.Group, Index: p.Index, Step: p.Step, Started: time.Now(),
+	}
+	err := r.turns(ctx, p, t)
+	if err == nil {
+		err = r.score(ctx, p, t)
+	}
+	if err != nil {
+		t.StopReason, t.Err, t.ErrOrigin = trajectory.StopError, err.Error(), "engine"
+		if f := (*failure)(nil); errors.As(err, &f) {
+			t.ErrOrigin = f.origin
+		}
+		if ctx.Err() != nil {
+			t.StopReason = trajectory.StopCancelled
+		}
+	}
+	t.Seconds = time.Since(t.Started).Seconds()
+	return t
+}
+
+func (r *Rollout) turns(ctx context.Context, p Place, t *trajectory.Trajectory) error {
+	prompt, err := r.Renderer.Prompt(slices.Concat(r.Prefix, p.Task.Prompt), r.Specs)
+	if err != nil {
+		return &failure{"render", err}
+	}
+	s := &trajectory.Sample{}
+	s.AppendObservation(prompt)
+	t.Samples = []*trajectory.Sample{s}
+	for turn := 0; ; turn++ {
+		room := r.MaxTotal - s.Len()
+		if room < 1 {
+			t.StopReason = trajectory.StopMaxTokens
+			return nil
+		}
+		record, err := r.complete(ctx, p, s, turn, room)
+		if err != nil {
+			return err
+		}
+		parsed := r.Format.Parse(record.Completion)
+		record.ParseErrors, record.FinalAnswer, record.AnsweredThisTurn = len(parsed.Errors), parsed.Answer, parsed.HasAnswer
+		start := time.Now()
+		record.Results = r.call(ctx, t.ID, parsed)
+		record.ToolSeconds = time.Since(start).Seconds()
+		stop, err := r.observe(p, s, &record, parsed, turn)
+		t.Turns = append(t.Turns, record)
+		if err != nil {
+			return err
+		}
+		if stop != "" {
+			t.StopReason = stop
+			return nil
+		}
+	}
+}
+
+// complete samples one turn and appends exactly what the engine returned.
+func (r *Rollout) complete(ctx context.Context, p Place, s *trajectory.Sample, turn, room int) (trajectory.Turn, error) {
+	sampling := r.Sampling
+	sampling.MaxTokens = min(sampling.MaxTokens, room)
+	record := trajectory.Turn{CompletionStart: s.Len(), Seed: r.requestSeed(p, turn)}
+	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
+	defer cancel()
+	start := time.Now()
+	c, err := r.Engine.Generate(ctx, engines.Request{
+		ID: p.ID() + "-" + strconv.Itoa(turn), Session: r.RunName + "/" + p.ID(), Prompt: slices.Clone(s.TokenIDs), Sampling: sampling, Seed: record.Seed,
+	})
+	record.EngineSeconds = time.Since(start).Seconds()
+	if err == nil && len(c.TokenIDs) == 0 {
+		err = errors.New("the completion is empty")
+	}
+	if err == nil {
+		err = s.AppendResponse(c.TokenIDs, c.Logprobs, c.Versions)
+	}
+	if err != nil {
+		return record, &failure{"engine", fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+	}
+	record.CompletionEnd, record.ObservationEnd = s.Len(), s.Len()
+	record.FinishReason, record.CachedTokens = c.FinishReason, c.CachedTokens
+	record.Completion = r.Renderer.Decode(c.TokenIDs)
+	return record, nil
+}
+
+// call runs a turn's calls at once and returns their results in order, parse errors last.
+func (r *Rollout) call(ctx context.Context, id string, parsed tools.Parsed) []trajectory.ToolResult {
+	results := make([]trajectory.ToolResult, len(parsed.Calls))
+	var all sync.WaitGroup
+	for i, c := range parsed.Calls {
+		if r.ToolsOff {
+			results[i] = trajectory.ToolResult{Call: c, Observation: "Error: the tool is not available", Failed: true}
+			continue
+		}
+		all.Go(func() { results[i] = r.Tools.Invoke(ctx, id, c) })
+	}
+	all.Wait()
+	return append(results, parsed.Failures()...)
+}
+
+// observe appends what the turn observed, or says why the trajectory ends here.
+func (r *Rollout) observe(p Place, s *trajectory.Sample, record *trajectory.Turn, parsed tools.Parsed, turn int) (trajectory.StopReason, error) {
+	switch {
+	case parsed.HasAnswer:
+		return trajectory.StopAnswer, nil
+	case turn+1 >= r.MaxTurns:
+		return trajectory.StopMaxTurns, nil
+	case len(record.Results) == 0: // neither a call nor an answer: there is nothing to observe
+		return trajectory.StopNoAction, nil
+	}
+	stopped := slices.Contains(r.Renderer.StopIDs(), s.TokenIDs[s.Len()-1])
+	ids, err := r.Renderer.Observation(r.Format.Observe(record.Results), stopped)
+	if err != nil {
+		return "", &failure{"render", fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+	}
+	if s.Len()+len(ids) >= r.MaxTotal {
+		return trajectory.StopMaxTokens, nil
+	}
+	s.AppendObservation(ids)
+	record.ObservationEnd = s.Len()
+	return "", nil
+}
+
+func (r *Rollout) score(ctx context.Context, p Place, t *trajectory.Trajectory) error {
+	score, err := r.Reward.Score(ctx, rewards.Input{Task: p.Task, Trajectory: t})
+	if err != nil {
+		return &failure{"reward", err}
+	}
+	t.Reward, t.RewardParts = score.Value, score.Parts
+	return nil
+}
+
+// Groups samples size trajectories of each task at once and returns them in order. Every trajectory is a goroutine; done
+// is called as each ends, from one goroutine at a time.
+func (r *Rollout) Groups(ctx context.Context, phase string, step int, tasks []trajectory.Task, size int, done func(*trajectory.Trajectory)) []trajectory.Group {
+	groups := make([]trajectory.Group, len(tasks))
+	var all sync.WaitGroup
+	var one sync.Mutex
+	for g, task := range tasks {
+		groups[g] = trajectory.Group{Task: task, Trajectories: make([]*trajectory.Trajectory, size)}
+		for i := range size {
+			all.Go(func() {
+				t := r.Sample(ctx, Place{Step: step, Group: g, Index: i, Task: task, Phase: phase})
+				groups[g].Trajectories[i] = t
+				one.Lock()
+				defer one.Unlock()
+				done(t)
+			})
+		}
+	}
+	all.Wait()
+	return groups
+}

@@ -1,0 +1,147 @@
+package store
+
+import (
+	"bytes"
+	"database/sql"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// Record is a stored trajectory with what the updates added to its samples.
+type Record struct {
+	Phase      string
+	Task       trajectory.Task
+	Trajectory *trajectory.Trajectory
+	Updates    []Update
+}
+
+// Each calls f for every trajectory in the order of phase, step and id; id "" is all of them.
+func (s *Store) Each(id string, f func(Record) error) error {
+	rows, err := s.db.Query(`SELECT t.phase, t.json, k.json FROM trajectories t LEFT JOIN tasks k ON k.id = t.task_id AND k.phase = t.phase
+		WHERE ? = '' OR t.id = ? ORDER BY t.phase, t.step, t.id`, id, id)
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	defer rows.Close()
+	found := false
+	for rows.Next() {
+		found = true
+		r, err := s.record(rows)
+		if err != nil {
+			return fmt.Errorf("store: %w", err)
+		}
+		if err := f(r); err != nil {
+			return err
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	if id != "" && !found {
+		return fmt.Errorf("store: there is no trajectory %q", id)
+	}
+	return nil
+}
+
+func (s *Store) record(rows *sql.Rows) (Record, error) {
+	var r Record
+	var body, task []byte
+	if err := rows.Scan(&r.Phase, &body, &task); err != nil {
+		return r, err
+	}
+	r.Trajectory = &trajectory.Trajectory{}
+	if err := json.Unmarshal(body, r.Trajectory); err != nil {
+		return r, err
+	}
+	if len(task) > 0 {
+		if err := json.Unmarshal(task, &r.Task); err != nil {
+			return r, err
+		}
+	}
+	if err := s.samples(r.Trajectory); err != nil {
+		return r, fmt.Errorf("trajectory %s: %w", r.Trajectory.ID, err)
+	}
+	var err error
+	r.Updates, err = s.updates(r.Trajectory.ID)
+	return r, err
+}
+
+func (s *Store) samples(t *trajectory.Trajectory) error {
+	rows, err := s.db.Query("SELECT token_ids, response_mask, sampling_logprobs, policy_version FROM samples WHERE trajectory_id = ? ORDER BY idx", t.ID)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var ids, mask, logprobs, versions []byte
+		if err := rows.Scan(&ids, &mask, &logprobs, &versions); err != nil {
+			return err
+		}
+		n := len(mask)
+		sample := &trajectory.Sample{TokenIDs: make([]int32, n), ResponseMask: make([]bool, n), SamplingLogprobs: make([]float32, n), PolicyVersion: make([]int32, n)}
+		if err := errors.Join(unblob(ids, sample.TokenIDs), unblob(mask, sample.ResponseMask), unblob(logprobs, sample.SamplingLogprobs), unblob(versions, sample.PolicyVersion)); err != nil {
+			return err
+		}
+		if err := sample.Check(); err != nil {
+			return err
+		}
+		t.Samples = append(t.Samples, sample)
+	}
+	return rows.Err()
+}
+
+func (s *Store) updates(id string) ([]Update, error) {
+	rows, err := s.db.Query("SELECT idx, step, old_logprobs, advantages FROM updates WHERE trajectory_id = ? ORDER BY step, idx", id)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out []Update
+	for rows.Next() {
+		u := Update{TrajectoryID: id}
+		var old, advantages []byte
+		if err := rows.Scan(&u.Sample, &u.Step, &old, &advantages); err != nil {
+			return nil, err
+		}
+		u.OldLogprobs, u.Advantages = make([]float32, len(old)/4), make([]float32, len(advantages)/4)
+		if err := errors.Join(unblob(old, u.OldLogprobs), unblob(advantages, u.Advantages)); err != nil {
+			return nil, err
+		}
+		out = append(out, u)
+	}
+	return out, rows.Err()
+}
+
+// Steps returns the metrics of the stored steps in order.
+func (s *Store) Steps() ([]map[string]float64, error) {
+	rows, err := s.db.Query("SELECT json FROM steps ORDER BY step")
+	if err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	defer rows.Close()
+	var out []map[string]float64
+	for rows.Next() {
+		var body []byte
+		m := map[string]float64{}
+		if err := rows.Scan(&body); err != nil {
+			return nil, fmt.Errorf("store: %w", err)
+		}
+		if err := json.Unmarshal(body, &m); err != nil {
+			return nil, fmt.Errorf("store: step %d: %w", len(out), err)
+		}
+		out = append(out, m)
+	}
+	return out, rows.Err()
+}
+
+// unblob reads a whole slice; a blob of another length is an error.
+func unblob(data []byte, into any) error {
+	if want := binary.Size(into); want != len(data) {
+		return fmt.Errorf("a blob has %d bytes, expected %d: the store is damaged", len(data), want)
+	}
+	return binary.Read(bytes.NewReader(data), binary.LittleEndian, into)
+}

@@ -1,0 +1,102 @@
+package store_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
+	"github.com/stretchr/testify/require"
+)
+
+var ctx = context.Background()
+
+func sampleOf(t *testing.T) *trajectory.Sample {
+	s := &trajectory.Sample{}
+	s.AppendObservation([]int32{5, 6})
+	require.NoError(t, s.AppendResponse([]int32{7, 8}, []float32{-0.5, -1.25}, []int32{3, 3}))
+	return s
+}
+
+func open(t *testing.T, path string) *store.Store {
+	s, err := store.Open(path)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func TestWhatIsStoredComesBack(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a b?#%.db")
+	s := open(t, path)
+	task := trajectory.Task{ID: "one", Prompt: []trajectory.Message{trajectory.Text("user", "2 < 3 & ü")}, Fields: map[string]any{"answer": "6"}}
+	in := &trajectory.Trajectory{ID: "train-0-one-0", TaskID: "one", Reward: 0.2, StopReason: trajectory.StopAnswer, Samples: []*trajectory.Sample{sampleOf(t)}}
+	require.NoError(t, s.AddTrajectory(ctx, "train", task, in))
+	require.NoError(t, s.AddTrajectory(ctx, "train", task, in)) // again: replaced, not doubled
+	require.NoError(t, s.AddStep(ctx, 0, map[string]float64{"reward/mean": 0.2}, []store.Update{{TrajectoryID: in.ID, OldLogprobs: []float32{0, 0, -1, -2}, Advantages: []float32{0, 0, 1, 1}}}))
+
+	reader, err := store.OpenReader(path) // beside the writer
+	require.NoError(t, err)
+	defer reader.Close()
+	var got []store.Record
+	require.NoError(t, reader.Each("", func(r store.Record) error { got = append(got, r); return nil }))
+	require.Len(t, got, 1)
+	require.Equal(t, in.Samples, got[0].Trajectory.Samples)
+	require.Equal(t, 0.2, got[0].Trajectory.Reward)
+	require.Equal(t, "6", got[0].Task.Fields["answer"])
+	require.Equal(t, task.Prompt, got[0].Task.Prompt)
+	require.Equal(t, []float32{0, 0, -1, -2}, got[0].Updates[0].OldLogprobs)
+	steps, err := reader.Steps()
+	require.NoError(t, err)
+	require.Equal(t, []map[string]float64{{"reward/mean": 0.2}}, steps)
+	require.ErrorContains(t, reader.Each("nobody", func(store.Record) error { return nil }), `no trajectory "nobody"`)
+
+	require.NoError(t, s.Truncate(ctx, 0))
+	require.NoError(t, reader.Each("", func(store.Record) error { return fmt.Errorf("a trajectory is left") }))
+}
+
+func TestManyWritersAtOnce(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "s.db"))
+	sample := sampleOf(t)
+	var all sync.WaitGroup
+	for i := range 300 {
+		all.Go(func() {
+			tr := &trajectory.Trajectory{ID: fmt.Sprint("t", i), TaskID: "k", Samples: []*trajectory.Sample{sample}}
+			require.NoError(t, s.AddTrajectory(ctx, "train", trajectory.Task{ID: "k"}, tr))
+		})
+	}
+	all.Wait()
+	n := 0
+	require.NoError(t, s.Each("", func(store.Record) error { n++; return nil }))
+	require.Equal(t, 300, n)
+}
+
+func TestWhatIsNotAStoreIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	garbage := filepath.Join(dir, "garbage.db")
+	require.NoError(t, os.WriteFile(garbage, []byte("this is not a database, it is a text that is long enough"), 0o600))
+	_, err := store.Open(garbage)
+	require.ErrorContains(t, err, "cannot be read as a store")
+	_, err = store.OpenReader(filepath.Join(dir, "nothing.db"))
+	require.ErrorContains(t, err, "name a run folder")
+
+	newer := filepath.Join(dir, "newer.db")
+	require.NoError(t, open(t, newer).Close())
+	db, err := sql.Open("sqlite", newer)
+	require.NoError(t, err)
+	_, err = db.Exec("PRAGMA user_version = 99")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	_, err = store.Open(newer)
+	require.ErrorContains(t, err, "written by a newer program (version 99")
+}
+
+func TestClosedStoreRefuses(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "s.db"))
+	require.NoError(t, s.Close())
+	require.ErrorContains(t, s.AddStep(ctx, 0, nil, nil), "closed")
+}
