@@ -43,15 +43,15 @@ void attend(float* out, const float* q, int64_t G, int64_t E, const float* keys,
             int64_t block_size, const int32_t* blocks, int64_t n, float* scratch);
 
 double dot(const float* a, const float* b, int64_t n);
-void add(float* y, const float* x, int64_t n);                 // y += x
-void scale_to(float* y, const float* x, float a, int64_t n);   // y = a * x
+void add(float* y, const float* x, int64_t n);                // y += x
+void scale_to(float* y, const float* x, float a, int64_t n);  // y = a * x
 double sum_squares(const float* x, int64_t n);
 
 struct AdamW {
   float beta1, rest1, beta2, rest2;  // rest = 1 - beta, rounded once
   float eps, decay;                  // decay = 1 - lr * weight_decay
-  float step_size;                 // lr / (1 - beta1^t)
-  float sqrt_correction;           // sqrt(1 - beta2^t)
+  float step_size;                   // lr / (1 - beta1^t)
+  float sqrt_correction;             // sqrt(1 - beta2^t)
   float gradient_scale;
 };
 // One step over n elements; gradients are cleared.
