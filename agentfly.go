@@ -118,8 +118,8 @@ func app(r orchestrator.Registries, in io.Reader, out, errOut io.Writer) *cli.Ap
 	a := &cli.App{
 		Name: "agentfly", Usage: "train language-model agents with reinforcement learning", Version: Version,
 		Reader: in, Writer: out, ErrWriter: errOut, HideVersion: true, EnableBashCompletion: true, Suggest: true,
-		ExitErrHandler: func(*cli.Context, error) {},
-		OnUsageError:   func(_ *cli.Context, err error, _ bool) error { return usagef("%v; see agentfly --help", err) },
+		ExitErrHandler:  func(*cli.Context, error) {},
+		OnUsageError:    func(_ *cli.Context, err error, _ bool) error { return usagef("%v; see agentfly --help", err) },
 		CommandNotFound: func(*cli.Context, string) {},
 		Action: func(x *cli.Context) error {
 			if x.Args().Present() {

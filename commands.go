@@ -197,9 +197,9 @@ func (c *commands) modelPull(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	parsed, err := modelfile.ParseHubID(id)
-	if err != nil {
-		return usagef("%v", err)
+	parsed, ok := modelfile.ParseHubID(id)
+	if !ok {
+		return usagef("%q is no hub id; write ORG/NAME or ORG/NAME@REVISION", id)
 	}
 	dir, err := hub.Pull(x.Context, parsed, x.String("file"))
 	if err != nil {
@@ -252,4 +252,3 @@ func (c *commands) version(*cli.Context) error {
 	_, err := fmt.Fprintf(c.out, "agentfly %s\nlibtorch %s\ncuda     %d device(s)\n", Version, torch, cgo.CUDADevices())
 	return err
 }
-
