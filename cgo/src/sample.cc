@@ -1,5 +1,5 @@
 // Sampling: temperature, then min-p, top-k and top-p in this order (vLLM's), then the inverse of the cumulative
-// distribution at a random number that (seed, counter) determines.
+// distribution, in the order of token ids, at a random number that (seed, counter) determines.
 #include "sample.h"
 
 #include <algorithm>
@@ -10,6 +10,8 @@
 
 namespace af {
 namespace {
+
+constexpr float kNone = -INFINITY;  // the z of a token that was cut off
 
 // SplitMix64's finalizer (Steele, Lea, Flood 2014) over seed and counter: uniform in [0, 1) with 53 bits.
 double uniform(uint64_t seed, uint64_t counter) {
@@ -22,93 +24,120 @@ double uniform(uint64_t seed, uint64_t counter) {
   return static_cast<double>(z >> 11) * 0x1.0p-53;
 }
 
-int64_t argmax(const float* z, int64_t V) {  // the first of equals; NaN is never the greatest
+// The index of the greatest, the first of equals.
+int64_t argmax(const float* z, int64_t V) {
   int64_t best = 0;
-  for (int64_t i = 1; i < V; i++) {
-    if (z[i] > z[best] || std::isnan(z[best])) best = i;
+  bool finite = true;
+  for (int64_t i = 0; i < V; i++) {
+    finite &= z[i] < INFINITY;  // false for NaN too
+    if (z[i] > z[best]) best = i;
   }
+  if (!finite || z[best] == kNone) throw NonFiniteError("logits hold NaN or infinity: the weights are damaged");
   return best;
 }
 
-struct Candidate {
-  float z;
-  int32_t token;
-};
+// All below: z [V] are logits over temperature, less their maximum: the greatest is 0.
 
-// The tokens that min-p, top-k and top-p leave, most likely first (ties: smaller id first).
-std::vector<Candidate> truncate(const float* z, int64_t V, float max, const SamplingParameters& p) {
-  const double lowest = p.min_p > 0 ? max + std::log(p.min_p) : -INFINITY;
-  std::vector<Candidate> kept;
+// Keeps the k greatest (ties: smaller ids first).
+void keep_top_k(float* z, int64_t V, int64_t k) {
+  if (k >= V) return;
+  std::vector<float> sorted(z, z + V);
+  std::nth_element(sorted.begin(), sorted.begin() + (k - 1), sorted.end(), std::greater<float>());
+  const float least = sorted[k - 1];
+  int64_t equal = k - std::count_if(sorted.begin(), sorted.begin() + (k - 1), [&](float v) { return v > least; });
   for (int64_t i = 0; i < V; i++) {
-    if (z[i] >= lowest && z[i] > -INFINITY) kept.push_back({z[i], static_cast<int32_t>(i)});
+    if (z[i] < least || (z[i] == least && equal-- <= 0)) z[i] = kNone;
   }
-  auto before = [](const Candidate& a, const Candidate& b) { return a.z != b.z ? a.z > b.z : a.token < b.token; };
-  if (p.top_k > 0 && p.top_k < static_cast<int64_t>(kept.size())) {
-    std::nth_element(kept.begin(), kept.begin() + p.top_k, kept.end(), before);
-    kept.resize(p.top_k);
+}
+
+// Keeps the fewest tokens, most likely first (ties: smaller ids first), whose probability reaches p.
+void keep_top_p(float* z, int64_t V, double p) {
+  // By mass in bins of 1/8 the bin is found in which p is reached; only that one is sorted.
+  constexpr int64_t kBins = 1024;
+  auto bin = [](float v) { return std::min<int64_t>(kBins - 1, static_cast<int64_t>(v * -8.0f)); };
+  std::vector<double> mass(kBins, 0.0);
+  double total = 0;
+  for (int64_t i = 0; i < V; i++) {
+    if (z[i] > -88) mass[bin(z[i])] += std::exp(static_cast<double>(z[i]));
   }
-  std::sort(kept.begin(), kept.end(), before);
-  if (p.top_p < 1) {
-    double total = 0, sum = 0;
-    for (const Candidate& c : kept) total += std::exp(static_cast<double>(c.z) - max);
-    size_t n = 0;
-    while (n < kept.size() && sum < p.top_p * total) sum += std::exp(static_cast<double>(kept[n++].z) - max);
-    kept.resize(std::max<size_t>(1, n));
+  for (double m : mass) total += m;
+  int64_t last = 0;
+  double sum = 0;
+  while (last + 1 < kBins && sum + mass[last] < p * total) sum += mass[last++];
+  std::vector<std::pair<float, int32_t>> edge;  // of the last bin: -z, token
+  for (int64_t i = 0; i < V; i++) {
+    if (z[i] == kNone) continue;
+    const int64_t b = z[i] > -120 ? bin(z[i]) : kBins - 1;
+    if (b == last) edge.push_back({-z[i], static_cast<int32_t>(i)});
+    if (b > last) z[i] = kNone;
   }
-  return kept;
+  std::sort(edge.begin(), edge.end());
+  size_t kept = 0;
+  while (kept < edge.size() && sum < p * total) sum += std::exp(-static_cast<double>(edge[kept++].first));
+  for (size_t i = kept; i < edge.size(); i++) z[edge[i].second] = kNone;
+}
+
+constexpr int64_t kRun = 512;  // tokens whose probabilities are summed at a time
+
+// e [n] = exp(z), 0 where z is so low that exp would be less than a float's precision beside the greatest, 1.
+double run_of(float* e, const float* z, int64_t n) {
+  for (int64_t i = 0; i < n; i++) e[i] = z[i] < -80 ? -80 : z[i];
+  kernel::exp_minus(e, n, 0);
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++) sum += e[i] = z[i] < -80 ? 0 : e[i];
+  return sum;
+}
+
+// The token at u in [0, 1) of the cumulative distribution, and the log of sum(exp(z)).
+std::pair<int64_t, double> draw(const float* z, int64_t V, double u) {
+  float e[kRun];
+  std::vector<double> mass;
+  double total = 0;
+  for (int64_t start = 0; start < V; start += kRun) {
+    mass.push_back(run_of(e, z + start, std::min(kRun, V - start)));
+    total += mass.back();
+  }
+  const double wanted = u * total;
+  double sum = 0;
+  int64_t last = 0;
+  for (int64_t start = 0; start < V; start += kRun) {
+    const double here = mass[start / kRun];
+    if (here == 0 || sum + here <= wanted) {
+      sum += here;
+      continue;
+    }
+    const int64_t n = std::min(kRun, V - start);
+    run_of(e, z + start, n);
+    for (int64_t i = 0; i < n; i++) {
+      if (e[i] == 0) continue;
+      sum += e[i];
+      last = start + i;
+      if (sum > wanted) return {last, std::log(total)};
+    }
+  }
+  return {z[last] == kNone ? argmax(z, V) : last, std::log(total)};  // rounding left u * total just above the last sum
 }
 
 }  // namespace
 
 Sampled sample(float* z, int64_t V, const SamplingParameters& p) {
-  kernel::HeadState state;
-  const bool greedy = p.temperature == 0;
-  const float scale = greedy ? 1.0f : static_cast<float>(1 / p.temperature);
-  if (scale != 1) kernel::scale_to(z, z, scale, V);
-  kernel::head_update(state, z, V, 1);
-  if (!std::isfinite(state.max) || !std::isfinite(state.sum)) throw NonFiniteError("logits hold NaN or infinity; the weights are damaged");
-  const float max = static_cast<float>(state.max);
-  const double log_total = std::log(state.sum);
-  auto result = [&](int64_t token, double log_normalizer) {
-    return Sampled{static_cast<int32_t>(token), static_cast<float>(std::min(0.0, static_cast<double>(z[token]) - max - log_normalizer))};
-  };
-  if (greedy) return result(argmax(z, V), log_total);
-
-  const double u = uniform(p.seed, p.counter);
-  if (p.top_k > 0 || p.top_p < 1 || p.min_p > 0) {
-    const std::vector<Candidate> kept = truncate(z, V, max, p);
-    double total = 0, sum = 0;
-    for (const Candidate& c : kept) total += std::exp(static_cast<double>(c.z) - max);
-    for (const Candidate& c : kept) {
-      sum += std::exp(static_cast<double>(c.z) - max);
-      if (sum > u * total) return result(c.token, std::log(total));
-    }
-    return result(kept.back().token, std::log(total));  // rounding left u * total just above the last sum
+  const int64_t best = argmax(z, V);
+  const float top = z[best];
+  if (p.temperature == 0) {
+    kernel::HeadState state;
+    kernel::head_update(state, z, V, 1);
+    return {static_cast<int32_t>(best), static_cast<float>(std::min(0.0, top - state.max - std::log(state.sum)))};
   }
-  // In runs: whole ones are passed over by their sums, the one that holds u is walked through.
-  constexpr int64_t kRun = 512;
-  const double wanted = u * state.sum;
-  double sum = 0;
-  int64_t last = -1;
-  for (int64_t start = 0; start < V; start += kRun) {
-    const int64_t n = std::min(kRun, V - start);
-    float e[kRun];
-    std::copy(z + start, z + start + n, e);
-    kernel::exp_minus(e, n, max);
-    double run = 0;
-    for (int64_t i = 0; i < n; i++) run += e[i];
-    if (sum + run > wanted) {
-      for (int64_t i = 0; i < n; i++) {
-        if (z[start + i] == -INFINITY) continue;
-        sum += e[i];
-        last = start + i;
-        if (sum > wanted) return result(last, log_total);
-      }
-    } else {
-      sum += run;
-    }
+  const float scale = static_cast<float>(std::min(1 / p.temperature, 1e30));
+  for (int64_t i = 0; i < V; i++) z[i] = (z[i] - top) * scale;
+  if (p.min_p > 0) {
+    const float least = static_cast<float>(std::log(p.min_p));
+    for (int64_t i = 0; i < V; i++) z[i] = z[i] < least ? kNone : z[i];
   }
-  return result(last >= 0 ? last : argmax(z, V), log_total);  // rounding left wanted just above the whole sum
+  if (p.top_k > 0) keep_top_k(z, V, p.top_k);
+  if (p.top_p < 1) keep_top_p(z, V, p.top_p);
+  const auto [token, log_total] = draw(z, V, uniform(p.seed, p.counter));
+  return {static_cast<int32_t>(token), static_cast<float>(std::min(0.0, z[token] - log_total))};
 }
 
 }  // namespace af
