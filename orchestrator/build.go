@@ -63,10 +63,13 @@ func open(j *job.Job, path string, r Registries) (s *session, err error) {
 	}
 	s.engine, err = local.New(s.policy.Model, local.Options{
 		CacheTokens: j.Engine.CacheTokens, MaxSequences: j.Engine.MaxSequences, MaxModelLen: s.policy.Config.MaxContext(),
-		Deterministic: j.Deterministic, Decoder: s.policy.Tokenizer,
+		Decoder: s.policy.Tokenizer,
 	})
 	if err != nil {
 		return s, err
+	}
+	if j.Deterministic && !s.engine.Capabilities().BatchInvariant {
+		return s, errors.New("orchestrator: deterministic: true needs an engine whose results do not depend on what runs beside a request; use engine: {kind: local}")
 	}
 	return s, s.makeRollout(r)
 }

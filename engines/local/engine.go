@@ -27,7 +27,6 @@ type Options struct {
 	MaxSequences  int     // sequences decoded at once; default 128
 	MaxModelLen   int     // prompt plus completion; 0: as many as the cache holds
 	PrefillTokens int     // most prompt tokens in one forward; default 512
-	Deterministic bool    // a request's bits do not depend on what runs beside it
 	Decoder       Decoder // needed for stop strings only
 }
 
@@ -83,7 +82,7 @@ func New(m *cgo.Model, o Options) (*Engine, error) {
 	if o.MaxModelLen == 0 || o.MaxModelLen > count*o.BlockSize {
 		o.MaxModelLen = count * o.BlockSize
 	}
-	cache, err := cgo.NewCache(m, count, o.BlockSize)
+	cache, err := cgo.NewCache(m, cgo.CacheConfig{Blocks: count, BlockSize: o.BlockSize})
 	if err != nil {
 		return nil, fmt.Errorf("engines/local: %w", err)
 	}
@@ -97,7 +96,7 @@ func New(m *cgo.Model, o Options) (*Engine, error) {
 
 // Capabilities implements engines.Engine.
 func (e *Engine) Capabilities() engines.Capabilities {
-	return engines.Capabilities{TokenIDs: true, SharedParameters: true, BatchInvariant: e.options.Deterministic, MaxModelLen: e.options.MaxModelLen}
+	return engines.Capabilities{TokenIDs: true, SharedParameters: true, BatchInvariant: true, MaxModelLen: e.options.MaxModelLen}
 }
 
 // Stats are safe to read at any time.

@@ -157,7 +157,7 @@ func (e *Engine) forward() {
 	if len(e.running) == 0 {
 		return
 	}
-	step := &cgo.Step{Deterministic: e.options.Deterministic}
+	step := &cgo.Step{}
 	budget := e.options.PrefillTokens
 	var batch []*sequence
 	var outputs []*sequence
@@ -180,15 +180,18 @@ func (e *Engine) forward() {
 		step.MaxBlocks = max(step.MaxBlocks, len(s.blocks))
 		if s.computed == len(s.tokens) {
 			outputs = append(outputs, s)
-			e.addOutput(step, s)
+			p := s.request.Sampling
+			step.Outputs = append(step.Outputs, cgo.Output{
+				Row: len(step.Tokens) - 1, Temperature: p.Temperature, TopP: p.TopP, TopK: p.TopK, MinP: p.MinP,
+				Seed: s.request.Seed, Counter: uint64(len(s.out.TokenIDs)),
+			})
 		}
 	}
 	for _, s := range batch {
-		step.BlockTable = append(step.BlockTable, s.blocks...)
-		step.BlockTable = append(step.BlockTable, make([]int32, step.MaxBlocks-len(s.blocks))...)
+		step.Blocks = append(step.Blocks, s.blocks...)
+		step.Blocks = append(step.Blocks, make([]int32, step.MaxBlocks-len(s.blocks))...)
 	}
-	sampled, logprobs := make([]int32, len(outputs)), make([]float32, len(outputs))
-	if err := e.cache.Step(step, sampled, logprobs); err != nil {
+	if err := e.cache.Step(step); err != nil {
 		for _, s := range batch {
 			e.end(s, err)
 		}
@@ -201,22 +204,11 @@ func (e *Engine) forward() {
 	}
 	for i, s := range outputs {
 		e.sampled.Add(1)
-		if e.append(s, sampled[i], logprobs[i]) {
+		if e.append(s, step.Sampled[i], step.Logprobs[i]) {
 			e.end(s, nil)
 			e.running = slices.DeleteFunc(e.running, func(x *sequence) bool { return x == s })
 		}
 	}
-}
-
-func (e *Engine) addOutput(step *cgo.Step, s *sequence) {
-	p := s.request.Sampling
-	step.OutputRow = append(step.OutputRow, int32(len(step.Tokens)-1))
-	step.Temperature = append(step.Temperature, p.Temperature)
-	step.TopP = append(step.TopP, p.TopP)
-	step.TopK = append(step.TopK, int32(p.TopK))
-	step.MinP = append(step.MinP, p.MinP)
-	step.Seed = append(step.Seed, s.request.Seed)
-	step.Counter = append(step.Counter, uint64(len(s.out.TokenIDs)))
 }
 
 // publish makes the full blocks that are computed by now findable for others.
