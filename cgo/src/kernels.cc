@@ -5,8 +5,6 @@
 #include <cstring>
 #include <limits>
 
-#pragma GCC diagnostic ignored "-Wpsabi"  // F8 is passed between inlined functions only
-
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
 #define CLONES __attribute__((target_clones("arch=x86-64-v3", "default")))
 #else
@@ -93,7 +91,8 @@ CLONES float rms_norm(float* y, const float* x, const float* w, int64_t n, float
   return rstd;
 }
 
-CLONES void rms_norm_backward(float* dx, float* dw, const float* dy, const float* x, const float* w, float rstd, int64_t n) {
+CLONES void rms_norm_backward(float* dx, float* dw, const float* dy, const float* x, const float* w, float rstd,
+                              int64_t n) {
   F8 acc = all(0);
   int64_t i = 0;
   float tail = 0;
@@ -231,7 +230,8 @@ CLONES void head_update(HeadState& state, const float* logits, int64_t n, float 
   }
 }
 
-CLONES void head_backward(float* logits, int64_t n, float scale, float lse, float entropy, float d_logprob, float d_entropy) {
+CLONES void head_backward(float* logits, int64_t n, float scale, float lse, float entropy, float d_logprob,
+                          float d_entropy) {
   for (int64_t i = 0; i < n; i += 8) {
     const bool whole = n - i >= 8;
     const F8 logp = (whole ? load(logits + i) : load_some(logits + i, n - i, 0)) * scale - lse;

@@ -36,15 +36,15 @@ void head_update(HeadState& state, const float* logits, int64_t n, float scale);
 void head_backward(float* logits, int64_t n, float scale, float lse, float entropy, float d_logprob, float d_entropy);
 
 double dot(const float* a, const float* b, int64_t n);
-void add(float* y, const float* x, int64_t n);                 // y += x
-void scale_to(float* y, const float* x, float a, int64_t n);   // y = a * x
+void add(float* y, const float* x, int64_t n);                // y += x
+void scale_to(float* y, const float* x, float a, int64_t n);  // y = a * x
 double sum_squares(const float* x, int64_t n);
 
 struct AdamW {
   float beta1, rest1, beta2, rest2;  // rest = 1 - beta, rounded once
   float eps, decay;                  // decay = 1 - lr * weight_decay
-  float step_size;                 // lr / (1 - beta1^t)
-  float sqrt_correction;           // sqrt(1 - beta2^t)
+  float step_size;                   // lr / (1 - beta1^t)
+  float sqrt_correction;             // sqrt(1 - beta2^t)
   float gradient_scale;
 };
 // One step over n elements; gradients are cleared.
