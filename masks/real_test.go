@@ -65,23 +65,41 @@ func TestObservationsOfRealTemplates(t *testing.T) {
 		cut                     string // after a completion that was cut
 		stopped                 string // after a sampled end-of-turn token
 	}{
-		{"ChatML", "Qwen-Qwen2.5-7B-Instruct", "call", []trajectory.Message{say("tool", "6"), say("tool", "7")},
+		{
+			"ChatML", "Qwen-Qwen2.5-7B-Instruct", "call",
+			[]trajectory.Message{say("tool", "6"), say("tool", "7")},
 			"<|im_end|>\n<|im_start|>user\n<tool_response>\n6\n</tool_response>\n<tool_response>\n7\n</tool_response><|im_end|>\n<|im_start|>assistant\n",
-			"\n<|im_start|>user\n<tool_response>\n6\n</tool_response>\n<tool_response>\n7\n</tool_response><|im_end|>\n<|im_start|>assistant\n"},
-		{"Qwen3 keeps its thinking while tools answer", "Qwen-Qwen3-0.6B", "<think>\nhm\n</think>\n\ncall", []trajectory.Message{say("tool", "6")},
+			"\n<|im_start|>user\n<tool_response>\n6\n</tool_response>\n<tool_response>\n7\n</tool_response><|im_end|>\n<|im_start|>assistant\n",
+		},
+		{
+			"Qwen3 keeps its thinking while tools answer", "Qwen-Qwen3-0.6B", "<think>\nhm\n</think>\n\ncall",
+			[]trajectory.Message{say("tool", "6")},
 			"<|im_end|>\n<|im_start|>user\n<tool_response>\n6\n</tool_response><|im_end|>\n<|im_start|>assistant\n",
-			"\n<|im_start|>user\n<tool_response>\n6\n</tool_response><|im_end|>\n<|im_start|>assistant\n"},
-		{"Llama 3, whose template strips what was sampled", "lenml-llama3_1", " call\n\n", []trajectory.Message{say("user", "6")},
+			"\n<|im_start|>user\n<tool_response>\n6\n</tool_response><|im_end|>\n<|im_start|>assistant\n",
+		},
+		{
+			"Llama 3, whose template strips what was sampled", "lenml-llama3_1", " call\n\n",
+			[]trajectory.Message{say("user", "6")},
 			"<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n6<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
-			"<|start_header_id|>user<|end_header_id|>\n\n6<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"},
-		{"Llama 3.2, tool result", "meta-llama-Llama-3.2-3B-Instruct", "call", []trajectory.Message{say("tool", "6")},
+			"<|start_header_id|>user<|end_header_id|>\n\n6<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+		},
+		{
+			"Llama 3.2, tool result", "meta-llama-Llama-3.2-3B-Instruct", "call",
+			[]trajectory.Message{say("tool", "6")},
 			"<|eot_id|><|start_header_id|>ipython<|end_header_id|>\n\n\"6\"<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
-			"<|start_header_id|>ipython<|end_header_id|>\n\n\"6\"<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"},
-		{"Mistral, whose prompt has no words of its own", "Mistral-Small-3.2-24B-Instruct-2506", "call\n", []trajectory.Message{say("user", "6")},
-			"</s>[INST]6[/INST]", "[INST]6[/INST]"},
-		{"Gemma", "google-gemma-2-2b-it", "call", []trajectory.Message{say("user", "6")},
+			"<|start_header_id|>ipython<|end_header_id|>\n\n\"6\"<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+		},
+		{
+			"Mistral, whose prompt has no words of its own", "Mistral-Small-3.2-24B-Instruct-2506", "call\n",
+			[]trajectory.Message{say("user", "6")},
+			"</s>[INST]6[/INST]", "[INST]6[/INST]",
+		},
+		{
+			"Gemma", "google-gemma-2-2b-it", "call",
+			[]trajectory.Message{say("user", "6")},
 			"<end_of_turn>\n<start_of_turn>user\n6<end_of_turn>\n<start_of_turn>model\n",
-			"\n<start_of_turn>user\n6<end_of_turn>\n<start_of_turn>model\n"},
+			"\n<start_of_turn>user\n6<end_of_turn>\n<start_of_turn>model\n",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tmpl := compile(t, real(t, c.model), template.Options{BOSToken: "<s>", EOSToken: "</s>"})

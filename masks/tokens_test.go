@@ -69,15 +69,18 @@ func TestObservationsJoinWithoutASeam(t *testing.T) {
 		"Qwen3":   {func(t testing.TB) *tokenizer.Tokenizer { return public(t, "qwen3") }, "Qwen-Qwen3-0.6B", template.Options{EOSToken: "<|im_end|>"}, []string{"<|im_end|>"}},
 		"Llama 3.1": {
 			func(t testing.TB) *tokenizer.Tokenizer { return public(t, "llama3_1") }, "meta-llama-Llama-3.1-8B-Instruct",
-			template.Options{BOSToken: "<|begin_of_text|>", EOSToken: "<|eot_id|>"}, []string{"<|eot_id|>"},
+			template.Options{BOSToken: "<|begin_of_text|>", EOSToken: "<|eot_id|>"},
+			[]string{"<|eot_id|>"},
 		},
 		"DeepSeek V3": {
 			func(t testing.TB) *tokenizer.Tokenizer { return public(t, "deepseek_v3") }, "lenml-deepseek_v3",
-			template.Options{BOSToken: "<｜begin▁of▁sentence｜>", EOSToken: "<｜end▁of▁sentence｜>"}, []string{"<｜end▁of▁sentence｜>"},
+			template.Options{BOSToken: "<｜begin▁of▁sentence｜>", EOSToken: "<｜end▁of▁sentence｜>"},
+			[]string{"<｜end▁of▁sentence｜>"},
 		},
 		"Gemma 3": {
 			func(t testing.TB) *tokenizer.Tokenizer { return public(t, "gemma3") }, "lenml-gemma3",
-			template.Options{BOSToken: "<bos>", EOSToken: "<eos>"}, []string{"<end_of_turn>", "<eos>"},
+			template.Options{BOSToken: "<bos>", EOSToken: "<eos>"},
+			[]string{"<end_of_turn>", "<eos>"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

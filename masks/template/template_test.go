@@ -124,6 +124,7 @@ func TestRenderingIsBounded(t *testing.T) {
 		"text":      "{% set ns = namespace(x=[]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
 		"equality":  "{% set ns = namespace(x=[], y=[]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}{{ ns.x == ns.y }}",
 		"order":     "{% set ns = namespace(x=[], y=[]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}{{ ns.x < ns.y }}",
+		"scans":     "{% set x = 'x' * 10000000 %}{% for i in range(100000) %}{{ 'y' in x }}{{ x.count('y') }}{{ x | wordcount }}{% endfor %}",
 		"key":       "{% set ns = namespace(x=(1, 2)) %}{% for i in range(60) %}{% set ns.x = (ns.x, ns.x) %}{% endfor %}{{ {ns.x: 1} }}",
 	} {
 		t.Run(name, func(t *testing.T) {

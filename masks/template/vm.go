@@ -37,6 +37,14 @@ func (vm *machine) charge(n int) error {
 	return vm.step()
 }
 
+// scan counts the work of looking through a string.
+func (vm *machine) scan(v any) error {
+	if s, ok := text(v); ok {
+		return vm.charge(len(s) / 8)
+	}
+	return nil
+}
+
 func (vm *machine) chargeTimes(n, times int) error {
 	if n > 0 && times > maxBytes/n {
 		return vm.charge(maxBytes)
