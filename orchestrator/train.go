@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/agentfly/agentfly/algorithms"
@@ -65,7 +66,7 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summar
 	}
 	algorithm, err := j.Algorithm.Resolve(r.Algorithms)
 	if err != nil {
-		return sum, &job.Error{Lines: []string{j.Path() + ": " + err.Error()}}
+		return sum, j.Fail("algorithm", "%s", strings.TrimPrefix(err.Error(), "algorithms: "))
 	}
 	t := &run{options: o, dir: j.Output}
 	defer func() { err = errors.Join(err, t.close()) }()
@@ -128,7 +129,7 @@ func (t *run) prepare(j *job.Job, r Registries, a *algorithms.Algorithm) (err er
 }
 
 // inputError marks an error of the user's files: exit status 2.
-func inputError(err error) error { return &job.Error{Lines: []string{err.Error()}} }
+func inputError(err error) error { return job.Problems{{Text: err.Error()}} }
 
 // folder makes the run folder, or opens the one to resume.
 func (t *run) folder(j *job.Job) (err error) {
@@ -143,7 +144,11 @@ func (t *run) folder(j *job.Job) (err error) {
 	if err := os.MkdirAll(filepath.Join(t.dir, "checkpoints"), 0o755); err != nil {
 		return fmt.Errorf("orchestrator: run folder: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(t.dir, "job.yaml"), j.Source(), 0o644); err != nil {
+	source, err := j.Effective()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(t.dir, "job.yaml"), source, 0o644); err != nil {
 		return fmt.Errorf("orchestrator: run folder: %w", err)
 	}
 	if t.db, err = store.Open(database); err != nil {
