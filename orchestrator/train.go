@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/agentfly/agentfly/algorithms"
@@ -66,7 +65,7 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summar
 	}
 	algorithm, err := j.Algorithm.Resolve(r.Algorithms)
 	if err != nil {
-		return sum, j.Fail("algorithm", "%s", strings.TrimPrefix(err.Error(), "algorithms: "))
+		return sum, &job.Error{Lines: []string{j.Path() + ": " + err.Error()}}
 	}
 	t := &run{options: o, dir: j.Output}
 	defer func() { err = errors.Join(err, t.close()) }()
@@ -129,7 +128,7 @@ func (t *run) prepare(j *job.Job, r Registries, a *algorithms.Algorithm) (err er
 }
 
 // inputError marks an error of the user's files: exit status 2.
-func inputError(err error) error { return job.Problems{{Text: err.Error()}} }
+func inputError(err error) error { return &job.Error{Lines: []string{err.Error()}} }
 
 // folder makes the run folder, or opens the one to resume.
 func (t *run) folder(j *job.Job) (err error) {
@@ -144,11 +143,7 @@ func (t *run) folder(j *job.Job) (err error) {
 	if err := os.MkdirAll(filepath.Join(t.dir, "checkpoints"), 0o755); err != nil {
 		return fmt.Errorf("orchestrator: run folder: %w", err)
 	}
-	source, err := j.Effective()
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(t.dir, "job.yaml"), source, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(t.dir, "job.yaml"), j.Source(), 0o644); err != nil {
 		return fmt.Errorf("orchestrator: run folder: %w", err)
 	}
 	if t.db, err = store.Open(database); err != nil {

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -14,31 +15,37 @@ import (
 
 // Problem is one thing that is wrong with a job file.
 type Problem struct {
-	File         string // or the --set option; "" where the text names it
-	Line, Column int
+	File         string // or the --set option
+	Line, Column int    // from 1; 0 where there is none
 	Text         string
 }
 
 func (p Problem) String() string {
-	switch {
-	case p.File == "":
-		return p.Text
-	case p.Line == 0:
+	if p.Line == 0 {
 		return p.File + ": " + p.Text
 	}
 	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Text)
 }
 
-// Problems is everything that is wrong with a job file, in the order of the file. Other input files of the user report
-// in the same way.
-type Problems []Problem
+// Error is what is wrong with a job, or with another file that the user gave: one line for each problem, in the order of
+// the file.
+type Error struct{ Lines []string }
 
-func (p Problems) Error() string {
-	lines := make([]string, len(p))
-	for i, x := range p {
-		lines[i] = x.String()
+func (e *Error) Error() string { return strings.Join(e.Lines, "\n") }
+
+func asError(all []Problem) error {
+	if len(all) == 0 {
+		return nil
 	}
-	return strings.Join(lines, "\n")
+	sort.SliceStable(all, func(i, k int) bool {
+		a, b := all[i], all[k]
+		return a.Line < b.Line || a.Line == b.Line && a.Column < b.Column
+	})
+	e := &Error{}
+	for _, p := range all {
+		e.Lines = append(e.Lines, p.String())
+	}
+	return e
 }
 
 const maxNodes = 100_000 // of a job file after its aliases are followed
@@ -50,7 +57,7 @@ type decoder struct {
 	origin   map[*yaml.Node]string // nodes that came from --set: the option
 	at       map[string]*yaml.Node // by path of the value
 	secrets  map[string]string     // by path: what the copy of the job shows instead
-	problems Problems
+	problems []Problem
 	nodes    int
 }
 

@@ -15,13 +15,11 @@ import (
 
 func value(j *Job) reflect.Value { return reflect.ValueOf(j).Elem() }
 
-// Effective is the job with every default filled in, as a job file that Load reads again. A value
-// that came from the environment stands as ${NAME}; a secret that the file held literally stands as (secret).
-func (j *Job) Effective() ([]byte, error) {
-	n := j.node(reflect.ValueOf(j).Elem(), reflect.StructField{}, "")
-	out, err := yaml.Marshal(n)
+// effective writes the whole job as a job file that reads back as the same.
+func (j *Job) effective() ([]byte, error) {
+	out, err := yaml.Marshal(j.node(reflect.ValueOf(j).Elem(), reflect.StructField{}, ""))
 	if err != nil {
-		return nil, fmt.Errorf("job: effective: %w", err)
+		return nil, fmt.Errorf("job: %s: %w", j.path, err)
 	}
 	return out, nil
 }
@@ -156,15 +154,11 @@ func text(s string) *yaml.Node {
 }
 
 // Schema is the JSON schema of the dialect, for editors.
-func Schema() ([]byte, error) {
+func Schema() map[string]any {
 	s := schemaOf(reflect.TypeFor[Job](), reflect.StructField{})
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	s["title"] = "AgentFly job"
-	out, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("job: schema: %w", err)
-	}
-	return append(out, '\n'), nil
+	return s
 }
 
 func schemaOf(t reflect.Type, f reflect.StructField) map[string]any {

@@ -34,10 +34,10 @@ type Job struct {
 	Control       Control           `yaml:"control" doc:"makes a run that must not learn, to hold a claim against"`
 	Output        string            `yaml:"output" doc:"folder of the run, relative to the working folder; empty: runs/NAME"`
 
-	path    string            // of the job file
-	folder  string            // that paths are relative to
-	secrets map[string]string // by path of the value: what the copy of the job shows instead
-	at      func(path string) (Problem, bool)
+	path    string // of the job file
+	source  []byte
+	secrets map[string]string         // by path of the value: what the copy of the job shows instead
+	at      func(path string) Problem // where a value stands
 }
 
 // Nothing accepts null only: a key of the dialect that this version does not have.

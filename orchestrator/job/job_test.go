@@ -26,11 +26,11 @@ func parse(text string, o job.Options) (*job.Job, error) {
 	if o.Env == nil {
 		o.Env = noEnv
 	}
-	return job.Parse("job.yaml", "/jobs", []byte(text), o)
+	return job.Parse("/jobs/job.yaml", []byte(text), o)
 }
 
 func TestDefaultsAndValues(t *testing.T) {
-	c, err := parse(good, job.Options{Train: true})
+	c, err := parse(good, job.Options{})
 	require.NoError(t, err)
 	require.Equal(t, "job", c.Name)
 	require.Equal(t, "runs/job", c.Output)
@@ -65,35 +65,38 @@ seed: 1
 seed: 2
 `, job.Options{})
 	require.Equal(t, strings.Join([]string{
-		`job.yaml:1:10: version: 2 is out of range, allowed is 1`,
-		`job.yaml:2:7: name: 7, allowed is a text; write "7" in quotes`,
-		`job.yaml:3:1: unknown key "modle" in the job; allowed: version, name, seed, deterministic, device, model, engine, agent, environment, rewards, data, rollout, algorithm, trainer, eval, checkpoint, control, output; nearest: model`,
-		`job.yaml:4:31: model.lora.rank: 8 is out of range, allowed is 0`,
-		`job.yaml:5:10: rewards: the list is empty; at least one entry is needed`,
-		`job.yaml:7:3: unknown key "grups" in rollout; allowed: groups, group_size, max_new_tokens, max_tokens, temperature, top_p, top_k, min_p, mode, max_staleness, max_failed, turn_timeout, tool_timeout; nearest: groups`,
-		`job.yaml:8:16: rollout.temperature: the text "hot", allowed is a number from 0 to 100`,
-		`job.yaml:9:10: rollout.top_p: 1.5 is out of range, allowed is a number above 0 up to 1`,
-		`job.yaml:10:11: rollout.groups: 0 is out of range, allowed is a whole number from 1 to 100000 (tasks)`,
-		`job.yaml:11:9: device: "gpu" is not allowed; allowed: auto, cpu, cuda; nearest: cpu`,
-		`job.yaml:12:14: environment: only null is allowed: this version has tools, and no environments`,
-		`job.yaml:13:13: unknown key "los" in algorithm; allowed: advantage, loss, clip_low, clip_high, dual_clip, aggregation, max_tokens, kl, entropy, value, correction, epochs, mini_batches, dynamic_sampling, overlong; nearest: loss`,
-		`job.yaml:15:1: key "seed" in the job is given twice; the first is in line 14`,
+		`/jobs/job.yaml:1:10: version: 2 is out of range, allowed is 1`,
+		`/jobs/job.yaml:2:7: name: 7, allowed is a text; write "7" in quotes`,
+		`/jobs/job.yaml:3:1: unknown key "modle" in the job; allowed: version, name, seed, deterministic, device, model, engine, agent, environment, rewards, data, rollout, algorithm, trainer, eval, checkpoint, control, output; nearest: model`,
+		`/jobs/job.yaml:4:31: model.lora.rank: 8 is out of range, allowed is 0`,
+		`/jobs/job.yaml:5:10: rewards: the list is empty; at least one entry is needed`,
+		`/jobs/job.yaml:7:3: unknown key "grups" in rollout; allowed: groups, group_size, max_new_tokens, max_tokens, temperature, top_p, top_k, min_p, mode, max_staleness, max_failed, turn_timeout, tool_timeout; nearest: groups`,
+		`/jobs/job.yaml:8:16: rollout.temperature: the text "hot", allowed is a number from 0 to 100`,
+		`/jobs/job.yaml:9:10: rollout.top_p: 1.5 is out of range, allowed is a number above 0 up to 1`,
+		`/jobs/job.yaml:10:11: rollout.groups: 0 is out of range, allowed is a whole number from 1 to 100000 (tasks)`,
+		`/jobs/job.yaml:11:9: device: "gpu" is not allowed; allowed: auto, cpu, cuda; nearest: cpu`,
+		`/jobs/job.yaml:12:14: environment: only null is allowed: this version has tools, and no environments`,
+		`/jobs/job.yaml:13:13: unknown key "los" in algorithm; allowed: advantage, loss, clip_low, clip_high, dual_clip, aggregation, max_tokens, kl, entropy, value, correction, epochs, mini_batches, dynamic_sampling, overlong; nearest: loss`,
+		`/jobs/job.yaml:15:1: key "seed" in the job is given twice; the first is in line 14`,
 	}, "\n"), err.Error())
 }
 
 func TestProblemsBetweenValues(t *testing.T) {
 	for name, c := range map[string]struct{ add, want string }{
-		"no room for a prompt":  {"rollout: {max_new_tokens: 64, max_tokens: 64}", "job.yaml:6:27: rollout.max_new_tokens: 64 tokens do not fit into rollout.max_tokens (64) together with a prompt"},
-		"truncated sampling":    {"rollout: {top_k: 20}", "job.yaml:6:18: rollout.top_k: 20: training needs the logprobs of the whole distribution that was sampled; this is for rollout and eval only, leave it out"},
-		"greedy training":       {"rollout: {temperature: 0}", "job.yaml:6:24: rollout.temperature: 0 samples the same trajectory each time; training needs more"},
-		"unknown tool":          {"agent: {tools: [calculater]}", `job.yaml:6:17: agent.tools.0: there is no "calculater"; allowed: calculator; nearest: calculator`},
-		"unknown format":        {"agent: {format: tag}", `job.yaml:6:17: agent.format: there is no "tag"; allowed: hermes, tags; nearest: tags`},
-		"tool twice":            {"agent: {tools: [calculator, calculator]}", `job.yaml:6:29: agent.tools.1: "calculator" is given twice`},
-		"warm-up":               {"trainer: {steps: 2, warmup_steps: 3}", "job.yaml:6:35: trainer.warmup_steps: 3 steps of warm-up are more than trainer.steps (2)"},
-		"evaluation of nothing": {"eval: {every: 3}", "job.yaml:6:15: eval.every: 3, but data.eval names no tasks"},
+		"no room for a prompt":  {"rollout: {max_new_tokens: 64, max_tokens: 64}", "/jobs/job.yaml:6:27: rollout.max_new_tokens: 64 tokens do not fit into rollout.max_tokens (64) together with a prompt"},
+		"truncated sampling":    {"rollout: {top_k: 20}", "/jobs/job.yaml:6:18: rollout.top_k: 20: training needs the logprobs of the whole distribution that was sampled; this is for rollout and eval only, leave it out"},
+		"greedy training":       {"rollout: {temperature: 0}", "/jobs/job.yaml:6:24: rollout.temperature: 0 samples the same trajectory each time; training needs more"},
+		"unknown tool":          {"agent: {tools: [calculater]}", `/jobs/job.yaml:6:17: agent.tools.0: there is no "calculater"; allowed: calculator; nearest: calculator`},
+		"unknown format":        {"agent: {format: tag}", `/jobs/job.yaml:6:17: agent.format: there is no "tag"; allowed: hermes, tags; nearest: tags`},
+		"tool twice":            {"agent: {tools: [calculator, calculator]}", `/jobs/job.yaml:6:29: agent.tools.1: "calculator" is given twice`},
+		"warm-up":               {"trainer: {steps: 2, warmup_steps: 3}", "/jobs/job.yaml:6:35: trainer.warmup_steps: 3 steps of warm-up are more than trainer.steps (2)"},
+		"evaluation of nothing": {"eval: {every: 3}", "/jobs/job.yaml:6:15: eval.every: 3, but data.eval names no tasks"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := parse(good+c.add, job.Options{Train: true, Names: job.Names{Tools: []string{"calculator"}, Formats: []string{"hermes", "tags"}}})
+			j, err := parse(good+c.add, job.Options{Names: job.Names{Tools: []string{"calculator"}, Formats: []string{"hermes", "tags"}}})
+			if err == nil {
+				err = j.TrainingErrors()
+			}
 			require.EqualError(t, err, c.want)
 		})
 	}
@@ -101,17 +104,17 @@ func TestProblemsBetweenValues(t *testing.T) {
 
 func TestNotAJob(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"empty":     {"", "job.yaml:1:1: the file is empty; a job begins with version: 1"},
-		"comment":   {"# nothing\n", "job.yaml:1:1: the file is empty; a job begins with version: 1"},
-		"list":      {"- 1\n", "job.yaml:1:1: the job: a list, allowed is a mapping with the keys version, name,"},
-		"broken":    {"version: 1\n  name: [\n", "job.yaml:2:1: not YAML: "},
-		"documents": {good + "---\nversion: 1\n", "job.yaml:6:1: a second document begins here; a job file holds one"},
+		"empty":     {"", "/jobs/job.yaml:1:1: the file is empty; a job begins with version: 1"},
+		"comment":   {"# nothing\n", "/jobs/job.yaml:1:1: the file is empty; a job begins with version: 1"},
+		"list":      {"- 1\n", "/jobs/job.yaml:1:1: the job: a list, allowed is a mapping with the keys version, name,"},
+		"broken":    {"version: 1\n  name: [\n", "/jobs/job.yaml:2:1: not YAML: "},
+		"documents": {good + "---\nversion: 1\n", "/jobs/job.yaml:6:1: a second document begins here; a job file holds one"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := parse(c.text, job.Options{})
 			require.Error(t, err)
 			require.True(t, strings.HasPrefix(err.Error(), c.want), "got %s", err)
-			var p job.Problems
+			var p *job.Error
 			require.True(t, errors.As(err, &p))
 		})
 	}
@@ -149,7 +152,7 @@ data: {train: "${WHERE}/train.jsonl"}
 trainer: {steps: "${STEPS}", learning_rate: "${NONE}"}
 `
 	_, err := parse(text, job.Options{Env: env})
-	require.EqualError(t, err, `job.yaml:6:45: trainer.learning_rate: the environment variable "NONE" is not set`)
+	require.EqualError(t, err, `/jobs/job.yaml:6:45: trainer.learning_rate: the environment variable "NONE" is not set`)
 
 	c, err := parse(strings.Replace(text, `, learning_rate: "${NONE}"`, "", 1), job.Options{Env: env})
 	require.NoError(t, err)
@@ -157,8 +160,7 @@ trainer: {steps: "${STEPS}", learning_rate: "${NONE}"}
 	require.Equal(t, "/data/train.jsonl", c.Data.Train)
 	require.Equal(t, map[string]any{"api_key": "hunter3", "url": "hunter2"}, c.Rewards[0].Params)
 
-	out, err := c.Effective()
-	require.NoError(t, err)
+	out := c.Source()
 	require.NotContains(t, string(out), "hunter")
 	require.NotContains(t, string(out), "/data")
 	require.Contains(t, string(out), "api_key: (secret)")
@@ -169,8 +171,7 @@ trainer: {steps: "${STEPS}", learning_rate: "${NONE}"}
 func TestEffectiveReadsBackAsTheSameJob(t *testing.T) {
 	c, err := parse(good+"algorithm: {advantage: dr_grpo, clip_low: 0.1}\nagent: {system: 'yes', tools: ['1']}\n", job.Options{})
 	require.NoError(t, err)
-	out, err := c.Effective()
-	require.NoError(t, err)
+	out := c.Source()
 	again, err := parse(string(out), job.Options{})
 	require.NoError(t, err)
 	a, err := json.Marshal(c)
@@ -196,7 +197,7 @@ func TestAliasesAreFollowedAndBounded(t *testing.T) {
 }
 
 func TestSchemaDescribesEveryKey(t *testing.T) {
-	data, err := job.Schema()
+	data, err := json.Marshal(job.Schema())
 	require.NoError(t, err)
 	var s struct {
 		Required   []string
@@ -231,20 +232,21 @@ func TestShippedJobs(t *testing.T) {
 	require.NotEmpty(t, files)
 	for _, f := range files {
 		t.Run(filepath.Base(f), func(t *testing.T) {
-			_, err := job.Load(f, job.Options{Env: noEnv, Files: true, Train: true})
+			j, err := job.LoadWith(f, job.Options{Env: noEnv, Files: true})
 			require.NoError(t, err)
+			require.NoError(t, j.TrainingErrors())
 		})
 	}
 }
 
 func TestLoadNamesTheFile(t *testing.T) {
-	_, err := job.Load(filepath.Join(t.TempDir(), "no.yaml"), job.Options{})
+	_, err := job.Load(filepath.Join(t.TempDir(), "no.yaml"))
 	require.ErrorContains(t, err, "the job file cannot be read: no such file or directory")
-	_, err = job.Load(t.TempDir(), job.Options{})
-	require.ErrorContains(t, err, "this is a folder; name a job file")
+	_, err = job.Load(t.TempDir())
+	require.ErrorContains(t, err, "this is a folder; give the path of a job file")
 	path := filepath.Join(t.TempDir(), "j.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(good), 0o600))
-	_, err = job.Load(path, job.Options{Files: true})
+	_, err = job.LoadWith(path, job.Options{Files: true})
 	require.ErrorContains(t, err, "data.train: ")
 	require.ErrorContains(t, err, "no such file or directory")
 }
@@ -255,16 +257,15 @@ func FuzzParse(f *testing.F) {
 	f.Add("version: 1\nrewards: [{name: x, <<: {a: 1}}]\n? [a]\n: b\n", "rewards.0.name={}")
 	f.Add("version: !!binary aa\nmodel: !x {path: ${A}}\n---\n", "=")
 	f.Fuzz(func(t *testing.T, text, set string) {
-		c, err := parse(text, job.Options{Set: []string{set}, Train: true})
+		c, err := parse(text, job.Options{Set: []string{set}})
 		if err != nil {
-			var p job.Problems
+			var p *job.Error
 			require.True(t, errors.As(err, &p))
-			require.NotEmpty(t, p)
+			require.NotEmpty(t, p.Lines)
 			return
 		}
-		out, err := c.Effective()
-		require.NoError(t, err)
-		again, err := parse(string(out), job.Options{Train: true})
+		out := c.Source()
+		again, err := parse(string(out), job.Options{})
 		require.NoError(t, err, "%s", out)
 		a, err := json.Marshal(c)
 		require.NoError(t, err)

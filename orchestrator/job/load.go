@@ -11,7 +11,6 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -37,24 +36,23 @@ type Options struct {
 	Names Names                            //
 	Check func(j *Job) []FieldError        // further checks of a job that is well-formed; nil: none
 	Files bool                             // check that the files that the job names exist
-	Train bool                             // check what only training needs
 }
 
 const maxFile = 1 << 20 // bytes of a job file
 
 // position is where the value of path stands, or the closest value around it.
-func (d *decoder) position(path string) (Problem, bool) {
+func (d *decoder) position(path string) Problem {
 	for {
 		if n := d.at[path]; n != nil {
 			p := Problem{File: d.file, Line: n.Line, Column: n.Column}
 			if option, ok := d.origin[n]; ok {
 				p.File, p.Line = option, 0
 			}
-			return p, true
+			return p
 		}
 		i := strings.LastIndexByte(path, '.')
 		if i < 0 {
-			return Problem{File: d.file}, false
+			return Problem{File: d.file}
 		}
 		path = path[:i]
 	}
@@ -62,13 +60,18 @@ func (d *decoder) position(path string) (Problem, bool) {
 
 // Fail makes the error of a problem that was found later in the value of path, such as trainer.steps.
 func (j *Job) Fail(path, format string, args ...any) error {
-	p := Problem{File: j.path}
-	if j.at != nil {
-		p, _ = j.at(path)
-	}
-	p.Text = path + ": " + fmt.Sprintf(format, args...)
-	return Problems{p}
+	return asError([]Problem{j.problem(path, format, args...)})
 }
+
+func (j *Job) problem(path, format string, args ...any) Problem {
+	p := j.at(path)
+	p.Text = path + ": " + fmt.Sprintf(format, args...)
+	return p
+}
+
+// Source is the job as it runs, as a job file: every default filled in, --set applied. A value that came from the
+// environment stands as ${NAME}, and a secret that the file held literally as (secret).
+func (j *Job) Source() []byte { return j.source }
 
 // Path is the job file's.
 func (j *Job) Path() string { return j.path }
@@ -83,26 +86,32 @@ func (j *Job) Resolve(path string) string {
 			return filepath.Join(home, rest)
 		}
 	}
-	return filepath.Join(j.folder, path)
+	return filepath.Join(filepath.Dir(j.path), path)
 }
 
-// Load reads, completes and checks a job file. An error that says what is wrong with the job is a Problems.
-func Load(path string, o Options) (*Job, error) {
+// Load reads, completes and checks a job file. sets are overrides of the form key.path=value, checked like the file
+// itself. What is wrong with the job is an *Error.
+func Load(path string, sets ...string) (*Job, error) { return LoadWith(path, Options{Set: sets}) }
+
+// LoadWith is Load with options.
+func LoadWith(path string, o Options) (*Job, error) {
+	fail := func(format string, args ...any) error {
+		return &Error{[]string{path + ": " + fmt.Sprintf(format, args...)}}
+	}
 	info, err := os.Stat(path)
-	if err != nil {
-		return nil, Problems{{File: path, Text: "the job file cannot be read: " + reason(err)}}
-	}
-	if info.IsDir() {
-		return nil, Problems{{File: path, Text: "this is a folder; name a job file"}}
-	}
-	if info.Size() > maxFile {
-		return nil, Problems{{File: path, Text: fmt.Sprintf("the file has %d bytes; a job file has at most %d", info.Size(), maxFile)}}
+	switch {
+	case err != nil:
+		return nil, fail("the job file cannot be read: %s; give the path of a job file, such as examples/calculator.yaml", reason(err))
+	case info.IsDir():
+		return nil, fail("this is a folder; give the path of a job file")
+	case info.Size() > maxFile:
+		return nil, fail("the file has %d bytes; a job file has at most %d", info.Size(), maxFile)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, Problems{{File: path, Text: "the job file cannot be read: " + reason(err)}}
+		return nil, fail("the job file cannot be read: %s", reason(err))
 	}
-	return Parse(path, filepath.Dir(path), data, o)
+	return Parse(path, data, o)
 }
 
 func reason(err error) string {
@@ -113,22 +122,20 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// Parse is Load for text in memory. name stands in messages; paths are relative to folder.
-func Parse(name, folder string, data []byte, o Options) (*Job, error) {
-	d := &decoder{
-		file: name, env: o.Env, origin: map[*yaml.Node]string{}, at: map[string]*yaml.Node{}, secrets: map[string]string{},
-	}
+// Parse is LoadWith for text in memory; path names it in messages and anchors its relative paths.
+func Parse(path string, data []byte, o Options) (*Job, error) {
+	d := &decoder{file: path, env: o.Env, origin: map[*yaml.Node]string{}, at: map[string]*yaml.Node{}, secrets: map[string]string{}}
 	if d.env == nil {
 		d.env = os.LookupEnv
 	}
 	root := d.document(data)
 	if root == nil {
-		return nil, d.problems
+		return nil, asError(d.problems)
 	}
 	for _, s := range o.Set {
 		d.set(root, s)
 	}
-	j := &Job{path: name, folder: folder, secrets: d.secrets}
+	j := &Job{path: path, secrets: d.secrets}
 	d.structure(d.follow(root), reflect.ValueOf(j).Elem(), "")
 	j.at = d.position
 	if j.Output == "" && j.Name != "" {
@@ -138,13 +145,11 @@ func Parse(name, folder string, data []byte, o Options) (*Job, error) {
 		d.check(j, o)
 	}
 	if len(d.problems) > 0 {
-		sort.SliceStable(d.problems, func(i, j int) bool {
-			a, b := d.problems[i], d.problems[j]
-			return a.Line < b.Line || a.Line == b.Line && a.Column < b.Column
-		})
-		return nil, d.problems
+		return nil, asError(d.problems)
 	}
-	return j, nil
+	var err error
+	j.source, err = j.effective()
+	return j, err
 }
 
 var yamlLine = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
@@ -282,15 +287,12 @@ func (d *decoder) check(j *Job, o Options) {
 		}
 	}
 	d.checkNames(j, o.Names, fail)
-	if p := Problems(nil); o.Train && errors.As(j.TrainingErrors(), &p) {
-		d.problems = append(d.problems, p...)
-	}
 	if o.Files {
 		d.checkFiles(j, fail)
 	}
 	if o.Check != nil && len(d.problems) == 0 {
 		for _, e := range o.Check(j) {
-			p, _ := d.position(e.Path)
+			p := d.position(e.Path)
 			p.Text = e.Path + ": " + e.Text
 			d.problems = append(d.problems, p)
 		}
@@ -324,15 +326,10 @@ func (d *decoder) checkNames(j *Job, names Names, fail func(path, format string,
 	}
 }
 
-// TrainingErrors are the settings that sampling allows and training refuses; nil, or a Problems.
+// TrainingErrors are the settings that sampling allows and training refuses: nil, or an *Error.
 func (j *Job) TrainingErrors() error {
-	var all Problems
-	fail := func(path, format string, args ...any) {
-		var p Problems
-		if errors.As(j.Fail(path, format, args...), &p) {
-			all = append(all, p...)
-		}
-	}
+	var all []Problem
+	fail := func(path, format string, args ...any) { all = append(all, j.problem(path, format, args...)) }
 	const why = "training needs the logprobs of the whole distribution that was sampled; this is for rollout and eval only, leave it out"
 	if j.Data.Train == "" {
 		fail("data.train", "the tasks to train on are missing; name a file")
@@ -352,10 +349,7 @@ func (j *Job) TrainingErrors() error {
 	if j.Data.Eval == "" && j.Eval.Every > 0 {
 		fail("eval.every", "%d, but data.eval names no tasks", j.Eval.Every)
 	}
-	if len(all) == 0 {
-		return nil
-	}
-	return all
+	return asError(all)
 }
 
 func (d *decoder) checkFiles(j *Job, fail func(path, format string, args ...any)) {
