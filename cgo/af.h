@@ -144,9 +144,6 @@ typedef struct {
 } af_step;
 /* sampled [O] token ids; logprobs [O] of the distribution that was sampled (greedy: of temperature 1), float32 */
 af_error *af_cache_step(af_cache *c, const af_step *s, int32_t *sampled, float *logprobs);
-/* copies block src to dst in all layers: copy on write of a shared prefix's last block */
-af_error *af_cache_copy_block(af_cache *c, int32_t src, int32_t dst);
-
 #ifdef __cplusplus
 }
 #endif

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -227,30 +228,33 @@ func TestGoldenGradients(t *testing.T) {
 
 func TestGoldenTenSteps(t *testing.T) {
 	for _, name := range goldenNames(t) {
-		t.Run(name, func(t *testing.T) {
-			g := loadGolden(t, name)
-			m := g.model(t)
-			o, err := NewOptimizer(m, AdamWConfig{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1})
-			require.NoError(t, err)
-			defer o.Close()
-			require.Len(t, g.Norms, 10)
-			for i, want := range g.Norms {
-				waveLoss(t, m, plain(g.IDs, g.Temperature), ForwardOptions{})
-				norm, err := o.Step(1e-3, 0.05)
+		for _, generic := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/generic=%t", name, generic), func(t *testing.T) {
+				g := loadGolden(t, name)
+				m := g.model(t)
+				require.NoError(t, m.useGeneric(generic))
+				o, err := NewOptimizer(m, AdamWConfig{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1})
 				require.NoError(t, err)
-				require.InEpsilon(t, want, norm, 1e-4, "step %d", i)
-			}
-			require.Equal(t, int64(10), o.StepCount())
-			var most float64
-			for _, p := range m.Parameters() {
-				got, err := m.Parameter(p.Name)
-				require.NoError(t, err)
-				r := relative(t, got, floats(t, g.After[p.Name].Data))
-				most = max(most, r)
-				require.LessOrEqual(t, r, 1e-4, p.Name)
-				require.Greater(t, relative(t, got, floats(t, g.Parameters[p.Name].Data)), 1e-3, "%s did not move", p.Name)
-			}
-			t.Logf("worst relative difference %.1e", most)
-		})
+				defer o.Close()
+				require.Len(t, g.Norms, 10)
+				for i, want := range g.Norms {
+					waveLoss(t, m, plain(g.IDs, g.Temperature), ForwardOptions{})
+					norm, err := o.Step(1e-3, 0.05)
+					require.NoError(t, err)
+					require.InEpsilon(t, want, norm, 1e-4, "step %d", i)
+				}
+				require.Equal(t, int64(10), o.StepCount())
+				var most float64
+				for _, p := range m.Parameters() {
+					got, err := m.Parameter(p.Name)
+					require.NoError(t, err)
+					r := relative(t, got, floats(t, g.After[p.Name].Data))
+					most = max(most, r)
+					require.LessOrEqual(t, r, 1e-4, p.Name)
+					require.Greater(t, relative(t, got, floats(t, g.Parameters[p.Name].Data)), 1e-3, "%s did not move", p.Name)
+				}
+				t.Logf("worst relative difference %.1e", most)
+			})
+		}
 	}
 }

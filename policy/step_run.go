@@ -345,6 +345,11 @@ func (r *stepRun) finish() {
 	if r.passed > 0 {
 		m.ClipFraction = float64(r.clipped) / float64(r.passed)
 	}
+	for _, u := range r.units {
+		for n, i := range u.items {
+			m.Samples = append(m.Samples, SampleUpdate{u.name, n, narrow(r.old[i]), narrow(r.advantage[i])})
+		}
+	}
 	var old, sampling []float64
 	for i, it := range r.items {
 		if r.old[i] == nil {
@@ -363,4 +368,16 @@ func (r *stepRun) finish() {
 	}
 	d := algorithms.Measure(old, sampling)
 	m.MismatchMean, m.MismatchMax, m.MismatchK3, m.ESS = d.MeanAbs, d.MaxAbs, d.K3, d.ESS
+}
+
+// narrow is v in float32; nil stays nil.
+func narrow(v []float64) []float32 {
+	if v == nil {
+		return nil
+	}
+	out := make([]float32, len(v))
+	for i, x := range v {
+		out[i] = float32(x)
+	}
+	return out
 }

@@ -75,6 +75,16 @@ type Metrics struct {
 	PackedTokens  int     `json:"packed_tokens"`   // tokens computed in one pass over the batch
 	UniqueTokens  int     `json:"unpacked_tokens"` // tokens that would be computed without prefix sharing
 	MicroBatches  int     `json:"micro_batches"`   // forwards in one pass over the batch
+
+	Samples []SampleUpdate `json:"-"` // what the step added to each sample that counted, for the record
+}
+
+// SampleUpdate is what a step computed for a sample, [T] and 0 off the response mask.
+type SampleUpdate struct {
+	Trajectory  string // its ID
+	Sample      int    // index into the trajectory's samples
+	OldLogprobs []float32
+	Advantages  []float32
 }
 
 // SampleScores are the trainer's numbers of one sample, [T], 0 off the response mask.

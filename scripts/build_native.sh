@@ -41,7 +41,7 @@ add() { # add SOURCE FLAGS HEADERS...
 }
 ours='' theirs=''
 for f in cgo/src/*.cc; do
-  add "$here/$f" "-fopenmp" cgo/af.h cgo/src/*.h # without it at::parallel_for runs its whole range on one thread
+  add "$here/$f" "-fopenmp -Wno-psabi" cgo/af.h cgo/src/*.h # without OpenMP at::parallel_for uses one thread
   ours="$ours $object"
 done
 # Two symbols of gotorch are renamed, and cgo/src/common.cc defines them anew: Tensor_Close (its finalizer may run while

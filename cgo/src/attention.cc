@@ -18,7 +18,12 @@ namespace {
 
 struct Shape {
   Shape(const af_model& m, const Plan& plan)
-      : T(plan.T), H(m.config.num_heads), K(m.config.num_kv_heads), E(m.config.head_dim), G(H / K), stride((H + 2 * K) * E),
+      : T(plan.T),
+        H(m.config.num_heads),
+        K(m.config.num_kv_heads),
+        E(m.config.head_dim),
+        G(H / K),
+        stride((H + 2 * K) * E),
         scale(static_cast<float>(1 / std::sqrt(static_cast<double>(E)))) {}
   int64_t T, H, K, E, G, stride;
   float scale;
@@ -95,16 +100,18 @@ void pack(float* out, const float* x, const Shape& s, const Block& b, int64_t st
 }
 
 // s_BA = q K^T for the block.
-void scores(float* s_BA, const float* q_BE, const float* k, const Shape& s, int64_t B, int64_t A, const std::vector<Run>& runs,
-            int64_t stride) {
+void scores(float* s_BA, const float* q_BE, const float* k, const Shape& s, int64_t B, int64_t A,
+            const std::vector<Run>& runs, int64_t stride) {
   int64_t column = 0;
   for (const Run& r : runs) {
-    product(matrix(s_BA + column, B, r.length, A), matrix(q_BE, B, s.E, s.E), matrix(k + r.start * stride, r.length, s.E, stride).t(), false);
+    product(matrix(s_BA + column, B, r.length, A), matrix(q_BE, B, s.E, s.E),
+            matrix(k + r.start * stride, r.length, s.E, stride).t(), false);
     column += r.length;
   }
 }
 
-void forward_block(const Shape& s, const Block& b, int64_t kv, const float* qkv, float* out, float* lse, Scratch& scratch) {
+void forward_block(const Shape& s, const Block& b, int64_t kv, const float* qkv, float* out, float* lse,
+                   Scratch& scratch) {
   const int64_t B = b.count * s.G, A = b.keys(), q_column = kv * s.G * s.E;
   const float *k = qkv + (s.H + kv) * s.E, *v = k + s.K * s.E;
   const std::vector<Run> runs = key_runs(b);
@@ -124,7 +131,8 @@ void forward_block(const Shape& s, const Block& b, int64_t kv, const float* qkv,
   }
   int64_t column = 0;
   for (const Run& r : runs) {
-    product(matrix(o_BE, B, s.E, s.E), matrix(s_BA + column, B, r.length, A), matrix(v + r.start * s.stride, r.length, s.E, s.stride), column > 0);
+    product(matrix(o_BE, B, s.E, s.E), matrix(s_BA + column, B, r.length, A),
+            matrix(v + r.start * s.stride, r.length, s.E, s.stride), column > 0);
     column += r.length;
   }
   for (int64_t row = 0; row < B; row++) {
@@ -139,7 +147,8 @@ struct Backward {
 };
 
 // d_k, d_v [T, E]: this task's own sums.
-void backward_block(const Shape& s, const Block& b, int64_t kv, const Backward& p, float* d_k, float* d_v, Scratch& scratch) {
+void backward_block(const Shape& s, const Block& b, int64_t kv, const Backward& p, float* d_k, float* d_v,
+                    Scratch& scratch) {
   const int64_t B = b.count * s.G, A = b.keys(), q_column = kv * s.G * s.E, out_stride = s.H * s.E;
   const float *k = p.qkv + (s.H + kv) * s.E, *v = k + s.K * s.E;
   const std::vector<Run> runs = key_runs(b);
@@ -147,7 +156,7 @@ void backward_block(const Shape& s, const Block& b, int64_t kv, const Backward& 
   float* o_BE = scratch.need(scratch.o_BE, B * s.E);  // d_out, packed
   float* d_BE = scratch.need(scratch.d_BE, B * s.E);  // d_q, packed
   float* p_BA = scratch.need(scratch.p_BA, B * A);
-  float* s_BA = scratch.need(scratch.s_BA, B * A);    // d_p, then d_s
+  float* s_BA = scratch.need(scratch.s_BA, B * A);  // d_p, then d_s
   pack(q_BE, p.qkv, s, b, s.stride, q_column, s.scale);
   pack(o_BE, p.d_out, s, b, out_stride, q_column, 1);
   scores(p_BA, q_BE, k, s, B, A, runs, s.stride);
@@ -157,14 +166,16 @@ void backward_block(const Shape& s, const Block& b, int64_t kv, const Backward& 
     float *prob = p_BA + row * A, *d = s_BA + row * A;
     kernel::exp_minus(prob, seen, p.lse[b.token(i) * s.H + kv * s.G + g]);
     std::fill(prob + seen, prob + A, 0.0f);
-    const float delta = static_cast<float>(kernel::dot(o_BE + row * s.E, p.out + b.token(i) * out_stride + q_column + g * s.E, s.E));
+    const float delta =
+        static_cast<float>(kernel::dot(o_BE + row * s.E, p.out + b.token(i) * out_stride + q_column + g * s.E, s.E));
     kernel::softmax_backward(d, prob, seen, delta);
     std::fill(d + seen, d + A, 0.0f);
   }
   int64_t column = 0;
   for (const Run& r : runs) {
     const at::Tensor ds = matrix(s_BA + column, B, r.length, A);
-    product(matrix(d_v + r.start * s.E, r.length, s.E, s.E), matrix(p_BA + column, B, r.length, A).t(), matrix(o_BE, B, s.E, s.E), true);
+    product(matrix(d_v + r.start * s.E, r.length, s.E, s.E), matrix(p_BA + column, B, r.length, A).t(),
+            matrix(o_BE, B, s.E, s.E), true);
     product(matrix(d_k + r.start * s.E, r.length, s.E, s.E), ds.t(), matrix(q_BE, B, s.E, s.E), true);
     product(matrix(d_BE, B, s.E, s.E), ds, matrix(k + r.start * s.stride, r.length, s.E, s.stride), column > 0);
     column += r.length;
@@ -191,7 +202,8 @@ SegmentView segment_view(const Shape& s, const Segment& segment, const at::Tenso
   v.k_KAE = keys.select(1, 0).transpose(0, 1);
   v.v_KAE = keys.select(1, 1).transpose(0, 1);
   v.q_KGLE = qkv.narrow(0, segment.start, L).narrow(1, 0, s.H * s.E).view({L, s.K, s.G, s.E}).permute({1, 2, 0, 3});
-  v.hidden_LA = at::ones({L, segment.context + L}, at::TensorOptions(qkv.device()).dtype(at::kBool)).triu(segment.context + 1);
+  v.hidden_LA =
+      at::ones({L, segment.context + L}, at::TensorOptions(qkv.device()).dtype(at::kBool)).triu(segment.context + 1);
   return v;
 }
 
@@ -199,7 +211,8 @@ at::Tensor segment_scores(const Shape& s, const SegmentView& v) {
   return at::matmul(v.q_KGLE * s.scale, v.k_KAE.unsqueeze(1).transpose(-1, -2)).masked_fill_(v.hidden_LA, -INFINITY);
 }
 
-void attention_generic(const Shape& s, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse) {
+void attention_generic(const Shape& s, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
+                       const at::Tensor& lse) {
   for (const Segment& segment : plan.segments) {
     const SegmentView v = segment_view(s, segment, qkv);
     const at::Tensor scores_KGLA = segment_scores(s, v), lse_KGL = at::logsumexp(scores_KGLA, {-1});
@@ -209,8 +222,8 @@ void attention_generic(const Shape& s, const Plan& plan, const at::Tensor& qkv, 
   }
 }
 
-void backward_generic(const Shape& s, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse,
-                      const at::Tensor& d_out, const at::Tensor& d_qkv) {
+void backward_generic(const Shape& s, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
+                      const at::Tensor& lse, const at::Tensor& d_out, const at::Tensor& d_qkv) {
   d_qkv.zero_();
   auto heads = [&](const at::Tensor& t, const Segment& g) {  // [T, HE] -> [K, G, L, E]
     return t.narrow(0, g.start, g.length).view({g.length, s.K, s.G, -1}).permute({1, 2, 0, 3});
@@ -232,7 +245,8 @@ void backward_generic(const Shape& s, const Plan& plan, const at::Tensor& qkv, c
 
 }  // namespace
 
-void attention(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse) {
+void attention(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
+               const at::Tensor& lse) {
   const Shape s(m, plan);
   if (!use_kernels(m)) return attention_generic(s, plan, qkv, out, lse);
   const auto parts = make_parts(s, plan, 16);

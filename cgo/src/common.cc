@@ -16,9 +16,9 @@ namespace {
 
 af_error out_of_memory{AF_ERR_MEMORY, "out of memory"};
 
-std::mutex handles_mutex;                        // guards handles and closed
-std::unordered_set<const void*> handles;         // tensors made by new_handle and not freed
-std::vector<at::Tensor*> closed;                 // finalized by Go, freed by the next drain
+std::mutex handles_mutex;                 // guards handles and closed
+std::unordered_set<const void*> handles;  // tensors made by new_handle and not freed
+std::vector<at::Tensor*> closed;          // finalized by Go, freed by the next drain
 
 void free_tensor(at::Tensor* t) noexcept {
   {

@@ -10,7 +10,11 @@ namespace {
 // A [rows, heads, n] view as the kernels see it.
 struct Rows {
   explicit Rows(const at::Tensor& t)
-      : data(t.mutable_data_ptr<float>()), rows(t.size(0)), heads(t.size(1)), n(t.size(2)), row_stride(t.stride(0)),
+      : data(t.mutable_data_ptr<float>()),
+        rows(t.size(0)),
+        heads(t.size(1)),
+        n(t.size(2)),
+        row_stride(t.stride(0)),
         head_stride(t.stride(1)) {
     TORCH_INTERNAL_ASSERT(t.stride(2) == 1);
   }
@@ -25,7 +29,8 @@ int64_t grain(int64_t floats_per_row) { return std::max<int64_t>(1, 16384 / std:
 
 }  // namespace
 
-void rms_norm(const af_model& m, const at::Tensor& x, const at::Tensor& w, const at::Tensor& y, const at::Tensor& rstd) {
+void rms_norm(const af_model& m, const at::Tensor& x, const at::Tensor& w, const at::Tensor& y,
+              const at::Tensor& rstd) {
   const double eps = m.config.rms_norm_eps;
   if (!use_kernels(m)) {
     rstd.copy_(x.square().mean(-1).add_(eps).rsqrt_());
@@ -44,7 +49,8 @@ void rms_norm(const af_model& m, const at::Tensor& x, const at::Tensor& w, const
   });
 }
 
-void rms_norm_again(const af_model& m, const at::Tensor& x, const at::Tensor& w, const at::Tensor& y, const at::Tensor& rstd) {
+void rms_norm_again(const af_model& m, const at::Tensor& x, const at::Tensor& w, const at::Tensor& y,
+                    const at::Tensor& rstd) {
   if (!use_kernels(m)) {
     y.copy_(x * rstd.unsqueeze(-1) * w);
     return;
@@ -76,7 +82,8 @@ void rms_norm_backward(const af_model& m, const at::Tensor& dx, const at::Tensor
     for (int64_t part = begin; part < end; part++) {
       for (int64_t t = in.rows * part / kParts; t < in.rows * (part + 1) / kParts; t++) {
         for (int64_t h = 0; h < in.heads; h++) {
-          kernel::rms_norm_backward(gx.at(t, h), p + part * in.n, gy.at(t, h), in.at(t, h), weight, r[t * in.heads + h], in.n);
+          kernel::rms_norm_backward(gx.at(t, h), p + part * in.n, gy.at(t, h), in.at(t, h), weight, r[t * in.heads + h],
+                                    in.n);
         }
       }
     }

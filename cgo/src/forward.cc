@@ -1,9 +1,11 @@
-// The policy's forward and backward over a packed batch: logprobs and entropies of the rows, gradients of every parameter.
+// The policy's forward and backward over a packed batch: logprobs and entropies of the rows, gradients of every
+// parameter.
 //
 // The whole model is one autograd node. Its backward walks the layers with hand-written gradients and adds them to
 // af_model.grad, so that autograd neither stores the layers' intermediates nor allocates the parameters' gradients.
 //
-//   x -> norm -> qkv -> (q/k norm) -> rope -> attention -> o -> + x = h -> norm -> gate, up -> silu(gate) up -> down -> + h
+//   x -> norm -> qkv -> (q/k norm) -> rope -> attention -> o -> + x = h -> norm -> gate, up -> silu(gate) up -> down ->
+//   + h
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
@@ -15,14 +17,15 @@ namespace {
 // What backward needs of one layer. Only input is kept when layers are recomputed.
 struct LayerState {
   at::Tensor input_TD, rstd_T;
-  at::Tensor qkv;               // [T, (H + 2K)E] rotated
-  at::Tensor raw, raw_rstd;     // q/k norm only: q and k before it [T, (H + K)E], its rstd [T, H + K]
-  at::Tensor attn, lse;         // [T, HE], [T, H]
+  at::Tensor qkv;            // [T, (H + 2K)E] rotated
+  at::Tensor raw, raw_rstd;  // q/k norm only: q and k before it [T, (H + K)E], its rstd [T, H + K]
+  at::Tensor attn, lse;      // [T, HE], [T, H]
   at::Tensor middle_TD, middle_rstd_T;
-  at::Tensor gate_up;           // [T, 2F]
+  at::Tensor gate_up;  // [T, 2F]
 };
 
-at::Tensor as_heads(const at::Tensor& x, int64_t first, int64_t heads, int64_t n) {  // [T, *] -> [T, heads, n] from column first
+at::Tensor as_heads(const at::Tensor& x, int64_t first, int64_t heads,
+                    int64_t n) {  // [T, *] -> [T, heads, n] from column first
   return x.narrow(1, first, heads * n).unflatten(1, {heads, n});
 }
 at::Tensor as_row(const at::Tensor& x) { return x.unsqueeze(1); }  // [T, n] -> [T, 1, n]
@@ -52,7 +55,11 @@ at::Tensor copy(const af_model& m, const at::Tensor& x) {
 
 struct Sizes {
   Sizes(const af_model& m, int64_t tokens)
-      : T(tokens), D(m.config.hidden_size), F(m.config.intermediate_size), H(m.config.num_heads), K(m.config.num_kv_heads),
+      : T(tokens),
+        D(m.config.hidden_size),
+        F(m.config.intermediate_size),
+        H(m.config.num_heads),
+        K(m.config.num_kv_heads),
         E(m.config.head_dim) {}
   int64_t T, D, F, H, K, E;
 };
@@ -84,7 +91,8 @@ at::Tensor layer_forward(const af_model& m, const Layer& l, const Plan& plan, Wo
   if (m.config.qk_norm) {
     s.raw = copy(m, s.qkv.narrow(1, 0, (z.H + z.K) * z.E));
     s.raw_rstd = m.scratch({z.H + z.K, z.T});
-    const at::Tensor q_rstd = s.raw_rstd.narrow(0, 0, z.H).view({z.T, z.H}), k_rstd = s.raw_rstd.narrow(0, z.H, z.K).view({z.T, z.K});
+    const at::Tensor q_rstd = s.raw_rstd.narrow(0, 0, z.H).view({z.T, z.H}),
+                     k_rstd = s.raw_rstd.narrow(0, z.H, z.K).view({z.T, z.K});
     rms_norm(m, as_heads(s.raw, 0, z.H, z.E), l.q_norm_E, as_heads(s.qkv, 0, z.H, z.E), q_rstd);
     rms_norm(m, as_heads(s.raw, z.H * z.E, z.K, z.E), l.k_norm_E, as_heads(s.qkv, z.H * z.E, z.K, z.E), k_rstd);
   }
@@ -105,8 +113,8 @@ at::Tensor layer_forward(const af_model& m, const Layer& l, const Plan& plan, Wo
 }
 
 // dx [T, D]: gradient of the layer's output, becomes that of its input.
-void layer_backward(const af_model& m, const Layer& l, const Layer& g, const Plan& plan, Workspace& w, const LayerState& s,
-                    const at::Tensor& dx) {
+void layer_backward(const af_model& m, const Layer& l, const Layer& g, const Plan& plan, Workspace& w,
+                    const LayerState& s, const at::Tensor& dx) {
   const Sizes z(m, plan.T);
   at::mm_out(w.d_act, dx, l.down_weight_DF);
   swiglu_backward(m, w.d_gate_up, w.act, s.gate_up, w.d_act);
@@ -114,7 +122,8 @@ void layer_backward(const af_model& m, const Layer& l, const Layer& g, const Pla
   rms_norm_again(m, as_row(s.middle_TD), l.post_norm_D, as_row(w.normed), s.middle_rstd_T);
   linear_gradient(g.gate_up_weight, g.gate_up_bias, w.d_gate_up, w.normed);
   at::mm_out(w.d_normed, w.d_gate_up, l.gate_up_weight);
-  rms_norm_backward(m, as_row(dx), g.post_norm_D, as_row(w.d_normed), as_row(s.middle_TD), l.post_norm_D, s.middle_rstd_T);
+  rms_norm_backward(m, as_row(dx), g.post_norm_D, as_row(w.d_normed), as_row(s.middle_TD), l.post_norm_D,
+                    s.middle_rstd_T);
 
   linear_gradient(g.o_weight_DHE, g.o_bias, dx, s.attn);
   at::mm_out(w.d_attn, dx, l.o_weight_DHE);
@@ -122,10 +131,13 @@ void layer_backward(const af_model& m, const Layer& l, const Layer& g, const Pla
   rope(m, plan, w.d_qkv, z.H + z.K, -1);
   if (m.config.qk_norm) {
     const at::Tensor d_raw = m.scratch(s.raw.sizes()).zero_();
-    const at::Tensor q_rstd = s.raw_rstd.narrow(0, 0, z.H).view({z.T, z.H}), k_rstd = s.raw_rstd.narrow(0, z.H, z.K).view({z.T, z.K});
+    const at::Tensor q_rstd = s.raw_rstd.narrow(0, 0, z.H).view({z.T, z.H}),
+                     k_rstd = s.raw_rstd.narrow(0, z.H, z.K).view({z.T, z.K});
     const int64_t k = z.H * z.E;
-    rms_norm_backward(m, as_heads(d_raw, 0, z.H, z.E), g.q_norm_E, as_heads(w.d_qkv, 0, z.H, z.E), as_heads(s.raw, 0, z.H, z.E), l.q_norm_E, q_rstd);
-    rms_norm_backward(m, as_heads(d_raw, k, z.K, z.E), g.k_norm_E, as_heads(w.d_qkv, k, z.K, z.E), as_heads(s.raw, k, z.K, z.E), l.k_norm_E, k_rstd);
+    rms_norm_backward(m, as_heads(d_raw, 0, z.H, z.E), g.q_norm_E, as_heads(w.d_qkv, 0, z.H, z.E),
+                      as_heads(s.raw, 0, z.H, z.E), l.q_norm_E, q_rstd);
+    rms_norm_backward(m, as_heads(d_raw, k, z.K, z.E), g.k_norm_E, as_heads(w.d_qkv, k, z.K, z.E),
+                      as_heads(s.raw, k, z.K, z.E), l.k_norm_E, k_rstd);
     w.d_qkv.narrow(1, 0, (z.H + z.K) * z.E).copy_(d_raw);
   }
   rms_norm_again(m, as_row(s.input_TD), l.input_norm_D, as_row(w.normed), s.rstd_T);
@@ -198,7 +210,8 @@ struct PolicyForward : torch::autograd::Function<PolicyForward> {
     ctx->set_materialize_grads(false);
     return {state->result.logprob_N.clone(), state->result.entropy_N.clone()};
   }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, torch::autograd::variable_list grads) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list grads) {
     at::NoGradGuard no_grad;
     auto saved = ctx->saved_data.find("state");
     if (saved == ctx->saved_data.end()) throw InputError("this forward was already used by a backward; run it again");
@@ -212,7 +225,8 @@ struct PolicyForward : torch::autograd::Function<PolicyForward> {
 }  // namespace
 }  // namespace af
 
-extern "C" af_error* af_model_forward(af_model* m, const af_batch* b, int grad, int checkpoint, af_tensor* logprobs, af_tensor* entropy) {
+extern "C" af_error* af_model_forward(af_model* m, const af_batch* b, int grad, int checkpoint, af_tensor* logprobs,
+                                      af_tensor* entropy) {
   return af::guard([&] {
     auto state = c10::make_intrusive<af::ForwardState>();
     state->model = m->shared_from_this();

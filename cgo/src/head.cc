@@ -11,8 +11,8 @@
 namespace af {
 namespace {
 
-constexpr int64_t kRows = 4096;            // most rows of a tile
-constexpr int64_t kTileFloats = 4 << 20;   // most elements of a tile, about: 16 MiB
+constexpr int64_t kRows = 4096;           // most rows of a tile
+constexpr int64_t kTileFloats = 4 << 20;  // most elements of a tile, about: 16 MiB
 
 int64_t tile_columns(int64_t rows, int64_t V) {
   return std::min(V, std::max<int64_t>(256, kTileFloats / rows / 64 * 64));
@@ -20,14 +20,16 @@ int64_t tile_columns(int64_t rows, int64_t V) {
 
 HeadResult head_generic(const Plan& plan, const at::Tensor& hidden, const at::Tensor& weight) {
   constexpr int64_t kChunk = 256;
-  HeadResult r{at::empty({plan.N}, hidden.options()), at::empty({plan.N}, hidden.options()), at::empty({plan.N}, hidden.options())};
+  HeadResult r{at::empty({plan.N}, hidden.options()), at::empty({plan.N}, hidden.options()),
+               at::empty({plan.N}, hidden.options())};
   for (int64_t start = 0; start < plan.N; start += kChunk) {
     const int64_t n = std::min(kChunk, plan.N - start);
     const at::Tensor z = at::mm(hidden.narrow(0, start, n), weight.t()).mul_(plan.logit_scale);
     const at::Tensor lse = at::logsumexp(z, {1});
     const at::Tensor logp = z - lse.unsqueeze(1);
     r.lse_N.narrow(0, start, n).copy_(lse);
-    r.logprob_N.narrow(0, start, n).copy_(logp.gather(1, plan.row_target_N.narrow(0, start, n).unsqueeze(1)).squeeze(1));
+    r.logprob_N.narrow(0, start, n)
+        .copy_(logp.gather(1, plan.row_target_N.narrow(0, start, n).unsqueeze(1)).squeeze(1));
     r.entropy_N.narrow(0, start, n).copy_(-(at::exp(logp) * logp).sum(1));
   }
   return r;
@@ -52,7 +54,8 @@ at::Tensor backward_generic(const Plan& plan, const at::Tensor& hidden, const at
   return d_hidden;
 }
 
-void forward_rows(const af_model& m, const Plan& plan, const at::Tensor& hidden, int64_t start, int64_t n, HeadResult& r) {
+void forward_rows(const af_model& m, const Plan& plan, const at::Tensor& hidden, int64_t start, int64_t n,
+                  HeadResult& r) {
   const at::Tensor& weight = m.head_VD;
   const int64_t V = weight.size(0), columns = tile_columns(n, V);
   const float scale = static_cast<float>(plan.logit_scale);
@@ -85,7 +88,7 @@ void forward_rows(const af_model& m, const Plan& plan, const at::Tensor& hidden,
 
 // The rows of a backward that have a gradient.
 struct Active {
-  std::vector<int64_t> row;              // index among N
+  std::vector<int64_t> row;  // index among N
   std::vector<float> d_logprob, d_entropy, lse, entropy;
   at::Tensor row_index;
 };
@@ -106,7 +109,8 @@ Active active_rows(const Plan& plan, const HeadResult& f, const at::Tensor& d_lo
   return a;
 }
 
-void backward_rows(const af_model& m, const Plan& plan, const Active& a, const at::Tensor& h, int64_t start, at::Tensor d_h) {
+void backward_rows(const af_model& m, const Plan& plan, const Active& a, const at::Tensor& h, int64_t start,
+                   at::Tensor d_h) {
   const at::Tensor &weight = m.head_VD, &d_weight = m.grad.head_VD;
   const int64_t n = h.size(0), V = weight.size(0), columns = tile_columns(n, V);
   const float scale = static_cast<float>(plan.logit_scale);

@@ -81,7 +81,7 @@ struct Layer {
 
 // Every parameter of a model (or every gradient, or an optimizer's moments) as views of one flat buffer.
 struct Parameters {
-  at::Tensor flat;  // [P] float32
+  at::Tensor flat;                       // [P] float32
   at::Tensor embed_VD, norm_D, head_VD;  // head_VD is embed_VD when tied
   std::vector<Layer> layers;
   std::vector<std::string> names;                       // Hugging Face names, in file order
@@ -92,15 +92,16 @@ Parameters make_parameters(const af_model_config& c, at::Device device, at::Tens
 
 }  // namespace af
 
-// Autograd nodes, optimizers and caches keep a model alive through shared_from_this: the order of frees does not matter.
+// Autograd nodes, optimizers and caches keep a model alive through shared_from_this: the order of frees does not
+// matter.
 struct af_model : af::Parameters, std::enable_shared_from_this<af_model> {
   af_model_config config;  // inv_freq points into inv_freq_storage
   std::vector<float> inv_freq_storage;
   at::Device device = at::kCPU;
-  af::Parameters grad;   // grad.flat is undefined until the first backward
-  uint64_t version = 0;  // bumped by every change of a parameter
+  af::Parameters grad;                                            // grad.flat is undefined until the first backward
+  uint64_t version = 0;                                           // bumped by every change of a parameter
   std::shared_ptr<af::Pool> pool = std::make_shared<af::Pool>();  // of intermediates, CPU only
-  bool generic = false;  // run the operations of other devices on the CPU too (tests)
+  bool generic = false;            // run the operations of other devices on the CPU too (tests)
   std::shared_ptr<af_model> self;  // the caller's reference, dropped by af_model_free
 
   // An uninitialised float32 tensor on the device, from the pool where there is one.

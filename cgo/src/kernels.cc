@@ -5,8 +5,6 @@
 #include <cstring>
 #include <limits>
 
-#pragma GCC diagnostic ignored "-Wpsabi"  // F8 is passed between inlined functions only
-
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
 #define CLONES __attribute__((target_clones("arch=x86-64-v3", "default")))
 #else
@@ -93,7 +91,8 @@ CLONES float rms_norm(float* y, const float* x, const float* w, int64_t n, float
   return rstd;
 }
 
-CLONES void rms_norm_backward(float* dx, float* dw, const float* dy, const float* x, const float* w, float rstd, int64_t n) {
+CLONES void rms_norm_backward(float* dx, float* dw, const float* dy, const float* x, const float* w, float rstd,
+                              int64_t n) {
   F8 acc = all(0);
   int64_t i = 0;
   float tail = 0;
@@ -231,7 +230,8 @@ CLONES void head_update(HeadState& state, const float* logits, int64_t n, float 
   }
 }
 
-CLONES void head_backward(float* logits, int64_t n, float scale, float lse, float entropy, float d_logprob, float d_entropy) {
+CLONES void head_backward(float* logits, int64_t n, float scale, float lse, float entropy, float d_logprob,
+                          float d_entropy) {
   for (int64_t i = 0; i < n; i += 8) {
     const bool whole = n - i >= 8;
     const F8 logp = (whole ? load(logits + i) : load_some(logits + i, n - i, 0)) * scale - lse;
@@ -282,6 +282,61 @@ CLONES void adamw(float* p, float* g, float* m, float* v, int64_t n, const AdamW
     m[i] = mi;
     v[i] = vi;
     p[i] = p[i] * a.decay - a.step_size * mi / (std::sqrt(vi) / a.sqrt_correction + a.eps);
+  }
+}
+
+// Scores of G queries against the keys of one block: keys lie as [E, width], so no sum runs across lanes.
+INLINE void block_scores(float* s, int64_t stride, const float* q, int64_t G, int64_t E, const float* keys, int64_t width) {
+  for (int64_t j = 0; j < width; j += 8) {
+    int64_t g = 0;
+    for (; g + 3 <= G; g += 3) {
+      F8 a = all(0), b = all(0), c = all(0);
+      for (int64_t e = 0; e < E; e++) {
+        const F8 k = load(keys + e * width + j);
+        a += k * q[g * E + e], b += k * q[(g + 1) * E + e], c += k * q[(g + 2) * E + e];
+      }
+      store(s + g * stride + j, a), store(s + (g + 1) * stride + j, b), store(s + (g + 2) * stride + j, c);
+    }
+    for (; g < G; g++) {
+      F8 a = all(0);
+      for (int64_t e = 0; e < E; e++) a += load(keys + e * width + j) * q[g * E + e];
+      store(s + g * stride + j, a);
+    }
+  }
+}
+
+// out [E] += sum of p[j] values[j], values [n, E].
+INLINE void weighted_sum(float* out, const float* p, const float* values, int64_t n, int64_t E) {
+  for (int64_t e = 0; e < E; e += 32) {
+    const int64_t wide = E - e >= 32 ? 4 : (E - e) / 8;
+    F8 a[4];
+    for (int64_t i = 0; i < wide; i++) a[i] = load(out + e + 8 * i);
+    for (int64_t j = 0; j < n; j++) {
+      const float* v = values + j * E + e;
+      for (int64_t i = 0; i < wide; i++) a[i] += load(v + 8 * i) * p[j];
+    }
+    for (int64_t i = 0; i < wide; i++) store(out + e + 8 * i, a[i]);
+    for (int64_t i = 8 * wide; wide < 4 && i < E - e; i++) {
+      for (int64_t j = 0; j < n; j++) out[e + i] += p[j] * values[j * E + e + i];
+    }
+  }
+}
+
+CLONES void attend(float* out, const float* q, int64_t G, int64_t E, const float* keys, const float* values,
+                   int64_t block_stride, int64_t block_size, const int32_t* blocks, int64_t n, float* scratch) {
+  const int64_t used = (n + block_size - 1) / block_size, stride = used * block_size;
+  for (int64_t b = 0; b < used; b++) {
+    block_scores(scratch + b * block_size, stride, q, G, E, keys + blocks[b] * block_stride, block_size);
+  }
+  for (int64_t g = 0; g < G; g++) {
+    float *p = scratch + g * stride, *o = out + g * E, max;
+    const float total = exp_minus_max(p, n, &max);
+    std::memset(o, 0, static_cast<size_t>(E) * sizeof(float));
+    for (int64_t b = 0; b < used; b++) {
+      const int64_t here = n - b * block_size < block_size ? n - b * block_size : block_size;
+      weighted_sum(o, p + b * block_size, values + blocks[b] * block_stride, here, E);
+    }
+    scale_to(o, o, 1 / total, E);
   }
 }
 

@@ -35,16 +35,23 @@ void head_update(HeadState& state, const float* logits, int64_t n, float scale);
 // z = scale * logit, -scale * exp(z - lse) * (d_logprob + d_entropy * (z - lse + entropy)).
 void head_backward(float* logits, int64_t n, float scale, float lse, float entropy, float d_logprob, float d_entropy);
 
+// out [G, E] = attention of the queries q [G, E], already scaled, over the first n tokens of a sequence whose token j
+// lies in block blocks[j / block_size]: keys + block * block_stride is [E, block_size], values + block * block_stride is
+// [block_size, E]. block_size is a multiple of 8; scratch holds G * (n rounded up to whole blocks). The order of every sum
+// depends on n alone.
+void attend(float* out, const float* q, int64_t G, int64_t E, const float* keys, const float* values, int64_t block_stride,
+            int64_t block_size, const int32_t* blocks, int64_t n, float* scratch);
+
 double dot(const float* a, const float* b, int64_t n);
-void add(float* y, const float* x, int64_t n);                 // y += x
-void scale_to(float* y, const float* x, float a, int64_t n);   // y = a * x
+void add(float* y, const float* x, int64_t n);                // y += x
+void scale_to(float* y, const float* x, float a, int64_t n);  // y = a * x
 double sum_squares(const float* x, int64_t n);
 
 struct AdamW {
   float beta1, rest1, beta2, rest2;  // rest = 1 - beta, rounded once
   float eps, decay;                  // decay = 1 - lr * weight_decay
-  float step_size;                 // lr / (1 - beta1^t)
-  float sqrt_correction;           // sqrt(1 - beta2^t)
+  float step_size;                   // lr / (1 - beta1^t)
+  float sqrt_correction;             // sqrt(1 - beta2^t)
   float gradient_scale;
 };
 // One step over n elements; gradients are cleared.

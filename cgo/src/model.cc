@@ -104,8 +104,7 @@ int64_t lay_out(Parameters& p, const af_model_config& c, bool measure) {
 void check_config(const af_model_config& c) {
   auto positive = [](const char* name, int64_t v, int64_t most) {
     if (v < 1 || v > most) {
-      throw InputError(std::string(name) + " is " + std::to_string(v) + ", allowed are 1 to " +
-                       std::to_string(most));
+      throw InputError(std::string(name) + " is " + std::to_string(v) + ", allowed are 1 to " + std::to_string(most));
     }
   };
   positive("vocab_size", c.vocab_size, int64_t{1} << 24);
@@ -158,17 +157,21 @@ void fill_normal(float* out, int64_t n, uint64_t seed, const std::string& name, 
 
 at::ScalarType scalar_type(int dtype) {
   switch (dtype) {
-    case AF_F32: return at::kFloat;
-    case AF_F16: return at::kHalf;
-    case AF_BF16: return at::kBFloat16;
-    default: throw InputError("parameter data has dtype " + std::to_string(dtype) + ", allowed are F32, F16 and BF16");
+    case AF_F32:
+      return at::kFloat;
+    case AF_F16:
+      return at::kHalf;
+    case AF_BF16:
+      return at::kBFloat16;
+    default:
+      throw InputError("parameter data has dtype " + std::to_string(dtype) + ", allowed are F32, F16 and BF16");
   }
 }
 
 void read_floats(const at::Tensor& t, const char* name, float* out, int64_t n) {
   if (n != t.numel()) {
-    throw InputError(std::string("parameter ") + name + " has " + std::to_string(t.numel()) + " elements, the buffer has " +
-                     std::to_string(n));
+    throw InputError(std::string("parameter ") + name + " has " + std::to_string(t.numel()) +
+                     " elements, the buffer has " + std::to_string(n));
   }
   at::from_blob(out, t.sizes(), at::kFloat).copy_(t);
 }
@@ -245,13 +248,14 @@ af_error* af_model_parameter_shape(const af_model* m, int64_t i, int* ndim, int6
   });
 }
 
-af_error* af_model_set_parameter(af_model* m, const char* name, int dtype, const void* data, const int64_t* shape, int ndim) {
+af_error* af_model_set_parameter(af_model* m, const char* name, int dtype, const void* data, const int64_t* shape,
+                                 int ndim) {
   return af::guard([&] {
     const at::Tensor& t = m->find(*m, name);
     at::IntArrayRef given(shape, static_cast<size_t>(ndim));
     if (t.sizes() != given) {
-      throw af::InputError(std::string("parameter ") + name + " has shape " + af::shape_text(t.sizes()) + ", the data has " +
-                           af::shape_text(given));
+      throw af::InputError(std::string("parameter ") + name + " has shape " + af::shape_text(t.sizes()) +
+                           ", the data has " + af::shape_text(given));
     }
     t.copy_(at::from_blob(const_cast<void*>(data), given, at::TensorOptions(af::scalar_type(dtype))));
   });

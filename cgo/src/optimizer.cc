@@ -1,10 +1,11 @@
-// AdamW with decoupled weight decay (Loshchilov & Hutter, arXiv 1711.05101), as torch.optim.AdamW, over all parameters at once.
+// AdamW with decoupled weight decay (Loshchilov & Hutter, arXiv 1711.05101), as torch.optim.AdamW, over all parameters
+// at once.
 #include <ATen/Parallel.h>
 
 #include <cmath>
 
 #include "kernels.h"
-#include "internal.h"
+#include "train.h"
 
 struct af_optimizer {
   std::shared_ptr<af_model> model;
@@ -18,20 +19,23 @@ namespace {
 
 constexpr int64_t kChunk = 1 << 16;  // elements summed at once, so that the norm has one order of additions
 
-double norm_of(const at::Tensor& flat) {
-  if (!flat.device().is_cpu()) return std::sqrt(flat.square().sum(at::kDouble).item<double>());
+double norm_of(const af_model& m) {
+  const at::Tensor& flat = m.grad.flat;
+  if (!use_kernels(m)) return std::sqrt(flat.square().sum(at::kDouble).item<double>());
   const int64_t n = flat.numel(), chunks = (n + kChunk - 1) / kChunk;
   const float* g = flat.const_data_ptr<float>();
   std::vector<double> sums(chunks);
   at::parallel_for(0, chunks, 4, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; i++) sums[i] = kernel::sum_squares(g + i * kChunk, std::min(kChunk, n - i * kChunk));
+    for (int64_t i = begin; i < end; i++)
+      sums[i] = kernel::sum_squares(g + i * kChunk, std::min(kChunk, n - i * kChunk));
   });
   double total = 0;
   for (double s : sums) total += s;
   return std::sqrt(total);
 }
 
-void step_generic(const at::Tensor& p, const at::Tensor& g, const at::Tensor& m, const at::Tensor& v, const kernel::AdamW& a) {
+void step_generic(const at::Tensor& p, const at::Tensor& g, const at::Tensor& m, const at::Tensor& v,
+                  const kernel::AdamW& a) {
   g.mul_(a.gradient_scale);
   m.mul_(a.beta1).add_(g, a.rest1);
   v.mul_(a.beta2).addcmul_(g, g, a.rest2);
@@ -53,7 +57,7 @@ void step(af_optimizer& o, double lr, double gradient_scale) {
   a.step_size = static_cast<float>(lr / (1 - std::pow(c.beta1, t)));
   a.sqrt_correction = static_cast<float>(std::sqrt(1 - std::pow(c.beta2, t)));
   a.gradient_scale = static_cast<float>(gradient_scale);
-  if (!model.device.is_cpu()) return step_generic(model.flat, model.grad.flat, o.exp_avg.flat, o.exp_avg_sq.flat, a);
+  if (!use_kernels(model)) return step_generic(model.flat, model.grad.flat, o.exp_avg.flat, o.exp_avg_sq.flat, a);
   float *p = model.flat.mutable_data_ptr<float>(), *g = model.grad.flat.mutable_data_ptr<float>();
   float *m = o.exp_avg.flat.mutable_data_ptr<float>(), *v = o.exp_avg_sq.flat.mutable_data_ptr<float>();
   at::parallel_for(0, model.flat.numel(), kChunk, [&](int64_t begin, int64_t end) {
@@ -62,13 +66,15 @@ void step(af_optimizer& o, double lr, double gradient_scale) {
 }
 
 const at::Tensor& state_of(const af_optimizer& o, const char* name, int which) {
-  if (which != 0 && which != 1) throw InputError("optimizer state " + std::to_string(which) + " does not exist, allowed are 0 and 1");
+  if (which != 0 && which != 1)
+    throw InputError("optimizer state " + std::to_string(which) + " does not exist, allowed are 0 and 1");
   return o.model->find(which == 0 ? o.exp_avg : o.exp_avg_sq, name);
 }
 
 void check_size(const at::Tensor& t, const char* name, int64_t n) {
   if (t.numel() == n) return;
-  throw InputError(std::string("optimizer state of ") + name + " has " + std::to_string(t.numel()) + " elements, the buffer has " + std::to_string(n));
+  throw InputError(std::string("optimizer state of ") + name + " has " + std::to_string(t.numel()) +
+                   " elements, the buffer has " + std::to_string(n));
 }
 
 void check_config(const af_adamw_config& c) {
@@ -108,7 +114,7 @@ af_error* af_optimizer_step(af_optimizer* o, double lr, double max_norm, double*
     if (!(max_norm >= 0)) throw af::InputError("max_norm must be at least 0");
     af_model& m = *o->model;
     if (!m.grad.flat.defined()) m.grad = af::make_parameters(m.config, m.device);
-    *norm = af::norm_of(m.grad.flat);
+    *norm = af::norm_of(m);
     if (!std::isfinite(*norm)) {
       m.grad.flat.zero_();
       throw af::NonFiniteError("the gradient norm is not finite; gradients are dropped, parameters are unchanged");

@@ -15,9 +15,13 @@ std::vector<Segment> make_segments(const af_batch& b) {
   int64_t next = 0;
   for (int64_t i = 0; i < b.num_segments; i++) {
     const int64_t start = b.segment_start[i], length = b.segment_length[i], parent = b.segment_parent[i];
-    if (start != next) throw InputError(at_index("segment_start", i, start) + ", the segments before it end at " + std::to_string(next));
-    if (length < 1 || length > b.num_tokens - start) throw InputError(at_index("segment_length", i, length) + ", allowed are 1 to " + std::to_string(b.num_tokens - start));
-    if (parent < -1 || parent >= i) throw InputError(at_index("segment_parent", i, parent) + ", allowed are -1 and earlier segments");
+    if (start != next)
+      throw InputError(at_index("segment_start", i, start) + ", the segments before it end at " + std::to_string(next));
+    if (length < 1 || length > b.num_tokens - start)
+      throw InputError(at_index("segment_length", i, length) + ", allowed are 1 to " +
+                       std::to_string(b.num_tokens - start));
+    if (parent < -1 || parent >= i)
+      throw InputError(at_index("segment_parent", i, parent) + ", allowed are -1 and earlier segments");
     next = start + length;
     Segment s{start, length, {}, 0};
     if (parent >= 0) {
@@ -32,14 +36,17 @@ std::vector<Segment> make_segments(const af_batch& b) {
     }
     segments.push_back(std::move(s));
   }
-  if (next != b.num_tokens) throw InputError("batch: the segments cover " + std::to_string(next) + " of " + std::to_string(b.num_tokens) + " tokens");
+  if (next != b.num_tokens)
+    throw InputError("batch: the segments cover " + std::to_string(next) + " of " + std::to_string(b.num_tokens) +
+                     " tokens");
   return segments;
 }
 
 std::vector<int64_t> checked(const char* what, const int32_t* values, int64_t n, int64_t limit) {
   std::vector<int64_t> out(values, values + n);
   for (int64_t i = 0; i < n; i++) {
-    if (out[i] < 0 || out[i] >= limit) throw InputError(at_index(what, i, out[i]) + ", allowed are 0 to " + std::to_string(limit - 1));
+    if (out[i] < 0 || out[i] >= limit)
+      throw InputError(at_index(what, i, out[i]) + ", allowed are 0 to " + std::to_string(limit - 1));
   }
   return out;
 }

@@ -25,7 +25,8 @@ void* allocate(int64_t bytes) {
 
 void advise_huge(void* memory, int64_t bytes) noexcept {
 #ifdef MADV_HUGEPAGE
-  const auto start = round_up(reinterpret_cast<intptr_t>(memory), kHuge), end = reinterpret_cast<intptr_t>(memory) + bytes;
+  const auto start = round_up(reinterpret_cast<intptr_t>(memory), kHuge),
+             end = reinterpret_cast<intptr_t>(memory) + bytes;
   if (end - start >= kHuge) madvise(reinterpret_cast<void*>(start), static_cast<size_t>(end - start), MADV_HUGEPAGE);
 #else
   (void)memory, (void)bytes;

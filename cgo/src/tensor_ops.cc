@@ -10,36 +10,56 @@ namespace {
 
 at::ScalarType any_scalar_type(int dtype) {
   switch (dtype) {
-    case AF_F32: return at::kFloat;
-    case AF_F16: return at::kHalf;
-    case AF_BF16: return at::kBFloat16;
-    case AF_I32: return at::kInt;
-    case AF_I64: return at::kLong;
-    case AF_F64: return at::kDouble;
-    case AF_BOOL: return at::kBool;
-    default: throw InputError("unknown dtype " + std::to_string(dtype));
+    case AF_F32:
+      return at::kFloat;
+    case AF_F16:
+      return at::kHalf;
+    case AF_BF16:
+      return at::kBFloat16;
+    case AF_I32:
+      return at::kInt;
+    case AF_I64:
+      return at::kLong;
+    case AF_F64:
+      return at::kDouble;
+    case AF_BOOL:
+      return at::kBool;
+    default:
+      throw InputError("unknown dtype " + std::to_string(dtype));
   }
 }
 
 at::Tensor unary(int op, const at::Tensor& a) {
   switch (op) {
-    case AF_OP_EXP: return at::exp(a);
-    case AF_OP_LOG: return at::log(a);
-    case AF_OP_NEG: return at::neg(a);
-    case AF_OP_ABS: return at::abs(a);
-    case AF_OP_DETACH: return a.detach();
-    case AF_OP_SIGMOID: return at::sigmoid(a);
-    default: throw InputError("unknown unary operation " + std::to_string(op));
+    case AF_OP_EXP:
+      return at::exp(a);
+    case AF_OP_LOG:
+      return at::log(a);
+    case AF_OP_NEG:
+      return at::neg(a);
+    case AF_OP_ABS:
+      return at::abs(a);
+    case AF_OP_DETACH:
+      return a.detach();
+    case AF_OP_SIGMOID:
+      return at::sigmoid(a);
+    default:
+      throw InputError("unknown unary operation " + std::to_string(op));
   }
 }
 
 at::Tensor binary(int op, const at::Tensor& a, const at::Tensor& b) {
   switch (op) {
-    case AF_OP_MINIMUM: return at::minimum(a, b);
-    case AF_OP_MAXIMUM: return at::maximum(a, b);
-    case AF_OP_GT: return at::gt(a, b);
-    case AF_OP_LT: return at::lt(a, b);
-    default: throw InputError("unknown binary operation " + std::to_string(op));
+    case AF_OP_MINIMUM:
+      return at::minimum(a, b);
+    case AF_OP_MAXIMUM:
+      return at::maximum(a, b);
+    case AF_OP_GT:
+      return at::gt(a, b);
+    case AF_OP_LT:
+      return at::lt(a, b);
+    default:
+      throw InputError("unknown binary operation " + std::to_string(op));
   }
 }
 
@@ -69,7 +89,8 @@ af_error* af_tensor_read(af_tensor t, float* out, int64_t n) {
   return guard([&] {
     const at::Tensor& a = tensor(t);
     if (a.numel() != n) {
-      throw af::InputError("tensor has " + std::to_string(a.numel()) + " elements, the buffer has " + std::to_string(n));
+      throw af::InputError("tensor has " + std::to_string(a.numel()) + " elements, the buffer has " +
+                           std::to_string(n));
     }
     if (n > 0) at::from_blob(out, {n}, at::kFloat).copy_(a.detach().reshape(-1));
   });
@@ -119,7 +140,8 @@ af_error* af_op_masked_sum(af_tensor a, af_tensor weight, af_tensor* out) {
 af_error* af_backward(af_tensor loss) {
   return guard([&] {
     const at::Tensor& l = tensor(loss);
-    if (l.numel() != 1) throw af::InputError("the loss is no scalar, it has " + std::to_string(l.numel()) + " elements");
+    if (l.numel() != 1)
+      throw af::InputError("the loss is no scalar, it has " + std::to_string(l.numel()) + " elements");
     if (!l.requires_grad()) throw af::InputError("the loss has no autograd history; was the forward run with grad?");
     torch::autograd::backward({l}, {});
   });

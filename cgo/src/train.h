@@ -22,10 +22,10 @@ struct Segment {
 struct Plan {
   int64_t T = 0, N = 0;
   std::vector<Segment> segments;
-  std::vector<int64_t> tokens, row_token, row_target;        // [T], [N], [N]
-  at::Tensor tokens_T, row_token_N, row_target_N;            // the same, int64
-  at::Tensor cos_T, sin_T;                                   // [T, E/2] float32
-  double logit_scale = 1;                                    // 1 / temperature
+  std::vector<int64_t> tokens, row_token, row_target;  // [T], [N], [N]
+  at::Tensor tokens_T, row_token_N, row_target_N;      // the same, int64
+  at::Tensor cos_T, sin_T;                             // [T, E/2] float32
+  double logit_scale = 1;                              // 1 / temperature
 };
 Plan make_plan(const af_model& m, const af_batch& b);
 
@@ -36,7 +36,8 @@ inline bool use_kernels(const af_model& m) { return m.device.is_cpu() && !m.gene
 // y = norm(x), rstd [rows, heads].
 void rms_norm(const af_model& m, const at::Tensor& x, const at::Tensor& w, const at::Tensor& y, const at::Tensor& rstd);
 // y = norm(x) again, with the rstd of before.
-void rms_norm_again(const af_model& m, const at::Tensor& x, const at::Tensor& w, const at::Tensor& y, const at::Tensor& rstd);
+void rms_norm_again(const af_model& m, const at::Tensor& x, const at::Tensor& w, const at::Tensor& y,
+                    const at::Tensor& rstd);
 // dx += , dw +=
 void rms_norm_backward(const af_model& m, const at::Tensor& dx, const at::Tensor& dw, const at::Tensor& dy,
                        const at::Tensor& x, const at::Tensor& w, const at::Tensor& rstd);
@@ -50,8 +51,10 @@ void swiglu_backward(const af_model& m, const at::Tensor& d_gate_up, const at::T
 void add_rows(const af_model& m, const at::Tensor& y, const std::vector<int64_t>& index, const at::Tensor& index_N,
               const at::Tensor& x);
 
-// ---- attention.cc; qkv and d_qkv [T, (H + 2K)E], out and d_out [T, HE], lse [T, H] (log of the softmax's denominator) ----
-void attention(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse);
+// ---- attention.cc; qkv and d_qkv [T, (H + 2K)E], out and d_out [T, HE], lse [T, H] (log of the softmax's denominator)
+// ----
+void attention(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
+               const at::Tensor& lse);
 void attention_backward(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
                         const at::Tensor& lse, const at::Tensor& d_out, const at::Tensor& d_qkv);
 

@@ -30,11 +30,11 @@ func attribute(vm *machine, v any, name string) (val any, found bool, err error)
 		}
 		return nil, false, nil
 	}
-	if u, ok := v.(*undefined); ok {
-		return nil, false, u.fail()
-	}
 	if strings.HasPrefix(name, "__") {
 		return nil, false, unsupported("attribute %q", name)
+	}
+	if u, ok := v.(*undefined); ok {
+		return nil, false, u.fail()
 	}
 	switch v := v.(type) {
 	case string, markup:

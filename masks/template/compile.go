@@ -4,7 +4,8 @@ import "fmt"
 
 // compiler turns nodes into functions. Scopes and variables are resolved here, once.
 type compiler struct {
-	lib *library
+	lib   *library
+	lines map[string]int // where a name stands first
 }
 
 // program is the root function of a template.
@@ -14,8 +15,17 @@ type program struct {
 }
 
 func (c *compiler) program(nodes []node) (*program, error) {
+	c.lines = map[string]int{}
+	for _, n := range nodes {
+		walk(n, func(n node) bool {
+			if v, ok := n.(*nameNode); ok && c.lines[v.name] == 0 {
+				c.lines[v.name] = v.line
+			}
+			return true
+		})
+	}
 	if names := undeclared(nodes, "self"); names["self"] {
-		return nil, refuse(1, "self", refusedGlobals["self"])
+		return nil, refuse(c.lines["self"], "self", refusedGlobals["self"])
 	}
 	fn := &function{slots: map[ident]int{}}
 	sc := &scope{symbols: newSymbols(nil), fn: fn}
@@ -52,7 +62,7 @@ func (c *compiler) enter(sc *scope) (func(*state), error) {
 			st.from = sc.fn.locate(l.outer)
 		}
 		if why, ok := refusedGlobals[id.name]; ok && l.kind == loadResolve {
-			return nil, refuse(1, id.name, why)
+			return nil, refuse(c.lines[id.name], id.name, why)
 		}
 		steps = append(steps, st)
 	}
@@ -203,19 +213,21 @@ func (c *compiler) output(n *outputNode, sc *scope) (execFn, error) {
 			continue
 		}
 		eval, err := c.expr(item, sc)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			fns[i] = func(s *state) (signal, error) {
+				v, err := eval(s)
+				if err != nil {
+					return goOn, err
+				}
+				t, err := str(v)
+				if err != nil {
+					return goOn, err
+				}
+				return goOn, s.write(t)
+			}
 		}
-		fns[i] = func(s *state) (signal, error) {
-			v, err := eval(s)
-			if err != nil {
-				return goOn, err
-			}
-			t, err := str(v)
-			if err != nil {
-				return goOn, err
-			}
-			return goOn, s.write(t)
+		if fns[i], err = onLine(n.lines[i], fns[i], err); err != nil {
+			return nil, err
 		}
 	}
 	return func(s *state) (signal, error) {
@@ -404,7 +416,6 @@ func (c *compiler) assignBlock(n *assignBlockNode, sc *scope) (execFn, error) {
 
 // blockFilter compiles a chain of filters whose innermost input is the text of a block.
 func (c *compiler) blockFilter(n node, sc *scope) (func(*state, string) (any, error), error) {
-	var input string
 	first, ok := n.(*filterNode)
 	for ok && first.in != nil {
 		first, ok = first.in.(*filterNode)
@@ -415,7 +426,6 @@ func (c *compiler) blockFilter(n node, sc *scope) (func(*state, string) (any, er
 	// The text is passed through a slot, so that a template stays safe for concurrent use.
 	slot := sc.fn.locate(ident{sc.symbols.level, " block"})
 	fn, err := c.filterOn(n.(*filterNode), sc, func(s *state) (any, error) { return *s.act.at(slot), nil })
-	_ = input
 	return func(s *state, text string) (any, error) {
 		*s.act.at(slot) = text
 		return fn(s)

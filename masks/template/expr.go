@@ -417,6 +417,7 @@ func (c *compiler) item(n *itemNode, sc *scope) (evalFn, error) {
 			return getItem(s.machine, v, key)
 		}, err
 	}
+	literal := isLiteral(n.in)
 	parts := make([]evalFn, 3)
 	for i, p := range []node{sl.start, sl.stop, sl.step} {
 		if p == nil {
@@ -439,8 +440,27 @@ func (c *compiler) item(n *itemNode, sc *scope) (evalFn, error) {
 				}
 			}
 		}
-		return slice(s.machine, v, at[0], at[1], at[2])
+		out, err := slice(s.machine, v, at[0], at[1], at[2])
+		if err != nil && literal {
+			return nil, unsupported("this slice of a literal (jinja2 computes it early and takes an error for undefined)")
+		}
+		return out, err
 	}, nil
+}
+
+func isLiteral(n node) bool {
+	switch n := n.(type) {
+	case *constNode:
+		return true
+	case *tupleNode, *listNode, *dictNode:
+		for _, k := range n.kids() {
+			if !isLiteral(k) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
 }
 
 func (c *compiler) concat(n *concatNode, sc *scope) (evalFn, error) {

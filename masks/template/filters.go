@@ -258,6 +258,9 @@ func indentFilter(vm *machine, v any, a arguments) (any, error) {
 		if _, safe := v.(markup); safe {
 			return nil, unsupported("indent of a Markup string")
 		}
+		if _, isList := v.(*list); isList { // a list takes the line feed that is added first
+			return nil, raise("AttributeError", "'list' object has no attribute 'splitlines'")
+		}
 		_, err := binary(vm, "+", v, "\n")
 		if err == nil {
 			err = unsupported("indent of a %s", typeName(v))
@@ -344,6 +347,14 @@ func parseFloat(s string) (float64, bool) {
 	return f, err == nil || math.IsInf(f, 0)
 }
 
+// asciiDigits refuses digits of other scripts, which Python reads as numbers.
+func asciiDigits(v any) error {
+	if s, ok := text(v); ok && strings.IndexFunc(s, func(r rune) bool { return r >= 0x80 && unicode.IsDigit(r) }) >= 0 {
+		return unsupported("a number in the digits of another script")
+	}
+	return nil
+}
+
 func intFilter(_ *machine, v any, a arguments) (any, error) {
 	args, err := a.bind("do_int", 0, "default", "base")
 	if err != nil {
@@ -361,6 +372,9 @@ func intFilter(_ *machine, v any, a arguments) (any, error) {
 	fallback := any(0)
 	if args[0] != missing {
 		fallback = args[0]
+	}
+	if err := asciiDigits(v); err != nil {
+		return nil, err
 	}
 	if s, ok := text(v); ok {
 		if n, ok := parseInt(s, base); ok {
@@ -381,9 +395,6 @@ func intFilter(_ *machine, v any, a arguments) (any, error) {
 	}
 	if f, ok := n.(float64); ok {
 		if math.IsNaN(f) || math.IsInf(f, 0) {
-			if _, isFloat := v.(float64); isFloat && math.IsInf(f, 0) {
-				return fallback, nil
-			}
 			return fallback, nil
 		}
 		whole, _ := big.NewFloat(math.Trunc(f)).Int(nil)
@@ -399,6 +410,9 @@ func floatFilter(_ *machine, v any, a arguments) (any, error) {
 	}
 	if u, ok := v.(*undefined); ok {
 		return nil, u.fail()
+	}
+	if err := asciiDigits(v); err != nil {
+		return nil, err
 	}
 	if s, ok := text(v); ok {
 		if f, ok := parseFloat(s); ok {
@@ -431,7 +445,7 @@ func roundFilter(_ *machine, v any, a arguments) (any, error) {
 	if method != "common" && method != "ceil" && method != "floor" {
 		return nil, raise("FilterArgumentError", "method must be common, ceil or floor")
 	}
-	if u, ok := v.(*undefined); ok {
+	if u, ok := v.(*undefined); ok && method != "common" {
 		return nil, u.fail()
 	}
 	n, ok := number(v)
@@ -525,7 +539,7 @@ func urlencodeFilter(vm *machine, v any, a arguments) (any, error) {
 		return nil, err
 	}
 	switch v.(type) {
-	case string, markup, nil, bool, int, float64, *big.Int:
+	case string, markup, nil, bool, int, float64, *big.Int, *namespace:
 		s, err := str(v)
 		return vm.made(quoteURL(s, false), err)
 	}

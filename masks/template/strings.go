@@ -159,7 +159,7 @@ func splitMethod(vm *machine, s string, a arguments) (any, error) {
 	for s = strings.TrimLeftFunc(s, isSpace); s != ""; s = strings.TrimLeftFunc(s, isSpace) {
 		end := strings.IndexFunc(s, isSpace)
 		if limit >= 0 && len(parts) == limit {
-			end, s = -1, rstrip(s)
+			end = -1
 		}
 		if end < 0 {
 			end = len(s)
@@ -191,7 +191,7 @@ func rsplitMethod(vm *machine, s string, a arguments) (any, error) {
 	for s = rstrip(s); sep == "" && s != ""; s = rstrip(s) {
 		at := strings.LastIndexFunc(s, isSpace)
 		if limit >= 0 && len(parts) == limit {
-			parts = append(parts, strings.TrimLeftFunc(s, isSpace))
+			parts = append(parts, s)
 			break
 		}
 		start := 0

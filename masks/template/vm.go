@@ -7,9 +7,9 @@ import (
 
 // Bounds of one rendering. A real template needs some thousand steps.
 const (
-	maxSteps     = 20_000_000 // evaluated expressions and statements
-	maxBytes     = 256 << 20  // of strings and lists created
-	maxRecursion = 200        // nested macro calls and recursive loops
+	maxSteps     = 5_000_000 // evaluated expressions and statements
+	maxBytes     = 128 << 20 // of strings and lists created
+	maxRecursion = 200       // nested macro calls and recursive loops
 )
 
 // machine is one rendering.

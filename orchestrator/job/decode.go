@@ -215,6 +215,8 @@ func setDefaults(v reflect.Value) {
 		switch field.Kind() {
 		case reflect.String:
 			field.SetString(text)
+		case reflect.Bool:
+			field.SetBool(text == "true")
 		case reflect.Int:
 			n, _ := strconv.ParseInt(text, 10, 64) // checked by TestTagsAreWellFormed
 			field.SetInt(n)

@@ -67,7 +67,7 @@ type Agent struct {
 	Examples        string   `yaml:"examples"` // JSON lines of {"messages": […]} that precede the task's messages
 	MaxTurns        int      `yaml:"max_turns" default:"4" range:"1,1000"`
 	Tools           []string `yaml:"tools"`
-	Instructions    bool     `yaml:"instructions"` // describe the tools in the system prompt where the template ignores them
+	Instructions    bool     `yaml:"instructions" default:"true"` // describe the tools: to the template, or in the system prompt where it ignores them
 	ObservationRole string   `yaml:"observation_role"`
 }
 
