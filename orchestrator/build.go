@@ -62,7 +62,7 @@ func open(j *job.Job, path string, r Registries) (s *session, err error) {
 		s.notes = append(s.notes, "the chat template rewrites history ("+reason+"); a trajectory that needs it fails")
 	}
 	s.engine, err = local.New(s.policy.Model, local.Options{
-		CacheTokens: j.Engine.CacheTokens, MaxSequences: j.Engine.MaxSequences, MaxModelLen: s.policy.Config.MaxContext(),
+		CacheTokens: j.Engine.CacheTokens, MaxSequences: j.Engine.MaxSequences, MaxModelLen: min(s.policy.Config.MaxContext(), j.Engine.CacheTokens),
 		Decoder: s.policy.Tokenizer,
 	})
 	if err != nil {
