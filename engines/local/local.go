@@ -141,6 +141,9 @@ func (e *Engine) Generate(ctx context.Context, r engines.Request) (engines.Compl
 	if err := e.check(r); err != nil {
 		return engines.Completion{}, fmt.Errorf("local: request %s: %w", r.ID, err)
 	}
+	if err := ctx.Err(); err != nil {
+		return engines.Completion{}, fmt.Errorf("local: request %s: %w", r.ID, err)
+	}
 	s := &sequence{
 		ctx: ctx, id: r.ID, sampling: r.Sampling, seed: r.Seed, prompt: len(r.Prompt), done: make(chan struct{}),
 		tokens: append(make([]int32, 0, len(r.Prompt)+min(r.Sampling.MaxTokens, 256)), r.Prompt...),
