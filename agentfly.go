@@ -117,7 +117,7 @@ func app(r orchestrator.Registries, in io.Reader, out, errOut io.Writer) *cli.Ap
 	c := &commands{r, in, out}
 	a := &cli.App{
 		Name: "agentfly", Usage: "train language-model agents with reinforcement learning", Version: Version,
-		Reader: in, Writer: out, ErrWriter: errOut, HideVersion: true, EnableBashCompletion: true, Suggest: true,
+		Reader: in, Writer: out, ErrWriter: errOut, HideVersion: true, EnableBashCompletion: true, Suggest: true, DisableSliceFlagSeparator: true,
 		ExitErrHandler:  func(*cli.Context, error) {},
 		OnUsageError:    func(_ *cli.Context, err error, _ bool) error { return usagef("%v; see agentfly --help", err) },
 		CommandNotFound: func(*cli.Context, string) {},

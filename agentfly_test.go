@@ -141,7 +141,7 @@ func TestTinyRunLearnsAndRepeatsBitForBit(t *testing.T) {
 		return curve(t, dir)
 	}
 	rewards, weights := train()
-	require.Greater(t, last(rewards, 5), 0.8, "the reward must rise: %v", rewards)
+	require.Greater(t, last(rewards, 5), 0.9, "the reward must rise: %v", rewards)
 	require.Less(t, rewards[0], 0.4)
 
 	again, sameWeights := train()
@@ -149,7 +149,7 @@ func TestTinyRunLearnsAndRepeatsBitForBit(t *testing.T) {
 	require.True(t, bytes.Equal(weights, sameWeights), "the final weights differ")
 
 	shuffled, _ := train("--set", "control.shuffle_rewards=true")
-	require.Less(t, last(shuffled, 5), 0.5, "with shuffled rewards there is nothing to learn: %v", shuffled)
+	require.Less(t, last(shuffled, 5), 0.3, "with shuffled rewards there is nothing to learn: %v", shuffled)
 }
 
 func TestResumeIsBitIdentical(t *testing.T) {
