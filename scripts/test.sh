@@ -17,7 +17,7 @@ test $status -eq 0 || { echo "== output of the failures"; grep -E -B40 '^\s*--- 
 echo "== a module outside this one"
 (cd examples/custom && ../../scripts/torchgo build -o ../../bin/custom .) && bin/custom tools call reverse '{"text": "agentfly"}' && bin/custom tools list || status=1
 echo "== skipped, with the reason"
-grep -E -A1 -- '--- SKIP' "$log" || echo "none"
+grep -E -B1 -- '--- SKIP' "$log" || echo "none"
 passed=$(grep -cE '^\s*--- PASS' "$log" || true) failed=$(grep -cE '^\s*--- FAIL' "$log" || true) skipped=$(grep -cE '^\s*--- SKIP' "$log" || true)
 echo "$passed passed, $failed failed, $skipped skipped"
 exit $status
