@@ -14,6 +14,7 @@ import (
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/masks/template"
 	"github.com/agentfly/agentfly/orchestrator"
+	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/urfave/cli/v2"
@@ -183,10 +184,7 @@ func (c *commands) inspectTrajectory(x *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	decode := func(ids []int32) string { return fmt.Sprint(ids) }
-	if text, err := policy.LoadText(filepath.Join(dir, "checkpoints", "last")); err == nil { // without a checkpoint, ids alone
-		decode = func(ids []int32) string { return text.Tokenizer.Decode(ids, false) }
-	}
+	decode := decoder(dir)
 	n := 0
 	err = db.Each(x.String("id"), func(r store.Record) error {
 		if limit := x.Int("limit"); limit > 0 && n >= limit {
@@ -203,6 +201,21 @@ func (c *commands) inspectTrajectory(x *cli.Context) error {
 		return nil
 	}
 	return err
+}
+
+// decoder decodes with the tokenizer of the run's last checkpoint, or of the job's model before there is one. Without
+// either it shows the ids.
+func decoder(dir string) func([]int32) string {
+	paths := []string{filepath.Join(dir, "checkpoints", "last")}
+	if j, err := job.Load(filepath.Join(dir, "job.yaml")); err == nil {
+		paths = append(paths, j.Model.Path)
+	}
+	for _, path := range paths {
+		if text, err := policy.LoadText(path); err == nil {
+			return func(ids []int32) string { return text.Tokenizer.Decode(ids, false) }
+		}
+	}
+	return func(ids []int32) string { return fmt.Sprint(ids) }
 }
 
 // view colours a trajectory: dim what was not sampled, green to red what was, by its logprob.
