@@ -11,7 +11,6 @@ import (
 
 	"github.com/agentfly/agentfly"
 	"github.com/agentfly/agentfly/cgo"
-	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/stretchr/testify/require"

@@ -59,20 +59,3 @@ func TestExitStatuses(t *testing.T) {
 		})
 	}
 }
-
-func TestToolsCall(t *testing.T) {
-	status, out, errOut := run(t, "", "tools", "call", "calculator", `{"expression": "347 + 589"}`)
-	require.Zero(t, status, errOut)
-	require.Equal(t, "{\"observation\":\"936\"}\n", out)
-}
-
-func TestShippedJobsValidate(t *testing.T) {
-	jobs, err := filepath.Glob("examples/*.yaml")
-	require.NoError(t, err)
-	require.NotEmpty(t, jobs)
-	for _, j := range jobs {
-		status, out, errOut := run(t, "", "job", "validate", j)
-		require.Zero(t, status, errOut)
-		require.Equal(t, j+": ok\n", out)
-	}
-}

@@ -84,7 +84,7 @@ func say(text string) (engines.Completion, error) {
 // newRollout makes a rollout whose engine is a script. more tools may be given beside the calculator.
 func newRollout(t testing.TB, respond func(r engines.Request) (engines.Completion, error), more ...tools.Tool) *Rollout {
 	t.Helper()
-	tmpl, err := template.Compile(chatML, template.Options{Tokens: map[string]string{"eos_token": "<|im_end|>"}})
+	tmpl, err := template.Compile(chatML, template.Options{EOSToken: "<|im_end|>"})
 	require.NoError(t, err)
 	renderer, err := masks.NewRenderer(letters{}, tmpl, masks.Options{})
 	require.NoError(t, err)
@@ -177,7 +177,7 @@ func TestStopReasons(t *testing.T) {
 		"the last turn calls": {nil, func(engines.Request) (engines.Completion, error) { return say("<calculator>1</calculator>") }, trajectory.StopMaxTurns, 3},
 		"no call, no answer":  {nil, func(engines.Request) (engines.Completion, error) { return say("well") }, trajectory.StopNoAction, 1},
 		"an observation that does not fit": {
-			func(r *Rollout) { r.MaxTotal = 130 },
+			func(r *Rollout) { r.MaxTotal = 80 },
 			func(engines.Request) (engines.Completion, error) { return say("<calculator>1</calculator>") }, trajectory.StopMaxTokens, 1,
 		},
 		"a prompt that does not fit": {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -49,6 +50,11 @@ func (s *state) add(record map[string]float64, finished int) {
 	s.TrainTokens += record["tokens/unpacked"]
 	s.TrainSeconds += record["seconds/train"]
 	s.MismatchMax = max(s.MismatchMax, record["update/mismatch_max"])
+}
+
+// evaluated tells whether the evaluation of that name was done at that step; "before" is done once.
+func (s *state) evaluated(name string, step int) bool {
+	return slices.ContainsFunc(s.Evaluations, func(e Evaluation) bool { return e.Name == name && (e.Step == step || name == "before") })
 }
 
 // load reads the state of the last complete checkpoint of a run folder and returns the checkpoint's folder; "" when the

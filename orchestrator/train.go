@@ -143,7 +143,7 @@ func (t *run) forget() error {
 		}
 		done := m.Step < t.state.Step
 		if m.Eval != nil {
-			done = slices.ContainsFunc(t.state.Evaluations, func(e Evaluation) bool { return e.Name == m.Eval.Name })
+			done = t.state.evaluated(m.Eval.Name, m.Eval.Step)
 		}
 		if done {
 			keep = append(keep, line...)
@@ -265,9 +265,10 @@ func (t *run) steps(ctx context.Context) error {
 	return nil
 }
 
-// evaluate runs an evaluation once in the life of a run.
+// evaluate runs an evaluation once at its step in the life of a run. A finished run that goes on to more steps evaluates
+// its end again.
 func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
-	if t.eval == nil || slices.ContainsFunc(t.state.Evaluations, func(e Evaluation) bool { return e.Name == name }) {
+	if t.eval == nil || t.state.evaluated(name, t.state.Step) {
 		return nil
 	}
 	r := t.rollout
@@ -276,6 +277,7 @@ func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
 	if err != nil {
 		return err
 	}
+	t.state.Evaluations = slices.DeleteFunc(t.state.Evaluations, func(old Evaluation) bool { return old.Name == name })
 	t.state.Evaluations = append(t.state.Evaluations, e)
 	t.say("evaluation   %s", e)
 	return t.log(map[string]any{"step": e.Step, "eval": e})
