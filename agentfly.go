@@ -74,7 +74,8 @@ func Main(options ...Option) {
 func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer, options ...Option) int {
 	r, err := registries(options)
 	if err == nil {
-		err = app(r, in, out, errOut).RunContext(ctx, args)
+		a := app(r, in, out, errOut)
+		err = a.RunContext(ctx, flagsFirst(a.Commands, args))
 	}
 	if err == nil {
 		return exitOK

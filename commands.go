@@ -59,7 +59,7 @@ func (c *commands) all() []*cli.Command {
 
 func one(x *cli.Context, what string) (string, error) {
 	if x.NArg() != 1 {
-		return "", usagef("agentfly %s takes one argument, %s, after its flags; got %d", x.Command.FullName(), what, x.NArg())
+		return "", usagef("agentfly %s takes one argument, %s; got %d", x.Command.FullName(), what, x.NArg())
 	}
 	return x.Args().First(), nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/agentfly/agentfly/algorithms"
@@ -69,7 +70,7 @@ func open(j *job.Job, path string, r Registries) (s *session, err error) {
 		return s, err
 	}
 	if j.Deterministic && !s.engine.Capabilities().BatchInvariant {
-		return s, errors.New("orchestrator: deterministic: true needs an engine whose results do not depend on what runs beside a request; use engine: {kind: local}")
+		return s, j.Fail("deterministic", "true needs an engine whose results do not depend on what runs beside a request; use engine: {kind: local}")
 	}
 	return s, s.makeRollout(r)
 }
@@ -89,7 +90,11 @@ func loadPolicy(j *job.Job, path string) (*policy.Policy, error) {
 	if local := j.Resolve(path); exists(local) {
 		path = local
 	}
-	return policy.Load(path, o)
+	p, err := policy.Load(path, o)
+	if err != nil && !errors.Is(err, cgo.ErrUnavailable) {
+		err = j.Fail("model.path", "%v", err)
+	}
+	return p, err
 }
 
 func exists(path string) bool {
@@ -111,13 +116,9 @@ func (s *session) overrideTemplate() error {
 
 func (s *session) makeRollout(r Registries) error {
 	j := s.job
-	chosen, err := r.Tools.Select(j.Agent.Tools...)
+	chosen, format, err := makeTools(j, r.Tools)
 	if err != nil {
-		return fmt.Errorf("orchestrator: agent.tools: %w", err)
-	}
-	format, err := tools.NewFormat(j.Agent.Format, chosen.Specs(), tools.FormatOptions{ObservationRole: j.Agent.ObservationRole})
-	if err != nil {
-		return fmt.Errorf("orchestrator: agent.format: %w", err)
+		return err
 	}
 	reward, err := makeReward(j, r.Rewards)
 	if err != nil {
@@ -135,7 +136,7 @@ func (s *session) makeRollout(r Registries) error {
 			MinP: j.Rollout.MinP, StopIDs: s.renderer.StopIDs(), Stop: format.Stops(),
 		},
 		MaxTurns: j.Agent.MaxTurns, MaxTotal: j.Rollout.MaxTokens,
-		Timeout: time.Duration(j.Rollout.TurnTimeout * float64(time.Second)), Seed: j.Seed, RunName: j.Name,
+		Timeout: seconds(j.Rollout.TurnTimeout), Seed: j.Seed, RunName: j.Name,
 	}
 	if limit := s.policy.Config.MaxContext(); limit > 0 {
 		s.rollout.MaxTotal = min(s.rollout.MaxTotal, limit)
@@ -143,16 +144,45 @@ func (s *session) makeRollout(r Registries) error {
 	return nil
 }
 
+// makeTools selects the job's tools, with its deadline for a call, and the format in which they are called.
+func makeTools(j *job.Job, all *tools.Registry) (*tools.Registry, tools.Format, error) {
+	chosen := tools.NewRegistry(tools.Options{Timeout: seconds(j.Rollout.ToolTimeout)})
+	for i, name := range j.Agent.Tools {
+		path := fmt.Sprintf("agent.tools.%d", i)
+		t, err := all.Lookup(name)
+		if err != nil {
+			return nil, nil, j.Fail(path, "%s", plain(err, "tools: "))
+		}
+		if err := chosen.Register(t); err != nil {
+			return nil, nil, j.Fail(path, "%s", plain(err, "tools: "))
+		}
+	}
+	format, err := tools.NewFormat(j.Agent.Format, chosen.Specs(), tools.FormatOptions{ObservationRole: j.Agent.ObservationRole})
+	if err != nil {
+		return nil, nil, j.Fail("agent.format", "%s", plain(err, "tools: "))
+	}
+	return chosen, format, nil
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// plain is the text of an error without the prefix of the package that made it.
+func plain(err error, prefix string) string { return strings.TrimPrefix(err.Error(), prefix) }
+
 func makeReward(j *job.Job, r *rewards.Registry) (rewards.Reward, error) {
 	var terms []rewards.Weighted
 	for i, w := range j.Rewards {
 		made, err := r.Make(w.Name, w.Params)
 		if err != nil {
-			return nil, fmt.Errorf("orchestrator: rewards[%d]: %w", i, err)
+			return nil, j.Fail(fmt.Sprintf("rewards.%d", i), "%s", plain(err, "rewards: "))
 		}
 		terms = append(terms, rewards.Weighted{Reward: made, Weight: w.Weight})
 	}
-	return rewards.NewSum(0, terms...)
+	sum, err := rewards.NewSum(0, terms...)
+	if err != nil {
+		return nil, j.Fail("rewards", "%s", plain(err, "rewards: "))
+	}
+	return sum, nil
 }
 
 // prompt is what precedes the task's messages, and the schemas for the chat template. The hermes format is the one that

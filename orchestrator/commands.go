@@ -6,7 +6,6 @@ import (
 
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
-	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -18,30 +17,17 @@ func Validate(j *job.Job, r Registries) error {
 			lines = append(lines, err.Error())
 		}
 	}
-	if j.Data.Train != "" {
-		train, err := ReadTasks(j.Resolve(j.Data.Train), j.Data.Columns)
-		add(err)
-		if err == nil {
-			_, err = newSampler(train, j.Data, j.Rollout.Groups, j.Seed)
-			add(err)
-		}
-	}
-	if j.Data.Eval != "" {
-		_, err := ReadTasks(j.Resolve(j.Data.Eval), j.Data.Columns)
-		add(err)
-	}
+	_, _, _, err := readData(j)
+	add(err)
 	if j.Agent.Examples != "" {
 		_, err := ReadExamples(j.Resolve(j.Agent.Examples))
 		add(err)
 	}
-	_, err := j.Algorithm.Resolve(r.Algorithms)
-	add(err)
-	chosen, err := r.Tools.Select(j.Agent.Tools...)
-	add(err)
-	if err == nil {
-		_, err = tools.NewFormat(j.Agent.Format, chosen.Specs(), tools.FormatOptions{ObservationRole: j.Agent.ObservationRole})
-		add(err)
+	if _, err := j.Algorithm.Resolve(r.Algorithms); err != nil {
+		add(j.Fail("algorithm", "%s", plain(err, "algorithms: ")))
 	}
+	_, _, err = makeTools(j, r.Tools)
+	add(err)
 	_, err = makeReward(j, r.Rewards)
 	add(err)
 	if len(lines) > 0 {
@@ -55,9 +41,9 @@ func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Reg
 	if j.Data.Eval == "" {
 		return e, inputError(errors.New(j.Path() + ": data.eval is missing; name the held-out tasks"))
 	}
-	tasks, err := ReadTasks(j.Resolve(j.Data.Eval), j.Data.Columns)
+	_, tasks, _, err := readData(j)
 	if err != nil {
-		return e, inputError(err)
+		return e, err
 	}
 	s, err := open(j, path, r)
 	if err != nil {
@@ -66,9 +52,6 @@ func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Reg
 	defer func() { err = errors.Join(err, s.Close()) }()
 	rollout := s.rollout
 	rollout.ToolsOff = toolsOff
-	if n := j.Eval.Tasks; n > 0 && n < len(tasks.Tasks) {
-		tasks.Tasks = tasks.Tasks[:n]
-	}
 	return evaluate(ctx, rollout, nil, "eval", 0, tasks.Tasks, j.Eval.Temperature)
 }
 
@@ -77,13 +60,9 @@ func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registrie
 	if j.Data.Train == "" {
 		return inputError(errors.New(j.Path() + ": data.train is missing; name the tasks to sample"))
 	}
-	tasks, err := ReadTasks(j.Resolve(j.Data.Train), j.Data.Columns)
+	_, _, deal, err := readData(j)
 	if err != nil {
-		return inputError(err)
-	}
-	deal, err := newSampler(tasks, j.Data, j.Rollout.Groups, j.Seed)
-	if err != nil {
-		return inputError(err)
+		return err
 	}
 	s, err := open(j, path, r)
 	if err != nil {

@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
@@ -25,7 +24,33 @@ type Tasks struct {
 	Tasks []trajectory.Task
 }
 
-// ReadTasks reads JSON lines. columns maps prompt and id to the file's names. A prompt is a text, which becomes one user
+// readData reads the tasks of a job: those to train on with their sampler, and those to evaluate on, the first so many
+// that the job wants. What the job does not name is nil.
+func readData(j *job.Job) (train, eval *Tasks, deal *sampler, err error) {
+	if j.Data.Train != "" {
+		if train, err = ReadTasks(j.Resolve(j.Data.Train), j.Data.Columns); err == nil {
+			deal, err = newSampler(train, j.Data, j.Rollout.Groups, j.Seed)
+		}
+		if err != nil {
+			return nil, nil, nil, inputError(err)
+		}
+	}
+	if j.Data.Eval == "" {
+		return train, nil, deal, nil
+	}
+	if eval, err = ReadTasks(j.Resolve(j.Data.Eval), j.Data.Columns); err == nil && train != nil {
+		err = refuseOverlap(train, eval)
+	}
+	if err != nil {
+		return nil, nil, nil, inputError(err)
+	}
+	if n := j.Eval.Tasks; n > 0 && n < len(eval.Tasks) {
+		eval.Tasks = eval.Tasks[:n]
+	}
+	return train, eval, deal, nil
+}
+
+// ReadTasks reads JSON lines, or one JSON list of objects. columns maps prompt and id to the file's names. A prompt is a text, which becomes one user
 // message, or a list of messages. Every broken line is an error that names file and line.
 func ReadTasks(path string, columns map[string]string) (*Tasks, error) {
 	out := &Tasks{Path: path}
@@ -93,35 +118,85 @@ func promptOf(v any) ([]trajectory.Message, error) {
 	return nil, errors.New("must be text or a list of messages")
 }
 
-// eachLine calls f for every JSON object of a file of JSON lines and returns the file's hash.
+// eachLine calls f for every object of a file of JSON lines, or of one JSON list, with the line that it begins in, and
+// returns the file's hash.
 func eachLine(path string, f func(line int, object map[string]any) error) (string, error) {
-	file, err := os.Open(path)
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return "", fmt.Errorf("orchestrator: data: %w", err)
 	}
-	defer file.Close()
-	hash := sha256.New()
-	r := bufio.NewReaderSize(io.TeeReader(file, hash), 1<<16)
-	for line := 1; ; line++ {
-		data, err := r.ReadBytes('\n')
-		if err != nil && !errors.Is(err, io.EOF) {
-			return "", fmt.Errorf("%s:%d: %w", path, line, err)
+	if text := bytes.TrimSpace(data); len(text) > 0 && text[0] == '[' {
+		err = eachItem(path, data, f)
+	} else {
+		err = eachOf(path, data, f)
+	}
+	if err != nil {
+		return "", err
+	}
+	hash := sha256.Sum256(data)
+	return hex.EncodeToString(hash[:]), nil
+}
+
+func eachOf(path string, data []byte, f func(line int, object map[string]any) error) error {
+	line := 0
+	for text := range bytes.Lines(data) {
+		line++
+		if text = bytes.TrimSpace(text); len(text) == 0 {
+			continue
 		}
-		if text := bytes.TrimSpace(data); len(text) > 0 {
-			var object map[string]any
-			d := json.NewDecoder(bytes.NewReader(text))
-			d.UseNumber()
-			if jsonErr := d.Decode(&object); jsonErr != nil || object == nil || d.More() {
-				return "", fmt.Errorf("%s:%d: the line is not one JSON object; mend or remove it", path, line)
-			}
-			if err := f(line, object); err != nil {
-				return "", fmt.Errorf("%s:%d: %w", path, line, err)
+		var object map[string]any
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.UseNumber()
+		err := d.Decode(&object)
+		if err == nil {
+			if _, more := d.Token(); !errors.Is(more, io.EOF) {
+				err = errors.New("more follows the object")
 			}
 		}
-		if err != nil {
-			return hex.EncodeToString(hash.Sum(nil)), nil
+		if err != nil || object == nil {
+			return fmt.Errorf("%s:%d: the line is not one JSON object; mend or remove it", path, line)
+		}
+		if err := f(line, object); err != nil {
+			return fmt.Errorf("%s:%d: %w", path, line, err)
 		}
 	}
+	return nil
+}
+
+func eachItem(path string, data []byte, f func(line int, object map[string]any) error) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	line := func() int { // of the next value
+		at := int(d.InputOffset())
+		for at < len(data) && (data[at] <= ' ' || data[at] == ',') {
+			at++
+		}
+		return 1 + bytes.Count(data[:at], []byte{'\n'})
+	}
+	broken := func(at int) error {
+		return fmt.Errorf("%s:%d: the list is broken here; it must hold JSON objects", path, at)
+	}
+	if _, err := d.Token(); err != nil {
+		return broken(1)
+	}
+	for d.More() {
+		at := line()
+		var object map[string]any
+		if err := d.Decode(&object); err != nil || object == nil {
+			return broken(at)
+		}
+		if err := f(at, object); err != nil {
+			return fmt.Errorf("%s:%d: %w", path, at, err)
+		}
+	}
+	at := line()
+	if _, err := d.Token(); err != nil {
+		return broken(at)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s:%d: more follows the list", path, line())
+	}
+	return nil
 }
 
 // ReadExamples reads worked conversations, one {"messages": […]} a line.

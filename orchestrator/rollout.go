@@ -45,9 +45,9 @@ type Place struct {
 	Phase              string // "train" or the name of an evaluation; part of the seeds
 }
 
-// ID of the trajectory, unique in a run.
+// ID of the trajectory, unique in a run: one step may hold the same task twice where an epoch ends.
 func (p Place) ID() string {
-	return p.Phase + "-" + strconv.Itoa(p.Step) + "-" + p.Task.ID + "-" + strconv.Itoa(p.Index)
+	return p.Phase + "-" + strconv.Itoa(p.Step) + "-" + strconv.Itoa(p.Group) + "-" + strconv.Itoa(p.Index)
 }
 
 // requestSeed derives from run seed, phase, step, task, trajectory and turn, so that it does not depend on timing.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -51,6 +52,11 @@ func (s *state) add(record map[string]float64, finished int) {
 	s.MismatchMax = max(s.MismatchMax, record["update/mismatch_max"])
 }
 
+// evaluated tells whether the evaluation of that name was done at that step; "before" is done once.
+func (s *state) evaluated(name string, step int) bool {
+	return slices.ContainsFunc(s.Evaluations, func(e Evaluation) bool { return e.Name == name && (e.Step == step || name == "before") })
+}
+
 // load reads the state of the last complete checkpoint of a run folder and returns the checkpoint's folder; "" when the
 // run had saved none yet.
 func (s *state) load(dir string) (string, error) {
@@ -68,38 +74,48 @@ func (s *state) load(dir string) (string, error) {
 	return filepath.EvalSymlinks(last)
 }
 
-// save writes checkpoints/step-N and then points checkpoints/last to it. Until that moment the previous one is the last.
+// save writes checkpoints/step-N, all of it or nothing, and then points checkpoints/last to it. Until that moment the
+// previous one is the last.
 func (t *run) save() error {
 	state := t.state
 	if !t.started.IsZero() {
 		state.Seconds += time.Since(t.started).Seconds()
 	}
 	name := "step-" + strconv.Itoa(state.Step)
-	dir := filepath.Join(t.dir, "checkpoints", name)
-	if err := t.policy.SaveHF(dir, modelfile.F32); err != nil {
-		return err
+	err := modelfile.ReplaceDir(filepath.Join(t.dir, "checkpoints", name), func(dir string) error {
+		if err := t.policy.SaveHF(dir, modelfile.F32); err != nil {
+			return err
+		}
+		trainer := filepath.Join(dir, trainerFolder)
+		if err := os.Mkdir(trainer, 0o755); err != nil {
+			return err
+		}
+		if err := t.trainer.Save(trainer); err != nil {
+			return err
+		}
+		return modelfile.WriteJSON(filepath.Join(dir, stateFile), state)
+	})
+	if err != nil {
+		return fmt.Errorf("orchestrator: checkpoint after step %d: %w", state.Step, err)
 	}
-	trainer := filepath.Join(dir, trainerFolder)
-	if err := os.MkdirAll(trainer, 0o755); err != nil {
-		return fmt.Errorf("orchestrator: checkpoint: %w", err)
-	}
-	if err := t.trainer.Save(trainer); err != nil {
-		return err
-	}
-	if err := modelfile.WriteJSON(filepath.Join(dir, stateFile), state); err != nil {
-		return err
-	}
-	link := filepath.Join(t.dir, "checkpoints", "last")
-	if err := os.RemoveAll(link + ".new"); err != nil {
-		return fmt.Errorf("orchestrator: checkpoint: %w", err)
-	}
-	if err := os.Symlink(name, link+".new"); err != nil {
-		return fmt.Errorf("orchestrator: checkpoint: %w", err)
-	}
-	if err := os.Rename(link+".new", link); err != nil {
-		return fmt.Errorf("orchestrator: checkpoint: %w", err)
+	if err := pointTo(filepath.Join(t.dir, "checkpoints", "last"), name); err != nil {
+		return fmt.Errorf("orchestrator: checkpoint after step %d: %w", state.Step, err)
 	}
 	return t.prune(name)
+}
+
+// pointTo makes link a symbolic link to name beside it, in one step.
+func pointTo(link, name string) error {
+	if err := os.RemoveAll(link + ".new"); err != nil {
+		return err
+	}
+	if err := os.Symlink(name, link+".new"); err != nil {
+		return err
+	}
+	if err := os.Rename(link+".new", link); err != nil {
+		return err
+	}
+	return modelfile.SyncDir(filepath.Dir(link))
 }
 
 // prune removes all but the newest checkpoints.

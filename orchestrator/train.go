@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/agentfly/agentfly/algorithms"
@@ -63,9 +65,12 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summar
 	if err := j.TrainingErrors(); err != nil {
 		return sum, err
 	}
+	if err := Validate(j, r); err != nil {
+		return sum, err
+	}
 	algorithm, err := j.Algorithm.Resolve(r.Algorithms)
 	if err != nil {
-		return sum, &job.Error{Lines: []string{j.Path() + ": " + err.Error()}}
+		return sum, j.Fail("algorithm", "%s", strings.TrimPrefix(err.Error(), "algorithms: "))
 	}
 	t := &run{options: o, dir: j.Output}
 	defer func() { err = errors.Join(err, t.close()) }()
@@ -82,24 +87,11 @@ func (t *run) say(format string, args ...any) { fmt.Fprintf(t.options.Out, forma
 
 // prepare reads everything that can be wrong before the first rollout.
 func (t *run) prepare(j *job.Job, r Registries, a *algorithms.Algorithm) (err error) {
-	train, err := ReadTasks(j.Resolve(j.Data.Train), j.Data.Columns)
+	train, eval, deal, err := readData(j)
 	if err != nil {
-		return inputError(err)
+		return err
 	}
-	if j.Data.Eval != "" {
-		if t.eval, err = ReadTasks(j.Resolve(j.Data.Eval), j.Data.Columns); err == nil {
-			err = refuseOverlap(train, t.eval)
-		}
-		if err != nil {
-			return inputError(err)
-		}
-		if n := j.Eval.Tasks; n > 0 && n < len(t.eval.Tasks) {
-			t.eval.Tasks = t.eval.Tasks[:n]
-		}
-	}
-	if t.sampler, err = newSampler(train, j.Data, j.Rollout.Groups, j.Seed); err != nil {
-		return inputError(err)
-	}
+	t.eval, t.sampler = eval, deal
 	if err := t.folder(j); err != nil {
 		return err
 	}
@@ -108,6 +100,9 @@ func (t *run) prepare(j *job.Job, r Registries, a *algorithms.Algorithm) (err er
 		if from, err = t.state.load(t.dir); err != nil {
 			return err
 		}
+	}
+	if before, ok := t.state.Data["train"]; ok && before != train.Hash {
+		return inputError(fmt.Errorf("%s is not the file that the run in %s began with; give it back its content, or begin a new run with --output", train.Path, t.dir))
 	}
 	t.state.Data = map[string]string{"train": train.Hash}
 	if t.session, err = open(j, from, r); err != nil {
@@ -124,7 +119,46 @@ func (t *run) prepare(j *job.Job, r Registries, a *algorithms.Algorithm) (err er
 			return err
 		}
 	}
+	if err := t.forget(); err != nil {
+		return err
+	}
 	return t.db.Truncate(context.Background(), t.state.Step)
+}
+
+// forget drops the metrics of the steps and evaluations after the state that the run continues from: they come again.
+func (t *run) forget() error {
+	path := filepath.Join(t.dir, "metrics.jsonl")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
+	}
+	var keep []byte
+	for line := range bytes.Lines(data) {
+		var m struct {
+			Step int         `json:"step"`
+			Eval *Evaluation `json:"eval"`
+		}
+		if json.Unmarshal(line, &m) != nil { // the last line of a killed process may be cut
+			continue
+		}
+		done := m.Step < t.state.Step
+		if m.Eval != nil {
+			done = t.state.evaluated(m.Eval.Name, m.Eval.Step)
+		}
+		if done {
+			keep = append(keep, line...)
+		}
+	}
+	if len(keep) == len(data) {
+		return nil
+	}
+	if err := t.metrics.Truncate(0); err != nil { // it is open for appending
+		return fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
+	}
+	if _, err := t.metrics.Write(keep); err != nil {
+		return fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
+	}
+	return nil
 }
 
 // inputError marks an error of the user's files: exit status 2.
@@ -231,9 +265,10 @@ func (t *run) steps(ctx context.Context) error {
 	return nil
 }
 
-// evaluate runs an evaluation once in the life of a run.
+// evaluate runs an evaluation once at its step in the life of a run. A finished run that goes on to more steps evaluates
+// its end again.
 func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
-	if t.eval == nil || slices.ContainsFunc(t.state.Evaluations, func(e Evaluation) bool { return e.Name == name }) {
+	if t.eval == nil || t.state.evaluated(name, t.state.Step) {
 		return nil
 	}
 	r := t.rollout
@@ -242,6 +277,7 @@ func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
 	if err != nil {
 		return err
 	}
+	t.state.Evaluations = slices.DeleteFunc(t.state.Evaluations, func(old Evaluation) bool { return old.Name == name })
 	t.state.Evaluations = append(t.state.Evaluations, e)
 	t.say("evaluation   %s", e)
 	return t.log(map[string]any{"step": e.Step, "eval": e})
@@ -272,7 +308,8 @@ func (t *run) step(ctx context.Context) error {
 	if j.Control.ShuffleRewards {
 		shuffleRewards(groups, j.Seed, step)
 	}
-	m, err := t.trainer.Step(ctx, policy.StepBatch{Step: step, Version: t.state.Version, Groups: pointers(groups)})
+	// an update that has begun is finished even when the run is interrupted: half of one could not be resumed
+	m, err := t.trainer.Step(context.WithoutCancel(ctx), policy.StepBatch{Step: step, Version: t.state.Version, Groups: pointers(groups)})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,149 @@
+package orchestrator
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+func write(t testing.TB, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+func TestReadTasks(t *testing.T) {
+	columns := map[string]string{"prompt": "question", "answer": "solution"}
+	lines := "{\"question\": \"1?\", \"solution\": \"1\", \"level\": 3}\n\n" +
+		`{"id": "two", "question": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "2?"}], "solution": "2"}`
+	list := "[\n{\"question\": \"1?\", \"solution\": \"1\", \"level\": 3},\n\n" +
+		`{"id": "two", "question": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "2?"}], "solution": "2"}]`
+	for name, text := range map[string]string{"a.jsonl": lines, "a.json": list} {
+		t.Run(name, func(t *testing.T) {
+			got, err := ReadTasks(write(t, name, text), columns)
+			require.NoError(t, err)
+			require.Len(t, got.Tasks, 2)
+			require.Equal(t, []trajectory.Message{trajectory.Text("user", "1?")}, got.Tasks[0].Prompt)
+			require.Equal(t, "1", got.Tasks[0].Fields["answer"])
+			require.Equal(t, "3", fmt.Sprint(got.Tasks[0].Fields["level"]))
+			require.Equal(t, "two", got.Tasks[1].ID)
+			require.Equal(t, []trajectory.Message{trajectory.Text("system", "be brief"), trajectory.Text("user", "2?")}, got.Tasks[1].Prompt)
+			require.Len(t, got.Hash, 64)
+		})
+	}
+}
+
+func TestBrokenTasksNameTheirLine(t *testing.T) {
+	for name, c := range map[string]struct{ text, want string }{
+		"cut":           {"{\"prompt\": \"a\"}\n{\"prompt\": \"b", ":2: the line is not one JSON object; mend or remove it"},
+		"a list":        {"{\"prompt\": \"a\"}\n[1]", ":2: the line is not one JSON object"},
+		"two objects":   {`{"prompt": "a"} {"prompt": "b"}`, ":1: the line is not one JSON object"},
+		"a brace more":  {`{"prompt": "a"}}`, ":1: the line is not one JSON object"},
+		"null":          {"null", ":1: the line is not one JSON object"},
+		"no prompt":     {"{\"prompt\": \"a\"}\n{\"question\": \"b\"}", `:2: the column "prompt" is missing; map another one with data.columns: {prompt: NAME}`},
+		"empty prompt":  {`{"prompt": ""}`, `:1: the column "prompt" is empty`},
+		"prompt of 3":   {`{"prompt": 3}`, `:1: the column "prompt" must be text or a list of messages`},
+		"same id":       {"{\"prompt\": \"a\", \"id\": \"x\"}\n{\"prompt\": \"b\", \"id\": \"x\"}", `:2: the id "x" was given in line 1 already`},
+		"number as id":  {`{"prompt": "a", "id": 3}`, `:1: the column "id" must be text that is not empty`},
+		"nothing":       {"\n\n", ": the file holds no task"},
+		"list item":     {"[{\"prompt\": \"a\"},\n 3]", ":2: the list is broken here; it must hold JSON objects"},
+		"list prompt":   {"[{\"prompt\": \"a\"},\n\n {\"prompt\": 3}]", `:3: the column "prompt" must be text`},
+		"list is cut":   {"[{\"prompt\": \"a\"}\n", ":2: the list is broken here"},
+		"after a list":  {"[{\"prompt\": \"a\"}]\n{}", ":2: more follows the list"},
+		"empty list":    {"[]", ": the file holds no task"},
+		"a broken role": {`{"prompt": [{"role": 3}]}`, `:1: the column "prompt" must be text or a list of messages such as`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := write(t, "tasks.jsonl", c.text)
+			_, err := ReadTasks(path, nil)
+			require.Error(t, err)
+			require.Contains(t, err.Error(), path+c.want)
+			require.NotContains(t, err.Error(), "\n")
+		})
+	}
+}
+
+func TestEvaluationTasksMustBeHeldOut(t *testing.T) {
+	train, err := ReadTasks(write(t, "train.jsonl", `{"prompt": "a", "answer": "1"}`), nil)
+	require.NoError(t, err)
+	eval, err := ReadTasks(write(t, "eval.jsonl", "{\"prompt\": \"b\"}\n{\"id\": \"copy\", \"prompt\": [{\"role\": \"user\", \"content\": \"a\"}], \"answer\": \"2\"}"), nil)
+	require.NoError(t, err)
+	require.ErrorContains(t, refuseOverlap(train, eval), `task "copy" has the same content as task "1" of `+train.Path)
+	eval.Tasks = eval.Tasks[:1]
+	require.NoError(t, refuseOverlap(train, eval))
+}
+
+func numbered(n int, kinds ...string) *Tasks {
+	out := &Tasks{Path: "tasks"}
+	for i := range n {
+		t := trajectory.Task{ID: fmt.Sprint(i), Fields: map[string]any{}}
+		if len(kinds) > 0 {
+			t.Fields["kind"] = kinds[i%len(kinds)]
+		}
+		out.Tasks = append(out.Tasks, t)
+	}
+	return out
+}
+
+func TestSamplerDealsWithoutReplacement(t *testing.T) {
+	s, err := newSampler(numbered(10), job.Data{}, 4, 1)
+	require.NoError(t, err)
+	var dealt []string
+	for step := range 10 { // four epochs
+		for _, task := range s.tasks(step, 4) {
+			dealt = append(dealt, task.ID)
+		}
+	}
+	orders := map[string]bool{}
+	for epoch := range 4 {
+		orders[strings.Join(dealt[epoch*10:epoch*10+10], " ")] = true
+		require.ElementsMatch(t, strings.Fields("0 1 2 3 4 5 6 7 8 9"), dealt[epoch*10:epoch*10+10])
+	}
+	require.Len(t, orders, 4) // each epoch has an order of its own
+	again, err := newSampler(numbered(10), job.Data{}, 4, 1)
+	require.NoError(t, err)
+	require.Equal(t, s.tasks(7, 4), again.tasks(7, 4)) // a step's tasks do not depend on the steps before
+	other, err := newSampler(numbered(10), job.Data{}, 4, 2)
+	require.NoError(t, err)
+	require.NotEqual(t, s.tasks(0, 4), other.tasks(0, 4))
+}
+
+func TestSamplerBalances(t *testing.T) {
+	data := numbered(30, "a", "b", "a", "a", "c", "a") // b and c are rare
+	s, err := newSampler(data, job.Data{Balance: "kind"}, 6, 1)
+	require.NoError(t, err)
+	for step := range 8 {
+		count := map[any]int{}
+		for _, task := range s.tasks(step, 6) {
+			count[task.Fields["kind"]]++
+		}
+		require.Equal(t, map[any]int{"a": 2, "b": 2, "c": 2}, count)
+	}
+	_, err = newSampler(data, job.Data{Balance: "kind"}, 5, 1)
+	require.ErrorContains(t, err, "kind has 3 values, so rollout.groups must be a multiple of 3, not 5")
+	_, err = newSampler(data, job.Data{Balance: "colour"}, 6, 1)
+	require.ErrorContains(t, err, `task "0" has no text in the field "colour" that data.balance names`)
+}
+
+func FuzzReadTasks(f *testing.F) {
+	f.Add("{\"prompt\": \"a\", \"id\": \"x\"}\n\n{\"prompt\": [{\"role\": \"user\", \"content\": null}]}")
+	f.Add(`[{"prompt": "a"}, {"prompt": "b"}]`)
+	f.Add("[\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		path := write(t, "f.jsonl", text)
+		got, err := ReadTasks(path, nil)
+		if err == nil {
+			require.NotEmpty(t, got.Tasks)
+			return
+		}
+		require.Contains(t, err.Error(), path)
+	})
+}
