@@ -3,6 +3,7 @@ package algorithms
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -126,7 +127,7 @@ func ParseJSON(data []byte) (Config, error) {
 	if err := d.Decode(&c); err != nil {
 		return Config{}, fmt.Errorf("algorithms: algorithm block: %w", err)
 	}
-	if _, err := d.Token(); err != io.EOF {
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return Config{}, fmt.Errorf("algorithms: algorithm block: more follows the object")
 	}
 	return c, nil
@@ -137,7 +138,7 @@ func ParseYAML(data []byte) (Config, error) {
 	var c Config
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
-	if err := d.Decode(&c); err != nil && err != io.EOF {
+	if err := d.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
 		return Config{}, fmt.Errorf("algorithms: algorithm block: %w", err)
 	}
 	return c, nil

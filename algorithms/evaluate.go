@@ -9,7 +9,7 @@ import (
 )
 
 // Evaluate computes the loss of rows and its gradient dloss/dcurrent [N] without a model, for `inspect loss` and for
-// tests of losses: the same operations as in training, on the CPU, in float64, with results rounded to float32. Rows of
+// tests of losses: the same operations as in training, on the CPU, in float64, with the gradient rounded to float32. Rows of
 // weight 0 get gradient 0. An entropy bonus is an error, because entropy is no function of the rows. Run it on a
 // cgo.Worker.
 func (a *Algorithm) Evaluate(loss Loss, current []float64, r Rows) (value float64, gradient []float64, err error) {
@@ -26,8 +26,7 @@ func (a *Algorithm) Evaluate(loss Loss, current []float64, r Rows) (value float6
 		return 0, nil, err
 	}
 	defer cgo.CloseTensor(total)
-	scalar, err := cgo.Scalar(total)
-	if err != nil {
+	if value, err = double(inner, total); err != nil {
 		return 0, nil, err
 	}
 	if err := cgo.Backward(total); err != nil {
@@ -42,5 +41,20 @@ func (a *Algorithm) Evaluate(loss Loss, current []float64, r Rows) (value float6
 	for i, g := range narrow {
 		gradient[i] = float64(g)
 	}
-	return float64(scalar), gradient, nil
+	return value, gradient, nil
+}
+
+// double reads a float64 scalar through the library's float32 read: its rounded value and what the rounding left.
+func double(o *Ops, t gotorch.Tensor) (float64, error) {
+	high, err := cgo.Scalar(t)
+	if err != nil {
+		return 0, err
+	}
+	rest := o.Affine(t, 1, -float64(high))
+	defer o.close(gotorch.Tensor{})
+	if o.err != nil {
+		return 0, o.err
+	}
+	low, err := cgo.Scalar(rest)
+	return float64(high) + float64(low), err
 }

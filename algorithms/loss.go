@@ -30,16 +30,6 @@ type Loss interface {
 	PerToken(in LossInput) (gotorch.Tensor, error)
 }
 
-// Rows are the tokens of a micro-batch as plain numbers, parallel [N]. A row with weight 0 is off the loss mask: whatever
-// it holds, NaN included, touches neither value nor gradient.
-type Rows struct {
-	Old       []float64
-	Sampling  []float64
-	Advantage []float64
-	Weight    []float64 // of TokenWeights
-	Reference []float64 // nil unless kl is in the loss
-}
-
 // Objective computes the loss of one micro-batch, Σ_t w_t (correction_t·policy_t + coefficient·kl_t - entropy·H_t), as
 // a scalar tensor with history that the caller closes. current is [N] with history; entropy is [N] or the zero Tensor,
 // and needed for an entropy bonus. m says on which device, nil is the CPU. Neither tensor is closed.

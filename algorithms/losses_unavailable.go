@@ -2,13 +2,18 @@
 
 package algorithms
 
-import "errors"
+import "github.com/agentfly/agentfly/cgo"
 
-// errNoTorch is what losses return in a binary without libtorch.
-var errNoTorch = errors.New("algorithms: this binary was built without the torch tag; losses need it: run make build")
-
-// Loss stands in for the interface on tensors; see the build with the tag torch.
+// Loss stands in for the interface on tensors of the build with the tag torch.
 type Loss interface{ Name() string }
 
-func newPPOClip(Settings) (Loss, error)   { return nil, errNoTorch }
-func newReinforce(Settings) (Loss, error) { return nil, errNoTorch }
+func newPPOClip(Settings) (Loss, error)   { return nil, cgo.ErrUnavailable }
+func newReinforce(Settings) (Loss, error) { return nil, cgo.ErrUnavailable }
+
+// NewLoss returns cgo.ErrUnavailable.
+func (a *Algorithm) NewLoss() (Loss, error) { return nil, cgo.ErrUnavailable }
+
+// Evaluate returns cgo.ErrUnavailable.
+func (a *Algorithm) Evaluate(Loss, []float64, Rows) (value float64, gradient []float64, err error) {
+	return 0, nil, cgo.ErrUnavailable
+}

@@ -50,6 +50,7 @@ type LossSpec struct {
 	Aggregation           string  // default; "" is token-mean
 	Only                  string  // the one aggregation that the loss allows; "" allows all
 	ZeroAtZero            bool    // advantage 0 gives loss 0 and gradient 0, so such tokens need no backward
+	IgnoresOld            bool    // the formula has no old logprobs
 	Keys                  []Key
 	New                   func(Settings) (Loss, error)
 }

@@ -6,6 +6,7 @@ func reinforceSpec() LossSpec {
 		Formula:    "loss_t = -A * current",
 		Source:     "Williams 1992",
 		ZeroAtZero: true,
+		IgnoresOld: true,
 		New:        newReinforce,
 	}
 }

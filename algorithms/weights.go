@@ -61,3 +61,13 @@ func (a *Algorithm) denominator() string {
 	}
 	return "loss = Σ loss / N, N all loss-mask tokens of the mini-batch, over micro-batches and ranks"
 }
+
+// Rows are the tokens of a micro-batch as plain numbers, parallel [N]. A row with weight 0 is off the loss mask: whatever
+// it holds, NaN included, touches neither value nor gradient.
+type Rows struct {
+	Old       []float64
+	Sampling  []float64
+	Advantage []float64
+	Weight    []float64 // of TokenWeights
+	Reference []float64 // nil unless kl is in the loss
+}

@@ -223,7 +223,7 @@ func TestTheSuiteRejectsAMaskThatIsOffByOne(t *testing.T) {
 	good, err := masks.LossMask(s)
 	require.NoError(t, err)
 	require.NoError(t, verdict(s, c.turns, good))
-	late := s.ResponseMask[:s.Len()-1]                         // entry i for token i instead of token i+1
+	late := s.ResponseMask[:s.Len()-1]                              // entry i for token i instead of token i+1
 	early := append(append([]bool{}, s.ResponseMask[2:]...), false) // shifted twice
 	for name, twin := range map[string][]bool{"late": late, "early": early} {
 		require.Error(t, verdict(s, c.turns, twin), name)

@@ -26,8 +26,7 @@ func (r *Renderer) findStops() error {
 	if err != nil {
 		return fmt.Errorf("masks: the chat template cannot render a user, an assistant and a user: %w", err)
 	}
-	_, after, found := strings.Cut(full, probeAnswer)
-	if !found {
+	if !strings.Contains(full, probeAnswer) {
 		return fmt.Errorf("masks: the chat template does not write the assistant's content")
 	}
 	add := func(id int32) {
@@ -35,18 +34,19 @@ func (r *Renderer) findStops() error {
 			r.stopIDs = append(r.stopIDs, id)
 		}
 	}
-	if id, text, ok := r.endOfTurn(after); ok {
-		r.close, r.closeID = text, id
-		add(id)
-	}
-	for _, next := range [][]trajectory.Message{nil, {trajectory.Text("tool", probeResult)}} {
+	for _, next := range [][]trajectory.Message{{turn[0]}, {trajectory.Text("tool", probeResult)}, nil} {
 		full, err := r.render(append(slices.Clone(turn), next...), nil, next != nil)
 		if err != nil {
 			continue // many templates have no tool role; using it fails then
 		}
-		if _, after, found := strings.Cut(full, probeAnswer); found {
-			if id, _, ok := r.endOfTurn(after); ok {
-				add(id)
+		_, after, found := strings.Cut(full, probeAnswer)
+		if !found {
+			continue
+		}
+		if end, ok := r.endOfTurn(after); ok {
+			add(end.id)
+			if next != nil && !slices.Contains(r.closings, end) {
+				r.closings = append(r.closings, end)
 			}
 		}
 	}
@@ -68,23 +68,20 @@ func (r *Renderer) findStops() error {
 }
 
 // endOfTurn finds the special token that text begins with, white space aside, and the text up to its end.
-func (r *Renderer) endOfTurn(text string) (id int32, upTo string, ok bool) {
+func (r *Renderer) endOfTurn(text string) (closing, bool) {
 	ids := r.enc.Encode(text)
 	for i, id := range ids {
 		if r.enc.Decode(ids[i:i+1], true) != "" {
-			if strings.TrimFunc(r.enc.Decode(ids[:i+1], false), isSpace) != "" {
-				return 0, "", false
-			}
 			continue
 		}
 		token := r.enc.Decode(ids[i:i+1], false)
 		at := strings.Index(text, token)
 		if token == "" || at < 0 || strings.TrimFunc(text[:at], isSpace) != "" {
-			return 0, "", false
+			break
 		}
-		return id, text[:at+len(token)], true
+		return closing{text[:at+len(token)], id}, true
 	}
-	return 0, "", false
+	return closing{}, false
 }
 
 // probe renders growing conversations and names the first thing that the template rewrites.
@@ -110,8 +107,8 @@ func (r *Renderer) probe() string {
 			if _, err := r.render(p.Messages(), nil, true); err != nil {
 				break // this role is not supported; using it fails then
 			}
-			if _, err := r.observationText(p); err != nil {
-				return "it rewrites " + c.name
+			if _, _, err := r.observationText(p); err != nil {
+				return c.name + ": " + strings.TrimPrefix(err.Error(), ErrRewritten.Error()+": ")
 			}
 			history = p.Messages()
 		}
@@ -131,7 +128,7 @@ func (r *Renderer) probeTools() string {
 	if _, err := r.render(p.Messages(), p.Tools, true); err != nil {
 		return ""
 	}
-	if _, err := r.observationText(p); err != nil {
+	if _, _, err := r.observationText(p); err != nil {
 		return "it moves the list of tools to the last user message"
 	}
 	return ""

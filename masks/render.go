@@ -33,10 +33,15 @@ type Renderer struct {
 	options   Options
 	usesTools bool
 	stopIDs   []int32
-	close     string // the text from the end of the assistant's content to the end of its end-of-turn token
-	closeID   int32  // that token; -1 if the template writes none
-	strips    bool   // the template strips white space around the assistant's content
-	reason    string // why the template is not append-only; empty if it is
+	closings  []closing // before a user's and before a tool's message; empty if the template writes none
+	strips    bool      // the template strips white space around the assistant's content
+	reason    string    // why the template is not append-only; empty if it is
+}
+
+// closing is the text from the end of the assistant's content to the end of the end-of-turn token, and that token.
+type closing struct {
+	text string
+	id   int32
 }
 
 // ErrRewritten says that the template renders the earlier turns differently now: the sequence so far cannot be continued,
@@ -46,7 +51,7 @@ var ErrRewritten = errors.New("masks: the chat template rewrites the history")
 // NewRenderer probes the template once: its end-of-turn token, whether it writes tool schemas, and whether it is append-only.
 // A template that cannot render a conversation of a user and an assistant at all is an error.
 func NewRenderer(enc Encoder, tmpl *template.Template, o Options) (*Renderer, error) {
-	r := &Renderer{enc: enc, tmpl: tmpl, options: o, usesTools: tmpl.UsesTools(), closeID: -1}
+	r := &Renderer{enc: enc, tmpl: tmpl, options: o, usesTools: tmpl.UsesTools()}
 	if err := r.findStops(); err != nil {
 		return nil, err
 	}
@@ -142,41 +147,47 @@ func (r *Renderer) Observation(p Reply) ([]int32, error) {
 	if len(p.Results) == 0 {
 		return nil, fmt.Errorf("masks: observation: no message came back; the trajectory ends here")
 	}
-	text, err := r.observationText(p)
+	text, end, err := r.observationText(p)
 	if err != nil {
 		return nil, err
 	}
 	ids := r.enc.Encode(text)
-	if p.SampledStop && r.close != "" { // encoded with it, so that the text after it is cut as in the middle of a sequence
-		ids = ids[slices.Index(ids, r.closeID)+1:]
+	if p.SampledStop && end.text != "" { // encoded with it, so that the text after it is cut as in the middle of a sequence
+		ids = ids[slices.Index(ids, end.id)+1:]
 	}
 	return ids, nil
 }
 
-// observationText is the text after the completion, the end-of-turn token included.
-func (r *Renderer) observationText(p Reply) (string, error) {
+// observationText is the text after the completion, the end-of-turn token included, which is returned too.
+func (r *Renderer) observationText(p Reply) (string, closing, error) {
 	before, err := r.render(p.History, p.Tools, true)
 	if err != nil {
-		return "", fmt.Errorf("masks: observation: the prompt: %w", err)
+		return "", closing{}, fmt.Errorf("masks: observation: the prompt: %w", err)
 	}
 	full, err := r.render(p.Messages(), p.Tools, true)
 	if err != nil {
-		return "", fmt.Errorf("masks: observation: %w", err)
+		return "", closing{}, fmt.Errorf("masks: observation: %w", err)
 	}
 	rest, ok := strings.CutPrefix(full, before)
 	if !ok {
-		return "", fmt.Errorf("%w: what stands before the completion changed at byte %d of the prompt", ErrRewritten, common(full, before))
+		at := common(full, before)
+		return "", closing{}, fmt.Errorf("%w: the prompt went on with %q and now goes on with %q", ErrRewritten, head(before[at:]), head(full[at:]))
 	}
-	after, ok := r.afterContent(rest, p.Completion)
-	if !ok {
-		return "", fmt.Errorf("%w: it does not write the completion as it was sampled", ErrRewritten)
+	ends := r.closings
+	if len(ends) == 0 {
+		ends = []closing{{}}
 	}
-	return after, nil
+	for _, end := range ends {
+		if after, ok := afterContent(rest, p.Completion, end.text); ok {
+			return after, end, nil
+		}
+	}
+	return "", closing{}, fmt.Errorf("%w: the completion %q is now written %q", ErrRewritten, head(p.Completion), head(rest))
 }
 
 // afterContent cuts the completion off rest. Templates that strip white space around it keep what follows it as it is; so
 // the longest part of the completion's own trailing space is cut that leaves the end of turn behind it.
-func (r *Renderer) afterContent(rest, completion string) (string, bool) {
+func afterContent(rest, completion, end string) (string, bool) {
 	core := strings.TrimFunc(completion, isSpace)
 	lead, trail, _ := strings.Cut(completion, core)
 	if core == "" {
@@ -188,11 +199,20 @@ func (r *Renderer) afterContent(rest, completion string) (string, bool) {
 	}
 	rest = rest[at+len(core):]
 	for n := len(trail); n >= 0; n-- {
-		if after, ok := strings.CutPrefix(rest, trail[:n]); ok && strings.HasPrefix(after, r.close) {
+		if after, ok := strings.CutPrefix(rest, trail[:n]); ok && strings.HasPrefix(after, end) {
 			return after, true
 		}
 	}
 	return "", false
+}
+
+// head is the beginning of a text, for messages.
+func head(s string) string {
+	const most = 30
+	if n := []rune(s); len(n) > most {
+		return string(n[:most]) + "…"
+	}
+	return s
 }
 
 // isSpace is white space as Python's strip sees it.

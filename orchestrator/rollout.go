@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,32 +13,21 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// Renderer turns messages into token ids as the model's chat template does.
-type Renderer interface {
-	// Prompt renders a conversation up to where the assistant writes.
-	Prompt(messages []trajectory.Message, schemas []tools.Spec) ([]int32, error)
-	// Observation is what stands between the content that was sampled and the next generation prompt. stopped says
-	// whether the end-of-turn token was sampled; if not, the ids begin with it.
-	Observation(messages []trajectory.Message, stopped bool) ([]int32, error)
-	// StopIDs end a turn when they are sampled.
-	StopIDs() []int32
-	// Decode is the text of sampled ids, special tokens left out.
-	Decode(ids []int32) string
-}
-
 // Rollout samples trajectories. Its fields do not change while it runs; Sample may be called from many goroutines.
 type Rollout struct {
 	Engine   engines.Engine
-	Renderer Renderer
+	Renderer *masks.Renderer
+	Decode   func(ids []int32) string // special tokens left out
 	Format   tools.Format
 	Tools    *tools.Registry
 	Reward   rewards.Reward
-	Specs    []tools.Spec         // described to the model; empty when its template gets none
+	Schemas  []json.RawMessage    // OpenAI schemas that the chat template gets; nil when the prompt describes no tools
 	Prefix   []trajectory.Message // system prompt and worked examples
 	Sampling engines.Sampling     // MaxTokens is that of a turn
 	MaxTurns int
@@ -98,7 +88,8 @@ func (r *Rollout) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 }
 
 func (r *Rollout) turns(ctx context.Context, p Place, t *trajectory.Trajectory) error {
-	prompt, err := r.Renderer.Prompt(slices.Concat(r.Prefix, p.Task.Prompt), r.Specs)
+	history := slices.Concat(r.Prefix, p.Task.Prompt)
+	prompt, _, err := r.Renderer.Prompt(history, r.Schemas, true)
 	if err != nil {
 		return &failure{"render", err}
 	}
@@ -120,7 +111,7 @@ func (r *Rollout) turns(ctx context.Context, p Place, t *trajectory.Trajectory) 
 		start := time.Now()
 		record.Results = r.call(ctx, t.ID, parsed)
 		record.ToolSeconds = time.Since(start).Seconds()
-		stop, err := r.observe(p, s, &record, parsed, turn)
+		stop, err := r.observe(p, s, &record, parsed, turn, &history)
 		t.Turns = append(t.Turns, record)
 		if err != nil {
 			return err
@@ -155,7 +146,7 @@ func (r *Rollout) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 	}
 	record.CompletionEnd, record.ObservationEnd = s.Len(), s.Len()
 	record.FinishReason, record.CachedTokens = c.FinishReason, c.CachedTokens
-	record.Completion = r.Renderer.Decode(c.TokenIDs)
+	record.Completion = r.Decode(c.TokenIDs)
 	return record, nil
 }
 
@@ -175,7 +166,7 @@ func (r *Rollout) call(ctx context.Context, id string, parsed tools.Parsed) []tr
 }
 
 // observe appends what the turn observed, or says why the trajectory ends here.
-func (r *Rollout) observe(p Place, s *trajectory.Sample, record *trajectory.Turn, parsed tools.Parsed, turn int) (trajectory.StopReason, error) {
+func (r *Rollout) observe(p Place, s *trajectory.Sample, record *trajectory.Turn, parsed tools.Parsed, turn int, history *[]trajectory.Message) (trajectory.StopReason, error) {
 	switch {
 	case parsed.HasAnswer:
 		return trajectory.StopAnswer, nil
@@ -184,11 +175,15 @@ func (r *Rollout) observe(p Place, s *trajectory.Sample, record *trajectory.Turn
 	case len(record.Results) == 0: // neither a call nor an answer: there is nothing to observe
 		return trajectory.StopNoAction, nil
 	}
-	stopped := slices.Contains(r.Renderer.StopIDs(), s.TokenIDs[s.Len()-1])
-	ids, err := r.Renderer.Observation(r.Format.Observe(record.Results), stopped)
+	reply := masks.Reply{
+		History: *history, Tools: r.Schemas, Completion: record.Completion, Results: r.Format.Observe(record.Results),
+		SampledStop: slices.Contains(r.Sampling.StopIDs, s.TokenIDs[s.Len()-1]),
+	}
+	ids, err := r.Renderer.Observation(reply)
 	if err != nil {
 		return "", &failure{"render", fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
 	}
+	*history = reply.Messages()
 	if s.Len()+len(ids) >= r.MaxTotal {
 		return trajectory.StopMaxTokens, nil
 	}

@@ -20,8 +20,12 @@ func TestSchedule(t *testing.T) {
 	// cosine from 8 to 2 over 4 steps: 2 + 6 * (1 + cos(pi * i/4))/2
 	require.InDeltaSlice(t, []float64{8, 7.1213203, 5, 2.8786797, 2, 2}, rates(Schedule{LearningRate: 8, Kind: "cosine", Total: 4, FinalRatio: 0.25}, 6), 1e-6)
 	for _, bad := range []Schedule{
-		{}, {LearningRate: 1, Kind: "step"}, {LearningRate: 1, Warmup: -1}, {LearningRate: 1, Kind: "cosine"},
-		{LearningRate: 1, Kind: "linear", Warmup: 3, Total: 3}, {LearningRate: 1, FinalRatio: 2},
+		{},
+		{LearningRate: 1, Kind: "step"},
+		{LearningRate: 1, Warmup: -1},
+		{LearningRate: 1, Kind: "cosine"},
+		{LearningRate: 1, Kind: "linear", Warmup: 3, Total: 3},
+		{LearningRate: 1, FinalRatio: 2},
 	} {
 		require.Error(t, bad.validate())
 	}

@@ -13,8 +13,11 @@ import (
 // Trainer stands in for the real one; no value of it can be made.
 type Trainer struct{}
 
-// NewTrainer returns cgo.ErrUnavailable.
-func NewTrainer(*cgo.Model, *cgo.Worker, *algorithms.Algorithm, TrainerConfig) (*Trainer, error) {
+// NewTrainer checks the configuration and returns cgo.ErrUnavailable.
+func NewTrainer(_ *cgo.Model, _ *cgo.Worker, _ *algorithms.Algorithm, c TrainerConfig) (*Trainer, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
 	return nil, cgo.ErrUnavailable
 }
 

@@ -83,10 +83,10 @@ func TestSchemaOfErrors(t *testing.T) {
 	}]()
 	require.ErrorContains(t, err, "an enum needs a string or a number")
 	_, err = SchemaOf[struct {
-		A int `json:"a"`
-		B int `json:"a"`
+		common
+		V bool `json:"verbose"`
 	}]()
-	require.ErrorContains(t, err, `the name "a" is used twice`)
+	require.ErrorContains(t, err, `the name "verbose" is used twice`)
 }
 
 func TestCheck(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/tools/calculator"
 )
 
@@ -159,4 +160,28 @@ func TestWorked(t *testing.T) {
 		}
 		require.Len(t, operators, 3, name)
 	}
+}
+
+// Every text that the tiny job needs is one token of the tiny model, and every sum of its vocabulary is a task.
+func TestTiny(t *testing.T) {
+	tok, err := tokenizer.Load(filepath.Join("..", "tiny", "model"))
+	require.NoError(t, err)
+	one := func(text string) {
+		ids := tok.Encode(text)
+		require.Len(t, ids, 1, text)
+		require.Equal(t, text, tok.Decode(ids, false))
+	}
+	tasks := tinyData()
+	require.Len(t, tasks, 4)
+	for _, task := range tasks {
+		got, err := calculator.Evaluate(t.Context(), task.Question)
+		require.NoError(t, err)
+		require.Equal(t, got, task.Answer)
+		require.Equal(t, []string{got}, task.Steps)
+		one(task.Question)
+		one(task.Answer)
+		one("<calculator>" + task.Question + "</calculator>")
+		one("<answer>" + task.Answer + "</answer>")
+	}
+	require.Equal(t, 22, tok.Size())
 }

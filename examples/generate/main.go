@@ -34,6 +34,7 @@ func files() (map[string][]byte, error) {
 		put(out, "calculator/train.jsonl", train),
 		put(out, "calculator/eval.jsonl", held),
 		put(out, "calculator/worked.jsonl", calculatorWorked()),
+		put(out, "tiny/tasks.jsonl", tinyData()),
 		put(out, "two_step/train.jsonl", twoTrain),
 		put(out, "two_step/eval.jsonl", twoHeld),
 		put(out, "two_step/worked.jsonl", twoStepWorked()),

@@ -1,6 +1,7 @@
 package template
 
 import (
+	"errors"
 	"math/big"
 	"slices"
 	"strings"
@@ -30,11 +31,11 @@ func attribute(vm *machine, v any, name string) (val any, found bool, err error)
 		}
 		return nil, false, nil
 	}
-	if u, ok := v.(*undefined); ok {
-		return nil, false, u.fail()
-	}
 	if strings.HasPrefix(name, "__") {
 		return nil, false, unsupported("attribute %q", name)
+	}
+	if u, ok := v.(*undefined); ok {
+		return nil, false, u.fail()
 	}
 	switch v := v.(type) {
 	case string, markup:
@@ -48,6 +49,9 @@ func attribute(vm *machine, v any, name string) (val any, found bool, err error)
 			return unknown(stringRefused)
 		}
 		return &callable{name: name, call: func(vm *machine, a arguments) (any, error) {
+			if err := vm.scan(v); err != nil {
+				return nil, err
+			}
 			if safe {
 				return markupMethod(vm, s, name, m, a)
 			}
@@ -131,7 +135,8 @@ func item(v, key any) (any, bool, error) {
 	switch v := v.(type) {
 	case *dict:
 		if _, err := hash(key, 0); err != nil {
-			if r, ok := err.(*RenderError); ok && r.Kind == "TypeError" {
+			var r *RenderError
+			if errors.As(err, &r) && r.Kind == "TypeError" {
 				return nil, false, nil
 			}
 			return nil, false, err

@@ -76,6 +76,7 @@ type (
 
 	outputNode struct {
 		items []node
+		lines []int // of the items
 		line  int
 	}
 	forNode struct {

@@ -64,7 +64,7 @@ func cased(r rune) bool {
 }
 
 func caseIgnorable(r rune) bool {
-	return strings.ContainsRune("'.:^`¨­¯´·¸ʹ͵΄΅··՟״᾿⁄‘’․‧", r) && r != '⁄' || unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf, unicode.Lm, unicode.Sk)
+	return strings.ContainsRune("'.:^`¨\u00ad¯´·¸ʹ͵΄΅··՟״᾿⁄‘’․‧", r) && r != '⁄' || unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf, unicode.Lm, unicode.Sk)
 }
 
 func lower(s string) (string, error) {
@@ -208,6 +208,7 @@ func isPrintable(s string) bool {
 }
 
 func isLowerRune(r rune) bool { return unicode.IsLower(r) || unicode.Is(unicode.Other_Lowercase, r) }
+
 func isUpperRune(r rune) bool { return unicode.IsUpper(r) || unicode.Is(unicode.Other_Uppercase, r) }
 
 func isLower(s string) bool {

@@ -73,7 +73,9 @@ func hash(v any, depth int) (any, error) {
 			case hashedUndef:
 				s = "u"
 			}
-			b.WriteString(strconv.Itoa(len(s)) + ":" + s)
+			if b.WriteString(strconv.Itoa(len(s)) + ":" + s); b.Len() > maxKey {
+				return nil, raise("Limit", "a key has more than %d bytes", maxKey)
+			}
 		}
 		return hashedTuple(b.String()), nil
 	case *undefined:

@@ -68,7 +68,7 @@ func printf(vm *machine, format string, values any) (any, error) {
 		b.WriteString(s)
 	}
 	switch values.(type) {
-	case *dict, *list, *undefined: // what has __getitem__ may stay unused
+	case *dict, *list, *undefined, span: // what has __getitem__ may stay unused
 	default:
 		if used < len(args) {
 			return nil, typeError("not all arguments converted during string formatting")

@@ -266,15 +266,12 @@ func (e *encoder) newline(depth int) {
 	}
 }
 
-// maxJSON bounds the length of what tojson writes.
-const maxJSON = 64 << 20
-
 func (e *encoder) write(v any, depth int) error {
 	if depth > maxNestRepr {
 		return raise("RecursionError", "maximum recursion depth exceeded while encoding a JSON object")
 	}
-	if e.b.Len() > maxJSON {
-		return raise("Limit", "tojson writes more than %d bytes", maxJSON)
+	if e.b.Len() > maxText {
+		return raise("Limit", "tojson writes more than %d bytes", maxText)
 	}
 	switch v := v.(type) {
 	case *list:

@@ -53,9 +53,15 @@ func toFloat(v any) (float64, error) {
 	return 0, typeError("float() argument must be a string or a real number, not '%s'", typeName(v))
 }
 
-func equal(a, b any) (bool, error) { return equalDeep(a, b, 0) }
+func equal(a, b any) (bool, error) {
+	pairs := 0
+	return equalDeep(a, b, 0, &pairs)
+}
 
-func equalDeep(a, b any, depth int) (bool, error) {
+func equalDeep(a, b any, depth int, pairs *int) (bool, error) {
+	if *pairs++; *pairs > maxPairs {
+		return false, raise("Limit", "a comparison of more than %d pairs of values", maxPairs)
+	}
 	if depth > maxNestRepr {
 		return false, raise("RecursionError", "maximum recursion depth exceeded in comparison")
 	}
@@ -75,12 +81,12 @@ func equalDeep(a, b any, depth int) (bool, error) {
 		return ok, nil
 	case *list:
 		if y, ok := b.(*list); ok {
-			return equalSeq(x.items, y.items, depth)
+			return equalSeq(x.items, y.items, depth, pairs)
 		}
 		return false, nil
 	case tuple:
 		if y, ok := b.(tuple); ok {
-			return equalSeq(x, y, depth)
+			return equalSeq(x, y, depth, pairs)
 		}
 		return false, nil
 	case *dict:
@@ -93,7 +99,7 @@ func equalDeep(a, b any, depth int) (bool, error) {
 			if err != nil || !found {
 				return false, err
 			}
-			if same, err := equalDeep(x.vals[i], v, depth+1); err != nil || !same {
+			if same, err := equalDeep(x.vals[i], v, depth+1, pairs); err != nil || !same {
 				return false, err
 			}
 		}
@@ -110,12 +116,12 @@ func equalDeep(a, b any, depth int) (bool, error) {
 	return a == b, nil
 }
 
-func equalSeq(a, b []any, depth int) (bool, error) {
+func equalSeq(a, b []any, depth int, pairs *int) (bool, error) {
 	if len(a) != len(b) {
 		return false, nil
 	}
 	for i := range a {
-		if same, err := equalDeep(a[i], b[i], depth+1); err != nil || !same {
+		if same, err := equalDeep(a[i], b[i], depth+1, pairs); err != nil || !same {
 			return false, err
 		}
 	}
@@ -266,6 +272,11 @@ func binary(vm *machine, op string, a, b any) (any, error) {
 			return nil, unsupported("%% of a Markup string")
 		}
 		return printf(vm, s, b)
+	}
+	_, viewA := a.(*view)
+	_, viewB := b.(*view)
+	if op == "-" && (viewA || viewB) {
+		return nil, unsupported("the difference of dictionary views")
 	}
 	if u, ok := b.(*undefined); ok {
 		return nil, u.fail()

@@ -133,7 +133,7 @@ func (p *parser) statements(ends ...string) ([]node, error) {
 			data = &outputNode{line: line}
 			out = append(out, data)
 		}
-		data.items = append(data.items, n)
+		data.items, data.lines = append(data.items, n), append(data.lines, line)
 	}
 	for !p.cur().is(tokEOF) {
 		t := p.next()
@@ -330,7 +330,7 @@ func (p *parser) print(line int) (node, error) {
 		if err != nil {
 			return nil, err
 		}
-		n.items = append(n.items, item)
+		n.items, n.lines = append(n.items, item), append(n.lines, line)
 	}
 	return n, nil
 }

@@ -69,7 +69,7 @@ func Compile(source string, o Options) (*Template, error) {
 		return nil, err
 	}
 	lib := newLibrary()
-	prog, err := (&compiler{lib}).program(nodes)
+	prog, err := (&compiler{lib: lib}).program(nodes)
 	if err != nil {
 		return nil, err
 	}

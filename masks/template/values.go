@@ -264,8 +264,14 @@ func collect(vm *machine, v any) ([]any, error) {
 	}
 }
 
-// maxNestRepr bounds the nesting of values that are written, compared or hashed.
-const maxNestRepr = 500
+// Bounds of values that are written, compared or hashed: their nesting, the bytes written, the pairs compared, and the bytes
+// that stand for a key. Lists share their items, so that a small template can make an exponential value.
+const (
+	maxNestRepr = 500
+	maxText     = 32 << 20
+	maxPairs    = 1_000_000
+	maxKey      = 64 << 10
+)
 
 func str(v any) (string, error) {
 	switch v := v.(type) {
@@ -288,6 +294,9 @@ func repr(v any) (string, error) {
 func writeRepr(b *strings.Builder, v any, depth int) error {
 	if depth > maxNestRepr {
 		return raise("RecursionError", "maximum recursion depth exceeded")
+	}
+	if b.Len() > maxText {
+		return raise("Limit", "the text of a value has more than %d bytes", maxText)
 	}
 	items := func(open, end string, items []any) error {
 		b.WriteString(open)

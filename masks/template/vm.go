@@ -7,9 +7,9 @@ import (
 
 // Bounds of one rendering. A real template needs some thousand steps.
 const (
-	maxSteps     = 20_000_000 // evaluated expressions and statements
-	maxBytes     = 256 << 20  // of strings and lists created
-	maxRecursion = 200        // nested macro calls and recursive loops
+	maxSteps     = 5_000_000 // evaluated expressions and statements
+	maxBytes     = 128 << 20 // of strings and lists created
+	maxRecursion = 200       // nested macro calls and recursive loops
 )
 
 // machine is one rendering.
@@ -35,6 +35,14 @@ func (vm *machine) charge(n int) error {
 		return raise("Limit", "the rendering creates more than %d bytes", maxBytes)
 	}
 	return vm.step()
+}
+
+// scan counts the work of looking through a string.
+func (vm *machine) scan(v any) error {
+	if s, ok := text(v); ok {
+		return vm.charge(len(s) / 8)
+	}
+	return nil
 }
 
 func (vm *machine) chargeTimes(n, times int) error {

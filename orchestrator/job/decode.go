@@ -1,10 +1,10 @@
 package job
 
 import (
-	"encoding"
 	"fmt"
 	"math"
 	"reflect"
+	"regexp"
 	"slices"
 	"sort"
 	"strconv"
@@ -13,226 +13,504 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// decoder fills structs from YAML nodes and collects every problem instead of stopping at the first.
+// Problem is one thing that is wrong with a job file.
+type Problem struct {
+	File         string // or the --set option
+	Line, Column int    // from 1; 0 where there is none
+	Text         string
+}
+
+func (p Problem) String() string {
+	if p.Line == 0 {
+		return p.File + ": " + p.Text
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Text)
+}
+
+// Error is what is wrong with a job, or with another file that the user gave: one line for each problem, in the order of
+// the file.
+type Error struct{ Lines []string }
+
+func (e *Error) Error() string { return strings.Join(e.Lines, "\n") }
+
+func asError(all []Problem) error {
+	if len(all) == 0 {
+		return nil
+	}
+	sort.SliceStable(all, func(i, k int) bool {
+		a, b := all[i], all[k]
+		return a.Line < b.Line || a.Line == b.Line && a.Column < b.Column
+	})
+	e := &Error{}
+	for _, p := range all {
+		e.Lines = append(e.Lines, p.String())
+	}
+	return e
+}
+
+const maxNodes = 100_000 // of a job file after its aliases are followed
+
+// decoder turns nodes into a Job and collects problems.
 type decoder struct {
-	where func(n *yaml.Node) string // file:line:column, or the --set flag the node came from
-	errs  []string
+	file     string
+	env      func(string) (string, bool)
+	origin   map[*yaml.Node]string // nodes that came from --set: the option
+	at       map[string]*yaml.Node // by path of the value
+	secrets  map[string]string     // by path: what the copy of the job shows instead
+	problems []Problem
+	nodes    int
 }
 
 func (d *decoder) fail(n *yaml.Node, format string, args ...any) {
-	d.errs = append(d.errs, d.where(n)+": "+fmt.Sprintf(format, args...))
-}
-
-// fields maps yaml names to the exported fields of a struct type.
-func fields(t reflect.Type) map[string]reflect.StructField {
-	out := map[string]reflect.StructField{}
-	for _, f := range reflect.VisibleFields(t) {
-		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-		if f.IsExported() && name != "" && name != "-" {
-			out[name] = f
+	p := Problem{File: d.file, Text: fmt.Sprintf(format, args...)}
+	if n != nil {
+		p.Line, p.Column = n.Line, n.Column
+		if option, ok := d.origin[n]; ok {
+			p.File, p.Line = option, 0
 		}
 	}
-	return out
+	d.problems = append(d.problems, p)
 }
 
-func keys(m map[string]reflect.StructField) []string {
-	out := make([]string, 0, len(m))
-	for k := range m {
-		out = append(out, k)
+// unknown reports a key that does not exist.
+func (d *decoder) unknown(key *yaml.Node, path string, known []string) {
+	where := "the job"
+	if path != "" {
+		where = path
 	}
-	sort.Strings(out)
-	return out
+	text := fmt.Sprintf("unknown key %q in %s; allowed: %s", key.Value, where, strings.Join(known, ", "))
+	if near := Nearest(key.Value, known); near != "" {
+		text += "; nearest: " + near
+	}
+	d.fail(key, "%s", text)
 }
 
-// structure decodes a mapping into v; path names it in messages ("" at the top).
+// follow resolves aliases and counts nodes, so that a file of nested aliases ends.
+func (d *decoder) follow(n *yaml.Node) *yaml.Node {
+	for range 100 {
+		if d.nodes++; d.nodes > maxNodes {
+			if d.nodes == maxNodes+1 {
+				d.fail(n, "the file has more than %d values", maxNodes)
+			}
+			return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null", Line: n.Line, Column: n.Column}
+		}
+		if n.Kind != yaml.AliasNode {
+			return n
+		}
+		n = n.Alias
+	}
+	return n
+}
+
+// mapping calls f for each key of n; a key that is not a text or comes twice is a problem.
+func (d *decoder) mapping(n *yaml.Node, path string, f func(key, value *yaml.Node)) {
+	seen := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := d.follow(n.Content[i]), d.follow(n.Content[i+1])
+		if d.nodes > maxNodes {
+			return
+		}
+		if key.Kind != yaml.ScalarNode || key.ShortTag() == "!!merge" {
+			d.fail(key, "%s: a key must be a text", orJob(path))
+			continue
+		}
+		if line, ok := seen[key.Value]; ok {
+			d.fail(key, "key %q in %s is given twice; the first is in line %d", key.Value, orJob(path), line)
+			continue
+		}
+		seen[key.Value] = key.Line
+		f(key, value)
+	}
+}
+
+func orJob(path string) string {
+	if path == "" {
+		return "the job"
+	}
+	return path
+}
+
+// structure fills a struct from a mapping.
 func (d *decoder) structure(n *yaml.Node, v reflect.Value, path string) {
-	known := fields(v.Type())
+	if n.ShortTag() == "!!null" && path != "" {
+		d.defaults(n, v, path, map[string]bool{})
+		return
+	}
 	if n.Kind != yaml.MappingNode {
-		d.fail(n, "%s must be a mapping with keys %s", name(path), strings.Join(keys(known), ", "))
+		d.fail(n, "%s: %s, allowed is a mapping with the keys %s", orJob(path), kindName(n), strings.Join(keysOf(v.Type()), ", "))
 		return
 	}
 	seen := map[string]bool{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		k, value := n.Content[i], n.Content[i+1]
-		f, ok := known[k.Value]
-		switch {
-		case !ok:
-			d.fail(k, "unknown key %q%s; allowed here: %s", join(path, k.Value), nearest(k.Value, keys(known)), strings.Join(keys(known), ", "))
-			continue
-		case seen[k.Value]:
-			d.fail(k, "the key %q is given twice", join(path, k.Value))
+	d.mapping(n, path, func(key, value *yaml.Node) {
+		i, ok := fieldByKey(v.Type(), key.Value)
+		if !ok {
+			d.unknown(key, path, keysOf(v.Type()))
+			return
+		}
+		seen[key.Value] = true
+		at := join(path, key.Value)
+		d.at[at] = value
+		d.value(value, v.Field(i), v.Type().Field(i), at)
+	})
+	d.defaults(n, v, path, seen)
+}
+
+// defaults fills what the file leaves out.
+func (d *decoder) defaults(n *yaml.Node, v reflect.Value, path string, seen map[string]bool) {
+	t := v.Type()
+	for i := range t.NumField() {
+		f := t.Field(i)
+		key := keyOf(f)
+		if key == "" || seen[key] {
 			continue
 		}
-		seen[k.Value] = true
-		d.value(value, v.FieldByIndex(f.Index), f, join(path, k.Value))
-	}
-	for _, k := range keys(known) {
-		if f := known[k]; f.Tag.Get("need") == "true" && !seen[k] {
-			d.fail(n, "the key %q is missing", join(path, k))
+		at := join(path, key)
+		if _, ok := d.at[at]; !ok {
+			d.at[at] = n
+		}
+		if f.Tag.Get("need") != "" {
+			d.fail(n, "%s: the key %q is missing: %s", orJob(path), key, f.Tag.Get("doc"))
+			continue
+		}
+		if v.Field(i).Kind() == reflect.Pointer {
+			continue
+		}
+		if _, ok := customSchema(v.Field(i).Addr().Interface()); ok {
+			continue
+		}
+		if v.Field(i).Kind() == reflect.Struct {
+			d.defaults(n, v.Field(i), at, map[string]bool{})
+			continue
+		}
+		if text, ok := f.Tag.Lookup("default"); ok && text != "" {
+			d.value(&yaml.Node{Kind: yaml.ScalarNode, Value: text, Line: n.Line, Column: n.Column}, v.Field(i), f, at)
 		}
 	}
 }
 
-var textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
-
+// value fills one field.
 func (d *decoder) value(n *yaml.Node, v reflect.Value, f reflect.StructField, path string) {
-	if n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
-	if n.Tag == "!!null" {
-		return // as if the key were not there: the default stays
-	}
-	if v.Kind() == reflect.Pointer {
-		fresh := reflect.New(v.Type().Elem())
-		setDefaults(fresh.Elem())
-		d.value(n, fresh.Elem(), f, path)
-		v.Set(fresh)
-		return
-	}
-	if u, ok := v.Addr().Interface().(yaml.Unmarshaler); ok && !v.Type().Implements(textUnmarshaler) {
-		if err := u.UnmarshalYAML(n); err != nil {
-			d.fail(n, "%s: %s", path, strings.TrimPrefix(err.Error(), fmt.Sprintf("line %d: ", n.Line)))
-		}
+	n = d.follow(n)
+	if d.decodeCustom(n, v.Addr().Interface(), path) {
 		return
 	}
 	switch v.Kind() {
+	case reflect.Pointer:
+		if n.ShortTag() != "!!null" {
+			v.Set(reflect.New(v.Type().Elem()))
+			d.value(n, v.Elem(), f, path)
+		}
 	case reflect.Struct:
 		d.structure(n, v, path)
+	case reflect.String:
+		d.stringField(n, v, f, path)
+	case reflect.Bool:
+		v.SetBool(d.boolean(n, path))
+	case reflect.Int:
+		v.SetInt(d.integer(n, path, limitsOf(f)))
+	case reflect.Uint64:
+		v.SetUint(uint64(d.integer(n, path, limitsOf(f)))) // its limits begin at 0
+	case reflect.Float64:
+		v.SetFloat(d.number(n, path, limitsOf(f)))
 	case reflect.Slice:
-		if n.Kind != yaml.SequenceNode {
-			d.fail(n, "%s must be a list", path)
+		d.list(n, v, f, path)
+	case reflect.Map:
+		d.textMap(n, v, path)
+	default:
+		d.fail(n, "%s: the dialect has a field of type %s that cannot be read", path, v.Type())
+	}
+}
+
+func (d *decoder) stringField(n *yaml.Node, v reflect.Value, f reflect.StructField, path string) {
+	if n.ShortTag() == "!!null" && f.Tag.Get("enum") == "" {
+		return
+	}
+	before := len(d.problems)
+	s := d.text(n, path)
+	if len(d.problems) > before {
+		return
+	}
+	if enum := f.Tag.Get("enum"); enum != "" {
+		if allowed := strings.Split(enum, "|"); !slices.Contains(allowed, s) {
+			d.fail(n, "%s: %q is not allowed; allowed: %s%s", path, s, strings.Join(allowed, ", "), near(s, allowed))
 			return
 		}
-		v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
-		for i, item := range n.Content {
-			d.value(item, v.Index(i), f, fmt.Sprintf("%s[%d]", path, i))
+	}
+	v.SetString(s)
+}
+
+func (d *decoder) list(n *yaml.Node, v reflect.Value, f reflect.StructField, path string) {
+	if n.ShortTag() == "!!null" {
+		return
+	}
+	if n.Kind != yaml.SequenceNode {
+		d.fail(n, "%s: %s, allowed is a list", path, kindName(n))
+		return
+	}
+	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
+	for i, item := range n.Content {
+		if d.nodes > maxNodes {
+			return
 		}
-	case reflect.Map:
-		if err := n.Decode(v.Addr().Interface()); err != nil {
-			d.fail(n, "%s must be a mapping of names to %s", path, v.Type().Elem())
-		}
-	default:
-		d.scalar(n, v, f, path)
+		at := path + "." + strconv.Itoa(i)
+		d.at[at] = item
+		d.value(item, v.Index(i), reflect.StructField{}, at)
+	}
+	if len(n.Content) == 0 && f.Tag.Get("need") != "" {
+		d.fail(n, "%s: the list is empty; at least one entry is needed", path)
 	}
 }
 
-func (d *decoder) scalar(n *yaml.Node, v reflect.Value, f reflect.StructField, path string) {
-	if n.Kind != yaml.ScalarNode || !fits(n.Tag, v.Kind()) {
-		d.fail(n, "%s must be %s, got %s", path, words(v.Kind()), got(n))
+func (d *decoder) textMap(n *yaml.Node, v reflect.Value, path string) {
+	if n.ShortTag() == "!!null" {
 		return
 	}
-	if err := n.Decode(v.Addr().Interface()); err != nil {
-		d.fail(n, "%s must be %s, got %s", path, words(v.Kind()), got(n))
+	if n.Kind != yaml.MappingNode {
+		d.fail(n, "%s: %s, allowed is a mapping of texts", path, kindName(n))
 		return
 	}
-	if allowed := f.Tag.Get("enum"); allowed != "" && v.Kind() == reflect.String {
-		if list := strings.Split(allowed, ","); !slices.Contains(list, v.String()) {
-			d.fail(n, "%s is %q%s; allowed: %s", path, v.String(), nearest(v.String(), list), strings.Join(list, ", "))
-		}
-	}
-	if limits := f.Tag.Get("range"); limits != "" {
-		low, high := limitsOf(limits)
-		if x := number(v); !(x >= low && x <= high) {
-			d.fail(n, "%s is %s; allowed: %s to %s", path, n.Value, short(low), short(high))
-		}
-	}
+	out := map[string]string{}
+	d.mapping(n, path, func(key, value *yaml.Node) { out[key.Value] = d.text(value, path+"."+key.Value) })
+	v.Set(reflect.ValueOf(out))
 }
 
-func fits(tag string, k reflect.Kind) bool {
-	switch k {
-	case reflect.String:
-		return tag == "!!str"
-	case reflect.Bool:
-		return tag == "!!bool"
-	case reflect.Int, reflect.Int64, reflect.Uint64:
-		return tag == "!!int"
-	case reflect.Float64:
-		return tag == "!!int" || tag == "!!float"
+var envPattern = regexp.MustCompile(`\$\{([^{}]*)\}`)
+
+// expand replaces ${NAME} by the environment. The path of the value is then a secret: the run's copy keeps ${NAME}.
+func (d *decoder) expand(n *yaml.Node, path string) (value string, expanded bool) {
+	value = envPattern.ReplaceAllStringFunc(n.Value, func(m string) string {
+		expanded = true
+		name := m[2 : len(m)-1]
+		v, ok := d.env(name)
+		if !ok {
+			d.fail(n, "%s: the environment variable %q is not set", path, name)
+		}
+		return v
+	})
+	last := path[strings.LastIndexByte(path, '.')+1:]
+	switch {
+	case expanded:
+		d.secrets[path] = n.Value
+	case isSecret(last) && n.Value != "":
+		d.secrets[path] = "(secret)"
+	}
+	return value, expanded
+}
+
+func isSecret(key string) bool {
+	for _, s := range []string{"_key", "token", "password", "secret"} {
+		if strings.HasSuffix(key, s) {
+			return true
+		}
 	}
 	return false
 }
 
-func words(k reflect.Kind) string {
-	switch k {
-	case reflect.String:
-		return "text"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Float64:
-		return "a number"
-	case reflect.Uint64:
-		return "a whole number, 0 or more"
+// scalar returns the node with its environment variables replaced, and typed anew if it had some, quoted or not. ok is
+// false when a variable is not set, which is reported here.
+func (d *decoder) scalar(n *yaml.Node, path string) (out *yaml.Node, ok bool) {
+	if n.Kind != yaml.ScalarNode {
+		return n, true
 	}
-	return "a whole number"
+	before := len(d.problems)
+	value, expanded := d.expand(n, path)
+	if !expanded {
+		return n, true
+	}
+	return &yaml.Node{Kind: yaml.ScalarNode, Value: value}, len(d.problems) == before
 }
 
-func got(n *yaml.Node) string {
+func (d *decoder) text(n *yaml.Node, path string) string {
+	value, expanded := n, false
+	if n.Kind == yaml.ScalarNode {
+		s, e := d.expand(n, path)
+		value, expanded = &yaml.Node{Kind: yaml.ScalarNode, Value: s}, e
+	}
+	if n.Kind != yaml.ScalarNode || !expanded && n.ShortTag() != "!!str" {
+		d.fail(n, "%s: %s, allowed is a text%s", path, kindName(n), quoteHint(n))
+		return ""
+	}
+	return value.Value
+}
+
+func quoteHint(n *yaml.Node) string {
+	if n.Kind == yaml.ScalarNode && n.ShortTag() != "!!null" {
+		return fmt.Sprintf("; write %q in quotes", n.Value)
+	}
+	return ""
+}
+
+func (d *decoder) boolean(n *yaml.Node, path string) bool {
+	s, ok := d.scalar(n, path)
+	if !ok {
+		return false
+	}
+	if s.Kind != yaml.ScalarNode || s.ShortTag() != "!!bool" {
+		d.fail(n, "%s: %s, allowed is true or false", path, kindName(s))
+		return false
+	}
+	return strings.EqualFold(s.Value, "true")
+}
+
+// limits of a number; NaN leaves a side open.
+type limits struct {
+	min, max, above          float64
+	hasMin, hasMax, hasAbove bool
+	unit                     string
+}
+
+func limitsOf(f reflect.StructField) limits {
+	var l limits
+	read := func(tag string, into *float64) bool {
+		v, err := strconv.ParseFloat(f.Tag.Get(tag), 64)
+		*into = v
+		return err == nil
+	}
+	l.hasMin, l.hasMax, l.hasAbove = read("min", &l.min), read("max", &l.max), read("above", &l.above)
+	l.unit = f.Tag.Get("unit")
+	return l
+}
+
+func (l limits) allowed(kind string) string {
+	if l.hasMin && l.hasMax && l.min == l.max {
+		return "allowed is " + strconv.FormatFloat(l.min, 'g', -1, 64)
+	}
+	out := "allowed is " + kind
+	show := func(v float64) string {
+		if v == math.Trunc(v) && math.Abs(v) < 1e15 {
+			return strconv.FormatFloat(v, 'f', -1, 64)
+		}
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	}
+	switch {
+	case l.hasMin && l.hasMax:
+		out += " from " + show(l.min) + " to " + show(l.max)
+	case l.hasAbove && l.hasMax:
+		out += " above 0 up to " + show(l.max)
+	case l.hasMin:
+		out += " of " + show(l.min) + " or more"
+	case l.hasAbove:
+		out += " above " + show(l.above)
+	}
+	if l.unit != "" {
+		out += " (" + l.unit + ")"
+	}
+	return out
+}
+
+func (l limits) ok(v float64) bool {
+	return !(l.hasMin && v < l.min || l.hasMax && v > l.max || l.hasAbove && v <= l.above)
+}
+
+func (d *decoder) integer(n *yaml.Node, path string, l limits) int64 {
+	s, ok := d.scalar(n, path)
+	if !ok {
+		return 0
+	}
+	var v int64
+	if s.Kind != yaml.ScalarNode || s.ShortTag() != "!!int" || s.Decode(&v) != nil {
+		d.fail(n, "%s: %s, %s", path, kindName(s), l.allowed("a whole number"))
+		return 0
+	}
+	if !l.ok(float64(v)) {
+		d.fail(n, "%s: %d is out of range, %s", path, v, l.allowed("a whole number"))
+	}
+	return v
+}
+
+func (d *decoder) number(n *yaml.Node, path string, l limits) float64 {
+	s, ok := d.scalar(n, path)
+	if !ok {
+		return 0
+	}
+	var v float64
+	if s.Kind != yaml.ScalarNode || s.ShortTag() != "!!int" && s.ShortTag() != "!!float" || s.Decode(&v) != nil {
+		d.fail(n, "%s: %s, %s", path, kindName(s), l.allowed("a number"))
+		return 0
+	}
+	if math.IsNaN(v) || math.IsInf(v, 0) || !l.ok(v) {
+		d.fail(n, "%s: %v is out of range, %s", path, v, l.allowed("a number"))
+		return 0
+	}
+	return v
+}
+
+const maxDepth = 20
+
+// any reads a free value: a parameter of a reward or a loss.
+func (d *decoder) any(n *yaml.Node, path string, depth int) any {
+	n = d.follow(n)
+	if depth > maxDepth {
+		d.fail(n, "%s: values are nested deeper than %d", path, maxDepth)
+		return nil
+	}
+	switch n.Kind {
+	case yaml.MappingNode:
+		out := map[string]any{}
+		d.mapping(n, path, func(key, value *yaml.Node) { out[key.Value] = d.any(value, path+"."+key.Value, depth+1) })
+		return out
+	case yaml.SequenceNode:
+		out := []any{}
+		for i, item := range n.Content {
+			if d.nodes > maxNodes {
+				return nil
+			}
+			out = append(out, d.any(item, path+"."+strconv.Itoa(i), depth+1))
+		}
+		return out
+	}
+	d.at[path] = n
+	s, ok := d.scalar(n, path)
+	switch {
+	case !ok:
+		return nil
+	case n.Kind != yaml.ScalarNode:
+		d.fail(n, "%s: %s, allowed is a number, a text, true or false, a list or a mapping", path, kindName(n))
+		return nil
+	}
+	switch s.ShortTag() {
+	case "!!null":
+		return nil
+	case "!!bool":
+		return d.boolean(n, path)
+	case "!!int":
+		return d.integer(n, path, limits{})
+	case "!!float":
+		return d.number(n, path, limits{})
+	case "!!str":
+		return s.Value
+	default:
+		d.fail(n, "%s: %s, allowed is a number, a text, true or false, a list or a mapping", path, kindName(n))
+		return nil
+	}
+}
+
+// kindName describes what was written.
+func kindName(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
 		return "a mapping"
 	case yaml.SequenceNode:
 		return "a list"
-	}
-	if len(n.Value) > 40 {
-		return strconv.Quote(n.Value[:40] + "…")
-	}
-	return strconv.Quote(n.Value)
-}
-
-func number(v reflect.Value) float64 {
-	switch v.Kind() {
-	case reflect.Float64:
-		return v.Float()
-	case reflect.Uint64:
-		return float64(v.Uint())
-	}
-	return float64(v.Int())
-}
-
-func limitsOf(tag string) (low, high float64) {
-	a, b, _ := strings.Cut(tag, ",")
-	low, errLow := strconv.ParseFloat(a, 64)
-	high, errHigh := strconv.ParseFloat(b, 64)
-	if errLow != nil || errHigh != nil { // a tag of ours that TestTagsAreWellFormed would have found
-		return math.Inf(-1), math.Inf(1)
-	}
-	return low, high
-}
-
-func short(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
-
-// setDefaults fills the default tags of a struct, recursively.
-func setDefaults(v reflect.Value) {
-	for _, f := range fields(v.Type()) {
-		field := v.FieldByIndex(f.Index)
-		if field.Kind() == reflect.Struct {
-			setDefaults(field)
+	case yaml.ScalarNode:
+		switch n.ShortTag() {
+		case "!!null":
+			return "nothing"
+		case "!!str":
+			return fmt.Sprintf("the text %q", short(n.Value))
+		case "!!bool", "!!int", "!!float":
+			return short(n.Value)
 		}
-		text, ok := f.Tag.Lookup("default")
-		if !ok {
-			continue
-		}
-		switch field.Kind() {
-		case reflect.String:
-			field.SetString(text)
-		case reflect.Int:
-			n, _ := strconv.ParseInt(text, 10, 64) // checked by TestTagsAreWellFormed
-			field.SetInt(n)
-		case reflect.Uint64:
-			n, _ := strconv.ParseUint(text, 10, 64)
-			field.SetUint(n)
-		case reflect.Float64:
-			x, _ := strconv.ParseFloat(text, 64)
-			field.SetFloat(x)
-		}
+		return fmt.Sprintf("%q of type %s", short(n.Value), n.ShortTag())
 	}
+	return "nothing"
 }
 
-func name(path string) string {
-	if path == "" {
-		return "the job"
+func short(s string) string {
+	if r := []rune(s); len(r) > 60 {
+		return string(r[:60]) + "…"
 	}
-	return path
+	return s
 }
 
 func join(path, key string) string {
@@ -242,35 +520,27 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// nearest suggests the closest of names, or nothing when none is close.
-func nearest(word string, names []string) string {
-	best, distance := "", len(word)/2+2
-	for _, n := range names {
-		if d := editDistance(word, n); d < distance {
-			best, distance = n, d
-		}
-	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf(" (did you mean %q?)", best)
+// keyOf is the key of a field, "" for none.
+func keyOf(f reflect.StructField) string {
+	key, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+	return key
 }
 
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		previous := row[0]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := previous
-			if a[i-1] != b[j-1] {
-				cost++
-			}
-			previous, row[j] = row[j], min(cost, row[j]+1, row[j-1]+1)
+func keysOf(t reflect.Type) []string {
+	var keys []string
+	for i := range t.NumField() {
+		if key := keyOf(t.Field(i)); key != "" {
+			keys = append(keys, key)
 		}
 	}
-	return row[len(b)]
+	return keys
+}
+
+func fieldByKey(t reflect.Type, key string) (int, bool) {
+	for i := range t.NumField() {
+		if key != "" && keyOf(t.Field(i)) == key {
+			return i, true
+		}
+	}
+	return 0, false
 }

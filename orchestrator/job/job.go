@@ -1,74 +1,92 @@
-// Package job reads job files: one strict YAML dialect for train, rollout, eval and serve.
+// Package job reads the job file: one YAML dialect for train, rollout and eval.
 //
-// All errors of a file are reported at once, each with file, line, column, what is allowed and the nearest name. Paths
-// are relative to the job file; ${NAME} reads the environment, and the copy kept in a run folder holds the name, never
-// the value.
+// Reading is strict. Every problem of a file is reported at once, each with file, line and column, what is wrong, what
+// is allowed, and the nearest known name. The struct Job is the only description of the dialect: its tags carry the
+// default, range, unit and meaning of each key, and the decoder, the JSON schema and the effective job are derived from
+// them. A Job is plain data and read-only after Load.
+//
+// Paths are relative to the job file's folder, but output to the working folder. ${NAME} reads the environment; the copy of the job in a run folder keeps
+// the name, never the value.
+//
+// Tags: yaml, default (YAML), min and max (inclusive), above (exclusive minimum), enum (a|b), unit, doc, and the flag need.
 package job
 
 import "github.com/agentfly/agentfly/algorithms"
 
-// Job is a job file. Tags state the default, the allowed range or values, and whether a key must be given.
+// Job is a whole job.
 type Job struct {
-	Version       int               `yaml:"version" need:"true" range:"1,1"`
-	Name          string            `yaml:"name" need:"true"`
-	Seed          uint64            `yaml:"seed" default:"1"`
-	Deterministic bool              `yaml:"deterministic"` // the same bits whatever the timing: a batch-invariant engine
-	Device        string            `yaml:"device" default:"auto" enum:"auto,cpu,cuda"`
-	Model         Model             `yaml:"model"`
-	Engine        Engine            `yaml:"engine"`
-	Agent         Agent             `yaml:"agent"`
-	Rewards       []Reward          `yaml:"rewards" need:"true"`
-	Data          Data              `yaml:"data"`
-	Rollout       Rollout           `yaml:"rollout"`
-	Algorithm     algorithms.Config `yaml:"algorithm"`
-	Trainer       Trainer           `yaml:"trainer"`
-	Eval          Eval              `yaml:"eval"`
-	Checkpoint    Checkpoint        `yaml:"checkpoint"`
-	Control       Control           `yaml:"control"`
-	Output        string            `yaml:"output"` // run folder; default runs/NAME beside the working folder
+	Version       int               `yaml:"version" need:"true" min:"1" max:"1" doc:"version of this dialect"`
+	Name          string            `yaml:"name" need:"true" doc:"names the run: letters, digits, dots, _ and -"`
+	Seed          uint64            `yaml:"seed" default:"1" min:"0" doc:"every random choice of a run derives from it"`
+	Deterministic bool              `yaml:"deterministic" default:"false" doc:"the same bits whatever the timing of tools and goroutines, by an engine whose results do not depend on what runs beside"`
+	Device        string            `yaml:"device" default:"auto" enum:"auto|cpu|cuda" doc:"where model and engine compute; auto takes CUDA where it is usable"`
+	Model         Model             `yaml:"model" doc:"the policy"`
+	Engine        Engine            `yaml:"engine" doc:"what samples"`
+	Agent         Agent             `yaml:"agent" doc:"how the model is prompted and how its completions are read"`
+	Environment   *Nothing          `yaml:"environment" doc:"null: this version has tools, and no environments"`
+	Rewards       []Reward          `yaml:"rewards" need:"true" doc:"the reward is the sum of these times their weights: names, or {name: NAME, weight: 1, parameter: value}"`
+	Data          Data              `yaml:"data" doc:"tasks"`
+	Rollout       Rollout           `yaml:"rollout" doc:"sampling of trajectories"`
+	Algorithm     algorithms.Config `yaml:"algorithm" doc:"what an update optimises; see docs/algorithms.md"`
+	Trainer       Trainer           `yaml:"trainer" doc:"the optimizer: AdamW"`
+	Eval          Eval              `yaml:"eval" doc:"evaluation on held-out tasks, before and after the run and between steps"`
+	Checkpoint    Checkpoint        `yaml:"checkpoint" doc:"what is saved on the way"`
+	Control       Control           `yaml:"control" doc:"makes a run that must not learn, to hold a claim against"`
+	Output        string            `yaml:"output" doc:"folder of the run, relative to the working folder; empty: runs/NAME"`
 
-	path   string // of the job file
-	source []byte // YAML of the job as it runs: --set applied, ${NAME} kept
+	path    string // of the job file
+	source  []byte
+	secrets map[string]string         // by path of the value: what the copy of the job shows instead
+	at      func(path string) Problem // where a value stands
 }
+
+// Nothing accepts null only: a key of the dialect that this version does not have.
+type Nothing struct{}
 
 // Model says which policy is trained.
 type Model struct {
-	Path         string   `yaml:"path"`          // a folder, a .gguf, or a hub id; this or scratch
-	ChatTemplate string   `yaml:"chat_template"` // a file that overrides the model's
-	DType        string   `yaml:"dtype" default:"auto" enum:"auto,fp32"`
-	Scratch      *Scratch `yaml:"scratch"`
+	Path         string   `yaml:"path" doc:"a folder, a .gguf file or a hub id ORG/NAME@revision; this or scratch"`
+	DType        string   `yaml:"dtype" default:"auto" enum:"auto|fp32" doc:"type of the weights while training; auto: fp32"`
+	ChatTemplate string   `yaml:"chat_template" doc:"a Jinja file that replaces the model's own template"`
+	LoRA         LoRA     `yaml:"lora" doc:"low-rank adapters"`
+	Scratch      *Scratch `yaml:"scratch" doc:"a small Llama model with random weights and one token a character, for tests and demonstrations"`
 }
 
-// Scratch is a small random Llama model with one token a character; for tests and demonstrations.
+// LoRA is reserved.
+type LoRA struct {
+	Rank int `yaml:"rank" default:"0" min:"0" max:"0" doc:"0: all weights are trained; adapters are not part of this version"`
+}
+
+// Scratch is a small random Llama model with one token a character.
 type Scratch struct {
-	HiddenSize       int     `yaml:"hidden_size" default:"64" range:"8,4096"`
-	IntermediateSize int     `yaml:"intermediate_size" default:"128" range:"8,16384"`
-	NumLayers        int     `yaml:"num_layers" default:"2" range:"1,64"`
-	NumHeads         int     `yaml:"num_heads" default:"4" range:"1,64"`
-	NumKVHeads       int     `yaml:"num_kv_heads" default:"2" range:"1,64"`
-	MaxPositions     int     `yaml:"max_positions" default:"256" range:"16,131072"`
-	InitStd          float64 `yaml:"init_std" default:"0.08" range:"0.001,1"`
-	Alphabet         string  `yaml:"alphabet" need:"true"`      // ASCII characters, one token each
-	ChatTemplate     string  `yaml:"chat_template" need:"true"` // Jinja source
+	HiddenSize       int     `yaml:"hidden_size" default:"64" min:"8" max:"4096" doc:"a multiple of num_heads"`
+	IntermediateSize int     `yaml:"intermediate_size" default:"128" min:"8" max:"16384" doc:"width of the feed-forward layers"`
+	NumLayers        int     `yaml:"num_layers" default:"2" min:"1" max:"64" doc:"transformer blocks"`
+	NumHeads         int     `yaml:"num_heads" default:"4" min:"1" max:"64" doc:"attention heads"`
+	NumKVHeads       int     `yaml:"num_kv_heads" default:"2" min:"1" max:"64" doc:"key and value heads; num_heads is a multiple"`
+	MaxPositions     int     `yaml:"max_positions" default:"256" min:"16" max:"131072" unit:"tokens" doc:"longest sequence"`
+	InitStd          float64 `yaml:"init_std" default:"0.08" min:"0.001" max:"1" doc:"standard deviation of the random weights"`
+	Alphabet         string  `yaml:"alphabet" need:"true" doc:"the characters of its tokenizer: printable ASCII, tab and newline"`
+	ChatTemplate     string  `yaml:"chat_template" need:"true" doc:"Jinja source"`
 }
 
 // Engine says who samples.
 type Engine struct {
-	Kind         string `yaml:"kind" default:"local" enum:"local"`
-	CacheTokens  int    `yaml:"cache_tokens" default:"32768" range:"64,100000000"` // tokens of key/value cache
-	MaxSequences int    `yaml:"max_sequences" default:"128" range:"1,4096"`        // sequences decoded at once
+	Kind         string `yaml:"kind" default:"local" enum:"local" doc:"local: libtorch in this process"`
+	CacheTokens  int    `yaml:"cache_tokens" default:"32768" min:"64" max:"100000000" unit:"tokens" doc:"size of the key/value cache"`
+	MaxSequences int    `yaml:"max_sequences" default:"128" min:"1" max:"4096" unit:"sequences" doc:"most that are decoded at once"`
 }
 
 // Agent is how the model is prompted and read.
 type Agent struct {
-	Kind            string   `yaml:"kind" default:"tool_call" enum:"tool_call"`
-	Format          string   `yaml:"format" default:"hermes" enum:"hermes,tags"`
-	System          string   `yaml:"system"`
-	Examples        string   `yaml:"examples"` // JSON lines of {"messages": […]} that precede the task's messages
-	MaxTurns        int      `yaml:"max_turns" default:"4" range:"1,1000"`
-	Tools           []string `yaml:"tools"`
-	Instructions    bool     `yaml:"instructions"` // describe the tools in the system prompt where the template ignores them
-	ObservationRole string   `yaml:"observation_role"`
+	Kind            string   `yaml:"kind" default:"tool_call" enum:"tool_call" doc:"tool_call: turns of calls, then a final answer"`
+	Format          string   `yaml:"format" default:"hermes" doc:"how a call is written"`
+	System          string   `yaml:"system" doc:"system prompt"`
+	Examples        string   `yaml:"examples" doc:"JSON lines of worked conversations {\"messages\": […]} that precede every task"`
+	MaxTurns        int      `yaml:"max_turns" default:"4" min:"1" max:"1000" unit:"turns" doc:"completions of a trajectory"`
+	Tools           []string `yaml:"tools" doc:"names of the tools"`
+	Instructions    bool     `yaml:"instructions" default:"true" doc:"describe the tools to the model: by its template, or in the system prompt where template or format do not"`
+	ObservationRole string   `yaml:"observation_role" doc:"role of the message that carries results; empty: the format's own"`
 }
 
 // Reward is a name, or a mapping with name, weight and the reward's own parameters.
@@ -78,59 +96,61 @@ type Reward struct {
 	Params map[string]any
 }
 
-// Data are the tasks. Columns map prompt (default prompt) and id (default id) to the file's names.
+// Data are the tasks.
 type Data struct {
-	Train   string            `yaml:"train"`
-	Eval    string            `yaml:"eval"`
-	Columns map[string]string `yaml:"columns"`
-	Balance string            `yaml:"balance"` // a field: every step takes the same number of tasks of each of its values
+	Train   string            `yaml:"train" doc:"JSON lines of tasks, or one JSON list"`
+	Eval    string            `yaml:"eval" doc:"held-out tasks; none of them may be in train by content"`
+	Columns map[string]string `yaml:"columns" doc:"the file's names of prompt (a text or a list of messages), id and answer"`
+	Balance string            `yaml:"balance" doc:"a field: every step takes the same number of tasks of each of its values"`
 }
 
 // Rollout bounds sampling.
 type Rollout struct {
-	Groups       int     `yaml:"groups" default:"8" range:"1,100000"`
-	GroupSize    int     `yaml:"group_size" default:"8" range:"1,100000"`
-	MaxNewTokens int     `yaml:"max_new_tokens" default:"256" range:"1,1000000"` // of a turn
-	MaxTokens    int     `yaml:"max_tokens" default:"2048" range:"2,10000000"`   // of a trajectory
-	Temperature  float64 `yaml:"temperature" default:"1" range:"0.01,100"`
-	TopP         float64 `yaml:"top_p" default:"1" range:"0.0001,1"`
-	TopK         int     `yaml:"top_k" range:"0,1000000"`
-	MinP         float64 `yaml:"min_p" range:"0,0.9999"`
-	Mode         string  `yaml:"mode" default:"sync" enum:"sync"`
-	MaxFailed    float64 `yaml:"max_failed" default:"0.5" range:"0,1"`            // share of a step's trajectories that may fail
-	TurnTimeout  float64 `yaml:"turn_timeout" default:"600" range:"0.01,1000000"` // seconds for one completion
+	Groups       int     `yaml:"groups" default:"8" min:"1" max:"100000" unit:"tasks" doc:"tasks of a step"`
+	GroupSize    int     `yaml:"group_size" default:"8" min:"1" max:"100000" unit:"trajectories" doc:"trajectories of a task, which share a baseline"`
+	MaxNewTokens int     `yaml:"max_new_tokens" default:"256" min:"1" max:"1000000" unit:"tokens" doc:"longest completion of a turn"`
+	MaxTokens    int     `yaml:"max_tokens" default:"2048" min:"2" max:"10000000" unit:"tokens" doc:"longest trajectory, prompt and observations included"`
+	Temperature  float64 `yaml:"temperature" default:"1" min:"0" max:"100" doc:"of sampling; training needs more than 0"`
+	TopP         float64 `yaml:"top_p" default:"1" above:"0" max:"1" doc:"1 is off; training needs 1"`
+	TopK         int     `yaml:"top_k" default:"0" min:"0" max:"1000000" doc:"0 is off; training needs 0"`
+	MinP         float64 `yaml:"min_p" default:"0" min:"0" max:"0.9999" doc:"0 is off; training needs 0"`
+	Mode         string  `yaml:"mode" default:"sync" enum:"sync" doc:"sync: a step trains on what its own policy sampled"`
+	MaxStaleness int     `yaml:"max_staleness" default:"0" min:"0" max:"0" unit:"policy versions" doc:"0 in mode sync"`
+	MaxFailed    float64 `yaml:"max_failed" default:"0.5" min:"0" max:"1" doc:"share of a step's trajectories that may fail before the run stops"`
+	TurnTimeout  float64 `yaml:"turn_timeout" default:"600" min:"0.01" max:"1000000" unit:"s" doc:"longest time for one completion"`
+	ToolTimeout  float64 `yaml:"tool_timeout" default:"30" min:"0.01" max:"1000000" unit:"s" doc:"longest time for one tool call"`
 }
 
 // Trainer is the update.
 type Trainer struct {
-	Steps            int     `yaml:"steps" default:"100" range:"1,10000000"`
-	LearningRate     float64 `yaml:"learning_rate" default:"1e-6" range:"0,1"`
-	Schedule         string  `yaml:"schedule" default:"constant" enum:"constant,linear,cosine"`
-	WarmupSteps      int     `yaml:"warmup_steps" range:"0,1000000"`
-	WeightDecay      float64 `yaml:"weight_decay" range:"0,10"`
-	Beta1            float64 `yaml:"beta1" default:"0.9" range:"0,0.999999"`
-	Beta2            float64 `yaml:"beta2" default:"0.999" range:"0,0.999999"`
-	Eps              float64 `yaml:"eps" default:"1e-8" range:"1e-20,1"`
-	ClipGrad         float64 `yaml:"clip_grad" default:"1" range:"0,1000000"` // 0: no clipping
-	MicroBatchTokens int     `yaml:"micro_batch_tokens" default:"4096" range:"1,100000000"`
-	Checkpointing    bool    `yaml:"checkpointing"` // recompute activations in backward
+	Steps            int     `yaml:"steps" default:"100" min:"1" max:"10000000" unit:"steps" doc:"steps of the run"`
+	LearningRate     float64 `yaml:"learning_rate" default:"1e-6" min:"0" max:"1" doc:"largest of the schedule"`
+	Schedule         string  `yaml:"schedule" default:"constant" enum:"constant|linear|cosine" doc:"course of the learning rate after the warm-up"`
+	WarmupSteps      int     `yaml:"warmup_steps" default:"0" min:"0" max:"1000000" unit:"steps" doc:"in which the learning rate rises from 0"`
+	WeightDecay      float64 `yaml:"weight_decay" default:"0" min:"0" max:"10" doc:"decoupled"`
+	Beta1            float64 `yaml:"beta1" default:"0.9" min:"0" max:"0.999999" doc:"decay of the first moment"`
+	Beta2            float64 `yaml:"beta2" default:"0.999" min:"0" max:"0.999999" doc:"decay of the second moment"`
+	Eps              float64 `yaml:"eps" default:"1e-8" min:"1e-20" max:"1" doc:"added to the root of the second moment"`
+	ClipGrad         float64 `yaml:"clip_grad" default:"1" min:"0" max:"1000000" doc:"largest gradient norm; 0: not clipped"`
+	MicroBatchTokens int     `yaml:"micro_batch_tokens" default:"4096" min:"1" max:"100000000" unit:"tokens" doc:"of one forward and backward; a longer sample goes alone"`
+	Checkpointing    bool    `yaml:"checkpointing" default:"false" doc:"compute activations again in backward: less memory, more time"`
 }
 
 // Eval is held-out evaluation, before the first step, every so many steps, and after the last one.
 type Eval struct {
-	Every       int     `yaml:"every" range:"0,10000000"` // 0: before and after only
-	Tasks       int     `yaml:"tasks" range:"0,10000000"` // 0: all
-	Temperature float64 `yaml:"temperature" range:"0,100"`
-	ToolOff     bool    `yaml:"tool_off"` // once more at the end with the tools switched off
+	Every       int     `yaml:"every" default:"0" min:"0" max:"10000000" unit:"steps" doc:"0: before and after the run only"`
+	Tasks       int     `yaml:"tasks" default:"0" min:"0" max:"10000000" unit:"tasks" doc:"first so many of data.eval; 0: all"`
+	Temperature float64 `yaml:"temperature" default:"0" min:"0" max:"100" doc:"0 is greedy"`
+	ToolOff     bool    `yaml:"tool_off" default:"false" doc:"once more at the end with the tools switched off: the same prompt, but a call is answered with an error"`
 }
 
 // Checkpoint says how often the run is saved and how many saved states are kept.
 type Checkpoint struct {
-	Every int `yaml:"every" range:"0,10000000"` // 0: at the end only
-	Keep  int `yaml:"keep" default:"2" range:"1,10000"`
+	Every int `yaml:"every" default:"0" min:"0" max:"10000000" unit:"steps" doc:"0: at the end of the run only"`
+	Keep  int `yaml:"keep" default:"2" min:"1" max:"10000" unit:"checkpoints" doc:"older ones are deleted"`
 }
 
 // Control makes a run that must not learn, to hold a learning claim against.
 type Control struct {
-	ShuffleRewards bool `yaml:"shuffle_rewards"` // rewards are permuted over the trajectories of a step
+	ShuffleRewards bool `yaml:"shuffle_rewards" default:"false" doc:"rewards are permuted over the trajectories of a step"`
 }

@@ -5,252 +5,365 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// Error is a job file with mistakes, one line each.
-type Error struct{ Lines []string }
-
-func (e *Error) Error() string { return strings.Join(e.Lines, "\n") }
-
-// Load reads a job file. sets are overrides of the form key.path=value, checked like the file itself.
-func Load(path string, sets ...string) (*Job, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		var p *os.PathError
-		if errors.As(err, &p) {
-			err = p.Err
-		}
-		return nil, &Error{[]string{fmt.Sprintf("%s: %v; give the path of a job file, such as examples/calculator.yaml", path, err)}}
-	}
-	return Parse(path, data, sets...)
-}
-
-// Parse reads a job from memory; path names it in messages and anchors its relative paths.
-func Parse(path string, data []byte, sets ...string) (*Job, error) {
-	root, err := document(path, data)
-	if err != nil {
-		return nil, err
-	}
-	origin := map[*yaml.Node]string{}
-	d := &decoder{where: func(n *yaml.Node) string {
-		if flag, ok := origin[n]; ok {
-			return flag
-		}
-		return fmt.Sprintf("%s:%d:%d", path, n.Line, n.Column)
-	}}
-	for _, set := range sets {
-		if err := apply(root, set, origin); err != nil {
-			d.errs = append(d.errs, err.Error())
-		}
-	}
-	source, err := yaml.Marshal(root)
-	if err != nil {
-		return nil, &Error{[]string{fmt.Sprintf("%s: %v", path, err)}}
-	}
-	d.expand(root)
-	j := &Job{path: path, source: source}
-	setDefaults(reflect.ValueOf(j).Elem())
-	d.structure(root, reflect.ValueOf(j).Elem(), "")
-	if len(d.errs) == 0 {
-		d.errs = j.check(path)
-	}
-	if len(d.errs) > 0 {
-		return nil, &Error{d.errs}
-	}
-	if j.Output == "" {
-		j.Output = filepath.Join("runs", j.Name)
-	}
-	return j, nil
-}
-
-// document reads exactly one YAML document whose top is a mapping.
-func document(path string, data []byte) (*yaml.Node, error) {
-	fail := func(format string, args ...any) error {
-		return &Error{[]string{path + ": " + fmt.Sprintf(format, args...)}}
-	}
-	var doc yaml.Node
-	decode := yaml.NewDecoder(bytes.NewReader(data))
-	if err := decode.Decode(&doc); err != nil {
-		if errors.Is(err, io.EOF) {
-			return nil, fail("the file is empty; a job has at least version, name, model, rewards and data")
-		}
-		return nil, fail("%s", strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", " "))
-	}
-	var more yaml.Node
-	if err := decode.Decode(&more); !errors.Is(err, io.EOF) {
-		return nil, fail("there is more than one YAML document; keep one job a file")
-	}
-	if len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
-		return nil, fail("a job is a mapping of keys to values")
-	}
-	return doc.Content[0], nil
-}
-
-// apply puts the value of key.path=value into the tree.
-func apply(root *yaml.Node, set string, origin map[*yaml.Node]string) error {
-	key, text, ok := strings.Cut(set, "=")
-	if !ok || key == "" {
-		return fmt.Errorf("--set %s: write key.path=value, such as trainer.steps=10", set)
-	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal([]byte(text), &doc); err != nil || len(doc.Content) > 1 {
-		return fmt.Errorf("--set %s: the value is not YAML", set)
-	}
-	value := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}
-	if len(doc.Content) == 1 {
-		value = doc.Content[0]
-	}
-	flag := "--set " + key
-	mark(value, flag, origin)
-	node := root
-	parts := strings.Split(key, ".")
-	for i, part := range parts {
-		child := lookup(node, part)
-		last := i == len(parts)-1
-		if child == nil {
-			k := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: part}
-			child = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
-			origin[k], origin[child] = flag, flag
-			node.Content = append(node.Content, k, child)
-		}
-		if last {
-			*child = *value
-			origin[child] = flag
-		} else if child.Kind != yaml.MappingNode {
-			*child = yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
-			origin[child] = flag
-		}
-		node = child
-	}
-	return nil
-}
-
-func mark(n *yaml.Node, flag string, origin map[*yaml.Node]string) {
-	origin[n] = flag
-	for _, c := range n.Content {
-		mark(c, flag, origin)
-	}
-}
-
-func lookup(mapping *yaml.Node, key string) *yaml.Node {
-	for i := 0; i+1 < len(mapping.Content); i += 2 {
-		if mapping.Content[i].Value == key {
-			return mapping.Content[i+1]
-		}
-	}
-	return nil
-}
-
-var variable = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
-
-// expand replaces ${NAME} in every value by the environment's.
-func (d *decoder) expand(n *yaml.Node) {
-	if n.Kind == yaml.ScalarNode && strings.Contains(n.Value, "${") {
-		n.Value = variable.ReplaceAllStringFunc(n.Value, func(m string) string {
-			value, ok := os.LookupEnv(m[2 : len(m)-1])
-			if !ok {
-				d.fail(n, "the environment has no %s; set it before the run", m[2:len(m)-1])
-			}
-			return value
-		})
-	}
-	for _, c := range n.Content {
-		d.expand(c)
-	}
-}
-
-// UnmarshalYAML reads a name or {name: NAME, weight: W, parameter: value, …}.
-func (r *Reward) UnmarshalYAML(n *yaml.Node) error {
-	r.Weight = 1
-	if n.Kind == yaml.ScalarNode {
-		r.Name = n.Value
-		return nil
-	}
-	var m map[string]any
-	if err := n.Decode(&m); err != nil {
-		return errors.New("a reward is a name or {name: NAME, weight: 1}")
-	}
-	name, ok := m["name"].(string)
-	if !ok {
-		return errors.New("a reward is a name or {name: NAME, weight: 1}; the key name is missing")
-	}
-	r.Name = name
-	delete(m, "name")
-	if w, ok := m["weight"]; ok {
-		switch w := w.(type) {
-		case int:
-			r.Weight = float64(w)
-		case float64:
-			r.Weight = w
-		default:
-			return fmt.Errorf("weight of %s must be a number", name)
-		}
-		delete(m, "weight")
-	}
-	r.Params = m
-	return nil
+// Names are what a job may refer to. An empty list is not checked.
+type Names struct {
+	Tools, Rewards, Formats []string
 }
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 
-// check finds what single values cannot show.
-func (j *Job) check(path string) []string {
-	var errs []string
-	fail := func(format string, args ...any) { errs = append(errs, path+": "+fmt.Sprintf(format, args...)) }
-	if !namePattern.MatchString(j.Name) {
-		fail("name %q must be letters, digits, dots, _ and -, and begin with a letter or digit", j.Name)
-	}
-	if (j.Model.Path == "") == (j.Model.Scratch == nil) {
-		fail("model needs either path or scratch")
-	}
-	if len(j.Rewards) == 0 {
-		fail("rewards is empty; name at least one")
-	}
-	for k := range j.Data.Columns {
-		if !slices.Contains([]string{"prompt", "id", "answer"}, k) {
-			fail("data.columns maps prompt, id and answer, not %q", k)
-		}
-	}
-	if len(j.Agent.Tools) != len(slices.Compact(slices.Sorted(slices.Values(j.Agent.Tools)))) {
-		fail("agent.tools names a tool twice")
-	}
-	return errs
+// FieldError is a problem of one value, found by who knows more than the dialect. Path is like rollout.groups.
+type FieldError struct {
+	Path, Text string
 }
 
-// TrainingErrors are the settings that sampling allows and training refuses.
-func (j *Job) TrainingErrors() error {
-	var lines []string
-	add := func(format string, args ...any) { lines = append(lines, j.path+": "+fmt.Sprintf(format, args...)) }
-	if j.Data.Train == "" {
-		add("data.train is missing; a training job needs tasks")
-	}
-	if r := j.Rollout; r.TopP != 1 || r.TopK != 0 || r.MinP != 0 {
-		add("rollout.top_p, top_k and min_p are refused in training: the engine's logprobs would be of a truncated distribution; leave them out")
-	}
-	if len(lines) > 0 {
-		return &Error{lines}
-	}
-	return nil
+// Options of Load.
+type Options struct {
+	Set   []string                         // key.path=value, in order; the last wins
+	Env   func(name string) (string, bool) // nil: the process's environment
+	Names Names                            //
+	Check func(j *Job) []FieldError        // further checks of a job that is well-formed; nil: none
+	Files bool                             // check that the files that the job names exist
 }
+
+const maxFile = 1 << 20 // bytes of a job file
+
+// position is where the value of path stands, or the closest value around it.
+func (d *decoder) position(path string) Problem {
+	for {
+		if n := d.at[path]; n != nil {
+			p := Problem{File: d.file, Line: n.Line, Column: n.Column}
+			if option, ok := d.origin[n]; ok {
+				p.File, p.Line = option, 0
+			}
+			return p
+		}
+		i := strings.LastIndexByte(path, '.')
+		if i < 0 {
+			return Problem{File: d.file}
+		}
+		path = path[:i]
+	}
+}
+
+// Fail makes the error of a problem that was found later in the value of path, such as trainer.steps.
+func (j *Job) Fail(path, format string, args ...any) error {
+	return asError([]Problem{j.problem(path, format, args...)})
+}
+
+func (j *Job) problem(path, format string, args ...any) Problem {
+	p := j.at(path)
+	p.Text = path + ": " + fmt.Sprintf(format, args...)
+	return p
+}
+
+// Source is the job as it runs, as a job file: every default filled in, --set applied. A value that came from the
+// environment stands as ${NAME}, and a secret that the file held literally as (secret).
+func (j *Job) Source() []byte { return j.source }
 
 // Path is the job file's.
 func (j *Job) Path() string { return j.path }
-
-// Source is the YAML of the job as it runs; ${NAME} is kept, so that no secret is in it.
-func (j *Job) Source() []byte { return j.source }
 
 // Resolve makes a path of the job file absolute or relative to the working folder.
 func (j *Job) Resolve(path string) string {
 	if path == "" || filepath.IsAbs(path) {
 		return path
 	}
+	if rest, ok := strings.CutPrefix(path, "~/"); ok {
+		if home, err := os.UserHomeDir(); err == nil {
+			return filepath.Join(home, rest)
+		}
+	}
 	return filepath.Join(filepath.Dir(j.path), path)
+}
+
+// Load reads, completes and checks a job file. sets are overrides of the form key.path=value, checked like the file
+// itself. What is wrong with the job is an *Error.
+func Load(path string, sets ...string) (*Job, error) { return LoadWith(path, Options{Set: sets}) }
+
+// LoadWith is Load with options.
+func LoadWith(path string, o Options) (*Job, error) {
+	fail := func(format string, args ...any) error {
+		return &Error{[]string{path + ": " + fmt.Sprintf(format, args...)}}
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, fail("the job file cannot be read: %s; give the path of a job file, such as examples/calculator.yaml", reason(err))
+	case info.IsDir():
+		return nil, fail("this is a folder; give the path of a job file")
+	case info.Size() > maxFile:
+		return nil, fail("the file has %d bytes; a job file has at most %d", info.Size(), maxFile)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fail("the job file cannot be read: %s", reason(err))
+	}
+	return Parse(path, data, o)
+}
+
+func reason(err error) string {
+	var p *os.PathError
+	if errors.As(err, &p) {
+		return p.Err.Error()
+	}
+	return err.Error()
+}
+
+// Parse is LoadWith for text in memory; path names it in messages and anchors its relative paths.
+func Parse(path string, data []byte, o Options) (*Job, error) {
+	d := &decoder{file: path, env: o.Env, origin: map[*yaml.Node]string{}, at: map[string]*yaml.Node{}, secrets: map[string]string{}}
+	if d.env == nil {
+		d.env = os.LookupEnv
+	}
+	root := d.document(data)
+	if root == nil {
+		return nil, asError(d.problems)
+	}
+	for _, s := range o.Set {
+		d.set(root, s)
+	}
+	j := &Job{path: path, secrets: d.secrets}
+	d.structure(d.follow(root), reflect.ValueOf(j).Elem(), "")
+	j.at = d.position
+	if j.Output == "" && j.Name != "" {
+		j.Output = filepath.Join("runs", j.Name)
+	}
+	if len(d.problems) == 0 {
+		d.check(j, o)
+	}
+	if len(d.problems) > 0 {
+		return nil, asError(d.problems)
+	}
+	var err error
+	j.source, err = j.effective()
+	return j, err
+}
+
+var yamlLine = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
+
+// document parses exactly one document.
+func (d *decoder) document(data []byte) *yaml.Node {
+	broken := func(err error) {
+		p := Problem{File: d.file, Line: 1, Column: 1, Text: "not YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}
+		if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
+			p.Line, _ = strconv.Atoi(m[1])
+			p.Text = "not YAML: " + err.Error()[len(m[0]):]
+		}
+		d.problems = append(d.problems, p)
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc yaml.Node
+	if err := dec.Decode(&doc); err != nil {
+		if errors.Is(err, io.EOF) {
+			d.problems = append(d.problems, Problem{File: d.file, Line: 1, Column: 1, Text: "the file is empty; a job begins with version: 1"})
+		} else {
+			broken(err)
+		}
+		return nil
+	}
+	var second yaml.Node
+	switch err := dec.Decode(&second); {
+	case err == nil:
+		d.fail(&second, "a second document begins here; a job file holds one")
+		return nil
+	case !errors.Is(err, io.EOF):
+		broken(err)
+		return nil
+	}
+	if len(doc.Content) != 1 {
+		d.problems = append(d.problems, Problem{File: d.file, Line: 1, Column: 1, Text: "the file is empty; a job begins with version: 1"})
+		return nil
+	}
+	return doc.Content[0]
+}
+
+// set applies one --set option to the tree.
+func (d *decoder) set(root *yaml.Node, option string) {
+	label := "--set " + option
+	fail := func(format string, args ...any) {
+		d.problems = append(d.problems, Problem{File: label, Text: fmt.Sprintf(format, args...)})
+	}
+	path, text, ok := strings.Cut(option, "=")
+	if !ok || path == "" {
+		fail("write key.path=value, such as trainer.steps=10")
+		return
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
+		fail("the value is not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
+		return
+	}
+	value := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}
+	if len(doc.Content) == 1 {
+		value = doc.Content[0]
+	}
+	d.mark(value, label)
+	n := root
+	keys := strings.Split(path, ".")
+	for i, key := range keys {
+		for n.Kind == yaml.AliasNode {
+			n = n.Alias
+		}
+		last := i == len(keys)-1
+		next := child(n, key)
+		switch {
+		case next == nil && n.Kind == yaml.MappingNode:
+			next = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+			k := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: key}
+			d.origin[k], d.origin[next] = label, label
+			if last {
+				next = value
+			}
+			n.Content = append(n.Content, k, next)
+		case next == nil:
+			fail("%s is %s, it has no %q", strings.Join(keys[:i], "."), kindName(n), key)
+			return
+		case last:
+			*next = *value
+			d.origin[next] = label
+		case next.Kind == yaml.ScalarNode && next.ShortTag() == "!!null":
+			*next = yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+			d.origin[next] = label
+		}
+		n = next
+	}
+}
+
+// mark names the option as the origin of every node below n.
+func (d *decoder) mark(n *yaml.Node, label string) {
+	d.origin[n] = label
+	for _, c := range n.Content {
+		d.mark(c, label)
+	}
+}
+
+func child(n *yaml.Node, key string) *yaml.Node {
+	switch n.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Value == key {
+				return n.Content[i+1]
+			}
+		}
+	case yaml.SequenceNode:
+		if i, err := strconv.Atoi(key); err == nil && i >= 0 && i < len(n.Content) {
+			return n.Content[i]
+		}
+	}
+	return nil
+}
+
+// check finds what is wrong between values.
+func (d *decoder) check(j *Job, o Options) {
+	fail := func(path, format string, args ...any) { d.fail(d.at[path], path+": "+format, args...) }
+	if j.Rollout.MaxNewTokens >= j.Rollout.MaxTokens {
+		fail("rollout.max_new_tokens", "%d tokens do not fit into rollout.max_tokens (%d) together with a prompt", j.Rollout.MaxNewTokens, j.Rollout.MaxTokens)
+	}
+	if (j.Model.Path == "") == (j.Model.Scratch == nil) {
+		fail("model", "exactly one of path and scratch is needed")
+	}
+	if j.Trainer.WarmupSteps > j.Trainer.Steps {
+		fail("trainer.warmup_steps", "%d steps of warm-up are more than trainer.steps (%d)", j.Trainer.WarmupSteps, j.Trainer.Steps)
+	}
+	if !namePattern.MatchString(j.Name) {
+		fail("name", "%q must be letters, digits, dots, _ and -, and begin with a letter or digit", j.Name)
+	}
+	for _, k := range slices.Sorted(maps.Keys(j.Data.Columns)) {
+		if known := []string{"prompt", "id", "answer"}; !slices.Contains(known, k) {
+			fail("data.columns", "there is no column %q; allowed: prompt, id, answer%s", k, near(k, known))
+		}
+	}
+	d.checkNames(j, o.Names, fail)
+	if o.Files {
+		d.checkFiles(j, fail)
+	}
+	if o.Check != nil && len(d.problems) == 0 {
+		for _, e := range o.Check(j) {
+			p := d.position(e.Path)
+			p.Text = e.Path + ": " + e.Text
+			d.problems = append(d.problems, p)
+		}
+	}
+}
+
+func (d *decoder) checkNames(j *Job, names Names, fail func(path, format string, args ...any)) {
+	known := func(path, name string, all []string) {
+		if len(all) > 0 && !slices.Contains(all, name) {
+			fail(path, "there is no %q; allowed: %s%s", name, strings.Join(all, ", "), near(name, all))
+		}
+	}
+	known("agent.format", j.Agent.Format, names.Formats)
+	seen := map[string]bool{}
+	for i, t := range j.Agent.Tools {
+		path := "agent.tools." + strconv.Itoa(i)
+		known(path, t, names.Tools)
+		if seen[t] {
+			fail(path, "%q is given twice", t)
+		}
+		seen[t] = true
+	}
+	seen = map[string]bool{}
+	for i, r := range j.Rewards {
+		path := "rewards." + strconv.Itoa(i)
+		known(path, r.Name, names.Rewards)
+		if seen[r.Name] {
+			fail(path, "%q is given twice", r.Name)
+		}
+		seen[r.Name] = true
+	}
+}
+
+// TrainingErrors are the settings that sampling allows and training refuses: nil, or an *Error.
+func (j *Job) TrainingErrors() error {
+	var all []Problem
+	fail := func(path, format string, args ...any) { all = append(all, j.problem(path, format, args...)) }
+	const why = "training needs the logprobs of the whole distribution that was sampled; this is for rollout and eval only, leave it out"
+	if j.Data.Train == "" {
+		fail("data.train", "the tasks to train on are missing; name a file")
+	}
+	if j.Rollout.Temperature == 0 {
+		fail("rollout.temperature", "0 samples the same trajectory each time; training needs more")
+	}
+	if j.Rollout.TopP != 1 {
+		fail("rollout.top_p", "%v: %s", j.Rollout.TopP, why)
+	}
+	if j.Rollout.TopK != 0 {
+		fail("rollout.top_k", "%v: %s", j.Rollout.TopK, why)
+	}
+	if j.Rollout.MinP != 0 {
+		fail("rollout.min_p", "%v: %s", j.Rollout.MinP, why)
+	}
+	if j.Data.Eval == "" && j.Eval.Every > 0 {
+		fail("eval.every", "%d, but data.eval names no tasks", j.Eval.Every)
+	}
+	return asError(all)
+}
+
+func (d *decoder) checkFiles(j *Job, fail func(path, format string, args ...any)) {
+	for _, f := range []struct{ path, file string }{
+		{"model.chat_template", j.Model.ChatTemplate}, {"agent.examples", j.Agent.Examples}, {"data.train", j.Data.Train}, {"data.eval", j.Data.Eval},
+	} {
+		if f.file == "" {
+			continue
+		}
+		f.file = j.Resolve(f.file)
+		if info, err := os.Stat(f.file); err != nil {
+			fail(f.path, "%s: %s", f.file, reason(err))
+		} else if info.IsDir() {
+			fail(f.path, "%s is a folder; name a file", f.file)
+		}
+	}
 }

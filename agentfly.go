@@ -1,0 +1,142 @@
+// Package agentfly trains language-model agents with reinforcement learning: multi-turn rollouts with tools against a
+// local libtorch engine, token-exact masks, and a masked policy-gradient update in libtorch.
+//
+// A Go team builds its own binary with its own tools, rewards and losses:
+//
+//	func main() { agentfly.Main(agentfly.WithTool(weather), agentfly.WithReward(politeness)) }
+package agentfly
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/orchestrator"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/rewards"
+	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/tools/calculator"
+	"github.com/urfave/cli/v2"
+)
+
+// Version follows SemVer.
+const Version = "0.1.0"
+
+// Option adds to what job files can name.
+type Option func(*orchestrator.Registries) error
+
+// WithTool registers a tool under its own name.
+func WithTool(t tools.Tool) Option {
+	return func(r *orchestrator.Registries) error { return r.Tools.Register(t) }
+}
+
+// WithReward registers a reward under its own name.
+func WithReward(w rewards.Reward) Option {
+	return func(r *orchestrator.Registries) error { return r.Rewards.RegisterReward(w) }
+}
+
+// WithLoss registers a loss.
+func WithLoss(s algorithms.LossSpec) Option {
+	return func(r *orchestrator.Registries) error { return r.Algorithms.AddLoss(s) }
+}
+
+// WithEstimator registers an advantage estimator.
+func WithEstimator(s algorithms.EstimatorSpec) Option {
+	return func(r *orchestrator.Registries) error { return r.Algorithms.AddEstimator(s) }
+}
+
+// Exit statuses.
+const (
+	exitOK          = 0
+	exitFailed      = 1 // the work failed
+	exitInput       = 2 // the input or the job file is wrong
+	exitInterrupted = 3 // interrupted and resumable
+)
+
+// Main runs the command line of the process and exits.
+func Main(options ...Option) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	go func() { // the second signal ends the process at once
+		<-ctx.Done()
+		stop()
+	}()
+	os.Exit(Run(ctx, os.Args, os.Stdin, os.Stdout, os.Stderr, options...))
+}
+
+// Run runs a command line and returns its exit status.
+func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer, options ...Option) int {
+	r, err := registries(options)
+	if err == nil {
+		err = app(r, in, out, errOut).RunContext(ctx, args)
+	}
+	if err == nil {
+		return exitOK
+	}
+	for _, line := range strings.Split(err.Error(), "\n") {
+		fmt.Fprintln(errOut, "agentfly: "+line)
+	}
+	var input *job.Error
+	var usage *usageError
+	switch {
+	case errors.Is(err, orchestrator.ErrInterrupted):
+		return exitInterrupted
+	case errors.As(err, &input), errors.As(err, &usage):
+		return exitInput
+	}
+	return exitFailed
+}
+
+func registries(options []Option) (orchestrator.Registries, error) {
+	r := orchestrator.Registries{Tools: tools.NewRegistry(tools.Options{}), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
+	if err := r.Tools.Register(calculator.New()); err != nil {
+		return r, err
+	}
+	for _, o := range options {
+		if err := o(&r); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+// usageError is a wrong command line.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+func app(r orchestrator.Registries, in io.Reader, out, errOut io.Writer) *cli.App {
+	c := &commands{r, in, out}
+	a := &cli.App{
+		Name: "agentfly", Usage: "train language-model agents with reinforcement learning", Version: Version,
+		Reader: in, Writer: out, ErrWriter: errOut, HideVersion: true, EnableBashCompletion: true, Suggest: true,
+		ExitErrHandler:  func(*cli.Context, error) {},
+		OnUsageError:    func(_ *cli.Context, err error, _ bool) error { return usagef("%v; see agentfly --help", err) },
+		CommandNotFound: func(*cli.Context, string) {},
+		Action: func(x *cli.Context) error {
+			if x.Args().Present() {
+				return usagef("there is no command %q; see agentfly --help", x.Args().First())
+			}
+			return cli.ShowAppHelp(x)
+		},
+		Commands: c.all(),
+	}
+	quiet(a.Commands)
+	return a
+}
+
+// quiet makes every command report its errors through Run alone.
+func quiet(all []*cli.Command) {
+	for _, c := range all {
+		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return usagef("%v; see agentfly --help", err) }
+		quiet(c.Subcommands)
+	}
+}

@@ -1,0 +1,214 @@
+package agentfly_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agentfly/agentfly"
+	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/rewards"
+	"github.com/agentfly/agentfly/tools"
+	"github.com/stretchr/testify/require"
+)
+
+// command runs a command line and returns status, output and errors.
+func command(in string, args ...string) (status int, out, errs string) {
+	var o, e bytes.Buffer
+	status = agentfly.Run(context.Background(), append([]string{"agentfly"}, args...), strings.NewReader(in), &o, &e)
+	return status, o.String(), e.String()
+}
+
+func needTorch(t *testing.T) {
+	t.Helper()
+	if !cgo.Available() {
+		t.Skip("this test binary was built without the torch tag; make test runs it with libtorch")
+	}
+}
+
+func TestEveryShippedJobIsValid(t *testing.T) {
+	files, err := filepath.Glob("examples/*.yaml")
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(files), 3)
+	for _, f := range files {
+		status, out, errs := command("", "job", "validate", f)
+		require.Zero(t, status, errs)
+		require.Equal(t, f+": ok\n", out)
+		status, out, _ = command("", "job", "effective", f)
+		require.Zero(t, status)
+		require.Contains(t, out, "aggregation")
+	}
+}
+
+func TestBadInputIsOneLineAndStatusTwo(t *testing.T) {
+	dir := t.TempDir()
+	broken := filepath.Join(dir, "broken.yaml")
+	require.NoError(t, os.WriteFile(broken, []byte("version: 1\nname: x\nmodle: {path: y}\ntrainer: {steps: lots}\nrewards: [final_answer]\n"), 0o600))
+	for name, c := range map[string]struct {
+		args []string
+		want []string
+	}{
+		"unknown command": {[]string{"trian"}, []string{`there is no command "trian"`}},
+		"no job":          {[]string{"train"}, []string{"takes one argument, the job file"}},
+		"missing file":    {[]string{"train", filepath.Join(dir, "none.yaml")}, []string{"no such file"}},
+		"wrong keys":      {[]string{"job", "validate", broken}, []string{broken + ":3:1", "model", broken + ":4:18", "whole number"}},
+		"set":             {[]string{"job", "validate", "--set", "trainer.stpes=3", "examples/calculator.yaml"}, []string{"steps"}},
+		"flag":            {[]string{"train", "--sed", "1", "examples/tiny.yaml"}, []string{"flag"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, _, errs := command("", c.args...)
+			require.Equal(t, 2, status, errs)
+			for _, w := range c.want {
+				require.Contains(t, errs, w)
+			}
+		})
+	}
+}
+
+func TestToolsCall(t *testing.T) {
+	status, out, _ := command("", "tools", "call", "calculator", `{"expression": "347 + 589"}`)
+	require.Zero(t, status)
+	require.JSONEq(t, `{"observation": "936"}`, out)
+	status, out, _ = command("", "tools", "call", "calculator", `{"expression": "1 / 0"}`)
+	require.Equal(t, 1, status)
+	require.Contains(t, out, `"error"`)
+	status, _, errs := command("", "tools", "call", "calculater", `{}`)
+	require.Equal(t, 2, status)
+	require.Contains(t, errs, "calculator")
+}
+
+func TestSchemaIsJSON(t *testing.T) {
+	status, out, _ := command("", "job", "schema")
+	require.Zero(t, status)
+	var v map[string]any
+	require.NoError(t, json.Unmarshal([]byte(out), &v))
+	require.Contains(t, v["properties"], "rollout")
+}
+
+func TestOptionsRegister(t *testing.T) {
+	var out, errs bytes.Buffer
+	shout := tools.NewFunc("shout", "Say it louder.", func(_ context.Context, a struct {
+		Text string `json:"text"`
+	}) (string, error) {
+		return strings.ToUpper(a.Text), nil
+	})
+	kind := rewards.NewFunc("kind", func(context.Context, rewards.Input) (float64, error) { return 1, nil })
+	status := agentfly.Run(context.Background(), []string{"agentfly", "tools", "call", "shout", `{"text": "hi"}`}, strings.NewReader(""), &out, &errs, agentfly.WithTool(shout), agentfly.WithReward(kind))
+	require.Zero(t, status, errs.String())
+	require.JSONEq(t, `{"observation": "HI"}`, out.String())
+	status = agentfly.Run(context.Background(), []string{"agentfly", "version"}, strings.NewReader(""), &out, &errs, agentfly.WithTool(shout), agentfly.WithTool(shout))
+	require.Equal(t, 1, status)
+	require.Contains(t, errs.String(), "already registered")
+}
+
+// curve is the reward of each step of a run, and the bytes of its final weights.
+func curve(t *testing.T, dir string) (rewards []float64, weights []byte) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, "metrics.jsonl"))
+	require.NoError(t, err)
+	for _, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
+		var m map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &m))
+		if r, ok := m["reward/mean"].(float64); ok {
+			rewards = append(rewards, r)
+			require.Less(t, m["update/mismatch_max"].(float64), 1e-4, "engine and trainer disagree")
+		}
+	}
+	weights, err = os.ReadFile(filepath.Join(dir, "checkpoints", "last", "model.safetensors"))
+	require.NoError(t, err)
+	return rewards, weights
+}
+
+func last(v []float64, n int) (mean float64) {
+	for _, x := range v[len(v)-n:] {
+		mean += x / float64(n)
+	}
+	return mean
+}
+
+func TestTinyRunLearnsAndRepeatsBitForBit(t *testing.T) {
+	needTorch(t)
+	train := func(args ...string) ([]float64, []byte) {
+		dir := filepath.Join(t.TempDir(), "run")
+		status, out, errs := command("", append([]string{"train", "--output", dir}, append(args, "examples/tiny.yaml")...)...)
+		require.Zero(t, status, "%s%s", out, errs)
+		require.FileExists(t, filepath.Join(dir, "summary.json"))
+		return curve(t, dir)
+	}
+	rewards, weights := train()
+	require.Greater(t, last(rewards, 5), 0.8, "the reward must rise: %v", rewards)
+	require.Less(t, rewards[0], 0.4)
+
+	again, sameWeights := train()
+	require.Equal(t, rewards, again)
+	require.True(t, bytes.Equal(weights, sameWeights), "the final weights differ")
+
+	shuffled, _ := train("--set", "control.shuffle_rewards=true")
+	require.Less(t, last(shuffled, 5), 0.5, "with shuffled rewards there is nothing to learn: %v", shuffled)
+}
+
+func TestResumeIsBitIdentical(t *testing.T) {
+	needTorch(t)
+	whole, parts := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "parts")
+	run := func(args ...string) {
+		status, out, errs := command("", append([]string{"train"}, append(args, "examples/tiny.yaml")...)...)
+		require.Zero(t, status, "%s%s", out, errs)
+	}
+	run("--output", whole, "--set", "trainer.steps=8")
+	run("--output", parts, "--set", "trainer.steps=5")
+	run("--output", parts, "--resume", "--set", "trainer.steps=8")
+	rewards, weights := curve(t, whole)
+	again, sameWeights := curve(t, parts)
+	require.Equal(t, rewards, again)
+	require.True(t, bytes.Equal(weights, sameWeights))
+
+	status, _, errs := command("", "train", "--output", parts, "examples/tiny.yaml")
+	require.Equal(t, 2, status)
+	require.Contains(t, errs, "--resume")
+}
+
+func TestInspectTrajectoryShowsTheStoredTokens(t *testing.T) {
+	needTorch(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	status, _, errs := command("", "train", "--output", dir, "--set", "trainer.steps=1", "examples/tiny.yaml")
+	require.Zero(t, status, errs)
+	status, out, errs := command("", "inspect", "trajectory", "--run", dir)
+	require.Zero(t, status, errs)
+	trained := 0
+	for _, line := range strings.Split(strings.TrimSpace(out), "\n") {
+		var r struct {
+			Phase   string `json:"phase"`
+			Samples [][]struct {
+				Mask      int      `json:"mask"`
+				Old       *float64 `json:"old_logprob"`
+				Advantage *float64 `json:"advantage"`
+			} `json:"samples"`
+			Trajectory struct {
+				Turns []struct {
+					Start int `json:"completion_start"`
+					End   int `json:"completion_end"`
+				} `json:"turns"`
+			} `json:"trajectory"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(line), &r))
+		sampled, masked := 0, 0
+		for _, turn := range r.Trajectory.Turns {
+			sampled += turn.End - turn.Start
+		}
+		for _, token := range r.Samples[0] {
+			masked += token.Mask
+			if r.Phase == "train" && token.Mask == 1 {
+				require.NotNil(t, token.Old)
+				require.NotNil(t, token.Advantage)
+				trained++
+			}
+		}
+		require.Equal(t, sampled, masked, "trained tokens are exactly the sampled ones")
+	}
+	require.Positive(t, trained)
+}

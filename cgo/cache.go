@@ -1,0 +1,118 @@
+//go:build torch
+
+package cgo
+
+/*
+#include "af.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+)
+
+// Cache is the paged store of keys and values of a model's inference, on the CPU. Its methods may be called from any
+// goroutine; they and the model's exclude each other.
+type Cache struct {
+	model   *Model
+	ptr     *C.af_cache // guarded by model.mu; nil when closed
+	cleanup runtime.Cleanup
+	packed  struct { // the outputs as the C side reads them
+		row, topK               []C.int32_t
+		temperature, topP, minP []C.double
+		seed, counter           []C.uint64_t
+	}
+}
+
+// NewCache makes a cache for m. It holds a packed copy of the weights, made anew by the first Step after a change.
+func NewCache(m *Model, c CacheConfig) (*Cache, error) {
+	k := &Cache{model: m}
+	err := m.with("cache", func(p *C.af_model) error {
+		return toError("cache", C.af_cache_new(p, C.int64_t(c.Blocks), C.int64_t(c.BlockSize), &k.ptr))
+	})
+	if err != nil {
+		return nil, err
+	}
+	k.cleanup = runtime.AddCleanup(k, func(p *C.af_cache) { C.af_cache_free(p) }, k.ptr) // a net; Close is the way
+	return k, nil
+}
+
+// Close frees the cache. It may be called again, before or after the model's.
+func (k *Cache) Close() error {
+	k.model.mu.Lock()
+	defer k.model.mu.Unlock()
+	if k.ptr != nil {
+		k.cleanup.Stop()
+		C.af_cache_free(k.ptr)
+		k.ptr = nil
+	}
+	return nil
+}
+
+// Step computes s and fills its Sampled and Logprobs. Logits that are not finite give [ErrNonFinite], indices out of range
+// [ErrInput]; either way the blocks of the step's rows hold nothing that may be used.
+func (k *Cache) Step(s *Step) error {
+	if err := s.validate(); err != nil {
+		return err
+	}
+	return k.model.with("step", func(*C.af_model) error {
+		if k.ptr == nil {
+			return fmt.Errorf("cgo: step: cache: %w", ErrClosed)
+		}
+		return k.step(s)
+	})
+}
+
+func (k *Cache) step(s *Step) error {
+	n := len(s.Outputs)
+	o := &k.packed
+	o.row, o.topK, o.temperature, o.topP, o.minP, o.seed, o.counter = o.row[:0], o.topK[:0], o.temperature[:0], o.topP[:0], o.minP[:0], o.seed[:0], o.counter[:0]
+	for _, out := range s.Outputs {
+		o.row = append(o.row, C.int32_t(out.Row))
+		o.topK = append(o.topK, C.int32_t(min(max(out.TopK, -1), 1<<30)))
+		o.temperature = append(o.temperature, C.double(out.Temperature))
+		o.topP = append(o.topP, C.double(out.TopP))
+		o.minP = append(o.minP, C.double(out.MinP))
+		o.seed = append(o.seed, C.uint64_t(out.Seed))
+		o.counter = append(o.counter, C.uint64_t(out.Counter))
+	}
+	if cap(s.Sampled) < n {
+		s.Sampled = make([]int32, n)
+	}
+	if cap(s.Logprobs) < n {
+		s.Logprobs = make([]float32, n)
+	}
+	s.Sampled, s.Logprobs = s.Sampled[:n], s.Logprobs[:n]
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	raw := C.af_step{
+		num_rows: C.int64_t(len(s.Tokens)), tokens: pinned[C.int32_t](&pin, s.Tokens), positions: pinned[C.int32_t](&pin, s.Positions),
+		sequence: pinned[C.int32_t](&pin, s.Sequence), num_sequences: C.int64_t(len(s.Blocks) / s.MaxBlocks),
+		max_blocks: C.int64_t(s.MaxBlocks), block_table: pinned[C.int32_t](&pin, s.Blocks), num_outputs: C.int64_t(n),
+		output_row: pinned[C.int32_t](&pin, o.row), temperature: pinned[C.double](&pin, o.temperature), top_p: pinned[C.double](&pin, o.topP),
+		top_k: pinned[C.int32_t](&pin, o.topK), min_p: pinned[C.double](&pin, o.minP), seed: pinned[C.uint64_t](&pin, o.seed),
+		counter: pinned[C.uint64_t](&pin, o.counter), deterministic: 1,
+	}
+	return toError("step", C.af_cache_step(k.ptr, &raw, pinned[C.int32_t](&pin, s.Sampled), pinned[C.float](&pin, s.Logprobs)))
+}
+
+// CopyBlock copies block src to dst in all layers.
+func (k *Cache) CopyBlock(src, dst int32) error {
+	return k.model.with("copy block", func(*C.af_model) error {
+		if k.ptr == nil {
+			return fmt.Errorf("cgo: copy block: cache: %w", ErrClosed)
+		}
+		return toError("copy block", C.af_cache_copy_block(k.ptr, C.int32_t(src), C.int32_t(dst)))
+	})
+}
+
+// pinned is v's first element as C reads it, nil for an empty v.
+func pinned[T, G any](pin *runtime.Pinner, v []G) *T {
+	if len(v) == 0 {
+		return nil
+	}
+	pin.Pin(&v[0])
+	return (*T)(unsafe.Pointer(&v[0]))
+}

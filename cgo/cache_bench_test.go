@@ -1,0 +1,89 @@
+//go:build torch
+
+package cgo
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// stepFlops counts multiplications and additions of the matrix products of a row, without and with the head.
+func stepFlops(c ModelConfig) (row, head float64) {
+	d, f, e := float64(c.HiddenSize), float64(c.IntermediateSize), float64(c.HeadDim)
+	h, k := float64(c.NumHeads), float64(c.NumKVHeads)
+	return 2 * float64(c.NumLayers) * (d*(h+2*k)*e + h*e*d + 3*d*f), 2 * float64(c.VocabSize) * d
+}
+
+func benchModel(b *testing.B) *Model {
+	b.Helper()
+	runtime.LockOSThread()
+	b.Cleanup(runtime.UnlockOSThread)
+	SetThreads(runtime.GOMAXPROCS(0))
+	m, err := NewModel(smolLM2(), "cpu")
+	require.NoError(b, err)
+	b.Cleanup(func() { m.Close() })
+	require.NoError(b, m.Init(1, 0.02))
+	return m
+}
+
+// BenchmarkDecode is a step of sequences that all have the same 272 tokens and 28 of their own behind them.
+func BenchmarkDecode(b *testing.B) {
+	m := benchModel(b)
+	c := m.Config()
+	const shared, own = 17, 3 // blocks of 16
+	for _, n := range []int{1, 8, 32, 36, 64} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			k := newCache(b, m, shared+own*n, 16)
+			s := &Step{MaxBlocks: shared + own}
+			ids := make([]int32, 300)
+			for i := range n {
+				var blocks []int32
+				for j := range shared {
+					blocks = append(blocks, int32(j))
+				}
+				for j := range own {
+					blocks = append(blocks, int32(shared+i*own+j))
+				}
+				s.Outputs = append(s.Outputs, Output{Row: add(s, ids, 299, blocks), Temperature: 1, TopP: 1, Seed: uint64(i)})
+			}
+			require.NoError(b, k.Step(s)) // packs
+			processor := processorSeconds(b)
+			for b.Loop() {
+				require.NoError(b, k.Step(s))
+			}
+			row, head := stepFlops(c)
+			b.ReportMetric(float64(n*b.N)/b.Elapsed().Seconds(), "tokens/s")
+			b.ReportMetric((row+head)*float64(n*b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+			b.ReportMetric(1e3*(processorSeconds(b)-processor)/float64(b.N), "processor-ms/op")
+		})
+	}
+}
+
+// BenchmarkPrefill computes one prompt.
+func BenchmarkPrefill(b *testing.B) {
+	m := benchModel(b)
+	c := m.Config()
+	for _, n := range []int{100, 512, 1024} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			k := newCache(b, m, 64, 16)
+			s := &Step{MaxBlocks: 64}
+			var blocks []int32
+			for j := range 64 {
+				blocks = append(blocks, int32(j))
+			}
+			s.Outputs = append(s.Outputs, greedy(add(s, make([]int32, n), 0, blocks)))
+			require.NoError(b, k.Step(s))
+			processor := processorSeconds(b)
+			for b.Loop() {
+				require.NoError(b, k.Step(s))
+			}
+			row, head := stepFlops(c)
+			b.ReportMetric(float64(n*b.N)/b.Elapsed().Seconds(), "tokens/s")
+			b.ReportMetric((row*float64(n)+head)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+			b.ReportMetric(1e3*(processorSeconds(b)-processor)/float64(b.N), "processor-ms/op")
+		})
+	}
+}

@@ -1,0 +1,273 @@
+// Inference: a paged cache of keys and values, and forwards of rows of several sequences at once.
+//
+// Each row writes its key and value first, then every row attends to tokens 0..position of its own sequence, so a call
+// may hold a whole prompt, single tokens of many sequences, or both. Everything that a row goes through (packed products,
+// attention, sampling) sums in an order that depends on the row alone, so its result is the same bits whatever the other
+// rows are: af_step.deterministic has nothing left to switch.
+//
+// Layout of a block, for each layer and key/value head: keys [E, block_size], values [block_size, E].
+#include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include <cmath>
+
+#include "attend.h"
+#include "kernels.h"
+#include "linear.h"
+#include "pool.h"
+#include "sample.h"
+
+namespace af {
+namespace {
+
+struct PackedLayer {
+  Linear qkv, o, gate_up, down;
+};
+
+}  // namespace
+}  // namespace af
+
+struct af_cache {
+  std::shared_ptr<af_model> model;
+  int64_t num_blocks = 0, block_size = 0;
+  std::vector<at::Tensor> keys, values;  // per layer [num_blocks, K, E, block_size] and [num_blocks, K, block_size, E]
+  std::vector<af::PackedLayer> layers;
+  af::Linear head;
+  bool packed = false;
+  uint64_t packed_version = 0;  // of the model, when layers and head were packed
+  std::shared_ptr<af::Pool> pool = std::make_shared<af::Pool>();
+};
+
+namespace af {
+namespace {
+
+void check_range(const char* what, int64_t i, int64_t value, int64_t end) {
+  if (value >= 0 && value < end) return;
+  throw InputError(std::string("step: ") + what + "[" + std::to_string(i) + "] is " + std::to_string(value) +
+                   ", allowed are 0 to " + std::to_string(end - 1));
+}
+
+void check_step(const af_cache& c, const af_step& s) {
+  if (s.num_rows < 1 || s.num_sequences < 1 || s.max_blocks < 1 || s.num_outputs < 0) {
+    throw InputError("step: it needs at least one row, one sequence and one block");
+  }
+  std::vector<int64_t> used(s.num_sequences, 0);  // blocks of the table that are read
+  for (int64_t i = 0; i < s.num_rows; i++) {
+    check_range("tokens", i, s.tokens[i], c.model->config.vocab_size);
+    check_range("sequence", i, s.sequence[i], s.num_sequences);
+    check_range("positions", i, s.positions[i], s.max_blocks * c.block_size);
+    int64_t& n = used[s.sequence[i]];
+    n = std::max(n, s.positions[i] / c.block_size + 1);
+  }
+  for (int64_t i = 0; i < s.num_sequences; i++) {
+    for (int64_t b = 0; b < used[i]; b++) check_range("block_table", i * s.max_blocks + b, s.block_table[i * s.max_blocks + b], c.num_blocks);
+  }
+  for (int64_t i = 0; i < s.num_outputs; i++) {
+    check_range("output_row", i, s.output_row[i], s.num_rows);
+    if (!(s.temperature[i] >= 0 && s.temperature[i] < INFINITY) || !(s.top_p[i] > 0 && s.top_p[i] <= 1) || s.top_k[i] < 0 ||
+        !(s.min_p[i] >= 0 && s.min_p[i] < 1)) {
+      throw InputError("step: output " + std::to_string(i) + " needs temperature >= 0, 0 < top_p <= 1, top_k >= 0 and 0 <= min_p < 1");
+    }
+  }
+}
+
+void pack(af_cache& c) {
+  const af_model& m = *c.model;
+  if (c.packed && c.packed_version == m.version) return;
+  c.packed = false;
+  c.layers.resize(m.layers.size());
+  for (size_t i = 0; i < m.layers.size(); i++) {
+    const Layer& l = m.layers[i];
+    PackedLayer& to = c.layers[i];
+    to.qkv.pack(l.qkv_weight, l.qkv_bias);
+    to.o.pack(l.o_weight_DHE, l.o_bias);
+    to.gate_up.pack(l.gate_up_weight, l.gate_up_bias);
+    to.down.pack(l.down_weight_DF, l.down_bias);
+  }
+  c.head.pack(m.head_VD, {});
+  c.packed_version = m.version;
+  c.packed = true;
+}
+
+// One call of af_cache_step. Rows are [R, *] float32.
+class Step {
+ public:
+  Step(af_cache& cache, const af_step& step)
+      : c(cache), m(*cache.model), s(step), R(s.num_rows), D(m.config.hidden_size), F(m.config.intermediate_size),
+        H(m.config.num_heads), K(m.config.num_kv_heads), E(m.config.head_dim), eps(static_cast<float>(m.config.rms_norm_eps)) {
+    x = make(D), normed = make(D), qkv = make((H + 2 * K) * E), attn = make(H * E), gate_up = make(2 * F), act = make(F);
+    const int64_t half = E / 2;
+    cos = make(half), sin = make(half);
+    const float factor = static_cast<float>(m.config.attention_factor);
+    each_row(half * 16, [&](int64_t r) {  // as transformers: position * inv_freq in float32
+      for (int64_t i = 0; i < half; i++) {
+        const float angle = static_cast<float>(s.positions[r]) * m.config.inv_freq[i];
+        cos[r * half + i] = std::cos(angle) * factor;
+        sin[r * half + i] = std::sin(angle) * factor;
+      }
+    });
+  }
+
+  void run(int32_t* sampled, float* logprobs) {
+    each_row(D, [&](int64_t r) { std::copy_n(m.embed_VD.const_data_ptr<float>() + s.tokens[r] * D, D, x + r * D); });
+    for (int64_t i = 0; i < m.config.num_layers; i++) layer(i);
+    if (s.num_outputs == 0) return;
+    const int64_t O = s.num_outputs, V = m.config.vocab_size, width = (V + 15) / 16 * 16;
+    const float* weight = m.norm_D.const_data_ptr<float>();
+    float *last = make_rows(O, D), *logits = make_rows(O, width);
+    for (int64_t i = 0; i < O; i++) kernel::rms_norm(last + i * D, x + s.output_row[i] * D, weight, D, eps);
+    c.head.apply(logits, width, last, D, O, false);
+    at::parallel_for(0, O, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; i++) {
+        const Sampled got = sample(logits + i * width, V, {s.temperature[i], s.top_p[i], s.top_k[i], s.min_p[i], s.seed[i], s.counter[i]});
+        sampled[i] = got.token;
+        logprobs[i] = got.logprob;
+      }
+    });
+  }
+
+ private:
+  float* make_rows(int64_t rows, int64_t n) {
+    buffers.push_back(c.pool->take({rows, n}));
+    return buffers.back().mutable_data_ptr<float>();
+  }
+  float* make(int64_t n) { return make_rows(R, n); }
+
+  // f of each row, on several threads when the rows hold work enough: floats is what one row reads or writes.
+  template <class Fn>
+  void each_row(int64_t floats, const Fn& f) const {
+    at::parallel_for(0, R, std::max<int64_t>(1, 16384 / floats), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; r++) f(r);
+    });
+  }
+
+  void norm(const at::Tensor& weight) {
+    const float* w = weight.const_data_ptr<float>();
+    each_row(D, [&](int64_t r) { kernel::rms_norm(normed + r * D, x + r * D, w, D, eps); });
+  }
+
+  void layer(int64_t i) {
+    const Layer& l = m.layers[i];
+    const PackedLayer& packed = c.layers[i];
+    const int64_t width = (H + 2 * K) * E;
+    norm(l.input_norm_D);
+    packed.qkv.apply(qkv, width, normed, D, R, false);
+    store(l, i);
+    attention(i);
+    packed.o.apply(x, D, attn, H * E, R, true);
+    norm(l.post_norm_D);
+    packed.gate_up.apply(gate_up, 2 * F, normed, D, R, false);
+    each_row(3 * F, [&](int64_t r) { kernel::swiglu(act + r * F, gate_up + r * 2 * F, F); });
+    packed.down.apply(x, D, act, F, R, true);
+  }
+
+  // q/k norm, RoPE, the attention's scale on q, and the row's key and value into the cache.
+  void store(const Layer& l, int64_t index) {
+    const int64_t width = (H + 2 * K) * E, half = E / 2, B = c.block_size;
+    float *keys = c.keys[index].mutable_data_ptr<float>(), *values = c.values[index].mutable_data_ptr<float>();
+    const float scale = static_cast<float>(1 / std::sqrt(static_cast<double>(E)));
+    const float *q_norm = nullptr, *k_norm = nullptr;
+    if (m.config.qk_norm) q_norm = l.q_norm_E.const_data_ptr<float>(), k_norm = l.k_norm_E.const_data_ptr<float>();
+    each_row(2 * width, [&](int64_t r) {
+      float* row = qkv + r * width;
+      for (int64_t h = 0; q_norm != nullptr && h < H + K; h++) {
+        kernel::rms_norm(row + h * E, row + h * E, h < H ? q_norm : k_norm, E, eps);
+      }
+      kernel::rope(row, cos + r * half, sin + r * half, H + K, E, 1);
+      kernel::scale_to(row, row, scale, H * E);
+      const int64_t position = s.positions[r], slot = position % B;
+      const int64_t block = s.block_table[s.sequence[r] * s.max_blocks + position / B];
+      for (int64_t k = 0; k < K; k++) {
+        float* key_to = keys + (block * K + k) * E * B + slot;
+        const float* key = row + (H + k) * E;
+        for (int64_t e = 0; e < E; e++) key_to[e * B] = key[e];
+        std::copy_n(row + (H + K + k) * E, E, values + ((block * K + k) * B + slot) * E);
+      }
+    });
+  }
+
+  // Heads outside, rows inside: rows that share a prefix find its keys in the cache.
+  void attention(int64_t index) {
+    const int64_t width = (H + 2 * K) * E, G = H / K, B = c.block_size, size = E * B;
+    const float *keys = c.keys[index].const_data_ptr<float>(), *values = c.values[index].const_data_ptr<float>();
+    int64_t pairs = 0, longest = 0;
+    for (int64_t r = 0; r < R; r++) pairs += s.positions[r] + 1, longest = std::max<int64_t>(longest, s.positions[r] + 1);
+    const int64_t grain = std::max<int64_t>(1, 32768 * R / (pairs * G * E));
+    at::parallel_for(0, K * R, grain, [&](int64_t begin, int64_t end) {
+      std::vector<float> scratch(attend_scratch(G, B, longest));
+      for (int64_t unit = begin; unit < end; unit++) {
+        const int64_t k = unit / R, r = unit % R;
+        attend(attn + (r * H + k * G) * E, qkv + r * width + k * G * E, G, {keys + k * size, values + k * size, K * size, B, E},
+               s.block_table + s.sequence[r] * s.max_blocks, s.positions[r] + 1, scratch.data());
+      }
+    });
+  }
+
+  af_cache& c;
+  const af_model& m;
+  const af_step& s;
+  const int64_t R, D, F, H, K, E;
+  const float eps;
+  std::vector<at::Tensor> buffers;
+  float *x, *normed, *qkv, *attn, *gate_up, *act, *cos, *sin;
+};
+
+}  // namespace
+}  // namespace af
+
+extern "C" {
+
+af_error* af_cache_new(af_model* m, int64_t num_blocks, int64_t block_size, af_cache** out) {
+  return af::guard([&] {
+    if (num_blocks < 1 || num_blocks > INT32_MAX) throw af::InputError("cache: it needs 1 to 2^31 - 1 blocks, not " + std::to_string(num_blocks));
+    if (block_size < 8 || block_size % 8 != 0 || block_size > 1024) {
+      throw af::InputError("cache: block_size is " + std::to_string(block_size) + ", allowed are multiples of 8 up to 1024");
+    }
+    if (!m->device.is_cpu()) throw af::InputError("cache: the local engine runs on the CPU only, the model is on " + m->device.str());
+    auto c = std::make_unique<af_cache>();
+    c->model = m->shared_from_this();
+    c->num_blocks = num_blocks;
+    c->block_size = block_size;
+    const auto& config = m->config;
+    for (int64_t i = 0; i < config.num_layers; i++) {  // not touched, so that unused blocks take no memory
+      for (auto* side : {&c->keys, &c->values}) {
+        side->push_back(at::empty({num_blocks, config.num_kv_heads, config.head_dim * block_size}, at::kFloat));
+      }
+    }
+    af::live++;
+    *out = c.release();
+  });
+}
+
+void af_cache_free(af_cache* c) {
+  if (c == nullptr) return;
+  delete c;
+  af::live--;
+}
+
+af_error* af_cache_step(af_cache* c, const af_step* s, int32_t* sampled, float* logprobs) {
+  return af::guard([&] {
+    at::AutoDispatchBelowAutograd below;
+    af::check_step(*c, *s);
+    af::pack(*c);
+    c->pool->begin_step();
+    af::Step(*c, *s).run(sampled, logprobs);
+  });
+}
+
+af_error* af_cache_copy_block(af_cache* c, int32_t src, int32_t dst) {
+  return af::guard([&] {
+    af::check_range("src", 0, src, c->num_blocks);
+    af::check_range("dst", 0, dst, c->num_blocks);
+    if (src == dst) return;
+    for (auto* side : {&c->keys, &c->values}) {
+      for (const at::Tensor& layer : *side) {
+        float* p = layer.mutable_data_ptr<float>();
+        const int64_t n = layer.numel() / c->num_blocks;
+        std::copy_n(p + src * n, n, p + dst * n);
+      }
+    }
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,173 @@
+#include "linear.h"
+
+#include <ATen/Parallel.h>
+
+#include <cstring>
+
+#include "pool.h"
+#include "simd.h"
+
+namespace af {
+namespace {
+
+constexpr int64_t kWidth = 16;   // columns of a panel: two vectors
+constexpr int64_t kTile = 6;     // rows of a tile: 12 sums, 2 weights and 1 input fill the 16 registers of AVX2
+constexpr int64_t kPiece = 384;  // most inner elements of a piece: 24 KiB of weights stay in the first-level cache
+constexpr int64_t kRows = 192;   // rows whose inputs stay in the second-level cache
+
+// One piece of K: from .. from + length.
+struct Piece {
+  int64_t from, length;
+};
+Piece piece_of(int64_t K, int64_t i, int64_t pieces) {
+  const int64_t from = K * i / pieces;
+  return {from, K * (i + 1) / pieces - from};
+}
+int64_t pieces_of(int64_t K) { return (K + kPiece - 1) / kPiece; }
+
+struct Output {
+  float* y;
+  int64_t stride, width;  // width columns of the panel exist
+  const float* bias;      // added, may be null
+  bool add;               // y +=
+};
+
+// All rows against one piece of one panel. next is what to fetch into the cache meanwhile: the next piece.
+void panel_piece_plain(const Output& out, const float* x, int64_t ldx, int64_t M, const float* w, int64_t length) {
+  for (int64_t r = 0; r < M; r++) {
+    float sum[kWidth] = {};
+    for (int64_t k = 0; k < length; k++) {
+      for (int64_t j = 0; j < kWidth; j++) sum[j] += x[r * ldx + k] * w[k * kWidth + j];
+    }
+    float* y = out.y + r * out.stride;
+    for (int64_t j = 0; j < out.width; j++) {
+      const float v = out.bias != nullptr ? sum[j] + out.bias[j] : sum[j];
+      y[j] = out.add ? v + y[j] : v;
+    }
+  }
+}
+
+#ifdef AF_X86
+AF_TARGET_AVX2
+namespace avx2 {
+
+// rows x 16 sums over length inner elements; burst lines of 16 floats at next are fetched at every fourth.
+template <int rows>
+inline void tile(const Output& out, const float* x, int64_t ldx, const float* w, int64_t length, const float* next, int64_t burst) {
+  __m256 sum[rows][2];
+#pragma GCC unroll 6
+  for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = _mm256_setzero_ps();
+  for (int64_t k = 0; k < length; k++) {
+    if (k % 4 == 0) {
+      for (int64_t i = 0; i < burst; i++, next += kWidth) _mm_prefetch(reinterpret_cast<const char*>(next), _MM_HINT_T1);
+    }
+    const __m256 a = _mm256_loadu_ps(w + k * kWidth), b = _mm256_loadu_ps(w + k * kWidth + 8);
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++) {
+      const __m256 v = _mm256_broadcast_ss(x + r * ldx + k);
+      sum[r][0] = _mm256_fmadd_ps(v, a, sum[r][0]);
+      sum[r][1] = _mm256_fmadd_ps(v, b, sum[r][1]);
+    }
+  }
+#pragma GCC unroll 6
+  for (int r = 0; r < rows; r++) {
+    float* y = out.y + r * out.stride;
+    __m256 a = sum[r][0], b = sum[r][1];
+    if (out.width == kWidth) {
+      if (out.bias != nullptr) a = _mm256_add_ps(a, _mm256_loadu_ps(out.bias)), b = _mm256_add_ps(b, _mm256_loadu_ps(out.bias + 8));
+      if (out.add) a = _mm256_add_ps(a, _mm256_loadu_ps(y)), b = _mm256_add_ps(b, _mm256_loadu_ps(y + 8));
+      _mm256_storeu_ps(y, a), _mm256_storeu_ps(y + 8, b);
+      continue;
+    }
+    float values[kWidth];
+    _mm256_storeu_ps(values, a), _mm256_storeu_ps(values + 8, b);
+    for (int64_t j = 0; j < out.width; j++) {
+      const float v = out.bias != nullptr ? values[j] + out.bias[j] : values[j];
+      y[j] = out.add ? v + y[j] : v;
+    }
+  }
+}
+
+// In tiles of about equal height.
+void panel_piece(const Output& all, const float* x, int64_t ldx, int64_t M, const float* w, int64_t length, const float* next) {
+  const int64_t tiles = (M + kTile - 1) / kTile, burst = tiles >= 4 ? 1 : 4;
+  for (int64_t t = 0; t < tiles; t++) {
+    const int64_t from = M * t / tiles, rows = M * (t + 1) / tiles - from;
+    const float *in = x + from * ldx, *fetch = next + t * burst * (length / 4) * kWidth;
+    Output out = all;
+    out.y += from * out.stride;
+    switch (rows) {
+      case 1: tile<1>(out, in, ldx, w, length, fetch, burst); break;
+      case 2: tile<2>(out, in, ldx, w, length, fetch, burst); break;
+      case 3: tile<3>(out, in, ldx, w, length, fetch, burst); break;
+      case 4: tile<4>(out, in, ldx, w, length, fetch, burst); break;
+      case 5: tile<5>(out, in, ldx, w, length, fetch, burst); break;
+      default: tile<6>(out, in, ldx, w, length, fetch, burst); break;
+    }
+  }
+}
+
+}  // namespace avx2
+AF_TARGET_END
+#endif
+
+void panel_piece(const Output& out, const float* x, int64_t ldx, int64_t M, const float* w, int64_t length, const float* next) {
+#ifdef AF_X86
+  if (has_avx2()) return avx2::panel_piece(out, x, ldx, M, w, length, next);
+#endif
+  (void)next;
+  panel_piece_plain(out, x, ldx, M, w, length);
+}
+
+}  // namespace
+
+void Linear::pack(const at::Tensor& weight, const at::Tensor& bias) {
+  const at::Tensor source = weight.contiguous();
+  N_ = source.size(0);
+  K_ = source.size(1);
+  bias_ = bias;
+  const int64_t panels = (N_ + kWidth - 1) / kWidth;
+  if (!panels_.defined()) {
+    panels_ = at::empty({panels, K_, kWidth}, at::kFloat);
+    advise_huge(panels_.mutable_data_ptr(), panels_.nbytes());
+  }
+  const float* from = source.const_data_ptr<float>();
+  float* to = panels_.mutable_data_ptr<float>();
+  at::parallel_for(0, panels, std::max<int64_t>(1, (1 << 14) / K_), [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; p++) {
+      float* out = to + p * K_ * kWidth;
+      const int64_t rows = std::min(kWidth, N_ - p * kWidth);
+      if (rows < kWidth) std::memset(out, 0, static_cast<size_t>(K_ * kWidth) * sizeof(float));
+      for (int64_t first = 0; first < K_; first += 16) {  // squares of 16 x 16 stay in the cache
+        const int64_t last = std::min(K_, first + 16);
+        for (int64_t j = 0; j < rows; j++) {
+          const float* row = from + (p * kWidth + j) * K_;
+          for (int64_t k = first; k < last; k++) out[k * kWidth + j] = row[k];
+        }
+      }
+    }
+  });
+}
+
+void Linear::apply(float* y, int64_t ldy, const float* x, int64_t ldx, int64_t M, bool add) const {
+  const int64_t panels = (N_ + kWidth - 1) / kWidth, pieces = pieces_of(K_);
+  const float* w = panels_.const_data_ptr<float>();
+  const float* bias = bias_.defined() ? bias_.const_data_ptr<float>() : nullptr;
+  for (int64_t first = 0; first < M; first += kRows) {
+    const int64_t rows = std::min(kRows, M - first);
+    const int64_t grain = std::max<int64_t>(1, (1 << 16) / (K_ * kWidth * std::min<int64_t>(rows, 8)));
+    at::parallel_for(0, panels, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; p++) {
+        for (int64_t i = 0; i < pieces; i++) {
+          const Piece piece = piece_of(K_, i, pieces);
+          const float* here = w + (p * K_ + piece.from) * kWidth;
+          const Output out{y + first * ldy + p * kWidth, ldy, std::min(kWidth, N_ - p * kWidth),
+                           i == 0 && bias != nullptr ? bias + p * kWidth : nullptr, add || i > 0};
+          panel_piece(out, x + first * ldx + piece.from, ldx, rows, here, piece.length, here + piece.length * kWidth);
+        }
+      }
+    });
+  }
+}
+
+}  // namespace af

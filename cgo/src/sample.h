@@ -1,0 +1,23 @@
+// Sampling one token from a row of logits.
+#pragma once
+#include <cstdint>
+
+namespace af {
+
+struct SamplingParameters {
+  double temperature;  // 0: greedy
+  double top_p;        // 1: off
+  int64_t top_k;       // 0: off
+  double min_p;        // 0: off
+  uint64_t seed, counter;
+};
+
+struct Sampled {
+  int32_t token;
+  float logprob;  // of the distribution that was sampled; greedy: of temperature 1
+};
+
+// logits [V] are overwritten. Throws NonFiniteError when they hold NaN or +infinity, or nothing but -infinity.
+Sampled sample(float* logits, int64_t V, const SamplingParameters& p);
+
+}  // namespace af

@@ -1,0 +1,17 @@
+// Kernels for AVX2 with FMA, picked at run time on x86: functions between AF_TARGET_AVX2 and AF_TARGET_END may use its
+// intrinsics. Everywhere else, and for the tests, there is a plain version of each. No -march flag: a build runs on any
+// machine of the architecture.
+#pragma once
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define AF_X86
+#include <immintrin.h>
+#define AF_TARGET_AVX2 _Pragma("GCC push_options") _Pragma("GCC target(\"avx2,fma\")")
+#define AF_TARGET_END _Pragma("GCC pop_options")
+namespace af {
+inline bool has_avx2() {
+  static const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  return has;
+}
+}  // namespace af
+#endif

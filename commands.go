@@ -1,0 +1,254 @@
+package agentfly
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/doctor"
+	"github.com/agentfly/agentfly/modelfile"
+	"github.com/agentfly/agentfly/orchestrator"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/trajectory"
+	"github.com/urfave/cli/v2"
+)
+
+// commands hold what every command may use.
+type commands struct {
+	registries orchestrator.Registries
+	in         io.Reader
+	out        io.Writer
+}
+
+func (c *commands) all() []*cli.Command {
+	set := &cli.StringSliceFlag{Name: "set", Usage: "override a setting of the job: `KEY.PATH=VALUE`; may be repeated"}
+	seed := &cli.Uint64Flag{Name: "seed", Usage: "override the job's seed"}
+	output := &cli.StringFlag{Name: "output", Usage: "run folder `DIR`, instead of the job's"}
+	model := &cli.StringFlag{Name: "model", Usage: "folder, .gguf or hub id `MODEL`"}
+	return []*cli.Command{
+		{
+			Name: "train", Usage: "train the policy of a job file", ArgsUsage: "JOB",
+			Flags:  []cli.Flag{output, &cli.BoolFlag{Name: "resume", Usage: "continue the run in the run folder"}, seed, set},
+			Action: c.train,
+		},
+		{Name: "eval", Usage: "evaluate a policy on the job's held-out tasks", ArgsUsage: "JOB", Flags: []cli.Flag{model, seed, set, &cli.BoolFlag{Name: "tool-off", Usage: "switch the tools off"}}, Action: c.eval},
+		{Name: "rollout", Usage: "sample trajectories of a job's training tasks as JSON lines, without training", ArgsUsage: "JOB", Flags: []cli.Flag{model, seed, set, &cli.IntFlag{Name: "steps", Value: 1, Usage: "steps' worth of tasks"}}, Action: c.rollout},
+		{Name: "job", Usage: "look at job files", Subcommands: []*cli.Command{
+			{Name: "validate", Usage: "check a job file and its data", ArgsUsage: "JOB", Flags: []cli.Flag{set}, Action: c.jobValidate},
+			{Name: "effective", Usage: "print the algorithm that a job really runs", ArgsUsage: "JOB", Flags: []cli.Flag{set}, Action: c.jobEffective},
+			{Name: "schema", Usage: "print the JSON schema of job files", Action: c.jobSchema},
+		}},
+		{Name: "tools", Usage: "look at tools", Subcommands: []*cli.Command{
+			{Name: "list", Usage: "list the tools that job files can name", Action: c.toolsList},
+			{Name: "call", Usage: "call a tool", ArgsUsage: "NAME '{…}'", Action: c.toolsCall},
+		}},
+		{Name: "model", Usage: "look at and fetch models", Subcommands: []*cli.Command{
+			{Name: "info", Usage: "describe a model", ArgsUsage: "MODEL", Flags: []cli.Flag{&cli.BoolFlag{Name: "json"}}, Action: c.modelInfo},
+			{Name: "pull", Usage: "fetch a model from the hub", ArgsUsage: "ORG/NAME[@REVISION]", Flags: []cli.Flag{&cli.StringFlag{Name: "file", Usage: "only this .gguf `FILE`"}}, Action: c.modelPull},
+			{Name: "import", Usage: "convert a model to a Hugging Face folder", ArgsUsage: "MODEL DIR", Flags: []cli.Flag{&cli.StringFlag{Name: "dtype", Usage: "F32, F16 or BF16; default keeps 16-bit types"}}, Action: c.modelImport},
+		}},
+		{Name: "inspect", Usage: "JSON lines in, JSON lines out: hold the program against another implementation", Subcommands: c.inspect(model)},
+		{Name: "doctor", Usage: "check this machine and name the remedies", Action: c.doctor},
+		{Name: "version", Usage: "print the versions of agentfly, libtorch and CUDA", Action: c.version},
+	}
+}
+
+func one(x *cli.Context, what string) (string, error) {
+	if x.NArg() != 1 {
+		return "", usagef("agentfly %s takes one argument, %s, after its flags; got %d", x.Command.FullName(), what, x.NArg())
+	}
+	return x.Args().First(), nil
+}
+
+func load(x *cli.Context) (*job.Job, error) {
+	path, err := one(x, "the job file")
+	if err != nil {
+		return nil, err
+	}
+	sets := x.StringSlice("set")
+	if x.IsSet("seed") {
+		sets = append(sets, fmt.Sprintf("seed=%d", x.Uint64("seed")))
+	}
+	j, err := job.Load(path, sets...)
+	if err == nil && x.String("output") != "" {
+		j.Output = x.String("output")
+	}
+	return j, err
+}
+
+func (c *commands) train(x *cli.Context) error {
+	j, err := load(x)
+	if err != nil {
+		return err
+	}
+	_, err = orchestrator.Train(x.Context, j, c.registries, orchestrator.Options{Resume: x.Bool("resume"), Out: c.out})
+	return err
+}
+
+func (c *commands) eval(x *cli.Context) error {
+	j, err := load(x)
+	if err != nil {
+		return err
+	}
+	e, err := orchestrator.Evaluate(x.Context, j, x.String("model"), x.Bool("tool-off"), c.registries)
+	if err != nil {
+		return err
+	}
+	return c.print(e)
+}
+
+func (c *commands) rollout(x *cli.Context) error {
+	j, err := load(x)
+	if err != nil {
+		return err
+	}
+	return orchestrator.Sample(x.Context, j, x.String("model"), x.Int("steps"), c.registries, func(t *trajectory.Trajectory) error { return c.print(t) })
+}
+
+// print writes one JSON line.
+func (c *commands) print(v any) error {
+	e := json.NewEncoder(c.out)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+func (c *commands) jobValidate(x *cli.Context) error {
+	j, err := load(x)
+	if err != nil {
+		return err
+	}
+	if err := orchestrator.Validate(j, c.registries); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(c.out, "%s: ok\n", j.Path())
+	return err
+}
+
+func (c *commands) jobEffective(x *cli.Context) error {
+	j, err := load(x)
+	if err != nil {
+		return err
+	}
+	a, err := j.Algorithm.Resolve(c.registries.Algorithms)
+	if err != nil {
+		return &job.Error{Lines: []string{j.Path() + ": " + err.Error()}}
+	}
+	_, err = fmt.Fprint(c.out, a.Describe())
+	return err
+}
+
+func (c *commands) jobSchema(*cli.Context) error { return c.print(job.Schema()) }
+
+func (c *commands) toolsList(*cli.Context) error {
+	for _, s := range c.registries.Tools.Specs() {
+		if _, err := fmt.Fprintf(c.out, "%-16s %s\n", s.Name, s.Description); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *commands) toolsCall(x *cli.Context) error {
+	if x.NArg() != 2 {
+		return usagef("agentfly tools call takes a tool's name and its arguments as a JSON object")
+	}
+	if !json.Valid([]byte(x.Args().Get(1))) {
+		return usagef("the arguments %q are not JSON", x.Args().Get(1))
+	}
+	if _, err := c.registries.Tools.Lookup(x.Args().First()); err != nil {
+		return usagef("%v", err)
+	}
+	r := c.registries.Tools.Invoke(x.Context, "command-line", trajectory.ToolCall{Name: x.Args().First(), Arguments: json.RawMessage(x.Args().Get(1))})
+	if !r.Failed {
+		return c.print(map[string]string{"observation": r.Observation})
+	}
+	if err := c.print(map[string]string{"error": r.Observation}); err != nil {
+		return err
+	}
+	return errors.New("tools: the call failed")
+}
+
+func (c *commands) modelInfo(x *cli.Context) error {
+	path, err := one(x, "a folder, a .gguf or a hub id")
+	if err != nil {
+		return err
+	}
+	info, err := modelfile.Describe(path)
+	if err != nil {
+		return err
+	}
+	if x.Bool("json") {
+		return c.print(info)
+	}
+	_, err = fmt.Fprintln(c.out, info)
+	return err
+}
+
+func (c *commands) modelPull(x *cli.Context) error {
+	id, err := one(x, "a hub id")
+	if err != nil {
+		return err
+	}
+	hub, err := modelfile.HubFromEnv()
+	if err != nil {
+		return err
+	}
+	parsed, ok := modelfile.ParseHubID(id)
+	if !ok {
+		return usagef("%q is no hub id; write ORG/NAME or ORG/NAME@REVISION", id)
+	}
+	dir, err := hub.Pull(x.Context, parsed, x.String("file"))
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(c.out, dir)
+	return err
+}
+
+func (c *commands) modelImport(x *cli.Context) error {
+	if x.NArg() != 2 {
+		return usagef("agentfly model import takes a model and the folder to write")
+	}
+	if err := policy.Convert(x.Args().Get(0), x.Args().Get(1), modelfile.DType(x.String("dtype"))); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(c.out, filepath.Clean(x.Args().Get(1)))
+	return err
+}
+
+func (c *commands) doctor(x *cli.Context) error {
+	t := doctor.Torch{CUDADevices: cgo.CUDADevices()}
+	if cgo.Available() {
+		t.Version = cgo.TorchVersion()
+	}
+	missing := 0
+	for _, check := range doctor.Run(x.Context, t, ".") {
+		line := fmt.Sprintf("%-10s %-8s %s", check.Name, check.State, check.Found)
+		if check.Remedy != "" {
+			line += " -> " + check.Remedy
+		}
+		if _, err := fmt.Fprintln(c.out, line); err != nil {
+			return err
+		}
+		if check.State == doctor.Missing {
+			missing++
+		}
+	}
+	if missing > 0 {
+		return fmt.Errorf("doctor: %d thing(s) that training needs are missing", missing)
+	}
+	return nil
+}
+
+func (c *commands) version(*cli.Context) error {
+	torch := "none (built without the torch tag)"
+	if cgo.Available() {
+		torch = cgo.TorchVersion()
+	}
+	_, err := fmt.Fprintf(c.out, "agentfly %s\nlibtorch %s\ncuda     %d device(s)\n", Version, torch, cgo.CUDADevices())
+	return err
+}

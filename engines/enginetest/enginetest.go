@@ -1,0 +1,400 @@
+// Package enginetest is the conformance suite of engines: what a trainer relies on, asked of every implementation.
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// Subject is an engine under test, over a model whose completions differ with the seed and rarely repeat a token.
+// The suite closes the engine.
+type Subject struct {
+	Engine  engines.Engine
+	Vocab   int                      // prompts are made of ids below it
+	Version int32                    // policy version at the start
+	Decode  func(ids []int32) string // nil: stop strings are not tested
+	// Weights makes an update to a version, with err != nil one that fails with err in it. nil: Weights with an Apply
+	// that does nothing else.
+	Weights func(version int32, err error) engines.Weights
+	Running func() int // requests that hold a place; nil: not tested
+}
+
+const patience = 60 * time.Second
+
+// Run runs the suite; each test gets an engine of its own from factory.
+func Run(t *testing.T, factory func(t *testing.T) Subject) {
+	for name, test := range map[string]func(*testing.T, *suite){
+		"Parallel":       testParallel,
+		"Length":         testLength,
+		"TooLong":        testTooLong,
+		"StopID":         testStopID,
+		"StopString":     testStopString,
+		"Seed":           testSeed,
+		"Greedy":         testGreedy,
+		"Refuses":        testRefuses,
+		"PromptIsFree":   testPromptIsFree,
+		"Cancel":         testCancel,
+		"Concurrent":     testConcurrent,
+		"Invariant":      testInvariant,
+		"Update":         testUpdate,
+		"UpdateMidway":   testUpdateMidway,
+		"UpdateFails":    testUpdateFails,
+		"Close":          testClose,
+		"CloseMidway":    testCloseMidway,
+		"CancelledStart": testCancelledStart,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &suite{Subject: factory(t)}
+			if s.Weights == nil {
+				s.Weights = func(version int32, err error) engines.Weights {
+					return engines.Weights{Version: version, Apply: func(context.Context) error { return err }}
+				}
+			}
+			t.Cleanup(func() { require.NoError(t, s.Engine.Close()) })
+			test(t, s)
+		})
+	}
+}
+
+type suite struct{ Subject }
+
+func (s *suite) context(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// request asks for n tokens after a prompt that variant selects.
+func (s *suite) request(variant, n int) engines.Request {
+	prompt := make([]int32, 5+variant%30)
+	for i := range prompt {
+		prompt[i] = int32((variant*31 + i*7 + i*i*variant) % s.Vocab)
+	}
+	return engines.Request{
+		ID: fmt.Sprintf("r%d", variant), Session: fmt.Sprintf("s%d", variant), Prompt: prompt, Seed: uint64(1000 + variant),
+		Sampling: engines.Sampling{MaxTokens: n, Temperature: 1, TopP: 1},
+	}
+}
+
+// generate requires a completion that is whole in itself.
+func (s *suite) generate(t *testing.T, r engines.Request) engines.Completion {
+	t.Helper()
+	c, err := s.Engine.Generate(s.context(t), r)
+	require.NoError(t, err)
+	s.whole(t, r, c)
+	return c
+}
+
+func (s *suite) whole(t *testing.T, r engines.Request, c engines.Completion) {
+	t.Helper()
+	require.NotEmpty(t, c.TokenIDs)
+	require.LessOrEqual(t, len(c.TokenIDs), r.Sampling.MaxTokens)
+	require.Len(t, c.Logprobs, len(c.TokenIDs))
+	require.Len(t, c.Versions, len(c.TokenIDs))
+	for i, id := range c.TokenIDs {
+		require.True(t, id >= 0 && int(id) < s.Vocab, "token %d is %d", i, id)
+		require.LessOrEqual(t, c.Logprobs[i], float32(0))
+		require.Greater(t, c.Logprobs[i], float32(-100))
+	}
+	require.LessOrEqual(t, c.CachedTokens, len(r.Prompt))
+	require.Contains(t, []trajectory.FinishReason{trajectory.FinishStop, trajectory.FinishLength}, c.FinishReason)
+}
+
+func testParallel(t *testing.T, s *suite) {
+	require.True(t, s.Engine.Capabilities().TokenIDs)
+	c := s.generate(t, s.request(1, 9))
+	for _, v := range c.Versions {
+		require.Equal(t, s.Version, v)
+	}
+}
+
+func testLength(t *testing.T, s *suite) {
+	for _, n := range []int{1, 2, 17} {
+		c := s.generate(t, s.request(2, n))
+		require.Len(t, c.TokenIDs, n)
+		require.Equal(t, trajectory.FinishLength, c.FinishReason)
+	}
+}
+
+func testTooLong(t *testing.T, s *suite) {
+	most := s.Engine.Capabilities().MaxModelLen
+	r := s.request(3, 5)
+	r.Prompt = make([]int32, most)
+	_, err := s.Engine.Generate(s.context(t), r)
+	require.ErrorIs(t, err, engines.ErrTooLong)
+	require.Contains(t, err.Error(), r.ID)
+	r.Prompt = r.Prompt[:most-2] // room for two tokens
+	c := s.generate(t, r)
+	require.Len(t, c.TokenIDs, 2)
+	require.Equal(t, trajectory.FinishLength, c.FinishReason)
+}
+
+func testStopID(t *testing.T, s *suite) {
+	r := s.request(4, 12)
+	free := s.generate(t, r)
+	stop := free.TokenIDs[5]
+	at := slices.Index(free.TokenIDs, stop)
+	r.Sampling.StopIDs = []int32{stop}
+	c := s.generate(t, r)
+	require.Equal(t, free.TokenIDs[:at+1], c.TokenIDs, "the stop id is part of the completion")
+	require.Equal(t, trajectory.FinishStop, c.FinishReason)
+	r.Sampling.StopIDs = free.TokenIDs[11:] // the last one that fits is a stop too
+	if slices.Index(free.TokenIDs, free.TokenIDs[11]) == 11 {
+		require.Equal(t, trajectory.FinishStop, s.generate(t, r).FinishReason)
+	}
+}
+
+func testStopString(t *testing.T, s *suite) {
+	if s.Decode == nil {
+		t.Skip("this subject has no decoder for stop strings")
+	}
+	r := s.request(5, 12)
+	free := s.generate(t, r)
+	text := s.Decode(free.TokenIDs[:7])
+	stop := text[len(text)-min(3, len(text)):] // ends with token 6, may begin in token 5
+	r.Sampling.Stop = []string{"no token spells this", stop}
+	c := s.generate(t, r)
+	require.Equal(t, trajectory.FinishStop, c.FinishReason)
+	require.Equal(t, free.TokenIDs[:len(c.TokenIDs)], c.TokenIDs)
+	require.Contains(t, s.Decode(c.TokenIDs), stop, "its tokens are part of the completion")
+	before := s.Decode(c.TokenIDs[:len(c.TokenIDs)-1])
+	require.False(t, strings.Contains(before, stop), "the token that completed it is the last one")
+}
+
+func testSeed(t *testing.T, s *suite) {
+	r := s.request(6, 10)
+	first := s.generate(t, r)
+	second := s.generate(t, r)
+	require.Equal(t, first.TokenIDs, second.TokenIDs)
+	require.InDeltaSlice(t, first.Logprobs, second.Logprobs, 1e-3)
+	other := r
+	other.Seed++
+	require.NotEqual(t, first.TokenIDs, s.generate(t, other).TokenIDs)
+	r.ID, r.Session = "another", "another"
+	require.Equal(t, first.TokenIDs, s.generate(t, r).TokenIDs, "neither ID nor Session matters")
+}
+
+func testGreedy(t *testing.T, s *suite) {
+	r := s.request(7, 10)
+	r.Sampling.Temperature = 0
+	first := s.generate(t, r)
+	r.Seed += 99
+	require.Equal(t, first.TokenIDs, s.generate(t, r).TokenIDs)
+}
+
+func testRefuses(t *testing.T, s *suite) {
+	for name, spoil := range map[string]func(*engines.Request){
+		"empty prompt": func(r *engines.Request) { r.Prompt = nil },
+		"max tokens":   func(r *engines.Request) { r.Sampling.MaxTokens = 0 },
+		"temperature":  func(r *engines.Request) { r.Sampling.Temperature = -1 },
+		"top_p":        func(r *engines.Request) { r.Sampling.TopP = 0 },
+		"top_k":        func(r *engines.Request) { r.Sampling.TopK = -1 },
+		"min_p":        func(r *engines.Request) { r.Sampling.MinP = 1 },
+		"stop":         func(r *engines.Request) { r.Sampling.Stop = []string{""} },
+	} {
+		r := s.request(8, 4)
+		spoil(&r)
+		_, err := s.Engine.Generate(s.context(t), r)
+		require.Error(t, err, name)
+		require.NotContains(t, err.Error(), "\n", name)
+	}
+	s.generate(t, s.request(8, 4)) // it serves on
+}
+
+func testPromptIsFree(t *testing.T, s *suite) {
+	r := s.request(9, 6)
+	want := s.generate(t, r)
+	prompt := slices.Clone(r.Prompt)
+	for i := range r.Prompt {
+		r.Prompt[i] = 0 // the engine kept nothing of it
+	}
+	r.Prompt = prompt
+	require.Equal(t, want.TokenIDs, s.generate(t, r).TokenIDs)
+}
+
+// long asks for as much as fits.
+func (s *suite) long(variant int) engines.Request {
+	return s.request(variant, s.Engine.Capabilities().MaxModelLen)
+}
+
+func (s *suite) idle(t *testing.T) {
+	t.Helper()
+	if s.Running != nil {
+		require.Eventually(t, func() bool { return s.Running() == 0 }, patience, time.Millisecond, "its place is free")
+	}
+}
+
+func testCancel(t *testing.T, s *suite) {
+	want := s.generate(t, s.request(11, 6))
+	cancelled := 0
+	for i := range 20 {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+i)*time.Millisecond)
+		_, err := s.Engine.Generate(ctx, s.long(20+i))
+		cancel()
+		if err != nil {
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			cancelled++
+		}
+	}
+	require.Positive(t, cancelled, "no request ran long enough to be cancelled")
+	s.idle(t)
+	require.Equal(t, want.TokenIDs, s.generate(t, s.request(11, 6)).TokenIDs)
+}
+
+func testCancelledStart(t *testing.T, s *suite) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := s.Engine.Generate(ctx, s.request(12, 4))
+	require.ErrorIs(t, err, context.Canceled)
+	s.idle(t)
+}
+
+// all generates the requests at once.
+func (s *suite) all(t *testing.T, requests []engines.Request) []engines.Completion {
+	t.Helper()
+	out := make([]engines.Completion, len(requests))
+	errs := make([]error, len(requests))
+	ctx := s.context(t)
+	var wait sync.WaitGroup
+	for i, r := range requests {
+		wait.Go(func() { out[i], errs[i] = s.Engine.Generate(ctx, r) })
+	}
+	wait.Wait()
+	require.NoError(t, errors.Join(errs...))
+	for i, c := range out {
+		s.whole(t, requests[i], c)
+	}
+	return out
+}
+
+func testConcurrent(t *testing.T, s *suite) {
+	var requests []engines.Request
+	for i := range 40 {
+		requests = append(requests, s.request(i, 3+i%11))
+	}
+	for i, c := range s.all(t, requests) {
+		require.Len(t, c.TokenIDs, 3+i%11)
+	}
+	s.idle(t)
+}
+
+func testInvariant(t *testing.T, s *suite) {
+	if !s.Engine.Capabilities().BatchInvariant {
+		t.Skip("this engine does not promise batch invariance")
+	}
+	alone := s.generate(t, s.request(13, 12))
+	requests := []engines.Request{s.request(13, 12)}
+	for i := range 31 {
+		r := s.request(i, 5+i%9)
+		if i%3 == 0 {
+			r.Prompt = slices.Concat(requests[0].Prompt, r.Prompt) // shares a prefix
+		}
+		requests = append(requests, r)
+	}
+	stop := make(chan struct{})
+	var wait sync.WaitGroup
+	wait.Go(func() { // and others beside it are cancelled
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+			_, _ = s.Engine.Generate(ctx, s.long(40+i%7)) // either outcome is fine
+			cancel()
+		}
+	})
+	together := s.all(t, requests)[0]
+	close(stop)
+	wait.Wait()
+	require.Equal(t, alone.TokenIDs, together.TokenIDs)
+	require.Equal(t, alone.Logprobs, together.Logprobs, "the same bits")
+}
+
+func testUpdate(t *testing.T, s *suite) {
+	s.generate(t, s.request(14, 5))
+	for _, version := range []int32{s.Version + 1, s.Version + 5} {
+		require.NoError(t, s.Engine.Update(s.context(t), s.Weights(version, nil)))
+		for _, v := range s.generate(t, s.request(14, 5)).Versions {
+			require.Equal(t, version, v)
+		}
+	}
+}
+
+func testUpdateMidway(t *testing.T, s *suite) {
+	var wait sync.WaitGroup
+	defer wait.Wait()
+	const n = 4
+	out := make([]engines.Completion, n)
+	errs := make([]error, n)
+	ctx := s.context(t)
+	for i := range n {
+		r := s.request(15+i, min(400, s.Engine.Capabilities().MaxModelLen/2))
+		wait.Go(func() { out[i], errs[i] = s.Engine.Generate(ctx, r) })
+	}
+	for version := s.Version + 1; version <= s.Version+3; version++ {
+		time.Sleep(2 * time.Millisecond)
+		require.NoError(t, s.Engine.Update(ctx, s.Weights(version, nil)))
+	}
+	wait.Wait()
+	require.NoError(t, errors.Join(errs...))
+	for _, c := range out {
+		require.True(t, slices.IsSorted(c.Versions), "versions never go back")
+		require.GreaterOrEqual(t, c.Versions[0], s.Version)
+		require.LessOrEqual(t, c.Versions[len(c.Versions)-1], s.Version+3)
+	}
+}
+
+func testUpdateFails(t *testing.T, s *suite) {
+	before := s.generate(t, s.request(16, 6))
+	broken := errors.New("broken weights")
+	err := s.Engine.Update(s.context(t), s.Weights(s.Version+1, broken))
+	require.ErrorIs(t, err, broken)
+	after := s.generate(t, s.request(16, 6))
+	require.Equal(t, before, engines.Completion{
+		TokenIDs: after.TokenIDs, Logprobs: after.Logprobs, Versions: after.Versions, FinishReason: after.FinishReason,
+		CachedTokens: before.CachedTokens,
+	})
+	require.NoError(t, s.Engine.Update(s.context(t), s.Weights(s.Version+1, nil)))
+	require.Equal(t, s.Version+1, s.generate(t, s.request(16, 6)).Versions[0])
+}
+
+func testClose(t *testing.T, s *suite) {
+	s.generate(t, s.request(17, 3))
+	require.NoError(t, s.Engine.Close())
+	require.NoError(t, s.Engine.Close())
+	_, err := s.Engine.Generate(s.context(t), s.request(17, 3))
+	require.ErrorIs(t, err, engines.ErrClosed)
+	require.ErrorIs(t, s.Engine.Update(s.context(t), s.Weights(s.Version+1, nil)), engines.ErrClosed)
+}
+
+func testCloseMidway(t *testing.T, s *suite) {
+	const n = 8
+	errs := make(chan error, n)
+	ctx := s.context(t)
+	for i := range n {
+		go func() {
+			_, err := s.Engine.Generate(ctx, s.long(18+i))
+			errs <- err
+		}()
+	}
+	time.Sleep(3 * time.Millisecond)
+	require.NoError(t, s.Engine.Close())
+	for range n {
+		if err := <-errs; err != nil {
+			require.ErrorIs(t, err, engines.ErrClosed)
+		}
+	}
+}

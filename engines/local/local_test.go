@@ -1,0 +1,342 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/engines/enginetest"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// letters decodes a token to two bytes, the second of which may begin a stop string.
+type letters struct{}
+
+func (letters) Bytes(id int32) []byte { return []byte{'a' + byte(id%26), 'A' + byte(id/26%26)} }
+
+func decodeLetters(ids []int32) string {
+	var b []byte
+	for _, id := range ids {
+		b = append(b, letters{}.Bytes(id)...)
+	}
+	return string(b)
+}
+
+func startToy(t testing.TB, o Options) (*Engine, *toy) {
+	t.Helper()
+	if o.Decoder == nil {
+		o.Decoder = letters{}
+	}
+	o, err := o.complete()
+	require.NoError(t, err)
+	m := newToy(o.BlockSize)
+	m.weights = o.Version
+	e := start(m, toyVocab, o)
+	t.Cleanup(func() {
+		require.NoError(t, e.Close())
+		require.True(t, m.closed)
+		s := e.Stats()
+		require.Zero(t, s.Running+s.Waiting+s.UsedBlocks, "all places are free at the end")
+	})
+	return e, m
+}
+
+func (m *toy) update(version int32) engines.Weights {
+	return engines.Weights{Version: version, Apply: func(context.Context) error { m.weights = version; return nil }}
+}
+
+func TestConformanceToy(t *testing.T) {
+	for name, o := range map[string]Options{
+		"plain":       {MaxModelLen: 1200, Version: 3},
+		"small cache": {MaxModelLen: 1200, Version: 3, CacheTokens: 1600, BlockSize: 8, MaxSequences: 9, StepTokens: 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			enginetest.Run(t, func(t *testing.T) enginetest.Subject {
+				e, m := startToy(t, o)
+				return enginetest.Subject{
+					Engine: e, Vocab: toyVocab, Version: 3, Decode: decodeLetters, Running: func() int { return e.Stats().Running + e.Stats().Waiting },
+					Weights: func(version int32, err error) engines.Weights {
+						if err == nil {
+							return m.update(version)
+						}
+						return engines.Weights{Version: version, Apply: func(context.Context) error { return err }}
+					},
+				}
+			})
+		})
+	}
+}
+
+// require that the completion is what the toy gives token by token, each with the weights of its version.
+func requireToy(t testing.TB, r engines.Request, c engines.Completion) {
+	t.Helper()
+	ids := slices.Clone(r.Prompt)
+	for i, id := range c.TokenIDs {
+		token, logprob := toyNext(ids, r.Sampling.Temperature, r.Seed, uint64(i), c.Versions[i])
+		require.Equal(t, token, id, "%s: token %d", r.ID, i)
+		require.Equal(t, logprob, c.Logprobs[i])
+		ids = append(ids, id)
+	}
+}
+
+// Requests with common prefixes come, go and are cancelled while weights change, in a cache that is too small for them.
+func TestRandomLoad(t *testing.T) {
+	for seed := range uint64(12) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			o := Options{MaxModelLen: 90, BlockSize: 8, CacheTokens: 96 + 64*r.IntN(4), MaxSequences: 1 + r.IntN(12), StepTokens: 12 + r.IntN(40)}
+			e, m := startToy(t, o)
+			var wait sync.WaitGroup
+			for worker := range 10 {
+				r := rand.New(rand.NewPCG(seed, uint64(worker)))
+				wait.Go(func() {
+					for i := range 12 {
+						request := randomRequest(r, fmt.Sprintf("%d.%d", worker, i))
+						ctx, cancel := context.WithCancel(context.Background())
+						if r.IntN(4) == 0 {
+							ctx, cancel = context.WithTimeout(context.Background(), time.Duration(r.IntN(2000))*time.Microsecond)
+						}
+						c, err := e.Generate(ctx, request)
+						cancel()
+						if err != nil {
+							if !errors.Is(err, context.DeadlineExceeded) {
+								t.Errorf("request %s: %v", request.ID, err)
+							}
+							continue
+						}
+						requireToy(t, request, c)
+						if len(c.TokenIDs) != min(request.Sampling.MaxTokens, 90-len(request.Prompt)) {
+							t.Errorf("request %s: %d tokens", request.ID, len(c.TokenIDs))
+						}
+					}
+				})
+			}
+			wait.Go(func() {
+				for version := range int32(6) {
+					time.Sleep(time.Millisecond)
+					if err := e.Update(context.Background(), m.update(version+1)); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+			wait.Wait()
+		})
+	}
+}
+
+// randomRequest has a prompt out of a few common beginnings.
+func randomRequest(r *rand.Rand, id string) engines.Request {
+	prompt := make([]int32, 0, 90)
+	for range r.IntN(6) {
+		piece := r.Int32N(3)
+		for i := range int32(9) {
+			prompt = append(prompt, piece*100+i)
+		}
+	}
+	for range 1 + r.IntN(10) {
+		prompt = append(prompt, r.Int32N(toyVocab))
+	}
+	return engines.Request{
+		ID: id, Prompt: prompt, Seed: r.Uint64(),
+		Sampling: engines.Sampling{MaxTokens: 1 + r.IntN(40), Temperature: float64(r.IntN(2)), TopP: 1},
+	}
+}
+
+// together submits all requests while the loop is held, so that they arrive at once.
+func together(t testing.TB, e *Engine, m *toy, requests []engines.Request) []engines.Completion {
+	t.Helper()
+	out := make([]engines.Completion, len(requests))
+	errs := make([]error, len(requests))
+	var wait sync.WaitGroup
+	require.NoError(t, e.Update(context.Background(), engines.Weights{Version: m.weights, Apply: func(context.Context) error {
+		for i, r := range requests {
+			wait.Go(func() { out[i], errs[i] = e.Generate(context.Background(), r) })
+			for e.Stats().Waiting <= i { // keeps their order
+				runtime.Gosched()
+			}
+		}
+		return nil
+	}}))
+	wait.Wait()
+	require.NoError(t, errors.Join(errs...))
+	return out
+}
+
+func numbered(from, n int) []int32 {
+	ids := make([]int32, n)
+	for i := range ids {
+		ids[i] = int32((from + i) % toyVocab)
+	}
+	return ids
+}
+
+// 36 requests in 6 groups: what they share is computed once, in the step in which they all arrive.
+func TestPrefixIsComputedOnce(t *testing.T) {
+	for _, stepTokens := range []int{4096, 100} { // in one step, and in pieces
+		e, m := startToy(t, Options{MaxModelLen: 512, StepTokens: stepTokens})
+		var requests []engines.Request
+		for i := range 36 {
+			prompt := slices.Concat(numbered(0, 224), numbered(700*(1+i/6), 48), numbered(i, 3))
+			requests = append(requests, engines.Request{
+				ID: fmt.Sprint(i), Prompt: prompt, Seed: uint64(i), Sampling: engines.Sampling{MaxTokens: 4, Temperature: 1, TopP: 1},
+			})
+		}
+		out := together(t, e, m, requests)
+		for i, c := range out {
+			requireToy(t, requests[i], c)
+			want := 272
+			if i%6 == 0 {
+				want = 224
+			}
+			if i == 0 {
+				want = 0
+			}
+			require.Equal(t, want, c.CachedTokens, i)
+		}
+		s := e.Stats()
+		require.Equal(t, int64(224+6*48+36*3+36*3), s.ComputedTokens) // 36 * 3 more: the first three sampled tokens of each
+		require.Equal(t, int64(36*4), s.GeneratedTokens)
+		require.Equal(t, int64(36*275), s.PromptTokens)
+		require.Equal(t, int64(30*272+5*224), s.CachedTokens)
+		require.Zero(t, s.Preemptions)
+		if stepTokens == 4096 {
+			require.Equal(t, int64(4), s.Steps)
+		}
+
+		// The next turn of one of them computes only what is new.
+		next := slices.Concat(requests[7].Prompt, out[7].TokenIDs, numbered(9, 20))
+		c, err := e.Generate(context.Background(), engines.Request{ID: "next", Prompt: next, Sampling: engines.Sampling{MaxTokens: 2, TopP: 1}})
+		require.NoError(t, err)
+		require.Equal(t, 272, c.CachedTokens) // 275 + 3 computed tokens: 17 full blocks
+		require.Equal(t, s.ComputedTokens+int64(len(next)-272)+1, e.Stats().ComputedTokens)
+	}
+}
+
+func TestUpdateForgetsTheCache(t *testing.T) {
+	e, m := startToy(t, Options{MaxModelLen: 128})
+	r := engines.Request{ID: "r", Prompt: numbered(0, 60), Sampling: engines.Sampling{MaxTokens: 2, TopP: 1}}
+	for i, want := range []int{0, 48, 0, 48} {
+		if i == 2 {
+			require.NoError(t, e.Update(context.Background(), m.update(7)))
+			require.Equal(t, int32(7), e.Stats().Version)
+		}
+		c, err := e.Generate(context.Background(), r)
+		require.NoError(t, err)
+		require.Equal(t, want, c.CachedTokens)
+		requireToy(t, r, c)
+	}
+}
+
+// A failed step fails its own requests; what it computed is not found again, what was there before is.
+func TestStepError(t *testing.T) {
+	e, m := startToy(t, Options{MaxModelLen: 256})
+	request := func(n int) engines.Request {
+		return engines.Request{ID: fmt.Sprint(n), Prompt: numbered(0, n), Sampling: engines.Sampling{MaxTokens: 3, TopP: 1}}
+	}
+	_, err := e.Generate(context.Background(), request(33))
+	require.NoError(t, err)
+	m.mu.Lock()
+	m.fail = 1
+	m.mu.Unlock()
+	_, err = e.Generate(context.Background(), request(100))
+	require.ErrorIs(t, err, errToy)
+	require.EqualError(t, err, "local: request 100: step failed: toy step failed")
+	c, err := e.Generate(context.Background(), request(100))
+	require.NoError(t, err)
+	require.Equal(t, 32, c.CachedTokens)
+	requireToy(t, request(100), c)
+}
+
+func TestUpdateErrors(t *testing.T) {
+	e, m := startToy(t, Options{MaxModelLen: 64, Version: 2})
+	ctx := context.Background()
+	require.EqualError(t, e.Update(ctx, engines.Weights{Version: 3, Path: "x"}),
+		"local: update: Apply is missing; this engine shares the trainer's parameters and reads no files")
+	err := e.Update(ctx, engines.Weights{Version: 3, Apply: func(context.Context) error { panic("oh") }})
+	require.ErrorContains(t, err, "local: update to version 3: apply panicked: oh")
+	cancelled, cancel := context.WithCancel(ctx)
+	cancel()
+	err = e.Update(cancelled, m.update(4)) // either it came too late or it was in time
+	require.Equal(t, err == nil, m.weights == 4)
+	c, err := e.Generate(ctx, engines.Request{ID: "r", Prompt: []int32{1}, Sampling: engines.Sampling{MaxTokens: 2, TopP: 1}})
+	require.NoError(t, err)
+	require.Equal(t, []int32{m.weights, m.weights}, c.Versions)
+}
+
+func TestOptions(t *testing.T) {
+	for text, o := range map[string]Options{
+		"MaxModelLen is 1":         {MaxModelLen: 1},
+		"BlockSize is 12":          {MaxModelLen: 9, BlockSize: 12},
+		"do not hold one sequence": {MaxModelLen: 100, CacheTokens: 99},
+		"MaxSequences is -1":       {MaxModelLen: 9, MaxSequences: -1},
+		"StepTokens is 5":          {MaxModelLen: 9, MaxSequences: 6, StepTokens: 5},
+		"Threads is -1":            {MaxModelLen: 9, Threads: -1},
+	} {
+		_, err := New(nil, o)
+		require.ErrorContains(t, err, text)
+	}
+	o, err := Options{MaxModelLen: 40000}.complete()
+	require.NoError(t, err)
+	require.Equal(t, Options{MaxModelLen: 40000, BlockSize: 16, CacheTokens: 40015, MaxSequences: 64, StepTokens: 512}, o)
+}
+
+func TestRefusedRequests(t *testing.T) {
+	o, err := Options{MaxModelLen: 64}.complete()
+	require.NoError(t, err)
+	e := start(newToy(16), toyVocab, o)
+	defer e.Close()
+	r := engines.Request{ID: "r7", Prompt: []int32{1, toyVocab}, Sampling: engines.Sampling{MaxTokens: 2, TopP: 1}}
+	_, err = e.Generate(context.Background(), r)
+	require.EqualError(t, err, "local: request r7: prompt token 1 is 5000, allowed are 0 to 4999")
+	r.Prompt, r.Sampling.Stop = []int32{1}, []string{"x"}
+	_, err = e.Generate(context.Background(), r)
+	require.ErrorContains(t, err, "stop strings need a decoder")
+}
+
+// A stop string may begin anywhere in earlier tokens and end anywhere in the last one.
+func TestStopStringAcrossTokens(t *testing.T) {
+	s := &sequence{sampling: engines.Sampling{MaxTokens: 9, Stop: []string{"</call>", "zz"}}}
+	d := words{"ab<", "/ca", "ll", ">cd", "<", "</call"}
+	for i, want := range []bool{false, false, false, true} {
+		require.Equal(t, want, s.append(int32(i), 0, 0, d, 100))
+	}
+	require.Equal(t, trajectory.FinishStop, s.completion.FinishReason)
+	require.Equal(t, []int32{0, 1, 2, 3}, s.completion.TokenIDs)
+	s = &sequence{sampling: engines.Sampling{MaxTokens: 3, Stop: []string{"</call>"}}}
+	require.False(t, s.append(5, 0, 0, d, 100))
+	require.False(t, s.append(4, 0, 0, d, 100))
+	require.True(t, s.append(3, 0, 0, d, 100))
+	require.Equal(t, trajectory.FinishLength, s.completion.FinishReason)
+}
+
+type words []string
+
+func (w words) Bytes(id int32) []byte { return []byte(w[id]) }
+
+func TestIdleDoesNothingAndCloseJoins(t *testing.T) {
+	before := runtime.NumGoroutine()
+	e, m := startToy(t, Options{MaxModelLen: 64})
+	_, err := e.Generate(context.Background(), engines.Request{ID: "r", Prompt: []int32{1}, Sampling: engines.Sampling{MaxTokens: 5, TopP: 1}})
+	require.NoError(t, err)
+	time.Sleep(20 * time.Millisecond)
+	m.mu.Lock()
+	require.Equal(t, 5, m.steps)
+	m.mu.Unlock()
+	require.NoError(t, e.Close())
+	for range 1000 { // Eventually would add goroutines of its own
+		if runtime.NumGoroutine() <= before {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	require.LessOrEqual(t, runtime.NumGoroutine(), before)
+}

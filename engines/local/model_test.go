@@ -1,0 +1,198 @@
+//go:build torch
+
+package local
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/engines/enginetest"
+)
+
+func tinyModel(t testing.TB) *cgo.Model {
+	t.Helper()
+	c := cgo.ModelConfig{
+		VocabSize: 600, HiddenSize: 48, IntermediateSize: 80, NumLayers: 2, NumHeads: 6, NumKVHeads: 2, HeadDim: 8,
+		RMSNormEps: 1e-5, QKVBias: true, QKNorm: true,
+	}
+	for i := range 4 {
+		c.InvFreq = append(c.InvFreq, float32(math.Pow(1000, -float64(i)/4)))
+	}
+	m, err := cgo.NewModel(c, "cpu")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, m.Close()) })
+	require.NoError(t, m.Init(1, 0.15))
+	return m
+}
+
+func startModel(t testing.TB, m *cgo.Model, o Options) *Engine {
+	t.Helper()
+	e, err := New(m, o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	return e
+}
+
+func TestConformance(t *testing.T) {
+	start := cgo.LiveHandles()
+	enginetest.Run(t, func(t *testing.T) enginetest.Subject {
+		e := startModel(t, tinyModel(t), Options{MaxModelLen: 1000, Version: 5, Decoder: letters{}, BlockSize: 8})
+		return enginetest.Subject{
+			Engine: e, Vocab: 600, Version: 5, Decode: decodeLetters, Running: func() int { return e.Stats().Running + e.Stats().Waiting },
+		}
+	})
+	require.Equal(t, start, cgo.LiveHandles())
+}
+
+// trainer returns the trainer's logprobs of a completion.
+func trainer(t testing.TB, m *cgo.Model, prompt, completion []int32) []float32 {
+	t.Helper()
+	ids := slices.Concat(prompt, completion)
+	b := &cgo.Batch{Tokens: ids, SegmentStart: []int32{0}, SegmentLength: []int32{int32(len(ids))}, SegmentParent: []int32{-1}, Temperature: 1}
+	for i := range ids {
+		b.Positions = append(b.Positions, int32(i))
+		if i >= len(prompt) {
+			b.RowToken, b.RowTarget = append(b.RowToken, int32(i-1)), append(b.RowTarget, ids[i])
+		}
+	}
+	lp, _, err := m.Score(b)
+	require.NoError(t, err)
+	return lp
+}
+
+// Sampled logprobs are the trainer's, before and after the weights move; a completion that spans the move has each token's
+// logprob from the weights of its version.
+func TestEngineAgreesWithTrainer(t *testing.T) {
+	m := tinyModel(t)
+	e := startModel(t, m, Options{MaxModelLen: 700})
+	ctx := context.Background()
+	old := map[string][]float32{}
+	for _, p := range m.Parameters() {
+		values, err := m.Parameter(p.Name)
+		require.NoError(t, err)
+		old[p.Name] = values
+	}
+	request := engines.Request{ID: "a", Prompt: numbered(1, 50), Seed: 3, Sampling: engines.Sampling{MaxTokens: 600, Temperature: 1, TopP: 1}}
+	var c engines.Completion
+	var err error
+	var wait sync.WaitGroup
+	wait.Go(func() { c, err = e.Generate(ctx, request) })
+	for e.Stats().GeneratedTokens < 20 {
+		runtime.Gosched()
+	}
+	require.NoError(t, e.Update(ctx, engines.Weights{Version: 1, Apply: func(context.Context) error { return m.Init(2, 0.15) }}))
+	wait.Wait()
+	require.NoError(t, err)
+	require.Len(t, c.TokenIDs, 600)
+	cut := slices.Index(c.Versions, 1)
+	require.Greater(t, cut, 19, "the update came in the middle")
+	after := trainer(t, m, request.Prompt, c.TokenIDs)
+	require.InDeltaSlice(t, after[cut:], c.Logprobs[cut:], 2e-5)
+	require.NoError(t, e.Update(ctx, engines.Weights{Version: 2, Apply: func(context.Context) error {
+		for _, p := range m.Parameters() {
+			if err := m.SetParameter(p.Name, cgo.F32, bytesOf(old[p.Name]), p.Shape); err != nil {
+				return err
+			}
+		}
+		m.Changed()
+		return nil
+	}}))
+	before := trainer(t, m, request.Prompt, c.TokenIDs)
+	require.InDeltaSlice(t, before[:cut], c.Logprobs[:cut], 2e-5)
+	require.NotEqual(t, before[cut], after[cut])
+
+	// With the old weights back, the same request begins with the same bits.
+	again, err := e.Generate(ctx, request)
+	require.NoError(t, err)
+	require.Equal(t, c.TokenIDs[:cut], again.TokenIDs[:cut])
+	require.Equal(t, c.Logprobs[:cut], again.Logprobs[:cut])
+}
+
+func bytesOf(values []float32) []byte {
+	var b []byte
+	for _, v := range values {
+		u := math.Float32bits(v)
+		b = append(b, byte(u), byte(u>>8), byte(u>>16), byte(u>>24))
+	}
+	return b
+}
+
+// The same bits alone, among 32, from a warm prefix cache, and after preemption in a cache that is too small.
+func TestSameBits(t *testing.T) {
+	m := tinyModel(t)
+	request := func(i int) engines.Request {
+		return engines.Request{
+			ID: fmt.Sprint(i), Prompt: slices.Concat(numbered(0, 40), numbered(3*i, 5+i)), Seed: uint64(i),
+			Sampling: engines.Sampling{MaxTokens: 40, Temperature: 1.3, TopP: 0.95, TopK: 100},
+		}
+	}
+	alone := startModel(t, m, Options{MaxModelLen: 200})
+	var want []engines.Completion
+	for i := range 32 {
+		c, err := alone.Generate(context.Background(), request(i))
+		require.NoError(t, err)
+		want = append(want, c)
+	}
+	require.Zero(t, want[0].CachedTokens)
+	require.Equal(t, 32, want[1].CachedTokens)
+	for name, o := range map[string]Options{
+		"together":  {MaxModelLen: 200},
+		"in pieces": {MaxModelLen: 200, MaxSequences: 20, StepTokens: 23},
+		"preempted": {MaxModelLen: 200, BlockSize: 8, CacheTokens: 640},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := startModel(t, m, o)
+			var wait sync.WaitGroup
+			got := make([]engines.Completion, 32)
+			for i := range got {
+				wait.Go(func() {
+					c, err := e.Generate(context.Background(), request(i))
+					if err != nil {
+						t.Error(err)
+					}
+					got[i] = c
+				})
+			}
+			wait.Wait()
+			for i := range got {
+				require.Equal(t, want[i].TokenIDs, got[i].TokenIDs, i)
+				require.Equal(t, want[i].Logprobs, got[i].Logprobs, i)
+			}
+			if name == "preempted" {
+				require.Positive(t, e.Stats().Preemptions)
+			}
+		})
+	}
+}
+
+// Damaged weights fail the requests; the engine serves on when good ones come.
+func TestNonFiniteLogits(t *testing.T) {
+	m := tinyModel(t)
+	e := startModel(t, m, Options{MaxModelLen: 64})
+	good, err := m.Parameter("model.norm.weight")
+	require.NoError(t, err)
+	set := func(version int32, values []float32) {
+		require.NoError(t, e.Update(context.Background(), engines.Weights{Version: version, Apply: func(context.Context) error {
+			defer m.Changed()
+			return m.SetParameter("model.norm.weight", cgo.F32, bytesOf(values), []int64{48})
+		}}))
+	}
+	bad := slices.Clone(good)
+	bad[7] = float32(math.NaN())
+	set(1, bad)
+	r := engines.Request{ID: "r", Prompt: numbered(1, 20), Sampling: engines.Sampling{MaxTokens: 3, Temperature: 1, TopP: 1}}
+	_, err = e.Generate(context.Background(), r)
+	require.ErrorIs(t, err, cgo.ErrNonFinite)
+	set(2, good)
+	_, err = e.Generate(context.Background(), r)
+	require.NoError(t, err)
+}

@@ -1,0 +1,110 @@
+package local
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestPoolFindsByContent(t *testing.T) {
+	p := newPool(4, 2)
+	a, _ := p.take()
+	b, _ := p.take()
+	sa, ok := p.list(a, 0, []int32{1, 2})
+	require.True(t, ok)
+	sb, ok := p.list(b, sa, []int32{3, 4})
+	require.True(t, ok)
+	_, _, found := p.find(0, []int32{3, 4})
+	require.False(t, found, "the same tokens elsewhere are other content")
+	id, serial, found := p.find(sa, []int32{3, 4})
+	require.True(t, found)
+	require.Equal(t, b, id)
+	require.Equal(t, sb, serial)
+
+	c, _ := p.take() // computes the same as a
+	sc, listed := p.list(c, 0, []int32{1, 2})
+	require.False(t, listed)
+	require.Equal(t, sa, sc, "what follows it is found after either")
+	p.release([]int32{a, b})
+	p.release([]int32{c})
+	require.Equal(t, 4, p.idle)
+
+	d, _ := p.take() // c first: it holds nothing that could be found
+	require.Equal(t, c, d)
+	e, _ := p.take() // then what was never used
+	f, _ := p.take() // then the last block of the released sequence
+	require.NotEqual(t, b, e)
+	require.Equal(t, b, f)
+	_, _, found = p.find(sa, []int32{3, 4})
+	require.False(t, found)
+	_, _, found = p.find(0, []int32{1, 2})
+	require.True(t, found)
+	p.share(a)
+	require.Zero(t, p.idle)
+	_, ok = p.take()
+	require.False(t, ok)
+	p.forget()
+	_, _, found = p.find(0, []int32{1, 2})
+	require.False(t, found)
+}
+
+// References, idle count and ring agree after any sequence of operations.
+func TestPoolInvariants(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	p := newPool(13, 2)
+	var held [][]int32
+	for range 20000 {
+		switch r.IntN(4) {
+		case 0, 1:
+			var ids []int32
+			var parent uint64
+			for range r.IntN(4) {
+				tokens := []int32{r.Int32N(3), r.Int32N(2)}
+				id, serial, ok := p.find(parent, tokens)
+				if ok {
+					p.share(id)
+				} else if id, ok = p.take(); !ok {
+					break
+				} else if serial, ok = p.list(id, parent, tokens); !ok {
+					t.Fatal("not found, but held by another")
+				}
+				ids, parent = append(ids, id), serial
+			}
+			held = append(held, ids)
+		case 2:
+			if len(held) > 0 {
+				i := r.IntN(len(held))
+				p.release(held[i])
+				held = slices.Delete(held, i, i+1)
+			}
+		case 3:
+			if r.IntN(50) == 0 {
+				p.forget()
+			}
+		}
+		refs := make([]int, p.total())
+		for _, ids := range held {
+			for _, id := range ids {
+				refs[id]++
+			}
+		}
+		idle := 0
+		for id := p.blocks[p.total()].next; int(id) != p.total(); id = p.blocks[id].next {
+			require.Zero(t, refs[id])
+			idle++
+		}
+		require.Equal(t, p.idle, idle)
+		for id, n := range refs {
+			require.Equal(t, n, p.blocks[id].refs)
+			if n == 0 {
+				idle--
+			}
+		}
+		require.Zero(t, idle)
+		for k, id := range p.table {
+			require.Equal(t, k, p.blocks[id].key)
+		}
+	}
+}

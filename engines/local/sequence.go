@@ -1,0 +1,82 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// sequence is one request from its submission to its end. Only the loop touches it until done is closed.
+type sequence struct {
+	ctx      context.Context // of the Generate call, which waits for it
+	id       string
+	sampling engines.Sampling
+	seed     uint64
+	prompt   int     // tokens of the prompt
+	tokens   []int32 // prompt, then what was sampled
+
+	blocks   []int32 // of the cache, in the order of positions
+	computed int     // tokens whose keys the blocks hold
+	listed   int     // leading blocks that were offered to the pool's table
+	serial   uint64  // of the last of them; 0 for none
+	planned  int     // rows of the current step
+	output   int     // index of its output in the current step, -1 for none
+
+	started    bool   // admitted before: a later admission is no prefix hit of the prompt
+	text       []byte // decoded completion, kept only for stop strings
+	completion engines.Completion
+	err        error
+	done       chan struct{}
+}
+
+func (s *sequence) remaining() int { return len(s.tokens) - s.computed }
+
+func (s *sequence) nextOutput(row int) cgo.Output {
+	return cgo.Output{
+		Row: row, Temperature: s.sampling.Temperature, TopP: s.sampling.TopP, TopK: s.sampling.TopK, MinP: s.sampling.MinP,
+		Seed: s.seed, Counter: uint64(len(s.tokens) - s.prompt),
+	}
+}
+
+// append takes a sampled token and reports whether the completion ended.
+func (s *sequence) append(id int32, logprob float32, version int32, d Decoder, maxLen int) bool {
+	s.tokens = append(s.tokens, id)
+	c := &s.completion
+	c.TokenIDs = append(c.TokenIDs, id)
+	c.Logprobs = append(c.Logprobs, logprob)
+	c.Versions = append(c.Versions, version)
+	switch {
+	case slices.Contains(s.sampling.StopIDs, id) || s.completesStop(id, d):
+		c.FinishReason = trajectory.FinishStop
+	case len(c.TokenIDs) >= s.sampling.MaxTokens || len(s.tokens) >= maxLen:
+		c.FinishReason = trajectory.FinishLength
+	default:
+		return false
+	}
+	return true
+}
+
+// completesStop reports whether the token's bytes complete a stop string.
+func (s *sequence) completesStop(id int32, d Decoder) bool {
+	if len(s.sampling.Stop) == 0 {
+		return false
+	}
+	before := len(s.text)
+	s.text = append(s.text, d.Bytes(id)...)
+	for _, stop := range s.sampling.Stop {
+		if bytes.Contains(s.text[max(0, before-len(stop)+1):], []byte(stop)) {
+			return true
+		}
+	}
+	return false
+}
+
+// end hands the result to Generate.
+func (s *sequence) end(err error) {
+	s.err = err
+	close(s.done)
+}

@@ -1,0 +1,96 @@
+package local
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"sync"
+
+	"github.com/agentfly/agentfly/cgo"
+)
+
+const toyVocab = 5000
+
+// toy stands in for cgo.Cache: a model whose next token is a hash of everything that the block table says is before it.
+// A block that is wrong, stale or shared by mistake changes the token, or is an error at once.
+type toy struct {
+	size    int
+	mu      sync.Mutex
+	weights int32 // the version that computed an entry must be this one
+	fail    int   // the n-th step from now fails; 0: none
+	slots   map[int32][]slot
+	steps   int
+	rows    int
+	closed  bool
+}
+
+type slot struct{ token, weights int32 }
+
+func newToy(size int) *toy { return &toy{size: size, slots: map[int32][]slot{}} }
+
+var errToy = errors.New("toy step failed")
+
+func (m *toy) Step(s *cgo.Step) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.steps++
+	m.rows += len(s.Tokens)
+	written := map[[2]int32]bool{}
+	at := func(sequence, position int32) (int32, int32) {
+		return s.Blocks[int(sequence)*s.MaxBlocks+int(position)/m.size], position % int32(m.size)
+	}
+	for i, token := range s.Tokens {
+		block, offset := at(s.Sequence[i], s.Positions[i])
+		if written[[2]int32{block, offset}] {
+			return fmt.Errorf("row %d: block %d is written twice in one step", i, block)
+		}
+		written[[2]int32{block, offset}] = true
+		if m.slots[block] == nil {
+			m.slots[block] = make([]slot, m.size)
+		}
+		m.slots[block][offset] = slot{token, m.weights}
+	}
+	if m.fail > 0 {
+		if m.fail--; m.fail == 0 {
+			for at := range written { // what a failed step leaves is garbage
+				m.slots[at[0]][at[1]] = slot{-1, m.weights}
+			}
+			return errToy
+		}
+	}
+	s.Sampled, s.Logprobs = s.Sampled[:0], s.Logprobs[:0]
+	for _, o := range s.Outputs {
+		var ids []int32
+		for p := range s.Positions[o.Row] + 1 {
+			block, offset := at(s.Sequence[o.Row], p)
+			if m.slots[block] == nil || m.slots[block][offset].weights != m.weights {
+				return fmt.Errorf("row %d: position %d is not in the cache with weights %d", o.Row, p, m.weights)
+			}
+			ids = append(ids, m.slots[block][offset].token)
+		}
+		token, logprob := toyNext(ids, o.Temperature, o.Seed, o.Counter, m.weights)
+		s.Sampled, s.Logprobs = append(s.Sampled, token), append(s.Logprobs, logprob)
+	}
+	return nil
+}
+
+func (m *toy) Close() error {
+	m.closed = true
+	return nil
+}
+
+func toyNext(ids []int32, temperature float64, seed, counter uint64, weights int32) (int32, float32) {
+	h := fnv.New64a()
+	write := func(v uint64) { _, _ = h.Write(binary.LittleEndian.AppendUint64(nil, v)) }
+	for _, id := range ids {
+		write(uint64(id))
+	}
+	write(uint64(weights))
+	if temperature > 0 {
+		write(seed)
+		write(counter)
+	}
+	x := h.Sum64()
+	return int32(x >> 20 % toyVocab), -float32(x%1000) / 100
+}

@@ -1,0 +1,37 @@
+package engines
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Validate reports the first parameter that is out of its range.
+func (s Sampling) Validate() error {
+	switch {
+	case s.MaxTokens < 1:
+		return fmt.Errorf("max_tokens is %d, it must be at least 1", s.MaxTokens)
+	case !(s.Temperature >= 0) || math.IsInf(s.Temperature, 0):
+		return fmt.Errorf("temperature is %v, it must be at least 0", s.Temperature)
+	case !(s.TopP > 0 && s.TopP <= 1):
+		return fmt.Errorf("top_p is %v, it must be above 0 and at most 1 (off)", s.TopP)
+	case s.TopK < 0:
+		return fmt.Errorf("top_k is %d, it must be at least 0 (off)", s.TopK)
+	case !(s.MinP >= 0 && s.MinP < 1):
+		return fmt.Errorf("min_p is %v, it must be at least 0 (off) and below 1", s.MinP)
+	}
+	for i, stop := range s.Stop {
+		if stop == "" {
+			return fmt.Errorf("stop[%d] is empty, it would end every completion", i)
+		}
+	}
+	return nil
+}
+
+// Validate reports what no engine can take. The error names neither package nor request: the engine does.
+func (r Request) Validate() error {
+	if len(r.Prompt) == 0 {
+		return errors.New("the prompt is empty")
+	}
+	return r.Sampling.Validate()
+}

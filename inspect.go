@@ -1,0 +1,244 @@
+package agentfly
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/masks/template"
+	"github.com/agentfly/agentfly/orchestrator"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/policy"
+	"github.com/urfave/cli/v2"
+)
+
+func (c *commands) inspect(model cli.Flag) []*cli.Command {
+	return []*cli.Command{
+		{Name: "tokens", Usage: `{"text": s} or {"ids": […]} -> ids and text`, Flags: []cli.Flag{model}, Action: c.inspectTokens},
+		{Name: "template", Usage: `{"messages": […], "tools": […], "add_generation_prompt": b} -> text and ids`, Flags: []cli.Flag{model}, Action: c.inspectTemplate},
+		{Name: "score", Usage: `{"ids": […]} -> logprobs and entropy of each next token, from the trainer's forward`, Flags: []cli.Flag{model,
+			&cli.StringFlag{Name: "dtype", Value: "fp32", Usage: "fp32"}}, Action: c.inspectScore},
+		{Name: "loss", Usage: "algorithm and trajectories -> advantages, loss, gradient", Action: c.inspectLoss},
+		{Name: "trajectory", Usage: "the stored trajectories of a run, token by token", Flags: []cli.Flag{
+			&cli.StringFlag{Name: "run", Usage: "run folder `DIR`", Required: true}, &cli.StringFlag{Name: "id", Usage: "only this one"},
+			&cli.BoolFlag{Name: "view", Usage: "coloured text instead of JSON: sampled tokens stand out, red ones were unlikely"},
+			&cli.IntFlag{Name: "limit", Usage: "at most `N` trajectories"},
+		}, Action: c.inspectTrajectory},
+	}
+}
+
+const maxLine = 64 << 20 // bytes of one input line
+
+// lines calls f for every line of the input and prints what it returns. An error of f becomes {"error": …} for that line.
+func (c *commands) lines(f func(line []byte) (any, error)) error {
+	s := bufio.NewScanner(c.in)
+	s.Buffer(make([]byte, 1<<16), maxLine)
+	for s.Scan() {
+		if len(bytes.TrimSpace(s.Bytes())) == 0 {
+			continue
+		}
+		answer, err := f(s.Bytes())
+		if err != nil {
+			answer = map[string]string{"error": err.Error()}
+		}
+		if err := c.print(answer); err != nil {
+			return err
+		}
+	}
+	if err := s.Err(); err != nil {
+		return fmt.Errorf("inspect: standard input: %w", err)
+	}
+	return nil
+}
+
+// strict decodes one JSON object.
+func strict(line []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return fmt.Errorf("the line is not understood: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("the line holds more than one JSON object")
+	}
+	return nil
+}
+
+func modelFlag(x *cli.Context) (string, error) {
+	if x.String("model") == "" {
+		return "", usagef("agentfly inspect %s needs --model with a folder, a .gguf or a hub id", x.Command.Name)
+	}
+	return x.String("model"), nil
+}
+
+func (c *commands) inspectTokens(x *cli.Context) error {
+	path, err := modelFlag(x)
+	if err != nil {
+		return err
+	}
+	text, err := policy.LoadText(path)
+	if err != nil {
+		return err
+	}
+	return c.lines(func(line []byte) (any, error) {
+		var in struct {
+			Text *string `json:"text"`
+			IDs  []int32 `json:"ids"`
+		}
+		if err := strict(line, &in); err != nil {
+			return nil, err
+		}
+		switch {
+		case in.Text != nil && in.IDs == nil:
+			ids := text.Tokenizer.Encode(*in.Text)
+			if ids == nil {
+				ids = []int32{}
+			}
+			return map[string]any{"ids": ids, "text": text.Tokenizer.Decode(ids, false)}, nil
+		case in.Text == nil && in.IDs != nil:
+			return map[string]any{"text": text.Tokenizer.Decode(in.IDs, false)}, nil
+		}
+		return nil, errors.New("give either text or ids")
+	})
+}
+
+func (c *commands) inspectTemplate(x *cli.Context) error {
+	path, err := modelFlag(x)
+	if err != nil {
+		return err
+	}
+	text, err := policy.LoadText(path)
+	if err != nil {
+		return err
+	}
+	compiled, err := text.Template()
+	if err != nil {
+		return err
+	}
+	return c.lines(func(line []byte) (any, error) {
+		var in struct {
+			Messages            json.RawMessage `json:"messages"`
+			Tools               json.RawMessage `json:"tools"`
+			AddGenerationPrompt bool            `json:"add_generation_prompt"`
+		}
+		if err := strict(line, &in); err != nil {
+			return nil, err
+		}
+		rendered, err := compiled.RenderJSON(in.Messages, in.Tools, template.Input{AddGenerationPrompt: in.AddGenerationPrompt, Now: time.Now()})
+		if err != nil {
+			return nil, err
+		}
+		return map[string]any{"text": rendered, "ids": text.Tokenizer.Encode(rendered)}, nil
+	})
+}
+
+func (c *commands) inspectScore(x *cli.Context) error {
+	path, err := modelFlag(x)
+	if err != nil {
+		return err
+	}
+	if d := x.String("dtype"); d != "fp32" && d != "auto" {
+		return usagef("--dtype is %q; allowed: fp32", d)
+	}
+	p, err := policy.Load(path, policy.Options{})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	return c.lines(func(line []byte) (any, error) {
+		var in struct {
+			IDs []int32 `json:"ids"`
+		}
+		if err := strict(line, &in); err != nil {
+			return nil, err
+		}
+		if err := p.Config.CheckLength(len(in.IDs)); err != nil {
+			return nil, err
+		}
+		logprobs, entropy, err := policy.ScoreIDs(p.Model, in.IDs, 1)
+		if err != nil {
+			return nil, err
+		}
+		return map[string]any{"logprobs": logprobs, "entropy": entropy}, nil
+	})
+}
+
+func (c *commands) inspectLoss(x *cli.Context) error {
+	return algorithms.InspectLoss(x.Context, c.in, c.out, c.registries.Algorithms)
+}
+
+var errEnough = errors.New("enough")
+
+func (c *commands) inspectTrajectory(x *cli.Context) error {
+	dir := x.String("run")
+	db, err := store.OpenReader(filepath.Join(dir, "store.db"))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	decode := decoder(dir)
+	n := 0
+	err = db.Each(x.String("id"), func(r store.Record) error {
+		if limit := x.Int("limit"); limit > 0 && n >= limit {
+			return errEnough
+		}
+		n++
+		if x.Bool("view") {
+			_, err := io.WriteString(c.out, view(r, decode))
+			return err
+		}
+		return c.print(orchestrator.Inspect(r, decode))
+	})
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return err
+}
+
+// decoder decodes with the tokenizer of the run's last checkpoint, or of the job's model before there is one. Without
+// either it shows the ids.
+func decoder(dir string) func([]int32) string {
+	paths := []string{filepath.Join(dir, "checkpoints", "last")}
+	if j, err := job.Load(filepath.Join(dir, "job.yaml")); err == nil {
+		paths = append(paths, j.Model.Path)
+	}
+	for _, path := range paths {
+		if text, err := policy.LoadText(path); err == nil {
+			return func(ids []int32) string { return text.Tokenizer.Decode(ids, false) }
+		}
+	}
+	return func(ids []int32) string { return fmt.Sprint(ids) }
+}
+
+// view colours a trajectory: dim what was not sampled, green to red what was, by its logprob.
+func view(r store.Record, decode func([]int32) string) string {
+	var b strings.Builder
+	t := r.Trajectory
+	fmt.Fprintf(&b, "== %s  reward %.3f  %s\n", t.ID, t.Reward, t.StopReason)
+	for _, s := range t.Samples {
+		for i, id := range s.TokenIDs {
+			colour := "2"
+			if s.ResponseMask[i] {
+				switch p := s.SamplingLogprobs[i]; {
+				case p > -0.1:
+					colour = "32"
+				case p > -1:
+					colour = "33"
+				default:
+					colour = "31"
+				}
+			}
+			fmt.Fprintf(&b, "\x1b[%sm%s\x1b[0m", colour, decode([]int32{id}))
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,218 @@
+package orchestrator
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/engines/local"
+	"github.com/agentfly/agentfly/masks"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/rewards"
+	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// Registries hold what job files name.
+type Registries struct {
+	Tools      *tools.Registry
+	Rewards    *rewards.Registry
+	Algorithms *algorithms.Registry
+}
+
+// session is everything a run computes with, opened from a job.
+type session struct {
+	job      *job.Job
+	policy   *policy.Policy
+	worker   *cgo.Worker
+	engine   engines.Engine
+	renderer *masks.Renderer
+	rollout  Rollout
+	notes    []string // what the user should know of how the job runs
+}
+
+// open loads the policy from path ("" is the job's own) and everything around it.
+func open(j *job.Job, path string, r Registries) (s *session, err error) {
+	s = &session{job: j, worker: cgo.NewWorker()}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	if s.policy, err = loadPolicy(j, path); err != nil {
+		return s, err
+	}
+	if err := s.overrideTemplate(); err != nil {
+		return s, err
+	}
+	compiled, err := s.policy.Template()
+	if err != nil {
+		return s, err
+	}
+	if s.renderer, err = masks.NewRenderer(s.policy.Tokenizer, compiled, masks.Options{Now: time.Unix(0, 0).UTC()}); err != nil {
+		return s, err
+	}
+	if ok, reason := s.renderer.AppendOnly(); !ok {
+		s.notes = append(s.notes, "the chat template rewrites history ("+reason+"); a trajectory that needs it fails")
+	}
+	s.engine, err = local.New(s.policy.Model, local.Options{
+		CacheTokens: j.Engine.CacheTokens, MaxSequences: j.Engine.MaxSequences, MaxModelLen: min(s.policy.Config.MaxContext(), j.Engine.CacheTokens),
+		Decoder: s.policy.Tokenizer,
+	})
+	if err != nil {
+		return s, err
+	}
+	if j.Deterministic && !s.engine.Capabilities().BatchInvariant {
+		return s, errors.New("orchestrator: deterministic: true needs an engine whose results do not depend on what runs beside a request; use engine: {kind: local}")
+	}
+	return s, s.makeRollout(r)
+}
+
+func loadPolicy(j *job.Job, path string) (*policy.Policy, error) {
+	o := policy.Options{Device: j.Device}
+	switch c := j.Model.Scratch; {
+	case path != "":
+		return policy.Load(path, o)
+	case c != nil:
+		return policy.Scratch(policy.ScratchConfig{
+			HiddenSize: c.HiddenSize, IntermediateSize: c.IntermediateSize, NumLayers: c.NumLayers, NumHeads: c.NumHeads,
+			NumKVHeads: c.NumKVHeads, MaxPositions: c.MaxPositions, InitStd: c.InitStd,
+		}, c.Alphabet, c.ChatTemplate, j.Seed, o)
+	}
+	path = j.Model.Path
+	if local := j.Resolve(path); exists(local) {
+		path = local
+	}
+	return policy.Load(path, o)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func (s *session) overrideTemplate() error {
+	if s.job.Model.ChatTemplate == "" {
+		return nil
+	}
+	text, err := os.ReadFile(s.job.Resolve(s.job.Model.ChatTemplate))
+	if err != nil {
+		return fmt.Errorf("orchestrator: model.chat_template: %w", err)
+	}
+	s.policy.ChatTemplate = string(text)
+	return nil
+}
+
+func (s *session) makeRollout(r Registries) error {
+	j := s.job
+	chosen, err := r.Tools.Select(j.Agent.Tools...)
+	if err != nil {
+		return fmt.Errorf("orchestrator: agent.tools: %w", err)
+	}
+	format, err := tools.NewFormat(j.Agent.Format, chosen.Specs(), tools.FormatOptions{ObservationRole: j.Agent.ObservationRole})
+	if err != nil {
+		return fmt.Errorf("orchestrator: agent.format: %w", err)
+	}
+	reward, err := makeReward(j, r.Rewards)
+	if err != nil {
+		return err
+	}
+	prefix, schemas, err := s.prompt(format, chosen.Specs())
+	if err != nil {
+		return err
+	}
+	s.rollout = Rollout{
+		Engine: s.engine, Renderer: s.renderer, Format: format, Tools: chosen, Reward: reward, Schemas: schemas, Prefix: prefix,
+		Decode: func(ids []int32) string { return s.policy.Tokenizer.Decode(ids, true) },
+		Sampling: engines.Sampling{
+			MaxTokens: j.Rollout.MaxNewTokens, Temperature: j.Rollout.Temperature, TopP: j.Rollout.TopP, TopK: j.Rollout.TopK,
+			MinP: j.Rollout.MinP, StopIDs: s.renderer.StopIDs(), Stop: format.Stops(),
+		},
+		MaxTurns: j.Agent.MaxTurns, MaxTotal: j.Rollout.MaxTokens,
+		Timeout: time.Duration(j.Rollout.TurnTimeout * float64(time.Second)), Seed: j.Seed, RunName: j.Name,
+	}
+	if limit := s.policy.Config.MaxContext(); limit > 0 {
+		s.rollout.MaxTotal = min(s.rollout.MaxTotal, limit)
+	}
+	return nil
+}
+
+func makeReward(j *job.Job, r *rewards.Registry) (rewards.Reward, error) {
+	var terms []rewards.Weighted
+	for i, w := range j.Rewards {
+		made, err := r.Make(w.Name, w.Params)
+		if err != nil {
+			return nil, fmt.Errorf("orchestrator: rewards[%d]: %w", i, err)
+		}
+		terms = append(terms, rewards.Weighted{Reward: made, Weight: w.Weight})
+	}
+	return rewards.NewSum(0, terms...)
+}
+
+// prompt is what precedes the task's messages, and the schemas for the chat template. The hermes format is the one that
+// chat templates know; other formats describe themselves in the system prompt.
+func (s *session) prompt(format tools.Format, specs []tools.Spec) ([]trajectory.Message, []json.RawMessage, error) {
+	a := s.job.Agent
+	system := a.System
+	var schemas []json.RawMessage
+	switch {
+	case !a.Instructions || len(specs) == 0:
+	case format.Name() == "hermes":
+		data, err := tools.OpenAI(specs)
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := json.Unmarshal(data, &schemas); err != nil {
+			return nil, nil, err
+		}
+		if s.renderer.ToolsInSystemPrompt() {
+			s.notes = append(s.notes, "the chat template ignores tools; their schemas stand in the system prompt, in training, evaluation and serving alike")
+		}
+	default:
+		if system != "" {
+			system += "\n\n"
+		}
+		system += format.Instructions()
+	}
+	var prefix []trajectory.Message
+	if system != "" {
+		prefix = append(prefix, trajectory.Text("system", system))
+	}
+	if a.Examples == "" {
+		return prefix, schemas, nil
+	}
+	examples, err := ReadExamples(s.job.Resolve(a.Examples))
+	return append(prefix, examples...), schemas, err
+}
+
+// trainer makes the trainer whose writes to the parameters go through the engine's barrier.
+func (s *session) trainer(a *algorithms.Algorithm, version *int32) (*policy.Trainer, error) {
+	t := s.job.Trainer
+	return policy.NewTrainer(s.policy.Model, s.worker, a, policy.TrainerConfig{
+		Schedule: policy.Schedule{LearningRate: t.LearningRate, Kind: t.Schedule, Warmup: t.WarmupSteps, Total: t.Steps},
+		AdamW:    cgo.AdamWConfig{Beta1: t.Beta1, Beta2: t.Beta2, Eps: t.Eps, WeightDecay: t.WeightDecay},
+		ClipGrad: t.ClipGrad, Temperature: s.job.Rollout.Temperature, MicroBatchTokens: t.MicroBatchTokens,
+		MaxLength: s.policy.Config.MaxContext(), Checkpoint: t.Checkpointing,
+		Barrier: s.barrier(version),
+	})
+}
+
+func (s *session) Close() error {
+	var errs []error
+	if s.engine != nil {
+		errs = append(errs, s.engine.Close())
+	}
+	if s.worker != nil {
+		errs = append(errs, s.worker.Close())
+	}
+	if s.policy != nil {
+		errs = append(errs, s.policy.Close())
+	}
+	return errors.Join(errs...)
+}

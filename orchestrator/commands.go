@@ -1,0 +1,154 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// Validate checks a job and its data without opening the model.
+func Validate(j *job.Job, r Registries) error {
+	var lines []string
+	add := func(err error) {
+		if err != nil {
+			lines = append(lines, err.Error())
+		}
+	}
+	if j.Data.Train != "" {
+		train, err := ReadTasks(j.Resolve(j.Data.Train), j.Data.Columns)
+		add(err)
+		if err == nil {
+			_, err = newSampler(train, j.Data, j.Rollout.Groups, j.Seed)
+			add(err)
+		}
+	}
+	if j.Data.Eval != "" {
+		_, err := ReadTasks(j.Resolve(j.Data.Eval), j.Data.Columns)
+		add(err)
+	}
+	if j.Agent.Examples != "" {
+		_, err := ReadExamples(j.Resolve(j.Agent.Examples))
+		add(err)
+	}
+	_, err := j.Algorithm.Resolve(r.Algorithms)
+	add(err)
+	chosen, err := r.Tools.Select(j.Agent.Tools...)
+	add(err)
+	if err == nil {
+		_, err = tools.NewFormat(j.Agent.Format, chosen.Specs(), tools.FormatOptions{ObservationRole: j.Agent.ObservationRole})
+		add(err)
+	}
+	_, err = makeReward(j, r.Rewards)
+	add(err)
+	if len(lines) > 0 {
+		return &job.Error{Lines: lines}
+	}
+	return nil
+}
+
+// Evaluate evaluates the job's held-out tasks with the model at path; "" is the job's own.
+func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Registries) (e Evaluation, err error) {
+	if j.Data.Eval == "" {
+		return e, inputError(errors.New(j.Path() + ": data.eval is missing; name the held-out tasks"))
+	}
+	tasks, err := ReadTasks(j.Resolve(j.Data.Eval), j.Data.Columns)
+	if err != nil {
+		return e, inputError(err)
+	}
+	s, err := open(j, path, r)
+	if err != nil {
+		return e, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	rollout := s.rollout
+	rollout.ToolsOff = toolsOff
+	if n := j.Eval.Tasks; n > 0 && n < len(tasks.Tasks) {
+		tasks.Tasks = tasks.Tasks[:n]
+	}
+	return evaluate(ctx, rollout, nil, "eval", 0, tasks.Tasks, j.Eval.Temperature)
+}
+
+// Sample rolls out the tasks of the first steps of a job and hands each trajectory over as it ends. Nothing is trained.
+func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registries, f func(*trajectory.Trajectory) error) (err error) {
+	if j.Data.Train == "" {
+		return inputError(errors.New(j.Path() + ": data.train is missing; name the tasks to sample"))
+	}
+	tasks, err := ReadTasks(j.Resolve(j.Data.Train), j.Data.Columns)
+	if err != nil {
+		return inputError(err)
+	}
+	deal, err := newSampler(tasks, j.Data, j.Rollout.Groups, j.Seed)
+	if err != nil {
+		return inputError(err)
+	}
+	s, err := open(j, path, r)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	var failed error
+	for step := range steps {
+		s.rollout.Groups(ctx, "rollout", step, deal.tasks(step, j.Rollout.Groups), j.Rollout.GroupSize, func(t *trajectory.Trajectory) {
+			if failed == nil {
+				failed = f(t)
+			}
+		})
+		if err := errors.Join(failed, ctx.Err()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Token is one token of a stored trajectory.
+type Token struct {
+	ID              int32    `json:"id"`
+	Text            string   `json:"text"`
+	Mask            int      `json:"mask"` // 1: sampled by the policy
+	SamplingLogprob *float32 `json:"sampling_logprob,omitempty"`
+	OldLogprob      *float32 `json:"old_logprob,omitempty"`
+	Advantage       *float32 `json:"advantage,omitempty"`
+	PolicyVersion   *int32   `json:"policy_version,omitempty"`
+}
+
+// Inspected is a stored trajectory for people and other programs.
+type Inspected struct {
+	Phase      string                 `json:"phase"`
+	Task       trajectory.Task        `json:"task"`
+	Trajectory *trajectory.Trajectory `json:"trajectory"`
+	Samples    [][]Token              `json:"samples"`
+}
+
+// Inspect lays a record out token by token. Old logprobs and advantages are those of its newest update.
+func Inspect(r store.Record, decode func([]int32) string) Inspected {
+	out := Inspected{Phase: r.Phase, Task: r.Task, Trajectory: r.Trajectory}
+	for k, s := range r.Trajectory.Samples {
+		var update *store.Update
+		for i := range r.Updates {
+			if r.Updates[i].Sample == k {
+				update = &r.Updates[i]
+			}
+		}
+		tokens := make([]Token, s.Len())
+		for i, id := range s.TokenIDs {
+			tokens[i] = Token{ID: id, Text: decode([]int32{id})}
+			if !s.ResponseMask[i] {
+				continue
+			}
+			t := &tokens[i]
+			t.Mask, t.SamplingLogprob, t.PolicyVersion = 1, &s.SamplingLogprobs[i], &s.PolicyVersion[i]
+			if update != nil && i < len(update.OldLogprobs) {
+				t.OldLogprob = &update.OldLogprobs[i]
+			}
+			if update != nil && i < len(update.Advantages) {
+				t.Advantage = &update.Advantages[i]
+			}
+		}
+		out.Samples = append(out.Samples, tokens)
+	}
+	return out
+}

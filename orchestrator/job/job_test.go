@@ -1,0 +1,276 @@
+package job_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/orchestrator/job"
+)
+
+const good = `version: 1
+name: job
+model: {path: some/model}
+rewards: [final_answer, {name: right_call, weight: 0.2, strict: true}]
+data: {train: train.jsonl}
+`
+
+func noEnv(string) (string, bool) { return "", false }
+
+func parse(text string, o job.Options) (*job.Job, error) {
+	if o.Env == nil {
+		o.Env = noEnv
+	}
+	return job.Parse("/jobs/job.yaml", []byte(text), o)
+}
+
+func TestDefaultsAndValues(t *testing.T) {
+	c, err := parse(good, job.Options{})
+	require.NoError(t, err)
+	require.Equal(t, "job", c.Name)
+	require.Equal(t, "runs/job", c.Output)
+	require.Equal(t, "/jobs/train.jsonl", c.Resolve(c.Data.Train))
+	require.Equal(t, "some/model", c.Model.Path)
+	require.Equal(t, []job.Reward{
+		{Name: "final_answer", Weight: 1},
+		{Name: "right_call", Weight: 0.2, Params: map[string]any{"strict": true}},
+	}, c.Rewards)
+	require.Equal(t, 8, c.Rollout.Groups)
+	require.Equal(t, 1e-8, c.Trainer.Eps)
+	require.True(t, c.Agent.Instructions)
+	require.Equal(t, uint64(1), c.Seed)
+	require.Nil(t, c.Model.Scratch)
+}
+
+func TestEveryProblemAtOnce(t *testing.T) {
+	_, err := parse(`version: 2
+name: 7
+modle: {}
+model: {path: m, lora: {rank: 8}}
+rewards: []
+rollout:
+  grups: 3
+  temperature: hot
+  top_p: 1.5
+  groups: 0
+device: gpu
+environment: {kind: chess}
+algorithm: {los: x}
+seed: 1
+seed: 2
+`, job.Options{})
+	require.Equal(t, strings.Join([]string{
+		`/jobs/job.yaml:1:10: version: 2 is out of range, allowed is 1`,
+		`/jobs/job.yaml:2:7: name: 7, allowed is a text; write "7" in quotes`,
+		`/jobs/job.yaml:3:1: unknown key "modle" in the job; allowed: version, name, seed, deterministic, device, model, engine, agent, environment, rewards, data, rollout, algorithm, trainer, eval, checkpoint, control, output; nearest: model`,
+		`/jobs/job.yaml:4:31: model.lora.rank: 8 is out of range, allowed is 0`,
+		`/jobs/job.yaml:5:10: rewards: the list is empty; at least one entry is needed`,
+		`/jobs/job.yaml:7:3: unknown key "grups" in rollout; allowed: groups, group_size, max_new_tokens, max_tokens, temperature, top_p, top_k, min_p, mode, max_staleness, max_failed, turn_timeout, tool_timeout; nearest: groups`,
+		`/jobs/job.yaml:8:16: rollout.temperature: the text "hot", allowed is a number from 0 to 100`,
+		`/jobs/job.yaml:9:10: rollout.top_p: 1.5 is out of range, allowed is a number above 0 up to 1`,
+		`/jobs/job.yaml:10:11: rollout.groups: 0 is out of range, allowed is a whole number from 1 to 100000 (tasks)`,
+		`/jobs/job.yaml:11:9: device: "gpu" is not allowed; allowed: auto, cpu, cuda; nearest: cpu`,
+		`/jobs/job.yaml:12:14: environment: only null is allowed: this version has tools, and no environments`,
+		`/jobs/job.yaml:13:13: unknown key "los" in algorithm; allowed: advantage, loss, clip_low, clip_high, dual_clip, aggregation, max_tokens, kl, entropy, value, correction, epochs, mini_batches, dynamic_sampling, overlong; nearest: loss`,
+		`/jobs/job.yaml:15:1: key "seed" in the job is given twice; the first is in line 14`,
+	}, "\n"), err.Error())
+}
+
+func TestProblemsBetweenValues(t *testing.T) {
+	for name, c := range map[string]struct{ add, want string }{
+		"no room for a prompt":  {"rollout: {max_new_tokens: 64, max_tokens: 64}", "/jobs/job.yaml:6:27: rollout.max_new_tokens: 64 tokens do not fit into rollout.max_tokens (64) together with a prompt"},
+		"truncated sampling":    {"rollout: {top_k: 20}", "/jobs/job.yaml:6:18: rollout.top_k: 20: training needs the logprobs of the whole distribution that was sampled; this is for rollout and eval only, leave it out"},
+		"greedy training":       {"rollout: {temperature: 0}", "/jobs/job.yaml:6:24: rollout.temperature: 0 samples the same trajectory each time; training needs more"},
+		"unknown tool":          {"agent: {tools: [calculater]}", `/jobs/job.yaml:6:17: agent.tools.0: there is no "calculater"; allowed: calculator; nearest: calculator`},
+		"unknown format":        {"agent: {format: tag}", `/jobs/job.yaml:6:17: agent.format: there is no "tag"; allowed: hermes, tags; nearest: tags`},
+		"tool twice":            {"agent: {tools: [calculator, calculator]}", `/jobs/job.yaml:6:29: agent.tools.1: "calculator" is given twice`},
+		"warm-up":               {"trainer: {steps: 2, warmup_steps: 3}", "/jobs/job.yaml:6:35: trainer.warmup_steps: 3 steps of warm-up are more than trainer.steps (2)"},
+		"evaluation of nothing": {"eval: {every: 3}", "/jobs/job.yaml:6:15: eval.every: 3, but data.eval names no tasks"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j, err := parse(good+c.add, job.Options{Names: job.Names{Tools: []string{"calculator"}, Formats: []string{"hermes", "tags"}}})
+			if err == nil {
+				err = j.TrainingErrors()
+			}
+			require.EqualError(t, err, c.want)
+		})
+	}
+}
+
+func TestNotAJob(t *testing.T) {
+	for name, c := range map[string]struct{ text, want string }{
+		"empty":     {"", "/jobs/job.yaml:1:1: the file is empty; a job begins with version: 1"},
+		"comment":   {"# nothing\n", "/jobs/job.yaml:1:1: the file is empty; a job begins with version: 1"},
+		"list":      {"- 1\n", "/jobs/job.yaml:1:1: the job: a list, allowed is a mapping with the keys version, name,"},
+		"broken":    {"version: 1\n  name: [\n", "/jobs/job.yaml:2:1: not YAML: "},
+		"documents": {good + "---\nversion: 1\n", "/jobs/job.yaml:6:1: a second document begins here; a job file holds one"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parse(c.text, job.Options{})
+			require.Error(t, err)
+			require.True(t, strings.HasPrefix(err.Error(), c.want), "got %s", err)
+			var p *job.Error
+			require.True(t, errors.As(err, &p))
+		})
+	}
+}
+
+func TestSetGoesThroughTheSameChecks(t *testing.T) {
+	c, err := parse(good, job.Options{Set: []string{"trainer.steps=3", "trainer.steps=5", "name=x", "rewards.1.weight=0.5", "algorithm.loss={name: sapo, tau_positive: 2}", "agent.tools=[a]"}})
+	require.NoError(t, err)
+	require.Equal(t, 5, c.Trainer.Steps)
+	require.Equal(t, "x", c.Name)
+	require.Equal(t, 0.5, c.Rewards[1].Weight)
+	require.Equal(t, []string{"a"}, c.Agent.Tools)
+	require.Equal(t, "sapo", c.Algorithm.Loss.Name)
+	require.Equal(t, map[string]any{"tau_positive": 2.0}, c.Algorithm.Loss.Keys)
+
+	_, err = parse(good, job.Options{Set: []string{"trainer.stepps=3", "rollout.groups=0", "nonsense", "model.path.x=1"}})
+	require.Equal(t, strings.Join([]string{
+		`--set nonsense: write key.path=value, such as trainer.steps=10`,
+		`--set model.path.x=1: model.path is the text "some/model", it has no "x"`,
+		`--set trainer.stepps=3: unknown key "stepps" in trainer; allowed: steps, learning_rate, schedule, warmup_steps, weight_decay, beta1, beta2, eps, clip_grad, micro_batch_tokens, checkpointing; nearest: steps`,
+		`--set rollout.groups=0: rollout.groups: 0 is out of range, allowed is a whole number from 1 to 100000 (tasks)`,
+	}, "\n"), err.Error())
+}
+
+func TestEnvironmentAndSecrets(t *testing.T) {
+	env := func(name string) (string, bool) {
+		v, ok := map[string]string{"STEPS": "12", "WHERE": "/data", "KEY": "hunter2"}[name]
+		return v, ok
+	}
+	text := `version: 1
+name: env
+model: {path: m}
+rewards: [{name: judge, api_key: hunter3, url: "${KEY}"}]
+data: {train: "${WHERE}/train.jsonl"}
+trainer: {steps: "${STEPS}", learning_rate: "${NONE}"}
+`
+	_, err := parse(text, job.Options{Env: env})
+	require.EqualError(t, err, `/jobs/job.yaml:6:45: trainer.learning_rate: the environment variable "NONE" is not set`)
+
+	c, err := parse(strings.Replace(text, `, learning_rate: "${NONE}"`, "", 1), job.Options{Env: env})
+	require.NoError(t, err)
+	require.Equal(t, 12, c.Trainer.Steps)
+	require.Equal(t, "/data/train.jsonl", c.Data.Train)
+	require.Equal(t, map[string]any{"api_key": "hunter3", "url": "hunter2"}, c.Rewards[0].Params)
+
+	out := c.Source()
+	require.NotContains(t, string(out), "hunter")
+	require.NotContains(t, string(out), "/data")
+	require.Contains(t, string(out), "api_key: (secret)")
+	require.Contains(t, string(out), "url: ${KEY}")
+	require.Contains(t, string(out), "steps: ${STEPS}")
+}
+
+func TestEffectiveReadsBackAsTheSameJob(t *testing.T) {
+	c, err := parse(good+"algorithm: {advantage: dr_grpo, clip_low: 0.1}\nagent: {system: 'yes', tools: ['1']}\n", job.Options{})
+	require.NoError(t, err)
+	out := c.Source()
+	again, err := parse(string(out), job.Options{})
+	require.NoError(t, err)
+	a, err := json.Marshal(c)
+	require.NoError(t, err)
+	b, err := json.Marshal(again)
+	require.NoError(t, err)
+	require.JSONEq(t, string(a), string(b))
+	require.Equal(t, "yes", again.Agent.System)
+}
+
+func TestAliasesAreFollowedAndBounded(t *testing.T) {
+	c, err := parse("version: 1\nmodel: {path: m}\nname: a\nrewards: [&r final_answer]\nagent: {system: *r}\n", job.Options{})
+	require.NoError(t, err)
+	require.Equal(t, "final_answer", c.Agent.System)
+
+	bomb := "version: 1\nname: a\nmodel: {path: m}\nrewards:\n- name: a\n  a: &a [x,x,x,x,x,x,x,x,x,x]\n"
+	for i := range 8 {
+		prev, next := string(rune('a'+i)), string(rune('b'+i))
+		bomb += "  " + next + ": &" + next + " [" + strings.TrimSuffix(strings.Repeat("*"+prev+",", 10), ",") + "]\n"
+	}
+	_, err = parse(bomb, job.Options{})
+	require.ErrorContains(t, err, "the file has more than 100000 values")
+}
+
+func TestSchemaDescribesEveryKey(t *testing.T) {
+	data, err := json.Marshal(job.Schema())
+	require.NoError(t, err)
+	var s struct {
+		Required   []string
+		Properties map[string]struct {
+			Description          string
+			AdditionalProperties any
+			Properties           map[string]struct {
+				Description                string
+				Type, Default, Minimum     any
+				ExclusiveMinimum, MaxItems any
+			}
+		}
+	}
+	require.NoError(t, json.Unmarshal(data, &s))
+	require.Equal(t, []string{"version", "name", "rewards"}, s.Required)
+	for key, p := range s.Properties {
+		require.NotEmpty(t, p.Description, key)
+		if key == "algorithm" { // package algorithms describes these
+			continue
+		}
+		for sub, q := range p.Properties {
+			require.NotEmpty(t, q.Description, key+"."+sub)
+		}
+	}
+	require.Equal(t, 8.0, s.Properties["rollout"].Properties["groups"].Default)
+	require.Equal(t, 0.0, s.Properties["rollout"].Properties["temperature"].Minimum)
+}
+
+func TestShippedJobs(t *testing.T) {
+	files, err := filepath.Glob("../../examples/*.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, f := range files {
+		t.Run(filepath.Base(f), func(t *testing.T) {
+			j, err := job.LoadWith(f, job.Options{Env: noEnv, Files: true})
+			require.NoError(t, err)
+			require.NoError(t, j.TrainingErrors())
+		})
+	}
+}
+
+func TestLoadNamesTheFile(t *testing.T) {
+	_, err := job.Load(filepath.Join(t.TempDir(), "no.yaml"))
+	require.ErrorContains(t, err, "the job file cannot be read: no such file or directory")
+	_, err = job.Load(t.TempDir())
+	require.ErrorContains(t, err, "this is a folder; give the path of a job file")
+	path := filepath.Join(t.TempDir(), "j.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(good), 0o600))
+	_, err = job.LoadWith(path, job.Options{Files: true})
+	require.ErrorContains(t, err, "data.train: ")
+	require.ErrorContains(t, err, "no such file or directory")
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(good, "trainer.steps=3")
+	f.Add("a: &a [*a]\nversion: *a", "a.0=1")
+	f.Add("version: 1\nrewards: [{name: x, <<: {a: 1}}]\n? [a]\n: b\n", "rewards.0.name={}")
+	f.Add("version: !!binary aa\nmodel: !x {path: ${A}}\n---\n", "=")
+	f.Fuzz(func(t *testing.T, text, set string) {
+		c, err := parse(text, job.Options{Set: []string{set}})
+		if err != nil {
+			var p *job.Error
+			require.True(t, errors.As(err, &p))
+			require.NotEmpty(t, p.Lines)
+			return
+		}
+		out := c.Source()
+		again, err := parse(string(out), job.Options{})
+		require.NoError(t, err, "%s", out)
+		a, err := json.Marshal(c)
+		require.NoError(t, err)
+		b, err := json.Marshal(again)
+		require.NoError(t, err)
+		require.JSONEq(t, string(a), string(b))
+	})
+}

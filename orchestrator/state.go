@@ -1,0 +1,235 @@
+package orchestrator
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/agentfly/agentfly/modelfile"
+	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+const (
+	stateFile     = "run.json" // written last into a checkpoint: one that has it is complete
+	trainerFolder = "trainer"  // apart, because vLLM reads every safetensors file beside the model's
+)
+
+// state is what a resumed run continues from, besides weights and optimizer. The position in the data follows from Step.
+type state struct {
+	Step          int               `json:"step"`    // steps done
+	Version       int32             `json:"version"` // policy version: optimizer steps that changed the weights
+	Seconds       float64           `json:"seconds"` // spent before this process
+	Rewards       []float64         `json:"rewards"` // mean of each step
+	Evaluations   []Evaluation      `json:"evaluations"`
+	Finished      int               `json:"finished"`
+	Failed        int               `json:"failed"`
+	SampledTokens float64           `json:"sampled_tokens"`
+	SampleSeconds float64           `json:"sample_seconds"`
+	TrainTokens   float64           `json:"train_tokens"`
+	TrainSeconds  float64           `json:"train_seconds"`
+	MismatchMax   float64           `json:"mismatch_max"`
+	Data          map[string]string `json:"data"` // SHA-256 of the data files
+}
+
+// add counts a finished step.
+func (s *state) add(record map[string]float64, finished int) {
+	s.Step++
+	s.Rewards = append(s.Rewards, record["reward/mean"])
+	s.Finished += finished
+	s.Failed += int(record["trajectories/failed"])
+	s.SampledTokens += record["tokens/sampled"]
+	s.SampleSeconds += record["seconds/sample"]
+	s.TrainTokens += record["tokens/unpacked"]
+	s.TrainSeconds += record["seconds/train"]
+	s.MismatchMax = max(s.MismatchMax, record["update/mismatch_max"])
+}
+
+// load reads the state of the last complete checkpoint of a run folder and returns the checkpoint's folder; "" when the
+// run had saved none yet.
+func (s *state) load(dir string) (string, error) {
+	last := filepath.Join(dir, "checkpoints", "last")
+	data, err := os.ReadFile(filepath.Join(last, stateFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, s)
+	}
+	if err != nil {
+		return "", fmt.Errorf("orchestrator: %s: %w", filepath.Join(last, stateFile), err)
+	}
+	return filepath.EvalSymlinks(last)
+}
+
+// save writes checkpoints/step-N and then points checkpoints/last to it. Until that moment the previous one is the last.
+func (t *run) save() error {
+	state := t.state
+	if !t.started.IsZero() {
+		state.Seconds += time.Since(t.started).Seconds()
+	}
+	name := "step-" + strconv.Itoa(state.Step)
+	dir := filepath.Join(t.dir, "checkpoints", name)
+	if err := t.policy.SaveHF(dir, modelfile.F32); err != nil {
+		return err
+	}
+	trainer := filepath.Join(dir, trainerFolder)
+	if err := os.MkdirAll(trainer, 0o755); err != nil {
+		return fmt.Errorf("orchestrator: checkpoint: %w", err)
+	}
+	if err := t.trainer.Save(trainer); err != nil {
+		return err
+	}
+	if err := modelfile.WriteJSON(filepath.Join(dir, stateFile), state); err != nil {
+		return err
+	}
+	link := filepath.Join(t.dir, "checkpoints", "last")
+	if err := os.RemoveAll(link + ".new"); err != nil {
+		return fmt.Errorf("orchestrator: checkpoint: %w", err)
+	}
+	if err := os.Symlink(name, link+".new"); err != nil {
+		return fmt.Errorf("orchestrator: checkpoint: %w", err)
+	}
+	if err := os.Rename(link+".new", link); err != nil {
+		return fmt.Errorf("orchestrator: checkpoint: %w", err)
+	}
+	return t.prune(name)
+}
+
+// prune removes all but the newest checkpoints.
+func (t *run) prune(newest string) error {
+	entries, err := os.ReadDir(filepath.Join(t.dir, "checkpoints"))
+	if err != nil {
+		return fmt.Errorf("orchestrator: checkpoints: %w", err)
+	}
+	var steps []int
+	for _, e := range entries {
+		if n, err := strconv.Atoi(strings.TrimPrefix(e.Name(), "step-")); err == nil && strings.HasPrefix(e.Name(), "step-") {
+			steps = append(steps, n)
+		}
+	}
+	sort.Sort(sort.Reverse(sort.IntSlice(steps)))
+	for _, n := range steps[min(len(steps), t.job.Checkpoint.Keep):] {
+		if name := "step-" + strconv.Itoa(n); name != newest {
+			if err := os.RemoveAll(filepath.Join(t.dir, "checkpoints", name)); err != nil {
+				return fmt.Errorf("orchestrator: checkpoints: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// describe is the metrics of a step; docs/metrics.md explains each.
+func (t *run) describe(groups []trajectory.Group, rewards []float64, m policy.Metrics, sampled, whole time.Duration) map[string]float64 {
+	r := map[string]float64{
+		"seconds/sample": sampled.Seconds(), "seconds/train": (whole - sampled).Seconds(), "seconds/step": whole.Seconds(),
+		"seconds/elapsed":     t.state.Seconds + time.Since(t.started).Seconds(),
+		"reward/mean":         mean(rewards),
+		"trajectories/failed": float64(m.Failed), "trajectories/finished": float64(len(rewards)), "groups/flat": float64(m.FlatGroups),
+		"update/loss": m.Loss, "update/grad_norm": m.GradNorm, "update/learning_rate": m.LearningRate, "update/entropy": m.Entropy,
+		"update/clip_fraction": m.ClipFraction, "update/mismatch_mean": m.MismatchMean, "update/mismatch_max": m.MismatchMax,
+		"update/mismatch_k3": m.MismatchK3, "update/ess": m.ESS, "update/policy_version": float64(t.state.Version),
+		"tokens/packed": float64(m.PackedTokens), "tokens/unpacked": float64(m.UniqueTokens),
+	}
+	parts := map[string]float64{}
+	for _, g := range groups {
+		for _, tr := range g.Trajectories {
+			for name, v := range tr.RewardParts {
+				parts[name] += v
+			}
+			r["stop/"+string(tr.StopReason)]++
+			for _, turn := range tr.Turns {
+				r["turns"]++
+				r["tools/calls"] += float64(len(turn.Results) - turn.ParseErrors)
+				r["tools/parse_errors"] += float64(turn.ParseErrors)
+				for _, result := range turn.Results {
+					if result.Failed {
+						r["tools/failed"]++
+					}
+				}
+				r["tokens/sampled"] += float64(turn.CompletionEnd - turn.CompletionStart)
+				r["tokens/cached"] += float64(turn.CachedTokens)
+			}
+		}
+	}
+	for name, v := range parts {
+		r["reward/"+name] = v / max(1, float64(len(rewards)))
+	}
+	if n := float64(len(rewards)); n > 0 {
+		r["length/response_mean"] = r["tokens/sampled"] / n
+	}
+	r["tokens/sample_per_second"] = r["tokens/sampled"] / sampled.Seconds()
+	r["tokens/train_per_second"] = r["tokens/unpacked"] / r["seconds/train"]
+	return r
+}
+
+func mean(v []float64) float64 {
+	sum := 0.0
+	for _, x := range v {
+		sum += x
+	}
+	return sum / max(1, float64(len(v)))
+}
+
+// progress prints one line a step.
+func (t *run) progress(r map[string]float64) {
+	steps := t.job.Trainer.Steps
+	t.stepSeconds += r["seconds/step"]
+	each := t.stepSeconds / float64(max(1, t.state.Step-t.resumedAt))
+	left := time.Duration(each * float64(steps-t.state.Step) * float64(time.Second))
+	t.say("step %3d/%d   reward %.3f  answered %2.0f/%2.0f  calls %2.0f (%.0f failed)  sample %4.0f tok/s  train %4.0f tok/s  %4.1f s  left %s",
+		t.state.Step, steps, r["reward/mean"], r["stop/answer"], r["trajectories/finished"]+r["trajectories/failed"], r["tools/calls"], r["tools/failed"],
+		r["tokens/sample_per_second"], r["tokens/train_per_second"], r["seconds/step"], left.Round(time.Second))
+}
+
+func (t *run) summary() Summary {
+	s := t.state
+	out := Summary{
+		Steps: s.Step, Seconds: s.Seconds, MismatchMax: s.MismatchMax,
+		Reward:          map[string]float64{"first": mean(s.Rewards[:min(3, len(s.Rewards))]), "last": mean(s.Rewards[max(0, len(s.Rewards)-3):])},
+		Eval:            map[string]float64{},
+		TokensPerSecond: map[string]float64{"sample": s.SampledTokens / max(1e-9, s.SampleSeconds), "train": s.TrainTokens / max(1e-9, s.TrainSeconds)},
+		Trajectories:    map[string]int{"finished": s.Finished, "failed": s.Failed},
+	}
+	if t.session != nil {
+		out.Job = t.session.job.Name
+	}
+	for _, e := range s.Evaluations {
+		switch e.Name {
+		case "before", "after":
+			out.Eval[e.Name] = e.Reward
+		case "tool_off":
+			out.Eval[e.Name] = e.Accuracy
+		}
+	}
+	return out
+}
+
+func (t *run) writeSummary() error {
+	s := t.summary()
+	if err := modelfile.WriteJSON(filepath.Join(t.dir, "summary.json"), s); err != nil {
+		return err
+	}
+	t.say("")
+	t.say("%s: %d steps in %s; reward %.3f -> %.3f", s.Job, s.Steps, (time.Duration(s.Seconds) * time.Second).String(), s.Reward["first"], s.Reward["last"])
+	if before, ok := s.Eval["before"]; ok {
+		t.say("held-out tasks: reward %.3f before, %.3f after", before, s.Eval["after"])
+	}
+	if off, ok := s.Eval["tool_off"]; ok {
+		t.say("with the tools switched off the trained model answers %.0f%% right", 100*off)
+	}
+	t.say("sampled %.0f tok/s, trained %.0f tok/s; %d trajectories finished, %d failed; engine and trainer logprobs at most %.1e apart",
+		s.TokensPerSecond["sample"], s.TokensPerSecond["train"], s.Trajectories["finished"], s.Trajectories["failed"], s.MismatchMax)
+	t.say("")
+	t.say("checkpoint     %s (Hugging Face format)", filepath.Join(t.dir, "checkpoints", "last"))
+	t.say("metrics        %s", filepath.Join(t.dir, "metrics.jsonl"))
+	t.say("look next      agentfly inspect trajectory --run %s --view    the tokens of a trajectory, coloured by mask and logprob", t.dir)
+	t.say("               agentfly eval %s --model %s", t.job.Path(), filepath.Join(t.dir, "checkpoints", "last"))
+	return nil
+}

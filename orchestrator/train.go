@@ -1,0 +1,374 @@
+package orchestrator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// ErrInterrupted says that the run was stopped from outside, saved itself, and can be resumed.
+var ErrInterrupted = errors.New("orchestrator: the run was interrupted and saved; continue it with --resume")
+
+// Options of a run.
+type Options struct {
+	Resume bool
+	Out    io.Writer // progress, one line at a time
+}
+
+// Summary is summary.json.
+type Summary struct {
+	Job             string             `json:"job"`
+	Steps           int                `json:"steps"`
+	Seconds         float64            `json:"seconds"` // from the first rollout to the last evaluation
+	Reward          map[string]float64 `json:"reward"`  // mean of the first and of the last three steps
+	Eval            map[string]float64 `json:"eval"`    // mean reward before and after; tool_off: share of right answers without tools
+	TokensPerSecond map[string]float64 `json:"tokens_per_second"`
+	Trajectories    map[string]int     `json:"trajectories"`
+	MismatchMax     float64            `json:"mismatch_max"` // largest |trainer's - engine's| logprob of a sampled token
+}
+
+// run is one training run.
+type run struct {
+	*session
+	options     Options
+	dir         string
+	db          *store.Store
+	metrics     *os.File
+	trainer     *policy.Trainer
+	sampler     *sampler
+	eval        *Tasks
+	state       state
+	started     time.Time // of this process; zero outside the loop
+	resumedAt   int       // steps done before this process
+	stepSeconds float64   // spent on steps by this process
+}
+
+// Train runs a job to its end, or to an interruption: then it saves what it has and returns ErrInterrupted.
+func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summary, err error) {
+	if err := j.TrainingErrors(); err != nil {
+		return sum, err
+	}
+	algorithm, err := j.Algorithm.Resolve(r.Algorithms)
+	if err != nil {
+		return sum, &job.Error{Lines: []string{j.Path() + ": " + err.Error()}}
+	}
+	t := &run{options: o, dir: j.Output}
+	defer func() { err = errors.Join(err, t.close()) }()
+	if err := t.prepare(j, r, algorithm); err != nil {
+		return sum, err
+	}
+	if err := t.loop(ctx); err != nil {
+		return t.summary(), err
+	}
+	return t.summary(), t.writeSummary()
+}
+
+func (t *run) say(format string, args ...any) { fmt.Fprintf(t.options.Out, format+"\n", args...) }
+
+// prepare reads everything that can be wrong before the first rollout.
+func (t *run) prepare(j *job.Job, r Registries, a *algorithms.Algorithm) (err error) {
+	train, err := ReadTasks(j.Resolve(j.Data.Train), j.Data.Columns)
+	if err != nil {
+		return inputError(err)
+	}
+	if j.Data.Eval != "" {
+		if t.eval, err = ReadTasks(j.Resolve(j.Data.Eval), j.Data.Columns); err == nil {
+			err = refuseOverlap(train, t.eval)
+		}
+		if err != nil {
+			return inputError(err)
+		}
+		if n := j.Eval.Tasks; n > 0 && n < len(t.eval.Tasks) {
+			t.eval.Tasks = t.eval.Tasks[:n]
+		}
+	}
+	if t.sampler, err = newSampler(train, j.Data, j.Rollout.Groups, j.Seed); err != nil {
+		return inputError(err)
+	}
+	if err := t.folder(j); err != nil {
+		return err
+	}
+	from := ""
+	if t.options.Resume {
+		if from, err = t.state.load(t.dir); err != nil {
+			return err
+		}
+	}
+	t.state.Data = map[string]string{"train": train.Hash}
+	if t.session, err = open(j, from, r); err != nil {
+		return err
+	}
+	if t.trainer, err = t.session.trainer(a, &t.state.Version); err != nil {
+		return err
+	}
+	if from != "" {
+		if err := t.trainer.Load(filepath.Join(from, trainerFolder)); err != nil {
+			return err
+		}
+		if err := t.engine.Update(context.Background(), engines.Weights{Version: t.state.Version, Apply: func(context.Context) error { return nil }}); err != nil {
+			return err
+		}
+	}
+	return t.db.Truncate(context.Background(), t.state.Step)
+}
+
+// inputError marks an error of the user's files: exit status 2.
+func inputError(err error) error { return &job.Error{Lines: []string{err.Error()}} }
+
+// folder makes the run folder, or opens the one to resume.
+func (t *run) folder(j *job.Job) (err error) {
+	database := filepath.Join(t.dir, "store.db")
+	_, statErr := os.Stat(database)
+	switch {
+	case statErr == nil && !t.options.Resume:
+		return inputError(fmt.Errorf("%s holds a run already; continue it with --resume, or give another folder with --output", t.dir))
+	case statErr != nil && t.options.Resume:
+		return inputError(fmt.Errorf("%s holds no run to resume; leave --resume out", t.dir))
+	}
+	if err := os.MkdirAll(filepath.Join(t.dir, "checkpoints"), 0o755); err != nil {
+		return fmt.Errorf("orchestrator: run folder: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(t.dir, "job.yaml"), j.Source(), 0o644); err != nil {
+		return fmt.Errorf("orchestrator: run folder: %w", err)
+	}
+	if t.db, err = store.Open(database); err != nil {
+		return err
+	}
+	if t.metrics, err = os.OpenFile(filepath.Join(t.dir, "metrics.jsonl"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644); err != nil {
+		return fmt.Errorf("orchestrator: run folder: %w", err)
+	}
+	return nil
+}
+
+func (t *run) close() error {
+	var errs []error
+	if t.trainer != nil {
+		errs = append(errs, t.trainer.Close())
+	}
+	if t.session != nil {
+		errs = append(errs, t.session.Close())
+	}
+	if t.db != nil {
+		errs = append(errs, t.db.Close())
+	}
+	if t.metrics != nil {
+		errs = append(errs, t.metrics.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (t *run) loop(ctx context.Context) error {
+	j := t.job
+	t.say("%s: %d steps of %d groups x %d trajectories, model %s, run folder %s", j.Name, j.Trainer.Steps, j.Rollout.Groups, j.Rollout.GroupSize, modelName(j), t.dir)
+	for _, note := range t.notes {
+		t.say("note: %s", note)
+	}
+	t.started, t.resumedAt = time.Now(), t.state.Step
+	err := t.steps(ctx)
+	t.state.Seconds += time.Since(t.started).Seconds()
+	t.started = time.Time{}
+	if err == nil {
+		return t.save()
+	}
+	if ctx.Err() == nil {
+		return err
+	}
+	if err := t.save(); err != nil {
+		return fmt.Errorf("orchestrator: interrupted, and the state could not be saved: %w", err)
+	}
+	t.say("interrupted after step %d; saved in %s", t.state.Step, filepath.Join(t.dir, "checkpoints", "last"))
+	return ErrInterrupted
+}
+
+func modelName(j *job.Job) string {
+	if j.Model.Path != "" {
+		return j.Model.Path
+	}
+	return "from scratch"
+}
+
+func (t *run) steps(ctx context.Context) error {
+	j := t.job
+	if err := t.evaluate(ctx, "before", false); err != nil {
+		return err
+	}
+	for t.state.Step < j.Trainer.Steps {
+		if err := t.step(ctx); err != nil {
+			return err
+		}
+		if n := j.Eval.Every; n > 0 && t.state.Step%n == 0 && t.state.Step < j.Trainer.Steps {
+			if err := t.evaluate(ctx, fmt.Sprintf("step-%d", t.state.Step), false); err != nil {
+				return err
+			}
+		}
+		if n := j.Checkpoint.Every; n > 0 && t.state.Step%n == 0 && t.state.Step < j.Trainer.Steps {
+			if err := t.save(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := t.evaluate(ctx, "after", false); err != nil {
+		return err
+	}
+	if j.Eval.ToolOff {
+		return t.evaluate(ctx, "tool_off", true)
+	}
+	return nil
+}
+
+// evaluate runs an evaluation once in the life of a run.
+func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
+	if t.eval == nil || slices.ContainsFunc(t.state.Evaluations, func(e Evaluation) bool { return e.Name == name }) {
+		return nil
+	}
+	r := t.rollout
+	r.ToolsOff = toolsOff
+	e, err := evaluate(ctx, r, t.db, name, t.state.Step, t.eval.Tasks, t.job.Eval.Temperature)
+	if err != nil {
+		return err
+	}
+	t.state.Evaluations = append(t.state.Evaluations, e)
+	t.say("evaluation   %s", e)
+	return t.log(map[string]any{"step": e.Step, "eval": e})
+}
+
+// barrier is where the optimizer writes the parameters: no decode step of the engine reads them meanwhile.
+func (s *session) barrier(version *int32) func(context.Context, func(context.Context) error) error {
+	return func(ctx context.Context, write func(context.Context) error) error {
+		if err := s.engine.Update(ctx, engines.Weights{Version: *version + 1, Apply: write}); err != nil {
+			return err
+		}
+		*version++
+		return nil
+	}
+}
+
+// step samples, stores, updates and reports one step.
+func (t *run) step(ctx context.Context) error {
+	j := t.job
+	step := t.state.Step
+	start := time.Now()
+	groups, err := t.sample(ctx, step)
+	if err != nil {
+		return err
+	}
+	sampled := time.Since(start)
+	rewards := rewardsOf(groups)
+	if j.Control.ShuffleRewards {
+		shuffleRewards(groups, j.Seed, step)
+	}
+	m, err := t.trainer.Step(ctx, policy.StepBatch{Step: step, Version: t.state.Version, Groups: pointers(groups)})
+	if err != nil {
+		return err
+	}
+	record := t.describe(groups, rewards, m, sampled, time.Since(start))
+	var updates []store.Update
+	for _, u := range m.Samples {
+		updates = append(updates, store.Update{TrajectoryID: u.Trajectory, Sample: u.Sample, Step: step, OldLogprobs: u.OldLogprobs, Advantages: u.Advantages})
+	}
+	if err := t.db.AddStep(context.WithoutCancel(ctx), step, record, updates); err != nil {
+		return err
+	}
+	t.state.add(record, len(rewards))
+	line := map[string]any{"step": step}
+	for k, v := range record {
+		if !math.IsNaN(v) && !math.IsInf(v, 0) {
+			line[k] = v
+		}
+	}
+	t.progress(record)
+	return t.log(line)
+}
+
+func (t *run) sample(ctx context.Context, step int) ([]trajectory.Group, error) {
+	j := t.job
+	tasks := t.sampler.tasks(step, j.Rollout.Groups)
+	byID := map[string]trajectory.Task{}
+	for _, task := range tasks {
+		byID[task.ID] = task
+	}
+	var storeErr error
+	groups := t.rollout.Groups(ctx, "train", step, tasks, j.Rollout.GroupSize, func(tr *trajectory.Trajectory) {
+		if err := t.db.AddTrajectory(ctx, "train", byID[tr.TaskID], tr); err != nil && storeErr == nil {
+			storeErr = err
+		}
+	})
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if storeErr != nil {
+		return nil, storeErr
+	}
+	failed, first := 0, ""
+	for _, g := range groups {
+		for _, tr := range g.Trajectories {
+			if tr.Err != "" {
+				failed++
+				if first == "" {
+					first = tr.ErrOrigin + ": " + tr.Err
+				}
+			}
+		}
+	}
+	if share := float64(failed) / float64(len(tasks)*j.Rollout.GroupSize); share > j.Rollout.MaxFailed {
+		return nil, fmt.Errorf("orchestrator: step %d: %d of %d trajectories failed, more than rollout.max_failed (%v); the first: %s", step, failed, len(tasks)*j.Rollout.GroupSize, j.Rollout.MaxFailed, first)
+	}
+	return groups, nil
+}
+
+func pointers(groups []trajectory.Group) []*trajectory.Group {
+	out := make([]*trajectory.Group, len(groups))
+	for i := range groups {
+		out[i] = &groups[i]
+	}
+	return out
+}
+
+func rewardsOf(groups []trajectory.Group) []float64 {
+	var out []float64
+	for _, g := range groups {
+		for _, t := range g.Trajectories {
+			if t.Err == "" {
+				out = append(out, t.Reward)
+			}
+		}
+	}
+	return out
+}
+
+// shuffleRewards permutes the rewards over all trajectories of a step: what is left to learn from them is nothing.
+func shuffleRewards(groups []trajectory.Group, seed uint64, step int) {
+	var all []*trajectory.Trajectory
+	for _, g := range groups {
+		all = append(all, g.Trajectories...)
+	}
+	rand.New(rand.NewPCG(seed, uint64(step))).Shuffle(len(all), func(i, k int) {
+		all[i].Reward, all[k].Reward = all[k].Reward, all[i].Reward
+	})
+}
+
+func (t *run) log(line map[string]any) error {
+	data, err := json.Marshal(line)
+	if err == nil {
+		_, err = t.metrics.Write(append(data, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,651 @@
+//go:build torch
+
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/wangkuiyi/gotorch"
+
+	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+const tinyVocab = 15 // three special tokens and twelve characters
+
+func resolveBlock(t testing.TB, block string, extra ...algorithms.LossSpec) *algorithms.Algorithm {
+	t.Helper()
+	registry := algorithms.NewRegistry()
+	for _, s := range extra {
+		require.NoError(t, registry.AddLoss(s))
+	}
+	c, err := algorithms.ParseYAML([]byte(block))
+	require.NoError(t, err)
+	a, err := c.Resolve(registry)
+	require.NoError(t, err)
+	return a
+}
+
+func tinyConfig() TrainerConfig {
+	return TrainerConfig{Schedule: Schedule{LearningRate: 1e-2}, ClipGrad: 1, Temperature: 0.8, MicroBatchTokens: 60, MinShared: 2, MaxLength: 64}
+}
+
+func makeTrainer(t testing.TB, p *Policy, a *algorithms.Algorithm, c TrainerConfig) *Trainer {
+	t.Helper()
+	w := cgo.NewWorker()
+	tr, err := NewTrainer(p.Model, w, a, c)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, tr.Close()); require.NoError(t, w.Close()) })
+	return tr
+}
+
+// someBatch makes groups of trajectories of two turns with an observation between them. Sampling logprobs are the
+// trainer's own, moved by noise.
+func someBatch(t testing.TB, tr *Trainer, seed uint64, noise float64) StepBatch {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 99))
+	random := func(n int) []int32 {
+		ids := make([]int32, n)
+		for i := range ids {
+			ids[i] = 3 + rng.Int32N(tinyVocab-3)
+		}
+		return ids
+	}
+	system := random(8)
+	b := StepBatch{Step: 7, Version: 3}
+	var samples []*trajectory.Sample
+	for g := range 3 {
+		group := &trajectory.Group{}
+		prompt := slices.Concat(system, random(5))
+		for i := range 4 {
+			s := &trajectory.Sample{}
+			s.AppendObservation(prompt)
+			for turn := range 2 {
+				n := 1 + rng.IntN(5)
+				require.NoError(t, s.AppendResponse(random(n), make([]float32, n), slices.Repeat([]int32{int32(3 - turn*g)}, n)))
+				s.AppendObservation(random(rng.IntN(4)))
+			}
+			samples = append(samples, s)
+			group.Trajectories = append(group.Trajectories, &trajectory.Trajectory{ID: fmt.Sprintf("g%d/%d", g, i), Group: g, Index: i, Samples: []*trajectory.Sample{s}, Reward: float64(rng.IntN(4)), StopReason: trajectory.StopAnswer})
+		}
+		group.Trajectories[0].Reward, group.Trajectories[1].Reward = 0, 3 // a group with variance
+		b.Groups = append(b.Groups, group)
+	}
+	scores, err := tr.Score(context.Background(), samples, tr.config.Temperature)
+	require.NoError(t, err)
+	for i, s := range samples {
+		for j, on := range s.ResponseMask {
+			if on {
+				s.SamplingLogprobs[j] = float32(math.Min(0, float64(scores[i].Logprobs[j])+noise*rng.NormFloat64()))
+			}
+		}
+	}
+	return b
+}
+
+// gradients runs the step's own path up to the optimizer and returns the gradient of every parameter.
+func gradients(t testing.TB, tr *Trainer, b StepBatch) map[string][]float32 {
+	t.Helper()
+	p, err := newPlan(tr.algorithm, b)
+	require.NoError(t, err)
+	p.old = make([][]float64, len(p.items))
+	r := &stepRun{Trainer: tr, plan: p, entropy: make([][]float64, len(p.items))}
+	out := map[string][]float32{}
+	require.NoError(t, tr.worker.Do(context.Background(), func() error {
+		for _, units := range p.miniBatches(1) {
+			mb, err := r.prepare(units)
+			if err != nil {
+				return err
+			}
+			for i := range mb.train {
+				if _, err := r.backward(&mb.train[i], mb.weight); err != nil {
+					return err
+				}
+			}
+		}
+		for _, info := range tr.model.Parameters() {
+			g, err := tr.model.Gradient(info.Name)
+			if err != nil {
+				return err
+			}
+			out[info.Name] = g
+		}
+		return tr.optimizer.ZeroGrad()
+	}))
+	return out
+}
+
+func sameGradients(t testing.TB, want, got map[string][]float32, tolerance float64) {
+	t.Helper()
+	require.Len(t, got, len(want))
+	for name := range want {
+		require.LessOrEqual(t, gradientDistance(want[name], got[name]), tolerance, name)
+	}
+}
+
+func gradientDistance(want, got []float32) float64 {
+	norm, diff := 0.0, 0.0
+	for i := range want {
+		norm += float64(want[i]) * float64(want[i])
+		diff += float64(want[i]-got[i]) * float64(want[i]-got[i])
+	}
+	return math.Sqrt(diff / norm)
+}
+
+func TestGradientIgnoresPackingAndOrder(t *testing.T) {
+	for _, block := range []string{"{}", "{aggregation: seq-mean-token-mean, advantage: rloo}", "{loss: reinforce, aggregation: seq-mean-token-sum, entropy: 0.1}", "{aggregation: seq-mean-token-sum-norm, max_tokens: 20, correction: {kind: tis_token, cap: 1.1}}"} {
+		p := makeTiny(t, 1)
+		plain := tinyConfig()
+		plain.MicroBatchTokens, plain.MinShared = 1, 1000 // every sample alone, nothing shared
+		reference := makeTrainer(t, p, resolveBlock(t, block), plain)
+		b := someBatch(t, reference, 5, 0.1)
+		want := gradients(t, reference, b)
+		for _, c := range []struct{ micro, shared int }{{40, 1}, {60, 2}, {100, 16}, {1000, 1}, {1000, 3}} {
+			config := tinyConfig()
+			config.MicroBatchTokens, config.MinShared = c.micro, c.shared
+			tr := makeTrainer(t, p, reference.algorithm, config)
+			sameGradients(t, want, gradients(t, tr, b), 1e-6)
+			config.Checkpoint = true
+			sameGradients(t, want, gradients(t, makeTrainer(t, p, reference.algorithm, config), b), 1e-6)
+
+			turned := StepBatch{}
+			for _, g := range slices.Backward(b.Groups) {
+				group := &trajectory.Group{Trajectories: slices.Clone(g.Trajectories)}
+				slices.Reverse(group.Trajectories)
+				turned.Groups = append(turned.Groups, group)
+			}
+			sameGradients(t, want, gradients(t, tr, turned), 1e-6)
+			sameGradients(t, want, gradients(t, tr, splitTurns(t, b)), 1e-6)
+		}
+		// The comparison can fail: one reward more changes the gradient.
+		b.Groups[0].Trajectories[0].Reward++
+		require.Greater(t, gradientDistance(want[embedding], gradients(t, reference, b)[embedding]), 1e-3)
+	}
+}
+
+// splitTurns gives every trajectory one sample a turn, each with the history as observation.
+func splitTurns(t testing.TB, b StepBatch) StepBatch {
+	t.Helper()
+	out := StepBatch{}
+	for _, g := range b.Groups {
+		group := &trajectory.Group{}
+		for _, tj := range g.Trajectories {
+			c := *tj
+			c.Samples = nil
+			s := tj.Samples[0]
+			for i := 0; i < s.Len(); i++ {
+				if !s.ResponseMask[i] || i > 0 && s.ResponseMask[i-1] {
+					continue
+				}
+				end := i
+				for end < s.Len() && s.ResponseMask[end] {
+					end++
+				}
+				part := &trajectory.Sample{}
+				part.AppendObservation(s.TokenIDs[:i])
+				require.NoError(t, part.AppendResponse(s.TokenIDs[i:end], s.SamplingLogprobs[i:end], s.PolicyVersion[i:end]))
+				c.Samples = append(c.Samples, part)
+			}
+			group.Trajectories = append(group.Trajectories, &c)
+		}
+		out.Groups = append(out.Groups, group)
+	}
+	return out
+}
+
+// TestGradientAgainstPlainTwin holds the whole path against a twin that knows neither packing nor the loss code: one
+// forward per sample, the loss's slope -A·w in plain Go (ratio 1), and a chain rule by finite differences along the
+// gradient's own direction. shift moves the twin's targets: 1 must fail.
+func TestGradientAgainstPlainTwin(t *testing.T) {
+	p := makeTiny(t, 2)
+	tr := makeTrainer(t, p, resolveBlock(t, "{advantage: dr_grpo}"), tinyConfig())
+	b := someBatch(t, tr, 6, 0)
+	got := gradients(t, tr, b)
+	norm := 0.0
+	for _, g := range got {
+		for _, x := range g {
+			norm += float64(x) * float64(x)
+		}
+	}
+	objective := func(shift int) float64 { // Σ -A·logprob / N: its gradient is ppo_clip's at ratio 1
+		total, n := 0.0, 0
+		for _, g := range b.Groups {
+			mean := 0.0
+			for _, tj := range g.Trajectories {
+				mean += tj.Reward / float64(len(g.Trajectories))
+			}
+			for _, tj := range g.Trajectories {
+				s := tj.Samples[0]
+				batch := cgo.Batch{Tokens: s.TokenIDs, SegmentStart: []int32{0}, SegmentLength: []int32{int32(s.Len())}, SegmentParent: []int32{-1}, Temperature: tr.config.Temperature}
+				for i := range s.TokenIDs {
+					batch.Positions = append(batch.Positions, int32(i))
+					if s.ResponseMask[i] {
+						batch.RowToken = append(batch.RowToken, int32(i-1+shift))
+						batch.RowTarget = append(batch.RowTarget, s.TokenIDs[i])
+					}
+				}
+				logprobs, _, err := p.Model.Score(&batch)
+				require.NoError(t, err)
+				for _, lp := range logprobs {
+					total -= (tj.Reward - mean) * float64(lp)
+					n++
+				}
+			}
+		}
+		return total / float64(n)
+	}
+	slope := func(shift int) float64 { // directional derivative along the gradient: |g|² if they agree
+		const h = 4e-3
+		move := func(step float64) {
+			for _, info := range p.Model.Parameters() {
+				values, err := p.Model.Parameter(info.Name)
+				require.NoError(t, err)
+				for i := range values {
+					values[i] += float32(step * float64(got[info.Name][i]) / math.Sqrt(norm))
+				}
+				require.NoError(t, setParameter(p, info, values))
+			}
+			p.Model.Changed()
+		}
+		move(h)
+		up := objective(shift)
+		move(-2 * h)
+		down := objective(shift)
+		move(h)
+		return (up - down) / (2 * h)
+	}
+	require.InEpsilon(t, math.Sqrt(norm), slope(0), 2e-3)
+	require.Greater(t, math.Abs(slope(1)/math.Sqrt(norm)-1), 0.1, "a twin that is off by one passes")
+}
+
+func setParameter(p *Policy, info cgo.ParameterInfo, values []float32) error {
+	data := make([]byte, 0, 4*len(values))
+	for _, v := range values {
+		bits := math.Float32bits(v)
+		data = append(data, byte(bits), byte(bits>>8), byte(bits>>16), byte(bits>>24))
+	}
+	return p.Model.SetParameter(info.Name, cgo.F32, data, info.Shape)
+}
+
+func TestStepMetrics(t *testing.T) {
+	p := makeTiny(t, 3)
+	tr := makeTrainer(t, p, resolveBlock(t, "{advantage: dr_grpo}"), tinyConfig())
+	b := someBatch(t, tr, 7, 0)
+	for _, tj := range b.Groups[1].Trajectories {
+		tj.Reward = 2 // no variance
+	}
+	failedOne := *b.Groups[0].Trajectories[3]
+	failedOne.StopReason, failedOne.Err, failedOne.Reward = trajectory.StopError, "tool: gone", math.NaN()
+	b.Groups[0].Trajectories[3] = &failedOne
+	empty := &trajectory.Sample{}
+	empty.AppendObservation([]int32{3, 4})
+	b.Groups[2].Trajectories = append(b.Groups[2].Trajectories, &trajectory.Trajectory{ID: "empty", Samples: []*trajectory.Sample{empty}, Reward: 100, StopReason: trajectory.StopMaxTokens})
+	tokens := 0
+	for g, group := range b.Groups {
+		for i, tj := range group.Trajectories {
+			if g != 0 || i != 3 {
+				tokens += tj.Samples[0].ResponseTokens()
+			}
+		}
+	}
+	before := parametersOf(t, p)
+	live := cgo.LiveHandles()
+	m, err := tr.Step(context.Background(), b)
+	require.NoError(t, err)
+	require.LessOrEqual(t, cgo.LiveHandles(), live)
+	require.NotEqual(t, before, parametersOf(t, p))
+	require.Equal(t, 11, m.Trajectories)
+	require.Equal(t, 1, m.Failed)
+	require.Equal(t, 1, m.Empty)
+	require.Equal(t, 1, m.FlatGroups)
+	require.Equal(t, tokens, m.Tokens)
+	require.Equal(t, 1, m.OptimizerSteps)
+	require.Equal(t, int64(1), tr.Steps())
+	require.Equal(t, 0.01, m.LearningRate)
+	require.Equal(t, 2, m.StalenessMax) // group 2's second turns are of version 3 - 2
+	require.InDelta(t, (0.0*3+1*4+2*4)/11, m.StalenessMean, 1e-12)
+	require.Zero(t, m.ClipFraction)
+	require.Less(t, m.MismatchMax, 1e-5)
+	require.InDelta(t, 1, m.ESS, 1e-6)
+	require.Positive(t, m.GradNorm)
+	require.InDelta(t, math.Log(tinyVocab), m.Entropy, 0.5) // nearly uniform at the start
+	require.Less(t, m.PackedTokens, m.UniqueTokens)
+
+	// All flat: nothing moves, nothing is counted as a step.
+	for _, g := range b.Groups {
+		for _, tj := range g.Trajectories {
+			tj.Reward = 1
+		}
+	}
+	before = parametersOf(t, p)
+	m, err = tr.Step(context.Background(), b)
+	require.NoError(t, err)
+	require.Zero(t, m.OptimizerSteps)
+	require.Positive(t, m.Entropy)
+	require.Equal(t, 3, m.FlatGroups)
+	require.Equal(t, before, parametersOf(t, p))
+	m, err = tr.Step(context.Background(), StepBatch{})
+	require.NoError(t, err)
+	require.Equal(t, Metrics{}, m)
+}
+
+func TestScoreIDs(t *testing.T) {
+	p := makeTiny(t, 3)
+	tr := makeTrainer(t, p, resolveBlock(t, "{}"), tinyConfig())
+	ids := []int32{1, 5, 3, 9, 4, 2}
+	s := sampleOf(ids, "011111")
+	want, err := tr.Score(context.Background(), []*trajectory.Sample{s}, 0.5)
+	require.NoError(t, err)
+	logprobs, entropy, err := ScoreIDs(p.Model, ids, 0.5)
+	require.NoError(t, err)
+	require.InDeltaSlice(t, want[0].Logprobs[1:], logprobs, 1e-6)
+	require.InDeltaSlice(t, want[0].Entropy[1:], entropy, 1e-6)
+	_, _, err = ScoreIDs(p.Model, ids[:1], 1)
+	require.EqualError(t, err, "policy: score: 1 ids; a score needs a token and one before it")
+	_, _, err = ScoreIDs(p.Model, []int32{1, tinyVocab}, 1)
+	require.ErrorIs(t, err, cgo.ErrInput)
+}
+
+func TestSkipFlatChangesNoWeight(t *testing.T) {
+	var after []map[string][]float32
+	for _, skip := range []bool{false, true} {
+		p := makeTiny(t, 4)
+		c := tinyConfig()
+		c.SkipFlat = skip
+		tr := makeTrainer(t, p, resolveBlock(t, "{}"), c)
+		b := someBatch(t, tr, 8, 0)
+		for _, tj := range b.Groups[1].Trajectories {
+			tj.Reward = 2
+		}
+		_, err := tr.Step(context.Background(), b)
+		require.NoError(t, err)
+		after = append(after, parametersOf(t, p))
+	}
+	require.Equal(t, after[0], after[1])
+}
+
+func TestSeveralUpdatesABatch(t *testing.T) {
+	p := makeTiny(t, 5)
+	tr := makeTrainer(t, p, resolveBlock(t, "{epochs: 3, mini_batches: 2}"), tinyConfig())
+	b := someBatch(t, tr, 9, 0)
+	barriers := 0
+	tr.config.Barrier = func(ctx context.Context, write func(context.Context) error) error { barriers++; return write(ctx) }
+	m, err := tr.Step(context.Background(), b)
+	require.NoError(t, err)
+	require.Equal(t, 6, m.OptimizerSteps)
+	require.Equal(t, 6, barriers)
+	require.Positive(t, m.ClipFraction, "a learning rate of 1e-2 moves ratios out of the clip range")
+	require.Less(t, m.MismatchMax, 1e-5, "old is of before the first update")
+}
+
+func TestMiniBatches(t *testing.T) {
+	p := &plan{units: []unit{{group: 0}, {group: 0}, {group: 1}, {group: 1}, {group: 2}}}
+	require.Equal(t, [][]int{{0, 1, 2, 3, 4}}, p.miniBatches(1))
+	require.Equal(t, [][]int{{0, 1, 2, 3}, {4}}, p.miniBatches(2))
+	require.Equal(t, [][]int{{0, 1}, {2, 3}, {4}}, p.miniBatches(3))
+	require.Equal(t, [][]int{{0, 1}, {2}, {3}, {4}}, p.miniBatches(4)) // more than groups: cut between trajectories
+	require.Equal(t, [][]int{{0}, {1}, {2}, {3}, {4}}, p.miniBatches(9))
+}
+
+// badLoss returns what a faulty loss might.
+type badLoss struct{ kind string }
+
+func (badLoss) Name() string { return "bad" }
+
+func (l badLoss) PerToken(in algorithms.LossInput) (gotorch.Tensor, error) {
+	switch l.kind {
+	case "infinite": // where the advantage is largest
+		return in.Mul(in.Exp(in.Affine(in.Advantage, 1000, -1000)), in.Current), in.Err()
+	case "panic":
+		panic("index out of range")
+	case "gradient": // finite values, but exp's slope at infinity times 0
+		zero := in.Affine(in.Advantage, 0, 0)
+		x := in.Where(in.GT(in.Advantage, in.Affine(zero, 0, 1)), in.Current, zero)
+		return in.Where(in.LT(x, zero), zero, in.Exp(in.Affine(x, -1e6, 0))), in.Err()
+	}
+	return gotorch.Tensor{}, errors.New("refuses")
+}
+
+func TestFailingLossLeavesEverythingAsItWas(t *testing.T) {
+	for _, c := range []struct{ kind, want string }{
+		{"infinite", "policy: step 7: optimizer step 1 of 1: trajectory g1/2: token "},
+		{"panic", "policy: step 7: optimizer step 1 of 1: cgo: panic in worker: index out of range"},
+		{"error", "policy: step 7: optimizer step 1 of 1: algorithms: loss bad: refuses"},
+		{"gradient", "policy: step 7: optimizer step 1 of 1: trajectory g1/2: "},
+	} {
+		spec := algorithms.LossSpec{Name: "bad", New: func(algorithms.Settings) (algorithms.Loss, error) { return badLoss{c.kind}, nil }}
+		p := makeTiny(t, 6)
+		good := makeTrainer(t, p, resolveBlock(t, "{}"), tinyConfig())
+		b := someBatch(t, good, 10, 0)
+		_, err := good.Step(context.Background(), b)
+		require.NoError(t, err)
+		for _, g := range b.Groups { // advantages 0.75 and -0.25, but g1/2's is 1.5
+			for i, tj := range g.Trajectories {
+				tj.Reward = 0
+				if i == 2 {
+					tj.Reward = 1
+				}
+			}
+		}
+		b.Groups[1].Trajectories[2].Reward = 2
+		bad := makeTrainer(t, p, resolveBlock(t, "{advantage: dr_grpo, loss: bad}", spec), tinyConfig())
+		bad.optimizer, good.optimizer = good.optimizer, bad.optimizer // the one with state
+		before, state := parametersOf(t, p), stateOf(t, bad)
+		live := cgo.LiveHandles()
+		_, err = bad.Step(context.Background(), b)
+		require.ErrorContains(t, err, c.want)
+		require.LessOrEqual(t, cgo.LiveHandles(), live)
+		require.Equal(t, before, parametersOf(t, p))
+		require.Equal(t, state, stateOf(t, bad))
+		for name, g := range gradientsNow(t, p) {
+			require.Equal(t, make([]float32, len(g)), g, name)
+		}
+	}
+}
+
+func gradientsNow(t testing.TB, p *Policy) map[string][]float32 {
+	t.Helper()
+	out := map[string][]float32{}
+	for _, info := range p.Model.Parameters() {
+		g, err := p.Model.Gradient(info.Name)
+		require.NoError(t, err)
+		out[info.Name] = g
+	}
+	return out
+}
+
+func stateOf(t testing.TB, tr *Trainer) map[string][]float32 {
+	t.Helper()
+	out := map[string][]float32{"steps": {float32(tr.Steps())}}
+	for _, info := range tr.model.Parameters() {
+		for _, m := range moments {
+			values, err := tr.optimizer.State(info.Name, m.moment)
+			require.NoError(t, err)
+			out[info.Name+m.suffix] = values
+		}
+	}
+	return out
+}
+
+func TestBadBatches(t *testing.T) {
+	p := makeTiny(t, 7)
+	tr := makeTrainer(t, p, resolveBlock(t, "{}"), tinyConfig())
+	for _, c := range []struct {
+		want  string
+		spoil func(b *StepBatch)
+	}{
+		{"policy: step 7: trajectory g1/3: its reward is NaN; a reward must be finite", func(b *StepBatch) { b.Groups[1].Trajectories[3].Reward = math.NaN() }},
+		{"policy: step 7: trajectory g0/1: token 13 has the sampling logprob NaN", func(b *StepBatch) {
+			b.Groups[0].Trajectories[1].Samples[0].SamplingLogprobs[13] = float32(math.NaN())
+		}},
+		{"policy: step 7: trajectory g0/1: trajectory: token 0 is marked as sampled", func(b *StepBatch) { b.Groups[0].Trajectories[1].Samples[0].ResponseMask[0] = true }},
+		{"policy: step 7: policy: pack: trajectory g2/0 has 113 tokens, the model takes 64; lower rollout.max_tokens", func(b *StepBatch) {
+			s := &trajectory.Sample{}
+			s.AppendObservation(make([]int32, 100))
+			n := 13
+			require.NoError(t, s.AppendResponse(make([]int32, n), make([]float32, n), make([]int32, n)))
+			b.Groups[2].Trajectories[0].Samples[0] = s
+		}},
+		{"cgo: batch: Tokens[", func(b *StepBatch) { b.Groups[2].Trajectories[0].Samples[0].TokenIDs[2] = tinyVocab }},
+	} {
+		b := someBatch(t, tr, 11, 0)
+		c.spoil(&b)
+		before := parametersOf(t, p)
+		_, err := tr.Step(context.Background(), b)
+		require.ErrorContains(t, err, c.want)
+		require.Equal(t, before, parametersOf(t, p))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := tr.Step(ctx, someBatch(t, tr, 11, 0))
+	require.ErrorIs(t, err, context.Canceled)
+
+	for _, spoil := range []func(c *TrainerConfig){
+		func(c *TrainerConfig) { c.Temperature = 0 },
+		func(c *TrainerConfig) { c.MicroBatchTokens = 0 },
+		func(c *TrainerConfig) { c.ClipGrad = -1 },
+		func(c *TrainerConfig) { c.MaxLength = -1 },
+		func(c *TrainerConfig) { c.Schedule.LearningRate = math.NaN() },
+	} {
+		c := tinyConfig()
+		spoil(&c)
+		_, err := NewTrainer(p.Model, tr.worker, tr.algorithm, c)
+		require.ErrorContains(t, err, "policy: trainer: ")
+	}
+	_, err = NewTrainer(p.Model, tr.worker, resolveBlock(t, "kl: {coefficient: 0.1}"), tinyConfig())
+	require.ErrorContains(t, err, "not implemented yet: kl against a frozen reference")
+}
+
+func TestNonFiniteWeightsAreNamed(t *testing.T) {
+	p := makeTiny(t, 8)
+	tr := makeTrainer(t, p, resolveBlock(t, "{}"), tinyConfig())
+	b := someBatch(t, tr, 12, 0)
+	info := p.Model.Parameters()[1]
+	values, err := p.Model.Parameter(info.Name)
+	require.NoError(t, err)
+	values[0] = float32(math.NaN())
+	require.NoError(t, setParameter(p, info, values))
+	p.Model.Changed()
+	_, err = tr.Step(context.Background(), b)
+	require.ErrorContains(t, err, "the trainer's logprob is NaN")
+	require.ErrorContains(t, err, "policy: step 7: optimizer step 1 of 1: trajectory g")
+}
+
+func TestResumeIsBitIdentical(t *testing.T) {
+	config := tinyConfig()
+	config.Schedule = Schedule{LearningRate: 1e-2, Kind: "cosine", Warmup: 1, Total: 5}
+	config.AdamW.WeightDecay = 0.1
+	run := func(p *Policy, tr *Trainer, from, to int) {
+		for i := from; i < to; i++ {
+			_, err := tr.Step(context.Background(), someBatch(t, tr, uint64(20+i), 0.05))
+			require.NoError(t, err)
+		}
+	}
+	whole := makeTiny(t, 9)
+	a := makeTrainer(t, whole, resolveBlock(t, "{}"), config)
+	run(whole, a, 0, 4)
+
+	first := makeTiny(t, 9)
+	b := makeTrainer(t, first, resolveBlock(t, "{}"), config)
+	run(first, b, 0, 2)
+	dir := t.TempDir()
+	require.NoError(t, first.SaveHF(filepath.Join(dir, "model"), "F32"))
+	require.NoError(t, b.Save(dir))
+
+	second := loadDir(t, filepath.Join(dir, "model"))
+	c := makeTrainer(t, second, resolveBlock(t, "{}"), config)
+	require.NoError(t, c.Load(dir))
+	require.Equal(t, int64(2), c.Steps())
+	require.Equal(t, stateOf(t, b), stateOf(t, c))
+	run(second, c, 2, 4)
+	require.Equal(t, parametersOf(t, whole), parametersOf(t, second))
+	require.Equal(t, stateOf(t, a), stateOf(t, c))
+
+	// Without the optimizer's state the result differs, so the comparison can fail.
+	forgetful := loadDir(t, filepath.Join(dir, "model"))
+	d := makeTrainer(t, forgetful, resolveBlock(t, "{}"), config)
+	run(forgetful, d, 2, 4)
+	require.NotEqual(t, parametersOf(t, whole), parametersOf(t, forgetful))
+}
+
+func TestLoadRefusesForeignState(t *testing.T) {
+	p := makeTiny(t, 10)
+	tr := makeTrainer(t, p, resolveBlock(t, "{}"), tinyConfig())
+	dir := t.TempDir()
+	require.ErrorIs(t, tr.Load(dir), os.ErrNotExist)
+	require.NoError(t, tr.Save(dir))
+	other := tiny
+	other.IntermediateSize = 64
+	q, err := Scratch(other, "0123456789+=", tinyTemplate, 1, Options{Device: "cpu"})
+	require.NoError(t, err)
+	defer q.Close()
+	wrong := makeTrainer(t, q, tr.algorithm, tinyConfig())
+	require.ErrorContains(t, wrong.Load(dir), "has shape [48 32], expected [64 32]; it belongs to another model")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, trainerFile), []byte(`{"version": 2}`), 0o644))
+	require.ErrorContains(t, tr.Load(dir), "this program reads version 1")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, trainerFile), []byte(`{"version": 1, "steps": 3}`), 0o644))
+	require.NoError(t, os.Truncate(filepath.Join(dir, optimizerFile), 100))
+	require.ErrorContains(t, tr.Load(dir), "the file is damaged or not safetensors")
+	require.Equal(t, int64(0), tr.Steps())
+}
+
+// TestBanditLearns trains single tokens: reward 1 for the token of the prompt, sampled from the trainer's own numbers.
+func TestBanditLearns(t *testing.T) {
+	learn := func(shuffled bool) float64 {
+		p := makeTiny(t, 11)
+		tr := makeTrainer(t, p, resolveBlock(t, "{advantage: dr_grpo}"), TrainerConfig{Schedule: Schedule{LearningRate: 1e-2}, ClipGrad: 1, Temperature: 1, MicroBatchTokens: 1000})
+		rng := rand.New(rand.NewPCG(1, 1))
+		last := 0.0
+		for range 40 {
+			b := StepBatch{}
+			last = 0
+			for g := range 4 {
+				prompt := int32(3 + g)
+				var all []*trajectory.Sample
+				for id := range int32(tinyVocab) {
+					s := &trajectory.Sample{}
+					s.AppendObservation([]int32{1, prompt})
+					require.NoError(t, s.AppendResponse([]int32{id}, []float32{0}, []int32{0}))
+					all = append(all, s)
+				}
+				scores, err := tr.Score(context.Background(), all, 1)
+				require.NoError(t, err)
+				group := &trajectory.Group{}
+				for range 8 {
+					id, x := 0, rng.Float64()
+					for ; id < tinyVocab-1 && x > math.Exp(float64(scores[id].Logprobs[2])); id++ {
+						x -= math.Exp(float64(scores[id].Logprobs[2]))
+					}
+					s := &trajectory.Sample{}
+					s.AppendObservation([]int32{1, prompt})
+					require.NoError(t, s.AppendResponse([]int32{int32(id)}, []float32{min(0, scores[id].Logprobs[2])}, []int32{0}))
+					tj := &trajectory.Trajectory{Samples: []*trajectory.Sample{s}, StopReason: trajectory.StopAnswer}
+					if int32(id) == prompt {
+						last += 1.0 / 32
+						tj.Reward = 1
+					}
+					if shuffled {
+						tj.Reward = float64(rng.IntN(2))
+					}
+					group.Trajectories = append(group.Trajectories, tj)
+				}
+				b.Groups = append(b.Groups, group)
+			}
+			_, err := tr.Step(context.Background(), b)
+			require.NoError(t, err)
+		}
+		return last
+	}
+	require.GreaterOrEqual(t, learn(false), 0.9)
+	require.Less(t, learn(true), 0.5) // rewards that do not depend on the answer teach nothing
+}
