@@ -314,7 +314,7 @@ func TestBadConfigs(t *testing.T) {
 		require.ErrorIs(t, err, ErrInput, device)
 	}
 	huge := good
-	huge.VocabSize, huge.HiddenSize = 1<<24, 1<<17 // 8 TB
+	huge.HiddenSize, huge.IntermediateSize, huge.NumLayers = 1<<17, 1<<19, 1<<12 // 3 PB: no address space holds it
 	_, err := NewModel(huge, "cpu")
 	require.Error(t, err)
 }
