@@ -134,10 +134,11 @@ func app(r orchestrator.Registries, in io.Reader, out, errOut io.Writer) *cli.Ap
 	return a
 }
 
-// quiet makes every command report its errors through Run alone.
+// quiet makes every command report its errors through Run alone, and completes as a shell expects.
 func quiet(all []*cli.Command) {
 	for _, c := range all {
 		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return usagef("%v; see agentfly --help", err) }
+		c.HideHelpCommand = len(c.Subcommands) == 0 // it would hide the completion of file names; --help stays
 		quiet(c.Subcommands)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,6 +22,21 @@ func command(in string, args ...string) (status int, out, errs string) {
 	var o, e bytes.Buffer
 	status = agentfly.Run(context.Background(), append([]string{"agentfly"}, args...), strings.NewReader(in), &o, &e)
 	return status, o.String(), e.String()
+}
+
+// TestMain lets the test binary stand in for agentfly's in tests that need a process of its own.
+func TestMain(m *testing.M) {
+	if os.Getenv("AGENTFLY_TEST_BINARY") != "" {
+		agentfly.Main()
+	}
+	os.Exit(m.Run())
+}
+
+// process is a command line that runs in a process of its own.
+func process(args ...string) *exec.Cmd {
+	c := exec.Command(os.Args[0], args...)
+	c.Env = append(os.Environ(), "AGENTFLY_TEST_BINARY=1")
+	return c
 }
 
 func needTorch(t *testing.T) {
@@ -69,6 +85,23 @@ func TestBadInputIsOneLineAndStatusTwo(t *testing.T) {
 	}
 }
 
+func TestCompletion(t *testing.T) {
+	found, err := process("job", "--generate-bash-completion").Output()
+	require.NoError(t, err)
+	require.Equal(t, "validate\neffective\nschema\nhelp\nh\n", string(found))
+	found, err = process("train", "--generate-bash-completion").Output()
+	require.NoError(t, err)
+	require.Empty(t, found, "a job file follows: the shell completes it")
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		status, out, errs := command("", "completion", shell)
+		require.Zero(t, status, errs)
+		require.Contains(t, out, "agentfly")
+	}
+	status, _, errs := command("", "completion", "ksh")
+	require.Equal(t, 2, status)
+	require.Equal(t, "agentfly: there is no completion for \"ksh\"; allowed: bash, fish, zsh\n", errs)
+}
+
 func TestToolsCall(t *testing.T) {
 	status, out, _ := command("", "tools", "call", "calculator", `{"expression": "347 + 589"}`)
 	require.Zero(t, status)
@@ -93,7 +126,8 @@ func TestOptionsRegister(t *testing.T) {
 	var out, errs bytes.Buffer
 	shout := tools.NewFunc("shout", "Say it louder.", func(_ context.Context, a struct {
 		Text string `json:"text"`
-	}) (string, error) {
+	},
+	) (string, error) {
 		return strings.ToUpper(a.Text), nil
 	})
 	kind := rewards.NewFunc("kind", func(context.Context, rewards.Input) (float64, error) { return 1, nil })

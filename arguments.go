@@ -10,7 +10,7 @@ import (
 // flagsFirst moves the flags of a command line before its arguments, because the flag parser stops at the first argument:
 // `train JOB --resume` then means what it says. What follows -- stays as it is.
 func flagsFirst(commands []*cli.Command, args []string) []string {
-	if len(args) < 2 {
+	if len(args) < 2 || args[len(args)-1] == "--"+cli.BashCompletionFlag.Names()[0] { // the shell asks: it must stay last
 		return args
 	}
 	out := []string{args[0]}

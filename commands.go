@@ -53,6 +53,7 @@ func (c *commands) all() []*cli.Command {
 		}},
 		{Name: "inspect", Usage: "JSON lines in, JSON lines out: hold the program against another implementation", Subcommands: c.inspect(model)},
 		{Name: "doctor", Usage: "check this machine and name the remedies", Action: c.doctor},
+		{Name: "completion", Usage: "print the completion script of a shell: source <(agentfly completion bash)", ArgsUsage: "bash|zsh|fish", Action: c.completion},
 		{Name: "version", Usage: "print the versions of agentfly, libtorch and CUDA", Action: c.version},
 	}
 }

@@ -24,8 +24,10 @@ func (c *commands) inspect(model cli.Flag) []*cli.Command {
 	return []*cli.Command{
 		{Name: "tokens", Usage: `{"text": s} or {"ids": […]} -> ids and text`, Flags: []cli.Flag{model}, Action: c.inspectTokens},
 		{Name: "template", Usage: `{"messages": […], "tools": […], "add_generation_prompt": b} -> text and ids`, Flags: []cli.Flag{model}, Action: c.inspectTemplate},
-		{Name: "score", Usage: `{"ids": […]} -> logprobs and entropy of each next token, from the trainer's forward`, Flags: []cli.Flag{model,
-			&cli.StringFlag{Name: "dtype", Value: "fp32", Usage: "fp32"}}, Action: c.inspectScore},
+		{Name: "score", Usage: `{"ids": […]} -> logprobs and entropy of each next token, from the trainer's forward`, Flags: []cli.Flag{
+			model,
+			&cli.StringFlag{Name: "dtype", Value: "fp32", Usage: "fp32"},
+		}, Action: c.inspectScore},
 		{Name: "loss", Usage: "algorithm and trajectories -> advantages, loss, gradient", Action: c.inspectLoss},
 		{Name: "trajectory", Usage: "the stored trajectories of a run, token by token", Flags: []cli.Flag{
 			&cli.StringFlag{Name: "run", Usage: "run folder `DIR`", Required: true}, &cli.StringFlag{Name: "id", Usage: "only this one"},

@@ -3,7 +3,7 @@
 # its own binary. Skipped tests are listed with their reason and counted.
 set -eu
 cd "$(dirname "$0")/.."
-log=$(mktemp) && trap 'rm -f "$log"' EXIT
+log=$(mktemp) && trap 'rm -f "$log" "$log.custom"' EXIT
 scripts/goldens/fetch_tokenizers.sh >"$log" 2>&1 || { tail -n 3 "$log"; echo "test: the public tokenizers could not be fetched; their tests skip and say so"; }
 echo "== without the torch tag"
 CGO_ENABLED=0 go build ./...
@@ -15,7 +15,10 @@ scripts/torchgo test -count=1 -timeout 30m -v ./... >"$log" 2>&1 || status=$?
 grep -E '^(ok|FAIL|panic)' "$log" || true
 test $status -eq 0 || { echo "== output of the failures"; grep -E -B40 '^\s*--- FAIL|^FAIL|^panic|error:' "$log" | tail -n 300; }
 echo "== a module outside this one"
-(cd examples/custom && ../../scripts/torchgo build -o ../../bin/custom .) && bin/custom tools call reverse '{"text": "agentfly"}' && bin/custom tools list || status=1
+(cd examples/custom && ../../scripts/torchgo build -o ../../bin/custom . && ../../scripts/torchgo test -count=1 -v .) >"$log.custom" 2>&1 || { status=1; tail -n 50 "$log.custom"; }
+grep -E '^(ok|FAIL|panic)' "$log.custom" || true
+cat "$log.custom" >>"$log"
+bin/custom tools call letters '{"word": "strawberry", "letter": "r"}' || status=1
 echo "== skipped, with the reason"
 grep -E -B1 -- '--- SKIP' "$log" || echo "none"
 passed=$(grep -cE '^\s*--- PASS' "$log" || true) failed=$(grep -cE '^\s*--- FAIL' "$log" || true) skipped=$(grep -cE '^\s*--- SKIP' "$log" || true)

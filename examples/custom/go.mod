@@ -2,8 +2,11 @@ module example.com/custom
 
 go 1.26.0
 
+replace github.com/agentfly/agentfly => ../..
+
 require (
 	github.com/agentfly/agentfly v0.0.0
+	github.com/stretchr/testify v1.12.1
 	github.com/wangkuiyi/gotorch v0.0.0-20201028015551-9afed2f3ad7b
 )
 
@@ -25,5 +28,3 @@ require (
 	modernc.org/memory v1.11.0 // indirect
 	modernc.org/sqlite v1.46.1 // indirect
 )
-
-replace github.com/agentfly/agentfly => ../..

@@ -1,55 +1,48 @@
-//go:build torch
-
-// Command custom is agentfly with a tool, a reward and a loss of its own. Build it like agentfly, with libtorch:
-//
-//	cd examples/custom && ../../scripts/torchgo build -o ../../bin/custom .
+// Custom is agentfly with a tool, a reward and a loss of its own, in a Go module outside the repository: copy this folder
+// and remove the replace line of go.mod. Build it with libtorch: scripts/torchgo build .
 package main
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/agentfly/agentfly"
-	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
-	"github.com/wangkuiyi/gotorch"
 )
 
-type args struct {
-	Text string `json:"text" doc:"what to write backwards"`
+func main() { agentfly.Main(options()...) }
+
+// options are what this binary adds to what job files can name.
+func options() []agentfly.Option {
+	return append([]agentfly.Option{agentfly.WithTool(letters()), agentfly.WithReward(brevity())}, losses()...)
 }
 
-func reverse(_ context.Context, a args) (string, error) {
-	runes := []rune(a.Text)
-	for i, j := 0, len(runes)-1; i < j; i, j = i+1, j-1 {
-		runes[i], runes[j] = runes[j], runes[i]
-	}
-	return string(runes), nil
+// lettersArgs are the arguments of the tool; the JSON schema that the model sees is made of them.
+type lettersArgs struct {
+	Word   string `json:"word" doc:"the word to look at"`
+	Letter string `json:"letter" doc:"one letter"`
 }
 
-func brief(_ context.Context, in rewards.Input) (float64, error) {
-	answer, _ := in.Trajectory.FinalAnswer()
-	return 1 / float64(1+strings.Count(answer, " ")), nil
+// letters is a tool: it counts a letter in a word. An error becomes an observation that tells the model what to do.
+func letters() tools.Tool {
+	return tools.NewFunc("letters", "Counts how often a letter occurs in a word.",
+		func(_ context.Context, a lettersArgs) (string, error) {
+			if len([]rune(a.Letter)) != 1 {
+				return "", fmt.Errorf("letter must be one letter, got %q", a.Letter)
+			}
+			return fmt.Sprint(strings.Count(strings.ToLower(a.Word), strings.ToLower(a.Letter))), nil
+		})
 }
 
-// squared is (1 - ratio)² + reinforce's -A · current: policy gradient with a soft pull to the old policy.
-type squared struct{}
-
-func (squared) Name() string { return "squared" }
-
-func (squared) PerToken(in algorithms.LossInput) (gotorch.Tensor, error) {
-	gap := in.Affine(in.Exp(in.Sub(in.Current, in.Old)), -1, 1)
-	return in.Sub(in.Mul(gap, gap), in.Mul(in.Advantage, in.Current)), in.Err()
-}
-
-func main() {
-	agentfly.Main(
-		agentfly.WithTool(tools.NewFunc("reverse", "Write a text backwards.", reverse)),
-		agentfly.WithReward(rewards.NewFunc("brief", brief)),
-		agentfly.WithLoss(algorithms.LossSpec{
-			Name: "squared", Formula: "(1 - ratio)^2 - A * current", Source: "this example",
-			New: func(algorithms.Settings) (algorithms.Loss, error) { return squared{}, nil },
-		}),
-	)
+// brevity is a reward: 1 for a trajectory of at most 4 sampled tokens, less for a longer one.
+func brevity() rewards.Reward {
+	return rewards.NewFunc("brevity", func(_ context.Context, in rewards.Input) (float64, error) {
+		tokens := 0
+		for _, s := range in.Trajectory.Samples {
+			tokens += s.ResponseTokens()
+		}
+		return 4 / float64(max(tokens, 4)), nil
+	})
 }
