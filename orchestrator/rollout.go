@@ -94,6 +94,9 @@ func (r *Rollout) turns(ctx context.Context, p Place, t *trajectory.Trajectory) 
 		return &failure{"render", err}
 	}
 	s := &trajectory.Sample{}
+	if len(prompt) >= r.MaxTotal {
+		return &failure{"render", fmt.Errorf("orchestrator: %s: the prompt has %d tokens and rollout.max_tokens, or the model's context, ends at %d; raise it or shorten the prompt", p.ID(), len(prompt), r.MaxTotal)}
+	}
 	s.AppendObservation(prompt)
 	t.Samples = []*trajectory.Sample{s}
 	for turn := 0; ; turn++ {

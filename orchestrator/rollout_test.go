@@ -180,10 +180,6 @@ func TestStopReasons(t *testing.T) {
 			func(r *Rollout) { r.MaxTotal = 80 },
 			func(engines.Request) (engines.Completion, error) { return say("<calculator>1</calculator>") }, trajectory.StopMaxTokens, 1,
 		},
-		"a prompt that does not fit": {
-			func(r *Rollout) { r.MaxTotal = 20 },
-			func(engines.Request) (engines.Completion, error) { return say("x") }, trajectory.StopMaxTokens, 0,
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRollout(t, c.respond)
@@ -200,15 +196,27 @@ func TestStopReasons(t *testing.T) {
 	}
 }
 
+func TestAPromptThatDoesNotFitIsAFailure(t *testing.T) {
+	r := newRollout(t, func(engines.Request) (engines.Completion, error) { return say("x") })
+	r.MaxTotal = 20
+	tr := r.Sample(context.Background(), Place{Task: task("a", "what?", "1")})
+	require.Equal(t, trajectory.StopError, tr.StopReason)
+	require.Equal(t, "render", tr.ErrOrigin)
+	require.Regexp(t, `^orchestrator: -0-0-0: the prompt has \d+ tokens and rollout.max_tokens, or the model's context, ends at 20; raise it or shorten the prompt$`, tr.Err)
+	require.Empty(t, tr.Turns)
+}
+
 func TestFailuresAreDataAndTouchNobodyElse(t *testing.T) {
 	panics := tools.NewFunc("boom", "panics", func(context.Context, struct {
 		X string `json:"x"`
-	}) (string, error) {
+	},
+	) (string, error) {
 		panic("at /home/somebody/secret.go")
 	})
 	hangs := tools.NewFunc("slow", "hangs", func(ctx context.Context, _ struct {
 		X string `json:"x"`
-	}) (string, error) {
+	},
+	) (string, error) {
 		<-ctx.Done()
 		return "", ctx.Err()
 	})
@@ -401,7 +409,8 @@ func TestTrajectoriesRunAtOnce(t *testing.T) {
 	all.Add(64)
 	wait := tools.NewFunc("wait", "waits for all", func(ctx context.Context, _ struct {
 		X string `json:"x"`
-	}) (string, error) {
+	},
+	) (string, error) {
 		all.Done()
 		done := make(chan struct{})
 		go func() { all.Wait(); close(done) }()

@@ -52,6 +52,6 @@ func BenchmarkStep(b *testing.B) {
 		require.NoError(b, err)
 	}
 	b.ReportMetric(float64(m.PackedTokens), "packed_tokens")
-	b.ReportMetric(float64(m.UniqueTokens), "unpacked_tokens")
-	b.ReportMetric(float64(m.UniqueTokens)*float64(b.N)/b.Elapsed().Seconds(), "unpacked_tokens/s")
+	b.ReportMetric(float64(m.UnpackedTokens), "unpacked_tokens")
+	b.ReportMetric(float64(m.UnpackedTokens)*float64(b.N)/b.Elapsed().Seconds(), "unpacked_tokens/s")
 }

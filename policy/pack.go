@@ -38,8 +38,8 @@ type Row struct {
 // MicroBatch is the input of one forward with the origin of its rows.
 type MicroBatch struct {
 	cgo.Batch
-	Rows   []Row // [N] parallel to RowToken and RowTarget; by item, then by token
-	Unique int   // tokens of all its samples without sharing; len(Tokens) of them are computed
+	Rows     []Row // [N] parallel to RowToken and RowTarget; by item, then by token
+	Unpacked int   // tokens of all its samples without sharing; len(Tokens) of them are computed
 }
 
 // Pack builds micro-batches in which every shared prefix is computed once: what all samples of a micro-batch have in
@@ -207,7 +207,7 @@ func build(paths []path, items []PackItem, o PackOptions) MicroBatch {
 				mb.Rows = append(mb.Rows, Row{Item: p.item, Token: t})
 			}
 		}
-		mb.Unique += len(p.ids)
+		mb.Unpacked += len(p.ids)
 	}
 	return mb
 }

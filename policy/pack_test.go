@@ -47,7 +47,7 @@ func TestPackLiteral(t *testing.T) {
 	require.Equal(t, []int32{3, 4, 2, 5, 6}, mb.RowToken)
 	require.Equal(t, []int32{4, 5, 7, 9, 6}, mb.RowTarget)
 	require.Equal(t, []Row{{0, 3}, {0, 4}, {1, 3}, {2, 3}, {2, 4}}, mb.Rows)
-	require.Equal(t, 11, mb.Unique)
+	require.Equal(t, 11, mb.Unpacked)
 	require.Equal(t, 0.5, mb.Temperature)
 
 	got, err = Pack(items, PackOptions{MicroBatchTokens: 100, MinShared: 1, Temperature: 1})
@@ -162,7 +162,7 @@ func TestPackAgainstDumbTwin(t *testing.T) {
 			if len(mb.Tokens) > o.MicroBatchTokens {
 				require.Len(t, samples, 1, "only a single sample may be over the budget")
 			}
-			shared += mb.Unique - len(mb.Tokens)
+			shared += mb.Unpacked - len(mb.Tokens)
 		}
 		for i, it := range items {
 			for tok, on := range it.Sample.ResponseMask {
@@ -213,7 +213,7 @@ func TestPackComputesSharedPrefixesOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, batches, 1)
 	require.Len(t, batches[0].Tokens, 2370)
-	require.Equal(t, 48*340, batches[0].Unique)
+	require.Equal(t, 48*340, batches[0].Unpacked)
 	require.Len(t, batches[0].SegmentStart, 1+6+48)
 
 	// A group needs 270 + 30 + 8*40 = 620: at 1000 tokens two groups fit (270 + 2*350 = 970), and stay together.

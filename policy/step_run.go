@@ -58,7 +58,7 @@ func (r *stepRun) pack(units []int, use func(u unit) bool) ([]MicroBatch, error)
 		}
 		r.metrics.MicroBatches++
 		r.metrics.PackedTokens += len(mb.Tokens)
-		r.metrics.UniqueTokens += mb.Unique
+		r.metrics.UnpackedTokens += mb.Unpacked
 	}
 	return batches, nil
 }

@@ -64,17 +64,17 @@ type Metrics struct {
 	MismatchK3   float64 `json:"mismatch_k3"`   // mean exp(d) - d - 1, d = old - sampling
 	ESS          float64 `json:"ess"`           // (Σw)² / (nΣw²), w = exp(d); 1 without mismatch
 
-	AdvantageMax  float64 `json:"advantage_max"`   // largest |advantage|
-	StalenessMean float64 `json:"staleness_mean"`  // mean over trajectories of version - version of the oldest trained token
-	StalenessMax  int     `json:"staleness_max"`   //
-	Trajectories  int     `json:"trajectories"`    // that count
-	Failed        int     `json:"failed"`          // left out because they failed
-	Empty         int     `json:"empty"`           // left out because they have no response token
-	FlatGroups    int     `json:"flat_groups"`     // groups whose advantages are all 0
-	Tokens        int     `json:"tokens"`          // trained tokens
-	PackedTokens  int     `json:"packed_tokens"`   // tokens computed in one pass over the batch
-	UniqueTokens  int     `json:"unpacked_tokens"` // tokens that would be computed without prefix sharing
-	MicroBatches  int     `json:"micro_batches"`   // forwards in one pass over the batch
+	AdvantageMax   float64 `json:"advantage_max"`   // largest |advantage|
+	StalenessMean  float64 `json:"staleness_mean"`  // mean over trajectories of version - version of the oldest trained token
+	StalenessMax   int     `json:"staleness_max"`   //
+	Trajectories   int     `json:"trajectories"`    // that count
+	Failed         int     `json:"failed"`          // left out because they failed
+	Empty          int     `json:"empty"`           // left out because they have no response token
+	FlatGroups     int     `json:"flat_groups"`     // groups whose advantages are all 0
+	Tokens         int     `json:"tokens"`          // trained tokens
+	PackedTokens   int     `json:"packed_tokens"`   // tokens computed in one pass over the batch
+	UnpackedTokens int     `json:"unpacked_tokens"` // tokens that would be computed without prefix sharing
+	MicroBatches   int     `json:"micro_batches"`   // forwards in one pass over the batch
 
 	Samples []SampleUpdate `json:"-"` // what the step added to each sample that counted, for the record
 }

@@ -319,7 +319,7 @@ func TestStepMetrics(t *testing.T) {
 	require.InDelta(t, 1, m.ESS, 1e-6)
 	require.Positive(t, m.GradNorm)
 	require.InDelta(t, math.Log(tinyVocab), m.Entropy, 0.5) // nearly uniform at the start
-	require.Less(t, m.PackedTokens, m.UniqueTokens)
+	require.Less(t, m.PackedTokens, m.UnpackedTokens)
 
 	// All flat: nothing moves, nothing is counted as a step.
 	for _, g := range b.Groups {
