@@ -236,3 +236,12 @@ func TestResumeRefusesOtherData(t *testing.T) {
 	require.Equal(t, 2, status)
 	require.Contains(t, errs, "holds no run to resume; leave --resume out")
 }
+
+func TestARunThatCouldNotBeginLeavesNoFolder(t *testing.T) {
+	needTorch(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	status, _, errs := command("", "train", "examples/calculator.yaml", "--output", dir, "--set", "model.path=nowhere")
+	require.Equal(t, 2, status)
+	require.Equal(t, "agentfly: --set model.path=nowhere: model.path: modelfile: nowhere does not exist; name a folder, a .gguf file or a hub id (ORG/NAME)\n", errs)
+	require.NoDirExists(t, dir)
+}

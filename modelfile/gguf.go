@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
 )
 
@@ -51,7 +50,7 @@ func openGGUF(path string) (*ggufFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := parseGGUF(filepath.Base(path), data)
+	g, err := parseGGUF(path, data)
 	if err != nil {
 		return nil, errors.Join(err, unmap())
 	}

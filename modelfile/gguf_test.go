@@ -300,7 +300,7 @@ func TestGGUFBiases(t *testing.T) {
 	defer g.unmap()
 	delete(g.tensors, "blk.0.attn_output.bias")
 	_, err = g.config()
-	require.EqualError(t, err, "modelfile: llama.gguf: biases on q/k/v true, on the attention output false, on the feed-forward false are not what LlamaForCausalLM has")
+	require.EqualError(t, err, "modelfile: testdata/gguf/llama.gguf: biases on q/k/v true, on the attention output false, on the feed-forward false are not what LlamaForCausalLM has")
 }
 
 func TestUnpermuteNeedsWholeHeads(t *testing.T) {

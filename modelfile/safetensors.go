@@ -45,7 +45,7 @@ func openSafetensors(path string) (*safetensors, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := parseSafetensors(filepath.Base(path), data)
+	s, err := parseSafetensors(path, data)
 	if err != nil {
 		return nil, errors.Join(err, unmap())
 	}

@@ -94,7 +94,7 @@ func TestSafetensorsRoundTrip(t *testing.T) {
 		require.Equal(t, expected, got, name)
 	}
 	_, err = s.tensor("missing")
-	require.EqualError(t, err, "modelfile: model.safetensors: there is no tensor missing")
+	require.EqualError(t, err, "modelfile: "+path+": there is no tensor missing")
 }
 
 // TestHalfConversions: every half and every bfloat16 survives the way to float32 and back; rounding is to even.

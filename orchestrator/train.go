@@ -92,7 +92,7 @@ func (t *run) prepare(j *job.Job, r Registries, a *algorithms.Algorithm) (err er
 		return err
 	}
 	t.eval, t.sampler = eval, deal
-	if err := t.folder(j); err != nil {
+	if err := t.checkFolder(); err != nil {
 		return err
 	}
 	from := ""
@@ -106,6 +106,9 @@ func (t *run) prepare(j *job.Job, r Registries, a *algorithms.Algorithm) (err er
 	}
 	t.state.Data = map[string]string{"train": train.Hash}
 	if t.session, err = open(j, from, r); err != nil {
+		return err
+	}
+	if err := t.makeFolder(j); err != nil { // not earlier: a run that could not begin leaves none behind
 		return err
 	}
 	if t.trainer, err = t.session.trainer(a, &t.state.Version); err != nil {
@@ -164,23 +167,29 @@ func (t *run) forget() error {
 // inputError marks an error of the user's files: exit status 2.
 func inputError(err error) error { return &job.Error{Lines: []string{err.Error()}} }
 
-// folder makes the run folder, or opens the one to resume.
-func (t *run) folder(j *job.Job) (err error) {
-	database := filepath.Join(t.dir, "store.db")
-	_, statErr := os.Stat(database)
+const storeFile = "store.db"
+
+// checkFolder keeps a new run from writing over an old one.
+func (t *run) checkFolder() error {
+	_, err := os.Stat(filepath.Join(t.dir, storeFile))
 	switch {
-	case statErr == nil && !t.options.Resume:
+	case err == nil && !t.options.Resume:
 		return inputError(fmt.Errorf("%s holds a run already; continue it with --resume, or give another folder with --output", t.dir))
-	case statErr != nil && t.options.Resume:
+	case err != nil && t.options.Resume:
 		return inputError(fmt.Errorf("%s holds no run to resume; leave --resume out", t.dir))
 	}
+	return nil
+}
+
+// makeFolder makes the run folder, or opens the one to resume.
+func (t *run) makeFolder(j *job.Job) (err error) {
 	if err := os.MkdirAll(filepath.Join(t.dir, "checkpoints"), 0o755); err != nil {
 		return fmt.Errorf("orchestrator: run folder: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(t.dir, "job.yaml"), j.Source(), 0o644); err != nil {
 		return fmt.Errorf("orchestrator: run folder: %w", err)
 	}
-	if t.db, err = store.Open(database); err != nil {
+	if t.db, err = store.Open(filepath.Join(t.dir, storeFile)); err != nil {
 		return err
 	}
 	if t.metrics, err = os.OpenFile(filepath.Join(t.dir, "metrics.jsonl"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644); err != nil {
