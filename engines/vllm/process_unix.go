@@ -1,0 +1,13 @@
+//go:build unix
+
+package vllm
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// processGroup gives the server a group of its own, so that its workers end with it.
+func processGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
+func signalGroup(c *exec.Cmd, s syscall.Signal) { _ = syscall.Kill(-c.Process.Pid, s) } // it may be gone already

@@ -1,0 +1,245 @@
+package vllm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/engines/enginetest"
+	"github.com/agentfly/agentfly/modelfile"
+)
+
+// real is the server that the tests share. scripts/test_vllm.sh sets the variables.
+var real struct {
+	once    sync.Once
+	process *Process
+	url     string
+	err     error
+}
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if real.process != nil {
+		if err := real.process.Close(); err != nil {
+			fmt.Println(err)
+			status = 1
+		}
+	}
+	os.Exit(status)
+}
+
+const skipReason = "no vLLM: AGENTFLY_VLLM is not set; run make test-vllm"
+
+// models is the folder that scripts/make_tiny_model.py wrote.
+func models(t *testing.T) string {
+	folder := os.Getenv("AGENTFLY_VLLM_MODELS")
+	if folder == "" {
+		t.Skip(skipReason)
+	}
+	return folder
+}
+
+func serveOptions(t *testing.T, folder string) ServeOptions {
+	return ServeOptions{Command: os.Getenv("AGENTFLY_VLLM"), Model: filepath.Join(models(t), "a"), MaxModelLen: 1024, CPU: true, Folder: folder}
+}
+
+// realURL is the shared server's address; it is started at the first call.
+func realURL(t *testing.T) string {
+	folder := models(t)
+	real.once.Do(func() {
+		if real.url = os.Getenv("AGENTFLY_VLLM_URL"); real.url != "" {
+			return
+		}
+		logs := filepath.Join(filepath.Dir(folder), "log")
+		real.err = os.RemoveAll(logs)
+		if real.err != nil {
+			return
+		}
+		start := time.Now()
+		real.process, real.err = Serve(context.Background(), serveOptions(t, logs))
+		if real.err == nil {
+			real.url = real.process.URL
+			fmt.Printf("    real vLLM answers after %.0f s\n", time.Since(start).Seconds())
+		}
+	})
+	require.NoError(t, real.err)
+	return real.url
+}
+
+func realEngine(t *testing.T, change func(o *Options)) *Engine {
+	o := Options{URLs: []string{realURL(t)}}
+	if change != nil {
+		change(&o)
+	}
+	e, err := New(t.Context(), o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	return e
+}
+
+// realWeights names one of the folders with its probe.
+func realWeights(t *testing.T, name string, version int32) engines.Weights {
+	t.Helper()
+	folder := filepath.Join(models(t), name)
+	data, err := os.ReadFile(filepath.Join(folder, "probe.json"))
+	require.NoError(t, err)
+	var probe struct {
+		IDs      []int32   `json:"ids"`
+		Logprobs []float32 `json:"logprobs"`
+	}
+	require.NoError(t, json.Unmarshal(data, &probe))
+	return engines.Weights{Version: version, Path: folder, Probe: &engines.Probe{TokenIDs: probe.IDs, Logprobs: probe.Logprobs, Tolerance: 1e-4}}
+}
+
+func vocabulary(t *testing.T) int {
+	data, err := os.ReadFile(filepath.Join(models(t), "a", "config.json"))
+	require.NoError(t, err)
+	c, err := modelfile.ParseConfig(data, nil)
+	require.NoError(t, err)
+	return c.VocabSize
+}
+
+func request(n int, prompt ...int32) engines.Request {
+	return engines.Request{ID: "r", Session: "s", Prompt: prompt, Seed: 5, Sampling: engines.Sampling{MaxTokens: n, Temperature: 1, TopP: 1}}
+}
+
+func TestRealCapabilities(t *testing.T) {
+	e := realEngine(t, nil)
+	s := e.Servers()[0]
+	t.Log(e.Summary())
+	require.Equal(t, "policy", s.Model)
+	require.Equal(t, 1024, s.MaxModelLen)
+	require.True(t, s.Native && s.Processed && s.Control && s.Reload && s.LoRA && s.Transfer, "%+v", s)
+	require.Equal(t, engines.Capabilities{TokenIDs: true, MaxModelLen: 1024}, e.Capabilities())
+}
+
+// Both routes give the same tokens, and logprobs of what is sampled: at temperature 0.5 they are those of temperature 0.5.
+func TestRealRoutesAgree(t *testing.T) {
+	e := realEngine(t, nil)
+	for _, s := range []engines.Sampling{
+		{MaxTokens: 12, Temperature: 1, TopP: 1},
+		{MaxTokens: 12, Temperature: 0.5, TopP: 0.9, TopK: 20, MinP: 0.01},
+		{MaxTokens: 12, Temperature: 0, TopP: 1},
+		{MaxTokens: 12, Temperature: 0, TopP: 0.5, TopK: 3}, // greedy: truncation changes nothing
+	} {
+		q := request(12, 40, 41, 42, 43)
+		q.Sampling = s
+		native, err := e.Generate(t.Context(), q)
+		require.NoError(t, err)
+		info := e.replicas[0].info()
+		info.Native = false
+		e.replicas[0].setInfo(info)
+		fallback, err := e.Generate(t.Context(), q)
+		require.NoError(t, err)
+		require.Equal(t, native.TokenIDs, fallback.TokenIDs)
+		require.InDeltaSlice(t, native.Logprobs, fallback.Logprobs, 1e-5)
+		require.Equal(t, native.Versions, fallback.Versions)
+		require.Equal(t, native.FinishReason, fallback.FinishReason)
+		info.Native = true
+		e.replicas[0].setInfo(info)
+		fresh, err := e.replicas[0].score(t.Context(), "policy", append(q.Prompt, native.TokenIDs...))
+		require.NoError(t, err)
+		if s.Temperature == 0 || s.Temperature == 1 {
+			require.InDeltaSlice(t, fresh[3:], native.Logprobs, 1e-4, "%+v", s)
+		} else {
+			require.Greater(t, sum(native.Logprobs), sum(fresh[3:])+1, "a sharper distribution gives its tokens more")
+		}
+	}
+}
+
+func sum(v []float32) float64 {
+	s := 0.0
+	for _, x := range v {
+		s += float64(x)
+	}
+	return s
+}
+
+func TestRealConformance(t *testing.T) {
+	url := realURL(t)
+	folder := filepath.Join(models(t), "a")
+	m, err := modelfile.Open(folder)
+	require.NoError(t, err)
+	require.NoError(t, m.Close())
+	enginetest.Run(t, func(t *testing.T) enginetest.Subject {
+		e, err := New(t.Context(), Options{URLs: []string{url}})
+		require.NoError(t, err)
+		return enginetest.Subject{
+			Engine: e, Vocab: vocabulary(t), Version: number(e.Servers()[0].Version, 0), Decode: decoder(t, folder),
+			Weights: func(version int32, err error) engines.Weights {
+				w := realWeights(t, "a", version)
+				if err != nil {
+					w.Probe.Logprobs[3] -= 1
+				}
+				return w
+			},
+		}
+	})
+}
+
+// decoder spells tokens as vLLM does: byte-level BPE of ASCII.
+func decoder(t *testing.T, folder string) func(ids []int32) string {
+	data, err := os.ReadFile(filepath.Join(folder, "tokenizer.json"))
+	require.NoError(t, err)
+	var file struct {
+		Model struct{ Vocab map[string]int32 }
+		Added []struct {
+			ID      int32
+			Content string
+		} `json:"added_tokens"`
+	}
+	require.NoError(t, json.Unmarshal(data, &file))
+	text := map[int32]string{}
+	for s, id := range file.Model.Vocab {
+		var out []byte
+		for _, r := range s {
+			if r > 255 { // the blank and the newline
+				r -= 256
+			}
+			out = append(out, byte(r))
+		}
+		text[id] = string(out)
+	}
+	for _, a := range file.Added {
+		text[a.ID] = a.Content
+	}
+	return func(ids []int32) string {
+		s := ""
+		for _, id := range ids {
+			s += text[id]
+		}
+		return s
+	}
+}
+
+func TestRealUpdates(t *testing.T) {
+	for _, way := range []Way{WayDisk, WayTransfer} {
+		t.Run(string(way), func(t *testing.T) {
+			e := realEngine(t, func(o *Options) { o.Way = way })
+			q := request(16, 40, 41, 42, 43)
+			require.NoError(t, e.Update(t.Context(), realWeights(t, "a", 1)))
+			a, err := e.Generate(t.Context(), q)
+			require.NoError(t, err)
+			start := time.Now()
+			require.NoError(t, e.Update(t.Context(), realWeights(t, "b", 2)))
+			t.Logf("an update with its proof took %v", time.Since(start).Round(time.Millisecond))
+			b, err := e.Generate(t.Context(), q)
+			require.NoError(t, err)
+			require.NotEqual(t, a.TokenIDs, b.TokenIDs)
+			require.Equal(t, int32(2), b.Versions[0])
+			require.NoError(t, e.Update(t.Context(), realWeights(t, "a", 3)))
+			again, err := e.Generate(t.Context(), q)
+			require.NoError(t, err)
+			require.Equal(t, a.TokenIDs, again.TokenIDs)
+			require.Equal(t, a.Logprobs, again.Logprobs, "the same bits")
+		})
+	}
+}
