@@ -391,24 +391,25 @@ func (r *replica) weightVersion(ctx context.Context) (string, error) {
 	return *info.Version, nil
 }
 
-// probeLogprobs samples with top_k 1: the sampled distribution has one token, so its logprob is 0, and a server that gives
-// the model's own instead shows it. Prompts for which even the model's own is 0 tell nothing.
+// probeLogprobs samples at temperature 0.5. Prompt logprobs are always the model's own, so a server that gives the same for
+// the sampled token does not give those of what it sampled. (top_k 1 would not tell: vLLM makes that greedy.) A token that
+// the model is sure of tells nothing.
 func (r *replica) probeLogprobs(ctx context.Context, model string) (bool, error) {
-	prompts := [][]int32{{0, 0}, {1, 2, 3}, {5, 4, 3, 2, 1}, {7, 7}}
-	for _, prompt := range prompts {
-		greedy, err := r.send(ctx, model, prompt, samplingParams(engines.Sampling{MaxTokens: 1, TopP: 1}, 0))
+	for _, prompt := range [][]int32{{0, 0}, {1, 2, 3}, {5, 4, 3, 2, 1}, {7, 7}} {
+		sampled, err := r.send(ctx, model, prompt, samplingParams(engines.Sampling{MaxTokens: 1, Temperature: 0.5, TopP: 1}, 0))
 		if err != nil {
 			return false, err
 		}
-		one, err := r.send(ctx, model, prompt, samplingParams(engines.Sampling{MaxTokens: 1, Temperature: 1, TopP: 1, TopK: 1}, 0))
+		if len(sampled.ids) != 1 {
+			return false, fmt.Errorf("%w: %d tokens, expected 1", errReply, len(sampled.ids))
+		}
+		own, err := r.score(ctx, model, append(prompt, sampled.ids[0]))
 		if err != nil {
 			return false, err
 		}
-		if len(greedy.logprobs) != 1 || len(one.logprobs) != 1 {
-			return false, fmt.Errorf("%w: %d and %d tokens, expected 1", errReply, len(greedy.logprobs), len(one.logprobs))
-		}
-		if greedy.logprobs[0] < -1e-3 {
-			return math.Abs(float64(one.logprobs[0])) < 1e-5, nil
+		const same = 1e-3
+		if last := own[len(own)-1]; last < -0.05 {
+			return math.Abs(float64(sampled.logprobs[0]-last)) > same, nil
 		}
 	}
 	return false, nil // nothing shows that they are
