@@ -8,7 +8,7 @@ type CacheConfig struct {
 	BlockSize int // a multiple of 8
 }
 
-// Output asks for a token to be sampled after a row.
+// Output asks for a token to be sampled after a row, or for the logprob of a given one.
 type Output struct {
 	Row         int     // index among the step's rows
 	Temperature float64 // 0: greedy, the argmax with the logprob of temperature 1
@@ -17,6 +17,8 @@ type Output struct {
 	MinP        float64 // [0, 1); 0 is off
 	Seed        uint64  // of the request
 	Counter     uint64  // index of the token in its completion; (Seed, Counter) gives the random number
+	Score       bool    // give the logprob of Target, at temperature 1 and untruncated; the fields from Temperature on say nothing
+	Target      int32
 }
 
 // Step is one forward over rows of any mix of sequences: whole prompts, pieces of them, single tokens. Every row's key
@@ -31,7 +33,7 @@ type Step struct {
 	Blocks    []int32  // [S, B] position p of a sequence lies in its block p/BlockSize
 	Outputs   []Output // [O]
 
-	Sampled  []int32   // [O] what was sampled; Cache.Step makes it
+	Sampled  []int32   // [O] what was sampled, or Target; Cache.Step makes it
 	Logprobs []float32 // [O] of the distribution that was sampled, after temperature and truncation
 }
 

@@ -3,7 +3,7 @@
 // Each row writes its key and value first, then every row attends to tokens 0..position of its own sequence, so a call
 // may hold a whole prompt, single tokens of many sequences, or both. Everything that a row goes through (packed products,
 // attention, sampling) sums in an order that depends on the row alone, so its result is the same bits whatever the other
-// rows are: af_step.deterministic has nothing left to switch.
+// rows are.
 //
 // Layout of a block, for each layer and key/value head: keys [E, block_size], values [block_size, E].
 #include <ATen/Parallel.h>
@@ -64,6 +64,10 @@ void check_step(const af_cache& c, const af_step& s) {
   }
   for (int64_t i = 0; i < s.num_outputs; i++) {
     check_range("output_row", i, s.output_row[i], s.num_rows);
+    if (s.target[i] != -1) {
+      check_range("target", i, s.target[i], c.model->config.vocab_size);
+      continue;
+    }
     if (!(s.temperature[i] >= 0 && s.temperature[i] < INFINITY) || !(s.top_p[i] > 0 && s.top_p[i] <= 1) || s.top_k[i] < 0 ||
         !(s.min_p[i] >= 0 && s.min_p[i] < 1)) {
       throw InputError("step: output " + std::to_string(i) + " needs temperature >= 0, 0 < top_p <= 1, top_k >= 0 and 0 <= min_p < 1");
@@ -119,7 +123,9 @@ class Step {
     c.head.apply(logits, width, last, D, O, false);
     at::parallel_for(0, O, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; i++) {
-        const Sampled got = sample(logits + i * width, V, {s.temperature[i], s.top_p[i], s.top_k[i], s.min_p[i], s.seed[i], s.counter[i]});
+        float* row = logits + i * width;
+        const Sampled got = s.target[i] >= 0 ? score(row, V, s.target[i])
+                                             : sample(row, V, {s.temperature[i], s.top_p[i], s.top_k[i], s.min_p[i], s.seed[i], s.counter[i]});
         sampled[i] = got.token;
         logprobs[i] = got.logprob;
       }
@@ -252,21 +258,6 @@ af_error* af_cache_step(af_cache* c, const af_step* s, int32_t* sampled, float* 
     af::pack(*c);
     c->pool->begin_step();
     af::Step(*c, *s).run(sampled, logprobs);
-  });
-}
-
-af_error* af_cache_copy_block(af_cache* c, int32_t src, int32_t dst) {
-  return af::guard([&] {
-    af::check_range("src", 0, src, c->num_blocks);
-    af::check_range("dst", 0, dst, c->num_blocks);
-    if (src == dst) return;
-    for (auto* side : {&c->keys, &c->values}) {
-      for (const at::Tensor& layer : *side) {
-        float* p = layer.mutable_data_ptr<float>();
-        const int64_t n = layer.numel() / c->num_blocks;
-        std::copy_n(p + src * n, n, p + dst * n);
-      }
-    }
   });
 }
 
