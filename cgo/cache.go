@@ -103,6 +103,22 @@ func (k *Cache) step(s *Step) error {
 	return toError("step", C.af_cache_step(k.ptr, &raw, pinned[C.int32_t](&pin, s.Sampled), pinned[C.float](&pin, s.Logprobs)))
 }
 
+// validate checks the lengths; the C++ side checks every value.
+func (s *Step) validate() error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("cgo: step: %s (%w)", fmt.Sprintf(format, args...), ErrInput)
+	}
+	switch {
+	case len(s.Tokens) == 0:
+		return bad("it has no rows")
+	case len(s.Positions) != len(s.Tokens) || len(s.Sequence) != len(s.Tokens):
+		return bad("%d tokens have %d positions and %d sequences", len(s.Tokens), len(s.Positions), len(s.Sequence))
+	case s.MaxBlocks < 1 || len(s.Blocks) == 0 || len(s.Blocks)%s.MaxBlocks != 0:
+		return bad("%d block numbers do not fill rows of MaxBlocks %d", len(s.Blocks), s.MaxBlocks)
+	}
+	return nil
+}
+
 // pinned is v's first element as C reads it, nil for an empty v.
 func pinned[T, G any](pin *runtime.Pinner, v []G) *T {
 	if len(v) == 0 {

@@ -1,7 +1,5 @@
 package cgo
 
-import "fmt"
-
 // CacheConfig says how many keys and values a [Cache] holds.
 type CacheConfig struct {
 	Blocks    int // blocks of BlockSize tokens each, for all layers; memory is taken as blocks are first used
@@ -41,20 +39,4 @@ type Step struct {
 func (s *Step) Reset() {
 	s.Tokens, s.Positions, s.Sequence, s.Blocks, s.Outputs = s.Tokens[:0], s.Positions[:0], s.Sequence[:0], s.Blocks[:0], s.Outputs[:0]
 	s.Sampled, s.Logprobs = s.Sampled[:0], s.Logprobs[:0]
-}
-
-// validate checks the lengths; the C++ side checks every value.
-func (s *Step) validate() error {
-	bad := func(format string, args ...any) error {
-		return fmt.Errorf("cgo: step: %s (%w)", fmt.Sprintf(format, args...), ErrInput)
-	}
-	switch {
-	case len(s.Tokens) == 0:
-		return bad("it has no rows")
-	case len(s.Positions) != len(s.Tokens) || len(s.Sequence) != len(s.Tokens):
-		return bad("%d tokens have %d positions and %d sequences", len(s.Tokens), len(s.Positions), len(s.Sequence))
-	case s.MaxBlocks < 1 || len(s.Blocks) == 0 || len(s.Blocks)%s.MaxBlocks != 0:
-		return bad("%d block numbers do not fill rows of MaxBlocks %d", len(s.Blocks), s.MaxBlocks)
-	}
-	return nil
 }
