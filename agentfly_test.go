@@ -245,3 +245,35 @@ func TestInspectTrajectoryShowsTheStoredTokens(t *testing.T) {
 	}
 	require.Positive(t, trained)
 }
+
+func TestInspectScoreOfTrainerAndEngineAgree(t *testing.T) {
+	needTorch(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	status, _, errs := command("", "train", "--output", dir, "--set", "trainer.steps=1", "examples/tiny.yaml")
+	require.Zero(t, status, errs)
+	type answer struct {
+		Logprobs []float64 `json:"logprobs"`
+		Entropy  []float64 `json:"entropy"`
+		Error    string    `json:"error"`
+	}
+	score := func(flags ...string) (answers []answer) {
+		lines := `{"ids": [1, 5, 9, 4, 4, 7, 2, 8, 3, 6]}` + "\n" + `{"ids": [3]}` + "\n" + `{"ids": [1, 100000]}` + "\n"
+		status, out, errs := command(lines, append([]string{"inspect", "score", "--model", filepath.Join(dir, "checkpoints", "last")}, flags...)...)
+		require.Zero(t, status, errs)
+		for _, line := range strings.Split(strings.TrimSpace(out), "\n") {
+			var a answer
+			require.NoError(t, json.Unmarshal([]byte(line), &a))
+			answers = append(answers, a)
+		}
+		return answers
+	}
+	trainer, engine := score(), score("--engine")
+	require.Len(t, trainer, 3)
+	require.Len(t, engine, 3)
+	require.Len(t, trainer[0].Logprobs, 9)
+	require.Len(t, trainer[0].Entropy, 9)
+	require.InDeltaSlice(t, trainer[0].Logprobs, engine[0].Logprobs, 2e-5)
+	for _, bad := range []answer{trainer[1], trainer[2], engine[1], engine[2]} {
+		require.NotEmpty(t, bad.Error)
+	}
+}

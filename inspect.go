@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/engines/local"
 	"github.com/agentfly/agentfly/masks/template"
 	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/job"
@@ -27,6 +28,7 @@ func (c *commands) inspect(model cli.Flag) []*cli.Command {
 		{Name: "score", Usage: `{"ids": […]} -> logprobs and entropy of each next token, from the trainer's forward`, Flags: []cli.Flag{
 			model,
 			&cli.StringFlag{Name: "dtype", Value: "fp32", Usage: "fp32"},
+			&cli.BoolFlag{Name: "engine", Usage: "from the local engine instead; it gives no entropy"},
 		}, Action: c.inspectScore},
 		{Name: "loss", Usage: "algorithm and trajectories -> advantages, loss, gradient", Action: c.inspectLoss},
 		{Name: "trajectory", Usage: "the stored trajectories of a run, token by token", Flags: []cli.Flag{
@@ -155,6 +157,13 @@ func (c *commands) inspectScore(x *cli.Context) error {
 		return err
 	}
 	defer p.Close()
+	var engine *local.Engine
+	if x.Bool("engine") {
+		if engine, err = local.New(p.Model, local.Options{MaxModelLen: min(p.Config.MaxContext(), scoreContext)}); err != nil {
+			return err
+		}
+		defer engine.Close()
+	}
 	return c.lines(func(line []byte) (any, error) {
 		var in struct {
 			IDs []int32 `json:"ids"`
@@ -165,6 +174,10 @@ func (c *commands) inspectScore(x *cli.Context) error {
 		if err := p.Config.CheckLength(len(in.IDs)); err != nil {
 			return nil, err
 		}
+		if engine != nil {
+			logprobs, err := engine.Score(x.Context, in.IDs)
+			return map[string]any{"logprobs": logprobs}, err
+		}
 		logprobs, entropy, err := policy.ScoreIDs(p.Model, in.IDs, 1)
 		if err != nil {
 			return nil, err
@@ -172,6 +185,9 @@ func (c *commands) inspectScore(x *cli.Context) error {
 		return map[string]any{"logprobs": logprobs, "entropy": entropy}, nil
 	})
 }
+
+// scoreContext bounds the tokens of a line for --engine: its cache takes memory for so many.
+const scoreContext = 32768
 
 func (c *commands) inspectLoss(x *cli.Context) error {
 	return algorithms.InspectLoss(x.Context, c.in, c.out, c.registries.Algorithms)

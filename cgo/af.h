@@ -140,12 +140,11 @@ typedef struct {
   const double *min_p;           /* [O] 0: off */
   const uint64_t *seed;          /* [O] of the request */
   const uint64_t *counter;       /* [O] index of the token in its completion: (seed, counter) gives the random number */
-  int deterministic;             /* != 0: every row's result is the same bits whatever the other rows are */
+  const int32_t *target;         /* [O] -1: sample; else this token is scored instead, at temperature 1 and untruncated */
 } af_step;
-/* sampled [O] token ids; logprobs [O] of the distribution that was sampled (greedy: of temperature 1), float32 */
+/* Every row's result is the same bits whatever the other rows are.
+   sampled [O] token ids; logprobs [O] of the distribution that was sampled (greedy: of temperature 1), float32 */
 af_error *af_cache_step(af_cache *c, const af_step *s, int32_t *sampled, float *logprobs);
-/* copies block src to dst in all layers: copy on write of a shared prefix's last block */
-af_error *af_cache_copy_block(af_cache *c, int32_t src, int32_t dst);
 
 #ifdef __cplusplus
 }

@@ -20,7 +20,7 @@ type Cache struct {
 	ptr     *C.af_cache // guarded by model.mu; nil when closed
 	cleanup runtime.Cleanup
 	packed  struct { // the outputs as the C side reads them
-		row, topK               []C.int32_t
+		row, topK, target       []C.int32_t
 		temperature, topP, minP []C.double
 		seed, counter           []C.uint64_t
 	}
@@ -68,7 +68,7 @@ func (k *Cache) Step(s *Step) error {
 func (k *Cache) step(s *Step) error {
 	n := len(s.Outputs)
 	o := &k.packed
-	o.row, o.topK, o.temperature, o.topP, o.minP, o.seed, o.counter = o.row[:0], o.topK[:0], o.temperature[:0], o.topP[:0], o.minP[:0], o.seed[:0], o.counter[:0]
+	o.row, o.topK, o.temperature, o.topP, o.minP, o.seed, o.counter, o.target = o.row[:0], o.topK[:0], o.temperature[:0], o.topP[:0], o.minP[:0], o.seed[:0], o.counter[:0], o.target[:0]
 	for _, out := range s.Outputs {
 		o.row = append(o.row, C.int32_t(out.Row))
 		o.topK = append(o.topK, C.int32_t(min(max(out.TopK, -1), 1<<30)))
@@ -77,6 +77,11 @@ func (k *Cache) step(s *Step) error {
 		o.minP = append(o.minP, C.double(out.MinP))
 		o.seed = append(o.seed, C.uint64_t(out.Seed))
 		o.counter = append(o.counter, C.uint64_t(out.Counter))
+		target := C.int32_t(-1)
+		if out.Score {
+			target = C.int32_t(out.Target)
+		}
+		o.target = append(o.target, target)
 	}
 	if cap(s.Sampled) < n {
 		s.Sampled = make([]int32, n)
@@ -93,19 +98,25 @@ func (k *Cache) step(s *Step) error {
 		max_blocks: C.int64_t(s.MaxBlocks), block_table: pinned[C.int32_t](&pin, s.Blocks), num_outputs: C.int64_t(n),
 		output_row: pinned[C.int32_t](&pin, o.row), temperature: pinned[C.double](&pin, o.temperature), top_p: pinned[C.double](&pin, o.topP),
 		top_k: pinned[C.int32_t](&pin, o.topK), min_p: pinned[C.double](&pin, o.minP), seed: pinned[C.uint64_t](&pin, o.seed),
-		counter: pinned[C.uint64_t](&pin, o.counter), deterministic: 1,
+		counter: pinned[C.uint64_t](&pin, o.counter), target: pinned[C.int32_t](&pin, o.target),
 	}
 	return toError("step", C.af_cache_step(k.ptr, &raw, pinned[C.int32_t](&pin, s.Sampled), pinned[C.float](&pin, s.Logprobs)))
 }
 
-// CopyBlock copies block src to dst in all layers.
-func (k *Cache) CopyBlock(src, dst int32) error {
-	return k.model.with("copy block", func(*C.af_model) error {
-		if k.ptr == nil {
-			return fmt.Errorf("cgo: copy block: cache: %w", ErrClosed)
-		}
-		return toError("copy block", C.af_cache_copy_block(k.ptr, C.int32_t(src), C.int32_t(dst)))
-	})
+// validate checks the lengths; the C++ side checks every value.
+func (s *Step) validate() error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("cgo: step: %s (%w)", fmt.Sprintf(format, args...), ErrInput)
+	}
+	switch {
+	case len(s.Tokens) == 0:
+		return bad("it has no rows")
+	case len(s.Positions) != len(s.Tokens) || len(s.Sequence) != len(s.Tokens):
+		return bad("%d tokens have %d positions and %d sequences", len(s.Tokens), len(s.Positions), len(s.Sequence))
+	case s.MaxBlocks < 1 || len(s.Blocks) == 0 || len(s.Blocks)%s.MaxBlocks != 0:
+		return bad("%d block numbers do not fill rows of MaxBlocks %d", len(s.Blocks), s.MaxBlocks)
+	}
+	return nil
 }
 
 // pinned is v's first element as C reads it, nil for an empty v.

@@ -8,6 +8,5 @@ type Cache struct{}
 // NewCache returns ErrUnavailable.
 func NewCache(*Model, CacheConfig) (*Cache, error) { return nil, ErrUnavailable }
 
-func (k *Cache) Close() error                   { return nil }
-func (k *Cache) Step(*Step) error               { return ErrUnavailable }
-func (k *Cache) CopyBlock(src, dst int32) error { return ErrUnavailable }
+func (k *Cache) Close() error     { return nil }
+func (k *Cache) Step(*Step) error { return ErrUnavailable }

@@ -206,13 +206,27 @@ func TestCacheSharedPrefix(t *testing.T) {
 		require.Equal(t, token, s.Sampled[i])
 		require.Equal(t, logprob, s.Logprobs[i])
 	}
-	// A copied block serves as the original.
-	require.NoError(t, k.CopyBlock(9, 30))
-	again := &Step{MaxBlocks: 4}
-	again.Outputs = []Output{greedy(add(again, all[0], 16, []int32{4, 30, 20, 21}))}
+}
+
+// Given tokens get the trainer's logprobs, and the same bits as when they are sampled.
+func TestCacheScoresGivenTokens(t *testing.T) {
+	c := tinyConfig(6)
+	m := tinyModel(t, c, 4)
+	k := newCache(t, m, 4, blockSize)
+	ids := randomIDs(rand.New(rand.NewPCG(1, 2)), 12, c.VocabSize)
+	s := &Step{MaxBlocks: 2}
+	add(s, ids, 0, []int32{0, 1})
+	for row := range len(ids) - 1 {
+		s.Outputs = append(s.Outputs, Output{Row: row, Score: true, Target: ids[row+1]})
+	}
+	s.Outputs = append(s.Outputs, greedy(len(ids)-1))
+	require.NoError(t, k.Step(s))
+	require.Equal(t, ids[1:], s.Sampled[:len(ids)-1])
+	require.LessOrEqual(t, worst(t, s.Logprobs[:len(ids)-1], scores(t, m, ids, 1)), 2e-5)
+	again := &Step{MaxBlocks: 2, Outputs: []Output{{Row: len(ids) - 1, Score: true, Target: s.Sampled[len(ids)-1]}}}
+	add(again, ids, 0, []int32{0, 1})
 	require.NoError(t, k.Step(again))
-	require.Equal(t, s.Logprobs[0], again.Logprobs[0])
-	require.ErrorIs(t, k.CopyBlock(0, 32), ErrInput)
+	require.Equal(t, s.Logprobs[len(ids)-1], again.Logprobs[0])
 }
 
 // Changed weights are packed again; a cache that outlives its model refuses.
@@ -270,6 +284,8 @@ func TestCacheRefuses(t *testing.T) {
 		"temperature":       func(s *Step) { s.Outputs[0].Temperature = -1 },
 		"NaN":               func(s *Step) { s.Outputs[0].Temperature = math.NaN() },
 		"infinite":          func(s *Step) { s.Outputs[0].Temperature = math.Inf(1) },
+		"target":            func(s *Step) { s.Outputs[0] = Output{Row: 2, Score: true, Target: int32(c.VocabSize)} },
+		"negative target":   func(s *Step) { s.Outputs[0] = Output{Row: 2, Score: true, Target: -2} },
 		"TopP":              func(s *Step) { s.Outputs[0].TopP = 0 },
 		"TopP 2":            func(s *Step) { s.Outputs[0].TopP = 2 },
 		"TopK":              func(s *Step) { s.Outputs[0].TopK = -1 },

@@ -1,14 +1,12 @@
 package cgo
 
-import "fmt"
-
 // CacheConfig says how many keys and values a [Cache] holds.
 type CacheConfig struct {
 	Blocks    int // blocks of BlockSize tokens each, for all layers; memory is taken as blocks are first used
 	BlockSize int // a multiple of 8
 }
 
-// Output asks for a token to be sampled after a row.
+// Output asks for a token to be sampled after a row, or for the logprob of a given one.
 type Output struct {
 	Row         int     // index among the step's rows
 	Temperature float64 // 0: greedy, the argmax with the logprob of temperature 1
@@ -17,6 +15,8 @@ type Output struct {
 	MinP        float64 // [0, 1); 0 is off
 	Seed        uint64  // of the request
 	Counter     uint64  // index of the token in its completion; (Seed, Counter) gives the random number
+	Score       bool    // give the logprob of Target, at temperature 1 and untruncated; the fields from Temperature on say nothing
+	Target      int32
 }
 
 // Step is one forward over rows of any mix of sequences: whole prompts, pieces of them, single tokens. Every row's key
@@ -31,7 +31,7 @@ type Step struct {
 	Blocks    []int32  // [S, B] position p of a sequence lies in its block p/BlockSize
 	Outputs   []Output // [O]
 
-	Sampled  []int32   // [O] what was sampled; Cache.Step makes it
+	Sampled  []int32   // [O] what was sampled, or Target; Cache.Step makes it
 	Logprobs []float32 // [O] of the distribution that was sampled, after temperature and truncation
 }
 
@@ -39,20 +39,4 @@ type Step struct {
 func (s *Step) Reset() {
 	s.Tokens, s.Positions, s.Sequence, s.Blocks, s.Outputs = s.Tokens[:0], s.Positions[:0], s.Sequence[:0], s.Blocks[:0], s.Outputs[:0]
 	s.Sampled, s.Logprobs = s.Sampled[:0], s.Logprobs[:0]
-}
-
-// validate checks the lengths; the C++ side checks every value.
-func (s *Step) validate() error {
-	bad := func(format string, args ...any) error {
-		return fmt.Errorf("cgo: step: %s (%w)", fmt.Sprintf(format, args...), ErrInput)
-	}
-	switch {
-	case len(s.Tokens) == 0:
-		return bad("it has no rows")
-	case len(s.Positions) != len(s.Tokens) || len(s.Sequence) != len(s.Tokens):
-		return bad("%d tokens have %d positions and %d sequences", len(s.Tokens), len(s.Positions), len(s.Sequence))
-	case s.MaxBlocks < 1 || len(s.Blocks) == 0 || len(s.Blocks)%s.MaxBlocks != 0:
-		return bad("%d block numbers do not fill rows of MaxBlocks %d", len(s.Blocks), s.MaxBlocks)
-	}
-	return nil
 }

@@ -26,7 +26,6 @@ type leaf struct {
 func makeForest(random *rand.Rand, vocab int, temperature float64, lengths [][]int) forest {
 	f := forest{batch: &Batch{Temperature: temperature}}
 	b := f.batch
-	type node struct{ index, depth int }
 	var paths [][]int // token indices from the root, by segment
 	var level []int   // segments of the level above
 	for depth, of := range lengths {

@@ -76,6 +76,12 @@ type Engine interface {
 	Close() error
 }
 
+// Scorer is an engine that tells how likely given tokens are: what `inspect score --engine` and proofs of weight updates ask.
+type Scorer interface {
+	// Score returns log p(ids[t+1] | ids[0..t]) at temperature 1, untruncated: [len(ids)-1]. ids holds at least 2.
+	Score(ctx context.Context, ids []int32) ([]float32, error)
+}
+
 // Errors that callers tell apart with errors.Is.
 var (
 	ErrTooLong = errors.New("engines: prompt is too long for the model's context")

@@ -43,12 +43,12 @@ func evaluate(ctx context.Context, r Rollout, db *store.Store, name string, step
 		if t.Err != "" {
 			e.Failed++
 		}
-		e.Reward += t.Reward / n
+		e.Reward += t.Reward
 		for part, v := range t.RewardParts {
-			e.Parts[part] += v / n
+			e.Parts[part] += v
 		}
 		if answer, turn := t.FinalAnswer(); turn >= 0 && rewards.Equal(answer, fmt.Sprint(g.Task.Fields["answer"])) {
-			e.Accuracy += 1 / n
+			e.Accuracy++
 		}
 		for _, turn := range t.Turns {
 			e.Calls += len(turn.Results)
@@ -58,6 +58,10 @@ func evaluate(ctx context.Context, r Rollout, db *store.Store, name string, step
 				return e, err
 			}
 		}
+	}
+	e.Reward, e.Accuracy = e.Reward/n, e.Accuracy/n
+	for part := range e.Parts {
+		e.Parts[part] /= n
 	}
 	if e.Failed == len(tasks) {
 		return e, fmt.Errorf("orchestrator: evaluation %s: every trajectory failed, the first with: %s", name, groups[0].Trajectories[0].Err)

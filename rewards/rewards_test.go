@@ -193,10 +193,24 @@ func TestEqual(t *testing.T) {
 		a, b string
 		want bool
 	}{
-		{"936", "936", true}, {"936", "0936", true}, {"936.0", "936", true}, {"1,234", "1234", true}, {"1/2", "0.5", true},
-		{"-3", "−3", true}, {" 7 ", "7", true}, {"Paris", "paris", true}, {"+5", "5", true}, {"2/4", "1/2", true},
-		{"936", "935", false}, {"12,34", "1234", false}, {"936 apples", "936", false}, {"1/0", "1", false}, {"1e2", "100", false},
-		{"", "0", false}, {"NaN", "0", false}, {"9" + "36", "936.00000000000000000001", false},
+		{"936", "936", true},
+		{"936", "0936", true},
+		{"936.0", "936", true},
+		{"1,234", "1234", true},
+		{"1/2", "0.5", true},
+		{"-3", "−3", true},
+		{" 7 ", "7", true},
+		{"Paris", "paris", true},
+		{"+5", "5", true},
+		{"2/4", "1/2", true},
+		{"936", "935", false},
+		{"12,34", "1234", false},
+		{"936 apples", "936", false},
+		{"1/0", "1", false},
+		{"1e2", "100", false},
+		{"", "0", false},
+		{"NaN", "0", false},
+		{"9" + "36", "936.00000000000000000001", false},
 	} {
 		require.Equal(t, c.want, Equal(c.a, c.b), "%q, %q", c.a, c.b)
 		require.Equal(t, c.want, Equal(c.b, c.a), "%q, %q", c.b, c.a)

@@ -2,7 +2,9 @@
 # Copy the binary and the libraries it loads into one folder that can be moved to another machine of the same kind.
 set -eu
 cd "$(dirname "$0")/.."
-native=$(scripts/build_native.sh) && . "$native/env.sh"
+native=$(scripts/build_native.sh)
+# shellcheck source=/dev/null
+. "$native/env.sh"
 out=${DEST:-dist/agentfly}
 rm -rf "$out" && mkdir -p "$out/bin" "$out/lib" "$out/libtorch/torch/lib"
 cp bin/agentfly "$out/bin/"

@@ -80,7 +80,12 @@ func TestInvoke(t *testing.T) {
 			return "kept to itself", errors.New("the city is unknown; use a capital")
 		}),
 		textTool("panics", func(context.Context) (string, error) { panic("/home/user/secret") }),
-		textTool("nil_map", func(context.Context) (string, error) { var m map[string]int; m["x"] = 1; return "", nil }),
+		textTool("nil_map", func(context.Context) (string, error) {
+			var m map[string]int
+			//lint:ignore SA5000 the tool is to panic
+			m["x"] = 1
+			return "", nil
+		}),
 	))
 	got := invoke(t, r, "echo", `{"x": 1}`)
 	require.Equal(t, `trajectory-1 {"x": 1}`, got.Observation)

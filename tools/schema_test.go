@@ -20,19 +20,20 @@ type common struct {
 
 type everything struct {
 	common
-	Name    string            `json:"name" doc:"of the city"`
-	Unit    string            `json:"unit,omitempty" enum:"celsius,fahrenheit"`
-	Digits  *int              `json:"digits" enum:"1,2"`
-	Where   point             `json:"where"`
-	Path    []point           `json:"path,omitempty"`
-	Labels  map[string]int    `json:"labels,omitempty"`
-	Tags    []string          `json:"tags,omitzero" enum:"a,b"`
-	Any     any               `json:"any,omitempty"`
-	Raw     json.RawMessage   `json:"raw,omitempty"`
-	When    *time.Time        `json:"when"`
-	Plain   uint8             //
-	Ignored func()            `json:"-"`
-	hidden  map[int]chan bool //nolint:unused // unexported fields are left out
+	Name    string          `json:"name" doc:"of the city"`
+	Unit    string          `json:"unit,omitempty" enum:"celsius,fahrenheit"`
+	Digits  *int            `json:"digits" enum:"1,2"`
+	Where   point           `json:"where"`
+	Path    []point         `json:"path,omitempty"`
+	Labels  map[string]int  `json:"labels,omitempty"`
+	Tags    []string        `json:"tags,omitzero" enum:"a,b"`
+	Any     any             `json:"any,omitempty"`
+	Raw     json.RawMessage `json:"raw,omitempty"`
+	When    *time.Time      `json:"when"`
+	Plain   uint8           //
+	Ignored func()          `json:"-"`
+	//lint:ignore U1000 unexported fields are left out
+	hidden map[int]chan bool
 }
 
 func TestSchemaOf(t *testing.T) {

@@ -10,7 +10,8 @@ namespace af {
 namespace {
 
 // s [G, stride] = scores of G queries against one block's keys [E, width].
-void block_scores_plain(float* s, int64_t stride, const float* q, int64_t G, int64_t E, const float* keys, int64_t width) {
+void block_scores_plain(float* s, int64_t stride, const float* q, int64_t G, int64_t E, const float* keys,
+                        int64_t width) {
   for (int64_t g = 0; g < G; g++) {
     float* row = s + g * stride;
     std::fill_n(row, width, 0.0f);
@@ -21,7 +22,8 @@ void block_scores_plain(float* s, int64_t stride, const float* q, int64_t G, int
 }
 
 // out [G, E] += p [G, stride] values [n, E].
-void block_values_plain(float* out, const float* p, int64_t stride, int64_t G, int64_t E, const float* values, int64_t n) {
+void block_values_plain(float* out, const float* p, int64_t stride, int64_t G, int64_t E, const float* values,
+                        int64_t n) {
   for (int64_t g = 0; g < G; g++) {
     for (int64_t j = 0; j < n; j++) {
       for (int64_t e = 0; e < E; e++) out[g * E + e] += p[g * stride + j] * values[j * E + e];
@@ -70,9 +72,12 @@ void block_scores(float* s, int64_t stride, const float* q, int64_t G, int64_t E
   int64_t g = 0;
   for (; g + 4 <= G; g += 4) scores_rows<4>(s + g * stride, stride, q + g * E, E, keys, width);
   switch (G - g) {
-    case 1: return scores_rows<1>(s + g * stride, stride, q + g * E, E, keys, width);
-    case 2: return scores_rows<2>(s + g * stride, stride, q + g * E, E, keys, width);
-    case 3: return scores_rows<3>(s + g * stride, stride, q + g * E, E, keys, width);
+    case 1:
+      return scores_rows<1>(s + g * stride, stride, q + g * E, E, keys, width);
+    case 2:
+      return scores_rows<2>(s + g * stride, stride, q + g * E, E, keys, width);
+    case 3:
+      return scores_rows<3>(s + g * stride, stride, q + g * E, E, keys, width);
   }
 }
 
@@ -118,9 +123,12 @@ void block_values(float* out, const float* p, int64_t stride, int64_t G, int64_t
   int64_t g = 0;
   for (; g + 4 <= G; g += 4) values_rows<4>(out + g * E, p + g * stride, stride, E, values, n);
   switch (G - g) {
-    case 1: return values_rows<1>(out + g * E, p + g * stride, stride, E, values, n);
-    case 2: return values_rows<2>(out + g * E, p + g * stride, stride, E, values, n);
-    case 3: return values_rows<3>(out + g * E, p + g * stride, stride, E, values, n);
+    case 1:
+      return values_rows<1>(out + g * E, p + g * stride, stride, E, values, n);
+    case 2:
+      return values_rows<2>(out + g * E, p + g * stride, stride, E, values, n);
+    case 3:
+      return values_rows<3>(out + g * E, p + g * stride, stride, E, values, n);
   }
 }
 
@@ -130,14 +138,16 @@ AF_TARGET_END
 
 }  // namespace
 
-void attend(float* out, const float* q, int64_t G, const PagedHead& head, const int32_t* blocks, int64_t n, float* scratch) {
+void attend(float* out, const float* q, int64_t G, const PagedHead& head, const int32_t* blocks, int64_t n,
+            float* scratch) {
   auto scores = block_scores_plain;
   auto values = block_values_plain;
 #ifdef AF_X86
   if (has_avx2()) scores = avx2::block_scores, values = avx2::block_values;
 #endif
   const int64_t size = head.block_size, used = (n + size - 1) / size, stride = used * size;
-  for (int64_t b = 0; b < used; b++) scores(scratch + b * size, stride, q, G, head.E, head.keys + blocks[b] * head.stride, size);
+  for (int64_t b = 0; b < used; b++)
+    scores(scratch + b * size, stride, q, G, head.E, head.keys + blocks[b] * head.stride, size);
   float total[16];
   for (int64_t first = 0; first < G; first += 16) {  // scores behind n belong to no token: they are not read
     const int64_t rows = std::min<int64_t>(16, G - first);
@@ -145,7 +155,8 @@ void attend(float* out, const float* q, int64_t G, const PagedHead& head, const 
     for (int64_t g = 0; g < rows; g++) total[g] = kernel::exp_minus_max(p + g * stride, n, &max);
     std::memset(o, 0, static_cast<size_t>(rows * head.E) * sizeof(float));
     for (int64_t b = 0; b < used; b++) {
-      values(o, p + b * size, stride, rows, head.E, head.values + blocks[b] * head.stride, std::min(size, n - b * size));
+      values(o, p + b * size, stride, rows, head.E, head.values + blocks[b] * head.stride,
+             std::min(size, n - b * size));
     }
     for (int64_t g = 0; g < rows; g++) kernel::scale_to(o + g * head.E, o + g * head.E, 1 / total[g], head.E);
   }

@@ -1,9 +1,9 @@
 // Inference: a paged cache of keys and values, and forwards of rows of several sequences at once.
 //
 // Each row writes its key and value first, then every row attends to tokens 0..position of its own sequence, so a call
-// may hold a whole prompt, single tokens of many sequences, or both. Everything that a row goes through (packed products,
-// attention, sampling) sums in an order that depends on the row alone, so its result is the same bits whatever the other
-// rows are: af_step.deterministic has nothing left to switch.
+// may hold a whole prompt, single tokens of many sequences, or both. Everything that a row goes through (packed
+// products, attention, sampling) sums in an order that depends on the row alone, so its result is the same bits
+// whatever the other rows are.
 //
 // Layout of a block, for each layer and key/value head: keys [E, block_size], values [block_size, E].
 #include <ATen/Parallel.h>
@@ -60,13 +60,19 @@ void check_step(const af_cache& c, const af_step& s) {
     n = std::max(n, s.positions[i] / c.block_size + 1);
   }
   for (int64_t i = 0; i < s.num_sequences; i++) {
-    for (int64_t b = 0; b < used[i]; b++) check_range("block_table", i * s.max_blocks + b, s.block_table[i * s.max_blocks + b], c.num_blocks);
+    for (int64_t b = 0; b < used[i]; b++)
+      check_range("block_table", i * s.max_blocks + b, s.block_table[i * s.max_blocks + b], c.num_blocks);
   }
   for (int64_t i = 0; i < s.num_outputs; i++) {
     check_range("output_row", i, s.output_row[i], s.num_rows);
-    if (!(s.temperature[i] >= 0 && s.temperature[i] < INFINITY) || !(s.top_p[i] > 0 && s.top_p[i] <= 1) || s.top_k[i] < 0 ||
-        !(s.min_p[i] >= 0 && s.min_p[i] < 1)) {
-      throw InputError("step: output " + std::to_string(i) + " needs temperature >= 0, 0 < top_p <= 1, top_k >= 0 and 0 <= min_p < 1");
+    if (s.target[i] != -1) {
+      check_range("target", i, s.target[i], c.model->config.vocab_size);
+      continue;
+    }
+    if (!(s.temperature[i] >= 0 && s.temperature[i] < INFINITY) || !(s.top_p[i] > 0 && s.top_p[i] <= 1) ||
+        s.top_k[i] < 0 || !(s.min_p[i] >= 0 && s.min_p[i] < 1)) {
+      throw InputError("step: output " + std::to_string(i) +
+                       " needs temperature >= 0, 0 < top_p <= 1, top_k >= 0 and 0 <= min_p < 1");
     }
   }
 }
@@ -93,9 +99,18 @@ void pack(af_cache& c) {
 class Step {
  public:
   Step(af_cache& cache, const af_step& step)
-      : c(cache), m(*cache.model), s(step), R(s.num_rows), D(m.config.hidden_size), F(m.config.intermediate_size),
-        H(m.config.num_heads), K(m.config.num_kv_heads), E(m.config.head_dim), eps(static_cast<float>(m.config.rms_norm_eps)) {
-    x = make(D), normed = make(D), qkv = make((H + 2 * K) * E), attn = make(H * E), gate_up = make(2 * F), act = make(F);
+      : c(cache),
+        m(*cache.model),
+        s(step),
+        R(s.num_rows),
+        D(m.config.hidden_size),
+        F(m.config.intermediate_size),
+        H(m.config.num_heads),
+        K(m.config.num_kv_heads),
+        E(m.config.head_dim),
+        eps(static_cast<float>(m.config.rms_norm_eps)) {
+    x = make(D), normed = make(D), qkv = make((H + 2 * K) * E), attn = make(H * E), gate_up = make(2 * F),
+    act = make(F);
     const int64_t half = E / 2;
     cos = make(half), sin = make(half);
     const float factor = static_cast<float>(m.config.attention_factor);
@@ -119,7 +134,11 @@ class Step {
     c.head.apply(logits, width, last, D, O, false);
     at::parallel_for(0, O, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; i++) {
-        const Sampled got = sample(logits + i * width, V, {s.temperature[i], s.top_p[i], s.top_k[i], s.min_p[i], s.seed[i], s.counter[i]});
+        float* row = logits + i * width;
+        const Sampled got =
+            s.target[i] >= 0
+                ? score(row, V, s.target[i])
+                : sample(row, V, {s.temperature[i], s.top_p[i], s.top_k[i], s.min_p[i], s.seed[i], s.counter[i]});
         sampled[i] = got.token;
         logprobs[i] = got.logprob;
       }
@@ -191,14 +210,16 @@ class Step {
     const int64_t width = (H + 2 * K) * E, G = H / K, B = c.block_size, size = E * B;
     const float *keys = c.keys[index].const_data_ptr<float>(), *values = c.values[index].const_data_ptr<float>();
     int64_t pairs = 0, longest = 0;
-    for (int64_t r = 0; r < R; r++) pairs += s.positions[r] + 1, longest = std::max<int64_t>(longest, s.positions[r] + 1);
+    for (int64_t r = 0; r < R; r++)
+      pairs += s.positions[r] + 1, longest = std::max<int64_t>(longest, s.positions[r] + 1);
     const int64_t grain = std::max<int64_t>(1, 32768 * R / (pairs * G * E));
     at::parallel_for(0, K * R, grain, [&](int64_t begin, int64_t end) {
       std::vector<float> scratch(attend_scratch(G, B, longest));
       for (int64_t unit = begin; unit < end; unit++) {
         const int64_t k = unit / R, r = unit % R;
-        attend(attn + (r * H + k * G) * E, qkv + r * width + k * G * E, G, {keys + k * size, values + k * size, K * size, B, E},
-               s.block_table + s.sequence[r] * s.max_blocks, s.positions[r] + 1, scratch.data());
+        attend(attn + (r * H + k * G) * E, qkv + r * width + k * G * E, G,
+               {keys + k * size, values + k * size, K * size, B, E}, s.block_table + s.sequence[r] * s.max_blocks,
+               s.positions[r] + 1, scratch.data());
       }
     });
   }
@@ -219,11 +240,14 @@ extern "C" {
 
 af_error* af_cache_new(af_model* m, int64_t num_blocks, int64_t block_size, af_cache** out) {
   return af::guard([&] {
-    if (num_blocks < 1 || num_blocks > INT32_MAX) throw af::InputError("cache: it needs 1 to 2^31 - 1 blocks, not " + std::to_string(num_blocks));
+    if (num_blocks < 1 || num_blocks > INT32_MAX)
+      throw af::InputError("cache: it needs 1 to 2^31 - 1 blocks, not " + std::to_string(num_blocks));
     if (block_size < 8 || block_size % 8 != 0 || block_size > 1024) {
-      throw af::InputError("cache: block_size is " + std::to_string(block_size) + ", allowed are multiples of 8 up to 1024");
+      throw af::InputError("cache: block_size is " + std::to_string(block_size) +
+                           ", allowed are multiples of 8 up to 1024");
     }
-    if (!m->device.is_cpu()) throw af::InputError("cache: the local engine runs on the CPU only, the model is on " + m->device.str());
+    if (!m->device.is_cpu())
+      throw af::InputError("cache: the local engine runs on the CPU only, the model is on " + m->device.str());
     auto c = std::make_unique<af_cache>();
     c->model = m->shared_from_this();
     c->num_blocks = num_blocks;
@@ -252,21 +276,6 @@ af_error* af_cache_step(af_cache* c, const af_step* s, int32_t* sampled, float* 
     af::pack(*c);
     c->pool->begin_step();
     af::Step(*c, *s).run(sampled, logprobs);
-  });
-}
-
-af_error* af_cache_copy_block(af_cache* c, int32_t src, int32_t dst) {
-  return af::guard([&] {
-    af::check_range("src", 0, src, c->num_blocks);
-    af::check_range("dst", 0, dst, c->num_blocks);
-    if (src == dst) return;
-    for (auto* side : {&c->keys, &c->values}) {
-      for (const at::Tensor& layer : *side) {
-        float* p = layer.mutable_data_ptr<float>();
-        const int64_t n = layer.numel() / c->num_blocks;
-        std::copy_n(p + src * n, n, p + dst * n);
-      }
-    }
   });
 }
 

@@ -53,13 +53,15 @@ namespace avx2 {
 
 // rows x 16 sums over length inner elements; burst lines of 16 floats at next are fetched at every fourth.
 template <int rows>
-inline void tile(const Output& out, const float* x, int64_t ldx, const float* w, int64_t length, const float* next, int64_t burst) {
+inline void tile(const Output& out, const float* x, int64_t ldx, const float* w, int64_t length, const float* next,
+                 int64_t burst) {
   __m256 sum[rows][2];
 #pragma GCC unroll 6
   for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = _mm256_setzero_ps();
   for (int64_t k = 0; k < length; k++) {
     if (k % 4 == 0) {
-      for (int64_t i = 0; i < burst; i++, next += kWidth) _mm_prefetch(reinterpret_cast<const char*>(next), _MM_HINT_T1);
+      for (int64_t i = 0; i < burst; i++, next += kWidth)
+        _mm_prefetch(reinterpret_cast<const char*>(next), _MM_HINT_T1);
     }
     const __m256 a = _mm256_loadu_ps(w + k * kWidth), b = _mm256_loadu_ps(w + k * kWidth + 8);
 #pragma GCC unroll 6
@@ -74,7 +76,8 @@ inline void tile(const Output& out, const float* x, int64_t ldx, const float* w,
     float* y = out.y + r * out.stride;
     __m256 a = sum[r][0], b = sum[r][1];
     if (out.width == kWidth) {
-      if (out.bias != nullptr) a = _mm256_add_ps(a, _mm256_loadu_ps(out.bias)), b = _mm256_add_ps(b, _mm256_loadu_ps(out.bias + 8));
+      if (out.bias != nullptr)
+        a = _mm256_add_ps(a, _mm256_loadu_ps(out.bias)), b = _mm256_add_ps(b, _mm256_loadu_ps(out.bias + 8));
       if (out.add) a = _mm256_add_ps(a, _mm256_loadu_ps(y)), b = _mm256_add_ps(b, _mm256_loadu_ps(y + 8));
       _mm256_storeu_ps(y, a), _mm256_storeu_ps(y + 8, b);
       continue;
@@ -89,7 +92,8 @@ inline void tile(const Output& out, const float* x, int64_t ldx, const float* w,
 }
 
 // In tiles of about equal height.
-void panel_piece(const Output& all, const float* x, int64_t ldx, int64_t M, const float* w, int64_t length, const float* next) {
+void panel_piece(const Output& all, const float* x, int64_t ldx, int64_t M, const float* w, int64_t length,
+                 const float* next) {
   const int64_t tiles = (M + kTile - 1) / kTile, burst = tiles >= 4 ? 1 : 4;
   for (int64_t t = 0; t < tiles; t++) {
     const int64_t from = M * t / tiles, rows = M * (t + 1) / tiles - from;
@@ -97,12 +101,24 @@ void panel_piece(const Output& all, const float* x, int64_t ldx, int64_t M, cons
     Output out = all;
     out.y += from * out.stride;
     switch (rows) {
-      case 1: tile<1>(out, in, ldx, w, length, fetch, burst); break;
-      case 2: tile<2>(out, in, ldx, w, length, fetch, burst); break;
-      case 3: tile<3>(out, in, ldx, w, length, fetch, burst); break;
-      case 4: tile<4>(out, in, ldx, w, length, fetch, burst); break;
-      case 5: tile<5>(out, in, ldx, w, length, fetch, burst); break;
-      default: tile<6>(out, in, ldx, w, length, fetch, burst); break;
+      case 1:
+        tile<1>(out, in, ldx, w, length, fetch, burst);
+        break;
+      case 2:
+        tile<2>(out, in, ldx, w, length, fetch, burst);
+        break;
+      case 3:
+        tile<3>(out, in, ldx, w, length, fetch, burst);
+        break;
+      case 4:
+        tile<4>(out, in, ldx, w, length, fetch, burst);
+        break;
+      case 5:
+        tile<5>(out, in, ldx, w, length, fetch, burst);
+        break;
+      default:
+        tile<6>(out, in, ldx, w, length, fetch, burst);
+        break;
     }
   }
 }
@@ -111,7 +127,8 @@ void panel_piece(const Output& all, const float* x, int64_t ldx, int64_t M, cons
 AF_TARGET_END
 #endif
 
-void panel_piece(const Output& out, const float* x, int64_t ldx, int64_t M, const float* w, int64_t length, const float* next) {
+void panel_piece(const Output& out, const float* x, int64_t ldx, int64_t M, const float* w, int64_t length,
+                 const float* next) {
 #ifdef AF_X86
   if (has_avx2()) return avx2::panel_piece(out, x, ldx, M, w, length, next);
 #endif

@@ -4,9 +4,9 @@
 
 namespace af {
 
-// Each element of y is one chain of fused multiply-adds per piece of the inner dimension, the pieces added in order. The
-// chain depends on the row and the weights alone: a row's result is the same bits whatever the other rows are, however
-// many threads run, and whether the row came in a prompt or as a single token.
+// Each element of y is one chain of fused multiply-adds per piece of the inner dimension, the pieces added in order.
+// The chain depends on the row and the weights alone: a row's result is the same bits whatever the other rows are,
+// however many threads run, and whether the row came in a prompt or as a single token.
 class Linear {
  public:
   // Copies weight [N, K], contiguous float32 on the CPU. bias [N] is read at each product; may be undefined.

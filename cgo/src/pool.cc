@@ -53,7 +53,8 @@ at::Tensor Pool::take(at::IntArrayRef sizes) {
   }
   if (memory == nullptr) memory = allocate(bytes);
   auto self = shared_from_this();
-  return at::from_blob(memory, sizes, [self, bytes](void* p) { self->give(p, bytes); }, at::kFloat);
+  return at::from_blob(
+      memory, sizes, [self, bytes](void* p) { self->give(p, bytes); }, at::kFloat);
 }
 
 void Pool::give(void* memory, int64_t bytes) noexcept {

@@ -120,14 +120,17 @@ std::pair<int64_t, double> draw(const float* z, int64_t V, double u) {
 
 }  // namespace
 
+Sampled score(const float* z, int64_t V, int64_t token) {
+  argmax(z, V);  // throws
+  kernel::HeadState state;
+  kernel::head_update(state, z, V, 1);
+  return {static_cast<int32_t>(token), static_cast<float>(std::min(0.0, z[token] - state.max - std::log(state.sum)))};
+}
+
 Sampled sample(float* z, int64_t V, const SamplingParameters& p) {
   const int64_t best = argmax(z, V);
+  if (p.temperature == 0) return score(z, V, best);
   const float top = z[best];
-  if (p.temperature == 0) {
-    kernel::HeadState state;
-    kernel::head_update(state, z, V, 1);
-    return {static_cast<int32_t>(best), static_cast<float>(std::min(0.0, top - state.max - std::log(state.sum)))};
-  }
   const float scale = static_cast<float>(std::min(1 / p.temperature, 1e30));
   for (int64_t i = 0; i < V; i++) z[i] = (z[i] - top) * scale;
   if (p.min_p > 0) {

@@ -19,5 +19,7 @@ struct Sampled {
 
 // logits [V] are overwritten. Throws NonFiniteError when they hold NaN or +infinity, or nothing but -infinity.
 Sampled sample(float* logits, int64_t V, const SamplingParameters& p);
+// The given token with its logprob at temperature 1. Throws like sample.
+Sampled score(const float* logits, int64_t V, int64_t token);
 
 }  // namespace af

@@ -47,6 +47,7 @@ func Run(t *testing.T, factory func(t *testing.T) Subject) {
 		"Cancel":         testCancel,
 		"Concurrent":     testConcurrent,
 		"Invariant":      testInvariant,
+		"Score":          testScore,
 		"Update":         testUpdate,
 		"UpdateMidway":   testUpdateMidway,
 		"UpdateFails":    testUpdateFails,
@@ -287,6 +288,41 @@ func testConcurrent(t *testing.T, s *suite) {
 		require.Len(t, c.TokenIDs, 3+i%11)
 	}
 	s.idle(t)
+}
+
+// What was sampled at temperature 1 scores the same when it is given, also after an update and beside other requests.
+func testScore(t *testing.T, s *suite) {
+	scorer, ok := s.Engine.(engines.Scorer)
+	if !ok {
+		t.Skip("this engine does not score given tokens")
+	}
+	tolerance := 1e-4
+	if s.Engine.Capabilities().BatchInvariant {
+		tolerance = 1e-5 // a piece of a prompt and a single token are the same sums; greedy and sampled logprobs round apart
+	}
+	r := s.request(20, 40)
+	check := func() {
+		c := s.generate(t, r)
+		ids := slices.Concat(r.Prompt, c.TokenIDs)
+		var wait sync.WaitGroup
+		for i := range 3 {
+			wait.Go(func() { _, _ = s.Engine.Generate(s.context(t), s.request(i, 20)) })
+		}
+		got, err := scorer.Score(s.context(t), ids)
+		wait.Wait()
+		require.NoError(t, err)
+		require.Len(t, got, len(ids)-1)
+		require.InDeltaSlice(t, c.Logprobs, got[len(r.Prompt)-1:], tolerance)
+	}
+	check()
+	require.NoError(t, s.Engine.Update(s.context(t), s.Weights(s.Version+1, nil)))
+	check()
+	for _, bad := range [][]int32{nil, {1}, {1, int32(s.Vocab) + 1000000}, {1, -1}} {
+		_, err := scorer.Score(s.context(t), bad)
+		require.Error(t, err, "%v", bad)
+	}
+	_, err := scorer.Score(s.context(t), make([]int32, s.Engine.Capabilities().MaxModelLen+1))
+	require.ErrorIs(t, err, engines.ErrTooLong)
 }
 
 func testInvariant(t *testing.T, s *suite) {

@@ -72,7 +72,10 @@ type Engine struct {
 	stats    Stats
 }
 
-var _ engines.Engine = (*Engine)(nil)
+var (
+	_ engines.Engine = (*Engine)(nil)
+	_ engines.Scorer = (*Engine)(nil)
+)
 
 // New starts an engine that samples from model, whose parameters it shares with the trainer: only Update may change them.
 // The model must outlive the engine.
@@ -141,33 +144,57 @@ func (e *Engine) Generate(ctx context.Context, r engines.Request) (engines.Compl
 	if err := e.check(r); err != nil {
 		return engines.Completion{}, fmt.Errorf("local: request %s: %w", r.ID, err)
 	}
-	if err := ctx.Err(); err != nil {
-		return engines.Completion{}, fmt.Errorf("local: request %s: %w", r.ID, err)
-	}
 	s := &sequence{
 		ctx: ctx, id: r.ID, sampling: r.Sampling, seed: r.Seed, prompt: len(r.Prompt), done: make(chan struct{}),
 		tokens: append(make([]int32, 0, len(r.Prompt)+min(r.Sampling.MaxTokens, 256)), r.Prompt...),
 	}
 	s.sampling.StopIDs = append([]int32(nil), r.Sampling.StopIDs...)
 	s.sampling.Stop = append([]string(nil), r.Sampling.Stop...)
+	if err := e.submit(s); err != nil {
+		return engines.Completion{}, fmt.Errorf("local: request %s: %w", r.ID, err)
+	}
+	return s.completion, nil
+}
+
+// Score implements engines.Scorer. Nothing of it is found in the cache: every row is computed.
+func (e *Engine) Score(ctx context.Context, ids []int32) ([]float32, error) {
+	if len(ids) < 2 {
+		return nil, fmt.Errorf("local: score: %d tokens predict nothing; at least 2 are needed", len(ids))
+	}
+	if len(ids) > e.options.MaxModelLen {
+		return nil, fmt.Errorf("local: score: %d tokens of %d: %w", len(ids), e.options.MaxModelLen, engines.ErrTooLong)
+	}
+	if err := e.checkIDs(ids); err != nil {
+		return nil, fmt.Errorf("local: score: %w", err)
+	}
+	n := len(ids) - 1
+	s := &sequence{ctx: ctx, id: "score", prompt: n, tokens: append([]int32(nil), ids[:n]...), targets: append([]int32(nil), ids[1:]...), done: make(chan struct{})}
+	if err := e.submit(s); err != nil {
+		return nil, fmt.Errorf("local: score: %w", err)
+	}
+	return s.completion.Logprobs, nil
+}
+
+// submit hands the sequence to the loop and waits for its end.
+func (e *Engine) submit(s *sequence) error {
+	if err := s.ctx.Err(); err != nil {
+		return err
+	}
 	e.mu.Lock()
 	if e.closed {
 		e.mu.Unlock()
-		return engines.Completion{}, fmt.Errorf("local: request %s: %w", r.ID, engines.ErrClosed)
+		return engines.ErrClosed
 	}
 	e.incoming = append(e.incoming, s)
 	e.mu.Unlock()
 	e.poke()
 	select {
 	case <-s.done:
-	case <-ctx.Done():
+		return s.err
+	case <-s.ctx.Done():
 		e.poke()
-		return engines.Completion{}, fmt.Errorf("local: request %s: %w", r.ID, ctx.Err())
+		return s.ctx.Err()
 	}
-	if s.err != nil {
-		return engines.Completion{}, fmt.Errorf("local: request %s: %w", r.ID, s.err)
-	}
-	return s.completion, nil
 }
 
 func (e *Engine) check(r engines.Request) error {
@@ -177,13 +204,17 @@ func (e *Engine) check(r engines.Request) error {
 	if len(r.Prompt) >= e.options.MaxModelLen {
 		return fmt.Errorf("%d tokens of %d leave no room: %w", len(r.Prompt), e.options.MaxModelLen, engines.ErrTooLong)
 	}
-	for i, id := range r.Prompt {
+	if len(r.Sampling.Stop) > 0 && e.options.Decoder == nil {
+		return errors.New("stop strings need a decoder, this engine has none; use stop token ids")
+	}
+	return e.checkIDs(r.Prompt)
+}
+
+func (e *Engine) checkIDs(ids []int32) error {
+	for i, id := range ids {
 		if id < 0 || int(id) >= e.vocab {
 			return fmt.Errorf("prompt token %d is %d, allowed are 0 to %d", i, id, e.vocab-1)
 		}
-	}
-	if len(r.Sampling.Stop) > 0 && e.options.Decoder == nil {
-		return errors.New("stop strings need a decoder, this engine has none; use stop token ids")
 	}
 	return nil
 }

@@ -95,6 +95,7 @@ func TestRandomLoad(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			o := Options{MaxModelLen: 90, BlockSize: 8, CacheTokens: 96 + 64*r.IntN(4), MaxSequences: 1 + r.IntN(12), StepTokens: 12 + r.IntN(40)}
 			e, m := startToy(t, o)
+			versions := []int32{0, 1, 2, 3, 4, 5, 6}
 			var wait sync.WaitGroup
 			for worker := range 10 {
 				r := rand.New(rand.NewPCG(seed, uint64(worker)))
@@ -104,6 +105,14 @@ func TestRandomLoad(t *testing.T) {
 						ctx, cancel := context.WithCancel(context.Background())
 						if r.IntN(4) == 0 {
 							ctx, cancel = context.WithTimeout(context.Background(), time.Duration(r.IntN(2000))*time.Microsecond)
+						}
+						if i%5 == 0 && len(request.Prompt) > 1 {
+							got, err := e.Score(ctx, request.Prompt)
+							cancel()
+							if err == nil && !slices.ContainsFunc(versions, func(v int32) bool { return slices.Equal(got, toyScores(request.Prompt, v)) }) {
+								t.Errorf("request %s: scores of no version: %v", request.ID, got)
+							}
+							continue
 						}
 						c, err := e.Generate(ctx, request)
 						cancel()
@@ -121,9 +130,9 @@ func TestRandomLoad(t *testing.T) {
 				})
 			}
 			wait.Go(func() {
-				for version := range int32(6) {
+				for _, version := range versions[1:] {
 					time.Sleep(time.Millisecond)
-					if err := e.Update(context.Background(), m.update(version+1)); err != nil {
+					if err := e.Update(context.Background(), m.update(version)); err != nil {
 						t.Error(err)
 					}
 				}

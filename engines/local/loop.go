@@ -91,6 +91,9 @@ func (l *loop) hold(b *barrier) {
 func (l *loop) vacate(s *sequence) {
 	l.pool.release(s.blocks)
 	s.blocks, s.computed, s.listed, s.serial = s.blocks[:0], 0, 0, 0
+	if s.targets != nil {
+		s.completion.Logprobs = s.completion.Logprobs[:0]
+	}
 }
 
 func (l *loop) failAll() {
@@ -130,7 +133,7 @@ func (l *loop) plan() {
 		s := l.running[i]
 		s.planned = 1
 		if s.remaining() > 1 {
-			s.planned = min(s.remaining(), budget)
+			s.planned = s.piece(budget)
 			budget -= s.planned
 		}
 		preempted = !l.reserve(s) || preempted
@@ -147,7 +150,7 @@ func (l *loop) plan() {
 		}
 		l.waiting = slices.Delete(l.waiting, 0, 1)
 		l.running = append(l.running, s)
-		s.planned = min(s.remaining(), budget)
+		s.planned = s.piece(budget)
 		budget -= s.planned
 		l.place(s)
 	}
@@ -180,7 +183,7 @@ func (l *loop) reserve(s *sequence) bool {
 
 // admit finds the sequence's prefix in the cache and takes blocks for the rest. false: there is no room now.
 func (l *loop) admit(s *sequence) bool {
-	for (s.listed+1)*l.pool.size < len(s.tokens) { // the last token is computed in any case: its row is sampled from
+	for s.targets == nil && (s.listed+1)*l.pool.size < len(s.tokens) { // the last token is computed in any case: its row is sampled from
 		id, serial, ok := l.pool.find(s.serial, s.tokens[s.listed*l.pool.size:(s.listed+1)*l.pool.size])
 		if !ok {
 			break
@@ -229,7 +232,13 @@ func (l *loop) place(s *sequence) {
 		s.listed, s.serial = s.listed+1, serial
 	}
 	s.output = -1
-	if end == len(s.tokens) {
+	switch {
+	case s.targets != nil:
+		s.output = len(l.step.Outputs)
+		for p := s.computed; p < end; p++ {
+			l.step.Outputs = append(l.step.Outputs, cgo.Output{Row: len(l.step.Tokens) - end + p, Score: true, Target: s.targets[p]})
+		}
+	case end == len(s.tokens):
 		s.output = len(l.step.Outputs)
 		l.step.Outputs = append(l.step.Outputs, s.nextOutput(len(l.step.Tokens)-1))
 	}
@@ -263,13 +272,15 @@ func (l *loop) execute() {
 		return
 	}
 	l.counts.ComputedTokens += int64(len(l.step.Tokens))
-	l.counts.GeneratedTokens += int64(len(l.step.Outputs))
 	for _, s := range l.planned {
 		s.computed += s.planned
 		if s.output < 0 {
 			continue
 		}
-		if s.append(l.step.Sampled[s.output], l.step.Logprobs[s.output], l.version, l.options.Decoder, l.options.MaxModelLen) {
+		if s.targets == nil {
+			l.counts.GeneratedTokens++
+		}
+		if s.take(&l.step, l.version, l.options.Decoder, l.options.MaxModelLen) {
 			l.finish(s, nil)
 		}
 	}

@@ -18,13 +18,14 @@ type sequence struct {
 	seed     uint64
 	prompt   int     // tokens of the prompt
 	tokens   []int32 // prompt, then what was sampled
+	targets  []int32 // parallel to tokens when the request is to score given tokens; nothing is sampled then
 
 	blocks   []int32 // of the cache, in the order of positions
 	computed int     // tokens whose keys the blocks hold
 	listed   int     // leading blocks that were offered to the pool's table
 	serial   uint64  // of the last of them; 0 for none
 	planned  int     // rows of the current step
-	output   int     // index of its output in the current step, -1 for none
+	output   int     // index of its first output in the current step, -1 for none
 
 	started    bool   // admitted before: a later admission is no prefix hit of the prompt
 	text       []byte // decoded completion, kept only for stop strings
@@ -35,11 +36,33 @@ type sequence struct {
 
 func (s *sequence) remaining() int { return len(s.tokens) - s.computed }
 
+// scoreRows bounds the rows of a step whose whole distribution is computed: a row takes vocabulary · 4 bytes.
+const scoreRows = 64
+
+// piece is how many of its tokens a step with that budget computes.
+func (s *sequence) piece(budget int) int {
+	n := min(s.remaining(), budget)
+	if s.targets != nil {
+		n = min(n, scoreRows)
+	}
+	return n
+}
+
+// nextOutput is what the step's row, the sequence's last token, predicts.
 func (s *sequence) nextOutput(row int) cgo.Output {
 	return cgo.Output{
 		Row: row, Temperature: s.sampling.Temperature, TopP: s.sampling.TopP, TopK: s.sampling.TopK, MinP: s.sampling.MinP,
 		Seed: s.seed, Counter: uint64(len(s.tokens) - s.prompt),
 	}
+}
+
+// take adds what the current step gave and reports whether the request is done.
+func (s *sequence) take(step *cgo.Step, version int32, d Decoder, maxLen int) bool {
+	if s.targets != nil {
+		s.completion.Logprobs = append(s.completion.Logprobs, step.Logprobs[s.output:s.output+s.planned]...)
+		return len(s.completion.Logprobs) == len(s.targets)
+	}
+	return s.append(step.Sampled[s.output], step.Logprobs[s.output], version, d, maxLen)
 }
 
 // append takes a sampled token and reports whether the completion ended.

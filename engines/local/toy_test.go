@@ -70,6 +70,9 @@ func (m *toy) Step(s *cgo.Step) error {
 			ids = append(ids, m.slots[block][offset].token)
 		}
 		token, logprob := toyNext(ids, o.Temperature, o.Seed, o.Counter, m.weights)
+		if o.Score {
+			token, logprob = o.Target, toyLogprob(ids, o.Target, m.weights)
+		}
 		s.Sampled, s.Logprobs = append(s.Sampled, token), append(s.Logprobs, logprob)
 	}
 	return nil
@@ -81,16 +84,33 @@ func (m *toy) Close() error {
 }
 
 func toyNext(ids []int32, temperature float64, seed, counter uint64, weights int32) (int32, float32) {
+	if temperature == 0 {
+		seed, counter = 0, 0
+	}
+	token := int32(toyHash(ids, uint64(weights), seed, counter) >> 20 % toyVocab)
+	return token, toyLogprob(ids, token, weights)
+}
+
+func toyLogprob(ids []int32, token, weights int32) float32 {
+	return -float32(toyHash(ids, uint64(weights), uint64(token))%1000) / 100
+}
+
+// toyScores are the logprobs of ids[1:] by the weights of one version.
+func toyScores(ids []int32, weights int32) (out []float32) {
+	for i, id := range ids[1:] {
+		out = append(out, toyLogprob(ids[:i+1], id, weights))
+	}
+	return out
+}
+
+func toyHash(ids []int32, more ...uint64) uint64 {
 	h := fnv.New64a()
 	write := func(v uint64) { _, _ = h.Write(binary.LittleEndian.AppendUint64(nil, v)) }
 	for _, id := range ids {
 		write(uint64(id))
 	}
-	write(uint64(weights))
-	if temperature > 0 {
-		write(seed)
-		write(counter)
+	for _, v := range more {
+		write(v)
 	}
-	x := h.Sum64()
-	return int32(x >> 20 % toyVocab), -float32(x%1000) / 100
+	return h.Sum64()
 }

@@ -121,7 +121,7 @@ func (e *Engine) generate(ctx context.Context, r engines.Request) (engines.Compl
 func (e *Engine) complete(c engines.Completion, r engines.Request) (engines.Completion, error) {
 	n := len(c.TokenIDs)
 	if n == 0 {
-		return c, errors.New("Respond returned no tokens")
+		return c, errors.New("the Respond function returned no tokens")
 	}
 	if c.Logprobs == nil {
 		c.Logprobs = make([]float32, n)
@@ -130,7 +130,7 @@ func (e *Engine) complete(c engines.Completion, r engines.Request) (engines.Comp
 		c.Versions = slices.Repeat([]int32{e.versions}, n)
 	}
 	if len(c.Logprobs) != n || len(c.Versions) != n {
-		return c, fmt.Errorf("Respond returned %d tokens, %d logprobs and %d versions", n, len(c.Logprobs), len(c.Versions))
+		return c, fmt.Errorf("the Respond function returned %d tokens, %d logprobs and %d versions", n, len(c.Logprobs), len(c.Versions))
 	}
 	if c.FinishReason != "" {
 		return c, nil

@@ -13,8 +13,6 @@ import (
 	"github.com/agentfly/agentfly/algorithms"
 )
 
-func value(j *Job) reflect.Value { return reflect.ValueOf(j).Elem() }
-
 // effective writes the whole job as a job file that reads back as the same.
 func (j *Job) effective() ([]byte, error) {
 	out, err := yaml.Marshal(j.node(reflect.ValueOf(j).Elem(), reflect.StructField{}, ""))
