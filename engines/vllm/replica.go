@@ -112,38 +112,19 @@ func (r *replica) status() (condition, error) {
 	return r.state, r.reason
 }
 
-// generate sends one request and waits, while the weights are not proven, for the verdict on them: nothing that unproven
-// weights sampled is returned.
+// generate sends one request.
 func (r *replica) generate(ctx context.Context, q engines.Request) (engines.Completion, error) {
-	r.mu.Lock()
-	epoch, from, model, versions := r.epoch, r.version, r.model, r.versions
-	r.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, r.options.AttemptTimeout)
-	defer cancel()
-	stop := context.AfterFunc(epoch, cancel)
-	defer stop()
-	got, err := r.send(ctx, model, q.Prompt, samplingParams(q.Sampling, q.Seed))
-	if err != nil {
-		if epoch.Err() != nil {
-			return engines.Completion{}, errLeft
-		}
-		return engines.Completion{}, err
-	}
-	to, latest, err := r.settle(ctx, epoch)
+	got, version, versions, err := r.ask(ctx, func(ctx context.Context, model string) (reply, error) {
+		return r.send(ctx, model, q.Prompt, samplingParams(q.Sampling, q.Seed))
+	})
 	if err != nil {
 		return engines.Completion{}, err
-	}
-	if got.spans == nil && from != to {
-		return engines.Completion{}, errMixed
-	}
-	if to != from {
-		versions = latest
 	}
 	c := engines.Completion{TokenIDs: got.ids, Logprobs: got.logprobs, CachedTokens: got.cached}
 	if c.FinishReason, err = got.finish(q.Sampling); err != nil {
 		return engines.Completion{}, err
 	}
-	if c.Versions, err = got.perToken(versions, to); err != nil {
+	if c.Versions, err = got.perToken(versions, version); err != nil {
 		var wrong *versionError
 		if errors.As(err, &wrong) {
 			r.fail(behind, err)
@@ -151,6 +132,33 @@ func (r *replica) generate(ctx context.Context, q engines.Request) (engines.Comp
 		return engines.Completion{}, err
 	}
 	return c, nil
+}
+
+// ask sends and then waits, while the weights are not proven, for the verdict on them: nothing that unproven weights
+// computed is returned. It also returns the version that the replica has then, and all that the reply may name.
+func (r *replica) ask(ctx context.Context, send func(ctx context.Context, model string) (reply, error)) (got reply, version string, versions map[string]int32, err error) {
+	r.mu.Lock()
+	epoch, before, model := r.epoch, r.version, r.model
+	versions = r.versions
+	r.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, r.options.AttemptTimeout)
+	defer cancel()
+	stop := context.AfterFunc(epoch, cancel)
+	defer stop()
+	if got, err = send(ctx, model); err != nil {
+		if epoch.Err() != nil {
+			err = errLeft
+		}
+		return got, "", nil, err
+	}
+	version, latest, err := r.settle(ctx, epoch)
+	if err == nil && got.spans == nil && before != version {
+		err = errMixed
+	}
+	if before != version {
+		versions = latest
+	}
+	return got, version, versions, err
 }
 
 var (
@@ -234,13 +242,18 @@ func (r *replica) complete(ctx context.Context, model string, prompt []int32, pa
 
 // score is the server's logprobs of ids but the first, computed anew: prompt logprobs are never read from the prefix cache.
 func (r *replica) score(ctx context.Context, model string, ids []int32) ([]float32, error) {
+	got, err := r.sendScore(ctx, model, ids)
+	return got.prompt, err
+}
+
+func (r *replica) sendScore(ctx context.Context, model string, ids []int32) (reply, error) {
 	params := samplingParams(engines.Sampling{MaxTokens: 1, TopP: 1}, 0)
 	params["prompt_logprobs"] = 0
 	got, err := r.send(ctx, model, ids, params)
 	if err == nil && got.prompt == nil {
 		err = fmt.Errorf("%w: no prompt_logprobs", errReply)
 	}
-	return got.prompt, err
+	return got, err
 }
 
 // Server is what one server can do, as it was probed.
@@ -392,10 +405,10 @@ func (r *replica) weightVersion(ctx context.Context) (string, error) {
 }
 
 // probeLogprobs samples at temperature 0.5. Prompt logprobs are always the model's own, so a server that gives the same for
-// the sampled token does not give those of what it sampled. (top_k 1 would not tell: vLLM makes that greedy.) A token that
-// the model is sure of tells nothing.
+// every sampled token does not give those of what it sampled. (top_k 1 would not tell: vLLM makes that greedy.) Where all
+// tokens are alike, as after padding, or one is certain, the temperature changes nothing: hence several prompts.
 func (r *replica) probeLogprobs(ctx context.Context, model string) (bool, error) {
-	for _, prompt := range [][]int32{{0, 0}, {1, 2, 3}, {5, 4, 3, 2, 1}, {7, 7}} {
+	for _, prompt := range [][]int32{{1, 2, 3}, {5, 4, 3, 2, 1}, {7, 6, 7}, {3, 1}} {
 		sampled, err := r.send(ctx, model, prompt, samplingParams(engines.Sampling{MaxTokens: 1, Temperature: 0.5, TopP: 1}, 0))
 		if err != nil {
 			return false, err
@@ -407,9 +420,9 @@ func (r *replica) probeLogprobs(ctx context.Context, model string) (bool, error)
 		if err != nil {
 			return false, err
 		}
-		const same = 1e-3
-		if last := own[len(own)-1]; last < -0.05 {
-			return math.Abs(float64(sampled.logprobs[0]-last)) > same, nil
+		const same = 1e-2
+		if math.Abs(float64(sampled.logprobs[0]-own[len(own)-1])) > same {
+			return true, nil
 		}
 	}
 	return false, nil // nothing shows that they are

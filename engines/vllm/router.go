@@ -30,19 +30,36 @@ func (e *Engine) generate(ctx context.Context, q engines.Request) (engines.Compl
 	if err := e.check(&q); err != nil {
 		return engines.Completion{}, err
 	}
-	if err := e.enter(); err != nil {
-		return engines.Completion{}, err
-	}
-	defer e.running.Done()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stop := context.AfterFunc(e.ctx, cancel)
-	defer stop()
-	c, err := e.attempts(ctx, q)
-	if err != nil && e.ctx.Err() != nil {
-		err = engines.ErrClosed
-	}
+	var c engines.Completion
+	err := e.attempts(ctx, q.Session, func(ctx context.Context, r *replica) (err error) {
+		c, err = r.generate(ctx, q)
+		return err
+	})
 	return c, err
+}
+
+// Score implements engines.Scorer.
+func (e *Engine) Score(ctx context.Context, ids []int32) ([]float32, error) {
+	out, err := e.score(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("vllm: score: %w", err)
+	}
+	return out, nil
+}
+
+func (e *Engine) score(ctx context.Context, ids []int32) (out []float32, err error) {
+	if len(ids) < 2 || slices.Min(ids) < 0 {
+		return nil, fmt.Errorf("%d ids; a score needs a token and one before it, none negative", len(ids))
+	}
+	if most := e.Capabilities().MaxModelLen; len(ids) >= most {
+		return nil, fmt.Errorf("%d tokens of %d leave no room: %w", len(ids), most, engines.ErrTooLong)
+	}
+	err = e.attempts(ctx, "", func(ctx context.Context, r *replica) error {
+		got, _, _, err := r.ask(ctx, func(ctx context.Context, model string) (reply, error) { return r.sendScore(ctx, model, ids) })
+		out = got.prompt
+		return err
+	})
+	return out, err
 }
 
 // check refuses what the servers would answer wrongly, and cuts MaxTokens to what fits.
@@ -65,50 +82,62 @@ func (e *Engine) check(q *engines.Request) error {
 	return nil
 }
 
-func (e *Engine) attempts(ctx context.Context, q engines.Request) (engines.Completion, error) {
+// attempts does something on one replica after another until it succeeds, cannot succeed, or the time is over.
+func (e *Engine) attempts(ctx context.Context, session string, do func(context.Context, *replica) error) error {
+	if err := e.enter(); err != nil {
+		return err
+	}
+	defer e.running.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(e.ctx, cancel)
+	defer stop()
 	var last error
 	var avoid *replica
 	wait := e.options.Backoff
 	for n := range e.options.Attempts {
 		if n > 0 {
-			pause := wait
+			if err := sleep(ctx, pauseAfter(last, wait)); err != nil {
+				return e.orClosed(fmt.Errorf("%w after %d attempts; the last: %w", err, n, last))
+			}
 			wait = min(2*wait, 5*time.Second)
-			var status *statusError
-			if errors.As(last, &status) && status.RetryAfter > 0 {
-				pause = status.RetryAfter
-			}
-			if errors.Is(last, errLeft) || errors.Is(last, errMixed) {
-				pause = 0
-			}
-			if err := sleep(ctx, pause); err != nil {
-				return engines.Completion{}, fmt.Errorf("%w after %d attempts; the last: %w", err, n, last)
-			}
 		}
-		r, err := e.pick(ctx, q.Session, avoid)
+		r, err := e.pick(ctx, session, avoid)
 		if err != nil {
 			if last != nil {
 				err = fmt.Errorf("%w; the last attempt: %w", err, last)
 			}
-			return engines.Completion{}, err
+			return e.orClosed(err)
 		}
-		c, err := r.generate(ctx, q)
+		err = do(ctx, r)
 		e.release(r)
 		if err == nil {
-			return c, nil
+			return nil
 		}
 		if ctx.Err() != nil {
-			return engines.Completion{}, fmt.Errorf("%s: %w", r.url, ctx.Err())
+			return e.orClosed(fmt.Errorf("%s: %w", r.url, ctx.Err()))
 		}
-		last = fmt.Errorf("%s: %w", r.url, err)
+		last, avoid = fmt.Errorf("%s: %w", r.url, err), r
 		if !passing(err) {
-			return engines.Completion{}, last
+			return last
 		}
 		if lost(err) {
 			r.fail(down, err)
 		}
-		avoid = r
 	}
-	return engines.Completion{}, fmt.Errorf("%d attempts failed; the last: %w", e.options.Attempts, last)
+	return fmt.Errorf("%d attempts failed; the last: %w", e.options.Attempts, last)
+}
+
+// pauseAfter is how long to wait after a failed attempt.
+func pauseAfter(err error, backoff time.Duration) time.Duration {
+	var status *statusError
+	switch {
+	case errors.As(err, &status) && status.RetryAfter > 0:
+		return status.RetryAfter
+	case errors.Is(err, errLeft) || errors.Is(err, errMixed):
+		return 0
+	}
+	return backoff
 }
 
 // sleep waits, unless the deadline would pass before the end.

@@ -93,7 +93,10 @@ type Engine struct {
 	running sync.WaitGroup   // requests, updates and the health loops
 }
 
-var _ engines.Engine = (*Engine)(nil)
+var (
+	_ engines.Engine = (*Engine)(nil)
+	_ engines.Scorer = (*Engine)(nil)
+)
 
 // New connects to the servers and probes each one. All must answer and serve the same context length.
 func New(ctx context.Context, o Options) (*Engine, error) {
