@@ -15,6 +15,7 @@ export AGENTFLY_VLLM="$venv/bin/vllm" AGENTFLY_VLLM_MODELS="$models" no_proxy=12
 log=$(mktemp) && trap 'rm -f "$log"' EXIT
 status=0
 go test -count=1 -timeout 20m -v "$@" ./engines/vllm/ >"$log" 2>&1 || status=$?
+scripts/torchgo test -count=1 -timeout 20m -v -run Real ./orchestrator/ >>"$log" 2>&1 || status=$?
 grep -E '^(ok|FAIL|panic)' "$log" || true
 grep -E '^    real' "$log" || true
 test $status -eq 0 || { echo "== output of the failures"; grep -E -B40 '^\s*--- FAIL|^FAIL|^panic|error:' "$log" | tail -n 300; }
