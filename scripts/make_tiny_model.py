@@ -1,6 +1,6 @@
 """usage: make_tiny_model.py FOLDER: what the tests of engines/vllm serve and load.
 
-FOLDER/a, FOLDER/b   two sets of random weights of one tiny Qwen2, with a tokenizer of printable ASCII and a ChatML
+FOLDER/a, FOLDER/b   two sets of random weights of one tiny Qwen2 with tied embeddings, a tokenizer of printable ASCII and a ChatML
                      template that writes tools and calls as hermes does; each with probe.json
 FOLDER/lora          a PEFT adapter of a, with the probe.json of a with the adapter merged
 FOLDER/half          b without its key, value and up projections: an update that sends half of the fused groups
@@ -77,7 +77,7 @@ def make_model(tokenizer, seed):
     torch.manual_seed(seed)
     return Qwen2ForCausalLM(Qwen2Config(
         vocab_size=len(tokenizer), hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=1024, tie_word_embeddings=False, initializer_range=0.08,
+        num_key_value_heads=2, max_position_embeddings=1024, tie_word_embeddings=True, initializer_range=0.08,
         bos_token_id=None, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)).float().eval()
 
 

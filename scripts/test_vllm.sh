@@ -14,7 +14,7 @@ fi
 export AGENTFLY_VLLM="$venv/bin/vllm" AGENTFLY_VLLM_MODELS="$models" no_proxy=127.0.0.1 NO_PROXY=127.0.0.1
 log=$(mktemp) && trap 'rm -f "$log"' EXIT
 status=0
-go test -count=1 -timeout 20m -v "$@" ./engines/vllm/ >"$log" 2>&1 || status=$?
+go test -count=1 -timeout 20m -v -run Real "$@" ./engines/vllm/ >"$log" 2>&1 || status=$?
 scripts/torchgo test -count=1 -timeout 20m -v -run Real ./orchestrator/ >>"$log" 2>&1 || status=$?
 grep -E '^(ok|FAIL|panic)' "$log" || true
 grep -E '^    real' "$log" || true

@@ -27,7 +27,7 @@ import (
 
 const (
 	fakeVocab   = 8
-	fakeContext = 64
+	fakeContext = 128
 )
 
 // fake is a scripted vLLM: a model whose weights are one number, with the routes that the engine uses.
@@ -54,7 +54,7 @@ type fake struct {
 }
 
 var allRoutes = []string{
-	"/inference/v1/generate", "/v1/completions", "/pause", "/resume", "/update_weight_version", "/weight_info", "/reset_prefix_cache",
+	"/inference/v1/generate", "/v1/completions", "/pause", "/resume", "/is_paused", "/update_weight_version", "/weight_info", "/reset_prefix_cache",
 	"/collective_rpc", "/v1/load_lora_adapter", "/update_weights", "/start_weight_update", "/finish_weight_update",
 }
 
@@ -157,6 +157,7 @@ func (f *fake) controls(w http.ResponseWriter, q *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var body struct {
+		Method     string            `json:"method"`
 		Kwargs     map[string]string `json:"kwargs"`
 		NewVersion string            `json:"new_version"`
 		Version    string            `json:"weight_version"`
@@ -185,6 +186,8 @@ func (f *fake) controls(w http.ResponseWriter, q *http.Request) {
 		if !f.paused {
 			f.paused, f.resumed = true, make(chan struct{})
 		}
+	case "/is_paused":
+		answer(w, map[string]any{"is_paused": f.paused})
 	case "/resume":
 		f.release()
 	case "/update_weight_version":
@@ -200,7 +203,12 @@ func (f *fake) controls(w http.ResponseWriter, q *http.Request) {
 		}
 		answer(w, map[string]any{"success": true})
 	case "/collective_rpc":
-		f.load(w, body.Kwargs["weights_path"])
+		switch body.Method {
+		case "agentfly_present":
+			f.paths = f.paths[:len(f.paths)-1] // asked before any update
+		case "reload_weights":
+			f.load(w, body.Kwargs["weights_path"])
+		}
 	case "/v1/load_lora_adapter":
 		if !f.deaf {
 			f.weights += 10

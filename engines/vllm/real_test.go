@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -242,4 +243,141 @@ func TestRealUpdates(t *testing.T) {
 			require.Equal(t, a.Logprobs, again.Logprobs, "the same bits")
 		})
 	}
+}
+
+// steps runs some steps of an update by hand, to leave out what a fault would.
+func steps(t *testing.T, e *Engine, w engines.Weights, run func(u *updateRun) error) error {
+	t.Helper()
+	r := e.replicas[0]
+	u := &updateRun{replica: r, weights: w, way: e.way(w.Path), version: versionName(w.Version), before: r.currentModel()}
+	u.model = r.modelFor(u.way)
+	return run(u)
+}
+
+// The failures that are known from practice, on the real server: the proof finds each, and an update repairs it.
+func TestRealProofFinds(t *testing.T) {
+	e := realEngine(t, nil)
+	ctx := t.Context()
+	for i, c := range []struct {
+		name, want string
+		run        func(u *updateRun) error
+	}{
+		{"stale prefix cache", "decoding after the prefix cache against computing anew", func(u *updateRun) error {
+			require.NoError(t, u.warm(ctx))
+			require.NoError(t, u.load(ctx)) // without pause and without emptying the cache
+			require.NoError(t, u.name(ctx))
+			return u.prove(ctx)
+		}},
+		{"missed update", "probe: the logprob of token", func(u *updateRun) error {
+			require.NoError(t, u.name(ctx))
+			return u.prove(ctx)
+		}},
+		{"missed version", "the server reports weight version", func(u *updateRun) error {
+			require.NoError(t, u.load(ctx))
+			require.NoError(t, u.empty(ctx))
+			return u.prove(ctx)
+		}},
+		{"half of the fused groups", "probe: the logprob of token", func(u *updateRun) error {
+			u.weights.Path = filepath.Join(models(t), "half")
+			require.NoError(t, u.load(ctx), "the server says nothing")
+			require.NoError(t, u.name(ctx))
+			require.NoError(t, u.empty(ctx))
+			return u.prove(ctx)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			version := int32(10 * (i + 1))
+			require.NoError(t, e.Update(ctx, realWeights(t, "a", version)))
+			err := steps(t, e, realWeights(t, "b", version+1), c.run)
+			require.ErrorContains(t, err, c.want)
+			t.Log(err)
+			require.NoError(t, e.Update(ctx, realWeights(t, "b", version+2)))
+		})
+	}
+	half := realWeights(t, "half", 99)
+	require.ErrorContains(t, e.Update(ctx, half), "k_proj", "and it is refused before a server is touched")
+}
+
+func TestRealAdapter(t *testing.T) {
+	e := realEngine(t, nil)
+	q := request(16, 40, 41, 42, 43)
+	require.NoError(t, e.Update(t.Context(), realWeights(t, "a", 1)))
+	base, err := e.Generate(t.Context(), q)
+	require.NoError(t, err)
+	require.NoError(t, e.Update(t.Context(), realWeights(t, "lora", 2)))
+	adapted, err := e.Generate(t.Context(), q)
+	require.NoError(t, err)
+	require.NotEqual(t, base.Logprobs, adapted.Logprobs)
+	require.Equal(t, int32(2), adapted.Versions[0])
+
+	// one that never arrived: the server answers well and computes with nothing of it
+	w := realWeights(t, "lora", 3)
+	empty := t.TempDir()
+	config, err := os.ReadFile(filepath.Join(w.Path, "adapter_config.json"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(empty, "adapter_config.json"), config, 0o644))
+	m, err := modelfile.OpenSafetensors(filepath.Join(w.Path, "adapter_model.safetensors"))
+	require.NoError(t, err)
+	defer m.Close()
+	var zeros []modelfile.Source
+	for _, name := range m.Names() {
+		info, _ := m.Info(name)
+		zeros = append(zeros, modelfile.Source{Name: name, DType: modelfile.F32, Shape: info.Shape, Write: func(w io.Writer) error {
+			_, err := w.Write(make([]byte, 4*info.Elements()))
+			return err
+		}})
+	}
+	require.NoError(t, modelfile.WriteSafetensors(filepath.Join(empty, "adapter_model.safetensors"), nil, zeros))
+	w.Path = empty
+	var proof *ProofError
+	require.ErrorAs(t, e.Update(t.Context(), w), &proof)
+	t.Log(proof)
+	require.NoError(t, e.Update(t.Context(), realWeights(t, "lora", 4)))
+	require.NoError(t, e.Update(t.Context(), realWeights(t, "a", 5)), "and back to the model itself")
+	again, err := e.Generate(t.Context(), q)
+	require.NoError(t, err)
+	require.Equal(t, base.TokenIDs, again.TokenIDs)
+}
+
+// The server is killed while it generates and started again with its first weights: every request ends well, and with the
+// weights of the last update.
+func TestRealServerIsKilled(t *testing.T) {
+	url := realURL(t)
+	if real.process == nil {
+		t.Skip("the server of AGENTFLY_VLLM_URL is not ours to kill")
+	}
+	e := realEngine(t, func(o *Options) { o.Attempts = 20; o.Patience = 5 * time.Minute })
+	require.NoError(t, e.Update(t.Context(), realWeights(t, "b", 77)))
+	want, err := e.Generate(t.Context(), request(16, 40, 41, 42, 43))
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	const n = 16
+	completions, errs := make([]engines.Completion, n), make([]error, n)
+	for i := range n {
+		all.Go(func() {
+			q := request(900, 40, 41, 42, int32(i))
+			q.Seed += uint64(i)
+			completions[i], errs[i] = e.Generate(t.Context(), q)
+		})
+	}
+	time.Sleep(300 * time.Millisecond)
+	real.process.Kill()
+	start := time.Now()
+	o := serveOptions(t, filepath.Dir(real.process.Log))
+	_, err = fmt.Sscanf(url, "http://127.0.0.1:%d", &o.Port)
+	require.NoError(t, err)
+	require.NotEqual(t, "serving", e.states())
+	real.process, real.err = Serve(t.Context(), o)
+	require.NoError(t, real.err)
+	all.Wait()
+	t.Logf("killed, started again and everything answered after %v", time.Since(start).Round(time.Second))
+	for i := range n {
+		require.NoError(t, errs[i])
+		require.Len(t, completions[i].TokenIDs, 900)
+		require.Equal(t, int32(77), completions[i].Versions[0])
+	}
+	got, err := e.Generate(t.Context(), request(16, 40, 41, 42, 43))
+	require.NoError(t, err)
+	require.Equal(t, want.TokenIDs, got.TokenIDs)
+	require.Equal(t, want.Logprobs, got.Logprobs)
 }

@@ -35,17 +35,24 @@ type replica struct {
 	http    *http.Client
 	openai  *openai.Client
 
-	mu       sync.Mutex
-	server   Server // what it can do; set by probe
-	state    condition
-	reason   error           // why it does not serve
-	changed  chan struct{}   // closed at the next change of state
-	load     int             // requests that it works on
-	epoch    context.Context // ends when the replica leaves service other than for an update: its requests end then
-	leave    context.CancelFunc
-	version  string // name of the weights that it proved, or began with
-	model    string // what requests name: the served model, or the adapter
-	versions map[string]int32
+	mu      sync.Mutex
+	server  Server // what it can do; set by probe
+	state   condition
+	reason  error           // why it does not serve
+	changed chan struct{}   // closed at the next change of state
+	load    int             // requests that it works on
+	epoch   context.Context // ends when the replica leaves service other than for an update: its requests end then
+	leave   context.CancelFunc
+	version string // name of the weights that it proved, or began with
+	model   string // what requests name: the served model, or the adapter
+	history []adopted
+}
+
+// adopted is a version that a replica was given. Requests in flight may name it and those after it.
+type adopted struct {
+	serial int
+	name   string
+	number int32
 }
 
 func newReplica(url string, o Options) *replica {
@@ -114,7 +121,7 @@ func (r *replica) status() (condition, error) {
 
 // generate sends one request.
 func (r *replica) generate(ctx context.Context, q engines.Request) (engines.Completion, error) {
-	got, version, versions, err := r.ask(ctx, func(ctx context.Context, model string) (reply, error) {
+	got, versions, err := r.ask(ctx, func(ctx context.Context, model string) (reply, error) {
 		return r.send(ctx, model, q.Prompt, samplingParams(q.Sampling, q.Seed))
 	})
 	if err != nil {
@@ -124,7 +131,7 @@ func (r *replica) generate(ctx context.Context, q engines.Request) (engines.Comp
 	if c.FinishReason, err = got.finish(q.Sampling); err != nil {
 		return engines.Completion{}, err
 	}
-	if c.Versions, err = got.perToken(versions, version); err != nil {
+	if c.Versions, err = got.perToken(versions); err != nil {
 		var wrong *versionError
 		if errors.As(err, &wrong) {
 			r.fail(behind, err)
@@ -135,11 +142,10 @@ func (r *replica) generate(ctx context.Context, q engines.Request) (engines.Comp
 }
 
 // ask sends and then waits, while the weights are not proven, for the verdict on them: nothing that unproven weights
-// computed is returned. It also returns the version that the replica has then, and all that the reply may name.
-func (r *replica) ask(ctx context.Context, send func(ctx context.Context, model string) (reply, error)) (got reply, version string, versions map[string]int32, err error) {
+// computed is returned. It also returns the versions that the replica had since the request was sent.
+func (r *replica) ask(ctx context.Context, send func(ctx context.Context, model string) (reply, error)) (got reply, versions []adopted, err error) {
 	r.mu.Lock()
-	epoch, before, model := r.epoch, r.version, r.model
-	versions = r.versions
+	epoch, model, first := r.epoch, r.model, r.history[len(r.history)-1].serial
 	r.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, r.options.AttemptTimeout)
 	defer cancel()
@@ -149,16 +155,13 @@ func (r *replica) ask(ctx context.Context, send func(ctx context.Context, model 
 		if epoch.Err() != nil {
 			err = errLeft
 		}
-		return got, "", nil, err
+		return got, nil, err
 	}
-	version, latest, err := r.settle(ctx, epoch)
-	if err == nil && got.spans == nil && before != version {
+	versions, err = r.settle(ctx, epoch, first)
+	if err == nil && got.spans == nil && len(versions) > 1 {
 		err = errMixed
 	}
-	if before != version {
-		versions = latest
-	}
-	return got, version, versions, err
+	return got, versions, err
 }
 
 var (
@@ -166,48 +169,45 @@ var (
 	errMixed = errors.New("the weights changed meanwhile and the route does not say which sampled which token")
 )
 
-// settle waits until the replica is not updating and returns the version it serves with and all that it accepts.
-func (r *replica) settle(ctx, epoch context.Context) (string, map[string]int32, error) {
+// settle waits until the replica is not updating and returns the versions that it had since the one of that serial.
+func (r *replica) settle(ctx, epoch context.Context, first int) ([]adopted, error) {
 	for {
 		r.mu.Lock()
-		state, version, versions, changed := r.state, r.version, r.versions, r.changed
+		state, changed := r.state, r.changed
+		at := slices.IndexFunc(r.history, func(a adopted) bool { return a.serial >= first })
+		since := slices.Clone(r.history[max(0, at):])
 		r.mu.Unlock()
-		if epoch.Err() != nil || state == down || state == behind {
-			return "", nil, errLeft
+		if epoch.Err() != nil || state == down || state == behind || at < 0 {
+			return nil, errLeft
 		}
 		if state == serving {
-			return version, versions, nil
+			return since, nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
 			if epoch.Err() != nil {
-				return "", nil, errLeft
+				return nil, errLeft
 			}
-			return "", nil, ctx.Err()
+			return nil, ctx.Err()
 		}
 	}
 }
 
-// adopt makes a version the one that new requests are answered with. Requests from before may still be answered with the
-// one before it.
+// adopt makes a version the one that new requests are answered with.
 func (r *replica) adopt(name, model string, number int32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	versions := map[string]int32{name: number}
-	for old, n := range r.versions {
-		if n < number && old != name { // an update that is repeated, or the first one, renames nothing
-			versions[old] = n
-		}
+	serial := 0
+	if n := len(r.history); n > 0 {
+		serial = r.history[n-1].serial + 1
 	}
-	r.version, r.model, r.versions = name, model, versions
-}
-
-// forget makes the named version the only one accepted: of a server that was just started nothing older can come.
-func (r *replica) forget(name, model string, number int32) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.version, r.model, r.versions = name, model, map[string]int32{name: number}
+	const most = 1024 // no request lives through so many updates
+	if len(r.history) >= most {
+		r.history = slices.Clone(r.history[most/2:])
+	}
+	r.version, r.model = name, model
+	r.history = append(r.history, adopted{serial, name, number})
 }
 
 // send asks for a completion by the best route that the server offers.
@@ -230,7 +230,7 @@ func (r *replica) complete(ctx context.Context, model string, prompt []int32, pa
 	for key, value := range params {
 		t.extra[key] = value
 	}
-	_, err := r.openai.CreateCompletion(context.WithValue(ctx, tapKey{}, t), openai.CompletionRequest{Model: model})
+	_, err := r.openai.CreateCompletion(context.WithValue(ctx, tapKey{}, t), openai.CompletionRequest{Model: model, Prompt: ""}) // extra has the ids
 	switch {
 	case t.status == 0:
 		return reply{}, err
@@ -268,6 +268,7 @@ type Server struct {
 	Reload      bool   // checkpoints from disk
 	LoRA        bool   // adapters at run time
 	Transfer    bool   // weight transfer
+	Extension   bool   // agentfly_transfer.py runs in its workers
 	Version     string // of the weights that it has
 }
 
@@ -365,6 +366,11 @@ func (r *replica) probeRoutes(ctx context.Context, s *Server) error {
 			return fmt.Errorf("probe request: %w", err)
 		}
 	}
+	if s.Reload { // a method that a worker does not have is an error of that call alone
+		body := map[string]any{"method": "agentfly_present"}
+		s.Extension = r.call(ctx, http.MethodPost, "/collective_rpc", body, nil) == nil
+	}
+	s.Transfer = s.Transfer && s.Extension
 	if !has("/weight_info") {
 		return nil
 	}

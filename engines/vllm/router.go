@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -38,7 +41,7 @@ func (e *Engine) generate(ctx context.Context, q engines.Request) (engines.Compl
 	return c, err
 }
 
-// Score implements engines.Scorer.
+// Score implements engines.Scorer. ids must be shorter than the context: vLLM samples a token with every prompt.
 func (e *Engine) Score(ctx context.Context, ids []int32) ([]float32, error) {
 	out, err := e.score(ctx, ids)
 	if err != nil {
@@ -55,7 +58,7 @@ func (e *Engine) score(ctx context.Context, ids []int32) (out []float32, err err
 		return nil, fmt.Errorf("%d tokens of %d leave no room: %w", len(ids), most, engines.ErrTooLong)
 	}
 	err = e.attempts(ctx, "", func(ctx context.Context, r *replica) error {
-		got, _, _, err := r.ask(ctx, func(ctx context.Context, model string) (reply, error) { return r.sendScore(ctx, model, ids) })
+		got, _, err := r.ask(ctx, func(ctx context.Context, model string) (reply, error) { return r.sendScore(ctx, model, ids) })
 		out = got.prompt
 		return err
 	})
@@ -165,13 +168,15 @@ func passing(err error) bool {
 	return true
 }
 
-// lost tells whether the server did not answer at all, so that nobody else should try it either until it is looked at.
-// A deadline is not: one request may hang where others do not.
+// lost tells whether the connection failed, so that nobody else should try the server until it is looked at. A deadline is
+// no such thing: one request may hang where others do not.
 func lost(err error) bool {
-	var status *statusError
-	var version *versionError
-	return !errors.As(err, &status) && !errors.As(err, &version) && !errors.Is(err, errReply) && !errors.Is(err, errAborted) &&
-		!errors.Is(err, errLeft) && !errors.Is(err, errMixed) && !errors.Is(err, context.DeadlineExceeded)
+	var transport *url.Error
+	var network net.Error
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return false
+	}
+	return errors.As(err, &transport) || errors.As(err, &network) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
 }
 
 // pick takes a place on the replica of the session, or else on the least loaded one, and waits while none serves. avoid
@@ -362,13 +367,13 @@ func (e *Engine) bringBack(r *replica) {
 		r.set(down, err)
 		return
 	}
-	r.forget(server.Version, server.Model, -1)
 	r.set(updating, nil)
+	r.adopt(server.Version, server.Model, -1) // what the server names until it is loaded; nobody asks it before
 	if err := e.load(e.ctx, r, *current, false); err != nil {
 		r.set(behind, err)
 		return
 	}
-	r.forget(versionName(current.Version), r.modelFor(e.way(current.Path)), current.Version)
+	r.adopt(versionName(current.Version), r.modelFor(e.way(current.Path)), current.Version)
 	r.set(serving, nil)
 }
 

@@ -88,7 +88,7 @@ func (e *Engine) checkWeights(w engines.Weights) error {
 		case way == WayLoRA && !s.LoRA:
 			return fmt.Errorf("%s takes no adapters; start vLLM with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1", r.url)
 		case way == WayTransfer && !s.Transfer:
-			return fmt.Errorf("%s has no weight transfer; start vLLM with VLLM_SERVER_DEV_MODE=1 and the extension (docs/engines.md)", r.url)
+			return fmt.Errorf("%s has no weight transfer to AgentFly's extension; start vLLM with VLLM_SERVER_DEV_MODE=1 and the extension (docs/engines.md)", r.url)
 		}
 	}
 	if way == WayLoRA {
@@ -297,17 +297,12 @@ func (e *Engine) load(ctx context.Context, r *replica, w engines.Weights, warm b
 			err = fmt.Errorf("not done after %v: %w", r.options.ControlTimeout, err)
 		}
 		err = fmt.Errorf("%s: %w", s.name, err)
-		if ctx.Err() == nil && (late || lost(err) && !isProof(err)) {
+		if ctx.Err() == nil && (late || lost(err)) {
 			err = &lostError{err}
 		}
 		return err
 	}
 	return nil
-}
-
-func isProof(err error) bool {
-	var p *ProofError
-	return errors.As(err, &p)
 }
 
 func (r *replica) currentModel() string {
@@ -353,9 +348,13 @@ func (u *updateRun) load(ctx context.Context) error {
 	case WayTransfer:
 		return u.transfer(ctx)
 	default:
-		return u.call(ctx, http.MethodPost, "/collective_rpc", map[string]any{
+		err := u.call(ctx, http.MethodPost, "/collective_rpc", map[string]any{
 			"method": "reload_weights", "kwargs": map[string]any{"weights_path": u.weights.Path},
 		}, nil)
+		if err != nil || !u.info().Extension {
+			return err
+		}
+		return u.call(ctx, http.MethodPost, "/collective_rpc", map[string]any{"method": "agentfly_after_reload"}, nil)
 	}
 }
 

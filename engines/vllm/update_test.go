@@ -29,7 +29,7 @@ func wantTokens(weights float64, q engines.Request) []int32 {
 
 func TestUpdateOrder(t *testing.T) {
 	for way, want := range map[Way][]string{
-		WayDisk: {"/pause", "/collective_rpc", "/update_weight_version", "/reset_prefix_cache", "/resume"},
+		WayDisk: {"/pause", "/collective_rpc", "/collective_rpc", "/update_weight_version", "/reset_prefix_cache", "/resume"},
 		WayTransfer: {
 			"/pause", "/init_weight_transfer_engine", "/start_weight_update", "/update_weights", "/finish_weight_update",
 			"/update_weight_version", "/reset_prefix_cache", "/resume",
@@ -238,7 +238,7 @@ func TestUpdateRefuses(t *testing.T) {
 		"the probe's tolerance is 0":               func(w *engines.Weights) { p := *w.Probe; p.Tolerance = 0; w.Probe = &p },
 		"the path must be absolute":                func(w *engines.Weights) { w.Path = "here" },
 		"a version is at least 0":                  func(w *engines.Weights) { w.Version = -1 },
-		"no such file or directory":                func(w *engines.Weights) { w.Path = filepath.Join(w.Path, "none") },
+		"none does not exist":                      func(w *engines.Weights) { w.Path = filepath.Join(w.Path, "none") },
 	} {
 		w := good
 		spoil(&w)

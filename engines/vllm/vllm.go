@@ -143,7 +143,7 @@ func (r *replica) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.forget(s.Version, s.Model, number(s.Version, 0))
+	r.adopt(s.Version, s.Model, number(s.Version, 0))
 	if s.Version == unproven {
 		r.set(behind, errors.New("an earlier update of this server failed; it needs one that succeeds"))
 	} else {

@@ -180,25 +180,30 @@ func (r reply) finish(s engines.Sampling) (trajectory.FinishReason, error) {
 // errAborted says that the server ended the request, by a pause or its own end.
 var errAborted = errors.New("the server aborted the request")
 
-// perToken spreads the spans, or the one version that the reply is known to be of, over n tokens. versions says which
-// names are acceptable.
-func (r reply) perToken(versions map[string]int32, only string) ([]int32, error) {
+// perToken spreads the spans over the tokens, or the one version that the reply can be of. versions are those that it may
+// name; where one was given twice, the later number counts.
+func (r reply) perToken(versions []adopted) ([]int32, error) {
 	n := len(r.ids)
 	spans := r.spans
 	if spans == nil {
-		spans = []span{{only, 0, n}}
+		spans = []span{{versions[len(versions)-1].name, 0, n}}
 	}
 	out := make([]int32, 0, n)
 	for _, s := range spans {
-		v, ok := versions[s.Version]
-		if !ok {
+		at := -1
+		for i, v := range versions {
+			if v.name == s.Version {
+				at = i
+			}
+		}
+		if at < 0 {
 			return nil, &versionError{s.Version}
 		}
 		if s.Start != len(out) || s.End < s.Start || s.End > n {
 			return nil, fmt.Errorf("%w: weight_versions %v do not cover %d tokens in order", errReply, spans, n)
 		}
 		for range s.End - s.Start {
-			out = append(out, v)
+			out = append(out, versions[at].number)
 		}
 	}
 	if len(out) != n {

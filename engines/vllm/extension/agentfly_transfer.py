@@ -14,9 +14,21 @@ from dataclasses import dataclass, field
 import torch
 from vllm.distributed.weight_transfer import WeightTransferEngine, WeightTransferEngineFactory
 from vllm.distributed.weight_transfer.base import WeightTransferInitInfo, WeightTransferUpdateInfo
+from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, UnquantizedEmbeddingMethod
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+from vllm.platforms import current_platform
 
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+
+def repack_tied_head(model):
+    """On a CPU vLLM multiplies with a packed copy of each matrix. A head that is tied to the embeddings gets no weights of
+    its own in a reload, so its copy stays the old one (seen in 0.32.0): pack it anew."""
+    if not current_platform.is_cpu():
+        return
+    for module in model.modules():
+        if isinstance(module, ParallelLMHead) and isinstance(module.quant_method, UnquantizedEmbeddingMethod):
+            module.quant_method.process_weights_after_loading(module)
 
 
 @dataclass
@@ -42,6 +54,7 @@ class SharedMemoryEngine(WeightTransferEngine):
 
     def finish_weight_update(self):
         finalize_layerwise_reload(self.model, self.model_config)
+        repack_tied_head(self.model)
 
     def update_weights(self, info):
         self.receive_weights(self.parse_update_info(info))
@@ -71,4 +84,10 @@ if "agentfly" not in WeightTransferEngineFactory._registry:
 
 
 class Extension:
-    """Named on vLLM's command line so that its workers import this module."""
+    """Named on vLLM's command line: its methods become the workers', which /collective_rpc calls."""
+
+    def agentfly_present(self):
+        return None
+
+    def agentfly_after_reload(self):
+        repack_tied_head(self.model_runner.get_model())
