@@ -3,7 +3,9 @@
 package policy
 
 import (
+	"compress/gzip"
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -112,4 +114,62 @@ func scoreIDs(t *testing.T, p *Policy, ids []int32) []float32 {
 	logprobs, _, err := p.Model.Score(b)
 	require.NoError(t, err)
 	return logprobs
+}
+
+// TestSmolLM2Logprobs holds the real model's forward against transformers' in float32, and both against float64
+// (scripts/goldens/smollm2.py). Transformers' own float32 is 1.1e-5, 2.8e-5 and 1.7e-5 from float64 on the three texts, so
+// two float32 programs cannot be closer than that in general; ours must be as close to float64 as transformers is.
+func TestSmolLM2Logprobs(t *testing.T) {
+	needModel(t)
+	f, err := os.Open("testdata/smollm2.json.gz")
+	require.NoError(t, err)
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	require.NoError(t, err)
+	var cases []struct {
+		Name                     string
+		IDs                      []int32
+		Logprobs, Entropy, Exact []float64
+	}
+	require.NoError(t, json.NewDecoder(z).Decode(&cases))
+	require.Len(t, cases, 3)
+	p, err := Load(smollm2, Options{Device: "cpu"})
+	require.NoError(t, err)
+	defer p.Close()
+	for _, c := range cases {
+		logprobs, entropy, err := ScoreIDs(p.Model, c.IDs, 1)
+		require.NoError(t, err)
+		require.Len(t, logprobs, 199)
+		var ours []float64
+		for _, v := range logprobs {
+			ours = append(ours, float64(v))
+		}
+		var entropies []float64
+		for _, v := range entropy {
+			entropies = append(entropies, float64(v))
+		}
+		worst, _ := distance(ours, c.Logprobs)
+		noise, noiseMean := distance(c.Logprobs, c.Exact)
+		error64, mean := distance(ours, c.Exact)
+		worstEntropy, _ := distance(entropies, c.Entropy)
+		t.Logf("%s: at most %.1e from transformers; from float64 %.1e, mean %.1e (transformers %.1e, mean %.1e); entropies %.1e",
+			c.Name, worst, error64, mean, noise, noiseMean, worstEntropy)
+		limit := 2e-5 + noise/2
+		if c.Name == "conversation" {
+			limit = 2e-5
+		}
+		require.LessOrEqual(t, worst, limit, c.Name)
+		require.LessOrEqual(t, mean, 1.3*noiseMean, c.Name)
+		require.LessOrEqual(t, worstEntropy, 5e-5, c.Name)
+	}
+}
+
+// distance is the largest and the mean absolute difference.
+func distance(a, b []float64) (worst, mean float64) {
+	for i := range a {
+		d := math.Abs(a[i] - b[i])
+		worst = max(worst, d)
+		mean += d / float64(len(a))
+	}
+	return worst, mean
 }

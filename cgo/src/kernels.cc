@@ -216,14 +216,17 @@ CLONES void head_update(HeadState& state, const float* logits, int64_t n, float 
     state.max = top;
   }
   const float base = static_cast<float>(state.max);
-  F8 s = all(0), d = all(0);
-  for (i = 0; i + 8 <= n; i += 8) {
-    const F8 z = load(logits + i) * scale - base, e = exp8(z);
-    s += e;
-    d += e * z;
+  for (i = 0; i + 8 <= n;) {
+    F8 s = all(0),
+       d = all(0);  // of few terms: in a long float sum beside the greatest the many small ones would be lost
+    for (const int64_t end = std::min(n, i + 256); i + 8 <= end; i += 8) {
+      const F8 z = load(logits + i) * scale - base, e = exp8(z);
+      s += e;
+      d += e * z;
+    }
+    state.sum += sum_wide(s);
+    state.dot += sum_wide(d);
   }
-  state.sum += sum_wide(s);
-  state.dot += sum_wide(d);
   if (i < n) {
     const F8 z = load_some(logits + i, n - i, 0) * scale - base, e = exp8(z);
     for (int k = 0; k < n - i; k++) state.sum += e[k], state.dot += static_cast<double>(e[k]) * z[k];

@@ -1,0 +1,56 @@
+package agentfly_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// block is the README's code block of a language that holds a text.
+func block(t *testing.T, language, holds string) string {
+	t.Helper()
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	for _, found := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllSubmatch(text, -1) {
+		if strings.Contains(string(found[1]), holds) {
+			return string(found[1])
+		}
+	}
+	t.Fatalf("README.md has no %s block with %q", language, holds)
+	return ""
+}
+
+func TestTheREADMEsJobIsTheShippedOne(t *testing.T) {
+	path := filepath.Join("examples", "readme_test.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(block(t, "yaml", "version: 1")), 0o600))
+	t.Cleanup(func() { require.NoError(t, os.Remove(path)) })
+	status, out, errs := command("", "job", "validate", path)
+	require.Zero(t, status, errs)
+	require.Equal(t, path+": ok\n", out)
+	of := func(job string) string {
+		status, out, errs := command("", "job", "effective", job)
+		require.Zero(t, status, errs)
+		return out
+	}
+	require.Equal(t, of("examples/calculator.yaml"), of(path))
+}
+
+func TestTheREADMEsProgramBuilds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it runs the compiler; leave -short out")
+	}
+	dir, err := os.MkdirTemp(".", "readme")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	imports := "package main\n\nimport (\n\"context\"\n\"strings\"\n\n\"github.com/agentfly/agentfly\"\n\"github.com/agentfly/agentfly/rewards\"\n\"github.com/agentfly/agentfly/tools\"\n)\n\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(imports+block(t, "go", "agentfly.Main")), 0o600))
+	build := exec.Command("go", "build", "-o", filepath.Join(t.TempDir(), "out"), "./"+dir)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
