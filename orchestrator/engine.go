@@ -154,6 +154,21 @@ func (s *session) push(ctx context.Context, version int32) error {
 	return nil
 }
 
+// keepLog copies the server's log into the run's folder, if the run got so far as to have one.
+func (s *session) keepLog() error {
+	if !exists(s.job.Output) {
+		return nil
+	}
+	data, err := os.ReadFile(s.server.Log)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(s.job.Output, "vllm.log"), data, 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("orchestrator: vLLM's log: %w", err)
+	}
+	return nil
+}
+
 // closeEngine ends engine and server and removes the weights that only they needed.
 func (s *session) closeEngine() error {
 	var errs []error
@@ -161,7 +176,7 @@ func (s *session) closeEngine() error {
 		errs = append(errs, s.engine.Close())
 	}
 	if s.server != nil {
-		errs = append(errs, s.server.Close())
+		errs = append(errs, s.server.Close(), s.keepLog())
 	}
 	if s.weights.folder != "" {
 		errs = append(errs, os.RemoveAll(s.weights.folder))

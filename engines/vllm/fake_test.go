@@ -41,7 +41,6 @@ type fake struct {
 	cache    map[string]float64 // weights that computed a prompt
 	requests int                // completions asked for
 	paths    []string           // control routes in the order of their calls
-	sessions []string
 
 	routes    []string                                                     // of openapi.json
 	raw       bool                                                         // logprobs of the model, not of what is sampled

@@ -2,10 +2,9 @@ package vllm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
-	"net/http"
-	"strings"
 
 	"github.com/agentfly/agentfly/engines"
 )
@@ -93,7 +92,7 @@ func (u *updateRun) prove(ctx context.Context) error {
 		return fmt.Errorf("%w: %d tokens were decoded, %d scored", errReply, n, len(again))
 	}
 	err = compare("decoding after the prefix cache against computing anew", decoded.logprobs, again[len(again)-n:], len(prompt), p.Tolerance)
-	if stale, ok := err.(*ProofError); ok {
+	if stale := (*ProofError)(nil); errors.As(err, &stale) {
 		stale.What += " (the second is the server's own)"
 	}
 	return err
@@ -109,36 +108,4 @@ func (u *updateRun) cachePrompt() []int32 {
 		out = append(out, ids[:min(len(ids), most-len(out))]...)
 	}
 	return out
-}
-
-// cutPart splits a parameter's name around one of its parts between dots.
-func cutPart(name, part string) (before, after string, ok bool) {
-	i := strings.Index("."+name+".", "."+part+".")
-	if i < 0 {
-		return "", "", false
-	}
-	return name[:i], name[i+len(part):], true
-}
-
-// transfer sends the tensors through a file in shared memory.
-func (u *updateRun) transfer(ctx context.Context) error {
-	plan, remove, err := shareTensors(u.weights.Path)
-	if err != nil {
-		return err
-	}
-	defer remove()
-	for _, s := range []struct {
-		path string
-		body any
-	}{
-		{"/init_weight_transfer_engine", map[string]any{"init_info": map[string]any{}}},
-		{"/start_weight_update", nil},
-		{"/update_weights", map[string]any{"update_info": plan}},
-		{"/finish_weight_update", map[string]any{"weight_version": u.version}},
-	} {
-		if err := u.call(ctx, http.MethodPost, s.path, s.body, nil); err != nil {
-			return fmt.Errorf("%s: %w", s.path, err)
-		}
-	}
-	return nil
 }

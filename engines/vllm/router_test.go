@@ -63,9 +63,9 @@ func TestFaultsThatPass(t *testing.T) {
 	}
 	for name, fault := range map[string]func(http.ResponseWriter, *http.Request){
 		"500": func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, `{"error": {"message": "EngineDeadError"}}`, 500)
+			http.Error(w, `{"error": {"message": "EngineDeadError"}}`, http.StatusInternalServerError)
 		},
-		"503":              func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", 503) },
+		"503":              func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", http.StatusServiceUnavailable) },
 		"garbage":          text("<html>it works!</html>"),
 		"half a JSON":      text(`{"choices": [{"token_ids": [1, 2`),
 		"no choices":       text(`{"choices": []}`),

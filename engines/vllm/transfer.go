@@ -1,7 +1,9 @@
 package vllm
 
 import (
+	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 
@@ -71,4 +73,27 @@ func sharedMemory() string {
 		return linux
 	}
 	return os.TempDir()
+}
+
+// transfer sends the tensors through a file in shared memory.
+func (u *updateRun) transfer(ctx context.Context) error {
+	plan, remove, err := shareTensors(u.weights.Path)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	for _, s := range []struct {
+		path string
+		body any
+	}{
+		{"/init_weight_transfer_engine", map[string]any{"init_info": map[string]any{}}},
+		{"/start_weight_update", nil},
+		{"/update_weights", map[string]any{"update_info": plan}},
+		{"/finish_weight_update", map[string]any{"weight_version": u.version}},
+	} {
+		if err := u.call(ctx, http.MethodPost, s.path, s.body, nil); err != nil {
+			return fmt.Errorf("%s: %w", s.path, err)
+		}
+	}
+	return nil
 }

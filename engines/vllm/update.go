@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -169,6 +170,15 @@ func wholeGroups(names []string) error {
 	return nil
 }
 
+// cutPart splits a parameter's name around one of its parts between dots.
+func cutPart(name, part string) (before, after string, ok bool) {
+	i := strings.Index("."+name+".", "."+part+".")
+	if i < 0 {
+		return "", "", false
+	}
+	return name[:i], name[i+len(part):], true
+}
+
 func versionName(v int32) string { return strconv.Itoa(int(v)) }
 
 // modelFor is what requests name after an update by that way.
@@ -279,8 +289,13 @@ func (e *Engine) load(ctx context.Context, r *replica, w engines.Weights, warm b
 		run  func(context.Context) error
 	}
 	steps := []step{
-		{"warm the cache", u.warm}, {"pause", u.pause}, {"load", u.load}, {"name the version", u.name},
-		{"empty the prefix cache", u.empty}, {"resume", u.resume}, {"proof", u.prove},
+		{"warm the cache", u.warm},
+		{"pause", u.pause},
+		{"load", u.load},
+		{"name the version", u.name},
+		{"empty the prefix cache", u.empty},
+		{"resume", u.resume},
+		{"proof", u.prove},
 	}
 	if !warm {
 		steps = steps[1:]
