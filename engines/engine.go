@@ -23,9 +23,11 @@ type Sampling struct {
 
 // Request asks for one completion.
 type Request struct {
-	ID       string   // names the request in errors and logs
-	Session  string   // requests of one trajectory share it (prefix reuse, replica affinity)
-	Prompt   []int32  // [P], not empty; the engine does not keep it after Generate returns
+	ID      string  // names the request in errors and logs
+	Session string  // requests of one trajectory share it (prefix reuse, replica affinity)
+	Prompt  []int32 // [P], not empty; the engine does not keep it after Generate returns
+	// Messages are the conversation that Prompt renders, for engines without TokenIDs; the others do not look at them.
+	Messages []trajectory.Message
 	Sampling Sampling //
 	Seed     uint64   // the same seed, prompt, parameters and weights give the same completion
 }

@@ -194,7 +194,7 @@ func (s *session) prompt(format tools.Format, specs []tools.Spec) ([]trajectory.
 	var schemas []json.RawMessage
 	switch {
 	case !a.Instructions || len(specs) == 0:
-	case format.Name() == "hermes":
+	case format.Name() == "hermes" && s.engine.Capabilities().TokenIDs: // what takes messages renders no schemas
 		data, err := tools.OpenAI(specs)
 		if err != nil {
 			return nil, nil, err

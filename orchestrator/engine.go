@@ -13,6 +13,7 @@ import (
 
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/engines/local"
+	"github.com/agentfly/agentfly/engines/openai"
 	"github.com/agentfly/agentfly/engines/vllm"
 	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/policy"
@@ -21,8 +22,13 @@ import (
 // openEngine makes the job's engine. One that does not share the trainer's parameters has weights of its own until begin.
 func (s *session) openEngine(ctx context.Context) (err error) {
 	e := s.job.Engine
-	if e.Kind == "vllm" {
+	switch e.Kind {
+	case "vllm":
 		return s.openVLLM(ctx)
+	case "openai":
+		s.engine, err = openai.New(openai.Options{URL: e.URLs[0], Model: e.ServedModel, APIKey: e.APIKey, Encode: s.policy.Tokenizer.Encode, MaxModelLen: s.policy.Config.MaxContext()})
+		s.notes = append(s.notes, "engine "+e.URLs[0]+": the endpoint returns text; the stored tokens are the tokenizer's, without logprobs")
+		return err
 	}
 	s.engine, err = local.New(s.policy.Model, local.Options{
 		CacheTokens: e.CacheTokens, MaxSequences: e.MaxSequences, MaxModelLen: min(s.policy.Config.MaxContext(), e.CacheTokens),
@@ -108,6 +114,9 @@ const probeTokens = 64
 
 // begin gives the engine the policy's weights before the first rollout. An engine that shares them needs the version alone.
 func (s *session) begin(ctx context.Context, version int32) error {
+	if !s.engine.Capabilities().TokenIDs { // not our weights
+		return nil
+	}
 	if s.engine.Capabilities().SharedParameters {
 		if version == 0 {
 			return nil

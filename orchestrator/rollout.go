@@ -105,7 +105,7 @@ func (r *Rollout) turns(ctx context.Context, p Place, t *trajectory.Trajectory) 
 			t.StopReason = trajectory.StopMaxTokens
 			return nil
 		}
-		record, err := r.complete(ctx, p, s, turn, room)
+		record, err := r.complete(ctx, p, s, turn, room, history)
 		if err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func (r *Rollout) turns(ctx context.Context, p Place, t *trajectory.Trajectory) 
 }
 
 // complete samples one turn and appends exactly what the engine returned.
-func (r *Rollout) complete(ctx context.Context, p Place, s *trajectory.Sample, turn, room int) (trajectory.Turn, error) {
+func (r *Rollout) complete(ctx context.Context, p Place, s *trajectory.Sample, turn, room int, history []trajectory.Message) (trajectory.Turn, error) {
 	sampling := r.Sampling
 	sampling.MaxTokens = min(sampling.MaxTokens, room)
 	record := trajectory.Turn{CompletionStart: s.Len(), Seed: r.requestSeed(p, turn)}
@@ -135,7 +135,7 @@ func (r *Rollout) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 	defer cancel()
 	start := time.Now()
 	c, err := r.Engine.Generate(ctx, engines.Request{
-		ID: p.ID() + "-" + strconv.Itoa(turn), Session: r.RunName + "/" + p.ID(), Prompt: slices.Clone(s.TokenIDs), Sampling: sampling, Seed: record.Seed,
+		ID: p.ID() + "-" + strconv.Itoa(turn), Session: r.RunName + "/" + p.ID(), Prompt: slices.Clone(s.TokenIDs), Messages: history, Sampling: sampling, Seed: record.Seed,
 	})
 	record.EngineSeconds = time.Since(start).Seconds()
 	if err == nil && len(c.TokenIDs) == 0 {

@@ -66,7 +66,8 @@ func ServeArgs(o ServeOptions) []string {
 		args = append(args, "--max-model-len", strconv.Itoa(o.MaxModelLen))
 	}
 	if o.CPU {
-		args = append(args, "--enforce-eager", "--kv-cache-memory-bytes", strconv.Itoa(64<<20), "--max-num-seqs", "64")
+		// 0.32.0 dies on a CPU when it splits the prompt of a request with a seed (CPU Generator does not use offset)
+		args = append(args, "--no-enable-chunked-prefill", "--enforce-eager", "--kv-cache-memory-bytes", strconv.Itoa(64<<20), "--max-num-seqs", "64")
 	}
 	return append(args, o.Args...)
 }

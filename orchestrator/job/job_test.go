@@ -274,3 +274,29 @@ func FuzzParse(f *testing.F) {
 		require.JSONEq(t, string(a), string(b))
 	})
 }
+
+func TestEngines(t *testing.T) {
+	for text, want := range map[string]string{
+		"{kind: vllm}": "engine: kind vllm needs exactly one of urls and serve",
+		"{kind: vllm, urls: [http://a], serve: {}}":            "engine: kind vllm needs exactly one of urls and serve",
+		"{kind: openai, urls: [http://a]}":                     "engine: kind openai needs one url and served_model, and no serve",
+		"{urls: [http://a]}":                                   "engine.kind: local takes neither urls nor serve; did you mean vllm?",
+		"{kind: vllm, urls: [http://a], tolerance: 0}":         "engine.tolerance: 0 is out of range",
+		"{kind: vllm, urls: [http://a], weights: pigeon}":      `engine.weights: "pigeon" is not allowed; allowed: auto, disk, lora, transfer`,
+		"{kind: vllm, urls: [http://a], weights: lora}":        "engine.weights: lora: this version trains no adapters",
+		"{kind: openai, urls: [http://a/v1], served_model: m}": "engine.kind: openai: such an endpoint returns text, and training needs the token ids",
+	} {
+		c, err := parse(good+"engine: "+text+"\n", job.Options{})
+		if err == nil {
+			err = c.TrainingErrors()
+		}
+		require.ErrorContains(t, err, want, text)
+	}
+	c, err := parse(good+"engine: {kind: vllm, serve: {args: [--max-num-seqs, \"8\"]}, api_key: \"${KEY}\"}\n", job.Options{Env: func(string) (string, bool) { return "sesame", true }})
+	require.NoError(t, err)
+	require.NoError(t, c.TrainingErrors())
+	require.Equal(t, &job.Serve{Command: "vllm", Args: []string{"--max-num-seqs", "8"}, DType: "float32", Timeout: 600}, c.Engine.Serve)
+	require.Equal(t, "sesame", c.Engine.APIKey)
+	require.NotContains(t, string(c.Source()), "sesame")
+	require.Equal(t, 0.001, c.Engine.Tolerance)
+}

@@ -275,10 +275,13 @@ func (d *decoder) check(j *Job, o Options) {
 	if (j.Model.Path == "") == (j.Model.Scratch == nil) {
 		fail("model", "exactly one of path and scratch is needed")
 	}
-	if e := j.Engine; e.Kind == "vllm" && (len(e.URLs) == 0) == (e.Serve == nil) {
+	switch e := j.Engine; {
+	case e.Kind == "vllm" && (len(e.URLs) == 0) == (e.Serve == nil):
 		fail("engine", "kind vllm needs exactly one of urls and serve")
-	} else if e.Kind != "vllm" && (len(e.URLs) > 0 || e.Serve != nil) {
-		fail("engine.kind", "%s takes neither urls nor serve; did you mean vllm?", e.Kind)
+	case e.Kind == "openai" && (len(e.URLs) != 1 || e.ServedModel == "" || e.Serve != nil):
+		fail("engine", "kind openai needs one url and served_model, and no serve")
+	case e.Kind == "local" && (len(e.URLs) > 0 || e.Serve != nil):
+		fail("engine.kind", "local takes neither urls nor serve; did you mean vllm?")
 	}
 	if j.Trainer.WarmupSteps > j.Trainer.Steps {
 		fail("trainer.warmup_steps", "%d steps of warm-up are more than trainer.steps (%d)", j.Trainer.WarmupSteps, j.Trainer.Steps)
@@ -350,6 +353,9 @@ func (j *Job) TrainingErrors() error {
 	}
 	if j.Rollout.MinP != 0 {
 		fail("rollout.min_p", "%v: %s", j.Rollout.MinP, why)
+	}
+	if j.Engine.Kind == "openai" {
+		fail("engine.kind", "openai: such an endpoint returns text, and training needs the token ids that were sampled; use local or vllm (rollout and eval take openai)")
 	}
 	if j.Engine.Kind == "vllm" && j.Engine.Weights == "lora" {
 		fail("engine.weights", "lora: this version trains no adapters; use auto, disk or transfer")
