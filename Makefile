@@ -6,7 +6,7 @@ JOB ?= examples/calculator.yaml
 export NATIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test test-long race asan lint fmt fuzz golden golden-data bench install clean
+.PHONY: help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench install clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
@@ -30,6 +30,9 @@ test: setup ## build what the tests need and run every test that fits in 8 minut
 
 test-long: setup build ## the runs that take longer: three seeds of the main job, the two-step job, the controls
 	@scripts/test_long.sh
+
+test-vllm: ## the vLLM engine against a real vLLM on the CPU, which is installed into the cache folder (2.2 GB)
+	@scripts/test_vllm.sh
 
 race: setup ## the Go tests that need no libtorch, under the race detector
 	go test -race $$(go list ./... | grep -v /examples/)

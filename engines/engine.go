@@ -40,11 +40,20 @@ type Completion struct {
 }
 
 // Weights describe one update. Apply is set when engine and trainer share parameters: the engine calls it at a barrier
-// between decode steps, so that nobody reads the parameters meanwhile. Otherwise Path names a Hugging Face folder.
+// between decode steps, so that nobody reads the parameters meanwhile. Otherwise Path names a Hugging Face folder (or a
+// PEFT adapter's) that stays as it is until the next Update returns, and Probe proves that the engine computes with it.
 type Weights struct {
 	Version int32
 	Path    string
 	Apply   func(ctx context.Context) error
+	Probe   *Probe
+}
+
+// Probe is a sequence and what the trainer computes for it with the new weights.
+type Probe struct {
+	TokenIDs  []int32   // [P], P >= 2
+	Logprobs  []float32 // [P-1] of each token but the first given those before it, at temperature 1
+	Tolerance float64   // largest difference between engine and trainer in a logprob, in nats; above 0
 }
 
 // Capabilities say what an engine can do; the trainer refuses an engine without TokenIDs.

@@ -35,3 +35,21 @@ func (r Request) Validate() error {
 	}
 	return r.Sampling.Validate()
 }
+
+// Validate reports a probe that proves nothing.
+func (p *Probe) Validate() error {
+	switch {
+	case p == nil:
+		return errors.New("weights without a probe cannot be proven")
+	case len(p.TokenIDs) < 2 || len(p.Logprobs) != len(p.TokenIDs)-1:
+		return fmt.Errorf("the probe has %d ids and %d logprobs; it needs at least 2 ids, and a logprob of each but the first", len(p.TokenIDs), len(p.Logprobs))
+	case !(p.Tolerance > 0) || math.IsInf(p.Tolerance, 0):
+		return fmt.Errorf("the probe's tolerance is %v, it must be above 0 and finite", p.Tolerance)
+	}
+	for i, v := range p.Logprobs {
+		if !(v <= 0) || math.IsInf(float64(v), 0) {
+			return fmt.Errorf("the probe's logprob %d is %v, which is no log probability", i, v)
+		}
+	}
+	return nil
+}

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +12,7 @@ import (
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/engines"
-	"github.com/agentfly/agentfly/engines/local"
+	"github.com/agentfly/agentfly/engines/vllm"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/policy"
@@ -33,13 +34,15 @@ type session struct {
 	policy   *policy.Policy
 	worker   *cgo.Worker
 	engine   engines.Engine
+	server   *vllm.Process // that the job started; nil for none
+	weights  weightSync
 	renderer *masks.Renderer
 	rollout  Rollout
 	notes    []string // what the user should know of how the job runs
 }
 
 // open loads the policy from path ("" is the job's own) and everything around it.
-func open(j *job.Job, path string, r Registries) (s *session, err error) {
+func open(ctx context.Context, j *job.Job, path string, r Registries) (s *session, err error) {
 	s = &session{job: j, worker: cgo.NewWorker()}
 	defer func() {
 		if err != nil {
@@ -62,11 +65,7 @@ func open(j *job.Job, path string, r Registries) (s *session, err error) {
 	if ok, reason := s.renderer.AppendOnly(); !ok {
 		s.notes = append(s.notes, "the chat template rewrites history ("+reason+"); a trajectory that needs it fails")
 	}
-	s.engine, err = local.New(s.policy.Model, local.Options{
-		CacheTokens: j.Engine.CacheTokens, MaxSequences: j.Engine.MaxSequences, MaxModelLen: min(s.policy.Config.MaxContext(), j.Engine.CacheTokens),
-		Decoder: s.policy.Tokenizer,
-	})
-	if err != nil {
+	if err := s.openEngine(ctx); err != nil {
 		return s, err
 	}
 	if j.Deterministic && !s.engine.Capabilities().BatchInvariant {
@@ -138,8 +137,10 @@ func (s *session) makeRollout(r Registries) error {
 		MaxTurns: j.Agent.MaxTurns, MaxTotal: j.Rollout.MaxTokens,
 		Timeout: seconds(j.Rollout.TurnTimeout), Seed: j.Seed, RunName: j.Name,
 	}
-	if limit := s.policy.Config.MaxContext(); limit > 0 {
-		s.rollout.MaxTotal = min(s.rollout.MaxTotal, limit)
+	for _, limit := range []int{s.policy.Config.MaxContext(), s.engine.Capabilities().MaxModelLen} {
+		if limit > 0 {
+			s.rollout.MaxTotal = min(s.rollout.MaxTotal, limit)
+		}
 	}
 	return nil
 }
@@ -235,9 +236,7 @@ func (s *session) trainer(a *algorithms.Algorithm, version *int32) (*policy.Trai
 
 func (s *session) Close() error {
 	var errs []error
-	if s.engine != nil {
-		errs = append(errs, s.engine.Close())
-	}
+	errs = append(errs, s.closeEngine())
 	if s.worker != nil {
 		errs = append(errs, s.worker.Close())
 	}

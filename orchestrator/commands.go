@@ -45,11 +45,14 @@ func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Reg
 	if err != nil {
 		return e, err
 	}
-	s, err := open(j, path, r)
+	s, err := open(ctx, j, path, r)
 	if err != nil {
 		return e, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.begin(ctx, 0); err != nil {
+		return e, err
+	}
 	rollout := s.rollout
 	rollout.ToolsOff = toolsOff
 	return evaluate(ctx, rollout, nil, "eval", 0, tasks.Tasks, j.Eval.Temperature)
@@ -64,11 +67,14 @@ func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registrie
 	if err != nil {
 		return err
 	}
-	s, err := open(j, path, r)
+	s, err := open(ctx, j, path, r)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.begin(ctx, 0); err != nil {
+		return err
+	}
 	var failed error
 	for step := range steps {
 		s.rollout.Groups(ctx, "rollout", step, deal.tasks(step, j.Rollout.Groups), j.Rollout.GroupSize, func(t *trajectory.Trajectory) {

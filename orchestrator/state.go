@@ -146,6 +146,7 @@ func (t *run) describe(groups []trajectory.Group, rewards []float64, m policy.Me
 	r := map[string]float64{
 		"seconds/sample": sampled.Seconds(), "seconds/train": (whole - sampled).Seconds(), "seconds/step": whole.Seconds(),
 		"seconds/elapsed":     t.state.Seconds + time.Since(t.started).Seconds(),
+		"seconds/sync":        t.weights.seconds,
 		"reward/mean":         mean(rewards),
 		"trajectories/failed": float64(m.Failed), "trajectories/finished": float64(len(rewards)), "groups/flat": float64(m.FlatGroups),
 		"update/loss": m.Loss, "update/grad_norm": m.GradNorm, "update/learning_rate": m.LearningRate, "update/entropy": m.Entropy,

@@ -74,7 +74,7 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summar
 	}
 	t := &run{options: o, dir: j.Output}
 	defer func() { err = errors.Join(err, t.close()) }()
-	if err := t.prepare(j, r, algorithm); err != nil {
+	if err := t.prepare(ctx, j, r, algorithm); err != nil {
 		return sum, err
 	}
 	if err := t.loop(ctx); err != nil {
@@ -86,7 +86,7 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summar
 func (t *run) say(format string, args ...any) { fmt.Fprintf(t.options.Out, format+"\n", args...) }
 
 // prepare reads everything that can be wrong before the first rollout.
-func (t *run) prepare(j *job.Job, r Registries, a *algorithms.Algorithm) (err error) {
+func (t *run) prepare(ctx context.Context, j *job.Job, r Registries, a *algorithms.Algorithm) (err error) {
 	train, eval, deal, err := readData(j)
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func (t *run) prepare(j *job.Job, r Registries, a *algorithms.Algorithm) (err er
 		return inputError(fmt.Errorf("%s is not the file that the run in %s began with; give it back its content, or begin a new run with --output", train.Path, t.dir))
 	}
 	t.state.Data = map[string]string{"train": train.Hash}
-	if t.session, err = open(j, from, r); err != nil {
+	if t.session, err = open(ctx, j, from, r); err != nil {
 		return err
 	}
 	if err := t.makeFolder(j); err != nil { // not earlier: a run that could not begin leaves none behind
@@ -118,9 +118,9 @@ func (t *run) prepare(j *job.Job, r Registries, a *algorithms.Algorithm) (err er
 		if err := t.trainer.Load(filepath.Join(from, trainerFolder)); err != nil {
 			return err
 		}
-		if err := t.engine.Update(context.Background(), engines.Weights{Version: t.state.Version, Apply: func(context.Context) error { return nil }}); err != nil {
-			return err
-		}
+	}
+	if err := t.begin(ctx, t.state.Version); err != nil {
+		return err
 	}
 	if err := t.forget(); err != nil {
 		return err
@@ -292,9 +292,16 @@ func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
 	return t.log(map[string]any{"step": e.Step, "eval": e})
 }
 
-// barrier is where the optimizer writes the parameters: no decode step of the engine reads them meanwhile.
+// barrier is where the optimizer writes the parameters: no decode step of an engine that shares them reads them meanwhile.
 func (s *session) barrier(version *int32) func(context.Context, func(context.Context) error) error {
 	return func(ctx context.Context, write func(context.Context) error) error {
+		if !s.engine.Capabilities().SharedParameters {
+			if err := write(ctx); err != nil {
+				return err
+			}
+			*version++ // the engine gets the last one of a step, see push
+			return nil
+		}
 		if err := s.engine.Update(ctx, engines.Weights{Version: *version + 1, Apply: write}); err != nil {
 			return err
 		}
@@ -318,9 +325,16 @@ func (t *run) step(ctx context.Context) error {
 		shuffleRewards(groups, j.Seed, step)
 	}
 	// an update that has begun is finished even when the run is interrupted: half of one could not be resumed
-	m, err := t.trainer.Step(context.WithoutCancel(ctx), policy.StepBatch{Step: step, Version: t.state.Version, Groups: pointers(groups)})
+	before := t.state.Version
+	m, err := t.trainer.Step(context.WithoutCancel(ctx), policy.StepBatch{Step: step, Version: before, Groups: pointers(groups)})
 	if err != nil {
 		return err
+	}
+	t.weights.seconds = 0
+	if t.state.Version != before && !t.engine.Capabilities().SharedParameters {
+		if err := t.push(context.WithoutCancel(ctx), t.state.Version); err != nil {
+			return err
+		}
 	}
 	record := t.describe(groups, rewards, m, sampled, time.Since(start))
 	var updates []store.Update

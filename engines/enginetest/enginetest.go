@@ -24,8 +24,8 @@ type Subject struct {
 	Vocab   int                      // prompts are made of ids below it
 	Version int32                    // policy version at the start
 	Decode  func(ids []int32) string // nil: stop strings are not tested
-	// Weights makes an update to a version, with err != nil one that fails with err in it. nil: Weights with an Apply
-	// that does nothing else.
+	// Weights makes an update to a version, with err != nil one that fails (with err in it, if there is an Apply). nil:
+	// Weights with an Apply that does nothing else.
 	Weights func(version int32, err error) engines.Weights
 	Running func() int // requests that hold a place; nil: not tested
 }
@@ -396,13 +396,21 @@ func testUpdateMidway(t *testing.T, s *suite) {
 func testUpdateFails(t *testing.T, s *suite) {
 	before := s.generate(t, s.request(16, 6))
 	broken := errors.New("broken weights")
-	err := s.Engine.Update(s.context(t), s.Weights(s.Version+1, broken))
-	require.ErrorIs(t, err, broken)
-	after := s.generate(t, s.request(16, 6))
-	require.Equal(t, before, engines.Completion{
-		TokenIDs: after.TokenIDs, Logprobs: after.Logprobs, Versions: after.Versions, FinishReason: after.FinishReason,
-		CachedTokens: before.CachedTokens,
-	})
+	w := s.Weights(s.Version+1, broken)
+	err := s.Engine.Update(s.context(t), w)
+	require.Error(t, err)
+	if w.Apply != nil {
+		require.ErrorIs(t, err, broken)
+	}
+	// the old weights serve on, or nothing does and says why
+	if after, err := s.Engine.Generate(s.context(t), s.request(16, 6)); err == nil {
+		require.Equal(t, before, engines.Completion{
+			TokenIDs: after.TokenIDs, Logprobs: after.Logprobs, Versions: after.Versions, FinishReason: after.FinishReason,
+			CachedTokens: before.CachedTokens,
+		})
+	} else {
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+	}
 	require.NoError(t, s.Engine.Update(s.context(t), s.Weights(s.Version+1, nil)))
 	require.Equal(t, s.Version+1, s.generate(t, s.request(16, 6)).Versions[0])
 }

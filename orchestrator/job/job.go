@@ -72,9 +72,24 @@ type Scratch struct {
 
 // Engine says who samples.
 type Engine struct {
-	Kind         string `yaml:"kind" default:"local" enum:"local" doc:"local: libtorch in this process"`
-	CacheTokens  int    `yaml:"cache_tokens" default:"32768" min:"64" max:"100000000" unit:"tokens" doc:"size of the key/value cache"`
-	MaxSequences int    `yaml:"max_sequences" default:"128" min:"1" max:"4096" unit:"sequences" doc:"most that are decoded at once"`
+	Kind         string   `yaml:"kind" default:"local" enum:"local|vllm" doc:"local: libtorch in this process; vllm: servers over HTTP"`
+	CacheTokens  int      `yaml:"cache_tokens" default:"32768" min:"64" max:"100000000" unit:"tokens" doc:"local: size of the key/value cache"`
+	MaxSequences int      `yaml:"max_sequences" default:"128" min:"1" max:"4096" unit:"sequences" doc:"local: most that are decoded at once"`
+	URLs         []string `yaml:"urls" doc:"vllm: the servers, replicas of one policy, such as http://127.0.0.1:8000; these or serve"`
+	ServedModel  string   `yaml:"served_model" doc:"vllm: the model's name on the servers; empty: their first"`
+	APIKey       string   `yaml:"api_key" doc:"vllm: sent to the servers; write ${NAME}"`
+	Weights      string   `yaml:"weights" default:"auto" enum:"auto|disk|lora|transfer" doc:"vllm: how new weights reach the servers: auto and disk: they reload a checkpoint; transfer: through shared memory; lora: adapters, which this version does not train"`
+	Tolerance    float64  `yaml:"tolerance" default:"0.001" above:"0" max:"10" unit:"nats" doc:"vllm: largest difference between a server's and the trainer's logprob of a probe token; an update beyond it stops the run"`
+	Folder       string   `yaml:"folder" doc:"vllm: where checkpoints for the servers are written, which they must see; empty: the system's temporary folder"`
+	Serve        *Serve   `yaml:"serve" doc:"vllm: the job starts a server itself, and stops it"`
+}
+
+// Serve is a vLLM server that the job starts.
+type Serve struct {
+	Command string   `yaml:"command" default:"vllm" doc:"vLLM's command: a name on PATH, or a path"`
+	Args    []string `yaml:"args" doc:"more arguments of vllm serve"`
+	DType   string   `yaml:"dtype" default:"float32" enum:"float32|bfloat16|float16" doc:"that the server computes in; other types than float32 need a larger tolerance"`
+	Timeout float64  `yaml:"timeout" default:"600" min:"1" max:"100000" unit:"s" doc:"until the server answers"`
 }
 
 // Agent is how the model is prompted and read.

@@ -275,6 +275,11 @@ func (d *decoder) check(j *Job, o Options) {
 	if (j.Model.Path == "") == (j.Model.Scratch == nil) {
 		fail("model", "exactly one of path and scratch is needed")
 	}
+	if e := j.Engine; e.Kind == "vllm" && (len(e.URLs) == 0) == (e.Serve == nil) {
+		fail("engine", "kind vllm needs exactly one of urls and serve")
+	} else if e.Kind != "vllm" && (len(e.URLs) > 0 || e.Serve != nil) {
+		fail("engine.kind", "%s takes neither urls nor serve; did you mean vllm?", e.Kind)
+	}
 	if j.Trainer.WarmupSteps > j.Trainer.Steps {
 		fail("trainer.warmup_steps", "%d steps of warm-up are more than trainer.steps (%d)", j.Trainer.WarmupSteps, j.Trainer.Steps)
 	}
@@ -345,6 +350,9 @@ func (j *Job) TrainingErrors() error {
 	}
 	if j.Rollout.MinP != 0 {
 		fail("rollout.min_p", "%v: %s", j.Rollout.MinP, why)
+	}
+	if j.Engine.Kind == "vllm" && j.Engine.Weights == "lora" {
+		fail("engine.weights", "lora: this version trains no adapters; use auto, disk or transfer")
 	}
 	if j.Data.Eval == "" && j.Eval.Every > 0 {
 		fail("eval.every", "%d, but data.eval names no tasks", j.Eval.Every)

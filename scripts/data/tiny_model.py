@@ -1,4 +1,5 @@
-"""Writes examples/tiny/model: a random Llama of two layers with a vocabulary of 22 tokens, as a Hugging Face folder.
+"""Writes examples/tiny/model and examples/tiny/model_vllm: random Llamas of two layers with a vocabulary of 22 tokens, as
+Hugging Face folders. The second has heads of 32, the smallest that vLLM computes with on a CPU.
 
 A call and an answer are one token each, so that a policy that knows nothing finds them by chance. Every weight is drawn
 with the seed below; nothing is trained here.
@@ -14,7 +15,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 SEED = 1
-FOLDER = pathlib.Path(__file__).resolve().parents[2] / "examples" / "tiny" / "model"
+FOLDERS = pathlib.Path(__file__).resolve().parents[2] / "examples" / "tiny"
+HEADS = {"model": (4, 2), "model_vllm": (2, 1)}  # query heads, key and value heads
 EXPRESSIONS = ["1+1", "1+2", "2+2", "2+3"]
 RESULTS = ["2", "3", "4", "5"]
 SPECIAL = ["<|user|>", "<|assistant|>", "<|end|>"]
@@ -43,32 +45,37 @@ def tokenizer():
     }, len(vocabulary) + len(added), {a["content"]: a["id"] for a in added}
 
 
-def write(name, value):
-    (FOLDER / name).write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+def write(folder, name, value):
+    (folder / name).write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def main():
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, (heads, kv_heads) in HEADS.items():
+        make(FOLDERS / name, heads, kv_heads)
+
+
+def make(folder, heads, kv_heads):
+    folder.mkdir(parents=True, exist_ok=True)
     tok, size, ids = tokenizer()
     torch.manual_seed(SEED)
     model = LlamaForCausalLM(LlamaConfig(
-        vocab_size=size, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=256, tie_word_embeddings=True, initializer_range=0.2,
+        vocab_size=size, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=heads,
+        num_key_value_heads=kv_heads, max_position_embeddings=256, tie_word_embeddings=True, initializer_range=0.2,
         bos_token_id=None, eos_token_id=ids["<|end|>"], pad_token_id=0))
-    model.save_pretrained(FOLDER)
-    write("tokenizer.json", tok)
-    write("tokenizer_config.json", {
+    model.save_pretrained(folder)
+    write(folder, "tokenizer.json", tok)
+    write(folder, "tokenizer_config.json", {
         "tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, "model_max_length": 256,
         "eos_token": "<|end|>", "pad_token": "<unk>", "unk_token": "<unk>", "chat_template": TEMPLATE})
 
-    t = AutoTokenizer.from_pretrained(FOLDER)
+    t = AutoTokenizer.from_pretrained(folder)
     chat = [{"role": "user", "content": "1+2"}, {"role": "assistant", "content": "<calculator>1+2</calculator>"},
             {"role": "user", "content": "<result>3</result>"}, {"role": "assistant", "content": "<answer>3</answer>"}]
     text = t.apply_chat_template(chat, tokenize=False)
     ids = t(text).input_ids
     print(text, ids)
     assert len(ids) == 14 and 0 not in ids and t.decode(ids) == text
-    AutoModelForCausalLM.from_pretrained(FOLDER)(torch.tensor([ids]))
+    AutoModelForCausalLM.from_pretrained(folder)(torch.tensor([ids]))
 
 
 if __name__ == "__main__":

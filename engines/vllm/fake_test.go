@@ -1,0 +1,444 @@
+package vllm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/modelfile"
+)
+
+const (
+	fakeVocab   = 8
+	fakeContext = 128
+)
+
+// fake is a scripted vLLM: a model whose weights are one number, with the routes that the engine uses.
+type fake struct {
+	*httptest.Server
+	mu       sync.Mutex
+	weights  float64
+	version  string
+	paused   bool
+	resumed  chan struct{}
+	cache    map[string]float64 // weights that computed a prompt
+	requests int                // completions asked for
+	paths    []string           // control routes in the order of their calls
+
+	routes    []string                                                     // of openapi.json
+	raw       bool                                                         // logprobs of the model, not of what is sampled
+	stale     bool                                                         // the prefix cache is not emptied, and the answer says that it was
+	refuse    int                                                          // times that emptying the cache is refused
+	deaf      bool                                                         // loads answer well and change nothing
+	noVersion bool                                                         // replies do not say which weights sampled
+	intercept func(w http.ResponseWriter, q *http.Request, n int) bool     // true: it has answered; n counts completions
+	control   func(w http.ResponseWriter, q *http.Request) (answered bool) // the same for everything else
+}
+
+var allRoutes = []string{
+	"/inference/v1/generate", "/v1/completions", "/pause", "/resume", "/is_paused", "/update_weight_version", "/weight_info", "/reset_prefix_cache",
+	"/collective_rpc", "/v1/load_lora_adapter", "/update_weights", "/start_weight_update", "/finish_weight_update",
+}
+
+func newFake(t *testing.T) *fake {
+	f := &fake{weights: 1, version: "default", cache: map[string]float64{}, routes: allRoutes, resumed: make(chan struct{})}
+	close(f.resumed)
+	f.Server = httptest.NewServer(f)
+	t.Cleanup(f.Close)
+	return f
+}
+
+// restart is what a crash and a new start leave.
+func (f *fake) restart() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.weights, f.version, f.cache = 1, "default", map[string]float64{}
+	f.release()
+}
+
+func (f *fake) release() {
+	if f.paused {
+		f.paused = false
+		close(f.resumed)
+	}
+}
+
+func (f *fake) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+// fakeLogprobs is the model: [vocabulary] after a sequence.
+func fakeLogprobs(weights, temperature float64, ids []int32) []float64 {
+	out := make([]float64, fakeVocab)
+	total := 0.0
+	for v := range out {
+		h := fnv.New32a()
+		fmt.Fprint(h, weights, ids, v)
+		out[v] = float64(h.Sum32()%1000) / 300 / temperature
+		total += math.Exp(out[v])
+	}
+	for v := range out {
+		out[v] -= math.Log(total)
+	}
+	return out
+}
+
+func fakeScore(weights float64, ids []int32) []float32 {
+	var out []float32
+	for i := 1; i < len(ids); i++ {
+		out = append(out, float32(fakeLogprobs(weights, 1, ids[:i])[ids[i]]))
+	}
+	return out
+}
+
+// fakeWeights writes a folder with one number and its probe.
+func fakeWeights(t testing.TB, weights float32, version int32) engines.Weights {
+	folder := t.TempDir()
+	require.NoError(t, modelfile.WriteSafetensors(filepath.Join(folder, "model.safetensors"), nil, []modelfile.Source{{
+		Name: "w", DType: modelfile.F32, Shape: []int{1}, Write: func(w io.Writer) error {
+			data, err := modelfile.Encode(nil, []float32{weights}, modelfile.F32)
+			if err == nil {
+				_, err = w.Write(data)
+			}
+			return err
+		},
+	}}))
+	ids := []int32{1, 2, 3, 4, 5, 6}
+	return engines.Weights{Version: version, Path: folder, Probe: &engines.Probe{TokenIDs: ids, Logprobs: fakeScore(float64(weights), ids), Tolerance: 1e-3}}
+}
+
+// ServeHTTP routes.
+func (f *fake) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	f.mu.Lock()
+	intercept, control := f.intercept, f.control
+	f.mu.Unlock()
+	switch path := q.URL.Path; path {
+	case "/inference/v1/generate", "/v1/completions":
+		f.mu.Lock()
+		f.requests++
+		n := f.requests
+		f.mu.Unlock()
+		if intercept == nil || !intercept(w, q, n) {
+			f.complete(w, q)
+		}
+	default:
+		if control == nil || !control(w, q) {
+			f.controls(w, q)
+		}
+	}
+}
+
+func answer(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // the client may be gone
+}
+
+func (f *fake) controls(w http.ResponseWriter, q *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var body struct {
+		Method     string            `json:"method"`
+		Kwargs     map[string]string `json:"kwargs"`
+		NewVersion string            `json:"new_version"`
+		Version    string            `json:"weight_version"`
+		LoRAPath   string            `json:"lora_path"`
+		Update     *transferPlan     `json:"update_info"`
+	}
+	if q.Method == http.MethodPost {
+		f.paths = append(f.paths, q.URL.Path)
+		_ = json.NewDecoder(q.Body).Decode(&body) // a body is optional
+	}
+	switch q.URL.Path {
+	case "/health":
+	case "/version":
+		answer(w, map[string]any{"version": "0.0-fake"})
+	case "/v1/models":
+		answer(w, map[string]any{"data": []any{map[string]any{"id": "policy", "max_model_len": fakeContext}}})
+	case "/openapi.json":
+		paths := map[string]any{}
+		for _, r := range f.routes {
+			paths[r] = map[string]any{}
+		}
+		answer(w, map[string]any{"paths": paths})
+	case "/weight_info":
+		answer(w, map[string]any{"weight_version": f.version})
+	case "/pause":
+		if !f.paused {
+			f.paused, f.resumed = true, make(chan struct{})
+		}
+	case "/is_paused":
+		answer(w, map[string]any{"is_paused": f.paused})
+	case "/resume":
+		f.release()
+	case "/update_weight_version":
+		f.version = body.NewVersion
+	case "/reset_prefix_cache":
+		if f.refuse > 0 {
+			f.refuse--
+			answer(w, map[string]any{"success": false})
+			return
+		}
+		if !f.stale {
+			f.cache = map[string]float64{}
+		}
+		answer(w, map[string]any{"success": true})
+	case "/collective_rpc":
+		switch body.Method {
+		case "agentfly_present":
+			f.paths = f.paths[:len(f.paths)-1] // asked before any update
+		case "reload_weights":
+			f.load(w, body.Kwargs["weights_path"])
+		}
+	case "/v1/load_lora_adapter":
+		if !f.deaf {
+			f.weights += 10
+		}
+	case "/update_weights":
+		data, err := os.ReadFile(body.Update.File)
+		if err == nil && int64(len(data)) != body.Update.Size {
+			err = fmt.Errorf("%d bytes of %d", len(data), body.Update.Size)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		values, err := modelfile.Tensor{TensorInfo: modelfile.TensorInfo{DType: modelfile.F32, Shape: []int{1}}, Data: data}.Float32()
+		if err == nil && !f.deaf {
+			f.weights = float64(values[0])
+		}
+	case "/finish_weight_update":
+		f.version = body.Version
+	case "/init_weight_transfer_engine", "/start_weight_update":
+	default:
+		http.NotFound(w, q)
+	}
+}
+
+func (f *fake) load(w http.ResponseWriter, path string) {
+	if f.deaf {
+		return
+	}
+	m, err := modelfile.Open(path)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	defer m.Close()
+	t, err := m.Tensor("w")
+	if err == nil {
+		var values []float32
+		if values, err = t.Float32(); err == nil {
+			f.weights = float64(values[0])
+		}
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
+
+type fakeRequest struct {
+	Prompt   []int32         `json:"prompt"`
+	TokenIDs []int32         `json:"token_ids"`
+	Params   *fakeParameters `json:"sampling_params"`
+	fakeParameters
+}
+
+type fakeParameters struct {
+	MaxTokens   int     `json:"max_tokens"`
+	Temperature float64 `json:"temperature"`
+	TopK        int     `json:"top_k"`
+	Seed        int64   `json:"seed"`
+	StopIDs     []int32 `json:"stop_token_ids"`
+	Score       *int    `json:"prompt_logprobs"`
+}
+
+// complete samples token by token and stops while the server is paused.
+func (f *fake) complete(w http.ResponseWriter, q *http.Request) {
+	var in fakeRequest
+	if err := json.NewDecoder(q.Body).Decode(&in); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	native := in.Params != nil
+	prompt, p := in.Prompt, in.fakeParameters
+	if native {
+		prompt, p = in.TokenIDs, *in.Params
+	}
+	ids := slices.Clone(prompt)
+	var logprobs []float64
+	var spans []span
+	reason := "length"
+	for len(logprobs) < p.MaxTokens {
+		if !f.running(q.Context()) {
+			return
+		}
+		f.mu.Lock()
+		weights, version, raw := f.weights, f.version, f.raw
+		key := fmt.Sprint(prompt)
+		if old, ok := f.cache[key]; ok && p.Score == nil {
+			weights = old // keys and values of these weights
+		} else {
+			f.cache[key] = weights
+		}
+		f.mu.Unlock()
+		id, logprob := fakeSample(weights, p, ids, raw)
+		if n := len(spans); n == 0 || spans[n-1].Version != version {
+			spans = append(spans, span{version, len(logprobs), 0})
+		}
+		ids, logprobs = append(ids, id), append(logprobs, logprob)
+		spans[len(spans)-1].End = len(logprobs)
+		if slices.Contains(p.StopIDs, id) {
+			reason = "stop"
+			break
+		}
+		if p.MaxTokens > 8 {
+			time.Sleep(time.Millisecond) // long ones last, so that something can happen meanwhile
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var scores []any
+	if p.Score != nil {
+		scores = append(scores, nil)
+		for i, v := range fakeScore(f.weights, prompt) {
+			scores = append(scores, map[string]any{strconv.Itoa(int(prompt[i+1])): map[string]any{"logprob": v}})
+		}
+	}
+	if f.noVersion {
+		spans = nil
+	}
+	answer(w, fakeReply(native, ids[len(prompt):], logprobs, reason, spans, scores))
+}
+
+// running waits while the server is paused.
+func (f *fake) running(ctx context.Context) bool {
+	f.mu.Lock()
+	resumed := f.resumed
+	f.mu.Unlock()
+	select {
+	case <-resumed:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func fakeSample(weights float64, p fakeParameters, ids []int32, raw bool) (int32, float64) {
+	temperature := p.Temperature
+	if temperature == 0 {
+		temperature = 1
+	}
+	plain, l := fakeLogprobs(weights, 1, ids), fakeLogprobs(weights, temperature, ids)
+	best := 0
+	for v := range l {
+		if l[v] > l[best] {
+			best = v
+		}
+	}
+	id := best
+	if p.Temperature > 0 && p.TopK != 1 {
+		h := fnv.New32a()
+		fmt.Fprint(h, p.Seed, ids)
+		at := float64(h.Sum32()%100000) / 100000
+		for id = 0; id < fakeVocab-1; id++ {
+			if at -= math.Exp(l[id]); at < 0 {
+				break
+			}
+		}
+	}
+	switch {
+	case raw:
+		return int32(id), plain[id]
+	case p.TopK == 1:
+		return int32(id), 0
+	}
+	return int32(id), l[id]
+}
+
+func fakeReply(native bool, ids []int32, logprobs []float64, reason string, spans []span, scores []any) map[string]any {
+	choice := map[string]any{"index": 0, "token_ids": ids, "finish_reason": reason}
+	out := map[string]any{"choices": []any{choice}, "usage": map[string]any{"prompt_tokens_details": map[string]any{"cached_tokens": 2}}}
+	if !native {
+		var tokens []string
+		for _, id := range ids {
+			tokens = append(tokens, "token_id:"+strconv.Itoa(int(id)))
+		}
+		choice["logprobs"] = map[string]any{"tokens": tokens, "token_logprobs": logprobs}
+		choice["prompt_logprobs"] = scores
+		return out
+	}
+	var content []any
+	for i, id := range ids {
+		content = append(content, map[string]any{"token_id": id, "logprob": logprobs[i]})
+	}
+	choice["logprobs"] = map[string]any{"content": content}
+	if spans != nil {
+		choice["weight_versions"] = spans
+	}
+	out["prompt_logprobs"] = scores
+	return out
+}
+
+// connect makes an engine over fakes that reacts fast, and asserts at the end that no goroutine is left.
+func connect(t *testing.T, change func(o *Options), fakes ...*fake) *Engine {
+	t.Helper()
+	before := goleak.IgnoreCurrent()
+	o := Options{HealthEvery: 5 * time.Millisecond, HealthTimeout: 200 * time.Millisecond, Backoff: time.Millisecond, Patience: 3 * time.Second}
+	for _, f := range fakes {
+		o.URLs = append(o.URLs, f.URL)
+	}
+	if change != nil {
+		change(&o)
+	}
+	e, err := New(t.Context(), o)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, e.Close())
+		for _, f := range fakes {
+			f.restart() // what waits on a paused server ends
+			f.CloseClientConnections()
+		}
+		goleak.VerifyNone(t, before, goleak.IgnoreTopFunction("net/http/httptest.(*Server).goServe.func1"))
+	})
+	return e
+}
+
+func (f *fake) calls() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.paths)
+}
+
+// within requires that something becomes true soon.
+func within(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	require.Eventually(t, f, 5*time.Second, time.Millisecond, what)
+}
+
+func (e *Engine) states() string {
+	var out []string
+	for _, r := range e.replicas {
+		s, _ := r.status()
+		out = append(out, s.String())
+	}
+	return strings.Join(out, " ")
+}

@@ -1,0 +1,185 @@
+package vllm
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const maxReply = 256 << 20 // bytes of one reply
+
+// statusError is a reply other than 200.
+type statusError struct {
+	Status     int
+	Message    string
+	RetryAfter time.Duration // 0: not given
+}
+
+func (e *statusError) Error() string { return fmt.Sprintf("%d: %s", e.Status, e.Message) }
+
+// errReply says that a reply with status 200 was not what the route promises.
+var errReply = errors.New("unusable reply")
+
+// call sends in as JSON (nil: no body) and reads the reply into out (nil: not read). ctx bounds all of it.
+func (r *replica) call(ctx context.Context, method, path string, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		data, err := json.Marshal(in)
+		if err != nil {
+			return err
+		}
+		body = bytes.NewReader(data)
+	}
+	q, err := http.NewRequestWithContext(ctx, method, r.url+path, body)
+	if err != nil {
+		return err
+	}
+	if in != nil {
+		q.Header.Set("Content-Type", "application/json")
+	}
+	if r.options.APIKey != "" {
+		q.Header.Set("Authorization", "Bearer "+r.options.APIKey)
+	}
+	reply, err := r.http.Do(q)
+	if err != nil {
+		return err
+	}
+	defer reply.Body.Close()
+	data, err := readAll(reply.Body)
+	if err != nil {
+		return err
+	}
+	if reply.StatusCode != http.StatusOK {
+		return newStatusError(reply.StatusCode, reply.Header, data)
+	}
+	if out == nil {
+		return nil
+	}
+	return decode(data, out)
+}
+
+func readAll(body io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(body, maxReply+1))
+	if err == nil && len(data) > maxReply {
+		err = fmt.Errorf("%w: more than %d bytes", errReply, maxReply)
+	}
+	return data, err
+}
+
+func decode(data []byte, out any) error {
+	if err := json.Unmarshal(data, out); err != nil {
+		return fmt.Errorf("%w: %w in %q", errReply, err, short(string(data)))
+	}
+	return nil
+}
+
+// newStatusError finds the message in the forms that vLLM and FastAPI use.
+func newStatusError(status int, header http.Header, body []byte) *statusError {
+	e := &statusError{Status: status, Message: short(string(body)), RetryAfter: retryAfter(header.Get("Retry-After"), time.Now())}
+	var forms struct {
+		Error   json.RawMessage `json:"error"`
+		Detail  json.RawMessage `json:"detail"`
+		Message string          `json:"message"`
+	}
+	if json.Unmarshal(body, &forms) != nil {
+		return e
+	}
+	var inner struct {
+		Message string `json:"message"`
+	}
+	for _, raw := range []json.RawMessage{forms.Error, forms.Detail} {
+		var text string
+		switch {
+		case len(raw) == 0:
+		case json.Unmarshal(raw, &text) == nil && text != "":
+			e.Message = short(text)
+			return e
+		case json.Unmarshal(raw, &inner) == nil && inner.Message != "":
+			e.Message = short(inner.Message)
+			return e
+		}
+	}
+	if forms.Message != "" {
+		e.Message = short(forms.Message)
+	}
+	return e
+}
+
+// retryAfter reads the header's two forms, seconds and a date; what it cannot read is 0.
+func retryAfter(value string, now time.Time) time.Duration {
+	if n, err := strconv.ParseInt(value, 10, 32); err == nil && n > 0 {
+		return time.Duration(n) * time.Second
+	}
+	if at, err := http.ParseTime(value); err == nil && at.After(now) {
+		return at.Sub(now)
+	}
+	return 0
+}
+
+// short makes a text fit into an error of one line.
+func short(s string) string {
+	const most = 300
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
+}
+
+// tap travels with the context of a go-openai call: it adds keys that the library does not know to the request, and keeps
+// the reply, of which the library drops what it does not know.
+type tap struct {
+	extra  map[string]any
+	status int
+	header http.Header
+	body   []byte
+}
+
+type tapKey struct{}
+
+// tapTransport is the transport of go-openai's client. The library refuses prompts of token ids, omits a temperature of 0
+// and logprobs of 0, and drops token_ids and prompt_logprobs.
+type tapTransport struct{ base http.RoundTripper }
+
+func (t tapTransport) RoundTrip(q *http.Request) (*http.Response, error) {
+	p, ok := q.Context().Value(tapKey{}).(*tap)
+	if !ok || q.Body == nil {
+		return t.base.RoundTrip(q)
+	}
+	data, err := io.ReadAll(q.Body)
+	q.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	body := map[string]any{}
+	if err := json.Unmarshal(data, &body); err != nil {
+		return nil, err
+	}
+	for key, value := range p.extra {
+		body[key] = value
+	}
+	if data, err = json.Marshal(body); err != nil {
+		return nil, err
+	}
+	q = q.Clone(q.Context())
+	q.Body, q.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
+	q.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
+	reply, err := t.base.RoundTrip(q)
+	if err != nil {
+		return nil, err
+	}
+	defer reply.Body.Close()
+	if p.body, err = readAll(reply.Body); err != nil {
+		return nil, err
+	}
+	p.status, p.header = reply.StatusCode, reply.Header
+	reply.Body = io.NopCloser(bytes.NewReader(p.body))
+	return reply, nil
+}

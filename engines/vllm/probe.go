@@ -1,0 +1,200 @@
+package vllm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agentfly/agentfly/engines"
+)
+
+// Server is what one server can do, as it was probed.
+type Server struct {
+	URL         string
+	Release     string // vLLM's version
+	Model       string // the served name
+	MaxModelLen int
+	Native      bool   // /inference/v1/generate
+	Processed   bool   // logprobs are those of the distribution that was sampled
+	Control     bool   // pause, resume and the weight version: the server can be updated
+	Reload      bool   // checkpoints from disk
+	LoRA        bool   // adapters at run time
+	Transfer    bool   // weight transfer
+	Extension   bool   // agentfly_transfer.py runs in its workers
+	Version     string // of the weights that it has
+}
+
+// String is the summary that is printed once.
+func (s Server) String() string {
+	route, logprobs, versions := "/v1/completions", "raw logprobs (temperature 1 without truncation only)", "per request"
+	if s.Native {
+		route, versions = "/inference/v1/generate", "per token"
+	}
+	if s.Processed {
+		logprobs = "logprobs of what is sampled"
+	}
+	var ways []string
+	for _, w := range []struct {
+		name Way
+		has  bool
+	}{{WayDisk, s.Reload}, {WayLoRA, s.LoRA}, {WayTransfer, s.Transfer}} {
+		if s.Control && w.has {
+			ways = append(ways, string(w.name))
+		}
+	}
+	if ways == nil {
+		ways = []string{"none"}
+	}
+	return fmt.Sprintf("%s: vLLM %s, model %s, context %d, %s, %s, versions %s, weight updates: %s, has weights %q",
+		s.URL, s.Release, s.Model, s.MaxModelLen, route, logprobs, versions, strings.Join(ways, " "), s.Version)
+}
+
+// probe finds out what the server can do.
+func (r *replica) probe(ctx context.Context) (Server, error) {
+	s := Server{URL: r.url}
+	var models struct {
+		Data []struct {
+			ID     string  `json:"id"`
+			Length int     `json:"max_model_len"`
+			Parent *string `json:"parent"`
+		} `json:"data"`
+	}
+	if err := r.call(ctx, http.MethodGet, "/v1/models", nil, &models); err != nil {
+		return s, fmt.Errorf("models: %w", err)
+	}
+	for _, m := range models.Data {
+		if m.ID == r.options.Model || r.options.Model == "" && m.Parent == nil && s.Model == "" {
+			s.Model, s.MaxModelLen = m.ID, m.Length
+		}
+	}
+	if s.Model == "" {
+		return s, fmt.Errorf("the server has no model %q; it lists %d others", r.options.Model, len(models.Data))
+	}
+	if s.MaxModelLen < 2 {
+		return s, errors.New("/v1/models gives no max_model_len; this is not a vLLM server")
+	}
+	var release struct{ Version string }
+	if err := r.call(ctx, http.MethodGet, "/version", nil, &release); err != nil {
+		return s, fmt.Errorf("version: %w", err)
+	}
+	s.Release = release.Version
+	if err := r.probeRoutes(ctx, &s); err != nil {
+		return s, err
+	}
+	r.setInfo(s) // what follows goes through send
+	var err error
+	if s.Processed, err = r.probeLogprobs(ctx, s.Model); err != nil {
+		return s, fmt.Errorf("probe request: %w", err)
+	}
+	r.setInfo(s)
+	return s, nil
+}
+
+func (r *replica) probeRoutes(ctx context.Context, s *Server) error {
+	var docs struct {
+		Paths map[string]raw `json:"paths"`
+	}
+	if err := r.call(ctx, http.MethodGet, "/openapi.json", nil, &docs); err != nil {
+		return fmt.Errorf("list of routes: %w; start vLLM without --disable-fastapi-docs", err)
+	}
+	has := func(path string) bool { _, ok := docs.Paths[path]; return ok }
+	s.Control = has("/pause") && has("/resume") && has("/update_weight_version") && has("/weight_info") && has("/reset_prefix_cache")
+	s.Reload = has("/collective_rpc")
+	s.LoRA = has("/v1/load_lora_adapter")
+	s.Transfer = has("/update_weights") && has("/start_weight_update") && has("/finish_weight_update")
+	s.Native = has("/inference/v1/generate")
+	if has("/is_paused") {
+		if err := r.wake(ctx); err != nil {
+			return err
+		}
+	}
+	if s.Native { // the route may be there and closed
+		r.setInfo(*s)
+		_, err := r.send(ctx, s.Model, []int32{0, 0}, samplingParams(engines.Sampling{MaxTokens: 1, TopP: 1}, 0))
+		var status *statusError
+		if errors.As(err, &status) && slices.Contains([]int{401, 403, 404, 405, 501}, status.Status) {
+			s.Native = false
+		} else if err != nil {
+			return fmt.Errorf("probe request: %w", err)
+		}
+	}
+	if s.Reload { // a method that a worker does not have is an error of that call alone
+		body := map[string]any{"method": "agentfly_present"}
+		s.Extension = r.call(ctx, http.MethodPost, "/collective_rpc", body, nil) == nil
+	}
+	s.Transfer = s.Transfer && s.Extension
+	if !has("/weight_info") {
+		return nil
+	}
+	var err error
+	s.Version, err = r.weightVersion(ctx)
+	return err
+}
+
+// wake resumes a server that a run left paused, because a paused one answers no probe. What it computes is not used before
+// its weights are known: see unproven.
+func (r *replica) wake(ctx context.Context) error {
+	var state struct {
+		Paused bool `json:"is_paused"`
+	}
+	if err := r.call(ctx, http.MethodGet, "/is_paused", nil, &state); err != nil {
+		return fmt.Errorf("is paused: %w", err)
+	}
+	if !state.Paused {
+		return nil
+	}
+	if err := r.call(ctx, http.MethodPost, "/resume", nil, nil); err != nil {
+		return fmt.Errorf("resume: %w", err)
+	}
+	return nil
+}
+
+func (r *replica) weightVersion(ctx context.Context) (string, error) {
+	var info struct {
+		Version *string `json:"weight_version"`
+	}
+	if err := r.call(ctx, http.MethodGet, "/weight_info", nil, &info); err != nil {
+		return "", fmt.Errorf("weight version: %w", err)
+	}
+	if info.Version == nil {
+		return "", fmt.Errorf("weight version: %w: no weight_version", errReply)
+	}
+	return *info.Version, nil
+}
+
+// probeLogprobs samples at temperature 0.5. Prompt logprobs are always the model's own, so a server that gives the same for
+// every sampled token does not give those of what it sampled. (top_k 1 would not tell: vLLM makes that greedy.) Where all
+// tokens are alike, as after padding, or one is certain, the temperature changes nothing: hence several prompts.
+func (r *replica) probeLogprobs(ctx context.Context, model string) (bool, error) {
+	for _, prompt := range [][]int32{{1, 2, 3}, {5, 4, 3, 2, 1}, {7, 6, 7}, {3, 1}} {
+		sampled, err := r.send(ctx, model, prompt, samplingParams(engines.Sampling{MaxTokens: 1, Temperature: 0.5, TopP: 1}, 0))
+		if err != nil {
+			return false, err
+		}
+		if len(sampled.ids) != 1 {
+			return false, fmt.Errorf("%w: %d tokens, expected 1", errReply, len(sampled.ids))
+		}
+		own, err := r.score(ctx, model, append(prompt, sampled.ids[0]))
+		if err != nil {
+			return false, err
+		}
+		const same = 1e-2
+		if math.Abs(float64(sampled.logprobs[0]-own[len(own)-1])) > same {
+			return true, nil
+		}
+	}
+	return false, nil // nothing shows that they are
+}
+
+// number reads a weight version; what is none of ours counts as first.
+func number(version string, first int32) int32 {
+	if n, err := strconv.ParseInt(version, 10, 32); err == nil && n >= 0 {
+		return int32(n)
+	}
+	return first
+}

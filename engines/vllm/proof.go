@@ -1,0 +1,111 @@
+package vllm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/agentfly/agentfly/engines"
+)
+
+// ProofError says that a server does not compute what the trainer does.
+type ProofError struct {
+	What            string  // what disagreed
+	Token           int     // index in the sequence
+	Engine, Trainer float64 // logprobs
+	Tolerance       float64 //
+}
+
+func (e *ProofError) Error() string {
+	return fmt.Sprintf("%s: the logprob of token %d is %.6f, the trainer's %.6f: %.2g apart, more than the tolerance of %.2g",
+		e.What, e.Token, e.Engine, e.Trainer, math.Abs(e.Engine-e.Trainer), e.Tolerance)
+}
+
+// compare finds the largest difference. first is the index of the first logprob's token.
+func compare(what string, engine, trainer []float32, first int, tolerance float64) error {
+	if len(engine) != len(trainer) {
+		return fmt.Errorf("%w: %d logprobs for %d tokens", errReply, len(engine), len(trainer))
+	}
+	worst := ProofError{What: what, Tolerance: tolerance}
+	most := -1.0
+	for i := range engine {
+		d := math.Abs(float64(engine[i]) - float64(trainer[i]))
+		if math.IsNaN(d) {
+			d = math.Inf(1)
+		}
+		if d > most {
+			most = d
+			worst.Token, worst.Engine, worst.Trainer = first+i, float64(engine[i]), float64(trainer[i])
+		}
+	}
+	if most > tolerance {
+		return &worst
+	}
+	return nil
+}
+
+// VersionMismatch says that a server reports another version than the one that it was given.
+type VersionMismatch struct{ Got, Want string }
+
+func (e *VersionMismatch) Error() string {
+	return fmt.Sprintf("the server reports weight version %q, not %q", e.Got, e.Want)
+}
+
+// proofTokens are decoded after the prompt that may be cached.
+const proofTokens = 4
+
+// prove asks three things: does the server name the version; are its logprobs of the probe, computed anew, the trainer's;
+// and are the logprobs of a decode, which reads the prefix cache, those that the server computes anew for the same tokens.
+func (u *updateRun) prove(ctx context.Context) error {
+	got, err := u.weightVersion(ctx)
+	if err != nil {
+		return err
+	}
+	if got != u.version {
+		return &VersionMismatch{got, u.version}
+	}
+	p := u.weights.Probe
+	fresh, err := u.score(ctx, u.model, p.TokenIDs)
+	if err != nil {
+		return err
+	}
+	if err := compare("probe", fresh, p.Logprobs, 1, p.Tolerance); err != nil {
+		return err
+	}
+	prompt := u.cachePrompt()
+	decoded, err := u.send(ctx, u.model, prompt, samplingParams(engines.Sampling{MaxTokens: proofTokens, Temperature: 1, TopP: 1}, 1))
+	if err != nil {
+		return err
+	}
+	for _, s := range decoded.spans {
+		if s.Version != u.version {
+			return &VersionMismatch{s.Version, u.version}
+		}
+	}
+	again, err := u.score(ctx, u.model, append(prompt, decoded.ids...))
+	if err != nil {
+		return err
+	}
+	n := len(decoded.ids)
+	if n == 0 || len(again) < n {
+		return fmt.Errorf("%w: %d tokens were decoded, %d scored", errReply, n, len(again))
+	}
+	err = compare("decoding after the prefix cache against computing anew", decoded.logprobs, again[len(again)-n:], len(prompt), p.Tolerance)
+	if stale := (*ProofError)(nil); errors.As(err, &stale) {
+		stale.What += " (the second is the server's own)"
+	}
+	return err
+}
+
+// cachePrompt repeats the probe until it fills blocks of the prefix cache (16 tokens on a GPU, 128 on a CPU).
+func (u *updateRun) cachePrompt() []int32 {
+	const want = 288
+	most := min(want, u.info().MaxModelLen-proofTokens-1)
+	var out []int32
+	for len(out) < most {
+		ids := u.weights.Probe.TokenIDs
+		out = append(out, ids[:min(len(ids), most-len(out))]...)
+	}
+	return out
+}

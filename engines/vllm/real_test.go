@@ -1,0 +1,383 @@
+package vllm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/engines/enginetest"
+	"github.com/agentfly/agentfly/modelfile"
+)
+
+// real is the server that the tests share. scripts/test_vllm.sh sets the variables.
+var real struct {
+	once    sync.Once
+	process *Process
+	url     string
+	err     error
+}
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if real.process != nil {
+		if err := real.process.Close(); err != nil {
+			fmt.Println(err)
+			status = 1
+		}
+	}
+	os.Exit(status)
+}
+
+const skipReason = "no vLLM: AGENTFLY_VLLM is not set; run make test-vllm"
+
+// models is the folder that scripts/make_tiny_model.py wrote.
+func models(t *testing.T) string {
+	folder := os.Getenv("AGENTFLY_VLLM_MODELS")
+	if folder == "" {
+		t.Skip(skipReason)
+	}
+	return folder
+}
+
+func serveOptions(t *testing.T, folder string) ServeOptions {
+	return ServeOptions{Command: os.Getenv("AGENTFLY_VLLM"), Model: filepath.Join(models(t), "a"), MaxModelLen: 1024, CPU: true, Folder: folder}
+}
+
+// realURL is the shared server's address; it is started at the first call.
+func realURL(t *testing.T) string {
+	folder := models(t)
+	real.once.Do(func() {
+		if real.url = os.Getenv("AGENTFLY_VLLM_URL"); real.url != "" {
+			return
+		}
+		logs := filepath.Join(filepath.Dir(folder), "log")
+		real.err = os.RemoveAll(logs)
+		if real.err != nil {
+			return
+		}
+		start := time.Now()
+		real.process, real.err = Serve(context.Background(), serveOptions(t, logs))
+		if real.err == nil {
+			real.url = real.process.URL
+			fmt.Printf("    real vLLM answers after %.0f s\n", time.Since(start).Seconds())
+		}
+	})
+	require.NoError(t, real.err)
+	return real.url
+}
+
+func realEngine(t *testing.T, change func(o *Options)) *Engine {
+	o := Options{URLs: []string{realURL(t)}}
+	if change != nil {
+		change(&o)
+	}
+	e, err := New(t.Context(), o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	return e
+}
+
+// realWeights names one of the folders with its probe.
+func realWeights(t *testing.T, name string, version int32) engines.Weights {
+	t.Helper()
+	folder := filepath.Join(models(t), name)
+	data, err := os.ReadFile(filepath.Join(folder, "probe.json"))
+	require.NoError(t, err)
+	var probe struct {
+		IDs      []int32   `json:"ids"`
+		Logprobs []float32 `json:"logprobs"`
+	}
+	require.NoError(t, json.Unmarshal(data, &probe))
+	return engines.Weights{Version: version, Path: folder, Probe: &engines.Probe{TokenIDs: probe.IDs, Logprobs: probe.Logprobs, Tolerance: 1e-4}}
+}
+
+func vocabulary(t *testing.T) int {
+	data, err := os.ReadFile(filepath.Join(models(t), "a", "config.json"))
+	require.NoError(t, err)
+	c, err := modelfile.ParseConfig(data, nil)
+	require.NoError(t, err)
+	return c.VocabSize
+}
+
+func request(n int, prompt ...int32) engines.Request {
+	return engines.Request{ID: "r", Session: "s", Prompt: prompt, Seed: 5, Sampling: engines.Sampling{MaxTokens: n, Temperature: 1, TopP: 1}}
+}
+
+func TestRealCapabilities(t *testing.T) {
+	e := realEngine(t, nil)
+	s := e.Servers()[0]
+	t.Log(e.Summary())
+	require.Equal(t, "policy", s.Model)
+	require.Equal(t, 1024, s.MaxModelLen)
+	require.True(t, s.Native && s.Processed && s.Control && s.Reload && s.LoRA && s.Transfer, "%+v", s)
+	require.Equal(t, engines.Capabilities{TokenIDs: true, MaxModelLen: 1024}, e.Capabilities())
+}
+
+// Both routes give the same tokens, and logprobs of what is sampled: at temperature 0.5 they are those of temperature 0.5.
+func TestRealRoutesAgree(t *testing.T) {
+	e := realEngine(t, nil)
+	for _, s := range []engines.Sampling{
+		{MaxTokens: 12, Temperature: 1, TopP: 1},
+		{MaxTokens: 12, Temperature: 0.5, TopP: 0.9, TopK: 20, MinP: 0.01},
+		{MaxTokens: 12, Temperature: 0, TopP: 1},
+		{MaxTokens: 12, Temperature: 0, TopP: 0.5, TopK: 3}, // greedy: truncation changes nothing
+	} {
+		q := request(12, 40, 41, 42, 43)
+		q.Sampling = s
+		native, err := e.Generate(t.Context(), q)
+		require.NoError(t, err)
+		info := e.replicas[0].info()
+		info.Native = false
+		e.replicas[0].setInfo(info)
+		fallback, err := e.Generate(t.Context(), q)
+		require.NoError(t, err)
+		require.Equal(t, native.TokenIDs, fallback.TokenIDs)
+		require.InDeltaSlice(t, native.Logprobs, fallback.Logprobs, 1e-5)
+		require.Equal(t, native.Versions, fallback.Versions)
+		require.Equal(t, native.FinishReason, fallback.FinishReason)
+		info.Native = true
+		e.replicas[0].setInfo(info)
+		fresh, err := e.replicas[0].score(t.Context(), "policy", append(q.Prompt, native.TokenIDs...))
+		require.NoError(t, err)
+		if s.Temperature == 0 || s.Temperature == 1 {
+			require.InDeltaSlice(t, fresh[3:], native.Logprobs, 1e-4, "%+v", s)
+		} else {
+			require.Greater(t, sum(native.Logprobs), sum(fresh[3:])+1, "a sharper distribution gives its tokens more")
+		}
+	}
+}
+
+func sum(v []float32) float64 {
+	s := 0.0
+	for _, x := range v {
+		s += float64(x)
+	}
+	return s
+}
+
+func TestRealConformance(t *testing.T) {
+	url := realURL(t)
+	folder := filepath.Join(models(t), "a")
+	m, err := modelfile.Open(folder)
+	require.NoError(t, err)
+	require.NoError(t, m.Close())
+	enginetest.Run(t, func(t *testing.T) enginetest.Subject {
+		e, err := New(t.Context(), Options{URLs: []string{url}})
+		require.NoError(t, err)
+		return enginetest.Subject{
+			Engine: e, Vocab: vocabulary(t), Version: number(e.Servers()[0].Version, 0), Decode: decoder(t, folder),
+			Weights: func(version int32, err error) engines.Weights {
+				w := realWeights(t, "a", version)
+				if err != nil {
+					w.Probe.Logprobs[3] -= 1
+				}
+				return w
+			},
+		}
+	})
+}
+
+// decoder spells tokens as vLLM does: byte-level BPE of ASCII.
+func decoder(t *testing.T, folder string) func(ids []int32) string {
+	data, err := os.ReadFile(filepath.Join(folder, "tokenizer.json"))
+	require.NoError(t, err)
+	var file struct {
+		Model struct{ Vocab map[string]int32 }
+		Added []struct {
+			ID      int32
+			Content string
+		} `json:"added_tokens"`
+	}
+	require.NoError(t, json.Unmarshal(data, &file))
+	text := map[int32]string{}
+	for s, id := range file.Model.Vocab {
+		var out []byte
+		for _, r := range s {
+			if r > 255 { // the blank and the newline
+				r -= 256
+			}
+			out = append(out, byte(r))
+		}
+		text[id] = string(out)
+	}
+	for _, a := range file.Added {
+		text[a.ID] = a.Content
+	}
+	return func(ids []int32) string {
+		s := ""
+		for _, id := range ids {
+			s += text[id]
+		}
+		return s
+	}
+}
+
+func TestRealUpdates(t *testing.T) {
+	for _, way := range []Way{WayDisk, WayTransfer} {
+		t.Run(string(way), func(t *testing.T) {
+			e := realEngine(t, func(o *Options) { o.Way = way })
+			q := request(16, 40, 41, 42, 43)
+			require.NoError(t, e.Update(t.Context(), realWeights(t, "a", 1)))
+			a, err := e.Generate(t.Context(), q)
+			require.NoError(t, err)
+			start := time.Now()
+			require.NoError(t, e.Update(t.Context(), realWeights(t, "b", 2)))
+			t.Logf("an update with its proof took %v", time.Since(start).Round(time.Millisecond))
+			b, err := e.Generate(t.Context(), q)
+			require.NoError(t, err)
+			require.NotEqual(t, a.TokenIDs, b.TokenIDs)
+			require.Equal(t, int32(2), b.Versions[0])
+			require.NoError(t, e.Update(t.Context(), realWeights(t, "a", 3)))
+			again, err := e.Generate(t.Context(), q)
+			require.NoError(t, err)
+			require.Equal(t, a.TokenIDs, again.TokenIDs)
+			require.Equal(t, a.Logprobs, again.Logprobs, "the same bits")
+		})
+	}
+}
+
+// steps runs some steps of an update by hand, to leave out what a fault would.
+func steps(t *testing.T, e *Engine, w engines.Weights, run func(u *updateRun) error) error {
+	t.Helper()
+	r := e.replicas[0]
+	u := &updateRun{replica: r, weights: w, way: e.way(w.Path), version: versionName(w.Version), before: r.currentModel()}
+	u.model = r.modelFor(u.way)
+	return run(u)
+}
+
+// The failures that are known from practice, on the real server: the proof finds each, and an update repairs it.
+func TestRealProofFinds(t *testing.T) {
+	e := realEngine(t, nil)
+	ctx := t.Context()
+	for i, c := range []struct {
+		name, want string
+		run        func(u *updateRun) error
+	}{
+		{"stale prefix cache", "decoding after the prefix cache against computing anew", func(u *updateRun) error {
+			require.NoError(t, u.warm(ctx))
+			require.NoError(t, u.load(ctx)) // without pause and without emptying the cache
+			require.NoError(t, u.name(ctx))
+			return u.prove(ctx)
+		}},
+		{"missed update", "probe: the logprob of token", func(u *updateRun) error {
+			require.NoError(t, u.name(ctx))
+			return u.prove(ctx)
+		}},
+		{"missed version", "the server reports weight version", func(u *updateRun) error {
+			require.NoError(t, u.load(ctx))
+			require.NoError(t, u.empty(ctx))
+			return u.prove(ctx)
+		}},
+		{"half of the fused groups", "probe: the logprob of token", func(u *updateRun) error {
+			u.weights.Path = filepath.Join(models(t), "half")
+			require.NoError(t, u.load(ctx), "the server says nothing")
+			require.NoError(t, u.name(ctx))
+			require.NoError(t, u.empty(ctx))
+			return u.prove(ctx)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			version := int32(10 * (i + 1))
+			require.NoError(t, e.Update(ctx, realWeights(t, "a", version)))
+			err := steps(t, e, realWeights(t, "b", version+1), c.run)
+			require.ErrorContains(t, err, c.want)
+			t.Log(err)
+			require.NoError(t, e.Update(ctx, realWeights(t, "b", version+2)))
+		})
+	}
+	half := realWeights(t, "half", 99)
+	require.ErrorContains(t, e.Update(ctx, half), "k_proj", "and it is refused before a server is touched")
+}
+
+func TestRealAdapter(t *testing.T) {
+	e := realEngine(t, nil)
+	q := request(16, 40, 41, 42, 43)
+	require.NoError(t, e.Update(t.Context(), realWeights(t, "a", 1)))
+	base, err := e.Generate(t.Context(), q)
+	require.NoError(t, err)
+	require.NoError(t, e.Update(t.Context(), realWeights(t, "lora", 2)))
+	adapted, err := e.Generate(t.Context(), q)
+	require.NoError(t, err)
+	require.NotEqual(t, base.Logprobs, adapted.Logprobs)
+	require.Equal(t, int32(2), adapted.Versions[0])
+
+	// one that never arrived: the server answers well and computes with nothing of it
+	w := realWeights(t, "lora", 3)
+	empty := t.TempDir()
+	config, err := os.ReadFile(filepath.Join(w.Path, "adapter_config.json"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(empty, "adapter_config.json"), config, 0o644))
+	m, err := modelfile.OpenSafetensors(filepath.Join(w.Path, "adapter_model.safetensors"))
+	require.NoError(t, err)
+	defer m.Close()
+	var zeros []modelfile.Source
+	for _, name := range m.Names() {
+		info, _ := m.Info(name)
+		zeros = append(zeros, modelfile.Source{Name: name, DType: modelfile.F32, Shape: info.Shape, Write: func(w io.Writer) error {
+			_, err := w.Write(make([]byte, 4*info.Elements()))
+			return err
+		}})
+	}
+	require.NoError(t, modelfile.WriteSafetensors(filepath.Join(empty, "adapter_model.safetensors"), nil, zeros))
+	w.Path = empty
+	var proof *ProofError
+	require.ErrorAs(t, e.Update(t.Context(), w), &proof)
+	t.Log(proof)
+	require.NoError(t, e.Update(t.Context(), realWeights(t, "lora", 4)))
+	require.NoError(t, e.Update(t.Context(), realWeights(t, "a", 5)), "and back to the model itself")
+	again, err := e.Generate(t.Context(), q)
+	require.NoError(t, err)
+	require.Equal(t, base.TokenIDs, again.TokenIDs)
+}
+
+// The server is killed while it generates and started again with its first weights: every request ends well, and with the
+// weights of the last update.
+func TestRealServerIsKilled(t *testing.T) {
+	url := realURL(t)
+	if real.process == nil {
+		t.Skip("the server of AGENTFLY_VLLM_URL is not ours to kill")
+	}
+	e := realEngine(t, func(o *Options) { o.Attempts = 20; o.Patience = 5 * time.Minute })
+	require.NoError(t, e.Update(t.Context(), realWeights(t, "b", 77)))
+	want, err := e.Generate(t.Context(), request(16, 40, 41, 42, 43))
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	const n = 16
+	completions, errs := make([]engines.Completion, n), make([]error, n)
+	for i := range n {
+		all.Go(func() {
+			q := request(900, 40, 41, 42, int32(i))
+			q.Seed += uint64(i)
+			completions[i], errs[i] = e.Generate(t.Context(), q)
+		})
+	}
+	time.Sleep(300 * time.Millisecond)
+	real.process.Kill()
+	start := time.Now()
+	o := serveOptions(t, filepath.Dir(real.process.Log))
+	_, err = fmt.Sscanf(url, "http://127.0.0.1:%d", &o.Port)
+	require.NoError(t, err)
+	require.NotEqual(t, "serving", e.states())
+	real.process, real.err = Serve(t.Context(), o)
+	require.NoError(t, real.err)
+	all.Wait()
+	t.Logf("killed, started again and everything answered after %v", time.Since(start).Round(time.Second))
+	for i := range n {
+		require.NoError(t, errs[i])
+		require.Len(t, completions[i].TokenIDs, 900)
+		require.Equal(t, int32(77), completions[i].Versions[0])
+	}
+	got, err := e.Generate(t.Context(), request(16, 40, 41, 42, 43))
+	require.NoError(t, err)
+	require.Equal(t, want.TokenIDs, got.TokenIDs)
+	require.Equal(t, want.Logprobs, got.Logprobs)
+}

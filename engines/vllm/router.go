@@ -1,0 +1,406 @@
+package vllm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/agentfly/agentfly/engines"
+)
+
+// Generate implements engines.Engine. What may pass (a lost connection, 429, 5xx, an unusable reply, a replica that went
+// out of service) is tried again, on another replica if there is one; what cannot pass is returned at once.
+func (e *Engine) Generate(ctx context.Context, q engines.Request) (engines.Completion, error) {
+	c, err := e.generate(ctx, q)
+	if err != nil {
+		return engines.Completion{}, fmt.Errorf("vllm: request %s: %w", q.ID, err)
+	}
+	return c, nil
+}
+
+func (e *Engine) generate(ctx context.Context, q engines.Request) (engines.Completion, error) {
+	if err := q.Validate(); err != nil {
+		return engines.Completion{}, err
+	}
+	if err := e.check(&q); err != nil {
+		return engines.Completion{}, err
+	}
+	var c engines.Completion
+	err := e.attempts(ctx, q.Session, func(ctx context.Context, r *replica) (err error) {
+		c, err = r.generate(ctx, q)
+		return err
+	})
+	return c, err
+}
+
+// Score implements engines.Scorer. ids must be shorter than the context: vLLM samples a token with every prompt.
+func (e *Engine) Score(ctx context.Context, ids []int32) ([]float32, error) {
+	out, err := e.score(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("vllm: score: %w", err)
+	}
+	return out, nil
+}
+
+func (e *Engine) score(ctx context.Context, ids []int32) (out []float32, err error) {
+	if len(ids) < 2 || slices.Min(ids) < 0 {
+		return nil, fmt.Errorf("%d ids; a score needs a token and one before it, none negative", len(ids))
+	}
+	if most := e.Capabilities().MaxModelLen; len(ids) >= most {
+		return nil, fmt.Errorf("%d tokens of %d leave no room: %w", len(ids), most, engines.ErrTooLong)
+	}
+	err = e.attempts(ctx, "", func(ctx context.Context, r *replica) error {
+		got, _, err := r.ask(ctx, func(ctx context.Context, model string) (reply, error) { return r.sendScore(ctx, model, ids) })
+		out = got.prompt
+		return err
+	})
+	return out, err
+}
+
+// check refuses what the servers would answer wrongly, and cuts MaxTokens to what fits.
+func (e *Engine) check(q *engines.Request) error {
+	room := e.Capabilities().MaxModelLen - len(q.Prompt)
+	if room < 1 {
+		return fmt.Errorf("%d tokens of %d leave no room: %w", len(q.Prompt), e.Capabilities().MaxModelLen, engines.ErrTooLong)
+	}
+	s := &q.Sampling
+	s.MaxTokens = min(s.MaxTokens, room)
+	if s.Temperature > 0 && s.Temperature < 0.01 {
+		return fmt.Errorf("temperature is %v; vLLM raises temperatures below 0.01 to 0.01, so its logprobs would be of another distribution; use 0 or at least 0.01", s.Temperature)
+	}
+	plain := s.Temperature == 0 || s.Temperature == 1 && s.TopP == 1 && s.TopK == 0 && s.MinP == 0
+	for _, r := range e.replicas {
+		if !plain && !r.info().Processed {
+			return fmt.Errorf("%s returns the model's logprobs, not those of what is sampled, so temperature must be 1 (or 0) and top_p, top_k and min_p off; start vLLM with --logprobs-mode processed_logprobs", r.url)
+		}
+	}
+	return nil
+}
+
+// attempts does something on one replica after another until it succeeds, cannot succeed, or the time is over.
+func (e *Engine) attempts(ctx context.Context, session string, do func(context.Context, *replica) error) error {
+	if err := e.enter(); err != nil {
+		return err
+	}
+	defer e.running.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(e.ctx, cancel)
+	defer stop()
+	var last error
+	var avoid *replica
+	wait := e.options.Backoff
+	for n := range e.options.Attempts {
+		if n > 0 {
+			if err := sleep(ctx, pauseAfter(last, wait)); err != nil {
+				return e.orClosed(fmt.Errorf("%w after %d attempts; the last: %w", err, n, last))
+			}
+			wait = min(2*wait, 5*time.Second)
+		}
+		r, err := e.pick(ctx, session, avoid)
+		if err != nil {
+			if last != nil {
+				err = fmt.Errorf("%w; the last attempt: %w", err, last)
+			}
+			return e.orClosed(err)
+		}
+		err = do(ctx, r)
+		e.release(r)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return e.orClosed(fmt.Errorf("%s: %w", r.url, ctx.Err()))
+		}
+		last, avoid = fmt.Errorf("%s: %w", r.url, err), r
+		if !passing(err) {
+			return last
+		}
+		if lost(err) {
+			r.fail(down, err)
+		}
+	}
+	return fmt.Errorf("%d attempts failed; the last: %w", e.options.Attempts, last)
+}
+
+// pauseAfter is how long to wait after a failed attempt.
+func pauseAfter(err error, backoff time.Duration) time.Duration {
+	var status *statusError
+	switch {
+	case errors.As(err, &status) && status.RetryAfter > 0:
+		return status.RetryAfter
+	case errors.Is(err, errLeft) || errors.Is(err, errMixed):
+		return 0
+	}
+	return backoff
+}
+
+// sleep waits, unless the deadline would pass before the end.
+func sleep(ctx context.Context, d time.Duration) error {
+	if at, ok := ctx.Deadline(); ok && time.Until(at) <= d {
+		return context.DeadlineExceeded
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// passing tells whether another attempt may succeed.
+func passing(err error) bool {
+	var status *statusError
+	if errors.As(err, &status) {
+		return status.Status >= 500 && status.Status != http.StatusNotImplemented ||
+			slices.Contains([]int{http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests}, status.Status)
+	}
+	return true
+}
+
+// lost tells whether the connection failed, so that nobody else should try the server until it is looked at. A deadline is
+// no such thing: one request may hang where others do not.
+func lost(err error) bool {
+	var transport *url.Error
+	var network net.Error
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return false
+	}
+	return errors.As(err, &transport) || errors.As(err, &network) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
+}
+
+// pick takes a place on the replica of the session, or else on the least loaded one, and waits while none serves. avoid
+// is taken only if no other serves.
+func (e *Engine) pick(ctx context.Context, session string, avoid *replica) (*replica, error) {
+	waiting := time.Duration(0)
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		changes := e.changes() // before looking, so that no change is missed
+		if r := e.choose(session, avoid); r != nil {
+			return r, nil
+		}
+		e.mu.Lock()
+		failed := e.failed
+		e.mu.Unlock()
+		if failed != nil {
+			return nil, fmt.Errorf("no replica serves since an update failed: %w", failed)
+		}
+		if waiting >= e.options.Patience {
+			return nil, fmt.Errorf("no replica serves: %s", e.reasons())
+		}
+		start := time.Now()
+		wait(ctx, changes, min(time.Second, e.options.Patience))
+		if !e.updating() { // an update has deadlines of its own
+			waiting += time.Since(start)
+		}
+	}
+}
+
+func (e *Engine) changes() []chan struct{} {
+	out := make([]chan struct{}, len(e.replicas))
+	for i, r := range e.replicas {
+		r.mu.Lock()
+		out[i] = r.changed
+		r.mu.Unlock()
+	}
+	return out
+}
+
+// wait returns when one of the channels is closed, the time is over, or ctx is done.
+func wait(ctx context.Context, changes []chan struct{}, most time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, c := range changes[1:] {
+		all.Go(func() {
+			select {
+			case <-c:
+				cancel()
+			case <-ctx.Done():
+			}
+		})
+	}
+	select {
+	case <-changes[0]:
+	case <-ctx.Done():
+	}
+	cancel()
+	all.Wait()
+}
+
+func (e *Engine) updating() bool {
+	return slices.ContainsFunc(e.replicas, func(r *replica) bool { s, _ := r.status(); return s == updating })
+}
+
+func (e *Engine) reasons() string {
+	var out []string
+	for _, r := range e.replicas {
+		state, reason := r.status()
+		out = append(out, fmt.Sprintf("%s is %s (%v)", r.url, state, reason))
+	}
+	return strings.Join(out, "; ")
+}
+
+// choose takes a place on a replica that serves, or returns nil.
+func (e *Engine) choose(session string, avoid *replica) *replica {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var best *replica
+	most := 0
+	home := e.sessions.of(session)
+	for _, r := range e.replicas {
+		r.mu.Lock()
+		load, ok := r.load, r.state == serving
+		r.mu.Unlock()
+		switch {
+		case !ok || r == avoid && best != nil:
+		case r == home && r != avoid:
+			best, most = r, -1
+		case best == nil || best == avoid || load < most:
+			best, most = r, load
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	e.sessions.set(session, best)
+	best.mu.Lock()
+	best.load++
+	best.mu.Unlock()
+	return best
+}
+
+func (e *Engine) release(r *replica) {
+	r.mu.Lock()
+	r.load--
+	r.mu.Unlock()
+}
+
+// watch looks at a replica until the engine is closed: one that does not answer is taken out of service, one that answers
+// again gets the current weights and proves them first.
+func (e *Engine) watch(r *replica) {
+	tick := time.NewTicker(e.options.HealthEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-e.ctx.Done():
+			return
+		case <-tick.C:
+			e.look(r)
+		}
+	}
+}
+
+func (e *Engine) look(r *replica) {
+	state, _ := r.status()
+	if state == updating {
+		return
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, e.options.HealthTimeout)
+	err := r.call(ctx, http.MethodGet, "/health", nil, nil)
+	if err == nil && state == serving && r.info().Control {
+		err = e.sameVersion(ctx, r)
+	}
+	cancel()
+	var wrong *versionError
+	switch {
+	case e.ctx.Err() != nil:
+	case errors.As(err, &wrong):
+		r.fail(behind, err)
+	case err != nil:
+		r.fail(down, err)
+	case state == down || state == behind:
+		e.bringBack(r)
+	}
+}
+
+// sameVersion notices a server that was restarted between two looks.
+func (e *Engine) sameVersion(ctx context.Context, r *replica) error {
+	r.mu.Lock()
+	want := r.version
+	r.mu.Unlock()
+	got, err := r.weightVersion(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil && got != want && r.version == want && r.state == serving {
+		err = &versionError{got}
+	}
+	return err
+}
+
+// bringBack takes a replica into service again, with the current weights.
+func (e *Engine) bringBack(r *replica) {
+	select {
+	case <-e.turn:
+	default:
+		return // an update is under way; the next look comes
+	}
+	defer func() { e.turn <- struct{}{} }()
+	e.mu.Lock()
+	current, failed := e.current, e.failed
+	e.mu.Unlock()
+	if failed != nil {
+		return // an update that succeeds brings it back
+	}
+	if current == nil {
+		if err := r.start(e.ctx); err != nil {
+			r.set(down, err)
+		}
+		return
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, e.options.ControlTimeout)
+	server, err := r.probe(ctx)
+	cancel()
+	if err != nil {
+		r.set(down, err)
+		return
+	}
+	r.set(updating, nil)
+	r.adopt(server.Version, server.Model, -1) // what the server names until it is loaded; nobody asks it before
+	if err := e.load(e.ctx, r, *current, false); err != nil {
+		r.set(behind, err)
+		return
+	}
+	r.adopt(versionName(current.Version), r.modelFor(e.way(current.Path)), current.Version)
+	r.set(serving, nil)
+}
+
+// sessions remembers which replica has a session's prefix in its cache. The oldest are forgotten.
+type sessions struct {
+	home  map[string]*replica
+	order []string
+}
+
+const mostSessions = 1 << 16
+
+func newSessions() *sessions { return &sessions{home: map[string]*replica{}} }
+
+func (s *sessions) of(name string) *replica { return s.home[name] }
+
+func (s *sessions) set(name string, r *replica) {
+	if name == "" {
+		return
+	}
+	if _, ok := s.home[name]; !ok {
+		s.order = append(s.order, name)
+	}
+	s.home[name] = r
+	if len(s.order) > mostSessions {
+		for _, old := range s.order[:mostSessions/2] {
+			delete(s.home, old)
+		}
+		s.order = slices.Clone(s.order[mostSessions/2:])
+	}
+}

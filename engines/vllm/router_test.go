@@ -1,0 +1,371 @@
+package vllm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/engines/enginetest"
+)
+
+// The suite on the scripted server; TestRealConformance runs it on vLLM.
+func TestFakeConformance(t *testing.T) {
+	for _, routes := range [][]string{allRoutes, allRoutes[1:]} {
+		t.Run(routes[0], func(t *testing.T) {
+			enginetest.Run(t, func(t *testing.T) enginetest.Subject {
+				f := newFake(t)
+				f.routes, f.noVersion = routes, routes[0] == "/v1/completions"
+				return enginetest.Subject{
+					Engine: connect(t, nil, f), Vocab: fakeVocab,
+					Weights: func(version int32, err error) engines.Weights {
+						w := fakeWeights(t, 1, version)
+						if err != nil {
+							w.Probe.Logprobs[2]--
+						}
+						return w
+					},
+				}
+			})
+		})
+	}
+}
+
+// hangUp ends the connection without a reply.
+func hangUp(w http.ResponseWriter) {
+	c, _, err := w.(http.Hijacker).Hijack() // httptest's server allows it
+	if err == nil {
+		c.Close()
+	}
+}
+
+// hang returns when the client is gone, which a server notices only after it read the body.
+func hang(q *http.Request) {
+	_, _ = io.Copy(io.Discard, q.Body) // the client may be gone already
+	<-q.Context().Done()
+}
+
+const tooManyLogprobs = `{"choices": [{"index": 0, "token_ids": [1, 2], "finish_reason": "length", "logprobs": {"content": [
+	{"token_id": 1, "logprob": -1}, {"token_id": 2, "logprob": -1}, {"token_id": 3, "logprob": -1}]}}]}`
+
+// Each fault comes twice, then the server answers well: the completion is the one of a healthy server.
+func TestFaultsThatPass(t *testing.T) {
+	text := func(s string) func(http.ResponseWriter, *http.Request) {
+		return func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, s) }
+	}
+	for name, fault := range map[string]func(http.ResponseWriter, *http.Request){
+		"500": func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, `{"error": {"message": "EngineDeadError"}}`, http.StatusInternalServerError)
+		},
+		"503":              func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", http.StatusServiceUnavailable) },
+		"garbage":          text("<html>it works!</html>"),
+		"half a JSON":      text(`{"choices": [{"token_ids": [1, 2`),
+		"no choices":       text(`{"choices": []}`),
+		"no logprobs":      text(`{"choices": [{"token_ids": [1], "finish_reason": "length"}]}`),
+		"another token":    text(`{"choices": [{"token_ids": [1], "finish_reason": "length", "logprobs": {"content": [{"token_id": 2, "logprob": -1}]}}]}`),
+		"above zero":       text(`{"choices": [{"token_ids": [1], "finish_reason": "length", "logprobs": {"content": [{"token_id": 1, "logprob": 0.5}]}}]}`),
+		"more logprobs":    text(tooManyLogprobs),
+		"no tokens":        text(`{"choices": [{"token_ids": [], "finish_reason": "stop", "logprobs": {"content": []}}]}`),
+		"aborted":          text(`{"choices": [{"token_ids": [1], "finish_reason": "abort", "logprobs": {"content": [{"token_id": 1, "logprob": -1}]}}]}`),
+		"connection reset": func(w http.ResponseWriter, _ *http.Request) { hangUp(w) },
+		"cut short": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			fmt.Fprint(w, `{"choices": [`)
+			w.(http.Flusher).Flush() // httptest's writer is one
+			hangUp(w)
+		},
+		"hang": func(_ http.ResponseWriter, q *http.Request) { hang(q) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			e := connect(t, func(o *Options) { o.AttemptTimeout = 100 * time.Millisecond }, f)
+			want, err := e.Generate(t.Context(), request(6, 1, 2, 3))
+			require.NoError(t, err)
+			f.set(func() {
+				first := f.requests
+				f.intercept = func(w http.ResponseWriter, q *http.Request, n int) bool {
+					if n <= first+2 {
+						fault(w, q)
+						return true
+					}
+					return false
+				}
+			})
+			got, err := e.Generate(t.Context(), request(6, 1, 2, 3))
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		})
+	}
+}
+
+func TestFaultsThatStay(t *testing.T) {
+	for name, c := range map[string]struct {
+		status   int
+		body     string
+		attempts int
+		want     string
+	}{
+		"bad request": {400, `{"error": {"message": "token id 99 is out of vocabulary"}}`, 1, "400: token id 99 is out of vocabulary"},
+		"no model":    {404, `{"detail": "no such model"}`, 1, "404: no such model"},
+		"500 forever": {500, "boom", 4, "4 attempts failed; the last:"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			e := connect(t, func(o *Options) { o.Attempts = 4 }, f)
+			var first int
+			f.set(func() {
+				first = f.requests
+				f.intercept = func(w http.ResponseWriter, _ *http.Request, _ int) bool {
+					http.Error(w, c.body, c.status)
+					return true
+				}
+			})
+			_, err := e.Generate(t.Context(), request(6, 1, 2, 3))
+			require.ErrorContains(t, err, c.want)
+			require.ErrorContains(t, err, "vllm: request r: ")
+			require.ErrorContains(t, err, f.URL)
+			require.NotContains(t, err.Error(), "\n")
+			f.set(func() { require.Equal(t, c.attempts, f.requests-first) })
+		})
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	f := newFake(t)
+	e := connect(t, nil, f)
+	f.set(func() {
+		first := f.requests
+		f.intercept = func(w http.ResponseWriter, _ *http.Request, n int) bool {
+			if n == first+1 {
+				w.Header().Set("Retry-After", "1")
+				http.Error(w, "busy", http.StatusTooManyRequests)
+			}
+			return n == first+1
+		}
+	})
+	start := time.Now()
+	_, err := e.Generate(t.Context(), request(2, 1, 2, 3))
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, time.Since(start), time.Second)
+
+	// a wait beyond the deadline is not begun
+	f.set(func() {
+		f.intercept = func(w http.ResponseWriter, _ *http.Request, _ int) bool {
+			w.Header().Set("Retry-After", "100")
+			http.Error(w, "busy", http.StatusTooManyRequests)
+			return true
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	start = time.Now()
+	_, err = e.Generate(ctx, request(2, 1, 2, 3))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "429: busy")
+	require.Less(t, time.Since(start), 5*time.Second)
+}
+
+func TestRetryAfterForms(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for value, want := range map[string]time.Duration{
+		"": 0, "0": 0, "-3": 0, "7": 7 * time.Second, "soon": 0,
+		"Fri, 02 Jan 2026 03:05:05 GMT": time.Minute, "Fri, 02 Jan 2026 03:00:00 GMT": 0,
+	} {
+		require.Equal(t, want, retryAfter(value, now), value)
+	}
+}
+
+// A request that hangs ends with its own deadline, and its place is free.
+func TestHangEndsWithTheDeadline(t *testing.T) {
+	f := newFake(t)
+	e := connect(t, nil, f)
+	f.set(func() {
+		f.intercept = func(_ http.ResponseWriter, q *http.Request, _ int) bool {
+			hang(q)
+			return true
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := e.Generate(ctx, request(2, 1, 2, 3))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Zero(t, e.replicas[0].load)
+}
+
+// A replica that dies while it works is replaced: its requests go on elsewhere and the others use what is left.
+func TestAnotherReplicaTakesOver(t *testing.T) {
+	a, b := newFake(t), newFake(t)
+	e := connect(t, nil, a, b)
+	want, err := e.Generate(t.Context(), request(40, 1, 2, 3))
+	require.NoError(t, err)
+	started := make(chan struct{}, 16)
+	a.set(func() {
+		a.intercept = func(w http.ResponseWriter, _ *http.Request, _ int) bool {
+			started <- struct{}{}
+			time.Sleep(20 * time.Millisecond)
+			hangUp(w)
+			return true
+		}
+		a.control = func(w http.ResponseWriter, _ *http.Request) bool {
+			hangUp(w)
+			return true
+		}
+	})
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			q := request(40, 1, 2, 3)
+			q.Session = ""
+			got, err := e.Generate(t.Context(), q)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		})
+	}
+	<-started
+	all.Wait()
+	require.Equal(t, "down serving", e.states())
+	a.set(func() { a.intercept, a.control = nil, nil })
+	within(t, "it comes back", func() bool { return e.states() == "serving serving" })
+}
+
+func TestNothingServes(t *testing.T) {
+	f := newFake(t)
+	e := connect(t, func(o *Options) { o.Patience = 50 * time.Millisecond }, f)
+	f.set(func() {
+		f.control = func(w http.ResponseWriter, _ *http.Request) bool {
+			hangUp(w)
+			return true
+		}
+	})
+	within(t, "it is noticed", func() bool { return e.states() == "down" })
+	_, err := e.Generate(t.Context(), request(2, 1, 2, 3))
+	require.ErrorContains(t, err, "no replica serves: "+f.URL+" is down")
+}
+
+func TestAffinityAndLoad(t *testing.T) {
+	a, b, c := newFake(t), newFake(t), newFake(t)
+	e := connect(t, nil, a, b, c)
+	homes := map[string]*replica{}
+	for i := range 9 { // least loaded: every replica gets three
+		name := fmt.Sprint("s", i)
+		homes[name] = e.choose(name, nil)
+	}
+	for _, r := range e.replicas {
+		require.Equal(t, 3, r.load)
+	}
+	for name, home := range homes { // affinity before load
+		require.Same(t, home, e.choose(name, nil))
+		e.release(home)
+	}
+	e.release(e.replicas[2])
+	require.Same(t, e.replicas[2], e.choose("", nil))
+	other := e.choose("s0", homes["s0"]) // after a failure elsewhere, and the session moves
+	require.NotSame(t, homes["s0"], other)
+	require.Same(t, other, e.choose("s0", nil))
+	homes["s1"].set(down, errors.New("test"))
+	require.NotSame(t, homes["s1"], e.choose("s1", nil))
+}
+
+func TestSessionsAreBounded(t *testing.T) {
+	s := newSessions()
+	r := &replica{}
+	for i := range 3 * mostSessions {
+		s.set(fmt.Sprint(i), r)
+	}
+	require.LessOrEqual(t, len(s.home), mostSessions)
+	require.Equal(t, len(s.home), len(s.order))
+	require.Same(t, r, s.of(fmt.Sprint(3*mostSessions-1)))
+	require.Nil(t, s.of("0"))
+}
+
+// Logprobs of the model alone are wrong wherever something else is sampled.
+func TestRawLogprobsAreRefused(t *testing.T) {
+	f := newFake(t)
+	f.raw = true
+	e := connect(t, nil, f)
+	require.False(t, e.Servers()[0].Processed)
+	require.Contains(t, e.Summary(), "raw logprobs")
+	for _, s := range []engines.Sampling{{Temperature: 0.5, TopP: 1}, {Temperature: 1, TopP: 0.9}, {Temperature: 1, TopP: 1, TopK: 3}, {Temperature: 1, TopP: 1, MinP: 0.1}} {
+		q := request(4, 1, 2)
+		s.MaxTokens = 4
+		q.Sampling = s
+		_, err := e.Generate(t.Context(), q)
+		require.ErrorContains(t, err, "--logprobs-mode processed_logprobs")
+	}
+	for _, temperature := range []float64{0, 1} {
+		q := request(4, 1, 2)
+		q.Sampling.Temperature = temperature
+		_, err := e.Generate(t.Context(), q)
+		require.NoError(t, err)
+	}
+}
+
+func TestLowTemperatureIsRefused(t *testing.T) {
+	e := connect(t, nil, newFake(t))
+	q := request(4, 1, 2)
+	q.Sampling.Temperature = 0.001
+	_, err := e.Generate(t.Context(), q)
+	require.ErrorContains(t, err, "use 0 or at least 0.01")
+}
+
+// Every sampling parameter is sent, whatever its value, by both routes.
+func TestEveryParameterIsSent(t *testing.T) {
+	var body map[string]any
+	f := newFake(t)
+	for _, native := range []bool{true, false} {
+		e := connect(t, nil, f)
+		info := e.replicas[0].info()
+		info.Native = native
+		e.replicas[0].setInfo(info)
+		f.set(func() {
+			f.intercept = func(w http.ResponseWriter, q *http.Request, _ int) bool {
+				require.NoError(t, jsonBody(q, &body))
+				http.Error(w, "seen", http.StatusBadRequest)
+				return true
+			}
+		})
+		q := request(5, 1, 2, 3)
+		q.Seed = 1<<63 + 9
+		q.Sampling.StopIDs, q.Sampling.Stop = []int32{7}, []string{"x"}
+		_, err := e.Generate(t.Context(), q)
+		require.ErrorContains(t, err, "400: seen")
+		f.set(func() { f.intercept = nil })
+		sampling := body
+		if native {
+			sampling = body["sampling_params"].(map[string]any)
+			require.Equal(t, []any{1.0, 2.0, 3.0}, body["token_ids"])
+		} else {
+			require.Equal(t, []any{1.0, 2.0, 3.0}, body["prompt"])
+			require.Equal(t, true, body["return_token_ids"])
+		}
+		for key, want := range map[string]any{
+			"max_tokens": 5.0, "temperature": 1.0, "top_p": 1.0, "top_k": 0.0, "min_p": 0.0, "seed": 9.0, "n": 1.0, "logprobs": 0.0, "ignore_eos": true,
+			"stop_token_ids": []any{7.0}, "stop": []any{"x"}, "presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0,
+		} {
+			require.Equal(t, want, sampling[key], key)
+		}
+	}
+}
+
+func TestOptions(t *testing.T) {
+	_, err := New(t.Context(), Options{})
+	require.EqualError(t, err, "vllm: no url is given; name at least one server, such as http://127.0.0.1:8000")
+	_, err = New(t.Context(), Options{URLs: []string{"localhost:8000"}})
+	require.ErrorContains(t, err, "it must begin with http:// or https://")
+	_, err = New(t.Context(), Options{URLs: []string{"http://127.0.0.1:1"}})
+	require.ErrorContains(t, err, "vllm: http://127.0.0.1:1: models: ")
+	f := newFake(t)
+	_, err = New(t.Context(), Options{URLs: []string{f.URL}, Model: "another"})
+	require.ErrorContains(t, err, `the server has no model "another"`)
+	e := connect(t, func(o *Options) { o.URLs = []string{f.URL + "/v1/"} }, f)
+	require.Equal(t, f.URL, e.replicas[0].url)
+	require.True(t, strings.HasPrefix(e.Summary(), f.URL+": vLLM 0.0-fake, model policy, context 128, /inference/v1/generate, logprobs of what is sampled, versions per token, weight updates: disk lora transfer"))
+}

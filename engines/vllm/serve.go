@@ -1,0 +1,201 @@
+package vllm
+
+import (
+	"bytes"
+	"context"
+	_ "embed" // the extension
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+//go:embed extension/agentfly_transfer.py
+var extension []byte
+
+// ServeOptions say how a server is started. A zero value takes the default in brackets.
+type ServeOptions struct {
+	Command     string        // [vllm]
+	Model       string        // folder or hub id
+	Port        int           // on 127.0.0.1 [a free one]
+	MaxModelLen int           // [the model's]
+	DType       string        // [float32]
+	LoRARank    int           // largest rank of adapters [8]
+	CPU         bool          // this machine's vLLM is the one for CPUs
+	Args        []string      // more arguments
+	Timeout     time.Duration // until it answers [5 min]
+	Folder      string        // for the log and the extension; made if it is not there
+}
+
+// Process is a vLLM server that this process started.
+type Process struct {
+	URL     string
+	Log     string // file of its output
+	command *exec.Cmd
+	ended   chan struct{}
+	err     error // of the process; read after ended
+	once    sync.Once
+}
+
+// environment of a server that can be updated and needs no network.
+var environment = []string{
+	"HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1", "VLLM_SERVER_DEV_MODE=1",
+	"VLLM_ALLOW_RUNTIME_LORA_UPDATING=1",
+}
+
+// cpuEnvironment is that of a CPU: nothing is compiled, which takes longer than it saves on small models.
+var cpuEnvironment = []string{"TORCHDYNAMO_DISABLE=1", "VLLM_CPU_OMP_THREADS_BIND=auto"}
+
+// ServeArgs are the arguments of `vllm serve` that the engine needs.
+func ServeArgs(o ServeOptions) []string {
+	args := []string{
+		"serve", o.Model, "--served-model-name", "policy", "--host", "127.0.0.1", "--port", strconv.Itoa(o.Port),
+		"--dtype", o.DType, "--enable-scale-out", "--logprobs-mode", "processed_logprobs", "--generation-config", "vllm",
+		"--enable-prompt-tokens-details", "--enable-lora", "--max-lora-rank", strconv.Itoa(o.LoRARank), "--max-loras", "2",
+		"--weight-transfer-config", `{"backend": "agentfly"}`, "--worker-extension-cls", "agentfly_transfer.Extension",
+	}
+	if o.MaxModelLen > 0 {
+		args = append(args, "--max-model-len", strconv.Itoa(o.MaxModelLen))
+	}
+	if o.CPU {
+		args = append(args, "--enforce-eager", "--kv-cache-memory-bytes", strconv.Itoa(64<<20), "--max-num-seqs", "64")
+	}
+	return append(args, o.Args...)
+}
+
+// Serve starts a server and returns when it answers. The caller closes it. Its output goes to a file, whose end is part of
+// the error when it does not come up.
+func Serve(ctx context.Context, o ServeOptions) (*Process, error) {
+	if err := o.complete(); err != nil {
+		return nil, fmt.Errorf("vllm: serve: %w", err)
+	}
+	log, err := os.OpenFile(filepath.Join(o.Folder, "vllm.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("vllm: serve: %w", err)
+	}
+	defer log.Close()
+	p := &Process{URL: "http://127.0.0.1:" + strconv.Itoa(o.Port), Log: log.Name(), ended: make(chan struct{})}
+	p.command = exec.Command(o.Command, ServeArgs(o)...)
+	p.command.Stdout, p.command.Stderr = log, log
+	p.command.Env = append(os.Environ(), environment...)
+	if o.CPU {
+		p.command.Env = append(p.command.Env, cpuEnvironment...)
+	}
+	p.command.Env = append(p.command.Env, "PYTHONPATH="+o.Folder+string(os.PathListSeparator)+os.Getenv("PYTHONPATH"))
+	p.command.SysProcAttr = processGroup()
+	if err := p.command.Start(); err != nil {
+		return nil, fmt.Errorf("vllm: serve: %w; install it with scripts/vllm_install.sh, or give the command in engine.serve.command", err)
+	}
+	go func() {
+		p.err = p.command.Wait()
+		close(p.ended)
+	}()
+	if err := p.await(ctx, o.Timeout); err != nil {
+		return nil, errors.Join(fmt.Errorf("vllm: serve: %w; its log %s ends: %s", err, p.Log, tail(p.Log)), p.Close())
+	}
+	return p, nil
+}
+
+func (o *ServeOptions) complete() error {
+	if o.Command == "" {
+		o.Command = "vllm"
+	}
+	if o.DType == "" {
+		o.DType = "float32"
+	}
+	if o.LoRARank == 0 {
+		o.LoRARank = 8
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 5 * time.Minute
+	}
+	if o.Port == 0 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		o.Port = l.Addr().(*net.TCPAddr).Port // a TCP listener's
+		if err := l.Close(); err != nil {
+			return err
+		}
+	}
+	if o.Folder == "" {
+		return errors.New("a folder for the log is needed")
+	}
+	var err error
+	if o.Folder, err = filepath.Abs(o.Folder); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.Folder, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(o.Folder, "agentfly_transfer.py"), extension, 0o644)
+}
+
+// await returns when /health answers 200.
+func (p *Process) await(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
+	for {
+		q, err := http.NewRequestWithContext(ctx, http.MethodGet, p.URL+"/health", nil)
+		if err != nil {
+			return err
+		}
+		if reply, err := client.Do(q); err == nil {
+			reply.Body.Close()
+			if reply.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-p.ended:
+			return fmt.Errorf("the server ended: %w", p.err)
+		case <-ctx.Done():
+			return fmt.Errorf("the server did not answer within %v: %w", timeout, ctx.Err())
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// Close ends the server and everything that it started, and waits for it.
+func (p *Process) Close() error {
+	p.once.Do(func() {
+		signalGroup(p.command, syscall.SIGTERM)
+		select {
+		case <-p.ended:
+		case <-time.After(20 * time.Second):
+		}
+		signalGroup(p.command, syscall.SIGKILL) // what the parent left behind
+		<-p.ended
+	})
+	return nil
+}
+
+// Kill ends the server at once, as a crash would.
+func (p *Process) Kill() {
+	signalGroup(p.command, syscall.SIGKILL)
+	<-p.ended
+}
+
+// tail is the end of a log in one line.
+func tail(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	lines := bytes.Split(bytes.TrimSpace(data), []byte("\n"))
+	var last []string
+	for _, l := range lines[max(0, len(lines)-5):] {
+		last = append(last, short(string(l)))
+	}
+	return strings.Join(last, " | ")
+}

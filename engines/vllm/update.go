@@ -1,0 +1,402 @@
+package vllm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/modelfile"
+)
+
+// adapterName is what requests name when the weights are an adapter.
+const adapterName = "agentfly"
+
+// Update implements engines.Engine. Each replica goes through
+//
+//	pause (requests in flight are kept) ─► load ─► name the version ─► empty the prefix cache, check the answer
+//	─► resume on probation ─► proof
+//
+// and no replica serves before all have proven. On probation a server computes, because a paused one answers nothing, but
+// what it samples is held back until the verdict and dropped if it is bad. A replica that does not answer is left out and
+// gets the weights before it serves again; at least one must remain. On any other error every replica stays paused and
+// Generate fails with it until an Update succeeds.
+func (e *Engine) Update(ctx context.Context, w engines.Weights) error {
+	if err := e.update(ctx, w); err != nil {
+		return fmt.Errorf("vllm: update to version %d: %w", w.Version, err)
+	}
+	return nil
+}
+
+func (e *Engine) update(ctx context.Context, w engines.Weights) error {
+	if err := e.enter(); err != nil {
+		return err
+	}
+	defer e.running.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(e.ctx, cancel)
+	defer stop()
+	if err := e.checkWeights(w); err != nil {
+		return err
+	}
+	select {
+	case <-e.turn:
+	case <-ctx.Done():
+		return e.orClosed(ctx.Err())
+	}
+	defer func() { e.turn <- struct{}{} }()
+	return e.orClosed(e.updateAll(ctx, w))
+}
+
+func (e *Engine) orClosed(err error) error {
+	if err != nil && e.ctx.Err() != nil {
+		return engines.ErrClosed
+	}
+	return err
+}
+
+// checkWeights refuses, before any server is touched, what cannot become the weights or cannot be proven.
+func (e *Engine) checkWeights(w engines.Weights) error {
+	switch {
+	case w.Path == "":
+		return errors.New("weights need a path: these servers do not share the trainer's parameters")
+	case w.Version < 0:
+		return errors.New("a version is at least 0")
+	}
+	if err := w.Probe.Validate(); err != nil {
+		return err
+	}
+	if most := e.Capabilities().MaxModelLen; len(w.Probe.TokenIDs) >= most {
+		return fmt.Errorf("the probe has %d tokens; it must be shorter than the servers' context, %d", len(w.Probe.TokenIDs), most)
+	}
+	way := e.way(w.Path)
+	for _, r := range e.replicas {
+		s := r.info()
+		switch {
+		case !s.Control:
+			return fmt.Errorf("%s has no routes to pause and update it; start vLLM with VLLM_SERVER_DEV_MODE=1", r.url)
+		case way == WayDisk && !s.Reload:
+			return fmt.Errorf("%s cannot reload from disk; start vLLM with VLLM_SERVER_DEV_MODE=1", r.url)
+		case way == WayLoRA && !s.LoRA:
+			return fmt.Errorf("%s takes no adapters; start vLLM with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1", r.url)
+		case way == WayTransfer && !s.Transfer:
+			return fmt.Errorf("%s has no weight transfer to AgentFly's extension; start vLLM with VLLM_SERVER_DEV_MODE=1 and the extension (docs/engines.md)", r.url)
+		}
+	}
+	if way == WayLoRA {
+		return checkAdapter(w.Path)
+	}
+	return checkFolder(w.Path)
+}
+
+// way resolves auto.
+func (e *Engine) way(path string) Way {
+	if e.options.Way != WayAuto {
+		return e.options.Way
+	}
+	if isAdapter(path) {
+		return WayLoRA
+	}
+	return WayDisk
+}
+
+func isAdapter(path string) bool {
+	_, err := os.Stat(filepath.Join(path, "adapter_config.json"))
+	return err == nil
+}
+
+func checkAdapter(path string) error {
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("%s: the path must be absolute: a server opens it", path)
+	}
+	for _, name := range []string{"adapter_config.json", "adapter_model.safetensors"} {
+		if _, err := os.Stat(filepath.Join(path, name)); err != nil {
+			return fmt.Errorf("the adapter: %w", err)
+		}
+	}
+	return nil
+}
+
+// checkFolder opens the checkpoint as the trainer would and finds fused groups that are not whole: a server that gets half
+// of one computes with the other half of the old weights and says nothing.
+func checkFolder(path string) error {
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("%s: the path must be absolute: a server opens it", path)
+	}
+	m, err := modelfile.Open(path)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if !m.HasWeights() {
+		return fmt.Errorf("%s holds no weights", path)
+	}
+	return wholeGroups(m.Names())
+}
+
+// fused are the projections that vLLM keeps in one matrix.
+var fused = [][]string{{"q_proj", "k_proj", "v_proj"}, {"gate_proj", "up_proj"}}
+
+// wholeGroups names the first projection that is missing beside others of its group.
+func wholeGroups(names []string) error {
+	have := map[string]bool{}
+	for _, n := range names {
+		have[n] = true
+	}
+	for _, n := range slices.Sorted(slices.Values(names)) {
+		for _, group := range fused {
+			for _, part := range group {
+				before, after, ok := cutPart(n, part)
+				if !ok {
+					continue
+				}
+				for _, other := range group {
+					if want := before + other + after; !have[want] {
+						return fmt.Errorf("the weights have %s but not %s; the server keeps them in one matrix, so the group must come whole", n, want)
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// cutPart splits a parameter's name around one of its parts between dots.
+func cutPart(name, part string) (before, after string, ok bool) {
+	i := strings.Index("."+name+".", "."+part+".")
+	if i < 0 {
+		return "", "", false
+	}
+	return name[:i], name[i+len(part):], true
+}
+
+func versionName(v int32) string { return strconv.Itoa(int(v)) }
+
+// modelFor is what requests name after an update by that way.
+func (r *replica) modelFor(w Way) string {
+	if w == WayLoRA {
+		return adapterName
+	}
+	return r.info().Model
+}
+
+// updateAll loads every replica, and lets them serve when all that answer have proven.
+func (e *Engine) updateAll(ctx context.Context, w engines.Weights) error {
+	errs := make([]error, len(e.replicas))
+	var all sync.WaitGroup
+	for i, r := range e.replicas {
+		state, reason := r.status()
+		if state == down {
+			errs[i] = &lostError{reason}
+			continue
+		}
+		r.set(updating, nil)
+		all.Go(func() { errs[i] = e.load(ctx, r, w, state == serving) })
+	}
+	all.Wait()
+	var fatal, missing []error
+	var proven []*replica
+	for i, r := range e.replicas {
+		var gone *lostError
+		switch {
+		case errs[i] == nil:
+			proven = append(proven, r)
+		case errors.As(errs[i], &gone) && ctx.Err() == nil:
+			r.set(down, errs[i])
+			missing = append(missing, fmt.Errorf("%s: %w", r.url, errs[i]))
+		default:
+			fatal = append(fatal, fmt.Errorf("%s: %w", r.url, errs[i]))
+		}
+	}
+	if len(proven) == 0 {
+		fatal = append(fatal, missing...)
+	}
+	if err := joined(fatal); err != nil {
+		e.stopAll(ctx, err)
+		return err
+	}
+	e.mu.Lock()
+	e.current, e.failed = &w, nil
+	e.mu.Unlock()
+	for _, r := range proven {
+		r.adopt(versionName(w.Version), r.modelFor(e.way(w.Path)), w.Version)
+		r.set(serving, nil)
+	}
+	return nil
+}
+
+// joined is errors.Join in one line.
+func joined(all []error) error {
+	if len(all) == 0 {
+		return nil
+	}
+	err := all[0]
+	for _, more := range all[1:] {
+		err = fmt.Errorf("%w; %w", err, more)
+	}
+	return err
+}
+
+// stopAll takes every replica out of service, paused, after an update that failed.
+func (e *Engine) stopAll(ctx context.Context, reason error) {
+	e.mu.Lock()
+	e.failed = reason
+	e.mu.Unlock()
+	var all sync.WaitGroup
+	for _, r := range e.replicas {
+		if state, _ := r.status(); state == down {
+			continue
+		}
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.options.HealthTimeout)
+			defer cancel()
+			err := r.call(ctx, http.MethodPost, "/pause?mode=keep", nil, nil)
+			if err == nil {
+				err = r.call(ctx, http.MethodPost, "/update_weight_version", map[string]any{"new_version": unproven}, nil)
+			}
+			if err != nil {
+				r.set(down, fmt.Errorf("it could not be paused: %w", err))
+				return
+			}
+			r.set(behind, reason)
+		})
+	}
+	all.Wait()
+}
+
+// lostError says that a replica does not answer, so that an update goes on without it.
+type lostError struct{ err error }
+
+func (e *lostError) Error() string { return fmt.Sprintf("it does not answer: %v", e.err) }
+func (e *lostError) Unwrap() error { return e.err }
+
+// load takes one replica through an update, up to and including the proof. Its state is the caller's matter. warm says
+// that the server computes now: one that is paused would not answer.
+func (e *Engine) load(ctx context.Context, r *replica, w engines.Weights, warm bool) error {
+	u := &updateRun{replica: r, weights: w, way: e.way(w.Path), version: versionName(w.Version), before: r.currentModel()}
+	u.model = r.modelFor(u.way)
+	type step struct {
+		name string
+		run  func(context.Context) error
+	}
+	steps := []step{
+		{"warm the cache", u.warm},
+		{"pause", u.pause},
+		{"load", u.load},
+		{"name the version", u.name},
+		{"empty the prefix cache", u.empty},
+		{"resume", u.resume},
+		{"proof", u.prove},
+	}
+	if !warm {
+		steps = steps[1:]
+	}
+	for _, s := range steps {
+		one, cancel := context.WithTimeout(ctx, r.options.ControlTimeout)
+		err := s.run(one)
+		late := one.Err() != nil && ctx.Err() == nil
+		cancel()
+		if err == nil {
+			continue
+		}
+		if late {
+			err = fmt.Errorf("not done after %v: %w", r.options.ControlTimeout, err)
+		}
+		err = fmt.Errorf("%s: %w", s.name, err)
+		if ctx.Err() == nil && (late || lost(err)) {
+			err = &lostError{err}
+		}
+		return err
+	}
+	return nil
+}
+
+func (r *replica) currentModel() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.model
+}
+
+// updateRun is one replica's way through an update.
+type updateRun struct {
+	*replica
+	weights engines.Weights
+	way     Way
+	version string
+	before  string // model that requests name now
+	model   string // and after the update
+}
+
+// warm puts the proof's prompt into the prefix cache under the old weights: if the cache is not emptied, the proof sees it.
+func (u *updateRun) warm(ctx context.Context) error {
+	_, err := u.send(ctx, u.before, u.cachePrompt(), samplingParams(engines.Sampling{MaxTokens: 1, TopP: 1}, 0))
+	var status *statusError
+	if errors.As(err, &status) {
+		return nil // of a server that has nothing usable yet; the proof will say so
+	}
+	return err
+}
+
+func (u *updateRun) pause(ctx context.Context) error {
+	return u.call(ctx, http.MethodPost, "/pause?mode=keep", nil, nil)
+}
+
+func (u *updateRun) resume(ctx context.Context) error {
+	return u.call(ctx, http.MethodPost, "/resume", nil, nil)
+}
+
+func (u *updateRun) load(ctx context.Context) error {
+	switch u.way {
+	case WayLoRA:
+		return u.call(ctx, http.MethodPost, "/v1/load_lora_adapter", map[string]any{
+			"lora_name": adapterName, "lora_path": u.weights.Path, "load_inplace": true,
+		}, nil)
+	case WayTransfer:
+		return u.transfer(ctx)
+	default:
+		err := u.call(ctx, http.MethodPost, "/collective_rpc", map[string]any{
+			"method": "reload_weights", "kwargs": map[string]any{"weights_path": u.weights.Path},
+		}, nil)
+		if err != nil || !u.info().Extension {
+			return err
+		}
+		return u.call(ctx, http.MethodPost, "/collective_rpc", map[string]any{"method": "agentfly_after_reload"}, nil)
+	}
+}
+
+func (u *updateRun) name(ctx context.Context) error {
+	return u.call(ctx, http.MethodPost, "/update_weight_version", map[string]any{"new_version": u.version}, nil)
+}
+
+// empty asks until the server says that the cache is empty: it says no while something holds a block.
+func (u *updateRun) empty(ctx context.Context) error {
+	const most = 20
+	for n := 1; ; n++ {
+		var answer struct {
+			Success *bool `json:"success"`
+		}
+		if err := u.call(ctx, http.MethodPost, "/reset_prefix_cache?reset_running_requests=true", nil, &answer); err != nil {
+			return err
+		}
+		switch {
+		case answer.Success == nil:
+			return fmt.Errorf("%w: no success", errReply)
+		case *answer.Success:
+			return nil
+		case n == most:
+			return fmt.Errorf("the server answers %d times that it could not", most)
+		}
+		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}

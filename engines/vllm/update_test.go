@@ -1,0 +1,292 @@
+package vllm
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+func jsonBody(q *http.Request, v any) error { return json.NewDecoder(q.Body).Decode(v) }
+
+// want is what the fake's weights sample.
+func wantTokens(weights float64, q engines.Request) []int32 {
+	ids := append([]int32{}, q.Prompt...)
+	for range q.Sampling.MaxTokens {
+		id, _ := fakeSample(weights, fakeParameters{Temperature: 1, Seed: int64(q.Seed)}, ids, false)
+		ids = append(ids, id)
+	}
+	return ids[len(q.Prompt):]
+}
+
+func TestUpdateOrder(t *testing.T) {
+	for way, want := range map[Way][]string{
+		WayDisk: {"/pause", "/collective_rpc", "/collective_rpc", "/update_weight_version", "/reset_prefix_cache", "/resume"},
+		WayTransfer: {
+			"/pause", "/init_weight_transfer_engine", "/start_weight_update", "/update_weights", "/finish_weight_update",
+			"/update_weight_version", "/reset_prefix_cache", "/resume",
+		},
+	} {
+		f := newFake(t)
+		e := connect(t, func(o *Options) { o.Way = way }, f)
+		require.NoError(t, e.Update(t.Context(), fakeWeights(t, 5, 7)))
+		require.Equal(t, want, f.calls())
+		q := request(6, 1, 2, 3)
+		c, err := e.Generate(t.Context(), q)
+		require.NoError(t, err)
+		require.Equal(t, wantTokens(5, q), c.TokenIDs)
+		require.Equal(t, []int32{7, 7, 7, 7, 7, 7}, c.Versions)
+		require.Equal(t, trajectory.FinishLength, c.FinishReason)
+		require.Equal(t, 2, c.CachedTokens)
+	}
+	left, err := filepath.Glob(filepath.Join(sharedMemory(), "agentfly-*.weights"))
+	require.NoError(t, err)
+	require.Empty(t, left, "the shared file is removed")
+}
+
+// A request in flight goes on under the new weights and says so token by token.
+func TestUpdateKeepsWhatIsInFlight(t *testing.T) {
+	f := newFake(t)
+	e := connect(t, nil, f)
+	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
+	var c engines.Completion
+	var err error
+	var all sync.WaitGroup
+	all.Go(func() { c, err = e.Generate(t.Context(), request(50, 1, 2, 3)) })
+	time.Sleep(15 * time.Millisecond)
+	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 3, 2)))
+	all.Wait()
+	require.NoError(t, err)
+	require.Len(t, c.TokenIDs, 50)
+	require.Equal(t, int32(1), c.Versions[0])
+	require.Equal(t, int32(2), c.Versions[49])
+	require.IsNonDecreasing(t, c.Versions)
+}
+
+// Where replies do not say which weights sampled which token, one that saw two is sampled again.
+func TestUpdateWithoutVersionsPerToken(t *testing.T) {
+	f := newFake(t)
+	f.routes, f.noVersion = allRoutes[1:], true
+	e := connect(t, nil, f)
+	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
+	q := request(50, 1, 2, 3)
+	var c engines.Completion
+	var err error
+	var all sync.WaitGroup
+	all.Go(func() { c, err = e.Generate(t.Context(), q) })
+	time.Sleep(15 * time.Millisecond)
+	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 3, 2)))
+	all.Wait()
+	require.NoError(t, err)
+	require.Equal(t, wantTokens(3, q), c.TokenIDs)
+	require.Equal(t, int32(2), c.Versions[0])
+}
+
+// The failures that are known from practice: each is found by the proof, nothing is sampled afterwards, the server stays
+// paused, and an update that succeeds repairs it.
+func TestProofFinds(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(f *fake)
+		heal  func(f *fake)
+		want  string
+	}{
+		"stale prefix cache":     {func(f *fake) { f.stale = true }, func(f *fake) { f.stale = false }, "decoding after the prefix cache against computing anew"},
+		"weights never arrived":  {func(f *fake) { f.deaf = true }, func(f *fake) { f.deaf = false }, "probe: the logprob of token"},
+		"cache is never emptied": {func(f *fake) { f.refuse = 1000 }, func(f *fake) { f.refuse = 0 }, "empty the prefix cache: the server answers 20 times that it could not"},
+		"version is lost": {
+			func(f *fake) {
+				f.control = func(_ http.ResponseWriter, q *http.Request) bool { return q.URL.Path == "/update_weight_version" }
+			},
+			func(f *fake) { f.control = nil }, `the server reports weight version "1", not "2"`,
+		},
+		"load is refused": {
+			func(f *fake) {
+				f.control = func(w http.ResponseWriter, q *http.Request) bool {
+					if q.URL.Path == "/collective_rpc" {
+						http.Error(w, "no such file", http.StatusInternalServerError)
+					}
+					return q.URL.Path == "/collective_rpc"
+				}
+			},
+			func(f *fake) { f.control = nil }, "load: 500: no such file",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			good, bad := newFake(t), newFake(t)
+			e := connect(t, nil, good, bad)
+			require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
+			bad.set(func() { c.spoil(bad) })
+			err := e.Update(t.Context(), fakeWeights(t, 3, 2))
+			require.ErrorContains(t, err, c.want)
+			require.ErrorContains(t, err, "vllm: update to version 2: "+bad.URL+": ", "it names the replica")
+			require.NotContains(t, err.Error(), "\n")
+			require.Equal(t, "behind behind", e.states(), "no mix: the replica that proved does not serve either")
+			for _, f := range []*fake{good, bad} {
+				f.set(func() { require.True(t, f.paused) })
+			}
+			_, err = e.Generate(t.Context(), request(4, 1, 2, 3))
+			require.ErrorContains(t, err, "no replica serves since an update failed")
+			require.ErrorContains(t, err, c.want)
+			time.Sleep(30 * time.Millisecond) // looks at the replicas change nothing
+			require.Equal(t, "behind behind", e.states())
+			bad.set(func() { c.heal(bad) })
+			require.NoError(t, e.Update(t.Context(), fakeWeights(t, 3, 2)))
+			require.Equal(t, "serving serving", e.states())
+			got, err := e.Generate(t.Context(), request(4, 1, 2, 3))
+			require.NoError(t, err)
+			require.Equal(t, wantTokens(3, request(4, 1, 2, 3)), got.TokenIDs)
+		})
+	}
+}
+
+func TestAdapterNeverArrived(t *testing.T) {
+	f := newFake(t)
+	e := connect(t, nil, f)
+	w := fakeWeights(t, 11, 1) // what the fake's adapter makes of 1
+	for _, name := range []string{"adapter_config.json", "adapter_model.safetensors"} {
+		require.NoError(t, os.WriteFile(filepath.Join(w.Path, name), []byte("{}"), 0o644))
+	}
+	f.set(func() { f.deaf = true })
+	var proof *ProofError
+	require.ErrorAs(t, e.Update(t.Context(), w), &proof)
+	require.Equal(t, "probe", proof.What)
+	require.Greater(t, proof.Engine-proof.Trainer, -10.0)
+	f.set(func() { f.deaf = false })
+	require.NoError(t, e.Update(t.Context(), w))
+	require.Contains(t, f.calls(), "/v1/load_lora_adapter")
+	require.Equal(t, adapterName, e.replicas[0].model)
+}
+
+// What unproven weights sampled while the proof ran is dropped.
+func TestNothingUnprovenIsReturned(t *testing.T) {
+	f := newFake(t)
+	e := connect(t, nil, f)
+	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
+	var err error
+	var all sync.WaitGroup
+	all.Go(func() { _, err = e.Generate(t.Context(), request(20, 1, 2, 3)) })
+	time.Sleep(8 * time.Millisecond)
+	w := fakeWeights(t, 3, 2)
+	w.Probe.Logprobs[4]--
+	f.set(func() { // the proof takes so long that the request ends meanwhile
+		f.control = func(_ http.ResponseWriter, q *http.Request) bool {
+			if q.URL.Path == "/weight_info" {
+				time.Sleep(100 * time.Millisecond)
+			}
+			return false
+		}
+	})
+	require.ErrorContains(t, e.Update(t.Context(), w), "token 5")
+	all.Wait()
+	require.ErrorContains(t, err, "no replica serves since an update failed")
+}
+
+// A replica that was away during an update gets the weights before it serves; one that was restarted too.
+func TestReturningReplica(t *testing.T) {
+	a, b := newFake(t), newFake(t)
+	e := connect(t, nil, a, b)
+	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
+	b.set(func() {
+		b.control = func(w http.ResponseWriter, _ *http.Request) bool {
+			hangUp(w)
+			return true
+		}
+	})
+	within(t, "it is missed", func() bool { return e.states() == "serving down" })
+	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 3, 2)), "the others go on")
+	b.set(func() {
+		require.Equal(t, 2.0, b.weights)
+		b.control = nil
+	})
+	within(t, "it returns", func() bool { return e.states() == "serving serving" })
+	b.set(func() { require.Equal(t, 3.0, b.weights) })
+
+	a.restart() // faster than anybody looks
+	a.set(func() { require.Equal(t, 1.0, a.weights) })
+	for range 20 {
+		q := request(6, 4, 2)
+		q.Session = ""
+		c, err := e.Generate(t.Context(), q)
+		require.NoError(t, err)
+		require.Equal(t, wantTokens(3, q), c.TokenIDs)
+		require.Equal(t, int32(2), c.Versions[0])
+	}
+	within(t, "it is repaired", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return a.weights == 3
+	})
+	within(t, "it serves", func() bool { return e.states() == "serving serving" })
+}
+
+func TestUpdateRefuses(t *testing.T) {
+	f := newFake(t)
+	e := connect(t, nil, f)
+	good := fakeWeights(t, 2, 1)
+	for want, spoil := range map[string]func(w *engines.Weights){
+		"weights need a path":                      func(w *engines.Weights) { w.Path = "" },
+		"weights without a probe cannot be proven": func(w *engines.Weights) { w.Probe = nil },
+		"the probe has 1 ids and 0 logprobs":       func(w *engines.Weights) { w.Probe = &engines.Probe{TokenIDs: []int32{1}, Tolerance: 1} },
+		"the probe's tolerance is 0":               func(w *engines.Weights) { p := *w.Probe; p.Tolerance = 0; w.Probe = &p },
+		"the path must be absolute":                func(w *engines.Weights) { w.Path = "here" },
+		"a version is at least 0":                  func(w *engines.Weights) { w.Version = -1 },
+		"none does not exist":                      func(w *engines.Weights) { w.Path = filepath.Join(w.Path, "none") },
+	} {
+		w := good
+		spoil(&w)
+		require.ErrorContains(t, e.Update(t.Context(), w), want)
+	}
+	require.Empty(t, f.calls(), "no server was touched")
+	_, err := e.Generate(t.Context(), request(2, 1, 2))
+	require.NoError(t, err, "the old weights serve on")
+	f.routes = []string{"/inference/v1/generate"}
+	bare := connect(t, nil, f)
+	require.ErrorContains(t, bare.Update(t.Context(), good), "VLLM_SERVER_DEV_MODE=1")
+}
+
+// A server that an earlier run left with unproven weights is not used before an update.
+func TestUnprovenServerWaits(t *testing.T) {
+	f := newFake(t)
+	first := connect(t, nil, f)
+	w := fakeWeights(t, 2, 1)
+	w.Probe.Logprobs[0]--
+	require.Error(t, first.Update(t.Context(), w))
+	second := connect(t, func(o *Options) { o.Patience = 30 * time.Millisecond }, f)
+	_, err := second.Generate(t.Context(), request(2, 1, 2))
+	require.ErrorContains(t, err, "an earlier update of this server failed")
+	require.NoError(t, second.Update(t.Context(), fakeWeights(t, 2, 1)))
+	_, err = second.Generate(t.Context(), request(2, 1, 2))
+	require.NoError(t, err)
+}
+
+func TestWholeGroups(t *testing.T) {
+	layer := "model.layers.0.self_attn."
+	require.NoError(t, wholeGroups(nil))
+	require.NoError(t, wholeGroups([]string{layer + "q_proj.weight", layer + "k_proj.weight", layer + "v_proj.weight", layer + "o_proj.weight", "lm_head.weight"}))
+	require.ErrorContains(t, wholeGroups([]string{layer + "q_proj.weight", layer + "v_proj.weight"}), "but not "+layer+"k_proj.weight")
+	require.ErrorContains(t, wholeGroups([]string{"model.layers.3.mlp.up_proj.weight"}), "but not model.layers.3.mlp.gate_proj.weight")
+	require.ErrorContains(t, wholeGroups([]string{layer + "q_proj.weight", layer + "k_proj.weight", layer + "v_proj.weight", layer + "q_proj.bias"}), layer+"k_proj.bias")
+	require.NoError(t, wholeGroups([]string{"model.my_q_proj.weight", "q_projection.weight"}))
+}
+
+func TestShareTensors(t *testing.T) {
+	w := fakeWeights(t, 5, 1)
+	plan, remove, err := shareTensors(w.Path)
+	require.NoError(t, err)
+	defer remove()
+	require.Equal(t, []transferTensor{{"w", "F32", []int{1}, 0}}, plan.Tensors)
+	data, err := os.ReadFile(plan.File)
+	require.NoError(t, err)
+	require.Equal(t, []byte{0, 0, 0xa0, 0x40}, data)
+	require.Equal(t, int64(4), plan.Size)
+	_, _, err = shareTensors(t.TempDir())
+	require.Error(t, err)
+}

@@ -1,0 +1,185 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/engines/local"
+	"github.com/agentfly/agentfly/engines/vllm"
+	"github.com/agentfly/agentfly/modelfile"
+	"github.com/agentfly/agentfly/policy"
+)
+
+// openEngine makes the job's engine. One that does not share the trainer's parameters has weights of its own until begin.
+func (s *session) openEngine(ctx context.Context) (err error) {
+	e := s.job.Engine
+	if e.Kind == "vllm" {
+		return s.openVLLM(ctx)
+	}
+	s.engine, err = local.New(s.policy.Model, local.Options{
+		CacheTokens: e.CacheTokens, MaxSequences: e.MaxSequences, MaxModelLen: min(s.policy.Config.MaxContext(), e.CacheTokens),
+		Decoder: s.policy.Tokenizer,
+	})
+	return err
+}
+
+// openVLLM connects to the job's servers, or starts one with the policy's weights.
+func (s *session) openVLLM(ctx context.Context) error {
+	e := s.job.Engine
+	if err := s.makeWeightsFolder(); err != nil {
+		return err
+	}
+	urls := e.URLs
+	if e.Serve != nil {
+		initial := filepath.Join(s.weights.folder, "initial")
+		if err := s.policy.SaveHF(initial, modelfile.F32); err != nil {
+			return err
+		}
+		p, err := vllm.Serve(ctx, vllm.ServeOptions{
+			Command: s.command(e.Serve.Command), Model: initial, MaxModelLen: s.policy.Config.MaxContext(), Args: e.Serve.Args,
+			DType: e.Serve.DType, CPU: s.job.Device == "cpu", Timeout: seconds(e.Serve.Timeout), Folder: filepath.Join(s.weights.folder, "vllm"),
+		})
+		if err != nil {
+			return err
+		}
+		s.server, urls = p, []string{p.URL}
+	}
+	engine, err := vllm.New(ctx, vllm.Options{URLs: urls, Model: e.ServedModel, APIKey: e.APIKey, Way: vllm.Way(e.Weights)})
+	if err != nil {
+		return err
+	}
+	s.engine = engine
+	for _, line := range strings.Split(engine.Summary(), "\n") {
+		s.notes = append(s.notes, "engine "+line)
+	}
+	return nil
+}
+
+// command is a name on PATH, or a path relative to the job file.
+func (s *session) command(name string) string {
+	if strings.ContainsRune(name, filepath.Separator) {
+		return s.job.Resolve(name)
+	}
+	return name
+}
+
+// weightSync is what moves the policy to an engine that does not share its parameters.
+type weightSync struct {
+	folder  string // of this session, removed at its end
+	current string // folder inside it that the engine has, or nothing yet
+	probe   []int32
+	seconds float64 // spent on updates since the last step
+}
+
+// makeWeightsFolder makes the folder where the servers find checkpoints.
+func (s *session) makeWeightsFolder() error {
+	parent := os.TempDir()
+	if f := s.job.Engine.Folder; f != "" {
+		parent = s.job.Resolve(f)
+		if err := os.MkdirAll(parent, 0o755); err != nil {
+			return fmt.Errorf("orchestrator: engine.folder: %w", err)
+		}
+	}
+	parent, err := filepath.Abs(parent)
+	if err != nil {
+		return fmt.Errorf("orchestrator: engine.folder: %w", err)
+	}
+	folder, err := os.MkdirTemp(parent, "agentfly-weights-*")
+	if err != nil {
+		return fmt.Errorf("orchestrator: engine.folder: %w", err)
+	}
+	s.weights.folder = folder
+	if err := os.Chmod(folder, 0o755); err != nil { // the servers may run as somebody else
+		return fmt.Errorf("orchestrator: engine.folder: %w", err)
+	}
+	return nil
+}
+
+// probeTokens is the length of the sequence that proves an update.
+const probeTokens = 64
+
+// begin gives the engine the policy's weights before the first rollout. An engine that shares them needs the version alone.
+func (s *session) begin(ctx context.Context, version int32) error {
+	if s.engine.Capabilities().SharedParameters {
+		if version == 0 {
+			return nil
+		}
+		return s.engine.Update(ctx, engines.Weights{Version: version, Apply: func(context.Context) error { return nil }})
+	}
+	r := rand.New(rand.NewPCG(s.job.Seed, probeTokens))
+	for range min(probeTokens, s.engine.Capabilities().MaxModelLen/2) {
+		s.weights.probe = append(s.weights.probe, int32(r.IntN(s.policy.Config.VocabSize)))
+	}
+	return s.push(ctx, version)
+}
+
+// push saves the policy and moves the engine to it, with what the trainer computes for the probe as the proof.
+func (s *session) push(ctx context.Context, version int32) error {
+	start := time.Now()
+	next := filepath.Join(s.weights.folder, "version-"+strconv.Itoa(int(version)))
+	if err := s.policy.SaveHF(next, modelfile.F32); err != nil {
+		return err
+	}
+	var logprobs []float32
+	err := s.worker.Do(ctx, func() (err error) {
+		logprobs, _, err = policy.ScoreIDs(s.policy.Model, s.weights.probe, 1)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = s.engine.Update(ctx, engines.Weights{
+		Version: version, Path: next, Probe: &engines.Probe{TokenIDs: s.weights.probe, Logprobs: logprobs, Tolerance: s.job.Engine.Tolerance},
+	})
+	if err != nil {
+		return err
+	}
+	old := s.weights.current
+	s.weights.current = next
+	s.weights.seconds += time.Since(start).Seconds()
+	if old == "" || old == next {
+		return nil
+	}
+	if err := os.RemoveAll(old); err != nil {
+		return fmt.Errorf("orchestrator: old weights: %w", err)
+	}
+	return nil
+}
+
+// keepLog copies the server's log into the run's folder, if the run got so far as to have one.
+func (s *session) keepLog() error {
+	if !exists(s.job.Output) {
+		return nil
+	}
+	data, err := os.ReadFile(s.server.Log)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(s.job.Output, "vllm.log"), data, 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("orchestrator: vLLM's log: %w", err)
+	}
+	return nil
+}
+
+// closeEngine ends engine and server and removes the weights that only they needed.
+func (s *session) closeEngine() error {
+	var errs []error
+	if s.engine != nil {
+		errs = append(errs, s.engine.Close())
+	}
+	if s.server != nil {
+		errs = append(errs, s.server.Close(), s.keepLog())
+	}
+	if s.weights.folder != "" {
+		errs = append(errs, os.RemoveAll(s.weights.folder))
+	}
+	return errors.Join(errs...)
+}

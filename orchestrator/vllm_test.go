@@ -1,0 +1,167 @@
+package orchestrator
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/engines/local"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/rewards"
+	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/tools/calculator"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+func prebuilt(t *testing.T) Registries {
+	r := Registries{Tools: tools.NewRegistry(tools.Options{}), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
+	require.NoError(t, r.Tools.Register(calculator.New()))
+	return r
+}
+
+const vllmJob = "../examples/tiny_vllm.yaml"
+
+// vllmSteps are few for the sake of the test's time: with three times the learning rate of the example they are enough.
+const vllmSteps = 30
+
+func vllmSets(t *testing.T) []string {
+	if !cgo.Available() {
+		t.Skip("this test binary was built without the torch tag; make test-vllm runs it with libtorch")
+	}
+	if os.Getenv("AGENTFLY_VLLM") == "" {
+		t.Skip("no vLLM: AGENTFLY_VLLM is not set; run make test-vllm")
+	}
+	return []string{"engine.serve.command=" + os.Getenv("AGENTFLY_VLLM")}
+}
+
+// A job trains on a real vLLM that it starts itself; every update is proven, the reward rises, and the same sampled ids
+// give the local engine's job the same masks, logprobs and loss.
+func TestRealVLLMTrains(t *testing.T) {
+	sets := append(vllmSets(t), "engine.weights=transfer", "rollout.group_size=16", "trainer.learning_rate=0.003", fmt.Sprint("trainer.steps=", vllmSteps), "output="+t.TempDir()+"/run")
+	j, err := job.Load(vllmJob, sets...)
+	require.NoError(t, err)
+	var out bytes.Buffer
+	sum, err := Train(t.Context(), j, prebuilt(t), Options{Out: &out})
+	require.NoError(t, err, out.String())
+	t.Log(out.String())
+	require.Contains(t, out.String(), "note: engine http://127.0.0.1:")
+	require.Greater(t, sum.Reward["last"], sum.Reward["first"]+0.25, "it learns")
+	require.Less(t, sum.MismatchMax, 1e-4, "engine and trainer disagree")
+	require.Zero(t, sum.Trajectories["failed"])
+
+	db, err := store.Open(filepath.Join(j.Output, storeFile))
+	require.NoError(t, err)
+	defer db.Close()
+	steps, err := db.Steps()
+	require.NoError(t, err)
+	require.Len(t, steps, vllmSteps)
+	versions := map[int32]bool{}
+	var first []*trajectory.Trajectory
+	require.NoError(t, db.Each("", func(r store.Record) error {
+		for _, s := range r.Trajectory.Samples {
+			for i, on := range s.ResponseMask {
+				if on {
+					versions[s.PolicyVersion[i]] = true
+					require.Equal(t, int32(r.Trajectory.Step), s.PolicyVersion[i], "each step samples with the weights of the step before")
+				}
+			}
+		}
+		if r.Trajectory.Step == 0 {
+			first = append(first, r.Trajectory)
+		}
+		return nil
+	}))
+	require.Len(t, versions, vllmSteps)
+	require.Len(t, first, 64)
+	sameOnTheLocalEngine(t, first, steps[0]["update/loss"], sets)
+}
+
+// replay answers with what another run sampled, and the local engine's logprobs of it.
+type replay struct {
+	*local.Engine
+	turns map[string][]int32 // by request
+}
+
+func (r replay) Generate(ctx context.Context, q engines.Request) (engines.Completion, error) {
+	ids, ok := r.turns[q.ID]
+	if !ok {
+		return engines.Completion{}, errors.New("the other run has no request " + q.ID)
+	}
+	scores, err := r.Score(ctx, slices.Concat(q.Prompt, ids))
+	if err != nil {
+		return engines.Completion{}, err
+	}
+	reason := trajectory.FinishLength
+	if slices.Contains(q.Sampling.StopIDs, ids[len(ids)-1]) {
+		reason = trajectory.FinishStop
+	}
+	return engines.Completion{TokenIDs: ids, Logprobs: scores[len(q.Prompt)-1:], Versions: make([]int32, len(ids)), FinishReason: reason}, nil
+}
+
+// sameOnTheLocalEngine runs the same step with engine: local on the ids that vLLM sampled.
+func sameOnTheLocalEngine(t *testing.T, want []*trajectory.Trajectory, loss float64, sets []string) {
+	j, err := job.Load(vllmJob, append(sets, "engine.kind=local", "engine.serve=null")...)
+	require.NoError(t, err)
+	registries := prebuilt(t)
+	a, err := j.Algorithm.Resolve(registries.Algorithms)
+	require.NoError(t, err)
+	s, err := open(t.Context(), j, "", registries)
+	require.NoError(t, err)
+	defer s.Close()
+	version := int32(0)
+	trainer, err := s.trainer(a, &version)
+	require.NoError(t, err)
+	defer trainer.Close()
+	r := replay{s.engine.(*local.Engine), map[string][]int32{}}
+	byID := map[string]*trajectory.Trajectory{}
+	for _, tr := range want {
+		byID[tr.ID] = tr
+		for n, turn := range tr.Turns {
+			r.turns[fmt.Sprint(tr.ID, "-", n)] = tr.Samples[0].TokenIDs[turn.CompletionStart:turn.CompletionEnd]
+		}
+	}
+	s.rollout.Engine = r
+	_, _, deal, err := readData(j)
+	require.NoError(t, err)
+	groups := s.rollout.Groups(t.Context(), "train", 0, deal.tasks(0, j.Rollout.Groups), j.Rollout.GroupSize, func(*trajectory.Trajectory) {})
+	for _, g := range groups {
+		for _, got := range g.Trajectories {
+			require.Empty(t, got.Err)
+			other := byID[got.ID]
+			require.Equal(t, other.Samples[0].TokenIDs, got.Samples[0].TokenIDs)
+			require.Equal(t, other.Samples[0].ResponseMask, got.Samples[0].ResponseMask)
+			require.InDeltaSlice(t, other.Samples[0].SamplingLogprobs, got.Samples[0].SamplingLogprobs, 1e-4)
+			require.Equal(t, other.Reward, got.Reward)
+			require.Equal(t, other.StopReason, got.StopReason)
+		}
+	}
+	m, err := trainer.Step(t.Context(), policy.StepBatch{Groups: pointers(groups)})
+	require.NoError(t, err)
+	require.InDelta(t, loss, m.Loss, 1e-6)
+	require.NotZero(t, loss)
+}
+
+// An update that cannot be proven stops the run and says by how much.
+func TestRealVLLMStopsOnADisagreement(t *testing.T) {
+	sets := append(vllmSets(t), "trainer.steps=3", "rollout.group_size=4", "engine.tolerance=1e-9", "output="+t.TempDir()+"/run")
+	j, err := job.Load(vllmJob, sets...)
+	require.NoError(t, err)
+	var out bytes.Buffer
+	_, err = Train(t.Context(), j, prebuilt(t), Options{Out: &out})
+	require.ErrorContains(t, err, "vllm: update to version 0: http://127.0.0.1:")
+	require.ErrorContains(t, err, "more than the tolerance of 1e-09")
+	require.False(t, strings.Contains(err.Error(), "\n"), err)
+}

@@ -1,0 +1,26 @@
+#!/bin/sh
+# The tests of engines/vllm against a real `vllm serve` on the CPU: installs vLLM and writes tiny models into the cache
+# folder if they are not there, then runs the tests, which start and stop the servers. Arguments go to `go test`.
+# AGENTFLY_VLLM_URL may name a server that runs already on the models' folder a.
+set -eu
+cd "$(dirname "$0")/.."
+venv=$(scripts/vllm_install.sh)
+models=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly/vllm/models-$(cat scripts/make_tiny_model.py scripts/vllm_requirements.txt | sha256sum | cut -c1-12)
+if ! test -f "$models/ready"; then
+  rm -rf "$models"
+  "$venv/bin/python" -W ignore scripts/make_tiny_model.py "$models" >/dev/null 2>&1 || { echo "test-vllm: scripts/make_tiny_model.py failed; run $venv/bin/python scripts/make_tiny_model.py $models" >&2; exit 1; }
+  touch "$models/ready"
+fi
+export AGENTFLY_VLLM="$venv/bin/vllm" AGENTFLY_VLLM_MODELS="$models" no_proxy=127.0.0.1 NO_PROXY=127.0.0.1
+log=$(mktemp) && trap 'rm -f "$log"' EXIT
+status=0
+go test -count=1 -timeout 20m -v -run Real "$@" ./engines/vllm/ >"$log" 2>&1 || status=$?
+scripts/torchgo test -count=1 -timeout 20m -v -run Real ./orchestrator/ >>"$log" 2>&1 || status=$?
+grep -E '^(ok|FAIL|panic)' "$log" || true
+grep -E '^    real' "$log" || true
+test $status -eq 0 || { echo "== output of the failures"; grep -E -B40 '^\s*--- FAIL|^FAIL|^panic|error:' "$log" | tail -n 300; }
+echo "== skipped, with the reason"
+grep -E -B1 -- '--- SKIP' "$log" || echo "none"
+passed=$(grep -cE '^\s*--- PASS' "$log" || true) failed=$(grep -cE '^\s*--- FAIL' "$log" || true) skipped=$(grep -cE '^\s*--- SKIP' "$log" || true)
+echo "test-vllm: $passed passed, $failed failed, $skipped skipped"
+exit $status
