@@ -50,7 +50,7 @@ func Run(ctx context.Context, torch Torch, work string) []Check {
 	return []Check{
 		compiler(ctx), libtorch(torch), driver(ctx, torch), packaged(), memory(), disk(work),
 		python(ctx),
-		program(ctx, "vllm", "the vLLM engine", "pip install vllm on a GPU machine; engine: local needs none", "vllm", "--version"),
+		vllm(ctx),
 		program(ctx, "java", "ScienceWorld environments", "apt-get install default-jre-headless", "java", "-version"),
 		program(ctx, "bubblewrap", "sandboxed tools", "apt-get install bubblewrap", "bwrap", "--version"),
 		program(ctx, "chromium", "browser environments", "apt-get install chromium", "chromium", "--version"),
@@ -83,20 +83,37 @@ func driver(ctx context.Context, t Torch) Check {
 	return Check{"gpu", Optional, firstLine(out) + ", but this libtorch has no CUDA", "set LIBTORCH to a CUDA build of torch 2.8 or newer and run make build"}
 }
 
-func packaged() Check {
+// cached is what matches a pattern in AgentFly's cache folder.
+func cached(pattern ...string) ([]string, error) {
 	cache := os.Getenv("XDG_CACHE_HOME")
 	if cache == "" {
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return Check{"model", Optional, err.Error(), "set HOME"}
+			return nil, err
 		}
 		cache = filepath.Join(home, ".cache")
 	}
-	found, err := filepath.Glob(filepath.Join(cache, "agentfly", "models", "*", "*.gguf"))
-	if err != nil || len(found) == 0 {
+	return filepath.Glob(filepath.Join(append([]string{cache, "agentfly"}, pattern...)...))
+}
+
+func packaged() Check {
+	found, err := cached("models", "*", "*.gguf")
+	switch {
+	case err != nil:
+		return Check{"model", Optional, err.Error(), "set HOME"}
+	case len(found) == 0:
 		return Check{"model", Optional, "SmolLM2-135M-Instruct is not in the cache folder", "make setup"}
 	}
 	return Check{"model", OK, filepath.Base(found[0]), ""}
+}
+
+// vllm looks for one that is installed, then for the one that scripts/vllm_install.sh keeps.
+func vllm(ctx context.Context) Check {
+	c := program(ctx, "vllm", "the vLLM engine", "pip install vllm on a GPU machine, scripts/vllm_install.sh on a CPU; engine: local needs none", "vllm", "--version")
+	if found, err := cached("vllm", "*", "bin", "vllm"); c.State != OK && err == nil && len(found) > 0 {
+		return Check{"vllm", OK, found[len(found)-1], ""}
+	}
+	return c
 }
 
 func python(ctx context.Context) Check {

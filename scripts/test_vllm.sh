@@ -20,7 +20,7 @@ grep -E '^(ok|FAIL|panic)' "$log" || true
 grep -E '^    real' "$log" || true
 test $status -eq 0 || { echo "== output of the failures"; grep -E -B40 '^\s*--- FAIL|^FAIL|^panic|error:' "$log" | tail -n 300; }
 echo "== skipped, with the reason"
-grep -E -B1 -- '--- SKIP' "$log" || echo "none"
+awk -f scripts/skipped.awk "$log"
 passed=$(grep -cE '^\s*--- PASS' "$log" || true) failed=$(grep -cE '^\s*--- FAIL' "$log" || true) skipped=$(grep -cE '^\s*--- SKIP' "$log" || true)
 echo "test-vllm: $passed passed, $failed failed, $skipped skipped"
 exit $status

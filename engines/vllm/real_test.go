@@ -295,7 +295,7 @@ func TestRealProofFinds(t *testing.T) {
 		})
 	}
 	half := realWeights(t, "half", 99)
-	require.ErrorContains(t, e.Update(ctx, half), "k_proj", "and it is refused before a server is touched")
+	require.ErrorContains(t, e.Update(ctx, half), "so the group must come whole", "and it is refused before a server is touched")
 }
 
 func TestRealAdapter(t *testing.T) {
