@@ -27,6 +27,7 @@ func encode(text string) []int32 {
 
 // endpoint answers the n-th request.
 func endpoint(t *testing.T, answer func(w http.ResponseWriter, n int, body map[string]any)) *Engine {
+	before := goleak.IgnoreCurrent()
 	var mu sync.Mutex
 	n := 0
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
@@ -48,7 +49,7 @@ func endpoint(t *testing.T, answer func(w http.ResponseWriter, n int, body map[s
 		require.NoError(t, e.Close())
 		transport.CloseIdleConnections()
 		s.Close()
-		goleak.VerifyNone(t)
+		goleak.VerifyNone(t, before)
 	})
 	return e
 }

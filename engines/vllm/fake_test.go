@@ -283,6 +283,10 @@ func (f *fake) complete(w http.ResponseWriter, q *http.Request) {
 	if native {
 		prompt, p = in.TokenIDs, *in.Params
 	}
+	if slices.Max(prompt) >= fakeVocab {
+		http.Error(w, `{"error": {"message": "token out of vocabulary"}}`, http.StatusBadRequest)
+		return
+	}
 	ids := slices.Clone(prompt)
 	var logprobs []float64
 	var spans []span

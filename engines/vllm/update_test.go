@@ -52,6 +52,21 @@ func TestUpdateOrder(t *testing.T) {
 	require.Empty(t, left, "the shared file is removed")
 }
 
+// started runs send and returns when the server has begun to sample for it.
+func (f *fake) started(t *testing.T, send func()) {
+	t.Helper()
+	f.mu.Lock()
+	first := f.requests
+	f.mu.Unlock()
+	send()
+	within(t, "the request arrives", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.requests > first
+	})
+	time.Sleep(5 * time.Millisecond) // a token or two of the many
+}
+
 // A request in flight goes on under the new weights and says so token by token.
 func TestUpdateKeepsWhatIsInFlight(t *testing.T) {
 	f := newFake(t)
@@ -60,14 +75,13 @@ func TestUpdateKeepsWhatIsInFlight(t *testing.T) {
 	var c engines.Completion
 	var err error
 	var all sync.WaitGroup
-	all.Go(func() { c, err = e.Generate(t.Context(), request(50, 1, 2, 3)) })
-	time.Sleep(15 * time.Millisecond)
+	f.started(t, func() { all.Go(func() { c, err = e.Generate(t.Context(), request(100, 1, 2, 3)) }) })
 	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 3, 2)))
 	all.Wait()
 	require.NoError(t, err)
-	require.Len(t, c.TokenIDs, 50)
+	require.Len(t, c.TokenIDs, 100)
 	require.Equal(t, int32(1), c.Versions[0])
-	require.Equal(t, int32(2), c.Versions[49])
+	require.Equal(t, int32(2), c.Versions[99])
 	require.IsNonDecreasing(t, c.Versions)
 }
 
@@ -77,12 +91,11 @@ func TestUpdateWithoutVersionsPerToken(t *testing.T) {
 	f.routes, f.noVersion = allRoutes[1:], true
 	e := connect(t, nil, f)
 	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
-	q := request(50, 1, 2, 3)
+	q := request(100, 1, 2, 3)
 	var c engines.Completion
 	var err error
 	var all sync.WaitGroup
-	all.Go(func() { c, err = e.Generate(t.Context(), q) })
-	time.Sleep(15 * time.Millisecond)
+	f.started(t, func() { all.Go(func() { c, err = e.Generate(t.Context(), q) }) })
 	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 3, 2)))
 	all.Wait()
 	require.NoError(t, err)
@@ -172,8 +185,7 @@ func TestNothingUnprovenIsReturned(t *testing.T) {
 	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
 	var err error
 	var all sync.WaitGroup
-	all.Go(func() { _, err = e.Generate(t.Context(), request(20, 1, 2, 3)) })
-	time.Sleep(8 * time.Millisecond)
+	f.started(t, func() { all.Go(func() { _, err = e.Generate(t.Context(), request(60, 1, 2, 3)) }) })
 	w := fakeWeights(t, 3, 2)
 	w.Probe.Logprobs[4]--
 	f.set(func() { // the proof takes so long that the request ends meanwhile
