@@ -406,7 +406,7 @@ func fakeReply(native bool, ids []int32, logprobs []float64, reason string, span
 func connect(t *testing.T, change func(o *Options), fakes ...*fake) *Engine {
 	t.Helper()
 	before := goleak.IgnoreCurrent()
-	o := Options{HealthEvery: 5 * time.Millisecond, HealthTimeout: 200 * time.Millisecond, Backoff: time.Millisecond, Patience: 3 * time.Second}
+	o := Options{HealthEvery: 5 * time.Millisecond, HealthTimeout: 2 * time.Second, Backoff: time.Millisecond, Patience: 3 * time.Second}
 	for _, f := range fakes {
 		o.URLs = append(o.URLs, f.URL)
 	}

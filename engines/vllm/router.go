@@ -293,20 +293,26 @@ func (e *Engine) release(r *replica) {
 func (e *Engine) watch(r *replica) {
 	tick := time.NewTicker(e.options.HealthEvery)
 	defer tick.Stop()
+	slow := 0 // looks in a row without an answer in time
 	for {
 		select {
 		case <-e.ctx.Done():
 			return
 		case <-tick.C:
-			e.look(r)
+			slow = e.look(r, slow)
 		}
 	}
 }
 
-func (e *Engine) look(r *replica) {
+// mostSlow is how often in a row a replica may be too slow to answer a look: a busy one is not taken from its requests at
+// the first time.
+const mostSlow = 3
+
+// look returns how many looks in a row were too slow.
+func (e *Engine) look(r *replica, slow int) int {
 	state, _ := r.status()
 	if state == updating {
-		return
+		return 0
 	}
 	ctx, cancel := context.WithTimeout(e.ctx, e.options.HealthTimeout)
 	err := r.call(ctx, http.MethodGet, "/health", nil, nil)
@@ -319,11 +325,14 @@ func (e *Engine) look(r *replica) {
 	case e.ctx.Err() != nil:
 	case errors.As(err, &wrong):
 		r.fail(behind, err)
+	case errors.Is(err, context.DeadlineExceeded) && slow+1 < mostSlow:
+		return slow + 1
 	case err != nil:
 		r.fail(down, err)
 	case state == down || state == behind:
 		e.bringBack(r)
 	}
+	return 0
 }
 
 // sameVersion notices a server that was restarted between two looks.

@@ -236,6 +236,27 @@ func TestAnotherReplicaTakesOver(t *testing.T) {
 	within(t, "it comes back", func() bool { return e.states() == "serving serving" })
 }
 
+// A server that stops answering without closing its connections is down after some looks, and its requests go elsewhere.
+func TestSilentReplica(t *testing.T) {
+	a, b := newFake(t), newFake(t)
+	e := connect(t, func(o *Options) { o.HealthTimeout = 50 * time.Millisecond }, a, b)
+	a.set(func() {
+		a.intercept = func(_ http.ResponseWriter, q *http.Request, _ int) bool {
+			hang(q)
+			return true
+		}
+		a.control = func(_ http.ResponseWriter, q *http.Request) bool {
+			hang(q)
+			return true
+		}
+	})
+	q := request(6, 1, 2, 3)
+	c, err := e.Generate(t.Context(), q)
+	require.NoError(t, err)
+	require.Equal(t, wantTokens(1, q), c.TokenIDs)
+	require.Equal(t, "down serving", e.states())
+}
+
 func TestNothingServes(t *testing.T) {
 	f := newFake(t)
 	e := connect(t, func(o *Options) { o.Patience = 50 * time.Millisecond }, f)
