@@ -339,40 +339,43 @@ func TestLowTemperatureIsRefused(t *testing.T) {
 
 // Every sampling parameter is sent, whatever its value, by both routes.
 func TestEveryParameterIsSent(t *testing.T) {
+	for _, native := range []bool{true, false} {
+		t.Run(fmt.Sprint("native ", native), func(t *testing.T) { everyParameterIsSent(t, native) })
+	}
+}
+
+func everyParameterIsSent(t *testing.T, native bool) {
 	var body map[string]any
 	f := newFake(t)
-	for _, native := range []bool{true, false} {
-		e := connect(t, nil, f)
-		info := e.replicas[0].info()
-		info.Native = native
-		e.replicas[0].setInfo(info)
-		f.set(func() {
-			f.intercept = func(w http.ResponseWriter, q *http.Request, _ int) bool {
-				require.NoError(t, jsonBody(q, &body))
-				http.Error(w, "seen", http.StatusBadRequest)
-				return true
-			}
-		})
-		q := request(5, 1, 2, 3)
-		q.Seed = 1<<63 + 9
-		q.Sampling.StopIDs, q.Sampling.Stop = []int32{7}, []string{"x"}
-		_, err := e.Generate(t.Context(), q)
-		require.ErrorContains(t, err, "400: seen")
-		f.set(func() { f.intercept = nil })
-		sampling := body
-		if native {
-			sampling = body["sampling_params"].(map[string]any)
-			require.Equal(t, []any{1.0, 2.0, 3.0}, body["token_ids"])
-		} else {
-			require.Equal(t, []any{1.0, 2.0, 3.0}, body["prompt"])
-			require.Equal(t, true, body["return_token_ids"])
+	e := connect(t, nil, f)
+	info := e.replicas[0].info()
+	info.Native = native
+	e.replicas[0].setInfo(info)
+	f.set(func() {
+		f.intercept = func(w http.ResponseWriter, q *http.Request, _ int) bool {
+			require.NoError(t, jsonBody(q, &body))
+			http.Error(w, "seen", http.StatusBadRequest)
+			return true
 		}
-		for key, want := range map[string]any{
-			"max_tokens": 5.0, "temperature": 1.0, "top_p": 1.0, "top_k": 0.0, "min_p": 0.0, "seed": 9.0, "n": 1.0, "logprobs": 0.0, "ignore_eos": true,
-			"stop_token_ids": []any{7.0}, "stop": []any{"x"}, "presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0,
-		} {
-			require.Equal(t, want, sampling[key], key)
-		}
+	})
+	q := request(5, 1, 2, 3)
+	q.Seed = 1<<63 + 9
+	q.Sampling.StopIDs, q.Sampling.Stop = []int32{7}, []string{"x"}
+	_, err := e.Generate(t.Context(), q)
+	require.ErrorContains(t, err, "400: seen")
+	sampling := body
+	if native {
+		sampling = body["sampling_params"].(map[string]any)
+		require.Equal(t, []any{1.0, 2.0, 3.0}, body["token_ids"])
+	} else {
+		require.Equal(t, []any{1.0, 2.0, 3.0}, body["prompt"])
+		require.Equal(t, true, body["return_token_ids"])
+	}
+	for key, want := range map[string]any{
+		"max_tokens": 5.0, "temperature": 1.0, "top_p": 1.0, "top_k": 0.0, "min_p": 0.0, "seed": 9.0, "n": 1.0, "logprobs": 0.0, "ignore_eos": true,
+		"stop_token_ids": []any{7.0}, "stop": []any{"x"}, "presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0,
+	} {
+		require.Equal(t, want, sampling[key], key)
 	}
 }
 

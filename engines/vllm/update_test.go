@@ -35,17 +35,19 @@ func TestUpdateOrder(t *testing.T) {
 			"/update_weight_version", "/reset_prefix_cache", "/resume",
 		},
 	} {
-		f := newFake(t)
-		e := connect(t, func(o *Options) { o.Way = way }, f)
-		require.NoError(t, e.Update(t.Context(), fakeWeights(t, 5, 7)))
-		require.Equal(t, want, f.calls())
-		q := request(6, 1, 2, 3)
-		c, err := e.Generate(t.Context(), q)
-		require.NoError(t, err)
-		require.Equal(t, wantTokens(5, q), c.TokenIDs)
-		require.Equal(t, []int32{7, 7, 7, 7, 7, 7}, c.Versions)
-		require.Equal(t, trajectory.FinishLength, c.FinishReason)
-		require.Equal(t, 2, c.CachedTokens)
+		t.Run(string(way), func(t *testing.T) {
+			f := newFake(t)
+			e := connect(t, func(o *Options) { o.Way = way }, f)
+			require.NoError(t, e.Update(t.Context(), fakeWeights(t, 5, 7)))
+			require.Equal(t, want, f.calls())
+			q := request(6, 1, 2, 3)
+			c, err := e.Generate(t.Context(), q)
+			require.NoError(t, err)
+			require.Equal(t, wantTokens(5, q), c.TokenIDs)
+			require.Equal(t, []int32{7, 7, 7, 7, 7, 7}, c.Versions)
+			require.Equal(t, trajectory.FinishLength, c.FinishReason)
+			require.Equal(t, 2, c.CachedTokens)
+		})
 	}
 	left, err := filepath.Glob(filepath.Join(sharedMemory(), "agentfly-*.weights"))
 	require.NoError(t, err)
@@ -259,6 +261,7 @@ func TestUpdateRefuses(t *testing.T) {
 	require.Empty(t, f.calls(), "no server was touched")
 	_, err := e.Generate(t.Context(), request(2, 1, 2))
 	require.NoError(t, err, "the old weights serve on")
+	require.NoError(t, e.Close())
 	f.routes = []string{"/inference/v1/generate"}
 	bare := connect(t, nil, f)
 	require.ErrorContains(t, bare.Update(t.Context(), good), "VLLM_SERVER_DEV_MODE=1")
@@ -271,6 +274,7 @@ func TestUnprovenServerWaits(t *testing.T) {
 	w := fakeWeights(t, 2, 1)
 	w.Probe.Logprobs[0]--
 	require.Error(t, first.Update(t.Context(), w))
+	require.NoError(t, first.Close())
 	second := connect(t, func(o *Options) { o.Patience = 30 * time.Millisecond }, f)
 	_, err := second.Generate(t.Context(), request(2, 1, 2))
 	require.ErrorContains(t, err, "an earlier update of this server failed")
