@@ -279,8 +279,13 @@ func (e *Engine) load(ctx context.Context, r *replica, w engines.Weights, warm b
 		run  func(context.Context) error
 	}
 	steps := []step{
-		{"warm the cache", u.warm}, {"pause", u.pause}, {"load", u.load}, {"name the version", u.name},
-		{"empty the prefix cache", u.empty}, {"resume", u.resume}, {"proof", u.prove},
+		{"warm the cache", u.warm},
+		{"pause", u.pause},
+		{"load", u.load},
+		{"name the version", u.name},
+		{"empty the prefix cache", u.empty},
+		{"resume", u.resume},
+		{"proof", u.prove},
 	}
 	if !warm {
 		steps = steps[1:]

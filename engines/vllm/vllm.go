@@ -67,8 +67,13 @@ func (o Options) defaults() (Options, error) {
 		value *time.Duration
 		or    time.Duration
 	}{
-		{&o.AttemptTimeout, 10 * time.Minute}, {&o.Backoff, 100 * time.Millisecond}, {&o.Patience, 2 * time.Minute},
-		{&o.ControlTimeout, 5 * time.Minute}, {&o.StartTimeout, time.Minute}, {&o.HealthEvery, 2 * time.Second}, {&o.HealthTimeout, 5 * time.Second},
+		{&o.AttemptTimeout, 10 * time.Minute},
+		{&o.Backoff, 100 * time.Millisecond},
+		{&o.Patience, 2 * time.Minute},
+		{&o.ControlTimeout, 5 * time.Minute},
+		{&o.StartTimeout, time.Minute},
+		{&o.HealthEvery, 2 * time.Second},
+		{&o.HealthTimeout, 5 * time.Second},
 	} {
 		if *d.value == 0 {
 			*d.value = d.or
