@@ -10,7 +10,7 @@ import (
 // least is vLLM's stand-in for minus infinity, which JSON cannot write.
 const least = -9999.0
 
-func number(logprob float32) float64 { return max(float64(logprob), least) }
+func number(logprob float32) float64 { return max(float64(logprob), least) + 0 } // minus zero becomes zero
 
 // spell writes a token alone: its text, or token_id:N where the request wants that.
 func (s *Server) spell(id int32, asID bool) string {
