@@ -36,6 +36,7 @@ func (c *commands) serveCommand() *cli.Command {
 			&cli.StringFlag{Name: "logprobs-mode", Value: "raw_logprobs", Usage: "raw_logprobs or processed_logprobs (after temperature and truncation)"},
 			&cli.StringFlag{Name: "tool-call-parser", Value: "hermes", Usage: "form of tool calls: hermes"},
 			&cli.BoolFlag{Name: "enable-auto-tool-choice", Usage: "as in vLLM; always on"},
+			&cli.BoolFlag{Name: "weight-updates", Usage: "offer /collective_rpc reload_weights, which reads folders of this machine"},
 			&cli.IntFlag{Name: "shutdown-timeout", Value: 5, Usage: "seconds that running requests get at the end, before they are aborted"},
 		},
 	}
@@ -121,6 +122,9 @@ func (c *commands) server(x *cli.Context, path string, p *policy.Policy, engine 
 				PrefixQueries: s.PromptTokens, PrefixHit: s.CachedTokens, Preemptions: s.Preemptions,
 			}
 		},
+	}
+	if x.Bool("weight-updates") {
+		o.Reload = func(_ context.Context, path string) error { return p.Reload(path) }
 	}
 	if len(o.Models) == 0 {
 		o.Models = []string{path}

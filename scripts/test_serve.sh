@@ -5,12 +5,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export no_proxy=127.0.0.1,localhost NO_PROXY=127.0.0.1,localhost
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly venv=$cache/openai-client-2
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly venv=$cache/openai-client-3.51.0
 model=${MODEL:-HuggingFaceTB/SmolLM2-135M-Instruct} seconds=${LOAD_SECONDS:-60}
 if ! test -e "$venv/ready"; then
   rm -rf "$venv"
   python3 -m venv "$venv"
-  "$venv/bin/pip" -q install 'openai==2.8.1' && touch "$venv/ready"
+  "$venv/bin/pip" -q install 'openai==3.51.0' && touch "$venv/ready"
 fi
 log=$(mktemp) server=
 stop() {
