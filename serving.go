@@ -132,28 +132,29 @@ func (c *commands) server(x *cli.Context, path string, p *policy.Policy, engine 
 			o.Models = append(o.Models, filepath.Base(path))
 		}
 	}
-	if p.ChatTemplate == "" {
-		fmt.Fprintln(c.out, "the model has no chat template: /v1/chat/completions refuses")
-	} else {
-		compiled, err := p.Template()
-		if err != nil {
-			return nil, err
-		}
-		renderer, err := masks.NewRenderer(p.Tokenizer, compiled, masks.Options{Now: time.Now()})
-		if err != nil {
-			return nil, err
-		}
-		if renderer.ToolsInSystemPrompt() {
-			fmt.Fprintln(c.out, "the chat template ignores tools: their schemas are written into the system prompt")
-		}
-		for _, id := range renderer.StopIDs() {
-			if !slices.Contains(o.StopIDs, id) {
-				o.StopIDs = append(o.StopIDs, id)
-			}
-		}
-		o.Renderer = renderer
+	renderer, err := newRenderer(p)
+	if err != nil { // text and token ids are served all the same
+		fmt.Fprintf(c.out, "/v1/chat/completions refuses: %v\n", err)
+		return serve.New(o)
 	}
+	if renderer.ToolsInSystemPrompt() {
+		fmt.Fprintln(c.out, "the chat template ignores tools: their schemas are written into the system prompt")
+	}
+	for _, id := range renderer.StopIDs() {
+		if !slices.Contains(o.StopIDs, id) {
+			o.StopIDs = append(o.StopIDs, id)
+		}
+	}
+	o.Renderer = renderer
 	return serve.New(o)
+}
+
+func newRenderer(p *policy.Policy) (*masks.Renderer, error) {
+	compiled, err := p.Template()
+	if err != nil {
+		return nil, err
+	}
+	return masks.NewRenderer(p.Tokenizer, compiled, masks.Options{Now: time.Now()})
 }
 
 // listen serves until the context ends; then running requests get their time, and are aborted.

@@ -103,14 +103,14 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 	var in chatRequest
 	err := s.read(w, r, &in)
 	if err == nil {
-		err = s.chat1(w, r, &in)
+		err = s.answerChat(w, r, &in)
 	}
 	if err != nil {
 		s.fail(w, err)
 	}
 }
 
-func (s *Server) chat1(w http.ResponseWriter, r *http.Request, in *chatRequest) error {
+func (s *Server) answerChat(w http.ResponseWriter, r *http.Request, in *chatRequest) error {
 	j, err := s.chatJob(in)
 	if err != nil {
 		return err
@@ -298,11 +298,11 @@ func (s *Server) call(c *trajectory.ToolCall) replyCall {
 
 // chatChoice tells a whole choice.
 func (s *Server) chatChoice(j *chatJob, c *choice) chatChoice {
-	message := &chatMessage{Role: "assistant", Content: &content{text: c.output}}
+	message := &chatMessage{Role: "assistant", Content: &content{text: c.output.String()}}
 	finish := c.finish
 	if c.calls != nil {
 		var text strings.Builder
-		for _, e := range append(c.calls.push(c.output), c.calls.end()...) {
+		for _, e := range append(c.calls.push(c.output.String()), c.calls.end()...) {
 			if e.call != nil {
 				message.Calls = append(message.Calls, s.call(e.call))
 			}

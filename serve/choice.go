@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,9 +22,9 @@ type choice struct {
 	text    *textStream
 
 	tokens []engines.Token
-	output string // the text so far
-	finish string // "" while it runs
-	reason any    // stop_reason: nil, the stop token's id or the stop string
+	output strings.Builder // the text so far
+	finish string          // "" while it runs
+	reason any             // stop_reason: nil, the stop token's id or the stop string
 	cached int
 
 	sent      int // tokens that the stream has told of
@@ -35,8 +36,8 @@ type choice struct {
 
 // news is what a choice has that the stream has not told yet.
 func (c *choice) news() (tokens []engines.Token, text string) {
-	tokens, text = c.tokens[c.sent:], c.output[c.sentText:]
-	c.sent, c.sentText = len(c.tokens), len(c.output)
+	tokens, text = c.tokens[c.sent:], c.output.String()[c.sentText:]
+	c.sent, c.sentText = len(c.tokens), c.output.Len()
 	return tokens, text
 }
 
@@ -56,13 +57,13 @@ func (c *choice) take(tokens []engines.Token) {
 		if slices.Contains(c.request.Sampling.StopIDs, t.ID) && !c.text.includeStop {
 			continue
 		}
-		c.output += c.text.push(t.ID)
+		c.output.WriteString(c.text.push(t.ID))
 	}
 }
 
 // end closes the choice.
 func (c *choice) end(finish trajectory.FinishReason, cached int) {
-	c.output += c.text.end()
+	c.output.WriteString(c.text.end())
 	c.finish, c.cached = string(finish), cached
 	if finish != trajectory.FinishStop {
 		return

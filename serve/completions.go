@@ -97,7 +97,7 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request) {
 	var in completionRequest
 	err := s.read(w, r, &in)
 	if err == nil {
-		err = s.complete1(w, r, &in)
+		err = s.answerCompletion(w, r, &in)
 	}
 	if err != nil {
 		s.fail(w, err)
@@ -114,7 +114,7 @@ type completionJob struct {
 	scores  [][]float32 // of each prompt, where the request wants prompt logprobs
 }
 
-func (s *Server) complete1(w http.ResponseWriter, r *http.Request, in *completionRequest) error {
+func (s *Server) answerCompletion(w http.ResponseWriter, r *http.Request, in *completionRequest) error {
 	job, err := s.completionJob(in)
 	if err != nil {
 		return err
@@ -275,7 +275,7 @@ func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, j *com
 	e := s.events(w)
 	err := s.run(r.Context(), j.choices, j.detail, func(c *choice) error {
 		last := c.finish != ""
-		if !last && c.sentText == len(c.output) && !j.in.TokenIDs && j.in.Logprobs == nil {
+		if !last && c.sentText == c.output.Len() && !j.in.TokenIDs && j.in.Logprobs == nil {
 			return nil // within a character, or within what may be a stop string
 		}
 		chunk := j.base

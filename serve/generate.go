@@ -43,14 +43,14 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request) {
 	var in generateRequest
 	err := s.read(w, r, &in)
 	if err == nil {
-		err = s.generate1(w, r, &in)
+		err = s.answerGenerate(w, r, &in)
 	}
 	if err != nil {
 		s.fail(w, err)
 	}
 }
 
-func (s *Server) generate1(w http.ResponseWriter, r *http.Request, in *generateRequest) error {
+func (s *Server) answerGenerate(w http.ResponseWriter, r *http.Request, in *generateRequest) error {
 	if err := s.checkModel(in.Model); err != nil {
 		return err
 	}
