@@ -102,12 +102,14 @@ def completions_text_and_ids():
 
 @check
 def echo_and_prompt_logprobs():
-    prompt = "One, two, three, four, five"
-    r = client.completions.create(model=MODEL, prompt=prompt, max_tokens=1, temperature=0, echo=True, logprobs=1)
+    prompt = "One, two, three, four,"
+    greedy = client.completions.create(model=MODEL, prompt=prompt, max_tokens=1, temperature=0, logprobs=0).choices[0]
+    r = client.completions.create(model=MODEL, prompt=prompt + greedy.text, max_tokens=1, temperature=0, echo=True, logprobs=1)
     c = r.choices[0]
-    assert c.text.startswith(prompt) and c.logprobs.token_logprobs[0] is None
+    assert c.text.startswith(prompt + greedy.text) and c.logprobs.token_logprobs[0] is None
     assert len(c.logprobs.tokens) == r.usage.total_tokens
-    assert c.logprobs.token_logprobs[-2] > -1.0, "five after four is likely"
+    assert c.logprobs.tokens[-2] == greedy.logprobs.tokens[0]
+    assert abs(c.logprobs.token_logprobs[-2] - greedy.logprobs.token_logprobs[0]) < 1e-3, "a token scores what it was sampled with"
     assert "".join(c.logprobs.tokens) == c.text and c.logprobs.text_offset[1] == len(c.logprobs.tokens[0])
 
 

@@ -31,7 +31,7 @@ test -n "$url" || { cat "$log"; echo "test_serve: the server was not ready after
 cat "$log"
 "$venv/bin/python" scripts/serve_client_check.py "$url" smollm2
 AGENTFLY_SERVE_URL=$url AGENTFLY_SERVE_PID=$server AGENTFLY_SERVE_SECONDS=$seconds go test -count=1 -v -run '^TestLoadServer$' ./serve
-if test "${VLLM_BENCH:-0}" = 1; then
+if test "${VLLM_BENCH:-0}" = 1; then # without a proxy: it would take 127.0.0.1 for another machine
   vllm=$(scripts/vllm_install.sh | tail -n 1)
   tokenizer=$(mktemp -d)
   bin/agentfly model import "$model" "$tokenizer/model" >/dev/null

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -20,6 +21,8 @@ import (
 	"github.com/agentfly/agentfly/engines/enginetest"
 	"github.com/agentfly/agentfly/engines/local"
 	"github.com/agentfly/agentfly/engines/vllm"
+	"github.com/agentfly/agentfly/modelfile"
+	"github.com/agentfly/agentfly/policy"
 )
 
 // startLocal serves a tiny random model in libtorch.
@@ -167,7 +170,11 @@ func TestLocalConformance(t *testing.T) {
 		client, err := vllm.New(t.Context(), vllm.Options{URLs: []string{h.http.URL}})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, client.Close()) })
-		folder := t.TempDir()
+		folder := filepath.Join(t.TempDir(), "weights") // the client looks into it; Reload does not
+		weights, err := policy.Scratch(policy.ScratchConfig{HiddenSize: 16, IntermediateSize: 16, NumLayers: 1, NumHeads: 2, NumKVHeads: 1, MaxPositions: 8, InitStd: 0.1}, "ab", "", 1, policy.Options{Device: "cpu"})
+		require.NoError(t, err)
+		require.NoError(t, weights.SaveHF(folder, modelfile.F32))
+		require.NoError(t, weights.Close())
 		return enginetest.Subject{
 			Engine: client, Vocab: vocabulary, Running: func() int { return e.Stats().Running + e.Stats().Waiting },
 			Weights: func(version int32, err error) engines.Weights {
