@@ -1,7 +1,8 @@
 #!/bin/bash
 # Starts `agentfly serve` on SmolLM2 and holds it against the official openai client, and against 64 clients with random
 # aborts for LOAD_SECONDS (60). With VLLM_BENCH=1, vLLM's own load generator is run too, from the environment that
-# scripts/vllm_install.sh makes. Everything stays on 127.0.0.1.
+# scripts/vllm_install.sh makes. Everything stays on 127.0.0.1. The cache is small, so that it is in use as a whole soon:
+# its memory is taken as it is first used.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export no_proxy=127.0.0.1,localhost NO_PROXY=127.0.0.1,localhost
@@ -18,7 +19,7 @@ stop() {
   rm -f "$log"
 }
 trap stop EXIT
-bin/agentfly serve "$model" --port 0 --served-model-name smollm2 --kv-cache-memory-bytes 536870912 --max-model-len 2048 >"$log" 2>&1 &
+bin/agentfly serve "$model" --port 0 --served-model-name smollm2 --kv-cache-memory-bytes 134217728 --max-model-len 1024 >"$log" 2>&1 &
 server=$!
 url=
 for _ in $(seq 600); do
