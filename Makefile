@@ -6,7 +6,7 @@ JOB ?= examples/calculator.yaml
 export NATIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench install clean
+.PHONY: help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench install clean test-serve
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
@@ -33,6 +33,9 @@ test-long: setup build ## the runs that take longer: three seeds of the main job
 
 test-vllm: ## the vLLM engine against a real vLLM on the CPU, which is installed into the cache folder (2.2 GB)
 	@scripts/test_vllm.sh
+
+test-serve: setup build ## the server under the openai client and under load, on SmolLM2 (LOAD_SECONDS, VLLM_BENCH=1)
+	@scripts/test_serve.sh
 
 race: setup ## the Go tests that need no libtorch, under the race detector
 	go test -race $$(go list ./... | grep -v /examples/)

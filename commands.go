@@ -37,6 +37,7 @@ func (c *commands) all() []*cli.Command {
 		},
 		{Name: "eval", Usage: "evaluate a policy on the job's held-out tasks", ArgsUsage: "JOB", Flags: []cli.Flag{model, seed, set, &cli.BoolFlag{Name: "tool-off", Usage: "switch the tools off"}}, Action: c.eval},
 		{Name: "rollout", Usage: "sample trajectories of a job's training tasks as JSON lines, without training", ArgsUsage: "JOB", Flags: []cli.Flag{model, seed, set, &cli.IntFlag{Name: "steps", Value: 1, Usage: "steps' worth of tasks"}}, Action: c.rollout},
+		c.serveCommand(),
 		{Name: "job", Usage: "look at job files", Subcommands: []*cli.Command{
 			{Name: "validate", Usage: "check a job file and its data", ArgsUsage: "JOB", Flags: []cli.Flag{set}, Action: c.jobValidate},
 			{Name: "effective", Usage: "print the algorithm that a job really runs", ArgsUsage: "JOB", Flags: []cli.Flag{set}, Action: c.jobEffective},

@@ -141,6 +141,12 @@ typedef struct {
   const uint64_t *seed;          /* [O] of the request */
   const uint64_t *counter;       /* [O] index of the token in its completion: (seed, counter) gives the random number */
   const int32_t *target;         /* [O] -1: sample; else this token is scored instead, at temperature 1 and untruncated */
+  const int32_t *detail;         /* [O] -1: none; else 2 * k + raw: fill reported and k entries of the lists. raw 1: at
+                                    temperature 1 and untruncated, 0: of the distribution that was sampled */
+  int64_t max_top;               /* K, at least every k */
+  float *reported;               /* [O] borrowed for the call, like the two lists: the sampled token's logprob */
+  int32_t *top_ids;              /* [O, K] the most likely tokens, most likely first, lower id before higher; -1 after k */
+  float *top_logprobs;           /* [O, K] -infinity for what truncation excludes */
 } af_step;
 /* Every row's result is the same bits whatever the other rows are.
    sampled [O] token ids; logprobs [O] of the distribution that was sampled (greedy: of temperature 1), float32 */

@@ -20,9 +20,9 @@ type Cache struct {
 	ptr     *C.af_cache // guarded by model.mu; nil when closed
 	cleanup runtime.Cleanup
 	packed  struct { // the outputs as the C side reads them
-		row, topK, target       []C.int32_t
-		temperature, topP, minP []C.double
-		seed, counter           []C.uint64_t
+		row, topK, target, detail []C.int32_t
+		temperature, topP, minP   []C.double
+		seed, counter             []C.uint64_t
 	}
 }
 
@@ -68,7 +68,8 @@ func (k *Cache) Step(s *Step) error {
 func (k *Cache) step(s *Step) error {
 	n := len(s.Outputs)
 	o := &k.packed
-	o.row, o.topK, o.temperature, o.topP, o.minP, o.seed, o.counter, o.target = o.row[:0], o.topK[:0], o.temperature[:0], o.topP[:0], o.minP[:0], o.seed[:0], o.counter[:0], o.target[:0]
+	o.row, o.topK, o.temperature, o.topP, o.minP, o.seed, o.counter, o.target, o.detail = o.row[:0], o.topK[:0], o.temperature[:0], o.topP[:0], o.minP[:0], o.seed[:0], o.counter[:0], o.target[:0], o.detail[:0]
+	s.MaxTop = 0
 	for _, out := range s.Outputs {
 		o.row = append(o.row, C.int32_t(out.Row))
 		o.topK = append(o.topK, C.int32_t(min(max(out.TopK, -1), 1<<30)))
@@ -82,14 +83,18 @@ func (k *Cache) step(s *Step) error {
 			target = C.int32_t(out.Target)
 		}
 		o.target = append(o.target, target)
+		detail := C.int32_t(-1)
+		if out.Detail.Wanted {
+			detail = C.int32_t(2 * min(max(out.Detail.Top, 0), 1<<29))
+			if out.Detail.Raw {
+				detail++
+			}
+			s.MaxTop = max(s.MaxTop, out.Detail.Top)
+		}
+		o.detail = append(o.detail, detail)
 	}
-	if cap(s.Sampled) < n {
-		s.Sampled = make([]int32, n)
-	}
-	if cap(s.Logprobs) < n {
-		s.Logprobs = make([]float32, n)
-	}
-	s.Sampled, s.Logprobs = s.Sampled[:n], s.Logprobs[:n]
+	s.Sampled, s.Logprobs, s.Reported = sized(s.Sampled, n), sized(s.Logprobs, n), sized(s.Reported, n)
+	s.TopIDs, s.TopLogprobs = sized(s.TopIDs, n*s.MaxTop), sized(s.TopLogprobs, n*s.MaxTop)
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	raw := C.af_step{
@@ -99,6 +104,8 @@ func (k *Cache) step(s *Step) error {
 		output_row: pinned[C.int32_t](&pin, o.row), temperature: pinned[C.double](&pin, o.temperature), top_p: pinned[C.double](&pin, o.topP),
 		top_k: pinned[C.int32_t](&pin, o.topK), min_p: pinned[C.double](&pin, o.minP), seed: pinned[C.uint64_t](&pin, o.seed),
 		counter: pinned[C.uint64_t](&pin, o.counter), target: pinned[C.int32_t](&pin, o.target),
+		detail: pinned[C.int32_t](&pin, o.detail), max_top: C.int64_t(s.MaxTop), reported: pinned[C.float](&pin, s.Reported),
+		top_ids: pinned[C.int32_t](&pin, s.TopIDs), top_logprobs: pinned[C.float](&pin, s.TopLogprobs),
 	}
 	return toError("step", C.af_cache_step(k.ptr, &raw, pinned[C.int32_t](&pin, s.Sampled), pinned[C.float](&pin, s.Logprobs)))
 }
@@ -117,6 +124,14 @@ func (s *Step) validate() error {
 		return bad("%d block numbers do not fill rows of MaxBlocks %d", len(s.Blocks), s.MaxBlocks)
 	}
 	return nil
+}
+
+// sized is v with n elements, in the same memory where that is enough.
+func sized[G any](v []G, n int) []G {
+	if cap(v) < n {
+		return make([]G, n)
+	}
+	return v[:n]
 }
 
 // pinned is v's first element as C reads it, nil for an empty v.

@@ -17,6 +17,14 @@ type Output struct {
 	Counter     uint64  // index of the token in its completion; (Seed, Counter) gives the random number
 	Score       bool    // give the logprob of Target, at temperature 1 and untruncated; the fields from Temperature on say nothing
 	Target      int32
+	Detail      Detail // what to tell of a sampled token besides; of a scored one nothing
+}
+
+// Detail asks for more about a sampled token.
+type Detail struct {
+	Wanted bool // fill Step.Reported, and Top entries of the lists
+	Raw    bool // at temperature 1 and untruncated, instead of the distribution that was sampled
+	Top    int  // most likely tokens to list, at most the vocabulary
 }
 
 // Step is one forward over rows of any mix of sequences: whole prompts, pieces of them, single tokens. Every row's key
@@ -33,6 +41,11 @@ type Step struct {
 
 	Sampled  []int32   // [O] what was sampled, or Target; Cache.Step makes it
 	Logprobs []float32 // [O] of the distribution that was sampled, after temperature and truncation
+
+	MaxTop      int       // K, the greatest Detail.Top; Cache.Step sets it
+	Reported    []float32 // [O] logprob of the sampled token as its Detail asks; meaningless where it does not
+	TopIDs      []int32   // [O, K] most likely first; -1 beyond the output's own Top
+	TopLogprobs []float32 // [O, K] -Inf for what truncation excludes
 }
 
 // Reset empties the step and keeps its memory.

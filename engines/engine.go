@@ -84,6 +84,34 @@ type Scorer interface {
 	Score(ctx context.Context, ids []int32) ([]float32, error)
 }
 
+// Streamer is an engine that hands tokens out as they are sampled: what a server needs.
+type Streamer interface {
+	// Stream is Generate that calls on with each new piece of the completion, in order, at least one token each, from its
+	// own goroutine: on may block without holding the engine up, and is not called after Stream returned. After an error
+	// the pieces are what was sampled until then. on must not keep the slice.
+	Stream(ctx context.Context, r Request, d Detail, on func([]Token)) (Completion, error)
+}
+
+// Detail says what a stream tells of each token.
+type Detail struct {
+	Raw bool // logprobs are at temperature 1 and untruncated, instead of the distribution that was sampled
+	Top int  // number of most likely tokens to list
+}
+
+// Token is one sampled token of a stream.
+type Token struct {
+	ID      int32
+	Logprob float32       // as Detail.Raw says
+	Version int32         // policy version that sampled it
+	Top     []Alternative // [Detail.Top] most likely first, of the same distribution as Logprob; -Inf for what truncation excludes
+}
+
+// Alternative is a token that could have been sampled.
+type Alternative struct {
+	ID      int32
+	Logprob float32
+}
+
 // Errors that callers tell apart with errors.Is.
 var (
 	ErrTooLong = errors.New("engines: prompt is too long for the model's context")

@@ -69,6 +69,9 @@ void check_step(const af_cache& c, const af_step& s) {
       check_range("target", i, s.target[i], c.model->config.vocab_size);
       continue;
     }
+    check_range("detail", i, s.detail[i] + 1, 2 * c.model->config.vocab_size + 3);
+    if (s.detail[i] >= 0 && s.detail[i] / 2 > s.max_top)
+      throw InputError("step: output " + std::to_string(i) + " lists more than max_top tokens");
     if (!(s.temperature[i] >= 0 && s.temperature[i] < INFINITY) || !(s.top_p[i] > 0 && s.top_p[i] <= 1) ||
         s.top_k[i] < 0 || !(s.min_p[i] >= 0 && s.min_p[i] < 1)) {
       throw InputError("step: output " + std::to_string(i) +
@@ -135,14 +138,28 @@ class Step {
     at::parallel_for(0, O, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; i++) {
         float* row = logits + i * width;
+        const int64_t detail = s.target[i] < 0 ? s.detail[i] : -1;
+        std::vector<float> raw;
+        if (detail >= 0 && detail % 2 == 1) raw.assign(row, row + V);  // sampling overwrites the row
         const Sampled got =
             s.target[i] >= 0
                 ? score(row, V, s.target[i])
                 : sample(row, V, {s.temperature[i], s.top_p[i], s.top_k[i], s.min_p[i], s.seed[i], s.counter[i]});
         sampled[i] = got.token;
         logprobs[i] = got.logprob;
+        if (detail >= 0) report(i, detail / 2, raw.empty() ? row : raw.data(), got, !raw.empty());
       }
     });
+  }
+
+  // Fills output i of reported and the lists from its row: the logits, or what sampling made of them.
+  void report(int64_t i, int64_t k, const float* row, const Sampled& got, bool raw) const {
+    const int64_t V = c.model->config.vocab_size;
+    const double log_total = raw ? log_sum(row, V) : static_cast<double>(row[got.token]) - got.logprob;
+    s.reported[i] = raw ? static_cast<float>(std::min(0.0, row[got.token] - log_total)) : got.logprob;
+    if (s.max_top == 0) return;
+    std::fill_n(s.top_ids + i * s.max_top, s.max_top, -1);
+    if (k > 0) top(row, V, k, log_total, s.top_ids + i * s.max_top, s.top_logprobs + i * s.max_top);
   }
 
  private:

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <vector>
 
 #include "internal.h"
 #include "kernels.h"
@@ -141,6 +143,23 @@ Sampled sample(float* z, int64_t V, const SamplingParameters& p) {
   if (p.top_p < 1) keep_top_p(z, V, p.top_p);
   const auto [token, log_total] = draw(z, V, uniform(p.seed, p.counter));
   return {static_cast<int32_t>(token), static_cast<float>(std::min(0.0, z[token] - log_total))};
+}
+
+double log_sum(const float* z, int64_t V) {
+  kernel::HeadState state;
+  kernel::head_update(state, z, V, 1);
+  return state.max + std::log(state.sum);
+}
+
+void top(const float* z, int64_t V, int64_t k, double log_total, int32_t* ids, float* logprobs) {
+  std::vector<int32_t> best(static_cast<size_t>(V));
+  std::iota(best.begin(), best.end(), 0);
+  std::partial_sort(best.begin(), best.begin() + k, best.end(),
+                    [z](int32_t a, int32_t b) { return z[a] > z[b] || (z[a] == z[b] && a < b); });
+  for (int64_t i = 0; i < k; i++) {
+    ids[i] = best[static_cast<size_t>(i)];
+    logprobs[i] = static_cast<float>(std::min(0.0, z[ids[i]] - log_total));
+  }
 }
 
 }  // namespace af

@@ -22,4 +22,10 @@ Sampled sample(float* logits, int64_t V, const SamplingParameters& p);
 // The given token with its logprob at temperature 1. Throws like sample.
 Sampled score(const float* logits, int64_t V, int64_t token);
 
+// The logarithm of the sum of exp of a row of finite logits.
+double log_sum(const float* logits, int64_t V);
+// The k tokens with the greatest logits, greatest first, lower id before higher, with logit - log_total. k is at most
+// V.
+void top(const float* logits, int64_t V, int64_t k, double log_total, int32_t* ids, float* logprobs);
+
 }  // namespace af

@@ -48,6 +48,8 @@ func Run(t *testing.T, factory func(t *testing.T) Subject) {
 		"Concurrent":     testConcurrent,
 		"Invariant":      testInvariant,
 		"Score":          testScore,
+		"Stream":         testStream,
+		"StreamCancel":   testStreamCancel,
 		"Update":         testUpdate,
 		"UpdateMidway":   testUpdateMidway,
 		"UpdateFails":    testUpdateFails,

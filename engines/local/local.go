@@ -73,8 +73,9 @@ type Engine struct {
 }
 
 var (
-	_ engines.Engine = (*Engine)(nil)
-	_ engines.Scorer = (*Engine)(nil)
+	_ engines.Engine   = (*Engine)(nil)
+	_ engines.Scorer   = (*Engine)(nil)
+	_ engines.Streamer = (*Engine)(nil)
 )
 
 // New starts an engine that samples from model, whose parameters it shares with the trainer: only Update may change them.
@@ -144,12 +145,7 @@ func (e *Engine) Generate(ctx context.Context, r engines.Request) (engines.Compl
 	if err := e.check(r); err != nil {
 		return engines.Completion{}, fmt.Errorf("local: request %s: %w", r.ID, err)
 	}
-	s := &sequence{
-		ctx: ctx, id: r.ID, sampling: r.Sampling, seed: r.Seed, prompt: len(r.Prompt), done: make(chan struct{}),
-		tokens: append(make([]int32, 0, len(r.Prompt)+min(r.Sampling.MaxTokens, 256)), r.Prompt...),
-	}
-	s.sampling.StopIDs = append([]int32(nil), r.Sampling.StopIDs...)
-	s.sampling.Stop = append([]string(nil), r.Sampling.Stop...)
+	s := newSequence(ctx, r)
 	if err := e.submit(s); err != nil {
 		return engines.Completion{}, fmt.Errorf("local: request %s: %w", r.ID, err)
 	}
@@ -175,8 +171,33 @@ func (e *Engine) Score(ctx context.Context, ids []int32) ([]float32, error) {
 	return s.completion.Logprobs, nil
 }
 
+// newSequence copies what it keeps of r.
+func newSequence(ctx context.Context, r engines.Request) *sequence {
+	s := &sequence{
+		ctx: ctx, id: r.ID, sampling: r.Sampling, seed: r.Seed, prompt: len(r.Prompt), done: make(chan struct{}),
+		tokens: append(make([]int32, 0, len(r.Prompt)+min(r.Sampling.MaxTokens, 256)), r.Prompt...),
+	}
+	s.sampling.StopIDs = append([]int32(nil), r.Sampling.StopIDs...)
+	s.sampling.Stop = append([]string(nil), r.Sampling.Stop...)
+	return s
+}
+
 // submit hands the sequence to the loop and waits for its end.
 func (e *Engine) submit(s *sequence) error {
+	if err := e.enqueue(s); err != nil {
+		return err
+	}
+	select {
+	case <-s.done:
+		return s.err
+	case <-s.ctx.Done():
+		e.poke()
+		return s.ctx.Err()
+	}
+}
+
+// enqueue hands the sequence to the loop.
+func (e *Engine) enqueue(s *sequence) error {
 	if err := s.ctx.Err(); err != nil {
 		return err
 	}
@@ -188,13 +209,7 @@ func (e *Engine) submit(s *sequence) error {
 	e.incoming = append(e.incoming, s)
 	e.mu.Unlock()
 	e.poke()
-	select {
-	case <-s.done:
-		return s.err
-	case <-s.ctx.Done():
-		e.poke()
-		return s.ctx.Err()
-	}
+	return nil
 }
 
 func (e *Engine) check(r engines.Request) error {

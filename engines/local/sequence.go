@@ -29,6 +29,7 @@ type sequence struct {
 
 	started    bool   // admitted before: a later admission is no prefix hit of the prompt
 	text       []byte // decoded completion, kept only for stop strings
+	stream     *stream
 	completion engines.Completion
 	err        error
 	done       chan struct{}
@@ -52,7 +53,7 @@ func (s *sequence) piece(budget int) int {
 func (s *sequence) nextOutput(row int) cgo.Output {
 	return cgo.Output{
 		Row: row, Temperature: s.sampling.Temperature, TopP: s.sampling.TopP, TopK: s.sampling.TopK, MinP: s.sampling.MinP,
-		Seed: s.seed, Counter: uint64(len(s.tokens) - s.prompt),
+		Seed: s.seed, Counter: uint64(len(s.tokens) - s.prompt), Detail: s.detail(),
 	}
 }
 
@@ -61,6 +62,9 @@ func (s *sequence) take(step *cgo.Step, version int32, d Decoder, maxLen int) bo
 	if s.targets != nil {
 		s.completion.Logprobs = append(s.completion.Logprobs, step.Logprobs[s.output:s.output+s.planned]...)
 		return len(s.completion.Logprobs) == len(s.targets)
+	}
+	if s.stream != nil {
+		s.stream.push(step, s.output, version)
 	}
 	return s.append(step.Sampled[s.output], step.Logprobs[s.output], version, d, maxLen)
 }

@@ -60,6 +60,10 @@ func (m *toy) Step(s *cgo.Step) error {
 		}
 	}
 	s.Sampled, s.Logprobs = s.Sampled[:0], s.Logprobs[:0]
+	s.Reported, s.TopIDs, s.TopLogprobs, s.MaxTop = s.Reported[:0], s.TopIDs[:0], s.TopLogprobs[:0], 0
+	for _, o := range s.Outputs {
+		s.MaxTop = max(s.MaxTop, o.Detail.Top)
+	}
 	for _, o := range s.Outputs {
 		var ids []int32
 		for p := range s.Positions[o.Row] + 1 {
@@ -73,7 +77,11 @@ func (m *toy) Step(s *cgo.Step) error {
 		if o.Score {
 			token, logprob = o.Target, toyLogprob(ids, o.Target, m.weights)
 		}
-		s.Sampled, s.Logprobs = append(s.Sampled, token), append(s.Logprobs, logprob)
+		s.Sampled, s.Logprobs, s.Reported = append(s.Sampled, token), append(s.Logprobs, logprob), append(s.Reported, logprob)
+		for i := range s.MaxTop { // the sampled one, then others of less and less
+			s.TopIDs = append(s.TopIDs, (token+int32(i))%toyVocab)
+			s.TopLogprobs = append(s.TopLogprobs, logprob-float32(i))
+		}
 	}
 	return nil
 }

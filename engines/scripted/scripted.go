@@ -27,6 +27,7 @@ type Options struct {
 	MaxModelLen int                      // 0: 4096
 	Version     int32                    // policy version at the start
 	Decode      func(ids []int32) string // for stop strings; nil: requests with stop strings are refused
+	TokenDelay  time.Duration            // before each token of an answer but the first
 }
 
 // Engine implements engines.Engine.
@@ -45,7 +46,10 @@ type Engine struct {
 	}
 }
 
-var _ engines.Engine = (*Engine)(nil)
+var (
+	_ engines.Engine   = (*Engine)(nil)
+	_ engines.Streamer = (*Engine)(nil)
+)
 
 // New returns an engine. Respond must be set.
 func New(o Options) *Engine {
@@ -71,14 +75,20 @@ func (e *Engine) Capabilities() engines.Capabilities {
 
 // Generate implements engines.Engine.
 func (e *Engine) Generate(ctx context.Context, r engines.Request) (engines.Completion, error) {
-	c, err := e.generate(ctx, r)
+	return e.Stream(ctx, r, engines.Detail{}, func([]engines.Token) {})
+}
+
+// Stream implements engines.Streamer: one token a piece. The alternatives are the token itself and the ids after it, each
+// less likely by a nat.
+func (e *Engine) Stream(ctx context.Context, r engines.Request, d engines.Detail, on func([]engines.Token)) (engines.Completion, error) {
+	c, err := e.generate(ctx, r, d, on)
 	if err != nil {
 		return engines.Completion{}, fmt.Errorf("scripted: request %s: %w", r.ID, err)
 	}
 	return c, nil
 }
 
-func (e *Engine) generate(ctx context.Context, r engines.Request) (engines.Completion, error) {
+func (e *Engine) generate(ctx context.Context, r engines.Request, d engines.Detail, on func([]engines.Token)) (engines.Completion, error) {
 	if err := r.Validate(); err != nil {
 		return engines.Completion{}, err
 	}
@@ -99,22 +109,70 @@ func (e *Engine) generate(ctx context.Context, r engines.Request) (engines.Compl
 	e.log.requests = append(e.log.requests, r)
 	e.log.Unlock()
 	defer e.running.Done()
-	timer := time.NewTimer(e.options.Delay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-		return engines.Completion{}, ctx.Err()
-	case <-e.ctx.Done():
-		return engines.Completion{}, engines.ErrClosed
+	if err := e.wait(ctx, e.options.Delay); err != nil {
+		return engines.Completion{}, err
 	}
-	e.mu.RLock()
-	defer e.mu.RUnlock()
-	c, err := e.options.Respond(r)
+	c, own, err := e.answer(ctx, r)
 	if err != nil {
 		return engines.Completion{}, err
 	}
-	return e.complete(c, r)
+	for i, id := range c.TokenIDs {
+		if i > 0 && e.options.TokenDelay > 0 {
+			if err := e.wait(ctx, e.options.TokenDelay); err != nil {
+				return engines.Completion{}, err
+			}
+		}
+		if i > 0 && !own { // an update may have come
+			if err := e.lock(ctx); err != nil {
+				return engines.Completion{}, err
+			}
+			c.Versions[i] = e.versions
+			e.mu.RUnlock()
+		}
+		t := engines.Token{ID: id, Logprob: c.Logprobs[i], Version: c.Versions[i]}
+		for n := range d.Top {
+			t.Top = append(t.Top, engines.Alternative{ID: id + int32(n), Logprob: t.Logprob - float32(n)})
+		}
+		on([]engines.Token{t})
+	}
+	return c, nil
+}
+
+// answer asks Respond; own says that the versions are Respond's.
+func (e *Engine) answer(ctx context.Context, r engines.Request) (c engines.Completion, own bool, err error) {
+	if err := e.lock(ctx); err != nil {
+		return c, false, err
+	}
+	defer e.mu.RUnlock()
+	if c, err = e.options.Respond(r); err != nil {
+		return c, false, err
+	}
+	own = c.Versions != nil
+	c, err = e.complete(c, r)
+	return c, own, err
+}
+
+func (e *Engine) wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-e.ctx.Done():
+		return engines.ErrClosed
+	}
+}
+
+// lock takes mu for reading; an update may hold it for long, and a request can be cancelled meanwhile.
+func (e *Engine) lock(ctx context.Context) error {
+	for !e.mu.TryRLock() {
+		if err := e.wait(ctx, time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // complete fills in what Respond left out.

@@ -1,0 +1,415 @@
+package serve
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// chatRequest is the body of /v1/chat/completions.
+type chatRequest struct {
+	sampling
+	Model        *string           `json:"model"`
+	Messages     []json.RawMessage `json:"messages"`
+	Tools        []json.RawMessage `json:"tools"`
+	ToolChoice   json.RawMessage   `json:"tool_choice"`
+	Parallel     *bool             `json:"parallel_tool_calls"`
+	MaxTokens    *int              `json:"max_tokens"`
+	MaxComplete  *int              `json:"max_completion_tokens"`
+	Logprobs     bool              `json:"logprobs"`
+	Top          *int              `json:"top_logprobs"`
+	Stream       bool              `json:"stream"`
+	Options      *streamOptions    `json:"stream_options"`
+	AddPrompt    *bool             `json:"add_generation_prompt"`
+	AddSpecial   bool              `json:"add_special_tokens"`
+	Continue     bool              `json:"continue_final_message"`
+	Echo         bool              `json:"echo"`
+	Template     present           `json:"chat_template"`
+	TemplateArgs present           `json:"chat_template_kwargs"`
+	Documents    present           `json:"documents"`
+	Functions    present           `json:"functions"`
+	Audio        present           `json:"audio"`
+	Effort       *string           `json:"reasoning_effort"`
+	AsIDs        bool              `json:"return_tokens_as_token_ids"`
+	TokenIDs     bool              `json:"return_token_ids"`
+}
+
+type chatReply struct {
+	ID       string          `json:"id"`
+	Object   string          `json:"object"`
+	Created  int64           `json:"created"`
+	Model    string          `json:"model"`
+	Choices  []chatChoice    `json:"choices"`
+	Usage    *usage          `json:"usage,omitempty"`
+	Prompt   []int32         `json:"prompt_token_ids,omitempty"`
+	PromptLP []promptLogprob `json:"prompt_logprobs,omitempty"`
+}
+
+type chatChoice struct {
+	Index    int           `json:"index"`
+	Message  *chatMessage  `json:"message,omitempty"`
+	Delta    *chatMessage  `json:"delta,omitempty"`
+	Logprobs *chatLogprobs `json:"logprobs"`
+	Finish   *string       `json:"finish_reason"`
+	Reason   any           `json:"stop_reason"`
+	TokenIDs []int32       `json:"token_ids,omitempty"`
+	Versions []span        `json:"weight_versions,omitempty"`
+}
+
+// chatMessage is a whole message, whose content is a string or null, or a delta, which leaves out what it does not add.
+type chatMessage struct {
+	Role    string      `json:"role,omitempty"`
+	Content *content    `json:"content,omitempty"`
+	Calls   []replyCall `json:"tool_calls,omitempty"`
+}
+
+type content struct {
+	text string
+	null bool
+}
+
+func (c *content) MarshalJSON() ([]byte, error) {
+	if c.null {
+		return []byte("null"), nil
+	}
+	return marshal(c.text)
+}
+
+type replyCall struct {
+	Index    *int   `json:"index,omitempty"` // in a delta
+	ID       string `json:"id"`
+	Type     string `json:"type"`
+	Function struct {
+		Name      string `json:"name"`
+		Arguments string `json:"arguments"`
+	} `json:"function"`
+}
+
+// chatJob is a request that passed its checks.
+type chatJob struct {
+	in      *chatRequest
+	base    chatReply
+	choices []*choice
+	detail  engines.Detail
+	format  tools.Format // nil: calls are not looked for
+}
+
+func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
+	var in chatRequest
+	err := s.read(w, r, &in)
+	if err == nil {
+		err = s.answerChat(w, r, &in)
+	}
+	if err != nil {
+		s.fail(w, err)
+	}
+}
+
+func (s *Server) answerChat(w http.ResponseWriter, r *http.Request, in *chatRequest) error {
+	j, err := s.chatJob(in)
+	if err != nil {
+		return err
+	}
+	scores, err := s.scores(r.Context(), j.choices, len(j.choices), in.Prompts != nil)
+	if err != nil {
+		return err
+	}
+	prompt := j.choices[0].request.Prompt
+	if scores != nil {
+		j.base.PromptLP = s.promptLogprobs(prompt, scores[0])
+	}
+	if in.TokenIDs {
+		j.base.Prompt = prompt
+	}
+	if in.Stream {
+		return s.streamChat(w, r, j)
+	}
+	if err := s.run(r.Context(), j.choices, j.detail, func(*choice) error { return nil }); err != nil {
+		return err
+	}
+	out := j.base
+	out.Object = "chat.completion"
+	for _, c := range j.choices {
+		out.Choices = append(out.Choices, s.chatChoice(j, c))
+	}
+	out.Usage = count(j.choices, len(j.choices))
+	s.reply(w, http.StatusOK, out)
+	return nil
+}
+
+func (s *Server) chatJob(in *chatRequest) (*chatJob, error) {
+	if err := s.checkModel(in.Model); err != nil {
+		return nil, err
+	}
+	if err := in.refuse(); err != nil {
+		return nil, err
+	}
+	for _, f := range []struct {
+		set  bool
+		name string
+	}{
+		{bool(in.Template), "chat_template"},
+		{bool(in.TemplateArgs), "chat_template_kwargs"},
+		{bool(in.Documents), "documents"},
+		{bool(in.Functions), "functions"},
+		{bool(in.Audio), "audio"},
+		{in.Effort != nil && *in.Effort != "none", "reasoning_effort"},
+		{in.Continue, "continue_final_message"},
+		{in.Echo, "echo"},
+	} {
+		if f.set {
+			return nil, badf(f.name, "%s is not supported by this server; leave it out", f.name)
+		}
+	}
+	j := &chatJob{in: in}
+	var err error
+	if in.Top != nil && *in.Top > 0 && !in.Logprobs {
+		return nil, badf("top_logprobs", "top_logprobs needs logprobs to be true")
+	}
+	if j.detail, err = s.detail(in.Top, "top_logprobs"); err != nil {
+		return nil, err
+	}
+	if j.format, err = toolFormat(in); err != nil {
+		return nil, err
+	}
+	prompt, err := s.render(in.Messages, in.Tools, or(in.AddPrompt, true), in.AddSpecial)
+	if err != nil {
+		return nil, err
+	}
+	limit := in.MaxComplete
+	if limit == nil {
+		limit = in.MaxTokens
+	}
+	want, err := maxTokens(limit, -1)
+	if err != nil {
+		return nil, err
+	}
+	if want, err = s.checkPrompt(prompt, want, false); err != nil {
+		return nil, err
+	}
+	params, err := in.engine(want, s.o.StopIDs)
+	if err != nil {
+		return nil, err
+	}
+	id := s.id("chatcmpl")
+	j.base = chatReply{ID: id, Object: "chat.completion.chunk", Created: s.o.Now().Unix(), Model: s.o.Models[0]}
+	j.choices = s.choices(id, &in.sampling, params, [][]int32{prompt}, []int{want})
+	for _, c := range j.choices {
+		if j.format != nil {
+			c.calls = &callSplitter{format: j.format, single: !or(in.Parallel, true)}
+		}
+	}
+	return j, nil
+}
+
+// render turns a conversation into ids.
+func (s *Server) render(raw, schemas []json.RawMessage, addPrompt, addSpecial bool) ([]int32, error) {
+	if s.o.Renderer == nil {
+		return nil, badf("messages", "the model has no chat template; use /v1/completions")
+	}
+	if len(raw) == 0 {
+		return nil, badf("messages", "messages is missing or empty")
+	}
+	messages := make([]trajectory.Message, len(raw))
+	for i, m := range raw {
+		at := fmt.Sprintf("messages[%d]", i)
+		if string(m) == "null" {
+			return nil, badf(at, "%s is null, an object is needed", at)
+		}
+		if err := json.Unmarshal(m, &messages[i]); err != nil {
+			return nil, badf(at, "%s: %v", at, err)
+		}
+		if messages[i].Role == "" {
+			return nil, badf(at+".role", "%s has no role", at)
+		}
+		if _, err := messages[i].TextContent(); err != nil {
+			return nil, badf(at+".content", "%s: %v", at, err)
+		}
+		for k, call := range messages[i].ToolCalls {
+			if call.Name == "" {
+				return nil, badf(at+".tool_calls", "%s: tool call %d has no name", at, k)
+			}
+		}
+	}
+	ids, text, err := s.o.Renderer.Prompt(messages, schemas, addPrompt)
+	if err != nil {
+		return nil, badf("messages", "%v", err)
+	}
+	if addSpecial {
+		ids = s.encode(text, true)
+	}
+	return ids, nil
+}
+
+// toolFormat checks the tools and the tool choice; nil says that calls are not looked for.
+func toolFormat(in *chatRequest) (tools.Format, error) {
+	for i, t := range in.Tools {
+		var tool struct {
+			Type     string `json:"type"`
+			Function *struct {
+				Name string `json:"name"`
+			} `json:"function"`
+		}
+		at := fmt.Sprintf("tools[%d]", i)
+		if err := json.Unmarshal(t, &tool); err != nil {
+			return nil, badf(at, "%s: %v", at, err)
+		}
+		if tool.Type != "function" || tool.Function == nil || tool.Function.Name == "" {
+			return nil, badf(at, `%s must be {"type": "function", "function": {"name": …}}`, at)
+		}
+	}
+	format, err := tools.NewFormat("hermes", nil, tools.FormatOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var choice string
+	switch raw := in.ToolChoice; {
+	case len(raw) == 0 || string(raw) == "null":
+		choice = "auto"
+	case raw[0] == '{':
+		return nil, badf("tool_choice", "a named tool_choice is not supported by this server: it does not constrain decoding; use auto or none")
+	default:
+		if err := json.Unmarshal(raw, &choice); err != nil {
+			return nil, badf("tool_choice", "tool_choice must be none or auto")
+		}
+	}
+	switch {
+	case choice == "required":
+		return nil, badf("tool_choice", "tool_choice required is not supported by this server: it does not constrain decoding; use auto or none")
+	case choice != "none" && choice != "auto":
+		return nil, badf("tool_choice", "tool_choice is %q, allowed are none and auto", choice)
+	case len(in.Tools) == 0 || choice == "none":
+		return nil, nil
+	}
+	return format, nil
+}
+
+// call writes a call of the reply.
+func (s *Server) call(c *trajectory.ToolCall) replyCall {
+	out := replyCall{ID: s.id("chatcmpl-tool"), Type: "function"}
+	out.Function.Name, out.Function.Arguments = c.Name, string(c.Arguments)
+	return out
+}
+
+// chatChoice tells a whole choice.
+func (s *Server) chatChoice(j *chatJob, c *choice) chatChoice {
+	message := &chatMessage{Role: "assistant", Content: &content{text: c.output.String()}}
+	finish := c.finish
+	if c.calls != nil {
+		var text strings.Builder
+		for _, e := range append(c.calls.push(c.output.String()), c.calls.end()...) {
+			if e.call != nil {
+				message.Calls = append(message.Calls, s.call(e.call))
+			}
+			text.WriteString(e.content)
+		}
+		message.Content = &content{text: text.String(), null: text.Len() == 0 && len(message.Calls) > 0}
+		if len(message.Calls) > 0 && finish == string(trajectory.FinishStop) {
+			finish = "tool_calls"
+		}
+	}
+	out := chatChoice{Index: c.index, Message: message, Finish: &finish, Reason: c.reason}
+	if j.in.Logprobs {
+		out.Logprobs = s.chatLogprobs(c.tokens, j.in.AsIDs)
+	}
+	if j.in.TokenIDs {
+		out.TokenIDs, out.Versions = c.ids(), s.spans(c.tokens)
+	}
+	return out
+}
+
+// streamChat answers with server-sent events: the role first, then content and calls, each call whole.
+func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, j *chatJob) error {
+	e := s.events(w)
+	send := func(c *choice, out chatChoice) error {
+		out.Index = c.index
+		chunk := j.base
+		chunk.Choices = []chatChoice{out}
+		if c.announced {
+			chunk.Prompt, chunk.PromptLP = nil, nil
+		}
+		if j.in.Options.continuous() {
+			chunk.Usage = count([]*choice{c}, 1)
+		}
+		return e.send(chunk)
+	}
+	err := s.run(r.Context(), j.choices, j.detail, func(c *choice) error {
+		if !c.announced {
+			if err := send(c, chatChoice{Delta: &chatMessage{Role: "assistant", Content: &content{}}}); err != nil {
+				return err
+			}
+			c.announced = true
+		}
+		for _, out := range s.deltas(j, c) {
+			if err := send(c, out); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil && j.in.Options.usage() {
+		chunk := j.base
+		chunk.Choices, chunk.Usage, chunk.Prompt, chunk.PromptLP = []chatChoice{}, count(j.choices, len(j.choices)), nil, nil
+		err = e.send(chunk)
+	}
+	e.close(err)
+	return nil
+}
+
+// deltas are the chunks for what c has not told. Logprobs and ids go with the first of them.
+func (s *Server) deltas(j *chatJob, c *choice) []chatChoice {
+	tokens, text := c.news()
+	parts := []event{{content: text}}
+	if c.calls != nil {
+		before := c.calls.calls
+		parts = c.calls.push(text)
+		if c.finish != "" {
+			parts = append(parts, c.calls.end()...)
+		}
+		c.offset = before // calls told so far
+	}
+	var out []chatChoice
+	index := c.offset
+	for _, p := range parts {
+		switch {
+		case p.call != nil:
+			call := s.call(p.call)
+			at := index
+			call.Index = &at
+			index++
+			out = append(out, chatChoice{Delta: &chatMessage{Calls: []replyCall{call}}})
+		case p.content != "":
+			out = append(out, chatChoice{Delta: &chatMessage{Content: &content{text: p.content}}})
+		}
+	}
+	tell := len(tokens) > 0 && (j.in.Logprobs || j.in.TokenIDs)
+	if len(out) == 0 && (tell || c.finish != "") {
+		out = append(out, chatChoice{Delta: &chatMessage{Content: &content{}}})
+	}
+	if tell {
+		if j.in.Logprobs {
+			out[0].Logprobs = s.chatLogprobs(tokens, j.in.AsIDs)
+		}
+		if j.in.TokenIDs {
+			for _, t := range tokens {
+				out[0].TokenIDs = append(out[0].TokenIDs, t.ID)
+			}
+		}
+	}
+	if c.finish != "" {
+		last, finish := &out[len(out)-1], c.finish
+		if c.calls != nil && c.calls.calls > 0 && finish == string(trajectory.FinishStop) {
+			finish = "tool_calls"
+		}
+		last.Finish, last.Reason = &finish, c.reason
+		if j.in.TokenIDs {
+			last.Versions = s.spans(c.tokens)
+		}
+	}
+	return out
+}

@@ -1,0 +1,213 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/agentfly/agentfly/engines"
+)
+
+// apiError is an error with its HTTP status; the client reads all of it.
+type apiError struct {
+	status  int
+	message string
+	param   string
+}
+
+func (e *apiError) Error() string { return e.message }
+
+// badf is a request that is wrong in param.
+func badf(param, format string, args ...any) error {
+	return &apiError{status: http.StatusBadRequest, message: fmt.Sprintf(format, args...), param: param}
+}
+
+// kinds are vLLM's names of errors.
+var kinds = map[int]string{
+	http.StatusBadRequest: "BadRequestError", http.StatusUnauthorized: "AuthenticationError", http.StatusForbidden: "PermissionDeniedError",
+	http.StatusNotFound: "NotFoundError", http.StatusMethodNotAllowed: "MethodNotAllowedError", http.StatusRequestEntityTooLarge: "RequestTooLargeError",
+	http.StatusUnsupportedMediaType: "UnsupportedMediaTypeError", http.StatusTooManyRequests: "RateLimitError",
+	http.StatusInternalServerError: "InternalServerError", http.StatusServiceUnavailable: "ServiceUnavailableError",
+}
+
+type errorBody struct {
+	Error errorInfo `json:"error"`
+}
+
+type errorInfo struct {
+	Message string  `json:"message"`
+	Type    string  `json:"type"`
+	Param   *string `json:"param"`
+	Code    int     `json:"code"`
+}
+
+// asAPI gives every error a status.
+func asAPI(err error) *apiError {
+	var api *apiError
+	switch {
+	case errors.As(err, &api):
+		return api
+	case errors.Is(err, engines.ErrTooLong):
+		return &apiError{status: http.StatusBadRequest, message: err.Error(), param: "prompt"}
+	case errors.Is(err, engines.ErrClosed):
+		return &apiError{status: http.StatusServiceUnavailable, message: "the engine is closed"}
+	}
+	return &apiError{status: http.StatusInternalServerError, message: err.Error()}
+}
+
+func body(err error) (errorBody, int) {
+	e := asAPI(err)
+	out := errorBody{errorInfo{Message: e.message, Type: kinds[e.status], Code: e.status}}
+	if e.param != "" {
+		out.Error.Param = &e.param
+	}
+	return out, e.status
+}
+
+// fail answers with an error. A client that is gone gets nothing.
+func (s *Server) fail(w http.ResponseWriter, err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	b, status := body(err)
+	if status == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "1")
+	}
+	if status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	s.reply(w, status, b)
+}
+
+// reply writes v as JSON.
+func (s *Server) reply(w http.ResponseWriter, status int, v any) {
+	data, err := marshal(v)
+	if err != nil {
+		status, data = http.StatusInternalServerError, []byte(`{"error":{"message":"serve: the reply cannot be written as JSON","type":"InternalServerError","param":null,"code":500}}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	w.WriteHeader(status)
+	_, _ = w.Write(data) // the client may be gone; nobody is left to tell
+}
+
+// marshal writes JSON without escaping < > &.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimRight(b.Bytes(), "\n"), nil
+}
+
+// admit checks who asks. Without a key, only this machine's own programs may: a web page that a browser on it shows must
+// not reach the server by a name of its own that resolves to a loopback address, nor by a plain form.
+func (s *Server) admit(r *http.Request) error {
+	if r.URL.Path == "/health" || r.URL.Path == "/ping" {
+		return nil
+	}
+	if s.o.APIKey == "" {
+		if !loopback(hostOf(r.Host)) {
+			return &apiError{status: http.StatusForbidden, message: fmt.Sprintf("the host %q is not this machine; start the server with --api-key to serve others", r.Host)}
+		}
+		if origin := r.Header.Get("Origin"); origin != "" {
+			if u, err := url.Parse(origin); err != nil || !loopback(u.Hostname()) {
+				return &apiError{status: http.StatusForbidden, message: fmt.Sprintf("pages of %q may not use this server", origin)}
+			}
+		}
+		return nil
+	}
+	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	want, got := sha256.Sum256([]byte(s.o.APIKey)), sha256.Sum256([]byte(strings.TrimSpace(key)))
+	if !strings.EqualFold(scheme, "bearer") || subtle.ConstantTimeCompare(want[:], got[:]) != 1 {
+		return &apiError{status: http.StatusUnauthorized, message: "the API key is missing or wrong; send it as Authorization: Bearer KEY"}
+	}
+	return nil
+}
+
+func hostOf(hostport string) string {
+	if host, _, err := net.SplitHostPort(hostport); err == nil {
+		return host
+	}
+	return strings.Trim(hostport, "[]")
+}
+
+// loopback says whether a host means this machine.
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+}
+
+// read parses the request's JSON object into v.
+func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) error {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return &apiError{status: http.StatusUnsupportedMediaType, message: "the Content-Type must be application/json"}
+	}
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(s.o.ReadTimeout)) // a writer without deadlines is a test's
+	defer func() { _ = control.SetReadDeadline(time.Time{}) }()  // or the connection would look broken in mid-reply
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.o.MaxBody))
+	if err != nil {
+		var large *http.MaxBytesError
+		if errors.As(err, &large) {
+			return &apiError{status: http.StatusRequestEntityTooLarge, message: fmt.Sprintf("the request has more than the %d bytes that are allowed", s.o.MaxBody)}
+		}
+		return badf("", "the request could not be read: %v", err)
+	}
+	return parse(data, v)
+}
+
+// parse decodes one JSON object; unknown fields are ignored.
+func parse(data []byte, v any) error {
+	if !utf8.Valid(data) {
+		return badf("", "the request is not valid UTF-8")
+	}
+	if trimmed := bytes.TrimLeft(data, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' {
+		return badf("", "the request must be a JSON object")
+	}
+	err := json.Unmarshal(data, v)
+	var kind *json.UnmarshalTypeError
+	var api *apiError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &api):
+		return api
+	case errors.As(err, &kind):
+		field := strings.TrimPrefix(strings.ReplaceAll(kind.Field, ".sampling.", "."), "sampling.")
+		return badf(field, "%s: a JSON %s does not fit, %s is needed", field, kind.Value, kindName(kind))
+	}
+	return badf("", "the request is not JSON: %v", err)
+}
+
+func kindName(e *json.UnmarshalTypeError) string {
+	switch k := e.Type.Kind().String(); {
+	case strings.HasPrefix(k, "int"), strings.HasPrefix(k, "uint"):
+		return "an integer (" + k + ")"
+	case strings.HasPrefix(k, "float"):
+		return "a number"
+	case k == "bool":
+		return "true or false"
+	case k == "slice":
+		return "a list"
+	case k == "struct", k == "map":
+		return "an object"
+	default:
+		return "a " + k
+	}
+}

@@ -1,0 +1,134 @@
+package serve
+
+import (
+	"net/http"
+)
+
+// generateRequest is the body of /inference/v1/generate: tokens in, tokens out.
+type generateRequest struct {
+	ID       string          `json:"request_id"`
+	Model    *string         `json:"model"`
+	TokenIDs []int32         `json:"token_ids"`
+	Sampling *generateParams `json:"sampling_params"`
+	Stream   bool            `json:"stream"`
+	Options  *streamOptions  `json:"stream_options"`
+	Output   string          `json:"output_mode"`
+	Features present         `json:"features"`
+	Parts    present         `json:"content_parts"`
+}
+
+type generateParams struct {
+	sampling
+	MaxTokens *int `json:"max_tokens"`
+	Logprobs  *int `json:"logprobs"`
+}
+
+type generateReply struct {
+	ID       string           `json:"request_id"`
+	Choices  []generateChoice `json:"choices"`
+	PromptLP []promptLogprob  `json:"prompt_logprobs"`
+	Usage    *usage           `json:"usage,omitempty"`
+}
+
+type generateChoice struct {
+	Index    int            `json:"index"`
+	TokenIDs []int32        `json:"token_ids"`
+	Logprobs *tokenLogprobs `json:"logprobs"`
+	Finish   *string        `json:"finish_reason"`
+	Reason   any            `json:"stop_reason"`
+	Versions []span         `json:"weight_versions"`
+}
+
+func (s *Server) generate(w http.ResponseWriter, r *http.Request) {
+	var in generateRequest
+	err := s.read(w, r, &in)
+	if err == nil {
+		err = s.answerGenerate(w, r, &in)
+	}
+	if err != nil {
+		s.fail(w, err)
+	}
+}
+
+func (s *Server) answerGenerate(w http.ResponseWriter, r *http.Request, in *generateRequest) error {
+	if err := s.checkModel(in.Model); err != nil {
+		return err
+	}
+	switch {
+	case in.Sampling == nil:
+		return badf("sampling_params", "sampling_params is missing")
+	case in.Output != "" && in.Output != "tokens":
+		return badf("output_mode", "output_mode %q is not supported by this server; tokens is", in.Output)
+	case bool(in.Features || in.Parts):
+		return badf("features", "this server takes token ids alone: no features, no content_parts")
+	}
+	p := in.Sampling
+	want, err := maxTokens(p.MaxTokens, 16)
+	if err != nil {
+		return err
+	}
+	detail, err := s.detail(p.Logprobs, "logprobs")
+	if err != nil {
+		return err
+	}
+	if want, err = s.checkPrompt(in.TokenIDs, want, true); err != nil {
+		return err
+	}
+	params, err := p.engine(want, s.o.StopIDs)
+	if err != nil {
+		return err
+	}
+	base := generateReply{ID: in.ID}
+	if base.ID == "" {
+		base.ID = s.id("generate")
+	}
+	choices := s.choices(base.ID, &p.sampling, params, [][]int32{in.TokenIDs}, []int{want})
+	if base.PromptLP, err = s.generateScores(r, choices, p.Prompts != nil); err != nil {
+		return err
+	}
+	tell := func(c *choice) generateChoice {
+		tokens, _ := c.news()
+		out := generateChoice{Index: c.index, TokenIDs: []int32{}}
+		for _, t := range tokens {
+			out.TokenIDs = append(out.TokenIDs, t.ID)
+		}
+		if p.Logprobs != nil {
+			out.Logprobs = idLogprobs(tokens)
+		}
+		if c.finish != "" {
+			out.Finish, out.Reason, out.Versions = &c.finish, c.reason, s.spans(c.tokens)
+		}
+		return out
+	}
+	if !in.Stream {
+		if err := s.run(r.Context(), choices, detail, func(*choice) error { return nil }); err != nil {
+			return err
+		}
+		for _, c := range choices {
+			base.Choices = append(base.Choices, tell(c))
+		}
+		base.Usage = count(choices, len(choices))
+		s.reply(w, http.StatusOK, base)
+		return nil
+	}
+	e := s.events(w)
+	err = s.run(r.Context(), choices, detail, func(c *choice) error {
+		chunk := base
+		chunk.Choices = []generateChoice{tell(c)}
+		return e.send(chunk)
+	})
+	if err == nil && in.Options.usage() {
+		base.Choices, base.Usage = []generateChoice{}, count(choices, len(choices))
+		err = e.send(base)
+	}
+	e.close(err)
+	return nil
+}
+
+func (s *Server) generateScores(r *http.Request, choices []*choice, wanted bool) ([]promptLogprob, error) {
+	scores, err := s.scores(r.Context(), choices, len(choices), wanted)
+	if err != nil || scores == nil {
+		return nil, err
+	}
+	return s.promptLogprobs(choices[0].request.Prompt, scores[0]), nil
+}

@@ -1,0 +1,229 @@
+package serve
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/agentfly/agentfly/engines"
+)
+
+// sampling are the parameters that all routes share, under vLLM's names. A missing one has vLLM's neutral default: the
+// model's generation_config.json is not read.
+type sampling struct {
+	N           *int      `json:"n"`
+	Seed        *int64    `json:"seed"`
+	Temperature *float64  `json:"temperature"`
+	TopP        *float64  `json:"top_p"`
+	TopK        *int      `json:"top_k"`
+	MinP        *float64  `json:"min_p"`
+	Stop        stopList  `json:"stop"`
+	StopIDs     []int32   `json:"stop_token_ids"`
+	IgnoreEOS   bool      `json:"ignore_eos"`
+	IncludeStop bool      `json:"include_stop_str_in_output"`
+	SkipSpecial *bool     `json:"skip_special_tokens"`
+	MinTokens   *int      `json:"min_tokens"`
+	Presence    *float64  `json:"presence_penalty"`
+	Frequency   *float64  `json:"frequency_penalty"`
+	Repetition  *float64  `json:"repetition_penalty"`
+	BestOf      *int      `json:"best_of"`
+	BeamSearch  bool      `json:"use_beam_search"`
+	Prompts     *int      `json:"prompt_logprobs"`
+	LogitBias   present   `json:"logit_bias"`
+	Allowed     present   `json:"allowed_token_ids"`
+	BadWords    present   `json:"bad_words"`
+	LogprobIDs  present   `json:"logprob_token_ids"`
+	Structured  present   `json:"structured_outputs"`
+	Format      *typeOnly `json:"response_format"`
+	Truncate    *int      `json:"truncate_prompt_tokens"`
+	Thinking    *int      `json:"thinking_token_budget"`
+	Repeats     present   `json:"repetition_detection"`
+	Processors  present   `json:"logits_processors"`
+	Watermark   bool      `json:"watermarking"`
+	LoRA        present   `json:"lora_request"`
+}
+
+type typeOnly struct {
+	Type string `json:"type"`
+}
+
+// present is a field that may be there as long as it says nothing.
+type present bool
+
+func (p *present) UnmarshalJSON(data []byte) error {
+	switch string(data) {
+	case "null", "{}", "[]", `""`, "false":
+	default:
+		*p = true
+	}
+	return nil
+}
+
+// stopList is a string or a list of strings.
+type stopList []string
+
+func (l *stopList) UnmarshalJSON(data []byte) error {
+	var one string
+	if data[0] == '"' {
+		err := json.Unmarshal(data, &one)
+		*l = stopList{one}
+		return err
+	}
+	var list []string
+	if err := json.Unmarshal(data, &list); err != nil {
+		return badf("stop", "stop must be a string or a list of strings")
+	}
+	*l = list
+	return nil
+}
+
+// Limits on lists, as vLLM has none and a request must not cost without bound.
+const (
+	maxStops   = 64
+	maxStopIDs = 4096
+	maxChoices = 256 // n
+)
+
+// refuse names the first parameter that cannot be honoured.
+func (p *sampling) refuse() error {
+	not := func(param string) error {
+		return badf(param, "%s is not supported by this server; leave it out", param)
+	}
+	other := func(v *float64, neutral float64) bool { return v != nil && *v != neutral }
+	switch {
+	case p.MinTokens != nil && *p.MinTokens != 0:
+		return not("min_tokens")
+	case other(p.Presence, 0):
+		return not("presence_penalty")
+	case other(p.Frequency, 0):
+		return not("frequency_penalty")
+	case other(p.Repetition, 1):
+		return not("repetition_penalty")
+	case p.BestOf != nil && *p.BestOf != 1 && (p.N == nil || *p.BestOf != *p.N):
+		return not("best_of")
+	case p.BeamSearch:
+		return not("use_beam_search")
+	case p.Prompts != nil && *p.Prompts != 0:
+		return badf("prompt_logprobs", "prompt_logprobs is %d; only 0, the prompt's own tokens, is supported", *p.Prompts)
+	case p.Format != nil && p.Format.Type != "text":
+		return badf("response_format", "response_format %q is not supported by this server: it does not constrain decoding", p.Format.Type)
+	case p.Truncate != nil:
+		return not("truncate_prompt_tokens")
+	case p.Thinking != nil && *p.Thinking != -1:
+		return not("thinking_token_budget")
+	case p.Watermark:
+		return not("watermarking")
+	}
+	for _, f := range []struct {
+		set  present
+		name string
+	}{
+		{p.LogitBias, "logit_bias"},
+		{p.Allowed, "allowed_token_ids"},
+		{p.BadWords, "bad_words"},
+		{p.LogprobIDs, "logprob_token_ids"},
+		{p.Structured, "structured_outputs"},
+		{p.Repeats, "repetition_detection"},
+		{p.Processors, "logits_processors"},
+		{p.LoRA, "lora_request"},
+	} {
+		if f.set {
+			return not(f.name)
+		}
+	}
+	return nil
+}
+
+func or[T any](v *T, value T) T {
+	if v != nil {
+		return *v
+	}
+	return value
+}
+
+// engine gives the engine's parameters. stops are the ids that end a completion by themselves.
+func (p *sampling) engine(maxTokens int, stops []int32) (engines.Sampling, error) {
+	out := engines.Sampling{
+		MaxTokens: maxTokens, Temperature: or(p.Temperature, 1), TopP: or(p.TopP, 1), TopK: max(or(p.TopK, 0), 0), MinP: or(p.MinP, 0),
+		StopIDs: slices.Clone(p.StopIDs), Stop: p.Stop,
+	}
+	if err := p.refuse(); err != nil {
+		return out, err
+	}
+	switch n := or(p.N, 1); {
+	case n < 1 || n > maxChoices:
+		return out, badf("n", "n is %d, allowed are 1 to %d", n, maxChoices)
+	case n > 1 && out.Temperature == 0:
+		return out, badf("n", "n is %d, but greedy sampling (temperature 0) gives the same completion each time; n must be 1", n)
+	case len(p.Stop) > maxStops:
+		return out, badf("stop", "stop holds %d strings, at most %d are allowed", len(p.Stop), maxStops)
+	case len(p.StopIDs) > maxStopIDs:
+		return out, badf("stop_token_ids", "stop_token_ids holds %d ids, at most %d are allowed", len(p.StopIDs), maxStopIDs)
+	case p.TopK != nil && *p.TopK < -1:
+		return out, badf("top_k", "top_k is %d, it must be at least 0 (off); -1 is off too", *p.TopK)
+	}
+	if !p.IgnoreEOS {
+		for _, id := range stops {
+			if !slices.Contains(out.StopIDs, id) {
+				out.StopIDs = append(out.StopIDs, id)
+			}
+		}
+	}
+	if err := out.Validate(); err != nil {
+		return out, badf("", "%v", err)
+	}
+	return out, nil
+}
+
+// seeds gives the seed of each of the n choices of a prompt: vLLM's rule where one is given.
+func (s *Server) seeds(p *sampling, n int) []uint64 {
+	out := make([]uint64, n)
+	for i := range out {
+		if p.Seed != nil {
+			out[i] = uint64(*p.Seed) + uint64(i)
+		} else {
+			out[i] = s.o.Seed()
+		}
+	}
+	return out
+}
+
+// checkPrompt refuses what the engine cannot take; maxTokens < 0 stands for as many as fit, and the number is returned.
+func (s *Server) checkPrompt(prompt []int32, maxTokens int, clamp bool) (int, error) {
+	if len(prompt) == 0 {
+		return 0, badf("prompt", "the prompt is empty")
+	}
+	for i, id := range prompt {
+		if id < 0 || int(id) >= s.o.Vocab {
+			return 0, badf("prompt", "prompt token %d is %d, allowed are 0 to %d", i, id, s.o.Vocab-1)
+		}
+	}
+	room := s.maxLen - len(prompt)
+	switch {
+	case room < 1:
+		return 0, badf("prompt", "this model's maximum context length is %d tokens, but the prompt alone has %d; shorten it", s.maxLen, len(prompt))
+	case maxTokens < 0:
+		return room, nil
+	case maxTokens == 0:
+		return 0, badf("max_tokens", "max_tokens is 0, it must be at least 1")
+	case maxTokens > room && !clamp:
+		return 0, badf("max_tokens", "this model's maximum context length is %d tokens, but %d were requested (%d of the prompt, %d to complete); lower max_tokens", s.maxLen, len(prompt)+maxTokens, len(prompt), maxTokens)
+	}
+	return min(maxTokens, room), nil
+}
+
+// maxTokens refuses a negative number.
+func maxTokens(v *int, value int) (int, error) {
+	if v != nil && *v < 0 {
+		return 0, badf("max_tokens", "max_tokens is %d, it must be at least 1", *v)
+	}
+	return or(v, value), nil
+}
+
+// checkModel knows the names under which the model is served; none is fine.
+func (s *Server) checkModel(name *string) error {
+	if name == nil || *name == "" || slices.Contains(s.o.Models, *name) {
+		return nil
+	}
+	return &apiError{status: 404, message: fmt.Sprintf("The model `%s` does not exist.", *name), param: "model"}
+}

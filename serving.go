@@ -1,0 +1,192 @@
+package agentfly
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/agentfly/agentfly/engines/local"
+	"github.com/agentfly/agentfly/masks"
+	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/serve"
+	"github.com/urfave/cli/v2"
+)
+
+// serveCommand takes vLLM's flag names.
+func (c *commands) serveCommand() *cli.Command {
+	return &cli.Command{
+		Name: "serve", Usage: "serve a model over vLLM's and OpenAI's HTTP routes", ArgsUsage: "MODEL", Action: c.serve,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "host", Value: "127.0.0.1", Usage: "`ADDRESS` to listen on; one that is not this machine's own needs an API key"},
+			&cli.IntFlag{Name: "port", Value: 8000, Usage: "`PORT`; 0 takes a free one"},
+			&cli.StringSliceFlag{Name: "served-model-name", Usage: "`NAME` of the model in requests and replies; may be repeated; default is MODEL"},
+			&cli.StringFlag{Name: "api-key", EnvVars: []string{"AGENTFLY_API_KEY"}, Usage: "`KEY` that every request but /health must bear"},
+			&cli.IntFlag{Name: "max-model-len", Usage: "prompt plus completion, tokens; default is the model's"},
+			&cli.IntFlag{Name: "max-num-seqs", Value: 64, Usage: "completions that run at once"},
+			&cli.IntFlag{Name: "max-queue", Value: 1024, Usage: "completions that run or wait; more are refused with status 429"},
+			&cli.IntFlag{Name: "max-logprobs", Value: 20, Usage: "most logprobs a token"},
+			&cli.Int64Flag{Name: "kv-cache-memory-bytes", Usage: "memory of the cache of keys and values; default holds 32768 tokens, or one completion"},
+			&cli.StringFlag{Name: "dtype", Value: "auto", Usage: "auto or float32"},
+			&cli.StringFlag{Name: "logprobs-mode", Value: "raw_logprobs", Usage: "raw_logprobs or processed_logprobs (after temperature and truncation)"},
+			&cli.StringFlag{Name: "tool-call-parser", Value: "hermes", Usage: "form of tool calls: hermes"},
+			&cli.BoolFlag{Name: "enable-auto-tool-choice", Usage: "as in vLLM; always on"},
+			&cli.BoolFlag{Name: "weight-updates", Usage: "offer /collective_rpc reload_weights, which reads folders of this machine"},
+			&cli.IntFlag{Name: "shutdown-timeout", Value: 5, Usage: "seconds that running requests get at the end, before they are aborted"},
+		},
+	}
+}
+
+// checkServe refuses flags before anything is loaded.
+func checkServe(x *cli.Context) error {
+	host := x.String("host")
+	ip := net.ParseIP(host)
+	own := host == "localhost" || ip != nil && ip.IsLoopback()
+	switch {
+	case !own && x.String("api-key") == "":
+		return usagef("--host %s is reachable from elsewhere: give --api-key, or the environment's AGENTFLY_API_KEY", host)
+	case x.Int("port") < 0 || x.Int("port") > 65535:
+		return usagef("--port is %d; allowed: 0 to 65535", x.Int("port"))
+	case x.Int("max-model-len") < 0 || x.IsSet("max-model-len") && x.Int("max-model-len") < 2:
+		return usagef("--max-model-len is %d; it must be at least 2", x.Int("max-model-len"))
+	case x.Int("max-num-seqs") < 1:
+		return usagef("--max-num-seqs is %d; it must be at least 1", x.Int("max-num-seqs"))
+	case x.Int("max-queue") < 1:
+		return usagef("--max-queue is %d; it must be at least 1", x.Int("max-queue"))
+	case x.Int("max-logprobs") < 1:
+		return usagef("--max-logprobs is %d; it must be at least 1", x.Int("max-logprobs"))
+	case x.Int("shutdown-timeout") < 0:
+		return usagef("--shutdown-timeout is %d; it must be at least 0", x.Int("shutdown-timeout"))
+	}
+	for flag, allowed := range map[string][]string{
+		"dtype": {"auto", "float", "float32"}, "logprobs-mode": {"raw_logprobs", "processed_logprobs"}, "tool-call-parser": {"hermes"},
+	} {
+		if !slices.Contains(allowed, x.String(flag)) {
+			return usagef("--%s is %q; allowed: %v", flag, x.String(flag), allowed)
+		}
+	}
+	return nil
+}
+
+func (c *commands) serve(x *cli.Context) error {
+	path, err := one(x, "a folder, a .gguf or a hub id")
+	if err == nil {
+		err = checkServe(x)
+	}
+	if err != nil {
+		return err
+	}
+	p, err := policy.Load(path, policy.Options{Device: "cpu"})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	length := p.Config.MaxContext()
+	if n := x.Int("max-model-len"); n > 0 {
+		if err := p.Config.CheckLength(n); err != nil {
+			return usagef("--max-model-len: %v", err)
+		}
+		length = n
+	}
+	o := local.Options{MaxModelLen: length, MaxSequences: x.Int("max-num-seqs"), Decoder: p.Tokenizer}
+	if n := x.Int64("kv-cache-memory-bytes"); n > 0 {
+		o.CacheTokens = int(n / (2 * 4 * int64(p.Config.NumLayers) * int64(p.Config.NumKVHeads) * int64(p.Config.HeadDim)))
+	}
+	engine, err := local.New(p.Model, o)
+	if err != nil {
+		return err
+	}
+	defer engine.Close()
+	s, err := c.server(x, path, p, engine)
+	if err != nil {
+		return err
+	}
+	return c.listen(x, s)
+}
+
+// server joins engine and text.
+func (c *commands) server(x *cli.Context, path string, p *policy.Policy, engine *local.Engine) (*serve.Server, error) {
+	o := serve.Options{
+		Engine: engine, Tokenizer: p.Tokenizer, StopIDs: p.StopIDs, Models: x.StringSlice("served-model-name"), Root: path, Vocab: p.Config.VocabSize,
+		APIKey: x.String("api-key"), RawLogprobs: x.String("logprobs-mode") == "raw_logprobs", MaxQueue: x.Int("max-queue"),
+		MaxLogprobs: x.Int("max-logprobs"), Version: Version,
+		Stats: func() serve.Stats {
+			s := engine.Stats()
+			return serve.Stats{
+				Running: s.Running, Waiting: s.Waiting, CacheUsage: float64(s.UsedBlocks) / float64(s.Blocks),
+				PrefixQueries: s.PromptTokens, PrefixHit: s.CachedTokens, Preemptions: s.Preemptions,
+			}
+		},
+	}
+	if x.Bool("weight-updates") {
+		o.Reload = func(_ context.Context, path string) error { return p.Reload(path) }
+	}
+	if len(o.Models) == 0 {
+		o.Models = []string{path}
+		if abs, err := filepath.Abs(path); err == nil && abs == path {
+			o.Models = append(o.Models, filepath.Base(path))
+		}
+	}
+	renderer, err := newRenderer(p)
+	if err != nil { // text and token ids are served all the same
+		fmt.Fprintf(c.out, "/v1/chat/completions refuses: %v\n", err)
+		return serve.New(o)
+	}
+	if renderer.ToolsInSystemPrompt() {
+		fmt.Fprintln(c.out, "the chat template ignores tools: their schemas are written into the system prompt")
+	}
+	for _, id := range renderer.StopIDs() {
+		if !slices.Contains(o.StopIDs, id) {
+			o.StopIDs = append(o.StopIDs, id)
+		}
+	}
+	o.Renderer = renderer
+	return serve.New(o)
+}
+
+func newRenderer(p *policy.Policy) (*masks.Renderer, error) {
+	compiled, err := p.Template()
+	if err != nil {
+		return nil, err
+	}
+	return masks.NewRenderer(p.Tokenizer, compiled, masks.Options{Now: time.Now()})
+}
+
+// listen serves until the context ends; then running requests get their time, and are aborted.
+func (c *commands) listen(x *cli.Context, s *serve.Server) error {
+	defer s.Close()
+	listener, err := net.Listen("tcp", net.JoinHostPort(x.String("host"), strconv.Itoa(x.Int("port"))))
+	if err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	server := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	fmt.Fprintf(c.out, "serving %s on http://%s\n", x.Args().First(), listener.Addr())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve: %w", err)
+	case <-x.Context.Done():
+	}
+	grace, cancel := context.WithTimeout(context.Background(), time.Duration(x.Int("shutdown-timeout"))*time.Second)
+	defer cancel()
+	err = server.Shutdown(grace)
+	if err != nil { // some still run
+		s.Close()
+		last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err = server.Shutdown(last); err != nil {
+			err = errors.Join(err, server.Close())
+		}
+	}
+	<-ended
+	if err != nil {
+		return fmt.Errorf("serve: a request did not end in time: %w", err)
+	}
+	return nil
+}
