@@ -360,8 +360,9 @@ func (e *Engine) bringBack(r *replica) {
 	e.mu.Lock()
 	current, failed := e.current, e.failed
 	e.mu.Unlock()
-	if failed != nil {
-		return // an update that succeeds brings it back
+	if failed != nil { // an update that succeeds brings it back, if it answers
+		r.set(behind, failed)
+		return
 	}
 	if current == nil {
 		if err := r.start(e.ctx); err != nil {

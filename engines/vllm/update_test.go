@@ -162,6 +162,25 @@ func TestProofFinds(t *testing.T) {
 	}
 }
 
+// A server that was restarted after an update failed takes part in the next one.
+func TestRestartAfterAFailedUpdate(t *testing.T) {
+	f := newFake(t)
+	e := connect(t, nil, f)
+	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
+	bad := fakeWeights(t, 3, 2)
+	bad.Probe.Logprobs[0]--
+	require.Error(t, e.Update(t.Context(), bad))
+	e.replicas[0].set(down, errLeft)
+	f.restart()
+	within(t, "it answers", func() bool { return e.states() == "behind" })
+	_, err := e.Generate(t.Context(), request(4, 1, 2, 3))
+	require.ErrorContains(t, err, "no replica serves since an update failed")
+	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 3, 2)))
+	got, err := e.Generate(t.Context(), request(4, 1, 2, 3))
+	require.NoError(t, err)
+	require.Equal(t, wantTokens(3, request(4, 1, 2, 3)), got.TokenIDs)
+}
+
 func TestAdapterNeverArrived(t *testing.T) {
 	f := newFake(t)
 	e := connect(t, nil, f)
