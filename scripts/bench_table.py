@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """The table of docs/performance.md.
 
-    bench_table.py llama LOG REPEAT              # llama-batched-bench's table as JSON lines
-    bench_table.py table LINES LOAD COMMIT       # prints the table and writes it between the markers of docs/performance.md
+    bench_table.py LINES LOAD COMMIT       # prints the table and writes it between the markers of docs/performance.md
 """
 import json
 import os
@@ -14,19 +13,6 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- bench-engine -->", "<!-- /bench-engine -->"
-
-
-def llama(path, repeat):
-    found = False
-    # PP | TG | B | N_KV | T_PP s | S_PP t/s | T_TG s | S_TG t/s | T s | S t/s
-    for line in pathlib.Path(path).read_text().splitlines():
-        cells = [c.strip() for c in line.strip("| ").split("|")]
-        if len(cells) == 10 and cells[0] == "100":
-            found = True
-            for what, cell in (("prefill", cells[5]), ("decode", cells[7])):
-                print(json.dumps({"engine": "llama.cpp", "what": what, "sequences": int(cells[2]), "value": float(cell), "repeat": int(repeat)}))
-    if not found:
-        sys.exit(f"bench: {path} holds no table of llama-batched-bench")
 
 
 def processor():
@@ -72,9 +58,6 @@ def table(lines, load, commit):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["llama"] and len(sys.argv) == 4:
-        llama(*sys.argv[2:])
-    elif sys.argv[1:2] == ["table"] and len(sys.argv) == 5:
-        table(*sys.argv[2:])
-    else:
+    if len(sys.argv) != 4:
         sys.exit(__doc__)
+    table(*sys.argv[1:])

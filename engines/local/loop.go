@@ -200,7 +200,8 @@ func (l *loop) admit(s *sequence) bool {
 		l.vacate(s)
 		return false
 	}
-	// The last token is computed in any case: its row is sampled from. In a shared block it writes the bits that are there.
+	// The last token is computed in any case: its row is sampled from. In a shared block it writes the bits that are there,
+	// so neither another row of the step nor a step that fails can harm who shares it.
 	s.computed = min(len(s.blocks)*l.pool.size, len(s.tokens)-1)
 	for len(s.blocks) < l.blocksOf(len(s.tokens)) {
 		id, _ := l.pool.take() // there are enough
