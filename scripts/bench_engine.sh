@@ -8,7 +8,7 @@ set -eu
 cd "$(dirname "$0")/.."
 llama_version=11434.0.0
 llama=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly/llama.cpp-$llama_version
-log=$(mktemp) out=$(mktemp) && trap 'rm -f "$log" "$out"' EXIT
+log=$(mktemp) out=${BENCH_LINES:-$(mktemp)} && trap 'rm -f "$log"' EXIT
 python=${PYTHON:-$(scripts/goldens/venv.sh)/bin/python}
 model=$(python3 scripts/fetch.py model)
 
@@ -37,7 +37,7 @@ if test -z "${NO_LLAMA:-}"; then
   link_llama >"$log" 2>&1 || { tail -n 20 "$log"; exit 1; }
 fi
 scripts/torchgo test -c -o "$log.test" .
-trap 'rm -f "$log" "$log.test" "$out"' EXIT
+trap 'rm -f "$log" "$log.test"' EXIT
 load=$(cut -d' ' -f1 /proc/loadavg)
 echo "load average before: $load"
 echo "== local engine"

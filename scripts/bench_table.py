@@ -31,7 +31,8 @@ def table(lines, load, commit):
         return form.format(get[engine, what, n]) if (engine, what, n) in get else "not run"
 
     def ratio(other, what, n):
-        return f"{get['agentfly', what, n] / get[other, what, n]:.2f}" if (other, what, n) in get else "not run"
+        a, b = ("agentfly", what, n), (other, what, n)
+        return f"{get[a] / get[b]:.2f}" if a in get and b in get else "not run"
 
     out = [f"`make bench-engine` at commit {commit}: {processor()}, {os.cpu_count()} CPUs, load average {load} before the run. "
            "float32, 2 threads, medians of 3.", "",
@@ -42,13 +43,19 @@ def table(lines, load, commit):
             out.append(f"| {what} | {n} | {cell('agentfly', what, n)} | {cell('transformers', what, n)} | {cell('llama.cpp', what, n)} "
                        f"| {ratio('transformers', what, n)} | {ratio('llama.cpp', what, n)} |")
     out += ["| bfloat16, any | | not run: the engine computes in float32 | | | | |", "", "| shape of RL | figure |", "|---|---|"]
-    one, group = get["agentfly", "prefill_512_seconds", 1], get["agentfly", "group_512_seconds", 32]
-    whole, theirs = get["agentfly", "group_512_64_seconds", 32], get["transformers", "group_512_64_seconds", 32]
+    def over(a, b, form="{:.2f}"):
+        return form.format(get[a] / get[b]) if a in get and b in get else "not run"
+
+    one, group, whole = ("prefill_512_seconds", 1), ("group_512_seconds", 32), ("group_512_64_seconds", 32)
+    ours, theirs = "agentfly", "transformers"
     out += [
-        f"| first tokens of 32 samples of one 512-token prompt | {group:.2f} s, {cell('agentfly', 'group_512_rows', 32)} rows computed; one prefill {one:.2f} s: {group / one:.2f} prefills |",
-        f"| 32 samples of one 512-token prompt, 64 new tokens each | {whole:.1f} s, transformers {theirs:.1f} s: {whole / theirs:.2f} of its time |",
-        f"| third turn, history of 1,000 tokens, 20 new ones | {cell('agentfly', 'third_turn_rows', 1)} rows computed, first token after {get['agentfly', 'third_turn_seconds', 1] * 1000:.0f} ms |",
-        f"| engine against trainer, logprobs of {cell('agentfly', 'mismatch_tokens', 40)} sampled tokens | at most {get['agentfly', 'mismatch_max', 40]:.1e}, on average {get['agentfly', 'mismatch_mean', 40]:.1e}, bias {get['agentfly', 'mismatch_bias', 40]:.1e} |",
+        f"| first tokens of 32 samples of one 512-token prompt | {cell(ours, *group, '{:.2f} s')}, {cell(ours, 'group_512_rows', 32)} rows computed; "
+        f"one prefill {cell(ours, *one, '{:.2f} s')}: {over((ours, *group), (ours, *one))} prefills |",
+        f"| 32 samples of one 512-token prompt, 64 new tokens each | {cell(ours, *whole, '{:.1f} s')}, transformers {cell(theirs, *whole, '{:.1f} s')}: "
+        f"{over((ours, *whole), (theirs, *whole))} of its time |",
+        f"| third turn, history of 1,000 tokens, 20 new ones | {cell(ours, 'third_turn_rows', 1)} rows computed, first token after {cell(ours, 'third_turn_seconds', 1, '{:.2f} s')} |",
+        f"| engine against trainer, logprobs of {cell(ours, 'mismatch_tokens', 40)} sampled tokens | at most {cell(ours, 'mismatch_max', 40, '{:.1e}')}, "
+        f"on average {cell(ours, 'mismatch_mean', 40, '{:.1e}')}, bias {cell(ours, 'mismatch_bias', 40, '{:.1e}')} |",
     ]
     text = "\n".join(out)
     print(text)
