@@ -183,7 +183,7 @@ func (l *loop) reserve(s *sequence) bool {
 
 // admit finds the sequence's prefix in the cache and takes blocks for the rest. false: there is no room now.
 func (l *loop) admit(s *sequence) bool {
-	for s.targets == nil && (s.listed+1)*l.pool.size < len(s.tokens) { // the last token is computed in any case: its row is sampled from
+	for s.targets == nil && (s.listed+1)*l.pool.size <= len(s.tokens) {
 		id, serial, ok := l.pool.find(s.serial, s.tokens[s.listed*l.pool.size:(s.listed+1)*l.pool.size])
 		if !ok {
 			break
@@ -200,7 +200,9 @@ func (l *loop) admit(s *sequence) bool {
 		l.vacate(s)
 		return false
 	}
-	s.computed = len(s.blocks) * l.pool.size
+	// The last token is computed in any case: its row is sampled from. In a shared block it writes the bits that are there,
+	// so neither another row of the step nor a step that fails can harm who shares it.
+	s.computed = min(len(s.blocks)*l.pool.size, len(s.tokens)-1)
 	for len(s.blocks) < l.blocksOf(len(s.tokens)) {
 		id, _ := l.pool.take() // there are enough
 		s.blocks = append(s.blocks, id)
