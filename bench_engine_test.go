@@ -26,6 +26,7 @@ type bench struct {
 	policy *policy.Policy
 	out    *json.Encoder
 	seed   int32
+	dtype  string // of the engine that runs
 }
 
 // newBench skips unless `make bench-engine` runs: AGENTFLY_BENCH_OUT names the file that takes one JSON line a figure.
@@ -43,8 +44,9 @@ func newBench(t *testing.T) *bench {
 	return &bench{t: t, policy: p, out: json.NewEncoder(f)}
 }
 
-func (b *bench) start() *local.Engine {
-	e, err := local.New(b.policy.Model, local.Options{MaxModelLen: 2048, Threads: 2})
+func (b *bench) start(dtype string) *local.Engine {
+	b.dtype = dtype
+	e, err := local.New(b.policy.Model, local.Options{MaxModelLen: 2048, Threads: 2, BFloat16: dtype == "bfloat16"})
 	require.NoError(b.t, err)
 	b.t.Cleanup(func() { require.NoError(b.t, e.Close()) })
 	return e
@@ -80,14 +82,6 @@ func (b *bench) generate(e *local.Engine, n int, prompts [][]int32) ([]engines.C
 	return completions, time.Since(start).Seconds()
 }
 
-// computed returns the rows computed since the engine started. A completion is handed out before its step is counted.
-func (b *bench) computed(e *local.Engine) int64 {
-	for e.Stats().Running > 0 {
-		time.Sleep(time.Millisecond)
-	}
-	return e.Stats().ComputedTokens
-}
-
 func (b *bench) prompts(count, n int) [][]int32 {
 	var all [][]int32
 	for range count {
@@ -97,8 +91,8 @@ func (b *bench) prompts(count, n int) [][]int32 {
 }
 
 func (b *bench) report(what string, sequences int, value float64) {
-	b.t.Logf("%s at %d sequences: %.4g", what, sequences, value)
-	require.NoError(b.t, b.out.Encode(map[string]any{"engine": "agentfly", "what": what, "sequences": sequences, "value": value}))
+	b.t.Logf("%s %s at %d sequences: %.4g", b.dtype, what, sequences, value)
+	require.NoError(b.t, b.out.Encode(map[string]any{"engine": "agentfly", "dtype": b.dtype, "what": what, "sequences": sequences, "value": value}))
 }
 
 func median(values []float64) float64 {
@@ -108,36 +102,40 @@ func median(values []float64) float64 {
 
 const benchRepeats = 3 // of each measurement; the median counts
 
+var benchTypes = []string{"float32", "bfloat16"} // of the engine's matrices
+
 // Decode is what 32 tokens more cost: the time for 33 tokens less the time for the prompt and its first token.
 func TestBenchThroughput(t *testing.T) {
 	b := newBench(t)
-	e := b.start()
-	b.generate(e, 8, b.prompts(32, 100)) // packs the weights
-	for _, sequences := range []int{1, 8, 32} {
-		var prefill, decode []float64
-		for range benchRepeats {
-			_, first := b.generate(e, 1, b.prompts(sequences, 100))
-			_, all := b.generate(e, 33, b.prompts(sequences, 100))
-			prefill = append(prefill, float64(sequences*100)/first)
-			decode = append(decode, float64(sequences*32)/(all-first))
+	for _, dtype := range benchTypes {
+		e := b.start(dtype)
+		b.generate(e, 8, b.prompts(32, 100)) // packs the weights
+		for _, sequences := range []int{1, 8, 32} {
+			var prefill, decode []float64
+			for range benchRepeats {
+				_, first := b.generate(e, 1, b.prompts(sequences, 100))
+				_, all := b.generate(e, 33, b.prompts(sequences, 100))
+				prefill = append(prefill, float64(sequences*100)/first)
+				decode = append(decode, float64(sequences*32)/(all-first))
+			}
+			b.report("prefill", sequences, median(prefill))
+			b.report("decode", sequences, median(decode))
 		}
-		b.report("prefill", sequences, median(prefill))
-		b.report("decode", sequences, median(decode))
 	}
 }
 
 // The shapes of RL: a group shares its prompt, and a turn shares its history.
 func TestBenchShapes(t *testing.T) {
 	b := newBench(t)
-	e := b.start()
+	e := b.start("float32")
 	b.generate(e, 8, b.prompts(32, 100))
 	var single, group, whole []float64
 	var groupRows float64
 	for range benchRepeats {
 		_, s := b.generate(e, 1, b.prompts(1, 512))
-		before := b.computed(e)
+		before := e.Stats().ComputedTokens
 		_, g := b.generate(e, 1, slices.Repeat(b.prompts(1, 512), 32))
-		groupRows = float64(b.computed(e) - before)
+		groupRows = float64(e.Stats().ComputedTokens - before)
 		_, w := b.generate(e, 64, slices.Repeat(b.prompts(1, 512), 32))
 		single, group, whole = append(single, s), append(group, g), append(whole, w)
 	}
@@ -154,27 +152,37 @@ func TestBenchShapes(t *testing.T) {
 	}
 	require.Len(t, history, 1000)
 	third := slices.Concat(history, b.prompt(20))
-	before := b.computed(e)
+	before := e.Stats().ComputedTokens
 	c, seconds := b.generate(e, 1, [][]int32{third})
-	rows := b.computed(e) - before
+	rows := e.Stats().ComputedTokens - before
 	b.report("third_turn_rows", 1, float64(rows))
 	b.report("third_turn_seconds", 1, seconds)
 	require.Equal(t, int64(len(third)-c[0].CachedTokens), rows)
 	require.Less(t, rows, int64(10+20+1+16), "new tokens, the last sample, and less than a block")
 }
 
-// Over 10,000 tokens sampled at temperature 1 the engine's and the trainer's logprobs are at most 1e-4 apart, 1e-5 on average.
+// Over 10,000 tokens sampled at temperature 1 the engine's and the trainer's logprobs are at most 1e-4 apart, 1e-5 on
+// average. In bfloat16 the gap is only measured.
 func TestBenchMismatch(t *testing.T) {
 	b := newBench(t)
-	e := b.start()
+	for _, dtype := range benchTypes {
+		greatest, mean := b.mismatch(b.start(dtype))
+		if dtype == "float32" {
+			require.Less(t, greatest, 1e-4)
+			require.Less(t, mean, 1e-5)
+		}
+	}
+}
+
+func (b *bench) mismatch(e *local.Engine) (greatest, mean float64) {
 	const sequences, n = 40, 256
 	prompts := b.prompts(sequences, 20)
 	completions, _ := b.generate(e, n, prompts)
-	var greatest, sum, bias float64
+	var sum, bias float64
 	for i, c := range completions {
-		require.Len(t, c.TokenIDs, n)
+		require.Len(b.t, c.TokenIDs, n)
 		lp, _, err := policy.ScoreIDs(b.policy.Model, slices.Concat(prompts[i], c.TokenIDs), 1)
-		require.NoError(t, err)
+		require.NoError(b.t, err)
 		for j, v := range c.Logprobs {
 			d := float64(v) - float64(lp[len(prompts[i])-1+j])
 			greatest, sum, bias = max(greatest, math.Abs(d)), sum+math.Abs(d), bias+d
@@ -184,6 +192,5 @@ func TestBenchMismatch(t *testing.T) {
 	b.report("mismatch_max", sequences, greatest)
 	b.report("mismatch_mean", sequences, sum/(sequences*n))
 	b.report("mismatch_bias", sequences, bias/(sequences*n))
-	require.Less(t, greatest, 1e-4)
-	require.Less(t, sum/(sequences*n), 1e-5)
+	return greatest, sum / (sequences * n)
 }

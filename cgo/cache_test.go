@@ -256,7 +256,7 @@ func TestCacheFollowsTheModel(t *testing.T) {
 func TestCacheRefuses(t *testing.T) {
 	c := tinyConfig(0)
 	m := tinyModel(t, c, 1)
-	for _, bad := range []CacheConfig{{0, 8}, {-1, 8}, {4, 0}, {4, 12}, {4, 2048}, {1 << 40, 8}} {
+	for _, bad := range []CacheConfig{{Blocks: 0, BlockSize: 8}, {Blocks: -1, BlockSize: 8}, {Blocks: 4}, {Blocks: 4, BlockSize: 12}, {Blocks: 4, BlockSize: 2048}, {Blocks: 1 << 40, BlockSize: 8}} {
 		_, err := NewCache(m, bad)
 		require.ErrorIs(t, err, ErrInput, "%v", bad)
 	}

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The local engine beside transformers' generate and llama.cpp (the loop of its batched bench), all on SmolLM2-135M in float32 with two
-# threads, in one run. Prints a table and writes it into docs/performance.md. Wants an idle machine; takes about 10 minutes.
+# The local engine beside transformers' generate and llama.cpp (the loop of its batched bench), all on SmolLM2-135M in float32
+# and bfloat16 with two threads, in one run. Prints a table and writes it into docs/performance.md. Wants an idle machine; takes about 10 minutes.
 #
 # PYTHON: a python with torch, transformers and gguf (default: scripts/goldens/venv.sh makes one)
 # NO_LLAMA=1: without llama.cpp, whose first build takes about 10 minutes
@@ -12,7 +12,7 @@ log=$(mktemp) out=${BENCH_LINES:-$(mktemp)} && trap 'rm -f "$log"' EXIT
 python=${PYTHON:-$(scripts/goldens/venv.sh)/bin/python}
 model=$(python3 scripts/fetch.py model)
 
-# The source distribution holds llama.cpp's source; bench_llama.cc needs its library alone. The float32 file has the packaged
+# The source distribution holds llama.cpp's source; bench_llama.cc needs its library alone. The files have the packaged
 # model's tensors, so all three compute the same model.
 build_llama() {
   for need in cmake ninja g++; do command -v $need >/dev/null || { echo "bench: $need is missing; install cmake, ninja-build and g++, or set NO_LLAMA=1"; exit 1; }; done
@@ -30,7 +30,9 @@ link_llama() {
   g++ -std=c++20 -O2 -I"$llama/source/llama.cpp/include" -I"$llama/source/llama.cpp/ggml/include" scripts/bench_llama.cc \
     "$llama/build/src/libllama.a" "$llama/build/ggml/src/libggml.a" "$llama/build/ggml/src/libggml-cpu.a" "$llama/build/ggml/src/libggml-base.a" \
     -fopenmp -ldl -lpthread -o "$llama/bench_llama"
-  test -f "$llama/f32.gguf" || { "$llama/bench_llama" quantize "$model" "$llama/f32.part" && mv "$llama/f32.part" "$llama/f32.gguf"; }
+  for dtype in float32 bfloat16; do
+    test -f "$llama/$dtype.gguf" || { "$llama/bench_llama" quantize "$model" "$llama/$dtype.part" $dtype && mv "$llama/$dtype.part" "$llama/$dtype.gguf"; }
+  done
 }
 if test -z "${NO_LLAMA:-}"; then
   test -f "$llama/build/src/libllama.a" || build_llama >"$log" 2>&1 || { tail -n 20 "$log"; exit 1; }
@@ -48,7 +50,9 @@ OMP_NUM_THREADS=2 "$python" scripts/bench_transformers.py "$model" 2>"$log" | te
 if test -z "${NO_LLAMA:-}"; then
   echo "== llama.cpp"
   for _ in 1 2 3; do
-    "$llama/bench_llama" run "$llama/f32.gguf" 100 32 2 1 8 32 2>"$log" | tee -a "$out" || { tail -n 20 "$log"; exit 1; }
+    for dtype in float32 bfloat16; do
+      "$llama/bench_llama" run "$llama/$dtype.gguf" $dtype 100 32 2 1 8 32 2>"$log" | tee -a "$out" || { tail -n 20 "$log"; exit 1; }
+    done
   done
 fi
 python3 scripts/bench_table.py "$out" "$load" "$(git rev-parse --short HEAD)$(test -z "$(git status --porcelain -uno)" || echo ' and changes')"

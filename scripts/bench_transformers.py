@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""transformers' generate on SmolLM2-135M in float32, two threads: one JSON line a figure, as bench_engine_test.go prints.
+"""transformers' generate on SmolLM2-135M in float32 and bfloat16, two threads: one JSON line a figure, as bench_engine_test.go prints.
 
     scripts/bench_transformers.py MODEL.gguf
 
@@ -27,8 +27,8 @@ def seconds(model, ids, new, samples=1):
     return took
 
 
-def report(what, sequences, value):
-    print(json.dumps({"engine": "transformers", "what": what, "sequences": sequences, "value": value}), flush=True)
+def report(dtype, what, sequences, value):
+    print(json.dumps({"engine": "transformers", "dtype": dtype, "what": what, "sequences": sequences, "value": value}), flush=True)
 
 
 def main():
@@ -39,17 +39,22 @@ def main():
     def prompts(n, length):
         return torch.randint(1000, 40000, (n, length))
 
-    seconds(model, prompts(8, 100), 4)
-    for n in (1, 8, 32):
-        prefill, decode = [], []
-        for _ in range(REPEATS):
-            first = seconds(model, prompts(n, 100), 1)
-            prefill.append(n * 100 / first)
-            decode.append(n * 32 / (seconds(model, prompts(n, 100), 33) - first))
-        report("prefill", n, statistics.median(prefill))
-        report("decode", n, statistics.median(decode))
-    report("prefill_512_seconds", 1, statistics.median(seconds(model, prompts(1, 512), 1) for _ in range(REPEATS)))
-    report("group_512_64_seconds", 32, seconds(model, prompts(1, 512), 64, samples=32))
+    for dtype in ("float32", "bfloat16"):
+        model = model.to(getattr(torch, dtype))
+        seconds(model, prompts(8, 100), 4)
+        for n in (1, 8, 32):
+            prefill, decode = [], []
+            for _ in range(REPEATS):
+                first = seconds(model, prompts(n, 100), 1)
+                prefill.append(n * 100 / first)
+                decode.append(n * 32 / (seconds(model, prompts(n, 100), 33) - first))
+                if first > 60:  # a processor without bfloat16 instructions
+                    break
+            report(dtype, "prefill", n, statistics.median(prefill))
+            report(dtype, "decode", n, statistics.median(decode))
+        if dtype == "float32":
+            report(dtype, "prefill_512_seconds", 1, statistics.median(seconds(model, prompts(1, 512), 1) for _ in range(REPEATS)))
+            report(dtype, "group_512_64_seconds", 32, seconds(model, prompts(1, 512), 64, samples=32))
 
 
 if __name__ == "__main__":

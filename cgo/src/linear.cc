@@ -118,7 +118,7 @@ inline void tile(const Output& out, const float* x, int64_t ldx, const W* w, int
   }
 }
 
-// In tiles of about equal height. Meanwhile what lies behind the piece, the next one, is fetched into the cache.
+// In tiles of about equal height. Meanwhile the next piece, behind this one, is fetched into the cache.
 template <class W>
 void panel_piece(const Output& all, const float* x, int64_t ldx, int64_t M, const W* w, int64_t length) {
   const int64_t tiles = (M + kTile - 1) / kTile, burst = tiles >= 4 ? 1 : 4;
@@ -164,17 +164,6 @@ void panel_piece(const Output& out, const float* x, int64_t ldx, int64_t M, cons
   panel_piece_plain(out, x, ldx, M, w, length);
 }
 
-// A piece for many rows is widened once instead of at each tile; the sums are the same bits.
-void panel_piece_widened(const Output& out, const float* x, int64_t ldx, int64_t M, const bfloat16* w,
-                         int64_t length) {
-  if (M <= 2 * kTile) return panel_piece(out, x, ldx, M, w, length);
-  float wide[kPiece * kWidth];
-  for (int64_t i = 0; i < length * kWidth; i++) wide[i] = value(w[i]);
-  panel_piece(out, x, ldx, M, static_cast<const float*>(wide), length);
-}
-void panel_piece_widened(const Output& out, const float* x, int64_t ldx, int64_t M, const float* w, int64_t length) {
-  panel_piece(out, x, ldx, M, w, length);
-}
 
 template <class W>
 void pack_panels(Team& team, W* to, const float* from, int64_t N, int64_t K) {
@@ -229,7 +218,7 @@ void Linear::apply_panels(Team& team, const W* w, float* y, int64_t ldy, const f
           const Piece piece = piece_of(K_, i, pieces);
           const Output out{y + first * ldy + p * kWidth, ldy, std::min(kWidth, N_ - p * kWidth),
                            i == 0 && bias != nullptr ? bias + p * kWidth : nullptr, add || i > 0};
-          panel_piece_widened(out, x + first * ldx + piece.from, ldx, rows, w + (p * K_ + piece.from) * kWidth,
+          panel_piece(out, x + first * ldx + piece.from, ldx, rows, w + (p * K_ + piece.from) * kWidth,
                               piece.length);
         }
       }

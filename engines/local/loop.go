@@ -18,6 +18,7 @@ type loop struct {
 	version int32
 	step    cgo.Step
 	planned []*sequence // of the current step, in the order of its block table
+	ended   []*sequence // by the current step, not handed out yet
 	listed  []int32     // blocks that the current step makes findable
 	counts  Stats
 }
@@ -49,7 +50,11 @@ func (l *loop) run() {
 			continue
 		}
 		l.execute()
-		l.publish()
+		l.publish() // first: who has a completion finds its step in Stats
+		for _, s := range l.ended {
+			s.end(s.err)
+		}
+		l.ended = l.ended[:0]
 	}
 }
 
@@ -201,7 +206,7 @@ func (l *loop) admit(s *sequence) bool {
 		return false
 	}
 	// The last token is computed in any case: its row is sampled from. In a shared block it writes the bits that are there,
-	// so neither another row of the step nor a step that fails can harm who shares it.
+	// so a step that fails cannot harm who shares it.
 	s.computed = min(len(s.blocks)*l.pool.size, len(s.tokens)-1)
 	for len(s.blocks) < l.blocksOf(len(s.tokens)) {
 		id, _ := l.pool.take() // there are enough
@@ -292,6 +297,6 @@ func (l *loop) execute() {
 func (l *loop) finish(s *sequence, err error) {
 	l.running = slices.DeleteFunc(l.running, func(r *sequence) bool { return r == s })
 	l.pool.release(s.blocks)
-	s.blocks = nil
-	s.end(err)
+	s.blocks, s.err = nil, err
+	l.ended = append(l.ended, s)
 }
