@@ -32,7 +32,7 @@ struct PackedLayer {
 struct af_cache {
   std::shared_ptr<af_model> model;
   int64_t num_blocks = 0, block_size = 0;
-  bool half = false;  // matrices are packed in bfloat16
+  bool half = false;                     // matrices are packed in bfloat16
   std::vector<at::Tensor> keys, values;  // per layer [num_blocks, K, E, block_size] and [num_blocks, K, block_size, E]
   std::vector<af::PackedLayer> layers;
   af::Linear head;

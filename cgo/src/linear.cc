@@ -164,7 +164,6 @@ void panel_piece(const Output& out, const float* x, int64_t ldx, int64_t M, cons
   panel_piece_plain(out, x, ldx, M, w, length);
 }
 
-
 template <class W>
 void pack_panels(Team& team, W* to, const float* from, int64_t N, int64_t K) {
   const int64_t panels = (N + kWidth - 1) / kWidth;
@@ -218,8 +217,7 @@ void Linear::apply_panels(Team& team, const W* w, float* y, int64_t ldy, const f
           const Piece piece = piece_of(K_, i, pieces);
           const Output out{y + first * ldy + p * kWidth, ldy, std::min(kWidth, N_ - p * kWidth),
                            i == 0 && bias != nullptr ? bias + p * kWidth : nullptr, add || i > 0};
-          panel_piece(out, x + first * ldx + piece.from, ldx, rows, w + (p * K_ + piece.from) * kWidth,
-                              piece.length);
+          panel_piece(out, x + first * ldx + piece.from, ldx, rows, w + (p * K_ + piece.from) * kWidth, piece.length);
         }
       }
     });

@@ -82,7 +82,8 @@ void Team::help() {
       pause();
     } else {
       const uint64_t seen = state_.load(std::memory_order_acquire);
-      if (next_of(seen) >= pieces_of(seen) && !stop_.load(std::memory_order_acquire)) state_.wait(seen, std::memory_order_acquire);
+      if (next_of(seen) >= pieces_of(seen) && !stop_.load(std::memory_order_acquire))
+        state_.wait(seen, std::memory_order_acquire);
       spins = 0;
     }
   }
