@@ -99,17 +99,6 @@ type chatJob struct {
 	format  tools.Format // nil: calls are not looked for
 }
 
-func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
-	var in chatRequest
-	err := s.read(w, r, &in)
-	if err == nil {
-		err = s.answerChat(w, r, &in)
-	}
-	if err != nil {
-		s.fail(w, err)
-	}
-}
-
 func (s *Server) answerChat(w http.ResponseWriter, r *http.Request, in *chatRequest) error {
 	j, err := s.chatJob(in)
 	if err != nil {

@@ -93,17 +93,6 @@ func (s *Server) detail(logprobs *int, param string) (engines.Detail, error) {
 	return engines.Detail{Raw: s.o.RawLogprobs, Top: n}, nil
 }
 
-func (s *Server) completions(w http.ResponseWriter, r *http.Request) {
-	var in completionRequest
-	err := s.read(w, r, &in)
-	if err == nil {
-		err = s.answerCompletion(w, r, &in)
-	}
-	if err != nil {
-		s.fail(w, err)
-	}
-}
-
 // completionJob is a request of /v1/completions that passed its checks.
 type completionJob struct {
 	in      *completionRequest

@@ -39,17 +39,6 @@ type generateChoice struct {
 	Versions []span         `json:"weight_versions"`
 }
 
-func (s *Server) generate(w http.ResponseWriter, r *http.Request) {
-	var in generateRequest
-	err := s.read(w, r, &in)
-	if err == nil {
-		err = s.answerGenerate(w, r, &in)
-	}
-	if err != nil {
-		s.fail(w, err)
-	}
-}
-
 func (s *Server) answerGenerate(w http.ResponseWriter, r *http.Request, in *generateRequest) error {
 	if err := s.checkModel(in.Model); err != nil {
 		return err
