@@ -210,13 +210,12 @@ func (r *stepRun) update(ctx context.Context, mb miniBatch) error {
 // backward runs one micro-batch through forward, loss and backward and returns its share of the loss.
 func (r *stepRun) backward(mb *MicroBatch, weight map[int]float64) (float64, error) {
 	defer cgo.Drain() // what a custom loss left to the garbage collector
-	logprobs, entropy, err := r.model.Forward(&mb.Batch, cgo.ForwardOptions{Grad: true, Checkpoint: r.config.Checkpoint, Entropy: true})
+	out, err := r.model.Forward(&mb.Batch, cgo.ForwardOptions{Grad: true, Checkpoint: r.config.Checkpoint, Entropy: true})
 	if err != nil {
 		return 0, err
 	}
-	defer cgo.CloseTensor(logprobs)
-	defer cgo.CloseTensor(entropy)
-	current, err := cgo.Read(logprobs)
+	defer out.Close()
+	current, err := cgo.Read(out.Logprobs)
 	if err != nil {
 		return 0, err
 	}
@@ -224,7 +223,7 @@ func (r *stepRun) backward(mb *MicroBatch, weight map[int]float64) (float64, err
 		return 0, err
 	}
 	if r.old[mb.Rows[0].Item] == nil {
-		h, err := cgo.Read(entropy)
+		h, err := cgo.Read(out.Entropy)
 		if err != nil {
 			return 0, err
 		}
@@ -232,7 +231,7 @@ func (r *stepRun) backward(mb *MicroBatch, weight map[int]float64) (float64, err
 			return 0, err
 		}
 	}
-	total, err := r.algorithm.Objective(r.model, r.loss, logprobs, entropy, r.rows(mb, current, weight))
+	total, err := r.algorithm.Objective(r.model, r.loss, out.Logprobs, out.Entropy, r.rows(mb, current, weight))
 	if err != nil {
 		return 0, r.blame(mb, err)
 	}
@@ -321,7 +320,7 @@ func (r *stepRun) culprit(ctx context.Context, mb miniBatch) string {
 }
 
 func (r *stepRun) finiteGradient() (bool, error) {
-	for _, p := range r.model.Parameters() {
+	for _, p := range r.model.Trained() {
 		gradient, err := r.model.Gradient(p.Name)
 		if err != nil {
 			return false, err
