@@ -51,12 +51,6 @@ type Correction struct {
 	High *float64 `json:"high,omitempty" yaml:"high,omitempty"` // icepop: weights above are 0; default 5
 }
 
-// Overlong is DAPO's penalty for trajectories that come close to the token limit.
-type Overlong struct {
-	Buffer  int     `json:"buffer,omitempty" yaml:"buffer,omitempty"`   // tokens before the limit; default 0
-	Penalty float64 `json:"penalty,omitempty" yaml:"penalty,omitempty"` // default 0
-}
-
 // Choice names an estimator or a loss: a bare name, or an object with the key name and the named thing's own keys.
 type Choice struct {
 	Name string

@@ -42,8 +42,10 @@ func TestRefusedBlocks(t *testing.T) {
 		{"correction: {kind: icepop, low: 6}", "algorithms: correction: low 6 must be below high 5"},
 		{"epochs: 0", "algorithms: epochs is 0; allowed is 1 or more"},
 		{"mini_batches: -1", "algorithms: mini_batches is -1; allowed is 1 or more"},
-		{"dynamic_sampling: true", "algorithms: not implemented yet: dynamic_sampling"},
-		{"overlong: {buffer: 5, penalty: 1}", "algorithms: not implemented yet: overlong"},
+		{"overlong: {buffer: -5, penalty: 1}", "algorithms: overlong.buffer is -5; allowed is 0 (off) or more"},
+		{"overlong: {buffer: 5, penalty: -1}", "algorithms: overlong.penalty is -1; allowed is 0 or more"},
+		{"overlong: {penalty: 1}", "algorithms: overlong.penalty is set, but overlong.buffer is 0, so it would never act; set the buffer or leave both out"},
+		{"overlong: {buffer: 5}", "algorithms: overlong.buffer is set, but overlong.penalty is 0, so it would do nothing; set the penalty or leave both out"},
 	} {
 		config, err := ParseYAML([]byte(c.block))
 		require.NoError(t, err, c.block)

@@ -27,6 +27,12 @@ func (a *Algorithm) Describe() string {
 		line("entropy", "loss_t - %v * H_t", a.Entropy)
 	}
 	line("correction", "%s", a.Correction.describe())
+	if a.Overlong.Buffer > 0 {
+		line("overlong", "reward - %v * how much of the last %d tokens before the limit is used, 0 to 1", a.Overlong.Factor, a.Overlong.Buffer)
+	}
+	if a.DynamicSampling {
+		line("sampling", "dynamic: groups whose rewards are all equal are dropped and the batch is refilled")
+	}
 	line("updates", "%s", a.describeUpdates())
 	return b.String()
 }

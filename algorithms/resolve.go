@@ -20,13 +20,15 @@ type Algorithm struct {
 	Correction        CorrectionSettings
 	Epochs            int
 	MiniBatches       int
+	DynamicSampling   bool     // the orchestrator drops groups that are not Informative and refills the batch
+	Overlong          Overlong // the orchestrator adds its Penalty to the rewards
 
 	estimator Estimator
 }
 
 // Resolve fills in defaults and checks the block. The error names the setting and why it is refused.
 func (c Config) Resolve(r *Registry) (*Algorithm, error) {
-	a := &Algorithm{MaxTokens: c.MaxTokens, KL: c.KL, Entropy: c.Entropy, Epochs: 1, MiniBatches: 1}
+	a := &Algorithm{MaxTokens: c.MaxTokens, KL: c.KL, Entropy: c.Entropy, Epochs: 1, MiniBatches: 1, DynamicSampling: c.DynamicSampling, Overlong: c.Overlong}
 	steps := []func() error{
 		func() error { return a.resolveEstimator(c, r) },
 		func() error { return a.resolveLoss(c, r) },
@@ -151,10 +153,9 @@ func (a *Algorithm) resolveRest(c Config) error {
 		return fmt.Errorf("algorithms: entropy is %v; allowed is 0 or more", c.Entropy)
 	case c.Value != nil:
 		return fmt.Errorf("algorithms: value is set, but advantage %s has no critic; leave it out", a.Estimator.Name)
-	case c.DynamicSampling:
-		return fmt.Errorf("algorithms: not implemented yet: dynamic_sampling")
-	case c.Overlong != Overlong{}:
-		return fmt.Errorf("algorithms: not implemented yet: overlong")
+	}
+	if err := c.Overlong.validate(); err != nil {
+		return err
 	}
 	for _, f := range []struct {
 		key   string
