@@ -67,10 +67,15 @@ typedef struct {
 /* device: -1 CPU, otherwise the CUDA index. Parameters are float32, zero until set. out new, af_model_free */
 af_error *af_model_new(const af_model_config *c, int device, af_model **out);
 void af_model_free(af_model *m); /* steals; NULL is allowed; free optimizers and caches first */
-int64_t af_model_num_parameters(const af_model *m);
-const char *af_model_parameter_name(const af_model *m, int64_t i); /* Hugging Face's name; valid while m lives */
-/* ndim out; shape [2] out */
-af_error *af_model_parameter_shape(const af_model *m, int64_t i, int *ndim, int64_t *shape);
+/* Adds value_head.weight [1, D] and value_head.bias [1], zeros, to what is trained. Gradients are dropped; optimizers made
+ * before refuse to step. */
+af_error *af_model_add_value_head(af_model *m);
+/* AF_BASE: the base model, Hugging Face's names in file order. AF_TRAINED: what the gradient and the optimizer cover. */
+enum { AF_BASE = 0, AF_TRAINED = 1 };
+int64_t af_model_num_parameters(const af_model *m, int which);
+const char *af_model_parameter_name(const af_model *m, int which, int64_t i); /* valid until parameters are added */
+/* name of either kind; ndim out; shape [2] out */
+af_error *af_model_parameter_shape(const af_model *m, const char *name, int *ndim, int64_t *shape);
 /* data [shape...] of dtype F32, F16 or BF16, borrowed, converted; bumps nothing: call af_model_changed afterwards */
 af_error *af_model_set_parameter(af_model *m, const char *name, int dtype, const void *data, const int64_t *shape, int ndim);
 af_error *af_model_get_parameter(af_model *m, const char *name, float *out, int64_t n);
@@ -99,9 +104,14 @@ typedef struct {
   const int32_t *row_target;     /* [N] token id that is predicted */
   double temperature;            /* divides the logits; > 0 */
 } af_batch;
-/* logprobs [N] float32 new; entropy [N] float32 new, or NULL pointer to leave it out. With grad != 0 both carry autograd
- * history. The [N, vocab] logits never exist at once. checkpoint != 0 recomputes layers in backward. */
-af_error *af_model_forward(af_model *m, const af_batch *b, int grad, int checkpoint, af_tensor *logprobs, af_tensor *entropy);
+typedef struct {
+  int grad;       /* the outputs carry autograd history */
+  int checkpoint; /* keep each layer's input alone and compute the layer again in backward */
+  int entropy, values; /* return these too; values need a value head */
+} af_forward_options;
+typedef struct { af_tensor logprobs, entropy, values; } af_outputs; /* each [N] float32 new, NULL where not asked for */
+/* The [N, vocab] logits never exist at once. values: the value head at row_token's hidden state, behind the last norm. */
+af_error *af_model_forward(af_model *m, const af_batch *b, const af_forward_options *o, af_outputs *out);
 
 /* ---- optimizer: AdamW (decoupled weight decay; norms, biases and embeddings are decayed too, as torch.optim.AdamW) ---- */
 typedef struct af_optimizer af_optimizer;

@@ -188,4 +188,10 @@ type ForwardOptions struct {
 	Grad       bool // the results carry autograd history
 	Checkpoint bool // keep only each layer's input and compute the layer again in backward
 	Entropy    bool // return entropies too
+	Values     bool // return the value head's values too; see Model.AddValueHead
+}
+
+// Scores are what a forward without gradient computed, each [N]; nil where it was not asked for.
+type Scores struct {
+	Logprobs, Entropy, Values []float32
 }

@@ -125,16 +125,15 @@ func waveLoss(t testing.TB, m *Model, b *Batch, o ForwardOptions) float64 {
 func weightedLoss(t testing.TB, m *Model, b *Batch, o ForwardOptions, wl, we []float32) float64 {
 	t.Helper()
 	o.Grad, o.Entropy = true, true
-	logprobs, entropy, err := m.Forward(b, o)
+	out, err := m.Forward(b, o)
 	require.NoError(t, err)
-	defer CloseTensor(logprobs)
-	defer CloseTensor(entropy)
+	defer out.Close()
 	parts := make([]gotorch.Tensor, 0, 2)
 	for i, w := range [][]float32{wl, we} {
 		weight, err := FromFloats(m, w)
 		require.NoError(t, err)
 		defer CloseTensor(weight)
-		part, err := MaskedSum([]gotorch.Tensor{logprobs, entropy}[i], weight)
+		part, err := MaskedSum([]gotorch.Tensor{out.Logprobs, out.Entropy}[i], weight)
 		require.NoError(t, err)
 		defer CloseTensor(part)
 		parts = append(parts, part)

@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	optimizerFile = "optimizer.safetensors"
-	trainerFile   = "trainer.json"
+	optimizerFile  = "optimizer.safetensors"
+	parametersFile = "parameters.safetensors" // what is trained and no file of the model holds
+	trainerFile    = "trainer.json"
 )
 
 // trainerState is trainer.json.
@@ -32,23 +33,22 @@ var moments = []struct {
 }{{".exp_avg", cgo.ExpAvg}, {".exp_avg_sq", cgo.ExpAvgSq}}
 
 // Save writes optimizer.safetensors (float32, exact) and trainer.json into the folder, which exists; each file appears
-// complete or not at all. The weights are not among them: save those with Policy.SaveHF, as F32 for an exact resume.
-// No step may run meanwhile.
+// complete or not at all. What is trained beside the base model, as a value head, goes to parameters.safetensors. The base
+// model's weights are not among them: save those with Policy.SaveHF, as F32 for an exact resume. No step may run meanwhile.
 func (t *Trainer) Save(dir string) error {
 	var sources []modelfile.Source
-	for _, p := range t.model.Parameters() {
-		shape := make([]int, len(p.Shape))
-		for i, d := range p.Shape {
-			shape[i] = int(d)
-		}
+	for _, p := range t.model.Trained() {
 		for _, m := range moments {
-			sources = append(sources, modelfile.Source{Name: p.Name + m.suffix, DType: modelfile.F32, Shape: shape, Write: func(w io.Writer) error {
-				values, err := t.optimizer.State(p.Name, m.moment)
-				if err != nil {
-					return err
-				}
-				return writeValues(w, values, modelfile.F32)
-			}})
+			sources = append(sources, source(p.Name+m.suffix, p, func() ([]float32, error) { return t.optimizer.State(p.Name, m.moment) }))
+		}
+	}
+	var own []modelfile.Source
+	for _, p := range t.own() {
+		own = append(own, source(p.Name, p, func() ([]float32, error) { return t.model.Parameter(p.Name) }))
+	}
+	if len(own) > 0 {
+		if err := modelfile.WriteSafetensors(filepath.Join(dir, parametersFile), nil, own); err != nil {
+			return fmt.Errorf("policy: saving the trainer to %s: %w", dir, err)
 		}
 	}
 	if err := modelfile.WriteSafetensors(filepath.Join(dir, optimizerFile), nil, sources); err != nil {
@@ -81,40 +81,109 @@ func (t *Trainer) load(dir string) error {
 	if state.Version != 1 || state.Steps < 0 {
 		return fmt.Errorf("%s: version %d with %d steps; this program reads version 1", trainerFile, state.Version, state.Steps)
 	}
-	file, err := modelfile.OpenSafetensors(filepath.Join(dir, optimizerFile))
+	moved, err := openExactly(filepath.Join(dir, optimizerFile), t.model.Trained(), moments[0].suffix, moments[1].suffix)
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	params := t.model.Parameters()
-	for _, p := range params {
-		for _, m := range moments {
-			info, ok := file.Info(p.Name + m.suffix)
-			if !ok {
-				return fmt.Errorf("%s: %s%s is missing; it belongs to another model", optimizerFile, p.Name, m.suffix)
-			}
-			if int64(info.Elements()) != p.Elements() || !slices.EqualFunc(info.Shape, p.Shape, func(a int, b int64) bool { return int64(a) == b }) {
-				return fmt.Errorf("%s: %s%s has shape %v, expected %v; it belongs to another model", optimizerFile, p.Name, m.suffix, info.Shape, p.Shape)
+	defer moved.Close()
+	if own := t.own(); len(own) > 0 {
+		file, err := openExactly(filepath.Join(dir, parametersFile), own, "")
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		defer t.model.Changed()
+		for _, p := range own {
+			if err := each(file, p.Name, func(values []float32) error { return setFloats(t.model, p, values) }); err != nil {
+				return err
 			}
 		}
 	}
-	if n := len(file.Names()); n != len(moments)*len(params) {
-		return fmt.Errorf("%s: it holds %d states, expected %d; it belongs to another model", optimizerFile, n, len(moments)*len(params))
-	}
-	for _, p := range params {
+	for _, p := range t.model.Trained() {
 		for _, m := range moments {
-			tensor, err := file.Tensor(p.Name + m.suffix)
-			if err != nil {
-				return err
-			}
-			values, err := tensor.Float32()
-			if err != nil {
-				return err
-			}
-			if err := t.optimizer.SetState(p.Name, m.moment, values); err != nil {
+			if err := each(moved, p.Name+m.suffix, func(values []float32) error { return t.optimizer.SetState(p.Name, m.moment, values) }); err != nil {
 				return err
 			}
 		}
 	}
 	return t.optimizer.SetStepCount(state.Steps)
+}
+
+// own is what is trained beside the base model.
+func (t *Trainer) own() []cgo.ParameterInfo {
+	base := map[string]bool{}
+	for _, p := range t.model.Parameters() {
+		base[p.Name] = true
+	}
+	return slices.DeleteFunc(t.model.Trained(), func(p cgo.ParameterInfo) bool { return base[p.Name] })
+}
+
+// source writes what get returns, float32 of p's shape.
+func source(name string, p cgo.ParameterInfo, get func() ([]float32, error)) modelfile.Source {
+	return modelfile.Source{Name: name, DType: modelfile.F32, Shape: ints(p.Shape), Write: func(w io.Writer) error {
+		values, err := get()
+		if err != nil {
+			return err
+		}
+		return writeValues(w, values, modelfile.F32)
+	}}
+}
+
+func ints(shape []int64) []int {
+	out := make([]int, len(shape))
+	for i, d := range shape {
+		out[i] = int(d)
+	}
+	return out
+}
+
+// openExactly opens a file that must hold a tensor of every parameter and suffix, and nothing else.
+func openExactly(path string, params []cgo.ParameterInfo, suffixes ...string) (_ *modelfile.Model, err error) {
+	file, err := modelfile.OpenSafetensors(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			file.Close() // the first error says more
+		}
+	}()
+	name := filepath.Base(path)
+	for _, p := range params {
+		for _, suffix := range suffixes {
+			info, ok := file.Info(p.Name + suffix)
+			if !ok {
+				return nil, fmt.Errorf("%s: %s%s is missing; it belongs to another model", name, p.Name, suffix)
+			}
+			if !slices.Equal(info.Shape, ints(p.Shape)) {
+				return nil, fmt.Errorf("%s: %s%s has shape %v, expected %v; it belongs to another model", name, p.Name, suffix, info.Shape, p.Shape)
+			}
+		}
+	}
+	if n := len(file.Names()); n != len(suffixes)*len(params) {
+		return nil, fmt.Errorf("%s: it holds %d tensors, expected %d; it belongs to another model", name, n, len(suffixes)*len(params))
+	}
+	return file, nil
+}
+
+// each calls f with the values of one tensor.
+func each(file *modelfile.Model, name string, f func(values []float32) error) error {
+	tensor, err := file.Tensor(name)
+	if err != nil {
+		return err
+	}
+	values, err := tensor.Float32()
+	if err != nil {
+		return err
+	}
+	return f(values)
+}
+
+// setFloats sets a parameter; Changed must follow.
+func setFloats(m parameters, p cgo.ParameterInfo, values []float32) error {
+	data, err := modelfile.Encode(make([]byte, 0, 4*len(values)), values, modelfile.F32)
+	if err != nil {
+		return err
+	}
+	return m.SetParameter(p.Name, cgo.F32, data, p.Shape)
 }

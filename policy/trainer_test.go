@@ -579,6 +579,44 @@ func TestResumeIsBitIdentical(t *testing.T) {
 	require.NotEqual(t, parametersOf(t, whole), parametersOf(t, forgetful))
 }
 
+// The value head is in no Hugging Face file; the trainer's folder holds it.
+func TestValueHeadIsSaved(t *testing.T) {
+	make := func() (*Policy, *Trainer) {
+		p := makeTiny(t, 9)
+		require.NoError(t, p.Model.AddValueHead())
+		return p, makeTrainer(t, p, resolveBlock(t, "{}"), tinyConfig())
+	}
+	p, a := make()
+	weight := make32(48, func(i int) float32 { return float32(i) / 7 })[:p.Config.HiddenSize]
+	info := cgo.ParameterInfo{Name: "value_head.weight", Shape: []int64{1, int64(len(weight))}}
+	require.NoError(t, setFloats(p.Model, info, weight))
+	p.Model.Changed()
+	require.NoError(t, a.optimizer.SetState("value_head.bias", cgo.ExpAvg, []float32{0.125}))
+	dir := t.TempDir()
+	require.NoError(t, a.Save(dir))
+	q, b := make()
+	require.NoError(t, b.Load(dir))
+	got, err := q.Model.Parameter("value_head.weight")
+	require.NoError(t, err)
+	require.Equal(t, weight, got)
+	state, err := b.optimizer.State("value_head.bias", cgo.ExpAvg)
+	require.NoError(t, err)
+	require.Equal(t, []float32{0.125}, state)
+
+	plain := makeTrainer(t, makeTiny(t, 9), resolveBlock(t, "{}"), tinyConfig())
+	require.ErrorContains(t, plain.Load(dir), "tensors, expected")
+	require.NoError(t, os.Remove(filepath.Join(dir, parametersFile)))
+	require.ErrorIs(t, b.Load(dir), os.ErrNotExist)
+}
+
+func make32(n int, f func(i int) float32) []float32 {
+	out := make([]float32, n)
+	for i := range out {
+		out[i] = f(i)
+	}
+	return out
+}
+
 func TestLoadRefusesForeignState(t *testing.T) {
 	p := makeTiny(t, 10)
 	tr := makeTrainer(t, p, resolveBlock(t, "{}"), tinyConfig())

@@ -150,11 +150,12 @@ void layer_backward(const af_model& m, const Layer& l, const Layer& g, const Pla
 struct ForwardState : torch::CustomClassHolder {
   std::shared_ptr<af_model> model;
   uint64_t version = 0;
-  bool keep = false, checkpoint = false;
+  bool keep = false, checkpoint = false, values = false;
   Plan plan;
   std::vector<LayerState> layers;
   at::Tensor rows_ND, rows_rstd_N, hidden_ND;  // rows of the last layer's output, and normed
   HeadResult result;
+  at::Tensor value_N;
 };
 
 void run_forward(ForwardState& f) {
@@ -180,13 +181,16 @@ void run_forward(ForwardState& f) {
   f.hidden_ND = at::empty_like(f.rows_ND);
   rms_norm(m, as_row(f.rows_ND), m.norm_D, as_row(f.hidden_ND), f.rows_rstd_N);
   f.result = head(m, f.plan, f.hidden_ND);
+  if (f.values) f.value_N = value_head(m, f.hidden_ND);
 }
 
-void run_backward(ForwardState& f, const at::Tensor& d_logprob, const at::Tensor& d_entropy) {
+void run_backward(ForwardState& f, const at::Tensor& d_logprob, const at::Tensor& d_entropy,
+                  const at::Tensor& d_value) {
   af_model& m = *f.model;
   if (f.version != m.version) throw InputError("parameters changed since the forward; run the forward again");
-  if (!m.grad.flat.defined()) m.grad = make_parameters(m.config, m.device);
+  if (!m.grad.flat.defined()) m.grad = m.zeros();
   const at::Tensor d_hidden = head_backward(m, f.plan, f.hidden_ND, f.result, d_logprob, d_entropy);
+  if (d_value.defined()) value_head_backward(m, f.hidden_ND, d_value, d_hidden);
   const at::Tensor d_rows = at::zeros_like(d_hidden);
   rms_norm_backward(m, as_row(d_rows), m.grad.norm_D, as_row(d_hidden), as_row(f.rows_ND), m.norm_D, f.rows_rstd_N);
   const at::Tensor dx_TD = m.scratch({f.plan.T, m.config.hidden_size}).zero_();
@@ -208,7 +212,9 @@ struct PolicyForward : torch::autograd::Function<PolicyForward> {
     run_forward(*state);
     ctx->saved_data["state"] = c10::IValue::make_capsule(state);
     ctx->set_materialize_grads(false);
-    return {state->result.logprob_N.clone(), state->result.entropy_N.clone()};
+    torch::autograd::variable_list out{state->result.logprob_N.clone(), state->result.entropy_N.clone()};
+    if (state->values) out.push_back(state->value_N.clone());
+    return out;
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  torch::autograd::variable_list grads) {
@@ -217,7 +223,9 @@ struct PolicyForward : torch::autograd::Function<PolicyForward> {
     if (saved == ctx->saved_data.end()) throw InputError("this forward was already used by a backward; run it again");
     auto state = c10::static_intrusive_pointer_cast<ForwardState>(saved->second.toCapsule());
     ctx->saved_data.clear();
-    if (grads[0].defined() || grads[1].defined()) run_backward(*state, grads[0], grads[1]);
+    const at::Tensor d_value = state->values ? grads[2] : at::Tensor();
+    if (grads[0].defined() || grads[1].defined() || d_value.defined())
+      run_backward(*state, grads[0], grads[1], d_value);
     return {at::Tensor(), at::Tensor()};
   }
 };
@@ -225,25 +233,29 @@ struct PolicyForward : torch::autograd::Function<PolicyForward> {
 }  // namespace
 }  // namespace af
 
-extern "C" af_error* af_model_forward(af_model* m, const af_batch* b, int grad, int checkpoint, af_tensor* logprobs,
-                                      af_tensor* entropy) {
+extern "C" af_error* af_model_forward(af_model* m, const af_batch* b, const af_forward_options* o, af_outputs* out) {
   return af::guard([&] {
+    *out = {};
+    if (o->values != 0 && !m->layout.value_head)
+      throw af::InputError("values need a value head, which the model has not; add one first");
     auto state = c10::make_intrusive<af::ForwardState>();
     state->model = m->shared_from_this();
     state->version = m->version;
     state->plan = af::make_plan(*m, *b);
-    state->keep = grad != 0;
-    state->checkpoint = checkpoint != 0;
-    torch::autograd::variable_list out;
-    if (grad != 0) {
+    state->keep = o->grad != 0;
+    state->checkpoint = o->checkpoint != 0;
+    state->values = o->values != 0;
+    torch::autograd::variable_list result;
+    if (o->grad != 0) {
       at::AutoGradMode mode(true);
-      out = af::PolicyForward::apply(at::zeros({1}, m->flat.options()).requires_grad_(), state);
+      result = af::PolicyForward::apply(at::zeros({1}, m->flat.options()).requires_grad_(), state);
     } else {
       at::NoGradGuard mode;
       af::run_forward(*state);
-      out = {state->result.logprob_N, state->result.entropy_N};
+      result = {state->result.logprob_N, state->result.entropy_N, state->value_N};
     }
-    *logprobs = af::new_handle(out[0]);
-    if (entropy != nullptr) *entropy = af::new_handle(out[1]);
+    out->logprobs = af::new_handle(result[0]);
+    if (o->entropy != 0) out->entropy = af::new_handle(result[1]);
+    if (o->values != 0) out->values = af::new_handle(result[2]);
   });
 }

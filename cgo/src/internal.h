@@ -79,16 +79,26 @@ struct Layer {
   at::Tensor gate_up_bias;    // [2F]
 };
 
-// Every parameter of a model (or every gradient, or an optimizer's moments) as views of one flat buffer.
+// What a model's parameters are made of.
+struct Layout {
+  const af_model_config* config = nullptr;
+  bool value_head = false;
+};
+
+// The parameters of a model (or their gradients, or an optimizer's moments) as views of one flat buffer.
 struct Parameters {
-  at::Tensor flat;                       // [P] float32
+  at::Tensor flat;                       // [P] float32: all that is trained
   at::Tensor embed_VD, norm_D, head_VD;  // head_VD is embed_VD when tied
   std::vector<Layer> layers;
-  std::vector<std::string> names;                       // Hugging Face names, in file order
-  std::unordered_map<std::string, at::Tensor> by_name;  // views of flat
+  at::Tensor value_weight_1D, value_bias_1;             // undefined without a value head
+  std::vector<std::string> names;                       // Hugging Face names of the base model, in file order
+  std::vector<std::string> trained;                     // names of what lies in flat, in its order
+  std::unordered_map<std::string, at::Tensor> by_name;  // views of both
 };
-// Lays the views over flat, which is made (zeros on device) when it is undefined.
-Parameters make_parameters(const af_model_config& c, at::Device device, at::Tensor flat = {});
+// Lays the views over flat [layout_size].
+Parameters lay_out(const Layout& layout, at::Tensor flat);
+int64_t layout_size(const Layout& layout);
+at::Tensor new_flat(int64_t size, at::Device device);  // zeros, float32
 
 }  // namespace af
 
@@ -97,6 +107,7 @@ Parameters make_parameters(const af_model_config& c, at::Device device, at::Tens
 struct af_model : af::Parameters, std::enable_shared_from_this<af_model> {
   af_model_config config;  // inv_freq points into inv_freq_storage
   std::vector<float> inv_freq_storage;
+  af::Layout layout;
   at::Device device = at::kCPU;
   af::Parameters grad;                                            // grad.flat is undefined until the first backward
   uint64_t version = 0;                                           // bumped by every change of a parameter
@@ -106,6 +117,8 @@ struct af_model : af::Parameters, std::enable_shared_from_this<af_model> {
 
   // An uninitialised float32 tensor on the device, from the pool where there is one.
   at::Tensor scratch(at::IntArrayRef sizes) const;
-  // The view called name in which (parameters or gradients); InputError when the model has none of that name.
+  // The view called name in which (parameters, gradients or moments); InputError when the model has none of that name.
   const at::Tensor& find(const af::Parameters& which, const char* name) const;
+  // Zeros laid out as what is trained.
+  af::Parameters zeros() const;
 };

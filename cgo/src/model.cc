@@ -21,7 +21,7 @@ class Cutter {
     at::Tensor view = cut(offset_, shape);
     offset_ += numel(shape);
     if (!measure_) {
-      p_.names.push_back(name);
+      p_.trained.push_back(name);
       p_.by_name.emplace(name, view);
     }
     return view;
@@ -87,17 +87,27 @@ Layer cut_layer(Cutter& cut, const af_model_config& c, const std::string& prefix
   return l;
 }
 
-int64_t lay_out(Parameters& p, const af_model_config& c, bool measure) {
-  Cutter cut(p, measure);
+void cut_base(Cutter& cut, Parameters& p, const af_model_config& c) {
   p.embed_VD = cut.take("model.embed_tokens.weight", {c.vocab_size, c.hidden_size});
   for (int64_t i = 0; i < c.num_layers; i++) {
-    Layer l = cut_layer(cut, c, "model.layers." + std::to_string(i) + ".");
-    if (!measure) p.layers.push_back(std::move(l));
+    p.layers.push_back(cut_layer(cut, c, "model.layers." + std::to_string(i) + "."));
   }
   cut.align();
   p.norm_D = cut.take("model.norm.weight", {c.hidden_size});
   cut.align();
   p.head_VD = c.tie_word_embeddings ? p.embed_VD : cut.take("lm_head.weight", {c.vocab_size, c.hidden_size});
+  cut.align();
+  p.names = p.trained;
+}
+
+int64_t cut_all(Parameters& p, const Layout& layout, bool measure) {
+  Cutter cut(p, measure);
+  cut_base(cut, p, *layout.config);
+  if (layout.value_head) {
+    p.value_weight_1D = cut.take("value_head.weight", {1, layout.config->hidden_size});
+    cut.align();
+    p.value_bias_1 = cut.take("value_head.bias", {1});
+  }
   return cut.align();
 }
 
@@ -178,16 +188,21 @@ void read_floats(const at::Tensor& t, const char* name, float* out, int64_t n) {
 
 }  // namespace
 
-Parameters make_parameters(const af_model_config& c, at::Device device, at::Tensor flat) {
+int64_t layout_size(const Layout& layout) {
   Parameters p;
-  const int64_t size = lay_out(p, c, true);
-  if (!flat.defined()) {
-    flat = at::empty({size}, at::TensorOptions(device).dtype(at::kFloat));
-    if (device.is_cpu()) advise_huge(flat.mutable_data_ptr<float>(), size * 4);
-    flat.zero_();
-  }
+  return cut_all(p, layout, true);
+}
+
+at::Tensor new_flat(int64_t size, at::Device device) {
+  at::Tensor flat = at::empty({size}, at::TensorOptions(device).dtype(at::kFloat));
+  if (device.is_cpu()) advise_huge(flat.mutable_data_ptr<float>(), size * 4);
+  return flat.zero_();
+}
+
+Parameters lay_out(const Layout& layout, at::Tensor flat) {
+  Parameters p;
   p.flat = std::move(flat);
-  lay_out(p, c, false);
+  cut_all(p, layout, false);
   return p;
 }
 
@@ -196,6 +211,8 @@ Parameters make_parameters(const af_model_config& c, at::Device device, at::Tens
 at::Tensor af_model::scratch(at::IntArrayRef sizes) const {
   return device.is_cpu() ? pool->take(sizes) : at::empty(sizes, flat.options());
 }
+
+af::Parameters af_model::zeros() const { return af::lay_out(layout, af::new_flat(flat.numel(), device)); }
 
 const at::Tensor& af_model::find(const af::Parameters& which, const char* name) const {
   auto it = which.by_name.find(name);
@@ -220,7 +237,8 @@ af_error* af_model_new(const af_model_config* c, int device, af_model** out) {
     m->inv_freq_storage.assign(c->inv_freq, c->inv_freq + c->head_dim / 2);
     m->config.inv_freq = m->inv_freq_storage.data();
     if (device >= 0) m->device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device));
-    static_cast<af::Parameters&>(*m) = af::make_parameters(m->config, m->device);
+    m->layout.config = &m->config;
+    static_cast<af::Parameters&>(*m) = af::lay_out(m->layout, af::new_flat(af::layout_size(m->layout), m->device));
     m->self = m;
     af::live++;
     *out = m.get();
@@ -233,16 +251,36 @@ void af_model_free(af_model* m) {
   auto last = std::move(m->self);  // freed here unless a graph, an optimizer or a cache still holds it
 }
 
-int64_t af_model_num_parameters(const af_model* m) { return static_cast<int64_t>(m->names.size()); }
-
-const char* af_model_parameter_name(const af_model* m, int64_t i) {
-  return i < 0 || i >= static_cast<int64_t>(m->names.size()) ? "" : m->names[i].c_str();
+af_error* af_model_add_value_head(af_model* m) {
+  return af::guard([&] {
+    if (m->layout.value_head) throw af::InputError("the model has a value head already");
+    af::Layout layout = m->layout;
+    layout.value_head = true;
+    const at::Tensor flat = af::new_flat(af::layout_size(layout), m->device);
+    flat.narrow(0, 0, m->flat.numel()).copy_(m->flat);
+    static_cast<af::Parameters&>(*m) = af::lay_out(layout, flat);
+    m->layout = layout;
+    m->grad = {};
+    m->version++;
+  });
 }
 
-af_error* af_model_parameter_shape(const af_model* m, int64_t i, int* ndim, int64_t* shape) {
+static const std::vector<std::string>& names_of(const af_model* m, int which) {
+  return which == AF_TRAINED ? m->trained : m->names;
+}
+
+int64_t af_model_num_parameters(const af_model* m, int which) {
+  return static_cast<int64_t>(names_of(m, which).size());
+}
+
+const char* af_model_parameter_name(const af_model* m, int which, int64_t i) {
+  const auto& names = names_of(m, which);
+  return i < 0 || i >= static_cast<int64_t>(names.size()) ? "" : names[i].c_str();
+}
+
+af_error* af_model_parameter_shape(const af_model* m, const char* name, int* ndim, int64_t* shape) {
   return af::guard([&] {
-    if (i < 0 || i >= static_cast<int64_t>(m->names.size())) throw af::InputError("parameter index is out of range");
-    const at::Tensor& t = m->by_name.at(m->names[i]);
+    const at::Tensor& t = m->find(*m, name);
     *ndim = static_cast<int>(t.dim());
     for (int64_t d = 0; d < t.dim(); d++) shape[d] = t.size(d);
   });

@@ -66,5 +66,11 @@ HeadResult head(const af_model& m, const Plan& plan, const at::Tensor& hidden_ND
 // Returns d hidden [N, D]; adds to m.grad.head_VD. d_logprob, d_entropy [N], either may be undefined.
 at::Tensor head_backward(af_model& m, const Plan& plan, const at::Tensor& hidden_ND, const HeadResult& forward,
                          const at::Tensor& d_logprob, const at::Tensor& d_entropy);
+// value_N = hidden w^T + b of the value head.
+at::Tensor value_head(const af_model& m, const at::Tensor& hidden_ND);
+// d_hidden [N, D] += d_value w; adds to the value head's gradient. A row whose d_value is 0 touches neither, NaN or
+// not.
+void value_head_backward(af_model& m, const at::Tensor& hidden_ND, const at::Tensor& d_value,
+                         const at::Tensor& d_hidden);
 
 }  // namespace af
