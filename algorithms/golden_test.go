@@ -33,12 +33,12 @@ func TestGoldensOfTRLAndVerl(t *testing.T) {
 		var got inspectResult
 		require.NoError(t, json.Unmarshal([]byte(lines[0]), &got))
 		if c.Want.Loss != nil {
-			require.InDelta(t, *c.Want.Loss, *got.Loss, 1e-7, "case %d of %s: %s", i, c.Source, c.Line)
+			require.InDelta(t, *c.Want.Loss, *got.Loss, 1e-7, "case %d of %s", i, c.Source)
 		}
 		require.Len(t, got.Advantages, len(c.Want.Advantages))
 		for j := range c.Want.Advantages {
 			require.InDeltaSlice(t, c.Want.Advantages[j], got.Advantages[j], c.Tolerance)
-			require.InDeltaSlice(t, c.Want.GradCurrent[j], got.GradCurrent[j], 1e-6, "case %d of %s: %s", i, c.Source, c.Line)
+			require.InDeltaSlice(t, c.Want.GradCurrent[j], got.GradCurrent[j], 1e-6, "case %d of %s", i, c.Source)
 		}
 	}
 	require.Equal(t, map[string]int{"trl": 24, "verl": 116}, count)
