@@ -61,7 +61,7 @@ func newPlan(a *algorithms.Algorithm, b StepBatch) (*plan, error) {
 			case r.Tokens == 0:
 				p.metrics.Empty++
 			case math.IsNaN(t.Reward) || math.IsInf(t.Reward, 0):
-				return nil, fmt.Errorf("policy: step %d: trajectory %s: its reward is %v; a reward must be finite", b.Step, nameOf(t, g, i), t.Reward)
+				return nil, nonFinite{fmt.Errorf("policy: step %d: trajectory %s: its reward is %v; a reward must be finite", b.Step, nameOf(t, g, i), t.Reward)}
 			}
 			records[g] = append(records[g], r)
 		}
