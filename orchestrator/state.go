@@ -155,9 +155,9 @@ func (t *run) prune(newest string) error {
 func (t *run) describe(b *batch, rewards []float64, m policy.Metrics, sampled, whole time.Duration) map[string]float64 {
 	r := map[string]float64{
 		"seconds/sample": sampled.Seconds(), "seconds/train": (whole - sampled).Seconds(), "seconds/step": whole.Seconds(),
-		"seconds/elapsed":     t.state.Seconds + time.Since(t.started).Seconds(),
-		"seconds/sync":        t.weights.seconds,
-		"reward/mean":         mean(rewards),
+		"seconds/elapsed":       t.state.Seconds + time.Since(t.started).Seconds(),
+		"seconds/sync":          t.weights.seconds,
+		"reward/mean":           mean(rewards),
 		"trajectories/finished": float64(len(rewards)), "groups/flat": float64(m.FlatGroups),
 		"groups/sampled": float64(len(b.all)), "groups/dropped": float64(len(b.all) - len(b.trained)), "groups/refills": float64(b.refills),
 		"update/loss": m.Loss, "update/grad_norm": m.GradNorm, "update/learning_rate": m.LearningRate, "update/entropy": m.Entropy,
