@@ -151,15 +151,34 @@ func TestKLTokens(t *testing.T) {
 }
 
 func TestCorrectionWeights(t *testing.T) {
-	tis := resolve(t, "correction: {kind: tis_token}").Correction
-	for i, d := range []float64{0.5, -0.5, 1.0} {
-		require.InDelta(t, []float64{1.6487, 0.6065, 2.0}[i], tis.Weight(-1+d, -1), 5e-5)
+	zero := make([]float64, 3)
+	weights := func(block string, d ...float64) []float64 {
+		return resolve(t, "correction: "+block).Correction.Weights(d, zero[:len(d)])
 	}
-	ice := resolve(t, "correction: {kind: icepop}").Correction
-	for i, w := range []float64{0.4, 0.8, 6} {
-		require.InDelta(t, []float64{0, 0.8, 0}[i], ice.Weight(math.Log(w), 0), 1e-12)
-	}
-	require.Equal(t, 1.0, resolve(t, "{}").Correction.Weight(-1, -9))
+	log := math.Log
+	require.InDeltaSlice(t, []float64{1.6487, 0.6065, 2.0}, weights("{kind: tis_token}", 0.5, -0.5, 1.0), 5e-5)
+	require.InDeltaSlice(t, []float64{0, 0.8, 0}, weights("{kind: icepop}", log(0.4), log(0.8), log(6)), 1e-12)
+	require.Equal(t, []float64{1, 1}, weights("{kind: none}", -1, -9))
+	require.Equal(t, []float64{1, 1}, weights("{kind: bypass}", -1, -9))
+	// tis_sequence: the product of the trajectory's w, 2 * 3 * 0.5 = 3; with another 2 it is 6, above the cap of 5.
+	require.InDeltaSlice(t, []float64{3, 3, 3}, weights("{kind: tis_sequence}", log(2), log(3), log(0.5)), 1e-12)
+	require.InDeltaSlice(t, []float64{5, 5, 5}, weights("{kind: tis_sequence}", log(2), log(3), log(1)), 1e-12)
+	require.InDeltaSlice(t, []float64{1.5, 1.5}, weights("{kind: tis_sequence, cap: 1.5}", log(2), log(3)), 1e-12)
+	// seq_mask: geometric mean sqrt(4 * 0.25) = 1 is inside, and each token keeps min(w, 2); sqrt(0.5 * 0.1) = 0.22 is below 0.5.
+	require.InDeltaSlice(t, []float64{2, 0.25}, weights("{kind: seq_mask}", log(4), log(0.25)), 1e-12)
+	require.Equal(t, []float64{0, 0}, weights("{kind: seq_mask}", log(0.5), log(0.1)))
+	require.Equal(t, []float64{0, 0}, weights("{kind: seq_mask, high: 1.1}", log(2), log(1)))
+	require.InDeltaSlice(t, []float64{1.5, 1}, weights("{kind: seq_mask, cap: 1.5}", log(2), log(1)), 1e-12)
+	// What overflows is outside of every range, and at every cap.
+	require.Equal(t, []float64{5, 5}, weights("{kind: tis_sequence}", 1e6, 1))
+	require.Equal(t, []float64{0, 0}, weights("{kind: seq_mask}", 1e6, 1))
+}
+
+func TestSequenceRatio(t *testing.T) {
+	// Ratios 2, 2, 0.5: the geometric mean is 2^(1/3).
+	ln2 := math.Log(2)
+	require.InDelta(t, math.Cbrt(2), SequenceRatio([]float64{-1 + ln2, -2 + ln2, -3 - ln2}, []float64{-1, -2, -3}), 1e-12)
+	require.Equal(t, 1.0, SequenceRatio(nil, nil))
 }
 
 func TestMeasure(t *testing.T) {

@@ -10,14 +10,34 @@ import (
 
 func TestRefusedBlocks(t *testing.T) {
 	for _, c := range []struct{ block, want string }{
-		{"advantage: grop", `algorithms: advantage "grop" is unknown; allowed are dr_grpo, grpo, rloo`},
-		{"advantage: gae", "algorithms: not implemented yet: advantage gae"},
+		{"advantage: grop", `algorithms: advantage "grop" is unknown; allowed are arpo, dr_grpo, gae, gigpo, grpo, maxrl, opo, reinforce_pp, remax, rloo, turn`},
+		{"advantage: {name: grpo, lambda: 0.9}", "algorithms: advantage grpo has no key lambda; its keys are: normalize_std"},
+		{"advantage: {name: gae, gamma: 1.5}", "algorithms: advantage gae: gamma is 1.5; allowed is 0 to 1"},
+		{"advantage: {name: gae, lambda: -1}", "algorithms: advantage gae: lambda is -1; allowed is 0 to 1"},
+		{"advantage: {name: gae, gamma: .nan}", "algorithms: advantage gae: gamma is NaN; it must be a number"},
+		{"advantage: {name: reinforce_pp, gamma: 2}", "algorithms: advantage reinforce_pp: gamma is 2; allowed is 0 to 1"},
+		{"advantage: {name: reinforce_pp, group_baseline: yes please}", "algorithms: advantage reinforce_pp: group_baseline is yes please; it must be true or false"},
+		{"advantage: {name: gigpo, omega: -1}", "algorithms: advantage gigpo: omega is -1; allowed is 0 or more"},
+		{"advantage: {name: gigpo, normalize: std}", `algorithms: advantage gigpo: normalize is "std"; allowed are mean, mean-std`},
+		{"advantage: {name: turn, mode: last}", `algorithms: advantage turn: mode is "last"; allowed are identical, first_occurrence, discounted`},
+		{"advantage: {name: turn, gamma: 2}", "algorithms: advantage turn: gamma is 2; allowed is 0 to 1"},
+		{"advantage: {name: arpo, mode: medium}", `algorithms: advantage arpo: mode is "medium"; allowed are hard, soft`},
+		{"advantage: {name: maxrl, gamma: 1}", "algorithms: advantage maxrl has no key gamma; its keys are: none"},
+		{"{advantage: gae, value: {coefficient: 0}}", "algorithms: value.coefficient is 0; it must be a positive number"},
+		{"{advantage: gae, value: {clip: -0.2}}", "algorithms: value.clip is -0.2; it must be a positive number"},
 		{"advantage: {name: grpo, normalise: true}", "algorithms: advantage grpo has no key normalise; its keys are: normalize_std"},
 		{"advantage: {name: grpo, normalize_std: 1}", "algorithms: advantage grpo: normalize_std is 1; it must be true or false"},
 		{"advantage: {name: rloo, normalize_std: true}", "algorithms: advantage rloo has no key normalize_std; its keys are: none"},
-		{"loss: gspo", "algorithms: not implemented yet: loss gspo"},
-		{"loss: {name: cispo, bound: relative}", "algorithms: not implemented yet: loss cispo"},
-		{"loss: pg", `algorithms: loss "pg" is unknown; allowed are ppo_clip, reinforce`},
+		{"{loss: gspo, aggregation: token-mean}", "algorithms: loss gspo is defined with aggregation seq-mean-token-mean only, not token-mean"},
+		{"{loss: gspo, dual_clip: 3}", "algorithms: dual_clip is set, but loss gspo does not clip that way; leave it out"},
+		{"loss: cispo", "algorithms: loss cispo: it needs the key bound: relative (weights up to 1 + clip_high) or absolute (up to clip_high)"},
+		{"loss: {name: cispo, bound: upper}", `algorithms: loss cispo: bound is "upper"; allowed are relative, absolute`},
+		{"{loss: {name: cispo, bound: relative}, clip_low: 0.2}", "algorithms: clip_low is set, but loss cispo does not clip that way; leave it out"},
+		{"{loss: sapo, clip_high: 0.2}", "algorithms: clip_high is set, but loss sapo does not clip that way; leave it out"},
+		{"loss: {name: sapo, tau_negative: 0}", "algorithms: loss sapo: tau_positive and tau_negative must be above 0"},
+		{"{loss: dppo, clip_low: 0.2}", "algorithms: clip_low is set, but loss dppo does not clip that way; leave it out"},
+		{"loss: {name: dppo, delta: 2}", "algorithms: loss dppo: delta is 2; allowed is 0 to 1"},
+		{"loss: pg", `algorithms: loss "pg" is unknown; allowed are cispo, dppo, gspo, ppo_clip, reinforce, sapo`},
 		{"{loss: reinforce, clip_low: 0.2}", "algorithms: clip_low is set, but loss reinforce does not clip that way; leave it out"},
 		{"{loss: reinforce, dual_clip: 3}", "algorithms: dual_clip is set, but loss reinforce does not clip that way; leave it out"},
 		{"dual_clip: 1", "algorithms: dual_clip is 1; allowed is 0 (off) or more than 1"},
@@ -34,8 +54,9 @@ func TestRefusedBlocks(t *testing.T) {
 		{"kl: {coefficient: 0.1, estimator: k1}", "algorithms: kl: k1 in the loss has zero expected gradient on-policy, so it would do nothing; use k2 or k3, or put it in the reward"},
 		{"entropy: -1", "algorithms: entropy is -1; allowed is 0 or more"},
 		{"value: {clip: 0.2}", "algorithms: value is set, but advantage grpo has no critic; leave it out"},
-		{"correction: {kind: seq_mask}", "algorithms: not implemented yet: correction seq_mask"},
-		{"correction: {kind: tis}", `algorithms: correction "tis" is unknown; allowed are none, tis_token, icepop, bypass`},
+		{"correction: {kind: tis}", `algorithms: correction "tis" is unknown; allowed are none, tis_token, tis_sequence, icepop, seq_mask, bypass`},
+		{"correction: {kind: tis_sequence, high: 2}", "algorithms: correction.high is set, but correction tis_sequence does not use it (it uses: cap); leave it out"},
+		{"correction: {kind: seq_mask, low: 2, high: 2}", "algorithms: correction: low 2 must be below high 2"},
 		{"correction: {cap: 2}", "algorithms: correction.cap is set, but correction none does not use it (it uses: no key); leave it out"},
 		{"correction: {kind: tis_token, low: 2}", "algorithms: correction.low is set, but correction tis_token does not use it (it uses: cap); leave it out"},
 		{"correction: {kind: tis_token, cap: 0}", "algorithms: correction.cap is 0; it must be a positive number"},
@@ -118,19 +139,22 @@ updates      1 optimizer step a batch; old = current without gradient, so no for
 	require.Contains(t, resolve(t, "loss: reinforce").Describe(), "clip         this loss does not clip\n")
 }
 
-func TestRegistryRefusesTakenAndReservedNames(t *testing.T) {
+func TestRegistryRefusesTakenNames(t *testing.T) {
 	r := NewRegistry()
 	estimator := func(Settings) (Estimator, error) { return perTrajectory(centred), nil }
 	loss := func(Settings) (Loss, error) { return nil, nil }
 	require.NoError(t, r.AddEstimator(EstimatorSpec{Name: "mine", New: estimator, Keys: []Key{{"strength", nil, "how much"}}}))
 	require.Error(t, r.AddEstimator(EstimatorSpec{Name: "mine", New: estimator}))
 	require.Error(t, r.AddEstimator(EstimatorSpec{Name: "gae", New: estimator}))
+	require.NoError(t, r.AddEstimator(EstimatorSpec{Name: "halfway", New: estimator, Needs: Needs{Values: true}}))
+	_, err := Config{Advantage: Choice{Name: "halfway"}}.Resolve(r)
+	require.EqualError(t, err, "algorithms: advantage halfway: an estimator reads values if and only if it is a Critic")
 	require.Error(t, r.AddLoss(LossSpec{Name: "ppo_clip", New: loss}))
 	require.Error(t, r.AddLoss(LossSpec{Name: "gspo", New: loss}))
 	require.Error(t, r.AddLoss(LossSpec{Name: "own"}))
 	require.NoError(t, r.AddLoss(LossSpec{Name: "own", New: loss}))
 
-	_, err := Config{Advantage: Choice{Name: "mine"}}.Resolve(r)
+	_, err = Config{Advantage: Choice{Name: "mine"}}.Resolve(r)
 	require.EqualError(t, err, "algorithms: advantage mine needs the key strength (how much)")
 	a, err := Config{Advantage: Choice{Name: "mine", Keys: map[string]any{"strength": 2}}, Loss: Choice{Name: "own"}}.Resolve(r)
 	require.NoError(t, err)

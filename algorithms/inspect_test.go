@@ -36,7 +36,7 @@ func TestInspectRefuses(t *testing.T) {
 		{`{"algorithm": {}, "trajectory": []}`, `json: unknown field "trajectory"`},
 		{`{"algorithm": {}} {}`, "more than one JSON value on the line"},
 		{`{"algorithm": {"clip": 1}}`, `algorithms: algorithm block: json: unknown field "clip"`},
-		{`{"algorithm": {"loss": "gspo"}}`, "algorithms: not implemented yet: loss gspo"},
+		{`{"algorithm": {"loss": "cispo"}}`, "algorithms: loss cispo: it needs the key bound"},
 		{`{"algorithm": {"entropy": 0.1}}`, "entropy: the bonus is no function of the logprobs of a line; set it to 0"},
 		{`{"algorithm": {}, "trajectories": [{"group": 1, "reward": 1}]}`, "trajectory 0: the key response_mask is missing"},
 		{`{"algorithm": {}, "trajectories": [{"group": 1, "response_mask": [1]}]}`, "trajectory 0: the key reward is missing"},

@@ -98,8 +98,9 @@ func gradients(t testing.TB, tr *Trainer, b StepBatch) map[string][]float32 {
 	t.Helper()
 	p, err := newPlan(tr.algorithm, b)
 	require.NoError(t, err)
-	p.old = make([][]float64, len(p.items))
-	r := &stepRun{Trainer: tr, plan: p, entropy: make([][]float64, len(p.items))}
+	r := &stepRun{Trainer: tr, plan: p}
+	require.NoError(t, r.early(context.Background()))
+	require.NoError(t, p.estimate(tr.algorithm))
 	out := map[string][]float32{}
 	require.NoError(t, tr.worker.Do(context.Background(), func() error {
 		for _, units := range p.miniBatches(1) {
@@ -108,7 +109,7 @@ func gradients(t testing.TB, tr *Trainer, b StepBatch) map[string][]float32 {
 				return err
 			}
 			for i := range mb.train {
-				if _, err := r.backward(&mb.train[i], mb.weight); err != nil {
+				if _, err := r.backward(&mb.train[i], mb); err != nil {
 					return err
 				}
 			}
