@@ -2,8 +2,10 @@ package orchestrator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/trajectory"
@@ -70,17 +72,40 @@ func (t *run) usable(g trajectory.Group) bool {
 	return algorithms.Informative(rewards)
 }
 
-// wave samples and stores the groups of some tasks.
+// wave samples and stores the groups of some tasks, each with its greedy rollout where the estimator asks for one.
 func (t *run) wave(ctx context.Context, first Place, tasks []trajectory.Task) ([]trajectory.Group, error) {
+	var greedy []trajectory.Group
+	var greedyErr error
+	var beside sync.WaitGroup
+	if t.algorithm.NeedsGreedy() {
+		r := t.rollout
+		r.Sampling.Temperature = 0
+		place := first
+		place.Phase = greedyPhase
+		beside.Go(func() { greedy, greedyErr = t.rollOut(ctx, &r, place, tasks, 1) })
+	}
+	groups, err := t.rollOut(ctx, &t.rollout, first, tasks, t.job.Rollout.GroupSize)
+	beside.Wait()
+	for i := range greedy {
+		groups[i].Greedy = greedy[i].Trajectories[0]
+	}
+	return groups, errors.Join(ctx.Err(), err, greedyErr)
+}
+
+// greedyPhase is the phase of greedy rollouts in the store. They are baselines and never trained on.
+const greedyPhase = "greedy"
+
+// rollOut samples, shapes and stores groups.
+func (t *run) rollOut(ctx context.Context, r *Rollout, first Place, tasks []trajectory.Task, size int) ([]trajectory.Group, error) {
 	var storeErr error
-	groups := t.rollout.groupsFrom(ctx, first, tasks, t.job.Rollout.GroupSize, func(tr *trajectory.Trajectory) {
+	groups := r.groupsFrom(ctx, first, tasks, size, func(tr *trajectory.Trajectory) {
 		t.shape(tr)
 		if err := t.db.AddTrajectory(ctx, first.Phase, tasks[tr.Group-first.Group], tr); err != nil && storeErr == nil {
 			storeErr = err
 		}
 	})
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	if ctx.Err() != nil { // what the store says then is the same
+		return groups, nil
 	}
 	return groups, storeErr
 }

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -164,6 +165,48 @@ func TestWithoutDynamicSamplingNothingIsDropped(t *testing.T) {
 	require.Len(t, b.trained, 3)
 	require.Equal(t, r.sampler.tasks(5, 3)[0].ID, b.all[0].Task.ID)
 	require.Equal(t, []int{18}, b.dealt)
+}
+
+func TestGreedyRolloutsAreBaselines(t *testing.T) {
+	var greedy, sampled atomic.Int64
+	r := samplingRun(t, algorithms.Config{Advantage: algorithms.Choice{Name: "remax"}}, 3, 2, questions(6), job.Data{}, func(r engines.Request) (engines.Completion, error) {
+		if r.Sampling.Temperature == 0 {
+			greedy.Add(1)
+			if strings.Contains(decode(r.Prompt), "q1?") {
+				return engines.Completion{}, errors.New("gone")
+			}
+			return say("<answer>1</answer>")
+		}
+		sampled.Add(1)
+		return say("<answer>2</answer>")
+	})
+	for step := range 2 { // one epoch
+		b, err := r.sample(t.Context(), step)
+		require.NoError(t, err)
+		require.Len(t, b.trained, 3)
+		for g, group := range b.all {
+			require.Equal(t, "greedy-"+strconv.Itoa(step)+"-"+strconv.Itoa(g)+"-0", group.Greedy.ID)
+			require.Equal(t, group.Task.ID, group.Greedy.TaskID)
+			require.Equal(t, group.Task.ID == "q1", group.Greedy.Err != "")
+			if group.Greedy.Err == "" {
+				require.Equal(t, 1.0, group.Greedy.Reward)
+			}
+			require.Len(t, group.Trajectories, 2)
+			require.Zero(t, group.Trajectories[0].Reward)
+		}
+		require.Len(t, rewardsOf(b.all), 6, "baselines are not among the rewards")
+		r.state.Step, r.state.Dealt = step+1, b.dealt
+	}
+	require.EqualValues(t, 6, greedy.Load())
+	require.EqualValues(t, 12, sampled.Load())
+	phases := map[string]int{}
+	count := func(s store.Record) error { phases[s.Phase]++; return nil }
+	require.NoError(t, r.db.Each("", count))
+	require.Equal(t, map[string]int{"train": 12, "greedy": 6}, phases)
+	require.NoError(t, r.db.Truncate(t.Context(), 1))
+	clear(phases)
+	require.NoError(t, r.db.Each("", count))
+	require.Equal(t, map[string]int{"train": 6, "greedy": 3}, phases, "a resumed run samples both again")
 }
 
 func TestOverlongShapingIsAPartOfTheReward(t *testing.T) {

@@ -166,8 +166,12 @@ func (t *run) describe(b *batch, rewards []float64, m policy.Metrics, sampled, w
 		"tokens/packed": float64(m.PackedTokens), "tokens/unpacked": float64(m.UnpackedTokens),
 	}
 	parts := map[string]float64{}
+	var greedy []float64
 	r["trajectories/failed"] = 0
 	for _, g := range b.all {
+		if t := g.Greedy; t != nil && t.Err == "" {
+			greedy = append(greedy, t.Reward)
+		}
 		for _, tr := range g.Trajectories {
 			if tr.Err != "" {
 				r["trajectories/failed"]++
@@ -189,6 +193,9 @@ func (t *run) describe(b *batch, rewards []float64, m policy.Metrics, sampled, w
 				r["tokens/cached"] += float64(turn.CachedTokens)
 			}
 		}
+	}
+	if len(b.all) > 0 && b.all[0].Greedy != nil {
+		r["greedy/reward"], r["greedy/failed"] = mean(greedy), float64(len(b.all)-len(greedy))
 	}
 	for name, v := range parts {
 		r["reward/"+name] = v / max(1, float64(len(rewards)))
