@@ -205,6 +205,36 @@ func TestResumeIsBitIdentical(t *testing.T) {
 	require.Contains(t, errs, "--resume")
 }
 
+func TestDynamicSamplingResumesBitIdentical(t *testing.T) {
+	needTorch(t)
+	whole, parts := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "parts")
+	run := func(dir string, args ...string) {
+		status, out, errs := command("", append([]string{
+			"train", "--output", dir, "examples/tiny.yaml", "--set", "algorithm.dynamic_sampling=true", "--set", "rollout.group_size=4", "--set", "rollout.max_refills=3",
+		}, args...)...)
+		require.Zero(t, status, "%s%s", out, errs)
+	}
+	run(whole, "--set", "trainer.steps=8")
+	run(parts, "--set", "trainer.steps=5")
+	run(parts, "--resume", "--set", "trainer.steps=8")
+	rewards, weights := curve(t, whole)
+	again, sameWeights := curve(t, parts)
+	require.Equal(t, rewards, again)
+	require.True(t, bytes.Equal(weights, sameWeights))
+	dropped := 0.0
+	data, err := os.ReadFile(filepath.Join(parts, "metrics.jsonl"))
+	require.NoError(t, err)
+	for _, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
+		var m map[string]float64
+		require.NoError(t, json.Unmarshal([]byte(line), &m))
+		require.Zero(t, m["groups/flat"], "what is trained on has variance")
+		require.Equal(t, m["groups/sampled"]*4, m["trajectories/finished"])
+		require.LessOrEqual(t, m["groups/sampled"]-m["groups/dropped"], 4.0)
+		dropped += m["groups/dropped"]
+	}
+	require.Positive(t, dropped)
+}
+
 func TestInspectTrajectoryShowsTheStoredTokens(t *testing.T) {
 	needTorch(t)
 	dir := filepath.Join(t.TempDir(), "run")

@@ -31,6 +31,7 @@ type plan struct {
 	unitOf  []int              // [item]
 	records []algorithms.Group // of all trajectories of the batch
 	metrics Metrics
+	given   [][][]float64 // StepBatch.Advantages
 
 	advantage, returns [][]float64 // after the estimator; returns nil without a critic
 	old, entropy       [][]float64 // before the step
@@ -57,7 +58,7 @@ func truncated(t *trajectory.Trajectory) bool { return t.StopReason == trajector
 // newPlan lays out the tokens of the trajectories that count. Their advantages follow with estimate, when what the
 // estimator reads of the model is known.
 func newPlan(a *algorithms.Algorithm, b StepBatch) (*plan, error) {
-	p := &plan{records: make([]algorithms.Group, len(b.Groups))}
+	p := &plan{records: make([]algorithms.Group, len(b.Groups)), given: b.Advantages}
 	for g, group := range b.Groups {
 		greedy := group.Greedy
 		for i, t := range group.Trajectories {
@@ -84,7 +85,7 @@ func newPlan(a *algorithms.Algorithm, b StepBatch) (*plan, error) {
 			case r.Tokens == 0:
 				p.metrics.Empty++
 			case math.IsNaN(t.Reward) || math.IsInf(t.Reward, 0):
-				return nil, fmt.Errorf("policy: step %d: trajectory %s: its reward is %v; a reward must be finite", b.Step, nameOf(t, g, i), t.Reward)
+				return nil, nonFinite{fmt.Errorf("policy: step %d: trajectory %s: its reward is %v; a reward must be finite", b.Step, nameOf(t, g, i), t.Reward)}
 			default:
 				if n := a.Estimator.Needs; n.Turns || n.Anchors || n.Shared {
 					if err := describeTurns(&r, t); err != nil {
@@ -160,6 +161,24 @@ func anchor(ids []int32) string {
 	return string(h.Sum(nil))
 }
 
+// checkGiven holds advantages that came with the batch against the trajectories that count.
+func (p *plan) checkGiven() error {
+	for _, u := range p.units {
+		if p.given == nil {
+			return nil
+		}
+		if u.group >= len(p.given) || u.index >= len(p.given[u.group]) || len(p.given[u.group][u.index]) != u.tokens {
+			return fmt.Errorf("trajectory %s: the batch does not bring its %d advantages", u.name, u.tokens)
+		}
+		for t, x := range p.given[u.group][u.index] {
+			if math.IsNaN(x) || math.IsInf(x, 0) {
+				return nonFinite{fmt.Errorf("trajectory %s: the advantage of response token %d is %v", u.name, t, x)}
+			}
+		}
+	}
+	return nil
+}
+
 // estimate computes the advantages, and the returns where there is a critic, from the records and what was scored.
 func (p *plan) estimate(a *algorithms.Algorithm) error {
 	for i, u := range p.units {
@@ -171,7 +190,10 @@ func (p *plan) estimate(a *algorithms.Algorithm) error {
 			r.Values, r.Bootstrap = p.gather(u, p.values), p.bootstrap[i]
 		}
 	}
-	advantages, err := a.Advantages(p.records)
+	advantages, err := p.given, p.checkGiven()
+	if p.given == nil {
+		advantages, err = a.Advantages(p.records)
+	}
 	if err != nil {
 		return err
 	}

@@ -223,7 +223,7 @@ func (r *stepRun) keep(mb *MicroBatch, from []float32, values [][]float64) {
 func (r *stepRun) checkFinite(mb *MicroBatch, values []float32, what string) error {
 	for i, v := range values {
 		if x := float64(v); math.IsNaN(x) || math.IsInf(x, 0) {
-			return fmt.Errorf("trajectory %s: token %d: %s is %v", r.items[mb.Rows[i].Item].Name, mb.Rows[i].Token, what, x)
+			return nonFinite{fmt.Errorf("trajectory %s: token %d: %s is %v", r.items[mb.Rows[i].Item].Name, mb.Rows[i].Token, what, x)}
 		}
 	}
 	return nil
@@ -311,7 +311,7 @@ func (r *stepRun) differentiate(mb *MicroBatch, total gotorch.Tensor) (float64, 
 		return 0, err
 	}
 	if x := float64(value); math.IsNaN(x) || math.IsInf(x, 0) {
-		return 0, fmt.Errorf("the loss of the micro-batch that begins with trajectory %s is %v", r.items[mb.Rows[0].Item].Name, x)
+		return 0, nonFinite{fmt.Errorf("the loss of the micro-batch that begins with trajectory %s is %v", r.items[mb.Rows[0].Item].Name, x)}
 	}
 	if err := cgo.Backward(total); err != nil {
 		return 0, err
@@ -324,7 +324,7 @@ func (r *stepRun) blame(mb *MicroBatch, err error) error {
 	var row *algorithms.RowError
 	if errors.As(err, &row) && row.Row < len(mb.Rows) {
 		at := mb.Rows[row.Row]
-		return fmt.Errorf("trajectory %s: token %d: the loss is %v (loss %s)", r.items[at.Item].Name, at.Token, row.Value, r.loss.Name())
+		return nonFinite{fmt.Errorf("trajectory %s: token %d: the loss is %v (loss %s)", r.items[at.Item].Name, at.Token, row.Value, r.loss.Name())}
 	}
 	return err
 }

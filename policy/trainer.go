@@ -67,6 +67,10 @@ type StepBatch struct {
 	Step    int                 // names the step in errors
 	Version int32               // policy version before the step
 	Groups  []*trajectory.Group // failed trajectories, and those without a response token, are counted and left out
+
+	// Advantages [group][trajectory][L], over the response tokens, stand in place of the estimator's; nil: the estimator's.
+	// Those of trajectories that do not count are not read.
+	Advantages [][][]float64
 }
 
 // Metrics describe one step. Means over tokens run over the trained tokens of the batch, each once.

@@ -141,6 +141,15 @@ func (t *Trajectory) FinalAnswer() (string, int) {
 	return "", -1
 }
 
+// ResponseTokens counts the tokens that the policy sampled, over all samples.
+func (t *Trajectory) ResponseTokens() int {
+	n := 0
+	for _, s := range t.Samples {
+		n += s.ResponseTokens()
+	}
+	return n
+}
+
 // Group is the trajectories of one task that share a baseline.
 type Group struct {
 	Task         Task
