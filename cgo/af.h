@@ -70,6 +70,17 @@ void af_model_free(af_model *m); /* steals; NULL is allowed; free optimizers and
 /* Adds value_head.weight [1, D] and value_head.bias [1], zeros, to what is trained. Gradients are dropped; optimizers made
  * before refuse to step. */
 af_error *af_model_add_value_head(af_model *m);
+/* LoRA: y = x W^T + alpha/rank (x A^T) B^T for the projections of targets in every layer. A [rank, in] is uniform within
+ * 1/sqrt(in) from a counter-based generator, B [out, rank] zero. From then on the base model is frozen: what is trained is
+ * the adapter, and the value head where there is one. Gradients are dropped; optimizers made before refuse to step. */
+enum {
+  AF_TARGET_Q = 1, AF_TARGET_K = 2, AF_TARGET_V = 4, AF_TARGET_O = 8, AF_TARGET_GATE = 16, AF_TARGET_UP = 32,
+  AF_TARGET_DOWN = 64, AF_TARGET_ALL = 127
+};
+typedef struct { int64_t rank; double alpha; unsigned targets; uint64_t seed; } af_adapter_config;
+af_error *af_model_add_adapter(af_model *m, const af_adapter_config *c);
+/* on = 0: forwards from now on compute the base model. Caches always compute the model with its adapter. */
+void af_model_set_adapter(af_model *m, int on);
 /* AF_BASE: the base model, Hugging Face's names in file order. AF_TRAINED: what the gradient and the optimizer cover. */
 enum { AF_BASE = 0, AF_TRAINED = 1 };
 int64_t af_model_num_parameters(const af_model *m, int which);
@@ -79,6 +90,8 @@ af_error *af_model_parameter_shape(const af_model *m, const char *name, int *ndi
 /* data [shape...] of dtype F32, F16 or BF16, borrowed, converted; bumps nothing: call af_model_changed afterwards */
 af_error *af_model_set_parameter(af_model *m, const char *name, int dtype, const void *data, const int64_t *shape, int ndim);
 af_error *af_model_get_parameter(af_model *m, const char *name, float *out, int64_t n);
+/* as get_parameter, with the adapter added: W + alpha/rank B A */
+af_error *af_model_get_merged(af_model *m, const char *name, float *out, int64_t n);
 af_error *af_model_get_gradient(af_model *m, const char *name, float *out, int64_t n); /* zeros where there is none */
 /* matrices and embeddings ~ N(0, std), norms 1, biases 0, from a counter-based generator: same seed, same bits */
 af_error *af_model_init(af_model *m, uint64_t seed, double std);

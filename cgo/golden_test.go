@@ -67,16 +67,20 @@ func goldenNames(t testing.TB) []string {
 	return names
 }
 
-func loadGolden(t testing.TB, name string) golden {
+func loadGolden(t testing.TB, name string) (g golden) {
+	t.Helper()
+	readGolden(t, name, &g)
+	return g
+}
+
+func readGolden(t testing.TB, name string, to any) {
 	t.Helper()
 	f, err := os.Open(filepath.Join("testdata", name+".json.gz"))
 	require.NoError(t, err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)
 	require.NoError(t, err)
-	var g golden
-	require.NoError(t, json.NewDecoder(z).Decode(&g))
-	return g
+	require.NoError(t, json.NewDecoder(z).Decode(to))
 }
 
 // model makes the golden's model with its parameters.

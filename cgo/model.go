@@ -25,7 +25,8 @@ import (
 type Model struct {
 	config  ModelConfig
 	mu      sync.Mutex
-	ptr     *C.af_model // nil when closed
+	ptr     *C.af_model    // nil when closed
+	adapter *AdapterConfig // nil without one
 	cleanup runtime.Cleanup
 }
 
@@ -114,10 +115,51 @@ func (m *Model) AddValueHead() error {
 	return m.with("value head", func(p *C.af_model) error { return toError("value head", C.af_model_add_value_head(p)) })
 }
 
+// AddAdapter freezes the base model and trains a LoRA adapter, and the value head where there is one, instead. The model
+// computes what it did before, as B is 0. Add it before gradients and optimizers are made, as with AddValueHead.
+func (m *Model) AddAdapter(c AdapterConfig) error {
+	c, err := c.Resolve()
+	if err != nil {
+		return err
+	}
+	raw := C.af_adapter_config{rank: C.int64_t(c.Rank), alpha: C.double(c.Alpha), targets: C.uint(c.mask()), seed: C.uint64_t(c.Seed)}
+	return m.with("adapter", func(p *C.af_model) error {
+		if err := toError("adapter", C.af_model_add_adapter(p, &raw)); err != nil {
+			return err
+		}
+		m.adapter = &c
+		return nil
+	})
+}
+
+// SetAdapter switches the adapter off and on for the forwards that follow: off, the model is its frozen base, which is the
+// reference policy of a LoRA run. A [Cache] computes the model with its adapter either way.
+func (m *Model) SetAdapter(on bool) {
+	_ = m.with("set adapter", func(p *C.af_model) error { C.af_model_set_adapter(p, flag(on)); return nil }) // closed: nothing to set
+}
+
+// Adapter returns what the adapter was made with; false without one.
+func (m *Model) Adapter() (AdapterConfig, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.adapter == nil {
+		return AdapterConfig{}, false
+	}
+	return *m.adapter, true
+}
+
+// Merged returns a copy of a base parameter with the adapter added, W + Alpha/Rank BA; what has no adapter is as it is.
+func (m *Model) Merged(name string) ([]float32, error) {
+	return m.read("merged", name, func(p *C.af_model, s *C.char, out *C.float, n C.int64_t) *C.af_error {
+		return C.af_model_get_merged(p, s, out, n)
+	})
+}
+
 // Parameters lists the base model's parameters in file order; nil for a closed model.
 func (m *Model) Parameters() []ParameterInfo { return m.list(C.AF_BASE) }
 
-// Trained lists what gradient and optimizer cover: the base model's parameters and the value head's.
+// Trained lists what gradient and optimizer cover: the base model's parameters, or the adapter's under PEFT's names, and
+// the value head's.
 func (m *Model) Trained() []ParameterInfo { return m.list(C.AF_TRAINED) }
 
 func (m *Model) list(which C.int) []ParameterInfo {

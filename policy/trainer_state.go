@@ -3,9 +3,10 @@
 package policy
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,8 +23,9 @@ const (
 
 // trainerState is trainer.json.
 type trainerState struct {
-	Version int   `json:"version"` // of this format: 1
-	Steps   int64 `json:"steps"`   // optimizer steps taken; the schedule continues there
+	Version int    `json:"version"`        // of this format: 1
+	Steps   int64  `json:"steps"`          // optimizer steps taken; the schedule continues there
+	Base    string `json:"base,omitempty"` // SHA-256 of the frozen base model's parameters, of a run that trains an adapter
 }
 
 // moments are AdamW's states with the suffix that their tensors carry in the file, as torch.optim.AdamW names them.
@@ -33,8 +35,9 @@ var moments = []struct {
 }{{".exp_avg", cgo.ExpAvg}, {".exp_avg_sq", cgo.ExpAvgSq}}
 
 // Save writes optimizer.safetensors (float32, exact) and trainer.json into the folder, which exists; each file appears
-// complete or not at all. What is trained beside the base model, as a value head, goes to parameters.safetensors. The base
-// model's weights are not among them: save those with Policy.SaveHF, as F32 for an exact resume. No step may run meanwhile.
+// complete or not at all. What is trained beside the base model (adapter, value head) goes to parameters.safetensors. The
+// base model's weights are not among them: save those with Policy.SaveHF, as F32 for an exact resume; the frozen base of an
+// adapter is only named, by its hash. No step may run meanwhile.
 func (t *Trainer) Save(dir string) error {
 	var sources []modelfile.Source
 	for _, p := range t.model.Trained() {
@@ -54,7 +57,11 @@ func (t *Trainer) Save(dir string) error {
 	if err := modelfile.WriteSafetensors(filepath.Join(dir, optimizerFile), nil, sources); err != nil {
 		return fmt.Errorf("policy: saving the trainer to %s: %w", dir, err)
 	}
-	if err := modelfile.WriteJSON(filepath.Join(dir, trainerFile), trainerState{Version: 1, Steps: t.Steps()}); err != nil {
+	base, err := t.base()
+	if err != nil {
+		return fmt.Errorf("policy: saving the trainer to %s: %w", dir, err)
+	}
+	if err := modelfile.WriteJSON(filepath.Join(dir, trainerFile), trainerState{Version: 1, Steps: t.Steps(), Base: base}); err != nil {
 		return fmt.Errorf("policy: saving the trainer to %s: %w", dir, err)
 	}
 	return nil
@@ -80,6 +87,13 @@ func (t *Trainer) load(dir string) error {
 	}
 	if state.Version != 1 || state.Steps < 0 {
 		return fmt.Errorf("%s: version %d with %d steps; this program reads version 1", trainerFile, state.Version, state.Steps)
+	}
+	base, err := t.base()
+	if err != nil {
+		return err
+	}
+	if base != state.Base {
+		return fmt.Errorf("%s: the run trains on another base model, or trained none before: SHA-256 %q then, %q now; give the run its base model back", trainerFile, state.Base, base)
 	}
 	moved, err := openExactly(filepath.Join(dir, optimizerFile), t.model.Trained(), moments[0].suffix, moments[1].suffix)
 	if err != nil {
@@ -109,6 +123,28 @@ func (t *Trainer) load(dir string) error {
 	return t.optimizer.SetStepCount(state.Steps)
 }
 
+// base is the hash of the frozen base model, "" where the base is trained.
+func (t *Trainer) base() (string, error) {
+	if _, ok := t.model.Adapter(); !ok {
+		return "", nil
+	}
+	if t.baseHash != "" { // it does not change
+		return t.baseHash, nil
+	}
+	h := sha256.New()
+	for _, p := range t.model.Parameters() {
+		values, err := t.model.Parameter(p.Name)
+		if err != nil {
+			return "", err
+		}
+		if err := writeValues(h, values, modelfile.F32); err != nil {
+			return "", err
+		}
+	}
+	t.baseHash = hex.EncodeToString(h.Sum(nil))
+	return t.baseHash, nil
+}
+
 // own is what is trained beside the base model.
 func (t *Trainer) own() []cgo.ParameterInfo {
 	base := map[string]bool{}
@@ -116,74 +152,4 @@ func (t *Trainer) own() []cgo.ParameterInfo {
 		base[p.Name] = true
 	}
 	return slices.DeleteFunc(t.model.Trained(), func(p cgo.ParameterInfo) bool { return base[p.Name] })
-}
-
-// source writes what get returns, float32 of p's shape.
-func source(name string, p cgo.ParameterInfo, get func() ([]float32, error)) modelfile.Source {
-	return modelfile.Source{Name: name, DType: modelfile.F32, Shape: ints(p.Shape), Write: func(w io.Writer) error {
-		values, err := get()
-		if err != nil {
-			return err
-		}
-		return writeValues(w, values, modelfile.F32)
-	}}
-}
-
-func ints(shape []int64) []int {
-	out := make([]int, len(shape))
-	for i, d := range shape {
-		out[i] = int(d)
-	}
-	return out
-}
-
-// openExactly opens a file that must hold a tensor of every parameter and suffix, and nothing else.
-func openExactly(path string, params []cgo.ParameterInfo, suffixes ...string) (_ *modelfile.Model, err error) {
-	file, err := modelfile.OpenSafetensors(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			file.Close() // the first error says more
-		}
-	}()
-	name := filepath.Base(path)
-	for _, p := range params {
-		for _, suffix := range suffixes {
-			info, ok := file.Info(p.Name + suffix)
-			if !ok {
-				return nil, fmt.Errorf("%s: %s%s is missing; it belongs to another model", name, p.Name, suffix)
-			}
-			if !slices.Equal(info.Shape, ints(p.Shape)) {
-				return nil, fmt.Errorf("%s: %s%s has shape %v, expected %v; it belongs to another model", name, p.Name, suffix, info.Shape, p.Shape)
-			}
-		}
-	}
-	if n := len(file.Names()); n != len(suffixes)*len(params) {
-		return nil, fmt.Errorf("%s: it holds %d tensors, expected %d; it belongs to another model", name, n, len(suffixes)*len(params))
-	}
-	return file, nil
-}
-
-// each calls f with the values of one tensor.
-func each(file *modelfile.Model, name string, f func(values []float32) error) error {
-	tensor, err := file.Tensor(name)
-	if err != nil {
-		return err
-	}
-	values, err := tensor.Float32()
-	if err != nil {
-		return err
-	}
-	return f(values)
-}
-
-// setFloats sets a parameter; Changed must follow.
-func setFloats(m parameters, p cgo.ParameterInfo, values []float32) error {
-	data, err := modelfile.Encode(make([]byte, 0, 4*len(values)), values, modelfile.F32)
-	if err != nil {
-		return err
-	}
-	return m.SetParameter(p.Name, cgo.F32, data, p.Shape)
 }

@@ -49,7 +49,7 @@ at::Tensor backward_generic(const Plan& plan, const at::Tensor& hidden, const at
     const at::Tensor silent = rows(d_logprob).eq(0).logical_and_(rows(d_entropy).eq(0));
     d.masked_fill_(silent, 0);  // a row without gradient stays without, NaN or not
     d_hidden.narrow(0, start, n).copy_(at::mm(d, weight));
-    d_weight.addmm_(d.t(), h);
+    if (d_weight.defined()) d_weight.addmm_(d.t(), h);
   }
   return d_hidden;
 }
@@ -129,7 +129,7 @@ void backward_rows(const af_model& m, const Plan& plan, const Active& a, const a
       }
     });
     d_h.addmm_(tile, w);
-    d_weight.narrow(0, v, width).addmm_(tile.t(), h);
+    if (d_weight.defined()) d_weight.narrow(0, v, width).addmm_(tile.t(), h);
   }
 }
 

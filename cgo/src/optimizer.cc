@@ -68,7 +68,10 @@ void step(af_optimizer& o, double lr, double gradient_scale) {
 const at::Tensor& state_of(const af_optimizer& o, const char* name, int which) {
   if (which != 0 && which != 1)
     throw InputError("optimizer state " + std::to_string(which) + " does not exist, allowed are 0 and 1");
-  return o.model->find(which == 0 ? o.exp_avg : o.exp_avg_sq, name);
+  const Parameters& all = which == 0 ? o.exp_avg : o.exp_avg_sq;
+  if (!all.by_name.contains(name) && o.model->by_name.contains(name))
+    throw InputError(std::string("parameter ") + name + " has no optimizer state, it is not trained");
+  return o.model->find(all, name);
 }
 
 void check_size(const at::Tensor& t, const char* name, int64_t n) {
