@@ -239,7 +239,9 @@ func (s *session) trainer(a *algorithms.Algorithm, version *int32) (*policy.Trai
 			return nil, err
 		}
 	}
-	if a.NeedsReference() {
+	if _, adapted := s.policy.Model.Adapter(); adapted && a.NeedsReference() {
+		c.Reference = policy.AdapterOff{Model: s.policy.Model}
+	} else if a.NeedsReference() {
 		reference, err := loadPolicy(s.job, "") // also when a run is resumed: the reference is where the run began
 		if err != nil {
 			return nil, err

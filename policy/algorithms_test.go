@@ -303,3 +303,29 @@ func TestSequenceRatioOfCutTrajectories(t *testing.T) {
 		require.Greater(t, math.Abs(want-1), 1e-4)
 	}
 }
+
+// With an adapter the reference is the same model with the adapter off: its base, whatever was trained since.
+func TestAdapterOffIsTheBase(t *testing.T) {
+	p, base := makeTiny(t, 1), makeTiny(t, 1)
+	require.NoError(t, p.Model.AddAdapter(cgo.AdapterConfig{Rank: 2, Alpha: 8, Targets: []string{"q_proj", "down_proj"}}))
+	c := tinyConfig()
+	c.Reference = AdapterOff{p.Model}
+	tr := makeTrainer(t, p, resolveBlock(t, "kl: {coefficient: 0.1}"), c)
+	b := someBatch(t, tr, 7, 0)
+	s := b.Groups[0].Trajectories[0].Samples[0]
+	batches, err := Pack([]PackItem{{Sample: s}}, PackOptions{MicroBatchTokens: 100, Temperature: 1})
+	require.NoError(t, err)
+	want, err := FrozenModel{base.Model}.Score(&batches[0].Batch)
+	require.NoError(t, err)
+	for i := range 4 {
+		m, err := tr.Step(context.Background(), b)
+		require.NoError(t, err)
+		require.Equal(t, i > 0, m.KL > 1e-9, "step %d: %v", i, m.KL) // the adapter begins as 0
+		got, err := c.Reference.Score(&batches[0].Batch)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		on, err := FrozenModel{p.Model}.Score(&batches[0].Batch)
+		require.NoError(t, err)
+		require.NotEqual(t, want, on, "the adapter is on again")
+	}
+}

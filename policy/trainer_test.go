@@ -136,9 +136,16 @@ func gradients(t testing.TB, tr *Trainer, b StepBatch) map[string][]float32 {
 func sameGradients(t testing.TB, want, got map[string][]float32, tolerance float64) {
 	t.Helper()
 	require.Len(t, got, len(want))
+	require.LessOrEqual(t, worstDistance(want, got), tolerance)
+}
+
+// worstDistance is the largest distance of a tensor's gradients, in norms of the first.
+func worstDistance(want, got map[string][]float32) float64 {
+	worst := 0.0
 	for name := range want {
-		require.LessOrEqual(t, gradientDistance(want[name], got[name]), tolerance, name)
+		worst = max(worst, gradientDistance(want[name], got[name]))
 	}
+	return worst
 }
 
 func gradientDistance(want, got []float32) float64 {
@@ -167,13 +174,14 @@ func TestGradientIgnoresPackingAndOrder(t *testing.T) {
 		reference := makeTrainer(t, p, resolveBlock(t, block), plain)
 		b := someBatch(t, reference, 5, 0.1)
 		want := gradients(t, reference, b)
+		worst := 0.0
 		for _, c := range []struct{ micro, shared int }{{40, 1}, {60, 2}, {100, 16}, {1000, 1}, {1000, 3}} {
 			config := plain
 			config.MicroBatchTokens, config.MinShared = c.micro, c.shared
 			tr := makeTrainer(t, p, reference.algorithm, config)
-			sameGradients(t, want, gradients(t, tr, b), 1e-6)
+			worst = max(worst, worstDistance(want, gradients(t, tr, b)))
 			config.Checkpoint = true
-			sameGradients(t, want, gradients(t, makeTrainer(t, p, reference.algorithm, config), b), 1e-6)
+			worst = max(worst, worstDistance(want, gradients(t, makeTrainer(t, p, reference.algorithm, config), b)))
 
 			turned := StepBatch{}
 			for _, g := range slices.Backward(b.Groups) {
@@ -181,9 +189,15 @@ func TestGradientIgnoresPackingAndOrder(t *testing.T) {
 				slices.Reverse(group.Trajectories)
 				turned.Groups = append(turned.Groups, group)
 			}
-			sameGradients(t, want, gradients(t, tr, turned), 1e-6)
-			sameGradients(t, want, gradients(t, tr, splitTurns(t, b)), 1e-6)
+			worst = max(worst, worstDistance(want, gradients(t, tr, turned)))
+			worst = max(worst, worstDistance(want, gradients(t, tr, splitTurns(t, b))))
 		}
+		t.Logf("%s: %.2g", block, worst)
+		tolerance := 1e-6
+		if a := reference.algorithm; a.HasCritic() || a.NeedsReference() || a.Loss.NeedsSequence || a.Correction.PerSequence() {
+			tolerance = 3e-6 // fp32 numbers of a second forward are in the loss, or their sum over a trajectory
+		}
+		require.LessOrEqual(t, worst, tolerance, block)
 		// The comparison can fail: one reward more changes the gradient.
 		b.Groups[0].Trajectories[0].Reward++
 		require.Greater(t, gradientDistance(want[embedding], gradients(t, reference, b)[embedding]), 1e-3)
