@@ -205,6 +205,33 @@ func TestResumeIsBitIdentical(t *testing.T) {
 	require.Contains(t, errs, "--resume")
 }
 
+// A critic, whose head no Hugging Face file holds, and a reference, which stays where the run began, survive a resume.
+func TestCriticAndReferenceResumeBitIdentical(t *testing.T) {
+	needTorch(t)
+	whole, parts := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "parts")
+	run := func(dir string, args ...string) {
+		status, out, errs := command("", append([]string{
+			"train", "--output", dir, "examples/tiny.yaml", "--set", "algorithm={advantage: gae, loss: {name: cispo, bound: relative}, kl: {coefficient: 0.05}, correction: {kind: seq_mask}, mini_batches: 2}",
+		}, args...)...)
+		require.Zero(t, status, "%s%s", out, errs)
+	}
+	run(whole, "--set", "trainer.steps=6")
+	run(parts, "--set", "trainer.steps=3")
+	run(parts, "--resume", "--set", "trainer.steps=6")
+	rewards, weights := curve(t, whole)
+	again, sameWeights := curve(t, parts)
+	require.Equal(t, rewards, again)
+	require.True(t, bytes.Equal(weights, sameWeights))
+	data, err := os.ReadFile(filepath.Join(parts, "metrics.jsonl"))
+	require.NoError(t, err)
+	for i, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
+		var m map[string]float64
+		require.NoError(t, json.Unmarshal([]byte(line), &m))
+		require.Positive(t, m["update/value_loss"])
+		require.Equal(t, i > 0, m["update/kl"] > 1e-9, "the policy begins as its reference and leaves it: %v", m["update/kl"])
+	}
+}
+
 func TestDynamicSamplingResumesBitIdentical(t *testing.T) {
 	needTorch(t)
 	whole, parts := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "parts")
