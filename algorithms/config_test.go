@@ -139,6 +139,33 @@ updates      1 optimizer step a batch; old = current without gradient, so no for
 	require.Contains(t, resolve(t, "loss: reinforce").Describe(), "clip         this loss does not clip\n")
 }
 
+func TestDescribeEveryPart(t *testing.T) {
+	text := resolve(t, "{advantage: {name: gae, gamma: 0.99}, value: {clip: 0.1}, kl: {coefficient: 0.2, estimator: k1, in: reward}, correction: {kind: seq_mask, low: 0.9, high: 1.1}, overlong: {buffer: 32, penalty: 0.5}, dynamic_sampling: true}").Describe()
+	require.Contains(t, text, "; gamma = 0.99; lambda = 0.95\n")
+	require.Contains(t, text, "the value of the state after it where it was truncated")
+	require.Contains(t, text, "value        0.5 * ½ max((V - R)², (V_old + clip(V - V_old, ±0.1) - R)²), R = Â + V_old, mean over all loss-mask tokens of the mini-batch (its own token-mean)\n")
+	require.Contains(t, text, "kl           0.2 * k1 against the frozen reference, in the reward\n             k1 = x - reference, x = old; summed over the trajectory and subtracted from its reward before the estimator\n")
+	require.Contains(t, text, "correction   seq_mask: a trajectory whose exp(mean_t(old - sampling)) lies outside [0.9, 1.1] gets policy term 0; in others a token's is multiplied by min(exp(old - sampling), 2), without gradient; the denominator stays\n")
+	require.Contains(t, text, "overlong     reward - 0.5 * how much of the last 32 tokens before the limit is used, 0 to 1\n")
+	require.Contains(t, text, "sampling     dynamic: groups whose rewards are all equal are dropped and the batch is refilled\n")
+	require.NotContains(t, resolve(t, "{}").Describe(), "\nvalue ")
+
+	for block, want := range map[string]string{
+		"loss: gspo":                           "clip         the trajectory's ratio s in [0.9997, 1.0004]\n             clipping never acts: each batch gets one update, so every ratio is 1\naggregation  seq-mean-token-mean:",
+		"{loss: gspo, epochs: 2}":              "clip         the trajectory's ratio s in [0.9997, 1.0004]\naggregation",
+		"loss: {name: cispo, bound: relative}": "; bound = relative\nclip         the weight sg[ρ] in [0, 1.2]; a token's gradient is bounded, never dropped\n             clipping never acts",
+		"{loss: {name: cispo, bound: absolute}, clip_high: 5, epochs: 2}": "clip         the weight sg[ρ] in [0, 5]; a token's gradient is bounded, never dropped\naggregation",
+		"loss: sapo":                                "; tau_positive = 1; tau_negative = 1.05\nclip         none; a soft gate, the sigmoid, in its place\n",
+		"loss: dppo":                                "clip         no bound on the ratio; a token whose probability has moved by more than 0.2 in the direction of its advantage is dropped and still counted in the denominator\n",
+		"correction: {kind: tis_sequence}":          "correction   tis_sequence: the policy terms of a trajectory are multiplied by min(exp(Σ_t(old - sampling)), 5), without gradient\n",
+		"kl: {coefficient: 1, estimator: k2}":       "k2 = (x - reference)²/2, x = current; added per token with the aggregation's weights\n",
+		"advantage: remax":                          "one greedy rollout more per group, which is not trained on; where it failed, its group is left out\n",
+		"advantage: {name: gigpo, normalize: mean}": "; omega = 1; gamma = 0.95; normalize = mean\n",
+	} {
+		require.Contains(t, resolve(t, block).Describe(), want, block)
+	}
+}
+
 func TestRegistryRefusesTakenNames(t *testing.T) {
 	r := NewRegistry()
 	estimator := func(Settings) (Estimator, error) { return perTrajectory(centred), nil }
@@ -162,7 +189,7 @@ func TestRegistryRefusesTakenNames(t *testing.T) {
 }
 
 func FuzzParseYAML(f *testing.F) {
-	for _, seed := range []string{"{}", "advantage: {name: grpo, normalize_std: false}", "loss: 3", "kl: {in: reward}", "advantage: {name: {a: b}}"} {
+	for _, seed := range []string{"{}", "advantage: {name: grpo, normalize_std: false}", "loss: 3", "kl: {in: reward}", "{advantage: {name: gae, lambda: 0.9}, loss: {name: cispo, bound: absolute}}", "loss: gspo", "overlong: {buffer: 3, penalty: 1}", "advantage: {name: {a: b}}"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, block []byte) {

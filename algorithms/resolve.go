@@ -213,6 +213,13 @@ func (a *Algorithm) resolveValue(v *Value) error {
 // HasCritic reports whether the estimator reads values, so that the model needs a value head, which is trained along.
 func (a *Algorithm) HasCritic() bool { return a.Estimator.Needs.Values }
 
+// withoutCritic is the algorithm with its policy's loss alone.
+func (a *Algorithm) withoutCritic() *Algorithm {
+	policy := *a
+	policy.Estimator.Needs.Values = false
+	return &policy
+}
+
 // NeedsReference reports whether the frozen reference policy must score the batch.
 func (a *Algorithm) NeedsReference() bool { return a.KL.Coefficient > 0 }
 

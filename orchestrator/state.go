@@ -163,6 +163,7 @@ func (t *run) describe(b *batch, rewards []float64, m policy.Metrics, sampled, w
 		"update/loss": m.Loss, "update/grad_norm": m.GradNorm, "update/learning_rate": m.LearningRate, "update/entropy": m.Entropy,
 		"update/clip_fraction": m.ClipFraction, "update/mismatch_mean": m.MismatchMean, "update/mismatch_max": m.MismatchMax,
 		"update/mismatch_k3": m.MismatchK3, "update/ess": m.ESS, "update/policy_version": float64(t.state.Version),
+		"update/dropped": m.Dropped, "update/kl": m.KL, "update/value_loss": m.ValueLoss, "update/explained": m.Explained,
 		"tokens/packed": float64(m.PackedTokens), "tokens/unpacked": float64(m.UnpackedTokens),
 	}
 	parts := map[string]float64{}

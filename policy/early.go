@@ -6,41 +6,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/agentfly/agentfly/algorithms"
-	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/trajectory"
 )
-
-// numbers are what a forward says of its rows, [N]; values is nil where they were not asked for.
-type numbers struct{ logprobs, entropy, values []float32 }
-
-// read copies the outputs of a forward.
-func read(f algorithms.Outputs) (n numbers, err error) {
-	if n.logprobs, err = cgo.Read(f.Current); err != nil {
-		return n, err
-	}
-	if n.entropy, err = cgo.Read(f.Entropy); err != nil || f.Values.T == nil {
-		return n, err
-	}
-	n.values, err = cgo.Read(f.Values)
-	return n, err
-}
-
-func closeOutputs(f algorithms.Outputs) {
-	cgo.CloseTensor(f.Current)
-	cgo.CloseTensor(f.Entropy)
-	cgo.CloseTensor(f.Values)
-}
-
-// numbers runs a forward without gradient.
-func (t *Trainer) numbers(b *cgo.Batch, values bool) (numbers, error) {
-	f, err := t.forward(b, false, values)
-	if err != nil {
-		return numbers{}, err
-	}
-	defer closeOutputs(f)
-	return read(f)
-}
 
 // early scores what the estimator or the loss reads of the batch before the first optimizer step: reference logprobs, the
 // critic's values, and old where kl is in the reward.

@@ -365,7 +365,7 @@ func (r *stepRun) culprit(ctx context.Context, mb miniBatch) string {
 }
 
 func (r *stepRun) finiteGradient() (bool, error) {
-	for _, p := range r.model.Parameters() {
+	for _, p := range r.model.Trained() {
 		gradient, err := r.model.Gradient(p.Name)
 		if err != nil {
 			return false, err

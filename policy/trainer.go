@@ -62,6 +62,17 @@ func (f FrozenModel) Score(b *cgo.Batch) ([]float32, error) {
 	return logprobs, err
 }
 
+// AdapterOff is the Reference in a model with an adapter: its frozen base, the adapter being switched off for the forward.
+// No other forward of the model may run meanwhile; inference reads packed weights of its own and is not one.
+type AdapterOff struct{ Model *cgo.Model }
+
+// Score runs the base model's forward without gradient.
+func (a AdapterOff) Score(b *cgo.Batch) ([]float32, error) {
+	a.Model.SetAdapter(false)
+	defer a.Model.SetAdapter(true)
+	return FrozenModel(a).Score(b)
+}
+
 // StepBatch is what one step trains on. The trainer reads the trajectories and keeps none.
 type StepBatch struct {
 	Step    int                 // names the step in errors

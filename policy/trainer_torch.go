@@ -25,6 +25,7 @@ type Trainer struct {
 	loss      algorithms.Loss
 	config    TrainerConfig
 	optimizer *cgo.Optimizer
+	baseHash  string // of an adapter's frozen base, once computed
 }
 
 // NewTrainer makes a trainer with a fresh optimizer. Close it before the model; model and worker stay the caller's.

@@ -87,11 +87,12 @@ void pack(af_cache& c) {
   c.layers.resize(m.layers.size());
   for (size_t i = 0; i < m.layers.size(); i++) {
     const Layer& l = m.layers[i];
+    const LayerAdapters a = m.adapters.empty() ? LayerAdapters() : m.adapters[i];
     PackedLayer& to = c.layers[i];
-    to.qkv.pack(l.qkv_weight, l.qkv_bias);
-    to.o.pack(l.o_weight_DHE, l.o_bias);
-    to.gate_up.pack(l.gate_up_weight, l.gate_up_bias);
-    to.down.pack(l.down_weight_DF, l.down_bias);
+    to.qkv.pack(merged(m, l.qkv_weight, a.qkv), l.qkv_bias);
+    to.o.pack(merged(m, l.o_weight_DHE, a.o), l.o_bias);
+    to.gate_up.pack(merged(m, l.gate_up_weight, a.gate_up), l.gate_up_bias);
+    to.down.pack(merged(m, l.down_weight_DF, a.down), l.down_bias);
   }
   c.head.pack(m.head_VD, {});
   c.packed_version = m.version;
