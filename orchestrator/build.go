@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/agentfly/agentfly/algorithms"
@@ -34,11 +35,13 @@ type session struct {
 	policy   *policy.Policy
 	worker   *cgo.Worker
 	engine   engines.Engine
-	server   *vllm.Process // that the job started; nil for none
+	server   *vllm.Kept // that the job started; nil for none
 	weights  weightSync
 	renderer *masks.Renderer
 	rollout  Rollout
 	notes    []string // what the user should know of how the job runs
+	said     sync.Mutex
+	late     []string // the same while it runs; behind said
 }
 
 // open loads the policy from path ("" is the job's own) and everything around it.

@@ -223,6 +223,7 @@ func (t *run) loop(ctx context.Context) error {
 	}
 	t.started, t.resumedAt = time.Now(), t.state.Step
 	err := t.steps(ctx)
+	t.sayNotes()
 	t.state.Seconds += time.Since(t.started).Seconds()
 	t.started = time.Time{}
 	if err == nil {
@@ -236,6 +237,13 @@ func (t *run) loop(ctx context.Context) error {
 	}
 	t.say("interrupted after step %d; saved in %s", t.state.Step, filepath.Join(t.dir, "checkpoints", "last"))
 	return ErrInterrupted
+}
+
+// sayNotes tells what was noted since the last call.
+func (t *run) sayNotes() {
+	for _, note := range t.lateNotes() {
+		t.say("note: %s", note)
+	}
 }
 
 func modelName(j *job.Job) string {
@@ -320,6 +328,9 @@ func (t *run) step(ctx context.Context) error {
 		return err
 	}
 	sampled := time.Since(start)
+	if err := t.rest(ctx); err != nil {
+		return err
+	}
 	rewards := rewardsOf(groups)
 	if j.Control.ShuffleRewards {
 		shuffleRewards(groups, j.Seed, step)
@@ -331,7 +342,7 @@ func (t *run) step(ctx context.Context) error {
 		return err
 	}
 	t.weights.seconds = 0
-	if t.state.Version != before && !t.engine.Capabilities().SharedParameters {
+	if (t.state.Version != before || j.Engine.Sleep > 0) && !t.engine.Capabilities().SharedParameters {
 		if err := t.push(context.WithoutCancel(ctx), t.state.Version); err != nil {
 			return err
 		}
@@ -351,6 +362,7 @@ func (t *run) step(ctx context.Context) error {
 			line[k] = v
 		}
 	}
+	t.sayNotes()
 	t.progress(record)
 	return t.log(line)
 }

@@ -25,6 +25,7 @@ type Server struct {
 	Reload      bool   // checkpoints from disk
 	LoRA        bool   // adapters at run time
 	Transfer    bool   // weight transfer
+	Sleep       bool   // it can sleep and wake up
 	Extension   bool   // agentfly_transfer.py runs in its workers
 	Version     string // of the weights that it has
 }
@@ -50,8 +51,12 @@ func (s Server) String() string {
 	if ways == nil {
 		ways = []string{"none"}
 	}
-	return fmt.Sprintf("%s: vLLM %s, model %s, context %d, %s, %s, versions %s, weight updates: %s, has weights %q",
-		s.URL, s.Release, s.Model, s.MaxModelLen, route, logprobs, versions, strings.Join(ways, " "), s.Version)
+	sleep := "cannot sleep"
+	if s.Sleep {
+		sleep = "can sleep"
+	}
+	return fmt.Sprintf("%s: vLLM %s, model %s, context %d, %s, %s, versions %s, weight updates: %s, %s, has weights %q",
+		s.URL, s.Release, s.Model, s.MaxModelLen, route, logprobs, versions, strings.Join(ways, " "), sleep, s.Version)
 }
 
 // probe finds out what the server can do.
@@ -107,7 +112,13 @@ func (r *replica) probeRoutes(ctx context.Context, s *Server) error {
 	s.Reload = has("/collective_rpc")
 	s.LoRA = has("/v1/load_lora_adapter")
 	s.Transfer = has("/update_weights") && has("/start_weight_update") && has("/finish_weight_update")
+	s.Sleep = has("/sleep") && has("/wake_up") && has("/is_sleeping") && s.Control
 	s.Native = has("/inference/v1/generate")
+	if s.Sleep {
+		if err := r.wakeFromSleep(ctx); err != nil {
+			return err
+		}
+	}
 	if has("/is_paused") {
 		if err := r.wake(ctx); err != nil {
 			return err
@@ -134,6 +145,21 @@ func (r *replica) probeRoutes(ctx context.Context, s *Server) error {
 	var err error
 	s.Version, err = r.weightVersion(ctx)
 	return err
+}
+
+// wakeFromSleep wakes a server that a run left asleep. vLLM says of a paused one too that it sleeps.
+func (r *replica) wakeFromSleep(ctx context.Context) error {
+	sleeping, err := r.isSleeping(ctx)
+	if err != nil {
+		return fmt.Errorf("is sleeping: %w", err)
+	}
+	if !sleeping {
+		return nil
+	}
+	if _, err := r.wakeUp(ctx, ""); err != nil {
+		return fmt.Errorf("wake up: %w", err)
+	}
+	return nil
 }
 
 // wake resumes a server that a run left paused, because a paused one answers no probe. What it computes is not used before

@@ -27,6 +27,9 @@ var real struct {
 }
 
 func TestMain(m *testing.M) {
+	if os.Getenv(fakeServer) != "" {
+		os.Exit(serveFake(os.Args[1:]))
+	}
 	status := m.Run()
 	if real.process != nil {
 		if err := real.process.Close(); err != nil {

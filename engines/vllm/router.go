@@ -197,12 +197,15 @@ func (e *Engine) pick(ctx context.Context, session string, avoid *replica) (*rep
 		if failed != nil {
 			return nil, fmt.Errorf("no replica serves since an update failed: %w", failed)
 		}
+		if gone := e.options.Gone(); gone != nil && e.allDown() {
+			return nil, fmt.Errorf("no replica serves: %w", gone)
+		}
 		if waiting >= e.options.Patience {
 			return nil, fmt.Errorf("no replica serves: %s", e.reasons())
 		}
 		start := time.Now()
 		wait(ctx, changes, min(time.Second, e.options.Patience))
-		if !e.updating() { // an update has deadlines of its own
+		if !e.busy() { // an update has deadlines of its own, and training lasts as long as it lasts
 			waiting += time.Since(start)
 		}
 	}
@@ -240,8 +243,13 @@ func wait(ctx context.Context, changes []chan struct{}, most time.Duration) {
 	all.Wait()
 }
 
-func (e *Engine) updating() bool {
-	return slices.ContainsFunc(e.replicas, func(r *replica) bool { s, _ := r.status(); return s == updating })
+// busy tells whether a replica is only away for an update or asleep.
+func (e *Engine) busy() bool {
+	return slices.ContainsFunc(e.replicas, func(r *replica) bool { s, _ := r.status(); return s == updating || s == asleep })
+}
+
+func (e *Engine) allDown() bool {
+	return !slices.ContainsFunc(e.replicas, func(r *replica) bool { s, _ := r.status(); return s != down })
 }
 
 func (e *Engine) reasons() string {
@@ -358,8 +366,11 @@ func (e *Engine) bringBack(r *replica) {
 	}
 	defer func() { e.turn <- struct{}{} }()
 	e.mu.Lock()
-	current, failed := e.current, e.failed
+	current, failed, sleeping := e.current, e.failed, e.sleeping
 	e.mu.Unlock()
+	if sleeping { // the device's memory is the trainer's; the next update looks for it
+		return
+	}
 	if failed != nil { // an update that succeeds brings it back, if it answers
 		r.set(behind, failed)
 		return
@@ -370,16 +381,11 @@ func (e *Engine) bringBack(r *replica) {
 		}
 		return
 	}
-	ctx, cancel := context.WithTimeout(e.ctx, e.options.ControlTimeout)
-	server, err := r.probe(ctx)
-	cancel()
-	if err != nil {
+	if err := e.rejoin(e.ctx, r); err != nil {
 		r.set(down, err)
 		return
 	}
-	r.set(updating, nil)
-	r.adopt(server.Version, server.Model, -1) // what the server names until it is loaded; nobody asks it before
-	if err := e.load(e.ctx, r, *current, false); err != nil {
+	if err := e.load(e.ctx, r, *current, false, false); err != nil {
 		r.set(behind, err)
 		return
 	}

@@ -32,6 +32,10 @@ type ServeOptions struct {
 	CPU         bool          // this machine's vLLM is the one for CPUs
 	Args        []string      // more arguments
 	Timeout     time.Duration // until it answers [5 min]
+	Restarts    int           // Keep: most starts after ends that follow each other within 10 minutes [3]; -1 for none
+	Backoff     time.Duration // Keep: before the first of them, then doubled up to a minute [1 s]
+	Sleep       bool          // the server shall be able to give its device memory back
+	Backend     string        // of its weight transfer: agentfly (shared memory, gloo) or nccl [agentfly]
 	Folder      string        // for the log and the extension; made if it is not there
 }
 
@@ -60,10 +64,13 @@ func ServeArgs(o ServeOptions) []string {
 		"serve", o.Model, "--served-model-name", "policy", "--host", "127.0.0.1", "--port", strconv.Itoa(o.Port),
 		"--dtype", o.DType, "--enable-scale-out", "--logprobs-mode", "processed_logprobs", "--generation-config", "vllm",
 		"--enable-prompt-tokens-details", "--enable-lora", "--max-lora-rank", strconv.Itoa(o.LoRARank), "--max-loras", "2",
-		"--weight-transfer-config", `{"backend": "agentfly"}`, "--worker-extension-cls", "agentfly_transfer.Extension",
+		"--weight-transfer-config", fmt.Sprintf(`{"backend": %q}`, o.Backend), "--worker-extension-cls", "agentfly_transfer.Extension",
 	}
 	if o.MaxModelLen > 0 {
 		args = append(args, "--max-model-len", strconv.Itoa(o.MaxModelLen))
+	}
+	if o.Sleep && !o.CPU { // on a CPU the flag is refused, and the routes do all but free memory
+		args = append(args, "--enable-sleep-mode")
 	}
 	if o.CPU {
 		// 0.32.0 dies on a CPU when it splits the prompt of a request with a seed (CPU Generator does not use offset)
@@ -117,6 +124,15 @@ func (o *ServeOptions) complete() error {
 	}
 	if o.Timeout == 0 {
 		o.Timeout = 5 * time.Minute
+	}
+	if o.Restarts == 0 {
+		o.Restarts = 3
+	}
+	if o.Backoff == 0 {
+		o.Backoff = time.Second
+	}
+	if o.Backend == "" {
+		o.Backend = backendAgentFly
 	}
 	if o.Port == 0 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

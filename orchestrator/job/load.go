@@ -283,6 +283,9 @@ func (d *decoder) check(j *Job, o Options) {
 	case e.Kind == "local" && (len(e.URLs) > 0 || e.Serve != nil):
 		fail("engine.kind", "local takes neither urls nor serve; did you mean vllm?")
 	}
+	if j.Engine.Sleep > 0 && j.Engine.Kind != "vllm" {
+		fail("engine.sleep", "%d: only servers of kind vllm can sleep", j.Engine.Sleep)
+	}
 	if j.Trainer.WarmupSteps > j.Trainer.Steps {
 		fail("trainer.warmup_steps", "%d steps of warm-up are more than trainer.steps (%d)", j.Trainer.WarmupSteps, j.Trainer.Steps)
 	}

@@ -1,0 +1,3 @@
+package vllm
+
+const backendAgentFly = "agentfly"
