@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -55,7 +56,8 @@ var environment = []string{
 	"VLLM_ALLOW_RUNTIME_LORA_UPDATING=1",
 }
 
-// cpuEnvironment is that of a CPU: nothing is compiled, which takes longer than it saves on small models.
+// cpuEnvironment is that of a CPU, where the user does not say otherwise: nothing is compiled, which takes longer than it
+// saves on small models.
 var cpuEnvironment = []string{"TORCHDYNAMO_DISABLE=1", "VLLM_CPU_OMP_THREADS_BIND=auto"}
 
 // ServeArgs are the arguments of `vllm serve` that the engine needs.
@@ -95,7 +97,7 @@ func Serve(ctx context.Context, o ServeOptions) (*Process, error) {
 	p.command.Stdout, p.command.Stderr = log, log
 	p.command.Env = append(os.Environ(), environment...)
 	if o.CPU {
-		p.command.Env = append(p.command.Env, cpuEnvironment...)
+		p.command.Env = append(slices.Clone(cpuEnvironment), p.command.Env...)
 	}
 	p.command.Env = append(p.command.Env, "PYTHONPATH="+o.Folder+string(os.PathListSeparator)+os.Getenv("PYTHONPATH"))
 	p.command.SysProcAttr = processGroup()
@@ -203,13 +205,13 @@ func (p *Process) Kill() {
 	<-p.ended
 }
 
-// tail is the end of a log in one line.
+// tail is the end of a log in one line, without the lines of single requests.
 func tail(path string) string {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()
 	}
-	lines := bytes.Split(bytes.TrimSpace(data), []byte("\n"))
+	lines := slices.DeleteFunc(bytes.Split(bytes.TrimSpace(data), []byte("\n")), func(l []byte) bool { return bytes.Contains(l, []byte(` HTTP/1.1" `)) })
 	var last []string
 	for _, l := range lines[max(0, len(lines)-5):] {
 		last = append(last, short(string(l)))
