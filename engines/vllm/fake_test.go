@@ -228,7 +228,7 @@ func (f *fake) controls(w http.ResponseWriter, q *http.Request) {
 		}
 	case "/finish_weight_update":
 		f.version = body.Version
-	case "/init_weight_transfer_engine", "/start_weight_update":
+	case "/init_weight_transfer_engine", "/start_weight_update", "/shutdown_weight_transfer_engine":
 	default:
 		http.NotFound(w, q)
 	}

@@ -24,7 +24,8 @@ type Server struct {
 	Control     bool   // pause, resume and the weight version: the server can be updated
 	Reload      bool   // checkpoints from disk
 	LoRA        bool   // adapters at run time
-	Transfer    bool   // weight transfer
+	Steps       bool   // the routes of weight transfer
+	Transfer    bool   // weight transfer to our extension: shared memory and gloo
 	Sleep       bool   // it can sleep and wake up
 	Extension   bool   // agentfly_transfer.py runs in its workers
 	Version     string // of the weights that it has
@@ -43,7 +44,7 @@ func (s Server) String() string {
 	for _, w := range []struct {
 		name Way
 		has  bool
-	}{{WayDisk, s.Reload}, {WayLoRA, s.LoRA}, {WayTransfer, s.Transfer}} {
+	}{{WayDisk, s.Reload}, {WayLoRA, s.LoRA}, {WayTransfer, s.Transfer}, {WayGloo, s.Transfer}} {
 		if s.Control && w.has {
 			ways = append(ways, string(w.name))
 		}
@@ -111,7 +112,7 @@ func (r *replica) probeRoutes(ctx context.Context, s *Server) error {
 	s.Control = has("/pause") && has("/resume") && has("/update_weight_version") && has("/weight_info") && has("/reset_prefix_cache")
 	s.Reload = has("/collective_rpc")
 	s.LoRA = has("/v1/load_lora_adapter")
-	s.Transfer = has("/update_weights") && has("/start_weight_update") && has("/finish_weight_update")
+	s.Steps = has("/update_weights") && has("/start_weight_update") && has("/finish_weight_update")
 	s.Sleep = has("/sleep") && has("/wake_up") && has("/is_sleeping") && s.Control
 	s.Native = has("/inference/v1/generate")
 	if s.Sleep {
@@ -138,7 +139,7 @@ func (r *replica) probeRoutes(ctx context.Context, s *Server) error {
 		body := map[string]any{"method": "agentfly_present"}
 		s.Extension = r.call(ctx, http.MethodPost, "/collective_rpc", body, nil) == nil
 	}
-	s.Transfer = s.Transfer && s.Extension
+	s.Transfer = s.Steps && s.Extension
 	if !has("/weight_info") {
 		return nil
 	}

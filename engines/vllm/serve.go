@@ -134,7 +134,7 @@ func (o *ServeOptions) complete() error {
 		o.Backoff = time.Second
 	}
 	if o.Backend == "" {
-		o.Backend = backendAgentFly
+		o.Backend = "agentfly"
 	}
 	if o.Port == 0 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

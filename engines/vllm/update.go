@@ -88,7 +88,9 @@ func (e *Engine) checkWeights(w engines.Weights) error {
 			return fmt.Errorf("%s cannot reload from disk; start vLLM with VLLM_SERVER_DEV_MODE=1", r.url)
 		case way == WayLoRA && !s.LoRA:
 			return fmt.Errorf("%s takes no adapters; start vLLM with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1", r.url)
-		case way == WayTransfer && !s.Transfer:
+		case way == WayNCCL && !s.Steps:
+			return fmt.Errorf("%s has no routes of weight transfer; start vLLM with VLLM_SERVER_DEV_MODE=1 and --weight-transfer-config '{\"backend\": \"nccl\"}'", r.url)
+		case (way == WayTransfer || way == WayGloo) && !s.Transfer:
 			return fmt.Errorf("%s has no weight transfer to AgentFly's extension; start vLLM with VLLM_SERVER_DEV_MODE=1 and the extension (docs/engines.md)", r.url)
 		}
 	}
@@ -436,6 +438,8 @@ func (u *updateRun) load(ctx context.Context) error {
 		}, nil)
 	case WayTransfer:
 		return u.transfer(ctx)
+	case WayGloo, WayNCCL:
+		return u.broadcast(ctx)
 	default:
 		err := u.call(ctx, http.MethodPost, "/collective_rpc", map[string]any{
 			"method": "reload_weights", "kwargs": map[string]any{"weights_path": u.weights.Path},

@@ -29,6 +29,8 @@ const (
 	WayDisk     Way = "disk"     // the server reads the folder
 	WayLoRA     Way = "lora"     // the server reads the adapter
 	WayTransfer Way = "transfer" // the tensors go through shared memory to the extension in engines/vllm/extension
+	WayGloo     Way = "gloo"     // they are broadcast over a process group of CPUs to that extension
+	WayNCCL     Way = "nccl"     // they are broadcast over NCCL to vLLM's own engine; the servers run with backend nccl
 )
 
 // Options configure an engine. A zero value takes the default in brackets.
@@ -47,7 +49,10 @@ type Options struct {
 	HealthTimeout  time.Duration // of one look [5 s]
 	Sleep          int           // level of Sleep: 1 keeps the weights in host memory, 2 drops them [2]
 	Gone           func() error  // why servers that are down will not come back; nil, or answering nil: they may
+	Collectives    Collectives   // makes the process groups of gloo and nccl; nil: these ways are refused
 	Transport      *http.Transport
+
+	chunkBytes int64 // of tests
 }
 
 func (o Options) defaults() (Options, error) {
@@ -61,6 +66,10 @@ func (o Options) defaults() (Options, error) {
 	}
 	if o.Way == "" {
 		o.Way = WayAuto
+	}
+	if o.Way.backend() != "" && o.Collectives == nil {
+		_, err := o.meet(context.Background(), 2)
+		return o, err
 	}
 	if o.Attempts == 0 {
 		o.Attempts = 6

@@ -1,3 +1,0 @@
-package vllm
-
-const backendAgentFly = "agentfly"
