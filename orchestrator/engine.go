@@ -79,7 +79,7 @@ func (s *session) serveVLLM(ctx context.Context) (err error) {
 	s.server, err = vllm.Keep(ctx, vllm.ServeOptions{
 		Command: s.command(e.Serve.Command), Model: initial, MaxModelLen: s.policy.Config.MaxContext(), Args: e.Serve.Args,
 		DType: e.Serve.DType, CPU: s.job.Device == "cpu", Timeout: seconds(e.Serve.Timeout), Restarts: restarts, Sleep: e.Sleep > 0,
-		Folder: filepath.Join(s.weights.folder, "vllm"),
+		Folder: filepath.Join(s.weights.folder, "vllm"), Backend: vllm.Way(e.Weights).ServerBackend(),
 	}, s.note)
 	return err
 }

@@ -83,6 +83,14 @@ func (w Way) backend() string {
 	return ""
 }
 
+// ServerBackend is what `vllm serve` must be given in --weight-transfer-config for updates by that way.
+func (w Way) ServerBackend() string {
+	if w == WayNCCL {
+		return "nccl"
+	}
+	return "agentfly"
+}
+
 // meet finds a meeting for an update by that way, or says what is missing.
 func (o Options) meet(ctx context.Context, world int) (Meeting, error) {
 	backend := o.Way.backend()

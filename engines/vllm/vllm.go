@@ -67,7 +67,7 @@ func (o Options) defaults() (Options, error) {
 	if o.Way == "" {
 		o.Way = WayAuto
 	}
-	if o.Way.backend() != "" && o.Collectives == nil {
+	if o.Way.backend() != "" && o.Collectives == nil { // before a server is asked anything
 		_, err := o.meet(context.Background(), 2)
 		return o, err
 	}

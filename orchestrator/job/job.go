@@ -78,7 +78,7 @@ type Engine struct {
 	URLs         []string `yaml:"urls" doc:"vllm: the servers, replicas of one policy, such as http://127.0.0.1:8000; these or serve. openai: one endpoint with /v1 at the end"`
 	ServedModel  string   `yaml:"served_model" doc:"the model's name on the servers; empty: vLLM's first"`
 	APIKey       string   `yaml:"api_key" doc:"sent to the servers; write ${NAME}"`
-	Weights      string   `yaml:"weights" default:"auto" enum:"auto|disk|lora|transfer" doc:"vllm: how new weights reach the servers: auto and disk: they reload a checkpoint; transfer: through shared memory; lora: adapters, which this version does not train"`
+	Weights      string   `yaml:"weights" default:"auto" enum:"auto|disk|lora|transfer|gloo|nccl" doc:"vllm: how new weights reach the servers: auto and disk: they reload a checkpoint; transfer: through shared memory; gloo, nccl: broadcast over a process group; lora: adapters, which this version does not train"`
 	Tolerance    float64  `yaml:"tolerance" default:"0.001" above:"0" max:"10" unit:"nats" doc:"vllm: largest difference between a server's and the trainer's logprob of a probe token; an update beyond it stops the run"`
 	Folder       string   `yaml:"folder" doc:"vllm: where checkpoints for the servers are written, which they must see; empty: the system's temporary folder"`
 	Sleep        int      `yaml:"sleep" default:"0" min:"0" max:"2" doc:"vllm: the servers give their device's memory to the trainer between rollout and update: 1 keeps the weights in host memory, 2 drops them; 0: they do not"`

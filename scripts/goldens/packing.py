@@ -1,9 +1,9 @@
 """usage: packing.py golden FOLDER   write FOLDER/tensors.safetensors and FOLDER/golden.json
-       packing.py check TENSORS FOLDER   compare a packing of those tensors with vLLM's own, byte for byte
+       packing.py check TENSORS FOLDER…  compare packings of those tensors with vLLM's own, byte for byte: a line each
 
 Runs vLLM 0.32.0's own code on the CPU (scripts/vllm_install.sh prints the environment): the producer and the consumer of packed
 NCCL broadcasts, with a list in the place of the process group and nothing in that of the CUDA streams, and the data classes
-of its requests. FOLDER of a check holds update_info.json, init_info.json, limit (bytes) and chunk-0, chunk-1, …
+of its requests. A FOLDER of a check holds update_info.json, init_info.json, limit (bytes) and chunk-0, chunk-1, …
 """
 
 import contextlib
@@ -114,13 +114,17 @@ def check(file, folder):
         want = tensors[name]
         assert tensor.dtype == want.dtype and tensor.shape == want.shape, name
         assert bytes(tensor.contiguous().view(-1).view(torch.uint8).tolist()) == bytes(want.contiguous().view(-1).view(torch.uint8).tolist()), name
-    print(f"{len(got)} chunks, {sum(map(len, got))} bytes: the same as vLLM's, and its consumer unpacks the same {len(names)} tensors")
+    return f"{len(got)} chunks, {sum(map(len, got))} bytes: the same as vLLM's, and its consumer unpacks the same {len(names)} tensors"
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["golden"] and len(sys.argv) == 3:
         golden(pathlib.Path(sys.argv[2]))
-    elif sys.argv[1:2] == ["check"] and len(sys.argv) == 4:
-        check(sys.argv[2], pathlib.Path(sys.argv[3]))
+    elif sys.argv[1:2] == ["check"] and len(sys.argv) > 3:
+        for folder in sys.argv[3:]:
+            try:
+                print(check(sys.argv[2], pathlib.Path(folder)))
+            except AssertionError as error:
+                print("different:", error)
     else:
         sys.exit(__doc__)
