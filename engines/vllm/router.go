@@ -98,7 +98,8 @@ func (e *Engine) attempts(ctx context.Context, session string, do func(context.C
 	var last error
 	var avoid *replica
 	wait := e.options.Backoff
-	for n := range e.options.Attempts {
+	left := 0 // attempts that another request's failure ended: they say nothing of this one
+	for n := 0; n < e.options.Attempts+left; n++ {
 		if n > 0 {
 			if err := sleep(ctx, pauseAfter(last, wait)); err != nil {
 				return e.orClosed(fmt.Errorf("%w after %d attempts; the last: %w", err, n, last))
@@ -121,6 +122,9 @@ func (e *Engine) attempts(ctx context.Context, session string, do func(context.C
 			return e.orClosed(fmt.Errorf("%s: %w", r.url, ctx.Err()))
 		}
 		last, avoid = fmt.Errorf("%s: %w", r.url, err), r
+		if errors.Is(err, errLeft) && left < mostLeft {
+			left++
+		}
 		if !passing(err) {
 			return last
 		}
@@ -128,8 +132,11 @@ func (e *Engine) attempts(ctx context.Context, session string, do func(context.C
 			r.fail(down, err)
 		}
 	}
-	return fmt.Errorf("%d attempts failed; the last: %w", e.options.Attempts, last)
+	return fmt.Errorf("%d attempts failed; the last: %w", e.options.Attempts+left, last)
 }
+
+// mostLeft bounds how often a request follows a server that comes and goes.
+const mostLeft = 100
 
 // pauseAfter is how long to wait after a failed attempt.
 func pauseAfter(err error, backoff time.Duration) time.Duration {
