@@ -102,18 +102,18 @@ func TestSleepFails(t *testing.T) {
 		want  string
 		wakes bool // it is the update that fails
 	}{
-		"does not sleep in time":   {at(sleepPath, never), "sleep: not done after 100ms", false},
+		"does not sleep in time":   {at(sleepPath, never), "sleep: not done after 1s", false},
 		"refuses to sleep":         {at(sleepPath, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no cumem", 500) }), "sleep: 500: no cumem", false},
 		"does not know":            {at(sleepPath, says("{}")), `sleep: unusable reply: status "", expected sleeping`, false},
 		"says that it is awake":    {at("/is_sleeping", says(`{"is_sleeping": false}`)), "is it asleep: the server says that it is not", false},
-		"weights never wake":       {at("/wake_up?tags=weights", never), "wake the weights: not done after 100ms", true},
-		"cache never wakes":        {at("/wake_up?tags=kv_cache", never), "wake the cache: not done after 100ms", true},
+		"weights never wake":       {at("/wake_up?tags=weights", never), "wake the weights: not done after 1s", true},
+		"cache never wakes":        {at("/wake_up?tags=kv_cache", never), "wake the cache: not done after 1s", true},
 		"cache stays asleep":       {at("/wake_up?tags=kv_cache", says(`{"status": "sleeping"}`)), "wake the cache: the server says that it still sleeps", true},
 		"out of memory on wake-up": {at("/wake_up?tags=kv_cache", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "CUDA out of memory", 500) }), "wake the cache: 500: CUDA out of memory", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			good, bad := newFake(t), newFake(t)
-			e := connect(t, func(o *Options) { o.ControlTimeout = 100 * time.Millisecond; o.HealthTimeout = 100 * time.Millisecond }, good, bad)
+			e := connect(t, func(o *Options) { o.ControlTimeout, o.HealthTimeout = time.Second, time.Second }, good, bad)
 			require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
 			bad.set(func() { bad.control = c.fault })
 			err := e.Sleep(t.Context())
