@@ -2,6 +2,7 @@ package vllm
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
@@ -91,10 +92,18 @@ func (f *fake) set(change func()) {
 func fakeLogprobs(weights, temperature float64, ids []int32) []float64 {
 	out := make([]float64, fakeVocab)
 	total := 0.0
+	data := binary.LittleEndian.AppendUint64(nil, math.Float64bits(weights))
+	for _, id := range ids {
+		data = binary.LittleEndian.AppendUint32(data, uint32(id))
+	}
+	h := fnv.New64a()
+	h.Write(data)
+	context := h.Sum64()
 	for v := range out {
-		h := fnv.New32a()
-		fmt.Fprint(h, weights, ids, v)
-		out[v] = float64(h.Sum32()%1000) / 300 / temperature
+		x := (context + uint64(v)) * 0x9e3779b97f4a7c15 // the finalizer of splitmix64 spreads the bits
+		x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+		x = (x ^ x>>27) * 0x94d049bb133111eb
+		out[v] = float64((x>>32)%1000) / 300 / temperature
 		total += math.Exp(out[v])
 	}
 	for v := range out {
