@@ -14,8 +14,9 @@ import (
 // Collectives make process groups of the trainer, which is rank 0, and the workers of one server, which are the others.
 // A group lives for one update: nothing of it has to be repaired when a server was started again.
 type Collectives interface {
-	// Meet says where a group of that backend ("gloo" or "nccl") and size will meet. An error says what is missing.
-	Meet(ctx context.Context, backend string, world int) (Meeting, error)
+	// Meet says where a group of that backend ("gloo" or "nccl") and size will meet. server is the URL of the one whose workers
+	// join. An error says what is missing.
+	Meet(ctx context.Context, backend, server string, world int) (Meeting, error)
 }
 
 // Meeting is a group that nobody has joined yet. For gloo Address and Port name a store that rank 0 serves once it joins; for
@@ -92,7 +93,7 @@ func (w Way) ServerBackend() string {
 }
 
 // meet finds a meeting for an update by that way, or says what is missing.
-func (o Options) meet(ctx context.Context, world int) (Meeting, error) {
+func (o Options) meet(ctx context.Context, server string, world int) (Meeting, error) {
 	backend := o.Way.backend()
 	if o.Collectives == nil {
 		if o.Way == WayNCCL {
@@ -100,7 +101,7 @@ func (o Options) meet(ctx context.Context, world int) (Meeting, error) {
 		}
 		return Meeting{}, errors.New("weights over gloo need process groups, which this program has not; use disk or transfer")
 	}
-	return o.Collectives.Meet(ctx, backend, world)
+	return o.Collectives.Meet(ctx, backend, server, world)
 }
 
 // broadcast sends the tensors over a process group: every worker joins, then takes the chunks while the trainer sends them.
@@ -153,7 +154,7 @@ func (u *updateRun) broadcast(ctx context.Context) (err error) {
 
 // join makes the group: the workers block until the trainer enters, and the other way round.
 func (u *updateRun) join(ctx context.Context, world int) (group Group, err error) {
-	meeting, err := u.options.meet(ctx, world)
+	meeting, err := u.options.meet(ctx, u.url, world)
 	if err != nil {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ type fakeGroup struct {
 	refuse  error
 }
 
-func (g *fakeGroup) Meet(_ context.Context, backend string, world int) (Meeting, error) {
+func (g *fakeGroup) Meet(_ context.Context, backend, _ string, world int) (Meeting, error) {
 	if g.refuse != nil {
 		return Meeting{}, g.refuse
 	}
@@ -188,7 +188,7 @@ type pythonGroup struct {
 	sent     int
 }
 
-func (g *pythonGroup) Meet(ctx context.Context, backend string, world int) (Meeting, error) {
+func (g *pythonGroup) Meet(_ context.Context, backend, _ string, world int) (Meeting, error) {
 	require.Equal(g.t, "gloo", backend)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

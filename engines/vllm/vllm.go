@@ -68,7 +68,7 @@ func (o Options) defaults() (Options, error) {
 		o.Way = WayAuto
 	}
 	if o.Way.backend() != "" && o.Collectives == nil { // before a server is asked anything
-		_, err := o.meet(context.Background(), 2)
+		_, err := o.meet(context.Background(), "", 2)
 		return o, err
 	}
 	if o.Attempts == 0 {
