@@ -84,7 +84,7 @@ func (k *killer) kill(url string) {
 		text, _ := io.ReadAll(reply.Body) // what is cut off does not match
 		reply.Body.Close()
 		if n := running.FindSubmatch(text); n != nil {
-			pid := child(k.t)
+			pid := servingChild(k.t)
 			if err := syscall.Kill(pid, syscall.SIGKILL); err == nil {
 				k.killed <- pid
 				k.t.Logf("killed with %s requests in generation", n[1])
@@ -94,8 +94,8 @@ func (k *killer) kill(url string) {
 	}
 }
 
-// child is the process `vllm serve …` of this one.
-func child(t *testing.T) int {
+// servingChild is the process `vllm serve …` of this one.
+func servingChild(t *testing.T) int {
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
 		t.Error(err)

@@ -363,6 +363,9 @@ func (j *Job) TrainingErrors() error {
 	if j.Engine.Kind == "vllm" && j.Engine.Weights == "lora" {
 		fail("engine.weights", "lora: this version trains no adapters; use auto, disk or transfer")
 	}
+	if w := j.Engine.Weights; w == "nccl" || w == "gloo" {
+		fail("engine.weights", "%s: this program has no process groups for it (nccl needs CUDA); use disk or transfer", w)
+	}
 	if j.Data.Eval == "" && j.Eval.Every > 0 {
 		fail("eval.every", "%d, but data.eval names no tasks", j.Eval.Every)
 	}
