@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/agentfly/agentfly/algorithms"
@@ -35,11 +36,13 @@ type session struct {
 	reference *policy.Policy // frozen, as the job's model began; nil unless kl needs it
 	worker    *cgo.Worker
 	engine    engines.Engine
-	server    *vllm.Process // that the job started; nil for none
+	server    *vllm.Kept // that the job started; nil for none
 	weights   weightSync
 	renderer  *masks.Renderer
 	rollout   Rollout
 	notes     []string // what the user should know of how the job runs
+	said      sync.Mutex
+	late      []string // the same while it runs; behind said
 }
 
 // open loads the policy from path ("" is the job's own) and everything around it.

@@ -43,27 +43,15 @@ func (s *session) openVLLM(ctx context.Context) error {
 	if err := s.makeWeightsFolder(); err != nil {
 		return err
 	}
-	urls := e.URLs
+	o := vllm.Options{URLs: e.URLs, Model: e.ServedModel, APIKey: e.APIKey, Way: vllm.Way(e.Weights), Sleep: e.Sleep}
 	if e.Serve != nil {
-		initial := filepath.Join(s.weights.folder, "initial")
-		save := s.policy.SaveHF
-		if e.Weights == "lora" { // the adapter comes on top
-			save = s.policy.SaveBase
-		}
-		if err := save(initial, modelfile.F32); err != nil {
+		if err := s.serveVLLM(ctx); err != nil {
 			return err
 		}
-		p, err := vllm.Serve(ctx, vllm.ServeOptions{
-			Command: s.command(e.Serve.Command), Model: initial, MaxModelLen: s.policy.Config.MaxContext(), Args: e.Serve.Args,
-			DType: e.Serve.DType, CPU: s.job.Device == "cpu", Timeout: seconds(e.Serve.Timeout), Folder: filepath.Join(s.weights.folder, "vllm"),
-			LoRARank: s.servedRank(),
-		})
-		if err != nil {
-			return err
-		}
-		s.server, urls = p, []string{p.URL}
+		o.URLs, o.Gone = []string{s.server.URL()}, s.server.Gone
+		o.Patience = seconds(e.Serve.Timeout) + patienceAfterStart // a request waits for a server that is started again
 	}
-	engine, err := vllm.New(ctx, vllm.Options{URLs: urls, Model: e.ServedModel, APIKey: e.APIKey, Way: vllm.Way(e.Weights)})
+	engine, err := vllm.New(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -86,6 +74,48 @@ func (s *session) servedRank() int {
 		}
 	}
 	return c.Rank // vLLM says what it takes
+}
+
+// patienceAfterStart is the time for the weights and their proof.
+const patienceAfterStart = 5 * time.Minute
+
+// serveVLLM starts a server, which is started again when it ends by itself.
+func (s *session) serveVLLM(ctx context.Context) (err error) {
+	e := s.job.Engine
+	initial := filepath.Join(s.weights.folder, "initial")
+	save := s.policy.SaveHF
+	if e.Weights == "lora" { // the adapter comes on top
+		save = s.policy.SaveBase
+	}
+	if err := save(initial, modelfile.F32); err != nil {
+		return err
+	}
+	restarts := e.Serve.Restarts
+	if restarts == 0 {
+		restarts = -1
+	}
+	s.server, err = vllm.Keep(ctx, vllm.ServeOptions{
+		Command: s.command(e.Serve.Command), Model: initial, MaxModelLen: s.policy.Config.MaxContext(), Args: e.Serve.Args,
+		DType: e.Serve.DType, CPU: s.job.Device == "cpu", Timeout: seconds(e.Serve.Timeout), Restarts: restarts, Sleep: e.Sleep > 0,
+		Folder: filepath.Join(s.weights.folder, "vllm"), Backend: vllm.Way(e.Weights).ServerBackend(), LoRARank: s.servedRank(),
+	}, s.note)
+	return err
+}
+
+// note tells the user something that happens while the run goes on.
+func (s *session) note(line string) {
+	s.said.Lock()
+	defer s.said.Unlock()
+	s.late = append(s.late, line)
+}
+
+// lateNotes takes what was noted since the last call.
+func (s *session) lateNotes() []string {
+	s.said.Lock()
+	defer s.said.Unlock()
+	out := s.late
+	s.late = nil
+	return out
 }
 
 // command is a name on PATH, or a path relative to the job file.
@@ -117,7 +147,14 @@ func (s *session) makeWeightsFolder() error {
 	if err != nil {
 		return fmt.Errorf("orchestrator: engine.folder: %w", err)
 	}
-	folder, err := os.MkdirTemp(parent, "agentfly-weights-*")
+	removed, err := vllm.RemoveStale(parent, "weights")
+	if err != nil { // somebody else's; not worth a run
+		s.notes = append(s.notes, "weights of a killed run could not be removed: "+err.Error())
+	}
+	for _, name := range removed {
+		s.notes = append(s.notes, "removed what a killed run left: "+filepath.Join(parent, name))
+	}
+	folder, err := os.MkdirTemp(parent, vllm.TempPattern("weights"))
 	if err != nil {
 		return fmt.Errorf("orchestrator: engine.folder: %w", err)
 	}
@@ -130,6 +167,18 @@ func (s *session) makeWeightsFolder() error {
 
 // probeTokens is the length of the sequence that proves an update.
 const probeTokens = 64
+
+// rest gives the device's memory to the trainer, if the job shares it. push wakes the engine again.
+func (s *session) rest(ctx context.Context) error {
+	sleeper, ok := s.engine.(engines.Sleeper)
+	if s.job.Engine.Sleep == 0 || !ok {
+		return nil
+	}
+	if s.server != nil {
+		s.server.Hold(true)
+	}
+	return sleeper.Sleep(ctx)
+}
 
 // begin gives the engine the policy's weights before the first rollout. An engine that shares them needs the version alone.
 func (s *session) begin(ctx context.Context, version int32) error {
@@ -168,6 +217,9 @@ func (s *session) push(ctx context.Context, version int32) error {
 	if err != nil {
 		return err
 	}
+	if s.server != nil {
+		s.server.Hold(false)
+	}
 	err = s.engine.Update(ctx, engines.Weights{
 		Version: version, Path: next, Probe: &engines.Probe{TokenIDs: s.weights.probe, Logprobs: logprobs, Tolerance: s.job.Engine.Tolerance},
 	})
@@ -191,7 +243,7 @@ func (s *session) keepLog() error {
 	if !exists(s.job.Output) {
 		return nil
 	}
-	data, err := os.ReadFile(s.server.Log)
+	data, err := os.ReadFile(s.server.Log())
 	if err == nil {
 		err = os.WriteFile(filepath.Join(s.job.Output, "vllm.log"), data, 0o644)
 	}

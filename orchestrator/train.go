@@ -231,6 +231,7 @@ func (t *run) loop(ctx context.Context) error {
 	}
 	t.started, t.resumedAt = time.Now(), t.state.Step
 	err := t.steps(ctx)
+	t.sayNotes()
 	t.state.Seconds += time.Since(t.started).Seconds()
 	t.started = time.Time{}
 	if err == nil {
@@ -244,6 +245,13 @@ func (t *run) loop(ctx context.Context) error {
 	}
 	t.say("interrupted after step %d; saved in %s", t.state.Step, filepath.Join(t.dir, "checkpoints", "last"))
 	return ErrInterrupted
+}
+
+// sayNotes tells what was noted since the last call.
+func (t *run) sayNotes() {
+	for _, note := range t.lateNotes() {
+		t.say("note: %s", note)
+	}
 }
 
 func modelName(j *job.Job) string {
@@ -328,6 +336,9 @@ func (t *run) step(ctx context.Context) error {
 		return err
 	}
 	sampled := time.Since(start)
+	if err := t.rest(ctx); err != nil {
+		return err
+	}
 	rewards := rewardsOf(b.all)
 	if j.Control.ShuffleRewards {
 		shuffleRewards(b.trained, j.Seed, step)
@@ -340,7 +351,7 @@ func (t *run) step(ctx context.Context) error {
 		return err
 	}
 	t.weights.seconds = 0
-	if t.state.Version != before && !t.engine.Capabilities().SharedParameters {
+	if (t.state.Version != before || j.Engine.Sleep > 0) && !t.engine.Capabilities().SharedParameters {
 		if err := t.push(context.WithoutCancel(ctx), t.state.Version); err != nil {
 			return err
 		}
@@ -370,6 +381,7 @@ func (t *run) finish(ctx context.Context, record map[string]float64, m policy.Me
 			line[k] = v
 		}
 	}
+	t.sayNotes()
 	t.progress(record)
 	if skipped != nil {
 		line["skipped"] = skipped.Error()

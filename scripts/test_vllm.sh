@@ -11,6 +11,7 @@ if ! test -f "$models/ready"; then
   "$venv/bin/python" -W ignore scripts/make_tiny_model.py "$models" >/dev/null 2>&1 || { echo "test-vllm: scripts/make_tiny_model.py failed; run $venv/bin/python scripts/make_tiny_model.py $models" >&2; exit 1; }
   touch "$models/ready"
 fi
+export VLLM_CPU_OMP_THREADS_BIND=nobind # bound to a core that something else keeps busy, a start takes minutes
 export AGENTFLY_VLLM="$venv/bin/vllm" AGENTFLY_VLLM_MODELS="$models" no_proxy=127.0.0.1 NO_PROXY=127.0.0.1
 log=$(mktemp) && trap 'rm -f "$log"' EXIT
 status=0

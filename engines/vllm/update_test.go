@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -49,7 +50,7 @@ func TestUpdateOrder(t *testing.T) {
 			require.Equal(t, 2, c.CachedTokens)
 		})
 	}
-	left, err := filepath.Glob(filepath.Join(sharedMemory(), "agentfly-*.weights"))
+	left, err := filepath.Glob(filepath.Join(sharedMemory(), "agentfly-shared-"+strconv.Itoa(os.Getpid())+"-*"))
 	require.NoError(t, err)
 	require.Empty(t, left, "the shared file is removed")
 }

@@ -85,10 +85,11 @@ type Engine struct {
 	URLs         []string `yaml:"urls" doc:"vllm: the servers, replicas of one policy, such as http://127.0.0.1:8000; these or serve. openai: one endpoint with /v1 at the end"`
 	ServedModel  string   `yaml:"served_model" doc:"the model's name on the servers; empty: vLLM's first"`
 	APIKey       string   `yaml:"api_key" doc:"sent to the servers; write ${NAME}"`
-	Weights      string   `yaml:"weights" default:"auto" enum:"auto|disk|lora|transfer" doc:"vllm: how new weights reach the servers: auto and disk: they reload a checkpoint; transfer: through shared memory; lora: they load the adapter, of a job with model.lora"`
+	Weights      string   `yaml:"weights" default:"auto" enum:"auto|disk|lora|transfer|gloo|nccl" doc:"vllm: how new weights reach the servers: auto and disk: they reload a checkpoint; transfer: through shared memory; gloo, nccl: broadcast over a process group; lora: they load the adapter, of a job with model.lora"`
 	Tolerance    float64  `yaml:"tolerance" default:"0.001" above:"0" max:"10" unit:"nats" doc:"vllm: largest difference between a server's and the trainer's logprob of a probe token; an update beyond it stops the run"`
 	Folder       string   `yaml:"folder" doc:"vllm: where checkpoints for the servers are written, which they must see; empty: the system's temporary folder"`
-	Serve        *Serve   `yaml:"serve" doc:"vllm: the job starts a server itself, and stops it"`
+	Sleep        int      `yaml:"sleep" default:"0" min:"0" max:"2" doc:"vllm: the servers give their device's memory to the trainer between rollout and update: 1 keeps the weights in host memory, 2 drops them; 0: they do not"`
+	Serve        *Serve   `yaml:"serve" doc:"vllm: the job starts a server itself, starts it again when it dies, and stops it"`
 }
 
 // Serve is a vLLM server that the job starts.
@@ -97,6 +98,8 @@ type Serve struct {
 	Args    []string `yaml:"args" doc:"more arguments of vllm serve"`
 	DType   string   `yaml:"dtype" default:"float32" enum:"float32|bfloat16|float16" doc:"that the server computes in; other types than float32 need a larger tolerance"`
 	Timeout float64  `yaml:"timeout" default:"600" min:"1" max:"100000" unit:"s" doc:"until the server answers"`
+	// Restarts follow each other after 1 s, 2 s, … 60 s.
+	Restarts int `yaml:"restarts" default:"3" min:"0" max:"1000" doc:"most new starts of a server that dies, in a row; it gets the current weights before it serves"`
 }
 
 // Agent is how the model is prompted and read.

@@ -285,6 +285,9 @@ func (d *decoder) check(j *Job, o Options) {
 	case e.Kind == "local" && (len(e.URLs) > 0 || e.Serve != nil):
 		fail("engine.kind", "local takes neither urls nor serve; did you mean vllm?")
 	}
+	if j.Engine.Sleep > 0 && j.Engine.Kind != "vllm" {
+		fail("engine.sleep", "%d: only servers of kind vllm can sleep", j.Engine.Sleep)
+	}
 	if j.Trainer.WarmupSteps > j.Trainer.Steps {
 		fail("trainer.warmup_steps", "%d steps of warm-up are more than trainer.steps (%d)", j.Trainer.WarmupSteps, j.Trainer.Steps)
 	}
@@ -370,6 +373,9 @@ func (j *Job) TrainingErrors() error {
 	}
 	if j.Engine.Kind == "vllm" && j.Engine.Weights == "lora" && !j.Model.LoRA.On() {
 		fail("engine.weights", "lora: the job trains no adapter; set model.lora.rank, or use auto, disk or transfer")
+	}
+	if w := j.Engine.Weights; w == "nccl" || w == "gloo" {
+		fail("engine.weights", "%s: this program has no process groups for it (nccl needs CUDA); use disk or transfer", w)
 	}
 	if j.Data.Eval == "" && j.Eval.Every > 0 {
 		fail("eval.every", "%d, but data.eval names no tasks", j.Eval.Every)
