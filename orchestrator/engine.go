@@ -69,7 +69,11 @@ const patienceAfterStart = 5 * time.Minute
 func (s *session) serveVLLM(ctx context.Context) (err error) {
 	e := s.job.Engine
 	initial := filepath.Join(s.weights.folder, "initial")
-	if err := s.policy.SaveHF(initial, modelfile.F32); err != nil {
+	save := s.policy.SaveHF
+	if e.Weights == "lora" { // the adapter comes on top
+		save = s.policy.SaveBase
+	}
+	if err := save(initial, modelfile.F32); err != nil {
 		return err
 	}
 	restarts := e.Serve.Restarts
@@ -80,6 +84,7 @@ func (s *session) serveVLLM(ctx context.Context) (err error) {
 		Command: s.command(e.Serve.Command), Model: initial, MaxModelLen: s.policy.Config.MaxContext(), Args: e.Serve.Args,
 		DType: e.Serve.DType, CPU: s.job.Device == "cpu", Timeout: seconds(e.Serve.Timeout), Restarts: restarts, Sleep: e.Sleep > 0,
 		Folder: filepath.Join(s.weights.folder, "vllm"), Backend: vllm.Way(e.Weights).ServerBackend(),
+		LoRARank: s.servedRank(),
 	}, s.note)
 	return err
 }
@@ -98,6 +103,20 @@ func (s *session) lateNotes() []string {
 	out := s.late
 	s.late = nil
 	return out
+}
+
+// servedRank is the rank that a server must allow, of those that vLLM takes; 0 leaves its default.
+func (s *session) servedRank() int {
+	c, ok := s.policy.Model.Adapter()
+	if !ok {
+		return 0
+	}
+	for _, rank := range []int{8, 16, 32, 64, 128, 256, 320, 512} {
+		if c.Rank <= rank {
+			return rank
+		}
+	}
+	return c.Rank // vLLM says what it takes
 }
 
 // command is a name on PATH, or a path relative to the job file.
@@ -184,7 +203,11 @@ func (s *session) begin(ctx context.Context, version int32) error {
 func (s *session) push(ctx context.Context, version int32) error {
 	start := time.Now()
 	next := filepath.Join(s.weights.folder, "version-"+strconv.Itoa(int(version)))
-	if err := s.policy.SaveHF(next, modelfile.F32); err != nil {
+	save := func() error { return s.policy.SaveHF(next, modelfile.F32) }
+	if s.job.Engine.Weights == "lora" {
+		save = func() error { return s.policy.SaveAdapter(next, "") }
+	}
+	if err := save(); err != nil {
 		return err
 	}
 	var logprobs []float32

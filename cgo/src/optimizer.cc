@@ -68,7 +68,10 @@ void step(af_optimizer& o, double lr, double gradient_scale) {
 const at::Tensor& state_of(const af_optimizer& o, const char* name, int which) {
   if (which != 0 && which != 1)
     throw InputError("optimizer state " + std::to_string(which) + " does not exist, allowed are 0 and 1");
-  return o.model->find(which == 0 ? o.exp_avg : o.exp_avg_sq, name);
+  const Parameters& all = which == 0 ? o.exp_avg : o.exp_avg_sq;
+  if (!all.by_name.contains(name) && o.model->by_name.contains(name))
+    throw InputError(std::string("parameter ") + name + " has no optimizer state, it is not trained");
+  return o.model->find(all, name);
 }
 
 void check_size(const at::Tensor& t, const char* name, int64_t n) {
@@ -95,8 +98,8 @@ af_error* af_optimizer_new(af_model* m, const af_adamw_config* c, af_optimizer**
     auto o = std::make_unique<af_optimizer>();
     o->model = m->shared_from_this();
     o->config = *c;
-    o->exp_avg = af::make_parameters(m->config, m->device);
-    o->exp_avg_sq = af::make_parameters(m->config, m->device);
+    o->exp_avg = m->zeros();
+    o->exp_avg_sq = m->zeros();
     af::live++;
     *out = o.release();
   });
@@ -113,7 +116,9 @@ af_error* af_optimizer_step(af_optimizer* o, double lr, double max_norm, double*
     if (!std::isfinite(lr) || lr < 0) throw af::InputError("the learning rate must be finite and at least 0");
     if (!(max_norm >= 0)) throw af::InputError("max_norm must be at least 0");
     af_model& m = *o->model;
-    if (!m.grad.flat.defined()) m.grad = af::make_parameters(m.config, m.device);
+    if (o->exp_avg.trained != m.trained)
+      throw af::InputError("the optimizer was made before a value head or an adapter was added; make it afterwards");
+    if (!m.grad.flat.defined()) m.grad = m.zeros();
     *norm = af::norm_of(m);
     if (!std::isfinite(*norm)) {
       m.grad.flat.zero_();

@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/agentfly/agentfly/cgo"
 )
 
 // Names are what a job may refer to. An empty list is not checked.
@@ -286,6 +288,9 @@ func (d *decoder) check(j *Job, o Options) {
 	if j.Engine.Sleep > 0 && j.Engine.Kind != "vllm" {
 		fail("engine.sleep", "%d: only servers of kind vllm can sleep", j.Engine.Sleep)
 	}
+	if j.Engine.Sleep == 2 && j.Engine.Weights == "lora" {
+		fail("engine.sleep", "2 drops the weights that an adapter comes on top of; use 1")
+	}
 	if j.Trainer.WarmupSteps > j.Trainer.Steps {
 		fail("trainer.warmup_steps", "%d steps of warm-up are more than trainer.steps (%d)", j.Trainer.WarmupSteps, j.Trainer.Steps)
 	}
@@ -296,6 +301,12 @@ func (d *decoder) check(j *Job, o Options) {
 		if known := []string{"prompt", "id", "answer"}; !slices.Contains(known, k) {
 			fail("data.columns", "there is no column %q; allowed: prompt, id, answer%s", k, near(k, known))
 		}
+	}
+	switch l := j.Model.LoRA; {
+	case l.Path != "" && (l.Rank > 0 || l.Alpha > 0 || len(l.Targets) > 0):
+		fail("model.lora.path", "the adapter brings its rank, alpha and targets; leave those out")
+	case !l.On() && (l.Alpha > 0 || len(l.Targets) > 0):
+		fail("model.lora", "alpha and targets need a rank")
 	}
 	d.checkNames(j, o.Names, fail)
 	if o.Files {
@@ -317,6 +328,9 @@ func (d *decoder) checkNames(j *Job, names Names, fail func(path, format string,
 		}
 	}
 	known("agent.format", j.Agent.Format, names.Formats)
+	for i, t := range j.Model.LoRA.Targets {
+		known("model.lora.targets."+strconv.Itoa(i), t, cgo.AdapterTargets[:])
+	}
 	seen := map[string]bool{}
 	for i, t := range j.Agent.Tools {
 		path := "agent.tools." + strconv.Itoa(i)
@@ -360,8 +374,8 @@ func (j *Job) TrainingErrors() error {
 	if j.Engine.Kind == "openai" {
 		fail("engine.kind", "openai: such an endpoint returns text, and training needs the token ids that were sampled; use local or vllm (rollout and eval take openai)")
 	}
-	if j.Engine.Kind == "vllm" && j.Engine.Weights == "lora" {
-		fail("engine.weights", "lora: this version trains no adapters; use auto, disk or transfer")
+	if j.Engine.Kind == "vllm" && j.Engine.Weights == "lora" && !j.Model.LoRA.On() {
+		fail("engine.weights", "lora: the job trains no adapter; set model.lora.rank, or use auto, disk or transfer")
 	}
 	if w := j.Engine.Weights; w == "nccl" || w == "gloo" {
 		fail("engine.weights", "%s: this program has no process groups for it (nccl needs CUDA); use disk or transfer", w)
