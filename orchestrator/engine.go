@@ -62,20 +62,6 @@ func (s *session) openVLLM(ctx context.Context) error {
 	return nil
 }
 
-// servedRank is the rank that a server must allow, of those that vLLM takes; 0 leaves its default.
-func (s *session) servedRank() int {
-	c, ok := s.policy.Model.Adapter()
-	if !ok {
-		return 0
-	}
-	for _, rank := range []int{8, 16, 32, 64, 128, 256, 320, 512} {
-		if c.Rank <= rank {
-			return rank
-		}
-	}
-	return c.Rank // vLLM says what it takes
-}
-
 // patienceAfterStart is the time for the weights and their proof.
 const patienceAfterStart = 5 * time.Minute
 
@@ -97,7 +83,8 @@ func (s *session) serveVLLM(ctx context.Context) (err error) {
 	s.server, err = vllm.Keep(ctx, vllm.ServeOptions{
 		Command: s.command(e.Serve.Command), Model: initial, MaxModelLen: s.policy.Config.MaxContext(), Args: e.Serve.Args,
 		DType: e.Serve.DType, CPU: s.job.Device == "cpu", Timeout: seconds(e.Serve.Timeout), Restarts: restarts, Sleep: e.Sleep > 0,
-		Folder: filepath.Join(s.weights.folder, "vllm"), Backend: vllm.Way(e.Weights).ServerBackend(), LoRARank: s.servedRank(),
+		Folder: filepath.Join(s.weights.folder, "vllm"), Backend: vllm.Way(e.Weights).ServerBackend(),
+		LoRARank: s.servedRank(),
 	}, s.note)
 	return err
 }
@@ -116,6 +103,20 @@ func (s *session) lateNotes() []string {
 	out := s.late
 	s.late = nil
 	return out
+}
+
+// servedRank is the rank that a server must allow, of those that vLLM takes; 0 leaves its default.
+func (s *session) servedRank() int {
+	c, ok := s.policy.Model.Adapter()
+	if !ok {
+		return 0
+	}
+	for _, rank := range []int{8, 16, 32, 64, 128, 256, 320, 512} {
+		if c.Rank <= rank {
+			return rank
+		}
+	}
+	return c.Rank // vLLM says what it takes
 }
 
 // command is a name on PATH, or a path relative to the job file.

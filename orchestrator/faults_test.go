@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -14,16 +17,19 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/agentfly/agentfly/engines/vllm"
+	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
 // faults are what a server does to the request of a task that names it: to the first of each prompt ("once: …") or to all.
 var faults = map[string]func(w http.ResponseWriter, q *http.Request){
 	"reset": func(w http.ResponseWriter, _ *http.Request) { hangUp(w) },
-	"500":   func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "EngineDeadError", 500) },
+	"500": func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "EngineDeadError", http.StatusInternalServerError)
+	},
 	"429": func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "1")
-		http.Error(w, "busy", 429)
+		http.Error(w, "busy", http.StatusTooManyRequests)
 	},
 	"garbage": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>it works!</html>") },
 	"cut short": func(w http.ResponseWriter, _ *http.Request) {
@@ -155,4 +161,24 @@ func TestFaultsOfAServer(t *testing.T) {
 	require.NoError(t, engine.Close())
 	server.Close()
 	goleak.VerifyNone(t, before)
+}
+
+// The weights that a killed job left for its servers go when the next one begins; its own go at its end.
+func TestWeightsOfAKilledJobAreRemoved(t *testing.T) {
+	dead := exec.Command(os.Args[0], "-test.run", "^$")
+	require.NoError(t, dead.Run())
+	folder := t.TempDir()
+	mine := filepath.Base(strings.TrimSuffix(vllm.TempPattern("weights"), "*"))
+	left := filepath.Join(folder, strings.Replace(mine, fmt.Sprint(os.Getpid()), fmt.Sprint(dead.Process.Pid), 1)+"7")
+	require.NoError(t, os.MkdirAll(filepath.Join(left, "version-3"), 0o755))
+	s := session{job: &job.Job{Engine: job.Engine{Folder: folder}}}
+	require.NoError(t, s.makeWeightsFolder())
+	require.NoDirExists(t, left)
+	require.Equal(t, []string{"removed what a killed run left: " + left}, s.notes)
+	require.DirExists(t, s.weights.folder)
+	require.Contains(t, filepath.Base(s.weights.folder), mine)
+	require.NoError(t, s.closeEngine())
+	rest, err := os.ReadDir(folder)
+	require.NoError(t, err)
+	require.Empty(t, rest)
 }

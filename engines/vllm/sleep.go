@@ -42,6 +42,12 @@ func (e *Engine) sleep(ctx context.Context) error {
 	if err := e.allBack(ctx); err != nil {
 		return e.orClosed(err)
 	}
+	e.mu.Lock()
+	adapter := e.options.Way == WayLoRA || e.current != nil && e.way(e.current.Path) == WayLoRA
+	e.mu.Unlock()
+	if adapter && e.options.Sleep > 1 {
+		return errors.New("level 2 drops the weights that the adapter comes on top of; use level 1")
+	}
 	select {
 	case <-e.turn:
 	case <-ctx.Done():

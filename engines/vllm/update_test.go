@@ -198,6 +198,8 @@ func TestAdapterNeverArrived(t *testing.T) {
 	require.NoError(t, e.Update(t.Context(), w))
 	require.Contains(t, f.calls(), "/v1/load_lora_adapter")
 	require.Equal(t, adapterName, e.replicas[0].model)
+	require.ErrorContains(t, e.Sleep(t.Context()), "level 2 drops the weights that the adapter comes on top of", "and they would not come back")
+	require.Equal(t, "serving", e.states())
 }
 
 // What unproven weights sampled while the proof ran is dropped.

@@ -301,18 +301,19 @@ func TestLoRA(t *testing.T) {
 func TestEngines(t *testing.T) {
 	for text, want := range map[string]string{
 		"{kind: vllm}": "engine: kind vllm needs exactly one of urls and serve",
-		"{kind: vllm, urls: [http://a], serve: {}}":            "engine: kind vllm needs exactly one of urls and serve",
-		"{kind: openai, urls: [http://a]}":                     "engine: kind openai needs one url and served_model, and no serve",
-		"{urls: [http://a]}":                                   "engine.kind: local takes neither urls nor serve; did you mean vllm?",
-		"{sleep: 1}":                                           "engine.sleep: 1: only servers of kind vllm can sleep",
-		"{kind: vllm, urls: [http://a], sleep: 3}":             "engine.sleep: 3 is out of range",
-		"{kind: vllm, serve: {restarts: -1}}":                  "engine.serve.restarts: -1 is out of range",
-		"{kind: vllm, urls: [http://a], tolerance: 0}":         "engine.tolerance: 0 is out of range",
-		"{kind: vllm, urls: [http://a], weights: pigeon}":      `engine.weights: "pigeon" is not allowed; allowed: auto, disk, lora, transfer, gloo, nccl`,
-		"{kind: vllm, urls: [http://a], weights: nccl}":        "engine.weights: nccl: this program has no process groups for it (nccl needs CUDA)",
-		"{kind: vllm, urls: [http://a], weights: gloo}":        "engine.weights: gloo: this program has no process groups for it",
-		"{kind: vllm, urls: [http://a], weights: lora}":        "engine.weights: lora: the job trains no adapter; set model.lora.rank",
-		"{kind: openai, urls: [http://a/v1], served_model: m}": "engine.kind: openai: such an endpoint returns text, and training needs the token ids",
+		"{kind: vllm, urls: [http://a], serve: {}}":               "engine: kind vllm needs exactly one of urls and serve",
+		"{kind: openai, urls: [http://a]}":                        "engine: kind openai needs one url and served_model, and no serve",
+		"{urls: [http://a]}":                                      "engine.kind: local takes neither urls nor serve; did you mean vllm?",
+		"{sleep: 1}":                                              "engine.sleep: 1: only servers of kind vllm can sleep",
+		"{kind: vllm, urls: [http://a], sleep: 3}":                "engine.sleep: 3 is out of range",
+		"{kind: vllm, urls: [http://a], sleep: 2, weights: lora}": "engine.sleep: 2 drops the weights that an adapter comes on top of; use 1",
+		"{kind: vllm, serve: {restarts: -1}}":                     "engine.serve.restarts: -1 is out of range",
+		"{kind: vllm, urls: [http://a], tolerance: 0}":            "engine.tolerance: 0 is out of range",
+		"{kind: vllm, urls: [http://a], weights: pigeon}":         `engine.weights: "pigeon" is not allowed; allowed: auto, disk, lora, transfer, gloo, nccl`,
+		"{kind: vllm, urls: [http://a], weights: nccl}":           "engine.weights: nccl: this program has no process groups for it (nccl needs CUDA)",
+		"{kind: vllm, urls: [http://a], weights: gloo}":           "engine.weights: gloo: this program has no process groups for it",
+		"{kind: vllm, urls: [http://a], weights: lora}":           "engine.weights: lora: the job trains no adapter; set model.lora.rank",
+		"{kind: openai, urls: [http://a/v1], served_model: m}":    "engine.kind: openai: such an endpoint returns text, and training needs the token ids",
 	} {
 		c, err := parse(good+"engine: "+text+"\n", job.Options{})
 		if err == nil {

@@ -288,6 +288,9 @@ func (d *decoder) check(j *Job, o Options) {
 	if j.Engine.Sleep > 0 && j.Engine.Kind != "vllm" {
 		fail("engine.sleep", "%d: only servers of kind vllm can sleep", j.Engine.Sleep)
 	}
+	if j.Engine.Sleep == 2 && j.Engine.Weights == "lora" {
+		fail("engine.sleep", "2 drops the weights that an adapter comes on top of; use 1")
+	}
 	if j.Trainer.WarmupSteps > j.Trainer.Steps {
 		fail("trainer.warmup_steps", "%d steps of warm-up are more than trainer.steps (%d)", j.Trainer.WarmupSteps, j.Trainer.Steps)
 	}
