@@ -54,6 +54,11 @@ func open(ctx context.Context, j *job.Job, path string, r Registries) (s *sessio
 	if s.policy, err = loadPolicy(j, path); err != nil {
 		return s, err
 	}
+	if path == "" && j.Model.LoRA.On() { // a checkpoint's weights are merged
+		if err := s.addAdapter(); err != nil {
+			return s, err
+		}
+	}
 	if err := s.overrideTemplate(); err != nil {
 		return s, err
 	}
@@ -99,6 +104,26 @@ func loadPolicy(j *job.Job, path string) (*policy.Policy, error) {
 		err = j.Fail("model.path", "%v", err)
 	}
 	return p, err
+}
+
+// addAdapter gives the policy the job's adapter: a new one, or that of a PEFT folder.
+func (s *session) addAdapter() error {
+	l := s.job.Model.LoRA
+	if l.Path != "" {
+		if err := s.policy.LoadAdapter(s.job.Resolve(l.Path)); err != nil {
+			return s.job.Fail("model.lora.path", "%s", plain(err, "policy: "))
+		}
+		return nil
+	}
+	alpha := l.Alpha
+	if alpha == 0 {
+		alpha = 2 * float64(l.Rank)
+	}
+	err := s.policy.Model.AddAdapter(cgo.AdapterConfig{Rank: l.Rank, Alpha: alpha, Targets: l.Targets, Seed: s.job.Seed})
+	if err != nil {
+		return s.job.Fail("model.lora", "%s", plain(err, "cgo: "))
+	}
+	return nil
 }
 
 func exists(path string) bool {

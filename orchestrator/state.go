@@ -18,6 +18,7 @@ import (
 
 const (
 	stateFile     = "run.json" // written last into a checkpoint: one that has it is complete
+	adapterFolder = "adapter"  // PEFT's files, of a job with model.lora; the weights beside it are merged
 	trainerFolder = "trainer"  // apart, because vLLM reads every safetensors file beside the model's
 )
 
@@ -99,6 +100,11 @@ func (t *run) save() error {
 		if err := t.policy.SaveHF(dir, modelfile.F32); err != nil {
 			return err
 		}
+		if t.job.Model.LoRA.On() {
+			if err := t.policy.SaveAdapter(filepath.Join(dir, adapterFolder), t.baseName()); err != nil {
+				return err
+			}
+		}
 		trainer := filepath.Join(dir, trainerFolder)
 		if err := os.Mkdir(trainer, 0o755); err != nil {
 			return err
@@ -115,6 +121,17 @@ func (t *run) save() error {
 		return fmt.Errorf("orchestrator: checkpoint after step %d: %w", state.Step, err)
 	}
 	return t.prune(name)
+}
+
+// baseName is where PEFT finds the base model: a hub id, or a folder of this machine; "" for a model from scratch.
+func (t *run) baseName() string {
+	path := t.job.Model.Path
+	if local := t.job.Resolve(path); path != "" && exists(local) {
+		if absolute, err := filepath.Abs(local); err == nil {
+			return absolute
+		}
+	}
+	return path
 }
 
 // pointTo makes link a symbolic link to name beside it, in one step.

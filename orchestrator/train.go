@@ -117,7 +117,11 @@ func (t *run) prepare(ctx context.Context, j *job.Job, r Registries) (err error)
 		return inputError(fmt.Errorf("%s is not the file that the run in %s began with; give it back its content, or begin a new run with --output", path, t.dir))
 	}
 	t.state.Data = map[string]string{"train": hash}
-	if t.session, err = open(ctx, j, from, r); err != nil {
+	weights := from
+	if j.Model.LoRA.On() { // the job's own base; the trainer's folder holds the adapter
+		weights = ""
+	}
+	if t.session, err = open(ctx, j, weights, r); err != nil {
 		return err
 	}
 	if learn != nil {

@@ -2,7 +2,8 @@
 # The table of docs/algorithms.md: each algorithm trains examples/tiny.yaml on three seeds; the number is the first step at
 # which the mean reward of three steps in a row reaches the threshold, "-" where it does not within the job's steps.
 #   scripts/algorithms_table.sh [BINARY [FIRST [LAST]]]    rows FIRST to LAST of the list below, all by default
-# SEEDS, THRESHOLD and STEPS override what is run; LOCK names a lock file to hold during each run.
+# The job's learning rate and entropy bonus are raised, because with its own the outcome depends on the seed: grpo gets
+# stuck below the threshold on two of three. SEEDS, THRESHOLD, STEPS, RATE and ENTROPY override what is run.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 binary=${1:-$here/bin/agentfly}
@@ -10,14 +11,15 @@ first=${2:-1}
 last=${3:-1000}
 seeds=${SEEDS:-1 2 3}
 threshold=${THRESHOLD:-0.9}
-steps=${STEPS:-150}
+steps=${STEPS:-100}
+rate=${RATE:-2.0e-3}
+entropy=${ENTROPY:-0.05}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# What differs from the job's algorithm block: advantage | loss | the rest. Entropy 0.03 is the job's.
+# advantage | loss | the rest of the algorithm block
 cat >"$work/list" <<'LIST'
 grpo | ppo_clip |
-{name: grpo, normalize_std: false} | ppo_clip |
 dr_grpo | ppo_clip |
 rloo | ppo_clip |
 maxrl | ppo_clip |
@@ -28,19 +30,14 @@ reinforce_pp | ppo_clip |
 gae | ppo_clip |
 gigpo | ppo_clip |
 turn | ppo_clip |
-{name: turn, mode: first_occurrence} | ppo_clip |
 {name: turn, mode: discounted} | ppo_clip |
 arpo | ppo_clip |
-grpo | ppo_clip | dual_clip: 3, clip_high: 0.28, mini_batches: 2
 grpo | gspo | mini_batches: 2
 grpo | {name: cispo, bound: relative} | mini_batches: 2
 grpo | reinforce |
 grpo | sapo | mini_batches: 2
 grpo | dppo | mini_batches: 2
-grpo | ppo_clip | "kl: {coefficient: 0.003}"
-grpo | ppo_clip | "kl: {coefficient: 0.003, estimator: k1, in: reward}"
-grpo | ppo_clip | "correction: {kind: tis_sequence}"
-grpo | ppo_clip | "correction: {kind: seq_mask}"
+grpo | ppo_clip | kl: {coefficient: 0.003}
 grpo | ppo_clip | dynamic_sampling: true
 LIST
 
@@ -52,12 +49,12 @@ while IFS='|' read -r advantage loss rest; do
   if test "$row" -lt "$first" || test "$row" -gt "$last"; then continue; fi
   advantage=$(echo "$advantage" | sed 's/ *$//')
   loss=$(echo "$loss" | sed 's/^ *//; s/ *$//')
-  rest=$(echo "$rest" | sed 's/^ *//; s/ *$//; s/"//g')
+  rest=$(echo "$rest" | sed 's/^ *//; s/ *$//')
   line="| \`$advantage\` | \`$loss\` | ${rest:+\`$rest\`} |"
   for seed in $seeds; do
     rm -rf "$work/run"
-    if ! ${LOCK:+flock "$LOCK"} nice -n 10 "$binary" train --output "$work/run" --seed "$seed" --set "trainer.steps=$steps" \
-      --set "algorithm={advantage: $advantage, loss: $loss, entropy: 0.03${rest:+, $rest}}" "$here/examples/tiny.yaml" >"$work/out" 2>&1; then
+    if ! "$binary" train --output "$work/run" --seed "$seed" --set "trainer.steps=$steps" --set "trainer.learning_rate=$rate" \
+      --set "algorithm={advantage: $advantage, loss: $loss, entropy: $entropy${rest:+, $rest}}" "$here/examples/tiny.yaml" >"$work/out" 2>&1; then
       tail -1 "$work/out" >&2
       line="$line failed |"
       continue

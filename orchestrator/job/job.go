@@ -54,10 +54,16 @@ type Model struct {
 	Scratch      *Scratch `yaml:"scratch" doc:"a small Llama model with random weights and one token a character, for tests and demonstrations"`
 }
 
-// LoRA is reserved.
+// LoRA says that low-rank adapters are trained and the model's own weights are not.
 type LoRA struct {
-	Rank int `yaml:"rank" default:"0" min:"0" max:"0" doc:"0: all weights are trained; adapters are not part of this version"`
+	Rank    int      `yaml:"rank" default:"0" min:"0" max:"4096" doc:"of the adapters; 0: all weights are trained"`
+	Alpha   float64  `yaml:"alpha" default:"0" min:"0" max:"1000000" doc:"the adapters' share is multiplied by alpha/rank; 0: twice the rank"`
+	Targets []string `yaml:"targets" doc:"projections with an adapter: q_proj k_proj v_proj o_proj gate_proj up_proj down_proj; empty: all"`
+	Path    string   `yaml:"path" doc:"a PEFT adapter to begin with, which brings rank, alpha and targets; leave those out"`
 }
+
+// On tells whether adapters are trained.
+func (l LoRA) On() bool { return l.Rank > 0 || l.Path != "" }
 
 // Scratch is a small random Llama model with one token a character.
 type Scratch struct {
@@ -77,10 +83,11 @@ type Engine struct {
 	Kind         string   `yaml:"kind" default:"local" enum:"local|vllm|openai" doc:"local: libtorch in this process; vllm: servers over HTTP; openai: any OpenAI-compatible chat endpoint, for rollout and eval only"`
 	CacheTokens  int      `yaml:"cache_tokens" default:"32768" min:"64" max:"100000000" unit:"tokens" doc:"local: size of the key/value cache"`
 	MaxSequences int      `yaml:"max_sequences" default:"128" min:"1" max:"4096" unit:"sequences" doc:"local: most that are decoded at once"`
+	DType        string   `yaml:"dtype" default:"auto" enum:"auto|float32|bfloat16" doc:"local: type of the matrices that sampling reads; auto: float32. bfloat16 is faster for a few sequences; correct for its logprobs with algorithm.correction"`
 	URLs         []string `yaml:"urls" doc:"vllm: the servers, replicas of one policy, such as http://127.0.0.1:8000; these or serve. openai: one endpoint with /v1 at the end"`
 	ServedModel  string   `yaml:"served_model" doc:"the model's name on the servers; empty: vLLM's first"`
 	APIKey       string   `yaml:"api_key" doc:"sent to the servers; write ${NAME}"`
-	Weights      string   `yaml:"weights" default:"auto" enum:"auto|disk|lora|transfer" doc:"vllm: how new weights reach the servers: auto and disk: they reload a checkpoint; transfer: through shared memory; lora: adapters, which this version does not train"`
+	Weights      string   `yaml:"weights" default:"auto" enum:"auto|disk|lora|transfer" doc:"vllm: how new weights reach the servers: auto and disk: they reload a checkpoint; transfer: through shared memory; lora: they load the adapter, of a job with model.lora"`
 	Tolerance    float64  `yaml:"tolerance" default:"0.001" above:"0" max:"10" unit:"nats" doc:"vllm: largest difference between a server's and the trainer's logprob of a probe token; an update beyond it stops the run"`
 	Folder       string   `yaml:"folder" doc:"vllm: where checkpoints for the servers are written, which they must see; empty: the system's temporary folder"`
 	Serve        *Serve   `yaml:"serve" doc:"vllm: the job starts a server itself, and stops it"`
