@@ -89,7 +89,7 @@ func TestSFTLearnsAndResumesBitForBit(t *testing.T) {
 	require.Equal(t, 0.5, steps[0]["sft/epoch"])
 	require.Equal(t, 40.0, steps[79]["sft/epoch"])
 
-	parts := filepath.Join(t.TempDir(), "parts") // stopped in the middle of the fourth epoch
+	parts := filepath.Join(t.TempDir(), "parts") // as if it had been stopped in the middle of an epoch
 	status, out, errs := command("", "train", "--output", parts, "examples/tiny_sft.yaml", "--set", "checkpoint.every=7", "--set", "trainer.schedule=constant")
 	require.Zero(t, status, "%s%s", out, errs)
 	constant := weights(parts)

@@ -20,7 +20,7 @@ func Validate(j *job.Job, r Registries) error {
 	if j.SFT == nil {
 		_, _, _, err := readData(j)
 		add(err)
-	} else if j.Data.Train != "" && j.Data.Run == "" || exists(j.Resolve(j.Data.Run)) { // the run may come later
+	} else if j.Data.Train != "" || j.Data.Run != "" && exists(j.Resolve(j.Data.Run)) { // the run may come later
 		_, err := readMaterial(j)
 		add(err)
 	}

@@ -231,6 +231,7 @@ func TestJobsOfSupervisedFineTuning(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"no rewards":         {"data: {train: a}", `x.yaml:1:1: the job: the key "rewards" is missing`},
 		"a run without sft":  {"rewards: [final_answer]\ndata: {run: a}", "x.yaml:5:7: data: run, min_reward and best_of choose what a job with a block sft learns; add sft: {}, or leave them out"},
+		"sft is null":        {"sft: null\ndata: {train: a}", "rewards: they are missing; name at least one"},
 		"best_of of a file":  {"sft: {}\ndata: {train: a, best_of: 2}", "x.yaml:5:7: data: min_reward and best_of choose among the trajectories of data.run, which is missing"},
 		"an unknown setting": {"sft: {batches: 2}", `x.yaml:4:7: unknown key "batches" in sft; allowed: batch, epochs; nearest: batch`},
 	} {

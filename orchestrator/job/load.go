@@ -285,6 +285,9 @@ func (d *decoder) check(j *Job, o Options) {
 	case e.Kind == "local" && (len(e.URLs) > 0 || e.Serve != nil):
 		fail("engine.kind", "local takes neither urls nor serve; did you mean vllm?")
 	}
+	if j.SFT == nil && j.Distill == nil && len(j.Rewards) == 0 { // sft: null excuses nothing
+		fail("rewards", "they are missing; name at least one")
+	}
 	if d := j.Distill; d != nil && (d.Teacher.Path == "") == (len(d.Teacher.URLs) == 0) {
 		fail("distill.teacher", "exactly one of path and urls is needed")
 	}
