@@ -33,6 +33,7 @@ type Registries struct {
 type session struct {
 	job       *job.Job
 	policy    *policy.Policy
+	teacher   teacher        // of a distillation; nil in other runs
 	reference *policy.Policy // frozen, as the job's model began; nil unless kl needs it
 	worker    *cgo.Worker
 	engine    engines.Engine
@@ -73,6 +74,9 @@ func open(ctx context.Context, j *job.Job, path string, r Registries) (s *sessio
 	}
 	if ok, reason := s.renderer.AppendOnly(); !ok {
 		s.notes = append(s.notes, "the chat template rewrites history ("+reason+"); a trajectory that needs it fails")
+	}
+	if j.SFT != nil { // nothing is sampled
+		return s, s.makeRollout(r)
 	}
 	if err := s.openEngine(ctx); err != nil {
 		return s, err
@@ -166,7 +170,11 @@ func (s *session) makeRollout(r Registries) error {
 		MaxTurns: j.Agent.MaxTurns, MaxTotal: j.Rollout.MaxTokens,
 		Timeout: seconds(j.Rollout.TurnTimeout), Seed: j.Seed, RunName: j.Name,
 	}
-	for _, limit := range []int{s.policy.Config.MaxContext(), s.engine.Capabilities().MaxModelLen} {
+	limits := []int{s.policy.Config.MaxContext()}
+	if s.engine != nil {
+		limits = append(limits, s.engine.Capabilities().MaxModelLen)
+	}
+	for _, limit := range limits {
 		if limit > 0 {
 			s.rollout.MaxTotal = min(s.rollout.MaxTotal, limit)
 		}
@@ -200,6 +208,9 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 func plain(err error, prefix string) string { return strings.TrimPrefix(err.Error(), prefix) }
 
 func makeReward(j *job.Job, r *rewards.Registry) (rewards.Reward, error) {
+	if len(j.Rewards) == 0 { // of a job that does not train on rewards
+		return nil, nil
+	}
 	var terms []rewards.Weighted
 	for i, w := range j.Rewards {
 		made, err := r.Make(w.Name, w.Params)
@@ -223,7 +234,7 @@ func (s *session) prompt(format tools.Format, specs []tools.Spec) ([]trajectory.
 	var schemas []json.RawMessage
 	switch {
 	case !a.Instructions || len(specs) == 0:
-	case format.Name() == "hermes" && s.engine.Capabilities().TokenIDs: // what takes messages renders no schemas
+	case format.Name() == "hermes" && (s.engine == nil || s.engine.Capabilities().TokenIDs): // what takes messages renders no schemas
 		data, err := tools.OpenAI(specs)
 		if err != nil {
 			return nil, nil, err
@@ -282,6 +293,9 @@ func (s *session) trainer(a *algorithms.Algorithm, version *int32) (*policy.Trai
 func (s *session) Close() error {
 	var errs []error
 	errs = append(errs, s.closeEngine())
+	if s.teacher != nil {
+		errs = append(errs, s.teacher.Close())
+	}
 	if s.worker != nil {
 		errs = append(errs, s.worker.Close())
 	}

@@ -183,7 +183,7 @@ func (s *session) rest(ctx context.Context) error {
 
 // begin gives the engine the policy's weights before the first rollout. An engine that shares them needs the version alone.
 func (s *session) begin(ctx context.Context, version int32) error {
-	if !s.engine.Capabilities().TokenIDs { // not our weights
+	if s.engine == nil || !s.engine.Capabilities().TokenIDs { // not our weights
 		return nil
 	}
 	if s.engine.Capabilities().SharedParameters {

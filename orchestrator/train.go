@@ -35,9 +35,10 @@ type Options struct {
 type Summary struct {
 	Job             string             `json:"job"`
 	Steps           int                `json:"steps"`
-	Seconds         float64            `json:"seconds"` // from the first rollout to the last evaluation
-	Reward          map[string]float64 `json:"reward"`  // mean of the first and of the last three steps
-	Eval            map[string]float64 `json:"eval"`    // mean reward before and after; tool_off: share of right answers without tools
+	Seconds         float64            `json:"seconds"`        // from the first rollout to the last evaluation
+	Reward          map[string]float64 `json:"reward"`         // mean of the first and of the last three steps
+	Loss            map[string]float64 `json:"loss,omitempty"` // supervised fine-tuning: mean of the first and of the last three steps, eval_before and eval_after
+	Eval            map[string]float64 `json:"eval"`           // mean reward before and after; tool_off: share of right answers without tools
 	TokensPerSecond map[string]float64 `json:"tokens_per_second"`
 	Trajectories    map[string]int     `json:"trajectories"`
 	MismatchMax     float64            `json:"mismatch_max"`      // largest |trainer's - engine's| logprob of a sampled token
@@ -54,6 +55,7 @@ type run struct {
 	metrics     *os.File
 	trainer     *policy.Trainer
 	sampler     *sampler
+	sft         *supervised // nil but in supervised fine-tuning
 	eval        *Tasks
 	state       state
 	started     time.Time // of this process; zero outside the loop
@@ -88,11 +90,20 @@ func (t *run) say(format string, args ...any) { fmt.Fprintf(t.options.Out, forma
 
 // prepare reads everything that can be wrong before the first rollout.
 func (t *run) prepare(ctx context.Context, j *job.Job, r Registries) (err error) {
-	train, eval, deal, err := readData(j)
-	if err != nil {
-		return err
+	var learn *material
+	var path, hash string // of the data
+	if j.SFT != nil {
+		if j, learn, err = t.prepareSFT(j); err != nil {
+			return err
+		}
+		path, hash = learn.path, learn.hash
+	} else {
+		train, eval, deal, err := readData(j)
+		if err != nil {
+			return err
+		}
+		t.eval, t.sampler, path, hash = eval, deal, train.Path, train.Hash
 	}
-	t.eval, t.sampler = eval, deal
 	if err := t.checkFolder(); err != nil {
 		return err
 	}
@@ -102,10 +113,10 @@ func (t *run) prepare(ctx context.Context, j *job.Job, r Registries) (err error)
 			return err
 		}
 	}
-	if before, ok := t.state.Data["train"]; ok && before != train.Hash {
-		return inputError(fmt.Errorf("%s is not the file that the run in %s began with; give it back its content, or begin a new run with --output", train.Path, t.dir))
+	if before, ok := t.state.Data["train"]; ok && before != hash {
+		return inputError(fmt.Errorf("%s is not the file that the run in %s began with; give it back its content, or begin a new run with --output", path, t.dir))
 	}
-	t.state.Data = map[string]string{"train": train.Hash}
+	t.state.Data = map[string]string{"train": hash}
 	weights := from
 	if j.Model.LoRA.On() { // the job's own base; the trainer's folder holds the adapter
 		weights = ""
@@ -113,8 +124,18 @@ func (t *run) prepare(ctx context.Context, j *job.Job, r Registries) (err error)
 	if t.session, err = open(ctx, j, weights, r); err != nil {
 		return err
 	}
+	if learn != nil {
+		if t.sft.train, t.sft.eval, err = t.lessons(learn); err != nil {
+			return err
+		}
+	}
 	if o := t.algorithm.Overlong; o.Buffer > 0 && o.Buffer >= t.rollout.MaxTotal {
 		return j.Fail("algorithm.overlong.buffer", "%d tokens are not less than the %d that the model takes", o.Buffer, t.rollout.MaxTotal)
+	}
+	if j.Distill != nil {
+		if t.teacher, err = t.openTeacher(ctx); err != nil {
+			return err
+		}
 	}
 	if err := t.makeFolder(j); err != nil { // not earlier: a run that could not begin leaves none behind
 		return err
@@ -225,7 +246,11 @@ func (t *run) close() error {
 
 func (t *run) loop(ctx context.Context) error {
 	j := t.job
-	t.say("%s: %d steps of %d groups x %d trajectories, model %s, run folder %s", j.Name, j.Trainer.Steps, j.Rollout.Groups, j.Rollout.GroupSize, modelName(j), t.dir)
+	if t.sft != nil {
+		t.say("%s: %d steps of %d conversations out of %d, model %s, run folder %s", j.Name, j.Trainer.Steps, j.SFT.Batch, len(t.sft.train), modelName(j), t.dir)
+	} else {
+		t.say("%s: %d steps of %d groups x %d trajectories, model %s, run folder %s", j.Name, j.Trainer.Steps, j.Rollout.Groups, j.Rollout.GroupSize, modelName(j), t.dir)
+	}
 	for _, note := range t.notes {
 		t.say("note: %s", note)
 	}
@@ -267,7 +292,11 @@ func (t *run) steps(ctx context.Context) error {
 		return err
 	}
 	for t.state.Step < j.Trainer.Steps {
-		if err := t.step(ctx); err != nil {
+		step := t.step
+		if t.sft != nil {
+			step = t.learn
+		}
+		if err := step(ctx); err != nil {
 			return err
 		}
 		if n := j.Eval.Every; n > 0 && t.state.Step%n == 0 && t.state.Step < j.Trainer.Steps {
@@ -293,12 +322,21 @@ func (t *run) steps(ctx context.Context) error {
 // evaluate runs an evaluation once at its step in the life of a run. A finished run that goes on to more steps evaluates
 // its end again.
 func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
-	if t.eval == nil || t.state.evaluated(name, t.state.Step) {
+	if t.eval == nil && (t.sft == nil || len(t.sft.eval) == 0) || t.state.evaluated(name, t.state.Step) {
 		return nil
 	}
-	r := t.rollout
-	r.ToolsOff = toolsOff
-	e, err := evaluate(ctx, r, t.db, name, t.state.Step, t.eval.Tasks, t.job.Eval.Temperature)
+	var e Evaluation
+	var err error
+	if t.sft != nil {
+		e, err = t.evaluateLoss(ctx, name)
+	} else {
+		r := t.rollout
+		r.ToolsOff = toolsOff
+		e, err = evaluate(ctx, r, t.db, name, t.state.Step, t.eval.Tasks, t.job.Eval.Temperature)
+		if err == nil && t.teacher != nil {
+			err = t.evaluateKL(ctx, &e)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -311,7 +349,7 @@ func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
 // barrier is where the optimizer writes the parameters: no decode step of an engine that shares them reads them meanwhile.
 func (s *session) barrier(version *int32) func(context.Context, func(context.Context) error) error {
 	return func(ctx context.Context, write func(context.Context) error) error {
-		if !s.engine.Capabilities().SharedParameters {
+		if s.engine == nil || !s.engine.Capabilities().SharedParameters {
 			if err := write(ctx); err != nil {
 				return err
 			}
@@ -336,6 +374,16 @@ func (t *run) step(ctx context.Context) error {
 		return err
 	}
 	sampled := time.Since(start)
+	taught := &distilled{}
+	if t.teacher != nil {
+		var shuffle *rand.Rand
+		if j.Control.ShuffleTeacher {
+			shuffle = rand.New(rand.NewPCG(j.Seed, uint64(step)))
+		}
+		if taught, err = t.distill(ctx, b.trained, shuffle); err != nil {
+			return err
+		}
+	}
 	if err := t.rest(ctx); err != nil {
 		return err
 	}
@@ -345,7 +393,7 @@ func (t *run) step(ctx context.Context) error {
 	}
 	// an update that has begun is finished even when the run is interrupted: half of one could not be resumed
 	before := t.state.Version
-	m, err := t.trainer.Step(context.WithoutCancel(ctx), policy.StepBatch{Step: step, Version: before, Groups: pointers(b.trained)})
+	m, err := t.trainer.Step(context.WithoutCancel(ctx), policy.StepBatch{Step: step, Version: before, Groups: pointers(b.trained), Advantages: taught.advantages})
 	skipped, err := t.skip(step, err)
 	if err != nil {
 		return err
@@ -357,6 +405,9 @@ func (t *run) step(ctx context.Context) error {
 		}
 	}
 	record := t.describe(b, rewards, m, sampled, time.Since(start))
+	if t.teacher != nil {
+		record["distill/reverse_kl"] = taught.reverseKL
+	}
 	t.state.Dealt = b.dealt
 	return t.finish(ctx, record, m, len(rewards), skipped)
 }

@@ -24,10 +24,12 @@ type Job struct {
 	Engine        Engine            `yaml:"engine" doc:"what samples"`
 	Agent         Agent             `yaml:"agent" doc:"how the model is prompted and how its completions are read"`
 	Environment   *Nothing          `yaml:"environment" doc:"null: this version has tools, and no environments"`
-	Rewards       []Reward          `yaml:"rewards" need:"true" doc:"the reward is the sum of these times their weights: names, or {name: NAME, weight: 1, parameter: value}"`
+	Rewards       []Reward          `yaml:"rewards" need:"unless sft distill" doc:"the reward is the sum of these times their weights: names, or {name: NAME, weight: 1, parameter: value}"`
 	Data          Data              `yaml:"data" doc:"tasks"`
 	Rollout       Rollout           `yaml:"rollout" doc:"sampling of trajectories"`
 	Algorithm     algorithms.Config `yaml:"algorithm" doc:"what an update optimises; see docs/algorithms.md"`
+	SFT           *SFT              `yaml:"sft" doc:"supervised fine-tuning on data.train (recorded conversations) or data.run (a run's trajectories), in place of rollouts"`
+	Distill       *Distill          `yaml:"distill" doc:"on-policy distillation: the policy samples the tasks, a teacher scores the sampled tokens, and its logprob minus the policy's is each token's advantage; rewards are then only reported"`
 	Trainer       Trainer           `yaml:"trainer" doc:"the optimizer: AdamW"`
 	Eval          Eval              `yaml:"eval" doc:"evaluation on held-out tasks, before and after the run and between steps"`
 	Checkpoint    Checkpoint        `yaml:"checkpoint" doc:"what is saved on the way"`
@@ -125,8 +127,31 @@ type Reward struct {
 type Data struct {
 	Train   string            `yaml:"train" doc:"JSON lines of tasks, or one JSON list"`
 	Eval    string            `yaml:"eval" doc:"held-out tasks; none of them may be in train by content"`
-	Columns map[string]string `yaml:"columns" doc:"the file's names of prompt (a text or a list of messages), id and answer"`
+	Columns map[string]string `yaml:"columns" doc:"the file's names of prompt (a text or a list of messages), id and answer; with sft of messages"`
 	Balance string            `yaml:"balance" doc:"a field: every step takes the same number of tasks of each of its values"`
+
+	Run       string   `yaml:"run" doc:"sft: a run folder whose finished training trajectories are learned as they were sampled, in place of train (rejection sampling)"`
+	MinReward *float64 `yaml:"min_reward" doc:"with run: only trajectories with this reward or more; null: all"`
+	BestOf    int      `yaml:"best_of" default:"0" min:"0" max:"1000000" unit:"trajectories" doc:"with run: at most so many of each task, those with the highest reward; 0: all"`
+}
+
+// SFT is supervised fine-tuning: the negative log-likelihood of what the assistant said, with the masks of rollouts.
+type SFT struct {
+	Batch  int `yaml:"batch" default:"32" min:"1" max:"1000000" unit:"conversations" doc:"of a step"`
+	Epochs int `yaml:"epochs" default:"0" min:"0" max:"1000000" unit:"epochs" doc:"passes over the data, in place of trainer.steps; 0: trainer.steps counts"`
+}
+
+// Distill is on-policy distillation.
+type Distill struct {
+	Teacher Teacher `yaml:"teacher" doc:"a model with the policy's tokenizer"`
+}
+
+// Teacher is a model in this process, or on servers.
+type Teacher struct {
+	Path        string   `yaml:"path" doc:"a folder, a .gguf file or a hub id; this or urls"`
+	URLs        []string `yaml:"urls" doc:"vLLM servers of the teacher, such as http://127.0.0.1:8000; that its tokenizer is the policy's is not checked"`
+	ServedModel string   `yaml:"served_model" doc:"the teacher's name on the servers; empty: their first"`
+	APIKey      string   `yaml:"api_key" doc:"sent to the servers; write ${NAME}"`
 }
 
 // Rollout bounds sampling.
@@ -180,4 +205,5 @@ type Checkpoint struct {
 // Control makes a run that must not learn, to hold a learning claim against.
 type Control struct {
 	ShuffleRewards bool `yaml:"shuffle_rewards" default:"false" doc:"rewards are permuted over the trajectories of a step"`
+	ShuffleTeacher bool `yaml:"shuffle_teacher" default:"false" doc:"distill: the teacher's logprobs are permuted over the tokens of a step"`
 }
