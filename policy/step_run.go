@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/wangkuiyi/gotorch"
 
@@ -20,12 +21,14 @@ type stepRun struct {
 	*plan
 	entropy         [][]float64 // [item][T] before the step; nil until computed
 	clipped, passed int         // tokens clipped, tokens passed through the loss
+	owner           []int       // [unit] the rank that computes it; nil: this process is alone
 }
 
 // miniBatch is what one optimizer step needs.
 type miniBatch struct {
 	units  []int
 	weight map[int]float64 // of every token, by unit
+	moves  bool            // whether a trajectory of it, on any rank, can move the weights
 	train  []MicroBatch    // forward, loss, backward
 	score  []MicroBatch    // forward alone, for the metrics
 }
@@ -40,7 +43,7 @@ func (r *stepRun) pack(units []int, use func(u unit) bool) ([]MicroBatch, error)
 	var items []PackItem
 	var index []int
 	for _, u := range units {
-		if !use(r.units[u]) {
+		if !use(r.units[u]) || !r.mine(u) {
 			continue
 		}
 		for _, i := range r.units[u].items {
@@ -77,6 +80,8 @@ func (r *stepRun) prepare(units []int) (miniBatch, error) {
 		mb.weight[u] = weights[i]
 	}
 	flat := func(u unit) bool { return u.flat && r.algorithm.ZeroWithoutAdvantage() }
+	mb.moves = slices.ContainsFunc(units, func(u int) bool { return !flat(r.units[u]) })
+	r.assign(units)
 	if mb.train, err = r.pack(units, func(u unit) bool { return !flat(u) }); err != nil {
 		return mb, err
 	}
@@ -87,21 +92,13 @@ func (r *stepRun) prepare(units []int) (miniBatch, error) {
 }
 
 func (r *stepRun) run(ctx context.Context) error {
-	var batches []miniBatch
-	for _, units := range r.miniBatches(r.algorithm.MiniBatches) {
-		mb, err := r.prepare(units)
-		if err != nil {
-			return err
-		}
-		batches = append(batches, mb)
-	}
-	severalSteps := r.algorithm.Epochs*r.algorithm.MiniBatches > 1
-	if err := r.before(ctx, batches, severalSteps); err != nil {
+	batches, err := r.begin(ctx)
+	if _, err := r.together(0, err); err != nil {
 		return err
 	}
 	for range r.algorithm.Epochs {
 		for _, mb := range batches {
-			if len(mb.train) == 0 {
+			if !mb.moves {
 				continue
 			}
 			if err := r.update(ctx, mb); err != nil {
@@ -109,7 +106,21 @@ func (r *stepRun) run(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
+	return r.collect()
+}
+
+// begin packs the mini-batches and scores what must be scored before the first update.
+func (r *stepRun) begin(ctx context.Context) ([]miniBatch, error) {
+	var batches []miniBatch
+	for _, units := range r.miniBatches(r.algorithm.MiniBatches) {
+		mb, err := r.prepare(units)
+		if err != nil {
+			return nil, err
+		}
+		batches = append(batches, mb)
+	}
+	severalSteps := r.algorithm.Epochs*r.algorithm.MiniBatches > 1
+	return batches, r.before(ctx, batches, severalSteps)
 }
 
 // before scores what the updates do not: trajectories without gradient, and all of them where the batch gets several
@@ -179,7 +190,7 @@ func (r *stepRun) update(ctx context.Context, mb miniBatch) error {
 		}
 		return nil
 	})
-	if err != nil {
+	if loss, err = r.together(loss, err); err != nil {
 		return err
 	}
 	rate, norm := r.config.Schedule.At(int(r.optimizer.StepCount())), 0.0
@@ -194,10 +205,13 @@ func (r *stepRun) update(ctx context.Context, mb miniBatch) error {
 	} else {
 		err = write(ctx)
 	}
-	if errors.Is(err, cgo.ErrNonFinite) {
-		return fmt.Errorf("%s: %w", r.culprit(ctx, mb), err)
+	if errors.Is(err, cgo.ErrNonFinite) { // the norm is the same on every rank
+		return fmt.Errorf("%s: %w", r.accused(r.culprit(ctx, mb)), err)
 	}
 	if err != nil {
+		if r.group != nil && !errors.Is(err, cgo.ErrRank) {
+			r.group.Fail(err.Error()) // the others wait in the optimizer's step
+		}
 		return err
 	}
 	r.metrics.OptimizerSteps++
@@ -285,12 +299,17 @@ func (r *stepRun) blame(mb *MicroBatch, err error) error {
 	return err
 }
 
+const nobody = "no single trajectory is to blame"
+
 // culprit looks for the trajectory whose gradient alone is not finite. It costs a backward per trajectory, which only a
 // failing step pays.
 func (r *stepRun) culprit(ctx context.Context, mb miniBatch) string {
-	name := "no single trajectory is to blame"
+	name := nobody
 	err := r.worker.Do(ctx, func() error {
 		for _, u := range mb.units {
+			if !r.mine(u) {
+				continue
+			}
 			batches, err := r.pack([]int{u}, func(unit) bool { return true })
 			if err != nil {
 				return err

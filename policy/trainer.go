@@ -21,6 +21,9 @@ type TrainerConfig struct {
 	Checkpoint       bool            // compute activations again in backward: less memory, more time
 	SkipFlat         bool            // leave out the forward of trajectories that cannot move the weights (their metrics too)
 
+	// Group spreads the work of a step over processes, see Trainer.Follow. The weights become rank 0's. nil: alone.
+	Group *cgo.Group
+
 	// Barrier runs the optimizer's write to the parameters while nobody reads them; an engine that shares them offers it
 	// as Update. nil: called at once.
 	Barrier func(ctx context.Context, write func(ctx context.Context) error) error

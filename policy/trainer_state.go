@@ -33,7 +33,7 @@ var moments = []struct {
 
 // Save writes optimizer.safetensors (float32, exact) and trainer.json into the folder, which exists; each file appears
 // complete or not at all. The weights are not among them: save those with Policy.SaveHF, as F32 for an exact resume.
-// No step may run meanwhile.
+// No step may run meanwhile. Only rank 0 of a group saves and loads; what it writes does not depend on their number.
 func (t *Trainer) Save(dir string) error {
 	var sources []modelfile.Source
 	for _, p := range t.model.Parameters() {
@@ -43,7 +43,7 @@ func (t *Trainer) Save(dir string) error {
 		}
 		for _, m := range moments {
 			sources = append(sources, modelfile.Source{Name: p.Name + m.suffix, DType: modelfile.F32, Shape: shape, Write: func(w io.Writer) error {
-				values, err := t.optimizer.State(p.Name, m.moment)
+				values, err := t.state(p.Name, m.moment)
 				if err != nil {
 					return err
 				}
@@ -111,10 +111,10 @@ func (t *Trainer) load(dir string) error {
 			if err != nil {
 				return err
 			}
-			if err := t.optimizer.SetState(p.Name, m.moment, values); err != nil {
+			if err := t.setState(p.Name, m.moment, values); err != nil {
 				return err
 			}
 		}
 	}
-	return t.optimizer.SetStepCount(state.Steps)
+	return t.setSteps(state.Steps)
 }

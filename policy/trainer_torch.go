@@ -25,6 +25,7 @@ type Trainer struct {
 	loss      algorithms.Loss
 	config    TrainerConfig
 	optimizer *cgo.Optimizer
+	group     *cgo.Group // nil: this process is alone
 }
 
 // NewTrainer makes a trainer with a fresh optimizer. Close it before the model; model and worker stay the caller's.
@@ -44,11 +45,20 @@ func NewTrainer(m *cgo.Model, w *cgo.Worker, a *algorithms.Algorithm, c TrainerC
 		c.AdamW = cgo.DefaultAdamW()
 		c.AdamW.WeightDecay = decay
 	}
-	o, err := cgo.NewOptimizer(m, c.AdamW)
+	group := c.Group
+	if group != nil && group.World() == 1 {
+		group = nil
+	}
+	if group != nil {
+		if err := group.BroadcastModel(m); err != nil {
+			return nil, fmt.Errorf("policy: trainer: %w", err)
+		}
+	}
+	o, err := cgo.NewShardedOptimizer(m, c.AdamW, group)
 	if err != nil {
 		return nil, fmt.Errorf("policy: trainer: %w", err)
 	}
-	return &Trainer{model: m, worker: w, algorithm: a, loss: loss, config: c, optimizer: o}, nil
+	return &Trainer{model: m, worker: w, algorithm: a, loss: loss, config: c, optimizer: o, group: group}, nil
 }
 
 // Close frees the optimizer's state.
@@ -64,6 +74,11 @@ func (t *Trainer) Step(ctx context.Context, b StepBatch) (Metrics, error) {
 	p, err := newPlan(t.algorithm, b)
 	if err != nil {
 		return Metrics{}, err
+	}
+	if t.leads() {
+		if err := t.tell(order{Kind: "step", Batch: sent(b)}); err != nil {
+			return Metrics{}, fmt.Errorf("policy: step %d: %w", b.Step, err)
+		}
 	}
 	r := &stepRun{Trainer: t, plan: p, entropy: make([][]float64, len(p.items))}
 	p.old = make([][]float64, len(p.items))
