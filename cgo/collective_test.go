@@ -427,7 +427,7 @@ func TestPatience(t *testing.T) {
 		out := p.wait(t)
 		if r == 1 {
 			require.Contains(t, out, "got at last")
-			require.Contains(t, errorLine(out), "rank 0 is alive and still at collective", out)
+			require.Contains(t, errorLine(out), "rank 0 (alive, still at collective 3, broadcast from rank 0)", out)
 		}
 	}
 }

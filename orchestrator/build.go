@@ -39,6 +39,7 @@ type session struct {
 	renderer *masks.Renderer
 	rollout  Rollout
 	notes    []string // what the user should know of how the job runs
+	ranks    *ranks   // that train together; nil: this process alone
 }
 
 // open loads the policy from path ("" is the job's own) and everything around it.
@@ -222,16 +223,22 @@ func (s *session) prompt(format tools.Format, specs []tools.Spec) ([]trajectory.
 	return append(prefix, examples...), schemas, err
 }
 
-// trainer makes the trainer whose writes to the parameters go through the engine's barrier.
+// trainer makes the trainer whose writes to the parameters go through the engine's barrier, if there is an engine.
 func (s *session) trainer(a *algorithms.Algorithm, version *int32) (*policy.Trainer, error) {
 	t := s.job.Trainer
-	return policy.NewTrainer(s.policy.Model, s.worker, a, policy.TrainerConfig{
+	c := policy.TrainerConfig{
 		Schedule: policy.Schedule{LearningRate: t.LearningRate, Kind: t.Schedule, Warmup: t.WarmupSteps, Total: t.Steps},
 		AdamW:    cgo.AdamWConfig{Beta1: t.Beta1, Beta2: t.Beta2, Eps: t.Eps, WeightDecay: t.WeightDecay},
 		ClipGrad: t.ClipGrad, Temperature: s.job.Rollout.Temperature, MicroBatchTokens: t.MicroBatchTokens,
 		MaxLength: s.policy.Config.MaxContext(), Checkpoint: t.Checkpointing,
-		Barrier: s.barrier(version),
-	})
+	}
+	if s.engine != nil {
+		c.Barrier = s.barrier(version)
+	}
+	if s.ranks != nil {
+		c.Group = s.ranks.group
+	}
+	return policy.NewTrainer(s.policy.Model, s.worker, a, c)
 }
 
 func (s *session) Close() error {

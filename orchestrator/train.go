@@ -28,8 +28,11 @@ var ErrInterrupted = errors.New("orchestrator: the run was interrupted and saved
 
 // Options of a run.
 type Options struct {
-	Resume bool
-	Out    io.Writer // progress, one line at a time
+	Resume    bool
+	Out       io.Writer // progress, one line at a time
+	Ranks     int       // processes that train, which this one starts; torchrun's variables come before it. 0 and 1: one
+	Arguments []string  // of the command line that starts this run; needed for Ranks
+	ErrOut    io.Writer // of the processes that Ranks starts; nil: standard error
 }
 
 // Summary is summary.json.
@@ -52,6 +55,7 @@ type run struct {
 	db          *store.Store
 	metrics     *os.File
 	trainer     *policy.Trainer
+	ranks       *ranks
 	sampler     *sampler
 	eval        *Tasks
 	state       state
@@ -72,8 +76,18 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summar
 	if err != nil {
 		return sum, j.Fail("algorithm", "%s", strings.TrimPrefix(err.Error(), "algorithms: "))
 	}
-	t := &run{options: o, dir: j.Output}
-	defer func() { err = errors.Join(err, t.close()) }()
+	group, err := ranksOf(j, o)
+	if err != nil {
+		return sum, err
+	}
+	if group.config.Rank > 0 {
+		return sum, follow(ctx, j, algorithm, group, o)
+	}
+	t := &run{options: o, dir: j.Output, ranks: group}
+	defer func() {
+		t.release(err)
+		err = errors.Join(err, t.close())
+	}()
 	if err := t.prepare(ctx, j, r, algorithm); err != nil {
 		return sum, err
 	}
@@ -95,6 +109,9 @@ func (t *run) prepare(ctx context.Context, j *job.Job, r Registries, a *algorith
 	if err := t.checkFolder(); err != nil {
 		return err
 	}
+	if err := t.ranks.join(t.options); err != nil {
+		return err
+	}
 	from := ""
 	if t.options.Resume {
 		if from, err = t.state.load(t.dir); err != nil {
@@ -106,6 +123,10 @@ func (t *run) prepare(ctx context.Context, j *job.Job, r Registries, a *algorith
 	}
 	t.state.Data = map[string]string{"train": train.Hash}
 	if t.session, err = open(ctx, j, from, r); err != nil {
+		return err
+	}
+	t.session.ranks = t.ranks
+	if err := t.ranks.limit(ctx, t.worker); err != nil {
 		return err
 	}
 	if err := t.makeFolder(j); err != nil { // not earlier: a run that could not begin leaves none behind
@@ -198,11 +219,24 @@ func (t *run) makeFolder(j *job.Job) (err error) {
 	return nil
 }
 
+// release lets the other ranks end: with the run, or with what went wrong here.
+func (t *run) release(err error) {
+	if t.trainer != nil && (err == nil || errors.Is(err, ErrInterrupted)) {
+		if t.trainer.Release() == nil {
+			return
+		}
+	}
+	if err != nil {
+		t.ranks.fail(err)
+	}
+}
+
 func (t *run) close() error {
 	var errs []error
 	if t.trainer != nil {
 		errs = append(errs, t.trainer.Close())
 	}
+	errs = append(errs, t.ranks.leave())
 	if t.session != nil {
 		errs = append(errs, t.session.Close())
 	}

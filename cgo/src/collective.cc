@@ -113,28 +113,28 @@ class Watch {
       return "rank 0 is late: the store at " + where_ + " has not answered for " + seconds_text(now - polled_) +
              "; its process is stopped, dead or unreachable";
     }
-    std::string names, details;
-    auto add = [&](size_t i, const std::string& why) {
-      names += (names.empty() ? "" : ", ") + std::to_string(i);
-      details += (details.empty() ? "" : "; ") + rank_text(i) + " " + why;
-    };
+    std::string names;
     for (size_t i = 0; i < peers_.size(); i++) {
       if (static_cast<int>(i) == rank_ || (root >= 0 && static_cast<int>(i) != root)) continue;
       const Peer& p = peers_[i];
       const auto silent = now - p.moved;
+      std::string why;
       if (silent > limit) {
-        add(i, "has been silent for " + seconds_text(silent) + ", its process is stopped, dead or unreachable");
+        why = "silent for " + seconds_text(silent) + ": its process is stopped, dead or unreachable";
       } else if (late && p.entered < mine_.entered) {
-        add(i, "is alive and still at collective " + std::to_string(p.entered) + " (" + p.operation + ")");
+        why = "alive, still at collective " + std::to_string(p.entered) + ", " + p.operation;
+      } else {
+        continue;
       }
+      names += (names.empty() ? "" : ", ") + rank_text(i) + " (" + why + ")";
     }
-    if (!names.empty()) return "late at collective " + here() + ": rank " + names + ": " + details;
+    if (!names.empty()) return "late at collective " + here() + ": " + names;
     if (late) return "every rank has entered collective " + here() + ", but it does not end; is the network that slow?";
     return "";
   }
 
  private:
-  std::string here() const { return std::to_string(mine_.entered) + " (" + mine_.operation + ")"; }
+  std::string here() const { return std::to_string(mine_.entered) + ", " + mine_.operation; }
 
   std::string state() {
     return std::to_string(++beat_) + " " + std::to_string(mine_.entered) + " " + mine_.kind + " " + mine_.operation +

@@ -149,6 +149,7 @@ type Trainer struct {
 	ClipGrad         float64 `yaml:"clip_grad" default:"1" min:"0" max:"1000000" doc:"largest gradient norm; 0: not clipped"`
 	MicroBatchTokens int     `yaml:"micro_batch_tokens" default:"4096" min:"1" max:"100000000" unit:"tokens" doc:"of one forward and backward; a longer sample goes alone"`
 	Checkpointing    bool    `yaml:"checkpointing" default:"false" doc:"compute activations again in backward: less memory, more time"`
+	RankTimeout      float64 `yaml:"rank_timeout" default:"600" min:"0.1" max:"1000000" unit:"s" doc:"of several training processes: how long one may keep the others waiting before they name it and end"`
 }
 
 // Eval is held-out evaluation, before the first step, every so many steps, and after the last one.
