@@ -30,7 +30,15 @@ func (s *session) openEngine(ctx context.Context) (err error) {
 		s.notes = append(s.notes, "engine "+e.URLs[0]+": the endpoint returns text; the stored tokens are the tokenizer's, without logprobs")
 		return err
 	}
-	s.engine, err = local.New(s.policy.Model, local.Options{
+	model := s.policy.Model
+	if s.policy.Device() != "cpu" {
+		if s.mirror, err = newMirror(model); err != nil {
+			return err
+		}
+		model = s.mirror.model
+		s.notes = append(s.notes, "the local engine decodes on the CPU, with a copy of the weights that each update renews; training runs on "+s.policy.Device())
+	}
+	s.engine, err = local.New(model, local.Options{
 		CacheTokens: e.CacheTokens, MaxSequences: e.MaxSequences, MaxModelLen: min(s.policy.Config.MaxContext(), e.CacheTokens),
 		Decoder: s.policy.Tokenizer,
 	})
