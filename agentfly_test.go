@@ -277,3 +277,23 @@ func TestInspectScoreOfTrainerAndEngineAgree(t *testing.T) {
 		require.NotEmpty(t, bad.Error)
 	}
 }
+
+// An engine that reads its matrices in bfloat16 samples from another distribution than the trainer's: the gap is in the
+// metrics, a correction weighs it, and the job learns.
+func TestBFloat16EngineIsCorrectedFor(t *testing.T) {
+	needTorch(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	status, _, errs := command("", "train", "--seed", "2", "--output", dir, "--set", "engine.dtype=bfloat16", "--set", "algorithm.correction.kind=tis_token", "examples/tiny.yaml")
+	require.Zero(t, status, errs)
+	data, err := os.ReadFile(filepath.Join(dir, "summary.json"))
+	require.NoError(t, err)
+	var summary struct {
+		MismatchMax float64            `json:"mismatch_max"`
+		Reward      map[string]float64 `json:"reward"`
+	}
+	require.NoError(t, json.Unmarshal(data, &summary))
+	require.Less(t, summary.Reward["first"], 0.1)
+	require.Greater(t, summary.Reward["last"], 0.5)
+	require.Greater(t, summary.MismatchMax, 1e-3, "the matrices are not in bfloat16")
+	require.Less(t, summary.MismatchMax, 0.5)
+}

@@ -32,7 +32,7 @@ func (c *commands) serveCommand() *cli.Command {
 			&cli.IntFlag{Name: "max-queue", Value: 1024, Usage: "completions that run or wait; more are refused with status 429"},
 			&cli.IntFlag{Name: "max-logprobs", Value: 20, Usage: "most logprobs a token"},
 			&cli.Int64Flag{Name: "kv-cache-memory-bytes", Usage: "memory of the cache of keys and values; default holds 32768 tokens, or one completion"},
-			&cli.StringFlag{Name: "dtype", Value: "auto", Usage: "auto or float32"},
+			&cli.StringFlag{Name: "dtype", Value: "auto", Usage: "auto (float32), float32 or bfloat16: type of the matrices that sampling reads"},
 			&cli.StringFlag{Name: "logprobs-mode", Value: "raw_logprobs", Usage: "raw_logprobs or processed_logprobs (after temperature and truncation)"},
 			&cli.StringFlag{Name: "tool-call-parser", Value: "hermes", Usage: "form of tool calls: hermes"},
 			&cli.BoolFlag{Name: "enable-auto-tool-choice", Usage: "as in vLLM; always on"},
@@ -64,7 +64,7 @@ func checkServe(x *cli.Context) error {
 		return usagef("--shutdown-timeout is %d; it must be at least 0", x.Int("shutdown-timeout"))
 	}
 	for flag, allowed := range map[string][]string{
-		"dtype": {"auto", "float", "float32"}, "logprobs-mode": {"raw_logprobs", "processed_logprobs"}, "tool-call-parser": {"hermes"},
+		"dtype": {"auto", "float", "float32", "bfloat16"}, "logprobs-mode": {"raw_logprobs", "processed_logprobs"}, "tool-call-parser": {"hermes"},
 	} {
 		if !slices.Contains(allowed, x.String(flag)) {
 			return usagef("--%s is %q; allowed: %v", flag, x.String(flag), allowed)
@@ -93,7 +93,7 @@ func (c *commands) serve(x *cli.Context) error {
 		}
 		length = n
 	}
-	o := local.Options{MaxModelLen: length, MaxSequences: x.Int("max-num-seqs"), Decoder: p.Tokenizer}
+	o := local.Options{MaxModelLen: length, MaxSequences: x.Int("max-num-seqs"), Decoder: p.Tokenizer, BFloat16: x.String("dtype") == "bfloat16"}
 	if n := x.Int64("kv-cache-memory-bytes"); n > 0 {
 		o.CacheTokens = int(n / (2 * 4 * int64(p.Config.NumLayers) * int64(p.Config.NumKVHeads) * int64(p.Config.HeadDim)))
 	}

@@ -17,7 +17,7 @@ func TestServeFlags(t *testing.T) {
 		{"--host 0.0.0.0 is reachable from elsewhere: give --api-key", []string{"m", "--host", "0.0.0.0"}},
 		{"--host example.com is reachable from elsewhere", []string{"--host", "example.com", "m"}},
 		{"--port is 70000", []string{"m", "--port", "70000"}},
-		{"--dtype is \"bfloat16\"; allowed: [auto float float32]", []string{"m", "--dtype", "bfloat16"}},
+		{"--dtype is \"float16\"; allowed: [auto float float32 bfloat16]", []string{"m", "--dtype", "float16"}},
 		{"--logprobs-mode is \"raw_logits\"", []string{"m", "--logprobs-mode", "raw_logits"}},
 		{"--tool-call-parser is \"mistral\"; allowed: [hermes]", []string{"m", "--tool-call-parser", "mistral"}},
 		{"--max-model-len is 1", []string{"m", "--max-model-len", "1"}},

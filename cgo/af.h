@@ -155,8 +155,9 @@ void af_optimizer_set_step(af_optimizer *o, int64_t step);
 
 /* ---- inference: paged KV cache, rows of several sequences in one forward ---- */
 typedef struct af_cache af_cache;
-/* num_blocks blocks of block_size tokens each, for all layers; out new, af_cache_free. Freed before the model. */
-af_error *af_cache_new(af_model *m, int64_t num_blocks, int64_t block_size, af_cache **out);
+/* num_blocks blocks of block_size tokens each, for all layers; dtype AF_F32 or AF_BF16: of the matrices that are packed
+   for inference (keys, values and sums stay float32); out new, af_cache_free. Freed before the model. */
+af_error *af_cache_new(af_model *m, int64_t num_blocks, int64_t block_size, int dtype, af_cache **out);
 void af_cache_free(af_cache *c);
 typedef struct {
   int64_t num_rows;              /* R tokens to compute, of any mix of sequences */

@@ -29,8 +29,12 @@ type Cache struct {
 // NewCache makes a cache for m. It holds a packed copy of the weights, made anew by the first Step after a change.
 func NewCache(m *Model, c CacheConfig) (*Cache, error) {
 	k := &Cache{model: m}
+	dtype := C.int(C.AF_F32)
+	if c.BFloat16 {
+		dtype = C.AF_BF16
+	}
 	err := m.with("cache", func(p *C.af_model) error {
-		return toError("cache", C.af_cache_new(p, C.int64_t(c.Blocks), C.int64_t(c.BlockSize), &k.ptr))
+		return toError("cache", C.af_cache_new(p, C.int64_t(c.Blocks), C.int64_t(c.BlockSize), dtype, &k.ptr))
 	})
 	if err != nil {
 		return nil, err

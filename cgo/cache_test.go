@@ -256,7 +256,7 @@ func TestCacheFollowsTheModel(t *testing.T) {
 func TestCacheRefuses(t *testing.T) {
 	c := tinyConfig(0)
 	m := tinyModel(t, c, 1)
-	for _, bad := range []CacheConfig{{0, 8}, {-1, 8}, {4, 0}, {4, 12}, {4, 2048}, {1 << 40, 8}} {
+	for _, bad := range []CacheConfig{{Blocks: 0, BlockSize: 8}, {Blocks: -1, BlockSize: 8}, {Blocks: 4}, {Blocks: 4, BlockSize: 12}, {Blocks: 4, BlockSize: 2048}, {Blocks: 1 << 40, BlockSize: 8}} {
 		_, err := NewCache(m, bad)
 		require.ErrorIs(t, err, ErrInput, "%v", bad)
 	}
@@ -315,5 +315,68 @@ func TestCacheNonFinite(t *testing.T) {
 		s := &Step{MaxBlocks: 1}
 		s.Outputs = []Output{{Row: add(s, []int32{1, 2}, 0, []int32{0}), Temperature: temperature, TopP: 1}}
 		require.ErrorIs(t, k.Step(s), ErrNonFinite)
+	}
+}
+
+// Packed in bfloat16 the engine computes exactly what it computes in float32 from matrices that were rounded beforehand.
+func TestCacheInBFloat16(t *testing.T) {
+	for _, flavour := range []int{1, 3, 5} { // untied: the embedding is not rounded
+		c := tinyConfig(flavour)
+		c.HiddenSize, c.IntermediateSize = 432, 400 // two pieces of the inner dimension
+		m, rounded := tinyModel(t, c, 9), tinyModel(t, c, 9)
+		for _, p := range m.Parameters() {
+			if len(p.Shape) < 2 || p.Name == "model.embed_tokens.weight" {
+				continue
+			}
+			values, err := m.Parameter(p.Name)
+			require.NoError(t, err)
+			half := make([]byte, 0, 2*len(values))
+			for _, v := range values {
+				bits := math.Float32bits(v)
+				bits = (bits + 0x7fff + bits>>16&1) >> 16
+				half = append(half, byte(bits), byte(bits>>8))
+			}
+			require.NoError(t, rounded.SetParameter(p.Name, BF16, half, p.Shape))
+		}
+		rounded.Changed()
+		run := func(m *Model, bfloat16 bool, rows int) []float32 {
+			k, err := NewCache(m, CacheConfig{Blocks: 8, BlockSize: blockSize, BFloat16: bfloat16})
+			require.NoError(t, err)
+			defer k.Close()
+			ids := randomIDs(rand.New(rand.NewPCG(4, 4)), 41, c.VocabSize)
+			var got []float32
+			for from := 0; from < len(ids); from += rows { // few rows at a time, or many
+				s := &Step{MaxBlocks: 6}
+				last := add(s, ids[:min(from+rows, len(ids))], from, []int32{3, 1, 4, 0, 5, 2})
+				s.Outputs = []Output{{Row: last, Temperature: 1, TopP: 1, Seed: 3}}
+				require.NoError(t, k.Step(s))
+				got = append(got, s.Logprobs...)
+			}
+			return got
+		}
+		for _, rows := range []int{1, 7, 41} {
+			require.Equal(t, run(rounded, false, rows), run(m, true, rows), "flavour %d, %d rows", flavour, rows)
+		}
+		require.NotEqual(t, run(m, false, 41), run(m, true, 41))
+	}
+}
+
+// Rows of several sequences may be the same token of a shared block: each gets its logprob, and the block holds its bits.
+func TestCacheSharedLastToken(t *testing.T) {
+	c := tinyConfig(2)
+	m := tinyModel(t, c, 1)
+	ids := randomIDs(rand.New(rand.NewPCG(8, 8)), 2*blockSize, c.VocabSize)
+	k := newCache(t, m, 8, blockSize)
+	first := &Step{MaxBlocks: 2}
+	first.Outputs = []Output{greedy(add(first, ids, 0, []int32{4, 2}))}
+	require.NoError(t, k.Step(first))
+	again := &Step{MaxBlocks: 2}
+	for range 5 {
+		again.Outputs = append(again.Outputs, greedy(add(again, ids, len(ids)-1, []int32{4, 2})))
+	}
+	require.NoError(t, k.Step(again))
+	for i := range 5 {
+		require.Equal(t, first.Sampled[0], again.Sampled[i])
+		require.Equal(t, first.Logprobs[0], again.Logprobs[i])
 	}
 }

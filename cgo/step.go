@@ -2,8 +2,9 @@ package cgo
 
 // CacheConfig says how many keys and values a [Cache] holds.
 type CacheConfig struct {
-	Blocks    int // blocks of BlockSize tokens each, for all layers; memory is taken as blocks are first used
-	BlockSize int // a multiple of 8
+	Blocks    int  // blocks of BlockSize tokens each, for all layers; memory is taken as blocks are first used
+	BlockSize int  // a multiple of 8
+	BFloat16  bool // pack the matrices in bfloat16: half the memory to read; sums, keys and values stay float32
 }
 
 // Output asks for a token to be sampled after a row, or for the logprob of a given one.
@@ -29,7 +30,7 @@ type Detail struct {
 
 // Step is one forward over rows of any mix of sequences: whole prompts, pieces of them, single tokens. Every row's key
 // and value go to the cache first; a row then attends to positions 0 to its own, which the cache or this step must hold.
-// A block that several sequences share is computed by one of them. A row's result is the same bits whatever the other
+// A block that several sequences share is computed by one of them; of its last token each may hold a row. A row's result is the same bits whatever the other
 // rows are.
 type Step struct {
 	Tokens    []int32  // [R]

@@ -40,7 +40,7 @@ func (s *session) openEngine(ctx context.Context) (err error) {
 	}
 	s.engine, err = local.New(model, local.Options{
 		CacheTokens: e.CacheTokens, MaxSequences: e.MaxSequences, MaxModelLen: min(s.policy.Config.MaxContext(), e.CacheTokens),
-		Decoder: s.policy.Tokenizer,
+		Decoder: s.policy.Tokenizer, BFloat16: e.DType == "bfloat16",
 	})
 	return err
 }

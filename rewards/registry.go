@@ -20,9 +20,6 @@ type Registry struct {
 
 var namePattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
-// NewRegistry returns an empty registry.
-func NewRegistry() *Registry { return &Registry{factories: map[string]Factory{}} }
-
 // Prebuilt returns a registry of the prebuilt rewards.
 func Prebuilt() *Registry {
 	return &Registry{factories: map[string]Factory{

@@ -19,8 +19,5 @@ echo "== a module outside this one"
 grep -E '^(ok|FAIL|panic)' "$log.custom" || true
 cat "$log.custom" >>"$log"
 bin/custom tools call letters '{"word": "strawberry", "letter": "r"}' || status=1
-echo "== skipped, with the reason"
-awk -f scripts/skipped.awk "$log"
-passed=$(grep -cE '^\s*--- PASS' "$log" || true) failed=$(grep -cE '^\s*--- FAIL' "$log" || true) skipped=$(grep -cE '^\s*--- SKIP' "$log" || true)
-echo "$passed passed, $failed failed, $skipped skipped"
+scripts/results.sh "$log"
 exit $status

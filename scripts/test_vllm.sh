@@ -19,8 +19,5 @@ scripts/torchgo test -count=1 -timeout 20m -v -run Real ./orchestrator/ >>"$log"
 grep -E '^(ok|FAIL|panic)' "$log" || true
 grep -E '^    real' "$log" || true
 test $status -eq 0 || { echo "== output of the failures"; grep -E -B40 '^\s*--- FAIL|^FAIL|^panic|error:' "$log" | tail -n 300; }
-echo "== skipped, with the reason"
-awk -f scripts/skipped.awk "$log"
-passed=$(grep -cE '^\s*--- PASS' "$log" || true) failed=$(grep -cE '^\s*--- FAIL' "$log" || true) skipped=$(grep -cE '^\s*--- SKIP' "$log" || true)
-echo "test-vllm: $passed passed, $failed failed, $skipped skipped"
+scripts/results.sh "$log" "test-vllm: "
 exit $status

@@ -99,32 +99,16 @@ type chatJob struct {
 	format  tools.Format // nil: calls are not looked for
 }
 
-func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
-	var in chatRequest
-	err := s.read(w, r, &in)
-	if err == nil {
-		err = s.answerChat(w, r, &in)
-	}
-	if err != nil {
-		s.fail(w, err)
-	}
-}
-
 func (s *Server) answerChat(w http.ResponseWriter, r *http.Request, in *chatRequest) error {
 	j, err := s.chatJob(in)
 	if err != nil {
 		return err
 	}
-	scores, err := s.scores(r.Context(), j.choices, len(j.choices), in.Prompts != nil)
-	if err != nil {
+	if j.base.PromptLP, err = s.promptScores(r, j.choices, in.Prompts != nil); err != nil {
 		return err
 	}
-	prompt := j.choices[0].request.Prompt
-	if scores != nil {
-		j.base.PromptLP = s.promptLogprobs(prompt, scores[0])
-	}
 	if in.TokenIDs {
-		j.base.Prompt = prompt
+		j.base.Prompt = j.choices[0].request.Prompt
 	}
 	if in.Stream {
 		return s.streamChat(w, r, j)
@@ -318,7 +302,7 @@ func (s *Server) chatChoice(j *chatJob, c *choice) chatChoice {
 		out.Logprobs = s.chatLogprobs(c.tokens, j.in.AsIDs)
 	}
 	if j.in.TokenIDs {
-		out.TokenIDs, out.Versions = c.ids(), s.spans(c.tokens)
+		out.TokenIDs, out.Versions = ids(c.tokens), s.spans(c.tokens)
 	}
 	return out
 }
@@ -396,9 +380,7 @@ func (s *Server) deltas(j *chatJob, c *choice) []chatChoice {
 			out[0].Logprobs = s.chatLogprobs(tokens, j.in.AsIDs)
 		}
 		if j.in.TokenIDs {
-			for _, t := range tokens {
-				out[0].TokenIDs = append(out[0].TokenIDs, t.ID)
-			}
+			out[0].TokenIDs = ids(tokens)
 		}
 	}
 	if c.finish != "" {

@@ -41,9 +41,10 @@ func (c *choice) news() (tokens []engines.Token, text string) {
 	return tokens, text
 }
 
-func (c *choice) ids() []int32 {
-	out := make([]int32, len(c.tokens))
-	for i, t := range c.tokens {
+// ids is never nil, so that none is written as an empty list.
+func ids(tokens []engines.Token) []int32 {
+	out := make([]int32, len(tokens))
+	for i, t := range tokens {
 		out[i] = t.ID
 	}
 	return out

@@ -93,17 +93,6 @@ func (s *Server) detail(logprobs *int, param string) (engines.Detail, error) {
 	return engines.Detail{Raw: s.o.RawLogprobs, Top: n}, nil
 }
 
-func (s *Server) completions(w http.ResponseWriter, r *http.Request) {
-	var in completionRequest
-	err := s.read(w, r, &in)
-	if err == nil {
-		err = s.answerCompletion(w, r, &in)
-	}
-	if err != nil {
-		s.fail(w, err)
-	}
-}
-
 // completionJob is a request of /v1/completions that passed its checks.
 type completionJob struct {
 	in      *completionRequest
@@ -170,10 +159,13 @@ func (s *Server) completionJob(in *completionRequest) (*completionJob, error) {
 	if len(prompts) == 0 {
 		return nil, badf("prompt", "the list of prompts is empty")
 	}
-	echoOnly := in.Echo && want == 0
+	least := want
+	if in.Echo {
+		least = max(want, 1) // of 0 the prompt alone is told
+	}
 	most := make([]int, len(prompts))
 	for i, p := range prompts {
-		if most[i], err = s.checkPrompt(p, max(want, min(1, boolInt(echoOnly))), false); err != nil {
+		if most[i], err = s.checkPrompt(p, least, false); err != nil {
 			return nil, err
 		}
 	}
@@ -188,13 +180,6 @@ func (s *Server) completionJob(in *completionRequest) (*completionJob, error) {
 	job.base = completionReply{ID: id, Object: "text_completion", Created: s.o.Now().Unix(), Model: s.o.Models[0]}
 	job.choices = s.choices(id, &in.sampling, params, prompts, most)
 	return job, nil
-}
-
-func boolInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // echoOnly: nothing is to be sampled.
@@ -246,10 +231,7 @@ func (s *Server) completionChoice(j *completionJob, c *choice, first, last bool)
 		out.Text = s.o.Tokenizer.Decode(prompt, or(j.in.SkipSpecial, true)) + text
 	}
 	if j.in.TokenIDs {
-		out.TokenIDs = []int32{}
-		for _, t := range tokens {
-			out.TokenIDs = append(out.TokenIDs, t.ID)
-		}
+		out.TokenIDs = ids(tokens)
 		if first {
 			out.Prompt = prompt
 		}

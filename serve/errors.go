@@ -172,6 +172,20 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) error {
 	return parse(data, v)
 }
 
+// handle reads a request of type T and has it answered; what fails before the reply began is told to the client.
+func handle[T any](s *Server, answer func(http.ResponseWriter, *http.Request, *T) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var in T
+		err := s.read(w, r, &in)
+		if err == nil {
+			err = answer(w, r, &in)
+		}
+		if err != nil {
+			s.fail(w, err)
+		}
+	}
+}
+
 // parse decodes one JSON object; unknown fields are ignored.
 func parse(data []byte, v any) error {
 	if !utf8.Valid(data) {

@@ -39,17 +39,6 @@ type generateChoice struct {
 	Versions []span         `json:"weight_versions"`
 }
 
-func (s *Server) generate(w http.ResponseWriter, r *http.Request) {
-	var in generateRequest
-	err := s.read(w, r, &in)
-	if err == nil {
-		err = s.answerGenerate(w, r, &in)
-	}
-	if err != nil {
-		s.fail(w, err)
-	}
-}
-
 func (s *Server) answerGenerate(w http.ResponseWriter, r *http.Request, in *generateRequest) error {
 	if err := s.checkModel(in.Model); err != nil {
 		return err
@@ -83,15 +72,12 @@ func (s *Server) answerGenerate(w http.ResponseWriter, r *http.Request, in *gene
 		base.ID = s.id("generate")
 	}
 	choices := s.choices(base.ID, &p.sampling, params, [][]int32{in.TokenIDs}, []int{want})
-	if base.PromptLP, err = s.generateScores(r, choices, p.Prompts != nil); err != nil {
+	if base.PromptLP, err = s.promptScores(r, choices, p.Prompts != nil); err != nil {
 		return err
 	}
 	tell := func(c *choice) generateChoice {
 		tokens, _ := c.news()
-		out := generateChoice{Index: c.index, TokenIDs: []int32{}}
-		for _, t := range tokens {
-			out.TokenIDs = append(out.TokenIDs, t.ID)
-		}
+		out := generateChoice{Index: c.index, TokenIDs: ids(tokens)}
 		if p.Logprobs != nil {
 			out.Logprobs = idLogprobs(tokens)
 		}
@@ -125,7 +111,7 @@ func (s *Server) answerGenerate(w http.ResponseWriter, r *http.Request, in *gene
 	return nil
 }
 
-func (s *Server) generateScores(r *http.Request, choices []*choice, wanted bool) ([]promptLogprob, error) {
+func (s *Server) promptScores(r *http.Request, choices []*choice, wanted bool) ([]promptLogprob, error) {
 	scores, err := s.scores(r.Context(), choices, len(choices), wanted)
 	if err != nil || scores == nil {
 		return nil, err

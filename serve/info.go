@@ -81,11 +81,12 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) {
 		Continue   bool              `json:"continue_final_message"`
 	}
 	err := s.read(w, r, &in)
+	if err == nil {
+		err = s.checkModel(in.Model)
+	}
 	var ids []int32
 	switch {
 	case err != nil:
-	case s.checkModel(in.Model) != nil:
-		err = s.checkModel(in.Model)
 	case bool(in.Template || in.Args) || in.Continue:
 		err = badf("chat_template", "chat_template, chat_template_kwargs and continue_final_message are not supported by this server")
 	case in.Prompt != nil && in.Messages == nil:

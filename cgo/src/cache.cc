@@ -5,6 +5,8 @@
 // products, attention, sampling) sums in an order that depends on the row alone, so its result is the same bits
 // whatever the other rows are.
 //
+// Keys, values and all that is computed are float32; the matrices may be packed in bfloat16.
+//
 // Layout of a block, for each layer and key/value head: keys [E, block_size], values [block_size, E].
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -30,12 +32,15 @@ struct PackedLayer {
 struct af_cache {
   std::shared_ptr<af_model> model;
   int64_t num_blocks = 0, block_size = 0;
+  bool half = false;                     // matrices are packed in bfloat16
   std::vector<at::Tensor> keys, values;  // per layer [num_blocks, K, E, block_size] and [num_blocks, K, block_size, E]
   std::vector<af::PackedLayer> layers;
   af::Linear head;
   bool packed = false;
   uint64_t packed_version = 0;  // of the model, when layers and head were packed
   std::shared_ptr<af::Pool> pool = std::make_shared<af::Pool>();
+  int threads = 0;  // that the team was made for
+  std::unique_ptr<af::Team> team;
 };
 
 namespace af {
@@ -88,12 +93,12 @@ void pack(af_cache& c) {
   for (size_t i = 0; i < m.layers.size(); i++) {
     const Layer& l = m.layers[i];
     PackedLayer& to = c.layers[i];
-    to.qkv.pack(l.qkv_weight, l.qkv_bias);
-    to.o.pack(l.o_weight_DHE, l.o_bias);
-    to.gate_up.pack(l.gate_up_weight, l.gate_up_bias);
-    to.down.pack(l.down_weight_DF, l.down_bias);
+    to.qkv.pack(*c.team, l.qkv_weight, l.qkv_bias, c.half);
+    to.o.pack(*c.team, l.o_weight_DHE, l.o_bias, c.half);
+    to.gate_up.pack(*c.team, l.gate_up_weight, l.gate_up_bias, c.half);
+    to.down.pack(*c.team, l.down_weight_DF, l.down_bias, c.half);
   }
-  c.head.pack(m.head_VD, {});
+  c.head.pack(*c.team, m.head_VD, {}, c.half);
   c.packed_version = m.version;
   c.packed = true;
 }
@@ -103,6 +108,7 @@ class Step {
  public:
   Step(af_cache& cache, const af_step& step)
       : c(cache),
+        team(*cache.team),
         m(*cache.model),
         s(step),
         R(s.num_rows),
@@ -112,6 +118,7 @@ class Step {
         K(m.config.num_kv_heads),
         E(m.config.head_dim),
         eps(static_cast<float>(m.config.rms_norm_eps)) {
+    find_writers();
     x = make(D), normed = make(D), qkv = make((H + 2 * K) * E), attn = make(H * E), gate_up = make(2 * F),
     act = make(F);
     const int64_t half = E / 2;
@@ -134,8 +141,8 @@ class Step {
     const float* weight = m.norm_D.const_data_ptr<float>();
     float *last = make_rows(O, D), *logits = make_rows(O, width);
     for (int64_t i = 0; i < O; i++) kernel::rms_norm(last + i * D, x + s.output_row[i] * D, weight, D, eps);
-    c.head.apply(logits, width, last, D, O, false);
-    at::parallel_for(0, O, 1, [&](int64_t begin, int64_t end) {
+    c.head.apply(team, logits, width, last, D, O, false);
+    team.run(O, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; i++) {
         float* row = logits + i * width;
         const int64_t detail = s.target[i] < 0 ? s.detail[i] : -1;
@@ -172,7 +179,7 @@ class Step {
   // f of each row, on several threads when the rows hold work enough: floats is what one row reads or writes.
   template <class Fn>
   void each_row(int64_t floats, const Fn& f) const {
-    at::parallel_for(0, R, std::max<int64_t>(1, 16384 / floats), [&](int64_t begin, int64_t end) {
+    team.run(R, std::max<int64_t>(1, 16384 / floats), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; r++) f(r);
     });
   }
@@ -187,14 +194,29 @@ class Step {
     const PackedLayer& packed = c.layers[i];
     const int64_t width = (H + 2 * K) * E;
     norm(l.input_norm_D);
-    packed.qkv.apply(qkv, width, normed, D, R, false);
+    packed.qkv.apply(team, qkv, width, normed, D, R, false);
     store(l, i);
     attention(i);
-    packed.o.apply(x, D, attn, H * E, R, true);
+    packed.o.apply(team, x, D, attn, H * E, R, true);
     norm(l.post_norm_D);
-    packed.gate_up.apply(gate_up, 2 * F, normed, D, R, false);
+    packed.gate_up.apply(team, gate_up, 2 * F, normed, D, R, false);
     each_row(3 * F, [&](int64_t r) { kernel::swiglu(act + r * F, gate_up + r * 2 * F, F); });
-    packed.down.apply(x, D, act, F, R, true);
+    packed.down.apply(team, x, D, act, F, R, true);
+  }
+
+  // Several rows may be the same token of a shared block: the last one of a prompt that a group shares whole. They
+  // compute the same bits, and the first of them writes.
+  void find_writers() {
+    writes.assign(static_cast<size_t>(R), true);
+    std::vector<bool> written(static_cast<size_t>(c.num_blocks * c.block_size), false);
+    for (int64_t r = 0; r < R; r++) {
+      const size_t slot = static_cast<size_t>(block_of(r) * c.block_size + s.positions[r] % c.block_size);
+      writes[static_cast<size_t>(r)] = !written[slot];
+      written[slot] = true;
+    }
+  }
+  int64_t block_of(int64_t r) const {
+    return s.block_table[s.sequence[r] * s.max_blocks + s.positions[r] / c.block_size];
   }
 
   // q/k norm, RoPE, the attention's scale on q, and the row's key and value into the cache.
@@ -211,8 +233,8 @@ class Step {
       }
       kernel::rope(row, cos + r * half, sin + r * half, H + K, E, 1);
       kernel::scale_to(row, row, scale, H * E);
-      const int64_t position = s.positions[r], slot = position % B;
-      const int64_t block = s.block_table[s.sequence[r] * s.max_blocks + position / B];
+      if (!writes[static_cast<size_t>(r)]) return;
+      const int64_t slot = s.positions[r] % B, block = block_of(r);
       for (int64_t k = 0; k < K; k++) {
         float* key_to = keys + (block * K + k) * E * B + slot;
         const float* key = row + (H + k) * E;
@@ -230,7 +252,7 @@ class Step {
     for (int64_t r = 0; r < R; r++)
       pairs += s.positions[r] + 1, longest = std::max<int64_t>(longest, s.positions[r] + 1);
     const int64_t grain = std::max<int64_t>(1, 32768 * R / (pairs * G * E));
-    at::parallel_for(0, K * R, grain, [&](int64_t begin, int64_t end) {
+    team.run(K * R, grain, [&](int64_t begin, int64_t end) {
       std::vector<float> scratch(attend_scratch(G, B, longest));
       for (int64_t unit = begin; unit < end; unit++) {
         const int64_t k = unit / R, r = unit % R;
@@ -242,11 +264,13 @@ class Step {
   }
 
   af_cache& c;
+  Team& team;
   const af_model& m;
   const af_step& s;
   const int64_t R, D, F, H, K, E;
   const float eps;
   std::vector<at::Tensor> buffers;
+  std::vector<bool> writes;  // [R] whether the row's key and value go to the cache
   float *x, *normed, *qkv, *attn, *gate_up, *act, *cos, *sin;
 };
 
@@ -255,7 +279,7 @@ class Step {
 
 extern "C" {
 
-af_error* af_cache_new(af_model* m, int64_t num_blocks, int64_t block_size, af_cache** out) {
+af_error* af_cache_new(af_model* m, int64_t num_blocks, int64_t block_size, int dtype, af_cache** out) {
   return af::guard([&] {
     if (num_blocks < 1 || num_blocks > INT32_MAX)
       throw af::InputError("cache: it needs 1 to 2^31 - 1 blocks, not " + std::to_string(num_blocks));
@@ -263,12 +287,15 @@ af_error* af_cache_new(af_model* m, int64_t num_blocks, int64_t block_size, af_c
       throw af::InputError("cache: block_size is " + std::to_string(block_size) +
                            ", allowed are multiples of 8 up to 1024");
     }
+    if (dtype != AF_F32 && dtype != AF_BF16)
+      throw af::InputError("cache: dtype is " + std::to_string(dtype) + ", allowed are float32 and bfloat16");
     if (!m->device.is_cpu())
       throw af::InputError("cache: the local engine runs on the CPU only, the model is on " + m->device.str());
     auto c = std::make_unique<af_cache>();
     c->model = m->shared_from_this();
     c->num_blocks = num_blocks;
     c->block_size = block_size;
+    c->half = dtype == AF_BF16;
     const auto& config = m->config;
     for (int64_t i = 0; i < config.num_layers; i++) {  // not touched, so that unused blocks take no memory
       for (auto* side : {&c->keys, &c->values}) {
@@ -290,6 +317,11 @@ af_error* af_cache_step(af_cache* c, const af_step* s, int32_t* sampled, float* 
   return af::guard([&] {
     at::AutoDispatchBelowAutograd below;
     af::check_step(*c, *s);
+    const int threads = at::get_num_threads();  // libtorch's number for the calling thread
+    if (c->threads != threads) {
+      c->team = std::make_unique<af::Team>(threads);
+      c->threads = threads;
+    }
     af::pack(*c);
     c->pool->begin_step();
     af::Step(*c, *s).run(sampled, logprobs);

@@ -192,6 +192,49 @@ CLONES void exp_minus(float* s, int64_t n, float lse) {
   if (i < n) store_some(s + i, exp8(load_some(s + i, n - i, lse) - lse), n - i);
 }
 
+CLONES float max_of(const float* x, int64_t n, bool* finite) {
+  const float lowest = -std::numeric_limits<float>::infinity();
+  const F8 endless = all(-lowest);
+  F8 m = all(lowest);
+  I8 good = m < endless;
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const F8 v = load(x + i);
+    m = max8(v, m);
+    good &= v < endless;  // false for NaN too
+  }
+  if (i < n) {
+    const F8 v = load_some(x + i, n - i, lowest);
+    m = max8(v, m);
+    good &= v < endless;
+  }
+  float top = m[0];
+  for (int k = 1; k < 8; k++) top = m[k] > top ? m[k] : top;
+  for (int k = 0; k < 8; k++) *finite = *finite && good[k] != 0;
+  return top;
+}
+
+CLONES double exp_above(float* e, const float* z, int64_t n, float least) {
+  const F8 low = all(least);
+  double total = 0;
+  int64_t i = 0;
+  while (i + 8 <= n) {
+    F8 s = all(0);  // of few terms, as in head_update
+    for (const int64_t end = n < i + 256 ? n : i + 256; i + 8 <= end; i += 8) {
+      const F8 v = load(z + i), p = v < low ? all(0) : exp8(v);
+      store(e + i, p);
+      s += p;
+    }
+    total += sum_wide(s);
+  }
+  if (i < n) {
+    const F8 v = load_some(z + i, n - i, -std::numeric_limits<float>::infinity()), p = v < low ? all(0) : exp8(v);
+    store_some(e + i, p, n - i);
+    total += sum_wide(p);
+  }
+  return total;
+}
+
 CLONES void softmax_backward(float* dp, const float* p, int64_t n, float delta) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) store(dp + i, load(p + i) * (load(dp + i) - delta));

@@ -23,6 +23,10 @@ void swiglu_backward(float* d_gate_up, float* act, const float* gate_up, const f
 float exp_minus_max(float* s, int64_t n, float* max);
 // s[0, n) = exp(s - lse).
 void exp_minus(float* s, int64_t n, float lse);
+// The greatest of x [n]; -infinity for none. *finite becomes false if there is a NaN or +infinity.
+float max_of(const float* x, int64_t n, bool* finite);
+// e [n] = exp(z), 0 where z < least. Returns the sum.
+double exp_above(float* e, const float* z, int64_t n, float least);
 // ds = p * (dp - delta), written over dp.
 void softmax_backward(float* dp, const float* p, int64_t n, float delta);
 

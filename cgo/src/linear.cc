@@ -1,7 +1,5 @@
 #include "linear.h"
 
-#include <ATen/Parallel.h>
-
 #include <cstring>
 
 #include "pool.h"
@@ -32,12 +30,30 @@ struct Output {
   bool add;               // y +=
 };
 
-// All rows against one piece of one panel. next is what to fetch into the cache meanwhile: the next piece.
-void panel_piece_plain(const Output& out, const float* x, int64_t ldx, int64_t M, const float* w, int64_t length) {
+using bfloat16 = uint16_t;  // the upper half of a float32
+
+inline float value(float w) { return w; }
+inline float value(bfloat16 w) {
+  const uint32_t bits = static_cast<uint32_t>(w) << 16;
+  float f;
+  std::memcpy(&f, &bits, sizeof f);
+  return f;
+}
+
+inline void store(float* to, float f) { *to = f; }
+inline void store(bfloat16* to, float f) {  // to the nearest, ties to even
+  uint32_t bits;
+  std::memcpy(&bits, &f, sizeof bits);
+  *to = f != f ? 0x7fc0 : static_cast<bfloat16>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// All rows against one piece of one panel.
+template <class W>
+void panel_piece_plain(const Output& out, const float* x, int64_t ldx, int64_t M, const W* w, int64_t length) {
   for (int64_t r = 0; r < M; r++) {
     float sum[kWidth] = {};
     for (int64_t k = 0; k < length; k++) {
-      for (int64_t j = 0; j < kWidth; j++) sum[j] += x[r * ldx + k] * w[k * kWidth + j];
+      for (int64_t j = 0; j < kWidth; j++) sum[j] += x[r * ldx + k] * value(w[k * kWidth + j]);
     }
     float* y = out.y + r * out.stride;
     for (int64_t j = 0; j < out.width; j++) {
@@ -51,19 +67,30 @@ void panel_piece_plain(const Output& out, const float* x, int64_t ldx, int64_t M
 AF_TARGET_AVX2
 namespace avx2 {
 
-// rows x 16 sums over length inner elements; burst lines of 16 floats at next are fetched at every fourth.
-template <int rows>
-inline void tile(const Output& out, const float* x, int64_t ldx, const float* w, int64_t length, const float* next,
+inline void load(__m256& a, __m256& b, const float* w) { a = _mm256_loadu_ps(w), b = _mm256_loadu_ps(w + 8); }
+inline __m256 widen(const bfloat16* w) {
+  const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(w));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v), 16));
+}
+inline void load(__m256& a, __m256& b, const bfloat16* w) { a = widen(w), b = widen(w + 8); }
+
+// A cache line, 64 bytes, holds the weights of one inner element (float32) or two.
+template <class W>
+constexpr int64_t kPerLine = 64 / (kWidth * sizeof(W));
+
+// rows x 16 sums over length inner elements; burst lines at next are fetched for every four that are read.
+template <int rows, class W>
+inline void tile(const Output& out, const float* x, int64_t ldx, const W* w, int64_t length, const char* next,
                  int64_t burst) {
   __m256 sum[rows][2];
 #pragma GCC unroll 6
   for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = _mm256_setzero_ps();
   for (int64_t k = 0; k < length; k++) {
-    if (k % 4 == 0) {
-      for (int64_t i = 0; i < burst; i++, next += kWidth)
-        _mm_prefetch(reinterpret_cast<const char*>(next), _MM_HINT_T1);
+    if (k % (4 * kPerLine<W>) == 0) {
+      for (int64_t i = 0; i < burst; i++, next += 64) _mm_prefetch(next, _MM_HINT_T1);
     }
-    const __m256 a = _mm256_loadu_ps(w + k * kWidth), b = _mm256_loadu_ps(w + k * kWidth + 8);
+    __m256 a, b;
+    load(a, b, w + k * kWidth);
 #pragma GCC unroll 6
     for (int r = 0; r < rows; r++) {
       const __m256 v = _mm256_broadcast_ss(x + r * ldx + k);
@@ -91,13 +118,15 @@ inline void tile(const Output& out, const float* x, int64_t ldx, const float* w,
   }
 }
 
-// In tiles of about equal height.
-void panel_piece(const Output& all, const float* x, int64_t ldx, int64_t M, const float* w, int64_t length,
-                 const float* next) {
+// In tiles of about equal height. Meanwhile the next piece, behind this one, is fetched into the cache.
+template <class W>
+void panel_piece(const Output& all, const float* x, int64_t ldx, int64_t M, const W* w, int64_t length) {
   const int64_t tiles = (M + kTile - 1) / kTile, burst = tiles >= 4 ? 1 : 4;
+  const char* next = reinterpret_cast<const char*>(w + length * kWidth);
   for (int64_t t = 0; t < tiles; t++) {
     const int64_t from = M * t / tiles, rows = M * (t + 1) / tiles - from;
-    const float *in = x + from * ldx, *fetch = next + t * burst * (length / 4) * kWidth;
+    const float* in = x + from * ldx;
+    const char* fetch = next + t * burst * (length / (4 * kPerLine<W>)) * 64;
     Output out = all;
     out.y += from * out.stride;
     switch (rows) {
@@ -127,64 +156,79 @@ void panel_piece(const Output& all, const float* x, int64_t ldx, int64_t M, cons
 AF_TARGET_END
 #endif
 
-void panel_piece(const Output& out, const float* x, int64_t ldx, int64_t M, const float* w, int64_t length,
-                 const float* next) {
+template <class W>
+void panel_piece(const Output& out, const float* x, int64_t ldx, int64_t M, const W* w, int64_t length) {
 #ifdef AF_X86
-  if (has_avx2()) return avx2::panel_piece(out, x, ldx, M, w, length, next);
+  if (has_avx2()) return avx2::panel_piece(out, x, ldx, M, w, length);
 #endif
-  (void)next;
   panel_piece_plain(out, x, ldx, M, w, length);
 }
 
-}  // namespace
-
-void Linear::pack(const at::Tensor& weight, const at::Tensor& bias) {
-  const at::Tensor source = weight.contiguous();
-  N_ = source.size(0);
-  K_ = source.size(1);
-  bias_ = bias;
-  const int64_t panels = (N_ + kWidth - 1) / kWidth;
-  if (!panels_.defined()) {
-    panels_ = at::empty({panels, K_, kWidth}, at::kFloat);
-    advise_huge(panels_.mutable_data_ptr(), panels_.nbytes());
-  }
-  const float* from = source.const_data_ptr<float>();
-  float* to = panels_.mutable_data_ptr<float>();
-  at::parallel_for(0, panels, std::max<int64_t>(1, (1 << 14) / K_), [&](int64_t begin, int64_t end) {
+template <class W>
+void pack_panels(Team& team, W* to, const float* from, int64_t N, int64_t K) {
+  const int64_t panels = (N + kWidth - 1) / kWidth;
+  team.run(panels, std::max<int64_t>(1, (1 << 14) / K), [&](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; p++) {
-      float* out = to + p * K_ * kWidth;
-      const int64_t rows = std::min(kWidth, N_ - p * kWidth);
-      if (rows < kWidth) std::memset(out, 0, static_cast<size_t>(K_ * kWidth) * sizeof(float));
-      for (int64_t first = 0; first < K_; first += 16) {  // squares of 16 x 16 stay in the cache
-        const int64_t last = std::min(K_, first + 16);
+      W* out = to + p * K * kWidth;
+      const int64_t rows = std::min(kWidth, N - p * kWidth);
+      if (rows < kWidth) std::memset(out, 0, static_cast<size_t>(K * kWidth) * sizeof(W));
+      for (int64_t first = 0; first < K; first += 16) {  // squares of 16 x 16 stay in the cache
+        const int64_t last = std::min(K, first + 16);
         for (int64_t j = 0; j < rows; j++) {
-          const float* row = from + (p * kWidth + j) * K_;
-          for (int64_t k = first; k < last; k++) out[k * kWidth + j] = row[k];
+          const float* row = from + (p * kWidth + j) * K;
+          for (int64_t k = first; k < last; k++) store(out + k * kWidth + j, row[k]);
         }
       }
     }
   });
 }
 
-void Linear::apply(float* y, int64_t ldy, const float* x, int64_t ldx, int64_t M, bool add) const {
+}  // namespace
+
+void Linear::pack(Team& team, const at::Tensor& weight, const at::Tensor& bias, bool half) {
+  const at::Tensor source = weight.contiguous();
+  N_ = source.size(0);
+  K_ = source.size(1);
+  bias_ = bias;
+  const int64_t panels = (N_ + kWidth - 1) / kWidth;
+  if (!panels_.defined()) {
+    panels_ = at::empty({panels, K_, kWidth}, half ? at::kBFloat16 : at::kFloat);
+    advise_huge(panels_.mutable_data_ptr(), panels_.nbytes());
+  }
+  const float* from = source.const_data_ptr<float>();
+  if (half) {
+    pack_panels(team, static_cast<bfloat16*>(panels_.mutable_data_ptr()), from, N_, K_);
+  } else {
+    pack_panels(team, static_cast<float*>(panels_.mutable_data_ptr()), from, N_, K_);
+  }
+}
+
+template <class W>
+void Linear::apply_panels(Team& team, const W* w, float* y, int64_t ldy, const float* x, int64_t ldx, int64_t M,
+                          bool add) const {
   const int64_t panels = (N_ + kWidth - 1) / kWidth, pieces = pieces_of(K_);
-  const float* w = panels_.const_data_ptr<float>();
   const float* bias = bias_.defined() ? bias_.const_data_ptr<float>() : nullptr;
   for (int64_t first = 0; first < M; first += kRows) {
     const int64_t rows = std::min(kRows, M - first);
     const int64_t grain = std::max<int64_t>(1, (1 << 16) / (K_ * kWidth * std::min<int64_t>(rows, 8)));
-    at::parallel_for(0, panels, grain, [&](int64_t begin, int64_t end) {
+    team.run(panels, grain, [&](int64_t begin, int64_t end) {
       for (int64_t p = begin; p < end; p++) {
         for (int64_t i = 0; i < pieces; i++) {
           const Piece piece = piece_of(K_, i, pieces);
-          const float* here = w + (p * K_ + piece.from) * kWidth;
           const Output out{y + first * ldy + p * kWidth, ldy, std::min(kWidth, N_ - p * kWidth),
                            i == 0 && bias != nullptr ? bias + p * kWidth : nullptr, add || i > 0};
-          panel_piece(out, x + first * ldx + piece.from, ldx, rows, here, piece.length, here + piece.length * kWidth);
+          panel_piece(out, x + first * ldx + piece.from, ldx, rows, w + (p * K_ + piece.from) * kWidth, piece.length);
         }
       }
     });
   }
+}
+
+void Linear::apply(Team& team, float* y, int64_t ldy, const float* x, int64_t ldx, int64_t M, bool add) const {
+  const void* w = panels_.const_data_ptr();
+  if (panels_.scalar_type() == at::kBFloat16)
+    return apply_panels(team, static_cast<const bfloat16*>(w), y, ldy, x, ldx, M, add);
+  apply_panels(team, static_cast<const float*>(w), y, ldy, x, ldx, M, add);
 }
 
 }  // namespace af

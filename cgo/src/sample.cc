@@ -28,14 +28,16 @@ double uniform(uint64_t seed, uint64_t counter) {
 
 // The index of the greatest, the first of equals.
 int64_t argmax(const float* z, int64_t V) {
-  int64_t best = 0;
+  constexpr int64_t kPiece = 1024;
+  int64_t from = 0;  // of the first piece that holds the greatest
+  float top = kNone;
   bool finite = true;
-  for (int64_t i = 0; i < V; i++) {
-    finite &= z[i] < INFINITY;  // false for NaN too
-    if (z[i] > z[best]) best = i;
+  for (int64_t start = 0; start < V; start += kPiece) {
+    const float here = kernel::max_of(z + start, std::min(kPiece, V - start), &finite);
+    if (here > top) top = here, from = start;
   }
-  if (!finite || z[best] == kNone) throw NonFiniteError("logits hold NaN or infinity: the weights are damaged");
-  return best;
+  if (!finite || top == kNone) throw NonFiniteError("logits hold NaN or infinity: the weights are damaged");
+  return std::find(z + from, z + V, top) - z;
 }
 
 // All below: z [V] are logits over temperature, less their maximum: the greatest is 0.
@@ -82,13 +84,7 @@ void keep_top_p(float* z, int64_t V, double p) {
 constexpr int64_t kRun = 512;  // tokens whose probabilities are summed at a time
 
 // e [n] = exp(z), 0 where z is so low that exp would be less than a float's precision beside the greatest, 1.
-double run_of(float* e, const float* z, int64_t n) {
-  for (int64_t i = 0; i < n; i++) e[i] = z[i] < -80 ? -80 : z[i];
-  kernel::exp_minus(e, n, 0);
-  double sum = 0;
-  for (int64_t i = 0; i < n; i++) sum += e[i] = z[i] < -80 ? 0 : e[i];
-  return sum;
-}
+double run_of(float* e, const float* z, int64_t n) { return kernel::exp_above(e, z, n, -80); }
 
 // The token at u in [0, 1) of the cumulative distribution, and the log of sum(exp(z)).
 std::pair<int64_t, double> draw(const float* z, int64_t V, double u) {

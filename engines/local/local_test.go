@@ -230,6 +230,22 @@ func TestPrefixIsComputedOnce(t *testing.T) {
 	}
 }
 
+// A prompt of whole blocks is shared to its end: a group's other samples compute its last token only.
+func TestWholeBlocksAreShared(t *testing.T) {
+	e, m := startToy(t, Options{MaxModelLen: 128, BlockSize: 8, StepTokens: 64})
+	var requests []engines.Request
+	for i := range 32 {
+		requests = append(requests, engines.Request{ID: fmt.Sprint(i), Prompt: numbered(0, 64), Seed: uint64(i), Sampling: engines.Sampling{MaxTokens: 2, TopP: 1}})
+	}
+	for i, c := range together(t, e, m, requests) {
+		requireToy(t, requests[i], c)
+		if i > 0 {
+			require.Equal(t, 63, c.CachedTokens, i)
+		}
+	}
+	require.Equal(t, int64(64+31+32), e.Stats().ComputedTokens)
+}
+
 func TestUpdateForgetsTheCache(t *testing.T) {
 	e, m := startToy(t, Options{MaxModelLen: 128})
 	r := engines.Request{ID: "r", Prompt: numbered(0, 60), Sampling: engines.Sampling{MaxTokens: 2, TopP: 1}}

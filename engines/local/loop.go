@@ -18,6 +18,7 @@ type loop struct {
 	version int32
 	step    cgo.Step
 	planned []*sequence // of the current step, in the order of its block table
+	ended   []*sequence // by the current step, not handed out yet
 	listed  []int32     // blocks that the current step makes findable
 	counts  Stats
 }
@@ -49,7 +50,11 @@ func (l *loop) run() {
 			continue
 		}
 		l.execute()
-		l.publish()
+		l.publish() // first: who has a completion finds its step in Stats
+		for _, s := range l.ended {
+			s.end(s.err)
+		}
+		l.ended = l.ended[:0]
 	}
 }
 
@@ -183,7 +188,7 @@ func (l *loop) reserve(s *sequence) bool {
 
 // admit finds the sequence's prefix in the cache and takes blocks for the rest. false: there is no room now.
 func (l *loop) admit(s *sequence) bool {
-	for s.targets == nil && (s.listed+1)*l.pool.size < len(s.tokens) { // the last token is computed in any case: its row is sampled from
+	for s.targets == nil && (s.listed+1)*l.pool.size <= len(s.tokens) {
 		id, serial, ok := l.pool.find(s.serial, s.tokens[s.listed*l.pool.size:(s.listed+1)*l.pool.size])
 		if !ok {
 			break
@@ -200,7 +205,9 @@ func (l *loop) admit(s *sequence) bool {
 		l.vacate(s)
 		return false
 	}
-	s.computed = len(s.blocks) * l.pool.size
+	// The last token is computed in any case: its row is sampled from. In a shared block it writes the bits that are there,
+	// so a step that fails cannot harm who shares it.
+	s.computed = min(len(s.blocks)*l.pool.size, len(s.tokens)-1)
 	for len(s.blocks) < l.blocksOf(len(s.tokens)) {
 		id, _ := l.pool.take() // there are enough
 		s.blocks = append(s.blocks, id)
@@ -290,6 +297,6 @@ func (l *loop) execute() {
 func (l *loop) finish(s *sequence, err error) {
 	l.running = slices.DeleteFunc(l.running, func(r *sequence) bool { return r == s })
 	l.pool.release(s.blocks)
-	s.blocks = nil
-	s.end(err)
+	s.blocks, s.err = nil, err
+	l.ended = append(l.ended, s)
 }

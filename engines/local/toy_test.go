@@ -42,14 +42,18 @@ func (m *toy) Step(s *cgo.Step) error {
 	}
 	for i, token := range s.Tokens {
 		block, offset := at(s.Sequence[i], s.Positions[i])
+		if m.slots[block] == nil {
+			m.slots[block] = make([]slot, m.size)
+		}
+		now := slot{token, m.weights}
+		if m.slots[block][offset] == now {
+			continue // the last token of a prompt that is shared whole writes what is there
+		}
 		if written[[2]int32{block, offset}] {
 			return fmt.Errorf("row %d: block %d is written twice in one step", i, block)
 		}
 		written[[2]int32{block, offset}] = true
-		if m.slots[block] == nil {
-			m.slots[block] = make([]slot, m.size)
-		}
-		m.slots[block][offset] = slot{token, m.weights}
+		m.slots[block][offset] = now
 	}
 	if m.fail > 0 {
 		if m.fail--; m.fail == 0 {

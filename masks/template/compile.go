@@ -116,17 +116,23 @@ func (c *compiler) block(nodes []node, sc *scope) (execFn, error) {
 	}, nil
 }
 
+// body compiles the statements of a scope, and what runs when the scope is entered and left.
+func (c *compiler) body(nodes []node, in *scope) (fn execFn, enter, exit func(*state), err error) {
+	if fn, err = c.block(nodes, in); err != nil {
+		return nil, nil, nil, err
+	}
+	if enter, err = c.enter(in); err != nil {
+		return nil, nil, nil, err
+	}
+	return fn, enter, c.exit(in), nil
+}
+
 // scoped compiles a body that has a scope of its own; before runs between entering and the body.
 func (c *compiler) scoped(body []node, in *scope, before execFn) (execFn, error) {
-	fn, err := c.block(body, in)
+	fn, enter, exit, err := c.body(body, in)
 	if err != nil {
 		return nil, err
 	}
-	enter, err := c.enter(in)
-	if err != nil {
-		return nil, err
-	}
-	exit := c.exit(in)
 	return func(s *state) (signal, error) {
 		enter(s)
 		if before != nil {

@@ -215,15 +215,10 @@ func (c *compiler) rounds(n *forNode, in, orElse *scope, extended bool) (func(s 
 	if err != nil {
 		return nil, err
 	}
-	body, err := c.block(n.body, in)
+	body, enter, exit, err := c.body(n.body, in)
 	if err != nil {
 		return nil, err
 	}
-	enter, err := c.enter(in)
-	if err != nil {
-		return nil, err
-	}
-	exit := c.exit(in)
 	noItems, err := c.scoped(n.orElse, orElse, nil)
 	if err != nil {
 		return nil, err

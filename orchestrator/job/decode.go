@@ -2,51 +2,13 @@ package job
 
 import (
 	"fmt"
-	"math"
 	"reflect"
-	"regexp"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
-
-// Problem is one thing that is wrong with a job file.
-type Problem struct {
-	File         string // or the --set option
-	Line, Column int    // from 1; 0 where there is none
-	Text         string
-}
-
-func (p Problem) String() string {
-	if p.Line == 0 {
-		return p.File + ": " + p.Text
-	}
-	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Text)
-}
-
-// Error is what is wrong with a job, or with another file that the user gave: one line for each problem, in the order of
-// the file.
-type Error struct{ Lines []string }
-
-func (e *Error) Error() string { return strings.Join(e.Lines, "\n") }
-
-func asError(all []Problem) error {
-	if len(all) == 0 {
-		return nil
-	}
-	sort.SliceStable(all, func(i, k int) bool {
-		a, b := all[i], all[k]
-		return a.Line < b.Line || a.Line == b.Line && a.Column < b.Column
-	})
-	e := &Error{}
-	for _, p := range all {
-		e.Lines = append(e.Lines, p.String())
-	}
-	return e
-}
 
 const maxNodes = 100_000 // of a job file after its aliases are followed
 
@@ -274,167 +236,6 @@ func (d *decoder) textMap(n *yaml.Node, v reflect.Value, path string) {
 	v.Set(reflect.ValueOf(out))
 }
 
-var envPattern = regexp.MustCompile(`\$\{([^{}]*)\}`)
-
-// expand replaces ${NAME} by the environment. The path of the value is then a secret: the run's copy keeps ${NAME}.
-func (d *decoder) expand(n *yaml.Node, path string) (value string, expanded bool) {
-	value = envPattern.ReplaceAllStringFunc(n.Value, func(m string) string {
-		expanded = true
-		name := m[2 : len(m)-1]
-		v, ok := d.env(name)
-		if !ok {
-			d.fail(n, "%s: the environment variable %q is not set", path, name)
-		}
-		return v
-	})
-	last := path[strings.LastIndexByte(path, '.')+1:]
-	switch {
-	case expanded:
-		d.secrets[path] = n.Value
-	case isSecret(last) && n.Value != "":
-		d.secrets[path] = "(secret)"
-	}
-	return value, expanded
-}
-
-func isSecret(key string) bool {
-	for _, s := range []string{"_key", "token", "password", "secret"} {
-		if strings.HasSuffix(key, s) {
-			return true
-		}
-	}
-	return false
-}
-
-// scalar returns the node with its environment variables replaced, and typed anew if it had some, quoted or not. ok is
-// false when a variable is not set, which is reported here.
-func (d *decoder) scalar(n *yaml.Node, path string) (out *yaml.Node, ok bool) {
-	if n.Kind != yaml.ScalarNode {
-		return n, true
-	}
-	before := len(d.problems)
-	value, expanded := d.expand(n, path)
-	if !expanded {
-		return n, true
-	}
-	return &yaml.Node{Kind: yaml.ScalarNode, Value: value}, len(d.problems) == before
-}
-
-func (d *decoder) text(n *yaml.Node, path string) string {
-	value, expanded := n, false
-	if n.Kind == yaml.ScalarNode {
-		s, e := d.expand(n, path)
-		value, expanded = &yaml.Node{Kind: yaml.ScalarNode, Value: s}, e
-	}
-	if n.Kind != yaml.ScalarNode || !expanded && n.ShortTag() != "!!str" {
-		d.fail(n, "%s: %s, allowed is a text%s", path, kindName(n), quoteHint(n))
-		return ""
-	}
-	return value.Value
-}
-
-func quoteHint(n *yaml.Node) string {
-	if n.Kind == yaml.ScalarNode && n.ShortTag() != "!!null" {
-		return fmt.Sprintf("; write %q in quotes", n.Value)
-	}
-	return ""
-}
-
-func (d *decoder) boolean(n *yaml.Node, path string) bool {
-	s, ok := d.scalar(n, path)
-	if !ok {
-		return false
-	}
-	if s.Kind != yaml.ScalarNode || s.ShortTag() != "!!bool" {
-		d.fail(n, "%s: %s, allowed is true or false", path, kindName(s))
-		return false
-	}
-	return strings.EqualFold(s.Value, "true")
-}
-
-// limits of a number; NaN leaves a side open.
-type limits struct {
-	min, max, above          float64
-	hasMin, hasMax, hasAbove bool
-	unit                     string
-}
-
-func limitsOf(f reflect.StructField) limits {
-	var l limits
-	read := func(tag string, into *float64) bool {
-		v, err := strconv.ParseFloat(f.Tag.Get(tag), 64)
-		*into = v
-		return err == nil
-	}
-	l.hasMin, l.hasMax, l.hasAbove = read("min", &l.min), read("max", &l.max), read("above", &l.above)
-	l.unit = f.Tag.Get("unit")
-	return l
-}
-
-func (l limits) allowed(kind string) string {
-	if l.hasMin && l.hasMax && l.min == l.max {
-		return "allowed is " + strconv.FormatFloat(l.min, 'g', -1, 64)
-	}
-	out := "allowed is " + kind
-	show := func(v float64) string {
-		if v == math.Trunc(v) && math.Abs(v) < 1e15 {
-			return strconv.FormatFloat(v, 'f', -1, 64)
-		}
-		return strconv.FormatFloat(v, 'g', -1, 64)
-	}
-	switch {
-	case l.hasMin && l.hasMax:
-		out += " from " + show(l.min) + " to " + show(l.max)
-	case l.hasAbove && l.hasMax:
-		out += " above 0 up to " + show(l.max)
-	case l.hasMin:
-		out += " of " + show(l.min) + " or more"
-	case l.hasAbove:
-		out += " above " + show(l.above)
-	}
-	if l.unit != "" {
-		out += " (" + l.unit + ")"
-	}
-	return out
-}
-
-func (l limits) ok(v float64) bool {
-	return !(l.hasMin && v < l.min || l.hasMax && v > l.max || l.hasAbove && v <= l.above)
-}
-
-func (d *decoder) integer(n *yaml.Node, path string, l limits) int64 {
-	s, ok := d.scalar(n, path)
-	if !ok {
-		return 0
-	}
-	var v int64
-	if s.Kind != yaml.ScalarNode || s.ShortTag() != "!!int" || s.Decode(&v) != nil {
-		d.fail(n, "%s: %s, %s", path, kindName(s), l.allowed("a whole number"))
-		return 0
-	}
-	if !l.ok(float64(v)) {
-		d.fail(n, "%s: %d is out of range, %s", path, v, l.allowed("a whole number"))
-	}
-	return v
-}
-
-func (d *decoder) number(n *yaml.Node, path string, l limits) float64 {
-	s, ok := d.scalar(n, path)
-	if !ok {
-		return 0
-	}
-	var v float64
-	if s.Kind != yaml.ScalarNode || s.ShortTag() != "!!int" && s.ShortTag() != "!!float" || s.Decode(&v) != nil {
-		d.fail(n, "%s: %s, %s", path, kindName(s), l.allowed("a number"))
-		return 0
-	}
-	if math.IsNaN(v) || math.IsInf(v, 0) || !l.ok(v) {
-		d.fail(n, "%s: %v is out of range, %s", path, v, l.allowed("a number"))
-		return 0
-	}
-	return v
-}
-
 const maxDepth = 20
 
 // any reads a free value: a parameter of a reward or a loss.
@@ -483,34 +284,6 @@ func (d *decoder) any(n *yaml.Node, path string, depth int) any {
 		d.fail(n, "%s: %s, allowed is a number, a text, true or false, a list or a mapping", path, kindName(n))
 		return nil
 	}
-}
-
-// kindName describes what was written.
-func kindName(n *yaml.Node) string {
-	switch n.Kind {
-	case yaml.MappingNode:
-		return "a mapping"
-	case yaml.SequenceNode:
-		return "a list"
-	case yaml.ScalarNode:
-		switch n.ShortTag() {
-		case "!!null":
-			return "nothing"
-		case "!!str":
-			return fmt.Sprintf("the text %q", short(n.Value))
-		case "!!bool", "!!int", "!!float":
-			return short(n.Value)
-		}
-		return fmt.Sprintf("%q of type %s", short(n.Value), n.ShortTag())
-	}
-	return "nothing"
-}
-
-func short(s string) string {
-	if r := []rune(s); len(r) > 60 {
-		return string(r[:60]) + "…"
-	}
-	return s
 }
 
 func join(path, key string) string {

@@ -75,6 +75,7 @@ type Engine struct {
 	Kind         string   `yaml:"kind" default:"local" enum:"local|vllm|openai" doc:"local: libtorch in this process; vllm: servers over HTTP; openai: any OpenAI-compatible chat endpoint, for rollout and eval only"`
 	CacheTokens  int      `yaml:"cache_tokens" default:"32768" min:"64" max:"100000000" unit:"tokens" doc:"local: size of the key/value cache"`
 	MaxSequences int      `yaml:"max_sequences" default:"128" min:"1" max:"4096" unit:"sequences" doc:"local: most that are decoded at once"`
+	DType        string   `yaml:"dtype" default:"auto" enum:"auto|float32|bfloat16" doc:"local: type of the matrices that sampling reads; auto: float32. bfloat16 is faster for a few sequences; correct for its logprobs with algorithm.correction"`
 	URLs         []string `yaml:"urls" doc:"vllm: the servers, replicas of one policy, such as http://127.0.0.1:8000; these or serve. openai: one endpoint with /v1 at the end"`
 	ServedModel  string   `yaml:"served_model" doc:"the model's name on the servers; empty: vLLM's first"`
 	APIKey       string   `yaml:"api_key" doc:"sent to the servers; write ${NAME}"`

@@ -1,0 +1,196 @@
+//go:build torch
+
+package agentfly_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/engines/local"
+	"github.com/agentfly/agentfly/policy"
+)
+
+// bench is SmolLM2 behind the local engine. Prompts of different seeds share no prefix.
+type bench struct {
+	t      *testing.T
+	policy *policy.Policy
+	out    *json.Encoder
+	seed   int32
+	dtype  string // of the engine that runs
+}
+
+// newBench skips unless `make bench-engine` runs: AGENTFLY_BENCH_OUT names the file that takes one JSON line a figure.
+func newBench(t *testing.T) *bench {
+	path := os.Getenv("AGENTFLY_BENCH_OUT")
+	if path == "" {
+		t.Skip("minutes on an idle machine: run by make bench-engine, which sets AGENTFLY_BENCH_OUT")
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, f.Close()) })
+	p, err := policy.Load("HuggingFaceTB/SmolLM2-135M-Instruct", policy.Options{Device: "cpu"})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Close()) })
+	return &bench{t: t, policy: p, out: json.NewEncoder(f)}
+}
+
+func (b *bench) start(dtype string) *local.Engine {
+	b.dtype = dtype
+	e, err := local.New(b.policy.Model, local.Options{MaxModelLen: 2048, Threads: 2, BFloat16: dtype == "bfloat16"})
+	require.NoError(b.t, err)
+	b.t.Cleanup(func() { require.NoError(b.t, e.Close()) })
+	return e
+}
+
+// prompt returns n ids that no other call returned.
+func (b *bench) prompt(n int) []int32 {
+	b.seed++
+	ids := make([]int32, n)
+	for i := range ids {
+		ids[i] = 1000 + (b.seed*7919+int32(i)*104729)%40000
+	}
+	return ids
+}
+
+// generate samples n tokens after each prompt, all requests at once, and returns completions and seconds.
+func (b *bench) generate(e *local.Engine, n int, prompts [][]int32) ([]engines.Completion, float64) {
+	completions := make([]engines.Completion, len(prompts))
+	var wait sync.WaitGroup
+	start := time.Now()
+	for i := range prompts {
+		wait.Go(func() {
+			c, err := e.Generate(context.Background(), engines.Request{
+				ID: fmt.Sprint(i), Prompt: prompts[i], Seed: uint64(i), Sampling: engines.Sampling{MaxTokens: n, Temperature: 1, TopP: 1},
+			})
+			if err != nil {
+				b.t.Error(err)
+			}
+			completions[i] = c
+		})
+	}
+	wait.Wait()
+	return completions, time.Since(start).Seconds()
+}
+
+func (b *bench) prompts(count, n int) [][]int32 {
+	var all [][]int32
+	for range count {
+		all = append(all, b.prompt(n))
+	}
+	return all
+}
+
+func (b *bench) report(what string, sequences int, value float64) {
+	b.t.Logf("%s %s at %d sequences: %.4g", b.dtype, what, sequences, value)
+	require.NoError(b.t, b.out.Encode(map[string]any{"engine": "agentfly", "dtype": b.dtype, "what": what, "sequences": sequences, "value": value}))
+}
+
+func median(values []float64) float64 {
+	slices.Sort(values)
+	return values[len(values)/2]
+}
+
+const benchRepeats = 3 // of each measurement; the median counts
+
+var benchTypes = []string{"float32", "bfloat16"} // of the engine's matrices
+
+// Decode is what 32 tokens more cost: the time for 33 tokens less the time for the prompt and its first token.
+func TestBenchThroughput(t *testing.T) {
+	b := newBench(t)
+	for _, dtype := range benchTypes {
+		e := b.start(dtype)
+		b.generate(e, 8, b.prompts(32, 100)) // packs the weights
+		for _, sequences := range []int{1, 8, 32} {
+			var prefill, decode []float64
+			for range benchRepeats {
+				_, first := b.generate(e, 1, b.prompts(sequences, 100))
+				_, all := b.generate(e, 33, b.prompts(sequences, 100))
+				prefill = append(prefill, float64(sequences*100)/first)
+				decode = append(decode, float64(sequences*32)/(all-first))
+			}
+			b.report("prefill", sequences, median(prefill))
+			b.report("decode", sequences, median(decode))
+		}
+	}
+}
+
+// The shapes of RL: a group shares its prompt, and a turn shares its history.
+func TestBenchShapes(t *testing.T) {
+	b := newBench(t)
+	e := b.start("float32")
+	b.generate(e, 8, b.prompts(32, 100))
+	var single, group, whole []float64
+	var groupRows float64
+	for range benchRepeats {
+		_, s := b.generate(e, 1, b.prompts(1, 512))
+		before := e.Stats().ComputedTokens
+		_, g := b.generate(e, 1, slices.Repeat(b.prompts(1, 512), 32))
+		groupRows = float64(e.Stats().ComputedTokens - before)
+		_, w := b.generate(e, 64, slices.Repeat(b.prompts(1, 512), 32))
+		single, group, whole = append(single, s), append(group, g), append(whole, w)
+	}
+	b.report("prefill_512_seconds", 1, median(single))
+	b.report("group_512_seconds", 32, median(group))
+	b.report("group_512_rows", 32, groupRows)
+	b.report("group_512_64_seconds", 32, median(whole))
+
+	// Three turns: the third has a history of 1,000 tokens, of which the second turn computed all but its last sample.
+	history := b.prompt(940)
+	for range 2 {
+		c, _ := b.generate(e, 20, [][]int32{history})
+		history = slices.Concat(history, c[0].TokenIDs, b.prompt(10))
+	}
+	require.Len(t, history, 1000)
+	third := slices.Concat(history, b.prompt(20))
+	before := e.Stats().ComputedTokens
+	c, seconds := b.generate(e, 1, [][]int32{third})
+	rows := e.Stats().ComputedTokens - before
+	b.report("third_turn_rows", 1, float64(rows))
+	b.report("third_turn_seconds", 1, seconds)
+	require.Equal(t, int64(len(third)-c[0].CachedTokens), rows)
+	require.Less(t, rows, int64(10+20+1+16), "new tokens, the last sample, and less than a block")
+}
+
+// Over 10,000 tokens sampled at temperature 1 the engine's and the trainer's logprobs are at most 1e-4 apart, 1e-5 on
+// average. In bfloat16 the gap is only measured.
+func TestBenchMismatch(t *testing.T) {
+	b := newBench(t)
+	for _, dtype := range benchTypes {
+		greatest, mean := b.mismatch(b.start(dtype))
+		if dtype == "float32" {
+			require.Less(t, greatest, 1e-4)
+			require.Less(t, mean, 1e-5)
+		}
+	}
+}
+
+func (b *bench) mismatch(e *local.Engine) (greatest, mean float64) {
+	const sequences, n = 40, 256
+	prompts := b.prompts(sequences, 20)
+	completions, _ := b.generate(e, n, prompts)
+	var sum, bias float64
+	for i, c := range completions {
+		require.Len(b.t, c.TokenIDs, n)
+		lp, _, err := policy.ScoreIDs(b.policy.Model, slices.Concat(prompts[i], c.TokenIDs), 1)
+		require.NoError(b.t, err)
+		for j, v := range c.Logprobs {
+			d := float64(v) - float64(lp[len(prompts[i])-1+j])
+			greatest, sum, bias = max(greatest, math.Abs(d)), sum+math.Abs(d), bias+d
+		}
+	}
+	b.report("mismatch_tokens", sequences, sequences*n)
+	b.report("mismatch_max", sequences, greatest)
+	b.report("mismatch_mean", sequences, sum/(sequences*n))
+	b.report("mismatch_bias", sequences, bias/(sequences*n))
+	return greatest, sum / (sequences * n)
+}

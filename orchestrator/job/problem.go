@@ -1,0 +1,42 @@
+package job
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+)
+
+// Problem is one thing that is wrong with a job file.
+type Problem struct {
+	File         string // or the --set option
+	Line, Column int    // from 1; 0 where there is none
+	Text         string
+}
+
+func (p Problem) String() string {
+	if p.Line == 0 {
+		return p.File + ": " + p.Text
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Text)
+}
+
+// Error is what is wrong with a job, or with another file that the user gave: one line for each problem, in the order of
+// the file.
+type Error struct{ Lines []string }
+
+func (e *Error) Error() string { return strings.Join(e.Lines, "\n") }
+
+func asError(all []Problem) error {
+	if len(all) == 0 {
+		return nil
+	}
+	sort.SliceStable(all, func(i, k int) bool {
+		a, b := all[i], all[k]
+		return a.Line < b.Line || a.Line == b.Line && a.Column < b.Column
+	})
+	e := &Error{}
+	for _, p := range all {
+		e.Lines = append(e.Lines, p.String())
+	}
+	return e
+}

