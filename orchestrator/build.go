@@ -36,6 +36,7 @@ type session struct {
 	engine   engines.Engine
 	server   *vllm.Process // that the job started; nil for none
 	weights  weightSync
+	mirror   *mirror // that the local engine reads instead of the policy's model; nil for none
 	renderer *masks.Renderer
 	rollout  Rollout
 	notes    []string // what the user should know of how the job runs

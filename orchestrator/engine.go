@@ -192,6 +192,9 @@ func (s *session) closeEngine() error {
 	if s.engine != nil {
 		errs = append(errs, s.engine.Close())
 	}
+	if s.mirror != nil {
+		errs = append(errs, s.mirror.model.Close())
+	}
 	if s.server != nil {
 		errs = append(errs, s.server.Close(), s.keepLog())
 	}

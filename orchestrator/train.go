@@ -336,7 +336,16 @@ func (s *session) barrier(version *int32) func(context.Context, func(context.Con
 			*version++ // the engine gets the last one of a step, see push
 			return nil
 		}
-		if err := s.engine.Update(ctx, engines.Weights{Version: *version + 1, Apply: write}); err != nil {
+		apply := write
+		if s.mirror != nil {
+			apply = func(ctx context.Context) error {
+				if err := write(ctx); err != nil {
+					return err
+				}
+				return s.mirror.renew()
+			}
+		}
+		if err := s.engine.Update(ctx, engines.Weights{Version: *version + 1, Apply: apply}); err != nil {
 			return err
 		}
 		*version++

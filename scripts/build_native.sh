@@ -11,14 +11,20 @@ set -eu
 kind=${1:-plain}
 here=$(cd "$(dirname "$0")/.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly/native
-for need in go:golang g++:g++ python3:python3; do
+# AGENTFLY_GOTORCH=DIR holds gotorch's cgotorch folder on a machine without Go: see gpu_check.sh
+needs='g++:g++ python3:python3'
+test -n "${AGENTFLY_GOTORCH:-}" || needs="go:golang $needs"
+for need in $needs; do
   command -v "${need%%:*}" >/dev/null || { echo "build: ${need%%:*} is missing; install it: apt-get install ${need##*:}" >&2; exit 1; }
 done
 torch=$(python3 "$here/scripts/fetch.py" libtorch)
 test -d "$torch/include" || { echo "build: no libtorch" >&2; exit 1; }
 cd "$here"
-go mod download github.com/wangkuiyi/gotorch
-gotorch=$(go list -m -f '{{.Dir}}' github.com/wangkuiyi/gotorch)
+gotorch=${AGENTFLY_GOTORCH:-}
+if test -z "$gotorch"; then
+  go mod download github.com/wangkuiyi/gotorch
+  gotorch=$(go list -m -f '{{.Dir}}' github.com/wangkuiyi/gotorch)
+fi
 
 includes="-isystem $torch/include -isystem $torch/include/torch/csrc/api/include"
 case $kind in
@@ -46,7 +52,8 @@ if test -f "$torch/lib/libtorch_cuda.so"; then
   for folder in "$site"/nvidia/nccl/include "$site"/nvidia/cu*/include "$site"/nvidia/*/include /usr/local/cuda/include; do
     test -d "$folder" && case " $nccl " in *" $folder "*) ;; *) nccl="$nccl -isystem $folder" ;; esac
   done
-  if printf '#include <nccl.h>\n#include <cuda_runtime_api.h>\n' | g++ $nccl -x c++ -fsyntax-only - 2>/dev/null; then # shellcheck disable=SC2086
+  # shellcheck disable=SC2086 # the list is meant to split
+  if printf '#include <nccl.h>\n#include <cuda_runtime_api.h>\n' | g++ $nccl -x c++ -fsyntax-only - 2>/dev/null; then
     nccl="-DUSE_C10D_NCCL $nccl"
   else
     echo "build: libtorch has CUDA, but nccl.h or cuda_runtime_api.h is not found beside it: built without NCCL, ranks exchange tensors through the CPU" >&2
