@@ -67,13 +67,31 @@ typedef struct {
 /* device: -1 CPU, otherwise the CUDA index. Parameters are float32, zero until set. out new, af_model_free */
 af_error *af_model_new(const af_model_config *c, int device, af_model **out);
 void af_model_free(af_model *m); /* steals; NULL is allowed; free optimizers and caches first */
-int64_t af_model_num_parameters(const af_model *m);
-const char *af_model_parameter_name(const af_model *m, int64_t i); /* Hugging Face's name; valid while m lives */
-/* ndim out; shape [2] out */
-af_error *af_model_parameter_shape(const af_model *m, int64_t i, int *ndim, int64_t *shape);
+/* Adds value_head.weight [1, D] and value_head.bias [1], zeros, to what is trained. Gradients are dropped; optimizers made
+ * before refuse to step. */
+af_error *af_model_add_value_head(af_model *m);
+/* LoRA: y = x W^T + alpha/rank (x A^T) B^T for the projections of targets in every layer. A [rank, in] is uniform within
+ * 1/sqrt(in) from a counter-based generator, B [out, rank] zero. From then on the base model is frozen: what is trained is
+ * the adapter, and the value head where there is one. Gradients are dropped; optimizers made before refuse to step. */
+enum {
+  AF_TARGET_Q = 1, AF_TARGET_K = 2, AF_TARGET_V = 4, AF_TARGET_O = 8, AF_TARGET_GATE = 16, AF_TARGET_UP = 32,
+  AF_TARGET_DOWN = 64, AF_TARGET_ALL = 127
+};
+typedef struct { int64_t rank; double alpha; unsigned targets; uint64_t seed; } af_adapter_config;
+af_error *af_model_add_adapter(af_model *m, const af_adapter_config *c);
+/* on = 0: forwards from now on compute the base model. Caches always compute the model with its adapter. */
+void af_model_set_adapter(af_model *m, int on);
+/* AF_BASE: the base model, Hugging Face's names in file order. AF_TRAINED: what the gradient and the optimizer cover. */
+enum { AF_BASE = 0, AF_TRAINED = 1 };
+int64_t af_model_num_parameters(const af_model *m, int which);
+const char *af_model_parameter_name(const af_model *m, int which, int64_t i); /* valid until parameters are added */
+/* name of either kind; ndim out; shape [2] out */
+af_error *af_model_parameter_shape(const af_model *m, const char *name, int *ndim, int64_t *shape);
 /* data [shape...] of dtype F32, F16 or BF16, borrowed, converted; bumps nothing: call af_model_changed afterwards */
 af_error *af_model_set_parameter(af_model *m, const char *name, int dtype, const void *data, const int64_t *shape, int ndim);
 af_error *af_model_get_parameter(af_model *m, const char *name, float *out, int64_t n);
+/* as get_parameter, with the adapter added: W + alpha/rank B A */
+af_error *af_model_get_merged(af_model *m, const char *name, float *out, int64_t n);
 af_error *af_model_get_gradient(af_model *m, const char *name, float *out, int64_t n); /* zeros where there is none */
 /* matrices and embeddings ~ N(0, std), norms 1, biases 0, from a counter-based generator: same seed, same bits */
 af_error *af_model_init(af_model *m, uint64_t seed, double std);
@@ -99,9 +117,14 @@ typedef struct {
   const int32_t *row_target;     /* [N] token id that is predicted */
   double temperature;            /* divides the logits; > 0 */
 } af_batch;
-/* logprobs [N] float32 new; entropy [N] float32 new, or NULL pointer to leave it out. With grad != 0 both carry autograd
- * history. The [N, vocab] logits never exist at once. checkpoint != 0 recomputes layers in backward. */
-af_error *af_model_forward(af_model *m, const af_batch *b, int grad, int checkpoint, af_tensor *logprobs, af_tensor *entropy);
+typedef struct {
+  int grad;       /* the outputs carry autograd history */
+  int checkpoint; /* keep each layer's input alone and compute the layer again in backward */
+  int entropy, values; /* return these too; values need a value head */
+} af_forward_options;
+typedef struct { af_tensor logprobs, entropy, values; } af_outputs; /* each [N] float32 new, NULL where not asked for */
+/* The [N, vocab] logits never exist at once. values: the value head at row_token's hidden state, behind the last norm. */
+af_error *af_model_forward(af_model *m, const af_batch *b, const af_forward_options *o, af_outputs *out);
 
 /* ---- ranks: the processes of a data-parallel run, over PyTorch's c10d ----
  * Every rank calls the same functions in the same order. Each has a deadline, the group's timeout: when it passes, or a

@@ -16,6 +16,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 )
 
 // ErrUnavailable says that this binary was built without libtorch.
@@ -44,6 +46,50 @@ type ModelConfig struct {
 	QKNorm                                             bool      // RMS norm of every query and key head, as Qwen3
 	InvFreq                                            []float32 // [HeadDim/2] RoPE frequencies, scaling applied
 	AttentionFactor                                    float64   // multiplies cosine and sine (YaRN); 0 means 1
+}
+
+// AdapterConfig describes a LoRA adapter, the same for every layer: y = x Wᵀ + Alpha/Rank (x Aᵀ) Bᵀ.
+type AdapterConfig struct {
+	Rank    int      // 1 to the smaller of hidden and intermediate size
+	Alpha   float64  // > 0
+	Targets []string // of AdapterTargets; empty means all
+	Seed    uint64   // of the initial A; B begins at 0
+}
+
+// AdapterTargets are the projections that can have an adapter, in the order in which AdapterConfig keeps them.
+var AdapterTargets = [...]string{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+
+// Resolve checks what needs no model to check, and returns the config with its targets in order, each once.
+func (c AdapterConfig) Resolve() (AdapterConfig, error) {
+	if c.Rank < 1 {
+		return c, fmt.Errorf("cgo: adapter: rank is %d, it must be 1 or more (%w)", c.Rank, ErrInput)
+	}
+	if !(c.Alpha > 0) || math.IsInf(c.Alpha, 0) {
+		return c, fmt.Errorf("cgo: adapter: alpha is %v, it must be above 0 (%w)", c.Alpha, ErrInput)
+	}
+	for _, name := range c.Targets {
+		if !slices.Contains(AdapterTargets[:], name) {
+			return c, fmt.Errorf("cgo: adapter: target %q is unknown, allowed are %s (%w)", name, strings.Join(AdapterTargets[:], ", "), ErrInput)
+		}
+	}
+	var ordered []string
+	for _, name := range AdapterTargets {
+		if len(c.Targets) == 0 || slices.Contains(c.Targets, name) {
+			ordered = append(ordered, name)
+		}
+	}
+	c.Targets = ordered
+	return c, nil
+}
+
+// mask is AF_TARGET_* of resolved targets.
+func (c AdapterConfig) mask() (bits uint32) {
+	for i, name := range AdapterTargets {
+		if slices.Contains(c.Targets, name) {
+			bits |= 1 << i
+		}
+	}
+	return bits
 }
 
 // DType is the element type of parameter data.
@@ -191,4 +237,10 @@ type ForwardOptions struct {
 	Grad       bool // the results carry autograd history
 	Checkpoint bool // keep only each layer's input and compute the layer again in backward
 	Entropy    bool // return entropies too
+	Values     bool // return the value head's values too; see Model.AddValueHead
+}
+
+// Scores are what a forward without gradient computed, each [N]; nil where it was not asked for.
+type Scores struct {
+	Logprobs, Entropy, Values []float32
 }

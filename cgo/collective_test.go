@@ -244,11 +244,11 @@ func share(g *Group) [][]int32 {
 }
 
 func accumulate(m *Model, ids []int32) error {
-	logprobs, _, err := m.Forward(plain(ids, 1), ForwardOptions{Grad: true})
+	out, err := m.Forward(plain(ids, 1), ForwardOptions{Grad: true})
 	if err != nil {
 		return err
 	}
-	defer CloseTensor(logprobs)
+	defer out.Close()
 	weight := make([]float32, len(ids)-1)
 	for i := range weight {
 		weight[i] = -1
@@ -258,7 +258,7 @@ func accumulate(m *Model, ids []int32) error {
 		return err
 	}
 	defer CloseTensor(w)
-	loss, err := MaskedSum(logprobs, w)
+	loss, err := MaskedSum(out.Logprobs, w)
 	if err != nil {
 		return err
 	}

@@ -89,14 +89,15 @@ func TestCUDATensors(t *testing.T) {
 	g := loadGolden(t, "smollm")
 	_, m := twins(t, g)
 	ok := must(t)
-	logprobs, _, err := m.Forward(plain(g.IDs, 1), ForwardOptions{Grad: true})
+	out, err := m.Forward(plain(g.IDs, 1), ForwardOptions{Grad: true})
 	require.NoError(t, err)
+	defer out.Close()
 	n := len(g.IDs) - 1
 	old := make([]float32, n)
 	for i := range old {
 		old[i] = float32(math.Log(1/float64(g.Config.VocabSize))) + float32(i%3)/10
 	}
-	ratio := ok(Exp(gotorch.Sub(logprobs, ok(FromFloats(m, old)), 1)))
+	ratio := ok(Exp(gotorch.Sub(out.Logprobs, ok(FromFloats(m, old)), 1)))
 	clipped := ok(Clamp(ratio, 0.8, 1.2))
 	loss := ok(MaskedSum(ok(Minimum(ratio, clipped)), ok(FromFloats(m, make([]float32, n)))))
 	v, err := Scalar(loss)
@@ -167,10 +168,10 @@ func BenchmarkPacked8k(b *testing.B) {
 	require.NoError(b, err)
 	defer CloseTensor(w)
 	step := func() {
-		logprobs, _, err := m.Forward(batch, ForwardOptions{Grad: true, Checkpoint: true})
+		out, err := m.Forward(batch, ForwardOptions{Grad: true, Checkpoint: true})
 		require.NoError(b, err)
-		defer CloseTensor(logprobs)
-		loss, err := MaskedSum(logprobs, w)
+		defer out.Close()
+		loss, err := MaskedSum(out.Logprobs, w)
 		require.NoError(b, err)
 		defer CloseTensor(loss)
 		require.NoError(b, Backward(loss))

@@ -67,16 +67,20 @@ func goldenNames(t testing.TB) []string {
 	return names
 }
 
-func loadGolden(t testing.TB, name string) golden {
+func loadGolden(t testing.TB, name string) (g golden) {
+	t.Helper()
+	readGolden(t, name, &g)
+	return g
+}
+
+func readGolden(t testing.TB, name string, to any) {
 	t.Helper()
 	f, err := os.Open(filepath.Join("testdata", name+".json.gz"))
 	require.NoError(t, err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)
 	require.NoError(t, err)
-	var g golden
-	require.NoError(t, json.NewDecoder(z).Decode(&g))
-	return g
+	require.NoError(t, json.NewDecoder(z).Decode(to))
 }
 
 // testDevice is where the tests of the trainer compute: scripts/gpu_check.sh sets cuda.
@@ -133,16 +137,15 @@ func waveLoss(t testing.TB, m *Model, b *Batch, o ForwardOptions) float64 {
 func weightedLoss(t testing.TB, m *Model, b *Batch, o ForwardOptions, wl, we []float32) float64 {
 	t.Helper()
 	o.Grad, o.Entropy = true, true
-	logprobs, entropy, err := m.Forward(b, o)
+	out, err := m.Forward(b, o)
 	require.NoError(t, err)
-	defer CloseTensor(logprobs)
-	defer CloseTensor(entropy)
+	defer out.Close()
 	parts := make([]gotorch.Tensor, 0, 2)
 	for i, w := range [][]float32{wl, we} {
 		weight, err := FromFloats(m, w)
 		require.NoError(t, err)
 		defer CloseTensor(weight)
-		part, err := MaskedSum([]gotorch.Tensor{logprobs, entropy}[i], weight)
+		part, err := MaskedSum([]gotorch.Tensor{out.Logprobs, out.Entropy}[i], weight)
 		require.NoError(t, err)
 		defer CloseTensor(part)
 		parts = append(parts, part)

@@ -25,7 +25,8 @@ import (
 type Model struct {
 	config  ModelConfig
 	mu      sync.Mutex
-	ptr     *C.af_model // nil when closed
+	ptr     *C.af_model    // nil when closed
+	adapter *AdapterConfig // nil without one
 	cleanup runtime.Cleanup
 }
 
@@ -107,25 +108,87 @@ func (m *Model) with(what string, f func(p *C.af_model) error) error {
 	return f(m.ptr)
 }
 
-// Parameters lists the parameters in file order; nil for a closed model.
-func (m *Model) Parameters() []ParameterInfo {
+// AddValueHead gives the model the parameters value_head.weight [1, D] and value_head.bias [1], zeros. They are trained
+// like the others; no Hugging Face file holds them. Add it before gradients and optimizers are made: the former are dropped,
+// the latter refuse to step.
+func (m *Model) AddValueHead() error {
+	return m.with("value head", func(p *C.af_model) error { return toError("value head", C.af_model_add_value_head(p)) })
+}
+
+// AddAdapter freezes the base model and trains a LoRA adapter, and the value head where there is one, instead. The model
+// computes what it did before, as B is 0. Add it before gradients and optimizers are made, as with AddValueHead.
+func (m *Model) AddAdapter(c AdapterConfig) error {
+	c, err := c.Resolve()
+	if err != nil {
+		return err
+	}
+	raw := C.af_adapter_config{rank: C.int64_t(c.Rank), alpha: C.double(c.Alpha), targets: C.uint(c.mask()), seed: C.uint64_t(c.Seed)}
+	return m.with("adapter", func(p *C.af_model) error {
+		if err := toError("adapter", C.af_model_add_adapter(p, &raw)); err != nil {
+			return err
+		}
+		m.adapter = &c
+		return nil
+	})
+}
+
+// SetAdapter switches the adapter off and on for the forwards that follow: off, the model is its frozen base, which is the
+// reference policy of a LoRA run. A [Cache] computes the model with its adapter either way.
+func (m *Model) SetAdapter(on bool) {
+	_ = m.with("set adapter", func(p *C.af_model) error { C.af_model_set_adapter(p, flag(on)); return nil }) // closed: nothing to set
+}
+
+// Adapter returns what the adapter was made with; false without one.
+func (m *Model) Adapter() (AdapterConfig, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.adapter == nil {
+		return AdapterConfig{}, false
+	}
+	return *m.adapter, true
+}
+
+// Merged returns a copy of a base parameter with the adapter added, W + Alpha/Rank BA; what has no adapter is as it is.
+func (m *Model) Merged(name string) ([]float32, error) {
+	return m.read("merged", name, func(p *C.af_model, s *C.char, out *C.float, n C.int64_t) *C.af_error {
+		return C.af_model_get_merged(p, s, out, n)
+	})
+}
+
+// Parameters lists the base model's parameters in file order; nil for a closed model.
+func (m *Model) Parameters() []ParameterInfo { return m.list(C.AF_BASE) }
+
+// Trained lists what gradient and optimizer cover: the base model's parameters, or the adapter's under PEFT's names, and
+// the value head's.
+func (m *Model) Trained() []ParameterInfo { return m.list(C.AF_TRAINED) }
+
+func (m *Model) list(which C.int) []ParameterInfo {
 	var list []ParameterInfo
 	_ = m.with("parameters", func(p *C.af_model) error { // only a closed model fails
-		for i := C.int64_t(0); i < C.af_model_num_parameters(p); i++ {
-			var dims C.int
-			var shape [2]C.int64_t
-			if err := toError("parameters", C.af_model_parameter_shape(p, i, &dims, &shape[0])); err != nil {
+		for i := C.int64_t(0); i < C.af_model_num_parameters(p, which); i++ {
+			name := C.af_model_parameter_name(p, which, i)
+			shape, err := shapeOf(p, name)
+			if err != nil {
 				return err
 			}
-			info := ParameterInfo{Name: C.GoString(C.af_model_parameter_name(p, i))}
-			for _, d := range shape[:dims] {
-				info.Shape = append(info.Shape, int64(d))
-			}
-			list = append(list, info)
+			list = append(list, ParameterInfo{C.GoString(name), shape})
 		}
 		return nil
 	})
 	return list
+}
+
+func shapeOf(p *C.af_model, name *C.char) ([]int64, error) {
+	var dims C.int
+	var raw [2]C.int64_t
+	if err := toError("parameter", C.af_model_parameter_shape(p, name, &dims, &raw[0])); err != nil {
+		return nil, err
+	}
+	shape := []int64{}
+	for _, d := range raw[:dims] {
+		shape = append(shape, int64(d))
+	}
+	return shape, nil
 }
 
 // SetParameter copies data [shape...], little endian F32, F16 or BF16, into the parameter. Call Changed after the last one.
@@ -160,26 +223,22 @@ func (m *Model) Gradient(name string) ([]float32, error) {
 }
 
 func (m *Model) read(what, name string, get func(*C.af_model, *C.char, *C.float, C.int64_t) *C.af_error) ([]float32, error) {
-	n := m.elements(name)
-	out := make([]float32, max(n, 1)) // an unknown name: the C side says so
+	var out []float32
 	err := m.with(what, func(p *C.af_model) error {
 		s := C.CString(name)
 		defer C.free(unsafe.Pointer(s))
+		shape, err := shapeOf(p, s)
+		if err != nil {
+			return err
+		}
+		n := ParameterInfo{Shape: shape}.Elements()
+		out = make([]float32, n)
 		return toError(what, get(p, s, (*C.float)(&out[0]), C.int64_t(n)))
 	})
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
-}
-
-func (m *Model) elements(name string) int64 {
-	for _, p := range m.Parameters() {
-		if p.Name == name {
-			return p.Elements()
-		}
-	}
-	return 0
 }
 
 // Init fills matrices and embeddings from N(0, std), norms with 1 and biases with 0; the same seed gives the same bits.
@@ -199,41 +258,71 @@ func (m *Model) useGeneric(on bool) error {
 	return m.with("generic", func(p *C.af_model) error { C.af_model_generic(p, flag(on)); return nil })
 }
 
-// Forward returns the log-probability of every row's target and, on request, the entropy of its distribution, both [N]
-// float32 on the model's device. The caller closes them.
-func (m *Model) Forward(b *Batch, o ForwardOptions) (logprobs, entropy gotorch.Tensor, err error) {
-	lp, ent, err := m.forward(b, o)
-	if err != nil {
-		return gotorch.Tensor{}, gotorch.Tensor{}, err
-	}
-	if ent != nil {
-		entropy = adopt(ent)
-	}
-	return adopt(lp), entropy, nil
+// Outputs are a forward's tensors, each [N] float32 on the model's device; the zero Tensor where one was not asked for.
+type Outputs struct {
+	Logprobs gotorch.Tensor // of every row's target
+	Entropy  gotorch.Tensor // of every row's distribution, in nats
+	Values   gotorch.Tensor // the value head at the row's hidden state, behind the last norm
 }
 
-// Score is Forward without gradient, as plain slices [N].
+// Close frees the tensors; it may be called again.
+func (o Outputs) Close() {
+	CloseTensor(o.Logprobs)
+	CloseTensor(o.Entropy)
+	CloseTensor(o.Values)
+}
+
+// Forward computes the rows of b. The caller closes the outputs.
+func (m *Model) Forward(b *Batch, o ForwardOptions) (Outputs, error) {
+	raw, err := m.forward(b, o)
+	if err != nil {
+		return Outputs{}, err
+	}
+	out := Outputs{Logprobs: adopt(raw.logprobs)}
+	if o.Entropy {
+		out.Entropy = adopt(raw.entropy)
+	}
+	if o.Values {
+		out.Values = adopt(raw.values)
+	}
+	return out, nil
+}
+
+// Score returns the rows' logprobs and entropies without gradient, as plain slices [N].
 func (m *Model) Score(b *Batch) (logprobs, entropy []float32, err error) {
-	lp, ent, err := m.forward(b, ForwardOptions{Entropy: true})
-	if err != nil {
-		return nil, nil, err
-	}
-	defer C.af_tensor_free(lp)
-	defer C.af_tensor_free(ent)
-	logprobs, entropy = make([]float32, len(b.RowToken)), make([]float32, len(b.RowToken))
-	n := C.int64_t(len(b.RowToken))
-	if err := toError("score", C.af_tensor_read(lp, (*C.float)(&logprobs[0]), n)); err != nil {
-		return nil, nil, err
-	}
-	if err := toError("score", C.af_tensor_read(ent, (*C.float)(&entropy[0]), n)); err != nil {
-		return nil, nil, err
-	}
-	return logprobs, entropy, nil
+	s, err := m.ScoreWith(b, ForwardOptions{Entropy: true})
+	return s.Logprobs, s.Entropy, err
 }
 
-func (m *Model) forward(b *Batch, o ForwardOptions) (logprobs, entropy C.af_tensor, err error) {
+// ScoreWith is Forward without gradient, as plain slices.
+func (m *Model) ScoreWith(b *Batch, o ForwardOptions) (Scores, error) {
+	o.Grad = false
+	raw, err := m.forward(b, o)
+	if err != nil {
+		return Scores{}, err
+	}
+	defer C.af_tensor_free(raw.logprobs)
+	defer C.af_tensor_free(raw.entropy)
+	defer C.af_tensor_free(raw.values)
+	var s Scores
+	for _, part := range []struct {
+		to   *[]float32
+		from C.af_tensor
+	}{{&s.Logprobs, raw.logprobs}, {&s.Entropy, raw.entropy}, {&s.Values, raw.values}} {
+		if part.from == nil {
+			continue
+		}
+		*part.to = make([]float32, len(b.RowToken))
+		if err := toError("score", C.af_tensor_read(part.from, (*C.float)(&(*part.to)[0]), C.int64_t(len(b.RowToken)))); err != nil {
+			return Scores{}, err
+		}
+	}
+	return s, nil
+}
+
+func (m *Model) forward(b *Batch, o ForwardOptions) (out C.af_outputs, err error) {
 	if err := b.Validate(min(m.config.VocabSize, math.MaxInt32)); err != nil {
-		return nil, nil, err
+		return out, err
 	}
 	var pin runtime.Pinner
 	defer pin.Unpin()
@@ -247,12 +336,9 @@ func (m *Model) forward(b *Batch, o ForwardOptions) (logprobs, entropy C.af_tens
 		segment_parent: ints(b.SegmentParent), num_rows: C.int64_t(len(b.RowToken)), row_token: ints(b.RowToken),
 		row_target: ints(b.RowTarget), temperature: C.double(b.Temperature),
 	}
+	options := C.af_forward_options{grad: flag(o.Grad), checkpoint: flag(o.Checkpoint), entropy: flag(o.Entropy), values: flag(o.Values)}
 	err = m.with("forward", func(p *C.af_model) error {
-		ent := &entropy
-		if !o.Entropy {
-			ent = nil
-		}
-		return toError("forward", C.af_model_forward(p, &raw, flag(o.Grad), flag(o.Checkpoint), &logprobs, ent))
+		return toError("forward", C.af_model_forward(p, &raw, &options, &out))
 	})
-	return logprobs, entropy, err
+	return out, err
 }

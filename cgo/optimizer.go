@@ -90,11 +90,19 @@ func (o *Optimizer) ZeroGrad() error {
 
 // State returns a copy of one moment of a parameter.
 func (o *Optimizer) State(name string, which Moment) ([]float32, error) {
-	n := o.model.elements(name)
-	out := make([]float32, max(n, 1))
+	var out []float32
 	err := o.collective("state", func(p *C.af_optimizer) error {
 		s := C.CString(name)
 		defer C.free(unsafe.Pointer(s))
+		if o.model.ptr == nil {
+			return fmt.Errorf("cgo: state: model: %w", ErrClosed)
+		}
+		shape, err := shapeOf(o.model.ptr, s)
+		if err != nil {
+			return err
+		}
+		n := ParameterInfo{Shape: shape}.Elements()
+		out = make([]float32, n)
 		return toError("state", C.af_optimizer_get_state(p, s, C.int(which), (*C.float)(&out[0]), C.int64_t(n)))
 	})
 	if err != nil {

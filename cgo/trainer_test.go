@@ -47,9 +47,9 @@ func TestMaskedNaN(t *testing.T) {
 	var losses []float32
 	var grads []map[string][]float32
 	for _, extra := range [][]float32{clean, dirty} {
-		logprobs, _, err := m.Forward(b, ForwardOptions{Grad: true})
+		out, err := m.Forward(b, ForwardOptions{Grad: true})
 		require.NoError(t, err)
-		sum := gotorch.Mul(gotorch.Add(logprobs, ok(FromFloats(m, extra)), 1), ok(FromFloats(m, weight)))
+		sum := gotorch.Mul(gotorch.Add(out.Logprobs, ok(FromFloats(m, extra)), 1), ok(FromFloats(m, weight)))
 		loss := ok(MaskedSum(gotorch.Add(sum, ok(FromFloats(m, extra)), 1), ok(FromFloats(m, weight))))
 		v, err := Scalar(loss)
 		require.NoError(t, err)
@@ -97,9 +97,9 @@ func TestNonFiniteGradient(t *testing.T) {
 	require.NoError(t, err)
 	before := snapshot()
 	for _, bad := range []float64{math.Inf(1), math.NaN()} {
-		logprobs, _, err := m.Forward(b, ForwardOptions{Grad: true})
+		out, err := m.Forward(b, ForwardOptions{Grad: true})
 		require.NoError(t, err)
-		require.NoError(t, Backward(gotorch.Sum(ok(Affine(logprobs, bad, 0)))))
+		require.NoError(t, Backward(gotorch.Sum(ok(Affine(out.Logprobs, bad, 0)))))
 		_, err = o.Step(1e-3, 1)
 		require.ErrorIs(t, err, ErrNonFinite)
 		require.EqualError(t, err, "cgo: step: the gradient norm is not finite; gradients are dropped, parameters are unchanged")
@@ -213,9 +213,11 @@ func TestErrorsAndHandles(t *testing.T) {
 		b := plain(g.IDs[:20], 1)
 		ok := must(t)
 
-		logprobs, entropy, err := m.Forward(b, ForwardOptions{Grad: true})
+		out, err := m.Forward(b, ForwardOptions{Grad: true})
 		require.NoError(t, err)
-		require.Nil(t, entropy.T)
+		logprobs := out.Logprobs
+		require.Nil(t, out.Entropy.T)
+		require.Nil(t, out.Values.T)
 		require.ErrorContains(t, Backward(logprobs), "cgo: backward: the loss is no scalar, it has 19 elements")
 		loss := gotorch.Sum(logprobs)
 		require.NoError(t, Backward(loss))
@@ -223,13 +225,13 @@ func TestErrorsAndHandles(t *testing.T) {
 		again := gotorch.Sum(logprobs)
 		require.ErrorContains(t, Backward(again), "this forward was already used by a backward")
 
-		stale, _, err := m.Forward(b, ForwardOptions{Grad: true})
+		stale, err := m.Forward(b, ForwardOptions{Grad: true})
 		require.NoError(t, err)
 		m.Changed()
-		require.ErrorContains(t, Backward(gotorch.Sum(stale)), "parameters changed since the forward")
-		fixed, _, err := m.Forward(b, ForwardOptions{})
+		require.ErrorContains(t, Backward(gotorch.Sum(stale.Logprobs)), "parameters changed since the forward")
+		fixed, err := m.Forward(b, ForwardOptions{})
 		require.NoError(t, err)
-		require.ErrorContains(t, Backward(gotorch.Sum(fixed)), "no autograd history")
+		require.ErrorContains(t, Backward(gotorch.Sum(fixed.Logprobs)), "no autograd history")
 
 		three, two := ok(FromFloats(m, []float32{1, 2, 3})), ok(FromFloats(m, []float32{1, 2}))
 		_, err = Minimum(three, two)
@@ -273,11 +275,11 @@ func TestErrorsAndHandles(t *testing.T) {
 		require.ErrorIs(t, o.SetStepCount(-1), ErrInput)
 
 		// A graph outlives its model; the order of closing is free.
-		late, _, err := m.Forward(b, ForwardOptions{Grad: true})
+		late, err := m.Forward(b, ForwardOptions{Grad: true})
 		require.NoError(t, err)
 		require.NoError(t, m.Close())
 		require.NoError(t, m.Close())
-		require.NoError(t, Backward(gotorch.Sum(late)))
+		require.NoError(t, Backward(gotorch.Sum(late.Logprobs)))
 		require.NoError(t, o.Close())
 		_, _, err = m.Score(b)
 		require.ErrorIs(t, err, ErrClosed)
@@ -382,16 +384,16 @@ func TestNoGrowth(t *testing.T) {
 		require.NoError(t, m.Init(1, 0.1))
 		o, err := NewOptimizer(m, DefaultAdamW())
 		require.NoError(t, err)
-		logprobs, entropy, err := m.Forward(b, ForwardOptions{Grad: true, Entropy: true})
+		out, err := m.Forward(b, ForwardOptions{Grad: true, Entropy: true})
 		require.NoError(t, err)
 		weight := ok(FromFloats(m, make([]float32, len(b.RowToken))))
-		loss := ok(MaskedSum(logprobs, weight))
+		loss := ok(MaskedSum(out.Logprobs, weight))
 		require.NoError(t, Backward(loss))
 		_, err = o.Step(1e-3, 1)
 		require.NoError(t, err)
-		for _, x := range []gotorch.Tensor{logprobs, entropy, weight, loss} {
-			CloseTensor(x)
-		}
+		out.Close()
+		CloseTensor(weight)
+		CloseTensor(loss)
 		require.NoError(t, o.Close())
 		require.NoError(t, m.Close())
 	}

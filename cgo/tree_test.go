@@ -89,7 +89,7 @@ func pick(values []float32, rows []int) []float32 {
 func gradients(t testing.TB, m *Model) map[string][]float32 {
 	t.Helper()
 	all := map[string][]float32{}
-	for _, p := range m.Parameters() {
+	for _, p := range m.Trained() {
 		g, err := m.Gradient(p.Name)
 		require.NoError(t, err)
 		all[p.Name] = g
@@ -194,7 +194,7 @@ func TestSameBits(t *testing.T) {
 			require.NoError(t, err)
 			all = append(all, logprobs, entropy)
 			waveLoss(t, m, b, ForwardOptions{Checkpoint: run == 2})
-			for _, p := range m.Parameters() {
+			for _, p := range m.Trained() {
 				g, err := m.Gradient(p.Name)
 				require.NoError(t, err)
 				all = append(all, g)

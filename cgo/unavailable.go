@@ -39,7 +39,13 @@ func NewModel(ModelConfig, string) (*Model, error) { return nil, ErrUnavailable 
 
 func (m *Model) Config() ModelConfig                               { return ModelConfig{} }
 func (m *Model) Close() error                                      { return nil }
+func (m *Model) AddValueHead() error                               { return ErrUnavailable }
+func (m *Model) AddAdapter(AdapterConfig) error                    { return ErrUnavailable }
+func (m *Model) SetAdapter(bool)                                   {}
+func (m *Model) Adapter() (AdapterConfig, bool)                    { return AdapterConfig{}, false }
+func (m *Model) Merged(string) ([]float32, error)                  { return nil, ErrUnavailable }
 func (m *Model) Parameters() []ParameterInfo                       { return nil }
+func (m *Model) Trained() []ParameterInfo                          { return nil }
 func (m *Model) SetParameter(string, DType, []byte, []int64) error { return ErrUnavailable }
 func (m *Model) Parameter(string) ([]float32, error)               { return nil, ErrUnavailable }
 func (m *Model) Gradient(string) ([]float32, error)                { return nil, ErrUnavailable }
@@ -48,6 +54,8 @@ func (m *Model) Changed()                                          {}
 func (m *Model) Score(*Batch) (logprobs, entropy []float32, err error) {
 	return nil, nil, ErrUnavailable
 }
+
+func (m *Model) ScoreWith(*Batch, ForwardOptions) (Scores, error) { return Scores{}, ErrUnavailable }
 
 func NewOptimizer(*Model, AdamWConfig) (*Optimizer, error) { return nil, ErrUnavailable }
 

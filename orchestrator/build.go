@@ -30,17 +30,18 @@ type Registries struct {
 
 // session is everything a run computes with, opened from a job.
 type session struct {
-	job      *job.Job
-	policy   *policy.Policy
-	worker   *cgo.Worker
-	engine   engines.Engine
-	server   *vllm.Process // that the job started; nil for none
-	weights  weightSync
-	mirror   *mirror // that the local engine reads instead of the policy's model; nil for none
-	renderer *masks.Renderer
-	rollout  Rollout
-	notes    []string // what the user should know of how the job runs
-	ranks    *ranks   // that train together; nil: this process alone
+	job       *job.Job
+	policy    *policy.Policy
+	reference *policy.Policy // frozen, as the job's model began; nil unless kl needs it
+	worker    *cgo.Worker
+	engine    engines.Engine
+	server    *vllm.Process // that the job started; nil for none
+	weights   weightSync
+	mirror    *mirror // that the local engine reads instead of the policy's model; nil for none
+	renderer  *masks.Renderer
+	rollout   Rollout
+	notes     []string // what the user should know of how the job runs
+	ranks     *ranks   // that train together; nil: this process alone
 }
 
 // open loads the policy from path ("" is the job's own) and everything around it.
@@ -53,6 +54,11 @@ func open(ctx context.Context, j *job.Job, path string, r Registries) (s *sessio
 	}()
 	if s.policy, err = loadPolicy(j, path); err != nil {
 		return s, err
+	}
+	if path == "" && j.Model.LoRA.On() { // a checkpoint's weights are merged
+		if err := s.addAdapter(); err != nil {
+			return s, err
+		}
 	}
 	if err := s.overrideTemplate(); err != nil {
 		return s, err
@@ -96,6 +102,26 @@ func loadPolicy(j *job.Job, path string) (*policy.Policy, error) {
 		err = j.Fail("model.path", "%v", err)
 	}
 	return p, err
+}
+
+// addAdapter gives the policy the job's adapter: a new one, or that of a PEFT folder.
+func (s *session) addAdapter() error {
+	l := s.job.Model.LoRA
+	if l.Path != "" {
+		if err := s.policy.LoadAdapter(s.job.Resolve(l.Path)); err != nil {
+			return s.job.Fail("model.lora.path", "%s", plain(err, "policy: "))
+		}
+		return nil
+	}
+	alpha := l.Alpha
+	if alpha == 0 {
+		alpha = 2 * float64(l.Rank)
+	}
+	err := s.policy.Model.AddAdapter(cgo.AdapterConfig{Rank: l.Rank, Alpha: alpha, Targets: l.Targets, Seed: s.job.Seed})
+	if err != nil {
+		return s.job.Fail("model.lora", "%s", plain(err, "cgo: "))
+	}
+	return nil
 }
 
 func exists(path string) bool {
@@ -224,7 +250,8 @@ func (s *session) prompt(format tools.Format, specs []tools.Spec) ([]trajectory.
 	return append(prefix, examples...), schemas, err
 }
 
-// trainer makes the trainer whose writes to the parameters go through the engine's barrier, if there is an engine.
+// trainer makes the trainer whose writes to the parameters go through the engine's barrier, if there is one, with what the algorithm needs
+// beside the policy: a critic's value head, a frozen reference.
 func (s *session) trainer(a *algorithms.Algorithm, version *int32) (*policy.Trainer, error) {
 	t := s.job.Trainer
 	c := policy.TrainerConfig{
@@ -239,6 +266,20 @@ func (s *session) trainer(a *algorithms.Algorithm, version *int32) (*policy.Trai
 	if s.ranks != nil {
 		c.Group = s.ranks.group
 	}
+	if a.HasCritic() {
+		if err := s.policy.Model.AddValueHead(); err != nil {
+			return nil, err
+		}
+	}
+	if _, adapted := s.policy.Model.Adapter(); adapted && a.NeedsReference() {
+		c.Reference = policy.AdapterOff{Model: s.policy.Model}
+	} else if a.NeedsReference() {
+		reference, err := loadPolicy(s.job, "") // also when a run is resumed: the reference is where the run began
+		if err != nil {
+			return nil, err
+		}
+		s.reference, c.Reference = reference, policy.FrozenModel{Model: reference.Model}
+	}
 	return policy.NewTrainer(s.policy.Model, s.worker, a, c)
 }
 
@@ -248,8 +289,10 @@ func (s *session) Close() error {
 	if s.worker != nil {
 		errs = append(errs, s.worker.Close())
 	}
-	if s.policy != nil {
-		errs = append(errs, s.policy.Close())
+	for _, p := range []*policy.Policy{s.policy, s.reference} {
+		if p != nil {
+			errs = append(errs, p.Close())
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -54,12 +54,17 @@ func (s *session) openVLLM(ctx context.Context) error {
 	urls := e.URLs
 	if e.Serve != nil {
 		initial := filepath.Join(s.weights.folder, "initial")
-		if err := s.policy.SaveHF(initial, modelfile.F32); err != nil {
+		save := s.policy.SaveHF
+		if e.Weights == "lora" { // the adapter comes on top
+			save = s.policy.SaveBase
+		}
+		if err := save(initial, modelfile.F32); err != nil {
 			return err
 		}
 		p, err := vllm.Serve(ctx, vllm.ServeOptions{
 			Command: s.command(e.Serve.Command), Model: initial, MaxModelLen: s.policy.Config.MaxContext(), Args: e.Serve.Args,
 			DType: e.Serve.DType, CPU: s.job.Device == "cpu", Timeout: seconds(e.Serve.Timeout), Folder: filepath.Join(s.weights.folder, "vllm"),
+			LoRARank: s.servedRank(),
 		})
 		if err != nil {
 			return err
@@ -75,6 +80,20 @@ func (s *session) openVLLM(ctx context.Context) error {
 		s.notes = append(s.notes, "engine "+line)
 	}
 	return nil
+}
+
+// servedRank is the rank that a server must allow, of those that vLLM takes; 0 leaves its default.
+func (s *session) servedRank() int {
+	c, ok := s.policy.Model.Adapter()
+	if !ok {
+		return 0
+	}
+	for _, rank := range []int{8, 16, 32, 64, 128, 256, 320, 512} {
+		if c.Rank <= rank {
+			return rank
+		}
+	}
+	return c.Rank // vLLM says what it takes
 }
 
 // command is a name on PATH, or a path relative to the job file.
@@ -129,7 +148,12 @@ func (s *session) begin(ctx context.Context, version int32) error {
 		if version == 0 {
 			return nil
 		}
-		return s.engine.Update(ctx, engines.Weights{Version: version, Apply: func(context.Context) error { return nil }})
+		return s.engine.Update(ctx, engines.Weights{Version: version, Apply: func(context.Context) error {
+			if s.mirror != nil { // the trainer's folder may have changed the policy
+				return s.mirror.renew()
+			}
+			return nil
+		}})
 	}
 	r := rand.New(rand.NewPCG(s.job.Seed, probeTokens))
 	for range min(probeTokens, s.engine.Capabilities().MaxModelLen/2) {
@@ -142,7 +166,11 @@ func (s *session) begin(ctx context.Context, version int32) error {
 func (s *session) push(ctx context.Context, version int32) error {
 	start := time.Now()
 	next := filepath.Join(s.weights.folder, "version-"+strconv.Itoa(int(version)))
-	if err := s.policy.SaveHF(next, modelfile.F32); err != nil {
+	save := func() error { return s.policy.SaveHF(next, modelfile.F32) }
+	if s.job.Engine.Weights == "lora" {
+		save = func() error { return s.policy.SaveAdapter(next, "") }
+	}
+	if err := save(); err != nil {
 		return err
 	}
 	var logprobs []float32

@@ -29,7 +29,7 @@ func newMirror(from *cgo.Model) (*mirror, error) {
 func (m *mirror) renew() error {
 	var data []byte
 	for _, p := range m.model.Parameters() {
-		values, err := m.from.Parameter(p.Name)
+		values, err := m.from.Merged(p.Name)
 		if err == nil {
 			data, err = modelfile.Encode(data[:0], values, modelfile.F32)
 		}

@@ -196,6 +196,11 @@ func follow(ctx context.Context, j *job.Job, a *algorithms.Algorithm, r *ranks, 
 	if s.policy, err = loadPolicy(j, ""); err != nil {
 		return err
 	}
+	if j.Model.LoRA.On() {
+		if err := s.addAdapter(); err != nil {
+			return err
+		}
+	}
 	trainer, err := s.trainer(a, nil)
 	if err != nil {
 		return err

@@ -24,12 +24,15 @@ import (
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // rankJob is what a process of these tests does; rankResult what it found.
 type rankJob struct {
 	Kind     string // gradients, steps
 	Block    string // of the algorithm
+	Critic   bool   // the model has a value head
+	Adapter  bool   // the model has an adapter
 	Seed     uint64 // of the model; other ranks get another one, so that nothing works without rank 0's weights
 	From, To int    // steps
 	Load     string // folder with model/ and the trainer's state
@@ -86,7 +89,14 @@ func (j rankJob) run(t *testing.T, g *cgo.Group, r *rankResult) error {
 	if j.Load != "" && g.Rank() == 0 {
 		p = loadDir(t, filepath.Join(j.Load, "model"))
 	}
+	if j.Critic {
+		addCritic(t, p)
+	}
+	if j.Adapter {
+		require.NoError(t, p.Model.AddAdapter(cgo.AdapterConfig{Rank: 2, Alpha: 8, Targets: []string{"q_proj", "down_proj"}, Seed: seed}))
+	}
 	config := tinyConfig()
+	config.Reference = FrozenModel{makeTiny(t, 77).Model} // read only where kl asks for it
 	config.Schedule = Schedule{LearningRate: 1e-2, Kind: "cosine", Warmup: 1, Total: 9}
 	config.AdamW.WeightDecay = 0.1
 	config.Group = g
@@ -97,7 +107,7 @@ func (j rankJob) run(t *testing.T, g *cgo.Group, r *rankResult) error {
 	}
 	if g.Rank() > 0 {
 		err := tr.Follow(context.Background())
-		r.Parameters, r.Steps = parametersOf(t, p), tr.Steps()
+		r.Parameters, r.Steps = trainedOf(t, p), tr.Steps()
 		return err
 	}
 	if j.Load != "" {
@@ -105,13 +115,14 @@ func (j rankJob) run(t *testing.T, g *cgo.Group, r *rankResult) error {
 			return err
 		}
 		var err error
-		r.Loaded = parametersOf(t, p)
+		r.Loaded = trainedOf(t, p)
 		if r.LoadedMoments, err = allMoments(tr); err != nil {
 			return err
 		}
 	}
 	for i := j.From; i < j.To; i++ {
-		b := someBatch(t, tr, uint64(20+i), 0.05)
+		b := withTurns(someBatch(t, tr, uint64(20+i), 0.05))
+		b.Groups[0].Trajectories[1].Turns[0].Reward = new(float64)
 		if j.Bad != "" { // advantages 0.75 and -0.25, but g1/2's is 1.5
 			for _, g := range b.Groups {
 				for k, tj := range g.Trajectories {
@@ -125,11 +136,14 @@ func (j rankJob) run(t *testing.T, g *cgo.Group, r *rankResult) error {
 		}
 		m, err := tr.Step(context.Background(), b)
 		if err != nil {
+			if !errors.Is(err, cgo.ErrRank) {
+				g.Fail(err.Error())
+			}
 			return err
 		}
 		r.Metrics = append(r.Metrics, m)
 	}
-	r.Parameters, r.Steps = parametersOf(t, p), tr.Steps()
+	r.Parameters, r.Steps = trainedOf(t, p), tr.Steps()
 	var err error
 	if r.Moments, err = allMoments(tr); err != nil {
 		return err
@@ -145,10 +159,21 @@ func (j rankJob) run(t *testing.T, g *cgo.Group, r *rankResult) error {
 	return tr.Release()
 }
 
+// trainedOf is all that a step changes.
+func trainedOf(t *testing.T, p *Policy) map[string][]float32 {
+	out := map[string][]float32{}
+	for _, info := range p.Model.Trained() {
+		values, err := p.Model.Parameter(info.Name)
+		require.NoError(t, err)
+		out[info.Name] = values
+	}
+	return out
+}
+
 func allMoments(tr *Trainer) (out []map[string][]float32, err error) {
 	for _, m := range moments {
 		all := map[string][]float32{}
-		for _, info := range tr.model.Parameters() {
+		for _, info := range tr.model.Trained() {
 			if all[info.Name], err = tr.state(info.Name, m.moment); err != nil {
 				return nil, err
 			}
@@ -161,7 +186,7 @@ func allMoments(tr *Trainer) (out []map[string][]float32, err error) {
 // gradients sums what the ranks compute before the optimizer, as the step's own path does.
 func (j rankJob) gradients(t *testing.T, g *cgo.Group, tr *Trainer, r *rankResult) error {
 	r.Gradients = gradients(t, tr, someBatch(t, tr, 20, 0.05))
-	for _, info := range tr.model.Parameters() {
+	for _, info := range tr.model.Trained() {
 		if err := g.AllReduce(r.Gradients[info.Name]); err != nil {
 			return err
 		}
@@ -266,25 +291,56 @@ func TestRanksGiveTheSameGradients(t *testing.T) {
 	}
 }
 
-// Several steps with several updates each: parameters, moments and metrics are those of one process within float noise,
-// and every rank ends with the same bits.
+// Several steps with several updates each: parameters and metrics are those of one process within float noise, and every
+// rank ends with the same bits.
 func TestRanksTakeTheSameSteps(t *testing.T) {
-	j := rankJob{Kind: "steps", Seed: 4, To: 4, Block: "{advantage: dr_grpo, epochs: 2, mini_batches: 2, entropy: 0.01}"}
-	one := runRanks(t, j, 1)[0]
-	require.Empty(t, one.Err)
-	require.Equal(t, int64(16), one.Steps)
-	for _, world := range []int{2, 3} {
-		ranks := runRanks(t, j, world)
-		for _, r := range ranks {
-			require.Empty(t, r.Err)
-			require.Equal(t, ranks[0].Parameters, r.Parameters, "rank %d", r.Rank)
-			require.Equal(t, one.Steps, r.Steps)
-		}
-		sameGradients(t, one.Parameters, ranks[0].Parameters, 1e-4) // Adam divides noise by noise where gradients vanish
-		for i := range one.Metrics {
-			sameMetrics(t, one.Metrics[i], ranks[0].Metrics[i])
-		}
+	for name, j := range map[string]rankJob{
+		"several updates": {Block: "{advantage: dr_grpo, epochs: 2, mini_batches: 2, entropy: 0.01}"},
+		"critic":          {Block: "{advantage: gae, kl: {coefficient: 0.1, in: reward}}", Critic: true},
+		"reference":       {Block: "{kl: {coefficient: 0.1}}"},
+		"turns":           {Block: "{advantage: turn}"},
+		"adapter":         {Block: "{loss: gspo, epochs: 2}", Adapter: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j.Kind, j.Seed, j.To = "steps", 4, 3
+			one := runRanks(t, j, 1)[0]
+			require.Empty(t, one.Err)
+			for _, world := range []int{2, 3} {
+				ranks := runRanks(t, j, world)
+				for _, r := range ranks {
+					require.Empty(t, r.Err)
+					require.Equal(t, ranks[0].Parameters, r.Parameters, "rank %d", r.Rank)
+					require.Equal(t, one.Steps, r.Steps)
+				}
+				sameGradients(t, one.Parameters, ranks[0].Parameters, 1e-4) // Adam divides noise by noise where gradients vanish
+				for i := range one.Metrics {
+					sameMetrics(t, one.Metrics[i], ranks[0].Metrics[i])
+				}
+			}
+		})
 	}
+}
+
+// A turn's reward of 0 is not the reward of a turn that has none.
+func TestOrdersKeepTurnRewards(t *testing.T) {
+	zero, one := 0.0, 1.0
+	b := StepBatch{Step: 3, Groups: []*trajectory.Group{{
+		Task: trajectory.Task{ID: "a", Fields: map[string]any{"list": []any{1}}},
+		Trajectories: []*trajectory.Trajectory{
+			{ID: "x", Reward: math.NaN(), Turns: []trajectory.Turn{{Reward: &zero}, {}, {Reward: &one}}}, {ID: "y"},
+		},
+	}}}
+	var text bytes.Buffer
+	require.NoError(t, gob.NewEncoder(&text).Encode(stepOrder(b)))
+	var o order
+	require.NoError(t, gob.NewDecoder(&text).Decode(&o))
+	got := o.batch()
+	require.Equal(t, 3, got.Step)
+	require.Equal(t, "a", got.Groups[0].Task.ID)
+	turns := got.Groups[0].Trajectories[0].Turns
+	require.Equal(t, []*float64{&zero, nil, &one}, []*float64{turns[0].Reward, turns[1].Reward, turns[2].Reward})
+	require.True(t, math.IsNaN(got.Groups[0].Trajectories[0].Reward))
+	require.NotNil(t, b.Groups[0].Task.Fields, "the batch itself is left alone")
 }
 
 func sameMetrics(t *testing.T, a, b Metrics) {

@@ -15,9 +15,14 @@ const maxShard = 5 << 30
 
 // SaveHF writes the model as a Hugging Face folder: config.json, generation_config.json, safetensors of the given type
 // (F32, F16 or BF16), the tokenizer and its template. The folder appears complete or not at all; until then the previous
-// one stays, so that a full disk or a kill loses nothing.
+// one stays, so that a full disk or a kill loses nothing. An adapter is merged into the weights.
 func (p *Policy) SaveHF(dir string, dtype modelfile.DType) error {
-	return folder{p.Config, p.Text, p.kept}.save(dir, dtype, p.sources(dtype))
+	return folder{p.Config, p.Text, p.kept}.save(dir, dtype, p.sources(dtype, p.Model.Merged))
+}
+
+// SaveBase is SaveHF without the adapter.
+func (p *Policy) SaveBase(dir string, dtype modelfile.DType) error {
+	return folder{p.Config, p.Text, p.kept}.save(dir, dtype, p.sources(dtype, p.Model.Parameter))
 }
 
 // folder is a Hugging Face folder without its weights.
@@ -48,15 +53,11 @@ func (f folder) save(dir string, dtype modelfile.DType, weights []modelfile.Sour
 }
 
 // sources reads one parameter at a time, so that a save needs little memory.
-func (p *Policy) sources(dtype modelfile.DType) []modelfile.Source {
+func (p *Policy) sources(dtype modelfile.DType, get func(name string) ([]float32, error)) []modelfile.Source {
 	var out []modelfile.Source
 	for _, info := range p.Model.Parameters() {
-		shape := make([]int, len(info.Shape))
-		for i, d := range info.Shape {
-			shape[i] = int(d)
-		}
-		out = append(out, modelfile.Source{Name: info.Name, DType: dtype, Shape: shape, Write: func(w io.Writer) error {
-			values, err := p.Model.Parameter(info.Name)
+		out = append(out, modelfile.Source{Name: info.Name, DType: dtype, Shape: ints(info.Shape), Write: func(w io.Writer) error {
+			values, err := get(info.Name)
 			if err != nil {
 				return err
 			}

@@ -3,9 +3,10 @@
 package policy
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,14 +16,16 @@ import (
 )
 
 const (
-	optimizerFile = "optimizer.safetensors"
-	trainerFile   = "trainer.json"
+	optimizerFile  = "optimizer.safetensors"
+	parametersFile = "parameters.safetensors" // what is trained and no file of the model holds
+	trainerFile    = "trainer.json"
 )
 
 // trainerState is trainer.json.
 type trainerState struct {
-	Version int   `json:"version"` // of this format: 1
-	Steps   int64 `json:"steps"`   // optimizer steps taken; the schedule continues there
+	Version int    `json:"version"`        // of this format: 1
+	Steps   int64  `json:"steps"`          // optimizer steps taken; the schedule continues there
+	Base    string `json:"base,omitempty"` // SHA-256 of the frozen base model's parameters, of a run that trains an adapter
 }
 
 // moments are AdamW's states with the suffix that their tensors carry in the file, as torch.optim.AdamW names them.
@@ -32,29 +35,34 @@ var moments = []struct {
 }{{".exp_avg", cgo.ExpAvg}, {".exp_avg_sq", cgo.ExpAvgSq}}
 
 // Save writes optimizer.safetensors (float32, exact) and trainer.json into the folder, which exists; each file appears
-// complete or not at all. The weights are not among them: save those with Policy.SaveHF, as F32 for an exact resume.
-// No step may run meanwhile. Only rank 0 of a group saves and loads; what it writes does not depend on their number.
+// complete or not at all. What is trained beside the base model (adapter, value head) goes to parameters.safetensors. The
+// base model's weights are not among them: save those with Policy.SaveHF, as F32 for an exact resume; the frozen base of an
+// adapter is only named, by its hash. No step may run meanwhile. Only
+// rank 0 of a group saves and loads; what it writes does not depend on the number of ranks.
 func (t *Trainer) Save(dir string) error {
 	var sources []modelfile.Source
-	for _, p := range t.model.Parameters() {
-		shape := make([]int, len(p.Shape))
-		for i, d := range p.Shape {
-			shape[i] = int(d)
-		}
+	for _, p := range t.model.Trained() {
 		for _, m := range moments {
-			sources = append(sources, modelfile.Source{Name: p.Name + m.suffix, DType: modelfile.F32, Shape: shape, Write: func(w io.Writer) error {
-				values, err := t.state(p.Name, m.moment)
-				if err != nil {
-					return err
-				}
-				return writeValues(w, values, modelfile.F32)
-			}})
+			sources = append(sources, source(p.Name+m.suffix, p, func() ([]float32, error) { return t.state(p.Name, m.moment) }))
+		}
+	}
+	var own []modelfile.Source
+	for _, p := range t.own() {
+		own = append(own, source(p.Name, p, func() ([]float32, error) { return t.model.Parameter(p.Name) }))
+	}
+	if len(own) > 0 {
+		if err := modelfile.WriteSafetensors(filepath.Join(dir, parametersFile), nil, own); err != nil {
+			return fmt.Errorf("policy: saving the trainer to %s: %w", dir, err)
 		}
 	}
 	if err := modelfile.WriteSafetensors(filepath.Join(dir, optimizerFile), nil, sources); err != nil {
 		return fmt.Errorf("policy: saving the trainer to %s: %w", dir, err)
 	}
-	if err := modelfile.WriteJSON(filepath.Join(dir, trainerFile), trainerState{Version: 1, Steps: t.Steps()}); err != nil {
+	base, err := t.base()
+	if err != nil {
+		return fmt.Errorf("policy: saving the trainer to %s: %w", dir, err)
+	}
+	if err := modelfile.WriteJSON(filepath.Join(dir, trainerFile), trainerState{Version: 1, Steps: t.Steps(), Base: base}); err != nil {
 		return fmt.Errorf("policy: saving the trainer to %s: %w", dir, err)
 	}
 	return nil
@@ -81,40 +89,71 @@ func (t *Trainer) load(dir string) error {
 	if state.Version != 1 || state.Steps < 0 {
 		return fmt.Errorf("%s: version %d with %d steps; this program reads version 1", trainerFile, state.Version, state.Steps)
 	}
-	file, err := modelfile.OpenSafetensors(filepath.Join(dir, optimizerFile))
+	base, err := t.base()
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	params := t.model.Parameters()
-	for _, p := range params {
-		for _, m := range moments {
-			info, ok := file.Info(p.Name + m.suffix)
-			if !ok {
-				return fmt.Errorf("%s: %s%s is missing; it belongs to another model", optimizerFile, p.Name, m.suffix)
-			}
-			if int64(info.Elements()) != p.Elements() || !slices.EqualFunc(info.Shape, p.Shape, func(a int, b int64) bool { return int64(a) == b }) {
-				return fmt.Errorf("%s: %s%s has shape %v, expected %v; it belongs to another model", optimizerFile, p.Name, m.suffix, info.Shape, p.Shape)
+	if base != state.Base {
+		return fmt.Errorf("%s: the run trains on another base model, or trained none before: SHA-256 %q then, %q now; give the run its base model back", trainerFile, state.Base, base)
+	}
+	moved, err := openExactly(filepath.Join(dir, optimizerFile), t.model.Trained(), moments[0].suffix, moments[1].suffix)
+	if err != nil {
+		return err
+	}
+	defer moved.Close()
+	if own := t.own(); len(own) > 0 {
+		file, err := openExactly(filepath.Join(dir, parametersFile), own, "")
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		defer t.model.Changed()
+		for _, p := range own {
+			if err := each(file, p.Name, func(values []float32) error { return setFloats(t.model, p, values) }); err != nil {
+				return err
 			}
 		}
+		if err := t.shareWeights(); err != nil {
+			return err
+		}
 	}
-	if n := len(file.Names()); n != len(moments)*len(params) {
-		return fmt.Errorf("%s: it holds %d states, expected %d; it belongs to another model", optimizerFile, n, len(moments)*len(params))
-	}
-	for _, p := range params {
+	for _, p := range t.model.Trained() {
 		for _, m := range moments {
-			tensor, err := file.Tensor(p.Name + m.suffix)
-			if err != nil {
-				return err
-			}
-			values, err := tensor.Float32()
-			if err != nil {
-				return err
-			}
-			if err := t.setState(p.Name, m.moment, values); err != nil {
+			if err := each(moved, p.Name+m.suffix, func(values []float32) error { return t.setState(p.Name, m.moment, values) }); err != nil {
 				return err
 			}
 		}
 	}
 	return t.setSteps(state.Steps)
+}
+
+// base is the hash of the frozen base model, "" where the base is trained.
+func (t *Trainer) base() (string, error) {
+	if _, ok := t.model.Adapter(); !ok {
+		return "", nil
+	}
+	if t.baseHash != "" { // it does not change
+		return t.baseHash, nil
+	}
+	h := sha256.New()
+	for _, p := range t.model.Parameters() {
+		values, err := t.model.Parameter(p.Name)
+		if err != nil {
+			return "", err
+		}
+		if err := writeValues(h, values, modelfile.F32); err != nil {
+			return "", err
+		}
+	}
+	t.baseHash = hex.EncodeToString(h.Sum(nil))
+	return t.baseHash, nil
+}
+
+// own is what is trained beside the base model.
+func (t *Trainer) own() []cgo.ParameterInfo {
+	base := map[string]bool{}
+	for _, p := range t.model.Parameters() {
+		base[p.Name] = true
+	}
+	return slices.DeleteFunc(t.model.Trained(), func(p cgo.ParameterInfo) bool { return base[p.Name] })
 }

@@ -92,11 +92,12 @@ void pack(af_cache& c) {
   c.layers.resize(m.layers.size());
   for (size_t i = 0; i < m.layers.size(); i++) {
     const Layer& l = m.layers[i];
+    const LayerAdapters a = m.adapters.empty() ? LayerAdapters() : m.adapters[i];
     PackedLayer& to = c.layers[i];
-    to.qkv.pack(*c.team, l.qkv_weight, l.qkv_bias, c.half);
-    to.o.pack(*c.team, l.o_weight_DHE, l.o_bias, c.half);
-    to.gate_up.pack(*c.team, l.gate_up_weight, l.gate_up_bias, c.half);
-    to.down.pack(*c.team, l.down_weight_DF, l.down_bias, c.half);
+    to.qkv.pack(*c.team, merged(m, l.qkv_weight, a.qkv), l.qkv_bias, c.half);
+    to.o.pack(*c.team, merged(m, l.o_weight_DHE, a.o), l.o_bias, c.half);
+    to.gate_up.pack(*c.team, merged(m, l.gate_up_weight, a.gate_up), l.gate_up_bias, c.half);
+    to.down.pack(*c.team, merged(m, l.down_weight_DF, a.down), l.down_bias, c.half);
   }
   c.head.pack(*c.team, m.head_VD, {}, c.half);
   c.packed_version = m.version;

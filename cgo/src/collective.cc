@@ -606,6 +606,7 @@ void af_group_fail(af_group* g, const char* why) {
 af_error* af_model_broadcast(af_model* m, af_group* g) {
   return af::guard([&] {
     g->group->broadcast(m->flat, 0);
+    if (m->frozen.defined()) g->group->broadcast(m->frozen, 0);
     m->version++;
   });
 }

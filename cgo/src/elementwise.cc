@@ -70,7 +70,7 @@ void rms_norm_backward(const af_model& m, const at::Tensor& dx, const at::Tensor
                        const at::Tensor& x, const at::Tensor& w, const at::Tensor& rstd) {
   if (!use_kernels(m)) {
     const at::Tensor normed = x * rstd.unsqueeze(-1), g = dy * w;
-    dw.add_((dy * normed).sum({0, 1}));
+    if (dw.defined()) dw.add_((dy * normed).sum({0, 1}));
     dx.add_((g - normed * (g * normed).mean(-1, true)) * rstd.unsqueeze(-1));
     return;
   }
@@ -88,6 +88,7 @@ void rms_norm_backward(const af_model& m, const at::Tensor& dx, const at::Tensor
       }
     }
   });
+  if (!dw.defined()) return;
   for (int64_t part = 0; part < kParts; part++) kernel::add(dw.mutable_data_ptr<float>(), p + part * in.n, in.n);
 }
 

@@ -42,9 +42,9 @@ void linear_add(const at::Tensor& y, const at::Tensor& x, const at::Tensor& w, c
   y.addmm_(x, w.t());
   if (bias.defined()) y.add_(bias);
 }
-// d w += dy^T x, d bias += sum of dy
+// d w += dy^T x, d bias += sum of dy, where they are trained
 void linear_gradient(const at::Tensor& dw, const at::Tensor& dbias, const at::Tensor& dy, const at::Tensor& x) {
-  dw.addmm_(dy.t(), x);
+  if (dw.defined()) dw.addmm_(dy.t(), x);
   if (dbias.defined()) dbias.add_(dy.sum(0));
 }
 
@@ -82,12 +82,14 @@ struct Workspace {
 };
 
 // Fills s from s.input and returns the layer's output [T, D].
-at::Tensor layer_forward(const af_model& m, const Layer& l, const Plan& plan, Workspace& w, LayerState& s) {
+at::Tensor layer_forward(const af_model& m, const Layer& l, const LayerAdapters& a, const Plan& plan, Workspace& w,
+                         LayerState& s) {
   const Sizes z(m, plan.T);
   s.rstd_T = m.scratch({z.T, 1});
   rms_norm(m, as_row(s.input_TD), l.input_norm_D, as_row(w.normed), s.rstd_T);
   s.qkv = m.scratch({z.T, (z.H + 2 * z.K) * z.E});
   linear_out(s.qkv, w.normed, l.qkv_weight, l.qkv_bias);
+  low_rank(m, a.qkv, s.qkv, w.normed);
   if (m.config.qk_norm) {
     s.raw = copy(m, s.qkv.narrow(1, 0, (z.H + z.K) * z.E));
     s.raw_rstd = m.scratch({z.H + z.K, z.T});
@@ -102,31 +104,39 @@ at::Tensor layer_forward(const af_model& m, const Layer& l, const Plan& plan, Wo
   attention(m, plan, s.qkv, s.attn, s.lse);
   s.middle_TD = copy(m, s.input_TD);
   linear_add(s.middle_TD, s.attn, l.o_weight_DHE, l.o_bias);
+  low_rank(m, a.o, s.middle_TD, s.attn);
   s.middle_rstd_T = m.scratch({z.T, 1});
   rms_norm(m, as_row(s.middle_TD), l.post_norm_D, as_row(w.normed), s.middle_rstd_T);
   s.gate_up = m.scratch({z.T, 2 * z.F});
   linear_out(s.gate_up, w.normed, l.gate_up_weight, l.gate_up_bias);
+  low_rank(m, a.gate_up, s.gate_up, w.normed);
   swiglu(m, w.act, s.gate_up);
   at::Tensor y = copy(m, s.middle_TD);
   linear_add(y, w.act, l.down_weight_DF, l.down_bias);
+  low_rank(m, a.down, y, w.act);
   return y;
 }
 
 // dx [T, D]: gradient of the layer's output, becomes that of its input.
-void layer_backward(const af_model& m, const Layer& l, const Layer& g, const Plan& plan, Workspace& w,
-                    const LayerState& s, const at::Tensor& dx) {
+void layer_backward(const af_model& m, const Layer& l, const Layer& g, const LayerAdapters& a, const LayerAdapters& ga,
+                    const Plan& plan, Workspace& w, const LayerState& s, const at::Tensor& dx) {
   const Sizes z(m, plan.T);
   at::mm_out(w.d_act, dx, l.down_weight_DF);
+  const at::Tensor d_low = low_rank_backward(m, a.down, dx, w.d_act);
   swiglu_backward(m, w.d_gate_up, w.act, s.gate_up, w.d_act);
   linear_gradient(g.down_weight_DF, g.down_bias, dx, w.act);
+  low_rank_gradient(m, a.down, ga.down, dx, w.act, d_low);
   rms_norm_again(m, as_row(s.middle_TD), l.post_norm_D, as_row(w.normed), s.middle_rstd_T);
   linear_gradient(g.gate_up_weight, g.gate_up_bias, w.d_gate_up, w.normed);
   at::mm_out(w.d_normed, w.d_gate_up, l.gate_up_weight);
+  low_rank_gradient(m, a.gate_up, ga.gate_up, w.d_gate_up, w.normed,
+                    low_rank_backward(m, a.gate_up, w.d_gate_up, w.d_normed));
   rms_norm_backward(m, as_row(dx), g.post_norm_D, as_row(w.d_normed), as_row(s.middle_TD), l.post_norm_D,
                     s.middle_rstd_T);
 
   linear_gradient(g.o_weight_DHE, g.o_bias, dx, s.attn);
   at::mm_out(w.d_attn, dx, l.o_weight_DHE);
+  low_rank_gradient(m, a.o, ga.o, dx, s.attn, low_rank_backward(m, a.o, dx, w.d_attn));
   attention_backward(m, plan, s.qkv, s.attn, s.lse, w.d_attn, w.d_qkv);
   rope(m, plan, w.d_qkv, z.H + z.K, -1);
   if (m.config.qk_norm) {
@@ -143,6 +153,7 @@ void layer_backward(const af_model& m, const Layer& l, const Layer& g, const Pla
   rms_norm_again(m, as_row(s.input_TD), l.input_norm_D, as_row(w.normed), s.rstd_T);
   linear_gradient(g.qkv_weight, g.qkv_bias, w.d_qkv, w.normed);
   at::mm_out(w.d_normed, w.d_qkv, l.qkv_weight);
+  low_rank_gradient(m, a.qkv, ga.qkv, w.d_qkv, w.normed, low_rank_backward(m, a.qkv, w.d_qkv, w.d_normed));
   rms_norm_backward(m, as_row(dx), g.input_norm_D, as_row(w.d_normed), as_row(s.input_TD), l.input_norm_D, s.rstd_T);
 }
 
@@ -150,12 +161,19 @@ void layer_backward(const af_model& m, const Layer& l, const Layer& g, const Pla
 struct ForwardState : torch::CustomClassHolder {
   std::shared_ptr<af_model> model;
   uint64_t version = 0;
-  bool keep = false, checkpoint = false;
+  bool keep = false, checkpoint = false, values = false, adapter = false;
   Plan plan;
   std::vector<LayerState> layers;
   at::Tensor rows_ND, rows_rstd_N, hidden_ND;  // rows of the last layer's output, and normed
   HeadResult result;
+  at::Tensor value_N;
 };
+
+// Those of layer i of p, none where the forward leaves the adapter out.
+const LayerAdapters& adapters_of(const ForwardState& f, const Parameters& p, int64_t i) {
+  static const LayerAdapters none;
+  return f.adapter ? p.adapters[i] : none;
+}
 
 void run_forward(ForwardState& f) {
   const af_model& m = *f.model;
@@ -163,10 +181,10 @@ void run_forward(ForwardState& f) {
   Workspace w(m, f.plan, false);
   at::Tensor x_TD = m.scratch({f.plan.T, m.config.hidden_size});
   at::index_select_out(x_TD, m.embed_VD, 0, f.plan.tokens_T);
-  for (const Layer& layer : m.layers) {
+  for (int64_t i = 0; i < m.config.num_layers; i++) {
     LayerState s;
     s.input_TD = x_TD;
-    x_TD = layer_forward(m, layer, f.plan, w, s);
+    x_TD = layer_forward(m, m.layers[i], adapters_of(f, m, i), f.plan, w, s);
     if (!f.keep) continue;
     if (f.checkpoint) {
       LayerState input;
@@ -180,13 +198,16 @@ void run_forward(ForwardState& f) {
   f.hidden_ND = at::empty_like(f.rows_ND);
   rms_norm(m, as_row(f.rows_ND), m.norm_D, as_row(f.hidden_ND), f.rows_rstd_N);
   f.result = head(m, f.plan, f.hidden_ND);
+  if (f.values) f.value_N = value_head(m, f.hidden_ND);
 }
 
-void run_backward(ForwardState& f, const at::Tensor& d_logprob, const at::Tensor& d_entropy) {
+void run_backward(ForwardState& f, const at::Tensor& d_logprob, const at::Tensor& d_entropy,
+                  const at::Tensor& d_value) {
   af_model& m = *f.model;
   if (f.version != m.version) throw InputError("parameters changed since the forward; run the forward again");
-  if (!m.grad.flat.defined()) m.grad = make_parameters(m.config, m.device);
+  if (!m.grad.flat.defined()) m.grad = m.zeros();
   const at::Tensor d_hidden = head_backward(m, f.plan, f.hidden_ND, f.result, d_logprob, d_entropy);
+  if (d_value.defined()) value_head_backward(m, f.hidden_ND, d_value, d_hidden);
   const at::Tensor d_rows = at::zeros_like(d_hidden);
   rms_norm_backward(m, as_row(d_rows), m.grad.norm_D, as_row(d_hidden), as_row(f.rows_ND), m.norm_D, f.rows_rstd_N);
   const at::Tensor dx_TD = m.scratch({f.plan.T, m.config.hidden_size}).zero_();
@@ -194,10 +215,11 @@ void run_backward(ForwardState& f, const at::Tensor& d_logprob, const at::Tensor
   Workspace w(m, f.plan, true);
   for (int64_t i = m.config.num_layers - 1; i >= 0; i--) {
     LayerState s = std::move(f.layers[i]);  // freed when this layer is done
-    if (f.checkpoint) layer_forward(m, m.layers[i], f.plan, w, s);
-    layer_backward(m, m.layers[i], m.grad.layers[i], f.plan, w, s, dx_TD);
+    const LayerAdapters &a = adapters_of(f, m, i), &ga = adapters_of(f, m.grad, i);
+    if (f.checkpoint) layer_forward(m, m.layers[i], a, f.plan, w, s);
+    layer_backward(m, m.layers[i], m.grad.layers[i], a, ga, f.plan, w, s, dx_TD);
   }
-  add_rows(m, m.grad.embed_VD, f.plan.tokens, f.plan.tokens_T, dx_TD);
+  if (m.grad.embed_VD.defined()) add_rows(m, m.grad.embed_VD, f.plan.tokens, f.plan.tokens_T, dx_TD);
 }
 
 struct PolicyForward : torch::autograd::Function<PolicyForward> {
@@ -208,7 +230,9 @@ struct PolicyForward : torch::autograd::Function<PolicyForward> {
     run_forward(*state);
     ctx->saved_data["state"] = c10::IValue::make_capsule(state);
     ctx->set_materialize_grads(false);
-    return {state->result.logprob_N.clone(), state->result.entropy_N.clone()};
+    torch::autograd::variable_list out{state->result.logprob_N.clone(), state->result.entropy_N.clone()};
+    if (state->values) out.push_back(state->value_N.clone());
+    return out;
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  torch::autograd::variable_list grads) {
@@ -217,7 +241,9 @@ struct PolicyForward : torch::autograd::Function<PolicyForward> {
     if (saved == ctx->saved_data.end()) throw InputError("this forward was already used by a backward; run it again");
     auto state = c10::static_intrusive_pointer_cast<ForwardState>(saved->second.toCapsule());
     ctx->saved_data.clear();
-    if (grads[0].defined() || grads[1].defined()) run_backward(*state, grads[0], grads[1]);
+    const at::Tensor d_value = state->values ? grads[2] : at::Tensor();
+    if (grads[0].defined() || grads[1].defined() || d_value.defined())
+      run_backward(*state, grads[0], grads[1], d_value);
     return {at::Tensor(), at::Tensor()};
   }
 };
@@ -225,25 +251,30 @@ struct PolicyForward : torch::autograd::Function<PolicyForward> {
 }  // namespace
 }  // namespace af
 
-extern "C" af_error* af_model_forward(af_model* m, const af_batch* b, int grad, int checkpoint, af_tensor* logprobs,
-                                      af_tensor* entropy) {
+extern "C" af_error* af_model_forward(af_model* m, const af_batch* b, const af_forward_options* o, af_outputs* out) {
   return af::guard([&] {
+    *out = {};
+    if (o->values != 0 && !m->layout.value_head)
+      throw af::InputError("values need a value head, which the model has not; add one first");
     auto state = c10::make_intrusive<af::ForwardState>();
     state->model = m->shared_from_this();
     state->version = m->version;
     state->plan = af::make_plan(*m, *b);
-    state->keep = grad != 0;
-    state->checkpoint = checkpoint != 0;
-    torch::autograd::variable_list out;
-    if (grad != 0) {
+    state->keep = o->grad != 0;
+    state->checkpoint = o->checkpoint != 0;
+    state->values = o->values != 0;
+    state->adapter = m->layout.rank > 0 && m->adapter_on;
+    torch::autograd::variable_list result;
+    if (o->grad != 0) {
       at::AutoGradMode mode(true);
-      out = af::PolicyForward::apply(at::zeros({1}, m->flat.options()).requires_grad_(), state);
+      result = af::PolicyForward::apply(at::zeros({1}, m->flat.options()).requires_grad_(), state);
     } else {
       at::NoGradGuard mode;
       af::run_forward(*state);
-      out = {state->result.logprob_N, state->result.entropy_N};
+      result = {state->result.logprob_N, state->result.entropy_N, state->value_N};
     }
-    *logprobs = af::new_handle(out[0]);
-    if (entropy != nullptr) *entropy = af::new_handle(out[1]);
+    out->logprobs = af::new_handle(result[0]);
+    if (o->entropy != 0) out->entropy = af::new_handle(result[1]);
+    if (o->values != 0) out->values = af::new_handle(result[2]);
   });
 }

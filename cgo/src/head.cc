@@ -49,7 +49,7 @@ at::Tensor backward_generic(const Plan& plan, const at::Tensor& hidden, const at
     const at::Tensor silent = rows(d_logprob).eq(0).logical_and_(rows(d_entropy).eq(0));
     d.masked_fill_(silent, 0);  // a row without gradient stays without, NaN or not
     d_hidden.narrow(0, start, n).copy_(at::mm(d, weight));
-    d_weight.addmm_(d.t(), h);
+    if (d_weight.defined()) d_weight.addmm_(d.t(), h);
   }
   return d_hidden;
 }
@@ -129,7 +129,7 @@ void backward_rows(const af_model& m, const Plan& plan, const Active& a, const a
       }
     });
     d_h.addmm_(tile, w);
-    d_weight.narrow(0, v, width).addmm_(tile.t(), h);
+    if (d_weight.defined()) d_weight.narrow(0, v, width).addmm_(tile.t(), h);
   }
 }
 
@@ -161,6 +161,47 @@ at::Tensor head_backward(af_model& m, const Plan& plan, const at::Tensor& hidden
     backward_rows(m, plan, a, h.narrow(0, start, rows), start, d_h.narrow(0, start, rows));
   }
   return at::zeros_like(hidden_ND).index_copy_(0, a.row_index, d_h);
+}
+
+at::Tensor value_head(const af_model& m, const at::Tensor& hidden_ND) {
+  if (!use_kernels(m)) return at::mv(hidden_ND, m.value_weight_1D.view({-1})).add_(m.value_bias_1);
+  const int64_t N = hidden_ND.size(0), D = hidden_ND.size(1);
+  at::Tensor value = at::empty({N}, hidden_ND.options());
+  float* out = value.mutable_data_ptr<float>();
+  const float *h = hidden_ND.const_data_ptr<float>(), *w = m.value_weight_1D.const_data_ptr<float>();
+  const double bias = *m.value_bias_1.const_data_ptr<float>();
+  at::parallel_for(0, N, std::max<int64_t>(1, 16384 / D), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i++) out[i] = static_cast<float>(kernel::dot(h + i * D, w, D) + bias);
+  });
+  return value;
+}
+
+void value_head_backward(af_model& m, const at::Tensor& hidden_ND, const at::Tensor& d_value,
+                         const at::Tensor& d_hidden) {
+  const at::Tensor d = d_value.to(hidden_ND.options()).contiguous();
+  if (!use_kernels(m)) {
+    const at::Tensor silent = d.eq(0).unsqueeze(1);
+    d_hidden.add_((d.unsqueeze(1) * m.value_weight_1D).masked_fill_(silent, 0));
+    m.grad.value_weight_1D.addmm_(d.unsqueeze(0), hidden_ND.masked_fill(silent, 0));
+    m.grad.value_bias_1.add_(d.sum());
+    return;
+  }
+  const int64_t N = hidden_ND.size(0), D = hidden_ND.size(1);
+  const float *g = d.const_data_ptr<float>(), *h = hidden_ND.const_data_ptr<float>();
+  const float* w = m.value_weight_1D.const_data_ptr<float>();
+  float *dh = d_hidden.mutable_data_ptr<float>(), *dw = m.grad.value_weight_1D.mutable_data_ptr<float>();
+  at::parallel_for(0, D, 64, [&](int64_t begin, int64_t end) {  // by column: one order of additions
+    for (int64_t i = 0; i < N; i++) {
+      if (g[i] == 0) continue;
+      for (int64_t c = begin; c < end; c++) {
+        dh[i * D + c] += g[i] * w[c];
+        dw[c] += g[i] * h[i * D + c];
+      }
+    }
+  });
+  double sum = 0;
+  for (int64_t i = 0; i < N; i++) sum += g[i];
+  *m.grad.value_bias_1.mutable_data_ptr<float>() += static_cast<float>(sum);
 }
 
 }  // namespace af

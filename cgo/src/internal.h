@@ -84,16 +84,49 @@ struct Layer {
   at::Tensor gate_up_bias;    // [2F]
 };
 
-// Every parameter of a model (or every gradient, or an optimizer's moments) as views of one flat buffer.
+// The adapters of one product y = x W^T, whose W may join several projections.
+struct LowRank {
+  struct Part {
+    int64_t column, rows;  // of y, rows of W
+    at::Tensor B;          // [rows, R]
+  };
+  at::Tensor A;             // [parts * R, in]: the A of the parts, one below the other; undefined without adapters
+  std::vector<Part> parts;  // the projections that have one
+};
+struct LayerAdapters {
+  LowRank qkv, o, gate_up, down;
+};
+
+// What a model's parameters are made of.
+struct Layout {
+  const af_model_config* config = nullptr;
+  bool value_head = false;
+  int64_t rank = 0;      // of the adapter; 0: none
+  unsigned targets = 0;  // AF_TARGET_*
+};
+
+// The parameters of a model (or their gradients, or an optimizer's moments) as views of one flat buffer. With an
+// adapter that buffer holds the adapter, and the base model lies in another one; gradients and moments have no base
+// then.
 struct Parameters {
-  at::Tensor flat;                       // [P] float32
+  at::Tensor flat;                       // [P] float32: all that is trained
+  at::Tensor frozen;                     // the base model's buffer where it is not trained
   at::Tensor embed_VD, norm_D, head_VD;  // head_VD is embed_VD when tied
   std::vector<Layer> layers;
-  std::vector<std::string> names;                       // Hugging Face names, in file order
-  std::unordered_map<std::string, at::Tensor> by_name;  // views of flat
+  std::vector<LayerAdapters> adapters;                  // empty without an adapter
+  at::Tensor value_weight_1D, value_bias_1;             // undefined without a value head
+  std::vector<std::string> names;                       // Hugging Face names of the base model, in file order
+  std::vector<std::string> trained;                     // names of what lies in flat, in its order
+  std::unordered_map<std::string, at::Tensor> by_name;  // views of both
 };
-// Lays the views over flat, which is made (zeros on device) when it is undefined.
-Parameters make_parameters(const af_model_config& c, at::Device device, at::Tensor flat = {});
+// Lays the views over flat [layout_size] and frozen.
+Parameters lay_out(const Layout& layout, at::Tensor flat, at::Tensor frozen);
+int64_t layout_size(const Layout& layout);
+at::Tensor new_flat(int64_t size, at::Device device);  // zeros, float32
+
+// Value i of out [n] depends on (seed, name, i) alone: N(0, std), and uniform within (-bound, bound).
+void fill_normal(float* out, int64_t n, uint64_t seed, const std::string& name, double std);
+void fill_uniform(float* out, int64_t n, uint64_t seed, const std::string& name, double bound);
 
 }  // namespace af
 
@@ -102,15 +135,28 @@ Parameters make_parameters(const af_model_config& c, at::Device device, at::Tens
 struct af_model : af::Parameters, std::enable_shared_from_this<af_model> {
   af_model_config config;  // inv_freq points into inv_freq_storage
   std::vector<float> inv_freq_storage;
+  af::Layout layout;
   at::Device device = at::kCPU;
   af::Parameters grad;                                            // grad.flat is undefined until the first backward
   uint64_t version = 0;                                           // bumped by every change of a parameter
   std::shared_ptr<af::Pool> pool = std::make_shared<af::Pool>();  // of intermediates, CPU only
+  double adapter_scale = 0;                                       // alpha / rank
+  bool adapter_on = false;                                        // forwards use the adapter
   bool generic = false;            // run the operations of other devices on the CPU too (tests)
   std::shared_ptr<af_model> self;  // the caller's reference, dropped by af_model_free
 
   // An uninitialised float32 tensor on the device, from the pool where there is one.
   at::Tensor scratch(at::IntArrayRef sizes) const;
-  // The view called name in which (parameters or gradients); InputError when the model has none of that name.
+  // The view called name in which (parameters, gradients or moments); InputError when the model has none of that name.
   const at::Tensor& find(const af::Parameters& which, const char* name) const;
+  // Zeros laid out as what is trained.
+  af::Parameters zeros() const;
 };
+
+namespace af {
+
+// The base model's weight w with its adapter added: w itself without one.
+at::Tensor merged(const af_model& m, const at::Tensor& w, const LowRank& a);
+at::Tensor merged(const af_model& m, const char* name);
+
+}  // namespace af

@@ -1,105 +1,10 @@
-// Parameters of a decoder-only transformer: their layout in one flat buffer, names, files in and out, initial values.
-#include <ATen/Parallel.h>
-
+// A decoder-only transformer as the caller sees it: made, extended, filled, read.
 #include <cmath>
-#include <numbers>
 
 #include "internal.h"
 
 namespace af {
 namespace {
-
-constexpr int64_t kAlign = 16;  // floats: every parameter starts on a cache line
-
-// Cuts views out of one flat buffer, in order. The first pass has no buffer and only measures.
-class Cutter {
- public:
-  Cutter(Parameters& p, bool measure) : p_(p), measure_(measure) {}
-  int64_t size() const { return offset_; }
-
-  at::Tensor take(const std::string& name, std::vector<int64_t> shape) {
-    at::Tensor view = cut(offset_, shape);
-    offset_ += numel(shape);
-    if (!measure_) {
-      p_.names.push_back(name);
-      p_.by_name.emplace(name, view);
-    }
-    return view;
-  }
-  int64_t align() { return offset_ = (offset_ + kAlign - 1) / kAlign * kAlign; }
-  at::Tensor cut(int64_t offset, const std::vector<int64_t>& shape) const {
-    if (measure_) return {};
-    return p_.flat.narrow(0, offset, numel(shape)).view(shape);
-  }
-
- private:
-  static int64_t numel(const std::vector<int64_t>& shape) {
-    int64_t n = 1;
-    for (int64_t d : shape) n *= d;
-    return n;
-  }
-  Parameters& p_;
-  bool measure_;
-  int64_t offset_ = 0;
-};
-
-Layer cut_layer(Cutter& cut, const af_model_config& c, const std::string& prefix) {
-  const int64_t D = c.hidden_size, F = c.intermediate_size, E = c.head_dim;
-  const int64_t HE = c.num_heads * E, KE = c.num_kv_heads * E;
-  Layer l;
-  auto take = [&](const char* name, std::vector<int64_t> shape) { return cut.take(prefix + name, std::move(shape)); };
-  cut.align();
-  l.input_norm_D = take("input_layernorm.weight", {D});
-  int64_t start = cut.align();
-  l.q_weight_HED = take("self_attn.q_proj.weight", {HE, D});
-  l.k_weight_KED = take("self_attn.k_proj.weight", {KE, D});
-  l.v_weight_KED = take("self_attn.v_proj.weight", {KE, D});
-  l.qkv_weight = cut.cut(start, {HE + 2 * KE, D});
-  if (c.qkv_bias) {
-    start = cut.align();
-    l.q_bias = take("self_attn.q_proj.bias", {HE});
-    l.k_bias = take("self_attn.k_proj.bias", {KE});
-    l.v_bias = take("self_attn.v_proj.bias", {KE});
-    l.qkv_bias = cut.cut(start, {HE + 2 * KE});
-  }
-  cut.align();
-  l.o_weight_DHE = take("self_attn.o_proj.weight", {D, HE});
-  if (c.o_bias) l.o_bias = take("self_attn.o_proj.bias", {D});
-  if (c.qk_norm) {
-    l.q_norm_E = take("self_attn.q_norm.weight", {E});
-    l.k_norm_E = take("self_attn.k_norm.weight", {E});
-  }
-  cut.align();
-  l.post_norm_D = take("post_attention_layernorm.weight", {D});
-  start = cut.align();
-  l.gate_weight_FD = take("mlp.gate_proj.weight", {F, D});
-  l.up_weight_FD = take("mlp.up_proj.weight", {F, D});
-  l.gate_up_weight = cut.cut(start, {2 * F, D});
-  if (c.mlp_bias) {
-    start = cut.align();
-    l.gate_bias = take("mlp.gate_proj.bias", {F});
-    l.up_bias = take("mlp.up_proj.bias", {F});
-    l.gate_up_bias = cut.cut(start, {2 * F});
-  }
-  cut.align();
-  l.down_weight_DF = take("mlp.down_proj.weight", {D, F});
-  if (c.mlp_bias) l.down_bias = take("mlp.down_proj.bias", {D});
-  return l;
-}
-
-int64_t lay_out(Parameters& p, const af_model_config& c, bool measure) {
-  Cutter cut(p, measure);
-  p.embed_VD = cut.take("model.embed_tokens.weight", {c.vocab_size, c.hidden_size});
-  for (int64_t i = 0; i < c.num_layers; i++) {
-    Layer l = cut_layer(cut, c, "model.layers." + std::to_string(i) + ".");
-    if (!measure) p.layers.push_back(std::move(l));
-  }
-  cut.align();
-  p.norm_D = cut.take("model.norm.weight", {c.hidden_size});
-  cut.align();
-  p.head_VD = c.tie_word_embeddings ? p.embed_VD : cut.take("lm_head.weight", {c.vocab_size, c.hidden_size});
-  return cut.align();
-}
 
 void check_config(const af_model_config& c) {
   auto positive = [](const char* name, int64_t v, int64_t most) {
@@ -132,29 +37,6 @@ std::string shape_text(at::IntArrayRef shape) {
   return s + "]";
 }
 
-// splitmix64: a counter in, 64 well-mixed bits out (Steele et al., OOPSLA 2014).
-uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15ull;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
-
-// n values ~ N(0, std) by Box-Muller; value i depends on (seed, name, i) alone.
-void fill_normal(float* out, int64_t n, uint64_t seed, const std::string& name, double std) {
-  uint64_t key = seed;
-  for (unsigned char ch : name) key = mix(key ^ ch);
-  at::parallel_for(0, (n + 1) / 2, 1 << 14, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; i++) {
-      const uint64_t a = mix(key ^ mix(2 * i)), b = mix(key ^ mix(2 * i + 1));
-      const double u = (static_cast<double>(a >> 11) + 1) * 0x1p-53, v = static_cast<double>(b >> 11) * 0x1p-53;
-      const double r = std * std::sqrt(-2 * std::log(u)), angle = 2 * std::numbers::pi * v;
-      out[2 * i] = static_cast<float>(r * std::cos(angle));
-      if (2 * i + 1 < n) out[2 * i + 1] = static_cast<float>(r * std::sin(angle));
-    }
-  });
-}
-
 at::ScalarType scalar_type(int dtype) {
   switch (dtype) {
     case AF_F32:
@@ -178,24 +60,58 @@ void read_floats(const at::Tensor& t, const char* name, float* out, int64_t n) {
 
 }  // namespace
 
-Parameters make_parameters(const af_model_config& c, at::Device device, at::Tensor flat) {
-  Parameters p;
-  const int64_t size = lay_out(p, c, true);
-  if (!flat.defined()) {
-    flat = at::empty({size}, at::TensorOptions(device).dtype(at::kFloat));
-    if (device.is_cpu()) advise_huge(flat.mutable_data_ptr<float>(), size * 4);
-    flat.zero_();
-  }
-  p.flat = std::move(flat);
-  lay_out(p, c, false);
-  return p;
-}
-
 }  // namespace af
 
 at::Tensor af_model::scratch(at::IntArrayRef sizes) const {
   return device.is_cpu() ? pool->take(sizes) : at::empty(sizes, flat.options());
 }
+
+namespace af {
+namespace {
+
+// Lays the parameters out anew, with the values that they had; new ones are zero.
+void extend(af_model& m, const Layout& layout) {
+  Parameters old = m;
+  const bool freezes = layout.rank > 0 && !old.frozen.defined();
+  Parameters next = lay_out(layout, new_flat(layout_size(layout), m.device), freezes ? old.flat : old.frozen);
+  for (const auto& name : next.trained) {
+    const auto found = old.by_name.find(name);
+    if (found != old.by_name.end()) next.by_name.at(name).copy_(found->second);
+  }
+  static_cast<Parameters&>(m) = std::move(next);
+  m.layout = layout;
+  m.grad = {};
+  m.version++;
+}
+
+void add_adapter(af_model& m, const af_adapter_config& c) {
+  const int64_t most = std::min(m.config.hidden_size, m.config.intermediate_size);
+  if (m.layout.rank > 0) throw InputError("the model has an adapter already");
+  if (c.rank < 1 || c.rank > most)
+    throw InputError("adapter rank is " + std::to_string(c.rank) + ", allowed are 1 to " + std::to_string(most));
+  if (!(c.alpha > 0) || !std::isfinite(c.alpha)) throw InputError("adapter alpha must be above 0");
+  if (c.targets < 1 || c.targets > AF_TARGET_ALL)
+    throw InputError("adapter targets: at least one projection is needed");
+  Layout layout = m.layout;
+  layout.rank = c.rank;
+  layout.targets = c.targets;
+  extend(m, layout);
+  m.adapter_scale = c.alpha / static_cast<double>(c.rank);
+  m.adapter_on = true;
+  for (const auto& name : m.trained) {
+    if (!name.ends_with("lora_A.weight")) continue;  // B is zero: the model starts as the base
+    const at::Tensor& t = m.by_name.at(name);
+    at::Tensor values = at::empty(t.sizes(), at::kFloat);
+    // kaiming_uniform_(a = sqrt(5)) as torch.nn.Linear and PEFT: uniform within 1 / sqrt(in)
+    fill_uniform(values.mutable_data_ptr<float>(), values.numel(), c.seed, name, 1 / std::sqrt(t.size(1)));
+    t.copy_(values);
+  }
+}
+
+}  // namespace
+}  // namespace af
+
+af::Parameters af_model::zeros() const { return af::lay_out(layout, af::new_flat(flat.numel(), device), {}); }
 
 const at::Tensor& af_model::find(const af::Parameters& which, const char* name) const {
   auto it = which.by_name.find(name);
@@ -220,7 +136,8 @@ af_error* af_model_new(const af_model_config* c, int device, af_model** out) {
     m->inv_freq_storage.assign(c->inv_freq, c->inv_freq + c->head_dim / 2);
     m->config.inv_freq = m->inv_freq_storage.data();
     if (device >= 0) m->device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device));
-    static_cast<af::Parameters&>(*m) = af::make_parameters(m->config, m->device);
+    m->layout.config = &m->config;
+    static_cast<af::Parameters&>(*m) = af::lay_out(m->layout, af::new_flat(af::layout_size(m->layout), m->device), {});
     m->self = m;
     af::live++;
     *out = m.get();
@@ -233,16 +150,37 @@ void af_model_free(af_model* m) {
   auto last = std::move(m->self);  // freed here unless a graph, an optimizer or a cache still holds it
 }
 
-int64_t af_model_num_parameters(const af_model* m) { return static_cast<int64_t>(m->names.size()); }
-
-const char* af_model_parameter_name(const af_model* m, int64_t i) {
-  return i < 0 || i >= static_cast<int64_t>(m->names.size()) ? "" : m->names[i].c_str();
+af_error* af_model_add_value_head(af_model* m) {
+  return af::guard([&] {
+    if (m->layout.value_head) throw af::InputError("the model has a value head already");
+    af::Layout layout = m->layout;
+    layout.value_head = true;
+    af::extend(*m, layout);
+  });
 }
 
-af_error* af_model_parameter_shape(const af_model* m, int64_t i, int* ndim, int64_t* shape) {
+af_error* af_model_add_adapter(af_model* m, const af_adapter_config* c) {
+  return af::guard([&] { af::add_adapter(*m, *c); });
+}
+
+void af_model_set_adapter(af_model* m, int on) { m->adapter_on = on != 0; }
+
+static const std::vector<std::string>& names_of(const af_model* m, int which) {
+  return which == AF_TRAINED ? m->trained : m->names;
+}
+
+int64_t af_model_num_parameters(const af_model* m, int which) {
+  return static_cast<int64_t>(names_of(m, which).size());
+}
+
+const char* af_model_parameter_name(const af_model* m, int which, int64_t i) {
+  const auto& names = names_of(m, which);
+  return i < 0 || i >= static_cast<int64_t>(names.size()) ? "" : names[i].c_str();
+}
+
+af_error* af_model_parameter_shape(const af_model* m, const char* name, int* ndim, int64_t* shape) {
   return af::guard([&] {
-    if (i < 0 || i >= static_cast<int64_t>(m->names.size())) throw af::InputError("parameter index is out of range");
-    const at::Tensor& t = m->by_name.at(m->names[i]);
+    const at::Tensor& t = m->find(*m, name);
     *ndim = static_cast<int>(t.dim());
     for (int64_t d = 0; d < t.dim(); d++) shape[d] = t.size(d);
   });
@@ -265,10 +203,15 @@ af_error* af_model_get_parameter(af_model* m, const char* name, float* out, int6
   return af::guard([&] { af::read_floats(m->find(*m, name), name, out, n); });
 }
 
+af_error* af_model_get_merged(af_model* m, const char* name, float* out, int64_t n) {
+  return af::guard([&] { af::read_floats(af::merged(*m, name), name, out, n); });
+}
+
 af_error* af_model_get_gradient(af_model* m, const char* name, float* out, int64_t n) {
   return af::guard([&] {
     const at::Tensor& value = m->find(*m, name);
-    af::read_floats(m->grad.flat.defined() ? m->find(m->grad, name) : at::zeros_like(value), name, out, n);
+    const auto found = m->grad.by_name.find(name);  // none before a backward, none of what is frozen
+    af::read_floats(found != m->grad.by_name.end() ? found->second : at::zeros_like(value), name, out, n);
   });
 }
 

@@ -15,6 +15,7 @@ struct af_optimizer {
   std::shared_ptr<af::Group> group;  // null: this process alone
   af_adamw_config config;
   af::Shards shards{0, 1};
+  std::vector<std::string> trained;    // what it was made for
   std::vector<af::Shards::Range> own;  // of the flat buffers, ascending
   at::Tensor exp_avg, exp_avg_sq;      // [sum of own lengths] own ranges one after the other
   int64_t step = 0;
@@ -102,6 +103,14 @@ const at::Tensor& moment(const af_optimizer& o, int which) {
   return which == 0 ? o.exp_avg : o.exp_avg_sq;
 }
 
+// The parameter called name, a view of the flat buffer.
+const at::Tensor& trained_parameter(const af_optimizer& o, const char* name) {
+  const at::Tensor& t = o.model->find(*o.model, name);
+  if (!t.storage().is_alias_of(o.model->flat.storage()))
+    throw InputError(std::string("parameter ") + name + " has no optimizer state, it is not trained");
+  return t;
+}
+
 // Calls f(rank, offset in the parameter, the rank's piece) for each piece of the parameter's state; the piece is
 // undefined on the ranks that do not hold it.
 template <class F>
@@ -154,6 +163,7 @@ af_error* af_optimizer_new(af_model* m, const af_adamw_config* c, af_group* g, a
     auto o = std::make_unique<af_optimizer>();
     o->model = m->shared_from_this();
     o->config = *c;
+    o->trained = m->trained;
     if (g != nullptr && g->group->world() > 1) o->group = g->group;
     o->shards = af::Shards(m->flat.numel(), o->group ? o->group->world() : 1);
     o->own = o->shards.of(o->group ? o->group->rank() : 0);
@@ -175,7 +185,9 @@ af_error* af_optimizer_step(af_optimizer* o, double lr, double max_norm, double*
     if (!std::isfinite(lr) || lr < 0) throw af::InputError("the learning rate must be finite and at least 0");
     if (!(max_norm >= 0)) throw af::InputError("max_norm must be at least 0");
     af_model& m = *o->model;
-    if (!m.grad.flat.defined()) m.grad = af::make_parameters(m.config, m.device);
+    if (o->trained != m.trained)
+      throw af::InputError("the optimizer was made before a value head or an adapter was added; make it afterwards");
+    if (!m.grad.flat.defined()) m.grad = m.zeros();
     *norm = af::global_norm(*o);
     if (!std::isfinite(*norm)) {
       m.grad.flat.zero_();
@@ -194,7 +206,7 @@ af_error* af_optimizer_zero_grad(af_optimizer* o) {
 
 af_error* af_optimizer_get_state(af_optimizer* o, const char* name, int which, float* out, int64_t n) {
   return af::guard([&] {
-    const at::Tensor& parameter = o->model->find(*o->model, name);
+    const at::Tensor& parameter = af::trained_parameter(*o, name);
     af::check_size(parameter, name, n);
     const at::Tensor target = at::from_blob(out, {n}, at::kFloat);
     af::each_piece(*o, parameter, which, [&](int64_t rank, int64_t at, int64_t length, const at::Tensor& own) {
@@ -209,7 +221,7 @@ af_error* af_optimizer_get_state(af_optimizer* o, const char* name, int which, f
 
 af_error* af_optimizer_set_state(af_optimizer* o, const char* name, int which, const float* data, int64_t n) {
   return af::guard([&] {
-    const at::Tensor& parameter = o->model->find(*o->model, name);
+    const at::Tensor& parameter = af::trained_parameter(*o, name);
     af::check_size(parameter, name, n);
     const at::Tensor source = at::from_blob(const_cast<float*>(data), {n}, at::kFloat);
     af::each_piece(*o, parameter, which, [&](int64_t, int64_t at, int64_t length, const at::Tensor& own) {

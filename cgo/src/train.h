@@ -38,7 +38,7 @@ void rms_norm(const af_model& m, const at::Tensor& x, const at::Tensor& w, const
 // y = norm(x) again, with the rstd of before.
 void rms_norm_again(const af_model& m, const at::Tensor& x, const at::Tensor& w, const at::Tensor& y,
                     const at::Tensor& rstd);
-// dx += , dw +=
+// dx +=, dw += where dw is defined
 void rms_norm_backward(const af_model& m, const at::Tensor& dx, const at::Tensor& dw, const at::Tensor& dy,
                        const at::Tensor& x, const at::Tensor& w, const at::Tensor& rstd);
 // Rotates the first heads heads of qkv [T, *] in place; direction -1 is the transpose of +1.
@@ -50,6 +50,15 @@ void swiglu_backward(const af_model& m, const at::Tensor& d_gate_up, const at::T
 // y [T, *] rows index[i] += x [N, *], in the order of i.
 void add_rows(const af_model& m, const at::Tensor& y, const std::vector<int64_t>& index, const at::Tensor& index_N,
               const at::Tensor& x);
+
+// ---- adapter.cc; x [T, in], y [T, out] ----
+// y += the adapters' share
+void low_rank(const af_model& m, const LowRank& a, const at::Tensor& y, const at::Tensor& x);
+// dx += the adapters' share; returns d u for low_rank_gradient
+at::Tensor low_rank_backward(const af_model& m, const LowRank& a, const at::Tensor& dy, const at::Tensor& dx);
+// g +=
+void low_rank_gradient(const af_model& m, const LowRank& a, const LowRank& g, const at::Tensor& dy, const at::Tensor& x,
+                       const at::Tensor& du);
 
 // ---- attention.cc; qkv and d_qkv [T, (H + 2K)E], out and d_out [T, HE], lse [T, H] (log of the softmax's denominator)
 // ----
@@ -63,8 +72,15 @@ struct HeadResult {
   at::Tensor logprob_N, entropy_N, lse_N;
 };
 HeadResult head(const af_model& m, const Plan& plan, const at::Tensor& hidden_ND);
-// Returns d hidden [N, D]; adds to m.grad.head_VD. d_logprob, d_entropy [N], either may be undefined.
+// Returns d hidden [N, D]; adds to m.grad.head_VD where there is one. d_logprob, d_entropy [N], either may be
+// undefined.
 at::Tensor head_backward(af_model& m, const Plan& plan, const at::Tensor& hidden_ND, const HeadResult& forward,
                          const at::Tensor& d_logprob, const at::Tensor& d_entropy);
+// value_N = hidden w^T + b of the value head.
+at::Tensor value_head(const af_model& m, const at::Tensor& hidden_ND);
+// d_hidden [N, D] += d_value w; adds to the value head's gradient. A row whose d_value is 0 touches neither, NaN or
+// not.
+void value_head_backward(af_model& m, const at::Tensor& hidden_ND, const at::Tensor& d_value,
+                         const at::Tensor& d_hidden);
 
 }  // namespace af

@@ -52,10 +52,16 @@ type Model struct {
 	Scratch      *Scratch `yaml:"scratch" doc:"a small Llama model with random weights and one token a character, for tests and demonstrations"`
 }
 
-// LoRA is reserved.
+// LoRA says that low-rank adapters are trained and the model's own weights are not.
 type LoRA struct {
-	Rank int `yaml:"rank" default:"0" min:"0" max:"0" doc:"0: all weights are trained; adapters are not part of this version"`
+	Rank    int      `yaml:"rank" default:"0" min:"0" max:"4096" doc:"of the adapters; 0: all weights are trained"`
+	Alpha   float64  `yaml:"alpha" default:"0" min:"0" max:"1000000" doc:"the adapters' share is multiplied by alpha/rank; 0: twice the rank"`
+	Targets []string `yaml:"targets" doc:"projections with an adapter: q_proj k_proj v_proj o_proj gate_proj up_proj down_proj; empty: all"`
+	Path    string   `yaml:"path" doc:"a PEFT adapter to begin with, which brings rank, alpha and targets; leave those out"`
 }
+
+// On tells whether adapters are trained.
+func (l LoRA) On() bool { return l.Rank > 0 || l.Path != "" }
 
 // Scratch is a small random Llama model with one token a character.
 type Scratch struct {
@@ -79,7 +85,7 @@ type Engine struct {
 	URLs         []string `yaml:"urls" doc:"vllm: the servers, replicas of one policy, such as http://127.0.0.1:8000; these or serve. openai: one endpoint with /v1 at the end"`
 	ServedModel  string   `yaml:"served_model" doc:"the model's name on the servers; empty: vLLM's first"`
 	APIKey       string   `yaml:"api_key" doc:"sent to the servers; write ${NAME}"`
-	Weights      string   `yaml:"weights" default:"auto" enum:"auto|disk|lora|transfer" doc:"vllm: how new weights reach the servers: auto and disk: they reload a checkpoint; transfer: through shared memory; lora: adapters, which this version does not train"`
+	Weights      string   `yaml:"weights" default:"auto" enum:"auto|disk|lora|transfer" doc:"vllm: how new weights reach the servers: auto and disk: they reload a checkpoint; transfer: through shared memory; lora: they load the adapter, of a job with model.lora"`
 	Tolerance    float64  `yaml:"tolerance" default:"0.001" above:"0" max:"10" unit:"nats" doc:"vllm: largest difference between a server's and the trainer's logprob of a probe token; an update beyond it stops the run"`
 	Folder       string   `yaml:"folder" doc:"vllm: where checkpoints for the servers are written, which they must see; empty: the system's temporary folder"`
 	Serve        *Serve   `yaml:"serve" doc:"vllm: the job starts a server itself, and stops it"`
@@ -132,6 +138,7 @@ type Rollout struct {
 	MinP         float64 `yaml:"min_p" default:"0" min:"0" max:"0.9999" doc:"0 is off; training needs 0"`
 	Mode         string  `yaml:"mode" default:"sync" enum:"sync" doc:"sync: a step trains on what its own policy sampled"`
 	MaxStaleness int     `yaml:"max_staleness" default:"0" min:"0" max:"0" unit:"policy versions" doc:"0 in mode sync"`
+	MaxRefills   int     `yaml:"max_refills" default:"10" min:"0" max:"100000" unit:"refills" doc:"algorithm.dynamic_sampling: how often a step samples further tasks in place of groups without variance; it then trains on what it has"`
 	MaxFailed    float64 `yaml:"max_failed" default:"0.5" min:"0" max:"1" doc:"share of a step's trajectories that may fail before the run stops"`
 	TurnTimeout  float64 `yaml:"turn_timeout" default:"600" min:"0.01" max:"1000000" unit:"s" doc:"longest time for one completion"`
 	ToolTimeout  float64 `yaml:"tool_timeout" default:"30" min:"0.01" max:"1000000" unit:"s" doc:"longest time for one tool call"`
@@ -149,6 +156,7 @@ type Trainer struct {
 	Eps              float64 `yaml:"eps" default:"1e-8" min:"1e-20" max:"1" doc:"added to the root of the second moment"`
 	ClipGrad         float64 `yaml:"clip_grad" default:"1" min:"0" max:"1000000" doc:"largest gradient norm; 0: not clipped"`
 	MicroBatchTokens int     `yaml:"micro_batch_tokens" default:"4096" min:"1" max:"100000000" unit:"tokens" doc:"of one forward and backward; a longer sample goes alone"`
+	OnNonfinite      string  `yaml:"on_nonfinite" default:"stop" enum:"stop|skip" doc:"when a reward, logprob, loss or gradient is NaN or infinite: stop the run, or skip the rest of the step and go on, ten times in a row at most"`
 	Checkpointing    bool    `yaml:"checkpointing" default:"false" doc:"compute activations again in backward: less memory, more time"`
 	RankTimeout      float64 `yaml:"rank_timeout" default:"600" min:"0.1" max:"1000000" unit:"s" doc:"of several training processes: how long one may keep the others waiting before they name it and end"`
 }

@@ -51,7 +51,7 @@ func TestEveryProblemAtOnce(t *testing.T) {
 	_, err := parse(`version: 2
 name: 7
 modle: {}
-model: {path: m, lora: {rank: 8}}
+model: {path: m, lora: {rank: -8}}
 rewards: []
 rollout:
   grups: 3
@@ -68,9 +68,9 @@ seed: 2
 		`/jobs/job.yaml:1:10: version: 2 is out of range, allowed is 1`,
 		`/jobs/job.yaml:2:7: name: 7, allowed is a text; write "7" in quotes`,
 		`/jobs/job.yaml:3:1: unknown key "modle" in the job; allowed: version, name, seed, deterministic, device, model, engine, agent, environment, rewards, data, rollout, algorithm, trainer, eval, checkpoint, control, output; nearest: model`,
-		`/jobs/job.yaml:4:31: model.lora.rank: 8 is out of range, allowed is 0`,
+		`/jobs/job.yaml:4:31: model.lora.rank: -8 is out of range, allowed is a whole number from 0 to 4096`,
 		`/jobs/job.yaml:5:10: rewards: the list is empty; at least one entry is needed`,
-		`/jobs/job.yaml:7:3: unknown key "grups" in rollout; allowed: groups, group_size, max_new_tokens, max_tokens, temperature, top_p, top_k, min_p, mode, max_staleness, max_failed, turn_timeout, tool_timeout; nearest: groups`,
+		`/jobs/job.yaml:7:3: unknown key "grups" in rollout; allowed: groups, group_size, max_new_tokens, max_tokens, temperature, top_p, top_k, min_p, mode, max_staleness, max_refills, max_failed, turn_timeout, tool_timeout; nearest: groups`,
 		`/jobs/job.yaml:8:16: rollout.temperature: the text "hot", allowed is a number from 0 to 100`,
 		`/jobs/job.yaml:9:10: rollout.top_p: 1.5 is out of range, allowed is a number above 0 up to 1`,
 		`/jobs/job.yaml:10:11: rollout.groups: 0 is out of range, allowed is a whole number from 1 to 100000 (tasks)`,
@@ -275,6 +275,29 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+func TestLoRA(t *testing.T) {
+	model := func(text string) string {
+		return strings.Replace(good, "model: {path: some/model}", "model: {path: m, lora: "+text+"}", 1)
+	}
+	require.NotEqual(t, good, model("{}"))
+	for text, want := range map[string]string{
+		"{alpha: 3}":                   "model.lora: alpha and targets need a rank",
+		"{rank: 2, path: a}":           "model.lora.path: the adapter brings its rank, alpha and targets; leave those out",
+		"{rank: 2, targets: [q_porj]}": `model.lora.targets.0: there is no "q_porj"; allowed: q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj; nearest: q_proj`,
+		"{rank: 2, alpha: -1}":         "model.lora.alpha: -1 is out of range",
+	} {
+		_, err := parse(model(text), job.Options{})
+		require.ErrorContains(t, err, want, text)
+	}
+	c, err := parse(model("{rank: 4, alpha: 16, targets: [v_proj, q_proj]}")+"engine: {kind: vllm, urls: [http://a], weights: lora}\n", job.Options{})
+	require.NoError(t, err)
+	require.NoError(t, c.TrainingErrors())
+	require.Equal(t, job.LoRA{Rank: 4, Alpha: 16, Targets: []string{"v_proj", "q_proj"}}, c.Model.LoRA)
+	require.True(t, c.Model.LoRA.On())
+	require.True(t, job.LoRA{Path: "a"}.On())
+	require.False(t, job.LoRA{}.On())
+}
+
 func TestEngines(t *testing.T) {
 	for text, want := range map[string]string{
 		"{kind: vllm}": "engine: kind vllm needs exactly one of urls and serve",
@@ -283,7 +306,7 @@ func TestEngines(t *testing.T) {
 		"{urls: [http://a]}":                                   "engine.kind: local takes neither urls nor serve; did you mean vllm?",
 		"{kind: vllm, urls: [http://a], tolerance: 0}":         "engine.tolerance: 0 is out of range",
 		"{kind: vllm, urls: [http://a], weights: pigeon}":      `engine.weights: "pigeon" is not allowed; allowed: auto, disk, lora, transfer`,
-		"{kind: vllm, urls: [http://a], weights: lora}":        "engine.weights: lora: this version trains no adapters",
+		"{kind: vllm, urls: [http://a], weights: lora}":        "engine.weights: lora: the job trains no adapter; set model.lora.rank",
 		"{kind: openai, urls: [http://a/v1], served_model: m}": "engine.kind: openai: such an endpoint returns text, and training needs the token ids",
 	} {
 		c, err := parse(good+"engine: "+text+"\n", job.Options{})

@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/agentfly/agentfly/cgo"
 )
 
 // Names are what a job may refer to. An empty list is not checked.
@@ -294,6 +296,12 @@ func (d *decoder) check(j *Job, o Options) {
 			fail("data.columns", "there is no column %q; allowed: prompt, id, answer%s", k, near(k, known))
 		}
 	}
+	switch l := j.Model.LoRA; {
+	case l.Path != "" && (l.Rank > 0 || l.Alpha > 0 || len(l.Targets) > 0):
+		fail("model.lora.path", "the adapter brings its rank, alpha and targets; leave those out")
+	case !l.On() && (l.Alpha > 0 || len(l.Targets) > 0):
+		fail("model.lora", "alpha and targets need a rank")
+	}
 	d.checkNames(j, o.Names, fail)
 	if o.Files {
 		d.checkFiles(j, fail)
@@ -314,6 +322,9 @@ func (d *decoder) checkNames(j *Job, names Names, fail func(path, format string,
 		}
 	}
 	known("agent.format", j.Agent.Format, names.Formats)
+	for i, t := range j.Model.LoRA.Targets {
+		known("model.lora.targets."+strconv.Itoa(i), t, cgo.AdapterTargets[:])
+	}
 	seen := map[string]bool{}
 	for i, t := range j.Agent.Tools {
 		path := "agent.tools." + strconv.Itoa(i)
@@ -357,8 +368,8 @@ func (j *Job) TrainingErrors() error {
 	if j.Engine.Kind == "openai" {
 		fail("engine.kind", "openai: such an endpoint returns text, and training needs the token ids that were sampled; use local or vllm (rollout and eval take openai)")
 	}
-	if j.Engine.Kind == "vllm" && j.Engine.Weights == "lora" {
-		fail("engine.weights", "lora: this version trains no adapters; use auto, disk or transfer")
+	if j.Engine.Kind == "vllm" && j.Engine.Weights == "lora" && !j.Model.LoRA.On() {
+		fail("engine.weights", "lora: the job trains no adapter; set model.lora.rank, or use auto, disk or transfer")
 	}
 	if j.Data.Eval == "" && j.Eval.Every > 0 {
 		fail("eval.every", "%d, but data.eval names no tasks", j.Eval.Every)

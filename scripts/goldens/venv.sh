@@ -1,5 +1,5 @@
 #!/bin/sh
-# Make the virtual environment of the goldens (transformers, tokenizers, jinja2, TRL, gguf) and print its folder.
+# Make the virtual environment of the goldens (transformers, tokenizers, jinja2, TRL, PEFT, gguf) and print its folder.
 # usage: venv.sh [FOLDER]     default: ($XDG_CACHE_HOME or ~/.cache)/agentfly/goldens-venv
 set -eu
 venv=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/agentfly/goldens-venv}

@@ -1,0 +1,83 @@
+package policy
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+
+	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/modelfile"
+)
+
+// source writes what get returns, float32 of p's shape.
+func source(name string, p cgo.ParameterInfo, get func() ([]float32, error)) modelfile.Source {
+	return modelfile.Source{Name: name, DType: modelfile.F32, Shape: ints(p.Shape), Write: func(w io.Writer) error {
+		values, err := get()
+		if err != nil {
+			return err
+		}
+		return writeValues(w, values, modelfile.F32)
+	}}
+}
+
+func ints(shape []int64) []int {
+	out := make([]int, len(shape))
+	for i, d := range shape {
+		out[i] = int(d)
+	}
+	return out
+}
+
+// openExactly opens a file that must hold a tensor of every parameter and suffix, and nothing else.
+func openExactly(path string, params []cgo.ParameterInfo, suffixes ...string) (*modelfile.Model, error) {
+	file, err := modelfile.OpenSafetensors(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := holdsExactly(file, filepath.Base(path), params, suffixes...); err != nil {
+		file.Close() // its error would say nothing new
+		return nil, err
+	}
+	return file, nil
+}
+
+func holdsExactly(file *modelfile.Model, name string, params []cgo.ParameterInfo, suffixes ...string) error {
+	for _, p := range params {
+		for _, suffix := range suffixes {
+			info, ok := file.Info(p.Name + suffix)
+			if !ok {
+				return fmt.Errorf("%s: %s%s is missing; it belongs to another model", name, p.Name, suffix)
+			}
+			if !slices.Equal(info.Shape, ints(p.Shape)) {
+				return fmt.Errorf("%s: %s%s has shape %v, expected %v; it belongs to another model", name, p.Name, suffix, info.Shape, p.Shape)
+			}
+		}
+	}
+	if n := len(file.Names()); n != len(suffixes)*len(params) {
+		return fmt.Errorf("%s: it holds %d tensors, expected %d; it belongs to another model", name, n, len(suffixes)*len(params))
+	}
+	return nil
+}
+
+// each calls f with the values of one tensor.
+func each(file *modelfile.Model, name string, f func(values []float32) error) error {
+	tensor, err := file.Tensor(name)
+	if err != nil {
+		return err
+	}
+	values, err := tensor.Float32()
+	if err != nil {
+		return err
+	}
+	return f(values)
+}
+
+// setFloats sets a parameter; Changed must follow.
+func setFloats(m parameters, p cgo.ParameterInfo, values []float32) error {
+	data, err := modelfile.Encode(make([]byte, 0, 4*len(values)), values, modelfile.F32)
+	if err != nil {
+		return err
+	}
+	return m.SetParameter(p.Name, cgo.F32, data, p.Shape)
+}
