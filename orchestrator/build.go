@@ -39,9 +39,11 @@ type session struct {
 	engine    engines.Engine
 	server    *vllm.Kept // that the job started; nil for none
 	weights   weightSync
+	mirror    *mirror // that the local engine reads instead of the policy's model; nil for none
 	renderer  *masks.Renderer
 	rollout   Rollout
 	notes     []string // what the user should know of how the job runs
+	ranks     *ranks   // that train together; nil: this process alone
 	said      sync.Mutex
 	late      []string // the same while it runs; behind said
 }
@@ -262,7 +264,7 @@ func (s *session) prompt(format tools.Format, specs []tools.Spec) ([]trajectory.
 	return append(prefix, examples...), schemas, err
 }
 
-// trainer makes the trainer whose writes to the parameters go through the engine's barrier, with what the algorithm needs
+// trainer makes the trainer whose writes to the parameters go through the engine's barrier, if there is one, with what the algorithm needs
 // beside the policy: a critic's value head, a frozen reference.
 func (s *session) trainer(a *algorithms.Algorithm, version *int32) (*policy.Trainer, error) {
 	t := s.job.Trainer
@@ -271,7 +273,12 @@ func (s *session) trainer(a *algorithms.Algorithm, version *int32) (*policy.Trai
 		AdamW:    cgo.AdamWConfig{Beta1: t.Beta1, Beta2: t.Beta2, Eps: t.Eps, WeightDecay: t.WeightDecay},
 		ClipGrad: t.ClipGrad, Temperature: s.job.Rollout.Temperature, MicroBatchTokens: t.MicroBatchTokens,
 		MaxLength: s.policy.Config.MaxContext(), Checkpoint: t.Checkpointing,
-		Barrier: s.barrier(version),
+	}
+	if s.engine != nil {
+		c.Barrier = s.barrier(version)
+	}
+	if s.ranks != nil {
+		c.Group = s.ranks.group
 	}
 	if a.HasCritic() {
 		if err := s.policy.Model.AddValueHead(); err != nil {

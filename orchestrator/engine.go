@@ -30,7 +30,15 @@ func (s *session) openEngine(ctx context.Context) (err error) {
 		s.notes = append(s.notes, "engine "+e.URLs[0]+": the endpoint returns text; the stored tokens are the tokenizer's, without logprobs")
 		return err
 	}
-	s.engine, err = local.New(s.policy.Model, local.Options{
+	model := s.policy.Model
+	if s.policy.Device() != "cpu" {
+		if s.mirror, err = newMirror(model); err != nil {
+			return err
+		}
+		model = s.mirror.model
+		s.notes = append(s.notes, "the local engine decodes on the CPU, with a copy of the weights that each update renews; training runs on "+s.policy.Device())
+	}
+	s.engine, err = local.New(model, local.Options{
 		CacheTokens: e.CacheTokens, MaxSequences: e.MaxSequences, MaxModelLen: min(s.policy.Config.MaxContext(), e.CacheTokens),
 		Decoder: s.policy.Tokenizer, BFloat16: e.DType == "bfloat16",
 	})
@@ -190,7 +198,12 @@ func (s *session) begin(ctx context.Context, version int32) error {
 		if version == 0 {
 			return nil
 		}
-		return s.engine.Update(ctx, engines.Weights{Version: version, Apply: func(context.Context) error { return nil }})
+		return s.engine.Update(ctx, engines.Weights{Version: version, Apply: func(context.Context) error {
+			if s.mirror != nil { // the trainer's folder may have changed the policy
+				return s.mirror.renew()
+			}
+			return nil
+		}})
 	}
 	r := rand.New(rand.NewPCG(s.job.Seed, probeTokens))
 	for range min(probeTokens, s.engine.Capabilities().MaxModelLen/2) {
@@ -259,6 +272,9 @@ func (s *session) closeEngine() error {
 	var errs []error
 	if s.engine != nil {
 		errs = append(errs, s.engine.Close())
+	}
+	if s.mirror != nil {
+		errs = append(errs, s.mirror.model.Close())
 	}
 	if s.server != nil {
 		errs = append(errs, s.server.Close(), s.keepLog())

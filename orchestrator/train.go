@@ -27,8 +27,11 @@ var ErrInterrupted = errors.New("orchestrator: the run was interrupted and saved
 
 // Options of a run.
 type Options struct {
-	Resume bool
-	Out    io.Writer // progress, one line at a time
+	Resume    bool
+	Out       io.Writer // progress, one line at a time
+	Ranks     int       // processes that train, which this one starts; torchrun's variables come before it. 0 and 1: one
+	Arguments []string  // of the command line that starts this run; needed for Ranks
+	ErrOut    io.Writer // of the processes that Ranks starts; nil: standard error
 }
 
 // Summary is summary.json.
@@ -54,6 +57,7 @@ type run struct {
 	db          *store.Store
 	metrics     *os.File
 	trainer     *policy.Trainer
+	ranks       *ranks
 	sampler     *sampler
 	sft         *supervised // nil but in supervised fine-tuning
 	eval        *Tasks
@@ -75,8 +79,18 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summar
 	if err != nil {
 		return sum, err
 	}
-	t := &run{options: o, dir: j.Output, algorithm: algorithm}
-	defer func() { err = errors.Join(err, t.close()) }()
+	group, err := ranksOf(j, o)
+	if err != nil {
+		return sum, err
+	}
+	if group.config.Rank > 0 {
+		return sum, follow(ctx, j, algorithm, group, o)
+	}
+	t := &run{options: o, dir: j.Output, algorithm: algorithm, ranks: group}
+	defer func() {
+		t.release(err)
+		err = errors.Join(err, t.close())
+	}()
 	if err := t.prepare(ctx, j, r); err != nil {
 		return sum, err
 	}
@@ -107,6 +121,9 @@ func (t *run) prepare(ctx context.Context, j *job.Job, r Registries) (err error)
 	if err := t.checkFolder(); err != nil {
 		return err
 	}
+	if err := t.ranks.join(t.options); err != nil {
+		return err
+	}
 	from := ""
 	if t.options.Resume {
 		if from, err = t.state.load(t.dir); err != nil {
@@ -122,6 +139,10 @@ func (t *run) prepare(ctx context.Context, j *job.Job, r Registries) (err error)
 		weights = ""
 	}
 	if t.session, err = open(ctx, j, weights, r); err != nil {
+		return err
+	}
+	t.session.ranks = t.ranks
+	if err := t.ranks.limit(ctx, t.worker); err != nil {
 		return err
 	}
 	if learn != nil {
@@ -227,11 +248,24 @@ func (t *run) makeFolder(j *job.Job) (err error) {
 	return nil
 }
 
+// release lets the other ranks end: with the run, or with what went wrong here.
+func (t *run) release(err error) {
+	if t.trainer != nil && (err == nil || errors.Is(err, ErrInterrupted)) {
+		if t.trainer.Release() == nil {
+			return
+		}
+	}
+	if err != nil {
+		t.ranks.fail(err)
+	}
+}
+
 func (t *run) close() error {
 	var errs []error
 	if t.trainer != nil {
 		errs = append(errs, t.trainer.Close())
 	}
+	errs = append(errs, t.ranks.leave())
 	if t.session != nil {
 		errs = append(errs, t.session.Close())
 	}
@@ -356,7 +390,16 @@ func (s *session) barrier(version *int32) func(context.Context, func(context.Con
 			*version++ // the engine gets the last one of a step, see push
 			return nil
 		}
-		if err := s.engine.Update(ctx, engines.Weights{Version: *version + 1, Apply: write}); err != nil {
+		apply := write
+		if s.mirror != nil {
+			apply = func(ctx context.Context) error {
+				if err := write(ctx); err != nil {
+					return err
+				}
+				return s.mirror.renew()
+			}
+		}
+		if err := s.engine.Update(ctx, engines.Weights{Version: *version + 1, Apply: apply}); err != nil {
 			return err
 		}
 		*version++

@@ -13,8 +13,12 @@ type Policy struct {
 	Config *modelfile.Config
 	*Text
 
-	kept kept
+	kept   kept
+	device string
 }
+
+// Device is where the model lies: cpu, cuda or cuda:N.
+func (p *Policy) Device() string { return p.device }
 
 // kept is what a saved folder takes over from the original one.
 type kept struct {
@@ -54,7 +58,7 @@ func Load(path string, o Options) (*Policy, error) {
 		return nil, err
 	}
 	defer files.Close()
-	p := &Policy{}
+	p := &Policy{device: o.device()}
 	if p.Config, p.Text, p.kept, err = loadFiles(files); err != nil {
 		return nil, err
 	}
@@ -62,7 +66,7 @@ func Load(path string, o Options) (*Policy, error) {
 		_, err := files.Tensor(embedding) // says which files are missing
 		return nil, err
 	}
-	if p.Model, err = cgo.NewModel(modelConfig(p.Config), o.device()); err != nil {
+	if p.Model, err = cgo.NewModel(modelConfig(p.Config), p.device); err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
 	if err := fill(p.Model, files, p.Config.TieWordEmbeddings); err != nil {

@@ -31,8 +31,8 @@ func Scratch(c ScratchConfig, alphabet, chatTemplate string, seed uint64, o Opti
 	if err != nil {
 		return nil, err
 	}
-	p := &Policy{Config: config, Text: text}
-	if p.Model, err = cgo.NewModel(modelConfig(config), o.device()); err != nil {
+	p := &Policy{Config: config, Text: text, device: o.device()}
+	if p.Model, err = cgo.NewModel(modelConfig(config), p.device); err != nil {
 		return nil, fmt.Errorf("policy: scratch: %w", err)
 	}
 	std := c.InitStd
