@@ -13,7 +13,7 @@ import (
 func TestDistillationOnHeldOutPrompts(t *testing.T) {
 	needTorch(t)
 	teacher := filepath.Join(trainJob(t, "examples/tiny_sft.yaml", "--set", "data.eval=", "--set", "eval.every=0"), "checkpoints", "last")
-	args := []string{"--set", "distill.teacher.path=" + teacher, "--set", "eval.every=0"}
+	args := []string{"--set", "distill.teacher.path=" + teacher, "--set", "eval.every=0", "--set", "trainer.steps=100"}
 	dir := trainJob(t, "examples/tiny_distill.yaml", args...)
 	eval := summaryOf(t, dir).Eval
 	require.Greater(t, eval["reverse_kl_before"], 1.0)

@@ -77,8 +77,7 @@ row 'the program starts' ok "libtorch $version, $devices CUDA device(s): the tes
 # tests NAME PACKAGE PATTERN: one row; a skipped test is a row of its own with its reason
 tests() {
   log="$out/$(echo "$1" | tr -c 'A-Za-z0-9\n' _).log"
-  binary=$bundle/bin/$(echo "$2" | tr / _).test
-  (cd "$src/$2" && AGENTFLY_TEST_DEVICE=$device timeout 1200 "$binary" -test.v -test.run "$3") >"$log" 2>&1
+  (cd "$src/$2" && AGENTFLY_TEST_DEVICE=$device timeout 1200 "$bundle/bin/$2.test" -test.v -test.run "$3") >"$log" 2>&1
   code=$?
   passed=$(grep -c '^--- PASS' "$log") failed=$(grep -c '^--- FAIL' "$log")
   if test $code -ne 0; then

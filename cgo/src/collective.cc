@@ -87,6 +87,9 @@ class Watch {
     changed_.notify_all();
     changed_.wait_for(lock, std::min<Milliseconds>(2 * interval_, Milliseconds(500)),
                       [&] { return rounds_ > before + 1 || ended_ || !lost_.empty(); });
+    if (rank_ == 0) {  // the store may end with this process: the others look at it once an interval
+      changed_.wait_for(lock, interval_ + interval_ / 2 + Milliseconds(50), [&] { return ended_; });
+    }
   }
 
   void stop() {
