@@ -165,7 +165,8 @@ func TestChoosingFromARun(t *testing.T) {
 		s := &trajectory.Sample{}
 		s.AppendObservation([]int32{1})
 		require.NoError(t, s.AppendResponse([]int32{token, 9}, []float32{-1, -2}, []int32{0, 0}))
-		return &trajectory.Trajectory{ID: id, TaskID: task, Step: step, Index: index, Reward: reward, Err: err, Samples: []*trajectory.Sample{s}}
+		group := int(id[len(id)-3] - '0')
+		return &trajectory.Trajectory{ID: id, TaskID: task, Step: step, Group: group, Index: index, Reward: reward, Err: err, Samples: []*trajectory.Sample{s}}
 	}
 	empty := made("train-0-0-9", "a", 0, 9, 1, 40, "")
 	empty.Samples = empty.Samples[:0]

@@ -67,7 +67,7 @@ seed: 2
 	require.Equal(t, strings.Join([]string{
 		`/jobs/job.yaml:1:10: version: 2 is out of range, allowed is 1`,
 		`/jobs/job.yaml:2:7: name: 7, allowed is a text; write "7" in quotes`,
-		`/jobs/job.yaml:3:1: unknown key "modle" in the job; allowed: version, name, seed, deterministic, device, model, engine, agent, environment, rewards, data, rollout, algorithm, trainer, eval, checkpoint, control, output; nearest: model`,
+		`/jobs/job.yaml:3:1: unknown key "modle" in the job; allowed: version, name, seed, deterministic, device, model, engine, agent, environment, rewards, data, rollout, algorithm, sft, distill, trainer, eval, checkpoint, control, output; nearest: model`,
 		`/jobs/job.yaml:4:31: model.lora.rank: -8 is out of range, allowed is a whole number from 0 to 4096`,
 		`/jobs/job.yaml:5:10: rewards: the list is empty; at least one entry is needed`,
 		`/jobs/job.yaml:7:3: unknown key "grups" in rollout; allowed: groups, group_size, max_new_tokens, max_tokens, temperature, top_p, top_k, min_p, mode, max_staleness, max_refills, max_failed, turn_timeout, tool_timeout; nearest: groups`,
@@ -212,7 +212,7 @@ func TestSchemaDescribesEveryKey(t *testing.T) {
 		}
 	}
 	require.NoError(t, json.Unmarshal(data, &s))
-	require.Equal(t, []string{"version", "name", "rewards"}, s.Required)
+	require.Equal(t, []string{"version", "name"}, s.Required) // rewards too, unless there is a block sft or distill
 	for key, p := range s.Properties {
 		require.NotEmpty(t, p.Description, key)
 		if key == "algorithm" { // package algorithms describes these
