@@ -44,8 +44,8 @@ func TestDistillationFromAServer(t *testing.T) {
 	for i := range local {
 		require.InDelta(t, local[i]["distill/reverse_kl"], remote[i]["distill/reverse_kl"], 1e-3)
 	}
-	require.InDelta(t, local[0]["update/loss"], remote[0]["update/loss"], 1e-4)
-	require.InEpsilon(t, local[0]["update/grad_norm"], remote[0]["update/grad_norm"], 1e-5)
+	require.InEpsilon(t, local[0]["update/loss"], remote[0]["update/loss"], 1e-4)
+	require.InEpsilon(t, local[0]["update/grad_norm"], remote[0]["update/grad_norm"], 1e-4)
 	cancel()
 	require.Zero(t, <-status, "%s", &errs)
 }
