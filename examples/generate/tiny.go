@@ -1,9 +1,6 @@
 package main
 
-import (
-	"slices"
-	"strconv"
-)
+import "strconv"
 
 // tinyTask is one line of the tiny data. Its prompt, its call and its answer are one token each in the vocabulary of
 // examples/tiny/model.
@@ -57,24 +54,21 @@ type tinyPrompt struct {
 	Steps  []string  `json:"steps"`
 }
 
-// tinyPrompts ask a question after up to two others were answered. Every fourth prompt with a history is held out.
+// tinyPrompts ask a question, alone or after another one was answered. Four of the pairs are held out.
 func tinyPrompts() (learned, heldOut []tinyPrompt) {
-	histories := []tinyPrompt{{}}
-	for length := range 3 {
-		var longer []tinyPrompt
-		for _, h := range histories {
-			for _, t := range tinyData() {
-				p := tinyPrompt{h.ID + t.ID, append(slices.Clone(h.Prompt), message{"user", t.Question}), t.Answer, t.Steps}
-				solved := conversation(t.Question, t.Answer, [2]string{t.Question, t.Steps[0]}).Messages
-				longer = append(longer, tinyPrompt{ID: p.ID + "-", Prompt: append(slices.Clone(h.Prompt), solved...)})
-				if n := len(longer) + len(longer)/4; length > 0 && n%4 == 0 {
-					heldOut = append(heldOut, p)
-				} else {
-					learned = append(learned, p)
-				}
+	tasks := tinyData()
+	for k, t := range tasks {
+		ask := message{"user", t.Question}
+		learned = append(learned, tinyPrompt{t.ID, []message{ask}, t.Answer, t.Steps})
+		for i, before := range tasks {
+			first := conversation(before.Question, before.Answer, [2]string{before.Question, before.Steps[0]}).Messages
+			pair := tinyPrompt{before.ID + "-" + t.ID, append(first, ask), t.Answer, t.Steps}
+			if (i+1)%len(tasks) == k {
+				heldOut = append(heldOut, pair)
+			} else {
+				learned = append(learned, pair)
 			}
 		}
-		histories = longer
 	}
 	return learned, heldOut
 }
