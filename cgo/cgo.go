@@ -82,16 +82,6 @@ func (c AdapterConfig) Resolve() (AdapterConfig, error) {
 	return c, nil
 }
 
-// mask is AF_TARGET_* of resolved targets.
-func (c AdapterConfig) mask() (bits uint32) {
-	for i, name := range AdapterTargets {
-		if slices.Contains(c.Targets, name) {
-			bits |= 1 << i
-		}
-	}
-	return bits
-}
-
 // DType is the element type of parameter data.
 type DType int
 

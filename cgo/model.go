@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -341,4 +342,14 @@ func (m *Model) forward(b *Batch, o ForwardOptions) (out C.af_outputs, err error
 		return toError("forward", C.af_model_forward(p, &raw, &options, &out))
 	})
 	return out, err
+}
+
+// mask is AF_TARGET_* of resolved targets.
+func (c AdapterConfig) mask() (bits uint32) {
+	for i, name := range AdapterTargets {
+		if slices.Contains(c.Targets, name) {
+			bits |= 1 << i
+		}
+	}
+	return bits
 }

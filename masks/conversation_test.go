@@ -32,11 +32,14 @@ func TestARecordedConversationIsTheRollout(t *testing.T) {
 	}{
 		"sampled ends": {
 			[]trajectory.Message{say("system", "Be brief."), say("user", "2*3?"), say("assistant", "CALL 2*3"), say("user", "6"), say("assistant", "It is 6.")},
-			[]int{2, 4}, nil, "call, result, answer; both turns end in a sampled end-of-turn token",
+			[]int{2, 4},
+			nil, "call, result, answer; both turns end in a sampled end-of-turn token",
 		},
 		"stop strings": {
 			[]trajectory.Message{say("system", "Be brief."), say("user", "2*3?"), say("assistant", "CALL 2*3"), say("tool", "6"), say("assistant", "It is 6")},
-			[]int{2, 4}, []string{"*3", "is 6"}, "the first turn is cut at a stop string: its end-of-turn token is an observation",
+			[]int{2, 4},
+			[]string{"*3", "is 6"},
+			"the first turn is cut at a stop string: its end-of-turn token is an observation",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

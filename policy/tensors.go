@@ -3,7 +3,6 @@ package policy
 import (
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 
 	"github.com/agentfly/agentfly/cgo"
@@ -27,19 +26,6 @@ func ints(shape []int64) []int {
 		out[i] = int(d)
 	}
 	return out
-}
-
-// openExactly opens a file that must hold a tensor of every parameter and suffix, and nothing else.
-func openExactly(path string, params []cgo.ParameterInfo, suffixes ...string) (*modelfile.Model, error) {
-	file, err := modelfile.OpenSafetensors(path)
-	if err != nil {
-		return nil, err
-	}
-	if err := holdsExactly(file, filepath.Base(path), params, suffixes...); err != nil {
-		file.Close() // its error would say nothing new
-		return nil, err
-	}
-	return file, nil
 }
 
 func holdsExactly(file *modelfile.Model, name string, params []cgo.ParameterInfo, suffixes ...string) error {

@@ -157,3 +157,16 @@ func (t *Trainer) own() []cgo.ParameterInfo {
 	}
 	return slices.DeleteFunc(t.model.Trained(), func(p cgo.ParameterInfo) bool { return base[p.Name] })
 }
+
+// openExactly opens a file that must hold a tensor of every parameter and suffix, and nothing else.
+func openExactly(path string, params []cgo.ParameterInfo, suffixes ...string) (*modelfile.Model, error) {
+	file, err := modelfile.OpenSafetensors(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := holdsExactly(file, filepath.Base(path), params, suffixes...); err != nil {
+		file.Close() // its error would say nothing new
+		return nil, err
+	}
+	return file, nil
+}

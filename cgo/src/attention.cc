@@ -192,7 +192,8 @@ struct SegmentView {
 };
 
 SegmentView segment_view(const Shape& s, const Segment& segment, const at::Tensor& qkv) {
-  const auto options = at::TensorOptions(qkv.device()).dtype(at::kLong);  // made there: a copy would wait for the device
+  const auto options =
+      at::TensorOptions(qkv.device()).dtype(at::kLong);  // made there: a copy would wait for the device
   std::vector<at::Tensor> pieces;
   for (const Run& r : segment.ancestors) pieces.push_back(at::arange(r.start, r.start + r.length, options));
   pieces.push_back(at::arange(segment.start, segment.start + segment.length, options));
