@@ -56,7 +56,10 @@ fi
 export LIBTORCH="$torch"
 start=$(seconds)
 if native=$("$src/scripts/build_native.sh" 2>"$out/build.log"); then
-  row 'the C++ library compiles and links' ok "$(($(seconds) - start)) s"
+  with='without CUDA'
+  test ! -f "$torch/lib/libtorch_cuda.so" || with='with CUDA and NCCL'
+  ! grep -q 'built without NCCL' "$out/build.log" || with='with CUDA, without NCCL'
+  row 'the C++ library compiles and links' ok "$with, $(($(seconds) - start)) s"
 else
   row 'the C++ library compiles and links' FAILED "$(tail -n 1 "$out/build.log")"
   finish
@@ -83,7 +86,8 @@ tests() {
   if test $code -ne 0; then
     row "$1" FAILED "$failed of $((passed + failed)) tests failed (exit status $code), see $(basename "$log"): $(grep -m1 -E 'Error:|panic:|^--- FAIL' "$log" | tr -s ' \t|' '   ')"
   elif test "$passed" -gt 0; then
-    row "$1" ok "$passed tests on $device; worst: $(sed -n 's/.*worst[a-z ]*:* *//p' "$log" | grep -oE '[0-9.]+e[-+][0-9]+' | sort -g | tail -n 1)"
+    worst=$(sed -n 's/.*worst[a-z ]*:* *//p' "$log" | grep -oE '[0-9.]+e[-+][0-9]+' | sort -g | tail -n 1)
+    row "$1" ok "$passed test(s) on $device${worst:+, worst difference $worst}"
   fi
   awk -f "$src/scripts/skipped.awk" "$log" | sed -n 's/^  [A-Za-z0-9_]*\.go:[0-9]*: //p' | sort -u >"$out/skips"
   while read -r line; do row "$1" skipped "$line"; done <"$out/skips"
@@ -141,7 +145,7 @@ bench() {
   if test -n "$numbers"; then
     row "$1" ok "$device:$numbers"
   elif grep -q -- '--- SKIP' "$log"; then
-    row "$1" skipped "$(grep -A1 -- '--- SKIP' "$log" | tail -n 1 | sed 's/^ *[a-z_]*\.go:[0-9]*: //')"
+    row "$1" skipped "$(sed -n 's/^ *[a-z_]*\.go:[0-9]*: //p' "$log" | head -n 1)"
   else
     row "$1" FAILED "exit status $code: $(tail -n 1 "$log" | tr '|' ' ')"
   fi

@@ -122,7 +122,7 @@ class Watch {
       const Peer& p = peers_[i];
       const auto silent = now - p.moved;
       std::string why;
-      if (silent > limit) {
+      if (silent > limit || (late && silent > 3 * interval_)) {
         why = "silent for " + seconds_text(silent) + ": its process is stopped, dead or unreachable";
       } else if (late && p.entered < mine_.entered) {
         why = "alive, still at collective " + std::to_string(p.entered) + ", " + p.operation;
