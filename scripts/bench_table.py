@@ -58,7 +58,7 @@ def engine(lines, load, commit):
         a, b = (a[0], dtype, *a[1:]), (b[0], dtype, *b[1:])
         return form.format(get[a] / get[b]) if a in get and b in get else "not run"
 
-    out = [machine("bench-engine", load, commit) + ", medians of 3.", "",
+    out = [machine("bench-engine", load, commit) + ", medians of 3 rounds; agentfly and llama.cpp take turns.", "",
            "| tokens/s, 100-token prompts, 32 new tokens | sequences | agentfly | transformers | llama.cpp | to transformers | to llama.cpp |",
            "|---|---|---|---|---|---|---|"]
     for dtype in DTYPES:
