@@ -33,6 +33,7 @@ type Rollout struct {
 	MaxTurns int
 	MaxTotal int           // tokens of a trajectory
 	Timeout  time.Duration // of one completion
+	Deadline time.Duration // of one trajectory with its reward; 0: none
 	ToolsOff bool          // calls are answered with an error: what is left is what the model does without its tools
 	Seed     uint64
 	RunName  string // names the run in request ids
@@ -58,7 +59,7 @@ func (r *Rollout) requestSeed(p Place, turn int) uint64 {
 
 // failure is an error with the part that caused it.
 type failure struct {
-	origin string // engine, render, reward
+	origin string // engine, render, reward, deadline
 	err    error
 }
 
@@ -70,9 +71,14 @@ func (r *Rollout) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 	t := &trajectory.Trajectory{
 		ID: p.ID(), TaskID: p.Task.ID, Group: p.Group, Index: p.Index, Step: p.Step, Started: time.Now(),
 	}
-	err := r.turns(ctx, p, t)
+	own, cancel := r.within(ctx)
+	defer cancel()
+	err := r.turns(own, p, t)
 	if err == nil {
-		err = r.score(ctx, p, t)
+		err = r.score(own, p, t)
+	}
+	if err != nil && own.Err() != nil && ctx.Err() == nil {
+		err = &failure{"deadline", fmt.Errorf("orchestrator: %s: not done after %v (rollout.timeout), in turn %d: %w", p.ID(), r.Deadline, len(t.Turns), err)}
 	}
 	if err != nil {
 		t.StopReason, t.Err, t.ErrOrigin = trajectory.StopError, err.Error(), "engine"
@@ -85,6 +91,14 @@ func (r *Rollout) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 	}
 	t.Seconds = time.Since(t.Started).Seconds()
 	return t
+}
+
+// within is the time of one trajectory.
+func (r *Rollout) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	if r.Deadline == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, r.Deadline)
 }
 
 func (r *Rollout) turns(ctx context.Context, p Place, t *trajectory.Trajectory) error {

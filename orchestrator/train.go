@@ -48,6 +48,18 @@ type Summary struct {
 	Skipped         int                `json:"skipped,omitempty"` // steps whose update was passed over, see trainer.on_nonfinite
 }
 
+// trainer is what a run needs of policy.Trainer.
+type trainer interface {
+	Step(ctx context.Context, b policy.StepBatch) (policy.Metrics, error)
+	Score(ctx context.Context, samples []*trajectory.Sample, temperature float64) ([]policy.SampleScores, error)
+	Load(dir string) error
+	Save(dir string) error
+	Release() error
+	Close() error
+}
+
+var _ trainer = (*policy.Trainer)(nil)
+
 // run is one training run.
 type run struct {
 	*session
@@ -56,9 +68,10 @@ type run struct {
 	algorithm   *algorithms.Algorithm
 	db          *store.Store
 	metrics     *os.File
-	trainer     *policy.Trainer
+	trainer     trainer
 	ranks       *ranks
 	sampler     *sampler
+	feed        *feed       // of rollouts; nil before the first step
 	sft         *supervised // nil but in supervised fine-tuning
 	eval        *Tasks
 	state       state
@@ -161,9 +174,11 @@ func (t *run) prepare(ctx context.Context, j *job.Job, r Registries) (err error)
 	if err := t.makeFolder(j); err != nil { // not earlier: a run that could not begin leaves none behind
 		return err
 	}
-	if t.trainer, err = t.session.trainer(t.algorithm, &t.state.Version); err != nil {
+	made, err := t.session.trainer(t.algorithm, &t.state.Version)
+	if err != nil {
 		return err
 	}
+	t.trainer = made
 	if from != "" {
 		if err := t.trainer.Load(filepath.Join(from, trainerFolder)); err != nil {
 			return err
@@ -290,6 +305,9 @@ func (t *run) loop(ctx context.Context) error {
 	}
 	t.started, t.resumedAt = time.Now(), t.state.Step
 	err := t.steps(ctx)
+	if t.feed != nil {
+		t.feed.Close()
+	}
 	t.sayNotes()
 	t.state.Seconds += time.Since(t.started).Seconds()
 	t.started = time.Time{}
@@ -409,14 +427,19 @@ func (s *session) barrier(version *int32) func(context.Context, func(context.Con
 
 // step samples, stores, updates and reports one step.
 func (t *run) step(ctx context.Context) error {
-	j := t.job
-	step := t.state.Step
 	start := time.Now()
-	b, err := t.sample(ctx, step)
+	b, err := t.sample(ctx, t.state.Step)
 	if err != nil {
 		return err
 	}
-	sampled := time.Since(start)
+	return t.update(ctx, b, start)
+}
+
+// update trains a batch that was waited for since start. In mode async rollouts go on meanwhile: the optimizer writes at
+// the barrier of an engine that shares the parameters, and other engines get the weights while their requests pause.
+func (t *run) update(ctx context.Context, b *batch, start time.Time) (err error) {
+	j, step := t.job, b.step
+	waited := time.Since(start)
 	taught := &distilled{}
 	if t.teacher != nil {
 		var shuffle *rand.Rand
@@ -447,7 +470,10 @@ func (t *run) step(ctx context.Context) error {
 			return err
 		}
 	}
-	record := t.describe(b, rewards, m, sampled, time.Since(start))
+	if t.feed != nil {
+		t.feed.Trained(ctx)
+	}
+	record := t.describe(b, rewards, m, waited, time.Since(start))
 	if t.teacher != nil {
 		record["distill/reverse_kl"] = taught.reverseKL
 	}
