@@ -274,7 +274,7 @@ func (s *Store) AddTrajectory(ctx context.Context, phase string, task trajectory
 				return err
 			}
 		}
-		return w.exec("INSERT OR REPLACE INTO trajectories VALUES (?, ?, ?, ?, ?, ?, ?)", t.ID, phase, int64(t.Step), t.TaskID, string(body), encodeRows(rows), checksum(body))
+		return w.exec(insertTrajectory, t.ID, phase, int64(t.Step), t.TaskID, string(body), encodeRows(rows), checksum(body))
 	})
 	if err == nil {
 		s.mu.Lock()
@@ -284,6 +284,10 @@ func (s *Store) AddTrajectory(ctx context.Context, phase string, task trajectory
 	}
 	return err
 }
+
+// insertTrajectory replaces without REPLACE, for which SQLite would keep a journal of its own in every statement.
+const insertTrajectory = `INSERT INTO trajectories VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
+	phase = excluded.phase, step = excluded.step, task_id = excluded.task_id, json = excluded.json, turns = excluded.turns, crc = excluded.crc`
 
 // newTask is the JSON of a task that this process did not store yet; nil: it did.
 func (s *Store) newTask(phase string, task trajectory.Task) ([]byte, error) {
