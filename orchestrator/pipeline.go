@@ -25,16 +25,17 @@ import (
 // there are never more than Capacity.
 type pipeline struct {
 	limits   limits
-	step     int   // of the next batch
-	version  int32 // of the weights that sample; during an update, before it
-	training bool  // a batch was handed out and is not trained yet
-	next     int   // running number of the next group
-	inStep   int   // groups admitted for the next batch's step so far: sync ids count them
+	step     int         // of the next batch
+	version  int32       // of the weights that sample; during an update, before it
+	training bool        // a batch was handed out and is not trained yet
+	next     int         // running number of the next group
+	inStep   int         // groups admitted for the next batch's step so far: ids of sync count them
+	taken    map[int]int // by step: numbers of groups that a process before this one used up
 	open     []*slot
-	flat     []*slot  // ended without use since the last batch
-	again    [][]int  // [stratum] groups that were given up: their tasks come again, first
-	begun    bool     // rounds: the step's first round was admitted
-	refills  int      // rounds after the first; without rounds: groups admitted in place of flat ones
+	flat     []*slot // ended without use since the last batch
+	again    [][]int // [stratum] groups that were given up: their tasks come again, first
+	begun    bool    // rounds: the step's first round was admitted
+	refills  int     // rounds after the first; without rounds: groups admitted in place of flat ones
 }
 
 // limits are what a run's settings come to.
@@ -116,9 +117,6 @@ func (p *pipeline) Restore(slots []*slot) (dropped []*slot) {
 		} else {
 			p.open = append(p.open, s)
 		}
-		if !p.limits.Numbered && s.step == p.step {
-			p.inStep = max(p.inStep, s.group+1)
-		}
 	}
 	if p.limits.rounds() {
 		p.restoreRounds(slots)
@@ -173,6 +171,7 @@ func (p *pipeline) Admit() (out []*slot) {
 }
 
 func (p *pipeline) admit(stratum int) *slot {
+	p.inStep = max(p.inStep, p.taken[p.step])
 	s := &slot{n: p.next, stratum: stratum, step: p.step, group: p.inStep, version: p.version, again: -1}
 	if p.limits.Numbered {
 		s.step, s.group = s.n/p.limits.Groups, s.n%p.limits.Groups
@@ -215,7 +214,7 @@ func (p *pipeline) nextRound(out []int) {
 
 // enough tells whether a step's rounds are over.
 func (p *pipeline) enough() bool {
-	return len(p.open) == p.limits.Groups || p.refills == p.limits.Refills
+	return len(p.open) >= p.limits.Groups || p.refills == p.limits.Refills
 }
 
 // roomOf is the room of a stratum without rounds. Flat groups are replaced at once, until there were as many as

@@ -3,10 +3,11 @@ package orchestrator
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
+	"time"
 
+	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -23,24 +24,35 @@ type feed struct {
 	dealt  []int         // tasks that each stratum of the data has dealt
 	err    error         // the first that ends the run
 	closed bool
+
+	waiting []*live // restored groups that go on when the next begin
 }
 
 // live is a group that is being sampled or waits for its batch.
 type live struct {
 	*slot
 	task    trajectory.Task
-	group   trajectory.Group // once complete
+	at      int                // position of the task in its stratum
+	again   *store.GroupRef    // the group that was given up and had the same task; nil: none
+	past    *store.Outstanding // what a process before this one sampled of it; nil: nothing
+	greedy  *store.Outstanding // the same of its greedy rollout
+	group   trajectory.Group   // once complete
 	cancel  context.CancelFunc
 	running []bool // [group_size] has not ended
 	cut     []bool // [group_size] had not ended when some batch was chosen
 }
 
-func newFeed(t *run, step int) *feed {
+// newFeed goes on where the log ends: at the groups that were outstanding, and behind all tasks that were dealt.
+func newFeed(t *run, step int) (*feed, error) {
 	l := limitsOf(t.job, t.algorithm, len(t.sampler.strata))
-	return &feed{
+	f := &feed{
 		t: t, changed: make(chan struct{}, 1), plan: newPipeline(l, step, t.state.Version, 0),
 		live: map[int]*live{}, dealt: t.state.position(t.sampler, l.each()),
 	}
+	if t.recovery == nil {
+		return f, nil
+	}
+	return f, f.restore(t.recovery)
 }
 
 // notify wakes sample.
@@ -62,19 +74,33 @@ func (f *feed) Trained(ctx context.Context) {
 	}
 }
 
-// pump begins the groups that there is room for.
+// pump begins the groups that there is room for. That they begin is durable before anything of them is sampled.
 func (f *feed) pump(ctx context.Context) {
 	f.mu.Lock()
 	if f.closed || f.err != nil || ctx.Err() != nil {
 		f.mu.Unlock()
 		return
 	}
-	var begun []*live
+	begun := f.waiting
+	f.waiting = nil
+	var admissions []store.Admission
 	for _, s := range f.plan.Admit() {
-		begun = append(begun, f.open(s))
+		l := f.open(s)
+		begun = append(begun, l)
+		admissions = append(admissions, f.t.admissions(l)...)
 	}
 	f.joined.Add(len(begun))
 	f.mu.Unlock()
+	if len(begun) == 0 {
+		return
+	}
+	if len(admissions) > 0 {
+		if err := f.t.db.Admit(ctx, admissions...); err != nil {
+			f.fail(ctx, err)
+			f.joined.Add(-len(begun))
+			return
+		}
+	}
 	for _, l := range begun {
 		one, cancel := context.WithCancel(ctx)
 		f.mu.Lock()
@@ -90,25 +116,56 @@ func (f *feed) pump(ctx context.Context) {
 	}
 }
 
+// fail ends the run, unless it is ending already.
+func (f *feed) fail(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil {
+		f.err = err
+	}
+	f.notify()
+}
+
 // open finds the task of a new group. The lock is held.
 func (f *feed) open(s *slot) *live {
-	size := f.t.job.Rollout.GroupSize
-	l := &live{slot: s, running: slices.Repeat([]bool{true}, size), cut: make([]bool, size), cancel: func() {}}
+	l := newLive(s, f.t.job.Rollout.GroupSize)
 	if old := f.live[s.again]; old != nil {
-		l.task = old.task
+		l.task, l.at, l.again = old.task, old.at, &store.GroupRef{Step: old.step, Group: old.slot.group}
 		delete(f.live, s.again)
 	} else {
-		l.task = f.t.sampler.task(s.stratum, f.dealt[s.stratum])
+		l.at = f.dealt[s.stratum]
+		l.task = f.t.sampler.task(s.stratum, l.at)
 		f.dealt[s.stratum]++
 	}
 	f.live[s.n] = l
 	return l
 }
 
+func newLive(s *slot, size int) *live {
+	return &live{slot: s, running: slices.Repeat([]bool{true}, size), cut: make([]bool, size), cancel: func() {}}
+}
+
+// admissions of a group and its greedy rollout.
+func (t *run) admissions(l *live) []store.Admission {
+	a := store.Admission{
+		Phase: store.Train, Step: l.step, Group: l.slot.group, Task: l.task, Size: len(l.running), Version: l.version,
+		Stratum: l.stratum, Position: l.at, Again: l.again,
+	}
+	if !t.algorithm.NeedsGreedy() {
+		return []store.Admission{a}
+	}
+	greedy := a
+	greedy.Phase, greedy.Size, greedy.Again = greedyPhase, 1, nil
+	return []store.Admission{a, greedy}
+}
+
 // sample samples a group to its end. ctx is the run's, one the group's own.
 func (f *feed) sample(ctx, one context.Context, l *live) {
-	first := Place{Phase: trainPhase, Step: l.step, Group: l.slot.group}
-	group, err := f.t.group(one, first, l.task, func(index int) {
+	first := Place{Phase: store.Train, Step: l.step, Group: l.slot.group}
+	group, err := f.t.group(one, first, l, func(index int) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		l.running[index] = false
@@ -153,25 +210,31 @@ func lowestVersion(g trajectory.Group) int32 {
 	return lowest
 }
 
-// Batch waits for the batch of the next step. The one before it is trained.
+// Batch waits for the batch of the next step, which is durable then. The one before it is trained.
 func (f *feed) Batch(ctx context.Context) (*batch, error) {
 	f.mu.Lock()
 	f.plan.Trained(f.t.state.Version)
 	f.mu.Unlock()
+	start := time.Now()
 	for {
 		if err := f.failed(); err != nil {
 			return nil, err
 		}
 		f.pump(ctx)
-		b, err := f.take()
-		if b != nil || err != nil {
-			return b, err
+		b, record := f.take()
+		if b == nil {
+			select {
+			case <-f.changed:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			continue
 		}
-		select {
-		case <-f.changed:
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if err := f.t.tooManyFailed(b.step, b.all); err != nil {
+			return nil, err
 		}
+		record.Seconds = time.Since(start).Seconds()
+		return b, f.t.db.AddBatch(ctx, record)
 	}
 }
 
@@ -190,23 +253,30 @@ func (f *feed) failed() error {
 	return f.t.tooManyFailed(f.plan.step, ended)
 }
 
-// take hands the next batch out, if there is one, and gives up what could not be trained in time.
-func (f *feed) take() (*batch, error) {
+// take hands the next batch out, if there is one, with its record, and gives up what could not be trained in time.
+func (f *feed) take() (*batch, store.Batch) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.err != nil {
+		return nil, store.Batch{}
+	}
 	c, ok := f.plan.Batch()
-	if !ok || f.err != nil {
-		return nil, f.err
+	if !ok {
+		return nil, store.Batch{}
 	}
 	b := &batch{step: c.step, version: c.version, refills: c.refills, dropped: len(c.dropped), dealt: slices.Clone(f.dealt)}
+	record := store.Batch{Step: c.step, Version: c.version, Dealt: b.dealt, Refills: c.refills}
 	for _, s := range mergeByNumber(c.groups, c.flat) {
 		l := f.live[s.n]
-		b.all = append(b.all, l.group)
-		if slices.Contains(c.groups, s) {
-			b.trained = append(b.trained, l.group)
-			b.cut = append(b.cut, l.cut)
-		}
 		delete(f.live, s.n)
+		b.all = append(b.all, l.group)
+		ref := store.GroupRef{Step: s.step, Group: s.group}
+		if !slices.Contains(c.groups, s) {
+			record.Others = append(record.Others, ref)
+			continue
+		}
+		record.Groups = append(record.Groups, ref)
+		b.trained, b.cut = append(b.trained, l.group), append(b.cut, l.cut)
 	}
 	for _, s := range c.dropped {
 		f.live[s.n].cancel()
@@ -220,7 +290,7 @@ func (f *feed) take() (*batch, error) {
 			}
 		}
 	}
-	return b, f.t.tooManyFailed(b.step, b.all)
+	return b, record
 }
 
 func mergeByNumber(a, b []*slot) []*slot {
@@ -242,8 +312,8 @@ func (f *feed) Close() {
 
 // group samples and stores a group, with its greedy rollout where the estimator asks for one. ended is called as each
 // trajectory ends, from one goroutine at a time.
-func (t *run) group(ctx context.Context, first Place, task trajectory.Task, ended func(index int)) (trajectory.Group, error) {
-	var greedy []trajectory.Group
+func (t *run) group(ctx context.Context, first Place, l *live, ended func(index int)) (trajectory.Group, error) {
+	var greedy trajectory.Group
 	var greedyErr error
 	var beside sync.WaitGroup
 	if t.algorithm.NeedsGreedy() {
@@ -251,34 +321,41 @@ func (t *run) group(ctx context.Context, first Place, task trajectory.Task, ende
 		r.Sampling.Temperature = 0
 		place := first
 		place.Phase = greedyPhase
-		beside.Go(func() { greedy, greedyErr = t.rollOut(ctx, &r, place, task, 1, func(int) {}) })
+		beside.Go(func() { greedy, greedyErr = t.rollOut(ctx, r, place, l, 1, func(int) {}) })
 	}
-	groups, err := t.rollOut(ctx, &t.rollout, first, task, t.job.Rollout.GroupSize, ended)
+	group, err := t.rollOut(ctx, t.rollout, first, l, len(l.running), ended)
 	beside.Wait()
-	for i := range greedy {
-		groups[i].Greedy = greedy[i].Trajectories[0]
+	if len(greedy.Trajectories) > 0 {
+		group.Greedy = greedy.Trajectories[0]
 	}
-	if err := errors.Join(err, greedyErr); err != nil {
-		return groups[0], fmt.Errorf("orchestrator: group %d of step %d: %w", first.Group, first.Step, err)
-	}
-	return groups[0], nil
+	return group, errors.Join(err, greedyErr)
 }
 
-// rollOut samples, shapes and stores a group.
-func (t *run) rollOut(ctx context.Context, r *Rollout, first Place, task trajectory.Task, size int, ended func(index int)) ([]trajectory.Group, error) {
+// rollOut samples, shapes and stores the trajectories of a group, each turn before it is used. What a process before this
+// one has ended stays as it is, and what it began goes on.
+func (t *run) rollOut(ctx context.Context, r Rollout, first Place, l *live, size int, ended func(index int)) (trajectory.Group, error) {
 	var storeErr error
-	groups := r.groupsFrom(ctx, first, []trajectory.Task{task}, size, func(tr *trajectory.Trajectory) {
+	fail := func(err error) {
+		if storeErr == nil && ctx.Err() == nil {
+			storeErr = err
+		}
+	}
+	r.Record = t.db.AddTurn
+	past := l.before(first.Phase)
+	r.Past = func(id string) (*trajectory.Trajectory, bool) { return past[id].trajectory, past[id].ended }
+	groups := r.groupsFrom(ctx, first, []trajectory.Task{l.task}, size, func(tr *trajectory.Trajectory) {
 		defer ended(tr.Index)
-		if tr.StopReason == trajectory.StopCancelled {
+		switch {
+		case past[tr.ID].ended || tr.StopReason == trajectory.StopCancelled:
+			return
+		case tr.ErrOrigin == storeOrigin:
+			fail(errors.New(tr.Err))
 			return
 		}
 		t.shape(tr)
-		if err := t.db.AddTrajectory(ctx, first.Phase, task, tr); err != nil && storeErr == nil {
-			storeErr = err
+		if err := t.db.AddTrajectory(ctx, first.Phase, l.task, tr); err != nil {
+			fail(err)
 		}
 	})
-	if ctx.Err() != nil { // what the store says then is the same
-		return groups, nil
-	}
-	return groups, storeErr
+	return groups[0], storeErr
 }

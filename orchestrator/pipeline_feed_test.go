@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/engines/scripted"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/policy"
@@ -272,7 +274,7 @@ func TestAsyncStopsWhenTooManyFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := napping(t, job.Rollout{Mode: "async", MaxStaleness: 2}, corrected, 1000)
 		r.rollout.Engine = failing{r.rollout.Engine}
-		require.ErrorContains(t, r.steps(t.Context()), "12 of 12 trajectories failed, more than rollout.max_failed (0.9); the first: engine: ")
+		require.ErrorContains(t, r.steps(t.Context()), " of 36 trajectories failed, more than rollout.max_failed (0.9); the first: engine: ")
 		r.feed.Close()
 	})
 }
@@ -307,4 +309,124 @@ func TestALateTrajectoryFailsAloneAndIsNamed(t *testing.T) {
 		require.Positive(t, late)
 		require.Equal(t, 120, late+fine)
 	})
+}
+
+// goOn is a run that continues another's store from the state of a checkpoint.
+func goOn(t *testing.T, from *run, at state, settings job.Rollout, a algorithms.Config, steps int) (*run, *slowTrainer) {
+	r, trainer := napping(t, settings, a, steps)
+	db, err := store.Open(storePath(t, from))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	r.db, r.dir, r.state = db, from.dir, at
+	require.NoError(t, r.rollout.Engine.Update(t.Context(), engines.Weights{Version: at.Version})) // as begin does
+	require.NoError(t, r.recover(t.Context()))
+	return r, trainer
+}
+
+func storePath(t *testing.T, r *run) string {
+	t.Helper()
+	require.NotEmpty(t, r.dir)
+	return filepath.Join(r.dir, storeFile)
+}
+
+func idsOf(b policy.StepBatch) (ids []string) {
+	for _, g := range b.Groups {
+		for _, tr := range g.Trajectories {
+			ids = append(ids, tr.ID)
+		}
+	}
+	return ids
+}
+
+// A run that ends anywhere goes on from its last checkpoint: what was trained after it is trained again as it was, what was
+// sampled is not sampled again, and in the end every task was trained once.
+func TestAnAsyncRunGoesOnWhereItEnded(t *testing.T) {
+	for name, c := range map[string]struct {
+		settings job.Rollout
+		dynamic  bool
+	}{
+		"async":         {job.Rollout{Mode: "async", MaxStaleness: 2}, false},
+		"drop":          {job.Rollout{Mode: "async", MaxStaleness: 1, Stale: "drop"}, false},
+		"dynamic":       {job.Rollout{Mode: "async", MaxStaleness: 2}, true},
+		"sync":          {job.Rollout{Mode: "sync"}, false},
+		"sync, dynamic": {job.Rollout{Mode: "sync"}, true},
+		"over-sampling": {job.Rollout{Mode: "sync", Oversample: 2, MaxStaleness: 2}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { endsAnywhere(t, c.settings, c.dynamic) })
+		})
+	}
+}
+
+func endsAnywhere(t *testing.T, settings job.Rollout, dynamic bool) {
+	const steps = 24
+	a := algorithms.Config{DynamicSampling: dynamic}
+	if settings.MaxStaleness > 0 {
+		a.Correction = corrected.Correction
+	}
+	r, trainer := napping(t, settings, a, steps)
+	trained := map[int][]string{}        // by step
+	checkpoints := []state{{Version: 7}} // of every step
+	asked := map[string]int{}            // requests by id
+	count := func(r *run) {
+		for _, q := range r.engine.(*scripted.Engine).Requests() {
+			asked[q.ID]++
+		}
+	}
+	for n := 0; ; n++ {
+		require.Less(t, n, 40, "it gets on")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(10+hashOf(n)%60)*time.Second)
+		first, err := r.state.Step, error(nil)
+		for err == nil && r.state.Step < steps {
+			if err = r.step(ctx); err == nil && len(checkpoints) == r.state.Step {
+				saved := r.state
+				saved.Dealt = slices.Clone(saved.Dealt)
+				checkpoints = append(checkpoints, saved)
+			}
+		}
+		cancel()
+		if r.feed != nil {
+			r.feed.Close()
+		}
+		count(r)
+		for i, b := range trainer.batches {
+			if was, again := trained[first+i]; again {
+				require.Equal(t, was, idsOf(b), "step %d is trained as it was", first+i)
+			}
+			trained[first+i] = idsOf(b)
+			for _, g := range b.Groups {
+				require.LessOrEqual(t, int(b.Version-lowestVersion(*g)), settings.MaxStaleness)
+			}
+		}
+		if err == nil {
+			break
+		}
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NoError(t, r.db.Close())
+		at := checkpoints[max(0, r.state.Step-int(hashOf(n, "back")%4))]
+		r, trainer = goOn(t, r, at, settings, a, steps)
+	}
+	require.Len(t, trained, steps)
+	seen := map[string]bool{}
+	for step, ids := range trained {
+		require.Len(t, ids, 12)
+		for _, id := range ids {
+			require.False(t, seen[id], "%s is trained twice, in step %d too", id, step)
+			seen[id] = true
+		}
+	}
+	found, err := r.db.Recover(t.Context(), 0)
+	require.NoError(t, err)
+	require.Len(t, found.Batches, steps)
+	if !dynamic && settings.Mode == "async" {
+		require.Equal(t, []int{3 * steps}, found.Dealt, "every task is trained")
+		require.Empty(t, found.Outstanding)
+	}
+	twice := 0
+	for _, n := range asked {
+		if n > 1 {
+			twice += n - 1
+		}
+	}
+	require.LessOrEqual(t, twice, 40*36, "only what was being sampled at an end is asked for again")
 }

@@ -179,6 +179,7 @@ type simulation struct {
 	dynamic   bool
 	fate      map[int]string
 	strata    map[int]int
+	places    map[[2]int]bool
 	again     map[int]int // dropped group -> who took its task
 	dropped   []int
 	trained   int
@@ -193,6 +194,9 @@ func (s *simulation) admit() {
 	for _, g := range s.p.Admit() {
 		require.NotContains(s.t, s.fate, g.n, s.say("admitted twice"))
 		s.fate[g.n], s.strata[g.n] = "running", g.stratum
+		place := [2]int{g.step, g.group}
+		require.False(s.t, s.places[place], s.say("place %v is taken", place))
+		s.places[place] = true
 		if g.again >= 0 {
 			require.NotContains(s.t, s.again, g.again, s.say("task %d came twice", g.again))
 			require.Equal(s.t, "dropped", s.fate[g.again])
@@ -281,14 +285,12 @@ func (s *simulation) restore() {
 	}
 	old := s.p
 	s.p = newPipeline(s.l, old.step, old.version, old.next)
+	s.p.taken = map[int]int{old.step: old.inStep}
 	require.Empty(s.t, s.p.Restore(slots), s.say("a restored group is too stale"))
 	for k := range old.again {
 		s.p.again[k] = slices.Clone(old.again[k])
 	}
 	require.Equal(s.t, old.begun && len(slots) > 0, s.p.begun)
-	if !s.l.Numbered {
-		require.Equal(s.t, old.inStep, s.p.inStep)
-	}
 	if s.l.rounds() {
 		require.Equal(s.t, old.refills, s.p.refills, s.say("rounds"))
 	}
@@ -316,7 +318,7 @@ func (s *simulation) update() {
 // However groups end, a run gets through all its steps, trains no group beyond the bound, and loses or doubles none.
 func TestRandomSchedules(t *testing.T) {
 	stale, dropped, partial := 0, 0, 0
-	for seed := range uint64(4000) {
+	for seed := range uint64(2000) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		l := limits{Strata: 1 + rng.IntN(3), Updates: 1 + rng.IntN(3), Refills: rng.IntN(4), Drop: rng.IntN(2) == 0}
 		l.Groups = l.Strata * (1 + rng.IntN(4))
@@ -331,7 +333,7 @@ func TestRandomSchedules(t *testing.T) {
 			l.Staleness = l.Updates + rng.IntN(8)
 			l.Capacity, l.Numbered, l.Steps = (1+l.Staleness/l.Updates)*l.Groups, true, steps
 		}
-		s := &simulation{t: t, rng: rng, l: l, p: newPipeline(l, 0, 0, 0), dynamic: rng.IntN(2) == 0, fate: map[int]string{}, strata: map[int]int{}, again: map[int]int{}}
+		s := &simulation{t: t, rng: rng, l: l, p: newPipeline(l, 0, 0, 0), dynamic: rng.IntN(2) == 0, fate: map[int]string{}, strata: map[int]int{}, places: map[[2]int]bool{}, again: map[int]int{}}
 		full := 0
 		for step := range steps {
 			for !s.take() {
@@ -367,7 +369,7 @@ func TestRandomSchedules(t *testing.T) {
 		}
 	}
 	require.Greater(t, stale, 5, "the simulation comes near the bound")
-	require.Greater(t, dropped, 1000)
+	require.Greater(t, dropped, 300)
 	require.Greater(t, partial, 100)
 	t.Logf("largest staleness %d, %d groups dropped, %d runs with batches that were not full", stale, dropped, partial)
 }

@@ -67,6 +67,9 @@ type failure struct {
 	err    error
 }
 
+// storeOrigin is that of errors which end the run: what is not stored must not be used.
+const storeOrigin = "store"
+
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
@@ -176,7 +179,7 @@ func recall(p Place, s *trajectory.Sample, past *trajectory.Trajectory, turn int
 	}
 	of, from, to := past.Samples[0], record.CompletionStart, record.CompletionEnd
 	if err := s.AppendResponse(of.TokenIDs[from:to], of.SamplingLogprobs[from:to], of.PolicyVersion[from:to]); err != nil {
-		return record, &failure{"store", fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+		return record, &failure{storeOrigin, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
 	}
 	record.ObservationEnd = record.CompletionEnd
 	return record, nil
@@ -195,7 +198,7 @@ func (r *Rollout) keep(ctx context.Context, p Place, t, past *trajectory.Traject
 		return nil
 	}
 	if err := r.Record(ctx, t); err != nil {
-		return &failure{"store", err}
+		return &failure{storeOrigin, err}
 	}
 	return nil
 }

@@ -19,14 +19,24 @@ type batch struct {
 	dropped int                // groups that were given up because they could not be trained in time
 	refills int
 	dealt   []int // the position in the data after the step, see state.Dealt
+
+	recorded bool    // it comes from the log: nothing was sampled
+	seconds  float64 // recorded: that sampling took
 }
 
 // sample waits for the batch of a step, whose trajectories are stored. With dynamic sampling (DAPO, arXiv 2503.14476,
 // section 3.2) a group whose rewards are all equal is dropped, and the next task of its stratum is sampled in its place,
 // until rollout.groups of them can be compared or rollout.max_refills is reached.
 func (t *run) sample(ctx context.Context, step int) (*batch, error) {
+	if b, err := t.recorded(ctx); b != nil || err != nil {
+		return b, err
+	}
 	if t.feed == nil {
-		t.feed = newFeed(t, step)
+		feed, err := newFeed(t, step)
+		if err != nil {
+			return nil, err
+		}
+		t.feed = feed
 	}
 	return t.feed.Batch(ctx)
 }
@@ -46,11 +56,8 @@ func (t *run) usable(g trajectory.Group) bool {
 	return algorithms.Informative(rewards)
 }
 
-// The phases of what training samples, in the store. Greedy rollouts are baselines and never trained on.
-const (
-	trainPhase  = "train"
-	greedyPhase = "greedy"
-)
+// greedyPhase is the phase of greedy rollouts in the store. They are baselines and never trained on.
+const greedyPhase = "greedy"
 
 // overlongPart is the reward part that overlong shaping adds.
 const overlongPart = "overlong"

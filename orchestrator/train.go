@@ -71,8 +71,9 @@ type run struct {
 	trainer     trainer
 	ranks       *ranks
 	sampler     *sampler
-	feed        *feed       // of rollouts; nil before the first step
-	sft         *supervised // nil but in supervised fine-tuning
+	recovery    *store.Recovery // what the log holds beyond the checkpoint; nil: nothing
+	feed        *feed           // of rollouts; nil before the first step
+	sft         *supervised     // nil but in supervised fine-tuning
 	eval        *Tasks
 	state       state
 	started     time.Time // of this process; zero outside the loop
@@ -190,7 +191,7 @@ func (t *run) prepare(ctx context.Context, j *job.Job, r Registries) (err error)
 	if err := t.forget(); err != nil {
 		return err
 	}
-	return t.db.Truncate(context.Background(), t.state.Step)
+	return t.recover(ctx)
 }
 
 // forget drops the metrics of the steps and evaluations after the state that the run continues from: they come again.
