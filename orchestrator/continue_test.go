@@ -37,7 +37,8 @@ func TestATrajectoryGoesOnAtItsNextTurn(t *testing.T) {
 	asked, called := 0, 0
 	counter := tools.NewFunc("count", "counts", func(context.Context, struct {
 		N int `json:"n"`
-	}) (string, error) {
+	},
+	) (string, error) {
 		called++
 		return fmt.Sprint("call ", called), nil
 	})

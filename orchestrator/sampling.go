@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/trajectory"
@@ -16,7 +17,8 @@ type batch struct {
 	all     []trajectory.Group // in the order of sampling
 	trained []trajectory.Group // those of all that the update sees
 	refills int
-	dealt   []int // the position in the data after the step, see state.Dealt
+	dealt   []int         // the position in the data after the step, see state.Dealt
+	before  time.Duration // spent on sampling it by a process that ended
 }
 
 // sample samples the groups of a step and stores their trajectories. With dynamic sampling (DAPO, arXiv 2503.14476,
@@ -74,6 +76,9 @@ func (t *run) usable(g trajectory.Group) bool {
 
 // wave samples and stores the groups of some tasks, each with its greedy rollout where the estimator asks for one.
 func (t *run) wave(ctx context.Context, first Place, tasks []trajectory.Task) ([]trajectory.Group, error) {
+	if err := t.admit(ctx, first, tasks); err != nil {
+		return nil, err
+	}
 	var greedy []trajectory.Group
 	var greedyErr error
 	var beside sync.WaitGroup
@@ -99,8 +104,7 @@ const greedyPhase = "greedy"
 func (t *run) rollOut(ctx context.Context, r *Rollout, first Place, tasks []trajectory.Task, size int) ([]trajectory.Group, error) {
 	var storeErr error
 	groups := r.groupsFrom(ctx, first, tasks, size, func(tr *trajectory.Trajectory) {
-		t.shape(tr)
-		if err := t.db.AddTrajectory(ctx, first.Phase, tasks[tr.Group-first.Group], tr); err != nil && storeErr == nil {
+		if err := t.keep(ctx, first.Phase, tasks[tr.Group-first.Group], tr); err != nil && storeErr == nil {
 			storeErr = err
 		}
 	})
