@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
@@ -32,11 +31,9 @@ type feed struct {
 type live struct {
 	*slot
 	task    trajectory.Task
-	at      int                // position of the task in its stratum
-	again   *store.GroupRef    // the group that was given up and had the same task; nil: none
-	past    *store.Outstanding // what a process before this one sampled of it; nil: nothing
-	greedy  *store.Outstanding // the same of its greedy rollout
-	group   trajectory.Group   // once complete
+	at      int              // position of the task in its stratum
+	again   *store.GroupRef  // the group that was given up and had the same task; nil: none
+	group   trajectory.Group // once complete
 	cancel  context.CancelFunc
 	running []bool // [group_size] has not ended
 	cut     []bool // [group_size] had not ended when some batch was chosen
@@ -49,10 +46,10 @@ func newFeed(t *run, step int) (*feed, error) {
 		t: t, changed: make(chan struct{}, 1), plan: newPipeline(l, step, t.state.Version, 0),
 		live: map[int]*live{}, dealt: t.state.position(t.sampler, l.each()),
 	}
-	if t.recovery == nil {
+	if t.past.log == nil {
 		return f, nil
 	}
-	return f, f.restore(t.recovery)
+	return f, f.restore(t.past.log)
 }
 
 // notify wakes sample.
@@ -210,31 +207,24 @@ func lowestVersion(g trajectory.Group) int32 {
 	return lowest
 }
 
-// Batch waits for the batch of the next step, which is durable then. The one before it is trained.
+// Batch waits for the batch of the next step. The one before it is trained.
 func (f *feed) Batch(ctx context.Context) (*batch, error) {
 	f.mu.Lock()
 	f.plan.Trained(f.t.state.Version)
 	f.mu.Unlock()
-	start := time.Now()
 	for {
 		if err := f.failed(); err != nil {
 			return nil, err
 		}
 		f.pump(ctx)
-		b, record := f.take()
-		if b == nil {
-			select {
-			case <-f.changed:
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
-			continue
+		if b := f.take(); b != nil {
+			return b, f.t.tooManyFailed(b.step, b.all)
 		}
-		if err := f.t.tooManyFailed(b.step, b.all); err != nil {
-			return nil, err
+		select {
+		case <-f.changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
-		record.Seconds = time.Since(start).Seconds()
-		return b, f.t.db.AddBatch(ctx, record)
 	}
 }
 
@@ -253,30 +243,22 @@ func (f *feed) failed() error {
 	return f.t.tooManyFailed(f.plan.step, ended)
 }
 
-// take hands the next batch out, if there is one, with its record, and gives up what could not be trained in time.
-func (f *feed) take() (*batch, store.Batch) {
+// take hands the next batch out, if there is one, and gives up what could not be trained in time.
+func (f *feed) take() *batch {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.err != nil {
-		return nil, store.Batch{}
-	}
 	c, ok := f.plan.Batch()
 	if !ok {
-		return nil, store.Batch{}
+		return nil
 	}
 	b := &batch{step: c.step, version: c.version, refills: c.refills, dropped: len(c.dropped), dealt: slices.Clone(f.dealt)}
-	record := store.Batch{Step: c.step, Version: c.version, Dealt: b.dealt, Refills: c.refills}
 	for _, s := range mergeByNumber(c.groups, c.flat) {
 		l := f.live[s.n]
 		delete(f.live, s.n)
 		b.all = append(b.all, l.group)
-		ref := store.GroupRef{Step: s.step, Group: s.group}
-		if !slices.Contains(c.groups, s) {
-			record.Others = append(record.Others, ref)
-			continue
+		if slices.Contains(c.groups, s) {
+			b.trained, b.cut = append(b.trained, l.group), append(b.cut, l.cut)
 		}
-		record.Groups = append(record.Groups, ref)
-		b.trained, b.cut = append(b.trained, l.group), append(b.cut, l.cut)
 	}
 	for _, s := range c.dropped {
 		f.live[s.n].cancel()
@@ -290,7 +272,7 @@ func (f *feed) take() (*batch, store.Batch) {
 			}
 		}
 	}
-	return b, record
+	return b
 }
 
 func mergeByNumber(a, b []*slot) []*slot {
@@ -331,30 +313,13 @@ func (t *run) group(ctx context.Context, first Place, l *live, ended func(index 
 	return group, errors.Join(err, greedyErr)
 }
 
-// rollOut samples, shapes and stores the trajectories of a group, each turn before it is used. What a process before this
-// one has ended stays as it is, and what it began goes on.
+// rollOut samples, shapes and stores the trajectories of a group.
 func (t *run) rollOut(ctx context.Context, r Rollout, first Place, l *live, size int, ended func(index int)) (trajectory.Group, error) {
 	var storeErr error
-	fail := func(err error) {
-		if storeErr == nil && ctx.Err() == nil {
-			storeErr = err
-		}
-	}
-	r.Record = t.db.AddTurn
-	past := l.before(first.Phase)
-	r.Past = func(id string) (*trajectory.Trajectory, bool) { return past[id].trajectory, past[id].ended }
 	groups := r.groupsFrom(ctx, first, []trajectory.Task{l.task}, size, func(tr *trajectory.Trajectory) {
 		defer ended(tr.Index)
-		switch {
-		case past[tr.ID].ended || tr.StopReason == trajectory.StopCancelled:
-			return
-		case tr.ErrOrigin == storeOrigin:
-			fail(errors.New(tr.Err))
-			return
-		}
-		t.shape(tr)
-		if err := t.db.AddTrajectory(ctx, first.Phase, l.task, tr); err != nil {
-			fail(err)
+		if err := t.keep(ctx, first.Phase, l.task, tr); err != nil && storeErr == nil {
+			storeErr = err
 		}
 	})
 	return groups[0], storeErr

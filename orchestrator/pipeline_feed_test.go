@@ -89,7 +89,8 @@ func napping(t *testing.T, settings job.Rollout, a algorithms.Config, steps int)
 	r.rollout.Deadline = seconds(settings.Timeout)
 	r.engine, r.state.Version = r.rollout.Engine, 7 // the scripted engine's
 	r.options.Out = io.Discard
-	r.metrics, err = os.Create(filepath.Join(t.TempDir(), "metrics.jsonl"))
+	r.rollout.Record = r.db.AddTurn
+	r.metrics, err = os.Create(filepath.Join(r.dir, "metrics.jsonl"))
 	require.NoError(t, err)
 	trainer := &slowTrainer{t: t, takes: 2 * time.Second, barrier: r.barrier(&r.state.Version)}
 	r.trainer = trainer
@@ -97,7 +98,7 @@ func napping(t *testing.T, settings job.Rollout, a algorithms.Config, steps int)
 		if r.feed != nil {
 			r.feed.Close()
 		}
-		require.NoError(t, r.metrics.Close())
+		_ = r.metrics.Close() // a run that went on with it may have
 	})
 	return r, trainer
 }
@@ -274,7 +275,7 @@ func TestAsyncStopsWhenTooManyFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := napping(t, job.Rollout{Mode: "async", MaxStaleness: 2}, corrected, 1000)
 		r.rollout.Engine = failing{r.rollout.Engine}
-		require.ErrorContains(t, r.steps(t.Context()), " of 36 trajectories failed, more than rollout.max_failed (0.9); the first: engine: ")
+		require.ErrorContains(t, r.steps(t.Context()), " trajectories failed, more than rollout.max_failed (0.9); the first: engine: ")
 		r.feed.Close()
 	})
 }
@@ -317,7 +318,10 @@ func goOn(t *testing.T, from *run, at state, settings job.Rollout, a algorithms.
 	db, err := store.Open(storePath(t, from))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	r.db, r.dir, r.state = db, from.dir, at
+	r.db, r.dir, r.state, r.rollout.Record = db, from.dir, at, db.AddTurn
+	require.NoError(t, r.metrics.Close())
+	r.metrics, err = os.OpenFile(filepath.Join(r.dir, "metrics.jsonl"), os.O_APPEND|os.O_WRONLY, 0)
+	require.NoError(t, err)
 	require.NoError(t, r.rollout.Engine.Update(t.Context(), engines.Weights{Version: at.Version})) // as begin does
 	require.NoError(t, r.recover(t.Context()))
 	return r, trainer
@@ -403,6 +407,7 @@ func endsAnywhere(t *testing.T, settings job.Rollout, dynamic bool) {
 		}
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NoError(t, r.db.Close())
+		require.NoError(t, r.metrics.Close())
 		at := checkpoints[max(0, r.state.Step-int(hashOf(n, "back")%4))]
 		r, trainer = goOn(t, r, at, settings, a, steps)
 	}

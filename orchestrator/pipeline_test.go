@@ -285,7 +285,7 @@ func (s *simulation) restore() {
 	}
 	old := s.p
 	s.p = newPipeline(s.l, old.step, old.version, old.next)
-	s.p.taken = map[int]int{old.step: old.inStep}
+	s.p.taken = map[int]int{old.step: max(old.inStep, old.taken[old.step])}
 	require.Empty(s.t, s.p.Restore(slots), s.say("a restored group is too stale"))
 	for k := range old.again {
 		s.p.again[k] = slices.Clone(old.again[k])

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/trajectory"
@@ -18,19 +19,14 @@ type batch struct {
 	running int                // trajectories that go on being sampled
 	dropped int                // groups that were given up because they could not be trained in time
 	refills int
-	dealt   []int // the position in the data after the step, see state.Dealt
-
-	recorded bool    // it comes from the log: nothing was sampled
-	seconds  float64 // recorded: that sampling took
+	dealt   []int         // the position in the data after the step, see state.Dealt
+	before  time.Duration // spent on sampling it by a process that ended
 }
 
 // sample waits for the batch of a step, whose trajectories are stored. With dynamic sampling (DAPO, arXiv 2503.14476,
 // section 3.2) a group whose rewards are all equal is dropped, and the next task of its stratum is sampled in its place,
 // until rollout.groups of them can be compared or rollout.max_refills is reached.
 func (t *run) sample(ctx context.Context, step int) (*batch, error) {
-	if b, err := t.recorded(ctx); b != nil || err != nil {
-		return b, err
-	}
 	if t.feed == nil {
 		feed, err := newFeed(t, step)
 		if err != nil {

@@ -71,6 +71,12 @@ func (s *state) evaluated(name string, step int) bool {
 	return slices.ContainsFunc(s.Evaluations, func(e Evaluation) bool { return e.Name == name && (e.Step == step || name == "before") })
 }
 
+// evaluation puts a result in the place of an earlier one of its name.
+func (s *state) evaluation(e Evaluation) {
+	s.Evaluations = slices.DeleteFunc(s.Evaluations, func(old Evaluation) bool { return old.Name == e.Name })
+	s.Evaluations = append(s.Evaluations, e)
+}
+
 // load reads the state of the last complete checkpoint of a run folder and returns the checkpoint's folder; "" when the
 // run had saved none yet.
 func (s *state) load(dir string) (string, error) {
