@@ -143,7 +143,11 @@ func (c *commands) jobEffective(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprint(c.out, a.Describe())
+	text := a.Describe()
+	if j.SFT == nil {
+		text += orchestrator.DescribeMode(j, a)
+	}
+	_, err = fmt.Fprint(c.out, text)
 	return err
 }
 
