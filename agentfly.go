@@ -63,7 +63,7 @@ const (
 func Main(options ...Option) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	go func() { // the second signal ends the process at once
+	go func() { // the second signal ends the process at once: a shell sees status 130 (SIGINT) or 143 (SIGTERM)
 		<-ctx.Done()
 		stop()
 	}()
