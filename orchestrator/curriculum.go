@@ -12,25 +12,25 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// course is a curriculum: it makes the order of each epoch of each stratum. No task comes twice in an epoch.
+// course is a curriculum: it makes the order of each epoch of each pool. No task comes twice in an epoch.
 type course struct {
 	by       string
 	sampler  *sampler
-	numbers  [][]float64    // difficulty: [stratum][task]
+	numbers  [][]float64    // difficulty: [pool][task]
 	epochs   int            // difficulty: that are ordered
 	success  *float64       // data.success
-	where    map[string]int // stratum of a task's id
+	where    map[string]int // pool of a task's id
 	standing *standing
 }
 
 // standing is what a curriculum knows at a point of the run; it is saved with the state.
 type standing struct {
-	mu     sync.Mutex
-	By     string    `json:"by"`
-	Strata []tracked `json:"strata"`
+	mu    sync.Mutex
+	By    string    `json:"by"`
+	Pools []tracked `json:"pools"`
 }
 
-// tracked is the standing of one stratum.
+// tracked is the standing of one pool.
 type tracked struct {
 	Epochs int             `json:"epochs"` // begun
 	Start  int             `json:"start"`  // position of the first task of the epoch
@@ -45,8 +45,8 @@ type last struct {
 }
 
 func newCourse(c job.Curriculum, data *Tasks, d job.Data, s *sampler) (*course, error) {
-	out := &course{by: c.By, sampler: s, epochs: c.Epochs, success: d.Success, where: map[string]int{}, standing: &standing{By: c.By, Strata: make([]tracked, len(s.strata))}}
-	for k, tasks := range s.strata {
+	out := &course{by: c.By, sampler: s, epochs: c.Epochs, success: d.Success, where: map[string]int{}, standing: &standing{By: c.By, Pools: make([]tracked, len(s.pools()))}}
+	for k, tasks := range s.pools() {
 		numbers := make([]float64, len(tasks))
 		for i, t := range tasks {
 			out.where[t.ID] = k
@@ -61,7 +61,7 @@ func newCourse(c job.Curriculum, data *Tasks, d job.Data, s *sampler) (*course, 
 			numbers[i] = v
 		}
 		out.numbers = append(out.numbers, numbers)
-		out.standing.Strata[k].Last = map[string]last{}
+		out.standing.Pools[k].Last = map[string]last{}
 	}
 	return out, nil
 }
@@ -69,13 +69,13 @@ func newCourse(c job.Curriculum, data *Tasks, d job.Data, s *sampler) (*course, 
 // learns tells whether the order depends on what the run sampled.
 func (c *course) learns() bool { return c.by != "difficulty" }
 
-// index is the task that stratum k deals at a position. Positions before the current epoch are over: nobody asks for them.
+// index is the task that pool k deals at a position. Positions before the current epoch are over: nobody asks for them.
 func (c *course) index(k, at int) int {
 	c.standing.mu.Lock()
 	defer c.standing.mu.Unlock()
-	n := len(c.sampler.strata[k])
+	n := len(c.sampler.pools()[k])
 	if !c.learns() { // every epoch has all tasks
-		t := &c.standing.Strata[k]
+		t := &c.standing.Pools[k]
 		if epoch := at / n; len(t.Order) == 0 || t.Epochs != epoch+1 {
 			t.Epochs, t.Start = epoch+1, epoch*n
 			t.Order = c.order(k, epoch)
@@ -91,7 +91,7 @@ func (c *course) index(k, at int) int {
 
 // reach begins epochs until one holds the position.
 func (c *course) reach(k, at int) *tracked {
-	t := &c.standing.Strata[k]
+	t := &c.standing.Pools[k]
 	for at >= t.Start+len(t.Order) {
 		t.Start += len(t.Order)
 		t.Order = c.order(k, t.Epochs)
@@ -102,10 +102,10 @@ func (c *course) reach(k, at int) *tracked {
 
 // order makes an epoch.
 func (c *course) order(k, epoch int) []int {
-	tasks := c.sampler.strata[k]
+	tasks := c.sampler.pools()[k]
 	r := permutation(c.sampler.seed, k, epoch)
 	order := r.Perm(len(tasks))
-	known := c.standing.Strata[k].Last
+	known := c.standing.Pools[k].Last
 	switch c.by {
 	case "difficulty":
 		if epoch < c.epochs {
@@ -145,7 +145,7 @@ func (c *course) observe(groups []trajectory.Group, dealt []int) {
 	}
 	c.standing.mu.Lock()
 	defer c.standing.mu.Unlock()
-	for k := range c.standing.Strata {
+	for k := range c.standing.Pools {
 		if k < len(dealt) && dealt[k] > 0 {
 			c.reach(k, dealt[k]-1)
 		}
@@ -153,7 +153,7 @@ func (c *course) observe(groups []trajectory.Group, dealt []int) {
 	for _, g := range groups {
 		k, ok := c.where[g.Task.ID]
 		if l, finished := c.outcome(g); ok && finished {
-			c.standing.Strata[k].Last[g.Task.ID] = l
+			c.standing.Pools[k].Last[g.Task.ID] = l
 		}
 	}
 }
@@ -176,16 +176,16 @@ func (c *course) outcome(g trajectory.Group) (l last, finished bool) {
 
 // fits tells whether the standing is one of this curriculum and data.
 func (s *standing) fits(c *course) bool {
-	if s == nil || s.By != c.by || len(s.Strata) != len(c.sampler.strata) {
+	if s == nil || s.By != c.by || len(s.Pools) != len(c.sampler.pools()) {
 		return false
 	}
-	for k := range s.Strata {
-		n := len(c.sampler.strata[k])
-		if slices.ContainsFunc(s.Strata[k].Order, func(i int) bool { return i < 0 || i >= n }) {
+	for k := range s.Pools {
+		n := len(c.sampler.pools()[k])
+		if slices.ContainsFunc(s.Pools[k].Order, func(i int) bool { return i < 0 || i >= n }) {
 			return false
 		}
-		if s.Strata[k].Last == nil {
-			s.Strata[k].Last = map[string]last{}
+		if s.Pools[k].Last == nil {
+			s.Pools[k].Last = map[string]last{}
 		}
 	}
 	return true
@@ -196,8 +196,8 @@ func (s *standing) MarshalJSON() ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	type plain struct {
-		By     string    `json:"by"`
-		Strata []tracked `json:"strata"`
+		By    string    `json:"by"`
+		Pools []tracked `json:"pools"`
 	}
-	return json.Marshal(plain{s.By, s.Strata})
+	return json.Marshal(plain{s.By, s.Pools})
 }

@@ -9,36 +9,56 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// sampler deals tasks: a seeded shuffle without replacement, anew for every epoch. The strata (the values of the field that
-// data.balance names, or the sources of data.train) are dealt each by itself and take turns as their weights say. What is
-// dealt at a position depends on the seed and the position, and with a curriculum that learns from the run on its standing,
-// which is part of the checkpoint: a resumed run is dealt the same tasks.
+// sampler deals tasks: a seeded shuffle without replacement, anew for every epoch. With data.balance every value of that
+// field is a stratum of its own, and a step takes the same number of each. Several sources are one stratum, in which they
+// take turns as their weights say; each is dealt through epochs of its own. What is dealt at a position depends on the seed
+// and the position, and with a curriculum that learns from the run on its standing, which is part of the checkpoint: a
+// resumed run is dealt the same tasks.
 type sampler struct {
-	strata  [][]trajectory.Task
-	seed    uint64
-	pattern []int   // the stratum of each slot, over and over; nil: one stratum
-	course  *course // nil: none
+	strata [][]trajectory.Task
+	seed   uint64
+	mix    *mixture // of the sources; nil: there is one, or strata
+	course *course  // nil: every epoch in a random order
 }
 
 func newSampler(data *Tasks, d job.Data, groups int, seed uint64) (*sampler, error) {
 	s := &sampler{seed: seed, strata: [][]trajectory.Task{data.Tasks}}
-	var err error
 	switch {
 	case d.Balance != "":
-		err = s.balance(data, d.Balance, groups)
+		if err := s.balance(data, d.Balance, groups); err != nil {
+			return nil, err
+		}
 	case len(data.Sources) > 0:
-		s.strata = nil
 		var weights []int
-		for i, source := range data.Sources {
-			s.strata = append(s.strata, source.Tasks)
+		for i := range data.Sources {
 			weights = append(weights, max(1, d.Train[i].Weight))
 		}
-		s.pattern = turns(weights)
+		s.mix = newMixture(data.Sources, weights)
 	}
-	if err == nil && d.Curriculum != nil {
-		s.course, err = newCourse(*d.Curriculum, data, d, s)
+	if d.Curriculum != nil {
+		course, err := newCourse(*d.Curriculum, data, d, s)
+		if err != nil {
+			return nil, err
+		}
+		s.course = course
 	}
-	return s, err
+	return s, nil
+}
+
+// pools are what is dealt through epochs: the sources, or the strata.
+func (s *sampler) pools() [][]trajectory.Task {
+	if s.mix != nil {
+		return s.mix.pools
+	}
+	return s.strata
+}
+
+// reached is where each pool is when the strata are at the positions dealt.
+func (s *sampler) reached(dealt []int) []int {
+	if s.mix != nil && len(dealt) == 1 {
+		return s.mix.counts(dealt[0])
+	}
+	return dealt
 }
 
 // balance makes a stratum of each value of a field.
@@ -63,13 +83,50 @@ func (s *sampler) balance(data *Tasks, field string, groups int) error {
 	for _, v := range values {
 		s.strata = append(s.strata, byValue[v])
 	}
-	s.pattern = turns(slices.Repeat([]int{1}, len(values)))
 	return nil
 }
 
-// turns spreads strata evenly over a pattern in which each comes as often as its weight: the next slot goes to the one whose
-// share is the furthest behind (Webster's divisors: the largest weight/(2·given+1), the first of equals). After any number
-// of slots a stratum has its share, off by less than one slot.
+// mixture is several sources that take turns.
+type mixture struct {
+	pools   [][]trajectory.Task
+	pattern []int // the pool of each position, over and over
+	before  []int // [pattern] places of the same pool before this one
+	each    []int // [pools] places in the pattern
+}
+
+func newMixture(sources []Tasks, weights []int) *mixture {
+	m := &mixture{pattern: turns(weights), each: make([]int, len(sources))}
+	for _, s := range sources {
+		m.pools = append(m.pools, s.Tasks)
+	}
+	for _, k := range m.pattern {
+		m.before = append(m.before, m.each[k])
+		m.each[k]++
+	}
+	return m
+}
+
+// place is the pool that gets a position of the mixture, and the position in that pool.
+func (m *mixture) place(at int) (pool, in int) {
+	round, i := at/len(m.pattern), at%len(m.pattern)
+	return m.pattern[i], round*m.each[m.pattern[i]] + m.before[i]
+}
+
+// counts is how many of the first n positions are each pool's.
+func (m *mixture) counts(n int) []int {
+	out := make([]int, len(m.pools))
+	for k := range out {
+		out[k] = n / len(m.pattern) * m.each[k]
+	}
+	for _, k := range m.pattern[:n%len(m.pattern)] {
+		out[k]++
+	}
+	return out
+}
+
+// turns spreads things evenly over a pattern in which each comes as often as its weight, without common factors: the next
+// place goes to the one whose share is the furthest behind (Webster's method: the largest weight/(2·given+1), the first of
+// equals).
 func turns(weights []int) []int {
 	shared := 0
 	for _, w := range weights {
@@ -101,57 +158,30 @@ func gcd(a, b int) int {
 	return a
 }
 
-// counts is how many of the first slots of a run are each stratum's.
-func (s *sampler) counts(slots int) []int {
-	out := make([]int, len(s.strata))
-	if len(s.strata) == 1 {
-		out[0] = slots
-		return out
-	}
-	for i, k := range s.pattern {
-		out[k] += slots / len(s.pattern)
-		if i < slots%len(s.pattern) {
-			out[k]++
-		}
-	}
-	return out
-}
-
-// shares is how many tasks of each stratum the n slots of a step are.
-func (s *sampler) shares(step, n int) []int {
-	before, after := s.counts(step*n), s.counts((step+1)*n)
-	for k := range after {
-		after[k] -= before[k]
-	}
-	return after
-}
-
-// stratum of a slot.
-func (s *sampler) stratum(slot int) int {
-	if len(s.strata) == 1 {
-		return 0
-	}
-	return s.pattern[slot%len(s.pattern)]
-}
-
 // tasks returns the n tasks of a step in a run whose every step takes as many.
 func (s *sampler) tasks(step, n int) []trajectory.Task {
-	at, shares := s.counts(step*n), s.shares(step, n)
+	each := n / len(s.strata)
 	var out []trajectory.Task
 	for k := range s.strata {
-		for i := range shares[k] {
-			out = append(out, s.task(k, at[k]+i))
+		for i := range each {
+			out = append(out, s.task(k, step*each+i))
 		}
 	}
 	return out
 }
 
-// task is what a stratum deals at a position, from 0, over all epochs. With a curriculum positions come in order.
-func (s *sampler) task(k, at int) trajectory.Task {
-	if s.course != nil {
-		return s.strata[k][s.course.index(k, at)]
+// task is what a stratum deals at a position, from 0, over all epochs. With a curriculum that learns from the run positions
+// come in order.
+func (s *sampler) task(stratum, at int) trajectory.Task {
+	pool := stratum
+	if s.mix != nil {
+		pool, at = s.mix.place(at)
 	}
-	return s.strata[k][deal(s.seed, k, len(s.strata[k]), at)]
+	all := s.pools()[pool]
+	if s.course != nil {
+		return all[s.course.index(pool, at)]
+	}
+	return all[deal(s.seed, pool, len(all), at)]
 }
 
 // observe tells the curriculum what became of the groups of a batch; dealt is the position of each stratum when the batch
@@ -159,7 +189,7 @@ func (s *sampler) task(k, at int) trajectory.Task {
 // standing whatever was dealt meanwhile.
 func (s *sampler) observe(groups []trajectory.Group, dealt []int) {
 	if s.course != nil {
-		s.course.observe(groups, dealt)
+		s.course.observe(groups, s.reached(dealt))
 	}
 }
 
@@ -171,9 +201,9 @@ func (s *sampler) resume(from *state) {
 	if from.Curriculum.fits(s.course) {
 		s.course.standing = from.Curriculum
 	} else if from.Step > 0 { // the job had no such curriculum before
-		for k, at := range from.Dealt {
-			if k < len(s.course.standing.Strata) {
-				s.course.standing.Strata[k].Start = at
+		for k, at := range s.reached(from.Dealt) {
+			if k < len(s.course.standing.Pools) {
+				s.course.standing.Pools[k].Start = at
 			}
 		}
 	}

@@ -3,6 +3,8 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/agentfly/agentfly/algorithms"
@@ -22,8 +24,9 @@ type batch struct {
 // until rollout.groups of them can be compared or rollout.max_refills is reached.
 func (t *run) sample(ctx context.Context, step int) (*batch, error) {
 	j := t.job
-	b := &batch{dealt: t.state.position(t.sampler, j.Rollout.Groups)}
-	missing := t.sampler.shares(step, j.Rollout.Groups)
+	each := j.Rollout.Groups / len(t.sampler.strata)
+	b := &batch{dealt: t.state.position(t.sampler, each)}
+	missing := slices.Repeat([]int{each}, len(t.sampler.strata))
 	for {
 		var tasks []trajectory.Task
 		var strata []int // of tasks
@@ -130,4 +133,24 @@ func (t *run) shape(tr *trajectory.Trajectory) {
 		parts[name] = v
 	}
 	tr.Reward, tr.RewardParts = tr.Reward+parts[overlongPart], parts
+}
+
+// tooManyFailed holds the failed trajectories of a step against rollout.max_failed.
+func (t *run) tooManyFailed(step int, groups []trajectory.Group) error {
+	all, failed, first := 0, 0, ""
+	for _, g := range groups {
+		for _, tr := range g.Trajectories {
+			all++
+			if tr.Err == "" {
+				continue
+			}
+			if failed++; first == "" {
+				first = tr.ErrOrigin + ": " + tr.Err
+			}
+		}
+	}
+	if float64(failed)/float64(all) <= t.job.Rollout.MaxFailed {
+		return t.tooManyBroken(step, groups)
+	}
+	return fmt.Errorf("orchestrator: step %d: %d of %d trajectories failed, more than rollout.max_failed (%v); the first: %s", step, failed, all, t.job.Rollout.MaxFailed, first)
 }

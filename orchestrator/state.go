@@ -45,12 +45,12 @@ type state struct {
 	Curriculum    *standing         `json:"curriculum,omitempty"`
 }
 
-// position is where each stratum of the data goes on, groups being the tasks that a step takes.
-func (s *state) position(from *sampler, groups int) []int {
+// position is where each stratum of the data goes on, each being the tasks that a step takes of it.
+func (s *state) position(from *sampler, each int) []int {
 	if len(s.Dealt) == len(from.strata) {
 		return slices.Clone(s.Dealt)
 	}
-	return from.counts(s.Step * groups)
+	return slices.Repeat([]int{s.Step * each}, len(from.strata))
 }
 
 // add counts a finished step.
