@@ -32,6 +32,9 @@ func readData(j *job.Job) (train, eval *Tasks, deal *sampler, err error) {
 		if train, err = readSources(j, j.Data.Train); err == nil {
 			deal, err = newSampler(train, j.Data, j.Rollout.Groups, j.Seed)
 		}
+		if c := j.Data.Curriculum; err == nil && c != nil && c.By == "success_rate" {
+			err = needAnswers(j, train, "data.curriculum")
+		}
 		if err != nil {
 			return nil, nil, nil, inputError(err)
 		}
@@ -48,9 +51,7 @@ func readData(j *job.Job) (train, eval *Tasks, deal *sampler, err error) {
 	if err != nil {
 		return nil, nil, nil, inputError(err)
 	}
-	if n := j.Eval.Tasks; n > 0 && n < len(eval.Tasks) {
-		eval.Tasks = eval.Tasks[:n]
-	}
+	eval.first(j.Eval.Tasks)
 	return train, eval, deal, nil
 }
 

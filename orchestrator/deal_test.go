@@ -107,6 +107,7 @@ func TestSourcesAreReadAndNamed(t *testing.T) {
 		"b.json":     `[{"id": "1", "question": "b1?", "answer": "1"}]`,
 		"eval.jsonl": `{"id": "1", "prompt": "e?", "answer": "1"}`,
 		"same.jsonl": `{"id": "1", "prompt": "a2?", "answer": "1"}`,
+		"none.jsonl": `{"id": "1", "prompt": "n?"}`,
 		"own.jsonl":  `{"id": "1", "prompt": "o?", "answer": "1", "source": "web"}`,
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
@@ -125,6 +126,12 @@ func TestSourcesAreReadAndNamed(t *testing.T) {
 	require.Equal(t, []trajectory.Message{trajectory.Text("user", "b1?")}, train.Tasks[2].Prompt)
 	require.Equal(t, []string{"1"}, ids(eval.Tasks), "one source is as it was")
 	require.NotContains(t, eval.Tasks[0].Fields, "source")
+
+	_, eval, err = read("{train: a.jsonl, eval: [eval.jsonl, {path: b.json, columns: {prompt: question}}]}\neval: {tasks: 1}")
+	require.NoError(t, err)
+	require.Equal(t, []string{"eval/1", "b/1"}, ids(eval.Tasks), "the first of each file")
+	_, _, err = read("{train: [a.jsonl, none.jsonl], curriculum: {by: success_rate}}")
+	require.ErrorContains(t, err, `task "none/1" has no answer, so data.curriculum cannot tell a success; set data.success`)
 
 	files := train.files("train")
 	require.Equal(t, []string{"train/a", "train/c"}, []string{files[0].name, files[1].name})

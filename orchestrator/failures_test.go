@@ -196,8 +196,12 @@ func TestAWrongCallIsNotBroken(t *testing.T) {
 func TestErrorsAreCountedByOrigin(t *testing.T) {
 	broken := trajectory.Turn{Results: []trajectory.ToolResult{{Failed: true, Broken: true, Observation: "Error: slow took longer than 1s"}, {Failed: true}, {}, {}}}
 	groups := []trajectory.Group{{Trajectories: []*trajectory.Trajectory{
-		{ID: "a", Err: "x", ErrOrigin: "engine"}, {ID: "b", Err: "x", ErrOrigin: "engine", Turns: []trajectory.Turn{broken}}, {ID: "c", Err: "x", ErrOrigin: "render"},
-		{ID: "d", Turns: []trajectory.Turn{broken, broken}}, {ID: "e"}, {ID: "f", Err: "stopped", ErrOrigin: "engine", StopReason: trajectory.StopCancelled},
+		{ID: "a", Err: "x", ErrOrigin: "engine"},
+		{ID: "b", Err: "x", ErrOrigin: "engine", Turns: []trajectory.Turn{broken}},
+		{ID: "c", Err: "x", ErrOrigin: "render"},
+		{ID: "d", Turns: []trajectory.Turn{broken, broken}},
+		{ID: "e"},
+		{ID: "f", Err: "stopped", ErrOrigin: "engine", StopReason: trajectory.StopCancelled},
 	}}}
 	record := map[string]float64{}
 	countErrors(record, groups)

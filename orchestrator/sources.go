@@ -43,6 +43,22 @@ func readSources(j *job.Job, sources job.Sources) (*Tasks, error) {
 	return out, nil
 }
 
+// first leaves the first n tasks of each file; 0 leaves all.
+func (t *Tasks) first(n int) {
+	if n == 0 {
+		return
+	}
+	if len(t.Sources) == 0 {
+		t.Tasks = t.Tasks[:min(n, len(t.Tasks))]
+		return
+	}
+	t.Tasks = nil
+	for i := range t.Sources {
+		t.Sources[i].first(n)
+		t.Tasks = append(t.Tasks, t.Sources[i].Tasks...)
+	}
+}
+
 // dataFile is a file that a run must find unchanged when it goes on.
 type dataFile struct {
 	name string // train, or train/SOURCE

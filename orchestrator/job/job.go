@@ -206,7 +206,7 @@ type Trainer struct {
 // Eval is held-out evaluation, before the first step, every so many steps, and after the last one.
 type Eval struct {
 	Every       int     `yaml:"every" default:"0" min:"0" max:"10000000" unit:"steps" doc:"0: before and after the run only"`
-	Tasks       int     `yaml:"tasks" default:"0" min:"0" max:"10000000" unit:"tasks" doc:"first so many of data.eval; 0: all"`
+	Tasks       int     `yaml:"tasks" default:"0" min:"0" max:"10000000" unit:"tasks" doc:"first so many of each file of data.eval; 0: all"`
 	Temperature float64 `yaml:"temperature" default:"0" min:"0" max:"100" doc:"0 is greedy"`
 	Samples     int     `yaml:"samples" default:"1" min:"1" max:"100000" unit:"trajectories" doc:"of each task; more than one needs a temperature"`
 	K           []int   `yaml:"k" doc:"pass@k for these k, unbiased from samples; empty: none, or with several samples k = samples"`
