@@ -1,8 +1,8 @@
 // Package waits says what a run waits for, and for whom: an engine's replica, a tool, a reward, the store, the trainer.
 //
 // A Board travels in the context. Whoever may wait enters before and leaves after, whatever the outcome; without a board
-// that is free. Everything is safe for concurrent use. A wait costs about a third of a microsecond and 128 bytes while it
-// lasts, so that thousands a second are nothing.
+// that is free. Everything is safe for concurrent use. A wait costs about a microsecond and 144 bytes while it lasts, so that
+// thousands a second are nothing; only a report looks at all of them.
 package waits
 
 import (
@@ -19,14 +19,8 @@ import (
 // Board holds the waits of a run that have not ended.
 type Board struct {
 	mu    sync.Mutex
-	parts map[string]*queue
-	moves uint64
-}
-
-// queue is the waits for one part, the oldest first.
-type queue struct {
-	first, last *Wait
-	count       int
+	first *Wait
+	moves uint64 // waits that began or ended
 }
 
 // Wait is one wait; nil is one that nobody looks at.
@@ -34,7 +28,7 @@ type Wait struct {
 	board      *Board
 	part, who  string
 	since      time.Time
-	prev, next *Wait
+	prev, next *Wait // on the board, in no order
 	over       bool
 }
 
@@ -43,7 +37,7 @@ type boardKey struct{}
 type waitKey struct{}
 
 // NewBoard makes an empty board.
-func NewBoard() *Board { return &Board{parts: map[string]*queue{}} }
+func NewBoard() *Board { return &Board{} }
 
 // On puts the board into a context.
 func (b *Board) On(ctx context.Context) context.Context { return context.WithValue(ctx, boardKey{}, b) }
@@ -56,9 +50,12 @@ func Enter(ctx context.Context, part, who string) *Wait {
 	}
 	w := &Wait{board: b, part: part, who: who, since: time.Now()}
 	b.mu.Lock()
-	b.append(w)
+	defer b.mu.Unlock()
+	if w.next = b.first; w.next != nil {
+		w.next.prev = w
+	}
+	b.first = w
 	b.moves++
-	b.mu.Unlock()
 	return w
 }
 
@@ -75,14 +72,23 @@ func (w *Wait) Leave() {
 	if w == nil {
 		return
 	}
-	w.board.mu.Lock()
-	defer w.board.mu.Unlock()
+	b := w.board
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if w.over {
 		return
 	}
 	w.over = true
-	w.board.remove(w)
-	w.board.moves++
+	b.moves++
+	if w.next != nil {
+		w.next.prev = w.prev
+	}
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		b.first = w.next
+	}
+	w.prev, w.next = nil, nil
 }
 
 // Move says more exactly what the context's wait is for: the replica that got the request. The time goes on. It is no
@@ -94,55 +100,7 @@ func Move(ctx context.Context, part string) {
 	}
 	w.board.mu.Lock()
 	defer w.board.mu.Unlock()
-	if w.over || w.part == part {
-		return
-	}
-	w.board.remove(w)
 	w.part = part
-	w.board.append(w)
-}
-
-// append keeps a queue in the order of since; all but moved waits come last.
-func (b *Board) append(w *Wait) {
-	q := b.parts[w.part]
-	if q == nil {
-		q = &queue{}
-		b.parts[w.part] = q
-	}
-	after := q.last
-	for after != nil && w.since.Before(after.since) {
-		after = after.prev
-	}
-	w.prev = after
-	if after == nil {
-		w.next, q.first = q.first, w
-	} else {
-		w.next, after.next = after.next, w
-	}
-	if w.next == nil {
-		q.last = w
-	} else {
-		w.next.prev = w
-	}
-	q.count++
-}
-
-func (b *Board) remove(w *Wait) {
-	q := b.parts[w.part]
-	if w.prev == nil {
-		q.first = w.next
-	} else {
-		w.prev.next = w.next
-	}
-	if w.next == nil {
-		q.last = w.prev
-	} else {
-		w.next.prev = w.prev
-	}
-	w.prev, w.next = nil, nil
-	if q.count--; q.count == 0 {
-		delete(b.parts, w.part)
-	}
 }
 
 // Line is what is waited for in one part.
@@ -169,20 +127,31 @@ func round(d time.Duration) time.Duration {
 }
 
 // Lines are the parts that somebody waits for, the longest wait first.
-func (b *Board) Lines() []Line {
-	lines, _ := b.look()
-	return lines
-}
-
-func (b *Board) look() (lines []Line, moves uint64) {
+func (b *Board) Lines() (out []Line) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	for part, q := range b.parts {
-		lines = append(lines, Line{Part: part, Count: q.count, Oldest: q.first.who, For: now.Sub(q.first.since)})
+	at := map[string]int{} // in out
+	for w := b.first; w != nil; w = w.next {
+		i, ok := at[w.part]
+		if !ok {
+			i = len(out)
+			at[w.part], out = i, append(out, Line{Part: w.part, For: -1})
+		}
+		l := &out[i]
+		l.Count++
+		if d := now.Sub(w.since); d > l.For || d == l.For && w.who < l.Oldest {
+			l.For, l.Oldest = d, w.who
+		}
 	}
-	slices.SortFunc(lines, func(x, y Line) int { return cmp.Or(cmp.Compare(y.For, x.For), cmp.Compare(x.Part, y.Part)) })
-	return lines, b.moves
+	slices.SortFunc(out, func(x, y Line) int { return cmp.Or(cmp.Compare(y.For, x.For), cmp.Compare(x.Part, y.Part)) })
+	return out
+}
+
+func (b *Board) moved() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.moves
 }
 
 // Report says in one line what is waited for.
@@ -207,23 +176,20 @@ func (b *Board) Watch(ctx context.Context, quiet time.Duration, ask <-chan os.Si
 		defer ticker.Stop()
 		tick = ticker.C
 	}
-	_, seen := b.look()
-	since, next := time.Now(), quiet
+	seen, since, next := b.moved(), time.Now(), quiet
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ask:
-			lines, _ := b.look()
-			print(Report(lines))
+			print(Report(b.Lines()))
 		case <-tick:
-			lines, moves := b.look()
-			if moves != seen {
+			if moves := b.moved(); moves != seen {
 				seen, since, next = moves, time.Now(), quiet
 				continue
 			}
 			if still := time.Since(since); still >= next {
-				print(fmt.Sprintf("nothing moved for %s; %s", round(still), Report(lines)))
+				print(fmt.Sprintf("nothing moved for %s; %s", round(still), Report(b.Lines())))
 				next += quiet
 			}
 		}

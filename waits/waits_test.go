@@ -150,7 +150,7 @@ func TestBoardAgreesWithItsTwin(t *testing.T) {
 				for _, w := range live {
 					l := want[w.part]
 					l.Part, l.Count = w.part, l.Count+1
-					if d := time.Since(w.since); l.Oldest == "" || d > l.For {
+					if d := time.Since(w.since); l.Oldest == "" || d > l.For || d == l.For && w.who < l.Oldest {
 						l.Oldest, l.For = w.who, d
 					}
 					want[w.part] = l
