@@ -340,14 +340,6 @@ func (d *decoder) check(j *Job, o Options) {
 	}
 }
 
-func checkColumns(path string, columns map[string]string, fail func(path, format string, args ...any)) {
-	for _, k := range slices.Sorted(maps.Keys(columns)) {
-		if known := []string{"prompt", "id", "answer", "messages"}; !slices.Contains(known, k) {
-			fail(path, "there is no column %q; allowed: prompt, id, answer, messages%s", k, near(k, known))
-		}
-	}
-}
-
 func (d *decoder) checkNames(j *Job, names Names, fail func(path, format string, args ...any)) {
 	known := func(path, name string, all []string) {
 		if len(all) > 0 && !slices.Contains(all, name) {

@@ -2,7 +2,9 @@ package job
 
 import (
 	"encoding/json"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -216,5 +218,13 @@ func checkEval(j *Job, fail func(path, format string, args ...any)) {
 	}
 	if j.Checkpoint.Best && len(j.Data.Eval) == 0 {
 		fail("checkpoint.best", "the best is known by evaluations, but data.eval names no tasks")
+	}
+}
+
+func checkColumns(path string, columns map[string]string, fail func(path, format string, args ...any)) {
+	for _, k := range slices.Sorted(maps.Keys(columns)) {
+		if known := []string{"prompt", "id", "answer", "messages"}; !slices.Contains(known, k) {
+			fail(path, "there is no column %q; allowed: prompt, id, answer, messages%s", k, near(k, known))
+		}
 	}
 }
