@@ -25,10 +25,11 @@ func (e Evaluation) score() (value, better float64) {
 	return e.Reward, e.Reward
 }
 
-// ranked are the evaluations that are compared: all but those with the tools switched off.
+// ranked are the evaluations that are compared: all up to this step but those with the tools switched off. A run that is
+// recovered knows later ones already.
 func (s *state) ranked() (out []Evaluation) {
 	for _, e := range s.Evaluations {
-		if e.Name != "tool_off" {
+		if e.Name != "tool_off" && e.Step <= s.Step {
 			out = append(out, e)
 		}
 	}
@@ -87,21 +88,26 @@ func (t *run) stoppedBy() string {
 // bestLink is the checkpoint with the best evaluation.
 const bestLink = "best"
 
-// keepBest saves the state and points checkpoints/best to it when the evaluation is the best so far and the job wants it.
-func (t *run) keepBest(e Evaluation) error {
+// keepBest saves the state and points checkpoints/best to it when the job wants it and the evaluation of that name, just
+// done, is the best so far. A killed run may have stopped between the two: the evaluation that it finds done ends up here too.
+func (t *run) keepBest(name string) error {
 	all := t.state.ranked()
-	if !t.job.Checkpoint.Best || e.Name == "tool_off" || leader(all) != len(all)-1 {
+	i := leader(all)
+	if !t.job.Checkpoint.Best || i < 0 || all[i].Name != name || all[i].Step != t.state.Step {
 		return nil
 	}
-	name := "step-" + strconv.Itoa(t.state.Step)
+	folder := "step-" + strconv.Itoa(t.state.Step)
+	if t.bestCheckpoint() == folder {
+		return nil
+	}
 	err := t.save()
 	if err == nil {
-		err = pointTo(filepath.Join(t.dir, "checkpoints", bestLink), name)
+		err = pointTo(filepath.Join(t.dir, "checkpoints", bestLink), folder)
 	}
 	if err != nil {
 		return fmt.Errorf("orchestrator: checkpoints/best: %w", err)
 	}
-	return t.prune(name) // the one that was the best may go
+	return t.prune(folder) // the one that was the best may go
 }
 
 // bestCheckpoint is the folder that checkpoints/best points to; "" for none.

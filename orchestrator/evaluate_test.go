@@ -251,6 +251,9 @@ func TestStopAfter(t *testing.T) {
 	require.Equal(t, &Best{"after", 30, 0.9}, r.state.best())
 	r.state.Step = 1000
 	require.Empty(t, r.stoppedBy())
+	r.state.Step = 20
+	require.False(t, r.stalled(), "a recovered run knows later evaluations, which say nothing yet")
+	require.Equal(t, &Best{"step-10", 10, 0.7}, r.state.best())
 
 	loss := func(v float64) Evaluation { return Evaluation{Loss: &v} }
 	require.Equal(t, 1, leader([]Evaluation{loss(2), loss(1), loss(1.5)}), "of losses the least is best")

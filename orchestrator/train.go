@@ -359,8 +359,11 @@ func (t *run) steps(ctx context.Context) error {
 // evaluate runs an evaluation once at its step in the life of a run. A finished run that goes on to more steps evaluates
 // its end again.
 func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
-	if t.eval == nil && (t.sft == nil || len(t.sft.eval) == 0) || t.state.evaluated(name, t.state.Step) {
+	if t.eval == nil && (t.sft == nil || len(t.sft.eval) == 0) {
 		return nil
+	}
+	if t.state.evaluated(name, t.state.Step) {
+		return t.keepBest(name)
 	}
 	var e Evaluation
 	var err error
@@ -383,7 +386,7 @@ func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
 	if err := t.log(map[string]any{"step": e.Step, "eval": e}); err != nil {
 		return err
 	}
-	return t.keepBest(e)
+	return t.keepBest(name)
 }
 
 // barrier is where the optimizer writes the parameters: no decode step of an engine that shares them reads them meanwhile.
