@@ -20,7 +20,7 @@ import (
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
-	"github.com/agentfly/agentfly/waits"
+	"github.com/agentfly/agentfly/waiting"
 )
 
 // Registries hold what job files name.
@@ -52,7 +52,7 @@ type session struct {
 // open loads the policy from path ("" is the job's own) and everything around it.
 func open(ctx context.Context, j *job.Job, path string, r Registries) (s *session, err error) {
 	s = &session{job: j, worker: cgo.NewWorker()}
-	defer waits.Enter(ctx, "start", "model and engine").Leave()
+	defer waiting.Enter(ctx, "start", "model and engine").Leave()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())

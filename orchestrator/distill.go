@@ -15,7 +15,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trajectory"
-	"github.com/agentfly/agentfly/waits"
+	"github.com/agentfly/agentfly/waiting"
 )
 
 // On-policy distillation: the policy samples, the teacher scores what was sampled, and a token's advantage is
@@ -116,7 +116,7 @@ func (t remoteTeacher) score(ctx context.Context, samples []*trajectory.Sample) 
 		all.Go(func() {
 			places <- struct{}{}
 			defer func() { <-places }()
-			w := waits.Enter(ctx, "teacher", "sample "+strconv.Itoa(i))
+			w := waiting.Enter(ctx, "teacher", "sample "+strconv.Itoa(i))
 			defer w.Leave()
 			logprobs, err := t.Score(w.In(ctx), s.TokenIDs)
 			if err == nil && len(logprobs) != s.Len()-1 {

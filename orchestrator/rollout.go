@@ -17,7 +17,7 @@ import (
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
-	"github.com/agentfly/agentfly/waits"
+	"github.com/agentfly/agentfly/waiting"
 )
 
 // Rollout samples trajectories. Its fields do not change while it runs; Sample may be called from many goroutines.
@@ -136,7 +136,7 @@ func (r *Rollout) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 	defer cancel()
 	start := time.Now()
 	id := p.ID() + "-" + strconv.Itoa(turn)
-	w := waits.Enter(ctx, "engine", id)
+	w := waiting.Enter(ctx, "engine", id)
 	defer w.Leave()
 	c, err := r.Engine.Generate(w.In(ctx), engines.Request{
 		ID: id, Session: r.RunName + "/" + p.ID(), Prompt: slices.Clone(s.TokenIDs), Messages: history, Sampling: sampling, Seed: record.Seed,

@@ -8,13 +8,13 @@ import (
 	"sync"
 
 	"github.com/agentfly/agentfly/orchestrator/job"
-	"github.com/agentfly/agentfly/waits"
+	"github.com/agentfly/agentfly/waiting"
 )
 
 // Watch prints on out what a job waits for, and for whom, when nothing moved for rollout.watchdog, and at each signal of
 // ask. The returned context is the one to run the job with; stop ends the watch.
 func Watch(ctx context.Context, j *job.Job, out io.Writer, ask <-chan os.Signal) (_ context.Context, stop func()) {
-	board := waits.NewBoard()
+	board := waiting.NewBoard()
 	watch, cancel := context.WithCancel(ctx)
 	var joined sync.WaitGroup
 	joined.Go(func() {

@@ -7,7 +7,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/agentfly/agentfly/waits"
+	"github.com/agentfly/agentfly/waiting"
 )
 
 // NewFunc makes a reward of a function that returns a number.
@@ -98,7 +98,7 @@ func Run(ctx context.Context, timeout time.Duration, r Reward, in Input) (Score,
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if in.Trajectory != nil {
-		defer waits.Enter(ctx, "reward "+r.Name(), in.Trajectory.ID).Leave()
+		defer waiting.Enter(ctx, "reward "+r.Name(), in.Trajectory.ID).Leave()
 	}
 	type outcome struct {
 		score Score

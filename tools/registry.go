@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/agentfly/agentfly/trajectory"
-	"github.com/agentfly/agentfly/waits"
+	"github.com/agentfly/agentfly/waiting"
 )
 
 // Options bound every call of a registry.
@@ -197,7 +197,7 @@ func (r *Registry) invoke(ctx context.Context, trajectoryID string, c trajectory
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.options.Timeout)
 	defer cancel()
-	defer waits.Enter(ctx, e.part, trajectoryID).Leave()
+	defer waiting.Enter(ctx, e.part, trajectoryID).Leave()
 	type outcome struct {
 		text string
 		err  error

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/engines"
-	"github.com/agentfly/agentfly/waits"
+	"github.com/agentfly/agentfly/waiting"
 )
 
 // Generate implements engines.Engine. What may pass (a lost connection, 429, 5xx, an unusable reply, a replica that went
@@ -114,7 +114,7 @@ func (e *Engine) attempts(ctx context.Context, session string, do func(context.C
 			}
 			return e.orClosed(err)
 		}
-		waits.Move(ctx, r.part)
+		waiting.Move(ctx, r.part)
 		err = do(ctx, r)
 		e.release(r)
 		if err == nil {
@@ -212,7 +212,7 @@ func (e *Engine) pick(ctx context.Context, session string, avoid *replica) (*rep
 		if waiting >= e.options.Patience {
 			return nil, fmt.Errorf("no replica serves: %s", e.reasons())
 		}
-		waits.Move(ctx, "an engine replica that serves")
+		waiting.Move(ctx, "an engine replica that serves")
 		start := time.Now()
 		wait(ctx, changes, min(time.Second, e.options.Patience))
 		if !e.busy() { // an update has deadlines of its own, and training lasts as long as it lasts

@@ -18,7 +18,7 @@ import (
 	"sync"
 
 	"github.com/agentfly/agentfly/trajectory"
-	"github.com/agentfly/agentfly/waits"
+	"github.com/agentfly/agentfly/waiting"
 	_ "modernc.org/sqlite" // the driver "sqlite", without cgo
 )
 
@@ -213,7 +213,7 @@ func (s *Store) transact(batch []write) error {
 }
 
 func (s *Store) add(ctx context.Context, what string, apply func(tx *sql.Tx) error) error {
-	defer waits.Enter(ctx, "store", what).Leave()
+	defer waiting.Enter(ctx, "store", what).Leave()
 	w := write{apply, make(chan error, 1)}
 	select {
 	case s.queue <- w:

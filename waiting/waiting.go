@@ -1,9 +1,9 @@
-// Package waits says what a run waits for, and for whom: an engine's replica, a tool, a reward, the store, the trainer.
+// Package waiting says what a run waits for, and for whom: an engine's replica, a tool, a reward, the store, the trainer.
 //
 // A Board travels in the context. Whoever may wait enters before and leaves after, whatever the outcome; without a board
 // that is free. Everything is safe for concurrent use. A wait costs about a microsecond and 144 bytes while it lasts, so that
 // thousands a second are nothing; only a report looks at all of them.
-package waits
+package waiting
 
 import (
 	"cmp"
