@@ -212,7 +212,6 @@ func (e *Engine) pick(ctx context.Context, session string, avoid *replica) (*rep
 		if waiting >= e.options.Patience {
 			return nil, fmt.Errorf("no replica serves: %s", e.reasons())
 		}
-		waiting.Move(ctx, "an engine replica that serves")
 		start := time.Now()
 		wait(ctx, changes, min(time.Second, e.options.Patience))
 		if !e.busy() { // an update has deadlines of its own, and training lasts as long as it lasts
@@ -233,6 +232,7 @@ func (e *Engine) changes() []chan struct{} {
 
 // wait returns when one of the channels is closed, the time is over, or ctx is done.
 func wait(ctx context.Context, changes []chan struct{}, most time.Duration) {
+	waiting.Move(ctx, "an engine replica that serves")
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	var all sync.WaitGroup
