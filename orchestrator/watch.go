@@ -15,7 +15,7 @@ import (
 // ask. The returned context is the one to run the job with; stop ends the watch.
 func Watch(ctx context.Context, j *job.Job, out io.Writer, ask <-chan os.Signal) (_ context.Context, stop func()) {
 	board := waiting.NewBoard()
-	watch, cancel := context.WithCancel(ctx)
+	watch, cancel := context.WithCancel(context.WithoutCancel(ctx)) // what hangs after a signal is named too
 	var joined sync.WaitGroup
 	joined.Go(func() {
 		board.Watch(watch, seconds(j.Rollout.Watchdog), ask, func(line string) { fmt.Fprintln(out, "agentfly: "+line) })
