@@ -63,9 +63,10 @@ const (
 func Main(options ...Option) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	go func() { // the second signal ends the process at once
+	go func() { // the second signal ends the process at once: a shell sees status 130 (SIGINT) or 143 (SIGTERM)
 		<-ctx.Done()
 		stop()
+		fmt.Fprintln(os.Stderr, "agentfly: stopping; a second signal ends the process at once")
 	}()
 	os.Exit(Run(ctx, os.Args, os.Stdin, os.Stdout, os.Stderr, options...))
 }

@@ -27,10 +27,13 @@ func command(in string, args ...string) (status int, out, errs string) {
 // TestMain lets the test binary stand in for agentfly's in tests that need a process of its own.
 func TestMain(m *testing.M) {
 	if os.Getenv("AGENTFLY_TEST_BINARY") != "" {
-		agentfly.Main()
+		agentfly.Main(inChildren...)
 	}
 	os.Exit(m.Run())
 }
+
+// inChildren is what those processes know beside what agentfly has.
+var inChildren []agentfly.Option
 
 // process is a command line that runs in a process of its own.
 func process(args ...string) *exec.Cmd {

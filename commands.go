@@ -1,11 +1,15 @@
 package agentfly
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/doctor"
@@ -89,7 +93,9 @@ func (c *commands) train(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = orchestrator.Train(x.Context, j, c.registries, orchestrator.Options{
+	ctx, stop := c.watch(x, j)
+	defer stop()
+	_, err = orchestrator.Train(ctx, j, c.registries, orchestrator.Options{
 		Resume: x.Bool("resume"), Out: c.out, Ranks: x.Int("ranks"), Arguments: c.args, ErrOut: c.errOut,
 	})
 	return err
@@ -100,11 +106,30 @@ func (c *commands) eval(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	e, err := orchestrator.Evaluate(x.Context, j, x.String("model"), x.Bool("tool-off"), c.registries)
+	ctx, stop := c.watch(x, j)
+	defer stop()
+	e, err := orchestrator.Evaluate(ctx, j, x.String("model"), x.Bool("tool-off"), c.registries)
 	if err != nil {
 		return err
 	}
+	for _, line := range e.Table() { // for people; the line on standard output is for programs
+		fmt.Fprintln(c.errOut, line)
+	}
 	return c.print(e)
+}
+
+// watch says on standard error what the job waits for when nothing moves, and when the process gets SIGUSR1.
+func (c *commands) watch(x *cli.Context, j *job.Job) (context.Context, func()) {
+	ask := make(chan os.Signal, 1)
+	signal.Notify(ask, syscall.SIGUSR1)
+	if rank := os.Getenv("RANK"); rank != "" && rank != "0" { // it waits for rank 0 most of the time, which speaks
+		j.Rollout.Watchdog = 0
+	}
+	ctx, stop := orchestrator.Watch(x.Context, j, c.errOut, ask)
+	return ctx, func() {
+		signal.Stop(ask)
+		stop()
+	}
 }
 
 func (c *commands) rollout(x *cli.Context) error {
@@ -112,7 +137,9 @@ func (c *commands) rollout(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return orchestrator.Sample(x.Context, j, x.String("model"), x.Int("steps"), c.registries, func(t *trajectory.Trajectory) error { return c.print(t) })
+	ctx, stop := c.watch(x, j)
+	defer stop()
+	return orchestrator.Sample(ctx, j, x.String("model"), x.Int("steps"), c.registries, func(t *trajectory.Trajectory) error { return c.print(t) })
 }
 
 // print writes one JSON line.

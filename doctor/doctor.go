@@ -164,7 +164,9 @@ func program(ctx context.Context, name, purpose, remedy, command string, args ..
 func output(ctx context.Context, command string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, command, args...).CombinedOutput()
+	c := exec.CommandContext(ctx, command, args...)
+	c.WaitDelay = time.Second // what it started may hold its output open
+	out, err := c.CombinedOutput()
 	return string(out), err
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
+	"github.com/agentfly/agentfly/waiting"
 )
 
 // Registries hold what job files name.
@@ -51,6 +52,7 @@ type session struct {
 // open loads the policy from path ("" is the job's own) and everything around it.
 func open(ctx context.Context, j *job.Job, path string, r Registries) (s *session, err error) {
 	s = &session{job: j, worker: cgo.NewWorker()}
+	defer waiting.Enter(ctx, "start", "model and engine").Leave()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -221,7 +223,7 @@ func makeReward(j *job.Job, r *rewards.Registry) (rewards.Reward, error) {
 		}
 		terms = append(terms, rewards.Weighted{Reward: made, Weight: w.Weight})
 	}
-	sum, err := rewards.NewSum(0, terms...)
+	sum, err := rewards.NewSum(seconds(j.Rollout.RewardTimeout), terms...)
 	if err != nil {
 		return nil, j.Fail("rewards", "%s", plain(err, "rewards: "))
 	}

@@ -20,7 +20,7 @@ func Validate(j *job.Job, r Registries) error {
 	if j.SFT == nil {
 		_, _, _, err := readData(j)
 		add(err)
-	} else if j.Data.Train != "" || j.Data.Run != "" && exists(j.Resolve(j.Data.Run)) { // the run may come later
+	} else if len(j.Data.Train) > 0 || j.Data.Run != "" && exists(j.Resolve(j.Data.Run)) { // the run may come later
 		_, err := readMaterial(j)
 		add(err)
 	}
@@ -53,7 +53,7 @@ func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Reg
 	if err := noRollouts(j); err != nil {
 		return e, err
 	}
-	if j.Data.Eval == "" {
+	if len(j.Data.Eval) == 0 {
 		return e, inputError(errors.New(j.Path() + ": data.eval is missing; name the held-out tasks"))
 	}
 	_, tasks, _, err := readData(j)
@@ -70,7 +70,7 @@ func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Reg
 	}
 	rollout := s.rollout
 	rollout.ToolsOff = toolsOff
-	return evaluate(ctx, rollout, nil, "eval", 0, tasks.Tasks, j.Eval.Temperature)
+	return evaluate(ctx, rollout, nil, "eval", 0, tasks.Tasks, j)
 }
 
 // Sample rolls out the tasks of the first steps of a job and hands each trajectory over as it ends. Nothing is trained.
@@ -78,7 +78,7 @@ func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registrie
 	if err := noRollouts(j); err != nil {
 		return err
 	}
-	if j.Data.Train == "" {
+	if len(j.Data.Train) == 0 {
 		return inputError(errors.New(j.Path() + ": data.train is missing; name the tasks to sample"))
 	}
 	_, _, deal, err := readData(j)

@@ -8,45 +8,50 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
-	"slices"
 	"strconv"
 
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// Tasks are the tasks of one data file.
+// Tasks are the tasks of one data file, or of several sources.
 type Tasks struct {
 	Path  string
-	Hash  string // SHA-256 of the file, for the record of the run
+	Hash  string // SHA-256 of the file, for the record of the run; empty for several
 	Tasks []trajectory.Task
+
+	Sources []Tasks // when there are several: each by itself; Tasks are all of theirs
+	Name    string  // of a source
 }
 
 // readData reads the tasks of a job: those to train on with their sampler, and those to evaluate on, the first so many
 // that the job wants. What the job does not name is nil.
 func readData(j *job.Job) (train, eval *Tasks, deal *sampler, err error) {
-	if j.Data.Train != "" {
-		if train, err = ReadTasks(j.Resolve(j.Data.Train), j.Data.Columns); err == nil {
+	if len(j.Data.Train) > 0 {
+		if train, err = readSources(j, j.Data.Train); err == nil {
 			deal, err = newSampler(train, j.Data, j.Rollout.Groups, j.Seed)
+		}
+		if c := j.Data.Curriculum; err == nil && c != nil && c.By == "success_rate" {
+			err = needAnswers(j, train, "data.curriculum")
 		}
 		if err != nil {
 			return nil, nil, nil, inputError(err)
 		}
 	}
-	if j.Data.Eval == "" {
+	if len(j.Data.Eval) == 0 {
 		return train, nil, deal, nil
 	}
-	if eval, err = ReadTasks(j.Resolve(j.Data.Eval), j.Data.Columns); err == nil && train != nil {
+	if eval, err = readSources(j, j.Data.Eval); err == nil && train != nil {
 		err = refuseOverlap(train, eval)
+	}
+	if err == nil {
+		err = checkEvaluation(j, eval)
 	}
 	if err != nil {
 		return nil, nil, nil, inputError(err)
 	}
-	if n := j.Eval.Tasks; n > 0 && n < len(eval.Tasks) {
-		eval.Tasks = eval.Tasks[:n]
-	}
+	eval.first(j.Eval.Tasks)
 	return train, eval, deal, nil
 }
 
@@ -211,80 +216,4 @@ func ReadExamples(path string) ([]trajectory.Message, error) {
 		return nil
 	})
 	return out, err
-}
-
-// refuseOverlap makes sure that no evaluation task is a training task by content.
-func refuseOverlap(train, eval *Tasks) error {
-	key := func(t trajectory.Task) string {
-		data, _ := json.Marshal(t.Prompt) // messages that came from JSON go back to it
-		return string(data)
-	}
-	seen := map[string]string{}
-	for _, t := range train.Tasks {
-		seen[key(t)] = t.ID
-	}
-	for _, t := range eval.Tasks {
-		if id, ok := seen[key(t)]; ok {
-			return fmt.Errorf("%s: task %q has the same content as task %q of %s; evaluation tasks must be held out", eval.Path, t.ID, id, train.Path)
-		}
-	}
-	return nil
-}
-
-// sampler deals tasks: a seeded shuffle without replacement, anew for every epoch. With balance, each stratum (a value
-// of that field) is dealt in turn, so that every step takes the same number of tasks of each. What is dealt at a position
-// depends on the seed and the position alone, which is what resume needs.
-type sampler struct {
-	strata [][]trajectory.Task
-	seed   uint64
-}
-
-func newSampler(data *Tasks, d job.Data, groups int, seed uint64) (*sampler, error) {
-	s := &sampler{seed: seed}
-	if d.Balance == "" {
-		s.strata = [][]trajectory.Task{data.Tasks}
-		return s, nil
-	}
-	byValue := map[string][]trajectory.Task{}
-	for _, t := range data.Tasks {
-		v, ok := t.Fields[d.Balance].(string)
-		if !ok {
-			return nil, fmt.Errorf("%s: task %q has no text in the field %q that data.balance names", data.Path, t.ID, d.Balance)
-		}
-		byValue[v] = append(byValue[v], t)
-	}
-	values := make([]string, 0, len(byValue))
-	for v := range byValue {
-		values = append(values, v)
-	}
-	slices.Sort(values)
-	for _, v := range values {
-		s.strata = append(s.strata, byValue[v])
-	}
-	if groups%len(values) != 0 {
-		return nil, fmt.Errorf("%s: data.balance: %s has %d values, so rollout.groups must be a multiple of %d, not %d", data.Path, d.Balance, len(values), len(values), groups)
-	}
-	return s, nil
-}
-
-// tasks returns the n tasks of a step in a run whose every step takes as many.
-func (s *sampler) tasks(step, n int) []trajectory.Task {
-	each := n / len(s.strata)
-	var out []trajectory.Task
-	for k := range s.strata {
-		for i := range each {
-			out = append(out, s.task(k, step*each+i))
-		}
-	}
-	return out
-}
-
-// task is what a stratum deals at a position, from 0, over all epochs.
-func (s *sampler) task(k, at int) trajectory.Task {
-	return s.strata[k][deal(s.seed, k, len(s.strata[k]), at)]
-}
-
-// deal is the index among n things that a position gets: every epoch is a seeded permutation of its own.
-func deal(seed uint64, stratum, n, at int) int {
-	return rand.New(rand.NewPCG(seed, uint64(stratum)<<32|uint64(at/n))).Perm(n)[at%n]
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 
 	"github.com/agentfly/agentfly/algorithms"
@@ -14,6 +15,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trajectory"
+	"github.com/agentfly/agentfly/waiting"
 )
 
 // On-policy distillation: the policy samples, the teacher scores what was sampled, and a token's advantage is
@@ -114,7 +116,9 @@ func (t remoteTeacher) score(ctx context.Context, samples []*trajectory.Sample) 
 		all.Go(func() {
 			places <- struct{}{}
 			defer func() { <-places }()
-			logprobs, err := t.Score(ctx, s.TokenIDs)
+			w := waiting.Enter(ctx, "teacher", "sample "+strconv.Itoa(i))
+			defer w.Leave()
+			logprobs, err := t.Score(w.In(ctx), s.TokenIDs)
 			if err == nil && len(logprobs) != s.Len()-1 {
 				err = fmt.Errorf("%d logprobs for %d tokens", len(logprobs), s.Len())
 			}

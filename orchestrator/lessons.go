@@ -102,11 +102,11 @@ func readMaterial(j *job.Job) (m *material, err error) {
 		m.path = j.Resolve(j.Data.Run)
 		m.trajectories, m.hash, err = chooseFromRun(m.path, j.Data)
 	} else {
-		m.path = j.Resolve(j.Data.Train)
-		m.conversations, m.hash, err = ReadConversations(m.path, j.Data.Columns)
+		m.path = j.Resolve(j.Data.Train[0].Path)
+		m.conversations, m.hash, err = ReadConversations(m.path, j.Data.Train[0].ColumnsOr(j.Data.Columns))
 	}
-	if err == nil && j.Data.Eval != "" {
-		m.eval, _, err = ReadConversations(j.Resolve(j.Data.Eval), j.Data.Columns)
+	if err == nil && len(j.Data.Eval) > 0 {
+		m.eval, _, err = ReadConversations(j.Resolve(j.Data.Eval[0].Path), j.Data.Eval[0].ColumnsOr(j.Data.Columns))
 	}
 	if err == nil {
 		err = m.refuseOverlap()

@@ -18,6 +18,7 @@ import (
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
+	"github.com/agentfly/agentfly/waiting"
 )
 
 // Rollout samples trajectories. Its fields do not change while it runs; Sample may be called from many goroutines.
@@ -211,8 +212,11 @@ func (r *Rollout) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
 	start := time.Now()
-	c, err := r.Engine.Generate(ctx, engines.Request{
-		ID: p.ID() + "-" + strconv.Itoa(turn), Session: r.RunName + "/" + p.ID(), Prompt: slices.Clone(s.TokenIDs), Messages: history, Sampling: sampling, Seed: record.Seed,
+	id := p.ID() + "-" + strconv.Itoa(turn)
+	w := waiting.Enter(ctx, "engine", id)
+	defer w.Leave()
+	c, err := r.Engine.Generate(w.In(ctx), engines.Request{
+		ID: id, Session: r.RunName + "/" + p.ID(), Prompt: slices.Clone(s.TokenIDs), Messages: history, Sampling: sampling, Seed: record.Seed,
 	})
 	record.EngineSeconds = time.Since(start).Seconds()
 	if err == nil && len(c.TokenIDs) == 0 {

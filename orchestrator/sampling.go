@@ -95,7 +95,7 @@ func (t *run) tooManyFailed(step int, groups []trajectory.Group) error {
 		}
 	}
 	if all == 0 || float64(failed)/float64(all) <= t.job.Rollout.MaxFailed {
-		return nil
+		return t.tooManyBroken(step, groups)
 	}
 	return fmt.Errorf("orchestrator: step %d: %d of %d trajectories failed, more than rollout.max_failed (%v); the first: %s", step, failed, all, t.job.Rollout.MaxFailed, first)
 }

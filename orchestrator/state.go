@@ -41,6 +41,8 @@ type state struct {
 	Losses        []float64         `json:"losses,omitempty"` // of the steps of supervised fine-tuning
 	Skipped       int               `json:"skipped,omitempty"`
 	SkippedInRow  int               `json:"skipped_in_row,omitempty"` // up to the last step
+	Errors        map[string]int    `json:"errors,omitempty"`         // by origin, see countErrors
+	Curriculum    *standing         `json:"curriculum,omitempty"`
 }
 
 // position is where each stratum of the data goes on, each being the tasks that a step takes of it.
@@ -59,6 +61,7 @@ func (s *state) add(record map[string]float64, finished int) {
 	}
 	s.Finished += finished
 	s.Failed += int(record["trajectories/failed"])
+	s.addErrors(record)
 	s.SampledTokens += record["tokens/sampled"]
 	s.SampleSeconds += record["seconds/sample"]
 	s.TrainTokens += record["tokens/unpacked"]
@@ -167,8 +170,9 @@ func (t *run) prune(newest string) error {
 		}
 	}
 	sort.Sort(sort.Reverse(sort.IntSlice(steps)))
+	best := t.bestCheckpoint()
 	for _, n := range steps[min(len(steps), t.job.Checkpoint.Keep):] {
-		if name := "step-" + strconv.Itoa(n); name != newest {
+		if name := "step-" + strconv.Itoa(n); name != newest && name != best {
 			if err := os.RemoveAll(filepath.Join(t.dir, "checkpoints", name)); err != nil {
 				return fmt.Errorf("orchestrator: checkpoints: %w", err)
 			}
@@ -197,6 +201,7 @@ func (t *run) describe(b *batch, rewards []float64, m policy.Metrics, waited, wh
 		"update/dropped": m.Dropped, "update/kl": m.KL, "update/value_loss": m.ValueLoss, "update/explained": m.Explained,
 		"tokens/packed": float64(m.PackedTokens), "tokens/unpacked": float64(m.UnpackedTokens),
 	}
+	countErrors(r, b.all)
 	parts := map[string]float64{}
 	var greedy []float64
 	r["trajectories/failed"] = 0
@@ -279,8 +284,9 @@ func (t *run) summary() Summary {
 		TokensPerSecond: map[string]float64{"sample": s.SampledTokens / max(1e-9, s.SampleSeconds), "train": s.TrainTokens / max(1e-9, s.TrainSeconds)},
 		Trajectories:    map[string]int{"finished": s.Finished, "failed": s.Failed},
 	}
+	out.Errors, out.Best = s.Errors, s.best()
 	if t.session != nil {
-		out.Job = t.session.job.Name
+		out.Job, out.Stopped = t.session.job.Name, t.stoppedBy()
 	}
 	if t.sft != nil {
 		out.Reward, out.Loss = map[string]float64{}, map[string]float64{"first": mean(s.Losses[:min(3, len(s.Losses))]), "last": mean(s.Losses[max(0, len(s.Losses)-3):])}
@@ -316,6 +322,7 @@ func (t *run) writeSummary() error {
 		if before, ok := s.Loss["eval_before"]; ok {
 			t.say("held-out conversations: loss %.4f before, %.4f after", before, s.Loss["eval_after"])
 		}
+		t.sayBest(s)
 		t.say("checkpoint     %s (Hugging Face format)", filepath.Join(t.dir, "checkpoints", "last"))
 		t.say("look next      agentfly inspect trajectory --run %s --view    what was learned, coloured by mask", t.dir)
 		return nil
@@ -327,6 +334,7 @@ func (t *run) writeSummary() error {
 	if off, ok := s.Eval["tool_off"]; ok {
 		t.say("with the tools switched off the trained model answers %.0f%% right", 100*off)
 	}
+	t.sayBest(s)
 	t.say("sampled %.0f tok/s, trained %.0f tok/s; %d trajectories finished, %d failed; engine and trainer logprobs at most %.1e apart",
 		s.TokensPerSecond["sample"], s.TokensPerSecond["train"], s.Trajectories["finished"], s.Trajectories["failed"], s.MismatchMax)
 	t.say("")

@@ -44,6 +44,9 @@ type Summary struct {
 	Trajectories    map[string]int     `json:"trajectories"`
 	MismatchMax     float64            `json:"mismatch_max"`      // largest |trainer's - engine's| logprob of a sampled token
 	Skipped         int                `json:"skipped,omitempty"` // steps whose update was passed over, see trainer.on_nonfinite
+	Errors          map[string]int     `json:"errors,omitempty"`  // by origin: trajectories that failed, tool calls that broke
+	Best            *Best              `json:"best,omitempty"`    // evaluation; nil without one
+	Stopped         string             `json:"stopped,omitempty"` // why the run ended before trainer.steps
 }
 
 // trainer is what a run needs of policy.Trainer.
@@ -117,18 +120,18 @@ func (t *run) say(format string, args ...any) { fmt.Fprintf(t.options.Out, forma
 // prepare reads everything that can be wrong before the first rollout.
 func (t *run) prepare(ctx context.Context, j *job.Job, r Registries) (err error) {
 	var learn *material
-	var path, hash string // of the data
+	var files []dataFile
 	if j.SFT != nil {
 		if j, learn, err = t.prepareSFT(j); err != nil {
 			return err
 		}
-		path, hash = learn.path, learn.hash
+		files = []dataFile{{"train", learn.path, learn.hash}}
 	} else {
 		train, eval, deal, err := readData(j)
 		if err != nil {
 			return err
 		}
-		t.eval, t.sampler, path, hash = eval, deal, train.Path, train.Hash
+		t.eval, t.sampler, files = eval, deal, train.files("train")
 	}
 	if err := t.checkFolder(); err != nil {
 		return err
@@ -142,10 +145,10 @@ func (t *run) prepare(ctx context.Context, j *job.Job, r Registries) (err error)
 			return err
 		}
 	}
-	if before, ok := t.state.Data["train"]; ok && before != hash {
-		return inputError(fmt.Errorf("%s is not the file that the run in %s began with; give it back its content, or begin a new run with --output", path, t.dir))
+	if err := t.state.sameData(t.dir, files); err != nil {
+		return err
 	}
-	t.state.Data = map[string]string{"train": hash}
+	t.sampler.resume(&t.state)
 	weights := from
 	if j.Model.LoRA.On() { // the job's own base; the trainer's folder holds the adapter
 		weights = ""
@@ -304,7 +307,7 @@ func (t *run) steps(ctx context.Context) error {
 	if err := t.evaluate(ctx, "before", false); err != nil {
 		return err
 	}
-	for t.state.Step < j.Trainer.Steps {
+	for t.state.Step < j.Trainer.Steps && !t.stalled() {
 		step := t.step
 		if t.sft != nil {
 			step = t.learn
@@ -335,8 +338,11 @@ func (t *run) steps(ctx context.Context) error {
 // evaluate runs an evaluation once at its step in the life of a run. A finished run that goes on to more steps evaluates
 // its end again.
 func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
-	if t.eval == nil && (t.sft == nil || len(t.sft.eval) == 0) || t.state.evaluated(name, t.state.Step) {
+	if t.eval == nil && (t.sft == nil || len(t.sft.eval) == 0) {
 		return nil
+	}
+	if t.state.evaluated(name, t.state.Step) {
+		return t.keepBest(name)
 	}
 	var e Evaluation
 	var err error
@@ -345,7 +351,7 @@ func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
 	} else {
 		r := t.rollout
 		r.ToolsOff = toolsOff
-		e, err = evaluate(ctx, r, t.db, name, t.state.Step, t.eval.Tasks, t.job.Eval.Temperature)
+		e, err = evaluate(ctx, r, t.db, name, t.state.Step, t.eval.Tasks, t.job)
 		if err == nil && t.teacher != nil {
 			err = t.evaluateKL(ctx, &e)
 		}
@@ -357,8 +363,11 @@ func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
 		return err
 	}
 	t.state.evaluation(e)
-	t.say("evaluation   %s", e)
-	return t.log(map[string]any{"step": e.Step, "eval": e})
+	t.sayEvaluation(e)
+	if err := t.log(map[string]any{"step": e.Step, "eval": e}); err != nil {
+		return err
+	}
+	return t.keepBest(name)
 }
 
 // barrier is where the optimizer writes the parameters: no decode step of an engine that shares them reads them meanwhile.
@@ -446,6 +455,7 @@ func (t *run) update(ctx context.Context, b *batch, start time.Time) (err error)
 		record["distill/reverse_kl"] = taught.reverseKL
 	}
 	t.state.Dealt = b.dealt
+	t.sampler.observe(b.all, b.dealt)
 	return t.finish(ctx, record, m, len(rewards), skipped)
 }
 

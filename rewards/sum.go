@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/agentfly/agentfly/waiting"
 )
 
 // NewFunc makes a reward of a function that returns a number.
@@ -95,6 +97,9 @@ func (s *sum) Score(ctx context.Context, in Input) (Score, error) {
 func Run(ctx context.Context, timeout time.Duration, r Reward, in Input) (Score, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	if in.Trajectory != nil {
+		defer waiting.Enter(ctx, "reward "+r.Name(), in.Trajectory.ID).Leave()
+	}
 	type outcome struct {
 		score Score
 		err   error

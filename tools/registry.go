@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/agentfly/agentfly/trajectory"
+	"github.com/agentfly/agentfly/waiting"
 )
 
 // Options bound every call of a registry.
@@ -43,6 +44,7 @@ type entry struct {
 	tool   Tool
 	spec   Spec
 	schema *Schema
+	part   string // that a call waits for
 }
 
 // NewRegistry returns an empty registry.
@@ -106,7 +108,7 @@ func (r *Registry) register(t Tool) error {
 	if r.entries[spec.Name] != nil {
 		return fmt.Errorf("tools: register %q: the name is already registered; give one of the two another name", spec.Name)
 	}
-	r.entries[spec.Name] = &entry{tool: t, spec: spec, schema: s}
+	r.entries[spec.Name] = &entry{tool: t, spec: spec, schema: s, part: "tool " + spec.Name}
 	return nil
 }
 
@@ -181,7 +183,8 @@ func (r *Registry) Abandoned() int { return int(r.abandoned.Load()) }
 func (r *Registry) Invoke(ctx context.Context, trajectoryID string, c trajectory.ToolCall) trajectory.ToolResult {
 	start := time.Now()
 	text, err := r.invoke(ctx, trajectoryID, c)
-	out := trajectory.ToolResult{Call: c, Failed: err != nil}
+	var broken *brokenError
+	out := trajectory.ToolResult{Call: c, Failed: err != nil, Broken: errors.As(err, &broken)}
 	if err != nil {
 		text = "Error: " + err.Error()
 	}
@@ -206,6 +209,7 @@ func (r *Registry) invoke(ctx context.Context, trajectoryID string, c trajectory
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.options.Timeout)
 	defer cancel()
+	defer waiting.Enter(ctx, e.part, trajectoryID).Leave()
 	type outcome struct {
 		text string
 		err  error
@@ -228,9 +232,14 @@ func (r *Registry) invoke(ctx context.Context, trajectoryID string, c trajectory
 	}
 }
 
+// brokenError is a failure that is the tool's own.
+type brokenError struct{ text string }
+
+func (e *brokenError) Error() string { return e.text }
+
 func (r *Registry) late(ctx context.Context, name string) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("%s took longer than %s; ask it for less work", name, r.options.Timeout)
+		return &brokenError{fmt.Sprintf("%s took longer than %s; ask it for less work", name, r.options.Timeout)}
 	}
 	return fmt.Errorf("%s: the run was interrupted", name)
 }
@@ -242,7 +251,7 @@ func (r *Registry) guarded(ctx context.Context, e *entry, c Call) (text string, 
 			if r.options.Report != nil {
 				r.options.Report(e.spec.Name, fmt.Errorf("tools: %s: panic: %v", e.spec.Name, v), debug.Stack())
 			}
-			text, err = "", fmt.Errorf("%s failed inside; try other arguments", e.spec.Name)
+			text, err = "", &brokenError{e.spec.Name + " failed inside; try other arguments"}
 		}
 	}()
 	o, err := e.tool.Call(ctx, c)

@@ -88,6 +88,7 @@ type ToolResult struct {
 	Call        ToolCall      `json:"call"`
 	Observation string        `json:"observation"`
 	Failed      bool          `json:"failed,omitempty"` // the observation is an error that the model can read
+	Broken      bool          `json:"broken,omitempty"` // the tool is to blame: its deadline passed, or it panicked
 	Duration    time.Duration `json:"duration_ns"`
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/trajectory"
+	"github.com/agentfly/agentfly/waiting"
 )
 
 // Options configure an engine. A zero value takes the default in brackets.
@@ -127,6 +128,7 @@ func (e *Engine) generate(ctx context.Context, q engines.Request) (engines.Compl
 	if err != nil {
 		return engines.Completion{}, err
 	}
+	waiting.Move(ctx, "engine "+e.options.URL)
 	wait := e.options.Backoff
 	for n := 1; ; n++ {
 		reply, err := e.client.CreateChatCompletion(ctx, body)

@@ -32,6 +32,7 @@ func (c condition) String() string {
 // replica is one server.
 type replica struct {
 	url     string // without a trailing slash
+	part    string // that its requests wait for
 	options Options
 	http    *http.Client
 	openai  *openai.Client
@@ -64,6 +65,7 @@ func newReplica(url string, o Options) *replica {
 	}
 	r := &replica{url: strings.TrimRight(url, "/"), options: o, http: &http.Client{Transport: base}, state: down, changed: make(chan struct{})}
 	r.url = strings.TrimSuffix(r.url, "/v1")
+	r.part = "engine replica " + r.url
 	config := openai.DefaultConfig(o.APIKey)
 	config.BaseURL = r.url + "/v1"
 	config.HTTPClient = &http.Client{Transport: tapTransport{base}}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/waiting"
 )
 
 // Generate implements engines.Engine. What may pass (a lost connection, 429, 5xx, an unusable reply, a replica that went
@@ -116,6 +117,7 @@ func (e *Engine) attempts(ctx context.Context, session string, do func(context.C
 			}
 			return e.orClosed(err)
 		}
+		waiting.Move(ctx, r.part)
 		err = do(ctx, r)
 		e.release(r)
 		if err == nil {
@@ -233,6 +235,7 @@ func (e *Engine) changes() []chan struct{} {
 
 // wait returns when one of the channels is closed, the time is over, or ctx is done.
 func wait(ctx context.Context, changes []chan struct{}, most time.Duration) {
+	waiting.Move(ctx, "an engine replica that serves")
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	var all sync.WaitGroup

@@ -125,14 +125,24 @@ type Reward struct {
 
 // Data are the tasks.
 type Data struct {
-	Train   string            `yaml:"train" doc:"JSON lines of tasks, or one JSON list"`
-	Eval    string            `yaml:"eval" doc:"held-out tasks; none of them may be in train by content"`
+	Train   Sources           `yaml:"train" doc:"JSON lines of tasks, or one JSON list: a path, or a list of paths and {path: FILE, weight: 1, name: NAME, columns: {…}}; of every (sum of the weights) tasks a source gives as many as its weight"`
+	Eval    Sources           `yaml:"eval" doc:"held-out tasks, one file or several; none of them may be in train by content"`
 	Columns map[string]string `yaml:"columns" doc:"the file's names of prompt (a text or a list of messages), id and answer; with sft of messages"`
-	Balance string            `yaml:"balance" doc:"a field: every step takes the same number of tasks of each of its values"`
+	Balance string            `yaml:"balance" doc:"a field, or source: every step takes the same number of tasks of each of its values"`
+	Success *float64          `yaml:"success" doc:"a trajectory succeeds with this reward or more, for pass@k and curricula; null: when its final answer equals the task's answer"`
+
+	Curriculum *Curriculum `yaml:"curriculum" doc:"in which order, and how often, tasks are dealt; null: every epoch in a random order of its own"`
 
 	Run       string   `yaml:"run" doc:"sft: a run folder whose finished training trajectories are learned as they were sampled, in place of train (rejection sampling)"`
 	MinReward *float64 `yaml:"min_reward" doc:"with run: only trajectories with this reward or more; null: all"`
 	BestOf    int      `yaml:"best_of" default:"0" min:"0" max:"1000000" unit:"trajectories" doc:"with run: at most so many of each task, those with the highest reward; 0: all"`
+}
+
+// Curriculum orders or weights the tasks of an epoch, each source for itself. No task comes twice in one.
+type Curriculum struct {
+	By     string `yaml:"by" need:"true" enum:"difficulty|success_rate|mask_count" doc:"difficulty: the first epochs go from the lowest to the highest value of field, later ones are random; success_rate: with the rate p of its last group, a task enters an epoch with probability 4p(1-p), 0.1 at least; mask_count: an epoch goes from few to many response tokens, as counted in each task's last group"`
+	Field  string `yaml:"field" doc:"difficulty: the column with the number"`
+	Epochs int    `yaml:"epochs" default:"1" min:"1" max:"1000000" unit:"epochs" doc:"difficulty: so many are ordered"`
 }
 
 // SFT is supervised fine-tuning: the negative log-likelihood of what the assistant said, with the masks of rollouts.
@@ -173,6 +183,10 @@ type Rollout struct {
 	Timeout      float64 `yaml:"timeout" default:"0" min:"0" max:"10000000" unit:"s" doc:"longest time for one trajectory, its reward included; one that is late fails. 0: only its turns and calls have deadlines"`
 	TurnTimeout  float64 `yaml:"turn_timeout" default:"600" min:"0.01" max:"1000000" unit:"s" doc:"longest time for one completion"`
 	ToolTimeout  float64 `yaml:"tool_timeout" default:"30" min:"0.01" max:"1000000" unit:"s" doc:"longest time for one tool call"`
+
+	RewardTimeout float64 `yaml:"reward_timeout" default:"60" min:"0.01" max:"1000000" unit:"s" doc:"longest time for one reward of one trajectory"`
+	MaxFailedTool float64 `yaml:"max_failed_tool" default:"1" min:"0" max:"1" doc:"share of a step's tool calls that may break (deadline passed, panic) before the run stops; 1: all"`
+	Watchdog      float64 `yaml:"watchdog" default:"120" min:"0" max:"1000000" unit:"s" doc:"when nothing moved for so long, the run says what it waits for, and for whom; 0: it does not"`
 }
 
 // Trainer is the update.
@@ -195,15 +209,20 @@ type Trainer struct {
 // Eval is held-out evaluation, before the first step, every so many steps, and after the last one.
 type Eval struct {
 	Every       int     `yaml:"every" default:"0" min:"0" max:"10000000" unit:"steps" doc:"0: before and after the run only"`
-	Tasks       int     `yaml:"tasks" default:"0" min:"0" max:"10000000" unit:"tasks" doc:"first so many of data.eval; 0: all"`
+	Tasks       int     `yaml:"tasks" default:"0" min:"0" max:"10000000" unit:"tasks" doc:"first so many of each file of data.eval; 0: all"`
 	Temperature float64 `yaml:"temperature" default:"0" min:"0" max:"100" doc:"0 is greedy"`
+	Samples     int     `yaml:"samples" default:"1" min:"1" max:"100000" unit:"trajectories" doc:"of each task; more than one needs a temperature"`
+	K           []int   `yaml:"k" doc:"pass@k for these k, unbiased from samples; empty: none, or with several samples k = samples"`
+	By          string  `yaml:"by" default:"source" doc:"a field of the tasks, by whose values a table shows the result; source: the files of data.eval"`
+	StopAfter   int     `yaml:"stop_after" default:"0" min:"0" max:"1000000" unit:"evaluations" doc:"the run ends when so many in a row were no better than the best before them; 0: never"`
 	ToolOff     bool    `yaml:"tool_off" default:"false" doc:"once more at the end with the tools switched off: the same prompt, but a call is answered with an error"`
 }
 
 // Checkpoint says how often the run is saved and how many saved states are kept.
 type Checkpoint struct {
-	Every int `yaml:"every" default:"0" min:"0" max:"10000000" unit:"steps" doc:"0: at the end of the run only"`
-	Keep  int `yaml:"keep" default:"2" min:"1" max:"10000" unit:"checkpoints" doc:"older ones are deleted"`
+	Every int  `yaml:"every" default:"0" min:"0" max:"10000000" unit:"steps" doc:"0: at the end of the run only"`
+	Keep  int  `yaml:"keep" default:"2" min:"1" max:"10000" unit:"checkpoints" doc:"older ones are deleted"`
+	Best  bool `yaml:"best" default:"false" doc:"also keep the state with the best evaluation, as checkpoints/best"`
 }
 
 // Control makes a run that must not learn, to hold a learning claim against.

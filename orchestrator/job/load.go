@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -270,7 +269,11 @@ func child(n *yaml.Node, key string) *yaml.Node {
 
 // check finds what is wrong between values.
 func (d *decoder) check(j *Job, o Options) {
-	fail := func(path, format string, args ...any) { d.fail(d.at[path], path+": "+format, args...) }
+	fail := func(path, format string, args ...any) {
+		p := d.position(path)
+		p.Text = path + ": " + fmt.Sprintf(format, args...)
+		d.problems = append(d.problems, p)
+	}
 	if j.Rollout.MaxNewTokens >= j.Rollout.MaxTokens {
 		fail("rollout.max_new_tokens", "%d tokens do not fit into rollout.max_tokens (%d) together with a prompt", j.Rollout.MaxNewTokens, j.Rollout.MaxTokens)
 	}
@@ -316,11 +319,8 @@ func (d *decoder) check(j *Job, o Options) {
 	if !namePattern.MatchString(j.Name) {
 		fail("name", "%q must be letters, digits, dots, _ and -, and begin with a letter or digit", j.Name)
 	}
-	for _, k := range slices.Sorted(maps.Keys(j.Data.Columns)) {
-		if known := []string{"prompt", "id", "answer", "messages"}; !slices.Contains(known, k) {
-			fail("data.columns", "there is no column %q; allowed: prompt, id, answer, messages%s", k, near(k, known))
-		}
-	}
+	checkColumns("data.columns", j.Data.Columns, fail)
+	checkData(j, fail)
 	switch l := j.Model.LoRA; {
 	case l.Path != "" && (l.Rank > 0 || l.Alpha > 0 || len(l.Targets) > 0):
 		fail("model.lora.path", "the adapter brings its rank, alpha and targets; leave those out")
@@ -418,7 +418,7 @@ func (j *Job) TrainingErrors() error {
 	if j.Distill != nil && j.Control.ShuffleRewards {
 		fail("control.shuffle_rewards", "distill does not train on rewards; use shuffle_teacher")
 	}
-	if j.Data.Train == "" {
+	if len(j.Data.Train) == 0 {
 		fail("data.train", "the tasks to train on are missing; name a file")
 	}
 	if j.Rollout.Temperature == 0 {
@@ -442,7 +442,7 @@ func (j *Job) TrainingErrors() error {
 	if w := j.Engine.Weights; w == "nccl" || w == "gloo" {
 		fail("engine.weights", "%s: this program has no process groups for it (nccl needs CUDA); use disk or transfer", w)
 	}
-	if j.Data.Eval == "" && j.Eval.Every > 0 {
+	if len(j.Data.Eval) == 0 && j.Eval.Every > 0 {
 		fail("eval.every", "%d, but data.eval names no tasks", j.Eval.Every)
 	}
 	return asError(all)
@@ -450,7 +450,7 @@ func (j *Job) TrainingErrors() error {
 
 // supervisedErrors are those of a job with a block sft.
 func (j *Job) supervisedErrors(fail func(path, format string, args ...any)) {
-	if (j.Data.Train == "") == (j.Data.Run == "") {
+	if (len(j.Data.Train) == 0) == (j.Data.Run == "") {
 		fail("data", "sft learns from exactly one of train (recorded conversations) and run (a run folder)")
 	}
 	if j.Data.Balance != "" {
@@ -465,15 +465,21 @@ func (j *Job) supervisedErrors(fail func(path, format string, args ...any)) {
 	if j.Eval.ToolOff {
 		fail("eval.tool_off", "sft evaluates the loss of held-out conversations; leave it out")
 	}
-	if j.Data.Eval == "" && j.Eval.Every > 0 {
+	if len(j.Data.Eval) == 0 && j.Eval.Every > 0 {
 		fail("eval.every", "%d, but data.eval names no conversations", j.Eval.Every)
 	}
 }
 
 func (d *decoder) checkFiles(j *Job, fail func(path, format string, args ...any)) {
-	for _, f := range []struct{ path, file string }{
-		{"model.chat_template", j.Model.ChatTemplate}, {"agent.examples", j.Agent.Examples}, {"data.train", j.Data.Train}, {"data.eval", j.Data.Eval},
-	} {
+	type named struct{ path, file string }
+	all := []named{{"model.chat_template", j.Model.ChatTemplate}, {"agent.examples", j.Agent.Examples}}
+	for _, s := range j.Data.Train {
+		all = append(all, named{"data.train", s.Path})
+	}
+	for _, s := range j.Data.Eval {
+		all = append(all, named{"data.eval", s.Path})
+	}
+	for _, f := range all {
 		if f.file == "" {
 			continue
 		}

@@ -16,6 +16,8 @@ func (d *decoder) decodeCustom(n *yaml.Node, v any, path string) bool {
 		d.fail(n, "%s: only null is allowed: this version has tools, and no environments", path)
 	case *Reward:
 		d.reward(n, v, path)
+	case *Sources:
+		d.sources(n, v, path)
 	case *algorithms.Choice:
 		d.choice(n, v, path)
 	default:
@@ -91,6 +93,8 @@ func customSchema(v any) (map[string]any, bool) {
 	case *Reward:
 		named["properties"] = map[string]any{"name": map[string]any{"type": "string"}, "weight": map[string]any{"type": "number", "default": 1}}
 		return oneOf, true
+	case *Sources:
+		return sourcesSchema(), true
 	case *algorithms.Choice:
 		return oneOf, true
 	}

@@ -22,6 +22,7 @@ import (
 	"sync"
 
 	"github.com/agentfly/agentfly/trajectory"
+	"github.com/agentfly/agentfly/waiting"
 	_ "modernc.org/sqlite" // the driver "sqlite", without cgo
 )
 
@@ -182,6 +183,7 @@ func (s *Store) Close() error {
 
 // add returns when what apply writes is durable.
 func (s *Store) add(ctx context.Context, what string, apply func(w *writer) error) error {
+	defer waiting.Enter(ctx, "store", what).Leave()
 	err := ctx.Err()
 	switch {
 	case err != nil:

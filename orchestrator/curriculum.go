@@ -1,0 +1,203 @@
+package orchestrator
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// course is a curriculum: it makes the order of each epoch of each pool. No task comes twice in an epoch.
+type course struct {
+	by       string
+	sampler  *sampler
+	numbers  [][]float64    // difficulty: [pool][task]
+	epochs   int            // difficulty: that are ordered
+	success  *float64       // data.success
+	where    map[string]int // pool of a task's id
+	standing *standing
+}
+
+// standing is what a curriculum knows at a point of the run; it is saved with the state.
+type standing struct {
+	mu    sync.Mutex
+	By    string    `json:"by"`
+	Pools []tracked `json:"pools"`
+}
+
+// tracked is the standing of one pool.
+type tracked struct {
+	Epochs int             `json:"epochs"` // begun
+	Start  int             `json:"start"`  // position of the first task of the epoch
+	Order  []int           `json:"order"`  // of the epoch: indices of tasks
+	Last   map[string]last `json:"last"`   // by task: how its last group ended
+}
+
+// last is how the last group of a task ended.
+type last struct {
+	Success float64 `json:"success"` // share of its finished trajectories
+	Masked  float64 `json:"masked"`  // mean number of response tokens
+}
+
+func newCourse(c job.Curriculum, data *Tasks, d job.Data, s *sampler) (*course, error) {
+	out := &course{by: c.By, sampler: s, epochs: c.Epochs, success: d.Success, where: map[string]int{}, standing: &standing{By: c.By, Pools: make([]tracked, len(s.pools()))}}
+	for k, tasks := range s.pools() {
+		numbers := make([]float64, len(tasks))
+		for i, t := range tasks {
+			out.where[t.ID] = k
+			if c.By != "difficulty" {
+				continue
+			}
+			n, ok := t.Fields[c.Field].(json.Number)
+			v, err := n.Float64()
+			if !ok || err != nil || math.IsInf(v, 0) {
+				return nil, fmt.Errorf("%s: task %q has no number in the field %q that data.curriculum names", data.Path, t.ID, c.Field)
+			}
+			numbers[i] = v
+		}
+		out.numbers = append(out.numbers, numbers)
+		out.standing.Pools[k].Last = map[string]last{}
+	}
+	return out, nil
+}
+
+// learns tells whether the order depends on what the run sampled.
+func (c *course) learns() bool { return c.by != "difficulty" }
+
+// index is the task that pool k deals at a position. Positions before the current epoch are over: nobody asks for them.
+func (c *course) index(k, at int) int {
+	c.standing.mu.Lock()
+	defer c.standing.mu.Unlock()
+	n := len(c.sampler.pools()[k])
+	if !c.learns() { // every epoch has all tasks
+		t := &c.standing.Pools[k]
+		if epoch := at / n; len(t.Order) == 0 || t.Epochs != epoch+1 {
+			t.Epochs, t.Start = epoch+1, epoch*n
+			t.Order = c.order(k, epoch)
+		}
+		return t.Order[at%n]
+	}
+	t := c.reach(k, at)
+	if at < t.Start {
+		return deal(c.sampler.seed, k, n, at)
+	}
+	return t.Order[at-t.Start]
+}
+
+// reach begins epochs until one holds the position.
+func (c *course) reach(k, at int) *tracked {
+	t := &c.standing.Pools[k]
+	for at >= t.Start+len(t.Order) {
+		t.Start += len(t.Order)
+		t.Order = c.order(k, t.Epochs)
+		t.Epochs++
+	}
+	return t
+}
+
+// order makes an epoch.
+func (c *course) order(k, epoch int) []int {
+	tasks := c.sampler.pools()[k]
+	r := permutation(c.sampler.seed, k, epoch)
+	order := r.Perm(len(tasks))
+	known := c.standing.Pools[k].Last
+	switch c.by {
+	case "difficulty":
+		if epoch < c.epochs {
+			slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(c.numbers[k][a], c.numbers[k][b]) })
+		}
+	case "mask_count":
+		count := func(i int) float64 {
+			if l, ok := known[tasks[i].ID]; ok {
+				return l.Masked
+			}
+			return math.Inf(1) // nobody knows how long it is
+		}
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(count(a), count(b)) })
+	case "success_rate":
+		kept := slices.Clone(order)
+		kept = slices.DeleteFunc(kept, func(i int) bool {
+			l, ok := known[tasks[i].ID]
+			return r.Float64() >= chance(l.Success) && ok
+		})
+		if len(kept) > 0 {
+			order = kept
+		}
+	}
+	return order
+}
+
+// leastChance is that of a task that always or never succeeds: it may change, and nobody would know.
+const leastChance = 0.1
+
+// chance of a task to enter an epoch. The variance p(1-p) of a success is what a group can teach at most.
+func chance(p float64) float64 { return max(leastChance, 4*p*(1-p)) }
+
+// observe notes how groups ended, after the epochs of all positions before dealt have begun: those orders are older.
+func (c *course) observe(groups []trajectory.Group, dealt []int) {
+	if !c.learns() {
+		return
+	}
+	c.standing.mu.Lock()
+	defer c.standing.mu.Unlock()
+	for k := range c.standing.Pools {
+		if k < len(dealt) && dealt[k] > 0 {
+			c.reach(k, dealt[k]-1)
+		}
+	}
+	for _, g := range groups {
+		k, ok := c.where[g.Task.ID]
+		if l, finished := c.outcome(g); ok && finished {
+			c.standing.Pools[k].Last[g.Task.ID] = l
+		}
+	}
+}
+
+// outcome of a group; false when no trajectory of it finished.
+func (c *course) outcome(g trajectory.Group) (l last, finished bool) {
+	n := 0.0
+	for _, t := range g.Trajectories {
+		if t.Err != "" {
+			continue
+		}
+		n++
+		l.Masked += float64(t.ResponseTokens())
+		if succeeded(g.Task, t, c.success) {
+			l.Success++
+		}
+	}
+	return last{l.Success / n, l.Masked / n}, n > 0
+}
+
+// fits tells whether the standing is one of this curriculum and data.
+func (s *standing) fits(c *course) bool {
+	if s == nil || s.By != c.by || len(s.Pools) != len(c.sampler.pools()) {
+		return false
+	}
+	for k := range s.Pools {
+		n := len(c.sampler.pools()[k])
+		if slices.ContainsFunc(s.Pools[k].Order, func(i int) bool { return i < 0 || i >= n }) {
+			return false
+		}
+		if s.Pools[k].Last == nil {
+			s.Pools[k].Last = map[string]last{}
+		}
+	}
+	return true
+}
+
+// MarshalJSON may be called while tasks are dealt.
+func (s *standing) MarshalJSON() ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	type plain struct {
+		By    string    `json:"by"`
+		Pools []tracked `json:"pools"`
+	}
+	return json.Marshal(plain{s.By, s.Pools})
+}

@@ -1,0 +1,144 @@
+package orchestrator
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// epochOf deals the next n tasks of a sampler with one pool.
+func epochOf(s *sampler, at *int, n int) (out []string) {
+	for range n {
+		out = append(out, s.task(0, *at).ID)
+		*at++
+	}
+	return out
+}
+
+// ended is a group whose trajectories had so many response tokens, those of right answered right.
+func ended(task trajectory.Task, tokens int, right ...bool) trajectory.Group {
+	g := trajectory.Group{Task: task}
+	for _, ok := range right {
+		s := &trajectory.Sample{TokenIDs: make([]int32, tokens), ResponseMask: slices.Repeat([]bool{true}, tokens)}
+		g.Trajectories = append(g.Trajectories, &trajectory.Trajectory{
+			Samples: []*trajectory.Sample{s}, Turns: []trajectory.Turn{{FinalAnswer: map[bool]string{true: "1", false: "2"}[ok], AnsweredThisTurn: true}},
+		})
+	}
+	return g
+}
+
+func TestDifficultyOrdersTheFirstEpochs(t *testing.T) {
+	data := &Tasks{Tasks: numberedFrom("t", 6)}
+	for i, level := range []string{"3", "1", "2.5", "-1", "10", "2"} {
+		data.Tasks[i].Fields["level"] = json.Number(level)
+	}
+	s, err := newSampler(data, job.Data{Curriculum: &job.Curriculum{By: "difficulty", Field: "level", Epochs: 2}}, 2, 1)
+	require.NoError(t, err)
+	at := 0
+	easyFirst := []string{"t3", "t1", "t5", "t2", "t0", "t4"}
+	require.Equal(t, easyFirst, epochOf(s, &at, 6))
+	require.Equal(t, easyFirst, epochOf(s, &at, 6))
+	third := epochOf(s, &at, 6)
+	require.NotEqual(t, easyFirst, third)
+	require.ElementsMatch(t, easyFirst, third)
+	plain, err := newSampler(data, job.Data{}, 2, 1)
+	require.NoError(t, err)
+	at = 12
+	require.Equal(t, epochOf(plain, &at, 6), third, "later epochs are those of a run without a curriculum")
+
+	data.Tasks[4].Fields["level"] = "hard"
+	_, err = newSampler(data, job.Data{Curriculum: &job.Curriculum{By: "difficulty", Field: "level", Epochs: 1}}, 2, 1)
+	require.ErrorContains(t, err, `task "t4" has no number in the field "level" that data.curriculum names`)
+}
+
+func TestMaskCountGoesFromShortToLong(t *testing.T) {
+	data := &Tasks{Tasks: numberedFrom("t", 4)}
+	s, err := newSampler(data, job.Data{Curriculum: &job.Curriculum{By: "mask_count"}}, 2, 1)
+	require.NoError(t, err)
+	at := 0
+	first := epochOf(s, &at, 4)
+	require.ElementsMatch(t, []string{"t0", "t1", "t2", "t3"}, first)
+	failed := ended(data.Tasks[2], 1, true)
+	failed.Trajectories[0].Err = "gone"
+	s.observe([]trajectory.Group{ended(data.Tasks[0], 30, true, false), ended(data.Tasks[1], 5, true), failed, ended(data.Tasks[3], 12, false)}, []int{at})
+	require.Equal(t, []string{"t1", "t3", "t0", "t2"}, epochOf(s, &at, 4), "5, 12, 30 tokens, and one that nobody knows")
+}
+
+func TestSuccessRateDealsWhatCanTeach(t *testing.T) {
+	require.Equal(t, 1.0, chance(0.5))
+	require.InDelta(t, 0.75, chance(0.25), 1e-12)
+	require.InDelta(t, 0.36, chance(0.9), 1e-12)
+	require.Equal(t, 0.1, chance(0))
+	require.Equal(t, 0.1, chance(1))
+	data := &Tasks{Tasks: numberedFrom("t", 3)}
+	s, err := newSampler(data, job.Data{Curriculum: &job.Curriculum{By: "success_rate"}}, 3, 1)
+	require.NoError(t, err)
+	dealt := map[string]int{}
+	at, epochs := 0, 0
+	for epochs = 0; epochs < 4000; epochs++ {
+		begin := s.course.standing.Pools[0].Epochs
+		seen := map[string]bool{}
+		for { // to the end of the epoch
+			id := s.task(0, at).ID
+			require.False(t, seen[id], "no task comes twice in an epoch")
+			seen[id] = true
+			dealt[id]++
+			at++
+			if p := s.course.standing.Pools[0]; at == p.Start+len(p.Order) {
+				break
+			}
+		}
+		require.Equal(t, begin+1, s.course.standing.Pools[0].Epochs)
+		// t0 is always solved, t1 half of the time, t2 once in four
+		s.observe([]trajectory.Group{
+			ended(data.Tasks[0], 1, true, true, true, true), ended(data.Tasks[1], 1, true, true, false, false), ended(data.Tasks[2], 1, true, false, false, false),
+		}, []int{at})
+	}
+	require.Equal(t, epochs, dealt["t1"])
+	require.InDelta(t, 0.10, float64(dealt["t0"])/float64(epochs), 0.015) // 3 standard deviations
+	require.InDelta(t, 0.75, float64(dealt["t2"])/float64(epochs), 0.021)
+}
+
+// An epoch is ordered by what was known when its first task was dealt. A recovery, which trains the batches again without
+// dealing, comes to the same standing.
+func TestARecoveryComesToTheSameStanding(t *testing.T) {
+	for _, by := range []string{"success_rate", "mask_count"} {
+		data := &Tasks{Tasks: numberedFrom("t", 7)}
+		d := job.Data{Curriculum: &job.Curriculum{By: by}}
+		live, err := newSampler(data, d, 4, 3)
+		require.NoError(t, err)
+		recovered, err := newSampler(data, d, 4, 3)
+		require.NoError(t, err)
+		at := 0
+		for step := range 20 {
+			var batch []trajectory.Group
+			for range 4 {
+				batch = append(batch, outcomeOf(live.task(0, at), step))
+				at++
+			}
+			live.observe(batch, []int{at})
+			recovered.observe(batch, []int{at})
+			require.Equal(t, fmt.Sprintf("%+v", live.course.standing.Pools), fmt.Sprintf("%+v", recovered.course.standing.Pools))
+		}
+	}
+}
+
+func TestAStandingOfAnotherCurriculumIsNotTaken(t *testing.T) {
+	data := &Tasks{Tasks: numberedFrom("t", 7)}
+	s, err := newSampler(data, job.Data{Curriculum: &job.Curriculum{By: "mask_count"}}, 2, 1)
+	require.NoError(t, err)
+	from := &state{Step: 5, Dealt: []int{10}, Curriculum: &standing{By: "success_rate", Pools: []tracked{{Order: []int{3}}}}}
+	s.resume(from)
+	require.Equal(t, "mask_count", from.Curriculum.By)
+	at := 10
+	require.ElementsMatch(t, ids(data.Tasks), epochOf(s, &at, 7), "an epoch begins where the data was")
+	for _, broken := range []*standing{nil, {By: "mask_count"}, {By: "mask_count", Pools: []tracked{{Order: []int{7}}}}, {By: "mask_count", Pools: []tracked{{Order: []int{-1}}}}} {
+		require.False(t, broken.fits(s.course))
+	}
+}

@@ -1,0 +1,217 @@
+package orchestrator
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+func TestTurns(t *testing.T) {
+	require.Equal(t, []int{0}, turns([]int{7}))
+	require.Equal(t, []int{0, 1, 2}, turns([]int{1, 1, 1}))
+	require.Equal(t, []int{0, 0, 1, 0}, turns([]int{3, 1}), "weight/(2·given+1): 3 1, 1 1, 3/5 1, 3/5 1/3")
+	require.Equal(t, []int{0, 1, 0}, turns([]int{500, 250}), "without common factors")
+	require.Equal(t, []int{0, 1, 0, 0, 2, 0, 1, 0}, turns([]int{5, 2, 1}))
+}
+
+// Each source has its share of any number of positions, up to one and a half tasks.
+func TestSharesOfAMixture(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		weights, sources, total := []int{}, []Tasks{}, 0
+		for k := range 1 + r.IntN(5) {
+			weights, sources = append(weights, 1+r.IntN(12)), append(sources, Tasks{Tasks: numberedFrom(fmt.Sprint("s", k, "/"), 1+r.IntN(20))})
+			total += weights[k]
+		}
+		m := newMixture(sources, weights)
+		given := make([]int, len(weights))
+		for at := range 300 {
+			k, in := m.place(at)
+			require.Equal(t, given[k], in, "a source's own positions come in order, without a gap")
+			given[k]++
+			require.Equal(t, given, m.counts(at+1))
+			for k, w := range weights {
+				require.InDelta(t, float64((at+1)*w)/float64(total), given[k], 1.5)
+			}
+		}
+	}
+}
+
+func numberedFrom(prefix string, n int) (out []trajectory.Task) {
+	for i := range n {
+		out = append(out, trajectory.Task{ID: fmt.Sprint(prefix, i), Fields: map[string]any{"answer": "1"}})
+	}
+	return out
+}
+
+// sourcesOf makes data of several sources, each with so many tasks.
+func sourcesOf(sizes map[string]int, names ...string) *Tasks {
+	out := &Tasks{}
+	for _, name := range names {
+		s := Tasks{Name: name, Tasks: numberedFrom(name+"/", sizes[name])}
+		out.Sources, out.Tasks = append(out.Sources, s), append(out.Tasks, s.Tasks...)
+	}
+	return out
+}
+
+func TestAMixtureDealsEachSourceThroughEpochsOfItsOwn(t *testing.T) {
+	data := sourcesOf(map[string]int{"a": 6, "b": 4}, "a", "b")
+	d := job.Data{Train: job.Sources{{Name: "a", Weight: 3}, {Name: "b", Weight: 1}}}
+	s, err := newSampler(data, d, 4, 1)
+	require.NoError(t, err)
+	require.Len(t, s.strata, 1)
+	bySource := map[string][]string{}
+	var all []string
+	for step := range 12 {
+		count := map[string]int{}
+		for _, task := range s.tasks(step, 4) {
+			name, _, _ := strings.Cut(task.ID, "/")
+			count[name]++
+			bySource[name], all = append(bySource[name], task.ID), append(all, task.ID)
+		}
+		require.Equal(t, map[string]int{"a": 3, "b": 1}, count, "of every four tasks three are from a")
+	}
+	for epoch := range 6 {
+		require.ElementsMatch(t, ids(data.Sources[0].Tasks), bySource["a"][epoch*6:epoch*6+6])
+	}
+	for epoch := range 3 {
+		require.ElementsMatch(t, ids(data.Sources[1].Tasks), bySource["b"][epoch*4:epoch*4+4])
+	}
+	again, err := newSampler(data, d, 4, 1)
+	require.NoError(t, err)
+	for at := 47; at >= 0; at-- { // a position does not depend on what was dealt before
+		require.Equal(t, all[at], again.task(0, at).ID)
+	}
+}
+
+func ids(tasks []trajectory.Task) (out []string) {
+	for _, t := range tasks {
+		out = append(out, t.ID)
+	}
+	return out
+}
+
+func TestSourcesAreReadAndNamed(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"a.jsonl":    `{"id": "1", "prompt": "a1?", "answer": "1"}` + "\n" + `{"id": "2", "prompt": "a2?", "answer": "1"}`,
+		"b.json":     `[{"id": "1", "question": "b1?", "answer": "1"}]`,
+		"eval.jsonl": `{"id": "1", "prompt": "e?", "answer": "1"}`,
+		"same.jsonl": `{"id": "1", "prompt": "a2?", "answer": "1"}`,
+		"none.jsonl": `{"id": "1", "prompt": "n?"}`,
+		"own.jsonl":  `{"id": "1", "prompt": "o?", "answer": "1", "source": "web"}`,
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	read := func(data string) (*Tasks, *Tasks, error) {
+		text := "version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\ndata: " + data
+		j, err := job.Parse(filepath.Join(dir, "x.yaml"), []byte(text), job.Options{})
+		require.NoError(t, err)
+		train, eval, _, err := readData(j)
+		return train, eval, err
+	}
+	train, eval, err := read("{train: [a.jsonl, {path: b.json, name: c, columns: {prompt: question}}], eval: eval.jsonl}")
+	require.NoError(t, err)
+	require.Equal(t, []string{"a/1", "a/2", "c/1"}, ids(train.Tasks))
+	require.Equal(t, "c", train.Tasks[2].Fields["source"])
+	require.Equal(t, []trajectory.Message{trajectory.Text("user", "b1?")}, train.Tasks[2].Prompt)
+	require.Equal(t, []string{"1"}, ids(eval.Tasks), "one source is as it was")
+	require.NotContains(t, eval.Tasks[0].Fields, "source")
+
+	_, eval, err = read("{train: a.jsonl, eval: [eval.jsonl, {path: b.json, columns: {prompt: question}}]}\neval: {tasks: 1}")
+	require.NoError(t, err)
+	require.Equal(t, []string{"eval/1", "b/1"}, ids(eval.Tasks), "the first of each file")
+	_, _, err = read("{train: [a.jsonl, none.jsonl], curriculum: {by: success_rate}}")
+	require.ErrorContains(t, err, `task "none/1" has no answer, so data.curriculum cannot tell a success; set data.success`)
+
+	files := train.files("train")
+	require.Equal(t, []string{"train/a", "train/c"}, []string{files[0].name, files[1].name})
+	began := state{}
+	require.NoError(t, began.sameData("runs/x", files))
+	require.Equal(t, map[string]string{"train/a": train.Sources[0].Hash, "train/c": train.Sources[1].Hash}, began.Data)
+	require.NoError(t, began.sameData("runs/x", files))
+	files[1].hash = "other"
+	require.ErrorContains(t, began.sameData("runs/x", files), "b.json is not the file that the run in runs/x began with")
+	require.ErrorContains(t, began.sameData("runs/x", files[:1]), "data.train: the run in runs/x began with train/a, train/c, not with train/a; give it back its sources")
+
+	_, _, err = read("{train: [a.jsonl, b.json]}")
+	require.ErrorContains(t, err, `b.json:1: the column "prompt" is missing`)
+	_, _, err = read("{train: [a.jsonl, own.jsonl]}")
+	require.ErrorContains(t, err, `own.jsonl: task "1" has a field source (web) and comes from the source "own"; rename the column`)
+	_, _, err = read("{train: [{path: b.json, columns: {prompt: question}}, a.jsonl], eval: [eval.jsonl, same.jsonl]}")
+	require.ErrorContains(t, err, `task "same/1" has the same content as task "a/2"`)
+	_, _, err = read("{train: [a.jsonl, eval.jsonl], balance: source}")
+	require.NoError(t, err)
+}
+
+// A run deals the same whether it was resumed at any step or not, with every curriculum, and no task comes twice in an epoch.
+func TestTheDealOfACurriculumIsResumedExactly(t *testing.T) {
+	for _, by := range []string{"difficulty", "success_rate", "mask_count"} {
+		for seed := range uint64(8) {
+			r := rand.New(rand.NewPCG(seed, 9))
+			sizes := map[string]int{"a": 3 + r.IntN(8), "b": 2 + r.IntN(5)}
+			data := sourcesOf(sizes, "a", "b")
+			for i := range data.Tasks { // Fields are shared with the sources
+				data.Tasks[i].Fields["level"] = json.Number(fmt.Sprint(r.IntN(4)))
+			}
+			d := job.Data{Curriculum: &job.Curriculum{By: by, Field: "level", Epochs: 2}, Train: job.Sources{{Name: "a", Weight: 1 + r.IntN(3)}, {Name: "b"}}}
+			const steps, groups = 12, 5
+			deal := func(state *state, until int) (out []string) {
+				s, err := newSampler(data, d, groups, seed)
+				require.NoError(t, err)
+				s.resume(state)
+				for ; state.Step < until; state.Step++ {
+					dealt := state.position(s, groups)
+					var batch []trajectory.Group
+					for range groups {
+						task := s.task(0, dealt[0])
+						dealt[0]++
+						out = append(out, task.ID)
+						batch = append(batch, outcomeOf(task, state.Step))
+					}
+					state.Dealt = dealt
+					s.observe(batch, dealt)
+				}
+				return out
+			}
+			whole := deal(&state{}, steps)
+			for cut := 1; cut < steps; cut++ {
+				first := &state{}
+				got := deal(first, cut)
+				saved, err := json.Marshal(first)
+				require.NoError(t, err)
+				second := &state{}
+				require.NoError(t, json.Unmarshal(saved, second))
+				require.Equal(t, whole, append(got, deal(second, steps)...), "%s, seed %d, resumed after %d steps", by, seed, cut)
+			}
+		}
+	}
+}
+
+// outcomeOf is a group of a task, with a success rate and lengths that depend on the task and the step alone.
+func outcomeOf(task trajectory.Task, step int) trajectory.Group {
+	r := rand.New(rand.NewPCG(uint64(len(task.ID))*31+uint64(task.ID[len(task.ID)-1]), uint64(step)))
+	g := trajectory.Group{Task: task}
+	for range 4 {
+		answer := "0"
+		if r.IntN(3) == 0 {
+			answer = "1"
+		}
+		s := &trajectory.Sample{}
+		n := 1 + r.IntN(9)
+		_ = s.AppendResponse(make([]int32, n), make([]float32, n), make([]int32, n))
+		g.Trajectories = append(g.Trajectories, &trajectory.Trajectory{
+			Samples: []*trajectory.Sample{s}, Turns: []trajectory.Turn{{FinalAnswer: answer, AnsweredThisTurn: true}},
+		})
+	}
+	return g
+}

@@ -1,0 +1,279 @@
+package orchestrator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// Chen et al. (arXiv 2107.03374, section 2.1): 1 - C(n-c, k)/C(n, k).
+func TestPassAtK(t *testing.T) {
+	for _, c := range []struct {
+		n, c, k int
+		want    float64
+	}{
+		{5, 2, 1, 0.4},       // 2/5
+		{5, 2, 2, 0.7},       // 1 - 3/10
+		{5, 2, 3, 0.9},       // 1 - 1/10
+		{5, 2, 4, 1},         // three cannot all fail to be
+		{4, 0, 4, 0},         //
+		{4, 4, 1, 1},         //
+		{1, 1, 1, 1},         //
+		{200, 1, 100, 0.5},   // 1 - C(199,100)/C(200,100) = 1 - 100/200
+		{10, 3, 5, 11. / 12}, // 1 - C(7,5)/C(10,5) = 1 - 21/252
+	} {
+		require.InDelta(t, c.want, passAt(c.n, c.c, c.k), 1e-12, "%d of %d, k %d", c.c, c.n, c.k)
+	}
+	for n := 1; n <= 40; n++ {
+		for c := 0; c <= n; c++ {
+			for k := 1; k <= n; k++ {
+				none := new(big.Rat).SetFrac(new(big.Int).Binomial(int64(n-c), int64(k)), new(big.Int).Binomial(int64(n), int64(k)))
+				want, _ := new(big.Rat).Sub(big.NewRat(1, 1), none).Float64()
+				require.InDelta(t, want, passAt(n, c, k), 1e-12, "%d of %d, k %d", c, n, k)
+			}
+		}
+	}
+	require.False(t, math.IsNaN(passAt(100000, 1, 100000)))
+}
+
+// The mean of the estimate over all outcomes is the probability itself: k independent trajectories, each right with p.
+func TestPassAtKIsUnbiased(t *testing.T) {
+	const n, k, p = 6, 3, 0.3
+	mean := 0.0
+	for c := 0; c <= n; c++ {
+		ways, _ := new(big.Float).SetInt(new(big.Int).Binomial(n, int64(c))).Float64()
+		mean += ways * math.Pow(p, float64(c)) * math.Pow(1-p, float64(n-c)) * passAt(n, c, k)
+	}
+	require.InDelta(t, 1-math.Pow(1-p, k), mean, 1e-12)
+}
+
+func evalJob(e job.Eval) *job.Job { return &job.Job{Eval: e} }
+
+// The model answers right with the first so many samples of a task as its question says.
+func answersByIndex(r engines.Request) (engines.Completion, error) {
+	_, after, _ := strings.Cut(decode(r.Prompt), "user\n")
+	n, _ := strconv.Atoi(after[:1])
+	switch i := index(r); {
+	case strings.Contains(after, "gone") && i == 3:
+		return engines.Completion{}, errors.New("the engine is gone")
+	case i < n:
+		return say("<answer>1</answer>")
+	}
+	return say("<answer>2</answer>")
+}
+
+func held(id, question, source string) trajectory.Task {
+	q := task(id, question, "1")
+	if source != "" {
+		q.Fields["source"] = source
+	}
+	return q
+}
+
+func TestAnEvaluationInNumbers(t *testing.T) {
+	r := newRollout(t, answersByIndex)
+	db, err := store.Open(filepath.Join(t.TempDir(), storeFile))
+	require.NoError(t, err)
+	defer db.Close()
+	tasks := []trajectory.Task{held("a", "2 right?", "web"), held("b", "0 right?", "web"), held("c", "4 right?", "book"), held("d", "1 gone?", "book"), held("e", "1 right?", "")}
+	e, err := evaluate(t.Context(), *r, db, "step-3", 3, tasks, evalJob(job.Eval{Samples: 4, Temperature: 1, K: []int{1, 2}, By: "source"}))
+	require.NoError(t, err)
+	require.Equal(t, 4, e.Samples)
+	require.Equal(t, 5, e.Tasks)
+	require.InDelta(t, (0.5+0+1+0.25+0.25)/5, e.Reward, 1e-12)
+	require.InDelta(t, (0.5+0+1+0.25+0.25)/5, e.Accuracy, 1e-12)
+	require.Equal(t, 1, e.Failed)
+	require.Equal(t, map[string]int{"engine": 1}, e.Errors)
+	// pass@2 of c right of 4 is 0, 1/2, 5/6 for c = 0, 1, 2: 1 - C(4-c,2)/6
+	require.InDelta(t, (0.5+0+1+0.25+0.25)/5, e.Pass["1"], 1e-12)
+	require.InDelta(t, (5./6+0+1+0.5+0.5)/5, e.Pass["2"], 1e-12)
+	require.Equal(t, "source", e.By)
+	require.Len(t, e.Sources, 3)
+	require.InDelta(t, 0.25, e.Sources["web"].Reward, 1e-12)
+	require.InDelta(t, 5./12, e.Sources["web"].Pass["2"], 1e-12)
+	require.Equal(t, 1, e.Sources["book"].Failed)
+	require.Equal(t, 1, e.Sources[noValue].Tasks)
+	require.Equal(t, []string{
+		"source  tasks  reward  right  pass@1  pass@2  failed",
+		"(none)      1   0.250  25.0%   0.250   0.500       0",
+		"book        2   0.625  62.5%   0.625   0.750       1",
+		"web         2   0.250  25.0%   0.250   0.417       0",
+		"all         5   0.400  40.0%   0.400   0.567       1",
+	}, e.Table())
+	stored := 0
+	require.NoError(t, db.Each("", func(s store.Record) error {
+		require.Equal(t, "eval-step-3", s.Phase)
+		stored++
+		return nil
+	}))
+	require.Equal(t, 20, stored)
+}
+
+func TestTheTableOfAnEvaluation(t *testing.T) {
+	r := newRollout(t, answersByIndex)
+	tasks := []trajectory.Task{held("a", "1 right?", ""), held("b", "0 right?", "")}
+	e, err := evaluate(t.Context(), *r, nil, "x", 0, tasks, evalJob(job.Eval{Samples: 1, By: "source"}))
+	require.NoError(t, err)
+	require.Empty(t, e.Table(), "one line says everything")
+	require.Empty(t, e.Pass)
+	require.Zero(t, e.Samples)
+	require.Equal(t, 0.5, e.Reward)
+
+	tasks[0].Fields["level"], tasks[1].Fields["level"] = json.Number("3"), json.Number("1")
+	e, err = evaluate(t.Context(), *r, nil, "x", 0, tasks, evalJob(job.Eval{Samples: 1, By: "level"}))
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"level  tasks  reward   right  failed",
+		"1          1   0.000    0.0%       0",
+		"3          1   1.000  100.0%       0",
+		"all        2   0.500   50.0%       0",
+	}, e.Table())
+
+	one := evalJob(job.Eval{Samples: 4, Temperature: 1, By: "source"})
+	success := 0.5
+	one.Data.Success = &success
+	e, err = evaluate(t.Context(), *r, nil, "x", 0, tasks[:1], one)
+	require.NoError(t, err)
+	require.Equal(t, []string{"tasks of  tasks  reward  right  pass@4  failed", "all           1   0.250  25.0%   1.000       0"}, e.Table(), "k is samples where it is not given")
+}
+
+func TestSuccess(t *testing.T) {
+	right := &trajectory.Trajectory{Reward: 0.3, Turns: []trajectory.Turn{{FinalAnswer: "1", AnsweredThisTurn: true}}}
+	wrong := &trajectory.Trajectory{Reward: 0.8, Turns: []trajectory.Turn{{FinalAnswer: "2", AnsweredThisTurn: true}}}
+	failed := &trajectory.Trajectory{Reward: 0.8, Err: "gone", Turns: right.Turns}
+	q, half := task("q", "?", "1"), 0.5
+	require.True(t, succeeded(q, right, nil))
+	require.False(t, succeeded(q, wrong, nil))
+	require.False(t, succeeded(q, failed, nil))
+	require.False(t, succeeded(q, right, &half))
+	require.True(t, succeeded(q, wrong, &half))
+	require.False(t, succeeded(q, failed, &half))
+
+	q.Fields = map[string]any{}
+	data := &Tasks{Path: "t.jsonl", Tasks: []trajectory.Task{q}}
+	j := evalJob(job.Eval{Samples: 2})
+	require.ErrorContains(t, checkEvaluation(j, data), `t.jsonl: task "q" has no answer, so pass@k cannot tell a success; set data.success to the reward of one, or map the column`)
+	j.Data.Success = &half
+	require.NoError(t, checkEvaluation(j, data))
+	require.NoError(t, checkEvaluation(evalJob(job.Eval{Samples: 1}), data))
+}
+
+// Two evaluations and training ask with seeds of their own, and an evaluation that is repeated with the same.
+func TestSeedsOfEvaluations(t *testing.T) {
+	seeds := func(phase string) map[uint64]bool {
+		var mu sync.Mutex
+		out := map[uint64]bool{}
+		r := newRollout(t, func(r engines.Request) (engines.Completion, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			out[r.Seed] = true
+			return say("<answer>1</answer>")
+		})
+		tasks := []trajectory.Task{task("a", "a?", "1"), task("b", "b?", "1")}
+		if phase == "train" {
+			r.Groups(t.Context(), phase, 0, tasks, 8, func(*trajectory.Trajectory) {})
+			return out
+		}
+		_, err := evaluate(t.Context(), *r, nil, phase, 0, tasks, evalJob(job.Eval{Samples: 8, Temperature: 1}))
+		require.NoError(t, err)
+		return out
+	}
+	before, again, after, train := seeds("before"), seeds("before"), seeds("after"), seeds("train")
+	require.Len(t, before, 16)
+	require.Equal(t, before, again)
+	for _, other := range []map[uint64]bool{after, train} {
+		require.Len(t, other, 16)
+		for s := range other {
+			require.NotContains(t, before, s)
+		}
+	}
+}
+
+func TestAnEvaluationThatOnlyFailsIsAnError(t *testing.T) {
+	r := newRollout(t, func(engines.Request) (engines.Completion, error) { return engines.Completion{}, errors.New("gone") })
+	_, err := evaluate(t.Context(), *r, nil, "x", 0, []trajectory.Task{task("a", "a?", "1")}, evalJob(job.Eval{Samples: 3, Temperature: 1}))
+	require.ErrorContains(t, err, "orchestrator: evaluation x: every trajectory failed, the first with: ")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = evaluate(ctx, *r, nil, "x", 0, []trajectory.Task{task("a", "a?", "1")}, evalJob(job.Eval{Samples: 3, Temperature: 1}))
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// evaluated is a run with the rewards of these evaluations, every ten steps, of a job that stops after so many.
+func evaluatedRun(stopAfter int, rewards ...float64) *run {
+	j := evalJob(job.Eval{Every: 10, StopAfter: stopAfter})
+	j.Trainer.Steps = 1000
+	t := &run{session: &session{job: j}}
+	for i, r := range rewards {
+		t.state.Evaluations = append(t.state.Evaluations, Evaluation{Name: "step-" + strconv.Itoa(10*i), Step: 10 * i, Reward: r})
+		t.state.Step = 10 * i
+	}
+	return t
+}
+
+func TestStopAfter(t *testing.T) {
+	for _, c := range []struct {
+		n       int
+		rewards []float64
+		want    bool
+	}{
+		{2, nil, false},
+		{2, []float64{0.5}, false},
+		{2, []float64{0.5, 0.4}, false},
+		{2, []float64{0.5, 0.4, 0.5}, true}, // as good is no better
+		{2, []float64{0.5, 0.4, 0.6, 0.5}, false},
+		{2, []float64{0.5, 0.4, 0.6, 0.5, 0.6}, true},
+		{1, []float64{0.5, 0.6, 0.7}, false},
+		{1, []float64{0.5, 0.6, 0.6}, true},
+		{0, []float64{0.5, 0.4, 0.3, 0.2}, false},
+	} {
+		require.Equal(t, c.want, evaluatedRun(c.n, c.rewards...).stalled(), "%v", c)
+	}
+	r := evaluatedRun(2, 0.5, 0.7, 0.6, 0.1)
+	require.Equal(t, "eval.stop_after: 2 evaluations in a row were no better than that after step 10", r.stoppedBy())
+	r.state.Evaluations = append(r.state.Evaluations, Evaluation{Name: "after", Step: 30, Reward: 0.9}, Evaluation{Name: "tool_off", Step: 30, Reward: 1})
+	require.True(t, r.stalled(), "what comes after the end does not begin it anew")
+	require.Equal(t, &Best{"after", 30, 0.9}, r.state.best())
+	r.state.Step = 1000
+	require.Empty(t, r.stoppedBy())
+	r.state.Step = 20
+	require.False(t, r.stalled(), "a recovered run knows later evaluations, which say nothing yet")
+	require.Equal(t, &Best{"step-10", 10, 0.7}, r.state.best())
+
+	loss := func(v float64) Evaluation { return Evaluation{Loss: &v} }
+	require.Equal(t, 1, leader([]Evaluation{loss(2), loss(1), loss(1.5)}), "of losses the least is best")
+	kl := func(v float64) Evaluation { return Evaluation{ReverseKL: &v, Reward: v} }
+	require.Equal(t, 2, leader([]Evaluation{kl(2), kl(1), kl(0.5)}))
+	require.Equal(t, -1, leader(nil))
+}
+
+func TestPruneKeepsTheBest(t *testing.T) {
+	r := evaluatedRun(0)
+	r.dir, r.job.Checkpoint.Keep = t.TempDir(), 1
+	for _, name := range []string{"step-10", "step-20", "step-30"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(r.dir, "checkpoints", name), 0o755))
+	}
+	require.Empty(t, r.bestCheckpoint())
+	require.NoError(t, pointTo(filepath.Join(r.dir, "checkpoints", "best"), "step-10"))
+	require.NoError(t, r.prune("step-30"))
+	require.DirExists(t, filepath.Join(r.dir, "checkpoints", "step-10"))
+	require.NoDirExists(t, filepath.Join(r.dir, "checkpoints", "step-20"))
+	require.NoError(t, pointTo(filepath.Join(r.dir, "checkpoints", "best"), "step-30"))
+	require.NoError(t, r.prune("step-30"))
+	require.NoDirExists(t, filepath.Join(r.dir, "checkpoints", "step-10"))
+}

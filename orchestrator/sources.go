@@ -1,0 +1,126 @@
+package orchestrator
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// sourceField is the field of a task that names its source, where there are several.
+const sourceField = "source"
+
+// readSources reads the files of data.train or data.eval. Where there are several, the id of a task is SOURCE/ID, and its
+// field source names the source.
+func readSources(j *job.Job, sources job.Sources) (*Tasks, error) {
+	if len(sources) == 1 {
+		return ReadTasks(j.Resolve(sources[0].Path), sources[0].ColumnsOr(j.Data.Columns))
+	}
+	out := &Tasks{}
+	var paths []string
+	for _, s := range sources {
+		one, err := ReadTasks(j.Resolve(s.Path), s.ColumnsOr(j.Data.Columns))
+		if err != nil {
+			return nil, err
+		}
+		one.Name = s.Name
+		for i := range one.Tasks {
+			t := &one.Tasks[i]
+			if v, taken := t.Fields[sourceField]; taken && v != s.Name {
+				return nil, fmt.Errorf("%s: task %q has a field source (%v) and comes from the source %q; rename the column", one.Path, t.ID, v, s.Name)
+			}
+			t.ID, t.Fields[sourceField] = s.Name+"/"+t.ID, s.Name
+		}
+		out.Sources, out.Tasks = append(out.Sources, *one), append(out.Tasks, one.Tasks...)
+		paths = append(paths, one.Path)
+	}
+	out.Path = strings.Join(paths, ", ")
+	return out, nil
+}
+
+// first leaves the first n tasks of each file; 0 leaves all.
+func (t *Tasks) first(n int) {
+	if n == 0 {
+		return
+	}
+	if len(t.Sources) == 0 {
+		t.Tasks = t.Tasks[:min(n, len(t.Tasks))]
+		return
+	}
+	t.Tasks = nil
+	for i := range t.Sources {
+		t.Sources[i].first(n)
+		t.Tasks = append(t.Tasks, t.Sources[i].Tasks...)
+	}
+}
+
+// dataFile is a file that a run must find unchanged when it goes on.
+type dataFile struct {
+	name string // train, or train/SOURCE
+	path string
+	hash string
+}
+
+func (t *Tasks) files(name string) []dataFile {
+	if len(t.Sources) == 0 {
+		return []dataFile{{name, t.Path, t.Hash}}
+	}
+	var out []dataFile
+	for _, s := range t.Sources {
+		out = append(out, dataFile{name + "/" + s.Name, s.Path, s.Hash})
+	}
+	return out
+}
+
+// sameData makes sure that a resumed run has the files that it began with, and notes those of a new run.
+func (s *state) sameData(dir string, files []dataFile) error {
+	now := map[string]string{}
+	for _, f := range files {
+		now[f.name] = f.hash
+		if before, ok := s.Data[f.name]; ok && before != f.hash {
+			return inputError(fmt.Errorf("%s is not the file that the run in %s began with; give it back its content, or begin a new run with --output", f.path, dir))
+		}
+	}
+	began, have := slices.Sorted(maps.Keys(s.Data)), slices.Sorted(maps.Keys(now))
+	if s.Data != nil && !slices.Equal(began, have) {
+		return inputError(fmt.Errorf("data.train: the run in %s began with %s, not with %s; give it back its sources, or begin a new run with --output", dir, strings.Join(began, ", "), strings.Join(have, ", ")))
+	}
+	s.Data = now
+	return nil
+}
+
+// refuseOverlap makes sure that no evaluation task is a training task by content.
+func refuseOverlap(train, eval *Tasks) error {
+	key := func(t trajectory.Task) [sha256.Size]byte {
+		data, _ := json.Marshal(t.Prompt) // messages that came from JSON go back to it
+		return sha256.Sum256(data)
+	}
+	seen := map[[sha256.Size]byte]string{}
+	for _, t := range train.Tasks {
+		seen[key(t)] = t.ID
+	}
+	for _, t := range eval.Tasks {
+		if id, ok := seen[key(t)]; ok {
+			return fmt.Errorf("%s: task %q has the same content as task %q of %s; evaluation tasks must be held out", eval.Path, t.ID, id, train.Path)
+		}
+	}
+	return nil
+}
+
+// needAnswers refuses tasks of which nobody could tell whether a trajectory succeeded.
+func needAnswers(j *job.Job, tasks *Tasks, who string) error {
+	if j.Data.Success != nil {
+		return nil
+	}
+	for _, t := range tasks.Tasks {
+		if t.Fields["answer"] == nil {
+			return fmt.Errorf("%s: task %q has no answer, so %s cannot tell a success; set data.success to the reward of one, or map the column", tasks.Path, t.ID, who)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package orchestrator
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// mostLines of a table: a field with more values (an id) is none to group by.
+const mostLines = 50
+
+// noValue is the line of tasks without the field.
+const noValue = "(none)"
+
+// table scores the tasks by the values of the field eval.by; nothing where there is one value, or too many.
+func table(groups []trajectory.Group, j *job.Job) (by string, lines map[string]Score) {
+	byValue := map[string][]trajectory.Group{}
+	for _, g := range groups {
+		value := noValue
+		if v, ok := g.Task.Fields[j.Eval.By]; ok && v != nil {
+			value = fmt.Sprint(v)
+		}
+		byValue[value] = append(byValue[value], g)
+	}
+	if len(byValue) < 2 || len(byValue) > mostLines {
+		return "", nil
+	}
+	lines = map[string]Score{}
+	for value, some := range byValue {
+		lines[value] = scoreOf(some, j)
+	}
+	return j.Eval.By, lines
+}
+
+// Table lays an evaluation out, a line for each value of the field and one for all. It is empty where the one line of
+// String says everything.
+func (e Evaluation) Table() []string {
+	if len(e.Sources) == 0 && len(e.Pass) == 0 {
+		return nil
+	}
+	ks := slices.SortedFunc(maps.Keys(e.Pass), func(a, b string) int {
+		x, _ := strconv.Atoi(a)
+		y, _ := strconv.Atoi(b)
+		return cmp.Compare(x, y)
+	})
+	head := []string{cmp.Or(e.By, "tasks of"), "tasks", "reward", "right"}
+	for _, k := range ks {
+		head = append(head, "pass@"+k)
+	}
+	rows := [][]string{append(head, "failed")}
+	for _, value := range slices.Sorted(maps.Keys(e.Sources)) {
+		rows = append(rows, e.Sources[value].row(value, ks))
+	}
+	return aligned(append(rows, Score{e.Tasks, e.Reward, e.Accuracy, e.Pass, e.Failed}.row("all", ks)))
+}
+
+func (s Score) row(name string, ks []string) []string {
+	out := []string{name, strconv.Itoa(s.Tasks), fmt.Sprintf("%.3f", s.Reward), fmt.Sprintf("%.1f%%", 100*s.Accuracy)}
+	for _, k := range ks {
+		out = append(out, fmt.Sprintf("%.3f", s.Pass[k]))
+	}
+	return append(out, strconv.Itoa(s.Failed))
+}
+
+// aligned pads the columns: names on the left, numbers on the right.
+func aligned(rows [][]string) []string {
+	width := make([]int, len(rows[0]))
+	for _, r := range rows {
+		for i, cell := range r {
+			width[i] = max(width[i], utf8.RuneCountInString(cell))
+		}
+	}
+	var out []string
+	for _, r := range rows {
+		var b strings.Builder
+		for i, cell := range r {
+			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell))
+			switch i {
+			case 0:
+				b.WriteString(cell + pad)
+			default:
+				b.WriteString("  " + pad + cell)
+			}
+		}
+		out = append(out, b.String())
+	}
+	return out
+}
+
+// sayEvaluation prints an evaluation with its table.
+func (t *run) sayEvaluation(e Evaluation) {
+	t.say("evaluation   %s", e)
+	for _, line := range e.Table() {
+		t.say("             %s", line)
+	}
+}
