@@ -106,7 +106,7 @@ func (e *Engine) attempts(ctx context.Context, session string, do func(context.C
 			}
 			wait = min(2*wait, 5*time.Second)
 		}
-		r, err := e.pick(ctx, session, avoid)
+		r, err := e.place(ctx, session, avoid)
 		if err != nil {
 			if last != nil {
 				err = fmt.Errorf("%w; the last attempt: %w", err, last)
@@ -115,6 +115,7 @@ func (e *Engine) attempts(ctx context.Context, session string, do func(context.C
 		}
 		err = do(ctx, r)
 		e.release(r)
+		<-e.places
 		if err == nil {
 			return nil
 		}
@@ -184,6 +185,21 @@ func lost(err error) bool {
 		return false
 	}
 	return errors.As(err, &transport) || errors.As(err, &network) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
+}
+
+// place waits for a place among the requests in flight, and then for a replica. Places go to who waits longest, so that no
+// task starves beside one with many trajectories.
+func (e *Engine) place(ctx context.Context, session string, avoid *replica) (*replica, error) {
+	select {
+	case e.places <- struct{}{}: // a channel serves its senders in their order
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	r, err := e.pick(ctx, session, avoid)
+	if err != nil {
+		<-e.places
+	}
+	return r, err
 }
 
 // pick takes a place on the replica of the session, or else on the least loaded one, and waits while none serves. avoid

@@ -1,0 +1,171 @@
+package vllm
+
+import (
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/agentfly/agentfly/engines"
+)
+
+// What is here does for the hot request and reply of /inference/v1/generate what encoding/json does for all others: at some
+// thousand turns a second, reflection over lists of ids and logprobs is what a rollout would spend most of its time on.
+
+// appendNative appends the body of a completion: what json.Marshal makes of nativeRequest and samplingParams, in another order.
+func appendNative(b []byte, model string, prompt []int32, s engines.Sampling, seed uint64) []byte {
+	b = append(b, `{"token_ids":`...)
+	b = appendIDs(b, prompt)
+	if model != "" {
+		b = append(b, `,"model":`...)
+		b = appendString(b, model)
+	}
+	topP, topK, minP := s.TopP, s.TopK, s.MinP
+	if s.Temperature == 0 { // as in samplingParams
+		topP, topK, minP = 1, 0, 0
+	}
+	b = append(b, `,"stream":false,"sampling_params":{"max_tokens":`...)
+	b = strconv.AppendInt(b, int64(s.MaxTokens), 10)
+	b = appendFloat(append(b, `,"temperature":`...), s.Temperature)
+	b = appendFloat(append(b, `,"top_p":`...), topP)
+	b = strconv.AppendInt(append(b, `,"top_k":`...), int64(topK), 10)
+	b = appendFloat(append(b, `,"min_p":`...), minP)
+	b = strconv.AppendUint(append(b, `,"seed":`...), seed&maxSeed, 10)
+	b = appendIDs(append(b, `,"stop_token_ids":`...), s.StopIDs)
+	b = append(b, `,"stop":[`...)
+	for i, text := range s.Stop {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendString(b, text)
+	}
+	return append(b, `],"n":1,"logprobs":0,"ignore_eos":true,"presence_penalty":0,"frequency_penalty":0,"repetition_penalty":1,"min_tokens":0,`+
+		`"skip_special_tokens":false,"spaces_between_special_tokens":false,"include_stop_str_in_output":true}}`...)
+}
+
+func appendIDs(b []byte, ids []int32) []byte {
+	b = append(b, '[')
+	for i, id := range ids {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, int64(id), 10)
+	}
+	return append(b, ']')
+}
+
+func appendFloat(b []byte, v float64) []byte { return strconv.AppendFloat(b, v, 'g', -1, 64) }
+
+// appendString quotes a text. What is not UTF-8 becomes U+FFFD, as encoding/json has it.
+func appendString(b []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	b = append(b, '"')
+	for _, c := range s {
+		switch {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', byte(c))
+		case c < 0x20:
+			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		default:
+			b = utf8.AppendRune(b, c)
+		}
+	}
+	return append(b, '"')
+}
+
+// scanNative reads a reply of /inference/v1/generate that holds one choice with logprobs, and no prompt logprobs. ok false says
+// nothing of the reply: whatever is unusual in it is left to encoding/json, and so is what is wrong with it.
+func scanNative(data []byte) (r reply, ok bool) {
+	s := scanner{data: data, ok: true}
+	choices := 0
+	s.object(func(key string) {
+		switch key {
+		case "choices":
+			s.array(func() { choices++; s.choice(&r) })
+		case "prompt_logprobs":
+			s.null()
+		case "usage":
+			s.object(func(key string) {
+				if key != "prompt_tokens_details" {
+					s.skip(0)
+				} else if !s.isNull() {
+					s.object(func(key string) {
+						if key == "cached_tokens" && !s.isNull() {
+							r.cached = int(s.integer())
+						} else if key != "cached_tokens" {
+							s.skip(0)
+						}
+					})
+				}
+			})
+		default:
+			s.skip(0)
+		}
+	})
+	s.space()
+	return r, s.ok && s.at == len(data) && choices == 1 && r.logprobs != nil && len(r.logprobs) == len(r.ids)
+}
+
+// choice fills in r. The logprobs are to follow the ids, as the server sends them, so that each can be held against its id.
+func (s *scanner) choice(r *reply) {
+	s.object(func(key string) {
+		switch key {
+		case "token_ids":
+			r.ids = make([]int32, 0, 32)
+			s.array(func() { r.ids = append(r.ids, s.integer()) })
+		case "logprobs":
+			s.object(func(key string) {
+				if key != "content" {
+					s.skip(0)
+					return
+				}
+				r.logprobs = make([]float32, 0, len(r.ids))
+				s.array(func() { s.logprob(r) })
+			})
+		case "finish_reason":
+			r.reason = s.text()
+		case "weight_versions":
+			if s.isNull() {
+				return
+			}
+			r.spans = []span{}
+			s.array(func() { r.spans = append(r.spans, s.span()) })
+		default:
+			s.skip(0)
+		}
+	})
+}
+
+func (s *scanner) logprob(r *reply) {
+	id, value, found := int32(0), 0.0, 0
+	s.object(func(key string) {
+		switch key {
+		case "token_id":
+			id = s.integer()
+			found |= 1
+		case "logprob":
+			value = s.number()
+			found |= 2
+		default:
+			s.skip(0)
+		}
+	})
+	if i := len(r.logprobs); found != 3 || i >= len(r.ids) || r.ids[i] != id {
+		s.ok = false
+	}
+	r.logprobs = append(r.logprobs, float32(value))
+}
+
+func (s *scanner) span() (out span) {
+	s.object(func(key string) {
+		switch key {
+		case "version":
+			out.Version = s.text()
+		case "start":
+			out.Start = int(s.integer())
+		case "end":
+			out.End = int(s.integer())
+		default:
+			s.skip(0)
+		}
+	})
+	return out
+}
