@@ -21,7 +21,11 @@ type Record struct {
 
 // Each calls f for every trajectory in the order of phase, step and id; id "" is all of them.
 func (s *Store) Each(id string, f func(Record) error) error {
-	rows, err := s.db.Query(`SELECT t.phase, t.json, k.json FROM trajectories t LEFT JOIN tasks k ON k.id = t.task_id AND k.phase = t.phase
+	turns := "t.turns, t.crc"
+	if s.version < 2 {
+		turns = "NULL, NULL"
+	}
+	rows, err := s.db.Query(`SELECT t.phase, t.id, t.json, `+turns+`, k.json FROM trajectories t LEFT JOIN tasks k ON k.id = t.task_id AND k.phase = t.phase
 		WHERE ? = '' OR t.id = ? ORDER BY t.phase, t.step, t.id`, id, id)
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
@@ -49,25 +53,72 @@ func (s *Store) Each(id string, f func(Record) error) error {
 
 func (s *Store) record(rows *sql.Rows) (Record, error) {
 	var r Record
-	var body, task []byte
-	if err := rows.Scan(&r.Phase, &body, &task); err != nil {
+	var id string
+	var body, turns, task []byte
+	var crc sql.NullInt64
+	err := rows.Scan(&r.Phase, &id, &body, &turns, &crc, &task)
+	if err != nil {
 		return r, err
 	}
-	r.Trajectory = &trajectory.Trajectory{}
-	if err := json.Unmarshal(body, r.Trajectory); err != nil {
+	if r.Trajectory, err = s.trajectory(id, body, turns, crc); err != nil {
 		return r, err
 	}
-	if len(task) > 0 {
-		if err := json.Unmarshal(task, &r.Task); err != nil {
-			return r, err
-		}
+	if r.Task, err = decodeTask(task); err != nil {
+		return r, fmt.Errorf("task %s: %w", r.Trajectory.TaskID, err)
 	}
-	if err := s.samples(r.Trajectory); err != nil {
-		return r, fmt.Errorf("trajectory %s: %w", r.Trajectory.ID, err)
-	}
-	var err error
 	r.Updates, err = s.updates(r.Trajectory.ID)
 	return r, err
+}
+
+// trajectory puts a trajectory together from its rows. Its errors name it.
+func (s *Store) trajectory(id string, body, turns []byte, crc sql.NullInt64) (t *trajectory.Trajectory, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("trajectory %s is damaged: %w", id, err)
+		}
+	}()
+	if crc.Valid && crc.Int64 != checksum(body) {
+		return nil, errors.New("its checksum is wrong")
+	}
+	t = &trajectory.Trajectory{}
+	if err := json.Unmarshal(body, t); err != nil {
+		return nil, err
+	}
+	if t.ID != id {
+		return nil, fmt.Errorf("it says that it is %q", t.ID)
+	}
+	if turns == nil {
+		return t, s.samples(t)
+	}
+	numbers, err := decodeRows(turns)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range numbers {
+		var row []byte
+		if err = s.db.QueryRow("SELECT body FROM turns WHERE n = ?", n).Scan(&row); err == nil {
+			err = grow(t, row)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("row %d of turns: %w", n, err)
+		}
+	}
+	for k, sample := range t.Samples {
+		if err := sample.Check(); err != nil {
+			return nil, fmt.Errorf("sample %d: %w", k, err)
+		}
+	}
+	return t, nil
+}
+
+// decodeTask keeps numbers as they are written, as reading the data does.
+func decodeTask(body []byte) (task trajectory.Task, err error) {
+	if len(body) == 0 {
+		return task, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	return task, d.Decode(&task)
 }
 
 func (s *Store) samples(t *trajectory.Trajectory) error {

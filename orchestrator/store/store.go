@@ -1,20 +1,24 @@
 // Package store keeps the trajectories, updates, steps and evaluations of a run in one SQLite file.
 //
-// One goroutine writes; what arrives while a transaction is being committed goes into the next one (group commit). Add
+// It is the log that a run is recovered from: AddTurn stores a turn before the next request is built from it, Admit, Drop and
+// AddBatch store what becomes of groups before it happens, and Recover gives back what was stored.
+//
+// One goroutine writes; what arrives while a transaction is being committed goes into the next one (group commit). What adds
 // returns when its record is durable. Reading is safe beside it, also from another process.
 package store
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math"
 	"net/url"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/agentfly/agentfly/trajectory"
@@ -22,7 +26,7 @@ import (
 )
 
 // schemaVersion is the newest migration's. A store of a newer version is refused, an older one is migrated.
-const schemaVersion = 1
+const schemaVersion = 2
 
 // migrations[i] brings a store from version i to i+1.
 var migrations = []string{`
@@ -41,6 +45,16 @@ CREATE TABLE updates (
   PRIMARY KEY (trajectory_id, idx, step)
 ) WITHOUT ROWID;
 CREATE TABLE steps (step INTEGER PRIMARY KEY, json TEXT NOT NULL);
+`, `
+ALTER TABLE trajectories ADD COLUMN turns BLOB; -- rows of the table turns; NULL: written by version 1, the tokens are in samples
+ALTER TABLE trajectories ADD COLUMN crc INTEGER; -- of json
+CREATE TABLE turns (n INTEGER PRIMARY KEY, body BLOB NOT NULL); -- see encode.go
+CREATE TABLE events (
+  n INTEGER PRIMARY KEY, kind TEXT NOT NULL, phase TEXT NOT NULL, step INTEGER NOT NULL, grp INTEGER NOT NULL, json TEXT NOT NULL, crc INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX one_admission ON events (phase, step, grp) WHERE kind = 'admit';
+CREATE UNIQUE INDEX one_batch ON events (step) WHERE kind = 'batch';
+CREATE TABLE evaluations (name TEXT NOT NULL, step INTEGER NOT NULL, json TEXT NOT NULL, PRIMARY KEY (name, step)) WITHOUT ROWID;
 `}
 
 // Update is what an optimizer step adds to a sample: [T] slices, 0 off the response mask.
@@ -53,17 +67,19 @@ type Update struct {
 
 // Store is one open file.
 type Store struct {
-	db     *sql.DB
-	queue  chan write
-	closed chan struct{}
-	once   sync.Once
-	joined sync.WaitGroup
+	db      *sql.DB
+	path    string
+	version int     // of the schema
+	writer  *writer // nil: open for reading
+	once    sync.Once
+
+	mu    sync.Mutex
+	live  map[string]*mark         // trajectories that have turns and no end yet
+	open  map[GroupRef][]Admission // admitted groups that are not trained or dropped,
+	tasks map[taskKey]bool         // that are stored
 }
 
-type write struct {
-	apply func(tx *sql.Tx) error
-	done  chan error // buffered
-}
+type taskKey struct{ phase, id string }
 
 // Open opens or makes the file and brings it to the current version.
 func Open(path string) (*Store, error) {
@@ -75,8 +91,10 @@ func Open(path string) (*Store, error) {
 		db.Close()
 		return nil, err
 	}
-	s := &Store{db: db, queue: make(chan write), closed: make(chan struct{})}
-	s.joined.Go(s.writer)
+	s := &Store{db: db, path: path, version: schemaVersion, live: map[string]*mark{}, open: map[GroupRef][]Admission{}, tasks: map[taskKey]bool{}}
+	if s.writer, err = startWriter(db); err != nil {
+		return nil, errors.Join(fmt.Errorf("store: %s: %w", path, err), db.Close())
+	}
 	return s, nil
 }
 
@@ -90,16 +108,14 @@ func OpenReader(path string) (*Store, error) {
 		return nil, err
 	}
 	version, err := versionOf(db, path)
-	if err == nil && version != schemaVersion {
-		err = fmt.Errorf("store: %s has version %d, this program reads version %d", path, version, schemaVersion)
+	if err == nil && (version < 1 || version > schemaVersion) {
+		err = fmt.Errorf("store: %s has version %d, this program reads versions 1 to %d", path, version, schemaVersion)
 	}
 	if err != nil {
 		db.Close()
 		return nil, err
 	}
-	s := &Store{db: db, closed: make(chan struct{})}
-	close(s.closed) // no writer
-	return s, nil
+	return &Store{db: db, path: path, version: version}, nil
 }
 
 func connect(path, mode string) (*sql.DB, error) {
@@ -156,102 +172,139 @@ func ignoreDone(err error) error {
 func (s *Store) Close() error {
 	var err error
 	s.once.Do(func() {
-		if s.queue != nil {
-			close(s.closed)
-			s.joined.Wait()
+		if s.writer != nil {
+			err = s.writer.close()
 		}
-		err = s.db.Close()
+		err = errors.Join(err, s.db.Close())
 	})
 	return err
 }
 
-func (s *Store) writer() {
-	for {
-		select {
-		case w := <-s.queue:
-			s.commit(w)
-		case <-s.closed:
-			return
-		}
+// add returns when what apply writes is durable.
+func (s *Store) add(ctx context.Context, what string, apply func(w *writer) error) error {
+	err := ctx.Err()
+	switch {
+	case err != nil:
+	case s.writer == nil:
+		err = errors.New("the store was opened for reading")
+	default:
+		err = s.writer.add(apply)
 	}
-}
-
-// commit writes w and everything that waits with it in one transaction. When one of them fails, each is tried alone, so
-// that a bad record fails only its own call.
-func (s *Store) commit(first write) {
-	batch := []write{first}
-	for more := true; more && len(batch) < 512; {
-		select {
-		case w := <-s.queue:
-			batch = append(batch, w)
-		default:
-			more = false
-		}
-	}
-	err := s.transact(batch)
-	for _, w := range batch {
-		if err != nil && len(batch) > 1 {
-			w.done <- s.transact([]write{w})
-		} else {
-			w.done <- err
-		}
-	}
-}
-
-func (s *Store) transact(batch []write) error {
-	tx, err := s.db.Begin()
 	if err != nil {
-		return err
-	}
-	for _, w := range batch {
-		if err := w.apply(tx); err != nil {
-			return errors.Join(err, ignoreDone(tx.Rollback()))
-		}
-	}
-	return tx.Commit()
-}
-
-func (s *Store) add(ctx context.Context, what string, apply func(tx *sql.Tx) error) error {
-	w := write{apply, make(chan error, 1)}
-	select {
-	case s.queue <- w:
-	case <-s.closed:
-		return fmt.Errorf("store: %s: the store is closed", what)
-	case <-ctx.Done():
-		return fmt.Errorf("store: %s: %w", what, ctx.Err())
-	}
-	if err := <-w.done; err != nil {
 		return fmt.Errorf("store: %s: %w", what, err)
 	}
 	return nil
 }
 
-// AddTrajectory stores a trajectory with its samples and its task; one of the same id is replaced.
+// AddTurn stores what a trajectory grew by since the last call: its new turns and the tokens before their ends.
+func (s *Store) AddTurn(ctx context.Context, t *trajectory.Trajectory) error {
+	m := s.markOf(t.ID)
+	body := encodeRow(t, &m, false)
+	if body == nil {
+		return fmt.Errorf("store: trajectory %s: it has no turn beyond the %d that are stored", t.ID, m.turns)
+	}
+	var row int64
+	err := s.add(ctx, "trajectory "+t.ID, func(w *writer) (err error) {
+		row, err = w.addRow(body)
+		return err
+	})
+	if err == nil {
+		m.rows = append(m.rows, row)
+		s.mu.Lock()
+		s.live[t.ID] = &m
+		s.mu.Unlock()
+	}
+	return err
+}
+
+// Restart makes a trajectory without an end begin anew: its next turn replaces those that are stored.
+func (s *Store) Restart(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.live, id)
+}
+
+// markOf copies how much of a trajectory is stored.
+func (s *Store) markOf(id string) mark {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.live[id]
+	if m == nil {
+		return mark{}
+	}
+	return mark{m.turns, slices.Clone(m.lens), slices.Clip(m.rows)}
+}
+
+// addRow appends a row of turns.
+func (w *writer) addRow(body []byte) (int64, error) {
+	n := w.turn
+	w.turn++
+	return n, w.exec("INSERT INTO turns VALUES (?, ?)", n, body)
+}
+
+// AddTrajectory stores the end of a trajectory, with all of it that is not stored yet, and its task; one of the same id is
+// replaced.
 func (s *Store) AddTrajectory(ctx context.Context, phase string, task trajectory.Task, t *trajectory.Trajectory) error {
-	body, err := json.Marshal(t)
+	head := *t
+	head.Turns = nil // their rows hold them
+	body, err := json.Marshal(&head)
 	if err != nil {
 		return fmt.Errorf("store: trajectory %s: %w", t.ID, err)
 	}
-	taskBody, err := json.Marshal(task)
+	taskBody, err := s.newTask(phase, task)
 	if err != nil {
-		return fmt.Errorf("store: task %s: %w", task.ID, err)
+		return err
 	}
-	return s.add(ctx, "trajectory "+t.ID, func(tx *sql.Tx) error {
-		if _, err := tx.Exec("INSERT OR REPLACE INTO tasks VALUES (?, ?, ?)", task.ID, phase, taskBody); err != nil {
-			return err
+	m := s.markOf(t.ID)
+	if m.turns > len(t.Turns) {
+		return fmt.Errorf("store: trajectory %s: it has %d turns, and %d are stored", t.ID, len(t.Turns), m.turns)
+	}
+	rest := encodeRow(t, &m, true)
+	err = s.add(ctx, "trajectory "+t.ID, func(w *writer) error {
+		rows := m.rows
+		if rest != nil {
+			row, err := w.addRow(rest)
+			if err != nil {
+				return err
+			}
+			rows = append(rows, row)
 		}
-		if _, err := tx.Exec("INSERT OR REPLACE INTO trajectories VALUES (?, ?, ?, ?, ?)", t.ID, phase, t.Step, t.TaskID, body); err != nil {
-			return err
-		}
-		for i, sample := range t.Samples {
-			if _, err := tx.Exec("INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?, ?)", t.ID, i,
-				blob(sample.TokenIDs), blob(sample.ResponseMask), blob(sample.SamplingLogprobs), blob(sample.PolicyVersion)); err != nil {
+		if taskBody != nil {
+			if err := w.exec("INSERT OR REPLACE INTO tasks VALUES (?, ?, ?)", task.ID, phase, string(taskBody)); err != nil {
 				return err
 			}
 		}
-		return nil
+		return w.exec(insertTrajectory, t.ID, phase, int64(t.Step), t.TaskID, string(body), encodeRows(rows), checksum(body))
 	})
+	if err == nil {
+		s.mu.Lock()
+		delete(s.live, t.ID)
+		s.tasks[taskKey{phase, task.ID}] = true
+		s.mu.Unlock()
+	}
+	return err
 }
+
+// insertTrajectory replaces without REPLACE, for which SQLite would keep a journal of its own in every statement.
+const insertTrajectory = `INSERT INTO trajectories VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
+	phase = excluded.phase, step = excluded.step, task_id = excluded.task_id, json = excluded.json, turns = excluded.turns, crc = excluded.crc`
+
+// newTask is the JSON of a task that this process did not store yet; nil: it did.
+func (s *Store) newTask(phase string, task trajectory.Task) ([]byte, error) {
+	s.mu.Lock()
+	stored := s.tasks[taskKey{phase, task.ID}]
+	s.mu.Unlock()
+	if stored {
+		return nil, nil
+	}
+	body, err := json.Marshal(task)
+	if err != nil {
+		return nil, fmt.Errorf("store: task %s: %w", task.ID, err)
+	}
+	return body, nil
+}
+
+func checksum(body []byte) int64 { return int64(crc32.Checksum(body, castagnoli)) }
 
 // AddStep stores the updates and the metrics of a finished step together.
 func (s *Store) AddStep(ctx context.Context, step int, metrics map[string]float64, updates []Update) error {
@@ -265,22 +318,29 @@ func (s *Store) AddStep(ctx context.Context, step int, metrics map[string]float6
 	if err != nil {
 		return fmt.Errorf("store: step %d: %w", step, err)
 	}
-	return s.add(ctx, fmt.Sprintf("step %d", step), func(tx *sql.Tx) error {
-		for _, u := range updates {
-			if _, err := tx.Exec("INSERT OR REPLACE INTO updates VALUES (?, ?, ?, ?, ?)", u.TrajectoryID, u.Sample, u.Step, blob(u.OldLogprobs), blob(u.Advantages)); err != nil {
+	type encoded struct {
+		of              Update
+		old, advantages []byte
+	}
+	var rows []encoded
+	for _, u := range updates {
+		rows = append(rows, encoded{u, blob(u.OldLogprobs), blob(u.Advantages)})
+	}
+	return s.add(ctx, fmt.Sprintf("step %d", step), func(w *writer) error {
+		for _, r := range rows {
+			if err := w.exec("INSERT OR REPLACE INTO updates VALUES (?, ?, ?, ?, ?)", r.of.TrajectoryID, int64(r.of.Sample), int64(r.of.Step), r.old, r.advantages); err != nil {
 				return err
 			}
 		}
-		_, err := tx.Exec("INSERT OR REPLACE INTO steps VALUES (?, ?)", step, body)
-		return err
+		return w.exec("INSERT OR REPLACE INTO steps VALUES (?, ?)", int64(step), string(body))
 	})
 }
 
 // Truncate forgets steps >= step and their trajectories, those of evaluations aside: a resumed run makes them again.
 func (s *Store) Truncate(ctx context.Context, step int) error {
-	return s.add(ctx, "truncate", func(tx *sql.Tx) error {
+	return s.add(ctx, "truncate", func(w *writer) error {
 		for _, q := range []string{"DELETE FROM trajectories WHERE phase NOT LIKE 'eval-%' AND step >= ?", "DELETE FROM updates WHERE step >= ?", "DELETE FROM steps WHERE step >= ?"} {
-			if _, err := tx.Exec(q, step); err != nil {
+			if err := w.exec(q, int64(step)); err != nil {
 				return err
 			}
 		}
@@ -288,11 +348,11 @@ func (s *Store) Truncate(ctx context.Context, step int) error {
 	})
 }
 
-// blob writes a slice little-endian.
-func blob(v any) []byte {
-	var b bytes.Buffer
-	if err := binary.Write(&b, binary.LittleEndian, v); err != nil {
-		return nil // only of types that are not fixed in size, which no caller has
+// blob lays floats out little-endian; never nil.
+func blob(v []float32) []byte {
+	b := make([]byte, 0, 4*len(v))
+	for _, x := range v {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
 	}
-	return b.Bytes()
+	return b
 }

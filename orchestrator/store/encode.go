@@ -1,0 +1,163 @@
+package store
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"math"
+	"slices"
+
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// A row of the table turns is one blob: what a trajectory grew by since its last row.
+//
+//	format   1 byte, 1
+//	id       of the trajectory
+//	first    number of its turns before this row
+//	pieces   count, then each: sample, start, tokens, a byte that is 1 when a turn follows, the turn
+//	crc      4 bytes, little-endian: CRC-32C of all before
+//
+// Numbers are varints, texts and lists have their length before them. Tokens are ids, runs of the mask, the logprobs of the
+// sampled ones as bits, runs of their versions.
+const rowFormat = 1
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// mark is how much of a trajectory is stored.
+type mark struct {
+	turns int
+	lens  []int   // [samples] tokens
+	rows  []int64 // of the table turns, in order
+}
+
+// piece is a part of a sample, with the turn that it is of; nil: none.
+type piece struct {
+	sample, start, end int
+	turn               *trajectory.Turn
+}
+
+// encodeRow lays out what t has more than m, and moves m there; nil: nothing. all: tokens that belong to no turn too.
+func encodeRow(t *trajectory.Trajectory, m *mark, all bool) []byte {
+	for len(m.lens) < len(t.Samples) {
+		m.lens = append(m.lens, 0)
+	}
+	var pieces []piece
+	first := m.turns
+	for i := first; i < len(t.Turns); i++ {
+		turn := &t.Turns[i]
+		p := piece{turn: turn, sample: -1}
+		if turn.Sample >= 0 && turn.Sample < len(t.Samples) {
+			p.sample, p.start = turn.Sample, m.lens[turn.Sample]
+			p.end = min(max(p.start, turn.ObservationEnd), t.Samples[turn.Sample].Len())
+			m.lens[turn.Sample] = p.end
+		}
+		pieces = append(pieces, p)
+	}
+	m.turns = len(t.Turns)
+	if all {
+		for k, s := range t.Samples {
+			if m.lens[k] < s.Len() || s.Len() == 0 {
+				pieces = append(pieces, piece{sample: k, start: m.lens[k], end: s.Len()})
+				m.lens[k] = s.Len()
+			}
+		}
+	}
+	if len(pieces) == 0 {
+		return nil
+	}
+	b := append(make([]byte, 0, 512), rowFormat)
+	b = appendText(b, t.ID)
+	b = binary.AppendUvarint(b, uint64(first))
+	b = binary.AppendUvarint(b, uint64(len(pieces)))
+	for _, p := range pieces {
+		b = appendPiece(b, t, p)
+	}
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+func appendPiece(b []byte, t *trajectory.Trajectory, p piece) []byte {
+	b = binary.AppendUvarint(binary.AppendVarint(b, int64(p.sample)), uint64(p.start))
+	var s *trajectory.Sample
+	if p.end > p.start {
+		s = t.Samples[p.sample]
+	}
+	b = appendTokens(b, s, p.start, p.end)
+	if p.turn == nil {
+		return append(b, 0)
+	}
+	return appendTurn(append(b, 1), p.turn)
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+func appendTokens(b []byte, s *trajectory.Sample, start, end int) []byte {
+	b = binary.AppendUvarint(b, uint64(end-start))
+	if end == start {
+		return b
+	}
+	b = slices.Grow(b, 7*(end-start))
+	for _, id := range s.TokenIDs[start:end] {
+		b = binary.AppendUvarint(b, uint64(uint32(id)))
+	}
+	for at, on := start, false; at < end; on = !on { // runs off and on the mask, in turn
+		from := at
+		for at < end && s.ResponseMask[at] == on {
+			at++
+		}
+		b = binary.AppendUvarint(b, uint64(at-from))
+	}
+	for i := start; i < end; i++ {
+		if s.ResponseMask[i] {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(s.SamplingLogprobs[i]))
+		}
+	}
+	for i := start; i < end; {
+		if !s.ResponseMask[i] {
+			i++
+			continue
+		}
+		version, n := s.PolicyVersion[i], 0
+		for ; i < end && (!s.ResponseMask[i] || s.PolicyVersion[i] == version); i++ {
+			if s.ResponseMask[i] {
+				n++
+			}
+		}
+		b = binary.AppendVarint(binary.AppendUvarint(b, uint64(n)), int64(version))
+	}
+	return b
+}
+
+func appendTurn(b []byte, t *trajectory.Turn) []byte {
+	for _, n := range [...]int{t.Sample, t.CompletionStart, t.CompletionEnd, t.ObservationEnd, t.CachedTokens, t.ParseErrors, len(t.Results)} {
+		b = binary.AppendVarint(b, int64(n))
+	}
+	b = appendText(appendText(b, t.Completion), string(t.FinishReason))
+	b = binary.LittleEndian.AppendUint64(b, t.Seed)
+	b = appendFloat(appendFloat(b, t.EngineSeconds), t.ToolSeconds)
+	for i := range t.Results {
+		r := &t.Results[i]
+		b = appendText(appendText(appendText(b, r.Call.ID), r.Call.Name), string(r.Call.Arguments))
+		b = appendText(b, r.Observation)
+		b = append(b, flag(r.Failed, 1)|flag(r.Call.Arguments == nil, 2))
+		b = binary.AppendVarint(b, int64(r.Duration))
+	}
+	b = appendText(b, t.FinalAnswer)
+	b = append(b, flag(t.AnsweredThisTurn, 1)|flag(t.Reward != nil, 2))
+	if t.Reward != nil {
+		b = appendFloat(b, *t.Reward)
+	}
+	return appendText(appendText(b, t.Anchor), t.Shared)
+}
+
+func appendFloat(b []byte, v float64) []byte {
+	return binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
+}
+
+func flag(on bool, bit byte) byte {
+	if on {
+		return bit
+	}
+	return 0
+}

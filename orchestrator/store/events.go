@@ -1,0 +1,233 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// Admission says that the sampling of a group begins.
+type Admission struct {
+	Phase       string // "train", or another whose groups belong to those of the same step and number in "train"
+	Step, Group int
+	Task        trajectory.Task
+	Size        int
+	Version     int32 // of the policy then
+}
+
+func (a Admission) ref() GroupRef { return GroupRef{a.Step, a.Group} }
+
+// GroupRef names a group of the phase "train".
+type GroupRef struct {
+	Step  int `json:"step"`
+	Group int `json:"group"`
+}
+
+func (r GroupRef) String() string { return fmt.Sprintf("group %d of step %d", r.Group, r.Step) }
+
+// Batch is what an optimizer step trains on.
+type Batch struct {
+	Step    int        `json:"-"`
+	Version int32      `json:"version"`          // before the step
+	Groups  []GroupRef `json:"groups"`           // in the order of training
+	Others  []GroupRef `json:"others,omitempty"` // sampled for the step and not trained: they are dropped
+	Dealt   []int      `json:"dealt,omitempty"`  // position in the data after it
+	Refills int        `json:"refills,omitempty"`
+	Seconds float64    `json:"seconds,omitempty"` // spent on sampling
+}
+
+// Train is the phase of the groups that batches name.
+const Train = "train"
+
+// ID names trajectory index of a group.
+func ID(phase string, step, group, index int) string {
+	return fmt.Sprintf("%s-%d-%d-%d", phase, step, group, index)
+}
+
+// The kinds of events.
+const (
+	kindAdmit = "admit"
+	kindDrop  = "drop"
+	kindBatch = "batch"
+)
+
+// admitted is the JSON of an admission.
+type admitted struct {
+	Task    string `json:"task"`
+	Size    int    `json:"size"`
+	Version int32  `json:"version"`
+	Turn    int64  `json:"turn"` // first row of turns that can be the group's
+}
+
+type dropped struct {
+	Reason string `json:"reason"`
+}
+
+// Admit stores that the sampling of groups begins; all of them or none. A group is admitted once.
+func (s *Store) Admit(ctx context.Context, all ...Admission) error {
+	tasks := make([][]byte, len(all))
+	for i, a := range all {
+		var err error
+		if tasks[i], err = s.newTask(a.Phase, a.Task); err != nil {
+			return err
+		}
+		if s.isOpen(a.Phase, a.ref()) {
+			return fmt.Errorf("store: %s group %d of step %d is admitted already", a.Phase, a.Group, a.Step)
+		}
+	}
+	err := s.add(ctx, "admission", func(w *writer) error {
+		for i, a := range all {
+			if tasks[i] != nil {
+				if err := w.exec("INSERT OR REPLACE INTO tasks VALUES (?, ?, ?)", a.Task.ID, a.Phase, string(tasks[i])); err != nil {
+					return err
+				}
+			}
+			if err := w.addEvent(kindAdmit, a.Phase, a.Step, a.Group, admitted{a.Task.ID, a.Size, a.Version, w.turn}); err != nil {
+				return fmt.Errorf("%s group %d of step %d: %w", a.Phase, a.Group, a.Step, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range all {
+		s.open[a.ref()] = append(s.open[a.ref()], a)
+		s.tasks[taskKey{a.Phase, a.Task.ID}] = true
+	}
+	return nil
+}
+
+func (w *writer) addEvent(kind, phase string, step, group int, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	n := w.event
+	w.event++
+	return w.exec("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", n, kind, phase, int64(step), int64(group), string(body), checksum(body))
+}
+
+// isOpen tells whether a group is admitted and neither trained nor dropped.
+func (s *Store) isOpen(phase string, ref GroupRef) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.open[ref], func(a Admission) bool { return a.Phase == phase })
+}
+
+// Drop stores that an admitted group will not be trained, and why.
+func (s *Store) Drop(ctx context.Context, step, group int, reason string) error {
+	ref := GroupRef{step, group}
+	if !s.isOpen(Train, ref) {
+		return fmt.Errorf("store: drop %s: it is not admitted, or it was trained or dropped already", ref)
+	}
+	err := s.add(ctx, "drop "+ref.String(), func(w *writer) error { return w.addEvent(kindDrop, Train, step, group, dropped{reason}) })
+	if err == nil {
+		s.settle(ref)
+	}
+	return err
+}
+
+// AddBatch stores what a step trains on, before it does. Every group is admitted, and trained or dropped once.
+func (s *Store) AddBatch(ctx context.Context, b Batch) error {
+	seen := map[GroupRef]bool{}
+	for _, ref := range b.Groups {
+		if seen[ref] || !s.isOpen(Train, ref) {
+			return fmt.Errorf("store: batch of step %d: %s is not admitted, or it was trained or dropped already", b.Step, ref)
+		}
+		seen[ref] = true
+	}
+	var drop []GroupRef
+	for _, ref := range b.Others {
+		if !seen[ref] && s.isOpen(Train, ref) {
+			drop = append(drop, ref)
+		}
+		seen[ref] = true
+	}
+	err := s.add(ctx, fmt.Sprintf("batch of step %d", b.Step), func(w *writer) error {
+		for _, ref := range drop {
+			if err := w.addEvent(kindDrop, Train, ref.Step, ref.Group, dropped{fmt.Sprintf("not in the batch of step %d", b.Step)}); err != nil {
+				return err
+			}
+		}
+		return w.addEvent(kindBatch, "", b.Step, 0, b)
+	})
+	if err == nil {
+		s.settle(b.Groups...)
+		s.settle(drop...)
+	}
+	return err
+}
+
+// settle forgets groups that nothing more comes of.
+func (s *Store) settle(refs ...GroupRef) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, ref := range refs {
+		for _, a := range s.open[ref] {
+			for i := range a.Size {
+				delete(s.live, ID(a.Phase, a.Step, a.Group, i))
+			}
+		}
+		delete(s.open, ref)
+	}
+}
+
+// AddEvaluation stores the result of an evaluation; one of the same name and step is replaced.
+func (s *Store) AddEvaluation(ctx context.Context, name string, step int, result any) error {
+	body, err := json.Marshal(result)
+	if err != nil {
+		return fmt.Errorf("store: evaluation %s: %w", name, err)
+	}
+	return s.add(ctx, "evaluation "+name, func(w *writer) error {
+		return w.exec("INSERT OR REPLACE INTO evaluations VALUES (?, ?, ?)", name, int64(step), string(body))
+	})
+}
+
+// Evaluations returns the results that AddEvaluation stored, in the order of steps.
+func (s *Store) Evaluations() (out []json.RawMessage, err error) {
+	rows, err := s.db.Query("SELECT json FROM evaluations ORDER BY step, name")
+	if err != nil {
+		return nil, fmt.Errorf("store: evaluations: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var body []byte
+		if err := rows.Scan(&body); err != nil {
+			return nil, fmt.Errorf("store: evaluations: %w", err)
+		}
+		out = append(out, body)
+	}
+	return out, rows.Err()
+}
+
+// encodeRows lays out numbers of rows, which grow.
+func encodeRows(rows []int64) []byte {
+	b := make([]byte, 0, 2*len(rows)+2)
+	last := int64(0)
+	for _, n := range rows {
+		b = binary.AppendUvarint(b, uint64(n-last))
+		last = n
+	}
+	return b
+}
+
+func decodeRows(b []byte) (rows []int64, err error) {
+	last := int64(0)
+	for len(b) > 0 {
+		n, size := binary.Uvarint(b)
+		if size <= 0 {
+			return nil, errors.New("its list of rows ends within a number")
+		}
+		last += int64(n)
+		rows, b = append(rows, last), b[size:]
+	}
+	return rows, nil
+}

@@ -1,0 +1,308 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// Recovery is what the log holds beyond a checkpoint.
+type Recovery struct {
+	Batches     []Batch       // of the checkpoint's step and later ones, in order; Groups gives their trajectories
+	Outstanding []Outstanding // admitted, neither trained nor dropped, in the order of admission
+	Admitted    int           // groups of the phase "train" since the run began
+	Events      int           // since the run began; 0: the store is of a program that kept no log
+}
+
+// Outstanding is a group whose sampling began.
+type Outstanding struct {
+	Admission
+	Finished []*trajectory.Trajectory // [Size]; nil where one has no end yet
+	Partial  []*trajectory.Trajectory // [Size]; turns and samples of those, nil where there are none
+}
+
+// Recover reads the log of a run that goes on at a step: that of its last checkpoint, or 0. What adds goes on from there, so
+// it comes before them.
+func (s *Store) Recover(ctx context.Context, step int) (*Recovery, error) {
+	out, err := s.recover(ctx, step)
+	if err != nil {
+		return nil, fmt.Errorf("store: %s: recovery: %w; restore the file from a copy, or begin a new run", s.path, err)
+	}
+	return out, nil
+}
+
+// opened is an admission with where its turns begin.
+type opened struct {
+	Admission
+	turn    int64
+	settled bool
+}
+
+func (s *Store) recover(ctx context.Context, step int) (*Recovery, error) {
+	out := &Recovery{}
+	open := map[GroupRef][]*opened{}
+	var order []*opened
+	settle := func(refs ...GroupRef) {
+		for _, ref := range refs {
+			for _, o := range open[ref] {
+				o.settled = true
+			}
+			delete(open, ref)
+		}
+	}
+	err := s.events(ctx, func(kind, phase string, ref GroupRef, body []byte) error {
+		out.Events++
+		switch kind {
+		case kindAdmit:
+			var a admitted
+			if err := json.Unmarshal(body, &a); err != nil {
+				return err
+			}
+			if phase == Train {
+				out.Admitted++
+			}
+			o := &opened{Admission: Admission{phase, ref.Step, ref.Group, trajectory.Task{ID: a.Task}, a.Size, a.Version}, turn: a.Turn}
+			open[ref], order = append(open[ref], o), append(order, o)
+		case kindDrop:
+			settle(ref)
+		case kindBatch:
+			b := Batch{Step: ref.Step}
+			if err := json.Unmarshal(body, &b); err != nil {
+				return err
+			}
+			settle(b.Groups...)
+			if b.Step >= step {
+				out.Batches = append(out.Batches, b)
+			}
+		default:
+			return fmt.Errorf("its kind %q is unknown", kind)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, b := range out.Batches {
+		if b.Step != step+i {
+			return nil, fmt.Errorf("the batch of step %d is missing", step+i)
+		}
+	}
+	from := int64(0)
+	for _, o := range order {
+		if o.settled {
+			continue
+		}
+		if err := s.outstanding(ctx, o, out); err != nil {
+			return nil, err
+		}
+		if from == 0 {
+			from = o.turn
+		}
+	}
+	return out, s.partial(ctx, out, from)
+}
+
+// events calls f for every event in order.
+func (s *Store) events(ctx context.Context, f func(kind, phase string, ref GroupRef, body []byte) error) error {
+	rows, err := s.db.QueryContext(ctx, "SELECT n, kind, phase, step, grp, json, crc FROM events ORDER BY n")
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for want := int64(1); rows.Next(); want++ {
+		var n, crc int64
+		var kind, phase string
+		var ref GroupRef
+		var body []byte
+		if err := rows.Scan(&n, &kind, &phase, &ref.Step, &ref.Group, &body, &crc); err != nil {
+			return err
+		}
+		if n != want {
+			return fmt.Errorf("event %d is missing", want)
+		}
+		if checksum(body) != crc {
+			return fmt.Errorf("event %d is damaged: its checksum is wrong", n)
+		}
+		if err := f(kind, phase, ref, body); err != nil {
+			return fmt.Errorf("event %d is damaged: %w", n, err)
+		}
+	}
+	return rows.Err()
+}
+
+// outstanding reads the task and the finished trajectories of a group.
+func (s *Store) outstanding(ctx context.Context, o *opened, out *Recovery) error {
+	task, err := s.task(ctx, o.Phase, o.Task.ID)
+	if err != nil {
+		return err
+	}
+	o.Task = task
+	g := Outstanding{Admission: o.Admission, Finished: make([]*trajectory.Trajectory, o.Size), Partial: make([]*trajectory.Trajectory, o.Size)}
+	for i := range o.Size {
+		t, err := s.finished(ctx, ID(o.Phase, o.Step, o.Group, i))
+		if err != nil {
+			return err
+		}
+		g.Finished[i] = t
+	}
+	out.Outstanding = append(out.Outstanding, g)
+	if s.writer != nil {
+		s.mu.Lock()
+		s.open[o.ref()] = append(s.open[o.ref()], o.Admission)
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+func (s *Store) task(ctx context.Context, phase, id string) (trajectory.Task, error) {
+	var body []byte
+	err := s.db.QueryRowContext(ctx, "SELECT json FROM tasks WHERE id = ? AND phase = ?", id, phase).Scan(&body)
+	if err != nil {
+		return trajectory.Task{}, fmt.Errorf("task %s: %w", id, err)
+	}
+	task, err := decodeTask(body)
+	if err != nil {
+		return task, fmt.Errorf("task %s is damaged: %w", id, err)
+	}
+	return task, nil
+}
+
+// finished returns a trajectory that has its end; nil: there is none.
+func (s *Store) finished(ctx context.Context, id string) (*trajectory.Trajectory, error) {
+	var body, turns []byte
+	var crc sql.NullInt64
+	columns := "json, turns, crc"
+	if s.version < 2 {
+		columns = "json, NULL, NULL"
+	}
+	err := s.db.QueryRowContext(ctx, "SELECT "+columns+" FROM trajectories WHERE id = ?", id).Scan(&body, &turns, &crc)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("trajectory %s: %w", id, err)
+	}
+	return s.trajectory(id, body, turns, crc)
+}
+
+// partial reads the turns of the trajectories without an end; they are in the rows from that number on.
+func (s *Store) partial(ctx context.Context, out *Recovery, from int64) error {
+	type place struct{ group, index int }
+	wanted := map[string]place{}
+	for i := range out.Outstanding {
+		g := &out.Outstanding[i]
+		for k := range g.Size {
+			if g.Finished[k] == nil {
+				wanted[ID(g.Phase, g.Step, g.Group, k)] = place{i, k}
+			}
+		}
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	rows, err := s.db.QueryContext(ctx, "SELECT n, body FROM turns WHERE n >= ? ORDER BY n", from)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	numbers := map[string][]int64{}
+	for rows.Next() {
+		var n int64
+		var body []byte
+		if err := rows.Scan(&n, &body); err != nil {
+			return err
+		}
+		id, first, _, err := rowID(body)
+		if err != nil {
+			return fmt.Errorf("row %d of turns is damaged: %w", n, err)
+		}
+		at, ok := wanted[id]
+		if !ok {
+			continue
+		}
+		t := &out.Outstanding[at.group].Partial[at.index]
+		if *t == nil || first == 0 { // it begins, or anew
+			g := out.Outstanding[at.group]
+			*t = &trajectory.Trajectory{ID: id, TaskID: g.Task.ID, Group: g.Group, Index: at.index, Step: g.Step}
+			numbers[id] = nil
+		}
+		if err := grow(*t, body); err != nil {
+			return fmt.Errorf("row %d of turns, of trajectory %s, is damaged: %w", n, id, err)
+		}
+		numbers[id] = append(numbers[id], n)
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	return s.resume(out, numbers)
+}
+
+// resume checks the partial trajectories and lets their turns count on.
+func (s *Store) resume(out *Recovery, numbers map[string][]int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range out.Outstanding {
+		for _, t := range g.Partial {
+			if t == nil {
+				continue
+			}
+			m := &mark{turns: len(t.Turns), rows: numbers[t.ID]}
+			for k, sample := range t.Samples {
+				if err := sample.Check(); err != nil {
+					return fmt.Errorf("trajectory %s, sample %d: %w", t.ID, k, err)
+				}
+				m.lens = append(m.lens, sample.Len())
+			}
+			if s.writer != nil {
+				s.live[t.ID] = m
+			}
+		}
+	}
+	return nil
+}
+
+// Groups reads groups of a batch with their finished trajectories, and the greedy one where there is one.
+func (s *Store) Groups(ctx context.Context, refs []GroupRef, greedy string) ([]trajectory.Group, error) {
+	var out []trajectory.Group
+	for _, ref := range refs {
+		g, err := s.group(ctx, ref, greedy)
+		if err != nil {
+			return nil, fmt.Errorf("store: %s: %s: %w; restore the file from a copy", s.path, ref, err)
+		}
+		out = append(out, g)
+	}
+	return out, nil
+}
+
+func (s *Store) group(ctx context.Context, ref GroupRef, greedy string) (g trajectory.Group, err error) {
+	var body []byte
+	err = s.db.QueryRowContext(ctx, "SELECT json FROM events WHERE kind = 'admit' AND phase = ? AND step = ? AND grp = ?", Train, ref.Step, ref.Group).Scan(&body)
+	if err != nil {
+		return g, fmt.Errorf("its admission: %w", err)
+	}
+	var a admitted
+	if err := json.Unmarshal(body, &a); err != nil {
+		return g, fmt.Errorf("its admission is damaged: %w", err)
+	}
+	if g.Task, err = s.task(ctx, Train, a.Task); err != nil {
+		return g, err
+	}
+	for i := range a.Size {
+		t, err := s.finished(ctx, ID(Train, ref.Step, ref.Group, i))
+		if err != nil {
+			return g, err
+		}
+		if t == nil {
+			return g, fmt.Errorf("trajectory %s is missing", ID(Train, ref.Step, ref.Group, i))
+		}
+		g.Trajectories = append(g.Trajectories, t)
+	}
+	if greedy != "" {
+		g.Greedy, err = s.finished(ctx, ID(greedy, ref.Step, ref.Group, 0))
+	}
+	return g, err
+}
