@@ -36,6 +36,8 @@ type Rollout struct {
 	ToolsOff bool          // calls are answered with an error: what is left is what the model does without its tools
 	Seed     uint64
 	RunName  string // names the run in request ids
+	// Record makes what a trajectory holds durable before its next request is built from it; nil: nobody needs it.
+	Record func(ctx context.Context, t *trajectory.Trajectory) error
 }
 
 // Place says where a trajectory belongs.
@@ -58,7 +60,7 @@ func (r *Rollout) requestSeed(p Place, turn int) uint64 {
 
 // failure is an error with the part that caused it.
 type failure struct {
-	origin string // engine, render, reward
+	origin string // engine, render, reward, store
 	err    error
 }
 
@@ -89,7 +91,7 @@ func (r *Rollout) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 
 func (r *Rollout) turns(ctx context.Context, p Place, t *trajectory.Trajectory) error {
 	history := slices.Concat(r.Prefix, p.Task.Prompt)
-	prompt, _, err := r.Renderer.Prompt(history, r.Schemas, true)
+	prompt, text, err := r.Renderer.Prompt(history, r.Schemas, true)
 	if err != nil {
 		return &failure{"render", err}
 	}
@@ -114,7 +116,7 @@ func (r *Rollout) turns(ctx context.Context, p Place, t *trajectory.Trajectory) 
 		start := time.Now()
 		record.Results = r.call(ctx, t.ID, parsed)
 		record.ToolSeconds = time.Since(start).Seconds()
-		stop, err := r.observe(p, s, &record, parsed, turn, &history)
+		stop, err := r.observe(p, s, &record, parsed, turn, &history, &text)
 		t.Turns = append(t.Turns, record)
 		if err != nil {
 			return err
@@ -122,6 +124,11 @@ func (r *Rollout) turns(ctx context.Context, p Place, t *trajectory.Trajectory) 
 		if stop != "" {
 			t.StopReason = stop
 			return nil
+		}
+		if r.Record != nil {
+			if err := r.Record(ctx, t); err != nil {
+				return &failure{"store", err}
+			}
 		}
 	}
 }
@@ -135,7 +142,7 @@ func (r *Rollout) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 	defer cancel()
 	start := time.Now()
 	c, err := r.Engine.Generate(ctx, engines.Request{
-		ID: p.ID() + "-" + strconv.Itoa(turn), Session: r.RunName + "/" + p.ID(), Prompt: slices.Clone(s.TokenIDs), Messages: history, Sampling: sampling, Seed: record.Seed,
+		ID: p.ID() + "-" + strconv.Itoa(turn), Session: r.RunName + "/" + p.ID(), Prompt: slices.Clip(s.TokenIDs), Messages: history, Sampling: sampling, Seed: record.Seed,
 	})
 	record.EngineSeconds = time.Since(start).Seconds()
 	if err == nil && len(c.TokenIDs) == 0 {
@@ -169,7 +176,7 @@ func (r *Rollout) call(ctx context.Context, id string, parsed tools.Parsed) []tr
 }
 
 // observe appends what the turn observed, or says why the trajectory ends here.
-func (r *Rollout) observe(p Place, s *trajectory.Sample, record *trajectory.Turn, parsed tools.Parsed, turn int, history *[]trajectory.Message) (trajectory.StopReason, error) {
+func (r *Rollout) observe(p Place, s *trajectory.Sample, record *trajectory.Turn, parsed tools.Parsed, turn int, history *[]trajectory.Message, text *string) (trajectory.StopReason, error) {
 	switch {
 	case parsed.HasAnswer:
 		return trajectory.StopAnswer, nil
@@ -181,12 +188,13 @@ func (r *Rollout) observe(p Place, s *trajectory.Sample, record *trajectory.Turn
 	reply := masks.Reply{
 		History: *history, Tools: r.Schemas, Completion: record.Completion, Results: r.Format.Observe(record.Results),
 		SampledStop: slices.Contains(r.Sampling.StopIDs, s.TokenIDs[s.Len()-1]),
+		Prompt: *text,
 	}
-	ids, err := r.Renderer.Observation(reply)
+	ids, next, err := r.Renderer.Continue(reply)
 	if err != nil {
 		return "", &failure{"render", fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
 	}
-	*history = reply.Messages()
+	*history, *text = reply.Messages(), next
 	if s.Len()+len(ids) >= r.MaxTotal {
 		return trajectory.StopMaxTokens, nil
 	}

@@ -133,8 +133,11 @@ func (b *bench) open(ctx context.Context, url string) (err error) {
 	if err == nil {
 		b.db, err = store.Open(filepath.Join(b.dir, "store.db"))
 	}
-	b.errs = make(chan error, 1)
-	return err
+	if err != nil {
+		return err
+	}
+	b.rollout.Record, b.errs = b.db.AddTurn, make(chan error, 1)
+	return nil
 }
 
 func (b *bench) run(ctx context.Context, url string) (m measurement, err error) {
@@ -232,11 +235,14 @@ func (b *bench) profileMemory() error {
 	return pprof.Lookup("heap").WriteTo(f, 0)
 }
 
+// tasks is how many there are; a group is eight trajectories of one.
+const tasks = 512
+
 // work runs one trajectory after the other.
 func (b *bench) work(ctx context.Context) {
 	for ctx.Err() == nil {
 		i := int(b.next.Add(1))
-		task := b.task("task-" + strconv.Itoa(i/8))
+		task := b.task("task-" + strconv.Itoa(i/8%tasks))
 		t := b.rollout.Sample(ctx, orchestrator.Place{Phase: "train", Group: i / 8, Index: i % 8, Task: task})
 		if t.StopReason == trajectory.StopCancelled {
 			return

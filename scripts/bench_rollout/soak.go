@@ -104,6 +104,7 @@ func (s *soaker) soak(ctx context.Context, file, dir string, live, minutes int, 
 		return err
 	}
 	defer func() { err = errors.Join(err, s.db.Close()) }()
+	s.rollout.Record = s.db.AddTurn
 	var all sync.WaitGroup
 	for i := range live {
 		all.Go(func() { s.work(ctx, rand.New(rand.NewPCG(1, uint64(i)))) })
@@ -118,7 +119,7 @@ func (s *soaker) soak(ctx context.Context, file, dir string, live, minutes int, 
 func (s *soaker) work(ctx context.Context, random *rand.Rand) {
 	for sleep(ctx, time.Duration(random.Int64N(int64(2*s.pause)))) == nil {
 		i := int(s.next.Add(1))
-		task := s.task("task-" + strconv.Itoa(i/8))
+		task := s.task("task-" + strconv.Itoa(i/8%tasks))
 		within, cancel := ctx, context.CancelFunc(func() {})
 		if random.Float64() < s.abort {
 			within, cancel = context.WithTimeout(ctx, time.Duration(random.Int64N(int64(700*time.Millisecond))))
