@@ -1,6 +1,7 @@
 package vllm
 
 import (
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -75,11 +76,11 @@ func appendString(b []byte, s string) []byte {
 // nothing of the reply: whatever is unusual in it is left to encoding/json, and so is what is wrong with it.
 func scanNative(data []byte) (r reply, ok bool) {
 	s := scanner{data: data, ok: true}
-	choices := 0
+	choices, named := 0, make([]int32, 0, 32) // the ids that the logprobs name
 	s.object(func(key string) {
 		switch key {
 		case "choices":
-			s.array(func() { choices++; s.choice(&r) })
+			s.array(func() { choices++; named = s.choice(&r, named) })
 		case "prompt_logprobs":
 			s.null()
 		case "usage":
@@ -101,11 +102,11 @@ func scanNative(data []byte) (r reply, ok bool) {
 		}
 	})
 	s.space()
-	return r, s.ok && s.at == len(data) && choices == 1 && r.logprobs != nil && len(r.logprobs) == len(r.ids)
+	return r, s.ok && s.at == len(data) && choices == 1 && r.logprobs != nil && slices.Equal(named, r.ids)
 }
 
-// choice fills in r. The logprobs are to follow the ids, as the server sends them, so that each can be held against its id.
-func (s *scanner) choice(r *reply) {
+// choice fills in r and appends the ids that the logprobs name.
+func (s *scanner) choice(r *reply, named []int32) []int32 {
 	s.object(func(key string) {
 		switch key {
 		case "token_ids":
@@ -117,8 +118,11 @@ func (s *scanner) choice(r *reply) {
 					s.skip(0)
 					return
 				}
-				r.logprobs = make([]float32, 0, len(r.ids))
-				s.array(func() { s.logprob(r) })
+				r.logprobs = make([]float32, 0, 32)
+				s.array(func() {
+					id, value := s.logprob()
+					named, r.logprobs = append(named, id), append(r.logprobs, float32(value))
+				})
 			})
 		case "finish_reason":
 			r.reason = s.text()
@@ -132,10 +136,11 @@ func (s *scanner) choice(r *reply) {
 			s.skip(0)
 		}
 	})
+	return named
 }
 
-func (s *scanner) logprob(r *reply) {
-	id, value, found := int32(0), 0.0, 0
+func (s *scanner) logprob() (id int32, value float64) {
+	found := 0
 	s.object(func(key string) {
 		switch key {
 		case "token_id":
@@ -148,10 +153,8 @@ func (s *scanner) logprob(r *reply) {
 			s.skip(0)
 		}
 	})
-	if i := len(r.logprobs); found != 3 || i >= len(r.ids) || r.ids[i] != id {
-		s.ok = false
-	}
-	r.logprobs = append(r.logprobs, float32(value))
+	s.ok = s.ok && found == 3
+	return id, value
 }
 
 func (s *scanner) span() (out span) {

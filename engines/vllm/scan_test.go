@@ -24,12 +24,18 @@ func TestScanNative(t *testing.T) {
 		ids: []int32{5, -1, 2147483647}, logprobs: []float32{-0.5, -0.00125, 0}, reason: "stop", cached: 4,
 		spans: []span{{"7", 0, 2}, {"8", 2, 3}},
 	}, got)
+	ids := `"token_ids":[5,-1,2147483647],` // in the order of vLLM's own fields they come after the logprobs
+	other := strings.Replace(strings.Replace(nativeBody, ids, "", 1), `"stop_reason"`, ids+`"stop_reason"`, 1)
+	require.NotEqual(t, nativeBody, other)
+	again, ok := scanNative([]byte(other))
+	require.True(t, ok)
+	require.Equal(t, got, again)
 }
 
 // What is unusual is left to encoding/json, which takes it or says what is wrong with it.
 func TestScanNativeLeavesWhatIsUnusual(t *testing.T) {
 	for name, change := range map[string][2]string{
-		"ids after logprobs": {`"token_ids":[5,-1,2147483647],`, ``},
+		"no ids":             {`"token_ids":[5,-1,2147483647],`, ``},
 		"a key twice":        {`"index":0`, `"finish_reason":"length"`},
 		"a capital":          {`"index"`, `"Token_ids"`},
 		"an escape":          {`"version":"7"`, `"version":"\u0037"`},

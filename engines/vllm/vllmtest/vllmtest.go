@@ -83,15 +83,37 @@ func usage(prompt, n int) object {
 	return object{"prompt_tokens": prompt, "total_tokens": prompt + n, "completion_tokens": n, "prompt_tokens_details": object{"cached_tokens": prompt / 16 * 16}}
 }
 
+// native has the order of vLLM's own fields.
 func native(r Reply, prompt int) any {
-	var content []any
-	for i, id := range r.TokenIDs {
-		content = append(content, object{"token_id": id, "logprob": logprob(i), "top_logprobs": []any{}})
+	type entry struct {
+		Token   string  `json:"token"`
+		Logprob float64 `json:"logprob"`
+		Bytes   []byte  `json:"bytes"`
+		Top     []any   `json:"top_logprobs"`
+		TokenID int32   `json:"token_id"`
 	}
-	return object{"request_id": "generate-tokens-0", "choices": []any{object{
-		"index": 0, "token_ids": r.TokenIDs, "logprobs": object{"content": content}, "finish_reason": "stop", "stop_reason": nil,
-		"weight_versions": []any{object{"version": version, "start": 0, "end": len(r.TokenIDs)}},
-	}}, "prompt_logprobs": nil, "usage": usage(prompt, len(r.TokenIDs))}
+	var content []entry
+	for i, id := range r.TokenIDs {
+		content = append(content, entry{"token_id:" + strconv.Itoa(int(id)), logprob(i), nil, []any{}, id})
+	}
+	type choice struct {
+		Index    int     `json:"index"`
+		Logprobs any     `json:"logprobs"`
+		Reason   string  `json:"finish_reason"`
+		TokenIDs []int32 `json:"token_ids"`
+		Stop     any     `json:"stop_reason"`
+		Versions any     `json:"weight_versions"`
+	}
+	return nativeReply{"generate-tokens-0", []any{choice{
+		0, object{"content": content}, "stop", r.TokenIDs, nil, []any{object{"version": version, "start": 0, "end": len(r.TokenIDs)}},
+	}}, nil, usage(prompt, len(r.TokenIDs))}
+}
+
+type nativeReply struct {
+	ID             string `json:"request_id"`
+	Choices        []any  `json:"choices"`
+	PromptLogprobs []any  `json:"prompt_logprobs"`
+	Usage          object `json:"usage"`
 }
 
 func completions(r Reply, prompt int) any {
@@ -209,13 +231,13 @@ func (s *Server) probe(w http.ResponseWriter, data []byte) {
 		http.Error(w, `{"error": {"message": "the prompt is shorter than the first turn's, and no probe"}}`, http.StatusBadRequest)
 		return
 	}
-	out := native(Reply{TokenIDs: []int32{0}}, len(in.TokenIDs)).(object)
+	out := native(Reply{TokenIDs: []int32{0}}, len(in.TokenIDs)).(nativeReply)
 	if in.Sampling.Score != nil {
 		scores := []any{nil}
 		for _, id := range in.TokenIDs[1:] {
 			scores = append(scores, object{strconv.Itoa(int(id)): object{"logprob": logprob(0)}})
 		}
-		out["prompt_logprobs"] = scores
+		out.PromptLogprobs = scores
 	}
 	answer(w, out)
 }
