@@ -221,6 +221,9 @@ func (b *bench) take(ctx context.Context) (m measurement, err error) {
 		m.P99 = b.engine.seconds[n*99/100]
 	}
 	if b.memProfile != "" {
+		var ms runtime.MemStats
+		runtime.ReadMemStats(&ms)
+		fmt.Fprintf(os.Stderr, "heap in use %d MiB, live %d, next %d, stacks %d MiB, sys %d, gcs %d, pause %v, goroutines %d\n", ms.HeapInuse>>20, ms.HeapAlloc>>20, ms.NextGC>>20, ms.StackInuse>>20, ms.Sys>>20, ms.NumGC, time.Duration(ms.PauseTotalNs), runtime.NumGoroutine())
 		return m, b.profileMemory()
 	}
 	return m, nil
