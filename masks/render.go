@@ -136,8 +136,8 @@ type Reply struct {
 
 // Messages is the history after the reply: what Prompt renders to begin a new sample, and the History of the next reply.
 func (p *Reply) Messages() []trajectory.Message {
-	out := append(slices.Clone(p.History), trajectory.Text("assistant", p.Completion))
-	return append(out, p.Results...)
+	out := append(make([]trajectory.Message, 0, len(p.History)+1+len(p.Results)), p.History...)
+	return append(append(out, trajectory.Text("assistant", p.Completion)), p.Results...)
 }
 
 // Observation returns the ids between a completion and the next one: the end-of-turn token unless it was sampled, what the

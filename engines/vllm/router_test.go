@@ -445,16 +445,18 @@ func TestOptions(t *testing.T) {
 func TestNoTaskStarves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &replica{state: serving, changed: make(chan struct{})}
-		e := &Engine{replicas: []*replica{r}, sessions: newSessions(), places: make(chan struct{}, 3)}
+		e := &Engine{replicas: []*replica{r}, sessions: newSessions(), places: make(chan struct{}, 3), options: Options{Attempts: 1}}
+		e.ctx, e.cancel = context.WithCancel(t.Context())
+		defer e.cancel()
 		served := make(chan string)
 		ask := func(session string) {
-			got, err := e.place(t.Context(), session, nil)
+			err := e.attempts(t.Context(), session, func(context.Context, *replica) error {
+				served <- session
+				return nil
+			})
 			if err != nil {
-				return
+				t.Error(err)
 			}
-			served <- session
-			e.release(got)
-			<-e.places
 		}
 		const many, rounds = 200, 5
 		for i := range many {
