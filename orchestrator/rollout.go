@@ -91,7 +91,10 @@ func (r *Rollout) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 
 func (r *Rollout) turns(ctx context.Context, p Place, t *trajectory.Trajectory) error {
 	history := slices.Concat(r.Prefix, p.Task.Prompt)
-	prompt, text, err := r.Renderer.Prompt(history, r.Schemas, true)
+	var prompt []int32
+	var text string
+	var err error
+	apart(func() { prompt, text, err = r.Renderer.Prompt(history, r.Schemas, true) })
 	if err != nil {
 		return &failure{"render", err}
 	}
@@ -175,6 +178,16 @@ func (r *Rollout) call(ctx context.Context, id string, parsed tools.Parsed) []tr
 	return append(results, parsed.Failures()...)
 }
 
+// apart runs f on a stack of its own. A template needs a deep one, which every trajectory would keep while it waits.
+func apart(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	<-done
+}
+
 // observe appends what the turn observed, or says why the trajectory ends here.
 func (r *Rollout) observe(p Place, s *trajectory.Sample, record *trajectory.Turn, parsed tools.Parsed, turn int, history *[]trajectory.Message, text *string) (trajectory.StopReason, error) {
 	switch {
@@ -190,7 +203,10 @@ func (r *Rollout) observe(p Place, s *trajectory.Sample, record *trajectory.Turn
 		SampledStop: slices.Contains(r.Sampling.StopIDs, s.TokenIDs[s.Len()-1]),
 		Prompt: *text,
 	}
-	ids, next, err := r.Renderer.Continue(reply)
+	var ids []int32
+	var next string
+	var err error
+	apart(func() { ids, next, err = r.Renderer.Continue(reply) })
 	if err != nil {
 		return "", &failure{"render", fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
 	}

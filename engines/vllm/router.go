@@ -105,7 +105,14 @@ func (e *Engine) attempts(ctx context.Context, session string, do func(context.C
 		if err := e.place(ctx); err != nil {
 			return e.orClosed(since(last, err))
 		}
-		r, err := e.attempt(ctx, session, avoid, do)
+		var r *replica
+		done := make(chan error)
+		go func() { // net/http wants 16 KB of stack, which every trajectory would keep between its requests
+			var err error
+			r, err = e.attempt(ctx, session, avoid, do)
+			done <- err
+		}()
+		err := <-done
 		<-e.places
 		switch {
 		case err == nil:

@@ -184,9 +184,9 @@ func (t *Template) render(messages *list, tools any, in Input) (string, error) {
 
 // size is about what a conversation is written in, so that the text is not moved as it grows.
 func (in Input) size() int {
-	n := 512
+	n := 64
 	for _, m := range in.Messages {
-		n += 32
+		n += 40
 		for _, p := range m.Content {
 			n += len(p.Text)
 		}
