@@ -76,99 +76,132 @@ func appendString(b []byte, s string) []byte {
 // nothing of the reply: whatever is unusual in it is left to encoding/json, and so is what is wrong with it.
 func scanNative(data []byte) (r reply, ok bool) {
 	s := scanner{data: data, ok: true}
-	choices, named := 0, make([]int32, 0, 32) // the ids that the logprobs name
-	s.object(func(key string) {
-		switch key {
+	var seen seen
+	var named []int32 // the ids that the logprobs name
+	choices := 0
+	for more := s.begin('{', '}'); more; more = s.more('}') {
+		switch string(s.key()) {
 		case "choices":
-			s.array(func() { choices++; named = s.choice(&r, named) })
+			s.once(&seen, 1)
+			for more := s.begin('[', ']'); more; more = s.more(']') {
+				choices++
+				named = s.choice(&r)
+			}
 		case "prompt_logprobs":
-			s.null()
+			s.once(&seen, 2)
+			s.ok = s.isNull()
 		case "usage":
-			s.object(func(key string) {
-				if key != "prompt_tokens_details" {
-					s.skip(0)
-				} else if !s.isNull() {
-					s.object(func(key string) {
-						if key == "cached_tokens" && !s.isNull() {
-							r.cached = int(s.integer())
-						} else if key != "cached_tokens" {
-							s.skip(0)
-						}
-					})
-				}
-			})
+			s.once(&seen, 4)
+			r.cached = s.usage()
 		default:
 			s.skip(0)
 		}
-	})
+	}
 	s.space()
 	return r, s.ok && s.at == len(data) && choices == 1 && r.logprobs != nil && slices.Equal(named, r.ids)
 }
 
-// choice fills in r and appends the ids that the logprobs name.
-func (s *scanner) choice(r *reply, named []int32) []int32 {
-	s.object(func(key string) {
-		switch key {
+// usage is the number of cached tokens.
+func (s *scanner) usage() (cached int) {
+	var seen seen
+	for more := s.begin('{', '}'); more; more = s.more('}') {
+		if string(s.key()) != "prompt_tokens_details" {
+			s.skip(0)
+			continue
+		}
+		s.once(&seen, 1)
+		if s.isNull() {
+			continue
+		}
+		for more := s.begin('{', '}'); more; more = s.more('}') {
+			if string(s.key()) != "cached_tokens" {
+				s.skip(0)
+			} else if s.once(&seen, 2); !s.isNull() {
+				cached = int(s.integer())
+			}
+		}
+	}
+	return cached
+}
+
+// choice fills in r and returns the ids that the logprobs name.
+func (s *scanner) choice(r *reply) (named []int32) {
+	var seen seen
+	for more := s.begin('{', '}'); more; more = s.more('}') {
+		switch string(s.key()) {
 		case "token_ids":
-			r.ids = make([]int32, 0, 32)
-			s.array(func() { r.ids = append(r.ids, s.integer()) })
+			s.once(&seen, 1)
+			r.ids = make([]int32, 0, max(32, len(named)))
+			for more := s.begin('[', ']'); more; more = s.more(']') {
+				r.ids = append(r.ids, s.integer())
+			}
 		case "logprobs":
-			s.object(func(key string) {
-				if key != "content" {
+			s.once(&seen, 2)
+			for more := s.begin('{', '}'); more; more = s.more('}') {
+				if string(s.key()) != "content" {
 					s.skip(0)
-					return
+					continue
 				}
-				r.logprobs = make([]float32, 0, 32)
-				s.array(func() {
+				s.once(&seen, 4)
+				named, r.logprobs = make([]int32, 0, max(32, len(r.ids))), make([]float32, 0, max(32, len(r.ids)))
+				for more := s.begin('[', ']'); more; more = s.more(']') {
 					id, value := s.logprob()
 					named, r.logprobs = append(named, id), append(r.logprobs, float32(value))
-				})
-			})
+				}
+			}
 		case "finish_reason":
-			r.reason = s.text()
+			s.once(&seen, 8)
+			r.reason = string(s.plain())
 		case "weight_versions":
+			s.once(&seen, 16)
 			if s.isNull() {
-				return
+				continue
 			}
 			r.spans = []span{}
-			s.array(func() { r.spans = append(r.spans, s.span()) })
+			for more := s.begin('[', ']'); more; more = s.more(']') {
+				r.spans = append(r.spans, s.span())
+			}
 		default:
 			s.skip(0)
 		}
-	})
+	}
 	return named
 }
 
 func (s *scanner) logprob() (id int32, value float64) {
-	found := 0
-	s.object(func(key string) {
-		switch key {
+	var seen seen
+	for more := s.begin('{', '}'); more; more = s.more('}') {
+		switch string(s.key()) {
 		case "token_id":
+			s.once(&seen, 1)
 			id = s.integer()
-			found |= 1
 		case "logprob":
+			s.once(&seen, 2)
 			value = s.number()
-			found |= 2
 		default:
 			s.skip(0)
 		}
-	})
-	s.ok = s.ok && found == 3
+	}
+	s.ok = s.ok && seen == 3
 	return id, value
 }
 
 func (s *scanner) span() (out span) {
-	s.object(func(key string) {
-		switch key {
+	var seen seen
+	for more := s.begin('{', '}'); more; more = s.more('}') {
+		switch string(s.key()) {
 		case "version":
-			out.Version = s.text()
+			s.once(&seen, 1)
+			out.Version = string(s.plain())
 		case "start":
+			s.once(&seen, 2)
 			out.Start = int(s.integer())
 		case "end":
+			s.once(&seen, 4)
 			out.End = int(s.integer())
 		default:
 			s.skip(0)
 		}
-	})
+	}
 	return out
 }

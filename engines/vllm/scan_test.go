@@ -2,6 +2,7 @@ package vllm
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"reflect"
 	"strings"
@@ -109,4 +110,23 @@ func FuzzAppendNative(f *testing.F) {
 		require.NoError(t, err)
 		require.JSONEq(t, string(want), string(appendNative(nil, model, ids, s, seed)))
 	})
+}
+
+func BenchmarkScanNative(b *testing.B) {
+	var ids []int32
+	var content []string
+	for i := range 20 {
+		ids = append(ids, int32(40000+i))
+		content = append(content, fmt.Sprintf(`{"token":"token_id:%d","logprob":-0.51234567890123%d,"bytes":null,"top_logprobs":[],"token_id":%d}`, 40000+i, i, 40000+i))
+	}
+	list, err := json.Marshal(ids)
+	require.NoError(b, err)
+	data := []byte(`{"request_id":"x","choices":[{"index":0,"logprobs":{"content":[` + strings.Join(content, ",") + `]},"finish_reason":"stop","token_ids":` + string(list) +
+		`,"weight_versions":[{"version":"0","start":0,"end":20}]}],"prompt_logprobs":null,"usage":{"prompt_tokens":200}}`)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, ok := scanNative(data); !ok {
+			b.Fatal("not taken")
+		}
+	}
 }

@@ -3,15 +3,17 @@ package vllm
 import "strconv"
 
 // scanner reads JSON from the front to the back. ok turns false, for good, at what is not JSON and at what encoding/json
-// might take for something else: escapes, capitals, keys that come twice.
+// might take for something else: escapes, capitals, keys that come twice. Lists and objects are read as
+//
+//	for more := s.begin('[', ']'); more; more = s.more(']') { … }
 type scanner struct {
 	data []byte
 	at   int
 	ok   bool
 }
 
-// mostKeys is how many keys of an object are told apart.
-const mostKeys = 24
+// seen has a bit for each key of an object that was read.
+type seen uint8
 
 // mostDepth is how deep a value may be nested that is passed over.
 const mostDepth = 64
@@ -45,51 +47,44 @@ func (s *scanner) take(c byte) {
 	s.at++
 }
 
-// list reads what stands between open and end, separated by commas.
-func (s *scanner) list(open, end byte, element func()) {
+// begin moves into a list or an object and tells whether it holds anything.
+func (s *scanner) begin(open, end byte) bool {
 	s.take(open)
 	if s.next() == end {
 		s.at++
-		return
+		return false
 	}
-	for s.ok {
-		element()
-		if s.next() == end {
-			s.at++
-			return
-		}
-		s.take(',')
-	}
+	return s.ok
 }
 
-func (s *scanner) array(element func()) { s.list('[', ']', element) }
+// more moves to the next element, or out of the list or object.
+func (s *scanner) more(end byte) bool {
+	if s.next() == end {
+		s.at++
+		return false
+	}
+	s.take(',')
+	return s.ok
+}
 
-// object calls value for each key, which must read the value.
-func (s *scanner) object(value func(key string)) {
-	var keys [mostKeys][]byte
-	n := 0
-	s.list('{', '}', func() {
-		key := s.plain()
-		for _, other := range keys[:n] {
-			if string(other) == string(key) {
-				s.ok = false
-			}
-		}
-		if n == mostKeys {
+// key moves over a key of an object and the colon behind it.
+func (s *scanner) key() []byte {
+	key := s.plain()
+	for _, c := range key {
+		if c >= 'A' && c <= 'Z' { // encoding/json folds
 			s.ok = false
 		}
-		for _, c := range key {
-			if c >= 'A' && c <= 'Z' { // encoding/json folds
-				s.ok = false
-			}
-		}
-		s.take(':')
-		if s.ok {
-			keys[n] = key
-			n++
-			value(string(key))
-		}
-	})
+	}
+	s.take(':')
+	return key
+}
+
+// once notes a key, which must not have come before.
+func (s *scanner) once(all *seen, key seen) {
+	if *all&key != 0 {
+		s.ok = false
+	}
+	*all |= key
 }
 
 // plain is a string of ASCII without escapes, as it stands.
@@ -110,8 +105,6 @@ func (s *scanner) plain() []byte {
 	return nil
 }
 
-func (s *scanner) text() string { return string(s.plain()) }
-
 // word moves over a literal if it is there.
 func (s *scanner) word(w string) bool {
 	s.space()
@@ -123,8 +116,6 @@ func (s *scanner) word(w string) bool {
 }
 
 func (s *scanner) isNull() bool { return s.word("null") }
-
-func (s *scanner) null() { s.ok = s.isNull() }
 
 // digits moves over digits and returns how many.
 func (s *scanner) digits() int {
@@ -187,13 +178,15 @@ func (s *scanner) skip(depth int) {
 	}
 	switch c := s.next(); {
 	case c == '{':
-		s.list('{', '}', func() {
+		for more := s.begin('{', '}'); more; more = s.more('}') {
 			s.quoted()
 			s.take(':')
 			s.skip(depth + 1)
-		})
+		}
 	case c == '[':
-		s.array(func() { s.skip(depth + 1) })
+		for more := s.begin('[', ']'); more; more = s.more(']') {
+			s.skip(depth + 1)
+		}
 	case c == '"':
 		s.quoted()
 	case c == '-' || c >= '0' && c <= '9':
