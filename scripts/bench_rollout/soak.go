@@ -132,6 +132,7 @@ func (s *soaker) work(ctx context.Context, random *rand.Rand) {
 		switch {
 		case t.StopReason == trajectory.StopCancelled:
 			s.aborted.Add(1)
+			s.db.Restart(t.ID) // its turns stay in the store, and nothing more comes
 			continue
 		case t.Err != "":
 			s.fail(t.Err)
