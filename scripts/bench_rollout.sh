@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export no_proxy=127.0.0.1,localhost NO_PROXY=127.0.0.1,localhost PYTHONDONTWRITEBYTECODE=1
-aiohttp=3.14.5 openai=2.54.0 verifiers=0.1.14
+aiohttp=3.14.5 openai=3.54.0 verifiers=0.1.14
 venv=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly/rollout-peers-$aiohttp-$openai-$verifiers
 work=$(mktemp -d)
 server=

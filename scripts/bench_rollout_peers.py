@@ -14,6 +14,7 @@ import pathlib
 import sys
 import threading
 import time
+import traceback
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -128,9 +129,10 @@ async def main():
     threading.Thread(target=measure, args=(count, name, n, int(server), float(warm), float(window), resident(), done), daemon=True).start()
     try:
         await run(work, url, n, count)
-    finally:
-        done.set()
-        await asyncio.sleep(1)  # the thread says that it is too early
+    except BaseException:
+        traceback.print_exc()
+    done.set()
+    await asyncio.sleep(1)  # the thread says that it is too early
 
 
 if __name__ == "__main__":
