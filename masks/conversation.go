@@ -102,7 +102,7 @@ func (r *Renderer) learn(s *trajectory.Sample, c Recorded, m trajectory.Message,
 // the conversation. With ErrRewritten it is what the template usually writes.
 func (r *Renderer) endOf(p Reply) (closing, error) {
 	if len(p.Results) > 0 {
-		_, end, err := r.observationText(p)
+		_, _, end, err := r.observationText(p)
 		if errors.Is(err, ErrRewritten) && len(r.closings) > 0 {
 			end = r.closings[0]
 		}

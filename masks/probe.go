@@ -107,7 +107,7 @@ func (r *Renderer) probe() string {
 			if _, err := r.render(p.Messages(), nil, true); err != nil {
 				break // this role is not supported; using it fails then
 			}
-			if _, _, err := r.observationText(p); err != nil {
+			if _, _, _, err := r.observationText(p); err != nil {
 				return c.name + ": " + strings.TrimPrefix(err.Error(), ErrRewritten.Error()+": ")
 			}
 			history = p.Messages()
@@ -128,7 +128,7 @@ func (r *Renderer) probeTools() string {
 	if _, err := r.render(p.Messages(), p.Tools, true); err != nil {
 		return ""
 	}
-	if _, _, err := r.observationText(p); err != nil {
+	if _, _, _, err := r.observationText(p); err != nil {
 		return "it moves the list of tools to the last user message"
 	}
 	return ""

@@ -131,12 +131,13 @@ type Reply struct {
 	Completion  string               // decoded, without the stop token
 	Results     []trajectory.Message // the observation; empty for none
 	SampledStop bool                 // the completion's last token is one of StopIDs
+	Prompt      string               // the text that Prompt or Continue made of History; "": it is rendered again
 }
 
 // Messages is the history after the reply: what Prompt renders to begin a new sample, and the History of the next reply.
 func (p *Reply) Messages() []trajectory.Message {
-	out := append(slices.Clone(p.History), trajectory.Text("assistant", p.Completion))
-	return append(out, p.Results...)
+	out := append(make([]trajectory.Message, 0, len(p.History)+1+len(p.Results)), p.History...)
+	return append(append(out, trajectory.Text("assistant", p.Completion)), p.Results...)
 }
 
 // Observation returns the ids between a completion and the next one: the end-of-turn token unless it was sampled, what the
@@ -144,34 +145,42 @@ func (p *Reply) Messages() []trajectory.Message {
 // The text is cut out of a full rendering that is checked to continue the prompt of this turn; if it does not, the error is
 // ErrRewritten.
 func (r *Renderer) Observation(p Reply) ([]int32, error) {
+	ids, _, err := r.Continue(p)
+	return ids, err
+}
+
+// Continue is Observation that also returns the text of the prompt that the ids complete: the Prompt of the next reply.
+func (r *Renderer) Continue(p Reply) (ids []int32, prompt string, err error) {
 	if len(p.Results) == 0 {
-		return nil, fmt.Errorf("masks: observation: no message came back; the trajectory ends here")
+		return nil, "", fmt.Errorf("masks: observation: no message came back; the trajectory ends here")
 	}
-	text, end, err := r.observationText(p)
+	text, prompt, end, err := r.observationText(p)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	ids := r.enc.Encode(text)
+	ids = r.enc.Encode(text)
 	if p.SampledStop && end.text != "" { // encoded with it, so that the text after it is cut as in the middle of a sequence
 		ids = ids[slices.Index(ids, end.id)+1:]
 	}
-	return ids, nil
+	return ids, prompt, nil
 }
 
-// observationText is the text after the completion, the end-of-turn token included, which is returned too.
-func (r *Renderer) observationText(p Reply) (string, closing, error) {
-	before, err := r.render(p.History, p.Tools, true)
-	if err != nil {
-		return "", closing{}, fmt.Errorf("masks: observation: the prompt: %w", err)
+// observationText is the text after the completion, the end-of-turn token included, which is returned too, and the whole text
+// that ends with it.
+func (r *Renderer) observationText(p Reply) (text, full string, end closing, err error) {
+	before := p.Prompt
+	if before == "" {
+		if before, err = r.render(p.History, p.Tools, true); err != nil {
+			return "", "", end, fmt.Errorf("masks: observation: the prompt: %w", err)
+		}
 	}
-	full, err := r.render(p.Messages(), p.Tools, true)
-	if err != nil {
-		return "", closing{}, fmt.Errorf("masks: observation: %w", err)
+	if full, err = r.render(p.Messages(), p.Tools, true); err != nil {
+		return "", "", end, fmt.Errorf("masks: observation: %w", err)
 	}
 	rest, ok := strings.CutPrefix(full, before)
 	if !ok {
 		at := common(full, before)
-		return "", closing{}, fmt.Errorf("%w: the prompt went on with %q and now goes on with %q", ErrRewritten, head(before[at:]), head(full[at:]))
+		return "", "", end, fmt.Errorf("%w: the prompt went on with %q and now goes on with %q", ErrRewritten, head(before[at:]), head(full[at:]))
 	}
 	ends := r.closings
 	if len(ends) == 0 {
@@ -179,10 +188,10 @@ func (r *Renderer) observationText(p Reply) (string, closing, error) {
 	}
 	for _, end := range ends {
 		if after, ok := afterContent(rest, p.Completion, end.text); ok {
-			return after, end, nil
+			return after, full, end, nil
 		}
 	}
-	return "", closing{}, fmt.Errorf("%w: the completion %q is now written %q", ErrRewritten, head(p.Completion), head(rest))
+	return "", "", end, fmt.Errorf("%w: the completion %q is now written %q", ErrRewritten, head(p.Completion), head(rest))
 }
 
 // afterContent cuts the completion off rest. Templates that strip white space around it keep what follows it as it is; so

@@ -121,7 +121,10 @@ func (r *Rollout) within(ctx context.Context) (context.Context, context.CancelFu
 // the process had not ended.
 func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajectory) error {
 	history := slices.Concat(r.Prefix, p.Task.Prompt)
-	prompt, _, err := r.Renderer.Prompt(history, r.Schemas, true)
+	var prompt []int32
+	var text string
+	var err error
+	apart(func() { prompt, text, err = r.Renderer.Prompt(history, r.Schemas, true) })
 	if err != nil {
 		return &failure{"render", err}
 	}
@@ -154,7 +157,7 @@ func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 			record.Results = r.call(ctx, t.ID, parsed)
 			record.ToolSeconds = time.Since(start).Seconds()
 		}
-		stop, err := r.observe(p, s, &record, parsed, turn, &history)
+		stop, err := r.observe(p, s, &record, parsed, turn, &history, &text)
 		if cut := ctx.Err(); cut != nil { // a call that was cut off is no result
 			return cut
 		}
@@ -216,7 +219,7 @@ func (r *Rollout) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 	w := waiting.Enter(ctx, "engine", id)
 	defer w.Leave()
 	c, err := r.Engine.Generate(w.In(ctx), engines.Request{
-		ID: id, Session: r.RunName + "/" + p.ID(), Prompt: slices.Clone(s.TokenIDs), Messages: history, Sampling: sampling, Seed: record.Seed,
+		ID: id, Session: r.RunName + "/" + p.ID(), Prompt: slices.Clip(s.TokenIDs), Messages: history, Sampling: sampling, Seed: record.Seed,
 	})
 	record.EngineSeconds = time.Since(start).Seconds()
 	if err == nil && len(c.TokenIDs) == 0 {
@@ -249,8 +252,18 @@ func (r *Rollout) call(ctx context.Context, id string, parsed tools.Parsed) []tr
 	return append(results, parsed.Failures()...)
 }
 
+// apart runs f on a stack of its own. A template needs a deep one, which every trajectory would keep while it waits.
+func apart(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	<-done
+}
+
 // observe appends what the turn observed, or says why the trajectory ends here.
-func (r *Rollout) observe(p Place, s *trajectory.Sample, record *trajectory.Turn, parsed tools.Parsed, turn int, history *[]trajectory.Message) (trajectory.StopReason, error) {
+func (r *Rollout) observe(p Place, s *trajectory.Sample, record *trajectory.Turn, parsed tools.Parsed, turn int, history *[]trajectory.Message, text *string) (trajectory.StopReason, error) {
 	switch {
 	case parsed.HasAnswer:
 		return trajectory.StopAnswer, nil
@@ -262,12 +275,16 @@ func (r *Rollout) observe(p Place, s *trajectory.Sample, record *trajectory.Turn
 	reply := masks.Reply{
 		History: *history, Tools: r.Schemas, Completion: record.Completion, Results: r.Format.Observe(record.Results),
 		SampledStop: slices.Contains(r.Sampling.StopIDs, s.TokenIDs[s.Len()-1]),
+		Prompt:      *text,
 	}
-	ids, err := r.Renderer.Observation(reply)
+	var ids []int32
+	var next string
+	var err error
+	apart(func() { ids, next, err = r.Renderer.Continue(reply) })
 	if err != nil {
 		return "", &failure{"render", fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
 	}
-	*history = reply.Messages()
+	*history, *text = reply.Messages(), next
 	if s.Len()+len(ids) >= r.MaxTotal {
 		return trajectory.StopMaxTokens, nil
 	}

@@ -13,8 +13,21 @@ type Sample struct {
 // Len is T.
 func (s *Sample) Len() int { return len(s.TokenIDs) }
 
+// reserve makes room for n more tokens, and an eighth for those after them: with append's doubling ten thousand trajectories
+// would keep as much unused as used.
+func (s *Sample) reserve(n int) {
+	if want := len(s.TokenIDs) + n; want > cap(s.TokenIDs) {
+		want += want / 8
+		s.TokenIDs = append(make([]int32, 0, want), s.TokenIDs...)
+		s.ResponseMask = append(make([]bool, 0, want), s.ResponseMask...)
+		s.SamplingLogprobs = append(make([]float32, 0, want), s.SamplingLogprobs...)
+		s.PolicyVersion = append(make([]int32, 0, want), s.PolicyVersion...)
+	}
+}
+
 // AppendObservation appends tokens that the policy did not sample: the prompt, or what a tool returned.
 func (s *Sample) AppendObservation(ids []int32) {
+	s.reserve(len(ids))
 	for _, id := range ids {
 		s.TokenIDs = append(s.TokenIDs, id)
 		s.ResponseMask = append(s.ResponseMask, false)
@@ -29,6 +42,7 @@ func (s *Sample) AppendResponse(ids []int32, logprobs []float32, versions []int3
 		return fmt.Errorf("trajectory: engine returned %d ids, %d logprobs, %d versions; they must be parallel",
 			len(ids), len(logprobs), len(versions))
 	}
+	s.reserve(len(ids))
 	for i, id := range ids {
 		if !(logprobs[i] <= 0) { // NaN included
 			return fmt.Errorf("trajectory: sampled token %d: logprob %v is not a log probability", i, logprobs[i])

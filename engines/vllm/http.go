@@ -29,48 +29,75 @@ var errReply = errors.New("unusable reply")
 
 // call sends in as JSON (nil: no body) and reads the reply into out (nil: not read). ctx bounds all of it.
 func (r *replica) call(ctx context.Context, method, path string, in, out any) error {
-	var body io.Reader
+	var body []byte
 	if in != nil {
-		data, err := json.Marshal(in)
-		if err != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
 			return err
 		}
-		body = bytes.NewReader(data)
 	}
-	q, err := http.NewRequestWithContext(ctx, method, r.url+path, body)
+	return r.exchange(ctx, method, path, body, func(data []byte) error {
+		if out == nil {
+			return nil
+		}
+		return decode(data, out)
+	})
+}
+
+// exchange sends a body of JSON (nil: none) and hands the reply's to use, which must not keep it.
+func (r *replica) exchange(ctx context.Context, method, path string, body []byte, use func(data []byte) error) error {
+	var from io.Reader
+	if body != nil {
+		from = bytes.NewReader(body)
+	}
+	q, err := http.NewRequestWithContext(ctx, method, r.url+path, from)
 	if err != nil {
 		return err
 	}
-	if in != nil {
+	if body != nil {
 		q.Header.Set("Content-Type", "application/json")
 	}
 	if r.options.APIKey != "" {
 		q.Header.Set("Authorization", "Bearer "+r.options.APIKey)
+	}
+	if path == nativePath { // the same body samples the same tokens, so a connection that the server closes meanwhile costs nothing
+		q.Header["Idempotency-Key"] = nil
 	}
 	reply, err := r.http.Do(q)
 	if err != nil {
 		return err
 	}
 	defer reply.Body.Close()
-	data, err := readAll(reply.Body)
-	if err != nil {
+	buffer := r.buffers.Get().(*bytes.Buffer)
+	defer func() {
+		if buffer.Cap() <= mostBuffer {
+			r.buffers.Put(buffer)
+		}
+	}()
+	buffer.Reset()
+	if err := readInto(buffer, reply.Body); err != nil {
 		return err
 	}
 	if reply.StatusCode != http.StatusOK {
-		return newStatusError(reply.StatusCode, reply.Header, data)
+		return newStatusError(reply.StatusCode, reply.Header, buffer.Bytes())
 	}
-	if out == nil {
-		return nil
+	return use(buffer.Bytes())
+}
+
+const mostBuffer = 64 << 10 // bytes of a buffer that is used again
+
+func readInto(b *bytes.Buffer, body io.Reader) error {
+	n, err := b.ReadFrom(io.LimitReader(body, maxReply+1))
+	if err == nil && n > maxReply {
+		err = fmt.Errorf("%w: more than %d bytes", errReply, maxReply)
 	}
-	return decode(data, out)
+	return err
 }
 
 func readAll(body io.Reader) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(body, maxReply+1))
-	if err == nil && len(data) > maxReply {
-		err = fmt.Errorf("%w: more than %d bytes", errReply, maxReply)
-	}
-	return data, err
+	var b bytes.Buffer
+	err := readInto(&b, body)
+	return b.Bytes(), err
 }
 
 func decode(data []byte, out any) error {

@@ -1,6 +1,7 @@
 package vllm
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/sashabaranov/go-openai"
 
@@ -36,6 +38,7 @@ type replica struct {
 	options Options
 	http    *http.Client
 	openai  *openai.Client
+	buffers sync.Pool // *bytes.Buffer of replies
 
 	mu      sync.Mutex
 	server  Server // what it can do; set by probe
@@ -58,8 +61,9 @@ type adopted struct {
 }
 
 func newReplica(url string, o Options) *replica {
-	base := http.DefaultTransport.(*http.Transport).Clone() // a type that net/http documents
-	base.MaxIdleConnsPerHost = 1024
+	base := http.DefaultTransport.(*http.Transport).Clone()     // a type that net/http documents
+	base.MaxIdleConns, base.MaxIdleConnsPerHost = 0, o.InFlight // one that is closed after each request is dialled before the next
+	base.IdleConnTimeout = idleConnections
 	if o.Transport != nil {
 		base = o.Transport
 	}
@@ -71,8 +75,13 @@ func newReplica(url string, o Options) *replica {
 	config.HTTPClient = &http.Client{Transport: tapTransport{base}}
 	r.openai = openai.NewClientWithConfig(config)
 	r.epoch, r.leave = context.WithCancel(context.Background())
+	r.buffers.New = func() any { return new(bytes.Buffer) }
 	return r
 }
+
+// idleConnections is shorter than the 5 s after which vLLM closes a connection that nobody uses: a request that meets that
+// moment would fail.
+const idleConnections = 4 * time.Second
 
 // set changes the state. Leaving for down or behind ends the requests in flight: they are repeated elsewhere.
 func (r *replica) set(s condition, reason error) {
@@ -125,6 +134,9 @@ func (r *replica) status() (condition, error) {
 // generate sends one request.
 func (r *replica) generate(ctx context.Context, q engines.Request) (engines.Completion, error) {
 	got, versions, err := r.ask(ctx, func(ctx context.Context, model string) (reply, error) {
+		if r.info().Native {
+			return r.sendNative(ctx, model, q)
+		}
 		return r.send(ctx, model, q.Prompt, samplingParams(q.Sampling, q.Seed))
 	})
 	if err != nil {
@@ -217,13 +229,28 @@ func (r *replica) adopt(name, model string, number int32) {
 func (r *replica) send(ctx context.Context, model string, prompt []int32, params map[string]any) (reply, error) {
 	if r.info().Native {
 		var data raw
-		if err := r.call(ctx, http.MethodPost, "/inference/v1/generate", nativeRequest{prompt, params, model, false}, &data); err != nil {
+		if err := r.call(ctx, http.MethodPost, nativePath, nativeRequest{prompt, params, model, false}, &data); err != nil {
 			return reply{}, err
 		}
 		return parseNative(data, prompt)
 	}
 	return r.complete(ctx, model, prompt, params)
 }
+
+// sendNative is send for what a rollout asks, without detours.
+func (r *replica) sendNative(ctx context.Context, model string, q engines.Request) (out reply, err error) {
+	body := appendNative(make([]byte, 0, bodyBytes(q)), model, q.Prompt, q.Sampling, q.Seed)
+	err = r.exchange(ctx, http.MethodPost, nativePath, body, func(data []byte) error {
+		out, err = parseNative(data, q.Prompt)
+		return err
+	})
+	return out, err
+}
+
+const nativePath = "/inference/v1/generate"
+
+// bodyBytes is about what a request takes.
+func bodyBytes(q engines.Request) int { return 512 + 7*(len(q.Prompt)+len(q.Sampling.StopIDs)) }
 
 // complete asks /v1/completions through go-openai.
 func (r *replica) complete(ctx context.Context, model string, prompt []int32, params map[string]any) (reply, error) {

@@ -95,35 +95,35 @@ func (e *Engine) attempts(ctx context.Context, session string, do func(context.C
 		return err
 	}
 	defer e.running.Done()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stop := context.AfterFunc(e.ctx, cancel)
-	defer stop()
 	var last error
 	var avoid *replica
 	wait := e.options.Backoff
 	left := 0 // attempts that another request's failure ended: they say nothing of this one
 	for n := 0; n < e.options.Attempts+left; n++ {
 		if n > 0 {
-			if err := sleep(ctx, pauseAfter(last, wait)); err != nil {
+			if err := e.backOff(ctx, pauseAfter(last, wait)); err != nil {
 				return e.orClosed(fmt.Errorf("%w after %d attempts; the last: %w", err, n, last))
 			}
 			wait = min(2*wait, 5*time.Second)
 		}
-		r, err := e.pick(ctx, session, avoid)
-		if err != nil {
-			if last != nil {
-				err = fmt.Errorf("%w; the last attempt: %w", err, last)
-			}
-			return e.orClosed(err)
+		if err := e.place(ctx); err != nil {
+			return e.orClosed(since(last, err))
 		}
-		waiting.Move(ctx, r.part)
-		err = do(ctx, r)
-		e.release(r)
-		if err == nil {
+		var r *replica
+		done := make(chan error)
+		go func() { // net/http wants 16 KB of stack, which every trajectory would keep between its requests
+			var err error
+			r, err = e.attempt(ctx, session, avoid, do)
+			done <- err
+		}()
+		err := <-done
+		<-e.places
+		switch {
+		case err == nil:
 			return nil
-		}
-		if ctx.Err() != nil {
+		case r == nil:
+			return e.orClosed(since(last, err))
+		case ctx.Err() != nil || e.ctx.Err() != nil:
 			return e.orClosed(fmt.Errorf("%s: %w", r.url, ctx.Err()))
 		}
 		last, avoid = fmt.Errorf("%s: %w", r.url, err), r
@@ -140,6 +140,42 @@ func (e *Engine) attempts(ctx context.Context, session string, do func(context.C
 	return fmt.Errorf("%d attempts failed; the last: %w", e.options.Attempts+left, last)
 }
 
+// since names the last attempt, if there was one, beside what ended them all.
+func since(last, err error) error {
+	if last != nil {
+		return fmt.Errorf("%w; the last attempt: %w", err, last)
+	}
+	return err
+}
+
+// place waits for a place among the requests in flight. Places go to who waits longest, so that no task starves beside one
+// with many trajectories; what waits holds nothing but its prompt.
+func (e *Engine) place(ctx context.Context) error {
+	select {
+	case e.places <- struct{}{}: // a channel serves its senders in their order
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-e.ctx.Done():
+		return engines.ErrClosed
+	}
+}
+
+// attempt does something on one replica; nil: none serves.
+func (e *Engine) attempt(ctx context.Context, session string, avoid *replica, do func(context.Context, *replica) error) (*replica, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(e.ctx, cancel)
+	defer stop()
+	r, err := e.pick(ctx, session, avoid)
+	if err != nil {
+		return nil, err
+	}
+	defer e.release(r)
+	waiting.Move(ctx, r.part)
+	return r, do(ctx, r)
+}
+
 // mostLeft bounds how often a request follows a server that comes and goes.
 const mostLeft = 100
 
@@ -153,6 +189,15 @@ func pauseAfter(err error, backoff time.Duration) time.Duration {
 		return 0
 	}
 	return backoff
+}
+
+// backOff is sleep that Close ends.
+func (e *Engine) backOff(ctx context.Context, d time.Duration) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(e.ctx, cancel)
+	defer stop()
+	return sleep(ctx, d)
 }
 
 // sleep waits, unless the deadline would pass before the end.

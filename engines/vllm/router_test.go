@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -332,15 +333,24 @@ func TestAffinityAndLoad(t *testing.T) {
 }
 
 func TestSessionsAreBounded(t *testing.T) {
-	s := newSessions()
-	r := &replica{}
-	for i := range 3 * mostSessions {
-		s.set(fmt.Sprint(i), r)
-	}
-	require.LessOrEqual(t, len(s.home), mostSessions)
-	require.Equal(t, len(s.home), len(s.order))
-	require.Same(t, r, s.of(fmt.Sprint(3*mostSessions-1)))
-	require.Nil(t, s.of("0"))
+	synctest.Test(t, func(t *testing.T) {
+		s := newSessions()
+		r := &replica{}
+		for i := range 5 * mostSessions {
+			s.set(fmt.Sprint(i), r)
+		}
+		require.LessOrEqual(t, len(s.young)+len(s.old), 2*mostSessions)
+		require.Same(t, r, s.of(fmt.Sprint(5*mostSessions-1)))
+		require.Nil(t, s.of("0"))
+		s.set("lives", r)
+		for range 3 { // a session that is used stays, the others go with time
+			time.Sleep(sessionAge + time.Second)
+			s.set("lives", r)
+		}
+		require.Same(t, r, s.of("lives"))
+		require.Len(t, s.young, 1)
+		require.Len(t, s.old, 1)
+	})
 }
 
 // Logprobs of the model alone are wrong wherever something else is sampled.
@@ -428,4 +438,47 @@ func TestOptions(t *testing.T) {
 	e := connect(t, func(o *Options) { o.URLs = []string{f.URL + "/v1/"} }, f)
 	require.Equal(t, f.URL, e.replicas[0].url)
 	require.True(t, strings.HasPrefix(e.Summary(), f.URL+": vLLM 0.0-fake, model policy, context 128, /inference/v1/generate, logprobs of what is sampled, versions per token, weight updates: disk lora transfer"))
+}
+
+// A task with two hundred trajectories waits before one with a single one: each asks again as soon as it was served, and the
+// single one is served once in a round.
+func TestNoTaskStarves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &replica{state: serving, changed: make(chan struct{})}
+		e := &Engine{replicas: []*replica{r}, sessions: newSessions(), places: make(chan struct{}, 3), options: Options{Attempts: 1}}
+		e.ctx, e.cancel = context.WithCancel(t.Context())
+		defer e.cancel()
+		served := make(chan string)
+		ask := func(session string) {
+			err := e.attempts(t.Context(), session, func(context.Context, *replica) error {
+				served <- session
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		const many, rounds = 200, 5
+		for i := range many {
+			go ask(fmt.Sprint("big/", i))
+		}
+		synctest.Wait()
+		go ask("small/0")
+		synctest.Wait()
+		count := map[string]int{}
+		for range rounds * (many + 1) {
+			session := <-served
+			count[session]++
+			synctest.Wait() // the place is given on
+			go ask(session)
+			synctest.Wait() // and who was served waits behind the others
+		}
+		for session, n := range count {
+			require.InDelta(t, rounds, n, 1, session)
+		}
+		require.Len(t, count, many+1)
+		for range many + 1 { // let them all end
+			<-served
+		}
+	})
 }

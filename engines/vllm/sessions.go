@@ -1,31 +1,34 @@
 package vllm
 
-import "slices"
+import "time"
 
-// sessions remembers which replica has a session's prefix in its cache. The oldest are forgotten.
+// sessions remembers which replica has a session's prefix in its cache. A session that is not used for as long as two ages is
+// forgotten: its prefix is gone by then, and its trajectory has ended.
 type sessions struct {
-	home  map[string]*replica
-	order []string
+	young, old map[string]*replica
+	since      time.Time // when young began
 }
 
-const mostSessions = 1 << 16
+const (
+	sessionAge   = 5 * time.Minute
+	mostSessions = 1 << 15 // of an age
+)
 
-func newSessions() *sessions { return &sessions{home: map[string]*replica{}} }
+func newSessions() *sessions { return &sessions{young: map[string]*replica{}} }
 
-func (s *sessions) of(name string) *replica { return s.home[name] }
+func (s *sessions) of(name string) *replica {
+	if r, ok := s.young[name]; ok {
+		return r
+	}
+	return s.old[name]
+}
 
 func (s *sessions) set(name string, r *replica) {
 	if name == "" {
 		return
 	}
-	if _, ok := s.home[name]; !ok {
-		s.order = append(s.order, name)
+	if now := time.Now(); len(s.young) >= mostSessions || now.Sub(s.since) > sessionAge {
+		s.young, s.old, s.since = map[string]*replica{}, s.young, now
 	}
-	s.home[name] = r
-	if len(s.order) > mostSessions {
-		for _, old := range s.order[:mostSessions/2] {
-			delete(s.home, old)
-		}
-		s.order = slices.Clone(s.order[mostSessions/2:])
-	}
+	s.young[name] = r
 }

@@ -40,6 +40,7 @@ type Options struct {
 	APIKey         string        //
 	Way            Way           // [auto]
 	AttemptTimeout time.Duration // of one attempt of a request [10 min]
+	InFlight       int           // requests that a server works on at once; the others wait their turn here [1024]
 	Attempts       int           // most attempts of a request [6]
 	Backoff        time.Duration // before the second attempt, then doubled up to 5 s [100 ms]
 	Patience       time.Duration // how long a request waits for any replica to serve [2 min]
@@ -74,6 +75,9 @@ func (o Options) defaults() (Options, error) {
 	if o.Attempts == 0 {
 		o.Attempts = 6
 	}
+	if o.InFlight == 0 {
+		o.InFlight = 1024 // more than a server decodes at once; what it cannot decode it would only keep
+	}
 	if o.Sleep == 0 {
 		o.Sleep = 2
 	}
@@ -104,6 +108,7 @@ type Engine struct {
 	options  Options
 	replicas []*replica
 	sessions *sessions
+	places   chan struct{}   // one for each request in flight
 	ctx      context.Context // ends at Close
 	cancel   context.CancelFunc
 	turn     chan struct{} // holds a token: who takes it changes weights
@@ -128,7 +133,7 @@ func New(ctx context.Context, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("vllm: %w", err)
 	}
-	e := &Engine{options: o, sessions: newSessions(), turn: make(chan struct{}, 1)}
+	e := &Engine{options: o, sessions: newSessions(), turn: make(chan struct{}, 1), places: make(chan struct{}, o.InFlight*len(o.URLs))}
 	e.turn <- struct{}{}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	for _, u := range o.URLs {

@@ -77,6 +77,14 @@ type nativeReply struct {
 }
 
 func parseNative(data []byte, prompt []int32) (reply, error) {
+	if out, ok := scanNative(data); ok {
+		return out.check(out.cached, prompt)
+	}
+	return decodeNative(data, prompt)
+}
+
+// decodeNative reads any reply, and says what is wrong with one.
+func decodeNative(data []byte, prompt []int32) (reply, error) {
 	var in nativeReply
 	if err := decode(data, &in); err != nil {
 		return reply{}, err
@@ -145,18 +153,27 @@ func parseCompletions(data []byte, prompt []int32) (reply, error) {
 
 // rest fills in what both routes have and checks the numbers.
 func (r reply) rest(u *usage, p promptLogprobs, prompt []int32) (reply, error) {
+	cached := 0
 	if u != nil && u.Details != nil {
-		r.cached = max(0, min(u.Details.Cached, len(prompt)))
+		cached = u.Details.Cached
 	}
+	r, err := r.check(cached, prompt)
+	if err != nil {
+		return r, err
+	}
+	r.prompt, err = p.of(prompt)
+	return r, err
+}
+
+func (r reply) check(cached int, prompt []int32) (reply, error) {
+	r.cached = max(0, min(cached, len(prompt)))
 	for i, v := range r.logprobs {
 		if !(v <= 1e-4) || math.IsInf(float64(v), 0) {
 			return r, fmt.Errorf("%w: the logprob of token %d is %v", errReply, i, v)
 		}
 		r.logprobs[i] = min(v, 0) // rounding may leave 1e-8
 	}
-	var err error
-	r.prompt, err = p.of(prompt)
-	return r, err
+	return r, nil
 }
 
 // finish translates the finish reason. vLLM says length when the last token that fits is a stop token too.
@@ -219,11 +236,14 @@ func (e *versionError) Error() string {
 	return fmt.Sprintf("the server sampled with weight version %q, which is not what it was given", e.version)
 }
 
+// maxSeed is that of vLLM, whose seeds are signed.
+const maxSeed = math.MaxInt64
+
 // samplingParams is every sampling parameter under vLLM's names. No server default enters.
 func samplingParams(s engines.Sampling, seed uint64) map[string]any {
 	p := map[string]any{
 		"max_tokens": s.MaxTokens, "temperature": s.Temperature, "top_p": s.TopP, "top_k": s.TopK, "min_p": s.MinP,
-		"seed": int64(seed & math.MaxInt64), // vLLM's seeds are signed
+		"seed": int64(seed & maxSeed),
 		"n":    1, "logprobs": 0, "ignore_eos": true, "stop_token_ids": nonNil(s.StopIDs), "stop": nonNil(s.Stop),
 		"presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0, "min_tokens": 0,
 		"skip_special_tokens": false, "spaces_between_special_tokens": false, "include_stop_str_in_output": true,

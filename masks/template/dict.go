@@ -11,10 +11,65 @@ import (
 type dict struct {
 	keys  []any
 	vals  []any
-	index map[any]int // canonical key → position
+	index map[any]int // canonical key → position; nil: there are few keys, all of them strings
 }
 
-func newDict() *dict { return &dict{index: map[any]int{}} }
+func newDict() *dict { return &dict{} }
+
+// fewKeys are looked through faster than hashed.
+const fewKeys = 8
+
+// find returns the position of a canonical key.
+func (d *dict) find(h any) (int, bool) {
+	if d.index != nil {
+		i, ok := d.index[h]
+		return i, ok
+	}
+	key, ok := h.(string)
+	if !ok {
+		return 0, false
+	}
+	return d.findString(key)
+}
+
+func (d *dict) findString(key string) (int, bool) {
+	if d.index != nil {
+		i, ok := d.index[key]
+		return i, ok
+	}
+	for i, k := range d.keys {
+		switch k := k.(type) {
+		case string:
+			if k == key {
+				return i, true
+			}
+		case markup:
+			if string(k) == key {
+				return i, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// insert adds a key that is not there. h is its canonical form.
+func (d *dict) insert(h, key, val any) {
+	if _, ok := h.(string); d.index == nil && (!ok || len(d.keys) == fewKeys) {
+		d.index = make(map[any]int, len(d.keys)+1)
+		for i, k := range d.keys {
+			if m, ok := k.(markup); ok {
+				k = string(m)
+			}
+			d.index[k] = i
+		}
+	}
+	if d.index != nil {
+		d.index[h] = len(d.keys)
+	} else if d.keys == nil {
+		d.keys, d.vals = make([]any, 0, 4), make([]any, 0, 4)
+	}
+	d.keys, d.vals = append(d.keys, key), append(d.vals, val)
+}
 
 func (d *dict) len() int { return len(d.keys) }
 
@@ -91,12 +146,11 @@ func (d *dict) set(key, val any) error {
 	if err != nil {
 		return err
 	}
-	if i, ok := d.index[h]; ok {
+	if i, ok := d.find(h); ok {
 		d.vals[i] = val
 		return nil
 	}
-	d.index[h] = len(d.keys)
-	d.keys, d.vals = append(d.keys, key), append(d.vals, val)
+	d.insert(h, key, val)
 	return nil
 }
 
@@ -105,7 +159,7 @@ func (d *dict) get(key any) (any, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	if i, ok := d.index[h]; ok {
+	if i, ok := d.find(h); ok {
 		return d.vals[i], true, nil
 	}
 	return nil, false, nil
@@ -113,7 +167,7 @@ func (d *dict) get(key any) (any, bool, error) {
 
 // str looks up a string key.
 func (d *dict) str(key string) (any, bool) {
-	i, ok := d.index[key]
+	i, ok := d.findString(key)
 	if !ok {
 		return nil, false
 	}
@@ -122,12 +176,11 @@ func (d *dict) str(key string) (any, bool) {
 
 // put sets a string key.
 func (d *dict) put(key string, val any) {
-	if i, ok := d.index[key]; ok {
+	if i, ok := d.findString(key); ok {
 		d.vals[i] = val
 		return
 	}
-	d.index[key] = len(d.keys)
-	d.keys, d.vals = append(d.keys, key), append(d.vals, val)
+	d.insert(key, key, val)
 }
 
 func (d *dict) copy() *dict {

@@ -2,6 +2,7 @@ package template
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -308,6 +309,9 @@ func relation(op string, a, b any) (bool, error) {
 }
 
 func (c *compiler) binary(n *binNode, sc *scope) (evalFn, error) {
+	if l, ok := n.l.(*binNode); ok && n.op == "+" && l.op == "+" {
+		return c.sum(n, sc)
+	}
 	l, err := c.expr(n.l, sc)
 	if err != nil {
 		return nil, err
@@ -331,4 +335,59 @@ func (c *compiler) binary(n *binNode, sc *scope) (evalFn, error) {
 		}
 		return binary(s.machine, n.op, a, b)
 	}, err
+}
+
+// sum is a + b + c …: the same steps as one addition after the other, but strings are put together once, at the end.
+func (c *compiler) sum(n *binNode, sc *scope) (evalFn, error) {
+	var operands []node
+	for at := node(n); at != nil; {
+		b, ok := at.(*binNode)
+		if !ok || b.op != "+" {
+			operands = append(operands, at)
+			break
+		}
+		operands, at = append(operands, b.r), b.l
+	}
+	slices.Reverse(operands)
+	terms, err := c.exprs(operands, sc)
+	if err != nil {
+		return nil, err
+	}
+	return func(s *state) (any, error) {
+		v, err := terms[0](s)
+		if err != nil {
+			return nil, err
+		}
+		var room [8]string
+		parts, length := room[:0], 0 // of v, while all terms are plain strings
+		if first, ok := v.(string); ok {
+			parts, length = append(parts, first), len(first)
+		}
+		for _, term := range terms[1:] {
+			b, err := term(s)
+			if err == nil {
+				err = s.step()
+			}
+			if err != nil {
+				return nil, err
+			}
+			if next, ok := b.(string); ok && len(parts) > 0 {
+				parts, length = append(parts, next), length+len(next)
+				if err := s.charge(length); err != nil {
+					return nil, err
+				}
+				continue
+			}
+			if len(parts) > 0 {
+				v, parts = strings.Join(parts, ""), nil
+			}
+			if v, err = binary(s.machine, "+", v, b); err != nil {
+				return nil, err
+			}
+		}
+		if len(parts) > 0 {
+			return strings.Join(parts, ""), nil
+		}
+		return v, nil
+	}, nil
 }

@@ -16,7 +16,7 @@ func globals() map[string]any {
 	fn := func(name string, call func(vm *machine, a arguments) (any, error)) *callable {
 		return &callable{name, call}
 	}
-	g := map[string]any{}
+	g := make(map[string]any, 14) // and what render adds
 	for _, f := range []*callable{
 		fn("range", makeRange), fn("dict", makeDict), fn("namespace", makeNamespace), fn("cycler", makeCycler), fn("joiner", makeJoiner),
 		fn("raise_exception", func(_ *machine, a arguments) (any, error) {

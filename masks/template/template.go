@@ -3,6 +3,7 @@ package template
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -173,6 +174,7 @@ func (t *Template) render(messages *list, tools any, in Input) (string, error) {
 		vm.context["documents"] = plain
 	}
 	var out strings.Builder
+	out.Grow(in.size())
 	s := &state{machine: vm, act: t.prog.fn.activate(nil), out: &out}
 	if _, err := t.prog.body(s); err != nil {
 		return "", err
@@ -180,10 +182,21 @@ func (t *Template) render(messages *list, tools any, in Input) (string, error) {
 	return out.String(), nil
 }
 
+// size is about what a conversation is written in, so that the text is not moved as it grows.
+func (in Input) size() int {
+	n := 64
+	for _, m := range in.Messages {
+		n += 40
+		for _, p := range m.Content {
+			n += len(p.Text)
+		}
+	}
+	return n
+}
+
 // prepared is what transformers makes of a message: keys that hold null are dropped, and reasoning is found under each of
 // its names.
 func prepared(m *dict) *dict {
-	out := newDict()
 	var reasoning any
 	for _, name := range []string{"reasoning_content", "thinking", "reasoning"} {
 		if v, ok := m.str(name); ok && v != nil {
@@ -191,6 +204,10 @@ func prepared(m *dict) *dict {
 			break
 		}
 	}
+	if reasoning == nil && !slices.Contains(m.vals, nil) {
+		return m // nobody else has it
+	}
+	out := newDict()
 	if reasoning != nil {
 		out.put("thinking", reasoning)
 	}

@@ -1,0 +1,32 @@
+#!/bin/sh
+# Rolls out for AGENTFLY_SOAK_MINUTES (60) through the real client, Rollout and store against two servers that fail one
+# completion in twenty, while one trajectory in ten is cancelled. Prints a table with a row a minute and writes it to SOAK_OUT
+# (docs/soak.md between its markers if not given); fails when the last third of the rows needs over 10% more memory, goroutines
+# or open files than the first, when a trajectory failed, or when the store does not hold exactly the finished ones. Needs about a twentieth of a core.
+set -eu
+cd "$(dirname "$0")/.."
+export no_proxy=127.0.0.1 NO_PROXY=127.0.0.1
+minutes=${AGENTFLY_SOAK_MINUTES:-60}
+work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
+commit=$(git rev-parse --short HEAD)$(test -z "$(git status --porcelain -uno)" || echo ' and changes')
+CGO_ENABLED=0 go build -o "$work/bench" ./scripts/bench_rollout
+"$work/bench" workload "${MODEL:-$(python3 scripts/fetch.py model)}" "$work/workload"
+status=0
+"$work/bench" soak -minutes "$minutes" -dir "$work" ${AGENTFLY_SOAK_FLAGS:-} "$work/workload" >"$work/table" 2>"$work/error" || status=$?
+{
+  echo "\`scripts/soak.sh\` at commit $commit, $minutes minutes, $(date -u +%Y-%m-%d): $(test $status = 0 && echo passed || sed 's/^bench_rollout: //' "$work/error")"
+  echo
+  cat "$work/table"
+} >"$work/result"
+cat "$work/result"
+if test -n "${SOAK_OUT:-}"; then
+  cp "$work/result" "$SOAK_OUT"
+else
+  python3 - "$work/result" <<'PYTHON'
+import pathlib, sys
+doc, text = pathlib.Path("docs/soak.md"), pathlib.Path(sys.argv[1]).read_text()
+before, rest = doc.read_text().split("<!-- soak -->")
+doc.write_text(before + "<!-- soak -->\n" + text + "<!-- /soak -->" + rest.split("<!-- /soak -->")[1])
+PYTHON
+fi
+exit $status
