@@ -21,7 +21,7 @@ constexpr int64_t kChunk = 1 << 16;  // elements summed at once, so that the nor
 
 double norm_of(const af_model& m) {
   const at::Tensor& flat = m.grad.flat;
-  if (!use_kernels(m)) return std::sqrt(flat.square().sum(at::kDouble).item<double>());
+  if (!use_float_kernels(m)) return std::sqrt(flat.square().sum(at::kDouble).item<double>());
   const int64_t n = flat.numel(), chunks = (n + kChunk - 1) / kChunk;
   const float* g = flat.const_data_ptr<float>();
   std::vector<double> sums(chunks);
@@ -57,7 +57,7 @@ void step(af_optimizer& o, double lr, double gradient_scale) {
   a.step_size = static_cast<float>(lr / (1 - std::pow(c.beta1, t)));
   a.sqrt_correction = static_cast<float>(std::sqrt(1 - std::pow(c.beta2, t)));
   a.gradient_scale = static_cast<float>(gradient_scale);
-  if (!use_kernels(model)) return step_generic(model.flat, model.grad.flat, o.exp_avg.flat, o.exp_avg_sq.flat, a);
+  if (!use_float_kernels(model)) return step_generic(model.flat, model.grad.flat, o.exp_avg.flat, o.exp_avg_sq.flat, a);
   float *p = model.flat.mutable_data_ptr<float>(), *g = model.grad.flat.mutable_data_ptr<float>();
   float *m = o.exp_avg.flat.mutable_data_ptr<float>(), *v = o.exp_avg_sq.flat.mutable_data_ptr<float>();
   at::parallel_for(0, model.flat.numel(), kChunk, [&](int64_t begin, int64_t end) {
