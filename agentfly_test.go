@@ -205,6 +205,63 @@ func TestResumeIsBitIdentical(t *testing.T) {
 	require.Contains(t, errs, "--resume")
 }
 
+// A critic, whose head no Hugging Face file holds, and a reference, which stays where the run began, survive a resume.
+func TestCriticAndReferenceResumeBitIdentical(t *testing.T) {
+	needTorch(t)
+	whole, parts := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "parts")
+	run := func(dir string, args ...string) {
+		status, out, errs := command("", append([]string{
+			"train", "--output", dir, "examples/tiny.yaml", "--set", "algorithm={advantage: gae, loss: {name: cispo, bound: relative}, kl: {coefficient: 0.05}, correction: {kind: seq_mask}, mini_batches: 2}",
+		}, args...)...)
+		require.Zero(t, status, "%s%s", out, errs)
+	}
+	run(whole, "--set", "trainer.steps=6")
+	run(parts, "--set", "trainer.steps=3")
+	run(parts, "--resume", "--set", "trainer.steps=6")
+	rewards, weights := curve(t, whole)
+	again, sameWeights := curve(t, parts)
+	require.Equal(t, rewards, again)
+	require.True(t, bytes.Equal(weights, sameWeights))
+	data, err := os.ReadFile(filepath.Join(parts, "metrics.jsonl"))
+	require.NoError(t, err)
+	for i, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
+		var m map[string]float64
+		require.NoError(t, json.Unmarshal([]byte(line), &m))
+		require.Positive(t, m["update/value_loss"])
+		require.Equal(t, i > 0, m["update/kl"] > 1e-9, "the policy begins as its reference and leaves it: %v", m["update/kl"])
+	}
+}
+
+func TestDynamicSamplingResumesBitIdentical(t *testing.T) {
+	needTorch(t)
+	whole, parts := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "parts")
+	run := func(dir string, args ...string) {
+		status, out, errs := command("", append([]string{
+			"train", "--output", dir, "examples/tiny.yaml", "--set", "algorithm.dynamic_sampling=true", "--set", "rollout.group_size=4", "--set", "rollout.max_refills=3",
+		}, args...)...)
+		require.Zero(t, status, "%s%s", out, errs)
+	}
+	run(whole, "--set", "trainer.steps=8")
+	run(parts, "--set", "trainer.steps=5")
+	run(parts, "--resume", "--set", "trainer.steps=8")
+	rewards, weights := curve(t, whole)
+	again, sameWeights := curve(t, parts)
+	require.Equal(t, rewards, again)
+	require.True(t, bytes.Equal(weights, sameWeights))
+	dropped := 0.0
+	data, err := os.ReadFile(filepath.Join(parts, "metrics.jsonl"))
+	require.NoError(t, err)
+	for _, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
+		var m map[string]float64
+		require.NoError(t, json.Unmarshal([]byte(line), &m))
+		require.Zero(t, m["groups/flat"], "what is trained on has variance")
+		require.Equal(t, m["groups/sampled"]*4, m["trajectories/finished"])
+		require.LessOrEqual(t, m["groups/sampled"]-m["groups/dropped"], 4.0)
+		dropped += m["groups/dropped"]
+	}
+	require.Positive(t, dropped)
+}
+
 func TestInspectTrajectoryShowsTheStoredTokens(t *testing.T) {
 	needTorch(t)
 	dir := filepath.Join(t.TempDir(), "run")

@@ -135,9 +135,9 @@ func (c *commands) jobEffective(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	a, err := j.Algorithm.Resolve(c.registries.Algorithms)
+	a, err := orchestrator.Algorithm(j, c.registries)
 	if err != nil {
-		return &job.Error{Lines: []string{j.Path() + ": " + err.Error()}}
+		return err
 	}
 	_, err = fmt.Fprint(c.out, a.Describe())
 	return err

@@ -2,18 +2,26 @@ package algorithms
 
 import (
 	"fmt"
-	"math"
 	"slices"
 )
 
 // Record is what an estimator knows of one trajectory. Token slices run over its response tokens in order, over all its
-// samples, so that splitting a trajectory into samples changes nothing.
+// samples, so that splitting a trajectory into samples changes nothing. What stands below Tokens is filled in only where
+// the algorithm reads it.
 type Record struct {
-	Reward    float64
+	Reward    float64   // sits on the last response token
 	Failed    bool      // left out of the group's statistics, of the batch count and of the loss
 	Tokens    int       // L response tokens that are trained; a trajectory with 0 is left out like a failed one
-	Old       []float64 // [L] old logprobs; only for kl in the reward
-	Reference []float64 // [L] logprobs of the reference policy; only for kl in the reward
+	Old       []float64 // [L] old logprobs; for kl in the reward
+	Reference []float64 // [L] logprobs of the reference policy; for kl in the reward
+
+	Turn        []int      // [L] index of the token's turn, from 0 and never falling; nil: all of them are turn 0
+	TurnRewards []*float64 // [K] each sits on the last token of its turn; a nil entry: none; nil: no turn has one
+	Anchors     []string   // [K] name the state before each turn; equal names are the same state
+	Shared      []string   // [L] tokens of the group's trajectories with the same name were sampled once; "" or nil: the own token
+	Greedy      *float64   // reward of the task's greedy rollout by the same policy version
+	Values      []float64  // [L] the critic's value of the state that predicts the token
+	Bootstrap   float64    // value of the state after the last token where the trajectory was truncated, 0 where it finished
 }
 
 // Counts reports whether the trajectory takes part in the update.
@@ -28,9 +36,46 @@ type Estimator interface {
 	Advantages(groups []Group) ([][][]float64, error)
 }
 
+// Critic is an Estimator that reads values of a critic, which is trained towards Returns [group][trajectory][token].
+type Critic interface {
+	Estimator
+	Returns(groups []Group) ([][][]float64, error)
+}
+
 // Advantages returns A [group][trajectory][L], nil for a trajectory that does not count. A reward that is not finite is an
 // error that names group and trajectory by index.
 func (a *Algorithm) Advantages(groups []Group) ([][][]float64, error) {
+	counted, err := a.counted(groups)
+	if err != nil {
+		return nil, err
+	}
+	values, err := a.estimator.Advantages(counted)
+	if err != nil {
+		return nil, fmt.Errorf("algorithms: advantage %s: %w", a.Estimator.Name, err)
+	}
+	return spread(groups, counted, values)
+}
+
+// Returns are what the critic's values should have been, like Advantages [group][trajectory][L]; nil without a critic.
+func (a *Algorithm) Returns(groups []Group) ([][][]float64, error) {
+	critic, ok := a.estimator.(Critic)
+	if !ok {
+		return nil, nil
+	}
+	counted, err := a.counted(groups)
+	if err != nil {
+		return nil, err
+	}
+	values, err := critic.Returns(counted)
+	if err != nil {
+		return nil, fmt.Errorf("algorithms: advantage %s: %w", a.Estimator.Name, err)
+	}
+	return spread(groups, counted, values)
+}
+
+// counted are the groups without what does not count, and without groups that are empty then, checked and with kl in the
+// reward taken off.
+func (a *Algorithm) counted(groups []Group) ([]Group, error) {
 	var counted []Group
 	for g, group := range groups {
 		var in Group
@@ -45,8 +90,8 @@ func (a *Algorithm) Advantages(groups []Group) ([][][]float64, error) {
 				}
 				r.Reward -= a.KL.Coefficient * penalty
 			}
-			if math.IsNaN(r.Reward) || math.IsInf(r.Reward, 0) {
-				return nil, fmt.Errorf("algorithms: group %d, trajectory %d: reward is %v; a reward must be finite", g, i, r.Reward)
+			if err := r.check(a.Estimator.Needs); err != nil {
+				return nil, fmt.Errorf("algorithms: group %d, trajectory %d: %w", g, i, err)
 			}
 			in = append(in, r)
 		}
@@ -54,11 +99,7 @@ func (a *Algorithm) Advantages(groups []Group) ([][][]float64, error) {
 			counted = append(counted, in)
 		}
 	}
-	values, err := a.estimator.Advantages(counted)
-	if err != nil {
-		return nil, fmt.Errorf("algorithms: advantage %s: %w", a.Estimator.Name, err)
-	}
-	return spread(groups, counted, values)
+	return counted, nil
 }
 
 // spread puts the estimator's values, which exist for counted trajectories only, in the places of groups.
@@ -81,53 +122,17 @@ func spread(groups, counted []Group, values [][][]float64) ([][][]float64, error
 			if n >= len(values[next]) || len(values[next][n]) != r.Tokens {
 				return nil, fmt.Errorf("algorithms: group %d, trajectory %d: the estimator did not return its %d advantages", g, i, r.Tokens)
 			}
+			for t, v := range values[next][n] {
+				if !finite(v) {
+					return nil, fmt.Errorf("algorithms: group %d, trajectory %d: the estimator gives %v for response token %d; its rewards are out of range", g, i, v, t)
+				}
+			}
 			out[g][i] = values[next][n]
 			n++
 		}
 		next++
 	}
 	return out, nil
-}
-
-// perTrajectory is an estimator that gives all tokens of a trajectory the same advantage, from the rewards of the group
-// alone. It is exactly 0 where all rewards of a group are equal, which includes a group of one: a mean in floating point
-// can miss the common value by a rounding error, and a division by a tiny standard deviation would then blow that up.
-type perTrajectory func(rewards []float64) []float64
-
-func (f perTrajectory) Advantages(groups []Group) ([][][]float64, error) {
-	out := make([][][]float64, len(groups))
-	for g, group := range groups {
-		rewards := make([]float64, len(group))
-		for i, r := range group {
-			rewards[i] = r.Reward
-		}
-		values := make([]float64, len(group))
-		if slices.Max(rewards) != slices.Min(rewards) {
-			values = f(rewards)
-		}
-		for i, r := range group {
-			out[g] = append(out[g], slices.Repeat([]float64{values[i]}, r.Tokens))
-		}
-	}
-	return out, nil
-}
-
-func mean(v []float64) float64 {
-	sum := 0.0
-	for _, x := range v {
-		sum += x
-	}
-	return sum / float64(len(v))
-}
-
-// centred returns v minus its mean.
-func centred(v []float64) []float64 {
-	m := mean(v)
-	out := make([]float64, len(v))
-	for i, x := range v {
-		out[i] = x - m
-	}
-	return out
 }
 
 // RowError says which row of a micro-batch has a loss that is not finite.

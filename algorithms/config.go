@@ -39,22 +39,19 @@ type KL struct {
 
 // Value configures the critic's loss.
 type Value struct {
-	Coefficient *float64 `json:"coefficient,omitempty" yaml:"coefficient,omitempty"` // default 0.5
-	Clip        *float64 `json:"clip,omitempty" yaml:"clip,omitempty"`               // default 0.2
+	Coefficient *float64 `json:"coefficient,omitempty" yaml:"coefficient,omitempty"` // > 0; default 0.5
+	Clip        *float64 `json:"clip,omitempty" yaml:"clip,omitempty"`               // how far a value may move from the old one, > 0; default 0.2
 }
+
+// ValueSettings is a resolved Value.
+type ValueSettings struct{ Coefficient, Clip float64 }
 
 // Correction weighs the policy term by how far the trainer's old logprobs are from the engine's sampling logprobs.
 type Correction struct {
-	Kind string   `json:"kind,omitempty" yaml:"kind,omitempty"` // none, tis_token, icepop or bypass; default none
-	Cap  *float64 `json:"cap,omitempty" yaml:"cap,omitempty"`   // tis_token: largest weight, > 0; default 2
-	Low  *float64 `json:"low,omitempty" yaml:"low,omitempty"`   // icepop: weights below are 0; default 0.5
-	High *float64 `json:"high,omitempty" yaml:"high,omitempty"` // icepop: weights above are 0; default 5
-}
-
-// Overlong is DAPO's penalty for trajectories that come close to the token limit.
-type Overlong struct {
-	Buffer  int     `json:"buffer,omitempty" yaml:"buffer,omitempty"`   // tokens before the limit; default 0
-	Penalty float64 `json:"penalty,omitempty" yaml:"penalty,omitempty"` // default 0
+	Kind string   `json:"kind,omitempty" yaml:"kind,omitempty"` // none, tis_token, tis_sequence, icepop, seq_mask or bypass; default none
+	Cap  *float64 `json:"cap,omitempty" yaml:"cap,omitempty"`   // tis_token, tis_sequence, seq_mask: largest weight, > 0; default 2, of tis_sequence 5
+	Low  *float64 `json:"low,omitempty" yaml:"low,omitempty"`   // icepop, seq_mask: weights below are 0; default 0.5
+	High *float64 `json:"high,omitempty" yaml:"high,omitempty"` // icepop, seq_mask: weights above are 0; default 5
 }
 
 // Choice names an estimator or a loss: a bare name, or an object with the key name and the named thing's own keys.

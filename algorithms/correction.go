@@ -10,10 +10,12 @@ import (
 
 // The corrections.
 const (
-	CorrectionNone   = "none"
-	CorrectionTIS    = "tis_token" // min(w, cap)
-	CorrectionIcePop = "icepop"    // w inside [low, high], otherwise 0
-	CorrectionBypass = "bypass"    // the loss takes the sampling logprobs for old
+	CorrectionNone        = "none"
+	CorrectionTIS         = "tis_token"    // min(w, cap)
+	CorrectionTISSequence = "tis_sequence" // min(Π w, cap), the product over the trajectory
+	CorrectionIcePop      = "icepop"       // w inside [low, high], otherwise 0
+	CorrectionSeqMask     = "seq_mask"     // min(w, cap) where the trajectory's geometric mean of w is inside [low, high], otherwise 0
+	CorrectionBypass      = "bypass"       // the loss takes the sampling logprobs for old
 )
 
 // CorrectionSettings is a resolved Correction.
@@ -22,18 +24,22 @@ type CorrectionSettings struct {
 	Cap, Low, High float64
 }
 
+var correctionKeys = map[string][]string{
+	CorrectionNone: nil, CorrectionTIS: {"cap"}, CorrectionTISSequence: {"cap"}, CorrectionIcePop: {"low", "high"},
+	CorrectionSeqMask: {"cap", "low", "high"}, CorrectionBypass: nil,
+}
+
 func (c Correction) resolve() (CorrectionSettings, error) {
 	s := CorrectionSettings{Kind: c.Kind, Cap: 2, Low: 0.5, High: 5}
 	if s.Kind == "" {
 		s.Kind = CorrectionNone
 	}
-	if slices.Contains(laterCorrections, s.Kind) {
-		return s, fmt.Errorf("algorithms: not implemented yet: correction %s", s.Kind)
+	if s.Kind == CorrectionTISSequence {
+		s.Cap = 5
 	}
-	uses := map[string][]string{CorrectionNone: nil, CorrectionTIS: {"cap"}, CorrectionIcePop: {"low", "high"}, CorrectionBypass: nil}
-	keys, ok := uses[s.Kind]
+	keys, ok := correctionKeys[s.Kind]
 	if !ok {
-		return s, fmt.Errorf("algorithms: correction %q is unknown; allowed are none, tis_token, icepop, bypass", s.Kind)
+		return s, fmt.Errorf("algorithms: correction %q is unknown; allowed are none, tis_token, tis_sequence, icepop, seq_mask, bypass", s.Kind)
 	}
 	for _, f := range []struct {
 		key   string
@@ -52,26 +58,60 @@ func (c Correction) resolve() (CorrectionSettings, error) {
 		}
 		*f.into = *f.given
 	}
-	if s.Kind == CorrectionIcePop && s.Low >= s.High {
+	if slices.Contains(keys, "low") && s.Low >= s.High {
 		return s, fmt.Errorf("algorithms: correction: low %v must be below high %v", s.Low, s.High)
 	}
 	return s, nil
 }
 
-// Weight is the factor of one token's policy term, without gradient; w = exp(old - sampling) is how much likelier the
-// trainer finds the token than the engine did. It multiplies neither KL nor entropy, and no denominator shrinks with it.
-func (s CorrectionSettings) Weight(old, sampling float64) float64 {
-	w := math.Exp(old - sampling)
-	switch s.Kind {
-	case CorrectionTIS: // truncated importance sampling
-		return min(w, s.Cap)
-	case CorrectionIcePop:
-		if w < s.Low || w > s.High {
-			return 0
-		}
-		return w
+// Active reports whether the policy terms are weighed at all.
+func (s CorrectionSettings) Active() bool {
+	return s.Kind != CorrectionNone && s.Kind != CorrectionBypass
+}
+
+// PerSequence reports whether a token's weight depends on the other tokens of its trajectory.
+func (s CorrectionSettings) PerSequence() bool {
+	return s.Kind == CorrectionTISSequence || s.Kind == CorrectionSeqMask
+}
+
+// Weights are the factors [L] of a trajectory's policy terms, without gradient, from the logprobs of all its response
+// tokens over all its samples, [L]; w = exp(old - sampling) is how much likelier the trainer finds a token than the engine
+// did. They multiply neither KL nor entropy, and no denominator shrinks with them.
+func (s CorrectionSettings) Weights(old, sampling []float64) []float64 {
+	out, sum := make([]float64, len(old)), 0.0
+	for t := range old {
+		sum += old[t] - sampling[t]
 	}
-	return 1
+	geometric := math.Exp(sum / float64(len(old)))
+	for t := range old {
+		w := math.Exp(old[t] - sampling[t])
+		switch s.Kind {
+		case CorrectionTIS: // truncated importance sampling
+			out[t] = min(w, s.Cap)
+		case CorrectionTISSequence:
+			out[t] = min(math.Exp(sum), s.Cap)
+		case CorrectionIcePop:
+			if w >= s.Low && w <= s.High {
+				out[t] = w
+			}
+		case CorrectionSeqMask:
+			if geometric >= s.Low && geometric <= s.High {
+				out[t] = min(w, s.Cap)
+			}
+		default:
+			out[t] = 1
+		}
+	}
+	return out
+}
+
+// SequenceRatio is gspo's s = exp(mean_t(current - old)) over all response tokens of a trajectory; 1 without a token.
+func SequenceRatio(current, old []float64) float64 {
+	sum := 0.0
+	for t := range current {
+		sum += current[t] - old[t]
+	}
+	return math.Exp(sum / float64(max(len(current), 1)))
 }
 
 // Mismatch is how far the trainer's old logprobs are from the engine's sampling logprobs, d = old - sampling, over N

@@ -12,14 +12,20 @@ func (a *Algorithm) Describe() string {
 		fmt.Fprintf(&b, "%-12s %s\n", key, fmt.Sprintf(format, args...))
 	}
 	line("advantage", "%s: %s [%s]%s", a.Estimator.Name, a.Estimator.Formula, a.Estimator.Source, ownKeys(a.Estimator.Keys, a.EstimatorSettings))
-	line("", "exactly 0 for a group whose rewards are all equal, and for a group of one; failed trajectories are left out of the group")
+	for _, note := range a.Estimator.Notes {
+		line("", "%s", note)
+	}
 	line("loss", "%s: %s [%s]%s", a.Loss.Name, a.Loss.Formula, a.Loss.Source, ownKeys(a.Loss.Keys, a.LossSettings))
 	a.describeClip(line)
 	line("aggregation", "%s: %s", a.Aggregation, a.denominator())
+	if a.HasCritic() {
+		a.describeValue(line)
+	}
 	if a.KL.Coefficient == 0 {
 		line("kl", "none; no reference policy is needed")
 	} else {
 		line("kl", "%v * %s against the frozen reference, in the %s", a.KL.Coefficient, a.KL.Estimator, a.KL.In)
+		line("", "%s", a.describeKL())
 	}
 	if a.Entropy == 0 {
 		line("entropy", "no bonus")
@@ -27,6 +33,12 @@ func (a *Algorithm) Describe() string {
 		line("entropy", "loss_t - %v * H_t", a.Entropy)
 	}
 	line("correction", "%s", a.Correction.describe())
+	if a.Overlong.Buffer > 0 {
+		line("overlong", "reward - %v * how much of the last %d tokens before the limit is used, 0 to 1", a.Overlong.Factor, a.Overlong.Buffer)
+	}
+	if a.DynamicSampling {
+		line("sampling", "dynamic: groups whose rewards are all equal are dropped and the batch is refilled")
+	}
 	line("updates", "%s", a.describeUpdates())
 	return b.String()
 }
@@ -41,14 +53,26 @@ func ownKeys(keys []Key, s Settings) string {
 
 func (a *Algorithm) describeClip(line func(key, format string, args ...any)) {
 	s := a.LossSettings
+	if a.Loss.ClipNote != nil {
+		key := "clip"
+		for _, note := range a.Loss.ClipNote(s, a) {
+			line(key, "%s", note)
+			key = ""
+		}
+		return
+	}
+	what := "ratio"
+	if a.Loss.NeedsSequence {
+		what = "the trajectory's ratio s"
+	}
 	switch {
 	case !a.Loss.UsesClipLow && !a.Loss.UsesClipHigh:
 		line("clip", "this loss does not clip")
 		return
 	case a.Loss.UsesClipLow:
-		line("clip", "ratio in [%.6g, %.6g]", 1-s.ClipLow, 1+s.ClipHigh)
+		line("clip", "%s in [%.6g, %.6g]", what, 1-s.ClipLow, 1+s.ClipHigh)
 	default:
-		line("clip", "ratio up to %.6g", 1+s.ClipHigh)
+		line("clip", "%s up to %.6g", what, 1+s.ClipHigh)
 	}
 	if s.DualClip > 0 {
 		line("", "dual clip: for A < 0 the loss is at most -%.6gA", s.DualClip)
@@ -56,12 +80,31 @@ func (a *Algorithm) describeClip(line func(key, format string, args ...any)) {
 		line("", "dual clip off")
 	}
 	if a.OldIsCurrent() {
-		line("", "clipping never acts: each batch gets one update, so every ratio is 1")
+		line("", neverActs)
 	}
+}
+
+const neverActs = "clipping never acts: each batch gets one update, so every ratio is 1"
+
+func (a *Algorithm) describeValue(line func(key, format string, args ...any)) {
+	line("value", "%v * ½ max((V - R)², (V_old + clip(V - V_old, ±%v) - R)²), R = Â + V_old, mean over all loss-mask tokens of the mini-batch (its own token-mean)", a.Value.Coefficient, a.Value.Clip)
+	line("", "the critic is a linear head on the policy's last hidden state, trained with it")
+}
+
+func (a *Algorithm) describeKL() string {
+	formula := map[string]string{"k1": "k1 = x - reference", "k2": "k2 = (x - reference)²/2", "k3": "k3 = exp(reference - x) + x - reference - 1"}[a.KL.Estimator]
+	if a.KL.In == "reward" {
+		return formula + ", x = old; summed over the trajectory and subtracted from its reward before the estimator"
+	}
+	return formula + ", x = current; added per token with the aggregation's weights"
 }
 
 func (s CorrectionSettings) describe() string {
 	switch s.Kind {
+	case CorrectionTISSequence:
+		return fmt.Sprintf("tis_sequence: the policy terms of a trajectory are multiplied by min(exp(Σ_t(old - sampling)), %.6g), without gradient", s.Cap)
+	case CorrectionSeqMask:
+		return fmt.Sprintf("seq_mask: a trajectory whose exp(mean_t(old - sampling)) lies outside [%.6g, %.6g] gets policy term 0; in others a token's is multiplied by min(exp(old - sampling), %.6g), without gradient; the denominator stays", s.Low, s.High, s.Cap)
 	case CorrectionTIS:
 		return fmt.Sprintf("tis_token: the policy term of a token is multiplied by min(exp(old - sampling), %.6g), without gradient", s.Cap)
 	case CorrectionIcePop:

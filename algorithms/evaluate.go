@@ -21,7 +21,7 @@ func (a *Algorithm) Evaluate(loss Loss, current []float64, r Rows) (value float6
 		return 0, nil, o.err
 	}
 	inner := &Ops{wide: true}
-	total, err := a.objective(inner, nil, loss, shifted, gotorch.Tensor{}, r)
+	total, err := a.objective(inner, nil, loss, Outputs{Current: shifted}, r)
 	if err != nil {
 		return 0, nil, err
 	}

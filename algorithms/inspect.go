@@ -20,8 +20,8 @@ type inspectLine struct {
 	Trajectories []inspectTrajectory `json:"trajectories"`
 }
 
-// inspectTrajectory holds parallel lists [T]; off the mask a value may be null or anything else. The raw fields belong to
-// estimators that are not implemented and are not read.
+// inspectTrajectory holds parallel lists [T]; off the mask a value may be null. The raw fields are read only where the
+// algorithm needs them.
 type inspectTrajectory struct {
 	Group        json.RawMessage `json:"group"`
 	Reward       *float64        `json:"reward"`
@@ -30,15 +30,16 @@ type inspectTrajectory struct {
 	Current      []*float64      `json:"current"`
 	Sampling     []*float64      `json:"sampling"`
 	Reference    []*float64      `json:"reference"`
-	Values       json.RawMessage `json:"values"`
-	Turn         json.RawMessage `json:"turn"`
-	TurnRewards  json.RawMessage `json:"turn_rewards"`
-	Anchors      json.RawMessage `json:"anchors"`
-	LeafOf       json.RawMessage `json:"leaf_of"`
-	GreedyReward json.RawMessage `json:"greedy_reward"`
-	Truncated    json.RawMessage `json:"truncated"`
+	Values       json.RawMessage `json:"values"`        // [T], or [T+1] with the value after the last token
+	Turn         json.RawMessage `json:"turn"`          // [T] index of the token's turn; absent: each run of the mask is a turn
+	TurnRewards  json.RawMessage `json:"turn_rewards"`  // [K] a number, or null for none
+	Anchors      json.RawMessage `json:"anchors"`       // [K] scalars
+	LeafOf       json.RawMessage `json:"leaf_of"`       // [T] the leaves through the token: a list of them, or one name
+	GreedyReward json.RawMessage `json:"greedy_reward"` // a number
+	Truncated    json.RawMessage `json:"truncated"`     // true or false
 
-	on []int // masked-in positions
+	on     []int  // masked-in positions
+	record Record // what the estimator sees
 }
 
 // inspectResult is one output line. Loss and GradCurrent are null when no trajectory has current logprobs.
@@ -50,7 +51,8 @@ type inspectResult struct {
 
 // InspectLoss answers each JSON line of in, {"algorithm": {…}, "trajectories": […]}, with one line on out:
 // {"advantages": [[…]], "loss": x, "grad_current": [[…]]}, or {"error": "…"}. All trajectories of a line are one
-// mini-batch, and each is one whole trajectory. It runs the losses that training runs. Blank lines are skipped. The error
+// mini-batch, and each is one whole trajectory. The loss is the policy's with KL; a critic's own loss is not in it, because
+// a line has the values before the update only. It runs the losses that training runs. Blank lines are skipped. The error
 // says how many lines failed and why the first did.
 func InspectLoss(ctx context.Context, in io.Reader, out io.Writer, r *Registry) error {
 	w := cgo.NewWorker()
@@ -159,8 +161,7 @@ func (t *inspectTrajectory) check(a *Algorithm, scored bool) error {
 		return errors.New("the key group is missing")
 	}
 	klReward := a.KL.Coefficient > 0 && a.KL.In == "reward"
-	weighted := a.Correction.Kind != CorrectionNone && a.Correction.Kind != CorrectionBypass
-	needsOld := klReward || scored && (weighted || !a.Loss.IgnoresOld && a.Correction.Kind != CorrectionBypass)
+	needsOld := klReward || scored && (a.Correction.Active() || !a.Loss.IgnoresOld && a.Correction.Kind != CorrectionBypass)
 	for _, f := range []struct {
 		name   string
 		values []*float64
@@ -168,7 +169,7 @@ func (t *inspectTrajectory) check(a *Algorithm, scored bool) error {
 	}{
 		{"current", t.Current, scored},
 		{"old", t.Old, needsOld},
-		{"sampling", t.Sampling, scored && a.Correction.Kind != CorrectionNone},
+		{"sampling", t.Sampling, scored && (a.Correction.Kind != CorrectionNone || a.Loss.UsesSampling)},
 		{"reference", t.Reference, a.KL.Coefficient > 0 && (scored || klReward)},
 	} {
 		if f.values == nil {
@@ -189,7 +190,11 @@ func (t *inspectTrajectory) check(a *Algorithm, scored bool) error {
 			}
 		}
 	}
-	return nil
+	t.record = Record{Reward: *t.Reward, Tokens: len(t.on), Old: t.pick(t.Old), Reference: t.pick(t.Reference)}
+	if len(t.on) == 0 {
+		return nil
+	}
+	return t.readOptional(a.Estimator.Needs)
 }
 
 // groupKey makes equal JSON scalars equal: 1 and 1.0 are one group, 1 and "1" are two.
@@ -249,7 +254,7 @@ func (in *inspectLine) advantages(a *Algorithm) ([][]float64, error) {
 			groups = append(groups, nil)
 		}
 		place[i] = [2]int{g, len(groups[g])}
-		groups[g] = append(groups[g], Record{Reward: *t.Reward, Tokens: len(t.on), Old: t.pick(t.Old), Reference: t.pick(t.Reference)})
+		groups[g] = append(groups[g], t.record)
 	}
 	values, err := a.Advantages(groups)
 	if err != nil {
@@ -281,6 +286,17 @@ func (in *inspectLine) loss(ctx context.Context, a *Algorithm, w *cgo.Worker, ad
 		rows.Sampling = append(rows.Sampling, t.pick(t.Sampling)...)
 		rows.Reference = append(rows.Reference, t.pick(t.Reference)...)
 		rows.Advantage = append(rows.Advantage, advantages[i]...)
+		base := t.pick(t.Old)
+		if a.Correction.Active() {
+			rows.Correction = append(rows.Correction, a.Correction.Weights(base, t.pick(t.Sampling))...)
+		}
+		if a.Correction.Kind == CorrectionBypass {
+			base = t.pick(t.Sampling)
+		}
+		ratio := SequenceRatio(t.pick(t.Current), base)
+		for range t.on {
+			rows.Sequence = append(rows.Sequence, ratio)
+		}
 		for range t.on {
 			rows.Weight = append(rows.Weight, weights[i])
 		}
@@ -291,7 +307,8 @@ func (in *inspectLine) loss(ctx context.Context, a *Algorithm, w *cgo.Worker, ad
 		if err != nil {
 			return err
 		}
-		if err := w.Do(ctx, func() (err error) { value, gradient, err = a.Evaluate(loss, current, rows); return err }); err != nil {
+		policy := a.withoutCritic()
+		if err := w.Do(ctx, func() (err error) { value, gradient, err = policy.Evaluate(loss, current, rows); return err }); err != nil {
 			return in.blame(err)
 		}
 	}

@@ -29,3 +29,12 @@ func (k KL) sum(r Record) (float64, error) {
 	}
 	return total, nil
 }
+
+// Mean is the mean of k over tokens, [N] each; 0 for none.
+func (k KL) Mean(logprobs, reference []float64) float64 {
+	total := 0.0
+	for t := range logprobs {
+		total += k.token(logprobs[t], reference[t])
+	}
+	return total / float64(max(len(logprobs), 1))
+}

@@ -19,6 +19,15 @@ type LossInput struct {
 	Old       gotorch.Tensor // under the policy before the batch's first step (the sampling logprobs with correction bypass)
 	Sampling  gotorch.Tensor // from the engine
 	Advantage gotorch.Tensor //
+	Sequence  gotorch.Tensor // exp(mean_t(current - old)) over the row's trajectory; only for losses with NeedsSequence
+}
+
+// Outputs are what the forward of a micro-batch gives, [N] with history: Current always, the others where the algorithm
+// needs them.
+type Outputs struct {
+	Current gotorch.Tensor // log-probability of the row's token
+	Entropy gotorch.Tensor // of the row's distribution
+	Values  gotorch.Tensor // the critic's value of the state that predicts the row's token
 }
 
 // Loss is the policy term of an update. PerToken returns the loss of every row, [N], from in's operations; the caller
@@ -30,26 +39,50 @@ type Loss interface {
 	PerToken(in LossInput) (gotorch.Tensor, error)
 }
 
-// Objective computes the loss of one micro-batch, Σ_t w_t (correction_t·policy_t + coefficient·kl_t - entropy·H_t), as
-// a scalar tensor with history that the caller closes. current is [N] with history; entropy is [N] or the zero Tensor,
-// and needed for an entropy bonus. m says on which device, nil is the CPU. Neither tensor is closed.
-func (a *Algorithm) Objective(m *cgo.Model, loss Loss, current, entropy gotorch.Tensor, r Rows) (gotorch.Tensor, error) {
-	return a.objective(&Ops{}, m, loss, current, entropy, r)
+// Objective computes the loss of one micro-batch, Σ_t w_t (correction_t·policy_t + coefficient·kl_t - entropy·H_t) plus the
+// critic's loss, as a scalar tensor with history that the caller closes. m says on which device, nil is the CPU. The
+// tensors of f are not closed.
+func (a *Algorithm) Objective(m *cgo.Model, loss Loss, f Outputs, r Rows) (gotorch.Tensor, error) {
+	return a.objective(&Ops{}, m, loss, f, r)
 }
 
-func (a *Algorithm) objective(o *Ops, m *cgo.Model, loss Loss, current, entropy gotorch.Tensor, r Rows) (gotorch.Tensor, error) {
-	n := len(r.Weight)
-	if len(r.Old) != n || len(r.Sampling) != n || len(r.Advantage) != n || a.klInLoss() && len(r.Reference) != n {
-		return gotorch.Tensor{}, fmt.Errorf("algorithms: rows are not parallel: %d weights, %d old, %d sampling, %d advantages, %d reference",
-			n, len(r.Old), len(r.Sampling), len(r.Advantage), len(r.Reference))
+// checkParallel verifies that what the algorithm reads of the rows is there.
+func (a *Algorithm) checkParallel(r Rows) error {
+	for _, f := range []struct {
+		name   string
+		values []float64
+		needed bool
+	}{
+		{"old", r.Old, true},
+		{"sampling", r.Sampling, true},
+		{"advantage", r.Advantage, true},
+		{"reference", r.Reference, a.klInLoss()},
+		{"sequence", r.Sequence, a.Loss.NeedsSequence},
+		{"correction", r.Correction, a.Correction.Active()},
+		{"old value", r.OldValue, a.HasCritic()},
+		{"return", r.Return, a.HasCritic()},
+	} {
+		if f.needed && len(f.values) != len(r.Weight) {
+			return fmt.Errorf("algorithms: rows are not parallel: %d weights, but %d of %s", len(r.Weight), len(f.values), f.name)
+		}
+	}
+	return nil
+}
+
+func (a *Algorithm) objective(o *Ops, m *cgo.Model, loss Loss, f Outputs, r Rows) (gotorch.Tensor, error) {
+	if err := a.checkParallel(r); err != nil {
+		return gotorch.Tensor{}, err
 	}
 	var total gotorch.Tensor
 	defer func() { o.close(total) }()
 	if a.Correction.Kind == CorrectionBypass {
 		r.Old = r.Sampling
 	}
-	current, entropy, r = o.unmask(m, current, entropy, r)
-	in := LossInput{Ops: o, Current: current, Old: o.floats(m, r.Old), Sampling: o.floats(m, r.Sampling), Advantage: o.floats(m, r.Advantage)}
+	f, r = o.unmask(m, f, r)
+	in := LossInput{Ops: o, Current: f.Current, Old: o.floats(m, r.Old), Sampling: o.floats(m, r.Sampling), Advantage: o.floats(m, r.Advantage)}
+	if a.Loss.NeedsSequence {
+		in.Sequence = o.floats(m, r.Sequence)
+	}
 	if o.err != nil {
 		return gotorch.Tensor{}, o.err
 	}
@@ -66,27 +99,43 @@ func (a *Algorithm) objective(o *Ops, m *cgo.Model, loss Loss, current, entropy 
 	if err := checkRows(policy, r.Weight); err != nil {
 		return gotorch.Tensor{}, fmt.Errorf("algorithms: loss %s: %w", loss.Name(), err)
 	}
-	corrected := make([]float64, n)
-	for i, w := range r.Weight {
-		if w != 0 {
-			corrected[i] = w * a.Correction.Weight(r.Old[i], r.Sampling[i])
+	sum, err := a.sum(o, m, policy, f, r)
+	if err == nil {
+		err = o.err
+	}
+	if err != nil {
+		return gotorch.Tensor{}, fmt.Errorf("algorithms: loss %s: %w", loss.Name(), err)
+	}
+	total = sum
+	return total, nil
+}
+
+// sum weighs the policy term and adds the others.
+func (a *Algorithm) sum(o *Ops, m *cgo.Model, policy gotorch.Tensor, f Outputs, r Rows) (gotorch.Tensor, error) {
+	corrected := r.Weight
+	if a.Correction.Active() {
+		corrected = make([]float64, len(r.Weight))
+		for i, w := range r.Weight {
+			corrected[i] = w * r.Correction[i]
 		}
 	}
 	sum := o.MaskedSum(policy, o.floats(m, corrected))
 	if a.klInLoss() {
-		sum = o.Add(sum, o.Affine(o.MaskedSum(a.klTokens(o, current, o.floats(m, r.Reference)), o.floats(m, r.Weight)), a.KL.Coefficient, 0))
+		sum = o.Add(sum, o.Affine(o.MaskedSum(a.klTokens(o, f.Current, o.floats(m, r.Reference)), o.floats(m, r.Weight)), a.KL.Coefficient, 0))
 	}
 	if a.Entropy > 0 {
-		if entropy.T == nil {
-			return gotorch.Tensor{}, fmt.Errorf("algorithms: an entropy bonus needs the entropy of the forward")
+		if f.Entropy.T == nil {
+			return gotorch.Tensor{}, fmt.Errorf("an entropy bonus needs the entropy of the forward")
 		}
-		sum = o.Add(sum, o.Affine(o.MaskedSum(entropy, o.floats(m, r.Weight)), -a.Entropy, 0))
+		sum = o.Add(sum, o.Affine(o.MaskedSum(f.Entropy, o.floats(m, r.Weight)), -a.Entropy, 0))
 	}
-	if o.err != nil {
-		return gotorch.Tensor{}, fmt.Errorf("algorithms: loss %s: %w", loss.Name(), o.err)
+	if a.HasCritic() {
+		if f.Values.T == nil {
+			return gotorch.Tensor{}, fmt.Errorf("a critic needs the values of the forward")
+		}
+		sum = o.Add(sum, a.valueLoss(o, m, f.Values, r))
 	}
-	total = sum
-	return total, nil
+	return sum, nil
 }
 
 // checkRows reads the policy term and reports the first row of the loss mask that is not finite.
@@ -108,6 +157,21 @@ func checkRows(policy gotorch.Tensor, weight []float64) error {
 
 func (a *Algorithm) klInLoss() bool { return a.KL.Coefficient > 0 && a.KL.In == "loss" }
 
+// valueLoss is coefficient · ½ Σ_t w max((V - R)², (V_old + clip(V - V_old, ±c) - R)²), w = 1 / tokens of the mini-batch.
+func (a *Algorithm) valueLoss(o *Ops, m *cgo.Model, values gotorch.Tensor, r Rows) gotorch.Tensor {
+	weight := make([]float64, len(r.Weight))
+	for i, w := range r.Weight {
+		if w != 0 {
+			weight[i] = r.ValueWeight
+		}
+	}
+	target, old := o.floats(m, r.Return), o.floats(m, r.OldValue)
+	free := o.Sub(values, target)
+	near := o.Sub(o.Add(old, o.Clamp(o.Sub(values, old), -a.Value.Clip, a.Value.Clip)), target)
+	worst := o.Maximum(o.Mul(free, free), o.Mul(near, near))
+	return o.Affine(o.MaskedSum(worst, o.floats(m, weight)), a.Value.Coefficient/2, 0)
+}
+
 // klTokens returns k2 or k3 of current against the reference, [N].
 func (a *Algorithm) klTokens(o *Ops, current, reference gotorch.Tensor) gotorch.Tensor {
 	k1 := o.Sub(current, reference)
@@ -119,33 +183,34 @@ func (a *Algorithm) klTokens(o *Ops, current, reference gotorch.Tensor) gotorch.
 
 // unmask replaces what stands in rows of weight 0, numbers and tensors, by 0 before any function sees it: the gradient of
 // exp at infinity is not 0 even where its result is multiplied by 0.
-func (o *Ops) unmask(m *cgo.Model, current, entropy gotorch.Tensor, r Rows) (gotorch.Tensor, gotorch.Tensor, Rows) {
+func (o *Ops) unmask(m *cgo.Model, f Outputs, r Rows) (Outputs, Rows) {
 	masked := false
 	for _, w := range r.Weight {
 		masked = masked || w == 0
 	}
 	if !masked {
-		return current, entropy, r
+		return f, r
 	}
-	clean := func(v []float64) []float64 {
-		if v == nil {
-			return nil
+	for _, v := range []*[]float64{&r.Old, &r.Sampling, &r.Advantage, &r.Reference, &r.Sequence, &r.Correction, &r.OldValue, &r.Return} {
+		if *v == nil {
+			continue
 		}
-		out := make([]float64, len(v))
-		for i := range v {
-			if r.Weight[i] != 0 {
-				out[i] = v[i]
+		clean := make([]float64, len(*v))
+		for i := range clean {
+			if i < len(r.Weight) && r.Weight[i] != 0 {
+				clean[i] = (*v)[i]
 			}
 		}
-		return out
+		*v = clean
 	}
 	weight, zero := o.floats(m, r.Weight), o.floats(m, make([]float64, len(r.Weight)))
 	on := o.Maximum(o.LT(weight, zero), o.GT(weight, zero))
-	current = o.Where(on, current, zero)
-	if entropy.T != nil {
-		entropy = o.Where(on, entropy, zero)
+	for _, t := range []*gotorch.Tensor{&f.Current, &f.Entropy, &f.Values} {
+		if t.T != nil {
+			*t = o.Where(on, *t, zero)
+		}
 	}
-	return current, entropy, Rows{Old: clean(r.Old), Sampling: clean(r.Sampling), Advantage: clean(r.Advantage), Weight: r.Weight, Reference: clean(r.Reference)}
+	return f, r
 }
 
 // NewLoss makes the loss that the block names.

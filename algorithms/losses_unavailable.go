@@ -8,6 +8,10 @@ import "github.com/agentfly/agentfly/cgo"
 type Loss interface{ Name() string }
 
 func newPPOClip(Settings) (Loss, error)   { return nil, cgo.ErrUnavailable }
+func newGSPO(Settings) (Loss, error)      { return nil, cgo.ErrUnavailable }
+func newCISPO(Settings) (Loss, error)     { return nil, cgo.ErrUnavailable }
+func newSAPO(Settings) (Loss, error)      { return nil, cgo.ErrUnavailable }
+func newDPPO(Settings) (Loss, error)      { return nil, cgo.ErrUnavailable }
 func newReinforce(Settings) (Loss, error) { return nil, cgo.ErrUnavailable }
 
 // NewLoss returns cgo.ErrUnavailable.

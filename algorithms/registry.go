@@ -32,11 +32,32 @@ func (s Settings) Bool(key string) bool { v, _ := s.keys[key].(bool); return v }
 // String is described at Float.
 func (s Settings) String(key string) string { v, _ := s.keys[key].(string); return v }
 
-// EstimatorSpec describes an advantage estimator.
+// between checks a number among the own keys.
+func (s Settings) between(key string, low, high float64) error {
+	v := s.Float(key)
+	switch {
+	case v >= low && v <= high:
+		return nil
+	case math.IsInf(high, 1):
+		return fmt.Errorf("%s is %v; allowed is %v or more", key, v, low)
+	}
+	return fmt.Errorf("%s is %v; allowed is %v to %v", key, v, low, high)
+}
+
+// EstimatorSpec describes an advantage estimator. New checks the settings and makes it.
 type EstimatorSpec struct {
 	Name, Formula, Source string
 	Keys                  []Key
+	Needs                 Needs    // what it reads of a Record beyond reward and tokens; with Values it is a Critic
+	Notes                 []string // edge cases, for `agentfly job effective`
 	New                   func(Settings) (Estimator, error)
+}
+
+// Token is one response token for LossSpec.Clipped.
+type Token struct {
+	Current, Old, Sampling float64 // logprobs; Old is what the loss sees as old
+	Sequence               float64 // of LossInput.Sequence, where the loss needs it
+	Advantage              float64
 }
 
 // LossSpec describes a loss. It says without tensors what Resolve, Describe and the trainer must know; New makes the
@@ -51,7 +72,12 @@ type LossSpec struct {
 	Only                  string  // the one aggregation that the loss allows; "" allows all
 	ZeroAtZero            bool    // advantage 0 gives loss 0 and gradient 0, so such tokens need no backward
 	IgnoresOld            bool    // the formula has no old logprobs
+	UsesSampling          bool    // the formula has sampling logprobs
+	NeedsSequence         bool    // LossInput.Sequence is filled in
 	Keys                  []Key
+	Check                 func(Settings) error                // of the settings, when a job is read; nil: nothing to check
+	Clipped               func(Settings, Token) bool          // whether a token's gradient is held back; nil: by the bounds on the ratio
+	ClipNote              func(Settings, *Algorithm) []string // for `agentfly job effective`; nil: from the bounds
 	New                   func(Settings) (Loss, error)
 }
 
@@ -64,49 +90,41 @@ type Registry struct {
 // NewRegistry returns a registry of what this package implements.
 func NewRegistry() *Registry {
 	r := &Registry{estimators: map[string]EstimatorSpec{}, losses: map[string]LossSpec{}}
-	for _, s := range []EstimatorSpec{grpoSpec(), drGRPOSpec(), rlooSpec()} {
+	for _, s := range []EstimatorSpec{
+		grpoSpec(), drGRPOSpec(), rlooSpec(), maxRLSpec(), opoSpec(), reMaxSpec(), reinforcePPSpec(), gaeSpec(), giGPOSpec(), turnSpec(), arpoSpec(),
+	} {
 		r.estimators[s.Name] = s
 	}
-	for _, s := range []LossSpec{ppoClipSpec(), reinforceSpec()} {
+	for _, s := range []LossSpec{ppoClipSpec(), gspoSpec(), cispoSpec(), reinforceSpec(), sapoSpec(), dppoSpec()} {
 		r.losses[s.Name] = s
 	}
 	return r
 }
 
-// AddEstimator registers an estimator; a name that is taken, or that the sheet reserves, is an error.
+// AddEstimator registers an estimator; a name that is taken is an error.
 func (r *Registry) AddEstimator(s EstimatorSpec) error {
-	if _, taken := r.estimators[s.Name]; taken || s.Name == "" || s.New == nil || slices.Contains(laterEstimators, s.Name) {
+	if _, taken := r.estimators[s.Name]; taken || s.Name == "" || s.New == nil {
 		return fmt.Errorf("algorithms: estimator %q cannot be registered: it needs a New function and a name that is not taken", s.Name)
 	}
 	r.estimators[s.Name] = s
 	return nil
 }
 
-// AddLoss registers a loss; a name that is taken, or that the sheet reserves, is an error.
+// AddLoss registers a loss; a name that is taken is an error.
 func (r *Registry) AddLoss(s LossSpec) error {
-	if _, taken := r.losses[s.Name]; taken || s.Name == "" || s.New == nil || slices.Contains(laterLosses, s.Name) {
+	if _, taken := r.losses[s.Name]; taken || s.Name == "" || s.New == nil {
 		return fmt.Errorf("algorithms: loss %q cannot be registered: it needs a New function and a name that is not taken", s.Name)
 	}
 	r.losses[s.Name] = s
 	return nil
 }
 
-// What ALGORITHMS names and this package does not compute yet.
-var (
-	laterEstimators  = []string{"maxrl", "opo", "remax", "reinforce_pp", "gae", "gigpo", "turn", "arpo"}
-	laterLosses      = []string{"gspo", "cispo", "sapo", "dppo"}
-	laterCorrections = []string{"tis_sequence", "seq_mask"}
-)
-
-// lookup finds name among known; the error says what is allowed, and tells what is unknown from what is not there yet.
-func lookup[T any](kind, name string, known map[string]T, later []string) (T, error) {
+// lookup finds name among known; the error says what is allowed.
+func lookup[T any](kind, name string, known map[string]T) (T, error) {
 	if s, ok := known[name]; ok {
 		return s, nil
 	}
 	var none T
-	if slices.Contains(later, name) {
-		return none, fmt.Errorf("algorithms: not implemented yet: %s %s", kind, name)
-	}
 	names := slices.Sorted(maps.Keys(known))
 	return none, fmt.Errorf("algorithms: %s %q is unknown; allowed are %s", kind, name, strings.Join(names, ", "))
 }

@@ -16,17 +16,20 @@ type Algorithm struct {
 	Aggregation       string
 	MaxTokens         int // of seq-mean-token-sum-norm; otherwise 0
 	KL                KL
+	Value             ValueSettings // zero without a critic
 	Entropy           float64
 	Correction        CorrectionSettings
 	Epochs            int
 	MiniBatches       int
+	DynamicSampling   bool     // the orchestrator drops groups that are not Informative and refills the batch
+	Overlong          Overlong // the orchestrator adds its Penalty to the rewards
 
 	estimator Estimator
 }
 
 // Resolve fills in defaults and checks the block. The error names the setting and why it is refused.
 func (c Config) Resolve(r *Registry) (*Algorithm, error) {
-	a := &Algorithm{MaxTokens: c.MaxTokens, KL: c.KL, Entropy: c.Entropy, Epochs: 1, MiniBatches: 1}
+	a := &Algorithm{MaxTokens: c.MaxTokens, KL: c.KL, Entropy: c.Entropy, Epochs: 1, MiniBatches: 1, DynamicSampling: c.DynamicSampling, Overlong: c.Overlong}
 	steps := []func() error{
 		func() error { return a.resolveEstimator(c, r) },
 		func() error { return a.resolveLoss(c, r) },
@@ -48,7 +51,7 @@ func (a *Algorithm) resolveEstimator(c Config, r *Registry) (err error) {
 	if choice.Name == "" {
 		choice.Name = "grpo"
 	}
-	if a.Estimator, err = lookup("advantage", choice.Name, r.estimators, laterEstimators); err != nil {
+	if a.Estimator, err = lookup("advantage", choice.Name, r.estimators); err != nil {
 		return err
 	}
 	if a.EstimatorSettings.keys, err = resolveKeys("advantage", choice, a.Estimator.Keys); err != nil {
@@ -56,6 +59,9 @@ func (a *Algorithm) resolveEstimator(c Config, r *Registry) (err error) {
 	}
 	if a.estimator, err = a.Estimator.New(a.EstimatorSettings); err != nil {
 		return fmt.Errorf("algorithms: advantage %s: %w", choice.Name, err)
+	}
+	if _, ok := a.estimator.(Critic); ok != a.Estimator.Needs.Values {
+		return fmt.Errorf("algorithms: advantage %s: an estimator reads values if and only if it is a Critic", choice.Name)
 	}
 	return nil
 }
@@ -65,7 +71,7 @@ func (a *Algorithm) resolveLoss(c Config, r *Registry) (err error) {
 	if choice.Name == "" {
 		choice.Name = "ppo_clip"
 	}
-	if a.Loss, err = lookup("loss", choice.Name, r.losses, laterLosses); err != nil {
+	if a.Loss, err = lookup("loss", choice.Name, r.losses); err != nil {
 		return err
 	}
 	s := Settings{ClipLow: a.Loss.ClipLow, ClipHigh: a.Loss.ClipHigh}
@@ -96,6 +102,12 @@ func (a *Algorithm) resolveLoss(c Config, r *Registry) (err error) {
 		return err
 	}
 	a.LossSettings = s
+	if a.Loss.Check == nil {
+		return nil
+	}
+	if err := a.Loss.Check(s); err != nil {
+		return fmt.Errorf("algorithms: loss %s: %w", choice.Name, err)
+	}
 	return nil
 }
 
@@ -149,12 +161,14 @@ func (a *Algorithm) resolveRest(c Config) error {
 	switch {
 	case !(c.Entropy >= 0) || math.IsInf(c.Entropy, 0):
 		return fmt.Errorf("algorithms: entropy is %v; allowed is 0 or more", c.Entropy)
-	case c.Value != nil:
+	case c.Value != nil && !a.HasCritic():
 		return fmt.Errorf("algorithms: value is set, but advantage %s has no critic; leave it out", a.Estimator.Name)
-	case c.DynamicSampling:
-		return fmt.Errorf("algorithms: not implemented yet: dynamic_sampling")
-	case c.Overlong != Overlong{}:
-		return fmt.Errorf("algorithms: not implemented yet: overlong")
+	}
+	if err := a.resolveValue(c.Value); err != nil {
+		return err
+	}
+	if err := c.Overlong.validate(); err != nil {
+		return err
 	}
 	for _, f := range []struct {
 		key   string
@@ -172,6 +186,46 @@ func (a *Algorithm) resolveRest(c Config) error {
 	return nil
 }
 
+func (a *Algorithm) resolveValue(v *Value) error {
+	if !a.HasCritic() {
+		return nil
+	}
+	a.Value = ValueSettings{Coefficient: 0.5, Clip: 0.2}
+	if v == nil {
+		return nil
+	}
+	for _, f := range []struct {
+		key   string
+		given *float64
+		into  *float64
+	}{{"coefficient", v.Coefficient, &a.Value.Coefficient}, {"clip", v.Clip, &a.Value.Clip}} {
+		if f.given == nil {
+			continue
+		}
+		if !(*f.given > 0) || math.IsInf(*f.given, 0) {
+			return fmt.Errorf("algorithms: value.%s is %v; it must be a positive number", f.key, *f.given)
+		}
+		*f.into = *f.given
+	}
+	return nil
+}
+
+// HasCritic reports whether the estimator reads values, so that the model needs a value head, which is trained along.
+func (a *Algorithm) HasCritic() bool { return a.Estimator.Needs.Values }
+
+// withoutCritic is the algorithm with its policy's loss alone.
+func (a *Algorithm) withoutCritic() *Algorithm {
+	policy := *a
+	policy.Estimator.Needs.Values = false
+	return &policy
+}
+
+// NeedsReference reports whether the frozen reference policy must score the batch.
+func (a *Algorithm) NeedsReference() bool { return a.KL.Coefficient > 0 }
+
+// NeedsGreedy reports whether every group needs a greedy rollout of its task.
+func (a *Algorithm) NeedsGreedy() bool { return a.Estimator.Needs.Greedy }
+
 // OldIsCurrent reports whether every batch gets exactly one optimizer step, so that the old policy is the current one
 // and every ratio is 1: the trainer then takes old = current without gradient and needs no forward of its own for it.
 func (a *Algorithm) OldIsCurrent() bool {
@@ -181,12 +235,23 @@ func (a *Algorithm) OldIsCurrent() bool {
 // ZeroWithoutAdvantage reports whether a token with advantage 0 has neither loss nor gradient, so that the trainer may
 // leave its backward out.
 func (a *Algorithm) ZeroWithoutAdvantage() bool {
-	return a.Loss.ZeroAtZero && a.Entropy == 0 && (a.KL.Coefficient == 0 || a.KL.In != "loss")
+	return a.Loss.ZeroAtZero && a.Entropy == 0 && !a.HasCritic() && (a.KL.Coefficient == 0 || a.KL.In != "loss")
 }
 
-// Clipped reports whether the clip of the ratio holds back this token's gradient.
-func (a *Algorithm) Clipped(current, old, advantage float64) bool {
-	ratio := math.Exp(current - old)
-	return a.Loss.UsesClipHigh && advantage > 0 && ratio > 1+a.LossSettings.ClipHigh ||
-		a.Loss.UsesClipLow && advantage < 0 && ratio < 1-a.LossSettings.ClipLow
+// Clipped reports whether the loss's clip holds back this token's gradient.
+func (a *Algorithm) Clipped(t Token) bool {
+	s := a.LossSettings
+	if a.Loss.Clipped != nil {
+		return a.Loss.Clipped(s, t)
+	}
+	ratio := math.Exp(t.Current - t.Old)
+	return a.Loss.UsesClipHigh && t.Advantage > 0 && ratio > 1+s.ClipHigh ||
+		a.Loss.UsesClipLow && t.Advantage < 0 && ratio < 1-s.ClipLow ||
+		s.DualClip > 0 && t.Advantage < 0 && ratio > s.DualClip
+}
+
+// ValueLoss is the critic's loss of one token before its coefficient: ½ max((V - R)², (V_old + clip(V - V_old, ±c) - R)²).
+func (a *Algorithm) ValueLoss(value, old, target float64) float64 {
+	near := old + min(max(value-old, -a.Value.Clip), a.Value.Clip)
+	return max((value-target)*(value-target), (near-target)*(near-target)) / 2
 }

@@ -5,6 +5,7 @@ func rlooSpec() EstimatorSpec {
 		Name:    "rloo",
 		Formula: "A = (r - mean) * n/(n - 1) over the group: the reward minus the mean of the others'; a group of one gives 0",
 		Source:  "arXiv 2402.14740",
+		Notes:   []string{groupNote},
 		New: func(Settings) (Estimator, error) {
 			return perTrajectory(func(rewards []float64) []float64 {
 				out := centred(rewards)

@@ -30,15 +30,16 @@ type Registries struct {
 
 // session is everything a run computes with, opened from a job.
 type session struct {
-	job      *job.Job
-	policy   *policy.Policy
-	worker   *cgo.Worker
-	engine   engines.Engine
-	server   *vllm.Process // that the job started; nil for none
-	weights  weightSync
-	renderer *masks.Renderer
-	rollout  Rollout
-	notes    []string // what the user should know of how the job runs
+	job       *job.Job
+	policy    *policy.Policy
+	reference *policy.Policy // frozen, as the job's model began; nil unless kl needs it
+	worker    *cgo.Worker
+	engine    engines.Engine
+	server    *vllm.Process // that the job started; nil for none
+	weights   weightSync
+	renderer  *masks.Renderer
+	rollout   Rollout
+	notes     []string // what the user should know of how the job runs
 }
 
 // open loads the policy from path ("" is the job's own) and everything around it.
@@ -247,16 +248,32 @@ func (s *session) prompt(format tools.Format, specs []tools.Spec) ([]trajectory.
 	return append(prefix, examples...), schemas, err
 }
 
-// trainer makes the trainer whose writes to the parameters go through the engine's barrier.
+// trainer makes the trainer whose writes to the parameters go through the engine's barrier, with what the algorithm needs
+// beside the policy: a critic's value head, a frozen reference.
 func (s *session) trainer(a *algorithms.Algorithm, version *int32) (*policy.Trainer, error) {
 	t := s.job.Trainer
-	return policy.NewTrainer(s.policy.Model, s.worker, a, policy.TrainerConfig{
+	c := policy.TrainerConfig{
 		Schedule: policy.Schedule{LearningRate: t.LearningRate, Kind: t.Schedule, Warmup: t.WarmupSteps, Total: t.Steps},
 		AdamW:    cgo.AdamWConfig{Beta1: t.Beta1, Beta2: t.Beta2, Eps: t.Eps, WeightDecay: t.WeightDecay},
 		ClipGrad: t.ClipGrad, Temperature: s.job.Rollout.Temperature, MicroBatchTokens: t.MicroBatchTokens,
 		MaxLength: s.policy.Config.MaxContext(), Checkpoint: t.Checkpointing,
 		Barrier: s.barrier(version),
-	})
+	}
+	if a.HasCritic() {
+		if err := s.policy.Model.AddValueHead(); err != nil {
+			return nil, err
+		}
+	}
+	if _, adapted := s.policy.Model.Adapter(); adapted && a.NeedsReference() {
+		c.Reference = policy.AdapterOff{Model: s.policy.Model}
+	} else if a.NeedsReference() {
+		reference, err := loadPolicy(s.job, "") // also when a run is resumed: the reference is where the run began
+		if err != nil {
+			return nil, err
+		}
+		s.reference, c.Reference = reference, policy.FrozenModel{Model: reference.Model}
+	}
+	return policy.NewTrainer(s.policy.Model, s.worker, a, c)
 }
 
 func (s *session) Close() error {
@@ -265,8 +282,10 @@ func (s *session) Close() error {
 	if s.worker != nil {
 		errs = append(errs, s.worker.Close())
 	}
-	if s.policy != nil {
-		errs = append(errs, s.policy.Close())
+	for _, p := range []*policy.Policy{s.policy, s.reference} {
+		if p != nil {
+			errs = append(errs, p.Close())
+		}
 	}
 	return errors.Join(errs...)
 }

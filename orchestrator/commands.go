@@ -23,9 +23,8 @@ func Validate(j *job.Job, r Registries) error {
 		_, err := ReadExamples(j.Resolve(j.Agent.Examples))
 		add(err)
 	}
-	if _, err := j.Algorithm.Resolve(r.Algorithms); err != nil {
-		add(j.Fail("algorithm", "%s", plain(err, "algorithms: ")))
-	}
+	_, err = Algorithm(j, r)
+	add(err)
 	_, _, err = makeTools(j, r.Tools)
 	add(err)
 	_, err = makeReward(j, r.Rewards)

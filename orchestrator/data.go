@@ -232,8 +232,8 @@ func refuseOverlap(train, eval *Tasks) error {
 }
 
 // sampler deals tasks: a seeded shuffle without replacement, anew for every epoch. With balance, each stratum (a value
-// of that field) is dealt in turn, so that every step takes the same number of tasks of each. The tasks of step s depend
-// on seed and s alone, which is what resume needs.
+// of that field) is dealt in turn, so that every step takes the same number of tasks of each. What is dealt at a position
+// depends on the seed and the position alone, which is what resume needs.
 type sampler struct {
 	strata [][]trajectory.Task
 	seed   uint64
@@ -267,17 +267,22 @@ func newSampler(data *Tasks, d job.Data, groups int, seed uint64) (*sampler, err
 	return s, nil
 }
 
-// tasks returns the n tasks of a step.
+// tasks returns the n tasks of a step in a run whose every step takes as many.
 func (s *sampler) tasks(step, n int) []trajectory.Task {
 	each := n / len(s.strata)
 	var out []trajectory.Task
-	for k, stratum := range s.strata {
+	for k := range s.strata {
 		for i := range each {
-			at := step*each + i
-			epoch, place := at/len(stratum), at%len(stratum)
-			order := rand.New(rand.NewPCG(s.seed, uint64(k)<<32|uint64(epoch))).Perm(len(stratum))
-			out = append(out, stratum[order[place]])
+			out = append(out, s.task(k, step*each+i))
 		}
 	}
 	return out
+}
+
+// task is what a stratum deals at a position, from 0, over all epochs.
+func (s *sampler) task(k, at int) trajectory.Task {
+	stratum := s.strata[k]
+	epoch, place := at/len(stratum), at%len(stratum)
+	order := rand.New(rand.NewPCG(s.seed, uint64(k)<<32|uint64(epoch))).Perm(len(stratum))
+	return stratum[order[place]]
 }

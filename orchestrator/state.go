@@ -14,7 +14,6 @@ import (
 
 	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/policy"
-	"github.com/agentfly/agentfly/trajectory"
 )
 
 const (
@@ -23,7 +22,7 @@ const (
 	trainerFolder = "trainer"  // apart, because vLLM reads every safetensors file beside the model's
 )
 
-// state is what a resumed run continues from, besides weights and optimizer. The position in the data follows from Step.
+// state is what a resumed run continues from, besides weights and optimizer.
 type state struct {
 	Step          int               `json:"step"`    // steps done
 	Version       int32             `json:"version"` // policy version: optimizer steps that changed the weights
@@ -37,7 +36,18 @@ type state struct {
 	TrainTokens   float64           `json:"train_tokens"`
 	TrainSeconds  float64           `json:"train_seconds"`
 	MismatchMax   float64           `json:"mismatch_max"`
-	Data          map[string]string `json:"data"` // SHA-256 of the data files
+	Data          map[string]string `json:"data"`            // SHA-256 of the data files
+	Dealt         []int             `json:"dealt,omitempty"` // tasks that each stratum of the data has dealt; nil: those of Step steps without refills
+	Skipped       int               `json:"skipped,omitempty"`
+	SkippedInRow  int               `json:"skipped_in_row,omitempty"` // up to the last step
+}
+
+// position is where each stratum of the data goes on, each being the tasks that a step takes of it.
+func (s *state) position(from *sampler, each int) []int {
+	if len(s.Dealt) == len(from.strata) {
+		return slices.Clone(s.Dealt)
+	}
+	return slices.Repeat([]int{s.Step * each}, len(from.strata))
 }
 
 // add counts a finished step.
@@ -159,21 +169,31 @@ func (t *run) prune(newest string) error {
 }
 
 // describe is the metrics of a step; docs/metrics.md explains each.
-func (t *run) describe(groups []trajectory.Group, rewards []float64, m policy.Metrics, sampled, whole time.Duration) map[string]float64 {
+func (t *run) describe(b *batch, rewards []float64, m policy.Metrics, sampled, whole time.Duration) map[string]float64 {
 	r := map[string]float64{
 		"seconds/sample": sampled.Seconds(), "seconds/train": (whole - sampled).Seconds(), "seconds/step": whole.Seconds(),
-		"seconds/elapsed":     t.state.Seconds + time.Since(t.started).Seconds(),
-		"seconds/sync":        t.weights.seconds,
-		"reward/mean":         mean(rewards),
-		"trajectories/failed": float64(m.Failed), "trajectories/finished": float64(len(rewards)), "groups/flat": float64(m.FlatGroups),
+		"seconds/elapsed":       t.state.Seconds + time.Since(t.started).Seconds(),
+		"seconds/sync":          t.weights.seconds,
+		"reward/mean":           mean(rewards),
+		"trajectories/finished": float64(len(rewards)), "groups/flat": float64(m.FlatGroups),
+		"groups/sampled": float64(len(b.all)), "groups/dropped": float64(len(b.all) - len(b.trained)), "groups/refills": float64(b.refills),
 		"update/loss": m.Loss, "update/grad_norm": m.GradNorm, "update/learning_rate": m.LearningRate, "update/entropy": m.Entropy,
 		"update/clip_fraction": m.ClipFraction, "update/mismatch_mean": m.MismatchMean, "update/mismatch_max": m.MismatchMax,
 		"update/mismatch_k3": m.MismatchK3, "update/ess": m.ESS, "update/policy_version": float64(t.state.Version),
+		"update/dropped": m.Dropped, "update/kl": m.KL, "update/value_loss": m.ValueLoss, "update/explained": m.Explained,
 		"tokens/packed": float64(m.PackedTokens), "tokens/unpacked": float64(m.UnpackedTokens),
 	}
 	parts := map[string]float64{}
-	for _, g := range groups {
+	var greedy []float64
+	r["trajectories/failed"] = 0
+	for _, g := range b.all {
+		if t := g.Greedy; t != nil && t.Err == "" {
+			greedy = append(greedy, t.Reward)
+		}
 		for _, tr := range g.Trajectories {
+			if tr.Err != "" {
+				r["trajectories/failed"]++
+			}
 			for name, v := range tr.RewardParts {
 				parts[name] += v
 			}
@@ -191,6 +211,9 @@ func (t *run) describe(groups []trajectory.Group, rewards []float64, m policy.Me
 				r["tokens/cached"] += float64(turn.CachedTokens)
 			}
 		}
+	}
+	if len(b.all) > 0 && b.all[0].Greedy != nil {
+		r["greedy/reward"], r["greedy/failed"] = mean(greedy), float64(len(b.all)-len(greedy))
 	}
 	for name, v := range parts {
 		r["reward/"+name] = v / max(1, float64(len(rewards)))
@@ -225,7 +248,7 @@ func (t *run) progress(r map[string]float64) {
 func (t *run) summary() Summary {
 	s := t.state
 	out := Summary{
-		Steps: s.Step, Seconds: s.Seconds, MismatchMax: s.MismatchMax,
+		Steps: s.Step, Seconds: s.Seconds, MismatchMax: s.MismatchMax, Skipped: s.Skipped,
 		Reward:          map[string]float64{"first": mean(s.Rewards[:min(3, len(s.Rewards))]), "last": mean(s.Rewards[max(0, len(s.Rewards)-3):])},
 		Eval:            map[string]float64{},
 		TokensPerSecond: map[string]float64{"sample": s.SampledTokens / max(1e-9, s.SampleSeconds), "train": s.TrainTokens / max(1e-9, s.TrainSeconds)},

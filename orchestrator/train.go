@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/agentfly/agentfly/algorithms"
@@ -41,7 +40,8 @@ type Summary struct {
 	Eval            map[string]float64 `json:"eval"`    // mean reward before and after; tool_off: share of right answers without tools
 	TokensPerSecond map[string]float64 `json:"tokens_per_second"`
 	Trajectories    map[string]int     `json:"trajectories"`
-	MismatchMax     float64            `json:"mismatch_max"` // largest |trainer's - engine's| logprob of a sampled token
+	MismatchMax     float64            `json:"mismatch_max"`      // largest |trainer's - engine's| logprob of a sampled token
+	Skipped         int                `json:"skipped,omitempty"` // steps whose update was passed over, see trainer.on_nonfinite
 }
 
 // run is one training run.
@@ -49,6 +49,7 @@ type run struct {
 	*session
 	options     Options
 	dir         string
+	algorithm   *algorithms.Algorithm
 	db          *store.Store
 	metrics     *os.File
 	trainer     *policy.Trainer
@@ -68,13 +69,13 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summar
 	if err := Validate(j, r); err != nil {
 		return sum, err
 	}
-	algorithm, err := j.Algorithm.Resolve(r.Algorithms)
+	algorithm, err := Algorithm(j, r)
 	if err != nil {
-		return sum, j.Fail("algorithm", "%s", strings.TrimPrefix(err.Error(), "algorithms: "))
+		return sum, err
 	}
-	t := &run{options: o, dir: j.Output}
+	t := &run{options: o, dir: j.Output, algorithm: algorithm}
 	defer func() { err = errors.Join(err, t.close()) }()
-	if err := t.prepare(ctx, j, r, algorithm); err != nil {
+	if err := t.prepare(ctx, j, r); err != nil {
 		return sum, err
 	}
 	if err := t.loop(ctx); err != nil {
@@ -86,7 +87,7 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summar
 func (t *run) say(format string, args ...any) { fmt.Fprintf(t.options.Out, format+"\n", args...) }
 
 // prepare reads everything that can be wrong before the first rollout.
-func (t *run) prepare(ctx context.Context, j *job.Job, r Registries, a *algorithms.Algorithm) (err error) {
+func (t *run) prepare(ctx context.Context, j *job.Job, r Registries) (err error) {
 	train, eval, deal, err := readData(j)
 	if err != nil {
 		return err
@@ -112,10 +113,13 @@ func (t *run) prepare(ctx context.Context, j *job.Job, r Registries, a *algorith
 	if t.session, err = open(ctx, j, weights, r); err != nil {
 		return err
 	}
+	if o := t.algorithm.Overlong; o.Buffer > 0 && o.Buffer >= t.rollout.MaxTotal {
+		return j.Fail("algorithm.overlong.buffer", "%d tokens are not less than the %d that the model takes", o.Buffer, t.rollout.MaxTotal)
+	}
 	if err := t.makeFolder(j); err != nil { // not earlier: a run that could not begin leaves none behind
 		return err
 	}
-	if t.trainer, err = t.session.trainer(a, &t.state.Version); err != nil {
+	if t.trainer, err = t.session.trainer(t.algorithm, &t.state.Version); err != nil {
 		return err
 	}
 	if from != "" {
@@ -319,18 +323,19 @@ func (t *run) step(ctx context.Context) error {
 	j := t.job
 	step := t.state.Step
 	start := time.Now()
-	groups, err := t.sample(ctx, step)
+	b, err := t.sample(ctx, step)
 	if err != nil {
 		return err
 	}
 	sampled := time.Since(start)
-	rewards := rewardsOf(groups)
+	rewards := rewardsOf(b.all)
 	if j.Control.ShuffleRewards {
-		shuffleRewards(groups, j.Seed, step)
+		shuffleRewards(b.trained, j.Seed, step)
 	}
 	// an update that has begun is finished even when the run is interrupted: half of one could not be resumed
 	before := t.state.Version
-	m, err := t.trainer.Step(context.WithoutCancel(ctx), policy.StepBatch{Step: step, Version: before, Groups: pointers(groups)})
+	m, err := t.trainer.Step(context.WithoutCancel(ctx), policy.StepBatch{Step: step, Version: before, Groups: pointers(b.trained)})
+	skipped, err := t.skip(step, err)
 	if err != nil {
 		return err
 	}
@@ -340,7 +345,17 @@ func (t *run) step(ctx context.Context) error {
 			return err
 		}
 	}
-	record := t.describe(groups, rewards, m, sampled, time.Since(start))
+	record := t.describe(b, rewards, m, sampled, time.Since(start))
+	t.state.Dealt = b.dealt
+	return t.finish(ctx, record, m, len(rewards), skipped)
+}
+
+// finish records a step that was taken or skipped.
+func (t *run) finish(ctx context.Context, record map[string]float64, m policy.Metrics, finished int, skipped error) error {
+	step := t.state.Step
+	if skipped != nil {
+		record["update/skipped"] = 1
+	}
 	var updates []store.Update
 	for _, u := range m.Samples {
 		updates = append(updates, store.Update{TrajectoryID: u.Trajectory, Sample: u.Sample, Step: step, OldLogprobs: u.OldLogprobs, Advantages: u.Advantages})
@@ -348,7 +363,7 @@ func (t *run) step(ctx context.Context) error {
 	if err := t.db.AddStep(context.WithoutCancel(ctx), step, record, updates); err != nil {
 		return err
 	}
-	t.state.add(record, len(rewards))
+	t.state.add(record, finished)
 	line := map[string]any{"step": step}
 	for k, v := range record {
 		if !math.IsNaN(v) && !math.IsInf(v, 0) {
@@ -356,43 +371,31 @@ func (t *run) step(ctx context.Context) error {
 		}
 	}
 	t.progress(record)
+	if skipped != nil {
+		line["skipped"] = skipped.Error()
+		t.say("skipped      %s", skipped)
+	}
 	return t.log(line)
 }
 
-func (t *run) sample(ctx context.Context, step int) ([]trajectory.Group, error) {
-	j := t.job
-	tasks := t.sampler.tasks(step, j.Rollout.Groups)
-	byID := map[string]trajectory.Task{}
-	for _, task := range tasks {
-		byID[task.ID] = task
+// maxSkipped is how many steps in a row may be skipped: weights that are not finite themselves never recover.
+const maxSkipped = 10
+
+// skip decides what becomes of a step whose update failed: with trainer.on_nonfinite skip, one in which a number was not
+// finite is passed over, and the reason returned as skipped.
+func (t *run) skip(step int, failed error) (skipped, err error) {
+	if failed == nil {
+		t.state.SkippedInRow = 0
+		return nil, nil
 	}
-	var storeErr error
-	groups := t.rollout.Groups(ctx, "train", step, tasks, j.Rollout.GroupSize, func(tr *trajectory.Trajectory) {
-		if err := t.db.AddTrajectory(ctx, "train", byID[tr.TaskID], tr); err != nil && storeErr == nil {
-			storeErr = err
-		}
-	})
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	if t.job.Trainer.OnNonfinite != "skip" || !policy.IsNonFinite(failed) {
+		return nil, failed
 	}
-	if storeErr != nil {
-		return nil, storeErr
+	if t.state.SkippedInRow++; t.state.SkippedInRow > maxSkipped {
+		return nil, fmt.Errorf("orchestrator: step %d follows %d skipped ones and is not finite either; go back to an earlier checkpoint with a lower trainer.learning_rate: %w", step, maxSkipped, failed)
 	}
-	failed, first := 0, ""
-	for _, g := range groups {
-		for _, tr := range g.Trajectories {
-			if tr.Err != "" {
-				failed++
-				if first == "" {
-					first = tr.ErrOrigin + ": " + tr.Err
-				}
-			}
-		}
-	}
-	if share := float64(failed) / float64(len(tasks)*j.Rollout.GroupSize); share > j.Rollout.MaxFailed {
-		return nil, fmt.Errorf("orchestrator: step %d: %d of %d trajectories failed, more than rollout.max_failed (%v); the first: %s", step, failed, len(tasks)*j.Rollout.GroupSize, j.Rollout.MaxFailed, first)
-	}
-	return groups, nil
+	t.state.Skipped++
+	return failed, nil
 }
 
 func pointers(groups []trajectory.Group) []*trajectory.Group {

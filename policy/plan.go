@@ -3,6 +3,8 @@
 package policy
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"math"
 
@@ -13,21 +15,28 @@ import (
 // unit is one trajectory that counts.
 type unit struct {
 	name      string
-	group     int       // index in the batch
-	tokens    int       // L
-	items     []int     // its samples among plan.items
-	flat      bool      // all advantages are exactly 0
-	advantage []float64 // [L]
+	group     int   // index in the batch
+	index     int   // in its group
+	tokens    int   // L
+	items     []int // its samples among plan.items
+	flat      bool  // all advantages are exactly 0
+	truncated bool
 }
 
-// plan is a batch before tensors: what counts, with advantages and the place of each token.
+// plan is a batch before tensors: what counts, and the place of each token. Numbers of tokens are [item][T], 0 off the
+// mask and nil until computed.
 type plan struct {
-	units     []unit
-	items     []PackItem
-	unitOf    []int       // [item]
-	advantage [][]float64 // [item][T] 0 off the mask
-	old       [][]float64 // [item][T]; nil until computed
-	metrics   Metrics
+	units   []unit
+	items   []PackItem
+	unitOf  []int              // [item]
+	records []algorithms.Group // of all trajectories of the batch
+	metrics Metrics
+	given   [][][]float64 // StepBatch.Advantages
+
+	advantage, returns [][]float64 // after the estimator; returns nil without a critic
+	old, entropy       [][]float64 // before the step
+	reference, values  [][]float64 // before the step; nil unless the algorithm reads them
+	bootstrap          []float64   // [unit] value after the last token of a truncated trajectory
 }
 
 // failed reports whether a trajectory ended without being finished.
@@ -42,13 +51,28 @@ func nameOf(t *trajectory.Trajectory, group, index int) string {
 	return fmt.Sprintf("%d of group %d", index, group)
 }
 
-// newPlan computes advantages and lays out the tokens of the trajectories that count.
+// truncated reports whether a trajectory was stopped by the token limit, so that a critic's value stands in for the rest.
+// One that used up its turns ended by the rules of its task.
+func truncated(t *trajectory.Trajectory) bool { return t.StopReason == trajectory.StopMaxTokens }
+
+// newPlan lays out the tokens of the trajectories that count. Their advantages follow with estimate, when what the
+// estimator reads of the model is known.
 func newPlan(a *algorithms.Algorithm, b StepBatch) (*plan, error) {
-	p := &plan{}
-	records := make([]algorithms.Group, len(b.Groups))
+	p := &plan{records: make([]algorithms.Group, len(b.Groups)), given: b.Advantages}
 	for g, group := range b.Groups {
+		greedy := group.Greedy
 		for i, t := range group.Trajectories {
 			r := algorithms.Record{Reward: t.Reward, Failed: failed(t)}
+			if a.NeedsGreedy() {
+				switch {
+				case greedy == nil:
+					return nil, fmt.Errorf("policy: step %d: group %d has no greedy rollout, but advantage %s needs its reward", b.Step, g, a.Estimator.Name)
+				case failed(greedy):
+					r.Failed = true // without a baseline the group says nothing
+				default:
+					r.Greedy = &greedy.Reward
+				}
+			}
 			for _, s := range t.Samples {
 				if err := checkSample(s); err != nil && !r.Failed {
 					return nil, fmt.Errorf("policy: step %d: trajectory %s: %w", b.Step, nameOf(t, g, i), err)
@@ -61,30 +85,174 @@ func newPlan(a *algorithms.Algorithm, b StepBatch) (*plan, error) {
 			case r.Tokens == 0:
 				p.metrics.Empty++
 			case math.IsNaN(t.Reward) || math.IsInf(t.Reward, 0):
-				return nil, fmt.Errorf("policy: step %d: trajectory %s: its reward is %v; a reward must be finite", b.Step, nameOf(t, g, i), t.Reward)
+				return nil, nonFinite{fmt.Errorf("policy: step %d: trajectory %s: its reward is %v; a reward must be finite", b.Step, nameOf(t, g, i), t.Reward)}
+			default:
+				if n := a.Estimator.Needs; n.Turns || n.Anchors || n.Shared {
+					if err := describeTurns(&r, t); err != nil {
+						return nil, fmt.Errorf("policy: step %d: trajectory %s: %w", b.Step, nameOf(t, g, i), err)
+					}
+				}
+				p.add(t, nameOf(t, g, i), g, i, r.Tokens, b.Version)
 			}
-			records[g] = append(records[g], r)
+			p.records[g] = append(p.records[g], r)
 		}
 	}
-	advantages, err := a.Advantages(records)
-	if err != nil {
-		return nil, fmt.Errorf("policy: step %d: %w", b.Step, err)
-	}
-	for g, group := range b.Groups {
-		flat := true
-		for i, t := range group.Trajectories {
-			if records[g][i].Counts() {
-				flat = p.add(t, nameOf(t, g, i), g, advantages[g][i], b.Version) && flat
-			}
-		}
-		if flat {
-			p.metrics.FlatGroups++
-		}
-	}
+	n := len(p.items)
+	p.old, p.entropy, p.advantage = make([][]float64, n), make([][]float64, n), make([][]float64, n)
 	if n := len(p.units); n > 0 {
 		p.metrics.StalenessMean /= float64(n)
 	}
 	return p, nil
+}
+
+// describeTurns fills in what a record says of turns. A trajectory without a record of its turns is one turn.
+func describeTurns(r *algorithms.Record, t *trajectory.Trajectory) error {
+	if len(t.Turns) == 0 {
+		r.Anchors = []string{""}
+		return nil
+	}
+	shared := false
+	r.TurnRewards, r.Anchors = make([]*float64, len(t.Turns)), make([]string, len(t.Turns))
+	for k, turn := range t.Turns {
+		if turn.Sample < 0 || turn.Sample >= len(t.Samples) {
+			return fmt.Errorf("turn %d is of sample %d, but there are %d", k, turn.Sample, len(t.Samples))
+		}
+		ids := t.Samples[turn.Sample].TokenIDs
+		if turn.CompletionStart < 0 || turn.CompletionStart > turn.CompletionEnd || turn.CompletionEnd > len(ids) {
+			return fmt.Errorf("turn %d has tokens %d to %d of a sample with %d", k, turn.CompletionStart, turn.CompletionEnd, len(ids))
+		}
+		r.TurnRewards[k], r.Anchors[k] = turn.Reward, turn.Anchor
+		if turn.Anchor == "" {
+			begin := 0
+			if k > 0 && t.Turns[k-1].Sample == turn.Sample {
+				begin = min(t.Turns[k-1].CompletionEnd, turn.CompletionStart)
+			}
+			r.Anchors[k] = anchor(ids[begin:turn.CompletionStart])
+		}
+		shared = shared || turn.Shared != ""
+	}
+	next := 0
+	for i, s := range t.Samples {
+		for at, on := range s.ResponseMask {
+			if !on {
+				continue
+			}
+			for next < len(t.Turns) && (t.Turns[next].Sample < i || t.Turns[next].Sample == i && t.Turns[next].CompletionEnd <= at) {
+				next++
+			}
+			if next == len(t.Turns) || t.Turns[next].Sample != i || at < t.Turns[next].CompletionStart {
+				return fmt.Errorf("response token %d of sample %d belongs to no turn", at, i)
+			}
+			r.Turn = append(r.Turn, next)
+			if shared {
+				r.Shared = append(r.Shared, t.Turns[next].Shared)
+			}
+		}
+	}
+	return nil
+}
+
+// anchor names a state by the tokens of the observation before it.
+func anchor(ids []int32) string {
+	h := sha256.New()
+	for _, id := range ids {
+		h.Write(binary.LittleEndian.AppendUint32(nil, uint32(id)))
+	}
+	return string(h.Sum(nil))
+}
+
+// checkGiven holds advantages that came with the batch against the trajectories that count.
+func (p *plan) checkGiven() error {
+	for _, u := range p.units {
+		if p.given == nil {
+			return nil
+		}
+		if u.group >= len(p.given) || u.index >= len(p.given[u.group]) || len(p.given[u.group][u.index]) != u.tokens {
+			return fmt.Errorf("trajectory %s: the batch does not bring its %d advantages", u.name, u.tokens)
+		}
+		for t, x := range p.given[u.group][u.index] {
+			if math.IsNaN(x) || math.IsInf(x, 0) {
+				return nonFinite{fmt.Errorf("trajectory %s: the advantage of response token %d is %v", u.name, t, x)}
+			}
+		}
+	}
+	return nil
+}
+
+// estimate computes the advantages, and the returns where there is a critic, from the records and what was scored.
+func (p *plan) estimate(a *algorithms.Algorithm) error {
+	for i, u := range p.units {
+		r := &p.records[u.group][u.index]
+		if a.NeedsReference() && a.KL.In == "reward" {
+			r.Old, r.Reference = p.gather(u, p.old), p.gather(u, p.reference)
+		}
+		if a.HasCritic() {
+			r.Values, r.Bootstrap = p.gather(u, p.values), p.bootstrap[i]
+		}
+	}
+	advantages, err := p.given, p.checkGiven()
+	if p.given == nil {
+		advantages, err = a.Advantages(p.records)
+	}
+	if err != nil {
+		return err
+	}
+	returns, err := a.Returns(p.records)
+	if err != nil {
+		return err
+	}
+	if returns != nil {
+		p.returns = make([][]float64, len(p.items))
+	}
+	flat := make([]bool, len(p.records))
+	for g := range flat {
+		flat[g] = true
+	}
+	for i := range p.units {
+		u := &p.units[i]
+		own := advantages[u.group][u.index]
+		p.scatter(*u, own, p.advantage)
+		if returns != nil {
+			p.scatter(*u, returns[u.group][u.index], p.returns)
+		}
+		u.flat = true
+		for _, x := range own {
+			u.flat = u.flat && x == 0
+			p.metrics.AdvantageMax = max(p.metrics.AdvantageMax, math.Abs(x))
+		}
+		flat[u.group] = flat[u.group] && u.flat
+	}
+	for _, f := range flat {
+		if f {
+			p.metrics.FlatGroups++
+		}
+	}
+	return nil
+}
+
+// gather picks a trajectory's numbers [L] out of values [item][T].
+func (p *plan) gather(u unit, values [][]float64) []float64 {
+	out := make([]float64, 0, u.tokens)
+	for _, i := range u.items {
+		for t, on := range p.items[i].Sample.ResponseMask {
+			if on {
+				out = append(out, values[i][t])
+			}
+		}
+	}
+	return out
+}
+
+// scatter puts a trajectory's numbers [L] in place.
+func (p *plan) scatter(u unit, from []float64, values [][]float64) {
+	for _, i := range u.items {
+		values[i] = make([]float64, p.items[i].Sample.Len())
+		for t, on := range p.items[i].Sample.ResponseMask {
+			if on {
+				values[i][t], from = from[0], from[1:]
+			}
+		}
+	}
 }
 
 func checkSample(s *trajectory.Sample) error {
@@ -99,32 +267,25 @@ func checkSample(s *trajectory.Sample) error {
 	return nil
 }
 
-// add appends a trajectory that counts and reports whether its advantages are all 0.
-func (p *plan) add(t *trajectory.Trajectory, name string, group int, advantage []float64, version int32) bool {
-	u := unit{name: name, group: group, tokens: len(advantage), advantage: advantage, flat: true}
-	next, oldest := 0, version
+// add appends a trajectory that counts.
+func (p *plan) add(t *trajectory.Trajectory, name string, group, index, tokens int, version int32) {
+	u := unit{name: name, group: group, index: index, tokens: tokens, truncated: truncated(t)}
+	oldest := version
 	for _, s := range t.Samples {
-		values := make([]float64, s.Len())
 		for i, on := range s.ResponseMask {
 			if on {
-				values[i] = advantage[next]
 				oldest = min(oldest, s.PolicyVersion[i])
-				u.flat = u.flat && advantage[next] == 0
-				p.metrics.AdvantageMax = max(p.metrics.AdvantageMax, math.Abs(advantage[next]))
-				next++
 			}
 		}
 		u.items = append(u.items, len(p.items))
 		p.items = append(p.items, PackItem{Sample: s, Group: group, Name: name})
 		p.unitOf = append(p.unitOf, len(p.units))
-		p.advantage = append(p.advantage, values)
 	}
 	p.units = append(p.units, u)
 	p.metrics.Trajectories++
 	p.metrics.Tokens += u.tokens
 	p.metrics.StalenessMean += float64(version - oldest)
 	p.metrics.StalenessMax = max(p.metrics.StalenessMax, int(version-oldest))
-	return u.flat
 }
 
 // miniBatches cuts the trajectories into n runs of nearly equal count, in the order of the batch, between groups if there

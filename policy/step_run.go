@@ -18,16 +18,20 @@ import (
 type stepRun struct {
 	*Trainer
 	*plan
-	entropy         [][]float64 // [item][T] before the step; nil until computed
-	clipped, passed int         // tokens clipped, tokens passed through the loss
+	sequence        map[int]float64 // gspo's s of trajectories that several micro-batches share, by unit
+	correction      [][]float64     // [item][T] weights that depend on whole trajectories; nil until computed
+	clipped, passed int             // tokens clipped, tokens passed through the loss
+	dropped         int             // tokens that a correction weighs 0
 }
 
 // miniBatch is what one optimizer step needs.
 type miniBatch struct {
 	units  []int
 	weight map[int]float64 // of every token, by unit
+	value  float64         // of every token in the critic's loss
 	train  []MicroBatch    // forward, loss, backward
 	score  []MicroBatch    // forward alone, for the metrics
+	cut    map[int]bool    // units of which one micro-batch of train does not hold all rows
 }
 
 func (r *stepRun) packOptions() PackOptions {
@@ -56,11 +60,17 @@ func (r *stepRun) pack(units []int, use func(u unit) bool) ([]MicroBatch, error)
 		for i := range mb.Rows {
 			mb.Rows[i].Item = index[mb.Rows[i].Item]
 		}
+	}
+	return batches, nil
+}
+
+// count adds micro-batches to the metrics.
+func (r *stepRun) count(batches []MicroBatch) {
+	for _, mb := range batches {
 		r.metrics.MicroBatches++
 		r.metrics.PackedTokens += len(mb.Tokens)
 		r.metrics.UnpackedTokens += mb.Unpacked
 	}
-	return batches, nil
 }
 
 func (r *stepRun) prepare(units []int) (miniBatch, error) {
@@ -73,20 +83,47 @@ func (r *stepRun) prepare(units []int) (miniBatch, error) {
 	if err != nil {
 		return mb, err
 	}
+	total := 0
 	for i, u := range units {
 		mb.weight[u] = weights[i]
+		total += tokens[i]
 	}
+	mb.value = 1 / float64(max(total, 1))
 	flat := func(u unit) bool { return u.flat && r.algorithm.ZeroWithoutAdvantage() }
 	if mb.train, err = r.pack(units, func(u unit) bool { return !flat(u) }); err != nil {
 		return mb, err
 	}
+	r.count(mb.train)
+	mb.cut = r.cutUnits(mb.train)
 	if !r.config.SkipFlat {
 		mb.score, err = r.pack(units, flat)
+		r.count(mb.score)
 	}
 	return mb, err
 }
 
+// cutUnits finds the units whose rows lie in several micro-batches: trajectories of several samples.
+func (r *stepRun) cutUnits(batches []MicroBatch) map[int]bool {
+	in, cut := map[int]int{}, map[int]bool{}
+	for i, mb := range batches {
+		for _, row := range mb.Rows {
+			u := r.unitOf[row.Item]
+			if at, seen := in[u]; seen && at != i {
+				cut[u] = true
+			}
+			in[u] = i
+		}
+	}
+	return cut
+}
+
 func (r *stepRun) run(ctx context.Context) error {
+	if err := r.early(ctx); err != nil {
+		return err
+	}
+	if err := r.estimate(r.algorithm); err != nil {
+		return err
+	}
 	var batches []miniBatch
 	for _, units := range r.miniBatches(r.algorithm.MiniBatches) {
 		mb, err := r.prepare(units)
@@ -95,8 +132,7 @@ func (r *stepRun) run(ctx context.Context) error {
 		}
 		batches = append(batches, mb)
 	}
-	severalSteps := r.algorithm.Epochs*r.algorithm.MiniBatches > 1
-	if err := r.before(ctx, batches, severalSteps); err != nil {
+	if err := r.before(ctx, batches); err != nil {
 		return err
 	}
 	for range r.algorithm.Epochs {
@@ -112,24 +148,22 @@ func (r *stepRun) run(ctx context.Context) error {
 	return nil
 }
 
-// before scores what the updates do not: trajectories without gradient, and all of them where the batch gets several
-// updates, so that old is fixed before the first. With a single update old is current, read from its own forward.
-func (r *stepRun) before(ctx context.Context, batches []miniBatch, all bool) error {
+// before scores what the updates do not: trajectories without gradient; all of them where the batch gets several updates,
+// so that old is fixed before the first; and those of which a correction must see the whole while a micro-batch holds a
+// part. Otherwise, with a single update, old is current, read from its own forward.
+func (r *stepRun) before(ctx context.Context, batches []miniBatch) error {
+	several := r.algorithm.Epochs*r.algorithm.MiniBatches > 1
 	return r.worker.Do(ctx, func() error {
 		for _, b := range batches {
 			micro := b.score
-			if all {
+			if several || r.algorithm.Correction.PerSequence() && len(b.cut) > 0 {
 				micro = append(micro[:len(micro):len(micro)], b.train...)
 			}
 			for i := range micro {
-				if err := ctx.Err(); err != nil {
-					return err
+				if r.known(&micro[i]) {
+					continue
 				}
-				logprobs, entropy, err := r.model.Score(&micro[i].Batch)
-				if err != nil {
-					return err
-				}
-				if err := r.record(&micro[i], logprobs, entropy); err != nil {
+				if err := r.score(ctx, &micro[i]); err != nil {
 					return err
 				}
 			}
@@ -138,26 +172,58 @@ func (r *stepRun) before(ctx context.Context, batches []miniBatch, all bool) err
 	})
 }
 
-// record keeps the logprobs and entropies of a forward before the first optimizer step.
-func (r *stepRun) record(mb *MicroBatch, logprobs, entropy []float32) error {
-	if err := r.checkFinite(mb, logprobs); err != nil {
+// known reports whether old is there for all rows of a micro-batch.
+func (r *stepRun) known(mb *MicroBatch) bool {
+	for _, row := range mb.Rows {
+		if r.old[row.Item] == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// score runs a forward before the first optimizer step and keeps its numbers.
+func (r *stepRun) score(ctx context.Context, mb *MicroBatch) error {
+	if err := ctx.Err(); err != nil {
 		return err
 	}
-	for i, row := range mb.Rows {
-		if r.old[row.Item] == nil {
-			r.old[row.Item] = make([]float64, r.items[row.Item].Sample.Len())
-			r.entropy[row.Item] = make([]float64, r.items[row.Item].Sample.Len())
-		}
-		r.old[row.Item][row.Token] = float64(logprobs[i])
-		r.entropy[row.Item][row.Token] = float64(entropy[i])
+	f, err := r.numbers(&mb.Batch, r.values != nil)
+	if err != nil {
+		return err
+	}
+	return r.record(mb, f)
+}
+
+// record keeps the numbers of a forward before the first optimizer step.
+func (r *stepRun) record(mb *MicroBatch, f numbers) error {
+	if err := r.checkFinite(mb, f.logprobs, "the trainer's logprob"); err != nil {
+		return err
+	}
+	if err := r.checkFinite(mb, f.values, "the critic's value"); err != nil {
+		return err
+	}
+	r.keep(mb, f.logprobs, r.old)
+	r.keep(mb, f.entropy, r.entropy)
+	if f.values != nil {
+		r.keep(mb, f.values, r.values)
 	}
 	return nil
 }
 
-func (r *stepRun) checkFinite(mb *MicroBatch, logprobs []float32) error {
-	for i, v := range logprobs {
+// keep puts the numbers [N] of a micro-batch's rows in place.
+func (r *stepRun) keep(mb *MicroBatch, from []float32, values [][]float64) {
+	for i, row := range mb.Rows {
+		if values[row.Item] == nil {
+			values[row.Item] = make([]float64, r.items[row.Item].Sample.Len())
+		}
+		values[row.Item][row.Token] = float64(from[i])
+	}
+}
+
+func (r *stepRun) checkFinite(mb *MicroBatch, values []float32, what string) error {
+	for i, v := range values {
 		if x := float64(v); math.IsNaN(x) || math.IsInf(x, 0) {
-			return fmt.Errorf("trajectory %s: token %d: the trainer's logprob is %v", r.items[mb.Rows[i].Item].Name, mb.Rows[i].Token, x)
+			return nonFinite{fmt.Errorf("trajectory %s: token %d: %s is %v", r.items[mb.Rows[i].Item].Name, mb.Rows[i].Token, what, x)}
 		}
 	}
 	return nil
@@ -167,11 +233,14 @@ func (r *stepRun) checkFinite(mb *MicroBatch, logprobs []float32) error {
 func (r *stepRun) update(ctx context.Context, mb miniBatch) error {
 	loss := 0.0
 	err := r.worker.Do(ctx, func() error {
+		if err := r.sequences(ctx, mb); err != nil {
+			return err
+		}
 		for i := range mb.train {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			value, err := r.backward(&mb.train[i], mb.weight)
+			value, err := r.backward(&mb.train[i], mb)
 			if err != nil {
 				return err
 			}
@@ -207,36 +276,33 @@ func (r *stepRun) update(ctx context.Context, mb miniBatch) error {
 	return nil
 }
 
-// backward runs one micro-batch through forward, loss and backward and returns its share of the loss.
-func (r *stepRun) backward(mb *MicroBatch, weight map[int]float64) (float64, error) {
+// backward runs one micro-batch of mb through forward, loss and backward and returns its share of the loss.
+func (r *stepRun) backward(micro *MicroBatch, mb miniBatch) (float64, error) {
 	defer cgo.Drain() // what a custom loss left to the garbage collector
-	out, err := r.model.Forward(&mb.Batch, cgo.ForwardOptions{Grad: true, Checkpoint: r.config.Checkpoint, Entropy: true})
+	f, err := r.forward(&micro.Batch, true, r.values != nil)
 	if err != nil {
 		return 0, err
 	}
-	defer out.Close()
-	current, err := cgo.Read(out.Logprobs)
+	defer closeOutputs(f)
+	n, err := read(f)
 	if err != nil {
 		return 0, err
 	}
-	if err := r.checkFinite(mb, current); err != nil {
+	if err := r.checkFinite(micro, n.logprobs, "the trainer's logprob"); err != nil {
 		return 0, err
 	}
-	if r.old[mb.Rows[0].Item] == nil {
-		h, err := cgo.Read(out.Entropy)
-		if err != nil {
-			return 0, err
-		}
-		if err := r.record(mb, current, h); err != nil {
+	if !r.known(micro) {
+		if err := r.record(micro, n); err != nil {
 			return 0, err
 		}
 	}
-	total, err := r.algorithm.Objective(r.model, r.loss, out.Logprobs, out.Entropy, r.rows(mb, current, weight))
+	rows := r.rows(micro, n, mb)
+	total, err := r.algorithm.Objective(r.model, r.loss, f, rows)
 	if err != nil {
-		return 0, r.blame(mb, err)
+		return 0, r.blame(micro, err)
 	}
 	defer cgo.CloseTensor(total)
-	return r.differentiate(mb, total)
+	return r.differentiate(micro, total)
 }
 
 func (r *stepRun) differentiate(mb *MicroBatch, total gotorch.Tensor) (float64, error) {
@@ -245,7 +311,7 @@ func (r *stepRun) differentiate(mb *MicroBatch, total gotorch.Tensor) (float64, 
 		return 0, err
 	}
 	if x := float64(value); math.IsNaN(x) || math.IsInf(x, 0) {
-		return 0, fmt.Errorf("the loss of the micro-batch that begins with trajectory %s is %v", r.items[mb.Rows[0].Item].Name, x)
+		return 0, nonFinite{fmt.Errorf("the loss of the micro-batch that begins with trajectory %s is %v", r.items[mb.Rows[0].Item].Name, x)}
 	}
 	if err := cgo.Backward(total); err != nil {
 		return 0, err
@@ -253,33 +319,12 @@ func (r *stepRun) differentiate(mb *MicroBatch, total gotorch.Tensor) (float64, 
 	return float64(value), nil
 }
 
-// rows are the numbers that go with the tensors of a micro-batch.
-func (r *stepRun) rows(mb *MicroBatch, current []float32, weight map[int]float64) algorithms.Rows {
-	n := len(mb.Rows)
-	rows := algorithms.Rows{Old: make([]float64, n), Sampling: make([]float64, n), Advantage: make([]float64, n), Weight: make([]float64, n)}
-	for i, row := range mb.Rows {
-		rows.Old[i] = r.old[row.Item][row.Token]
-		rows.Sampling[i] = float64(r.items[row.Item].Sample.SamplingLogprobs[row.Token])
-		rows.Advantage[i] = r.advantage[row.Item][row.Token]
-		rows.Weight[i] = weight[r.unitOf[row.Item]]
-		base := rows.Old[i]
-		if r.algorithm.Correction.Kind == algorithms.CorrectionBypass {
-			base = rows.Sampling[i]
-		}
-		if r.algorithm.Clipped(float64(current[i]), base, rows.Advantage[i]) {
-			r.clipped++
-		}
-	}
-	r.passed += n
-	return rows
-}
-
 // blame puts the trajectory's name in place of a row's number.
 func (r *stepRun) blame(mb *MicroBatch, err error) error {
 	var row *algorithms.RowError
 	if errors.As(err, &row) && row.Row < len(mb.Rows) {
 		at := mb.Rows[row.Row]
-		return fmt.Errorf("trajectory %s: token %d: the loss is %v (loss %s)", r.items[at.Item].Name, at.Token, row.Value, r.loss.Name())
+		return nonFinite{fmt.Errorf("trajectory %s: token %d: the loss is %v (loss %s)", r.items[at.Item].Name, at.Token, row.Value, r.loss.Name())}
 	}
 	return err
 }
@@ -295,7 +340,7 @@ func (r *stepRun) culprit(ctx context.Context, mb miniBatch) string {
 				return err
 			}
 			for i := range batches {
-				if _, err := r.backward(&batches[i], mb.weight); err != nil {
+				if _, err := r.backward(&batches[i], mb); err != nil {
 					return err
 				}
 			}
@@ -343,10 +388,18 @@ func (r *stepRun) finish() {
 	}
 	if r.passed > 0 {
 		m.ClipFraction = float64(r.clipped) / float64(r.passed)
+		m.Dropped = float64(r.dropped) / float64(r.passed)
 	}
 	for _, u := range r.units {
 		for n, i := range u.items {
-			m.Samples = append(m.Samples, SampleUpdate{u.name, n, narrow(r.old[i]), narrow(r.advantage[i])})
+			s := SampleUpdate{Trajectory: u.name, Sample: n, OldLogprobs: narrow(r.old[i]), Advantages: narrow(r.advantage[i])}
+			if r.reference != nil {
+				s.ReferenceLogprobs = narrow(r.reference[i])
+			}
+			if r.values != nil {
+				s.Values = narrow(r.values[i])
+			}
+			m.Samples = append(m.Samples, s)
 		}
 	}
 	var old, sampling []float64
@@ -367,6 +420,7 @@ func (r *stepRun) finish() {
 	}
 	d := algorithms.Measure(old, sampling)
 	m.MismatchMean, m.MismatchMax, m.MismatchK3, m.ESS = d.MeanAbs, d.MaxAbs, d.K3, d.ESS
+	r.finishCritic()
 }
 
 // narrow is v in float32; nil stays nil.

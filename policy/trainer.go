@@ -21,6 +21,10 @@ type TrainerConfig struct {
 	Checkpoint       bool            // compute activations again in backward: less memory, more time
 	SkipFlat         bool            // leave out the forward of trajectories that cannot move the weights (their metrics too)
 
+	// Reference scores the batch under the frozen policy that kl holds the trained one to, once a step. Needed where
+	// kl.coefficient is above 0, not used otherwise.
+	Reference Reference
+
 	// Barrier runs the optimizer's write to the parameters while nobody reads them; an engine that shares them offers it
 	// as Update. nil: called at once.
 	Barrier func(ctx context.Context, write func(ctx context.Context) error) error
@@ -43,11 +47,41 @@ func (c TrainerConfig) validate() error {
 	return nil
 }
 
+// Reference is the frozen policy. Score returns the log-probability of every row's target, [N], at the batch's
+// temperature. The trainer calls it on its worker, between its own forwards.
+type Reference interface {
+	Score(b *cgo.Batch) (logprobs []float32, err error)
+}
+
+// FrozenModel is a Reference in a model of its own, which nothing trains.
+type FrozenModel struct{ Model *cgo.Model }
+
+// Score runs the model's forward without gradient.
+func (f FrozenModel) Score(b *cgo.Batch) ([]float32, error) {
+	logprobs, _, err := f.Model.Score(b)
+	return logprobs, err
+}
+
+// AdapterOff is the Reference in a model with an adapter: its frozen base, the adapter being switched off for the forward.
+// No other forward of the model may run meanwhile; inference reads packed weights of its own and is not one.
+type AdapterOff struct{ Model *cgo.Model }
+
+// Score runs the base model's forward without gradient.
+func (a AdapterOff) Score(b *cgo.Batch) ([]float32, error) {
+	a.Model.SetAdapter(false)
+	defer a.Model.SetAdapter(true)
+	return FrozenModel(a).Score(b)
+}
+
 // StepBatch is what one step trains on. The trainer reads the trajectories and keeps none.
 type StepBatch struct {
 	Step    int                 // names the step in errors
 	Version int32               // policy version before the step
 	Groups  []*trajectory.Group // failed trajectories, and those without a response token, are counted and left out
+
+	// Advantages [group][trajectory][L], over the response tokens, stand in place of the estimator's; nil: the estimator's.
+	// Those of trajectories that do not count are not read.
+	Advantages [][][]float64
 }
 
 // Metrics describe one step. Means over tokens run over the trained tokens of the batch, each once.
@@ -57,7 +91,11 @@ type Metrics struct {
 	LearningRate   float64 `json:"learning_rate"`   // of the last optimizer step
 	OptimizerSteps int     `json:"optimizer_steps"` // 0: no trajectory counted, nothing was changed
 	Entropy        float64 `json:"entropy"`         // mean entropy of the token distributions, in nats, before the step
-	ClipFraction   float64 `json:"clip_fraction"`   // share of tokens whose ratio the loss clipped, over all passes
+	ClipFraction   float64 `json:"clip_fraction"`   // share of tokens whose gradient the loss's clip held back, over all passes
+	Dropped        float64 `json:"dropped"`         // share of tokens whose policy term a correction multiplied by 0, over all passes
+	KL             float64 `json:"kl"`              // mean of kl.estimator over tokens, old against reference; 0 without a reference
+	ValueLoss      float64 `json:"value_loss"`      // the critic's before its coefficient, mean over the optimizer steps; 0 without one
+	Explained      float64 `json:"explained"`       // 1 - Var(return - value) / Var(return), the values before the step
 
 	MismatchMean float64 `json:"mismatch_mean"` // mean |old - sampling|
 	MismatchMax  float64 `json:"mismatch_max"`  // max |old - sampling|
@@ -85,6 +123,9 @@ type SampleUpdate struct {
 	Sample      int    // index into the trajectory's samples
 	OldLogprobs []float32
 	Advantages  []float32
+
+	ReferenceLogprobs []float32 // nil without a reference
+	Values            []float32 // before the step; nil without a critic
 }
 
 // SampleScores are the trainer's numbers of one sample, [T], 0 off the response mask.

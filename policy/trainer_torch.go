@@ -12,7 +12,7 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// Trainer takes the GRPO step on a model:
+// Trainer takes the policy-gradient step on a model:
 //
 //	groups ─► advantages ─► mini-batches ─► Pack ─► forward ─► loss ─► backward ─► ... ─► clip, AdamW
 //	          (plain Go)                    └────────── per micro-batch ──────────┘       (behind Barrier)
@@ -33,8 +33,11 @@ func NewTrainer(m *cgo.Model, w *cgo.Worker, a *algorithms.Algorithm, c TrainerC
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	if a.KL.Coefficient > 0 {
-		return nil, errors.New("policy: trainer: not implemented yet: kl against a frozen reference; set kl.coefficient to 0")
+	if a.NeedsReference() && c.Reference == nil {
+		return nil, fmt.Errorf("policy: trainer: kl.coefficient is %v, which needs a reference policy; give one or set it to 0", a.KL.Coefficient)
+	}
+	if a.HasCritic() && !hasValueHead(m) {
+		return nil, fmt.Errorf("policy: trainer: advantage %s has a critic, but the model has no value head; add one before the trainer is made", a.Estimator.Name)
 	}
 	loss, err := a.NewLoss()
 	if err != nil {
@@ -66,8 +69,7 @@ func (t *Trainer) Step(ctx context.Context, b StepBatch) (Metrics, error) {
 	if err != nil {
 		return Metrics{}, err
 	}
-	r := &stepRun{Trainer: t, plan: p, entropy: make([][]float64, len(p.items))}
-	p.old = make([][]float64, len(p.items))
+	r := &stepRun{Trainer: t, plan: p}
 	if err := r.run(ctx); err != nil {
 		if cleanup := t.worker.Do(context.WithoutCancel(ctx), t.optimizer.ZeroGrad); cleanup != nil {
 			err = errors.Join(err, cleanup)

@@ -55,4 +55,4 @@ if test -z "${NO_LLAMA:-}"; then
     done
   done
 fi
-python3 scripts/bench_table.py "$out" "$load" "$(git rev-parse --short HEAD)$(test -z "$(git status --porcelain -uno)" || echo ' and changes')"
+python3 scripts/bench_table.py engine "$out" "$load" "$(git rev-parse --short HEAD)$(test -z "$(git status --porcelain -uno)" || echo ' and changes')"

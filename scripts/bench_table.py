@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The table of docs/performance.md.
+"""The tables of docs/performance.md.
 
-    bench_table.py LINES LOAD COMMIT       # prints the table and writes it between the markers of docs/performance.md
+    bench_table.py engine|train LINES LOAD COMMIT    # prints the table and writes it between its markers in docs/performance.md
 """
 import json
 import os
@@ -12,7 +12,7 @@ import statistics
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-BEGIN, END = "<!-- bench-engine -->", "<!-- /bench-engine -->"
+DTYPES = ("float32", "bfloat16")
 
 
 def processor():
@@ -20,12 +20,35 @@ def processor():
     return names[0]
 
 
-def table(lines, load, commit):
+def machine(target, load, commit):
+    return f"`make {target}` at commit {commit}: {processor()}, {os.cpu_count()} CPUs, load average {load} before the run. 2 threads"
+
+
+def read(lines, *keys):
+    """The medians, by engine and keys."""
     found = {}
     for line in pathlib.Path(lines).read_text().splitlines():
         r = json.loads(line)
-        found.setdefault((r["engine"], r["dtype"], r["what"], r["sequences"]), []).append(r["value"])
-    get = {k: statistics.median(v) for k, v in found.items()}
+        found.setdefault(tuple(r[k] for k in ("engine", *keys)), []).append(r["value"])
+    return {k: statistics.median(v) for k, v in found.items()}
+
+
+def train(lines, load, commit):
+    get = read(lines, "what")
+    ours, theirs = "agentfly", "transformers"
+    out = [machine("bench-train", load, commit) + ", float32.", "",
+           "| a step on SmolLM2-135M | trajectories/s | transformers | ratio | tokens computed | padded tokens |", "|---|---|---|---|---|---|"]
+    for what, text, n in (("prompt_200", "8 groups of 8, 200-token prompts, 30 to 150 sampled", 64), ("prompt_1000", "the same with 1,000-token prompts", 64),
+                          ("three_turns", "three turns of 15 to 75, observations of 150 between", 64), ("dense_8x256", "8 x 256, nothing shared, nothing masked", 8)):
+        a, b = get[ours, what + "_seconds"], get[theirs, what + "_seconds"]
+        out.append(f"| {text} | {n / a:.3f} | {n / b:.3f} | {b / a:.2f} | {get[ours, what + '_packed_tokens']:.0f} in {a:.1f} s | {get[theirs, what + '_padded_tokens']:.0f} in {b:.1f} s |")
+    a, b = get[ours, "peak_memory_mib"], get[theirs, "peak_memory_mib"]
+    out += ["", f"Peak memory of the process over a step of the first shape, micro-batches of 8 padded trajectories' tokens on both sides: {a:.0f} MiB, transformers {b:.0f} MiB: {a / b:.2f} of it."]
+    return out
+
+
+def engine(lines, load, commit):
+    get = read(lines, "dtype", "what", "sequences")
 
     def cell(engine, what, n, form="{:.0f}", dtype="float32"):
         key = (engine, dtype, what, n)
@@ -35,11 +58,10 @@ def table(lines, load, commit):
         a, b = (a[0], dtype, *a[1:]), (b[0], dtype, *b[1:])
         return form.format(get[a] / get[b]) if a in get and b in get else "not run"
 
-    out = [f"`make bench-engine` at commit {commit}: {processor()}, {os.cpu_count()} CPUs, load average {load} before the run. "
-           "2 threads, medians of 3.", "",
+    out = [machine("bench-engine", load, commit) + ", medians of 3.", "",
            "| tokens/s, 100-token prompts, 32 new tokens | sequences | agentfly | transformers | llama.cpp | to transformers | to llama.cpp |",
            "|---|---|---|---|---|---|---|"]
-    for dtype in ("float32", "bfloat16"):
+    for dtype in DTYPES:
         for what in ("decode", "prefill"):
             for n in (1, 8, 32):
                 out.append(f"| {what}, {dtype} | {n} " + "".join(f"| {cell(e, what, n, dtype=dtype)} " for e in ("agentfly", "transformers", "llama.cpp"))
@@ -55,17 +77,18 @@ def table(lines, load, commit):
         f"{over((ours, *whole), (theirs, *whole))} of its time |",
         f"| third turn, history of 1,000 tokens, 20 new ones | {cell(ours, 'third_turn_rows', 1)} rows computed, first token after {cell(ours, 'third_turn_seconds', 1, '{:.2f} s')} |",
     ]
-    for dtype in ("float32", "bfloat16"):
+    for dtype in DTYPES:
         out.append(f"| {dtype} engine against float32 trainer, logprobs of {cell(ours, 'mismatch_tokens', 40, dtype=dtype)} sampled tokens | "
                    + ", ".join(f"{name} {cell(ours, 'mismatch_' + key, 40, '{:.1e}', dtype)}" for name, key in (("at most", "max"), ("on average", "mean"), ("bias", "bias"))) + " |")
-    text = "\n".join(out)
-    print(text)
-    doc = ROOT / "docs/performance.md"
-    before, rest = doc.read_text().split(BEGIN)
-    doc.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}")
+    return out
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4:
+    tables = {"engine": engine, "train": train}
+    if len(sys.argv) != 5 or sys.argv[1] not in tables:
         sys.exit(__doc__)
-    table(*sys.argv[1:])
+    text = "\n".join(tables[sys.argv[1]](*sys.argv[2:]))
+    print(text)
+    doc, begin, end = ROOT / "docs/performance.md", f"<!-- bench-{sys.argv[1]} -->", f"<!-- /bench-{sys.argv[1]} -->"
+    before, rest = doc.read_text().split(begin)
+    doc.write_text(f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}")

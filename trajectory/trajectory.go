@@ -106,6 +106,11 @@ type Turn struct {
 	ParseErrors      int          `json:"parse_errors"`      // calls that could not be parsed
 	FinalAnswer      string       `json:"final_answer,omitempty"`
 	AnsweredThisTurn bool         `json:"answered"` // FinalAnswer is valid
+
+	// What only some estimators read. An environment fills in the first two, a tree rollout the third.
+	Reward *float64 `json:"reward,omitempty"` // paid at the end of the turn, in addition to the trajectory's reward; nil: none
+	Anchor string   `json:"anchor,omitempty"` // names the state before the turn; "" is the text of the observation before it
+	Shared string   `json:"shared,omitempty"` // turns of a group with the same name were sampled once, on the trunk of a tree
 }
 
 // Trajectory is the record of one rollout of one task.
@@ -136,8 +141,18 @@ func (t *Trajectory) FinalAnswer() (string, int) {
 	return "", -1
 }
 
+// ResponseTokens counts the tokens that the policy sampled, over all samples.
+func (t *Trajectory) ResponseTokens() int {
+	n := 0
+	for _, s := range t.Samples {
+		n += s.ResponseTokens()
+	}
+	return n
+}
+
 // Group is the trajectories of one task that share a baseline.
 type Group struct {
 	Task         Task
 	Trajectories []*Trajectory
+	Greedy       *Trajectory // of the same task by the same policy version at temperature 0; nil unless the estimator asks
 }

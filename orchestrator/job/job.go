@@ -138,6 +138,7 @@ type Rollout struct {
 	MinP         float64 `yaml:"min_p" default:"0" min:"0" max:"0.9999" doc:"0 is off; training needs 0"`
 	Mode         string  `yaml:"mode" default:"sync" enum:"sync" doc:"sync: a step trains on what its own policy sampled"`
 	MaxStaleness int     `yaml:"max_staleness" default:"0" min:"0" max:"0" unit:"policy versions" doc:"0 in mode sync"`
+	MaxRefills   int     `yaml:"max_refills" default:"10" min:"0" max:"100000" unit:"refills" doc:"algorithm.dynamic_sampling: how often a step samples further tasks in place of groups without variance; it then trains on what it has"`
 	MaxFailed    float64 `yaml:"max_failed" default:"0.5" min:"0" max:"1" doc:"share of a step's trajectories that may fail before the run stops"`
 	TurnTimeout  float64 `yaml:"turn_timeout" default:"600" min:"0.01" max:"1000000" unit:"s" doc:"longest time for one completion"`
 	ToolTimeout  float64 `yaml:"tool_timeout" default:"30" min:"0.01" max:"1000000" unit:"s" doc:"longest time for one tool call"`
@@ -155,6 +156,7 @@ type Trainer struct {
 	Eps              float64 `yaml:"eps" default:"1e-8" min:"1e-20" max:"1" doc:"added to the root of the second moment"`
 	ClipGrad         float64 `yaml:"clip_grad" default:"1" min:"0" max:"1000000" doc:"largest gradient norm; 0: not clipped"`
 	MicroBatchTokens int     `yaml:"micro_batch_tokens" default:"4096" min:"1" max:"100000000" unit:"tokens" doc:"of one forward and backward; a longer sample goes alone"`
+	OnNonfinite      string  `yaml:"on_nonfinite" default:"stop" enum:"stop|skip" doc:"when a reward, logprob, loss or gradient is NaN or infinite: stop the run, or skip the rest of the step and go on, ten times in a row at most"`
 	Checkpointing    bool    `yaml:"checkpointing" default:"false" doc:"compute activations again in backward: less memory, more time"`
 }
 

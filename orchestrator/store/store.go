@@ -276,10 +276,10 @@ func (s *Store) AddStep(ctx context.Context, step int, metrics map[string]float6
 	})
 }
 
-// Truncate forgets steps >= step and their training trajectories: a resumed run samples them again.
+// Truncate forgets steps >= step and their trajectories, those of evaluations aside: a resumed run makes them again.
 func (s *Store) Truncate(ctx context.Context, step int) error {
 	return s.add(ctx, "truncate", func(tx *sql.Tx) error {
-		for _, q := range []string{"DELETE FROM trajectories WHERE phase = 'train' AND step >= ?", "DELETE FROM updates WHERE step >= ?", "DELETE FROM steps WHERE step >= ?"} {
+		for _, q := range []string{"DELETE FROM trajectories WHERE phase NOT LIKE 'eval-%' AND step >= ?", "DELETE FROM updates WHERE step >= ?", "DELETE FROM steps WHERE step >= ?"} {
 			if _, err := tx.Exec(q, step); err != nil {
 				return err
 			}

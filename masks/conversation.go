@@ -1,0 +1,170 @@
+package masks
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// Recorded is a conversation that was written down as messages, to be learned from.
+type Recorded struct {
+	Messages []trajectory.Message
+	Learned  []bool            // [messages] the assistant's messages that are learned; false for all others
+	Tools    []json.RawMessage // as given to Prompt
+	Stops    []string          // a message that ends with one of them ended there: a rollout with these stop strings samples no end-of-turn token behind it
+}
+
+// Samples lays a recorded conversation out as a rollout of it would have: the messages before the first learned one are
+// the prompt, a learned message is tokenized alone and on the response mask together with the end-of-turn token that ends
+// it, and what stands between two of them is the Observation. The sampling logprobs and policy versions of recorded tokens
+// are 0. A message with tool calls or reasoning is the text that the template writes for it. Where the template rewrites the
+// history a new sample begins.
+func (r *Renderer) Samples(c Recorded) ([]*trajectory.Sample, error) {
+	first := slices.Index(c.Learned, true)
+	switch {
+	case len(c.Learned) != len(c.Messages):
+		return nil, fmt.Errorf("masks: conversation: %d messages and %d marks", len(c.Messages), len(c.Learned))
+	case first < 0:
+		return nil, fmt.Errorf("masks: conversation: no message of the assistant is to be learned")
+	case first == 0:
+		return nil, fmt.Errorf("masks: conversation: it begins with a message that is to be learned; nothing asks for it")
+	}
+	var out []*trajectory.Sample
+	history := slices.Clone(c.Messages[:first])
+	fresh := true // a sample begins
+	for at := first; at >= 0 && at < len(c.Messages); {
+		next := slices.Index(c.Learned[at+1:], true) + at + 1 // at when there is none
+		if fresh {
+			ids, _, err := r.Prompt(history, c.Tools, true)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, &trajectory.Sample{})
+			out[len(out)-1].AppendObservation(ids)
+		}
+		p := Reply{History: history, Tools: c.Tools, Results: c.Messages[at+1:]}
+		if next > at {
+			p.Results = c.Messages[at+1 : next]
+		}
+		rewritten, err := r.learn(out[len(out)-1], c, c.Messages[at], &p, next > at)
+		if err != nil {
+			return nil, fmt.Errorf("masks: conversation: message %d: %w", at, err)
+		}
+		if next <= at {
+			break
+		}
+		history, fresh, at = p.Messages(), rewritten, next
+	}
+	return out, nil
+}
+
+// learn appends a learned message and, with more, what stands before the next one. It fills in p, and reports that the
+// template writes the history anew.
+func (r *Renderer) learn(s *trajectory.Sample, c Recorded, m trajectory.Message, p *Reply, more bool) (rewritten bool, err error) {
+	if m.Role != "assistant" {
+		return false, fmt.Errorf("its role is %q; only what the assistant said can be learned", m.Role)
+	}
+	if p.Completion, err = r.written(p.History, m, c.Tools); err != nil {
+		return false, err
+	}
+	ids := r.enc.Encode(p.Completion)
+	cut := slices.ContainsFunc(c.Stops, func(stop string) bool { return stop != "" && strings.HasSuffix(p.Completion, stop) })
+	end, err := r.endOf(*p)
+	rewritten = errors.Is(err, ErrRewritten)
+	if err != nil && !rewritten {
+		return false, err
+	}
+	if !cut && end.text != "" {
+		ids, p.SampledStop = append(ids, end.id), true
+	}
+	if len(ids) == 0 {
+		return false, errors.New("it is empty, and the template writes no end of turn that could be learned instead")
+	}
+	if err := s.AppendResponse(ids, make([]float32, len(ids)), make([]int32, len(ids))); err != nil {
+		return false, err
+	}
+	if !more || rewritten {
+		return rewritten, nil
+	}
+	between, err := r.Observation(*p)
+	if err != nil {
+		return false, err
+	}
+	s.AppendObservation(between)
+	return false, nil
+}
+
+// endOf is the end of turn that the template writes behind a completion, before the messages that follow or at the end of
+// the conversation. With ErrRewritten it is what the template usually writes.
+func (r *Renderer) endOf(p Reply) (closing, error) {
+	if len(p.Results) > 0 {
+		_, end, err := r.observationText(p)
+		if errors.Is(err, ErrRewritten) && len(r.closings) > 0 {
+			end = r.closings[0]
+		}
+		return end, err
+	}
+	before, err := r.render(p.History, p.Tools, true)
+	if err != nil {
+		return closing{}, err
+	}
+	full, err := r.render(p.Messages(), p.Tools, false)
+	if err != nil {
+		return closing{}, err
+	}
+	if rest, ok := strings.CutPrefix(full, before); ok {
+		if after, ok := afterContent(rest, p.Completion, ""); ok {
+			if end, ok := r.endOfTurn(after); ok {
+				return end, nil
+			}
+			return closing{}, nil
+		}
+	}
+	if len(r.closings) > 0 {
+		return r.closings[0], nil
+	}
+	return closing{}, nil
+}
+
+// written is the text of a message as a model would have sampled it.
+func (r *Renderer) written(history []trajectory.Message, m trajectory.Message, tools []json.RawMessage) (string, error) {
+	content, err := m.TextContent()
+	if err != nil {
+		return "", err
+	}
+	if len(m.ToolCalls) == 0 && m.Reasoning == "" {
+		return content, nil
+	}
+	before, err := r.render(history, tools, true)
+	if err != nil {
+		return "", err
+	}
+	full, err := r.render(append(slices.Clone(history), m), tools, false)
+	if err != nil {
+		return "", err
+	}
+	text, ok := strings.CutPrefix(full, before)
+	if !ok {
+		return "", fmt.Errorf("the template writes its tool calls or reasoning as %q, which does not follow the generation prompt; write them into the content", head(full[common(full, before):]))
+	}
+	for _, end := range r.closings {
+		at := strings.LastIndex(text, end.text)
+		if at >= 0 && end.text != "" && strings.TrimFunc(text[at+len(end.text):], isSpace) == "" {
+			text = text[:at]
+			break
+		}
+	}
+	for _, call := range m.ToolCalls {
+		if !strings.Contains(text, call.Name) {
+			return "", fmt.Errorf("the template does not write the call of %s; write it into the content as the agent's format has it", call.Name)
+		}
+	}
+	if m.Reasoning != "" && !strings.Contains(text, strings.TrimSpace(m.Reasoning)) {
+		return "", errors.New("the template does not write the reasoning; write it into the content")
+	}
+	return text, nil
+}

@@ -1,0 +1,168 @@
+package masks_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/masks"
+	"github.com/agentfly/agentfly/masks/template"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+func marked(n int, learned ...int) []bool {
+	out := make([]bool, n)
+	for _, i := range learned {
+		out[i] = true
+	}
+	return out
+}
+
+// A recorded conversation has the ids and the mask of the rollouts whose ids literalCases write down by hand.
+func TestARecordedConversationIsTheRollout(t *testing.T) {
+	r := smol(t)
+	say := trajectory.Text
+	for name, c := range map[string]struct {
+		messages []trajectory.Message
+		learned  []int
+		stops    []string
+		same     string // name among literalCases
+	}{
+		"sampled ends": {
+			[]trajectory.Message{say("system", "Be brief."), say("user", "2*3?"), say("assistant", "CALL 2*3"), say("user", "6"), say("assistant", "It is 6.")},
+			[]int{2, 4}, nil, "call, result, answer; both turns end in a sampled end-of-turn token",
+		},
+		"stop strings": {
+			[]trajectory.Message{say("system", "Be brief."), say("user", "2*3?"), say("assistant", "CALL 2*3"), say("tool", "6"), say("assistant", "It is 6")},
+			[]int{2, 4}, []string{"*3", "is 6"}, "the first turn is cut at a stop string: its end-of-turn token is an observation",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			samples, err := r.Samples(masks.Recorded{Messages: c.messages, Learned: marked(len(c.messages), c.learned...), Stops: c.stops})
+			require.NoError(t, err)
+			require.Len(t, samples, 1)
+			require.NoError(t, samples[0].Check())
+			for _, want := range literalCases {
+				if want.name != c.same {
+					continue
+				}
+				require.Equal(t, want.ids, samples[0].TokenIDs)
+				for i, on := range samples[0].ResponseMask {
+					require.Equal(t, want.response[i] == 1, on, "token %d", i)
+				}
+				return
+			}
+			t.Fatal("there is no such case")
+		})
+	}
+}
+
+func TestMessagesThatAreNotLearnedAreObservations(t *testing.T) {
+	r := smol(t)
+	say := trajectory.Text
+	samples, err := r.Samples(masks.Recorded{
+		Messages: []trajectory.Message{say("user", "2*3?"), say("assistant", "6"), say("user", "2*3?"), say("assistant", "It is 6"), say("user", "Thanks"), say("assistant", "wrong"), say("user", "Bye"), say("assistant", "Bye"), say("user", "Bye")},
+		Learned:  marked(9, 3, 7),
+	})
+	require.NoError(t, err)
+	require.Len(t, samples, 1)
+	s := samples[0]
+	var learned [][]int32
+	for i, on := range s.ResponseMask {
+		switch {
+		case on && !s.ResponseMask[i-1]:
+			learned = append(learned, []int32{s.TokenIDs[i]})
+		case on:
+			learned[len(learned)-1] = append(learned[len(learned)-1], s.TokenIDs[i])
+		}
+	}
+	require.Equal(t, [][]int32{{12, eot}, {16, eot}}, learned)
+	require.Equal(t, int32(eot), s.TokenIDs[s.Len()-1], "what follows the last learned message is left out")
+	require.Contains(t, s.TokenIDs, int32(17), "a message that is not learned is read")
+	for i, on := range s.ResponseMask {
+		require.Zero(t, s.SamplingLogprobs[i])
+		if on {
+			require.Zero(t, s.PolicyVersion[i])
+		}
+	}
+}
+
+func TestRecordedToolCallsAreWrittenByTheTemplate(t *testing.T) {
+	call := trajectory.Message{Role: "assistant", ToolCalls: []trajectory.ToolCall{{Name: "add", Arguments: json.RawMessage(`{"a": 1}`)}}}
+	messages := []trajectory.Message{trajectory.Text("user", "1+1?"), call, trajectory.Text("tool", "2"), trajectory.Text("assistant", "two")}
+	c := masks.Recorded{Messages: messages, Learned: marked(4, 1, 3), Tools: []json.RawMessage{json.RawMessage(`{"type": "function", "function": {"name": "add", "description": "adds", "parameters": {"type": "object", "properties": {}}}}`)}}
+	renderer := func(name string) *masks.Renderer {
+		tmpl := compile(t, real(t, name), template.Options{BOSToken: "<s>", EOSToken: "</s>"})
+		r, err := masks.NewRenderer(marks, tmpl, masks.Options{Now: time.Unix(1_700_000_000, 0).UTC()})
+		require.NoError(t, err)
+		return r
+	}
+	samples, err := renderer("Qwen-Qwen2.5-7B-Instruct").Samples(c)
+	require.NoError(t, err)
+	require.Len(t, samples, 1)
+	var learned []int32
+	for i, on := range samples[0].ResponseMask {
+		if on {
+			learned = append(learned, samples[0].TokenIDs[i])
+		}
+	}
+	require.Equal(t, "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call><|im_end|>two<|im_end|>", marks.Decode(learned, false))
+	full, text, err := renderer("Qwen-Qwen2.5-7B-Instruct").Prompt(messages, c.Tools, false)
+	require.NoError(t, err)
+	require.Equal(t, text, marks.Decode(samples[0].TokenIDs, false)+"\n", "nothing was added or lost")
+	require.Equal(t, full[:len(full)-1], samples[0].TokenIDs)
+
+	_, err = renderer("HuggingFaceTB-SmolLM2-135M-Instruct").Samples(c)
+	require.ErrorContains(t, err, "masks: conversation: message 1: the template does not write the call of add; write it into the content as the agent's format has it")
+}
+
+// Qwen3 drops the thinking of earlier turns when a user speaks again: what was said under the old history is learned under
+// the old history, and the next answer in a sample of its own.
+func TestARewrittenHistoryBeginsANewSample(t *testing.T) {
+	tmpl := compile(t, real(t, "Qwen-Qwen3-0.6B"), template.Options{EOSToken: "<|im_end|>"})
+	r, err := masks.NewRenderer(marks, tmpl, masks.Options{Now: time.Unix(1_700_000_000, 0).UTC()})
+	require.NoError(t, err)
+	say := trajectory.Text
+	messages := []trajectory.Message{say("user", "1+1?"), say("assistant", "<think>\none\n</think>\n\n2"), say("user", "sure?"), say("assistant", "<think>\ntwo\n</think>\n\nyes")}
+	samples, err := r.Samples(masks.Recorded{Messages: messages, Learned: marked(4, 1, 3)})
+	require.NoError(t, err)
+	require.Len(t, samples, 2)
+	require.Equal(t, "<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n<think>\none\n</think>\n\n2<|im_end|>", marks.Decode(samples[0].TokenIDs, false))
+	require.Equal(t, "<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n2<|im_end|>\n<|im_start|>user\nsure?<|im_end|>\n<|im_start|>assistant\n<think>\ntwo\n</think>\n\nyes<|im_end|>", marks.Decode(samples[1].TokenIDs, false))
+	learned := func(s *trajectory.Sample) (n int) {
+		for _, on := range s.ResponseMask {
+			if on {
+				n++
+			}
+		}
+		return n
+	}
+	require.Equal(t, len(marks.Encode("<think>\none\n</think>\n\n2<|im_end|>")), learned(samples[0]))
+	require.Equal(t, len(marks.Encode("<think>\ntwo\n</think>\n\nyes<|im_end|>")), learned(samples[1]))
+}
+
+func TestConversationsThatCannotBeLearned(t *testing.T) {
+	r := smol(t)
+	say := trajectory.Text
+	for name, c := range map[string]struct {
+		messages []trajectory.Message
+		learned  []bool
+		want     string
+	}{
+		"nothing to learn":   {[]trajectory.Message{say("user", "2*3?"), say("assistant", "6")}, marked(2), "masks: conversation: no message of the assistant is to be learned"},
+		"a user's message":   {[]trajectory.Message{say("user", "2*3?"), say("user", "6")}, marked(2, 1), `masks: conversation: message 1: its role is "user"; only what the assistant said can be learned`},
+		"it begins":          {[]trajectory.Message{say("assistant", "6")}, marked(1, 0), "masks: conversation: it begins with a message that is to be learned; nothing asks for it"},
+		"marks do not match": {[]trajectory.Message{say("user", "2*3?"), say("assistant", "6")}, marked(1, 0), "masks: conversation: 2 messages and 1 marks"},
+		"an image":           {[]trajectory.Message{say("user", "2*3?"), {Role: "assistant", Content: []trajectory.Part{{Type: "image", Image: "x"}}}}, marked(2, 1), `masks: conversation: message 1: trajectory: assistant message: part 0 is "image", only text is supported here`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := r.Samples(masks.Recorded{Messages: c.messages, Learned: c.learned})
+			require.EqualError(t, err, c.want)
+		})
+	}
+	samples, err := r.Samples(masks.Recorded{Messages: []trajectory.Message{say("user", "2*3?"), say("assistant", "")}, Learned: marked(2, 1)})
+	require.NoError(t, err)
+	require.Equal(t, 1, samples[0].ResponseTokens(), "an empty answer is its end of turn")
+}

@@ -1,0 +1,259 @@
+package orchestrator
+
+import (
+	"errors"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// samplingRun is a run that can sample steps of groups groups x size trajectories; there is no trainer.
+func samplingRun(t *testing.T, a algorithms.Config, groups, size int, data *Tasks, d job.Data, respond func(r engines.Request) (engines.Completion, error)) *run {
+	t.Helper()
+	resolved, err := a.Resolve(algorithms.NewRegistry())
+	require.NoError(t, err)
+	j := &job.Job{Seed: 1, Data: d, Rollout: job.Rollout{Groups: groups, GroupSize: size, MaxRefills: 3, MaxFailed: 0.9, MaxTokens: 1000}}
+	deal, err := newSampler(data, d, groups, 1)
+	require.NoError(t, err)
+	db, err := store.Open(filepath.Join(t.TempDir(), storeFile))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return &run{session: &session{job: j, rollout: *newRollout(t, respond)}, algorithm: resolved, db: db, sampler: deal}
+}
+
+// questions are n tasks q0 … whose answer is 1, of alternating kinds a and b.
+func questions(n int) *Tasks {
+	out := &Tasks{Path: "q"}
+	for i := range n {
+		q := task("q"+strconv.Itoa(i), "q"+strconv.Itoa(i)+"?", "1")
+		q.Fields["kind"] = []string{"a", "b"}[i%2]
+		out.Tasks = append(out.Tasks, q)
+	}
+	return out
+}
+
+func taskIDs(groups []trajectory.Group) (ids []string) {
+	for _, g := range groups {
+		ids = append(ids, g.Task.ID)
+	}
+	return ids
+}
+
+// index of the trajectory that a request belongs to.
+func index(r engines.Request) int {
+	parts := strings.Split(r.ID, "-") // train-step-group-index-turn
+	i, _ := strconv.Atoi(parts[len(parts)-2])
+	return i
+}
+
+// only answers right with the first trajectory of the tasks for which yes is true, and wrong otherwise: the others' groups
+// have no variance.
+func only(yes func(question string) bool) func(r engines.Request) (engines.Completion, error) {
+	return func(r engines.Request) (engines.Completion, error) {
+		_, after, _ := strings.Cut(decode(r.Prompt), "user\n")
+		question, _, _ := strings.Cut(after, "?")
+		if yes(question) && index(r) == 0 {
+			return say("<answer>1</answer>")
+		}
+		return say("<answer>2</answer>")
+	}
+}
+
+func TestDynamicSamplingRefillsInTheOrderOfTheData(t *testing.T) {
+	odd := func(q string) bool { return (q[len(q)-1]-'0')%2 == 1 }
+	r := samplingRun(t, algorithms.Config{DynamicSampling: true}, 3, 4, questions(10), job.Data{}, only(odd))
+	var dealt []string
+	for at := range 40 {
+		dealt = append(dealt, r.sampler.task(0, at).ID)
+	}
+	at := 0
+	for step := range 4 {
+		b, err := r.sample(t.Context(), step)
+		require.NoError(t, err)
+		require.Equal(t, dealt[at:at+len(b.all)], taskIDs(b.all), "tasks come in the order of the data, without a gap")
+		at += len(b.all)
+		require.Equal(t, []int{at}, b.dealt)
+		require.Len(t, b.trained, 3)
+		var want []string
+		for _, id := range taskIDs(b.all) {
+			if odd(id) {
+				want = append(want, id)
+			}
+		}
+		require.Equal(t, want, taskIDs(b.trained))
+		for g, group := range b.all {
+			require.Equal(t, "train-"+strconv.Itoa(step)+"-"+strconv.Itoa(g)+"-0", group.Trajectories[0].ID)
+		}
+		r.state.Dealt = b.dealt
+		r.state.Step++
+	}
+	require.Greater(t, at, 12, "something was dropped")
+	stored := 0
+	require.NoError(t, r.db.Each("", func(store.Record) error { stored++; return nil }))
+	require.Equal(t, 4*at, stored, "what was dropped is stored too, once")
+
+	again := samplingRun(t, algorithms.Config{DynamicSampling: true}, 3, 4, questions(10), job.Data{}, only(odd))
+	again.state = state{Step: 2, Dealt: []int{17}}
+	b, err := again.sample(t.Context(), 2)
+	require.NoError(t, err)
+	require.Equal(t, dealt[17:17+len(b.all)], taskIDs(b.all), "a resumed run goes on where the data was")
+}
+
+func TestDynamicSamplingStopsAtItsBound(t *testing.T) {
+	r := samplingRun(t, algorithms.Config{DynamicSampling: true}, 2, 3, questions(10), job.Data{}, only(func(q string) bool { return q == "q3" }))
+	b, err := r.sample(t.Context(), 0)
+	require.NoError(t, err)
+	require.Equal(t, 3, b.refills)
+	require.LessOrEqual(t, len(b.trained), 1)
+	require.LessOrEqual(t, len(b.all), 8)
+	r = samplingRun(t, algorithms.Config{DynamicSampling: true}, 2, 3, questions(10), job.Data{}, only(func(string) bool { return false }))
+	b, err = r.sample(t.Context(), 0)
+	require.NoError(t, err)
+	require.Empty(t, b.trained)
+	require.Len(t, b.all, 8, "two groups and three refills of two")
+	require.Equal(t, []int{8}, b.dealt)
+}
+
+func TestDynamicSamplingKeepsTheBalance(t *testing.T) {
+	d := job.Data{Balance: "kind"} // all tasks of kind b are flat but q1
+	r := samplingRun(t, algorithms.Config{DynamicSampling: true}, 4, 2, questions(20), d, only(func(q string) bool { return q == "q1" || (q[len(q)-1]-'0')%2 == 0 }))
+	r.job.Rollout.MaxRefills = 100
+	r.sampler.strata[1] = r.sampler.strata[1][:2] // q1, q3
+	b, err := r.sample(t.Context(), 0)
+	require.NoError(t, err)
+	kinds := map[any]int{}
+	for _, g := range b.trained {
+		kinds[g.Task.Fields["kind"]]++
+	}
+	require.Equal(t, map[any]int{"a": 2, "b": 2}, kinds)
+	require.Equal(t, 2, b.dealt[0], "no more of a kind that was complete")
+	require.Greater(t, b.dealt[1], 2)
+}
+
+func TestAGroupWithOneSurvivorIsDropped(t *testing.T) {
+	r := samplingRun(t, algorithms.Config{DynamicSampling: true}, 2, 3, questions(4), job.Data{}, func(r engines.Request) (engines.Completion, error) {
+		if index(r) > 0 {
+			return engines.Completion{}, errors.New("gone")
+		}
+		return say("<answer>1</answer>")
+	})
+	b, err := r.sample(t.Context(), 0)
+	require.NoError(t, err)
+	require.Empty(t, b.trained)
+	require.Len(t, b.all, 8)
+	r.job.Rollout.MaxFailed = 0.5
+	_, err = r.sample(t.Context(), 1)
+	require.ErrorContains(t, err, "step 1: 4 of 6 trajectories failed, more than rollout.max_failed (0.5)")
+}
+
+func TestWithoutDynamicSamplingNothingIsDropped(t *testing.T) {
+	r := samplingRun(t, algorithms.Config{}, 3, 2, questions(10), job.Data{}, only(func(string) bool { return false }))
+	r.state.Step = 5 // a checkpoint of an earlier version knows no position
+	b, err := r.sample(t.Context(), 5)
+	require.NoError(t, err)
+	require.Equal(t, b.all, b.trained)
+	require.Len(t, b.trained, 3)
+	require.Equal(t, r.sampler.tasks(5, 3)[0].ID, b.all[0].Task.ID)
+	require.Equal(t, []int{18}, b.dealt)
+}
+
+func TestGreedyRolloutsAreBaselines(t *testing.T) {
+	var greedy, sampled atomic.Int64
+	r := samplingRun(t, algorithms.Config{Advantage: algorithms.Choice{Name: "remax"}}, 3, 2, questions(6), job.Data{}, func(r engines.Request) (engines.Completion, error) {
+		if r.Sampling.Temperature == 0 {
+			greedy.Add(1)
+			if strings.Contains(decode(r.Prompt), "q1?") {
+				return engines.Completion{}, errors.New("gone")
+			}
+			return say("<answer>1</answer>")
+		}
+		sampled.Add(1)
+		return say("<answer>2</answer>")
+	})
+	for step := range 2 { // one epoch
+		b, err := r.sample(t.Context(), step)
+		require.NoError(t, err)
+		require.Len(t, b.trained, 3)
+		for g, group := range b.all {
+			require.Equal(t, "greedy-"+strconv.Itoa(step)+"-"+strconv.Itoa(g)+"-0", group.Greedy.ID)
+			require.Equal(t, group.Task.ID, group.Greedy.TaskID)
+			require.Equal(t, group.Task.ID == "q1", group.Greedy.Err != "")
+			if group.Greedy.Err == "" {
+				require.Equal(t, 1.0, group.Greedy.Reward)
+			}
+			require.Len(t, group.Trajectories, 2)
+			require.Zero(t, group.Trajectories[0].Reward)
+		}
+		require.Len(t, rewardsOf(b.all), 6, "baselines are not among the rewards")
+		r.state.Step, r.state.Dealt = step+1, b.dealt
+	}
+	require.EqualValues(t, 6, greedy.Load())
+	require.EqualValues(t, 12, sampled.Load())
+	phases := map[string]int{}
+	count := func(s store.Record) error { phases[s.Phase]++; return nil }
+	require.NoError(t, r.db.Each("", count))
+	require.Equal(t, map[string]int{"train": 12, "greedy": 6}, phases)
+	require.NoError(t, r.db.Truncate(t.Context(), 1))
+	clear(phases)
+	require.NoError(t, r.db.Each("", count))
+	require.Equal(t, map[string]int{"train": 6, "greedy": 3}, phases, "a resumed run samples both again")
+}
+
+func TestOverlongShapingIsAPartOfTheReward(t *testing.T) {
+	r := samplingRun(t, algorithms.Config{Overlong: algorithms.Overlong{Buffer: 100, Factor: 0.5}}, 1, 3, questions(1), job.Data{}, func(r engines.Request) (engines.Completion, error) {
+		switch index(r) {
+		case 0:
+			return say("<answer>1</answer>")
+		case 1: // 50 tokens into the buffer
+			return say(strings.Repeat("x", 150-len(r.Prompt)-18) + "<answer>1</answer>")
+		}
+		return say(strings.Repeat("x", 190-len(r.Prompt)-27) + "<calculator>1</calculator>") // its observation does not fit
+	})
+	r.rollout.MaxTotal, r.rollout.Sampling.MaxTokens = 200, 200
+	b, err := r.sample(t.Context(), 0)
+	require.NoError(t, err)
+	got := b.all[0].Trajectories
+	require.Less(t, got[0].Samples[0].Len(), 100)
+	require.Equal(t, 1.0, got[0].Reward)
+	require.Equal(t, map[string]float64{"final_answer": 1, "overlong": 0}, got[0].RewardParts)
+	require.Equal(t, 150, got[1].Samples[0].Len())
+	require.Equal(t, 0.75, got[1].Reward)
+	require.Equal(t, map[string]float64{"final_answer": 1, "overlong": -0.25}, got[1].RewardParts)
+	require.Equal(t, trajectory.StopMaxTokens, got[2].StopReason)
+	require.Equal(t, -0.5, got[2].Reward)
+	require.NoError(t, r.db.Each("train-0-0-1", func(s store.Record) error {
+		require.Equal(t, -0.25, s.Trajectory.RewardParts["overlong"], "the store shows it")
+		return nil
+	}))
+}
+
+func TestAlgorithmRefusesWhatTheRolloutsCannotGive(t *testing.T) {
+	text := "version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\nrollout: {max_tokens: 100, max_new_tokens: 20, group_size: %}\nalgorithm: {%}\n"
+	for name, c := range map[string]struct{ size, block, want string }{
+		"no limit above the buffer": {"4", "overlong: {buffer: 100, penalty: 1}", "x.yaml:6:32: algorithm.overlong.buffer: 100 tokens are not less than rollout.max_tokens (100), the limit before which the penalty grows"},
+		"a group of one":            {"1", "dynamic_sampling: true", "x.yaml:6:31: algorithm.dynamic_sampling: a group of one trajectory has no variance; set rollout.group_size to 2 or more"},
+		"fine":                      {"2", "dynamic_sampling: true, overlong: {buffer: 50, penalty: 1}", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := strings.Replace(strings.Replace(text, "%", c.size, 1), "%", c.block, 1)
+			j, err := job.Parse("x.yaml", []byte(file), job.Options{})
+			require.NoError(t, err)
+			_, err = Algorithm(j, Registries{Algorithms: algorithms.NewRegistry()})
+			if c.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.EqualError(t, err, c.want)
+		})
+	}
+}

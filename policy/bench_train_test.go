@@ -1,0 +1,170 @@
+//go:build torch
+
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// benchShape is a batch that bench-train runs, here and in scripts/bench_train.py.
+type benchShape struct {
+	Name         string            `json:"name"`
+	MicroBatches int               `json:"micro_batches"` // of 8 padded trajectories that the other side is timed on; the rest are like them
+	Trajectories []benchTrajectory `json:"trajectories"`
+}
+
+type benchTrajectory struct {
+	IDs    []int32 `json:"ids"`
+	Mask   []bool  `json:"mask"`   // sampled tokens
+	Reward float64 `json:"reward"` // 8 trajectories in a row are a group
+}
+
+// benchShapes are the same on each call. Responses are 30 to 150 tokens long.
+func benchShapes() []benchShape {
+	rng := rand.New(rand.NewPCG(20, 25))
+	random := func(n int) []int32 {
+		ids := make([]int32, n)
+		for i := range ids {
+			ids[i] = 1000 + rng.Int32N(40000)
+		}
+		return ids
+	}
+	length := func() int { return 30 + rng.IntN(121) }
+	groups := func(prompt int, answer func(t *benchTrajectory)) (all []benchTrajectory) {
+		for range 8 {
+			shared := random(prompt)
+			for i := range 8 {
+				t := benchTrajectory{Reward: float64(i % 2)}
+				t.add(shared, false)
+				answer(&t)
+				all = append(all, t)
+			}
+		}
+		return all
+	}
+	single := func(t *benchTrajectory) { t.add(random(length()), true) }
+	turns := func(t *benchTrajectory) {
+		for turn := range 3 {
+			if turn > 0 {
+				t.add(random(150), false)
+			}
+			t.add(random(length()/2), true)
+		}
+	}
+	var dense []benchTrajectory
+	for i := range 8 {
+		t := benchTrajectory{Reward: float64(i % 2)}
+		t.add(random(1), false)
+		t.add(random(255), true)
+		dense = append(dense, t)
+	}
+	return []benchShape{
+		{"prompt_200", 8, groups(200, single)},
+		{"prompt_1000", 2, groups(1000, single)},
+		{"three_turns", 4, groups(200, turns)},
+		{"dense_8x256", 1, dense},
+	}
+}
+
+func (t *benchTrajectory) add(ids []int32, sampled bool) {
+	t.IDs = append(t.IDs, ids...)
+	t.Mask = append(t.Mask, slices.Repeat([]bool{sampled}, len(ids))...)
+}
+
+func (s benchShape) groups(t *testing.T) (groups []*trajectory.Group) {
+	for chunk := range slices.Chunk(s.Trajectories, 8) {
+		group := &trajectory.Group{}
+		for i, tr := range chunk {
+			sample := &trajectory.Sample{}
+			for from := 0; from < len(tr.IDs); {
+				to := from
+				for to < len(tr.IDs) && tr.Mask[to] == tr.Mask[from] {
+					to++
+				}
+				run := tr.IDs[from:to]
+				if tr.Mask[from] {
+					require.NoError(t, sample.AppendResponse(run, make([]float32, len(run)), make([]int32, len(run))))
+				} else {
+					sample.AppendObservation(run)
+				}
+				from = to
+			}
+			group.Trajectories = append(group.Trajectories, &trajectory.Trajectory{ID: fmt.Sprint(len(groups), "/", i), Samples: []*trajectory.Sample{sample}, Reward: tr.Reward})
+		}
+		groups = append(groups, group)
+	}
+	return groups
+}
+
+// TestBenchTrain is this side of make bench-train: seconds of whole steps (forward, loss, backward, AdamW) on SmolLM2.
+// AGENTFLY_BENCH_OUT takes a JSON line a figure, AGENTFLY_BENCH_SHAPES the batches for the other side;
+// AGENTFLY_BENCH_MEMORY set: one step of prompt_200 with micro-batches of 8 padded trajectories' tokens, and the peak of
+// the process's memory.
+func TestBenchTrain(t *testing.T) {
+	out := os.Getenv("AGENTFLY_BENCH_OUT")
+	if out == "" {
+		t.Skip("minutes on an idle machine: run by make bench-train, which sets AGENTFLY_BENCH_OUT")
+	}
+	f, err := os.OpenFile(out, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	require.NoError(t, err)
+	defer f.Close()
+	report := func(what string, value float64) {
+		t.Logf("%s: %.4g", what, value)
+		require.NoError(t, json.NewEncoder(f).Encode(map[string]any{"engine": "agentfly", "what": what, "value": value}))
+	}
+	shapes := benchShapes()
+	if path := os.Getenv("AGENTFLY_BENCH_SHAPES"); path != "" {
+		data, err := json.Marshal(shapes)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(path, data, 0o644))
+	}
+	memory := os.Getenv("AGENTFLY_BENCH_MEMORY") != ""
+	p, err := Load("HuggingFaceTB/SmolLM2-135M-Instruct", Options{Device: "cpu"})
+	require.NoError(t, err)
+	defer p.Close()
+	c := TrainerConfig{Schedule: Schedule{LearningRate: 1e-6}, ClipGrad: 1, Temperature: 1, MicroBatchTokens: 4096}
+	if memory {
+		c.MicroBatchTokens = 8 * 350 // the longest prompt and response, padded
+	}
+	tr := makeTrainer(t, p, resolveBlock(t, "{advantage: dr_grpo}"), c)
+	for _, s := range shapes {
+		start := time.Now()
+		m, err := tr.Step(context.Background(), StepBatch{Groups: s.groups(t)})
+		require.NoError(t, err)
+		seconds := time.Since(start).Seconds()
+		require.Equal(t, len(s.Trajectories), m.Trajectories)
+		if memory {
+			report("peak_memory_mib", peakMemory(t))
+			return
+		}
+		report(s.Name+"_seconds", seconds)
+		report(s.Name+"_packed_tokens", float64(m.PackedTokens))
+		report(s.Name+"_tokens", float64(m.UnpackedTokens))
+	}
+}
+
+// peakMemory is the most that the process held, in MiB (Linux).
+func peakMemory(t *testing.T) float64 {
+	data, err := os.ReadFile("/proc/self/status")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(data)) {
+		var kib float64
+		if n, _ := fmt.Sscanf(line, "VmHWM: %f kB", &kib); n == 1 {
+			return kib / 1024
+		}
+	}
+	t.Fatal("no VmHWM in /proc/self/status")
+	return 0
+}

@@ -1,0 +1,48 @@
+//go:build torch
+
+package policy
+
+import (
+	"slices"
+
+	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/cgo"
+)
+
+// valueHead is the parameter that tells a model with a critic from one without.
+const valueHead = "value_head.weight"
+
+func hasValueHead(m *cgo.Model) bool {
+	return slices.ContainsFunc(m.Trained(), func(p cgo.ParameterInfo) bool { return p.Name == valueHead })
+}
+
+// forward runs the model; the caller closes the outputs.
+func (t *Trainer) forward(b *cgo.Batch, grad, values bool) (algorithms.Outputs, error) {
+	out, err := t.model.Forward(b, cgo.ForwardOptions{Grad: grad, Checkpoint: grad && t.config.Checkpoint, Entropy: true, Values: values})
+	return algorithms.Outputs{Current: out.Logprobs, Entropy: out.Entropy, Values: out.Values}, err
+}
+
+// numbers are what a forward says of its rows, [N]; values is nil where they were not asked for.
+type numbers struct{ logprobs, entropy, values []float32 }
+
+// read copies the outputs of a forward.
+func read(f algorithms.Outputs) (n numbers, err error) {
+	if n.logprobs, err = cgo.Read(f.Current); err != nil {
+		return n, err
+	}
+	if n.entropy, err = cgo.Read(f.Entropy); err != nil || f.Values.T == nil {
+		return n, err
+	}
+	n.values, err = cgo.Read(f.Values)
+	return n, err
+}
+
+func closeOutputs(f algorithms.Outputs) {
+	cgo.Outputs{Logprobs: f.Current, Entropy: f.Entropy, Values: f.Values}.Close()
+}
+
+// numbers runs a forward without gradient.
+func (t *Trainer) numbers(b *cgo.Batch, values bool) (numbers, error) {
+	s, err := t.model.ScoreWith(b, cgo.ForwardOptions{Entropy: true, Values: values})
+	return numbers{s.Logprobs, s.Entropy, s.Values}, err
+}
