@@ -6,7 +6,7 @@ JOB ?= examples/calculator.yaml
 export NATIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train install clean test-serve
+.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train install clean test-serve
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
@@ -65,6 +65,9 @@ bench: setup ## benchmarks of the engine and the training step
 
 bench-engine: setup ## the local engine beside transformers and llama.cpp; writes docs/performance.md (needs an idle machine; NO_LLAMA=1 without the latter)
 	@scripts/bench_engine.sh
+
+gpu-bundle: setup ## what scripts/gpu_check.sh needs on a GPU machine without Go or network (DIR=FOLDER)
+	@scripts/gpu_bundle.sh $(DIR)
 
 bench-train: setup ## the trainer beside transformers with padded micro-batches; writes docs/performance.md (needs an idle machine)
 	@scripts/bench_train.sh

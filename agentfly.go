@@ -74,7 +74,7 @@ func Main(options ...Option) {
 func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer, options ...Option) int {
 	r, err := registries(options)
 	if err == nil {
-		a := app(r, in, out, errOut)
+		a := app(r, in, out, errOut, args[min(1, len(args)):])
 		err = a.RunContext(ctx, flagsFirst(a.Commands, args))
 	}
 	if err == nil {
@@ -114,8 +114,8 @@ func (e *usageError) Error() string { return e.text }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
 
-func app(r orchestrator.Registries, in io.Reader, out, errOut io.Writer) *cli.App {
-	c := &commands{r, in, out}
+func app(r orchestrator.Registries, in io.Reader, out, errOut io.Writer, args []string) *cli.App {
+	c := &commands{r, in, out, errOut, args}
 	a := &cli.App{
 		Name: "agentfly", Usage: "train language-model agents with reinforcement learning", Version: Version,
 		Reader: in, Writer: out, ErrWriter: errOut, HideVersion: true, EnableBashCompletion: true, Suggest: true, DisableSliceFlagSeparator: true,

@@ -22,6 +22,8 @@ type commands struct {
 	registries orchestrator.Registries
 	in         io.Reader
 	out        io.Writer
+	errOut     io.Writer
+	args       []string // of the process, without its name
 }
 
 func (c *commands) all() []*cli.Command {
@@ -32,7 +34,7 @@ func (c *commands) all() []*cli.Command {
 	return []*cli.Command{
 		{
 			Name: "train", Usage: "train the policy of a job file", ArgsUsage: "JOB",
-			Flags:  []cli.Flag{output, &cli.BoolFlag{Name: "resume", Usage: "continue the run in the run folder"}, seed, set},
+			Flags:  []cli.Flag{output, &cli.BoolFlag{Name: "resume", Usage: "continue the run in the run folder"}, seed, set, &cli.IntFlag{Name: "ranks", Usage: "train in `N` processes of this machine; on several machines start each with torchrun's variables instead"}},
 			Action: c.train,
 		},
 		{Name: "eval", Usage: "evaluate a policy on the job's held-out tasks", ArgsUsage: "JOB", Flags: []cli.Flag{model, seed, set, &cli.BoolFlag{Name: "tool-off", Usage: "switch the tools off"}}, Action: c.eval},
@@ -87,7 +89,9 @@ func (c *commands) train(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = orchestrator.Train(x.Context, j, c.registries, orchestrator.Options{Resume: x.Bool("resume"), Out: c.out})
+	_, err = orchestrator.Train(x.Context, j, c.registries, orchestrator.Options{
+		Resume: x.Bool("resume"), Out: c.out, Ranks: x.Int("ranks"), Arguments: c.args, ErrOut: c.errOut,
+	})
 	return err
 }
 

@@ -17,7 +17,7 @@ extern "C" {
 
 /* ---- errors ---- */
 typedef struct af_error af_error;
-enum { AF_ERR_TORCH = 1, AF_ERR_STD = 2, AF_ERR_MEMORY = 3, AF_ERR_UNKNOWN = 4, AF_ERR_INPUT = 5, AF_ERR_NONFINITE = 6 };
+enum { AF_ERR_TORCH = 1, AF_ERR_STD = 2, AF_ERR_MEMORY = 3, AF_ERR_UNKNOWN = 4, AF_ERR_INPUT = 5, AF_ERR_NONFINITE = 6, AF_ERR_RANK = 7 };
 int af_error_code(const af_error *e);            /* e borrowed */
 const char *af_error_message(const af_error *e); /* valid until af_error_free */
 void af_error_free(af_error *e);                 /* steals e; NULL is allowed */
@@ -131,17 +131,51 @@ typedef struct { af_tensor logprobs, entropy, values; } af_outputs; /* each [N] 
 /* The [N, vocab] logits never exist at once. values: the value head at row_token's hidden state, behind the last norm. */
 af_error *af_model_forward(af_model *m, const af_batch *b, const af_forward_options *o, af_outputs *out);
 
+/* ---- ranks: the processes of a data-parallel run, over PyTorch's c10d ----
+ * Every rank calls the same functions in the same order. Each has a deadline, the group's timeout: when it passes, or a
+ * rank dies or fails, the error is AF_ERR_RANK and names that rank; after it the group refuses everything. Gloo carries
+ * CPU tensors, NCCL those of a CUDA device where libtorch has it (else they go through the CPU). */
+typedef struct af_group af_group;
+typedef struct {
+  int rank, world;
+  const char *address; int port; /* of the store */
+  int serve;                     /* on rank 0: serve the store; 0 where a launcher does */
+  const char *prefix;            /* of this group's keys in the store, "" for none */
+  int device;                    /* of the tensors: -1 CPU, otherwise the CUDA index */
+  int64_t timeout_ms;            /* > 0 */
+} af_group_config;
+/* waits for all ranks; out new, af_group_free */
+af_error *af_group_new(const af_group_config *c, af_group **out);
+void af_group_free(af_group *g);   /* steals; NULL is allowed */
+af_error *af_group_barrier(af_group *g);
+/* data [n] bytes becomes root's. patient != 0: no deadline while root's process is seen to live */
+af_error *af_group_broadcast(af_group *g, int root, void *data, int64_t n, int patient);
+/* out [world, n] bytes of in [n] */
+af_error *af_group_gather(af_group *g, const void *in, int64_t n, void *out);
+af_error *af_group_all_reduce(af_group *g, float *data, int64_t n);
+/* data [n]: this rank's shards become the sum over the ranks (for tests, as is the next) */
+af_error *af_group_reduce_scatter(af_group *g, float *data, int64_t n);
+/* data [n]: the shards of every rank go to all */
+af_error *af_group_all_gather(af_group *g, float *data, int64_t n);
+/* tells the other ranks that this one fails and why */
+void af_group_fail(af_group *g, const char *why);
+/* the model's parameters become those of rank 0; af_model_changed is implied */
+af_error *af_model_broadcast(af_model *m, af_group *g);
+int af_group_has_nccl(void);
+
 /* ---- optimizer: AdamW (decoupled weight decay; norms, biases and embeddings are decayed too, as torch.optim.AdamW) ---- */
 typedef struct af_optimizer af_optimizer;
 typedef struct { double beta1, beta2, eps, weight_decay; } af_adamw_config;
-af_error *af_optimizer_new(af_model *m, const af_adamw_config *c, af_optimizer **out);
+/* g NULL: this process alone. Otherwise every rank makes one and holds the state of its share of the parameters; step
+ * and get_state are collectives: all ranks call them alike. */
+af_error *af_optimizer_new(af_model *m, const af_adamw_config *c, af_group *g, af_optimizer **out);
 void af_optimizer_free(af_optimizer *o);
-/* Global L2 norm of all gradients -> *norm. If it is not finite: AF_ERR_NONFINITE, gradients are dropped and nothing
+/* Gradients are summed over the ranks. Global L2 norm of all gradients -> *norm. If it is not finite: AF_ERR_NONFINITE, gradients are dropped and nothing
  * else changes. Otherwise gradients are scaled by min(1, max_norm/(norm+1e-6)) (max_norm 0: no clipping), one AdamW step
  * with lr is taken, gradients are cleared, af_model_changed is implied. */
 af_error *af_optimizer_step(af_optimizer *o, double lr, double max_norm, double *norm);
 af_error *af_optimizer_zero_grad(af_optimizer *o);
-/* state of one parameter: which 0 = exp_avg, 1 = exp_avg_sq; [n] float32 */
+/* state of one parameter: which 0 = exp_avg, 1 = exp_avg_sq; [n] float32. set keeps what this rank holds of it */
 af_error *af_optimizer_get_state(af_optimizer *o, const char *name, int which, float *out, int64_t n);
 af_error *af_optimizer_set_state(af_optimizer *o, const char *name, int which, const float *data, int64_t n);
 int64_t af_optimizer_get_step(const af_optimizer *o);

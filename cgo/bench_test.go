@@ -85,7 +85,7 @@ func BenchmarkTrainStep(b *testing.B) {
 	defer runtime.UnlockOSThread()
 	SetThreads(runtime.GOMAXPROCS(0))
 	c := smolLM2()
-	m, err := NewModel(c, "cpu")
+	m, err := NewModel(c, testDevice())
 	require.NoError(b, err)
 	defer m.Close()
 	require.NoError(b, m.Init(1, 0.04))

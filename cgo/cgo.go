@@ -29,6 +29,9 @@ var ErrNonFinite = errors.New("non-finite gradient")
 // ErrInput is wrapped by errors that a wrong argument caused.
 var ErrInput = errors.New("bad input")
 
+// ErrRank is wrapped by errors that another rank of a [Group] caused: it is late, gone or failed.
+var ErrRank = errors.New("rank lost")
+
 // ErrClosed is wrapped by errors of calls on a closed model or optimizer.
 var ErrClosed = errors.New("closed")
 

@@ -30,6 +30,8 @@ func (e *Error) Unwrap() error {
 		return ErrNonFinite
 	case C.AF_ERR_INPUT:
 		return ErrInput
+	case C.AF_ERR_RANK:
+		return ErrRank
 	}
 	return nil
 }

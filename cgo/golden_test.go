@@ -83,10 +83,18 @@ func readGolden(t testing.TB, name string, to any) {
 	require.NoError(t, json.NewDecoder(z).Decode(to))
 }
 
+// testDevice is where the tests of the trainer compute: scripts/gpu_check.sh sets cuda.
+func testDevice() string {
+	if d := os.Getenv("AGENTFLY_TEST_DEVICE"); d != "" {
+		return d
+	}
+	return "cpu"
+}
+
 // model makes the golden's model with its parameters.
 func (g golden) model(t testing.TB) *Model {
 	t.Helper()
-	m, err := NewModel(g.Config, "cpu")
+	m, err := NewModel(g.Config, testDevice())
 	require.NoError(t, err)
 	t.Cleanup(func() { m.Close() })
 	require.Len(t, m.Parameters(), len(g.Parameters))

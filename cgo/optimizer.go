@@ -15,19 +15,27 @@ import (
 	"unsafe"
 )
 
-// Optimizer is AdamW over all parameters of one model; its calls take the model's lock.
+// Optimizer is AdamW over all parameters of one model; its calls take the model's lock. With a group every rank holds
+// the state of its share of the parameters, and Step and State are collectives: all ranks call them alike.
 type Optimizer struct {
 	model   *Model
+	group   *Group
 	ptr     *C.af_optimizer // nil when closed; guarded by model.mu
 	cleanup runtime.Cleanup
 }
 
-// NewOptimizer makes an optimizer with zero state.
-func NewOptimizer(m *Model, c AdamWConfig) (*Optimizer, error) {
-	o := &Optimizer{model: m}
+// NewOptimizer makes an optimizer with zero state for a process alone.
+func NewOptimizer(m *Model, c AdamWConfig) (*Optimizer, error) { return NewShardedOptimizer(m, c, nil) }
+
+// NewShardedOptimizer makes an optimizer whose gradients are summed and whose state is spread over a group; nil is no
+// group. Close it before the group.
+func NewShardedOptimizer(m *Model, c AdamWConfig, g *Group) (*Optimizer, error) {
+	o := &Optimizer{model: m, group: g}
 	raw := C.af_adamw_config{beta1: C.double(c.Beta1), beta2: C.double(c.Beta2), eps: C.double(c.Eps), weight_decay: C.double(c.WeightDecay)}
 	err := m.with("optimizer", func(p *C.af_model) error {
-		return toError("optimizer", C.af_optimizer_new(p, &raw, &o.ptr))
+		return g.with("optimizer", func(group *C.af_group) error {
+			return toError("optimizer", C.af_optimizer_new(p, &raw, group, &o.ptr))
+		})
 	})
 	if err != nil {
 		return nil, err
@@ -57,12 +65,19 @@ func (o *Optimizer) with(what string, f func(p *C.af_optimizer) error) error {
 	return f(o.ptr)
 }
 
+// collective also keeps other uses of the group out.
+func (o *Optimizer) collective(what string, f func(p *C.af_optimizer) error) error {
+	return o.with(what, func(p *C.af_optimizer) error {
+		return o.group.with(what, func(*C.af_group) error { return f(p) })
+	})
+}
+
 // Step scales the gradients by min(1, maxNorm/(norm+1e-6)) (maxNorm 0: no clipping), takes one AdamW step and clears them.
 // norm is the global L2 norm before clipping. If it is not finite the error wraps [ErrNonFinite], the gradients are
 // dropped and nothing else changes.
 func (o *Optimizer) Step(lr, maxNorm float64) (norm float64, err error) {
 	var n C.double
-	err = o.with("step", func(p *C.af_optimizer) error {
+	err = o.collective("step", func(p *C.af_optimizer) error {
 		return toError("step", C.af_optimizer_step(p, C.double(lr), C.double(maxNorm), &n))
 	})
 	return float64(n), err
@@ -76,7 +91,7 @@ func (o *Optimizer) ZeroGrad() error {
 // State returns a copy of one moment of a parameter.
 func (o *Optimizer) State(name string, which Moment) ([]float32, error) {
 	var out []float32
-	err := o.with("state", func(p *C.af_optimizer) error {
+	err := o.collective("state", func(p *C.af_optimizer) error {
 		s := C.CString(name)
 		defer C.free(unsafe.Pointer(s))
 		if o.model.ptr == nil {
@@ -96,7 +111,7 @@ func (o *Optimizer) State(name string, which Moment) ([]float32, error) {
 	return out, nil
 }
 
-// SetState copies data into one moment of a parameter.
+// SetState copies data, all of it, into one moment of a parameter; a rank of a group keeps what is its own.
 func (o *Optimizer) SetState(name string, which Moment, data []float32) error {
 	if len(data) == 0 {
 		return fmt.Errorf("cgo: set state of %s: no data (%w)", name, ErrInput)

@@ -140,7 +140,7 @@ func TestTreeEqualsSequences(t *testing.T) {
 func TestHeadTiles(t *testing.T) {
 	c := loadGolden(t, "llama").Config
 	c.VocabSize, c.NumLayers = 3001, 1
-	m, err := NewModel(c, "cpu")
+	m, err := NewModel(c, testDevice())
 	require.NoError(t, err)
 	defer m.Close()
 	require.NoError(t, m.Init(3, 0.5))
@@ -183,7 +183,7 @@ func TestSameBits(t *testing.T) {
 	b := mainJob(c.VocabSize)
 	var first [][]float32
 	for run := range 3 {
-		m, err := NewModel(c, "cpu")
+		m, err := NewModel(c, testDevice())
 		require.NoError(t, err)
 		require.NoError(t, m.Init(7, 0.05))
 		o, err := NewOptimizer(m, DefaultAdamW())
@@ -217,7 +217,7 @@ func TestSameBits(t *testing.T) {
 func TestInit(t *testing.T) {
 	c := loadGolden(t, "qwen2").Config
 	c.VocabSize = 5000
-	m, err := NewModel(c, "cpu")
+	m, err := NewModel(c, testDevice())
 	require.NoError(t, err)
 	defer m.Close()
 	read := func(name string) []float32 {

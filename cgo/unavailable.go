@@ -8,6 +8,9 @@ type Model struct{}
 // Optimizer stands in for the real one; no value of it can be made.
 type Optimizer struct{}
 
+// Group stands in for the real one; no value of it can be made.
+type Group struct{}
+
 // Error is a failed call of the C++ library.
 type Error struct {
 	Code    int
@@ -64,3 +67,20 @@ func (o *Optimizer) State(string, Moment) ([]float32, error)   { return nil, Err
 func (o *Optimizer) SetState(string, Moment, []float32) error  { return ErrUnavailable }
 func (o *Optimizer) StepCount() int64                          { return 0 }
 func (o *Optimizer) SetStepCount(int64) error                  { return ErrUnavailable }
+
+func NewShardedOptimizer(*Model, AdamWConfig, *Group) (*Optimizer, error) { return nil, ErrUnavailable }
+
+func NewGroup(GroupConfig) (*Group, error)             { return nil, ErrUnavailable }
+func HasNCCL() bool                                    { return false }
+func (g *Group) Close() error                          { return nil }
+func (g *Group) Rank() int                             { return 0 }
+func (g *Group) World() int                            { return 1 }
+func (g *Group) Barrier() error                        { return ErrUnavailable }
+func (g *Group) Broadcast(int, []byte) ([]byte, error) { return nil, ErrUnavailable }
+func (g *Group) Await(int) ([]byte, error)             { return nil, ErrUnavailable }
+func (g *Group) Gather([]byte) ([][]byte, error)       { return nil, ErrUnavailable }
+func (g *Group) AllReduce([]float32) error             { return ErrUnavailable }
+func (g *Group) ReduceScatter([]float32) error         { return ErrUnavailable }
+func (g *Group) AllGather([]float32) error             { return ErrUnavailable }
+func (g *Group) BroadcastModel(*Model) error           { return ErrUnavailable }
+func (g *Group) Fail(string)                           {}

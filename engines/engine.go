@@ -84,6 +84,13 @@ type Scorer interface {
 	Score(ctx context.Context, ids []int32) ([]float32, error)
 }
 
+// Sleeper is an engine that gives its accelerator's memory to the trainer between two rollouts.
+type Sleeper interface {
+	// Sleep returns when the memory is free. Nothing is sampled then until an Update, which wakes the engine; requests wait.
+	// After an error nothing is sampled before an Update that succeeds.
+	Sleep(ctx context.Context) error
+}
+
 // Streamer is an engine that hands tokens out as they are sampled: what a server needs.
 type Streamer interface {
 	// Stream is Generate that calls on with each new piece of the completion, in order, at least one token each, from its

@@ -7,6 +7,12 @@ import (
 
 // Algorithm is what a job's updates compute, with the settings that contradict the job's rollouts refused.
 func Algorithm(j *job.Job, r Registries) (*algorithms.Algorithm, error) {
+	if j.SFT != nil {
+		return sftAlgorithm(j, r)
+	}
+	if j.Distill != nil {
+		return distillAlgorithm(j, r)
+	}
 	a, err := j.Algorithm.Resolve(r.Algorithms)
 	if err != nil {
 		return nil, j.Fail("algorithm", "%s", plain(err, "algorithms: "))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/agentfly/agentfly/algorithms"
@@ -32,14 +33,19 @@ type Registries struct {
 type session struct {
 	job       *job.Job
 	policy    *policy.Policy
+	teacher   teacher        // of a distillation; nil in other runs
 	reference *policy.Policy // frozen, as the job's model began; nil unless kl needs it
 	worker    *cgo.Worker
 	engine    engines.Engine
-	server    *vllm.Process // that the job started; nil for none
+	server    *vllm.Kept // that the job started; nil for none
 	weights   weightSync
+	mirror    *mirror // that the local engine reads instead of the policy's model; nil for none
 	renderer  *masks.Renderer
 	rollout   Rollout
 	notes     []string // what the user should know of how the job runs
+	ranks     *ranks   // that train together; nil: this process alone
+	said      sync.Mutex
+	late      []string // the same while it runs; behind said
 }
 
 // open loads the policy from path ("" is the job's own) and everything around it.
@@ -70,6 +76,9 @@ func open(ctx context.Context, j *job.Job, path string, r Registries) (s *sessio
 	}
 	if ok, reason := s.renderer.AppendOnly(); !ok {
 		s.notes = append(s.notes, "the chat template rewrites history ("+reason+"); a trajectory that needs it fails")
+	}
+	if j.SFT != nil { // nothing is sampled
+		return s, s.makeRollout(r)
 	}
 	if err := s.openEngine(ctx); err != nil {
 		return s, err
@@ -163,7 +172,11 @@ func (s *session) makeRollout(r Registries) error {
 		MaxTurns: j.Agent.MaxTurns, MaxTotal: j.Rollout.MaxTokens,
 		Timeout: seconds(j.Rollout.TurnTimeout), Seed: j.Seed, RunName: j.Name,
 	}
-	for _, limit := range []int{s.policy.Config.MaxContext(), s.engine.Capabilities().MaxModelLen} {
+	limits := []int{s.policy.Config.MaxContext()}
+	if s.engine != nil {
+		limits = append(limits, s.engine.Capabilities().MaxModelLen)
+	}
+	for _, limit := range limits {
 		if limit > 0 {
 			s.rollout.MaxTotal = min(s.rollout.MaxTotal, limit)
 		}
@@ -197,6 +210,9 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 func plain(err error, prefix string) string { return strings.TrimPrefix(err.Error(), prefix) }
 
 func makeReward(j *job.Job, r *rewards.Registry) (rewards.Reward, error) {
+	if len(j.Rewards) == 0 { // of a job that does not train on rewards
+		return nil, nil
+	}
 	var terms []rewards.Weighted
 	for i, w := range j.Rewards {
 		made, err := r.Make(w.Name, w.Params)
@@ -220,7 +236,7 @@ func (s *session) prompt(format tools.Format, specs []tools.Spec) ([]trajectory.
 	var schemas []json.RawMessage
 	switch {
 	case !a.Instructions || len(specs) == 0:
-	case format.Name() == "hermes" && s.engine.Capabilities().TokenIDs: // what takes messages renders no schemas
+	case format.Name() == "hermes" && (s.engine == nil || s.engine.Capabilities().TokenIDs): // what takes messages renders no schemas
 		data, err := tools.OpenAI(specs)
 		if err != nil {
 			return nil, nil, err
@@ -248,7 +264,7 @@ func (s *session) prompt(format tools.Format, specs []tools.Spec) ([]trajectory.
 	return append(prefix, examples...), schemas, err
 }
 
-// trainer makes the trainer whose writes to the parameters go through the engine's barrier, with what the algorithm needs
+// trainer makes the trainer whose writes to the parameters go through the engine's barrier, if there is one, with what the algorithm needs
 // beside the policy: a critic's value head, a frozen reference.
 func (s *session) trainer(a *algorithms.Algorithm, version *int32) (*policy.Trainer, error) {
 	t := s.job.Trainer
@@ -257,7 +273,12 @@ func (s *session) trainer(a *algorithms.Algorithm, version *int32) (*policy.Trai
 		AdamW:    cgo.AdamWConfig{Beta1: t.Beta1, Beta2: t.Beta2, Eps: t.Eps, WeightDecay: t.WeightDecay},
 		ClipGrad: t.ClipGrad, Temperature: s.job.Rollout.Temperature, MicroBatchTokens: t.MicroBatchTokens,
 		MaxLength: s.policy.Config.MaxContext(), Checkpoint: t.Checkpointing,
-		Barrier: s.barrier(version),
+	}
+	if s.engine != nil {
+		c.Barrier = s.barrier(version)
+	}
+	if s.ranks != nil {
+		c.Group = s.ranks.group
 	}
 	if a.HasCritic() {
 		if err := s.policy.Model.AddValueHead(); err != nil {
@@ -279,6 +300,9 @@ func (s *session) trainer(a *algorithms.Algorithm, version *int32) (*policy.Trai
 func (s *session) Close() error {
 	var errs []error
 	errs = append(errs, s.closeEngine())
+	if s.teacher != nil {
+		errs = append(errs, s.teacher.Close())
+	}
 	if s.worker != nil {
 		errs = append(errs, s.worker.Close())
 	}

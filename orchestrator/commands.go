@@ -17,13 +17,18 @@ func Validate(j *job.Job, r Registries) error {
 			lines = append(lines, err.Error())
 		}
 	}
-	_, _, _, err := readData(j)
-	add(err)
+	if j.SFT == nil {
+		_, _, _, err := readData(j)
+		add(err)
+	} else if j.Data.Train != "" || j.Data.Run != "" && exists(j.Resolve(j.Data.Run)) { // the run may come later
+		_, err := readMaterial(j)
+		add(err)
+	}
 	if j.Agent.Examples != "" {
 		_, err := ReadExamples(j.Resolve(j.Agent.Examples))
 		add(err)
 	}
-	_, err = Algorithm(j, r)
+	_, err := Algorithm(j, r)
 	add(err)
 	_, _, err = makeTools(j, r.Tools)
 	add(err)
@@ -35,8 +40,19 @@ func Validate(j *job.Job, r Registries) error {
 	return nil
 }
 
+// noRollouts refuses a job without tasks.
+func noRollouts(j *job.Job) error {
+	if j.SFT == nil {
+		return nil
+	}
+	return j.Fail("sft", "supervised fine-tuning has conversations and no tasks to sample; use the job that trains with rewards, with --model for this run's checkpoint")
+}
+
 // Evaluate evaluates the job's held-out tasks with the model at path; "" is the job's own.
 func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Registries) (e Evaluation, err error) {
+	if err := noRollouts(j); err != nil {
+		return e, err
+	}
 	if j.Data.Eval == "" {
 		return e, inputError(errors.New(j.Path() + ": data.eval is missing; name the held-out tasks"))
 	}
@@ -59,6 +75,9 @@ func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Reg
 
 // Sample rolls out the tasks of the first steps of a job and hands each trajectory over as it ends. Nothing is trained.
 func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registries, f func(*trajectory.Trajectory) error) (err error) {
+	if err := noRollouts(j); err != nil {
+		return err
+	}
 	if j.Data.Train == "" {
 		return inputError(errors.New(j.Path() + ": data.train is missing; name the tasks to sample"))
 	}

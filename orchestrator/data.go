@@ -281,8 +281,10 @@ func (s *sampler) tasks(step, n int) []trajectory.Task {
 
 // task is what a stratum deals at a position, from 0, over all epochs.
 func (s *sampler) task(k, at int) trajectory.Task {
-	stratum := s.strata[k]
-	epoch, place := at/len(stratum), at%len(stratum)
-	order := rand.New(rand.NewPCG(s.seed, uint64(k)<<32|uint64(epoch))).Perm(len(stratum))
-	return stratum[order[place]]
+	return s.strata[k][deal(s.seed, k, len(s.strata[k]), at)]
+}
+
+// deal is the index among n things that a position gets: every epoch is a seeded permutation of its own.
+func deal(seed uint64, stratum, n, at int) int {
+	return rand.New(rand.NewPCG(seed, uint64(stratum)<<32|uint64(at/n))).Perm(n)[at%n]
 }

@@ -30,7 +30,15 @@ func (s *session) openEngine(ctx context.Context) (err error) {
 		s.notes = append(s.notes, "engine "+e.URLs[0]+": the endpoint returns text; the stored tokens are the tokenizer's, without logprobs")
 		return err
 	}
-	s.engine, err = local.New(s.policy.Model, local.Options{
+	model := s.policy.Model
+	if s.policy.Device() != "cpu" {
+		if s.mirror, err = newMirror(model); err != nil {
+			return err
+		}
+		model = s.mirror.model
+		s.notes = append(s.notes, "the local engine decodes on the CPU, with a copy of the weights that each update renews; training runs on "+s.policy.Device())
+	}
+	s.engine, err = local.New(model, local.Options{
 		CacheTokens: e.CacheTokens, MaxSequences: e.MaxSequences, MaxModelLen: min(s.policy.Config.MaxContext(), e.CacheTokens),
 		Decoder: s.policy.Tokenizer, BFloat16: e.DType == "bfloat16",
 	})
@@ -43,27 +51,15 @@ func (s *session) openVLLM(ctx context.Context) error {
 	if err := s.makeWeightsFolder(); err != nil {
 		return err
 	}
-	urls := e.URLs
+	o := vllm.Options{URLs: e.URLs, Model: e.ServedModel, APIKey: e.APIKey, Way: vllm.Way(e.Weights), Sleep: e.Sleep}
 	if e.Serve != nil {
-		initial := filepath.Join(s.weights.folder, "initial")
-		save := s.policy.SaveHF
-		if e.Weights == "lora" { // the adapter comes on top
-			save = s.policy.SaveBase
-		}
-		if err := save(initial, modelfile.F32); err != nil {
+		if err := s.serveVLLM(ctx); err != nil {
 			return err
 		}
-		p, err := vllm.Serve(ctx, vllm.ServeOptions{
-			Command: s.command(e.Serve.Command), Model: initial, MaxModelLen: s.policy.Config.MaxContext(), Args: e.Serve.Args,
-			DType: e.Serve.DType, CPU: s.job.Device == "cpu", Timeout: seconds(e.Serve.Timeout), Folder: filepath.Join(s.weights.folder, "vllm"),
-			LoRARank: s.servedRank(),
-		})
-		if err != nil {
-			return err
-		}
-		s.server, urls = p, []string{p.URL}
+		o.URLs, o.Gone = []string{s.server.URL()}, s.server.Gone
+		o.Patience = seconds(e.Serve.Timeout) + patienceAfterStart // a request waits for a server that is started again
 	}
-	engine, err := vllm.New(ctx, vllm.Options{URLs: urls, Model: e.ServedModel, APIKey: e.APIKey, Way: vllm.Way(e.Weights)})
+	engine, err := vllm.New(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -72,6 +68,49 @@ func (s *session) openVLLM(ctx context.Context) error {
 		s.notes = append(s.notes, "engine "+line)
 	}
 	return nil
+}
+
+// patienceAfterStart is the time for the weights and their proof.
+const patienceAfterStart = 5 * time.Minute
+
+// serveVLLM starts a server, which is started again when it ends by itself.
+func (s *session) serveVLLM(ctx context.Context) (err error) {
+	e := s.job.Engine
+	initial := filepath.Join(s.weights.folder, "initial")
+	save := s.policy.SaveHF
+	if e.Weights == "lora" { // the adapter comes on top
+		save = s.policy.SaveBase
+	}
+	if err := save(initial, modelfile.F32); err != nil {
+		return err
+	}
+	restarts := e.Serve.Restarts
+	if restarts == 0 {
+		restarts = -1
+	}
+	s.server, err = vllm.Keep(ctx, vllm.ServeOptions{
+		Command: s.command(e.Serve.Command), Model: initial, MaxModelLen: s.policy.Config.MaxContext(), Args: e.Serve.Args,
+		DType: e.Serve.DType, CPU: s.job.Device == "cpu", Timeout: seconds(e.Serve.Timeout), Restarts: restarts, Sleep: e.Sleep > 0,
+		Folder: filepath.Join(s.weights.folder, "vllm"), Backend: vllm.Way(e.Weights).ServerBackend(),
+		LoRARank: s.servedRank(),
+	}, s.note)
+	return err
+}
+
+// note tells the user something that happens while the run goes on.
+func (s *session) note(line string) {
+	s.said.Lock()
+	defer s.said.Unlock()
+	s.late = append(s.late, line)
+}
+
+// lateNotes takes what was noted since the last call.
+func (s *session) lateNotes() []string {
+	s.said.Lock()
+	defer s.said.Unlock()
+	out := s.late
+	s.late = nil
+	return out
 }
 
 // servedRank is the rank that a server must allow, of those that vLLM takes; 0 leaves its default.
@@ -117,7 +156,14 @@ func (s *session) makeWeightsFolder() error {
 	if err != nil {
 		return fmt.Errorf("orchestrator: engine.folder: %w", err)
 	}
-	folder, err := os.MkdirTemp(parent, "agentfly-weights-*")
+	removed, err := vllm.RemoveStale(parent, "weights")
+	if err != nil { // somebody else's; not worth a run
+		s.notes = append(s.notes, "weights of a killed run could not be removed: "+err.Error())
+	}
+	for _, name := range removed {
+		s.notes = append(s.notes, "removed what a killed run left: "+filepath.Join(parent, name))
+	}
+	folder, err := os.MkdirTemp(parent, vllm.TempPattern("weights"))
 	if err != nil {
 		return fmt.Errorf("orchestrator: engine.folder: %w", err)
 	}
@@ -131,16 +177,33 @@ func (s *session) makeWeightsFolder() error {
 // probeTokens is the length of the sequence that proves an update.
 const probeTokens = 64
 
+// rest gives the device's memory to the trainer, if the job shares it. push wakes the engine again.
+func (s *session) rest(ctx context.Context) error {
+	sleeper, ok := s.engine.(engines.Sleeper)
+	if s.job.Engine.Sleep == 0 || !ok {
+		return nil
+	}
+	if s.server != nil {
+		s.server.Hold(true)
+	}
+	return sleeper.Sleep(ctx)
+}
+
 // begin gives the engine the policy's weights before the first rollout. An engine that shares them needs the version alone.
 func (s *session) begin(ctx context.Context, version int32) error {
-	if !s.engine.Capabilities().TokenIDs { // not our weights
+	if s.engine == nil || !s.engine.Capabilities().TokenIDs { // not our weights
 		return nil
 	}
 	if s.engine.Capabilities().SharedParameters {
 		if version == 0 {
 			return nil
 		}
-		return s.engine.Update(ctx, engines.Weights{Version: version, Apply: func(context.Context) error { return nil }})
+		return s.engine.Update(ctx, engines.Weights{Version: version, Apply: func(context.Context) error {
+			if s.mirror != nil { // the trainer's folder may have changed the policy
+				return s.mirror.renew()
+			}
+			return nil
+		}})
 	}
 	r := rand.New(rand.NewPCG(s.job.Seed, probeTokens))
 	for range min(probeTokens, s.engine.Capabilities().MaxModelLen/2) {
@@ -168,6 +231,9 @@ func (s *session) push(ctx context.Context, version int32) error {
 	if err != nil {
 		return err
 	}
+	if s.server != nil {
+		s.server.Hold(false)
+	}
 	err = s.engine.Update(ctx, engines.Weights{
 		Version: version, Path: next, Probe: &engines.Probe{TokenIDs: s.weights.probe, Logprobs: logprobs, Tolerance: s.job.Engine.Tolerance},
 	})
@@ -191,7 +257,7 @@ func (s *session) keepLog() error {
 	if !exists(s.job.Output) {
 		return nil
 	}
-	data, err := os.ReadFile(s.server.Log)
+	data, err := os.ReadFile(s.server.Log())
 	if err == nil {
 		err = os.WriteFile(filepath.Join(s.job.Output, "vllm.log"), data, 0o644)
 	}
@@ -206,6 +272,9 @@ func (s *session) closeEngine() error {
 	var errs []error
 	if s.engine != nil {
 		errs = append(errs, s.engine.Close())
+	}
+	if s.mirror != nil {
+		errs = append(errs, s.mirror.model.Close())
 	}
 	if s.server != nil {
 		errs = append(errs, s.server.Close(), s.keepLog())

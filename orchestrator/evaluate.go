@@ -15,15 +15,26 @@ type Evaluation struct {
 	Name     string             `json:"name"`
 	Step     int                `json:"step"` // optimizer steps before it
 	Tasks    int                `json:"tasks"`
-	Reward   float64            `json:"reward"`   // mean; a failed trajectory counts 0
-	Accuracy float64            `json:"accuracy"` // share whose final answer equals the task's field answer, however it was found
-	Parts    map[string]float64 `json:"parts"`    // mean of each part
-	Failed   int                `json:"failed"`
-	Calls    int                `json:"tool_calls"`
-	Seconds  float64            `json:"seconds"`
+	Reward   float64            `json:"reward"`         // mean; a failed trajectory counts 0
+	Accuracy float64            `json:"accuracy"`       // share whose final answer equals the task's field answer, however it was found
+	Parts    map[string]float64 `json:"parts"`          // mean of each part
+	Loss     *float64           `json:"loss,omitempty"` // of held-out conversations, in supervised fine-tuning; then there is no reward
+	// ReverseKL estimates the divergence of the policy from the teacher in nats per token, in distillation: the mean of
+	// sampling - teacher logprobs over rollout.group_size trajectories of each task, sampled as in training.
+	ReverseKL *float64 `json:"reverse_kl,omitempty"`
+
+	Failed  int     `json:"failed"`
+	Calls   int     `json:"tool_calls"`
+	Seconds float64 `json:"seconds"`
 }
 
 func (e Evaluation) String() string {
+	if e.Loss != nil {
+		return fmt.Sprintf("%-12s loss %.4f on %d conversations, %.0f s", e.Name, *e.Loss, e.Tasks, e.Seconds)
+	}
+	if e.ReverseKL != nil {
+		return fmt.Sprintf("%-12s reverse KL %.4f nats a token, reward %.3f of %d tasks, %.0f s", e.Name, *e.ReverseKL, e.Reward, e.Tasks, e.Seconds)
+	}
 	return fmt.Sprintf("%-12s reward %.3f, right answers %.0f%% of %d tasks, %d tool calls, %.0f s", e.Name, e.Reward, 100*e.Accuracy, e.Tasks, e.Calls, e.Seconds)
 }
 

@@ -196,6 +196,9 @@ func (r *Rollout) observe(p Place, s *trajectory.Sample, record *trajectory.Turn
 }
 
 func (r *Rollout) score(ctx context.Context, p Place, t *trajectory.Trajectory) error {
+	if r.Reward == nil { // nothing is trained on it
+		return nil
+	}
 	score, err := r.Reward.Score(ctx, rewards.Input{Task: p.Task, Trajectory: t})
 	if err != nil {
 		return &failure{"reward", err}

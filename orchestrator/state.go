@@ -36,8 +36,9 @@ type state struct {
 	TrainTokens   float64           `json:"train_tokens"`
 	TrainSeconds  float64           `json:"train_seconds"`
 	MismatchMax   float64           `json:"mismatch_max"`
-	Data          map[string]string `json:"data"`            // SHA-256 of the data files
-	Dealt         []int             `json:"dealt,omitempty"` // tasks that each stratum of the data has dealt; nil: those of Step steps without refills
+	Data          map[string]string `json:"data"`             // SHA-256 of the data files
+	Dealt         []int             `json:"dealt,omitempty"`  // tasks that each stratum of the data has dealt; nil: those of Step steps without refills
+	Losses        []float64         `json:"losses,omitempty"` // of the steps of supervised fine-tuning
 	Skipped       int               `json:"skipped,omitempty"`
 	SkippedInRow  int               `json:"skipped_in_row,omitempty"` // up to the last step
 }
@@ -53,7 +54,9 @@ func (s *state) position(from *sampler, each int) []int {
 // add counts a finished step.
 func (s *state) add(record map[string]float64, finished int) {
 	s.Step++
-	s.Rewards = append(s.Rewards, record["reward/mean"])
+	if r, ok := record["reward/mean"]; ok {
+		s.Rewards = append(s.Rewards, r)
+	}
 	s.Finished += finished
 	s.Failed += int(record["trajectories/failed"])
 	s.SampledTokens += record["tokens/sampled"]
@@ -240,6 +243,16 @@ func (t *run) progress(r map[string]float64) {
 	t.stepSeconds += r["seconds/step"]
 	each := t.stepSeconds / float64(max(1, t.state.Step-t.resumedAt))
 	left := time.Duration(each * float64(steps-t.state.Step) * float64(time.Second))
+	if t.teacher != nil {
+		t.say("step %3d/%d   reverse KL %.4f  reward %.3f  sample %4.0f tok/s  train %4.0f tok/s  %4.1f s  left %s", t.state.Step, steps,
+			r["distill/reverse_kl"], r["reward/mean"], r["tokens/sample_per_second"], r["tokens/train_per_second"], r["seconds/step"], left.Round(time.Second))
+		return
+	}
+	if t.sft != nil {
+		t.say("step %3d/%d   loss %.4f  epoch %.2f  %.0f conversations, %.0f tokens learned  train %4.0f tok/s  %4.1f s  left %s", t.state.Step, steps,
+			r["sft/loss"], r["sft/epoch"], r["sft/conversations"], r["tokens/learned"], r["tokens/train_per_second"], r["seconds/step"], left.Round(time.Second))
+		return
+	}
 	t.say("step %3d/%d   reward %.3f  answered %2.0f/%2.0f  calls %2.0f (%.0f failed)  sample %4.0f tok/s  train %4.0f tok/s  %4.1f s  left %s",
 		t.state.Step, steps, r["reward/mean"], r["stop/answer"], r["trajectories/finished"]+r["trajectories/failed"], r["tools/calls"], r["tools/failed"],
 		r["tokens/sample_per_second"], r["tokens/train_per_second"], r["seconds/step"], left.Round(time.Second))
@@ -257,7 +270,19 @@ func (t *run) summary() Summary {
 	if t.session != nil {
 		out.Job = t.session.job.Name
 	}
+	if t.sft != nil {
+		out.Reward, out.Loss = map[string]float64{}, map[string]float64{"first": mean(s.Losses[:min(3, len(s.Losses))]), "last": mean(s.Losses[max(0, len(s.Losses)-3):])}
+	}
 	for _, e := range s.Evaluations {
+		if e.ReverseKL != nil {
+			out.Eval["reverse_kl_"+e.Name] = *e.ReverseKL
+		}
+		if e.Loss != nil {
+			if e.Name == "before" || e.Name == "after" {
+				out.Loss["eval_"+e.Name] = *e.Loss
+			}
+			continue
+		}
 		switch e.Name {
 		case "before", "after":
 			out.Eval[e.Name] = e.Reward
@@ -274,6 +299,15 @@ func (t *run) writeSummary() error {
 		return err
 	}
 	t.say("")
+	if t.sft != nil {
+		t.say("%s: %d steps in %s; loss %.4f -> %.4f", s.Job, s.Steps, (time.Duration(s.Seconds) * time.Second).String(), s.Loss["first"], s.Loss["last"])
+		if before, ok := s.Loss["eval_before"]; ok {
+			t.say("held-out conversations: loss %.4f before, %.4f after", before, s.Loss["eval_after"])
+		}
+		t.say("checkpoint     %s (Hugging Face format)", filepath.Join(t.dir, "checkpoints", "last"))
+		t.say("look next      agentfly inspect trajectory --run %s --view    what was learned, coloured by mask", t.dir)
+		return nil
+	}
 	t.say("%s: %d steps in %s; reward %.3f -> %.3f", s.Job, s.Steps, (time.Duration(s.Seconds) * time.Second).String(), s.Reward["first"], s.Reward["last"])
 	if before, ok := s.Eval["before"]; ok {
 		t.say("held-out tasks: reward %.3f before, %.3f after", before, s.Eval["after"])

@@ -27,17 +27,21 @@ var ErrInterrupted = errors.New("orchestrator: the run was interrupted and saved
 
 // Options of a run.
 type Options struct {
-	Resume bool
-	Out    io.Writer // progress, one line at a time
+	Resume    bool
+	Out       io.Writer // progress, one line at a time
+	Ranks     int       // processes that train, which this one starts; torchrun's variables come before it. 0 and 1: one
+	Arguments []string  // of the command line that starts this run; needed for Ranks
+	ErrOut    io.Writer // of the processes that Ranks starts; nil: standard error
 }
 
 // Summary is summary.json.
 type Summary struct {
 	Job             string             `json:"job"`
 	Steps           int                `json:"steps"`
-	Seconds         float64            `json:"seconds"` // from the first rollout to the last evaluation
-	Reward          map[string]float64 `json:"reward"`  // mean of the first and of the last three steps
-	Eval            map[string]float64 `json:"eval"`    // mean reward before and after; tool_off: share of right answers without tools
+	Seconds         float64            `json:"seconds"`        // from the first rollout to the last evaluation
+	Reward          map[string]float64 `json:"reward"`         // mean of the first and of the last three steps
+	Loss            map[string]float64 `json:"loss,omitempty"` // supervised fine-tuning: mean of the first and of the last three steps, eval_before and eval_after
+	Eval            map[string]float64 `json:"eval"`           // mean reward before and after; tool_off: share of right answers without tools
 	TokensPerSecond map[string]float64 `json:"tokens_per_second"`
 	Trajectories    map[string]int     `json:"trajectories"`
 	MismatchMax     float64            `json:"mismatch_max"`      // largest |trainer's - engine's| logprob of a sampled token
@@ -53,7 +57,9 @@ type run struct {
 	db          *store.Store
 	metrics     *os.File
 	trainer     *policy.Trainer
+	ranks       *ranks
 	sampler     *sampler
+	sft         *supervised // nil but in supervised fine-tuning
 	eval        *Tasks
 	state       state
 	started     time.Time // of this process; zero outside the loop
@@ -73,8 +79,18 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summar
 	if err != nil {
 		return sum, err
 	}
-	t := &run{options: o, dir: j.Output, algorithm: algorithm}
-	defer func() { err = errors.Join(err, t.close()) }()
+	group, err := ranksOf(j, o)
+	if err != nil {
+		return sum, err
+	}
+	if group.config.Rank > 0 {
+		return sum, follow(ctx, j, algorithm, group, o)
+	}
+	t := &run{options: o, dir: j.Output, algorithm: algorithm, ranks: group}
+	defer func() {
+		t.release(err)
+		err = errors.Join(err, t.close())
+	}()
 	if err := t.prepare(ctx, j, r); err != nil {
 		return sum, err
 	}
@@ -88,12 +104,24 @@ func (t *run) say(format string, args ...any) { fmt.Fprintf(t.options.Out, forma
 
 // prepare reads everything that can be wrong before the first rollout.
 func (t *run) prepare(ctx context.Context, j *job.Job, r Registries) (err error) {
-	train, eval, deal, err := readData(j)
-	if err != nil {
+	var learn *material
+	var path, hash string // of the data
+	if j.SFT != nil {
+		if j, learn, err = t.prepareSFT(j); err != nil {
+			return err
+		}
+		path, hash = learn.path, learn.hash
+	} else {
+		train, eval, deal, err := readData(j)
+		if err != nil {
+			return err
+		}
+		t.eval, t.sampler, path, hash = eval, deal, train.Path, train.Hash
+	}
+	if err := t.checkFolder(); err != nil {
 		return err
 	}
-	t.eval, t.sampler = eval, deal
-	if err := t.checkFolder(); err != nil {
+	if err := t.ranks.join(t.options); err != nil {
 		return err
 	}
 	from := ""
@@ -102,10 +130,10 @@ func (t *run) prepare(ctx context.Context, j *job.Job, r Registries) (err error)
 			return err
 		}
 	}
-	if before, ok := t.state.Data["train"]; ok && before != train.Hash {
-		return inputError(fmt.Errorf("%s is not the file that the run in %s began with; give it back its content, or begin a new run with --output", train.Path, t.dir))
+	if before, ok := t.state.Data["train"]; ok && before != hash {
+		return inputError(fmt.Errorf("%s is not the file that the run in %s began with; give it back its content, or begin a new run with --output", path, t.dir))
 	}
-	t.state.Data = map[string]string{"train": train.Hash}
+	t.state.Data = map[string]string{"train": hash}
 	weights := from
 	if j.Model.LoRA.On() { // the job's own base; the trainer's folder holds the adapter
 		weights = ""
@@ -113,8 +141,22 @@ func (t *run) prepare(ctx context.Context, j *job.Job, r Registries) (err error)
 	if t.session, err = open(ctx, j, weights, r); err != nil {
 		return err
 	}
+	t.session.ranks = t.ranks
+	if err := t.ranks.limit(ctx, t.worker); err != nil {
+		return err
+	}
+	if learn != nil {
+		if t.sft.train, t.sft.eval, err = t.lessons(learn); err != nil {
+			return err
+		}
+	}
 	if o := t.algorithm.Overlong; o.Buffer > 0 && o.Buffer >= t.rollout.MaxTotal {
 		return j.Fail("algorithm.overlong.buffer", "%d tokens are not less than the %d that the model takes", o.Buffer, t.rollout.MaxTotal)
+	}
+	if j.Distill != nil {
+		if t.teacher, err = t.openTeacher(ctx); err != nil {
+			return err
+		}
 	}
 	if err := t.makeFolder(j); err != nil { // not earlier: a run that could not begin leaves none behind
 		return err
@@ -206,11 +248,24 @@ func (t *run) makeFolder(j *job.Job) (err error) {
 	return nil
 }
 
+// release lets the other ranks end: with the run, or with what went wrong here.
+func (t *run) release(err error) {
+	if t.trainer != nil && (err == nil || errors.Is(err, ErrInterrupted)) {
+		if t.trainer.Release() == nil {
+			return
+		}
+	}
+	if err != nil {
+		t.ranks.fail(err)
+	}
+}
+
 func (t *run) close() error {
 	var errs []error
 	if t.trainer != nil {
 		errs = append(errs, t.trainer.Close())
 	}
+	errs = append(errs, t.ranks.leave())
 	if t.session != nil {
 		errs = append(errs, t.session.Close())
 	}
@@ -225,12 +280,17 @@ func (t *run) close() error {
 
 func (t *run) loop(ctx context.Context) error {
 	j := t.job
-	t.say("%s: %d steps of %d groups x %d trajectories, model %s, run folder %s", j.Name, j.Trainer.Steps, j.Rollout.Groups, j.Rollout.GroupSize, modelName(j), t.dir)
+	if t.sft != nil {
+		t.say("%s: %d steps of %d conversations out of %d, model %s, run folder %s", j.Name, j.Trainer.Steps, j.SFT.Batch, len(t.sft.train), modelName(j), t.dir)
+	} else {
+		t.say("%s: %d steps of %d groups x %d trajectories, model %s, run folder %s", j.Name, j.Trainer.Steps, j.Rollout.Groups, j.Rollout.GroupSize, modelName(j), t.dir)
+	}
 	for _, note := range t.notes {
 		t.say("note: %s", note)
 	}
 	t.started, t.resumedAt = time.Now(), t.state.Step
 	err := t.steps(ctx)
+	t.sayNotes()
 	t.state.Seconds += time.Since(t.started).Seconds()
 	t.started = time.Time{}
 	if err == nil {
@@ -246,6 +306,13 @@ func (t *run) loop(ctx context.Context) error {
 	return ErrInterrupted
 }
 
+// sayNotes tells what was noted since the last call.
+func (t *run) sayNotes() {
+	for _, note := range t.lateNotes() {
+		t.say("note: %s", note)
+	}
+}
+
 func modelName(j *job.Job) string {
 	if j.Model.Path != "" {
 		return j.Model.Path
@@ -259,7 +326,11 @@ func (t *run) steps(ctx context.Context) error {
 		return err
 	}
 	for t.state.Step < j.Trainer.Steps {
-		if err := t.step(ctx); err != nil {
+		step := t.step
+		if t.sft != nil {
+			step = t.learn
+		}
+		if err := step(ctx); err != nil {
 			return err
 		}
 		if n := j.Eval.Every; n > 0 && t.state.Step%n == 0 && t.state.Step < j.Trainer.Steps {
@@ -285,12 +356,21 @@ func (t *run) steps(ctx context.Context) error {
 // evaluate runs an evaluation once at its step in the life of a run. A finished run that goes on to more steps evaluates
 // its end again.
 func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
-	if t.eval == nil || t.state.evaluated(name, t.state.Step) {
+	if t.eval == nil && (t.sft == nil || len(t.sft.eval) == 0) || t.state.evaluated(name, t.state.Step) {
 		return nil
 	}
-	r := t.rollout
-	r.ToolsOff = toolsOff
-	e, err := evaluate(ctx, r, t.db, name, t.state.Step, t.eval.Tasks, t.job.Eval.Temperature)
+	var e Evaluation
+	var err error
+	if t.sft != nil {
+		e, err = t.evaluateLoss(ctx, name)
+	} else {
+		r := t.rollout
+		r.ToolsOff = toolsOff
+		e, err = evaluate(ctx, r, t.db, name, t.state.Step, t.eval.Tasks, t.job.Eval.Temperature)
+		if err == nil && t.teacher != nil {
+			err = t.evaluateKL(ctx, &e)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -303,14 +383,23 @@ func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
 // barrier is where the optimizer writes the parameters: no decode step of an engine that shares them reads them meanwhile.
 func (s *session) barrier(version *int32) func(context.Context, func(context.Context) error) error {
 	return func(ctx context.Context, write func(context.Context) error) error {
-		if !s.engine.Capabilities().SharedParameters {
+		if s.engine == nil || !s.engine.Capabilities().SharedParameters {
 			if err := write(ctx); err != nil {
 				return err
 			}
 			*version++ // the engine gets the last one of a step, see push
 			return nil
 		}
-		if err := s.engine.Update(ctx, engines.Weights{Version: *version + 1, Apply: write}); err != nil {
+		apply := write
+		if s.mirror != nil {
+			apply = func(ctx context.Context) error {
+				if err := write(ctx); err != nil {
+					return err
+				}
+				return s.mirror.renew()
+			}
+		}
+		if err := s.engine.Update(ctx, engines.Weights{Version: *version + 1, Apply: apply}); err != nil {
 			return err
 		}
 		*version++
@@ -328,24 +417,40 @@ func (t *run) step(ctx context.Context) error {
 		return err
 	}
 	sampled := time.Since(start)
+	taught := &distilled{}
+	if t.teacher != nil {
+		var shuffle *rand.Rand
+		if j.Control.ShuffleTeacher {
+			shuffle = rand.New(rand.NewPCG(j.Seed, uint64(step)))
+		}
+		if taught, err = t.distill(ctx, b.trained, shuffle); err != nil {
+			return err
+		}
+	}
+	if err := t.rest(ctx); err != nil {
+		return err
+	}
 	rewards := rewardsOf(b.all)
 	if j.Control.ShuffleRewards {
 		shuffleRewards(b.trained, j.Seed, step)
 	}
 	// an update that has begun is finished even when the run is interrupted: half of one could not be resumed
 	before := t.state.Version
-	m, err := t.trainer.Step(context.WithoutCancel(ctx), policy.StepBatch{Step: step, Version: before, Groups: pointers(b.trained)})
+	m, err := t.trainer.Step(context.WithoutCancel(ctx), policy.StepBatch{Step: step, Version: before, Groups: pointers(b.trained), Advantages: taught.advantages})
 	skipped, err := t.skip(step, err)
 	if err != nil {
 		return err
 	}
 	t.weights.seconds = 0
-	if t.state.Version != before && !t.engine.Capabilities().SharedParameters {
+	if (t.state.Version != before || j.Engine.Sleep > 0) && !t.engine.Capabilities().SharedParameters {
 		if err := t.push(context.WithoutCancel(ctx), t.state.Version); err != nil {
 			return err
 		}
 	}
 	record := t.describe(b, rewards, m, sampled, time.Since(start))
+	if t.teacher != nil {
+		record["distill/reverse_kl"] = taught.reverseKL
+	}
 	t.state.Dealt = b.dealt
 	return t.finish(ctx, record, m, len(rewards), skipped)
 }
@@ -370,6 +475,7 @@ func (t *run) finish(ctx context.Context, record map[string]float64, m policy.Me
 			line[k] = v
 		}
 	}
+	t.sayNotes()
 	t.progress(record)
 	if skipped != nil {
 		line["skipped"] = skipped.Error()

@@ -5,11 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,6 +23,7 @@ import (
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/engines/local"
+	"github.com/agentfly/agentfly/engines/vllm"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/policy"
@@ -48,20 +55,92 @@ func vllmSets(t *testing.T) []string {
 	return []string{"engine.serve.command=" + os.Getenv("AGENTFLY_VLLM")}
 }
 
-// A job trains on a real vLLM that it starts itself; every update is proven, the reward rises, and the same sampled ids
-// give the local engine's job the same masks, logprobs and loss.
+// killer is the output of a run that kills its vLLM, as `kill -9` does, while it generates in the step after a line.
+type killer struct {
+	bytes.Buffer
+	t      *testing.T
+	after  string
+	killed chan int // the process
+}
+
+func (k *killer) Write(p []byte) (int, error) {
+	if bytes.HasPrefix(p, []byte(k.after)) {
+		url := regexp.MustCompile("note: engine (http://[^ ]+):").FindSubmatch(k.Bytes())
+		require.NotNil(k.t, url, k.String())
+		go k.kill(string(url[1]))
+	}
+	return k.Buffer.Write(p)
+}
+
+// kill waits until the server's own metrics show requests in generation.
+func (k *killer) kill(url string) {
+	defer close(k.killed)
+	running := regexp.MustCompile(`(?m)^vllm:num_requests_running\{.*\} ([1-9][0-9]+)\.0$`)
+	for until := time.Now().Add(time.Minute); time.Now().Before(until); {
+		reply, err := http.Get(url + "/metrics")
+		if err != nil {
+			continue
+		}
+		text, _ := io.ReadAll(reply.Body) // what is cut off does not match
+		reply.Body.Close()
+		if n := running.FindSubmatch(text); n != nil {
+			pid := servingChild(k.t)
+			if err := syscall.Kill(pid, syscall.SIGKILL); err == nil {
+				k.killed <- pid
+				k.t.Logf("killed with %s requests in generation", n[1])
+			}
+			return
+		}
+	}
+}
+
+// servingChild is the process `vllm serve …` of this one.
+func servingChild(t *testing.T) int {
+	files, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Error(err)
+	}
+	for _, f := range files {
+		stat, _ := os.ReadFile(f) // it may be gone
+		command, _ := os.ReadFile(filepath.Join(filepath.Dir(f), "cmdline"))
+		fields := strings.Fields(string(stat[max(0, bytes.LastIndexByte(stat, ')')):]))
+		if len(fields) > 2 && fields[2] == strconv.Itoa(os.Getpid()) && bytes.Contains(command, []byte("\x00serve\x00")) && !bytes.Contains(command, []byte(sharedServer)) {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+			if err != nil {
+				t.Error(err)
+			}
+			return pid
+		}
+	}
+	t.Error("no vLLM of this process runs")
+	return 0
+}
+
+// A job trains on a real vLLM that it starts itself. The server is killed while it generates, is started again and gets the
+// current weights: the run goes on, every trajectory is there and whole, every update is proven, the reward rises, and the
+// same sampled ids give the local engine's job the same masks, logprobs and loss.
 func TestRealVLLMTrains(t *testing.T) {
-	sets := append(vllmSets(t), "engine.weights=transfer", "trainer.learning_rate=0.002", fmt.Sprint("trainer.steps=", vllmSteps), "output="+t.TempDir()+"/run")
+	sets := append(vllmSets(t), "engine.weights=transfer", "trainer.learning_rate=0.002", fmt.Sprint("trainer.steps=", vllmSteps), "output="+t.TempDir()+"/run", "engine.folder="+t.TempDir())
 	j, err := job.Load(vllmJob, sets...)
 	require.NoError(t, err)
-	var out bytes.Buffer
-	sum, err := Train(t.Context(), j, prebuilt(t), Options{Out: &out})
+	out := &killer{t: t, after: "step  10/", killed: make(chan int, 1)}
+	sum, err := Train(t.Context(), j, prebuilt(t), Options{Out: out})
 	require.NoError(t, err, out.String())
 	t.Log(out.String())
+	pid, ok := <-out.killed
+	require.True(t, ok, "it was killed")
+	require.Contains(t, out.String(), "note: the server ended: signal: killed; its log ")
+	require.Contains(t, out.String(), "answers again; it gets the current weights and proves them before it serves")
+	require.ErrorIs(t, syscall.Kill(-pid, 0), syscall.ESRCH, "its workers are gone too")
 	require.Contains(t, out.String(), "note: engine http://127.0.0.1:")
+	require.Equal(t, 1, strings.Count(out.String(), "weight updates: disk lora transfer"), "capabilities are printed once")
 	require.Greater(t, sum.Reward["last"], sum.Reward["first"]+0.1, "it learns")
 	require.Less(t, sum.MismatchMax, 1e-4, "engine and trainer disagree")
 	require.Zero(t, sum.Trajectories["failed"])
+	require.Equal(t, vllmSteps*128, sum.Trajectories["finished"], "%v", sum.Trajectories)
+	left, err := os.ReadDir(j.Engine.Folder)
+	require.NoError(t, err)
+	require.Empty(t, left, "the weights are removed")
 
 	db, err := store.Open(filepath.Join(j.Output, storeFile))
 	require.NoError(t, err)
@@ -155,16 +234,48 @@ func sameOnTheLocalEngine(t *testing.T, want []*trajectory.Trajectory, loss floa
 	require.NotZero(t, loss)
 }
 
-// An update that cannot be proven stops the run and says by how much.
-func TestRealVLLMStopsOnADisagreement(t *testing.T) {
-	sets := append(vllmSets(t), "trainer.steps=3", "rollout.group_size=4", "engine.tolerance=1e-9", "output="+t.TempDir()+"/run")
-	j, err := job.Load(vllmJob, sets...)
+// sharedServer names the model of the server that serves more than one job.
+const sharedServer = "agentfly-shared-model"
+
+// Jobs on a server that runs already.
+func TestRealVLLMJobs(t *testing.T) {
+	vllmSets(t)
+	model, err := filepath.Abs("../examples/tiny/model_vllm")
 	require.NoError(t, err)
-	var out bytes.Buffer
-	_, err = Train(t.Context(), j, prebuilt(t), Options{Out: &out})
-	require.ErrorContains(t, err, "vllm: update to version 0: http://127.0.0.1:")
-	require.ErrorContains(t, err, "more than the tolerance of 1e-09")
-	require.False(t, strings.Contains(err.Error(), "\n"), err)
+	link := filepath.Join(t.TempDir(), sharedServer)
+	require.NoError(t, os.Symlink(model, link))
+	server, err := vllm.Serve(t.Context(), vllm.ServeOptions{Command: os.Getenv("AGENTFLY_VLLM"), Model: link, CPU: true, Folder: t.TempDir()})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	sets := []string{"engine.serve=null", "engine.urls=[" + server.URL + "]"}
+
+	// Between rollout and update the server sleeps, and every step wakes it with the new weights. (vLLM on a CPU frees no
+	// memory; all else is as on a GPU.)
+	t.Run("sleeps", func(t *testing.T) {
+		j, err := job.Load(vllmJob, append(sets, "engine.sleep=2", "trainer.steps=3", "rollout.group_size=8", "output="+t.TempDir()+"/run")...)
+		require.NoError(t, err)
+		var out bytes.Buffer
+		sum, err := Train(t.Context(), j, prebuilt(t), Options{Out: &out})
+		require.NoError(t, err, out.String())
+		require.Less(t, sum.MismatchMax, 1e-4)
+		require.Zero(t, sum.Trajectories["failed"])
+		log, err := os.ReadFile(server.Log)
+		require.NoError(t, err)
+		for _, line := range []string{"POST /sleep?mode=keep&level=2", "wake up the engine with tags: ['weights']", "wake up the engine with tags: ['kv_cache']"} {
+			require.Equal(t, 3, strings.Count(string(log), line), line)
+		}
+	})
+
+	// An update that cannot be proven stops the run and says by how much.
+	t.Run("stops on a disagreement", func(t *testing.T) {
+		j, err := job.Load(vllmJob, append(sets, "trainer.steps=3", "rollout.group_size=4", "engine.tolerance=1e-9", "output="+t.TempDir()+"/run")...)
+		require.NoError(t, err)
+		var out bytes.Buffer
+		_, err = Train(t.Context(), j, prebuilt(t), Options{Out: &out})
+		require.ErrorContains(t, err, "vllm: update to version 0: http://127.0.0.1:")
+		require.ErrorContains(t, err, "more than the tolerance of 1e-09")
+		require.False(t, strings.Contains(err.Error(), "\n"), err)
+	})
 }
 
 // A job with model.lora pushes adapters alone: the server keeps the base model, and every update is proven.

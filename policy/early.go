@@ -76,7 +76,7 @@ func (r *stepRun) bootstraps(ctx context.Context) error {
 	var items []PackItem
 	var units []int
 	for u, unit := range r.units {
-		if !unit.truncated {
+		if !unit.truncated || !r.mine(u) {
 			continue
 		}
 		last := r.items[unit.items[len(unit.items)-1]]

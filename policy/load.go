@@ -13,8 +13,12 @@ type Policy struct {
 	Config *modelfile.Config
 	*Text
 
-	kept kept
+	kept   kept
+	device string
 }
+
+// Device is where the model lies: cpu, cuda or cuda:N.
+func (p *Policy) Device() string { return p.device }
 
 // kept is what a saved folder takes over from the original one.
 type kept struct {
@@ -69,7 +73,7 @@ func Load(path string, o Options) (*Policy, error) {
 		return nil, err
 	}
 	defer files.Close()
-	p := &Policy{}
+	p := &Policy{device: o.device()}
 	if p.Config, p.Text, p.kept, err = loadFiles(files); err != nil {
 		return nil, err
 	}

@@ -10,12 +10,6 @@ import (
 // optimizer step was not taken. The text names the trajectory where one is to blame.
 var ErrNonFinite = errors.New("policy: not finite")
 
-// nonFinite marks an error as ErrNonFinite without changing its text.
-type nonFinite struct{ error }
-
-func (e nonFinite) Unwrap() error        { return e.error }
-func (e nonFinite) Is(target error) bool { return target == ErrNonFinite }
-
 // IsNonFinite reports whether a step failed because a number of it was not finite.
 func IsNonFinite(err error) bool {
 	return errors.Is(err, ErrNonFinite) || errors.Is(err, cgo.ErrNonFinite)

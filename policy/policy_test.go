@@ -20,8 +20,16 @@ var tiny = ScratchConfig{HiddenSize: 32, IntermediateSize: 48, NumLayers: 2, Num
 
 const tinyTemplate = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 
+// testDevice is where the tests of the trainer compute: scripts/gpu_check.sh sets cuda.
+func testDevice() string {
+	if d := os.Getenv("AGENTFLY_TEST_DEVICE"); d != "" {
+		return d
+	}
+	return "cpu"
+}
+
 func makeTiny(t *testing.T, seed uint64) *Policy {
-	p, err := Scratch(tiny, "0123456789+=", tinyTemplate, seed, Options{Device: "cpu"})
+	p, err := Scratch(tiny, "0123456789+=", tinyTemplate, seed, Options{Device: testDevice()})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.Close()) })
 	return p
@@ -38,7 +46,7 @@ func parametersOf(t *testing.T, p *Policy) map[string][]float32 {
 }
 
 func loadDir(t *testing.T, dir string) *Policy {
-	p, err := Load(dir, Options{})
+	p, err := Load(dir, Options{Device: testDevice()})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.Close()) })
 	return p

@@ -30,7 +30,7 @@ func Scratch(c ScratchConfig, alphabet, chatTemplate string, seed uint64, o Opti
 	if err != nil {
 		return nil, err
 	}
-	p := &Policy{Config: config, Text: text}
+	p := &Policy{Config: config, Text: text, device: o.device()}
 	if p.Model, err = o.model(config); err != nil {
 		return nil, fmt.Errorf("policy: scratch: %w", err)
 	}

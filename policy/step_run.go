@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/wangkuiyi/gotorch"
 
@@ -18,6 +19,7 @@ import (
 type stepRun struct {
 	*Trainer
 	*plan
+	owner           []int           // [unit] the rank that computes it; nil: this process is alone
 	sequence        map[int]float64 // gspo's s of trajectories that several micro-batches share, by unit
 	correction      [][]float64     // [item][T] weights that depend on whole trajectories; nil until computed
 	clipped, passed int             // tokens clipped, tokens passed through the loss
@@ -28,6 +30,7 @@ type stepRun struct {
 type miniBatch struct {
 	units  []int
 	weight map[int]float64 // of every token, by unit
+	moves  bool            // whether a trajectory of it, on any rank, can move the weights
 	value  float64         // of every token in the critic's loss
 	train  []MicroBatch    // forward, loss, backward
 	score  []MicroBatch    // forward alone, for the metrics
@@ -44,7 +47,7 @@ func (r *stepRun) pack(units []int, use func(u unit) bool) ([]MicroBatch, error)
 	var items []PackItem
 	var index []int
 	for _, u := range units {
-		if !use(r.units[u]) {
+		if !use(r.units[u]) || !r.mine(u) {
 			continue
 		}
 		for _, i := range r.units[u].items {
@@ -90,6 +93,7 @@ func (r *stepRun) prepare(units []int) (miniBatch, error) {
 	}
 	mb.value = 1 / float64(max(total, 1))
 	flat := func(u unit) bool { return u.flat && r.algorithm.ZeroWithoutAdvantage() }
+	mb.moves = slices.ContainsFunc(units, func(u int) bool { return !flat(r.units[u]) })
 	if mb.train, err = r.pack(units, func(u unit) bool { return !flat(u) }); err != nil {
 		return mb, err
 	}
@@ -118,26 +122,20 @@ func (r *stepRun) cutUnits(batches []MicroBatch) map[int]bool {
 }
 
 func (r *stepRun) run(ctx context.Context) error {
-	if err := r.early(ctx); err != nil {
+	r.assign()
+	if err := r.shareEarly(r.early(ctx)); err != nil {
 		return err
 	}
 	if err := r.estimate(r.algorithm); err != nil {
 		return err
 	}
-	var batches []miniBatch
-	for _, units := range r.miniBatches(r.algorithm.MiniBatches) {
-		mb, err := r.prepare(units)
-		if err != nil {
-			return err
-		}
-		batches = append(batches, mb)
-	}
-	if err := r.before(ctx, batches); err != nil {
+	batches, err := r.begin(ctx)
+	if _, err := r.together(0, err); err != nil {
 		return err
 	}
 	for range r.algorithm.Epochs {
 		for _, mb := range batches {
-			if len(mb.train) == 0 {
+			if !mb.moves {
 				continue
 			}
 			if err := r.update(ctx, mb); err != nil {
@@ -145,7 +143,20 @@ func (r *stepRun) run(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
+	return r.collect()
+}
+
+// begin packs the mini-batches and scores what must be scored before the first update.
+func (r *stepRun) begin(ctx context.Context) ([]miniBatch, error) {
+	var batches []miniBatch
+	for _, units := range r.miniBatches(r.algorithm.MiniBatches) {
+		mb, err := r.prepare(units)
+		if err != nil {
+			return nil, err
+		}
+		batches = append(batches, mb)
+	}
+	return batches, r.before(ctx, batches)
 }
 
 // before scores what the updates do not: trajectories without gradient; all of them where the batch gets several updates,
@@ -248,7 +259,7 @@ func (r *stepRun) update(ctx context.Context, mb miniBatch) error {
 		}
 		return nil
 	})
-	if err != nil {
+	if loss, err = r.together(loss, err); err != nil {
 		return err
 	}
 	rate, norm := r.config.Schedule.At(int(r.optimizer.StepCount())), 0.0
@@ -263,10 +274,13 @@ func (r *stepRun) update(ctx context.Context, mb miniBatch) error {
 	} else {
 		err = write(ctx)
 	}
-	if errors.Is(err, cgo.ErrNonFinite) {
-		return fmt.Errorf("%s: %w", r.culprit(ctx, mb), err)
+	if errors.Is(err, cgo.ErrNonFinite) { // the norm is the same on every rank
+		return fmt.Errorf("%s: %w", r.accused(r.culprit(ctx, mb)), err)
 	}
 	if err != nil {
+		if r.group != nil && !errors.Is(err, cgo.ErrRank) {
+			r.group.Fail(err.Error()) // the others wait in the optimizer's step
+		}
 		return err
 	}
 	r.metrics.OptimizerSteps++
@@ -329,12 +343,17 @@ func (r *stepRun) blame(mb *MicroBatch, err error) error {
 	return err
 }
 
+const nobody = "no single trajectory is to blame"
+
 // culprit looks for the trajectory whose gradient alone is not finite. It costs a backward per trajectory, which only a
 // failing step pays.
 func (r *stepRun) culprit(ctx context.Context, mb miniBatch) string {
-	name := "no single trajectory is to blame"
+	name := nobody
 	err := r.worker.Do(ctx, func() error {
 		for _, u := range mb.units {
+			if !r.mine(u) {
+				continue
+			}
 			batches, err := r.pack([]int{u}, func(unit) bool { return true })
 			if err != nil {
 				return err

@@ -21,6 +21,8 @@ type TrainerConfig struct {
 	Checkpoint       bool            // compute activations again in backward: less memory, more time
 	SkipFlat         bool            // leave out the forward of trajectories that cannot move the weights (their metrics too)
 
+	// Group spreads the work of a step over processes, see Trainer.Follow. The weights become rank 0's. nil: alone.
+	Group *cgo.Group
 	// Reference scores the batch under the frozen policy that kl holds the trained one to, once a step. Needed where
 	// kl.coefficient is above 0, not used otherwise.
 	Reference Reference

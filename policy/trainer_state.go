@@ -37,12 +37,13 @@ var moments = []struct {
 // Save writes optimizer.safetensors (float32, exact) and trainer.json into the folder, which exists; each file appears
 // complete or not at all. What is trained beside the base model (adapter, value head) goes to parameters.safetensors. The
 // base model's weights are not among them: save those with Policy.SaveHF, as F32 for an exact resume; the frozen base of an
-// adapter is only named, by its hash. No step may run meanwhile.
+// adapter is only named, by its hash. No step may run meanwhile. Only
+// rank 0 of a group saves and loads; what it writes does not depend on the number of ranks.
 func (t *Trainer) Save(dir string) error {
 	var sources []modelfile.Source
 	for _, p := range t.model.Trained() {
 		for _, m := range moments {
-			sources = append(sources, source(p.Name+m.suffix, p, func() ([]float32, error) { return t.optimizer.State(p.Name, m.moment) }))
+			sources = append(sources, source(p.Name+m.suffix, p, func() ([]float32, error) { return t.state(p.Name, m.moment) }))
 		}
 	}
 	var own []modelfile.Source
@@ -112,15 +113,18 @@ func (t *Trainer) load(dir string) error {
 				return err
 			}
 		}
+		if err := t.shareWeights(); err != nil {
+			return err
+		}
 	}
 	for _, p := range t.model.Trained() {
 		for _, m := range moments {
-			if err := each(moved, p.Name+m.suffix, func(values []float32) error { return t.optimizer.SetState(p.Name, m.moment, values) }); err != nil {
+			if err := each(moved, p.Name+m.suffix, func(values []float32) error { return t.setState(p.Name, m.moment, values) }); err != nil {
 				return err
 			}
 		}
 	}
-	return t.optimizer.SetStepCount(state.Steps)
+	return t.setSteps(state.Steps)
 }
 
 // base is the hash of the frozen base model, "" where the base is trained.

@@ -100,7 +100,8 @@ func gradients(t testing.TB, tr *Trainer, b StepBatch) map[string][]float32 {
 	require.NoError(t, err)
 	r := &stepRun{Trainer: tr, plan: p}
 	ctx := context.Background()
-	require.NoError(t, r.early(ctx))
+	r.assign()
+	require.NoError(t, r.shareEarly(r.early(ctx)))
 	require.NoError(t, p.estimate(tr.algorithm))
 	var batches []miniBatch
 	for _, units := range p.miniBatches(1) {

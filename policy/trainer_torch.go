@@ -25,7 +25,8 @@ type Trainer struct {
 	loss      algorithms.Loss
 	config    TrainerConfig
 	optimizer *cgo.Optimizer
-	baseHash  string // of an adapter's frozen base, once computed
+	group     *cgo.Group // nil: this process is alone
+	baseHash  string     // of an adapter's frozen base, once computed
 }
 
 // NewTrainer makes a trainer with a fresh optimizer. Close it before the model; model and worker stay the caller's.
@@ -48,11 +49,20 @@ func NewTrainer(m *cgo.Model, w *cgo.Worker, a *algorithms.Algorithm, c TrainerC
 		c.AdamW = cgo.DefaultAdamW()
 		c.AdamW.WeightDecay = decay
 	}
-	o, err := cgo.NewOptimizer(m, c.AdamW)
+	group := c.Group
+	if group != nil && group.World() == 1 {
+		group = nil
+	}
+	if group != nil {
+		if err := group.BroadcastModel(m); err != nil {
+			return nil, fmt.Errorf("policy: trainer: %w", err)
+		}
+	}
+	o, err := cgo.NewShardedOptimizer(m, c.AdamW, group)
 	if err != nil {
 		return nil, fmt.Errorf("policy: trainer: %w", err)
 	}
-	return &Trainer{model: m, worker: w, algorithm: a, loss: loss, config: c, optimizer: o}, nil
+	return &Trainer{model: m, worker: w, algorithm: a, loss: loss, config: c, optimizer: o, group: group}, nil
 }
 
 // Close frees the optimizer's state.
@@ -68,6 +78,11 @@ func (t *Trainer) Step(ctx context.Context, b StepBatch) (Metrics, error) {
 	p, err := newPlan(t.algorithm, b)
 	if err != nil {
 		return Metrics{}, err
+	}
+	if t.leads() {
+		if err := t.tell(stepOrder(b)); err != nil {
+			return Metrics{}, fmt.Errorf("policy: step %d: %w", b.Step, err)
+		}
 	}
 	r := &stepRun{Trainer: t, plan: p}
 	if err := r.run(ctx); err != nil {

@@ -28,7 +28,9 @@ func (t *Trainer) Step(context.Context, StepBatch) (Metrics, error) {
 func (t *Trainer) Score(context.Context, []*trajectory.Sample, float64) ([]SampleScores, error) {
 	return nil, cgo.ErrUnavailable
 }
-func (t *Trainer) Save(string) error { return cgo.ErrUnavailable }
-func (t *Trainer) Load(string) error { return cgo.ErrUnavailable }
-func (t *Trainer) Steps() int64      { return 0 }
-func (t *Trainer) Close() error      { return nil }
+func (t *Trainer) Save(string) error            { return cgo.ErrUnavailable }
+func (t *Trainer) Load(string) error            { return cgo.ErrUnavailable }
+func (t *Trainer) Follow(context.Context) error { return cgo.ErrUnavailable }
+func (t *Trainer) Release() error               { return nil }
+func (t *Trainer) Steps() int64                 { return 0 }
+func (t *Trainer) Close() error                 { return nil }

@@ -11,14 +11,20 @@ set -eu
 kind=${1:-plain}
 here=$(cd "$(dirname "$0")/.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly/native
-for need in go:golang g++:g++ python3:python3; do
+# AGENTFLY_GOTORCH=DIR holds gotorch's cgotorch folder on a machine without Go: see gpu_check.sh
+needs='g++:g++ python3:python3'
+test -n "${AGENTFLY_GOTORCH:-}" || needs="go:golang $needs"
+for need in $needs; do
   command -v "${need%%:*}" >/dev/null || { echo "build: ${need%%:*} is missing; install it: apt-get install ${need##*:}" >&2; exit 1; }
 done
 torch=$(python3 "$here/scripts/fetch.py" libtorch)
 test -d "$torch/include" || { echo "build: no libtorch" >&2; exit 1; }
 cd "$here"
-go mod download github.com/wangkuiyi/gotorch
-gotorch=$(go list -m -f '{{.Dir}}' github.com/wangkuiyi/gotorch)
+gotorch=${AGENTFLY_GOTORCH:-}
+if test -z "$gotorch"; then
+  go mod download github.com/wangkuiyi/gotorch
+  gotorch=$(go list -m -f '{{.Dir}}' github.com/wangkuiyi/gotorch)
+fi
 
 includes="-isystem $torch/include -isystem $torch/include/torch/csrc/api/include"
 case $kind in
@@ -40,8 +46,27 @@ add() { # add SOURCE FLAGS HEADERS...
   test -f "$object" || printf '%s\n' "g++ $flags $extra $includes -c $source -o $object.tmp\$\$ && mv $object.tmp\$\$ $object" >>"$jobs"
 }
 ours='' theirs=''
+# c10d: Gloo is in every libtorch, its headers are not; NCCL where libtorch has CUDA and the headers are found.
+nccl='' site=$(dirname "$torch")
+if test -f "$torch/lib/libtorch_cuda.so"; then
+  for folder in "$site"/nvidia/nccl/include "$site"/nvidia/cu*/include "$site"/nvidia/*/include /usr/local/cuda/include; do
+    test -d "$folder" && case " $nccl " in *" $folder "*) ;; *) nccl="$nccl -isystem $folder" ;; esac
+  done
+  # shellcheck disable=SC2086 # the list is meant to split
+  if printf '#include <nccl.h>\n#include <cuda_runtime_api.h>\n' | g++ $nccl -x c++ -fsyntax-only - 2>/dev/null; then
+    nccl="-DUSE_C10D_NCCL $nccl"
+  else
+    echo "build: libtorch has CUDA, but nccl.h or cuda_runtime_api.h is not found beside it: built without NCCL, ranks exchange tensors through the CPU" >&2
+    nccl=''
+  fi
+fi
 for f in cgo/src/*.cc; do
-  add "$here/$f" "-fopenmp -Wno-psabi" cgo/af.h cgo/src/*.h # without OpenMP at::parallel_for uses one thread
+  extra="-fopenmp -Wno-psabi" # without OpenMP at::parallel_for uses one thread
+  case $f in
+  */collective.cc) extra="$extra -DUSE_C10D_GLOO -isystem cgo/src/gloo" ;;
+  */nccl.cc) extra="$extra $nccl" ;;
+  esac
+  add "$here/$f" "$extra" cgo/af.h cgo/src/*.h cgo/src/gloo/gloo/*.h cgo/src/gloo/gloo/*/*.h
   ours="$ours $object"
 done
 # Two symbols of gotorch are renamed, and cgo/src/common.cc defines them anew: Tensor_Close (its finalizer may run while

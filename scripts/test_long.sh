@@ -29,3 +29,5 @@ mkdir -p "$out"
 for seed in ${SEEDS:-1 2 3}; do train "calculator-$seed" examples/calculator.yaml --seed "$seed"; done
 train shuffled examples/calculator.yaml --set control.shuffle_rewards=true
 train two_step examples/two_step.yaml
+echo "the tiny job on two ranks beside one:"
+AGENTFLY_LONG=1 scripts/torchgo test -count=1 -timeout 30m -run TestTwoRanksLearn -v . | grep -E 'ranks_test.go|^(---|ok|FAIL)'

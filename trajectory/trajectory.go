@@ -80,6 +80,7 @@ const (
 	StopMaxTokens StopReason = "max_tokens" // the sequence reached rollout.max_tokens
 	StopError     StopReason = "error"      // engine, tool, environment, reward or render failed; see Err
 	StopCancelled StopReason = "cancelled"  // the run was interrupted
+	StopRecorded  StopReason = "recorded"   // nothing was sampled: it is a recorded conversation
 )
 
 // ToolResult is what one call returned.

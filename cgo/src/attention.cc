@@ -192,12 +192,13 @@ struct SegmentView {
 };
 
 SegmentView segment_view(const Shape& s, const Segment& segment, const at::Tensor& qkv) {
+  const auto options = at::TensorOptions(qkv.device()).dtype(at::kLong);  // made there: a copy would wait for the device
   std::vector<at::Tensor> pieces;
-  for (const Run& r : segment.ancestors) pieces.push_back(at::arange(r.start, r.start + r.length, at::kLong));
-  pieces.push_back(at::arange(segment.start, segment.start + segment.length, at::kLong));
+  for (const Run& r : segment.ancestors) pieces.push_back(at::arange(r.start, r.start + r.length, options));
+  pieces.push_back(at::arange(segment.start, segment.start + segment.length, options));
   SegmentView v;
   const int64_t L = segment.length;
-  v.index_A = at::cat(pieces).to(qkv.device());
+  v.index_A = at::cat(pieces);
   const at::Tensor keys = qkv.narrow(1, s.H * s.E, 2 * s.K * s.E).index_select(0, v.index_A).view({-1, 2, s.K, s.E});
   v.k_KAE = keys.select(1, 0).transpose(0, 1);
   v.v_KAE = keys.select(1, 1).transpose(0, 1);

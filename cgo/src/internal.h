@@ -33,6 +33,9 @@ struct InputError : std::runtime_error {  // the caller's arguments are wrong: A
 struct NonFiniteError : std::runtime_error {  // AF_ERR_NONFINITE
   using std::runtime_error::runtime_error;
 };
+struct RankError : std::runtime_error {  // another rank is late, gone or failed: AF_ERR_RANK
+  using std::runtime_error::runtime_error;
+};
 
 af_error* make_error(int code, const char* message) noexcept;  // static object when memory is out
 af_error* memory_error() noexcept;
@@ -47,6 +50,8 @@ af_error* guard(F&& f) noexcept {
     return make_error(AF_ERR_INPUT, e.what());
   } catch (const NonFiniteError& e) {
     return make_error(AF_ERR_NONFINITE, e.what());
+  } catch (const RankError& e) {
+    return make_error(AF_ERR_RANK, e.what());
   } catch (const c10::Error& e) {
     return make_error(AF_ERR_TORCH, e.what_without_backtrace());
   } catch (const std::bad_alloc&) {

@@ -4,13 +4,20 @@
 
 #include <cmath>
 
+#include "collective.h"
 #include "kernels.h"
 #include "train.h"
 
+// With a group, this rank steps its shards of the flat buffers alone (ZeRO-1): the moments of the others live
+// elsewhere.
 struct af_optimizer {
   std::shared_ptr<af_model> model;
+  std::shared_ptr<af::Group> group;  // null: this process alone
   af_adamw_config config;
-  af::Parameters exp_avg, exp_avg_sq;
+  af::Shards shards{0, 1};
+  std::vector<std::string> trained;    // what it was made for
+  std::vector<af::Shards::Range> own;  // of the flat buffers, ascending
+  at::Tensor exp_avg, exp_avg_sq;      // [sum of own lengths] own ranges one after the other
   int64_t step = 0;
 };
 
@@ -19,9 +26,8 @@ namespace {
 
 constexpr int64_t kChunk = 1 << 16;  // elements summed at once, so that the norm has one order of additions
 
-double norm_of(const af_model& m) {
-  const at::Tensor& flat = m.grad.flat;
-  if (!use_float_kernels(m)) return std::sqrt(flat.square().sum(at::kDouble).item<double>());
+double sum_squares(const af_model& model, const at::Tensor& flat) {
+  if (!use_float_kernels(model)) return flat.square().sum(at::kDouble).item<double>();
   const int64_t n = flat.numel(), chunks = (n + kChunk - 1) / kChunk;
   const float* g = flat.const_data_ptr<float>();
   std::vector<double> sums(chunks);
@@ -31,6 +37,19 @@ double norm_of(const af_model& m) {
   });
   double total = 0;
   for (double s : sums) total += s;
+  return total;
+}
+
+// Of the gradients summed over all ranks; leaves those sums in the own ranges.
+double global_norm(const af_optimizer& o) {
+  const at::Tensor& gradient = o.model->grad.flat;
+  if (o.group) o.group->reduce_scatter(gradient);
+  double total = 0;
+  for (const auto& r : o.own) total += sum_squares(*o.model, gradient.narrow(0, r.begin, r.length));
+  if (!o.group) return std::sqrt(total);
+  const std::vector<double> parts = o.group->gather_double(total);
+  total = 0;
+  for (double part : parts) total += part;  // in the order of the ranks: the same bits on each
   return std::sqrt(total);
 }
 
@@ -41,6 +60,16 @@ void step_generic(const at::Tensor& p, const at::Tensor& g, const at::Tensor& m,
   v.mul_(a.beta2).addcmul_(g, g, a.rest2);
   p.mul_(a.decay).addcdiv_(m, v.sqrt().div_(a.sqrt_correction).add_(a.eps), -a.step_size);
   g.zero_();
+}
+
+void step_range(const af_model& model, const at::Tensor& params, const at::Tensor& gradients, const at::Tensor& avg,
+                const at::Tensor& avg_sq, const kernel::AdamW& a) {
+  if (!use_float_kernels(model)) return step_generic(params, gradients, avg, avg_sq, a);
+  float *p = params.mutable_data_ptr<float>(), *g = gradients.mutable_data_ptr<float>();
+  float *m = avg.mutable_data_ptr<float>(), *v = avg_sq.mutable_data_ptr<float>();
+  at::parallel_for(0, params.numel(), kChunk, [&](int64_t begin, int64_t end) {
+    kernel::adamw(p + begin, g + begin, m + begin, v + begin, end - begin, a);
+  });
 }
 
 void step(af_optimizer& o, double lr, double gradient_scale) {
@@ -57,21 +86,57 @@ void step(af_optimizer& o, double lr, double gradient_scale) {
   a.step_size = static_cast<float>(lr / (1 - std::pow(c.beta1, t)));
   a.sqrt_correction = static_cast<float>(std::sqrt(1 - std::pow(c.beta2, t)));
   a.gradient_scale = static_cast<float>(gradient_scale);
-  if (!use_float_kernels(model)) return step_generic(model.flat, model.grad.flat, o.exp_avg.flat, o.exp_avg_sq.flat, a);
-  float *p = model.flat.mutable_data_ptr<float>(), *g = model.grad.flat.mutable_data_ptr<float>();
-  float *m = o.exp_avg.flat.mutable_data_ptr<float>(), *v = o.exp_avg_sq.flat.mutable_data_ptr<float>();
-  at::parallel_for(0, model.flat.numel(), kChunk, [&](int64_t begin, int64_t end) {
-    kernel::adamw(p + begin, g + begin, m + begin, v + begin, end - begin, a);
-  });
+  int64_t at = 0;
+  for (const auto& r : o.own) {
+    step_range(model, model.flat.narrow(0, r.begin, r.length), model.grad.flat.narrow(0, r.begin, r.length),
+               o.exp_avg.narrow(0, at, r.length), o.exp_avg_sq.narrow(0, at, r.length), a);
+    at += r.length;
+  }
+  if (!o.group) return;
+  model.grad.flat.zero_();  // the ranges of other ranks too
+  o.group->all_gather(model.flat);
 }
 
-const at::Tensor& state_of(const af_optimizer& o, const char* name, int which) {
+const at::Tensor& moment(const af_optimizer& o, int which) {
   if (which != 0 && which != 1)
     throw InputError("optimizer state " + std::to_string(which) + " does not exist, allowed are 0 and 1");
-  const Parameters& all = which == 0 ? o.exp_avg : o.exp_avg_sq;
-  if (!all.by_name.contains(name) && o.model->by_name.contains(name))
+  return which == 0 ? o.exp_avg : o.exp_avg_sq;
+}
+
+// The parameter called name, a view of the flat buffer.
+const at::Tensor& trained_parameter(const af_optimizer& o, const char* name) {
+  const at::Tensor& t = o.model->find(*o.model, name);
+  if (!t.storage().is_alias_of(o.model->flat.storage()))
     throw InputError(std::string("parameter ") + name + " has no optimizer state, it is not trained");
-  return o.model->find(all, name);
+  return t;
+}
+
+// Calls f(rank, offset in the parameter, the rank's piece) for each piece of the parameter's state; the piece is
+// undefined on the ranks that do not hold it.
+template <class F>
+void each_piece(const af_optimizer& o, const at::Tensor& parameter, int which, F&& f) {
+  const int64_t begin = parameter.storage_offset(), end = begin + parameter.numel();
+  const int64_t self = o.group ? o.group->rank() : 0;
+  for (int64_t r = 0; r < o.shards.world; r++) {
+    int64_t at = 0;
+    for (const auto& range : o.shards.of(r)) {
+      const int64_t from = std::max(begin, range.begin), to = std::min(end, range.begin + range.length);
+      if (from < to) {
+        at::Tensor piece;
+        if (r == self) piece = moment(o, which).narrow(0, at + from - range.begin, to - from);
+        f(r, from - begin, to - from, piece);
+      }
+      at += range.length;
+    }
+  }
+}
+
+at::Tensor make_moment(const af_optimizer& o) {
+  int64_t size = 0;
+  for (const auto& r : o.own) size += r.length;
+  at::Tensor t = at::empty({size}, o.model->flat.options());
+  if (t.is_cpu()) advise_huge(t.mutable_data_ptr<float>(), size * 4);
+  return t.zero_();
 }
 
 void check_size(const at::Tensor& t, const char* name, int64_t n) {
@@ -92,14 +157,18 @@ void check_config(const af_adamw_config& c) {
 
 extern "C" {
 
-af_error* af_optimizer_new(af_model* m, const af_adamw_config* c, af_optimizer** out) {
+af_error* af_optimizer_new(af_model* m, const af_adamw_config* c, af_group* g, af_optimizer** out) {
   return af::guard([&] {
     af::check_config(*c);
     auto o = std::make_unique<af_optimizer>();
     o->model = m->shared_from_this();
     o->config = *c;
-    o->exp_avg = m->zeros();
-    o->exp_avg_sq = m->zeros();
+    o->trained = m->trained;
+    if (g != nullptr && g->group->world() > 1) o->group = g->group;
+    o->shards = af::Shards(m->flat.numel(), o->group ? o->group->world() : 1);
+    o->own = o->shards.of(o->group ? o->group->rank() : 0);
+    o->exp_avg = af::make_moment(*o);
+    o->exp_avg_sq = af::make_moment(*o);
     af::live++;
     *out = o.release();
   });
@@ -116,10 +185,10 @@ af_error* af_optimizer_step(af_optimizer* o, double lr, double max_norm, double*
     if (!std::isfinite(lr) || lr < 0) throw af::InputError("the learning rate must be finite and at least 0");
     if (!(max_norm >= 0)) throw af::InputError("max_norm must be at least 0");
     af_model& m = *o->model;
-    if (o->exp_avg.trained != m.trained)
+    if (o->trained != m.trained)
       throw af::InputError("the optimizer was made before a value head or an adapter was added; make it afterwards");
     if (!m.grad.flat.defined()) m.grad = m.zeros();
-    *norm = af::norm_of(m);
+    *norm = af::global_norm(*o);
     if (!std::isfinite(*norm)) {
       m.grad.flat.zero_();
       throw af::NonFiniteError("the gradient norm is not finite; gradients are dropped, parameters are unchanged");
@@ -137,17 +206,27 @@ af_error* af_optimizer_zero_grad(af_optimizer* o) {
 
 af_error* af_optimizer_get_state(af_optimizer* o, const char* name, int which, float* out, int64_t n) {
   return af::guard([&] {
-    const at::Tensor& t = af::state_of(*o, name, which);
-    af::check_size(t, name, n);
-    at::from_blob(out, t.sizes(), at::kFloat).copy_(t);
+    const at::Tensor& parameter = af::trained_parameter(*o, name);
+    af::check_size(parameter, name, n);
+    const at::Tensor target = at::from_blob(out, {n}, at::kFloat);
+    af::each_piece(*o, parameter, which, [&](int64_t rank, int64_t at, int64_t length, const at::Tensor& own) {
+      if (!o->group) return void(target.narrow(0, at, length).copy_(own));
+      const at::Tensor piece =
+          own.defined() ? own.to(at::kCPU, at::kFloat, false, true) : at::empty({length}, at::kFloat);
+      o->group->broadcast(piece, static_cast<int>(rank));
+      target.narrow(0, at, length).copy_(piece);
+    });
   });
 }
 
 af_error* af_optimizer_set_state(af_optimizer* o, const char* name, int which, const float* data, int64_t n) {
   return af::guard([&] {
-    const at::Tensor& t = af::state_of(*o, name, which);
-    af::check_size(t, name, n);
-    t.copy_(at::from_blob(const_cast<float*>(data), t.sizes(), at::kFloat));
+    const at::Tensor& parameter = af::trained_parameter(*o, name);
+    af::check_size(parameter, name, n);
+    const at::Tensor source = at::from_blob(const_cast<float*>(data), {n}, at::kFloat);
+    af::each_piece(*o, parameter, which, [&](int64_t, int64_t at, int64_t length, const at::Tensor& own) {
+      if (own.defined()) own.copy_(source.narrow(0, at, length));
+    });
   });
 }
 

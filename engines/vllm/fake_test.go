@@ -2,6 +2,7 @@ package vllm
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
@@ -37,6 +38,7 @@ type fake struct {
 	weights  float64
 	version  string
 	paused   bool
+	asleep   map[string]bool // tags of memory that is not resident
 	resumed  chan struct{}
 	cache    map[string]float64 // weights that computed a prompt
 	requests int                // completions asked for
@@ -54,7 +56,7 @@ type fake struct {
 
 var allRoutes = []string{
 	"/inference/v1/generate", "/v1/completions", "/pause", "/resume", "/is_paused", "/update_weight_version", "/weight_info", "/reset_prefix_cache",
-	"/collective_rpc", "/v1/load_lora_adapter", "/update_weights", "/start_weight_update", "/finish_weight_update",
+	"/collective_rpc", "/sleep", "/wake_up", "/is_sleeping", "/v1/load_lora_adapter", "/update_weights", "/start_weight_update", "/finish_weight_update",
 }
 
 func newFake(t *testing.T) *fake {
@@ -69,7 +71,7 @@ func newFake(t *testing.T) *fake {
 func (f *fake) restart() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.weights, f.version, f.cache = 1, "default", map[string]float64{}
+	f.weights, f.version, f.cache, f.asleep = 1, "default", map[string]float64{}, nil
 	f.release()
 }
 
@@ -90,10 +92,18 @@ func (f *fake) set(change func()) {
 func fakeLogprobs(weights, temperature float64, ids []int32) []float64 {
 	out := make([]float64, fakeVocab)
 	total := 0.0
+	data := binary.LittleEndian.AppendUint64(nil, math.Float64bits(weights))
+	for _, id := range ids {
+		data = binary.LittleEndian.AppendUint32(data, uint32(id))
+	}
+	h := fnv.New64a()
+	h.Write(data)
+	context := h.Sum64()
 	for v := range out {
-		h := fnv.New32a()
-		fmt.Fprint(h, weights, ids, v)
-		out[v] = float64(h.Sum32()%1000) / 300 / temperature
+		x := (context + uint64(v)) * 0x9e3779b97f4a7c15 // the finalizer of splitmix64 spreads the bits
+		x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+		x = (x ^ x>>27) * 0x94d049bb133111eb
+		out[v] = float64((x>>32)%1000) / 300 / temperature
 		total += math.Exp(out[v])
 	}
 	for v := range out {
@@ -182,9 +192,9 @@ func (f *fake) controls(w http.ResponseWriter, q *http.Request) {
 	case "/weight_info":
 		answer(w, map[string]any{"weight_version": f.version})
 	case "/pause":
-		if !f.paused {
-			f.paused, f.resumed = true, make(chan struct{})
-		}
+		f.pause()
+	case "/sleep", "/wake_up", "/is_sleeping":
+		f.sleeps(w, q)
 	case "/is_paused":
 		answer(w, map[string]any{"is_paused": f.paused})
 	case "/resume":
@@ -227,13 +237,62 @@ func (f *fake) controls(w http.ResponseWriter, q *http.Request) {
 		}
 	case "/finish_weight_update":
 		f.version = body.Version
-	case "/init_weight_transfer_engine", "/start_weight_update":
+	case "/init_weight_transfer_engine", "/start_weight_update", "/shutdown_weight_transfer_engine":
 	default:
 		http.NotFound(w, q)
 	}
 }
 
+func (f *fake) pause() {
+	if !f.paused {
+		f.paused, f.resumed = true, make(chan struct{})
+	}
+}
+
+// sleeps is vLLM's entrypoints/serve/dev/sleep/api_router.py over v1/engine/core.py and v1/executor/abstract.py (0.32.0): sleep
+// pauses and takes both tags; a wake of tags that do not sleep changes nothing; nothing runs before both are back.
+func (f *fake) sleeps(w http.ResponseWriter, q *http.Request) {
+	switch q.URL.Path {
+	case "/sleep":
+		level := q.URL.Query().Get("level")
+		if mode := q.URL.Query().Get("mode"); !slices.Contains([]string{"0", "1", "2"}, level) || !slices.Contains([]string{"abort", "wait", "keep"}, mode) {
+			http.Error(w, "", http.StatusUnprocessableEntity)
+			return
+		}
+		f.pause()
+		if level > "0" {
+			f.cache, f.asleep = map[string]float64{}, map[string]bool{"weights": true, "kv_cache": true}
+		}
+		if level == "2" {
+			f.weights = math.Inf(1) // what the memory holds when it is back
+		}
+		answer(w, map[string]any{"status": "sleeping", "level": level})
+	case "/wake_up":
+		tags := q.URL.Query()["tags"]
+		if len(f.asleep) > 0 && !slices.ContainsFunc(tags, func(t string) bool { return !f.asleep[t] }) {
+			for _, t := range tags {
+				delete(f.asleep, t)
+			}
+			if tags == nil {
+				f.asleep = nil
+			}
+		}
+		status := "sleeping"
+		if len(f.asleep) == 0 {
+			status = "awake"
+			f.release()
+		}
+		answer(w, map[string]any{"status": status, "tags": tags})
+	case "/is_sleeping":
+		answer(w, map[string]any{"is_sleeping": f.paused || len(f.asleep) > 0})
+	}
+}
+
 func (f *fake) load(w http.ResponseWriter, path string) {
+	if f.asleep["weights"] {
+		http.Error(w, "the weights are not resident", http.StatusInternalServerError)
+		return
+	}
 	if f.deaf {
 		return
 	}

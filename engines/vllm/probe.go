@@ -24,7 +24,9 @@ type Server struct {
 	Control     bool   // pause, resume and the weight version: the server can be updated
 	Reload      bool   // checkpoints from disk
 	LoRA        bool   // adapters at run time
-	Transfer    bool   // weight transfer
+	Steps       bool   // the routes of weight transfer
+	Transfer    bool   // weight transfer to our extension: shared memory and gloo
+	Sleep       bool   // it can sleep and wake up
 	Extension   bool   // agentfly_transfer.py runs in its workers
 	Version     string // of the weights that it has
 }
@@ -42,7 +44,7 @@ func (s Server) String() string {
 	for _, w := range []struct {
 		name Way
 		has  bool
-	}{{WayDisk, s.Reload}, {WayLoRA, s.LoRA}, {WayTransfer, s.Transfer}} {
+	}{{WayDisk, s.Reload}, {WayLoRA, s.LoRA}, {WayTransfer, s.Transfer}, {WayGloo, s.Transfer}} {
 		if s.Control && w.has {
 			ways = append(ways, string(w.name))
 		}
@@ -50,8 +52,12 @@ func (s Server) String() string {
 	if ways == nil {
 		ways = []string{"none"}
 	}
-	return fmt.Sprintf("%s: vLLM %s, model %s, context %d, %s, %s, versions %s, weight updates: %s, has weights %q",
-		s.URL, s.Release, s.Model, s.MaxModelLen, route, logprobs, versions, strings.Join(ways, " "), s.Version)
+	sleep := "cannot sleep"
+	if s.Sleep {
+		sleep = "can sleep"
+	}
+	return fmt.Sprintf("%s: vLLM %s, model %s, context %d, %s, %s, versions %s, weight updates: %s, %s, has weights %q",
+		s.URL, s.Release, s.Model, s.MaxModelLen, route, logprobs, versions, strings.Join(ways, " "), sleep, s.Version)
 }
 
 // probe finds out what the server can do.
@@ -106,8 +112,14 @@ func (r *replica) probeRoutes(ctx context.Context, s *Server) error {
 	s.Control = has("/pause") && has("/resume") && has("/update_weight_version") && has("/weight_info") && has("/reset_prefix_cache")
 	s.Reload = has("/collective_rpc")
 	s.LoRA = has("/v1/load_lora_adapter")
-	s.Transfer = has("/update_weights") && has("/start_weight_update") && has("/finish_weight_update")
+	s.Steps = has("/update_weights") && has("/start_weight_update") && has("/finish_weight_update")
+	s.Sleep = has("/sleep") && has("/wake_up") && has("/is_sleeping") && s.Control
 	s.Native = has("/inference/v1/generate")
+	if s.Sleep {
+		if err := r.wakeFromSleep(ctx); err != nil {
+			return err
+		}
+	}
 	if has("/is_paused") {
 		if err := r.wake(ctx); err != nil {
 			return err
@@ -127,13 +139,28 @@ func (r *replica) probeRoutes(ctx context.Context, s *Server) error {
 		body := map[string]any{"method": "agentfly_present"}
 		s.Extension = r.call(ctx, http.MethodPost, "/collective_rpc", body, nil) == nil
 	}
-	s.Transfer = s.Transfer && s.Extension
+	s.Transfer = s.Steps && s.Extension
 	if !has("/weight_info") {
 		return nil
 	}
 	var err error
 	s.Version, err = r.weightVersion(ctx)
 	return err
+}
+
+// wakeFromSleep wakes a server that a run left asleep. vLLM says of a paused one too that it sleeps.
+func (r *replica) wakeFromSleep(ctx context.Context) error {
+	sleeping, err := r.isSleeping(ctx)
+	if err != nil {
+		return fmt.Errorf("is sleeping: %w", err)
+	}
+	if !sleeping {
+		return nil
+	}
+	if _, err := r.wakeUp(ctx, ""); err != nil {
+		return fmt.Errorf("wake up: %w", err)
+	}
+	return nil
 }
 
 // wake resumes a server that a run left paused, because a paused one answers no probe. What it computes is not used before

@@ -27,6 +27,9 @@ var real struct {
 }
 
 func TestMain(m *testing.M) {
+	if os.Getenv(fakeServer) != "" {
+		os.Exit(serveFake(os.Args[1:]))
+	}
 	status := m.Run()
 	if real.process != nil {
 		if err := real.process.Close(); err != nil {
@@ -337,47 +340,4 @@ func TestRealAdapter(t *testing.T) {
 	again, err := e.Generate(t.Context(), q)
 	require.NoError(t, err)
 	require.Equal(t, base.TokenIDs, again.TokenIDs)
-}
-
-// The server is killed while it generates and started again with its first weights: every request ends well, and with the
-// weights of the last update.
-func TestRealServerIsKilled(t *testing.T) {
-	url := realURL(t)
-	if real.process == nil {
-		t.Skip("the server of AGENTFLY_VLLM_URL is not ours to kill")
-	}
-	e := realEngine(t, func(o *Options) { o.Attempts = 20; o.Patience = 5 * time.Minute })
-	require.NoError(t, e.Update(t.Context(), realWeights(t, "b", 77)))
-	want, err := e.Generate(t.Context(), request(16, 40, 41, 42, 43))
-	require.NoError(t, err)
-	var all sync.WaitGroup
-	const n = 16
-	completions, errs := make([]engines.Completion, n), make([]error, n)
-	for i := range n {
-		all.Go(func() {
-			q := request(900, 40, 41, 42, int32(i))
-			q.Seed += uint64(i)
-			completions[i], errs[i] = e.Generate(t.Context(), q)
-		})
-	}
-	time.Sleep(300 * time.Millisecond)
-	real.process.Kill()
-	start := time.Now()
-	o := serveOptions(t, filepath.Dir(real.process.Log))
-	_, err = fmt.Sscanf(url, "http://127.0.0.1:%d", &o.Port)
-	require.NoError(t, err)
-	require.NotEqual(t, "serving", e.states())
-	real.process, real.err = Serve(t.Context(), o)
-	require.NoError(t, real.err)
-	all.Wait()
-	t.Logf("killed, started again and everything answered after %v", time.Since(start).Round(time.Second))
-	for i := range n {
-		require.NoError(t, errs[i])
-		require.Len(t, completions[i].TokenIDs, 900)
-		require.Equal(t, int32(77), completions[i].Versions[0])
-	}
-	got, err := e.Generate(t.Context(), request(16, 40, 41, 42, 43))
-	require.NoError(t, err)
-	require.Equal(t, want.TokenIDs, got.TokenIDs)
-	require.Equal(t, want.Logprobs, got.Logprobs)
 }

@@ -22,9 +22,12 @@ const (
 	updating                  // its weights are being changed, or are not proven yet: requests wait
 	down                      // does not answer
 	behind                    // answers, but has not proven the current weights
+	asleep                    // has given its device memory back: requests wait for the next update
 )
 
-func (c condition) String() string { return [...]string{"serving", "updating", "down", "behind"}[c] }
+func (c condition) String() string {
+	return [...]string{"serving", "updating", "down", "behind", "asleep"}[c]
+}
 
 // replica is one server.
 type replica struct {
@@ -90,11 +93,11 @@ func (r *replica) setLocked(s condition, reason error) {
 	r.changed = make(chan struct{})
 }
 
-// fail takes a replica that serves out of service; during an update that is the update's matter.
+// fail takes a replica that serves or sleeps out of service; during an update that is the update's matter.
 func (r *replica) fail(s condition, reason error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.state == serving {
+	if r.state == serving || r.state == asleep {
 		r.setLocked(s, reason)
 	}
 }

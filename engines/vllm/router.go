@@ -98,7 +98,8 @@ func (e *Engine) attempts(ctx context.Context, session string, do func(context.C
 	var last error
 	var avoid *replica
 	wait := e.options.Backoff
-	for n := range e.options.Attempts {
+	left := 0 // attempts that another request's failure ended: they say nothing of this one
+	for n := 0; n < e.options.Attempts+left; n++ {
 		if n > 0 {
 			if err := sleep(ctx, pauseAfter(last, wait)); err != nil {
 				return e.orClosed(fmt.Errorf("%w after %d attempts; the last: %w", err, n, last))
@@ -121,6 +122,9 @@ func (e *Engine) attempts(ctx context.Context, session string, do func(context.C
 			return e.orClosed(fmt.Errorf("%s: %w", r.url, ctx.Err()))
 		}
 		last, avoid = fmt.Errorf("%s: %w", r.url, err), r
+		if errors.Is(err, errLeft) && left < mostLeft {
+			left++
+		}
 		if !passing(err) {
 			return last
 		}
@@ -128,8 +132,11 @@ func (e *Engine) attempts(ctx context.Context, session string, do func(context.C
 			r.fail(down, err)
 		}
 	}
-	return fmt.Errorf("%d attempts failed; the last: %w", e.options.Attempts, last)
+	return fmt.Errorf("%d attempts failed; the last: %w", e.options.Attempts+left, last)
 }
+
+// mostLeft bounds how often a request follows a server that comes and goes.
+const mostLeft = 100
 
 // pauseAfter is how long to wait after a failed attempt.
 func pauseAfter(err error, backoff time.Duration) time.Duration {
@@ -197,12 +204,15 @@ func (e *Engine) pick(ctx context.Context, session string, avoid *replica) (*rep
 		if failed != nil {
 			return nil, fmt.Errorf("no replica serves since an update failed: %w", failed)
 		}
+		if gone := e.options.Gone(); gone != nil && e.allDown() {
+			return nil, fmt.Errorf("no replica serves: %w", gone)
+		}
 		if waiting >= e.options.Patience {
 			return nil, fmt.Errorf("no replica serves: %s", e.reasons())
 		}
 		start := time.Now()
 		wait(ctx, changes, min(time.Second, e.options.Patience))
-		if !e.updating() { // an update has deadlines of its own
+		if !e.busy() { // an update has deadlines of its own, and training lasts as long as it lasts
 			waiting += time.Since(start)
 		}
 	}
@@ -240,8 +250,13 @@ func wait(ctx context.Context, changes []chan struct{}, most time.Duration) {
 	all.Wait()
 }
 
-func (e *Engine) updating() bool {
-	return slices.ContainsFunc(e.replicas, func(r *replica) bool { s, _ := r.status(); return s == updating })
+// busy tells whether a replica is only away for an update or asleep.
+func (e *Engine) busy() bool {
+	return slices.ContainsFunc(e.replicas, func(r *replica) bool { s, _ := r.status(); return s == updating || s == asleep })
+}
+
+func (e *Engine) allDown() bool {
+	return !slices.ContainsFunc(e.replicas, func(r *replica) bool { s, _ := r.status(); return s != down })
 }
 
 func (e *Engine) reasons() string {
@@ -358,8 +373,11 @@ func (e *Engine) bringBack(r *replica) {
 	}
 	defer func() { e.turn <- struct{}{} }()
 	e.mu.Lock()
-	current, failed := e.current, e.failed
+	current, failed, sleeping := e.current, e.failed, e.sleeping
 	e.mu.Unlock()
+	if sleeping { // the device's memory is the trainer's; the next update looks for it
+		return
+	}
 	if failed != nil { // an update that succeeds brings it back, if it answers
 		r.set(behind, failed)
 		return
@@ -370,47 +388,14 @@ func (e *Engine) bringBack(r *replica) {
 		}
 		return
 	}
-	ctx, cancel := context.WithTimeout(e.ctx, e.options.ControlTimeout)
-	server, err := r.probe(ctx)
-	cancel()
-	if err != nil {
+	if err := e.rejoin(e.ctx, r); err != nil {
 		r.set(down, err)
 		return
 	}
-	r.set(updating, nil)
-	r.adopt(server.Version, server.Model, -1) // what the server names until it is loaded; nobody asks it before
-	if err := e.load(e.ctx, r, *current, false); err != nil {
+	if err := e.load(e.ctx, r, *current, false, false); err != nil {
 		r.set(behind, err)
 		return
 	}
 	r.adopt(versionName(current.Version), r.modelFor(e.way(current.Path)), current.Version)
 	r.set(serving, nil)
-}
-
-// sessions remembers which replica has a session's prefix in its cache. The oldest are forgotten.
-type sessions struct {
-	home  map[string]*replica
-	order []string
-}
-
-const mostSessions = 1 << 16
-
-func newSessions() *sessions { return &sessions{home: map[string]*replica{}} }
-
-func (s *sessions) of(name string) *replica { return s.home[name] }
-
-func (s *sessions) set(name string, r *replica) {
-	if name == "" {
-		return
-	}
-	if _, ok := s.home[name]; !ok {
-		s.order = append(s.order, name)
-	}
-	s.home[name] = r
-	if len(s.order) > mostSessions {
-		for _, old := range s.order[:mostSessions/2] {
-			delete(s.home, old)
-		}
-		s.order = slices.Clone(s.order[mostSessions/2:])
-	}
 }

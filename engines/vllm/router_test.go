@@ -82,6 +82,11 @@ func TestFaultsThatPass(t *testing.T) {
 			w.(http.Flusher).Flush() // httptest's writer is one
 			hangUp(w)
 		},
+		"cut short between chunks": func(w http.ResponseWriter, _ *http.Request) { // no length: the end of the stream is missing
+			fmt.Fprint(w, tooManyLogprobs[:40])
+			w.(http.Flusher).Flush() // httptest's writer is one
+			hangUp(w)
+		},
 		"hang": func(_ http.ResponseWriter, q *http.Request) { hang(q) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -102,6 +107,37 @@ func TestFaultsThatPass(t *testing.T) {
 			got, err := e.Generate(t.Context(), request(6, 1, 2, 3))
 			require.NoError(t, err)
 			require.Equal(t, want, got)
+		})
+	}
+}
+
+// The same where only /v1/completions is offered.
+func TestFaultsOfCompletions(t *testing.T) {
+	for name, reply := range map[string]string{
+		"garbage":           "<html>it works!</html>",
+		"no token ids":      `{"choices": [{"text": "a", "finish_reason": "length"}]}`,
+		"more logprobs":     `{"choices": [{"token_ids": [1], "finish_reason": "length", "logprobs": {"tokens": ["token_id:1", "token_id:2"], "token_logprobs": [-1, -1]}}]}`,
+		"fewer logprobs":    `{"choices": [{"token_ids": [1, 2], "finish_reason": "length", "logprobs": {"tokens": ["token_id:1"], "token_logprobs": [-1]}}]}`,
+		"another token":     `{"choices": [{"token_ids": [1], "finish_reason": "length", "logprobs": {"tokens": ["token_id:2"], "token_logprobs": [-1]}}]}`,
+		"tokens as strings": `{"choices": [{"token_ids": [1], "finish_reason": "length", "logprobs": {"tokens": ["a"], "token_logprobs": [-1]}}]}`,
+		"more tokens":       `{"choices": [{"token_ids": [1, 2, 3, 4, 5, 6, 7], "finish_reason": "length", "logprobs": {"tokens": ["token_id:1", "token_id:2", "token_id:3", "token_id:4", "token_id:5", "token_id:6", "token_id:7"], "token_logprobs": [-1, -1, -1, -1, -1, -1, -1]}}]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			f.routes, f.noVersion = allRoutes[1:], true
+			e := connect(t, nil, f)
+			f.set(func() {
+				first := f.requests
+				f.intercept = func(w http.ResponseWriter, _ *http.Request, n int) bool {
+					if n <= first+2 {
+						fmt.Fprint(w, reply)
+					}
+					return n <= first+2
+				}
+			})
+			got, err := e.Generate(t.Context(), request(6, 1, 2, 3))
+			require.NoError(t, err)
+			require.Equal(t, wantTokens(1, request(6, 1, 2, 3)), got.TokenIDs)
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,6 +33,10 @@ type ServeOptions struct {
 	CPU         bool          // this machine's vLLM is the one for CPUs
 	Args        []string      // more arguments
 	Timeout     time.Duration // until it answers [5 min]
+	Restarts    int           // Keep: most starts after ends that follow each other within 10 minutes [3]; -1 for none
+	Backoff     time.Duration // Keep: before the first of them, then doubled up to a minute [1 s]
+	Sleep       bool          // the server shall be able to give its device memory back
+	Backend     string        // of its weight transfer: agentfly (shared memory, gloo) or nccl [agentfly]
 	Folder      string        // for the log and the extension; made if it is not there
 }
 
@@ -51,7 +56,8 @@ var environment = []string{
 	"VLLM_ALLOW_RUNTIME_LORA_UPDATING=1",
 }
 
-// cpuEnvironment is that of a CPU: nothing is compiled, which takes longer than it saves on small models.
+// cpuEnvironment is that of a CPU, where the user does not say otherwise: nothing is compiled, which takes longer than it
+// saves on small models.
 var cpuEnvironment = []string{"TORCHDYNAMO_DISABLE=1", "VLLM_CPU_OMP_THREADS_BIND=auto"}
 
 // ServeArgs are the arguments of `vllm serve` that the engine needs.
@@ -60,10 +66,13 @@ func ServeArgs(o ServeOptions) []string {
 		"serve", o.Model, "--served-model-name", "policy", "--host", "127.0.0.1", "--port", strconv.Itoa(o.Port),
 		"--dtype", o.DType, "--enable-scale-out", "--logprobs-mode", "processed_logprobs", "--generation-config", "vllm",
 		"--enable-prompt-tokens-details", "--enable-lora", "--max-lora-rank", strconv.Itoa(o.LoRARank), "--max-loras", "2",
-		"--weight-transfer-config", `{"backend": "agentfly"}`, "--worker-extension-cls", "agentfly_transfer.Extension",
+		"--weight-transfer-config", fmt.Sprintf(`{"backend": %q}`, o.Backend), "--worker-extension-cls", "agentfly_transfer.Extension",
 	}
 	if o.MaxModelLen > 0 {
 		args = append(args, "--max-model-len", strconv.Itoa(o.MaxModelLen))
+	}
+	if o.Sleep && !o.CPU { // on a CPU the flag is refused, and the routes do all but free memory
+		args = append(args, "--enable-sleep-mode")
 	}
 	if o.CPU {
 		// 0.32.0 dies on a CPU when it splits the prompt of a request with a seed (CPU Generator does not use offset)
@@ -88,7 +97,7 @@ func Serve(ctx context.Context, o ServeOptions) (*Process, error) {
 	p.command.Stdout, p.command.Stderr = log, log
 	p.command.Env = append(os.Environ(), environment...)
 	if o.CPU {
-		p.command.Env = append(p.command.Env, cpuEnvironment...)
+		p.command.Env = append(slices.Clone(cpuEnvironment), p.command.Env...)
 	}
 	p.command.Env = append(p.command.Env, "PYTHONPATH="+o.Folder+string(os.PathListSeparator)+os.Getenv("PYTHONPATH"))
 	p.command.SysProcAttr = processGroup()
@@ -117,6 +126,15 @@ func (o *ServeOptions) complete() error {
 	}
 	if o.Timeout == 0 {
 		o.Timeout = 5 * time.Minute
+	}
+	if o.Restarts == 0 {
+		o.Restarts = 3
+	}
+	if o.Backoff == 0 {
+		o.Backoff = time.Second
+	}
+	if o.Backend == "" {
+		o.Backend = "agentfly"
 	}
 	if o.Port == 0 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -187,13 +205,13 @@ func (p *Process) Kill() {
 	<-p.ended
 }
 
-// tail is the end of a log in one line.
+// tail is the end of a log in one line, without the lines of single requests.
 func tail(path string) string {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()
 	}
-	lines := bytes.Split(bytes.TrimSpace(data), []byte("\n"))
+	lines := slices.DeleteFunc(bytes.Split(bytes.TrimSpace(data), []byte("\n")), func(l []byte) bool { return bytes.Contains(l, []byte(` HTTP/1.1" `)) })
 	var last []string
 	for _, l := range lines[max(0, len(lines)-5):] {
 		last = append(last, short(string(l)))

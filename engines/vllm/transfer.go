@@ -31,7 +31,10 @@ func shareTensors(path string) (plan transferPlan, remove func(), err error) {
 		return plan, nil, err
 	}
 	defer m.Close()
-	f, err := os.CreateTemp(sharedMemory(), "agentfly-*.weights")
+	if _, err := RemoveStale(sharedMemory(), "shared"); err != nil { // a killed run leaves gigabytes in memory
+		return plan, nil, fmt.Errorf("shared memory: %w", err)
+	}
+	f, err := os.CreateTemp(sharedMemory(), TempPattern("shared"))
 	if err != nil {
 		return plan, nil, fmt.Errorf("shared memory: %w", err)
 	}

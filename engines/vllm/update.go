@@ -5,16 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/agentfly/agentfly/engines"
-	"github.com/agentfly/agentfly/modelfile"
 )
 
 // adapterName is what requests name when the weights are an adapter.
@@ -64,121 +59,6 @@ func (e *Engine) orClosed(err error) error {
 	return err
 }
 
-// checkWeights refuses, before any server is touched, what cannot become the weights or cannot be proven.
-func (e *Engine) checkWeights(w engines.Weights) error {
-	switch {
-	case w.Path == "":
-		return errors.New("weights need a path: these servers do not share the trainer's parameters")
-	case w.Version < 0:
-		return errors.New("a version is at least 0")
-	}
-	if err := w.Probe.Validate(); err != nil {
-		return err
-	}
-	if most := e.Capabilities().MaxModelLen; len(w.Probe.TokenIDs) >= most {
-		return fmt.Errorf("the probe has %d tokens; it must be shorter than the servers' context, %d", len(w.Probe.TokenIDs), most)
-	}
-	way := e.way(w.Path)
-	for _, r := range e.replicas {
-		s := r.info()
-		switch {
-		case !s.Control:
-			return fmt.Errorf("%s has no routes to pause and update it; start vLLM with VLLM_SERVER_DEV_MODE=1", r.url)
-		case way == WayDisk && !s.Reload:
-			return fmt.Errorf("%s cannot reload from disk; start vLLM with VLLM_SERVER_DEV_MODE=1", r.url)
-		case way == WayLoRA && !s.LoRA:
-			return fmt.Errorf("%s takes no adapters; start vLLM with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1", r.url)
-		case way == WayTransfer && !s.Transfer:
-			return fmt.Errorf("%s has no weight transfer to AgentFly's extension; start vLLM with VLLM_SERVER_DEV_MODE=1 and the extension (docs/engines.md)", r.url)
-		}
-	}
-	if way == WayLoRA {
-		return checkAdapter(w.Path)
-	}
-	return checkFolder(w.Path)
-}
-
-// way resolves auto.
-func (e *Engine) way(path string) Way {
-	if e.options.Way != WayAuto {
-		return e.options.Way
-	}
-	if isAdapter(path) {
-		return WayLoRA
-	}
-	return WayDisk
-}
-
-func isAdapter(path string) bool {
-	_, err := os.Stat(filepath.Join(path, "adapter_config.json"))
-	return err == nil
-}
-
-func checkAdapter(path string) error {
-	if !filepath.IsAbs(path) {
-		return fmt.Errorf("%s: the path must be absolute: a server opens it", path)
-	}
-	for _, name := range []string{"adapter_config.json", "adapter_model.safetensors"} {
-		if _, err := os.Stat(filepath.Join(path, name)); err != nil {
-			return fmt.Errorf("the adapter: %w", err)
-		}
-	}
-	return nil
-}
-
-// checkFolder opens the checkpoint as the trainer would and finds fused groups that are not whole: a server that gets half
-// of one computes with the other half of the old weights and says nothing.
-func checkFolder(path string) error {
-	if !filepath.IsAbs(path) {
-		return fmt.Errorf("%s: the path must be absolute: a server opens it", path)
-	}
-	m, err := modelfile.Open(path)
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	if !m.HasWeights() {
-		return fmt.Errorf("%s holds no weights", path)
-	}
-	return wholeGroups(m.Names())
-}
-
-// fused are the projections that vLLM keeps in one matrix.
-var fused = [][]string{{"q_proj", "k_proj", "v_proj"}, {"gate_proj", "up_proj"}}
-
-// wholeGroups names the first projection that is missing beside others of its group.
-func wholeGroups(names []string) error {
-	have := map[string]bool{}
-	for _, n := range names {
-		have[n] = true
-	}
-	for _, n := range slices.Sorted(slices.Values(names)) {
-		for _, group := range fused {
-			for _, part := range group {
-				before, after, ok := cutPart(n, part)
-				if !ok {
-					continue
-				}
-				for _, other := range group {
-					if want := before + other + after; !have[want] {
-						return fmt.Errorf("the weights have %s but not %s; the server keeps them in one matrix, so the group must come whole", n, want)
-					}
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// cutPart splits a parameter's name around one of its parts between dots.
-func cutPart(name, part string) (before, after string, ok bool) {
-	i := strings.Index("."+name+".", "."+part+".")
-	if i < 0 {
-		return "", "", false
-	}
-	return name[:i], name[i+len(part):], true
-}
-
 func versionName(v int32) string { return strconv.Itoa(int(v)) }
 
 // modelFor is what requests name after an update by that way.
@@ -189,48 +69,109 @@ func (r *replica) modelFor(w Way) string {
 	return r.info().Model
 }
 
-// updateAll loads every replica, and lets them serve when all that answer have proven.
+// updateAll loads every replica, and lets them serve when all that answer have proven. When none answers, it waits for one
+// as requests do: the server may be on its way up again.
 func (e *Engine) updateAll(ctx context.Context, w engines.Weights) error {
+	until := time.Now().Add(e.options.Patience)
+	for {
+		proven, missing, err := e.tryAll(ctx, w)
+		if err == nil && len(proven) == 0 {
+			if err = joined(missing); !late(err) && e.awaitAnswer(ctx, until) {
+				continue
+			}
+			if gone := e.options.Gone(); gone != nil {
+				err = gone
+			}
+		}
+		if err != nil {
+			e.stopAll(ctx, err)
+			return err
+		}
+		e.mu.Lock()
+		e.current, e.failed, e.sleeping = &w, nil, false
+		e.mu.Unlock()
+		for _, r := range proven {
+			r.adopt(versionName(w.Version), r.modelFor(e.way(w.Path)), w.Version)
+			r.set(serving, nil)
+		}
+		return nil
+	}
+}
+
+// tryAll loads every replica that is not down. missing are the errors of those that do not answer; err is any other, and
+// from a sleeping engine that of a replica that does not answer too.
+func (e *Engine) tryAll(ctx context.Context, w engines.Weights) (proven []*replica, missing []error, err error) {
+	e.mu.Lock()
+	sleeping := e.sleeping
+	e.mu.Unlock()
 	errs := make([]error, len(e.replicas))
 	var all sync.WaitGroup
 	for i, r := range e.replicas {
 		state, reason := r.status()
 		if state == down {
-			errs[i] = &lostError{reason}
+			errs[i] = &lostError{reason, false}
 			continue
 		}
 		r.set(updating, nil)
-		all.Go(func() { errs[i] = e.load(ctx, r, w, state == serving) })
+		all.Go(func() { errs[i] = e.load(ctx, r, w, state == serving, sleeping) })
 	}
 	all.Wait()
-	var fatal, missing []error
-	var proven []*replica
+	var fatal []error
 	for i, r := range e.replicas {
 		var gone *lostError
 		switch {
 		case errs[i] == nil:
 			proven = append(proven, r)
 		case errors.As(errs[i], &gone) && ctx.Err() == nil:
-			r.set(down, errs[i])
+			r.set(down, gone.err)
 			missing = append(missing, fmt.Errorf("%s: %w", r.url, errs[i]))
 		default:
 			fatal = append(fatal, fmt.Errorf("%s: %w", r.url, errs[i]))
 		}
 	}
-	if len(proven) == 0 {
+	if sleeping && len(proven) > 0 {
 		fatal = append(fatal, missing...)
 	}
-	if err := joined(fatal); err != nil {
-		e.stopAll(ctx, err)
+	return proven, missing, joined(fatal)
+}
+
+// late tells whether a server was given all its time: it is there, and another attempt would take as long.
+func late(err error) bool {
+	var gone *lostError
+	return errors.As(err, &gone) && gone.late
+}
+
+// awaitAnswer waits, when every replica is down, until one can be loaded, or tells that none can.
+func (e *Engine) awaitAnswer(ctx context.Context, until time.Time) bool {
+	for e.options.Gone() == nil && time.Now().Before(until) {
+		for _, r := range e.replicas {
+			if e.rejoin(ctx, r) == nil {
+				return true
+			}
+		}
+		if sleep(ctx, min(e.options.HealthEvery, time.Until(until))) != nil {
+			return false
+		}
+	}
+	return false
+}
+
+// rejoin probes a replica that was away, which may be another server now. It serves nobody before it is loaded.
+func (e *Engine) rejoin(ctx context.Context, r *replica) error {
+	one, cancel := context.WithTimeout(ctx, e.options.HealthTimeout)
+	err := r.call(one, http.MethodGet, "/health", nil, nil)
+	cancel()
+	if err != nil {
 		return err
 	}
-	e.mu.Lock()
-	e.current, e.failed = &w, nil
-	e.mu.Unlock()
-	for _, r := range proven {
-		r.adopt(versionName(w.Version), r.modelFor(e.way(w.Path)), w.Version)
-		r.set(serving, nil)
+	ctx, cancel = context.WithTimeout(ctx, e.options.ControlTimeout)
+	defer cancel()
+	server, err := r.probe(ctx)
+	if err != nil {
+		return err
 	}
+	r.set(updating, nil)
+	r.adopt(server.Version, server.Model, -1) // what the server names until it is loaded
 	return nil
 }
 
@@ -274,32 +215,45 @@ func (e *Engine) stopAll(ctx context.Context, reason error) {
 }
 
 // lostError says that a replica does not answer, so that an update goes on without it.
-type lostError struct{ err error }
+type lostError struct {
+	err  error
+	late bool // it had all its time
+}
 
 func (e *lostError) Error() string { return fmt.Sprintf("it does not answer: %v", e.err) }
 func (e *lostError) Unwrap() error { return e.err }
 
+// step is one of an update, with a deadline of its own.
+type step struct {
+	name string
+	run  func(context.Context) error
+}
+
 // load takes one replica through an update, up to and including the proof. Its state is the caller's matter. warm says
-// that the server computes now: one that is paused would not answer.
-func (e *Engine) load(ctx context.Context, r *replica, w engines.Weights, warm bool) error {
+// that the server computes now: one that is paused would not answer. sleeping says that it was told to sleep.
+func (e *Engine) load(ctx context.Context, r *replica, w engines.Weights, warm, sleeping bool) error {
 	u := &updateRun{replica: r, weights: w, way: e.way(w.Path), version: versionName(w.Version), before: r.currentModel()}
 	u.model = r.modelFor(u.way)
-	type step struct {
-		name string
-		run  func(context.Context) error
+	begin, resume := step{"pause", u.pause}, step{"resume", u.resume}
+	if sleeping {
+		begin, resume = step{"wake the weights", u.wakeWeights}, step{"wake the cache", u.wakeCache}
 	}
 	steps := []step{
-		{"warm the cache", u.warm},
-		{"pause", u.pause},
+		begin,
 		{"load", u.load},
 		{"name the version", u.name},
 		{"empty the prefix cache", u.empty},
-		{"resume", u.resume},
+		resume,
 		{"proof", u.prove},
 	}
-	if !warm {
-		steps = steps[1:]
+	if warm {
+		steps = append([]step{{"warm the cache", u.warm}}, steps...)
 	}
+	return u.steps(ctx, steps)
+}
+
+// steps runs them in order.
+func (r *replica) steps(ctx context.Context, steps []step) error {
 	for _, s := range steps {
 		one, cancel := context.WithTimeout(ctx, r.options.ControlTimeout)
 		err := s.run(one)
@@ -313,7 +267,7 @@ func (e *Engine) load(ctx context.Context, r *replica, w engines.Weights, warm b
 		}
 		err = fmt.Errorf("%s: %w", s.name, err)
 		if ctx.Err() == nil && (late || lost(err)) {
-			err = &lostError{err}
+			err = &lostError{err, late}
 		}
 		return err
 	}
@@ -362,6 +316,8 @@ func (u *updateRun) load(ctx context.Context) error {
 		}, nil)
 	case WayTransfer:
 		return u.transfer(ctx)
+	case WayGloo, WayNCCL:
+		return u.broadcast(ctx)
 	default:
 		err := u.call(ctx, http.MethodPost, "/collective_rpc", map[string]any{
 			"method": "reload_weights", "kwargs": map[string]any{"weights_path": u.weights.Path},

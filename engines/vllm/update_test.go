@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -49,7 +50,7 @@ func TestUpdateOrder(t *testing.T) {
 			require.Equal(t, 2, c.CachedTokens)
 		})
 	}
-	left, err := filepath.Glob(filepath.Join(sharedMemory(), "agentfly-*.weights"))
+	left, err := filepath.Glob(filepath.Join(sharedMemory(), "agentfly-shared-"+strconv.Itoa(os.Getpid())+"-*"))
 	require.NoError(t, err)
 	require.Empty(t, left, "the shared file is removed")
 }
@@ -197,6 +198,8 @@ func TestAdapterNeverArrived(t *testing.T) {
 	require.NoError(t, e.Update(t.Context(), w))
 	require.Contains(t, f.calls(), "/v1/load_lora_adapter")
 	require.Equal(t, adapterName, e.replicas[0].model)
+	require.ErrorContains(t, e.Sleep(t.Context()), "level 2 drops the weights that the adapter comes on top of", "and they would not come back")
+	require.Equal(t, "serving", e.states())
 }
 
 // What unproven weights sampled while the proof ran is dropped.

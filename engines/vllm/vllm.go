@@ -29,6 +29,8 @@ const (
 	WayDisk     Way = "disk"     // the server reads the folder
 	WayLoRA     Way = "lora"     // the server reads the adapter
 	WayTransfer Way = "transfer" // the tensors go through shared memory to the extension in engines/vllm/extension
+	WayGloo     Way = "gloo"     // they are broadcast over a process group of CPUs to that extension
+	WayNCCL     Way = "nccl"     // they are broadcast over NCCL to vLLM's own engine; the servers run with backend nccl
 )
 
 // Options configure an engine. A zero value takes the default in brackets.
@@ -45,7 +47,12 @@ type Options struct {
 	StartTimeout   time.Duration // of finding out what a server can do [1 min]
 	HealthEvery    time.Duration // between two looks at a replica [2 s]
 	HealthTimeout  time.Duration // of one look [5 s]
+	Sleep          int           // level of Sleep: 1 keeps the weights in host memory, 2 drops them [2]
+	Gone           func() error  // why servers that are down will not come back; nil, or answering nil: they may
+	Collectives    Collectives   // makes the process groups of gloo and nccl; nil: these ways are refused
 	Transport      *http.Transport
+
+	chunkBytes int64 // of tests
 }
 
 func (o Options) defaults() (Options, error) {
@@ -60,8 +67,18 @@ func (o Options) defaults() (Options, error) {
 	if o.Way == "" {
 		o.Way = WayAuto
 	}
+	if o.Way.backend() != "" && o.Collectives == nil { // before a server is asked anything
+		_, err := o.meet(context.Background(), "", 2)
+		return o, err
+	}
 	if o.Attempts == 0 {
 		o.Attempts = 6
+	}
+	if o.Sleep == 0 {
+		o.Sleep = 2
+	}
+	if o.Gone == nil {
+		o.Gone = func() error { return nil }
 	}
 	for _, d := range []struct {
 		value *time.Duration
@@ -91,16 +108,18 @@ type Engine struct {
 	cancel   context.CancelFunc
 	turn     chan struct{} // holds a token: who takes it changes weights
 
-	mu      sync.Mutex
-	closed  bool
-	current *engines.Weights // proven by every replica that serves; nil before the first update
-	failed  error            // of the last update: no replica serves until one succeeds
-	running sync.WaitGroup   // requests, updates and the health loops
+	mu       sync.Mutex
+	closed   bool
+	current  *engines.Weights // proven by every replica that serves; nil before the first update
+	failed   error            // of the last update: no replica serves until one succeeds
+	sleeping bool             // from Sleep to the next update that succeeds
+	running  sync.WaitGroup   // requests, updates and the health loops
 }
 
 var (
-	_ engines.Engine = (*Engine)(nil)
-	_ engines.Scorer = (*Engine)(nil)
+	_ engines.Engine  = (*Engine)(nil)
+	_ engines.Scorer  = (*Engine)(nil)
+	_ engines.Sleeper = (*Engine)(nil)
 )
 
 // New connects to the servers and probes each one. All must answer and serve the same context length.

@@ -29,12 +29,18 @@ func put[T any](out map[string][]byte, path string, values []T) error {
 func files() (map[string][]byte, error) {
 	train, held := calculatorData(calculatorSeed)
 	twoTrain, twoHeld := twoStepData(twoStepSeed)
+	learned, heldOut := tinyConversations()
+	prompts, heldOutPrompts := tinyPrompts()
 	out := map[string][]byte{}
 	for _, err := range []error{
 		put(out, "calculator/train.jsonl", train),
 		put(out, "calculator/eval.jsonl", held),
 		put(out, "calculator/worked.jsonl", calculatorWorked()),
 		put(out, "tiny/tasks.jsonl", tinyData()),
+		put(out, "tiny/prompts.jsonl", prompts),
+		put(out, "tiny/prompts_eval.jsonl", heldOutPrompts),
+		put(out, "tiny/conversations.jsonl", learned),
+		put(out, "tiny/conversations_eval.jsonl", heldOut),
 		put(out, "two_step/train.jsonl", twoTrain),
 		put(out, "two_step/eval.jsonl", twoHeld),
 		put(out, "two_step/worked.jsonl", twoStepWorked()),

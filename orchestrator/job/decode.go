@@ -130,7 +130,7 @@ func (d *decoder) defaults(n *yaml.Node, v reflect.Value, path string, seen map[
 		if _, ok := d.at[at]; !ok {
 			d.at[at] = n
 		}
-		if f.Tag.Get("need") != "" {
+		if need := f.Tag.Get("need"); need != "" && !excused(need, seen) {
 			d.fail(n, "%s: the key %q is missing: %s", orJob(path), key, f.Tag.Get("doc"))
 			continue
 		}
@@ -148,6 +148,11 @@ func (d *decoder) defaults(n *yaml.Node, v reflect.Value, path string, seen map[
 			d.value(&yaml.Node{Kind: yaml.ScalarNode, Value: text, Line: n.Line, Column: n.Column}, v.Field(i), f, at)
 		}
 	}
+}
+
+// excused tells whether one of the keys that a need of the form "unless KEY KEY" lists is there.
+func excused(need string, seen map[string]bool) bool {
+	return slices.ContainsFunc(strings.Fields(strings.TrimPrefix(need, "unless")), func(key string) bool { return seen[key] })
 }
 
 // value fills one field.

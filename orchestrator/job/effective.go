@@ -184,7 +184,7 @@ func typeSchema(t reflect.Type, f reflect.StructField) map[string]any {
 			sub := t.Field(i)
 			if key := keyOf(sub); key != "" {
 				properties[key] = schemaOf(sub.Type, sub)
-				if sub.Tag.Get("need") != "" {
+				if sub.Tag.Get("need") == "true" {
 					required = append(required, key)
 				}
 			}

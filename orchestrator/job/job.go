@@ -24,10 +24,12 @@ type Job struct {
 	Engine        Engine            `yaml:"engine" doc:"what samples"`
 	Agent         Agent             `yaml:"agent" doc:"how the model is prompted and how its completions are read"`
 	Environment   *Nothing          `yaml:"environment" doc:"null: this version has tools, and no environments"`
-	Rewards       []Reward          `yaml:"rewards" need:"true" doc:"the reward is the sum of these times their weights: names, or {name: NAME, weight: 1, parameter: value}"`
+	Rewards       []Reward          `yaml:"rewards" need:"unless sft distill" doc:"the reward is the sum of these times their weights: names, or {name: NAME, weight: 1, parameter: value}"`
 	Data          Data              `yaml:"data" doc:"tasks"`
 	Rollout       Rollout           `yaml:"rollout" doc:"sampling of trajectories"`
 	Algorithm     algorithms.Config `yaml:"algorithm" doc:"what an update optimises; see docs/algorithms.md"`
+	SFT           *SFT              `yaml:"sft" doc:"supervised fine-tuning on data.train (recorded conversations) or data.run (a run's trajectories), in place of rollouts"`
+	Distill       *Distill          `yaml:"distill" doc:"on-policy distillation: the policy samples the tasks, a teacher scores the sampled tokens, and its logprob minus the policy's is each token's advantage; rewards are then only reported"`
 	Trainer       Trainer           `yaml:"trainer" doc:"the optimizer: AdamW"`
 	Eval          Eval              `yaml:"eval" doc:"evaluation on held-out tasks, before and after the run and between steps"`
 	Checkpoint    Checkpoint        `yaml:"checkpoint" doc:"what is saved on the way"`
@@ -85,10 +87,11 @@ type Engine struct {
 	URLs         []string `yaml:"urls" doc:"vllm: the servers, replicas of one policy, such as http://127.0.0.1:8000; these or serve. openai: one endpoint with /v1 at the end"`
 	ServedModel  string   `yaml:"served_model" doc:"the model's name on the servers; empty: vLLM's first"`
 	APIKey       string   `yaml:"api_key" doc:"sent to the servers; write ${NAME}"`
-	Weights      string   `yaml:"weights" default:"auto" enum:"auto|disk|lora|transfer" doc:"vllm: how new weights reach the servers: auto and disk: they reload a checkpoint; transfer: through shared memory; lora: they load the adapter, of a job with model.lora"`
+	Weights      string   `yaml:"weights" default:"auto" enum:"auto|disk|lora|transfer|gloo|nccl" doc:"vllm: how new weights reach the servers: auto and disk: they reload a checkpoint; transfer: through shared memory; gloo, nccl: broadcast over a process group; lora: they load the adapter, of a job with model.lora"`
 	Tolerance    float64  `yaml:"tolerance" default:"0.001" above:"0" max:"10" unit:"nats" doc:"vllm: largest difference between a server's and the trainer's logprob of a probe token; an update beyond it stops the run"`
 	Folder       string   `yaml:"folder" doc:"vllm: where checkpoints for the servers are written, which they must see; empty: the system's temporary folder"`
-	Serve        *Serve   `yaml:"serve" doc:"vllm: the job starts a server itself, and stops it"`
+	Sleep        int      `yaml:"sleep" default:"0" min:"0" max:"2" doc:"vllm: the servers give their device's memory to the trainer between rollout and update: 1 keeps the weights in host memory, 2 drops them; 0: they do not"`
+	Serve        *Serve   `yaml:"serve" doc:"vllm: the job starts a server itself, starts it again when it dies, and stops it"`
 }
 
 // Serve is a vLLM server that the job starts.
@@ -97,6 +100,8 @@ type Serve struct {
 	Args    []string `yaml:"args" doc:"more arguments of vllm serve"`
 	DType   string   `yaml:"dtype" default:"float32" enum:"float32|bfloat16|float16" doc:"that the server computes in; other types than float32 need a larger tolerance"`
 	Timeout float64  `yaml:"timeout" default:"600" min:"1" max:"100000" unit:"s" doc:"until the server answers"`
+	// Restarts follow each other after 1 s, 2 s, … 60 s.
+	Restarts int `yaml:"restarts" default:"3" min:"0" max:"1000" doc:"most new starts of a server that dies, in a row; it gets the current weights before it serves"`
 }
 
 // Agent is how the model is prompted and read.
@@ -122,8 +127,31 @@ type Reward struct {
 type Data struct {
 	Train   string            `yaml:"train" doc:"JSON lines of tasks, or one JSON list"`
 	Eval    string            `yaml:"eval" doc:"held-out tasks; none of them may be in train by content"`
-	Columns map[string]string `yaml:"columns" doc:"the file's names of prompt (a text or a list of messages), id and answer"`
+	Columns map[string]string `yaml:"columns" doc:"the file's names of prompt (a text or a list of messages), id and answer; with sft of messages"`
 	Balance string            `yaml:"balance" doc:"a field: every step takes the same number of tasks of each of its values"`
+
+	Run       string   `yaml:"run" doc:"sft: a run folder whose finished training trajectories are learned as they were sampled, in place of train (rejection sampling)"`
+	MinReward *float64 `yaml:"min_reward" doc:"with run: only trajectories with this reward or more; null: all"`
+	BestOf    int      `yaml:"best_of" default:"0" min:"0" max:"1000000" unit:"trajectories" doc:"with run: at most so many of each task, those with the highest reward; 0: all"`
+}
+
+// SFT is supervised fine-tuning: the negative log-likelihood of what the assistant said, with the masks of rollouts.
+type SFT struct {
+	Batch  int `yaml:"batch" default:"32" min:"1" max:"1000000" unit:"conversations" doc:"of a step"`
+	Epochs int `yaml:"epochs" default:"0" min:"0" max:"1000000" unit:"epochs" doc:"passes over the data, in place of trainer.steps; 0: trainer.steps counts"`
+}
+
+// Distill is on-policy distillation.
+type Distill struct {
+	Teacher Teacher `yaml:"teacher" doc:"a model with the policy's tokenizer"`
+}
+
+// Teacher is a model in this process, or on servers.
+type Teacher struct {
+	Path        string   `yaml:"path" doc:"a folder, a .gguf file or a hub id; this or urls"`
+	URLs        []string `yaml:"urls" doc:"vLLM servers of the teacher, such as http://127.0.0.1:8000; that its tokenizer is the policy's is not checked"`
+	ServedModel string   `yaml:"served_model" doc:"the teacher's name on the servers; empty: their first"`
+	APIKey      string   `yaml:"api_key" doc:"sent to the servers; write ${NAME}"`
 }
 
 // Rollout bounds sampling.
@@ -158,6 +186,7 @@ type Trainer struct {
 	MicroBatchTokens int     `yaml:"micro_batch_tokens" default:"4096" min:"1" max:"100000000" unit:"tokens" doc:"of one forward and backward; a longer sample goes alone"`
 	OnNonfinite      string  `yaml:"on_nonfinite" default:"stop" enum:"stop|skip" doc:"when a reward, logprob, loss or gradient is NaN or infinite: stop the run, or skip the rest of the step and go on, ten times in a row at most"`
 	Checkpointing    bool    `yaml:"checkpointing" default:"false" doc:"compute activations again in backward: less memory, more time"`
+	RankTimeout      float64 `yaml:"rank_timeout" default:"600" min:"0.1" max:"1000000" unit:"s" doc:"of several training processes: how long one may keep the others waiting before they name it and end"`
 }
 
 // Eval is held-out evaluation, before the first step, every so many steps, and after the last one.
@@ -177,4 +206,5 @@ type Checkpoint struct {
 // Control makes a run that must not learn, to hold a learning claim against.
 type Control struct {
 	ShuffleRewards bool `yaml:"shuffle_rewards" default:"false" doc:"rewards are permuted over the trajectories of a step"`
+	ShuffleTeacher bool `yaml:"shuffle_teacher" default:"false" doc:"distill: the teacher's logprobs are permuted over the tokens of a step"`
 }

@@ -67,7 +67,7 @@ seed: 2
 	require.Equal(t, strings.Join([]string{
 		`/jobs/job.yaml:1:10: version: 2 is out of range, allowed is 1`,
 		`/jobs/job.yaml:2:7: name: 7, allowed is a text; write "7" in quotes`,
-		`/jobs/job.yaml:3:1: unknown key "modle" in the job; allowed: version, name, seed, deterministic, device, model, engine, agent, environment, rewards, data, rollout, algorithm, trainer, eval, checkpoint, control, output; nearest: model`,
+		`/jobs/job.yaml:3:1: unknown key "modle" in the job; allowed: version, name, seed, deterministic, device, model, engine, agent, environment, rewards, data, rollout, algorithm, sft, distill, trainer, eval, checkpoint, control, output; nearest: model`,
 		`/jobs/job.yaml:4:31: model.lora.rank: -8 is out of range, allowed is a whole number from 0 to 4096`,
 		`/jobs/job.yaml:5:10: rewards: the list is empty; at least one entry is needed`,
 		`/jobs/job.yaml:7:3: unknown key "grups" in rollout; allowed: groups, group_size, max_new_tokens, max_tokens, temperature, top_p, top_k, min_p, mode, max_staleness, max_refills, max_failed, turn_timeout, tool_timeout; nearest: groups`,
@@ -134,7 +134,7 @@ func TestSetGoesThroughTheSameChecks(t *testing.T) {
 	require.Equal(t, strings.Join([]string{
 		`--set nonsense: write key.path=value, such as trainer.steps=10`,
 		`--set model.path.x=1: model.path is the text "some/model", it has no "x"`,
-		`--set trainer.stepps=3: unknown key "stepps" in trainer; allowed: steps, learning_rate, schedule, warmup_steps, weight_decay, beta1, beta2, eps, clip_grad, micro_batch_tokens, on_nonfinite, checkpointing; nearest: steps`,
+		`--set trainer.stepps=3: unknown key "stepps" in trainer; allowed: steps, learning_rate, schedule, warmup_steps, weight_decay, beta1, beta2, eps, clip_grad, micro_batch_tokens, on_nonfinite, checkpointing, rank_timeout; nearest: steps`,
 		`--set rollout.groups=0: rollout.groups: 0 is out of range, allowed is a whole number from 1 to 100000 (tasks)`,
 	}, "\n"), err.Error())
 }
@@ -212,7 +212,7 @@ func TestSchemaDescribesEveryKey(t *testing.T) {
 		}
 	}
 	require.NoError(t, json.Unmarshal(data, &s))
-	require.Equal(t, []string{"version", "name", "rewards"}, s.Required)
+	require.Equal(t, []string{"version", "name"}, s.Required) // rewards too, but in a job with sft or distill
 	for key, p := range s.Properties {
 		require.NotEmpty(t, p.Description, key)
 		if key == "algorithm" { // package algorithms describes these
@@ -301,13 +301,19 @@ func TestLoRA(t *testing.T) {
 func TestEngines(t *testing.T) {
 	for text, want := range map[string]string{
 		"{kind: vllm}": "engine: kind vllm needs exactly one of urls and serve",
-		"{kind: vllm, urls: [http://a], serve: {}}":            "engine: kind vllm needs exactly one of urls and serve",
-		"{kind: openai, urls: [http://a]}":                     "engine: kind openai needs one url and served_model, and no serve",
-		"{urls: [http://a]}":                                   "engine.kind: local takes neither urls nor serve; did you mean vllm?",
-		"{kind: vllm, urls: [http://a], tolerance: 0}":         "engine.tolerance: 0 is out of range",
-		"{kind: vllm, urls: [http://a], weights: pigeon}":      `engine.weights: "pigeon" is not allowed; allowed: auto, disk, lora, transfer`,
-		"{kind: vllm, urls: [http://a], weights: lora}":        "engine.weights: lora: the job trains no adapter; set model.lora.rank",
-		"{kind: openai, urls: [http://a/v1], served_model: m}": "engine.kind: openai: such an endpoint returns text, and training needs the token ids",
+		"{kind: vllm, urls: [http://a], serve: {}}":               "engine: kind vllm needs exactly one of urls and serve",
+		"{kind: openai, urls: [http://a]}":                        "engine: kind openai needs one url and served_model, and no serve",
+		"{urls: [http://a]}":                                      "engine.kind: local takes neither urls nor serve; did you mean vllm?",
+		"{sleep: 1}":                                              "engine.sleep: 1: only servers of kind vllm can sleep",
+		"{kind: vllm, urls: [http://a], sleep: 3}":                "engine.sleep: 3 is out of range",
+		"{kind: vllm, urls: [http://a], sleep: 2, weights: lora}": "engine.sleep: 2 drops the weights that an adapter comes on top of; use 1",
+		"{kind: vllm, serve: {restarts: -1}}":                     "engine.serve.restarts: -1 is out of range",
+		"{kind: vllm, urls: [http://a], tolerance: 0}":            "engine.tolerance: 0 is out of range",
+		"{kind: vllm, urls: [http://a], weights: pigeon}":         `engine.weights: "pigeon" is not allowed; allowed: auto, disk, lora, transfer, gloo, nccl`,
+		"{kind: vllm, urls: [http://a], weights: nccl}":           "engine.weights: nccl: this program has no process groups for it (nccl needs CUDA)",
+		"{kind: vllm, urls: [http://a], weights: gloo}":           "engine.weights: gloo: this program has no process groups for it",
+		"{kind: vllm, urls: [http://a], weights: lora}":           "engine.weights: lora: the job trains no adapter; set model.lora.rank",
+		"{kind: openai, urls: [http://a/v1], served_model: m}":    "engine.kind: openai: such an endpoint returns text, and training needs the token ids",
 	} {
 		c, err := parse(good+"engine: "+text+"\n", job.Options{})
 		if err == nil {
@@ -318,7 +324,7 @@ func TestEngines(t *testing.T) {
 	c, err := parse(good+"engine: {kind: vllm, serve: {args: [--max-num-seqs, \"8\"]}, api_key: \"${KEY}\"}\n", job.Options{Env: func(string) (string, bool) { return "sesame", true }})
 	require.NoError(t, err)
 	require.NoError(t, c.TrainingErrors())
-	require.Equal(t, &job.Serve{Command: "vllm", Args: []string{"--max-num-seqs", "8"}, DType: "float32", Timeout: 600}, c.Engine.Serve)
+	require.Equal(t, &job.Serve{Command: "vllm", Args: []string{"--max-num-seqs", "8"}, DType: "float32", Timeout: 600, Restarts: 3}, c.Engine.Serve)
 	require.Equal(t, "sesame", c.Engine.APIKey)
 	require.NotContains(t, string(c.Source()), "sesame")
 	require.Equal(t, 0.001, c.Engine.Tolerance)

@@ -285,15 +285,39 @@ func (d *decoder) check(j *Job, o Options) {
 	case e.Kind == "local" && (len(e.URLs) > 0 || e.Serve != nil):
 		fail("engine.kind", "local takes neither urls nor serve; did you mean vllm?")
 	}
-	if j.Trainer.WarmupSteps > j.Trainer.Steps {
+	if j.Engine.Sleep > 0 && j.Engine.Kind != "vllm" {
+		fail("engine.sleep", "%d: only servers of kind vllm can sleep", j.Engine.Sleep)
+	}
+	if j.Engine.Sleep == 2 && j.Engine.Weights == "lora" {
+		fail("engine.sleep", "2 drops the weights that an adapter comes on top of; use 1")
+	}
+	if j.SFT == nil && j.Distill == nil && len(j.Rewards) == 0 { // sft: null excuses nothing
+		fail("rewards", "they are missing; name at least one")
+	}
+	if d := j.Distill; d != nil && (d.Teacher.Path == "") == (len(d.Teacher.URLs) == 0) {
+		fail("distill.teacher", "exactly one of path and urls is needed")
+	}
+	if j.Distill != nil && j.SFT != nil {
+		fail("distill", "a job has one of sft and distill")
+	}
+	if j.Distill == nil && j.Control.ShuffleTeacher {
+		fail("control.shuffle_teacher", "there is no teacher without a block distill")
+	}
+	if j.SFT == nil && (j.Data.Run != "" || j.Data.MinReward != nil || j.Data.BestOf != 0) {
+		fail("data", "run, min_reward and best_of choose what a job with a block sft learns; add sft: {}, or leave them out")
+	}
+	if j.Data.Run == "" && (j.Data.MinReward != nil || j.Data.BestOf != 0) && j.SFT != nil {
+		fail("data", "min_reward and best_of choose among the trajectories of data.run, which is missing")
+	}
+	if j.Trainer.WarmupSteps > j.Trainer.Steps && (j.SFT == nil || j.SFT.Epochs == 0) {
 		fail("trainer.warmup_steps", "%d steps of warm-up are more than trainer.steps (%d)", j.Trainer.WarmupSteps, j.Trainer.Steps)
 	}
 	if !namePattern.MatchString(j.Name) {
 		fail("name", "%q must be letters, digits, dots, _ and -, and begin with a letter or digit", j.Name)
 	}
 	for _, k := range slices.Sorted(maps.Keys(j.Data.Columns)) {
-		if known := []string{"prompt", "id", "answer"}; !slices.Contains(known, k) {
-			fail("data.columns", "there is no column %q; allowed: prompt, id, answer%s", k, near(k, known))
+		if known := []string{"prompt", "id", "answer", "messages"}; !slices.Contains(known, k) {
+			fail("data.columns", "there is no column %q; allowed: prompt, id, answer, messages%s", k, near(k, known))
 		}
 	}
 	switch l := j.Model.LoRA; {
@@ -350,6 +374,16 @@ func (j *Job) TrainingErrors() error {
 	var all []Problem
 	fail := func(path, format string, args ...any) { all = append(all, j.problem(path, format, args...)) }
 	const why = "training needs the logprobs of the whole distribution that was sampled; this is for rollout and eval only, leave it out"
+	if j.SFT != nil {
+		j.supervisedErrors(fail)
+		return asError(all)
+	}
+	if j.Distill != nil && j.Rollout.Temperature != 1 {
+		fail("rollout.temperature", "%v: distill compares the distributions of policy and teacher at temperature 1; leave it out", j.Rollout.Temperature)
+	}
+	if j.Distill != nil && j.Control.ShuffleRewards {
+		fail("control.shuffle_rewards", "distill does not train on rewards; use shuffle_teacher")
+	}
 	if j.Data.Train == "" {
 		fail("data.train", "the tasks to train on are missing; name a file")
 	}
@@ -371,10 +405,35 @@ func (j *Job) TrainingErrors() error {
 	if j.Engine.Kind == "vllm" && j.Engine.Weights == "lora" && !j.Model.LoRA.On() {
 		fail("engine.weights", "lora: the job trains no adapter; set model.lora.rank, or use auto, disk or transfer")
 	}
+	if w := j.Engine.Weights; w == "nccl" || w == "gloo" {
+		fail("engine.weights", "%s: this program has no process groups for it (nccl needs CUDA); use disk or transfer", w)
+	}
 	if j.Data.Eval == "" && j.Eval.Every > 0 {
 		fail("eval.every", "%d, but data.eval names no tasks", j.Eval.Every)
 	}
 	return asError(all)
+}
+
+// supervisedErrors are those of a job with a block sft.
+func (j *Job) supervisedErrors(fail func(path, format string, args ...any)) {
+	if (j.Data.Train == "") == (j.Data.Run == "") {
+		fail("data", "sft learns from exactly one of train (recorded conversations) and run (a run folder)")
+	}
+	if j.Data.Balance != "" {
+		fail("data.balance", "sft deals conversations, not tasks; leave it out")
+	}
+	if j.Rollout.Temperature != 1 {
+		fail("rollout.temperature", "%v: sft learns the distribution at temperature 1; leave it out", j.Rollout.Temperature)
+	}
+	if j.Control != (Control{}) {
+		fail("control", "sft has no rewards to shuffle; leave it out")
+	}
+	if j.Eval.ToolOff {
+		fail("eval.tool_off", "sft evaluates the loss of held-out conversations; leave it out")
+	}
+	if j.Data.Eval == "" && j.Eval.Every > 0 {
+		fail("eval.every", "%d, but data.eval names no conversations", j.Eval.Every)
+	}
 }
 
 func (d *decoder) checkFiles(j *Job, fail func(path, format string, args ...any)) {

@@ -1,19 +1,30 @@
-"""A weight-transfer backend of vLLM that takes tensors from a file in shared memory; runs in vLLM's workers.
+"""A weight-transfer backend of vLLM that takes tensors from a file in shared memory or over Gloo; runs in vLLM's workers.
 
     PYTHONPATH=THIS-FOLDER vllm serve ... --weight-transfer-config '{"backend": "agentfly"}' \
         --worker-extension-cls agentfly_transfer.Extension
 
-update_info is {"file": PATH, "size": BYTES, "tensors": [{"name", "dtype", "shape", "offset"}]}; the tensors lie in the
-file little-endian and row-major. A file of another size is refused, because tensors cut off would load as noise.
+Shared memory: init_info is {}, update_info {"file": PATH, "size": BYTES, "tensors": [{"name", "dtype", "shape", "offset"}]}; the
+tensors lie in the file little-endian and row-major. A file of another size is refused, because tensors cut off would load
+as noise.
+
+Gloo: init_info is {"master_address", "master_port", "rank_offset", "world_size", "packed_buffer_size_bytes", "timeout"},
+update_info {"names", "dtype_names", "shapes"}, as vLLM's own NCCL engine has them, and the chunks are cut alike. The trainer
+is rank 0 and serves the store. A chunk is two broadcasts: its size (8 bytes, little-endian), then its bytes. Keys of the
+store: agentfly/state/RANK says "BEAT ENTERED KIND OPERATION\nTEXT" and changes every second, so that the trainer sees who lives;
+KIND f and TEXT say why this rank failed. Gloo's own keys are under agentfly/gloo.
 """
 
 import mmap
 import os
+import threading
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import torch
+from torch.distributed import BroadcastOptions, PrefixStore, ProcessGroupGloo, TCPStore
 from vllm.distributed.weight_transfer import WeightTransferEngine, WeightTransferEngineFactory
 from vllm.distributed.weight_transfer.base import WeightTransferInitInfo, WeightTransferUpdateInfo
+from vllm.distributed.weight_transfer.packed_tensor import unpack_tensor
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, UnquantizedEmbeddingMethod
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 from vllm.platforms import current_platform
@@ -33,7 +44,12 @@ def repack_tied_head(model):
 
 @dataclass
 class InitInfo(WeightTransferInitInfo):
-    pass
+    master_address: str = ""
+    master_port: int = 0
+    rank_offset: int = 1
+    world_size: int = 0
+    packed_buffer_size_bytes: int = 0
+    timeout: float = 60.0  # seconds
 
 
 @dataclass
@@ -41,13 +57,82 @@ class UpdateInfo(WeightTransferUpdateInfo):
     file: str = ""
     size: int = 0
     tensors: list = field(default_factory=list)
+    names: list = field(default_factory=list)
+    dtype_names: list = field(default_factory=list)
+    shapes: list = field(default_factory=list)
 
 
-class SharedMemoryEngine(WeightTransferEngine):
+class GlooGroup:
+    """This worker's end of the process group. A thread tells the store that it lives."""
+
+    def __init__(self, info, rank):
+        self.rank, self.chunk = rank, info.packed_buffer_size_bytes
+        timeout = timedelta(seconds=info.timeout)
+        connect = lambda: TCPStore(info.master_address, info.master_port, None, False, timeout, wait_for_workers=False)
+        self.beat, self.entered, self.kind, self.text = 0, 0, "-", ""
+        self.stopped, self.told, self.own = threading.Event(), threading.Lock(), connect()
+        self.tell()
+        self.thread = threading.Thread(target=self.live, daemon=True)
+        self.thread.start()
+        store = PrefixStore("agentfly/gloo", connect())
+        options = ProcessGroupGloo._Options()
+        options._timeout = timeout
+        # as cgo/src/collective.cc chooses: the loopback device where the trainer is on this machine
+        local = info.master_address in ("127.0.0.1", "localhost")
+        options._devices = [ProcessGroupGloo.create_device(hostname="127.0.0.1") if local else ProcessGroupGloo.create_default_device()]
+        self.group = ProcessGroupGloo(store, rank, info.world_size, options)
+
+    def tell(self):
+        with self.told:
+            self.beat += 1
+            self.own.set(f"agentfly/state/{self.rank}", f"{self.beat} {self.entered} {self.kind} receive\n{self.text}")
+
+    def live(self):
+        while not self.stopped.wait(1.0):
+            try:
+                self.tell()
+            except RuntimeError:
+                return  # the trainer is gone; whoever waits for it will say so
+
+    def broadcast(self, tensor):
+        self.entered += 1
+        options = BroadcastOptions()
+        options.rootRank, options.rootTensor = 0, 0
+        self.group.broadcast([tensor], options).wait()
+
+    def receive(self, size):
+        head = torch.zeros(8, dtype=torch.uint8)
+        self.broadcast(head)
+        announced = int.from_bytes(bytes(head.tolist()), "little")
+        if announced != size:
+            raise ValueError(f"the trainer sends a chunk of {announced} bytes where one of {size} is due")
+        data = torch.empty(size, dtype=torch.uint8)
+        if size > 0:
+            self.broadcast(data)
+        return data
+
+    def fail(self, error):
+        self.kind, self.text = "f", " ".join(str(error).split())[:300]
+        try:
+            self.tell()
+        except RuntimeError:
+            pass  # nobody is left to read it
+
+    def close(self):
+        self.stopped.set()
+        self.thread.join()
+        self.group = None
+
+
+class AgentFlyEngine(WeightTransferEngine):
     init_info_cls, update_info_cls = InitInfo, UpdateInfo
+    gloo = None
 
     def init_transfer_engine(self, info):
-        pass  # nothing is kept between updates
+        self.shutdown()
+        if info.master_address:
+            parallel = self.parallel_config  # the rank that vLLM's own engines take (nccl_common.py)
+            self.gloo = GlooGroup(info, info.rank_offset + parallel.data_parallel_index * parallel.world_size + parallel.rank)
 
     def start_weight_update(self):
         initialize_layerwise_reload(self.model)
@@ -60,12 +145,33 @@ class SharedMemoryEngine(WeightTransferEngine):
         self.receive_weights(self.parse_update_info(info))
 
     def receive_weights(self, info):
+        if info.names:
+            if self.gloo is None:
+                raise RuntimeError("no process group: /init_weight_transfer_engine comes first")
+            try:
+                for tensors in self.chunks(info):
+                    self.model.load_weights(iter(tensors))
+            except Exception as error:
+                self.gloo.fail(error)
+                raise
+            return
         with open(info.file, "rb") as f:
             size = os.fstat(f.fileno()).st_size
             if size != info.size:
                 raise ValueError(f"{info.file} has {size} bytes, the trainer wrote {info.size}")
             with mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as memory:
                 self.model.load_weights(self.tensors(memory, info.tensors))
+
+    def chunks(self, info):
+        """The same cuts as packed_nccl_broadcast_consumer, which needs CUDA streams."""
+        names, shapes, dtypes, sizes = [], [], [], []
+        for i, (name, dtype, shape) in enumerate(zip(info.names, info.dtype_names, info.shapes, strict=True)):
+            dtype = getattr(torch, dtype)
+            names.append(name), shapes.append(shape), dtypes.append(dtype)
+            sizes.append(torch.Size(shape).numel() * dtype.itemsize)
+            if sum(sizes) > self.gloo.chunk or i == len(info.names) - 1:
+                yield unpack_tensor(self.gloo.receive(sum(sizes)), names, shapes, dtypes, sizes)
+                names, shapes, dtypes, sizes = [], [], [], []
 
     @staticmethod
     def tensors(memory, entries):
@@ -76,11 +182,13 @@ class SharedMemoryEngine(WeightTransferEngine):
             yield e["name"], torch.frombuffer(data, dtype=dtype).reshape(e["shape"])
 
     def shutdown(self):
-        pass
+        if self.gloo is not None:
+            self.gloo.close()
+            self.gloo = None
 
 
 if "agentfly" not in WeightTransferEngineFactory._registry:
-    WeightTransferEngineFactory.register_engine("agentfly", SharedMemoryEngine)
+    WeightTransferEngineFactory.register_engine("agentfly", AgentFlyEngine)
 
 
 class Extension:

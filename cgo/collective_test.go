@@ -1,0 +1,490 @@
+//go:build torch
+
+package cgo
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The scenarios that a rank of a test can play, each in a process of its own. What it prints the test compares.
+var scenarios = map[string]func(g *Group) error{
+	"collectives": playCollectives, "shards": playShards, "dies": playDies, "stops": playStops, "fails": playFails,
+	"missing": func(*Group) error { return nil }, "patient": playPatient,
+}
+
+// TestRank is not a test of its own: runRanks starts the test binary with it.
+func TestRank(t *testing.T) {
+	name := os.Getenv("AGENTFLY_TEST_RANK")
+	if name == "" {
+		t.Skip("a helper process of the tests of ranks")
+	}
+	SetThreads(1)
+	c, ok, err := GroupFromEnv()
+	require.NoError(t, err)
+	require.True(t, ok)
+	c.Timeout = 2 * time.Second
+	if d, err := time.ParseDuration(os.Getenv("AGENTFLY_TEST_TIMEOUT")); err == nil {
+		c.Timeout = d
+	}
+	g, err := NewGroup(c)
+	if err == nil {
+		defer g.Close()
+		err = scenarios[name](g)
+	}
+	if err != nil {
+		fmt.Printf("error: %v\nis ErrRank: %v\n", err, errors.Is(err, ErrRank))
+	}
+}
+
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+type rankProcess struct {
+	cmd *exec.Cmd
+	out bytes.Buffer
+}
+
+// startRanks starts the ranks of a scenario but those that are absent.
+func startRanks(t *testing.T, scenario string, world int, absent ...int) []*rankProcess {
+	t.Helper()
+	port := strconv.Itoa(freePort(t))
+	ranks := make([]*rankProcess, world)
+	for r := range ranks {
+		p := &rankProcess{cmd: exec.Command(os.Args[0], "-test.run=^TestRank$", "-test.v")}
+		p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
+		p.cmd.Env = append(os.Environ(), "AGENTFLY_TEST_RANK="+scenario, "RANK="+strconv.Itoa(r), "WORLD_SIZE="+strconv.Itoa(world),
+			"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port, "OMP_NUM_THREADS=1")
+		ranks[r] = p
+		gone := false
+		for _, a := range absent {
+			gone = gone || a == r
+		}
+		if !gone {
+			require.NoError(t, p.cmd.Start())
+			t.Cleanup(func() { _ = p.cmd.Process.Kill(); _ = p.cmd.Wait() })
+		}
+	}
+	return ranks
+}
+
+func (p *rankProcess) wait(t *testing.T) string {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- p.cmd.Wait() }()
+	select {
+	case <-done:
+	case <-time.After(60 * time.Second):
+		_ = p.cmd.Process.Kill()
+		<-done
+		t.Fatalf("a rank hung: %s", p.out.String())
+	}
+	return p.out.String()
+}
+
+// errorLine is the error that a rank ended with.
+func errorLine(out string) string {
+	for line := range strings.Lines(out) {
+		if text, ok := strings.CutPrefix(line, "error: "); ok {
+			return strings.TrimSpace(text)
+		}
+	}
+	return ""
+}
+
+func playCollectives(g *Group) error {
+	sum := []float32{1, 2, float32(g.Rank())}
+	if err := g.AllReduce(sum); err != nil {
+		return err
+	}
+	fmt.Println("sum", sum)
+	text, err := g.Broadcast(1, []byte("from "+strconv.Itoa(g.Rank())))
+	if err != nil {
+		return err
+	}
+	empty, err := g.Broadcast(0, nil)
+	if err != nil {
+		return err
+	}
+	fmt.Println("broadcast", string(text), len(empty))
+	all, err := g.Gather(bytes.Repeat([]byte{'a' + byte(g.Rank())}, g.Rank()))
+	if err != nil {
+		return err
+	}
+	fmt.Printf("gather %q\n", all)
+	values := make([]float32, 32*g.World()+17) // chunks of 32, a tail of 17
+	for i := range values {
+		values[i] = float32(i * (g.Rank() + 1))
+	}
+	if err := g.ReduceScatter(values); err != nil {
+		return err
+	}
+	own := g.Rank() * 32
+	fmt.Println("shard", values[own], values[own+31])
+	for i := range values {
+		if i < own || i >= own+32 && (g.Rank() != 0 || i < 32*g.World()) {
+			values[i] = -1
+		}
+	}
+	if err := g.AllGather(values); err != nil {
+		return err
+	}
+	for i, v := range values {
+		if want := float32(i * g.World() * (g.World() + 1) / 2); v != want {
+			return fmt.Errorf("value %d is %v after the all-gather, expected %v", i, v, want)
+		}
+	}
+	fmt.Println("gathered")
+	return g.Barrier()
+}
+
+func TestCollectives(t *testing.T) {
+	for _, world := range []int{1, 2, 3} {
+		for r, p := range startRanks(t, "collectives", world) {
+			if world == 1 {
+				require.Contains(t, p.wait(t), "root is no rank") // rank 1 does not exist
+				continue
+			}
+			out := p.wait(t)
+			require.Contains(t, out, fmt.Sprintf("sum [%d %d %d]\n", world, 2*world, world*(world-1)/2))
+			require.Contains(t, out, "broadcast from 1 0\n")
+			require.Contains(t, out, map[int]string{2: `gather ["" "b"]`, 3: `gather ["" "b" "cc"]`}[world])
+			factor := world * (world + 1) / 2
+			require.Contains(t, out, fmt.Sprintf("shard %d %d\n", 32*r*factor, (32*r+31)*factor))
+			require.Contains(t, out, "gathered\n")
+			require.Empty(t, errorLine(out))
+		}
+	}
+}
+
+// playShards steps a model with different gradients on each rank and prints what must agree.
+func playShards(g *Group) error {
+	m, err := NewModel(ModelConfig{VocabSize: 11, HiddenSize: 8, IntermediateSize: 12, NumLayers: 1, NumHeads: 2, NumKVHeads: 1, HeadDim: 4, RMSNormEps: 1e-5, InvFreq: []float32{1, 0.1}}, "cpu")
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if err := m.Init(uint64(g.Rank()+1), 0.3); err != nil { // different: rank 0's count
+		return err
+	}
+	if err := g.BroadcastModel(m); err != nil {
+		return err
+	}
+	o, err := NewShardedOptimizer(m, AdamWConfig{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.1}, g)
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	for step := range 3 {
+		for _, ids := range share(g) {
+			if err := accumulate(m, ids); err != nil {
+				return err
+			}
+		}
+		norm, err := o.Step(0.01, 0.5)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("norm %d %.9e\n", step, norm)
+	}
+	for _, p := range m.Parameters() {
+		values, err := m.Parameter(p.Name)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("parameter %s %s\n", p.Name, encode(values))
+		for _, which := range []Moment{ExpAvg, ExpAvgSq} {
+			if values, err = o.State(p.Name, which); err != nil {
+				return err
+			}
+			fmt.Printf("moment%d %s %s\n", which, p.Name, encode(values))
+			if err := o.SetState(p.Name, which, values); err != nil {
+				return err
+			}
+			again, err := o.State(p.Name, which)
+			if err != nil {
+				return err
+			}
+			if encode(again) != encode(values) {
+				return errors.New("SetState does not give back what State gave")
+			}
+		}
+	}
+	return nil
+}
+
+// share is the sequences of a rank; over all ranks they are always the same.
+func share(g *Group) [][]int32 {
+	all := [][]int32{{1, 2, 3, 4, 5}, {6, 7, 8}, {9, 10, 1, 3}, {2, 2, 4, 4, 6, 6}, {5, 3, 1}}
+	var own [][]int32
+	for i, ids := range all {
+		if i%g.World() == g.Rank() {
+			own = append(own, ids)
+		}
+	}
+	return own
+}
+
+func accumulate(m *Model, ids []int32) error {
+	out, err := m.Forward(plain(ids, 1), ForwardOptions{Grad: true})
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	weight := make([]float32, len(ids)-1)
+	for i := range weight {
+		weight[i] = -1
+	}
+	w, err := FromFloats(m, weight)
+	if err != nil {
+		return err
+	}
+	defer CloseTensor(w)
+	loss, err := MaskedSum(out.Logprobs, w)
+	if err != nil {
+		return err
+	}
+	defer CloseTensor(loss)
+	return Backward(loss)
+}
+
+func encode(values []float32) string {
+	var b strings.Builder
+	for _, v := range values {
+		fmt.Fprintf(&b, "%08x", math.Float32bits(v))
+	}
+	return b.String()
+}
+
+func decodeValues(t *testing.T, text string) []float64 {
+	t.Helper()
+	var out []float64
+	for i := 0; i+8 <= len(text); i += 8 {
+		u, err := strconv.ParseUint(text[i:i+8], 16, 32)
+		require.NoError(t, err)
+		var b [4]byte
+		binary.LittleEndian.PutUint32(b[:], uint32(u))
+		out = append(out, float64(math.Float32frombits(uint32(u))))
+	}
+	return out
+}
+
+// records are the lines of a shards process, by their first words.
+func records(out string) map[string]string {
+	m := map[string]string{}
+	for line := range strings.Lines(out) {
+		words := strings.Fields(line)
+		if len(words) == 3 && (words[0] == "norm" || words[0] == "parameter" || strings.HasPrefix(words[0], "moment")) {
+			m[words[0]+" "+words[1]] = words[2]
+		}
+	}
+	return m
+}
+
+// Steps of two and of three processes are those of one within float noise, and the ranks end with the same bits.
+func TestShardedSteps(t *testing.T) {
+	one := records(startRanks(t, "shards", 1)[0].wait(t))
+	require.Len(t, one, 3+3*12) // norms; parameters with two moments each
+	for _, world := range []int{2, 3} {
+		var first map[string]string
+		for r, p := range startRanks(t, "shards", world) {
+			out := p.wait(t)
+			require.Empty(t, errorLine(out))
+			got := records(out)
+			if r == 0 {
+				first = got
+			}
+			require.Equal(t, first, got, "rank %d", r)
+			require.Len(t, got, len(one))
+			for name, text := range one {
+				if strings.HasPrefix(name, "norm") {
+					a, _ := strconv.ParseFloat(text, 64)
+					b, _ := strconv.ParseFloat(got[name], 64)
+					require.InEpsilon(t, a, b, 1e-6, name)
+					continue
+				}
+				a, b := decodeValues(t, text), decodeValues(t, got[name])
+				require.Len(t, b, len(a))
+				square, difference := 0.0, 0.0
+				for i := range a {
+					square += a[i] * a[i]
+					difference += (a[i] - b[i]) * (a[i] - b[i])
+				}
+				require.LessOrEqual(t, math.Sqrt(difference), 2e-6*math.Sqrt(square), name)
+			}
+		}
+	}
+}
+
+func playDies(g *Group) error {
+	if err := g.Barrier(); err != nil {
+		return err
+	}
+	if g.Rank() == g.World()-1 {
+		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	return g.Barrier()
+}
+
+func playStops(g *Group) error {
+	if err := g.Barrier(); err != nil {
+		return err
+	}
+	if strconv.Itoa(g.Rank()) == os.Getenv("AGENTFLY_TEST_VICTIM") {
+		return syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	}
+	return g.AllReduce(make([]float32, 1000))
+}
+
+func playFails(g *Group) error {
+	if g.Rank() == 1 {
+		g.Fail("trajectory 7: the loss is NaN")
+		return nil
+	}
+	return g.Barrier()
+}
+
+// playPatient: rank 0 comes after more than the timeout; rank 1 waits, rank 2 waits without patience in the end.
+func playPatient(g *Group) error {
+	if g.Rank() == 0 {
+		time.Sleep(4 * time.Second)
+		if _, err := g.Broadcast(0, []byte("at last")); err != nil {
+			return err
+		}
+		time.Sleep(4 * time.Second)
+		return g.Barrier()
+	}
+	data, err := g.Await(0)
+	if err != nil {
+		return err
+	}
+	fmt.Println("got", string(data))
+	return g.Barrier()
+}
+
+func TestRankDies(t *testing.T) {
+	ranks := startRanks(t, "dies", 3)
+	start := time.Now()
+	for _, p := range ranks[:2] {
+		out := p.wait(t)
+		require.Contains(t, errorLine(out), "rank 2", out)
+		require.NotContains(t, errorLine(out), "rank 0 ", out)
+		require.Contains(t, out, "is ErrRank: true")
+	}
+	require.Less(t, time.Since(start), 15*time.Second)
+}
+
+func TestRankStops(t *testing.T) {
+	for _, victim := range []int{0, 1} {
+		t.Setenv("AGENTFLY_TEST_VICTIM", strconv.Itoa(victim))
+		ranks := startRanks(t, "stops", 2)
+		out := ranks[1-victim].wait(t)
+		require.Contains(t, errorLine(out), "rank "+strconv.Itoa(victim), out)
+		require.Contains(t, errorLine(out), "its process is stopped, dead or unreachable", out)
+		require.Contains(t, out, "is ErrRank: true")
+	}
+}
+
+func TestRankFails(t *testing.T) {
+	for r, p := range startRanks(t, "fails", 3) {
+		out := p.wait(t)
+		if r != 1 {
+			require.Contains(t, errorLine(out), "rank 1 failed: trajectory 7: the loss is NaN", out)
+		}
+	}
+}
+
+func TestRankMissing(t *testing.T) {
+	ranks := startRanks(t, "missing", 3, 1)
+	for _, r := range []int{0, 2} {
+		out := ranks[r].wait(t)
+		require.Contains(t, errorLine(out), "rank 1 of 3 has not joined within 2 s", out)
+	}
+	ranks = startRanks(t, "missing", 2, 0)
+	require.Contains(t, errorLine(ranks[1].wait(t)), "rank 0 has not served the store at 127.0.0.1:")
+}
+
+func TestPatience(t *testing.T) {
+	for r, p := range startRanks(t, "patient", 2) {
+		out := p.wait(t)
+		if r == 1 {
+			require.Contains(t, out, "got at last")
+			require.Contains(t, errorLine(out), "rank 0 (alive, still at collective 3, broadcast from rank 0)", out)
+		}
+	}
+}
+
+func TestGroupFromEnv(t *testing.T) {
+	for _, name := range []string{"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"} {
+		t.Setenv(name, "")
+	}
+	_, ok, err := GroupFromEnv()
+	require.NoError(t, err)
+	require.False(t, ok)
+	t.Setenv("WORLD_SIZE", "4")
+	_, _, err = GroupFromEnv()
+	require.ErrorIs(t, err, ErrInput)
+	require.ErrorContains(t, err, `RANK is "", a number is needed`)
+	t.Setenv("RANK", "3")
+	c, ok, err := GroupFromEnv()
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, GroupConfig{Rank: 3, World: 4, Address: "127.0.0.1", Port: 29500, Serve: true}, c)
+	t.Setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+	t.Setenv("TORCHELASTIC_RESTART_COUNT", "1")
+	t.Setenv("LOCAL_RANK", "2")
+	c, _, err = GroupFromEnv()
+	require.NoError(t, err)
+	require.Equal(t, GroupConfig{Rank: 3, World: 4, LocalRank: 2, Address: "127.0.0.1", Port: 29500, Prefix: "attempt_1"}, c)
+	t.Setenv("RANK", "4")
+	_, _, err = GroupFromEnv()
+	require.ErrorContains(t, err, "RANK is 4 and WORLD_SIZE 4")
+}
+
+func TestGroupInput(t *testing.T) {
+	good := GroupConfig{World: 1, Address: "127.0.0.1", Port: freePort(t), Serve: true, Timeout: time.Second}
+	for _, change := range []struct {
+		want string
+		make func(c *GroupConfig)
+	}{
+		{"world is 0", func(c *GroupConfig) { c.World = 0 }},
+		{"rank is 1, allowed are 0 to 0", func(c *GroupConfig) { c.Rank = 1 }},
+		{"the address of rank 0 is missing", func(c *GroupConfig) { c.Address = "" }},
+		{"port is 0", func(c *GroupConfig) { c.Port = 0 }},
+		{"timeout_ms must be above 0", func(c *GroupConfig) { c.Timeout = 0 }},
+		{`device "tpu" is unknown`, func(c *GroupConfig) { c.Device = "tpu" }},
+	} {
+		c := good
+		change.make(&c)
+		_, err := NewGroup(c)
+		require.ErrorContains(t, err, change.want)
+		require.ErrorIs(t, err, ErrInput)
+	}
+	live := LiveHandles()
+	g, err := NewGroup(good)
+	require.NoError(t, err)
+	require.ErrorContains(t, g.AllReduce(nil), "no values")
+	require.NoError(t, g.Barrier())
+	require.NoError(t, g.Close())
+	require.NoError(t, g.Close())
+	require.ErrorIs(t, g.Barrier(), ErrClosed)
+	require.Equal(t, live, LiveHandles())
+}

@@ -1,0 +1,619 @@
+// Collectives over PyTorch's c10d with deadlines that name the rank that is late.
+//
+// Three parts:
+//   Watch   a thread that tells the TCPStore every interval that this rank lives, which collective it is in, and
+//   whether
+//           it failed, and reads the same of the others. It has a connection of its own: a request to a store whose
+//           process is stopped never returns, and nothing but this thread may hang there.
+//   c10d    Gloo for CPU tensors, NCCL for CUDA ones. Its own deadlines are set far away, because all they could say is
+//           that somebody is late.
+//   Ranks   starts an operation, looks at it and at the Watch until it is done or the deadline passes. What is still
+//           running when it gives up is leaked with the memory it writes to: the process is about to end.
+//
+// The store's keys live under "agentfly/": state/<rank> holds "<beat> <entered> <kind> <operation>\n<text>".
+#include "collective.h"
+
+#include <c10/util/Logging.h>
+
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <sstream>
+#include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "nccl.h"
+
+namespace af {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Milliseconds = std::chrono::milliseconds;
+
+constexpr Milliseconds kNever = std::chrono::hours(24 * 30);
+constexpr int64_t kPiece = 16 << 20;  // floats of a CUDA tensor that go through the CPU at once
+
+std::string seconds_text(Clock::duration d) {
+  std::ostringstream s;
+  s.precision(3);
+  s << std::chrono::duration<double>(d).count() << " s";
+  return s.str();
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+std::string rank_text(int64_t rank) { return "rank " + std::to_string(rank); }
+
+// What one rank says of itself.
+struct Peer {
+  std::string state;      // as read last
+  uint64_t entered = 0;   // collectives that it has begun
+  char kind = '-';        // '-' fine, 'f' failed: text says why, 'd' text names the rank that is to blame
+  std::string operation;  // the last it began
+  std::string text;
+  Clock::time_point moved = Clock::now();  // when state last changed
+};
+
+class Watch {
+ public:
+  Watch(c10::intrusive_ptr<c10d::Store> store, std::string where, int rank, int world, Milliseconds interval)
+      : store_(std::move(store)), where_(std::move(where)), rank_(rank), peers_(world), interval_(interval) {
+    for (int i = 0; i < world; i++) keys_.push_back("agentfly/state/" + std::to_string(i));
+  }
+
+  static std::shared_ptr<Watch> start(c10::intrusive_ptr<c10d::Store> store, std::string where, int rank, int world,
+                                      Milliseconds interval) {
+    auto w = std::make_shared<Watch>(std::move(store), std::move(where), rank, world, interval);
+    std::thread([w] { w->run(); }).detach();  // joined through ended_, unless it hangs in the store
+    return w;
+  }
+
+  void enter(const std::string& operation) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    mine_.entered++;
+    mine_.operation = operation;
+  }
+
+  // Publishes why this rank gives up, once, and waits a little until the others can read it.
+  void publish(char kind, const std::string& text) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (mine_.kind != '-') return;
+    mine_.kind = kind;
+    mine_.text = first_line(text);
+    const uint64_t before = rounds_;
+    changed_.notify_all();
+    changed_.wait_for(lock, std::min<Milliseconds>(2 * interval_, Milliseconds(500)),
+                      [&] { return rounds_ > before + 1 || ended_ || !lost_.empty(); });
+    if (rank_ == 0) {  // the store may end with this process: the others look at it once an interval
+      changed_.wait_for(lock, interval_ + interval_ / 2 + Milliseconds(50), [&] { return ended_; });
+    }
+  }
+
+  void stop() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+    changed_.wait_for(lock, 2 * interval_ + Milliseconds(200), [&] { return ended_; });
+  }
+
+  Milliseconds interval() const { return interval_; }
+
+  // Who is to blame when waiting since start for the collective that this rank entered last; "" for nobody yet.
+  // root >= 0: only that rank's life counts. limit: how long a rank may be silent; late: whether the deadline passed.
+  std::string blame(int root, Clock::duration limit, bool late) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto now = Clock::now();
+    for (size_t i = 0; i < peers_.size(); i++) {
+      const Peer& p = peers_[i];
+      if (static_cast<int>(i) == rank_ || p.kind == '-') continue;
+      return p.kind == 'f' ? rank_text(i) + " failed: " + p.text : p.text;
+    }
+    if (!lost_.empty()) return "rank 0 is gone: the store at " + where_ + " does not answer (" + lost_ + ")";
+    if (now - polled_ > limit) {
+      return "rank 0 is late: the store at " + where_ + " has not answered for " + seconds_text(now - polled_) +
+             "; its process is stopped, dead or unreachable";
+    }
+    std::string names;
+    for (size_t i = 0; i < peers_.size(); i++) {
+      if (static_cast<int>(i) == rank_ || (root >= 0 && static_cast<int>(i) != root)) continue;
+      const Peer& p = peers_[i];
+      const auto silent = now - p.moved;
+      std::string why;
+      if (silent > limit) {
+        why = "silent for " + seconds_text(silent) + ": its process is stopped, dead or unreachable";
+      } else if (late && p.entered < mine_.entered) {
+        why = "alive, still at collective " + std::to_string(p.entered) + ", " + p.operation;
+      } else {
+        continue;
+      }
+      names += (names.empty() ? "" : ", ") + rank_text(i) + " (" + why + ")";
+    }
+    if (!names.empty()) return "late at collective " + here() + ": " + names;
+    if (late) return "every rank has entered collective " + here() + ", but it does not end; is the network that slow?";
+    return "";
+  }
+
+ private:
+  std::string here() const { return std::to_string(mine_.entered) + ", " + mine_.operation; }
+
+  std::string state() {
+    return std::to_string(++beat_) + " " + std::to_string(mine_.entered) + " " + mine_.kind + " " + mine_.operation +
+           "\n" + mine_.text;
+  }
+
+  static void parse(Peer& p, const std::string& state) {
+    if (state == p.state) return;
+    p.state = state;
+    p.moved = Clock::now();
+    std::istringstream s(state);
+    uint64_t beat = 0;
+    s >> beat >> p.entered >> p.kind;
+    s.get();
+    std::getline(s, p.operation);
+    std::getline(s, p.text);
+  }
+
+  void run() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (!stopping_) {
+      const std::string own = state();
+      lock.unlock();
+      std::vector<std::vector<uint8_t>> read;
+      std::string lost;
+      try {
+        store_->set(keys_[rank_], std::vector<uint8_t>(own.begin(), own.end()));
+        read = store_->multiGet(keys_);
+      } catch (const std::exception& e) {
+        lost = first_line(e.what());
+      }
+      lock.lock();
+      if (!lost.empty()) {
+        lost_ = lost;
+        break;
+      }
+      for (size_t i = 0; i < read.size(); i++) parse(peers_[i], std::string(read[i].begin(), read[i].end()));
+      polled_ = Clock::now();
+      const bool told = mine_.kind == '-' || own.find(mine_.text) != std::string::npos;
+      rounds_++;
+      changed_.notify_all();
+      if (told) changed_.wait_for(lock, interval_);
+    }
+    ended_ = true;
+    changed_.notify_all();
+  }
+
+  c10::intrusive_ptr<c10d::Store> store_;
+  const std::string where_;
+  const int rank_;
+  std::vector<std::string> keys_;
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::vector<Peer> peers_;
+  Peer mine_;
+  uint64_t beat_ = 0, rounds_ = 0;
+  Clock::time_point polled_ = Clock::now();
+  std::string lost_;
+  bool stopping_ = false, ended_ = false;
+  const Milliseconds interval_;
+};
+
+// Connects to the store, or serves it, and waits until every rank has written its first state.
+c10::intrusive_ptr<c10d::Store> join(const af_group_config& c, const std::string& where) {
+  c10d::TCPStoreOptions o;
+  o.port = static_cast<uint16_t>(c.port);
+  o.isServer = c.rank == 0 && c.serve != 0;
+  o.waitWorkers = false;
+  o.timeout = Milliseconds(c.timeout_ms);
+  c10::intrusive_ptr<c10d::Store> store;
+  try {
+    store = c10::make_intrusive<c10d::TCPStore>(c.address, o);
+  } catch (const std::exception& e) {
+    if (o.isServer) throw RankError("rank 0 cannot serve the store at " + where + ": " + first_line(e.what()));
+    throw RankError("rank 0 has not served the store at " + where + " within " +
+                    seconds_text(Milliseconds(c.timeout_ms)) + ": " + first_line(e.what()));
+  }
+  if (c.prefix != nullptr && *c.prefix != 0) store = c10::make_intrusive<c10d::PrefixStore>(c.prefix, store);
+  return store;
+}
+
+// Asks the store for every rank's first state again and again: a request that waits would end with the store's process,
+// and could not name who is missing.
+void wait_for_all(c10d::Store& store, const af_group_config& c) {
+  const std::string deadline = seconds_text(Milliseconds(c.timeout_ms));
+  auto key = [](int rank) { return "agentfly/state/" + std::to_string(rank); };
+  std::string missing;
+  try {
+    store.set(key(c.rank), std::vector<uint8_t>{'0', ' ', '0', ' ', '-', ' '});
+    for (const auto start = Clock::now();;) {
+      std::string now;
+      for (int i = 0; i < c.world; i++) {
+        if (!store.check({key(i)})) now += (now.empty() ? "" : ", ") + std::to_string(i);
+      }
+      missing = now;
+      if (missing.empty()) return;
+      if (Clock::now() - start > Milliseconds(c.timeout_ms)) break;
+      std::this_thread::sleep_for(Milliseconds(20));
+    }
+  } catch (const std::exception& e) {
+    if (missing.empty()) throw RankError("rank 0 is gone: its store does not answer (" + first_line(e.what()) + ")");
+  }
+  throw RankError("rank " + missing + " of " + std::to_string(c.world) + " has not joined within " + deadline);
+}
+
+std::shared_ptr<gloo::transport::Device> gloo_device(const std::string& address) {
+  if (const char* name = std::getenv("GLOO_SOCKET_IFNAME"); name != nullptr && *name != 0) {
+    return c10d::ProcessGroupGloo::createDeviceForInterface(name);
+  }
+  if (address == "localhost" || address == "127.0.0.1") {
+    return c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1");
+  }
+  return c10d::ProcessGroupGloo::createDefaultDevice();
+}
+
+// c10d writes warnings with stack traces to standard error when a connection breaks; we say it in one line.
+void quiet() {
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = std::max(FLAGS_caffe2_log_level, 2);
+}
+
+class Ranks : public Group {
+ public:
+  explicit Ranks(const af_group_config& c)
+      : rank_(c.rank), world_(c.world), device_(c.device), timeout_(Milliseconds(c.timeout_ms)) {
+    quiet();
+    const std::string where = std::string(c.address) + ":" + std::to_string(c.port);
+    store_ = join(c, where);
+    wait_for_all(*store_, c);
+    const auto interval = std::clamp<Milliseconds>(timeout_ / 10, Milliseconds(10), Milliseconds(1000));
+    watch_ = Watch::start(store_->clone(), where, rank_, world_, interval);
+    try {
+      connect(c);
+    } catch (...) {
+      watch_->stop();
+      throw;
+    }
+  }
+
+  ~Ranks() override {
+    watch_->stop();
+    if (broken_.empty()) return;
+    // A thread of c10d may still be inside an operation; destroying its group would wait for it.
+    new c10::intrusive_ptr<c10d::Backend>(gloo_);
+    new c10::intrusive_ptr<c10d::Backend>(nccl_);
+    new c10::intrusive_ptr<c10d::Store>(store_);
+  }
+
+  int rank() const override { return rank_; }
+  int world() const override { return world_; }
+
+  void barrier() override {
+    begin("barrier");
+    meet();
+  }
+
+  void broadcast(const at::Tensor& t, int root, bool patient) override {
+    begin("broadcast from rank " + std::to_string(root));
+    c10d::BroadcastOptions o;
+    o.rootRank = root;
+    o.timeout = kNever;
+    over(t, patient ? root : -1, [&](c10d::Backend& b, const at::Tensor& x) {
+      std::vector<at::Tensor> list{x};
+      return b.broadcast(list, o);
+    });
+  }
+
+  void all_reduce(const at::Tensor& flat) override {
+    begin("all-reduce of " + std::to_string(flat.numel()));
+    sum(flat);
+  }
+
+  void reduce_scatter(const at::Tensor& flat) override {
+    begin("reduce-scatter of " + std::to_string(flat.numel()));
+    // Gloo's reduce-scatter is an all-reduce and a copy.
+    if (!use_nccl(flat)) return sum(flat);
+    const Shards s(flat.numel(), world_);
+    if (s.chunk > 0) {
+      at::Tensor whole = flat.narrow(0, 0, s.chunk * world_), own = flat.narrow(0, rank_ * s.chunk, s.chunk);
+      c10d::ReduceScatterOptions o;
+      o.timeout = kNever;
+      meet();
+      finish(nccl_->_reduce_scatter_base(own, whole, o), -1);
+    }
+    if (s.chunk * world_ < s.size) sum(flat.narrow(0, s.chunk * world_, s.size - s.chunk * world_));
+  }
+
+  void all_gather(const at::Tensor& flat) override {
+    begin("all-gather of " + std::to_string(flat.numel()));
+    const Shards s(flat.numel(), world_);
+    if (use_nccl(flat)) {
+      if (s.chunk > 0) {
+        at::Tensor whole = flat.narrow(0, 0, s.chunk * world_), own = flat.narrow(0, rank_ * s.chunk, s.chunk);
+        c10d::AllgatherOptions o;
+        o.timeout = kNever;
+        meet();
+        finish(nccl_->_allgather_base(whole, own, o), -1);
+      }
+      if (s.chunk * world_ < s.size) send(flat.narrow(0, s.chunk * world_, s.size - s.chunk * world_), 0);
+      return;
+    }
+    for (int64_t r = 0; r < world_; r++) {
+      for (const auto& range : s.of(r)) {
+        if (range.length > 0) send(flat.narrow(0, range.begin, range.length), static_cast<int>(r));
+      }
+    }
+  }
+
+  void gather(const at::Tensor& out, const at::Tensor& in) override {
+    begin("gather of " + std::to_string(in.numel()));
+    c10d::AllgatherOptions o;
+    o.timeout = kNever;
+    std::vector<at::Tensor> inputs{in.contiguous()};
+    std::vector<std::vector<at::Tensor>> outputs(1);
+    for (int r = 0; r < world_; r++) outputs[0].push_back(at::empty_like(inputs[0]));
+    finish(gloo_->allgather(outputs, inputs, o), -1);
+    for (int r = 0; r < world_; r++) out.select(0, r).copy_(outputs[0][r]);
+  }
+
+  void fail(const std::string& why) override {
+    if (!broken_.empty()) return;
+    broken_ = "this rank failed: " + first_line(why);
+    watch_->publish('f', why);
+  }
+
+ private:
+  bool use_nccl(const at::Tensor& t) const { return t.is_cuda() && nccl_; }
+
+  // Gloo connects every pair of ranks, and has no deadline that could name one.
+  void connect(const af_group_config& c) {
+    struct Result {
+      std::mutex mutex;
+      bool done = false;
+      std::string error;
+      c10::intrusive_ptr<c10d::Backend> gloo;
+    };
+    auto result = std::make_shared<Result>();
+    std::thread([result, store = store_->clone(), address = std::string(c.address), rank = rank_, world = world_] {
+      c10::intrusive_ptr<c10d::Backend> made;
+      std::string error;
+      try {
+        auto options = c10d::ProcessGroupGloo::Options::create();
+        options->timeout = kNever;
+        options->devices.push_back(gloo_device(address));
+        auto prefixed = c10::make_intrusive<c10d::PrefixStore>("agentfly/gloo", store);
+        made = c10::make_intrusive<c10d::ProcessGroupGloo>(prefixed, rank, world, options);
+      } catch (const std::exception& e) {
+        error = first_line(e.what());
+      }
+      std::lock_guard<std::mutex> lock(result->mutex);
+      result->gloo = std::move(made);
+      result->error = error;
+      result->done = true;
+    }).detach();
+    watch_->enter("connect");
+    poll(-1, [&] {
+      std::lock_guard<std::mutex> lock(result->mutex);
+      return result->done;
+    });
+    if (!result->error.empty()) throw RankError("Gloo cannot connect the ranks: " + result->error);
+    gloo_ = result->gloo;
+    if (device_ >= 0 && has_nccl()) {
+      auto prefixed = c10::make_intrusive<c10d::PrefixStore>("agentfly/nccl", store_->clone());
+      // NCCL's watchdog ends the process without a word that names a rank: later than we do.
+      nccl_ = make_nccl(prefixed, rank_, world_, 4 * timeout_.count() + 60000);
+    }
+  }
+
+  void begin(const std::string& operation) {
+    if (!broken_.empty()) throw RankError(broken_);
+    watch_->enter(operation);
+  }
+
+  // Runs f on t over the backend of its device; a CUDA tensor without NCCL goes through the CPU in pieces.
+  template <class F>
+  void over(const at::Tensor& t, int root, F&& f) {
+    if (t.numel() == 0) return;
+    if (!t.is_cuda()) return finish(f(*gloo_, t), root);
+    if (nccl_) {
+      meet();
+      return finish(f(*nccl_, t), root);
+    }
+    const at::Tensor flat = t.view(-1);
+    for (int64_t i = 0; i < flat.numel(); i += kPiece) {
+      const at::Tensor piece = flat.narrow(0, i, std::min(kPiece, flat.numel() - i));
+      const at::Tensor cpu = piece.to(at::kCPU);
+      finish(f(*gloo_, cpu), root);
+      piece.copy_(cpu);
+    }
+  }
+
+  void sum(const at::Tensor& t) {
+    c10d::AllreduceOptions o;
+    o.timeout = kNever;
+    over(t, -1, [&](c10d::Backend& b, const at::Tensor& x) {
+      std::vector<at::Tensor> list{x};
+      return b.allreduce(list, o);
+    });
+  }
+
+  void send(const at::Tensor& t, int root) {
+    c10d::BroadcastOptions o;
+    o.rootRank = root;
+    o.timeout = kNever;
+    over(t, -1, [&](c10d::Backend& b, const at::Tensor& x) {
+      std::vector<at::Tensor> list{x};
+      return b.broadcast(list, o);
+    });
+  }
+
+  // All ranks are here: before NCCL, whose first operation blocks until all have come.
+  void meet() {
+    std::vector<at::Tensor> one{at::zeros({1})};
+    c10d::AllreduceOptions o;
+    o.timeout = kNever;
+    finish(gloo_->allreduce(one, o), -1);
+  }
+
+  void finish(const c10::intrusive_ptr<c10d::Work>& work, int root) {
+    try {
+      poll(root, [&] { return work->isCompleted(); });
+    } catch (...) {
+      new c10::intrusive_ptr<c10d::Work>(work);  // it may still write to its tensors
+      throw;
+    }
+    try {
+      work->wait();
+    } catch (const std::exception& e) {
+      give_up(broken_connection(first_line(e.what())));
+    }
+  }
+
+  // Returns when done() is true; gives up when the deadline passes or another rank is gone.
+  template <class F>
+  void poll(int root, F&& done) {
+    const auto start = Clock::now();
+    auto look = start + watch_->interval();
+    auto pause = std::chrono::microseconds(20);
+    while (!done()) {
+      const auto now = Clock::now();
+      if (now > look) {
+        look = now + watch_->interval();
+        const bool late = root < 0 && now - start > timeout_;
+        if (const std::string who = watch_->blame(root, timeout_, late); !who.empty()) give_up(who);
+      }
+      std::this_thread::sleep_for(pause);
+      pause = std::min(pause * 2, std::chrono::microseconds(1000));
+    }
+  }
+
+  // A connection broke: the rank at its other end may be the one that died, or one that gave up because of it.
+  std::string broken_connection(const std::string& what) {
+    const auto interval = watch_->interval();
+    for (int i = 0; i < 10;
+         i++) {  // a dead rank's beat stands still for three intervals, a failed rank's text comes soon
+      const std::string who = watch_->blame(-1, 3 * interval, false);
+      if (!who.empty()) return who;
+      std::this_thread::sleep_for(interval / 2);
+    }
+    return "the connection to another rank broke: " + what;
+  }
+
+  [[noreturn]] void give_up(const std::string& who) {
+    broken_ = who;
+    watch_->publish('d', who);
+    throw RankError(who);
+  }
+
+  const int rank_, world_, device_;
+  const Milliseconds timeout_;
+  std::string broken_;  // why no further call is possible; empty: none
+  c10::intrusive_ptr<c10d::Store> store_;
+  std::shared_ptr<Watch> watch_;
+  c10::intrusive_ptr<c10d::Backend> gloo_, nccl_;
+};
+
+void check_config(const af_group_config& c) {
+  if (c.world < 1 || c.world > 1 << 14)
+    throw InputError("world is " + std::to_string(c.world) + ", allowed are 1 to 16384");
+  if (c.rank < 0 || c.rank >= c.world) {
+    throw InputError("rank is " + std::to_string(c.rank) + ", allowed are 0 to " + std::to_string(c.world - 1));
+  }
+  if (c.address == nullptr || *c.address == 0) throw InputError("the address of rank 0 is missing");
+  if (c.port < 1 || c.port > 65535) throw InputError("port is " + std::to_string(c.port) + ", allowed are 1 to 65535");
+  if (c.timeout_ms < 1) throw InputError("timeout_ms must be above 0");
+}
+
+// Bytes of the caller as a tensor of our own: a collective that is given up may still write to it.
+at::Tensor bytes_in(const void* data, int64_t n) {
+  if (n < 0) throw InputError("a negative number of bytes");
+  at::Tensor t = at::empty({n}, at::kByte);
+  if (n > 0) std::memcpy(t.mutable_data_ptr<uint8_t>(), data, n);
+  return t;
+}
+
+void on_floats(float* data, int64_t n, const std::function<void(const at::Tensor&)>& f) {
+  if (n < 1) throw InputError("no floats");
+  at::Tensor t = at::empty({n}, at::kFloat);
+  std::memcpy(t.mutable_data_ptr<float>(), data, n * sizeof(float));
+  f(t);
+  std::memcpy(data, t.const_data_ptr<float>(), n * sizeof(float));
+}
+
+}  // namespace
+}  // namespace af
+
+extern "C" {
+
+af_error* af_group_new(const af_group_config* c, af_group** out) {
+  return af::guard([&] {
+    af::check_config(*c);
+    auto g = std::make_unique<af_group>();
+    g->group = std::make_shared<af::Ranks>(*c);
+    af::live++;
+    *out = g.release();
+  });
+}
+
+void af_group_free(af_group* g) {
+  if (g == nullptr) return;
+  af::live--;
+  try {
+    delete g;
+  } catch (...) {  // c10d complains about a connection that is gone
+  }
+}
+
+af_error* af_group_barrier(af_group* g) {
+  return af::guard([&] { g->group->barrier(); });
+}
+
+af_error* af_group_broadcast(af_group* g, int root, void* data, int64_t n, int patient) {
+  return af::guard([&] {
+    if (root < 0 || root >= g->group->world()) throw af::InputError("root is no rank");
+    at::Tensor t = af::bytes_in(data, n);
+    g->group->broadcast(t, root, patient != 0 && g->group->rank() != root);
+    if (n > 0) std::memcpy(data, t.const_data_ptr<uint8_t>(), n);
+  });
+}
+
+af_error* af_group_gather(af_group* g, const void* in, int64_t n, void* out) {
+  return af::guard([&] {
+    if (n < 1) throw af::InputError("no bytes");
+    at::Tensor all = at::empty({g->group->world(), n}, at::kByte);
+    g->group->gather(all, af::bytes_in(in, n));
+    std::memcpy(out, all.const_data_ptr<uint8_t>(), all.numel());
+  });
+}
+
+af_error* af_group_all_reduce(af_group* g, float* data, int64_t n) {
+  return af::guard([&] { af::on_floats(data, n, [&](const at::Tensor& t) { g->group->all_reduce(t); }); });
+}
+
+af_error* af_group_reduce_scatter(af_group* g, float* data, int64_t n) {
+  return af::guard([&] { af::on_floats(data, n, [&](const at::Tensor& t) { g->group->reduce_scatter(t); }); });
+}
+
+af_error* af_group_all_gather(af_group* g, float* data, int64_t n) {
+  return af::guard([&] { af::on_floats(data, n, [&](const at::Tensor& t) { g->group->all_gather(t); }); });
+}
+
+void af_group_fail(af_group* g, const char* why) {
+  try {
+    g->group->fail(why);
+  } catch (...) {  // out of memory: the others find out by the silence
+  }
+}
+
+af_error* af_model_broadcast(af_model* m, af_group* g) {
+  return af::guard([&] {
+    g->group->broadcast(m->flat, 0);
+    if (m->frozen.defined()) g->group->broadcast(m->frozen, 0);
+    af_model_changed(m);
+  });
+}
+
+int af_group_has_nccl(void) { return af::has_nccl() ? 1 : 0; }
+
+}  // extern "C"

@@ -1,0 +1,99 @@
+package vllm
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/agentfly/agentfly/modelfile"
+)
+
+// chunkBytes is the size beyond which a chunk is closed, unless a test says otherwise. A server holds two chunks.
+const chunkBytes = 256 << 20
+
+// packedUpdate is the update_info of a packed transfer, in vLLM's own words (NCCLWeightTransferUpdateInfo in
+// vllm/distributed/weight_transfer/nccl_engine.py, 0.32.0).
+type packedUpdate struct {
+	Names  []string `json:"names"`
+	DTypes []string `json:"dtype_names"`
+	Shapes [][]int  `json:"shapes"`
+}
+
+// torchNames are PyTorch's names of what safetensors store.
+var torchNames = map[modelfile.DType]string{
+	modelfile.F64: "float64", modelfile.F32: "float32", modelfile.F16: "float16", modelfile.BF16: "bfloat16",
+}
+
+// packedSource is a model's tensors in the order in which they are sent.
+type packedSource struct {
+	update packedUpdate
+	sizes  []int64 // bytes of each tensor
+	read   func(i int) ([]byte, error)
+}
+
+// packModel describes a model. Its tensors are read when they are packed, so the model must stay open.
+func packModel(m *modelfile.Model) (packedSource, error) {
+	names := m.Names()
+	p := packedSource{read: func(i int) ([]byte, error) {
+		t, err := m.Tensor(names[i])
+		return t.Data, err
+	}}
+	for _, name := range names {
+		info, ok := m.Info(name)
+		if !ok {
+			return p, fmt.Errorf("tensor %s is gone", name)
+		}
+		dtype, ok := torchNames[info.DType]
+		if !ok {
+			return p, fmt.Errorf("tensor %s is %s; servers are sent F64, F32, F16 or BF16", name, info.DType)
+		}
+		shape := info.Shape
+		if shape == nil {
+			shape = []int{}
+		}
+		p.update.Names, p.update.DTypes, p.update.Shapes = append(p.update.Names, name), append(p.update.DTypes, dtype), append(p.update.Shapes, shape)
+		p.sizes = append(p.sizes, int64(info.Elements()*info.DType.Size()))
+	}
+	if len(names) == 0 {
+		return p, errors.New("there is no tensor")
+	}
+	return p, nil
+}
+
+// chunkEnds cuts tensors of these sizes into chunks as vLLM does on both sides (pack_tensors and
+// packed_nccl_broadcast_consumer in vllm/distributed/weight_transfer/packed_tensor.py, 0.32.0): whole tensors in order, and
+// a chunk ends with the tensor that makes it exceed the limit. It returns the index after each chunk's last tensor.
+func chunkEnds(sizes []int64, limit int64) []int {
+	var ends []int
+	total := int64(0)
+	for i, n := range sizes {
+		if total += n; total > limit || i == len(sizes)-1 {
+			ends = append(ends, i+1)
+			total = 0
+		}
+	}
+	return ends
+}
+
+// chunks packs the tensors and sends chunk after chunk. A chunk is valid until send returns.
+func (p packedSource) chunks(limit int64, send func(chunk []byte) error) error {
+	var buffer []byte
+	start := 0
+	for n, end := range chunkEnds(p.sizes, limit) {
+		buffer = buffer[:0]
+		for i := start; i < end; i++ {
+			data, err := p.read(i)
+			if err != nil {
+				return err
+			}
+			if int64(len(data)) != p.sizes[i] {
+				return fmt.Errorf("tensor %s has %d bytes, %d were announced", p.update.Names[i], len(data), p.sizes[i])
+			}
+			buffer = append(buffer, data...)
+		}
+		if err := send(buffer); err != nil {
+			return fmt.Errorf("chunk %d (%s to %s): %w", n, p.update.Names[start], p.update.Names[end-1], err)
+		}
+		start = end
+	}
+	return nil
+}

@@ -1,0 +1,223 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/orchestrator/job"
+)
+
+// A run of several processes. Rank 0 is the run: it samples, rewards, stores and saves; the others train their share of
+// each step and have no folder, no engine and no data. They are started by torchrun, or by rank 0 itself on one machine.
+
+// ranks are the processes of a run as one of them sees it; the zero value is a process alone.
+type ranks struct {
+	config   cgo.GroupConfig
+	group    *cgo.Group // nil: alone
+	children []*child
+}
+
+// child is a rank that this process started.
+type child struct {
+	rank  int
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when the process is gone
+}
+
+// ranksOf reads how many ranks a run has and which one this is: from torchrun's variables, or from the option.
+func ranksOf(j *job.Job, o Options) (*ranks, error) {
+	config, ok, err := cgo.GroupFromEnv()
+	if err != nil {
+		return nil, inputError(fmt.Errorf("%s", strings.TrimPrefix(err.Error(), "cgo: ")))
+	}
+	if !ok && o.Ranks > 1 {
+		config, ok = cgo.GroupConfig{World: o.Ranks, Address: "127.0.0.1", Serve: true}, true
+		if config.Port, err = freePort(); err != nil {
+			return nil, err
+		}
+	}
+	if !ok || config.World == 1 {
+		return &ranks{}, nil
+	}
+	config.Timeout = seconds(j.Trainer.RankTimeout)
+	if devices := cgo.CUDADevices(); devices > 0 && (j.Device == "auto" || j.Device == "cuda") {
+		if n := max(config.LocalRank+1, o.Ranks); n > devices {
+			return nil, inputError(fmt.Errorf("ranks: %d processes on a machine with %d CUDA devices; start at most one a device, or set device: cpu", n, devices))
+		}
+		j.Device = fmt.Sprintf("cuda:%d", config.LocalRank)
+	}
+	if config.Device = "cpu"; strings.HasPrefix(j.Device, "cuda") {
+		config.Device = j.Device
+	}
+	return &ranks{config: config}, nil
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("orchestrator: ranks: %w", err)
+	}
+	defer l.Close() // nobody connected
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// join starts the other ranks where that is this process's duty, and waits for all of them.
+func (r *ranks) join(o Options) (err error) {
+	if r.config.World < 2 {
+		return nil
+	}
+	if _, launched, _ := cgo.GroupFromEnv(); !launched {
+		if err := r.start(o); err != nil {
+			return err
+		}
+	}
+	type joined struct {
+		group *cgo.Group
+		err   error
+	}
+	done := make(chan joined, 1)
+	go func() { // not joined when a rank ends first: the wait in C++ ends at its deadline, the process before it
+		g, err := cgo.NewGroup(r.config)
+		done <- joined{g, err}
+	}()
+	early := make(chan *child, len(r.children))
+	for _, c := range r.children {
+		go func() { <-c.ended; early <- c }() // ends with the child, see leave
+	}
+	select {
+	case d := <-done:
+		r.group = d.group
+		return d.err
+	case c := <-early:
+		return fmt.Errorf("orchestrator: ranks: rank %d ended before the run began: %s", c.rank, c.cmd.ProcessState)
+	}
+}
+
+// start runs this program again for each further rank.
+func (r *ranks) start(o Options) error {
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("orchestrator: ranks: %w", err)
+	}
+	if len(o.Arguments) == 0 {
+		return errors.New("orchestrator: ranks: the command line that starts a rank is missing")
+	}
+	var errOut io.Writer = os.Stderr
+	if file, ok := o.ErrOut.(*os.File); ok {
+		errOut = file // theirs too: they can say who is gone when this process is
+	} else if o.ErrOut != nil {
+		errOut = &lockedWriter{w: o.ErrOut}
+	}
+	for rank := 1; rank < r.config.World; rank++ {
+		c := &child{rank: rank, cmd: exec.Command(program, o.Arguments...), ended: make(chan struct{})}
+		c.cmd.Stderr = errOut
+		c.cmd.Env = append(os.Environ(), "RANK="+strconv.Itoa(rank), "LOCAL_RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(r.config.World),
+			"MASTER_ADDR="+r.config.Address, "MASTER_PORT="+strconv.Itoa(r.config.Port))
+		if os.Getenv("OMP_NUM_THREADS") == "" {
+			c.cmd.Env = append(c.cmd.Env, "OMP_NUM_THREADS="+strconv.Itoa(r.threads()))
+		}
+		if err := c.cmd.Start(); err != nil {
+			return fmt.Errorf("orchestrator: ranks: rank %d cannot be started: %w", rank, err)
+		}
+		go func() { // joined by leave through ended
+			defer close(c.ended)
+			_ = c.cmd.Wait() // its state says more than the error
+		}()
+		r.children = append(r.children, c)
+	}
+	return nil
+}
+
+// threads is an equal share of the machine for each rank that this process started.
+func (r *ranks) threads() int { return max(1, runtime.NumCPU()/r.config.World) }
+
+// limit leaves the other ranks their share of the machine's processors during an update.
+func (r *ranks) limit(ctx context.Context, w *cgo.Worker) error {
+	if len(r.children) == 0 || os.Getenv("OMP_NUM_THREADS") != "" {
+		return nil
+	}
+	return w.Do(ctx, func() error { cgo.SetThreads(r.threads()); return nil })
+}
+
+// fail tells the other ranks why this one ends.
+func (r *ranks) fail(err error) {
+	if r.group != nil && !errors.Is(err, cgo.ErrRank) {
+		r.group.Fail(err.Error())
+	}
+}
+
+// leave ends the group, and waits a little for the ranks that this process started before it ends them.
+func (r *ranks) leave() error {
+	var errs []error
+	wait := time.After(3 * time.Second)
+	for _, c := range r.children {
+		select {
+		case <-c.ended:
+		case <-wait:
+			_ = c.cmd.Process.Kill() // already gone: fine
+			<-c.ended
+			continue
+		}
+		if status := c.cmd.ProcessState; !status.Success() && r.group != nil {
+			errs = append(errs, fmt.Errorf("orchestrator: ranks: rank %d ended: %s", c.rank, status))
+		}
+	}
+	r.children = nil
+	if r.group != nil {
+		errs = append(errs, r.group.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// follow is a training run on a rank other than 0.
+func follow(ctx context.Context, j *job.Job, a *algorithms.Algorithm, r *ranks, o Options) (err error) {
+	if err := r.join(o); err != nil {
+		return err
+	}
+	s := &session{job: j, worker: cgo.NewWorker(), ranks: r}
+	defer func() {
+		if err != nil {
+			r.fail(err)
+		}
+		err = errors.Join(err, s.Close(), r.leave())
+	}()
+	if s.policy, err = loadPolicy(j, ""); err != nil {
+		return err
+	}
+	if j.Model.LoRA.On() {
+		if err := s.addAdapter(); err != nil {
+			return err
+		}
+	}
+	trainer, err := s.trainer(a, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, trainer.Close()) }()
+	// An interruption reaches every process: rank 0 decides when the run ends.
+	return trainer.Follow(context.WithoutCancel(ctx))
+}
+
+// lockedWriter lets several processes' copiers write to one writer.
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}

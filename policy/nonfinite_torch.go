@@ -1,0 +1,9 @@
+//go:build torch
+
+package policy
+
+// nonFinite marks an error as ErrNonFinite without changing its text.
+type nonFinite struct{ error }
+
+func (e nonFinite) Unwrap() error        { return e.error }
+func (e nonFinite) Is(target error) bool { return target == ErrNonFinite }

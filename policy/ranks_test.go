@@ -1,0 +1,433 @@
+//go:build torch
+
+package policy
+
+import (
+	"bytes"
+	"context"
+	"encoding/gob"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/wangkuiyi/gotorch"
+
+	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// rankJob is what a process of these tests does; rankResult what it found.
+type rankJob struct {
+	Kind     string // gradients, steps
+	Block    string // of the algorithm
+	Critic   bool   // the model has a value head
+	Adapter  bool   // the model has an adapter
+	Seed     uint64 // of the model; other ranks get another one, so that nothing works without rank 0's weights
+	From, To int    // steps
+	Load     string // folder with model/ and the trainer's state
+	Save     string
+	Bad      string // how the loss misbehaves: see badLoss
+	Kill     int    // rank that kills itself in its first loss; 0: none
+	Stop     int    // likewise, stopped
+	Timeout  time.Duration
+}
+
+type rankResult struct {
+	Rank                   int
+	Parameters             map[string][]float32
+	Loaded                 map[string][]float32 // parameters after loading
+	Gradients              map[string][]float32
+	Moments, LoadedMoments []map[string][]float32
+	Metrics                []Metrics
+	Steps                  int64
+	Err                    string
+	ErrRank                bool
+}
+
+// TestRankProcess is not a test of its own: runRanks starts the test binary with it.
+func TestRankProcess(t *testing.T) {
+	text := os.Getenv("AGENTFLY_TEST_RANK_JOB")
+	if text == "" {
+		t.Skip("a helper process of the tests of ranks")
+	}
+	var j rankJob
+	require.NoError(t, json.Unmarshal([]byte(text), &j))
+	cgo.SetThreads(1)
+	c, ok, err := cgo.GroupFromEnv()
+	require.NoError(t, err)
+	require.True(t, ok)
+	c.Timeout = j.Timeout
+	g, err := cgo.NewGroup(c)
+	require.NoError(t, err)
+	defer g.Close()
+	r := rankResult{Rank: g.Rank()}
+	if err := j.run(t, g, &r); err != nil {
+		r.Err, r.ErrRank = err.Error(), errors.Is(err, cgo.ErrRank)
+	}
+	var out bytes.Buffer
+	require.NoError(t, gob.NewEncoder(&out).Encode(r))
+	require.NoError(t, os.WriteFile(filepath.Join(os.Getenv("AGENTFLY_TEST_OUT"), strconv.Itoa(g.Rank())), out.Bytes(), 0o644))
+}
+
+func (j rankJob) run(t *testing.T, g *cgo.Group, r *rankResult) error {
+	seed := j.Seed
+	if g.Rank() > 0 {
+		seed += 100
+	}
+	p := makeTiny(t, seed)
+	if j.Load != "" && g.Rank() == 0 {
+		p = loadDir(t, filepath.Join(j.Load, "model"))
+	}
+	if j.Critic {
+		addCritic(t, p)
+	}
+	if j.Adapter {
+		require.NoError(t, p.Model.AddAdapter(cgo.AdapterConfig{Rank: 2, Alpha: 8, Targets: []string{"q_proj", "down_proj"}, Seed: seed}))
+	}
+	config := tinyConfig()
+	config.Reference = FrozenModel{makeTiny(t, 77).Model} // read only where kl asks for it
+	config.Schedule = Schedule{LearningRate: 1e-2, Kind: "cosine", Warmup: 1, Total: 9}
+	config.AdamW.WeightDecay = 0.1
+	config.Group = g
+	spec := algorithms.LossSpec{Name: "ranked", New: func(algorithms.Settings) (algorithms.Loss, error) { return rankLoss{j, g.Rank()}, nil }}
+	tr := makeTrainer(t, p, resolveBlock(t, j.Block, spec), config)
+	if j.Kind == "gradients" {
+		return j.gradients(t, g, tr, r)
+	}
+	if g.Rank() > 0 {
+		err := tr.Follow(context.Background())
+		r.Parameters, r.Steps = trainedOf(t, p), tr.Steps()
+		return err
+	}
+	if j.Load != "" {
+		if err := tr.Load(j.Load); err != nil {
+			return err
+		}
+		var err error
+		r.Loaded = trainedOf(t, p)
+		if r.LoadedMoments, err = allMoments(tr); err != nil {
+			return err
+		}
+	}
+	for i := j.From; i < j.To; i++ {
+		b := withTurns(someBatch(t, tr, uint64(20+i), 0.05))
+		b.Groups[0].Trajectories[1].Turns[0].Reward = new(float64)
+		if j.Bad != "" { // advantages 0.75 and -0.25, but g1/2's is 1.5
+			for _, g := range b.Groups {
+				for k, tj := range g.Trajectories {
+					tj.Reward = 0
+					if k == 2 {
+						tj.Reward = 1
+					}
+				}
+			}
+			b.Groups[1].Trajectories[2].Reward = 2
+		}
+		m, err := tr.Step(context.Background(), b)
+		if err != nil {
+			if !errors.Is(err, cgo.ErrRank) {
+				g.Fail(err.Error())
+			}
+			return err
+		}
+		r.Metrics = append(r.Metrics, m)
+	}
+	r.Parameters, r.Steps = trainedOf(t, p), tr.Steps()
+	var err error
+	if r.Moments, err = allMoments(tr); err != nil {
+		return err
+	}
+	if j.Save != "" {
+		if err := p.SaveHF(filepath.Join(j.Save, "model"), "F32"); err != nil {
+			return err
+		}
+		if err := tr.Save(j.Save); err != nil {
+			return err
+		}
+	}
+	return tr.Release()
+}
+
+// trainedOf is all that a step changes.
+func trainedOf(t *testing.T, p *Policy) map[string][]float32 {
+	out := map[string][]float32{}
+	for _, info := range p.Model.Trained() {
+		values, err := p.Model.Parameter(info.Name)
+		require.NoError(t, err)
+		out[info.Name] = values
+	}
+	return out
+}
+
+func allMoments(tr *Trainer) (out []map[string][]float32, err error) {
+	for _, m := range moments {
+		all := map[string][]float32{}
+		for _, info := range tr.model.Trained() {
+			if all[info.Name], err = tr.state(info.Name, m.moment); err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, all)
+	}
+	return out, nil
+}
+
+// gradients sums what the ranks compute before the optimizer, as the step's own path does.
+func (j rankJob) gradients(t *testing.T, g *cgo.Group, tr *Trainer, r *rankResult) error {
+	r.Gradients = gradients(t, tr, someBatch(t, tr, 20, 0.05))
+	for _, info := range tr.model.Trained() {
+		if err := g.AllReduce(r.Gradients[info.Name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rankLoss is REINFORCE that goes wrong on one rank as the job says.
+type rankLoss struct {
+	job  rankJob
+	rank int
+}
+
+func (rankLoss) Name() string { return "ranked" }
+
+func (l rankLoss) PerToken(in algorithms.LossInput) (gotorch.Tensor, error) {
+	switch l.rank {
+	case 0:
+	case l.job.Kill:
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	case l.job.Stop:
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	}
+	if l.job.Bad != "" {
+		return badLoss{l.job.Bad}.PerToken(in)
+	}
+	return in.Neg(in.Mul(in.Current, in.Advantage)), in.Err()
+}
+
+func startRankJob(t *testing.T, j rankJob, world int) (cmds []*exec.Cmd, out string) {
+	t.Helper()
+	if j.Timeout == 0 {
+		j.Timeout = 20 * time.Second
+	}
+	if j.Block == "" {
+		j.Block = "{}"
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	port := l.Addr().(*net.TCPAddr).Port
+	require.NoError(t, l.Close())
+	text, err := json.Marshal(j)
+	require.NoError(t, err)
+	out = t.TempDir()
+	for r := range world {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestRankProcess$")
+		log, err := os.Create(filepath.Join(out, fmt.Sprintf("%d.log", r)))
+		require.NoError(t, err)
+		cmd.Stdout, cmd.Stderr = log, log
+		cmd.Env = append(os.Environ(), "AGENTFLY_TEST_RANK_JOB="+string(text), "AGENTFLY_TEST_OUT="+out, "RANK="+strconv.Itoa(r),
+			"WORLD_SIZE="+strconv.Itoa(world), "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(port), "OMP_NUM_THREADS=1")
+		require.NoError(t, cmd.Start())
+		cmds = append(cmds, cmd)
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait(); _ = log.Close() })
+	}
+	return cmds, out
+}
+
+// runRanks runs a job in so many processes and returns what each found; one that was killed left nothing.
+func runRanks(t *testing.T, j rankJob, world int) []*rankResult {
+	t.Helper()
+	cmds, out := startRankJob(t, j, world)
+	results := make([]*rankResult, world)
+	for r, cmd := range cmds {
+		results[r] = waitRank(t, cmd, out, r)
+	}
+	return results
+}
+
+func waitRank(t *testing.T, cmd *exec.Cmd, out string, r int) *rankResult {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	select {
+	case <-done:
+	case <-time.After(2 * time.Minute):
+		_ = cmd.Process.Signal(syscall.SIGKILL)
+		<-done
+		t.Fatalf("rank %d hung", r)
+	}
+	data, err := os.ReadFile(filepath.Join(out, strconv.Itoa(r)))
+	if err != nil {
+		log, _ := os.ReadFile(filepath.Join(out, fmt.Sprintf("%d.log", r)))
+		t.Fatalf("rank %d left no result: %s", r, log)
+	}
+	var result rankResult
+	require.NoError(t, gob.NewDecoder(bytes.NewReader(data)).Decode(&result))
+	return &result
+}
+
+// The gradient that two and three processes sum is that of one process, within 1e-6 of each tensor's norm.
+func TestRanksGiveTheSameGradients(t *testing.T) {
+	for _, block := range []string{"{}", "{advantage: dr_grpo, aggregation: seq-mean-token-mean, entropy: 0.01}"} {
+		one := runRanks(t, rankJob{Kind: "gradients", Seed: 3, Block: block}, 1)[0]
+		require.Empty(t, one.Err)
+		for _, world := range []int{2, 3} {
+			for _, r := range runRanks(t, rankJob{Kind: "gradients", Seed: 3, Block: block}, world) {
+				require.Empty(t, r.Err)
+				sameGradients(t, one.Gradients, r.Gradients, 1e-6)
+			}
+		}
+	}
+}
+
+// Several steps with several updates each: parameters and metrics are those of one process within float noise, and every
+// rank ends with the same bits.
+func TestRanksTakeTheSameSteps(t *testing.T) {
+	for name, j := range map[string]rankJob{
+		"several updates": {Block: "{advantage: dr_grpo, epochs: 2, mini_batches: 2, entropy: 0.01}"},
+		"critic":          {Block: "{advantage: gae, kl: {coefficient: 0.1, in: reward}}", Critic: true},
+		"reference":       {Block: "{kl: {coefficient: 0.1}}"},
+		"turns":           {Block: "{advantage: turn}"},
+		"adapter":         {Block: "{loss: gspo, epochs: 2}", Adapter: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j.Kind, j.Seed, j.To = "steps", 4, 3
+			one := runRanks(t, j, 1)[0]
+			require.Empty(t, one.Err)
+			for _, world := range []int{2, 3} {
+				ranks := runRanks(t, j, world)
+				for _, r := range ranks {
+					require.Empty(t, r.Err)
+					require.Equal(t, ranks[0].Parameters, r.Parameters, "rank %d", r.Rank)
+					require.Equal(t, one.Steps, r.Steps)
+				}
+				sameGradients(t, one.Parameters, ranks[0].Parameters, 1e-4) // Adam divides noise by noise where gradients vanish
+				for i := range one.Metrics {
+					sameMetrics(t, one.Metrics[i], ranks[0].Metrics[i])
+				}
+			}
+		})
+	}
+}
+
+// A turn's reward of 0 is not the reward of a turn that has none.
+func TestOrdersKeepTurnRewards(t *testing.T) {
+	zero, one := 0.0, 1.0
+	b := StepBatch{Step: 3, Groups: []*trajectory.Group{{
+		Task: trajectory.Task{ID: "a", Fields: map[string]any{"list": []any{1}}},
+		Trajectories: []*trajectory.Trajectory{
+			{ID: "x", Reward: math.NaN(), Turns: []trajectory.Turn{{Reward: &zero}, {}, {Reward: &one}}}, {ID: "y"},
+		},
+	}}}
+	var text bytes.Buffer
+	require.NoError(t, gob.NewEncoder(&text).Encode(stepOrder(b)))
+	var o order
+	require.NoError(t, gob.NewDecoder(&text).Decode(&o))
+	got := o.batch()
+	require.Equal(t, 3, got.Step)
+	require.Equal(t, "a", got.Groups[0].Task.ID)
+	turns := got.Groups[0].Trajectories[0].Turns
+	require.Equal(t, []*float64{&zero, nil, &one}, []*float64{turns[0].Reward, turns[1].Reward, turns[2].Reward})
+	require.True(t, math.IsNaN(got.Groups[0].Trajectories[0].Reward))
+	require.NotNil(t, b.Groups[0].Task.Fields, "the batch itself is left alone")
+}
+
+func sameMetrics(t *testing.T, a, b Metrics) {
+	t.Helper()
+	require.InDelta(t, a.Loss, b.Loss, 1e-4)
+	require.InEpsilon(t, a.GradNorm, b.GradNorm, 1e-3)
+	require.InDelta(t, a.Entropy, b.Entropy, 1e-4)
+	require.InDelta(t, a.MismatchMean, b.MismatchMean, 1e-4)
+	require.InDelta(t, a.ESS, b.ESS, 1e-4)
+	require.Len(t, b.Samples, len(a.Samples))
+	for i := range a.Samples {
+		require.Equal(t, a.Samples[i].Trajectory, b.Samples[i].Trajectory)
+		require.InDeltaSlice(t, a.Samples[i].Advantages, b.Samples[i].Advantages, 1e-4) // a critic's values are in them
+		require.Len(t, b.Samples[i].OldLogprobs, len(a.Samples[i].OldLogprobs))
+		for k := range a.Samples[i].OldLogprobs {
+			require.InDelta(t, a.Samples[i].OldLogprobs[k], b.Samples[i].OldLogprobs[k], 1e-3)
+		}
+	}
+	require.Equal(t, a.UnpackedTokens, b.UnpackedTokens)
+	require.LessOrEqual(t, b.PackedTokens, b.UnpackedTokens)
+	require.InDelta(t, a.AdvantageMax, b.AdvantageMax, 1e-4)
+	require.InDelta(t, a.KL, b.KL, 1e-4)
+	require.InDelta(t, a.ValueLoss, b.ValueLoss, 1e-4)
+	require.InDelta(t, a.Explained, b.Explained, 1e-3)
+	for _, m := range []*Metrics{&a, &b} {
+		m.AdvantageMax, m.KL, m.ValueLoss, m.Explained = 0, 0, 0, 0
+		m.Loss, m.GradNorm, m.Entropy, m.MismatchMean, m.MismatchMax, m.MismatchK3, m.ESS = 0, 0, 0, 0, 0, 0, 0
+		m.ClipFraction, m.PackedTokens, m.MicroBatches, m.Samples = math.Round(10*m.ClipFraction), 0, 0, nil
+	}
+	require.Equal(t, a, b)
+}
+
+// A checkpoint does not know how many ranks wrote it: weights and optimizer state are exactly what was saved. With the
+// same number the run goes on bit for bit, with another one within float noise.
+func TestRanksResume(t *testing.T) {
+	for _, from := range []int{1, 2} {
+		dir := t.TempDir()
+		whole := runRanks(t, rankJob{Kind: "steps", Seed: 9, To: 4}, from)[0]
+		half := runRanks(t, rankJob{Kind: "steps", Seed: 9, To: 2, Save: dir}, from)[0]
+		require.Empty(t, half.Err)
+		for _, to := range []int{1, 2, 3} {
+			ranks := runRanks(t, rankJob{Kind: "steps", Seed: 1, From: 2, To: 4, Load: dir}, to)
+			require.Equal(t, half.Parameters, ranks[0].Loaded)
+			require.Equal(t, half.Moments, ranks[0].LoadedMoments)
+			require.Equal(t, int64(4), ranks[0].Steps)
+			for _, r := range ranks {
+				require.Empty(t, r.Err)
+				require.Equal(t, ranks[0].Parameters, r.Parameters)
+			}
+			if from == to {
+				require.Equal(t, whole.Parameters, ranks[0].Parameters)
+				require.Equal(t, whole.Moments, ranks[0].Moments)
+			}
+			sameGradients(t, whole.Parameters, ranks[0].Parameters, 1e-4)
+		}
+	}
+}
+
+const ranked = "{advantage: dr_grpo, loss: ranked}"
+
+// An error on one rank is the error of the step on all of them, and names the trajectory whoever computed it.
+func TestAFailureOnOneRankEndsAll(t *testing.T) {
+	for bad, want := range map[string]string{"infinite": "trajectory g1/2: token ", "gradient": "trajectory g1/2: ", "panic": "index out of range", "error": "refuses"} {
+		for _, r := range runRanks(t, rankJob{Kind: "steps", Seed: 6, To: 1, Bad: bad, Block: ranked}, 3) {
+			require.Contains(t, r.Err, want)
+			require.Contains(t, r.Err, "policy: step 7: optimizer step 1 of 1: ")
+			require.Equal(t, int64(0), r.Steps)
+		}
+	}
+}
+
+// A rank that is killed or stopped within a step: the others end within the deadline with one line that names it.
+func TestALostRankIsNamed(t *testing.T) {
+	for _, j := range []rankJob{{Kill: 2}, {Stop: 1}} {
+		j.Kind, j.Seed, j.To, j.Block, j.Timeout = "steps", 6, 1, ranked, 3*time.Second
+		start := time.Now()
+		cmds, out := startRankJob(t, j, 3)
+		for r, cmd := range cmds {
+			if r == j.Kill+j.Stop {
+				continue
+			}
+			result := waitRank(t, cmd, out, r)
+			require.Contains(t, result.Err, fmt.Sprintf("rank %d", j.Kill+j.Stop))
+			require.True(t, result.ErrRank)
+			require.NotContains(t, result.Err, "\n")
+			t.Log(result.Err)
+		}
+		require.Less(t, time.Since(start), 30*time.Second)
+	}
+}

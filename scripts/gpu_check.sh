@@ -1,0 +1,153 @@
+#!/bin/sh
+# Build the C++ side against the torch (2.8 or newer) of this machine, and run the parity tests, a training job and the
+# benchmarks on its GPU. Without a CUDA device the tests run on the CPU, and each line says what was skipped.
+#
+# usage: gpu_check.sh [BUNDLE]     LIBTORCH=DIR  use this libtorch instead of python3's   OUT=DIR  default gpu-check
+#                                  QUICK=1       fewer steps and repetitions
+#
+# BUNDLE is what `make gpu-bundle` made: it needs neither Go nor a network here, but sh, g++, python3, and torch. In a
+# checkout without the argument the bundle is made first. Writes OUT/gpu.md, the table of docs/gpu.md, and OUT/*.log.
+set -u
+here=$(cd "$(dirname "$0")/.." && pwd)
+bundle=${1:-}
+if test -z "$bundle"; then
+  if test -f "$here/../commit" && test -d "$here/../bin"; then bundle=$here/..; else bundle=$(MODEL=${MODEL:-1} "$here/scripts/gpu_bundle.sh") || exit 1; fi
+fi
+bundle=$(cd "$bundle" && pwd) || exit 1
+out=${OUT:-gpu-check}
+mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 1
+src=$bundle/src
+: >"$out/rows"
+status=0
+
+# row CHECK RESULT DETAIL
+row() {
+  printf '%-44s %-10s %s\n' "$1" "$2" "$3"
+  printf '| %s | %s | %s |\n' "$1" "$2" "$3" >>"$out/rows"
+  test "$2" != FAILED || status=1
+}
+seconds() { date +%s; }
+
+finish() {
+  {
+    printf 'Commit %s; %s; torch %s; %s; %s.\n\n' "$(cat "$bundle/commit")" "$gpu" "$version" "$(g++ --version 2>/dev/null | head -n 1)" "$(date -u +%Y-%m-%d)"
+    printf '| check | result | detail |\n|---|---|---|\n'
+    cat "$out/rows"
+  } >"$out/gpu.md"
+  echo "table: $out/gpu.md"
+  exit $status
+}
+
+gpu='no NVIDIA driver' version=unknown
+if command -v nvidia-smi >/dev/null; then
+  gpu=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | sort | uniq -c | sed 's/^ *//' | tr '\n' ';') || gpu='nvidia-smi fails'
+fi
+
+# ---- the C++ library ----
+export XDG_CACHE_HOME="$out/cache" AGENTFLY_GOTORCH="$bundle/gotorch"
+export BUILD_JOBS="${BUILD_JOBS:-$(nproc)}"
+mkdir -p "$XDG_CACHE_HOME/agentfly/models/SmolLM2-135M-Instruct"
+test ! -d "$bundle/model" || ln -sf "$bundle"/model/*.gguf "$XDG_CACHE_HOME/agentfly/models/SmolLM2-135M-Instruct/"
+torch=$(python3 "$src/scripts/fetch.py" where-libtorch)
+if test -z "$torch"; then
+  row 'libtorch' FAILED 'none found: install torch 2.8 or newer for python3, or set LIBTORCH'
+  finish
+fi
+export LIBTORCH="$torch"
+start=$(seconds)
+if native=$("$src/scripts/build_native.sh" 2>"$out/build.log"); then
+  row 'the C++ library compiles and links' ok "$(($(seconds) - start)) s"
+else
+  row 'the C++ library compiles and links' FAILED "$(tail -n 1 "$out/build.log")"
+  finish
+fi
+export LD_LIBRARY_PATH="$native/lib:$torch/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+agentfly=$bundle/bin/agentfly
+if ! "$agentfly" version >"$out/version.log" 2>&1; then
+  row 'the program starts' FAILED "$(tail -n 1 "$out/version.log")"
+  finish
+fi
+version=$(sed -n 's/^libtorch *//p' "$out/version.log")
+devices=$(sed -n 's/^cuda *\([0-9]*\).*/\1/p' "$out/version.log")
+device=cpu
+test "$devices" -eq 0 || device=cuda
+row 'the program starts' ok "libtorch $version, $devices CUDA device(s): the tests run on $device"
+
+# ---- tests ----
+# tests NAME PACKAGE PATTERN: one row; a skipped test is a row of its own with its reason
+tests() {
+  log="$out/$(echo "$1" | tr -c 'A-Za-z0-9\n' _).log"
+  (cd "$src/$2" && AGENTFLY_TEST_DEVICE=$device timeout 1200 "$bundle/bin/$2.test" -test.v -test.run "$3") >"$log" 2>&1
+  code=$?
+  passed=$(grep -c '^--- PASS' "$log") failed=$(grep -c '^--- FAIL' "$log")
+  if test $code -ne 0; then
+    row "$1" FAILED "$failed of $((passed + failed)) tests failed (exit status $code), see $(basename "$log"): $(grep -m1 -E 'Error:|panic:|^--- FAIL' "$log" | tr -s ' \t|' '   ')"
+  elif test "$passed" -gt 0; then
+    row "$1" ok "$passed tests on $device; worst: $(sed -n 's/.*worst[a-z ]*:* *//p' "$log" | grep -oE '[0-9.]+e[-+][0-9]+' | sort -g | tail -n 1)"
+  fi
+  awk -f "$src/scripts/skipped.awk" "$log" | sed -n 's/^  [A-Za-z0-9_]*\.go:[0-9]*: //p' | sort -u >"$out/skips"
+  while read -r line; do row "$1" skipped "$line"; done <"$out/skips"
+}
+tests 'goldens: scores' cgo '^TestGoldenScores$'
+tests 'goldens: gradients' cgo '^TestGoldenGradients$'
+tests 'goldens: ten optimizer steps' cgo '^TestGoldenTenSteps$'
+tests 'shared prefixes' cgo 'Tree|Forest|Prefix'
+tests 'CUDA against the CPU kernels' cgo '^TestCUDAAgreesWithTheCPU$'
+tests 'losses on CUDA tensors' cgo '^TestCUDATensors$'
+tests 'the trainer' policy 'Gradient|Step|Resume|Bandit|Update|Flat|Failing|NonFinite'
+tests 'ranks over Gloo: collectives and shards' cgo '^Test(Collectives|ShardedSteps|Rank[A-Z].*)$'
+tests 'ranks over Gloo: gradients and steps' policy '^TestRanks(Give|Take)'
+tests 'real weights (SmolLM2) against transformers' policy '^TestSmolLM2Logprobs$'
+
+# ---- training jobs ----
+# train NAME ARGUMENTS...
+train() {
+  name=$1
+  shift
+  run=$(mktemp -d)
+  if timeout 1500 "$agentfly" train "$src/examples/tiny.yaml" --output "$run/run" "$@" >"$out/train.log" 2>&1; then
+    row "$name" ok "$(python3 - "$run/run/summary.json" <<'P'
+import json, sys
+s = json.load(open(sys.argv[1]))
+print(f"{s['steps']} steps in {s['seconds']:.0f} s, reward {s['reward']['first']:.3f} to {s['reward']['last']:.3f}, engine and trainer {s['mismatch_max']:.1e} apart")
+P
+)"
+  else
+    row "$name" FAILED "$(tail -n 1 "$out/train.log" | tr '|' ' ')"
+  fi
+  rm -rf "$run"
+}
+steps=90
+test "${QUICK:-0}" = 0 || steps=6
+train 'training job (examples/tiny.yaml)' --set "device=$device" --set "trainer.steps=$steps"
+if test "$device" = cpu; then
+  train 'training job, two ranks over Gloo' --set device=cpu --set trainer.steps=6 --ranks 2
+  row 'training job, two ranks over NCCL' skipped 'no CUDA device'
+elif test "$devices" -ge 2; then
+  train 'training job, two ranks over NCCL' --set device=cuda --set "trainer.steps=$steps" --ranks 2
+else
+  row 'training job, two ranks over NCCL' skipped 'one CUDA device; NCCL wants one for each rank'
+fi
+
+# ---- benchmarks ----
+# bench NAME BENCHMARK
+bench() {
+  log="$out/$2.log"
+  repeat=5x
+  test "${QUICK:-0}" = 0 || repeat=1x
+  (cd "$src/cgo" && AGENTFLY_TEST_DEVICE=$device timeout 1200 "$bundle/bin/cgo.test" -test.v -test.run '^$' -test.bench "^$2\$" -test.benchtime "$repeat") >"$log" 2>&1
+  code=$?
+  numbers=$(grep -E "^$2(-[0-9]+)?[[:space:]]" "$log" | grep 'ns/op' | tail -n 1 | cut -f 2- | tr -s '\t ' ' ')
+  if test -n "$numbers"; then
+    row "$1" ok "$device:$numbers"
+  elif grep -q -- '--- SKIP' "$log"; then
+    row "$1" skipped "$(grep -A1 -- '--- SKIP' "$log" | tail -n 1 | sed 's/^ *[a-z_]*\.go:[0-9]*: //')"
+  else
+    row "$1" FAILED "exit status $code: $(tail -n 1 "$log" | tr '|' ' ')"
+  fi
+}
+bench 'training step, SmolLM2-135M, 2,090 tokens, fp32' BenchmarkTrainStep
+bench 'training, Qwen2.5-0.5B shape, packed 8k, fp32' BenchmarkPacked8k
+row 'training in bf16' 'not run' 'this version trains in fp32'
+row 'prefill and decode on the GPU' 'not run' 'the local engine decodes on the CPU; use a vLLM server'
+finish
