@@ -277,3 +277,38 @@ func TestRealVLLMJobs(t *testing.T) {
 		require.False(t, strings.Contains(err.Error(), "\n"), err)
 	})
 }
+
+// A job with model.lora pushes adapters alone: the server keeps the base model, and every update is proven.
+func TestRealVLLMTrainsAdapters(t *testing.T) {
+	sets := append(vllmSets(t), "engine.weights=lora", "model.lora.rank=8", "trainer.learning_rate=0.01", "trainer.steps=4", "output="+t.TempDir()+"/run")
+	j, err := job.Load(vllmJob, sets...)
+	require.NoError(t, err)
+	var out bytes.Buffer
+	sum, err := Train(t.Context(), j, prebuilt(t), Options{Out: &out})
+	require.NoError(t, err, out.String())
+	t.Log(out.String())
+	require.Less(t, sum.MismatchMax, 1e-3, "engine and trainer disagree: the server computes without the adapter")
+	require.Zero(t, sum.Trajectories["failed"])
+	last := filepath.Join(j.Output, "checkpoints", "last")
+	merged, err := policy.Load(last, policy.Options{Device: "cpu"})
+	require.NoError(t, err)
+	defer merged.Close()
+	base, err := loadPolicy(j, "")
+	require.NoError(t, err)
+	defer base.Close()
+	require.NoError(t, base.LoadAdapter(filepath.Join(last, adapterFolder)))
+	ids := []int32{5, 9, 7, 3, 11, 4, 8}
+	a, _, err := policy.ScoreIDs(merged.Model, ids, 1)
+	require.NoError(t, err)
+	b, _, err := policy.ScoreIDs(base.Model, ids, 1)
+	require.NoError(t, err)
+	base.Model.SetAdapter(false)
+	off, _, err := policy.ScoreIDs(base.Model, ids, 1)
+	require.NoError(t, err)
+	require.InDeltaSlice(t, a, b, 1e-4)
+	moved := 0.0
+	for i := range a {
+		moved = max(moved, float64(max(a[i]-off[i], off[i]-a[i])))
+	}
+	require.Greater(t, moved, 10*sum.MismatchMax, "the adapter did nothing: the proof proves nothing")
+}
