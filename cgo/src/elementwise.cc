@@ -149,14 +149,14 @@ void swiglu_backward(const af_model& m, const at::Tensor& d_gate_up, const at::T
 
 void add_rows(const af_model& m, const at::Tensor& y, const std::vector<int64_t>& index, const at::Tensor& index_N,
               const at::Tensor& x) {
-  if (!use_kernels(m)) {
-    y.index_put_({index_N}, x.to(y.scalar_type()),
-                 /*accumulate=*/true);  // sorts first on CUDA: deterministic there too
+  const at::Tensor x32 = x.to(at::kFloat);
+  if (!use_float_kernels(m)) {
+    y.index_put_({index_N}, x32, /*accumulate=*/true);  // sorts first on CUDA: one order there too, not on the CPU
     return;
   }
   const int64_t n = x.size(1);
   float* out = y.mutable_data_ptr<float>();
-  const float* in = x.const_data_ptr<float>();
+  const float* in = x32.const_data_ptr<float>();
   // Split by column, so that every thread adds rows in the same order.
   at::parallel_for(0, n, 64, [&](int64_t begin, int64_t end) {
     for (size_t i = 0; i < index.size(); i++) {

@@ -213,8 +213,9 @@ void run_backward(ForwardState& f, const at::Tensor& d_logprob, const at::Tensor
   if (d_value.defined()) value_head_backward(m, f.hidden_ND, d_value, d_hidden);
   const at::Tensor d_rows = at::zeros_like(d_hidden);
   rms_norm_backward(m, as_row(d_rows), m.grad.norm_D, as_row(d_hidden), as_row(f.rows_ND), p.norm_D, f.rows_rstd_N);
-  const at::Tensor dx_TD = m.activation({f.plan.T, m.config.hidden_size}).zero_();
+  at::Tensor dx_TD = m.scratch({f.plan.T, m.config.hidden_size}).zero_();
   add_rows(m, dx_TD, f.plan.row_token, f.plan.row_token_N, d_rows);
+  dx_TD = dx_TD.to(m.dtype);
   Workspace w(m, f.plan, true);
   for (int64_t i = m.config.num_layers - 1; i >= 0; i--) {
     LayerState s = std::move(f.layers[i]);  // freed when this layer is done

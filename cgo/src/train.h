@@ -55,7 +55,7 @@ void rope(const af_model& m, const Plan& plan, const at::Tensor& qkv, int64_t he
 void swiglu(const af_model& m, const at::Tensor& act, const at::Tensor& gate_up);
 void swiglu_backward(const af_model& m, const at::Tensor& d_gate_up, const at::Tensor& act, const at::Tensor& gate_up,
                      const at::Tensor& d_act);
-// y [T, *] rows index[i] += x [N, *], in the order of i.
+// y [T, *] float32 rows index[i] += x [N, *], in the order of i.
 void add_rows(const af_model& m, const at::Tensor& y, const std::vector<int64_t>& index, const at::Tensor& index_N,
               const at::Tensor& x);
 
