@@ -249,10 +249,10 @@ func TestRealVLLMJobs(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, server.Close()) })
 	sets := []string{"engine.serve=null", "engine.urls=[" + server.URL + "]"}
 
-	// Between rollout and update the server sleeps, and every step wakes it with the new weights. (vLLM on a CPU frees no
-	// memory; all else is as on a GPU.)
+	// Between rollout and update the server sleeps, and every step wakes it with the new weights, which go over a Gloo group.
+	// (vLLM on a CPU frees no memory; all else is as on a GPU.)
 	t.Run("sleeps", func(t *testing.T) {
-		j, err := job.Load(vllmJob, append(sets, "engine.sleep=2", "trainer.steps=3", "rollout.group_size=8", "output="+t.TempDir()+"/run")...)
+		j, err := job.Load(vllmJob, append(sets, "engine.sleep=2", "engine.weights=gloo", "trainer.steps=3", "rollout.group_size=8", "output="+t.TempDir()+"/run")...)
 		require.NoError(t, err)
 		var out bytes.Buffer
 		sum, err := Train(t.Context(), j, prebuilt(t), Options{Out: &out})
