@@ -41,6 +41,7 @@ type state struct {
 	Losses        []float64         `json:"losses,omitempty"` // of the steps of supervised fine-tuning
 	Skipped       int               `json:"skipped,omitempty"`
 	SkippedInRow  int               `json:"skipped_in_row,omitempty"` // up to the last step
+	Files         map[string]string `json:"files,omitempty"`          // CRC-32C of each other file of the checkpoint
 }
 
 // position is where each stratum of the data goes on, each being the tasks that a step takes of it.
@@ -85,7 +86,10 @@ func (s *state) load(dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("orchestrator: %s: %w", filepath.Join(last, stateFile), err)
 	}
-	return filepath.EvalSymlinks(last)
+	if last, err = filepath.EvalSymlinks(last); err != nil {
+		return "", err
+	}
+	return last, verify(last, s.Files)
 }
 
 // save writes checkpoints/step-N, all of it or nothing, and then points checkpoints/last to it. Until that moment the
@@ -110,6 +114,10 @@ func (t *run) save() error {
 			return err
 		}
 		if err := t.trainer.Save(trainer); err != nil {
+			return err
+		}
+		var err error
+		if state.Files, err = checksums(dir); err != nil {
 			return err
 		}
 		return modelfile.WriteJSON(filepath.Join(dir, stateFile), state)
