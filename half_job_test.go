@@ -64,3 +64,20 @@ func TestBFloat16RunResumesBitForBit(t *testing.T) {
 	require.Equal(t, rewards, again)
 	require.True(t, bytes.Equal(weights, same))
 }
+
+func TestInspectScoreInBFloat16(t *testing.T) {
+	needTorch(t)
+	score := func(dtype string) []float64 {
+		status, out, errs := command(`{"ids": [5, 9, 7, 3, 11, 4, 8]}`+"\n", "inspect", "score", "--model", "examples/tiny/model", "--dtype", dtype)
+		require.Zero(t, status, errs)
+		var got struct{ Logprobs []float64 }
+		require.NoError(t, json.Unmarshal([]byte(out), &got))
+		return got.Logprobs
+	}
+	exact, rounded := score("fp32"), score("bfloat16")
+	require.NotEqual(t, exact, rounded)
+	require.InDeltaSlice(t, exact, rounded, 0.2)
+	status, _, errs := command("", "inspect", "score", "--model", "examples/tiny/model", "--dtype", "fp16")
+	require.Equal(t, 2, status)
+	require.Contains(t, errs, `--dtype is "fp16"; allowed: fp32, bfloat16`)
+}
