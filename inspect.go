@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,7 +28,7 @@ func (c *commands) inspect(model cli.Flag) []*cli.Command {
 		{Name: "template", Usage: `{"messages": […], "tools": […], "add_generation_prompt": b} -> text and ids`, Flags: []cli.Flag{model}, Action: c.inspectTemplate},
 		{Name: "score", Usage: `{"ids": […]} -> logprobs and entropy of each next token, from the trainer's forward`, Flags: []cli.Flag{
 			model,
-			&cli.StringFlag{Name: "dtype", Value: "fp32", Usage: "fp32"},
+			&cli.StringFlag{Name: "dtype", Value: "fp32", Usage: "fp32 or bfloat16: what the forward computes in"},
 			&cli.BoolFlag{Name: "engine", Usage: "from the local engine instead; it gives no entropy"},
 		}, Action: c.inspectScore},
 		{Name: "loss", Usage: "algorithm and trajectories -> advantages, loss, gradient", Action: c.inspectLoss},
@@ -149,17 +150,17 @@ func (c *commands) inspectScore(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if d := x.String("dtype"); d != "fp32" && d != "auto" {
-		return usagef("--dtype is %q; allowed: fp32", d)
+	if d := x.String("dtype"); !slices.Contains([]string{"fp32", "auto", "bfloat16"}, d) {
+		return usagef("--dtype is %q; allowed: fp32, bfloat16", d)
 	}
-	p, err := policy.Load(path, policy.Options{})
+	p, err := policy.Load(path, policy.Options{BFloat16: x.String("dtype") == "bfloat16"})
 	if err != nil {
 		return err
 	}
 	defer p.Close()
 	var engine *local.Engine
 	if x.Bool("engine") {
-		if engine, err = local.New(p.Model, local.Options{MaxModelLen: min(p.Config.MaxContext(), scoreContext)}); err != nil {
+		if engine, err = local.New(p.Model, local.Options{MaxModelLen: min(p.Config.MaxContext(), scoreContext), BFloat16: x.String("dtype") == "bfloat16"}); err != nil {
 			return err
 		}
 		defer engine.Close()

@@ -237,6 +237,27 @@ func TestResumeRefusesOtherData(t *testing.T) {
 	require.Contains(t, errs, "holds no run to resume; leave --resume out")
 }
 
+func TestResumeRefusesACheckpointThatChanged(t *testing.T) {
+	needTorch(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	status, _, errs := tiny(context.Background(), dir, harmless, "--set", "trainer.steps=1")
+	require.Zero(t, status, errs)
+	for _, name := range []string{"model.safetensors", "trainer/optimizer.safetensors", "tokenizer.json"} {
+		path := filepath.Join(dir, "checkpoints", "last", name)
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		data[len(data)/2] ^= 1
+		require.NoError(t, os.WriteFile(path, data, 0o600))
+		status, _, errs = tiny(context.Background(), dir, harmless, "--resume")
+		require.Equal(t, 1, status, errs)
+		require.Contains(t, errs, filepath.Base(name)+" is not the file that was written")
+		data[len(data)/2] ^= 1
+		require.NoError(t, os.WriteFile(path, data, 0o600))
+	}
+	status, _, errs = tiny(context.Background(), dir, harmless, "--resume", "--set", "trainer.steps=2")
+	require.Zero(t, status, errs)
+}
+
 func TestARunThatCouldNotBeginLeavesNoFolder(t *testing.T) {
 	needTorch(t)
 	dir := filepath.Join(t.TempDir(), "run")

@@ -98,6 +98,11 @@ af_error *af_model_init(af_model *m, uint64_t seed, double std);
 /* tells that parameters changed: what the engine packed or cast is redone before its next forward */
 void af_model_changed(af_model *m);
 
+/* AF_F32 (the default) or AF_BF16: the type that forwards and backwards compute in. With BF16 they read a rounded copy of the
+ * parameters; parameters, gradients and moments stay float32, and so do logprobs, entropies, values and what they are
+ * reduced from. */
+af_error *af_model_set_dtype(af_model *m, int dtype);
+
 /* on != 0: the CPU runs the operations that other devices use; for tests that hold the two against each other */
 void af_model_generic(af_model *m, int on);
 

@@ -79,16 +79,32 @@ func processorSeconds(b *testing.B) float64 {
 	return float64(r.Utime.Sec+r.Stime.Sec) + float64(r.Utime.Usec+r.Stime.Usec)/1e6
 }
 
+// inBoth runs a benchmark with a model that computes in float32, then in bfloat16.
+func inBoth(b *testing.B, c ModelConfig, device string, run func(b *testing.B, m *Model)) {
+	b.Helper()
+	for _, t := range []struct {
+		name  string
+		dtype DType
+	}{{"fp32", F32}, {"bf16", BF16}} {
+		b.Run(t.name, func(b *testing.B) {
+			m, err := NewModel(c, device)
+			require.NoError(b, err)
+			defer m.Close()
+			require.NoError(b, m.Init(1, 0.04))
+			require.NoError(b, m.SetDType(t.dtype))
+			run(b, m)
+		})
+	}
+}
+
 // BenchmarkTrainStep runs forward, backward and AdamW with as many threads as -cpu says.
-func BenchmarkTrainStep(b *testing.B) {
+func BenchmarkTrainStep(b *testing.B) { inBoth(b, smolLM2(), testDevice(), trainStep) }
+
+func trainStep(b *testing.B, m *Model) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	SetThreads(runtime.GOMAXPROCS(0))
-	c := smolLM2()
-	m, err := NewModel(c, testDevice())
-	require.NoError(b, err)
-	defer m.Close()
-	require.NoError(b, m.Init(1, 0.04))
+	c := m.Config()
 	o, err := NewOptimizer(m, DefaultAdamW())
 	require.NoError(b, err)
 	defer o.Close()

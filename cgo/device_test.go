@@ -130,15 +130,15 @@ func BenchmarkPacked8k(b *testing.B) {
 	if CUDADevices() == 0 {
 		b.Skip("libtorch sees no CUDA device; on a CPU a step of this takes minutes")
 	}
+	inBoth(b, qwen05(), "cuda", packed8k)
+}
+
+func packed8k(b *testing.B, m *Model) {
 	peak := 989.0
 	if p, err := strconv.ParseFloat(os.Getenv("AGENTFLY_PEAK_TFLOPS"), 64); err == nil {
 		peak = p
 	}
-	c := qwen05()
-	m, err := NewModel(c, "cuda")
-	require.NoError(b, err)
-	defer m.Close()
-	require.NoError(b, m.Init(1, 0.02))
+	c := m.Config()
 	parameters := int64(0)
 	for _, p := range m.Parameters() {
 		parameters += p.Elements()

@@ -40,6 +40,7 @@ func NewModel(ModelConfig, string) (*Model, error) { return nil, ErrUnavailable 
 func (m *Model) Config() ModelConfig                               { return ModelConfig{} }
 func (m *Model) Close() error                                      { return nil }
 func (m *Model) AddValueHead() error                               { return ErrUnavailable }
+func (m *Model) SetDType(DType) error                              { return ErrUnavailable }
 func (m *Model) AddAdapter(AdapterConfig) error                    { return ErrUnavailable }
 func (m *Model) SetAdapter(bool)                                   {}
 func (m *Model) Adapter() (AdapterConfig, bool)                    { return AdapterConfig{}, false }

@@ -31,10 +31,9 @@
 //
 //	token ids      p0 p1 p2 | r3 r4 r5 | o6 o7 | r8      T = 9
 //	response mask   0  0  0 |  1  1  1 |  0  0 |  1      [T]
-//	loss mask          0  0 |  1  1  1 |  0  0 |  1      [T-1], entry t-1 for token t
+//	logits used     -  - p2 | r3 r4  - |  - o7 |  -      the trainer's rows: token t is predicted at position t-1
 //
-// The logprob of token t is read from the logits at position t-1. So the loss mask is the response mask without its first
-// entry: entry i belongs to label i+1. Filters only clear entries.
+// Exactly the tokens of the response mask are trained (package policy makes a row of each).
 //
 // A Renderer is safe for concurrent use if its Encoder is.
 package masks

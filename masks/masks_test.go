@@ -82,7 +82,6 @@ var literalCases = []struct {
 	results  [][]trajectory.Message
 	ids      []int32
 	response []int // [T]
-	loss     []int // [T-1]
 }{
 	{
 		name: "call, result, answer; both turns end in a sampled end-of-turn token",
@@ -98,7 +97,6 @@ var literalCases = []struct {
 			12, 13, eot, // sampled
 		},
 		response: []int{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1},
-		loss:     []int{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1},
 	},
 	{
 		name: "the first turn is cut at a stop string: its end-of-turn token is an observation",
@@ -114,7 +112,6 @@ var literalCases = []struct {
 			12,
 		},
 		response: []int{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1},
-		loss:     []int{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1},
 	},
 	{
 		name: "what was sampled stays as it was sampled, however the tokenizer would cut it; two results",
@@ -139,10 +136,6 @@ var literalCases = []struct {
 			0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
 			0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1,
 		},
-		loss: []int{
-			0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-			0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1,
-		},
 	},
 }
 
@@ -162,26 +155,22 @@ func TestLiteralConversations(t *testing.T) {
 			s := roll(t, smol(t), twoTurns, c.turns, c.results)
 			require.Equal(t, c.ids, s.TokenIDs)
 			require.Equal(t, c.response, ints(s.ResponseMask))
-			loss, err := masks.LossMask(s)
-			require.NoError(t, err)
-			require.Equal(t, c.loss, ints(loss))
 		})
 	}
 }
 
-// verdict is what the suite asks of a loss mask: that the trained labels are the sampled tokens, in order.
-func verdict(s *trajectory.Sample, turns []sampled, loss []bool) error {
-	if len(loss) != s.Len()-1 {
-		return fmt.Errorf("%d entries for %d tokens", len(loss), s.Len())
+// verdict is what the suite asks of a response mask: that the tokens it marks are the sampled ones, in order.
+func verdict(s *trajectory.Sample, turns []sampled, mask []bool) error {
+	if len(mask) != s.Len() {
+		return fmt.Errorf("%d entries for %d tokens", len(mask), s.Len())
 	}
 	var want, got []int32
 	for _, turn := range turns {
 		want = append(want, turn.ids...)
 	}
-	labels := s.TokenIDs[1:]
-	for i, trained := range loss {
+	for i, trained := range mask {
 		if trained {
-			got = append(got, labels[i])
+			got = append(got, s.TokenIDs[i])
 		}
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -209,46 +198,21 @@ func TestTrainedTokensAreTheSampledOnes(t *testing.T) {
 			results = append(results, []trajectory.Message{trajectory.Text([]string{"user", "tool"}[rng.IntN(2)], "6")})
 		}
 		s := roll(t, r, twoTurns, turns, results)
-		loss, err := masks.LossMask(s)
-		require.NoError(t, err)
-		require.NoError(t, verdict(s, turns, loss))
-		require.Equal(t, s.ResponseTokens(), masks.Count(loss))
+		require.NoError(t, verdict(s, turns, s.ResponseMask))
 	}
 }
 
-// The suite must catch what went unnoticed for seven months in the original: a mask that is off by one.
+// The suite must catch what went unnoticed for seven months in the original: a mask that is off by one. That the trainer
+// reads token t's logprob at position t-1 is held by policy's tests.
 func TestTheSuiteRejectsAMaskThatIsOffByOne(t *testing.T) {
 	c := literalCases[0]
 	s := roll(t, smol(t), twoTurns, c.turns, c.results)
-	good, err := masks.LossMask(s)
-	require.NoError(t, err)
-	require.NoError(t, verdict(s, c.turns, good))
-	late := s.ResponseMask[:s.Len()-1]                              // entry i for token i instead of token i+1
-	early := append(append([]bool{}, s.ResponseMask[2:]...), false) // shifted twice
-	for name, twin := range map[string][]bool{"late": late, "early": early} {
+	require.NoError(t, verdict(s, c.turns, s.ResponseMask))
+	early := append(append([]bool{}, s.ResponseMask[1:]...), false)
+	late := append([]bool{false}, s.ResponseMask[:s.Len()-1]...)
+	for name, twin := range map[string][]bool{"early": early, "late": late} {
 		require.Error(t, verdict(s, c.turns, twin), name)
-		require.Error(t, masks.CheckLossMask(s, twin), name)
-		require.NotEqual(t, c.loss, ints(twin), name)
 	}
-	require.Error(t, masks.CheckLossMask(s, s.ResponseMask))
-}
-
-func TestLossMaskFilters(t *testing.T) {
-	c := literalCases[0]
-	s := roll(t, smol(t), twoTurns, c.turns, c.results)
-	loss, err := masks.LossMask(s, masks.Stale(1))
-	require.NoError(t, err)
-	require.Equal(t, 3, masks.Count(loss)) // the second turn's
-	loss, err = masks.LossMask(s, masks.All())
-	require.NoError(t, err)
-	require.Equal(t, 0, masks.Count(loss))
-	_, err = masks.LossMask(s, func(_ *trajectory.Sample, loss []bool) { loss[0] = true })
-	require.ErrorContains(t, err, "trains token 1, which was not sampled")
-	loss, err = masks.LossMask(&trajectory.Sample{})
-	require.NoError(t, err)
-	require.Empty(t, loss)
-	_, err = masks.LossMask(&trajectory.Sample{TokenIDs: []int32{1}})
-	require.ErrorContains(t, err, "differ in length")
 }
 
 func TestToolsEnterTheSystemPromptWhereTheTemplateIgnoresThem(t *testing.T) {

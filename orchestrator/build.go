@@ -92,7 +92,7 @@ func open(ctx context.Context, j *job.Job, path string, r Registries) (s *sessio
 }
 
 func loadPolicy(j *job.Job, path string) (*policy.Policy, error) {
-	o := policy.Options{Device: j.Device}
+	o := policy.Options{Device: j.Device, BFloat16: j.Model.DType == "bfloat16"}
 	switch c := j.Model.Scratch; {
 	case path != "":
 		return policy.Load(path, o)

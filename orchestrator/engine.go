@@ -52,7 +52,7 @@ func (s *session) openVLLM(ctx context.Context) error {
 	if err := s.makeWeightsFolder(); err != nil {
 		return err
 	}
-	o := vllm.Options{URLs: e.URLs, Model: e.ServedModel, APIKey: e.APIKey, Way: vllm.Way(e.Weights), Sleep: e.Sleep}
+	o := vllm.Options{URLs: e.URLs, Model: e.ServedModel, APIKey: e.APIKey, Way: vllm.Way(e.Weights), Sleep: e.Sleep, Collectives: collectives{}}
 	if e.Serve != nil {
 		if err := s.serveVLLM(ctx); err != nil {
 			return err

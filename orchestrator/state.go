@@ -43,6 +43,7 @@ type state struct {
 	SkippedInRow  int               `json:"skipped_in_row,omitempty"` // up to the last step
 	Errors        map[string]int    `json:"errors,omitempty"`         // by origin, see countErrors
 	Curriculum    *standing         `json:"curriculum,omitempty"`
+	Files         map[string]string `json:"files,omitempty"`          // CRC-32C of each other file of the checkpoint
 }
 
 // position is where each stratum of the data goes on, each being the tasks that a step takes of it.
@@ -94,7 +95,10 @@ func (s *state) load(dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("orchestrator: %s: %w", filepath.Join(last, stateFile), err)
 	}
-	return filepath.EvalSymlinks(last)
+	if last, err = filepath.EvalSymlinks(last); err != nil {
+		return "", err
+	}
+	return last, verify(last, s.Files)
 }
 
 // save writes checkpoints/step-N, all of it or nothing, and then points checkpoints/last to it. Until that moment the
@@ -119,6 +123,10 @@ func (t *run) save() error {
 			return err
 		}
 		if err := t.trainer.Save(trainer); err != nil {
+			return err
+		}
+		var err error
+		if state.Files, err = checksums(dir); err != nil {
 			return err
 		}
 		return modelfile.WriteJSON(filepath.Join(dir, stateFile), state)

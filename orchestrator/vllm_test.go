@@ -249,10 +249,10 @@ func TestRealVLLMJobs(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, server.Close()) })
 	sets := []string{"engine.serve=null", "engine.urls=[" + server.URL + "]"}
 
-	// Between rollout and update the server sleeps, and every step wakes it with the new weights. (vLLM on a CPU frees no
-	// memory; all else is as on a GPU.)
+	// Between rollout and update the server sleeps, and every step wakes it with the new weights, which go over a Gloo group.
+	// (vLLM on a CPU frees no memory; all else is as on a GPU.)
 	t.Run("sleeps", func(t *testing.T) {
-		j, err := job.Load(vllmJob, append(sets, "engine.sleep=2", "trainer.steps=3", "rollout.group_size=8", "output="+t.TempDir()+"/run")...)
+		j, err := job.Load(vllmJob, append(sets, "engine.sleep=2", "engine.weights=gloo", "trainer.steps=3", "rollout.group_size=8", "output="+t.TempDir()+"/run")...)
 		require.NoError(t, err)
 		var out bytes.Buffer
 		sum, err := Train(t.Context(), j, prebuilt(t), Options{Out: &out})
@@ -276,4 +276,39 @@ func TestRealVLLMJobs(t *testing.T) {
 		require.ErrorContains(t, err, "more than the tolerance of 1e-09")
 		require.False(t, strings.Contains(err.Error(), "\n"), err)
 	})
+}
+
+// A job with model.lora pushes adapters alone: the server keeps the base model, and every update is proven.
+func TestRealVLLMTrainsAdapters(t *testing.T) {
+	sets := append(vllmSets(t), "engine.weights=lora", "model.lora.rank=8", "trainer.learning_rate=0.01", "trainer.steps=4", "output="+t.TempDir()+"/run")
+	j, err := job.Load(vllmJob, sets...)
+	require.NoError(t, err)
+	var out bytes.Buffer
+	sum, err := Train(t.Context(), j, prebuilt(t), Options{Out: &out})
+	require.NoError(t, err, out.String())
+	t.Log(out.String())
+	require.Less(t, sum.MismatchMax, 1e-3, "engine and trainer disagree: the server computes without the adapter")
+	require.Zero(t, sum.Trajectories["failed"])
+	last := filepath.Join(j.Output, "checkpoints", "last")
+	merged, err := policy.Load(last, policy.Options{Device: "cpu"})
+	require.NoError(t, err)
+	defer merged.Close()
+	base, err := loadPolicy(j, "")
+	require.NoError(t, err)
+	defer base.Close()
+	require.NoError(t, base.LoadAdapter(filepath.Join(last, adapterFolder)))
+	ids := []int32{5, 9, 7, 3, 11, 4, 8}
+	a, _, err := policy.ScoreIDs(merged.Model, ids, 1)
+	require.NoError(t, err)
+	b, _, err := policy.ScoreIDs(base.Model, ids, 1)
+	require.NoError(t, err)
+	base.Model.SetAdapter(false)
+	off, _, err := policy.ScoreIDs(base.Model, ids, 1)
+	require.NoError(t, err)
+	require.InDeltaSlice(t, a, b, 1e-4)
+	moved := 0.0
+	for i := range a {
+		moved = max(moved, float64(max(a[i]-off[i], off[i]-a[i])))
+	}
+	require.Greater(t, moved, 10*sum.MismatchMax, "the adapter did nothing: the proof proves nothing")
 }

@@ -30,6 +30,8 @@ type kept struct {
 type Options struct {
 	// Device is auto (CUDA where libtorch and the driver have it, otherwise the CPU), cpu, cuda or cuda:N. "" is auto.
 	Device string
+	// BFloat16 lets forwards and backwards compute in bfloat16; parameters and optimizer stay float32.
+	BFloat16 bool
 }
 
 // device resolves auto.
@@ -41,6 +43,19 @@ func (o Options) device() string {
 		return "cuda"
 	}
 	return "cpu"
+}
+
+// model makes an empty model.
+func (o Options) model(c *modelfile.Config) (*cgo.Model, error) {
+	m, err := cgo.NewModel(modelConfig(c), o.device())
+	if err != nil || !o.BFloat16 {
+		return m, err
+	}
+	if err := m.SetDType(cgo.BF16); err != nil {
+		m.Close() // its error would say nothing new
+		return nil, err
+	}
+	return m, nil
 }
 
 // keptFiles are copied from the original folder into a saved one, because transformers reads them and training does not
@@ -66,7 +81,7 @@ func Load(path string, o Options) (*Policy, error) {
 		_, err := files.Tensor(embedding) // says which files are missing
 		return nil, err
 	}
-	if p.Model, err = cgo.NewModel(modelConfig(p.Config), p.device); err != nil {
+	if p.Model, err = o.model(p.Config); err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
 	if err := fill(p.Model, files, p.Config.TieWordEmbeddings); err != nil {

@@ -3,7 +3,6 @@ package policy
 import (
 	"fmt"
 
-	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/modelfile"
 )
@@ -32,7 +31,7 @@ func Scratch(c ScratchConfig, alphabet, chatTemplate string, seed uint64, o Opti
 		return nil, err
 	}
 	p := &Policy{Config: config, Text: text, device: o.device()}
-	if p.Model, err = cgo.NewModel(modelConfig(config), p.device); err != nil {
+	if p.Model, err = o.model(config); err != nil {
 		return nil, fmt.Errorf("policy: scratch: %w", err)
 	}
 	std := c.InitStd

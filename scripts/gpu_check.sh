@@ -95,6 +95,7 @@ tests() {
 tests 'goldens: scores' cgo '^TestGoldenScores$'
 tests 'goldens: gradients' cgo '^TestGoldenGradients$'
 tests 'goldens: ten optimizer steps' cgo '^TestGoldenTenSteps$'
+tests 'bfloat16 as close to float32 as transformers and PEFT' cgo '^TestHalfPrecision'
 tests 'shared prefixes' cgo 'Tree|Forest|Prefix'
 tests 'CUDA against the CPU kernels' cgo '^TestCUDAAgreesWithTheCPU$'
 tests 'losses on CUDA tensors' cgo '^TestCUDATensors$'
@@ -124,6 +125,8 @@ P
 steps=90
 test "${QUICK:-0}" = 0 || steps=6
 train 'training job (examples/tiny.yaml)' --set "device=$device" --set "trainer.steps=$steps"
+train 'training job (examples/tiny.yaml), bf16' --set "device=$device" --set "trainer.steps=$steps" --set model.dtype=bfloat16 \
+  --set algorithm.correction.kind=tis_token
 if test "$device" = cpu; then
   train 'training job, two ranks over Gloo' --set device=cpu --set trainer.steps=6 --ranks 2
   row 'training job, two ranks over NCCL' skipped 'no CUDA device'
@@ -134,14 +137,14 @@ else
 fi
 
 # ---- benchmarks ----
-# bench NAME BENCHMARK
+# bench NAME BENCHMARK TYPE
 bench() {
-  log="$out/$2.log"
+  log="$out/$2_$3.log"
   repeat=5x
   test "${QUICK:-0}" = 0 || repeat=1x
-  (cd "$src/cgo" && AGENTFLY_TEST_DEVICE=$device timeout 1200 "$bundle/bin/cgo.test" -test.v -test.run '^$' -test.bench "^$2\$" -test.benchtime "$repeat") >"$log" 2>&1
+  (cd "$src/cgo" && AGENTFLY_TEST_DEVICE=$device timeout 1200 "$bundle/bin/cgo.test" -test.v -test.run '^$' -test.bench "^$2\$/^$3\$" -test.benchtime "$repeat") >"$log" 2>&1
   code=$?
-  numbers=$(grep -E "^$2(-[0-9]+)?[[:space:]]" "$log" | grep 'ns/op' | tail -n 1 | cut -f 2- | tr -s '\t ' ' ')
+  numbers=$(grep -E "^$2/$3(-[0-9]+)?[[:space:]]" "$log" | grep 'ns/op' | tail -n 1 | cut -f 2- | tr -s '\t ' ' ')
   if test -n "$numbers"; then
     row "$1" ok "$device:$numbers"
   elif grep -q -- '--- SKIP' "$log"; then
@@ -150,8 +153,9 @@ bench() {
     row "$1" FAILED "exit status $code: $(tail -n 1 "$log" | tr '|' ' ')"
   fi
 }
-bench 'training step, SmolLM2-135M, 2,090 tokens, fp32' BenchmarkTrainStep
-bench 'training, Qwen2.5-0.5B shape, packed 8k, fp32' BenchmarkPacked8k
-row 'training in bf16' 'not run' 'this version trains in fp32'
+for type in fp32 bf16; do
+  bench "training step, SmolLM2-135M, 2,090 tokens, $type" BenchmarkTrainStep $type
+  bench "training, Qwen2.5-0.5B shape, packed 8k, $type" BenchmarkPacked8k $type
+done
 row 'prefill and decode on the GPU' 'not run' 'the local engine decodes on the CPU; use a vLLM server'
 finish

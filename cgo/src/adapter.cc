@@ -7,11 +7,11 @@ namespace af {
 
 void low_rank(const af_model& m, const LowRank& a, const at::Tensor& y, const at::Tensor& x) {
   if (!a.A.defined()) return;
-  const at::Tensor u = at::mm(x, a.A.t());
+  const at::Tensor u = product(x, a.A.t());
   int64_t first = 0;
   for (const LowRank::Part& p : a.parts) {
     const int64_t R = p.B.size(1);
-    y.narrow(1, p.column, p.rows).addmm_(u.narrow(1, first, R), p.B.t(), 1, m.adapter_scale);
+    product_add(y.narrow(1, p.column, p.rows), u.narrow(1, first, R), p.B.t(), m.adapter_scale);
     first += R;
   }
 }
@@ -22,24 +22,24 @@ at::Tensor low_rank_backward(const af_model& m, const LowRank& a, const at::Tens
   int64_t first = 0;
   for (const LowRank::Part& p : a.parts) {
     const int64_t R = p.B.size(1);
-    du.narrow(1, first, R).copy_(at::mm(dy.narrow(1, p.column, p.rows), p.B).mul_(m.adapter_scale));
+    du.narrow(1, first, R).copy_(product(dy.narrow(1, p.column, p.rows), p.B).mul_(m.adapter_scale));
     first += R;
   }
-  dx.addmm_(du, a.A);
+  product_add(dx, du, a.A);
   return du;
 }
 
 void low_rank_gradient(const af_model& m, const LowRank& a, const LowRank& g, const at::Tensor& dy, const at::Tensor& x,
                        const at::Tensor& du) {
   if (!a.A.defined()) return;
-  const at::Tensor u = at::mm(x, a.A.t());
+  const at::Tensor u = product(x, a.A.t());
   int64_t first = 0;
   for (const LowRank::Part& p : g.parts) {
     const int64_t R = p.B.size(1);
-    p.B.addmm_(dy.narrow(1, p.column, p.rows).t(), u.narrow(1, first, R), 1, m.adapter_scale);
+    product_add(p.B, dy.narrow(1, p.column, p.rows).t(), u.narrow(1, first, R), m.adapter_scale);
     first += R;
   }
-  g.A.addmm_(du.t(), x);
+  product_add(g.A, du.t(), x);
 }
 
 at::Tensor merged(const af_model& m, const at::Tensor& w, const LowRank& a) {

@@ -210,7 +210,9 @@ SegmentView segment_view(const Shape& s, const Segment& segment, const at::Tenso
 }
 
 at::Tensor segment_scores(const Shape& s, const SegmentView& v) {
-  return at::matmul(v.q_KGLE * s.scale, v.k_KAE.unsqueeze(1).transpose(-1, -2)).masked_fill_(v.hidden_LA, -INFINITY);
+  return product_float(v.q_KGLE, v.k_KAE.unsqueeze(1).transpose(-1, -2))
+      .mul_(s.scale)
+      .masked_fill_(v.hidden_LA, -INFINITY);
 }
 
 void attention_generic(const Shape& s, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
@@ -218,7 +220,7 @@ void attention_generic(const Shape& s, const Plan& plan, const at::Tensor& qkv, 
   for (const Segment& segment : plan.segments) {
     const SegmentView v = segment_view(s, segment, qkv);
     const at::Tensor scores_KGLA = segment_scores(s, v), lse_KGL = at::logsumexp(scores_KGLA, {-1});
-    const at::Tensor o = at::matmul(at::exp(scores_KGLA - lse_KGL.unsqueeze(-1)), v.v_KAE.unsqueeze(1));
+    const at::Tensor o = product_float(at::exp(scores_KGLA - lse_KGL.unsqueeze(-1)), v.v_KAE.unsqueeze(1));
     out.narrow(0, segment.start, segment.length).copy_(o.permute({2, 0, 1, 3}).reshape({segment.length, s.H * s.E}));
     lse.narrow(0, segment.start, segment.length).copy_(lse_KGL.permute({2, 0, 1}).reshape({segment.length, s.H}));
   }
@@ -227,6 +229,9 @@ void attention_generic(const Shape& s, const Plan& plan, const at::Tensor& qkv, 
 void backward_generic(const Shape& s, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
                       const at::Tensor& lse, const at::Tensor& d_out, const at::Tensor& d_qkv) {
   d_qkv.zero_();
+  const at::Tensor keys = d_qkv.narrow(1, s.H * s.E, 2 * s.K * s.E);
+  const at::Tensor sum =
+      keys.scalar_type() == at::kFloat ? keys : at::zeros(keys.sizes(), keys.options().dtype(at::kFloat));
   auto heads = [&](const at::Tensor& t, const Segment& g) {  // [T, HE] -> [K, G, L, E]
     return t.narrow(0, g.start, g.length).view({g.length, s.K, s.G, -1}).permute({1, 2, 0, 3});
   };
@@ -234,15 +239,17 @@ void backward_generic(const Shape& s, const Plan& plan, const at::Tensor& qkv, c
     const int64_t L = segment.length;
     const SegmentView v = segment_view(s, segment, qkv);
     const at::Tensor p_KGLA = at::exp(segment_scores(s, v) - heads(lse, segment));
-    const at::Tensor d_o = heads(d_out, segment), delta = (d_o * heads(out, segment)).sum(-1, true);
-    const at::Tensor d_s = p_KGLA * (at::matmul(d_o, v.v_KAE.unsqueeze(1).transpose(-1, -2)) - delta);
-    const at::Tensor d_v = at::matmul(p_KGLA.transpose(-1, -2), d_o).sum(1);
-    const at::Tensor d_k = at::matmul(d_s.transpose(-1, -2), v.q_KGLE * s.scale).sum(1);
-    const at::Tensor d_q = at::matmul(d_s, v.k_KAE.unsqueeze(1)) * s.scale;
+    const at::Tensor d_o = heads(d_out, segment);
+    const at::Tensor delta = (d_o.to(at::kFloat) * heads(out, segment)).sum(-1, true);
+    const at::Tensor d_s = p_KGLA * (product_float(d_o, v.v_KAE.unsqueeze(1).transpose(-1, -2)) - delta);
+    const at::Tensor d_v = product_float(p_KGLA.transpose(-1, -2), d_o).sum(1);
+    const at::Tensor d_k = product_float(d_s.transpose(-1, -2), v.q_KGLE).sum(1).mul_(s.scale);
+    const at::Tensor d_q = product_float(d_s, v.k_KAE.unsqueeze(1)).mul_(s.scale);
     d_qkv.narrow(0, segment.start, L).narrow(1, 0, s.H * s.E).copy_(d_q.permute({2, 0, 1, 3}).reshape({L, s.H * s.E}));
     const at::Tensor d_keys = at::stack({d_k, d_v}).permute({2, 0, 1, 3}).reshape({-1, 2 * s.K * s.E});
-    d_qkv.narrow(1, s.H * s.E, 2 * s.K * s.E).index_add_(0, v.index_A, d_keys);  // no index twice: one order
+    sum.index_add_(0, v.index_A, d_keys);  // no index twice: one order
   }
+  if (!sum.is_same(keys)) keys.copy_(sum);
 }
 
 }  // namespace

@@ -610,7 +610,7 @@ af_error* af_model_broadcast(af_model* m, af_group* g) {
   return af::guard([&] {
     g->group->broadcast(m->flat, 0);
     if (m->frozen.defined()) g->group->broadcast(m->frozen, 0);
-    m->version++;
+    af_model_changed(m);
   });
 }
 

@@ -33,8 +33,9 @@ void rms_norm(const af_model& m, const at::Tensor& x, const at::Tensor& w, const
               const at::Tensor& rstd) {
   const double eps = m.config.rms_norm_eps;
   if (!use_kernels(m)) {
-    rstd.copy_(x.square().mean(-1).add_(eps).rsqrt_());
-    y.copy_(x * rstd.unsqueeze(-1) * w);
+    const at::Tensor wide = x.to(at::kFloat);
+    rstd.copy_(wide.square().mean(-1).add_(eps).rsqrt_());
+    y.copy_(wide * rstd.unsqueeze(-1) * w);
     return;
   }
   const Rows in(x), out(y);
@@ -69,7 +70,7 @@ void rms_norm_again(const af_model& m, const at::Tensor& x, const at::Tensor& w,
 void rms_norm_backward(const af_model& m, const at::Tensor& dx, const at::Tensor& dw, const at::Tensor& dy,
                        const at::Tensor& x, const at::Tensor& w, const at::Tensor& rstd) {
   if (!use_kernels(m)) {
-    const at::Tensor normed = x * rstd.unsqueeze(-1), g = dy * w;
+    const at::Tensor normed = x * rstd.unsqueeze(-1), g = dy.to(at::kFloat) * w;  // float32, as rstd is
     if (dw.defined()) dw.add_((dy * normed).sum({0, 1}));
     dx.add_((g - normed * (g * normed).mean(-1, true)) * rstd.unsqueeze(-1));
     return;
@@ -116,7 +117,7 @@ void rope(const af_model& m, const Plan& plan, const at::Tensor& qkv, int64_t he
 void swiglu(const af_model& m, const at::Tensor& act, const at::Tensor& gate_up) {
   const int64_t T = act.size(0), F = act.size(1);
   if (!use_kernels(m)) {
-    act.copy_(at::silu(gate_up.narrow(1, 0, F)) * gate_up.narrow(1, F, F));
+    act.copy_(at::silu(gate_up.narrow(1, 0, F).to(at::kFloat)) * gate_up.narrow(1, F, F));
     return;
   }
   float* out = act.mutable_data_ptr<float>();
@@ -130,10 +131,10 @@ void swiglu_backward(const af_model& m, const at::Tensor& d_gate_up, const at::T
                      const at::Tensor& d_act) {
   const int64_t T = act.size(0), F = act.size(1);
   if (!use_kernels(m)) {
-    const at::Tensor gate = gate_up.narrow(1, 0, F), up = gate_up.narrow(1, F, F);
+    const at::Tensor gate = gate_up.narrow(1, 0, F).to(at::kFloat), up = gate_up.narrow(1, F, F);
     const at::Tensor s = at::sigmoid(gate), silu = gate * s;
     act.copy_(silu * up);
-    d_gate_up.narrow(1, 0, F).copy_(d_act * up * (s + silu * (1 - s)));
+    d_gate_up.narrow(1, 0, F).copy_(d_act.to(at::kFloat) * up * (s + silu * (1 - s)));
     d_gate_up.narrow(1, F, F).copy_(d_act * silu);
     return;
   }
@@ -148,13 +149,14 @@ void swiglu_backward(const af_model& m, const at::Tensor& d_gate_up, const at::T
 
 void add_rows(const af_model& m, const at::Tensor& y, const std::vector<int64_t>& index, const at::Tensor& index_N,
               const at::Tensor& x) {
-  if (!use_kernels(m)) {
-    y.index_put_({index_N}, x, /*accumulate=*/true);  // sorts first on CUDA: deterministic there too
+  const at::Tensor x32 = x.to(at::kFloat);
+  if (!use_float_kernels(m)) {
+    y.index_put_({index_N}, x32, /*accumulate=*/true);  // sorts first on CUDA: one order there too, not on the CPU
     return;
   }
   const int64_t n = x.size(1);
   float* out = y.mutable_data_ptr<float>();
-  const float* in = x.const_data_ptr<float>();
+  const float* in = x32.const_data_ptr<float>();
   // Split by column, so that every thread adds rows in the same order.
   at::parallel_for(0, n, 64, [&](int64_t begin, int64_t end) {
     for (size_t i = 0; i < index.size(); i++) {

@@ -31,25 +31,26 @@ at::Tensor as_heads(const at::Tensor& x, int64_t first, int64_t heads,
 at::Tensor as_row(const at::Tensor& x) { return x.unsqueeze(1); }  // [T, n] -> [T, 1, n]
 
 void linear_out(at::Tensor y, const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias) {
-  if (bias.defined()) {
+  if (!bias.defined()) return product_out(y, x, w.t());
+  if (y.scalar_type() == at::kFloat) {
     at::addmm_out(y, bias, x, w.t());
   } else {
-    at::mm_out(y, x, w.t());
+    y.copy_(product_float(x, w.t()).add_(bias));
   }
 }
 // y += x w^T + bias
 void linear_add(const at::Tensor& y, const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias) {
-  y.addmm_(x, w.t());
+  product_add(y, x, w.t());
   if (bias.defined()) y.add_(bias);
 }
 // d w += dy^T x, d bias += sum of dy, where they are trained
 void linear_gradient(const at::Tensor& dw, const at::Tensor& dbias, const at::Tensor& dy, const at::Tensor& x) {
-  if (dw.defined()) dw.addmm_(dy.t(), x);
-  if (dbias.defined()) dbias.add_(dy.sum(0));
+  if (dw.defined()) product_add(dw, dy.t(), x);
+  if (dbias.defined()) dbias.add_(dy.sum(0, false, at::kFloat));
 }
 
 at::Tensor copy(const af_model& m, const at::Tensor& x) {
-  at::Tensor y = m.scratch(x.sizes());
+  at::Tensor y = m.activation(x.sizes());
   return y.copy_(x);
 }
 
@@ -68,7 +69,7 @@ struct Sizes {
 struct Workspace {
   Workspace(const af_model& m, const Plan& plan, bool backward) {
     const Sizes s(m, plan.T);
-    auto make = [&](int64_t n) { return m.scratch({s.T, n}); };
+    auto make = [&](int64_t n) { return m.activation({s.T, n}); };
     normed = make(s.D);
     act = make(s.F);
     if (!backward) return;
@@ -87,7 +88,7 @@ at::Tensor layer_forward(const af_model& m, const Layer& l, const LayerAdapters&
   const Sizes z(m, plan.T);
   s.rstd_T = m.scratch({z.T, 1});
   rms_norm(m, as_row(s.input_TD), l.input_norm_D, as_row(w.normed), s.rstd_T);
-  s.qkv = m.scratch({z.T, (z.H + 2 * z.K) * z.E});
+  s.qkv = m.activation({z.T, (z.H + 2 * z.K) * z.E});
   linear_out(s.qkv, w.normed, l.qkv_weight, l.qkv_bias);
   low_rank(m, a.qkv, s.qkv, w.normed);
   if (m.config.qk_norm) {
@@ -99,7 +100,7 @@ at::Tensor layer_forward(const af_model& m, const Layer& l, const LayerAdapters&
     rms_norm(m, as_heads(s.raw, z.H * z.E, z.K, z.E), l.k_norm_E, as_heads(s.qkv, z.H * z.E, z.K, z.E), k_rstd);
   }
   rope(m, plan, s.qkv, z.H + z.K, 1);
-  s.attn = m.scratch({z.T, z.H * z.E});
+  s.attn = m.activation({z.T, z.H * z.E});
   s.lse = m.scratch({z.T, z.H});
   attention(m, plan, s.qkv, s.attn, s.lse);
   s.middle_TD = copy(m, s.input_TD);
@@ -107,7 +108,7 @@ at::Tensor layer_forward(const af_model& m, const Layer& l, const LayerAdapters&
   low_rank(m, a.o, s.middle_TD, s.attn);
   s.middle_rstd_T = m.scratch({z.T, 1});
   rms_norm(m, as_row(s.middle_TD), l.post_norm_D, as_row(w.normed), s.middle_rstd_T);
-  s.gate_up = m.scratch({z.T, 2 * z.F});
+  s.gate_up = m.activation({z.T, 2 * z.F});
   linear_out(s.gate_up, w.normed, l.gate_up_weight, l.gate_up_bias);
   low_rank(m, a.gate_up, s.gate_up, w.normed);
   swiglu(m, w.act, s.gate_up);
@@ -121,26 +122,26 @@ at::Tensor layer_forward(const af_model& m, const Layer& l, const LayerAdapters&
 void layer_backward(const af_model& m, const Layer& l, const Layer& g, const LayerAdapters& a, const LayerAdapters& ga,
                     const Plan& plan, Workspace& w, const LayerState& s, const at::Tensor& dx) {
   const Sizes z(m, plan.T);
-  at::mm_out(w.d_act, dx, l.down_weight_DF);
+  product_out(w.d_act, dx, l.down_weight_DF);
   const at::Tensor d_low = low_rank_backward(m, a.down, dx, w.d_act);
   swiglu_backward(m, w.d_gate_up, w.act, s.gate_up, w.d_act);
   linear_gradient(g.down_weight_DF, g.down_bias, dx, w.act);
   low_rank_gradient(m, a.down, ga.down, dx, w.act, d_low);
   rms_norm_again(m, as_row(s.middle_TD), l.post_norm_D, as_row(w.normed), s.middle_rstd_T);
   linear_gradient(g.gate_up_weight, g.gate_up_bias, w.d_gate_up, w.normed);
-  at::mm_out(w.d_normed, w.d_gate_up, l.gate_up_weight);
+  product_out(w.d_normed, w.d_gate_up, l.gate_up_weight);
   low_rank_gradient(m, a.gate_up, ga.gate_up, w.d_gate_up, w.normed,
                     low_rank_backward(m, a.gate_up, w.d_gate_up, w.d_normed));
   rms_norm_backward(m, as_row(dx), g.post_norm_D, as_row(w.d_normed), as_row(s.middle_TD), l.post_norm_D,
                     s.middle_rstd_T);
 
   linear_gradient(g.o_weight_DHE, g.o_bias, dx, s.attn);
-  at::mm_out(w.d_attn, dx, l.o_weight_DHE);
+  product_out(w.d_attn, dx, l.o_weight_DHE);
   low_rank_gradient(m, a.o, ga.o, dx, s.attn, low_rank_backward(m, a.o, dx, w.d_attn));
   attention_backward(m, plan, s.qkv, s.attn, s.lse, w.d_attn, w.d_qkv);
   rope(m, plan, w.d_qkv, z.H + z.K, -1);
   if (m.config.qk_norm) {
-    const at::Tensor d_raw = m.scratch(s.raw.sizes()).zero_();
+    const at::Tensor d_raw = m.activation(s.raw.sizes()).zero_();
     const at::Tensor q_rstd = s.raw_rstd.narrow(0, 0, z.H).view({z.T, z.H}),
                      k_rstd = s.raw_rstd.narrow(0, z.H, z.K).view({z.T, z.K});
     const int64_t k = z.H * z.E;
@@ -152,7 +153,7 @@ void layer_backward(const af_model& m, const Layer& l, const Layer& g, const Lay
   }
   rms_norm_again(m, as_row(s.input_TD), l.input_norm_D, as_row(w.normed), s.rstd_T);
   linear_gradient(g.qkv_weight, g.qkv_bias, w.d_qkv, w.normed);
-  at::mm_out(w.d_normed, w.d_qkv, l.qkv_weight);
+  product_out(w.d_normed, w.d_qkv, l.qkv_weight);
   low_rank_gradient(m, a.qkv, ga.qkv, w.d_qkv, w.normed, low_rank_backward(m, a.qkv, w.d_qkv, w.d_normed));
   rms_norm_backward(m, as_row(dx), g.input_norm_D, as_row(w.d_normed), as_row(s.input_TD), l.input_norm_D, s.rstd_T);
 }
@@ -176,15 +177,16 @@ const LayerAdapters& adapters_of(const ForwardState& f, const Parameters& p, int
 }
 
 void run_forward(ForwardState& f) {
+  const Parameters& p = f.model->weights();
   const af_model& m = *f.model;
   m.pool->begin_step();
   Workspace w(m, f.plan, false);
-  at::Tensor x_TD = m.scratch({f.plan.T, m.config.hidden_size});
-  at::index_select_out(x_TD, m.embed_VD, 0, f.plan.tokens_T);
+  at::Tensor x_TD = m.activation({f.plan.T, m.config.hidden_size});
+  at::index_select_out(x_TD, p.embed_VD, 0, f.plan.tokens_T);
   for (int64_t i = 0; i < m.config.num_layers; i++) {
     LayerState s;
     s.input_TD = x_TD;
-    x_TD = layer_forward(m, m.layers[i], adapters_of(f, m, i), f.plan, w, s);
+    x_TD = layer_forward(m, p.layers[i], adapters_of(f, p, i), f.plan, w, s);
     if (!f.keep) continue;
     if (f.checkpoint) {
       LayerState input;
@@ -196,8 +198,8 @@ void run_forward(ForwardState& f) {
   f.rows_ND = x_TD.index_select(0, f.plan.row_token_N);
   f.rows_rstd_N = m.scratch({f.plan.N, 1});
   f.hidden_ND = at::empty_like(f.rows_ND);
-  rms_norm(m, as_row(f.rows_ND), m.norm_D, as_row(f.hidden_ND), f.rows_rstd_N);
-  f.result = head(m, f.plan, f.hidden_ND);
+  rms_norm(m, as_row(f.rows_ND), p.norm_D, as_row(f.hidden_ND), f.rows_rstd_N);
+  f.result = head(m, p.head_VD, f.plan, f.hidden_ND);
   if (f.values) f.value_N = value_head(m, f.hidden_ND);
 }
 
@@ -206,18 +208,20 @@ void run_backward(ForwardState& f, const at::Tensor& d_logprob, const at::Tensor
   af_model& m = *f.model;
   if (f.version != m.version) throw InputError("parameters changed since the forward; run the forward again");
   if (!m.grad.flat.defined()) m.grad = m.zeros();
-  const at::Tensor d_hidden = head_backward(m, f.plan, f.hidden_ND, f.result, d_logprob, d_entropy);
+  const Parameters& p = m.weights();
+  const at::Tensor d_hidden = head_backward(m, p.head_VD, f.plan, f.hidden_ND, f.result, d_logprob, d_entropy);
   if (d_value.defined()) value_head_backward(m, f.hidden_ND, d_value, d_hidden);
   const at::Tensor d_rows = at::zeros_like(d_hidden);
-  rms_norm_backward(m, as_row(d_rows), m.grad.norm_D, as_row(d_hidden), as_row(f.rows_ND), m.norm_D, f.rows_rstd_N);
-  const at::Tensor dx_TD = m.scratch({f.plan.T, m.config.hidden_size}).zero_();
+  rms_norm_backward(m, as_row(d_rows), m.grad.norm_D, as_row(d_hidden), as_row(f.rows_ND), p.norm_D, f.rows_rstd_N);
+  at::Tensor dx_TD = m.scratch({f.plan.T, m.config.hidden_size}).zero_();
   add_rows(m, dx_TD, f.plan.row_token, f.plan.row_token_N, d_rows);
+  dx_TD = dx_TD.to(m.dtype);
   Workspace w(m, f.plan, true);
   for (int64_t i = m.config.num_layers - 1; i >= 0; i--) {
     LayerState s = std::move(f.layers[i]);  // freed when this layer is done
-    const LayerAdapters &a = adapters_of(f, m, i), &ga = adapters_of(f, m.grad, i);
-    if (f.checkpoint) layer_forward(m, m.layers[i], a, f.plan, w, s);
-    layer_backward(m, m.layers[i], m.grad.layers[i], a, ga, f.plan, w, s, dx_TD);
+    const LayerAdapters &a = adapters_of(f, p, i), &ga = adapters_of(f, m.grad, i);
+    if (f.checkpoint) layer_forward(m, p.layers[i], a, f.plan, w, s);
+    layer_backward(m, p.layers[i], m.grad.layers[i], a, ga, f.plan, w, s, dx_TD);
   }
   if (m.grad.embed_VD.defined()) add_rows(m, m.grad.embed_VD, f.plan.tokens, f.plan.tokens_T, dx_TD);
 }

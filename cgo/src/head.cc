@@ -20,11 +20,11 @@ int64_t tile_columns(int64_t rows, int64_t V) {
 
 HeadResult head_generic(const Plan& plan, const at::Tensor& hidden, const at::Tensor& weight) {
   constexpr int64_t kChunk = 256;
-  HeadResult r{at::empty({plan.N}, hidden.options()), at::empty({plan.N}, hidden.options()),
-               at::empty({plan.N}, hidden.options())};
+  const auto options = hidden.options().dtype(at::kFloat);
+  HeadResult r{at::empty({plan.N}, options), at::empty({plan.N}, options), at::empty({plan.N}, options)};
   for (int64_t start = 0; start < plan.N; start += kChunk) {
     const int64_t n = std::min(kChunk, plan.N - start);
-    const at::Tensor z = at::mm(hidden.narrow(0, start, n), weight.t()).mul_(plan.logit_scale);
+    const at::Tensor z = product_float(hidden.narrow(0, start, n), weight.t()).mul_(plan.logit_scale);
     const at::Tensor lse = at::logsumexp(z, {1});
     const at::Tensor logp = z - lse.unsqueeze(1);
     r.lse_N.narrow(0, start, n).copy_(lse);
@@ -38,18 +38,18 @@ HeadResult head_generic(const Plan& plan, const at::Tensor& hidden, const at::Te
 at::Tensor backward_generic(const Plan& plan, const at::Tensor& hidden, const at::Tensor& weight, const HeadResult& f,
                             const at::Tensor& d_logprob, const at::Tensor& d_entropy, const at::Tensor& d_weight) {
   constexpr int64_t kChunk = 256;
-  at::Tensor d_hidden = at::empty_like(hidden);
+  at::Tensor d_hidden = at::empty(hidden.sizes(), hidden.options().dtype(at::kFloat));
   for (int64_t start = 0; start < plan.N; start += kChunk) {
     const int64_t n = std::min(kChunk, plan.N - start);
     auto rows = [&](const at::Tensor& t) { return t.narrow(0, start, n).unsqueeze(1); };
     const at::Tensor h = hidden.narrow(0, start, n);
-    const at::Tensor logp = at::mm(h, weight.t()).mul_(plan.logit_scale).sub_(rows(f.lse_N));
+    const at::Tensor logp = product_float(h, weight.t()).mul_(plan.logit_scale).sub_(rows(f.lse_N));
     at::Tensor d = at::exp(logp).neg_().mul_(rows(d_logprob) + rows(d_entropy) * (logp + rows(f.entropy_N)));
     d.scatter_add_(1, rows(plan.row_target_N), rows(d_logprob)).mul_(plan.logit_scale);
     const at::Tensor silent = rows(d_logprob).eq(0).logical_and_(rows(d_entropy).eq(0));
     d.masked_fill_(silent, 0);  // a row without gradient stays without, NaN or not
-    d_hidden.narrow(0, start, n).copy_(at::mm(d, weight));
-    if (d_weight.defined()) d_weight.addmm_(d.t(), h);
+    d_hidden.narrow(0, start, n).copy_(product_float(d, weight));
+    if (d_weight.defined()) product_add(d_weight, d.t(), h);
   }
   return d_hidden;
 }
@@ -135,8 +135,8 @@ void backward_rows(const af_model& m, const Plan& plan, const Active& a, const a
 
 }  // namespace
 
-HeadResult head(const af_model& m, const Plan& plan, const at::Tensor& hidden_ND) {
-  if (!use_kernels(m)) return head_generic(plan, hidden_ND, m.head_VD);
+HeadResult head(const af_model& m, const at::Tensor& weight_VD, const Plan& plan, const at::Tensor& hidden_ND) {
+  if (!use_kernels(m)) return head_generic(plan, hidden_ND, weight_VD);
   const auto options = hidden_ND.options();
   HeadResult r{at::empty({plan.N}, options), at::empty({plan.N}, options), at::empty({plan.N}, options)};
   for (int64_t start = 0; start < plan.N; start += kRows) {
@@ -145,13 +145,14 @@ HeadResult head(const af_model& m, const Plan& plan, const at::Tensor& hidden_ND
   return r;
 }
 
-at::Tensor head_backward(af_model& m, const Plan& plan, const at::Tensor& hidden_ND, const HeadResult& forward,
-                         const at::Tensor& d_logprob, const at::Tensor& d_entropy) {
+at::Tensor head_backward(af_model& m, const at::Tensor& weight_VD, const Plan& plan, const at::Tensor& hidden_ND,
+                         const HeadResult& forward, const at::Tensor& d_logprob, const at::Tensor& d_entropy) {
+  const auto options = hidden_ND.options().dtype(at::kFloat);
   auto or_zeros = [&](const at::Tensor& t) {
-    return t.defined() ? t.to(hidden_ND.options()).contiguous() : at::zeros({plan.N}, hidden_ND.options());
+    return t.defined() ? t.to(options).contiguous() : at::zeros({plan.N}, options);
   };
   const at::Tensor dl = or_zeros(d_logprob), de = or_zeros(d_entropy);
-  if (!use_kernels(m)) return backward_generic(plan, hidden_ND, m.head_VD, forward, dl, de, m.grad.head_VD);
+  if (!use_kernels(m)) return backward_generic(plan, hidden_ND, weight_VD, forward, dl, de, m.grad.head_VD);
   const Active a = active_rows(plan, forward, dl, de);
   const int64_t n = static_cast<int64_t>(a.row.size());
   const at::Tensor h = hidden_ND.index_select(0, a.row_index);
@@ -164,7 +165,7 @@ at::Tensor head_backward(af_model& m, const Plan& plan, const at::Tensor& hidden
 }
 
 at::Tensor value_head(const af_model& m, const at::Tensor& hidden_ND) {
-  if (!use_kernels(m)) return at::mv(hidden_ND, m.value_weight_1D.view({-1})).add_(m.value_bias_1);
+  if (!use_kernels(m)) return at::mv(hidden_ND.to(at::kFloat), m.value_weight_1D.view({-1})).add_(m.value_bias_1);
   const int64_t N = hidden_ND.size(0), D = hidden_ND.size(1);
   at::Tensor value = at::empty({N}, hidden_ND.options());
   float* out = value.mutable_data_ptr<float>();
@@ -178,11 +179,11 @@ at::Tensor value_head(const af_model& m, const at::Tensor& hidden_ND) {
 
 void value_head_backward(af_model& m, const at::Tensor& hidden_ND, const at::Tensor& d_value,
                          const at::Tensor& d_hidden) {
-  const at::Tensor d = d_value.to(hidden_ND.options()).contiguous();
+  const at::Tensor d = d_value.to(hidden_ND.options().dtype(at::kFloat)).contiguous();
   if (!use_kernels(m)) {
     const at::Tensor silent = d.eq(0).unsqueeze(1);
     d_hidden.add_((d.unsqueeze(1) * m.value_weight_1D).masked_fill_(silent, 0));
-    m.grad.value_weight_1D.addmm_(d.unsqueeze(0), hidden_ND.masked_fill(silent, 0));
+    m.grad.value_weight_1D.addmm_(d.unsqueeze(0), hidden_ND.to(at::kFloat).masked_fill(silent, 0));
     m.grad.value_bias_1.add_(d.sum());
     return;
   }

@@ -142,15 +142,25 @@ struct af_model : af::Parameters, std::enable_shared_from_this<af_model> {
   std::shared_ptr<af::Pool> pool = std::make_shared<af::Pool>();  // of intermediates, CPU only
   double adapter_scale = 0;                                       // alpha / rank
   bool adapter_on = false;                                        // forwards use the adapter
-  bool generic = false;            // run the operations of other devices on the CPU too (tests)
-  std::shared_ptr<af_model> self;  // the caller's reference, dropped by af_model_free
+  at::ScalarType dtype = at::kFloat;  // that forwards and backwards compute in: float32 or bfloat16
+  uint64_t base_version = 0;          // bumped by every change of the base model
+  bool generic = false;               // run the operations of other devices on the CPU too (tests)
+  std::shared_ptr<af_model> self;     // the caller's reference, dropped by af_model_free
 
   // An uninitialised float32 tensor on the device, from the pool where there is one.
   at::Tensor scratch(at::IntArrayRef sizes) const;
+  // Like scratch, of the type that forwards compute in.
+  at::Tensor activation(at::IntArrayRef sizes) const;
+  // The parameters in that type: the model itself, or a rounded copy that is made anew after a change.
+  const af::Parameters& weights();
   // The view called name in which (parameters, gradients or moments); InputError when the model has none of that name.
   const at::Tensor& find(const af::Parameters& which, const char* name) const;
   // Zeros laid out as what is trained.
   af::Parameters zeros() const;
+
+ private:
+  af::Parameters rounded_;
+  uint64_t rounded_version_ = 0, rounded_base_version_ = 0;
 };
 
 namespace af {

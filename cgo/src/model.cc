@@ -66,6 +66,21 @@ at::Tensor af_model::scratch(at::IntArrayRef sizes) const {
   return device.is_cpu() ? pool->take(sizes) : at::empty(sizes, flat.options());
 }
 
+at::Tensor af_model::activation(at::IntArrayRef sizes) const {
+  return dtype == at::kFloat ? scratch(sizes) : at::empty(sizes, flat.options().dtype(dtype));
+}
+
+const af::Parameters& af_model::weights() {
+  if (dtype == at::kFloat) return *this;
+  const bool fresh = rounded_.trained != trained || rounded_.flat.scalar_type() != dtype;
+  if (fresh) rounded_ = af::lay_out(layout, flat.to(dtype), frozen.defined() ? frozen.to(dtype) : frozen);
+  if (!fresh && rounded_version_ != version) rounded_.flat.copy_(flat);
+  if (!fresh && frozen.defined() && rounded_base_version_ != base_version) rounded_.frozen.copy_(frozen);
+  rounded_version_ = version;
+  rounded_base_version_ = base_version;
+  return rounded_;
+}
+
 namespace af {
 namespace {
 
@@ -82,6 +97,7 @@ void extend(af_model& m, const Layout& layout) {
   m.layout = layout;
   m.grad = {};
   m.version++;
+  m.base_version++;
 }
 
 void add_adapter(af_model& m, const af_adapter_config& c) {
@@ -228,11 +244,23 @@ af_error* af_model_init(af_model* m, uint64_t seed, double std) {
       af::fill_normal(values.mutable_data_ptr<float>(), values.numel(), seed, name, std);
       t.copy_(values);
     }
-    m->version++;
+    af_model_changed(m);
   });
 }
 
-void af_model_changed(af_model* m) { m->version++; }
+void af_model_changed(af_model* m) {
+  m->version++;
+  m->base_version++;
+}
+
+af_error* af_model_set_dtype(af_model* m, int dtype) {
+  return af::guard([&] {
+    if (dtype != AF_F32 && dtype != AF_BF16)
+      throw af::InputError("a model computes in F32 or BF16, not in dtype " + std::to_string(dtype));
+    m->dtype = af::scalar_type(dtype);
+    m->version++;  // what was computed in the other type has no backward any more
+  });
+}
 
 void af_model_generic(af_model* m, int on) { m->generic = on != 0; }
 

@@ -29,8 +29,16 @@ struct Plan {
 };
 Plan make_plan(const af_model& m, const af_batch& b);
 
-// Whether t's operations run on kernels.h.
-inline bool use_kernels(const af_model& m) { return m.device.is_cpu() && !m.generic; }
+// Whether operations on float32 run on kernels.h, and whether those of forward and backward do.
+inline bool use_float_kernels(const af_model& m) { return m.device.is_cpu() && !m.generic; }
+inline bool use_kernels(const af_model& m) { return use_float_kernels(m) && m.dtype == at::kFloat; }
+
+// ---- product.cc: matrix products of float32 or bfloat16, sums in float32 ----
+at::Tensor product(const at::Tensor& a, const at::Tensor& b);        // of b's type
+at::Tensor product_float(const at::Tensor& a, const at::Tensor& b);  // float32; also of more dimensions
+void product_out(at::Tensor y, const at::Tensor& a, const at::Tensor& b);
+// y += scale a b; y may be float32 where a and b are bfloat16
+void product_add(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, double scale = 1);
 
 // ---- elementwise.cc; x, y, dx, dy are [rows, heads, n], the last dimension contiguous ----
 // y = norm(x), rstd [rows, heads].
@@ -47,7 +55,7 @@ void rope(const af_model& m, const Plan& plan, const at::Tensor& qkv, int64_t he
 void swiglu(const af_model& m, const at::Tensor& act, const at::Tensor& gate_up);
 void swiglu_backward(const af_model& m, const at::Tensor& d_gate_up, const at::Tensor& act, const at::Tensor& gate_up,
                      const at::Tensor& d_act);
-// y [T, *] rows index[i] += x [N, *], in the order of i.
+// y [T, *] float32 rows index[i] += x [N, *], in the order of i.
 void add_rows(const af_model& m, const at::Tensor& y, const std::vector<int64_t>& index, const at::Tensor& index_N,
               const at::Tensor& x);
 
@@ -71,11 +79,11 @@ void attention_backward(const af_model& m, const Plan& plan, const at::Tensor& q
 struct HeadResult {
   at::Tensor logprob_N, entropy_N, lse_N;
 };
-HeadResult head(const af_model& m, const Plan& plan, const at::Tensor& hidden_ND);
-// Returns d hidden [N, D]; adds to m.grad.head_VD where there is one. d_logprob, d_entropy [N], either may be
+HeadResult head(const af_model& m, const at::Tensor& weight_VD, const Plan& plan, const at::Tensor& hidden_ND);
+// Returns d hidden [N, D] float32; adds to m.grad.head_VD where there is one. d_logprob, d_entropy [N], either may be
 // undefined.
-at::Tensor head_backward(af_model& m, const Plan& plan, const at::Tensor& hidden_ND, const HeadResult& forward,
-                         const at::Tensor& d_logprob, const at::Tensor& d_entropy);
+at::Tensor head_backward(af_model& m, const at::Tensor& weight_VD, const Plan& plan, const at::Tensor& hidden_ND,
+                         const HeadResult& forward, const at::Tensor& d_logprob, const at::Tensor& d_entropy);
 // value_N = hidden w^T + b of the value head.
 at::Tensor value_head(const af_model& m, const at::Tensor& hidden_ND);
 // d_hidden [N, D] += d_value w; adds to the value head's gradient. A row whose d_value is 0 touches neither, NaN or

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly"
+	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
 )
 
@@ -36,7 +37,23 @@ func TestTool(t *testing.T) {
 	require.Contains(t, out, `the argument \"letter\" is missing`)
 }
 
-// The reward rises when the loss and the reward of this module train a random model.
+func TestEstimator(t *testing.T) {
+	got, err := median{2}.Advantages([]algorithms.Group{
+		{{Reward: 1, Tokens: 2}, {Reward: 0, Tokens: 1}, {Reward: 5, Tokens: 1}},
+		{{Reward: 1, Tokens: 1}, {Reward: 0, Tokens: 1}},
+	})
+	require.NoError(t, err)
+	require.Equal(t, [][][]float64{{{0, 0}, {-2}, {8}}, {{1}, {-1}}}, got)
+
+	status, out, errOut := run(t, "job", "effective", "--set", "algorithm.loss=reinforce", "job.yaml")
+	require.Zero(t, status, errOut)
+	require.Contains(t, out, "median: A = scale * (r - median of the group's rewards) [this module]; scale = 3")
+	status, _, errOut = run(t, "job", "effective", "--set", "algorithm.loss=reinforce", "--set", "algorithm.advantage={name: median, factor: 2}", "job.yaml")
+	require.Equal(t, 2, status)
+	require.Contains(t, errOut, "advantage median has no key factor; its keys are: scale")
+}
+
+// The reward rises when the loss, the estimator and the reward of this module train a random model.
 func TestTrain(t *testing.T) {
 	if !cgo.Available() {
 		t.Skip("built without libtorch; run scripts/torchgo test")

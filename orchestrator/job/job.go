@@ -48,7 +48,7 @@ type Nothing struct{}
 // Model says which policy is trained.
 type Model struct {
 	Path         string   `yaml:"path" doc:"a folder, a .gguf file or a hub id ORG/NAME@revision; this or scratch"`
-	DType        string   `yaml:"dtype" default:"auto" enum:"auto|fp32" doc:"type of the weights while training; auto: fp32"`
+	DType        string   `yaml:"dtype" default:"auto" enum:"auto|fp32|bfloat16" doc:"type that the trainer computes in; auto: fp32. bfloat16: a rounded copy of the weights is read, the weights themselves, their gradients and the optimizer stay fp32; the local engine samples in engine.dtype, so correct for the difference with algorithm.correction"`
 	ChatTemplate string   `yaml:"chat_template" doc:"a Jinja file that replaces the model's own template"`
 	LoRA         LoRA     `yaml:"lora" doc:"low-rank adapters"`
 	Scratch      *Scratch `yaml:"scratch" doc:"a small Llama model with random weights and one token a character, for tests and demonstrations"`

@@ -44,7 +44,7 @@ class Critic(torch.nn.Module):
 
     def forward(self, model, ids):
         hidden = model.get_base_model().model(ids.unsqueeze(0)).last_hidden_state[0, :-1]
-        return (hidden @ self.weight.T + self.bias)[:, 0]
+        return (hidden.float() @ self.weight.T + self.bias)[:, 0]
 
 
 def loss_of(model, critic, ids, temperature):
@@ -62,21 +62,29 @@ def trained(model, critic):
     return out | {"value_head.weight": critic.weight, "value_head.bias": critic.bias}
 
 
-def golden(name, config, temperature, rank, alpha, targets):
+def make(name, config, temperature, rank, alpha, targets, out=None):
+    """The model with its adapter, the value head, and the token ids."""
     generator = torch.Generator().manual_seed(sum(name.encode()))
     base = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
     randomise(base, generator)
     if config.tie_word_embeddings:
         base.tie_weights()
     ids = torch.randint(0, config.vocab_size, (TOKENS,), generator=generator)
-    out = {"name": name, "config": our_config(base, config), "ids": ids.tolist(), "temperature": temperature, "rank": rank,
-           "alpha": alpha, "targets": targets, "parameters": pack_all(base.named_parameters())}
+    if out is not None:
+        out |= {"name": name, "config": our_config(base, config), "ids": ids.tolist(), "temperature": temperature, "rank": rank,
+                "alpha": alpha, "targets": targets, "parameters": pack_all(base.named_parameters())}
     model = get_peft_model(base, LoraConfig(r=rank, lora_alpha=alpha, target_modules=targets, lora_dropout=0.0,
                                             task_type="CAUSAL_LM"))
     critic = Critic(config.hidden_size, generator)
     for n, p in model.named_parameters():
         if p.requires_grad:
             p.data = 0.3 * torch.randn(p.shape, generator=generator)
+    return model, critic, ids
+
+
+def golden(name, config, temperature, rank, alpha, targets):
+    out = {}
+    model, critic, ids = make(name, config, temperature, rank, alpha, targets, out)
     ours = trained(model, critic)
     assert {n for n in ours if "lora" in n} == set(get_peft_model_state_dict(model)), "PEFT's file has other names"
     out["adapter"] = pack_all(ours.items())

@@ -1,0 +1,151 @@
+//go:build torch
+
+package cgo
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/wangkuiyi/gotorch"
+)
+
+// peakMiB is the most memory that the process held since the last resetPeak.
+func peakMiB(t *testing.T) int {
+	t.Helper()
+	data, err := os.ReadFile("/proc/self/status")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(data)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			var kib int
+			_, err := fmt.Sscan(rest, &kib)
+			require.NoError(t, err)
+			return kib / 1024
+		}
+	}
+	require.Fail(t, "no VmHWM in /proc/self/status")
+	return 0
+}
+
+func resetPeak(t *testing.T) {
+	t.Helper()
+	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0o200); err != nil {
+		t.Skipf("the peak of memory cannot be reset here: %v", err)
+	}
+}
+
+// Recomputed layers give the same bits, and most of their memory back.
+func TestCheckpointSavesMemory(t *testing.T) {
+	c := ModelConfig{
+		VocabSize: 300, HiddenSize: 128, IntermediateSize: 512, NumLayers: 16, NumHeads: 8, NumKVHeads: 4, HeadDim: 16, RMSNormEps: 1e-5,
+		InvFreq: []float32{1, 0.5, 0.25, 0.125, 0.06, 0.03, 0.01, 0.003}, QKNorm: true,
+	}
+	ids := randomIDs(rand.New(rand.NewPCG(1, 1)), 2000, c.VocabSize)
+	b := plain(ids, 1)
+	run := func(checkpoint bool) (scores []float32, grads map[string][]float32, peak int) {
+		m := tinyModel(t, c, 5)
+		require.NoError(t, m.AddAdapter(AdapterConfig{Rank: 4, Alpha: 8}))
+		randomize(t, m, 6)
+		for _, p := range m.Trained() { // B too
+			w := make([]float32, p.Elements())
+			for i := range w {
+				w[i] = float32(math.Sin(float64(i))) / 10
+			}
+			require.NoError(t, m.SetParameter(p.Name, F32, bytesOf(w), p.Shape))
+		}
+		m.Changed()
+		resetPeak(t)
+		out, err := m.Forward(b, ForwardOptions{Grad: true, Checkpoint: checkpoint})
+		require.NoError(t, err)
+		defer out.Close()
+		loss := gotorch.Sum(out.Logprobs)
+		defer CloseTensor(loss)
+		require.NoError(t, Backward(loss))
+		peak = peakMiB(t)
+		scores, err = Read(out.Logprobs)
+		require.NoError(t, err)
+		grads = gradients(t, m)
+		require.NoError(t, m.Close())
+		return scores, grads, peak
+	}
+	start := residentMiB(t)
+	scores, grads, small := run(true) // first: what it frees the other may use
+	same, sameGrads, large := run(false)
+	require.Equal(t, scores, same)
+	require.Equal(t, grads, sameGrads)
+	t.Logf("peak above %d MiB: %d MiB with checkpoints, %d without", start, small-start, large-start)
+	require.Less(t, 2*(small-start), large-start)
+}
+
+// A thousand models with adapter, value head, optimizer, cache, batches and errors leave nothing behind.
+func TestThousandOfEverything(t *testing.T) {
+	const rounds, warm = 1000, 200
+	g := loadGolden(t, "smollm")
+	b := plain(g.IDs[:24], 1)
+	bad := *b
+	bad.Tokens = append([]int32{999999}, b.Tokens[1:]...)
+	ok := must(t)
+	round := func(i int) {
+		m, err := NewModel(g.Config, "cpu")
+		require.NoError(t, err)
+		require.NoError(t, m.Init(uint64(i), 0.1))
+		if i%2 == 0 {
+			require.NoError(t, m.AddAdapter(AdapterConfig{Rank: 2, Alpha: 4, Seed: uint64(i)}))
+			require.Error(t, m.AddAdapter(AdapterConfig{Rank: 2, Alpha: 4}))
+		}
+		require.NoError(t, m.AddValueHead())
+		require.Error(t, m.AddValueHead())
+		if i%3 == 0 {
+			require.NoError(t, m.SetDType(BF16))
+		}
+		o, err := NewOptimizer(m, DefaultAdamW())
+		require.NoError(t, err)
+		out, err := m.Forward(b, ForwardOptions{Grad: true, Entropy: true, Values: true, Checkpoint: i%5 == 0})
+		require.NoError(t, err)
+		weight := ok(FromFloats(m, make([]float32, len(b.RowToken))))
+		loss := ok(MaskedSum(out.Logprobs, weight))
+		require.NoError(t, Backward(loss))
+		require.Error(t, Backward(loss))
+		_, err = o.Step(1e-3, 1)
+		require.NoError(t, err)
+		_, err = o.Step(math.NaN(), 1)
+		require.Error(t, err)
+		_, err = m.Forward(&bad, ForwardOptions{})
+		require.Error(t, err)
+		_, err = m.Parameter("no.such")
+		require.Error(t, err)
+		k, err := NewCache(m, CacheConfig{Blocks: 4, BlockSize: 8})
+		require.NoError(t, err)
+		s := &Step{MaxBlocks: 4, Outputs: []Output{greedy(23)}}
+		add(s, b.Tokens, 0, []int32{3, 1, 2, 0})
+		require.NoError(t, k.Step(s))
+		out.Close()
+		CloseTensor(weight)
+		CloseTensor(loss)
+		if i%7 == 0 { // in any order
+			require.NoError(t, m.Close())
+		}
+		require.NoError(t, k.Close())
+		require.NoError(t, o.Close())
+		require.NoError(t, m.Close())
+	}
+	start := LiveHandles()
+	before := 0
+	for i := range rounds {
+		if i == warm {
+			before = residentMiB(t)
+		}
+		round(i)
+		require.Equal(t, start, LiveHandles(), "round %d", i)
+	}
+	grown := residentMiB(t) - before
+	t.Logf("%d MiB after %d rounds, grown by %d in %d more", before, warm, grown, rounds-warm)
+	if os.Getenv("NATIVE") == "asan" {
+		return // it holds freed memory back on purpose
+	}
+	require.Less(t, grown, 16)
+}

@@ -1,0 +1,52 @@
+// Matrix products of the training path in float32 and bfloat16.
+//
+// A CPU without instructions for bfloat16 multiplies the rounded numbers in float32 and rounds the result once, which
+// is what the instructions of others do.
+#include "train.h"
+
+namespace af {
+namespace {
+
+bool through_float(const at::Tensor& t) {
+  if (t.scalar_type() == at::kFloat || !t.device().is_cpu()) return false;
+#if defined(__x86_64__)
+  static const bool native = __builtin_cpu_supports("avx512bf16");
+  return !native;
+#else
+  return true;
+#endif
+}
+
+at::Tensor wide(const at::Tensor& t) { return t.to(at::kFloat); }
+
+}  // namespace
+
+at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
+  if (through_float(b)) return at::mm(wide(a), wide(b)).to(b.scalar_type());
+  return at::mm(a.to(b.scalar_type()), b);
+}
+
+at::Tensor product_float(const at::Tensor& a, const at::Tensor& b) {
+  if (through_float(b)) return at::matmul(wide(a), wide(b));
+  return wide(at::matmul(a.to(b.scalar_type()), b));
+}
+
+void product_out(at::Tensor y, const at::Tensor& a, const at::Tensor& b) {
+  if (y.scalar_type() == a.scalar_type() && a.scalar_type() == b.scalar_type() && !through_float(b)) {
+    at::mm_out(y, a, b);
+  } else {
+    y.copy_(through_float(b) ? at::mm(wide(a), wide(b)) : product(a, b));
+  }
+}
+
+void product_add(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, double scale) {
+  if (y.scalar_type() == a.scalar_type() && a.scalar_type() == b.scalar_type() && !through_float(b)) {
+    y.addmm_(a, b, 1, scale);
+  } else if (through_float(b) && y.scalar_type() == at::kFloat) {
+    y.addmm_(wide(a), wide(b), 1, scale);
+  } else {
+    y.add_(through_float(b) ? at::mm(wide(a), wide(b)) : product(a, b), scale);
+  }
+}
+
+}  // namespace af

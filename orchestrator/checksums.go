@@ -1,0 +1,55 @@
+package orchestrator
+
+import (
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// checksums are the CRC-32C of every file below a checkpoint's folder, in hexadecimal, by path relative to it.
+func checksums(dir string) (map[string]string, error) {
+	sums := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		sums[filepath.ToSlash(name)], err = checksum(path)
+		return err
+	})
+	return sums, err
+}
+
+func checksum(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close() // nothing was written
+	h := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%08x", h.Sum32()), nil
+}
+
+// verify reads every file of a checkpoint again and holds it against its checksum. Files that somebody added are left alone.
+func verify(dir string, sums map[string]string) error {
+	for name, want := range sums {
+		got, err := checksum(filepath.Join(dir, filepath.FromSlash(name)))
+		if err != nil {
+			return fmt.Errorf("orchestrator: checkpoint: %w", err)
+		}
+		if got != want {
+			return fmt.Errorf("orchestrator: checkpoint: %s is not the file that was written (CRC-32C %s, then %s): point %s to the checkpoint before it, or begin a new run",
+				filepath.Join(dir, name), got, want, filepath.Join(filepath.Dir(dir), "last"))
+		}
+	}
+	return nil
+}
