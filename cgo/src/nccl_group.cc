@@ -5,8 +5,8 @@
 // given up is ended with ncclCommAbort from another thread; if even that does not return, thread, communicator and
 // buffer are left behind, and the error says so.
 //
-// On CUDA everything runs on the default stream, whose handle is null: libtorch's tensors are made and copied there, and
-// nothing else computes during an update.
+// On CUDA everything runs on the default stream, whose handle is null: libtorch's tensors are made and copied there,
+// and nothing else computes during an update.
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
@@ -98,8 +98,8 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
     changed_.notify_all();
   }
 
-  // Leaves the group. vLLM does the same: ncclCommDestroy would wait for ranks that may be gone, and there is nothing to
-  // wait for once every operation is done.
+  // Leaves the group. vLLM does the same: ncclCommDestroy would wait for ranks that may be gone, and there is nothing
+  // to wait for once every operation is done.
   void close() {
     std::unique_lock<std::mutex> lock(mutex_);
     if (broken_.empty()) {
@@ -127,9 +127,9 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
     std::unique_lock<std::mutex> lock(mutex_);
     if (!broken_.empty()) throw std::runtime_error(broken_);
     if (cancelled_) throw RankError("given up");
-    running_ = true;
     error_.clear();
     std::thread([self = shared_from_this(), f = std::move(f)] { self->perform(f); }).detach();
+    running_ = true;  // with the lock held: it cannot have ended
     changed_.wait_until(lock, Clock::now() + timeout_, [&] { return !running_ || cancelled_; });
     const bool done = !running_;
     if (done && error_.empty()) return;
@@ -155,7 +155,11 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
     held_ = at::Tensor();
     running_ = false;
     changed_.notify_all();
-    if (left_ && comm_ != nullptr && !aborting_) abort(lock);  // it was made after everybody had gone
+    if (!left_ || comm_ == nullptr || aborting_) return;
+    try {
+      abort(lock);                     // it was made after everybody had gone
+    } catch (const std::exception&) {  // no thread to be had: it stays
+    }
   }
 
   // Whatever NCCL reads and writes lives until the operation ended, even if the caller has gone.
@@ -164,7 +168,8 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
     held_ = t;
   }
 
-  // Returns when what a call began is done: first NCCL's own part, then the stream's. Once broken_ is set comm may be gone.
+  // Returns when what a call began is done: first NCCL's own part, then the stream's. Once broken_ is set comm may be
+  // gone.
   void settle(const char* call, int result, NcclComm comm) {
     auto pause = std::chrono::microseconds(20);
     for (;;) {

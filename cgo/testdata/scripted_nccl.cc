@@ -1,9 +1,9 @@
-// A scripted libnccl.so.2 for tests: no GPU, no network. The memory is the host's, ranks are processes or threads of one
-// machine that exchange files in the folder $SCRIPTED_NCCL, and every call is written to its file calls.<rank>.
+// A scripted libnccl.so.2 for tests: no GPU, no network. The memory is the host's, ranks are processes or threads of
+// one machine that exchange files in the folder $SCRIPTED_NCCL, and every call is written to its file calls.<rank>.
 //
-// $SCRIPTED_NCCL_FAULT makes rank 0 misbehave at its n-th broadcast (0: at the meeting): "error n" returns an error code,
-// "late-error n" reports one through ncclCommGetAsyncError, "block n" does not return until it is aborted, "deaf n"
-// neither then.
+// $SCRIPTED_NCCL_FAULT makes rank 0 misbehave at its n-th broadcast (0: at the meeting): "error n" returns an error
+// code, "late-error n" reports one through ncclCommGetAsyncError, "block n" does not return until it is aborted, "deaf
+// n" neither then.
 //
 //   g++ -std=c++20 -shared -fPIC -o libnccl.so.2 scripted_nccl.cc
 #include <unistd.h>
@@ -14,9 +14,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <mutex>
 #include <sstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace {
@@ -95,7 +96,8 @@ struct Comm {
   int progress() {
     if (late_error != kSuccess) return late_error;
     switch (doing) {
-      case kNothing: return kSuccess;
+      case kNothing:
+        return kSuccess;
       case kMeet:
         if (!written) write("", 0);
         if (!all_there()) return kInProgress;
@@ -123,7 +125,8 @@ struct Comm {
         if (!fs::exists(file(root))) return kInProgress;
         const std::string data = read(file(root));
         if (data.size() != bytes) {
-          return fail("this rank takes " + std::to_string(bytes) + " bytes, rank " + std::to_string(root) + " sends " + std::to_string(data.size()));
+          return fail("this rank takes " + std::to_string(bytes) + " bytes, rank " + std::to_string(root) + " sends " +
+                      std::to_string(data.size()));
         }
         std::memcpy(out, data.data(), bytes);
         write("", 0);
@@ -163,9 +166,18 @@ struct Comm {
   }
 };
 
+// They are kept for good: a call that is given up may still read one.
+Comm* new_comm() {
+  static std::mutex mutex;
+  static std::vector<std::unique_ptr<Comm>> all;
+  std::lock_guard<std::mutex> lock(mutex);
+  return all.emplace_back(std::make_unique<Comm>()).get();
+}
+
 int meet(Comm** comm, int world, const Id& id, int rank, bool blocking) {
-  note(rank, "init rank " + std::to_string(rank) + " of " + std::to_string(world) + (blocking ? "" : " without blocking"));
-  auto* c = new Comm;
+  note(rank,
+       "init rank " + std::to_string(rank) + " of " + std::to_string(world) + (blocking ? "" : " without blocking"));
+  auto* c = new_comm();
   c->prefix = std::string(id.internal);
   c->rank = rank;
   c->world = world;
@@ -181,12 +193,18 @@ extern "C" {
 
 const char* ncclGetErrorString(int result) {
   switch (result) {
-    case kSuccess: return "no error";
-    case kSystem: return "unhandled system error";
-    case kArgument: return "invalid argument";
-    case kUsage: return "invalid usage";
-    case kRemote: return "remote process exited or there was a network error";
-    default: return "unknown result";
+    case kSuccess:
+      return "no error";
+    case kSystem:
+      return "unhandled system error";
+    case kArgument:
+      return "invalid argument";
+    case kUsage:
+      return "invalid usage";
+    case kRemote:
+      return "remote process exited or there was a network error";
+    default:
+      return "unknown result";
   }
 }
 const char* ncclGetLastError(Comm*) { return last.c_str(); }
@@ -219,7 +237,8 @@ int ncclCommGetAsyncError(Comm* c, int* state) {
 }
 
 int ncclAllReduce(const void* in, void* out, size_t count, int type, int op, Comm* c, void* stream) {
-  note(c->rank, "all-reduce " + std::to_string(count) + " " + type_name(type) + (op == 0 ? ", sum" : ", not sum") + (stream == nullptr ? "" : ", a stream"));
+  note(c->rank, "all-reduce " + std::to_string(count) + " " + type_name(type) + (op == 0 ? ", sum" : ", not sum") +
+                    (stream == nullptr ? "" : ", a stream"));
   if (type != 7 || op != 0) return kArgument;
   c->in = static_cast<const char*>(in);
   c->out = static_cast<char*>(out);
@@ -229,7 +248,8 @@ int ncclAllReduce(const void* in, void* out, size_t count, int type, int op, Com
 }
 
 int ncclBroadcast(const void* in, void* out, size_t count, int type, int root, Comm* c, void* stream) {
-  note(c->rank, "broadcast " + std::to_string(count) + " " + type_name(type) + " from rank " + std::to_string(root) + (stream == nullptr ? "" : ", a stream"));
+  note(c->rank, "broadcast " + std::to_string(count) + " " + type_name(type) + " from rank " + std::to_string(root) +
+                    (stream == nullptr ? "" : ", a stream"));
   if (type != 1) return kArgument;
   c->in = static_cast<const char*>(in);
   c->out = static_cast<char*>(out);
@@ -241,7 +261,7 @@ int ncclBroadcast(const void* in, void* out, size_t count, int type, int root, C
 
 int ncclCommAbort(Comm* c) {
   note(c->rank, "abort");
-  c->aborted = true;  // a call that blocks may still read it: the test's process keeps it
+  c->aborted = true;
   return kSuccess;
 }
 
