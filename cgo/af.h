@@ -163,6 +163,29 @@ void af_group_fail(af_group *g, const char *why);
 af_error *af_model_broadcast(af_model *m, af_group *g);
 int af_group_has_nccl(void);
 
+/* ---- an NCCL group with processes that are no ranks of a run: the workers of a server that take weights ----
+ * libnccl.so.2 is loaded when it is first asked for. library NULL or "": the one that libtorch uses, else one beside
+ * libtorch, else the loader's. */
+typedef struct { char path[1024]; int version; /* 22907 is 2.29.7 */ } af_nccl_library;
+af_error *af_nccl_open(const char *library, af_nccl_library *out);
+af_error *af_nccl_unique_id(const char *library, char *id); /* id [128] out */
+typedef struct af_nccl af_nccl;
+typedef struct {
+  const char *library;
+  const char *id;     /* [128] borrowed, as all pointers here */
+  int rank, world;
+  int device;         /* the CUDA index; -1 CPU, for a library that a test names */
+  int64_t timeout_ms; /* > 0, of one call */
+} af_nccl_config;
+af_error *af_nccl_new(const af_nccl_config *c, af_nccl **out); /* out new, af_nccl_free; meets nobody yet */
+/* Meets the other ranks and all-reduces one float32 with them. This and broadcast: AF_ERR_RANK when the deadline passes or
+ * af_nccl_cancel comes, AF_ERR_STD with NCCL's own words when it fails; after either the group refuses everything. */
+af_error *af_nccl_join(af_nccl *g);
+/* data [n] bytes becomes root's; returns when it is through. Read and written during the call only */
+af_error *af_nccl_broadcast(af_nccl *g, int root, void *data, int64_t n);
+void af_nccl_cancel(af_nccl *g); /* any thread, while another is in join or broadcast */
+void af_nccl_free(af_nccl *g);   /* steals; NULL is allowed. Leaves the group without waiting for the others */
+
 /* ---- optimizer: AdamW (decoupled weight decay; norms, biases and embeddings are decayed too, as torch.optim.AdamW) ---- */
 typedef struct af_optimizer af_optimizer;
 typedef struct { double beta1, beta2, eps, weight_decay; } af_adamw_config;

@@ -2,6 +2,8 @@
 
 package cgo
 
+import "context"
+
 // Model stands in for the real one; no value of it can be made.
 type Model struct{}
 
@@ -10,6 +12,9 @@ type Optimizer struct{}
 
 // Group stands in for the real one; no value of it can be made.
 type Group struct{}
+
+// NCCLGroup stands in for the real one; no value of it can be made.
+type NCCLGroup struct{}
 
 // Error is a failed call of the C++ library.
 type Error struct {
@@ -84,3 +89,9 @@ func (g *Group) ReduceScatter([]float32) error         { return ErrUnavailable }
 func (g *Group) AllGather([]float32) error             { return ErrUnavailable }
 func (g *Group) BroadcastModel(*Model) error           { return ErrUnavailable }
 func (g *Group) Fail(string)                           {}
+
+func NCCL(string) (NCCLLibrary, error)                            { return NCCLLibrary{}, ErrUnavailable }
+func NCCLUniqueID(string) ([]byte, error)                         { return nil, ErrUnavailable }
+func JoinNCCL(context.Context, NCCLConfig) (*NCCLGroup, error)    { return nil, ErrUnavailable }
+func (g *NCCLGroup) Broadcast(context.Context, int, []byte) error { return ErrUnavailable }
+func (g *NCCLGroup) Close() error                                 { return nil }

@@ -6,24 +6,65 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/engines/vllm"
+	"github.com/agentfly/agentfly/orchestrator/job"
 )
 
 // groupTimeout is how long a server's worker may keep the trainer waiting in one broadcast.
 const groupTimeout = time.Minute
 
-// collectives makes process groups of this process and a server's workers over PyTorch's c10d. The workers run
-// engines/vllm/extension/agentfly_transfer.py, which speaks the protocol of cgo's groups.
-type collectives struct{}
+// collectives makes process groups of this process and a server's workers. Over Gloo (PyTorch's c10d) the workers run
+// engines/vllm/extension/agentfly_transfer.py, which speaks the protocol of cgo's groups; over NCCL vLLM's own code.
+type collectives struct {
+	device string // of the trainer: what NCCL sends from
+	nccl   string // library; "": cgo finds it
+}
 
 // Meet implements vllm.Collectives.
-func (collectives) Meet(ctx context.Context, backend, server string, world int) (vllm.Meeting, error) {
-	if backend != "gloo" {
-		return vllm.Meeting{}, fmt.Errorf("weights over %s need CUDA: this program has no %s process groups; use disk, transfer or gloo", backend, backend)
+func (c collectives) Meet(ctx context.Context, backend, server string, world int) (vllm.Meeting, error) {
+	switch backend {
+	case "gloo":
+		return meetGloo(ctx, server, world)
+	case "nccl":
+		return c.meetNCCL(world)
 	}
+	return vllm.Meeting{}, fmt.Errorf("there are no process groups over %s; use disk, transfer, gloo or nccl", backend)
+}
+
+// meetNCCL makes a group whose id goes to the workers with the server's request.
+func (c collectives) meetNCCL(world int) (vllm.Meeting, error) {
+	id, err := cgo.NCCLUniqueID(c.nccl)
+	if err != nil {
+		return vllm.Meeting{}, err
+	}
+	return vllm.Meeting{UniqueID: id, Join: func(ctx context.Context) (vllm.Group, error) {
+		g, err := cgo.JoinNCCL(ctx, cgo.NCCLConfig{Library: c.nccl, ID: id, World: world, Device: c.device, Timeout: groupTimeout})
+		if err != nil {
+			return nil, err
+		}
+		return ncclSender{g}, nil
+	}}, nil
+}
+
+// checkWeights refuses a way of moving weights that this machine lacks something for.
+func checkWeights(j *job.Job) error {
+	if j.Engine.Kind != "vllm" || j.Engine.Weights != "nccl" {
+		return nil
+	}
+	if j.Device == "cpu" {
+		return j.Fail("engine.weights", "nccl: the trainer is on the CPU (device: cpu), and NCCL sends from a CUDA device; use gloo, transfer or disk")
+	}
+	if _, err := cgo.NCCL(""); err != nil {
+		return j.Fail("engine.weights", "nccl: %s; use gloo, transfer or disk", strings.TrimPrefix(plain(err, "cgo: "), "nccl: "))
+	}
+	return nil
+}
+
+func meetGloo(ctx context.Context, server string, world int) (vllm.Meeting, error) {
 	address, err := addressFor(ctx, server)
 	if err != nil {
 		return vllm.Meeting{}, err
@@ -41,7 +82,7 @@ func (collectives) Meet(ctx context.Context, backend, server string, world int) 
 		if err != nil {
 			return nil, err
 		}
-		return sender{g}, nil
+		return glooSender{g}, nil
 	}}, nil
 }
 
@@ -67,10 +108,10 @@ func addressFor(ctx context.Context, server string) (string, error) {
 	return address.IP.String(), err
 }
 
-// sender is rank 0's end.
-type sender struct{ group *cgo.Group }
+// glooSender is rank 0's end of a Gloo group.
+type glooSender struct{ group *cgo.Group }
 
-func (s sender) Send(ctx context.Context, chunk []byte) error {
+func (s glooSender) Send(ctx context.Context, chunk []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -81,4 +122,13 @@ func (s sender) Send(ctx context.Context, chunk []byte) error {
 	return err
 }
 
-func (s sender) Close() error { return s.group.Close() }
+func (s glooSender) Close() error { return s.group.Close() }
+
+// ncclSender is rank 0's end of an NCCL group.
+type ncclSender struct{ group *cgo.NCCLGroup }
+
+func (s ncclSender) Send(ctx context.Context, chunk []byte) error {
+	return s.group.Broadcast(ctx, 0, chunk)
+}
+
+func (s ncclSender) Close() error { return s.group.Close() }

@@ -28,6 +28,7 @@ func Validate(j *job.Job, r Registries) error {
 		_, err := ReadExamples(j.Resolve(j.Agent.Examples))
 		add(err)
 	}
+	add(checkWeights(j))
 	_, err := Algorithm(j, r)
 	add(err)
 	_, _, err = makeTools(j, r.Tools)

@@ -49,10 +49,13 @@ func (s *session) openEngine(ctx context.Context) (err error) {
 // openVLLM connects to the job's servers, or starts one with the policy's weights.
 func (s *session) openVLLM(ctx context.Context) error {
 	e := s.job.Engine
+	if err := checkWeights(s.job); err != nil {
+		return err
+	}
 	if err := s.makeWeightsFolder(); err != nil {
 		return err
 	}
-	o := vllm.Options{URLs: e.URLs, Model: e.ServedModel, APIKey: e.APIKey, Way: vllm.Way(e.Weights), Sleep: e.Sleep, Collectives: collectives{}}
+	o := vllm.Options{URLs: e.URLs, Model: e.ServedModel, APIKey: e.APIKey, Way: vllm.Way(e.Weights), Sleep: e.Sleep, Collectives: collectives{device: s.policy.Device()}}
 	if e.Serve != nil {
 		if err := s.serveVLLM(ctx); err != nil {
 			return err

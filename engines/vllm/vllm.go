@@ -51,9 +51,8 @@ type Options struct {
 	Sleep          int           // level of Sleep: 1 keeps the weights in host memory, 2 drops them [2]
 	Gone           func() error  // why servers that are down will not come back; nil, or answering nil: they may
 	Collectives    Collectives   // makes the process groups of gloo and nccl; nil: these ways are refused
+	ChunkBytes     int64         // beyond which a chunk that is broadcast is closed [256 MiB]; a server holds two chunks
 	Transport      *http.Transport
-
-	chunkBytes int64 // of tests
 }
 
 func (o Options) defaults() (Options, error) {
@@ -80,6 +79,9 @@ func (o Options) defaults() (Options, error) {
 	}
 	if o.Sleep == 0 {
 		o.Sleep = 2
+	}
+	if o.ChunkBytes == 0 {
+		o.ChunkBytes = chunkBytes
 	}
 	if o.Gone == nil {
 		o.Gone = func() error { return nil }

@@ -310,7 +310,6 @@ func TestEngines(t *testing.T) {
 		"{kind: vllm, serve: {restarts: -1}}":                     "engine.serve.restarts: -1 is out of range",
 		"{kind: vllm, urls: [http://a], tolerance: 0}":            "engine.tolerance: 0 is out of range",
 		"{kind: vllm, urls: [http://a], weights: pigeon}":         `engine.weights: "pigeon" is not allowed; allowed: auto, disk, lora, transfer, gloo, nccl`,
-		"{kind: vllm, urls: [http://a], weights: nccl}":           "engine.weights: nccl: this program has no process groups for it, which need CUDA",
 		"{kind: vllm, urls: [http://a], weights: lora}":           "engine.weights: lora: the job trains no adapter; set model.lora.rank",
 		"{kind: openai, urls: [http://a/v1], served_model: m}":    "engine.kind: openai: such an endpoint returns text, and training needs the token ids",
 	} {

@@ -439,9 +439,6 @@ func (j *Job) TrainingErrors() error {
 	if j.Engine.Kind == "vllm" && j.Engine.Weights == "lora" && !j.Model.LoRA.On() {
 		fail("engine.weights", "lora: the job trains no adapter; set model.lora.rank, or use auto, disk or transfer")
 	}
-	if j.Engine.Weights == "nccl" {
-		fail("engine.weights", "nccl: this program has no process groups for it, which need CUDA; use gloo, transfer or disk")
-	}
 	if len(j.Data.Eval) == 0 && j.Eval.Every > 0 {
 		fail("eval.every", "%d, but data.eval names no tasks", j.Eval.Every)
 	}
