@@ -318,7 +318,7 @@ func (s *simulation) update() {
 // However groups end, a run gets through all its steps, trains no group beyond the bound, and loses or doubles none.
 func TestRandomSchedules(t *testing.T) {
 	stale, dropped, partial := 0, 0, 0
-	for seed := range uint64(2000) {
+	for seed := range uint64(1000) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		l := limits{Strata: 1 + rng.IntN(3), Updates: 1 + rng.IntN(3), Refills: rng.IntN(4), Drop: rng.IntN(2) == 0}
 		l.Groups = l.Strata * (1 + rng.IntN(4))
@@ -369,8 +369,8 @@ func TestRandomSchedules(t *testing.T) {
 		}
 	}
 	require.Greater(t, stale, 5, "the simulation comes near the bound")
-	require.Greater(t, dropped, 300)
-	require.Greater(t, partial, 100)
+	require.Greater(t, dropped, 150)
+	require.Greater(t, partial, 50)
 	t.Logf("largest staleness %d, %d groups dropped, %d runs with batches that were not full", stale, dropped, partial)
 }
 
