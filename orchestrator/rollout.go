@@ -44,6 +44,9 @@ type Rollout struct {
 	// Past is what was recorded of a trajectory by a process that ended: with its end, or some turns to go on after. It is the
 	// caller's to remove what a trajectory shall begin anew. nil: nothing.
 	Past func(id string) (t *trajectory.Trajectory, ended bool)
+	// Again samples the turns of the past once more. What came from outside is taken as it was recorded: results of tools, the
+	// reward.
+	Again bool
 }
 
 // Place says where a trajectory belongs.
@@ -90,7 +93,11 @@ func (r *Rollout) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 	own, cancel := r.within(ctx)
 	defer cancel()
 	err := r.turns(own, p, t, past)
-	if err == nil {
+	switch {
+	case err != nil:
+	case past != nil && r.Again:
+		t.Reward, t.RewardParts = past.Reward, past.RewardParts
+	default:
 		err = r.score(own, p, t)
 	}
 	if err != nil && own.Err() != nil && ctx.Err() == nil {
@@ -142,7 +149,7 @@ func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 		}
 		var record trajectory.Turn
 		recorded := past != nil && turn < len(past.Turns)
-		if recorded {
+		if recorded && !r.Again {
 			record, err = recall(p, s, past, turn)
 		} else {
 			record, err = r.complete(ctx, p, s, turn, room, history)
@@ -151,8 +158,13 @@ func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 			return err
 		}
 		parsed := r.Format.Parse(record.Completion)
-		if !recorded {
+		if recorded && r.Again {
+			record.Results = past.Turns[turn].Results
+		}
+		if !recorded || r.Again {
 			record.ParseErrors, record.FinalAnswer, record.AnsweredThisTurn = len(parsed.Errors), parsed.Answer, parsed.HasAnswer
+		}
+		if !recorded {
 			start := time.Now()
 			record.Results = r.call(ctx, t.ID, parsed)
 			record.ToolSeconds = time.Since(start).Seconds()

@@ -77,9 +77,10 @@ type run struct {
 	eval        *Tasks
 	state       state
 	past        past
-	started     time.Time // of this process; zero outside the loop
-	resumedAt   int       // steps done before this process
-	stepSeconds float64   // spent on steps by this process
+	replay      *replaying // of a run's recorded batches; nil: the run samples its own
+	started     time.Time  // of this process; zero outside the loop
+	resumedAt   int        // steps done before this process
+	stepSeconds float64    // spent on steps by this process
 }
 
 // Train runs a job to its end, or to an interruption: then it saves what it has and returns ErrInterrupted.
@@ -221,6 +222,11 @@ func (t *run) makeFolder(j *job.Job) (err error) {
 		return err
 	}
 	t.rollout.Record = t.db.AddTurn
+	if path, err := filepath.Abs(j.Path()); err == nil { // what the job's relative paths are relative to
+		if err := t.db.SetFact(context.Background(), jobFact, path); err != nil {
+			return err
+		}
+	}
 	if t.metrics, err = os.OpenFile(filepath.Join(t.dir, "metrics.jsonl"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644); err != nil {
 		return fmt.Errorf("orchestrator: run folder: %w", err)
 	}
@@ -402,8 +408,13 @@ func (t *run) step(ctx context.Context) error {
 	start := time.Now()
 	b, err := t.recorded(ctx, t.state.Step)
 	if b == nil && err == nil {
-		if b, err = t.sample(ctx, t.state.Step); err == nil {
-			err = t.keepBatch(ctx, b, time.Since(start))
+		switch {
+		case t.replay != nil:
+			b, err = t.replay.batch(ctx, t.state.Step)
+		default:
+			if b, err = t.sample(ctx, t.state.Step); err == nil {
+				err = t.keepBatch(ctx, b, time.Since(start))
+			}
 		}
 	}
 	if err != nil {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -204,6 +205,24 @@ func (s *Store) AddEvaluation(ctx context.Context, name string, step int, result
 	return s.add(ctx, "evaluation "+name, func(w *writer) error {
 		return w.exec("INSERT OR REPLACE INTO evaluations VALUES (?, ?, ?)", name, int64(step), string(body))
 	})
+}
+
+// SetFact stores what is true of the whole run, such as where its job file is.
+func (s *Store) SetFact(ctx context.Context, name, value string) error {
+	return s.add(ctx, name, func(w *writer) error { return w.exec("INSERT OR REPLACE INTO facts VALUES (?, ?)", name, value) })
+}
+
+// Fact returns what SetFact stored; "" is nothing.
+func (s *Store) Fact(name string) (string, error) {
+	if s.version < 2 {
+		return "", nil
+	}
+	var value string
+	err := s.db.QueryRow("SELECT value FROM facts WHERE name = ?", name).Scan(&value)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return "", fmt.Errorf("store: %s: %w", name, err)
+	}
+	return value, nil
 }
 
 // Evaluations returns the results that AddEvaluation stored, in the order of steps.

@@ -185,6 +185,18 @@ func (s *Store) task(ctx context.Context, phase, id string) (trajectory.Task, er
 	return task, nil
 }
 
+// Trajectory returns a trajectory that has its end.
+func (s *Store) Trajectory(ctx context.Context, id string) (*trajectory.Trajectory, error) {
+	t, err := s.finished(ctx, id)
+	if err == nil && t == nil {
+		err = fmt.Errorf("trajectory %s is missing", id)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("store: %s: %w", s.path, err)
+	}
+	return t, nil
+}
+
 // finished returns a trajectory that has its end; nil: there is none.
 func (s *Store) finished(ctx context.Context, id string) (*trajectory.Trajectory, error) {
 	var body, turns []byte
