@@ -6,7 +6,7 @@ JOB ?= examples/calculator.yaml
 export NATIVE
 
 .DEFAULT_GOAL := help
-.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train install clean test-serve
+.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-async install clean test-serve
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
@@ -71,6 +71,9 @@ gpu-bundle: setup ## what scripts/gpu_check.sh needs on a GPU machine without Go
 
 bench-train: setup ## the trainer beside transformers with padded micro-batches; writes docs/performance.md (needs an idle machine)
 	@scripts/bench_train.sh
+
+bench-async: setup ## mode async against sync with slow tools, three seeds; writes docs/async.md (12 minutes)
+	@scripts/bench_async.sh
 
 install: build ## a folder that can be moved: dist/agentfly
 	@scripts/install.sh
