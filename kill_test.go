@@ -82,7 +82,7 @@ func kills(t *testing.T, few int) int {
 // The end is that of the run that nobody killed.
 func TestKills(t *testing.T) {
 	needTorch(t)
-	k, most := newKilled(t), kills(t, 6)
+	k, most := newKilled(t), kills(t, 4)
 	whole := filepath.Join(t.TempDir(), "whole")
 	start := time.Now()
 	k.finish(whole, 0)
@@ -104,7 +104,7 @@ func TestKills(t *testing.T) {
 // replay comes to the same weights.
 func TestKillsOfAnAsynchronousRun(t *testing.T) {
 	needTorch(t)
-	k, most := newKilled(t), kills(t, 4)
+	k, most := newKilled(t), kills(t, 2)
 	start := time.Now()
 	k.finish(filepath.Join(t.TempDir(), "whole"), 0, asyncTiny...)
 	k.longest = time.Since(start)
