@@ -77,6 +77,7 @@ func TestARunThatStoppedContinuesBitForBit(t *testing.T) {
 		require.Equal(t, []int{0, 1, 2}, stepLines(t, dir))
 		status, out, errs = tiny(context.Background(), dir, harmless, "--resume")
 		require.Zero(t, status, "%s%s", out, errs)
+		require.Contains(t, out, "note: resumed after step 3; groups that go on: 4, with ")
 		requireSameRun(t, dir, rewardsWhole, weightsWhole)
 	})
 
@@ -103,6 +104,8 @@ func TestARunThatStoppedContinuesBitForBit(t *testing.T) {
 		require.NoError(t, f.Close())
 		status, out, errs = tiny(context.Background(), dir, harmless, "--resume")
 		require.Zero(t, status, "%s%s", out, errs)
+		require.Contains(t, out, "note: resumed after step 4; steps that are trained again as recorded: 1; groups that go on: 4, with 0 trajectories that had ended and 0 that continue after 0 recorded turns\n")
+		require.Contains(t, out, "note: step 5 was trained again as recorded: the same loss, gradient norm and policy version\n")
 		requireSameRun(t, dir, rewardsWhole, weightsWhole)
 	})
 }

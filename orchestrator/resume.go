@@ -126,19 +126,19 @@ func (t *run) recallEvaluations() error {
 func (t *run) sayRecovered(log *store.Recovery) {
 	var parts []string
 	if n := len(t.past.batches); n > 0 {
-		parts = append(parts, fmt.Sprintf("%d batches are trained again as they were recorded, up to step %d", n, t.state.Step+n))
+		parts = append(parts, fmt.Sprintf("steps that are trained again as recorded: %d", n))
 	}
 	if n := len(outstanding(log)); n > 0 {
 		turns := 0
 		for _, tr := range t.past.begun {
 			turns += len(tr.Turns)
 		}
-		parts = append(parts, fmt.Sprintf("%d groups go on: %d trajectories had ended, %d continue after %d recorded turns", n, len(t.past.ended), len(t.past.begun), turns))
+		parts = append(parts, fmt.Sprintf("groups that go on: %d, with %d trajectories that had ended and %d that continue after %d recorded turns", n, len(t.past.ended), len(t.past.begun), turns))
 	}
 	if len(parts) == 0 {
-		parts = []string{"nothing was recorded after the checkpoint"}
+		parts = []string{"nothing was recorded beyond it"}
 	}
-	t.notes = append(t.notes, fmt.Sprintf("resumed at step %d; %s", t.state.Step, strings.Join(parts, "; ")))
+	t.notes = append(t.notes, fmt.Sprintf("resumed after step %d; %s", t.state.Step, strings.Join(parts, "; ")))
 }
 
 // recorded is the batch of a step that the log holds; nil: none.
@@ -237,12 +237,14 @@ func (p *past) stored(t *run, step int, record map[string]float64) (map[string]f
 	if !ok {
 		return record, false
 	}
+	text := fmt.Sprintf("step %d was trained again as recorded: the same loss, gradient norm and policy version", step+1)
 	for _, name := range []string{"update/loss", "update/grad_norm", "update/policy_version", "reward/mean"} {
 		if was[name] != record[name] {
-			t.note(fmt.Sprintf("step %d is trained again, and %s is %v where it was %v: this device, or the job's settings, do not repeat the update bit for bit", step, name, record[name], was[name]))
+			text = fmt.Sprintf("step %d was trained again as recorded, and %s is %v where it was %v: this device, or the job's settings, do not repeat the update bit for bit", step+1, name, record[name], was[name])
 			break
 		}
 	}
+	t.note(text)
 	return was, p.logged[step]
 }
 

@@ -43,7 +43,7 @@ type state struct {
 	SkippedInRow  int               `json:"skipped_in_row,omitempty"` // up to the last step
 	Errors        map[string]int    `json:"errors,omitempty"`         // by origin, see countErrors
 	Curriculum    *standing         `json:"curriculum,omitempty"`
-	Files         map[string]string `json:"files,omitempty"`          // CRC-32C of each other file of the checkpoint
+	Files         map[string]string `json:"files,omitempty"` // CRC-32C of each other file of the checkpoint
 }
 
 // position is where each stratum of the data goes on, each being the tasks that a step takes of it.
