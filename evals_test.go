@@ -29,7 +29,7 @@ func twoSources(t *testing.T) (sets []string) {
 		"--set", "data.train=[{path: " + at("ones.jsonl") + ", weight: 3}, {path: " + at("twos.jsonl") + ", name: twos}]",
 		"--set", "data.eval=[" + at("held_ones.jsonl") + ", " + at("held_twos.jsonl") + "]",
 		"--set", "data.curriculum={by: success_rate}",
-		"--set", "eval={every: 5, samples: 8, temperature: 1, k: [1, 4], stop_after: 2}", "--set", "checkpoint={best: true, keep: 1, every: 5}",
+		"--set", "eval={every: 10, samples: 32, temperature: 1, k: [1, 4], stop_after: 2}", "--set", "checkpoint={best: true, keep: 1, every: 4}",
 	}
 }
 
@@ -85,10 +85,10 @@ func TestTwoSourcesWithACurriculumAndEarlyStop(t *testing.T) {
 	require.NotEmpty(t, s.Stopped)
 	evaluations := evaluationsOf(t, whole)
 	require.Less(t, s.Steps, 200)
-	require.Zero(t, s.Steps%5)
+	require.Zero(t, s.Steps%10)
 	best := 0
 	for i, e := range evaluations {
-		require.Equal(t, 8, e.Samples)
+		require.Equal(t, 32, e.Samples)
 		require.Len(t, e.Sources, 2)
 		require.Equal(t, 1, e.Sources["held_twos"].Tasks)
 		require.InDelta(t, (e.Sources["held_ones"].Pass["4"]+e.Sources["held_twos"].Pass["4"])/2, e.Pass["4"], 1e-12)

@@ -32,11 +32,21 @@ type standing struct {
 
 // tracked is the standing of one pool.
 type tracked struct {
-	Epochs int             `json:"epochs"` // begun
-	Start  int             `json:"start"`  // position of the first task of the epoch
-	Order  []int           `json:"order"`  // of the epoch: indices of tasks
-	Last   map[string]last `json:"last"`   // by task: how its last group ended
+	Begun int             `json:"begun"` // epochs
+	Open  []epoch         `json:"open"`  // of these the last one, and those before it that are not trained: a run that was cut off deals them again
+	Last  map[string]last `json:"last"`  // by task: how its last group ended
 }
+
+// epoch is an order of the tasks of a pool.
+type epoch struct {
+	Start int   `json:"start"` // position of its first task
+	Order []int `json:"order"` // indices of tasks
+}
+
+func (e epoch) end() int { return e.Start + len(e.Order) }
+
+// end is the position behind the last epoch.
+func (t *tracked) end() int { return t.Open[len(t.Open)-1].end() }
 
 // last is how the last group of a task ended.
 type last struct {
@@ -61,7 +71,7 @@ func newCourse(c job.Curriculum, data *Tasks, d job.Data, s *sampler) (*course, 
 			numbers[i] = v
 		}
 		out.numbers = append(out.numbers, numbers)
-		out.standing.Pools[k].Last = map[string]last{}
+		out.standing.Pools[k] = tracked{Open: []epoch{{}}, Last: map[string]last{}}
 	}
 	return out, nil
 }
@@ -69,46 +79,45 @@ func newCourse(c job.Curriculum, data *Tasks, d job.Data, s *sampler) (*course, 
 // learns tells whether the order depends on what the run sampled.
 func (c *course) learns() bool { return c.by != "difficulty" }
 
-// index is the task that pool k deals at a position. Positions before the current epoch are over: nobody asks for them.
+// index is the task that pool k deals at a position. Positions whose batch is trained are over: nobody asks for them.
 func (c *course) index(k, at int) int {
 	c.standing.mu.Lock()
 	defer c.standing.mu.Unlock()
 	n := len(c.sampler.pools()[k])
 	if !c.learns() { // every epoch has all tasks
 		t := &c.standing.Pools[k]
-		if epoch := at / n; len(t.Order) == 0 || t.Epochs != epoch+1 {
-			t.Epochs, t.Start = epoch+1, epoch*n
-			t.Order = c.order(k, epoch)
+		if e := at / n; t.Begun != e+1 {
+			t.Begun, t.Open = e+1, []epoch{{e * n, c.order(k, e)}}
 		}
-		return t.Order[at%n]
+		return t.Open[0].Order[at%n]
 	}
-	t := c.reach(k, at)
-	if at < t.Start {
-		return deal(c.sampler.seed, k, n, at)
+	c.reach(k, at)
+	for _, e := range c.standing.Pools[k].Open {
+		if at >= e.Start && at < e.end() {
+			return e.Order[at-e.Start]
+		}
 	}
-	return t.Order[at-t.Start]
+	return deal(c.sampler.seed, k, n, at)
 }
 
 // reach begins epochs until one holds the position.
-func (c *course) reach(k, at int) *tracked {
+func (c *course) reach(k, at int) {
 	t := &c.standing.Pools[k]
-	for at >= t.Start+len(t.Order) {
-		t.Start += len(t.Order)
-		t.Order = c.order(k, t.Epochs)
-		t.Epochs++
+	for at >= t.end() {
+		t.Open = append(t.Open, epoch{t.end(), c.order(k, t.Begun)})
+		t.Begun++
 	}
-	return t
 }
 
 // order makes an epoch.
-func (c *course) order(k, epoch int) []int {
+func (c *course) order(k, number int) []int {
 	tasks := c.sampler.pools()[k]
-	r := permutation(c.sampler.seed, k, epoch)
+	r := permutation(c.sampler.seed, k, number)
 	order := r.Perm(len(tasks))
 	known := c.standing.Pools[k].Last
 	switch c.by {
 	case "difficulty":
-		if epoch < c.epochs {
+		if number < c.epochs {
 			slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(c.numbers[k][a], c.numbers[k][b]) })
 		}
 	case "mask_count":
@@ -138,16 +147,19 @@ const leastChance = 0.1
 // chance of a task to enter an epoch. The variance p(1-p) of a success is what a group can teach at most.
 func chance(p float64) float64 { return max(leastChance, 4*p*(1-p)) }
 
-// observe notes how groups ended, after the epochs of all positions before dealt have begun: those orders are older.
+// observe notes how groups ended, after the epochs of all positions before dealt have begun: those orders are older. Epochs
+// before dealt are over.
 func (c *course) observe(groups []trajectory.Group, dealt []int) {
 	if !c.learns() {
 		return
 	}
 	c.standing.mu.Lock()
 	defer c.standing.mu.Unlock()
-	for k := range c.standing.Pools {
-		if k < len(dealt) && dealt[k] > 0 {
-			c.reach(k, dealt[k]-1)
+	for k := range min(len(dealt), len(c.standing.Pools)) {
+		c.reach(k, dealt[k]-1)
+		t := &c.standing.Pools[k]
+		for len(t.Open) > 1 && t.Open[0].end() <= dealt[k] {
+			t.Open = t.Open[1:]
 		}
 	}
 	for _, g := range groups {
@@ -180,8 +192,14 @@ func (s *standing) fits(c *course) bool {
 		return false
 	}
 	for k := range s.Pools {
-		n := len(c.sampler.pools()[k])
-		if slices.ContainsFunc(s.Pools[k].Order, func(i int) bool { return i < 0 || i >= n }) {
+		n, end := len(c.sampler.pools()[k]), 0
+		for i, e := range s.Pools[k].Open {
+			if i > 0 && e.Start != end || slices.ContainsFunc(e.Order, func(i int) bool { return i < 0 || i >= n }) {
+				return false
+			}
+			end = e.end()
+		}
+		if len(s.Pools[k].Open) == 0 {
 			return false
 		}
 		if s.Pools[k].Last == nil {

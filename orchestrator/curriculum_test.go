@@ -82,7 +82,7 @@ func TestSuccessRateDealsWhatCanTeach(t *testing.T) {
 	dealt := map[string]int{}
 	at, epochs := 0, 0
 	for epochs = 0; epochs < 4000; epochs++ {
-		begin := s.course.standing.Pools[0].Epochs
+		begin := s.course.standing.Pools[0].Begun
 		seen := map[string]bool{}
 		for { // to the end of the epoch
 			id := s.task(0, at).ID
@@ -90,11 +90,11 @@ func TestSuccessRateDealsWhatCanTeach(t *testing.T) {
 			seen[id] = true
 			dealt[id]++
 			at++
-			if p := s.course.standing.Pools[0]; at == p.Start+len(p.Order) {
+			if at == s.course.standing.Pools[0].end() {
 				break
 			}
 		}
-		require.Equal(t, begin+1, s.course.standing.Pools[0].Epochs)
+		require.Equal(t, begin+1, s.course.standing.Pools[0].Begun)
 		// t0 is always solved, t1 half of the time, t2 once in four
 		s.observe([]trajectory.Group{
 			ended(data.Tasks[0], 1, true, true, true, true), ended(data.Tasks[1], 1, true, true, false, false), ended(data.Tasks[2], 1, true, false, false, false),
@@ -133,12 +133,19 @@ func TestAStandingOfAnotherCurriculumIsNotTaken(t *testing.T) {
 	data := &Tasks{Tasks: numberedFrom("t", 7)}
 	s, err := newSampler(data, job.Data{Curriculum: &job.Curriculum{By: "mask_count"}}, 2, 1)
 	require.NoError(t, err)
-	from := &state{Step: 5, Dealt: []int{10}, Curriculum: &standing{By: "success_rate", Pools: []tracked{{Order: []int{3}}}}}
+	from := &state{Step: 5, Dealt: []int{10}, Curriculum: &standing{By: "success_rate", Pools: []tracked{{Open: []epoch{{0, []int{3}}}}}}}
 	s.resume(from)
 	require.Equal(t, "mask_count", from.Curriculum.By)
 	at := 10
 	require.ElementsMatch(t, ids(data.Tasks), epochOf(s, &at, 7), "an epoch begins where the data was")
-	for _, broken := range []*standing{nil, {By: "mask_count"}, {By: "mask_count", Pools: []tracked{{Order: []int{7}}}}, {By: "mask_count", Pools: []tracked{{Order: []int{-1}}}}} {
+	for _, broken := range []*standing{
+		nil,
+		{By: "mask_count"},
+		{By: "mask_count", Pools: []tracked{{}}},
+		{By: "mask_count", Pools: []tracked{{Open: []epoch{{0, []int{7}}}}}},
+		{By: "mask_count", Pools: []tracked{{Open: []epoch{{0, []int{-1}}}}}},
+		{By: "mask_count", Pools: []tracked{{Open: []epoch{{0, []int{1}}, {2, []int{1}}}}}},
+	} {
 		require.False(t, broken.fits(s.course))
 	}
 }

@@ -203,7 +203,7 @@ func (s *sampler) resume(from *state) {
 	} else if from.Step > 0 { // the job had no such curriculum before
 		for k, at := range s.reached(from.Dealt) {
 			if k < len(s.course.standing.Pools) {
-				s.course.standing.Pools[k].Start = at
+				s.course.standing.Pools[k].Open[0].Start = at
 			}
 		}
 	}

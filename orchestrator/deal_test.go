@@ -165,6 +165,7 @@ func TestTheDealOfACurriculumIsResumedExactly(t *testing.T) {
 			}
 			d := job.Data{Curriculum: &job.Curriculum{By: by, Field: "level", Epochs: 2}, Train: job.Sources{{Name: "a", Weight: 1 + r.IntN(3)}, {Name: "b"}}}
 			const steps, groups = 12, 5
+			ahead := 0 // tasks that an interrupted step was dealt
 			deal := func(state *state, until int) (out []string) {
 				s, err := newSampler(data, d, groups, seed)
 				require.NoError(t, err)
@@ -181,12 +182,17 @@ func TestTheDealOfACurriculumIsResumedExactly(t *testing.T) {
 					state.Dealt = dealt
 					s.observe(batch, dealt)
 				}
+				for i := range ahead {
+					s.task(0, state.Dealt[0]+i)
+				}
 				return out
 			}
 			whole := deal(&state{}, steps)
 			for cut := 1; cut < steps; cut++ {
 				first := &state{}
+				ahead = r.IntN(groups + 1)
 				got := deal(first, cut)
+				ahead = 0
 				saved, err := json.Marshal(first)
 				require.NoError(t, err)
 				second := &state{}
