@@ -229,6 +229,7 @@ func (e *Engine) Close() error {
 func (e *Engine) idle() {
 	for _, r := range e.replicas {
 		r.http.CloseIdleConnections()
+		r.direct.closeIdle(time.Now())
 		r.leave()
 	}
 }
