@@ -89,7 +89,7 @@ def rollout(lines, load, commit):
            "| live trajectories | client | turns/s | CPU s per 1,000 turns, client | server | KiB of a trajectory beyond its tokens | p99 of a completion, s |",
            "|---|---|---|---|---|---|---|"]
     counts = sorted({n for _, n in rows})
-    names = {"agentfly": "agentfly, all recorded", "aiohttp": "bare aiohttp loop", "openai": "AsyncOpenAI", "verifiers": "verifiers"}
+    names = {"agentfly": "agentfly, all recorded", "aiohttp": "bare aiohttp loop", "aiohttp-1024": "the same with 1,024 connections", "openai": "AsyncOpenAI", "verifiers": "verifiers"}
     for n in counts:
         for client, name in names.items():
             if r := rows.get((client, n)):
@@ -101,7 +101,7 @@ def rollout(lines, load, commit):
     for client, name in names.items():
         ratios = [f"{ours[n] / rows[client, n]['turns_per_second']:.1f} at {n:,}" for n in ours if client != "agentfly" and rows.get((client, n), {}).get("turns_per_second")]
         if ratios:
-            out += ["", f"agentfly's turns/s over those of the {name}: " + ", ".join(ratios) + "."]
+            out += ["", f"agentfly's turns/s over those of {name}: " + ", ".join(ratios) + "."]
     return out
 
 
