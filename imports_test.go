@@ -17,7 +17,7 @@ const module = "github.com/agentfly/agentfly"
 // rank orders the top-level folders: a package imports only folders of a lower rank, or its own folder.
 // See "Layout and imports" in CONTRIBUTING.md.
 var rank = map[string]int{
-	"cmd": 5, "": 4, "examples": 6, "orchestrator": 3,
+	"cmd": 5, "": 4, "examples": 6, "scripts": 6, "orchestrator": 3,
 	"serve": 3, "engines": 2, "algorithms": 2, "tools": 2, "rewards": 2, "masks": 2, "policy": 2,
 	"trajectory": 0, "modelfile": 0, "doctor": 0, "cgo": 0,
 }

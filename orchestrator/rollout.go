@@ -201,7 +201,7 @@ func (r *Rollout) observe(p Place, s *trajectory.Sample, record *trajectory.Turn
 	reply := masks.Reply{
 		History: *history, Tools: r.Schemas, Completion: record.Completion, Results: r.Format.Observe(record.Results),
 		SampledStop: slices.Contains(r.Sampling.StopIDs, s.TokenIDs[s.Len()-1]),
-		Prompt: *text,
+		Prompt:      *text,
 	}
 	var ids []int32
 	var next string

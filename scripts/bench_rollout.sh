@@ -41,7 +41,7 @@ for n in ${CONCURRENT:-100 1000 5000 10000}; do
   "$work/bench" run -n "$n" -warm ${warm}s -take ${take}s -server-pid "$server" -dir "$work/$n" "$work/workload" "$url" | tee -a "$out"
   rm -r "${work:?}/$n"
   for client in $peers; do
-    "$venv/bin/python" scripts/bench_rollout_peers.py $client "$work/workload" "$url" "$server" "$n" $warm $take 2>"$work/log" | tee -a "$out" || { tail -n 20 "$work/log"; exit 1; }
+    "$venv/bin/python" scripts/bench_rollout_peers.py "$client" "$work/workload" "$url" "$server" "$n" $warm $take 2>"$work/log" | tee -a "$out" || { tail -n 20 "$work/log"; exit 1; }
   done
 done
 python3 scripts/bench_table.py rollout "$out" "$load" "$(git rev-parse --short HEAD)$(test -z "$(git status --porcelain -uno)" || echo ' and changes')"

@@ -61,7 +61,7 @@ type adopted struct {
 }
 
 func newReplica(url string, o Options) *replica {
-	base := http.DefaultTransport.(*http.Transport).Clone() // a type that net/http documents
+	base := http.DefaultTransport.(*http.Transport).Clone()     // a type that net/http documents
 	base.MaxIdleConns, base.MaxIdleConnsPerHost = 0, o.InFlight // one that is closed after each request is dialled before the next
 	base.IdleConnTimeout = idleConnections
 	if o.Transport != nil {

@@ -108,7 +108,7 @@ type Engine struct {
 	options  Options
 	replicas []*replica
 	sessions *sessions
-	places   chan struct{} // one for each request in flight
+	places   chan struct{}   // one for each request in flight
 	ctx      context.Context // ends at Close
 	cancel   context.CancelFunc
 	turn     chan struct{} // holds a token: who takes it changes weights

@@ -68,12 +68,12 @@ type measurement struct {
 }
 
 type options struct {
-	n          int
+	n            int
 	warm, window time.Duration
-	pid        int
-	dir        string
-	cpuProfile string
-	memProfile string
+	pid          int
+	dir          string
+	cpuProfile   string
+	memProfile   string
 }
 
 func measure(ctx context.Context, args []string) error {
