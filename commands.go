@@ -37,6 +37,10 @@ func (c *commands) all() []*cli.Command {
 			Flags:  []cli.Flag{output, &cli.BoolFlag{Name: "resume", Usage: "continue the run in the run folder"}, seed, set, &cli.IntFlag{Name: "ranks", Usage: "train in `N` processes of this machine; on several machines start each with torchrun's variables instead"}},
 			Action: c.train,
 		},
+		{
+			Name: "replay", Usage: "sample and train a run again, and hold tokens, logprobs, versions and weights against it", ArgsUsage: "RUN",
+			Flags: []cli.Flag{&cli.StringFlag{Name: "output", Usage: "keep metrics and checkpoints of the replay in `DIR`"}}, Action: c.replay,
+		},
 		{Name: "eval", Usage: "evaluate a policy on the job's held-out tasks", ArgsUsage: "JOB", Flags: []cli.Flag{model, seed, set, &cli.BoolFlag{Name: "tool-off", Usage: "switch the tools off"}}, Action: c.eval},
 		{Name: "rollout", Usage: "sample trajectories of a job's training tasks as JSON lines, without training", ArgsUsage: "JOB", Flags: []cli.Flag{model, seed, set, &cli.IntFlag{Name: "steps", Value: 1, Usage: "steps' worth of tasks"}}, Action: c.rollout},
 		c.serveCommand(),
@@ -95,6 +99,14 @@ func (c *commands) train(x *cli.Context) error {
 	return err
 }
 
+func (c *commands) replay(x *cli.Context) error {
+	dir, err := one(x, "the run folder")
+	if err != nil {
+		return err
+	}
+	return orchestrator.Replay(x.Context, dir, x.String("output"), c.registries, c.out)
+}
+
 func (c *commands) eval(x *cli.Context) error {
 	j, err := load(x)
 	if err != nil {
@@ -143,7 +155,11 @@ func (c *commands) jobEffective(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprint(c.out, a.Describe())
+	text := a.Describe()
+	if j.SFT == nil {
+		text += orchestrator.DescribeMode(j, a)
+	}
+	_, err = fmt.Fprint(c.out, text)
 	return err
 }
 

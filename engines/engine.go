@@ -30,6 +30,9 @@ type Request struct {
 	Messages []trajectory.Message
 	Sampling Sampling //
 	Seed     uint64   // the same seed, prompt, parameters and weights give the same completion
+	// Sampled is how many of the prompt's last tokens are the beginning of this completion, sampled with the same seed: it goes
+	// on after them as if it had not ended there. Only the local engine can.
+	Sampled int
 }
 
 // Completion is what was sampled. TokenIDs, Logprobs and Versions are parallel, [n].

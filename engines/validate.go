@@ -33,6 +33,9 @@ func (r Request) Validate() error {
 	if len(r.Prompt) == 0 {
 		return errors.New("the prompt is empty")
 	}
+	if r.Sampled < 0 || r.Sampled >= len(r.Prompt) {
+		return fmt.Errorf("%d tokens of the prompt were sampled, it has %d", r.Sampled, len(r.Prompt))
+	}
 	return r.Sampling.Validate()
 }
 

@@ -23,8 +23,27 @@ func Algorithm(j *job.Job, r Registries) (*algorithms.Algorithm, error) {
 	if a.DynamicSampling && a.NeedsGreedy() {
 		return nil, j.Fail("algorithm.dynamic_sampling", "it drops groups whose rewards are equal, but advantage %s compares them with a greedy rollout, not with each other; leave one of the two out", a.Estimator.Name)
 	}
+	if err := checkStale(j, a); err != nil {
+		return nil, err
+	}
 	if a.Overlong.Buffer >= j.Rollout.MaxTokens {
 		return nil, j.Fail("algorithm.overlong.buffer", "%d tokens are not less than rollout.max_tokens (%d), the limit before which the penalty grows", a.Overlong.Buffer, j.Rollout.MaxTokens)
 	}
 	return a, nil
+}
+
+// checkStale refuses algorithms that take what older policies sampled for the present one's.
+func checkStale(j *job.Job, a *algorithms.Algorithm) error {
+	k, versions := j.Rollout.MaxStaleness, updatesOf(a)
+	switch {
+	case k == 0:
+		return nil
+	case a.NeedsGreedy():
+		return j.Fail("algorithm.advantage", "%s compares with a greedy rollout of the same policy version, and rollout.max_staleness is %d; use mode sync without oversample, or another estimator", a.Estimator.Name, k)
+	case k < versions:
+		return j.Fail("rollout.max_staleness", "%d is less than the %d policy versions of a step (algorithm.epochs x mini_batches), so nothing could be sampled beside an update; set %d or more", k, versions, versions)
+	case !a.Correction.Active() && a.Correction.Kind != algorithms.CorrectionBypass:
+		return j.Fail("algorithm.correction", "none, but rollout.max_staleness is %d: tokens of older policies would count as the present one's; set correction: {kind: tis_token}, or tis_sequence, icepop, seq_mask, or bypass with a clipped loss", k)
+	}
+	return nil
 }

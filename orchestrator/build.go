@@ -170,7 +170,7 @@ func (s *session) makeRollout(r Registries) error {
 			MinP: j.Rollout.MinP, StopIDs: s.renderer.StopIDs(), Stop: format.Stops(),
 		},
 		MaxTurns: j.Agent.MaxTurns, MaxTotal: j.Rollout.MaxTokens,
-		Timeout: seconds(j.Rollout.TurnTimeout), Seed: j.Seed, RunName: j.Name,
+		Timeout: seconds(j.Rollout.TurnTimeout), Deadline: seconds(j.Rollout.Timeout), Seed: j.Seed, RunName: j.Name,
 	}
 	limits := []int{s.policy.Config.MaxContext()}
 	if s.engine != nil {

@@ -198,7 +198,9 @@ func (t *run) distill(ctx context.Context, groups []trajectory.Group, shuffle *r
 
 // evaluateKL estimates the divergence from the teacher on the held-out tasks, sampled as in training.
 func (t *run) evaluateKL(ctx context.Context, e *Evaluation) error {
-	groups := t.rollout.Groups(ctx, "eval-"+e.Name+"-kl", e.Step, t.eval.Tasks, t.job.Rollout.GroupSize, func(*trajectory.Trajectory) {})
+	r := t.rollout
+	r.Record, r.Past = nil, nil
+	groups := r.Groups(ctx, "eval-"+e.Name+"-kl", e.Step, t.eval.Tasks, t.job.Rollout.GroupSize, func(*trajectory.Trajectory) {})
 	if err := ctx.Err(); err != nil {
 		return err
 	}

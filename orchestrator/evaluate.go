@@ -41,6 +41,7 @@ func (e Evaluation) String() string {
 // evaluate samples every task once. Its seeds are its own, and nothing of it is trained on.
 func evaluate(ctx context.Context, r Rollout, db *store.Store, name string, step int, tasks []trajectory.Task, temperature float64) (Evaluation, error) {
 	r.Sampling.Temperature = temperature
+	r.Record, r.Past = nil, nil // one that is cut off is done anew
 	start := time.Now()
 	phase := "eval-" + name
 	groups := r.Groups(ctx, phase, step, tasks, 1, func(*trajectory.Trajectory) {})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/masks"
+	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
@@ -33,11 +34,18 @@ type Rollout struct {
 	MaxTurns int
 	MaxTotal int           // tokens of a trajectory
 	Timeout  time.Duration // of one completion
+	Deadline time.Duration // of one trajectory with its reward; 0: none
 	ToolsOff bool          // calls are answered with an error: what is left is what the model does without its tools
 	Seed     uint64
 	RunName  string // names the run in request ids
-	// Record makes what a trajectory holds durable before its next request is built from it; nil: nobody needs it.
+	// Record stores what a trajectory grew by in its newest turn, before that is used: for a request, a reward. nil: nowhere.
 	Record func(ctx context.Context, t *trajectory.Trajectory) error
+	// Past is what was recorded of a trajectory by a process that ended: with its end, or some turns to go on after. It is the
+	// caller's to remove what a trajectory shall begin anew. nil: nothing.
+	Past func(id string) (t *trajectory.Trajectory, ended bool)
+	// Again samples the turns of the past once more. What came from outside is taken as it was recorded: results of tools, the
+	// reward.
+	Again bool
 }
 
 // Place says where a trajectory belongs.
@@ -48,9 +56,7 @@ type Place struct {
 }
 
 // ID of the trajectory, unique in a run: one step may hold the same task twice where an epoch ends.
-func (p Place) ID() string {
-	return p.Phase + "-" + strconv.Itoa(p.Step) + "-" + strconv.Itoa(p.Group) + "-" + strconv.Itoa(p.Index)
-}
+func (p Place) ID() string { return store.ID(p.Phase, p.Step, p.Group, p.Index) }
 
 // requestSeed derives from run seed, phase, step, task, trajectory and turn, so that it does not depend on timing.
 func (r *Rollout) requestSeed(p Place, turn int) uint64 {
@@ -60,21 +66,41 @@ func (r *Rollout) requestSeed(p Place, turn int) uint64 {
 
 // failure is an error with the part that caused it.
 type failure struct {
-	origin string // engine, render, reward, store
+	origin string // engine, render, reward, store, deadline
 	err    error
 }
+
+// storeOrigin is that of errors which end the run: what is not stored must not be used.
+const storeOrigin = "store"
 
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// Sample runs one trajectory to its end and scores it. It always returns a trajectory: a failure is data.
+// Sample runs one trajectory to its end and scores it, or returns it as it ended in the past. It always returns a
+// trajectory: a failure is data.
 func (r *Rollout) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 	t := &trajectory.Trajectory{
 		ID: p.ID(), TaskID: p.Task.ID, Group: p.Group, Index: p.Index, Step: p.Step, Started: time.Now(),
 	}
-	err := r.turns(ctx, p, t)
-	if err == nil {
-		err = r.score(ctx, p, t)
+	var past *trajectory.Trajectory
+	if r.Past != nil {
+		var ended bool
+		if past, ended = r.Past(t.ID); ended {
+			return past
+		}
+	}
+	own, cancel := r.within(ctx)
+	defer cancel()
+	err := r.turns(own, p, t, past)
+	switch {
+	case err != nil:
+	case past != nil && r.Again:
+		t.Reward, t.RewardParts = past.Reward, past.RewardParts
+	default:
+		err = r.score(own, p, t)
+	}
+	if err != nil && own.Err() != nil && ctx.Err() == nil {
+		err = &failure{"deadline", fmt.Errorf("orchestrator: %s: not done after %v (rollout.timeout), in turn %d: %w", p.ID(), r.Deadline, len(t.Turns), err)}
 	}
 	if err != nil {
 		t.StopReason, t.Err, t.ErrOrigin = trajectory.StopError, err.Error(), "engine"
@@ -89,7 +115,17 @@ func (r *Rollout) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 	return t
 }
 
-func (r *Rollout) turns(ctx context.Context, p Place, t *trajectory.Trajectory) error {
+// within is the time of one trajectory.
+func (r *Rollout) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	if r.Deadline == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, r.Deadline)
+}
+
+// turns samples turn after turn. Those of the past are taken as they were recorded, so that what follows is the same as if
+// the process had not ended.
+func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajectory) error {
 	history := slices.Concat(r.Prefix, p.Task.Prompt)
 	var prompt []int32
 	var text string
@@ -110,30 +146,76 @@ func (r *Rollout) turns(ctx context.Context, p Place, t *trajectory.Trajectory) 
 			t.StopReason = trajectory.StopMaxTokens
 			return nil
 		}
-		record, err := r.complete(ctx, p, s, turn, room, history)
+		var record trajectory.Turn
+		recorded := past != nil && turn < len(past.Turns)
+		if recorded && !r.Again {
+			record, err = recall(p, s, past, turn)
+		} else {
+			record, err = r.complete(ctx, p, s, turn, room, history)
+		}
 		if err != nil {
 			return err
 		}
 		parsed := r.Format.Parse(record.Completion)
-		record.ParseErrors, record.FinalAnswer, record.AnsweredThisTurn = len(parsed.Errors), parsed.Answer, parsed.HasAnswer
-		start := time.Now()
-		record.Results = r.call(ctx, t.ID, parsed)
-		record.ToolSeconds = time.Since(start).Seconds()
+		if recorded && r.Again {
+			record.Results = past.Turns[turn].Results
+		}
+		if !recorded || r.Again {
+			record.ParseErrors, record.FinalAnswer, record.AnsweredThisTurn = len(parsed.Errors), parsed.Answer, parsed.HasAnswer
+		}
+		if !recorded {
+			start := time.Now()
+			record.Results = r.call(ctx, t.ID, parsed)
+			record.ToolSeconds = time.Since(start).Seconds()
+		}
 		stop, err := r.observe(p, s, &record, parsed, turn, &history, &text)
+		if cut := ctx.Err(); cut != nil { // a call that was cut off is no result
+			return cut
+		}
 		t.Turns = append(t.Turns, record)
 		if err != nil {
+			return err
+		}
+		if err := r.keep(ctx, p, t, past); err != nil {
 			return err
 		}
 		if stop != "" {
 			t.StopReason = stop
 			return nil
 		}
-		if r.Record != nil {
-			if err := r.Record(ctx, t); err != nil {
-				return &failure{"store", err}
-			}
-		}
 	}
+}
+
+// recall appends the response of a recorded turn and returns the turn up to it.
+func recall(p Place, s *trajectory.Sample, past *trajectory.Trajectory, turn int) (trajectory.Turn, error) {
+	record := past.Turns[turn]
+	if len(past.Samples) != 1 || record.CompletionEnd > past.Samples[0].Len() || record.CompletionStart != s.Len() || !slices.Equal(past.Samples[0].TokenIDs[:s.Len()], s.TokenIDs) {
+		return record, &failure{"render", fmt.Errorf("orchestrator: %s turn %d: its prompt is not the one that was recorded; the job's prompt, tools or model changed since", p.ID(), turn)}
+	}
+	of, from, to := past.Samples[0], record.CompletionStart, record.CompletionEnd
+	if err := s.AppendResponse(of.TokenIDs[from:to], of.SamplingLogprobs[from:to], of.PolicyVersion[from:to]); err != nil {
+		return record, &failure{storeOrigin, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+	}
+	record.ObservationEnd = record.CompletionEnd
+	return record, nil
+}
+
+// keep records the newest turn, or holds one of the past against what was recorded.
+func (r *Rollout) keep(ctx context.Context, p Place, t, past *trajectory.Trajectory) error {
+	turn := len(t.Turns) - 1
+	if past != nil && turn < len(past.Turns) {
+		if was, is := past.Turns[turn].ObservationEnd, t.Turns[turn].ObservationEnd; was != is || !slices.Equal(past.Samples[0].TokenIDs[:is], t.Samples[0].TokenIDs) {
+			return &failure{"render", fmt.Errorf("orchestrator: %s turn %d: its observation is not the one that was recorded; the job's tools or model changed since", p.ID(), turn)}
+		}
+		return nil
+	}
+	if r.Record == nil {
+		return nil
+	}
+	if err := r.Record(ctx, t); err != nil {
+		return &failure{storeOrigin, err}
+	}
+	return nil
 }
 
 // complete samples one turn and appends exactly what the engine returned.

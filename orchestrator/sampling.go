@@ -2,59 +2,39 @@ package orchestrator
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
-	"sync"
+	"time"
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// batch is what one step sampled.
+// batch is what one step trains, and what was sampled for it.
 type batch struct {
-	all     []trajectory.Group // in the order of sampling
+	step    int
+	version int32              // of the policy before the update
+	all     []trajectory.Group // that ended since the last batch and are used up, by running number
 	trained []trajectory.Group // those of all that the update sees
+	cut     [][]bool           // [trained][group_size] had not ended when an earlier batch was chosen
+	running int                // trajectories that go on being sampled
+	dropped int                // groups that were given up because they could not be trained in time
 	refills int
-	dealt   []int // the position in the data after the step, see state.Dealt
+	dealt   []int         // the position in the data after the step, see state.Dealt
+	before  time.Duration // spent on sampling it by a process that ended
 }
 
-// sample samples the groups of a step and stores their trajectories. With dynamic sampling (DAPO, arXiv 2503.14476,
+// sample waits for the batch of a step, whose trajectories are stored. With dynamic sampling (DAPO, arXiv 2503.14476,
 // section 3.2) a group whose rewards are all equal is dropped, and the next task of its stratum is sampled in its place,
 // until rollout.groups of them can be compared or rollout.max_refills is reached.
 func (t *run) sample(ctx context.Context, step int) (*batch, error) {
-	j := t.job
-	each := j.Rollout.Groups / len(t.sampler.strata)
-	b := &batch{dealt: t.state.position(t.sampler, each)}
-	missing := slices.Repeat([]int{each}, len(t.sampler.strata))
-	for {
-		var tasks []trajectory.Task
-		var strata []int // of tasks
-		for k := range missing {
-			for range missing[k] {
-				tasks, strata = append(tasks, t.sampler.task(k, b.dealt[k])), append(strata, k)
-				b.dealt[k]++
-			}
-		}
-		groups, err := t.wave(ctx, Place{Phase: "train", Step: step, Group: len(b.all)}, tasks)
+	if t.feed == nil {
+		feed, err := newFeed(t, step)
 		if err != nil {
 			return nil, err
 		}
-		b.all = append(b.all, groups...)
-		if err := t.tooManyFailed(step, b.all); err != nil {
-			return nil, err
-		}
-		for i, g := range groups {
-			if t.usable(g) {
-				b.trained = append(b.trained, g)
-				missing[strata[i]]--
-			}
-		}
-		if !t.algorithm.DynamicSampling || len(b.trained) == j.Rollout.Groups || b.refills == j.Rollout.MaxRefills {
-			return b, nil
-		}
-		b.refills++
+		t.feed = feed
 	}
+	return t.feed.Batch(ctx)
 }
 
 // usable tells whether the update can learn from a group: with dynamic sampling, whether the rewards of the trajectories
@@ -72,43 +52,8 @@ func (t *run) usable(g trajectory.Group) bool {
 	return algorithms.Informative(rewards)
 }
 
-// wave samples and stores the groups of some tasks, each with its greedy rollout where the estimator asks for one.
-func (t *run) wave(ctx context.Context, first Place, tasks []trajectory.Task) ([]trajectory.Group, error) {
-	var greedy []trajectory.Group
-	var greedyErr error
-	var beside sync.WaitGroup
-	if t.algorithm.NeedsGreedy() {
-		r := t.rollout
-		r.Sampling.Temperature = 0
-		place := first
-		place.Phase = greedyPhase
-		beside.Go(func() { greedy, greedyErr = t.rollOut(ctx, &r, place, tasks, 1) })
-	}
-	groups, err := t.rollOut(ctx, &t.rollout, first, tasks, t.job.Rollout.GroupSize)
-	beside.Wait()
-	for i := range greedy {
-		groups[i].Greedy = greedy[i].Trajectories[0]
-	}
-	return groups, errors.Join(ctx.Err(), err, greedyErr)
-}
-
 // greedyPhase is the phase of greedy rollouts in the store. They are baselines and never trained on.
 const greedyPhase = "greedy"
-
-// rollOut samples, shapes and stores groups.
-func (t *run) rollOut(ctx context.Context, r *Rollout, first Place, tasks []trajectory.Task, size int) ([]trajectory.Group, error) {
-	var storeErr error
-	groups := r.groupsFrom(ctx, first, tasks, size, func(tr *trajectory.Trajectory) {
-		t.shape(tr)
-		if err := t.db.AddTrajectory(ctx, first.Phase, tasks[tr.Group-first.Group], tr); err != nil && storeErr == nil {
-			storeErr = err
-		}
-	})
-	if ctx.Err() != nil { // what the store says then is the same
-		return groups, nil
-	}
-	return groups, storeErr
-}
 
 // overlongPart is the reward part that overlong shaping adds.
 const overlongPart = "overlong"
@@ -149,7 +94,7 @@ func (t *run) tooManyFailed(step int, groups []trajectory.Group) error {
 			}
 		}
 	}
-	if float64(failed)/float64(all) <= t.job.Rollout.MaxFailed {
+	if all == 0 || float64(failed)/float64(all) <= t.job.Rollout.MaxFailed {
 		return nil
 	}
 	return fmt.Errorf("orchestrator: step %d: %d of %d trajectories failed, more than rollout.max_failed (%v); the first: %s", step, failed, all, t.job.Rollout.MaxFailed, first)

@@ -25,10 +25,11 @@ func samplingRun(t *testing.T, a algorithms.Config, groups, size int, data *Task
 	j := &job.Job{Seed: 1, Data: d, Rollout: job.Rollout{Groups: groups, GroupSize: size, MaxRefills: 3, MaxFailed: 0.9, MaxTokens: 1000}}
 	deal, err := newSampler(data, d, groups, 1)
 	require.NoError(t, err)
-	db, err := store.Open(filepath.Join(t.TempDir(), storeFile))
+	dir := t.TempDir()
+	db, err := store.Open(filepath.Join(dir, storeFile))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	return &run{session: &session{job: j, rollout: *newRollout(t, respond)}, algorithm: resolved, db: db, sampler: deal}
+	return &run{dir: dir, session: &session{job: j, rollout: *newRollout(t, respond)}, algorithm: resolved, db: db, sampler: deal}
 }
 
 // questions are n tasks q0 … whose answer is 1, of alternating kinds a and b.

@@ -71,6 +71,12 @@ func (s *state) evaluated(name string, step int) bool {
 	return slices.ContainsFunc(s.Evaluations, func(e Evaluation) bool { return e.Name == name && (e.Step == step || name == "before") })
 }
 
+// evaluation puts a result in the place of an earlier one of its name.
+func (s *state) evaluation(e Evaluation) {
+	s.Evaluations = slices.DeleteFunc(s.Evaluations, func(old Evaluation) bool { return old.Name == e.Name })
+	s.Evaluations = append(s.Evaluations, e)
+}
+
 // load reads the state of the last complete checkpoint of a run folder and returns the checkpoint's folder; "" when the
 // run had saved none yet.
 func (s *state) load(dir string) (string, error) {
@@ -172,14 +178,19 @@ func (t *run) prune(newest string) error {
 }
 
 // describe is the metrics of a step; docs/metrics.md explains each.
-func (t *run) describe(b *batch, rewards []float64, m policy.Metrics, sampled, whole time.Duration) map[string]float64 {
+func (t *run) describe(b *batch, rewards []float64, m policy.Metrics, waited, whole time.Duration) map[string]float64 {
+	sampled := waited
+	if t.overlaps() { // rollouts never rest
+		sampled = whole
+	}
 	r := map[string]float64{
-		"seconds/sample": sampled.Seconds(), "seconds/train": (whole - sampled).Seconds(), "seconds/step": whole.Seconds(),
+		"seconds/sample": sampled.Seconds(), "seconds/wait": waited.Seconds(), "seconds/train": (whole - waited).Seconds(), "seconds/step": whole.Seconds(),
 		"seconds/elapsed":       t.state.Seconds + time.Since(t.started).Seconds(),
 		"seconds/sync":          t.weights.seconds,
 		"reward/mean":           mean(rewards),
 		"trajectories/finished": float64(len(rewards)), "groups/flat": float64(m.FlatGroups),
 		"groups/sampled": float64(len(b.all)), "groups/dropped": float64(len(b.all) - len(b.trained)), "groups/refills": float64(b.refills),
+		"groups/too_stale": float64(b.dropped), "trajectories/running": float64(b.running), "update/staleness_mean": m.StalenessMean, "update/staleness_max": float64(m.StalenessMax),
 		"update/loss": m.Loss, "update/grad_norm": m.GradNorm, "update/learning_rate": m.LearningRate, "update/entropy": m.Entropy,
 		"update/clip_fraction": m.ClipFraction, "update/mismatch_mean": m.MismatchMean, "update/mismatch_max": m.MismatchMax,
 		"update/mismatch_k3": m.MismatchK3, "update/ess": m.ESS, "update/policy_version": float64(t.state.Version),
@@ -224,6 +235,7 @@ func (t *run) describe(b *batch, rewards []float64, m policy.Metrics, sampled, w
 	if n := float64(len(rewards)); n > 0 {
 		r["length/response_mean"] = r["tokens/sampled"] / n
 	}
+	b.lengths(r)
 	r["tokens/sample_per_second"] = r["tokens/sampled"] / sampled.Seconds()
 	r["tokens/train_per_second"] = r["tokens/unpacked"] / r["seconds/train"]
 	return r
@@ -253,9 +265,9 @@ func (t *run) progress(r map[string]float64) {
 			r["sft/loss"], r["sft/epoch"], r["sft/conversations"], r["tokens/learned"], r["tokens/train_per_second"], r["seconds/step"], left.Round(time.Second))
 		return
 	}
-	t.say("step %3d/%d   reward %.3f  answered %2.0f/%2.0f  calls %2.0f (%.0f failed)  sample %4.0f tok/s  train %4.0f tok/s  %4.1f s  left %s",
+	t.say("step %3d/%d   reward %.3f  answered %2.0f/%2.0f  calls %2.0f (%.0f failed)  sample %4.0f tok/s  train %4.0f tok/s  %4.1f s%s  left %s",
 		t.state.Step, steps, r["reward/mean"], r["stop/answer"], r["trajectories/finished"]+r["trajectories/failed"], r["tools/calls"], r["tools/failed"],
-		r["tokens/sample_per_second"], r["tokens/train_per_second"], r["seconds/step"], left.Round(time.Second))
+		r["tokens/sample_per_second"], r["tokens/train_per_second"], r["seconds/step"], t.overlap(r), left.Round(time.Second))
 }
 
 func (t *run) summary() Summary {

@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/agentfly/agentfly/algorithms"
@@ -48,6 +46,18 @@ type Summary struct {
 	Skipped         int                `json:"skipped,omitempty"` // steps whose update was passed over, see trainer.on_nonfinite
 }
 
+// trainer is what a run needs of policy.Trainer.
+type trainer interface {
+	Step(ctx context.Context, b policy.StepBatch) (policy.Metrics, error)
+	Score(ctx context.Context, samples []*trajectory.Sample, temperature float64) ([]policy.SampleScores, error)
+	Load(dir string) error
+	Save(dir string) error
+	Release() error
+	Close() error
+}
+
+var _ trainer = (*policy.Trainer)(nil)
+
 // run is one training run.
 type run struct {
 	*session
@@ -56,15 +66,18 @@ type run struct {
 	algorithm   *algorithms.Algorithm
 	db          *store.Store
 	metrics     *os.File
-	trainer     *policy.Trainer
+	trainer     trainer
 	ranks       *ranks
 	sampler     *sampler
+	feed        *feed       // of rollouts; nil before the first step
 	sft         *supervised // nil but in supervised fine-tuning
 	eval        *Tasks
 	state       state
-	started     time.Time // of this process; zero outside the loop
-	resumedAt   int       // steps done before this process
-	stepSeconds float64   // spent on steps by this process
+	past        past
+	replay      *replaying // of a run's recorded batches; nil: the run samples its own
+	started     time.Time  // of this process; zero outside the loop
+	resumedAt   int        // steps done before this process
+	stepSeconds float64    // spent on steps by this process
 }
 
 // Train runs a job to its end, or to an interruption: then it saves what it has and returns ErrInterrupted.
@@ -161,9 +174,11 @@ func (t *run) prepare(ctx context.Context, j *job.Job, r Registries) (err error)
 	if err := t.makeFolder(j); err != nil { // not earlier: a run that could not begin leaves none behind
 		return err
 	}
-	if t.trainer, err = t.session.trainer(t.algorithm, &t.state.Version); err != nil {
+	made, err := t.session.trainer(t.algorithm, &t.state.Version)
+	if err != nil {
 		return err
 	}
+	t.trainer = made
 	if from != "" {
 		if err := t.trainer.Load(filepath.Join(from, trainerFolder)); err != nil {
 			return err
@@ -172,46 +187,7 @@ func (t *run) prepare(ctx context.Context, j *job.Job, r Registries) (err error)
 	if err := t.begin(ctx, t.state.Version); err != nil {
 		return err
 	}
-	if err := t.forget(); err != nil {
-		return err
-	}
-	return t.db.Truncate(context.Background(), t.state.Step)
-}
-
-// forget drops the metrics of the steps and evaluations after the state that the run continues from: they come again.
-func (t *run) forget() error {
-	path := filepath.Join(t.dir, "metrics.jsonl")
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
-	}
-	var keep []byte
-	for line := range bytes.Lines(data) {
-		var m struct {
-			Step int         `json:"step"`
-			Eval *Evaluation `json:"eval"`
-		}
-		if json.Unmarshal(line, &m) != nil { // the last line of a killed process may be cut
-			continue
-		}
-		done := m.Step < t.state.Step
-		if m.Eval != nil {
-			done = t.state.evaluated(m.Eval.Name, m.Eval.Step)
-		}
-		if done {
-			keep = append(keep, line...)
-		}
-	}
-	if len(keep) == len(data) {
-		return nil
-	}
-	if err := t.metrics.Truncate(0); err != nil { // it is open for appending
-		return fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
-	}
-	if _, err := t.metrics.Write(keep); err != nil {
-		return fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
-	}
-	return nil
+	return t.recover(ctx)
 }
 
 // inputError marks an error of the user's files: exit status 2.
@@ -241,6 +217,12 @@ func (t *run) makeFolder(j *job.Job) (err error) {
 	}
 	if t.db, err = store.Open(filepath.Join(t.dir, storeFile)); err != nil {
 		return err
+	}
+	t.rollout.Record = t.db.AddTurn
+	if path, err := filepath.Abs(j.Path()); err == nil { // what the job's relative paths are relative to
+		if err := t.db.SetFact(context.Background(), jobFact, path); err != nil {
+			return err
+		}
 	}
 	if t.metrics, err = os.OpenFile(filepath.Join(t.dir, "metrics.jsonl"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644); err != nil {
 		return fmt.Errorf("orchestrator: run folder: %w", err)
@@ -290,6 +272,9 @@ func (t *run) loop(ctx context.Context) error {
 	}
 	t.started, t.resumedAt = time.Now(), t.state.Step
 	err := t.steps(ctx)
+	if t.feed != nil {
+		t.feed.Close()
+	}
 	t.sayNotes()
 	t.state.Seconds += time.Since(t.started).Seconds()
 	t.started = time.Time{}
@@ -374,8 +359,10 @@ func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
 	if err != nil {
 		return err
 	}
-	t.state.Evaluations = slices.DeleteFunc(t.state.Evaluations, func(old Evaluation) bool { return old.Name == name })
-	t.state.Evaluations = append(t.state.Evaluations, e)
+	if err := t.db.AddEvaluation(ctx, e.Name, e.Step, e); err != nil {
+		return err
+	}
+	t.state.evaluation(e)
 	t.say("evaluation   %s", e)
 	return t.log(map[string]any{"step": e.Step, "eval": e})
 }
@@ -409,14 +396,29 @@ func (s *session) barrier(version *int32) func(context.Context, func(context.Con
 
 // step samples, stores, updates and reports one step.
 func (t *run) step(ctx context.Context) error {
-	j := t.job
-	step := t.state.Step
 	start := time.Now()
-	b, err := t.sample(ctx, step)
+	b, err := t.recorded(ctx, t.state.Step)
+	if b == nil && err == nil {
+		switch {
+		case t.replay != nil:
+			b, err = t.replay.batch(ctx, t.state.Step)
+		default:
+			if b, err = t.sample(ctx, t.state.Step); err == nil {
+				err = t.keepBatch(ctx, b, time.Since(start))
+			}
+		}
+	}
 	if err != nil {
 		return err
 	}
-	sampled := time.Since(start)
+	return t.update(ctx, b, start.Add(-b.before))
+}
+
+// update trains a batch that was waited for since start. In mode async rollouts go on meanwhile: the optimizer writes at
+// the barrier of an engine that shares the parameters, and other engines get the weights while their requests pause.
+func (t *run) update(ctx context.Context, b *batch, start time.Time) (err error) {
+	j, step := t.job, b.step
+	waited := time.Since(start)
 	taught := &distilled{}
 	if t.teacher != nil {
 		var shuffle *rand.Rand
@@ -447,7 +449,10 @@ func (t *run) step(ctx context.Context) error {
 			return err
 		}
 	}
-	record := t.describe(b, rewards, m, sampled, time.Since(start))
+	if t.feed != nil {
+		t.feed.Trained(ctx)
+	}
+	record := t.describe(b, rewards, m, waited, time.Since(start))
 	if t.teacher != nil {
 		record["distill/reverse_kl"] = taught.reverseKL
 	}
@@ -461,6 +466,7 @@ func (t *run) finish(ctx context.Context, record map[string]float64, m policy.Me
 	if skipped != nil {
 		record["update/skipped"] = 1
 	}
+	record, logged := t.past.stored(t, step, record)
 	var updates []store.Update
 	for _, u := range m.Samples {
 		updates = append(updates, store.Update{TrajectoryID: u.Trajectory, Sample: u.Sample, Step: step, OldLogprobs: u.OldLogprobs, Advantages: u.Advantages})
@@ -480,6 +486,9 @@ func (t *run) finish(ctx context.Context, record map[string]float64, m policy.Me
 	if skipped != nil {
 		line["skipped"] = skipped.Error()
 		t.say("skipped      %s", skipped)
+	}
+	if logged {
+		return nil
 	}
 	return t.log(line)
 }

@@ -57,6 +57,18 @@ func NewRegistry(o Options) *Registry {
 	return &Registry{options: o, entries: map[string]*entry{}}
 }
 
+// KeepsState tells whether one of the tools does, see Keeper.
+func (r *Registry) KeepsState() bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, e := range r.entries {
+		if k, ok := e.tool.(Keeper); ok && k.KeepsState() {
+			return true
+		}
+	}
+	return false
+}
+
 // Register adds tools. A name that is taken or not well-formed, or a schema that cannot be read, is refused; the tools
 // before it stay registered.
 func (r *Registry) Register(all ...Tool) error {

@@ -26,6 +26,10 @@ type Observation struct {
 	Text string
 }
 
+// Keeper is a tool that keeps state of a trajectory in this process: what it did cannot be taken up by another process, so
+// that a trajectory which the process left unfinished begins anew.
+type Keeper interface{ KeepsState() bool }
+
 // Tool does something for the model. Call is safe for concurrent use and honours ctx. An error becomes an observation
 // that the model can read ("Error: …"), so its text must help the model to do it right and must name no host path.
 type Tool interface {

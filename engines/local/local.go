@@ -146,7 +146,7 @@ func (e *Engine) Generate(ctx context.Context, r engines.Request) (engines.Compl
 	if err := e.check(r); err != nil {
 		return engines.Completion{}, fmt.Errorf("local: request %s: %w", r.ID, err)
 	}
-	s := newSequence(ctx, r)
+	s := e.newSequence(ctx, r)
 	if err := e.submit(s); err != nil {
 		return engines.Completion{}, fmt.Errorf("local: request %s: %w", r.ID, err)
 	}
@@ -173,13 +173,18 @@ func (e *Engine) Score(ctx context.Context, ids []int32) ([]float32, error) {
 }
 
 // newSequence copies what it keeps of r.
-func newSequence(ctx context.Context, r engines.Request) *sequence {
+func (e *Engine) newSequence(ctx context.Context, r engines.Request) *sequence {
 	s := &sequence{
-		ctx: ctx, id: r.ID, sampling: r.Sampling, seed: r.Seed, prompt: len(r.Prompt), done: make(chan struct{}),
+		ctx: ctx, id: r.ID, sampling: r.Sampling, seed: r.Seed, prompt: len(r.Prompt) - r.Sampled, done: make(chan struct{}),
 		tokens: append(make([]int32, 0, len(r.Prompt)+min(r.Sampling.MaxTokens, 256)), r.Prompt...),
 	}
 	s.sampling.StopIDs = append([]int32(nil), r.Sampling.StopIDs...)
 	s.sampling.Stop = append([]string(nil), r.Sampling.Stop...)
+	for _, id := range r.Prompt[s.prompt:] { // a stop string may begin in what was sampled before
+		if len(r.Sampling.Stop) > 0 {
+			s.text = append(s.text, e.options.Decoder.Bytes(id)...)
+		}
+	}
 	return s
 }
 

@@ -365,3 +365,38 @@ func TestIdleDoesNothingAndCloseJoins(t *testing.T) {
 	}
 	require.LessOrEqual(t, runtime.NumGoroutine(), before)
 }
+
+// A completion that is cut anywhere and goes on is the one that was not cut, under the weights of each of its parts.
+func TestACompletionGoesOn(t *testing.T) {
+	e, m := startToy(t, Options{MaxModelLen: 200, Version: 3})
+	r := engines.Request{ID: "r", Prompt: numbered(1, 20), Seed: 9, Sampling: engines.Sampling{MaxTokens: 12, Temperature: 1, TopP: 1}}
+	whole, err := e.Generate(t.Context(), r)
+	require.NoError(t, err)
+	require.Len(t, whole.TokenIDs, 12)
+	stop := decodeLetters(whole.TokenIDs[5:7])[1:3] // the second byte of one token and the first of the next
+	for cut := 1; cut < 12; cut++ {
+		rest := r
+		rest.Prompt, rest.Sampled, rest.Sampling.MaxTokens = slices.Concat(r.Prompt, whole.TokenIDs[:cut]), cut, 12-cut
+		c, err := e.Generate(t.Context(), rest)
+		require.NoError(t, err)
+		require.Equal(t, whole.TokenIDs[cut:], c.TokenIDs)
+		require.Equal(t, whole.Logprobs[cut:], c.Logprobs)
+		if cut <= 6 {
+			rest.Sampling.Stop = []string{stop}
+			c, err = e.Generate(t.Context(), rest)
+			require.NoError(t, err)
+			require.Equal(t, trajectory.FinishStop, c.FinishReason)
+			require.LessOrEqual(t, len(c.TokenIDs), 7-cut)
+		}
+	}
+	require.NoError(t, e.Update(t.Context(), m.update(4)))
+	rest := r
+	rest.Prompt, rest.Sampled = slices.Concat(r.Prompt, whole.TokenIDs[:5]), 5
+	c, err := e.Generate(t.Context(), rest)
+	require.NoError(t, err)
+	token, _ := toyNext(rest.Prompt, 1, 9, 5, 4)
+	require.Equal(t, token, c.TokenIDs[0])
+	rest.Sampled = 25
+	_, err = e.Generate(t.Context(), rest)
+	require.ErrorContains(t, err, "25 tokens of the prompt were sampled, it has 25")
+}

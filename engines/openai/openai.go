@@ -154,6 +154,8 @@ func check(q engines.Request) error {
 		return err
 	}
 	switch s := q.Sampling; {
+	case q.Sampled != 0:
+		return errors.New("an endpoint cannot go on within a completion as if it had not ended")
 	case len(q.Messages) == 0:
 		return errors.New("the request has no messages, and a chat endpoint takes no token ids")
 	case s.TopK != 0 || s.MinP != 0:

@@ -92,6 +92,9 @@ func (e *Engine) generate(ctx context.Context, r engines.Request, d engines.Deta
 	if err := r.Validate(); err != nil {
 		return engines.Completion{}, err
 	}
+	if r.Sampled != 0 {
+		return engines.Completion{}, errors.New("a script cannot go on within a completion")
+	}
 	if len(r.Prompt) >= e.options.MaxModelLen {
 		return engines.Completion{}, fmt.Errorf("%d tokens of %d leave no room: %w", len(r.Prompt), e.options.MaxModelLen, engines.ErrTooLong)
 	}

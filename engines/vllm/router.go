@@ -71,6 +71,9 @@ func (e *Engine) check(q *engines.Request) error {
 	if room < 1 {
 		return fmt.Errorf("%d tokens of %d leave no room: %w", len(q.Prompt), e.Capabilities().MaxModelLen, engines.ErrTooLong)
 	}
+	if q.Sampled != 0 {
+		return errors.New("a server cannot go on within a completion as if it had not ended")
+	}
 	s := &q.Sampling
 	s.MaxTokens = min(s.MaxTokens, room)
 	if s.Temperature > 0 && s.Temperature < 0.01 {

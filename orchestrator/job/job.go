@@ -164,10 +164,13 @@ type Rollout struct {
 	TopP         float64 `yaml:"top_p" default:"1" above:"0" max:"1" doc:"1 is off; training needs 1"`
 	TopK         int     `yaml:"top_k" default:"0" min:"0" max:"1000000" doc:"0 is off; training needs 0"`
 	MinP         float64 `yaml:"min_p" default:"0" min:"0" max:"0.9999" doc:"0 is off; training needs 0"`
-	Mode         string  `yaml:"mode" default:"sync" enum:"sync" doc:"sync: a step trains on what its own policy sampled"`
-	MaxStaleness int     `yaml:"max_staleness" default:"0" min:"0" max:"0" unit:"policy versions" doc:"0 in mode sync"`
+	Mode         string  `yaml:"mode" default:"sync" enum:"sync|async" doc:"sync: a step trains on what its own policy sampled; async: rollouts go on beside the updates, see docs/async.md"`
+	MaxStaleness int     `yaml:"max_staleness" default:"0" min:"0" max:"100000" unit:"policy versions" doc:"most between the oldest sampled token of a trajectory and the version that trains it; async, and sync with oversample, need 1 or more"`
+	Stale        string  `yaml:"stale" default:"wait" enum:"wait|drop" doc:"a group that would grow too stale if the next step left it: the step waits for it, or it is dropped and its task sampled anew"`
+	Oversample   float64 `yaml:"oversample" default:"1" min:"1" max:"100" doc:"sync: groups sampled at once, in units of groups; a step takes those that end first, the others go on in the next one"`
 	MaxRefills   int     `yaml:"max_refills" default:"10" min:"0" max:"100000" unit:"refills" doc:"algorithm.dynamic_sampling: how often a step samples further tasks in place of groups without variance; it then trains on what it has"`
 	MaxFailed    float64 `yaml:"max_failed" default:"0.5" min:"0" max:"1" doc:"share of a step's trajectories that may fail before the run stops"`
+	Timeout      float64 `yaml:"timeout" default:"0" min:"0" max:"10000000" unit:"s" doc:"longest time for one trajectory, its reward included; one that is late fails. 0: only its turns and calls have deadlines"`
 	TurnTimeout  float64 `yaml:"turn_timeout" default:"600" min:"0.01" max:"1000000" unit:"s" doc:"longest time for one completion"`
 	ToolTimeout  float64 `yaml:"tool_timeout" default:"30" min:"0.01" max:"1000000" unit:"s" doc:"longest time for one tool call"`
 }

@@ -285,6 +285,7 @@ func (d *decoder) check(j *Job, o Options) {
 	case e.Kind == "local" && (len(e.URLs) > 0 || e.Serve != nil):
 		fail("engine.kind", "local takes neither urls nor serve; did you mean vllm?")
 	}
+	d.checkMode(j, fail)
 	if j.Engine.Sleep > 0 && j.Engine.Kind != "vllm" {
 		fail("engine.sleep", "%d: only servers of kind vllm can sleep", j.Engine.Sleep)
 	}
@@ -336,6 +337,39 @@ func (d *decoder) check(j *Job, o Options) {
 			p.Text = e.Path + ": " + e.Text
 			d.problems = append(d.problems, p)
 		}
+	}
+}
+
+// checkMode finds contradictions between the settings of how rollouts and updates overlap.
+func (d *decoder) checkMode(j *Job, fail func(path, format string, args ...any)) {
+	r := j.Rollout
+	overlaps := r.Mode == "async" || r.Oversample > 1
+	switch {
+	case r.Mode == "async" && r.Oversample > 1:
+		fail("rollout.oversample", "mode async samples max_staleness + 1 batches at once already; leave it out")
+	case r.Mode == "async" && r.MaxStaleness == 0:
+		fail("rollout.max_staleness", "0 lets nothing be sampled beside an update; set 1 or more, or use mode sync")
+	case r.Oversample > 1 && r.MaxStaleness == 0:
+		fail("rollout.max_staleness", "0, but what oversample cuts goes on under the next policy version; set 1 or more")
+	case !overlaps && r.MaxStaleness > 0:
+		fail("rollout.max_staleness", "%d, but mode sync without oversample trains on nothing stale; use mode async, or leave it out", r.MaxStaleness)
+	case !overlaps && r.Stale == "drop":
+		fail("rollout.stale", "drop, but mode sync without oversample has nothing stale; use mode async, or leave it out")
+	}
+	if !overlaps {
+		return
+	}
+	if r.Mode == "async" && j.Engine.Sleep > 0 {
+		fail("engine.sleep", "%d: mode async samples while the trainer needs the memory; use mode sync, or give the servers a device of their own", j.Engine.Sleep)
+	}
+	if j.Deterministic {
+		fail("deterministic", "true, but the batches of mode async and of oversample depend on what ends first; agentfly replay repeats such a run")
+	}
+	if j.SFT != nil {
+		fail("rollout.mode", "sft samples nothing that could overlap; leave mode and oversample out")
+	}
+	if j.Distill != nil {
+		fail("rollout.mode", "distill compares the teacher with the policy that samples, so nothing may be stale; leave mode and oversample out")
 	}
 }
 

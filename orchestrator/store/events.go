@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -17,7 +18,10 @@ type Admission struct {
 	Step, Group int
 	Task        trajectory.Task
 	Size        int
-	Version     int32 // of the policy then
+	Version     int32     // of the policy then
+	Stratum     int       // of the data
+	Position    int       // of the task in what the stratum deals
+	Again       *GroupRef // the group whose task is sampled once more, which is dropped by this; nil: none
 }
 
 func (a Admission) ref() GroupRef { return GroupRef{a.Step, a.Group} }
@@ -58,10 +62,12 @@ const (
 
 // admitted is the JSON of an admission.
 type admitted struct {
-	Task    string `json:"task"`
-	Size    int    `json:"size"`
-	Version int32  `json:"version"`
-	Turn    int64  `json:"turn"` // first row of turns that can be the group's
+	Task     string `json:"task"`
+	Size     int    `json:"size"`
+	Version  int32  `json:"version"`
+	Stratum  int    `json:"stratum,omitempty"`
+	Position int    `json:"position,omitempty"`
+	Turn     int64  `json:"turn"` // first row of turns that can be the group's
 }
 
 type dropped struct {
@@ -87,7 +93,12 @@ func (s *Store) Admit(ctx context.Context, all ...Admission) error {
 					return err
 				}
 			}
-			if err := w.addEvent(kindAdmit, a.Phase, a.Step, a.Group, admitted{a.Task.ID, a.Size, a.Version, w.turn}); err != nil {
+			if a.Again != nil && s.isOpen(Train, *a.Again) {
+				if err := w.addEvent(kindDrop, Train, a.Again.Step, a.Again.Group, dropped{"too stale; its task is sampled anew as " + a.ref().String()}); err != nil {
+					return err
+				}
+			}
+			if err := w.addEvent(kindAdmit, a.Phase, a.Step, a.Group, admitted{a.Task.ID, a.Size, a.Version, a.Stratum, a.Position, w.turn}); err != nil {
 				return fmt.Errorf("%s group %d of step %d: %w", a.Phase, a.Group, a.Step, err)
 			}
 		}
@@ -95,6 +106,11 @@ func (s *Store) Admit(ctx context.Context, all ...Admission) error {
 	})
 	if err != nil {
 		return err
+	}
+	for _, a := range all {
+		if a.Again != nil {
+			s.settle(*a.Again)
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,6 +205,24 @@ func (s *Store) AddEvaluation(ctx context.Context, name string, step int, result
 	return s.add(ctx, "evaluation "+name, func(w *writer) error {
 		return w.exec("INSERT OR REPLACE INTO evaluations VALUES (?, ?, ?)", name, int64(step), string(body))
 	})
+}
+
+// SetFact stores what is true of the whole run, such as where its job file is.
+func (s *Store) SetFact(ctx context.Context, name, value string) error {
+	return s.add(ctx, name, func(w *writer) error { return w.exec("INSERT OR REPLACE INTO facts VALUES (?, ?)", name, value) })
+}
+
+// Fact returns what SetFact stored; "" is nothing.
+func (s *Store) Fact(name string) (string, error) {
+	if s.version < 2 {
+		return "", nil
+	}
+	var value string
+	err := s.db.QueryRow("SELECT value FROM facts WHERE name = ?", name).Scan(&value)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return "", fmt.Errorf("store: %s: %w", name, err)
+	}
+	return value, nil
 }
 
 // Evaluations returns the results that AddEvaluation stored, in the order of steps.

@@ -15,6 +15,8 @@ type Recovery struct {
 	Batches     []Batch       // of the checkpoint's step and later ones, in order; Groups gives their trajectories
 	Outstanding []Outstanding // admitted, neither trained nor dropped, in the order of admission
 	Admitted    int           // groups of the phase "train" since the run began
+	Dealt       []int         // position in each stratum of the data after all admissions
+	Taken       map[int]int   // by step, of this step and later ones: the highest number of an admitted group, plus one
 	Events      int           // since the run began; 0: the store is of a program that kept no log
 }
 
@@ -43,7 +45,7 @@ type opened struct {
 }
 
 func (s *Store) recover(ctx context.Context, step int) (*Recovery, error) {
-	out := &Recovery{}
+	out := &Recovery{Taken: map[int]int{}}
 	open := map[GroupRef][]*opened{}
 	var order []*opened
 	settle := func(refs ...GroupRef) {
@@ -63,9 +65,9 @@ func (s *Store) recover(ctx context.Context, step int) (*Recovery, error) {
 				return err
 			}
 			if phase == Train {
-				out.Admitted++
+				out.admitted(ref, a, step)
 			}
-			o := &opened{Admission: Admission{phase, ref.Step, ref.Group, trajectory.Task{ID: a.Task}, a.Size, a.Version}, turn: a.Turn}
+			o := &opened{Admission: Admission{phase, ref.Step, ref.Group, trajectory.Task{ID: a.Task}, a.Size, a.Version, a.Stratum, a.Position, nil}, turn: a.Turn}
 			open[ref], order = append(open[ref], o), append(order, o)
 		case kindDrop:
 			settle(ref)
@@ -104,6 +106,18 @@ func (s *Store) recover(ctx context.Context, step int) (*Recovery, error) {
 		}
 	}
 	return out, s.partial(ctx, out, from)
+}
+
+// admitted counts a group of the phase "train".
+func (r *Recovery) admitted(ref GroupRef, a admitted, step int) {
+	r.Admitted++
+	for len(r.Dealt) <= a.Stratum {
+		r.Dealt = append(r.Dealt, 0)
+	}
+	r.Dealt[a.Stratum] = max(r.Dealt[a.Stratum], a.Position+1)
+	if ref.Step >= step {
+		r.Taken[ref.Step] = max(r.Taken[ref.Step], ref.Group+1)
+	}
 }
 
 // events calls f for every event in order.
@@ -169,6 +183,18 @@ func (s *Store) task(ctx context.Context, phase, id string) (trajectory.Task, er
 		return task, fmt.Errorf("task %s is damaged: %w", id, err)
 	}
 	return task, nil
+}
+
+// Trajectory returns a trajectory that has its end.
+func (s *Store) Trajectory(ctx context.Context, id string) (*trajectory.Trajectory, error) {
+	t, err := s.finished(ctx, id)
+	if err == nil && t == nil {
+		err = fmt.Errorf("trajectory %s is missing", id)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("store: %s: %w", s.path, err)
+	}
+	return t, nil
 }
 
 // finished returns a trajectory that has its end; nil: there is none.

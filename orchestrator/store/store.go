@@ -54,6 +54,7 @@ CREATE TABLE events (
 );
 CREATE UNIQUE INDEX one_admission ON events (phase, step, grp) WHERE kind = 'admit';
 CREATE UNIQUE INDEX one_batch ON events (step) WHERE kind = 'batch';
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE evaluations (name TEXT NOT NULL, step INTEGER NOT NULL, json TEXT NOT NULL, PRIMARY KEY (name, step)) WITHOUT ROWID;
 `}
 

@@ -79,21 +79,22 @@ func (w *writer) poke() {
 	}
 }
 
-// take returns what waits, and whether the store is closed.
+// take returns what waits, nil for nothing, and whether the store is closed.
 func (w *writer) take() (*batch, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	b := w.pending
-	if len(b.writes) > 0 {
-		w.pending = newBatch()
+	if len(w.pending.writes) == 0 { // callers may still add to it
+		return nil, w.closed
 	}
+	b := w.pending
+	w.pending = newBatch()
 	return b, w.closed
 }
 
 func (w *writer) run() {
 	for {
 		b, closed := w.take()
-		if len(b.writes) > 0 {
+		if b != nil {
 			w.commit(b)
 			continue
 		}

@@ -1,0 +1,230 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// again is an engine that samples completions once more as they were recorded: each token with the weights of the policy
+// version that sampled it then. A completion that went on over updates is sampled in parts, each of which waits for its
+// version; new weights wait until every recorded token of the present ones is sampled. What differs from the record is an
+// error that names the first token.
+type again struct {
+	engines.Engine
+
+	mu      sync.Mutex
+	version int32
+	changed chan struct{} // closed and made anew at each change of what follows
+	left    map[int32]int // recorded tokens of a version that are not sampled again yet
+	record  map[string]*trajectory.Trajectory
+	err     error               // the first difference
+	begun   func(version int32) // called when new weights are there
+}
+
+// differs is a difference from the record.
+type differs struct {
+	id          string
+	turn, token int // token of the completion; -1: none in particular
+	text        string
+}
+
+func (d *differs) Error() string {
+	if d.token < 0 {
+		return fmt.Sprintf("trajectory %s, turn %d: %s", d.id, d.turn, d.text)
+	}
+	return fmt.Sprintf("trajectory %s, turn %d, token %d of its completion: %s", d.id, d.turn, d.token, d.text)
+}
+
+func newAgain(e engines.Engine, version int32) *again {
+	return &again{Engine: e, version: version, changed: make(chan struct{}), left: map[int32]int{}, record: map[string]*trajectory.Trajectory{}}
+}
+
+// expect adds a recorded trajectory, whose tokens are then to be sampled.
+func (a *again) expect(t *trajectory.Trajectory) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.record[t.ID] = t
+}
+
+// forget drops a trajectory that is done.
+func (a *again) forget(id string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.record, id)
+}
+
+// count adds a trajectory's tokens to those that are left.
+func (a *again) count(t *trajectory.Trajectory) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range t.Samples {
+		for i, on := range s.ResponseMask {
+			if on {
+				a.left[s.PolicyVersion[i]]++
+			}
+		}
+	}
+}
+
+// fail ends every wait with the first error.
+func (a *again) fail(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.err == nil {
+		a.err = err
+		a.wake()
+	}
+}
+
+// wake lets those who wait look again. The lock is held.
+func (a *again) wake() {
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+// wait returns when ready is true, which is called with the lock held.
+func (a *again) wait(ctx context.Context, ready func() bool) error {
+	for {
+		a.mu.Lock()
+		err, ok, changed := a.err, ready(), a.changed
+		a.mu.Unlock()
+		if err != nil || ok {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Generate implements engines.Engine.
+func (a *again) Generate(ctx context.Context, r engines.Request) (engines.Completion, error) {
+	c, err := a.generate(ctx, r)
+	if err != nil {
+		a.fail(err)
+	}
+	return c, err
+}
+
+func (a *again) generate(ctx context.Context, r engines.Request) (engines.Completion, error) {
+	var out engines.Completion
+	at := strings.LastIndexByte(r.ID, '-')
+	turn, err := strconv.Atoi(r.ID[at+1:])
+	if err != nil {
+		return out, fmt.Errorf("orchestrator: replay: request %q names no turn", r.ID)
+	}
+	id := r.ID[:at]
+	a.mu.Lock()
+	rec := a.record[id]
+	a.mu.Unlock()
+	if rec == nil || turn >= len(rec.Turns) {
+		return out, &differs{id, turn, -1, "it was not recorded"}
+	}
+	of := rec.Turns[turn]
+	s := rec.Samples[of.Sample]
+	switch {
+	case !slices.Equal(r.Prompt, s.TokenIDs[:of.CompletionStart]):
+		return out, &differs{id, turn, -1, "its prompt has other tokens than the recorded one; the job's prompt, tools or model changed since"}
+	case r.Seed != of.Seed:
+		return out, &differs{id, turn, -1, fmt.Sprintf("its seed is %d, recorded is %d; the job's seed changed since", r.Seed, of.Seed)}
+	}
+	versions := s.PolicyVersion[of.CompletionStart:of.CompletionEnd]
+	for n := 0; n < len(versions); {
+		end := n
+		for end < len(versions) && versions[end] == versions[n] {
+			end++
+		}
+		c, err := a.part(ctx, r, s.TokenIDs[of.CompletionStart:of.CompletionStart+n], versions[n], end-n, end == len(versions))
+		if err != nil {
+			return out, err
+		}
+		if err := compareTokens(id, turn, n, c, s, of.CompletionStart+n, end-n); err != nil {
+			return out, err
+		}
+		out.TokenIDs, out.Logprobs, out.Versions = append(out.TokenIDs, c.TokenIDs...), append(out.Logprobs, c.Logprobs...), append(out.Versions, c.Versions...)
+		out.FinishReason = c.FinishReason
+		n = end
+		a.mu.Lock()
+		a.left[c.Versions[0]] -= len(c.TokenIDs)
+		a.wake()
+		a.mu.Unlock()
+	}
+	if out.FinishReason != of.FinishReason {
+		return out, &differs{id, turn, -1, fmt.Sprintf("the completion ends with %q, recorded is %q", out.FinishReason, of.FinishReason)}
+	}
+	return out, nil
+}
+
+// part samples n more tokens of a completion with the weights of a version; of the last part, as many as come.
+func (a *again) part(ctx context.Context, r engines.Request, sampled []int32, version int32, n int, last bool) (engines.Completion, error) {
+	if err := a.wait(ctx, func() bool { return a.version >= version }); err != nil {
+		return engines.Completion{}, err
+	}
+	r.Prompt, r.Sampled = slices.Concat(r.Prompt, sampled), len(sampled)
+	if r.Sampling.MaxTokens -= len(sampled); !last {
+		r.Sampling.MaxTokens = n
+	}
+	return a.Engine.Generate(ctx, r)
+}
+
+// compareTokens holds n tokens of a completion, from its token first on, against those of a sample from position at on.
+func compareTokens(id string, turn, first int, c engines.Completion, s *trajectory.Sample, at, n int) error {
+	for i := range min(n, len(c.TokenIDs)) {
+		text := ""
+		switch {
+		case c.TokenIDs[i] != s.TokenIDs[at+i]:
+			text = fmt.Sprintf("sampled is %d, recorded is %d", c.TokenIDs[i], s.TokenIDs[at+i])
+		case math.Float32bits(c.Logprobs[i]) != math.Float32bits(s.SamplingLogprobs[at+i]):
+			text = fmt.Sprintf("its logprob is %v, recorded is %v", c.Logprobs[i], s.SamplingLogprobs[at+i])
+		case c.Versions[i] != s.PolicyVersion[at+i]:
+			text = fmt.Sprintf("policy version %d sampled it, recorded is %d", c.Versions[i], s.PolicyVersion[at+i])
+		default:
+			continue
+		}
+		return &differs{id, turn, first + i, text}
+	}
+	if len(c.TokenIDs) != n {
+		return &differs{id, turn, first + min(n, len(c.TokenIDs)), fmt.Sprintf("%d tokens came, recorded are %d", first+len(c.TokenIDs), first+n)}
+	}
+	return nil
+}
+
+// Update implements engines.Engine: it waits for the tokens of the present weights.
+func (a *again) Update(ctx context.Context, w engines.Weights) error {
+	var missing error
+	err := a.wait(ctx, func() bool {
+		for version, n := range a.left {
+			if version <= a.version && n > 0 {
+				return false
+			}
+			if version <= a.version && n < 0 {
+				missing = errors.New("orchestrator: replay: more tokens were sampled than recorded")
+				return true
+			}
+		}
+		return true
+	})
+	if err = errors.Join(err, missing); err != nil {
+		return err
+	}
+	if err := a.Engine.Update(ctx, w); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	a.version = w.Version
+	a.wake()
+	a.mu.Unlock()
+	a.begun(w.Version)
+	return nil
+}

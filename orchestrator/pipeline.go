@@ -1,0 +1,341 @@
+package orchestrator
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/orchestrator/job"
+)
+
+// pipeline decides which groups are sampled, which of them a step trains, and which are given up. It is pure: no clock, no
+// engine, no goroutine; whoever holds it tells it what happened and does what it says. docs/async.md has the rules.
+//
+//	Admit ─► (sampled elsewhere) ─► Complete ─► Batch ─► (trained elsewhere) ─► Trained
+//
+// A group is outstanding from Admit until the update that trains it is done, or until it is given up. Mode sync with
+// oversample 1 goes in rounds: a step admits its groups, and with dynamic sampling further ones in place of those without
+// use once all have ended. Otherwise groups are admitted as soon as there is room.
+//
+// The bound: what samples has version v, a step raises it by at most Updates, and a group whose lowest token has version l
+// may be trained while v - l <= Staleness. So a group can wait for slack = (l + Staleness - v)/Updates further steps, and
+// there must be a step for every group: of the groups left after a batch, at most (i+1)*each have slack i or less, for
+// every i >= 0. Batch waits, or gives groups up, until that is so; Admit keeps it, since a new group has the most slack and
+// there are never more than Capacity.
+type pipeline struct {
+	limits   limits
+	step     int         // of the next batch
+	version  int32       // of the weights that sample; during an update, before it
+	training bool        // a batch was handed out and is not trained yet
+	next     int         // running number of the next group
+	inStep   int         // groups admitted for the next batch's step so far: ids of sync count them
+	taken    map[int]int // by step: numbers of groups that a process before this one used up
+	open     []*slot
+	flat     []*slot // ended without use since the last batch
+	again    [][]int // [stratum] groups that were given up: their tasks come again, first
+	begun    bool    // rounds: the step's first round was admitted
+	refills  int     // rounds after the first; without rounds: groups admitted in place of flat ones
+}
+
+// limits are what a run's settings come to.
+type limits struct {
+	Groups    int  // of a batch
+	Strata    int  // of the data; a batch takes Groups/Strata of each
+	Capacity  int  // most groups outstanding, those in training included; a multiple of Strata
+	Staleness int  // most versions between a group's lowest token and the version that trains it
+	Updates   int  // most versions that a step adds, at least 1
+	Drop      bool // give up what cannot be trained in time, in place of waiting for it
+	Numbered  bool // a group's place is its running number, so that its seeds do not depend on timing
+	Refills   int  // dynamic sampling: rounds of further groups in a step
+	Steps     int  // of the run; no group is admitted that no step would train. 0: no end
+}
+
+// rounds tells whether every step waits for all that it admitted.
+func (l limits) rounds() bool { return l.Capacity == l.Groups }
+
+func (l limits) each() int { return l.Groups / l.Strata }
+
+// limitsOf reads a job's settings.
+func limitsOf(j *job.Job, a *algorithms.Algorithm, strata int) limits {
+	r := j.Rollout
+	l := limits{Groups: r.Groups, Strata: strata, Capacity: r.Groups, Staleness: r.MaxStaleness, Updates: updatesOf(a), Drop: r.Stale == "drop", Refills: r.MaxRefills}
+	each := r.Groups / strata
+	steps := 1 + r.MaxStaleness/l.Updates
+	switch {
+	case r.Mode == "async":
+		l.Capacity, l.Numbered, l.Steps = steps*r.Groups, true, j.Trainer.Steps
+	case r.Oversample > 1:
+		l.Capacity = strata * min(steps*each, ceil(r.Oversample*float64(each)))
+	}
+	return l
+}
+
+// updatesOf is how many policy versions a step adds at most.
+func updatesOf(a *algorithms.Algorithm) int { return max(1, a.Epochs*a.MiniBatches) }
+
+func ceil(x float64) int {
+	n := int(x)
+	if float64(n) < x-1e-9 { // 1.1 * 10 is 11
+		n++
+	}
+	return n
+}
+
+// slot is a group as the pipeline sees it.
+type slot struct {
+	n           int // running number over the run
+	stratum     int
+	step, group int   // its place
+	version     int32 // no token of it is of a lower one
+	again       int   // the group whose task it samples once more; -1: the next task of the stratum
+	complete    bool
+	useful      bool
+}
+
+// chosen is a batch.
+type chosen struct {
+	step    int
+	version int32   // that trains it
+	groups  []*slot // to train, by running number
+	flat    []*slot // ended since the last batch, of no use to an update
+	dropped []*slot // to be cancelled: they could not be trained in time. Their tasks come again
+	left    []*slot // that go on being sampled
+	refills int
+}
+
+func newPipeline(l limits, step int, version int32, next int) *pipeline {
+	return &pipeline{limits: l, step: step, version: version, next: next, again: make([][]int, l.Strata)}
+}
+
+// Restore takes over the groups that a run had outstanding when it stopped, in the order of their numbers. It returns
+// those that the present settings allow no step to train, whose tasks come again.
+func (p *pipeline) Restore(slots []*slot) (dropped []*slot) {
+	for _, s := range slots {
+		if s.complete && !s.useful {
+			p.flat = append(p.flat, s)
+		} else {
+			p.open = append(p.open, s)
+		}
+	}
+	if p.limits.rounds() {
+		p.restoreRounds(slots)
+	}
+	for k := range p.limits.Strata {
+		dropped = append(dropped, p.overdue(p.of(k, func(*slot) bool { return true }), p.version)...)
+	}
+	p.giveUp(dropped)
+	return dropped
+}
+
+// restoreRounds finds out which round of the step the groups are from: what a round admits follows from what the rounds
+// before it gave.
+func (p *pipeline) restoreRounds(slots []*slot) {
+	p.begun = len(slots) > 0
+	for at := p.limits.Groups; at < len(slots); p.refills++ {
+		useful := 0
+		for _, s := range slots[:at] {
+			if s.complete && s.useful {
+				useful++
+			}
+		}
+		at += max(1, p.limits.Groups-useful)
+	}
+}
+
+// of lists the open groups of a stratum that pass.
+func (p *pipeline) of(stratum int, pass func(*slot) bool) (out []*slot) {
+	for _, s := range p.open {
+		if s.stratum == stratum && pass(s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func isComplete(s *slot) bool { return s.complete }
+func isRunning(s *slot) bool  { return !s.complete }
+
+// Idle tells whether nothing is being sampled.
+func (p *pipeline) Idle() bool { return !slices.ContainsFunc(p.open, isRunning) }
+
+// Admit returns the groups to begin with now.
+func (p *pipeline) Admit() (out []*slot) {
+	room := p.room()
+	for k, n := range room {
+		for range n {
+			out = append(out, p.admit(k))
+		}
+	}
+	return out
+}
+
+func (p *pipeline) admit(stratum int) *slot {
+	p.inStep = max(p.inStep, p.taken[p.step])
+	s := &slot{n: p.next, stratum: stratum, step: p.step, group: p.inStep, version: p.version, again: -1}
+	if p.limits.Numbered {
+		s.step, s.group = s.n/p.limits.Groups, s.n%p.limits.Groups
+	}
+	if q := p.again[stratum]; len(q) > 0 {
+		s.again, p.again[stratum] = q[0], q[1:]
+	}
+	p.next++
+	p.inStep++
+	p.open = append(p.open, s)
+	return s
+}
+
+// room is how many groups of each stratum may begin.
+func (p *pipeline) room() []int {
+	out := make([]int, p.limits.Strata)
+	if p.limits.rounds() {
+		p.nextRound(out)
+		return out
+	}
+	for k := range out {
+		out[k] = p.roomOf(k)
+	}
+	return out
+}
+
+// nextRound is the room of a step that waits for all that it admitted.
+func (p *pipeline) nextRound(out []int) {
+	if p.training || !p.Idle() || p.begun && p.enough() {
+		return
+	}
+	for k := range out {
+		out[k] = p.limits.each() - len(p.of(k, isComplete))
+	}
+	if p.begun {
+		p.refills++
+	}
+	p.begun = true
+}
+
+// enough tells whether a step's rounds are over.
+func (p *pipeline) enough() bool {
+	return len(p.open) >= p.limits.Groups || p.refills == p.limits.Refills
+}
+
+// roomOf is the room of a stratum without rounds. Flat groups are replaced at once, until there were as many as
+// max_refills rounds would have replaced; beyond that each keeps its place until the next batch.
+func (p *pipeline) roomOf(stratum int) int {
+	each := p.limits.each()
+	room := p.limits.Capacity / p.limits.Strata
+	if p.training {
+		room -= each
+	}
+	if p.limits.Steps > 0 {
+		room = min(room, (p.limits.Steps-p.step)*each)
+	}
+	flat := 0
+	for _, s := range p.flat {
+		if s.stratum == stratum {
+			flat++
+		}
+	}
+	open := len(p.of(stratum, func(*slot) bool { return true }))
+	return max(0, room-open-max(0, flat-p.limits.Refills*each))
+}
+
+// Complete says that all trajectories of a group have ended. lowest is the lowest version of the tokens that would be
+// trained, -1 without any; useful says whether an update can learn from them.
+func (p *pipeline) Complete(n int, lowest int32, useful bool) error {
+	at := slices.IndexFunc(p.open, func(s *slot) bool { return s.n == n })
+	if at < 0 || p.open[at].complete {
+		return fmt.Errorf("orchestrator: group %d ended, but it is not outstanding", n)
+	}
+	s := p.open[at]
+	switch {
+	case lowest < 0:
+		s.version = p.version
+	case lowest < s.version:
+		return fmt.Errorf("orchestrator: group %d was admitted at policy version %d, but the engine says that version %d sampled a token of it", n, s.version, lowest)
+	default:
+		s.version = lowest
+	}
+	s.complete, s.useful = true, useful
+	if !useful {
+		p.open = slices.Delete(p.open, at, at+1)
+		p.flat = append(p.flat, s)
+		if !p.limits.rounds() {
+			p.refills++
+		}
+	}
+	return nil
+}
+
+// Batch returns what the next step trains, once that can be said.
+func (p *pipeline) Batch() (b chosen, ok bool) {
+	if p.training || p.limits.rounds() && !(p.begun && p.Idle() && p.enough()) {
+		return b, false
+	}
+	b = chosen{step: p.step, version: p.version, flat: p.flat, refills: p.refills}
+	for k := range p.limits.Strata {
+		groups, dropped, ok := p.batchOf(k)
+		if !ok {
+			return chosen{}, false
+		}
+		b.groups, b.dropped = append(b.groups, groups...), append(b.dropped, dropped...)
+	}
+	byNumber := func(a, b *slot) int { return cmp.Compare(a.n, b.n) }
+	slices.SortFunc(b.groups, byNumber)
+	slices.SortFunc(b.flat, byNumber)
+	p.open = slices.DeleteFunc(p.open, func(s *slot) bool { return slices.Contains(b.groups, s) })
+	p.giveUp(b.dropped)
+	b.left = slices.Clone(p.open)
+	p.training, p.flat, p.refills, p.inStep, p.begun = true, nil, 0, 0, false
+	p.step++
+	return b, true
+}
+
+// batchOf is a stratum's share of the batch: the complete groups that must be trained soonest. Without rounds fewer than
+// its share are taken only when no more can come.
+func (p *pipeline) batchOf(stratum int) (groups, dropped []*slot, ok bool) {
+	groups = p.of(stratum, isComplete)
+	slices.SortStableFunc(groups, func(a, b *slot) int { return cmp.Compare(a.version, b.version) })
+	each := p.limits.each()
+	if len(groups) < each && (len(p.of(stratum, isRunning)) > 0 || !p.limits.rounds() && p.roomOf(stratum) > 0) {
+		return nil, nil, false
+	}
+	groups = groups[:min(each, len(groups))]
+	left := p.of(stratum, func(s *slot) bool { return !slices.Contains(groups, s) })
+	dropped = p.overdue(left, p.version+int32(p.limits.Updates))
+	return groups, dropped, len(dropped) == 0 || p.limits.Drop
+}
+
+// overdue lists the groups of a stratum that no step could train within the bound, if the next one trained at version
+// next: those without slack, and those too many for the steps that they could wait for. After a batch only groups that
+// still run are among them, because the batch prefers what has the least slack.
+func (p *pipeline) overdue(groups []*slot, next int32) (out []*slot) {
+	groups = slices.Clone(groups)
+	slices.SortStableFunc(groups, func(a, b *slot) int { return cmp.Compare(p.slack(a, next), p.slack(b, next)) })
+	kept := 0
+	for _, s := range groups {
+		if slack := p.slack(s, next); slack < 0 || kept >= (slack+1)*p.limits.each() {
+			out = append(out, s)
+			continue
+		}
+		kept++
+	}
+	return out
+}
+
+// slack is the number of steps that a group can wait for if the next one trains at version next; negative: none.
+func (p *pipeline) slack(s *slot, next int32) int {
+	d := int(s.version) + p.limits.Staleness - int(next)
+	if d < 0 {
+		return -1
+	}
+	return d / p.limits.Updates
+}
+
+func (p *pipeline) giveUp(slots []*slot) {
+	for _, s := range slots {
+		p.again[s.stratum] = append(p.again[s.stratum], s.n)
+	}
+	p.open = slices.DeleteFunc(p.open, func(s *slot) bool { return slices.Contains(slots, s) })
+}
+
+// Trained says that the update is done and which version samples from now on.
+func (p *pipeline) Trained(version int32) { p.training, p.version = false, version }

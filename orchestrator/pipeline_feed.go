@@ -1,0 +1,326 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// feed does what the pipeline says: it samples groups and hands batches out. A group is a goroutine, which also admits the
+// next groups when it ends; Close joins them all.
+type feed struct {
+	t       *run
+	changed chan struct{} // buffered: something happened that sample waits for
+	joined  sync.WaitGroup
+
+	mu     sync.Mutex
+	plan   *pipeline
+	live   map[int]*live // outstanding and flat groups, by running number
+	dealt  []int         // tasks that each stratum of the data has dealt
+	err    error         // the first that ends the run
+	closed bool
+
+	waiting []*live // restored groups that go on when the next begin
+}
+
+// live is a group that is being sampled or waits for its batch.
+type live struct {
+	*slot
+	task    trajectory.Task
+	at      int              // position of the task in its stratum
+	again   *store.GroupRef  // the group that was given up and had the same task; nil: none
+	group   trajectory.Group // once complete
+	cancel  context.CancelFunc
+	running []bool // [group_size] has not ended
+	cut     []bool // [group_size] had not ended when some batch was chosen
+}
+
+// newFeed goes on where the log ends: at the groups that were outstanding, and behind all tasks that were dealt.
+func newFeed(t *run, step int) (*feed, error) {
+	l := limitsOf(t.job, t.algorithm, len(t.sampler.strata))
+	f := &feed{
+		t: t, changed: make(chan struct{}, 1), plan: newPipeline(l, step, t.state.Version, 0),
+		live: map[int]*live{}, dealt: t.state.position(t.sampler, l.each()),
+	}
+	if t.past.log == nil {
+		return f, nil
+	}
+	return f, f.restore(t.past.log)
+}
+
+// notify wakes sample.
+func (f *feed) notify() {
+	select {
+	case f.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Trained says that the batch handed out last is trained, so that further groups can begin before the next is asked for.
+func (f *feed) Trained(ctx context.Context) {
+	f.mu.Lock()
+	f.plan.Trained(f.t.state.Version)
+	overlaps := !f.plan.limits.rounds()
+	f.mu.Unlock()
+	if overlaps {
+		f.pump(ctx)
+	}
+}
+
+// pump begins the groups that there is room for. That they begin is durable before anything of them is sampled.
+func (f *feed) pump(ctx context.Context) {
+	f.mu.Lock()
+	if f.closed || f.err != nil || ctx.Err() != nil {
+		f.mu.Unlock()
+		return
+	}
+	begun := f.waiting
+	f.waiting = nil
+	var admissions []store.Admission
+	for _, s := range f.plan.Admit() {
+		l := f.open(s)
+		begun = append(begun, l)
+		admissions = append(admissions, f.t.admissions(l)...)
+	}
+	f.joined.Add(len(begun))
+	f.mu.Unlock()
+	if len(begun) == 0 {
+		return
+	}
+	if len(admissions) > 0 {
+		if err := f.t.db.Admit(ctx, admissions...); err != nil {
+			f.fail(ctx, err)
+			f.joined.Add(-len(begun))
+			return
+		}
+	}
+	for _, l := range begun {
+		one, cancel := context.WithCancel(ctx)
+		f.mu.Lock()
+		if l.cancel = cancel; f.closed {
+			cancel()
+		}
+		f.mu.Unlock()
+		go func() {
+			defer f.joined.Done()
+			defer cancel()
+			f.sample(ctx, one, l)
+		}()
+	}
+}
+
+// fail ends the run, unless it is ending already.
+func (f *feed) fail(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil {
+		f.err = err
+	}
+	f.notify()
+}
+
+// open finds the task of a new group. The lock is held.
+func (f *feed) open(s *slot) *live {
+	l := newLive(s, f.t.job.Rollout.GroupSize)
+	if old := f.live[s.again]; old != nil {
+		l.task, l.at, l.again = old.task, old.at, &store.GroupRef{Step: old.step, Group: old.slot.group}
+		delete(f.live, s.again)
+	} else {
+		l.at = f.dealt[s.stratum]
+		l.task = f.t.sampler.task(s.stratum, l.at)
+		f.dealt[s.stratum]++
+	}
+	f.live[s.n] = l
+	return l
+}
+
+func newLive(s *slot, size int) *live {
+	return &live{slot: s, running: slices.Repeat([]bool{true}, size), cut: make([]bool, size), cancel: func() {}}
+}
+
+// admissions of a group and its greedy rollout.
+func (t *run) admissions(l *live) []store.Admission {
+	a := store.Admission{
+		Phase: store.Train, Step: l.step, Group: l.slot.group, Task: l.task, Size: len(l.running), Version: l.version,
+		Stratum: l.stratum, Position: l.at, Again: l.again,
+	}
+	if !t.algorithm.NeedsGreedy() {
+		return []store.Admission{a}
+	}
+	greedy := a
+	greedy.Phase, greedy.Size, greedy.Again = greedyPhase, 1, nil
+	return []store.Admission{a, greedy}
+}
+
+// sample samples a group to its end. ctx is the run's, one the group's own.
+func (f *feed) sample(ctx, one context.Context, l *live) {
+	first := Place{Phase: store.Train, Step: l.step, Group: l.slot.group}
+	group, err := f.t.group(one, first, l, func(index int) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		l.running[index] = false
+	})
+	f.mu.Lock()
+	defer f.notify()
+	defer func() {
+		overlaps := !f.plan.limits.rounds()
+		f.mu.Unlock()
+		if overlaps {
+			f.pump(ctx)
+		}
+	}()
+	switch {
+	case one.Err() != nil: // given up, or the run ends
+		return
+	case err == nil:
+		l.group = group
+		lowest := lowestVersion(group)
+		err = f.plan.Complete(l.n, lowest, f.t.usable(group))
+	}
+	if err != nil && f.err == nil {
+		f.err = err
+	}
+}
+
+// lowestVersion is the oldest policy version of the tokens that an update would train; -1 without any.
+func lowestVersion(g trajectory.Group) int32 {
+	lowest := int32(-1)
+	for _, tr := range g.Trajectories {
+		if tr.Err != "" {
+			continue
+		}
+		for _, s := range tr.Samples {
+			for i, on := range s.ResponseMask {
+				if on && (lowest < 0 || s.PolicyVersion[i] < lowest) {
+					lowest = s.PolicyVersion[i]
+				}
+			}
+		}
+	}
+	return lowest
+}
+
+// Batch waits for the batch of the next step. The one before it is trained.
+func (f *feed) Batch(ctx context.Context) (*batch, error) {
+	f.mu.Lock()
+	f.plan.Trained(f.t.state.Version)
+	f.mu.Unlock()
+	for {
+		if err := f.failed(); err != nil {
+			return nil, err
+		}
+		f.pump(ctx)
+		if b := f.take(); b != nil {
+			return b, f.t.tooManyFailed(b.step, b.all)
+		}
+		select {
+		case <-f.changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// failed is the error that ends the run: one of a rollout's store, or too many failed trajectories in what a step has
+// sampled so far, once none of it is running.
+func (f *feed) failed() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil || !f.plan.Idle() {
+		return f.err
+	}
+	var ended []trajectory.Group
+	for _, s := range slices.Concat(f.plan.open, f.plan.flat) {
+		ended = append(ended, f.live[s.n].group)
+	}
+	return f.t.tooManyFailed(f.plan.step, ended)
+}
+
+// take hands the next batch out, if there is one, and gives up what could not be trained in time.
+func (f *feed) take() *batch {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c, ok := f.plan.Batch()
+	if !ok {
+		return nil
+	}
+	b := &batch{step: c.step, version: c.version, refills: c.refills, dropped: len(c.dropped), dealt: slices.Clone(f.dealt)}
+	for _, s := range mergeByNumber(c.groups, c.flat) {
+		l := f.live[s.n]
+		delete(f.live, s.n)
+		b.all = append(b.all, l.group)
+		if slices.Contains(c.groups, s) {
+			b.trained, b.cut = append(b.trained, l.group), append(b.cut, l.cut)
+		}
+	}
+	for _, s := range c.dropped {
+		f.live[s.n].cancel()
+	}
+	for _, s := range c.left {
+		l := f.live[s.n]
+		for i, running := range l.running {
+			if running {
+				l.cut[i] = true
+				b.running++
+			}
+		}
+	}
+	return b
+}
+
+func mergeByNumber(a, b []*slot) []*slot {
+	out := slices.Concat(a, b)
+	slices.SortFunc(out, func(a, b *slot) int { return a.n - b.n })
+	return out
+}
+
+// Close cancels what is being sampled and waits for its end.
+func (f *feed) Close() {
+	f.mu.Lock()
+	f.closed = true
+	for _, l := range f.live {
+		l.cancel()
+	}
+	f.mu.Unlock()
+	f.joined.Wait()
+}
+
+// group samples and stores a group, with its greedy rollout where the estimator asks for one. ended is called as each
+// trajectory ends, from one goroutine at a time.
+func (t *run) group(ctx context.Context, first Place, l *live, ended func(index int)) (trajectory.Group, error) {
+	var greedy trajectory.Group
+	var greedyErr error
+	var beside sync.WaitGroup
+	if t.algorithm.NeedsGreedy() {
+		r := t.rollout
+		r.Sampling.Temperature = 0
+		place := first
+		place.Phase = greedyPhase
+		beside.Go(func() { greedy, greedyErr = t.rollOut(ctx, r, place, l, 1, func(int) {}) })
+	}
+	group, err := t.rollOut(ctx, t.rollout, first, l, len(l.running), ended)
+	beside.Wait()
+	if len(greedy.Trajectories) > 0 {
+		group.Greedy = greedy.Trajectories[0]
+	}
+	return group, errors.Join(err, greedyErr)
+}
+
+// rollOut samples, shapes and stores the trajectories of a group.
+func (t *run) rollOut(ctx context.Context, r Rollout, first Place, l *live, size int, ended func(index int)) (trajectory.Group, error) {
+	var storeErr error
+	groups := r.groupsFrom(ctx, first, []trajectory.Task{l.task}, size, func(tr *trajectory.Trajectory) {
+		defer ended(tr.Index)
+		if err := t.keep(ctx, first.Phase, l.task, tr); err != nil && storeErr == nil {
+			storeErr = err
+		}
+	})
+	return groups[0], storeErr
+}

@@ -1,0 +1,437 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/engines/scripted"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// slowTrainer takes its time, writes behind the barrier as the real one does, and keeps what it was given.
+type slowTrainer struct {
+	trainer // nil: nothing else is called
+	t       *testing.T
+	takes   time.Duration
+	barrier func(context.Context, func(context.Context) error) error
+	batches []policy.StepBatch
+}
+
+func (s *slowTrainer) Step(ctx context.Context, b policy.StepBatch) (m policy.Metrics, err error) {
+	time.Sleep(s.takes / 2)
+	err = s.barrier(ctx, func(context.Context) error { time.Sleep(s.takes / 2); return nil })
+	s.batches = append(s.batches, b)
+	m.OptimizerSteps = 1
+	for _, g := range b.Groups {
+		m.StalenessMax = max(m.StalenessMax, int(b.Version-lowestVersion(*g)))
+	}
+	return m, err
+}
+
+func hashOf(parts ...any) uint64 {
+	h := fnv.New64a()
+	fmt.Fprint(h, parts...)
+	return h.Sum64() >> 8
+}
+
+// napping is a run whose trajectories take up to four naps of up to eight seconds, by their request seeds; the clock is
+// the test's. Half of the answers are right.
+func napping(t *testing.T, settings job.Rollout, a algorithms.Config, steps int) (*run, *slowTrainer) {
+	nap := tools.NewFunc("nap", "sleeps", func(ctx context.Context, a struct {
+		Seconds string `json:"seconds"`
+	},
+	) (string, error) {
+		n, err := strconv.Atoi(a.Seconds)
+		if err != nil {
+			return "", err
+		}
+		select {
+		case <-time.After(time.Duration(n) * time.Second):
+			return "done", nil
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	})
+	r := samplingRun(t, a, 3, 4, questions(20), job.Data{}, func(q engines.Request) (engines.Completion, error) {
+		h := hashOf(q.Seed)
+		if h%5 > 1 && strings.Count(decode(q.Prompt), "<result>") < 4 {
+			return say(fmt.Sprintf("<nap>%d</nap>", h/5%8+1))
+		}
+		return say(fmt.Sprintf("<answer>%d</answer>", h/5%2))
+	})
+	settings.Groups, settings.GroupSize, settings.MaxFailed, settings.MaxTokens, settings.MaxRefills = 3, 4, 0.9, 1000, 3
+	r.job.Rollout, r.job.Trainer.Steps = settings, steps
+	r.rollout.Tools = tools.NewRegistry(tools.Options{Timeout: time.Minute})
+	require.NoError(t, r.rollout.Tools.Register(nap))
+	var err error
+	r.rollout.Format, err = tools.NewFormat("tags", r.rollout.Tools.Specs(), tools.FormatOptions{})
+	require.NoError(t, err)
+	r.rollout.Sampling.Stop, r.rollout.MaxTurns = r.rollout.Format.Stops(), 6
+	r.rollout.Deadline = seconds(settings.Timeout)
+	r.engine, r.state.Version = r.rollout.Engine, 7 // the scripted engine's
+	r.options.Out = io.Discard
+	r.rollout.Record = r.db.AddTurn
+	r.metrics, err = os.Create(filepath.Join(r.dir, "metrics.jsonl"))
+	require.NoError(t, err)
+	trainer := &slowTrainer{t: t, takes: 2 * time.Second, barrier: r.barrier(&r.state.Version)}
+	r.trainer = trainer
+	t.Cleanup(func() {
+		if r.feed != nil {
+			r.feed.Close()
+		}
+		_ = r.metrics.Close() // a run that went on with it may have
+	})
+	return r, trainer
+}
+
+// took runs all steps and returns the time by the test's clock.
+func took(t *testing.T, r *run) time.Duration {
+	start := time.Now()
+	require.NoError(t, r.steps(t.Context()))
+	r.feed.Close()
+	return time.Since(start)
+}
+
+// audit holds what was trained against the store: every trajectory once, whole, within the bound.
+func audit(t *testing.T, r *run, trained []policy.StepBatch) (mixed, stale int) {
+	seen := map[string]bool{}
+	for _, b := range trained {
+		require.Len(t, b.Groups, 3)
+		for _, g := range b.Groups {
+			for _, tr := range g.Trajectories {
+				require.False(t, seen[tr.ID], "%s is trained twice", tr.ID)
+				seen[tr.ID] = true
+				require.NoError(t, r.db.Each(tr.ID, func(s store.Record) error {
+					require.Equal(t, tr.Samples, s.Trajectory.Samples)
+					return nil
+				}))
+				versions := map[int32]bool{}
+				for i, on := range tr.Samples[0].ResponseMask {
+					if on {
+						versions[tr.Samples[0].PolicyVersion[i]] = true
+					}
+				}
+				if len(versions) > 1 {
+					mixed++
+				}
+			}
+			staleness := int(b.Version - lowestVersion(*g))
+			require.LessOrEqual(t, staleness, r.job.Rollout.MaxStaleness)
+			stale = max(stale, staleness)
+		}
+	}
+	return mixed, stale
+}
+
+var corrected = algorithms.Config{Correction: algorithms.Correction{Kind: algorithms.CorrectionTIS}}
+
+func TestAsyncTrainsWhileItSamples(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, trainer := napping(t, job.Rollout{Mode: "sync"}, algorithms.Config{}, 30)
+		sync := took(t, r)
+		mixed, stale := audit(t, r, trainer.batches)
+		require.Zero(t, mixed)
+		require.Zero(t, stale)
+		for _, k := range []int{1, 3} {
+			r, trainer := napping(t, job.Rollout{Mode: "async", MaxStaleness: k}, corrected, 30)
+			async := took(t, r)
+			mixed, stale := audit(t, r, trainer.batches)
+			require.Greater(t, mixed, 10, "trajectories that went over an update")
+			require.Equal(t, k, stale, "the bound is used and held")
+			faster := sync.Seconds() / async.Seconds()
+			t.Logf("max_staleness %d: %v against %v, %.2f times faster; %d trajectories of several versions", k, async, sync, faster, mixed)
+			require.Greater(t, faster, map[int]float64{1: 1.4, 3: 2}[k])
+			steps, err := r.db.Steps()
+			require.NoError(t, err)
+			require.Len(t, steps, 30)
+			require.Equal(t, 0.0, steps[29]["trajectories/running"], "the last step leaves nothing behind")
+			cut, running := 0.0, 0.0
+			for _, s := range steps {
+				cut, running = cut+s["trajectories/cut"], running+s["trajectories/running"]
+				require.LessOrEqual(t, s["update/staleness_max"], float64(k))
+			}
+			require.Positive(t, cut)
+			require.GreaterOrEqual(t, running, cut)
+		}
+	})
+}
+
+func TestOverSamplingTrainsTheLongOnesToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, trainer := napping(t, job.Rollout{Mode: "sync", Oversample: 1.5, MaxStaleness: 2}, corrected, 40)
+		took(t, r)
+		audit(t, r, trainer.batches)
+		r.feed.mu.Lock()
+		defer r.feed.mu.Unlock()
+		trained := map[string]bool{}
+		var turns, all [6]int
+		for _, b := range trainer.batches {
+			for _, g := range b.Groups {
+				for _, tr := range g.Trajectories {
+					trained[tr.ID] = true
+					turns[len(tr.Turns)-1]++
+				}
+			}
+		}
+		last := 0
+		require.NoError(t, r.db.Each("", func(s store.Record) error {
+			all[len(s.Trajectory.Turns)-1]++
+			if !trained[s.Trajectory.ID] {
+				last++
+			}
+			return nil
+		}))
+		require.LessOrEqual(t, last, 3*4, "only what the last step cut is not trained")
+		for n := range all {
+			require.InDelta(t, all[n], turns[n], 8, "as many trajectories of %d turns are trained as sampled", n+1)
+		}
+	})
+}
+
+func TestDroppedGroupsAreSampledAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, trainer := napping(t, job.Rollout{Mode: "async", MaxStaleness: 1, Stale: "drop"}, corrected, 30)
+		took(t, r)
+		audit(t, r, trainer.batches)
+		steps, err := r.db.Steps()
+		require.NoError(t, err)
+		dropped := 0.0
+		for _, s := range steps {
+			dropped += s["groups/too_stale"]
+		}
+		require.Positive(t, dropped)
+		require.Equal(t, 90, r.feed.dealt[0], "no further tasks are dealt for dropped groups")
+	})
+}
+
+func TestAsyncDynamicSamplingReplacesFlatGroupsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := corrected
+		a.DynamicSampling = true
+		r, trainer := napping(t, job.Rollout{Mode: "async", MaxStaleness: 2}, a, 20)
+		took(t, r)
+		audit(t, r, trainer.batches)
+		steps, err := r.db.Steps()
+		require.NoError(t, err)
+		flat := 0.0
+		for _, s := range steps {
+			flat += s["groups/dropped"]
+			require.Equal(t, s["groups/dropped"], s["groups/refills"])
+		}
+		require.Positive(t, flat)
+		require.GreaterOrEqual(t, r.feed.dealt[0], 60+int(flat))
+		for _, b := range trainer.batches {
+			for _, g := range b.Groups {
+				require.True(t, r.usable(*g))
+			}
+		}
+	})
+}
+
+func TestAnInterruptedAsyncRunLeavesNobodyBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := napping(t, job.Rollout{Mode: "async", MaxStaleness: 2}, corrected, 1000)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
+		defer cancel()
+		require.ErrorIs(t, r.steps(ctx), context.DeadlineExceeded)
+		r.feed.Close() // synctest sees to it that no goroutine is left
+		require.NoError(t, r.db.Each("", func(s store.Record) error {
+			require.NotEqual(t, trajectory.StopCancelled, s.Trajectory.StopReason, "a cut trajectory is not stored as ended")
+			return nil
+		}))
+		require.False(t, r.feed.plan.Idle())
+	})
+}
+
+func TestAStoreThatFailsEndsTheRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := napping(t, job.Rollout{Mode: "async", MaxStaleness: 2}, corrected, 1000)
+		time.AfterFunc(50*time.Second, func() { _ = r.db.Close() }) // an error is what is wanted
+		require.ErrorContains(t, r.steps(t.Context()), "the store is closed")
+		r.feed.Close()
+	})
+}
+
+func TestAsyncStopsWhenTooManyFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := napping(t, job.Rollout{Mode: "async", MaxStaleness: 2}, corrected, 1000)
+		r.rollout.Engine = failing{r.rollout.Engine}
+		require.ErrorContains(t, r.steps(t.Context()), " trajectories failed, more than rollout.max_failed (0.9); the first: engine: ")
+		r.feed.Close()
+	})
+}
+
+// failing is an engine that is gone.
+type failing struct{ engines.Engine }
+
+func (failing) Generate(context.Context, engines.Request) (engines.Completion, error) {
+	return engines.Completion{}, errors.New("gone")
+}
+
+func TestALateTrajectoryFailsAloneAndIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, trainer := napping(t, job.Rollout{Mode: "async", MaxStaleness: 1, Timeout: 12}, corrected, 10)
+		took(t, r)
+		late, fine := 0, 0
+		for _, b := range trainer.batches {
+			for _, g := range b.Groups {
+				for _, tr := range g.Trajectories {
+					require.LessOrEqual(t, tr.Seconds, 12.1)
+					if tr.Err == "" {
+						fine++
+						continue
+					}
+					late++
+					require.Equal(t, "deadline", tr.ErrOrigin)
+					require.Equal(t, trajectory.StopError, tr.StopReason)
+					require.Contains(t, tr.Err, "orchestrator: "+tr.ID+": not done after 12s (rollout.timeout), in turn ")
+				}
+			}
+		}
+		require.Positive(t, late)
+		require.Equal(t, 120, late+fine)
+	})
+}
+
+// goOn is a run that continues another's store from the state of a checkpoint.
+func goOn(t *testing.T, from *run, at state, settings job.Rollout, a algorithms.Config, steps int) (*run, *slowTrainer) {
+	r, trainer := napping(t, settings, a, steps)
+	db, err := store.Open(storePath(t, from))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	r.db, r.dir, r.state, r.rollout.Record = db, from.dir, at, db.AddTurn
+	require.NoError(t, r.metrics.Close())
+	r.metrics, err = os.OpenFile(filepath.Join(r.dir, "metrics.jsonl"), os.O_APPEND|os.O_WRONLY, 0)
+	require.NoError(t, err)
+	require.NoError(t, r.rollout.Engine.Update(t.Context(), engines.Weights{Version: at.Version})) // as begin does
+	require.NoError(t, r.recover(t.Context()))
+	return r, trainer
+}
+
+func storePath(t *testing.T, r *run) string {
+	t.Helper()
+	require.NotEmpty(t, r.dir)
+	return filepath.Join(r.dir, storeFile)
+}
+
+func idsOf(b policy.StepBatch) (ids []string) {
+	for _, g := range b.Groups {
+		for _, tr := range g.Trajectories {
+			ids = append(ids, tr.ID)
+		}
+	}
+	return ids
+}
+
+// A run that ends anywhere goes on from its last checkpoint: what was trained after it is trained again as it was, what was
+// sampled is not sampled again, and in the end every task was trained once.
+func TestAnAsyncRunGoesOnWhereItEnded(t *testing.T) {
+	for name, c := range map[string]struct {
+		settings job.Rollout
+		dynamic  bool
+	}{
+		"async":         {job.Rollout{Mode: "async", MaxStaleness: 2}, false},
+		"drop":          {job.Rollout{Mode: "async", MaxStaleness: 1, Stale: "drop"}, false},
+		"dynamic":       {job.Rollout{Mode: "async", MaxStaleness: 2}, true},
+		"sync":          {job.Rollout{Mode: "sync"}, false},
+		"sync, dynamic": {job.Rollout{Mode: "sync"}, true},
+		"over-sampling": {job.Rollout{Mode: "sync", Oversample: 2, MaxStaleness: 2}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { endsAnywhere(t, c.settings, c.dynamic) })
+		})
+	}
+}
+
+func endsAnywhere(t *testing.T, settings job.Rollout, dynamic bool) {
+	const steps = 24
+	a := algorithms.Config{DynamicSampling: dynamic}
+	if settings.MaxStaleness > 0 {
+		a.Correction = corrected.Correction
+	}
+	r, trainer := napping(t, settings, a, steps)
+	trained := map[int][]string{}        // by step
+	checkpoints := []state{{Version: 7}} // of every step
+	asked := map[string]int{}            // requests by id
+	count := func(r *run) {
+		for _, q := range r.engine.(*scripted.Engine).Requests() {
+			asked[q.ID]++
+		}
+	}
+	for n := 0; ; n++ {
+		require.Less(t, n, 40, "it gets on")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(10+hashOf(n)%60)*time.Second)
+		first, err := r.state.Step, error(nil)
+		for err == nil && r.state.Step < steps {
+			if err = r.step(ctx); err == nil && len(checkpoints) == r.state.Step {
+				saved := r.state
+				saved.Dealt = slices.Clone(saved.Dealt)
+				checkpoints = append(checkpoints, saved)
+			}
+		}
+		cancel()
+		if r.feed != nil {
+			r.feed.Close()
+		}
+		count(r)
+		for i, b := range trainer.batches {
+			if was, again := trained[first+i]; again {
+				require.Equal(t, was, idsOf(b), "step %d is trained as it was", first+i)
+			}
+			trained[first+i] = idsOf(b)
+			for _, g := range b.Groups {
+				require.LessOrEqual(t, int(b.Version-lowestVersion(*g)), settings.MaxStaleness)
+			}
+		}
+		if err == nil {
+			break
+		}
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NoError(t, r.db.Close())
+		require.NoError(t, r.metrics.Close())
+		at := checkpoints[max(0, r.state.Step-int(hashOf(n, "back")%4))]
+		r, trainer = goOn(t, r, at, settings, a, steps)
+	}
+	require.Len(t, trained, steps)
+	seen := map[string]bool{}
+	for step, ids := range trained {
+		require.Len(t, ids, 12)
+		for _, id := range ids {
+			require.False(t, seen[id], "%s is trained twice, in step %d too", id, step)
+			seen[id] = true
+		}
+	}
+	found, err := r.db.Recover(t.Context(), 0)
+	require.NoError(t, err)
+	require.Len(t, found.Batches, steps)
+	if !dynamic && settings.Mode == "async" {
+		require.Equal(t, []int{3 * steps}, found.Dealt, "every task is trained")
+		require.Empty(t, found.Outstanding)
+	}
+	twice := 0
+	for _, n := range asked {
+		if n > 1 {
+			twice += n - 1
+		}
+	}
+	require.LessOrEqual(t, twice, 40*36, "only what was being sampled at an end is asked for again")
+}

@@ -1,0 +1,74 @@
+package orchestrator
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// restore takes over the outstanding groups of the log: what has ended is there, and the rest goes on with the first groups
+// that begin.
+func (f *feed) restore(log *store.Recovery) error {
+	for k := range f.dealt {
+		if k < len(log.Dealt) {
+			f.dealt[k] = max(f.dealt[k], log.Dealt[k])
+		}
+	}
+	groups := outstanding(log)
+	p := f.plan
+	p.taken, p.next = log.Taken, len(groups)
+	if p.limits.Numbered {
+		p.next = p.step * p.limits.Groups
+		for step, n := range log.Taken {
+			p.next = max(p.next, step*p.limits.Groups+n)
+		}
+	}
+	var slots []*slot
+	for i, o := range groups {
+		if o.Stratum >= p.limits.Strata {
+			return inputError(fmt.Errorf("data.balance: the run in %s has outstanding tasks of %d strata, the data has %d; continue with the settings that it began with", f.t.dir, o.Stratum+1, p.limits.Strata))
+		}
+		s := &slot{n: p.next - len(groups) + i, stratum: o.Stratum, step: o.Step, group: o.Group, version: o.Version, again: -1}
+		l := newLive(s, o.Size)
+		l.task, l.at = o.Task, o.Position
+		if task, ok := f.t.past.tasks[o.Task.ID]; ok {
+			l.task = task
+		}
+		f.reopen(l)
+		f.live[s.n] = l
+		slots = append(slots, s)
+	}
+	p.Restore(slots)
+	for _, l := range f.live {
+		if slices.Contains(p.open, l.slot) && !l.complete {
+			f.waiting = append(f.waiting, l)
+		}
+	}
+	slices.SortFunc(f.waiting, func(a, b *live) int { return cmp.Compare(a.n, b.n) })
+	return nil
+}
+
+// reopen finds out whether a restored group is complete.
+func (f *feed) reopen(l *live) {
+	group := trajectory.Group{Task: l.task}
+	for i := range l.running {
+		tr := f.t.past.ended[store.ID(store.Train, l.step, l.slot.group, i)]
+		l.running[i], l.cut[i] = tr == nil, tr == nil && l.step < f.plan.step
+		group.Trajectories = append(group.Trajectories, tr)
+	}
+	if f.t.algorithm.NeedsGreedy() {
+		if group.Greedy = f.t.past.ended[store.ID(greedyPhase, l.step, l.slot.group, 0)]; group.Greedy == nil {
+			return
+		}
+	}
+	if slices.Contains(l.running, true) {
+		return
+	}
+	if lowest := lowestVersion(group); lowest >= 0 {
+		l.version = lowest
+	}
+	l.group, l.complete, l.useful = group, true, f.t.usable(group)
+}

@@ -1,0 +1,379 @@
+package orchestrator
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func numbers(slots []*slot) (out []int) {
+	for _, s := range slots {
+		out = append(out, s.n)
+	}
+	return out
+}
+
+func complete(t *testing.T, p *pipeline, lowest int32, numbers ...int) {
+	t.Helper()
+	for _, n := range numbers {
+		require.NoError(t, p.Complete(n, lowest, true))
+	}
+}
+
+func batchOf(t *testing.T, p *pipeline) chosen {
+	t.Helper()
+	b, ok := p.Batch()
+	require.True(t, ok)
+	return b
+}
+
+func waits(t *testing.T, p *pipeline) {
+	t.Helper()
+	_, ok := p.Batch()
+	require.False(t, ok)
+}
+
+func TestSyncGoesInRounds(t *testing.T) {
+	p := newPipeline(limits{Groups: 4, Strata: 2, Capacity: 4, Updates: 1, Refills: 1}, 7, 3, 0)
+	waits(t, p)
+	first := p.Admit()
+	require.Equal(t, []int{0, 1, 2, 3}, numbers(first))
+	require.Equal(t, []int{0, 0, 1, 1}, []int{first[0].stratum, first[1].stratum, first[2].stratum, first[3].stratum})
+	require.Equal(t, []int{7, 3}, []int{first[3].step, first[3].group})
+	complete(t, p, 3, 3, 0)
+	require.NoError(t, p.Complete(1, 3, false))
+	require.Empty(t, p.Admit(), "a round waits for all")
+	waits(t, p)
+	require.NoError(t, p.Complete(2, 3, false))
+	waits(t, p)
+	second := p.Admit()
+	require.Equal(t, []int{4, 5}, numbers(second))
+	require.Equal(t, []int{0, 1}, []int{second[0].stratum, second[1].stratum})
+	require.Equal(t, []int{7, 4}, []int{second[0].step, second[0].group}, "refills count on")
+	complete(t, p, 3, 4)
+	require.NoError(t, p.Complete(5, 3, false))
+	require.Empty(t, p.Admit(), "no more rounds")
+	b := batchOf(t, p)
+	require.Equal(t, []int{0, 3, 4}, numbers(b.groups), "what there is")
+	require.Equal(t, []int{1, 2, 5}, numbers(b.flat))
+	require.Equal(t, 1, b.refills)
+	require.Empty(t, p.Admit(), "nothing is sampled during the update")
+	waits(t, p)
+	p.Trained(4)
+	next := p.Admit()
+	require.Equal(t, []int{6, 7, 8, 9}, numbers(next))
+	require.Equal(t, []int{8, 0, 4}, []int{next[0].step, next[0].group, int(next[0].version)})
+}
+
+func TestAsyncOverlapsWithinTheBound(t *testing.T) {
+	p := newPipeline(limits{Groups: 2, Strata: 1, Capacity: 6, Staleness: 2, Updates: 1, Numbered: true, Steps: 100}, 0, 0, 0)
+	require.Equal(t, []int{0, 1, 2, 3, 4, 5}, numbers(p.Admit()))
+	complete(t, p, 0, 4)
+	waits(t, p)
+	complete(t, p, 0, 5)
+	b := batchOf(t, p)
+	require.Equal(t, []int{4, 5}, numbers(b.groups), "out of order")
+	require.Equal(t, []int{0, 1, 2, 3}, numbers(b.left))
+	require.Empty(t, p.Admit(), "four groups of version 0 for two more steps")
+	p.Trained(1)
+	more := p.Admit()
+	require.Equal(t, []int{6, 7}, numbers(more))
+	require.Equal(t, []int{3, 1}, []int{more[1].step, more[1].group})
+	complete(t, p, 1, 6, 7)
+	waits(t, p) // four groups may be trained at version 2 at last: two of them must be of this batch
+	complete(t, p, 0, 2)
+	waits(t, p)
+	complete(t, p, 0, 0)
+	require.Equal(t, []int{0, 2}, numbers(batchOf(t, p).groups), "the oldest version first")
+	p.Trained(2)
+	p.Admit()
+	waits(t, p) // 1 and 3 must be of this batch
+	complete(t, p, 0, 3, 1)
+	require.Equal(t, []int{1, 3}, numbers(batchOf(t, p).groups))
+}
+
+func TestWhatCannotBeTrainedInTimeIsGivenUp(t *testing.T) {
+	p := newPipeline(limits{Groups: 2, Strata: 1, Capacity: 4, Staleness: 1, Updates: 1, Numbered: true, Drop: true, Steps: 100}, 0, 0, 0)
+	p.Admit()
+	complete(t, p, 0, 2, 3)
+	require.Empty(t, batchOf(t, p).dropped)
+	p.Trained(1)
+	require.Equal(t, []int{4, 5}, numbers(p.Admit()))
+	complete(t, p, 1, 4, 5)
+	b := batchOf(t, p)
+	require.Equal(t, []int{4, 5}, numbers(b.groups))
+	require.Equal(t, []int{0, 1}, numbers(b.dropped), "they would be two versions old")
+	again := p.Admit()
+	require.Equal(t, []int{6, 7}, numbers(again))
+	require.Equal(t, []int{0, 1}, []int{again[0].again, again[1].again}, "their tasks come again")
+	p.Trained(2)
+	require.Equal(t, -1, p.Admit()[0].again)
+}
+
+func TestALowestTokenOfALaterVersionLeavesMoreTime(t *testing.T) {
+	p := newPipeline(limits{Groups: 1, Strata: 1, Capacity: 3, Staleness: 2, Updates: 1, Numbered: true, Steps: 100}, 0, 0, 0)
+	p.Admit()
+	complete(t, p, 0, 0)
+	require.Equal(t, []int{0}, numbers(batchOf(t, p).groups))
+	complete(t, p, 1, 1) // its first token was sampled after the optimizer's write
+	p.Trained(1)
+	p.Admit()
+	complete(t, p, 1, 3)
+	require.Equal(t, []int{1}, numbers(batchOf(t, p).groups))
+	p.Trained(2)
+	p.Admit()
+	waits(t, p)
+	complete(t, p, 0, 2)
+	require.Equal(t, []int{2}, numbers(batchOf(t, p).groups))
+	require.ErrorContains(t, p.Complete(2, 0, true), "group 2 ended, but it is not outstanding")
+	require.ErrorContains(t, p.Complete(4, 1, true), "admitted at policy version 2, but the engine says that version 1 sampled")
+}
+
+func TestStepsOfSeveralVersions(t *testing.T) {
+	l := limits{Groups: 1, Strata: 1, Staleness: 5, Updates: 2, Numbered: true, Steps: 100, Capacity: 3}
+	p := newPipeline(l, 0, 0, 0)
+	require.Len(t, p.Admit(), 3)
+	complete(t, p, 0, 2)
+	batchOf(t, p)
+	p.Trained(2)
+	p.Admit()
+	complete(t, p, 2, 3)
+	waits(t, p) // of two groups with versions 0, one must be trained at 2: 0 + 5 - 4 leaves no further step
+	complete(t, p, 0, 1)
+	require.Equal(t, []int{1}, numbers(batchOf(t, p).groups))
+}
+
+func TestTheLastStepsAdmitNoMoreThanTheyTrain(t *testing.T) {
+	p := newPipeline(limits{Groups: 2, Strata: 1, Capacity: 8, Staleness: 3, Updates: 1, Numbered: true, Steps: 3}, 0, 0, 0)
+	require.Len(t, p.Admit(), 6)
+}
+
+func TestOverSamplingKeepsWhatItCuts(t *testing.T) {
+	p := newPipeline(limits{Groups: 4, Strata: 2, Capacity: 6, Staleness: 1, Updates: 1}, 0, 0, 0)
+	first := p.Admit()
+	require.Len(t, first, 6)
+	complete(t, p, 0, 0, 2, 4, 5)
+	b := batchOf(t, p)
+	require.Equal(t, []int{0, 2, 4, 5}, numbers(b.groups))
+	require.Equal(t, []int{1, 3}, numbers(b.left))
+	p.Trained(1)
+	second := p.Admit()
+	require.Len(t, second, 4)
+	require.Equal(t, []int{1, 0}, []int{second[0].step, second[0].group}, "the round in which it was admitted")
+	complete(t, p, 1, 6, 7, 8, 9)
+	waits(t, p)
+	complete(t, p, 0, 1, 3)
+	require.Equal(t, []int{1, 3, 6, 8}, numbers(batchOf(t, p).groups), "the cut ones come first")
+}
+
+// simulation drives a pipeline by chance and keeps its own books.
+type simulation struct {
+	t         *testing.T
+	rng       *rand.Rand
+	l         limits
+	p         *pipeline
+	version   int32 // that the engine samples with
+	dynamic   bool
+	fate      map[int]string
+	strata    map[int]int
+	places    map[[2]int]bool
+	again     map[int]int // dropped group -> who took its task
+	dropped   []int
+	trained   int
+	staleness int
+}
+
+func (s *simulation) say(format string, args ...any) string {
+	return fmt.Sprintf("%+v: ", s.l) + fmt.Sprintf(format, args...)
+}
+
+func (s *simulation) admit() {
+	for _, g := range s.p.Admit() {
+		require.NotContains(s.t, s.fate, g.n, s.say("admitted twice"))
+		s.fate[g.n], s.strata[g.n] = "running", g.stratum
+		place := [2]int{g.step, g.group}
+		require.False(s.t, s.places[place], s.say("place %v is taken", place))
+		s.places[place] = true
+		if g.again >= 0 {
+			require.NotContains(s.t, s.again, g.again, s.say("task %d came twice", g.again))
+			require.Equal(s.t, "dropped", s.fate[g.again])
+			require.Equal(s.t, s.strata[g.again], g.stratum)
+			s.again[g.again] = g.n
+		}
+	}
+	require.LessOrEqual(s.t, s.count("running")+s.count("complete")+s.count("training"), s.l.Capacity, s.say("too many outstanding"))
+}
+
+func (s *simulation) count(fate string) (n int) {
+	for _, f := range s.fate {
+		if f == fate {
+			n++
+		}
+	}
+	return n
+}
+
+// finishOne ends a random running group, if there is one.
+func (s *simulation) finishOne() bool {
+	running := s.p.open[:0:0]
+	for _, g := range s.p.open {
+		if !g.complete {
+			running = append(running, g)
+		}
+	}
+	if len(running) == 0 {
+		return false
+	}
+	g := running[s.rng.IntN(len(running))]
+	lowest := int32(-1) // all failed
+	if s.rng.IntN(10) > 0 {
+		lowest = g.version + int32(s.rng.IntN(int(s.version-g.version)+1))
+	}
+	useful := !s.dynamic || s.rng.IntN(3) > 0
+	require.NoError(s.t, s.p.Complete(g.n, lowest, useful))
+	s.fate[g.n] = "complete"
+	if !useful {
+		s.fate[g.n] = "flat"
+	}
+	return true
+}
+
+func (s *simulation) take() bool {
+	b, ok := s.p.Batch()
+	if !ok {
+		return false
+	}
+	require.LessOrEqual(s.t, len(b.groups), s.l.Groups)
+	each := map[int]int{}
+	for _, g := range b.groups {
+		require.Equal(s.t, "complete", s.fate[g.n], s.say("group %d", g.n))
+		s.fate[g.n] = "training"
+		each[g.stratum]++
+		staleness := int(b.version - g.version)
+		s.staleness = max(s.staleness, staleness)
+		require.LessOrEqual(s.t, staleness, s.l.Staleness, s.say("group %d is too stale", g.n))
+	}
+	for k := range s.l.Strata {
+		if !s.dynamic {
+			require.Equal(s.t, s.l.each(), each[k], s.say("the balance of step %d", b.step))
+		}
+		require.LessOrEqual(s.t, each[k], s.l.each())
+	}
+	require.True(s.t, slices.IsSortedFunc(b.groups, func(a, b *slot) int { return a.n - b.n }))
+	require.True(s.t, s.l.Drop || len(b.dropped) == 0)
+	for _, g := range b.dropped {
+		require.Equal(s.t, "running", s.fate[g.n], s.say("a finished group was dropped"))
+		s.fate[g.n] = "dropped"
+		s.dropped = append(s.dropped, g.n)
+	}
+	return true
+}
+
+// restore goes on with a pipeline that knows only what the other had outstanding.
+func (s *simulation) restore() {
+	var slots []*slot
+	for n := range s.p.next {
+		for _, g := range slices.Concat(s.p.open, s.p.flat) {
+			if g.n == n {
+				c := *g
+				slots = append(slots, &c)
+			}
+		}
+	}
+	old := s.p
+	s.p = newPipeline(s.l, old.step, old.version, old.next)
+	s.p.taken = map[int]int{old.step: max(old.inStep, old.taken[old.step])}
+	require.Empty(s.t, s.p.Restore(slots), s.say("a restored group is too stale"))
+	for k := range old.again {
+		s.p.again[k] = slices.Clone(old.again[k])
+	}
+	require.Equal(s.t, old.begun && len(slots) > 0, s.p.begun)
+	if s.l.rounds() {
+		require.Equal(s.t, old.refills, s.p.refills, s.say("rounds"))
+	}
+}
+
+func (s *simulation) update() {
+	for range s.l.Updates {
+		for range s.rng.IntN(2 * s.l.Groups) {
+			s.admit()
+			s.finishOne()
+		}
+		if s.rng.IntN(10) > 0 { // else this optimizer step was passed over
+			s.version++
+		}
+	}
+	s.p.Trained(s.version)
+	for n, fate := range s.fate {
+		if fate == "training" {
+			s.fate[n] = "trained"
+			s.trained++
+		}
+	}
+}
+
+// However groups end, a run gets through all its steps, trains no group beyond the bound, and loses or doubles none.
+func TestRandomSchedules(t *testing.T) {
+	stale, dropped, partial := 0, 0, 0
+	for seed := range uint64(1000) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		l := limits{Strata: 1 + rng.IntN(3), Updates: 1 + rng.IntN(3), Refills: rng.IntN(4), Drop: rng.IntN(2) == 0}
+		l.Groups = l.Strata * (1 + rng.IntN(4))
+		steps := 3 + rng.IntN(10)
+		switch rng.IntN(3) {
+		case 0: // sync
+			l.Capacity = l.Groups
+		case 1: // over-sampling
+			l.Staleness = l.Updates * (1 + rng.IntN(4))
+			l.Capacity = l.Groups + l.Strata*rng.IntN(l.Staleness/l.Updates*l.each()+1)
+		case 2: // async
+			l.Staleness = l.Updates + rng.IntN(8)
+			l.Capacity, l.Numbered, l.Steps = (1+l.Staleness/l.Updates)*l.Groups, true, steps
+		}
+		s := &simulation{t: t, rng: rng, l: l, p: newPipeline(l, 0, 0, 0), dynamic: rng.IntN(2) == 0, fate: map[int]string{}, strata: map[int]int{}, places: map[[2]int]bool{}, again: map[int]int{}}
+		full := 0
+		for step := range steps {
+			for !s.take() {
+				s.admit()
+				if s.rng.IntN(20) == 0 {
+					s.restore()
+				}
+				if !s.finishOne() {
+					require.True(t, s.take(), s.say("seed %d: step %d waits for nothing", seed, step))
+					break
+				}
+			}
+			full += l.Groups
+			s.update()
+		}
+		require.Equal(t, steps, s.p.step)
+		require.Equal(t, s.p.next, len(s.fate), s.say("every admitted group has one fate"))
+		waiting := 0
+		for _, q := range s.p.again {
+			waiting += len(q)
+		}
+		require.Equal(t, len(s.dropped), len(s.again)+waiting, s.say("every dropped task comes again, once"))
+		if l.Steps > 0 && !s.dynamic {
+			require.Equal(t, full, s.trained)
+			require.Zero(t, s.count("running")+s.count("complete"), s.say("nothing was sampled in vain"))
+		}
+		if l.rounds() {
+			require.Zero(t, s.staleness)
+		}
+		stale, dropped = max(stale, s.staleness), dropped+len(s.dropped)
+		if s.trained < full {
+			partial++
+		}
+	}
+	require.Greater(t, stale, 5, "the simulation comes near the bound")
+	require.Greater(t, dropped, 150)
+	require.Greater(t, partial, 50)
+	t.Logf("largest staleness %d, %d groups dropped, %d runs with batches that were not full", stale, dropped, partial)
+}
+
+func TestCeil(t *testing.T) {
+	require.Equal(t, []int{11, 12, 4, 5}, []int{ceil(1.1 * 10), ceil(1.11 * 10), ceil(4), ceil(4.01)})
+}

@@ -1,0 +1,356 @@
+package orchestrator
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// forever is longer than any run.
+const forever = 10 * 365 * 24 * time.Hour
+
+// jobFact is the path of the run's job file, to which the paths in the run folder's copy are relative.
+const jobFact = "job"
+
+// replaying samples a run's recorded batches once more.
+type replaying struct {
+	t       *run
+	from    *store.Store // of the run that is replayed
+	engine  *again
+	batches []store.Batch
+	begin   map[int32][]place // what the weights of a version begin to sample
+	results map[string]*result
+	joined  sync.WaitGroup
+	ctx     context.Context // of what is being sampled
+	cancel  context.CancelFunc
+	tokens  int
+}
+
+// place is a recorded trajectory.
+type place struct {
+	Place
+	id string
+}
+
+// result is a trajectory that is being sampled again.
+type result struct {
+	done chan struct{}
+	t    *trajectory.Trajectory
+	err  error
+}
+
+// Replay samples and trains once more what the run in a folder did, and holds tokens, logprobs and versions against its
+// store, and the weights against its last checkpoint. The replayed run's metrics and checkpoints go to output; "" keeps
+// none. The first difference is an error.
+func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer) (err error) {
+	from, err := store.OpenReader(filepath.Join(dir, storeFile))
+	if err != nil {
+		return inputError(err)
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	j, err := recordedJob(dir, from)
+	if err != nil {
+		return err
+	}
+	if output == "" {
+		if output, err = os.MkdirTemp("", "agentfly-replay-"); err != nil {
+			return fmt.Errorf("orchestrator: replay: %w", err)
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(output)) }()
+	}
+	j.Output = output
+	algorithm, err := Algorithm(j, r)
+	if err != nil {
+		return err
+	}
+	group, err := ranksOf(j, Options{})
+	if err != nil {
+		return err
+	}
+	t := &run{options: Options{Out: io.Discard}, dir: j.Output, algorithm: algorithm, ranks: group}
+	defer func() {
+		t.release(err)
+		err = errors.Join(err, t.close())
+	}()
+	var last state
+	if _, err := last.load(dir); err != nil {
+		return err
+	}
+	t.state.Data = last.Data
+	if err := t.prepare(ctx, j, r); err != nil {
+		return err
+	}
+	t.eval = nil
+	return t.replayed(ctx, from, dir, last.Step, out)
+}
+
+// recordedJob reads the job as it ran.
+func recordedJob(dir string, from *store.Store) (*job.Job, error) {
+	path, err := from.Fact(jobFact)
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "job.yaml"))
+	if err != nil {
+		return nil, inputError(fmt.Errorf("orchestrator: replay: %w; name a run folder", err))
+	}
+	if path == "" {
+		return nil, inputError(fmt.Errorf("orchestrator: replay: the run in %s kept no log that could be replayed", dir))
+	}
+	j, err := job.Parse(path, text, job.Options{})
+	switch {
+	case err != nil:
+		return nil, err
+	case j.SFT != nil:
+		return nil, j.Fail("sft", "supervised fine-tuning samples nothing that could be replayed; train it again with --output, and compare the checkpoints")
+	case j.Engine.Kind != "local":
+		return nil, j.Fail("engine.kind", "%s: only what the local engine sampled can be sampled again bit for bit", j.Engine.Kind)
+	}
+	return j, nil
+}
+
+// replayed does the steps of the run from, whose last checkpoint is of the step saved.
+func (t *run) replayed(ctx context.Context, from *store.Store, dir string, saved int, out io.Writer) error {
+	p, err := t.newReplay(ctx, from)
+	if err != nil {
+		return err
+	}
+	t.replay = p
+	defer p.close()
+	fmt.Fprintf(out, "%s: %d steps of the run in %s again, model %s\n", t.job.Name, len(p.batches), dir, modelName(t.job))
+	p.start(t.state.Version)
+	weights, trajectories := "the run saved none", 0
+	for step, b := range p.batches {
+		if err := t.step(ctx); err != nil {
+			if p.engine.err != nil { // what the trainer says then is only that it was stopped
+				err = p.engine.err
+			}
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return fmt.Errorf("orchestrator: replay: step %d: %w", step, err)
+		}
+		n := 0
+		for _, ref := range b.Groups {
+			n += p.size(ref)
+		}
+		trajectories += n
+		fmt.Fprintf(out, "step %3d/%d   %d groups, %d trajectories, policy version %d: the same\n", step+1, len(p.batches), len(b.Groups), n, t.state.Version)
+		if step+1 != saved {
+			continue
+		}
+		if err := t.save(); err != nil {
+			return err
+		}
+		name := fmt.Sprintf("step-%d", saved)
+		if err := sameFolders(filepath.Join(dir, "checkpoints", name), filepath.Join(t.dir, "checkpoints", name)); err != nil {
+			return fmt.Errorf("orchestrator: replay: checkpoint after step %d: %w", saved, err)
+		}
+		weights = "identical"
+		if saved < len(p.batches) {
+			weights = fmt.Sprintf("identical after step %d, the run's last checkpoint", saved)
+		}
+	}
+	fmt.Fprintf(out, "%d batches, %d trajectories, %d tokens sampled again, weights: %s\n", len(p.batches), trajectories, p.tokens, weights)
+	return nil
+}
+
+// newReplay reads what was recorded.
+func (t *run) newReplay(ctx context.Context, from *store.Store) (*replaying, error) {
+	log, err := from.Recover(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	p := &replaying{t: t, from: from, batches: log.Batches, engine: newAgain(t.engine, t.state.Version), begin: map[int32][]place{}, results: map[string]*result{}, cancel: cancel}
+	for _, b := range p.batches {
+		groups, err := from.Groups(ctx, b.Groups, "")
+		if err != nil {
+			cancel()
+			return nil, err
+		}
+		for i, g := range groups {
+			for k, tr := range g.Trajectories {
+				if err := p.add(b, g, tr, Place{Phase: store.Train, Step: b.Groups[i].Step, Group: b.Groups[i].Group, Index: k, Task: g.Task}); err != nil {
+					cancel()
+					return nil, err
+				}
+			}
+		}
+	}
+	t.engine = p.engine
+	t.rollout.Engine, t.rollout.Record, t.rollout.Again = p.engine, nil, true
+	t.rollout.Timeout, t.rollout.Deadline = forever, 0 // a completion waits for its weights
+	t.rollout.Past = func(id string) (*trajectory.Trajectory, bool) {
+		p.engine.mu.Lock()
+		defer p.engine.mu.Unlock()
+		return p.engine.record[id], false
+	}
+	p.engine.begun, p.ctx = p.start, ctx
+	return p, nil
+}
+
+// add takes a recorded trajectory up. What failed is not trained, and not sampled again.
+func (p *replaying) add(b store.Batch, g trajectory.Group, tr *trajectory.Trajectory, at Place) error {
+	r := &result{done: make(chan struct{})}
+	p.results[tr.ID] = r
+	if task, ok := p.t.past.tasks[g.Task.ID]; ok {
+		at.Task = task
+	}
+	first := int32(-1)
+	for _, s := range tr.Samples {
+		for i, on := range s.ResponseMask {
+			if !on {
+				continue
+			}
+			if first < 0 {
+				first = s.PolicyVersion[i]
+			}
+			if v := s.PolicyVersion[i]; v < first || v > b.Version {
+				return fmt.Errorf("orchestrator: replay: trajectory %s: token %d is of policy version %d, which cannot be: its first is of %d, and it is trained at %d", tr.ID, i, v, first, b.Version)
+			}
+		}
+	}
+	if tr.Err != "" || first < 0 {
+		r.t = tr
+		close(r.done)
+		return nil
+	}
+	p.tokens += tr.ResponseTokens()
+	p.engine.count(tr)
+	p.begin[first] = append(p.begin[first], place{at, tr.ID})
+	return nil
+}
+
+func (p *replaying) size(ref store.GroupRef) (n int) {
+	for p.results[store.ID(store.Train, ref.Step, ref.Group, n)] != nil {
+		n++
+	}
+	return n
+}
+
+// start begins what the weights of a version sample first.
+func (p *replaying) start(version int32) {
+	for _, at := range p.begin[version] {
+		p.joined.Go(func() {
+			r := p.results[at.id]
+			defer close(r.done)
+			if r.t, r.err = p.sample(at); r.err != nil {
+				p.engine.fail(r.err)
+			}
+		})
+	}
+}
+
+// sample samples a trajectory again and compares it.
+func (p *replaying) sample(at place) (*trajectory.Trajectory, error) {
+	rec, err := p.from.Trajectory(p.ctx, at.id)
+	if err != nil {
+		return nil, err
+	}
+	p.engine.expect(rec)
+	got := p.t.rollout.Sample(p.ctx, at.Place)
+	p.engine.forget(at.id)
+	last := len(rec.Turns) - 1
+	switch {
+	case got.Err != "":
+		return nil, errors.New(got.Err)
+	case len(got.Turns) != len(rec.Turns):
+		return nil, &differs{at.id, min(len(got.Turns), len(rec.Turns)), -1, fmt.Sprintf("there are %d turns, recorded are %d", len(got.Turns), len(rec.Turns))}
+	case got.StopReason != rec.StopReason:
+		return nil, &differs{at.id, last, -1, fmt.Sprintf("the trajectory ends with %q, recorded is %q", got.StopReason, rec.StopReason)}
+	case !slices.Equal(got.Samples[0].TokenIDs, rec.Samples[0].TokenIDs):
+		return nil, &differs{at.id, last, -1, "an observation has other tokens than the recorded one"}
+	}
+	return got, nil
+}
+
+// batch waits until the batch of a step is sampled again.
+func (p *replaying) batch(ctx context.Context, step int) (*batch, error) {
+	rec := p.batches[step]
+	if rec.Version != p.t.state.Version {
+		return nil, fmt.Errorf("it begins with policy version %d, recorded is %d", p.t.state.Version, rec.Version)
+	}
+	groups, err := p.from.Groups(ctx, rec.Groups, greedyPhase)
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range groups {
+		for k, tr := range g.Trajectories {
+			r := p.results[tr.ID]
+			select {
+			case <-r.done:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			if r.err != nil {
+				return nil, r.err
+			}
+			g.Trajectories[k], r.t = r.t, nil
+		}
+	}
+	return &batch{step: step, version: rec.Version, all: groups, trained: groups, refills: rec.Refills, dealt: rec.Dealt}, nil
+}
+
+// close ends what is being sampled.
+func (p *replaying) close() {
+	p.cancel()
+	p.joined.Wait()
+}
+
+// sameFolders holds the files of two checkpoints against each other, byte by byte. run.json holds times.
+func sameFolders(was, is string) error {
+	var names []string
+	for _, dir := range []string{was, is} {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || d.Name() == stateFile {
+				return err
+			}
+			name, err := filepath.Rel(dir, path)
+			names = append(names, name)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		a, errA := os.ReadFile(filepath.Join(was, name))
+		b, errB := os.ReadFile(filepath.Join(is, name))
+		if err := errors.Join(errA, errB); err != nil {
+			return err
+		}
+		if bytes.Equal(a, b) {
+			continue
+		}
+		what := "the file"
+		if strings.HasSuffix(name, ".safetensors") {
+			what = "a weight"
+		}
+		return fmt.Errorf("%s differs in %s, first at byte %d", what, name, firstDifference(a, b))
+	}
+	return nil
+}
+
+func firstDifference(a, b []byte) int {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return min(len(a), len(b))
+}

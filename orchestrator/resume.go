@@ -1,0 +1,349 @@
+package orchestrator
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// past is what a run that goes on finds in its log beyond its checkpoint. The maps do not change while it runs.
+type past struct {
+	batches map[int]store.Batch               // by step: they are trained again as they were recorded
+	steps   map[int]map[string]float64        // metrics of the steps that were done
+	logged  map[int]bool                      // steps from the checkpoint's on whose line metrics.jsonl holds
+	log     *store.Recovery                   // the groups that go on, and which places are taken; nil: none
+	ended   map[string]*trajectory.Trajectory // of these groups, by id
+	begun   map[string]*trajectory.Trajectory // some turns of those without an end
+	tasks   map[string]trajectory.Task        // of the data: what a store gives back may be written differently
+}
+
+// recover reads the log of the run, from which its steps then go on: what was recorded is neither sampled nor evaluated
+// again.
+func (t *run) recover(ctx context.Context) error {
+	log, err := t.db.Recover(ctx, t.state.Step)
+	if err != nil {
+		return err
+	}
+	if log.Events == 0 { // supervised fine-tuning, or a program that kept no log
+		if err := t.db.Truncate(ctx, t.state.Step); err != nil {
+			return err
+		}
+	}
+	if err := t.recall(log); err != nil {
+		return err
+	}
+	if err := t.recallEvaluations(); err != nil {
+		return err
+	}
+	if err := t.mendMetrics(log.Events > 0); err != nil {
+		return err
+	}
+	if t.options.Resume {
+		t.sayRecovered(log)
+	}
+	t.rollout.Past = func(id string) (*trajectory.Trajectory, bool) {
+		if done := t.past.ended[id]; done != nil {
+			return done, true
+		}
+		return t.past.begun[id], false
+	}
+	return nil
+}
+
+// recall sorts the log.
+func (t *run) recall(log *store.Recovery) error {
+	t.past = past{
+		batches: map[int]store.Batch{}, steps: map[int]map[string]float64{}, logged: map[int]bool{}, log: log,
+		ended: map[string]*trajectory.Trajectory{}, begun: map[string]*trajectory.Trajectory{}, tasks: map[string]trajectory.Task{},
+	}
+	if t.sampler != nil {
+		for _, stratum := range t.sampler.strata {
+			for _, task := range stratum {
+				t.past.tasks[task.ID] = task
+			}
+		}
+	}
+	steps, err := t.db.Steps()
+	if err != nil {
+		return err
+	}
+	if len(steps) < t.state.Step {
+		return fmt.Errorf("orchestrator: %s ends after step %d, but the checkpoint is of step %d: the file lost its end; restore it from a copy together with its -wal, or begin a new run from the checkpoint with --set model.path=%s",
+			filepath.Join(t.dir, storeFile), len(steps), t.state.Step, filepath.Join(t.dir, "checkpoints", "last"))
+	}
+	for step, m := range steps {
+		t.past.steps[step] = m
+		t.state.Seconds = max(t.state.Seconds, m["seconds/elapsed"])
+	}
+	for _, b := range log.Batches {
+		t.past.batches[b.Step] = b
+	}
+	anew := t.rollout.Tools.KeepsState()
+	for _, g := range log.Outstanding {
+		for i := range g.Size {
+			switch done, begun := g.Finished[i], g.Partial[i]; {
+			case done != nil && done.Err == "": // what failed is tried again
+				t.past.ended[done.ID] = done
+			case begun != nil && anew:
+				t.db.Restart(begun.ID)
+			case begun != nil:
+				t.past.begun[begun.ID] = begun
+			}
+		}
+	}
+	return nil
+}
+
+// recallEvaluations takes over the evaluations that were done after the checkpoint.
+func (t *run) recallEvaluations() error {
+	all, err := t.db.Evaluations()
+	if err != nil {
+		return err
+	}
+	for _, body := range all {
+		var e Evaluation
+		if err := json.Unmarshal(body, &e); err != nil {
+			return fmt.Errorf("orchestrator: %s: an evaluation is damaged: %w", filepath.Join(t.dir, storeFile), err)
+		}
+		if !t.state.evaluated(e.Name, e.Step) {
+			t.state.evaluation(e)
+		}
+	}
+	return nil
+}
+
+// sayRecovered tells what becomes of what the run left.
+func (t *run) sayRecovered(log *store.Recovery) {
+	var parts []string
+	if n := len(t.past.batches); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d batches are trained again as they were recorded, up to step %d", n, t.state.Step+n))
+	}
+	if n := len(outstanding(log)); n > 0 {
+		turns := 0
+		for _, tr := range t.past.begun {
+			turns += len(tr.Turns)
+		}
+		parts = append(parts, fmt.Sprintf("%d groups go on: %d trajectories had ended, %d continue after %d recorded turns", n, len(t.past.ended), len(t.past.begun), turns))
+	}
+	if len(parts) == 0 {
+		parts = []string{"nothing was recorded after the checkpoint"}
+	}
+	t.notes = append(t.notes, fmt.Sprintf("resumed at step %d; %s", t.state.Step, strings.Join(parts, "; ")))
+}
+
+// recorded is the batch of a step that the log holds; nil: none.
+func (t *run) recorded(ctx context.Context, step int) (*batch, error) {
+	rec, ok := t.past.batches[step]
+	if !ok || t.sft != nil {
+		return nil, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if rec.Version != t.state.Version {
+		return nil, fmt.Errorf("orchestrator: the batch of step %d was recorded for policy version %d, but the step begins with version %d: the checkpoint and %s are not of the same run", step, rec.Version, t.state.Version, storeFile)
+	}
+	b := &batch{step: step, version: rec.Version, refills: rec.Refills, dealt: rec.Dealt, before: seconds(rec.Seconds)}
+	refs := slices.Concat(rec.Groups, rec.Others)
+	groups, err := t.db.Groups(ctx, refs, greedyPhase)
+	if err != nil {
+		return nil, err
+	}
+	for i := range groups {
+		if task, ok := t.past.tasks[groups[i].Task.ID]; ok {
+			groups[i].Task = task
+		}
+	}
+	b.trained = groups[:len(rec.Groups):len(rec.Groups)]
+	order := make([]int, len(refs))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return compareRefs(refs[a], refs[b]) })
+	for _, i := range order {
+		b.all = append(b.all, groups[i])
+	}
+	return b, nil
+}
+
+func compareRefs(a, b store.GroupRef) int {
+	if a.Step != b.Step {
+		return a.Step - b.Step
+	}
+	return a.Group - b.Group
+}
+
+// outstanding are the groups of the log that go on, by place.
+func outstanding(log *store.Recovery) (out []*store.Outstanding) {
+	for i := range log.Outstanding {
+		if o := &log.Outstanding[i]; o.Phase == store.Train {
+			out = append(out, o)
+		}
+	}
+	slices.SortFunc(out, func(a, b *store.Outstanding) int {
+		return compareRefs(store.GroupRef{Step: a.Step, Group: a.Group}, store.GroupRef{Step: b.Step, Group: b.Group})
+	})
+	return out
+}
+
+// keep records the end of a trajectory, its reward shaped, before its group counts as complete.
+func (t *run) keep(ctx context.Context, phase string, task trajectory.Task, tr *trajectory.Trajectory) error {
+	switch {
+	case t.past.ended[tr.ID] == tr: // it is recorded
+		return nil
+	case tr.StopReason == trajectory.StopCancelled: // it goes on when the run is resumed
+		return nil
+	case tr.ErrOrigin == storeOrigin:
+		return errors.New(tr.Err)
+	}
+	t.shape(tr)
+	return t.db.AddTrajectory(ctx, phase, task, tr)
+}
+
+// keepBatch records what a step trains on before it does.
+func (t *run) keepBatch(ctx context.Context, b *batch, took time.Duration) error {
+	rec := store.Batch{Step: b.step, Version: b.version, Groups: []store.GroupRef{}, Dealt: b.dealt, Refills: b.refills, Seconds: took.Seconds()}
+	trained := map[store.GroupRef]bool{}
+	for _, g := range b.trained {
+		rec.Groups = append(rec.Groups, refOf(g))
+		trained[refOf(g)] = true
+	}
+	for _, g := range b.all {
+		if !trained[refOf(g)] {
+			rec.Others = append(rec.Others, refOf(g))
+		}
+	}
+	return t.db.AddBatch(ctx, rec)
+}
+
+func refOf(g trajectory.Group) store.GroupRef {
+	return store.GroupRef{Step: g.Trajectories[0].Step, Group: g.Trajectories[0].Group}
+}
+
+// stored is the metrics of a step as they were recorded when it was first done, or else as they are; logged says that
+// metrics.jsonl has them.
+func (p *past) stored(t *run, step int, record map[string]float64) (map[string]float64, bool) {
+	was, ok := p.steps[step]
+	if !ok {
+		return record, false
+	}
+	for _, name := range []string{"update/loss", "update/grad_norm", "update/policy_version", "reward/mean"} {
+		if was[name] != record[name] {
+			t.note(fmt.Sprintf("step %d is trained again, and %s is %v where it was %v: this device, or the job's settings, do not repeat the update bit for bit", step, name, record[name], was[name]))
+			break
+		}
+	}
+	return was, p.logged[step]
+}
+
+// mendMetrics makes metrics.jsonl hold a line for each step and evaluation that was done, once: a process that is killed may
+// leave half a line, or none yet. Lines of steps that the store does not know are dropped, as these steps come again.
+func (t *run) mendMetrics(logs bool) error {
+	path := filepath.Join(t.dir, "metrics.jsonl")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
+	}
+	lines, unknown, err := t.metricsLines(data)
+	if err != nil {
+		return err
+	}
+	if len(unknown) > 0 && logs {
+		t.notes = append(t.notes, fmt.Sprintf("%s has no step %d, which metrics.jsonl has: the file lost its end; steps are sampled again from there", storeFile, unknown[0]))
+	}
+	var keep []byte
+	for _, l := range lines {
+		keep = append(keep, l.text...)
+		if !l.eval && l.step >= t.state.Step {
+			t.past.logged[l.step] = true
+		}
+	}
+	if bytes.Equal(keep, data) {
+		return nil
+	}
+	if err := os.WriteFile(path+".new", keep, 0o644); err != nil {
+		return fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
+	}
+	if err := t.metrics.Close(); err != nil {
+		return fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
+	}
+	if t.metrics, err = os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0o644); err != nil {
+		return fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
+	}
+	return nil
+}
+
+// metricsLine is one line of metrics.jsonl.
+type metricsLine struct {
+	step int
+	eval bool
+	text []byte // with its line end
+}
+
+// metricsLines are the lines of what was done, in order: those of the file, and those that it lacks. unknown are the steps
+// of the file that the store does not hold.
+func (t *run) metricsLines(data []byte) (lines []metricsLine, unknown []int, err error) {
+	seen := map[string]bool{}
+	for line := range bytes.Lines(data) {
+		var m struct {
+			Step int         `json:"step"`
+			Eval *Evaluation `json:"eval"`
+		}
+		if json.Unmarshal(line, &m) != nil || line[len(line)-1] != '\n' { // the last line of a killed process may be cut
+			continue
+		}
+		key := fmt.Sprint(m.Step)
+		known := t.past.steps[m.Step] != nil
+		if m.Eval != nil {
+			key, known = m.Eval.Name+"@"+key, t.state.evaluated(m.Eval.Name, m.Eval.Step)
+		} else if !known {
+			unknown = append(unknown, m.Step)
+		}
+		if known && !seen[key] {
+			seen[key] = true
+			lines = append(lines, metricsLine{m.Step, m.Eval != nil, line})
+		}
+	}
+	add := func(key string, step int, eval bool, line map[string]any) error {
+		text, err := json.Marshal(line)
+		if err == nil && !seen[key] {
+			lines = append(lines, metricsLine{step, eval, append(text, '\n')})
+		}
+		return err
+	}
+	for step, record := range t.past.steps {
+		line := map[string]any{"step": step}
+		for k, v := range record {
+			line[k] = v
+		}
+		err = errors.Join(err, add(fmt.Sprint(step), step, false, line))
+	}
+	for _, e := range t.state.Evaluations {
+		err = errors.Join(err, add(e.Name+"@"+fmt.Sprint(e.Step), e.Step, true, map[string]any{"step": e.Step, "eval": e}))
+	}
+	slices.SortStableFunc(lines, func(a, b metricsLine) int {
+		switch {
+		case a.step != b.step:
+			return a.step - b.step
+		case a.eval == b.eval:
+			return 0
+		case a.eval: // an evaluation at a step comes before the step
+			return -1
+		}
+		return 1
+	})
+	return lines, unknown, err
+}
