@@ -93,10 +93,10 @@ def rollout(lines, load, commit):
     for n in counts:
         for client, name in names.items():
             if r := rows.get((client, n)):
-                each = 1000 / r["turns_per_second"] if r["turns_per_second"] else float("nan")
+                cpu = [f"{r[side + '_cpu'] * 1000 / r['turns_per_second']:.2f}" if r["turns_per_second"] else "no turn ended" for side in ("client", "server")]
                 tokens = rows.get(("agentfly", n), {}).get("token_kib", 0)
                 p99 = "none ended" if r["p99_seconds"] is None else f"{r['p99_seconds']:.2f}"
-                out.append(f"| {n:,} | {name} | {r['turns_per_second']:,.0f} | {r['client_cpu'] * each:.2f} | {r['server_cpu'] * each:.2f} | {r['kib_per_trajectory'] - tokens:.1f} | {p99} |")
+                out.append(f"| {n:,} | {name} | {r['turns_per_second']:,.0f} | {cpu[0]} | {cpu[1]} | {r['kib_per_trajectory'] - tokens:.1f} | {p99} |")
     ours = {n: rows["agentfly", n]["turns_per_second"] for n in counts if ("agentfly", n) in rows}
     for client, name in names.items():
         ratios = [f"{ours[n] / rows[client, n]['turns_per_second']:.1f} at {n:,}" for n in ours if client != "agentfly" and rows.get((client, n), {}).get("turns_per_second")]
