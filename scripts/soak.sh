@@ -15,7 +15,7 @@ status=0
 # shellcheck disable=SC2086 # flags are words
 "$work/bench" soak -minutes "$minutes" -dir "$work" ${AGENTFLY_SOAK_FLAGS:-} "$work/workload" >"$work/table" 2>"$work/error" || status=$?
 verdict=passed
-test $status = 0 || verdict=$(sed 's/^bench_rollout: //' "$work/error")
+test $status = 0 || verdict=$(sed -n "s/^bench_rollout: //p" "$work/error")
 {
   echo "\`scripts/soak.sh\` at commit $commit, $minutes minutes, $(date -u +%Y-%m-%d): $verdict"
   echo
