@@ -6,7 +6,7 @@ JOB ?= examples/calculator.yaml
 export NATIVE
 
 .DEFAULT_GOAL := help
-.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-rollout soak install clean test-serve
+.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-async bench-rollout soak install clean test-serve
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
@@ -77,6 +77,9 @@ bench-rollout: setup ## rollouts of 100 to 10,000 trajectories at once beside Py
 
 soak: setup ## rollouts for an hour (AGENTFLY_SOAK_MINUTES) under faults; memory must stay flat; writes docs/soak.md
 	@scripts/soak.sh
+
+bench-async: setup ## mode async against sync with slow tools, three seeds; writes docs/async.md (12 minutes)
+	@scripts/bench_async.sh
 
 install: build ## a folder that can be moved: dist/agentfly
 	@scripts/install.sh

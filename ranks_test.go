@@ -65,6 +65,18 @@ func TestRanksTrainTheTinyJob(t *testing.T) {
 	}
 }
 
+// Rank 0 samples while all of them train.
+func TestRanksTrainInModeAsync(t *testing.T) {
+	needTorch(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	runToEnd(t, tinyRanks(dir, 2, "--set", "deterministic=false", "--set", "trainer.steps=8", "--set", "rollout.mode=async", "--set", "rollout.max_staleness=2",
+		"--set", "algorithm.correction={kind: tis_token}"))
+	require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, stepLines(t, dir))
+	status, out, errs := command("", "inspect", "trajectory", "--run", dir)
+	require.Zero(t, status, errs)
+	require.Equal(t, 8*128, strings.Count(out, "\n"), "every trajectory is stored once, and none is left over")
+}
+
 // children are the processes that a process started.
 func children(t *testing.T, pid int) (pids []int) {
 	t.Helper()

@@ -85,6 +85,13 @@ func (a *again) fail(err error) {
 	}
 }
 
+// failed is the first error.
+func (a *again) failed() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.err
+}
+
 // wake lets those who wait look again. The lock is held.
 func (a *again) wake() {
 	close(a.changed)

@@ -56,6 +56,10 @@ func hashOf(parts ...any) uint64 {
 // napping is a run whose trajectories take up to four naps of up to eight seconds, by their request seeds; the clock is
 // the test's. Half of the answers are right.
 func napping(t *testing.T, settings job.Rollout, a algorithms.Config, steps int) (*run, *slowTrainer) {
+	return nappingOn(t, job.Data{}, 3, settings, a, steps)
+}
+
+func nappingOn(t *testing.T, data job.Data, groups int, settings job.Rollout, a algorithms.Config, steps int) (*run, *slowTrainer) {
 	nap := tools.NewFunc("nap", "sleeps", func(ctx context.Context, a struct {
 		Seconds string `json:"seconds"`
 	},
@@ -71,14 +75,14 @@ func napping(t *testing.T, settings job.Rollout, a algorithms.Config, steps int)
 			return "", ctx.Err()
 		}
 	})
-	r := samplingRun(t, a, 3, 4, questions(20), job.Data{}, func(q engines.Request) (engines.Completion, error) {
+	r := samplingRun(t, a, groups, 4, questions(20), data, func(q engines.Request) (engines.Completion, error) {
 		h := hashOf(q.Seed)
 		if h%5 > 1 && strings.Count(decode(q.Prompt), "<result>") < 4 {
 			return say(fmt.Sprintf("<nap>%d</nap>", h/5%8+1))
 		}
 		return say(fmt.Sprintf("<answer>%d</answer>", h/5%2))
 	})
-	settings.Groups, settings.GroupSize, settings.MaxFailed, settings.MaxTokens, settings.MaxRefills = 3, 4, 0.9, 1000, 3
+	settings.Groups, settings.GroupSize, settings.MaxFailed, settings.MaxTokens, settings.MaxRefills = groups, 4, 0.9, 1000, 3
 	r.job.Rollout, r.job.Trainer.Steps = settings, steps
 	r.rollout.Tools = tools.NewRegistry(tools.Options{Timeout: time.Minute})
 	require.NoError(t, r.rollout.Tools.Register(nap))
@@ -115,7 +119,7 @@ func took(t *testing.T, r *run) time.Duration {
 func audit(t *testing.T, r *run, trained []policy.StepBatch) (mixed, stale int) {
 	seen := map[string]bool{}
 	for _, b := range trained {
-		require.Len(t, b.Groups, 3)
+		require.Len(t, b.Groups, r.job.Rollout.Groups)
 		for _, g := range b.Groups {
 			for _, tr := range g.Trajectories {
 				require.False(t, seen[tr.ID], "%s is trained twice", tr.ID)
@@ -277,6 +281,34 @@ func TestAsyncStopsWhenTooManyFail(t *testing.T) {
 		r.rollout.Engine = failing{r.rollout.Engine}
 		require.ErrorContains(t, r.steps(t.Context()), " trajectories failed, more than rollout.max_failed (0.9); the first: engine: ")
 		r.feed.Close()
+	})
+}
+
+func TestAsyncKeepsBalanceAndShufflesWithinAStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, trainer := nappingOn(t, job.Data{Balance: "kind"}, 4, job.Rollout{Mode: "async", MaxStaleness: 2}, corrected, 20)
+		r.job.Control.ShuffleRewards = true
+		took(t, r)
+		moved := 0
+		for _, b := range trainer.batches {
+			kinds := map[any]int{}
+			trained, sampled := 0.0, 0.0
+			for _, g := range b.Groups {
+				kinds[g.Task.Fields["kind"]]++
+				for _, tr := range g.Trajectories {
+					require.NoError(t, r.db.Each(tr.ID, func(s store.Record) error {
+						trained, sampled = trained+tr.Reward, sampled+s.Trajectory.Reward
+						if tr.Reward != s.Trajectory.Reward {
+							moved++
+						}
+						return nil
+					}))
+				}
+			}
+			require.Equal(t, map[any]int{"a": 2, "b": 2}, kinds)
+			require.Equal(t, sampled, trained)
+		}
+		require.Greater(t, moved, 20)
 	})
 }
 

@@ -34,7 +34,6 @@ type replaying struct {
 	begin   map[int32][]place // what the weights of a version begin to sample
 	results map[string]*result
 	joined  sync.WaitGroup
-	ctx     context.Context // of what is being sampled
 	cancel  context.CancelFunc
 	tokens  int
 }
@@ -131,12 +130,11 @@ func (t *run) replayed(ctx context.Context, from *store.Store, dir string, saved
 	t.replay = p
 	defer p.close()
 	fmt.Fprintf(out, "%s: %d steps of the run in %s again, model %s\n", t.job.Name, len(p.batches), dir, modelName(t.job))
-	p.start(t.state.Version)
 	weights, trajectories := "the run saved none", 0
 	for step, b := range p.batches {
 		if err := t.step(ctx); err != nil {
-			if p.engine.err != nil { // what the trainer says then is only that it was stopped
-				err = p.engine.err
+			if first := p.engine.failed(); first != nil { // what the trainer says then is only that it was stopped
+				err = first
 			}
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -199,7 +197,8 @@ func (t *run) newReplay(ctx context.Context, from *store.Store) (*replaying, err
 		defer p.engine.mu.Unlock()
 		return p.engine.record[id], false
 	}
-	p.engine.begun, p.ctx = p.start, ctx
+	p.engine.begun = func(version int32) { p.start(ctx, version) }
+	p.engine.begun(t.state.Version)
 	return p, nil
 }
 
@@ -243,12 +242,12 @@ func (p *replaying) size(ref store.GroupRef) (n int) {
 }
 
 // start begins what the weights of a version sample first.
-func (p *replaying) start(version int32) {
+func (p *replaying) start(ctx context.Context, version int32) {
 	for _, at := range p.begin[version] {
 		p.joined.Go(func() {
 			r := p.results[at.id]
 			defer close(r.done)
-			if r.t, r.err = p.sample(at); r.err != nil {
+			if r.t, r.err = p.sample(ctx, at); r.err != nil {
 				p.engine.fail(r.err)
 			}
 		})
@@ -256,13 +255,13 @@ func (p *replaying) start(version int32) {
 }
 
 // sample samples a trajectory again and compares it.
-func (p *replaying) sample(at place) (*trajectory.Trajectory, error) {
-	rec, err := p.from.Trajectory(p.ctx, at.id)
+func (p *replaying) sample(ctx context.Context, at place) (*trajectory.Trajectory, error) {
+	rec, err := p.from.Trajectory(ctx, at.id)
 	if err != nil {
 		return nil, err
 	}
 	p.engine.expect(rec)
-	got := p.t.rollout.Sample(p.ctx, at.Place)
+	got := p.t.rollout.Sample(ctx, at.Place)
 	p.engine.forget(at.id)
 	last := len(rec.Turns) - 1
 	switch {

@@ -258,3 +258,48 @@ func TestAlgorithmRefusesWhatTheRolloutsCannotGive(t *testing.T) {
 		})
 	}
 }
+
+func TestStaleTokensNeedACorrection(t *testing.T) {
+	text := "version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\nrollout: {mode: async, max_staleness: 3}\nalgorithm: {%}\n"
+	for name, c := range map[string]struct{ block, want string }{
+		"none":           {"loss: ppo_clip", "x.yaml:6:12: algorithm.correction: none, but rollout.max_staleness is 3: tokens of older policies would count as the present one's; set correction: {kind: tis_token}, or tis_sequence, icepop, seq_mask, or bypass with a clipped loss"},
+		"a baseline":     {"advantage: remax, correction: {kind: tis_token}", "x.yaml:6:24: algorithm.advantage: remax compares with a greedy rollout of the same policy version, and rollout.max_staleness is 3; use mode sync without oversample, or another estimator"},
+		"many updates":   {"epochs: 2, mini_batches: 2, correction: {kind: tis_token}", "x.yaml:5:39: rollout.max_staleness: 3 is less than the 4 policy versions of a step (algorithm.epochs x mini_batches), so nothing could be sampled beside an update; set 4 or more"},
+		"corrected":      {"correction: {kind: tis_token}", ""},
+		"decoupled":      {"correction: {kind: bypass}", ""},
+		"several update": {"epochs: 3, correction: {kind: icepop}", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j, err := job.Parse("x.yaml", []byte(strings.Replace(text, "%", c.block, 1)), job.Options{})
+			require.NoError(t, err)
+			_, err = Algorithm(j, Registries{Algorithms: algorithms.NewRegistry()})
+			if c.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.EqualError(t, err, c.want)
+		})
+	}
+}
+
+func TestEffectiveSaysWhatTheModeDoes(t *testing.T) {
+	text := "version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\nrollout: {groups: 4, %}\nalgorithm: {correction: {kind: tis_token}}\n"
+	for block, want := range map[string]string{
+		"mode: sync": "rollouts     sync: a step samples its 4 groups with its own policy version, waits for all of them, and trains\n" +
+			"deadlines    trajectory none of its own, completion 600 s, tool call 30 s\n",
+		"mode: async, max_staleness: 2, stale: drop, timeout: 90": "rollouts     async: groups begin whenever fewer than 12 are outstanding, those in training included; a step trains the first 4 that end, the rest go on\n" +
+			"staleness    at most 2 policy versions between a trajectory's oldest sampled token and the version that trains it; a step adds up to 1\n" +
+			"             a group that no later step could train within that: it is dropped and its task sampled anew (stale: drop)\n" +
+			"deadlines    trajectory 90 s, completion 600 s, tool call 30 s\n",
+		"oversample: 1.5, max_staleness: 1": "rollouts     sync with over-sampling: once an update is done, groups begin until 6 are outstanding; a step trains the first 4 that end, the rest go on\n" +
+			"staleness    at most 1 policy versions between a trajectory's oldest sampled token and the version that trains it; a step adds up to 1\n" +
+			"             a group that no later step could train within that: the step waits for it (stale: wait)\n" +
+			"deadlines    trajectory none of its own, completion 600 s, tool call 30 s\n",
+	} {
+		j, err := job.Parse("x.yaml", []byte(strings.Replace(text, "%", block, 1)), job.Options{})
+		require.NoError(t, err)
+		a, err := Algorithm(j, Registries{Algorithms: algorithms.NewRegistry()})
+		require.NoError(t, err)
+		require.Equal(t, want, DescribeMode(j, a))
+	}
+}

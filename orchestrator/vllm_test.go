@@ -266,6 +266,31 @@ func TestRealVLLMJobs(t *testing.T) {
 		}
 	})
 
+	// Updates come while trajectories are sampled: their requests pause and go on, the server says which weights sampled which
+	// token, and every update is proven.
+	t.Run("async", func(t *testing.T) {
+		const steps = 8
+		j, err := job.Load(vllmJob, append(sets, "engine.weights=disk", "rollout.mode=async", "rollout.max_staleness=2", "algorithm.correction={kind: tis_token}",
+			fmt.Sprint("trainer.steps=", steps), "rollout.group_size=8", "output="+t.TempDir()+"/run")...)
+		require.NoError(t, err)
+		before, err := os.ReadFile(server.Log)
+		require.NoError(t, err)
+		var out bytes.Buffer
+		sum, err := Train(t.Context(), j, slowTools(t, 300*time.Millisecond, 1), Options{Out: &out})
+		require.NoError(t, err, out.String())
+		t.Log(out.String())
+		require.Zero(t, sum.Trajectories["failed"])
+		got := inspect(t, j.Output)
+		t.Logf("%+v", got)
+		require.Equal(t, steps*4*8, got.trained)
+		require.Positive(t, got.mixed, "trajectories that went over an update")
+		require.Positive(t, got.stale)
+		require.LessOrEqual(t, got.stale, 2)
+		log, err := os.ReadFile(server.Log)
+		require.NoError(t, err)
+		require.Equal(t, steps+1, strings.Count(string(log[len(before):]), "POST /pause?mode=keep"), "the first weights and one update a step")
+	})
+
 	// An update that cannot be proven stops the run and says by how much.
 	t.Run("stops on a disagreement", func(t *testing.T) {
 		j, err := job.Load(vllmJob, append(sets, "trainer.steps=3", "rollout.group_size=4", "engine.tolerance=1e-9", "output="+t.TempDir()+"/run")...)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The tables of docs/performance.md.
+"""The tables of docs/performance.md and docs/async.md.
 
-    bench_table.py engine|train|rollout LINES LOAD COMMIT    # prints the table and writes it between its markers in docs/performance.md
+    bench_table.py engine|train|async|rollout LINES LOAD COMMIT    # prints the table and writes it between its markers
 """
 import json
 import os
@@ -105,12 +105,36 @@ def rollout(lines, load, commit):
     return out
 
 
+def asynchronous(lines, load, commit):
+    runs = {}
+    for line in pathlib.Path(lines).read_text().splitlines():
+        r = json.loads(line)
+        runs[r["mode"], r["seed"]] = r
+    seeds = sorted({seed for _, seed in runs})
+    some = runs["async", seeds[0]]
+    out = [machine("bench-async", load, commit).replace("2 threads", f"examples/tiny_async.yaml with 4 groups of 16, {some['steps']} steps, "
+                                                         f"a calculator that takes an exponential {some['tool_seconds']:g} s, max_staleness {some['max_staleness']}; the seeds of a mode side by side."), "",
+           "| seed | steps an hour: sync | async | ratio | reward, mean of all steps: sync | async | of the last ten: sync | async | largest staleness | trajectories over an update | failed |",
+           "|---|---|---|---|---|---|---|---|---|---|---|"]
+    rate = lambda r: r["steps"] / r["seconds"] * 3600
+    last = lambda r: statistics.mean(r["rewards"][-10:])
+    every = lambda r: statistics.mean(r["rewards"])
+    rows = [(runs["sync", k], runs["async", k]) for k in seeds]
+    for k, (a, b) in zip(seeds, rows):
+        out.append(f"| {k} | {rate(a):.0f} | {rate(b):.0f} | {rate(b) / rate(a):.2f} | {every(a):.3f} | {every(b):.3f} | {last(a):.3f} | {last(b):.3f} "
+                   f"| {b['stale']} | {b['mixed']} of {b['trained']} | {a['failed'] + b['failed']} |")
+    mean = lambda f, i: statistics.mean(f(r[i]) for r in rows)
+    out.append(f"| mean | {mean(rate, 0):.0f} | {mean(rate, 1):.0f} | {mean(rate, 1) / mean(rate, 0):.2f} | {mean(every, 0):.3f} | {mean(every, 1):.3f} "
+               f"| {mean(last, 0):.3f} | {mean(last, 1):.3f} | | | |")
+    return out
+
+
 if __name__ == "__main__":
-    tables = {"engine": engine, "train": train, "rollout": rollout}
+    tables = {"engine": engine, "train": train, "async": asynchronous, "rollout": rollout}
     if len(sys.argv) != 5 or sys.argv[1] not in tables:
         sys.exit(__doc__)
     text = "\n".join(tables[sys.argv[1]](*sys.argv[2:]))
     print(text)
-    doc, begin, end = ROOT / "docs/performance.md", f"<!-- bench-{sys.argv[1]} -->", f"<!-- /bench-{sys.argv[1]} -->"
+    doc, begin, end = ROOT / ("docs/async.md" if sys.argv[1] == "async" else "docs/performance.md"), f"<!-- bench-{sys.argv[1]} -->", f"<!-- /bench-{sys.argv[1]} -->"
     before, rest = doc.read_text().split(begin)
     doc.write_text(f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}")

@@ -90,6 +90,16 @@ func TestProblemsBetweenValues(t *testing.T) {
 		"unknown format":        {"agent: {format: tag}", `/jobs/job.yaml:6:17: agent.format: there is no "tag"; allowed: hermes, tags; nearest: tags`},
 		"tool twice":            {"agent: {tools: [calculator, calculator]}", `/jobs/job.yaml:6:29: agent.tools.1: "calculator" is given twice`},
 		"warm-up":               {"trainer: {steps: 2, warmup_steps: 3}", "/jobs/job.yaml:6:35: trainer.warmup_steps: 3 steps of warm-up are more than trainer.steps (2)"},
+		"stale in sync":         {"rollout: {max_staleness: 2}", "/jobs/job.yaml:6:26: rollout.max_staleness: 2, but mode sync without oversample trains on nothing stale; use mode async, or leave it out"},
+		"drop in sync":          {"rollout: {stale: drop}", "/jobs/job.yaml:6:18: rollout.stale: drop, but mode sync without oversample has nothing stale; use mode async, or leave it out"},
+		"async without a bound": {"rollout: {mode: async}", "/jobs/job.yaml:6:10: rollout.max_staleness: 0 lets nothing be sampled beside an update; set 1 or more, or use mode sync"},
+		"async over-sampled":    {"rollout: {mode: async, max_staleness: 1, oversample: 2}", "/jobs/job.yaml:6:54: rollout.oversample: mode async samples max_staleness + 1 batches at once already; leave it out"},
+		"oversample below 1":    {"rollout: {oversample: 0.5}", "/jobs/job.yaml:6:23: rollout.oversample: 0.5 is out of range, allowed is a number from 1 to 100"},
+		"oversample alone":      {"rollout: {oversample: 1.5}", "/jobs/job.yaml:6:10: rollout.max_staleness: 0, but what oversample cuts goes on under the next policy version; set 1 or more"},
+		"async bit for bit":     {"rollout: {mode: async, max_staleness: 1}\ndeterministic: true", "/jobs/job.yaml:7:16: deterministic: true, but the batches of mode async and of oversample depend on what ends first; agentfly replay repeats such a run"},
+		"async with sleep":      {"rollout: {mode: async, max_staleness: 1}\nengine: {kind: vllm, urls: [http://a], sleep: 1}", "/jobs/job.yaml:7:47: engine.sleep: 1: mode async samples while the trainer needs the memory; use mode sync, or give the servers a device of their own"},
+		"async supervised":      {"rollout: {mode: async, max_staleness: 1}\nsft: {}", "/jobs/job.yaml:6:17: rollout.mode: sft samples nothing that could overlap; leave mode and oversample out"},
+		"async distillation":    {"rollout: {mode: async, max_staleness: 1}\ndistill: {teacher: {path: m}}", "/jobs/job.yaml:6:17: rollout.mode: distill compares the teacher with the policy that samples, so nothing may be stale; leave mode and oversample out"},
 		"evaluation of nothing": {"eval: {every: 3}", "/jobs/job.yaml:6:15: eval.every: 3, but data.eval names no tasks"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -209,7 +209,7 @@ func (s *Store) AddEvaluation(ctx context.Context, name string, step int, result
 
 // SetFact stores what is true of the whole run, such as where its job file is.
 func (s *Store) SetFact(ctx context.Context, name, value string) error {
-	return s.add(ctx, name, func(w *writer) error { return w.exec("INSERT OR REPLACE INTO facts VALUES (?, ?)", name, value) })
+	return s.add(ctx, "fact "+name, func(w *writer) error { return w.exec("INSERT OR REPLACE INTO facts VALUES (?, ?)", name, value) })
 }
 
 // Fact returns what SetFact stored; "" is nothing.

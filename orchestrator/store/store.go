@@ -22,7 +22,8 @@ import (
 	"sync"
 
 	"github.com/agentfly/agentfly/trajectory"
-	_ "modernc.org/sqlite" // the driver "sqlite", without cgo
+	"modernc.org/sqlite" // also the driver "sqlite", without cgo
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // schemaVersion is the newest migration's. A store of a newer version is refused, an older one is migrated.
@@ -192,9 +193,26 @@ func (s *Store) add(ctx context.Context, what string, apply func(w *writer) erro
 		err = s.writer.add(apply)
 	}
 	if err != nil {
-		return fmt.Errorf("store: %s: %w", what, err)
+		return fmt.Errorf("store: %s: %w", what, s.explain(err))
 	}
 	return nil
+}
+
+// explain says what to do about an error of the file.
+func (s *Store) explain(err error) error {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	switch e.Code() & 0xff {
+	case sqlite3.SQLITE_FULL:
+		return fmt.Errorf("%s: %w; free some space on its disk, then continue the run with --resume", s.path, err)
+	case sqlite3.SQLITE_READONLY:
+		return fmt.Errorf("%s: %w; make the file and its folder writable, then continue the run with --resume", s.path, err)
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		return fmt.Errorf("%s: %w; restore the file from a copy, or begin a new run", s.path, err)
+	}
+	return fmt.Errorf("%s: %w", s.path, err)
 }
 
 // AddTurn stores what a trajectory grew by since the last call: its new turns and the tokens before their ends.

@@ -1,0 +1,175 @@
+package orchestrator
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// counted is an engine like the local one: a token depends on those before it, the seed, its number in the completion and
+// the version, and nothing else. Between two tokens anything may happen.
+type counted struct {
+	engines.Engine // nil
+	mu             sync.RWMutex
+	version        int32
+	between        func() // two tokens; nil: nothing
+}
+
+func (c *counted) Generate(_ context.Context, r engines.Request) (engines.Completion, error) {
+	var out engines.Completion
+	ids := append([]int32(nil), r.Prompt...)
+	for range r.Sampling.MaxTokens {
+		if c.between != nil {
+			c.between()
+		}
+		c.mu.RLock()
+		h := fnv.New64a()
+		for _, id := range ids {
+			_, _ = h.Write(binary.LittleEndian.AppendUint32(nil, uint32(id)))
+		}
+		_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, r.Seed))
+		_, _ = h.Write([]byte{byte(r.Sampled + len(out.TokenIDs)), byte(c.version)})
+		id := int32(h.Sum64() % 1000)
+		ids = append(ids, id)
+		out.TokenIDs, out.Logprobs, out.Versions = append(out.TokenIDs, id), append(out.Logprobs, -float32(id)/7), append(out.Versions, c.version)
+		c.mu.RUnlock()
+		if id < 20 {
+			out.FinishReason = trajectory.FinishStop
+			return out, nil
+		}
+	}
+	out.FinishReason = trajectory.FinishLength
+	return out, nil
+}
+
+func (c *counted) Update(_ context.Context, w engines.Weights) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.version = w.Version
+	return nil
+}
+
+func (c *counted) Close() error { return nil }
+
+// recordTurns samples turns of a trajectory.
+func recordTurns(t *testing.T, e engines.Engine, id string, turns int, sampling engines.Sampling) *trajectory.Trajectory {
+	s := &trajectory.Sample{}
+	s.AppendObservation([]int32{1, 2, int32(len(id))})
+	tr := &trajectory.Trajectory{ID: id, Samples: []*trajectory.Sample{s}}
+	for k := range turns {
+		turn := trajectory.Turn{CompletionStart: s.Len(), Seed: uint64(k)}
+		c, err := e.Generate(t.Context(), engines.Request{ID: fmt.Sprint(id, "-", k), Prompt: s.TokenIDs, Seed: turn.Seed, Sampling: sampling})
+		if err != nil {
+			t.Error(err)
+			return tr
+		}
+		if err := s.AppendResponse(c.TokenIDs, c.Logprobs, c.Versions); err != nil {
+			t.Error(err)
+		}
+		turn.CompletionEnd, turn.FinishReason = s.Len(), c.FinishReason
+		s.AppendObservation([]int32{5, 6})
+		turn.ObservationEnd = s.Len()
+		tr.Turns = append(tr.Turns, turn)
+	}
+	return tr
+}
+
+// Completions that went on over updates at random moments are sampled again, whatever order they come in.
+func TestCompletionsAreSampledAgainWithTheirWeights(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	const updates = 6
+	sampling := engines.Sampling{MaxTokens: 30}
+	var mu sync.Mutex
+	random := rand.New(rand.NewPCG(seed, 1))
+	first := &counted{}
+	done := int32(0)
+	first.between = func() { // now and then the weights change
+		mu.Lock()
+		defer mu.Unlock()
+		if done < updates && random.IntN(40) == 0 {
+			done++
+			_ = first.Update(t.Context(), engines.Weights{Version: done}) // never fails
+		}
+	}
+	recorded := make([]*trajectory.Trajectory, 12)
+	var all sync.WaitGroup
+	for i := range recorded {
+		all.Go(func() { recorded[i] = recordTurns(t, first, fmt.Sprint("t", i), 4, sampling) })
+	}
+	all.Wait()
+	require.Positive(t, done)
+
+	second := &counted{}
+	e := newAgain(second, 0)
+	e.begun = func(int32) {}
+	for _, tr := range recorded {
+		e.expect(tr)
+		e.count(tr)
+	}
+	again := make([]*trajectory.Trajectory, len(recorded))
+	for i := range recorded {
+		all.Go(func() { again[i] = recordTurns(t, e, fmt.Sprint("t", i), 4, sampling) })
+	}
+	for v := range done {
+		require.NoError(t, e.Update(t.Context(), engines.Weights{Version: v + 1}))
+	}
+	all.Wait()
+	require.Equal(t, recorded, again)
+}
+
+func TestTheFirstDifferenceIsNamed(t *testing.T) {
+	sampling := engines.Sampling{MaxTokens: 30}
+	for _, c := range []struct {
+		change func(tr *trajectory.Trajectory)
+		says   string
+	}{
+		{func(tr *trajectory.Trajectory) { tr.Samples[0].TokenIDs[tr.Turns[1].CompletionStart+2]++ }, "trajectory x, turn 1, token 2 of its completion: sampled is "},
+		{func(tr *trajectory.Trajectory) {
+			l := &tr.Samples[0].SamplingLogprobs[tr.Turns[0].CompletionStart]
+			*l = math.Nextafter32(*l, -1000)
+		}, "trajectory x, turn 0, token 0 of its completion: its logprob is "},
+		{func(tr *trajectory.Trajectory) { tr.Turns[0].FinishReason = "abort" }, `trajectory x, turn 0: the completion ends with `},
+		{func(tr *trajectory.Trajectory) { tr.Turns[1].Seed = 9 }, "trajectory x, turn 1: its seed is 1, recorded is 9"},
+		{func(tr *trajectory.Trajectory) { tr.Samples[0].TokenIDs[0] = 7 }, "trajectory x, turn 0: its prompt has other tokens"},
+		{func(tr *trajectory.Trajectory) { tr.Turns = tr.Turns[:1] }, "trajectory x, turn 1: it was not recorded"},
+	} {
+		rec := recordTurns(t, &counted{}, "x", 2, sampling)
+		e := newAgain(&counted{}, 0)
+		c.change(rec)
+		e.expect(rec)
+		e.count(rec)
+		var err error
+		s := &trajectory.Sample{}
+		s.AppendObservation([]int32{1, 2, 1})
+		for k := 0; k < 2 && err == nil; k++ {
+			var out engines.Completion
+			if out, err = e.Generate(t.Context(), engines.Request{ID: fmt.Sprint("x-", k), Prompt: s.TokenIDs, Seed: uint64(k), Sampling: sampling}); err == nil {
+				require.NoError(t, s.AppendResponse(out.TokenIDs, out.Logprobs, out.Versions))
+				s.AppendObservation([]int32{5, 6})
+			}
+		}
+		require.ErrorContains(t, err, c.says)
+		require.ErrorIs(t, e.Update(t.Context(), engines.Weights{Version: 1}), err, "who waits learns of it")
+	}
+}
+
+func TestAnUpdateWaitsNoLongerThanItsContext(t *testing.T) {
+	rec := recordTurns(t, &counted{}, "x", 1, engines.Sampling{MaxTokens: 3})
+	e := newAgain(&counted{}, 0)
+	e.count(rec)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("enough"))
+	require.ErrorIs(t, e.Update(ctx, engines.Weights{Version: 1}), context.Canceled)
+}

@@ -1,0 +1,56 @@
+package store_test
+
+import (
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/stretchr/testify/require"
+)
+
+// What was added before the disk was full is there, what was refused is not, and the store goes on once there is room.
+func TestAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=400k"); err != nil {
+		t.Skipf("a small file system cannot be mounted here: %v", err)
+	}
+	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, 0)) })
+	path := filepath.Join(dir, "s.db")
+	s := open(t, path)
+	a := admission(0, 0, 1)
+	require.NoError(t, s.Admit(ctx, a))
+	tr := begin(a, 0)
+	var err error
+	for err == nil && len(tr.Turns) < 2000 {
+		turn(t, tr, 50, 0)
+		err = s.AddTurn(ctx, tr)
+	}
+	require.ErrorContains(t, err, "store: trajectory train-0-0-0: "+path+": ")
+	require.ErrorContains(t, err, "; free some space on its disk, then continue the run with --resume")
+	require.NotContains(t, err.Error(), "\n")
+	turns := len(tr.Turns)
+	require.Greater(t, turns, 10)
+	require.Error(t, s.AddTurn(ctx, tr))
+	require.NoError(t, syscall.Mount("none", dir, "tmpfs", syscall.MS_REMOUNT, "size=100m"))
+	r, err := s.Recover(ctx, 0)
+	require.NoError(t, err)
+	require.Len(t, r.Outstanding[0].Partial[0].Turns, turns-1)
+	require.NoError(t, s.AddTurn(ctx, tr))
+	r, err = s.Recover(ctx, 0)
+	require.NoError(t, err)
+	require.Equal(t, tr, r.Outstanding[0].Partial[0])
+
+	require.NoError(t, s.Close())
+	require.NoError(t, syscall.Mount("none", dir, "tmpfs", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""))
+	s, err = store.Open(path)
+	if err == nil {
+		err = s.AddTrajectory(ctx, store.Train, a.Task, tr)
+		require.NoError(t, s.Close())
+	}
+	require.Error(t, err)
+	require.Contains(t, err.Error(), path)
+	require.Equal(t, 1, len(strings.Split(err.Error(), "\n")), err.Error())
+	require.NoError(t, syscall.Mount("none", dir, "tmpfs", syscall.MS_REMOUNT, "size=100m"))
+}
