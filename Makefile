@@ -6,7 +6,7 @@ JOB ?= examples/calculator.yaml
 export NATIVE
 
 .DEFAULT_GOAL := help
-.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-rollout bench-async soak install clean test-serve
+.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-async bench-rollout soak install clean test-serve
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
@@ -72,7 +72,7 @@ gpu-bundle: setup ## what scripts/gpu_check.sh needs on a GPU machine without Go
 bench-train: setup ## the trainer beside transformers with padded micro-batches; writes docs/performance.md (needs an idle machine)
 	@scripts/bench_train.sh
 
-bench-rollout: setup ## rollouts of 100 to 10,000 trajectories at once beside Python clients; writes docs/performance.md (needs an idle machine; NO_PEERS=1 without them)
+bench-rollout: setup ## rollouts of 100 to 10,000 trajectories at once beside Python clients; writes docs/performance.md (needs an idle machine; PEERS= leaves them out)
 	@scripts/bench_rollout.sh
 
 soak: setup ## rollouts for an hour (AGENTFLY_SOAK_MINUTES) under faults; memory must stay flat; writes docs/soak.md

@@ -32,7 +32,7 @@ func TestTurnsAreRecordedBeforeTheyAreUsed(t *testing.T) {
 	tr := r.Sample(context.Background(), place)
 	require.Equal(t, trajectory.StopAnswer, tr.StopReason)
 	one, two, three := tr.Turns[0], tr.Turns[1], tr.Turns[2]
-	require.Equal(t, []string{ // the last turn too, before its reward
+	require.Equal(t, []string{
 		fmt.Sprint("request of ", one.CompletionStart), fmt.Sprintf("1 turns, %d tokens", one.ObservationEnd),
 		fmt.Sprint("request of ", two.CompletionStart), fmt.Sprintf("2 turns, %d tokens", two.ObservationEnd),
 		fmt.Sprint("request of ", three.CompletionStart), fmt.Sprintf("3 turns, %d tokens", three.ObservationEnd),

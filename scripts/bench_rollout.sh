@@ -2,9 +2,9 @@
 # Rollouts at scale: trajectories of four turns (200-token prompt, 20 sampled and 30 observed tokens a turn) against one server
 # that answers after 50 ms, with a tool of 100 ms. Our side is the real client, Rollout and store, every turn durable before the
 # next; beside it AsyncOpenAI, verifiers and a bare aiohttp loop, which record nothing. Prints a table and writes it into
-# docs/performance.md. Wants an idle machine; about 4 minutes, and the first time as long again for the peers.
+# docs/performance.md. Wants an idle machine; about 5 minutes, and the first time as long again for the peers.
 #
-# NO_PEERS=1: without them.  CONCURRENT="100 1000": other numbers of live trajectories
+# PEERS="aiohttp openai": only these of them; PEERS= leaves all out.  CONCURRENT="100 1000": other numbers of live trajectories
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export no_proxy=127.0.0.1,localhost NO_PROXY=127.0.0.1,localhost PYTHONDONTWRITEBYTECODE=1
@@ -18,7 +18,8 @@ stop() {
   rm -rf "$work"
 }
 trap stop EXIT
-if test -z "${NO_PEERS:-}" && ! test -e "$venv/ready"; then
+peers=${PEERS-aiohttp aiohttp-1024 openai verifiers}
+if test -n "$peers" && ! test -e "$venv/ready"; then
   rm -rf "$venv"
   python3 -m venv "$venv"
   "$venv/bin/pip" -q install --disable-pip-version-check "aiohttp==$aiohttp" "openai==$openai" "verifiers==$verifiers" && touch "$venv/ready"
@@ -39,9 +40,8 @@ for n in ${CONCURRENT:-100 1000 5000 10000}; do
   mkdir "$work/$n"
   "$work/bench" run -n "$n" -warm ${warm}s -take ${take}s -server-pid "$server" -dir "$work/$n" "$work/workload" "$url" | tee -a "$out"
   rm -r "${work:?}/$n"
-  test -z "${NO_PEERS:-}" || continue
-  for client in aiohttp openai verifiers; do
-    "$venv/bin/python" scripts/bench_rollout_peers.py $client "$work/workload" "$url" "$server" "$n" $warm $take 2>"$work/log" | tee -a "$out" || { tail -n 20 "$work/log"; exit 1; }
+  for client in $peers; do
+    "$venv/bin/python" scripts/bench_rollout_peers.py "$client" "$work/workload" "$url" "$server" "$n" $warm $take 2>"$work/log" | tee -a "$out" || { tail -n 20 "$work/log"; exit 1; }
   done
 done
 python3 scripts/bench_table.py rollout "$out" "$load" "$(git rev-parse --short HEAD)$(test -z "$(git status --porcelain -uno)" || echo ' and changes')"

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """The workload of bench_rollout through Python clients, against the same server: prints one JSON line.
 
-    bench_rollout_peers.py aiohttp|openai|verifiers WORKLOAD URL SERVER_PID CONCURRENT WARM_SECONDS SECONDS
+    bench_rollout_peers.py aiohttp|aiohttp-1024|openai|verifiers WORKLOAD URL SERVER_PID CONCURRENT WARM_SECONDS SECONDS
 
-aiohttp is a bare loop: token ids in, token ids and logprobs out of the decoded JSON, nothing kept but the ids of the next prompt.
+aiohttp is a bare loop: token ids in, token ids and logprobs out of the decoded JSON, nothing kept but the ids of the next
+prompt; aiohttp-1024 has at most that many connections, as our client has.
 openai is AsyncOpenAI.completions with the same token ids. verifiers is a MultiTurnEnv over AsyncOpenAI's chat completions.
 Every trajectory waits for its tool as the Go side does. A turn counts when its tool has answered.
 """
 import asyncio
+import functools
 import json
 import os
 import pathlib
@@ -59,10 +61,10 @@ async def trajectories(work, count, tool, complete):
         count.finished += 1
 
 
-async def run_aiohttp(work, url, n, count):
+async def run_aiohttp(work, url, n, count, limit=0):
     import aiohttp
 
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=None)) as session:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=limit), timeout=aiohttp.ClientTimeout(total=None)) as session:
         async def complete(ids):
             async with session.post(url + "/inference/v1/generate", json={"token_ids": ids, "sampling_params": PARAMETERS, "model": "policy", "stream": False}) as reply:
                 choice = (await reply.json())["choices"][0]
@@ -123,8 +125,8 @@ async def main():
         import bench_rollout_verifiers
         run = bench_rollout_verifiers.run
     else:
-        run = {"aiohttp": run_aiohttp, "openai": run_openai}[name]
-        __import__(name)
+        run = {"aiohttp": run_aiohttp, "aiohttp-1024": functools.partial(run_aiohttp, limit=1024), "openai": run_openai}[name]
+        __import__(name.removesuffix("-1024"))
     done = threading.Event()
     threading.Thread(target=measure, args=(count, name, n, int(server), float(warm), float(window), resident(), done), daemon=True).start()
     try:

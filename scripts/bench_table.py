@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The tables of docs/performance.md and docs/async.md.
 
-    bench_table.py engine|train|rollout|async LINES LOAD COMMIT    # prints the table and writes it between its markers
+    bench_table.py engine|train|async|rollout LINES LOAD COMMIT    # prints the table and writes it between its markers
 """
 import json
 import os
@@ -89,19 +89,19 @@ def rollout(lines, load, commit):
            "| live trajectories | client | turns/s | CPU s per 1,000 turns, client | server | KiB of a trajectory beyond its tokens | p99 of a completion, s |",
            "|---|---|---|---|---|---|---|"]
     counts = sorted({n for _, n in rows})
-    names = {"agentfly": "agentfly, all recorded", "aiohttp": "bare aiohttp loop", "openai": "AsyncOpenAI", "verifiers": "verifiers"}
+    names = {"agentfly": "agentfly, all recorded", "aiohttp": "bare aiohttp loop", "aiohttp-1024": "the same with 1,024 connections", "openai": "AsyncOpenAI", "verifiers": "verifiers"}
     for n in counts:
         for client, name in names.items():
             if r := rows.get((client, n)):
-                each = 1000 / r["turns_per_second"] if r["turns_per_second"] else float("nan")
+                cpu = [f"{r[side + '_cpu'] * 1000 / r['turns_per_second']:.2f}" if r["turns_per_second"] else "no turn ended" for side in ("client", "server")]
                 tokens = rows.get(("agentfly", n), {}).get("token_kib", 0)
                 p99 = "none ended" if r["p99_seconds"] is None else f"{r['p99_seconds']:.2f}"
-                out.append(f"| {n:,} | {name} | {r['turns_per_second']:,.0f} | {r['client_cpu'] * each:.2f} | {r['server_cpu'] * each:.2f} | {r['kib_per_trajectory'] - tokens:.1f} | {p99} |")
+                out.append(f"| {n:,} | {name} | {r['turns_per_second']:,.0f} | {cpu[0]} | {cpu[1]} | {r['kib_per_trajectory'] - tokens:.1f} | {p99} |")
     ours = {n: rows["agentfly", n]["turns_per_second"] for n in counts if ("agentfly", n) in rows}
     for client, name in names.items():
         ratios = [f"{ours[n] / rows[client, n]['turns_per_second']:.1f} at {n:,}" for n in ours if client != "agentfly" and rows.get((client, n), {}).get("turns_per_second")]
         if ratios:
-            out += ["", f"agentfly's turns/s over those of the {name}: " + ", ".join(ratios) + "."]
+            out += ["", f"agentfly's turns/s over those of {name}: " + ", ".join(ratios) + "."]
     return out
 
 
@@ -130,7 +130,7 @@ def asynchronous(lines, load, commit):
 
 
 if __name__ == "__main__":
-    tables = {"engine": engine, "train": train, "rollout": rollout, "async": asynchronous}
+    tables = {"engine": engine, "train": train, "async": asynchronous, "rollout": rollout}
     if len(sys.argv) != 5 or sys.argv[1] not in tables:
         sys.exit(__doc__)
     text = "\n".join(tables[sys.argv[1]](*sys.argv[2:]))

@@ -12,9 +12,12 @@ commit=$(git rev-parse --short HEAD)$(test -z "$(git status --porcelain -uno)" |
 CGO_ENABLED=0 go build -o "$work/bench" ./scripts/bench_rollout
 "$work/bench" workload "${MODEL:-$(python3 scripts/fetch.py model)}" "$work/workload"
 status=0
+# shellcheck disable=SC2086 # flags are words
 "$work/bench" soak -minutes "$minutes" -dir "$work" ${AGENTFLY_SOAK_FLAGS:-} "$work/workload" >"$work/table" 2>"$work/error" || status=$?
+verdict=passed
+test $status = 0 || verdict=$(sed -n "s/^bench_rollout: //p" "$work/error")
 {
-  echo "\`scripts/soak.sh\` at commit $commit, $minutes minutes, $(date -u +%Y-%m-%d): $(test $status = 0 && echo passed || sed 's/^bench_rollout: //' "$work/error")"
+  echo "\`scripts/soak.sh\` at commit $commit, $minutes minutes, $(date -u +%Y-%m-%d): $verdict"
   echo
   cat "$work/table"
 } >"$work/result"

@@ -68,13 +68,8 @@ func (r *replica) exchange(ctx context.Context, method, path string, body []byte
 		return err
 	}
 	defer reply.Body.Close()
-	buffer := r.buffers.Get().(*bytes.Buffer)
-	defer func() {
-		if buffer.Cap() <= mostBuffer {
-			r.buffers.Put(buffer)
-		}
-	}()
-	buffer.Reset()
+	buffer := r.buffer()
+	defer r.free(buffer)
 	if err := readInto(buffer, reply.Body); err != nil {
 		return err
 	}
@@ -83,8 +78,6 @@ func (r *replica) exchange(ctx context.Context, method, path string, body []byte
 	}
 	return use(buffer.Bytes())
 }
-
-const mostBuffer = 64 << 10 // bytes of a buffer that is used again
 
 func readInto(b *bytes.Buffer, body io.Reader) error {
 	n, err := b.ReadFrom(io.LimitReader(body, maxReply+1))

@@ -38,6 +38,7 @@ type replica struct {
 	options Options
 	http    *http.Client
 	openai  *openai.Client
+	direct  *direct   // for completions; nil: they go through http
 	buffers sync.Pool // *bytes.Buffer of replies
 
 	mu      sync.Mutex
@@ -76,8 +77,24 @@ func newReplica(url string, o Options) *replica {
 	r.openai = openai.NewClientWithConfig(config)
 	r.epoch, r.leave = context.WithCancel(context.Background())
 	r.buffers.New = func() any { return new(bytes.Buffer) }
+	r.direct = newDirect(r.url, nativePath, o)
 	return r
 }
+
+// buffer is one for a reply, until it is given to free.
+func (r *replica) buffer() *bytes.Buffer {
+	b := r.buffers.Get().(*bytes.Buffer)
+	b.Reset()
+	return b
+}
+
+func (r *replica) free(b *bytes.Buffer) {
+	if b.Cap() <= mostBuffer { // large ones are left to the collector
+		r.buffers.Put(b)
+	}
+}
+
+const mostBuffer = 64 << 10 // bytes of a buffer that is used again
 
 // idleConnections is shorter than the 5 s after which vLLM closes a connection that nobody uses: a request that meets that
 // moment would fail.
@@ -239,18 +256,33 @@ func (r *replica) send(ctx context.Context, model string, prompt []int32, params
 
 // sendNative is send for what a rollout asks, without detours.
 func (r *replica) sendNative(ctx context.Context, model string, q engines.Request) (out reply, err error) {
-	body := appendNative(make([]byte, 0, bodyBytes(q)), model, q.Prompt, q.Sampling, q.Seed)
-	err = r.exchange(ctx, http.MethodPost, nativePath, body, func(data []byte) error {
+	body := func(b []byte) []byte { return appendNative(b, model, q.Prompt, q.Sampling, q.Seed) }
+	use := func(data []byte) error {
 		out, err = parseNative(data, q.Prompt)
 		return err
-	})
+	}
+	if r.direct == nil {
+		err = r.exchange(ctx, http.MethodPost, nativePath, body(nil), use)
+		return out, err
+	}
+	buffer := r.buffer()
+	defer r.free(buffer)
+	status, header, err := r.direct.post(ctx, body, buffer)
+	if err != nil {
+		return out, err
+	}
+	if status/100 == 3 { // http.Client knows where to go
+		err = r.exchange(ctx, http.MethodPost, nativePath, body(nil), use)
+		return out, err
+	}
+	if status != http.StatusOK {
+		return out, newStatusError(status, header, buffer.Bytes())
+	}
+	err = use(buffer.Bytes())
 	return out, err
 }
 
 const nativePath = "/inference/v1/generate"
-
-// bodyBytes is about what a request takes.
-func bodyBytes(q engines.Request) int { return 512 + 7*(len(q.Prompt)+len(q.Sampling.StopIDs)) }
 
 // complete asks /v1/completions through go-openai.
 func (r *replica) complete(ctx context.Context, model string, prompt []int32, params map[string]any) (reply, error) {

@@ -376,6 +376,7 @@ const mostSlow = 3
 
 // look returns how many looks in a row were too slow.
 func (e *Engine) look(r *replica, slow int) int {
+	r.direct.prune()
 	state, _ := r.status()
 	if state == updating {
 		return 0

@@ -231,6 +231,7 @@ func (e *Engine) Close() error {
 func (e *Engine) idle() {
 	for _, r := range e.replicas {
 		r.http.CloseIdleConnections()
+		r.direct.closeIdle(time.Now())
 		r.leave()
 	}
 }

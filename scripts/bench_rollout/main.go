@@ -29,7 +29,7 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	commands := map[string]func(context.Context, []string) error{"workload": write, "serve": serve, "run": measure, "soak": soak}
 	if len(args) == 0 || commands[args[0]] == nil {
-		return errors.New("usage: bench_rollout workload|serve|run|soak ...")
+		return errors.New("name a command: workload, serve, run or soak")
 	}
 	return commands[args[0]](ctx, args[1:])
 }

@@ -33,8 +33,12 @@ func serve(ctx context.Context, args []string) error {
 		return err
 	}
 	s := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0)}
+	end, answer := s.Close, s.Serve
+	if *faults == 0 {
+		end, answer = listener.Close, handler.Serve
+	}
 	done := make(chan error, 1)
-	go func() { done <- s.Serve(listener) }()
+	go func() { done <- answer(listener) }()
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin) // its end is all that matters
@@ -46,10 +50,10 @@ func serve(ctx context.Context, args []string) error {
 	case err := <-done:
 		return err
 	}
-	if err := s.Close(); err != nil {
+	if err := end(); err != nil {
 		return err
 	}
-	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+	if err := <-done; err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil

@@ -123,11 +123,15 @@ func (s *soaker) work(ctx context.Context, random *rand.Rand) {
 	for sleep(ctx, time.Duration(random.Int64N(int64(2*s.pause)))) == nil {
 		i := int(s.next.Add(1))
 		task := s.task("task-" + strconv.Itoa(i/8%tasks))
-		within, cancel := ctx, context.CancelFunc(func() {})
+		within, cancel := context.WithCancel(ctx)
+		var abort *time.Timer // not a deadline, which the client would know
 		if random.Float64() < s.abort {
-			within, cancel = context.WithTimeout(ctx, time.Duration(random.Int64N(int64(700*time.Millisecond))))
+			abort = time.AfterFunc(time.Duration(random.Int64N(int64(700*time.Millisecond))), cancel)
 		}
 		t := s.rollout.Sample(within, orchestrator.Place{Phase: "train", Group: i / 8, Index: i % 8, Task: task})
+		if abort != nil {
+			abort.Stop()
+		}
 		cancel()
 		switch {
 		case t.StopReason == trajectory.StopCancelled:
@@ -151,6 +155,7 @@ func (s *soaker) fail(what string) {
 	defer s.mu.Unlock()
 	if s.first == "" {
 		s.first = what
+		fmt.Fprintln(os.Stderr, "the first failure: "+what)
 	}
 }
 

@@ -146,13 +146,11 @@ const (
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	if key, bodies := s.route(q.URL.Path); bodies != nil {
+		s.complete(w, q, key, bodies)
+		return
+	}
 	switch q.URL.Path {
-	case "/inference/v1/generate":
-		s.complete(w, q, `"token_ids":`, s.native)
-	case "/v1/completions":
-		s.complete(w, q, `"prompt":`, s.plain)
-	case "/v1/chat/completions":
-		s.complete(w, q, "", s.chat)
 	case "/health":
 	case "/version":
 		answer(w, object{"version": "0.0-test"})
@@ -167,12 +165,35 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 }
 
+// route is the key of a completion's prompt and the replies, by turn; nil: the path samples nothing.
+func (s *Server) route(path string) (key string, bodies [][]byte) {
+	switch path {
+	case "/inference/v1/generate":
+		return `"token_ids":`, s.native
+	case "/v1/completions":
+		return `"prompt":`, s.plain
+	case "/v1/chat/completions":
+		return "", s.chat
+	}
+	return "", nil
+}
+
+// turn is that of a request: by the length of the prompt in ids, which is the list after key, or by the number of answers in
+// a chat. ok false: it is no turn of a conversation.
+func (s *Server) turn(data []byte, key string) (turn int, ok bool) {
+	if key == "" {
+		return bytes.Count(data, []byte(`"assistant"`)), true
+	}
+	n := listLength(data, key)
+	return (n - s.options.First) / s.options.Each, n >= s.options.First
+}
+
 func answer(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(v) // the client may be gone
 }
 
-// complete finds the turn: by the length of the prompt in ids, which is the list after key, or by the number of turns of a chat.
+// complete answers a turn.
 func (s *Server) complete(w http.ResponseWriter, q *http.Request, key string, bodies [][]byte) {
 	b := s.buffers.Get().(*bytes.Buffer)
 	defer s.buffers.Put(b)
@@ -181,16 +202,10 @@ func (s *Server) complete(w http.ResponseWriter, q *http.Request, key string, bo
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	var turn int
-	if key == "" {
-		turn = bytes.Count(b.Bytes(), []byte(`"assistant"`))
-	} else {
-		n := listLength(b.Bytes(), key)
-		if n < s.options.First {
-			s.probe(w, b.Bytes())
-			return
-		}
-		turn = (n - s.options.First) / s.options.Each
+	turn, ok := s.turn(b.Bytes(), key)
+	if !ok {
+		s.probe(w, b.Bytes())
+		return
 	}
 	s.requests.Add(1)
 	if s.fault(w, q) {

@@ -3,6 +3,7 @@ package vllmtest_test
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -26,6 +27,19 @@ func start(t *testing.T, o vllmtest.Options) (*vllmtest.Server, string) {
 	s, err := vllmtest.New(o)
 	require.NoError(t, err)
 	leaks := goleak.IgnoreCurrent()
+	if o.Faults == 0 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		done := make(chan error)
+		go func() { done <- s.Serve(l) }()
+		t.Cleanup(func() {
+			require.NoError(t, l.Close())
+			require.NoError(t, <-done)
+			http.DefaultClient.CloseIdleConnections()
+			goleak.VerifyNone(t, leaks)
+		})
+		return s, "http://" + l.Addr().String()
+	}
 	h := httptest.NewServer(s)
 	t.Cleanup(func() {
 		h.CloseClientConnections() // one that waits on purpose would be waited for
