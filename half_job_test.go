@@ -41,7 +41,7 @@ func TestTinyRunLearnsInBFloat16(t *testing.T) {
 	require.Less(t, rewards[0], 0.2)
 	require.Greater(t, last(rewards, 5), 0.5, "the reward must rise: %v", rewards)
 	require.Greater(t, gap, 1e-3, "the trainer does not compute in bfloat16")
-	require.Less(t, gap, 0.5)
+	require.Less(t, gap, 1.0)
 
 	// The checkpoint holds the float32 master weights: most of them are not what bfloat16 would round them to.
 	header := int(weights[0]) | int(weights[1])<<8 | int(weights[2])<<16
