@@ -23,7 +23,7 @@ func TestTinyRunLearnsWithAdapters(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	rewards, _ := trainTiny(t, dir, "--set", "model.lora.rank=8", "--set", "trainer.learning_rate=3e-3")
 	require.Less(t, rewards[0], 0.2)
-	require.Greater(t, last(rewards, 5), 0.6, "the reward must rise: %v", rewards)
+	require.Greater(t, last(rewards, 5), 0.75, "the reward must rise: %v", rewards)
 	checkpoint := filepath.Join(dir, "checkpoints", "last")
 	data, err := os.ReadFile(filepath.Join(checkpoint, "adapter", "adapter_config.json"))
 	require.NoError(t, err)

@@ -17,8 +17,8 @@ func TestDistillationOnHeldOutPrompts(t *testing.T) {
 	dir := trainJob(t, "examples/tiny_distill.yaml", args...)
 	eval := summaryOf(t, dir).Eval
 	require.Greater(t, eval["reverse_kl_before"], 1.0)
-	require.Less(t, eval["reverse_kl_after"], eval["reverse_kl_before"]/2) // sixteen prompts teach little of the others
-	require.GreaterOrEqual(t, eval["after"], 0.5, "what the teacher can, the student can: no reward was trained on")
+	require.Less(t, eval["reverse_kl_after"], eval["reverse_kl_before"]/10)
+	require.GreaterOrEqual(t, eval["after"], 0.75, "what the teacher can, the student can: no reward was trained on")
 	steps := metricsOf(t, dir, "distill/reverse_kl")
 	require.Less(t, steps[len(steps)-1]["distill/reverse_kl"].(float64), steps[0]["distill/reverse_kl"].(float64)/10)
 

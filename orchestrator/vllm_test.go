@@ -41,8 +41,8 @@ func prebuilt(t *testing.T) Registries {
 
 const vllmJob = "../examples/tiny_vllm.yaml"
 
-// vllmSteps are few for the sake of the time; with twice the learning rate of the example they are enough (on the local
-// engine the reward rises by 0.13 to 0.35 in them, over four seeds).
+// vllmSteps are few for the sake of the time, and enough: on the local engine the reward rises from 0.03 to 0.95 and more in
+// them, over four seeds.
 const vllmSteps = 40
 
 func vllmSets(t *testing.T) []string {
@@ -120,7 +120,7 @@ func servingChild(t *testing.T) int {
 // current weights: the run goes on, every trajectory is there and whole, every update is proven, the reward rises, and the
 // same sampled ids give the local engine's job the same masks, logprobs and loss.
 func TestRealVLLMTrains(t *testing.T) {
-	sets := append(vllmSets(t), "engine.weights=transfer", "trainer.learning_rate=0.002", fmt.Sprint("trainer.steps=", vllmSteps), "output="+t.TempDir()+"/run", "engine.folder="+t.TempDir())
+	sets := append(vllmSets(t), "engine.weights=transfer", fmt.Sprint("trainer.steps=", vllmSteps), "output="+t.TempDir()+"/run", "engine.folder="+t.TempDir())
 	j, err := job.Load(vllmJob, sets...)
 	require.NoError(t, err)
 	out := &killer{t: t, after: "step  10/", killed: make(chan int, 1)}
@@ -134,7 +134,7 @@ func TestRealVLLMTrains(t *testing.T) {
 	require.ErrorIs(t, syscall.Kill(-pid, 0), syscall.ESRCH, "its workers are gone too")
 	require.Contains(t, out.String(), "note: engine http://127.0.0.1:")
 	require.Equal(t, 1, strings.Count(out.String(), "weight updates: disk lora transfer"), "capabilities are printed once")
-	require.Greater(t, sum.Reward["last"], sum.Reward["first"]+0.1, "it learns")
+	require.Greater(t, sum.Reward["last"], sum.Reward["first"]+0.5, "it learns")
 	require.Less(t, sum.MismatchMax, 1e-4, "engine and trainer disagree")
 	require.Zero(t, sum.Trajectories["failed"])
 	require.Equal(t, vllmSteps*128, sum.Trajectories["finished"], "%v", sum.Trajectories)

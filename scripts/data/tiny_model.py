@@ -2,7 +2,9 @@
 Hugging Face folders. The second has heads of 32, the smallest that vLLM computes with on a CPU.
 
 A call and an answer are one token each, so that a policy that knows nothing finds them by chance. Every weight is drawn
-with the seed below; nothing is trained here.
+with the seed below; nothing is trained here. The weights are small enough that such a policy is close to uniform (2.8 of
+3.1 nats), and no token is a padding token: transformers would set its embedding to 0, where the gradient of an RMSNorm is
+1,000 times what it is elsewhere, and clipping that norm scales down the gradients of all other weights with it.
 
 Needs torch, transformers, tokenizers and safetensors (scripts/goldens/venv.sh makes such an environment). Run from the
 repository: python scripts/data/tiny_model.py
@@ -60,8 +62,8 @@ def make(folder, heads, kv_heads):
     torch.manual_seed(SEED)
     model = LlamaForCausalLM(LlamaConfig(
         vocab_size=size, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=heads,
-        num_key_value_heads=kv_heads, max_position_embeddings=256, tie_word_embeddings=True, initializer_range=0.2,
-        bos_token_id=None, eos_token_id=ids["<|end|>"], pad_token_id=0))
+        num_key_value_heads=kv_heads, max_position_embeddings=256, tie_word_embeddings=True, initializer_range=0.1,
+        bos_token_id=None, eos_token_id=ids["<|end|>"], pad_token_id=None))
     model.save_pretrained(folder)
     write(folder, "tokenizer.json", tok)
     write(folder, "tokenizer_config.json", {
