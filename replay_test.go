@@ -58,14 +58,14 @@ func TestReplay(t *testing.T) {
 				require.Equal(t, 1, status)
 				require.Regexp(t, `^agentfly: orchestrator: replay: step 0: trajectory train-\d+-\d+-\d+, turn 0.*\n$`, errs)
 			})
-			t.Run("other weights", func(t *testing.T) {
+			t.Run("a damaged checkpoint", func(t *testing.T) {
 				path := filepath.Join(dir, "checkpoints", "last", "model.safetensors")
 				other := bytes.Clone(weights)
 				other[len(other)-1] ^= 1
 				require.NoError(t, os.WriteFile(path, other, 0o600))
 				status, _, errs := command("", "replay", dir)
 				require.Equal(t, 1, status)
-				require.Regexp(t, `^agentfly: orchestrator: replay: checkpoint after step 4: a weight differs in model.safetensors, first at byte \d+\n$`, errs)
+				require.Contains(t, errs, "model.safetensors is not the file that was written")
 			})
 		})
 	}
