@@ -3,6 +3,8 @@ package agentfly_test
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -64,6 +66,17 @@ func TestReplay(t *testing.T) {
 				other[len(other)-1] ^= 1
 				require.NoError(t, os.WriteFile(path, other, 0o600))
 				status, _, errs := command("", "replay", dir)
+				require.Equal(t, 1, status)
+				require.Contains(t, errs, "model.safetensors is not the file that was written")
+
+				// as if the run had written it so
+				state := filepath.Join(dir, "checkpoints", "last", "run.json")
+				table := crc32.MakeTable(crc32.Castagnoli)
+				text, err := os.ReadFile(state)
+				require.NoError(t, err)
+				text = bytes.ReplaceAll(text, fmt.Appendf(nil, "%08x", crc32.Checksum(weights, table)), fmt.Appendf(nil, "%08x", crc32.Checksum(other, table)))
+				require.NoError(t, os.WriteFile(state, text, 0o600))
+				status, _, errs = command("", "replay", dir)
 				require.Equal(t, 1, status)
 				require.Regexp(t, `^agentfly: orchestrator: replay: checkpoint after step 4: a weight differs in model.safetensors, first at byte \d+\n$`, errs)
 			})
