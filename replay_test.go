@@ -3,6 +3,8 @@ package agentfly_test
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -58,7 +60,7 @@ func TestReplay(t *testing.T) {
 				require.Equal(t, 1, status)
 				require.Regexp(t, `^agentfly: orchestrator: replay: step 0: trajectory train-\d+-\d+-\d+, turn 0.*\n$`, errs)
 			})
-			t.Run("a damaged checkpoint", func(t *testing.T) {
+			t.Run("other weights", func(t *testing.T) {
 				path := filepath.Join(dir, "checkpoints", "last", "model.safetensors")
 				other := bytes.Clone(weights)
 				other[len(other)-1] ^= 1
@@ -66,6 +68,17 @@ func TestReplay(t *testing.T) {
 				status, _, errs := command("", "replay", dir)
 				require.Equal(t, 1, status)
 				require.Contains(t, errs, "model.safetensors is not the file that was written")
+
+				// as if the run had written it so
+				state := filepath.Join(dir, "checkpoints", "last", "run.json")
+				table := crc32.MakeTable(crc32.Castagnoli)
+				text, err := os.ReadFile(state)
+				require.NoError(t, err)
+				text = bytes.ReplaceAll(text, fmt.Appendf(nil, "%08x", crc32.Checksum(weights, table)), fmt.Appendf(nil, "%08x", crc32.Checksum(other, table)))
+				require.NoError(t, os.WriteFile(state, text, 0o600))
+				status, _, errs = command("", "replay", dir)
+				require.Equal(t, 1, status)
+				require.Regexp(t, `^agentfly: orchestrator: replay: checkpoint after step 4: a weight differs in model.safetensors, first at byte \d+\n$`, errs)
 			})
 		})
 	}

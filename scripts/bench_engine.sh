@@ -50,8 +50,10 @@ for round in 1 2 3; do
   ours '^TestBenchThroughput'
   if test -n "${NO_LLAMA:-}"; then continue; fi
   echo "== llama.cpp, round $round"
-  for dtype in float32 bfloat16; do
-    "$llama/bench_llama" run "$llama/$dtype.gguf" $dtype 100 32 2 1 8 32 2>"$log" | tee -a "$out" || { tail -n 20 "$log"; exit 1; }
+  for flash in auto off; do
+    for dtype in float32 bfloat16; do
+      "$llama/bench_llama" run "$llama/$dtype.gguf" $dtype $flash 100 32 2 1 8 32 2>"$log" | tee -a "$out" || { tail -n 20 "$log"; exit 1; }
+    done
   done
 done
 echo "== local engine, the shapes of RL and the trainer's logprobs"

@@ -2,7 +2,7 @@
 // to compile than the library.
 //
 //   bench_llama quantize IN.gguf OUT.gguf float32|bfloat16
-//   bench_llama run MODEL.gguf DTYPE PROMPT NEW THREADS SEQUENCES...     one JSON line a figure
+//   bench_llama run MODEL.gguf DTYPE auto|off PROMPT NEW THREADS SEQUENCES...     one JSON line a figure; auto|off: flash attention
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -37,7 +37,7 @@ int quantize(const char* from, const char* to, const char* dtype) {
   return llama_model_quantize(from, to, &p) == 0 ? 0 : 1;
 }
 
-void measure(llama_context* ctx, int vocab, int prompt, int fresh, int sequences, const char* dtype) {
+void measure(llama_context* ctx, int vocab, int prompt, int fresh, int sequences, const char* dtype, const char* flash) {
   constexpr int kBatch = 2048;  // tokens of a call
   llama_memory_clear(llama_get_memory(ctx), false);
   llama_batch b = llama_batch_init(kBatch, 0, 1);
@@ -65,7 +65,7 @@ void measure(llama_context* ctx, int vocab, int prompt, int fresh, int sequences
   llama_batch_free(b);
   if (dtype == nullptr) return;
   for (const bool first : {true, false}) {
-    std::printf("{\"engine\": \"llama.cpp\", \"dtype\": \"%s\", \"what\": \"%s\", \"sequences\": %d, \"value\": %.2f}\n", dtype,
+    std::printf("{\"engine\": \"llama.cpp\", \"dtype\": \"%s\", \"flash\": \"%s\", \"what\": \"%s\", \"sequences\": %d, \"value\": %.2f}\n", dtype, flash,
                 first ? "prefill" : "decode", sequences,
                 first ? sequences * prompt / prefill : sequences * fresh / generation);
   }
@@ -76,12 +76,13 @@ void measure(llama_context* ctx, int vocab, int prompt, int fresh, int sequences
 
 int main(int argc, char** argv) {
   if (argc == 5 && std::strcmp(argv[1], "quantize") == 0) return quantize(argv[2], argv[3], argv[4]);
-  if (argc < 8 || std::strcmp(argv[1], "run") != 0)
-    fail("usage: quantize IN OUT DTYPE | run MODEL DTYPE PROMPT NEW THREADS SEQUENCES...");
+  if (argc < 9 || std::strcmp(argv[1], "run") != 0)
+    fail("usage: quantize IN OUT DTYPE | run MODEL DTYPE auto|off PROMPT NEW THREADS SEQUENCES...");
   const char* dtype = argv[3];
-  const int prompt = std::atoi(argv[4]), fresh = std::atoi(argv[5]), threads = std::atoi(argv[6]);
+  const char* flash = argv[4];
+  const int prompt = std::atoi(argv[5]), fresh = std::atoi(argv[6]), threads = std::atoi(argv[7]);
   int most = 1;
-  for (int i = 7; i < argc; i++) most = std::max(most, std::atoi(argv[i]));
+  for (int i = 8; i < argc; i++) most = std::max(most, std::atoi(argv[i]));
   llama_backend_init();
   llama_model* model = llama_model_load_from_file(argv[2], llama_model_default_params());
   if (model == nullptr) fail("the model does not load");
@@ -89,12 +90,12 @@ int main(int argc, char** argv) {
   p.n_ctx = static_cast<uint32_t>(most * ((prompt + fresh + 255) / 256 * 256));
   p.n_batch = 2048, p.n_ubatch = 512, p.n_seq_max = static_cast<uint32_t>(most);
   p.n_threads = p.n_threads_batch = threads;
-  if (std::strcmp(dtype, "float32") == 0) p.type_k = p.type_v = GGML_TYPE_F32;  // else float16, the default
+  if (std::strcmp(flash, "off") == 0) p.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
   llama_context* ctx = llama_init_from_model(model, p);
   if (ctx == nullptr) fail("no context");
   const int vocab = llama_vocab_n_tokens(llama_model_get_vocab(model));
-  measure(ctx, vocab, 16, 1, 1, nullptr);  // warm up
-  for (int i = 7; i < argc; i++) measure(ctx, vocab, prompt, fresh, std::atoi(argv[i]), dtype);
+  measure(ctx, vocab, 16, 1, 1, nullptr, flash);  // warm up
+  for (int i = 8; i < argc; i++) measure(ctx, vocab, prompt, fresh, std::atoi(argv[i]), dtype, flash);
   llama_free(ctx);
   llama_model_free(model);
   llama_backend_free();
