@@ -96,7 +96,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 }
 
 func registries(options []Option) (orchestrator.Registries, error) {
-	r := orchestrator.Registries{Tools: tools.NewRegistry(tools.Options{}), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
+	r := orchestrator.Registries{Tools: tools.NewCatalog(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
 	if err := r.Tools.Register(calculator.New()); err != nil {
 		return r, err
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 	"github.com/urfave/cli/v2"
 )
@@ -166,7 +168,7 @@ func (c *commands) jobValidate(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := orchestrator.Validate(j, c.registries); err != nil {
+	if err := orchestrator.Validate(x.Context, j, c.registries); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(c.out, "%s: ok\n", j.Path())
@@ -193,25 +195,35 @@ func (c *commands) jobEffective(x *cli.Context) error {
 func (c *commands) jobSchema(*cli.Context) error { return c.print(job.Schema()) }
 
 func (c *commands) toolsList(*cli.Context) error {
-	for _, s := range c.registries.Tools.Specs() {
-		if _, err := fmt.Fprintf(c.out, "%-16s %s\n", s.Name, s.Description); err != nil {
+	for _, name := range c.registries.Tools.Names() {
+		if _, err := fmt.Fprintf(c.out, "%-16s %s\n", name, c.registries.Tools.Description(name)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *commands) toolsCall(x *cli.Context) error {
+func (c *commands) toolsCall(x *cli.Context) (err error) {
 	if x.NArg() != 2 {
 		return usagef("agentfly tools call takes a tool's name and its arguments as a JSON object")
 	}
 	if !json.Valid([]byte(x.Args().Get(1))) {
 		return usagef("the arguments %q are not JSON", x.Args().Get(1))
 	}
-	if _, err := c.registries.Tools.Lookup(x.Args().First()); err != nil {
+	shared := resources.New(resources.Options{Warn: func(text string) { fmt.Fprintln(c.errOut, "agentfly: "+text) }})
+	defer func() { err = errors.Join(err, shared.Close()) }()
+	name := x.Args().First()
+	made, err := c.registries.Tools.Make(x.Context, shared, tools.Ref{Name: name})
+	if err != nil {
 		return usagef("%v", err)
 	}
-	r := c.registries.Tools.Invoke(x.Context, "command-line", trajectory.ToolCall{Name: x.Args().First(), Arguments: json.RawMessage(x.Args().Get(1))})
+	all := tools.NewRegistry(tools.Options{})
+	if err := all.Register(made...); err != nil {
+		return err
+	}
+	const trajectoryID = "command-line"
+	defer all.End(trajectoryID)
+	r := all.Invoke(x.Context, trajectoryID, trajectory.ToolCall{Name: name, Arguments: json.RawMessage(x.Args().Get(1))})
 	if !r.Failed {
 		return c.print(map[string]string{"observation": r.Observation})
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
@@ -25,7 +26,7 @@ import (
 
 // Registries hold what job files name.
 type Registries struct {
-	Tools      *tools.Registry
+	Tools      *tools.Catalog
 	Rewards    *rewards.Registry
 	Algorithms *algorithms.Registry
 }
@@ -42,6 +43,7 @@ type session struct {
 	weights   weightSync
 	mirror    *mirror // that the local engine reads instead of the policy's model; nil for none
 	renderer  *masks.Renderer
+	resources *resources.Resources
 	rollout   Rollout
 	notes     []string // what the user should know of how the job runs
 	ranks     *ranks   // that train together; nil: this process alone
@@ -52,6 +54,7 @@ type session struct {
 // open loads the policy from path ("" is the job's own) and everything around it.
 func open(ctx context.Context, j *job.Job, path string, r Registries) (s *session, err error) {
 	s = &session{job: j, worker: cgo.NewWorker()}
+	s.resources = newResources(j, func(text string) { s.notes = append(s.notes, text) })
 	defer waiting.Enter(ctx, "start", "model and engine").Leave()
 	defer func() {
 		if err != nil {
@@ -80,7 +83,7 @@ func open(ctx context.Context, j *job.Job, path string, r Registries) (s *sessio
 		s.notes = append(s.notes, "the chat template rewrites history ("+reason+"); a trajectory that needs it fails")
 	}
 	if j.SFT != nil { // nothing is sampled
-		return s, s.makeRollout(r)
+		return s, s.makeRollout(ctx, r)
 	}
 	if err := s.openEngine(ctx); err != nil {
 		return s, err
@@ -88,7 +91,7 @@ func open(ctx context.Context, j *job.Job, path string, r Registries) (s *sessio
 	if j.Deterministic && !s.engine.Capabilities().BatchInvariant {
 		return s, j.Fail("deterministic", "true needs an engine whose results do not depend on what runs beside a request; use engine: {kind: local}")
 	}
-	return s, s.makeRollout(r)
+	return s, s.makeRollout(ctx, r)
 }
 
 func loadPolicy(j *job.Job, path string) (*policy.Policy, error) {
@@ -150,13 +153,13 @@ func (s *session) overrideTemplate() error {
 	return nil
 }
 
-func (s *session) makeRollout(r Registries) error {
+func (s *session) makeRollout(ctx context.Context, r Registries) error {
 	j := s.job
-	chosen, format, err := makeTools(j, r.Tools)
+	chosen, format, err := makeTools(ctx, j, r.Tools, s.resources)
 	if err != nil {
 		return err
 	}
-	reward, err := makeReward(j, r.Rewards)
+	reward, err := makeReward(j, r.Rewards.Builder(ctx, s.resources))
 	if err != nil {
 		return err
 	}
@@ -186,17 +189,19 @@ func (s *session) makeRollout(r Registries) error {
 	return nil
 }
 
-// makeTools selects the job's tools, with its deadline for a call, and the format in which they are called.
-func makeTools(j *job.Job, all *tools.Registry) (*tools.Registry, tools.Format, error) {
+// makeTools makes the job's tools, with its deadline for a call, and the format in which they are called.
+func makeTools(ctx context.Context, j *job.Job, all *tools.Catalog, r *resources.Resources) (*tools.Registry, tools.Format, error) {
 	chosen := tools.NewRegistry(tools.Options{Timeout: seconds(j.Rollout.ToolTimeout)})
-	for i, name := range j.Agent.Tools {
+	for i, ref := range j.Agent.Tools {
 		path := fmt.Sprintf("agent.tools.%d", i)
-		t, err := all.Lookup(name)
+		made, err := all.Make(ctx, r, ref)
 		if err != nil {
 			return nil, nil, j.Fail(path, "%s", plain(err, "tools: "))
 		}
-		if err := chosen.Register(t); err != nil {
-			return nil, nil, j.Fail(path, "%s", plain(err, "tools: "))
+		for _, t := range made {
+			if err := chosen.RegisterAs(t, ref); err != nil {
+				return nil, nil, j.Fail(path, "%s", plain(err, "tools: "))
+			}
 		}
 	}
 	format, err := tools.NewFormat(j.Agent.Format, chosen.Specs(), tools.FormatOptions{ObservationRole: j.Agent.ObservationRole})
@@ -206,18 +211,23 @@ func makeTools(j *job.Job, all *tools.Registry) (*tools.Registry, tools.Format, 
 	return chosen, format, nil
 }
 
+// newResources are what the job's tools and rewards share.
+func newResources(j *job.Job, warn func(text string)) *resources.Resources {
+	return resources.New(resources.Options{Resolve: j.Resolve, Sandbox: j.Sandbox, Warn: warn})
+}
+
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // plain is the text of an error without the prefix of the package that made it.
 func plain(err error, prefix string) string { return strings.TrimPrefix(err.Error(), prefix) }
 
-func makeReward(j *job.Job, r *rewards.Registry) (rewards.Reward, error) {
+func makeReward(j *job.Job, b *rewards.Builder) (rewards.Reward, error) {
 	if len(j.Rewards) == 0 { // of a job that does not train on rewards
 		return nil, nil
 	}
 	var terms []rewards.Weighted
 	for i, w := range j.Rewards {
-		made, err := r.Make(w.Name, w.Params)
+		made, err := b.Make(w.Name, w.Params)
 		if err != nil {
 			return nil, j.Fail(fmt.Sprintf("rewards.%d", i), "%s", plain(err, "rewards: "))
 		}
@@ -301,7 +311,7 @@ func (s *session) trainer(a *algorithms.Algorithm, version *int32) (*policy.Trai
 
 func (s *session) Close() error {
 	var errs []error
-	errs = append(errs, s.closeEngine())
+	errs = append(errs, s.closeEngine(), s.resources.Close())
 	if s.teacher != nil {
 		errs = append(errs, s.teacher.Close())
 	}

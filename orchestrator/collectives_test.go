@@ -29,8 +29,8 @@ func TestNCCLIsRefusedEarly(t *testing.T) {
 	}
 	j, err := job.Load(vllmJob, "engine.weights=nccl", "device=auto")
 	require.NoError(t, err)
-	require.ErrorContains(t, Validate(j, prebuilt(t)), "engine.weights: nccl: "+why+"; use gloo, transfer or disk")
+	require.ErrorContains(t, Validate(t.Context(), j, prebuilt(t)), "engine.weights: nccl: "+why+"; use gloo, transfer or disk")
 	j, err = job.Load(vllmJob, "engine.weights=nccl", "device=cpu")
 	require.NoError(t, err)
-	require.ErrorContains(t, Validate(j, prebuilt(t)), "engine.weights: nccl: the trainer is on the CPU (device: cpu), and NCCL sends from a CUDA device; use gloo, transfer or disk")
+	require.ErrorContains(t, Validate(t.Context(), j, prebuilt(t)), "engine.weights: nccl: the trainer is on the CPU (device: cpu), and NCCL sends from a CUDA device; use gloo, transfer or disk")
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // Validate checks a job and its data without opening the model.
-func Validate(j *job.Job, r Registries) error {
+func Validate(ctx context.Context, j *job.Job, r Registries) error {
 	var lines []string
 	add := func(err error) {
 		if err != nil {
@@ -31,9 +31,11 @@ func Validate(j *job.Job, r Registries) error {
 	add(checkWeights(j))
 	_, err := Algorithm(j, r)
 	add(err)
-	_, _, err = makeTools(j, r.Tools)
+	shared := newResources(j, nil)
+	defer shared.Close() // what it opened was only looked at
+	_, _, err = makeTools(ctx, j, r.Tools, shared)
 	add(err)
-	_, err = makeReward(j, r.Rewards)
+	_, err = makeReward(j, r.Rewards.Builder(ctx, shared))
 	add(err)
 	if len(lines) > 0 {
 		return &job.Error{Lines: lines}

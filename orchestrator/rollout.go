@@ -90,6 +90,9 @@ func (r *Rollout) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 			return past
 		}
 	}
+	if r.Tools != nil {
+		defer r.Tools.End(t.ID)
+	}
 	own, cancel := r.within(ctx)
 	defer cancel()
 	err := r.turns(own, p, t, past)

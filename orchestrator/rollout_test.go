@@ -92,7 +92,7 @@ func newRollout(t testing.TB, respond func(r engines.Request) (engines.Completio
 	require.NoError(t, registry.Register(append([]tools.Tool{calculator.New()}, more...)...))
 	format, err := tools.NewFormat("tags", registry.Specs(), tools.FormatOptions{})
 	require.NoError(t, err)
-	answer, err := rewards.Prebuilt().Make("final_answer", nil)
+	answer, err := rewards.Prebuilt().Builder(t.Context(), nil).Make("final_answer", nil)
 	require.NoError(t, err)
 	reward, err := rewards.NewSum(time.Second, rewards.Weighted{Reward: answer, Weight: 1})
 	require.NoError(t, err)

@@ -88,7 +88,7 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summar
 	if err := j.TrainingErrors(); err != nil {
 		return sum, err
 	}
-	if err := Validate(j, r); err != nil {
+	if err := Validate(ctx, j, r); err != nil {
 		return sum, err
 	}
 	algorithm, err := Algorithm(j, r)

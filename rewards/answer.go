@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -22,9 +23,9 @@ type finalAnswerParams struct {
 
 // newFinalAnswer makes final_answer: 1 when the trajectory's final answer equals the task's, else 0. Numbers compare
 // by value (936, 936.0 and "936"), other texts without regard to case and outer space.
-func newFinalAnswer(params map[string]any) (Reward, error) {
+func newFinalAnswer(_ *Builder, params map[string]any) (Reward, error) {
 	p := finalAnswerParams{Field: "answer", Steps: "steps"}
-	if err := Decode(params, &p); err != nil {
+	if err := resources.Decode(params, &p); err != nil {
 		return nil, err
 	}
 	if p.Tool != "" && !p.RequireTool {
@@ -75,9 +76,9 @@ type rightCallParams struct {
 // newRightCall makes right_call: the share of the results that the task needs which some successful call returned. The
 // needed results are the task's field steps where it has one, else its answer alone. It says nothing about the final
 // answer: give it a small weight.
-func newRightCall(params map[string]any) (Reward, error) {
+func newRightCall(_ *Builder, params map[string]any) (Reward, error) {
 	p := rightCallParams{Field: "answer", Steps: "steps"}
-	if err := Decode(params, &p); err != nil {
+	if err := resources.Decode(params, &p); err != nil {
 		return nil, err
 	}
 	return NewFunc("right_call", func(_ context.Context, in Input) (float64, error) {
@@ -129,8 +130,8 @@ func returned(turns []trajectory.Turn, want string) bool {
 
 // newFormat makes format: the share of the turns that hold a call or an answer and no call that cannot be read; 0 when
 // the trajectory gave no final answer or has no turn.
-func newFormat(params map[string]any) (Reward, error) {
-	if err := Decode(params, &struct{}{}); err != nil {
+func newFormat(_ *Builder, params map[string]any) (Reward, error) {
+	if err := resources.Decode(params, &struct{}{}); err != nil {
 		return nil, err
 	}
 	return NewFunc("format", func(_ context.Context, in Input) (float64, error) {

@@ -1,17 +1,26 @@
 package rewards
 
 import (
-	"bytes"
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/agentfly/agentfly/resources"
 )
 
-// Factory makes a reward from the parameters that a job gives it. An unknown parameter is an error; Decode does that.
-type Factory func(params map[string]any) (Reward, error)
+// Factory makes a reward from the parameters that a job gives it. An unknown parameter is an error; resources.Decode does that. What
+// it opens it closes with b.Resources.OnClose.
+type Factory func(b *Builder, params map[string]any) (Reward, error)
+
+// Builder makes the rewards of one job.
+type Builder struct {
+	Context   context.Context // of the making, not of the scoring
+	Resources *resources.Resources
+	registry  *Registry
+}
 
 // Registry holds rewards by name. Register everything first; from then on all methods are safe for concurrent use.
 type Registry struct {
@@ -48,8 +57,8 @@ func (r *Registry) RegisterReward(w Reward) error {
 	if w == nil {
 		return errors.New("rewards: register: the reward is nil")
 	}
-	return r.Register(w.Name(), func(params map[string]any) (Reward, error) {
-		return w, Decode(params, &struct{}{})
+	return r.Register(w.Name(), func(_ *Builder, params map[string]any) (Reward, error) {
+		return w, resources.Decode(params, &struct{}{})
 	})
 }
 
@@ -63,36 +72,20 @@ func (r *Registry) Names() []string {
 	return names
 }
 
-// Make returns the named reward with its parameters.
-func (r *Registry) Make(name string, params map[string]any) (Reward, error) {
-	f := r.factories[name]
+// Builder makes the rewards of one job. res stays the caller's to close.
+func (r *Registry) Builder(ctx context.Context, res *resources.Resources) *Builder {
+	return &Builder{ctx, res, r}
+}
+
+// Make returns the named reward with its parameters. A combinator makes the rewards that it combines with it.
+func (b *Builder) Make(name string, params map[string]any) (Reward, error) {
+	f := b.registry.factories[name]
 	if f == nil {
-		return nil, fmt.Errorf("rewards: there is no reward %q; the rewards are %s", name, strings.Join(r.Names(), ", "))
+		return nil, fmt.Errorf("rewards: there is no reward %q; the rewards are %s", name, strings.Join(b.registry.Names(), ", "))
 	}
-	w, err := f(params)
+	w, err := f(b, params)
 	if err != nil {
 		return nil, fmt.Errorf("rewards: %s: %w", name, err)
 	}
 	return w, nil
-}
-
-// Decode reads the parameters of a reward into a struct with json tags, strictly.
-func Decode(params map[string]any, into any) error {
-	if len(params) == 0 {
-		return nil
-	}
-	b, err := json.Marshal(params)
-	if err != nil {
-		return fmt.Errorf("the parameters cannot be read: %w", err)
-	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		var typed *json.UnmarshalTypeError
-		if errors.As(err, &typed) {
-			return fmt.Errorf("the parameter %s must be of type %s, got a %s", typed.Field, typed.Type, typed.Value)
-		}
-		return fmt.Errorf("the parameters cannot be read: %s", strings.TrimPrefix(err.Error(), "json: "))
-	}
-	return nil
 }

@@ -11,8 +11,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/trajectory"
 )
+
+func builder(t *testing.T, r *Registry) *Builder {
+	res := resources.New(resources.Options{})
+	t.Cleanup(func() { require.NoError(t, res.Close()) })
+	return r.Builder(t.Context(), res)
+}
+
+func prebuilt(t *testing.T) *Builder { return builder(t, Prebuilt()) }
 
 // call is a turn whose call returned an observation.
 func call(observation string) trajectory.Turn {
@@ -58,11 +67,11 @@ func TestCalculatorRewards(t *testing.T) {
 		"same turn":                     {input(right, trajectory.Turn{Results: call("936").Results, FinalAnswer: "936", AnsweredThisTurn: true}), 0, 1, 1, 0.2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			final, err := Prebuilt().Make("final_answer", map[string]any{"require_tool": true})
+			final, err := prebuilt(t).Make("final_answer", map[string]any{"require_tool": true})
 			require.NoError(t, err)
-			rightCall, err := Prebuilt().Make("right_call", nil)
+			rightCall, err := prebuilt(t).Make("right_call", nil)
 			require.NoError(t, err)
-			format, err := Prebuilt().Make("format", nil)
+			format, err := prebuilt(t).Make("format", nil)
 			require.NoError(t, err)
 			total, err := NewSum(0, Weighted{final, 0.8}, Weighted{rightCall, 0.2}, Weighted{format, 0})
 			require.NoError(t, err)
@@ -76,7 +85,7 @@ func TestCalculatorRewards(t *testing.T) {
 
 func TestFinalAnswerParams(t *testing.T) {
 	make1 := func(params map[string]any) Reward {
-		r, err := Prebuilt().Make("final_answer", params)
+		r, err := prebuilt(t).Make("final_answer", params)
 		require.NoError(t, err)
 		return r
 	}
@@ -99,16 +108,16 @@ func TestFinalAnswerParams(t *testing.T) {
 	_, err = make1(nil).Score(t.Context(), input(map[string]any{"answer": []any{}}, answer("1")))
 	require.EqualError(t, err, `task "t1": the field "answer" must be a string or a number`)
 
-	_, err = Prebuilt().Make("final_answer", map[string]any{"tool": "x"})
+	_, err = prebuilt(t).Make("final_answer", map[string]any{"tool": "x"})
 	require.EqualError(t, err, "rewards: final_answer: the parameter tool needs require_tool: true")
-	_, err = Prebuilt().Make("final_answer", map[string]any{"requires_tool": true})
+	_, err = prebuilt(t).Make("final_answer", map[string]any{"requires_tool": true})
 	require.EqualError(t, err, `rewards: final_answer: the parameters cannot be read: unknown field "requires_tool"`)
-	_, err = Prebuilt().Make("final_answer", map[string]any{"require_tool": "yes"})
+	_, err = prebuilt(t).Make("final_answer", map[string]any{"require_tool": "yes"})
 	require.EqualError(t, err, "rewards: final_answer: the parameter require_tool must be of type bool, got a string")
-	_, err = Prebuilt().Make("format", map[string]any{"x": 1})
+	_, err = prebuilt(t).Make("format", map[string]any{"x": 1})
 	require.ErrorContains(t, err, `unknown field "x"`)
 
-	r, err := Prebuilt().Make("right_call", nil)
+	r, err := prebuilt(t).Make("right_call", nil)
 	require.NoError(t, err)
 	for _, bad := range []any{"10", []any{}, []any{nil}} {
 		_, err := r.Score(t.Context(), input(map[string]any{"steps": bad}))
@@ -125,11 +134,11 @@ func TestRegistry(t *testing.T) {
 	require.EqualError(t, r.RegisterReward(nil), "rewards: register: the reward is nil")
 	require.EqualError(t, r.Register("a b", newFormat), `rewards: register "a b": a name has 1 to 64 letters, digits, _ or -`)
 	require.EqualError(t, r.Register("x", nil), `rewards: register "x": the factory is nil`)
-	_, err := r.Make("two", nil)
+	_, err := builder(t, r).Make("two", nil)
 	require.EqualError(t, err, `rewards: there is no reward "two"; the rewards are final_answer, format, one, right_call`)
-	_, err = r.Make("one", map[string]any{"x": 1})
+	_, err = builder(t, r).Make("one", map[string]any{"x": 1})
 	require.ErrorContains(t, err, `rewards: one: the parameters cannot be read: unknown field "x"`)
-	got, err := r.Make("one", nil)
+	got, err := builder(t, r).Make("one", nil)
 	require.NoError(t, err)
 	require.Equal(t, "one", got.Name())
 }

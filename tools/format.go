@@ -88,7 +88,7 @@ func OpenAI(specs []Spec) ([]byte, error) {
 	}
 	out := make([]tool, len(specs))
 	for i, s := range specs {
-		out[i] = tool{"function", function(s)}
+		out[i] = tool{"function", function{s.Name, s.Description, s.Parameters}}
 	}
 	return marshal(out)
 }

@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,12 +60,12 @@ func NewRegistry(o Options) *Registry {
 	return &Registry{options: o, entries: map[string]*entry{}}
 }
 
-// KeepsState tells whether one of the tools does, see Keeper.
+// KeepsState tells whether one of the tools is stateful.
 func (r *Registry) KeepsState() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for _, e := range r.entries {
-		if k, ok := e.tool.(Keeper); ok && k.KeepsState() {
+		if e.spec.Stateful {
 			return true
 		}
 	}
@@ -75,18 +76,20 @@ func (r *Registry) KeepsState() bool {
 // before it stay registered.
 func (r *Registry) Register(all ...Tool) error {
 	for _, t := range all {
-		if err := r.register(t); err != nil {
+		if err := r.RegisterAs(t, Ref{}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *Registry) register(t Tool) error {
+// RegisterAs adds a tool with what a job's reference says of it: its limits and its cache.
+func (r *Registry) RegisterAs(t Tool, ref Ref) error {
 	if t == nil {
 		return errors.New("tools: register: the tool is nil")
 	}
 	spec := t.Spec()
+	spec.Limits = ref.Limits.over(spec.Limits)
 	if !namePattern.MatchString(spec.Name) {
 		return fmt.Errorf("tools: register %q: a name has 1 to 64 letters, digits, _ or -", spec.Name)
 	}
@@ -174,6 +177,17 @@ func (r *Registry) Specs() []Spec {
 	return specs
 }
 
+// End tells the tools that a trajectory is over.
+func (r *Registry) End(trajectoryID string) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, e := range r.entries {
+		if ender, ok := e.tool.(Ender); ok {
+			ender.End(trajectoryID)
+		}
+	}
+}
+
 // Abandoned counts the calls that are still running although their deadline has passed: tools that ignore ctx.
 func (r *Registry) Abandoned() int { return int(r.abandoned.Load()) }
 
@@ -183,7 +197,7 @@ func (r *Registry) Abandoned() int { return int(r.abandoned.Load()) }
 func (r *Registry) Invoke(ctx context.Context, trajectoryID string, c trajectory.ToolCall) trajectory.ToolResult {
 	start := time.Now()
 	text, err := r.invoke(ctx, trajectoryID, c)
-	var broken *brokenError
+	var broken *BrokenError
 	out := trajectory.ToolResult{Call: c, Failed: err != nil, Broken: errors.As(err, &broken)}
 	if err != nil {
 		text = "Error: " + err.Error()
@@ -207,7 +221,8 @@ func (r *Registry) invoke(ctx context.Context, trajectoryID string, c trajectory
 	if err := ctx.Err(); err != nil {
 		return "", fmt.Errorf("%s: the run was interrupted", c.Name)
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.options.Timeout)
+	timeout := cmp.Or(e.spec.Limits.Timeout, r.options.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	defer waiting.Enter(ctx, e.part, trajectoryID).Leave()
 	type outcome struct {
@@ -224,22 +239,17 @@ func (r *Registry) invoke(ctx context.Context, trajectoryID string, c trajectory
 	select {
 	case o := <-done:
 		if o.err != nil && errors.Is(o.err, context.DeadlineExceeded) && ctx.Err() != nil {
-			return "", r.late(ctx, c.Name)
+			return "", late(ctx, c.Name, timeout)
 		}
 		return o.text, o.err
 	case <-ctx.Done():
-		return "", r.late(ctx, c.Name)
+		return "", late(ctx, c.Name, timeout)
 	}
 }
 
-// brokenError is a failure that is the tool's own.
-type brokenError struct{ text string }
-
-func (e *brokenError) Error() string { return e.text }
-
-func (r *Registry) late(ctx context.Context, name string) error {
+func late(ctx context.Context, name string, timeout time.Duration) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return &brokenError{fmt.Sprintf("%s took longer than %s; ask it for less work", name, r.options.Timeout)}
+		return &BrokenError{Text: fmt.Sprintf("%s took longer than %s; ask it for less work", name, timeout)}
 	}
 	return fmt.Errorf("%s: the run was interrupted", name)
 }
@@ -251,7 +261,7 @@ func (r *Registry) guarded(ctx context.Context, e *entry, c Call) (text string, 
 			if r.options.Report != nil {
 				r.options.Report(e.spec.Name, fmt.Errorf("tools: %s: panic: %v", e.spec.Name, v), debug.Stack())
 			}
-			text, err = "", &brokenError{e.spec.Name + " failed inside; try other arguments"}
+			text, err = "", &BrokenError{Text: e.spec.Name + " failed inside; try other arguments"}
 		}
 	}()
 	o, err := e.tool.Call(ctx, c)

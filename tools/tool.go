@@ -3,15 +3,40 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"time"
 )
 
-// Spec describes a tool to the model.
+// Spec describes a tool to the model, and says how it may be called.
 type Spec struct {
 	Name        string          // [a-zA-Z0-9_-]{1,64}
 	Description string          //
 	Parameters  json.RawMessage // JSON schema of the arguments object
+	Limits      Limits          // that the tool asks for; a job's go before them
+
+	Terminal      bool // a call that succeeds ends the trajectory, and its observation is the final answer
+	Idempotent    bool // a second call does no harm: a call that broke may be tried again
+	Deterministic bool // the same arguments give the same observation: a job may cache it
+	Stateful      bool // keeps state of a trajectory in this process: another process cannot take the trajectory up, it begins anew
+}
+
+// Limits of the calls of one tool. A zero field is no limit of its own.
+type Limits struct {
+	Timeout     time.Duration // of one call
+	MaxTokens   int           // of an observation, the marker of what was left out included
+	Concurrency int           // calls at once, over all trajectories
+	Rate        float64       // calls a second, over all trajectories
+	Retries     int           // more attempts of a call that broke, of an idempotent tool
+}
+
+// over are the limits with those of below where l says nothing.
+func (l Limits) over(below Limits) Limits {
+	return Limits{
+		Timeout: cmp.Or(l.Timeout, below.Timeout), MaxTokens: cmp.Or(l.MaxTokens, below.MaxTokens),
+		Concurrency: cmp.Or(l.Concurrency, below.Concurrency), Rate: cmp.Or(l.Rate, below.Rate), Retries: cmp.Or(l.Retries, below.Retries),
+	}
 }
 
 // Call is one call of a tool within a trajectory.
@@ -21,17 +46,26 @@ type Call struct {
 	Arguments  json.RawMessage // a JSON object; already checked against the schema
 }
 
-// Observation is what the model reads.
+// Observation is what the model reads, and what rewards may read beside it.
 type Observation struct {
-	Text string
+	Text  string
+	Image string         // URL, data URLs included; "": none
+	Info  map[string]any // for rewards and the record, not for the model; encodes as JSON
 }
 
-// Keeper is a tool that keeps state of a trajectory in this process: what it did cannot be taken up by another process, so
-// that a trajectory which the process left unfinished begins anew.
-type Keeper interface{ KeepsState() bool }
+// Ender is a tool that keeps something of a trajectory: a session, a workspace. End is called once when the trajectory is over and
+// scored, also when it failed, and must return soon.
+type Ender interface{ End(trajectory string) }
+
+// BrokenError is a failure that is the tool's own: its deadline passed, its process died, its server did not answer. Text is what the
+// model reads.
+type BrokenError struct{ Text string }
+
+func (e *BrokenError) Error() string { return e.Text }
 
 // Tool does something for the model. Call is safe for concurrent use and honours ctx. An error becomes an observation
-// that the model can read ("Error: …"), so its text must help the model to do it right and must name no host path.
+// that the model can read ("Error: …"), so its text must help the model to do it right and must name no host path; a *BrokenError
+// says that the tool is to blame. A tool that is an io.Closer belongs to whoever made it.
 type Tool interface {
 	Spec() Spec
 	Call(ctx context.Context, c Call) (Observation, error)

@@ -35,6 +35,8 @@ func (j *Job) node(v reflect.Value, f reflect.StructField, path string) *yaml.No
 	switch x := v.Addr().Interface().(type) {
 	case *Reward:
 		return j.free(x.encode(), path)
+	case *Tool:
+		return j.free(encodeTool(*x), path)
 	case *Sources:
 		return j.sources(*x, path)
 	case *algorithms.Config:

@@ -11,7 +11,10 @@
 // Tags: yaml, default (YAML), min and max (inclusive), above (exclusive minimum), enum (a|b), unit, doc, and the flag need.
 package job
 
-import "github.com/agentfly/agentfly/algorithms"
+import (
+	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/tools"
+)
 
 // Job is a whole job.
 type Job struct {
@@ -23,6 +26,7 @@ type Job struct {
 	Model         Model             `yaml:"model" doc:"the policy"`
 	Engine        Engine            `yaml:"engine" doc:"what samples"`
 	Agent         Agent             `yaml:"agent" doc:"how the model is prompted and how its completions are read"`
+	Sandbox       string            `yaml:"sandbox" default:"auto" enum:"auto|bubblewrap|landlock|none" doc:"where code that the model wrote runs; auto: bubblewrap, else landlock, else the job is refused; none: unconfined, in the machine's own file system and network"`
 	Environment   *Nothing          `yaml:"environment" doc:"null: this version has tools, and no environments"`
 	Rewards       []Reward          `yaml:"rewards" need:"unless sft distill" doc:"the reward is the sum of these times their weights: names, or {name: NAME, weight: 1, parameter: value}"`
 	Data          Data              `yaml:"data" doc:"tasks"`
@@ -106,15 +110,18 @@ type Serve struct {
 
 // Agent is how the model is prompted and read.
 type Agent struct {
-	Kind            string   `yaml:"kind" default:"tool_call" enum:"tool_call" doc:"tool_call: turns of calls, then a final answer"`
-	Format          string   `yaml:"format" default:"hermes" doc:"how a call is written"`
-	System          string   `yaml:"system" doc:"system prompt"`
-	Examples        string   `yaml:"examples" doc:"JSON lines of worked conversations {\"messages\": […]} that precede every task"`
-	MaxTurns        int      `yaml:"max_turns" default:"4" min:"1" max:"1000" unit:"turns" doc:"completions of a trajectory"`
-	Tools           []string `yaml:"tools" doc:"names of the tools"`
-	Instructions    bool     `yaml:"instructions" default:"true" doc:"describe the tools to the model: by its template, or in the system prompt where template or format do not"`
-	ObservationRole string   `yaml:"observation_role" doc:"role of the message that carries results; empty: the format's own"`
+	Kind            string `yaml:"kind" default:"tool_call" enum:"tool_call" doc:"tool_call: turns of calls, then a final answer"`
+	Format          string `yaml:"format" default:"hermes" doc:"how a call is written"`
+	System          string `yaml:"system" doc:"system prompt"`
+	Examples        string `yaml:"examples" doc:"JSON lines of worked conversations {\"messages\": […]} that precede every task"`
+	MaxTurns        int    `yaml:"max_turns" default:"4" min:"1" max:"1000" unit:"turns" doc:"completions of a trajectory"`
+	Tools           []Tool `yaml:"tools" doc:"names, or {name: NAME, parameter: value}, {python: FILE}, {mcp: …}, {http: …}; each with only, timeout, max_tokens, concurrency, rate, retries, cache"`
+	Instructions    bool   `yaml:"instructions" default:"true" doc:"describe the tools to the model: by its template, or in the system prompt where template or format do not"`
+	ObservationRole string `yaml:"observation_role" doc:"role of the message that carries results; empty: the format's own"`
 }
+
+// Tool is an entry of agent.tools: a name, or a mapping.
+type Tool = tools.Ref
 
 // Reward is a name, or a mapping with name, weight and the reward's own parameters.
 type Reward struct {

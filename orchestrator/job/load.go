@@ -386,16 +386,21 @@ func (d *decoder) checkNames(j *Job, names Names, fail func(path, format string,
 	seen := map[string]bool{}
 	for i, t := range j.Agent.Tools {
 		path := "agent.tools." + strconv.Itoa(i)
-		known(path, t, names.Tools)
-		if seen[t] {
-			fail(path, "%q is given twice", t)
+		if t.Source != "" {
+			continue
 		}
-		seen[t] = true
+		known(path, t.Name, names.Tools)
+		if seen[t.Name] {
+			fail(path, "%q is given twice", t.Name)
+		}
+		seen[t.Name] = true
 	}
 	seen = map[string]bool{}
 	for i, r := range j.Rewards {
 		path := "rewards." + strconv.Itoa(i)
-		known(path, r.Name, names.Rewards)
+		if r.Params["python"] == nil {
+			known(path, r.Name, names.Rewards)
+		}
 		if seen[r.Name] {
 			fail(path, "%q is given twice", r.Name)
 		}

@@ -16,6 +16,8 @@ func (d *decoder) decodeCustom(n *yaml.Node, v any, path string) bool {
 		d.fail(n, "%s: only null is allowed: this version has tools, and no environments", path)
 	case *Reward:
 		d.reward(n, v, path)
+	case *Tool:
+		d.tool(n, v, path)
 	case *Sources:
 		d.sources(n, v, path)
 	case *algorithms.Choice:
@@ -93,6 +95,8 @@ func customSchema(v any) (map[string]any, bool) {
 	case *Reward:
 		named["properties"] = map[string]any{"name": map[string]any{"type": "string"}, "weight": map[string]any{"type": "number", "default": 1}}
 		return oneOf, true
+	case *Tool:
+		return map[string]any{"oneOf": []any{map[string]any{"type": "string"}, map[string]any{"type": "object"}}}, true
 	case *Sources:
 		return sourcesSchema(), true
 	case *algorithms.Choice:

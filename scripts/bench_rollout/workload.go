@@ -149,7 +149,7 @@ func (w *workload) rollout() (*orchestrator.Rollout, *policy.Text, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	made, err := rewards.Prebuilt().Make("final_answer", nil)
+	made, err := rewards.Prebuilt().Builder(context.Background(), nil).Make("final_answer", nil)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,0 +1,109 @@
+package job
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// toolSources are the keys that say where several tools come from.
+var toolSources = []string{"http", "mcp", "python"}
+
+const toolForm = "allowed is a name, {name: NAME, parameter: value}, {python: FILE}, {mcp: …} or {http: …}"
+
+func (d *decoder) tool(n *yaml.Node, t *Tool, path string) {
+	*t = Tool{}
+	switch n.Kind {
+	case yaml.ScalarNode:
+		t.Name = d.text(n, path)
+		return
+	case yaml.MappingNode:
+	default:
+		d.fail(n, "%s: %s, %s", path, kindName(n), toolForm)
+		return
+	}
+	d.mapping(n, path, func(key, value *yaml.Node) {
+		at := join(path, key.Value)
+		d.at[at] = value
+		switch key.Value {
+		case "name":
+			t.Name = d.text(value, at)
+		case "only":
+			d.names(value, &t.Only, at)
+		case "timeout":
+			t.Limits.Timeout = time.Duration(d.number(value, at, limits{min: 0, max: 100000, hasMin: true, hasMax: true}) * float64(time.Second))
+		case "max_tokens":
+			t.Limits.MaxTokens = d.count(value, at, 1<<20)
+		case "concurrency":
+			t.Limits.Concurrency = d.count(value, at, 1<<20)
+		case "rate":
+			t.Limits.Rate = d.number(value, at, limits{min: 0, max: 1e6, hasMin: true, hasMax: true})
+		case "retries":
+			t.Limits.Retries = d.count(value, at, 100)
+		case "cache":
+			if b := d.any(value, at, 0); b == true || b == false {
+				t.Cache = b == true
+			} else {
+				d.fail(value, "%s: allowed is true or false", at)
+			}
+		default:
+			if slices.Contains(toolSources, key.Value) {
+				if t.Source != "" {
+					d.fail(key, "%s: %s and %s in one entry; make two of it", path, t.Source, key.Value)
+				}
+				t.Source = key.Value
+			}
+			if t.Params == nil {
+				t.Params = map[string]any{}
+			}
+			t.Params[key.Value] = d.any(value, at, 0)
+		}
+	})
+	if (t.Name == "") == (t.Source == "") {
+		d.fail(n, "%s: exactly one of name, %s says which tool; %s", path, "python, mcp and http", toolForm)
+	}
+}
+
+func (d *decoder) count(n *yaml.Node, path string, most float64) int {
+	return int(d.integer(n, path, limits{min: 0, max: most, hasMin: true, hasMax: true}))
+}
+
+func (d *decoder) names(n *yaml.Node, into *[]string, path string) {
+	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
+		d.fail(n, "%s: %s, allowed is a list of names", path, kindName(n))
+		return
+	}
+	for i, item := range n.Content {
+		*into = append(*into, d.text(d.follow(item), path+"."+strconv.Itoa(i)))
+	}
+}
+
+// encodeTool is the form that the job file has: a name alone where nothing more is said.
+func encodeTool(t Tool) any {
+	out := maps.Clone(t.Params)
+	if out == nil {
+		out = map[string]any{}
+	}
+	set := func(key string, v any, is bool) {
+		if is {
+			out[key] = v
+		}
+	}
+	set("only", t.Only, t.Only != nil)
+	set("timeout", t.Limits.Timeout.Seconds(), t.Limits.Timeout > 0)
+	set("max_tokens", t.Limits.MaxTokens, t.Limits.MaxTokens > 0)
+	set("concurrency", t.Limits.Concurrency, t.Limits.Concurrency > 0)
+	set("rate", t.Limits.Rate, t.Limits.Rate > 0)
+	set("retries", t.Limits.Retries, t.Limits.Retries > 0)
+	set("cache", true, t.Cache)
+	if t.Source == "" {
+		if len(out) == 0 {
+			return t.Name
+		}
+		out["name"] = t.Name
+	}
+	return out
+}

@@ -1,0 +1,127 @@
+// Package resources holds what the tools and rewards of one job share: where its files lie, the sandbox, Python files and the folder of
+// caches. Each is opened at its first use and closed with the job. All methods are safe for concurrent use.
+package resources
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/agentfly/agentfly/python"
+	"github.com/agentfly/agentfly/sandbox"
+)
+
+// Options say what the job asks for. The zero value is what the command line uses without a job.
+type Options struct {
+	Resolve func(path string) string // makes a path of the job file absolute; nil: relative to the working folder
+	Sandbox string                   // sandbox.Auto and so on; "" is auto
+	Cache   string                   // folder of indexes and downloads; "" is agentfly in the user's cache folder
+	Warn    func(text string)        // told once what a user should know; nil: nobody
+}
+
+// Resources are opened with New and must be closed.
+type Resources struct {
+	options Options
+	mu      sync.Mutex
+	box     *sandbox.Sandbox
+	modules map[moduleKey]*python.Module
+	closers []func() error
+}
+
+type moduleKey struct {
+	file    string
+	runtime string
+	boxed   bool
+}
+
+// New opens nothing yet.
+func New(o Options) *Resources {
+	return &Resources{options: o, modules: map[moduleKey]*python.Module{}}
+}
+
+// Resolve makes a path of the job file absolute.
+func (r *Resources) Resolve(path string) string {
+	if r.options.Resolve == nil {
+		return path
+	}
+	return r.options.Resolve(path)
+}
+
+// Warn tells the user something once.
+func (r *Resources) Warn(text string) {
+	if r.options.Warn != nil {
+		r.options.Warn(text)
+	}
+}
+
+// Cache is the folder of a cache, made where it is missing.
+func (r *Resources) Cache(name string) (string, error) {
+	dir := r.options.Cache
+	if dir == "" {
+		user, err := os.UserCacheDir()
+		if err != nil {
+			return "", err
+		}
+		dir = filepath.Join(user, "agentfly")
+	}
+	dir = filepath.Join(dir, name)
+	return dir, os.MkdirAll(dir, 0o755)
+}
+
+// Sandbox is the job's. Its error says why there is none and what to do.
+func (r *Resources) Sandbox(ctx context.Context) (*sandbox.Sandbox, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.box != nil {
+		return r.box, nil
+	}
+	kind := r.options.Sandbox
+	if kind == "" {
+		kind = sandbox.Auto
+	}
+	box, err := sandbox.Open(ctx, kind)
+	if err == nil {
+		r.box = box
+	}
+	return box, err
+}
+
+// Python is the module of a file, loaded once for tools and rewards alike.
+func (r *Resources) Python(ctx context.Context, file string, o python.Options) (*python.Module, error) {
+	file = r.Resolve(file)
+	key := moduleKey{file, o.Runtime, o.Sandbox != nil}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m := r.modules[key]; m != nil {
+		return m, nil
+	}
+	m, err := python.Load(ctx, file, o)
+	if err != nil {
+		return nil, err
+	}
+	r.modules[key] = m
+	r.closers = append(r.closers, m.Close)
+	return m, nil
+}
+
+// OnClose runs f when the resources are closed, before what was opened earlier is closed.
+func (r *Resources) OnClose(f func() error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closers = append(r.closers, f)
+}
+
+// Close closes what was opened, the last first. It may be called twice.
+func (r *Resources) Close() error {
+	r.mu.Lock()
+	closers := r.closers
+	r.closers = nil
+	r.mu.Unlock()
+	var errs []error
+	for i := len(closers) - 1; i >= 0; i-- {
+		errs = append(errs, closers[i]())
+	}
+	return errors.Join(errs...)
+}
