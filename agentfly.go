@@ -22,6 +22,8 @@ import (
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/tools/calculator"
+	"github.com/agentfly/agentfly/tools/code"
+	"github.com/agentfly/agentfly/tools/files"
 	"github.com/urfave/cli/v2"
 )
 
@@ -98,6 +100,9 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 func registries(options []Option) (orchestrator.Registries, error) {
 	r := orchestrator.Registries{Tools: tools.NewCatalog(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
 	if err := r.Tools.Register(calculator.New()); err != nil {
+		return r, err
+	}
+	if err := errors.Join(code.Add(r.Tools), files.Add(r.Tools)); err != nil {
 		return r, err
 	}
 	for _, o := range options {

@@ -20,6 +20,14 @@ import (
 // ahead is how many workspaces with a started interpreter wait for the trajectories that begin next.
 const ahead = 4
 
+// Add adds the tools to a catalog.
+func Add(c *tools.Catalog) error {
+	return errors.Join(
+		c.Add("python", "Runs Python code in a sandbox. mode: session (variables stay, the default) or once.", NewPython),
+		c.Add("shell", "Runs a bash script in a sandbox.", NewShell),
+	)
+}
+
 // base is what the tools of this package have in common.
 type base struct {
 	box    *sandbox.Sandbox

@@ -179,6 +179,21 @@ func (w *Workspace) Dir() string { return w.dir }
 // Root is the folder.
 func (w *Workspace) Root() *os.Root { return w.root }
 
+// Size is the sum of the sizes of its files.
+func (w *Workspace) Size() (int64, error) {
+	var sum int64
+	err := fs.WalkDir(w.root.FS(), ".", func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // a program removed it, or keeps it to itself
+		}
+		if info, err := d.Info(); err == nil && d.Type().IsRegular() {
+			sum += info.Size()
+		}
+		return nil
+	})
+	return sum, err
+}
+
 // Attach returns what is attached under a name, made at the first call. It is closed with the workspace.
 func (w *Workspace) Attach(name string, make func() (io.Closer, error)) (io.Closer, error) {
 	w.mu.Lock()
