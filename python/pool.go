@@ -88,7 +88,7 @@ func (p *pool) start(ctx context.Context) (reply, error) {
 	case <-p.context.Done():
 	}
 	switch {
-	case ok && len(r.Errors) > 0:
+	case ok && len(r.Errors) > 0: // the first worker's: the caller closes the pool
 		w.kill(errors.New("the file cannot be loaded"))
 		p.started(nil)
 		return r, nil

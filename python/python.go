@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -125,7 +126,8 @@ func Load(ctx context.Context, file string, o Options) (*Module, error) {
 // learn takes over what the first worker says of the file.
 func (m *Module) learn(r reply) error {
 	functions, errs := describe(r.Functions, m.options.Workers)
-	if errs = append(r.Errors, errs...); len(errs) > 0 {
+	if errs = append(errs, r.Errors...); len(errs) > 0 {
+		slices.SortStableFunc(errs, func(a, b string) int { return cmp.Compare(lineOf(a), lineOf(b)) })
 		return loadError(m.file, errs)
 	}
 	m.functions, m.tests = functions, r.Tests
@@ -146,6 +148,13 @@ func (m *Module) learn(r reply) error {
 }
 
 const testPrefix = "test:"
+
+// lineOf is the number before the first colon.
+func lineOf(text string) int {
+	number, _, _ := strings.Cut(text, ":")
+	n, _ := strconv.Atoi(number) // 0 where there is none
+	return n
+}
 
 // loadError puts the file before each line.
 func loadError(file string, lines []string) error {

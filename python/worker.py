@@ -21,6 +21,7 @@ import types
 import typing
 
 MOST = 16 << 20  # bytes of a result
+PREFIX = "agentfly_file_"  # of the name of the file's module
 
 
 class Interrupted(BaseException):
@@ -40,12 +41,11 @@ class Embedded:
     def find_spec(self, name, path=None, target=None):
         if name != "agentfly" and not name.startswith("agentfly."):
             return None
-        package = name == "agentfly"
         if self.file(name) not in self.sources:
             raise ModuleNotFoundError(
                 "%s is not offered here; from agentfly import tool, reward, agent, state" % name, name=name
             )
-        return importlib.machinery.ModuleSpec(name, self, is_package=package)
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
     @staticmethod
     def file(name):
@@ -362,7 +362,7 @@ class File:
     def load(self, file, source):
         import agentfly
 
-        module = types.ModuleType("agentfly_file_" + os.path.splitext(os.path.basename(file))[0])
+        module = types.ModuleType(PREFIX + os.path.splitext(os.path.basename(file))[0])
         module.__file__ = file
         sys.modules[module.__name__] = module
         sys.path.insert(0, os.path.dirname(file))
@@ -389,7 +389,7 @@ class File:
         tests = [n for n, f in vars(module).items() if n.startswith("test_") and inspect.isfunction(f)]
         for n in tests:
             self.entries["test:" + n] = Entry("test", vars(module)[n], {})
-        return {"errors": errors} if errors else {"functions": functions, "tests": tests}
+        return {"functions": functions, "tests": tests, "errors": errors}
 
     def add(self, entry):
         if entry.name in self.entries:
@@ -487,6 +487,8 @@ def load_error(e, file):
 
 def last_line(e):
     text = " ".join(traceback.format_exception_only(type(e), e)[-1].split())
+    if text.startswith(PREFIX):  # a class of the file's own
+        text = text.partition(".")[2]
     if isinstance(e, AssertionError) and not str(e) and e.__traceback__:
         frame = traceback.extract_tb(e.__traceback__)[-1]
         text += ": line %d: %s" % (frame.lineno, frame.line)
