@@ -100,6 +100,7 @@ func registries(options []Option) (orchestrator.Registries, error) {
 	if err := r.Tools.Register(calculator.New()); err != nil {
 		return r, err
 	}
+	r.Tools.AddSource("python", tools.PythonFile)
 	for _, o := range options {
 		if err := o(&r); err != nil {
 			return r, err
