@@ -22,6 +22,7 @@ import (
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/tools/calculator"
+	httptool "github.com/agentfly/agentfly/tools/http"
 	"github.com/urfave/cli/v2"
 )
 
@@ -34,6 +35,11 @@ type Option func(*orchestrator.Registries) error
 // WithTool registers a tool under its own name.
 func WithTool(t tools.Tool) Option {
 	return func(r *orchestrator.Registries) error { return r.Tools.Register(t) }
+}
+
+// WithToolFactory registers a factory of tools with parameters, under a name that job files give: {name: NAME, parameter: value}.
+func WithToolFactory(name, description string, f tools.Factory) Option {
+	return func(r *orchestrator.Registries) error { return r.Tools.Add(name, description, f) }
 }
 
 // WithReward registers a reward under its own name.
@@ -97,9 +103,10 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 
 func registries(options []Option) (orchestrator.Registries, error) {
 	r := orchestrator.Registries{Tools: tools.NewCatalog(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
-	if err := r.Tools.Register(calculator.New()); err != nil {
+	if err := r.Tools.Register(calculator.New(), tools.NewAnswer()); err != nil {
 		return r, err
 	}
+	r.Tools.AddSource("http", httptool.Source)
 	for _, o := range options {
 		if err := o(&r); err != nil {
 			return r, err
