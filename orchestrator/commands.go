@@ -7,6 +7,7 @@ import (
 
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -34,7 +35,7 @@ func Validate(ctx context.Context, j *job.Job, r Registries) error {
 	add(err)
 	shared := newResources(j, nil)
 	defer shared.Close() // what it opened was only looked at
-	_, _, err = makeTools(ctx, j, r.Tools, shared)
+	_, _, err = makeTools(ctx, j, r.Tools, shared, tools.Options{})
 	add(err)
 	_, err = makeReward(j, r.Rewards.Builder(ctx, shared))
 	add(err)

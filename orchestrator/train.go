@@ -278,6 +278,9 @@ func (t *run) loop(ctx context.Context) error {
 	if t.feed != nil {
 		t.feed.Close()
 	}
+	if left := leftOver(t.rollout.Tools); left != "" {
+		t.note(left)
+	}
 	t.sayNotes()
 	t.state.Seconds += time.Since(t.started).Seconds()
 	t.started = time.Time{}
