@@ -22,6 +22,7 @@ import (
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/tools/calculator"
+	"github.com/agentfly/agentfly/tools/mcp"
 	"github.com/urfave/cli/v2"
 )
 
@@ -100,6 +101,7 @@ func registries(options []Option) (orchestrator.Registries, error) {
 	if err := r.Tools.Register(calculator.New()); err != nil {
 		return r, err
 	}
+	r.Tools.AddSource("mcp", mcp.Source)
 	for _, o := range options {
 		if err := o(&r); err != nil {
 			return r, err

@@ -58,6 +58,7 @@ func (c *commands) all() []*cli.Command {
 		{Name: "tools", Usage: "look at tools", Subcommands: []*cli.Command{
 			{Name: "list", Usage: "list the tools that job files can name", Action: c.toolsList},
 			{Name: "call", Usage: "call a tool", ArgsUsage: "NAME '{…}'", Action: c.toolsCall},
+			c.toolsServeCommand(),
 		}},
 		{Name: "model", Usage: "look at and fetch models", Subcommands: []*cli.Command{
 			{Name: "info", Usage: "describe a model", ArgsUsage: "MODEL", Flags: []cli.Flag{&cli.BoolFlag{Name: "json"}}, Action: c.modelInfo},
