@@ -24,9 +24,10 @@ import (
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/tools/calculator"
 	"github.com/agentfly/agentfly/tools/dense"
+	httptool "github.com/agentfly/agentfly/tools/http"
+	"github.com/agentfly/agentfly/tools/mcp"
 	"github.com/agentfly/agentfly/tools/search"
 	"github.com/agentfly/agentfly/tools/web"
-	httptool "github.com/agentfly/agentfly/tools/http"
 	"github.com/urfave/cli/v2"
 )
 
@@ -118,6 +119,7 @@ func registries(options []Option) (orchestrator.Registries, error) {
 	}
 	r.Tools.AddSource("python", tools.PythonFile)
 	r.Tools.AddSource("http", httptool.Source)
+	r.Tools.AddSource("mcp", mcp.Source)
 	for _, o := range options {
 		if err := o(&r); err != nil {
 			return r, err
