@@ -36,6 +36,11 @@ func WithTool(t tools.Tool) Option {
 	return func(r *orchestrator.Registries) error { return r.Tools.Register(t) }
 }
 
+// WithFormat registers a call format, which agents of kind custom name: agent: {kind: custom, format: NAME}.
+func WithFormat(name string, f tools.FormatFactory) Option {
+	return func(r *orchestrator.Registries) error { return r.Tools.AddFormat(name, f) }
+}
+
 // WithReward registers a reward under its own name.
 func WithReward(w rewards.Reward) Option {
 	return func(r *orchestrator.Registries) error { return r.Rewards.RegisterReward(w) }
@@ -97,7 +102,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 
 func registries(options []Option) (orchestrator.Registries, error) {
 	r := orchestrator.Registries{Tools: tools.NewCatalog(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
-	if err := r.Tools.Register(calculator.New()); err != nil {
+	if err := r.Tools.Register(calculator.New(), tools.NewSummarize()); err != nil {
 		return r, err
 	}
 	for _, o := range options {
