@@ -11,7 +11,7 @@ import (
 	"github.com/agentfly/agentfly/resources"
 )
 
-type maskRecallParams struct {
+type maskParams struct {
 	Field string `json:"field"` // of the task that holds the list of masked texts, in the order of their marks; default answers
 }
 
@@ -22,9 +22,9 @@ type maskRecallParams struct {
 // word costs as much as one missing word, so a fill of n words scores at most 1/n of a mask of one word and naming every entity of a
 // corpus scores less than naming one. More fills than masks, a mask filled twice, or a number that no mask has: the whole answer is 0.
 //
-// Its part exact is the share of the masks that are filled word for word, and found the share whose text a successful call returned.
+// Its part exact is the share of the masks that are filled word for word.
 func newMaskRecall(_ *Builder, params map[string]any) (Reward, error) {
-	p := maskRecallParams{Field: "answers"}
+	p := maskParams{Field: "answers"}
 	if err := resources.Decode(params, &p); err != nil {
 		return nil, err
 	}
@@ -33,13 +33,8 @@ func newMaskRecall(_ *Builder, params map[string]any) (Reward, error) {
 		if err != nil {
 			return Score{}, err
 		}
-		out := Score{Parts: map[string]float64{"exact": 0, "found": 0}}
+		out := Score{Parts: map[string]float64{"exact": 0}}
 		share := 1 / float64(len(masks))
-		for _, m := range masks {
-			if shown(in, m) {
-				out.Parts["found"] += share
-			}
-		}
 		answer, turn := in.Trajectory.FinalAnswer()
 		if turn < 0 {
 			return out, nil
@@ -56,6 +51,28 @@ func newMaskRecall(_ *Builder, params map[string]any) (Reward, error) {
 			out.Value += share * s
 		}
 		return out, nil
+	}), nil
+}
+
+// newMaskFound makes mask_found: the share of a task's masks whose text some successful call returned. It says nothing about the final
+// answer: give it a small weight beside mask_recall, as right_call has beside final_answer.
+func newMaskFound(_ *Builder, params map[string]any) (Reward, error) {
+	p := maskParams{Field: "answers"}
+	if err := resources.Decode(params, &p); err != nil {
+		return nil, err
+	}
+	return NewFunc("mask_found", func(_ context.Context, in Input) (float64, error) {
+		masks, err := maskedTexts(in, p.Field)
+		if err != nil {
+			return 0, err
+		}
+		found := 0
+		for _, m := range masks {
+			if shown(in, m) {
+				found++
+			}
+		}
+		return float64(found) / float64(len(masks)), nil
 	}), nil
 }
 

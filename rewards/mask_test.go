@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 func maskRecall(t testing.TB, in Input) Score {
@@ -59,12 +61,25 @@ func TestMaskRecall(t *testing.T) {
 	}
 }
 
-func TestMaskRecallFound(t *testing.T) {
-	two := map[string]any{"answers": []any{"Karl Gauss", "1855"}}
-	require.Equal(t, 1.0, maskRecall(t, input(two, call("Karl Gauss: mathematician (1777-1855)"))).Parts["found"])
-	require.Equal(t, 0.5, maskRecall(t, input(two, call("Karl Ernst Gauss died in 1855"))).Parts["found"])
-	require.Equal(t, 0.0, maskRecall(t, input(two, failed("Karl Gauss 1855"))).Parts["found"])
-	require.Equal(t, 0.0, maskRecall(t, input(two, call("Karl Gaussian 18551"))).Parts["found"])
+func TestMaskFound(t *testing.T) {
+	w, err := Prebuilt().Builder(t.Context(), nil).Make("mask_found", nil)
+	require.NoError(t, err)
+	for text, c := range map[string]struct {
+		turn  trajectory.Turn
+		value float64
+	}{
+		"both":            {call("Karl Gauss: mathematician (1777-1855)"), 1},
+		"one":             {call("Karl Ernst Gauss died in 1855"), 0.5},
+		"a failed call":   {failed("Karl Gauss 1855"), 0},
+		"parts of words":  {call("Karl Gaussian 18551"), 0},
+		"an answer alone": {answer("Karl Gauss; 1855"), 0},
+	} {
+		s, err := w.Score(t.Context(), input(map[string]any{"answers": []any{"Karl Gauss", "1855"}}, c.turn))
+		require.NoError(t, err)
+		require.Equal(t, c.value, s.Value, text)
+	}
+	_, err = w.Score(t.Context(), input(nil, answer("a")))
+	require.EqualError(t, err, `task "t1": the field "answers" must be a list of masked texts that is not empty`)
 }
 
 // Naming many entities never scores more than one part in as many as were named, however they are written.

@@ -36,6 +36,7 @@ func Prebuilt() *Registry {
 		"right_call":   newRightCall,
 		"format":       newFormat,
 		"mask_recall":  newMaskRecall,
+		"mask_found":   newMaskFound,
 	}}
 }
 
