@@ -219,9 +219,13 @@ func BenchmarkPythonOnce(b *testing.B) {
 
 // A trajectory that begins: its first call meets an interpreter that was started ahead.
 func BenchmarkPythonFirstCall(b *testing.B) {
-	benchmark(b, nil, func(r *tools.Registry, n int) { check(b, py(r, fmt.Sprint(n), fmt.Sprintf("%d + 1", n)), fmt.Sprint(n+1)) })
+	benchmark(b, nil, func(r *tools.Registry, n int) {
+		check(b, py(r, fmt.Sprint(n), fmt.Sprintf("%d + 1", n)), fmt.Sprint(n+1))
+	})
 }
 
 func BenchmarkShell(b *testing.B) {
-	benchmark(b, nil, func(r *tools.Registry, n int) { check(b, sh(r, "a", fmt.Sprintf("echo $((%d + 1))", n)), fmt.Sprint(n+1)) })
+	benchmark(b, nil, func(r *tools.Registry, n int) {
+		check(b, sh(r, "a", fmt.Sprintf("echo $((%d + 1))", n)), fmt.Sprint(n+1))
+	})
 }
