@@ -205,7 +205,7 @@ func observe(output, failed string) (tools.Observation, error) {
 		if output != "" {
 			failed += "\nIt had printed:\n" + output
 		}
-		return tools.Observation{}, errors.New(failed)
+		return tools.Observation{}, &tools.TextError{Text: failed}
 	}
 	if output == "" {
 		output = "(no output)"
