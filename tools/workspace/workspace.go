@@ -16,7 +16,7 @@ import (
 
 // Workspaces are those of one job.
 type Workspaces struct {
-	base string // the folder of the folders, which only this user can enter
+	base string // the folder of the folders
 
 	mu      sync.Mutex
 	open    map[string]*Workspace
@@ -47,8 +47,11 @@ func Of(r *resources.Resources) (*Workspaces, error) {
 
 // New returns workspaces in a new folder for temporary files.
 func New() (*Workspaces, error) {
-	base, err := os.MkdirTemp("", "agentfly-workspaces-") // with mode 0700
+	base, err := os.MkdirTemp("", "agentfly-workspaces-")
 	if err != nil {
+		return nil, fmt.Errorf("workspace: %w", err)
+	}
+	if err := os.Chmod(base, 0o711); err != nil { // programs may be another user; the folders inside are private again
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
 	return &Workspaces{base: base, open: map[string]*Workspace{}}, nil
