@@ -11,6 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func TestTextErrorIsReadAsItStands(t *testing.T) {
+	require.Equal(t, "a\n  b", errorText(fmt.Errorf("x: %w", &TextError{Text: "a\n  b"})))
+}
+
 func TestErrorText(t *testing.T) {
 	for in, want := range map[string]string{
 		"open /home/ann/data/x.csv: no such file":          "open x.csv: no such file",

@@ -184,6 +184,35 @@ func TestEnd(t *testing.T) {
 	require.FileExists(t, outside)
 }
 
+// Many trajectories at once leave no process and no descriptor.
+func TestManyTrajectories(t *testing.T) {
+	r := registry(t, sandbox.Bubblewrap, nil)
+	require.Equal(t, "1", py(r, "first", "1"))
+	r.End("first")
+	var all sync.WaitGroup
+	wrong := make(chan string, 1000)
+	for n := range 40 {
+		all.Go(func() {
+			id := fmt.Sprint("t", n)
+			defer r.End(id)
+			for i := range 3 {
+				if got := py(r, id, fmt.Sprintf("x = globals().get('x', %d) + 1\nx", n)); got != fmt.Sprint(n+i+1) {
+					wrong <- got
+				}
+			}
+			if got := sh(r, id, fmt.Sprintf("echo %d", n)); got != fmt.Sprint(n) {
+				wrong <- got
+			}
+		})
+	}
+	all.Wait()
+	require.Empty(t, wrong)
+	// What is left is what waits for the next trajectories: four times an interpreter and a shell, with three pipes and a pidfd each.
+	files, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	require.Less(t, len(files), 100)
+}
+
 func benchmark(b *testing.B, params map[string]any, step func(r *tools.Registry, n int)) {
 	r := registry(b, sandbox.Bubblewrap, params)
 	step(r, -1)
