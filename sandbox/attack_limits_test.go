@@ -1,3 +1,5 @@
+//go:build linux
+
 package sandbox
 
 import (
@@ -151,7 +153,7 @@ while True:
 			require.Equal(t, "disk", r.Exceeded, "%s", r.Stderr)
 			if name == "many files" {
 				var size int64
-				require.NoError(t, filepath.WalkDir(p.Workspace, func(_ string, d fs.DirEntry, err error) error {
+				require.NoError(t, filepath.WalkDir(p.Workspace, func(_ string, d fs.DirEntry, _ error) error {
 					info, err := d.Info()
 					size += info.Size()
 					return err

@@ -1,7 +1,10 @@
+//go:build linux
+
 package sandbox
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -78,7 +81,7 @@ func supervise(status, control, config *os.File) error {
 		var st unix.WaitStatus
 		pid, err := unix.Wait4(-1, &st, 0, nil)
 		switch {
-		case err == unix.EINTR:
+		case errors.Is(err, unix.EINTR):
 			continue
 		case err != nil: // nobody is left
 			_, err = fmt.Fprintf(status, "{\"exit-code\": %d}\n", code)

@@ -151,7 +151,7 @@ func TestShell(t *testing.T) {
 		{"cat", "(no output)"},
 		{"echo $((1+1)) >f; cat <<E\n$(cat f)\nE", "2"},
 		{"kill -9 $$", "Error: the command was stopped: it was ended by SIGKILL"},
-		{"x=1; if", "bash: -c: line 2: syntax error: unexpected end of file\n[exit status 2]"},
+		{"x=1; if", "bash: eval: line 2: syntax error: unexpected end of file\n[exit status 2]"},
 	} {
 		require.Equal(t, c[1], sh(r, "a", c[0]), c[0])
 	}

@@ -20,8 +20,8 @@ import (
 )
 
 // waiting is a shell that reads a mark and a script from standard input, each up to a zero byte, and writes mark and status after what
-// the script writes: the end of the processes is not waited for.
-const waiting = `IFS= read -r -d "" mark; IFS= read -r -d "" script; bash -c "$script" </dev/null 2>&1; printf "%s%d\n" "$mark" $?`
+// the script writes: the end of the processes is not waited for, and no second shell is started.
+const waiting = `IFS= read -r -d "" mark; IFS= read -r -d "" script; (eval "unset mark script; $script") </dev/null 2>&1; printf "%s%d\n" "$mark" $?`
 
 // command is a shell that was started ahead.
 type command struct{ p sandbox.Process }
