@@ -124,6 +124,8 @@ def schema_of(t, inside=()):
 
 
 def union_schema(members):
+    if {} in members:  # one of them is anything
+        return {}
     if len(members) == 1:
         return members[0]
     if all(list(m) == ["type"] and isinstance(m["type"], str) for m in members):
