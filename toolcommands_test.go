@@ -88,6 +88,24 @@ func TestToolsOfAWrongPythonFile(t *testing.T) {
 	}
 }
 
+// The example's tool and reward are Python functions; with shuffled rewards there is nothing to learn.
+func TestAPythonToolAndRewardLearn(t *testing.T) {
+	needPython(t)
+	needTorch(t)
+	train := func(args ...string) []float64 {
+		dir := filepath.Join(t.TempDir(), "run")
+		status, out, errs := command("", append([]string{"train", "--output", dir, "examples/python_tool.yaml"}, args...)...)
+		require.Zero(t, status, "%s%s", out, errs)
+		rewards, _ := curve(t, dir)
+		return rewards
+	}
+	rewards := train()
+	require.Less(t, rewards[0], 0.2)
+	require.Greater(t, last(rewards, 5), 0.9, "the reward must rise: %v", rewards)
+	shuffled := train("--set", "control.shuffle_rewards=true", "--set", "trainer.steps=30")
+	require.Less(t, last(shuffled, 5), 0.3, "with shuffled rewards there is nothing to learn: %v", shuffled)
+}
+
 // The module that editors install has the program's version.
 func TestTheModuleHasTheVersionOfTheProgram(t *testing.T) {
 	for _, file := range []string{"python/pyproject.toml", "python/agentfly/__init__.py"} {

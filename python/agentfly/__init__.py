@@ -129,7 +129,7 @@ def tool(
     if callable(name):
         return _declare("tool", {})(name)
     values = dict(locals())
-    defaults = {"stateful": False, "terminal": False, "idempotent": False, "deterministic": False}
+    defaults: Dict[str, Any] = {"stateful": False, "terminal": False, "idempotent": False, "deterministic": False}
     defaults.update({"status": "success", "auto_register": True, "pool_size": -1, "backend": "local"})
     return _declare("tool", _given(values, defaults))
 
