@@ -25,6 +25,7 @@ func (c *commands) toolsCommand() *cli.Command {
 		{Name: "schema", Usage: "print OpenAI's tools array of a file's tools, or of a tool of the catalog", ArgsUsage: "FILE|NAME", Flags: file, Action: c.toolsSchema},
 		{Name: "call", Usage: "call a tool of the catalog, or of a file", ArgsUsage: "[FILE] NAME '{…}'", Flags: file, Action: c.toolsCall},
 		{Name: "test", Usage: "run the functions test_NAME of a file", ArgsUsage: "FILE", Flags: file, Action: c.toolsTest},
+		c.toolsServeCommand(),
 	}}
 }
 
