@@ -306,15 +306,14 @@ class Entry:
         options.update({k: True for k in ("env_cls", "resource_spec") if k in self.options})
         out = {"kind": self.kind, "name": self.name, "doc": self.target.__doc__, "line": self.line(), "async": self.is_async}
         out["options"], out["stateful"] = options, self.stateful
-        if self.kind == "agent":
-            out["methods"] = [m for m in ("parse", "observe", "instructions", "stops") if callable(getattr(self.target, m, None))]
-        else:
-            out.update(self.signature())
+        out.update(self.signature())
         return out
 
     def signature(self):
         import agentfly
 
+        if inspect.isclass(self.target):
+            raise Unsupported("a class cannot be a %s; decorate a function" % self.kind)
         strict = self.kind == "tool" and "schema" not in self.options
         self.hints = hints_of(inspect.unwrap(self.target)) if strict else self.lenient_hints()
         parameters, is_open = [], False
@@ -385,9 +384,6 @@ class File:
                 self.add(entry)
             except Unsupported as e:
                 errors.append("%d: %s: %s" % (entry.line(), entry.name, e))
-            except Exception as e:  # of the constructor of an agent
-                traceback.print_exc()
-                errors.append("%d: %s: %s" % (entry.line(), entry.name, last_line(e)))
         tests = [n for n, f in vars(module).items() if n.startswith("test_") and inspect.isfunction(f)]
         for n in tests:
             self.entries["test:" + n] = Entry("test", vars(module)[n], {})
@@ -397,15 +393,6 @@ class File:
         if entry.name in self.entries:
             raise Unsupported("the name is used twice; write name= in one of the decorators")
         self.entries[entry.name] = entry
-        if entry.kind != "agent":
-            return
-        instance = entry.target()
-        for method in ("parse", "observe", "instructions", "stops"):
-            bound = getattr(instance, method, None)
-            if callable(bound):
-                self.entries[entry.name + "." + method] = Entry("method", bound, {"name": method})
-            elif method in ("parse", "observe"):
-                raise Unsupported("an agent needs the method %s" % method)
 
     def context(self, entry, trajectory):
         import agentfly

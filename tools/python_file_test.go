@@ -1,6 +1,7 @@
 package tools_test
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -65,7 +66,11 @@ def shout(text: str):
 @tool(stateful=True)
 def count():
     state()["n"] = state().get("n", 0) + 1
-    return {"observation": state()["n"], "image": "https://example.org/x.png", "n": state()["n"]}
+    return {"observation": state()["n"], "n": state()["n"]}
+
+@tool()
+def draw():
+    return {"observation": "drawn", "image": b"\x89PNG...", "pixels": 4}
 
 @tool()
 def value(kind: str):
@@ -85,12 +90,12 @@ async def later(text: str):
 `, nil)
 	require.NoError(t, err)
 	require.Equal(t, []string{"tools.py: later: pool_size is not used: instances are made when a trajectory needs one"}, warnings)
-	require.Equal(t, []string{"count", "crash", "cut", "later", "shout", "value"}, r.Names())
+	require.Equal(t, []string{"count", "crash", "cut", "draw", "later", "shout", "value"}, r.Names())
 	require.True(t, r.KeepsState())
 	specs := r.Specs()
-	require.Zero(t, specs[3].Limits.Concurrency, "async calls run together")
-	require.Equal(t, 2, specs[5].Limits.Concurrency)
-	shout := specs[4]
+	require.Zero(t, specs[4].Limits.Concurrency, "async calls run together")
+	require.Equal(t, 2, specs[6].Limits.Concurrency)
+	shout := specs[5]
 	require.Equal(t, "Say it louder.", shout.Description)
 	require.Equal(t, 50, shout.Limits.MaxTokens)
 	require.Equal(t, "20s", shout.Limits.Timeout.String())
@@ -107,12 +112,11 @@ async def later(text: str):
 	r.End("a")
 	require.Equal(t, "1", invoke(t, r, "a", "count", `{}`).Observation)
 
-	counter, err := r.Lookup("count")
+	draw, err := r.Lookup("draw")
 	require.NoError(t, err)
-	o, err := counter.Call(t.Context(), tools.Call{Trajectory: "b", Arguments: []byte(`{}`)})
+	o, err := draw.Call(t.Context(), tools.Call{Trajectory: "b", Arguments: []byte(`{}`)})
 	require.NoError(t, err)
-	require.Equal(t, "https://example.org/x.png", o.Image)
-	require.Len(t, o.Info, 1)
+	require.Equal(t, tools.Observation{Text: "drawn", Image: "data:image/png;base64,iVBORy4uLg==", Info: map[string]any{"pixels": json.Number("4")}}, o)
 
 	failed := invoke(t, r, "a", "value", `{"kind": "what"}`)
 	require.Equal(t, "Error: KeyError: 'what'", failed.Observation)
@@ -142,4 +146,29 @@ func TestPythonFileErrors(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 		})
 	}
+}
+
+func TestPythonFormat(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("python3 is not on PATH: apt-get install python3")
+	}
+	r := resources.New(resources.Options{})
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	specs := []tools.Spec{{Name: "calculator", Description: "Computes."}}
+	f, err := tools.NewPythonFormat(t.Context(), r, filepath.Join("..", "python", "testdata", "suite", "reader.py"), specs, tools.FormatOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "Tools: calculator", f.Instructions())
+	require.Equal(t, []string{"\nSAW"}, f.Stops())
+	p, err := f.Parse(t.Context(), "I add.\nCALL calculator 1 + 1\nCALL")
+	require.NoError(t, err)
+	require.Len(t, p.Calls, 1)
+	require.JSONEq(t, `{"expression": "1 + 1"}`, string(p.Calls[0].Arguments))
+	require.Equal(t, []string{"a call is CALL NAME TEXT"}, p.Errors)
+	p, err = f.Parse(t.Context(), "ANSWER 2")
+	require.NoError(t, err)
+	require.True(t, p.HasAnswer)
+	require.Equal(t, "2", p.Answer)
+	m, err := f.Observe(t.Context(), []trajectory.ToolResult{{Call: trajectory.ToolCall{Name: "calculator"}, Observation: "2"}})
+	require.NoError(t, err)
+	require.Equal(t, []trajectory.Message{trajectory.Text("user", "SAW 2")}, m)
 }
