@@ -18,8 +18,8 @@ import (
 //	→ {"op": "cancel", "id": 2}                                           nobody waits for it: end it, reply in any way, or be killed
 //	→ {"op": "end", "trajectory": "t1"}                                   forget its state
 //
-// Standard error is for people: tracebacks, and what the functions print. A worker ends when its standard input does, with
-// everything that it started. "test:NAME" calls a test function.
+// Standard error is for people: tracebacks, and what the functions print. A worker ends when its standard input does,
+// and on SIGTERM, with everything that it started. "test:NAME" calls a test function.
 type request struct {
 	ID         int64           `json:"id,omitempty"`
 	Op         string          `json:"op"`

@@ -208,6 +208,9 @@ func (m *Module) CallWith(ctx context.Context, name, trajectory string, argument
 	return r.Result, nil
 }
 
+// Keeps tells whether a worker keeps state of a trajectory.
+func (m *Module) Keeps(trajectory string) bool { return m.pool.keeps(trajectory) }
+
 // End forgets the state of a trajectory.
 func (m *Module) End(trajectory string) { m.pool.end(trajectory) }
 

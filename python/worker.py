@@ -495,6 +495,7 @@ class Worker:
 
     def run(self):
         signal.signal(signal.SIGUSR2, self.interrupt)
+        signal.signal(signal.SIGTERM, lambda number, frame: leave())  # the other side was killed
         threading.Thread(target=self.read, name="agentfly-reader", daemon=True).start()
         while True:
             try:

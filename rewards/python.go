@@ -91,6 +91,9 @@ func (r pythonReward) Score(ctx context.Context, in Input) (Score, error) {
 	if in.Trajectory != nil {
 		id = in.Trajectory.ID
 	}
+	if r.function.Stateful && !r.module.Keeps(id) { // no tool ends what the reward begins
+		defer r.module.End(id)
+	}
 	result, err := r.module.CallWith(own, r.function.Name, id, arguments, metadata)
 	var broken *python.BrokenError
 	if errors.As(err, &broken) && broken.Detail != "" {

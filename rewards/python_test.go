@@ -16,7 +16,7 @@ import (
 const rewardFile = `
 import asyncio, os
 from typing import Dict, List
-from agentfly import Context, reward
+from agentfly import Context, reward, state
 
 @reward()
 def exact(final_response, answer):
@@ -39,6 +39,11 @@ async def details(prediction, trajectory, task, messages, environment, level=3, 
 def as_agentfly(final_response: str, answer: str, trajectory: List[Dict], context: Context, **kwargs):
     assert context.metadata["level"] == 7 and kwargs == {"level": 7}
     return {"reward": float(len([m for m in trajectory if m["role"] == "tool"])), "acc": final_response == answer}
+
+@reward(stateful=True)
+def counted():
+    state()["n"] = state().get("n", 0) + 1
+    return state()["n"]
 
 @reward()
 def needs(final_response, golden):
@@ -122,6 +127,11 @@ func TestPythonRewards(t *testing.T) {
 	} {
 		_, err := score(name)
 		require.ErrorContains(t, err, want, name)
+	}
+	for range 2 {
+		got, err := score("counted")
+		require.NoError(t, err)
+		require.InDelta(t, 1, got.Value, 0, "what a reward keeps is not kept beyond it")
 	}
 	unanswered := pythonInput()
 	unanswered.Trajectory.Turns = unanswered.Trajectory.Turns[:1]

@@ -2,12 +2,14 @@ package tools_test
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/sandbox"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 	"github.com/stretchr/testify/require"
@@ -146,6 +148,23 @@ func TestPythonFileErrors(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 		})
 	}
+}
+
+func TestPythonFileInTheSandbox(t *testing.T) {
+	if _, err := sandbox.Open(t.Context(), sandbox.Auto); errors.Is(err, sandbox.ErrUnavailable) {
+		t.Skip(err.Error())
+	}
+	r, _, err := pythonSource(t, `
+import os
+from agentfly import tool
+
+@tool()
+def who():
+    return {"observation": sorted(k for k in os.environ if k.startswith("AGENTFLY"))}
+`, map[string]any{"sandboxed": true})
+	require.NoError(t, err)
+	t.Setenv("AGENTFLY_TEST_SECRET", "secret")
+	require.Equal(t, "[]", invoke(t, r, "a", "who", `{}`).Observation)
 }
 
 func TestPythonFormat(t *testing.T) {
