@@ -27,7 +27,7 @@ func TestPipInstall(t *testing.T) {
 		t.Skipf("python3 makes no virtual environment: %v %s", err, out)
 	}
 	python := filepath.Join(venv, "bin", "python")
-	out, err := exec.CommandContext(t.Context(), python, "-m", "pip", "--disable-pip-version-check", "--retries", "1", "--timeout", "10", "install", "-q", source).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), python, "-m", "pip", "--disable-pip-version-check", "--retries", "1", "--timeout", "10", "install", "-q", "--no-compile", source).CombinedOutput()
 	if err != nil && strings.Contains(string(out), "setuptools") {
 		t.Skipf("setuptools cannot be fetched: %s", out)
 	}
