@@ -40,6 +40,20 @@ func TestTheREADMEsJobIsTheShippedOne(t *testing.T) {
 	require.Equal(t, of("examples/calculator.yaml"), of(path))
 }
 
+func TestTheREADMEsPythonFileRuns(t *testing.T) {
+	needPython(t)
+	file := filepath.Join(t.TempDir(), "weather.py")
+	text := block(t, "python", "@tool")
+	require.LessOrEqual(t, strings.Count(text, "\n"), 20)
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	status, out, errs := command("", "tools", "call", file, "weather", `{"city": "Oslo"}`)
+	require.Zero(t, status, errs)
+	require.Equal(t, "{\"observation\":\"20 degrees celsius in Oslo\"}\n", out)
+	status, out, errs = command("", "tools", "test", file)
+	require.Zero(t, status, errs)
+	require.Equal(t, "ok   test_weather\n", out)
+}
+
 func TestTheREADMEsProgramBuilds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it runs the compiler; leave -short out")
