@@ -50,6 +50,7 @@ func needTorch(t *testing.T) {
 }
 
 func TestEveryShippedJobIsValid(t *testing.T) {
+	onPath(t)
 	files, err := filepath.Glob("examples/*.yaml")
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(files), 3)
