@@ -312,29 +312,33 @@ func (r *Rollout) score(ctx context.Context, p Place, t *trajectory.Trajectory) 
 	return nil
 }
 
-// Groups samples size trajectories of each task at once and returns them in order. Every trajectory is a goroutine; done
-// is called as each ends, from one goroutine at a time.
-func (r *Rollout) Groups(ctx context.Context, phase string, step int, tasks []trajectory.Task, size int, done func(*trajectory.Trajectory)) []trajectory.Group {
+// Groups samples size trajectories of each task at once and returns them in order. Every trajectory is a goroutine, which calls
+// done as it ends, so that several are stored with one commit; nil is none. The error is the first of done.
+func (r *Rollout) Groups(ctx context.Context, phase string, step int, tasks []trajectory.Task, size int, done func(*trajectory.Trajectory) error) ([]trajectory.Group, error) {
 	return r.groupsFrom(ctx, Place{Phase: phase, Step: step}, tasks, size, done)
 }
 
 // groupsFrom is Groups for a step that sampled groups before: it counts on from first.Group.
-func (r *Rollout) groupsFrom(ctx context.Context, first Place, tasks []trajectory.Task, size int, done func(*trajectory.Trajectory)) []trajectory.Group {
+func (r *Rollout) groupsFrom(ctx context.Context, first Place, tasks []trajectory.Task, size int, done func(*trajectory.Trajectory) error) ([]trajectory.Group, error) {
 	groups := make([]trajectory.Group, len(tasks))
 	var all sync.WaitGroup
-	var one sync.Mutex
+	var once sync.Once
+	var failed error
 	for g, task := range tasks {
 		groups[g] = trajectory.Group{Task: task, Trajectories: make([]*trajectory.Trajectory, size)}
 		for i := range size {
 			all.Go(func() {
 				t := r.Sample(ctx, Place{Step: first.Step, Group: first.Group + g, Index: i, Task: task, Phase: first.Phase})
 				groups[g].Trajectories[i] = t
-				one.Lock()
-				defer one.Unlock()
-				done(t)
+				if done == nil {
+					return
+				}
+				if err := done(t); err != nil {
+					once.Do(func() { failed = err })
+				}
 			})
 		}
 	}
 	all.Wait()
-	return groups
+	return groups, failed
 }

@@ -461,7 +461,7 @@ func (t *run) update(ctx context.Context, b *batch, start time.Time) (err error)
 			return err
 		}
 	}
-	if t.feed != nil {
+	if t.feed != nil && step+1 < j.Trainer.Steps { // nothing begins that no step would train
 		t.feed.Trained(ctx)
 	}
 	record := t.describe(b, rewards, m, waited, time.Since(start))
