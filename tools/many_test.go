@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -95,10 +96,48 @@ func httpTool() many {
 	}}
 }
 
+const pythonFile = `
+import os, time
+from agentfly import tool
+
+@tool(description="Works.")
+def work(i: int) -> str:
+    if i % 100 == 7:
+        os._exit(3)
+    if i % 100 == 42:
+        time.sleep(1000)
+    return f"done {i}"
+`
+
+func pythonTool(sandboxed bool) many {
+	name := "python"
+	if sandboxed {
+		name = "sandboxed python"
+	}
+	return many{name: name, crash: "Error: work broke: its process ended", release: func() {}, open: func(t *testing.T, shared *resources.Resources) tools.Tool {
+		if _, err := exec.LookPath("python3"); err != nil {
+			t.Skip("python3 is not on PATH: apt-get install python3")
+		}
+		if sandboxed {
+			if os.Getenv("AGENTFLY_LONG") == "" {
+				t.Skip("the same again in sandboxes: run by make test-long, which sets AGENTFLY_LONG")
+			}
+			if _, err := shared.Sandbox(t.Context()); err != nil {
+				t.Skip(err)
+			}
+		}
+		file := filepath.Join(t.TempDir(), "work.py")
+		require.NoError(t, os.WriteFile(file, []byte(pythonFile), 0o600))
+		made, err := tools.PythonFile(t.Context(), shared, map[string]any{"python": file, "workers": 16, "sandboxed": sandboxed})
+		require.NoError(t, err)
+		return made[0]
+	}}
+}
+
 // Two thousand calls at once, of which one in a hundred crashes and one hangs: each has a result that says what became of it, and afterwards
 // there is no goroutine, file descriptor, process or file more than before.
 func TestTwoThousandCalls(t *testing.T) {
-	for _, kind := range []many{goTool(), httpTool()} {
+	for _, kind := range []many{goTool(), httpTool(), pythonTool(false), pythonTool(true)} {
 		t.Run(kind.name, func(t *testing.T) { twoThousand(t, kind) })
 	}
 }
@@ -109,7 +148,12 @@ func twoThousand(t *testing.T, kind many) {
 	descriptors, children := openFiles(t), processes(t)
 	shared := resources.New(resources.Options{})
 	r := tools.NewRegistry(tools.Options{Timeout: manyDeadline})
-	require.NoError(t, r.RegisterAs(kind.open(t, shared), tools.Ref{Limits: tools.Limits{Concurrency: manyPlaces}}))
+	tool := kind.open(t, shared)
+	limits := tools.Limits{Concurrency: tool.Spec().Limits.Concurrency} // the workers of a Python file
+	if limits.Concurrency == 0 {
+		limits.Concurrency = manyPlaces
+	}
+	require.NoError(t, r.RegisterAs(tool, tools.Ref{Limits: limits}))
 
 	results := make([]trajectory.ToolResult, manyCalls)
 	var all sync.WaitGroup
