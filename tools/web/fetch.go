@@ -151,9 +151,9 @@ func failure(outer, inner context.Context, tool, what string, err error) error {
 		}
 		return errors.New(text)
 	case inner.Err() != nil:
-		return &tools.BrokenError{Text: fmt.Sprintf("%s: %s did not arrive in time; try another", tool, what)}
+		return &tools.BrokenError{Text: fmt.Sprintf("%s: %s did not arrive in time", tool, what)}
 	}
-	return &tools.BrokenError{Text: fmt.Sprintf("%s: %s cannot be reached; try another", tool, what)}
+	return &tools.BrokenError{Text: fmt.Sprintf("%s: %s cannot be reached", tool, what)}
 }
 
 // statusError is an answer that is not what was asked for.
