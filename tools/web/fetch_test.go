@@ -120,9 +120,10 @@ func TestFetchRefuses(t *testing.T) {
 // TestRealNetworkRefusesThisMachine: no test double is between the tool and a server on this machine.
 func TestRealNetworkRefusesThisMachine(t *testing.T) {
 	var asked atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	server.Config.ConnState = func(net.Conn, http.ConnState) { asked.Add(1) } // not even a connection
+	server.Start()
 	defer server.Close()
-	server.Config.ConnState = func(net.Conn, http.ConnState) { asked.Add(1) }
 	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
 	require.NoError(t, err)
 	r := resources.New(resources.Options{})
