@@ -53,7 +53,7 @@ const maxLine = 16 << 20 // bytes
 // "contents", as Search-R1's corpus does: the title in quotation marks, a line break, the text. Errors name the file and the line.
 func Read(ctx context.Context, files []string) ([]Passage, error) {
 	if len(files) == 0 {
-		return nil, errors.New("corpus: no file is named; give corpus: FILE, JSON lines with id, title and text")
+		return nil, errNoFile
 	}
 	type at struct{ file, line int }
 	places := map[string]at{}
