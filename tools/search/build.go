@@ -32,7 +32,7 @@ const (
 // build writes an index into a folder: bleve's single segment and the lengths of the passages.
 func build(ctx context.Context, dir string, passages []corpus.Passage, fields []string, words *analyzer) (err error) {
 	segments := filepath.Join(dir, segmentFolder)
-	builder, err := scorch.NewBuilder(map[string]any{"path": segments, "buildPathPrefix": dir, "batchSize": batch})
+	builder, err := scorch.NewBuilder(map[string]any{"path": segments, "buildPathPrefix": dir, "batchSize": batch, "mergeMax": 1 << 10})
 	if err != nil {
 		return fmt.Errorf("search: %w", err)
 	}
