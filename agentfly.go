@@ -47,6 +47,11 @@ func WithToolFactory(name, description string, f tools.Factory) Option {
 	return func(r *orchestrator.Registries) error { return r.Tools.Add(name, description, f) }
 }
 
+// WithFormat registers a call format, which agents of kind custom name: agent: {kind: custom, format: NAME}.
+func WithFormat(name string, f tools.FormatFactory) Option {
+	return func(r *orchestrator.Registries) error { return r.Tools.AddFormat(name, f) }
+}
+
 // WithReward registers a reward under its own name.
 func WithReward(w rewards.Reward) Option {
 	return func(r *orchestrator.Registries) error { return r.Rewards.RegisterReward(w) }
@@ -109,7 +114,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 func registries(options []Option) (orchestrator.Registries, error) {
 	r := orchestrator.Registries{Tools: tools.NewCatalog(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
 	if err := errors.Join(
-		r.Tools.Register(calculator.New(), tools.NewAnswer()),
+		r.Tools.Register(calculator.New(), tools.NewAnswer(), tools.NewSummarize()),
 		r.Tools.Add(search.Name, "finds passages of a local corpus by their words (BM25)", search.Factory),
 		r.Tools.Add(dense.Name, "finds passages of a local corpus by meaning (embeddings)", dense.Factory(sentenceTokenizer)),
 		r.Tools.Add(web.SearchName, "asks a web search service with Serper's interface", web.Search),

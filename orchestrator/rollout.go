@@ -35,7 +35,7 @@ type Rollout struct {
 	MaxTurns  int
 	MaxCalls  int           // of tools in a trajectory; 0: any number
 	MaxAtOnce int           // of them in a turn; 0: any number
-	MaxTotal  int           // tokens of a trajectory
+	MaxTotal  int           // tokens of a trajectory's longest sample
 	Timeout   time.Duration // of one completion
 	Deadline  time.Duration // of one trajectory with its reward; 0: none
 	ToolsOff  bool          // calls are answered with an error: what is left is what the model does without its tools
@@ -69,9 +69,12 @@ func (r *Rollout) requestSeed(p Place, turn int) uint64 {
 
 // failure is an error with the part that caused it.
 type failure struct {
-	origin string // engine, render, reward, store, deadline
+	origin string // engine, agent, render, reward, store, deadline
 	err    error
 }
+
+// agentOrigin is that of the errors of a format that somebody else wrote.
+const agentOrigin = "agent"
 
 // storeOrigin is that of errors which end the run: what is not stored must not be used.
 const storeOrigin = "store"
@@ -132,38 +135,35 @@ func (r *Rollout) within(ctx context.Context) (context.Context, context.CancelFu
 // turns samples turn after turn. Those of the past are taken as they were recorded, so that what follows is the same as if
 // the process had not ended.
 func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajectory) error {
-	history := slices.Concat(r.Prefix, p.Task.Prompt)
-	var prompt []int32
-	var text string
-	var err error
-	apart(func() { prompt, text, err = r.Renderer.Prompt(history, r.Schemas, true) })
-	if err != nil {
-		return &failure{"render", err}
+	c := &conversation{messages: slices.Concat(r.Prefix, p.Task.Prompt)}
+	if tokens, err := r.begin(p, t, c); err != nil {
+		return err
+	} else if c.sample == nil {
+		return &failure{"render", fmt.Errorf("orchestrator: %s: the prompt has %d tokens and rollout.max_tokens, or the model's context, ends at %d; raise it or shorten the prompt", p.ID(), tokens, r.MaxTotal)}
 	}
-	s := &trajectory.Sample{}
-	if len(prompt) >= r.MaxTotal {
-		return &failure{"render", fmt.Errorf("orchestrator: %s: the prompt has %d tokens and rollout.max_tokens, or the model's context, ends at %d; raise it or shorten the prompt", p.ID(), len(prompt), r.MaxTotal)}
-	}
-	s.AppendObservation(prompt)
-	t.Samples = []*trajectory.Sample{s}
 	calls := 0 // that the trajectory asked for
 	for turn := 0; ; turn++ {
-		room := r.MaxTotal - s.Len()
+		room := r.MaxTotal - c.sample.Len()
 		if room < 1 {
 			t.StopReason = trajectory.StopMaxTokens
 			return nil
 		}
 		var record trajectory.Turn
+		var err error
 		recorded := past != nil && turn < len(past.Turns)
 		if recorded && !r.Again {
-			record, err = recall(p, s, past, turn)
+			record, err = recall(p, t, past, turn)
 		} else {
-			record, err = r.complete(ctx, p, s, turn, room, history)
+			record, err = r.complete(ctx, p, c.sample, turn, room, c.messages)
+			record.Sample = len(t.Samples) - 1
 		}
 		if err != nil {
 			return err
 		}
-		parsed := r.Format.Parse(record.Completion)
+		parsed, err := r.Format.Parse(ctx, record.Completion)
+		if err != nil {
+			return &failure{agentOrigin, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+		}
 		if recorded && r.Again {
 			record.Results = past.Turns[turn].Results
 		}
@@ -173,11 +173,12 @@ func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 		if !recorded {
 			start := time.Now()
 			record.Results = r.call(ctx, t.ID, parsed, calls)
+			r.onlyCall(record.Results)
 			record.ToolSeconds = time.Since(start).Seconds()
 		}
 		calls += len(parsed.Calls)
 		conclude(&record)
-		stop, err := r.observe(p, s, &record, turn, calls, &history, &text)
+		stop, err := r.observe(ctx, p, t, c, &record, calls)
 		if cut := ctx.Err(); cut != nil { // a call that was cut off is no result
 			return cut
 		}
@@ -196,12 +197,14 @@ func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 }
 
 // recall appends the response of a recorded turn and returns the turn up to it.
-func recall(p Place, s *trajectory.Sample, past *trajectory.Trajectory, turn int) (trajectory.Turn, error) {
+func recall(p Place, t, past *trajectory.Trajectory, turn int) (trajectory.Turn, error) {
 	record := past.Turns[turn]
-	if len(past.Samples) != 1 || record.CompletionEnd > past.Samples[0].Len() || record.CompletionStart != s.Len() || !slices.Equal(past.Samples[0].TokenIDs[:s.Len()], s.TokenIDs) {
+	k := len(t.Samples) - 1
+	s := t.Samples[k]
+	if record.Sample != k || k >= len(past.Samples) || record.CompletionEnd > past.Samples[k].Len() || record.CompletionStart != s.Len() || !slices.Equal(past.Samples[k].TokenIDs[:s.Len()], s.TokenIDs) {
 		return record, &failure{"render", fmt.Errorf("orchestrator: %s turn %d: its prompt is not the one that was recorded; the job's prompt, tools or model changed since", p.ID(), turn)}
 	}
-	of, from, to := past.Samples[0], record.CompletionStart, record.CompletionEnd
+	of, from, to := past.Samples[k], record.CompletionStart, record.CompletionEnd
 	if err := s.AppendResponse(of.TokenIDs[from:to], of.SamplingLogprobs[from:to], of.PolicyVersion[from:to]); err != nil {
 		return record, &failure{storeOrigin, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
 	}
@@ -213,7 +216,9 @@ func recall(p Place, s *trajectory.Sample, past *trajectory.Trajectory, turn int
 func (r *Rollout) keep(ctx context.Context, p Place, t, past *trajectory.Trajectory) error {
 	turn := len(t.Turns) - 1
 	if past != nil && turn < len(past.Turns) {
-		if was, is := past.Turns[turn].ObservationEnd, t.Turns[turn].ObservationEnd; was != is || !slices.Equal(past.Samples[0].TokenIDs[:is], t.Samples[0].TokenIDs) {
+		is, was := t.Turns[turn], past.Turns[turn]
+		k, end := is.Sample, is.ObservationEnd
+		if was.ObservationEnd != end || !slices.Equal(past.Samples[k].TokenIDs[:end], t.Samples[k].TokenIDs[:end]) {
 			return &failure{"render", fmt.Errorf("orchestrator: %s turn %d: its observation is not the one that was recorded; the job's tools or model changed since", p.ID(), turn)}
 		}
 		return nil
@@ -265,39 +270,6 @@ func apart(f func()) {
 		f()
 	}()
 	<-done
-}
-
-// observe appends what the turn observed, or says why the trajectory ends here.
-func (r *Rollout) observe(p Place, s *trajectory.Sample, record *trajectory.Turn, turn, calls int, history *[]trajectory.Message, text *string) (trajectory.StopReason, error) {
-	switch {
-	case record.AnsweredThisTurn:
-		return trajectory.StopAnswer, nil
-	case r.MaxCalls > 0 && calls > r.MaxCalls:
-		return trajectory.StopMaxCalls, nil
-	case turn+1 >= r.MaxTurns:
-		return trajectory.StopMaxTurns, nil
-	case len(record.Results) == 0: // neither a call nor an answer: there is nothing to observe
-		return trajectory.StopNoAction, nil
-	}
-	reply := masks.Reply{
-		History: *history, Tools: r.Schemas, Completion: record.Completion, Results: r.Format.Observe(record.Results),
-		SampledStop: slices.Contains(r.Sampling.StopIDs, s.TokenIDs[s.Len()-1]),
-		Prompt:      *text,
-	}
-	var ids []int32
-	var next string
-	var err error
-	apart(func() { ids, next, err = r.Renderer.Continue(reply) })
-	if err != nil {
-		return "", &failure{"render", fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
-	}
-	*history, *text = reply.Messages(), next
-	if s.Len()+len(ids) >= r.MaxTotal {
-		return trajectory.StopMaxTokens, nil
-	}
-	s.AppendObservation(ids)
-	record.ObservationEnd = s.Len()
-	return "", nil
 }
 
 func (r *Rollout) score(ctx context.Context, p Place, t *trajectory.Trajectory) error {

@@ -149,7 +149,7 @@ type Trajectory struct {
 	RewardParts map[string]float64 `json:"reward_parts,omitempty"`
 	StopReason  StopReason         `json:"stop_reason"`
 	Err         string             `json:"err,omitempty"`        // one line; empty unless StopReason is StopError
-	ErrOrigin   string             `json:"err_origin,omitempty"` // engine, tool, environment, reward, render, deadline
+	ErrOrigin   string             `json:"err_origin,omitempty"` // engine, agent, tool, environment, reward, render, deadline
 	Started     time.Time          `json:"started"`
 	Seconds     float64            `json:"seconds"`
 }

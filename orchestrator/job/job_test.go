@@ -87,7 +87,7 @@ func TestProblemsBetweenValues(t *testing.T) {
 		"truncated sampling":    {"rollout: {top_k: 20}", "/jobs/job.yaml:6:18: rollout.top_k: 20: training needs the logprobs of the whole distribution that was sampled; this is for rollout and eval only, leave it out"},
 		"greedy training":       {"rollout: {temperature: 0}", "/jobs/job.yaml:6:24: rollout.temperature: 0 samples the same trajectory each time; training needs more"},
 		"unknown tool":          {"agent: {tools: [calculater]}", `/jobs/job.yaml:6:17: agent.tools.0: there is no "calculater"; allowed: calculator; nearest: calculator`},
-		"unknown format":        {"agent: {format: tag}", `/jobs/job.yaml:6:17: agent.format: there is no "tag"; allowed: hermes, tags; nearest: tags`},
+		"unknown format":        {"agent: {format: tag}", `/jobs/job.yaml:6:17: agent.format: there is no "tag"; allowed with kind tool_call: hermes, tags, llama3_json, mistral, qwen3_coder; nearest: tags`},
 		"tool twice":            {"agent: {tools: [calculator, calculator]}", `/jobs/job.yaml:6:29: agent.tools.1: "calculator" is given twice`},
 		"warm-up":               {"trainer: {steps: 2, warmup_steps: 3}", "/jobs/job.yaml:6:35: trainer.warmup_steps: 3 steps of warm-up are more than trainer.steps (2)"},
 		"stale in sync":         {"rollout: {max_staleness: 2}", "/jobs/job.yaml:6:26: rollout.max_staleness: 2, but mode sync without oversample trains on nothing stale; use mode async, or leave it out"},
@@ -103,7 +103,7 @@ func TestProblemsBetweenValues(t *testing.T) {
 		"evaluation of nothing": {"eval: {every: 3}", "/jobs/job.yaml:6:15: eval.every: 3, but data.eval names no tasks"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			j, err := parse(good+c.add, job.Options{Names: job.Names{Tools: []string{"calculator"}, Formats: []string{"hermes", "tags"}}})
+			j, err := parse(good+c.add, job.Options{Names: job.Names{Tools: []string{"calculator"}}})
 			if err == nil {
 				err = j.TrainingErrors()
 			}
