@@ -37,6 +37,7 @@ func Prebuilt() *Registry {
 		"format":       newFormat,
 		"mask_recall":  newMaskRecall,
 		"mask_found":   newMaskFound,
+		"code_tests":   newCodeTests,
 	}}
 }
 
