@@ -1,6 +1,7 @@
 package rewards
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -102,21 +103,24 @@ func (j *judge) Score(ctx context.Context, in Input) (Score, error) {
 	if err != nil {
 		return Score{}, err
 	}
-	var messages []openai.ChatCompletionMessage
-	if j.System != "" {
-		messages = append(messages, openai.ChatCompletionMessage{Role: "system", Content: j.System})
-	}
-	messages = append(messages, openai.ChatCompletionMessage{Role: "user", Content: prompt})
-	question := openai.ChatCompletionRequest{
-		Model: j.Model, Messages: messages, MaxTokens: j.MaxTokens,
-		Temperature: math.SmallestNonzeroFloat32, // the library leaves a 0 out, and the endpoint would take its default
-	}
+	question := j.questionOf(prompt)
 	text, cached, err := j.cache.get(ctx, fmt.Sprint(j.URL, j.Answer, j.Min, j.Max), question, func() (string, error) { return j.ask(ctx, question) })
 	if err != nil {
 		return Score{}, err
 	}
 	value, err := j.read(text)
 	return Score{value, map[string]float64{"cached": truth(cached)}}, err
+}
+
+func (j *judge) questionOf(prompt string) openai.ChatCompletionRequest {
+	var messages []openai.ChatCompletionMessage
+	if j.System != "" {
+		messages = append(messages, openai.ChatCompletionMessage{Role: "system", Content: j.System})
+	}
+	return openai.ChatCompletionRequest{
+		Model: j.Model, Messages: append(messages, openai.ChatCompletionMessage{Role: "user", Content: prompt}), MaxTokens: j.MaxTokens,
+		Temperature: math.SmallestNonzeroFloat32, // the library leaves a 0 out, and the endpoint would take its default
+	}
 }
 
 // ask asks until there is an answer that can be read.
@@ -210,21 +214,14 @@ func fill(prompt string, value func(name string) (string, error)) (string, error
 		case m == "{{" || m == "}}":
 			return m[:1]
 		case len(m) == 1:
-			failed = cmpError(failed, fmt.Errorf("the parameter prompt has a single %s; write {NAME} for a field, %s for a brace", m, m+m))
+			failed = cmp.Or(failed, fmt.Errorf("the parameter prompt has a single %s; write {NAME} for a field, %s for a brace", m, m+m))
 			return m
 		}
 		v, err := value(m[1 : len(m)-1])
-		failed = cmpError(failed, err)
+		failed = cmp.Or(failed, err)
 		return v
 	})
 	return out, failed
-}
-
-func cmpError(first, next error) error {
-	if first != nil {
-		return first
-	}
-	return next
 }
 
 // promptField is what a name in a prompt stands for.

@@ -127,6 +127,10 @@ func difference(n *node) (op string, f *node) {
 	switch {
 	case n.kind == kindRelation:
 		op, left, right = n.name, n.args[0], n.args[1]
+	case n.kind == kindNamed && n.args[0].kind == kindTuple:
+		if op, left, right = ray(n); op == "" {
+			return "", nil
+		}
 	case n.kind == kindNamed && !isCollection(n.args[0]):
 		op, left, right = "=", &node{kind: kindSymbol, name: n.name}, n.args[0]
 	default:
@@ -136,6 +140,20 @@ func difference(n *node) (op string, f *node) {
 		op, left, right = flipped[op], right, left
 	}
 	return op, &node{kind: kindAdd, args: []*node{left, {kind: kindNeg, args: []*node{right}}}}
+}
+
+// ray is the inequality of an interval that is named by its variable and has one end: x > 2.
+func ray(n *node) (op string, left, right *node) {
+	x := &node{kind: kindSymbol, name: n.name}
+	interval := n.args[0]
+	from, to := interval.args[0], interval.args[1]
+	switch {
+	case infinite(from) < 0 && infinite(to) == 0:
+		return map[string]string{")": "<", "]": "<="}[interval.close], x, to
+	case infinite(to) > 0 && infinite(from) == 0:
+		return map[string]string{"(": ">", "[": ">="}[interval.open], x, from
+	}
+	return "", nil, nil
 }
 
 // isUnion tells whether a node is a union of sets, or a list of the intervals of inequalities: x < 1 or x > 3.

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	maxBits      = 1 << 15 // of a fraction's numerator or denominator
+	maxBits      = 1 << 14 // of a fraction's numerator or denominator
 	maxFactorial = 500
 )
 
@@ -77,7 +77,7 @@ func (c *comparer) exact(n *node, at point) (*big.Rat, error) {
 		return nil, err
 	}
 	bits := v.Num().BitLen() + v.Denom().BitLen()
-	c.spend(bits / 256)
+	c.spend(bits / 48)
 	if bits > 2*maxBits {
 		return nil, errTooBig
 	}

@@ -35,7 +35,7 @@ var (
 )
 
 // Extract is the answer that a text gives: the last \boxed{…}; else what follows the last "answer is"; else all of it when it is one
-// line that reads as mathematics; else the last formula; else the last number; else all of it.
+// line that reads as mathematics; else the last formula, or a number after it; else all of it.
 func Extract(text string) string {
 	text = strings.TrimSpace(text)
 	if inner, ok := Boxed(text); ok {
@@ -48,11 +48,22 @@ func Extract(text string) string {
 	if len(text) <= maxLength && !strings.Contains(text, "\n") && readable(text) {
 		return text
 	}
-	if all := display.FindAllStringSubmatch(text, -1); len(all) > 0 {
-		return strings.TrimSpace(strings.Join(all[len(all)-1][1:], ""))
+	formula, formulaEnd := "", -1
+	if all := display.FindAllStringSubmatchIndex(text, -1); len(all) > 0 {
+		last := all[len(all)-1]
+		for i := 2; i < len(last); i += 2 {
+			if last[i] >= 0 {
+				formula, formulaEnd = strings.TrimSpace(text[last[i]:last[i+1]]), last[1]
+			}
+		}
 	}
-	if all := lastNumber.FindAllString(text, -1); len(all) > 0 {
-		return all[len(all)-1]
+	if all := lastNumber.FindAllStringIndex(text, -1); len(all) > 0 {
+		if last := all[len(all)-1]; last[0] >= formulaEnd {
+			return text[last[0]:last[1]]
+		}
+	}
+	if formulaEnd >= 0 {
+		return formula
 	}
 	return text
 }
@@ -74,7 +85,7 @@ func sentence(line string) string {
 // readable tells whether a text is mathematics, or a few words.
 func readable(text string) bool {
 	s := clean(text)
-	for _, m := range []mode{{}, {units: true}} {
+	for _, m := range []mode{{}, {units: true}, {thousands: true}} {
 		if toks, _, err := lex(s, m); err == nil {
 			if n, err := parse(toks); err == nil && n.kind != kindText {
 				return true

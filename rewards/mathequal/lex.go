@@ -179,7 +179,7 @@ func bracedComma(s string) bool { return strings.HasPrefix(s, "{,}") }
 
 // groupAfter returns the length of a separator with three digits after it, and whether the separator may mean something else.
 func groupAfter(s string) (n int, soft bool) {
-	for _, sep := range []string{"{,}", `,\!`, `\,`, ",", " "} {
+	for _, sep := range []string{"{,}", `,\! `, `,\!`, `\,`, ",", " "} {
 		rest, ok := strings.CutPrefix(s, sep)
 		if !ok {
 			continue
@@ -340,7 +340,10 @@ func (l *lexer) command() error {
 	switch name {
 	case "begin", "end":
 		env, ok := l.braces()
-		if !ok || !strings.HasSuffix(env, "matrix") {
+		if ok && env == "array" && name == "begin" {
+			_, ok = l.braces() // its columns
+		}
+		if !ok || !strings.HasSuffix(env, "matrix") && env != "array" {
 			return errLex
 		}
 		l.op(name)

@@ -16,17 +16,18 @@
 package mathequal
 
 import (
+	"regexp"
 	"strings"
 )
 
 // Bounds of an answer.
 const (
-	maxLength = 2000 // bytes
-	maxTokens = 1000 //
-	maxDepth  = 60   // of nesting
-	maxItems  = 60   // of a list
-	maxDigits = 1000 // of a number
-	maxFuel   = 150_000
+	maxLength = 2000   // bytes
+	maxTokens = 1000   //
+	maxDepth  = 60     // of nesting
+	maxItems  = 60     // of a list
+	maxDigits = 1000   // of a number
+	maxFuel   = 80_000 // steps: about a quarter of a second at most
 )
 
 // Options adjust a comparison.
@@ -111,7 +112,7 @@ func clean(s string) string {
 	if len(s) > 4*maxLength {
 		return s
 	}
-	s = unicodeForms.Replace(s)
+	s = bracedCommas.ReplaceAllString(unicodeForms.Replace(s), "{,}")
 	for {
 		before := s
 		s = strings.TrimSpace(s)
@@ -130,6 +131,8 @@ func clean(s string) string {
 		}
 	}
 }
+
+var bracedCommas = regexp.MustCompile(`\s*\{\s*,\s*\}\s*`)
 
 var wrappers = [][2]string{{"$$", "$$"}, {"$", "$"}, {`\(`, `\)`}, {`\[`, `\]`}, {"**", "**"}, {"`", "`"}}
 

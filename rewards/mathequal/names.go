@@ -27,7 +27,7 @@ var commands = map[string]name{
 	"binom": {tokOp, "binom"}, "dbinom": {tokOp, "binom"}, "tbinom": {tokOp, "binom"},
 	"cdot": {tokOp, "*"}, "times": {tokOp, "*"}, "ast": {tokOp, "*"}, "div": {tokOp, "/"}, "pm": {tokOp, "pm"}, "mp": {tokOp, "mp"},
 	"le": {tokOp, "<="}, "leq": {tokOp, "<="}, "leqslant": {tokOp, "<="}, "ge": {tokOp, ">="}, "geq": {tokOp, ">="}, "geqslant": {tokOp, ">="},
-	"lt": {tokOp, "<"}, "gt": {tokOp, ">"}, "ne": {tokOp, "!="}, "neq": {tokOp, "!="}, "approx": {tokOp, "="}, "simeq": {tokOp, "="},
+	"lt": {tokOp, "<"}, "gt": {tokOp, ">"}, "ne": {tokOp, "!="}, "neq": {tokOp, "!="}, "approx": {tokOp, "approx"}, "simeq": {tokOp, "approx"},
 	"in": {tokOp, "in"}, "cup": {tokOp, "cup"}, "infty": {tokSymbol, "infty"}, "pi": {tokSymbol, "pi"}, "circ": {tokOp, "degree"}, "degree": {tokOp, "degree"},
 	"emptyset": {tokOp, "emptyset"}, "varnothing": {tokOp, "emptyset"}, "lbrace": {tokOp, `\{`}, "rbrace": {tokOp, `\}`},
 	"lvert": {tokOp, "|"}, "rvert": {tokOp, "|"}, "vert": {tokOp, "|"}, "mid": {tokOp, "|"},

@@ -143,7 +143,7 @@ func (p *parser) item() (*node, error) {
 		return nil, err
 	}
 	sides, ops := []*node{first}, []string{}
-	for p.isOp("=", "<", ">", "<=", ">=", "!=", "in") {
+	for p.isOp("=", "<", ">", "<=", ">=", "!=", "in", "approx") {
 		ops = append(ops, p.peek().text)
 		p.pos++
 		n, err := p.side()

@@ -10,6 +10,10 @@ func chain(sides []*node, ops []string) (*node, error) {
 	if len(ops) == 0 {
 		return sides[0], nil
 	}
+	sides, ops = exactPart(sides, ops)
+	if len(ops) == 0 {
+		return sides[0], nil
+	}
 	last := sides[len(sides)-1]
 	if ops[0] == "in" && len(ops) == 1 {
 		return last, nil
@@ -39,6 +43,20 @@ func chain(sides []*node, ops []string) (*node, error) {
 		return nil, errParse
 	}
 	return &node{kind: kindRelation, name: ops[0], args: sides}, nil
+}
+
+// exactPart cuts what is only near: of x = 1/3 ≈ 0.33 and √2 ≈ 1.41 what stands before counts. x ≈ 0.33 is as good as x = 0.33.
+func exactPart(sides []*node, ops []string) ([]*node, []string) {
+	for i, op := range ops {
+		if op != "approx" {
+			continue
+		}
+		if i > 0 || sides[0].kind != kindSymbol || constants[sides[0].name] {
+			return sides[:i+1], ops[:i]
+		}
+		ops = append([]string{"="}, ops[1:]...)
+	}
+	return sides, ops
 }
 
 var flipped = map[string]string{"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}

@@ -68,7 +68,7 @@ func (c *comparer) operation(n *node, args []complexNumber, at point) (complexNu
 	case kindPow:
 		return powComplex(args[0], args[1], c.fraction(n.args[1], at))
 	}
-	c.spend(60)
+	c.spend(120)
 	switch n.name {
 	case "root":
 		index := c.fraction(n.args[1], at)
