@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/agentfly/agentfly/engines/local"
@@ -34,7 +35,7 @@ func (c *commands) serveCommand() *cli.Command {
 			&cli.Int64Flag{Name: "kv-cache-memory-bytes", Usage: "memory of the cache of keys and values; default holds 32768 tokens, or one completion"},
 			&cli.StringFlag{Name: "dtype", Value: "auto", Usage: "auto (float32), float32 or bfloat16: type of the matrices that sampling reads"},
 			&cli.StringFlag{Name: "logprobs-mode", Value: "raw_logprobs", Usage: "raw_logprobs or processed_logprobs (after temperature and truncation)"},
-			&cli.StringFlag{Name: "tool-call-parser", Value: "hermes", Usage: "form of tool calls: hermes"},
+			&cli.StringFlag{Name: "tool-call-parser", Value: "hermes", Usage: "form of tool calls: " + strings.Join(serve.ToolParsers(), ", ")},
 			&cli.BoolFlag{Name: "enable-auto-tool-choice", Usage: "as in vLLM; always on"},
 			&cli.BoolFlag{Name: "weight-updates", Usage: "offer /collective_rpc reload_weights, which reads folders of this machine"},
 			&cli.IntFlag{Name: "shutdown-timeout", Value: 5, Usage: "seconds that running requests get at the end, before they are aborted"},
@@ -64,7 +65,7 @@ func checkServe(x *cli.Context) error {
 		return usagef("--shutdown-timeout is %d; it must be at least 0", x.Int("shutdown-timeout"))
 	}
 	for flag, allowed := range map[string][]string{
-		"dtype": {"auto", "float", "float32", "bfloat16"}, "logprobs-mode": {"raw_logprobs", "processed_logprobs"}, "tool-call-parser": {"hermes"},
+		"dtype": {"auto", "float", "float32", "bfloat16"}, "logprobs-mode": {"raw_logprobs", "processed_logprobs"}, "tool-call-parser": serve.ToolParsers(),
 	} {
 		if !slices.Contains(allowed, x.String(flag)) {
 			return usagef("--%s is %q; allowed: %v", flag, x.String(flag), allowed)
@@ -114,7 +115,7 @@ func (c *commands) server(x *cli.Context, path string, p *policy.Policy, engine 
 	o := serve.Options{
 		Engine: engine, Tokenizer: p.Tokenizer, StopIDs: p.StopIDs, Models: x.StringSlice("served-model-name"), Root: path, Vocab: p.Config.VocabSize,
 		APIKey: x.String("api-key"), RawLogprobs: x.String("logprobs-mode") == "raw_logprobs", MaxQueue: x.Int("max-queue"),
-		MaxLogprobs: x.Int("max-logprobs"), Version: Version,
+		MaxLogprobs: x.Int("max-logprobs"), Version: Version, ToolParser: x.String("tool-call-parser"),
 		Stats: func() serve.Stats {
 			s := engine.Stats()
 			return serve.Stats{

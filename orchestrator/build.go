@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -80,7 +81,7 @@ func open(ctx context.Context, j *job.Job, path string, r Registries) (s *sessio
 		return s, err
 	}
 	if ok, reason := s.renderer.AppendOnly(); !ok {
-		s.notes = append(s.notes, "the chat template rewrites history ("+reason+"); a trajectory that needs it fails")
+		s.notes = append(s.notes, "the chat template rewrites history ("+reason+"); where a turn needs it, a new sample begins")
 	}
 	if j.SFT != nil { // nothing is sampled
 		return s, s.makeRollout(ctx, r)
@@ -155,7 +156,7 @@ func (s *session) overrideTemplate() error {
 
 func (s *session) makeRollout(ctx context.Context, r Registries) error {
 	j := s.job
-	chosen, format, err := makeTools(ctx, j, r.Tools, s.resources)
+	chosen, format, err := makeTools(ctx, j, r.Tools, s.resources, s.toolOptions())
 	if err != nil {
 		return err
 	}
@@ -167,15 +168,17 @@ func (s *session) makeRollout(ctx context.Context, r Registries) error {
 	if err != nil {
 		return err
 	}
+	kept := masks.Kept(s.policy.Tokenizer, tools.MarksOf(format))
 	s.rollout = Rollout{
 		Engine: s.engine, Renderer: s.renderer, Format: format, Tools: chosen, Reward: reward, Schemas: schemas, Prefix: prefix,
-		Decode: func(ids []int32) string { return s.policy.Tokenizer.Decode(ids, true) },
+		Decode: func(ids []int32) string { return masks.DecodeKeeping(s.policy.Tokenizer, ids, kept) },
 		Sampling: engines.Sampling{
 			MaxTokens: j.Rollout.MaxNewTokens, Temperature: j.Rollout.Temperature, TopP: j.Rollout.TopP, TopK: j.Rollout.TopK,
 			MinP: j.Rollout.MinP, StopIDs: s.renderer.StopIDs(), Stop: format.Stops(),
 		},
-		MaxTurns: j.Agent.MaxTurns, MaxTotal: j.Rollout.MaxTokens,
+		MaxTurns: j.Agent.MaxTurns, MaxCalls: j.Agent.MaxCalls, MaxAtOnce: j.Agent.MaxAtOnce, MaxTotal: j.Rollout.MaxTokens,
 		Timeout: seconds(j.Rollout.TurnTimeout), Deadline: seconds(j.Rollout.Timeout), Seed: j.Seed, RunName: j.Name,
+		ToolsOff: j.Control.ToolsOff,
 	}
 	limits := []int{s.policy.Config.MaxContext()}
 	if s.engine != nil {
@@ -189,14 +192,28 @@ func (s *session) makeRollout(ctx context.Context, r Registries) error {
 	return nil
 }
 
+// toolOptions cut observations by the model's tokens, and note the first panic of each tool.
+func (s *session) toolOptions() tools.Options {
+	var seen sync.Map
+	return tools.Options{Tokenizer: s.policy.Tokenizer, Report: func(tool string, err error, trace []byte) {
+		if _, again := seen.LoadOrStore(tool, true); !again {
+			s.note(panicked(err, trace))
+		}
+	}}
+}
+
 // makeTools makes the job's tools, with its deadline for a call, and the format in which they are called.
-func makeTools(ctx context.Context, j *job.Job, all *tools.Catalog, r *resources.Resources) (*tools.Registry, tools.Format, error) {
-	chosen := tools.NewRegistry(tools.Options{Timeout: seconds(j.Rollout.ToolTimeout)})
+func makeTools(ctx context.Context, j *job.Job, all *tools.Catalog, r *resources.Resources, o tools.Options) (*tools.Registry, tools.Format, error) {
+	o.Timeout, o.MaxTokens = seconds(j.Rollout.ToolTimeout), j.Rollout.ToolTokens
+	chosen := tools.NewRegistry(o)
 	for i, ref := range j.Agent.Tools {
 		path := fmt.Sprintf("agent.tools.%d", i)
 		made, err := all.Make(ctx, r, ref)
 		if err != nil {
 			return nil, nil, j.Fail(path, "%s", plain(err, "tools: "))
+		}
+		if ref.Cache && !slices.ContainsFunc(made, func(t tools.Tool) bool { return t.Spec().Deterministic }) {
+			return nil, nil, j.Fail(path+".cache", "the tool does not say that it is deterministic, so nothing can be kept; leave it out")
 		}
 		for _, t := range made {
 			if err := chosen.RegisterAs(t, ref); err != nil {
@@ -204,11 +221,25 @@ func makeTools(ctx context.Context, j *job.Job, all *tools.Catalog, r *resources
 			}
 		}
 	}
-	format, err := tools.NewFormat(j.Agent.Format, chosen.Specs(), tools.FormatOptions{ObservationRole: j.Agent.ObservationRole})
-	if err != nil {
-		return nil, nil, j.Fail("agent.format", "%s", plain(err, "tools: "))
+	format, err := makeFormat(ctx, j, all, r, chosen.Specs())
+	return chosen, format, err
+}
+
+// makeFormat makes the call format of the agent's kind.
+func makeFormat(ctx context.Context, j *job.Job, all *tools.Catalog, r *resources.Resources, specs []tools.Spec) (tools.Format, error) {
+	o := tools.FormatOptions{ObservationRole: j.Agent.ObservationRole}
+	if j.Agent.Python != "" {
+		f, err := tools.NewPythonFormat(ctx, r, j.Agent.Python, specs, o)
+		if err != nil {
+			return nil, j.Fail("agent.python", "%s", plain(err, "tools: "))
+		}
+		return f, nil
 	}
-	return chosen, format, nil
+	f, err := all.Format(j.Agent.Format, specs, o)
+	if err != nil {
+		return nil, j.Fail("agent.format", "%s", plain(err, "tools: "))
+	}
+	return f, nil
 }
 
 // newResources are what the job's tools and rewards share.
@@ -240,15 +271,27 @@ func makeReward(j *job.Job, b *rewards.Builder) (rewards.Reward, error) {
 	return sum, nil
 }
 
-// prompt is what precedes the task's messages, and the schemas for the chat template. The hermes format is the one that
-// chat templates know; other formats describe themselves in the system prompt.
+// inTemplates are the formats that chat templates describe: what a template does with tools is that of its model.
+var inTemplates = []string{"hermes", "llama3_json", "mistral", "qwen3_coder"}
+
+// describesTools says that the chat template tells the model of its tools. Where a template ignores them, the renderer writes them into the
+// system prompt in the words of hermes.
+func (s *session) describesTools(format tools.Format) bool {
+	if s.engine != nil && !s.engine.Capabilities().TokenIDs { // what takes messages renders no schemas
+		return false
+	}
+	return slices.Contains(inTemplates, format.Name()) && (format.Name() == "hermes" || !s.renderer.ToolsInSystemPrompt())
+}
+
+// prompt is what precedes the task's messages, and the schemas for the chat template. Formats that templates do not know describe themselves
+// in the system prompt.
 func (s *session) prompt(format tools.Format, specs []tools.Spec) ([]trajectory.Message, []json.RawMessage, error) {
 	a := s.job.Agent
 	system := a.System
 	var schemas []json.RawMessage
 	switch {
 	case !a.Instructions || len(specs) == 0:
-	case format.Name() == "hermes" && (s.engine == nil || s.engine.Capabilities().TokenIDs): // what takes messages renders no schemas
+	case s.describesTools(format):
 		data, err := tools.OpenAI(specs)
 		if err != nil {
 			return nil, nil, err

@@ -7,9 +7,10 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// errorOrigins are where errors come from. A trajectory fails by engine, environment, reward or render; a tool that breaks (its
+// errorOrigins are where errors come from. A trajectory fails by agent (a format that somebody else wrote), engine,
+// environment, reward or render; a tool that breaks (its
 // deadline passed, or it panicked) fails a call, which the model is told.
-var errorOrigins = [...]string{"engine", "environment", "render", "reward", "tool"}
+var errorOrigins = [...]string{"agent", "engine", "environment", "render", "reward", "tool"}
 
 // errorsOf counts the errors of a trajectory by origin.
 func errorsOf(t *trajectory.Trajectory) map[string]int {

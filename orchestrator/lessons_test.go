@@ -19,13 +19,14 @@ import (
 )
 
 // recorded is a trajectory as a conversation.
-func recorded(r *Rollout, task trajectory.Task, t *trajectory.Trajectory) Conversation {
-	c := Conversation{ID: t.ID, Messages: slices.Clone(task.Prompt), Learned: make([]bool, len(task.Prompt))}
-	for i, turn := range t.Turns {
+func recorded(t *testing.T, r *Rollout, task trajectory.Task, tr *trajectory.Trajectory) Conversation {
+	c := Conversation{ID: tr.ID, Messages: slices.Clone(task.Prompt), Learned: make([]bool, len(task.Prompt))}
+	for i, turn := range tr.Turns {
 		c.Messages = append(c.Messages, trajectory.Text("assistant", turn.Completion))
 		c.Learned = append(c.Learned, true)
-		if i+1 < len(t.Turns) {
-			results := r.Format.Observe(turn.Results)
+		if i+1 < len(tr.Turns) {
+			results, err := r.Format.Observe(t.Context(), turn.Results)
+			require.NoError(t, err)
 			c.Messages = append(c.Messages, results...)
 			c.Learned = append(c.Learned, make([]bool, len(results))...)
 		}
@@ -50,7 +51,7 @@ func TestAConversationHasTheMaskOfItsRollout(t *testing.T) {
 		task := task("sum", "2 and 3?", "5")
 		tr := r.Sample(t.Context(), Place{Index: i, Task: task, Phase: "train"})
 		require.Empty(t, tr.Err)
-		got, err := s.render([]Conversation{recorded(r, task, tr)})
+		got, err := s.render([]Conversation{recorded(t, r, task, tr)})
 		require.NoError(t, err)
 		require.Len(t, got[0].Samples, 1)
 		require.Equal(t, tr.Samples[0].TokenIDs, got[0].Samples[0].TokenIDs, "%q", turns[i])

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -271,7 +270,7 @@ func (p *replaying) sample(ctx context.Context, at place) (*trajectory.Trajector
 		return nil, &differs{at.id, min(len(got.Turns), len(rec.Turns)), -1, fmt.Sprintf("there are %d turns, recorded are %d", len(got.Turns), len(rec.Turns))}
 	case got.StopReason != rec.StopReason:
 		return nil, &differs{at.id, last, -1, fmt.Sprintf("the trajectory ends with %q, recorded is %q", got.StopReason, rec.StopReason)}
-	case !slices.Equal(got.Samples[0].TokenIDs, rec.Samples[0].TokenIDs):
+	case !slices.EqualFunc(got.Samples, rec.Samples, func(a, b *trajectory.Sample) bool { return slices.Equal(a.TokenIDs, b.TokenIDs) }):
 		return nil, &differs{at.id, last, -1, "an observation has other tokens than the recorded one"}
 	}
 	return got, nil
@@ -314,18 +313,13 @@ func (p *replaying) close() {
 func sameFolders(was, is string) error {
 	var names []string
 	for _, dir := range []string{was, is} {
-		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || d.Name() == stateFile {
-				return err
-			}
-			name, err := filepath.Rel(dir, path)
-			names = append(names, name)
-			return err
-		})
+		files, err := filesBelow(dir)
 		if err != nil {
 			return err
 		}
+		names = append(names, files...)
 	}
+	names = slices.DeleteFunc(names, func(name string) bool { return filepath.Base(name) == stateFile })
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		a, errA := os.ReadFile(filepath.Join(was, name))

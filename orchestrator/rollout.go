@@ -23,22 +23,24 @@ import (
 
 // Rollout samples trajectories. Its fields do not change while it runs; Sample may be called from many goroutines.
 type Rollout struct {
-	Engine   engines.Engine
-	Renderer *masks.Renderer
-	Decode   func(ids []int32) string // special tokens left out
-	Format   tools.Format
-	Tools    *tools.Registry
-	Reward   rewards.Reward
-	Schemas  []json.RawMessage    // OpenAI schemas that the chat template gets; nil when the prompt describes no tools
-	Prefix   []trajectory.Message // system prompt and worked examples
-	Sampling engines.Sampling     // MaxTokens is that of a turn
-	MaxTurns int
-	MaxTotal int           // tokens of a trajectory
-	Timeout  time.Duration // of one completion
-	Deadline time.Duration // of one trajectory with its reward; 0: none
-	ToolsOff bool          // calls are answered with an error: what is left is what the model does without its tools
-	Seed     uint64
-	RunName  string // names the run in request ids
+	Engine    engines.Engine
+	Renderer  *masks.Renderer
+	Decode    func(ids []int32) string // special tokens left out
+	Format    tools.Format
+	Tools     *tools.Registry
+	Reward    rewards.Reward
+	Schemas   []json.RawMessage    // OpenAI schemas that the chat template gets; nil when the prompt describes no tools
+	Prefix    []trajectory.Message // system prompt and worked examples
+	Sampling  engines.Sampling     // MaxTokens is that of a turn
+	MaxTurns  int
+	MaxCalls  int           // of tools in a trajectory; 0: any number
+	MaxAtOnce int           // of them in a turn; 0: any number
+	MaxTotal  int           // tokens of a trajectory's longest sample
+	Timeout   time.Duration // of one completion
+	Deadline  time.Duration // of one trajectory with its reward; 0: none
+	ToolsOff  bool          // calls are answered with an error: what is left is what the model does without its tools
+	Seed      uint64
+	RunName   string // names the run in request ids
 	// Record stores what a trajectory grew by in its newest turn, before that is used: for a request, a reward. nil: nowhere.
 	Record func(ctx context.Context, t *trajectory.Trajectory) error
 	// Past is what was recorded of a trajectory by a process that ended: with its end, or some turns to go on after. It is the
@@ -67,9 +69,12 @@ func (r *Rollout) requestSeed(p Place, turn int) uint64 {
 
 // failure is an error with the part that caused it.
 type failure struct {
-	origin string // engine, render, reward, store, deadline
+	origin string // engine, agent, render, reward, store, deadline
 	err    error
 }
+
+// agentOrigin is that of the errors of a format that somebody else wrote.
+const agentOrigin = "agent"
 
 // storeOrigin is that of errors which end the run: what is not stored must not be used.
 const storeOrigin = "store"
@@ -130,37 +135,35 @@ func (r *Rollout) within(ctx context.Context) (context.Context, context.CancelFu
 // turns samples turn after turn. Those of the past are taken as they were recorded, so that what follows is the same as if
 // the process had not ended.
 func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajectory) error {
-	history := slices.Concat(r.Prefix, p.Task.Prompt)
-	var prompt []int32
-	var text string
-	var err error
-	apart(func() { prompt, text, err = r.Renderer.Prompt(history, r.Schemas, true) })
-	if err != nil {
-		return &failure{"render", err}
+	c := &conversation{messages: slices.Concat(r.Prefix, p.Task.Prompt)}
+	if tokens, err := r.begin(p, t, c); err != nil {
+		return err
+	} else if c.sample == nil {
+		return &failure{"render", fmt.Errorf("orchestrator: %s: the prompt has %d tokens and rollout.max_tokens, or the model's context, ends at %d; raise it or shorten the prompt", p.ID(), tokens, r.MaxTotal)}
 	}
-	s := &trajectory.Sample{}
-	if len(prompt) >= r.MaxTotal {
-		return &failure{"render", fmt.Errorf("orchestrator: %s: the prompt has %d tokens and rollout.max_tokens, or the model's context, ends at %d; raise it or shorten the prompt", p.ID(), len(prompt), r.MaxTotal)}
-	}
-	s.AppendObservation(prompt)
-	t.Samples = []*trajectory.Sample{s}
+	calls := 0 // that the trajectory asked for
 	for turn := 0; ; turn++ {
-		room := r.MaxTotal - s.Len()
+		room := r.MaxTotal - c.sample.Len()
 		if room < 1 {
 			t.StopReason = trajectory.StopMaxTokens
 			return nil
 		}
 		var record trajectory.Turn
+		var err error
 		recorded := past != nil && turn < len(past.Turns)
 		if recorded && !r.Again {
-			record, err = recall(p, s, past, turn)
+			record, err = recall(p, t, past, turn)
 		} else {
-			record, err = r.complete(ctx, p, s, turn, room, history)
+			record, err = r.complete(ctx, p, c.sample, turn, room, c.messages)
+			record.Sample = len(t.Samples) - 1
 		}
 		if err != nil {
 			return err
 		}
-		parsed := r.Format.Parse(record.Completion)
+		parsed, err := r.Format.Parse(ctx, record.Completion)
+		if err != nil {
+			return &failure{agentOrigin, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+		}
 		if recorded && r.Again {
 			record.Results = past.Turns[turn].Results
 		}
@@ -169,10 +172,13 @@ func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 		}
 		if !recorded {
 			start := time.Now()
-			record.Results = r.call(ctx, t.ID, parsed)
+			record.Results = r.call(ctx, t.ID, parsed, calls)
+			r.onlyCall(record.Results)
 			record.ToolSeconds = time.Since(start).Seconds()
 		}
-		stop, err := r.observe(p, s, &record, parsed, turn, &history, &text)
+		calls += len(parsed.Calls)
+		conclude(&record)
+		stop, err := r.observe(ctx, p, t, c, &record, calls)
 		if cut := ctx.Err(); cut != nil { // a call that was cut off is no result
 			return cut
 		}
@@ -191,12 +197,14 @@ func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 }
 
 // recall appends the response of a recorded turn and returns the turn up to it.
-func recall(p Place, s *trajectory.Sample, past *trajectory.Trajectory, turn int) (trajectory.Turn, error) {
+func recall(p Place, t, past *trajectory.Trajectory, turn int) (trajectory.Turn, error) {
 	record := past.Turns[turn]
-	if len(past.Samples) != 1 || record.CompletionEnd > past.Samples[0].Len() || record.CompletionStart != s.Len() || !slices.Equal(past.Samples[0].TokenIDs[:s.Len()], s.TokenIDs) {
+	k := len(t.Samples) - 1
+	s := t.Samples[k]
+	if record.Sample != k || k >= len(past.Samples) || record.CompletionEnd > past.Samples[k].Len() || record.CompletionStart != s.Len() || !slices.Equal(past.Samples[k].TokenIDs[:s.Len()], s.TokenIDs) {
 		return record, &failure{"render", fmt.Errorf("orchestrator: %s turn %d: its prompt is not the one that was recorded; the job's prompt, tools or model changed since", p.ID(), turn)}
 	}
-	of, from, to := past.Samples[0], record.CompletionStart, record.CompletionEnd
+	of, from, to := past.Samples[k], record.CompletionStart, record.CompletionEnd
 	if err := s.AppendResponse(of.TokenIDs[from:to], of.SamplingLogprobs[from:to], of.PolicyVersion[from:to]); err != nil {
 		return record, &failure{storeOrigin, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
 	}
@@ -208,7 +216,9 @@ func recall(p Place, s *trajectory.Sample, past *trajectory.Trajectory, turn int
 func (r *Rollout) keep(ctx context.Context, p Place, t, past *trajectory.Trajectory) error {
 	turn := len(t.Turns) - 1
 	if past != nil && turn < len(past.Turns) {
-		if was, is := past.Turns[turn].ObservationEnd, t.Turns[turn].ObservationEnd; was != is || !slices.Equal(past.Samples[0].TokenIDs[:is], t.Samples[0].TokenIDs) {
+		is, was := t.Turns[turn], past.Turns[turn]
+		k, end := is.Sample, is.ObservationEnd
+		if was.ObservationEnd != end || !slices.Equal(past.Samples[k].TokenIDs[:end], t.Samples[k].TokenIDs[:end]) {
 			return &failure{"render", fmt.Errorf("orchestrator: %s turn %d: its observation is not the one that was recorded; the job's tools or model changed since", p.ID(), turn)}
 		}
 		return nil
@@ -252,21 +262,6 @@ func (r *Rollout) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 	return record, nil
 }
 
-// call runs a turn's calls at once and returns their results in order, parse errors last.
-func (r *Rollout) call(ctx context.Context, id string, parsed tools.Parsed) []trajectory.ToolResult {
-	results := make([]trajectory.ToolResult, len(parsed.Calls))
-	var all sync.WaitGroup
-	for i, c := range parsed.Calls {
-		if r.ToolsOff {
-			results[i] = trajectory.ToolResult{Call: c, Observation: "Error: the tool is not available", Failed: true}
-			continue
-		}
-		all.Go(func() { results[i] = r.Tools.Invoke(ctx, id, c) })
-	}
-	all.Wait()
-	return append(results, parsed.Failures()...)
-}
-
 // apart runs f on a stack of its own. A template needs a deep one, which every trajectory would keep while it waits.
 func apart(f func()) {
 	done := make(chan struct{})
@@ -275,37 +270,6 @@ func apart(f func()) {
 		f()
 	}()
 	<-done
-}
-
-// observe appends what the turn observed, or says why the trajectory ends here.
-func (r *Rollout) observe(p Place, s *trajectory.Sample, record *trajectory.Turn, parsed tools.Parsed, turn int, history *[]trajectory.Message, text *string) (trajectory.StopReason, error) {
-	switch {
-	case parsed.HasAnswer:
-		return trajectory.StopAnswer, nil
-	case turn+1 >= r.MaxTurns:
-		return trajectory.StopMaxTurns, nil
-	case len(record.Results) == 0: // neither a call nor an answer: there is nothing to observe
-		return trajectory.StopNoAction, nil
-	}
-	reply := masks.Reply{
-		History: *history, Tools: r.Schemas, Completion: record.Completion, Results: r.Format.Observe(record.Results),
-		SampledStop: slices.Contains(r.Sampling.StopIDs, s.TokenIDs[s.Len()-1]),
-		Prompt:      *text,
-	}
-	var ids []int32
-	var next string
-	var err error
-	apart(func() { ids, next, err = r.Renderer.Continue(reply) })
-	if err != nil {
-		return "", &failure{"render", fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
-	}
-	*history, *text = reply.Messages(), next
-	if s.Len()+len(ids) >= r.MaxTotal {
-		return trajectory.StopMaxTokens, nil
-	}
-	s.AppendObservation(ids)
-	record.ObservationEnd = s.Len()
-	return "", nil
 }
 
 func (r *Rollout) score(ctx context.Context, p Place, t *trajectory.Trajectory) error {
@@ -320,29 +284,33 @@ func (r *Rollout) score(ctx context.Context, p Place, t *trajectory.Trajectory) 
 	return nil
 }
 
-// Groups samples size trajectories of each task at once and returns them in order. Every trajectory is a goroutine; done
-// is called as each ends, from one goroutine at a time.
-func (r *Rollout) Groups(ctx context.Context, phase string, step int, tasks []trajectory.Task, size int, done func(*trajectory.Trajectory)) []trajectory.Group {
+// Groups samples size trajectories of each task at once and returns them in order. Every trajectory is a goroutine, which calls
+// done as it ends, so that several are stored with one commit; nil is none. The error is the first of done.
+func (r *Rollout) Groups(ctx context.Context, phase string, step int, tasks []trajectory.Task, size int, done func(*trajectory.Trajectory) error) ([]trajectory.Group, error) {
 	return r.groupsFrom(ctx, Place{Phase: phase, Step: step}, tasks, size, done)
 }
 
 // groupsFrom is Groups for a step that sampled groups before: it counts on from first.Group.
-func (r *Rollout) groupsFrom(ctx context.Context, first Place, tasks []trajectory.Task, size int, done func(*trajectory.Trajectory)) []trajectory.Group {
+func (r *Rollout) groupsFrom(ctx context.Context, first Place, tasks []trajectory.Task, size int, done func(*trajectory.Trajectory) error) ([]trajectory.Group, error) {
 	groups := make([]trajectory.Group, len(tasks))
 	var all sync.WaitGroup
-	var one sync.Mutex
+	var once sync.Once
+	var failed error
 	for g, task := range tasks {
 		groups[g] = trajectory.Group{Task: task, Trajectories: make([]*trajectory.Trajectory, size)}
 		for i := range size {
 			all.Go(func() {
 				t := r.Sample(ctx, Place{Step: first.Step, Group: first.Group + g, Index: i, Task: task, Phase: first.Phase})
 				groups[g].Trajectories[i] = t
-				one.Lock()
-				defer one.Unlock()
-				done(t)
+				if done == nil {
+					return
+				}
+				if err := done(t); err != nil {
+					once.Do(func() { failed = err })
+				}
 			})
 		}
 	}
 	all.Wait()
-	return groups
+	return groups, failed
 }

@@ -278,6 +278,9 @@ func (t *run) loop(ctx context.Context) error {
 	if t.feed != nil {
 		t.feed.Close()
 	}
+	if left := leftOver(t.rollout.Tools); left != "" {
+		t.note(left)
+	}
 	t.sayNotes()
 	t.state.Seconds += time.Since(t.started).Seconds()
 	t.started = time.Time{}
@@ -356,7 +359,7 @@ func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
 		e, err = t.evaluateLoss(ctx, name)
 	} else {
 		r := t.rollout
-		r.ToolsOff = toolsOff
+		r.ToolsOff = toolsOff || t.job.Control.ToolsOff
 		e, err = evaluate(ctx, r, t.db, name, t.state.Step, t.eval.Tasks, t.job)
 		if err == nil && t.teacher != nil {
 			err = t.evaluateKL(ctx, &e)
@@ -458,7 +461,7 @@ func (t *run) update(ctx context.Context, b *batch, start time.Time) (err error)
 			return err
 		}
 	}
-	if t.feed != nil {
+	if t.feed != nil && step+1 < j.Trainer.Steps { // nothing begins that no step would train
 		t.feed.Trained(ctx)
 	}
 	record := t.describe(b, rewards, m, waited, time.Since(start))

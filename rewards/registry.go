@@ -33,7 +33,7 @@ var namePattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 // Prebuilt returns a registry of the prebuilt rewards.
 func Prebuilt() *Registry {
 	all := map[string]Factory{
-		"final_answer": newFinalAnswer, "right_call": newRightCall, "format": newFormat,
+		"final_answer": newFinalAnswer, "right_call": newRightCall, "format": newFormat, "mask_recall": newMaskRecall, "mask_found": newMaskFound,
 		"exact_match": newExactMatch, "f1": newF1, "math_equal": newMathEqual, "search_r1": newSearchR1, "judge": newJudge,
 		"pattern": newPattern, "tags": newTags,
 		"tool_cost": newToolCost, "length": newLength, "cosine_length": newCosineLength, "repetition": newRepetition,
@@ -83,7 +83,8 @@ func (r *Registry) Builder(ctx context.Context, res *resources.Resources) *Build
 	return &Builder{ctx, res, r}
 }
 
-// Make returns the named reward with its parameters. A combinator makes the rewards that it combines with it.
+// Make returns the named reward with its parameters: with the parameter python a function of that file. A combinator makes the rewards
+// that it combines with it.
 func (b *Builder) Make(name string, params map[string]any) (Reward, error) {
 	w, err := b.make(name, params)
 	if err != nil {
@@ -106,6 +107,9 @@ func (b *Builder) make(name string, params map[string]any) (Reward, error) {
 		return alias{w, other}, err
 	}
 	f := b.registry.factories[name]
+	if _, ok := params["python"]; ok {
+		f = func(b *Builder, params map[string]any) (Reward, error) { return newPython(b, name, params) }
+	}
 	if f == nil {
 		return nil, fmt.Errorf("there is no reward %q; the rewards are %s", name, strings.Join(b.registry.Names(), ", "))
 	}

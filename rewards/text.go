@@ -88,11 +88,11 @@ func bestMatch(answer string, golds []string) float64 {
 	return 0
 }
 
-// overlap is what two texts share.
-type overlap struct{ f1, precision, recall float64 }
+// tokenScore is what two texts share.
+type tokenScore struct{ f1, precision, recall float64 }
 
-func bestOverlap(answer string, golds []string) overlap {
-	best := overlap{f1: -1}
+func bestOverlap(answer string, golds []string) tokenScore {
+	best := tokenScore{f1: -1}
 	for _, gold := range golds {
 		if o := tokenOverlap(answer, gold); o.f1 > best.f1 {
 			best = o
@@ -101,14 +101,14 @@ func bestOverlap(answer string, golds []string) overlap {
 	return best
 }
 
-func tokenOverlap(answer, gold string) overlap {
+func tokenOverlap(answer, gold string) tokenScore {
 	a, g := normalizeBoth(answer, gold)
 	if a == g {
-		return overlap{1, 1, 1}
+		return tokenScore{1, 1, 1}
 	}
 	for _, s := range []string{a, g} {
 		if s == "yes" || s == "no" || s == "noanswer" {
-			return overlap{}
+			return tokenScore{}
 		}
 	}
 	given, right := strings.Fields(a), strings.Fields(g)
@@ -124,10 +124,10 @@ func tokenOverlap(answer, gold string) overlap {
 		}
 	}
 	if common == 0 {
-		return overlap{}
+		return tokenScore{}
 	}
 	p, r := float64(common)/float64(len(given)), float64(common)/float64(len(right))
-	return overlap{2 * p * r / (p + r), p, r}
+	return tokenScore{2 * p * r / (p + r), p, r}
 }
 
 // normalizeBoth normalises an answer and a right one.

@@ -111,7 +111,7 @@ func FuzzOverlap(f *testing.F) {
 			require.InDelta(t, x.f1, y.f1, 1e-12)
 			require.InDelta(t, x.precision, y.recall, 1e-12)
 		}
-		require.Equal(t, overlap{1, 1, 1}, tokenOverlap(a, a))
+		require.Equal(t, tokenScore{1, 1, 1}, tokenOverlap(a, a))
 		require.Equal(t, 1.0, bestMatch(a, []string{b, a}))
 		require.Equal(t, normalize(a, true), strings.TrimSpace(normalize(a, true)))
 	})

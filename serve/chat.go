@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -158,7 +159,7 @@ func (s *Server) chatJob(in *chatRequest) (*chatJob, error) {
 	if j.detail, err = s.detail(in.Top, "top_logprobs"); err != nil {
 		return nil, err
 	}
-	if j.format, err = toolFormat(in); err != nil {
+	if j.format, err = s.toolFormat(in); err != nil {
 		return nil, err
 	}
 	prompt, err := s.render(in.Messages, in.Tools, or(in.AddPrompt, true), in.AddSpecial)
@@ -185,7 +186,8 @@ func (s *Server) chatJob(in *chatRequest) (*chatJob, error) {
 	j.choices = s.choices(id, &in.sampling, params, [][]int32{prompt}, []int{want})
 	for _, c := range j.choices {
 		if j.format != nil {
-			c.calls = &callSplitter{format: j.format, single: !or(in.Parallel, true)}
+			c.calls = tools.NewSplitter(j.format, !or(in.Parallel, true))
+			c.text.tokenizer = keeping{s.o.Tokenizer, masks.Kept(s.o.Tokenizer, tools.MarksOf(j.format))}
 		}
 	}
 	return j, nil
@@ -231,12 +233,15 @@ func (s *Server) render(raw, schemas []json.RawMessage, addPrompt, addSpecial bo
 }
 
 // toolFormat checks the tools and the tool choice; nil says that calls are not looked for.
-func toolFormat(in *chatRequest) (tools.Format, error) {
+func (s *Server) toolFormat(in *chatRequest) (tools.Format, error) {
+	specs := make([]tools.Spec, 0, len(in.Tools))
 	for i, t := range in.Tools {
 		var tool struct {
 			Type     string `json:"type"`
 			Function *struct {
-				Name string `json:"name"`
+				Name        string          `json:"name"`
+				Description string          `json:"description"`
+				Parameters  json.RawMessage `json:"parameters"`
 			} `json:"function"`
 		}
 		at := fmt.Sprintf("tools[%d]", i)
@@ -246,10 +251,7 @@ func toolFormat(in *chatRequest) (tools.Format, error) {
 		if tool.Type != "function" || tool.Function == nil || tool.Function.Name == "" {
 			return nil, badf(at, `%s must be {"type": "function", "function": {"name": …}}`, at)
 		}
-	}
-	format, err := tools.NewFormat("hermes", nil, tools.FormatOptions{})
-	if err != nil {
-		return nil, err
+		specs = append(specs, tools.Spec{Name: tool.Function.Name, Description: tool.Function.Description, Parameters: tool.Function.Parameters})
 	}
 	var choice string
 	switch raw := in.ToolChoice; {
@@ -270,6 +272,10 @@ func toolFormat(in *chatRequest) (tools.Format, error) {
 	case len(in.Tools) == 0 || choice == "none":
 		return nil, nil
 	}
+	format, err := s.parser(specs)
+	if err != nil {
+		return nil, badf("tools", "%v", err)
+	}
 	return format, nil
 }
 
@@ -286,11 +292,11 @@ func (s *Server) chatChoice(j *chatJob, c *choice) chatChoice {
 	finish := c.finish
 	if c.calls != nil {
 		var text strings.Builder
-		for _, e := range append(c.calls.push(c.output.String()), c.calls.end()...) {
-			if e.call != nil {
-				message.Calls = append(message.Calls, s.call(e.call))
+		for _, e := range append(c.calls.Push(c.output.String()), c.calls.End()...) {
+			if e.Call != nil {
+				message.Calls = append(message.Calls, s.call(e.Call))
 			}
-			text.WriteString(e.content)
+			text.WriteString(e.Content)
 		}
 		message.Content = &content{text: text.String(), null: text.Len() == 0 && len(message.Calls) > 0}
 		if len(message.Calls) > 0 && finish == string(trajectory.FinishStop) {
@@ -348,12 +354,12 @@ func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, j *chatJob) 
 // deltas are the chunks for what c has not told. Logprobs and ids go with the first of them.
 func (s *Server) deltas(j *chatJob, c *choice) []chatChoice {
 	tokens, text := c.news()
-	parts := []event{{content: text}}
+	parts := []tools.Piece{{Content: text}}
 	if c.calls != nil {
-		before := c.calls.calls
-		parts = c.calls.push(text)
+		before := c.calls.Calls()
+		parts = c.calls.Push(text)
 		if c.finish != "" {
-			parts = append(parts, c.calls.end()...)
+			parts = append(parts, c.calls.End()...)
 		}
 		c.offset = before // calls told so far
 	}
@@ -361,14 +367,14 @@ func (s *Server) deltas(j *chatJob, c *choice) []chatChoice {
 	index := c.offset
 	for _, p := range parts {
 		switch {
-		case p.call != nil:
-			call := s.call(p.call)
+		case p.Call != nil:
+			call := s.call(p.Call)
 			at := index
 			call.Index = &at
 			index++
 			out = append(out, chatChoice{Delta: &chatMessage{Calls: []replyCall{call}}})
-		case p.content != "":
-			out = append(out, chatChoice{Delta: &chatMessage{Content: &content{text: p.content}}})
+		case p.Content != "":
+			out = append(out, chatChoice{Delta: &chatMessage{Content: &content{text: p.Content}}})
 		}
 	}
 	tell := len(tokens) > 0 && (j.in.Logprobs || j.in.TokenIDs)
@@ -385,7 +391,7 @@ func (s *Server) deltas(j *chatJob, c *choice) []chatChoice {
 	}
 	if c.finish != "" {
 		last, finish := &out[len(out)-1], c.finish
-		if c.calls != nil && c.calls.calls > 0 && finish == string(trajectory.FinishStop) {
+		if c.calls != nil && c.calls.Calls() > 0 && finish == string(trajectory.FinishStop) {
 			finish = "tool_calls"
 		}
 		last.Finish, last.Reason = &finish, c.reason

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/engines/scripted"
-	"github.com/agentfly/agentfly/tools"
 )
 
 const (
@@ -185,42 +184,4 @@ func TestChatRefuses(t *testing.T) {
 	h.post("/v1/chat/completions", `{`+user+`,"response_format":{"type":"text"},"logit_bias":{},"presence_penalty":0,"stop":[],"tools":[],"tool_choice":null,"user":"u","metadata":{}}`)
 	none := start(t, scripted.Options{Respond: says("hi")}, func(o *Options) { o.Renderer = nil })
 	none.refuses("/v1/chat/completions", `{`+user+`}`, 400, "no chat template")
-}
-
-// However a completion is cut into pieces, the splitter finds the same.
-func FuzzCallSplitter(f *testing.F) {
-	for _, s := range []string{twoCalls, oneCall, "<tool_call>", "<tool_call>{}</tool_call>", " \n<tool_call>{\"name\":\"f\"}</tool_call>x", "</tool_call>", "<think><tool_call>{}"} {
-		f.Add(s, uint8(3))
-	}
-	format, err := tools.NewFormat("hermes", nil, tools.FormatOptions{})
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Fuzz(func(t *testing.T, text string, size uint8) {
-		join := func(events []event) (content string, calls []string) {
-			for _, e := range events {
-				content += e.content
-				if e.call != nil {
-					calls = append(calls, e.call.Name+string(e.call.Arguments))
-				}
-			}
-			return content, calls
-		}
-		whole := &callSplitter{format: format}
-		content, calls := join(append(whole.push(text), whole.end()...))
-		if len(calls) == 0 && content != text {
-			t.Fatalf("%q became %q", text, content)
-		}
-		pieces := &callSplitter{format: format}
-		var events []event
-		for rest := text; rest != ""; {
-			n := min(int(size%7)+1, len(rest))
-			events = append(events, pieces.push(rest[:n])...)
-			rest = rest[n:]
-		}
-		again, more := join(append(events, pieces.end()...))
-		if content != again || strings.Join(calls, "|") != strings.Join(more, "|") {
-			t.Fatalf("%q: %q %q, in pieces of %d %q %q", text, content, calls, size%7+1, again, more)
-		}
-	})
 }

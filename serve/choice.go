@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -27,10 +28,10 @@ type choice struct {
 	reason any             // stop_reason: nil, the stop token's id or the stop string
 	cached int
 
-	sent      int // tokens that the stream has told of
-	sentText  int // bytes of output
-	offset    int // of the next token's text, for text_offset
-	calls     *callSplitter
+	sent      int             // tokens that the stream has told of
+	sentText  int             // bytes of output
+	offset    int             // of the next token's text, for text_offset
+	calls     *tools.Splitter // nil: calls are not looked for
 	announced bool
 }
 

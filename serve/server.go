@@ -60,6 +60,8 @@ type Options struct {
 	Root      string   // what /v1/models tells as root
 	Vocab     int      // prompt ids must be below it
 
+	ToolParser string // one of ToolParsers: the form in which the model writes calls; "": hermes
+
 	APIKey       string        // "": none is asked for, and only requests to a loopback host are served
 	RawLogprobs  bool          // logprobs at temperature 1, untruncated; else of the distribution that was sampled
 	MaxQueue     int           // choices running and waiting; 0: 1024
@@ -100,6 +102,12 @@ func New(o Options) (*Server, error) {
 		return nil, errors.New("serve: the model has no name; give Options.Models")
 	case o.Vocab < 1:
 		return nil, fmt.Errorf("serve: Vocab is %d, it must be at least 1", o.Vocab)
+	}
+	if o.ToolParser == "" {
+		o.ToolParser = "hermes"
+	}
+	if toolParsers[o.ToolParser] == "" {
+		return nil, fmt.Errorf("serve: there is no tool parser %q; allowed: %v", o.ToolParser, ToolParsers())
 	}
 	if o.MaxQueue == 0 {
 		o.MaxQueue = 1024

@@ -29,6 +29,7 @@ type Factory func(ctx context.Context, r *resources.Resources, params map[string
 type Catalog struct {
 	named   map[string]named
 	sources map[string]Factory
+	formats map[string]FormatFactory // beside those of this package
 }
 
 type named struct {
@@ -37,7 +38,9 @@ type named struct {
 }
 
 // NewCatalog returns an empty catalog.
-func NewCatalog() *Catalog { return &Catalog{map[string]named{}, map[string]Factory{}} }
+func NewCatalog() *Catalog {
+	return &Catalog{map[string]named{}, map[string]Factory{}, map[string]FormatFactory{}}
+}
 
 // Add adds a tool that a factory makes, under its name and with a description for people.
 func (c *Catalog) Add(name, description string, f Factory) error {

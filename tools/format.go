@@ -2,26 +2,43 @@ package tools
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// Format is the way in which a model writes calls and its final answer, and reads observations. It knows the tools it
-// was made for. A Format has no state; all methods are safe for concurrent use.
+// Format is the way in which a model writes calls and its final answer, and reads observations: prompt, call format, stop rule and
+// observation format in one. It knows the tools it was made for. A Format has no state; all methods are safe for concurrent use.
+//
+// An error is the format's own failure, such as that of a Python file, and ends the trajectory; the formats of this package have none.
 type Format interface {
 	Name() string
 	// Instructions describe the tools and the format in words, for a system prompt whose template ignores `tools`.
 	Instructions() string
-	// Parse reads a completion. It never fails: what cannot be read becomes Parsed.Errors.
-	Parse(completion string) Parsed
+	// Parse reads a completion. What the model wrote wrongly is no error: it becomes Parsed.Errors.
+	Parse(ctx context.Context, completion string) (Parsed, error)
 	// Observe writes the results of a turn, in their order, as the messages that the model reads next.
-	Observe(results []trajectory.ToolResult) []trajectory.Message
+	Observe(ctx context.Context, results []trajectory.ToolResult) ([]trajectory.Message, error)
 	// Stops are the strings after which nothing in a completion is read; an engine may stop there. None is fine.
 	Stops() []string
+}
+
+// Marks is what a Format has whose calls begin with texts that are special tokens of the models that write it: they must not be left
+// out when a completion is decoded.
+type Marks interface{ Marks() []string }
+
+// MarksOf are the marks of a format; most have none.
+func MarksOf(f Format) []string {
+	if m, ok := f.(Marks); ok {
+		return m.Marks()
+	}
+	return nil
 }
 
 // Parsed is what a completion asks for. At most one of Calls and HasAnswer is set: an answer beside a call, or beside
@@ -37,30 +54,65 @@ type Parsed struct {
 func (p Parsed) Failures() []trajectory.ToolResult {
 	out := make([]trajectory.ToolResult, len(p.Errors))
 	for i, e := range p.Errors {
-		out[i] = trajectory.ToolResult{Observation: "Error: " + e, Failed: true}
+		out[i] = trajectory.ToolResult{Observation: "Error: " + e, Failed: true, Cause: trajectory.CauseParse}
 	}
 	return out
 }
 
 // FormatOptions adjust a format.
 type FormatOptions struct {
-	ObservationRole string // of the message that carries results; empty is the format's own: tags user, hermes tool
+	ObservationRole string // of the message that carries results; empty is the format's own: tool for what chat templates know, else user
 }
 
-// FormatNames are the names that NewFormat knows.
-func FormatNames() []string { return []string{"hermes", "tags"} }
+// FormatFactory makes a format for the tools of a job.
+type FormatFactory func(specs []Spec, o FormatOptions) (Format, error)
+
+// formats are those of this package.
+var formats = map[string]FormatFactory{
+	"action": newAction, "fenced": newFenced, "hermes": newHermes, "llama3_json": newLlama, "mistral": newMistral,
+	"qwen3_coder": newQwen, "react": newReact, "search_r1": newSearch, "tags": newTags,
+}
+
+// FormatNames are the names that NewFormat knows, sorted.
+func FormatNames() []string { return slices.Sorted(maps.Keys(formats)) }
 
 // NewFormat returns a format by name for the given tools.
 func NewFormat(name string, specs []Spec, o FormatOptions) (Format, error) {
-	switch name {
-	case "hermes":
-		return newHermes(specs, o)
-	case "tags":
-		return newTags(specs, o)
-	default:
-		return nil, fmt.Errorf("tools: there is no format %q%s; the formats are %s", name, suggest(name, FormatNames()),
-			strings.Join(FormatNames(), ", "))
+	return makeFormat(formats, name, specs, o)
+}
+
+// AddFormat adds a format that agents of kind custom can name.
+func (c *Catalog) AddFormat(name string, f FormatFactory) error {
+	switch {
+	case !namePattern.MatchString(name):
+		return fmt.Errorf("tools: register format %q: a name has 1 to 64 letters, digits, _ or -", name)
+	case f == nil:
+		return fmt.Errorf("tools: register format %q: the factory is nil", name)
+	case formats[name] != nil || c.formats[name] != nil:
+		return fmt.Errorf("tools: register format %q: the name is already registered; give the new one another name", name)
 	}
+	c.formats[name] = f
+	return nil
+}
+
+// Format makes a format by name, of this package or added, for the given tools.
+func (c *Catalog) Format(name string, specs []Spec, o FormatOptions) (Format, error) {
+	all := maps.Clone(formats)
+	maps.Copy(all, c.formats)
+	return makeFormat(all, name, specs, o)
+}
+
+func makeFormat(all map[string]FormatFactory, name string, specs []Spec, o FormatOptions) (Format, error) {
+	factory := all[name]
+	if factory == nil {
+		names := slices.Sorted(maps.Keys(all))
+		return nil, fmt.Errorf("tools: there is no format %q%s; the formats are %s", name, suggest(name, names), strings.Join(names, ", "))
+	}
+	f, err := factory(specs, o)
+	if err != nil {
+		return nil, fmt.Errorf("tools: format %s: %w", name, err)
+	}
+	return f, nil
 }
 
 // afterThinking leaves out what a thinking model wrote between <think> and </think>: calls in it are drafts. A block
@@ -111,4 +163,91 @@ func specNames(specs []Spec) []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// described are the specs as OpenAI's schemas, one JSON object a line.
+func described(specs []Spec) (string, error) {
+	lines := make([]string, len(specs))
+	for i := range specs {
+		array, err := OpenAI(specs[i : i+1])
+		if err != nil {
+			return "", fmt.Errorf("%q: %w", specs[i].Name, err)
+		}
+		lines[i] = string(array[1 : len(array)-1])
+	}
+	return strings.Join(lines, "\n"), nil
+}
+
+// usageOf are the arguments of a tool in words, and the name of the one text that it needs; "" when it needs more, or something else.
+func usageOf(spec Spec) (usage, text string, err error) {
+	if len(spec.Parameters) == 0 {
+		return "{}", "", nil
+	}
+	s, err := ParseSchema(spec.Parameters)
+	if err != nil {
+		return "", "", fmt.Errorf("%q: %w", spec.Name, err)
+	}
+	if len(s.Required) == 1 {
+		if p := s.property(s.Required[0]); p != nil && slices.Equal(p.Types, []string{"string"}) {
+			text = s.Required[0]
+		}
+	}
+	return s.Usage(), text, nil
+}
+
+// theTool is a tool that is called with one text.
+type theTool struct{ name, argument, description string }
+
+// onlyTool is the tool of a format that has no place for a name: exactly one, called with one text.
+func onlyTool(specs []Spec) (theTool, error) {
+	if len(specs) != 1 {
+		return theTool{}, fmt.Errorf("it calls exactly one tool, whose only required argument is a text; got %d: %s", len(specs), cmp.Or(strings.Join(specNames(specs), ", "), "none"))
+	}
+	usage, argument, err := usageOf(specs[0])
+	if err == nil && argument == "" {
+		err = fmt.Errorf("it calls one tool with one text, and %s takes %s", specs[0].Name, usage)
+	}
+	return theTool{specs[0].Name, argument, specs[0].Description}, err
+}
+
+// call calls the tool with a text.
+func (t theTool) call(text string) (trajectory.ToolCall, error) {
+	arguments, err := marshal(map[string]string{t.argument: text})
+	return trajectory.ToolCall{Name: t.name, Arguments: arguments}, err
+}
+
+// messages writes each result as a message of the role; one of the role tool names its call.
+func messages(role string, results []trajectory.ToolResult) []trajectory.Message {
+	out := make([]trajectory.Message, len(results))
+	for i, r := range results {
+		out[i] = trajectory.Text(role, r.Observation)
+		if role == "tool" {
+			out[i].Name, out[i].ToolCallID = r.Call.Name, r.Call.ID
+		}
+	}
+	return out
+}
+
+// oneMessage writes all results as one message, each between two texts.
+func oneMessage(role, before, after, between string, results []trajectory.ToolResult) []trajectory.Message {
+	parts := make([]string, len(results))
+	for i, r := range results {
+		parts[i] = before + r.Observation + after
+	}
+	return []trajectory.Message{trajectory.Text(role, strings.Join(parts, between))}
+}
+
+// answered is the answer of a completion without a call: the body of <answer>…</answer>, or with whole the text itself.
+func answered(text string, whole bool) Parsed {
+	if _, after, found := strings.Cut(text, "<"+answerTag+">"); found {
+		answer, _, closed := strings.Cut(after, "</"+answerTag+">")
+		if !closed {
+			return Parsed{Errors: []string{"the answer is not closed; write <answer>...</answer>"}}
+		}
+		return Parsed{Answer: strings.TrimSpace(answer), HasAnswer: true}
+	}
+	if text = strings.TrimSpace(text); text != "" && whole {
+		return Parsed{Answer: text, HasAnswer: true}
+	}
+	return Parsed{}
 }

@@ -1,6 +1,8 @@
 package tools
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -29,32 +31,23 @@ const (
 	resultTag = "result"
 )
 
-var _ Format = (*tags)(nil)
+var (
+	_ Format  = (*tags)(nil)
+	_ grammar = (*tags)(nil)
+)
 
-func newTags(specs []Spec, o FormatOptions) (*tags, error) {
-	f := &tags{role: o.ObservationRole, specs: specs, tools: map[string]tagTool{}, names: specNames(specs)}
-	if f.role == "" {
-		f.role = "user"
-	}
+func newTags(specs []Spec, o FormatOptions) (Format, error) {
+	f := &tags{role: cmp.Or(o.ObservationRole, "user"), specs: specs, tools: map[string]tagTool{}, names: specNames(specs)}
 	for _, spec := range specs {
 		if slices.Contains([]string{answerTag, resultTag, "think"}, spec.Name) {
-			return nil, fmt.Errorf("tools: format tags: a tool cannot be named %q, the format uses that tag itself; rename the tool", spec.Name)
+			return nil, fmt.Errorf("a tool cannot be named %q, the format uses that tag itself; rename the tool", spec.Name)
 		}
-		t := tagTool{}
-		body := "{}"
-		if len(spec.Parameters) > 0 {
-			s, err := ParseSchema(spec.Parameters)
-			if err != nil {
-				return nil, fmt.Errorf("tools: format tags: %q: %w", spec.Name, err)
-			}
-			body = s.Usage()
-			if len(s.Required) == 1 {
-				p := s.property(s.Required[0])
-				if p != nil && slices.Equal(p.Types, []string{"string"}) {
-					t.argument, body = s.Required[0], s.Required[0]
-				}
-			}
+		usage, argument, err := usageOf(spec)
+		if err != nil {
+			return nil, err
 		}
+		t := tagTool{argument: argument}
+		body := cmp.Or(argument, usage)
 		t.usage = "<" + spec.Name + ">" + body + "</" + spec.Name + ">"
 		f.tools[spec.Name] = t
 	}
@@ -81,15 +74,11 @@ func (f *tags) Stops() []string {
 	return append(out, "</"+answerTag+">")
 }
 
-func (f *tags) Observe(results []trajectory.ToolResult) []trajectory.Message {
-	parts := make([]string, len(results))
-	for i, r := range results {
-		parts[i] = "<" + resultTag + ">" + r.Observation + "</" + resultTag + ">"
-	}
-	return []trajectory.Message{trajectory.Text(f.role, strings.Join(parts, "\n"))}
+func (f *tags) Observe(_ context.Context, results []trajectory.ToolResult) ([]trajectory.Message, error) {
+	return oneMessage(f.role, "<"+resultTag+">", "</"+resultTag+">", "\n", results), nil
 }
 
-func (f *tags) Parse(completion string) Parsed {
+func (f *tags) Parse(_ context.Context, completion string) (Parsed, error) {
 	rest := afterThinking(completion)
 	var out, stray Parsed
 	for {
@@ -105,7 +94,7 @@ func (f *tags) Parse(completion string) Parsed {
 		tool, isTool := f.tools[name]
 		switch {
 		case isTool:
-			return f.call(name, tool, body)
+			return f.call(name, tool, body), nil
 		case name == answerTag && !out.HasAnswer:
 			answer, after, closed := strings.Cut(body, "</"+answerTag+">")
 			if !closed {
@@ -121,9 +110,57 @@ func (f *tags) Parse(completion string) Parsed {
 		}
 	}
 	if out.HasAnswer {
-		return out
+		return out, nil
 	}
-	return stray
+	return stray, nil
+}
+
+// next finds the first call of a tool outside of the first closed answer, as Parse does. What comes before from is looked at again: there
+// may be that answer.
+func (f *tags) next(text string, from int, last bool) segment {
+	answered := false
+	for at := 0; ; at++ {
+		i := strings.IndexByte(text[at:], '<')
+		if i < 0 {
+			return nothing(text, from, last)
+		}
+		start := at + i
+		at = start
+		name, more := f.tag(text[start:])
+		if more && !last {
+			return open(start)
+		}
+		if name == "" || name == answerTag && answered {
+			continue
+		}
+		body := start + len(name) + 2
+		end, closing := first(text, body, "</"+name+">")
+		switch {
+		case end < 0 && !last:
+			return open(start)
+		case end < 0 && name == answerTag: // not closed: a call in it counts
+			continue
+		case name == answerTag:
+			answered, at = true, end
+			continue
+		case end < 0:
+			return segment{start: start, end: len(text), errors: f.call(name, f.tools[name], text[body:]).Errors}
+		}
+		p := f.call(name, f.tools[name], text[body:])
+		return segment{start: start, end: end + len(closing), calls: p.Calls, errors: p.Errors, stop: true}
+	}
+}
+
+// tag is the name of the opening tag that text begins with, "" for none that matters; more says that it may become one.
+func (f *tags) tag(text string) (name string, more bool) {
+	for _, name := range append([]string{answerTag}, f.names...) {
+		tag := "<" + name + ">"
+		if strings.HasPrefix(text, tag) {
+			return name, false
+		}
+		more = more || could(text, tag)
+	}
+	return "", more
 }
 
 // call reads the body of the first call; text after it is ignored.

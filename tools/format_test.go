@@ -35,6 +35,18 @@ func calls(pairs ...string) []trajectory.ToolCall {
 	return out
 }
 
+func parse(t testing.TB, f Format, completion string) Parsed {
+	p, err := f.Parse(t.Context(), completion)
+	require.NoError(t, err)
+	return p
+}
+
+func observe(t testing.TB, f Format, results []trajectory.ToolResult) []trajectory.Message {
+	m, err := f.Observe(t.Context(), results)
+	require.NoError(t, err)
+	return m
+}
+
 func TestTagsParse(t *testing.T) {
 	f, err := NewFormat("tags", testSpecs(), FormatOptions{})
 	require.NoError(t, err)
@@ -66,7 +78,7 @@ func TestTagsParse(t *testing.T) {
 		"thinking":             {"<think><calculator>1</calculator></think><answer>2</answer>", Parsed{Answer: "2", HasAnswer: true}},
 		"open thinking":        {"<think><calculator>1</calculator>", Parsed{}},
 	} {
-		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, f.Parse(c.in)) })
+		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, parse(t, f, c.in)) })
 	}
 }
 
@@ -94,7 +106,7 @@ func TestHermesParse(t *testing.T) {
 		"empty":                {" ", Parsed{}},
 		"thinking":             {`<think>I could <tool_call>{"name":"a"}</tool_call></think>936`, Parsed{Answer: "936", HasAnswer: true}},
 	} {
-		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, f.Parse(c.in)) })
+		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, parse(t, f, c.in)) })
 	}
 }
 
@@ -110,18 +122,18 @@ func TestObserve(t *testing.T) {
 	}
 	f, err := NewFormat("tags", testSpecs(), FormatOptions{})
 	require.NoError(t, err)
-	m := f.Observe(results)
+	m := observe(t, f, results)
 	require.Len(t, m, 1)
 	require.Equal(t, "user: <result>936</result>\n<result>Error: no dice</result>", text(m[0]))
 
 	f, err = NewFormat("tags", testSpecs(), FormatOptions{ObservationRole: "tool"})
 	require.NoError(t, err)
 	require.Equal(t, "tool: <result>Error: the call of calculator is not closed; write <calculator>expression</calculator></result>",
-		text(f.Observe(f.Parse("<calculator>1").Failures())[0]))
+		text(observe(t, f, parse(t, f, "<calculator>1").Failures())[0]))
 
 	f, err = NewFormat("hermes", testSpecs(), FormatOptions{})
 	require.NoError(t, err)
-	m = f.Observe(results)
+	m = observe(t, f, results)
 	require.Len(t, m, 2)
 	require.Equal(t, "tool: 936", text(m[0]))
 	require.Equal(t, "c1", m[0].ToolCallID)
@@ -142,7 +154,7 @@ func TestInstructions(t *testing.T) {
 
 func TestNewFormatErrors(t *testing.T) {
 	_, err := NewFormat("tag", nil, FormatOptions{})
-	require.EqualError(t, err, `tools: there is no format "tag" (did you mean "tags"?); the formats are hermes, tags`)
+	require.EqualError(t, err, `tools: there is no format "tag" (did you mean "tags"?); the formats are action, fenced, hermes, llama3_json, mistral, qwen3_coder, react, search_r1, tags`)
 	_, err = NewFormat("tags", []Spec{{Name: "answer"}}, FormatOptions{})
 	require.EqualError(t, err, `tools: format tags: a tool cannot be named "answer", the format uses that tag itself; rename the tool`)
 	_, err = NewFormat("tags", []Spec{{Name: "a", Parameters: json.RawMessage("[")}}, FormatOptions{})
@@ -170,7 +182,7 @@ func FuzzTags(f *testing.F) {
 	format, err := NewFormat("tags", testSpecs(), FormatOptions{})
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, s string) {
-		p := format.Parse(s)
+		p := parse(t, format, s)
 		checkParsed(t, p)
 		require.LessOrEqual(t, len(p.Calls), 1)
 		// A call that is written in the format is read back, whatever follows it.
@@ -178,7 +190,7 @@ func FuzzTags(f *testing.F) {
 		if strings.Contains(body, "</calculator>") || strings.Contains(body, "</think>") {
 			return
 		}
-		back := format.Parse("<calculator>" + body + "</calculator>" + strings.ReplaceAll(s, "</think>", ""))
+		back := parse(t, format, "<calculator>"+body+"</calculator>"+strings.ReplaceAll(s, "</think>", ""))
 		require.Len(t, back.Calls, 1)
 		var a oneString
 		require.NoError(t, json.Unmarshal(back.Calls[0].Arguments, &a))
@@ -193,11 +205,11 @@ func FuzzHermes(f *testing.F) {
 	format, err := NewFormat("hermes", testSpecs(), FormatOptions{})
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, s string) {
-		checkParsed(t, format.Parse(s))
+		checkParsed(t, parse(t, format, s))
 		if !json.Valid([]byte(s)) || strings.Contains(s, "</think>") {
 			return
 		}
-		p := format.Parse(`<tool_call>{"name": "a", "arguments": {"x": ` + s + `}}</tool_call>`)
+		p := parse(t, format, `<tool_call>{"name": "a", "arguments": {"x": `+s+`}}</tool_call>`)
 		require.Len(t, p.Calls, 1)
 		require.Equal(t, numbersKept(t, `{"x": `+s+`}`), numbersKept(t, string(p.Calls[0].Arguments)))
 	})

@@ -110,11 +110,14 @@ type Serve struct {
 
 // Agent is how the model is prompted and read.
 type Agent struct {
-	Kind            string `yaml:"kind" default:"tool_call" enum:"tool_call" doc:"tool_call: turns of calls, then a final answer"`
-	Format          string `yaml:"format" default:"hermes" doc:"how a call is written"`
+	Kind            string `yaml:"kind" default:"tool_call" enum:"tool_call|react|code|search_r1|action|custom" doc:"tool_call: calls in the model's own format, then a final answer; react: lines Thought, Action, Action Input, Final Answer; code: the first block of Python in a turn runs; search_r1: <search>, <information>, <answer>; action: one text a turn for the one tool; custom: a format of a Go program or of a Python file. See docs/tools.md"`
+	Format          string `yaml:"format" doc:"how a call is written; empty: the kind's own. tool_call: hermes (empty), tags, llama3_json, mistral or qwen3_coder; custom: a name that the program added; other kinds have one format each"`
+	Python          string `yaml:"python" doc:"custom: a file with the functions parse(completion) and observe(results), and where wanted instructions(tools) and stops()"`
 	System          string `yaml:"system" doc:"system prompt"`
 	Examples        string `yaml:"examples" doc:"JSON lines of worked conversations {\"messages\": […]} that precede every task"`
 	MaxTurns        int    `yaml:"max_turns" default:"4" min:"1" max:"1000" unit:"turns" doc:"completions of a trajectory"`
+	MaxCalls        int    `yaml:"max_calls" default:"0" min:"0" max:"100000" unit:"calls" doc:"of tools in a trajectory; one that asks for more ends with the stop reason max_calls. 0: any number"`
+	MaxAtOnce       int    `yaml:"max_at_once" default:"32" min:"1" max:"1000" unit:"calls" doc:"of tools in one turn, which run side by side; the model reads that those beyond it did not run"`
 	Tools           []Tool `yaml:"tools" doc:"names, or {name: NAME, parameter: value}, {python: FILE}, {mcp: …}, {http: …}; each with only, timeout, max_tokens, concurrency, rate, retries, cache"`
 	Instructions    bool   `yaml:"instructions" default:"true" doc:"describe the tools to the model: by its template, or in the system prompt where template or format do not"`
 	ObservationRole string `yaml:"observation_role" doc:"role of the message that carries results; empty: the format's own"`
@@ -176,7 +179,7 @@ type Rollout struct {
 	Groups       int     `yaml:"groups" default:"8" min:"1" max:"100000" unit:"tasks" doc:"tasks of a step"`
 	GroupSize    int     `yaml:"group_size" default:"8" min:"1" max:"100000" unit:"trajectories" doc:"trajectories of a task, which share a baseline"`
 	MaxNewTokens int     `yaml:"max_new_tokens" default:"256" min:"1" max:"1000000" unit:"tokens" doc:"longest completion of a turn"`
-	MaxTokens    int     `yaml:"max_tokens" default:"2048" min:"2" max:"10000000" unit:"tokens" doc:"longest trajectory, prompt and observations included"`
+	MaxTokens    int     `yaml:"max_tokens" default:"2048" min:"2" max:"10000000" unit:"tokens" doc:"longest trajectory, prompt and observations included; of one whose history is rewritten, its longest sample"`
 	Temperature  float64 `yaml:"temperature" default:"1" min:"0" max:"100" doc:"of sampling; training needs more than 0"`
 	TopP         float64 `yaml:"top_p" default:"1" above:"0" max:"1" doc:"1 is off; training needs 1"`
 	TopK         int     `yaml:"top_k" default:"0" min:"0" max:"1000000" doc:"0 is off; training needs 0"`
@@ -191,6 +194,7 @@ type Rollout struct {
 	TurnTimeout  float64 `yaml:"turn_timeout" default:"600" min:"0.01" max:"1000000" unit:"s" doc:"longest time for one completion"`
 	ToolTimeout  float64 `yaml:"tool_timeout" default:"30" min:"0.01" max:"1000000" unit:"s" doc:"longest time for one tool call"`
 
+	ToolTokens    int     `yaml:"tool_tokens" default:"1000" min:"1" max:"1000000" unit:"tokens" doc:"longest observation of one tool call; of a longer one head and tail are left, and a marker says how much is not"`
 	RewardTimeout float64 `yaml:"reward_timeout" default:"60" min:"0.01" max:"1000000" unit:"s" doc:"longest time for one reward of one trajectory"`
 	MaxFailedTool float64 `yaml:"max_failed_tool" default:"1" min:"0" max:"1" doc:"share of a step's tool calls that may break (deadline passed, panic) before the run stops; 1: all"`
 	Watchdog      float64 `yaml:"watchdog" default:"120" min:"0" max:"1000000" unit:"s" doc:"when nothing moved for so long, the run says what it waits for, and for whom; 0: it does not"`
@@ -236,4 +240,5 @@ type Checkpoint struct {
 type Control struct {
 	ShuffleRewards bool `yaml:"shuffle_rewards" default:"false" doc:"rewards are permuted over the trajectories of a step"`
 	ShuffleTeacher bool `yaml:"shuffle_teacher" default:"false" doc:"distill: the teacher's logprobs are permuted over the tokens of a step"`
+	ToolsOff       bool `yaml:"tools_off" default:"false" doc:"no call is answered, in training and in every evaluation: the same prompt, but a call gets an error"`
 }

@@ -20,7 +20,7 @@ import (
 
 // Names are what a job may refer to. An empty list is not checked.
 type Names struct {
-	Tools, Rewards, Formats []string
+	Tools, Rewards []string
 }
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
@@ -139,6 +139,7 @@ func Parse(path string, data []byte, o Options) (*Job, error) {
 	j := &Job{path: path, secrets: d.secrets}
 	d.structure(d.follow(root), reflect.ValueOf(j).Elem(), "")
 	j.at = d.position
+	j.Agent.completeAgent()
 	if j.Output == "" && j.Name != "" {
 		j.Output = filepath.Join("runs", j.Name)
 	}
@@ -289,6 +290,7 @@ func (d *decoder) check(j *Job, o Options) {
 		fail("engine.kind", "local takes neither urls nor serve; did you mean vllm?")
 	}
 	d.checkMode(j, fail)
+	d.checkAgent(j.Agent, fail)
 	if j.Engine.Sleep > 0 && j.Engine.Kind != "vllm" {
 		fail("engine.sleep", "%d: only servers of kind vllm can sleep", j.Engine.Sleep)
 	}
@@ -379,7 +381,6 @@ func (d *decoder) checkNames(j *Job, names Names, fail func(path, format string,
 			fail(path, "there is no %q; allowed: %s%s", name, strings.Join(all, ", "), near(name, all))
 		}
 	}
-	known("agent.format", j.Agent.Format, names.Formats)
 	for i, t := range j.Model.LoRA.Targets {
 		known("model.lora.targets."+strconv.Itoa(i), t, cgo.AdapterTargets[:])
 	}
@@ -474,7 +475,7 @@ func (j *Job) supervisedErrors(fail func(path, format string, args ...any)) {
 
 func (d *decoder) checkFiles(j *Job, fail func(path, format string, args ...any)) {
 	type named struct{ path, file string }
-	all := []named{{"model.chat_template", j.Model.ChatTemplate}, {"agent.examples", j.Agent.Examples}}
+	all := []named{{"model.chat_template", j.Model.ChatTemplate}, {"agent.examples", j.Agent.Examples}, {"agent.python", j.Agent.Python}}
 	for _, s := range j.Data.Train {
 		all = append(all, named{"data.train", s.Path})
 	}

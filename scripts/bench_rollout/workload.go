@@ -79,9 +79,11 @@ func write(_ context.Context, args []string) error {
 	}
 	history := []trajectory.Message{system, trajectory.Text("user", w.Question)}
 	w.Result, err = fit("result", observed, func(s string) (int, error) {
-		w.Observation, err = r.Renderer.Observation(masks.Reply{
-			History: history, Completion: w.Call, Results: r.Format.Observe([]trajectory.ToolResult{{Observation: s}}),
-		})
+		results, err := r.Format.Observe(context.Background(), []trajectory.ToolResult{{Observation: s}})
+		if err != nil {
+			return 0, err
+		}
+		w.Observation, err = r.Renderer.Observation(masks.Reply{History: history, Completion: w.Call, Results: results})
 		return len(w.Observation), err
 	})
 	if err != nil {

@@ -1,0 +1,135 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/agentfly/agentfly/masks"
+	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// conversation is what was said in a trajectory, as its newest sample has it.
+type conversation struct {
+	messages []trajectory.Message
+	text     string             // that they were rendered to
+	sample   *trajectory.Sample // the newest; nil: its prompt did not fit
+}
+
+// begin begins a sample with the prompt of the messages, and returns the number of its tokens.
+func (r *Rollout) begin(p Place, t *trajectory.Trajectory, c *conversation) (int, error) {
+	var prompt []int32
+	var err error
+	apart(func() { prompt, c.text, err = r.Renderer.Prompt(c.messages, r.Schemas, true) })
+	if err != nil {
+		return 0, &failure{"render", err}
+	}
+	if c.sample = nil; len(prompt) >= r.MaxTotal {
+		return len(prompt), nil
+	}
+	c.sample = &trajectory.Sample{}
+	c.sample.AppendObservation(prompt)
+	t.Samples = append(t.Samples, c.sample)
+	return len(prompt), nil
+}
+
+// anew begins a sample because the history was rewritten.
+func (r *Rollout) anew(p Place, t *trajectory.Trajectory, c *conversation) (trajectory.StopReason, error) {
+	if _, err := r.begin(p, t, c); err != nil {
+		return "", err
+	}
+	if c.sample == nil {
+		return trajectory.StopMaxTokens, nil
+	}
+	return "", nil
+}
+
+// observe appends what the turn observed, or says why the trajectory ends here. Where the history is rewritten, by a tool or by the chat
+// template, a new sample begins, and the turn has no observation: it stands in the prompt of that sample. calls is how many the trajectory
+// asked for so far.
+func (r *Rollout) observe(ctx context.Context, p Place, t *trajectory.Trajectory, c *conversation, record *trajectory.Turn, calls int) (trajectory.StopReason, error) {
+	turn := len(t.Turns)
+	switch {
+	case record.AnsweredThisTurn:
+		return trajectory.StopAnswer, nil
+	case r.MaxCalls > 0 && calls > r.MaxCalls:
+		return trajectory.StopMaxCalls, nil
+	case turn+1 >= r.MaxTurns:
+		return trajectory.StopMaxTurns, nil
+	case len(record.Results) == 0: // neither a call nor an answer: there is nothing to observe
+		return trajectory.StopNoAction, nil
+	}
+	if summary, err := r.rewritten(record.Results); err != nil {
+		return "", &failure{agentOrigin, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+	} else if summary != nil {
+		c.messages = slices.Concat(r.Prefix, p.Task.Prompt, summary)
+		return r.anew(p, t, c)
+	}
+	results, err := r.Format.Observe(ctx, record.Results)
+	if err != nil {
+		return "", &failure{agentOrigin, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+	}
+	s := c.sample
+	reply := masks.Reply{
+		History: c.messages, Tools: r.Schemas, Completion: record.Completion, Results: results,
+		SampledStop: slices.Contains(r.Sampling.StopIDs, s.TokenIDs[s.Len()-1]),
+		Prompt:      c.text,
+	}
+	var ids []int32
+	var next string
+	apart(func() { ids, next, err = r.Renderer.Continue(reply) })
+	if errors.Is(err, masks.ErrRewritten) {
+		c.messages = reply.Messages()
+		return r.anew(p, t, c)
+	}
+	if err != nil {
+		return "", &failure{"render", fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+	}
+	c.messages, c.text = reply.Messages(), next
+	if s.Len()+len(ids) >= r.MaxTotal {
+		return trajectory.StopMaxTokens, nil
+	}
+	s.AppendObservation(ids)
+	record.ObservationEnd = s.Len()
+	return "", nil
+}
+
+// rewriter is the tool of that name if it replaces the history.
+func (r *Rollout) rewriter(name string) tools.Rewriter {
+	if r.Tools == nil || name == "" {
+		return nil
+	}
+	t, err := r.Tools.Lookup(name)
+	if err != nil {
+		return nil
+	}
+	w, _ := t.(tools.Rewriter)
+	return w
+}
+
+// onlyCall refuses a call that would replace the history together with what came back beside it.
+func (r *Rollout) onlyCall(results []trajectory.ToolResult) {
+	if len(results) < 2 {
+		return
+	}
+	for i := range results {
+		if o := &results[i]; !o.Failed && r.rewriter(o.Call.Name) != nil {
+			o.Failed, o.Observation = true, "Error: "+o.Call.Name+" must be the only call of its turn; nothing was replaced"
+		}
+	}
+}
+
+// rewritten is what stands behind the task from now on; nil when no call replaced the history.
+func (r *Rollout) rewritten(results []trajectory.ToolResult) ([]trajectory.Message, error) {
+	for _, o := range results {
+		if o.Failed {
+			continue
+		}
+		if w := r.rewriter(o.Call.Name); w != nil {
+			return w.Rewrite(o.Call.Arguments)
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,87 @@
+package tools
+
+import (
+	"cmp"
+	"context"
+	"strings"
+
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// action passes one text a turn to the job's one tool or environment: what stands between <action> and </action>, else the first line that is
+// not empty. There is no answer: the environment, or the number of turns, ends the trajectory.
+type action struct {
+	role string
+	tool theTool
+}
+
+const (
+	actionOpen  = "<action>"
+	actionClose = "</action>"
+)
+
+var (
+	_ Format  = (*action)(nil)
+	_ grammar = (*action)(nil)
+)
+
+func newAction(specs []Spec, o FormatOptions) (Format, error) {
+	tool, err := onlyTool(specs)
+	return &action{role: cmp.Or(o.ObservationRole, "user"), tool: tool}, err
+}
+
+func (f *action) Name() string { return "action" }
+
+func (f *action) Instructions() string {
+	return f.tool.description + " Write one action in a turn, and nothing else: <action>...</action>, or the action alone on the first line."
+}
+
+// Stops ends an action.
+func (f *action) Stops() []string { return []string{actionClose} }
+
+func (f *action) Observe(_ context.Context, results []trajectory.ToolResult) ([]trajectory.Message, error) {
+	return oneMessage(f.role, "", "", "\n", results), nil
+}
+
+func (f *action) Parse(_ context.Context, completion string) (Parsed, error) {
+	text := afterThinking(completion)
+	calls, errs, _ := collect(f, text)
+	if len(calls) == 0 && len(errs) == 0 {
+		errs = []string{"there is no action; write <action>...</action>"}
+	}
+	return Parsed{Calls: calls, Errors: errs}, nil
+}
+
+// next waits for the end: the tag may stand behind other lines.
+func (f *action) next(text string, from int, last bool) segment {
+	start, _ := first(text, from, actionOpen)
+	end := -1
+	if start >= 0 {
+		end, _ = first(text, start, actionClose)
+	}
+	var body string
+	switch {
+	case end < 0 && !last:
+		return open(from)
+	case start >= 0 && end < 0:
+		return segment{start: start, end: len(text), errors: []string{"the action is not closed; write <action>...</action>"}, stop: true}
+	case start >= 0:
+		body = text[start+len(actionOpen) : end]
+		end += len(actionClose)
+	default:
+		start = skip(text, from)
+		body, _, _ = strings.Cut(text[start:], "\n")
+		end = start + len(body)
+	}
+	if body = strings.TrimSpace(body); body == "" {
+		if end == start {
+			return open(len(text))
+		}
+		return segment{start: start, end: end, errors: []string{"the action is empty; write <action>...</action>"}, stop: true}
+	}
+	call, err := f.tool.call(body)
+	if err != nil {
+		return segment{start: start, end: end, errors: []string{"the action cannot be read; write <action>...</action>"}, stop: true}
+	}
+	return segment{start: start, end: end, calls: []trajectory.ToolCall{call}, stop: true}
+}

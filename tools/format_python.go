@@ -1,0 +1,155 @@
+package tools
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/agentfly/agentfly/python"
+	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// pythonFormat is a format that a Python file defines with functions that carry @agent:
+//
+//	parse(completion) -> {"calls": [{"name": …, "arguments": {…}}], "answer": …, "errors": […]}, each of the three may be missing
+//	observe(results) -> [{"role": …, "content": …}] for results [{"name", "arguments", "observation", "failed"}]; without it, one message a result
+//	instructions(tools) -> str, with OpenAI's schemas
+//	stops() -> [str]
+type pythonFormat struct {
+	file         string
+	module       *python.Module
+	role         string
+	observes     bool
+	instructions string
+	stops        []string
+}
+
+var _ Format = (*pythonFormat)(nil)
+
+// NewPythonFormat loads a file of agent functions. The module is closed with r.
+func NewPythonFormat(ctx context.Context, r *resources.Resources, file string, specs []Spec, o FormatOptions) (Format, error) {
+	m, err := r.Python(ctx, file, python.Options{})
+	if err != nil {
+		return nil, err
+	}
+	f := &pythonFormat{file: filepath.Base(file), module: m, role: cmp.Or(o.ObservationRole, "user")}
+	has := func(name string) bool {
+		return slices.ContainsFunc(m.Functions(), func(p python.Function) bool { return p.Kind == "agent" && p.Name == name })
+	}
+	if !has("parse") {
+		return nil, fmt.Errorf("%s has no function parse(completion) that carries @agent; write one", f.file)
+	}
+	f.observes = has("observe")
+	if has("instructions") {
+		schemas, err := OpenAI(specs)
+		if err != nil {
+			return nil, err
+		}
+		if err := f.call(ctx, "instructions", map[string]any{"tools": json.RawMessage(schemas)}, &f.instructions); err != nil {
+			return nil, err
+		}
+	}
+	if has("stops") {
+		if err := f.call(ctx, "stops", map[string]any{}, &f.stops); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+func (f *pythonFormat) Name() string { return "custom" }
+
+func (f *pythonFormat) Instructions() string { return f.instructions }
+
+func (f *pythonFormat) Stops() []string { return f.stops }
+
+// call runs a function and reads what it returns, strictly.
+func (f *pythonFormat) call(ctx context.Context, name string, arguments map[string]any, into any) error {
+	data, err := marshal(arguments)
+	if err != nil {
+		return err
+	}
+	out, err := f.module.Call(ctx, name, "", data)
+	if err != nil {
+		return fmt.Errorf("%s: %s: %w", f.file, name, err)
+	}
+	d := json.NewDecoder(bytes.NewReader(out))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return fmt.Errorf("%s: %s returned %s, which cannot be read: %s", f.file, name, line(string(out)), jsonReason(err))
+	}
+	return nil
+}
+
+// Parse calls the file's parse.
+func (f *pythonFormat) Parse(ctx context.Context, completion string) (Parsed, error) {
+	var out struct {
+		Calls []struct {
+			ID        string          `json:"id"`
+			Name      string          `json:"name"`
+			Arguments json.RawMessage `json:"arguments"`
+		} `json:"calls"`
+		Answer json.RawMessage `json:"answer"`
+		Errors []string        `json:"errors"`
+	}
+	if err := f.call(ctx, "parse", map[string]any{"completion": completion}, &out); err != nil {
+		return Parsed{}, err
+	}
+	p := Parsed{}
+	for _, e := range out.Errors {
+		p.Errors = append(p.Errors, strings.Join(strings.Fields(e), " "))
+	}
+	for _, c := range out.Calls {
+		arguments, ok := object(c.Arguments)
+		if c.Name == "" || !ok {
+			return Parsed{}, fmt.Errorf("%s: parse returned a call without a name, or whose arguments are no dict", f.file)
+		}
+		p.Calls = append(p.Calls, trajectory.ToolCall{ID: c.ID, Name: c.Name, Arguments: arguments})
+	}
+	if len(out.Answer) == 0 || string(out.Answer) == "null" || len(p.Calls) > 0 || len(p.Errors) > 0 {
+		return p, nil
+	}
+	p.HasAnswer = true
+	if json.Unmarshal(out.Answer, &p.Answer) != nil { // a number, say
+		p.Answer = string(out.Answer)
+	}
+	return p, nil
+}
+
+// Observe calls the file's observe.
+func (f *pythonFormat) Observe(ctx context.Context, results []trajectory.ToolResult) ([]trajectory.Message, error) {
+	if !f.observes {
+		return messages(f.role, results), nil
+	}
+	type result struct {
+		Name        string          `json:"name"`
+		Arguments   json.RawMessage `json:"arguments"`
+		Observation string          `json:"observation"`
+		Failed      bool            `json:"failed"`
+	}
+	in := make([]result, len(results))
+	for i, r := range results {
+		in[i] = result{r.Call.Name, r.Call.Arguments, r.Observation, r.Failed}
+		if len(r.Call.Arguments) == 0 {
+			in[i].Arguments = json.RawMessage("{}")
+		}
+	}
+	var out []trajectory.Message
+	if err := f.call(ctx, "observe", map[string]any{"results": in}, &out); err != nil {
+		return nil, err
+	}
+	if len(out) == 0 {
+		return nil, errors.New(f.file + ": observe returned no message; return a list of {\"role\": …, \"content\": …}")
+	}
+	for i := range out {
+		out[i].Role = cmp.Or(out[i].Role, f.role)
+	}
+	return out, nil
+}

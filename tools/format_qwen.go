@@ -1,0 +1,256 @@
+package tools
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"math"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// qwen writes a call as <tool_call><function=NAME><parameter=KEY>value</parameter></function></tool_call>, the form of Qwen3-Coder. Values
+// are text, read as the types that the tool's schema gives them; one line break at each end of a value is markup. The tags around a
+// function may be missing, and the closing tag of a parameter before another one. A turn without a call is the final answer, as in hermes.
+type qwen struct {
+	role    string
+	tools   string
+	schemas map[string]*Schema
+}
+
+const (
+	functionOpen   = "<function="
+	functionClose  = "</function>"
+	parameterOpen  = "<parameter="
+	parameterClose = "</parameter>"
+	qwenUsage      = "<tool_call><function=NAME><parameter=KEY>value</parameter></function></tool_call>"
+)
+
+var (
+	_ Format  = (*qwen)(nil)
+	_ grammar = (*qwen)(nil)
+)
+
+func newQwen(specs []Spec, o FormatOptions) (Format, error) {
+	f := &qwen{role: cmp.Or(o.ObservationRole, "tool"), schemas: map[string]*Schema{}}
+	for _, spec := range specs {
+		if len(spec.Parameters) == 0 {
+			continue
+		}
+		s, err := ParseSchema(spec.Parameters)
+		if err != nil {
+			return nil, err
+		}
+		f.schemas[spec.Name] = s
+	}
+	var err error
+	f.tools, err = described(specs)
+	return f, err
+}
+
+func (f *qwen) Name() string { return "qwen3_coder" }
+
+// Instructions follow Qwen3-Coder's chat template.
+func (f *qwen) Instructions() string {
+	return "# Tools\n\nYou have access to the following functions:\n\n<tools>\n" + f.tools + "\n</tools>\n\n" +
+		"If you choose to call a function, reply in this format, with no text behind it:\n\n" +
+		"<tool_call>\n<function=example_function_name>\n<parameter=example_parameter_1>\nvalue_1\n</parameter>\n" +
+		"<parameter=example_parameter_2>\nThe value of the second parameter,\nwhich can be several lines long\n</parameter>\n</function>\n</tool_call>"
+}
+
+// Stops is empty: a turn may hold several calls, and the model ends it itself.
+func (f *qwen) Stops() []string { return nil }
+
+func (f *qwen) Observe(_ context.Context, results []trajectory.ToolResult) ([]trajectory.Message, error) {
+	return messages(f.role, results), nil
+}
+
+func (f *qwen) Parse(_ context.Context, completion string) (Parsed, error) {
+	text := afterThinking(completion)
+	calls, errs, _ := collect(f, text)
+	if len(calls) > 0 || len(errs) > 0 {
+		return Parsed{Calls: calls, Errors: errs}, nil
+	}
+	return answered(text, true), nil
+}
+
+func (f *qwen) next(text string, from int, last bool) segment {
+	start, mark := first(text, from, callOpen, functionOpen)
+	if start < 0 {
+		return nothing(text, from, last, callOpen, functionOpen)
+	}
+	wrong := func(end int, why string) segment {
+		return segment{start: start, end: end, errors: []string{why + "; write " + qwenUsage}}
+	}
+	at := start
+	if mark == callOpen {
+		at = skip(text, start+len(callOpen))
+		switch {
+		case !last && could(text[at:], functionOpen):
+			return open(start)
+		case !strings.HasPrefix(text[at:], functionOpen):
+			return wrong(at, "behind <tool_call> comes no <function=")
+		}
+	}
+	head := strings.IndexAny(text[at+1:], "<>")
+	end := strings.Index(text[at:], functionClose)
+	switch {
+	case (head < 0 || end < 0) && !last:
+		return open(start)
+	case head < 0 || end < 0:
+		return wrong(len(text), "the call is not closed")
+	}
+	name, body := text[at+len(functionOpen):at+1+head], text[at+1+head:at+end]
+	end += at + len(functionClose)
+	after := skip(text, end)
+	closed := strings.HasPrefix(text[after:], callClose)
+	if !closed && !last && could(text[after:], callClose) {
+		return open(start)
+	}
+	if closed {
+		end = after + len(callClose)
+	}
+	if name = strings.TrimSpace(name); name == "" || !strings.HasPrefix(body, ">") {
+		return wrong(end, "the call has no name")
+	}
+	arguments, why := f.arguments(name, body[1:])
+	if why != "" {
+		return wrong(end, "the call of "+line(name)+why)
+	}
+	return segment{start: start, end: end, calls: []trajectory.ToolCall{{Name: name, Arguments: arguments}}}
+}
+
+// arguments reads what stands in a function, or says what is wrong with it.
+func (f *qwen) arguments(name, body string) (json.RawMessage, string) {
+	var keys []string
+	values := map[string]any{}
+	for body = strings.TrimLeft(body, blank); body != ""; body = strings.TrimLeft(body, blank) {
+		rest, ok := strings.CutPrefix(body, parameterOpen)
+		key, rest, closed := strings.Cut(rest, ">")
+		if !ok || !closed {
+			return nil, " has text that is no parameter"
+		}
+		value := rest
+		end, mark := first(rest, 0, parameterClose, parameterOpen)
+		switch {
+		case end < 0:
+			body = ""
+		case mark == parameterClose:
+			value, body = rest[:end], rest[end+len(mark):]
+		default:
+			value, body = rest[:end], rest[end:]
+		}
+		key = strings.TrimSpace(key)
+		if _, again := values[key]; !again {
+			keys = append(keys, key)
+		}
+		values[key] = typed(strings.TrimSuffix(strings.TrimPrefix(value, "\n"), "\n"), f.types(name, key))
+	}
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, key := range keys {
+		k, err := marshal(key)
+		if err != nil {
+			return nil, " cannot be read"
+		}
+		v, err := marshal(values[key])
+		if err != nil {
+			return nil, " cannot be read"
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.Write(k)
+		b.WriteString(": ")
+		b.Write(v)
+	}
+	b.WriteByte('}')
+	return b.Bytes(), ""
+}
+
+// types of an argument as its schema has them; what has no schema is text.
+func (f *qwen) types(name, key string) []string {
+	s := f.schemas[name]
+	if s == nil {
+		return []string{"string"}
+	}
+	if p := s.property(key); p != nil {
+		if types := possible(p); len(types) > 0 {
+			return types
+		}
+	}
+	return []string{"string"}
+}
+
+// possible are the types of a schema's values.
+func possible(s *Schema) []string {
+	types := slices.Clone(s.Types)
+	for _, v := range s.Enum {
+		switch v.(type) {
+		case nil:
+			types = append(types, "null")
+		case bool:
+			types = append(types, "boolean")
+		case float64:
+			types = append(types, "number")
+		case string:
+			types = append(types, "string")
+		case []any:
+			types = append(types, "array")
+		case map[string]any:
+			types = append(types, "object")
+		}
+	}
+	for _, o := range s.AnyOf {
+		types = append(types, possible(o)...)
+	}
+	return types
+}
+
+// typed is a text as the first of the types null, integer, number, boolean, object, array and string that it can be, among those given;
+// where it can be none, as the JSON that it is, or as text: then the schema refuses it with a better word.
+func typed(text string, types []string) any {
+	for _, t := range []string{"null", "integer", "number", "boolean", "object", "array", "string"} {
+		if !slices.Contains(types, t) {
+			continue
+		}
+		if v, ok := as(t, text); ok {
+			return v
+		}
+	}
+	if json.Valid([]byte(text)) {
+		return json.RawMessage(text)
+	}
+	return text
+}
+
+func as(kind, text string) (any, bool) {
+	trimmed := strings.TrimSpace(text)
+	switch kind {
+	case "null":
+		return nil, strings.EqualFold(text, "null")
+	case "integer":
+		n, ok := new(big.Int).SetString(trimmed, 10)
+		return n, ok && len(trimmed) <= 4300 // Python's own bound
+	case "number":
+		x, err := strconv.ParseFloat(trimmed, 64)
+		switch {
+		case err != nil || math.IsInf(x, 0) || math.IsNaN(x) || strings.ContainsAny(trimmed, "_xXpP"):
+			return nil, false
+		case json.Valid([]byte(trimmed)):
+			return json.RawMessage(trimmed), true
+		}
+		return x, true
+	case "boolean":
+		lower := strings.ToLower(trimmed)
+		return lower == "true" || lower == "1", slices.Contains([]string{"true", "1", "false", "0"}, lower)
+	case "object", "array":
+		return json.RawMessage(text), json.Valid([]byte(text))
+	}
+	return text, true
+}
