@@ -83,7 +83,7 @@ func response(t *trajectory.Trajectory) string {
 func usedTools(t *trajectory.Trajectory) bool {
 	for _, turn := range t.Turns {
 		for _, r := range turn.Results {
-			if r.Call.Name != "" && !strings.HasPrefix(r.Call.Name, "answer") {
+			if r.Call.Name != "" && !r.Terminal && !strings.HasPrefix(r.Call.Name, "answer") {
 				return true
 			}
 		}

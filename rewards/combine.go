@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/agentfly/agentfly/resources"
 )
@@ -18,9 +19,27 @@ func (b *Builder) nested(key string, v any) (Reward, error) {
 		err = errors.New("a weight has no meaning here; use scale")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", key, err)
+		return nil, &nestedError{key, err}
 	}
 	return w.Reward, nil
+}
+
+// nestedError says in which parameter a reward stands that cannot be made.
+type nestedError struct {
+	key string
+	err error
+}
+
+func (e *nestedError) Error() string { return e.key + ": " + e.err.Error() }
+func (e *nestedError) Unwrap() error { return e.err }
+
+// Keys are the parameters that lead to what an error of Make is about, from the outside: then, of, 0.
+func Keys(err error) []string {
+	var keys []string
+	for e := (*nestedError)(nil); errors.As(err, &e); err = e.err {
+		keys = append(keys, strings.Split(e.key, ".")...)
+	}
+	return keys
 }
 
 // list makes the rewards of a parameter that is a list of them.
@@ -37,10 +56,10 @@ func (b *Builder) list(key string, v any, weights bool) ([]Weighted, error) {
 			err = errors.New("a weight has no meaning here; use scale")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s.%d: %w", key, i, err)
+			return nil, &nestedError{fmt.Sprintf("%s.%d", key, i), err}
 		}
 		if name := w.Reward.Name(); seen[name] {
-			return nil, fmt.Errorf("%s.%d: %s is given twice; give one of the two another name with as: NAME", key, i, name)
+			return nil, &nestedError{fmt.Sprintf("%s.%d", key, i), fmt.Errorf("%s is given twice; give one of the two another name with as: NAME", name)}
 		}
 		seen[w.Reward.Name()] = true
 		out[i] = w

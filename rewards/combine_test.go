@@ -87,7 +87,10 @@ func TestCombinatorsRefuse(t *testing.T) {
 		_, err := b.Make(c.reward, c.params)
 		require.EqualError(t, err, want)
 	}
-	_, err := b.Make("scale", map[string]any{"of": "onne"})
+	_, err := b.Make("gate", map[string]any{"if": "one", "then": map[string]any{"name": "max", "of": []any{"two", map[string]any{"name": "clip", "of": "one"}}}})
+	require.EqualError(t, err, "rewards: gate: then: max: of.1: clip: min or max is needed, and min must not be above max")
+	require.Equal(t, []string{"then", "of", "1"}, Keys(err))
+	_, err = b.Make("scale", map[string]any{"of": "onne"})
 	require.ErrorContains(t, err, `rewards: scale: of: there is no reward "onne"; the rewards are `)
 
 	for want, params := range map[string]map[string]any{

@@ -50,9 +50,6 @@ func (a *answers) get(ctx context.Context, kind string, q openai.ChatCompletionR
 		return "", false, err
 	}
 	for {
-		if text, ok := a.read(key); ok {
-			return text, true, nil
-		}
 		a.mu.Lock()
 		p := a.pending[key]
 		mine := p == nil
@@ -62,8 +59,8 @@ func (a *answers) get(ctx context.Context, kind string, q openai.ChatCompletionR
 		}
 		a.mu.Unlock()
 		if mine {
-			err := a.answer(key, p, ask)
-			return p.text, false, err
+			cached, err := a.answer(key, p, ask)
+			return p.text, cached, err
 		}
 		select {
 		case <-p.done:
@@ -76,8 +73,8 @@ func (a *answers) get(ctx context.Context, kind string, q openai.ChatCompletionR
 	}
 }
 
-// answer asks for those who wait.
-func (a *answers) answer(key string, p *pendingAnswer, ask func() (string, error)) error {
+// answer reads what was kept, or asks, for those who wait. Only one does at a time: between the two nobody else can have asked.
+func (a *answers) answer(key string, p *pendingAnswer, ask func() (string, error)) (cached bool, err error) {
 	p.err = errors.New("the judge's answer was not waited for") // if ask panics
 	defer func() {
 		a.mu.Lock()
@@ -85,11 +82,14 @@ func (a *answers) answer(key string, p *pendingAnswer, ask func() (string, error
 		a.mu.Unlock()
 		close(p.done)
 	}()
-	if p.text, p.err = ask(); p.err != nil {
-		return p.err
+	if text, ok := a.read(key); ok {
+		p.text, p.err = text, nil
+		return true, nil
 	}
-	p.err = a.write(key, p.text)
-	return p.err
+	if p.text, p.err = ask(); p.err == nil {
+		p.err = a.write(key, p.text)
+	}
+	return false, p.err
 }
 
 // contentKey names a question by what it asks and where; kind is the endpoint and how its answer is read. The endpoint's key is no part.

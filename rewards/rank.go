@@ -2,6 +2,7 @@ package rewards
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -16,7 +17,8 @@ import (
 type attempts struct {
 	Of      any    `json:"of"`      // a reward that scores the trajectory as it was after each turn; or
 	Pattern string `json:"pattern"` // a regular expression whose group is the score in an observation; default score: NUMBER
-	Tool    string `json:"tool"`    // only observations of this tool; default all
+	Info    string `json:"info"`    // in place of a pattern: the key of the score in what a tool returns beside its observation
+	Tool    string `json:"tool"`    // only results of this tool; default all
 	Lower   bool   `json:"lower"`   // a lower score is better
 }
 
@@ -25,14 +27,22 @@ const defaultScore = `(?i)score["']?\s*[:=]\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?
 // reader makes the function that reads the scores, in their order.
 func (a attempts) reader(b *Builder) (func(ctx context.Context, in Input) ([]float64, error), error) {
 	if a.Of != nil {
-		if a.Pattern != "" || a.Tool != "" {
-			return nil, errors.New("of gives the scores; leave pattern and tool out")
+		if a.Pattern != "" || a.Info != "" || a.Tool != "" {
+			return nil, errors.New("of gives the scores; leave pattern, info and tool out")
 		}
 		r, err := b.nested("of", a.Of)
 		if err != nil {
 			return nil, err
 		}
 		return func(ctx context.Context, in Input) ([]float64, error) { return prefixes(ctx, r, in) }, nil
+	}
+	if a.Info != "" {
+		if a.Pattern != "" {
+			return nil, errors.New("info gives the scores; leave pattern out")
+		}
+		return func(_ context.Context, in Input) ([]float64, error) {
+			return resultScores(in.Trajectory, a.Tool, func(r trajectory.ToolResult) (float64, bool) { return infoScore(r, a.Info) }), nil
+		}, nil
 	}
 	if a.Pattern == "" {
 		a.Pattern = defaultScore
@@ -45,7 +55,7 @@ func (a attempts) reader(b *Builder) (func(ctx context.Context, in Input) ([]flo
 		return nil, fmt.Errorf("the parameter pattern has %d groups; it needs one, around the score", re.NumSubexp())
 	}
 	return func(_ context.Context, in Input) ([]float64, error) {
-		return observedScores(in.Trajectory, re, a.Tool), nil
+		return resultScores(in.Trajectory, a.Tool, func(r trajectory.ToolResult) (float64, bool) { return observedScore(r, re) }), nil
 	}, nil
 }
 
@@ -64,25 +74,39 @@ func prefixes(ctx context.Context, r Reward, in Input) ([]float64, error) {
 	return out, nil
 }
 
-// observedScores are the numbers that the pattern finds in observations of calls that succeeded; the last one of each.
-func observedScores(t *trajectory.Trajectory, re *regexp.Regexp, tool string) []float64 {
+// resultScores are the scores of the results of calls that succeeded.
+func resultScores(t *trajectory.Trajectory, tool string, score func(r trajectory.ToolResult) (float64, bool)) []float64 {
 	var out []float64
 	for _, turn := range t.Turns {
 		for _, r := range turn.Results {
 			if r.Failed || tool != "" && r.Call.Name != tool {
 				continue
 			}
-			all := re.FindAllStringSubmatch(r.Observation, -1)
-			if len(all) == 0 {
-				continue
-			}
-			v, err := strconv.ParseFloat(all[len(all)-1][1], 64)
-			if err == nil && !math.IsNaN(v) && !math.IsInf(v, 0) {
+			if v, ok := score(r); ok && !math.IsNaN(v) && !math.IsInf(v, 0) {
 				out = append(out, v)
 			}
 		}
 	}
 	return out
+}
+
+// observedScore is the last number that the pattern finds in an observation.
+func observedScore(r trajectory.ToolResult, re *regexp.Regexp) (float64, bool) {
+	all := re.FindAllStringSubmatch(r.Observation, -1)
+	if len(all) == 0 {
+		return 0, false
+	}
+	v, err := strconv.ParseFloat(all[len(all)-1][1], 64)
+	return v, err == nil
+}
+
+func infoScore(r trajectory.ToolResult, key string) (float64, bool) {
+	var info map[string]any
+	if len(r.Info) == 0 || json.Unmarshal(r.Info, &info) != nil {
+		return 0, false
+	}
+	v, ok := info[key].(float64)
+	return v, ok
 }
 
 // better tells whether a score beats another.

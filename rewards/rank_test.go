@@ -27,6 +27,12 @@ func TestHumanRank(t *testing.T) {
 	require.Equal(t, Score{0.75, map[string]float64{"score": 0.85, "place": 2}}, s, "the best that succeeded")
 	require.Zero(t, scored(t, r, input(board)).Value, "no score")
 
+	beside := call("done")
+	beside.Results[0].Info = []byte(`{"auc": 0.85, "n": "x"}`)
+	require.Equal(t, 0.75, scored(t, made(t, "human_rank", map[string]any{"info": "auc"}), input(board, beside, call("score: 1"))).Value)
+	require.Zero(t, scored(t, made(t, "human_rank", map[string]any{"info": "n"}), input(board, beside)).Value)
+	refused(t, "human_rank", map[string]any{"info": "x", "pattern": "(x)"}, "rewards: human_rank: info gives the scores; leave pattern out")
+
 	two := map[string]any{"leaderboard": []any{[]any{1, 2, 3, 4}, []any{5.0, 6.0}}}
 	lower := made(t, "human_rank", map[string]any{"lower": true, "pattern": `rmse (\S+)`, "tool": "calculator"})
 	require.Equal(t, 0.875, scored(t, lower, input(two, call("rmse 2"), call("rmse 9"))).Value) // (3/4 + 1) / 2: beaten are 2, 3, 4 and 5, 6
@@ -42,7 +48,7 @@ func TestHumanRank(t *testing.T) {
 		require.EqualError(t, err, want)
 	}
 	refused(t, "human_rank", map[string]any{"pattern": "x"}, "rewards: human_rank: the parameter pattern has 0 groups; it needs one, around the score")
-	refused(t, "human_rank", map[string]any{"of": "f1", "tool": "x"}, "rewards: human_rank: of gives the scores; leave pattern and tool out")
+	refused(t, "human_rank", map[string]any{"of": "f1", "tool": "x"}, "rewards: human_rank: of gives the scores; leave pattern, info and tool out")
 }
 
 func TestBestDelta(t *testing.T) {
