@@ -118,7 +118,7 @@ func (j *judge) questionOf(prompt string) openai.ChatCompletionRequest {
 		messages = append(messages, openai.ChatCompletionMessage{Role: "system", Content: j.System})
 	}
 	return openai.ChatCompletionRequest{
-		Model: j.Model, Messages: append(messages, openai.ChatCompletionMessage{Role: "user", Content: prompt}), MaxTokens: j.MaxTokens,
+		Model: j.Model, Messages: append(messages, openai.ChatCompletionMessage{Role: "user", Content: prompt}), MaxCompletionTokens: j.MaxTokens,
 		Temperature: math.SmallestNonzeroFloat32, // the library leaves a 0 out, and the endpoint would take its default
 	}
 }

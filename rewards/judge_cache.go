@@ -94,7 +94,7 @@ func (a *answers) answer(key string, p *pendingAnswer, ask func() (string, error
 
 // contentKey names a question by what it asks and where; kind is the endpoint and how its answer is read. The endpoint's key is no part.
 func contentKey(kind string, q openai.ChatCompletionRequest) (string, error) {
-	data, err := json.Marshal(map[string]any{"kind": kind, "model": q.Model, "messages": q.Messages, "max_tokens": q.MaxTokens})
+	data, err := json.Marshal(map[string]any{"kind": kind, "model": q.Model, "messages": q.Messages, "max_tokens": q.MaxCompletionTokens})
 	if err != nil {
 		return "", err
 	}
