@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -263,7 +264,7 @@ func makeReward(j *job.Job, b *rewards.Builder) (rewards.Reward, error) {
 	for i, w := range j.Rewards {
 		made, err := b.Make(w.Name, w.Params)
 		if err != nil {
-			return nil, j.Fail(fmt.Sprintf("rewards.%d", i), "%s", plain(err, "rewards: "))
+			return nil, j.Fail(strings.Join(append([]string{"rewards", strconv.Itoa(i)}, rewards.Keys(err)...), "."), "%s", plain(err, "rewards: "))
 		}
 		terms = append(terms, rewards.Weighted{Reward: made, Weight: w.Weight})
 	}
