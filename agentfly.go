@@ -17,11 +17,17 @@ import (
 	"syscall"
 
 	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/tools/calculator"
+	"github.com/agentfly/agentfly/tools/dense"
+	httptool "github.com/agentfly/agentfly/tools/http"
+	"github.com/agentfly/agentfly/tools/mcp"
+	"github.com/agentfly/agentfly/tools/search"
+	"github.com/agentfly/agentfly/tools/web"
 	"github.com/urfave/cli/v2"
 )
 
@@ -39,6 +45,11 @@ func WithTool(t tools.Tool) Option {
 // WithFormat registers a call format, which agents of kind custom name: agent: {kind: custom, format: NAME}.
 func WithFormat(name string, f tools.FormatFactory) Option {
 	return func(r *orchestrator.Registries) error { return r.Tools.AddFormat(name, f) }
+}
+
+// WithToolFactory registers a factory of tools with parameters, under a name that job files give: {name: NAME, parameter: value}.
+func WithToolFactory(name, description string, f tools.Factory) Option {
+	return func(r *orchestrator.Registries) error { return r.Tools.Add(name, description, f) }
 }
 
 // WithReward registers a reward under its own name.
@@ -102,9 +113,18 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 
 func registries(options []Option) (orchestrator.Registries, error) {
 	r := orchestrator.Registries{Tools: tools.NewCatalog(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
-	if err := r.Tools.Register(calculator.New(), tools.NewSummarize()); err != nil {
+	if err := errors.Join(
+		r.Tools.Register(calculator.New(), tools.NewAnswer(), tools.NewSummarize()),
+		r.Tools.Add(search.Name, "finds passages of a local corpus by their words (BM25)", search.Factory),
+		r.Tools.Add(dense.Name, "finds passages of a local corpus by meaning (embeddings)", dense.Factory(sentenceTokenizer)),
+		r.Tools.Add(web.SearchName, "asks a web search service with Serper's interface", web.Search),
+		r.Tools.Add(web.FetchName, "reads a web page of allowed hosts", web.Fetch),
+	); err != nil {
 		return r, err
 	}
+	r.Tools.AddSource("python", tools.PythonFile)
+	r.Tools.AddSource("http", httptool.Source)
+	r.Tools.AddSource("mcp", mcp.Source)
 	for _, o := range options {
 		if err := o(&r); err != nil {
 			return r, err
@@ -112,6 +132,9 @@ func registries(options []Option) (orchestrator.Registries, error) {
 	}
 	return r, nil
 }
+
+// sentenceTokenizer reads the tokenizer of a local sentence model.
+func sentenceTokenizer(dir string) (dense.Tokenizer, error) { return tokenizer.Load(dir) }
 
 // usageError is a wrong command line.
 type usageError struct{ text string }

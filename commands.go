@@ -3,7 +3,6 @@ package agentfly
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -17,8 +16,6 @@ import (
 	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/policy"
-	"github.com/agentfly/agentfly/resources"
-	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 	"github.com/urfave/cli/v2"
 )
@@ -55,10 +52,7 @@ func (c *commands) all() []*cli.Command {
 			{Name: "effective", Usage: "print the algorithm that a job really runs", ArgsUsage: "JOB", Flags: []cli.Flag{set}, Action: c.jobEffective},
 			{Name: "schema", Usage: "print the JSON schema of job files", Action: c.jobSchema},
 		}},
-		{Name: "tools", Usage: "look at tools", Subcommands: []*cli.Command{
-			{Name: "list", Usage: "list the tools that job files can name", Action: c.toolsList},
-			{Name: "call", Usage: "call a tool", ArgsUsage: "NAME '{…}'", Action: c.toolsCall},
-		}},
+		c.toolsCommand(),
 		{Name: "model", Usage: "look at and fetch models", Subcommands: []*cli.Command{
 			{Name: "info", Usage: "describe a model", ArgsUsage: "MODEL", Flags: []cli.Flag{&cli.BoolFlag{Name: "json"}}, Action: c.modelInfo},
 			{Name: "pull", Usage: "fetch a model from the hub", ArgsUsage: "ORG/NAME[@REVISION]", Flags: []cli.Flag{&cli.StringFlag{Name: "file", Usage: "only this .gguf `FILE`"}}, Action: c.modelPull},
@@ -193,45 +187,6 @@ func (c *commands) jobEffective(x *cli.Context) error {
 }
 
 func (c *commands) jobSchema(*cli.Context) error { return c.print(job.Schema()) }
-
-func (c *commands) toolsList(*cli.Context) error {
-	for _, name := range c.registries.Tools.Names() {
-		if _, err := fmt.Fprintf(c.out, "%-16s %s\n", name, c.registries.Tools.Description(name)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (c *commands) toolsCall(x *cli.Context) (err error) {
-	if x.NArg() != 2 {
-		return usagef("agentfly tools call takes a tool's name and its arguments as a JSON object")
-	}
-	if !json.Valid([]byte(x.Args().Get(1))) {
-		return usagef("the arguments %q are not JSON", x.Args().Get(1))
-	}
-	shared := resources.New(resources.Options{Warn: func(text string) { fmt.Fprintln(c.errOut, "agentfly: "+text) }})
-	defer func() { err = errors.Join(err, shared.Close()) }()
-	name := x.Args().First()
-	made, err := c.registries.Tools.Make(x.Context, shared, tools.Ref{Name: name})
-	if err != nil {
-		return usagef("%v", err)
-	}
-	all := tools.NewRegistry(tools.Options{})
-	if err := all.Register(made...); err != nil {
-		return err
-	}
-	const trajectoryID = "command-line"
-	defer all.End(trajectoryID)
-	r := all.Invoke(x.Context, trajectoryID, trajectory.ToolCall{Name: name, Arguments: json.RawMessage(x.Args().Get(1))})
-	if !r.Failed {
-		return c.print(map[string]string{"observation": r.Observation})
-	}
-	if err := c.print(map[string]string{"error": r.Observation}); err != nil {
-		return err
-	}
-	return errors.New("tools: the call failed")
-}
 
 func (c *commands) modelInfo(x *cli.Context) error {
 	path, err := one(x, "a folder, a .gguf or a hub id")

@@ -21,6 +21,33 @@ import (
 
 const serveTemplate = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
 
+// startServe runs the command serve on a free port. stop ends it and returns what it said on standard error.
+func startServe(t *testing.T, model string, flags ...string) (url string, stop func() string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	reader, writer := io.Pipe()
+	status := make(chan int, 1)
+	var errs strings.Builder
+	go func() {
+		status <- agentfly.Run(ctx, append([]string{"agentfly", "serve", model, "--port", "0"}, flags...), strings.NewReader(""), writer, &errs)
+		writer.Close()
+	}()
+	lines := bufio.NewScanner(reader)
+	for url == "" && lines.Scan() {
+		if _, after, ok := strings.Cut(lines.Text(), " on "); ok {
+			url = after
+		}
+	}
+	require.NotEmpty(t, url, "%s", &errs)
+	go func() { _, _ = io.Copy(io.Discard, reader) }() // ends with the writer
+	return url, func() string {
+		cancel()
+		require.Zero(t, <-status, "%s", &errs)
+		return errs.String()
+	}
+}
+
 // The whole command: it serves, takes new weights, and ends well when it is told to.
 func TestServeCommand(t *testing.T) {
 	dirs := []string{filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "b")}
@@ -31,23 +58,7 @@ func TestServeCommand(t *testing.T) {
 		require.NoError(t, p.SaveHF(dir, modelfile.F32))
 		require.NoError(t, p.Close())
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	reader, writer := io.Pipe()
-	status := make(chan int, 1)
-	var errs strings.Builder
-	go func() {
-		status <- agentfly.Run(ctx, []string{"agentfly", "serve", dirs[0], "--port", "0", "--served-model-name", "m", "--api-key", "k", "--weight-updates"}, strings.NewReader(""), writer, &errs)
-		writer.Close()
-	}()
-	url := ""
-	lines := bufio.NewScanner(reader)
-	for url == "" && lines.Scan() {
-		if _, after, ok := strings.Cut(lines.Text(), " on "); ok {
-			url = after
-		}
-	}
-	require.NotEmpty(t, url, "%s", &errs)
+	url, stop := startServe(t, dirs[0], "--served-model-name", "m", "--api-key", "k", "--weight-updates")
 	post := func(path, body string) string {
 		r, err := http.NewRequest("POST", url+path, strings.NewReader(body))
 		require.NoError(t, err)
@@ -90,7 +101,5 @@ func TestServeCommand(t *testing.T) {
 	require.InDeltaSlice(t, want(dirs[1]), score(), 1e-5)
 	require.Contains(t, post("/inference/v1/generate", `{"token_ids":[5],"sampling_params":{"max_tokens":1}}`), `"weight_versions":[{"version":"1","start":0,"end":1}]`)
 	http.DefaultClient.CloseIdleConnections()
-	cancel()
-	require.Zero(t, <-status, "%s", &errs)
-	require.Empty(t, errs.String())
+	require.Empty(t, stop())
 }

@@ -133,7 +133,7 @@ func TestAsyncBenchmark(t *testing.T) {
 		}
 		return v
 	}
-	mean, steps := seconds(number("BENCH_TOOL_SECONDS", 2)), int(number("BENCH_STEPS", 60))
+	mean, steps := seconds(number("BENCH_TOOL_SECONDS", 2)), int(number("BENCH_STEPS", 90))
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	require.NoError(t, err)
 	defer f.Close()
@@ -144,8 +144,8 @@ func TestAsyncBenchmark(t *testing.T) {
 		var errs [3]error
 		for i := range jobs {
 			sets := []string{
-				"output=" + filepath.Join(t.TempDir(), mode), fmt.Sprint("seed=", i+1), fmt.Sprint("trainer.steps=", steps), "rollout.group_size=16",
-				"rollout.tool_timeout=120", "trainer.learning_rate=0.002", "rollout.mode=" + mode,
+				"output=" + filepath.Join(t.TempDir(), mode), fmt.Sprint("seed=", i+1), fmt.Sprint("trainer.steps=", steps),
+				"rollout.tool_timeout=120", "rollout.mode=" + mode,
 			}
 			if mode == "sync" {
 				sets = append(sets, "rollout.max_staleness=0")

@@ -156,7 +156,7 @@ func (s *session) overrideTemplate() error {
 
 func (s *session) makeRollout(ctx context.Context, r Registries) error {
 	j := s.job
-	chosen, format, err := makeTools(ctx, j, r.Tools, s.resources)
+	chosen, format, err := makeTools(ctx, j, r.Tools, s.resources, s.toolOptions())
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (s *session) makeRollout(ctx context.Context, r Registries) error {
 			MaxTokens: j.Rollout.MaxNewTokens, Temperature: j.Rollout.Temperature, TopP: j.Rollout.TopP, TopK: j.Rollout.TopK,
 			MinP: j.Rollout.MinP, StopIDs: s.renderer.StopIDs(), Stop: format.Stops(),
 		},
-		MaxTurns: j.Agent.MaxTurns, MaxTotal: j.Rollout.MaxTokens,
+		MaxTurns: j.Agent.MaxTurns, MaxCalls: j.Agent.MaxCalls, MaxAtOnce: j.Agent.MaxAtOnce, MaxTotal: j.Rollout.MaxTokens,
 		Timeout: seconds(j.Rollout.TurnTimeout), Deadline: seconds(j.Rollout.Timeout), Seed: j.Seed, RunName: j.Name,
 	}
 	limits := []int{s.policy.Config.MaxContext()}
@@ -191,14 +191,28 @@ func (s *session) makeRollout(ctx context.Context, r Registries) error {
 	return nil
 }
 
+// toolOptions cut observations by the model's tokens, and note the first panic of each tool.
+func (s *session) toolOptions() tools.Options {
+	var seen sync.Map
+	return tools.Options{Tokenizer: s.policy.Tokenizer, Report: func(tool string, err error, trace []byte) {
+		if _, again := seen.LoadOrStore(tool, true); !again {
+			s.note(panicked(err, trace))
+		}
+	}}
+}
+
 // makeTools makes the job's tools, with its deadline for a call, and the format in which they are called.
-func makeTools(ctx context.Context, j *job.Job, all *tools.Catalog, r *resources.Resources) (*tools.Registry, tools.Format, error) {
-	chosen := tools.NewRegistry(tools.Options{Timeout: seconds(j.Rollout.ToolTimeout)})
+func makeTools(ctx context.Context, j *job.Job, all *tools.Catalog, r *resources.Resources, o tools.Options) (*tools.Registry, tools.Format, error) {
+	o.Timeout, o.MaxTokens = seconds(j.Rollout.ToolTimeout), j.Rollout.ToolTokens
+	chosen := tools.NewRegistry(o)
 	for i, ref := range j.Agent.Tools {
 		path := fmt.Sprintf("agent.tools.%d", i)
 		made, err := all.Make(ctx, r, ref)
 		if err != nil {
 			return nil, nil, j.Fail(path, "%s", plain(err, "tools: "))
+		}
+		if ref.Cache && !slices.ContainsFunc(made, func(t tools.Tool) bool { return t.Spec().Deterministic }) {
+			return nil, nil, j.Fail(path+".cache", "the tool does not say that it is deterministic, so nothing can be kept; leave it out")
 		}
 		for _, t := range made {
 			if err := chosen.RegisterAs(t, ref); err != nil {

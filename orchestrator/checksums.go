@@ -11,19 +11,27 @@ import (
 
 // checksums are the CRC-32C of every file below a checkpoint's folder, in hexadecimal, by path relative to it.
 func checksums(dir string) (map[string]string, error) {
+	names, err := filesBelow(dir)
 	sums := map[string]string{}
-	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+	for _, name := range names {
+		if sums[filepath.ToSlash(name)], err = checksum(filepath.Join(dir, name)); err != nil {
+			return nil, err
+		}
+	}
+	return sums, err
+}
+
+// filesBelow are the paths of the files below a folder, relative to it.
+func filesBelow(dir string) (names []string, err error) {
+	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}
 		name, err := filepath.Rel(dir, path)
-		if err != nil {
-			return err
-		}
-		sums[filepath.ToSlash(name)], err = checksum(path)
+		names = append(names, name)
 		return err
 	})
-	return sums, err
+	return names, err
 }
 
 func checksum(path string) (string, error) {

@@ -3,9 +3,11 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -33,7 +35,7 @@ func Validate(ctx context.Context, j *job.Job, r Registries) error {
 	add(err)
 	shared := newResources(j, nil)
 	defer shared.Close() // what it opened was only looked at
-	_, _, err = makeTools(ctx, j, r.Tools, shared)
+	_, _, err = makeTools(ctx, j, r.Tools, shared, tools.Options{})
 	add(err)
 	_, err = makeReward(j, r.Rewards.Builder(ctx, shared))
 	add(err)
@@ -76,7 +78,7 @@ func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Reg
 	return evaluate(ctx, rollout, nil, "eval", 0, tasks.Tasks, j)
 }
 
-// Sample rolls out the tasks of the first steps of a job and hands each trajectory over as it ends. Nothing is trained.
+// Sample rolls out the tasks of the first steps of a job and hands each trajectory over as it ends, one at a time. Nothing is trained.
 func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registries, f func(*trajectory.Trajectory) error) (err error) {
 	if err := noRollouts(j); err != nil {
 		return err
@@ -96,12 +98,16 @@ func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registrie
 	if err := s.begin(ctx, 0); err != nil {
 		return err
 	}
+	var one sync.Mutex
 	var failed error
 	for step := range steps {
-		s.rollout.Groups(ctx, "rollout", step, deal.tasks(step, j.Rollout.Groups), j.Rollout.GroupSize, func(t *trajectory.Trajectory) {
-			if failed == nil {
+		_, _ = s.rollout.Groups(ctx, "rollout", step, deal.tasks(step, j.Rollout.Groups), j.Rollout.GroupSize, func(t *trajectory.Trajectory) error {
+			one.Lock()
+			defer one.Unlock()
+			if failed == nil { // nothing is handed over after an error
 				failed = f(t)
 			}
+			return nil
 		})
 		if err := errors.Join(failed, ctx.Err()); err != nil {
 			return err

@@ -77,11 +77,11 @@ func evaluate(ctx context.Context, r Rollout, db *store.Store, name string, step
 	r.Record, r.Past = nil, nil // one that is cut off is done anew
 	start := time.Now()
 	phase := "eval-" + name
-	var failed error
-	groups := r.Groups(ctx, phase, step, tasks, max(1, j.Eval.Samples), func(t *trajectory.Trajectory) {
-		if db != nil && failed == nil && ctx.Err() == nil {
-			failed = db.AddTrajectory(ctx, phase, tasks[t.Group], t)
+	groups, failed := r.Groups(ctx, phase, step, tasks, max(1, j.Eval.Samples), func(t *trajectory.Trajectory) error {
+		if db == nil || ctx.Err() != nil {
+			return nil
 		}
+		return db.AddTrajectory(ctx, phase, tasks[t.Group], t)
 	})
 	e := Evaluation{Name: name, Step: step, Tasks: len(tasks), Parts: map[string]float64{}, Errors: map[string]int{}, Seconds: time.Since(start).Seconds()}
 	if err := ctx.Err(); err != nil {

@@ -186,7 +186,8 @@ func TestSeedsOfEvaluations(t *testing.T) {
 		})
 		tasks := []trajectory.Task{task("a", "a?", "1"), task("b", "b?", "1")}
 		if phase == "train" {
-			r.Groups(t.Context(), phase, 0, tasks, 8, func(*trajectory.Trajectory) {})
+			_, err := r.Groups(t.Context(), phase, 0, tasks, 8, nil)
+			require.NoError(t, err)
 			return out
 		}
 		_, err := evaluate(t.Context(), *r, nil, phase, 0, tasks, evalJob(job.Eval{Samples: 8, Temperature: 1}))

@@ -75,7 +75,8 @@ func TestTheWatchdogNamesATool(t *testing.T) {
 	}, stuck(let))
 	r.Tools = slow(t, r.Tools, time.Hour)
 	watched(t, "waiting for tool stuck: 3, the oldest train-2-0-", func(ctx context.Context) {
-		groups := r.Groups(ctx, "train", 2, []trajectory.Task{task("a", "a?", "5")}, 3, func(*trajectory.Trajectory) {})
+		groups, err := r.Groups(ctx, "train", 2, []trajectory.Task{task("a", "a?", "5")}, 3, nil)
+		require.NoError(t, err)
 		for _, tr := range groups[0].Trajectories {
 			require.Empty(t, tr.Err)
 		}
@@ -98,7 +99,8 @@ func TestTheWatchdogNamesAReward(t *testing.T) {
 	r := newRollout(t, func(engines.Request) (engines.Completion, error) { return say("<answer>5</answer>") })
 	r.Reward = judged(t, time.Hour, func(context.Context, rewards.Input) (float64, error) { <-let; return 1, nil })
 	watched(t, "waiting for reward judge: 2, the oldest train-0-0-", func(ctx context.Context) {
-		groups := r.Groups(ctx, "train", 0, []trajectory.Task{task("a", "a?", "5")}, 2, func(*trajectory.Trajectory) {})
+		groups, err := r.Groups(ctx, "train", 0, []trajectory.Task{task("a", "a?", "5")}, 2, nil)
+		require.NoError(t, err)
 		require.Equal(t, 1.0, groups[0].Trajectories[0].Reward)
 	}, func() { close(let) })
 }
@@ -120,7 +122,8 @@ func TestTheWatchdogNamesAReplica(t *testing.T) {
 	watched(t, "waiting for engine replica "+server.URL+": 2, the oldest train-7-0-", func(ctx context.Context) {
 		stop := context.AfterFunc(run, func() { engine.Close() }) // what cancels a request here; its error comes below
 		defer stop()
-		groups := r.Groups(ctx, "train", 7, []trajectory.Task{task("a", "always: hang", "5")}, 2, func(*trajectory.Trajectory) {})
+		groups, err := r.Groups(ctx, "train", 7, []trajectory.Task{task("a", "always: hang", "5")}, 2, nil)
+		require.NoError(t, err)
 		require.Contains(t, groups[0].Trajectories[0].Err, "engine is closed")
 	}, cancel)
 }
@@ -147,7 +150,8 @@ func TestEveryPartHasADeadline(t *testing.T) {
 	t.Run("engine", func(t *testing.T) {
 		r := newRollout(t, nil)
 		r.Engine, r.Timeout, r.MaxTotal = engine, 300*time.Millisecond, 4000
-		groups := r.Groups(t.Context(), "train", 0, []trajectory.Task{task("a", "always: hang", "5"), task("b", "fine", "5")}, 2, func(*trajectory.Trajectory) {})
+		groups, err := r.Groups(t.Context(), "train", 0, []trajectory.Task{task("a", "always: hang", "5"), task("b", "fine", "5")}, 2, nil)
+		require.NoError(t, err)
 		late, fine := groups[0].Trajectories[1], groups[1].Trajectories[1]
 		require.Equal(t, "engine", late.ErrOrigin)
 		require.Contains(t, late.Err, "train-0-0-1 turn 0: vllm: request train-0-0-1-0: "+server.URL+": context deadline exceeded")

@@ -139,7 +139,8 @@ func TestFaultsOfAServer(t *testing.T) {
 	}
 	tasks = append(tasks, task("fine", "fine", "5"))
 	begin := time.Now()
-	groups := r.Groups(t.Context(), "train", 0, tasks, 3, func(*trajectory.Trajectory) {})
+	groups, err := r.Groups(t.Context(), "train", 0, tasks, 3, nil)
+	require.NoError(t, err)
 	require.Less(t, time.Since(begin), 20*time.Second)
 	require.Len(t, groups, len(tasks))
 	for _, g := range groups {

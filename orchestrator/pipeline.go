@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/agentfly/agentfly/algorithms"
@@ -74,13 +75,7 @@ func limitsOf(j *job.Job, a *algorithms.Algorithm, strata int) limits {
 // updatesOf is how many policy versions a step adds at most.
 func updatesOf(a *algorithms.Algorithm) int { return max(1, a.Epochs*a.MiniBatches) }
 
-func ceil(x float64) int {
-	n := int(x)
-	if float64(n) < x-1e-9 { // 1.1 * 10 is 11
-		n++
-	}
-	return n
-}
+func ceil(x float64) int { return int(math.Ceil(x - 1e-9)) } // 1.1 * 10 is 11
 
 // slot is a group as the pipeline sees it.
 type slot struct {

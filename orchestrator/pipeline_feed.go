@@ -293,7 +293,7 @@ func (f *feed) Close() {
 }
 
 // group samples and stores a group, with its greedy rollout where the estimator asks for one. ended is called as each
-// trajectory ends, from one goroutine at a time.
+// trajectory ends, by its goroutine.
 func (t *run) group(ctx context.Context, first Place, l *live, ended func(index int)) (trajectory.Group, error) {
 	var greedy trajectory.Group
 	var greedyErr error
@@ -315,12 +315,9 @@ func (t *run) group(ctx context.Context, first Place, l *live, ended func(index 
 
 // rollOut samples, shapes and stores the trajectories of a group.
 func (t *run) rollOut(ctx context.Context, r Rollout, first Place, l *live, size int, ended func(index int)) (trajectory.Group, error) {
-	var storeErr error
-	groups := r.groupsFrom(ctx, first, []trajectory.Task{l.task}, size, func(tr *trajectory.Trajectory) {
+	groups, err := r.groupsFrom(ctx, first, []trajectory.Task{l.task}, size, func(tr *trajectory.Trajectory) error {
 		defer ended(tr.Index)
-		if err := t.keep(ctx, first.Phase, l.task, tr); err != nil && storeErr == nil {
-			storeErr = err
-		}
+		return t.keep(ctx, first.Phase, l.task, tr)
 	})
-	return groups[0], storeErr
+	return groups[0], err
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -314,18 +313,13 @@ func (p *replaying) close() {
 func sameFolders(was, is string) error {
 	var names []string
 	for _, dir := range []string{was, is} {
-		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || d.Name() == stateFile {
-				return err
-			}
-			name, err := filepath.Rel(dir, path)
-			names = append(names, name)
-			return err
-		})
+		files, err := filesBelow(dir)
 		if err != nil {
 			return err
 		}
+		names = append(names, files...)
 	}
+	names = slices.DeleteFunc(names, func(name string) bool { return filepath.Base(name) == stateFile })
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		a, errA := os.ReadFile(filepath.Join(was, name))

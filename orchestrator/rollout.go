@@ -23,22 +23,24 @@ import (
 
 // Rollout samples trajectories. Its fields do not change while it runs; Sample may be called from many goroutines.
 type Rollout struct {
-	Engine   engines.Engine
-	Renderer *masks.Renderer
-	Decode   func(ids []int32) string // special tokens left out
-	Format   tools.Format
-	Tools    *tools.Registry
-	Reward   rewards.Reward
-	Schemas  []json.RawMessage    // OpenAI schemas that the chat template gets; nil when the prompt describes no tools
-	Prefix   []trajectory.Message // system prompt and worked examples
-	Sampling engines.Sampling     // MaxTokens is that of a turn
-	MaxTurns int
-	MaxTotal int           // tokens of a trajectory's longest sample
-	Timeout  time.Duration // of one completion
-	Deadline time.Duration // of one trajectory with its reward; 0: none
-	ToolsOff bool          // calls are answered with an error: what is left is what the model does without its tools
-	Seed     uint64
-	RunName  string // names the run in request ids
+	Engine    engines.Engine
+	Renderer  *masks.Renderer
+	Decode    func(ids []int32) string // special tokens left out
+	Format    tools.Format
+	Tools     *tools.Registry
+	Reward    rewards.Reward
+	Schemas   []json.RawMessage    // OpenAI schemas that the chat template gets; nil when the prompt describes no tools
+	Prefix    []trajectory.Message // system prompt and worked examples
+	Sampling  engines.Sampling     // MaxTokens is that of a turn
+	MaxTurns  int
+	MaxCalls  int           // of tools in a trajectory; 0: any number
+	MaxAtOnce int           // of them in a turn; 0: any number
+	MaxTotal  int           // tokens of a trajectory's longest sample
+	Timeout   time.Duration // of one completion
+	Deadline  time.Duration // of one trajectory with its reward; 0: none
+	ToolsOff  bool          // calls are answered with an error: what is left is what the model does without its tools
+	Seed      uint64
+	RunName   string // names the run in request ids
 	// Record stores what a trajectory grew by in its newest turn, before that is used: for a request, a reward. nil: nowhere.
 	Record func(ctx context.Context, t *trajectory.Trajectory) error
 	// Past is what was recorded of a trajectory by a process that ended: with its end, or some turns to go on after. It is the
@@ -139,6 +141,7 @@ func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 	} else if c.sample == nil {
 		return &failure{"render", fmt.Errorf("orchestrator: %s: the prompt has %d tokens and rollout.max_tokens, or the model's context, ends at %d; raise it or shorten the prompt", p.ID(), tokens, r.MaxTotal)}
 	}
+	calls := 0 // that the trajectory asked for
 	for turn := 0; ; turn++ {
 		room := r.MaxTotal - c.sample.Len()
 		if room < 1 {
@@ -169,11 +172,13 @@ func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 		}
 		if !recorded {
 			start := time.Now()
-			record.Results = r.call(ctx, t.ID, parsed)
+			record.Results = r.call(ctx, t.ID, parsed, calls)
 			r.onlyCall(record.Results)
 			record.ToolSeconds = time.Since(start).Seconds()
 		}
-		stop, err := r.observe(ctx, p, t, c, &record, parsed)
+		calls += len(parsed.Calls)
+		conclude(&record)
+		stop, err := r.observe(ctx, p, t, c, &record, calls)
 		if cut := ctx.Err(); cut != nil { // a call that was cut off is no result
 			return cut
 		}
@@ -257,21 +262,6 @@ func (r *Rollout) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 	return record, nil
 }
 
-// call runs a turn's calls at once and returns their results in order, parse errors last.
-func (r *Rollout) call(ctx context.Context, id string, parsed tools.Parsed) []trajectory.ToolResult {
-	results := make([]trajectory.ToolResult, len(parsed.Calls))
-	var all sync.WaitGroup
-	for i, c := range parsed.Calls {
-		if r.ToolsOff {
-			results[i] = trajectory.ToolResult{Call: c, Observation: "Error: the tool is not available", Failed: true}
-			continue
-		}
-		all.Go(func() { results[i] = r.Tools.Invoke(ctx, id, c) })
-	}
-	all.Wait()
-	return append(results, parsed.Failures()...)
-}
-
 // apart runs f on a stack of its own. A template needs a deep one, which every trajectory would keep while it waits.
 func apart(f func()) {
 	done := make(chan struct{})
@@ -294,29 +284,33 @@ func (r *Rollout) score(ctx context.Context, p Place, t *trajectory.Trajectory) 
 	return nil
 }
 
-// Groups samples size trajectories of each task at once and returns them in order. Every trajectory is a goroutine; done
-// is called as each ends, from one goroutine at a time.
-func (r *Rollout) Groups(ctx context.Context, phase string, step int, tasks []trajectory.Task, size int, done func(*trajectory.Trajectory)) []trajectory.Group {
+// Groups samples size trajectories of each task at once and returns them in order. Every trajectory is a goroutine, which calls
+// done as it ends, so that several are stored with one commit; nil is none. The error is the first of done.
+func (r *Rollout) Groups(ctx context.Context, phase string, step int, tasks []trajectory.Task, size int, done func(*trajectory.Trajectory) error) ([]trajectory.Group, error) {
 	return r.groupsFrom(ctx, Place{Phase: phase, Step: step}, tasks, size, done)
 }
 
 // groupsFrom is Groups for a step that sampled groups before: it counts on from first.Group.
-func (r *Rollout) groupsFrom(ctx context.Context, first Place, tasks []trajectory.Task, size int, done func(*trajectory.Trajectory)) []trajectory.Group {
+func (r *Rollout) groupsFrom(ctx context.Context, first Place, tasks []trajectory.Task, size int, done func(*trajectory.Trajectory) error) ([]trajectory.Group, error) {
 	groups := make([]trajectory.Group, len(tasks))
 	var all sync.WaitGroup
-	var one sync.Mutex
+	var once sync.Once
+	var failed error
 	for g, task := range tasks {
 		groups[g] = trajectory.Group{Task: task, Trajectories: make([]*trajectory.Trajectory, size)}
 		for i := range size {
 			all.Go(func() {
 				t := r.Sample(ctx, Place{Step: first.Step, Group: first.Group + g, Index: i, Task: task, Phase: first.Phase})
 				groups[g].Trajectories[i] = t
-				one.Lock()
-				defer one.Unlock()
-				done(t)
+				if done == nil {
+					return
+				}
+				if err := done(t); err != nil {
+					once.Do(func() { failed = err })
+				}
 			})
 		}
 	}
 	all.Wait()
-	return groups
+	return groups, failed
 }

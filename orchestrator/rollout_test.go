@@ -238,8 +238,15 @@ func TestFailuresAreDataAndTouchNobodyElse(t *testing.T) {
 	for _, q := range []string{"break", "fine", "panic", "hang", "positive"} {
 		questions = append(questions, task(q, q, "5"))
 	}
+	var one sync.Mutex
 	var seen []string
-	groups := r.Groups(context.Background(), "train", 0, questions, 2, func(tr *trajectory.Trajectory) { seen = append(seen, tr.ID) })
+	groups, err := r.Groups(context.Background(), "train", 0, questions, 2, func(tr *trajectory.Trajectory) error {
+		one.Lock()
+		defer one.Unlock()
+		seen = append(seen, tr.ID)
+		return nil
+	})
+	require.NoError(t, err)
 	require.Len(t, seen, 10)
 	require.Len(t, groups, 5)
 	for g, group := range groups {
@@ -278,7 +285,8 @@ func TestARewardThatFailsFailsItsTrajectory(t *testing.T) {
 		return 0.5, nil
 	})})
 	require.NoError(t, err)
-	groups := r.Groups(context.Background(), "train", 0, []trajectory.Task{task("bad", "x", "5"), task("good", "x", "5")}, 1, func(*trajectory.Trajectory) {})
+	groups, err := r.Groups(context.Background(), "train", 0, []trajectory.Task{task("bad", "x", "5"), task("good", "x", "5")}, 1, nil)
+	require.NoError(t, err)
 	bad, good := groups[0].Trajectories[0], groups[1].Trajectories[0]
 	require.Equal(t, "reward", bad.ErrOrigin)
 	require.Equal(t, trajectory.StopError, bad.StopReason)
@@ -351,7 +359,8 @@ func TestTrainableTokensAreTheSampledOnes(t *testing.T) {
 			defer mu.Unlock()
 			sampled[q.Session] = append(sampled[q.Session], q.Prompt, c.TokenIDs)
 		}}
-		groups := r.Groups(context.Background(), "train", int(seed), []trajectory.Task{task("a", "1?", "1"), task("b", "2?", "2")}, 3, func(*trajectory.Trajectory) {})
+		groups, err := r.Groups(context.Background(), "train", int(seed), []trajectory.Task{task("a", "1?", "1"), task("b", "2?", "2")}, 3, nil)
+		require.NoError(t, err)
 		for _, g := range groups {
 			for _, tr := range g.Trajectories {
 				turns := sampled["test/"+tr.ID]
@@ -396,7 +405,8 @@ func TestNothingIsLeftRunning(t *testing.T) {
 			cancel()
 		}
 	}}
-	groups := r.Groups(ctx, "train", 0, []trajectory.Task{task("a", "1?", "1")}, 50, func(*trajectory.Trajectory) {})
+	groups, err := r.Groups(ctx, "train", 0, []trajectory.Task{task("a", "1?", "1")}, 50, nil)
+	require.NoError(t, err)
 	for _, tr := range groups[0].Trajectories {
 		require.Equal(t, trajectory.StopCancelled, tr.StopReason)
 		require.Zero(t, tr.Reward)
@@ -433,7 +443,8 @@ func TestTrajectoriesRunAtOnce(t *testing.T) {
 	r.Format, err = tools.NewFormat("tags", r.Tools.Specs(), tools.FormatOptions{})
 	require.NoError(t, err)
 	r.Sampling.Stop = r.Format.Stops()
-	groups := r.Groups(context.Background(), "train", 0, []trajectory.Task{task("a", "1?", "1"), task("b", "1?", "1")}, 32, func(*trajectory.Trajectory) {})
+	groups, err := r.Groups(context.Background(), "train", 0, []trajectory.Task{task("a", "1?", "1"), task("b", "1?", "1")}, 32, nil)
+	require.NoError(t, err)
 	for _, g := range groups {
 		for _, tr := range g.Trajectories {
 			require.Equal(t, 1.0, tr.Reward, tr.Err)

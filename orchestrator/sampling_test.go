@@ -238,6 +238,19 @@ func TestOverlongShapingIsAPartOfTheReward(t *testing.T) {
 	}))
 }
 
+// requireAlgorithm holds what is said of a job's algorithm against want; "": nothing.
+func requireAlgorithm(t *testing.T, text, want string) {
+	t.Helper()
+	j, err := job.Parse("x.yaml", []byte(text), job.Options{})
+	require.NoError(t, err)
+	_, err = Algorithm(j, Registries{Algorithms: algorithms.NewRegistry()})
+	if want == "" {
+		require.NoError(t, err)
+		return
+	}
+	require.EqualError(t, err, want)
+}
+
 func TestAlgorithmRefusesWhatTheRolloutsCannotGive(t *testing.T) {
 	text := "version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\nrollout: {max_tokens: 100, max_new_tokens: 20, group_size: %}\nalgorithm: {%}\n"
 	for name, c := range map[string]struct{ size, block, want string }{
@@ -246,15 +259,7 @@ func TestAlgorithmRefusesWhatTheRolloutsCannotGive(t *testing.T) {
 		"fine":                      {"2", "dynamic_sampling: true, overlong: {buffer: 50, penalty: 1}", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			file := strings.Replace(strings.Replace(text, "%", c.size, 1), "%", c.block, 1)
-			j, err := job.Parse("x.yaml", []byte(file), job.Options{})
-			require.NoError(t, err)
-			_, err = Algorithm(j, Registries{Algorithms: algorithms.NewRegistry()})
-			if c.want == "" {
-				require.NoError(t, err)
-				return
-			}
-			require.EqualError(t, err, c.want)
+			requireAlgorithm(t, strings.Replace(strings.Replace(text, "%", c.size, 1), "%", c.block, 1), c.want)
 		})
 	}
 }
@@ -270,14 +275,7 @@ func TestStaleTokensNeedACorrection(t *testing.T) {
 		"several update": {"epochs: 3, correction: {kind: icepop}", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			j, err := job.Parse("x.yaml", []byte(strings.Replace(text, "%", c.block, 1)), job.Options{})
-			require.NoError(t, err)
-			_, err = Algorithm(j, Registries{Algorithms: algorithms.NewRegistry()})
-			if c.want == "" {
-				require.NoError(t, err)
-				return
-			}
-			require.EqualError(t, err, c.want)
+			requireAlgorithm(t, strings.Replace(text, "%", c.block, 1), c.want)
 		})
 	}
 }

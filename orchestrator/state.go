@@ -227,13 +227,7 @@ func (t *run) describe(b *batch, rewards []float64, m policy.Metrics, waited, wh
 			r["stop/"+string(tr.StopReason)]++
 			for _, turn := range tr.Turns {
 				r["turns"]++
-				r["tools/calls"] += float64(len(turn.Results) - turn.ParseErrors)
-				r["tools/parse_errors"] += float64(turn.ParseErrors)
-				for _, result := range turn.Results {
-					if result.Failed {
-						r["tools/failed"]++
-					}
-				}
+				countCalls(r, turn)
 				r["tokens/sampled"] += float64(turn.CompletionEnd - turn.CompletionStart)
 				r["tokens/cached"] += float64(turn.CachedTokens)
 			}

@@ -278,6 +278,9 @@ func (t *run) loop(ctx context.Context) error {
 	if t.feed != nil {
 		t.feed.Close()
 	}
+	if left := leftOver(t.rollout.Tools); left != "" {
+		t.note(left)
+	}
 	t.sayNotes()
 	t.state.Seconds += time.Since(t.started).Seconds()
 	t.started = time.Time{}
@@ -458,7 +461,7 @@ func (t *run) update(ctx context.Context, b *batch, start time.Time) (err error)
 			return err
 		}
 	}
-	if t.feed != nil {
+	if t.feed != nil && step+1 < j.Trainer.Steps { // nothing begins that no step would train
 		t.feed.Trained(ctx)
 	}
 	record := t.describe(b, rewards, m, waited, time.Since(start))

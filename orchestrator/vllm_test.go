@@ -216,7 +216,8 @@ func sameOnTheLocalEngine(t *testing.T, want []*trajectory.Trajectory, loss floa
 	s.rollout.Engine = r
 	_, _, deal, err := readData(j)
 	require.NoError(t, err)
-	groups := s.rollout.Groups(t.Context(), "train", 0, deal.tasks(0, j.Rollout.Groups), j.Rollout.GroupSize, func(*trajectory.Trajectory) {})
+	groups, err := s.rollout.Groups(t.Context(), "train", 0, deal.tasks(0, j.Rollout.Groups), j.Rollout.GroupSize, nil)
+	require.NoError(t, err)
 	for _, g := range groups {
 		for _, got := range g.Trajectories {
 			require.Empty(t, got.Err)

@@ -3,9 +3,18 @@
 package python
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/agentfly/agentfly/sandbox"
@@ -24,55 +33,193 @@ type Options struct {
 	Interpreter string           // of cpython; "" is python3 on PATH
 	Workers     int              // processes; 0 is the number of processors
 	Sandbox     *sandbox.Sandbox // in which workers run; nil is none
-	Timeout     time.Duration    // of a call of a function that states none; 0 is 30 s
-	Memory      int64            // bytes of a worker; 0 is 2 GiB
+	Timeout     time.Duration    // of a call of a function that states none, where ctx has no deadline; 0 is 30 s
+	Memory      int64            // bytes of a worker; 0 is 2 GiB, negative is no limit
+	Stderr      io.Writer        // gets what workers write for people, one write at a time; nil: nobody. The last part stands in errors all the same
 }
+
+const (
+	defaultTimeout = 30 * time.Second
+	defaultMemory  = 2 << 30
+	loadTimeout    = 2 * time.Minute // large imports are slow on a busy machine
+)
 
 // Function is a decorated function of a file.
 type Function struct {
 	Kind          string          // "tool", "reward" or "agent"
 	Name          string          //
 	Description   string          //
-	Parameters    json.RawMessage // JSON schema of a tool's arguments
-	Arguments     []string        // names of a reward's arguments
+	Parameters    json.RawMessage // JSON schema of the arguments; a reward's has {} where a hint says nothing
+	Arguments     []string        // names of the arguments; of an agent those of its methods, which are called as NAME.METHOD
 	Timeout       time.Duration   // 0: the job's
 	MaxTokens     int             // 0: the job's
+	MaxLength     int             // characters of an observation that are kept; 0: all
+	Concurrency   int             // calls that run at once; 0: any number
 	Stateful      bool            // calls of a trajectory go to one worker
 	Terminal      bool            // a call ends the trajectory
 	Idempotent    bool
 	Deterministic bool
+	Context       bool     // it takes AgentFly's argument context, whose metadata CallWith gives
 	Warnings      []string // options that are accepted and mean something else here
 }
 
 // Module is a loaded file with its workers.
-type Module struct{ functions []Function }
+type Module struct {
+	file      string
+	options   Options
+	functions []Function
+	tests     []string
+	pool      *pool
+	calls     map[string]callable
+}
+
+// callable says how a name is called.
+type callable struct {
+	timeout         time.Duration
+	async, stateful bool
+}
 
 // Error is what the Python code raised. Text is its last traceback line, without host paths.
 type Error struct{ Text string }
 
 func (e *Error) Error() string { return e.Text }
 
-// BrokenError says that the worker, not the code's logic, failed: it crashed, hung beyond its deadline or ran out of memory.
-type BrokenError struct{ Text string }
+// BrokenError says that the worker, not the code's logic, failed: it crashed, hung beyond its deadline or ran out of memory. Text names no
+// host path; Detail is for people: how the process ended and the last that it wrote.
+type BrokenError struct{ Text, Detail string }
 
 func (e *BrokenError) Error() string { return e.Text }
 
-// Load starts the workers of a file and reads what it decorates. Errors name file, line and remedy.
+// Load starts the first worker of a file and reads what it decorates. Errors name file, line and remedy, one line each.
 func Load(ctx context.Context, file string, o Options) (*Module, error) {
-	return nil, errors.New("python: not built")
+	source, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("python: %w", err)
+	}
+	if file, err = filepath.Abs(file); err != nil {
+		return nil, fmt.Errorf("python: %w", err)
+	}
+	o.Workers = cmp.Or(o.Workers, runtime.NumCPU())
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
+	o.Memory = max(cmp.Or(o.Memory, defaultMemory), 0)
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
+	l, err := newLaunch(ctx, file, o)
+	if err != nil {
+		return nil, err
+	}
+	m := &Module{file: file, options: o, pool: newPool(l, request{ID: 1, Op: "load", File: file, Source: string(source)}, o), calls: map[string]callable{}}
+	first, err := m.pool.first(ctx)
+	var broken *BrokenError
+	switch {
+	case errors.As(err, &broken):
+		err = fmt.Errorf("python: %s: %s: %s", file, broken.Text, broken.Detail)
+	case err == nil:
+		err = m.learn(first)
+	}
+	if err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
+}
+
+// learn takes over what the first worker says of the file.
+func (m *Module) learn(r reply) error {
+	functions, errs := describe(r.Functions, m.options.Workers)
+	if errs = append(errs, r.Errors...); len(errs) > 0 {
+		slices.SortStableFunc(errs, func(a, b string) int { return cmp.Compare(lineOf(a), lineOf(b)) })
+		return loadError(m.file, errs)
+	}
+	m.functions, m.tests = functions, r.Tests
+	for i, f := range functions {
+		c := callable{f.Timeout, r.Functions[i].Async, f.Stateful}
+		if f.Kind != "agent" {
+			m.calls[f.Name] = c
+			continue
+		}
+		for _, method := range f.Arguments {
+			m.calls[f.Name+"."+method] = c
+		}
+	}
+	for _, name := range r.Tests {
+		m.calls[testPrefix+name] = callable{}
+	}
+	return nil
+}
+
+const testPrefix = "test:"
+
+// lineOf is the number before the first colon.
+func lineOf(text string) int {
+	number, _, _ := strings.Cut(text, ":")
+	n, _ := strconv.Atoi(number) // 0 where there is none
+	return n
+}
+
+// loadError puts the file before each line.
+func loadError(file string, lines []string) error {
+	errs := make([]error, len(lines))
+	for i, line := range lines {
+		errs[i] = fmt.Errorf("%s:%s", file, line) // as compilers write it
+	}
+	return errors.Join(errs...)
 }
 
 // Functions are what the file decorates, in its order.
-func (m *Module) Functions() []Function { return m.functions }
+func (m *Module) Functions() []Function { return slices.Clone(m.functions) }
+
+// Tests are the file's functions test_NAME, in its order. RunTest runs one.
+func (m *Module) Tests() []string { return slices.Clone(m.tests) }
+
+// RunTest runs a test function: nil, or what it raised.
+func (m *Module) RunTest(ctx context.Context, name string) error {
+	_, err := m.Call(ctx, testPrefix+name, "", nil)
+	return err
+}
 
 // Call runs a function. arguments is a JSON object of keyword arguments; trajectory selects the worker of a stateful function. The
-// result is JSON: what the function returned. The error is *Error, *BrokenError, or ctx's.
+// result is JSON: what the function returned. It is ended at the deadline of ctx, or, where ctx has none, after its own timeout, or after
+// that of the options. The error is *Error, *BrokenError, or ctx's.
 func (m *Module) Call(ctx context.Context, name, trajectory string, arguments json.RawMessage) (json.RawMessage, error) {
-	return nil, errors.New("python: not built")
+	return m.CallWith(ctx, name, trajectory, arguments, nil)
+}
+
+// CallWith is Call of a function that takes AgentFly's context, with its metadata, a JSON object.
+func (m *Module) CallWith(ctx context.Context, name, trajectory string, arguments, metadata json.RawMessage) (json.RawMessage, error) {
+	c, ok := m.calls[name]
+	if !ok {
+		return nil, fmt.Errorf("python: %s: there is no function %q", filepath.Base(m.file), name)
+	}
+	own := ctx
+	if _, has := ctx.Deadline(); !has {
+		var cancel context.CancelFunc
+		own, cancel = context.WithTimeout(ctx, cmp.Or(c.timeout, m.options.Timeout))
+		defer cancel()
+	}
+	r, err := m.pool.call(own, c, request{Op: "call", Name: name, Trajectory: trajectory, Arguments: arguments, Metadata: metadata})
+	shown := strings.TrimPrefix(name, testPrefix)
+	switch broken := (*BrokenError)(nil); {
+	case err != nil && ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil && own.Err() != nil:
+		return nil, &BrokenError{Text: fmt.Sprintf("%s took longer than %s; ask it for less work", shown, cmp.Or(c.timeout, m.options.Timeout))}
+	case errors.As(err, &broken):
+		return nil, &BrokenError{shown + " broke: " + broken.Text, broken.Detail}
+	case err != nil:
+		return nil, err
+	case r.Broken:
+		return nil, &BrokenError{Text: shown + " broke: " + withoutHostPaths(r.Error, arguments)}
+	case r.Error != "":
+		return nil, &Error{withoutHostPaths(r.Error, arguments)}
+	}
+	return r.Result, nil
 }
 
 // End forgets the state of a trajectory.
-func (m *Module) End(trajectory string) {}
+func (m *Module) End(trajectory string) { m.pool.end(trajectory) }
 
-// Close ends the workers; calls that run fail.
-func (m *Module) Close() error { return nil }
+// Close ends the workers; calls that run fail. It returns when their processes are gone, and may be called twice.
+func (m *Module) Close() error {
+	m.pool.close()
+	return nil
+}

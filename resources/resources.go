@@ -27,18 +27,20 @@ type Resources struct {
 	mu      sync.Mutex
 	box     *sandbox.Sandbox
 	modules map[moduleKey]*python.Module
+	said    map[string]bool // warnings
 	closers []func() error
 }
 
 type moduleKey struct {
-	file    string
-	runtime string
-	boxed   bool
+	file, runtime, interpreter string
+	workers                    int
+	memory                     int64
+	boxed                      bool
 }
 
 // New opens nothing yet.
 func New(o Options) *Resources {
-	return &Resources{options: o, modules: map[moduleKey]*python.Module{}}
+	return &Resources{options: o, modules: map[moduleKey]*python.Module{}, said: map[string]bool{}}
 }
 
 // Resolve makes a path of the job file absolute.
@@ -91,7 +93,7 @@ func (r *Resources) Sandbox(ctx context.Context) (*sandbox.Sandbox, error) {
 // Python is the module of a file, loaded once for tools and rewards alike.
 func (r *Resources) Python(ctx context.Context, file string, o python.Options) (*python.Module, error) {
 	file = r.Resolve(file)
-	key := moduleKey{file, o.Runtime, o.Sandbox != nil}
+	key := moduleKey{file, o.Runtime, o.Interpreter, o.Workers, o.Memory, o.Sandbox != nil}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if m := r.modules[key]; m != nil {

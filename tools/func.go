@@ -25,8 +25,9 @@ type function[T any] struct {
 //		Unit string `json:"unit,omitempty" enum:"celsius,fahrenheit"`
 //	}
 //
-// A field is required unless it is a pointer or has omitempty. A T that has no schema is reported by Registry.Register.
-func NewFunc[T any](name, description string, run func(ctx context.Context, args T) (string, error)) Tool {
+// A field is required unless it is a pointer or has omitempty. A T that has no schema is reported by Registry.Register. What else the
+// spec says is set with functions such as func(s *Spec) { s.Idempotent = true }.
+func NewFunc[T any](name, description string, run func(ctx context.Context, args T) (string, error), set ...func(*Spec)) Tool {
 	f := &function[T]{spec: Spec{Name: name, Description: description}, run: run}
 	s, err := SchemaOf[T]()
 	if err == nil && run == nil {
@@ -36,6 +37,9 @@ func NewFunc[T any](name, description string, run func(ctx context.Context, args
 		f.spec.Parameters, err = json.Marshal(s)
 	}
 	f.err = err
+	for _, change := range set {
+		change(&f.spec)
+	}
 	return f
 }
 

@@ -2,50 +2,47 @@ package tools
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
-
-	"github.com/agentfly/agentfly/trajectory"
-	"github.com/agentfly/agentfly/waiting"
 )
 
-// Options bound every call of a registry.
+// Options bound every call of a registry. What a tool or a job says of a tool goes before them.
 type Options struct {
-	Timeout  time.Duration                              // of one call; 0 is 30 s
-	MaxRunes int                                        // of an observation, the marker included; 0 is 4,000; at least 100
-	Report   func(tool string, err error, trace []byte) // called once for each panic, with the stack; nil is off
+	Timeout   time.Duration                              // of one call; 0 is 30 s
+	MaxTokens int                                        // of an observation, the marker included; 0 is 1,000
+	Tokenizer Tokenizer                                  // the model's own; nil: a token counts as 4 characters
+	Report    func(tool string, err error, trace []byte) // called once for each panic, with the stack; nil is off
 }
 
 const (
-	defaultTimeout  = 30 * time.Second
-	defaultMaxRunes = 4000
-	minMaxRunes     = 100
+	defaultTimeout   = 30 * time.Second
+	defaultMaxTokens = 1000
 )
 
 var namePattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
 // Registry holds tools by name. Register everything first; from then on all methods are safe for concurrent use.
 type Registry struct {
-	options   Options
-	mu        sync.RWMutex
-	entries   map[string]*entry
-	abandoned atomic.Int64
+	options Options
+	mu      sync.RWMutex
+	entries map[string]*entry
 }
 
+// entry is a tool with what its calls share.
 type entry struct {
-	tool   Tool
-	spec   Spec
-	schema *Schema
-	part   string // that a call waits for
+	tool      Tool
+	spec      Spec // its limits are those that count
+	schema    *Schema
+	gate      *gate
+	cache     *cache // nil: nothing is kept
+	abandoned atomic.Int64
 }
 
 // NewRegistry returns an empty registry.
@@ -53,23 +50,15 @@ func NewRegistry(o Options) *Registry {
 	if o.Timeout <= 0 {
 		o.Timeout = defaultTimeout
 	}
-	if o.MaxRunes <= 0 {
-		o.MaxRunes = defaultMaxRunes
+	if o.MaxTokens <= 0 {
+		o.MaxTokens = defaultMaxTokens
 	}
-	o.MaxRunes = max(o.MaxRunes, minMaxRunes)
 	return &Registry{options: o, entries: map[string]*entry{}}
 }
 
 // KeepsState tells whether one of the tools is stateful.
 func (r *Registry) KeepsState() bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	for _, e := range r.entries {
-		if e.spec.Stateful {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.all(), func(e *entry) bool { return e.spec.Stateful })
 }
 
 // Register adds tools. A name that is taken or not well-formed, or a schema that cannot be read, is refused; the tools
@@ -83,13 +72,13 @@ func (r *Registry) Register(all ...Tool) error {
 	return nil
 }
 
-// RegisterAs adds a tool with what a job's reference says of it: its limits and its cache.
+// RegisterAs adds a tool with what a job's reference says of it: its limits, and whether its observations are kept. Those of a tool
+// that is not deterministic are never kept.
 func (r *Registry) RegisterAs(t Tool, ref Ref) error {
 	if t == nil {
 		return errors.New("tools: register: the tool is nil")
 	}
 	spec := t.Spec()
-	spec.Limits = ref.Limits.over(spec.Limits)
 	if !namePattern.MatchString(spec.Name) {
 		return fmt.Errorf("tools: register %q: a name has 1 to 64 letters, digits, _ or -", spec.Name)
 	}
@@ -106,12 +95,22 @@ func (r *Registry) RegisterAs(t Tool, ref Ref) error {
 	if !slices.Equal(s.Types, []string{"object"}) {
 		return fmt.Errorf(`tools: register %q: the schema of the parameters must have "type": "object"`, spec.Name)
 	}
+	l := ref.Limits.over(spec.Limits)
+	l.Timeout, l.MaxTokens = cmp.Or(l.Timeout, r.options.Timeout), cmp.Or(l.MaxTokens, r.options.MaxTokens)
+	if !spec.Idempotent {
+		l.Retries = 0
+	}
+	spec.Limits = l
+	e := &entry{tool: t, spec: spec, schema: s, gate: newGate(l.Concurrency, l.Rate)}
+	if ref.Cache && spec.Deterministic && !spec.Stateful {
+		e.cache = newCache()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.entries[spec.Name] != nil {
 		return fmt.Errorf("tools: register %q: the name is already registered; give one of the two another name", spec.Name)
 	}
-	r.entries[spec.Name] = &entry{tool: t, spec: spec, schema: s, part: "tool " + spec.Name}
+	r.entries[spec.Name] = e
 	return nil
 }
 
@@ -119,12 +118,14 @@ func (r *Registry) RegisterAs(t Tool, ref Ref) error {
 func (r *Registry) Names() []string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	names := make([]string, 0, len(r.entries))
-	for name := range r.entries {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(r.entries))
+}
+
+// all are the entries, sorted by name.
+func (r *Registry) all() []*entry {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(r.entries), func(a, b *entry) int { return cmp.Compare(a.spec.Name, b.spec.Name) })
 }
 
 // Lookup returns a tool. The error of an unknown name says which are known and which is nearest.
@@ -150,133 +151,51 @@ func (r *Registry) lookup(name string) (*entry, error) {
 	return nil, fmt.Errorf("there is no tool %q%s; the tools are %s", clip(name, 64), suggest(name, names), strings.Join(names, ", "))
 }
 
-// Select returns a registry of the named tools with the same options.
+// Select returns a registry of the named tools. Limits and caches stay common to both.
 func (r *Registry) Select(names ...string) (*Registry, error) {
 	out := NewRegistry(r.options)
 	for _, name := range names {
-		t, err := r.Lookup(name)
+		e, err := r.lookup(name)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("tools: %w", err)
 		}
-		if err := out.Register(t); err != nil {
-			return nil, err
+		if out.entries[name] != nil {
+			return nil, fmt.Errorf("tools: select %q: the name is given twice", name)
 		}
+		out.entries[name] = e
 	}
 	return out, nil
 }
 
-// Specs describe the tools, sorted by name.
+// Specs describe the tools, sorted by name, with the limits that count.
 func (r *Registry) Specs() []Spec {
-	names := r.Names()
-	specs := make([]Spec, 0, len(names))
-	for _, name := range names {
-		if e, err := r.lookup(name); err == nil {
-			specs = append(specs, e.spec)
-		}
+	all := r.all()
+	specs := make([]Spec, len(all))
+	for i, e := range all {
+		specs[i] = e.spec
 	}
 	return specs
 }
 
 // End tells the tools that a trajectory is over.
 func (r *Registry) End(trajectoryID string) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	for _, e := range r.entries {
+	for _, e := range r.all() {
 		if ender, ok := e.tool.(Ender); ok {
 			ender.End(trajectoryID)
 		}
 	}
 }
 
-// Abandoned counts the calls that are still running although their deadline has passed: tools that ignore ctx.
-func (r *Registry) Abandoned() int { return int(r.abandoned.Load()) }
-
-// Invoke runs one call of a trajectory. It never fails: an unknown tool, wrong arguments, an error, a panic or a passed
-// deadline gives a result with Failed set and an observation that tells the model how to do it right. When ctx itself is
-// done the observation says so; the caller checks ctx.
-func (r *Registry) Invoke(ctx context.Context, trajectoryID string, c trajectory.ToolCall) trajectory.ToolResult {
-	start := time.Now()
-	text, err := r.invoke(ctx, trajectoryID, c)
-	var broken *BrokenError
-	out := trajectory.ToolResult{Call: c, Failed: err != nil, Broken: errors.As(err, &broken)}
-	if err != nil {
-		text = "Error: " + err.Error()
-	}
-	out.Observation = truncate(strings.ToValidUTF8(text, "\uFFFD"), r.options.MaxRunes)
-	out.Duration = time.Since(start)
-	return out
-}
-
-func (r *Registry) invoke(ctx context.Context, trajectoryID string, c trajectory.ToolCall) (string, error) {
-	e, err := r.lookup(c.Name)
-	if err != nil {
-		return "", err
-	}
-	if len(c.Arguments) == 0 {
-		c.Arguments = []byte("{}")
-	}
-	if err := e.schema.Check(c.Arguments); err != nil {
-		return "", fmt.Errorf("%s: %w", c.Name, err)
-	}
-	if err := ctx.Err(); err != nil {
-		return "", fmt.Errorf("%s: the run was interrupted", c.Name)
-	}
-	timeout := cmp.Or(e.spec.Limits.Timeout, r.options.Timeout)
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	defer waiting.Enter(ctx, e.part, trajectoryID).Leave()
-	type outcome struct {
-		text string
-		err  error
-	}
-	done := make(chan outcome, 1)
-	r.abandoned.Add(1)
-	go func() {
-		text, err := r.guarded(ctx, e, Call{ID: c.ID, Trajectory: trajectoryID, Arguments: c.Arguments})
-		r.abandoned.Add(-1)
-		done <- outcome{text, err}
-	}()
-	select {
-	case o := <-done:
-		if o.err != nil && errors.Is(o.err, context.DeadlineExceeded) && ctx.Err() != nil {
-			return "", late(ctx, c.Name, timeout)
-		}
-		return o.text, o.err
-	case <-ctx.Done():
-		return "", late(ctx, c.Name, timeout)
-	}
-}
-
-func late(ctx context.Context, name string, timeout time.Duration) error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return &BrokenError{Text: fmt.Sprintf("%s took longer than %s; ask it for less work", name, timeout)}
-	}
-	return fmt.Errorf("%s: the run was interrupted", name)
-}
-
-// guarded turns a panic into an error. Its value goes to Report, not to the model: it may name host paths.
-func (r *Registry) guarded(ctx context.Context, e *entry, c Call) (text string, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			if r.options.Report != nil {
-				r.options.Report(e.spec.Name, fmt.Errorf("tools: %s: panic: %v", e.spec.Name, v), debug.Stack())
+// Abandoned counts the calls that are still running although nobody waits for them any more, by tool: tools that ignore ctx. nil: none.
+func (r *Registry) Abandoned() map[string]int {
+	var out map[string]int
+	for _, e := range r.all() {
+		if n := int(e.abandoned.Load()); n > 0 {
+			if out == nil {
+				out = map[string]int{}
 			}
-			text, err = "", &BrokenError{Text: e.spec.Name + " failed inside; try other arguments"}
+			out[e.spec.Name] = n
 		}
-	}()
-	o, err := e.tool.Call(ctx, c)
-	return o.Text, err
-}
-
-// truncate keeps the head and the tail of s so that at most n runes are left, the marker included.
-func truncate(s string, n int) string {
-	if len(s) <= n || utf8.RuneCountInString(s) <= n {
-		return s
 	}
-	runes := []rune(s)
-	marker := fmt.Sprintf("\n[%d characters left out]\n", len(runes)) // as wide as the final one or wider
-	keep := n - utf8.RuneCountInString(marker)
-	head := keep * 2 / 3
-	tail := keep - head
-	return string(runes[:head]) + fmt.Sprintf("\n[%d characters left out]\n", len(runes)-keep) + string(runes[len(runes)-tail:])
+	return out
 }

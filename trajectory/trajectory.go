@@ -78,18 +78,39 @@ const (
 	StopNoAction  StopReason = "no_action"  // a turn held neither a call nor an answer
 	StopMaxTurns  StopReason = "max_turns"  // the last allowed turn did not answer
 	StopMaxTokens StopReason = "max_tokens" // the sequence reached rollout.max_tokens
+	StopMaxCalls  StopReason = "max_calls"  // it asked for more calls than agent.max_calls
 	StopError     StopReason = "error"      // engine, tool, environment, reward or render failed; see Err
 	StopCancelled StopReason = "cancelled"  // the run was interrupted
 	StopRecorded  StopReason = "recorded"   // nothing was sampled: it is a recorded conversation
 )
 
+// Cause says why a call failed.
+type Cause string
+
+// The causes of a failed call.
+const (
+	CauseParse        Cause = "parse"         // the completion asks for a call that cannot be read
+	CauseUnknownTool  Cause = "unknown_tool"  //
+	CauseBadArguments Cause = "bad_arguments" // no JSON, or not what the tool's schema asks for
+	CauseRaised       Cause = "raised"        // the tool returned an error
+	CauseBroken       Cause = "broken"        // the tool is to blame: its deadline passed, it panicked, its process or server is gone
+	CauseInterrupted  Cause = "interrupted"   // the trajectory ended meanwhile
+	CauseLimit        Cause = "limit"         // more calls than the job allows
+	CauseOff          Cause = "off"           // the tools are switched off
+)
+
 // ToolResult is what one call returned.
 type ToolResult struct {
-	Call        ToolCall      `json:"call"`
-	Observation string        `json:"observation"`
-	Failed      bool          `json:"failed,omitempty"` // the observation is an error that the model can read
-	Broken      bool          `json:"broken,omitempty"` // the tool is to blame: its deadline passed, or it panicked
-	Duration    time.Duration `json:"duration_ns"`
+	Call        ToolCall        `json:"call"`
+	Observation string          `json:"observation"`
+	Info        json.RawMessage `json:"info,omitempty"`     // what the tool returned for rewards and the record: a JSON object
+	Failed      bool            `json:"failed,omitempty"`   // the observation is an error that the model can read
+	Broken      bool            `json:"broken,omitempty"`   // the cause is CauseBroken
+	Cause       Cause           `json:"cause,omitempty"`    // "" where it did not fail
+	Terminal    bool            `json:"terminal,omitempty"` // it ended the trajectory: the observation is the final answer
+	Cached      bool            `json:"cached,omitempty"`   // taken from an earlier call of the same arguments
+	Retries     int             `json:"retries,omitempty"`  // attempts after the first
+	Duration    time.Duration   `json:"duration_ns"`        // waiting for its turn and pauses between attempts included
 }
 
 // Turn is prompt → completion → observation. Offsets index the token ids of its sample.

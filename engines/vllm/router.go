@@ -163,10 +163,8 @@ func (e *Engine) place(ctx context.Context) error {
 
 // attempt does something on one replica; nil: none serves.
 func (e *Engine) attempt(ctx context.Context, session string, avoid *replica, do func(context.Context, *replica) error) (*replica, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := e.untilClosed(ctx)
 	defer cancel()
-	stop := context.AfterFunc(e.ctx, cancel)
-	defer stop()
 	r, err := e.pick(ctx, session, avoid)
 	if err != nil {
 		return nil, err
@@ -193,10 +191,8 @@ func pauseAfter(err error, backoff time.Duration) time.Duration {
 
 // backOff is sleep that Close ends.
 func (e *Engine) backOff(ctx context.Context, d time.Duration) error {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := e.untilClosed(ctx)
 	defer cancel()
-	stop := context.AfterFunc(e.ctx, cancel)
-	defer stop()
 	return sleep(ctx, d)
 }
 

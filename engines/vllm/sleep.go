@@ -30,10 +30,8 @@ func (e *Engine) sleep(ctx context.Context) error {
 		return err
 	}
 	defer e.running.Done()
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := e.untilClosed(ctx)
 	defer cancel()
-	stop := context.AfterFunc(e.ctx, cancel)
-	defer stop()
 	for _, r := range e.replicas {
 		if !r.info().Sleep {
 			return fmt.Errorf("%s has no routes to sleep and wake up; start vLLM with VLLM_SERVER_DEV_MODE=1 and --enable-sleep-mode", r.url)
@@ -48,13 +46,7 @@ func (e *Engine) sleep(ctx context.Context) error {
 	if adapter && e.options.Sleep > 1 {
 		return errors.New("level 2 drops the weights that the adapter comes on top of; use level 1")
 	}
-	select {
-	case <-e.turn:
-	case <-ctx.Done():
-		return e.orClosed(ctx.Err())
-	}
-	defer func() { e.turn <- struct{}{} }()
-	return e.orClosed(e.sleepAll(ctx))
+	return e.inTurn(ctx, func() error { return e.sleepAll(ctx) })
 }
 
 // allBack waits until no replica is away.

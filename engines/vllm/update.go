@@ -36,20 +36,33 @@ func (e *Engine) update(ctx context.Context, w engines.Weights) error {
 		return err
 	}
 	defer e.running.Done()
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := e.untilClosed(ctx)
 	defer cancel()
-	stop := context.AfterFunc(e.ctx, cancel)
-	defer stop()
 	if err := e.checkWeights(w); err != nil {
 		return err
 	}
+	return e.inTurn(ctx, func() error { return e.updateAll(ctx, w) })
+}
+
+// inTurn does one thing at a time of those that change what the replicas hold.
+func (e *Engine) inTurn(ctx context.Context, do func() error) error {
 	select {
 	case <-e.turn:
 	case <-ctx.Done():
 		return e.orClosed(ctx.Err())
 	}
 	defer func() { e.turn <- struct{}{} }()
-	return e.orClosed(e.updateAll(ctx, w))
+	return e.orClosed(do())
+}
+
+// untilClosed is ctx, which Close ends as well.
+func (e *Engine) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(e.ctx, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
 }
 
 func (e *Engine) orClosed(err error) error {

@@ -67,10 +67,10 @@ seed: 2
 	require.Equal(t, strings.Join([]string{
 		`/jobs/job.yaml:1:10: version: 2 is out of range, allowed is 1`,
 		`/jobs/job.yaml:2:7: name: 7, allowed is a text; write "7" in quotes`,
-		`/jobs/job.yaml:3:1: unknown key "modle" in the job; allowed: version, name, seed, deterministic, device, model, engine, agent, environment, rewards, data, rollout, algorithm, sft, distill, trainer, eval, checkpoint, control, output; nearest: model`,
+		`/jobs/job.yaml:3:1: unknown key "modle" in the job; allowed: version, name, seed, deterministic, device, model, engine, agent, sandbox, environment, rewards, data, rollout, algorithm, sft, distill, trainer, eval, checkpoint, control, output; nearest: model`,
 		`/jobs/job.yaml:4:31: model.lora.rank: -8 is out of range, allowed is a whole number from 0 to 4096`,
 		`/jobs/job.yaml:5:10: rewards: the list is empty; at least one entry is needed`,
-		`/jobs/job.yaml:7:3: unknown key "grups" in rollout; allowed: groups, group_size, max_new_tokens, max_tokens, temperature, top_p, top_k, min_p, mode, max_staleness, stale, oversample, max_refills, max_failed, timeout, turn_timeout, tool_timeout, reward_timeout, max_failed_tool, watchdog; nearest: groups`,
+		`/jobs/job.yaml:7:3: unknown key "grups" in rollout; allowed: groups, group_size, max_new_tokens, max_tokens, temperature, top_p, top_k, min_p, mode, max_staleness, stale, oversample, max_refills, max_failed, timeout, turn_timeout, tool_timeout, tool_tokens, reward_timeout, max_failed_tool, watchdog; nearest: groups`,
 		`/jobs/job.yaml:8:16: rollout.temperature: the text "hot", allowed is a number from 0 to 100`,
 		`/jobs/job.yaml:9:10: rollout.top_p: 1.5 is out of range, allowed is a number above 0 up to 1`,
 		`/jobs/job.yaml:10:11: rollout.groups: 0 is out of range, allowed is a whole number from 1 to 100000 (tasks)`,
@@ -161,7 +161,7 @@ func TestSetGoesThroughTheSameChecks(t *testing.T) {
 	require.Equal(t, 5, c.Trainer.Steps)
 	require.Equal(t, "x", c.Name)
 	require.Equal(t, 0.5, c.Rewards[1].Weight)
-	require.Equal(t, []string{"a"}, c.Agent.Tools)
+	require.Equal(t, []job.Tool{{Name: "a"}}, c.Agent.Tools)
 	require.Equal(t, "sapo", c.Algorithm.Loss.Name)
 	require.Equal(t, map[string]any{"tau_positive": 2.0}, c.Algorithm.Loss.Keys)
 

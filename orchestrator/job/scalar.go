@@ -35,7 +35,8 @@ func (d *decoder) expand(n *yaml.Node, path string) (value string, expanded bool
 }
 
 func isSecret(key string) bool {
-	for _, s := range []string{"_key", "token", "password", "secret"} {
+	key = strings.ToLower(key)
+	for _, s := range []string{"_key", "-key", "token", "password", "secret", "authorization", "cookie"} { // names of headers too
 		if strings.HasSuffix(key, s) {
 			return true
 		}

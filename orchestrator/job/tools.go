@@ -62,6 +62,9 @@ func (d *decoder) tool(n *yaml.Node, t *Tool, path string) {
 			t.Params[key.Value] = d.any(value, at, 0)
 		}
 	})
+	if t.Name != "" && t.Only != nil {
+		d.fail(n, "%s.only: it chooses among the tools of python, mcp or http; a name is one tool, leave it out", path)
+	}
 	if (t.Name == "") == (t.Source == "") {
 		d.fail(n, "%s: exactly one of name, %s says which tool; %s", path, "python, mcp and http", toolForm)
 	}
@@ -72,8 +75,12 @@ func (d *decoder) count(n *yaml.Node, path string, most float64) int {
 }
 
 func (d *decoder) names(n *yaml.Node, into *[]string, path string) {
-	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
+	switch {
+	case n.Kind != yaml.SequenceNode:
 		d.fail(n, "%s: %s, allowed is a list of names", path, kindName(n))
+		return
+	case len(n.Content) == 0:
+		d.fail(n, "%s: the list is empty; name the tools that are taken, or leave it out", path)
 		return
 	}
 	for i, item := range n.Content {
@@ -92,7 +99,11 @@ func encodeTool(t Tool) any {
 			out[key] = v
 		}
 	}
-	set("only", t.Only, t.Only != nil)
+	only := make([]any, len(t.Only))
+	for i, name := range t.Only {
+		only[i] = name
+	}
+	set("only", only, t.Only != nil)
 	set("timeout", t.Limits.Timeout.Seconds(), t.Limits.Timeout > 0)
 	set("max_tokens", t.Limits.MaxTokens, t.Limits.MaxTokens > 0)
 	set("concurrency", t.Limits.Concurrency, t.Limits.Concurrency > 0)

@@ -204,7 +204,14 @@ func (d *decoder) turn() trajectory.Turn {
 		if r.Failed = flags&1 != 0; flags&2 == 0 {
 			r.Call.Arguments = []byte(arguments)
 		}
+		r.Broken, r.Terminal, r.Cached = flags&4 != 0, flags&8 != 0, flags&16 != 0
 		r.Duration = time.Duration(d.int())
+		if flags&32 != 0 {
+			r.Cause, r.Retries = trajectory.Cause(d.text()), d.int()
+			if info := d.text(); info != "" {
+				r.Info = []byte(info)
+			}
+		}
 		t.Results = append(t.Results, r)
 	}
 	t.FinalAnswer = d.text()

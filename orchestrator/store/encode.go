@@ -140,8 +140,12 @@ func appendTurn(b []byte, t *trajectory.Turn) []byte {
 		r := &t.Results[i]
 		b = appendText(appendText(appendText(b, r.Call.ID), r.Call.Name), string(r.Call.Arguments))
 		b = appendText(b, r.Observation)
-		b = append(b, flag(r.Failed, 1)|flag(r.Call.Arguments == nil, 2))
+		more := r.Cause != "" || r.Retries != 0 || r.Info != nil
+		b = append(b, flag(r.Failed, 1)|flag(r.Call.Arguments == nil, 2)|flag(r.Broken, 4)|flag(r.Terminal, 8)|flag(r.Cached, 16)|flag(more, 32))
 		b = binary.AppendVarint(b, int64(r.Duration))
+		if more {
+			b = appendText(binary.AppendVarint(appendText(b, string(r.Cause)), int64(r.Retries)), string(r.Info))
+		}
 	}
 	b = appendText(b, t.FinalAnswer)
 	b = append(b, flag(t.AnsweredThisTurn, 1)|flag(t.Reward != nil, 2))

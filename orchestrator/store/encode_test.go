@@ -23,7 +23,9 @@ func twoTurns(t testing.TB) *trajectory.Trajectory {
 		Turns: []trajectory.Turn{
 			{
 				CompletionStart: 2, CompletionEnd: 4, ObservationEnd: 5, Completion: "héllo", FinishReason: "stop", Seed: 1 << 63, CachedTokens: 1, EngineSeconds: 0.5, ToolSeconds: 2,
-				Results: []trajectory.ToolResult{{Call: trajectory.ToolCall{ID: "1", Name: "calc", Arguments: []byte(`{"x": 1}`)}, Observation: "2", Failed: true, Duration: -time.Second}, {}},
+				Results: []trajectory.ToolResult{{Call: trajectory.ToolCall{ID: "1", Name: "calc", Arguments: []byte(`{"x": 1}`)}, Observation: "2", Failed: true, Duration: -time.Second}, {}, {
+					Observation: "late", Failed: true, Broken: true, Cause: trajectory.CauseBroken, Retries: 2, Duration: time.Minute,
+				}, {Observation: "done", Terminal: true, Cached: true, Info: []byte(`{"hits":3}`)}},
 			},
 			{CompletionStart: 5, CompletionEnd: 8, ObservationEnd: 8, ParseErrors: 2, FinalAnswer: "4", AnsweredThisTurn: true, Reward: &paid, Anchor: "a", Shared: "b"},
 		},

@@ -27,7 +27,8 @@ type Arguments struct {
 // New returns the tool "calculator".
 func New() tools.Tool {
 	return tools.NewFunc("calculator", "Computes an arithmetic expression exactly.",
-		func(ctx context.Context, a Arguments) (string, error) { return Evaluate(ctx, a.Expression) })
+		func(ctx context.Context, a Arguments) (string, error) { return Evaluate(ctx, a.Expression) },
+		func(s *tools.Spec) { s.Idempotent, s.Deterministic = true, true })
 }
 
 // Limits of an expression and of every number that occurs while it is computed.

@@ -214,7 +214,7 @@ func TestTool(t *testing.T) {
 	}
 	require.Equal(t, "936", call(`{"expression": "347 + 589"}`))
 	require.Equal(t, "Error: division by zero", call(`{"expression": "1 / 0"}`))
-	require.Equal(t, `Error: calculator: the argument "expression" must be a string, got the number 12`, call(`{"expression": 12}`))
+	require.Equal(t, `Error: calculator: the argument "expression" must be a string, got the number 12; the arguments are {"expression": string}`, call(`{"expression": 12}`))
 	require.Equal(t, `Error: calculator: there is no argument "expresion" (did you mean "expression"?); the arguments are {"expression": string}`, call(`{"expresion": "1"}`))
 	require.Equal(t, `Error: calculator: the argument "expression" is missing; the arguments are {"expression": string}`, call(`{}`))
 }

@@ -1,0 +1,139 @@
+package agentfly
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/tools/mcp"
+	"github.com/urfave/cli/v2"
+)
+
+// toolsServeCommand offers tools to other programs.
+func (c *commands) toolsServeCommand() *cli.Command {
+	return &cli.Command{
+		Name: "serve", Usage: "offer tools over MCP: all, or those that are named, or those of Python files", ArgsUsage: "[NAME|FILE.py …]", Action: c.toolsServe,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "http", Usage: "listen on `ADDRESS`, such as 127.0.0.1:8090, instead of standard input and output; one that is not this machine's own needs an API key"},
+			&cli.StringFlag{Name: "api-key", EnvVars: []string{"AGENTFLY_API_KEY"}, Usage: "`KEY` that requests over HTTP must bear"},
+		},
+	}
+}
+
+func (c *commands) toolsServe(x *cli.Context) (err error) {
+	if err := checkAddress(x.String("http"), x.String("api-key")); err != nil {
+		return err
+	}
+	shared := resources.New(resources.Options{Warn: func(text string) { fmt.Fprintln(c.errOut, "agentfly: "+text) }})
+	defer func() { err = errors.Join(err, shared.Close()) }()
+	registry, err := c.served(x.Context, shared, x.Args().Slice())
+	if err != nil {
+		return err
+	}
+	server, err := mcp.NewServer(registry, Version)
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	if x.String("http") == "" {
+		return server.ServeStdio(x.Context, io.NopCloser(c.in), nopCloser{c.out})
+	}
+	return c.serveTools(x, server)
+}
+
+// served makes the tools that the arguments name; all of the catalog for none.
+func (c *commands) served(ctx context.Context, shared *resources.Resources, names []string) (*tools.Registry, error) {
+	registry := tools.NewRegistry(tools.Options{})
+	all := len(names) == 0
+	if all {
+		names = c.registries.Tools.Names()
+	}
+	for _, name := range names {
+		ref := tools.Ref{Name: name}
+		if strings.HasSuffix(name, ".py") {
+			ref = tools.Ref{Source: "python", Params: map[string]any{"python": name}}
+		}
+		made, err := c.registries.Tools.Make(ctx, shared, ref)
+		if err != nil && all { // it needs parameters that only a job gives, or something that this machine lacks
+			fmt.Fprintf(c.errOut, "agentfly: %s is left out: %v\n", name, err)
+			continue
+		}
+		if err == nil {
+			err = registry.Register(made...)
+		}
+		if err != nil {
+			return nil, usagef("%v", err)
+		}
+	}
+	return registry, nil
+}
+
+func checkAddress(address, key string) error {
+	if address == "" {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return usagef("--http %s: allowed is HOST:PORT, such as 127.0.0.1:8090", address)
+	}
+	if ip := net.ParseIP(host); key == "" && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return usagef("--http %s is reachable from elsewhere: give --api-key, or the environment's AGENTFLY_API_KEY", address)
+	}
+	return nil
+}
+
+// serveTools answers streamable HTTP until the context ends.
+func (c *commands) serveTools(x *cli.Context, tools *mcp.Server) error {
+	listener, err := net.Listen("tcp", x.String("http"))
+	if err != nil {
+		return fmt.Errorf("tools: serve: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/mcp", bearing(x.String("api-key"), tools))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	fmt.Fprintf(c.out, "serving tools on http://%s/mcp\n", listener.Addr())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("tools: serve: %w", err)
+	case <-x.Context.Done():
+	}
+	err = tools.Close() // streams of events end only with their sessions
+	grace, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if stop := server.Shutdown(grace); stop != nil {
+		err = errors.Join(err, server.Close())
+	}
+	<-ended
+	return err
+}
+
+// bearing lets requests through that bear the key; all for none.
+func bearing(key string, next http.Handler) http.Handler {
+	if key == "" {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if !ok || subtle.ConstantTimeCompare([]byte(given), []byte(key)) != 1 {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			http.Error(w, "the API key is missing or wrong", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// nopCloser leaves what it writes to open.
+type nopCloser struct{ io.Writer }
+
+func (nopCloser) Close() error { return nil }

@@ -1,0 +1,13 @@
+//go:build !unix
+
+package python
+
+import (
+	"errors"
+
+	"github.com/agentfly/agentfly/sandbox"
+)
+
+func startPlain([]string) (sandbox.Process, error) {
+	return nil, errors.New("python: workers need a Unix system")
+}

@@ -1,0 +1,90 @@
+//go:build unix
+
+package python
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// plainProcess is a worker without a sandbox, in a process group of its own.
+type plainProcess struct {
+	command        *exec.Cmd
+	stdin          *os.File
+	stdout, stderr *os.File
+	mu             sync.Mutex
+	gone           bool // waited for: its id may belong to another process
+}
+
+func startPlain(args []string) (*plainProcess, error) {
+	p := &plainProcess{command: exec.Command(args[0], args[1:]...)}
+	var theirs []*os.File
+	pipe := func(write bool) (ours *os.File, err error) {
+		r, w, err := os.Pipe()
+		if write {
+			ours, theirs = w, append(theirs, r)
+		} else {
+			ours, theirs = r, append(theirs, w)
+		}
+		return ours, err
+	}
+	var err1, err2, err3 error
+	p.stdin, err1 = pipe(true)
+	p.stdout, err2 = pipe(false)
+	p.stderr, err3 = pipe(false)
+	err := errors.Join(err1, err2, err3)
+	if err == nil {
+		p.command.Stdin, p.command.Stdout, p.command.Stderr = theirs[0], theirs[1], theirs[2]
+		p.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		endWithParent(p.command.SysProcAttr)
+		err = p.command.Start()
+	}
+	for _, f := range theirs {
+		f.Close() // nil after a failed pipe: an error that says nothing new
+	}
+	if err != nil {
+		p.closeFiles()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *plainProcess) closeFiles() {
+	for _, f := range []*os.File{p.stdin, p.stdout, p.stderr} {
+		f.Close() // only read from, or broken already
+	}
+}
+
+func (p *plainProcess) Stdin() io.WriteCloser { return p.stdin }
+func (p *plainProcess) Stdout() io.Reader     { return p.stdout }
+func (p *plainProcess) Stderr() io.Reader     { return p.stderr }
+
+// Wait waits for the process, ends what it left behind in its group, and lets readers see the end soon even where something escaped.
+func (p *plainProcess) Wait() error {
+	// The group is killed while the dead leader still holds its id: afterwards the id may be another's.
+	waitDead(p.command.Process.Pid)
+	p.mu.Lock()
+	_ = syscall.Kill(-p.command.Process.Pid, syscall.SIGKILL) // nobody may be left
+	err := p.command.Wait()
+	p.gone = true
+	p.mu.Unlock()
+	late := time.Now().Add(time.Second)
+	_ = p.stdout.SetReadDeadline(late) // pipes have deadlines
+	_ = p.stderr.SetReadDeadline(late)
+	return err
+}
+
+// Kill ends the process and its group.
+func (p *plainProcess) Kill() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gone {
+		return nil
+	}
+	return syscall.Kill(-p.command.Process.Pid, syscall.SIGKILL)
+}

@@ -1,0 +1,9 @@
+from typing import Annotated
+
+from agentfly import tool
+
+
+@tool()
+def modern(names: list[str], table: dict[str, int], either: int | None = None, note: Annotated[str, "A remark."] = "") -> str:
+    """Hints of Python 3.10."""
+    return f"{names} {table} {either} {note}"

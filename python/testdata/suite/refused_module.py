@@ -1,0 +1,1 @@
+from agentfly.tools.search import dense_search

@@ -1,0 +1,6 @@
+from agentfly import tool
+
+
+@tool()
+def broken(x:
+    return x

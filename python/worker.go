@@ -1,0 +1,233 @@
+package python
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/agentfly/agentfly/sandbox"
+)
+
+const (
+	mostReply  = 64 << 20        // bytes of a line that a worker may write
+	mostStderr = 2 << 10         // bytes of standard error that are kept
+	grace      = 1 * time.Second // between the end of a call's time and the end of a worker that does not react
+)
+
+// worker is one process. Its counters belong to the pool's mutex.
+type worker struct {
+	process sandbox.Process
+	stderr  *tail
+	gone    chan struct{} // closed when the process has ended and nothing of it runs
+	detail  string        // how it ended; after gone
+
+	mu      sync.Mutex
+	out     [][]byte // lines to write
+	more    chan struct{}
+	pending map[int64]chan reply
+	wrong   error // why it was killed, if it spoke nonsense
+
+	busy   bool // a call that is not async runs
+	async  int  // async calls that run
+	sticky int  // trajectories that keep state in it
+}
+
+// startWorker starts a process; ended is called once when it is gone.
+func startWorker(ctx context.Context, l launch, copyTo io.Writer, ended func(*worker)) (*worker, error) {
+	process, err := l.start(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("python: the worker does not start: %w", err)
+	}
+	w := &worker{
+		process: process, stderr: &tail{to: copyTo}, gone: make(chan struct{}), more: make(chan struct{}, 1), pending: map[int64]chan reply{},
+	}
+	if l.first != nil {
+		w.write(l.first)
+	}
+	var reading sync.WaitGroup
+	reading.Go(w.read)
+	reading.Go(func() { _, _ = io.Copy(w.stderr, process.Stderr()) }) // what is lost is for people only
+	dead := make(chan struct{})
+	var writing sync.WaitGroup
+	writing.Go(func() { w.send(dead) })
+	go func() {
+		err := process.Wait()
+		close(dead)
+		reading.Wait()
+		process.Stdin().Close()
+		writing.Wait()
+		for _, r := range []io.Reader{process.Stdout(), process.Stderr()} {
+			if c, ok := r.(io.Closer); ok {
+				c.Close() // only read from
+			}
+		}
+		w.end(err)
+		ended(w)
+		close(w.gone)
+	}()
+	return w, nil
+}
+
+// end fails the calls that wait.
+func (w *worker) end(err error) {
+	how := "it ended"
+	if err != nil {
+		how = err.Error()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.wrong != nil {
+		how = w.wrong.Error()
+	}
+	w.detail = "the worker ended (" + how + ")"
+	if text := w.stderr.String(); text != "" {
+		w.detail += "; the last that it wrote: " + text
+	}
+	for _, answer := range w.pending {
+		close(answer)
+	}
+	w.pending = nil
+}
+
+// ask sends a request with an id of its own. The channel gets the reply, or is closed when the worker ends before it.
+func (w *worker) ask(r request) <-chan reply {
+	answer := make(chan reply, 1)
+	line, err := json.Marshal(r)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.pending == nil {
+		close(answer)
+		return answer
+	}
+	if err != nil { // arguments that are no JSON
+		answer <- reply{ID: r.ID, Error: "the arguments cannot be sent: " + err.Error()}
+		return answer
+	}
+	w.pending[r.ID] = answer
+	w.append(line)
+	return answer
+}
+
+func (w *worker) tell(r request) {
+	if line, err := json.Marshal(r); err == nil { // it has no free JSON
+		w.write(line)
+	}
+}
+
+func (w *worker) write(line []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.append(line)
+}
+
+func (w *worker) append(line []byte) {
+	w.out = append(w.out, append(bytes.Clone(line), '\n'))
+	select {
+	case w.more <- struct{}{}:
+	default: // the writer knows
+	}
+}
+
+// send writes what is to be written, so that nobody who asks waits for a worker that does not read.
+func (w *worker) send(dead <-chan struct{}) {
+	for {
+		select {
+		case <-dead:
+			return
+		case <-w.more:
+		}
+		w.mu.Lock()
+		lines := w.out
+		w.out = nil
+		w.mu.Unlock()
+		for _, line := range lines {
+			if _, err := w.process.Stdin().Write(line); err != nil {
+				return // the worker ends: who waits learns it then
+			}
+		}
+	}
+}
+
+func (w *worker) read() {
+	lines := bufio.NewReaderSize(w.process.Stdout(), 64<<10)
+	for {
+		line, err := readLine(lines)
+		var r reply
+		if err == nil {
+			err = json.Unmarshal(line, &r)
+		}
+		if err != nil {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, os.ErrClosed) {
+				w.kill(fmt.Errorf("it wrote what is no reply: %w", err))
+			}
+			_, _ = io.Copy(io.Discard, lines) // a full pipe would keep it alive
+			return
+		}
+		w.mu.Lock()
+		answer := w.pending[r.ID]
+		delete(w.pending, r.ID)
+		w.mu.Unlock()
+		if answer != nil {
+			answer <- r
+		}
+	}
+}
+
+func readLine(r *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		line = append(line, part...)
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
+		}
+		if len(line) > mostReply {
+			return nil, fmt.Errorf("a line of more than %d MiB", mostReply>>20)
+		}
+	}
+}
+
+// kill ends the process; why stands in its detail.
+func (w *worker) kill(why error) {
+	w.mu.Lock()
+	if w.wrong == nil {
+		w.wrong = why
+	}
+	w.mu.Unlock()
+	_ = w.process.Kill() // it may be gone already
+}
+
+// tail keeps the last bytes that were written to it.
+type tail struct {
+	mu   sync.Mutex
+	to   io.Writer
+	last []byte
+}
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.to != nil {
+		_, _ = t.to.Write(b) // for people
+	}
+	t.last = append(t.last, b...)
+	if extra := len(t.last) - mostStderr; extra > 0 {
+		t.last = append(t.last[:0], t.last[extra:]...)
+	}
+	return len(b), nil
+}
+
+// String is one line.
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.Join(strings.Fields(strings.ToValidUTF8(string(t.last), "")), " ")
+}

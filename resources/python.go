@@ -1,0 +1,58 @@
+package resources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/agentfly/agentfly/python"
+)
+
+// PythonFile are the parameters of a Python file, in agent.tools and in rewards.
+type PythonFile struct {
+	Python      string `json:"python"`      // the file
+	Runtime     string `json:"runtime"`     // auto, cpython or gpython
+	Interpreter string `json:"interpreter"` // of cpython; default python3
+	Sandboxed   bool   `json:"sandboxed"`   // its workers run in the job's sandbox
+	Workers     int    `json:"workers"`     // processes; default the number of processors
+	Memory      int    `json:"memory"`      // MiB of a worker; default 2048
+}
+
+// LoadPython loads the file, once for all entries with the same parameters, and tells the user its warnings.
+func (r *Resources) LoadPython(ctx context.Context, p PythonFile) (*python.Module, error) {
+	switch {
+	case p.Python == "":
+		return nil, errors.New("python: the file is missing; write {python: FILE}")
+	case p.Workers < 0 || p.Memory < 0:
+		return nil, errors.New("workers and memory must be above 0; leave them out for the defaults")
+	}
+	o := python.Options{Runtime: p.Runtime, Interpreter: p.Interpreter, Workers: p.Workers, Memory: int64(p.Memory) << 20}
+	if p.Sandboxed {
+		box, err := r.Sandbox(ctx)
+		if err != nil {
+			return nil, err
+		}
+		o.Sandbox = box
+	}
+	m, err := r.Python(ctx, p.Python, o)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range m.Functions() {
+		for _, w := range f.Warnings {
+			r.warnOnce(fmt.Sprintf("%s: %s: %s", filepath.Base(p.Python), f.Name, w))
+		}
+	}
+	return m, nil
+}
+
+func (r *Resources) warnOnce(text string) {
+	r.mu.Lock()
+	said := r.said[text]
+	r.said[text] = true
+	r.mu.Unlock()
+	if !said {
+		r.Warn(text)
+	}
+}

@@ -1,0 +1,247 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// nobody is who programs run as where this process is root's: the user of the same name, whom no file belongs to.
+const nobody = 65534
+
+// first is the tree's first process: it waits for the program, reaps what is left to it, and is what the kernel kills first when memory
+// is short. Its own words go nowhere.
+const first = `exec 3>&2 2>/dev/null; echo 1000 >/proc/self/oom_score_adj; "$@" 2>&3 3>&-; exit "$?"`
+
+// bubblewrap starts programs with bwrap. How they get their limits and lose their rights:
+//
+//	bwrap → [setpriv →] prlimit → sh → program
+//
+// bwrap makes the namespaces and the file system, drops the capabilities, forbids new privileges and installs the seccomp filter; sh is
+// the first process of the process namespace, with which the kernel ends all others.
+//
+// A process of root starts bwrap as the user nobody in a user namespace whose root is nobody: with the rights of that root over the
+// files of the host's root, which is user 1 there, bwrap reaches folders that only root can, and the program, which has no rights, does
+// not; setpriv takes even the possibility of rights from it. Everything is one user, because bwrap's end must be able to signal the tree. RLIMIT_NPROC does not bind the host's root, and in a
+// user namespace of its own it counts the processes of this tree alone (Linux 5.14).
+type bubblewrap struct {
+	bwrap, setpriv, prlimit string
+	filter                  []byte
+	base                    []string // arguments that every program has
+	root                    bool
+}
+
+func openBubblewrap(ctx context.Context) (*Sandbox, error) {
+	b := &bubblewrap{root: os.Geteuid() == 0}
+	var err error
+	if b.bwrap, err = exec.LookPath("bwrap"); err != nil {
+		return nil, errors.New("bwrap is not installed; install the package bubblewrap")
+	}
+	if b.prlimit, err = inUsr("prlimit"); err != nil {
+		return nil, err
+	}
+	if b.setpriv, err = inUsr("setpriv"); err != nil {
+		return nil, err
+	}
+	if b.filter, err = filter(unix.AF_UNIX, unix.AF_INET, unix.AF_INET6); err != nil {
+		return nil, err
+	}
+	b.base = b.arguments()
+	s := &Sandbox{kind: Bubblewrap, command: b.command}
+	if err := s.prove(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// inUsr finds a program that is inside every sandbox.
+func inUsr(name string) (string, error) {
+	for _, dir := range []string{"/usr/bin/", "/bin/", "/usr/sbin/", "/sbin/"} {
+		if _, err := os.Stat(dir + name); err == nil {
+			return dir + name, nil
+		}
+	}
+	return "", fmt.Errorf("%s is not installed; install the package util-linux", name)
+}
+
+// arguments are those of bwrap that every program has, up to what it binds.
+func (b *bubblewrap) arguments() []string {
+	args := []string{
+		"--json-status-fd", "3", "--seccomp", "4",
+		"--die-with-parent", "--new-session", "--as-pid-1", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts",
+		"--unshare-cgroup-try", "--hostname", "sandbox", "--cap-drop", "ALL",
+	}
+	if b.root {
+		args = append(args, "--cap-add", "CAP_SETPCAP") // for setpriv
+	} else {
+		args = append(args, "--unshare-user", "--uid", strconv.Itoa(nobody), "--gid", strconv.Itoa(nobody))
+	}
+	args = append(args, "--ro-bind", "/usr", "/usr")
+	for _, dir := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
+		if target, err := os.Readlink(dir); err == nil {
+			args = append(args, "--symlink", target, dir)
+		} else if _, err := os.Stat(dir); err == nil {
+			args = append(args, "--ro-bind", dir, dir)
+		}
+	}
+	args = append(args,
+		"--perms", "0644", "--file", "5", "/etc/passwd", "--perms", "0644", "--file", "6", "/etc/group",
+		"--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache", "--ro-bind-try", "/etc/alternatives", "/etc/alternatives",
+		"--proc", "/proc", "--dev", "/dev")
+	// What of /proc tells of the machine or its kernel.
+	for _, file := range []string{"cmdline", "config.gz", "kallsyms", "key-users", "keys", "modules", "timer_list"} {
+		if _, err := os.Stat("/proc/" + file); err == nil {
+			args = append(args, "--ro-bind", "/dev/null", "/proc/"+file)
+		}
+	}
+	return args
+}
+
+const (
+	passwd = "nobody:x:0:0::/workspace:/bin/sh\nnobody:x:65534:65534::/workspace:/bin/sh\n"
+	group  = "nogroup:x:0:\nnogroup:x:65534:\n"
+)
+
+// command is a program's bwrap with its descriptors: 3 status, 4 filter, 5 passwd, 6 group.
+func (b *bubblewrap) command(p Program, l Limits) (out *launch, err error) {
+	out = &launch{}
+	defer func() {
+		if err != nil {
+			out.close()
+		}
+	}()
+	status, theirs, err := os.Pipe()
+	if err != nil {
+		return out, err
+	}
+	out.status, out.theirs = status, []*os.File{theirs}
+	for _, data := range [][]byte{b.filter, []byte(passwd), []byte(group)} {
+		f, err := filled(data)
+		if err != nil {
+			return out, err
+		}
+		out.theirs = append(out.theirs, f)
+	}
+	args := append([]string{}, b.base...)
+	args, err = b.files(args, p, l)
+	if err != nil {
+		return out, err
+	}
+	args = append(args, "--clearenv")
+	for _, v := range environment(p, "/workspace") {
+		name, value, _ := strings.Cut(v, "=")
+		args = append(args, "--setenv", name, value)
+	}
+	args = append(args, "--")
+	if b.root {
+		args = append(args, b.setpriv, "--inh-caps", "-all", "--ambient-caps", "-all", "--bounding-set", "-all",
+			"--securebits", "+noroot,+noroot_locked", "--no-new-privs", "--")
+	}
+	args = append(append(args, b.prlimit), rlimitArguments(l)...)
+	args = append(args, "--", "/bin/sh", "-c", first, "sh")
+	out.cmd = exec.Command(b.bwrap, append(args, p.Args...)...)
+	out.cmd.Env = []string{}
+	out.cmd.Dir = "/"
+	out.cmd.ExtraFiles = append([]*os.File{}, out.theirs...)
+	out.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if b.root {
+		ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: nobody, Size: 1}, {ContainerID: 1, HostID: 0, Size: 1}}
+		out.cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
+		out.cmd.SysProcAttr.UidMappings, out.cmd.SysProcAttr.GidMappings = ids, ids
+		out.cmd.SysProcAttr.GidMappingsEnableSetgroups = true
+		out.cmd.SysProcAttr.Credential = &syscall.Credential{} // of the namespace
+	}
+	return out, nil
+}
+
+// files are the writable folders and those of the program. Every writable place has a size: what is left of the root and of /dev is
+// made read-only last.
+func (b *bubblewrap) files(args []string, p Program, l Limits) ([]string, error) {
+	tmpfs := func(path string, size int64) {
+		args = append(args, "--perms", "1777", "--size", strconv.FormatInt(max(size, 4096), 10), "--tmpfs", path)
+	}
+	tmpfs("/tmp", l.Disk*3/8)
+	tmpfs("/dev/shm", l.Disk/8)
+	if p.Workspace == "" {
+		tmpfs("/workspace", l.Disk/2)
+	} else {
+		if b.root {
+			if err := os.Chown(p.Workspace, nobody, nobody); err != nil {
+				return nil, fmt.Errorf("give the workspace to the user nobody: %w", err)
+			}
+		}
+		args = append(args, "--bind", p.Workspace, "/workspace")
+	}
+	for _, path := range p.ReadOnly {
+		path = filepath.Clean(path)
+		if path == "/" {
+			return nil, errors.New("the whole file system cannot be readable inside; name folders")
+		}
+		for i := 1; i < len(path); i++ { // bwrap makes the folders above for itself alone
+			if path[i] == '/' {
+				args = append(args, "--perms", "0755", "--dir", path[:i])
+			}
+		}
+		args = append(args, "--ro-bind", path, path)
+	}
+	return append(args, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/workspace"), nil
+}
+
+// environment is that of a program whose home is given.
+func environment(p Program, home string) []string {
+	out := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + home, "LANG=C.UTF-8"}
+	for _, v := range p.Env {
+		name, _, found := strings.Cut(v, "=")
+		if found && name != "" {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// rlimitArguments are those of prlimit; a limit that is already lower stays.
+func rlimitArguments(l Limits) []string {
+	var out []string
+	for _, r := range rlimits(l) {
+		out = append(out, fmt.Sprintf("--%s=%d:%d", r.name, r.soft, r.hard))
+	}
+	return out
+}
+
+type rlimit struct {
+	name       string // of prlimit
+	resource   int
+	soft, hard uint64
+}
+
+// rlimits are those of every process, none above what this process may set.
+func rlimits(l Limits) []rlimit {
+	seconds := uint64((l.CPU + time.Second - 1) / time.Second)
+	all := []rlimit{
+		{"cpu", unix.RLIMIT_CPU, seconds, seconds + 1}, // the signal of the hard limit cannot be caught
+		{"as", unix.RLIMIT_AS, uint64(l.Memory), uint64(l.Memory)},
+		{"nproc", unix.RLIMIT_NPROC, uint64(l.Processes), uint64(l.Processes)},
+		{"fsize", unix.RLIMIT_FSIZE, uint64(l.Disk), uint64(l.Disk)},
+		{"nofile", unix.RLIMIT_NOFILE, uint64(l.OpenFiles), uint64(l.OpenFiles)},
+		{"core", unix.RLIMIT_CORE, 0, 0},
+		{"memlock", unix.RLIMIT_MEMLOCK, 0, 0},
+		{"msgqueue", unix.RLIMIT_MSGQUEUE, 0, 0},
+	}
+	for i := range all {
+		var now unix.Rlimit
+		if unix.Getrlimit(all[i].resource, &now) == nil {
+			all[i].hard = min(all[i].hard, now.Max)
+			all[i].soft = min(all[i].soft, all[i].hard)
+		}
+	}
+	return all
+}

@@ -1,0 +1,323 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// launch is a program that is ready to start.
+type launch struct {
+	cmd     *exec.Cmd
+	theirs  []*os.File // that the child inherits
+	status  *os.File   // where {"child-pid": N} comes once the tree has a first process, and {"exit-code": N} at its end
+	control *os.File   // closing it ends the tree; nil: the first process of the tree is killed, and the kernel kills the others
+}
+
+func (l *launch) close() {
+	for _, f := range append(l.theirs, l.status, l.control) {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+// startTimeout bounds the making of a tree's first process.
+const startTimeout = 30 * time.Second
+
+// running is a started program.
+type running struct {
+	cmd            *exec.Cmd
+	stdin          *os.File
+	stdout, stderr *os.File
+	cancel         func() bool   // forgets ctx
+	ended          chan struct{} // closed when the whole tree is gone
+	all            sync.WaitGroup
+	closeOnce      sync.Once
+
+	mu       sync.Mutex
+	tree     int      // pidfd of the tree's first process; -1: none
+	control  *os.File // of launch
+	killed   bool
+	exceeded string
+	spent    time.Duration // processor time of the tree when it was killed: the kernel forgets that of the first process's children
+	err      error         // of Wait
+}
+
+func (r *running) Stdin() io.WriteCloser { return r.stdin }
+func (r *running) Stdout() io.Reader     { return r.stdout }
+func (r *running) Stderr() io.Reader     { return r.stderr }
+
+func (s *Sandbox) start(ctx context.Context, p Program) (*running, error) {
+	if err := check(p); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	limits := p.Limits.or(Defaults)
+	l, err := s.command(p, limits)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: %w", err)
+	}
+	r := &running{cmd: l.cmd, ended: make(chan struct{}), tree: -1, control: l.control}
+	if err := r.pipes(l); err != nil {
+		l.close()
+		return nil, fmt.Errorf("sandbox: %w", err)
+	}
+	err = s.starter.do(func() error {
+		// Descriptors that this process inherited, or that a C library opened, are none of the program's business.
+		if err := unix.CloseRange(3, 1<<30, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+			return err
+		}
+		return l.cmd.Start()
+	})
+	for _, f := range l.theirs {
+		_ = f.Close()
+	}
+	if err != nil {
+		l.theirs = nil
+		l.close()
+		r.closePipes()
+		return nil, fmt.Errorf("sandbox: start %s: %w", filepath.Base(l.cmd.Path), err)
+	}
+	status := json.NewDecoder(l.status)
+	r.awaitTree(l, status)
+	r.cancel = context.AfterFunc(ctx, func() { r.end("") })
+	r.all.Go(func() { r.wait(&s.starter, l.status, status) })
+	r.all.Go(func() { r.watch(limits, p.Workspace) })
+	return r, nil
+}
+
+func check(p Program) error {
+	if len(p.Args) == 0 || p.Args[0] == "" {
+		return errors.New("sandbox: the program has no arguments; Args[0] is what runs")
+	}
+	for _, path := range append([]string{p.Workspace}, p.ReadOnly...) {
+		if path != "" && !filepath.IsAbs(path) {
+			return fmt.Errorf("sandbox: %q is not an absolute path", path)
+		}
+	}
+	for _, text := range append(append([]string{}, p.Args...), p.Env...) {
+		if strings.ContainsRune(text, 0) {
+			return errors.New("sandbox: an argument or a variable holds a zero byte")
+		}
+	}
+	return nil
+}
+
+// pipes makes the standard streams.
+func (r *running) pipes(l *launch) error {
+	in, stdin, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	l.theirs, r.stdin = append(l.theirs, in), stdin
+	stdout, out, err := os.Pipe()
+	if err != nil {
+		r.closePipes()
+		return err
+	}
+	l.theirs, r.stdout = append(l.theirs, out), stdout
+	stderr, errs, err := os.Pipe()
+	if err != nil {
+		r.closePipes()
+		return err
+	}
+	l.theirs, r.stderr = append(l.theirs, errs), stderr
+	l.cmd.Stdin, l.cmd.Stdout, l.cmd.Stderr = in, out, errs
+	return nil
+}
+
+func (r *running) closePipes() {
+	for _, f := range []*os.File{r.stdin, r.stdout, r.stderr} {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+// awaitTree learns of the tree's first process. What goes wrong shows when the program ends.
+func (r *running) awaitTree(l *launch, status *json.Decoder) {
+	var first struct {
+		PID int `json:"child-pid"`
+	}
+	_ = l.status.SetReadDeadline(time.Now().Add(startTimeout))
+	err := status.Decode(&first)
+	_ = l.status.SetReadDeadline(time.Time{})
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		_ = l.cmd.Process.Kill()
+	}
+	if err != nil || first.PID <= 0 || r.control != nil {
+		return
+	}
+	if fd, err := unix.PidfdOpen(first.PID, 0); err == nil {
+		r.tree = fd
+	}
+}
+
+// end kills the tree and does not wait for that.
+func (r *running) end(exceeded string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	select {
+	case <-r.ended:
+		return
+	default:
+	}
+	if r.exceeded == "" && !r.killed {
+		r.exceeded = exceeded
+	}
+	if !r.killed {
+		r.killed, r.spent = true, processorTime(descendants(r.cmd.Process.Pid))
+	}
+	switch {
+	case r.control != nil:
+		_ = r.control.Close()
+	case r.tree >= 0:
+		_ = unix.PidfdSendSignal(r.tree, unix.SIGKILL, nil, 0)
+	default: // bwrap takes the tree with it
+		_ = r.cmd.Process.Kill()
+	}
+}
+
+// wait waits until the tree is gone, and reads how it ended.
+func (r *running) wait(s *starter, from *os.File, status *json.Decoder) {
+	waited := r.cmd.Wait()
+	var last struct {
+		Code *int `json:"exit-code"`
+	}
+	_ = from.SetReadDeadline(time.Now().Add(startTimeout))
+	for last.Code == nil && status.Decode(&last) == nil {
+	}
+	_ = from.Close()
+	r.cancel()
+	s.release()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.tree >= 0 {
+		_ = unix.Close(r.tree)
+	}
+	if r.control != nil {
+		_ = r.control.Close()
+	}
+	switch {
+	case last.Code == nil && r.killed:
+		r.err = &ExitError{Exit: -1, Signal: "SIGKILL", Exceeded: r.exceeded}
+	case last.Code == nil:
+		r.err = fmt.Errorf("sandbox: the program was not started (%w)", orEnded(waited))
+	case *last.Code > 128 && unix.SignalName(syscall.Signal(*last.Code-128)) != "":
+		r.err = &ExitError{Exit: -1, Signal: unix.SignalName(syscall.Signal(*last.Code - 128)), Exceeded: r.exceeded}
+	case *last.Code != 0:
+		r.err = &ExitError{Exit: *last.Code, Exceeded: r.exceeded}
+	}
+	close(r.ended)
+}
+
+func orEnded(err error) error {
+	if err == nil {
+		return errors.New("it ended before")
+	}
+	return err
+}
+
+func (r *running) Wait() error {
+	<-r.ended
+	return r.err
+}
+
+func (r *running) Kill() error {
+	r.end("")
+	r.all.Wait()
+	r.closeOnce.Do(r.closePipes)
+	return nil
+}
+
+// processor is the time that the tree computed. It is known after Wait.
+func (r *running) processor() time.Duration {
+	if r.cmd.ProcessState == nil {
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(r.spent, r.cmd.ProcessState.UserTime()+r.cmd.ProcessState.SystemTime())
+}
+
+// starter starts processes on a thread of its own, which it keeps while one of them lives: bwrap dies with the thread that started it,
+// and the runtime ends threads that goroutines had locked.
+type starter struct {
+	mu   sync.Mutex
+	live int
+	jobs chan func()
+	loop sync.WaitGroup
+}
+
+func (s *starter) do(start func() error) error {
+	s.mu.Lock()
+	if s.live == 0 {
+		jobs := make(chan func())
+		s.jobs = jobs
+		s.loop.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			for f := range jobs {
+				f()
+			}
+		})
+	}
+	s.live++
+	jobs := s.jobs
+	s.mu.Unlock()
+	result := make(chan error, 1)
+	jobs <- func() { result <- start() }
+	err := <-result
+	if err != nil {
+		s.release()
+	}
+	return err
+}
+
+// release says that a process has ended.
+func (s *starter) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.live--
+	if s.live == 0 {
+		close(s.jobs)
+		s.loop.Wait()
+	}
+}
+
+// filled is the reading end of a pipe that holds data, which must fit a pipe's buffer.
+func filled(data []byte) (*os.File, error) {
+	if len(data) > 64<<10 {
+		return nil, fmt.Errorf("%d bytes are too many for a pipe", len(data))
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	if _, err := w.Write(data); err != nil {
+		_ = r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func lastLine(text []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return lines[len(lines)-1]
+}

@@ -1,0 +1,181 @@
+package httptool
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/tools"
+)
+
+func testdata(t *testing.T, name string) string {
+	data, err := os.ReadFile(filepath.Join("testdata", name))
+	require.NoError(t, err)
+	return string(data)
+}
+
+// ofDocument makes the tools of a document that lies in a file.
+func ofDocument(t *testing.T, text string, entry map[string]any) ([]tools.Tool, error) {
+	file := filepath.Join(t.TempDir(), "api.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	entry["openapi"] = file
+	return source(t, entry)
+}
+
+// registered are the tools that can be, and the errors of the others.
+func registered(t *testing.T, made []tools.Tool) (*tools.Registry, map[string]string) {
+	r, refused := tools.NewRegistry(tools.Options{}), map[string]string{}
+	for _, tool := range made {
+		if err := r.Register(tool); err != nil {
+			refused[tool.Spec().Name] = strings.TrimPrefix(err.Error(), fmt.Sprintf("tools: register %q: ", tool.Spec().Name))
+		}
+	}
+	return r, refused
+}
+
+func TestOperationsAreTools(t *testing.T) {
+	url := serve(t, func(w http.ResponseWriter, q *http.Request) {
+		body, _ := io.ReadAll(q.Body)
+		fmt.Fprintf(w, "%s %s body=%s trace=%s", q.Method, q.URL.RequestURI(), body, q.Header.Get("X-Trace"))
+	})
+	made, err := ofDocument(t, testdata(t, "pets.yaml"), map[string]any{"url": url + "/v1?key=given-by-the-job"})
+	require.NoError(t, err)
+	r, refused := registered(t, made)
+	require.Empty(t, refused)
+	schemas := map[string]string{}
+	for _, s := range r.Specs() {
+		schemas[s.Name] = string(s.Parameters)
+	}
+	require.Len(t, schemas, 5)
+	require.JSONEq(t, `{
+		"type": "object", "additionalProperties": false,
+		"properties": {
+			"limit": {"type": "integer", "maximum": 100, "description": "How many."},
+			"tags": {"type": "array", "items": {"type": "string"}},
+			"ids": {"type": "array", "items": {"type": "integer"}}
+		}
+	}`, schemas["listPets"])
+	require.JSONEq(t, `{
+		"type": "object", "additionalProperties": false, "required": ["kind", "name"],
+		"properties": {
+			"name": {"type": "string", "description": "What it is called."},
+			"kind": {"type": "string", "enum": ["cat", "dog"]},
+			"born": {"type": ["string", "null"], "format": "date"},
+			"owner": {"type": "object", "properties": {"email": {"type": "string"}}, "required": ["email"]}
+		}
+	}`, schemas["createPet"])
+	require.JSONEq(t, `{
+		"type": "object", "additionalProperties": false, "required": ["body", "petId"],
+		"properties": {
+			"petId": {"type": "string"},
+			"body": {"type": "object", "properties": {"petId": {"type": "string"}, "note": {"anyOf": [{"type": "string"}, {"type": "integer"}]}}}
+		}
+	}`, schemas["put_pets_petId"])
+	require.Equal(t, "Lists pets. The newest first.", r.Specs()[3].Description)
+
+	for name, c := range map[string]struct{ tool, arguments, want string }{
+		"query":      {"listPets", `{"limit": 3, "tags": ["a", "b"], "ids": [1, 2]}`, "GET /v1/pets?ids=1%2C2&key=given-by-the-job&limit=3&tags=a&tags=b body= trace="},
+		"body":       {"createPet", `{"name": "Rex", "kind": "dog", "owner": {"email": "a@b"}}`, `POST /v1/pets?key=given-by-the-job body={"kind":"dog","name":"Rex","owner":{"email":"a@b"}} trace=`},
+		"header":     {"getPet", `{"petId": "a b", "X-Trace": "t1"}`, "GET /v1/pets/a%20b?key=given-by-the-job body= trace=t1"},
+		"whole body": {"put_pets_petId", `{"petId": "7", "body": {"petId": "7", "note": 3}}`, `PUT /v1/pets/7?key=given-by-the-job body={"petId": "7", "note": 3} trace=`},
+		"no body":    {"delete_pet", `{"petId": "7"}`, "DELETE /v1/pets/7?key=given-by-the-job body= trace="},
+	} {
+		got := invoke(t, r, c.tool, c.arguments).Observation
+		require.Equal(t, strings.ReplaceAll(c.want, "given-by-the-job", "(secret)"), got, name)
+	}
+	require.Equal(t, `Error: getPet: the argument "X-Trace" must be one line without control characters`, invoke(t, r, "getPet", `{"petId": "a", "X-Trace": "a\r\nHost: evil"}`).Observation)
+	require.Contains(t, invoke(t, r, "createPet", `{"name": "Rex", "kind": "cow"}`).Observation, `the argument "kind" must be one of "cat", "dog", got the string "cow"`)
+	for name, idempotent := range map[string]bool{"listPets": true, "createPet": false, "delete_pet": true} {
+		tool, err := r.Lookup(name)
+		require.NoError(t, err)
+		require.Equal(t, idempotent, tool.Spec().Idempotent)
+	}
+}
+
+// A document may come from its service, and its server may be relative to it.
+func TestADocumentFromItsService(t *testing.T) {
+	var url string
+	url = serve(t, func(w http.ResponseWriter, q *http.Request) {
+		if q.URL.Path == "/docs/api.json" {
+			require.Empty(t, q.Header.Get("Authorization"), "the job's headers are for its requests")
+			io.WriteString(w, `{"openapi": "3.1.0", "servers": [{"url": "../{version}", "variables": {"version": {"default": "v2"}}}], "paths": {"/now": {"get": {"responses": {"200": {}}}}}}`)
+			return
+		}
+		fmt.Fprint(w, q.URL.Path, " ", q.Header.Get("Authorization"))
+	})
+	made, err := source(t, map[string]any{"openapi": url + "/docs/api.json", "headers": map[string]any{"Authorization": "Bearer hunter2"}})
+	require.NoError(t, err)
+	r, refused := registered(t, made)
+	require.Empty(t, refused)
+	require.Equal(t, "/v2/now (secret)", invoke(t, r, "get_now", "{}").Observation)
+	_, err = source(t, map[string]any{"openapi": url + "/docs/none.json"})
+	require.ErrorContains(t, err, "openapi: the document is neither JSON nor YAML: unmarshal errors: line 1: ")
+}
+
+// What is not supported is refused by its name, and only where a job takes it.
+func TestUnsupportedOperations(t *testing.T) {
+	made, err := ofDocument(t, testdata(t, "unsupported.yaml"), map[string]any{})
+	require.NoError(t, err)
+	r, refused := registered(t, made)
+	require.Equal(t, []string{"fine"}, r.Names())
+	require.Equal(t, map[string]string{
+		"deep":      `openapi: GET /deep: parameter "filter": style deepObject in query is not supported; form is`,
+		"cookie":    `openapi: GET /cookie: parameter "session": its place "cookie" is not supported; path, query and header are`,
+		"content":   `openapi: GET /content: parameter "filter": content in a parameter is not supported; schema is`,
+		"object":    `openapi: GET /object: parameter "filter": an object outside the body is not supported`,
+		"upload":    `openapi: POST /upload: a body of type multipart/form-data is not supported; application/json is`,
+		"tree":      `openapi: POST /tree: body: the schema "#/components/schemas/Tree" contains itself, which is not supported`,
+		"outside":   `openapi: POST /outside: body: the reference "other.yaml#/Pet" leaves the document, which is not supported`,
+		"nothing":   `openapi: POST /nothing: body: the reference "#/components/schemas/None" names nothing`,
+		"twice":     `openapi: GET /twice/{id}: two parameters are named "id", which is not supported`,
+		"forgotten": `openapi: GET /forgotten/{id}: the path has {id}, and no parameter of this name`,
+		"elsewhere": `openapi: GET /elsewhere: servers of its own are not supported`,
+		"huge":      `openapi: POST /huge: body: a schema with more than 10000 parts is not supported`,
+	}, refused)
+}
+
+func TestDocumentsThatCannotBeRead(t *testing.T) {
+	for text, want := range map[string]string{
+		"{":              "openapi: the document is neither JSON nor YAML: ",
+		"swagger: '2.0'": `openapi: the document's key openapi is "<nil>"; versions 3.0 and 3.1 can be read`,
+		"openapi: 3.0.0\nservers: [{url: http://h}]": "openapi: the document has no operations",
+		"openapi: 3.0.0\npaths: {/a: {get: {}}}":     `openapi: the server "/" is relative, and the document is a file; give the service's address as url`,
+		"openapi: 3.0.0\nservers: [{url: http://h}]\npaths: {/a: {get: {operationId: x}}, /b: {get: {operationId: x}}}": `openapi: two operations are named "x"; give one another operationId`,
+	} {
+		_, err := ofDocument(t, text, map[string]any{})
+		require.ErrorContains(t, err, want)
+		require.NotContains(t, err.Error(), "\n")
+	}
+}
+
+// FuzzDocument: no document panics, and a schema that is made can be read.
+func FuzzDocument(f *testing.F) {
+	for _, name := range []string{"pets.yaml", "unsupported.yaml"} {
+		data, err := os.ReadFile(filepath.Join("testdata", name))
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		d, err := parseDocument(data)
+		if err != nil {
+			return
+		}
+		d.server()
+		made, err := d.tools(func(string, string) bool { return false })
+		if err != nil {
+			return
+		}
+		for _, tool := range made {
+			if tool.err == nil {
+				require.True(t, json.Valid(tool.spec.Parameters))
+			}
+		}
+	})
+}

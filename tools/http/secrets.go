@@ -1,0 +1,65 @@
+package httptool
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// harmless are the headers whose values are no secret.
+var harmless = []string{"Accept", "Accept-Encoding", "Accept-Language", "Cache-Control", "Content-Type", "Host", "User-Agent"}
+
+const shortestSecret = 4 // bytes; shorter ones would be found in anything
+
+// hide finds what a service must not repeat to the model: header values, and what the job's URL holds beside host and path.
+func (s *service) hide(c config) {
+	var found []string
+	add := func(v string) {
+		if len(v) >= shortestSecret && !slices.Contains(found, v) {
+			found = append(found, v)
+		}
+	}
+	all := func(v string) { // as a service may repeat it
+		add(v)
+		add(url.QueryEscape(v))
+		add(url.PathEscape(v))
+		if quoted, err := json.Marshal(v); err == nil {
+			add(strings.Trim(string(quoted), `"`))
+		}
+	}
+	for name, v := range c.Headers {
+		if slices.Contains(harmless, http.CanonicalHeaderKey(name)) {
+			continue
+		}
+		all(v)
+		scheme, rest, _ := strings.Cut(v, " ") // Bearer, Basic
+		all(rest)
+		if plain, err := base64.StdEncoding.DecodeString(rest); err == nil && strings.EqualFold(scheme, "basic") {
+			_, password, _ := strings.Cut(string(plain), ":")
+			all(string(plain))
+			all(password)
+		}
+	}
+	if u, err := url.Parse(c.URL); err == nil {
+		for _, values := range u.Query() {
+			for _, v := range values {
+				all(v)
+			}
+		}
+		if password, ok := u.User.Password(); ok {
+			all(password)
+			all(base64.StdEncoding.EncodeToString([]byte(u.User.Username() + ":" + password)))
+		}
+	}
+	slices.SortFunc(found, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
+	var pairs []string
+	for _, v := range found {
+		pairs = append(pairs, v, "(secret)")
+		s.longest = max(s.longest, len(v))
+	}
+	s.secrets = strings.NewReplacer(pairs...)
+}

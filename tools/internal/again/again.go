@@ -1,0 +1,112 @@
+// Package again sends HTTP requests that may be sent twice until a server takes them.
+package again
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// ErrFinal marks an error of the transport below that another attempt cannot help.
+var ErrFinal = errors.New("final")
+
+// Transport repeats a request that met a broken connection, status 429 or a status from 500 on. It is safe for concurrent use. A
+// request with a body needs GetBody, which http.NewRequest sets.
+type Transport struct {
+	Base     http.RoundTripper
+	Attempts int                                              // in all; 0 is 3
+	Sleep    func(ctx context.Context, d time.Duration) error // nil waits on the clock
+}
+
+const (
+	firstWait = 250 * time.Millisecond // doubled with each attempt, where the server names none
+	longWait  = 10 * time.Second       // a server that asks for more is not waited for
+)
+
+var _ http.RoundTripper = (*Transport)(nil)
+
+// RoundTrip gives the last answer, or the last error. It does not begin a wait that the deadline would end.
+func (t *Transport) RoundTrip(q *http.Request) (*http.Response, error) {
+	attempts := t.Attempts
+	if attempts <= 0 {
+		attempts = 3
+	}
+	ctx := q.Context()
+	wait := firstWait
+	for n := 1; ; n++ {
+		r, err := t.Base.RoundTrip(q)
+		if n == attempts || !worthAnother(ctx, r, err) {
+			return r, err
+		}
+		d, ok := pause(ctx, r, wait)
+		next, bodyErr := rewound(q)
+		if !ok || bodyErr != nil {
+			return r, err
+		}
+		if r != nil {
+			_, _ = io.CopyN(io.Discard, r.Body, 64<<10) // so that the connection can be used again
+			r.Body.Close()
+		}
+		if err := t.sleep(ctx, d); err != nil {
+			return nil, err
+		}
+		q, wait = next, 2*wait
+	}
+}
+
+func worthAnother(ctx context.Context, r *http.Response, err error) bool {
+	if err != nil {
+		return ctx.Err() == nil && !errors.Is(err, ErrFinal)
+	}
+	return r.StatusCode == http.StatusTooManyRequests || r.StatusCode >= 500 && r.StatusCode != http.StatusNotImplemented
+}
+
+// pause is how long to wait; not ok: too long for the deadline or for anybody.
+func pause(ctx context.Context, r *http.Response, wait time.Duration) (time.Duration, bool) {
+	if r != nil {
+		if s := r.Header.Get("Retry-After"); s != "" {
+			if seconds, err := strconv.Atoi(s); err == nil && seconds >= 0 {
+				wait = time.Duration(min(seconds, 1<<20)) * time.Second
+			} else if at, err := http.ParseTime(s); err == nil {
+				wait = max(time.Until(at), 0)
+			}
+		}
+	}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait {
+		return 0, false
+	}
+	return wait, wait <= longWait
+}
+
+func rewound(q *http.Request) (*http.Request, error) {
+	if q.Body == nil || q.Body == http.NoBody {
+		return q, nil
+	}
+	if q.GetBody == nil {
+		return nil, errors.New("again: the body cannot be read twice")
+	}
+	body, err := q.GetBody()
+	if err != nil {
+		return nil, err
+	}
+	next := q.Clone(q.Context())
+	next.Body = body
+	return next, nil
+}
+
+func (t *Transport) sleep(ctx context.Context, d time.Duration) error {
+	if t.Sleep != nil {
+		return t.Sleep(ctx, d)
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,130 @@
+// Package mcp joins tools with the Model Context Protocol: Source makes tools of what a server offers, over stdio or streamable HTTP, and
+// Server offers our tools to other programs.
+//
+// A server over stdio is a process of the job. It is started again when it ends by itself or answers nothing any more; only the calls that
+// it was carrying out then fail. It and all that it started are gone when the job's resources are closed. All methods are safe for
+// concurrent use; calls of one server run at once.
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/tools"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// Source is the factory of {mcp: {…}}: the tools of a server, or of a recording of one.
+func Source(ctx context.Context, r *resources.Resources, params map[string]any) ([]tools.Tool, error) {
+	c, err := parseConfig(r, params)
+	if err != nil {
+		return nil, err
+	}
+	if c.Replay != "" {
+		from, offers, err := readRecording(c.Replay)
+		if err != nil {
+			return nil, err
+		}
+		return makeTools(c, from, offers)
+	}
+	s, err := open(ctx, c, usual, r.Warn)
+	if err != nil {
+		return nil, err
+	}
+	r.OnClose(s.Close)
+	var to caller = s
+	if c.Record != "" {
+		recorder, err := newRecorder(c.Record, s, s.first)
+		if err != nil {
+			return nil, err
+		}
+		r.OnClose(recorder.Close)
+		to = recorder
+	}
+	return makeTools(c, to, s.first)
+}
+
+// tool is one of a server.
+type tool struct {
+	spec   tools.Spec
+	server caller
+	name   string // at the server
+}
+
+func (t *tool) Spec() tools.Spec { return t.spec }
+
+func (t *tool) Call(ctx context.Context, c tools.Call) (tools.Observation, error) {
+	return t.server.call(ctx, t.name, c.Arguments)
+}
+
+func makeTools(c config, to caller, offers []offer) ([]tools.Tool, error) {
+	if len(offers) == 0 {
+		return nil, fmt.Errorf("%s: the server offers no tools", c.name())
+	}
+	named := map[string]string{}
+	out := make([]tools.Tool, 0, len(offers))
+	for _, o := range offers {
+		name := sanitise(c.Prefix + o.Name)
+		if other, taken := named[name]; taken {
+			return nil, fmt.Errorf("%s: its tools %q and %q would both be called %s; a name has 1 to 64 letters, digits, _ or -", c.name(), other, o.Name, name)
+		}
+		named[name] = o.Name
+		out = append(out, &tool{tools.Spec{Name: name, Description: o.Description, Parameters: o.Parameters, Idempotent: o.Idempotent}, to, o.Name})
+	}
+	return out, nil
+}
+
+// sanitise makes a name that tools may have.
+func sanitise(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' {
+			return r
+		}
+		return '_'
+	}, name)
+	return name[:min(len(name), 64)]
+}
+
+// describe keeps what a server says of a tool. The schema goes to the model as it is; only the type that every tool's arguments have is
+// filled in where a server leaves it out.
+func describe(t *sdk.Tool) (offer, error) {
+	o := offer{Name: t.Name, Description: t.Description}
+	if o.Description == "" {
+		o.Description = t.Title
+	}
+	if a := t.Annotations; a != nil {
+		o.Idempotent = a.IdempotentHint || a.ReadOnlyHint
+	}
+	schema, err := json.Marshal(t.InputSchema)
+	if err != nil {
+		return o, fmt.Errorf("tool %q: its schema cannot be read: %w", t.Name, err)
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(schema, &members); err != nil {
+		return o, fmt.Errorf("tool %q: its schema is no JSON object", t.Name)
+	}
+	if _, typed := members["type"]; !typed {
+		rest := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(string(schema)), "{"))
+		if rest == "}" || members == nil {
+			schema = []byte(`{"type":"object"}`)
+		} else {
+			schema = []byte(`{"type":"object",` + rest)
+		}
+	}
+	o.Parameters = schema
+	return o, nil
+}
+
+// jsonObject is a call's arguments, an empty object for none.
+func jsonObject(arguments json.RawMessage) json.RawMessage {
+	if len(arguments) == 0 {
+		return json.RawMessage("{}")
+	}
+	return arguments
+}
+
+var errNoTools = errors.New("mcp: there is no tool to serve")

@@ -1,0 +1,126 @@
+package mcp
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// process is the server's, with all that it starts. It runs in a process group of its own.
+type process struct {
+	command *exec.Cmd
+	in      *os.File // its standard input
+	out     *os.File // its standard output
+	said    *tail    // on its standard error
+	mark    string   // in the environment of it and of what it starts
+	ended   chan struct{}
+	err     error // why it ended; valid once ended is closed
+
+	mu     sync.Mutex
+	reaped bool // its number may belong to another process now
+}
+
+// markName is a variable that tells the processes of a server from all others, also those that left its process group.
+const markName = "AGENTFLY_MCP_SERVER"
+
+func start(c config) (*process, error) {
+	p := &process{command: exec.Command(c.Command[0], c.Command[1:]...), said: new(tail), mark: markName + "=" + rand.Text(), ended: make(chan struct{})}
+	p.command.Dir, p.command.Env, p.command.SysProcAttr = c.Dir, append(c.environment(), p.mark), ownGroup()
+	stdin, in, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("pipe: %w", err)
+	}
+	out, stdout, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("pipe: %w", err), stdin.Close(), in.Close())
+	}
+	errOut, stderr, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("pipe: %w", err), stdin.Close(), in.Close(), out.Close(), stdout.Close())
+	}
+	p.in, p.out = in, out
+	p.command.Stdin, p.command.Stdout, p.command.Stderr = stdin, stdout, stderr
+	err = p.command.Start()
+	err = errors.Join(err, stdin.Close(), stdout.Close(), stderr.Close())
+	if p.command.Process == nil {
+		return nil, errors.Join(err, in.Close(), out.Close(), errOut.Close())
+	}
+	go p.watch(errOut)
+	return p, nil
+}
+
+// leftover is how long the pipes of a process that ended are read: one that hid from its group may hold them open.
+const leftover = time.Second
+
+// watch waits for the end of the process, ends what it left behind, and closes ended.
+func (p *process) watch(errOut *os.File) {
+	defer close(p.ended)
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		_, _ = io.Copy(p.said, errOut) // the end of a tail is no failure
+	}()
+	awaitExit(p.command.Process.Pid)
+	p.mu.Lock()
+	killGroup(p.command.Process.Pid, syscall.SIGKILL) // its number is still its own: it is not reaped yet
+	p.err = p.command.Wait()
+	p.reaped = true
+	p.mu.Unlock()
+	killMarked(p.mark)
+	_ = p.out.SetReadDeadline(time.Now().Add(leftover))
+	_ = errOut.SetReadDeadline(time.Now().Add(leftover))
+	<-heard
+	_ = errOut.Close()
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.reaped {
+		killGroup(p.command.Process.Pid, s)
+	}
+}
+
+// stop ends the process: its input is closed first, then it is asked, then killed. Each gets grace to work. It returns when the process and
+// all that it started are gone.
+func (p *process) stop(grace time.Duration) {
+	_ = p.in.Close()
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		if waitFor(p.ended, grace) {
+			break
+		}
+		p.signal(s)
+	}
+	<-p.ended
+	_ = p.out.Close()
+}
+
+func waitFor(done <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// exit says how the process ended, for people.
+func (p *process) exit() string {
+	select {
+	case <-p.ended:
+		if p.err == nil {
+			return "ended with exit status 0"
+		}
+		return "ended with " + p.err.Error()
+	default:
+		return "closed its output"
+	}
+}

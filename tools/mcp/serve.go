@@ -1,0 +1,109 @@
+package mcp
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/trajectory"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// Server offers the tools of a registry over MCP. A session of a client is a trajectory: tools keep its state until it ends.
+type Server struct {
+	registry *tools.Registry
+	server   *sdk.Server
+	handler  http.Handler
+	mu       sync.Mutex
+	closed   bool
+	sessions sync.WaitGroup
+}
+
+// idle is how long a session over HTTP lasts that sends nothing.
+const idle = time.Hour
+
+// NewServer offers the tools under a name and a version of the program.
+func NewServer(r *tools.Registry, version string) (*Server, error) {
+	s := &Server{registry: r}
+	s.server = sdk.NewServer(&sdk.Implementation{Name: "agentfly", Version: version}, &sdk.ServerOptions{
+		Logger: slog.New(slog.DiscardHandler),
+		InitializedHandler: func(_ context.Context, request *sdk.InitializedRequest) { s.follow(request.Session) },
+	})
+	specs := r.Specs()
+	if len(specs) == 0 {
+		return nil, errNoTools
+	}
+	for _, spec := range specs {
+		parameters := spec.Parameters
+		s.server.AddTool(&sdk.Tool{
+			Name: spec.Name, Description: spec.Description, InputSchema: parameters,
+			Annotations: &sdk.ToolAnnotations{IdempotentHint: spec.Idempotent},
+		}, s.call)
+	}
+	s.handler = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s.server }, &sdk.StreamableHTTPOptions{
+		Logger: slog.New(slog.DiscardHandler), SessionTimeout: idle,
+	})
+	return s, nil
+}
+
+// ServeHTTP answers streamable HTTP.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// ServeStdio answers one client until it ends its input or ctx is done.
+func (s *Server) ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
+	session, err := s.server.Connect(ctx, &sdk.IOTransport{Reader: in, Writer: out}, nil)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = session.Close() })
+	defer stop()
+	err = session.Wait()
+	s.registry.End(trajectoryOf(session))
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// Close ends the sessions over HTTP and waits until their state is gone.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	for session := range s.server.Sessions() {
+		_ = session.Close() // it may be gone already
+	}
+	s.sessions.Wait()
+	return nil
+}
+
+// follow ends the trajectory of a session with it.
+func (s *Server) follow(session *sdk.ServerSession) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.sessions.Go(func() {
+		_ = session.Wait() // why it ended does not matter to the tools
+		s.registry.End(trajectoryOf(session))
+	})
+}
+
+// trajectoryOf names a session to the tools. One over standard input has no name, and there is only one.
+func trajectoryOf(session *sdk.ServerSession) string {
+	if id := session.ID(); id != "" {
+		return "mcp-" + id
+	}
+	return "mcp"
+}
+
+func (s *Server) call(ctx context.Context, request *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	call := trajectory.ToolCall{Name: request.Params.Name, Arguments: request.Params.Arguments}
+	result := s.registry.Invoke(ctx, trajectoryOf(request.Session), call)
+	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: result.Observation}}, IsError: result.Failed}, nil
+}

@@ -1,0 +1,141 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/tools"
+)
+
+// counter counts the calls of each trajectory.
+type counter struct {
+	mu    sync.Mutex
+	calls map[string]int
+	ended []string
+}
+
+func (*counter) Spec() tools.Spec {
+	return tools.Spec{Name: "count", Description: "Counts.", Parameters: json.RawMessage(`{"type":"object","properties":{"by":{"type":"integer"}},"required":["by"]}`)}
+}
+
+func (c *counter) Call(_ context.Context, call tools.Call) (tools.Observation, error) {
+	var arguments struct{ By int }
+	if err := json.Unmarshal(call.Arguments, &arguments); err != nil {
+		return tools.Observation{}, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls[call.Trajectory] += arguments.By
+	b, err := json.Marshal(c.calls[call.Trajectory])
+	return tools.Observation{Text: string(b)}, err
+}
+
+func (c *counter) End(trajectory string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.calls, trajectory)
+	c.ended = append(c.ended, trajectory)
+}
+
+func count(t *testing.T, session *sdk.ClientSession, by int) *sdk.CallToolResult {
+	t.Helper()
+	r, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: "count", Arguments: map[string]any{"by": by}})
+	require.NoError(t, err)
+	return r
+}
+
+func text(t *testing.T, r *sdk.CallToolResult) string {
+	t.Helper()
+	require.Len(t, r.Content, 1)
+	return r.Content[0].(*sdk.TextContent).Text
+}
+
+func served(t *testing.T) (*counter, *Server) {
+	t.Helper()
+	c := &counter{calls: map[string]int{}}
+	r := tools.NewRegistry(tools.Options{})
+	require.NoError(t, r.Register(c))
+	s, err := NewServer(r, "1.2.3")
+	require.NoError(t, err)
+	return c, s
+}
+
+func client() *sdk.Client { return sdk.NewClient(&sdk.Implementation{Name: "test"}, nil) }
+
+func TestServeStdio(t *testing.T) {
+	c, s := served(t)
+	in, toServer := io.Pipe()
+	fromServer, out := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- s.ServeStdio(t.Context(), in, out) }()
+	session, err := client().Connect(t.Context(), &sdk.IOTransport{Reader: fromServer, Writer: toServer}, nil)
+	require.NoError(t, err)
+	require.Equal(t, "1.2.3", session.InitializeResult().ServerInfo.Version)
+	offers, err := list(t.Context(), session)
+	require.NoError(t, err)
+	require.Len(t, offers, 1)
+	require.Equal(t, "Counts.", offers[0].Description)
+	require.JSONEq(t, `{"type":"object","properties":{"by":{"type":"integer"}},"required":["by"]}`, string(offers[0].Parameters))
+	require.Equal(t, "2", text(t, count(t, session, 2)))
+	require.Equal(t, "5", text(t, count(t, session, 3)))
+	wrong, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: "count"})
+	require.NoError(t, err)
+	require.True(t, wrong.IsError)
+	require.Equal(t, `Error: count: the argument "by" is missing; the arguments are {"by": integer}`, text(t, wrong))
+	require.NoError(t, session.Close())
+	require.NoError(t, <-ended)
+	require.Equal(t, []string{"mcp"}, c.ended)
+	require.NoError(t, s.Close())
+}
+
+func TestServeStdioUntilItIsInterrupted(t *testing.T) {
+	c, s := served(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	in, toServer := io.Pipe()
+	fromServer, out := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- s.ServeStdio(ctx, in, out) }()
+	session, err := client().Connect(t.Context(), &sdk.IOTransport{Reader: fromServer, Writer: toServer}, nil)
+	require.NoError(t, err)
+	require.Equal(t, "2", text(t, count(t, session, 2)))
+	cancel()
+	require.NoError(t, <-ended)
+	require.Equal(t, []string{"mcp"}, c.ended)
+	_ = session.Close()
+	require.NoError(t, s.Close())
+}
+
+// Each session over HTTP has a state of its own, which is gone with it.
+func TestServeHTTP(t *testing.T) {
+	c, s := served(t)
+	site := httptest.NewServer(s)
+	defer site.Close()
+	var sessions []*sdk.ClientSession
+	for range 3 {
+		session, err := client().Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: site.URL, HTTPClient: site.Client()}, nil)
+		require.NoError(t, err)
+		require.Equal(t, "1", text(t, count(t, session, 1)))
+		require.Equal(t, "2", text(t, count(t, session, 1)))
+		sessions = append(sessions, session)
+	}
+	require.Len(t, c.calls, 3)
+	require.NoError(t, sessions[0].Close())
+	require.NoError(t, s.Close())
+	require.Empty(t, c.calls)
+	require.Len(t, c.ended, 3)
+	for _, session := range sessions[1:] {
+		_ = session.Close()
+	}
+}
+
+func TestNothingToServe(t *testing.T) {
+	_, err := NewServer(tools.NewRegistry(tools.Options{}), "1")
+	require.EqualError(t, err, "mcp: there is no tool to serve")
+}

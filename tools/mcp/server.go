@@ -1,0 +1,364 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/agentfly/agentfly/tools"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// bounds of a server's supervision.
+type bounds struct {
+	start    time.Duration // until it has said what it offers
+	check    time.Duration // to answer anything, after a call that it did not answer in time
+	grace    time.Duration // to end, after its input is closed, and again after it is asked to
+	backoff  time.Duration // before it is started again; doubles with each start in a row
+	most     time.Duration // that it may become
+	patience int           // ends in a row, without an answered call between them, after which calls no longer wait for the next start
+}
+
+var usual = bounds{start: time.Minute, check: 5 * time.Second, grace: 2 * time.Second, backoff: 100 * time.Millisecond, most: time.Minute, patience: 5}
+
+// server keeps one server running: when it ends by itself or hangs it is started again.
+type server struct {
+	config config
+	bounds bounds
+	warn   func(string)
+	first  []offer // when the job began: what its prompt says
+
+	cancel context.CancelFunc
+	ended  chan struct{} // closed when supervise has returned
+
+	mu      sync.Mutex
+	live    *live         // nil: it is being started
+	down    error         // why calls do not wait for it; nil: they do
+	changed chan struct{} // closed, and made anew, when live or down change
+}
+
+// live is one start of a server.
+type live struct {
+	session  *sdk.ClientSession
+	process  *process // nil over HTTP
+	web      *web     // nil over stdio
+	stop     context.CancelFunc
+	over     chan struct{} // closed when the session is
+	err      error         // of the session; valid once over is closed
+	answered atomic.Bool   // a call
+
+	mu     sync.Mutex
+	offers []offer
+	closed bool           // no more work is begun
+	work   sync.WaitGroup // beside calls
+}
+
+// open starts a server and returns when it has said what it offers.
+func open(ctx context.Context, c config, b bounds, warn func(string)) (*server, error) {
+	s := &server{config: c, bounds: b, warn: warn, changed: make(chan struct{}), ended: make(chan struct{})}
+	l, err := s.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.live, s.first = l, l.offers
+	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		defer close(s.ended)
+		s.supervise(ctx, l)
+	}()
+	return s, nil
+}
+
+// Close ends the server and all that it started.
+func (s *server) Close() error {
+	s.cancel()
+	<-s.ended
+	return nil
+}
+
+// supervise starts the server again each time it ends.
+func (s *server) supervise(ctx context.Context, l *live) {
+	failures, said := 0, false
+	for {
+		select {
+		case <-l.over:
+		case <-ctx.Done():
+		}
+		s.set(nil, nil)
+		reason := l.close(ctx.Err() == nil, s.bounds.grace)
+		if l.answered.Load() {
+			failures = 0
+		}
+		for l = nil; l == nil; {
+			failures++
+			if failures == 1 && !said {
+				said = true
+				s.warn(fmt.Sprintf("mcp: %s: %s; it is started again, each time", s.config.name(), reason))
+			}
+			if failures == s.bounds.patience {
+				s.warn(fmt.Sprintf("mcp: %s: %s; its tools fail until it starts again", s.config.name(), reason))
+			}
+			if failures >= s.bounds.patience {
+				s.set(nil, &tools.BrokenError{Text: "the server of this tool is down; do without it"})
+			}
+			if !sleep(ctx, min(s.bounds.backoff<<min(failures-1, 16), s.bounds.most)) {
+				s.set(nil, &tools.BrokenError{Text: "the server of this tool was closed"})
+				return
+			}
+			next, err := s.connect(ctx)
+			if err != nil {
+				reason = err.Error()
+				continue
+			}
+			l = next
+		}
+		s.set(l, nil)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (s *server) set(l *live, down error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.live, s.down = l, down
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// drop takes a start that is over out of use before supervise has seen it.
+func (s *server) drop(l *live) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.live == l {
+		s.live = nil
+	}
+}
+
+// ready waits for the server to be there.
+func (s *server) ready(ctx context.Context) (*live, error) {
+	for {
+		s.mu.Lock()
+		l, down, changed := s.live, s.down, s.changed
+		s.mu.Unlock()
+		switch {
+		case l != nil:
+			return l, nil
+		case down != nil:
+			return nil, down
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// connect starts the server, or connects to it, and asks what it offers.
+func (s *server) connect(ctx context.Context) (_ *live, err error) {
+	lasting, stop := context.WithCancel(context.WithoutCancel(ctx))
+	l := &live{stop: stop, over: make(chan struct{})}
+	begin, cancel := context.WithTimeout(ctx, s.bounds.start)
+	defer cancel()
+	client := sdk.NewClient(&sdk.Implementation{Name: "agentfly", Version: "1"}, &sdk.ClientOptions{
+		Capabilities: &sdk.ClientCapabilities{}, Logger: slog.New(slog.DiscardHandler),
+		ToolListChangedHandler: func(context.Context, *sdk.ToolListChangedRequest) { l.relist(lasting, s.bounds.start) },
+	})
+	var transport sdk.Transport
+	if s.config.URL != "" {
+		l.web = newWeb(s.config)
+		transport = &sdk.StreamableClientTransport{Endpoint: s.config.URL, HTTPClient: l.web.client()}
+	} else {
+		if l.process, err = start(s.config); err != nil {
+			stop()
+			return nil, fmt.Errorf("%s cannot be started: %s", s.config.name(), lastText(err))
+		}
+		transport = newStdio(l.process)
+	}
+	if l.session, err = client.Connect(begin, transport, nil); err == nil {
+		l.offers, err = list(begin, l.session)
+	}
+	if err != nil {
+		err = s.startError(begin, ctx, l, err)
+		close(l.over)
+		l.close(true, s.bounds.grace)
+		return nil, err
+	}
+	go func() {
+		defer close(l.over)
+		l.err = l.session.Wait()
+	}()
+	return l, nil
+}
+
+// startError says in one line why the server is not there.
+func (s *server) startError(begin, ctx context.Context, l *live, err error) error {
+	said := ""
+	if l.process != nil {
+		said = l.process.said.String()
+	}
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: %w", s.config.name(), ctx.Err())
+	case begin.Err() != nil:
+		return fmt.Errorf("%s: the server did not say what it offers within %s%s", s.config.name(), s.bounds.start, said)
+	case l.process != nil && waitFor(l.process.ended, s.bounds.grace): // its end is the reason
+		return fmt.Errorf("%s: the server %s before it said what it offers%s", s.config.name(), l.process.exit(), l.process.said)
+	}
+	return fmt.Errorf("%s: %w%s", s.config.name(), err, said)
+}
+
+// list asks what a server offers.
+func list(ctx context.Context, session *sdk.ClientSession) ([]offer, error) {
+	var out []offer
+	for t, err := range session.Tools(ctx, nil) {
+		if err != nil {
+			return nil, err
+		}
+		o, err := describe(t)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, o)
+	}
+	return out, nil
+}
+
+// relist asks again, because the server says that it offers something else.
+func (l *live) relist(ctx context.Context, timeout time.Duration) {
+	l.beside(func() {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		offers, err := list(ctx, l.session)
+		if err != nil {
+			return // the old list stands; a call that it should not have allowed is refused by the server
+		}
+		l.mu.Lock()
+		l.offers = offers
+		l.mu.Unlock()
+	})
+}
+
+// beside runs f beside the calls, until close waits for it.
+func (l *live) beside(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.work.Go(f)
+	}
+}
+
+func (l *live) has(tool string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.offers, func(o offer) bool { return o.Name == tool })
+}
+
+// close ends the session, its process and all that runs for it. At once: the process is killed, because it failed. The text says for people
+// why the session is over.
+func (l *live) close(atOnce bool, grace time.Duration) string {
+	l.stop()
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	if l.process != nil {
+		if atOnce {
+			waitFor(l.process.ended, grace) // it is ending by itself; if not, it closed its output for no reason
+			l.process.signal(syscall.SIGKILL)
+		}
+		reason := l.process.exit()
+		l.process.stop(grace)
+		if l.session != nil {
+			_ = l.session.Close() // its process is gone, which is what it says
+		}
+		<-l.over
+		l.work.Wait()
+		return "the server " + reason + l.process.said.String()
+	}
+	timer := time.AfterFunc(grace, l.web.abort) // what still runs
+	defer timer.Stop()
+	if l.session != nil {
+		_ = l.session.Close() // a server that cannot be told forgets the session by itself
+	}
+	l.web.close()
+	<-l.over
+	l.work.Wait()
+	return fmt.Sprintf("the connection ended: %v", l.err)
+}
+
+// call carries out one call. A call that found the server gone before it was handed over waits for the next start.
+func (s *server) call(ctx context.Context, tool string, arguments json.RawMessage) (tools.Observation, error) {
+	for {
+		l, err := s.ready(ctx)
+		if err != nil {
+			return tools.Observation{}, err
+		}
+		if !l.has(tool) {
+			return tools.Observation{}, errors.New("its server no longer offers this tool; use another one")
+		}
+		marked, sent := withBegun(ctx)
+		result, err := l.session.CallTool(marked, &sdk.CallToolParams{Name: tool, Arguments: jsonObject(arguments)})
+		if err == nil {
+			l.answered.Store(true)
+			return observation(result)
+		}
+		if (errors.Is(err, sdk.ErrConnectionClosed) || errors.Is(err, io.ErrClosedPipe)) && !sent.Load() && ctx.Err() == nil {
+			s.drop(l)
+			continue
+		}
+		return tools.Observation{}, s.failure(ctx, l, err)
+	}
+}
+
+// rejected is what the library calls a request that did not get through, over HTTP. The session goes on.
+var rejected = jsonrpc.Error{Code: -32005, Message: "rejected by transport"}
+
+// failure turns the library's error into the tool's.
+func (s *server) failure(ctx context.Context, l *live, err error) error {
+	var refused *jsonrpc.Error
+	switch {
+	case ctx.Err() != nil:
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) && l.process != nil {
+			s.check(l)
+		}
+		return ctx.Err()
+	case errors.Is(err, sdk.ErrConnectionClosed) || !errors.As(err, &refused) || refused.Code == rejected.Code && refused.Message == rejected.Message:
+		return &tools.BrokenError{Text: "the server of this tool broke off during the call; try it again"}
+	}
+	l.answered.Store(true)
+	if refused.Code == jsonrpc.CodeInternalError {
+		return &tools.BrokenError{Text: "the server of this tool failed: " + refused.Message}
+	}
+	return errors.New(refused.Message)
+}
+
+// check ends a server that answers nothing any more, after a call that it did not answer in time. A refusal is an answer, too.
+func (s *server) check(l *live) {
+	l.beside(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), s.bounds.check) // shorter when the session ends
+		defer cancel()
+		if err := l.session.Ping(ctx, nil); err != nil && ctx.Err() != nil {
+			s.drop(l)
+			l.process.signal(syscall.SIGKILL)
+		}
+	})
+}
