@@ -42,14 +42,14 @@ func WithTool(t tools.Tool) Option {
 	return func(r *orchestrator.Registries) error { return r.Tools.Register(t) }
 }
 
-// WithFormat registers a call format, which agents of kind custom name: agent: {kind: custom, format: NAME}.
-func WithFormat(name string, f tools.FormatFactory) Option {
-	return func(r *orchestrator.Registries) error { return r.Tools.AddFormat(name, f) }
-}
-
 // WithToolFactory registers a factory of tools with parameters, under a name that job files give: {name: NAME, parameter: value}.
 func WithToolFactory(name, description string, f tools.Factory) Option {
 	return func(r *orchestrator.Registries) error { return r.Tools.Add(name, description, f) }
+}
+
+// WithFormat registers a call format, which agents of kind custom name: agent: {kind: custom, format: NAME}.
+func WithFormat(name string, f tools.FormatFactory) Option {
+	return func(r *orchestrator.Registries) error { return r.Tools.AddFormat(name, f) }
 }
 
 // WithReward registers a reward under its own name.

@@ -74,7 +74,7 @@ func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Reg
 		return e, err
 	}
 	rollout := s.rollout
-	rollout.ToolsOff = toolsOff
+	rollout.ToolsOff = toolsOff || j.Control.ToolsOff
 	return evaluate(ctx, rollout, nil, "eval", 0, tasks.Tasks, j)
 }
 

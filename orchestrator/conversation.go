@@ -47,7 +47,8 @@ func (r *Rollout) anew(p Place, t *trajectory.Trajectory, c *conversation) (traj
 }
 
 // observe appends what the turn observed, or says why the trajectory ends here. Where the history is rewritten, by a tool or by the chat
-// template, a new sample begins, and the turn has no observation: it stands in the prompt of that sample.
+// template, a new sample begins, and the turn has no observation: it stands in the prompt of that sample. calls is how many the trajectory
+// asked for so far.
 func (r *Rollout) observe(ctx context.Context, p Place, t *trajectory.Trajectory, c *conversation, record *trajectory.Turn, calls int) (trajectory.StopReason, error) {
 	turn := len(t.Turns)
 	switch {
@@ -115,7 +116,7 @@ func (r *Rollout) onlyCall(results []trajectory.ToolResult) {
 	}
 	for i := range results {
 		if o := &results[i]; !o.Failed && r.rewriter(o.Call.Name) != nil {
-			o.Failed, o.Cause, o.Observation = true, trajectory.CauseRaised, "Error: "+o.Call.Name+" must be the only call of its turn; nothing was replaced"
+			o.Failed, o.Observation = true, "Error: "+o.Call.Name+" must be the only call of its turn; nothing was replaced"
 		}
 	}
 }

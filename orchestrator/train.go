@@ -359,7 +359,7 @@ func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
 		e, err = t.evaluateLoss(ctx, name)
 	} else {
 		r := t.rollout
-		r.ToolsOff = toolsOff
+		r.ToolsOff = toolsOff || t.job.Control.ToolsOff
 		e, err = evaluate(ctx, r, t.db, name, t.state.Step, t.eval.Tasks, t.job)
 		if err == nil && t.teacher != nil {
 			err = t.evaluateKL(ctx, &e)

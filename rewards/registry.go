@@ -35,6 +35,8 @@ func Prebuilt() *Registry {
 		"final_answer": newFinalAnswer,
 		"right_call":   newRightCall,
 		"format":       newFormat,
+		"mask_recall":  newMaskRecall,
+		"mask_found":   newMaskFound,
 	}}
 }
 

@@ -127,7 +127,7 @@ func TestFinalAnswerParams(t *testing.T) {
 
 func TestRegistry(t *testing.T) {
 	r := Prebuilt()
-	require.Equal(t, []string{"final_answer", "format", "right_call"}, r.Names())
+	require.Equal(t, []string{"final_answer", "format", "mask_found", "mask_recall", "right_call"}, r.Names())
 	one := NewFunc("one", func(context.Context, Input) (float64, error) { return 1, nil })
 	require.NoError(t, r.RegisterReward(one))
 	require.EqualError(t, r.RegisterReward(one), `rewards: register "one": the name is already registered; give one of the two another name`)
@@ -135,7 +135,7 @@ func TestRegistry(t *testing.T) {
 	require.EqualError(t, r.Register("a b", newFormat), `rewards: register "a b": a name has 1 to 64 letters, digits, _ or -`)
 	require.EqualError(t, r.Register("x", nil), `rewards: register "x": the factory is nil`)
 	_, err := builder(t, r).Make("two", nil)
-	require.EqualError(t, err, `rewards: there is no reward "two"; the rewards are final_answer, format, one, right_call`)
+	require.EqualError(t, err, `rewards: there is no reward "two"; the rewards are final_answer, format, mask_found, mask_recall, one, right_call`)
 	_, err = builder(t, r).Make("one", map[string]any{"x": 1})
 	require.ErrorContains(t, err, `rewards: one: the parameters cannot be read: unknown field "x"`)
 	got, err := builder(t, r).Make("one", nil)

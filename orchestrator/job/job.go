@@ -240,4 +240,5 @@ type Checkpoint struct {
 type Control struct {
 	ShuffleRewards bool `yaml:"shuffle_rewards" default:"false" doc:"rewards are permuted over the trajectories of a step"`
 	ShuffleTeacher bool `yaml:"shuffle_teacher" default:"false" doc:"distill: the teacher's logprobs are permuted over the tokens of a step"`
+	ToolsOff       bool `yaml:"tools_off" default:"false" doc:"no call is answered, in training and in every evaluation: the same prompt, but a call gets an error"`
 }
