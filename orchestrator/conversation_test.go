@@ -110,6 +110,7 @@ func TestSummarizeIsTheOnlyCallOfItsTurn(t *testing.T) {
 	require.Empty(t, tr.Err)
 	require.Len(t, tr.Samples, 1)
 	require.True(t, tr.Turns[0].Results[0].Failed)
+	require.Equal(t, trajectory.CauseRaised, tr.Turns[0].Results[0].Cause)
 	require.Equal(t, "Error: summarize must be the only call of its turn; nothing was replaced", tr.Turns[0].Results[0].Observation)
 	require.Equal(t, "2", tr.Turns[0].Results[1].Observation)
 }

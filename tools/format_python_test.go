@@ -94,7 +94,7 @@ func TestPythonFormat(t *testing.T) {
 func TestPythonFormatErrors(t *testing.T) {
 	for source, want := range map[string]string{
 		"x = 1\n": "mine.py has no class with @agent that has the methods parse(self, completion) and observe(self, results)",
-		mine + "\n@agent\nclass Other(Mine):\n    pass\n": "mine.py has several classes that carry @agent, Mine and Other; leave one",
+		mine + "\n@agent\nclass Other(Mine):\n    pass\n":                                                       "mine.py has several classes that carry @agent, Mine and Other; leave one",
 		"from agentfly import agent\n\n@agent\nclass A:\n    def parse(self, completion):\n        return {}\n": "an agent needs the method observe",
 	} {
 		_, err := pythonAgent(t, source)
