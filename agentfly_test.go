@@ -50,16 +50,22 @@ func needTorch(t *testing.T) {
 }
 
 func TestEveryShippedJobIsValid(t *testing.T) {
+	onPath(t)
 	files, err := filepath.Glob("examples/*.yaml")
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(files), 3)
 	for _, f := range files {
-		status, out, errs := command("", "job", "validate", f)
-		require.Zero(t, status, errs)
-		require.Equal(t, f+": ok\n", out)
-		status, out, _ = command("", "job", "effective", f)
-		require.Zero(t, status)
-		require.Contains(t, out, "aggregation")
+		t.Run(filepath.Base(f), func(t *testing.T) {
+			if _, err := os.Stat("examples/masksearch/passages.jsonl"); f == "examples/masksearch.yaml" && err != nil {
+				t.Skip("its passages are not there: scripts/learn.sh masksearch fetches them")
+			}
+			status, out, errs := command("", "job", "validate", f)
+			require.Zero(t, status, errs)
+			require.Equal(t, f+": ok\n", out)
+			status, out, _ = command("", "job", "effective", f)
+			require.Zero(t, status)
+			require.Contains(t, out, "aggregation")
+		})
 	}
 }
 
@@ -186,6 +192,16 @@ func TestTinyRunLearnsAndRepeatsBitForBit(t *testing.T) {
 
 	shuffled, _ := train("--set", "control.shuffle_rewards=true")
 	require.Less(t, last(shuffled, 5), 0.3, "with shuffled rewards there is nothing to learn: %v", shuffled)
+}
+
+// With control.tools_off no call is answered, so the tiny job, whose reward needs one, has nothing to learn from.
+func TestControlToolsOff(t *testing.T) {
+	needTorch(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	status, out, errs := command("", "train", "--output", dir, "--set", "control.tools_off=true", "--set", "trainer.steps=4", "examples/tiny.yaml")
+	require.Zero(t, status, "%s%s", out, errs)
+	rewards, _ := curve(t, dir)
+	require.Equal(t, []float64{0, 0, 0, 0}, rewards)
 }
 
 func TestResumeIsBitIdentical(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -19,35 +18,38 @@ import (
 // pythonFormat is a format that a Python file defines with functions that carry @agent:
 //
 //	parse(completion) -> {"calls": [{"name": …, "arguments": {…}}], "answer": …, "errors": […]}, each of the three may be missing
-//	observe(results) -> [{"role": …, "content": …}] for results [{"name", "arguments", "observation", "failed"}]; without it, one message a result
-//	instructions(tools) -> str, with OpenAI's schemas
-//	stops() -> [str]
+//	observe(results) -> a string, or [{"role": …, "content": …}], for results [{"name", "arguments", "observation", "failed"}]
+//	instructions(tools) -> a string, with OpenAI's schemas; may be missing
+//	stops() -> [a string]; may be missing
 type pythonFormat struct {
 	file         string
 	module       *python.Module
 	role         string
-	observes     bool
 	instructions string
 	stops        []string
 }
 
 var _ Format = (*pythonFormat)(nil)
 
-// NewPythonFormat loads a file of agent functions. The module is closed with r.
+// NewPythonFormat loads the file's agent. Its workers are those of the file's tools and rewards, and are closed with r.
 func NewPythonFormat(ctx context.Context, r *resources.Resources, file string, specs []Spec, o FormatOptions) (Format, error) {
-	m, err := r.Python(ctx, file, python.Options{})
+	m, err := r.LoadPython(ctx, resources.PythonFile{Python: file})
 	if err != nil {
 		return nil, err
 	}
 	f := &pythonFormat{file: filepath.Base(file), module: m, role: cmp.Or(o.ObservationRole, "user")}
-	has := func(name string) bool {
-		return slices.ContainsFunc(m.Functions(), func(p python.Function) bool { return p.Kind == "agent" && p.Name == name })
+	var names []string
+	for _, c := range m.Functions() {
+		if c.Kind == "agent" {
+			names = append(names, c.Name)
+		}
 	}
-	if !has("parse") {
-		return nil, fmt.Errorf("%s has no function parse(completion) that carries @agent; write one", f.file)
+	for _, name := range []string{"parse", "observe"} {
+		if !slices.Contains(names, name) {
+			return nil, fmt.Errorf("%s has no function %s that carries @agent; write parse(completion) and observe(results)", f.file, name)
+		}
 	}
-	f.observes = has("observe")
-	if has("instructions") {
+	if slices.Contains(names, "instructions") {
 		schemas, err := OpenAI(specs)
 		if err != nil {
 			return nil, err
@@ -56,7 +58,7 @@ func NewPythonFormat(ctx context.Context, r *resources.Resources, file string, s
 			return nil, err
 		}
 	}
-	if has("stops") {
+	if slices.Contains(names, "stops") {
 		if err := f.call(ctx, "stops", map[string]any{}, &f.stops); err != nil {
 			return nil, err
 		}
@@ -125,9 +127,6 @@ func (f *pythonFormat) Parse(ctx context.Context, completion string) (Parsed, er
 
 // Observe calls the file's observe.
 func (f *pythonFormat) Observe(ctx context.Context, results []trajectory.ToolResult) ([]trajectory.Message, error) {
-	if !f.observes {
-		return messages(f.role, results), nil
-	}
 	type result struct {
 		Name        string          `json:"name"`
 		Arguments   json.RawMessage `json:"arguments"`
@@ -141,12 +140,17 @@ func (f *pythonFormat) Observe(ctx context.Context, results []trajectory.ToolRes
 			in[i].Arguments = json.RawMessage("{}")
 		}
 	}
-	var out []trajectory.Message
-	if err := f.call(ctx, "observe", map[string]any{"results": in}, &out); err != nil {
+	var raw json.RawMessage
+	if err := f.call(ctx, "observe", map[string]any{"results": in}, &raw); err != nil {
 		return nil, err
 	}
-	if len(out) == 0 {
-		return nil, errors.New(f.file + ": observe returned no message; return a list of {\"role\": …, \"content\": …}")
+	var text string
+	if json.Unmarshal(raw, &text) == nil && len(raw) > 0 && raw[0] == '"' {
+		return []trajectory.Message{trajectory.Text(f.role, text)}, nil
+	}
+	var out []trajectory.Message
+	if json.Unmarshal(raw, &out) != nil || len(out) == 0 {
+		return nil, fmt.Errorf("%s: observe returned %s; return a string, or a list of {\"role\": …, \"content\": …}", f.file, line(string(raw)))
 	}
 	for i := range out {
 		out[i].Role = cmp.Or(out[i].Role, f.role)
