@@ -17,6 +17,7 @@ import (
 //	qa_f1_reward_tool       the same where a tool was used, else 0
 //	qa_em_reward            exact match of <answer>…</answer>, or of all, with one of golden_answers
 //	qa_em_format_reward     1 right, 0.1 wrong, in the right form: <answer>, a tool used, <think> in every turn but the last; else 0
+//	qa_em_reward_tool_call  exact match of the answer given by a tool, or of all
 //	ok_vqa_reward           the largest F1 over answers
 //	infoseek_reward         0.2 where a tool was used + 0.8 · the largest F1 over answer and answer_eval
 //	math_equal_reward       math_equal of the last \boxed{…}, or of all
@@ -50,6 +51,10 @@ func agentflyRewards() map[string]Factory {
 	})
 	add("qa_em_reward", "golden_answers", func(r string, golds []string, t *trajectory.Trajectory) Score { return emScore(r, golds, t, false) })
 	add("qa_em_format_reward", "golden_answers", func(r string, golds []string, t *trajectory.Trajectory) Score { return emScore(r, golds, t, true) })
+	add("qa_em_reward_tool_call", "golden_answers", func(r string, golds []string, _ *trajectory.Trajectory) Score {
+		em := bestMatch(r, golds)
+		return Score{em, map[string]float64{"em": em, "f1": bestOverlap(r, golds).f1}}
+	})
 	add("ok_vqa_reward", "answers", func(r string, golds []string, _ *trajectory.Trajectory) Score {
 		return Score{Value: bestOverlap(r, golds).f1}
 	})

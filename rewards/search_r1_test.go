@@ -74,12 +74,13 @@ func TestAgentFlyRewards(t *testing.T) {
 	answerTool.Results[0].Call.Name = "answer_qa"
 	fields := map[string]any{"answer": "Paris", "golden_answers": []any{"paris", "City of Paris"}, "answers": []any{"Lyon", "Paris"}, "answer_eval": []any{"Paris France"}}
 	for name, want := range map[string][4]float64{ // right with a tool, right without, partly right with a tool, only the answering tool
-		"qa_f1_reward":        {1, 1, 2.0 / 3, 1},
-		"qa_f1_reward_tool":   {1, 0, 2.0 / 3, 0},
-		"qa_em_reward":        {1, 1, 0, 1},
-		"qa_em_format_reward": {1, 0, 0.1, 0},
-		"ok_vqa_reward":       {1, 1, 2.0 / 3, 1},
-		"infoseek_reward":     {1, 0.8, 1, 0.8},
+		"qa_f1_reward":           {1, 1, 2.0 / 3, 1},
+		"qa_f1_reward_tool":      {1, 0, 2.0 / 3, 0},
+		"qa_em_reward":           {1, 1, 0, 1},
+		"qa_em_format_reward":    {1, 0, 0.1, 0},
+		"qa_em_reward_tool_call": {1, 1, 0, 1},
+		"ok_vqa_reward":          {1, 1, 2.0 / 3, 1},
+		"infoseek_reward":        {1, 0.8, 1, 0.8},
 	} {
 		r := made(t, name, nil)
 		require.InDelta(t, want[0], scored(t, r, input(fields, tool, answered)).Value, 1e-15, name)

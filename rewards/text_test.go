@@ -1,6 +1,8 @@
 package rewards
 
 import (
+	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 
@@ -29,7 +31,7 @@ func refused(t *testing.T, name string, params map[string]any, want string) {
 	require.EqualError(t, err, want)
 }
 
-// TestNormalize holds what SQuAD's evaluate-v1.1.py makes of the same texts.
+// TestNormalize spells out SQuAD's normalisation.
 func TestNormalize(t *testing.T) {
 	for in, want := range map[string]string{
 		"The Eiffel Tower!":             "eiffel tower",
@@ -96,6 +98,23 @@ func TestExactMatchAndF1(t *testing.T) {
 	_, err = exact.Score(t.Context(), input(map[string]any{"answer": []any{nil}}, answer("x")))
 	require.EqualError(t, err, `task "t1": answer[0] must be a string or a number`)
 	refused(t, "f1", map[string]any{"golds": 1}, `rewards: f1: the parameters cannot be read: unknown field "golds"`)
+}
+
+// TestQAScores holds normalisation, exact match and F1 against Python (scripts/goldens/qa_scores.py).
+func TestQAScores(t *testing.T) {
+	data, err := os.ReadFile("testdata/qa.json")
+	require.NoError(t, err)
+	var cases []struct {
+		Gold, Answer, Normal string
+		EM, F1               float64
+	}
+	require.NoError(t, json.Unmarshal(data, &cases))
+	require.Len(t, cases, 400)
+	for _, c := range cases {
+		require.Equal(t, c.Normal, normalize(c.Answer, true), "%q", c.Answer)
+		require.Equal(t, c.EM, bestMatch(c.Answer, []string{c.Gold}), "%q ;; %q", c.Gold, c.Answer)
+		require.InDelta(t, c.F1, tokenOverlap(c.Answer, c.Gold).f1, 1e-15, "%q ;; %q", c.Gold, c.Answer)
+	}
 }
 
 // FuzzOverlap: bounds, symmetry, and that an exact match has the F1 of one.

@@ -177,7 +177,7 @@ func (c *comparer) sameCollection(a, b *node) bool {
 	case ordered(a) && ordered(b):
 		return a.open == b.open && a.close == b.close && c.sameItems(a.args, b.args, false)
 	case ordered(a) && b.kind == kindList && a.open == "(" && a.close == ")":
-		return c.sameItems(a.args, b.args, false)
+		return !alternatives(b) && c.sameItems(a.args, b.args, false)
 	case a.kind == kindUnion || b.kind == kindUnion || ordered(a) || ordered(b):
 		return false
 	case !isCollection(a) || !isCollection(b):
@@ -186,6 +186,18 @@ func (c *comparer) sameCollection(a, b *node) bool {
 		return c.within(a.args, b.args) && c.within(b.args, a.args)
 	}
 	return c.sameItems(a.args, b.args, true)
+}
+
+// alternatives tells whether a list gives one variable several values: x = 1 or x = 2 is no point.
+func alternatives(n *node) bool {
+	seen := map[string]bool{}
+	for _, a := range n.args {
+		if a.kind == kindNamed && seen[a.name] {
+			return true
+		}
+		seen[a.name] = a.kind == kindNamed
+	}
+	return false
 }
 
 // within tells whether each of the items is among the others.

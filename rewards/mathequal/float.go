@@ -128,7 +128,7 @@ func logarithm(x *big.Float) (*big.Float, error) {
 	e := x.MantExp(m) // x = m 2^e with m in [1/2, 1)
 	f, _ := m.Float64()
 	y := newFloat().SetFloat64(math.Log(f))
-	for range 4 {
+	for range 3 {
 		p, err := exp(y)
 		if err != nil {
 			return nil, err

@@ -173,7 +173,8 @@ func (p *parser) sum() (*node, error) {
 	}
 }
 
-// product reads factors with signs between them or side by side. A percent or degree sign at its end is that of the product.
+// product reads factors with signs between them or side by side. A percent or degree sign at
+// the end of factors without signs is that of all of them.
 func (p *parser) product() (*node, error) {
 	n, err := p.unary()
 	if err != nil {
@@ -181,6 +182,7 @@ func (p *parser) product() (*node, error) {
 	}
 	for {
 		var m *node
+		sign := p.isOp("*") // 100 · 10% is 10; 5√2 % is the percentage 5√2
 		switch {
 		case p.accept("*"):
 			m, err = p.unary()
@@ -197,7 +199,7 @@ func (p *parser) product() (*node, error) {
 		if err != nil {
 			return nil, err
 		}
-		if k := m.kind; k == kindPercent || k == kindDegree {
+		if k := m.kind; !sign && (k == kindPercent || k == kindDegree) {
 			n = &node{kind: k, args: []*node{{kind: kindMul, args: []*node{n, m.args[0]}}}}
 			continue
 		}

@@ -2,6 +2,7 @@ package mathequal
 
 import (
 	"cmp"
+	"errors"
 	"math/big"
 	"math/rand/v2"
 )
@@ -26,7 +27,7 @@ func (c *comparer) sameValue(a, b *node) bool {
 		random := rand.New(rand.NewPCG(c.seed[0], c.seed[1]))
 		for try := 0; try < tries && agreed < needed && c.fuel > 0; try++ {
 			same, err := c.agree(a, b, randomPoint(random, variables, try), complexToo)
-			if err == errNoValue {
+			if errors.Is(err, errNoValue) {
 				return false
 			}
 			if err != nil {
@@ -50,7 +51,7 @@ func (c *comparer) agree(a, b *node, at point, complexToo bool) (bool, error) {
 		x, errX := c.exact(a, at)
 		y, errY := c.exact(b, at)
 		switch {
-		case errX == errInexact || errY == errInexact: // a power with a broken exponent
+		case errors.Is(errX, errInexact) || errors.Is(errY, errInexact): // a power with a broken exponent
 		case errX != nil || errY != nil:
 			return false, cmp.Or(errX, errY)
 		default:

@@ -297,7 +297,7 @@ func (p *parser) functionArgument() (*node, error) {
 	return n, err
 }
 
-// matrix reads rows of cells, as a tuple of tuples; a single row or column as a tuple.
+// matrix reads rows of cells, as a tuple of tuples with brackets of its own; a single row or column as a tuple.
 func (p *parser) matrix() (*node, error) {
 	var rows []*node
 	row := &node{kind: kindTuple, open: "(", close: ")"}
@@ -330,7 +330,7 @@ func vector(rows []*node) *node {
 	out := &node{kind: kindTuple, open: "(", close: ")"}
 	for _, r := range rows {
 		if len(r.args) != 1 {
-			out.args = rows
+			out.args, out.open, out.close = rows, "matrix", "matrix"
 			if len(rows) == 1 {
 				out = r
 			}

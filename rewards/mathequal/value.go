@@ -1,6 +1,9 @@
 package mathequal
 
-import "math/big"
+import (
+	"errors"
+	"math/big"
+)
 
 // compute evaluates an expression with floating-point numbers; its parts that are fractions exactly.
 func (c *comparer) compute(n *node, at point) (complexNumber, error) {
@@ -12,7 +15,7 @@ func (c *comparer) compute(n *node, at point) (complexNumber, error) {
 		if err == nil {
 			return realNumber(newFloat().SetRat(v)).checked()
 		}
-		if err != errInexact {
+		if !errors.Is(err, errInexact) {
 			return complexNumber{}, err
 		}
 	}
