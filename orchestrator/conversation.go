@@ -116,7 +116,7 @@ func (r *Rollout) onlyCall(results []trajectory.ToolResult) {
 	}
 	for i := range results {
 		if o := &results[i]; !o.Failed && r.rewriter(o.Call.Name) != nil {
-			o.Failed, o.Observation = true, "Error: "+o.Call.Name+" must be the only call of its turn; nothing was replaced"
+			o.Failed, o.Cause, o.Observation = true, trajectory.CauseRaised, "Error: "+o.Call.Name+" must be the only call of its turn; nothing was replaced"
 		}
 	}
 }

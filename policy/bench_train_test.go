@@ -140,6 +140,9 @@ func TestBenchTrain(t *testing.T) {
 	}
 	tr := makeTrainer(t, p, resolveBlock(t, "{advantage: dr_grpo}"), c)
 	for _, s := range shapes {
+		if only := os.Getenv("AGENTFLY_BENCH_ONLY"); only != "" && only != s.Name {
+			continue
+		}
 		start := time.Now()
 		m, err := tr.Step(context.Background(), StepBatch{Groups: s.groups(t)})
 		require.NoError(t, err)

@@ -21,17 +21,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// letters is a tokenizer of bytes; 256 ends a turn, 257 begins one, and 258 is put before every text.
+// letters is a tokenizer of bytes; 256 ends a turn, 257 begins one, 258 is put before every text, and two begin calls.
 type letters struct{}
 
 const (
 	endOfTurn   = 256
 	startOfTurn = 257
 	begin       = 258
+	toolCalls   = 259 // Mistral's token before a call
+	pythonTag   = 260 // Llama's
 	vocabulary  = 300
 )
 
-var specials = map[int32]string{endOfTurn: "<|end|>", startOfTurn: "<|start|>", begin: "<s>"}
+var specials = map[int32]string{endOfTurn: "<|end|>", startOfTurn: "<|start|>", begin: "<s>", toolCalls: "[TOOL_CALLS]", pythonTag: "<|python_tag|>"}
 
 func (letters) Encode(text string) []int32 {
 	var out []int32

@@ -3,6 +3,7 @@ package tools
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -86,9 +87,9 @@ func (f *hermes) next(text string, from int, last bool) segment {
 	}
 	data, length, err := value(text[after:])
 	switch {
-	case err == io.ErrUnexpectedEOF && !last:
+	case errors.Is(err, io.ErrUnexpectedEOF) && !last:
 		return open(start)
-	case err == io.ErrUnexpectedEOF:
+	case errors.Is(err, io.ErrUnexpectedEOF):
 		return segment{start: start, end: len(text), errors: []string{"the call is not JSON (it ends too early); write " + callUsage}}
 	case err != nil:
 		return broken(after, fmt.Sprintf("the call is not JSON (%s)", clip(jsonReason(err), 120)))

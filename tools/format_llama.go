@@ -108,7 +108,7 @@ func (f *llama) object(text string, start, at int, meant, last bool) (s segment,
 	data, length, err := value(text[at:])
 	var broken *json.SyntaxError
 	switch {
-	case err == io.ErrUnexpectedEOF && !last:
+	case errors.Is(err, io.ErrUnexpectedEOF) && !last:
 		return segment{}, true
 	case err != nil && !(meant && (strings.HasPrefix(text[key:], `"name"`) || text[start] == '<')):
 		return segment{}, false

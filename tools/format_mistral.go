@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -94,9 +95,9 @@ func (f *mistral) next(text string, from int, last bool) segment {
 func (f *mistral) list(text string, start, at int, last bool, wrong func(int, string) segment) segment {
 	data, length, err := value(text[at:])
 	switch {
-	case err == io.ErrUnexpectedEOF && !last:
+	case errors.Is(err, io.ErrUnexpectedEOF) && !last:
 		return open(start)
-	case err == io.ErrUnexpectedEOF:
+	case errors.Is(err, io.ErrUnexpectedEOF):
 		return wrong(len(text), "the call is not JSON (it ends too early)")
 	case err != nil:
 		return wrong(at+1, fmt.Sprintf("the call is not JSON (%s)", clip(jsonReason(err), 120)))
@@ -159,9 +160,9 @@ func (f *mistral) named(text string, start, at int, last bool, wrong func(int, s
 	}
 	data, n, err := value(rest)
 	switch {
-	case err == io.ErrUnexpectedEOF && !last:
+	case errors.Is(err, io.ErrUnexpectedEOF) && !last:
 		return open(start)
-	case err == io.ErrUnexpectedEOF:
+	case errors.Is(err, io.ErrUnexpectedEOF):
 		return wrong(len(text), "the arguments of "+line(name)+" are not JSON (it ends too early)")
 	case err != nil:
 		return wrong(object+1, fmt.Sprintf("the arguments of %s are not JSON (%s)", line(name), clip(jsonReason(err), 120)))

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -16,38 +15,46 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// pythonFormat is a format that a Python file defines with functions that carry @agent:
+// pythonFormat is a format that a Python file defines with a class that carries @agent:
 //
 //	parse(completion) -> {"calls": [{"name": …, "arguments": {…}}], "answer": …, "errors": […]}, each of the three may be missing
-//	observe(results) -> [{"role": …, "content": …}] for results [{"name", "arguments", "observation", "failed"}]; without it, one message a result
-//	instructions(tools) -> str, with OpenAI's schemas
-//	stops() -> [str]
+//	observe(results) -> a string, or [{"role": …, "content": …}], for results [{"name", "arguments", "observation", "failed"}]
+//	instructions(tools) -> a string, with OpenAI's schemas; may be missing
+//	stops() -> [a string]; may be missing
 type pythonFormat struct {
 	file         string
+	class        string
 	module       *python.Module
 	role         string
-	observes     bool
 	instructions string
 	stops        []string
 }
 
 var _ Format = (*pythonFormat)(nil)
 
-// NewPythonFormat loads a file of agent functions. The module is closed with r.
+// NewPythonFormat loads the file's agent. Its workers are those of the file's tools and rewards, and are closed with r.
 func NewPythonFormat(ctx context.Context, r *resources.Resources, file string, specs []Spec, o FormatOptions) (Format, error) {
-	m, err := r.Python(ctx, file, python.Options{})
+	m, err := r.LoadPython(ctx, resources.PythonFile{Python: file})
 	if err != nil {
 		return nil, err
 	}
 	f := &pythonFormat{file: filepath.Base(file), module: m, role: cmp.Or(o.ObservationRole, "user")}
-	has := func(name string) bool {
-		return slices.ContainsFunc(m.Functions(), func(p python.Function) bool { return p.Kind == "agent" && p.Name == name })
+	var methods []string
+	for _, c := range m.Functions() {
+		if c.Kind != "agent" {
+			continue
+		}
+		if f.class != "" {
+			return nil, fmt.Errorf("%s has several classes that carry @agent, %s and %s; leave one", f.file, f.class, c.Name)
+		}
+		f.class, methods = c.Name, c.Arguments
 	}
-	if !has("parse") {
-		return nil, fmt.Errorf("%s has no function parse(completion) that carries @agent; write one", f.file)
+	for _, name := range []string{"parse", "observe"} {
+		if !slices.Contains(methods, name) {
+			return nil, fmt.Errorf("%s has no class with @agent that has the methods parse(self, completion) and observe(self, results)", f.file)
+		}
 	}
-	f.observes = has("observe")
-	if has("instructions") {
+	if slices.Contains(methods, "instructions") {
 		schemas, err := OpenAI(specs)
 		if err != nil {
 			return nil, err
@@ -56,7 +63,7 @@ func NewPythonFormat(ctx context.Context, r *resources.Resources, file string, s
 			return nil, err
 		}
 	}
-	if has("stops") {
+	if slices.Contains(methods, "stops") {
 		if err := f.call(ctx, "stops", map[string]any{}, &f.stops); err != nil {
 			return nil, err
 		}
@@ -70,13 +77,13 @@ func (f *pythonFormat) Instructions() string { return f.instructions }
 
 func (f *pythonFormat) Stops() []string { return f.stops }
 
-// call runs a function and reads what it returns, strictly.
+// call runs a method and reads what it returns, strictly.
 func (f *pythonFormat) call(ctx context.Context, name string, arguments map[string]any, into any) error {
 	data, err := marshal(arguments)
 	if err != nil {
 		return err
 	}
-	out, err := f.module.Call(ctx, name, "", data)
+	out, err := f.module.Call(ctx, f.class+"."+name, "", data)
 	if err != nil {
 		return fmt.Errorf("%s: %s: %w", f.file, name, err)
 	}
@@ -125,9 +132,6 @@ func (f *pythonFormat) Parse(ctx context.Context, completion string) (Parsed, er
 
 // Observe calls the file's observe.
 func (f *pythonFormat) Observe(ctx context.Context, results []trajectory.ToolResult) ([]trajectory.Message, error) {
-	if !f.observes {
-		return messages(f.role, results), nil
-	}
 	type result struct {
 		Name        string          `json:"name"`
 		Arguments   json.RawMessage `json:"arguments"`
@@ -141,12 +145,17 @@ func (f *pythonFormat) Observe(ctx context.Context, results []trajectory.ToolRes
 			in[i].Arguments = json.RawMessage("{}")
 		}
 	}
-	var out []trajectory.Message
-	if err := f.call(ctx, "observe", map[string]any{"results": in}, &out); err != nil {
+	var raw json.RawMessage
+	if err := f.call(ctx, "observe", map[string]any{"results": in}, &raw); err != nil {
 		return nil, err
 	}
-	if len(out) == 0 {
-		return nil, errors.New(f.file + ": observe returned no message; return a list of {\"role\": …, \"content\": …}")
+	var text string
+	if json.Unmarshal(raw, &text) == nil && len(raw) > 0 && raw[0] == '"' {
+		return []trajectory.Message{trajectory.Text(f.role, text)}, nil
+	}
+	var out []trajectory.Message
+	if json.Unmarshal(raw, &out) != nil || len(out) == 0 {
+		return nil, fmt.Errorf("%s: observe returned %s; return a string, or a list of {\"role\": …, \"content\": …}", f.file, line(string(raw)))
 	}
 	for i := range out {
 		out[i].Role = cmp.Or(out[i].Role, f.role)

@@ -185,3 +185,27 @@ func TestTiny(t *testing.T) {
 	}
 	require.Equal(t, 22, tok.Size())
 }
+
+// Every text that the jobs agents_KIND.yaml need is one token of their model.
+func TestAgents(t *testing.T) {
+	texts := map[string][]string{
+		"react":     {"1+1", "Thought: I compute.\nAction: calculator\nAction Input: 1+1", "Thought: I know.\nFinal Answer: 2", "Observation: ", "5"},
+		"code":      {"2+3", "```python\nprint(2+3)\n```", "<answer>5</answer>", "```output\n", "\n```"},
+		"search_r1": {"fingers of a hand", "<search>fingers of a hand</search>", "<answer>5</answer>", "<information>", "</information>"},
+		"action":    {"red door", "<action>take the red door key</action>", "<action>open the red door</action>", "open", "nothing", "2"},
+		"custom":    {"1+2", "compute 1+2", "say 3", "saw ", "wrong"},
+	}
+	for kind, words := range texts {
+		tok, err := tokenizer.Load(filepath.Join("..", "agents", kind, "model"))
+		require.NoError(t, err)
+		require.Equal(t, 22, tok.Size())
+		for _, text := range words {
+			ids := tok.Encode(text)
+			require.Len(t, ids, 1, "%s: %q", kind, text)
+			require.Equal(t, text, tok.Decode(ids, false))
+		}
+	}
+	for _, task := range agentsThings() {
+		require.Equal(t, []string{task.Answer}, task.Steps)
+	}
+}

@@ -48,6 +48,8 @@ func files() (map[string][]byte, error) {
 		put(out, "two_step/train.jsonl", twoTrain),
 		put(out, "two_step/eval.jsonl", twoHeld),
 		put(out, "two_step/worked.jsonl", twoStepWorked()),
+		put(out, "agents/things.jsonl", agentsThings()),
+		put(out, "agents/doors.jsonl", agentsDoors()),
 	} {
 		if err != nil {
 			return nil, err

@@ -28,7 +28,7 @@ type Job struct {
 	Agent         Agent             `yaml:"agent" doc:"how the model is prompted and how its completions are read"`
 	Sandbox       string            `yaml:"sandbox" default:"auto" enum:"auto|bubblewrap|landlock|none" doc:"where code that the model wrote runs; auto: bubblewrap, else landlock, else the job is refused; none: unconfined, in the machine's own file system and network"`
 	Environment   *Nothing          `yaml:"environment" doc:"null: this version has tools, and no environments"`
-	Rewards       []Reward          `yaml:"rewards" need:"unless sft distill" doc:"the reward is the sum of these times their weights: names, or {name: NAME, weight: 1, parameter: value}"`
+	Rewards       []Reward          `yaml:"rewards" need:"unless sft distill" doc:"the reward is the sum of these times their weights: names, or {name: NAME, weight: 1, as: NAME, parameter: value}; see docs/rewards.md"`
 	Data          Data              `yaml:"data" doc:"tasks"`
 	Rollout       Rollout           `yaml:"rollout" doc:"sampling of trajectories"`
 	Algorithm     algorithms.Config `yaml:"algorithm" doc:"what an update optimises; see docs/algorithms.md"`
@@ -112,7 +112,7 @@ type Serve struct {
 type Agent struct {
 	Kind            string `yaml:"kind" default:"tool_call" enum:"tool_call|react|code|search_r1|action|custom" doc:"tool_call: calls in the model's own format, then a final answer; react: lines Thought, Action, Action Input, Final Answer; code: the first block of Python in a turn runs; search_r1: <search>, <information>, <answer>; action: one text a turn for the one tool; custom: a format of a Go program or of a Python file. See docs/tools.md"`
 	Format          string `yaml:"format" doc:"how a call is written; empty: the kind's own. tool_call: hermes (empty), tags, llama3_json, mistral or qwen3_coder; custom: a name that the program added; other kinds have one format each"`
-	Python          string `yaml:"python" doc:"custom: a file with the functions parse(completion) and observe(results), and where wanted instructions(tools) and stops()"`
+	Python          string `yaml:"python" doc:"custom: a Python file with a class that carries @agent: parse(completion) and observe(results), and where wanted instructions(tools) and stops()"`
 	System          string `yaml:"system" doc:"system prompt"`
 	Examples        string `yaml:"examples" doc:"JSON lines of worked conversations {\"messages\": […]} that precede every task"`
 	MaxTurns        int    `yaml:"max_turns" default:"4" min:"1" max:"1000" unit:"turns" doc:"completions of a trajectory"`

@@ -86,8 +86,18 @@ func TestProblemsBetweenValues(t *testing.T) {
 		"no room for a prompt":  {"rollout: {max_new_tokens: 64, max_tokens: 64}", "/jobs/job.yaml:6:27: rollout.max_new_tokens: 64 tokens do not fit into rollout.max_tokens (64) together with a prompt"},
 		"truncated sampling":    {"rollout: {top_k: 20}", "/jobs/job.yaml:6:18: rollout.top_k: 20: training needs the logprobs of the whole distribution that was sampled; this is for rollout and eval only, leave it out"},
 		"greedy training":       {"rollout: {temperature: 0}", "/jobs/job.yaml:6:24: rollout.temperature: 0 samples the same trajectory each time; training needs more"},
-		"unknown tool":          {"agent: {tools: [calculater]}", `/jobs/job.yaml:6:17: agent.tools.0: there is no "calculater"; allowed: calculator; nearest: calculator`},
+		"unknown tool":          {"agent: {tools: [calculater]}", `/jobs/job.yaml:6:17: agent.tools.0: there is no "calculater"; allowed: calculator, summarize; nearest: calculator`},
 		"unknown format":        {"agent: {format: tag}", `/jobs/job.yaml:6:17: agent.format: there is no "tag"; allowed with kind tool_call: hermes, tags, llama3_json, mistral, qwen3_coder; nearest: tags`},
+		"a format of a kind":    {"agent: {format: react}", "/jobs/job.yaml:6:17: agent.format: react is a format of kind react, and the kind is tool_call; change one of the two"},
+		"a kind's own format":   {"agent: {kind: react, format: hermes}", "/jobs/job.yaml:6:30: agent.format: hermes is a format of kind tool_call, and the kind is react; change one of the two"},
+		"no format of a kind":   {"agent: {kind: code, format: x, tools: [calculator]}", "/jobs/job.yaml:6:29: agent.format: x, but kind code writes fenced; leave it out"},
+		"unknown kind":          {"agent: {kind: tool_cal}", `/jobs/job.yaml:6:15: agent.kind: "tool_cal" is not allowed; allowed: tool_call, react, code, search_r1, action, custom; nearest: tool_call`},
+		"code without a tool":   {"agent: {kind: code}", "/jobs/job.yaml:6:8: agent.tools: kind code calls exactly one tool, which takes one text; got 0"},
+		"two tools for search":  {"agent: {kind: search_r1, tools: [calculator, summarize]}", `/jobs/job.yaml:6:33: agent.tools: kind search_r1 calls exactly one tool, which takes one text; got 2`},
+		"python without custom": {"agent: {python: a.py}", "/jobs/job.yaml:6:17: agent.python: kind tool_call has its own format; use kind custom, or leave it out"},
+		"custom without either": {"agent: {kind: custom}", "/jobs/job.yaml:6:8: agent: kind custom needs exactly one of python (a file) and format (a name that the program added)"},
+		"custom with both":      {"agent: {kind: custom, python: a.py, format: x}", "/jobs/job.yaml:6:8: agent: kind custom needs exactly one of python (a file) and format (a name that the program added)"},
+		"custom of ours":        {"agent: {kind: custom, format: hermes}", "/jobs/job.yaml:6:31: agent.format: hermes is a format of kind tool_call; set that kind, or name a format that the program added"},
 		"tool twice":            {"agent: {tools: [calculator, calculator]}", `/jobs/job.yaml:6:29: agent.tools.1: "calculator" is given twice`},
 		"warm-up":               {"trainer: {steps: 2, warmup_steps: 3}", "/jobs/job.yaml:6:35: trainer.warmup_steps: 3 steps of warm-up are more than trainer.steps (2)"},
 		"stale in sync":         {"rollout: {max_staleness: 2}", "/jobs/job.yaml:6:26: rollout.max_staleness: 2, but mode sync without oversample trains on nothing stale; use mode async, or leave it out"},
@@ -103,12 +113,27 @@ func TestProblemsBetweenValues(t *testing.T) {
 		"evaluation of nothing": {"eval: {every: 3}", "/jobs/job.yaml:6:15: eval.every: 3, but data.eval names no tasks"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			j, err := parse(good+c.add, job.Options{Names: job.Names{Tools: []string{"calculator"}}})
+			j, err := parse(good+c.add, job.Options{Names: job.Names{Tools: []string{"calculator", "summarize"}}})
 			if err == nil {
 				err = j.TrainingErrors()
 			}
 			require.EqualError(t, err, c.want)
 		})
+	}
+}
+
+func TestKindsHaveTheirFormat(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "hermes", "agent: {kind: tool_call, format: mistral}": "mistral", "agent: {kind: react}": "react", "agent: {kind: action, tools: [a]}": "action",
+		"agent: {kind: code, tools: [a]}": "fenced", "agent: {kind: search_r1, format: search_r1, tools: [{python: a.py}, b]}": "search_r1",
+		"agent: {kind: custom, format: mine}": "mine", "agent: {kind: custom, python: a.py}": "",
+	} {
+		j, err := parse(good+text, job.Options{})
+		require.NoError(t, err, text)
+		require.Equal(t, want, j.Agent.Format, text)
+		again, err := job.Parse("/jobs/job.yaml", j.Source(), job.Options{Env: noEnv})
+		require.NoError(t, err, "%s", j.Source())
+		require.Equal(t, j.Agent, again.Agent)
 	}
 }
 

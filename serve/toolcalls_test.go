@@ -1,0 +1,46 @@
+package serve
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/engines/scripted"
+)
+
+// Each parser finds the calls of its form, whole and in a stream that cuts tokens of one byte, where the tokens that begin a call are special.
+func TestToolParsers(t *testing.T) {
+	const weather = `"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"weather","parameters":{"type":"object","properties":{"city":{"type":"string"},"days":{"type":"integer"}}}}}]`
+	for name, c := range map[string]struct {
+		parser, text string
+		want         said
+	}{
+		"llama":             {"llama3_json", `<|python_tag|>{"name": "weather", "parameters": {"city": "Rome"}}; {"name": "clock", "parameters": {}}`, said{"", [][2]string{{"weather", `{"city": "Rome"}`}, {"clock", "{}"}}, "tool_calls"}},
+		"llama 4":           {"llama4_json", `{"name": "clock", "parameters": {}}`, said{"", [][2]string{{"clock", "{}"}}, "tool_calls"}},
+		"llama, no call":    {"llama3_json", `{"answer": 5}`, said{`{"answer": 5}`, nil, "stop"}},
+		"mistral's list":    {"mistral", `Sure.[TOOL_CALLS] [{"name": "weather", "arguments": {"city": "Zürich"}}]`, said{"Sure.", [][2]string{{"weather", `{"city": "Zürich"}`}}, "tool_calls"}},
+		"mistral's names":   {"mistral", `[TOOL_CALLS]weather[ARGS]{"days": 2}[TOOL_CALLS]clock[ARGS]{}`, said{"", [][2]string{{"weather", `{"days": 2}`}, {"clock", "{}"}}, "tool_calls"}},
+		"qwen":              {"qwen3_coder", "Look:\n<tool_call>\n<function=weather>\n<parameter=city>\nRome\n</parameter>\n<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>", said{"Look:", [][2]string{{"weather", `{"city": "Rome", "days": 2}`}}, "tool_calls"}},
+		"qwen's other name": {"qwen3_xml", "<function=weather><parameter=days>2</parameter></function>", said{"", [][2]string{{"weather", `{"days": 2}`}}, "tool_calls"}},
+		"thoughts":          {"hermes", `<think><tool_call>{"name":"a"}</tool_call></think><tool_call>{"name":"clock"}</tool_call>`, said{`<think><tool_call>{"name":"a"}</tool_call></think>`, [][2]string{{"clock", "{}"}}, "tool_calls"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := start(t, scripted.Options{Respond: says(c.text)}, func(o *Options) { o.ToolParser = c.parser })
+			require.Equal(t, c.want, h.saidWhole(weather))
+			require.Equal(t, c.want, h.saidStream(weather))
+		})
+	}
+}
+
+// Special tokens that begin no call stay out of the text, and without tools all do.
+func TestSpecialTokensThatBeginCalls(t *testing.T) {
+	h := start(t, scripted.Options{Respond: says("a<s>b[TOOL_CALLS]c")}, func(o *Options) { o.ToolParser = "mistral" })
+	const user = `"messages":[{"role":"user","content":"x"}]`
+	require.Equal(t, "abc", h.saidWhole(user).Content)
+	require.Equal(t, "ab[TOOL_CALLS]c", h.saidWhole(user+`,"tools":[{"type":"function","function":{"name":"f"}}]`).Content)
+}
+
+func TestUnknownToolParser(t *testing.T) {
+	_, err := New(Options{Engine: scripted.New(scripted.Options{}), Tokenizer: letters{}, Models: []string{"m"}, Vocab: vocabulary, ToolParser: "x"})
+	require.EqualError(t, err, `serve: there is no tool parser "x"; allowed: [hermes llama3_json llama4_json mistral qwen3_coder qwen3_json qwen3_xml]`)
+}
