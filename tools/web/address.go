@@ -145,8 +145,13 @@ func ascii(name string) (string, error) {
 	if a, err := netip.ParseAddr(name); err == nil {
 		return a.String(), nil
 	}
-	mapped, err := idna.New(idna.MapForLookup(), idna.StrictDomainName(false)).ToASCII(strings.TrimSuffix(name, "."))
-	if err != nil || mapped == "" || strings.Trim(mapped, "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" {
+	profile := idna.New(idna.MapForLookup(), idna.StrictDomainName(false))
+	mapped, err := profile.ToASCII(name)
+	mapped = strings.TrimSuffix(mapped, ".")
+	again, errAgain := profile.ToASCII(mapped) // what is no name in another script fails here
+	switch {
+	case err != nil, errAgain != nil, again != mapped, mapped == "", strings.HasPrefix(mapped, "."), strings.HasSuffix(mapped, "."), strings.Contains(mapped, ".."),
+		strings.Trim(mapped, "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "":
 		return "", errors.New("not a host name")
 	}
 	return mapped, nil
