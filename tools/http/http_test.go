@@ -90,7 +90,7 @@ func TestWhereArgumentsGo(t *testing.T) {
 	}
 	r := open(t, map[string]any{"url": url + "/v1/{city}/now", "name": "call", "schema": schema("", "city")}, tools.Ref{})
 	for _, city := range []string{"..", ".", ""} { // an argument cannot climb
-		require.Equal(t, `Error: call: the argument "city" stands in the URL's path and must not be empty, . or ..`, invoke(t, r, "call", fmt.Sprintf(`{"city": %q}`, city)).Observation)
+		require.Equal(t, `Error: call: the argument "city" stands in the URL's path and must not be empty or dots alone`, invoke(t, r, "call", fmt.Sprintf(`{"city": %q}`, city)).Observation)
 	}
 }
 

@@ -101,8 +101,7 @@ func TestOperationsAreTools(t *testing.T) {
 
 // A document may come from its service, and its server may be relative to it.
 func TestADocumentFromItsService(t *testing.T) {
-	var url string
-	url = serve(t, func(w http.ResponseWriter, q *http.Request) {
+	url := serve(t, func(w http.ResponseWriter, q *http.Request) {
 		if q.URL.Path == "/docs/api.json" {
 			require.Empty(t, q.Header.Get("Authorization"), "the job's headers are for its requests")
 			io.WriteString(w, `{"openapi": "3.1.0", "servers": [{"url": "../{version}", "variables": {"version": {"default": "v2"}}}], "paths": {"/now": {"get": {"responses": {"200": {}}}}}}`)

@@ -205,7 +205,7 @@ func expand(path string, values map[string]string) (string, error) {
 		name := path[m[2]:m[3]]
 		v := values[name]
 		if v == "" || v == "." || v == ".." {
-			return "", fmt.Errorf("the argument %q stands in the URL's path and must not be empty, . or ..", name)
+			return "", fmt.Errorf("the argument %q stands in the URL's path and must not be empty or dots alone", name)
 		}
 		b.WriteString((&url.URL{Path: path[at:m[0]]}).EscapedPath() + url.PathEscape(v))
 		at = m[1]
