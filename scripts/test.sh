@@ -6,6 +6,7 @@ cd "$(dirname "$0")/.."
 log=$(mktemp) && trap 'rm -f "$log" "$log.custom"' EXIT
 scripts/goldens/fetch_tokenizers.sh >"$log" 2>&1 || { tail -n 3 "$log"; echo "test: the public tokenizers could not be fetched; their tests skip and say so"; }
 python3 scripts/fetch.py sentence-model >/dev/null 2>"$log" || { tail -n 3 "$log"; echo "test: the sentence model could not be fetched; its tests skip and say so"; }
+python3 scripts/fetch.py wordnet >"$log" 2>&1 || { tail -n 1 "$log"; echo "test: WordNet could not be fetched; its tests skip and say so"; }
 echo "== without the torch tag"
 CGO_ENABLED=0 go build ./...
 go vet ./...
