@@ -23,7 +23,9 @@ import (
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/tools/calculator"
+	"github.com/agentfly/agentfly/tools/code"
 	"github.com/agentfly/agentfly/tools/dense"
+	"github.com/agentfly/agentfly/tools/files"
 	httptool "github.com/agentfly/agentfly/tools/http"
 	"github.com/agentfly/agentfly/tools/mcp"
 	"github.com/agentfly/agentfly/tools/search"
@@ -115,6 +117,7 @@ func registries(options []Option) (orchestrator.Registries, error) {
 	r := orchestrator.Registries{Tools: tools.NewCatalog(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
 	if err := errors.Join(
 		r.Tools.Register(calculator.New(), tools.NewAnswer(), tools.NewSummarize()),
+		code.Add(r.Tools), files.Add(r.Tools),
 		r.Tools.Add(search.Name, "finds passages of a local corpus by their words (BM25)", search.Factory),
 		r.Tools.Add(dense.Name, "finds passages of a local corpus by meaning (embeddings)", dense.Factory(sentenceTokenizer)),
 		r.Tools.Add(web.SearchName, "asks a web search service with Serper's interface", web.Search),

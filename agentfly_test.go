@@ -50,6 +50,7 @@ func needTorch(t *testing.T) {
 }
 
 func TestEveryShippedJobIsValid(t *testing.T) {
+	onPath(t)
 	files, err := filepath.Glob("examples/*.yaml")
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(files), 3)
@@ -186,6 +187,16 @@ func TestTinyRunLearnsAndRepeatsBitForBit(t *testing.T) {
 
 	shuffled, _ := train("--set", "control.shuffle_rewards=true")
 	require.Less(t, last(shuffled, 5), 0.3, "with shuffled rewards there is nothing to learn: %v", shuffled)
+}
+
+// With control.tools_off no call is answered, so the tiny job, whose reward needs one, has nothing to learn from.
+func TestControlToolsOff(t *testing.T) {
+	needTorch(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	status, out, errs := command("", "train", "--output", dir, "--set", "control.tools_off=true", "--set", "trainer.steps=4", "examples/tiny.yaml")
+	require.Zero(t, status, "%s%s", out, errs)
+	rewards, _ := curve(t, dir)
+	require.Equal(t, []float64{0, 0, 0, 0}, rewards)
 }
 
 func TestResumeIsBitIdentical(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -40,17 +41,51 @@ func TestTheREADMEsJobIsTheShippedOne(t *testing.T) {
 	require.Equal(t, of("examples/calculator.yaml"), of(path))
 }
 
+func TestTheREADMEsPythonFileRuns(t *testing.T) {
+	needPython(t)
+	file := filepath.Join(t.TempDir(), "weather.py")
+	text := block(t, "python", "@tool")
+	require.LessOrEqual(t, strings.Count(text, "\n"), 20)
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	status, out, errs := command("", "tools", "call", file, "weather", `{"city": "Oslo"}`)
+	require.Zero(t, status, errs)
+	require.Equal(t, "{\"observation\":\"20 degrees celsius in Oslo\"}\n", out)
+	status, out, errs = command("", "tools", "test", file)
+	require.Zero(t, status, errs)
+	require.Equal(t, "ok   test_weather\n", out)
+}
+
 func TestTheREADMEsProgramBuilds(t *testing.T) {
+	build(t, block(t, "go", "agentfly.Main"), "context", "strings", "agentfly", "agentfly/rewards", "agentfly/tools")
+}
+
+func TestTheREADMEsToolWithStateRuns(t *testing.T) {
+	program := build(t, block(t, "go", "WithToolFactory"), "context", "fmt", "sync", "agentfly", "agentfly/resources", "agentfly/tools")
+	out, err := exec.Command(program, "tools", "call", "notes", `{"text": "x"}`).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "before: ")
+}
+
+// build builds a program of the README and returns its path. Imports that begin with agentfly are of this module.
+func build(t *testing.T, program string, imports ...string) string {
 	if testing.Short() {
 		t.Skip("it runs the compiler; leave -short out")
 	}
 	dir, err := os.MkdirTemp(".", "readme")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	imports := "package main\n\nimport (\n\"context\"\n\"strings\"\n\n\"github.com/agentfly/agentfly\"\n\"github.com/agentfly/agentfly/rewards\"\n\"github.com/agentfly/agentfly/tools\"\n)\n\n"
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(imports+block(t, "go", "agentfly.Main")), 0o600))
-	build := exec.Command("go", "build", "-o", filepath.Join(t.TempDir(), "out"), "./"+dir)
+	head := "package main\n\nimport (\n"
+	for _, path := range imports {
+		if strings.HasPrefix(path, "agentfly") {
+			path = "github.com/agentfly/agentfly" + strings.TrimPrefix(path, "agentfly")
+		}
+		head += strconv.Quote(path) + "\n"
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(head+")\n\n"+program), 0o600))
+	to := filepath.Join(t.TempDir(), "out")
+	build := exec.Command("go", "build", "-o", to, "./"+dir)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
+	return to
 }

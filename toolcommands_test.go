@@ -5,7 +5,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/agentfly/agentfly"
 	"github.com/stretchr/testify/require"
@@ -83,6 +85,64 @@ func TestToolsOfAWrongPythonFile(t *testing.T) {
 			require.Equal(t, c.out, out)
 			for _, want := range c.errs {
 				require.Contains(t, errs, want)
+			}
+		})
+	}
+}
+
+// The example's tool and reward are Python functions; with shuffled rewards there is nothing to learn.
+func TestAPythonToolAndRewardLearn(t *testing.T) {
+	needPython(t)
+	needTorch(t)
+	train := func(args ...string) []float64 {
+		dir := filepath.Join(t.TempDir(), "run")
+		status, out, errs := command("", append([]string{"train", "--output", dir, "examples/python_tool.yaml"}, args...)...)
+		require.Zero(t, status, "%s%s", out, errs)
+		rewards, _ := curve(t, dir)
+		return rewards
+	}
+	rewards := train()
+	require.Less(t, rewards[0], 0.2)
+	require.Greater(t, last(rewards, 5), 0.9, "the reward must rise: %v", rewards)
+	shuffled := train("--set", "control.shuffle_rewards=true", "--set", "trainer.steps=30")
+	require.Less(t, last(shuffled, 5), 0.3, "with shuffled rewards there is nothing to learn: %v", shuffled)
+}
+
+// Whatever ends the program, nothing of a file's workers stays.
+func TestWorkersEndWithTheProgram(t *testing.T) {
+	needPython(t)
+	dir := t.TempDir()
+	file, note := filepath.Join(dir, "stays.py"), filepath.Join(dir, "pids")
+	require.NoError(t, os.WriteFile(file, []byte(`
+import os, subprocess
+from agentfly import tool
+
+@tool()
+def stay(note: str):
+    child = subprocess.Popen(["sleep", "3600"])
+    with open(note + ".new", "w") as f:
+        f.write("%d %d" % (os.getpid(), child.pid))
+    os.rename(note + ".new", note)
+    while True:
+        pass
+`), 0o600))
+	arguments, err := json.Marshal(map[string]string{"note": note})
+	require.NoError(t, err)
+	for name, end := range map[string]os.Signal{"killed": os.Kill, "interrupted": os.Interrupt} {
+		t.Run(name, func(t *testing.T) {
+			p := process("tools", "call", file, "stay", string(arguments))
+			require.NoError(t, p.Start())
+			require.Eventually(t, func() bool { _, err := os.Stat(note); return err == nil }, time.Minute, 10*time.Millisecond)
+			pids, err := os.ReadFile(note)
+			require.NoError(t, err)
+			require.NoError(t, os.Remove(note))
+			require.NoError(t, p.Process.Signal(end))
+			require.Error(t, p.Wait())
+			for _, pid := range strings.Fields(string(pids)) {
+				require.Eventually(t, func() bool {
+					stat, err := os.ReadFile("/proc/" + pid + "/stat")
+					return err != nil || strings.Contains(string(stat), ") Z ")
+				}, 20*time.Second, 10*time.Millisecond, "process %s is left", pid)
 			}
 		})
 	}

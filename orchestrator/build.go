@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -215,6 +216,9 @@ func makeTools(ctx context.Context, j *job.Job, all *tools.Catalog, r *resources
 		if ref.Cache && !slices.ContainsFunc(made, func(t tools.Tool) bool { return t.Spec().Deterministic }) {
 			return nil, nil, j.Fail(path+".cache", "the tool does not say that it is deterministic, so nothing can be kept; leave it out")
 		}
+		if ref.Limits.Retries > 0 && !slices.ContainsFunc(made, func(t tools.Tool) bool { return t.Spec().Idempotent }) {
+			return nil, nil, j.Fail(path+".retries", "the tool does not say that it is idempotent, so no call can be tried again; leave it out")
+		}
 		for _, t := range made {
 			if err := chosen.RegisterAs(t, ref); err != nil {
 				return nil, nil, j.Fail(path, "%s", plain(err, "tools: "))
@@ -260,7 +264,7 @@ func makeReward(j *job.Job, b *rewards.Builder) (rewards.Reward, error) {
 	for i, w := range j.Rewards {
 		made, err := b.Make(w.Name, w.Params)
 		if err != nil {
-			return nil, j.Fail(fmt.Sprintf("rewards.%d", i), "%s", plain(err, "rewards: "))
+			return nil, j.Fail(strings.Join(append([]string{"rewards", strconv.Itoa(i)}, rewards.Keys(err)...), "."), "%s", plain(err, "rewards: "))
 		}
 		terms = append(terms, rewards.Weighted{Reward: made, Weight: w.Weight})
 	}

@@ -13,6 +13,9 @@ import (
 
 var namePattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
+// agentFunctions are what an agent of a file consists of.
+var agentFunctions = []string{"parse", "observe", "instructions", "stops"}
+
 // describe makes functions of what a worker declares. workers is how many of the calls that are not async run at once. The errors are
 // lines "LINE: FUNCTION: what, what to do".
 func describe(all []declared, workers int) (functions []Function, errs []string) {
@@ -42,9 +45,8 @@ func (d declared) function(workers int) (Function, error) {
 		return f, fmt.Errorf("a name has 1 to 64 letters, digits, _ or -; write name= in the decorator")
 	case o.Environment != "":
 		return f, fmt.Errorf("environment=%q: this version has no environments; leave it out, or use env_cls", o.Environment)
-	case d.Kind == "agent":
-		f.Arguments = d.Methods
-		return f, nil
+	case d.Kind == "agent" && !slices.Contains(agentFunctions, d.Name):
+		return f, fmt.Errorf("a function with @agent is one of %s; rename it, or write name= in the decorator", strings.Join(agentFunctions, ", "))
 	}
 	for _, p := range d.Parameters {
 		f.Arguments = append(f.Arguments, p.Name)

@@ -37,16 +37,18 @@ func parseDocstring(raw string) docstring {
 		case section == "":
 			text = append(text, line)
 		case !argumentSection[section] || trimmed == "":
-		case depth == 0: // the section is over and what follows has no name
-			section, current = "none", ""
 		default:
 			if indent < 0 {
 				indent = depth
 			}
-			if m := argumentPattern.FindStringSubmatch(trimmed); m != nil && depth <= indent {
+			m := argumentPattern.FindStringSubmatch(trimmed)
+			switch {
+			case depth < indent, depth == 0 && m == nil: // the section is over and what follows has no name
+				section, current = "none", ""
+			case m != nil && depth <= indent:
 				current = m[1]
 				out.arguments[current] = argDoc{kind: strings.TrimSpace(m[2]), text: m[3]}
-			} else if current != "" {
+			case current != "":
 				d := out.arguments[current]
 				d.text = strings.TrimSpace(d.text + " " + trimmed)
 				out.arguments[current] = d

@@ -345,6 +345,12 @@ func (p *pool) remove(w *worker) {
 	}
 }
 
+func (p *pool) keeps(trajectory string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.kept[trajectory] != nil
+}
+
 func (p *pool) end(trajectory string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 //	→ {"op": "cancel", "id": 2}                                           nobody waits for it: end it, reply in any way, or be killed
 //	→ {"op": "end", "trajectory": "t1"}                                   forget its state
 //
-// Standard error is for people: tracebacks, and what the functions print. A worker ends when its standard input does, with
-// everything that it started. "test:NAME" calls a test function, "NAME.METHOD" a method of an agent.
+// Standard error is for people: tracebacks, and what the functions print. A worker ends when its standard input does,
+// and on SIGTERM, with everything that it started. "test:NAME" calls a test function.
 type request struct {
 	ID         int64           `json:"id,omitempty"`
 	Op         string          `json:"op"`
@@ -52,7 +52,6 @@ type declared struct {
 	Parameters []parameter `json:"parameters"` // without the injected ones
 	Open       bool        `json:"open"`       // it takes further arguments (**kwargs)
 	Injected   []string    `json:"injected"`   // "context", "env"
-	Methods    []string    `json:"methods"`    // of an agent
 	Options    options     `json:"options"`    // those that were given
 }
 

@@ -50,7 +50,7 @@ type Function struct {
 	Name          string          //
 	Description   string          //
 	Parameters    json.RawMessage // JSON schema of the arguments; a reward's has {} where a hint says nothing
-	Arguments     []string        // names of the arguments; of an agent those of its methods, which are called as NAME.METHOD
+	Arguments     []string        // names of the arguments
 	Timeout       time.Duration   // 0: the job's
 	MaxTokens     int             // 0: the job's
 	MaxLength     int             // characters of an observation that are kept; 0: all
@@ -132,14 +132,7 @@ func (m *Module) learn(r reply) error {
 	}
 	m.functions, m.tests = functions, r.Tests
 	for i, f := range functions {
-		c := callable{f.Timeout, r.Functions[i].Async, f.Stateful}
-		if f.Kind != "agent" {
-			m.calls[f.Name] = c
-			continue
-		}
-		for _, method := range f.Arguments {
-			m.calls[f.Name+"."+method] = c
-		}
+		m.calls[f.Name] = callable{f.Timeout, r.Functions[i].Async, f.Stateful}
 	}
 	for _, name := range r.Tests {
 		m.calls[testPrefix+name] = callable{}
@@ -214,6 +207,9 @@ func (m *Module) CallWith(ctx context.Context, name, trajectory string, argument
 	}
 	return r.Result, nil
 }
+
+// Keeps tells whether a worker keeps state of a trajectory.
+func (m *Module) Keeps(trajectory string) bool { return m.pool.keeps(trajectory) }
 
 // End forgets the state of a trajectory.
 func (m *Module) End(trajectory string) { m.pool.end(trajectory) }

@@ -16,7 +16,7 @@ import (
 	"github.com/agentfly/agentfly/sandbox"
 )
 
-//go:embed worker.py agentfly/*.py
+//go:embed worker.py hints.py agentfly/*.py
 var sources embed.FS
 
 // bootstrap reads its program from the first line: nothing lies in a file that a killed process could leave behind.
@@ -102,19 +102,29 @@ func system(dir string) bool {
 	return false
 }
 
+// moduleName is that of a file of the package: agentfly/core.py is agentfly.core.
+func moduleName(path string) string {
+	name := strings.TrimSuffix(strings.TrimSuffix(path, ".py"), "/__init__")
+	return strings.ReplaceAll(name, "/", ".")
+}
+
 // hello is the first line: the worker's program and the module agentfly.
 func hello(memory int64) ([]byte, error) {
 	worker, err := sources.ReadFile("worker.py")
 	if err != nil {
 		return nil, err
 	}
-	modules := map[string]string{}
+	hints, err := sources.ReadFile("hints.py")
+	if err != nil {
+		return nil, err
+	}
+	modules := map[string]string{"agentfly_hints": string(hints)}
 	err = fs.WalkDir(sources, "agentfly", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
 		text, err := sources.ReadFile(path)
-		modules[path] = string(text)
+		modules[moduleName(path)] = string(text)
 		return err
 	})
 	if err != nil {

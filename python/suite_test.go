@@ -61,6 +61,7 @@ func lacks(runtime string, needs []string) string {
 	return strings.Join(needs, ", ")
 }
 
+// AGENTFLY_TEST_PYTHON names another interpreter than python3.
 func TestSuiteCPython(t *testing.T) {
 	needPython(t)
 	suite(t, python.CPython)
@@ -106,7 +107,7 @@ func observe(t *testing.T, file, runtime string, want suiteFile) suiteFile {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	got := suiteFile{Needs: want.Needs}
-	m, err := python.Load(ctx, file, python.Options{Runtime: runtime, Workers: 1})
+	m, err := python.Load(ctx, file, python.Options{Runtime: runtime, Workers: 1, Interpreter: os.Getenv("AGENTFLY_TEST_PYTHON")})
 	if err != nil {
 		dir, absErr := filepath.Abs(filepath.Dir(file))
 		require.NoError(t, absErr)

@@ -29,6 +29,9 @@ type Resources struct {
 	modules map[moduleKey]*python.Module
 	said    map[string]bool // warnings
 	closers []func() error
+
+	sharing sync.Mutex // held while something shared is made
+	shared  map[string]any
 }
 
 type moduleKey struct {
@@ -40,7 +43,7 @@ type moduleKey struct {
 
 // New opens nothing yet.
 func New(o Options) *Resources {
-	return &Resources{options: o, modules: map[moduleKey]*python.Module{}, said: map[string]bool{}}
+	return &Resources{options: o, modules: map[moduleKey]*python.Module{}, said: map[string]bool{}, shared: map[string]any{}}
 }
 
 // Resolve makes a path of the job file absolute.
@@ -106,6 +109,21 @@ func (r *Resources) Python(ctx context.Context, file string, o python.Options) (
 	r.modules[key] = m
 	r.closers = append(r.closers, m.Close)
 	return m, nil
+}
+
+// Shared is what several tools of the job have in common, made by the first that asks for it. What make opens it closes with OnClose; it
+// must not ask for something shared itself.
+func (r *Resources) Shared(key string, make func() (any, error)) (any, error) {
+	r.sharing.Lock()
+	defer r.sharing.Unlock()
+	if v, ok := r.shared[key]; ok {
+		return v, nil
+	}
+	v, err := make()
+	if err == nil {
+		r.shared[key] = v
+	}
+	return v, err
 }
 
 // OnClose runs f when the resources are closed, before what was opened earlier is closed.

@@ -81,19 +81,26 @@ func (r pythonReward) Score(ctx context.Context, in Input) (Score, error) {
 			return Score{}, fmt.Errorf("the fields of task %q cannot be sent: %w", in.Task.ID, err)
 		}
 	}
+	own := ctx
 	if r.function.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, r.function.Timeout)
+		own, cancel = context.WithTimeout(ctx, r.function.Timeout)
 		defer cancel()
 	}
 	id := ""
 	if in.Trajectory != nil {
 		id = in.Trajectory.ID
 	}
-	result, err := r.module.CallWith(ctx, r.function.Name, id, arguments, metadata)
+	if r.function.Stateful && !r.module.Keeps(id) { // no tool ends what the reward begins
+		defer r.module.End(id)
+	}
+	result, err := r.module.CallWith(own, r.function.Name, id, arguments, metadata)
 	var broken *python.BrokenError
 	if errors.As(err, &broken) && broken.Detail != "" {
 		return Score{}, fmt.Errorf("%w: %s", err, broken.Detail)
+	}
+	if err != nil && own.Err() != nil && ctx.Err() == nil {
+		return Score{}, fmt.Errorf("no score after %s, the timeout of its decorator", r.function.Timeout)
 	}
 	if err != nil {
 		return Score{}, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -31,13 +32,17 @@ var namePattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
 // Prebuilt returns a registry of the prebuilt rewards.
 func Prebuilt() *Registry {
-	return &Registry{factories: map[string]Factory{
-		"final_answer": newFinalAnswer,
-		"right_call":   newRightCall,
-		"format":       newFormat,
-		"mask_recall":  newMaskRecall,
-		"mask_found":   newMaskFound,
-	}}
+	all := map[string]Factory{
+		"final_answer": newFinalAnswer, "right_call": newRightCall, "format": newFormat, "mask_recall": newMaskRecall, "mask_found": newMaskFound,
+		"code_tests": newCodeTests,
+		"exact_match": newExactMatch, "f1": newF1, "math_equal": newMathEqual, "search_r1": newSearchR1, "judge": newJudge,
+		"pattern": newPattern, "tags": newTags,
+		"tool_cost": newToolCost, "length": newLength, "cosine_length": newCosineLength, "repetition": newRepetition,
+		"human_rank": newHumanRank, "best_delta": newBestDelta,
+	}
+	maps.Copy(all, combinators())
+	maps.Copy(all, agentflyRewards())
+	return &Registry{factories: all}
 }
 
 // Register adds a factory. A name that is taken or not well-formed is refused.
@@ -82,20 +87,44 @@ func (r *Registry) Builder(ctx context.Context, res *resources.Resources) *Build
 // Make returns the named reward with its parameters: with the parameter python a function of that file. A combinator makes the rewards
 // that it combines with it.
 func (b *Builder) Make(name string, params map[string]any) (Reward, error) {
-	if _, ok := params["python"]; ok {
-		w, err := newPython(b, name, params)
-		if err != nil {
-			return nil, fmt.Errorf("rewards: %s: %w", name, err)
-		}
-		return w, nil
-	}
-	f := b.registry.factories[name]
-	if f == nil {
-		return nil, fmt.Errorf("rewards: there is no reward %q; the rewards are %s", name, strings.Join(b.registry.Names(), ", "))
-	}
-	w, err := f(b, params)
+	w, err := b.make(name, params)
 	if err != nil {
-		return nil, fmt.Errorf("rewards: %s: %w", name, err)
+		return nil, fmt.Errorf("rewards: %w", err)
 	}
 	return w, nil
 }
+
+// make is Make, for combinators: its errors do not begin with the package. The parameter as gives the reward another name.
+func (b *Builder) make(name string, params map[string]any) (Reward, error) {
+	as, renamed := params["as"]
+	if renamed {
+		other, ok := as.(string)
+		if !ok || !namePattern.MatchString(other) {
+			return nil, fmt.Errorf("%s: as must be a name of 1 to 64 letters, digits, _ or -", name)
+		}
+		params = maps.Clone(params)
+		delete(params, "as")
+		w, err := b.make(name, params)
+		return alias{w, other}, err
+	}
+	f := b.registry.factories[name]
+	if _, ok := params["python"]; ok {
+		f = func(b *Builder, params map[string]any) (Reward, error) { return newPython(b, name, params) }
+	}
+	if f == nil {
+		return nil, fmt.Errorf("there is no reward %q; the rewards are %s", name, strings.Join(b.registry.Names(), ", "))
+	}
+	w, err := f(b, params)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return w, nil
+}
+
+// alias is a reward under another name.
+type alias struct {
+	Reward
+	name string
+}
+
+func (a alias) Name() string { return a.name }

@@ -127,7 +127,11 @@ func TestFinalAnswerParams(t *testing.T) {
 
 func TestRegistry(t *testing.T) {
 	r := Prebuilt()
-	require.Equal(t, []string{"final_answer", "format", "mask_found", "mask_recall", "right_call"}, r.Names())
+	require.Equal(t, []string{
+		"best_delta", "clip", "cosine_length", "exact_match", "f1", "final_answer", "first_non_zero", "format", "gate", "human_rank", "infoseek_reward", "judge",
+		"length", "mask_found", "mask_recall", "math_equal", "math_equal_reward", "math_equal_reward_think", "math_equal_reward_tool", "max", "min", "ok_vqa_reward", "pattern", "product",
+		"qa_em_format_reward", "qa_em_reward", "qa_f1_reward", "qa_f1_reward_tool", "repetition", "right_call", "scale", "search_r1", "sum", "tags", "tool_cost",
+	}, r.Names())
 	one := NewFunc("one", func(context.Context, Input) (float64, error) { return 1, nil })
 	require.NoError(t, r.RegisterReward(one))
 	require.EqualError(t, r.RegisterReward(one), `rewards: register "one": the name is already registered; give one of the two another name`)
@@ -135,7 +139,7 @@ func TestRegistry(t *testing.T) {
 	require.EqualError(t, r.Register("a b", newFormat), `rewards: register "a b": a name has 1 to 64 letters, digits, _ or -`)
 	require.EqualError(t, r.Register("x", nil), `rewards: register "x": the factory is nil`)
 	_, err := builder(t, r).Make("two", nil)
-	require.EqualError(t, err, `rewards: there is no reward "two"; the rewards are final_answer, format, mask_found, mask_recall, one, right_call`)
+	require.ErrorContains(t, err, `rewards: there is no reward "two"; the rewards are best_delta, clip, `)
 	_, err = builder(t, r).Make("one", map[string]any{"x": 1})
 	require.ErrorContains(t, err, `rewards: one: the parameters cannot be read: unknown field "x"`)
 	got, err := builder(t, r).Make("one", nil)
@@ -178,7 +182,7 @@ func TestSumRefuses(t *testing.T) {
 	_, err = NewSum(0, Weighted{nil, 1})
 	require.EqualError(t, err, "rewards: a reward is nil")
 	_, err = NewSum(0, Weighted{value(1), 1}, Weighted{value(1), 1})
-	require.EqualError(t, err, "rewards: v is given twice; give it one weight")
+	require.EqualError(t, err, "rewards: v is given twice; give it one weight, or another name with as: NAME")
 	_, err = NewSum(0, Weighted{value(1), math.NaN()})
 	require.EqualError(t, err, "rewards: v: the weight NaN is not a finite number")
 }

@@ -61,7 +61,7 @@ func NewSum(timeout time.Duration, terms ...Weighted) (Reward, error) {
 		case t.Reward == nil:
 			return nil, errors.New("rewards: a reward is nil")
 		case seen[t.Reward.Name()]:
-			return nil, fmt.Errorf("rewards: %s is given twice; give it one weight", t.Reward.Name())
+			return nil, fmt.Errorf("rewards: %s is given twice; give it one weight, or another name with as: NAME", t.Reward.Name())
 		case math.IsNaN(t.Weight) || math.IsInf(t.Weight, 0):
 			return nil, fmt.Errorf("rewards: %s: the weight %v is not a finite number", t.Reward.Name(), t.Weight)
 		}
@@ -126,16 +126,24 @@ func guarded(ctx context.Context, r Reward, in Input) (score Score, err error) {
 			score, err = Score{}, fmt.Errorf("rewards: %s: panic: %v", r.Name(), v)
 		}
 	}()
-	score, err = r.Score(ctx, in)
+	if score, err = checked(ctx, r, in); err != nil {
+		return Score{}, fmt.Errorf("rewards: %w", err)
+	}
+	return score, nil
+}
+
+// checked scores, and makes an error of a value or part that is not finite. The error begins with the reward's name.
+func checked(ctx context.Context, r Reward, in Input) (Score, error) {
+	score, err := r.Score(ctx, in)
 	if err != nil {
-		return Score{}, fmt.Errorf("rewards: %s: %w", r.Name(), err)
+		return Score{}, fmt.Errorf("%s: %w", r.Name(), err)
 	}
 	if math.IsNaN(score.Value) || math.IsInf(score.Value, 0) {
-		return Score{}, fmt.Errorf("rewards: %s: the value is %v, not a finite number", r.Name(), score.Value)
+		return Score{}, fmt.Errorf("%s: the value is %v, not a finite number", r.Name(), score.Value)
 	}
 	for part, v := range score.Parts {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return Score{}, fmt.Errorf("rewards: %s: the part %q is %v, not a finite number", r.Name(), part, v)
+			return Score{}, fmt.Errorf("%s: the part %q is %v, not a finite number", r.Name(), part, v)
 		}
 	}
 	return score, nil

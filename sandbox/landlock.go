@@ -2,9 +2,117 @@ package sandbox
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	llsys "github.com/landlock-lsm/go-landlock/landlock/syscall"
 )
 
-func openLandlock(context.Context) (*Sandbox, error) { return nil, errors.New("not built") }
+// landlockABI is the first version of landlock that keeps signals and abstract sockets within the sandbox (Linux 6.12).
+const landlockABI = 6
 
-func openNone() (*Sandbox, error) { return nil, errors.New("sandbox: none: not built") }
+// openLandlock opens the fallback. What it does not do, beside what docs/tools.md says: a program shares the machine's process table,
+// whose other processes it cannot signal, look into or list, and its limit of processes is counted over the user; there is no bound on
+// the disk but the watch.
+func openLandlock(ctx context.Context) (*Sandbox, error) {
+	version, err := llsys.LandlockGetABIVersion()
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the kernel has no landlock (%w); start it with lsm=landlock", err)
+	case version < landlockABI:
+		return nil, fmt.Errorf("the kernel's landlock has version %d, and 6 (Linux 6.12) is the first that confines signals; use a newer kernel", version)
+	}
+	program, err := filter() // no sockets: landlock knows TCP alone
+	if err != nil {
+		return nil, err
+	}
+	s := &Sandbox{kind: Landlock, command: func(p Program, l Limits) (*launch, error) { return helped(p, l, program) }}
+	if err := s.prove(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func openNone() (*Sandbox, error) {
+	return &Sandbox{kind: None, command: func(p Program, l Limits) (*launch, error) { return helped(p, l, nil) }}, nil
+}
+
+// helped is a launch by way of the helper; without a filter nothing but limits holds the program.
+func helped(p Program, l Limits, filter []byte) (out *launch, err error) {
+	out = &launch{}
+	defer func() {
+		if err != nil {
+			out.close()
+		}
+	}()
+	home := p.Workspace
+	confined := filter != nil
+	own, err := os.MkdirTemp("", "agentfly-sandbox-")
+	if err != nil {
+		return out, err
+	}
+	out.folder = own
+	temp := filepath.Join(own, "tmp")
+	writable := []string{temp}
+	if home == "" {
+		home = filepath.Join(own, "workspace")
+	}
+	for _, dir := range []string{temp, home} {
+		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+			return out, err
+		}
+	}
+	o := orders{
+		Args: p.Args, Env: append(environment(p, home), "TMPDIR="+temp), Folder: home, Limits: l, Filter: filter,
+		Writable: append(writable, home), ReadOnly: p.ReadOnly,
+	}
+	if confined && os.Geteuid() == 0 {
+		o.User = nobody
+		for _, dir := range []string{temp, home} {
+			if err := os.Chown(dir, nobody, nobody); err != nil {
+				return out, err
+			}
+		}
+		if err := os.Chmod(own, 0o711); err != nil {
+			return out, err
+		}
+	}
+	config, err := json.Marshal(o)
+	if err != nil {
+		return out, err
+	}
+	var status, control *os.File
+	if out.status, status, err = os.Pipe(); err != nil {
+		return out, err
+	}
+	out.theirs = append(out.theirs, status)
+	if control, out.control, err = os.Pipe(); err != nil {
+		return out, err
+	}
+	out.theirs = append(out.theirs, control)
+	// A file, because a driver may be longer than a pipe.
+	file, err := os.OpenFile(filepath.Join(own, "orders"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return out, err
+	}
+	out.theirs = append(out.theirs, file)
+	if _, err := file.Write(config); err != nil {
+		return out, err
+	}
+	if _, err := file.Seek(0, 0); err != nil {
+		return out, err
+	}
+	out.cmd = &exec.Cmd{Path: "/proc/self/exe", Args: []string{helperName, "supervise"}, Env: []string{}, Dir: "/"}
+	for _, v := range os.Environ() { // what the helper, which is this program, needs to start
+		if strings.HasPrefix(v, "LD_LIBRARY_PATH=") {
+			out.cmd.Env = append(out.cmd.Env, v)
+		}
+	}
+	out.cmd.ExtraFiles = []*os.File{status, control, file}
+	return out, nil
+}

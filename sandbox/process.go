@@ -24,6 +24,7 @@ type launch struct {
 	theirs  []*os.File // that the child inherits
 	status  *os.File   // where {"child-pid": N} comes once the tree has a first process, and {"exit-code": N} at its end
 	control *os.File   // closing it ends the tree; nil: the first process of the tree is killed, and the kernel kills the others
+	folder  string     // removed when the tree is gone; "": none
 }
 
 func (l *launch) close() {
@@ -31,6 +32,9 @@ func (l *launch) close() {
 		if f != nil {
 			_ = f.Close()
 		}
+	}
+	if l.folder != "" {
+		_ = os.RemoveAll(l.folder)
 	}
 }
 
@@ -96,8 +100,8 @@ func (s *Sandbox) start(ctx context.Context, p Program) (*running, error) {
 	status := json.NewDecoder(l.status)
 	r.awaitTree(l, status)
 	r.cancel = context.AfterFunc(ctx, func() { r.end("") })
-	r.all.Go(func() { r.wait(&s.starter, l.status, status) })
-	r.all.Go(func() { r.watch(limits, p.Workspace) })
+	r.all.Go(func() { r.wait(&s.starter, l, status) })
+	r.all.Go(func() { r.watch(limits, p.Workspace, l.folder) })
 	return r, nil
 }
 
@@ -194,15 +198,18 @@ func (r *running) end(exceeded string) {
 }
 
 // wait waits until the tree is gone, and reads how it ended.
-func (r *running) wait(s *starter, from *os.File, status *json.Decoder) {
+func (r *running) wait(s *starter, l *launch, status *json.Decoder) {
 	waited := r.cmd.Wait()
 	var last struct {
 		Code *int `json:"exit-code"`
 	}
-	_ = from.SetReadDeadline(time.Now().Add(startTimeout))
+	_ = l.status.SetReadDeadline(time.Now().Add(startTimeout))
 	for last.Code == nil && status.Decode(&last) == nil {
 	}
-	_ = from.Close()
+	_ = l.status.Close()
+	if l.folder != "" {
+		_ = os.RemoveAll(l.folder)
+	}
 	r.cancel()
 	s.release()
 	r.mu.Lock()

@@ -17,9 +17,9 @@ const (
 	watchMax = time.Second
 )
 
-// watch ends the tree when its memory, or the files of a workspace of the host, grow beyond the limits: rlimits bind a process and a
-// file, not a tree and a folder.
-func (r *running) watch(l Limits, workspace string) {
+// watch ends the tree when its memory, or its files in folders of the host, grow beyond the limits: rlimits bind a process and a file, not
+// a tree and a folder.
+func (r *running) watch(l Limits, folders ...string) {
 	every := watchMin
 	timer := time.NewTimer(every)
 	defer timer.Stop()
@@ -35,8 +35,10 @@ func (r *running) watch(l Limits, workspace string) {
 		if now[0] > l.Memory { // shared pages count for each process: count again, exactly
 			now[0] = proportionalBytes(pids)
 		}
-		if workspace != "" {
-			now[1] = folderBytes(workspace, pids)
+		for _, dir := range folders {
+			if dir != "" {
+				now[1] += folderBytes(dir, pids)
+			}
 		}
 		switch {
 		case now[0] > l.Memory:
@@ -158,7 +160,7 @@ func folderBytes(dir string, pids []int) int64 {
 		return nil
 	})
 	if err != nil { // folders within folders until no path reaches them
-		return 1 << 62
+		return 1 << 60
 	}
 	for _, pid := range pids {
 		open := "/proc/" + strconv.Itoa(pid) + "/fd"

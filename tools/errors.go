@@ -20,6 +20,10 @@ const notInPath = `\s/"'` + "`" + `:;,()\[\]{}<>|`
 
 // errorText is what the model reads of an error: one line without paths of the host, of which the last part is left.
 func errorText(err error) string {
+	var whole *TextError
+	if errors.As(err, &whole) {
+		return whole.Text
+	}
 	text := err.Error()
 	for _, p := range errorPaths(err) {
 		if path.IsAbs(p) {

@@ -63,6 +63,12 @@ type BrokenError struct{ Text string }
 
 func (e *BrokenError) Error() string { return e.Text }
 
+// TextError is an error whose text the model reads as it stands, with its lines: what a program wrote before it failed. It must name no
+// host path.
+type TextError struct{ Text string }
+
+func (e *TextError) Error() string { return e.Text }
+
 // Tool does something for the model. Call is safe for concurrent use and honours ctx. An error becomes an observation
 // that the model can read ("Error: …"), so its text must help the model to do it right and must name no host path; a *BrokenError
 // says that the tool is to blame. A tool that is an io.Closer belongs to whoever made it.

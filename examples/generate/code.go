@@ -95,7 +95,7 @@ var codeKinds = []codeKind{
 		[]string{`What is the sum of {n}?`, `Add up the numbers {n}.`, `A list holds {n}. What do its numbers add up to?`},
 		[]string{`Find the total of {n}.`, `The days' sales were {n}. How much is that together?`},
 		func(r *rand.Rand, p codePool) (map[string]string, string, string) {
-			n := p.some(r, 4+r.IntN(3))
+			n := p.some(r, 3+r.IntN(2))
 			sum := 0
 			for _, v := range n {
 				sum += v
@@ -108,7 +108,7 @@ var codeKinds = []codeKind{
 		[]string{`What is the largest of {n}?`, `Which of the numbers {n} is the largest?`, `Find the largest number in {n}.`},
 		[]string{`The readings were {n}. What was the highest?`, `Name the biggest of {n}.`},
 		func(r *rand.Rand, p codePool) (map[string]string, string, string) {
-			n := p.some(r, 6+r.IntN(4))
+			n := p.some(r, 4+r.IntN(3))
 			return map[string]string{"n": list(n)}, strconv.Itoa(slices.Max(n)), fmt.Sprintf("print(max([%s]))", list(n))
 		},
 	},
@@ -161,7 +161,7 @@ func codeData(seed uint64) (train, held []codeTask) {
 	return train, held
 }
 
-// codeWorked shows three of the six kinds; the others a model must find itself.
+// codeWorked shows four of the six kinds; the others a model must find itself.
 func codeWorked() []worked {
 	conversation := func(question, code, answer string) worked {
 		return worked{[]message{
@@ -173,6 +173,7 @@ func codeWorked() []worked {
 	}
 	return []worked{
 		conversation(`What is the sum of 9, 5, 3 and 7?`, `print(sum([9, 5, 3, 7]))`, "24"),
+		conversation(`What remains when 47 is divided by 6?`, `print(47 % 6)`, "5"),
 		conversation(`Write the word "pond" backwards.`, `print("pond"[::-1])`, "dnop"),
 		conversation(`Count the letter e in the word "tree".`, `print("tree".count("e"))`, "2"),
 	}

@@ -250,6 +250,7 @@ func (d *decoder) any(n *yaml.Node, path string, depth int) any {
 		d.fail(n, "%s: values are nested deeper than %d", path, maxDepth)
 		return nil
 	}
+	d.at[path] = n
 	switch n.Kind {
 	case yaml.MappingNode:
 		out := map[string]any{}
@@ -265,7 +266,6 @@ func (d *decoder) any(n *yaml.Node, path string, depth int) any {
 		}
 		return out
 	}
-	d.at[path] = n
 	s, ok := d.scalar(n, path)
 	switch {
 	case !ok:

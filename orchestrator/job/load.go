@@ -402,10 +402,10 @@ func (d *decoder) checkNames(j *Job, names Names, fail func(path, format string,
 		if r.Params["python"] == nil {
 			known(path, r.Name, names.Rewards)
 		}
-		if seen[r.Name] {
-			fail(path, "%q is given twice", r.Name)
+		if seen[r.Label()] {
+			fail(path, "%q is given twice; give one of the two another name with as: NAME", r.Label())
 		}
-		seen[r.Name] = true
+		seen[r.Label()] = true
 	}
 }
 

@@ -74,6 +74,14 @@ func (d *decoder) choice(n *yaml.Node, c *algorithms.Choice, path string) {
 	}
 }
 
+// Label is what the reward is called in metrics: its parameter as, or its name.
+func (r Reward) Label() string {
+	if as, ok := r.Params["as"].(string); ok {
+		return as
+	}
+	return r.Name
+}
+
 func (r *Reward) encode() map[string]any {
 	out := map[string]any{"name": r.Name, "weight": r.Weight}
 	for k, v := range r.Params {

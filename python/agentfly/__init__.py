@@ -28,9 +28,8 @@ __all__ = ["tool", "reward", "agent", "state", "Context"]
 __version__ = "0.1.0"
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_C = TypeVar("_C", bound=type)
 
-# What was decorated, in its order: kind, function or class, options that were given. The worker reads it.
+# What was decorated, in its order: kind, function, options that were given. The worker reads it.
 _declared: List[Tuple[str, Any, Dict[str, Any]]] = []
 
 
@@ -129,7 +128,7 @@ def tool(
     if callable(name):
         return _declare("tool", {})(name)
     values = dict(locals())
-    defaults = {"stateful": False, "terminal": False, "idempotent": False, "deterministic": False}
+    defaults: Dict[str, Any] = {"stateful": False, "terminal": False, "idempotent": False, "deterministic": False}
     defaults.update({"status": "success", "auto_register": True, "pool_size": -1, "backend": "local"})
     return _declare("tool", _given(values, defaults))
 
@@ -178,19 +177,19 @@ def reward(
 
 
 @overload
-def agent(name: _C) -> _C: ...
+def agent(name: _F) -> _F: ...
 @overload
-def agent(name: Optional[str] = ...) -> Callable[[_C], _C]: ...
+def agent(name: Optional[str] = ...) -> Callable[[_F], _F]: ...
 def agent(name: Any = None) -> Any:
-    """A class that reads completions and writes observations: agent.kind custom.
+    """A function of agent.kind custom, which reads completions and writes observations; it is known by its name.
 
-    parse(completion) returns a dict with calls (a list of {"name", "arguments"}), answer (a string, or None) and errors (a list of
-    strings, each for a call that cannot be read). observe(results) gets a list of {"name", "observation", "failed"} and returns a
-    string, or a list of messages. Both are required; instructions(tools), which returns what the system prompt says of the tools, and
-    stops(), which returns the stop strings, are not.
+    parse(completion) returns a dict with calls (a list of {"name", "arguments"}), answer, and errors (a list of strings, one for each
+    call that cannot be read); each may be missing. observe(results) gets a list of {"name", "arguments", "observation", "failed"} and
+    returns a list of {"role", "content"}. instructions(tools) returns what the system prompt says of the tools, of which it gets
+    OpenAI's schemas; stops() returns stop strings. All but parse may be missing.
 
     Args:
-        name: What the job calls it; the class's name where it is missing.
+        name: Which of the four it is; the function's name where it is missing.
     """
     if callable(name):
         return _declare("agent", {})(name)

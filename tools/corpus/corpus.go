@@ -49,10 +49,11 @@ func (f *Files) UnmarshalJSON(b []byte) error {
 const maxLine = 16 << 20 // bytes
 
 // Read reads the passages of files of JSON lines {"id", "title", "text"}, sorted by id; a file whose name ends in .gz is unpacked.
-// The id is a string or a number, the title may be missing, other keys are ignored. Errors name the file and the line.
+// The id is a string or a number, the title may be missing, other keys are ignored. In place of title and text a line may have
+// "contents", as Search-R1's corpus does: the title in quotation marks, a line break, the text. Errors name the file and the line.
 func Read(ctx context.Context, files []string) ([]Passage, error) {
 	if len(files) == 0 {
-		return nil, errors.New("corpus: no file is named; give corpus: FILE, JSON lines with id, title and text")
+		return nil, errNoFile
 	}
 	type at struct{ file, line int }
 	places := map[string]at{}
@@ -140,6 +141,7 @@ func parse(line []byte) (Passage, error) {
 		ID    json.RawMessage `json:"id"`
 		Title string          `json:"title"`
 		Text  *string         `json:"text"`
+		Whole *string         `json:"contents"`
 	}
 	if err := json.Unmarshal(line, &raw); err != nil {
 		var typed *json.UnmarshalTypeError
@@ -151,6 +153,10 @@ func parse(line []byte) (Passage, error) {
 	id, err := readID(raw.ID)
 	if err != nil {
 		return Passage{}, err
+	}
+	if raw.Text == nil && raw.Whole != nil {
+		first, rest, _ := strings.Cut(*raw.Whole, "\n")
+		raw.Title, raw.Text = strings.Trim(first, `"`), &rest
 	}
 	if raw.Text == nil || strings.TrimSpace(*raw.Text) == "" {
 		return Passage{}, errors.New(`the passage has no "text"`)

@@ -24,12 +24,12 @@ func TestRead(t *testing.T) {
 	a := file(t, "a.jsonl", "\ufeff"+`{"id": "b", "title": "T", "text": "one", "more": [1]}`+"\r\n\n"+`{"id": 10, "text": "two \ud800"}`)
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
-	_, err := z.Write([]byte(`{"id": "a", "text": "drei\nvier"}` + "\n"))
+	_, err := z.Write([]byte(`{"id": "a", "text": "drei\nvier"}` + "\n" + `{"id": "c", "contents": "\"Go\"\nA game.\nOld."}`))
 	require.NoError(t, err)
 	require.NoError(t, z.Close())
 	got, err := corpus.Read(t.Context(), []string{a, file(t, "b.jsonl.gz", packed.String())})
 	require.NoError(t, err)
-	require.Equal(t, []corpus.Passage{{ID: "10", Text: "two \ufffd"}, {ID: "a", Text: "drei\nvier"}, {ID: "b", Title: "T", Text: "one"}}, got)
+	require.Equal(t, []corpus.Passage{{ID: "10", Text: "two \ufffd"}, {ID: "a", Text: "drei\nvier"}, {ID: "b", Title: "T", Text: "one"}, {ID: "c", Title: "Go", Text: "A game.\nOld."}}, got)
 }
 
 func TestErrorsNameFileAndLine(t *testing.T) {
@@ -42,6 +42,7 @@ func TestErrorsNameFileAndLine(t *testing.T) {
 		{"empty id", `{"id": "", "text": "x"}`, `line 1: the passage has an empty "id"`},
 		{"id of another type", `{"id": [1], "text": "x"}`, "line 1: id must be a string or a number"},
 		{"no text", `{"id": "1"}`, `line 1: the passage has no "text"`},
+		{"a title alone", `{"id": "1", "contents": "x"}`, `line 1: the passage has no "text"`},
 		{"blank text", `{"id": "1", "text": " \n"}`, `line 1: the passage has no "text"`},
 		{"text of another type", `{"id": "1", "text": 3}`, "line 1: text must be a string, not a number"},
 		{"title of another type", `{"id": "1", "text": "x", "title": {}}`, "line 1: title must be a string, not a object"},

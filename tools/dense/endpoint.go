@@ -25,6 +25,7 @@ const (
 type endpoint struct {
 	url, model, key string
 	transport       *http.Transport
+	again           *again.Transport
 	client          *openai.Client
 }
 
@@ -42,10 +43,11 @@ func NewEndpoint(address, model, key string) (Embedder, error) {
 		t = &http.Transport{}
 	}
 	e := &endpoint{url: strings.TrimRight(u.String(), "/"), model: model, key: key, transport: t.Clone()}
+	e.again = &again.Transport{Base: e.transport, Attempts: 5}
 	config := openai.DefaultConfig(key)
 	config.BaseURL = e.url
 	config.HTTPClient = &http.Client{
-		Transport:     &again.Transport{Base: e.transport, Attempts: 5},
+		Transport:     e.again,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	e.client = openai.NewClientWithConfig(config)

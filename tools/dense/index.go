@@ -71,19 +71,8 @@ const (
 // Open opens the vectors of the passages of files of JSON lines, and computes them where the folder cache has none. The embedder is
 // the index's: Close closes it.
 func Open(ctx context.Context, files []string, cache string, e Embedder, o Options) (*Index, error) {
-	if len(files) == 0 {
-		_, err := corpus.Read(ctx, files) // says what to do
-		return nil, err
-	}
-	key, err := corpus.Key(ctx, files, format, e.Name(), o.PassagePrefix)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := corpus.Folder(ctx, cache, key, o.Warn, func(dir string) error {
-		passages, err := corpus.Read(ctx, files)
-		if err != nil {
-			return err
-		}
+	settings := []string{format, e.Name(), o.PassagePrefix}
+	dir, err := corpus.Build(ctx, files, cache, settings, o.Warn, func(dir string, passages []corpus.Passage) error {
 		return build(ctx, dir, passages, e, o)
 	})
 	if err != nil {
@@ -104,9 +93,6 @@ func Open(ctx context.Context, files []string, cache string, e Embedder, o Optio
 }
 
 func build(ctx context.Context, dir string, passages []corpus.Passage, e Embedder, o Options) error {
-	if err := corpus.WriteStore(dir, passages); err != nil {
-		return err
-	}
 	var all Vectors
 	for from := 0; from < len(passages); from += batch {
 		part := passages[from:min(from+batch, len(passages))]

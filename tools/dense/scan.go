@@ -68,20 +68,21 @@ func insert(top []scored, s scored, k int) []scored {
 // dot is Σ a[i]·b[i] in lanes; both have one length.
 func dot(a, b []float32) float32 {
 	b = b[:len(a)]
-	var s [lanes]float32
-	for len(a) >= lanes && len(b) >= lanes {
-		s[0] += a[0] * b[0]
-		s[1] += a[1] * b[1]
-		s[2] += a[2] * b[2]
-		s[3] += a[3] * b[3]
-		s[4] += a[4] * b[4]
-		s[5] += a[5] * b[5]
-		s[6] += a[6] * b[6]
-		s[7] += a[7] * b[7]
-		a, b = a[lanes:], b[lanes:]
+	var s0, s1, s2, s3, s4, s5, s6, s7 float32
+	i := 0
+	for ; i+lanes <= len(a); i += lanes {
+		x, y := (*[lanes]float32)(a[i:]), (*[lanes]float32)(b[i:])
+		s0 += x[0] * y[0]
+		s1 += x[1] * y[1]
+		s2 += x[2] * y[2]
+		s3 += x[3] * y[3]
+		s4 += x[4] * y[4]
+		s5 += x[5] * y[5]
+		s6 += x[6] * y[6]
+		s7 += x[7] * y[7]
 	}
-	for i := range a {
-		s[i] += a[i] * b[i]
+	for ; i < len(a); i++ {
+		s0 += a[i] * b[i]
 	}
-	return ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7]))
+	return ((s0 + s4) + (s1 + s5)) + ((s2 + s6) + (s3 + s7))
 }

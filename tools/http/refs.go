@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	maxRefs  = 32     // references that follow each other, and levels of a schema
-	maxNodes = 10_000 // schemas within one schema, references replaced
+	maxRefs  = 32    // references that follow each other, and levels of a schema
+	maxNodes = 2_000 // schemas within one schema, references replaced
 )
 
 // lookup finds what a reference names.

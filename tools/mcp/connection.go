@@ -41,6 +41,7 @@ func (s *stdio) Read(ctx context.Context) (jsonrpc.Message, error) {
 	for ctx.Err() == nil {
 		line, err := readLine(s.reader, maxMessage)
 		if err != nil {
+			s.process.silent.Store(errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF))
 			return nil, err
 		}
 		if len(line) == 0 {

@@ -355,18 +355,18 @@ func TestStartErrors(t *testing.T) {
 func TestConfig(t *testing.T) {
 	for want, params := range map[string]map[string]any{
 		"give exactly one of command: [PROGRAM, ARGUMENT, …], url: URL and replay: FILE": {"command": []any{"a"}, "url": "http://a"},
-		"env and dir belong to command":                                      {"url": "http://a", "dir": "b"},
-		"headers belong to url":                                              {"command": []any{"a"}, "headers": map[string]any{"a": "b"}},
-		"record belongs to command or url: a replay has no server to record": {"replay": "a", "record": "b"},
-		`prefix "a.": allowed are letters, digits, _ and -`:                  {"url": "http://a", "prefix": "a."},
-		`env: "a=b" is no name of a variable`:                                {"command": []any{"a"}, "env": map[string]any{"a=b": "c"}},
-		"url: allowed is http://HOST/PATH or https://HOST/PATH":              {"url": "ftp://a"},
-		`the program "no-such-program" is not on PATH; install it, or give its path`:       {"command": []any{"no-such-program"}},
-		`the program "./no-such-program" cannot be run: no such file or directory`:         {"command": []any{"./no-such-program"}},
-		`the parameter mcp.command must be of type []string, got a string`:                 {"command": "a"},
-		`the parameters cannot be read: unknown field "comand"`:                            {"comand": []any{"a"}},
-		"command: the program's name is empty":                                             {"command": []any{""}},
-		"replay: none.jsonl: no such file":                                                 nil,
+		"env and dir belong to command": {"url": "http://a", "dir": "b"},
+		"headers belong to url":         {"command": []any{"a"}, "headers": map[string]any{"a": "b"}},
+		"record belongs to command or url: a replay has no server to record":         {"replay": "a", "record": "b"},
+		`prefix "a.": allowed are letters, digits, _ and -`:                          {"url": "http://a", "prefix": "a."},
+		`env: "a=b" is no name of a variable`:                                        {"command": []any{"a"}, "env": map[string]any{"a=b": "c"}},
+		"url: allowed is http://HOST/PATH or https://HOST/PATH":                      {"url": "ftp://a"},
+		`the program "no-such-program" is not on PATH; install it, or give its path`: {"command": []any{"no-such-program"}},
+		`the program "./no-such-program" cannot be run: no such file or directory`:   {"command": []any{"./no-such-program"}},
+		`the parameter mcp.command must be of type []string, got a string`:           {"command": "a"},
+		`the parameters cannot be read: unknown field "comand"`:                      {"comand": []any{"a"}},
+		"command: the program's name is empty":                                       {"command": []any{""}},
+		"replay: none.jsonl: no such file":                                           nil,
 	} {
 		if params == nil {
 			continue

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -15,12 +16,13 @@ import (
 // process is the server's, with all that it starts. It runs in a process group of its own.
 type process struct {
 	command *exec.Cmd
-	in      *os.File // its standard input
-	out     *os.File // its standard output
-	said    *tail    // on its standard error
-	mark    string   // in the environment of it and of what it starts
-	ended   chan struct{}
-	err     error // why it ended; valid once ended is closed
+	in      *os.File      // its standard input
+	out     *os.File      // its standard output
+	said    *tail         // on its standard error
+	mark    string        // in the environment of it and of what it starts
+	silent  atomic.Bool   // its output has ended
+	ended   chan struct{} // closed when it and all that it started are gone
+	err     error         // why it ended; valid once ended is closed
 
 	mu     sync.Mutex
 	reaped bool // its number may belong to another process now

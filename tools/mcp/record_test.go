@@ -24,7 +24,12 @@ func TestRecordAndReplay(t *testing.T) {
 	live := tools.NewRegistry(tools.Options{})
 	require.NoError(t, live.Register(made...))
 	calls := [][2]string{
-		{"x_add", `{"a": 1, "b": 2}`}, {"x_fail", `{}`}, {"x_internal", `{}`}, {"x_parts", ``}, {"x_crash", `{}`}, {"x_add", `{"b":3, "a":4}`},
+		{"x_add", `{"a": 1, "b": 2}`},
+		{"x_fail", `{}`},
+		{"x_internal", `{}`},
+		{"x_parts", ``},
+		{"x_crash", `{}`},
+		{"x_add", `{"b":3, "a":4}`},
 		{"x_env", `{"text": "MCP_TEST_SERVER"}`},
 	}
 	var want []string
@@ -70,10 +75,10 @@ func TestRecordingOfRepeatedCalls(t *testing.T) {
 func TestRecordingsThatCannotBeRead(t *testing.T) {
 	const offers = `{"tools":[{"name":"a","parameters":{}}]}` + "\n"
 	for text, want := range map[string]string{
-		"":                                     "replay: r.jsonl:1: the file is empty; record it again",
-		`{"tool":"a"}`:                         "replay: r.jsonl:1: the first line must hold the server's tools; record it again",
-		offers + `{"text":"a"}`:                "replay: r.jsonl:2: the line names no tool; record it again",
-		offers + `{"tool":"a","txt":"b"}`:      `replay: r.jsonl:2: the line cannot be read: json: unknown field "txt"; record it again`,
+		"":                                       "replay: r.jsonl:1: the file is empty; record it again",
+		`{"tool":"a"}`:                           "replay: r.jsonl:1: the first line must hold the server's tools; record it again",
+		offers + `{"text":"a"}`:                  "replay: r.jsonl:2: the line names no tool; record it again",
+		offers + `{"tool":"a","txt":"b"}`:        `replay: r.jsonl:2: the line cannot be read: json: unknown field "txt"; record it again`,
 		offers + `{"tool":"a","text":"b"` + "\n": "replay: r.jsonl:2: the line cannot be read: unexpected EOF; record it again",
 	} {
 		path := filepath.Join(t.TempDir(), "r.jsonl")

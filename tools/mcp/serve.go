@@ -30,7 +30,7 @@ const idle = time.Hour
 func NewServer(r *tools.Registry, version string) (*Server, error) {
 	s := &Server{registry: r}
 	s.server = sdk.NewServer(&sdk.Implementation{Name: "agentfly", Version: version}, &sdk.ServerOptions{
-		Logger: slog.New(slog.DiscardHandler),
+		Logger: slog.New(slog.DiscardHandler), Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}}, // the tools stay the same
 		InitializedHandler: func(_ context.Context, request *sdk.InitializedRequest) { s.follow(request.Session) },
 	})
 	specs := r.Specs()

@@ -221,7 +221,7 @@ func (s *server) startError(begin, ctx context.Context, l *live, err error) erro
 		return fmt.Errorf("%s: %w", s.config.name(), ctx.Err())
 	case begin.Err() != nil:
 		return fmt.Errorf("%s: the server did not say what it offers within %s%s", s.config.name(), s.bounds.start, said)
-	case l.process != nil && waitFor(l.process.ended, s.bounds.grace): // its end is the reason
+	case l.process != nil && l.process.silent.Load() && waitFor(l.process.ended, s.bounds.grace): // its end is the reason
 		return fmt.Errorf("%s: the server %s before it said what it offers%s", s.config.name(), l.process.exit(), l.process.said)
 	}
 	return fmt.Errorf("%s: %w%s", s.config.name(), err, said)
@@ -282,7 +282,9 @@ func (l *live) close(atOnce bool, grace time.Duration) string {
 	l.mu.Unlock()
 	if l.process != nil {
 		if atOnce {
-			waitFor(l.process.ended, grace) // it is ending by itself; if not, it closed its output for no reason
+			if l.process.silent.Load() {
+				waitFor(l.process.ended, grace) // it is ending by itself, or closed its output for no reason
+			}
 			l.process.signal(syscall.SIGKILL)
 		}
 		reason := l.process.exit()

@@ -124,7 +124,7 @@ func newTestServer(hang func(ctx context.Context)) *sdk.Server {
 		}},
 		{"freeze", nothing, func(map[string]any) (*sdk.CallToolResult, error) {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-			return said("thawed")
+			select {} // the signal may arrive a little later
 		}},
 		{"gate", number, func(a map[string]any) (*sdk.CallToolResult, error) {
 			door.wait(number64(a))
@@ -144,7 +144,9 @@ func newTestServer(hang func(ctx context.Context)) *sdk.Server {
 			}
 			return said("%s", dir)
 		}},
-		{"big", number, func(a map[string]any) (*sdk.CallToolResult, error) { return said("%s", strings.Repeat("x", number64(a))) }},
+		{"big", number, func(a map[string]any) (*sdk.CallToolResult, error) {
+			return said("%s", strings.Repeat("x", number64(a)))
+		}},
 		{"noise", nothing, func(map[string]any) (*sdk.CallToolResult, error) {
 			fmt.Println("this is no message")
 			return said("quiet")

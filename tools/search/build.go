@@ -29,13 +29,10 @@ const (
 	batch         = 4096      // passages whose terms are held at once
 )
 
-// build writes an index into a folder: bleve's single segment, the passages, and their lengths.
+// build writes an index into a folder: bleve's single segment and the lengths of the passages.
 func build(ctx context.Context, dir string, passages []corpus.Passage, fields []string, words *analyzer) (err error) {
-	if err := corpus.WriteStore(dir, passages); err != nil {
-		return err
-	}
 	segments := filepath.Join(dir, segmentFolder)
-	builder, err := scorch.NewBuilder(map[string]any{"path": segments, "buildPathPrefix": dir, "batchSize": batch})
+	builder, err := scorch.NewBuilder(map[string]any{"path": segments, "buildPathPrefix": dir, "batchSize": batch, "mergeMax": 1 << 10})
 	if err != nil {
 		return fmt.Errorf("search: %w", err)
 	}

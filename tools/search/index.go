@@ -71,19 +71,8 @@ func Open(ctx context.Context, files []string, cache string, o Options) (*Index,
 	if err != nil {
 		return nil, err
 	}
-	if len(files) == 0 {
-		_, err := corpus.Read(ctx, files) // says what to do
-		return nil, err
-	}
-	key, err := corpus.Key(ctx, files, append([]string{format}, fields...)...)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := corpus.Folder(ctx, cache, key, o.Warn, func(dir string) error {
-		passages, err := corpus.Read(ctx, files)
-		if err != nil {
-			return err
-		}
+	settings := append([]string{format}, fields...)
+	dir, err := corpus.Build(ctx, files, cache, settings, o.Warn, func(dir string, passages []corpus.Passage) error {
 		return build(ctx, dir, passages, fields, words)
 	})
 	if err != nil {

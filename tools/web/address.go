@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/agentfly/agentfly/tools/internal/again"
@@ -110,21 +111,25 @@ func parseHost(s string) (host, error) {
 	if a, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
 		return host{a.String(), ""}, nil
 	}
+	no := fmt.Errorf("hosts: %q is not a host; write en.wikipedia.org, *.example.org (all below it), example.org:8080 or * (every public host)", s)
 	if h, p, err := net.SplitHostPort(s); err == nil {
+		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
+			return host{}, no
+		}
 		name, port = h, p
 	}
-	under := strings.HasPrefix(name, "*.")
-	if name != "*" {
-		plain, err := ascii(strings.TrimPrefix(name, "*."))
-		if err != nil || strings.ContainsAny(name, "/@ ") || strings.Contains(plain, "*") {
-			return host{}, fmt.Errorf(`hosts: %q is not a host; write en.wikipedia.org, *.example.org (all below it), example.org:8080 or * (every public host)`, s)
-		}
-		name = plain
-		if under {
-			name = "*." + plain
-		}
+	if name == "*" {
+		return host{name, port}, nil
 	}
-	return host{name, port}, nil
+	below, under := strings.CutPrefix(name, "*.")
+	plain, err := ascii(below)
+	if err != nil {
+		return host{}, no
+	}
+	if under {
+		plain = "*." + plain
+	}
+	return host{plain, port}, nil
 }
 
 func (h host) allows(name, port string) bool {

@@ -56,13 +56,14 @@ func Fetch(_ context.Context, r *resources.Resources, params map[string]any) ([]
 type fetcher struct {
 	hosts     []host
 	chars     int
+	time      time.Duration // of one call
 	transport *http.Transport
 	again     *again.Transport
 	client    *http.Client
 }
 
 func newFetcher(p FetchParams, g *guard) (*fetcher, error) {
-	f := &fetcher{chars: 4000}
+	f := &fetcher{chars: 4000, time: pageTime}
 	if len(p.Hosts) == 0 {
 		return nil, errors.New(`hosts is missing; name the hosts that may be fetched, such as hosts: [en.wikipedia.org], or "*" for every public host`)
 	}
@@ -125,7 +126,7 @@ func (f *fetcher) Call(ctx context.Context, c tools.Call) (tools.Observation, er
 	if err := check(u, f.hosts); err != nil {
 		return tools.Observation{}, fmt.Errorf("fetch_page: %w", err)
 	}
-	inner, cancel := context.WithTimeout(ctx, pageTime)
+	inner, cancel := context.WithTimeout(ctx, f.time)
 	defer cancel()
 	o, err := f.fetch(inner, u)
 	if err != nil {
@@ -150,9 +151,9 @@ func failure(outer, inner context.Context, tool, what string, err error) error {
 		}
 		return errors.New(text)
 	case inner.Err() != nil:
-		return &tools.BrokenError{Text: fmt.Sprintf("%s: %s did not arrive in time; try another", tool, what)}
+		return &tools.BrokenError{Text: fmt.Sprintf("%s: %s did not arrive in time", tool, what)}
 	}
-	return &tools.BrokenError{Text: fmt.Sprintf("%s: %s cannot be reached; try another", tool, what)}
+	return &tools.BrokenError{Text: fmt.Sprintf("%s: %s cannot be reached", tool, what)}
 }
 
 // statusError is an answer that is not what was asked for.

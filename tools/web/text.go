@@ -1,6 +1,7 @@
 package web
 
 import (
+	"errors"
 	"io"
 	"strings"
 	"unicode"
@@ -34,7 +35,7 @@ func textOf(page io.Reader) (title, text string, err error) {
 	for {
 		kind := z.Next()
 		if kind == html.ErrorToken {
-			if z.Err() != io.EOF { //nolint:errorlint // the tokenizer's documented sentinel
+			if !errors.Is(z.Err(), io.EOF) {
 				err = z.Err()
 			}
 			return strings.Join(strings.Fields(heading.String()), " "), w.String(), err

@@ -87,6 +87,10 @@ func newCorpus(passages []passage) *corpus {
 // mostOften is the largest number of passages in which a masked text may occur: what is everywhere can be guessed.
 const mostOften = 3
 
+// taskWords is the length of the longest passage, in words, that n masks may be in: short where short ones are enough. The longer ones
+// are there to be searched.
+func taskWords(n int) int { return 24 + 8*max(0, n-2) }
+
 // minVisible is the number of words that must be left to search with.
 const minVisible = 6
 
@@ -128,7 +132,7 @@ var errNoMask = errors.New("no mask")
 // draw masks n spans of passage at, without replacement. errNoMask: it has no n spans that are hidden.
 func (c *corpus) draw(r *rand.Rand, at, n int) (task, error) {
 	p, found := c.passages[at], c.spans[at]
-	if len(found) < n {
+	if len(found) < n || len(strings.Fields(p.Text)) > taskWords(n) {
 		return task{}, errNoMask
 	}
 	order := r.Perm(len(found))[:n]

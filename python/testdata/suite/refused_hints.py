@@ -1,7 +1,7 @@
 from dataclasses import dataclass
 from typing import Callable, Dict, Optional
 
-from agentfly import reward, tool
+from agentfly import agent, reward, tool
 
 
 @dataclass
@@ -57,3 +57,13 @@ def spaced(x: str):
 @reward()
 def lenient(final_response: Callable):
     return 1
+
+
+@agent()
+def read(completion):
+    return completion
+
+
+@tool()
+class Tool:
+    pass

@@ -2,5 +2,5 @@ from agentfly import tool
 
 
 @tool()
-def broken(x:
-    return x
+def broken(x):
+    return x = = 1

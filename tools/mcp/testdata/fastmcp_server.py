@@ -1,12 +1,23 @@
-"""A server made with the official Python library, for our client: fastmcp_server.py stdio|PORT."""
+"""A server made with the official Python library, version 1 or 2, for our client: fastmcp_server.py stdio|PORT."""
 import sys
 from enum import Enum
 from typing import Literal, Optional
 
-from mcp.server.fastmcp import FastMCP, Image
 from pydantic import BaseModel
 
-server = FastMCP("fast", port=0 if sys.argv[1] == "stdio" else int(sys.argv[1]))
+if sys.argv[1] == "stdio":
+    http, options = {}, {}
+else:
+    http, options = {"port": int(sys.argv[1])}, {"transport": "streamable-http"}
+try:
+    from mcp.server.mcpserver import Image, MCPServer
+except ImportError:  # version 1
+    from mcp.server.fastmcp import FastMCP, Image
+
+    server = FastMCP("fast", **http)
+else:
+    server = MCPServer("fast")
+    options |= http
 
 
 class Unit(Enum):
@@ -43,4 +54,4 @@ def picture() -> Image:
     return Image(data=b"\x89PNG", format="png")
 
 
-server.run(transport="stdio" if sys.argv[1] == "stdio" else "streamable-http")
+server.run(**options)

@@ -1,0 +1,147 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/rewards"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// TestSlowRewardHoldsNobodyUp: the first trajectory's reward waits until all others have been sampled over two turns and scored. If
+// anybody waited for it, nothing would end.
+func TestSlowRewardHoldsNobodyUp(t *testing.T) {
+	r := newRollout(t, func(q engines.Request) (engines.Completion, error) {
+		if strings.Contains(lastTurn(q), "question") {
+			return say("<calculator>1+1</calculator>")
+		}
+		return say("<answer>2</answer>")
+	})
+	const size = 16
+	others := make(chan struct{})
+	var scored atomic.Int64
+	slow := rewards.NewFunc("slow", func(ctx context.Context, in rewards.Input) (float64, error) {
+		if in.Trajectory.Index == 0 {
+			select {
+			case <-others:
+				return 1, nil
+			case <-ctx.Done():
+				return 0, ctx.Err()
+			}
+		}
+		require.Len(t, in.Trajectory.Turns, 2)
+		if scored.Add(1) == size-1 {
+			close(others)
+		}
+		return 0, nil
+	})
+	sum, err := rewards.NewSum(time.Minute, rewards.Weighted{Reward: slow, Weight: 1})
+	require.NoError(t, err)
+	r.Reward = sum
+	groups, err := r.Groups(t.Context(), "train", 0, []trajectory.Task{task("a", "question", "2")}, size, func(*trajectory.Trajectory) error { return nil })
+	require.NoError(t, err)
+	for i, got := range groups[0].Trajectories {
+		require.Equal(t, trajectory.StopAnswer, got.StopReason, got.Err)
+		require.Equal(t, map[int]float64{0: 1}[i], got.Reward)
+	}
+}
+
+// TestFailingRewardMarksItsTrajectory: an error, a panic and a deadline fail the trajectories that they struck, and nobody else.
+func TestFailingRewardMarksItsTrajectory(t *testing.T) {
+	r := newRollout(t, func(engines.Request) (engines.Completion, error) { return say("<answer>2</answer>") })
+	free := make(chan struct{})
+	defer close(free)
+	bad := rewards.NewFunc("bad", func(_ context.Context, in rewards.Input) (float64, error) {
+		switch in.Trajectory.Index {
+		case 0:
+			return 0, errors.New("no judge")
+		case 1:
+			panic("boom")
+		case 2:
+			<-free // deaf to its deadline
+		}
+		return 1, nil
+	})
+	sum, err := rewards.NewSum(200*time.Millisecond, rewards.Weighted{Reward: bad, Weight: 1})
+	require.NoError(t, err)
+	r.Reward = sum
+	groups, err := r.Groups(t.Context(), "train", 0, []trajectory.Task{task("a", "question", "2")}, 5, func(*trajectory.Trajectory) error { return nil })
+	require.NoError(t, err)
+	for i, want := range []string{"rewards: bad: no judge", "rewards: bad: panic: boom", "rewards: bad: no score after 200ms: context deadline exceeded", "", ""} {
+		got := groups[0].Trajectories[i]
+		require.Equal(t, want, got.Err)
+		if want == "" {
+			require.Equal(t, trajectory.StopAnswer, got.StopReason)
+			require.Equal(t, 1.0, got.Reward)
+			continue
+		}
+		require.Equal(t, trajectory.StopError, got.StopReason)
+		require.Equal(t, "reward", got.ErrOrigin)
+	}
+}
+
+const withRewards = `version: 1
+name: job
+model: {path: some/model}
+data: {train: train.jsonl}
+rewards:
+- name: gate
+  as: gated
+  if: {name: tags, tags: [think, answer]}
+  then:
+    name: sum
+    of: [f1, {name: exact_match, weight: 0.5}]
+  else: -0.5
+- {name: gate, if: f1, threshold: 0.25, then: 1, weight: 0.1}
+`
+
+func rewardOf(t *testing.T, text string) (rewards.Reward, error) {
+	j, err := job.Parse("/jobs/job.yaml", []byte(text), job.Options{Env: func(string) (string, bool) { return "", false }, Names: job.Names{Rewards: rewards.Prebuilt().Names()}})
+	if err != nil {
+		return nil, err
+	}
+	again, err := job.Parse("/jobs/job.yaml", j.Source(), job.Options{})
+	require.NoError(t, err)
+	require.Equal(t, j.Rewards, again.Rewards, "the run's copy says the same")
+	res := resources.New(resources.Options{})
+	t.Cleanup(func() { require.NoError(t, res.Close()) })
+	return makeReward(j, rewards.Prebuilt().Builder(t.Context(), res))
+}
+
+func TestNestedRewardsOfAJob(t *testing.T) {
+	r, err := rewardOf(t, withRewards)
+	require.NoError(t, err)
+	score := func(completion, answer string) rewards.Score {
+		s, err := r.Score(t.Context(), rewards.Input{Task: task("a", "question", "Paris France"), Trajectory: &trajectory.Trajectory{
+			Turns: []trajectory.Turn{{Completion: completion, FinalAnswer: answer, AnsweredThisTurn: true}},
+		}})
+		require.NoError(t, err)
+		return s
+	}
+	require.InDelta(t, 1.6, score("<think>a</think><answer>Paris, France</answer>", "Paris, France").Value, 1e-15)
+	require.InDelta(t, 2.0/3+0.1, score("<think>a</think><answer>Paris</answer>", "Paris").Value, 1e-15)
+	s := score("<answer>Paris</answer>", "Paris")
+	require.InDelta(t, -0.4, s.Value, 1e-15)
+	require.Equal(t, 0.0, s.Parts["gated.open"])
+	require.Equal(t, 1.0, s.Parts["gate.open"])
+
+	for want, change := range map[string][2]string{
+		`/jobs/job.yaml:10:5: rewards.0.then: gate: then: sum: the parameters cannot be read: unknown field "off"`:                           {"of: [f1,", "off: [f1,"},
+		`/jobs/job.yaml:11:14: rewards.0.then.of.1: gate: then: sum: of.1: exact_match: the parameters cannot be read: unknown field "wait"`: {"weight: 0.5", "wait: 0.5"},
+		`/jobs/job.yaml:8:7: rewards.0.if: gate: if: tags: the parameter tags: "think" is no name of a tag, or given twice`:                  {"[think, answer]", "[think, think]"},
+		`/jobs/job.yaml:13:3: rewards.1: "gate" is given twice; give one of the two another name with as: NAME`:                              {"as: gated", "as: gate"},
+		`/jobs/job.yaml:13:3: rewards.1: gate: the parameter threshold must be of type float64, got a string`:                                {"threshold: 0.25", "threshold: high"},
+	} {
+		_, err := rewardOf(t, strings.Replace(withRewards, change[0], change[1], 1))
+		require.EqualError(t, err, want)
+	}
+}

@@ -1,0 +1,152 @@
+package rewards
+
+import (
+	"context"
+	"strings"
+
+	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/rewards/mathequal"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// agentflyRewards are the rewards of AgentFly (agentfly/rewards of its public code) under their names there, so that its jobs can name them. Their
+// final_response is the final answer, or the last completion where there is none; a tool counts as used by calls other than of the tool
+// that answers. Where theirs read their arguments from the task, the parameter field names the field.
+//
+//	qa_f1_reward            f1 of the field answer; parts f1, em, precision, recall
+//	qa_f1_reward_tool       the same where a tool was used, else 0
+//	qa_em_reward            exact match of <answer>…</answer>, or of all, with one of golden_answers
+//	qa_em_format_reward     1 right, 0.1 wrong, in the right form: <answer>, a tool used, <think> in every turn but the last; else 0
+//	ok_vqa_reward           the largest F1 over answers
+//	infoseek_reward         0.2 where a tool was used + 0.8 · the largest F1 over answer and answer_eval
+//	math_equal_reward       math_equal of the last \boxed{…}, or of all
+//	math_equal_reward_tool  1 right, 0.1 wrong, where a tool was used; else 0
+//	math_equal_reward_think the same where, besides, every turn holds <think>…</think>
+func agentflyRewards() map[string]Factory {
+	all := map[string]Factory{}
+	add := func(name, defaultField string, score func(response string, golds []string, t *trajectory.Trajectory) Score) {
+		all[name] = func(_ *Builder, params map[string]any) (Reward, error) {
+			p := goldParams{Field: defaultField}
+			if err := resources.Decode(params, &p); err != nil {
+				return nil, err
+			}
+			return NewFuncParts(name, func(_ context.Context, in Input) (Score, error) {
+				golds, err := rightAnswers(in.Task, p.Field)
+				if err == nil && name == "infoseek_reward" && in.Task.Fields["answer_eval"] != nil {
+					var more []string
+					more, err = rightAnswers(in.Task, "answer_eval")
+					golds = append(golds, more...)
+				}
+				if err != nil {
+					return Score{}, err
+				}
+				return score(response(in.Trajectory), golds, in.Trajectory), nil
+			}), nil
+		}
+	}
+	add("qa_f1_reward", "answer", func(r string, golds []string, _ *trajectory.Trajectory) Score { return qaScore(r, golds, true) })
+	add("qa_f1_reward_tool", "answer", func(r string, golds []string, t *trajectory.Trajectory) Score {
+		return qaScore(r, golds, usedTools(t))
+	})
+	add("qa_em_reward", "golden_answers", func(r string, golds []string, t *trajectory.Trajectory) Score { return emScore(r, golds, t, false) })
+	add("qa_em_format_reward", "golden_answers", func(r string, golds []string, t *trajectory.Trajectory) Score { return emScore(r, golds, t, true) })
+	add("ok_vqa_reward", "answers", func(r string, golds []string, _ *trajectory.Trajectory) Score {
+		return Score{Value: bestOverlap(r, golds).f1}
+	})
+	add("infoseek_reward", "answer", func(r string, golds []string, t *trajectory.Trajectory) Score {
+		return Score{Value: 0.2*truth(usedTools(t)) + 0.8*bestOverlap(r, golds).f1}
+	})
+	add("math_equal_reward", "answer", func(r string, golds []string, _ *trajectory.Trajectory) Score {
+		return Score{Value: truth(sameMath(boxedOrAll(r), golds, 0))}
+	})
+	add("math_equal_reward_tool", "answer", func(r string, golds []string, t *trajectory.Trajectory) Score {
+		return mathScore(r, golds, usedTools(t))
+	})
+	add("math_equal_reward_think", "answer", func(r string, golds []string, t *trajectory.Trajectory) Score {
+		return mathScore(r, golds, usedTools(t) && thinks(t.Turns))
+	})
+	return all
+}
+
+// response is the final answer, or the last completion.
+func response(t *trajectory.Trajectory) string {
+	if answer, turn := t.FinalAnswer(); turn >= 0 {
+		return answer
+	}
+	if n := len(t.Turns); n > 0 {
+		return t.Turns[n-1].Completion
+	}
+	return ""
+}
+
+// usedTools tells whether a call other than of an answering tool was made.
+func usedTools(t *trajectory.Trajectory) bool {
+	for _, turn := range t.Turns {
+		for _, r := range turn.Results {
+			if r.Call.Name != "" && !r.Terminal && !strings.HasPrefix(r.Call.Name, "answer") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func thinks(turns []trajectory.Turn) bool {
+	for _, t := range turns {
+		if !strings.Contains(t.Completion, "</think>") {
+			return false
+		}
+	}
+	return true
+}
+
+func qaScore(response string, golds []string, counts bool) Score {
+	if !counts {
+		return Score{0, map[string]float64{"f1": 0, "em": 0, "precision": 0, "recall": 0}}
+	}
+	o := bestOverlap(response, golds)
+	return Score{o.f1, map[string]float64{"f1": o.f1, "em": bestMatch(response, golds), "precision": o.precision, "recall": o.recall}}
+}
+
+func emScore(response string, golds []string, t *trajectory.Trajectory, needsForm bool) Score {
+	hasTags := false
+	answer := response
+	if n := len(t.Turns); n > 0 { // the final answer was taken out of its tags
+		inner, found := lastTag(t.Turns[n-1].Completion, "answer")
+		if hasTags = found; found {
+			answer = inner
+		}
+	}
+	em, used := bestMatch(answer, golds), usedTools(t)
+	think := len(t.Turns) == 0 || thinks(t.Turns[:len(t.Turns)-1])
+	form := hasTags && used && think
+	parts := map[string]float64{"em": em, "f1": bestOverlap(answer, golds).f1, "fmt": truth(form), "fmt_think": truth(think), "fmt_tool": truth(used)}
+	switch {
+	case !needsForm:
+		return Score{em, parts}
+	case !form:
+		return Score{0, parts}
+	case em == 1:
+		return Score{1, parts}
+	}
+	return Score{0.1, parts}
+}
+
+func mathScore(response string, golds []string, counts bool) Score {
+	right := counts && sameMath(boxedOrAll(response), golds, 0)
+	value := 0.0
+	switch {
+	case right:
+		value = 1
+	case counts:
+		value = 0.1
+	}
+	return Score{value, map[string]float64{"acc": truth(right)}}
+}
+
+func boxedOrAll(response string) string {
+	if boxed, ok := mathequal.Boxed(response); ok {
+		return boxed
+	}
+	return mathequal.Extract(response)
+}

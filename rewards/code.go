@@ -1,0 +1,229 @@
+package rewards
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/sandbox"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+//go:embed code_tests.py
+var testHarness string
+
+// maxCode is the longest code that is run, in bytes: the kernel takes no longer argument.
+const maxCode = 100 << 10
+
+type codeTestsParams struct {
+	Tests   string  `json:"tests"`   // field of the task: Python text, a list of such, or a list of {input, output}; default tests
+	Setup   string  `json:"setup"`   // field with Python text that runs before the code; "" (default): none
+	Entry   string  `json:"entry"`   // field with the function that a test's check(candidate) gets, as in HumanEval; "" (default): none
+	Partial bool    `json:"partial"` // the value is the share of the tests that pass; default: 1 when all pass, else 0
+	Timeout float64 `json:"timeout"` // seconds of a run; default 10
+}
+
+type codeTests struct {
+	codeTestsParams
+	box *sandbox.Sandbox
+}
+
+// newCodeTests makes code_tests: it runs the tests of the task on the trajectory's code, in the sandbox. The code is the last fenced block of
+// the final answer, else the answer itself; without an answer the last fenced block that the model wrote. A test of Python text passes when
+// it ends without an exception, with the functions test_… that it defines; a test {input, output} passes when the code as a program writes
+// the output, spaces at the ends of lines aside. All tests of Python text run in the process of the code: code that sets out to deceive
+// them can; it cannot deceive {input, output}. Parts: passed, the share of the tests; code, 1 when there was any.
+func newCodeTests(b *Builder, params map[string]any) (Reward, error) {
+	p := codeTestsParams{Tests: "tests", Timeout: 10}
+	if err := resources.Decode(params, &p); err != nil {
+		return nil, err
+	}
+	if p.Timeout <= 0 {
+		return nil, fmt.Errorf("the parameter timeout is %v; allowed is more than 0 seconds", p.Timeout)
+	}
+	box, err := b.Resources.Sandbox(b.Context)
+	if err != nil {
+		return nil, err
+	}
+	return NewFuncParts("code_tests", codeTests{p, box}.score), nil
+}
+
+func (c codeTests) score(ctx context.Context, in Input) (Score, error) {
+	texts, pairs, err := c.tests(in.Task)
+	if err != nil {
+		return Score{}, err
+	}
+	var setup, entry string
+	for name, into := range map[string]*string{c.Setup: &setup, c.Entry: &entry} {
+		if name != "" {
+			if *into, err = field(in.Task, name); err != nil {
+				return Score{}, err
+			}
+		}
+	}
+	out := Score{Parts: map[string]float64{"passed": 0, "code": 0}}
+	code, ok := trajectoryCode(in.Trajectory)
+	if !ok || len(code)+len(setup) > maxCode {
+		return out, nil
+	}
+	out.Parts["code"] = 1
+	passed := 0
+	if pairs != nil {
+		passed, err = c.runPairs(ctx, setup+"\n"+code, pairs)
+	} else {
+		passed, err = c.runTexts(ctx, map[string]any{"setup": setup, "code": code, "entry": entry}, texts)
+	}
+	if err != nil {
+		return Score{}, err
+	}
+	share := float64(passed) / float64(len(texts)+len(pairs))
+	out.Parts["passed"] = share
+	if c.Partial || share == 1 {
+		out.Value = share
+	}
+	return out, nil
+}
+
+type inputOutput struct{ input, output string }
+
+// tests are those of the task, of one of two forms.
+func (c codeTests) tests(task trajectory.Task) ([]string, []inputOutput, error) {
+	wrong := func() error {
+		return fmt.Errorf("task %q: the field %q must be Python text, a list of such, or a list of {input, output}", task.ID, c.Tests)
+	}
+	v, ok := task.Fields[c.Tests]
+	if !ok {
+		return nil, nil, fmt.Errorf("task %q has no field %q; add the column to the data or name another one", task.ID, c.Tests)
+	}
+	if text, ok := v.(string); ok && strings.TrimSpace(text) != "" {
+		return []string{text}, nil, nil
+	}
+	list, ok := v.([]any)
+	if !ok || len(list) == 0 {
+		return nil, nil, wrong()
+	}
+	var texts []string
+	var pairs []inputOutput
+	for _, item := range list {
+		switch item := item.(type) {
+		case string:
+			texts = append(texts, item)
+		case map[string]any:
+			input, okIn := item["input"].(string)
+			output, okOut := item["output"].(string)
+			if !okIn || !okOut {
+				return nil, nil, wrong()
+			}
+			pairs = append(pairs, inputOutput{input, output})
+		default:
+			return nil, nil, wrong()
+		}
+	}
+	if texts != nil && pairs != nil {
+		return nil, nil, wrong()
+	}
+	return texts, pairs, nil
+}
+
+var fenced = regexp.MustCompile("(?s)```[\\w+.-]*[ \t]*\n(.*?)```")
+
+// trajectoryCode is the code that a trajectory ends with.
+func trajectoryCode(t *trajectory.Trajectory) (string, bool) {
+	if answer, turn := t.FinalAnswer(); turn >= 0 {
+		if code, ok := lastBlock(answer); ok {
+			return code, true
+		}
+		return answer, strings.TrimSpace(answer) != ""
+	}
+	for i := len(t.Turns) - 1; i >= 0; i-- {
+		if code, ok := lastBlock(t.Turns[i].Completion); ok {
+			return code, true
+		}
+	}
+	return "", false
+}
+
+func lastBlock(text string) (string, bool) {
+	all := fenced.FindAllStringSubmatch(text, -1)
+	if len(all) == 0 {
+		return "", false
+	}
+	return all[len(all)-1][1], true
+}
+
+func (c codeTests) limits() sandbox.Limits {
+	timeout := time.Duration(c.Timeout * float64(time.Second))
+	return sandbox.Limits{Wall: timeout, CPU: timeout}
+}
+
+// runTexts counts the tests of Python text that pass.
+func (c codeTests) runTexts(ctx context.Context, request map[string]any, tests []string) (int, error) {
+	mark := rand.Text()
+	request["mark"], request["tests"] = mark, tests
+	stdin, err := json.Marshal(request)
+	if err != nil {
+		return 0, err
+	}
+	r, err := c.box.Run(ctx, sandbox.Program{Args: []string{"python3", "-I", "-c", testHarness}, Stdin: stdin, Limits: c.limits()})
+	if err != nil {
+		return 0, err
+	}
+	passed := map[string]bool{}
+	for line := range strings.Lines(string(r.Stdout)) {
+		if number, ok := strings.CutPrefix(strings.TrimSpace(line), mark+" "); ok {
+			passed[number] = true
+		}
+	}
+	n := 0
+	for i := range tests {
+		if passed[fmt.Sprint(i)] {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// runPairs counts the inputs for which the program writes the right output. Unless the share counts, the first wrong one ends it.
+func (c codeTests) runPairs(ctx context.Context, code string, pairs []inputOutput) (int, error) {
+	n := 0
+	for _, p := range pairs {
+		r, err := c.box.Run(ctx, sandbox.Program{Args: []string{"python3", "-I", "-c", code}, Stdin: []byte(p.input), Limits: c.limits()})
+		if err != nil {
+			return 0, err
+		}
+		if r.Exit == 0 && r.Signal == "" && r.Dropped == 0 && sameOutput(string(r.Stdout), p.output) {
+			n++
+		} else if !c.Partial {
+			break
+		}
+	}
+	return n, nil
+}
+
+func sameOutput(got, want string) bool {
+	a, b := outputLines(got), outputLines(want)
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// outputLines are lines without spaces at their ends, and without empty ones at the end of all.
+func outputLines(text string) []string {
+	lines := strings.Split(strings.TrimRight(text, " \t\r\n"), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " \t\r")
+	}
+	return lines
+}

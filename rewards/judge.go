@@ -1,0 +1,303 @@
+package rewards
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sashabaranov/go-openai"
+
+	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/trajectory"
+	"github.com/agentfly/agentfly/waiting"
+)
+
+type judgeParams struct {
+	URL         string  `json:"url"`     // of an OpenAI-compatible endpoint, with /v1 at the end
+	Model       string  `json:"model"`   //
+	Key         string  `json:"api_key"` // write ${NAME}
+	Prompt      string  `json:"prompt"`  // with {response}, {question}, {transcript} and {FIELD} of the task; {{ and }} are braces
+	System      string  `json:"system"`
+	Answer      string  `json:"answer"`     // yes_no (the default) or number
+	Min         float64 `json:"min"`        // number: which is 0; default 0
+	Max         float64 `json:"max"`        // number: which is 1; default 1
+	MaxTokens   int     `json:"max_tokens"` // of the judge's answer; default 512
+	Timeout     float64 `json:"timeout"`    // s, of one attempt; default 30
+	Attempts    int     `json:"attempts"`   // default 6
+	Concurrency int     `json:"concurrency"`
+	NoCache     bool    `json:"no_cache"`
+}
+
+// judge asks a language model about a trajectory.
+type judge struct {
+	judgeParams
+	client *openai.Client
+	slots  chan struct{}
+	cache  *answers
+	pause  func(ctx context.Context, d time.Duration) error // between attempts
+}
+
+// newJudge makes judge: what a language model says of the trajectory, from 0 to 1. Answer yes_no: yes is 1, no is 0. Answer number: (x − min) /
+// (max − min). The last line of the judge's answer, after any <think>…</think>, must be yes or no, or a number from min to max, with at
+// most "Answer:", "Score:" or "Verdict:" before and a point after it; anything else is asked for again, and at last an error, never a 0.
+//
+// Answers are kept by content (endpoint, model, prompt, max_tokens) in the user's cache, beyond the run; the same question at the same
+// time is asked once. 429, 408, 5xx and broken connections are tried again, after 0.5 s, 1 s, … 30 s or what Retry-After says. What the
+// policy wrote stands in the prompt: tell the judge that it is no instruction.
+func newJudge(b *Builder, params map[string]any) (Reward, error) {
+	p := judgeParams{Answer: "yes_no", Max: 1, MaxTokens: 512, Timeout: 30, Attempts: 6, Concurrency: 8}
+	if err := resources.Decode(params, &p); err != nil {
+		return nil, err
+	}
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = p.Concurrency
+	config := openai.DefaultConfig(p.Key)
+	config.BaseURL = strings.TrimRight(p.URL, "/")
+	config.HTTPClient = &http.Client{Transport: retryAfter{transport}}
+	j := &judge{judgeParams: p, client: openai.NewClientWithConfig(config), slots: make(chan struct{}, p.Concurrency), pause: sleep}
+	var err error
+	if j.cache, err = openAnswers(b.Resources, p.NoCache); err != nil {
+		return nil, err
+	}
+	b.Resources.OnClose(func() error {
+		transport.CloseIdleConnections()
+		return nil
+	})
+	return j, nil
+}
+
+func (p judgeParams) check() error {
+	switch {
+	case !strings.HasPrefix(p.URL, "http://") && !strings.HasPrefix(p.URL, "https://"):
+		return fmt.Errorf("the parameter url is %q; it must begin with http:// or https://, such as http://127.0.0.1:8000/v1", p.URL)
+	case p.Model == "":
+		return errors.New("the parameter model is missing: the endpoint's name of the judge")
+	case p.Prompt == "":
+		return errors.New("the parameter prompt is missing; write what the judge is asked, with {question}, {response} and fields of the task such as {answer}")
+	case p.Answer != "yes_no" && p.Answer != "number":
+		return fmt.Errorf("the parameter answer is %q; allowed: yes_no, number", p.Answer)
+	case p.Min >= p.Max:
+		return errors.New("the parameter min must be below max")
+	case p.MaxTokens < 1 || p.Timeout <= 0 || p.Attempts < 1 || p.Concurrency < 1:
+		return errors.New("max_tokens, timeout, attempts and concurrency must be above 0")
+	}
+	_, err := fill(p.Prompt, func(string) (string, error) { return "", nil })
+	return err
+}
+
+func (j *judge) Name() string { return "judge" }
+
+func (j *judge) Score(ctx context.Context, in Input) (Score, error) {
+	prompt, err := fill(j.Prompt, func(name string) (string, error) { return promptField(in, name) })
+	if err != nil {
+		return Score{}, err
+	}
+	question := j.questionOf(prompt)
+	text, cached, err := j.cache.get(ctx, fmt.Sprint(j.URL, j.Answer, j.Min, j.Max), question, func() (string, error) { return j.ask(ctx, question) })
+	if err != nil {
+		return Score{}, err
+	}
+	value, err := j.read(text)
+	return Score{value, map[string]float64{"cached": truth(cached)}}, err
+}
+
+func (j *judge) questionOf(prompt string) openai.ChatCompletionRequest {
+	var messages []openai.ChatCompletionMessage
+	if j.System != "" {
+		messages = append(messages, openai.ChatCompletionMessage{Role: "system", Content: j.System})
+	}
+	return openai.ChatCompletionRequest{
+		Model: j.Model, Messages: append(messages, openai.ChatCompletionMessage{Role: "user", Content: prompt}), MaxCompletionTokens: j.MaxTokens,
+		Temperature: math.SmallestNonzeroFloat32, // the library leaves a 0 out, and the endpoint would take its default
+	}
+}
+
+// ask asks until there is an answer that can be read.
+func (j *judge) ask(ctx context.Context, question openai.ChatCompletionRequest) (string, error) {
+	select {
+	case j.slots <- struct{}{}:
+		defer func() { <-j.slots }()
+	case <-ctx.Done():
+		return "", fmt.Errorf("waiting for one of %d places: %w", j.Concurrency, ctx.Err())
+	}
+	waiting.Move(ctx, "reward judge "+j.URL)
+	wait := 500 * time.Millisecond
+	for n := 1; ; n++ {
+		text, after, err := j.attempt(ctx, question)
+		if err == nil {
+			if _, err = j.read(text); err == nil {
+				return text, nil
+			}
+		} else if !passing(err) {
+			return "", fmt.Errorf("%s: %w", j.URL, oneLine(err))
+		}
+		if ctx.Err() != nil {
+			return "", fmt.Errorf("%s: %w; the last attempt: %w", j.URL, ctx.Err(), oneLine(err))
+		}
+		if n == j.Attempts {
+			return "", fmt.Errorf("%s: after %d attempts: %w", j.URL, n, oneLine(err))
+		}
+		if err := j.pause(ctx, max(wait, after)); err != nil {
+			return "", fmt.Errorf("%s: %w", j.URL, err)
+		}
+		wait = min(2*wait, 30*time.Second)
+	}
+}
+
+func (j *judge) attempt(ctx context.Context, question openai.ChatCompletionRequest) (text string, after time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(j.Timeout*float64(time.Second)))
+	defer cancel()
+	reply, err := j.client.CreateChatCompletion(context.WithValue(ctx, afterKey{}, &after), question)
+	if err != nil {
+		return "", after, err
+	}
+	if len(reply.Choices) != 1 {
+		return "", 0, fmt.Errorf("the endpoint returned %d choices, expected 1", len(reply.Choices))
+	}
+	return reply.Choices[0].Message.Content, 0, nil
+}
+
+var (
+	thought    = regexp.MustCompile(`(?s)^.*</think>`)
+	verdict    = regexp.MustCompile(`(?i)^(?:\**(?:final )?(?:answer|score|verdict)\**\s*:\**\s*)?\**(yes|no|[-+]?(?:\d+(?:\.\d+)?|\.\d+))\**\.?$`)
+	promptName = regexp.MustCompile(`\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]*)\}|[{}]`)
+)
+
+// read is the value of the judge's answer.
+func (j *judge) read(text string) (float64, error) {
+	lines := strings.Split(strings.TrimSpace(thought.ReplaceAllString(text, "")), "\n")
+	m := verdict.FindStringSubmatch(strings.TrimSpace(lines[len(lines)-1]))
+	word := ""
+	if m != nil {
+		word = strings.ToLower(m[1])
+	}
+	isWord := word == "yes" || word == "no"
+	switch {
+	case j.Answer == "yes_no" && isWord:
+		return truth(word == "yes"), nil
+	case j.Answer == "yes_no":
+		return 0, fmt.Errorf("the judge's answer does not end in a line yes or no: %q", clipped(text))
+	case m == nil || isWord:
+		return 0, fmt.Errorf("the judge's answer does not end in a line with a number alone: %q", clipped(text))
+	}
+	x, err := strconv.ParseFloat(word, 64)
+	if err != nil || x < j.Min || x > j.Max {
+		return 0, fmt.Errorf("the judge's number is %s; it must be from %v to %v", clipped(word), j.Min, j.Max)
+	}
+	return (x - j.Min) / (j.Max - j.Min), nil
+}
+
+func clipped(s string) string {
+	r := []rune(s)
+	if len(r) > 80 {
+		return "…" + string(r[len(r)-80:])
+	}
+	return s
+}
+
+// fill replaces {NAME} in a prompt.
+func fill(prompt string, value func(name string) (string, error)) (string, error) {
+	var failed error
+	out := promptName.ReplaceAllStringFunc(prompt, func(m string) string {
+		switch {
+		case m == "{{" || m == "}}":
+			return m[:1]
+		case len(m) == 1:
+			failed = cmp.Or(failed, fmt.Errorf("the parameter prompt has a single %s; write {NAME} for a field, %s for a brace", m, m+m))
+			return m
+		}
+		v, err := value(m[1 : len(m)-1])
+		failed = cmp.Or(failed, err)
+		return v
+	})
+	return out, failed
+}
+
+// promptField is what a name in a prompt stands for.
+func promptField(in Input, name string) (string, error) {
+	switch name {
+	case "response":
+		return response(in.Trajectory), nil
+	case "question":
+		var asked []string
+		for _, m := range in.Task.Prompt {
+			text, err := m.TextContent()
+			if err != nil {
+				return "", err
+			}
+			if m.Role == "user" {
+				asked = append(asked, text)
+			}
+		}
+		return strings.Join(asked, "\n\n"), nil
+	case "transcript":
+		return transcript(in.Trajectory), nil
+	}
+	golds, err := rightAnswers(in.Task, name)
+	return strings.Join(golds, "\n"), err
+}
+
+// transcript is what was written and observed, turn by turn.
+func transcript(t *trajectory.Trajectory) string {
+	var b strings.Builder
+	for i, turn := range t.Turns {
+		fmt.Fprintf(&b, "[turn %d]\n%s\n", i+1, strings.TrimSpace(turn.Completion))
+		for _, r := range turn.Results {
+			fmt.Fprintf(&b, "[result of %s]\n%s\n", r.Call.Name, strings.TrimSpace(r.Observation))
+		}
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// passing tells whether another attempt may succeed.
+func passing(err error) bool {
+	status := 0
+	if e := (*openai.APIError)(nil); errors.As(err, &e) {
+		status = e.HTTPStatusCode
+	} else if e := (*openai.RequestError)(nil); errors.As(err, &e) {
+		status = e.HTTPStatusCode
+	}
+	return status == 0 || status >= 500 || slices.Contains([]int{http.StatusTooManyRequests, http.StatusRequestTimeout}, status)
+}
+
+type lineError struct{ error }
+
+func (e lineError) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
+func (e lineError) Unwrap() error { return e.error }
+
+func oneLine(err error) error { return lineError{err} }
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+type afterKey struct{}
+
+// retryAfter tells the caller what a refusal's Retry-After says, which the library drops.
+type retryAfter struct{ next http.RoundTripper }
+
+func (t retryAfter) RoundTrip(r *http.Request) (*http.Response, error) {
+	reply, err := t.next.RoundTrip(r)
+	if after, ok := r.Context().Value(afterKey{}).(*time.Duration); ok && err == nil {
+		if s, err := strconv.ParseFloat(reply.Header.Get("Retry-After"), 64); err == nil && s > 0 {
+			*after = time.Duration(min(s, 300) * float64(time.Second))
+		}
+	}
+	return reply, err
+}

@@ -1,0 +1,327 @@
+package mathequal
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"maps"
+	"math/big"
+	"math/rand/v2"
+	"slices"
+)
+
+// comparer compares the readings of two answers within a budget of steps.
+type comparer struct {
+	options Options
+	fuel    int
+	seed    [2]uint64
+}
+
+// newComparer derives its random points from the two answers, in either order.
+func newComparer(a, b string, o Options) *comparer {
+	if a > b {
+		a, b = b, a
+	}
+	h := sha256.Sum256([]byte(a + "\x00" + b))
+	return &comparer{options: o, fuel: maxFuel, seed: [2]uint64{binary.LittleEndian.Uint64(h[:]), binary.LittleEndian.Uint64(h[8:])}}
+}
+
+func (c *comparer) spend(steps int) { c.fuel -= steps }
+
+// same compares two readings. It is symmetric.
+func (c *comparer) same(a, b *node) bool {
+	if c.spend(1); c.fuel < 0 {
+		return false
+	}
+	a, b = single(a), single(b)
+	if a.kind > b.kind || a.kind == b.kind && len(a.args) > len(b.args) { // one order for each pair
+		a, b = b, a
+	}
+	switch {
+	case a.kind == kindText || b.kind == kindText:
+		return a.kind == b.kind && a.name == b.name
+	case a.kind == kindRelation || b.kind == kindRelation:
+		return c.sameRelation(a, b)
+	case b.kind == kindNamed:
+		return c.sameNamed(a, b)
+	case isUnion(a) && isUnion(b):
+		return c.sameItems(a.args, b.args, true)
+	case isCollection(a) || isCollection(b):
+		return c.sameCollection(a, b)
+	case a.kind == kindQuantity && b.kind == kindQuantity:
+		return c.sameQuantity(a, b)
+	case a.kind == b.kind && (a.kind == kindPercent || a.kind == kindDegree || a.kind == kindBased):
+		return c.same(a.args[0], b.args[0])
+	case marked(a) || marked(b):
+		for _, x := range meanings(a) {
+			for _, y := range meanings(b) {
+				if c.same(x, y) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	return c.sameValue(a, b)
+}
+
+// single is the only member of a list or a set.
+func single(n *node) *node {
+	for (n.kind == kindList || n.kind == kindSet) && len(n.args) == 1 {
+		n = n.args[0]
+	}
+	return n
+}
+
+func isCollection(n *node) bool {
+	return n.kind == kindTuple || n.kind == kindSet || n.kind == kindList || n.kind == kindUnion
+}
+
+func marked(n *node) bool {
+	return n.kind == kindPercent || n.kind == kindDegree || n.kind == kindBased || n.kind == kindQuantity
+}
+
+// meanings are what a marked value may be beside one that has no mark: 50% is 50 and 1/2.
+func meanings(n *node) []*node {
+	switch n.kind {
+	case kindPercent:
+		return []*node{n.args[0], {kind: kindDiv, args: []*node{n.args[0], number(big.NewRat(100, 1))}}}
+	case kindDegree:
+		angle := &node{kind: kindMul, args: []*node{n.args[0], {kind: kindSymbol, name: "pi"}}}
+		return []*node{n.args[0], {kind: kindDiv, args: []*node{angle, number(big.NewRat(180, 1))}}}
+	case kindBased:
+		return n.args
+	case kindQuantity:
+		return n.args
+	}
+	return []*node{n}
+}
+
+// sameNamed compares where b, at least, has a name: x = 5 is 5, and is not y = 5.
+func (c *comparer) sameNamed(a, b *node) bool {
+	if a.kind != kindNamed {
+		return c.same(a, b.args[0])
+	}
+	if a.name == b.name {
+		return c.same(a.args[0], b.args[0])
+	}
+	if isCollection(a.args[0]) || isCollection(b.args[0]) || constant(a.args[0]) || constant(b.args[0]) {
+		return false
+	}
+	return c.sameRelation(a, b)
+}
+
+// sameRelation compares equations up to a factor, and inequalities up to a positive one.
+func (c *comparer) sameRelation(a, b *node) bool {
+	opA, f := difference(a)
+	opB, g := difference(b)
+	if f == nil || g == nil || opA != opB {
+		return false
+	}
+	return c.proportional(f, g, opA != "=" && opA != "!=")
+}
+
+// difference is a relation as something compared with zero, by =, !=, < or <=.
+func difference(n *node) (op string, f *node) {
+	left, right := n, n
+	switch {
+	case n.kind == kindRelation:
+		op, left, right = n.name, n.args[0], n.args[1]
+	case n.kind == kindNamed && n.args[0].kind == kindTuple:
+		if op, left, right = ray(n); op == "" {
+			return "", nil
+		}
+	case n.kind == kindNamed && !isCollection(n.args[0]):
+		op, left, right = "=", &node{kind: kindSymbol, name: n.name}, n.args[0]
+	default:
+		return "", nil
+	}
+	if op[0] == '>' {
+		op, left, right = flipped[op], right, left
+	}
+	return op, &node{kind: kindAdd, args: []*node{left, {kind: kindNeg, args: []*node{right}}}}
+}
+
+// ray is the inequality of an interval that is named by its variable and has one end: x > 2.
+func ray(n *node) (op string, left, right *node) {
+	x := &node{kind: kindSymbol, name: n.name}
+	interval := n.args[0]
+	from, to := interval.args[0], interval.args[1]
+	switch {
+	case infinite(from) < 0 && infinite(to) == 0:
+		return map[string]string{")": "<", "]": "<="}[interval.close], x, to
+	case infinite(to) > 0 && infinite(from) == 0:
+		return map[string]string{"(": ">", "[": ">="}[interval.open], x, from
+	}
+	return "", nil, nil
+}
+
+// isUnion tells whether a node is a union of sets, or a list of the intervals of inequalities: x < 1 or x > 3.
+func isUnion(n *node) bool {
+	if n.kind == kindUnion {
+		return true
+	}
+	if n.kind != kindList {
+		return false
+	}
+	for _, a := range n.args {
+		if a.kind != kindNamed || a.args[0].kind != kindTuple {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *comparer) sameCollection(a, b *node) bool {
+	ordered := func(n *node) bool { return n.kind == kindTuple }
+	switch {
+	case ordered(a) && ordered(b):
+		return a.open == b.open && a.close == b.close && c.sameItems(a.args, b.args, false)
+	case ordered(a) && b.kind == kindList && a.open == "(" && a.close == ")":
+		return c.sameItems(a.args, b.args, false)
+	case a.kind == kindUnion || b.kind == kindUnion || ordered(a) || ordered(b):
+		return false
+	case !isCollection(a) || !isCollection(b):
+		return false
+	case a.kind == kindSet || b.kind == kindSet:
+		return c.within(a.args, b.args) && c.within(b.args, a.args)
+	}
+	return c.sameItems(a.args, b.args, true)
+}
+
+// within tells whether each of the items is among the others.
+func (c *comparer) within(items, others []*node) bool {
+	for _, x := range items {
+		if !slices.ContainsFunc(others, func(y *node) bool { return c.same(x, y) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// sameItems pairs items off, in their order or in any.
+func (c *comparer) sameItems(a, b []*node, anyOrder bool) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	taken := make([]bool, len(b))
+	for i, x := range a {
+		found := false
+		for j, y := range b {
+			if taken[j] || !anyOrder && i != j || !c.same(x, y) {
+				continue
+			}
+			taken[j], found = true, true
+			break
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *comparer) sameQuantity(a, b *node) bool {
+	x, y := a.args[0], b.args[0]
+	if a.unit.factor == nil || b.unit.factor == nil {
+		return c.same(x, y)
+	}
+	if !maps.Equal(a.unit.dimensions, b.unit.dimensions) {
+		return false
+	}
+	if a.unit.factor.Cmp(b.unit.factor) == 0 {
+		return c.same(x, y)
+	}
+	return c.same(&node{kind: kindMul, args: []*node{x, number(a.unit.factor)}}, &node{kind: kindMul, args: []*node{y, number(b.unit.factor)}})
+}
+
+// infinite is the sign of an infinity, 0 for anything else.
+func infinite(n *node) int {
+	switch {
+	case n.kind == kindSymbol && n.name == "infty":
+		return 1
+	case n.kind == kindNeg:
+		return -infinite(n.args[0])
+	}
+	return 0
+}
+
+// proportional tells whether f is a constant, and where asked positive, multiple of g.
+func (c *comparer) proportional(f, g *node, positive bool) bool {
+	variables := c.variables(f, g)
+	random := rand.New(rand.NewPCG(c.seed[0], c.seed[1]))
+	var ratio *big.Float
+	var exact *big.Rat
+	agreed := 0
+	both := rational(f) && rational(g)
+	for try := 0; try < tries && agreed < needed && c.fuel > 0; try++ {
+		at := randomPoint(random, variables, try)
+		if both {
+			x, errX := c.exact(f, at)
+			y, errY := c.exact(g, at)
+			if errX != nil || errY != nil || y.Sign() == 0 || x.Sign() == 0 {
+				continue
+			}
+			r := new(big.Rat).Quo(x, y)
+			if exact != nil && exact.Cmp(r) != 0 || positive && r.Sign() < 0 {
+				return false
+			}
+			exact = r
+		} else {
+			x, errX := c.compute(f, at)
+			y, errY := c.compute(g, at)
+			if errX != nil || errY != nil || !x.isReal() || !y.isReal() || y.re.Sign() == 0 || x.re.Sign() == 0 {
+				continue
+			}
+			r := newFloat().Quo(x.re, y.re)
+			if ratio != nil && !near(ratio, r) || positive && r.Sign() < 0 {
+				return false
+			}
+			ratio = r
+		}
+		agreed++
+	}
+	return agreed >= needed
+}
+
+// variables are the names of the variables of two expressions, sorted.
+func (c *comparer) variables(a, b *node) []string {
+	names := map[string]bool{}
+	var walk func(n *node)
+	walk = func(n *node) {
+		if c.spend(1); c.fuel < 0 {
+			return
+		}
+		if n.kind == kindSymbol && !constants[n.name] {
+			names[n.name] = true
+		}
+		for _, x := range n.args {
+			walk(x)
+		}
+	}
+	walk(a)
+	walk(b)
+	return slices.Sorted(maps.Keys(names))
+}
+
+// mentions tells whether a symbol stands in an expression.
+func mentions(n *node, name string) bool {
+	return n.kind == kindSymbol && n.name == name || slices.ContainsFunc(n.args, func(a *node) bool { return mentions(a, name) })
+}
+
+// randomPoint draws fractions up to 10, up to 1000 and up to 1, and whole numbers, for what only those have a value for.
+func randomPoint(random *rand.Rand, variables []string, try int) point {
+	const grain = 65537
+	at := point{}
+	for k, name := range variables {
+		most := []int64{10, 1000, 10, 1}[try%4] * grain
+		v := big.NewRat(random.Int64N(most)+1, grain)
+		if try>>(k%3)&1 == 1 { // every variable takes both signs
+			v.Neg(v)
+		}
+		if try%6 == 5 {
+			v = big.NewRat(random.Int64N(15)+1, 1)
+		}
+		at[name] = v
+	}
+	return at
+}

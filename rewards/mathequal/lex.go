@@ -1,0 +1,324 @@
+package mathequal
+
+import (
+	"errors"
+	"math/big"
+	"strings"
+)
+
+type tokenKind int
+
+const (
+	tokOp tokenKind = iota // text is the operator
+	tokNumber
+	tokSymbol // a variable or a constant
+	tokFunc
+	tokWord // of text or a unit
+)
+
+type token struct {
+	kind  tokenKind
+	text  string
+	value *big.Rat // of a number
+	whole bool     // a number without a decimal point or exponent
+	space bool     // white space stands before it
+}
+
+// mode selects one of the readings of what is ambiguous.
+type mode struct {
+	thousands bool // 1,234 is a number
+	units     bool // a word after a space is a unit, also a short one
+}
+
+var errLex = errors.New("not mathematics")
+
+type lexer struct {
+	mode
+	in      string
+	pos     int
+	out     []token
+	depth   int  // of brackets
+	inText  bool // within \text{…}
+	space   bool
+	latex   bool // commands stand in the answer
+	differs bool // the mode made a difference
+	nested  int
+}
+
+// lex splits an answer into tokens, and tells whether the mode made a difference.
+func lex(s string, m mode) ([]token, bool, error) {
+	l := &lexer{mode: m, in: s, latex: strings.Contains(s, `\`)}
+	if err := l.run(); err != nil {
+		return nil, false, err
+	}
+	return l.out, l.differs, nil
+}
+
+func (l *lexer) add(k tokenKind, text string) {
+	l.out = append(l.out, token{kind: k, text: text, space: l.space})
+	l.space = false
+}
+
+func (l *lexer) op(text string) { l.add(tokOp, text) }
+
+func (l *lexer) run() error {
+	for l.pos < len(l.in) {
+		if len(l.out) > maxTokens {
+			return errLex
+		}
+		if err := l.next(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *lexer) next() error {
+	switch c := l.in[l.pos]; {
+	case c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '~':
+		l.space = true
+		l.pos++
+	case c == '$': // a mark of mathematics within the answer
+		l.pos++
+	case isDigit(c) || c == '.' && l.pos+1 < len(l.in) && isDigit(l.in[l.pos+1]):
+		return l.number()
+	case isLetter(c):
+		l.letters()
+	case c == '\\':
+		return l.command()
+	default:
+		return l.sign(c)
+	}
+	return nil
+}
+
+func (l *lexer) sign(c byte) error {
+	for _, two := range [][2]string{{"<=", "<="}, {">=", ">="}, {"!=", "!="}, {"==", "="}, {"**", "^"}} {
+		if strings.HasPrefix(l.in[l.pos:], two[0]) {
+			l.pos += 2
+			l.op(two[1])
+			return nil
+		}
+	}
+	l.pos++
+	switch c {
+	case '(', '[':
+		l.depth++
+	case ')', ']':
+		l.depth--
+	case '+', '-', '*', '/', '^', '{', '}', ',', ';', '|', '!', '%', '=', '<', '>', '&', '_', ':', '\'':
+	default:
+		return errLex
+	}
+	if c == ';' {
+		c = ','
+	}
+	l.op(string(c))
+	return nil
+}
+
+// letters reads a run of letters: a name, a word, a unit, or variables side by side.
+func (l *lexer) letters() {
+	start := l.pos
+	for l.pos < len(l.in) && isLetter(l.in[l.pos]) {
+		l.pos++
+	}
+	run := l.in[start:l.pos]
+	if l.word(run) {
+		return
+	}
+	for _, c := range run {
+		l.add(tokSymbol, string(c))
+	}
+}
+
+// word adds a run as one token if it is one.
+func (l *lexer) word(run string) bool {
+	lower := strings.ToLower(run)
+	known, ok := names[lower]
+	switch {
+	case ok && (len(run) > 1 || l.inText):
+		l.out = append(l.out, token{kind: known.kind, text: known.text, space: l.space})
+		l.space = false
+		if known.text == "" { // says nothing
+			l.out = l.out[:len(l.out)-1]
+		}
+	case l.inText && (run == "e" || run == "i"):
+		l.add(tokSymbol, run)
+	case run == "in" && len(l.out) > 0 && l.out[len(l.out)-1].kind == tokSymbol:
+		l.op("in")
+	case !l.inText && run == l.in && !product(run): // no is not on
+		l.add(tokWord, run)
+	case l.perUnit(lower):
+		l.add(tokWord, run)
+	case l.inText || len(run) > 3 || len(run) > 1 && units[lower].factor != nil && l.afterValue():
+		l.add(tokWord, run)
+	case !l.latex && l.space && l.afterValue() && mayBeUnit(run):
+		l.differs = true
+		if !l.units {
+			return false
+		}
+		l.add(tokWord, run)
+	default:
+		return false
+	}
+	return true
+}
+
+// afterValue tells whether a value ends here, so that a unit may follow.
+func (l *lexer) afterValue() bool {
+	if len(l.out) == 0 {
+		return false
+	}
+	t := l.out[len(l.out)-1]
+	return t.kind == tokNumber || t.kind == tokWord || t.kind == tokOp && strings.Contains(")}%/", t.text)
+}
+
+// perUnit tells whether a unit is in the denominator of another: the h of km/h.
+func (l *lexer) perUnit(run string) bool {
+	n := len(l.out)
+	return n > 1 && l.out[n-1].text == "/" && l.out[n-2].kind == tokWord && units[run].factor != nil
+}
+
+// product tells whether an answer that is letters alone is a product of variables: xy, abc, mn.
+func product(run string) bool {
+	return len(run) == 1 || strings.Trim(run, "abcxyz") == "" || len(run) == 2 && strings.ToLower(run) == run && !strings.ContainsAny(run, "aeiou")
+}
+
+// mayBeUnit tells whether a word after a space counts something: m in 5 m, men in 12 men; not xy in 3 xy.
+func mayBeUnit(run string) bool {
+	if len(run) == 1 {
+		return strings.Contains("msghLlNJWVK", run)
+	}
+	return units[strings.ToLower(run)].factor != nil || len(run) > 2 && strings.ContainsAny(run, "aeiouAEIOU")
+}
+
+// command reads what begins with a backslash.
+func (l *lexer) command() error {
+	start := l.pos + 1
+	if start == len(l.in) {
+		return errLex
+	}
+	end := start
+	for end < len(l.in) && isLetter(l.in[end]) {
+		end++
+	}
+	if end == start {
+		return l.escaped(start)
+	}
+	name := l.in[start:end]
+	l.pos = end
+	if textCommands[name] {
+		return l.text(name)
+	}
+	switch name {
+	case "begin", "end":
+		env, ok := l.braces()
+		if ok && env == "array" && name == "begin" {
+			_, ok = l.braces() // its columns
+		}
+		if !ok || !strings.HasSuffix(env, "matrix") && env != "array" {
+			return errLex
+		}
+		l.op(name)
+		return nil
+	case "mathbb", "mathbf", "vec", "hat", "bar", "boldsymbol", "mathcal":
+		arg, ok := l.braces()
+		if !ok || len(arg) != 1 || !isLetter(arg[0]) {
+			return errLex
+		}
+		l.add(tokSymbol, name+" "+arg)
+		return nil
+	}
+	if ignored[name] {
+		if name == "left" || name == "right" {
+			l.pos += len(l.in[l.pos:]) - len(strings.TrimPrefix(strings.TrimLeft(l.in[l.pos:], " "), "."))
+		}
+		l.space = true
+		return nil
+	}
+	if to, ok := commands[name]; ok {
+		l.add(to.kind, to.text)
+		return nil
+	}
+	if greek[name] {
+		l.add(tokSymbol, name)
+		return nil
+	}
+	return errLex
+}
+
+// escaped reads a backslash with a sign after it.
+func (l *lexer) escaped(at int) error {
+	l.pos = at + 1
+	switch c := l.in[at]; c {
+	case '{', '}':
+		l.op(`\` + string(c))
+	case '%':
+		l.op("%")
+	case '$':
+		l.add(tokWord, "$")
+	case '\\':
+		l.op(`\\`)
+	case '|':
+		l.op("|")
+	case ',', ';', ':', '!', ' ', '\n':
+		l.space = true
+	default:
+		return errLex
+	}
+	return nil
+}
+
+// braces reads {…} without nesting and returns what is in it.
+func (l *lexer) braces() (string, bool) {
+	rest := strings.TrimLeft(l.in[l.pos:], " ")
+	inner, ok := balanced(rest)
+	if !ok {
+		return "", false
+	}
+	l.pos = len(l.in) - len(rest) + len(inner) + 2
+	return inner, true
+}
+
+// balanced is what stands in the braces at the start of s.
+func balanced(s string) (string, bool) {
+	if s == "" || s[0] != '{' {
+		return "", false
+	}
+	depth := 0
+	for i := 0; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case '{':
+			depth++
+		case '}':
+			if depth--; depth == 0 {
+				return s[1:i], true
+			}
+		}
+	}
+	return "", false
+}
+
+// text reads \text{…}: its words are words, everything else is as outside.
+func (l *lexer) text(name string) error {
+	inner, ok := l.braces()
+	if !ok {
+		if name == "rm" || name == "bf" || name == "it" { // switches without an argument
+			l.space = true
+			return nil
+		}
+		return errLex
+	}
+	if l.nested++; l.nested > maxDepth {
+		return errLex
+	}
+	defer func() { l.nested-- }()
+	outer := *l
+	l.in, l.pos, l.inText = inner, 0, true
+	err := l.run()
+	l.in, l.pos, l.inText, l.space = outer.in, outer.pos, outer.inText, true
+	return err
+}

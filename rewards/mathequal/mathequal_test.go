@@ -1,0 +1,180 @@
+package mathequal
+
+import (
+	"encoding/json"
+	"math"
+	"math/big"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+type pair struct {
+	Gold, Answer, Reason string
+	Equal, Oracle        bool
+}
+
+func readPairs(t testing.TB) []pair {
+	data, err := os.ReadFile("testdata/pairs.json") // by scripts/goldens/math_pairs.sh
+	require.NoError(t, err)
+	var pairs []pair
+	require.NoError(t, json.Unmarshal(data, &pairs))
+	return pairs
+}
+
+// TestPairs holds the table of pairs, in both orders; a verdict that an oracle disputes carries its reason.
+func TestPairs(t *testing.T) {
+	pairs := readPairs(t)
+	require.GreaterOrEqual(t, len(pairs), 200)
+	for _, p := range pairs {
+		require.Equal(t, p.Equal, Equal(p.Gold, p.Answer, Options{}), "%s ;; %s", p.Gold, p.Answer)
+		require.Equal(t, p.Equal, Equal(p.Answer, p.Gold, Options{}), "%s ;; %s", p.Answer, p.Gold)
+		require.True(t, Equal(p.Gold, p.Gold, Options{}), p.Gold)
+		require.Equal(t, p.Equal != p.Oracle, p.Reason != "", "%s ;; %s", p.Gold, p.Answer)
+	}
+}
+
+func TestTolerance(t *testing.T) {
+	for _, c := range []struct {
+		a, b      string
+		tolerance float64
+		want      bool
+	}{
+		{"1/3", "0.333", 2e-3, true},
+		{"1/3", "0.33", 1e-3, false},
+		{`\pi`, "3.14159", 1e-5, true},
+		{`\pi`, "3.1415", 1e-5, false},
+		{`5\text{ cm}`, "4.999 cm", 1e-3, true},
+		{"(1/3, 2)", "(0.3333, 2)", 1e-3, true},
+		{"0", "0.0001", 1e-3, false},
+		{"x/3", "0.3333x", 1e-3, false}, // expressions with variables are compared exactly
+	} {
+		require.Equal(t, c.want, Equal(c.a, c.b, Options{Tolerance: c.tolerance}), "%s ;; %s", c.a, c.b)
+		require.Equal(t, c.want, Equal(c.b, c.a, Options{Tolerance: c.tolerance}), "%s ;; %s", c.b, c.a)
+	}
+}
+
+func TestExtract(t *testing.T) {
+	for text, want := range map[string]string{
+		`So \boxed{42}.`: "42",
+		`First \boxed{1}, no: \boxed{\frac{1}{2}} it is.`: `\frac{1}{2}`,
+		`\boxed{\text{a } \{1\}}`:                         `\text{a } \{1\}`,
+		`\fbox{7}`:                                        "7",
+		`\boxed 5.`:                                       "5",
+		`\boxed{1`:                                        "1",
+		"I think 3, but then 4.\nThe final answer is $\\frac{1}{2}$.": `$\frac{1}{2}$.`,
+		"The answer is 12. I hope it is correct.":                     "12",
+		"Final answer: x = 3.5":                                       "x = 3.5",
+		"936":                                                         "936",
+		`\frac{1}{2}`:                                                 `\frac{1}{2}`,
+		"Paris":                                                       "Paris",
+		"We get $a = 3$ and hence $b = 4$ at the end of this long text": "b = 4",
+		"There are 12 boys, 13 girls, thus 25 children altogether":      "25",
+		"":                                  "",
+		"nothing to be found anywhere here": "nothing to be found anywhere here",
+	} {
+		require.Equal(t, want, Extract(text), text)
+	}
+}
+
+// bombs would take for ever, or all memory, if they were computed.
+var bombs = []string{
+	"9^9^9^9", "9^{9^{9^{9}}}", "10^{10^{10}}", "2^{2^{2^{2^{2^{2}}}}}", "((((10^99)^99)^99)^99)^99", "1e999999999", "(10^{400})!", "9999999!",
+	`\binom{99999}{50000}`, "x^{99999}", "(x+1)^{99999}", "1e1000e1000", "0.5^{99999999}", "1/9^{9^9}", `\sqrt[99999]{2}`, `e^{e^{e^{e^e}}}`, `\sin(10^{100})`,
+	strings.Repeat("(", 500) + "1" + strings.Repeat(")", 500), strings.Repeat(`\frac{1}{`, 150) + "1" + strings.Repeat("}", 150),
+	strings.Repeat(`1\frac{`, 50) + "1" + strings.Repeat("}{2}", 50), strings.Repeat("-", 1900) + "1", strings.Repeat(`\sqrt{`, 200) + "2" + strings.Repeat("}", 200),
+	strings.Repeat(`\sin `, 300) + "x", strings.Repeat("1,", 900) + "1", strings.Repeat("9", 1990), strings.Repeat(`x\pm `, 300) + "x", strings.Repeat("x^", 900) + "2",
+	strings.Repeat(`\text{`, 200) + "a" + strings.Repeat("}", 200), strings.Repeat(`\{`, 300), strings.Repeat(`\sin x+`, 250) + "1", strings.Repeat("a<", 300) + "b",
+	strings.Repeat("x/", 900) + "y", strings.Repeat("(x+1)^{500}", 100), strings.Repeat(`\arctan x+`, 150) + "1", strings.Repeat("{", 900) + strings.Repeat("}", 900),
+}
+
+// TestBombs shows that every answer gets its verdict within the bounds, by the steps that were spent and not by a clock.
+func TestBombs(t *testing.T) {
+	for _, b := range bombs {
+		require.True(t, Equal(b, b, Options{}), "%.40s", b)
+		for _, other := range []string{b + "+1", "1" + b, "1", bombs[len(bombs)-1]} {
+			c := newComparer(b, other, Options{})
+			for _, p := range readings(clean(b)) {
+				for _, q := range readings(clean(other)) {
+					c.same(p, q)
+				}
+			}
+			require.Greater(t, c.fuel, -maxFuel/10, "%.40s", b)
+		}
+	}
+}
+
+func TestDifferentBombsAreNotEqual(t *testing.T) {
+	require.False(t, Equal("9^9^9^9", "9^9^9^9+1", Options{}))
+	require.False(t, Equal("10^{300000}", "10^{300000}+1", Options{}))
+	require.False(t, Equal(`\pi\cdot 10^{80}`, `\pi\cdot 10^{80}+1`, Options{}))
+	require.False(t, Equal(`\pi\cdot 10^{-80}`, `2\pi\cdot 10^{-80}`, Options{}))
+	require.False(t, Equal(`e^{200}`, `e^{200}+1`, Options{}))
+}
+
+// TestFunctions holds the functions against float64, and against identities that hold to the last of 700 bits.
+func TestFunctions(t *testing.T) {
+	for _, x := range []float64{-700, -20.5, -3, -1, -0.5, -1e-9, 0.3, 1, 2, 3.14159, 10, 100, 555.25} {
+		f := newFloat().SetFloat64(x)
+		e, err := exp(f)
+		if x < 207 && x > -1000 {
+			require.NoError(t, err)
+			requireNear(t, math.Exp(x), e)
+			l, err := logarithm(e)
+			require.NoError(t, err)
+			require.True(t, near(l, f), "log exp %v", x)
+		} else {
+			require.ErrorIs(t, err, errTooBig)
+		}
+		s, c, err := sinCos(f)
+		require.NoError(t, err)
+		requireNear(t, math.Sin(x), s)
+		requireNear(t, math.Cos(x), c)
+		one := newFloat().Add(newFloat().Mul(s, s), newFloat().Mul(c, c))
+		require.True(t, near(one, fromInt(1)))
+		a := atan(f)
+		requireNear(t, math.Atan(x), a)
+		s, c, err = sinCos(a)
+		require.NoError(t, err)
+		require.True(t, near(newFloat().Quo(s, c), f), "tan atan %v", x)
+	}
+	requireNear(t, math.Pi, pi())
+	s, _, err := sinCos(pi())
+	require.NoError(t, err)
+	require.True(t, near(s, newFloat()))
+	require.Equal(t, "3.14159265358979323846264338327950288419716939937510582097494459", pi().Text('f', 62))
+	e, err := exp(fromInt(1))
+	require.NoError(t, err)
+	require.Equal(t, "2.71828182845904523536028747135266249775724709369995957496696763", e.Text('f', 62))
+	require.Equal(t, "0.69314718055994530941723212145817656807550013436025525412068001", ln2().Text('f', 62))
+}
+
+func requireNear(t *testing.T, want float64, got *big.Float) {
+	f, _ := got.Float64()
+	require.InDelta(t, want, f, 1e-13*max(1, math.Abs(want)))
+}
+
+// FuzzEqual: no panic, no long time, symmetric, and everything equals itself.
+func FuzzEqual(f *testing.F) {
+	for _, p := range readPairs(f) {
+		f.Add(p.Gold, p.Answer)
+	}
+	for _, b := range bombs {
+		f.Add(b, "1")
+	}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		if len(a)+len(b) > 5000 {
+			return
+		}
+		start := time.Now()
+		require.Equal(t, Equal(a, b, Options{}), Equal(b, a, Options{}))
+		require.True(t, Equal(a, a, Options{}))
+		Equal(Extract(a), b, Options{Tolerance: 1e-3})
+		if d := time.Since(start); d > 20*time.Second { // far beyond what the bound of steps allows: the engine's own limit for a hang
+			t.Fatalf("%v for %q ;; %q", d, a, b)
+		}
+	})
+}

@@ -1,0 +1,115 @@
+package mathequal
+
+import "math/big"
+
+type name struct {
+	kind tokenKind
+	text string
+}
+
+// names are runs of letters that are one thing; "" says nothing and is left out.
+var names = map[string]name{
+	"pi": {tokSymbol, "pi"}, "infinity": {tokSymbol, "infty"}, "inf": {tokSymbol, "infty"}, "sqrt": {tokOp, "sqrt"},
+	"theta": {tokSymbol, "theta"}, "alpha": {tokSymbol, "alpha"}, "beta": {tokSymbol, "beta"}, "gamma": {tokSymbol, "gamma"}, "lambda": {tokSymbol, "lambda"},
+	"sin": {tokFunc, "sin"}, "cos": {tokFunc, "cos"}, "tan": {tokFunc, "tan"}, "cot": {tokFunc, "cot"}, "sec": {tokFunc, "sec"}, "csc": {tokFunc, "csc"},
+	"arcsin": {tokFunc, "arcsin"}, "arccos": {tokFunc, "arccos"}, "arctan": {tokFunc, "arctan"},
+	"asin": {tokFunc, "arcsin"}, "acos": {tokFunc, "arccos"}, "atan": {tokFunc, "arctan"},
+	"sinh": {tokFunc, "sinh"}, "cosh": {tokFunc, "cosh"}, "tanh": {tokFunc, "tanh"},
+	"ln": {tokFunc, "ln"}, "log": {tokFunc, "log"}, "exp": {tokFunc, "exp"}, "abs": {tokFunc, "abs"},
+	"and": {tokOp, ","}, "or": {tokOp, ","}, "percent": {tokOp, "%"}, "percentage": {tokOp, "%"}, "pct": {tokOp, "%"},
+	"degrees": {tokOp, "degree"}, "degree": {tokOp, "degree"}, "deg": {tokOp, "degree"}, "radians": {}, "radian": {}, "rad": {},
+	"thousand": {tokSymbol, "thousand"}, "million": {tokSymbol, "million"}, "billion": {tokSymbol, "billion"}, "trillion": {tokSymbol, "trillion"},
+	"approximately": {}, "approx": {}, "about": {}, "roughly": {}, "exactly": {}, "around": {},
+}
+
+var commands = map[string]name{
+	"frac": {tokOp, "frac"}, "dfrac": {tokOp, "frac"}, "tfrac": {tokOp, "frac"}, "cfrac": {tokOp, "frac"}, "sqrt": {tokOp, "sqrt"},
+	"binom": {tokOp, "binom"}, "dbinom": {tokOp, "binom"}, "tbinom": {tokOp, "binom"},
+	"cdot": {tokOp, "*"}, "times": {tokOp, "*"}, "ast": {tokOp, "*"}, "div": {tokOp, "/"}, "pm": {tokOp, "pm"}, "mp": {tokOp, "mp"},
+	"le": {tokOp, "<="}, "leq": {tokOp, "<="}, "leqslant": {tokOp, "<="}, "ge": {tokOp, ">="}, "geq": {tokOp, ">="}, "geqslant": {tokOp, ">="},
+	"lt": {tokOp, "<"}, "gt": {tokOp, ">"}, "ne": {tokOp, "!="}, "neq": {tokOp, "!="}, "approx": {tokOp, "approx"}, "simeq": {tokOp, "approx"},
+	"in": {tokOp, "in"}, "cup": {tokOp, "cup"}, "infty": {tokSymbol, "infty"}, "pi": {tokSymbol, "pi"}, "circ": {tokOp, "degree"}, "degree": {tokOp, "degree"},
+	"emptyset": {tokOp, "emptyset"}, "varnothing": {tokOp, "emptyset"}, "lbrace": {tokOp, `\{`}, "rbrace": {tokOp, `\}`},
+	"lvert": {tokOp, "|"}, "rvert": {tokOp, "|"}, "vert": {tokOp, "|"}, "mid": {tokOp, "|"},
+	"lfloor": {tokOp, "lfloor"}, "rfloor": {tokOp, "rfloor"}, "lceil": {tokOp, "lceil"}, "rceil": {tokOp, "rceil"},
+	"land": {tokOp, ","}, "wedge": {tokOp, ","}, "lor": {tokOp, ","}, "vee": {tokOp, ","}, "euro": {tokWord, "€"}, "pound": {tokWord, "£"},
+	"sin": {tokFunc, "sin"}, "cos": {tokFunc, "cos"}, "tan": {tokFunc, "tan"}, "cot": {tokFunc, "cot"}, "sec": {tokFunc, "sec"}, "csc": {tokFunc, "csc"},
+	"arcsin": {tokFunc, "arcsin"}, "arccos": {tokFunc, "arccos"}, "arctan": {tokFunc, "arctan"},
+	"sinh": {tokFunc, "sinh"}, "cosh": {tokFunc, "cosh"}, "tanh": {tokFunc, "tanh"},
+	"ln": {tokFunc, "ln"}, "log": {tokFunc, "log"}, "exp": {tokFunc, "exp"},
+}
+
+var ignored = set("left", "right", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "biggl", "biggr", "displaystyle", "textstyle", "limits",
+	"quad", "qquad", "boxed", "fbox", "hfill", "thinspace")
+
+var textCommands = set("text", "textbf", "textit", "textrm", "texttt", "mathrm", "mbox", "hbox", "operatorname", "mathit", "mathsf", "rm", "bf", "it", "textnormal")
+
+var greek = set("alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "vartheta", "iota", "kappa", "lambda", "mu", "nu", "xi",
+	"rho", "sigma", "tau", "upsilon", "phi", "varphi", "chi", "psi", "omega", "Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Phi", "Psi", "Omega", "ell")
+
+func set(names ...string) map[string]bool {
+	out := map[string]bool{}
+	for _, n := range names {
+		out[n] = true
+	}
+	return out
+}
+
+// unit is a unit of measurement: how many of the dimension's base unit it is.
+type unit struct {
+	dimension string
+	factor    *big.Rat
+}
+
+// units are read in lower case, without a plural s where the word has four letters or more.
+var units = func() map[string]unit {
+	out := map[string]unit{}
+	add := func(dimension, factor string, names ...string) {
+		f, _ := new(big.Rat).SetString(factor)
+		for _, n := range names {
+			out[n] = unit{dimension, f}
+		}
+	}
+	add("m", "1", "m", "meter", "metre")
+	add("m", "1000", "km", "kilometer", "kilometre")
+	add("m", "1/10", "dm", "decimeter")
+	add("m", "1/100", "cm", "centimeter", "centimetre")
+	add("m", "1/1000", "mm", "millimeter", "millimetre")
+	add("m", "254/10000", "in", "inch", "inches")
+	add("m", "3048/10000", "ft", "foot", "feet")
+	add("m", "9144/10000", "yd", "yard")
+	add("m", "1609344/1000", "mi", "mile")
+	add("s", "1", "s", "sec", "second")
+	add("s", "1/1000", "ms", "millisecond")
+	add("s", "60", "min", "minute", "mins")
+	add("s", "3600", "h", "hr", "hrs", "hour")
+	add("s", "86400", "day")
+	add("s", "604800", "week")
+	add("g", "1", "g", "gram")
+	add("g", "1/1000", "mg", "milligram")
+	add("g", "1000", "kg", "kilogram")
+	add("g", "1000000", "tonne")
+	add("g", "45359237/100000", "lb", "lbs", "pound")
+	add("g", "45359237/1600000", "oz", "ounce")
+	add("$", "1", "$", "dollar", "usd")
+	add("$", "1/100", "cent")
+	add("€", "1", "€", "euro", "eur")
+	add("£", "1", "£", "gbp")
+	add("n", "1", "newton")
+	add("j", "1", "joule")
+	add("j", "1000", "kj")
+	add("w", "1", "watt")
+	add("w", "1000", "kw")
+	add("v", "1", "volt")
+	add("a", "1", "ampere", "amp")
+	add("k", "1", "kelvin")
+	add("mol", "1", "mol", "mole")
+	add("m/s", "44704/100000", "mph")
+	add("m/s", "1000/3600", "kph")
+	add("m^3", "1/1000", "l", "liter", "litre")
+	add("m^3", "1/1000000", "ml", "milliliter", "millilitre")
+	return out
+}()
+
+// basic are the units of which the others are products.
+var basic = map[string]map[string]int{"m/s": {"m": 1, "s": -1}, "m^3": {"m": 3}}

@@ -1,0 +1,228 @@
+// Package files holds the tools that work on the files of a trajectory's workspace: create, read, edit, undo, list and grep. They run in
+// this process, on a root that no link leads out of.
+package files
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/tools/workspace"
+)
+
+// Limits of the tools.
+const (
+	maxFile    = 1 << 20  // bytes of a file that is read or written
+	maxFiles   = 64 << 20 // bytes of a workspace
+	maxHistory = 100      // changes that can be undone
+	maxEntries = 500      // of a list
+	maxMatches = 100      // of grep
+)
+
+// Add adds the tools to a catalog.
+func Add(c *tools.Catalog) error {
+	return errors.Join(
+		add(c, "file_create", "Creates a text file in the workspace.", create),
+		add(c, "file_read", "Reads a text file of the workspace, with line numbers.", read),
+		add(c, "file_edit", "Replaces a text that occurs exactly once in a file of the workspace.", edit),
+		add(c, "file_undo", "Takes back the last change of a file by file_create or file_edit.", undo),
+		add(c, "file_list", "Lists the files of the workspace with their sizes.", list),
+		add(c, "file_grep", "Finds the lines of the workspace's files that match a regular expression.", grep),
+	)
+}
+
+// add adds a tool whose arguments are a T.
+func add[T any](c *tools.Catalog, name, description string, run func(ctx context.Context, w *folder, args T) (string, error)) error {
+	return c.Add(name, description, func(_ context.Context, r *resources.Resources, params map[string]any) ([]tools.Tool, error) {
+		if err := resources.Decode(params, &struct{}{}); err != nil {
+			return nil, err
+		}
+		schema, err := tools.SchemaOf[T]()
+		if err != nil {
+			return nil, err
+		}
+		parameters, err := json.Marshal(schema)
+		if err != nil {
+			return nil, err
+		}
+		spaces, err := workspace.Of(r)
+		if err != nil {
+			return nil, err
+		}
+		spec := tools.Spec{Name: name, Description: description, Parameters: parameters, Stateful: true}
+		return []tools.Tool{&tool[T]{spec, spaces, run}}, nil
+	})
+}
+
+type tool[T any] struct {
+	spec   tools.Spec
+	spaces *workspace.Workspaces
+	run    func(ctx context.Context, w *folder, args T) (string, error)
+}
+
+func (t *tool[T]) Spec() tools.Spec { return t.spec }
+
+// End removes the trajectory's workspace.
+func (t *tool[T]) End(trajectory string) { t.spaces.End(trajectory) }
+
+func (t *tool[T]) Call(ctx context.Context, c tools.Call) (tools.Observation, error) {
+	var args T
+	if err := json.Unmarshal(c.Arguments, &args); err != nil {
+		return tools.Observation{}, errors.New("the arguments cannot be read")
+	}
+	w, err := t.spaces.Get(c.Trajectory)
+	if err != nil {
+		return tools.Observation{}, &tools.BrokenError{Text: "there is no workspace"}
+	}
+	attached, err := w.Attach("files", func() (io.Closer, error) { return &folder{w: w, root: w.Root()}, nil })
+	if err != nil {
+		return tools.Observation{}, err
+	}
+	f := attached.(*folder)
+	f.mu.Lock() // calls of one turn run in parallel
+	defer f.mu.Unlock()
+	text, err := t.run(ctx, f, args)
+	return tools.Observation{Text: text}, err
+}
+
+// folder is the workspace of one trajectory with its changes.
+type folder struct {
+	w    *workspace.Workspace
+	root *os.Root
+
+	mu      sync.Mutex
+	history []change
+}
+
+// change is what a tool did to a file.
+type change struct {
+	name          string
+	before, after string
+	created       bool
+}
+
+// Close is there so that a folder can be attached to its workspace.
+func (f *folder) Close() error { return nil }
+
+// local is a path within the workspace, which programs see as /workspace.
+func local(name string) (string, error) {
+	trimmed := strings.TrimPrefix(strings.TrimPrefix(name, "/workspace"), "/")
+	if strings.HasPrefix(name, "/") && !strings.HasPrefix(name+"/", "/workspace/") {
+		return "", fmt.Errorf("%q is outside; paths are relative to the workspace", name)
+	}
+	trimmed = path.Clean(trimmed)
+	if !fs.ValidPath(trimmed) || strings.ContainsRune(trimmed, 0) {
+		return "", fmt.Errorf("%q is outside; paths are relative to the workspace", name)
+	}
+	return trimmed, nil
+}
+
+// explain says what went wrong with a file, without host paths.
+func explain(name string, err error) error {
+	var errno syscall.Errno
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no file %q; file_list shows what there is", name)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%q may not be opened", name)
+	case errors.As(err, &errno):
+		return fmt.Errorf("%q: %s", name, errno.Error())
+	default: // os.Root has no error of its own for this
+		return fmt.Errorf("%q leads out of the workspace", name)
+	}
+}
+
+// open opens a regular file; anything else could block or be endless.
+func (f *folder) open(name string, flags int) (*os.File, error) {
+	file, err := f.root.OpenFile(name, flags|syscall.O_NONBLOCK, 0o666)
+	if err != nil {
+		return nil, explain(name, err)
+	}
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+		err = explain(name, err)
+	case info.IsDir():
+		err = fmt.Errorf("%q is a folder", name)
+	case !info.Mode().IsRegular():
+		err = fmt.Errorf("%q is not a file", name)
+	case info.Size() > maxFile:
+		err = fmt.Errorf("%q has %d bytes; at most %d can be read, use a program for it", name, info.Size(), maxFile)
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+func (f *folder) read(name string) (string, error) {
+	file, err := f.open(name, os.O_RDONLY)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	switch {
+	case err != nil:
+		return "", explain(name, err)
+	case len(text) > maxFile:
+		return "", fmt.Errorf("%q has more than %d bytes", name, maxFile)
+	case strings.ContainsRune(string(text[:min(len(text), 8000)]), 0):
+		return "", fmt.Errorf("%q is not a text file", name)
+	}
+	return string(text), nil
+}
+
+// write writes a file whole. Programs of the sandbox may be another user: they may write it too.
+func (f *folder) write(name, text string) error {
+	switch used, err := f.w.Size(); {
+	case len(text) > maxFile:
+		return fmt.Errorf("the text has %d bytes; at most %d are allowed", len(text), maxFile)
+	case err != nil || used+int64(len(text)) > maxFiles:
+		return fmt.Errorf("the workspace is full; at most %d bytes are allowed", maxFiles)
+	}
+	for i := range name {
+		if name[i] == '/' {
+			err := f.root.Mkdir(name[:i], 0o777)
+			if err == nil {
+				err = f.root.Chmod(name[:i], 0o777)
+			}
+			if err != nil && !errors.Is(err, fs.ErrExist) {
+				return explain(name[:i], err)
+			}
+		}
+	}
+	file, err := f.open(name, os.O_WRONLY|os.O_CREATE)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(file.Chmod(0o666), file.Truncate(0))
+	if err == nil {
+		_, err = io.WriteString(file, text)
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return explain(name, err)
+	}
+	return nil
+}
+
+// change writes a file and remembers what it was.
+func (f *folder) change(c change) error {
+	if err := f.write(c.name, c.after); err != nil {
+		return err
+	}
+	f.history = append(f.history, c)
+	f.history = f.history[max(0, len(f.history)-maxHistory):]
+	return nil
+}

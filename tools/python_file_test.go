@@ -1,0 +1,193 @@
+package tools_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/sandbox"
+	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/trajectory"
+	"github.com/stretchr/testify/require"
+)
+
+func pythonSource(t *testing.T, text string, params map[string]any) (*tools.Registry, []string, error) {
+	t.Helper()
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("python3 is not on PATH: apt-get install python3")
+	}
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "tools.py"), []byte(text), 0o600))
+	var warnings []string
+	r := resources.New(resources.Options{
+		Resolve: func(p string) string { return filepath.Join(dir, p) },
+		Warn:    func(text string) { warnings = append(warnings, text) },
+	})
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	c := tools.NewCatalog()
+	c.AddSource("python", tools.PythonFile)
+	all := map[string]any{"python": "tools.py", "workers": 2}
+	for k, v := range params {
+		all[k] = v
+	}
+	ref := tools.Ref{Source: "python", Params: all}
+	made, err := c.Make(t.Context(), r, ref)
+	if err != nil {
+		return nil, warnings, err
+	}
+	registry := tools.NewRegistry(tools.Options{})
+	for _, one := range made {
+		require.NoError(t, registry.RegisterAs(one, ref))
+	}
+	return registry, warnings, nil
+}
+
+func invoke(t *testing.T, r *tools.Registry, id, name, arguments string) trajectory.ToolResult {
+	t.Helper()
+	return r.Invoke(t.Context(), id, trajectory.ToolCall{Name: name, Arguments: []byte(arguments)})
+}
+
+func TestPythonFile(t *testing.T) {
+	r, warnings, err := pythonSource(t, `
+import os
+from agentfly import state, tool
+
+@tool(timeout=20, max_tokens=50, terminal=True, idempotent=True, deterministic=True)
+def shout(text: str):
+    """Say it louder.
+
+    Args:
+        text: What to say.
+    """
+    return text.upper()
+
+@tool(stateful=True)
+def count():
+    state()["n"] = state().get("n", 0) + 1
+    return {"observation": state()["n"], "n": state()["n"]}
+
+@tool()
+def draw():
+    return {"observation": "drawn", "image": b"\x89PNG...", "pixels": 4}
+
+@tool()
+def value(kind: str):
+    return {"none": None, "bool": True, "list": [1, "ü <b>"], "dict": {"a": 1}, "float": 3.0}[kind]
+
+@tool(max_length=3)
+def cut():
+    return "üüüü"
+
+@tool()
+def crash():
+    os._exit(1)
+
+@tool(pool_size=4)
+async def later(text: str):
+    return text
+`, nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{"tools.py: later: pool_size is not used: instances are made when a trajectory needs one"}, warnings)
+	require.Equal(t, []string{"count", "crash", "cut", "draw", "later", "shout", "value"}, r.Names())
+	require.True(t, r.KeepsState())
+	specs := r.Specs()
+	require.Zero(t, specs[4].Limits.Concurrency, "async calls run together")
+	require.Equal(t, 2, specs[6].Limits.Concurrency)
+	shout := specs[5]
+	require.Equal(t, "Say it louder.", shout.Description)
+	require.Equal(t, 50, shout.Limits.MaxTokens)
+	require.Equal(t, "20s", shout.Limits.Timeout.String())
+	require.True(t, shout.Terminal && shout.Idempotent && shout.Deterministic && !shout.Stateful)
+
+	require.Equal(t, "HI", invoke(t, r, "a", "shout", `{"text": "hi"}`).Observation)
+	for kind, want := range map[string]string{"none": "", "bool": "true", "list": `[1,"ü <b>"]`, "dict": `{"a":1}`, "float": "3.0"} {
+		require.Equal(t, want, invoke(t, r, "a", "value", `{"kind": "`+kind+`"}`).Observation, kind)
+	}
+	require.Equal(t, "üüü", invoke(t, r, "a", "cut", `{}`).Observation)
+	require.Equal(t, "1", invoke(t, r, "a", "count", `{}`).Observation)
+	require.Equal(t, "2", invoke(t, r, "a", "count", `{}`).Observation)
+	require.Equal(t, "1", invoke(t, r, "b", "count", `{}`).Observation)
+	r.End("a")
+	require.Equal(t, "1", invoke(t, r, "a", "count", `{}`).Observation)
+
+	draw, err := r.Lookup("draw")
+	require.NoError(t, err)
+	o, err := draw.Call(t.Context(), tools.Call{Trajectory: "b", Arguments: []byte(`{}`)})
+	require.NoError(t, err)
+	require.Equal(t, tools.Observation{Text: "drawn", Image: "data:image/png;base64,iVBORy4uLg==", Info: map[string]any{"pixels": json.Number("4")}}, o)
+
+	failed := invoke(t, r, "a", "value", `{"kind": "what"}`)
+	require.Equal(t, "Error: KeyError: 'what'", failed.Observation)
+	require.True(t, failed.Failed)
+	require.False(t, failed.Broken)
+	broken := invoke(t, r, "a", "crash", `{}`)
+	require.Equal(t, "Error: crash broke: its process ended", broken.Observation)
+	require.True(t, broken.Broken)
+}
+
+func TestPythonFileErrors(t *testing.T) {
+	for name, c := range map[string]struct {
+		text   string
+		params map[string]any
+		want   string
+	}{
+		"no tool": {"x = 1\n", nil, "tools.py decorates no function with @tool"},
+		"unknown": {"", map[string]any{"runtme": "cpython"}, `unknown field "runtme"`},
+		"type":    {"", map[string]any{"workers": "two"}, "the parameter workers must be of type int"},
+		"hint":    {"from agentfly import tool\n@tool()\ndef f(x: complex): pass\n", nil, "tools.py:2: f: the argument x: the type complex is not supported"},
+		"missing": {"", map[string]any{"python": "none.py"}, "no such file"},
+		"workers": {"", map[string]any{"workers": -1}, "workers and memory must be above 0"},
+		"runtime": {"", map[string]any{"runtime": "pypy"}, `there is no runtime "pypy"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, _, err := pythonSource(t, c.text, c.params)
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
+func TestPythonFileInTheSandbox(t *testing.T) {
+	if _, err := sandbox.Open(t.Context(), sandbox.Auto); errors.Is(err, sandbox.ErrUnavailable) {
+		t.Skip(err.Error())
+	}
+	r, _, err := pythonSource(t, `
+import os
+from agentfly import tool
+
+@tool()
+def who():
+    return {"observation": sorted(k for k in os.environ if k.startswith("AGENTFLY"))}
+`, map[string]any{"sandboxed": true})
+	require.NoError(t, err)
+	t.Setenv("AGENTFLY_TEST_SECRET", "secret")
+	require.Equal(t, "[]", invoke(t, r, "a", "who", `{}`).Observation)
+}
+
+func TestPythonFormat(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("python3 is not on PATH: apt-get install python3")
+	}
+	r := resources.New(resources.Options{})
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	specs := []tools.Spec{{Name: "calculator", Description: "Computes."}}
+	f, err := tools.NewPythonFormat(t.Context(), r, filepath.Join("..", "python", "testdata", "suite", "reader.py"), specs, tools.FormatOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "Tools: calculator", f.Instructions())
+	require.Equal(t, []string{"\nSAW"}, f.Stops())
+	p, err := f.Parse(t.Context(), "I add.\nCALL calculator 1 + 1\nCALL")
+	require.NoError(t, err)
+	require.Len(t, p.Calls, 1)
+	require.JSONEq(t, `{"expression": "1 + 1"}`, string(p.Calls[0].Arguments))
+	require.Equal(t, []string{"a call is CALL NAME TEXT"}, p.Errors)
+	p, err = f.Parse(t.Context(), "ANSWER 2")
+	require.NoError(t, err)
+	require.True(t, p.HasAnswer)
+	require.Equal(t, "2", p.Answer)
+	m, err := f.Observe(t.Context(), []trajectory.ToolResult{{Call: trajectory.ToolCall{Name: "calculator"}, Observation: "2"}})
+	require.NoError(t, err)
+	require.Equal(t, []trajectory.Message{trajectory.Text("user", "SAW 2")}, m)
+}
