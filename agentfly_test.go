@@ -55,12 +55,17 @@ func TestEveryShippedJobIsValid(t *testing.T) {
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(files), 3)
 	for _, f := range files {
-		status, out, errs := command("", "job", "validate", f)
-		require.Zero(t, status, errs)
-		require.Equal(t, f+": ok\n", out)
-		status, out, _ = command("", "job", "effective", f)
-		require.Zero(t, status)
-		require.Contains(t, out, "aggregation")
+		t.Run(filepath.Base(f), func(t *testing.T) {
+			if _, err := os.Stat("examples/masksearch/passages.jsonl"); f == "examples/masksearch.yaml" && err != nil {
+				t.Skip("its passages are not there: scripts/learn.sh masksearch fetches them")
+			}
+			status, out, errs := command("", "job", "validate", f)
+			require.Zero(t, status, errs)
+			require.Equal(t, f+": ok\n", out)
+			status, out, _ = command("", "job", "effective", f)
+			require.Zero(t, status)
+			require.Contains(t, out, "aggregation")
+		})
 	}
 }
 

@@ -34,7 +34,7 @@ var namePattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 func Prebuilt() *Registry {
 	all := map[string]Factory{
 		"final_answer": newFinalAnswer, "right_call": newRightCall, "format": newFormat, "mask_recall": newMaskRecall, "mask_found": newMaskFound,
-		"code_tests": newCodeTests,
+		"code_tests":  newCodeTests,
 		"exact_match": newExactMatch, "f1": newF1, "math_equal": newMathEqual, "search_r1": newSearchR1, "judge": newJudge,
 		"pattern": newPattern, "tags": newTags,
 		"tool_cost": newToolCost, "length": newLength, "cosine_length": newCosineLength, "repetition": newRepetition,

@@ -15,7 +15,7 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// pythonFormat is a format that a Python file defines with a class that carries @agent:
+// pythonFormat is a format that a Python file defines with functions that carry @agent:
 //
 //	parse(completion) -> {"calls": [{"name": …, "arguments": {…}}], "answer": …, "errors": […]}, each of the three may be missing
 //	observe(results) -> a string, or [{"role": …, "content": …}], for results [{"name", "arguments", "observation", "failed"}]
@@ -23,7 +23,6 @@ import (
 //	stops() -> [a string]; may be missing
 type pythonFormat struct {
 	file         string
-	class        string
 	module       *python.Module
 	role         string
 	instructions string
@@ -39,22 +38,18 @@ func NewPythonFormat(ctx context.Context, r *resources.Resources, file string, s
 		return nil, err
 	}
 	f := &pythonFormat{file: filepath.Base(file), module: m, role: cmp.Or(o.ObservationRole, "user")}
-	var methods []string
+	var names []string
 	for _, c := range m.Functions() {
-		if c.Kind != "agent" {
-			continue
+		if c.Kind == "agent" {
+			names = append(names, c.Name)
 		}
-		if f.class != "" {
-			return nil, fmt.Errorf("%s has several classes that carry @agent, %s and %s; leave one", f.file, f.class, c.Name)
-		}
-		f.class, methods = c.Name, c.Arguments
 	}
 	for _, name := range []string{"parse", "observe"} {
-		if !slices.Contains(methods, name) {
-			return nil, fmt.Errorf("%s has no class with @agent that has the methods parse(self, completion) and observe(self, results)", f.file)
+		if !slices.Contains(names, name) {
+			return nil, fmt.Errorf("%s has no function %s that carries @agent; write parse(completion) and observe(results)", f.file, name)
 		}
 	}
-	if slices.Contains(methods, "instructions") {
+	if slices.Contains(names, "instructions") {
 		schemas, err := OpenAI(specs)
 		if err != nil {
 			return nil, err
@@ -63,7 +58,7 @@ func NewPythonFormat(ctx context.Context, r *resources.Resources, file string, s
 			return nil, err
 		}
 	}
-	if slices.Contains(methods, "stops") {
+	if slices.Contains(names, "stops") {
 		if err := f.call(ctx, "stops", map[string]any{}, &f.stops); err != nil {
 			return nil, err
 		}
@@ -77,13 +72,13 @@ func (f *pythonFormat) Instructions() string { return f.instructions }
 
 func (f *pythonFormat) Stops() []string { return f.stops }
 
-// call runs a method and reads what it returns, strictly.
+// call runs a function and reads what it returns, strictly.
 func (f *pythonFormat) call(ctx context.Context, name string, arguments map[string]any, into any) error {
 	data, err := marshal(arguments)
 	if err != nil {
 		return err
 	}
-	out, err := f.module.Call(ctx, f.class+"."+name, "", data)
+	out, err := f.module.Call(ctx, name, "", data)
 	if err != nil {
 		return fmt.Errorf("%s: %s: %w", f.file, name, err)
 	}

@@ -28,34 +28,36 @@ func pythonAgent(t *testing.T, source string) (Format, error) {
 const mine = `from agentfly import agent
 
 @agent
-class Mine:
-    def parse(self, completion):
-        if completion == "raise":
-            raise ValueError("no such luck")
-        if completion == "odd":
-            return {"call": 1}
-        if completion == "unnamed":
-            return {"calls": [{"arguments": {}}]}
-        if completion.startswith("!"):
-            return {"calls": [{"name": "calculator", "arguments": {"expression": completion[1:]}}, {"name": "roll"}]}
-        if completion.startswith("?"):
-            return {"errors": ["write ! and\nan expression"], "answer": "dropped"}
-        if completion == "5":
-            return {"answer": 5}
-        return {"answer": completion or None}
+def parse(completion):
+    if completion == "raise":
+        raise ValueError("no such luck")
+    if completion == "odd":
+        return {"call": 1}
+    if completion == "unnamed":
+        return {"calls": [{"arguments": {}}]}
+    if completion.startswith("!"):
+        return {"calls": [{"name": "calculator", "arguments": {"expression": completion[1:]}}, {"name": "roll"}]}
+    if completion.startswith("?"):
+        return {"errors": ["write ! and\nan expression"], "answer": "dropped"}
+    if completion == "5":
+        return {"answer": 5}
+    return {"answer": completion or None}
 
-    def observe(self, results):
-        if results[0]["observation"] == "list":
-            return [{"role": "tool", "content": r["name"] + str(r["arguments"]) + str(r["failed"])} for r in results]
-        if results[0]["observation"] == "nothing":
-            return []
-        return "saw " + ", ".join(r["observation"] for r in results)
+@agent
+def observe(results):
+    if results[0]["observation"] == "list":
+        return [{"role": "tool", "content": r["name"] + str(r["arguments"]) + str(r["failed"])} for r in results]
+    if results[0]["observation"] == "nothing":
+        return []
+    return "saw " + ", ".join(r["observation"] for r in results)
 
-    async def instructions(self, tools):
-        return "Write ! before what " + tools[0]["function"]["name"] + " shall compute."
+@agent
+async def instructions(tools):
+    return "Write ! before what " + tools[0]["function"]["name"] + " shall compute."
 
-    def stops(self):
-        return ["\n"]
+@agent
+def stops():
+    return ["\n"]
 `
 
 func TestPythonFormat(t *testing.T) {
@@ -93,9 +95,8 @@ func TestPythonFormat(t *testing.T) {
 
 func TestPythonFormatErrors(t *testing.T) {
 	for source, want := range map[string]string{
-		"x = 1\n": "mine.py has no class with @agent that has the methods parse(self, completion) and observe(self, results)",
-		mine + "\n@agent\nclass Other(Mine):\n    pass\n":                                                       "mine.py has several classes that carry @agent, Mine and Other; leave one",
-		"from agentfly import agent\n\n@agent\nclass A:\n    def parse(self, completion):\n        return {}\n": "an agent needs the method observe",
+		"x = 1\n": "mine.py has no function parse that carries @agent; write parse(completion) and observe(results)",
+		"from agentfly import agent\n\n@agent\ndef parse(completion):\n    return {}\n": "mine.py has no function observe that carries @agent; write parse(completion) and observe(results)",
 	} {
 		_, err := pythonAgent(t, source)
 		require.ErrorContains(t, err, want)

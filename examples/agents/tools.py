@@ -59,23 +59,25 @@ def opened(trajectory: dict, door: str) -> dict:
     return {"reward": 1.0 if is_open else 0.2 if key else 0.0, "open": is_open}
 
 
+# compute EXPRESSION is a call, say ANSWER is the answer.
 @agent
-class Plain:
-    """compute EXPRESSION is a call, say ANSWER is the answer."""
+def instructions(tools):
+    return "Write compute and an expression, or say and the answer."
 
-    def instructions(self, tools):
-        return "Write compute and an expression, or say and the answer."
 
-    def parse(self, completion):
-        word, _, rest = completion.strip().partition(" ")
-        if word == "compute" and rest:
-            return {"calls": [{"name": "calculator", "arguments": {"expression": rest}}]}
-        if word == "say" and rest:
-            return {"answer": rest}
-        return {"errors": ["write compute and an expression, or say and the answer"]}
+@agent
+def parse(completion):
+    word, _, rest = completion.strip().partition(" ")
+    if word == "compute" and rest:
+        return {"calls": [{"name": "calculator", "arguments": {"expression": rest}}]}
+    if word == "say" and rest:
+        return {"answer": rest}
+    return {"errors": ["write compute and an expression, or say and the answer"]}
 
-    def observe(self, results):
-        return "\n".join("wrong" if r["failed"] else "saw " + r["observation"] for r in results)
+
+@agent
+def observe(results):
+    return "\n".join("wrong" if r["failed"] else "saw " + r["observation"] for r in results)
 
 
 def test_python():
@@ -106,6 +108,6 @@ def test_opened():
 
 
 def test_plain():
-    assert Plain().parse("compute 1+1")["calls"][0]["arguments"] == {"expression": "1+1"}
-    assert Plain().parse("say 2") == {"answer": "2"}
-    assert Plain().observe([{"observation": "2", "failed": False}]) == "saw 2"
+    assert parse("compute 1+1")["calls"][0]["arguments"] == {"expression": "1+1"}
+    assert parse("say 2") == {"answer": "2"}
+    assert observe([{"observation": "2", "failed": False}]) == "saw 2"

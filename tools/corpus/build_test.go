@@ -11,7 +11,9 @@ import (
 
 func TestBuild(t *testing.T) {
 	path, cache := filepath.Join(t.TempDir(), "c.jsonl"), t.TempDir()
-	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(`{"id": "1", "text": "`+text+`"}`), 0o600)) }
+	write := func(text string) {
+		require.NoError(t, os.WriteFile(path, []byte(`{"id": "1", "text": "`+text+`"}`), 0o600))
+	}
 	write("one")
 	builds := 0
 	build := func(_ string, passages []Passage) error {

@@ -23,8 +23,8 @@ const (
 	evalTasks  = 120
 )
 
-// kinds take turns, so that any four tasks in a row hold one of each.
-var kinds = []string{kindTitle, kindName, kindNumber, kindSeveral}
+// kinds take turns: any eight tasks in a row hold one with several masks.
+var kinds = []string{kindTitle, kindName, kindNumber, kindTitle, kindName, kindNumber, kindName, kindSeveral}
 
 // maskCounts are the numbers of masks that tasks of several masks take in turn.
 var maskCounts = []int{2, 3, 2, 4, 2, 3, 2, 2}
