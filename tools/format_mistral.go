@@ -14,7 +14,8 @@ import (
 
 // mistral writes calls behind [TOOL_CALLS]: a list [{"name": …, "arguments": {…}}] or one such object, the form of the tokenizers up to v7,
 // or NAME[ARGS]{…} and NAME{…}, the form since v11, each call with a [TOOL_CALLS] of its own. A turn without a call is the final answer, as
-// in hermes.
+// in hermes. Results come from the user: Mistral's templates take a tool's message only behind an assistant's that has its calls apart from its
+// text, and here the text is as it was sampled.
 type mistral struct {
 	role  string
 	tools string
@@ -35,7 +36,7 @@ var (
 
 func newMistral(specs []Spec, o FormatOptions) (Format, error) {
 	tools, err := described(specs)
-	return &mistral{role: cmp.Or(o.ObservationRole, "tool"), tools: tools}, err
+	return &mistral{role: cmp.Or(o.ObservationRole, "user"), tools: tools}, err
 }
 
 func (f *mistral) Name() string { return "mistral" }
@@ -53,7 +54,10 @@ func (f *mistral) Stops() []string { return nil }
 func (f *mistral) Marks() []string { return []string{mistralMark, mistralArgs, mistralID} }
 
 func (f *mistral) Observe(_ context.Context, results []trajectory.ToolResult) ([]trajectory.Message, error) {
-	return messages(f.role, results), nil
+	if f.role == "tool" {
+		return messages(f.role, results), nil
+	}
+	return oneMessage(f.role, "", "", "\n", results), nil
 }
 
 func (f *mistral) Parse(_ context.Context, completion string) (Parsed, error) {

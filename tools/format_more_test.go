@@ -226,7 +226,7 @@ func TestObserveOfEveryFormat(t *testing.T) {
 	for name, want := range map[string][]trajectory.Message{
 		"hermes":      {{Role: "tool", Name: "calculator", ToolCallID: "c1"}, {Role: "tool"}},
 		"llama3_json": {{Role: "tool", Name: "calculator", ToolCallID: "c1"}, {Role: "tool"}},
-		"mistral":     {{Role: "tool", Name: "calculator", ToolCallID: "c1"}, {Role: "tool"}},
+		"mistral":     {trajectory.Text("user", "936\nError: no name")},
 		"qwen3_coder": {{Role: "tool", Name: "calculator", ToolCallID: "c1"}, {Role: "tool"}},
 		"tags":        {trajectory.Text("user", "<result>936</result>\n<result>Error: no name</result>")},
 		"react":       {trajectory.Text("user", "Observation: 936\nObservation: Error: no name")},
@@ -270,8 +270,8 @@ func TestInstructionsOfEveryFormat(t *testing.T) {
 func TestFormatsOfOneTool(t *testing.T) {
 	for _, name := range []string{"fenced", "search_r1", "action"} {
 		for want, specs := range map[string][]Spec{
-			"got 0: none":                      nil,
-			"got 3: calculator, roll, weather": testSpecs(),
+			"got 0: none":                                         nil,
+			"got 3: calculator, roll, weather":                    testSpecs(),
 			`and weather takes {"city": string, "days": integer}`: testSpecs()[1:2],
 		} {
 			_, err := NewFormat(name, specs, FormatOptions{})

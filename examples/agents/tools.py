@@ -50,12 +50,12 @@ def act(action: str) -> str:
 
 
 @reward()
-def opened(trajectory: dict, question: str) -> dict:
+def opened(trajectory: dict, door: str) -> dict:
     """1 when the task's door is open at last, 0.2 for its key alone."""
     done = [r["arguments"].get("action") for r in trajectory["results"] if not r["failed"]]
     seen = [r["observation"] for r in trajectory["results"]]
-    is_open = any(d == "open the " + question and s == "open" for d, s in zip(done, seen))
-    key = "take the " + question + " key" in done
+    is_open = any(d == "open the " + door and s == "open" for d, s in zip(done, seen))
+    key = "take the " + door + " key" in done
     return {"reward": 1.0 if is_open else 0.2 if key else 0.0, "open": is_open}
 
 

@@ -6,6 +6,7 @@ import "strconv"
 type doorTask struct {
 	ID       string `json:"id"`
 	Question string `json:"question"`
+	Door     string `json:"door"` // the question again, for the reward
 }
 
 // agentsThings are the tasks of examples/agents_search_r1.yaml: what lookup of examples/agents/tools.py knows.
@@ -21,7 +22,7 @@ func agentsThings() []tinyTask {
 func agentsDoors() []doorTask {
 	var out []doorTask
 	for i, colour := range []string{"red", "blue", "green", "white"} {
-		out = append(out, doorTask{"door-" + strconv.Itoa(i), colour + " door"})
+		out = append(out, doorTask{"door-" + strconv.Itoa(i), colour + " door", colour + " door"})
 	}
 	return out
 }
