@@ -1,0 +1,127 @@
+package gpython
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/go-python/gpython/py"
+)
+
+// repair puts right what gpython's builtins do wrongly, and adds what files use most.
+func repair(ctx py.Context) {
+	b := ctx.Store().Builtins.Globals
+	build := b["__build_class__"]
+	b["__build_class__"] = py.MustNewMethod("__build_class__", func(_ py.Object, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
+		return buildClass(build, args, kwargs)
+	}, 0, "")
+	b[modulo] = &remainder{}
+	b["round"] = py.MustNewMethod("round", round, 0, "")
+	b["callable"] = py.MustNewMethod("callable", func(_, o py.Object) (py.Object, error) {
+		_, ok := o.(py.I__call__)
+		return py.NewBool(ok), nil
+	}, 0, "")
+	b["reversed"] = py.MustNewMethod("reversed", func(_, o py.Object) (py.Object, error) {
+		list, err := py.SequenceList(o)
+		if err != nil {
+			return nil, err
+		}
+		list = list.Copy()
+		reverse(list)
+		return py.NewIterator(py.Tuple(list.Items)), nil
+	}, 0, "")
+	py.BoolType.New = func(_ *py.Type, args py.Tuple, _ py.StringDict) (py.Object, error) {
+		if len(args) == 0 {
+			return py.False, nil
+		}
+		return py.MakeBool(args[0])
+	}
+	py.ObjectType.Dict["__name__"] = &py.Property{Fget: func(self py.Object) (py.Object, error) {
+		if t, ok := self.(*py.Type); ok {
+			return py.String(t.Name), nil
+		}
+		return nil, py.ExceptionNewf(py.AttributeError, "'%s' object has no attribute '__name__'", self.Type().Name)
+	}}
+	addMethods()
+}
+
+// buildClass makes classes of exceptions itself: gpython's cannot be called or caught.
+func buildClass(build py.Object, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
+	if len(args) >= 3 {
+		fn, isFunction := args[0].(*py.Function)
+		base, isType := args[2].(*py.Type)
+		if isFunction && isType && base.Flags&py.TPFLAGS_BASE_EXC_SUBCLASS != 0 {
+			names := py.NewStringDict()
+			if _, err := fn.Context.RunCode(fn.Code, fn.Globals, names, fn.Closure); err != nil {
+				return nil, err
+			}
+			t := base.NewType(string(args[1].(py.String)), "", nil, nil)
+			for k, v := range names {
+				t.Dict[k] = v
+			}
+			return t, nil
+		}
+	}
+	return py.Call(build, args, kwargs)
+}
+
+// remainder is what rewrite puts in place of %: x * remainder * y.
+type remainder struct {
+	left py.Object
+}
+
+var remainderType = py.NewType("modulo", "")
+
+func (r *remainder) Type() *py.Type { return remainderType }
+
+func (r *remainder) M__rmul__(left py.Object) (py.Object, error) { return &remainder{left}, nil }
+
+func (r *remainder) M__mul__(right py.Object) (py.Object, error) {
+	if format, ok := r.left.(py.String); ok {
+		s, err := formatPercent(string(format), right)
+		return py.String(s), err
+	}
+	return py.Mod(r.left, right)
+}
+
+// round is CPython's: to even, and the nearest decimal.
+func round(_ py.Object, args py.Tuple) (py.Object, error) {
+	if len(args) == 0 || len(args) > 2 {
+		return nil, py.ExceptionNewf(py.TypeError, "round() takes 1 or 2 arguments")
+	}
+	toWhole := len(args) == 1 || args[1] == py.None
+	x, isFloat := args[0].(py.Float)
+	digits := 0
+	if !toWhole {
+		var err error
+		if digits, err = py.IndexInt(args[1]); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case !isFloat && (toWhole || digits >= 0):
+		return wholeNumber(args[0])
+	case !isFloat:
+		n, ok := args[0].(py.I__round__)
+		if !ok {
+			return wholeNumber(args[0])
+		}
+		return n.M__round__(args[1])
+	case toWhole:
+		return py.Float(math.RoundToEven(float64(x))).M__int__()
+	case digits < 0:
+		scale := math.Pow(10, float64(-digits))
+		return py.Float(math.RoundToEven(float64(x)/scale) * scale), nil
+	}
+	f, err := strconv.ParseFloat(strconv.FormatFloat(float64(x), 'f', min(digits, 330), 64), 64)
+	return py.Float(f), err
+}
+
+func wholeNumber(o py.Object) (py.Object, error) {
+	switch n := o.(type) {
+	case py.Bool:
+		return n.M__index__()
+	case py.Int, *py.BigInt:
+		return n, nil
+	}
+	return nil, py.ExceptionNewf(py.TypeError, "type %s doesn't define __round__ method", o.Type().Name)
+}
