@@ -1,8 +1,11 @@
 package gpython
 
 import (
+	"fmt"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/go-python/gpython/py"
 )
@@ -14,6 +17,8 @@ func repair(ctx py.Context) {
 	b["__build_class__"] = py.MustNewMethod("__build_class__", func(_ py.Object, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
 		return buildClass(build, args, kwargs)
 	}, 0, "")
+	original := b["isinstance"]
+	b["isinstance"] = py.MustNewMethod("isinstance", func(_ py.Object, args py.Tuple) (py.Object, error) { return isInstance(original, args) }, 0, "")
 	b[modulo] = &remainder{}
 	b["round"] = py.MustNewMethod("round", round, 0, "")
 	b["callable"] = py.MustNewMethod("callable", func(_, o py.Object) (py.Object, error) {
@@ -42,6 +47,79 @@ func repair(ctx py.Context) {
 		return nil, py.ExceptionNewf(py.AttributeError, "'%s' object has no attribute '__name__'", self.Type().Name)
 	}}
 	addMethods()
+}
+
+// compile compiles a rewritten file and repairs the code. mixed are lines "LINE:COLUMN: what" of functions that cannot be repaired.
+func compile(source, path string) (code *py.Code, mixed []string, err error) {
+	if code, err = py.Compile(source, path, py.ExecMode, 0, true); err != nil {
+		return nil, nil, err
+	}
+	bindArguments(code)
+	return code, mixedUp(code, scan(source)), nil
+}
+
+// mixedUp finds functions whose bytecode confuses two kinds of variables, by the number in which both are counted.
+func mixedUp(code *py.Code, tokens []token) (found []string) {
+	if len(code.Cellvars) > 0 && len(code.Freevars) > 0 {
+		line, column := int(code.Firstlineno), 1
+		if i := slices.IndexFunc(tokens, func(t token) bool { return t.line == line && (t.text == code.Name || t.text == "lambda") }); i >= 0 {
+			column = tokens[i].column
+		}
+		found = append(found, fmt.Sprintf("%d:%d: gpython mixes up the variables of %s: those of the function around it (%s), and its own that a function or comprehension within it uses (%s); pass them as arguments%s",
+			line, column, code.Name, strings.Join(code.Freevars, ", "), strings.Join(code.Cellvars, ", "), instead))
+	}
+	for _, c := range code.Consts {
+		if inner, ok := c.(*py.Code); ok {
+			found = append(found, mixedUp(inner, tokens)...)
+		}
+	}
+	return found
+}
+
+// bindArguments tells functions which variables of inner functions and comprehensions are their arguments: gpython's compiler does not.
+func bindArguments(code *py.Code) {
+	arguments := int(code.Argcount + code.Kwonlyargcount)
+	for _, flag := range []int32{py.CO_VARARGS, py.CO_VARKEYWORDS} {
+		if code.Flags&flag != 0 {
+			arguments++
+		}
+	}
+	arguments = min(arguments, len(code.Varnames), py.CO_CELL_NOT_AN_ARG)
+	code.Cell2arg = make([]byte, len(code.Cellvars))
+	for i, n := range code.Cellvars {
+		code.Cell2arg[i] = py.CO_CELL_NOT_AN_ARG
+		if k := slices.Index(code.Varnames[:arguments], n); k >= 0 {
+			code.Cell2arg[i] = byte(k)
+		}
+	}
+	for _, c := range code.Consts {
+		if inner, ok := c.(*py.Code); ok {
+			bindArguments(inner)
+		}
+	}
+}
+
+// isInstance knows that truth values and large numbers are int.
+func isInstance(original py.Object, args py.Tuple) (py.Object, error) {
+	out, err := py.Call(original, args, nil)
+	if err != nil || out == py.True || len(args) != 2 {
+		return out, err
+	}
+	whole := false
+	switch args[0].(type) {
+	case py.Bool, *py.BigInt:
+		whole = true
+	}
+	classes, ok := args[1].(py.Tuple)
+	if !ok {
+		classes = py.Tuple{args[1]}
+	}
+	for _, c := range classes {
+		if whole && c == py.Object(py.IntType) {
+			return py.True, nil
+		}
+	}
+	return out, nil
 }
 
 // buildClass makes classes of exceptions itself: gpython's cannot be called or caught.

@@ -155,9 +155,12 @@ func (f *file) load(path, source string) (r reply) {
 	}
 	repair(ctx)
 	f.current = &context{state: py.StringDict{}} // while the file loads
-	code, err := py.Compile(f.program.source, path, py.ExecMode, 0, true)
+	code, mixed, err := compile(f.program.source, path)
 	if err != nil {
 		return reply{Errors: []string{f.loadError(err)}}
+	}
+	if len(mixed) > 0 {
+		return reply{Errors: mixed}
 	}
 	m, err := py.RunCode(ctx, code, path, "agentfly_file")
 	if err != nil {
@@ -209,11 +212,17 @@ func loadSiblings(dir string, names []string, seen map[string]bool) (found []str
 			return []string{"1: " + err.Error()}
 		}
 		wrong, more := lint(string(source), dir)
+		var code *py.Code
+		if len(wrong) == 0 {
+			if code, wrong, err = compile(rewrite(string(source)).source, n+".py"); err != nil {
+				wrong = []string{lastLine(err)}
+			}
+		}
 		for _, w := range wrong {
-			found = append(found, "1: imports "+n+".py, which says at "+w)
+			found = append(found, "1: it imports "+n+".py, of which line "+w)
 		}
 		found = append(found, loadSiblings(dir, more, seen)...)
-		py.RegisterModule(&py.ModuleImpl{Info: py.ModuleInfo{Name: n, FileDesc: n + ".py"}, CodeSrc: rewrite(string(source)).source})
+		py.RegisterModule(&py.ModuleImpl{Info: py.ModuleInfo{Name: n, FileDesc: n + ".py"}, Code: code})
 	}
 	return found
 }
