@@ -61,9 +61,12 @@ func compile(source, path string) (code *py.Code, mixed []string, err error) {
 // mixedUp finds functions whose bytecode confuses two kinds of variables, by the number in which both are counted.
 func mixedUp(code *py.Code, tokens []token) (found []string) {
 	if len(code.Cellvars) > 0 && len(code.Freevars) > 0 {
-		line, column := int(code.Firstlineno), 1
-		if i := slices.IndexFunc(tokens, func(t token) bool { return t.line == line && (t.text == code.Name || t.text == "lambda") }); i >= 0 {
-			column = tokens[i].column
+		first := int(code.Addr2Line(0)) // of its statements
+		line, column := first, 1
+		for i, t := range tokens {
+			if t.line <= first && (t.text == "lambda" && code.Name == "<lambda>" || t.text == code.Name && tokens[max(i-1, 0)].text == "def") {
+				line, column = t.line, t.column
+			}
 		}
 		found = append(found, fmt.Sprintf("%d:%d: gpython mixes up the variables of %s: those of the function around it (%s), and its own that a function or comprehension within it uses (%s); pass them as arguments%s",
 			line, column, code.Name, strings.Join(code.Freevars, ", "), strings.Join(code.Cellvars, ", "), instead))
