@@ -112,6 +112,8 @@ func (l *linter) imports(i int) (siblings []string) {
 		case known && !from && strings.Contains(dotted, "."):
 			l.add(t, "import %s: gpython cannot import a part of a package; write from %s import …", dotted, dotted)
 		case known:
+		case dotted == "agentfly.envs":
+			l.add(t, "agentfly.envs needs async functions, which gpython does not have; use stateful=True and state()")
 		case strings.HasPrefix(dotted, "agentfly."):
 			l.found = append(l.found, fmt.Sprintf("%d:%d: ModuleNotFoundError: %s is not offered here; from agentfly import tool, reward, agent, state", t.line, t.column, dotted))
 		case !strings.Contains(dotted, ".") && err == nil:

@@ -99,7 +99,8 @@ func next(source string, at int, r rune) (kind, end int) {
 			return operator, at + len(o)
 		}
 	}
-	return operator, at + utf8.RuneLen(max(r, 1))
+	_, size := utf8.DecodeRuneInString(rest)
+	return operator, at + size
 }
 
 // quoted is the length of the string literal that a text begins with; 0: none. An open one ends with its line, or with the file.
