@@ -64,7 +64,7 @@ func options(kind string, args py.Tuple, given py.StringDict) (map[string]any, e
 		if same, err := py.Eq(v, orNone(defaults[n])); v == py.None || err == nil && same == py.True {
 			continue
 		}
-		shown, err := py.ReprAsString(v)
+		shown, err := repr(v)
 		if err != nil {
 			return nil, err
 		}

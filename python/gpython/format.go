@@ -151,7 +151,7 @@ func formatBraces(format string, args py.Tuple, kwargs py.StringDict) (string, e
 
 func oneBrace(value py.Object, conversion, how string) (string, error) {
 	if conversion == "r" {
-		s, err := py.ReprAsString(value)
+		s, err := repr(value)
 		if err != nil {
 			return "", err
 		}
@@ -202,7 +202,7 @@ func (f field) apply(value py.Object) (s string, err error) {
 	case "s":
 		s, err = str(value)
 	case "r", "a":
-		s, err = py.ReprAsString(value)
+		s, err = repr(value)
 	case "c":
 		if n, ok := value.(py.Int); ok {
 			value = py.String(rune(n))

@@ -120,7 +120,7 @@ func schemaOf(t py.Object) (schema, error) {
 		return schema{Type: "object", Values: some(values)}, err
 	}
 	if n == "" {
-		n, _ = py.ReprAsString(t)
+		n, _ = repr(t)
 	}
 	return schema{}, &unsupported{"the type " + n + " is not supported by gpython; use str, int, float, bool, List[T], Dict[str, T], Literal, Optional or Union"}
 }

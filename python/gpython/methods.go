@@ -1,6 +1,7 @@
 package gpython
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"unicode"
@@ -169,6 +170,13 @@ func addToList() {
 	add := func(name string, least, most int, f func(*py.List, []py.Object) (py.Object, error)) {
 		py.ListType.Dict[name] = method(name, least, most, func(self py.Object, args []py.Object) (py.Object, error) { return f(self.(*py.List), args) })
 	}
+	py.ListType.Dict["sort"] = py.MustNewMethod("sort", func(self py.Object, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
+		out, err := sorted(nil, append(py.Tuple{self}, args...), kwargs)
+		if err == nil {
+			copy(self.(*py.List).Items, out.(*py.List).Items)
+		}
+		return py.None, err
+	}, 0, "")
 	add("reverse", 0, 0, func(l *py.List, _ []py.Object) (py.Object, error) { reverse(l); return py.None, nil })
 	add("clear", 0, 0, func(l *py.List, _ []py.Object) (py.Object, error) { l.Items = nil; return py.None, nil })
 	add("copy", 0, 0, func(l *py.List, _ []py.Object) (py.Object, error) {
@@ -234,6 +242,19 @@ func addToDict() {
 			return f(self.(py.StringDict), args)
 		})
 	}
+	// gpython's dicts have no order: these have the same one every time.
+	each := func(name string, f func(k string, v py.Object) py.Object) {
+		add(name, 0, 0, func(d py.StringDict, _ []py.Object) (py.Object, error) {
+			var out py.Tuple
+			for _, k := range slices.Sorted(maps.Keys(d)) {
+				out = append(out, f(k, d[k]))
+			}
+			return py.NewIterator(out), nil
+		})
+	}
+	each("keys", func(k string, _ py.Object) py.Object { return py.String(k) })
+	each("values", func(_ string, v py.Object) py.Object { return v })
+	each("items", func(k string, v py.Object) py.Object { return py.Tuple{py.String(k), v} })
 	add("clear", 0, 0, func(d py.StringDict, _ []py.Object) (py.Object, error) { clear(d); return py.None, nil })
 	add("copy", 0, 0, func(d py.StringDict, _ []py.Object) (py.Object, error) { return d.Copy(), nil })
 	add("update", 1, 1, func(d py.StringDict, args []py.Object) (py.Object, error) {

@@ -21,6 +21,24 @@ func repair(ctx py.Context) {
 	b["isinstance"] = py.MustNewMethod("isinstance", func(_ py.Object, args py.Tuple) (py.Object, error) { return isInstance(original, args) }, 0, "")
 	b[modulo] = &remainder{}
 	b["round"] = py.MustNewMethod("round", round, 0, "")
+	b["repr"] = py.MustNewMethod("repr", func(_, o py.Object) (py.Object, error) {
+		s, err := repr(o)
+		return py.String(s), err
+	}, 0, "")
+	newString := py.StringType.New
+	py.StringType.New = func(t *py.Type, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
+		if len(args) != 1 || len(kwargs) > 0 {
+			return newString(t, args, kwargs)
+		}
+		s, err := str(args[0])
+		return py.String(s), err
+	}
+	b["sorted"] = py.MustNewMethod("sorted", sorted, 0, "")
+	b["min"] = py.MustNewMethod("min", func(_ py.Object, args py.Tuple, kwargs py.StringDict) (py.Object, error) { return extreme("min", -1, args, kwargs) }, 0, "")
+	b["max"] = py.MustNewMethod("max", func(_ py.Object, args py.Tuple, kwargs py.StringDict) (py.Object, error) { return extreme("max", 1, args, kwargs) }, 0, "")
+	if m := py.GetModuleImpl("math"); m != nil {
+		m.Globals["inf"], m.Globals["nan"] = py.Float(math.Inf(1)), py.Float(math.NaN())
+	}
 	b["callable"] = py.MustNewMethod("callable", func(_, o py.Object) (py.Object, error) {
 		_, ok := o.(py.I__call__)
 		return py.NewBool(ok), nil

@@ -10,6 +10,7 @@ import (
 	"math"
 	"math/big"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-python/gpython/py"
@@ -100,9 +101,8 @@ func write(b *bytes.Buffer, v py.Object, depth int) error {
 		if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
 			return py.ExceptionNewf(py.ValueError, "the function returned nan or an infinity; return finite numbers")
 		}
-		s, err := py.ReprAsString(v)
-		b.WriteString(s)
-		return err
+		b.WriteString(floatText(float64(v)))
+		return nil
 	case py.StringDict:
 		b.WriteByte('{')
 		for i, k := range slices.Sorted(maps.Keys(v)) {
@@ -154,7 +154,12 @@ func quote(s string) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
+// str is str(v).
 func str(v py.Object) (string, error) {
+	switch v.(type) {
+	case py.Float, *py.List, py.Tuple, py.StringDict:
+		return repr(v)
+	}
 	o, err := py.Str(v)
 	if err != nil {
 		return "", err
@@ -164,6 +169,61 @@ func str(v py.Object) (string, error) {
 		return "", py.ExceptionNewf(py.TypeError, "__str__ returned non-string")
 	}
 	return string(s), nil
+}
+
+// repr is repr(v): gpython writes floats and containers in other ways.
+func repr(v py.Object) (string, error) {
+	var open, end string
+	var parts []string
+	var failed error
+	add := func(o py.Object) string {
+		s, err := repr(o)
+		failed = errors.Join(failed, err)
+		return s
+	}
+	switch v := v.(type) {
+	case py.Float:
+		return floatText(float64(v)), nil
+	case *py.List:
+		open, end = "[", "]"
+		for _, o := range v.Items {
+			parts = append(parts, add(o))
+		}
+	case py.Tuple:
+		open, end = "(", ")"
+		for _, o := range v {
+			parts = append(parts, add(o))
+		}
+		if len(v) == 1 {
+			end = ",)"
+		}
+	case py.StringDict:
+		open, end = "{", "}"
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			parts = append(parts, add(py.String(k))+": "+add(v[k]))
+		}
+	default:
+		return py.ReprAsString(v)
+	}
+	return open + strings.Join(parts, ", ") + end, failed
+}
+
+// floatText is the shortest text that means the number, as CPython writes it.
+func floatText(x float64) string {
+	switch {
+	case math.IsInf(x, 0):
+		return strings.TrimPrefix(strings.ToLower(strconv.FormatFloat(x, 'f', -1, 64)), "+")
+	case math.IsNaN(x):
+		return "nan"
+	}
+	if size := math.Abs(x); size != 0 && (size < 1e-4 || size >= 1e16) {
+		return strconv.FormatFloat(x, 'e', -1, 64)
+	}
+	s := strconv.FormatFloat(x, 'f', -1, 64)
+	if !strings.Contains(s, ".") {
+		s += ".0"
+	}
+	return s
 }
 
 // exception is what Python code raised; nil where err is none.
@@ -193,11 +253,11 @@ func lastLine(err error) string {
 	var message string
 	switch {
 	case len(args) == 1 && e.Base == py.KeyError:
-		message, err = py.ReprAsString(args[0])
+		message, err = repr(args[0])
 	case len(args) == 1:
 		message, err = str(args[0])
 	case len(args) > 1:
-		message, err = py.ReprAsString(args)
+		message, err = repr(args)
 	}
 	if err != nil && len(args) == 0 {
 		err = nil

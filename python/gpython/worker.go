@@ -127,6 +127,7 @@ type file struct {
 	path     string
 	lines    []string
 	program  program
+	tokens   []token // of the program
 	declared []*entry
 	entries  map[string]*entry
 	contexts map[string]*context
@@ -140,6 +141,7 @@ func (f *file) load(path, source string) (r reply) {
 		}
 	}()
 	f.path, f.lines, f.program = path, strings.Split(source, "\n"), rewrite(source)
+	f.tokens = scan(f.program.source)
 	found, siblings := lint(source, filepath.Dir(path))
 	if len(found) == 0 {
 		found = loadSiblings(filepath.Dir(path), siblings, map[string]bool{})
@@ -175,7 +177,7 @@ func (f *file) load(path, source string) (r reply) {
 		}
 		r.Functions = append(r.Functions, d)
 	}
-	for _, t := range scan(f.program.source) { // in their order, which the module's dict does not keep
+	for _, t := range f.tokens { // in their order, which the module's dict does not keep
 		if fn, ok := m.Globals[t.text].(*py.Function); ok && t.column == 5 && strings.HasPrefix(t.text, "test_") && f.entries["test:"+t.text] == nil {
 			r.Tests = append(r.Tests, t.text)
 			f.entries["test:"+t.text] = &entry{kind: "test", name: t.text, target: fn}
@@ -253,7 +255,7 @@ func (f *file) describe(e *entry) (declared, error) {
 
 // documented tells a docstring from another string that happens to be the function's first constant.
 func (f *file) documented(e *entry) bool {
-	tokens := scan(f.program.source)
+	tokens := f.tokens
 	for i, t := range tokens {
 		if t.kind != name || t.text != e.target.Name || i == 0 || tokens[i-1].text != "def" {
 			continue

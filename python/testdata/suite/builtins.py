@@ -182,6 +182,21 @@ def inner(a: List[int], b: int, *, c: int = 2):
     return [[x * b * c for x in a], add(1), (lambda x: x + b)(1), d, sum(x * b for x in a), sorted(a, key=lambda x: -x * c)]
 
 
+@tool()
+def ordered():
+    rows = [(2, "b"), (1, "z"), (1, "a")]
+    rows.sort(key=lambda r: r[0], reverse=True)
+    return [rows, sorted(rows), max(rows), min([[2, 1], [2, 0]]), min([], default=4), max("ab", "b", key=len), sorted({"b": 1, "a": 2}.items()), sorted("cab", reverse=True)]
+
+
+@tool()
+def texts():
+    return [
+        str(1e16), str(123456789.123), str((1,)), str([1e22, 0.1, {"k": 1e-5}]), repr("it's"), "%s %s" % (1234567.5, (1,)), "{}".format(100000000.25), str(float("inf")),
+        str(-1e-7), str(1e15), str(""), str(None), repr(12345678.9), str(Wrong("w")), repr(Wrong),
+    ][:13]
+
+
 @reward()
 def scored(final_response, weight=0.5, **fields):
     return {"reward": weight * len(final_response), "fields": len(fields)}
