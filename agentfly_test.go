@@ -12,9 +12,9 @@ import (
 
 	"github.com/agentfly/agentfly"
 	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/python/gpython"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
-	"github.com/agentfly/agentfly/python/gpython"
 	"github.com/stretchr/testify/require"
 )
 

@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "write what the suite's files were seen 
 type suiteFile struct {
 	Needs     []string        `json:"needs,omitempty"`   // of Python, beyond what every runtime has
 	GPython   []string        `json:"gpython,omitempty"` // what the linter of gpython says then
-	Errors    []string        `json:"errors,omitempty"` // of loading, without the folder
+	Errors    []string        `json:"errors,omitempty"`  // of loading, without the folder
 	Functions []suiteFunction `json:"functions,omitempty"`
 	Tests     []suiteCall     `json:"tests,omitempty"`
 	Calls     []suiteCall     `json:"calls,omitempty"` // in order

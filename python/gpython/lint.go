@@ -54,7 +54,7 @@ func syntaxError(source string) (line int, wrong string) {
 		return 0, ""
 	}
 	line, wrong = 1, "SyntaxError: invalid syntax"
-	if e, ok := err.(*py.Exception); ok { //nolint:errorlint // the parser wraps nothing
+	if e, _ := exception(err); e != nil {
 		if n, ok := e.Dict["lineno"].(py.Int); ok {
 			line = int(n)
 		}

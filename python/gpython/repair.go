@@ -34,8 +34,12 @@ func repair(ctx py.Context) {
 		return py.String(s), err
 	}
 	b["sorted"] = py.MustNewMethod("sorted", sorted, 0, "")
-	b["min"] = py.MustNewMethod("min", func(_ py.Object, args py.Tuple, kwargs py.StringDict) (py.Object, error) { return extreme("min", -1, args, kwargs) }, 0, "")
-	b["max"] = py.MustNewMethod("max", func(_ py.Object, args py.Tuple, kwargs py.StringDict) (py.Object, error) { return extreme("max", 1, args, kwargs) }, 0, "")
+	b["min"] = py.MustNewMethod("min", func(_ py.Object, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
+		return extreme("min", -1, args, kwargs)
+	}, 0, "")
+	b["max"] = py.MustNewMethod("max", func(_ py.Object, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
+		return extreme("max", 1, args, kwargs)
+	}, 0, "")
 	if m := py.GetModuleImpl("math"); m != nil {
 		m.Globals["inf"], m.Globals["nan"] = py.Float(math.Inf(1)), py.Float(math.NaN())
 	}
