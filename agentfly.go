@@ -20,6 +20,7 @@ import (
 	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/python/gpython"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/tools/calculator"
@@ -91,6 +92,7 @@ func Main(options ...Option) {
 
 // Run runs a command line and returns its exit status.
 func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer, options ...Option) int {
+	gpython.Main(args)
 	r, err := registries(options)
 	if err == nil {
 		a := app(r, in, out, errOut, args[min(1, len(args)):])

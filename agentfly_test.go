@@ -12,6 +12,7 @@ import (
 
 	"github.com/agentfly/agentfly"
 	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/python/gpython"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/stretchr/testify/require"
@@ -26,6 +27,7 @@ func command(in string, args ...string) (status int, out, errs string) {
 
 // TestMain lets the test binary stand in for agentfly's in tests that need a process of its own.
 func TestMain(m *testing.M) {
+	gpython.Main(os.Args)
 	if os.Getenv("AGENTFLY_TEST_BINARY") != "" {
 		agentfly.Main(inChildren...)
 	}

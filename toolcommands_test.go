@@ -53,6 +53,30 @@ func TestToolsOfAPythonFile(t *testing.T) {
 	require.Equal(t, "ok   test_calculator\nok   test_calculator_refuses_names\nok   test_solved\n", out)
 }
 
+// No python3 is needed, and what gpython lacks is named.
+func TestToolsWithoutPython(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	file := filepath.Join(t.TempDir(), "tools.py")
+	require.NoError(t, os.WriteFile(file, []byte("from agentfly import tool\n\n\n@tool()\ndef half(n: int = 3) -> str:\n    \"\"\"Halves.\n\n    Args:\n        n: A number.\n    \"\"\"\n    return \"%.2f\" % (n / 2)\n\n\ndef test_half():\n    assert half(1) == \"0.50\"\n"), 0o600))
+	for _, runtime := range []string{"gpython", "auto"} {
+		status, out, errs := command("", "tools", "schema", file, "--runtime", runtime)
+		require.Zero(t, status, errs)
+		require.JSONEq(t, `[{"type": "function", "function": {"name": "half", "description": "Halves.", "parameters": {"type": "object",
+			"properties": {"n": {"type": "integer", "description": "A number.", "default": 3}}, "required": [], "additionalProperties": false}}}]`, out)
+		status, out, errs = command("", "tools", "call", file, "half", `{"n": 5}`, "--runtime", runtime)
+		require.Zero(t, status, errs)
+		require.JSONEq(t, `{"observation": "2.50"}`, out)
+		status, out, errs = command("", "tools", "test", file, "--runtime", runtime)
+		require.Zero(t, status, errs)
+		require.Equal(t, "ok   test_half\n", out)
+	}
+	require.NoError(t, os.WriteFile(file, []byte("import json\nx = f\"{1}\"\n"), 0o600))
+	status, _, errs := command("", "tools", "list", file, "--runtime", "gpython")
+	require.Equal(t, 2, status)
+	require.Contains(t, errs, file+":1:8: ModuleNotFoundError: No module named 'json'; install it for CPython and use runtime: cpython: gpython has binascii,")
+	require.Contains(t, errs, file+":2:5: gpython has no f-strings")
+}
+
 func TestToolsOfAWrongPythonFile(t *testing.T) {
 	needPython(t)
 	dir := t.TempDir()

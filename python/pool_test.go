@@ -15,11 +15,15 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/python"
+	"github.com/agentfly/agentfly/python/gpython"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	gpython.Main(os.Args) // the test binary is the worker of runtime gpython
+	goleak.VerifyTestMain(m)
+}
 
 // load loads a file of the given text and closes it with the test.
 func load(t *testing.T, o python.Options, text string) *python.Module {

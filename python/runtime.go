@@ -10,9 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/agentfly/agentfly/python/gpython"
 	"github.com/agentfly/agentfly/sandbox"
 )
 
@@ -37,11 +39,11 @@ func newLaunch(ctx context.Context, file string, o Options) (launch, error) {
 	case CPython:
 		return cpython(ctx, file, o)
 	case GPython:
-		return gpython(file, o)
+		return builtIn(file, o)
 	case "", Auto:
 		l, err := cpython(ctx, file, o)
 		if errors.Is(err, errNoPython) {
-			return gpython(file, o)
+			return builtIn(file, o)
 		}
 		return l, err
 	}
@@ -133,9 +135,14 @@ func hello(memory int64) ([]byte, error) {
 	return json.Marshal(map[string]any{"worker": string(worker), "modules": modules, "memory": memory})
 }
 
-// gpython is a worker of the interpreter that is built in.
-func gpython(string, Options) (launch, error) {
-	return launch{}, errors.New("python: runtime gpython is not in this build; install python3 and use runtime: cpython")
+// builtIn is a worker of the interpreter in this program, which is started once more. The program must call gpython.Main first.
+func builtIn(file string, o Options) (launch, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return launch{}, fmt.Errorf("python: runtime gpython starts this program once more, but %w; use runtime: cpython", err)
+	}
+	args := []string{program, gpython.Argument, strconv.FormatInt(o.Memory, 10)}
+	return launch{args: args, box: o.Sandbox, memory: o.Memory, readOnly: []string{program, filepath.Dir(file)}}, nil
 }
 
 // start starts a worker's process. It lives until Kill or its own end.

@@ -1,0 +1,230 @@
+package gpython
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-python/gpython/py"
+)
+
+// repair puts right what gpython's builtins do wrongly, and adds what files use most.
+func repair(ctx py.Context) {
+	b := ctx.Store().Builtins.Globals
+	build := b["__build_class__"]
+	b["__build_class__"] = py.MustNewMethod("__build_class__", func(_ py.Object, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
+		return buildClass(build, args, kwargs)
+	}, 0, "")
+	original := b["isinstance"]
+	b["isinstance"] = py.MustNewMethod("isinstance", func(_ py.Object, args py.Tuple) (py.Object, error) { return isInstance(original, args) }, 0, "")
+	b[modulo] = &remainder{}
+	b["round"] = py.MustNewMethod("round", round, 0, "")
+	b["repr"] = py.MustNewMethod("repr", func(_, o py.Object) (py.Object, error) {
+		s, err := repr(o)
+		return py.String(s), err
+	}, 0, "")
+	newString := py.StringType.New
+	py.StringType.New = func(t *py.Type, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
+		if len(args) != 1 || len(kwargs) > 0 {
+			return newString(t, args, kwargs)
+		}
+		s, err := str(args[0])
+		return py.String(s), err
+	}
+	b["sorted"] = py.MustNewMethod("sorted", sorted, 0, "")
+	b["min"] = py.MustNewMethod("min", func(_ py.Object, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
+		return extreme("min", -1, args, kwargs)
+	}, 0, "")
+	b["max"] = py.MustNewMethod("max", func(_ py.Object, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
+		return extreme("max", 1, args, kwargs)
+	}, 0, "")
+	if m := py.GetModuleImpl("math"); m != nil {
+		m.Globals["inf"], m.Globals["nan"] = py.Float(math.Inf(1)), py.Float(math.NaN())
+	}
+	b["callable"] = py.MustNewMethod("callable", func(_, o py.Object) (py.Object, error) {
+		_, ok := o.(py.I__call__)
+		return py.NewBool(ok), nil
+	}, 0, "")
+	b["reversed"] = py.MustNewMethod("reversed", func(_, o py.Object) (py.Object, error) {
+		list, err := py.SequenceList(o)
+		if err != nil {
+			return nil, err
+		}
+		list = list.Copy()
+		reverse(list)
+		return py.NewIterator(py.Tuple(list.Items)), nil
+	}, 0, "")
+	py.BoolType.New = func(_ *py.Type, args py.Tuple, _ py.StringDict) (py.Object, error) {
+		if len(args) == 0 {
+			return py.False, nil
+		}
+		return py.MakeBool(args[0])
+	}
+	py.ObjectType.Dict["__name__"] = &py.Property{Fget: func(self py.Object) (py.Object, error) {
+		if t, ok := self.(*py.Type); ok {
+			return py.String(t.Name), nil
+		}
+		return nil, py.ExceptionNewf(py.AttributeError, "'%s' object has no attribute '__name__'", self.Type().Name)
+	}}
+	addMethods()
+}
+
+// compile compiles a rewritten file and repairs the code. mixed are lines "LINE:COLUMN: what" of functions that cannot be repaired.
+func compile(source, path string) (code *py.Code, mixed []string, err error) {
+	if code, err = py.Compile(source, path, py.ExecMode, 0, true); err != nil {
+		return nil, nil, err
+	}
+	bindArguments(code)
+	return code, mixedUp(code, scan(source)), nil
+}
+
+// mixedUp finds functions whose bytecode confuses two kinds of variables, by the number in which both are counted.
+func mixedUp(code *py.Code, tokens []token) (found []string) {
+	if len(code.Cellvars) > 0 && len(code.Freevars) > 0 {
+		first := int(code.Addr2Line(0)) // of its statements
+		line, column := first, 1
+		for i, t := range tokens {
+			if t.line <= first && (t.text == "lambda" && code.Name == "<lambda>" || t.text == code.Name && tokens[max(i-1, 0)].text == "def") {
+				line, column = t.line, t.column
+			}
+		}
+		found = append(found, fmt.Sprintf("%d:%d: gpython mixes up the variables of %s: those of the function around it (%s), and its own that a function or comprehension within it uses (%s); pass them as arguments%s",
+			line, column, code.Name, strings.Join(code.Freevars, ", "), strings.Join(code.Cellvars, ", "), instead))
+	}
+	for _, c := range code.Consts {
+		if inner, ok := c.(*py.Code); ok {
+			found = append(found, mixedUp(inner, tokens)...)
+		}
+	}
+	return found
+}
+
+// bindArguments tells functions which variables of inner functions and comprehensions are their arguments: gpython's compiler does not.
+func bindArguments(code *py.Code) {
+	arguments := int(code.Argcount + code.Kwonlyargcount)
+	for _, flag := range []int32{py.CO_VARARGS, py.CO_VARKEYWORDS} {
+		if code.Flags&flag != 0 {
+			arguments++
+		}
+	}
+	arguments = min(arguments, len(code.Varnames), py.CO_CELL_NOT_AN_ARG)
+	code.Cell2arg = make([]byte, len(code.Cellvars))
+	for i, n := range code.Cellvars {
+		code.Cell2arg[i] = py.CO_CELL_NOT_AN_ARG
+		if k := slices.Index(code.Varnames[:arguments], n); k >= 0 {
+			code.Cell2arg[i] = byte(k)
+		}
+	}
+	for _, c := range code.Consts {
+		if inner, ok := c.(*py.Code); ok {
+			bindArguments(inner)
+		}
+	}
+}
+
+// isInstance knows that truth values and large numbers are int.
+func isInstance(original py.Object, args py.Tuple) (py.Object, error) {
+	out, err := py.Call(original, args, nil)
+	if err != nil || out == py.True || len(args) != 2 {
+		return out, err
+	}
+	whole := false
+	switch args[0].(type) {
+	case py.Bool, *py.BigInt:
+		whole = true
+	}
+	classes, ok := args[1].(py.Tuple)
+	if !ok {
+		classes = py.Tuple{args[1]}
+	}
+	for _, c := range classes {
+		if whole && c == py.Object(py.IntType) {
+			return py.True, nil
+		}
+	}
+	return out, nil
+}
+
+// buildClass makes classes of exceptions itself: gpython's cannot be called or caught.
+func buildClass(build py.Object, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
+	if len(args) >= 3 {
+		fn, isFunction := args[0].(*py.Function)
+		base, isType := args[2].(*py.Type)
+		if isFunction && isType && base.Flags&py.TPFLAGS_BASE_EXC_SUBCLASS != 0 {
+			names := py.NewStringDict()
+			if _, err := fn.Context.RunCode(fn.Code, fn.Globals, names, fn.Closure); err != nil {
+				return nil, err
+			}
+			t := base.NewType(string(args[1].(py.String)), "", nil, nil)
+			for k, v := range names {
+				t.Dict[k] = v
+			}
+			return t, nil
+		}
+	}
+	return py.Call(build, args, kwargs)
+}
+
+// remainder is what rewrite puts in place of %: x * remainder * y.
+type remainder struct {
+	left py.Object
+}
+
+var remainderType = py.NewType("modulo", "")
+
+func (r *remainder) Type() *py.Type { return remainderType }
+
+func (r *remainder) M__rmul__(left py.Object) (py.Object, error) { return &remainder{left}, nil }
+
+func (r *remainder) M__mul__(right py.Object) (py.Object, error) {
+	if format, ok := r.left.(py.String); ok {
+		s, err := formatPercent(string(format), right)
+		return py.String(s), err
+	}
+	return py.Mod(r.left, right)
+}
+
+// round is CPython's: to even, and the nearest decimal.
+func round(_ py.Object, args py.Tuple) (py.Object, error) {
+	if len(args) == 0 || len(args) > 2 {
+		return nil, py.ExceptionNewf(py.TypeError, "round() takes 1 or 2 arguments")
+	}
+	toWhole := len(args) == 1 || args[1] == py.None
+	x, isFloat := args[0].(py.Float)
+	digits := 0
+	if !toWhole {
+		var err error
+		if digits, err = py.IndexInt(args[1]); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case !isFloat && (toWhole || digits >= 0):
+		return wholeNumber(args[0])
+	case !isFloat:
+		n, ok := args[0].(py.I__round__)
+		if !ok {
+			return wholeNumber(args[0])
+		}
+		return n.M__round__(args[1])
+	case toWhole:
+		return py.Float(math.RoundToEven(float64(x))).M__int__()
+	case digits < 0:
+		scale := math.Pow(10, float64(-digits))
+		return py.Float(math.RoundToEven(float64(x)/scale) * scale), nil
+	}
+	f, err := strconv.ParseFloat(strconv.FormatFloat(float64(x), 'f', min(digits, 330), 64), 64)
+	return py.Float(f), err
+}
+
+func wholeNumber(o py.Object) (py.Object, error) {
+	switch n := o.(type) {
+	case py.Bool:
+		return n.M__index__()
+	case py.Int, *py.BigInt:
+		return n, nil
+	}
+	return nil, py.ExceptionNewf(py.TypeError, "type %s doesn't define __round__ method", o.Type().Name)
+}

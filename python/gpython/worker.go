@@ -1,0 +1,358 @@
+// Package gpython runs Python files without Python: it is the worker of runtime gpython, in a process of its own, because gpython can
+// neither be interrupted nor survive an endless recursion. It speaks the protocol of the package python; see protocol.go there.
+package gpython
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-python/gpython/py"
+	_ "github.com/go-python/gpython/stdlib" // its modules, and the compiler
+)
+
+// Argument is the first of a command line that starts a worker; the second is its memory in bytes, 0 for no limit.
+const Argument = "-gpython-worker"
+
+// Main is a worker when args, with the program's name, say so: then it does not return. Call it before anything else in a program that
+// loads Python files.
+func Main(args []string) {
+	if len(args) != 3 || args[1] != Argument {
+		return
+	}
+	memory, err := strconv.ParseInt(args[2], 10, 64)
+	if err == nil {
+		err = serve(os.Stdin, os.Stdout, memory)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "gpython:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+type request struct {
+	ID         int64           `json:"id"`
+	Op         string          `json:"op"`
+	File       string          `json:"file"`
+	Source     string          `json:"source"`
+	Name       string          `json:"name"`
+	Trajectory string          `json:"trajectory"`
+	Arguments  json.RawMessage `json:"arguments"`
+	Metadata   json.RawMessage `json:"metadata"`
+}
+
+type reply struct {
+	ID        int64           `json:"id"`
+	Functions []declared      `json:"functions,omitempty"`
+	Tests     []string        `json:"tests,omitempty"`
+	Errors    []string        `json:"errors,omitempty"`
+	Result    json.RawMessage `json:"result,omitempty"`
+	Error     string          `json:"error,omitempty"`
+	Broken    bool            `json:"broken,omitempty"`
+}
+
+type declared struct {
+	Kind       string         `json:"kind"`
+	Name       string         `json:"name"`
+	Line       int            `json:"line"`
+	Doc        string         `json:"doc"`
+	Stateful   bool           `json:"stateful"`
+	Parameters []described    `json:"parameters"`
+	Open       bool           `json:"open"`
+	Injected   []string       `json:"injected"`
+	Options    map[string]any `json:"options"`
+}
+
+// serve answers requests in their order. A call cannot be interrupted: whoever cancels it must kill the process. It ends with its input,
+// also while a call runs.
+func serve(in io.Reader, out io.Writer, memory int64) error {
+	requests := make(chan request)
+	go func() {
+		d := json.NewDecoder(bufio.NewReaderSize(in, 64<<10))
+		for {
+			var r request
+			if err := d.Decode(&r); err != nil {
+				os.Exit(0) // the other side is gone
+			}
+			if r.Op != "cancel" {
+				requests <- r
+			}
+		}
+	}()
+	answers := json.NewEncoder(out)
+	answers.SetEscapeHTML(false)
+	f := &file{entries: map[string]*entry{}, contexts: map[string]*context{}}
+	if err := limit(memory); err != nil {
+		return err
+	}
+	for r := range requests {
+		var a reply
+		switch r.Op {
+		case "load":
+			a = f.load(r.File, r.Source)
+		case "call":
+			a = f.call(r)
+		case "end":
+			delete(f.contexts, r.Trajectory)
+			continue
+		}
+		a.ID = r.ID
+		if err := answers.Encode(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// entry is a function that can be called.
+type entry struct {
+	kind, name string
+	target     *py.Function
+	options    map[string]any
+	injected   []string
+}
+
+func (e *entry) stateful() bool { return e.options["stateful"] == true }
+
+// file is the loaded file with what belongs to its trajectories.
+type file struct {
+	path     string
+	lines    []string
+	program  program
+	tokens   []token // of the program
+	declared []*entry
+	entries  map[string]*entry
+	contexts map[string]*context
+	current  *context
+}
+
+func (f *file) load(path, source string) (r reply) {
+	defer func() {
+		if p := recover(); p != nil { // gpython's, not ours
+			r = reply{Errors: []string{fmt.Sprintf("1: gpython failed: %v; use runtime: cpython", p)}}
+		}
+	}()
+	f.path, f.lines, f.program = path, strings.Split(source, "\n"), rewrite(source)
+	f.tokens = scan(f.program.source)
+	found, siblings := lint(source, filepath.Dir(path))
+	if len(found) == 0 {
+		found = loadSiblings(filepath.Dir(path), siblings, map[string]bool{})
+	}
+	if len(found) > 0 {
+		return reply{Errors: found}
+	}
+	py.RegisterModule(typing())
+	f.register()
+	ctx := py.NewContext(py.ContextOpts{SysArgs: []string{"agentfly"}})
+	if err := standardFiles(ctx); err != nil {
+		return reply{Errors: []string{"1: " + err.Error()}}
+	}
+	repair(ctx)
+	f.current = &context{state: py.StringDict{}} // while the file loads
+	code, mixed, err := compile(f.program.source, path)
+	if err != nil {
+		return reply{Errors: []string{f.loadError(err)}}
+	}
+	if len(mixed) > 0 {
+		return reply{Errors: mixed}
+	}
+	m, err := py.RunCode(ctx, code, path, "agentfly_file")
+	if err != nil {
+		dump(err)
+		return reply{Errors: []string{f.loadError(err)}}
+	}
+	for _, e := range f.declared {
+		d, err := f.describe(e)
+		if err != nil {
+			r.Errors = append(r.Errors, fmt.Sprintf("%d: %s: %v", f.line(e), e.name, err))
+			continue
+		}
+		r.Functions = append(r.Functions, d)
+	}
+	for _, t := range f.tokens { // in their order, which the module's dict does not keep
+		if fn, ok := m.Globals[t.text].(*py.Function); ok && t.column == 5 && strings.HasPrefix(t.text, "test_") && f.entries["test:"+t.text] == nil {
+			r.Tests = append(r.Tests, t.text)
+			f.entries["test:"+t.text] = &entry{kind: "test", name: t.text, target: fn}
+		}
+	}
+	return r
+}
+
+// standardFiles keeps the file away from the protocol: what it prints goes to standard error, and it reads nothing.
+func standardFiles(ctx py.Context) error {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	globals := ctx.Store().MustGetModule("sys").Globals
+	for _, n := range []string{"stdout", "__stdout__"} {
+		globals[n] = globals["stderr"]
+	}
+	for _, n := range []string{"stdin", "__stdin__"} {
+		globals[n] = &py.File{File: null, FileMode: py.FileRead}
+	}
+	return nil
+}
+
+// loadSiblings prepares the modules of the file's folder that it imports.
+func loadSiblings(dir string, names []string, seen map[string]bool) (found []string) {
+	for _, n := range names {
+		if seen[n] {
+			continue
+		}
+		seen[n] = true
+		source, err := os.ReadFile(filepath.Join(dir, n+".py"))
+		if err != nil {
+			return []string{"1: " + err.Error()}
+		}
+		wrong, more := lint(string(source), dir)
+		var code *py.Code
+		if len(wrong) == 0 {
+			if code, wrong, err = compile(rewrite(string(source)).source, n+".py"); err != nil {
+				wrong = []string{lastLine(err)}
+			}
+		}
+		for _, w := range wrong {
+			found = append(found, "1: it imports "+n+".py, of which line "+w)
+		}
+		found = append(found, loadSiblings(dir, more, seen)...)
+		py.RegisterModule(&py.ModuleImpl{Info: py.ModuleInfo{Name: n, FileDesc: n + ".py"}, Code: code})
+	}
+	return found
+}
+
+func (f *file) line(e *entry) int {
+	if n := f.program.at[e.target.Name]; n > 0 {
+		return n
+	}
+	return int(e.target.Code.Firstlineno)
+}
+
+func (f *file) describe(e *entry) (declared, error) {
+	_, given := e.options["schema"]
+	parameters, open, err := e.signature(e.kind == "tool" && !given)
+	if err == nil && f.entries[e.name] != nil {
+		err = errors.New("the name is used twice; write name= in one of the decorators")
+	}
+	if err != nil {
+		return declared{}, err
+	}
+	f.entries[e.name] = e
+	doc, _ := e.target.Doc.(py.String)
+	if !f.documented(e) {
+		doc = ""
+	}
+	return declared{e.kind, e.name, f.line(e), string(doc), e.stateful(), parameters, open, e.injected, e.options}, nil
+}
+
+// documented tells a docstring from another string that happens to be the function's first constant.
+func (f *file) documented(e *entry) bool {
+	tokens := f.tokens
+	for i, t := range tokens {
+		if t.kind != name || t.text != e.target.Name || i == 0 || tokens[i-1].text != "def" {
+			continue
+		}
+		for i++; i < len(tokens) && tokens[i].kind != newline && !(tokens[i].text == ":" && tokens[i].within == ""); i++ {
+		}
+		for i++; i < len(tokens) && tokens[i].kind == newline; i++ {
+		}
+		return i < len(tokens) && tokens[i].kind == text
+	}
+	return false
+}
+
+// loadError is a line "LINE: what".
+func (f *file) loadError(err error) string {
+	line := 1
+	e, at := exception(err)
+	if e != nil {
+		if n, ok := e.Dict["lineno"].(py.Int); ok {
+			line = int(n)
+		}
+	}
+	for ; at != nil; at = at.Next {
+		if at.Frame.Code.Filename == f.path {
+			line = int(at.Lineno)
+		}
+	}
+	return fmt.Sprintf("%d: %s", f.program.line(line), lastLine(err))
+}
+
+// call runs a function and answers with what it returned or raised.
+func (f *file) call(r request) (a reply) {
+	defer func() {
+		if p := recover(); p != nil {
+			a = reply{Error: fmt.Sprintf("SystemError: gpython: %v", p)}
+		}
+	}()
+	e := f.entries[r.Name]
+	if e == nil {
+		return reply{Error: "NameError: there is no function " + r.Name}
+	}
+	result, err := f.run(e, r)
+	if err == nil {
+		a.Result, err = encode(result)
+	}
+	if err != nil {
+		dump(err)
+		return reply{Error: f.withSource(err)}
+	}
+	return a
+}
+
+func (f *file) run(e *entry, r request) (py.Object, error) {
+	v, err := decode(r.Arguments)
+	if err != nil {
+		return nil, err
+	}
+	given, ok := v.(py.StringDict)
+	if !ok {
+		given = py.NewStringDict()
+	}
+	for n, v := range given {
+		if t, err := e.hint(n); e.kind == "tool" && err == nil && v != py.None {
+			given[n] = convert(t, v)
+		}
+	}
+	f.current = f.context(e, r.Trajectory)
+	if slices.Contains(e.injected, "context") {
+		if m, err := decode(r.Metadata); err == nil && m != py.None {
+			f.current.metadata = m
+		}
+		given["context"] = f.current
+	}
+	return py.Call(e.target, py.Tuple{}, given)
+}
+
+// withSource is the last line of the traceback; an assertion that says nothing is quoted.
+func (f *file) withSource(err error) string {
+	line := lastLine(err)
+	e, at := exception(err)
+	if line != "AssertionError" || e == nil || at == nil {
+		return line
+	}
+	for at.Next != nil {
+		at = at.Next
+	}
+	if n := int(at.Lineno); n >= 1 && n <= len(f.lines) && at.Frame.Code.Filename == f.path {
+		line += fmt.Sprintf(": line %d: %s", n, strings.TrimSpace(f.lines[n-1]))
+	}
+	return line
+}
+
+// dump writes a traceback for people.
+func dump(err error) {
+	if _, at := exception(err); at != nil {
+		fmt.Fprintln(os.Stderr, "Traceback (most recent call last):")
+		at.TracebackDump(os.Stderr)
+	}
+	fmt.Fprintln(os.Stderr, lastLine(err))
+}

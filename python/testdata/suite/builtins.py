@@ -1,0 +1,210 @@
+# What gpython lacks or does wrongly by itself, and the runtime adds.
+import math
+import string
+from typing import Any, Dict, List, Literal, Optional, Tuple, Union
+
+from agentfly import reward, tool
+
+
+class Wrong(ValueError):
+    pass
+
+
+class Deeper(Wrong):
+    pass
+
+
+class Counter:
+    """Counts."""
+
+    step = 2
+
+    def __init__(self, start=0, *, by: int = 1):
+        self.n = start
+        self.by = by
+
+    def next(self) -> int:
+        self.n += self.by * self.step
+        return self.n
+
+
+@tool()
+def strings(s: str = "Hello World"):
+    return [
+        s.upper(), s.lower(), s.title(), s.capitalize(), s.count("o"), s.index("W"), s.find("z"), s.rfind("o"), s.partition(" "),
+        s.rpartition("o"), s.split(), s.split("o", 1), s.replace("l", "L"), s.strip("Hd"), s.startswith("He"), s.endswith("x"),
+        s.ljust(14, "."), s.rjust(14), s.center(15, "*"), "-7".zfill(5), "a\nb\r\nc\n".splitlines(), "12".isdigit(), "a1".isalnum(),
+        "ab".isalpha(), "AB".isupper(), "ab1".islower(), " ".isspace(), "".isdigit(), ", ".join(["a", "b"]), s[::-1], s[-3:],
+        "naïve ✓".upper(), "naïve ✓".index("v"), len("naïve ✓"), "x" * 3, "ell" in s, s < "I", string.digits,
+    ]
+
+
+@tool()
+def percents():
+    n, half = 7, 0.5
+    return [
+        "%s %s %s %s" % (1, 2.0, None, True), "%s" % "x", "%s" % [1, "a", 2.5], "%d%%" % 50, "%5d|%-5d|%05d|%+d" % (n, n, n, n),
+        "%.2f %8.3f %e %g %g" % (half, 3.14159, 12345.678, 0.0001, 1e20), "%x %X %o %#x" % (255, 255, 8, 255), "%r %r" % ("it's", 'a"b'),
+        "%(a)s-%(b)d" % {"a": "x", "b": 2}, "%5s|%-5s|%.2s" % ("ab", "ab", "abcdef"), "%c" % "z", "%d" % 3.99, n % 3, -n % 3, 7.5 % 2,
+        2 * n % 4, n % 4 * 2, "%s" % (1,), "100%",
+    ]
+
+
+@tool()
+def braces():
+    return [
+        "{} {}".format(1, "a"), "{1}{0}".format("a", "b"), "{x}-{y:d}".format(x="q", y=3), "{:.2f}|{:8.3f}|{:<6}|{:>6}|{:^6}".format(1.005, 2.5, "a", "b", "c"),
+        "{:05d} {:+d} {:,} {:x} {:b} {:%}".format(42, 5, 1234567, 255, 5, 0.25), "{{}} {!r}".format("s"), "{:*^9}".format("mid"), "{} {} {}".format(None, True, 1.0),
+        "{:,.2f}".format(1234567.891), "{:>8}|{:<8}|{:e}".format(3, 2.5, 12.5),
+    ]
+
+
+@tool()
+def numbers():
+    return [
+        round(2.567, 1), round(2.5), round(3.5), round(-2.5), round(2.675, 2), round(1234.5, -2), round(7), round(1e15 + 0.3, 1), 10 ** 30 + 1, 2 ** 0.5, 7 // 2, -7 // 2,
+        1e20, 1e-7, 0.1 + 0.2, abs(-3), divmod(7, 2), max([3, 1]), min(3, 1), sum([1, 2.5]), int("42"), int(-2.7), float("1e3"), bool([]), bool("x"), bool(0.0),
+        math.sqrt(16), math.floor(2.7), math.pi, 3 / 2, 6 / 3, isinstance(1, int), isinstance("a", (int, str)), isinstance(True, int), type(1.5).__name__, type("a").__name__, 1 < 2 < 3,
+    ]
+
+
+@tool()
+def containers():
+    a = [3, 1, 2]
+    a.insert(1, 9)
+    a.insert(-1, 8)
+    a.append(1)
+    a.remove(9)
+    last = a.pop()
+    first = a.pop(0)
+    b = a.copy()
+    b.reverse()
+    d = {"x": 1}
+    d.update({"y": 2})
+    e = d.copy()
+    gone = e.pop("x")
+    missing = e.pop("q", None)
+    return {
+        "a": a, "b": b, "last": last, "first": first, "index": a.index(8), "count": a.count(1), "d": d, "e": e, "gone": gone, "missing": missing,
+        "default": d.setdefault("z", []), "get": d.get("nothing"), "keys": sorted(d.keys()), "in": "x" in d, "sorted": sorted([[2, "b"], [1, "a"]], key=lambda p: p[0]),
+        "reversed": list(reversed([1, 2, 3])), "squares": [x * x for x in range(5) if x % 2], "dict": {k: len(k) for k in ["a", "bb"]}, "set": sorted({1, 2, 2}),
+        "zip": list(zip([1, 2], "ab")), "enumerate": list(enumerate("ab")), "slice": a[1:], "nested": [y for x in [[1], [2, 3]] for y in x], "any": any([0, 1]), "all": all([]),
+    }
+
+
+@tool()
+def classes(start: int):
+    c = Counter(start, by=3)
+    c.next()
+    return [c.next(), Counter().next(), Counter.step]
+
+
+@tool()
+def exceptions(kind: Literal["wrong", "deeper", "value", "finally", "none"]):
+    seen = []
+    try:
+        if kind == "wrong":
+            raise Wrong("w")
+        if kind == "deeper":
+            raise Deeper("d")
+        if kind == "value":
+            int("x")
+        seen.append("no error")
+    except Deeper as e:
+        seen.append("deeper " + str(e))
+    except Wrong as e:
+        seen.append("wrong %s" % e)
+    except (ValueError, KeyError) as e:
+        seen.append(str(e))
+    finally:
+        seen.append("finally")
+    return seen
+
+
+@tool()
+def raises(kind: str):
+    if kind == "deeper":
+        raise Deeper("not", "today")
+    if kind == "empty":
+        raise Wrong
+    if kind == "called":
+        raise Wrong()
+    if kind == "assert":
+        assert kind == "x", "it is %s" % kind
+    if kind == "format":
+        return "%d" % "x"
+    if kind == "few":
+        return "%s %s" % "x"
+    if kind == "many":
+        return "%s" % (1, 2)
+    if kind == "name":
+        return undefined  # noqa: F821
+    if kind == "join":
+        return ", ".join([1])
+    if kind == "pop":
+        return {}.pop("k")
+    return kind + 1
+
+
+@tool()
+def typed(
+    a: List[float], b: Optional[int] = None, c: Union[int, str] = 3, d: Dict[str, float] = {}, e: Tuple[int, ...] = (), f: Any = None, g: Optional[List[str]] = None,
+    h: Literal[1, "x"] = 1, *, i: float = 1
+):
+    """Types.
+
+    Args:
+        a: Numbers.
+        g: Names.
+    """
+    return [[type(x).__name__ for x in a], b, type(c).__name__, [type(d[k]).__name__ for k in sorted(d)], type(e).__name__, f, g, h, type(i).__name__]
+
+
+@tool()
+def big(n: int):
+    return [str(n + 1), str(n * n), str(-n), "%d" % n, isinstance(n, int)]
+
+
+@tool()
+def inner(a: List[int], b: int, *, c: int = 2):
+    """Arguments in inner functions."""
+    d = b
+
+    def add(x, y=1):
+        nonlocal d
+        d += 1
+        total = x + y + b
+        for z in a:
+            total += z
+        return total
+
+    a = a + [c]
+    return [[x * b * c for x in a], add(1), (lambda x: x + b)(1), d, sum(x * b for x in a), sorted(a, key=lambda x: -x * c)]
+
+
+@tool()
+def ordered():
+    rows = [(2, "b"), (1, "z"), (1, "a")]
+    rows.sort(key=lambda r: r[0], reverse=True)
+    return [rows, sorted(rows), max(rows), min([[2, 1], [2, 0]]), min([], default=4), max("ab", "b", key=len), sorted({"b": 1, "a": 2}.items()), sorted("cab", reverse=True)]
+
+
+@tool()
+def texts():
+    return [
+        str(1e16), str(123456789.123), str((1,)), str([1e22, 0.1, {"k": 1e-5}]), repr("it's"), "%s %s" % (1234567.5, (1,)), "{}".format(100000000.25), str(float("inf")),
+        str(-1e-7), str(1e15), str(""), str(None), repr(12345678.9), str(Wrong("w")), repr(Wrong),
+    ][:13]
+
+
+@reward()
+def scored(final_response, weight=0.5, **fields):
+    return {"reward": weight * len(final_response), "fields": len(fields)}
+
+
+def test_strings():
+    assert strings("a") != [], "never"
+
+
+def test_fails():
+    assert "%s" % 1 == "2", "said %d" % 1
