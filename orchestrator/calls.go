@@ -46,9 +46,10 @@ func conclude(t *trajectory.Turn) {
 
 // countCalls adds a turn to the metrics tools/* of a step.
 func countCalls(metrics map[string]float64, t trajectory.Turn) {
-	for _, name := range []string{"calls", "failed", "unknown", "bad_arguments", "parse_errors", "broken", "retries", "cached", "seconds"} {
+	for _, name := range []string{"calls", "failed", "unknown", "bad_arguments", "parse_errors", "broken", "retries", "cached"} {
 		metrics["tools/"+name] += 0 // every step has all of them
 	}
+	metrics["seconds/tools"] += 0
 	metrics["tools/calls"] += float64(len(t.Results) - t.ParseErrors)
 	metrics["tools/parse_errors"] += float64(t.ParseErrors)
 	for _, r := range t.Results {
@@ -67,7 +68,7 @@ func countCalls(metrics map[string]float64, t trajectory.Turn) {
 			metrics["tools/cached"]++
 		}
 		metrics["tools/retries"] += float64(r.Retries)
-		metrics["tools/seconds"] += r.Duration.Seconds()
+		metrics["seconds/tools"] += r.Duration.Seconds()
 	}
 }
 

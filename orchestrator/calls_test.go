@@ -160,7 +160,7 @@ func TestCallsAreCounted(t *testing.T) {
 	}
 	metrics := map[string]float64{}
 	countCalls(metrics, trajectory.Turn{})
-	for _, name := range []string{"calls", "failed", "unknown", "bad_arguments", "parse_errors", "broken", "retries", "cached", "seconds"} {
+	for _, name := range []string{"calls", "failed", "unknown", "bad_arguments", "parse_errors", "broken", "retries", "cached"} {
 		v, ok := metrics["tools/"+name]
 		require.True(t, ok && v == 0, name)
 	}
@@ -171,7 +171,7 @@ func TestCallsAreCounted(t *testing.T) {
 		{Failed: true, Cause: trajectory.CauseParse},
 	}})
 	require.Equal(t, map[string]float64{
-		"tools/calls": 7, "tools/failed": 6, "tools/unknown": 1, "tools/bad_arguments": 2, "tools/parse_errors": 1, "tools/broken": 1, "tools/retries": 2, "tools/cached": 1, "tools/seconds": 7,
+		"tools/calls": 7, "tools/failed": 6, "tools/unknown": 1, "tools/bad_arguments": 2, "tools/parse_errors": 1, "tools/broken": 1, "tools/retries": 2, "tools/cached": 1, "seconds/tools": 7,
 	}, metrics)
 }
 
