@@ -39,8 +39,16 @@ func (s *site) start() {
 	listener, err := net.Listen("tcp", s.address)
 	require.NoError(s.t, err)
 	s.address = listener.Addr().String()
-	server := newTestServer(func(ctx context.Context) { <-ctx.Done() })
+	let := make(chan struct{}) // a cancellation may be lost with the connection
+	server := newTestServer(func(ctx context.Context) {
+		select {
+		case <-ctx.Done():
+		case <-let:
+		}
+	})
+	end := sync.OnceFunc(func() { close(let) })
 	s.close = func() {
+		end()
 		for session := range server.Sessions() {
 			_ = session.Close()
 		}
