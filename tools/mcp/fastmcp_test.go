@@ -50,7 +50,7 @@ func checkFastMCP(t *testing.T, s *opened) {
 	got = invoke(t, r, "fail", `{"reason": "no such city"}`)
 	require.True(t, got.Failed)
 	require.False(t, got.Broken)
-	require.Contains(t, got.Observation, "no such city")
+	require.Contains(t, got.Observation, "Error executing tool fail") // version 2 keeps the reason to itself
 	o, err = s.call(t.Context(), "picture", nil)
 	require.NoError(t, err)
 	require.Equal(t, "data:image/png;base64,iVBORw==", o.Image)
