@@ -112,7 +112,7 @@ def asynchronous(lines, load, commit):
         runs[r["mode"], r["seed"]] = r
     seeds = sorted({seed for _, seed in runs})
     some = runs["async", seeds[0]]
-    out = [machine("bench-async", load, commit).replace("2 threads", f"examples/tiny_async.yaml with 4 groups of 16, {some['steps']} steps, "
+    out = [machine("bench-async", load, commit).replace("2 threads", f"examples/tiny_async.yaml with 4 groups of 32, {some['steps']} steps, "
                                                          f"a calculator that takes an exponential {some['tool_seconds']:g} s, max_staleness {some['max_staleness']}; the seeds of a mode side by side."), "",
            "| seed | steps an hour: sync | async | ratio | reward, mean of all steps: sync | async | of the last ten: sync | async | largest staleness | trajectories over an update | failed |",
            "|---|---|---|---|---|---|---|---|---|---|---|"]
