@@ -7,6 +7,7 @@ import (
 	"math"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,17 +65,17 @@ func TestCauses(t *testing.T) {
 }
 
 // unreliable breaks so many times, each after some time.
-func unreliable(spec Spec, times int, takes time.Duration, fail error) (Tool, *int) {
-	calls := new(int)
+func unreliable(spec Spec, times int, takes time.Duration, fail error) (Tool, *atomic.Int64) {
+	calls := new(atomic.Int64)
 	spec.Name, spec.Parameters = "shaky", json.RawMessage(`{"type":"object"}`)
 	return spied{spec, func(ctx context.Context, _ Call) (Observation, error) {
-		*calls++
+		n := calls.Add(1)
 		select {
 		case <-time.After(takes):
 		case <-ctx.Done():
 			return Observation{}, ctx.Err()
 		}
-		if *calls <= times {
+		if int(n) <= times {
 			return Observation{}, fail
 		}
 		return Observation{Text: "at last"}, nil
@@ -113,7 +114,7 @@ func TestRetries(t *testing.T) {
 			}
 			got := r.Invoke(ctx, "x", trajectory.ToolCall{Name: "shaky"})
 			require.Equal(t, c.want, got.Observation, name)
-			require.Equal(t, c.calls, *calls, name)
+			require.EqualValues(t, c.calls, calls.Load(), name)
 			require.Equal(t, c.calls-1, got.Retries, name)
 			require.Equal(t, c.spent, got.Duration, name)
 		})
