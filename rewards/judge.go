@@ -8,13 +8,13 @@ import (
 	"math"
 	"net/http"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/sashabaranov/go-openai"
 
+	oai "github.com/agentfly/agentfly/openai"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/trajectory"
 	"github.com/agentfly/agentfly/waiting"
@@ -139,14 +139,14 @@ func (j *judge) ask(ctx context.Context, question openai.ChatCompletionRequest) 
 			if _, err = j.read(text); err == nil {
 				return text, nil
 			}
-		} else if !passing(err) {
-			return "", fmt.Errorf("%s: %w", j.URL, oneLine(err))
+		} else if !oai.Passing(err) {
+			return "", fmt.Errorf("%s: %w", j.URL, oai.OneLine(err))
 		}
 		if ctx.Err() != nil {
-			return "", fmt.Errorf("%s: %w; the last attempt: %w", j.URL, ctx.Err(), oneLine(err))
+			return "", fmt.Errorf("%s: %w; the last attempt: %w", j.URL, ctx.Err(), oai.OneLine(err))
 		}
 		if n == j.Attempts {
-			return "", fmt.Errorf("%s: after %d attempts: %w", j.URL, n, oneLine(err))
+			return "", fmt.Errorf("%s: after %d attempts: %w", j.URL, n, oai.OneLine(err))
 		}
 		if err := j.pause(ctx, max(wait, after)); err != nil {
 			return "", fmt.Errorf("%s: %w", j.URL, err)
@@ -259,24 +259,6 @@ func transcript(t *trajectory.Trajectory) string {
 	}
 	return strings.TrimSpace(b.String())
 }
-
-// passing tells whether another attempt may succeed.
-func passing(err error) bool {
-	status := 0
-	if e := (*openai.APIError)(nil); errors.As(err, &e) {
-		status = e.HTTPStatusCode
-	} else if e := (*openai.RequestError)(nil); errors.As(err, &e) {
-		status = e.HTTPStatusCode
-	}
-	return status == 0 || status >= 500 || slices.Contains([]int{http.StatusTooManyRequests, http.StatusRequestTimeout}, status)
-}
-
-type lineError struct{ error }
-
-func (e lineError) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
-func (e lineError) Unwrap() error { return e.error }
-
-func oneLine(err error) error { return lineError{err} }
 
 func sleep(ctx context.Context, d time.Duration) error {
 	select {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agentfly/agentfly/brief"
 	"github.com/agentfly/agentfly/python"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/trajectory"
@@ -240,7 +241,7 @@ func readScore(result json.RawMessage) (Score, error) {
 	m, ok := v.(map[string]any)
 	value, isNumber := scoreNumber(m["reward"])
 	if !ok || !isNumber {
-		return Score{}, fmt.Errorf("it returned %s; return a number, or a dict whose reward is a number", clip(string(result), 80))
+		return Score{}, fmt.Errorf("it returned %s; return a number, or a dict whose reward is a number", brief.Clip(string(result), 80))
 	}
 	s := Score{Value: value}
 	for name, part := range m {
@@ -265,11 +266,4 @@ func scoreNumber(v any) (float64, bool) {
 		return 0, true
 	}
 	return 0, false
-}
-
-func clip(s string, n int) string {
-	if r := []rune(s); len(r) > n {
-		return string(r[:n]) + "…"
-	}
-	return s
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agentfly/agentfly/brief"
 	"github.com/agentfly/agentfly/resources"
 )
 
@@ -93,9 +94,9 @@ func (c *Catalog) Make(ctx context.Context, r *resources.Resources, ref Ref) ([]
 			return nil, fmt.Errorf("tools: there is no source %q of tools; the sources are %s", ref.Source, strings.Join(slices.Sorted(maps.Keys(c.sources)), ", "))
 		}
 		if len(c.named) == 0 {
-			return nil, fmt.Errorf("tools: there is no tool %q; no tool is registered", clip(ref.Name, 64))
+			return nil, fmt.Errorf("tools: there is no tool %q; no tool is registered", brief.Clip(ref.Name, 64))
 		}
-		return nil, fmt.Errorf("tools: there is no tool %q%s; the tools are %s", clip(ref.Name, 64), suggest(ref.Name, c.Names()), strings.Join(c.Names(), ", "))
+		return nil, fmt.Errorf("tools: there is no tool %q%s; the tools are %s", brief.Clip(ref.Name, 64), suggest(ref.Name, c.Names()), strings.Join(c.Names(), ", "))
 	}
 	made, err := f(ctx, r, ref.Params)
 	if err != nil {
@@ -117,7 +118,7 @@ func pick(what string, made []Tool, only []string) ([]Tool, error) {
 	for _, name := range only {
 		at := slices.Index(names, name)
 		if at < 0 {
-			return nil, fmt.Errorf("tools: %s: there is no tool %q%s; its tools are %s", what, clip(name, 64), suggest(name, names), strings.Join(names, ", "))
+			return nil, fmt.Errorf("tools: %s: there is no tool %q%s; its tools are %s", what, brief.Clip(name, 64), suggest(name, names), strings.Join(names, ", "))
 		}
 		out = append(out, made[at])
 	}

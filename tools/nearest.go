@@ -1,6 +1,10 @@
 package tools
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/agentfly/agentfly/brief"
+)
 
 // suggest returns ` (did you mean "x"?)` for the known name nearest to name, or "" when none is near.
 func suggest(name string, known []string) string {
@@ -18,7 +22,7 @@ func suggest(name string, known []string) string {
 
 // distance is Levenshtein's, in runes, on names of at most 64 runes; longer ones are cut.
 func distance(a, b string) int {
-	x, y := []rune(clip(a, 64)), []rune(clip(b, 64))
+	x, y := []rune(brief.Clip(a, 64)), []rune(brief.Clip(b, 64))
 	row := make([]int, len(y)+1)
 	for j := range row {
 		row[j] = j

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/agentfly/agentfly/brief"
 )
 
 // Options bound every call of a registry. What a tool or a job says of a tool goes before them.
@@ -146,9 +148,9 @@ func (r *Registry) lookup(name string) (*entry, error) {
 	}
 	names := r.Names()
 	if len(names) == 0 {
-		return nil, fmt.Errorf("there is no tool %q; no tool is registered", clip(name, 64))
+		return nil, fmt.Errorf("there is no tool %q; no tool is registered", brief.Clip(name, 64))
 	}
-	return nil, fmt.Errorf("there is no tool %q%s; the tools are %s", clip(name, 64), suggest(name, names), strings.Join(names, ", "))
+	return nil, fmt.Errorf("there is no tool %q%s; the tools are %s", brief.Clip(name, 64), suggest(name, names), strings.Join(names, ", "))
 }
 
 // Select returns a registry of the named tools. Limits and caches stay common to both.

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/agentfly/agentfly/brief"
 )
 
 // Schema is the part of JSON Schema that describes tool arguments. Keywords beyond it are ignored when a schema is
@@ -55,7 +57,7 @@ type schemaJSON struct {
 // UnmarshalJSON keeps the order of the properties.
 func (s *Schema) UnmarshalJSON(data []byte) error {
 	if b := bytes.TrimSpace(data); len(b) == 0 || b[0] != '{' {
-		return fmt.Errorf("a schema must be a JSON object, got %s", clip(string(data), 40))
+		return fmt.Errorf("a schema must be a JSON object, got %s", brief.Clip(string(data), 40))
 	}
 	var in schemaJSON
 	if err := json.Unmarshal(data, &in); err != nil {
@@ -201,12 +203,4 @@ func joinJSON(values []any) string {
 		out[i] = string(b)
 	}
 	return strings.Join(out, ", ")
-}
-
-// clip shortens s to n runes for an error text.
-func clip(s string, n int) string {
-	if r := []rune(s); len(r) > n {
-		return string(r[:n]) + "…"
-	}
-	return s
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/agentfly/agentfly/brief"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -283,4 +284,4 @@ func object(raw json.RawMessage) (json.RawMessage, bool) {
 }
 
 // line shortens what a model wrote to one line of an error text.
-func line(s string) string { return clip(strings.Join(strings.Fields(s), " "), 64) }
+func line(s string) string { return brief.Clip(strings.Join(strings.Fields(s), " "), 64) }

@@ -16,6 +16,7 @@ import (
 	"github.com/sashabaranov/go-openai"
 
 	"github.com/agentfly/agentfly/engines"
+	oai "github.com/agentfly/agentfly/openai"
 	"github.com/agentfly/agentfly/trajectory"
 	"github.com/agentfly/agentfly/waiting"
 )
@@ -138,13 +139,13 @@ func (e *Engine) generate(ctx context.Context, q engines.Request) (engines.Compl
 		if ctx.Err() != nil {
 			return engines.Completion{}, ctx.Err()
 		}
-		if n == e.options.Attempts || !passing(err) {
-			return engines.Completion{}, fmt.Errorf("after %d attempts: %w", n, oneLine(err))
+		if n == e.options.Attempts || !oai.Passing(err) {
+			return engines.Completion{}, fmt.Errorf("after %d attempts: %w", n, oai.OneLine(err))
 		}
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return engines.Completion{}, fmt.Errorf("%w; the last attempt: %w", ctx.Err(), oneLine(err))
+			return engines.Completion{}, fmt.Errorf("%w; the last attempt: %w", ctx.Err(), oai.OneLine(err))
 		}
 		wait = min(2*wait, 30*time.Second)
 	}
@@ -183,24 +184,6 @@ func request(q engines.Request, model string) (openai.ChatCompletionRequest, err
 	}
 	return r, nil
 }
-
-// passing tells whether another attempt may succeed.
-func passing(err error) bool {
-	status := 0
-	if e := (*openai.APIError)(nil); errors.As(err, &e) {
-		status = e.HTTPStatusCode
-	} else if e := (*openai.RequestError)(nil); errors.As(err, &e) {
-		status = e.HTTPStatusCode
-	}
-	return status == 0 || status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout
-}
-
-type lineError struct{ error }
-
-func (e lineError) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
-func (e lineError) Unwrap() error { return e.error }
-
-func oneLine(err error) error { return lineError{err} }
 
 // completion cuts the text after the first stop string. It is not sent, because an endpoint leaves it out of the text
 // without saying which it was.

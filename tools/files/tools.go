@@ -8,6 +8,8 @@ import (
 	"path"
 	"regexp"
 	"strings"
+
+	"github.com/agentfly/agentfly/brief"
 )
 
 type createArgs struct {
@@ -266,10 +268,4 @@ func grep(ctx context.Context, f *folder, a grepArgs) (string, error) {
 }
 
 // clip bounds a line that is shown.
-func clip(line string) string {
-	const most = 300
-	if runes := []rune(line); len(runes) > most {
-		return string(runes[:most]) + "…"
-	}
-	return line
-}
+func clip(line string) string { return brief.Clip(line, 300) }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/agentfly/agentfly/brief"
 	"github.com/agentfly/agentfly/resources"
 )
 
@@ -139,7 +140,7 @@ func (c config) environment() []string {
 
 // name of the server, for people.
 func (c config) name() string {
-	return clip(cmp.Or(strings.Join(c.Command, " "), redacted(c.URL), c.Replay), 100)
+	return brief.Clip(cmp.Or(strings.Join(c.Command, " "), redacted(c.URL), c.Replay), 100)
 }
 
 // redacted is a URL without what may be secret in it.
@@ -150,11 +151,4 @@ func redacted(text string) string {
 	}
 	u.User, u.RawQuery, u.Fragment = nil, "", ""
 	return u.String()
-}
-
-func clip(s string, n int) string {
-	if r := []rune(s); len(r) > n {
-		return string(r[:n]) + "…"
-	}
-	return s
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/brief"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
@@ -339,7 +340,7 @@ func TestStartErrors(t *testing.T) {
 				b.start = quick.start
 			}
 			_, err := open(t.Context(), c.config, b, nil)
-			require.EqualError(t, err, strings.ReplaceAll(c.want, os.Args[0], clip(os.Args[0], 100)))
+			require.EqualError(t, err, strings.ReplaceAll(c.want, os.Args[0], brief.Clip(os.Args[0], 100)))
 		})
 	}
 	ctx, cancel := context.WithCancel(t.Context())

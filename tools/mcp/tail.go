@@ -3,6 +3,8 @@ package mcp
 import (
 	"strings"
 	"sync"
+
+	"github.com/agentfly/agentfly/brief"
 )
 
 // tail keeps the end of what a server says on standard error, for people.
@@ -33,7 +35,7 @@ func (t *tail) String() string {
 	var lines []string
 	for line := range strings.SplitSeq(strings.ToValidUTF8(string(t.bytes), "\uFFFD"), "\n") {
 		if line = strings.Join(strings.Fields(line), " "); line != "" {
-			lines = append(lines, clip(line, 200))
+			lines = append(lines, brief.Clip(line, 200))
 		}
 	}
 	if len(lines) == 0 {
