@@ -6,6 +6,7 @@ runs an event loop for async functions. Standard output of the user's code goes 
 
 import importlib.machinery
 import inspect
+import itertools
 import json
 import linecache
 import os
@@ -144,7 +145,7 @@ class File:
         try:
             exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
         except BaseException as e:
-            traceback.print_exc()
+            show(e)
             return {"errors": [load_error(e, file)]}
         functions, errors = [], []
         for kind, target, options in agentfly._declared:
@@ -192,8 +193,15 @@ class File:
             import asyncio
 
             self.loop = asyncio.new_event_loop()
-            threading.Thread(target=self.loop.run_forever, name="agentfly-loop", daemon=True).start()
+            threading.Thread(target=self.run_loop, name="agentfly-loop", daemon=True).start()
         return self.loop
+
+    def run_loop(self):
+        while True:
+            try:
+                self.loop.run_forever()
+            except BaseException as e:  # sys.exit() in a task that the user's code made: the others go on
+                show(e)
 
     async def env(self, entry, trajectory):
         key = (trajectory, entry.options["env_cls"])
@@ -248,13 +256,22 @@ def load_error(e, file):
 
 
 def last_line(e):
-    text = " ".join(traceback.format_exception_only(type(e), e)[-1].split())
+    lines = itertools.dropwhile(lambda line: line.startswith("  "), traceback.format_exception_only(type(e), e))  # a SyntaxError's source
+    text = " ".join("".join(lines).split())  # with its notes
     if text.startswith(PREFIX):  # a class of the file's own
         text = text.partition(".")[2]
-    if isinstance(e, AssertionError) and not str(e) and e.__traceback__:
+    if isinstance(e, AssertionError) and not e.args and e.__traceback__:
         frame = traceback.extract_tb(e.__traceback__)[-1]
         text += ": line %d: %s" % (frame.lineno, frame.line)
     return text[:2000]
+
+
+def show(e):
+    """The traceback, for people."""
+    try:
+        traceback.print_exception(type(e), e, e.__traceback__)
+    except Exception:  # the user's code closed or replaced standard error
+        pass
 
 
 # The protocol.
@@ -321,7 +338,7 @@ class Worker:
         if isinstance(e, (Interrupted, concurrent.futures.CancelledError)) or type(e).__name__ == "CancelledError":
             return {"id": id, "error": "it was interrupted", "broken": True}
         if not isinstance(e, Unsupported):
-            traceback.print_exception(type(e), e, e.__traceback__)
+            show(e)
         if isinstance(e, MemoryError):
             limit = " of %d MiB" % (self.file.memory >> 20) if self.file.memory else ""
             return {"id": id, "error": "it needs more memory than its limit" + limit, "broken": True}
@@ -385,7 +402,7 @@ class Worker:
 def flush():
     try:
         sys.stdout.flush()
-    except (ValueError, OSError, AttributeError):  # the user's code closed or replaced it
+    except Exception:  # the user's code closed or replaced it
         pass
 
 
