@@ -95,3 +95,58 @@ func unquote(t *testing.T, data string) (text string) {
 	require.NoError(t, json.Unmarshal([]byte(data), &text))
 	return text
 }
+
+// What a trajectory kept is closed when it is over; what closing raises concerns nobody.
+func TestStateIsClosed(t *testing.T) {
+	text := `from agentfly import state, tool
+
+
+class Kept:
+    def __init__(self, note, wrong):
+        self.note = note
+        self.wrong = wrong
+
+    def close(self):
+        f = open(self.note, "w")
+        f.write("closed")
+        f.close()
+        if self.wrong:
+            raise ValueError("it cannot be closed")
+
+
+@tool(stateful=True)
+def keep(name: str, note: str, wrong: bool = False):
+    state()[name] = Kept(note, wrong)
+    state()["text"] = "has no close"
+    return len(state())
+`
+	for _, runtime := range []string{python.CPython, python.GPython} {
+		t.Run(runtime, func(t *testing.T) {
+			if runtime == python.CPython {
+				needPython(t)
+			}
+			dir := t.TempDir()
+			file := filepath.Join(dir, "tools.py")
+			require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+			m, err := python.Load(t.Context(), file, python.Options{Runtime: runtime, Workers: 1})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, m.Close()) }()
+			keep := func(trajectory, name string, wrong bool) string {
+				arguments, err := json.Marshal(map[string]any{"name": name, "note": filepath.Join(dir, name), "wrong": wrong})
+				require.NoError(t, err)
+				got, err := call(t.Context(), m, "keep", trajectory, string(arguments))
+				require.NoError(t, err)
+				return got
+			}
+			require.Equal(t, "2", keep("t", "a", true))
+			require.Equal(t, "3", keep("t", "b", false))
+			require.Equal(t, "2", keep("other", "c", false))
+			m.End("t")
+			require.Equal(t, "2", keep("t", "d", false), "it begins anew, after what it had kept is closed")
+			for name, closed := range map[string]bool{"a": true, "b": true, "c": false, "d": false} {
+				_, err := os.Stat(filepath.Join(dir, name))
+				require.Equal(t, closed, err == nil, name)
+			}
+		})
+	}
+}

@@ -221,8 +221,13 @@ class File:
         return await settled(entry.target(**given))
 
     def end(self, trajectory):
+        """Forgets a trajectory. What it kept in state() that has a method close is returned: the main thread closes it, as it made it."""
         with self.lock:
-            self.contexts.pop(trajectory, None)
+            context = self.contexts.pop(trajectory, None)
+        self.end_envs(trajectory)
+        return [] if context is None else [v for v in context.state.values() if callable(getattr(v, "close", None))]
+
+    def end_envs(self, trajectory):
         gone = [self.envs.pop(key) for key in list(self.envs) if key[0] == trajectory]
         if not gone:
             return
@@ -309,7 +314,7 @@ class Worker:
                 if task is not None:
                     task.cancel()
             elif op == "end":
-                self.file.end(m["trajectory"])
+                self.jobs.put({"op": "close", "kept": self.file.end(m["trajectory"])})
             elif op == "call" and self.is_async(m):
                 self.spawn(m)
             else:
@@ -355,6 +360,9 @@ class Worker:
         if m["op"] == "load":
             self.reply(dict(self.file.load(m["file"], m.get("source", "")), id=m["id"]))
             return
+        if m["op"] == "close":
+            self.close(m["kept"])
+            return
         import agentfly
 
         token = None
@@ -363,12 +371,7 @@ class Worker:
                 self.current = m["id"]
                 entry, context, given = self.prepare(m)
                 token = agentfly._current.set(context)
-                value = entry.target(**given)
-                if inspect.isawaitable(value):
-                    import asyncio
-
-                    value = asyncio.run_coroutine_threadsafe(settled(value), self.file.start_loop()).result()
-                text = encode(value)
+                text = encode(self.wait(entry.target(**given)))
             finally:
                 self.current = None
         except BaseException as e:
@@ -379,6 +382,22 @@ class Worker:
             if token is not None:
                 agentfly._current.reset(token)
             flush()
+
+    def close(self, kept):
+        for value in kept:
+            try:
+                self.wait(value.close())
+            except BaseException as e:  # nobody waits for it
+                show(e)
+        flush()
+
+    def wait(self, value):
+        """What an async function gives in the end; anything else is what it is."""
+        if not inspect.isawaitable(value):
+            return value
+        import asyncio
+
+        return asyncio.run_coroutine_threadsafe(settled(value), self.file.start_loop()).result()
 
     def spawn(self, m):
         loop = self.file.start_loop()

@@ -210,7 +210,7 @@ def agent(name: Any = None) -> Any:
 def state() -> Dict[str, Any]:
     """What belongs to the trajectory whose call this is: a dict that its later calls see, and that is dropped when it is over.
 
-    It needs stateful=True. Outside a worker it is one dict of the process.
+    What has a method close is closed then. It needs stateful=True. Outside a worker it is one dict of the process.
     """
     return _current.get().state
 
