@@ -1,4 +1,6 @@
-# What a function can raise, print and return; it was seen with every runtime that has what it needs.
+# What a function can raise, print and return; hints are strings.
+from __future__ import annotations
+
 import asyncio
 import sys
 from dataclasses import dataclass
