@@ -70,7 +70,10 @@ class Entry:
         target = inspect.unwrap(self.target)
         if inspect.isclass(target):
             try:
-                return inspect.findsource(target)[1] + 1
+                lines, at = inspect.findsource(target)
+                while at > 0 and lines[at - 1].startswith("@"):  # Python 3.8 gives the line of class
+                    at -= 1
+                return at + 1
             except (OSError, IndexError):
                 return 1
         return getattr(getattr(target, "__code__", None), "co_firstlineno", 1)
