@@ -46,8 +46,9 @@ func FuzzErrorText(f *testing.F) {
 	f.Add("`/a/b' \"/c d/e\" /f/g")
 	f.Fuzz(func(t *testing.T, text string) {
 		require.LessOrEqual(t, len(errorText(errors.New(text), nil)), len(text))
-		got := errorText(errors.New(strings.ReplaceAll(text, "/home", "")+" /home/ann/x"), nil)
-		require.NotContains(t, got, "/home/ann")
+		if !strings.Contains(text, "ann") {
+			require.NotContains(t, errorText(errors.New(text+" /home/ann/x"), nil), "/ann")
+		}
 	})
 }
 
