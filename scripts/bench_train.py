@@ -6,7 +6,7 @@ bfloat16 (autocast over float32 weights).
 
 Micro-batches of 8 trajectories, padded to their longest prompt and completion; logits_to_keep leaves the prompt's logits
 out; old = current without gradient; fused AdamW. A shape whose micro-batches are all alike is timed on micro_batches of
-them and scaled. memory: the peak of the process's memory over a step of the first shape.
+them and scaled. memory: the peak of the process's memory over the first two micro-batches of the first shape (bfloat16: one).
 """
 import json
 import pathlib
@@ -68,10 +68,10 @@ def main():
     shapes = {s["name"]: s for s in json.loads(pathlib.Path(sys.argv[2]).read_text())}
     name, dtype = sys.argv[3:]
     if name == "memory":
-        step(model, optimizer, shapes["prompt_200"], 8 if dtype == "float32" else 1, dtype)
+        step(model, optimizer, shapes["prompt_200"], 2 if dtype == "float32" else 1, dtype)
         report("peak_memory_mib", dtype, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
         return
-    step(model, optimizer, {"trajectories": shapes["dense_8x256"]["trajectories"][:8]}, 1, "float32")  # makes gradients and the optimizer's state
+    step(model, optimizer, {"trajectories": shapes["dense_8x256"]["trajectories"][:2]}, 1, "float32")  # makes gradients and the optimizer's state
     shape = shapes[name]
     count, batches = shape["micro_batches"] if dtype == "float32" else 1, len(shape["trajectories"]) // 8
     gradient, optimize = step(model, optimizer, shape, count, dtype)
