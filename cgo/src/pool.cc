@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <new>
@@ -37,6 +38,23 @@ Pool::~Pool() {
   for (auto& [bytes, block] : free_) std::free(block.memory);
 }
 
+void Pool::drop(std::multimap<int64_t, Block>::iterator at) noexcept {
+  held_ -= at->first;
+  std::free(at->second.memory);
+  free_.erase(at);
+}
+
+void Pool::make_room(int64_t bytes) noexcept {
+  most_ = std::max(most_, used_ + bytes);
+  while (held_ + bytes > most_ && !free_.empty()) {
+    auto oldest = free_.begin();
+    for (auto it = free_.begin(); it != free_.end(); ++it) {
+      if (it->second.used < oldest->second.used) oldest = it;
+    }
+    drop(oldest);
+  }
+}
+
 at::Tensor Pool::take(at::IntArrayRef sizes) {
   int64_t bytes = 4;
   for (int64_t d : sizes) bytes *= d;
@@ -49,19 +67,26 @@ at::Tensor Pool::take(at::IntArrayRef sizes) {
       bytes = found->first;
       memory = found->second.memory;
       free_.erase(found);
+    } else {
+      make_room(bytes);
+      memory = allocate(bytes);
+      held_ += bytes;
     }
+    used_ += bytes;
+    most_ = std::max(most_, used_);
   }
-  if (memory == nullptr) memory = allocate(bytes);
   auto self = shared_from_this();
   return at::from_blob(
       memory, sizes, [self, bytes](void* p) { self->give(p, bytes); }, at::kFloat);
 }
 
 void Pool::give(void* memory, int64_t bytes) noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  used_ -= bytes;
   try {
-    std::lock_guard<std::mutex> lock(mutex_);
     free_.emplace(bytes, Block{memory, step_});
   } catch (...) {
+    held_ -= bytes;
     std::free(memory);
   }
 }
@@ -70,12 +95,8 @@ void Pool::begin_step() {
   std::lock_guard<std::mutex> lock(mutex_);
   step_++;
   for (auto it = free_.begin(); it != free_.end();) {
-    if (it->second.used + kKeep < step_) {
-      std::free(it->second.memory);
-      it = free_.erase(it);
-    } else {
-      ++it;
-    }
+    auto at = it++;
+    if (at->second.used + kKeep < step_) drop(at);
   }
 }
 
