@@ -130,7 +130,6 @@ def keep(name: str, note: str, wrong: bool = False):
 			require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 			m, err := python.Load(t.Context(), file, python.Options{Runtime: runtime, Workers: 1})
 			require.NoError(t, err)
-			defer func() { require.NoError(t, m.Close()) }()
 			keep := func(trajectory, name string, wrong bool) string {
 				arguments, err := json.Marshal(map[string]any{"name": name, "note": filepath.Join(dir, name), "wrong": wrong})
 				require.NoError(t, err)
@@ -143,10 +142,16 @@ def keep(name: str, note: str, wrong: bool = False):
 			require.Equal(t, "2", keep("other", "c", false))
 			m.End("t")
 			require.Equal(t, "2", keep("t", "d", false), "it begins anew, after what it had kept is closed")
-			for name, closed := range map[string]bool{"a": true, "b": true, "c": false, "d": false} {
-				_, err := os.Stat(filepath.Join(dir, name))
-				require.Equal(t, closed, err == nil, name)
+			closed := func(want map[string]bool) {
+				for name, is := range want {
+					_, err := os.Stat(filepath.Join(dir, name))
+					require.Equal(t, is, err == nil, name)
+				}
 			}
+			closed(map[string]bool{"a": true, "b": true, "c": false, "d": false})
+			m.End("other")
+			require.NoError(t, m.Close())
+			closed(map[string]bool{"c": true, "d": false}) // a file that is closed waits for what has ended
 		})
 	}
 }

@@ -224,16 +224,17 @@ class File:
         return await settled(entry.target(**given))
 
     def end(self, trajectory):
-        """Forgets a trajectory. What it kept in state() that has a method close is returned: the main thread closes it, as it made it."""
+        """Forgets a trajectory. Of what it kept in state(), values with a method close are returned, which the main thread closes because it
+        made them; of env_cls the future of their end, or None."""
         with self.lock:
             context = self.contexts.pop(trajectory, None)
-        self.end_envs(trajectory)
-        return [] if context is None else [v for v in context.state.values() if callable(getattr(v, "close", None))]
+        kept = [] if context is None else [v for v in context.state.values() if callable(getattr(v, "close", None))]
+        return kept, self.end_envs(trajectory)
 
     def end_envs(self, trajectory):
         gone = [self.envs.pop(key) for key in list(self.envs) if key[0] == trajectory]
         if not gone:
-            return
+            return None
         import asyncio
 
         async def close():
@@ -243,7 +244,7 @@ class File:
                         await settled(getattr(env, method)())
                         break
 
-        asyncio.run_coroutine_threadsafe(close(), self.start_loop())
+        return asyncio.run_coroutine_threadsafe(close(), self.start_loop())
 
 
 async def settled(value):
@@ -317,7 +318,8 @@ class Worker:
                 if task is not None:
                     task.cancel()
             elif op == "end":
-                self.jobs.put({"op": "close", "kept": self.file.end(m["trajectory"])})
+                kept, envs = self.file.end(m["trajectory"])
+                self.jobs.put({"op": "close", "id": m["id"], "kept": kept, "envs": envs})
             elif op == "call" and self.is_async(m):
                 self.spawn(m)
             else:
@@ -364,7 +366,7 @@ class Worker:
             self.reply(dict(self.file.load(m["file"], m.get("source", "")), id=m["id"]))
             return
         if m["op"] == "close":
-            self.close(m["kept"])
+            self.close(m)
             return
         import agentfly
 
@@ -386,13 +388,17 @@ class Worker:
                 agentfly._current.reset(token)
             flush()
 
-    def close(self, kept):
-        for value in kept:
+    def close(self, m):
+        for value in m["kept"]:
             try:
                 self.wait(value.close())
-            except BaseException as e:  # nobody waits for it
+            except BaseException as e:  # it concerns nobody
                 show(e)
         flush()
+        if m["envs"] is None:
+            self.reply({"id": m["id"]})
+        else:
+            m["envs"].add_done_callback(lambda _: self.reply({"id": m["id"]}))
 
     def wait(self, value):
         """What an async function gives in the end; anything else is what it is."""

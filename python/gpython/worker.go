@@ -103,7 +103,6 @@ func serve(in io.Reader, out io.Writer, memory int64) error {
 			a = f.call(r)
 		case "end":
 			f.end(r.Trajectory)
-			continue
 		}
 		a.ID = r.ID
 		if err := answers.Encode(a); err != nil {
