@@ -14,13 +14,31 @@ constexpr int64_t kHuge = 2 << 20;
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
+#if defined(__SANITIZE_ADDRESS__)  // knows the heap's bounds, and no mapping's
 void* allocate(int64_t bytes) {
-  const int64_t alignment = bytes >= kHuge ? kHuge : 64;
-  void* p = std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(round_up(bytes, alignment)));
+  void* p = std::aligned_alloc(4096, static_cast<size_t>(bytes));
   if (p == nullptr) throw std::bad_alloc();
-  advise_huge(p, bytes);
   return p;
 }
+
+void release(void* memory, int64_t) noexcept { std::free(memory); }
+#else
+// Whole mappings, not the heap: of what is freed there between blocks in use nothing goes back to the system.
+void* allocate(int64_t bytes) {
+  const int64_t extra = bytes >= kHuge ? kHuge : 0;  // to begin at a huge page
+  void* p =
+      mmap(nullptr, static_cast<size_t>(bytes + extra), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) throw std::bad_alloc();
+  if (extra == 0) return p;
+  const auto at = reinterpret_cast<intptr_t>(p), start = static_cast<intptr_t>(round_up(at, kHuge));
+  if (start > at) munmap(p, static_cast<size_t>(start - at));
+  if (at + extra > start) munmap(reinterpret_cast<void*>(start + bytes), static_cast<size_t>(at + extra - start));
+  advise_huge(reinterpret_cast<void*>(start), bytes);
+  return reinterpret_cast<void*>(start);
+}
+
+void release(void* memory, int64_t bytes) noexcept { munmap(memory, static_cast<size_t>(bytes)); }
+#endif
 
 }  // namespace
 
@@ -35,12 +53,12 @@ void advise_huge(void* memory, int64_t bytes) noexcept {
 }
 
 Pool::~Pool() {
-  for (auto& [bytes, block] : free_) std::free(block.memory);
+  for (auto& [bytes, block] : free_) release(block.memory, bytes);
 }
 
 void Pool::drop(std::multimap<int64_t, Block>::iterator at) noexcept {
   held_ -= at->first;
-  std::free(at->second.memory);
+  release(at->second.memory, at->first);
   free_.erase(at);
 }
 
@@ -87,7 +105,7 @@ void Pool::give(void* memory, int64_t bytes) noexcept {
     free_.emplace(bytes, Block{memory, step_});
   } catch (...) {
     held_ -= bytes;
-    std::free(memory);
+    release(memory, bytes);
   }
 }
 

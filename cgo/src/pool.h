@@ -8,7 +8,7 @@
 
 namespace af {
 
-// Blocks of the CPU heap, on huge pages where the system has them. A tensor returns its block when the last reference
+// Blocks of memory, on huge pages where the system has them. A tensor returns its block when the last reference
 // goes. Blocks that wait for another use are freed before the pool would hold more than was ever in use at once: the
 // next micro-batch is of another size. Thread-safe.
 class Pool : public std::enable_shared_from_this<Pool> {
