@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/brief"
+	"github.com/agentfly/agentfly/spell"
 )
 
 // Options bound every call of a registry. What a tool or a job says of a tool goes before them.
@@ -151,6 +152,15 @@ func (r *Registry) lookup(name string) (*entry, error) {
 		return nil, fmt.Errorf("there is no tool %q; no tool is registered", brief.Clip(name, 64))
 	}
 	return nil, fmt.Errorf("there is no tool %q%s; the tools are %s", brief.Clip(name, 64), suggest(name, names), strings.Join(names, ", "))
+}
+
+// suggest returns ` (did you mean "x"?)` for the known name nearest to name, or "" when none is near.
+func suggest(name string, known []string) string {
+	n := spell.Nearest(name, known)
+	if n == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (did you mean %q?)", n)
 }
 
 // Select returns a registry of the named tools. Limits and caches stay common to both.
