@@ -14,6 +14,7 @@ import (
 
 	"github.com/sashabaranov/go-openai"
 
+	"github.com/agentfly/agentfly/again"
 	oai "github.com/agentfly/agentfly/openai"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/trajectory"
@@ -271,15 +272,17 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 type afterKey struct{}
 
+// longAfter is the longest pause between attempts, whatever the endpoint asks for.
+const longAfter = 5 * time.Minute
+
 // retryAfter tells the caller what a refusal's Retry-After says, which the library drops.
 type retryAfter struct{ next http.RoundTripper }
 
 func (t retryAfter) RoundTrip(r *http.Request) (*http.Response, error) {
 	reply, err := t.next.RoundTrip(r)
 	if after, ok := r.Context().Value(afterKey{}).(*time.Duration); ok && err == nil {
-		if s, err := strconv.ParseFloat(reply.Header.Get("Retry-After"), 64); err == nil && s > 0 {
-			*after = time.Duration(min(s, 300) * float64(time.Second))
-		}
+		wait, _ := again.After(reply.Header, time.Now())
+		*after = min(wait, longAfter)
 	}
 	return reply, err
 }
