@@ -1,6 +1,7 @@
 package again
 
 import (
+	"context"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -27,4 +28,28 @@ func After(h http.Header, now time.Time) (wait time.Duration, ok bool) {
 		return 0, false
 	}
 	return min(max(at.Sub(now), 0), longest), true
+}
+
+// Noting is a transport that tells whoever called Note what a response asks for, where a client above drops the header.
+type Noting struct{ Base http.RoundTripper }
+
+var _ http.RoundTripper = Noting{}
+
+type noteKey struct{}
+
+// Note has the wait that the responses to requests with this context ask for written to after: 0 for none, and the last one's where there
+// are several.
+func Note(ctx context.Context, after *time.Duration) context.Context {
+	return context.WithValue(ctx, noteKey{}, after)
+}
+
+// RoundTrip implements http.RoundTripper.
+func (n Noting) RoundTrip(q *http.Request) (*http.Response, error) {
+	r, err := n.Base.RoundTrip(q)
+	if after, ok := q.Context().Value(noteKey{}).(*time.Duration); ok {
+		if *after = 0; err == nil {
+			*after, _ = After(r.Header, time.Now())
+		}
+	}
+	return r, err
 }

@@ -1,6 +1,7 @@
 package again
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -46,6 +47,32 @@ func TestAfter(t *testing.T) {
 	}
 	_, ok := After(nil, noon)
 	require.False(t, ok)
+}
+
+// answers is a transport that gives one header after another; "" is a broken connection.
+type answers []string
+
+func (a *answers) RoundTrip(*http.Request) (*http.Response, error) {
+	value := (*a)[0]
+	if *a = (*a)[1:]; value == "" {
+		return nil, errors.New("reset")
+	}
+	return &http.Response{Header: http.Header{"Retry-After": {value}}}, nil
+}
+
+func TestNoting(t *testing.T) {
+	var after time.Duration
+	q, err := http.NewRequestWithContext(Note(t.Context(), &after), http.MethodGet, "http://x.test/", nil)
+	require.NoError(t, err)
+	transport := Noting{&answers{"3", "soon", "4", "", "5"}}
+	for _, want := range []time.Duration{3 * time.Second, 0, 4 * time.Second, 0} {
+		r, err := transport.RoundTrip(q)
+		require.Equal(t, r == nil, err != nil)
+		require.Equal(t, want, after)
+	}
+	_, err = transport.RoundTrip(q.WithContext(t.Context())) // nobody asked
+	require.NoError(t, err)
+	require.Zero(t, after)
 }
 
 func FuzzAfter(f *testing.F) {
