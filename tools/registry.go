@@ -31,7 +31,7 @@ const (
 
 var namePattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
-// Registry holds tools by name. Register everything first; from then on all methods are safe for concurrent use.
+// Registry holds tools by name. Register everything first; from then on all other methods are safe for concurrent use.
 type Registry struct {
 	options Options
 	mu      sync.RWMutex
@@ -58,6 +58,9 @@ func NewRegistry(o Options) *Registry {
 	}
 	return &Registry{options: o, entries: map[string]*entry{}}
 }
+
+// Measure has observations cut by the tokens of a model. Like Register it comes before the first call.
+func (r *Registry) Measure(t Tokenizer) { r.options.Tokenizer = t }
 
 // KeepsState tells whether one of the tools is stateful.
 func (r *Registry) KeepsState() bool {
