@@ -70,6 +70,16 @@ func (s *session) equip(ctx context.Context, r Registries) (err error) {
 	return errors.Join(err, wrong)
 }
 
+// reach asks whether what the tools call elsewhere is there, before a model is opened: calls that nobody can answer would be tried again and
+// again, and a model that reads nothing but errors learns nothing.
+func (s *session) reach(ctx context.Context, toolsOff bool) error {
+	if s.job.SFT != nil || s.job.Control.ToolsOff || toolsOff { // nothing is called
+		return nil
+	}
+	defer waiting.Enter(ctx, "start", "services").Leave()
+	return s.resources.Begin(ctx)
+}
+
 // open loads the policy from path ("" is the job's own) and everything around it.
 func (s *session) open(ctx context.Context, path string) (err error) {
 	j := s.job

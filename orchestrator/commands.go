@@ -75,6 +75,9 @@ func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Reg
 	if err := s.equip(ctx, r); err != nil {
 		return e, err
 	}
+	if err := s.reach(ctx, toolsOff); err != nil {
+		return e, err
+	}
 	if err := s.open(ctx, path); err != nil {
 		return e, err
 	}
@@ -101,6 +104,9 @@ func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registrie
 	s := newSession(j)
 	defer func() { err = errors.Join(err, s.Close()) }()
 	if err := s.equip(ctx, r); err != nil {
+		return err
+	}
+	if err := s.reach(ctx, false); err != nil {
 		return err
 	}
 	if err := s.open(ctx, path); err != nil {

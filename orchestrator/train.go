@@ -107,6 +107,9 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summar
 	if t.algorithm, err = t.check(ctx, r); err != nil {
 		return sum, err
 	}
+	if err := t.reach(ctx, false); err != nil {
+		return sum, err
+	}
 	if err := t.prepare(ctx, j); err != nil {
 		return sum, err
 	}
