@@ -158,7 +158,7 @@ func newTestServer(hang func(ctx context.Context)) *sdk.Server {
 			fmt.Print(garbage)
 			return said("quiet")
 		}},
-		{"spawn", nothing, func(map[string]any) (*sdk.CallToolResult, error) { return spawn() }},
+		{"spawn", nothing, func(map[string]any) (*sdk.CallToolResult, error) { return twoChildren() }},
 		{"dotted.name", nothing, func(map[string]any) (*sdk.CallToolResult, error) { return said("dotted") }},
 	} {
 		add(t)
@@ -174,8 +174,8 @@ func newTestServer(hang func(ctx context.Context)) *sdk.Server {
 	return server
 }
 
-// spawn starts one process in the server's group and one in a session of its own, both with the server's output open.
-func spawn() (*sdk.CallToolResult, error) {
+// twoChildren starts one process in the server's group and one in a session of its own, both with the server's output open.
+func twoChildren() (*sdk.CallToolResult, error) {
 	var pids []string
 	for _, setsid := range []bool{false, true} {
 		c := exec.Command("sleep", "1000")
