@@ -25,7 +25,8 @@ import (
 // ranks are the processes of a run as one of them sees it; the zero value is a process alone.
 type ranks struct {
 	config   cgo.GroupConfig
-	group    *cgo.Group // nil: alone
+	launched bool       // by somebody else, as all the others are; not: this process starts them
+	group    *cgo.Group // nil: alone, or not joined yet
 	children []*child
 }
 
@@ -38,10 +39,11 @@ type child struct {
 
 // ranksOf reads how many ranks a run has and which one this is: from torchrun's variables, or from the option.
 func ranksOf(j *job.Job, o Options) (*ranks, error) {
-	config, ok, err := cgo.GroupFromEnv()
+	config, launched, err := cgo.GroupFromEnv()
 	if err != nil {
 		return nil, inputError(fmt.Errorf("%s", strings.TrimPrefix(err.Error(), "cgo: ")))
 	}
+	ok := launched
 	if !ok && o.Ranks > 1 {
 		config, ok = cgo.GroupConfig{World: o.Ranks, Address: "127.0.0.1", Serve: true}, true
 		if config.Port, err = freePort(); err != nil {
@@ -61,7 +63,7 @@ func ranksOf(j *job.Job, o Options) (*ranks, error) {
 	if config.Device = "cpu"; strings.HasPrefix(j.Device, "cuda") {
 		config.Device = j.Device
 	}
-	return &ranks{config: config}, nil
+	return &ranks{config: config, launched: launched}, nil
 }
 
 func freePort() (int, error) {
@@ -73,12 +75,12 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// join starts the other ranks where that is this process's duty, and waits for all of them.
+// join starts the other ranks where that is this process's duty, and waits for all of them. It may be called again.
 func (r *ranks) join(o Options) (err error) {
-	if r.config.World < 2 {
+	if r.config.World < 2 || r.group != nil {
 		return nil
 	}
-	if _, launched, _ := cgo.GroupFromEnv(); !launched {
+	if !r.launched {
 		if err := r.start(o); err != nil {
 			return err
 		}

@@ -104,6 +104,11 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summar
 		t.release(err)
 		err = errors.Join(err, t.close())
 	}()
+	if group.launched { // the others wait already, for an index that is built or for what is wrong here
+		if err := group.join(o); err != nil {
+			return sum, err
+		}
+	}
 	if t.algorithm, err = t.check(ctx, r); err != nil {
 		return sum, err
 	}
