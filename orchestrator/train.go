@@ -80,6 +80,7 @@ type run struct {
 	replay      *replaying // of a run's recorded batches; nil: the run samples its own
 	started     time.Time  // of this process; zero outside the loop
 	resumedAt   int        // steps done before this process
+	halfway     bool       // the weights are those of a step whose end is not recorded: no state to save
 	stepSeconds float64    // spent on steps by this process
 }
 
@@ -287,8 +288,11 @@ func (t *run) loop(ctx context.Context) error {
 	if err == nil {
 		return t.save()
 	}
-	if ctx.Err() == nil {
+	switch {
+	case ctx.Err() == nil:
 		return err
+	case t.halfway: // saved now, the step's update would be done twice
+		return fmt.Errorf("orchestrator: interrupted while step %d was updated, which failed, so nothing is saved; --resume goes on at the last checkpoint and the log: %w", t.state.Step, err)
 	}
 	if err := t.save(); err != nil {
 		return fmt.Errorf("orchestrator: interrupted, and the state could not be saved: %w", err)
@@ -316,6 +320,9 @@ func (t *run) steps(ctx context.Context) error {
 	if err := t.evaluate(ctx, "before", false); err != nil {
 		return err
 	}
+	if err := t.evaluateStep(ctx); err != nil { // an interruption may have cut it off
+		return err
+	}
 	for t.state.Step < j.Trainer.Steps && !t.stalled() {
 		step := t.step
 		if t.sft != nil {
@@ -324,10 +331,8 @@ func (t *run) steps(ctx context.Context) error {
 		if err := step(ctx); err != nil {
 			return err
 		}
-		if n := j.Eval.Every; n > 0 && t.state.Step%n == 0 && t.state.Step < j.Trainer.Steps {
-			if err := t.evaluate(ctx, fmt.Sprintf("step-%d", t.state.Step), false); err != nil {
-				return err
-			}
+		if err := t.evaluateStep(ctx); err != nil {
+			return err
 		}
 		if n := j.Checkpoint.Every; n > 0 && t.state.Step%n == 0 && t.state.Step < j.Trainer.Steps {
 			if err := t.save(); err != nil {
@@ -344,6 +349,15 @@ func (t *run) steps(ctx context.Context) error {
 	return nil
 }
 
+// evaluateStep runs the evaluation that eval.every wants at this step, if any. The end of a run has its own.
+func (t *run) evaluateStep(ctx context.Context) error {
+	n, step := t.job.Eval.Every, t.state.Step
+	if n == 0 || step == 0 || step%n != 0 || step >= t.job.Trainer.Steps || t.state.evaluated("after", step) {
+		return nil
+	}
+	return t.evaluate(ctx, fmt.Sprintf("step-%d", step), false)
+}
+
 // evaluate runs an evaluation once at its step in the life of a run. A finished run that goes on to more steps evaluates
 // its end again.
 func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
@@ -351,7 +365,7 @@ func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
 		return nil
 	}
 	if t.state.evaluated(name, t.state.Step) {
-		return t.keepBest(name)
+		return t.keepBest()
 	}
 	var e Evaluation
 	var err error
@@ -376,7 +390,7 @@ func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
 	if err := t.log(map[string]any{"step": e.Step, "eval": e}); err != nil {
 		return err
 	}
-	return t.keepBest(name)
+	return t.keepBest()
 }
 
 // barrier is where the optimizer writes the parameters: no decode step of an engine that shares them reads them meanwhile.
@@ -450,6 +464,7 @@ func (t *run) update(ctx context.Context, b *batch, start time.Time) (err error)
 	}
 	// an update that has begun is finished even when the run is interrupted: half of one could not be resumed
 	before := t.state.Version
+	t.halfway = true
 	m, err := t.trainer.Step(context.WithoutCancel(ctx), policy.StepBatch{Step: step, Version: before, Groups: pointers(b.trained), Advantages: taught.advantages})
 	skipped, err := t.skip(step, err)
 	if err != nil {
@@ -488,6 +503,7 @@ func (t *run) finish(ctx context.Context, record map[string]float64, m policy.Me
 		return err
 	}
 	t.state.add(record, finished)
+	t.halfway = false
 	line := map[string]any{"step": step}
 	for k, v := range record {
 		if !math.IsNaN(v) && !math.IsInf(v, 0) {
