@@ -74,7 +74,7 @@ func freePort() (int, error) {
 }
 
 // join starts the other ranks where that is this process's duty, and waits for all of them.
-func (r *ranks) join(o Options) (err error) {
+func (r *ranks) join(ctx context.Context, o Options) (err error) {
 	if r.config.World < 2 {
 		return nil
 	}
@@ -88,7 +88,7 @@ func (r *ranks) join(o Options) (err error) {
 		err   error
 	}
 	done := make(chan joined, 1)
-	go func() { // not joined when a rank ends first: the wait in C++ ends at its deadline, the process before it
+	go func() { // not joined when a rank ends first, or the run is interrupted: the wait in C++ ends at its deadline, the process before it
 		g, err := cgo.NewGroup(r.config)
 		done <- joined{g, err}
 	}()
@@ -102,6 +102,8 @@ func (r *ranks) join(o Options) (err error) {
 		return d.err
 	case c := <-early:
 		return fmt.Errorf("orchestrator: ranks: rank %d ended before the run began: %s", c.rank, c.cmd.ProcessState)
+	case <-ctx.Done():
+		return fmt.Errorf("orchestrator: ranks: waiting for the others: %w", ctx.Err())
 	}
 }
 
@@ -161,11 +163,12 @@ func (r *ranks) fail(err error) {
 // leave ends the group, and waits a little for the ranks that this process started before it ends them.
 func (r *ranks) leave() error {
 	var errs []error
-	wait := time.After(3 * time.Second)
+	wait, cancel := context.WithTimeout(context.Background(), 3*time.Second) // of all of them together
+	defer cancel()
 	for _, c := range r.children {
 		select {
 		case <-c.ended:
-		case <-wait:
+		case <-wait.Done():
 			_ = c.cmd.Process.Kill() // already gone: fine
 			<-c.ended
 			continue
@@ -183,7 +186,7 @@ func (r *ranks) leave() error {
 
 // follow is a training run on a rank other than 0.
 func follow(ctx context.Context, j *job.Job, a *algorithms.Algorithm, r *ranks, o Options) (err error) {
-	if err := r.join(o); err != nil {
+	if err := r.join(ctx, o); err != nil {
 		return err
 	}
 	s := &session{job: j, worker: cgo.NewWorker(), ranks: r, resources: newResources(j, nil)}

@@ -67,6 +67,7 @@ type run struct {
 	options     Options
 	dir         string
 	algorithm   *algorithms.Algorithm
+	unlock      func() // the run folder; nil: it is not locked
 	db          *store.Store
 	metrics     *os.File
 	trainer     trainer
@@ -138,7 +139,12 @@ func (t *run) prepare(ctx context.Context, j *job.Job, r Registries) (err error)
 	if err := t.checkFolder(); err != nil {
 		return err
 	}
-	if err := t.ranks.join(t.options); err != nil {
+	if t.options.Resume { // a new run's folder is not there yet
+		if err := t.lock(); err != nil {
+			return err
+		}
+	}
+	if err := t.ranks.join(ctx, t.options); err != nil {
 		return err
 	}
 	from := ""
@@ -211,10 +217,32 @@ func (t *run) checkFolder() error {
 	return nil
 }
 
+// lock keeps other processes from the run folder as long as this one is there: they would number the records of the store
+// and write the lines of metrics.jsonl as if they were alone.
+func (t *run) lock() (err error) {
+	t.unlock, err = lockFolder(t.dir)
+	switch {
+	case err == nil:
+	case errors.Is(err, errLocked):
+		return fmt.Errorf("orchestrator: another process trains in %s; wait until it has ended, or give another folder with --output", t.dir)
+	default: // a network's file system may have no locks
+		t.say("note: %s cannot be locked (%v); see to it that no other process trains there", t.dir, err)
+	}
+	return nil
+}
+
 // makeFolder makes the run folder, or opens the one to resume.
 func (t *run) makeFolder(j *job.Job) (err error) {
 	if err := os.MkdirAll(filepath.Join(t.dir, "checkpoints"), 0o755); err != nil {
 		return fmt.Errorf("orchestrator: run folder: %w", err)
+	}
+	if !t.options.Resume {
+		if err := t.lock(); err != nil {
+			return err
+		}
+		if err := t.checkFolder(); err != nil { // another run may have been here meanwhile
+			return err
+		}
 	}
 	if err := os.WriteFile(filepath.Join(t.dir, "job.yaml"), j.Source(), 0o644); err != nil {
 		return fmt.Errorf("orchestrator: run folder: %w", err)
@@ -260,6 +288,9 @@ func (t *run) close() error {
 	}
 	if t.metrics != nil {
 		errs = append(errs, t.metrics.Close())
+	}
+	if t.unlock != nil {
+		t.unlock()
 	}
 	return errors.Join(errs...)
 }
