@@ -90,6 +90,9 @@ func evaluate(ctx context.Context, r Rollout, db *store.Store, name string, step
 	if failed != nil {
 		return e, failed
 	}
+	if err := tooManyFailed(j.Rollout, "evaluation "+name, groups); err != nil { // its score would say more of what failed than of the policy
+		return e, err
+	}
 	if j.Eval.Samples > 1 {
 		e.Samples = j.Eval.Samples
 	}

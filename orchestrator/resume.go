@@ -156,7 +156,6 @@ func (t *run) recorded(ctx context.Context, step int) (*batch, error) {
 	if rec.Version != t.state.Version {
 		return nil, fmt.Errorf("orchestrator: the batch of step %d was recorded for policy version %d, but the step begins with version %d: the checkpoint and %s are not of the same run", step, rec.Version, t.state.Version, storeFile)
 	}
-	b := &batch{step: step, version: rec.Version, refills: rec.Refills, dealt: rec.Dealt, before: seconds(rec.Seconds)}
 	refs := slices.Concat(rec.Groups, rec.Others)
 	groups, err := t.db.Groups(ctx, refs, greedyPhase)
 	if err != nil {
@@ -167,7 +166,7 @@ func (t *run) recorded(ctx context.Context, step int) (*batch, error) {
 			groups[i].Task = task
 		}
 	}
-	b.trained = groups[:len(rec.Groups):len(rec.Groups)]
+	b := recordedBatch(rec, groups[:len(rec.Groups):len(rec.Groups)])
 	order := make([]int, len(refs))
 	for i := range order {
 		order[i] = i
@@ -215,17 +214,8 @@ func (t *run) keep(ctx context.Context, phase string, task trajectory.Task, tr *
 
 // keepBatch records what a step trains on before it does.
 func (t *run) keepBatch(ctx context.Context, b *batch, took time.Duration) error {
-	rec := store.Batch{Step: b.step, Version: b.version, Groups: []store.GroupRef{}, Dealt: b.dealt, Refills: b.refills, Seconds: took.Seconds()}
-	trained := map[store.GroupRef]bool{}
-	for _, g := range b.trained {
-		rec.Groups = append(rec.Groups, refOf(g))
-		trained[refOf(g)] = true
-	}
-	for _, g := range b.all {
-		if !trained[refOf(g)] {
-			rec.Others = append(rec.Others, refOf(g))
-		}
-	}
+	rec := b.record()
+	rec.Seconds = took.Seconds()
 	return t.db.AddBatch(ctx, rec)
 }
 

@@ -213,6 +213,7 @@ func (t *run) describe(b *batch, rewards []float64, m policy.Metrics, waited, wh
 	parts := map[string]float64{}
 	var greedy []float64
 	r["trajectories/failed"] = 0
+	finished := 0.0 // sampled tokens of the trajectories that did not fail
 	for _, g := range b.all {
 		if t := g.Greedy; t != nil && t.Err == "" {
 			greedy = append(greedy, t.Reward)
@@ -229,6 +230,9 @@ func (t *run) describe(b *batch, rewards []float64, m policy.Metrics, waited, wh
 				r["turns"]++
 				countCalls(r, turn)
 				r["tokens/sampled"] += float64(turn.CompletionEnd - turn.CompletionStart)
+				if tr.Err == "" {
+					finished += float64(turn.CompletionEnd - turn.CompletionStart)
+				}
 				r["tokens/cached"] += float64(turn.CachedTokens)
 			}
 		}
@@ -240,7 +244,7 @@ func (t *run) describe(b *batch, rewards []float64, m policy.Metrics, waited, wh
 		r["reward/"+name] = v / max(1, float64(len(rewards)))
 	}
 	if n := float64(len(rewards)); n > 0 {
-		r["length/response_mean"] = r["tokens/sampled"] / n
+		r["length/response_mean"] = finished / n
 	}
 	b.lengths(r)
 	r["tokens/sample_per_second"] = r["tokens/sampled"] / sampled.Seconds()
