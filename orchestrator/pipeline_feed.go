@@ -289,6 +289,7 @@ func (f *feed) take() *batch {
 			}
 		}
 	}
+	f.t.sampler.observe(b.all, b.dealt) // before another task is dealt: what was dealt before and after it is in the log
 	return b
 }
 

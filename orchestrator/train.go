@@ -455,9 +455,12 @@ func (s *session) barrier(version *int32) func(context.Context, func(context.Con
 func (t *run) step(ctx context.Context) error {
 	start := time.Now()
 	b, err := t.recorded(ctx, t.state.Step)
-	if b == nil && err == nil {
+	switch {
+	case b != nil:
+		t.sampler.observe(b.all, b.dealt)
+	case err == nil:
 		switch {
-		case t.replay != nil:
+		case t.replay != nil: // its tasks are those of the log
 			b, err = t.replay.batch(ctx, t.state.Step)
 		default:
 			if b, err = t.sample(ctx, t.state.Step); err == nil {
@@ -515,7 +518,6 @@ func (t *run) update(ctx context.Context, b *batch, start time.Time) (err error)
 		record["distill/reverse_kl"] = taught.reverseKL
 	}
 	t.state.Dealt = b.dealt
-	t.sampler.observe(b.all, b.dealt)
 	return t.finish(ctx, record, m, len(rewards), skipped)
 }
 
