@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,9 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/rewards"
+	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/tools/calculator"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -49,6 +53,24 @@ func TestAnUpdateThatFailsWhileTheRunIsInterruptedIsNotSaved(t *testing.T) {
 		require.Equal(t, 1, r.state.Step)
 		require.NoDirExists(t, filepath.Join(r.dir, "checkpoints"))
 	})
+}
+
+// A signal while a run that goes on loads its model or waits for its server loses nothing: whoever started it may do so again.
+func TestARunThatIsInterruptedBeforeItGoesOnIsResumable(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	db, err := store.Open(filepath.Join(dir, storeFile))
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	j, err := job.Load("../examples/tiny.yaml", "output="+dir)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := Registries{Tools: tools.NewCatalog(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
+	require.NoError(t, r.Tools.Register(calculator.New()))
+	_, err = Train(ctx, j, r, Options{Resume: true, Out: io.Discard})
+	require.ErrorIs(t, err, ErrInterrupted)
+	require.NotContains(t, err.Error(), "\n")
 }
 
 // A signal in the middle of an evaluation beside training: the run goes on with that evaluation, not after it.

@@ -24,7 +24,7 @@ func sampledTokens(t *testing.T, index, n int) *trajectory.Trajectory {
 
 // Of ten trained trajectories of 1 to 10 tokens and a failed one, the three longest and the failed one had been cut before.
 func TestLengthsOfWhatIsTrainedAndWhatWasCut(t *testing.T) {
-	b := &batch{cut: [][]bool{make([]bool, 6), make([]bool, 5)}}
+	b := &batch{cut: [][]bool{make([]bool, 6), make([]bool, 5)}, lost: []int{40, 0, 20}}
 	for g, lengths := range [][]int{{10, 1, 2, 3, 4, 50}, {9, 5, 6, 8, 7}} {
 		group := trajectory.Group{}
 		for i, n := range lengths {
@@ -42,6 +42,7 @@ func TestLengthsOfWhatIsTrainedAndWhatWasCut(t *testing.T) {
 	require.Equal(t, map[string]float64{
 		"trajectories/cut": 3, "length/trained_mean": 5.5, "length/trained_p50": 5, "length/trained_p90": 9, "length/trained_max": 10,
 		"length/cut_mean": 9, "length/cut_p50": 9, "length/cut_p90": 9, "length/cut_max": 10,
+		"length/dropped_mean": 20, "length/dropped_p50": 20, "length/dropped_p90": 20, "length/dropped_max": 40,
 	}, got)
 	got = map[string]float64{}
 	(&batch{}).lengths(got)
@@ -97,12 +98,12 @@ func TestABatchIsWhatItsRecordSays(t *testing.T) {
 	}
 	b := &batch{
 		step: 5, version: 9, all: []trajectory.Group{group(0), group(1), group(2)}, trained: []trajectory.Group{group(0), group(2)},
-		cut: [][]bool{{false, true}, {true, false}}, running: 7, dropped: 2, refills: 1, dealt: []int{11},
+		cut: [][]bool{{false, true}, {true, false}}, running: 7, dropped: 2, lost: []int{3, 0}, refills: 1, dealt: []int{11},
 	}
 	rec := b.record()
 	require.Equal(t, store.Batch{
 		Step: 5, Version: 9, Groups: []store.GroupRef{{Step: 4, Group: 0}, {Step: 4, Group: 2}}, Others: []store.GroupRef{{Step: 4, Group: 1}},
-		Cut: []int{1, 2}, Running: 7, Stale: 2, Refills: 1, Dealt: []int{11},
+		Cut: []int{1, 2}, Running: 7, Stale: 2, Lost: []int{3, 0}, Refills: 1, Dealt: []int{11},
 	}, rec)
 	got := recordedBatch(rec, b.trained)
 	got.all = b.all

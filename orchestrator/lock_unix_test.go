@@ -47,9 +47,17 @@ func TestARunFolderIsOfOneProcess(t *testing.T) {
 	late, err := started(false)
 	require.ErrorContains(t, err, dir+" holds a run already; continue it with --resume")
 	late.unlock()
+	checkpoints := filepath.Join(dir, "checkpoints")
+	for _, name := range []string{".step-4.123.tmp", "step-2", ".step-6.1.tmp.old"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(checkpoints, name, "trainer"), 0o755))
+	}
 	third, err := started(true)
 	require.NoError(t, err)
 	ended(third)
+	left, err := os.ReadDir(checkpoints)
+	require.NoError(t, err)
+	require.Len(t, left, 2, "a checkpoint that a killed process was writing is removed")
+	require.Equal(t, []string{".step-6.1.tmp.old", "step-2"}, []string{left[0].Name(), left[1].Name()})
 	lines, err := os.ReadFile(filepath.Join(dir, "metrics.jsonl"))
 	require.NoError(t, err)
 	require.Equal(t, "{\"step\":0}\n", string(lines))

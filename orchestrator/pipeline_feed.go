@@ -27,6 +27,7 @@ type feed struct {
 	closed bool
 
 	waiting []*live // restored groups that go on when the next begin
+	lost    []int   // sampled tokens of each trajectory that was given up since the last batch
 }
 
 // live is a group that is being sampled or waits for its batch.
@@ -193,6 +194,9 @@ func (f *feed) sample(ctx, one context.Context, l *live) {
 	}()
 	switch {
 	case one.Err() != nil: // given up, or the run ends
+		for _, tr := range group.Trajectories {
+			f.lost = append(f.lost, tr.ResponseTokens())
+		}
 		return
 	case err == nil:
 		l.group = group
@@ -266,7 +270,8 @@ func (f *feed) take() *batch {
 	if !ok {
 		return nil
 	}
-	b := &batch{step: c.step, version: c.version, refills: c.refills, dropped: len(c.dropped), dealt: slices.Clone(f.dealt)}
+	b := &batch{step: c.step, version: c.version, refills: c.refills, dropped: len(c.dropped), dealt: slices.Clone(f.dealt), lost: f.lost}
+	f.lost = nil
 	for _, s := range mergeByNumber(c.groups, c.flat) {
 		l := f.live[s.n]
 		delete(f.live, s.n)

@@ -125,6 +125,7 @@ func (r *ranks) start(o Options) error {
 	for rank := 1; rank < r.config.World; rank++ {
 		c := &child{rank: rank, cmd: exec.Command(program, o.Arguments...), ended: make(chan struct{})}
 		c.cmd.Stderr = errOut
+		c.cmd.WaitDelay = time.Second // what it left behind may hold its standard error
 		c.cmd.Env = append(os.Environ(), "RANK="+strconv.Itoa(rank), "LOCAL_RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(r.config.World),
 			"MASTER_ADDR="+r.config.Address, "MASTER_PORT="+strconv.Itoa(r.config.Port))
 		if os.Getenv("OMP_NUM_THREADS") == "" {

@@ -120,7 +120,7 @@ func replaysAll(t *testing.T, settings job.Rollout, a algorithms.Config) {
 		for key, v := range is[step] {
 			total[key] += v
 		}
-		for _, key := range []string{"trajectories/cut", "trajectories/running", "groups/too_stale", "groups/refills", "reward/mean", "update/staleness_max"} {
+		for _, key := range []string{"trajectories/cut", "trajectories/running", "groups/too_stale", "length/dropped_mean", "length/cut_mean", "groups/refills", "reward/mean", "update/staleness_max"} {
 			if key != "reward/mean" || !a.DynamicSampling { // which counts the groups that are not trained too
 				require.Equal(t, was[step][key], is[step][key], "%s of step %d", key, step)
 			}
@@ -130,5 +130,6 @@ func replaysAll(t *testing.T, settings job.Rollout, a algorithms.Config) {
 		require.Positive(t, total["trajectories/cut"])
 	}
 	require.Equal(t, settings.Stale == "drop", total["groups/too_stale"] > 0)
+	require.Equal(t, settings.Stale == "drop", total["length/dropped_mean"] > 0)
 	require.Equal(t, a.DynamicSampling, total["groups/refills"] > 0)
 }

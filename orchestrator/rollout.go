@@ -39,6 +39,7 @@ type Rollout struct {
 	Timeout      time.Duration // of one completion
 	Deadline     time.Duration // of one trajectory with its reward; 0: none
 	AgentTimeout time.Duration // of one call of the format; 0: none
+	AtOnce       int           // trajectories of one call of Groups that are under way at a time; 0: all
 	ToolsOff     bool          // calls are answered with an error: what is left is what the model does without its tools
 	Seed         uint64
 	RunName      string // names the run in request ids
@@ -301,10 +302,18 @@ func (r *Rollout) groupsFrom(ctx context.Context, first Place, tasks []trajector
 	var all sync.WaitGroup
 	var once sync.Once
 	var failed error
+	places := make(chan struct{}, r.AtOnce)
 	for g, task := range tasks {
 		groups[g] = trajectory.Group{Task: task, Trajectories: make([]*trajectory.Trajectory, size)}
 		for i := range size {
 			all.Go(func() {
+				if r.AtOnce > 0 {
+					select {
+					case places <- struct{}{}:
+						defer func() { <-places }()
+					case <-ctx.Done(): // Sample says so
+					}
+				}
 				t := r.Sample(ctx, Place{Step: first.Step, Group: first.Group + g, Index: i, Task: task, Phase: first.Phase})
 				groups[g].Trajectories[i] = t
 				if done == nil {

@@ -20,6 +20,7 @@ type batch struct {
 	cut     [][]bool           // [trained][group_size] had not ended when an earlier batch was chosen
 	running int                // trajectories that go on being sampled
 	dropped int                // groups that were given up because they could not be trained in time
+	lost    []int              // sampled tokens of each trajectory of such groups that ended since the last batch
 	refills int
 	dealt   []int         // the position in the data after the step, see state.Dealt
 	before  time.Duration // spent on sampling it by a process that ended
@@ -27,7 +28,7 @@ type batch struct {
 
 // recordedBatch is a batch as it was recorded; what it trains is trained.
 func recordedBatch(rec store.Batch, trained []trajectory.Group) *batch {
-	b := &batch{step: rec.Step, version: rec.Version, trained: trained, running: rec.Running, dropped: rec.Stale, refills: rec.Refills, dealt: rec.Dealt, before: seconds(rec.Seconds)}
+	b := &batch{step: rec.Step, version: rec.Version, trained: trained, running: rec.Running, dropped: rec.Stale, lost: rec.Lost, refills: rec.Refills, dealt: rec.Dealt, before: seconds(rec.Seconds)}
 	at := 0
 	for _, g := range trained {
 		cut := make([]bool, len(g.Trajectories))
@@ -41,7 +42,7 @@ func recordedBatch(rec store.Batch, trained []trajectory.Group) *batch {
 
 // record is the batch as the log has it.
 func (b *batch) record() store.Batch {
-	rec := store.Batch{Step: b.step, Version: b.version, Groups: []store.GroupRef{}, Running: b.running, Stale: b.dropped, Refills: b.refills, Dealt: b.dealt}
+	rec := store.Batch{Step: b.step, Version: b.version, Groups: []store.GroupRef{}, Running: b.running, Stale: b.dropped, Lost: b.lost, Refills: b.refills, Dealt: b.dealt}
 	trained := map[store.GroupRef]bool{}
 	for _, g := range b.trained {
 		rec.Groups = append(rec.Groups, refOf(g))

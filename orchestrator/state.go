@@ -165,6 +165,23 @@ func pointTo(link, name string) error {
 	return modelfile.SyncDir(filepath.Dir(link))
 }
 
+// removeUnfinished removes the checkpoints in a folder that were being written when their process was killed.
+func removeUnfinished(folder string) error {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return fmt.Errorf("orchestrator: checkpoints: %w", err)
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".step-") || !strings.HasSuffix(e.Name(), ".tmp") { // as modelfile.ReplaceDir names them
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(folder, e.Name())); err != nil {
+			return fmt.Errorf("orchestrator: checkpoints: %w", err)
+		}
+	}
+	return nil
+}
+
 // prune removes all but the newest checkpoints.
 func (t *run) prune(newest string) error {
 	entries, err := os.ReadDir(filepath.Join(t.dir, "checkpoints"))

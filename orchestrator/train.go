@@ -110,6 +110,9 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summar
 		err = errors.Join(err, t.close())
 	}()
 	if err := t.prepare(ctx, j, r); err != nil {
+		if o.Resume && ctx.Err() != nil { // what was saved is as it was
+			err = fmt.Errorf("%w (it had not gone on yet: %w)", ErrInterrupted, err)
+		}
 		return sum, err
 	}
 	if err := t.loop(ctx); err != nil {
@@ -243,6 +246,9 @@ func (t *run) makeFolder(j *job.Job) (err error) {
 		if err := t.checkFolder(); err != nil { // another run may have been here meanwhile
 			return err
 		}
+	}
+	if err := removeUnfinished(filepath.Join(t.dir, "checkpoints")); err != nil {
+		return err
 	}
 	if err := os.WriteFile(filepath.Join(t.dir, "job.yaml"), j.Source(), 0o644); err != nil {
 		return fmt.Errorf("orchestrator: run folder: %w", err)
@@ -383,7 +389,7 @@ func (t *run) steps(ctx context.Context) error {
 // evaluateStep runs the evaluation that eval.every wants at this step, if any. The end of a run has its own.
 func (t *run) evaluateStep(ctx context.Context) error {
 	n, step := t.job.Eval.Every, t.state.Step
-	if n == 0 || step == 0 || step%n != 0 || step >= t.job.Trainer.Steps || t.state.evaluated("after", step) {
+	if n == 0 || step == 0 || step%n != 0 || step >= t.job.Trainer.Steps || t.state.evaluated("after", step) || t.past.evals[evaluationKey(Evaluation{Name: "after", Step: step})] {
 		return nil
 	}
 	return t.evaluate(ctx, fmt.Sprintf("step-%d", step), false)
