@@ -106,7 +106,9 @@ func (c *commands) replay(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return orchestrator.Replay(x.Context, dir, x.String("output"), c.registries, c.out)
+	ctx, stop := c.watch(x, &job.Job{Rollout: job.Rollout{Watchdog: 120}}) // the run's own is in its folder's job
+	defer stop()
+	return orchestrator.Replay(ctx, dir, x.String("output"), c.registries, c.out)
 }
 
 func (c *commands) eval(x *cli.Context) error {

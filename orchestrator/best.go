@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 )
 
@@ -69,10 +70,15 @@ func (t *run) stalled() bool {
 	if n == 0 {
 		return false
 	}
-	all := t.state.ranked()
-	if k := len(all); k > 0 && all[k-1].Name == "after" { // of the end that this brought about, or of fewer steps
-		all = all[:k-1]
+	all, newest := t.state.ranked(), 0
+	for _, e := range all {
+		if e.Name != "after" {
+			newest = max(newest, e.Step)
+		}
 	}
+	all = slices.DeleteFunc(all, func(e Evaluation) bool { // that of the end which this brought about, or of fewer steps
+		return e.Name == "after" && e.Step >= newest
+	})
 	return len(all)-1-leader(all) >= n
 }
 
@@ -88,31 +94,35 @@ func (t *run) stoppedBy() string {
 // bestLink is the checkpoint with the best evaluation.
 const bestLink = "best"
 
-// keepBest saves the state and points checkpoints/best to it when the job wants it and the evaluation of that name, just
-// done, is the best so far. A killed run may have stopped between the two: the evaluation that it finds done ends up here too.
-func (t *run) keepBest(name string) error {
+// keepBest saves the state and points checkpoints/best to it when the job wants it and the best evaluation so far is of this
+// step. A killed run may have stopped after the evaluation, or between the two: then this comes when it goes on.
+func (t *run) keepBest() error {
 	all := t.state.ranked()
 	i := leader(all)
-	if !t.job.Checkpoint.Best || i < 0 || all[i].Name != name || all[i].Step != t.state.Step {
+	if !t.job.Checkpoint.Best || i < 0 || all[i].Step != t.state.Step {
 		return nil
 	}
 	folder := "step-" + strconv.Itoa(t.state.Step)
 	if t.bestCheckpoint() == folder {
 		return nil
 	}
-	err := t.save()
-	if err == nil {
-		err = pointTo(filepath.Join(t.dir, "checkpoints", bestLink), folder)
+	if t.checkpoint("last") != folder { // else it is there, of this step
+		if err := t.save(); err != nil {
+			return fmt.Errorf("orchestrator: checkpoints/best: %w", err)
+		}
 	}
-	if err != nil {
+	if err := pointTo(filepath.Join(t.dir, "checkpoints", bestLink), folder); err != nil {
 		return fmt.Errorf("orchestrator: checkpoints/best: %w", err)
 	}
 	return t.prune(folder) // the one that was the best may go
 }
 
 // bestCheckpoint is the folder that checkpoints/best points to; "" for none.
-func (t *run) bestCheckpoint() string {
-	name, err := os.Readlink(filepath.Join(t.dir, "checkpoints", bestLink))
+func (t *run) bestCheckpoint() string { return t.checkpoint(bestLink) }
+
+// checkpoint is the folder that a link in checkpoints points to; "" for none.
+func (t *run) checkpoint(link string) string {
+	name, err := os.Readlink(filepath.Join(t.dir, "checkpoints", link))
 	if err != nil {
 		return ""
 	}

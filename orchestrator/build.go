@@ -195,7 +195,7 @@ func (s *session) makeRollout() error {
 		},
 		MaxTurns: j.Agent.MaxTurns, MaxCalls: j.Agent.MaxCalls, MaxAtOnce: j.Agent.MaxAtOnce, MaxTotal: j.Rollout.MaxTokens,
 		Timeout: seconds(j.Rollout.TurnTimeout), Deadline: seconds(j.Rollout.Timeout), Seed: j.Seed, RunName: j.Name,
-		ToolsOff: j.Control.ToolsOff,
+		AgentTimeout: seconds(j.Rollout.ToolTimeout), ToolsOff: j.Control.ToolsOff,
 	}
 	limits := []int{s.policy.Config.MaxContext()}
 	if s.engine != nil {

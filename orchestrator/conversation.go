@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
+	"github.com/agentfly/agentfly/waiting"
 )
 
 // conversation is what was said in a trajectory, as its newest sample has it.
@@ -61,15 +63,24 @@ func (r *Rollout) observe(ctx context.Context, p Place, t *trajectory.Trajectory
 	case len(record.Results) == 0: // neither a call nor an answer: there is nothing to observe
 		return trajectory.StopNoAction, nil
 	}
-	if summary, err := r.rewritten(record.Results); err != nil {
-		return "", &failure{agentOrigin, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
-	} else if summary != nil {
+	var summary, results []trajectory.Message
+	err := r.ask(ctx, p, turn, "rewriting the history", func(context.Context) (err error) {
+		summary, err = r.rewritten(record.Results)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	if summary != nil {
 		c.messages = slices.Concat(r.Prefix, p.Task.Prompt, summary)
 		return r.anew(p, t, c)
 	}
-	results, err := r.Format.Observe(ctx, record.Results)
+	err = r.ask(ctx, p, turn, "observe", func(ctx context.Context) (err error) {
+		results, err = r.Format.Observe(ctx, record.Results)
+		return err
+	})
 	if err != nil {
-		return "", &failure{agentOrigin, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+		return "", err
 	}
 	s := c.sample
 	reply := masks.Reply{
@@ -94,6 +105,29 @@ func (r *Rollout) observe(ctx context.Context, p Place, t *trajectory.Trajectory
 	s.AppendObservation(ids)
 	record.ObservationEnd = s.Len()
 	return "", nil
+}
+
+// ask has the agent's format, which may be somebody else's code, do something for a turn. A panic is an error, and so is what
+// comes after the deadline; neither ends more than this trajectory.
+func (r *Rollout) ask(ctx context.Context, p Place, turn int, what string, f func(ctx context.Context) error) (err error) {
+	defer waiting.Enter(ctx, "agent", p.ID()+"-"+strconv.Itoa(turn)).Leave()
+	own, cancel := ctx, func() {}
+	if r.AgentTimeout > 0 {
+		own, cancel = context.WithTimeout(ctx, r.AgentTimeout)
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("%s panicked: %v", what, v)
+		}
+		if err != nil && own.Err() != nil && ctx.Err() == nil {
+			err = fmt.Errorf("%s took longer than %v (rollout.tool_timeout)", what, r.AgentTimeout)
+		}
+		if err != nil {
+			err = &failure{agentOrigin, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+		}
+		cancel()
+	}()
+	return f(own)
 }
 
 // rewriter is the tool of that name if it replaces the history.

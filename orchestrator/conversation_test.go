@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
+	"github.com/agentfly/agentfly/waiting"
 )
 
 type piece struct {
@@ -279,4 +282,39 @@ func TestAFormatThatFailsFailsItsTrajectory(t *testing.T) {
 		require.Equal(t, "orchestrator: -0-0-0 turn 0: a.py: "+name+": KeyError: 'x'", tr.Err)
 		require.Equal(t, map[string]int{"agent": 1}, errorsOf(tr))
 	}
+}
+
+// late is a format that honours its context and nothing else; wild one that panics.
+type late struct{ tools.Format }
+
+func (late) Parse(ctx context.Context, _ string) (tools.Parsed, error) {
+	<-ctx.Done()
+	return tools.Parsed{}, ctx.Err()
+}
+
+type wild struct{ tools.Format }
+
+func (wild) Parse(context.Context, string) (tools.Parsed, error) { panic("a map of nothing") }
+
+// A format that hangs or panics fails its trajectory, by name, and is what the watchdog says is waited for.
+func TestAFormatThatHangsOrPanicsFailsItsTrajectory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRollout(t, func(engines.Request) (engines.Completion, error) { return say("<calculator>1</calculator>") })
+		format := r.Format
+		r.AgentTimeout = 30 * time.Second
+		r.Format = late{format}
+		board := waiting.NewBoard()
+		var lines []waiting.Line
+		time.AfterFunc(20*time.Second, func() { lines = board.Lines() })
+		start := time.Now()
+		tr := r.Sample(board.On(t.Context()), Place{Phase: "train", Task: task("a", "1?", "1")})
+		require.Equal(t, 30*time.Second, time.Since(start).Truncate(time.Second))
+		require.Equal(t, "agent", tr.ErrOrigin)
+		require.Equal(t, "orchestrator: train-0-0-0 turn 0: parse took longer than 30s (rollout.tool_timeout)", tr.Err)
+		require.Equal(t, "waiting for agent: train-0-0-0-0 for 20s", waiting.Report(lines))
+		r.Format = wild{format}
+		tr = r.Sample(t.Context(), Place{Phase: "train", Task: task("a", "1?", "1")})
+		require.Equal(t, "agent", tr.ErrOrigin)
+		require.Equal(t, "orchestrator: train-0-0-0 turn 0: parse panicked: a map of nothing", tr.Err)
+	})
 }

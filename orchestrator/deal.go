@@ -185,8 +185,8 @@ func (s *sampler) task(stratum, at int) trajectory.Task {
 }
 
 // observe tells the curriculum what became of the groups of a batch; dealt is the position of each stratum when the batch
-// was complete. Called for each batch in the order of training, also when a recovery trains it again, it leaves the same
-// standing whatever was dealt meanwhile.
+// was taken: what lies before was dealt without this knowledge, what lies behind with it. So a recovery that calls it for each
+// batch in the order of training comes to the same standing.
 func (s *sampler) observe(groups []trajectory.Group, dealt []int) {
 	if s.course != nil {
 		s.course.observe(groups, s.reached(dealt))

@@ -70,11 +70,15 @@ func wantedK(e job.Eval) []int {
 	return e.K
 }
 
+// evaluatedAtOnce bounds the memory and the tools' state of an evaluation, whatever it has of tasks and samples.
+const evaluatedAtOnce = 10_000
+
 // evaluate samples every task eval.samples times. Its seeds are its own, derived from the evaluation's name, and nothing of
 // it is trained on.
 func evaluate(ctx context.Context, r Rollout, db *store.Store, name string, step int, tasks []trajectory.Task, j *job.Job) (Evaluation, error) {
 	r.Sampling.Temperature = j.Eval.Temperature
 	r.Record, r.Past = nil, nil // one that is cut off is done anew
+	r.AtOnce = evaluatedAtOnce
 	start := time.Now()
 	phase := "eval-" + name
 	groups, failed := r.Groups(ctx, phase, step, tasks, max(1, j.Eval.Samples), func(t *trajectory.Trajectory) error {
@@ -89,6 +93,9 @@ func evaluate(ctx context.Context, r Rollout, db *store.Store, name string, step
 	}
 	if failed != nil {
 		return e, failed
+	}
+	if err := tooManyFailed(j.Rollout, "evaluation "+name, groups); err != nil { // its score would say more of what failed than of the policy
+		return e, err
 	}
 	if j.Eval.Samples > 1 {
 		e.Samples = j.Eval.Samples

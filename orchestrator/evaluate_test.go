@@ -62,7 +62,9 @@ func TestPassAtKIsUnbiased(t *testing.T) {
 	require.InDelta(t, 1-math.Pow(1-p, k), mean, 1e-12)
 }
 
-func evalJob(e job.Eval) *job.Job { return &job.Job{Eval: e} }
+func evalJob(e job.Eval) *job.Job {
+	return &job.Job{Eval: e, Rollout: job.Rollout{MaxFailed: 1, MaxFailedTool: 1}}
+}
 
 // The model answers right with the first so many samples of a task as its question says.
 func answersByIndex(r engines.Request) (engines.Completion, error) {
@@ -213,6 +215,25 @@ func TestAnEvaluationThatOnlyFailsIsAnError(t *testing.T) {
 	cancel()
 	_, err = evaluate(ctx, *r, nil, "x", 0, []trajectory.Task{task("a", "a?", "1")}, evalJob(job.Eval{Samples: 3, Temperature: 1}))
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// An evaluation of which too much failed would look like a bad policy: it stops the run as a step does.
+func TestAnEvaluationOfWhichTooMuchFailsIsAnError(t *testing.T) {
+	r := newRollout(t, func(q engines.Request) (engines.Completion, error) {
+		if index(q) > 0 {
+			return engines.Completion{}, errors.New("gone")
+		}
+		return say("<answer>1</answer>")
+	})
+	j := evalJob(job.Eval{Samples: 3, Temperature: 1})
+	j.Rollout.MaxFailed = 0.6
+	_, err := evaluate(t.Context(), *r, nil, "x", 0, []trajectory.Task{task("a", "a?", "1")}, j)
+	require.EqualError(t, err, "orchestrator: evaluation x: 2 of 3 trajectories failed, more than rollout.max_failed (0.6); the first: engine: orchestrator: eval-x-0-0-1 turn 0: scripted: request eval-x-0-0-1-0: gone")
+	j.Rollout.MaxFailed = 0.7
+	e, err := evaluate(t.Context(), *r, nil, "x", 0, []trajectory.Task{task("a", "a?", "1")}, j)
+	require.NoError(t, err)
+	require.Equal(t, 2, e.Failed)
+	require.Equal(t, map[string]int{"engine": 2}, e.Errors)
 }
 
 // evaluated is a run with the rewards of these evaluations, every ten steps, of a job that stops after so many.

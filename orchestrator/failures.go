@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// errorOrigins are where errors come from. A trajectory fails by agent (a format that somebody else wrote), engine,
-// environment, reward or render; a tool that breaks (its
-// deadline passed, or it panicked) fails a call, which the model is told.
-var errorOrigins = [...]string{"agent", "engine", "environment", "render", "reward", "tool"}
+// errorOrigins are where errors come from. A trajectory fails by agent (a format that somebody else wrote), deadline
+// (rollout.timeout), engine, environment, reward or render; a tool that breaks (its deadline passed, or it panicked) fails a
+// call, which the model is told.
+var errorOrigins = [...]string{"agent", "deadline", "engine", "environment", "render", "reward", "tool"}
 
 // errorsOf counts the errors of a trajectory by origin.
 func errorsOf(t *trajectory.Trajectory) map[string]int {
@@ -54,8 +55,28 @@ func (s *state) addErrors(record map[string]float64) {
 	}
 }
 
-// tooManyBroken holds the broken tool calls of a step against rollout.max_failed_tool.
-func (t *run) tooManyBroken(step int, groups []trajectory.Group) error {
+// tooManyFailed holds the failed trajectories of a step or an evaluation against rollout.max_failed, and their broken tool
+// calls against rollout.max_failed_tool.
+func tooManyFailed(limits job.Rollout, what string, groups []trajectory.Group) error {
+	all, failed, first := 0, 0, ""
+	for _, g := range groups {
+		for _, tr := range g.Trajectories {
+			all++
+			if tr.Err == "" {
+				continue
+			}
+			if failed++; first == "" {
+				first = tr.ErrOrigin + ": " + tr.Err
+			}
+		}
+	}
+	if all == 0 || float64(failed)/float64(all) <= limits.MaxFailed {
+		return tooManyBroken(limits, what, groups)
+	}
+	return fmt.Errorf("orchestrator: %s: %d of %d trajectories failed, more than rollout.max_failed (%v); the first: %s", what, failed, all, limits.MaxFailed, first)
+}
+
+func tooManyBroken(limits job.Rollout, what string, groups []trajectory.Group) error {
 	calls, broken, first := 0, 0, ""
 	for _, g := range groups {
 		for _, tr := range g.Trajectories {
@@ -72,8 +93,8 @@ func (t *run) tooManyBroken(step int, groups []trajectory.Group) error {
 			}
 		}
 	}
-	if calls == 0 || float64(broken)/float64(calls) <= t.job.Rollout.MaxFailedTool {
+	if calls == 0 || float64(broken)/float64(calls) <= limits.MaxFailedTool {
 		return nil
 	}
-	return fmt.Errorf("orchestrator: step %d: %d of %d tool calls broke, more than rollout.max_failed_tool (%v); the first: %s", step, broken, calls, t.job.Rollout.MaxFailedTool, first)
+	return fmt.Errorf("orchestrator: %s: %d of %d tool calls broke, more than rollout.max_failed_tool (%v); the first: %s", what, broken, calls, limits.MaxFailedTool, first)
 }

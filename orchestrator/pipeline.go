@@ -115,6 +115,8 @@ func (p *pipeline) Restore(slots []*slot) (dropped []*slot) {
 	}
 	if p.limits.rounds() {
 		p.restoreRounds(slots)
+	} else {
+		p.refills = len(p.flat)
 	}
 	for k := range p.limits.Strata {
 		dropped = append(dropped, p.overdue(p.of(k, func(*slot) bool { return true }), p.version)...)

@@ -17,6 +17,8 @@ type feed struct {
 	changed chan struct{} // buffered: something happened that sample waits for
 	joined  sync.WaitGroup
 
+	admitting sync.Mutex // held while groups are taken in
+
 	mu     sync.Mutex
 	plan   *pipeline
 	live   map[int]*live // outstanding and flat groups, by running number
@@ -25,6 +27,7 @@ type feed struct {
 	closed bool
 
 	waiting []*live // restored groups that go on when the next begin
+	lost    []int   // sampled tokens of each trajectory that was given up since the last batch
 }
 
 // live is a group that is being sampled or waits for its batch.
@@ -35,6 +38,7 @@ type live struct {
 	again   *store.GroupRef  // the group that was given up and had the same task; nil: none
 	group   trajectory.Group // once complete
 	cancel  context.CancelFunc
+	dropped bool   // given up, maybe before its sampling began
 	running []bool // [group_size] has not ended
 	cut     []bool // [group_size] had not ended when some batch was chosen
 }
@@ -71,12 +75,22 @@ func (f *feed) Trained(ctx context.Context) {
 	}
 }
 
-// pump begins the groups that there is room for. That they begin is durable before anything of them is sampled.
+// pump begins the groups that there is room for.
 func (f *feed) pump(ctx context.Context) {
+	if begun := f.admit(ctx); len(begun) > 0 {
+		f.begin(ctx, begun)
+	}
+}
+
+// admit returns the groups to begin with, whose admission is durable before anything of them is sampled. One caller comes
+// after the other: a group that takes the task of one that was given up finds that one's admission in the log.
+func (f *feed) admit(ctx context.Context) []*live {
+	f.admitting.Lock()
+	defer f.admitting.Unlock()
 	f.mu.Lock()
 	if f.closed || f.err != nil || ctx.Err() != nil {
 		f.mu.Unlock()
-		return
+		return nil
 	}
 	begun := f.waiting
 	f.waiting = nil
@@ -88,20 +102,22 @@ func (f *feed) pump(ctx context.Context) {
 	}
 	f.joined.Add(len(begun))
 	f.mu.Unlock()
-	if len(begun) == 0 {
-		return
-	}
 	if len(admissions) > 0 {
 		if err := f.t.db.Admit(ctx, admissions...); err != nil {
 			f.fail(ctx, err)
 			f.joined.Add(-len(begun))
-			return
+			return nil
 		}
 	}
+	return begun
+}
+
+// begin samples groups whose admission is durable. Meanwhile an update may have ended, and a batch given some up.
+func (f *feed) begin(ctx context.Context, begun []*live) {
 	for _, l := range begun {
 		one, cancel := context.WithCancel(ctx)
 		f.mu.Lock()
-		if l.cancel = cancel; f.closed {
+		if l.cancel = cancel; f.closed || l.dropped {
 			cancel()
 		}
 		f.mu.Unlock()
@@ -178,6 +194,9 @@ func (f *feed) sample(ctx, one context.Context, l *live) {
 	}()
 	switch {
 	case one.Err() != nil: // given up, or the run ends
+		for _, tr := range group.Trajectories {
+			f.lost = append(f.lost, tr.ResponseTokens())
+		}
 		return
 	case err == nil:
 		l.group = group
@@ -251,7 +270,8 @@ func (f *feed) take() *batch {
 	if !ok {
 		return nil
 	}
-	b := &batch{step: c.step, version: c.version, refills: c.refills, dropped: len(c.dropped), dealt: slices.Clone(f.dealt)}
+	b := &batch{step: c.step, version: c.version, refills: c.refills, dropped: len(c.dropped), dealt: slices.Clone(f.dealt), lost: f.lost}
+	f.lost = nil
 	for _, s := range mergeByNumber(c.groups, c.flat) {
 		l := f.live[s.n]
 		delete(f.live, s.n)
@@ -261,7 +281,9 @@ func (f *feed) take() *batch {
 		}
 	}
 	for _, s := range c.dropped {
-		f.live[s.n].cancel()
+		l := f.live[s.n]
+		l.dropped = true
+		l.cancel()
 	}
 	for _, s := range c.left {
 		l := f.live[s.n]
@@ -272,6 +294,7 @@ func (f *feed) take() *batch {
 			}
 		}
 	}
+	f.t.sampler.observe(b.all, b.dealt) // before another task is dealt: what was dealt before and after it is in the log
 	return b
 }
 

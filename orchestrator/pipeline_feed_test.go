@@ -347,16 +347,22 @@ func TestALateTrajectoryFailsAloneAndIsNamed(t *testing.T) {
 // goOn is a run that continues another's store from the state of a checkpoint.
 func goOn(t *testing.T, from *run, at state, settings job.Rollout, a algorithms.Config, steps int) (*run, *slowTrainer) {
 	r, trainer := napping(t, settings, a, steps)
+	continueAs(t, from, r, at)
+	return r, trainer
+}
+
+// continueAs makes r go on with what a run left, from the state of a checkpoint.
+func continueAs(t *testing.T, from, r *run, at state) {
 	db, err := store.Open(storePath(t, from))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	r.db, r.dir, r.state, r.rollout.Record = db, from.dir, at, db.AddTurn
+	r.sampler.resume(&r.state)
 	require.NoError(t, r.metrics.Close())
 	r.metrics, err = os.OpenFile(filepath.Join(r.dir, "metrics.jsonl"), os.O_APPEND|os.O_WRONLY, 0)
 	require.NoError(t, err)
 	require.NoError(t, r.rollout.Engine.Update(t.Context(), engines.Weights{Version: at.Version})) // as begin does
 	require.NoError(t, r.recover(t.Context()))
-	return r, trainer
 }
 
 func storePath(t *testing.T, r *run) string {

@@ -12,8 +12,8 @@ import (
 // overlaps tells whether rollouts go on beside updates.
 func (t *run) overlaps() bool { return t.job.Rollout.Mode == "async" || t.job.Rollout.Oversample > 1 }
 
-// lengths adds how many tokens the trained trajectories sampled, and those of them that an earlier step had left behind
-// because they had not ended: if a mode favoured short ones, the latter would be few.
+// lengths adds how many tokens the trained trajectories sampled, those of them that an earlier step had left behind because
+// they had not ended, and those that were given up: if a mode favoured short ones, the second would be few, or the third long.
 func (b *batch) lengths(r map[string]float64) {
 	var all, cut []float64
 	for g, group := range b.trained {
@@ -29,7 +29,11 @@ func (b *batch) lengths(r map[string]float64) {
 		}
 	}
 	r["trajectories/cut"] = float64(len(cut))
-	for name, v := range map[string][]float64{"trained": all, "cut": cut} {
+	var dropped []float64
+	for _, n := range b.lost {
+		dropped = append(dropped, float64(n))
+	}
+	for name, v := range map[string][]float64{"trained": all, "cut": cut, "dropped": dropped} {
 		if len(v) == 0 {
 			continue
 		}

@@ -37,7 +37,7 @@ func (f *feed) restore(log *store.Recovery) error {
 		if task, ok := f.t.past.tasks[o.Task.ID]; ok {
 			l.task = task
 		}
-		f.reopen(l)
+		f.reopen(l, o.Left)
 		f.live[s.n] = l
 		slots = append(slots, s)
 	}
@@ -51,12 +51,13 @@ func (f *feed) restore(log *store.Recovery) error {
 	return nil
 }
 
-// reopen finds out whether a restored group is complete.
-func (f *feed) reopen(l *live) {
+// reopen finds out whether a restored group is complete. left: a batch was taken since its admission, so what has no end was
+// cut by it.
+func (f *feed) reopen(l *live, left bool) {
 	group := trajectory.Group{Task: l.task}
 	for i := range l.running {
 		tr := f.t.past.ended[store.ID(store.Train, l.step, l.slot.group, i)]
-		l.running[i], l.cut[i] = tr == nil, tr == nil && l.step < f.plan.step
+		l.running[i], l.cut[i] = tr == nil, tr == nil && left
 		group.Trajectories = append(group.Trajectories, tr)
 	}
 	if f.t.algorithm.NeedsGreedy() {

@@ -291,9 +291,7 @@ func (s *simulation) restore() {
 		s.p.again[k] = slices.Clone(old.again[k])
 	}
 	require.Equal(s.t, old.begun && len(slots) > 0, s.p.begun)
-	if s.l.rounds() {
-		require.Equal(s.t, old.refills, s.p.refills, s.say("rounds"))
-	}
+	require.Equal(s.t, old.refills, s.p.refills, s.say("refills"))
 }
 
 func (s *simulation) update() {

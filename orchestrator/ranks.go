@@ -76,7 +76,7 @@ func freePort() (int, error) {
 }
 
 // join starts the other ranks where that is this process's duty, and waits for all of them. It may be called again.
-func (r *ranks) join(o Options) (err error) {
+func (r *ranks) join(ctx context.Context, o Options) (err error) {
 	if r.config.World < 2 || r.group != nil {
 		return nil
 	}
@@ -90,7 +90,7 @@ func (r *ranks) join(o Options) (err error) {
 		err   error
 	}
 	done := make(chan joined, 1)
-	go func() { // not joined when a rank ends first: the wait in C++ ends at its deadline, the process before it
+	go func() { // not joined when a rank ends first, or the run is interrupted: the wait in C++ ends at its deadline, the process before it
 		g, err := cgo.NewGroup(r.config)
 		done <- joined{g, err}
 	}()
@@ -104,6 +104,8 @@ func (r *ranks) join(o Options) (err error) {
 		return d.err
 	case c := <-early:
 		return fmt.Errorf("orchestrator: ranks: rank %d ended before the run began: %s", c.rank, c.cmd.ProcessState)
+	case <-ctx.Done():
+		return fmt.Errorf("orchestrator: ranks: waiting for the others: %w", ctx.Err())
 	}
 }
 
@@ -125,6 +127,7 @@ func (r *ranks) start(o Options) error {
 	for rank := 1; rank < r.config.World; rank++ {
 		c := &child{rank: rank, cmd: exec.Command(program, o.Arguments...), ended: make(chan struct{})}
 		c.cmd.Stderr = errOut
+		c.cmd.WaitDelay = time.Second // what it left behind may hold its standard error
 		c.cmd.Env = append(os.Environ(), "RANK="+strconv.Itoa(rank), "LOCAL_RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(r.config.World),
 			"MASTER_ADDR="+r.config.Address, "MASTER_PORT="+strconv.Itoa(r.config.Port))
 		if os.Getenv("OMP_NUM_THREADS") == "" {
@@ -163,11 +166,12 @@ func (r *ranks) fail(err error) {
 // leave ends the group, and waits a little for the ranks that this process started before it ends them.
 func (r *ranks) leave() error {
 	var errs []error
-	wait := time.After(3 * time.Second)
+	wait, cancel := context.WithTimeout(context.Background(), 3*time.Second) // of all of them together
+	defer cancel()
 	for _, c := range r.children {
 		select {
 		case <-c.ended:
-		case <-wait:
+		case <-wait.Done():
 			_ = c.cmd.Process.Kill() // already gone: fine
 			<-c.ended
 			continue
@@ -185,7 +189,7 @@ func (r *ranks) leave() error {
 
 // follow is a training run on a rank other than 0.
 func follow(ctx context.Context, j *job.Job, a *algorithms.Algorithm, r *ranks, o Options) (err error) {
-	if err := r.join(o); err != nil {
+	if err := r.join(ctx, o); err != nil {
 		return err
 	}
 	s := newSession(j)

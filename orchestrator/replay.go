@@ -303,7 +303,9 @@ func (p *replaying) batch(ctx context.Context, step int) (*batch, error) {
 			g.Trajectories[k], r.t = r.t, nil
 		}
 	}
-	return &batch{step: step, version: rec.Version, all: groups, trained: groups, refills: rec.Refills, dealt: rec.Dealt}, nil
+	b := recordedBatch(rec, groups)
+	b.all, b.before = groups, 0
+	return b, nil
 }
 
 // close ends what is being sampled.

@@ -21,6 +21,7 @@ type past struct {
 	batches map[int]store.Batch               // by step: they are trained again as they were recorded
 	steps   map[int]map[string]float64        // metrics of the steps that were done
 	logged  map[int]bool                      // steps from the checkpoint's on whose line metrics.jsonl holds
+	evals   map[string]bool                   // by evaluationKey: that the store holds, also where a later one took its place
 	log     *store.Recovery                   // the groups that go on, and which places are taken; nil: none
 	ended   map[string]*trajectory.Trajectory // of these groups, by id
 	begun   map[string]*trajectory.Trajectory // some turns of those without an end
@@ -110,11 +111,13 @@ func (t *run) recallEvaluations() error {
 	if err != nil {
 		return err
 	}
+	t.past.evals = map[string]bool{}
 	for _, body := range all {
 		var e Evaluation
 		if err := json.Unmarshal(body, &e); err != nil {
 			return fmt.Errorf("orchestrator: %s: an evaluation is damaged: %w", filepath.Join(t.dir, storeFile), err)
 		}
+		t.past.evals[evaluationKey(e)] = true
 		if !t.state.evaluated(e.Name, e.Step) {
 			t.state.evaluation(e)
 		}
@@ -153,7 +156,6 @@ func (t *run) recorded(ctx context.Context, step int) (*batch, error) {
 	if rec.Version != t.state.Version {
 		return nil, fmt.Errorf("orchestrator: the batch of step %d was recorded for policy version %d, but the step begins with version %d: the checkpoint and %s are not of the same run", step, rec.Version, t.state.Version, storeFile)
 	}
-	b := &batch{step: step, version: rec.Version, refills: rec.Refills, dealt: rec.Dealt, before: seconds(rec.Seconds)}
 	refs := slices.Concat(rec.Groups, rec.Others)
 	groups, err := t.db.Groups(ctx, refs, greedyPhase)
 	if err != nil {
@@ -164,7 +166,7 @@ func (t *run) recorded(ctx context.Context, step int) (*batch, error) {
 			groups[i].Task = task
 		}
 	}
-	b.trained = groups[:len(rec.Groups):len(rec.Groups)]
+	b := recordedBatch(rec, groups[:len(rec.Groups):len(rec.Groups)])
 	order := make([]int, len(refs))
 	for i := range order {
 		order[i] = i
@@ -212,17 +214,8 @@ func (t *run) keep(ctx context.Context, phase string, task trajectory.Task, tr *
 
 // keepBatch records what a step trains on before it does.
 func (t *run) keepBatch(ctx context.Context, b *batch, took time.Duration) error {
-	rec := store.Batch{Step: b.step, Version: b.version, Groups: []store.GroupRef{}, Dealt: b.dealt, Refills: b.refills, Seconds: took.Seconds()}
-	trained := map[store.GroupRef]bool{}
-	for _, g := range b.trained {
-		rec.Groups = append(rec.Groups, refOf(g))
-		trained[refOf(g)] = true
-	}
-	for _, g := range b.all {
-		if !trained[refOf(g)] {
-			rec.Others = append(rec.Others, refOf(g))
-		}
-	}
+	rec := b.record()
+	rec.Seconds = took.Seconds()
 	return t.db.AddBatch(ctx, rec)
 }
 
@@ -288,6 +281,8 @@ func (t *run) mendMetrics(logs bool) error {
 	return nil
 }
 
+func evaluationKey(e Evaluation) string { return fmt.Sprintf("%s@%d", e.Name, e.Step) }
+
 // metricsLine is one line of metrics.jsonl.
 type metricsLine struct {
 	step int
@@ -310,7 +305,8 @@ func (t *run) metricsLines(data []byte) (lines []metricsLine, unknown []int, err
 		key := fmt.Sprint(m.Step)
 		known := t.past.steps[m.Step] != nil
 		if m.Eval != nil {
-			key, known = m.Eval.Name+"@"+key, t.state.evaluated(m.Eval.Name, m.Eval.Step)
+			key = evaluationKey(*m.Eval)
+			known = t.past.evals[key] || t.state.evaluated(m.Eval.Name, m.Eval.Step)
 		} else if !known {
 			unknown = append(unknown, m.Step)
 		}
@@ -334,7 +330,7 @@ func (t *run) metricsLines(data []byte) (lines []metricsLine, unknown []int, err
 		err = errors.Join(err, add(fmt.Sprint(step), step, false, line))
 	}
 	for _, e := range t.state.Evaluations {
-		err = errors.Join(err, add(e.Name+"@"+fmt.Sprint(e.Step), e.Step, true, map[string]any{"step": e.Step, "eval": e}))
+		err = errors.Join(err, add(evaluationKey(e), e.Step, true, map[string]any{"step": e.Step, "eval": e}))
 	}
 	slices.SortStableFunc(lines, func(a, b metricsLine) int {
 		switch {

@@ -23,24 +23,26 @@ import (
 
 // Rollout samples trajectories. Its fields do not change while it runs; Sample may be called from many goroutines.
 type Rollout struct {
-	Engine    engines.Engine
-	Renderer  *masks.Renderer
-	Decode    func(ids []int32) string // special tokens left out
-	Format    tools.Format
-	Tools     *tools.Registry
-	Reward    rewards.Reward
-	Schemas   []json.RawMessage    // OpenAI schemas that the chat template gets; nil when the prompt describes no tools
-	Prefix    []trajectory.Message // system prompt and worked examples
-	Sampling  engines.Sampling     // MaxTokens is that of a turn
-	MaxTurns  int
-	MaxCalls  int           // of tools in a trajectory; 0: any number
-	MaxAtOnce int           // of them in a turn; 0: any number
-	MaxTotal  int           // tokens of a trajectory's longest sample
-	Timeout   time.Duration // of one completion
-	Deadline  time.Duration // of one trajectory with its reward; 0: none
-	ToolsOff  bool          // calls are answered with an error: what is left is what the model does without its tools
-	Seed      uint64
-	RunName   string // names the run in request ids
+	Engine       engines.Engine
+	Renderer     *masks.Renderer
+	Decode       func(ids []int32) string // special tokens left out
+	Format       tools.Format
+	Tools        *tools.Registry
+	Reward       rewards.Reward
+	Schemas      []json.RawMessage    // OpenAI schemas that the chat template gets; nil when the prompt describes no tools
+	Prefix       []trajectory.Message // system prompt and worked examples
+	Sampling     engines.Sampling     // MaxTokens is that of a turn
+	MaxTurns     int
+	MaxCalls     int           // of tools in a trajectory; 0: any number
+	MaxAtOnce    int           // of them in a turn; 0: any number
+	MaxTotal     int           // tokens of a trajectory's longest sample
+	Timeout      time.Duration // of one completion
+	Deadline     time.Duration // of one trajectory with its reward; 0: none
+	AgentTimeout time.Duration // of one call of the format; 0: none
+	AtOnce       int           // trajectories of one call of Groups that are under way at a time; 0: all
+	ToolsOff     bool          // calls are answered with an error: what is left is what the model does without its tools
+	Seed         uint64
+	RunName      string // names the run in request ids
 	// Record stores what a trajectory grew by in its newest turn, before that is used: for a request, a reward. nil: nowhere.
 	Record func(ctx context.Context, t *trajectory.Trajectory) error
 	// Past is what was recorded of a trajectory by a process that ended: with its end, or some turns to go on after. It is the
@@ -160,9 +162,13 @@ func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 		if err != nil {
 			return err
 		}
-		parsed, err := r.Format.Parse(ctx, record.Completion)
+		var parsed tools.Parsed
+		err = r.ask(ctx, p, turn, "parse", func(ctx context.Context) (err error) {
+			parsed, err = r.Format.Parse(ctx, record.Completion)
+			return err
+		})
 		if err != nil {
-			return &failure{agentOrigin, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+			return err
 		}
 		if recorded && r.Again {
 			record.Results = past.Turns[turn].Results
@@ -296,10 +302,18 @@ func (r *Rollout) groupsFrom(ctx context.Context, first Place, tasks []trajector
 	var all sync.WaitGroup
 	var once sync.Once
 	var failed error
+	places := make(chan struct{}, r.AtOnce)
 	for g, task := range tasks {
 		groups[g] = trajectory.Group{Task: task, Trajectories: make([]*trajectory.Trajectory, size)}
 		for i := range size {
 			all.Go(func() {
+				if r.AtOnce > 0 {
+					select {
+					case places <- struct{}{}:
+						defer func() { <-places }()
+					case <-ctx.Done(): // Sample says so
+					}
+				}
 				t := r.Sample(ctx, Place{Step: first.Step, Group: first.Group + g, Index: i, Task: task, Phase: first.Phase})
 				groups[g].Trajectories[i] = t
 				if done == nil {

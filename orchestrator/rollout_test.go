@@ -10,7 +10,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -450,6 +452,41 @@ func TestTrajectoriesRunAtOnce(t *testing.T) {
 			require.Equal(t, 1.0, tr.Reward, tr.Err)
 		}
 	}
+}
+
+// However many trajectories are asked for, so many are under way at a time; the others hold nothing.
+func TestNoMoreTrajectoriesAtATimeThanWanted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRollout(t, func(engines.Request) (engines.Completion, error) { return say("<answer>1</answer>") })
+		var now, most atomic.Int64
+		r.Engine = heard{r.Engine, func(engines.Request) {
+			if n := now.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			time.Sleep(time.Second)
+			now.Add(-1)
+		}}
+		r.AtOnce = 2
+		start := time.Now()
+		groups, err := r.Groups(t.Context(), "eval-x", 0, []trajectory.Task{task("a", "a?", "1"), task("b", "b?", "1"), task("c", "c?", "1")}, 2, nil)
+		require.NoError(t, err)
+		require.Equal(t, 3*time.Second, time.Since(start))
+		require.Equal(t, int64(2), most.Load())
+		for _, g := range groups {
+			for _, tr := range g.Trajectories {
+				require.Equal(t, 1.0, tr.Reward)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(1500*time.Millisecond, cancel)
+		groups, err = r.Groups(ctx, "eval-x", 0, []trajectory.Task{task("a", "a?", "1")}, 5, nil)
+		require.NoError(t, err)
+		reasons := map[trajectory.StopReason]int{}
+		for _, tr := range groups[0].Trajectories {
+			reasons[tr.StopReason]++
+		}
+		require.Equal(t, map[trajectory.StopReason]int{trajectory.StopAnswer: 2, trajectory.StopCancelled: 3}, reasons, "who waits for a place ends too")
+	})
 }
 
 func TestSchemasReachThePrompt(t *testing.T) {

@@ -93,6 +93,7 @@ func (t *run) learn(ctx context.Context) error {
 	for i, g := range groups {
 		ones[i] = [][]float64{slices.Repeat([]float64{1}, g.Trajectories[0].ResponseTokens())}
 	}
+	t.halfway = true
 	m, err := t.trainer.Step(context.WithoutCancel(ctx), policy.StepBatch{Step: step, Version: t.state.Version, Groups: pointers(groups), Advantages: ones})
 	skipped, err := t.skip(step, err)
 	if err != nil {

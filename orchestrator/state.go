@@ -165,6 +165,23 @@ func pointTo(link, name string) error {
 	return modelfile.SyncDir(filepath.Dir(link))
 }
 
+// removeUnfinished removes the checkpoints in a folder that were being written when their process was killed.
+func removeUnfinished(folder string) error {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return fmt.Errorf("orchestrator: checkpoints: %w", err)
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".step-") || !strings.HasSuffix(e.Name(), ".tmp") { // as modelfile.ReplaceDir names them
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(folder, e.Name())); err != nil {
+			return fmt.Errorf("orchestrator: checkpoints: %w", err)
+		}
+	}
+	return nil
+}
+
 // prune removes all but the newest checkpoints.
 func (t *run) prune(newest string) error {
 	entries, err := os.ReadDir(filepath.Join(t.dir, "checkpoints"))
@@ -213,6 +230,7 @@ func (t *run) describe(b *batch, rewards []float64, m policy.Metrics, waited, wh
 	parts := map[string]float64{}
 	var greedy []float64
 	r["trajectories/failed"] = 0
+	finished := 0.0 // sampled tokens of the trajectories that did not fail
 	for _, g := range b.all {
 		if t := g.Greedy; t != nil && t.Err == "" {
 			greedy = append(greedy, t.Reward)
@@ -229,6 +247,9 @@ func (t *run) describe(b *batch, rewards []float64, m policy.Metrics, waited, wh
 				r["turns"]++
 				countCalls(r, turn)
 				r["tokens/sampled"] += float64(turn.CompletionEnd - turn.CompletionStart)
+				if tr.Err == "" {
+					finished += float64(turn.CompletionEnd - turn.CompletionStart)
+				}
 				r["tokens/cached"] += float64(turn.CachedTokens)
 			}
 		}
@@ -240,7 +261,7 @@ func (t *run) describe(b *batch, rewards []float64, m policy.Metrics, waited, wh
 		r["reward/"+name] = v / max(1, float64(len(rewards)))
 	}
 	if n := float64(len(rewards)); n > 0 {
-		r["length/response_mean"] = r["tokens/sampled"] / n
+		r["length/response_mean"] = finished / n
 	}
 	b.lengths(r)
 	r["tokens/sample_per_second"] = r["tokens/sampled"] / sampled.Seconds()

@@ -67,6 +67,7 @@ type run struct {
 	options     Options
 	dir         string
 	algorithm   *algorithms.Algorithm
+	unlock      func() // the run folder; nil: it is not locked
 	db          *store.Store
 	metrics     *os.File
 	trainer     trainer
@@ -80,6 +81,7 @@ type run struct {
 	replay      *replaying // of a run's recorded batches; nil: the run samples its own
 	started     time.Time  // of this process; zero outside the loop
 	resumedAt   int        // steps done before this process
+	halfway     bool       // the weights are those of a step whose end is not recorded: no state to save
 	stepSeconds float64    // spent on steps by this process
 }
 
@@ -105,7 +107,7 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summar
 		err = errors.Join(err, t.close())
 	}()
 	if group.launched { // the others wait already, for an index that is built or for what is wrong here
-		if err := group.join(o); err != nil {
+		if err := group.join(ctx, o); err != nil {
 			return sum, err
 		}
 	}
@@ -116,6 +118,9 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summar
 		return sum, err
 	}
 	if err := t.prepare(ctx, j); err != nil {
+		if o.Resume && ctx.Err() != nil { // what was saved is as it was
+			err = fmt.Errorf("%w (it had not gone on yet: %w)", ErrInterrupted, err)
+		}
 		return sum, err
 	}
 	if err := t.loop(ctx); err != nil {
@@ -145,7 +150,12 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 	if err := t.checkFolder(); err != nil {
 		return err
 	}
-	if err := t.ranks.join(t.options); err != nil {
+	if t.options.Resume { // a new run's folder is not there yet
+		if err := t.lock(); err != nil {
+			return err
+		}
+	}
+	if err := t.ranks.join(ctx, t.options); err != nil {
 		return err
 	}
 	from := ""
@@ -219,10 +229,35 @@ func (t *run) checkFolder() error {
 	return nil
 }
 
+// lock keeps other processes from the run folder as long as this one is there: they would number the records of the store
+// and write the lines of metrics.jsonl as if they were alone.
+func (t *run) lock() (err error) {
+	t.unlock, err = lockFolder(t.dir)
+	switch {
+	case err == nil:
+	case errors.Is(err, errLocked):
+		return fmt.Errorf("orchestrator: another process trains in %s; wait until it has ended, or give another folder with --output", t.dir)
+	default: // a network's file system may have no locks
+		t.say("note: %s cannot be locked (%v); see to it that no other process trains there", t.dir, err)
+	}
+	return nil
+}
+
 // makeFolder makes the run folder, or opens the one to resume.
 func (t *run) makeFolder(j *job.Job) (err error) {
 	if err := os.MkdirAll(filepath.Join(t.dir, "checkpoints"), 0o755); err != nil {
 		return fmt.Errorf("orchestrator: run folder: %w", err)
+	}
+	if !t.options.Resume {
+		if err := t.lock(); err != nil {
+			return err
+		}
+		if err := t.checkFolder(); err != nil { // another run may have been here meanwhile
+			return err
+		}
+	}
+	if err := removeUnfinished(filepath.Join(t.dir, "checkpoints")); err != nil {
+		return err
 	}
 	if err := os.WriteFile(filepath.Join(t.dir, "job.yaml"), j.Source(), 0o644); err != nil {
 		return fmt.Errorf("orchestrator: run folder: %w", err)
@@ -266,6 +301,9 @@ func (t *run) close() error {
 	if t.metrics != nil {
 		errs = append(errs, t.metrics.Close())
 	}
+	if t.unlock != nil {
+		t.unlock()
+	}
 	return errors.Join(errs...)
 }
 
@@ -294,8 +332,11 @@ func (t *run) loop(ctx context.Context) error {
 	if err == nil {
 		return t.save()
 	}
-	if ctx.Err() == nil {
+	switch {
+	case ctx.Err() == nil:
 		return err
+	case t.halfway: // saved now, the step's update would be done twice
+		return fmt.Errorf("orchestrator: interrupted while step %d was updated, which failed, so nothing is saved; --resume goes on at the last checkpoint and the log: %w", t.state.Step, err)
 	}
 	if err := t.save(); err != nil {
 		return fmt.Errorf("orchestrator: interrupted, and the state could not be saved: %w", err)
@@ -323,6 +364,9 @@ func (t *run) steps(ctx context.Context) error {
 	if err := t.evaluate(ctx, "before", false); err != nil {
 		return err
 	}
+	if err := t.evaluateStep(ctx); err != nil { // an interruption may have cut it off
+		return err
+	}
 	for t.state.Step < j.Trainer.Steps && !t.stalled() {
 		step := t.step
 		if t.sft != nil {
@@ -331,10 +375,8 @@ func (t *run) steps(ctx context.Context) error {
 		if err := step(ctx); err != nil {
 			return err
 		}
-		if n := j.Eval.Every; n > 0 && t.state.Step%n == 0 && t.state.Step < j.Trainer.Steps {
-			if err := t.evaluate(ctx, fmt.Sprintf("step-%d", t.state.Step), false); err != nil {
-				return err
-			}
+		if err := t.evaluateStep(ctx); err != nil {
+			return err
 		}
 		if n := j.Checkpoint.Every; n > 0 && t.state.Step%n == 0 && t.state.Step < j.Trainer.Steps {
 			if err := t.save(); err != nil {
@@ -351,6 +393,15 @@ func (t *run) steps(ctx context.Context) error {
 	return nil
 }
 
+// evaluateStep runs the evaluation that eval.every wants at this step, if any. The end of a run has its own.
+func (t *run) evaluateStep(ctx context.Context) error {
+	n, step := t.job.Eval.Every, t.state.Step
+	if n == 0 || step == 0 || step%n != 0 || step >= t.job.Trainer.Steps || t.state.evaluated("after", step) || t.past.evals[evaluationKey(Evaluation{Name: "after", Step: step})] {
+		return nil
+	}
+	return t.evaluate(ctx, fmt.Sprintf("step-%d", step), false)
+}
+
 // evaluate runs an evaluation once at its step in the life of a run. A finished run that goes on to more steps evaluates
 // its end again.
 func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
@@ -358,7 +409,7 @@ func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
 		return nil
 	}
 	if t.state.evaluated(name, t.state.Step) {
-		return t.keepBest(name)
+		return t.keepBest()
 	}
 	var e Evaluation
 	var err error
@@ -383,7 +434,7 @@ func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
 	if err := t.log(map[string]any{"step": e.Step, "eval": e}); err != nil {
 		return err
 	}
-	return t.keepBest(name)
+	return t.keepBest()
 }
 
 // barrier is where the optimizer writes the parameters: no decode step of an engine that shares them reads them meanwhile.
@@ -417,9 +468,12 @@ func (s *session) barrier(version *int32) func(context.Context, func(context.Con
 func (t *run) step(ctx context.Context) error {
 	start := time.Now()
 	b, err := t.recorded(ctx, t.state.Step)
-	if b == nil && err == nil {
+	switch {
+	case b != nil:
+		t.sampler.observe(b.all, b.dealt)
+	case err == nil:
 		switch {
-		case t.replay != nil:
+		case t.replay != nil: // its tasks are those of the log
 			b, err = t.replay.batch(ctx, t.state.Step)
 		default:
 			if b, err = t.sample(ctx, t.state.Step); err == nil {
@@ -457,6 +511,7 @@ func (t *run) update(ctx context.Context, b *batch, start time.Time) (err error)
 	}
 	// an update that has begun is finished even when the run is interrupted: half of one could not be resumed
 	before := t.state.Version
+	t.halfway = true
 	m, err := t.trainer.Step(context.WithoutCancel(ctx), policy.StepBatch{Step: step, Version: before, Groups: pointers(b.trained), Advantages: taught.advantages})
 	skipped, err := t.skip(step, err)
 	if err != nil {
@@ -476,7 +531,6 @@ func (t *run) update(ctx context.Context, b *batch, start time.Time) (err error)
 		record["distill/reverse_kl"] = taught.reverseKL
 	}
 	t.state.Dealt = b.dealt
-	t.sampler.observe(b.all, b.dealt)
 	return t.finish(ctx, record, m, len(rewards), skipped)
 }
 
@@ -495,6 +549,7 @@ func (t *run) finish(ctx context.Context, record map[string]float64, m policy.Me
 		return err
 	}
 	t.state.add(record, finished)
+	t.halfway = false
 	line := map[string]any{"step": step}
 	for k, v := range record {
 		if !math.IsNaN(v) && !math.IsInf(v, 0) {

@@ -189,14 +189,14 @@ type Rollout struct {
 	Stale        string  `yaml:"stale" default:"wait" enum:"wait|drop" doc:"a group that would grow too stale if the next step left it: the step waits for it, or it is dropped and its task sampled anew"`
 	Oversample   float64 `yaml:"oversample" default:"1" min:"1" max:"100" doc:"sync: groups sampled at once, in units of groups; a step takes those that end first, the others go on in the next one"`
 	MaxRefills   int     `yaml:"max_refills" default:"10" min:"0" max:"100000" unit:"refills" doc:"algorithm.dynamic_sampling: how often a step samples further tasks in place of groups without variance; it then trains on what it has"`
-	MaxFailed    float64 `yaml:"max_failed" default:"0.5" min:"0" max:"1" doc:"share of a step's trajectories that may fail before the run stops"`
+	MaxFailed    float64 `yaml:"max_failed" default:"0.5" min:"0" max:"1" doc:"share of a step's or an evaluation's trajectories that may fail before the run stops"`
 	Timeout      float64 `yaml:"timeout" default:"0" min:"0" max:"10000000" unit:"s" doc:"longest time for one trajectory, its reward included; one that is late fails. 0: only its turns and calls have deadlines"`
 	TurnTimeout  float64 `yaml:"turn_timeout" default:"600" min:"0.01" max:"1000000" unit:"s" doc:"longest time for one completion"`
 	ToolTimeout  float64 `yaml:"tool_timeout" default:"30" min:"0.01" max:"1000000" unit:"s" doc:"longest time for one tool call"`
 
 	ToolTokens    int     `yaml:"tool_tokens" default:"1000" min:"1" max:"1000000" unit:"tokens" doc:"longest observation of one tool call; of a longer one head and tail are left, and a marker says how much is not"`
 	RewardTimeout float64 `yaml:"reward_timeout" default:"60" min:"0.01" max:"1000000" unit:"s" doc:"longest time for one reward of one trajectory"`
-	MaxFailedTool float64 `yaml:"max_failed_tool" default:"1" min:"0" max:"1" doc:"share of a step's tool calls that may break (deadline passed, panic) before the run stops; 1: all"`
+	MaxFailedTool float64 `yaml:"max_failed_tool" default:"1" min:"0" max:"1" doc:"share of a step's or an evaluation's tool calls that may break (deadline passed, panic) before the run stops; 1: all"`
 	Watchdog      float64 `yaml:"watchdog" default:"120" min:"0" max:"1000000" unit:"s" doc:"when nothing moved for so long, the run says what it waits for, and for whom; 0: it does not"`
 }
 

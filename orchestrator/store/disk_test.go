@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -53,4 +55,51 @@ func TestAFullDisk(t *testing.T) {
 	require.Contains(t, err.Error(), path)
 	require.Equal(t, 1, len(strings.Split(err.Error(), "\n")), err.Error())
 	require.NoError(t, syscall.Mount("none", dir, "tmpfs", syscall.MS_REMOUNT, "size=100m"))
+}
+
+// The disk fills while the write-ahead log is copied into the file: SQLite does so by itself once the log has a thousand
+// pages. What was added before is there, at once and from a copy of the files as a kill leaves them.
+func TestTheDiskFillsInACheckpointOfTheLog(t *testing.T) {
+	dir := t.TempDir()
+	const size = 6 << 20 // the log comes to a bit more than 4 MiB before its first checkpoint, so the file has no room for as much
+	if err := syscall.Mount("none", dir, "tmpfs", 0, fmt.Sprint("size=", size)); err != nil {
+		t.Skipf("a small file system cannot be mounted here: %v", err)
+	}
+	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, 0)) })
+	path := filepath.Join(dir, "s.db")
+	s := open(t, path)
+	a := admission(0, 0, 1)
+	require.NoError(t, s.Admit(ctx, a))
+	tr := begin(a, 0)
+	var err error
+	for err == nil && len(tr.Turns) < 5000 {
+		turn(t, tr, 500, 0)
+		err = s.AddTurn(ctx, tr)
+	}
+	require.ErrorContains(t, err, "database or disk is full (13); free some space on its disk, then continue the run with --resume")
+	wal, err := os.Stat(path + "-wal")
+	require.NoError(t, err)
+	require.Greater(t, wal.Size(), int64(1000*4096), "the log was due for its copy")
+	whole := len(tr.Turns) - 1
+	check := func(s *store.Store) {
+		t.Helper()
+		r, err := s.Recover(ctx, 0)
+		require.NoError(t, err)
+		got := r.Outstanding[0].Partial[0]
+		require.Len(t, got.Turns, whole)
+		require.Equal(t, tr.Turns[:whole], got.Turns)
+		require.Equal(t, tr.Samples[0].TokenIDs[:got.Samples[0].Len()], got.Samples[0].TokenIDs)
+	}
+	check(s)
+	killed := filepath.Join(t.TempDir(), "s.db")
+	for _, suffix := range []string{"", "-wal"} {
+		data, err := os.ReadFile(path + suffix)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(killed+suffix, data, 0o600))
+	}
+	check(open(t, killed))
+	require.NoError(t, syscall.Mount("none", dir, "tmpfs", syscall.MS_REMOUNT, "size=100m"))
+	require.NoError(t, s.AddTurn(ctx, tr), "there is room again")
+	whole++
+	check(s)
 }

@@ -43,6 +43,10 @@ type Batch struct {
 	Dealt   []int      `json:"dealt,omitempty"`  // position in the data after it
 	Refills int        `json:"refills,omitempty"`
 	Seconds float64    `json:"seconds,omitempty"` // spent on sampling
+	Running int        `json:"running,omitempty"` // trajectories that went on being sampled
+	Stale   int        `json:"stale,omitempty"`   // groups that were given up because no step could have trained them in time
+	Lost    []int      `json:"lost,omitempty"`    // sampled tokens of each trajectory of such groups that ended since the last batch
+	Cut     []int      `json:"cut,omitempty"`     // of the trajectories of Groups, counted through: those that an earlier batch had left running
 }
 
 // Train is the phase of the groups that batches name.

@@ -23,6 +23,7 @@ type Recovery struct {
 // Outstanding is a group whose sampling began.
 type Outstanding struct {
 	Admission
+	Left     bool                     // a batch was taken since its admission
 	Finished []*trajectory.Trajectory // [Size]; nil where one has no end yet
 	Partial  []*trajectory.Trajectory // [Size]; turns and samples of those, nil where there are none
 }
@@ -41,6 +42,7 @@ func (s *Store) Recover(ctx context.Context, step int) (*Recovery, error) {
 type opened struct {
 	Admission
 	turn    int64
+	left    bool
 	settled bool
 }
 
@@ -77,6 +79,11 @@ func (s *Store) recover(ctx context.Context, step int) (*Recovery, error) {
 				return err
 			}
 			settle(b.Groups...)
+			for _, group := range open {
+				for _, o := range group {
+					o.left = true
+				}
+			}
 			if b.Step >= step {
 				out.Batches = append(out.Batches, b)
 			}
@@ -155,7 +162,7 @@ func (s *Store) outstanding(ctx context.Context, o *opened, out *Recovery) error
 		return err
 	}
 	o.Task = task
-	g := Outstanding{Admission: o.Admission, Finished: make([]*trajectory.Trajectory, o.Size), Partial: make([]*trajectory.Trajectory, o.Size)}
+	g := Outstanding{Admission: o.Admission, Left: o.left, Finished: make([]*trajectory.Trajectory, o.Size), Partial: make([]*trajectory.Trajectory, o.Size)}
 	for i := range o.Size {
 		t, err := s.finished(ctx, ID(o.Phase, o.Step, o.Group, i))
 		if err != nil {

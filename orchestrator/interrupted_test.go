@@ -1,0 +1,222 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/engines/scripted"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/rewards"
+	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/tools/calculator"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// cutOff changes the weights, is told to stop, and fails then, as an update whose server went with the same signal.
+type cutOff struct {
+	*slowTrainer
+	stop context.CancelFunc
+}
+
+func (c cutOff) Step(ctx context.Context, b policy.StepBatch) (policy.Metrics, error) {
+	m, err := c.slowTrainer.Step(ctx, b)
+	if err == nil && b.Step == 1 {
+		c.stop()
+		err = errors.New("the server is gone")
+	}
+	return m, err
+}
+
+// A checkpoint that was saved then would hold the weights after the step and say that they are those before it.
+func TestAnUpdateThatFailsWhileTheRunIsInterruptedIsNotSaved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, trainer := napping(t, job.Rollout{Mode: "sync"}, algorithms.Config{}, 10)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		r.trainer = cutOff{trainer, cancel}
+		err := r.loop(ctx)
+		require.EqualError(t, err, "orchestrator: interrupted while step 1 was updated, which failed, so nothing is saved; --resume goes on at the last checkpoint and the log: the server is gone")
+		require.NotErrorIs(t, err, ErrInterrupted)
+		require.Equal(t, 1, r.state.Step)
+		require.NoDirExists(t, filepath.Join(r.dir, "checkpoints"))
+	})
+}
+
+// A signal while a run that goes on loads its model or waits for its server loses nothing: whoever started it may do so again.
+func TestARunThatIsInterruptedBeforeItGoesOnIsResumable(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	db, err := store.Open(filepath.Join(dir, storeFile))
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	j, err := job.Load("../examples/tiny.yaml", "output="+dir)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := Registries{Tools: tools.NewCatalog(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
+	require.NoError(t, r.Tools.Register(calculator.New()))
+	_, err = Train(ctx, j, r, Options{Resume: true, Out: io.Discard})
+	require.ErrorIs(t, err, ErrInterrupted)
+	require.NotContains(t, err.Error(), "\n")
+}
+
+// A signal in the middle of an evaluation beside training: the run goes on with that evaluation, not after it.
+func TestAnEvaluationThatWasCutOffIsDoneWhenTheRunGoesOn(t *testing.T) {
+	for _, mode := range []job.Rollout{{Mode: "sync"}, {Mode: "async", MaxStaleness: 2}} {
+		synctest.Test(t, func(t *testing.T) {
+			a := algorithms.Config{}
+			if mode.Mode == "async" {
+				a = corrected
+			}
+			held := &Tasks{Tasks: []trajectory.Task{task("held0", "held0?", "1"), task("held1", "held1?", "1")}}
+			evaluates := func(r *run) { r.eval, r.job.Eval = held, job.Eval{Every: 2} }
+			r, _ := napping(t, mode, a, 6)
+			evaluates(r)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			r.rollout.Engine = heard{r.rollout.Engine, func(q engines.Request) {
+				if strings.HasPrefix(q.ID, "eval-step-4-") {
+					cancel()
+				}
+			}}
+			require.ErrorIs(t, r.steps(ctx), context.Canceled)
+			r.feed.Close()
+			require.Equal(t, 4, r.state.Step)
+			require.Equal(t, []string{"before", "step-2"}, namesOf(r.state.Evaluations))
+			at := r.state
+			at.Evaluations = slices.Clone(at.Evaluations)
+			require.NoError(t, r.db.Close())
+			require.NoError(t, r.metrics.Close())
+
+			r, trainer := goOn(t, r, at, mode, a, 6)
+			evaluates(r)
+			require.NoError(t, r.steps(t.Context()))
+			r.feed.Close()
+			require.Equal(t, []string{"before", "step-2", "step-4", "after"}, namesOf(r.state.Evaluations))
+			require.Len(t, trainer.batches, 2)
+			evaluated := map[string]int{}
+			for _, q := range r.engine.(*scripted.Engine).Requests() {
+				if strings.HasPrefix(q.ID, "eval-") {
+					evaluated[strings.Join(strings.Split(q.ID, "-")[:4], "-")]++
+				}
+			}
+			require.NotContains(t, evaluated, "eval-before-0-0", "what was done is not done again")
+			require.Contains(t, evaluated, "eval-step-4-4")
+			data, err := os.ReadFile(filepath.Join(r.dir, "metrics.jsonl"))
+			require.NoError(t, err)
+			require.Equal(t, 4, strings.Count(string(data), `"eval":`))
+			for _, b := range trainer.batches {
+				for _, g := range b.Groups {
+					require.True(t, strings.HasPrefix(g.Task.ID, "q"), "an evaluation task is not trained on")
+				}
+			}
+		})
+	}
+}
+
+// heard is an engine of which somebody hears the requests before they are answered.
+type heard struct {
+	engines.Engine
+	on func(q engines.Request)
+}
+
+func (h heard) Generate(ctx context.Context, q engines.Request) (engines.Completion, error) {
+	h.on(q)
+	return h.Engine.Generate(ctx, q)
+}
+
+func namesOf(all []Evaluation) (names []string) {
+	for _, e := range all {
+		names = append(names, e.Name)
+	}
+	return names
+}
+
+// A group may be given up after its admission and before its sampling begins: an update that ends meanwhile makes it too old.
+func TestAGroupThatIsGivenUpBeforeItBeginsIsNotSampled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := napping(t, job.Rollout{Mode: "async", MaxStaleness: 1, Stale: "drop"}, corrected, 30)
+		f, err := newFeed(r, 0)
+		require.NoError(t, err)
+		begun := f.admit(t.Context())
+		require.Len(t, begun, 6)
+		complete(t, f.plan, 7, 3, 4, 5)
+		require.Len(t, f.take().trained, 3)
+		f.plan.Trained(8)
+		require.NoError(t, r.rollout.Engine.Update(t.Context(), engines.Weights{Version: 8}))
+		require.Len(t, f.admit(t.Context()), 3)
+		complete(t, f.plan, 8, 6, 7, 8)
+		require.Equal(t, 3, f.take().dropped, "groups 0, 1 and 2 would be two versions old")
+		f.begin(t.Context(), begun[:3])
+		f.joined.Add(-6) // those that end by the test's hand
+		f.joined.Wait()
+		require.NoError(t, f.err)
+		var anew []store.GroupRef
+		for _, l := range f.live {
+			if l.again != nil {
+				anew = append(anew, *l.again)
+			}
+		}
+		require.ElementsMatch(t, []store.GroupRef{{Step: 0, Group: 0}, {Step: 0, Group: 1}, {Step: 0, Group: 2}}, anew, "their tasks come again")
+		require.NoError(t, r.db.Each("", func(s store.Record) error {
+			require.False(t, s.Trajectory.Step == 0 && s.Trajectory.Group < 3, "%s was given up", s.Trajectory.ID)
+			return nil
+		}))
+		log, err := r.db.Recover(t.Context(), 0)
+		require.NoError(t, err)
+		for _, o := range log.Outstanding {
+			require.False(t, o.Step == 0 && o.Group < 3, "what took the task of group %d ended it in the log", o.Group)
+		}
+	})
+}
+
+// The store gives evaluations of one step in the order of their names.
+func TestStopAfterDoesNotDependOnTheOrderOfEvaluations(t *testing.T) {
+	r := evaluatedRun(2, 0.5, 0.4, 0.3)
+	require.True(t, r.stalled())
+	r.state.Evaluations = slices.Insert(r.state.Evaluations, 2, Evaluation{Name: "after", Step: 20, Reward: 0.9})
+	require.Equal(t, []string{"step-0", "step-10", "after", "step-20"}, namesOf(r.state.Evaluations))
+	require.True(t, r.stalled(), "the evaluation of the end does not undo the end")
+}
+
+// A process that ended after it saved the best checkpoint and before it pointed to it leaves that to the next one.
+func TestTheBestCheckpointIsPointedToWhenTheRunGoesOn(t *testing.T) {
+	r := evaluatedRun(0, 0.5, 0.4, 0.7)
+	r.dir, r.job.Checkpoint.Best, r.job.Checkpoint.Keep = t.TempDir(), true, 1
+	r.eval = &Tasks{Tasks: []trajectory.Task{task("a", "a?", "1")}}
+	for _, name := range []string{"step-0", "step-20"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(r.dir, "checkpoints", name), 0o755))
+	}
+	require.NoError(t, pointTo(filepath.Join(r.dir, "checkpoints", "best"), "step-0"))
+	require.NoError(t, pointTo(filepath.Join(r.dir, "checkpoints", "last"), "step-20"))
+	require.Equal(t, 20, r.state.Step)
+	require.NoError(t, r.evaluateStep(t.Context()))
+	require.Equal(t, "step-20", r.bestCheckpoint())
+	require.NoDirExists(t, filepath.Join(r.dir, "checkpoints", "step-0"))
+}
+
+// A run that was finished and went on to more steps keeps the line of its first end.
+func TestMetricsKeepTheLineOfAnEarlierEnd(t *testing.T) {
+	r := evaluatedRun(0)
+	r.state.Evaluations = []Evaluation{{Name: "after", Step: 20}}
+	r.past.evals = map[string]bool{"after@10": true, "after@20": true}
+	lines, unknown, err := r.metricsLines([]byte(`{"step":10,"eval":{"name":"after","step":10}}` + "\n" + `{"step":15,"eval":{"name":"step-15","step":15}}` + "\n"))
+	require.NoError(t, err)
+	require.Empty(t, unknown)
+	require.Len(t, lines, 2)
+	require.Equal(t, `{"step":10,"eval":{"name":"after","step":10}}`+"\n", string(lines[0].text))
+	require.Contains(t, string(lines[1].text), `"name":"after","step":20`)
+}

@@ -1,0 +1,28 @@
+//go:build unix
+
+package orchestrator
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// errLocked says that another process has the folder.
+var errLocked = errors.New("the folder is locked")
+
+// lockFolder locks a folder until unlock, or until the process ends, whatever happens to it. It leaves no file behind.
+func lockFolder(dir string) (unlock func(), err error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close() // nothing was written
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, errLocked
+		}
+		return nil, err
+	}
+	return func() { f.Close() }, nil // closing releases the lock
+}

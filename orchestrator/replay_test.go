@@ -1,0 +1,135 @@
+package orchestrator
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// goingOn is a scripted engine that goes on within a completion, as the local one does: what its script says is the same
+// each time.
+type goingOn struct{ engines.Engine }
+
+func (g goingOn) Generate(ctx context.Context, q engines.Request) (engines.Completion, error) {
+	sampled, most := q.Sampled, q.Sampling.MaxTokens
+	q.Prompt, q.Sampled = q.Prompt[:len(q.Prompt)-sampled], 0
+	q.Sampling.MaxTokens += sampled
+	c, err := g.Engine.Generate(ctx, q)
+	if err != nil {
+		return c, err
+	}
+	end := min(len(c.TokenIDs), sampled+most)
+	if end < len(c.TokenIDs) {
+		c.FinishReason = trajectory.FinishLength
+	}
+	c.TokenIDs, c.Logprobs, c.Versions = c.TokenIDs[sampled:end], c.Logprobs[sampled:end], c.Versions[sampled:end]
+	return c, nil
+}
+
+// Whatever decides which groups are trained when, and however often the run was cut off, its log is enough to do it again:
+// the same groups in the same order, with the same tokens and versions.
+func TestEveryModeIsReplayedFromItsLog(t *testing.T) {
+	for name, c := range map[string]struct {
+		settings job.Rollout
+		dynamic  bool
+	}{
+		"async":         {job.Rollout{Mode: "async", MaxStaleness: 2}, false},
+		"drop":          {job.Rollout{Mode: "async", MaxStaleness: 1, Stale: "drop"}, false},
+		"dynamic":       {job.Rollout{Mode: "async", MaxStaleness: 2}, true},
+		"sync, dynamic": {job.Rollout{Mode: "sync"}, true},
+		"over-sampling": {job.Rollout{Mode: "sync", Oversample: 2, MaxStaleness: 2}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := algorithms.Config{DynamicSampling: c.dynamic}
+				if c.settings.MaxStaleness > 0 {
+					a.Correction = corrected.Correction
+				}
+				replaysAll(t, c.settings, a)
+			})
+		})
+	}
+}
+
+func replaysAll(t *testing.T, settings job.Rollout, a algorithms.Config) {
+	const steps = 12
+	r, _ := napping(t, settings, a, steps)
+	resumed := 0
+	for ; ; resumed++ {
+		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Second)
+		err := r.steps(ctx)
+		cancel()
+		r.feed.Close()
+		if err == nil {
+			break
+		}
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		at := r.state
+		at.Dealt = slices.Clone(at.Dealt)
+		require.NoError(t, r.db.Close())
+		require.NoError(t, r.metrics.Close())
+		r, _ = goOn(t, r, at, settings, a, steps)
+	}
+	require.Positive(t, resumed)
+
+	from, err := store.OpenReader(storePath(t, r))
+	require.NoError(t, err)
+	defer from.Close()
+	again, trainer := napping(t, settings, a, steps)
+	again.engine = goingOn{again.engine}
+	var out bytes.Buffer
+	require.NoError(t, again.replayed(t.Context(), from, r.dir, 0, &out), out.String())
+	log, err := from.Recover(t.Context(), 0)
+	require.NoError(t, err)
+	require.Len(t, trainer.batches, steps)
+	trajectories := 0
+	for step, b := range log.Batches {
+		require.Equal(t, b.Version, trainer.batches[step].Version)
+		groups, err := from.Groups(t.Context(), b.Groups, "")
+		require.NoError(t, err)
+		require.Len(t, trainer.batches[step].Groups, len(groups))
+		for i, g := range groups {
+			for k, want := range g.Trajectories {
+				got := trainer.batches[step].Groups[i].Trajectories[k]
+				require.Equal(t, want.ID, got.ID)
+				require.Equal(t, want.Samples, got.Samples, "ids, masks, logprobs and versions of %s", want.ID)
+				require.Equal(t, want.Reward, got.Reward)
+				trajectories++
+			}
+		}
+	}
+	require.Contains(t, out.String(), fmt.Sprintf("%d batches, %d trajectories, ", steps, trajectories))
+	was, err := from.Steps()
+	require.NoError(t, err)
+	is, err := again.db.Steps()
+	require.NoError(t, err)
+	total := map[string]float64{}
+	for step := range steps {
+		for key, v := range is[step] {
+			total[key] += v
+		}
+		for _, key := range []string{"trajectories/cut", "trajectories/running", "groups/too_stale", "length/dropped_mean", "length/cut_mean", "groups/refills", "reward/mean", "update/staleness_max"} {
+			if key != "reward/mean" || !a.DynamicSampling { // which counts the groups that are not trained too
+				require.Equal(t, was[step][key], is[step][key], "%s of step %d", key, step)
+			}
+		}
+	}
+	if settings.MaxStaleness > 0 {
+		require.Positive(t, total["trajectories/cut"])
+	}
+	require.Equal(t, settings.Stale == "drop", total["groups/too_stale"] > 0)
+	require.Equal(t, settings.Stale == "drop", total["length/dropped_mean"] > 0)
+	require.Equal(t, a.DynamicSampling, total["groups/refills"] > 0)
+}
