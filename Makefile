@@ -87,7 +87,7 @@ bench-rollout: setup ## rollouts of 100 to 10,000 trajectories at once beside Py
 soak: setup ## rollouts for an hour (AGENTFLY_SOAK_MINUTES) under faults; memory must stay flat; writes docs/soak.md
 	@scripts/soak.sh
 
-bench-async: setup ## mode async against sync with slow tools, three seeds; writes docs/async.md (12 minutes)
+bench-async: setup ## mode async against sync with slow tools, three seeds; writes docs/async.md (25 minutes)
 	@scripts/bench_async.sh
 
 install: build ## a folder that can be moved: dist/agentfly

@@ -35,6 +35,25 @@ func service(t *testing.T, asked *atomic.Int64) string {
 	return server.URL
 }
 
+// A job whose service does not listen ends before its model is opened; it can be validated, and needs no service where its tools are off.
+func TestAJobOfAServiceThatIsNotThere(t *testing.T) {
+	server := httptest.NewServer(nil)
+	url := server.URL
+	server.Close()
+	job := []string{"--set", "agent.tools.0.http.url=" + url + "/calculate", "--set", "model.path=/no/such/model", "examples/tiny_http.yaml"}
+	for _, what := range []string{"train", "rollout"} {
+		status, out, errs := command("", append([]string{what}, job...)...)
+		require.Equal(t, 1, status)
+		require.Empty(t, out)
+		require.Equal(t, "agentfly: http: nobody listens at "+url+": connection refused; start it before the job, or correct its address\n", errs)
+	}
+	status, _, errs := command("", append([]string{"job", "validate"}, job...)...)
+	require.Zero(t, status, errs)
+	_, _, errs = command("", append([]string{"rollout", "--set", "control.tools_off=true"}, job...)...)
+	require.NotEmpty(t, errs)
+	require.NotContains(t, errs, "nobody listens")
+}
+
 // A job whose tool is a service learns bit for bit as with the same tool in the process, asks each question once, and keeps its key to itself.
 func TestAJobOfAService(t *testing.T) {
 	needTorch(t)

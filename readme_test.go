@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agentfly/agentfly/python"
 	"github.com/stretchr/testify/require"
 )
 
@@ -55,15 +56,49 @@ func TestTheREADMEsPythonFileRuns(t *testing.T) {
 	require.Equal(t, "ok   test_weather\n", out)
 }
 
-func TestTheREADMEsProgramBuilds(t *testing.T) {
-	build(t, block(t, "go", "agentfly.Main"), "context", "strings", "agentfly", "agentfly/rewards", "agentfly/tools")
+func TestTheREADMEsToolWithStateInPythonRuns(t *testing.T) {
+	needPython(t)
+	file := filepath.Join(t.TempDir(), "notes.py")
+	text := block(t, "python", "stateful=True")
+	require.LessOrEqual(t, strings.Count(text, "\n"), 20)
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	m, err := python.Load(t.Context(), file, python.Options{Runtime: python.CPython, Workers: 2})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, m.Close()) }()
+	for _, c := range [][2]string{{"a", "1"}, {"a", "2"}, {"b", "1"}, {"a", "3"}} {
+		got, err := m.Call(t.Context(), "note", c[0], []byte(`{"text": "x"}`))
+		require.NoError(t, err)
+		require.Equal(t, c[1], string(got))
+	}
+	m.End("a")
+	got, err := m.Call(t.Context(), "note", "a", []byte(`{"text": "x"}`))
+	require.NoError(t, err)
+	require.Equal(t, "1", string(got), "what the trajectory kept is gone")
+	status, out, errs := command("", "tools", "test", file)
+	require.Zero(t, status, errs)
+	require.Equal(t, "ok   test_note\n", out)
+}
+
+// The program is the whole command line: it calls its tool, and jobs can name its parts.
+func TestTheREADMEsProgramRuns(t *testing.T) {
+	text := block(t, "go", "agentfly.WithReward")
+	require.LessOrEqual(t, strings.Count(text, "\n"), 20)
+	program := build(t, text, "context", "strings", "agentfly", "agentfly/rewards", "agentfly/tools")
+	out, err := exec.Command(program, "tools", "call", "weather", `{"city": "Oslo"}`).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Equal(t, "{\"observation\":\"sunny in Oslo\"}\n", string(out))
+	out, err = exec.Command(program, "job", "validate", "--set", "agent.tools=[weather]", "--set", "rewards=[polite]", "examples/tiny.yaml").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Equal(t, "examples/tiny.yaml: ok\n", string(out))
 }
 
 func TestTheREADMEsToolWithStateRuns(t *testing.T) {
-	program := build(t, block(t, "go", "WithToolFactory"), "context", "fmt", "sync", "agentfly", "agentfly/resources", "agentfly/tools")
+	text := block(t, "go", "WithToolFactory")
+	require.LessOrEqual(t, strings.Count(text, "\n"), 20)
+	program := build(t, text, "context", "fmt", "sync", "agentfly", "agentfly/resources", "agentfly/tools")
 	out, err := exec.Command(program, "tools", "call", "notes", `{"text": "x"}`).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	require.Contains(t, string(out), "before: ")
+	require.JSONEq(t, `{"observation": "before: <nil>"}`, string(out))
 }
 
 // build builds a program of the README and returns its path. Imports that begin with agentfly are of this module.

@@ -81,6 +81,38 @@ func TestCheckpointSavesMemory(t *testing.T) {
 	require.Less(t, 2*(small-start), large-start)
 }
 
+// Micro-batches of ever other sizes need the memory of the largest, not of all: what one leaves behind fits no other.
+func TestSizesOfMicroBatchesDoNotAddUp(t *testing.T) {
+	if os.Getenv("NATIVE") == "asan" {
+		t.Skip("asan holds freed memory back on purpose")
+	}
+	c := ModelConfig{
+		VocabSize: 300, HiddenSize: 128, IntermediateSize: 512, NumLayers: 16, NumHeads: 8, NumKVHeads: 4, HeadDim: 16, RMSNormEps: 1e-5,
+		InvFreq: []float32{1, 0.5, 0.25, 0.125, 0.06, 0.03, 0.01, 0.003},
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	m := tinyModel(t, c, 5)
+	start := residentMiB(t)
+	micro := func(tokens int) int {
+		b := plain(randomIDs(rng, tokens, c.VocabSize), 1)
+		resetPeak(t)
+		out, err := m.Forward(b, ForwardOptions{Grad: true})
+		require.NoError(t, err)
+		loss := gotorch.Sum(out.Logprobs)
+		require.NoError(t, Backward(loss))
+		CloseTensor(loss)
+		out.Close()
+		return peakMiB(t) - start
+	}
+	largest := micro(1500)
+	most := 0
+	for _, tokens := range []int{1100, 800, 600, 425, 300, 500, 700, 950, 1300, 1500} {
+		most = max(most, micro(tokens))
+	}
+	t.Logf("1,500 tokens need %d MiB, with the other sizes before them %d", largest, most)
+	require.Less(t, most, largest*5/4)
+}
+
 // A thousand models with adapter, value head, optimizer, cache, batches and errors leave nothing behind.
 func TestThousandOfEverything(t *testing.T) {
 	const rounds, warm = 1000, 200

@@ -112,19 +112,18 @@ func TestAsyncLearnsOnTheLocalEngine(t *testing.T) {
 	t.Logf("%+v", got)
 	require.Equal(t, 90*128, got.trained)
 	require.Greater(t, got.mixed, 100, "trajectories that went over an update")
-	require.Positive(t, got.stale)
-	require.LessOrEqual(t, got.stale, 2)
+	require.Equal(t, 1, got.stale)
 	require.Contains(t, out.String(), "  stale ")
 	goleak.VerifyNone(t, before)
 }
 
-// TestAsyncBenchmark trains the same job in both modes with a calculator that takes an exponential 2 s, three seeds at once:
-// the tools sleep, so that a small machine has time for all. AGENTFLY_BENCH_ASYNC names the file that takes one JSON line a
-// run.
+// TestAsyncBenchmark trains the same job in both modes with a calculator that takes an exponential 2 s, three seeds of both modes
+// at once: the tools sleep, so that a small machine has time for all, and what else it does meets both modes.
+// AGENTFLY_BENCH_ASYNC names the file that takes one JSON line a run.
 func TestAsyncBenchmark(t *testing.T) {
 	path := os.Getenv("AGENTFLY_BENCH_ASYNC")
 	if path == "" || !cgo.Available() {
-		t.Skip("15 minutes: run by make bench-async, which sets AGENTFLY_BENCH_ASYNC and builds with libtorch")
+		t.Skip("25 minutes: run by make bench-async, which sets AGENTFLY_BENCH_ASYNC and builds with libtorch")
 	}
 	number := func(name string, standard float64) float64 {
 		v, err := strconv.ParseFloat(os.Getenv(name), 64)
@@ -137,37 +136,46 @@ func TestAsyncBenchmark(t *testing.T) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	require.NoError(t, err)
 	defer f.Close()
+	type run struct {
+		mode string
+		seed uint64
+		job  *job.Job
+		sum  Summary
+		err  error
+	}
+	var runs []*run
 	for _, mode := range []string{"sync", "async"} {
-		var all sync.WaitGroup
-		var jobs [3]*job.Job
-		var sums [3]Summary
-		var errs [3]error
-		for i := range jobs {
+		for seed := range uint64(3) {
+			r := &run{mode: mode, seed: seed + 1}
 			sets := []string{
-				"output=" + filepath.Join(t.TempDir(), mode), fmt.Sprint("seed=", i+1), fmt.Sprint("trainer.steps=", steps),
+				"output=" + filepath.Join(t.TempDir(), mode), fmt.Sprint("seed=", r.seed), fmt.Sprint("trainer.steps=", steps),
 				"rollout.tool_timeout=120", "rollout.mode=" + mode,
 			}
 			if mode == "sync" {
 				sets = append(sets, "rollout.max_staleness=0")
 			}
-			jobs[i], err = job.Load(asyncJob, sets...)
+			r.job, err = job.Load(asyncJob, sets...)
 			require.NoError(t, err)
-			registries := slowTools(t, mean, uint64(i+1))
-			all.Go(func() { sums[i], errs[i] = Train(t.Context(), jobs[i], registries, Options{Out: &bytes.Buffer{}}) })
+			runs = append(runs, r)
 		}
-		all.Wait()
-		for i, sum := range sums {
-			require.NoError(t, errs[i])
-			got := inspect(t, jobs[i].Output)
-			line, err := json.Marshal(map[string]any{
-				"mode": mode, "seed": i + 1, "steps": sum.Steps, "seconds": sum.Seconds, "rewards": rewardsByStep(t, jobs[i].Output), "stale": got.stale,
-				"mixed": got.mixed, "trained": got.trained, "failed": sum.Trajectories["failed"], "tool_seconds": mean.Seconds(), "max_staleness": jobs[i].Rollout.MaxStaleness,
-			})
-			require.NoError(t, err)
-			_, err = f.Write(append(line, '\n'))
-			require.NoError(t, err)
-			t.Logf("%s, seed %d: %d steps in %.0f s, reward %.3f -> %.3f, %+v", mode, i+1, sum.Steps, sum.Seconds, sum.Reward["first"], sum.Reward["last"], got)
-		}
+	}
+	var all sync.WaitGroup
+	for _, r := range runs {
+		registries := slowTools(t, mean, r.seed)
+		all.Go(func() { r.sum, r.err = Train(t.Context(), r.job, registries, Options{Out: &bytes.Buffer{}}) })
+	}
+	all.Wait()
+	for _, r := range runs {
+		require.NoError(t, r.err)
+		got := inspect(t, r.job.Output)
+		line, err := json.Marshal(map[string]any{
+			"mode": r.mode, "seed": r.seed, "steps": r.sum.Steps, "seconds": r.sum.Seconds, "rewards": rewardsByStep(t, r.job.Output), "stale": got.stale,
+			"mixed": got.mixed, "trained": got.trained, "failed": r.sum.Trajectories["failed"], "tool_seconds": mean.Seconds(), "max_staleness": r.job.Rollout.MaxStaleness,
+		})
+		require.NoError(t, err)
+		_, err = f.Write(append(line, '\n'))
+		require.NoError(t, err)
+		t.Logf("%s, seed %d: %d steps in %.0f s, reward %.3f -> %.3f, %+v", r.mode, r.seed, r.sum.Steps, r.sum.Seconds, r.sum.Reward["first"], r.sum.Reward["last"], got)
 	}
 }
 

@@ -53,47 +53,69 @@ type session struct {
 	late      []string // the same while it runs; behind said
 }
 
+// newSession holds nothing yet. It is equipped first, then opened, and closed whatever became of that.
+func newSession(j *job.Job) *session {
+	s := &session{job: j}
+	s.resources = newResources(j, s.note)
+	return s
+}
+
+// equip makes the job's tools, with the format in which they are called, and its rewards: what is wrong with them is told before a model is
+// opened.
+func (s *session) equip(ctx context.Context, r Registries) (err error) {
+	defer waiting.Enter(ctx, "start", "tools and rewards").Leave()
+	s.rollout.Tools, s.rollout.Format, err = makeTools(ctx, s.job, r.Tools, s.resources, tools.Options{Report: s.panics()})
+	var wrong error
+	s.rollout.Reward, wrong = makeReward(s.job, r.Rewards.Builder(ctx, s.resources))
+	return errors.Join(err, wrong)
+}
+
+// reach asks whether what the tools call elsewhere is there, before a model is opened: calls that nobody can answer would be tried again and
+// again, and a model that reads nothing but errors learns nothing.
+func (s *session) reach(ctx context.Context, toolsOff bool) error {
+	if s.job.SFT != nil || s.job.Control.ToolsOff || toolsOff { // nothing is called
+		return nil
+	}
+	defer waiting.Enter(ctx, "start", "services").Leave()
+	return s.resources.Begin(ctx)
+}
+
 // open loads the policy from path ("" is the job's own) and everything around it.
-func open(ctx context.Context, j *job.Job, path string, r Registries) (s *session, err error) {
-	s = &session{job: j, worker: cgo.NewWorker()}
-	s.resources = newResources(j, func(text string) { s.notes = append(s.notes, text) })
+func (s *session) open(ctx context.Context, path string) (err error) {
+	j := s.job
+	s.worker = cgo.NewWorker()
 	defer waiting.Enter(ctx, "start", "model and engine").Leave()
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.Close())
-		}
-	}()
 	if s.policy, err = loadPolicy(j, path); err != nil {
-		return s, err
+		return err
 	}
 	if path == "" && j.Model.LoRA.On() { // a checkpoint's weights are merged
 		if err := s.addAdapter(); err != nil {
-			return s, err
+			return err
 		}
 	}
 	if err := s.overrideTemplate(); err != nil {
-		return s, err
+		return err
 	}
 	compiled, err := s.policy.Template()
 	if err != nil {
-		return s, err
+		return err
 	}
 	if s.renderer, err = masks.NewRenderer(s.policy.Tokenizer, compiled, masks.Options{Now: time.Unix(0, 0).UTC()}); err != nil {
-		return s, err
+		return err
 	}
 	if ok, reason := s.renderer.AppendOnly(); !ok {
 		s.notes = append(s.notes, "the chat template rewrites history ("+reason+"); where a turn needs it, a new sample begins")
 	}
 	if j.SFT != nil { // nothing is sampled
-		return s, s.makeRollout(ctx, r)
+		return s.makeRollout()
 	}
 	if err := s.openEngine(ctx); err != nil {
-		return s, err
+		return err
 	}
 	if j.Deterministic && !s.engine.Capabilities().BatchInvariant {
-		return s, j.Fail("deterministic", "true needs an engine whose results do not depend on what runs beside a request; use engine: {kind: local}")
+		return j.Fail("deterministic", "true needs an engine whose results do not depend on what runs beside a request; use engine: {kind: local}")
 	}
-	return s, s.makeRollout(ctx, r)
+	return s.makeRollout()
 }
 
 func loadPolicy(j *job.Job, path string) (*policy.Policy, error) {
@@ -155,23 +177,17 @@ func (s *session) overrideTemplate() error {
 	return nil
 }
 
-func (s *session) makeRollout(ctx context.Context, r Registries) error {
-	j := s.job
-	chosen, format, err := makeTools(ctx, j, r.Tools, s.resources, s.toolOptions())
-	if err != nil {
-		return err
-	}
-	reward, err := makeReward(j, r.Rewards.Builder(ctx, s.resources))
-	if err != nil {
-		return err
-	}
+// makeRollout puts tools, policy and engine together.
+func (s *session) makeRollout() error {
+	j, chosen, format := s.job, s.rollout.Tools, s.rollout.Format
+	chosen.Measure(s.policy.Tokenizer)
 	prefix, schemas, err := s.prompt(format, chosen.Specs())
 	if err != nil {
 		return err
 	}
 	kept := masks.Kept(s.policy.Tokenizer, tools.MarksOf(format))
 	s.rollout = Rollout{
-		Engine: s.engine, Renderer: s.renderer, Format: format, Tools: chosen, Reward: reward, Schemas: schemas, Prefix: prefix,
+		Engine: s.engine, Renderer: s.renderer, Format: format, Tools: chosen, Reward: s.rollout.Reward, Schemas: schemas, Prefix: prefix,
 		Decode: func(ids []int32) string { return masks.DecodeKeeping(s.policy.Tokenizer, ids, kept) },
 		Sampling: engines.Sampling{
 			MaxTokens: j.Rollout.MaxNewTokens, Temperature: j.Rollout.Temperature, TopP: j.Rollout.TopP, TopK: j.Rollout.TopK,
@@ -193,14 +209,14 @@ func (s *session) makeRollout(ctx context.Context, r Registries) error {
 	return nil
 }
 
-// toolOptions cut observations by the model's tokens, and note the first panic of each tool.
-func (s *session) toolOptions() tools.Options {
+// panics notes the first panic of each tool.
+func (s *session) panics() func(tool string, err error, trace []byte) {
 	var seen sync.Map
-	return tools.Options{Tokenizer: s.policy.Tokenizer, Report: func(tool string, err error, trace []byte) {
+	return func(tool string, err error, trace []byte) {
 		if _, again := seen.LoadOrStore(tool, true); !again {
 			s.note(panicked(err, trace))
 		}
-	}}
+	}
 }
 
 // makeTools makes the job's tools, with its deadline for a call, and the format in which they are called.

@@ -5,14 +5,24 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
-	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
 // Validate checks a job and its data without opening the model.
 func Validate(ctx context.Context, j *job.Job, r Registries) error {
+	s := newSession(j)
+	defer s.Close() // what it opened was only looked at
+	_, err := s.check(ctx, r)
+	return err
+}
+
+// check looks at all of a job that can be wrong without its model, and returns its algorithm. What it makes for that, tools and rewards, is
+// what the session then has.
+func (s *session) check(ctx context.Context, r Registries) (*algorithms.Algorithm, error) {
+	j := s.job
 	var lines []string
 	add := func(err error) {
 		if err != nil {
@@ -31,18 +41,13 @@ func Validate(ctx context.Context, j *job.Job, r Registries) error {
 		add(err)
 	}
 	add(checkWeights(j))
-	_, err := Algorithm(j, r)
+	algorithm, err := Algorithm(j, r)
 	add(err)
-	shared := newResources(j, nil)
-	defer shared.Close() // what it opened was only looked at
-	_, _, err = makeTools(ctx, j, r.Tools, shared, tools.Options{})
-	add(err)
-	_, err = makeReward(j, r.Rewards.Builder(ctx, shared))
-	add(err)
+	add(s.equip(ctx, r))
 	if len(lines) > 0 {
-		return &job.Error{Lines: lines}
+		return nil, &job.Error{Lines: lines}
 	}
-	return nil
+	return algorithm, nil
 }
 
 // noRollouts refuses a job without tasks.
@@ -65,11 +70,17 @@ func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Reg
 	if err != nil {
 		return e, err
 	}
-	s, err := open(ctx, j, path, r)
-	if err != nil {
+	s := newSession(j)
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.equip(ctx, r); err != nil {
 		return e, err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.reach(ctx, toolsOff); err != nil {
+		return e, err
+	}
+	if err := s.open(ctx, path); err != nil {
+		return e, err
+	}
 	if err := s.begin(ctx, 0); err != nil {
 		return e, err
 	}
@@ -90,11 +101,17 @@ func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registrie
 	if err != nil {
 		return err
 	}
-	s, err := open(ctx, j, path, r)
-	if err != nil {
+	s := newSession(j)
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.equip(ctx, r); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.reach(ctx, false); err != nil {
+		return err
+	}
+	if err := s.open(ctx, path); err != nil {
+		return err
+	}
 	if err := s.begin(ctx, 0); err != nil {
 		return err
 	}

@@ -20,9 +20,10 @@ func TestTheEnginesCopyFollowsThePolicy(t *testing.T) {
 	}
 	j, err := job.Load("../examples/tiny.yaml")
 	require.NoError(t, err)
-	s, err := open(context.Background(), j, "", prebuilt(t))
-	require.NoError(t, err)
+	s := newSession(j)
 	defer func() { require.NoError(t, s.Close()) }()
+	require.NoError(t, s.equip(t.Context(), prebuilt(t)))
+	require.NoError(t, s.open(t.Context(), ""))
 	require.Nil(t, s.mirror, "on the CPU the engine reads the policy's own weights")
 	require.NoError(t, s.engine.Close())
 	s.mirror, err = newMirror(s.policy.Model)

@@ -190,7 +190,8 @@ func follow(ctx context.Context, j *job.Job, a *algorithms.Algorithm, r *ranks, 
 	if err := r.join(ctx, o); err != nil {
 		return err
 	}
-	s := &session{job: j, worker: cgo.NewWorker(), ranks: r, resources: newResources(j, nil)}
+	s := newSession(j)
+	s.worker, s.ranks = cgo.NewWorker(), r
 	defer func() {
 		if err != nil {
 			r.fail(err)

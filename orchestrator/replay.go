@@ -78,7 +78,7 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 	if err != nil {
 		return err
 	}
-	t := &run{options: Options{Out: io.Discard}, dir: j.Output, algorithm: algorithm, ranks: group}
+	t := &run{session: newSession(j), options: Options{Out: io.Discard}, dir: j.Output, algorithm: algorithm, ranks: group}
 	defer func() {
 		t.release(err)
 		err = errors.Join(err, t.close())
@@ -88,7 +88,10 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 		return err
 	}
 	t.state.Data = last.Data
-	if err := t.prepare(ctx, j, r); err != nil {
+	if err := t.equip(ctx, r); err != nil {
+		return err
+	}
+	if err := t.prepare(ctx, j); err != nil {
 		return err
 	}
 	t.eval = nil

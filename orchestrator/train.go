@@ -90,26 +90,29 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summar
 	if err := j.TrainingErrors(); err != nil {
 		return sum, err
 	}
-	if err := Validate(ctx, j, r); err != nil {
-		return sum, err
-	}
-	algorithm, err := Algorithm(j, r)
-	if err != nil {
-		return sum, err
-	}
 	group, err := ranksOf(j, o)
 	if err != nil {
 		return sum, err
 	}
-	if group.config.Rank > 0 {
+	if group.config.Rank > 0 { // it samples nothing: data, tools and rewards are rank 0's
+		algorithm, err := Algorithm(j, r)
+		if err != nil {
+			return sum, err
+		}
 		return sum, follow(ctx, j, algorithm, group, o)
 	}
-	t := &run{options: o, dir: j.Output, algorithm: algorithm, ranks: group}
+	t := &run{session: newSession(j), options: o, dir: j.Output, ranks: group}
 	defer func() {
 		t.release(err)
 		err = errors.Join(err, t.close())
 	}()
-	if err := t.prepare(ctx, j, r); err != nil {
+	if t.algorithm, err = t.check(ctx, r); err == nil {
+		err = t.reach(ctx, false)
+	}
+	if err == nil {
+		err = t.prepare(ctx, j)
+	}
+	if err != nil {
 		if o.Resume && ctx.Err() != nil { // what was saved is as it was
 			err = fmt.Errorf("%w (it had not gone on yet: %w)", ErrInterrupted, err)
 		}
@@ -123,8 +126,8 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summar
 
 func (t *run) say(format string, args ...any) { fmt.Fprintf(t.options.Out, format+"\n", args...) }
 
-// prepare reads everything that can be wrong before the first rollout.
-func (t *run) prepare(ctx context.Context, j *job.Job, r Registries) (err error) {
+// prepare reads everything else that can be wrong before the first rollout. The session is equipped already.
+func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 	var learn *material
 	var files []dataFile
 	if j.SFT != nil {
@@ -164,7 +167,8 @@ func (t *run) prepare(ctx context.Context, j *job.Job, r Registries) (err error)
 	if j.Model.LoRA.On() { // the job's own base; the trainer's folder holds the adapter
 		weights = ""
 	}
-	if t.session, err = open(ctx, j, weights, r); err != nil {
+	t.job = j
+	if err := t.session.open(ctx, weights); err != nil {
 		return err
 	}
 	t.session.ranks = t.ranks
@@ -285,10 +289,7 @@ func (t *run) close() error {
 	if t.trainer != nil {
 		errs = append(errs, t.trainer.Close())
 	}
-	errs = append(errs, t.ranks.leave())
-	if t.session != nil {
-		errs = append(errs, t.session.Close())
-	}
+	errs = append(errs, t.ranks.leave(), t.session.Close())
 	if t.db != nil {
 		errs = append(errs, t.db.Close())
 	}
@@ -311,6 +312,7 @@ func (t *run) loop(ctx context.Context) error {
 	for _, note := range t.notes {
 		t.say("note: %s", note)
 	}
+	t.sayNotes()
 	t.started, t.resumedAt = time.Now(), t.state.Step
 	err := t.steps(ctx)
 	if t.feed != nil {

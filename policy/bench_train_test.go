@@ -71,9 +71,9 @@ func benchShapes() []benchShape {
 		dense = append(dense, t)
 	}
 	return []benchShape{
-		{"prompt_200", 8, groups(200, single)},
+		{"prompt_200", 4, groups(200, single)},
 		{"prompt_1000", 2, groups(1000, single)},
-		{"three_turns", 4, groups(200, turns)},
+		{"three_turns", 2, groups(200, turns)},
 		{"dense_8x256", 1, dense},
 	}
 }
@@ -109,9 +109,10 @@ func (s benchShape) groups(t *testing.T) (groups []*trajectory.Group) {
 }
 
 // TestBenchTrain is this side of make bench-train: seconds of whole steps (forward, loss, backward, AdamW) on SmolLM2.
-// AGENTFLY_BENCH_OUT takes a JSON line a figure, AGENTFLY_BENCH_SHAPES the batches for the other side;
-// AGENTFLY_BENCH_MEMORY set: one step of prompt_200 with micro-batches of 8 padded trajectories' tokens, and the peak of
-// the process's memory.
+// AGENTFLY_BENCH_OUT takes a JSON line a figure, AGENTFLY_BENCH_SHAPES the batches for the other side. AGENTFLY_BENCH_ONLY
+// is the name of a shape, which is timed after a step of two trajectories, as on the other side; or memory: one step of
+// prompt_200 with micro-batches of 8 padded trajectories' tokens, and the peak of the process's memory; or none.
+// AGENTFLY_BENCH_DTYPE is float32 or bfloat16.
 func TestBenchTrain(t *testing.T) {
 	out := os.Getenv("AGENTFLY_BENCH_OUT")
 	if out == "" {
@@ -122,7 +123,7 @@ func TestBenchTrain(t *testing.T) {
 	defer f.Close()
 	report := func(what string, value float64) {
 		t.Logf("%s: %.4g", what, value)
-		require.NoError(t, json.NewEncoder(f).Encode(map[string]any{"engine": "agentfly", "what": what, "value": value}))
+		require.NoError(t, json.NewEncoder(f).Encode(map[string]any{"engine": "agentfly", "what": what, "dtype": os.Getenv("AGENTFLY_BENCH_DTYPE"), "value": value}))
 	}
 	shapes := benchShapes()
 	if path := os.Getenv("AGENTFLY_BENCH_SHAPES"); path != "" {
@@ -130,32 +131,39 @@ func TestBenchTrain(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(path, data, 0o644))
 	}
-	memory := os.Getenv("AGENTFLY_BENCH_MEMORY") != ""
-	p, err := Load("HuggingFaceTB/SmolLM2-135M-Instruct", Options{Device: "cpu"})
+	only, dtype := os.Getenv("AGENTFLY_BENCH_ONLY"), os.Getenv("AGENTFLY_BENCH_DTYPE")
+	if only == "none" {
+		return
+	}
+	p, err := Load("HuggingFaceTB/SmolLM2-135M-Instruct", Options{Device: "cpu", BFloat16: dtype == "bfloat16"})
 	require.NoError(t, err)
 	defer p.Close()
 	c := TrainerConfig{Schedule: Schedule{LearningRate: 1e-6}, ClipGrad: 1, Temperature: 1, MicroBatchTokens: 4096}
-	if memory {
+	if only == "memory" {
 		c.MicroBatchTokens = 8 * 350 // the longest prompt and response, padded
 	}
 	tr := makeTrainer(t, p, resolveBlock(t, "{advantage: dr_grpo}"), c)
-	for _, s := range shapes {
-		if only := os.Getenv("AGENTFLY_BENCH_ONLY"); only != "" && only != s.Name {
-			continue
-		}
+	step := func(s benchShape) (Metrics, float64) {
 		start := time.Now()
 		m, err := tr.Step(context.Background(), StepBatch{Groups: s.groups(t)})
 		require.NoError(t, err)
-		seconds := time.Since(start).Seconds()
 		require.Equal(t, len(s.Trajectories), m.Trajectories)
-		if memory {
-			report("peak_memory_mib", peakMemory(t))
-			return
-		}
-		report(s.Name+"_seconds", seconds)
-		report(s.Name+"_packed_tokens", float64(m.PackedTokens))
-		report(s.Name+"_tokens", float64(m.UnpackedTokens))
+		return m, time.Since(start).Seconds()
 	}
+	if only == "memory" {
+		step(shapes[0])
+		report("peak_memory_mib", peakMemory(t))
+		return
+	}
+	at := slices.IndexFunc(shapes, func(s benchShape) bool { return s.Name == only })
+	require.GreaterOrEqual(t, at, 0, "AGENTFLY_BENCH_ONLY: no shape %q", only)
+	dense := shapes[len(shapes)-1]
+	dense.Trajectories = dense.Trajectories[:2]
+	step(dense)
+	m, seconds := step(shapes[at])
+	report(only+"_seconds", seconds)
+	report(only+"_packed_tokens", float64(m.PackedTokens))
+	report(only+"_tokens", float64(m.UnpackedTokens))
 }
 
 // peakMemory is the most that the process held, in MiB (Linux).

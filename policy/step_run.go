@@ -99,10 +99,8 @@ func (r *stepRun) prepare(units []int) (miniBatch, error) {
 	}
 	r.count(mb.train)
 	mb.cut = r.cutUnits(mb.train)
-	if !r.config.SkipFlat {
-		mb.score, err = r.pack(units, flat)
-		r.count(mb.score)
-	}
+	mb.score, err = r.pack(units, flat)
+	r.count(mb.score)
 	return mb, err
 }
 

@@ -19,7 +19,6 @@ type TrainerConfig struct {
 	MinShared        int             // see PackOptions
 	MaxLength        int             // longest sample of the model; 0: not checked
 	Checkpoint       bool            // compute activations again in backward: less memory, more time
-	SkipFlat         bool            // leave out the forward of trajectories that cannot move the weights (their metrics too)
 
 	// Group spreads the work of a step over processes, see Trainer.Follow. The weights become rank 0's. nil: alone.
 	Group *cgo.Group

@@ -398,24 +398,6 @@ func TestScoreIDs(t *testing.T) {
 	require.ErrorIs(t, err, cgo.ErrInput)
 }
 
-func TestSkipFlatChangesNoWeight(t *testing.T) {
-	var after []map[string][]float32
-	for _, skip := range []bool{false, true} {
-		p := makeTiny(t, 4)
-		c := tinyConfig()
-		c.SkipFlat = skip
-		tr := makeTrainer(t, p, resolveBlock(t, "{}"), c)
-		b := someBatch(t, tr, 8, 0)
-		for _, tj := range b.Groups[1].Trajectories {
-			tj.Reward = 2
-		}
-		_, err := tr.Step(context.Background(), b)
-		require.NoError(t, err)
-		after = append(after, parametersOf(t, p))
-	}
-	require.Equal(t, after[0], after[1])
-}
-
 func TestSeveralUpdatesABatch(t *testing.T) {
 	p := makeTiny(t, 5)
 	tr := makeTrainer(t, p, resolveBlock(t, "{epochs: 3, mini_batches: 2}"), tinyConfig())

@@ -123,7 +123,7 @@ func (d declared) givenSchema() (json.RawMessage, error) {
 	return d.Options.Schema, nil
 }
 
-// docTypes are the types that a docstring may name where the signature has no hint.
+// docTypes are the types that a docstring may name where the signature has no hint. Of list[str] the list counts.
 var docTypes = map[string]string{
 	"str": "string", "string": "string", "int": "integer", "integer": "integer", "float": "number", "number": "number",
 	"bool": "boolean", "boolean": "boolean", "list": "array", "dict": "object",
@@ -135,7 +135,11 @@ func withDoc(schema json.RawMessage, doc argDoc) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	if kind := docTypes[strings.TrimSpace(strings.TrimSuffix(doc.kind, ", optional"))]; kind != "" && !s.has("type") && !s.has("anyOf") && !s.has("enum") {
+	kind := strings.ToLower(strings.TrimSuffix(doc.kind, ", optional"))
+	if at := strings.IndexAny(kind, "[("); at >= 0 {
+		kind = kind[:at]
+	}
+	if kind = docTypes[strings.TrimSpace(kind)]; kind != "" && !s.has("type") && !s.has("anyOf") && !s.has("enum") {
 		s = append(object{{"type", json.RawMessage(`"` + kind + `"`)}}, s...)
 	}
 	if s, err = s.readDocs(); err != nil {

@@ -14,9 +14,11 @@ type docstring struct {
 type argDoc struct{ kind, text string }
 
 var (
-	sectionPattern  = regexp.MustCompile(`^(Args|Arguments|Parameters|Attributes|Returns|Return|Raises|Yields|Example|Examples|Note|Notes|Warning|Warnings|See Also|References|Todo):\s*$`)
-	argumentPattern = regexp.MustCompile(`^\*{0,2}(\w+)\s*(?:\(([^)]*)\))?\s*:(?:\s+(.*))?$`)
-	argumentSection = map[string]bool{"Args": true, "Arguments": true, "Parameters": true, "Attributes": true}
+	sectionPattern  = regexp.MustCompile(`^(Args|Arguments|Parameters|Keyword Args|Keyword Arguments|Other Parameters|Attributes|Returns?|Raises?|Yields?|Examples?|Notes?|Warnings?|Warns|See Also|References|Todo):\s*$`)
+	argumentPattern = regexp.MustCompile(`^\*{0,2}(\w+)\s*(?:\((.*?)\))?\s*:(?:\s+(.*))?$`)
+	argumentSection = map[string]bool{
+		"Args": true, "Arguments": true, "Parameters": true, "Keyword Args": true, "Keyword Arguments": true, "Other Parameters": true, "Attributes": true,
+	}
 )
 
 // parseDocstring reads a docstring: the description is everything before the first section, arguments are those of its section. Lines of

@@ -21,6 +21,7 @@ type pool struct {
 	cancel  context.CancelFunc
 	ids     atomic.Int64
 	all     sync.WaitGroup // workers and calls
+	ends    sync.WaitGroup // of trajectories, until their worker has closed what they kept
 
 	mu       sync.Mutex
 	closed   bool
@@ -358,14 +359,29 @@ func (p *pool) end(trajectory string) {
 	if w := p.kept[trajectory]; w != nil {
 		delete(p.kept, trajectory)
 		w.sticky--
-		w.tell(request{Op: "end", Trajectory: trajectory})
+		if answer := w.ask(request{ID: p.ids.Add(1), Op: "end", Trajectory: trajectory}); !p.closed {
+			p.ends.Go(func() { <-answer })
+		}
 	}
 }
 
-// close ends everything and waits for it.
+// close ends everything and waits for it. Trajectories that ended before may close what they kept for a while.
 func (p *pool) close() {
 	p.mu.Lock()
 	p.closed = true
+	p.mu.Unlock()
+	ended := make(chan struct{})
+	go func() {
+		p.ends.Wait()
+		close(ended)
+	}()
+	timer := time.NewTimer(grace)
+	select {
+	case <-ended:
+	case <-timer.C:
+	}
+	timer.Stop()
+	p.mu.Lock()
 	for _, w := range p.workers {
 		w.kill(errClosed)
 	}
@@ -376,4 +392,5 @@ func (p *pool) close() {
 	p.mu.Unlock()
 	p.cancel()
 	p.all.Wait()
+	<-ended
 }

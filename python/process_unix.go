@@ -7,22 +7,21 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"sync"
 	"syscall"
 	"time"
+
+	"github.com/agentfly/agentfly/spawn"
 )
 
 // plainProcess is a worker without a sandbox, in a process group of its own.
 type plainProcess struct {
-	command        *exec.Cmd
+	group          *spawn.Group
 	stdin          *os.File
 	stdout, stderr *os.File
-	mu             sync.Mutex
-	gone           bool // waited for: its id may belong to another process
 }
 
 func startPlain(args []string) (*plainProcess, error) {
-	p := &plainProcess{command: exec.Command(args[0], args[1:]...)}
+	p := &plainProcess{}
 	var theirs []*os.File
 	pipe := func(write bool) (ours *os.File, err error) {
 		r, w, err := os.Pipe()
@@ -39,10 +38,9 @@ func startPlain(args []string) (*plainProcess, error) {
 	p.stderr, err3 = pipe(false)
 	err := errors.Join(err1, err2, err3)
 	if err == nil {
-		p.command.Stdin, p.command.Stdout, p.command.Stderr = theirs[0], theirs[1], theirs[2]
-		p.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		endWithParent(p.command.SysProcAttr)
-		err = p.command.Start()
+		c := exec.Command(args[0], args[1:]...)
+		c.Stdin, c.Stdout, c.Stderr = theirs[0], theirs[1], theirs[2]
+		p.group, err = spawn.Start(c, syscall.SIGTERM) // a worker that gets it ends what it started, and itself
 	}
 	for _, f := range theirs {
 		f.Close() // nil after a failed pipe: an error that says nothing new
@@ -66,13 +64,7 @@ func (p *plainProcess) Stderr() io.Reader     { return p.stderr }
 
 // Wait waits for the process, ends what it left behind in its group, and lets readers see the end soon even where something escaped.
 func (p *plainProcess) Wait() error {
-	// The group is killed while the dead leader still holds its id: afterwards the id may be another's.
-	waitDead(p.command.Process.Pid)
-	p.mu.Lock()
-	_ = syscall.Kill(-p.command.Process.Pid, syscall.SIGKILL) // nobody may be left
-	err := p.command.Wait()
-	p.gone = true
-	p.mu.Unlock()
+	err := p.group.Wait()
 	late := time.Now().Add(time.Second)
 	_ = p.stdout.SetReadDeadline(late) // pipes have deadlines
 	_ = p.stderr.SetReadDeadline(late)
@@ -80,11 +72,4 @@ func (p *plainProcess) Wait() error {
 }
 
 // Kill ends the process and its group.
-func (p *plainProcess) Kill() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.gone {
-		return nil
-	}
-	return syscall.Kill(-p.command.Process.Pid, syscall.SIGKILL)
-}
+func (p *plainProcess) Kill() error { return p.group.Signal(syscall.SIGKILL) }

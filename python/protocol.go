@@ -16,7 +16,8 @@ import (
 //	← {"id": 2, "error": "ValueError: w is negative"}                     the last line of its traceback
 //	← {"id": 2, "error": "it needs more memory …", "broken": true}        the worker, not the code's logic, failed
 //	→ {"op": "cancel", "id": 2}                                           nobody waits for it: end it, reply in any way, or be killed
-//	→ {"op": "end", "trajectory": "t1"}                                   forget its state
+//	→ {"id": 3, "op": "end", "trajectory": "t1"}                          forget its state, and close what is in it
+//	← {"id": 3}                                                           it is closed
 //
 // Standard error is for people: tracebacks, and what the functions print. A worker ends when its standard input does,
 // and on SIGTERM, with everything that it started. "test:NAME" calls a test function.

@@ -3,6 +3,7 @@
 package python
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -16,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/agentfly/agentfly/sandbox"
 )
@@ -79,7 +81,7 @@ type callable struct {
 	async, stateful bool
 }
 
-// Error is what the Python code raised. Text is its last traceback line, without host paths.
+// Error is what the Python code raised. Text is its last traceback line; it may name paths of this machine, which a model must not read.
 type Error struct{ Text string }
 
 func (e *Error) Error() string { return e.Text }
@@ -92,7 +94,7 @@ func (e *BrokenError) Error() string { return e.Text }
 
 // Load starts the first worker of a file and reads what it decorates. Errors name file, line and remedy, one line each.
 func Load(ctx context.Context, file string, o Options) (*Module, error) {
-	source, err := os.ReadFile(file)
+	source, err := readSource(file)
 	if err != nil {
 		return nil, fmt.Errorf("python: %w", err)
 	}
@@ -121,6 +123,21 @@ func Load(ctx context.Context, file string, o Options) (*Module, error) {
 		return nil, errors.Join(err, m.Close())
 	}
 	return m, nil
+}
+
+// readSource is the text of a file, which is UTF-8 with or without a byte order mark.
+func readSource(file string) ([]byte, error) {
+	source, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	source = bytes.TrimPrefix(source, []byte("\uFEFF"))
+	for n, line := range bytes.Split(source, []byte("\n")) {
+		if !utf8.Valid(line) {
+			return nil, fmt.Errorf("%s:%d: the line is not UTF-8; save the file as UTF-8", file, n+1)
+		}
+	}
+	return source, nil
 }
 
 // learn takes over what the first worker says of the file.
@@ -201,9 +218,9 @@ func (m *Module) CallWith(ctx context.Context, name, trajectory string, argument
 	case err != nil:
 		return nil, err
 	case r.Broken:
-		return nil, &BrokenError{Text: shown + " broke: " + withoutHostPaths(r.Error, arguments)}
+		return nil, &BrokenError{Text: shown + " broke: " + r.Error}
 	case r.Error != "":
-		return nil, &Error{withoutHostPaths(r.Error, arguments)}
+		return nil, &Error{r.Error}
 	}
 	return r.Result, nil
 }

@@ -6,6 +6,7 @@ runs an event loop for async functions. Standard output of the user's code goes 
 
 import importlib.machinery
 import inspect
+import itertools
 import json
 import linecache
 import os
@@ -69,7 +70,10 @@ class Entry:
         target = inspect.unwrap(self.target)
         if inspect.isclass(target):
             try:
-                return inspect.findsource(target)[1] + 1
+                lines, at = inspect.findsource(target)
+                while at > 0 and lines[at - 1].startswith("@"):  # Python 3.8 gives the line of class
+                    at -= 1
+                return at + 1
             except (OSError, IndexError):
                 return 1
         return getattr(getattr(target, "__code__", None), "co_firstlineno", 1)
@@ -144,7 +148,7 @@ class File:
         try:
             exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
         except BaseException as e:
-            traceback.print_exc()
+            show(e)
             return {"errors": [load_error(e, file)]}
         functions, errors = [], []
         for kind, target, options in agentfly._declared:
@@ -192,8 +196,15 @@ class File:
             import asyncio
 
             self.loop = asyncio.new_event_loop()
-            threading.Thread(target=self.loop.run_forever, name="agentfly-loop", daemon=True).start()
+            threading.Thread(target=self.run_loop, name="agentfly-loop", daemon=True).start()
         return self.loop
+
+    def run_loop(self):
+        while True:
+            try:
+                self.loop.run_forever()
+            except BaseException as e:  # sys.exit() in a task that the user's code made: the others go on
+                show(e)
 
     async def env(self, entry, trajectory):
         key = (trajectory, entry.options["env_cls"])
@@ -213,11 +224,17 @@ class File:
         return await settled(entry.target(**given))
 
     def end(self, trajectory):
+        """Forgets a trajectory. Of what it kept in state(), values with a method close are returned, which the main thread closes because it
+        made them; of env_cls the future of their end, or None."""
         with self.lock:
-            self.contexts.pop(trajectory, None)
+            context = self.contexts.pop(trajectory, None)
+        kept = [] if context is None else [v for v in context.state.values() if callable(getattr(v, "close", None))]
+        return kept, self.end_envs(trajectory)
+
+    def end_envs(self, trajectory):
         gone = [self.envs.pop(key) for key in list(self.envs) if key[0] == trajectory]
         if not gone:
-            return
+            return None
         import asyncio
 
         async def close():
@@ -227,7 +244,7 @@ class File:
                         await settled(getattr(env, method)())
                         break
 
-        asyncio.run_coroutine_threadsafe(close(), self.start_loop())
+        return asyncio.run_coroutine_threadsafe(close(), self.start_loop())
 
 
 async def settled(value):
@@ -248,13 +265,22 @@ def load_error(e, file):
 
 
 def last_line(e):
-    text = " ".join(traceback.format_exception_only(type(e), e)[-1].split())
+    lines = itertools.dropwhile(lambda line: line.startswith("  "), traceback.format_exception_only(type(e), e))  # a SyntaxError's source
+    text = " ".join("".join(lines).split())  # with its notes
     if text.startswith(PREFIX):  # a class of the file's own
         text = text.partition(".")[2]
-    if isinstance(e, AssertionError) and not str(e) and e.__traceback__:
+    if isinstance(e, AssertionError) and not e.args and e.__traceback__:
         frame = traceback.extract_tb(e.__traceback__)[-1]
         text += ": line %d: %s" % (frame.lineno, frame.line)
     return text[:2000]
+
+
+def show(e):
+    """The traceback, for people."""
+    try:
+        traceback.print_exception(type(e), e, e.__traceback__)
+    except Exception:  # the user's code closed or replaced standard error
+        pass
 
 
 # The protocol.
@@ -292,7 +318,8 @@ class Worker:
                 if task is not None:
                     task.cancel()
             elif op == "end":
-                self.file.end(m["trajectory"])
+                kept, envs = self.file.end(m["trajectory"])
+                self.jobs.put({"op": "close", "id": m["id"], "kept": kept, "envs": envs})
             elif op == "call" and self.is_async(m):
                 self.spawn(m)
             else:
@@ -321,7 +348,7 @@ class Worker:
         if isinstance(e, (Interrupted, concurrent.futures.CancelledError)) or type(e).__name__ == "CancelledError":
             return {"id": id, "error": "it was interrupted", "broken": True}
         if not isinstance(e, Unsupported):
-            traceback.print_exception(type(e), e, e.__traceback__)
+            show(e)
         if isinstance(e, MemoryError):
             limit = " of %d MiB" % (self.file.memory >> 20) if self.file.memory else ""
             return {"id": id, "error": "it needs more memory than its limit" + limit, "broken": True}
@@ -338,6 +365,9 @@ class Worker:
         if m["op"] == "load":
             self.reply(dict(self.file.load(m["file"], m.get("source", "")), id=m["id"]))
             return
+        if m["op"] == "close":
+            self.close(m)
+            return
         import agentfly
 
         token = None
@@ -346,12 +376,7 @@ class Worker:
                 self.current = m["id"]
                 entry, context, given = self.prepare(m)
                 token = agentfly._current.set(context)
-                value = entry.target(**given)
-                if inspect.isawaitable(value):
-                    import asyncio
-
-                    value = asyncio.run_coroutine_threadsafe(settled(value), self.file.start_loop()).result()
-                text = encode(value)
+                text = encode(self.wait(entry.target(**given)))
             finally:
                 self.current = None
         except BaseException as e:
@@ -362,6 +387,26 @@ class Worker:
             if token is not None:
                 agentfly._current.reset(token)
             flush()
+
+    def close(self, m):
+        for value in m["kept"]:
+            try:
+                self.wait(value.close())
+            except BaseException as e:  # it concerns nobody
+                show(e)
+        flush()
+        if m["envs"] is None:
+            self.reply({"id": m["id"]})
+        else:
+            m["envs"].add_done_callback(lambda _: self.reply({"id": m["id"]}))
+
+    def wait(self, value):
+        """What an async function gives in the end; anything else is what it is."""
+        if not inspect.isawaitable(value):
+            return value
+        import asyncio
+
+        return asyncio.run_coroutine_threadsafe(settled(value), self.file.start_loop()).result()
 
     def spawn(self, m):
         loop = self.file.start_loop()
@@ -385,7 +430,7 @@ class Worker:
 def flush():
     try:
         sys.stdout.flush()
-    except (ValueError, OSError, AttributeError):  # the user's code closed or replaced it
+    except Exception:  # the user's code closed or replaced it
         pass
 
 

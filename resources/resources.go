@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/agentfly/agentfly/python"
@@ -28,6 +29,7 @@ type Resources struct {
 	box     *sandbox.Sandbox
 	modules map[moduleKey]*python.Module
 	said    map[string]bool // warnings
+	begins  []func(ctx context.Context) error
 	closers []func() error
 
 	sharing sync.Mutex // held while something shared is made
@@ -124,6 +126,28 @@ func (r *Resources) Shared(key string, make func() (any, error)) (any, error) {
 		r.shared[key] = v
 	}
 	return v, err
+}
+
+// OnBegin has Begin run f, which says whether what a tool or a reward needs of elsewhere is there.
+func (r *Resources) OnBegin(f func(ctx context.Context) error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.begins = append(r.begins, f)
+}
+
+// Begin is called before the first rollout of a run, and not for a job that is only looked at. Its error, a line for each thing that is not
+// there, ends the run.
+func (r *Resources) Begin(ctx context.Context) error {
+	r.mu.Lock()
+	begins := slices.Clone(r.begins)
+	r.mu.Unlock()
+	errs := make([]error, len(begins))
+	var all sync.WaitGroup
+	for i, f := range begins {
+		all.Go(func() { errs[i] = f(ctx) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // OnClose runs f when the resources are closed, before what was opened earlier is closed.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sashabaranov/go-openai"
 
+	"github.com/agentfly/agentfly/again"
 	oai "github.com/agentfly/agentfly/openai"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/trajectory"
@@ -64,7 +65,7 @@ func newJudge(b *Builder, params map[string]any) (Reward, error) {
 	transport.MaxIdleConnsPerHost = p.Concurrency
 	config := openai.DefaultConfig(p.Key)
 	config.BaseURL = strings.TrimRight(p.URL, "/")
-	config.HTTPClient = &http.Client{Transport: retryAfter{transport}}
+	config.HTTPClient = &http.Client{Transport: again.Noting{Base: transport}}
 	j := &judge{judgeParams: p, client: openai.NewClientWithConfig(config), slots: make(chan struct{}, p.Concurrency), pause: sleep}
 	var err error
 	if j.cache, err = openAnswers(b.Resources, p.NoCache); err != nil {
@@ -148,7 +149,7 @@ func (j *judge) ask(ctx context.Context, question openai.ChatCompletionRequest) 
 		if n == j.Attempts {
 			return "", fmt.Errorf("%s: after %d attempts: %w", j.URL, n, oai.OneLine(err))
 		}
-		if err := j.pause(ctx, max(wait, after)); err != nil {
+		if err := j.pause(ctx, max(wait, min(after, longAfter))); err != nil {
 			return "", fmt.Errorf("%s: %w", j.URL, err)
 		}
 		wait = min(2*wait, 30*time.Second)
@@ -158,7 +159,7 @@ func (j *judge) ask(ctx context.Context, question openai.ChatCompletionRequest) 
 func (j *judge) attempt(ctx context.Context, question openai.ChatCompletionRequest) (text string, after time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(j.Timeout*float64(time.Second)))
 	defer cancel()
-	reply, err := j.client.CreateChatCompletion(context.WithValue(ctx, afterKey{}, &after), question)
+	reply, err := j.client.CreateChatCompletion(again.Note(ctx, &after), question)
 	if err != nil {
 		return "", after, err
 	}
@@ -269,17 +270,5 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-type afterKey struct{}
-
-// retryAfter tells the caller what a refusal's Retry-After says, which the library drops.
-type retryAfter struct{ next http.RoundTripper }
-
-func (t retryAfter) RoundTrip(r *http.Request) (*http.Response, error) {
-	reply, err := t.next.RoundTrip(r)
-	if after, ok := r.Context().Value(afterKey{}).(*time.Duration); ok && err == nil {
-		if s, err := strconv.ParseFloat(reply.Header.Get("Retry-After"), 64); err == nil && s > 0 {
-			*after = time.Duration(min(s, 300) * float64(time.Second))
-		}
-	}
-	return reply, err
-}
+// longAfter is the longest pause between attempts, whatever the endpoint asks for.
+const longAfter = 5 * time.Minute

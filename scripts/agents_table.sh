@@ -1,12 +1,13 @@
 #!/bin/sh
 # The table of kinds of agents in docs/tools.md: each job examples/agents_KIND.yaml, and the same with shuffled rewards. A cell is the
-# mean reward of the first three steps and of the last three; the curve goes to CURVES where that is set.
+# mean reward of the first three steps and of the last three; the curve goes to CURVES where that is set. tool_call is examples/tiny.yaml;
+# custom_go is examples/custom/agent.yaml, which bin/custom runs (CUSTOM is another one).
 #   scripts/agents_table.sh [BINARY [KIND...]]     SEED (1) is what is run. A run takes less than a minute.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 binary=${1:-$here/bin/agentfly}
 test $# -gt 0 && shift
-test $# -gt 0 || set -- react code search_r1 action custom
+test $# -gt 0 || set -- tool_call react code search_r1 action custom custom_go
 seed=${SEED:-1}
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 work=$(mktemp -d)
@@ -21,10 +22,14 @@ ends() {
 echo "| kind | reward, first and last three steps | control with shuffled rewards | seconds |"
 echo "|---|---|---|---|"
 for kind; do
-  line="| \`$kind\` |"
+  line="| \`$kind\` |" program=$binary job=$here/examples/agents_$kind.yaml
+  case $kind in
+  tool_call) job=$here/examples/tiny.yaml ;;
+  custom_go) program=${CUSTOM:-$here/bin/custom} job=$here/examples/custom/agent.yaml ;;
+  esac
   for shuffle in false true; do
     run=$work/$kind-$shuffle
-    if "$binary" train --output "$run" --seed "$seed" --set "control.shuffle_rewards=$shuffle" "$here/examples/agents_$kind.yaml" >"$work/out" 2>&1; then
+    if "$program" train --output "$run" --seed "$seed" --set "control.shuffle_rewards=$shuffle" "$job" >"$work/out" 2>&1; then
       line="$line $(ends "$run/metrics.jsonl") |"
     else
       tail -1 "$work/out" >&2

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Mode async against sync on a job whose tool takes an exponential 2 s (examples/tiny_async.yaml, local engine, three seeds of a
-# mode side by side): steps an hour and reward. Prints a table and writes it into docs/async.md. About 12 minutes, in which the
+# Mode async against sync on a job whose tool takes an exponential 2 s (examples/tiny_async.yaml, local engine, three seeds of both
+# modes side by side): steps an hour and reward. Prints a table and writes it into docs/async.md. About 25 minutes, in which the
 # machine mostly waits.
 #
-# BENCH_TOOL_SECONDS=2, BENCH_STEPS=60: the tool's mean, the steps of a run
+# BENCH_TOOL_SECONDS=2, BENCH_STEPS=90: the tool's mean, the steps of a run
 # BENCH_LINES=FILE keeps the figures
 set -eu
 cd "$(dirname "$0")/.."

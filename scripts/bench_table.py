@@ -34,16 +34,21 @@ def read(lines, *keys):
 
 
 def train(lines, load, commit):
-    get = read(lines, "what")
-    ours, theirs = "agentfly", "transformers"
-    out = [machine("bench-train", load, commit) + ", float32.", "",
+    get = read(lines, "dtype", "what")
+    out = [machine("bench-train", load, commit) + "; the sides take turns, the dense batch three times in float32 (medians).", "",
            "| a step on SmolLM2-135M | trajectories/s | transformers | ratio | tokens computed | padded tokens |", "|---|---|---|---|---|---|"]
-    for what, text, n in (("prompt_200", "8 groups of 8, 200-token prompts, 30 to 150 sampled", 64), ("prompt_1000", "the same with 1,000-token prompts", 64),
-                          ("three_turns", "three turns of 15 to 75, observations of 150 between", 64), ("dense_8x256", "8 x 256, nothing shared, nothing masked", 8)):
-        a, b = get[ours, what + "_seconds"], get[theirs, what + "_seconds"]
-        out.append(f"| {text} | {n / a:.3f} | {n / b:.3f} | {b / a:.2f} | {get[ours, what + '_packed_tokens']:.0f} in {a:.1f} s | {get[theirs, what + '_padded_tokens']:.0f} in {b:.1f} s |")
-    a, b = get[ours, "peak_memory_mib"], get[theirs, "peak_memory_mib"]
-    out += ["", f"Peak memory of the process over a step of the first shape, micro-batches of 8 padded trajectories' tokens on both sides: {a:.0f} MiB, transformers {b:.0f} MiB: {a / b:.2f} of it."]
+    for dtype in DTYPES:
+        for what, text, n in (("prompt_200", "8 groups of 8, 200-token prompts, 30 to 150 sampled", 64), ("prompt_1000", "the same with 1,000-token prompts", 64),
+                              ("three_turns", "three turns of 15 to 75, observations of 150 between", 64), ("dense_8x256", "8 x 256, nothing shared, nothing masked", 8)):
+            if ("agentfly", dtype, what + "_seconds") not in get:
+                continue
+            a, b = get["agentfly", dtype, what + "_seconds"], get["transformers", dtype, what + "_seconds"]
+            computed, padded = get["agentfly", dtype, what + "_packed_tokens"], get["transformers", dtype, what + "_padded_tokens"]
+            out.append(f"| {dtype}: {text} | {n / a:.3f} | {n / b:.3f} | {b / a:.2f} | {computed:.0f} in {a:.1f} s | {padded:.0f} in {b:.1f} s |")
+    out += ["", "Peak memory of the process over a step of the first shape, micro-batches of 8 padded trajectories' tokens on both sides:"]
+    for dtype in DTYPES:
+        a, b = get["agentfly", dtype, "peak_memory_mib"], get["transformers", dtype, "peak_memory_mib"]
+        out.append(f"{dtype} {a:.0f} MiB, transformers {b:.0f} MiB: {a / b:.2f} of it" + (";" if dtype == DTYPES[0] else "."))
     return out
 
 
@@ -113,7 +118,7 @@ def asynchronous(lines, load, commit):
     seeds = sorted({seed for _, seed in runs})
     some = runs["async", seeds[0]]
     out = [machine("bench-async", load, commit).replace("2 threads", f"examples/tiny_async.yaml with 4 groups of 32, {some['steps']} steps, "
-                                                         f"a calculator that takes an exponential {some['tool_seconds']:g} s, max_staleness {some['max_staleness']}; the seeds of a mode side by side."), "",
+                                                         f"a calculator that takes an exponential {some['tool_seconds']:g} s, max_staleness {some['max_staleness']}; all six runs side by side."), "",
            "| seed | steps an hour: sync | async | ratio | reward, mean of all steps: sync | async | of the last ten: sync | async | largest staleness | trajectories over an update | failed |",
            "|---|---|---|---|---|---|---|---|---|---|---|"]
     rate = lambda r: r["steps"] / r["seconds"] * 3600

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""The other side of make bench-train: the step that TRL's GRPO trainer would take with transformers and PyTorch, in float32.
+"""The other side of make bench-train: the step that TRL's GRPO trainer would take with transformers and PyTorch, in float32 or
+bfloat16 (autocast over float32 weights).
 
-    bench_train.py MODEL.gguf SHAPES.json [memory]      # one JSON line a figure
+    bench_train.py MODEL.gguf SHAPES.json NAME float32|bfloat16      # one JSON line a figure; NAME of a shape, or memory
 
 Micro-batches of 8 trajectories, padded to their longest prompt and completion; logits_to_keep leaves the prompt's logits
 out; old = current without gradient; fused AdamW. A shape whose micro-batches are all alike is timed on micro_batches of
-them and scaled. memory: the peak of the process's memory over a step of the first shape.
+them and scaled. memory: the peak of the process's memory over the first two micro-batches of the first shape (bfloat16: one).
 """
 import json
 import pathlib
@@ -34,12 +35,14 @@ def micro_batches(shape):
                torch.tensor([t["reward"] - mean for t in group]), ids.shape[1] - prompt)
 
 
-def step(model, optimizer, shape, count):
+def step(model, optimizer, shape, count, dtype):
     """Seconds of a step on the first count micro-batches, and of its optimizer alone."""
     total = sum(map(sum, (t["mask"] for t in shape["trajectories"])))
     start = time.perf_counter()
     for ids, attention, mask, advantage, keep in list(micro_batches(shape))[:count]:
-        logits = model(input_ids=ids, attention_mask=attention, logits_to_keep=keep + 1, use_cache=False).logits[:, :-1]
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
+            logits = model(input_ids=ids, attention_mask=attention, logits_to_keep=keep + 1, use_cache=False).logits[:, :-1]
+        logits = logits.float()
         target = ids[:, -keep:]
         chosen = torch.gather(logits, 2, target.unsqueeze(2)).squeeze(2)
         logprob = chosen - torch.stack([row.logsumexp(-1) for row in logits])  # a row at a time, as TRL does to save memory
@@ -53,8 +56,8 @@ def step(model, optimizer, shape, count):
     return middle - start, time.perf_counter() - middle
 
 
-def report(what, value):
-    print(json.dumps({"engine": "transformers", "what": what, "value": value}), flush=True)
+def report(what, dtype, value):
+    print(json.dumps({"engine": "transformers", "what": what, "dtype": dtype, "value": value}), flush=True)
 
 
 def main():
@@ -62,16 +65,18 @@ def main():
     path = pathlib.Path(sys.argv[1])
     model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
-    shapes = json.loads(pathlib.Path(sys.argv[2]).read_text())
-    if len(sys.argv) > 3:
-        step(model, optimizer, shapes[0], 8)
-        report("peak_memory_mib", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    shapes = {s["name"]: s for s in json.loads(pathlib.Path(sys.argv[2]).read_text())}
+    name, dtype = sys.argv[3:]
+    if name == "memory":
+        step(model, optimizer, shapes["prompt_200"], 2 if dtype == "float32" else 1, dtype)
+        report("peak_memory_mib", dtype, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
         return
-    for shape in shapes:
-        count, batches = shape["micro_batches"], len(shape["trajectories"]) // 8
-        gradient, optimize = step(model, optimizer, shape, count)
-        report(shape["name"] + "_seconds", gradient * batches / count + optimize)
-        report(shape["name"] + "_padded_tokens", sum(m[0].numel() for m in micro_batches(shape)))
+    step(model, optimizer, {"trajectories": shapes["dense_8x256"]["trajectories"][:2]}, 1, "float32")  # makes gradients and the optimizer's state
+    shape = shapes[name]
+    count, batches = shape["micro_batches"] if dtype == "float32" else 1, len(shape["trajectories"]) // 8
+    gradient, optimize = step(model, optimizer, shape, count, dtype)
+    report(name + "_seconds", dtype, gradient * batches / count + optimize)
+    report(name + "_padded_tokens", dtype, sum(m[0].numel() for m in micro_batches(shape)))
 
 
 if __name__ == "__main__":

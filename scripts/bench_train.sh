@@ -1,7 +1,9 @@
 #!/bin/sh
 # The trainer beside transformers and PyTorch with the padded micro-batches of 8 that TRL builds: whole steps on SmolLM2-135M in
-# float32 with two threads, in one run. Prints a table and writes it into docs/performance.md. Wants an idle machine; about 15 minutes.
+# float32 and bfloat16 (float32 master weights) with two threads. The sides take turns, shape by shape, the dense one three times: a shared host's speed moves by half
+# within minutes. Prints a table and writes it into docs/performance.md. Wants an idle machine; about 25 minutes.
 #
+# SHAPES="prompt_200 dense_8x256": only these shapes, whose figures are printed and not written
 # PYTHON: a python with torch, transformers and gguf (default: scripts/goldens/venv.sh makes one)
 set -eu
 cd "$(dirname "$0")/.."
@@ -12,10 +14,11 @@ model=$(python3 scripts/fetch.py model)
 scripts/torchgo test -c -o "$work/policy.test" ./policy
 load=$(cut -d' ' -f1 /proc/loadavg)
 echo "load average before: $load"
-ours() { (cd policy && OMP_NUM_THREADS=2 AGENTFLY_BENCH_OUT=$out "$work/policy.test" -test.v -test.run '^TestBenchTrain$') >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }; grep -E '^ *bench_train' "$work/log" | sed 's/^[^:]*:[0-9]*: //'; }
-theirs() { OMP_NUM_THREADS=2 "$python" scripts/bench_train.py "$model" "$@" 2>"$work/log" | tee -a "$out" || { tail -n 20 "$work/log"; exit 1; }; }
-AGENTFLY_BENCH_SHAPES=$work/shapes.json ours
-AGENTFLY_BENCH_MEMORY=1 ours
-theirs "$work/shapes.json"
-theirs "$work/shapes.json" memory
+ours() { (cd policy && OMP_NUM_THREADS=2 AGENTFLY_BENCH_ONLY=$1 AGENTFLY_BENCH_DTYPE=$2 AGENTFLY_BENCH_OUT=$out "$work/policy.test" -test.v -test.run '^TestBenchTrain$') >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }; grep -E '^ *bench_train' "$work/log" | sed "s/^[^:]*:[0-9]*: /agentfly $2 /" || true; }
+theirs() { OMP_NUM_THREADS=2 "$python" scripts/bench_train.py "$model" "$work/shapes.json" "$1" "$2" >"$work/lines" 2>"$work/log" || { tail -n 20 "$work/log"; exit 1; }; tee -a "$out" <"$work/lines"; }
+AGENTFLY_BENCH_SHAPES=$work/shapes.json ours none float32
+both() { ours "$1" "$2" && theirs "$1" "$2"; }
+for shape in ${SHAPES:-dense_8x256 prompt_200 dense_8x256 prompt_1000 dense_8x256 three_turns memory}; do both "$shape" float32; done
+for shape in ${SHAPES:-dense_8x256 prompt_200 memory}; do both "$shape" bfloat16; done
+test -z "${SHAPES:-}" || exit 0
 python3 scripts/bench_table.py train "$out" "$load" "$(git rev-parse --short HEAD)$(test -z "$(git status --porcelain -uno)" || echo ' and changes')"

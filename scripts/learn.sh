@@ -25,6 +25,7 @@ train() { # train RUN ARGS...
     tail -n 3 "$out/$run.log"
     exit 1
   }
+  git rev-parse --short HEAD >"$out/$run/commit"
   cp "$out/$run/metrics.jsonl" "docs/curves/$run.jsonl"
 }
 mkdir -p "$out"

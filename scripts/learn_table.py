@@ -2,7 +2,6 @@
 """Write the results of a learning job and its control as Markdown. usage: learn_table.py NAME CONTROL FOLDER"""
 import json
 import pathlib
-import subprocess
 import sys
 
 name, control, folder = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
@@ -11,6 +10,7 @@ name, control, folder = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
 def read(run):
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return {
+        "commit": (run / "commit").read_text().strip(),
         "summary": json.loads((run / "summary.json").read_text()),
         "steps": [m for m in lines if "reward/mean" in m],
         "evals": {m["eval"]["name"]: m["eval"] for m in lines if "eval" in m},
@@ -24,9 +24,8 @@ def mean(values):
 runs = {p.name.removeprefix(name + "-"): read(p) for p in sorted(folder.glob(name + "-*")) if (p / "summary.json").exists()}
 if not runs:
     sys.exit(f"learn_table: no run of {name} in {folder} has ended; run scripts/learn.sh {name}")
-commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
 print(f"# The job {name}\n")
-print(f"`scripts/learn.sh {name}` at {commit} wrote this page; the curves are `curves/{name}-*.jsonl`. The control is `--set {control}`.\n")
+print(f"`scripts/learn.sh {name}` wrote this page; the curves are `curves/{name}-*.jsonl`. The control is `--set {control}`.\n")
 chance = folder / (name + ".chance")
 if chance.exists():
     print(chance.read_text().strip().capitalize() + ".\n")
@@ -43,6 +42,7 @@ def evaluated(at, key):
     return lambda r: f"{r['evals'][at][key]:.3f}" if at in r["evals"] else ""
 
 
+row("commit", lambda r: r["commit"])
 row("steps", lambda r: str(len(r["steps"])))
 row("seconds", lambda r: f"{r['summary']['seconds']:.0f}")
 row("mean reward, first and last three steps", lambda r: f"{mean([m['reward/mean'] for m in r['steps'][:3]]):.3f} → {mean([m['reward/mean'] for m in r['steps'][-3:]]):.3f}")

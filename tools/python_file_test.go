@@ -129,6 +129,58 @@ async def later(text: str):
 	require.True(t, broken.Broken)
 }
 
+// What the model reads of exceptions: one line without paths of this machine, however they are written. Output that is no UTF-8 is text, huge
+// output is cut, and the tools go on.
+func TestPythonObservationsOfFailures(t *testing.T) {
+	r, _, err := pythonSource(t, `
+import os, subprocess, sys
+from agentfly import tool
+
+@tool()
+def fail(how: str, path: str = ""):
+    if how == "open":
+        open("/srv/some user's folder/my notes/x 1.txt")
+    if how == "given":
+        open(path)
+    if how == "import":
+        exec("from json import nope")
+    if how == "program":
+        subprocess.run(["/usr/bin/env", "false"], check=True)
+    if how == "chain":
+        try:
+            open("/srv/a/b")
+        except OSError as e:
+            raise RuntimeError("reading /srv/a/b:\n\tfailed") from e
+    if how == "syntax":
+        exec(compile("x = = 1", "/srv/made/here.py", "exec"))
+    if how == "exit":
+        sys.exit("bye")
+    if how == "bytes":
+        return os.fsdecode(b"caf\xe9 \xff\x00")
+    if how == "huge":
+        return "head " + "x" * 1000000 + " tail"
+    if how == "more":
+        return "x" * (17 << 20)
+    return "fine"
+`, nil)
+	require.NoError(t, err)
+	for _, c := range [][2]string{
+		{`{"how": "open"}`, "Error: FileNotFoundError: [Errno 2] No such file or directory: \"x 1.txt\""},
+		{`{"how": "given", "path": "/srv/a b/c"}`, "Error: FileNotFoundError: [Errno 2] No such file or directory: '/srv/a b/c'"},
+		{`{"how": "import"}`, "Error: ImportError: cannot import name 'nope' from 'json' (__init__.py)"},
+		{`{"how": "program"}`, "Error: subprocess.CalledProcessError: Command '['env', 'false']' returned non-zero exit status 1."},
+		{`{"how": "chain"}`, "Error: RuntimeError: reading b: failed"},
+		{`{"how": "syntax"}`, "Error: SyntaxError: invalid syntax"},
+		{`{"how": "exit"}`, "Error: SystemExit: bye"},
+		{`{"how": "bytes"}`, "caf\uFFFD \uFFFD\x00"},
+		{`{"how": "more"}`, "Error: ValueError: the function returned 17 MiB; the most is 16 MiB"},
+		{`{"how": ""}`, "fine"},
+	} {
+		require.Equal(t, c[1], invoke(t, r, "a", "fail", c[0]).Observation)
+	}
+	require.Regexp(t, `^head x+\n\[\d+ characters left out\]\nx+ tail$`, invoke(t, r, "a", "fail", `{"how": "huge"}`).Observation)
+}
+
 func TestPythonFileErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		text   string

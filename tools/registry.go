@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/brief"
+	"github.com/agentfly/agentfly/spell"
 )
 
 // Options bound every call of a registry. What a tool or a job says of a tool goes before them.
@@ -30,7 +31,7 @@ const (
 
 var namePattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
-// Registry holds tools by name. Register everything first; from then on all methods are safe for concurrent use.
+// Registry holds tools by name. Register everything first; from then on all other methods are safe for concurrent use.
 type Registry struct {
 	options Options
 	mu      sync.RWMutex
@@ -57,6 +58,9 @@ func NewRegistry(o Options) *Registry {
 	}
 	return &Registry{options: o, entries: map[string]*entry{}}
 }
+
+// Measure has observations cut by the tokens of a model. Like Register it comes before the first call.
+func (r *Registry) Measure(t Tokenizer) { r.options.Tokenizer = t }
 
 // KeepsState tells whether one of the tools is stateful.
 func (r *Registry) KeepsState() bool {
@@ -151,6 +155,15 @@ func (r *Registry) lookup(name string) (*entry, error) {
 		return nil, fmt.Errorf("there is no tool %q; no tool is registered", brief.Clip(name, 64))
 	}
 	return nil, fmt.Errorf("there is no tool %q%s; the tools are %s", brief.Clip(name, 64), suggest(name, names), strings.Join(names, ", "))
+}
+
+// suggest returns ` (did you mean "x"?)` for the known name nearest to name, or "" when none is near.
+func suggest(name string, known []string) string {
+	n := spell.Nearest(name, known)
+	if n == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (did you mean %q?)", n)
 }
 
 // Select returns a registry of the named tools. Limits and caches stay common to both.

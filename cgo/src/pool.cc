@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <new>
@@ -13,13 +14,31 @@ constexpr int64_t kHuge = 2 << 20;
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
+#if defined(__SANITIZE_ADDRESS__)  // knows the heap's bounds, and no mapping's
 void* allocate(int64_t bytes) {
-  const int64_t alignment = bytes >= kHuge ? kHuge : 64;
-  void* p = std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(round_up(bytes, alignment)));
+  void* p = std::aligned_alloc(4096, static_cast<size_t>(bytes));
   if (p == nullptr) throw std::bad_alloc();
-  advise_huge(p, bytes);
   return p;
 }
+
+void release(void* memory, int64_t) noexcept { std::free(memory); }
+#else
+// Whole mappings, not the heap: of what is freed there between blocks in use nothing goes back to the system.
+void* allocate(int64_t bytes) {
+  const int64_t extra = bytes >= kHuge ? kHuge : 0;  // to begin at a huge page
+  void* p =
+      mmap(nullptr, static_cast<size_t>(bytes + extra), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) throw std::bad_alloc();
+  if (extra == 0) return p;
+  const auto at = reinterpret_cast<intptr_t>(p), start = static_cast<intptr_t>(round_up(at, kHuge));
+  if (start > at) munmap(p, static_cast<size_t>(start - at));
+  if (at + extra > start) munmap(reinterpret_cast<void*>(start + bytes), static_cast<size_t>(at + extra - start));
+  advise_huge(reinterpret_cast<void*>(start), bytes);
+  return reinterpret_cast<void*>(start);
+}
+
+void release(void* memory, int64_t bytes) noexcept { munmap(memory, static_cast<size_t>(bytes)); }
+#endif
 
 }  // namespace
 
@@ -34,7 +53,24 @@ void advise_huge(void* memory, int64_t bytes) noexcept {
 }
 
 Pool::~Pool() {
-  for (auto& [bytes, block] : free_) std::free(block.memory);
+  for (auto& [bytes, block] : free_) release(block.memory, bytes);
+}
+
+void Pool::drop(std::multimap<int64_t, Block>::iterator at) noexcept {
+  held_ -= at->first;
+  release(at->second.memory, at->first);
+  free_.erase(at);
+}
+
+void Pool::make_room(int64_t bytes) noexcept {
+  most_ = std::max(most_, used_ + bytes);
+  while (held_ + bytes > most_ && !free_.empty()) {
+    auto oldest = free_.begin();
+    for (auto it = free_.begin(); it != free_.end(); ++it) {
+      if (it->second.used < oldest->second.used) oldest = it;
+    }
+    drop(oldest);
+  }
 }
 
 at::Tensor Pool::take(at::IntArrayRef sizes) {
@@ -49,20 +85,27 @@ at::Tensor Pool::take(at::IntArrayRef sizes) {
       bytes = found->first;
       memory = found->second.memory;
       free_.erase(found);
+    } else {
+      make_room(bytes);
+      memory = allocate(bytes);
+      held_ += bytes;
     }
+    used_ += bytes;
+    most_ = std::max(most_, used_);
   }
-  if (memory == nullptr) memory = allocate(bytes);
   auto self = shared_from_this();
   return at::from_blob(
       memory, sizes, [self, bytes](void* p) { self->give(p, bytes); }, at::kFloat);
 }
 
 void Pool::give(void* memory, int64_t bytes) noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  used_ -= bytes;
   try {
-    std::lock_guard<std::mutex> lock(mutex_);
     free_.emplace(bytes, Block{memory, step_});
   } catch (...) {
-    std::free(memory);
+    held_ -= bytes;
+    release(memory, bytes);
   }
 }
 
@@ -70,12 +113,8 @@ void Pool::begin_step() {
   std::lock_guard<std::mutex> lock(mutex_);
   step_++;
   for (auto it = free_.begin(); it != free_.end();) {
-    if (it->second.used + kKeep < step_) {
-      std::free(it->second.memory);
-      it = free_.erase(it);
-    } else {
-      ++it;
-    }
+    auto at = it++;
+    if (at->second.used + kKeep < step_) drop(at);
   }
 }
 

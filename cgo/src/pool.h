@@ -8,8 +8,9 @@
 
 namespace af {
 
-// Blocks of the CPU heap, on huge pages where the system has them. A tensor returns its block when the last reference
-// goes. Thread-safe.
+// Blocks of memory, on huge pages where the system has them. A tensor returns its block when the last reference
+// goes. Blocks that wait for another use are freed before the pool would hold more than was ever in use at once: the
+// next micro-batch is of another size. Thread-safe.
 class Pool : public std::enable_shared_from_this<Pool> {
  public:
   ~Pool();
@@ -24,9 +25,12 @@ class Pool : public std::enable_shared_from_this<Pool> {
     int64_t used;  // step of the last use
   };
   void give(void* memory, int64_t bytes) noexcept;
+  void make_room(int64_t bytes) noexcept;  // for a new block; those that lay unused longest go first
+  void drop(std::multimap<int64_t, Block>::iterator at) noexcept;
 
   std::mutex mutex_;
-  std::multimap<int64_t, Block> free_;  // by bytes
+  std::multimap<int64_t, Block> free_;      // by bytes
+  int64_t held_ = 0, used_ = 0, most_ = 0;  // bytes of all blocks, of those in use, the most that were in use
   int64_t step_ = 0;
 };
 

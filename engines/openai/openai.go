@@ -15,6 +15,7 @@ import (
 
 	"github.com/sashabaranov/go-openai"
 
+	"github.com/agentfly/agentfly/again"
 	"github.com/agentfly/agentfly/engines"
 	oai "github.com/agentfly/agentfly/openai"
 	"github.com/agentfly/agentfly/trajectory"
@@ -37,7 +38,8 @@ type Options struct {
 type Engine struct {
 	options Options
 	client  *openai.Client
-	ctx     context.Context // ends at Close
+	pause   func(ctx context.Context, d time.Duration) error // between attempts
+	ctx     context.Context                                  // ends at Close
 	cancel  context.CancelFunc
 
 	mu      sync.Mutex
@@ -71,8 +73,8 @@ func New(o Options) (*Engine, error) {
 	}
 	config := openai.DefaultConfig(o.APIKey)
 	config.BaseURL = strings.TrimRight(o.URL, "/")
-	config.HTTPClient = &http.Client{Transport: o.Transport}
-	e := &Engine{options: o, client: openai.NewClientWithConfig(config)}
+	config.HTTPClient = &http.Client{Transport: again.Noting{Base: o.Transport}}
+	e := &Engine{options: o, client: openai.NewClientWithConfig(config), pause: sleep}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e, nil
 }
@@ -131,8 +133,9 @@ func (e *Engine) generate(ctx context.Context, q engines.Request) (engines.Compl
 	}
 	waiting.Move(ctx, "engine "+e.options.URL)
 	wait := e.options.Backoff
+	var after time.Duration // that the endpoint asks for
 	for n := 1; ; n++ {
-		reply, err := e.client.CreateChatCompletion(ctx, body)
+		reply, err := e.client.CreateChatCompletion(again.Note(ctx, &after), body)
 		if err == nil {
 			return e.completion(q, reply)
 		}
@@ -142,12 +145,24 @@ func (e *Engine) generate(ctx context.Context, q engines.Request) (engines.Compl
 		if n == e.options.Attempts || !oai.Passing(err) {
 			return engines.Completion{}, fmt.Errorf("after %d attempts: %w", n, oai.OneLine(err))
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return engines.Completion{}, fmt.Errorf("%w; the last attempt: %w", ctx.Err(), oai.OneLine(err))
+		if late := e.pause(ctx, max(wait, min(after, longAfter))); late != nil {
+			return engines.Completion{}, fmt.Errorf("%w; the last attempt: %w", late, oai.OneLine(err))
 		}
 		wait = min(2*wait, 30*time.Second)
+	}
+}
+
+// longAfter is the longest pause between attempts, whatever the endpoint asks for.
+const longAfter = 5 * time.Minute
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

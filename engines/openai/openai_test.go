@@ -119,6 +119,25 @@ func TestFaults(t *testing.T) {
 	require.ErrorContains(t, err, "no such key")
 }
 
+// An endpoint that says when it wants to be asked again is left alone until then; the pauses are recorded, not waited for.
+func TestPauses(t *testing.T) {
+	e := endpoint(t, func(w http.ResponseWriter, n int, _ map[string]any) {
+		if after := map[int]string{1: "7", 3: "86400"}[n]; after != "" {
+			w.Header().Set("Retry-After", after)
+		}
+		if n < 5 {
+			http.Error(w, "busy", http.StatusTooManyRequests)
+			return
+		}
+		say(w, "4", "stop")
+	})
+	var pauses []time.Duration
+	e.pause = func(_ context.Context, d time.Duration) error { pauses = append(pauses, d); return nil }
+	_, err := e.Generate(t.Context(), request0())
+	require.NoError(t, err)
+	require.Equal(t, []time.Duration{7 * time.Second, 2 * time.Millisecond, 5 * time.Minute, 8 * time.Millisecond}, pauses)
+}
+
 func TestRefuses(t *testing.T) {
 	e := endpoint(t, func(w http.ResponseWriter, _ int, _ map[string]any) { say(w, "", "stop") })
 	for want, spoil := range map[string]func(q *engines.Request){

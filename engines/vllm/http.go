@@ -8,9 +8,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/agentfly/agentfly/again"
 )
 
 const maxReply = 256 << 20 // bytes of one reply
@@ -19,7 +20,7 @@ const maxReply = 256 << 20 // bytes of one reply
 type statusError struct {
 	Status     int
 	Message    string
-	RetryAfter time.Duration // 0: not given
+	RetryAfter time.Duration // 0: at once, or not given
 }
 
 func (e *statusError) Error() string { return fmt.Sprintf("%d: %s", e.Status, e.Message) }
@@ -102,7 +103,8 @@ func decode(data []byte, out any) error {
 
 // newStatusError finds the message in the forms that vLLM and FastAPI use.
 func newStatusError(status int, header http.Header, body []byte) *statusError {
-	e := &statusError{Status: status, Message: short(string(body)), RetryAfter: retryAfter(header.Get("Retry-After"), time.Now())}
+	e := &statusError{Status: status, Message: short(string(body))}
+	e.RetryAfter, _ = again.After(header, time.Now())
 	var forms struct {
 		Error   json.RawMessage `json:"error"`
 		Detail  json.RawMessage `json:"detail"`
@@ -130,17 +132,6 @@ func newStatusError(status int, header http.Header, body []byte) *statusError {
 		e.Message = short(forms.Message)
 	}
 	return e
-}
-
-// retryAfter reads the header's two forms, seconds and a date; what it cannot read is 0.
-func retryAfter(value string, now time.Time) time.Duration {
-	if n, err := strconv.ParseInt(value, 10, 32); err == nil && n > 0 {
-		return time.Duration(n) * time.Second
-	}
-	if at, err := http.ParseTime(value); err == nil && at.After(now) {
-		return at.Sub(now)
-	}
-	return 0
 }
 
 // short makes a text fit into an error of one line.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -57,7 +56,7 @@ func (k *Kept) URL() string { return k.current().URL }
 func (k *Kept) Log() string { return k.current().Log }
 
 // PID is the process that runs now, or ran last.
-func (k *Kept) PID() int { return k.current().command.Process.Pid }
+func (k *Kept) PID() int { return k.current().group.PID() }
 
 // Restarts counts the starts after the first one that succeeded.
 func (k *Kept) Restarts() int {
@@ -126,7 +125,6 @@ func (k *Kept) watch(ctx context.Context) {
 			return
 		case <-p.ended:
 		}
-		signalGroup(p.command, syscall.SIGKILL) // what it left behind holds the port and the device
 		if time.Since(began) > steady {
 			failures, wait = 0, k.options.Backoff
 		}

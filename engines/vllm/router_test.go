@@ -210,16 +210,6 @@ func TestRetryAfter(t *testing.T) {
 	require.Less(t, time.Since(start), 5*time.Second)
 }
 
-func TestRetryAfterForms(t *testing.T) {
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for value, want := range map[string]time.Duration{
-		"": 0, "0": 0, "-3": 0, "7": 7 * time.Second, "soon": 0,
-		"Fri, 02 Jan 2026 03:05:05 GMT": time.Minute, "Fri, 02 Jan 2026 03:00:00 GMT": 0,
-	} {
-		require.Equal(t, want, retryAfter(value, now), value)
-	}
-}
-
 // A request that hangs ends with its own deadline, and its place is free.
 func TestHangEndsWithTheDeadline(t *testing.T) {
 	f := newFake(t)

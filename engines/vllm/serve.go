@@ -17,6 +17,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/agentfly/agentfly/spawn"
 )
 
 //go:embed extension/agentfly_transfer.py
@@ -42,12 +44,12 @@ type ServeOptions struct {
 
 // Process is a vLLM server that this process started.
 type Process struct {
-	URL     string
-	Log     string // file of its output
-	command *exec.Cmd
-	ended   chan struct{}
-	err     error // of the process; read after ended
-	once    sync.Once
+	URL   string
+	Log   string // file of its output
+	group *spawn.Group
+	ended chan struct{}
+	err   error // of the process; read after ended
+	once  sync.Once
 }
 
 // environment of a server that can be updated and needs no network.
@@ -93,19 +95,18 @@ func Serve(ctx context.Context, o ServeOptions) (*Process, error) {
 	}
 	defer log.Close()
 	p := &Process{URL: "http://127.0.0.1:" + strconv.Itoa(o.Port), Log: log.Name(), ended: make(chan struct{})}
-	p.command = exec.Command(o.Command, ServeArgs(o)...)
-	p.command.Stdout, p.command.Stderr = log, log
-	p.command.Env = append(os.Environ(), environment...)
+	c := exec.Command(o.Command, ServeArgs(o)...)
+	c.Stdout, c.Stderr = log, log
+	c.Env = append(os.Environ(), environment...)
 	if o.CPU {
-		p.command.Env = append(slices.Clone(cpuEnvironment), p.command.Env...)
+		c.Env = append(slices.Clone(cpuEnvironment), c.Env...)
 	}
-	p.command.Env = append(p.command.Env, "PYTHONPATH="+o.Folder+string(os.PathListSeparator)+os.Getenv("PYTHONPATH"))
-	p.command.SysProcAttr = processGroup()
-	if err := p.command.Start(); err != nil {
+	c.Env = append(c.Env, "PYTHONPATH="+o.Folder+string(os.PathListSeparator)+os.Getenv("PYTHONPATH"))
+	if p.group, err = spawn.Start(c, syscall.SIGTERM); err != nil {
 		return nil, fmt.Errorf("vllm: serve: %w; install it with scripts/vllm_install.sh, or give the command in engine.serve.command", err)
 	}
 	go func() {
-		p.err = p.command.Wait()
+		p.err = p.group.Wait() // its workers, which hold the port and the device, end with it
 		close(p.ended)
 	}()
 	if err := p.await(ctx, o.Timeout); err != nil {
@@ -188,20 +189,19 @@ func (p *Process) await(ctx context.Context, timeout time.Duration) error {
 // Close ends the server and everything that it started, and waits for it.
 func (p *Process) Close() error {
 	p.once.Do(func() {
-		signalGroup(p.command, syscall.SIGTERM)
+		_ = p.group.Signal(syscall.SIGTERM) // it may be gone already
 		select {
 		case <-p.ended:
 		case <-time.After(20 * time.Second):
+			p.Kill()
 		}
-		signalGroup(p.command, syscall.SIGKILL) // what the parent left behind
-		<-p.ended
 	})
 	return nil
 }
 
 // Kill ends the server at once, as a crash would.
 func (p *Process) Kill() {
-	signalGroup(p.command, syscall.SIGKILL)
+	_ = p.group.Signal(syscall.SIGKILL) // it may be gone already
 	<-p.ended
 }
 

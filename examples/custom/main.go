@@ -1,4 +1,4 @@
-// Custom is agentfly with a tool, a reward, an advantage estimator and a loss of its own, in a Go module outside the repository: copy this folder
+// Custom is agentfly with a tool, a reward, a format of calls, an advantage estimator and a loss of its own, in a Go module outside the repository: copy this folder
 // and remove the replace line of go.mod. Build it with libtorch: scripts/torchgo build .
 package main
 
@@ -16,7 +16,9 @@ func main() { agentfly.Main(options()...) }
 
 // options are what this binary adds to what job files can name.
 func options() []agentfly.Option {
-	return append([]agentfly.Option{agentfly.WithTool(letters()), agentfly.WithReward(brevity()), agentfly.WithEstimator(medianSpec())}, losses()...)
+	return append([]agentfly.Option{
+		agentfly.WithTool(letters()), agentfly.WithReward(brevity()), agentfly.WithFormat("words", newWords), agentfly.WithEstimator(medianSpec()),
+	}, losses()...)
 }
 
 // lettersArgs are the arguments of the tool; the JSON schema that the model sees is made of them.

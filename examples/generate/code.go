@@ -14,18 +14,19 @@ type codeTask struct {
 	Question string `json:"question"`
 	Answer   string `json:"answer"`
 	Kind     string `json:"kind"`
-	Code     string `json:"code"` // a line of Python that prints the answer
+	Wording  string `json:"wording"` // trained, or new: one that no training task has
+	Code     string `json:"code"`    // a line of Python that prints the answer
 }
 
 // The sizes of the code interpreter's data.
 const (
 	codeSeed  = 20251121
 	codeTrain = 480
-	codeHeld  = 100
+	codeHeld  = 120
 )
 
-// codeKind is one sort of task. A question has {w}, a word, {l}, a letter, or {n}, numbers; training draws from train, held-out tasks
-// from held.
+// codeKind is one sort of task. A question has {w}, a word, {l}, a letter, or {n}, numbers. Training draws from train; of the held-out
+// tasks, whose words and numbers no training task has, one half does too, the other draws from held.
 type codeKind struct {
 	name  string
 	train []string
@@ -136,27 +137,31 @@ func codeData(seed uint64) (train, held []codeTask) {
 		numbers[i] += 11
 	}
 	seen := map[string]bool{}
-	draw := func(i int, prefix string, p codePool, stories func(codeKind) []string) codeTask {
+	draw := func(i int, prefix string, p codePool, wording string) codeTask {
 		k := codeKinds[i%len(codeKinds)]
+		texts := k.train
+		if wording == "new" {
+			texts = k.held
+		}
 		for {
 			values, answer, code := k.draw(r, p)
-			texts := stories(k)
 			question := texts[r.IntN(len(texts))]
 			for name, v := range values {
 				question = strings.ReplaceAll(question, "{"+name+"}", v)
 			}
 			if !seen[question] && !seen[code] {
 				seen[question], seen[code] = true, true
-				return codeTask{fmt.Sprintf("%s-%03d", prefix, i), question, answer, k.name, code}
+				return codeTask{fmt.Sprintf("%s-%03d", prefix, i), question, answer, k.name, wording, code}
 			}
 		}
 	}
 	fifth := len(all) / 5
 	for i := range codeTrain {
-		train = append(train, draw(i, "train", codePool{all[fifth:], numbers[200:]}, func(k codeKind) []string { return k.train }))
+		train = append(train, draw(i, "train", codePool{all[fifth:], numbers[200:]}, "trained"))
 	}
 	for i := range codeHeld {
-		held = append(held, draw(i, "eval", codePool{all[:fifth], numbers[:200]}, func(k codeKind) []string { return k.held }))
+		wording := []string{"trained", "new"}[i/len(codeKinds)%2]
+		held = append(held, draw(i, "eval", codePool{all[:fifth], numbers[:200]}, wording))
 	}
 	return train, held
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/agentfly/agentfly/spell"
 )
 
 const maxNodes = 100_000 // of a job file after its aliases are followed
@@ -40,11 +42,15 @@ func (d *decoder) unknown(key *yaml.Node, path string, known []string) {
 	if path != "" {
 		where = path
 	}
-	text := fmt.Sprintf("unknown key %q in %s; allowed: %s", key.Value, where, strings.Join(known, ", "))
-	if near := Nearest(key.Value, known); near != "" {
-		text += "; nearest: " + near
+	d.fail(key, "unknown key %q in %s; allowed: %s%s", key.Value, where, strings.Join(known, ", "), near(key.Value, known))
+}
+
+// near names the known name that name may stand for.
+func near(name string, known []string) string {
+	if n := spell.Nearest(name, known); n != "" {
+		return "; nearest: " + n
 	}
-	d.fail(key, "%s", text)
+	return ""
 }
 
 // follow resolves aliases and counts nodes, so that a file of nested aliases ends.

@@ -20,6 +20,7 @@ Name the file in a job: ``agent: {tools: [{python: FILE}]}``, ``rewards: [{pytho
 function that it was. The module comes with the agentfly binary; installing it is for editors and for tests of your own.
 """
 
+import json
 from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar, overload
 
 from agentfly.core import Context, _current
@@ -43,18 +44,28 @@ def _declare(kind: str, options: Dict[str, Any]) -> Callable[[Any], Any]:
     return decorator
 
 
-def _positive(option: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-        raise ValueError("%s=%r: it must be a number above 0" % (option, value))
+# What the options must be; the others may be anything.
+_TYPES: Dict[str, Tuple[Any, str]] = {}
+_TYPES.update(dict.fromkeys(("name", "description", "environment", "status", "backend"), (str, "a string")))
+_TYPES.update(dict.fromkeys(("stateful", "terminal", "idempotent", "deterministic", "auto_register"), (bool, "True or False")))
+_TYPES.update(dict.fromkeys(("schema", "env_kwargs"), (dict, "a dict")))
+_TYPES.update(dict.fromkeys(("max_tokens", "max_length", "pool_size"), (int, "a whole number")))
+_TYPES["timeout"] = ((int, float), "a number of seconds")
 
 
 def _given(values: Dict[str, Any], defaults: Dict[str, Any]) -> Dict[str, Any]:
-    for option in ("name", "description"):
-        if values.get(option) is not None and not isinstance(values[option], str):
-            raise TypeError("%s=%r: it must be a string" % (option, values[option]))
-    for option in ("timeout", "max_tokens", "max_length"):
-        if values.get(option) is not None:
-            _positive(option, values[option])
+    for option, value in values.items():
+        kind, what = _TYPES.get(option, (object, ""))
+        if value is None:
+            continue
+        if not isinstance(value, kind) or isinstance(value, bool) and kind is not bool and what:
+            raise TypeError("%s=%r: it must be %s" % (option, value, what))
+        if option in ("timeout", "max_tokens", "max_length") and not 0 < value < 1e9:
+            raise ValueError("%s=%r: it must be above 0 and below 1e9" % (option, value))
+    try:
+        json.dumps(values.get("schema"), allow_nan=False)
+    except (TypeError, ValueError) as e:
+        raise TypeError("schema: it must be a dict that JSON can hold (%s)" % e)
     return {k: v for k, v in values.items() if v is not None and v is not defaults.get(k) and v != defaults.get(k)}
 
 
@@ -199,7 +210,7 @@ def agent(name: Any = None) -> Any:
 def state() -> Dict[str, Any]:
     """What belongs to the trajectory whose call this is: a dict that its later calls see, and that is dropped when it is over.
 
-    It needs stateful=True. Outside a worker it is one dict of the process.
+    What has a method close is closed then. It needs stateful=True. Outside a worker it is one dict of the process.
     """
     return _current.get().state
 

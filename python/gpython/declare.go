@@ -76,16 +76,13 @@ func options(kind string, args py.Tuple, given py.StringDict) (map[string]any, e
 		if err := json.Unmarshal(data, &plain); err != nil {
 			return nil, err
 		}
-		above, isNumber := plain.(float64)
-		_, isText := plain.(string)
+		if what := mustBe(n, v); what != "" {
+			return nil, py.ExceptionNewf(py.TypeError, "%s=%s: it must be %s", n, shown, what)
+		}
 		switch n {
-		case "name", "description":
-			if !isText {
-				return nil, py.ExceptionNewf(py.TypeError, "%s=%s: it must be a string", n, shown)
-			}
 		case "timeout", "max_tokens", "max_length":
-			if !isNumber || above <= 0 {
-				return nil, py.ExceptionNewf(py.ValueError, "%s=%s: it must be a number above 0", n, shown)
+			if above, isNumber := plain.(float64); !isNumber || above <= 0 || above >= 1e9 {
+				return nil, py.ExceptionNewf(py.ValueError, "%s=%s: it must be above 0 and below 1e9", n, shown)
 			}
 		case "env_cls":
 			return nil, py.ExceptionNewf(py.NotImplementedError, "env_cls is not supported by gpython; use stateful=True and state(), or runtime: cpython")
@@ -100,6 +97,34 @@ func options(kind string, args py.Tuple, given py.StringDict) (map[string]any, e
 		}
 	}
 	return out, nil
+}
+
+// mustBe says what an option must be where the value is something else.
+func mustBe(option string, v py.Object) (what string) {
+	ok := true
+	switch option {
+	case "name", "description", "environment", "status", "backend":
+		_, ok = v.(py.String)
+		what = "a string"
+	case "stateful", "terminal", "idempotent", "deterministic", "auto_register":
+		_, ok = v.(py.Bool)
+		what = "True or False"
+	case "schema", "env_kwargs":
+		_, ok = v.(py.StringDict)
+		what = "a dict"
+	case "max_tokens", "max_length", "pool_size":
+		_, ok = v.(py.Int)
+		what = "a whole number"
+	case "timeout":
+		what = "a number of seconds"
+		if _, ok = v.(py.Int); !ok {
+			_, ok = v.(py.Float)
+		}
+	}
+	if ok {
+		return ""
+	}
+	return what
 }
 
 func orNone(o py.Object) py.Object {

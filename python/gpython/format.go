@@ -45,7 +45,13 @@ func formatPercent(format string, values py.Object) (string, error) {
 			out.WriteByte('%')
 			continue
 		}
-		if part(5) == "" || part(3) == "*" || part(4) == "*" {
+		switch {
+		case part(5) == "" && m[1] == len(format):
+			return "", py.ExceptionNewf(py.ValueError, "incomplete format")
+		case part(5) == "":
+			c, _ := utf8.DecodeRuneInString(format[m[1]:])
+			return "", py.ExceptionNewf(py.ValueError, "unsupported format character '%c' (0x%x) at index %d", c, c, utf8.RuneCountInString(format[:m[1]]))
+		case part(3) == "*" || part(4) == "*":
 			return "", py.ExceptionNewf(py.ValueError, "unsupported format %s", strconv.Quote(format[m[0]:m[1]]))
 		}
 		var value py.Object

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -101,8 +102,7 @@ func serve(in io.Reader, out io.Writer, memory int64) error {
 		case "call":
 			a = f.call(r)
 		case "end":
-			delete(f.contexts, r.Trajectory)
-			continue
+			f.end(r.Trajectory)
 		}
 		a.ID = r.ID
 		if err := answers.Encode(a); err != nil {
@@ -330,6 +330,25 @@ func (f *file) run(e *entry, r request) (py.Object, error) {
 		given["context"] = f.current
 	}
 	return py.Call(e.target, py.Tuple{}, given)
+}
+
+// end forgets a trajectory, and closes what it kept that has a method close.
+func (f *file) end(trajectory string) {
+	c := f.contexts[trajectory]
+	delete(f.contexts, trajectory)
+	if c == nil {
+		return
+	}
+	defer func() { _ = recover() }() // gpython's panic; nobody waits for it
+	for _, name := range slices.Sorted(maps.Keys(c.state)) {
+		method, err := py.GetAttrString(c.state[name], "close")
+		if err != nil {
+			continue
+		}
+		if _, err := py.Call(method, py.Tuple{}, nil); err != nil {
+			dump(err)
+		}
+	}
 }
 
 // withSource is the last line of the traceback; an assertion that says nothing is quoted.

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agentfly/agentfly/again"
 	"github.com/agentfly/agentfly/tools"
-	"github.com/agentfly/agentfly/tools/internal/again"
 	openai "github.com/sashabaranov/go-openai"
 )
 

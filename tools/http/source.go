@@ -67,6 +67,7 @@ func Source(ctx context.Context, r *resources.Resources, params map[string]any) 
 		return nil, err
 	}
 	r.OnClose(func() error { s.client.CloseIdleConnections(); return nil })
+	r.OnBegin(func(ctx context.Context) error { return s.reach(ctx, made[0].base) }) // that of all of them
 	out := make([]tools.Tool, len(made))
 	for i, t := range made {
 		t.service = s
@@ -83,6 +84,7 @@ func Source(ctx context.Context, r *resources.Resources, params map[string]any) 
 // service is what the tools of one entry share.
 type service struct {
 	client  *http.Client
+	proxy   func(*http.Request) (*url.URL, error) // of the client's requests
 	headers http.Header
 	secrets *strings.Replacer
 	longest int // bytes of a secret
@@ -98,7 +100,7 @@ func newService(c config) (*service, error) {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 64
-	s.client = &http.Client{Transport: transport, CheckRedirect: sameHost}
+	s.client, s.proxy = &http.Client{Transport: transport, CheckRedirect: sameHost}, transport.Proxy
 	if _, err := s.base(c.URL); c.URL != "" && err != nil {
 		return nil, err
 	}

@@ -146,8 +146,28 @@ func TestResults(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "one\na: file:///a first\ntwo\n[file:///c: 2 bytes left out]\n[1 more images left out]\n[sound left out]", o.Text)
 	require.Equal(t, "data:image/png;base64,AQID", o.Image)
-	require.Equal(t, "quiet", ask(t, s, "noise", ""), "a line that is no message does not end the connection")
+	for range 3 {
+		require.Equal(t, "quiet", ask(t, s, "noise", ""), "a line that is no message does not end the connection")
+	}
+	require.Empty(t, s.warnings())
 	require.Len(t, ask(t, s, "big", `{"n": 1000000}`), 1000000)
+}
+
+func TestGarbageBeforeTheFirstMessage(t *testing.T) {
+	s := openTest(t, command("banner"), quick)
+	require.Equal(t, "3", ask(t, s, "add", `{"a":1,"b":2}`))
+}
+
+func TestNames(t *testing.T) {
+	long := strings.Repeat("n", 100)
+	made, err := makeTools(config{Prefix: "my_"}, nil, []offer{{Name: "get weather!"}, {Name: "web/search.v2"}, {Name: "größe"}, {Name: long}})
+	require.NoError(t, err)
+	var names, theirs []string
+	for _, m := range made {
+		names, theirs = append(names, m.Spec().Name), append(theirs, m.(*tool).name)
+	}
+	require.Equal(t, []string{"my_get_weather_", "my_web_search_v2", "my_gr__e", "my_" + long[:61]}, names)
+	require.Equal(t, []string{"get weather!", "web/search.v2", "größe", long}, theirs, "the server is asked by its own name")
 }
 
 // A crash fails what the server was carrying out, and nothing else.

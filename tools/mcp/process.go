@@ -7,33 +7,32 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/agentfly/agentfly/spawn"
 )
 
 // process is the server's, with all that it starts. It runs in a process group of its own.
 type process struct {
-	command *exec.Cmd
-	in      *os.File      // its standard input
-	out     *os.File      // its standard output
-	said    *tail         // on its standard error
-	mark    string        // in the environment of it and of what it starts
-	silent  atomic.Bool   // its output has ended
-	ended   chan struct{} // closed when it and all that it started are gone
-	err     error         // why it ended; valid once ended is closed
-
-	mu     sync.Mutex
-	reaped bool // its number may belong to another process now
+	group  *spawn.Group
+	in     *os.File      // its standard input
+	out    *os.File      // its standard output
+	said   *tail         // on its standard error
+	mark   string        // in the environment of it and of what it starts
+	silent atomic.Bool   // its output has ended
+	ended  chan struct{} // closed when it and all that it started are gone
+	err    error         // why it ended; valid once ended is closed
 }
 
 // markName is a variable that tells the processes of a server from all others, also those that left its process group.
 const markName = "AGENTFLY_MCP_SERVER"
 
 func start(c config) (*process, error) {
-	p := &process{command: exec.Command(c.Command[0], c.Command[1:]...), said: new(tail), mark: markName + "=" + rand.Text(), ended: make(chan struct{})}
-	p.command.Dir, p.command.Env, p.command.SysProcAttr = c.Dir, append(c.environment(), p.mark), ownGroup()
+	p := &process{said: new(tail), mark: markName + "=" + rand.Text(), ended: make(chan struct{})}
+	command := exec.Command(c.Command[0], c.Command[1:]...)
+	command.Dir, command.Env = c.Dir, append(c.environment(), p.mark)
 	stdin, in, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("pipe: %w", err)
@@ -47,10 +46,10 @@ func start(c config) (*process, error) {
 		return nil, errors.Join(fmt.Errorf("pipe: %w", err), stdin.Close(), in.Close(), out.Close(), stdout.Close())
 	}
 	p.in, p.out = in, out
-	p.command.Stdin, p.command.Stdout, p.command.Stderr = stdin, stdout, stderr
-	err = p.command.Start()
+	command.Stdin, command.Stdout, command.Stderr = stdin, stdout, stderr
+	p.group, err = spawn.Start(command, syscall.SIGKILL)
 	err = errors.Join(err, stdin.Close(), stdout.Close(), stderr.Close())
-	if p.command.Process == nil {
+	if p.group == nil {
 		return nil, errors.Join(err, in.Close(), out.Close(), errOut.Close())
 	}
 	go p.watch(errOut)
@@ -68,25 +67,12 @@ func (p *process) watch(errOut *os.File) {
 		defer close(heard)
 		_, _ = io.Copy(p.said, errOut) // the end of a tail is no failure
 	}()
-	awaitExit(p.command.Process.Pid)
-	p.mu.Lock()
-	killGroup(p.command.Process.Pid, syscall.SIGKILL) // its number is still its own: it is not reaped yet
-	p.err = p.command.Wait()
-	p.reaped = true
-	p.mu.Unlock()
+	p.err = p.group.Wait()
 	killMarked(p.mark)
 	_ = p.out.SetReadDeadline(time.Now().Add(leftover))
 	_ = errOut.SetReadDeadline(time.Now().Add(leftover))
 	<-heard
 	_ = errOut.Close()
-}
-
-func (p *process) signal(s syscall.Signal) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.reaped {
-		killGroup(p.command.Process.Pid, s)
-	}
 }
 
 // stop ends the process: its input is closed first, then it is asked, then killed. Each gets grace to work. It returns when the process and
@@ -97,7 +83,7 @@ func (p *process) stop(grace time.Duration) {
 		if waitFor(p.ended, grace) {
 			break
 		}
-		p.signal(s)
+		_ = p.group.Signal(s) // it may be gone already
 	}
 	<-p.ended
 	_ = p.out.Close()

@@ -285,7 +285,7 @@ func (l *live) close(atOnce bool, grace time.Duration) string {
 			if l.process.silent.Load() {
 				waitFor(l.process.ended, grace) // it is ending by itself, or closed its output for no reason
 			}
-			l.process.signal(syscall.SIGKILL)
+			_ = l.process.group.Signal(syscall.SIGKILL) // it may be gone already
 		}
 		reason := l.process.exit()
 		l.process.stop(grace)
@@ -360,7 +360,7 @@ func (s *server) check(l *live) {
 		defer cancel()
 		if err := l.session.Ping(ctx, nil); err != nil && ctx.Err() != nil {
 			s.drop(l)
-			l.process.signal(syscall.SIGKILL)
+			_ = l.process.group.Signal(syscall.SIGKILL) // it may be gone already
 		}
 	})
 }

@@ -22,7 +22,10 @@ func TestMain(m *testing.M) {
 	switch os.Getenv("MCP_TEST_SERVER") {
 	case "":
 		goleak.VerifyTestMain(m)
-	case "tools":
+	case "tools", "banner":
+		if os.Getenv("MCP_TEST_SERVER") == "banner" {
+			fmt.Print(garbage)
+		}
 		if err := newTestServer(func(context.Context) { select {} }).Run(context.Background(), &sdk.StdioTransport{}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -37,6 +40,10 @@ func TestMain(m *testing.M) {
 		time.Sleep(time.Hour)
 	}
 }
+
+// garbage is what servers write beside messages: logs, bytes that are no text, JSON that is no message, an answer that nobody asked for.
+var garbage = "this is no message\n\n\xff\xfe\x00\n\x1b[32mready\x1b[0m\r\n{\"level\": \"info\"}\n[1, 2]\n42\nnull\n{\"jsonrpc\": \"2.0\"\n" +
+	`{"jsonrpc": "2.0", "id": 987654, "result": {}}` + "\n" + `{"jsonrpc": "2.0", "method": "notifications/unheardof"}` + "\n" + strings.Repeat("x", 1<<20) + "\n"
 
 // command is that of this binary as a server.
 func command(kind string) config {
@@ -148,10 +155,10 @@ func newTestServer(hang func(ctx context.Context)) *sdk.Server {
 			return said("%s", strings.Repeat("x", number64(a)))
 		}},
 		{"noise", nothing, func(map[string]any) (*sdk.CallToolResult, error) {
-			fmt.Println("this is no message")
+			fmt.Print(garbage)
 			return said("quiet")
 		}},
-		{"spawn", nothing, func(map[string]any) (*sdk.CallToolResult, error) { return spawn() }},
+		{"spawn", nothing, func(map[string]any) (*sdk.CallToolResult, error) { return twoChildren() }},
 		{"dotted.name", nothing, func(map[string]any) (*sdk.CallToolResult, error) { return said("dotted") }},
 	} {
 		add(t)
@@ -167,8 +174,8 @@ func newTestServer(hang func(ctx context.Context)) *sdk.Server {
 	return server
 }
 
-// spawn starts one process in the server's group and one in a session of its own, both with the server's output open.
-func spawn() (*sdk.CallToolResult, error) {
+// twoChildren starts one process in the server's group and one in a session of its own, both with the server's output open.
+func twoChildren() (*sdk.CallToolResult, error) {
 	var pids []string
 	for _, setsid := range []bool{false, true} {
 		c := exec.Command("sleep", "1000")

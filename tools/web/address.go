@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/agentfly/agentfly/tools/internal/again"
+	"github.com/agentfly/agentfly/again"
 	"golang.org/x/net/idna"
 )
 

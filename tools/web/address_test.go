@@ -123,7 +123,9 @@ func TestAddressesInDisguise(t *testing.T) {
 		"http://127.0.0.1./", "http://0/", "http://0.0.0.0/", "http://[::1]/", "http://[::]/", "http://[::ffff:127.0.0.1]/", "http://[::ffff:7f00:1]/", "http://[0:0:0:0:0:ffff:a9fe:a9fe]/",
 		"http://[::127.0.0.1]/", "http://[64:ff9b::7f00:1]/", "http://[2002:7f00:1::]/", "http://[fe80::1%25lo]/", "http://[fd00:ec2::254]/", "http://169.254.169.254/latest/meta-data/",
 		"http://0xa9fea9fe/", "http://2852039166/", "http://①②⑦.⓪.⓪.①/", "http://１２７．０．０．１/", "http://127。0。0。1/", "http://192.168.0.1/", "http://10.0.0.1/",
-		"http://1.0x7f/", "http://foo.0x/", "http://1.2.3.4.5/",
+		"http://1.0x7f/", "http://foo.0x/", "http://1.2.3.4.5/", "http://0X7F000001/", "http://0177.1/", "http://127.0.0.1:443/", "http://[::ffff:127.0.0.1]:443/",
+		"http://[::ffff:0:7f00:1]/", "http://[64:ff9b:1::7f00:1]/", "http://[2001:0:7f00:1::]/", "http://[::ffff:0.0.0.0]/", "http://[::ffff:192.168.1.1]/",
+		"http://00000000/", "http://256.256.256.256/", "http://4294967297/",
 	} {
 		u, err := url.Parse(in)
 		require.NoError(t, err, in)

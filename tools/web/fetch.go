@@ -15,10 +15,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agentfly/agentfly/again"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/tools/corpus"
-	"github.com/agentfly/agentfly/tools/internal/again"
 	"golang.org/x/net/html/charset"
 )
 

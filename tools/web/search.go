@@ -13,10 +13,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agentfly/agentfly/again"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/tools/corpus"
-	"github.com/agentfly/agentfly/tools/internal/again"
 )
 
 // SearchName is the name of the tool that asks a search service.

@@ -132,7 +132,7 @@ def raises(kind: str):
     if kind == "assert":
         assert kind == "x", "it is %s" % kind
     if kind == "format":
-        return "%d" % "x"
+        return "%q" % 1
     if kind == "few":
         return "%s %s" % "x"
     if kind == "many":

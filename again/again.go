@@ -1,4 +1,4 @@
-// Package again sends HTTP requests that may be sent twice until a server takes them.
+// Package again sends HTTP requests that may be sent twice until a server takes them, and reads when a server wants to be asked again.
 package again
 
 import (
@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strconv"
 	"time"
 )
 
@@ -67,12 +66,8 @@ func worthAnother(ctx context.Context, r *http.Response, err error) bool {
 // pause is how long to wait; not ok: too long for the deadline or for anybody.
 func pause(ctx context.Context, r *http.Response, wait time.Duration) (time.Duration, bool) {
 	if r != nil {
-		if s := r.Header.Get("Retry-After"); s != "" {
-			if seconds, err := strconv.Atoi(s); err == nil && seconds >= 0 {
-				wait = time.Duration(min(seconds, 1<<20)) * time.Second
-			} else if at, err := http.ParseTime(s); err == nil {
-				wait = max(time.Until(at), 0)
-			}
+		if after, ok := After(r.Header, time.Now()); ok {
+			wait = after
 		}
 	}
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait {

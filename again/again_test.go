@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agentfly/agentfly/tools/internal/again"
+	"github.com/agentfly/agentfly/again"
 	"github.com/stretchr/testify/require"
 )
 

@@ -1,9 +1,0 @@
-//go:build unix && !linux
-
-package python
-
-import "syscall"
-
-func endWithParent(*syscall.SysProcAttr) {}
-
-func waitDead(int) {}
