@@ -107,17 +107,18 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summar
 		err = errors.Join(err, t.close())
 	}()
 	if group.launched { // the others wait already, for an index that is built or for what is wrong here
-		if err := group.join(ctx, o); err != nil {
-			return sum, err
-		}
+		err = group.join(ctx, o)
 	}
-	if t.algorithm, err = t.check(ctx, r); err != nil {
-		return sum, err
+	if err == nil {
+		t.algorithm, err = t.check(ctx, r)
 	}
-	if err := t.reach(ctx, false); err != nil {
-		return sum, err
+	if err == nil {
+		err = t.reach(ctx, false)
 	}
-	if err := t.prepare(ctx, j); err != nil {
+	if err == nil {
+		err = t.prepare(ctx, j)
+	}
+	if err != nil {
 		if o.Resume && ctx.Err() != nil { // what was saved is as it was
 			err = fmt.Errorf("%w (it had not gone on yet: %w)", ErrInterrupted, err)
 		}
