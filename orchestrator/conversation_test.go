@@ -304,14 +304,14 @@ func TestAFormatThatHangsOrPanicsFailsItsTrajectory(t *testing.T) {
 		r.AgentTimeout = 30 * time.Second
 		r.Format = late{format}
 		board := waiting.NewBoard()
-		var lines []waiting.Line
-		time.AfterFunc(20*time.Second, func() { lines = board.Lines() })
+		lines := make(chan []waiting.Line, 1)
+		time.AfterFunc(20*time.Second, func() { lines <- board.Lines() })
 		start := time.Now()
 		tr := r.Sample(board.On(t.Context()), Place{Phase: "train", Task: task("a", "1?", "1")})
 		require.Equal(t, 30*time.Second, time.Since(start).Truncate(time.Second))
 		require.Equal(t, "agent", tr.ErrOrigin)
 		require.Equal(t, "orchestrator: train-0-0-0 turn 0: parse took longer than 30s (rollout.tool_timeout)", tr.Err)
-		require.Equal(t, "waiting for agent: train-0-0-0-0 for 20s", waiting.Report(lines))
+		require.Equal(t, "waiting for agent: train-0-0-0-0 for 20s", waiting.Report(<-lines))
 		r.Format = wild{format}
 		tr = r.Sample(t.Context(), Place{Phase: "train", Task: task("a", "1?", "1")})
 		require.Equal(t, "agent", tr.ErrOrigin)
