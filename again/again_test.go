@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 // asked sends a request with a body to a server that answers with one status after another.
 func asked(t *testing.T, ctx context.Context, header http.Header, statuses ...int) (status, attempts int, waits []time.Duration, err error) {
 	t.Helper()
+	var mu sync.Mutex // a broken connection's handler and the next one's are of two goroutines
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		body, err := io.ReadAll(q.Body)
 		if err != nil || string(body) != "hello" {
@@ -26,8 +28,10 @@ func asked(t *testing.T, ctx context.Context, header http.Header, statuses ...in
 		for k, v := range header {
 			w.Header()[k] = v
 		}
+		mu.Lock()
 		s := statuses[min(attempts, len(statuses)-1)]
 		attempts++
+		mu.Unlock()
 		if s == 0 {
 			panic(http.ErrAbortHandler)
 		}
@@ -44,6 +48,8 @@ func asked(t *testing.T, ctx context.Context, header http.Header, statuses ...in
 	q, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, strings.NewReader("hello"))
 	require.NoError(t, err)
 	r, err := c.Do(q)
+	mu.Lock()
+	defer mu.Unlock()
 	if err != nil {
 		return 0, attempts, waits, err
 	}
