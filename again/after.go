@@ -37,8 +37,10 @@ var _ http.RoundTripper = Noting{}
 
 type noteKey struct{}
 
-// Note has the wait that the responses to requests with this context ask for written to after: 0 for none, and the last one's where there
-// are several.
+const mostNoted = 5 * time.Minute
+
+// Note has the wait that the responses to requests with this context ask for written to after: 0 for none, at most 5 minutes, and the last
+// one's where there are several.
 func Note(ctx context.Context, after *time.Duration) context.Context {
 	return context.WithValue(ctx, noteKey{}, after)
 }
@@ -48,7 +50,8 @@ func (n Noting) RoundTrip(q *http.Request) (*http.Response, error) {
 	r, err := n.Base.RoundTrip(q)
 	if after, ok := q.Context().Value(noteKey{}).(*time.Duration); ok {
 		if *after = 0; err == nil {
-			*after, _ = After(r.Header, time.Now())
+			wait, _ := After(r.Header, time.Now())
+			*after = min(wait, mostNoted)
 		}
 	}
 	return r, err

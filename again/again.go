@@ -17,7 +17,7 @@ var ErrFinal = errors.New("final")
 type Transport struct {
 	Base     http.RoundTripper
 	Attempts int                                              // in all; 0 is 3
-	Sleep    func(ctx context.Context, d time.Duration) error // nil waits on the clock
+	Sleep    func(ctx context.Context, d time.Duration) error // nil: Sleep
 }
 
 const (
@@ -29,9 +29,12 @@ var _ http.RoundTripper = (*Transport)(nil)
 
 // RoundTrip gives the last answer, or the last error. It does not begin a wait that the deadline would end.
 func (t *Transport) RoundTrip(q *http.Request) (*http.Response, error) {
-	attempts := t.Attempts
+	attempts, sleep := t.Attempts, t.Sleep
 	if attempts <= 0 {
 		attempts = 3
+	}
+	if sleep == nil {
+		sleep = Sleep
 	}
 	ctx := q.Context()
 	wait := firstWait
@@ -49,7 +52,7 @@ func (t *Transport) RoundTrip(q *http.Request) (*http.Response, error) {
 			_, _ = io.CopyN(io.Discard, r.Body, 64<<10) // so that the connection can be used again
 			r.Body.Close()
 		}
-		if err := t.sleep(ctx, d); err != nil {
+		if err := sleep(ctx, d); err != nil {
 			return nil, err
 		}
 		q, wait = next, 2*wait
@@ -92,14 +95,12 @@ func rewound(q *http.Request) (*http.Request, error) {
 	return next, nil
 }
 
-func (t *Transport) sleep(ctx context.Context, d time.Duration) error {
-	if t.Sleep != nil {
-		return t.Sleep(ctx, d)
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+// Sleep waits for d, or returns why ctx ended before.
+func Sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
 	select {
-	case <-timer.C:
+	case <-t.C:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -66,7 +66,7 @@ func newJudge(b *Builder, params map[string]any) (Reward, error) {
 	config := openai.DefaultConfig(p.Key)
 	config.BaseURL = strings.TrimRight(p.URL, "/")
 	config.HTTPClient = &http.Client{Transport: again.Noting{Base: transport}}
-	j := &judge{judgeParams: p, client: openai.NewClientWithConfig(config), slots: make(chan struct{}, p.Concurrency), pause: sleep}
+	j := &judge{judgeParams: p, client: openai.NewClientWithConfig(config), slots: make(chan struct{}, p.Concurrency), pause: again.Sleep}
 	var err error
 	if j.cache, err = openAnswers(b.Resources, p.NoCache); err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func (j *judge) ask(ctx context.Context, question openai.ChatCompletionRequest) 
 		if n == j.Attempts {
 			return "", fmt.Errorf("%s: after %d attempts: %w", j.URL, n, oai.OneLine(err))
 		}
-		if err := j.pause(ctx, max(wait, min(after, longAfter))); err != nil {
+		if err := j.pause(ctx, max(wait, after)); err != nil {
 			return "", fmt.Errorf("%s: %w", j.URL, err)
 		}
 		wait = min(2*wait, 30*time.Second)
@@ -260,15 +260,3 @@ func transcript(t *trajectory.Trajectory) string {
 	}
 	return strings.TrimSpace(b.String())
 }
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// longAfter is the longest pause between attempts, whatever the endpoint asks for.
-const longAfter = 5 * time.Minute

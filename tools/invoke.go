@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/agentfly/agentfly/again"
 	"github.com/agentfly/agentfly/trajectory"
 	"github.com/agentfly/agentfly/waiting"
 )
@@ -138,14 +139,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	if end, ok := ctx.Deadline(); ok && time.Until(end) < d {
 		return false
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return again.Sleep(ctx, d) == nil
 }
 
 // accept takes what a tool returned.

@@ -74,7 +74,7 @@ func New(o Options) (*Engine, error) {
 	config := openai.DefaultConfig(o.APIKey)
 	config.BaseURL = strings.TrimRight(o.URL, "/")
 	config.HTTPClient = &http.Client{Transport: again.Noting{Base: o.Transport}}
-	e := &Engine{options: o, client: openai.NewClientWithConfig(config), pause: sleep}
+	e := &Engine{options: o, client: openai.NewClientWithConfig(config), pause: again.Sleep}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e, nil
 }
@@ -145,24 +145,10 @@ func (e *Engine) generate(ctx context.Context, q engines.Request) (engines.Compl
 		if n == e.options.Attempts || !oai.Passing(err) {
 			return engines.Completion{}, fmt.Errorf("after %d attempts: %w", n, oai.OneLine(err))
 		}
-		if late := e.pause(ctx, max(wait, min(after, longAfter))); late != nil {
+		if late := e.pause(ctx, max(wait, after)); late != nil {
 			return engines.Completion{}, fmt.Errorf("%w; the last attempt: %w", late, oai.OneLine(err))
 		}
 		wait = min(2*wait, 30*time.Second)
-	}
-}
-
-// longAfter is the longest pause between attempts, whatever the endpoint asks for.
-const longAfter = 5 * time.Minute
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agentfly/agentfly/again"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/waiting"
 )
@@ -201,14 +202,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	if at, ok := ctx.Deadline(); ok && time.Until(at) <= d {
 		return context.DeadlineExceeded
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return again.Sleep(ctx, d)
 }
 
 // passing tells whether another attempt may succeed.

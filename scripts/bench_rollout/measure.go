@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/agentfly/agentfly/again"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/engines/vllm"
 	"github.com/agentfly/agentfly/orchestrator"
@@ -179,7 +180,7 @@ func (b *bench) run(ctx context.Context, url string) (m measurement, err error) 
 
 // take waits and reads the counters twice.
 func (b *bench) take(ctx context.Context) (m measurement, err error) {
-	if err := sleep(ctx, b.warm); err != nil {
+	if err := again.Sleep(ctx, b.warm); err != nil {
 		return m, err
 	}
 	if b.cpuProfile != "" {
@@ -202,7 +203,7 @@ func (b *bench) take(ctx context.Context) (m measurement, err error) {
 	}
 	start, n := time.Now(), b.turns.Load()
 	b.engine.count(true)
-	if err := sleep(ctx, b.window); err != nil {
+	if err := again.Sleep(ctx, b.window); err != nil {
 		return m, err
 	}
 	b.engine.count(false)
@@ -291,15 +292,4 @@ func (b *bench) verify() error {
 		err = fmt.Errorf("%d trajectories were recorded, %d finished", n, b.finished.Load())
 	}
 	return err
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

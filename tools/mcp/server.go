@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/agentfly/agentfly/again"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -110,7 +111,7 @@ func (s *server) supervise(ctx context.Context, l *live) {
 			if failures >= s.bounds.patience {
 				s.set(nil, &tools.BrokenError{Text: "the server of this tool is down; do without it"})
 			}
-			if !sleep(ctx, min(s.bounds.backoff<<min(failures-1, 16), s.bounds.most)) {
+			if again.Sleep(ctx, min(s.bounds.backoff<<min(failures-1, 16), s.bounds.most)) != nil || ctx.Err() != nil {
 				s.set(nil, &tools.BrokenError{Text: "the server of this tool was closed"})
 				return
 			}
@@ -122,17 +123,6 @@ func (s *server) supervise(ctx context.Context, l *live) {
 			l = next
 		}
 		s.set(l, nil)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
 	}
 }
 
