@@ -8,9 +8,6 @@ import (
 	"syscall"
 )
 
-// errLocked says that another process has the folder.
-var errLocked = errors.New("the folder is locked")
-
 // lockFolder locks a folder until unlock, or until the process ends, whatever happens to it. It leaves no file behind.
 func lockFolder(dir string) (unlock func(), err error) {
 	f, err := os.Open(dir)

@@ -1,0 +1,77 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/store"
+)
+
+const storeFile = "store.db"
+
+// checkFolder keeps a new run from writing over an old one.
+func (t *run) checkFolder() error {
+	_, err := os.Stat(filepath.Join(t.dir, storeFile))
+	switch {
+	case err == nil && !t.options.Resume:
+		return inputError(fmt.Errorf("%s holds a run already; continue it with --resume, or give another folder with --output", t.dir))
+	case err != nil && t.options.Resume:
+		return inputError(fmt.Errorf("%s holds no run to resume; leave --resume out", t.dir))
+	}
+	return nil
+}
+
+// errLocked says that another process has the folder.
+var errLocked = errors.New("the folder is locked")
+
+// lock keeps other processes from the run folder as long as this one is there: they would number the records of the store
+// and write the lines of metrics.jsonl as if they were alone.
+func (t *run) lock() (err error) {
+	t.unlock, err = lockFolder(t.dir)
+	switch {
+	case err == nil:
+	case errors.Is(err, errLocked):
+		return fmt.Errorf("orchestrator: another process trains in %s; wait until it has ended, or give another folder with --output", t.dir)
+	default: // a network's file system may have no locks
+		t.say("note: %s cannot be locked (%v); see to it that no other process trains there", t.dir, err)
+	}
+	return nil
+}
+
+// makeFolder makes the run folder, or opens the one to resume.
+func (t *run) makeFolder(j *job.Job) (err error) {
+	if err := os.MkdirAll(filepath.Join(t.dir, "checkpoints"), 0o755); err != nil {
+		return fmt.Errorf("orchestrator: run folder: %w", err)
+	}
+	if !t.options.Resume {
+		if err := t.lock(); err != nil {
+			return err
+		}
+		if err := t.checkFolder(); err != nil { // another run may have been here meanwhile
+			return err
+		}
+	}
+	if err := removeUnfinished(filepath.Join(t.dir, "checkpoints")); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(t.dir, "job.yaml"), j.Source(), 0o644); err != nil {
+		return fmt.Errorf("orchestrator: run folder: %w", err)
+	}
+	if t.db, err = store.Open(filepath.Join(t.dir, storeFile)); err != nil {
+		return err
+	}
+	t.rollout.Record = t.db.AddTurn
+	if path, err := filepath.Abs(j.Path()); err == nil { // what the job's relative paths are relative to
+		if err := t.db.SetFact(context.Background(), jobFact, path); err != nil {
+			return err
+		}
+	}
+	if t.metrics, err = os.OpenFile(filepath.Join(t.dir, "metrics.jsonl"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644); err != nil {
+		return fmt.Errorf("orchestrator: run folder: %w", err)
+	}
+	return nil
+}
