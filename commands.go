@@ -93,7 +93,7 @@ func (c *commands) train(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := c.watch(x, j)
+	ctx, stop := c.watch(x, j.Rollout.Watchdog)
 	defer stop()
 	_, err = orchestrator.Train(ctx, j, c.registries, orchestrator.Options{
 		Resume: x.Bool("resume"), Out: c.out, Ranks: x.Int("ranks"), Arguments: c.args, ErrOut: c.errOut,
@@ -106,7 +106,7 @@ func (c *commands) replay(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := c.watch(x, &job.Job{Rollout: job.Rollout{Watchdog: 120}}) // the run's own is in its folder's job
+	ctx, stop := c.watch(x, 120) // the run's own is in its folder's job
 	defer stop()
 	return orchestrator.Replay(ctx, dir, x.String("output"), c.registries, c.out)
 }
@@ -116,7 +116,7 @@ func (c *commands) eval(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := c.watch(x, j)
+	ctx, stop := c.watch(x, j.Rollout.Watchdog)
 	defer stop()
 	e, err := orchestrator.Evaluate(ctx, j, x.String("model"), x.Bool("tool-off"), c.registries)
 	if err != nil {
@@ -129,13 +129,13 @@ func (c *commands) eval(x *cli.Context) error {
 }
 
 // watch says on standard error what the job waits for when nothing moves, and when the process gets SIGUSR1.
-func (c *commands) watch(x *cli.Context, j *job.Job) (context.Context, func()) {
+func (c *commands) watch(x *cli.Context, quiet float64) (context.Context, func()) {
 	ask := make(chan os.Signal, 1)
 	signal.Notify(ask, syscall.SIGUSR1)
 	if rank := os.Getenv("RANK"); rank != "" && rank != "0" { // it waits for rank 0 most of the time, which speaks
-		j.Rollout.Watchdog = 0
+		quiet = 0
 	}
-	ctx, stop := orchestrator.Watch(x.Context, j, c.errOut, ask)
+	ctx, stop := orchestrator.Watch(x.Context, quiet, c.errOut, ask)
 	return ctx, func() {
 		signal.Stop(ask)
 		stop()
@@ -147,7 +147,7 @@ func (c *commands) rollout(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := c.watch(x, j)
+	ctx, stop := c.watch(x, j.Rollout.Watchdog)
 	defer stop()
 	return orchestrator.Sample(ctx, j, x.String("model"), x.Int("steps"), c.registries, func(t *trajectory.Trajectory) error { return c.print(t) })
 }

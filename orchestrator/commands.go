@@ -58,6 +58,20 @@ func noRollouts(j *job.Job) error {
 	return j.Fail("sft", "supervised fine-tuning has conversations and no tasks to sample; use the job that trains with rewards, with --model for this run's checkpoint")
 }
 
+// start makes everything that rollouts need, with the model at path; "" is the job's own.
+func (s *session) start(ctx context.Context, r Registries, path string, toolsOff bool) error {
+	if err := s.equip(ctx, r); err != nil {
+		return err
+	}
+	if err := s.reach(ctx, toolsOff); err != nil {
+		return err
+	}
+	if err := s.open(ctx, path); err != nil {
+		return err
+	}
+	return s.begin(ctx, 0)
+}
+
 // Evaluate evaluates the job's held-out tasks with the model at path; "" is the job's own.
 func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Registries) (e Evaluation, err error) {
 	if err := noRollouts(j); err != nil {
@@ -72,16 +86,7 @@ func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Reg
 	}
 	s := newSession(j)
 	defer func() { err = errors.Join(err, s.Close()) }()
-	if err := s.equip(ctx, r); err != nil {
-		return e, err
-	}
-	if err := s.reach(ctx, toolsOff); err != nil {
-		return e, err
-	}
-	if err := s.open(ctx, path); err != nil {
-		return e, err
-	}
-	if err := s.begin(ctx, 0); err != nil {
+	if err := s.start(ctx, r, path, toolsOff); err != nil {
 		return e, err
 	}
 	rollout := s.rollout
@@ -103,16 +108,7 @@ func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registrie
 	}
 	s := newSession(j)
 	defer func() { err = errors.Join(err, s.Close()) }()
-	if err := s.equip(ctx, r); err != nil {
-		return err
-	}
-	if err := s.reach(ctx, false); err != nil {
-		return err
-	}
-	if err := s.open(ctx, path); err != nil {
-		return err
-	}
-	if err := s.begin(ctx, 0); err != nil {
+	if err := s.start(ctx, r, path, false); err != nil {
 		return err
 	}
 	var one sync.Mutex

@@ -44,7 +44,7 @@ func (p *printed) String() string {
 func watched(t *testing.T, want string, f func(ctx context.Context), release func()) {
 	t.Helper()
 	var out printed
-	ctx, stop := Watch(t.Context(), &job.Job{Rollout: job.Rollout{Watchdog: 0.05}}, &out, nil)
+	ctx, stop := Watch(t.Context(), 0.05, &out, nil)
 	defer stop()
 	var all sync.WaitGroup
 	all.Go(func() { f(ctx) })
@@ -131,7 +131,7 @@ func TestTheWatchdogNamesAReplica(t *testing.T) {
 func TestASignalAsksForTheWaits(t *testing.T) {
 	var out printed
 	ask := make(chan os.Signal, 1)
-	_, stop := Watch(t.Context(), &job.Job{}, &out, ask)
+	_, stop := Watch(t.Context(), 0, &out, ask)
 	defer stop()
 	ask <- syscall.SIGUSR1
 	require.Eventually(t, func() bool { return out.String() == "agentfly: waiting for nothing outside the process\n" }, 10*time.Second, time.Millisecond)

@@ -7,18 +7,17 @@ import (
 	"os"
 	"sync"
 
-	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/waiting"
 )
 
-// Watch prints on out what a job waits for, and for whom, when nothing moved for rollout.watchdog, and at each signal of
+// Watch prints on out what a job waits for, and for whom, when nothing moved for quiet seconds (0: never), and at each signal of
 // ask. The returned context is the one to run the job with; stop ends the watch.
-func Watch(ctx context.Context, j *job.Job, out io.Writer, ask <-chan os.Signal) (_ context.Context, stop func()) {
+func Watch(ctx context.Context, quiet float64, out io.Writer, ask <-chan os.Signal) (_ context.Context, stop func()) {
 	board := waiting.NewBoard()
 	watch, cancel := context.WithCancel(context.WithoutCancel(ctx)) // what hangs after a signal is named too
 	var joined sync.WaitGroup
 	joined.Go(func() {
-		board.Watch(watch, seconds(j.Rollout.Watchdog), ask, func(line string) { fmt.Fprintln(out, "agentfly: "+line) })
+		board.Watch(watch, seconds(quiet), ask, func(line string) { fmt.Fprintln(out, "agentfly: "+line) })
 	})
 	return board.On(ctx), func() {
 		cancel()
