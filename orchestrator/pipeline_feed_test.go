@@ -380,33 +380,42 @@ func idsOf(b policy.StepBatch) (ids []string) {
 	return ids
 }
 
+// mode is a way in which the batches of a run come about.
+type mode struct {
+	settings job.Rollout
+	dynamic  bool
+}
+
+var modes = map[string]mode{
+	"async":         {job.Rollout{Mode: "async", MaxStaleness: 2}, false},
+	"drop":          {job.Rollout{Mode: "async", MaxStaleness: 1, Stale: "drop"}, false},
+	"dynamic":       {job.Rollout{Mode: "async", MaxStaleness: 2}, true},
+	"sync":          {job.Rollout{Mode: "sync"}, false},
+	"sync, dynamic": {job.Rollout{Mode: "sync"}, true},
+	"over-sampling": {job.Rollout{Mode: "sync", Oversample: 2, MaxStaleness: 2}, false},
+}
+
+func (m mode) algorithm() algorithms.Config {
+	a := algorithms.Config{DynamicSampling: m.dynamic}
+	if m.settings.MaxStaleness > 0 {
+		a.Correction = corrected.Correction
+	}
+	return a
+}
+
 // A run that ends anywhere goes on from its last checkpoint: what was trained after it is trained again as it was, what was
 // sampled is not sampled again, and in the end every task was trained once.
 func TestAnAsyncRunGoesOnWhereItEnded(t *testing.T) {
-	for name, c := range map[string]struct {
-		settings job.Rollout
-		dynamic  bool
-	}{
-		"async":         {job.Rollout{Mode: "async", MaxStaleness: 2}, false},
-		"drop":          {job.Rollout{Mode: "async", MaxStaleness: 1, Stale: "drop"}, false},
-		"dynamic":       {job.Rollout{Mode: "async", MaxStaleness: 2}, true},
-		"sync":          {job.Rollout{Mode: "sync"}, false},
-		"sync, dynamic": {job.Rollout{Mode: "sync"}, true},
-		"over-sampling": {job.Rollout{Mode: "sync", Oversample: 2, MaxStaleness: 2}, false},
-	} {
+	for name, m := range modes {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { endsAnywhere(t, c.settings, c.dynamic) })
+			synctest.Test(t, func(t *testing.T) { endsAnywhere(t, m) })
 		})
 	}
 }
 
-func endsAnywhere(t *testing.T, settings job.Rollout, dynamic bool) {
+func endsAnywhere(t *testing.T, m mode) {
 	const steps = 24
-	a := algorithms.Config{DynamicSampling: dynamic}
-	if settings.MaxStaleness > 0 {
-		a.Correction = corrected.Correction
-	}
-	r, trainer := napping(t, settings, a, steps)
+	r, trainer := napping(t, m.settings, m.algorithm(), steps)
 	trained := map[int][]string{}        // by step
 	checkpoints := []state{{Version: 7}} // of every step
 	asked := map[string]int{}            // requests by id
@@ -437,7 +446,7 @@ func endsAnywhere(t *testing.T, settings job.Rollout, dynamic bool) {
 			}
 			trained[first+i] = idsOf(b)
 			for _, g := range b.Groups {
-				require.LessOrEqual(t, int(b.Version-lowestVersion(*g)), settings.MaxStaleness)
+				require.LessOrEqual(t, int(b.Version-lowestVersion(*g)), m.settings.MaxStaleness)
 			}
 		}
 		if err == nil {
@@ -447,7 +456,7 @@ func endsAnywhere(t *testing.T, settings job.Rollout, dynamic bool) {
 		require.NoError(t, r.db.Close())
 		require.NoError(t, r.metrics.Close())
 		at := checkpoints[max(0, r.state.Step-int(hashOf(n, "back")%4))]
-		r, trainer = goOn(t, r, at, settings, a, steps)
+		r, trainer = goOn(t, r, at, m.settings, m.algorithm(), steps)
 	}
 	require.Len(t, trained, steps)
 	seen := map[string]bool{}
@@ -461,7 +470,7 @@ func endsAnywhere(t *testing.T, settings job.Rollout, dynamic bool) {
 	found, err := r.db.Recover(t.Context(), 0)
 	require.NoError(t, err)
 	require.Len(t, found.Batches, steps)
-	if !dynamic && settings.Mode == "async" {
+	if !m.dynamic && m.settings.Mode == "async" {
 		require.Equal(t, []int{3 * steps}, found.Dealt, "every task is trained")
 		require.Empty(t, found.Outstanding)
 	}

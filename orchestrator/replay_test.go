@@ -11,9 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/engines"
-	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -41,30 +39,16 @@ func (g goingOn) Generate(ctx context.Context, q engines.Request) (engines.Compl
 // Whatever decides which groups are trained when, and however often the run was cut off, its log is enough to do it again:
 // the same groups in the same order, with the same tokens and versions.
 func TestEveryModeIsReplayedFromItsLog(t *testing.T) {
-	for name, c := range map[string]struct {
-		settings job.Rollout
-		dynamic  bool
-	}{
-		"async":         {job.Rollout{Mode: "async", MaxStaleness: 2}, false},
-		"drop":          {job.Rollout{Mode: "async", MaxStaleness: 1, Stale: "drop"}, false},
-		"dynamic":       {job.Rollout{Mode: "async", MaxStaleness: 2}, true},
-		"sync, dynamic": {job.Rollout{Mode: "sync"}, true},
-		"over-sampling": {job.Rollout{Mode: "sync", Oversample: 2, MaxStaleness: 2}, false},
-	} {
+	for name, m := range modes {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a := algorithms.Config{DynamicSampling: c.dynamic}
-				if c.settings.MaxStaleness > 0 {
-					a.Correction = corrected.Correction
-				}
-				replaysAll(t, c.settings, a)
-			})
+			synctest.Test(t, func(t *testing.T) { replaysAll(t, m) })
 		})
 	}
 }
 
-func replaysAll(t *testing.T, settings job.Rollout, a algorithms.Config) {
+func replaysAll(t *testing.T, m mode) {
 	const steps = 12
+	settings, a := m.settings, m.algorithm()
 	r, _ := napping(t, settings, a, steps)
 	resumed := 0
 	for ; ; resumed++ {

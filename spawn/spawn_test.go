@@ -57,13 +57,20 @@ func ended(t *testing.T, r io.Reader) {
 	require.NoError(t, err)
 }
 
-func TestWhatAProgramLeavesBehindEnds(t *testing.T) {
-	c := exec.Command("sh", "-c", "sleep 1000 & echo up; exit 3")
+// shell starts a script that says up, and reads that.
+func shell(t *testing.T, script string) (*Group, *bufio.Reader) {
+	t.Helper()
+	c := exec.Command("sh", "-c", script)
 	r, started := output(t, c)
 	g, err := Start(c, syscall.SIGTERM)
 	require.NoError(t, err)
 	started()
 	require.Equal(t, "up\n", line(t, r))
+	return g, r
+}
+
+func TestWhatAProgramLeavesBehindEnds(t *testing.T) {
+	g, r := shell(t, "sleep 1000 & echo up; exit 3")
 	var exit *exec.ExitError
 	require.ErrorAs(t, g.Wait(), &exit)
 	require.Equal(t, 3, exit.ExitCode(), "it ended by itself")
@@ -72,12 +79,7 @@ func TestWhatAProgramLeavesBehindEnds(t *testing.T) {
 }
 
 func TestASignalReachesTheWholeGroup(t *testing.T) {
-	c := exec.Command("sh", "-c", "sleep 1000 & echo up; wait")
-	r, started := output(t, c)
-	g, err := Start(c, syscall.SIGTERM)
-	require.NoError(t, err)
-	started()
-	require.Equal(t, "up\n", line(t, r))
+	g, r := shell(t, "sleep 1000 & echo up; wait")
 	group, err := syscall.Getpgid(g.PID())
 	require.NoError(t, err)
 	require.Equal(t, g.PID(), group)

@@ -9,26 +9,40 @@ import (
 	"testing"
 
 	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
 	"github.com/stretchr/testify/require"
 )
 
-// What was added before the disk was full is there, what was refused is not, and the store goes on once there is room.
-func TestAFullDisk(t *testing.T) {
-	dir := t.TempDir()
-	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=400k"); err != nil {
+// smallDisk is a file system of so many bytes.
+func smallDisk(t *testing.T, bytes int) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := syscall.Mount("none", dir, "tmpfs", 0, fmt.Sprint("size=", bytes)); err != nil {
 		t.Skipf("a small file system cannot be mounted here: %v", err)
 	}
 	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, 0)) })
-	path := filepath.Join(dir, "s.db")
-	s := open(t, path)
+	return dir
+}
+
+// full adds turns of n tokens to a trajectory until the store refuses one, at most so many.
+func full(t *testing.T, s *store.Store, n, most int) (tr *trajectory.Trajectory, task trajectory.Task, err error) {
+	t.Helper()
 	a := admission(0, 0, 1)
 	require.NoError(t, s.Admit(ctx, a))
-	tr := begin(a, 0)
-	var err error
-	for err == nil && len(tr.Turns) < 2000 {
-		turn(t, tr, 50, 0)
+	tr = begin(a, 0)
+	for err == nil && len(tr.Turns) < most {
+		turn(t, tr, n, 0)
 		err = s.AddTurn(ctx, tr)
 	}
+	return tr, a.Task, err
+}
+
+// What was added before the disk was full is there, what was refused is not, and the store goes on once there is room.
+func TestAFullDisk(t *testing.T) {
+	dir := smallDisk(t, 400<<10)
+	path := filepath.Join(dir, "s.db")
+	s := open(t, path)
+	tr, task, err := full(t, s, 50, 2000)
 	require.ErrorContains(t, err, "store: trajectory train-0-0-0: "+path+": ")
 	require.ErrorContains(t, err, "; free some space on its disk, then continue the run with --resume")
 	require.NotContains(t, err.Error(), "\n")
@@ -48,7 +62,7 @@ func TestAFullDisk(t *testing.T) {
 	require.NoError(t, syscall.Mount("none", dir, "tmpfs", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""))
 	s, err = store.Open(path)
 	if err == nil {
-		err = s.AddTrajectory(ctx, store.Train, a.Task, tr)
+		err = s.AddTrajectory(ctx, store.Train, task, tr)
 		require.NoError(t, s.Close())
 	}
 	require.Error(t, err)
@@ -60,22 +74,11 @@ func TestAFullDisk(t *testing.T) {
 // The disk fills while the write-ahead log is copied into the file: SQLite does so by itself once the log has a thousand
 // pages. What was added before is there, at once and from a copy of the files as a kill leaves them.
 func TestTheDiskFillsInACheckpointOfTheLog(t *testing.T) {
-	dir := t.TempDir()
 	const size = 6 << 20 // the log comes to a bit more than 4 MiB before its first checkpoint, so the file has no room for as much
-	if err := syscall.Mount("none", dir, "tmpfs", 0, fmt.Sprint("size=", size)); err != nil {
-		t.Skipf("a small file system cannot be mounted here: %v", err)
-	}
-	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, 0)) })
+	dir := smallDisk(t, size)
 	path := filepath.Join(dir, "s.db")
 	s := open(t, path)
-	a := admission(0, 0, 1)
-	require.NoError(t, s.Admit(ctx, a))
-	tr := begin(a, 0)
-	var err error
-	for err == nil && len(tr.Turns) < 5000 {
-		turn(t, tr, 500, 0)
-		err = s.AddTurn(ctx, tr)
-	}
+	tr, _, err := full(t, s, 500, 5000)
 	require.ErrorContains(t, err, "database or disk is full (13); free some space on its disk, then continue the run with --resume")
 	wal, err := os.Stat(path + "-wal")
 	require.NoError(t, err)
