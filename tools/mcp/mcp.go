@@ -7,6 +7,7 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -89,8 +90,9 @@ func sanitise(name string) string {
 	return name[:min(len(name), 64)]
 }
 
-// describe keeps what a server says of a tool. The schema goes to the model as it is; only the type that every tool's arguments have is
-// filled in where a server leaves it out.
+// describe keeps what a server says of a tool. The schema goes to the model with its members in the order of their names, which is what the
+// library leaves of it. Two things are mended: the type that every tool's arguments have is filled in where a server leaves it out, and
+// properties that are an empty list, as servers in PHP write an empty object, become one.
 func describe(t *sdk.Tool) (offer, error) {
 	o := offer{Name: t.Name, Description: t.Description}
 	if o.Description == "" {
@@ -103,6 +105,7 @@ func describe(t *sdk.Tool) (offer, error) {
 	if err != nil {
 		return o, fmt.Errorf("tool %q: its schema cannot be read: %w", t.Name, err)
 	}
+	schema = bytes.ReplaceAll(schema, []byte(`"properties":[]`), []byte(`"properties":{}`)) // within a text the quotes are escaped
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(schema, &members); err != nil {
 		return o, fmt.Errorf("tool %q: its schema is no JSON object", t.Name)

@@ -19,6 +19,7 @@ import (
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 // quick are bounds for servers that fail.
@@ -82,6 +83,25 @@ func in(dir string) func(string) string {
 		}
 		return filepath.Join(dir, path)
 	}
+}
+
+func TestSchemasAreMended(t *testing.T) {
+	for schema, want := range map[string]string{
+		`{"properties":{"a":{"type":"string"}}}`: `{"type":"object","properties":{"a":{"type":"string"}}}`,
+		`{}`:                                     `{"type":"object"}`,
+		`null`:                                   `{"type":"object"}`,
+		`{"type": "object", "properties": []}`:   `{"type":"object","properties":{}}`,
+		`{"type":"object","properties":{"o":{"type":"object","properties":[]}}}`:   `{"type":"object","properties":{"o":{"type":"object","properties":{}}}}`,
+		`{"type":"object","description":"with \"properties\":[]","properties":{}}`: `{"type":"object","description":"with \"properties\":[]","properties":{}}`,
+	} {
+		o, err := describe(&sdk.Tool{Name: "t", InputSchema: json.RawMessage(schema)})
+		require.NoError(t, err, schema)
+		require.JSONEq(t, want, string(o.Parameters))
+		_, err = tools.ParseSchema(o.Parameters)
+		require.NoError(t, err, schema)
+	}
+	_, err := describe(&sdk.Tool{Name: "t", InputSchema: json.RawMessage(`[]`)})
+	require.EqualError(t, err, `tool "t": its schema is no JSON object`)
 }
 
 func TestServerOverStdio(t *testing.T) {
