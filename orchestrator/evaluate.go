@@ -26,10 +26,11 @@ type Evaluation struct {
 	// sampling - teacher logprobs over rollout.group_size trajectories of each task, sampled as in training.
 	ReverseKL *float64 `json:"reverse_kl,omitempty"`
 
-	Failed  int            `json:"failed"`
-	Errors  map[string]int `json:"errors,omitempty"` // failed trajectories and broken tool calls by origin
-	Calls   int            `json:"tool_calls"`
-	Seconds float64        `json:"seconds"`
+	Failed      int            `json:"failed"`
+	Errors      map[string]int `json:"errors,omitempty"` // failed trajectories and broken tool calls by origin
+	Calls       int            `json:"tool_calls"`
+	FailedCalls int            `json:"tool_calls_failed"` // whose observation is an error: what the policy wrote, or a tool that is slow today
+	Seconds     float64        `json:"seconds"`
 
 	By      string           `json:"by,omitempty"`      // the field whose values the table shows; left out where there is one value
 	Sources map[string]Score `json:"sources,omitempty"` // the table
@@ -51,7 +52,7 @@ func (e Evaluation) String() string {
 	if e.ReverseKL != nil {
 		return fmt.Sprintf("%-12s reverse KL %.4f nats a token, reward %.3f of %d tasks, %.0f s", e.Name, *e.ReverseKL, e.Reward, e.Tasks, e.Seconds)
 	}
-	return fmt.Sprintf("%-12s reward %.3f, right answers %.0f%% of %d tasks, %d tool calls, %.0f s", e.Name, e.Reward, 100*e.Accuracy, e.Tasks, e.Calls, e.Seconds)
+	return fmt.Sprintf("%-12s reward %.3f, right answers %.0f%% of %d tasks, %d tool calls (%d failed), %.0f s", e.Name, e.Reward, 100*e.Accuracy, e.Tasks, e.Calls, e.FailedCalls, e.Seconds)
 }
 
 // checkEvaluation refuses what cannot be evaluated as the job says.
@@ -121,6 +122,11 @@ func (e *Evaluation) count(groups []trajectory.Group) {
 			}
 			for _, turn := range t.Turns {
 				e.Calls += len(turn.Results)
+				for _, r := range turn.Results {
+					if r.Failed {
+						e.FailedCalls++
+					}
+				}
 			}
 			for origin, times := range errorsOf(t) {
 				e.Errors[origin] += times

@@ -126,6 +126,17 @@ func TestAnEvaluationInNumbers(t *testing.T) {
 	require.Equal(t, 20, stored)
 }
 
+func TestAnEvaluationCountsFailedCalls(t *testing.T) {
+	e := Evaluation{Name: "before", Tasks: 2, Parts: map[string]float64{}, Errors: map[string]int{}}
+	e.count([]trajectory.Group{{Trajectories: []*trajectory.Trajectory{{Turns: []trajectory.Turn{
+		{Results: []trajectory.ToolResult{{Observation: "2"}, {Observation: "Error: slow", Failed: true, Broken: true}}},
+		{Results: []trajectory.ToolResult{{Observation: "Error: no such tool", Failed: true}}},
+	}}}}})
+	require.Equal(t, 2, e.FailedCalls)
+	require.Equal(t, map[string]int{"tool": 1}, e.Errors)
+	require.Equal(t, "before       reward 0.000, right answers 0% of 2 tasks, 3 tool calls (2 failed), 0 s", e.String())
+}
+
 func TestTheTableOfAnEvaluation(t *testing.T) {
 	r := newRollout(t, answersByIndex)
 	tasks := []trajectory.Task{held("a", "1 right?", ""), held("b", "0 right?", "")}
