@@ -42,13 +42,17 @@ def train(lines, load, commit):
                               ("three_turns", "three turns of 15 to 75, observations of 150 between", 64), ("dense_8x256", "8 x 256, nothing shared, nothing masked", 8)):
             if ("agentfly", dtype, what + "_seconds") not in get:
                 continue
-            a, b = get["agentfly", dtype, what + "_seconds"], get["transformers", dtype, what + "_seconds"]
-            computed, padded = get["agentfly", dtype, what + "_packed_tokens"], get["transformers", dtype, what + "_padded_tokens"]
+            a, computed = get["agentfly", dtype, what + "_seconds"], get["agentfly", dtype, what + "_packed_tokens"]
+            if ("transformers", dtype, what + "_seconds") not in get:
+                out.append(f"| {dtype}: {text} | {n / a:.3f} | not run | | {computed:.0f} in {a:.1f} s | |")
+                continue
+            b, padded = get["transformers", dtype, what + "_seconds"], get["transformers", dtype, what + "_padded_tokens"]
             out.append(f"| {dtype}: {text} | {n / a:.3f} | {n / b:.3f} | {b / a:.2f} | {computed:.0f} in {a:.1f} s | {padded:.0f} in {b:.1f} s |")
     out += ["", "Peak memory of the process over a step of the first shape, micro-batches of 8 padded trajectories' tokens on both sides:"]
     for dtype in DTYPES:
-        a, b = get["agentfly", dtype, "peak_memory_mib"], get["transformers", dtype, "peak_memory_mib"]
-        out.append(f"{dtype} {a:.0f} MiB, transformers {b:.0f} MiB: {a / b:.2f} of it" + (";" if dtype == DTYPES[0] else "."))
+        if ("agentfly", dtype, "peak_memory_mib") in get:
+            a, b = get["agentfly", dtype, "peak_memory_mib"], get.get(("transformers", dtype, "peak_memory_mib"))
+            out.append(f"{dtype} {a:.0f} MiB, " + (f"transformers {b:.0f} MiB: {a / b:.2f} of it." if b else "transformers not run."))
     return out
 
 
