@@ -41,6 +41,6 @@ for kind; do
       cp "$run/metrics.jsonl" "$CURVES/$name.jsonl"
     fi
   done
-  seconds=$(sed -n 's/.*"seconds": *\([0-9.]*\).*/\1/p' "$work/$kind-false/summary.json" 2>/dev/null | head -1)
+  seconds=$(sed -n 's/.*"seconds": *\([0-9]*\).*/\1/p' "$work/$kind-false/summary.json" 2>/dev/null | head -1)
   echo "$line ${seconds:-?} |"
 done
