@@ -98,6 +98,9 @@ func (j rankJob) run(t *testing.T, g *cgo.Group, r *rankResult) error {
 	config := tinyConfig()
 	config.Reference = FrozenModel{makeTiny(t, 77).Model} // read only where kl asks for it
 	config.Schedule = Schedule{LearningRate: 1e-2, Kind: "cosine", Warmup: 1, Total: 9}
+	if g.Rank() > 0 { // rank 0's holds on all
+		config.Schedule = Schedule{LearningRate: 1}
+	}
 	config.AdamW.WeightDecay = 0.1
 	config.Group = g
 	spec := algorithms.LossSpec{Name: "ranked", New: func(algorithms.Settings) (algorithms.Loss, error) { return rankLoss{j, g.Rank()}, nil }}
@@ -331,11 +334,12 @@ func TestOrdersKeepTurnRewards(t *testing.T) {
 		},
 	}}}
 	var text bytes.Buffer
-	require.NoError(t, gob.NewEncoder(&text).Encode(stepOrder(b)))
+	require.NoError(t, gob.NewEncoder(&text).Encode(stepOrder(b, Schedule{LearningRate: 0.5, Kind: "cosine", Total: 7})))
 	var o order
 	require.NoError(t, gob.NewDecoder(&text).Decode(&o))
 	got := o.batch()
 	require.Equal(t, 3, got.Step)
+	require.Equal(t, Schedule{LearningRate: 0.5, Kind: "cosine", Total: 7}, o.Rates)
 	require.Equal(t, "a", got.Groups[0].Task.ID)
 	turns := got.Groups[0].Trajectories[0].Turns
 	require.Equal(t, []*float64{&zero, nil, &one}, []*float64{turns[0].Reward, turns[1].Reward, turns[2].Reward})

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -512,6 +513,14 @@ func TestBadBatches(t *testing.T) {
 		{"policy: step 7: trajectory g0/1: token 13 has the sampling logprob NaN", func(b *StepBatch) {
 			b.Groups[0].Trajectories[1].Samples[0].SamplingLogprobs[13] = float32(math.NaN())
 		}},
+		{"policy: step 7: trajectory g0/1: token 13 has the sampling logprob -Inf", func(b *StepBatch) {
+			b.Groups[0].Trajectories[1].Samples[0].SamplingLogprobs[13] = float32(math.Inf(-1))
+		}},
+		{"policy: step 7: trajectory g2/0: the estimator gives NaN for response token 0; its rewards are out of range", func(b *StepBatch) {
+			for i, tj := range b.Groups[2].Trajectories {
+				tj.Reward = math.MaxFloat64 * float64(1-2*min(i, 1))
+			}
+		}},
 		{"policy: step 7: trajectory g0/1: trajectory: token 0 is marked as sampled", func(b *StepBatch) { b.Groups[0].Trajectories[1].Samples[0].ResponseMask[0] = true }},
 		{"policy: step 7: policy: pack: trajectory g2/0 has 113 tokens, the model takes 64; lower rollout.max_tokens", func(b *StepBatch) {
 			s := &trajectory.Sample{}
@@ -527,6 +536,7 @@ func TestBadBatches(t *testing.T) {
 		before := parametersOf(t, p)
 		_, err := tr.Step(context.Background(), b)
 		require.ErrorContains(t, err, c.want)
+		require.Equal(t, strings.Contains(c.want, "NaN") || strings.Contains(c.want, "Inf"), IsNonFinite(err), c.want)
 		require.Equal(t, before, parametersOf(t, p))
 	}
 	ctx, cancel := context.WithCancel(context.Background())

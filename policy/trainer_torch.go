@@ -83,7 +83,7 @@ func (t *Trainer) Step(ctx context.Context, b StepBatch) (Metrics, error) {
 		return Metrics{}, err
 	}
 	if t.leads() {
-		if err := t.tell(stepOrder(b)); err != nil {
+		if err := t.tell(stepOrder(b, t.config.Schedule)); err != nil {
 			return Metrics{}, fmt.Errorf("policy: step %d: %w", b.Step, err)
 		}
 	}
