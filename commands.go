@@ -167,13 +167,24 @@ func (c *commands) jobValidate(x *cli.Context) error {
 	if err := orchestrator.Validate(x.Context, j, c.registries); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(c.out, "%s: ok\n", j.Path())
+	refused := j.TrainingErrors()
+	switch {
+	case refused == nil:
+		_, err = fmt.Fprintf(c.out, "%s: ok\n", j.Path())
+	case j.SFT != nil: // it can do nothing else
+		return refused
+	default:
+		_, err = fmt.Fprintf(c.out, "%s: ok for rollout and eval; train refuses it:\n%v\n", j.Path(), refused)
+	}
 	return err
 }
 
 func (c *commands) jobEffective(x *cli.Context) error {
 	j, err := load(x)
 	if err != nil {
+		return err
+	}
+	if err := j.TrainingErrors(); err != nil { // no update is computed then
 		return err
 	}
 	a, err := orchestrator.Algorithm(j, c.registries)
