@@ -167,7 +167,11 @@ func (c *commands) jobValidate(x *cli.Context) error {
 	if err := orchestrator.Validate(x.Context, j, c.registries); err != nil {
 		return err
 	}
-	refused := j.TrainingErrors()
+	a, err := orchestrator.Algorithm(j, c.registries)
+	if err != nil {
+		return err
+	}
+	refused := orchestrator.Trainable(j, a)
 	switch {
 	case refused == nil:
 		_, err = fmt.Fprintf(c.out, "%s: ok\n", j.Path())
@@ -184,11 +188,11 @@ func (c *commands) jobEffective(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := j.TrainingErrors(); err != nil { // no update is computed then
-		return err
-	}
 	a, err := orchestrator.Algorithm(j, c.registries)
 	if err != nil {
+		return err
+	}
+	if err := orchestrator.Trainable(j, a); err != nil { // no update is computed then
 		return err
 	}
 	text := a.Describe()

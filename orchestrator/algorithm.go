@@ -25,9 +25,6 @@ func Algorithm(j *job.Job, r Registries) (*algorithms.Algorithm, error) {
 	if a.DynamicSampling && a.NeedsGreedy() {
 		return nil, j.Fail("algorithm.dynamic_sampling", "it drops groups whose rewards are equal, but advantage %s compares them with a greedy rollout, not with each other; leave one of the two out", a.Estimator.Name)
 	}
-	if j.Rollout.GroupSize == 1 && a.NeedsSiblings() {
-		return nil, j.Fail("rollout.group_size", "1, but advantage %s compares the trajectories of a group with each other, so every advantage would be 0; set 2 or more, or use an estimator that needs no group", a.Estimator.Name)
-	}
 	if err := checkBatch(j, a); err != nil {
 		return nil, err
 	}
@@ -38,6 +35,17 @@ func Algorithm(j *job.Job, r Registries) (*algorithms.Algorithm, error) {
 		return nil, j.Fail("algorithm.overlong.buffer", "%d tokens are not less than rollout.max_tokens (%d), the limit before which the penalty grows", a.Overlong.Buffer, j.Rollout.MaxTokens)
 	}
 	return a, nil
+}
+
+// Trainable refuses what rollouts and evaluations allow, and training does not.
+func Trainable(j *job.Job, a *algorithms.Algorithm) error {
+	if err := j.TrainingErrors(); err != nil {
+		return err
+	}
+	if j.SFT == nil && j.Distill == nil && j.Rollout.GroupSize == 1 && a.NeedsSiblings() {
+		return j.Fail("rollout.group_size", "1, but advantage %s compares the trajectories of a group with each other, so every advantage would be 0; set 2 or more, or use an estimator that needs no group", a.Estimator.Name)
+	}
+	return nil
 }
 
 // checkBatch refuses more mini-batches than a step has trajectories.

@@ -256,8 +256,6 @@ func TestAlgorithmRefusesWhatTheRolloutsCannotGive(t *testing.T) {
 	for name, c := range map[string]struct{ size, block, want string }{
 		"no limit above the buffer": {"4", "overlong: {buffer: 100, penalty: 1}", "x.yaml:6:32: algorithm.overlong.buffer: 100 tokens are not less than rollout.max_tokens (100), the limit before which the penalty grows"},
 		"a group of one":            {"1", "dynamic_sampling: true", "x.yaml:6:31: algorithm.dynamic_sampling: a group of one trajectory has no variance; set rollout.group_size to 2 or more"},
-		"nothing to compare":        {"1", "advantage: rloo", "x.yaml:5:60: rollout.group_size: 1, but advantage rloo compares the trajectories of a group with each other, so every advantage would be 0; set 2 or more, or use an estimator that needs no group"},
-		"alone with a baseline":     {"1", "advantage: reinforce_pp", ""},
 		"more parts than the whole": {"2", "mini_batches: 17", "x.yaml:6:27: algorithm.mini_batches: 17 are more than the 16 trajectories of a step (rollout.groups x group_size); lower it"},
 		"each on its own":           {"2", "mini_batches: 16", ""},
 		"fine":                      {"2", "dynamic_sampling: true, overlong: {buffer: 50, penalty: 1}", ""},
@@ -265,6 +263,21 @@ func TestAlgorithmRefusesWhatTheRolloutsCannotGive(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			requireAlgorithm(t, strings.Replace(strings.Replace(text, "%", c.size, 1), "%", c.block, 1), c.want)
 		})
+	}
+}
+
+func TestAGroupOfOneCannotTrainWhatComparesGroups(t *testing.T) {
+	text := "version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\ndata: {train: x}\nrollout: {group_size: 1}\nalgorithm: {advantage: %}\n"
+	for block, refused := range map[string]bool{"rloo": true, "{name: reinforce_pp, group_baseline: true}": true, "reinforce_pp": false, "remax": false} {
+		j, err := job.Parse("x.yaml", []byte(strings.Replace(text, "%", block, 1)), job.Options{})
+		require.NoError(t, err)
+		a, err := Algorithm(j, Registries{Algorithms: algorithms.NewRegistry()})
+		require.NoError(t, err, "rollouts need no siblings")
+		if err = Trainable(j, a); !refused {
+			require.NoError(t, err, block)
+			continue
+		}
+		require.EqualError(t, err, "x.yaml:6:23: rollout.group_size: 1, but advantage "+a.Estimator.Name+" compares the trajectories of a group with each other, so every advantage would be 0; set 2 or more, or use an estimator that needs no group")
 	}
 }
 

@@ -37,9 +37,10 @@ type rankJob struct {
 	From, To int    // steps
 	Load     string // folder with model/ and the trainer's state
 	Save     string
-	Bad      string // how the loss misbehaves: see badLoss
-	Kill     int    // rank that kills itself in its first loss; 0: none
-	Stop     int    // likewise, stopped
+	Bad      string        // how the loss misbehaves: see badLoss
+	Kill     int           // rank that kills itself in its first loss; 0: none
+	Stop     int           // likewise, stopped
+	Late     time.Duration // that rank 0 takes before it makes its trainer
 	Timeout  time.Duration
 }
 
@@ -103,6 +104,9 @@ func (j rankJob) run(t *testing.T, g *cgo.Group, r *rankResult) error {
 	}
 	config.AdamW.WeightDecay = 0.1
 	config.Group = g
+	if g.Rank() == 0 {
+		time.Sleep(j.Late)
+	}
 	spec := algorithms.LossSpec{Name: "ranked", New: func(algorithms.Settings) (algorithms.Loss, error) { return rankLoss{j, g.Rank()}, nil }}
 	tr := makeTrainer(t, p, resolveBlock(t, j.Block, spec), config)
 	if j.Kind == "gradients" {
@@ -321,6 +325,14 @@ func TestRanksTakeTheSameSteps(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Rank 0 may open a server before it trains, which takes longer than a collective may.
+func TestRanksWaitForRankZeroToBegin(t *testing.T) {
+	for _, r := range runRanks(t, rankJob{Kind: "steps", Seed: 4, To: 1, Timeout: 5 * time.Second, Late: 8 * time.Second}, 2) {
+		require.Empty(t, r.Err)
+		require.Equal(t, int64(1), r.Steps)
 	}
 }
 

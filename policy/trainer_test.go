@@ -652,6 +652,23 @@ func make32(n int, f func(i int) float32) []float32 {
 	return out
 }
 
+// A path that names another model by now, such as the newest checkpoint of a run that goes on, is no reference to resume with.
+func TestTheReferenceIsTheOneOfTheRun(t *testing.T) {
+	with := func(block string, seed uint64) *Trainer {
+		c := tinyConfig()
+		c.Reference = FrozenModel{makeTiny(t, seed).Model}
+		return makeTrainer(t, makeTiny(t, 9), resolveBlock(t, block), c)
+	}
+	dir := t.TempDir()
+	require.NoError(t, with("kl: {coefficient: 0.1}", 1).Save(dir))
+	require.NoError(t, with("kl: {coefficient: 0.2}", 1).Load(dir))
+	require.NoError(t, with("{}", 2).Load(dir), "without KL nobody reads it")
+	require.ErrorContains(t, with("kl: {coefficient: 0.1}", 2).Load(dir), "trainer.json: the reference policy was another model before: SHA-256 ")
+	plain := t.TempDir()
+	require.NoError(t, with("{}", 2).Save(plain))
+	require.NoError(t, with("kl: {coefficient: 0.1}", 1).Load(plain), "a run may take KL up later")
+}
+
 func TestLoadRefusesForeignState(t *testing.T) {
 	p := makeTiny(t, 10)
 	tr := makeTrainer(t, p, resolveBlock(t, "{}"), tinyConfig())
