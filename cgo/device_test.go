@@ -113,7 +113,7 @@ func TestCUDATensors(t *testing.T) {
 	cuda(t)
 	g := loadGolden(t, "smollm")
 	cpu, device := twins(t, g)
-	require.InDelta(t, clippedLoss(t, cpu, g), clippedLoss(t, device, g), 1e-4)
+	require.InEpsilon(t, clippedLoss(t, cpu, g), clippedLoss(t, device, g), 1e-4)
 	moved := 0
 	for _, p := range cpu.Parameters() {
 		want, err := cpu.Gradient(p.Name)
