@@ -71,6 +71,22 @@ func TestEveryShippedJobIsValid(t *testing.T) {
 	}
 }
 
+// A job may be for rollouts alone; whoever means to train with it reads that it would be refused.
+func TestValidateSaysWhatTrainingRefuses(t *testing.T) {
+	onPath(t)
+	const f, refused = "examples/tiny.yaml", "--set rollout.top_p=0.9: rollout.top_p: 0.9: training needs the logprobs of the whole distribution that was sampled; this is for rollout and eval only, leave it out\n"
+	status, out, errs := command("", "job", "validate", f, "--set", "rollout.top_p=0.9")
+	require.Zero(t, status, errs)
+	require.Equal(t, f+": ok for rollout and eval; train refuses it:\n"+refused, out)
+	status, out, errs = command("", "job", "effective", f, "--set", "rollout.top_p=0.9")
+	require.Equal(t, 2, status)
+	require.Empty(t, out)
+	require.Contains(t, errs, refused)
+	status, _, errs = command("", "job", "validate", "examples/tiny_sft.yaml", "--set", "rollout.temperature=0.5")
+	require.Equal(t, 2, status)
+	require.Contains(t, errs, "rollout.temperature: 0.5: sft learns the distribution at temperature 1; leave it out")
+}
+
 func TestBadInputIsOneLineAndStatusTwo(t *testing.T) {
 	dir := t.TempDir()
 	broken := filepath.Join(dir, "broken.yaml")

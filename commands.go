@@ -167,7 +167,19 @@ func (c *commands) jobValidate(x *cli.Context) error {
 	if err := orchestrator.Validate(x.Context, j, c.registries); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(c.out, "%s: ok\n", j.Path())
+	a, err := orchestrator.Algorithm(j, c.registries)
+	if err != nil {
+		return err
+	}
+	refused := orchestrator.Trainable(j, a)
+	switch {
+	case refused == nil:
+		_, err = fmt.Fprintf(c.out, "%s: ok\n", j.Path())
+	case j.SFT != nil: // it can do nothing else
+		return refused
+	default:
+		_, err = fmt.Fprintf(c.out, "%s: ok for rollout and eval; train refuses it:\n%v\n", j.Path(), refused)
+	}
 	return err
 }
 
@@ -178,6 +190,9 @@ func (c *commands) jobEffective(x *cli.Context) error {
 	}
 	a, err := orchestrator.Algorithm(j, c.registries)
 	if err != nil {
+		return err
+	}
+	if err := orchestrator.Trainable(j, a); err != nil { // no update is computed then
 		return err
 	}
 	text := a.Describe()

@@ -1,6 +1,7 @@
 package algorithms
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -42,8 +43,21 @@ type Critic interface {
 	Returns(groups []Group) ([][][]float64, error)
 }
 
-// Advantages returns A [group][trajectory][L], nil for a trajectory that does not count. A reward that is not finite is an
-// error that names group and trajectory by index.
+// TrajectoryError says which trajectory an estimator cannot take.
+type TrajectoryError struct {
+	Group, Trajectory int   // indices
+	NonFinite         bool  // a reward, value or advantage of it is NaN or infinite
+	Err               error // what is wrong
+}
+
+func (e *TrajectoryError) Error() string {
+	return fmt.Sprintf("group %d, trajectory %d: %v", e.Group, e.Trajectory, e.Err)
+}
+
+func (e *TrajectoryError) Unwrap() error { return e.Err }
+
+// Advantages returns A [group][trajectory][L], nil for a trajectory that does not count. A number that is not finite, or a
+// record that lacks what the estimator reads, is a TrajectoryError.
 func (a *Algorithm) Advantages(groups []Group) ([][][]float64, error) {
 	counted, err := a.counted(groups)
 	if err != nil {
@@ -86,12 +100,12 @@ func (a *Algorithm) counted(groups []Group) ([]Group, error) {
 			if a.KL.Coefficient > 0 && a.KL.In == "reward" {
 				penalty, err := a.KL.sum(r)
 				if err != nil {
-					return nil, fmt.Errorf("algorithms: group %d, trajectory %d: %w", g, i, err)
+					return nil, fmt.Errorf("algorithms: %w", &TrajectoryError{g, i, false, err})
 				}
 				r.Reward -= a.KL.Coefficient * penalty
 			}
 			if err := r.check(a.Estimator.Needs); err != nil {
-				return nil, fmt.Errorf("algorithms: group %d, trajectory %d: %w", g, i, err)
+				return nil, fmt.Errorf("algorithms: %w", &TrajectoryError{g, i, errors.Is(err, errNonFinite), err})
 			}
 			in = append(in, r)
 		}
@@ -120,11 +134,11 @@ func spread(groups, counted []Group, values [][][]float64) ([][][]float64, error
 				continue
 			}
 			if n >= len(values[next]) || len(values[next][n]) != r.Tokens {
-				return nil, fmt.Errorf("algorithms: group %d, trajectory %d: the estimator did not return its %d advantages", g, i, r.Tokens)
+				return nil, fmt.Errorf("algorithms: %w", &TrajectoryError{g, i, false, fmt.Errorf("the estimator did not return its %d advantages", r.Tokens)})
 			}
 			for t, v := range values[next][n] {
 				if !finite(v) {
-					return nil, fmt.Errorf("algorithms: group %d, trajectory %d: the estimator gives %v for response token %d; its rewards are out of range", g, i, v, t)
+					return nil, fmt.Errorf("algorithms: %w", &TrajectoryError{g, i, true, fmt.Errorf("the estimator gives %v for response token %d; its rewards are out of range", v, t)})
 				}
 			}
 			out[g][i] = values[next][n]

@@ -27,7 +27,10 @@ func cispoSpec() LossSpec {
 		Clipped: func(s Settings, t Token) bool { return math.Exp(t.Current-t.Old) > cispoLimit(s) },
 		ClipNote: func(s Settings, a *Algorithm) []string {
 			notes := []string{fmt.Sprintf("the weight sg[ρ] in [0, %.6g]; a token's gradient is bounded, never dropped", cispoLimit(s))}
-			if a.OldIsCurrent() && cispoLimit(s) >= 1 {
+			switch {
+			case cispoLimit(s) < 1:
+				notes = append(notes, fmt.Sprintf("a limit below 1 scales every gradient: a token whose policy has not changed has the weight %.6g, not 1", cispoLimit(s)))
+			case a.OldIsCurrent():
 				notes = append(notes, neverActs)
 			}
 			return notes

@@ -155,6 +155,8 @@ func TestDescribeEveryPart(t *testing.T) {
 		"{loss: gspo, epochs: 2}":              "clip         the trajectory's ratio s in [0.9997, 1.0004]\naggregation",
 		"loss: {name: cispo, bound: relative}": "; bound = relative\nclip         the weight sg[ρ] in [0, 1.2]; a token's gradient is bounded, never dropped\n             clipping never acts",
 		"{loss: {name: cispo, bound: absolute}, clip_high: 5, epochs: 2}": "clip         the weight sg[ρ] in [0, 5]; a token's gradient is bounded, never dropped\naggregation",
+		"loss: {name: cispo, bound: absolute}":                            "[0, 0.2]; a token's gradient is bounded, never dropped\n             a limit below 1 scales every gradient: a token whose policy has not changed has the weight 0.2, not 1\naggregation",
+		"{loss: reinforce, correction: {kind: bypass}}":                   "correction   bypass: the sampling logprobs take the place of old\n             loss reinforce does not read old: nothing is corrected\nupdates",
 		"loss: sapo":                                "; tau_positive = 1; tau_negative = 1.05\nclip         none; a soft gate, the sigmoid, in its place\n",
 		"loss: dppo":                                "clip         no bound on the ratio; a token whose probability has moved by more than 0.2 in the direction of its advantage is dropped and still counted in the denominator\n",
 		"correction: {kind: tis_sequence}":          "correction   tis_sequence: the policy terms of a trajectory are multiplied by min(exp(Σ_t(old - sampling)), 5), without gradient\n",

@@ -33,6 +33,9 @@ func (a *Algorithm) Describe() string {
 		line("entropy", "loss_t - %v * H_t", a.Entropy)
 	}
 	line("correction", "%s", a.Correction.describe())
+	if a.Loss.IgnoresOld && a.Correction.Kind == CorrectionBypass {
+		line("", "loss %s does not read old: nothing is corrected", a.Loss.Name)
+	}
 	if a.Overlong.Buffer > 0 {
 		line("overlong", "reward - %v * how much of the last %d tokens before the limit is used, 0 to 1", a.Overlong.Factor, a.Overlong.Buffer)
 	}

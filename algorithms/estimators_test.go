@@ -3,6 +3,7 @@ package algorithms
 import (
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -175,10 +176,16 @@ func TestRecordsThatDoNotFitAreRefused(t *testing.T) {
 	} {
 		_, err := resolve(t, c.block).Advantages([]Group{{{Failed: true}}, {{Reward: 1}, c.r}})
 		require.EqualError(t, err, "algorithms: group 1, trajectory 1: "+c.want, c.block)
+		var at *TrajectoryError
+		require.ErrorAs(t, err, &at)
+		require.Equal(t, strings.Contains(c.want, "must be finite"), at.NonFinite, c.want)
 	}
 	// Finite rewards whose differences are not.
 	_, err := resolve(t, "advantage: dr_grpo").Advantages(groupsOf([]float64{math.MaxFloat64, -math.MaxFloat64, -math.MaxFloat64}))
 	require.ErrorContains(t, err, "algorithms: group 0, trajectory 0: the estimator gives")
+	var at *TrajectoryError
+	require.ErrorAs(t, err, &at)
+	require.True(t, at.NonFinite)
 }
 
 // everyEstimator is each estimator with the options that change its formula.
@@ -240,6 +247,17 @@ func TestEstimatorsIgnoreOrderAndWhatFailed(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+func TestNeedsSiblings(t *testing.T) {
+	without := map[string]bool{
+		"remax": true, "{name: reinforce_pp, gamma: 0.9}": true, "{name: gae, gamma: 0.9, lambda: 0.8}": true,
+		"{name: gigpo, gamma: 0.7, omega: 0.5}": true, // its turns are compared within a trajectory too
+		"turn":                                  true, "{name: turn, mode: first_occurrence}": true, "{name: turn, mode: discounted, gamma: 0.5}": true,
+	}
+	for _, name := range everyEstimator {
+		require.Equal(t, !without[name], resolve(t, "advantage: "+name).NeedsSiblings(), name)
 	}
 }
 

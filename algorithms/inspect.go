@@ -98,7 +98,7 @@ func inspect(ctx context.Context, line []byte, w *cgo.Worker, r *Registry) (*ins
 	if err := d.Decode(&in); err != nil {
 		return nil, err
 	}
-	if d.More() {
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("more than one JSON value on the line")
 	}
 	if len(in.Algorithm) == 0 {

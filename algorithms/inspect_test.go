@@ -93,6 +93,7 @@ func TestInspectRefuses(t *testing.T) {
 		{`{"trajectories": []}`, "the key algorithm is missing"},
 		{`{"algorithm": {}, "trajectory": []}`, `json: unknown field "trajectory"`},
 		{`{"algorithm": {}} {}`, "more than one JSON value on the line"},
+		{`{"algorithm": {}} ]`, "more than one JSON value on the line"},
 		{`{"algorithm": {"clip": 1}}`, `algorithms: algorithm block: json: unknown field "clip"`},
 		{`{"algorithm": {"loss": "cispo"}}`, "algorithms: loss cispo: it needs the key bound"},
 		{`{"algorithm": {"entropy": 0.1}}`, "entropy: the bonus is no function of the logprobs of a line; set it to 0"},

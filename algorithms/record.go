@@ -1,6 +1,7 @@
 package algorithms
 
 import (
+	"errors"
 	"fmt"
 	"math"
 )
@@ -34,7 +35,7 @@ func (r Record) turnOf(t int) int {
 // check verifies the fields that the estimator reads.
 func (r Record) check(n Needs) error {
 	if !finite(r.Reward) {
-		return fmt.Errorf("reward is %v; a reward must be finite", r.Reward)
+		return mustBeFinite("reward", "reward", r.Reward)
 	}
 	if n.Turns {
 		if err := r.checkTurns(); err != nil {
@@ -49,16 +50,16 @@ func (r Record) check(n Needs) error {
 	case n.Greedy && r.Greedy == nil:
 		return fmt.Errorf("the reward of a greedy rollout of its task is missing")
 	case n.Greedy && !finite(*r.Greedy):
-		return fmt.Errorf("the greedy rollout's reward is %v; a reward must be finite", *r.Greedy)
+		return mustBeFinite("the greedy rollout's reward", "reward", *r.Greedy)
 	case n.Values && len(r.Values) != r.Tokens:
 		return fmt.Errorf("%d values for %d tokens; each token needs one", len(r.Values), r.Tokens)
 	case n.Values && !finite(r.Bootstrap):
-		return fmt.Errorf("the value after the last token is %v; a value must be finite", r.Bootstrap)
+		return mustBeFinite("the value after the last token", "value", r.Bootstrap)
 	}
 	if n.Values {
 		for t, v := range r.Values {
 			if !finite(v) {
-				return fmt.Errorf("the value at response token %d is %v; a value must be finite", t, v)
+				return mustBeFinite(fmt.Sprintf("the value at response token %d", t), "value", v)
 			}
 		}
 	}
@@ -81,7 +82,7 @@ func (r Record) checkTurns() error {
 		switch {
 		case reward == nil:
 		case !finite(*reward):
-			return fmt.Errorf("the reward of turn %d is %v; a reward must be finite", k, *reward)
+			return mustBeFinite(fmt.Sprintf("the reward of turn %d", k), "reward", *reward)
 		case !has[k] && *reward != 0:
 			return fmt.Errorf("turn %d has a reward, but no response token that it could sit on", k)
 		}
@@ -114,6 +115,13 @@ func discounted(rewards []float64, gamma float64) []float64 {
 		out[t] = next
 	}
 	return out
+}
+
+// errNonFinite marks the errors of numbers that are NaN or infinite.
+var errNonFinite = errors.New("must be finite")
+
+func mustBeFinite(what, kind string, v float64) error {
+	return fmt.Errorf("%s is %v; a %s %w", what, v, kind, errNonFinite)
 }
 
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }

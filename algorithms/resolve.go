@@ -226,6 +226,30 @@ func (a *Algorithm) NeedsReference() bool { return a.KL.Coefficient > 0 }
 // NeedsGreedy reports whether every group needs a greedy rollout of its task.
 func (a *Algorithm) NeedsGreedy() bool { return a.Estimator.Needs.Greedy }
 
+// NeedsSiblings reports whether the estimator compares the trajectories of a group with each other alone, so that one without
+// siblings has advantage 0 whatever its reward. It asks the estimator: two groups of one trajectory each differ in their
+// rewards, tokens, values and turns. One that cannot say is taken to need none.
+func (a *Algorithm) NeedsSiblings() bool {
+	alone := func(reward float64) Group {
+		return Group{{
+			Reward: reward, Tokens: 3, Turn: []int{0, 1, 1}, TurnRewards: []*float64{nil, nil}, Anchors: []string{"", ""},
+			Greedy: new(float64), Values: []float64{0, 0, 0},
+		}}
+	}
+	advantages, err := a.estimator.Advantages([]Group{alone(1), alone(2)})
+	if err != nil {
+		return false
+	}
+	for _, group := range advantages {
+		for _, trajectory := range group {
+			if slices.ContainsFunc(trajectory, func(x float64) bool { return x != 0 }) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // OldIsCurrent reports whether every batch gets exactly one optimizer step, so that the old policy is the current one
 // and every ratio is 1: the trainer then takes old = current without gradient and needs no forward of its own for it.
 func (a *Algorithm) OldIsCurrent() bool {

@@ -83,32 +83,52 @@ func TestCUDAAgreesWithTheCPU(t *testing.T) {
 	}
 }
 
-// gotorch's own operations and ours take CUDA tensors alike, with their gradients.
-func TestCUDATensors(t *testing.T) {
-	cuda(t)
-	g := loadGolden(t, "smollm")
-	_, m := twins(t, g)
+// clippedLoss is a clipped policy loss on the golden's tokens, with advantages of both signs, made of gotorch's own operations
+// and ours: its value, and its gradient in the model.
+func clippedLoss(t *testing.T, m *Model, g golden) float32 {
+	t.Helper()
 	ok := must(t)
 	out, err := m.Forward(plain(g.IDs, 1), ForwardOptions{Grad: true})
 	require.NoError(t, err)
 	defer out.Close()
-	n := len(g.IDs) - 1
-	old := make([]float32, n)
-	for i := range old {
-		old[i] = float32(math.Log(1/float64(g.Config.VocabSize))) + float32(i%3)/10
+	current, err := Read(out.Logprobs)
+	require.NoError(t, err)
+	old, advantage, weight := make([]float32, len(current)), make([]float32, len(current)), make([]float32, len(current))
+	for i := range current { // ratios about 1, 1.35 and 0.74: inside the clip, above it, below it
+		old[i], advantage[i], weight[i] = current[i]-[]float32{0, 0.3, -0.3}[i%3], []float32{1, -2}[i%2], float32(i%4)/8
 	}
+	a := ok(FromFloats(m, advantage))
 	ratio := ok(Exp(gotorch.Sub(out.Logprobs, ok(FromFloats(m, old)), 1)))
-	clipped := ok(Clamp(ratio, 0.8, 1.2))
-	loss := ok(MaskedSum(ok(Minimum(ratio, clipped)), ok(FromFloats(m, make([]float32, n)))))
-	v, err := Scalar(loss)
+	loss := ok(Neg(ok(Minimum(gotorch.Mul(ratio, a), gotorch.Mul(ok(Clamp(ratio, 0.8, 1.2)), a)))))
+	loss = ok(Where(ok(LT(a, ok(Affine(a, 0, 0)))), ok(Minimum(loss, ok(Affine(a, -1.1, 0)))), loss)) // dual clip
+	total := ok(MaskedSum(loss, ok(FromFloats(m, weight))))
+	value, err := Scalar(total)
 	require.NoError(t, err)
-	require.Zero(t, v)
-	values, err := Read(clipped)
-	require.NoError(t, err)
-	for _, x := range values {
-		require.True(t, x >= 0.8 && x <= 1.2, x)
+	require.NoError(t, Backward(total))
+	return value
+}
+
+// What losses are made of gives the same on CUDA tensors as on the CPU's, value and gradient.
+func TestCUDATensors(t *testing.T) {
+	cuda(t)
+	g := loadGolden(t, "smollm")
+	cpu, device := twins(t, g)
+	require.InEpsilon(t, clippedLoss(t, cpu, g), clippedLoss(t, device, g), 1e-4)
+	moved := 0
+	for _, p := range cpu.Parameters() {
+		want, err := cpu.Gradient(p.Name)
+		require.NoError(t, err)
+		got, err := device.Gradient(p.Name)
+		require.NoError(t, err)
+		require.LessOrEqual(t, relative(t, got, want), 1e-3, p.Name)
+		for _, x := range want {
+			if x != 0 {
+				moved++
+				break
+			}
+		}
 	}
-	require.NoError(t, Backward(loss))
+	require.Positive(t, moved)
 }
 
 // qwen05 is the shape of Qwen2.5-0.5B.

@@ -1,6 +1,8 @@
 package orchestrator
 
 import (
+	"fmt"
+
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/orchestrator/job"
 )
@@ -23,6 +25,9 @@ func Algorithm(j *job.Job, r Registries) (*algorithms.Algorithm, error) {
 	if a.DynamicSampling && a.NeedsGreedy() {
 		return nil, j.Fail("algorithm.dynamic_sampling", "it drops groups whose rewards are equal, but advantage %s compares them with a greedy rollout, not with each other; leave one of the two out", a.Estimator.Name)
 	}
+	if err := checkBatch(j, a); err != nil {
+		return nil, err
+	}
 	if err := checkStale(j, a); err != nil {
 		return nil, err
 	}
@@ -30,6 +35,25 @@ func Algorithm(j *job.Job, r Registries) (*algorithms.Algorithm, error) {
 		return nil, j.Fail("algorithm.overlong.buffer", "%d tokens are not less than rollout.max_tokens (%d), the limit before which the penalty grows", a.Overlong.Buffer, j.Rollout.MaxTokens)
 	}
 	return a, nil
+}
+
+// Trainable refuses what rollouts and evaluations allow, and training does not.
+func Trainable(j *job.Job, a *algorithms.Algorithm) error {
+	if err := j.TrainingErrors(); err != nil {
+		return err
+	}
+	if j.SFT == nil && j.Distill == nil && j.Rollout.GroupSize == 1 && a.NeedsSiblings() {
+		return j.Fail("rollout.group_size", "1, but advantage %s compares the trajectories of a group with each other, so every advantage would be 0; set 2 or more, or use an estimator that needs no group", a.Estimator.Name)
+	}
+	return nil
+}
+
+// checkBatch refuses more mini-batches than a step has trajectories.
+func checkBatch(j *job.Job, a *algorithms.Algorithm) error {
+	if n := j.Rollout.Groups * j.Rollout.GroupSize; a.MiniBatches > n {
+		return j.Fail("algorithm.mini_batches", "%d are more than the %d trajectories of a step (rollout.groups x group_size); lower it", a.MiniBatches, n)
+	}
+	return nil
 }
 
 // checkStale refuses algorithms that take what older policies sampled for the present one's.
@@ -42,8 +66,12 @@ func checkStale(j *job.Job, a *algorithms.Algorithm) error {
 		return j.Fail("algorithm.advantage", "%s compares with a greedy rollout of the same policy version, and rollout.max_staleness is %d; use mode sync without oversample, or another estimator", a.Estimator.Name, k)
 	case k < versions:
 		return j.Fail("rollout.max_staleness", "%d is less than the %d policy versions of a step (algorithm.epochs x mini_batches), so nothing could be sampled beside an update; set %d or more", k, versions, versions)
-	case !a.Correction.Active() && a.Correction.Kind != algorithms.CorrectionBypass:
-		return j.Fail("algorithm.correction", "none, but rollout.max_staleness is %d: tokens of older policies would count as the present one's; set correction: {kind: tis_token}, or tis_sequence, icepop, seq_mask, or bypass with a clipped loss", k)
+	case !a.Correction.Active() && (a.Correction.Kind != algorithms.CorrectionBypass || a.Loss.IgnoresOld):
+		kind := a.Correction.Kind
+		if a.Loss.IgnoresOld && kind == algorithms.CorrectionBypass {
+			kind = fmt.Sprintf("bypass changes old logprobs, which loss %s does not read", a.Loss.Name)
+		}
+		return j.Fail("algorithm.correction", "%s, but rollout.max_staleness is %d: tokens of older policies would count as the present one's; set correction: {kind: tis_token}, or tis_sequence, icepop, seq_mask, or bypass with a clipped loss", kind, k)
 	}
 	return nil
 }

@@ -344,7 +344,7 @@ func (s *session) prompt(format tools.Format, specs []tools.Spec) ([]trajectory.
 func (s *session) trainer(a *algorithms.Algorithm, version *int32) (*policy.Trainer, error) {
 	t := s.job.Trainer
 	c := policy.TrainerConfig{
-		Schedule: policy.Schedule{LearningRate: t.LearningRate, Kind: t.Schedule, Warmup: t.WarmupSteps, Total: t.Steps},
+		Schedule: scheduleOf(t, a),
 		AdamW:    cgo.AdamWConfig{Beta1: t.Beta1, Beta2: t.Beta2, Eps: t.Eps, WeightDecay: t.WeightDecay},
 		ClipGrad: t.ClipGrad, Temperature: s.job.Rollout.Temperature, MicroBatchTokens: t.MicroBatchTokens,
 		MaxLength: s.policy.Config.MaxContext(), Checkpoint: t.Checkpointing,
@@ -354,6 +354,9 @@ func (s *session) trainer(a *algorithms.Algorithm, version *int32) (*policy.Trai
 	}
 	if s.ranks != nil {
 		c.Group = s.ranks.group
+		if s.ranks.config.Rank > 0 { // rank 0's comes with every step: it alone knows how many steps the data make
+			c.Schedule = policy.Schedule{LearningRate: t.LearningRate}
+		}
 	}
 	if a.HasCritic() {
 		if err := s.policy.Model.AddValueHead(); err != nil {
@@ -370,6 +373,13 @@ func (s *session) trainer(a *algorithms.Algorithm, version *int32) (*policy.Trai
 		s.reference, c.Reference = reference, policy.FrozenModel{Model: reference.Model}
 	}
 	return policy.NewTrainer(s.policy.Model, s.worker, a, c)
+}
+
+// scheduleOf is the course of the learning rate over a run. The job counts steps of the run, the trainer optimizer steps, of
+// which a step takes up to updatesOf.
+func scheduleOf(t job.Trainer, a *algorithms.Algorithm) policy.Schedule {
+	each := updatesOf(a)
+	return policy.Schedule{LearningRate: t.LearningRate, Kind: t.Schedule, Warmup: t.WarmupSteps * each, Total: t.Steps * each}
 }
 
 func (s *session) Close() error {

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -49,14 +50,16 @@ func checksum(path string) (string, error) {
 
 // verify reads every file of a checkpoint again and holds it against its checksum. Files that somebody added are left alone.
 func verify(dir string, sums map[string]string) error {
+	remedy := fmt.Sprintf("point %s to the checkpoint before it, or begin a new run", filepath.Join(filepath.Dir(dir), "last"))
 	for name, want := range sums {
-		got, err := checksum(filepath.Join(dir, filepath.FromSlash(name)))
-		if err != nil {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		switch got, err := checksum(path); {
+		case errors.Is(err, fs.ErrNotExist):
+			return fmt.Errorf("orchestrator: checkpoint: %s is gone: %s", path, remedy)
+		case err != nil:
 			return fmt.Errorf("orchestrator: checkpoint: %w", err)
-		}
-		if got != want {
-			return fmt.Errorf("orchestrator: checkpoint: %s is not the file that was written (CRC-32C %s, then %s): point %s to the checkpoint before it, or begin a new run",
-				filepath.Join(dir, name), got, want, filepath.Join(filepath.Dir(dir), "last"))
+		case got != want:
+			return fmt.Errorf("orchestrator: checkpoint: %s is not the file that was written (CRC-32C %s, then %s): %s", path, got, want, remedy)
 		}
 	}
 	return nil

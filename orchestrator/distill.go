@@ -47,6 +47,9 @@ func distillAlgorithm(j *job.Job, r Registries) (*algorithms.Algorithm, error) {
 	if err != nil {
 		return nil, j.Fail("algorithm", "%s", plain(err, "algorithms: "))
 	}
+	if err := checkBatch(j, a); err != nil {
+		return nil, err
+	}
 	a.Estimator = algorithms.EstimatorSpec{Name: "distill", Formula: "A_t = log p_teacher(t) - log p_sampling(t)", Source: "arXiv 2306.13649"}
 	return a, nil
 }

@@ -258,3 +258,22 @@ func TestJobsOfSupervisedFineTuning(t *testing.T) {
 	_, err = Evaluate(t.Context(), j, "", false, prebuilt(t))
 	require.ErrorContains(t, err, "sft: supervised fine-tuning has conversations and no tasks to sample")
 }
+
+// The data say how many steps some epochs are, and so whether the schedule has any left after its warm-up.
+func TestEpochsMustOutlastTheWarmUp(t *testing.T) {
+	for warmup, want := range map[string]string{
+		"79": "", // of 80: 40 epochs of 16 conversations, 8 a step
+		"80": "trainer.warmup_steps: 80 steps of warm-up leave schedule linear none of the 80 of 40 epochs; lower it, or use constant",
+		"81": "trainer.warmup_steps: 81 steps of warm-up are more than the 80 of 40 epochs",
+	} {
+		j, err := job.Load("../examples/tiny_sft.yaml", "trainer.warmup_steps="+warmup)
+		require.NoError(t, err)
+		counted, _, err := (&run{}).prepareSFT(j)
+		if want != "" {
+			require.ErrorContains(t, err, want)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, 80, counted.Trainer.Steps)
+	}
+}

@@ -111,6 +111,9 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summar
 		t.algorithm, err = t.check(ctx, r)
 	}
 	if err == nil {
+		err = Trainable(j, t.algorithm)
+	}
+	if err == nil {
 		err = t.reach(ctx, false)
 	}
 	if err == nil {

@@ -5,6 +5,7 @@ package policy
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 
@@ -195,11 +196,11 @@ func (p *plan) estimate(a *algorithms.Algorithm) error {
 		advantages, err = a.Advantages(p.records)
 	}
 	if err != nil {
-		return err
+		return p.accuse(err)
 	}
 	returns, err := a.Returns(p.records)
 	if err != nil {
-		return err
+		return p.accuse(err)
 	}
 	if returns != nil {
 		p.returns = make([][]float64, len(p.items))
@@ -228,6 +229,23 @@ func (p *plan) estimate(a *algorithms.Algorithm) error {
 		}
 	}
 	return nil
+}
+
+// accuse puts the trajectory's name in place of the indices of an estimator's error.
+func (p *plan) accuse(err error) error {
+	var at *algorithms.TrajectoryError
+	if !errors.As(err, &at) {
+		return err
+	}
+	for _, u := range p.units {
+		if u.group == at.Group && u.index == at.Trajectory {
+			err = fmt.Errorf("trajectory %s: %w", u.name, at.Err)
+		}
+	}
+	if at.NonFinite {
+		return nonFinite{err}
+	}
+	return err
 }
 
 // gather picks a trajectory's numbers [L] out of values [item][T].
@@ -261,7 +279,7 @@ func checkSample(s *trajectory.Sample) error {
 	}
 	for t, on := range s.ResponseMask {
 		if on && !(s.SamplingLogprobs[t] <= 0 && !math.IsInf(float64(s.SamplingLogprobs[t]), 0)) {
-			return fmt.Errorf("token %d has the sampling logprob %v, which is not a finite log-probability", t, s.SamplingLogprobs[t])
+			return nonFinite{fmt.Errorf("token %d has the sampling logprob %v, which is not a finite log-probability", t, s.SamplingLogprobs[t])}
 		}
 	}
 	return nil

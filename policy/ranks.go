@@ -27,8 +27,9 @@ import (
 type order struct {
 	Kind   string // step, weights, state, set state, steps, release
 	Batch  StepBatch
-	Zero   []place // turns of Batch whose reward is 0, which gob makes nil
-	Name   string  // of a parameter
+	Rates  Schedule // of the optimizer steps that follow: rank 0's, whatever the others were made with
+	Zero   []place  // turns of Batch whose reward is 0, which gob makes nil
+	Name   string   // of a parameter
 	Moment cgo.Moment
 	Values []float32
 	Steps  int64
@@ -74,6 +75,7 @@ func (t *Trainer) Follow(ctx context.Context) error {
 func (t *Trainer) obey(ctx context.Context, o order) error {
 	switch o.Kind {
 	case "step":
+		t.config.Schedule = o.Rates
 		_, err := t.Step(ctx, o.batch())
 		return err
 	case "weights":
@@ -93,8 +95,8 @@ func (t *Trainer) obey(ctx context.Context, o order) error {
 type place struct{ Group, Trajectory, Turn int }
 
 // stepOrder is what the other ranks need of a batch: no tasks, whose fields may be of any type.
-func stepOrder(b StepBatch) order {
-	o := order{Kind: "step"}
+func stepOrder(b StepBatch, rates Schedule) order {
+	o := order{Kind: "step", Rates: rates}
 	groups := make([]*trajectory.Group, len(b.Groups))
 	for i, g := range b.Groups {
 		copied := *g

@@ -37,9 +37,10 @@ type rankJob struct {
 	From, To int    // steps
 	Load     string // folder with model/ and the trainer's state
 	Save     string
-	Bad      string // how the loss misbehaves: see badLoss
-	Kill     int    // rank that kills itself in its first loss; 0: none
-	Stop     int    // likewise, stopped
+	Bad      string        // how the loss misbehaves: see badLoss
+	Kill     int           // rank that kills itself in its first loss; 0: none
+	Stop     int           // likewise, stopped
+	Late     time.Duration // that rank 0 takes before it makes its trainer
 	Timeout  time.Duration
 }
 
@@ -98,8 +99,14 @@ func (j rankJob) run(t *testing.T, g *cgo.Group, r *rankResult) error {
 	config := tinyConfig()
 	config.Reference = FrozenModel{makeTiny(t, 77).Model} // read only where kl asks for it
 	config.Schedule = Schedule{LearningRate: 1e-2, Kind: "cosine", Warmup: 1, Total: 9}
+	if g.Rank() > 0 { // rank 0's holds on all
+		config.Schedule = Schedule{LearningRate: 1}
+	}
 	config.AdamW.WeightDecay = 0.1
 	config.Group = g
+	if g.Rank() == 0 {
+		time.Sleep(j.Late)
+	}
 	spec := algorithms.LossSpec{Name: "ranked", New: func(algorithms.Settings) (algorithms.Loss, error) { return rankLoss{j, g.Rank()}, nil }}
 	tr := makeTrainer(t, p, resolveBlock(t, j.Block, spec), config)
 	if j.Kind == "gradients" {
@@ -321,6 +328,14 @@ func TestRanksTakeTheSameSteps(t *testing.T) {
 	}
 }
 
+// Rank 0 may open a server before it trains, which takes longer than a collective may.
+func TestRanksWaitForRankZeroToBegin(t *testing.T) {
+	for _, r := range runRanks(t, rankJob{Kind: "steps", Seed: 4, To: 1, Timeout: 5 * time.Second, Late: 8 * time.Second}, 2) {
+		require.Empty(t, r.Err)
+		require.Equal(t, int64(1), r.Steps)
+	}
+}
+
 // A turn's reward of 0 is not the reward of a turn that has none.
 func TestOrdersKeepTurnRewards(t *testing.T) {
 	zero, one := 0.0, 1.0
@@ -331,11 +346,12 @@ func TestOrdersKeepTurnRewards(t *testing.T) {
 		},
 	}}}
 	var text bytes.Buffer
-	require.NoError(t, gob.NewEncoder(&text).Encode(stepOrder(b)))
+	require.NoError(t, gob.NewEncoder(&text).Encode(stepOrder(b, Schedule{LearningRate: 0.5, Kind: "cosine", Total: 7})))
 	var o order
 	require.NoError(t, gob.NewDecoder(&text).Decode(&o))
 	got := o.batch()
 	require.Equal(t, 3, got.Step)
+	require.Equal(t, Schedule{LearningRate: 0.5, Kind: "cosine", Total: 7}, o.Rates)
 	require.Equal(t, "a", got.Groups[0].Task.ID)
 	turns := got.Groups[0].Trajectories[0].Turns
 	require.Equal(t, []*float64{&zero, nil, &one}, []*float64{turns[0].Reward, turns[1].Reward, turns[2].Reward})

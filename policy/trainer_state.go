@@ -26,6 +26,8 @@ type trainerState struct {
 	Version int    `json:"version"`        // of this format: 1
 	Steps   int64  `json:"steps"`          // optimizer steps taken; the schedule continues there
 	Base    string `json:"base,omitempty"` // SHA-256 of the frozen base model's parameters, of a run that trains an adapter
+	// Reference is that of the frozen reference policy, of a run with KL and a reference in a model of its own.
+	Reference string `json:"reference,omitempty"`
 }
 
 // moments are AdamW's states with the suffix that their tensors carry in the file, as torch.optim.AdamW names them.
@@ -62,7 +64,11 @@ func (t *Trainer) Save(dir string) error {
 	if err != nil {
 		return fmt.Errorf("policy: saving the trainer to %s: %w", dir, err)
 	}
-	if err := modelfile.WriteJSON(filepath.Join(dir, trainerFile), trainerState{Version: 1, Steps: t.Steps(), Base: base}); err != nil {
+	reference, err := t.referenceIs()
+	if err != nil {
+		return fmt.Errorf("policy: saving the trainer to %s: %w", dir, err)
+	}
+	if err := modelfile.WriteJSON(filepath.Join(dir, trainerFile), trainerState{Version: 1, Steps: t.Steps(), Base: base, Reference: reference}); err != nil {
 		return fmt.Errorf("policy: saving the trainer to %s: %w", dir, err)
 	}
 	return nil
@@ -95,6 +101,13 @@ func (t *Trainer) load(dir string) error {
 	}
 	if base != state.Base {
 		return fmt.Errorf("%s: the run trains on another base model, or trained none before: SHA-256 %q then, %q now; give the run its base model back", trainerFile, state.Base, base)
+	}
+	reference, err := t.referenceIs()
+	if err != nil {
+		return err
+	}
+	if reference != "" && state.Reference != "" && reference != state.Reference { // KL may be new to the run, or gone
+		return fmt.Errorf("%s: the reference policy was another model before: SHA-256 %q then, %q now; give the run back the model that it began with", trainerFile, state.Reference, reference)
 	}
 	moved, err := openExactly(filepath.Join(dir, optimizerFile), t.model.Trained(), moments[0].suffix, moments[1].suffix)
 	if err != nil {
@@ -132,12 +145,26 @@ func (t *Trainer) base() (string, error) {
 	if _, ok := t.model.Adapter(); !ok {
 		return "", nil
 	}
-	if t.baseHash != "" { // it does not change
-		return t.baseHash, nil
+	return hashOf(t.model, &t.baseHash)
+}
+
+// referenceIs is the hash of the reference policy, "" where there is none or it is the frozen base of an adapter.
+func (t *Trainer) referenceIs() (string, error) {
+	frozen, ok := t.config.Reference.(FrozenModel)
+	if !ok || !t.algorithm.NeedsReference() {
+		return "", nil
+	}
+	return hashOf(frozen.Model, &t.referenceHash)
+}
+
+// hashOf is the hash of the parameters of a model that nobody trains, computed once.
+func hashOf(m *cgo.Model, once *string) (string, error) {
+	if *once != "" {
+		return *once, nil
 	}
 	h := sha256.New()
-	for _, p := range t.model.Parameters() {
-		values, err := t.model.Parameter(p.Name)
+	for _, p := range m.Parameters() {
+		values, err := m.Parameter(p.Name)
 		if err != nil {
 			return "", err
 		}
@@ -145,8 +172,8 @@ func (t *Trainer) base() (string, error) {
 			return "", err
 		}
 	}
-	t.baseHash = hex.EncodeToString(h.Sum(nil))
-	return t.baseHash, nil
+	*once = hex.EncodeToString(h.Sum(nil))
+	return *once, nil
 }
 
 // own is what is trained beside the base model.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -512,6 +513,14 @@ func TestBadBatches(t *testing.T) {
 		{"policy: step 7: trajectory g0/1: token 13 has the sampling logprob NaN", func(b *StepBatch) {
 			b.Groups[0].Trajectories[1].Samples[0].SamplingLogprobs[13] = float32(math.NaN())
 		}},
+		{"policy: step 7: trajectory g0/1: token 13 has the sampling logprob -Inf", func(b *StepBatch) {
+			b.Groups[0].Trajectories[1].Samples[0].SamplingLogprobs[13] = float32(math.Inf(-1))
+		}},
+		{"policy: step 7: trajectory g2/0: the estimator gives NaN for response token 0; its rewards are out of range", func(b *StepBatch) {
+			for i, tj := range b.Groups[2].Trajectories {
+				tj.Reward = math.MaxFloat64 * float64(1-2*min(i, 1))
+			}
+		}},
 		{"policy: step 7: trajectory g0/1: trajectory: token 0 is marked as sampled", func(b *StepBatch) { b.Groups[0].Trajectories[1].Samples[0].ResponseMask[0] = true }},
 		{"policy: step 7: policy: pack: trajectory g2/0 has 113 tokens, the model takes 64; lower rollout.max_tokens", func(b *StepBatch) {
 			s := &trajectory.Sample{}
@@ -527,6 +536,7 @@ func TestBadBatches(t *testing.T) {
 		before := parametersOf(t, p)
 		_, err := tr.Step(context.Background(), b)
 		require.ErrorContains(t, err, c.want)
+		require.Equal(t, strings.Contains(c.want, "NaN") || strings.Contains(c.want, "Inf"), IsNonFinite(err), c.want)
 		require.Equal(t, before, parametersOf(t, p))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -640,6 +650,23 @@ func make32(n int, f func(i int) float32) []float32 {
 		out[i] = f(i)
 	}
 	return out
+}
+
+// A path that names another model by now, such as the newest checkpoint of a run that goes on, is no reference to resume with.
+func TestTheReferenceIsTheOneOfTheRun(t *testing.T) {
+	with := func(block string, seed uint64) *Trainer {
+		c := tinyConfig()
+		c.Reference = FrozenModel{makeTiny(t, seed).Model}
+		return makeTrainer(t, makeTiny(t, 9), resolveBlock(t, block), c)
+	}
+	dir := t.TempDir()
+	require.NoError(t, with("kl: {coefficient: 0.1}", 1).Save(dir))
+	require.NoError(t, with("kl: {coefficient: 0.2}", 1).Load(dir))
+	require.NoError(t, with("{}", 2).Load(dir), "without KL nobody reads it")
+	require.ErrorContains(t, with("kl: {coefficient: 0.1}", 2).Load(dir), "trainer.json: the reference policy was another model before: SHA-256 ")
+	plain := t.TempDir()
+	require.NoError(t, with("{}", 2).Save(plain))
+	require.NoError(t, with("kl: {coefficient: 0.1}", 1).Load(plain), "a run may take KL up later")
 }
 
 func TestLoadRefusesForeignState(t *testing.T) {

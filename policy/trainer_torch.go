@@ -28,7 +28,8 @@ type Trainer struct {
 	config    TrainerConfig
 	optimizer *cgo.Optimizer
 	group     *cgo.Group // nil: this process is alone
-	baseHash  string     // of an adapter's frozen base, once computed
+
+	baseHash, referenceHash string // of an adapter's frozen base and of the reference policy, once computed
 }
 
 // NewTrainer makes a trainer with a fresh optimizer. Close it before the model; model and worker stay the caller's.
@@ -56,7 +57,7 @@ func NewTrainer(m *cgo.Model, w *cgo.Worker, a *algorithms.Algorithm, c TrainerC
 		group = nil
 	}
 	if group != nil {
-		if err := group.BroadcastModel(m); err != nil {
+		if err := shareModel(group, m); err != nil {
 			return nil, fmt.Errorf("policy: trainer: %w", err)
 		}
 	}
@@ -65,6 +66,20 @@ func NewTrainer(m *cgo.Model, w *cgo.Worker, a *algorithms.Algorithm, c TrainerC
 		return nil, fmt.Errorf("policy: trainer: %w", err)
 	}
 	return &Trainer{model: m, worker: w, algorithm: a, loss: loss, config: c, optimizer: o, group: group}, nil
+}
+
+// shareModel gives every rank the weights of rank 0, whenever that comes to it: it may have a server to start first, so the
+// others wait as long as its process is seen to live.
+func shareModel(g *cgo.Group, m *cgo.Model) (err error) {
+	if g.Rank() == 0 {
+		_, err = g.Broadcast(0, nil)
+	} else {
+		_, err = g.Await(0)
+	}
+	if err != nil {
+		return err
+	}
+	return g.BroadcastModel(m)
 }
 
 // Close frees the optimizer's state.
@@ -83,7 +98,7 @@ func (t *Trainer) Step(ctx context.Context, b StepBatch) (Metrics, error) {
 		return Metrics{}, err
 	}
 	if t.leads() {
-		if err := t.tell(stepOrder(b)); err != nil {
+		if err := t.tell(stepOrder(b, t.config.Schedule)); err != nil {
 			return Metrics{}, fmt.Errorf("policy: step %d: %w", b.Step, err)
 		}
 	}

@@ -20,12 +20,15 @@ src=$bundle/src
 : >"$out/rows"
 status=0
 
-# row CHECK RESULT DETAIL
+# row CHECK RESULT DETAIL: a bar would begin a column, a line end a row
 row() {
-  printf '%-44s %-10s %s\n' "$1" "$2" "$3"
-  printf '| %s | %s | %s |\n' "$1" "$2" "$3" >>"$out/rows"
+  detail=$(printf '%s' "$3" | tr '|\n' '/ ')
+  printf '%-44s %-10s %s\n' "$1" "$2" "$detail"
+  printf '| %s | %s | %s |\n' "$1" "$2" "$detail" >>"$out/rows"
   test "$2" != FAILED || status=1
 }
+# first FILE: the first line that names an error, or else the last
+first() { grep -m1 -E 'error:|undefined reference|Error:|panic:' "$1" || tail -n 1 "$1"; }
 seconds() { date +%s; }
 
 finish() {
@@ -40,7 +43,11 @@ finish() {
 
 gpu='no NVIDIA driver' version=unknown
 if command -v nvidia-smi >/dev/null; then
-  gpu=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | sort | uniq -c | sed 's/^ *//' | tr '\n' ';') || gpu='nvidia-smi fails'
+  if gpu=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null); then
+    gpu=$(echo "$gpu" | sort | uniq -c | sed 's/^ *//' | paste -s -d ';' -)
+  else
+    gpu='nvidia-smi fails' # and has said why on standard output
+  fi
 fi
 
 # ---- the C++ library ----
@@ -48,12 +55,16 @@ export XDG_CACHE_HOME="$out/cache" AGENTFLY_GOTORCH="$bundle/gotorch"
 export BUILD_JOBS="${BUILD_JOBS:-$(nproc)}"
 mkdir -p "$XDG_CACHE_HOME/agentfly/models/SmolLM2-135M-Instruct"
 test ! -d "$bundle/model" || ln -sf "$bundle"/model/*.gguf "$XDG_CACHE_HOME/agentfly/models/SmolLM2-135M-Instruct/"
-torch=$(python3 "$src/scripts/fetch.py" where-libtorch)
+torch=$(python3 "$src/scripts/fetch.py" where-libtorch 2>"$out/libtorch.log")
 if test -z "$torch"; then
-  row 'libtorch' FAILED 'none found: install torch 2.8 or newer for python3, or set LIBTORCH'
+  row 'libtorch' FAILED "none found: install torch 2.8 or newer for python3, or set LIBTORCH. $(tail -n 1 "$out/libtorch.log")"
   finish
 fi
 export LIBTORCH="$torch"
+if grep -qa 'torchCheckFailEPKcS2_jRKSs' "$torch/lib/libc10.so"; then # takes a std::string of before GCC 5
+  row 'libtorch' FAILED "$torch has the old C++ ABI (_GLIBCXX_USE_CXX11_ABI=0), PyTorch's own wheels have the new one since 2.7: install such a one, or set LIBTORCH"
+  finish
+fi
 start=$(seconds)
 if native=$("$src/scripts/build_native.sh" 2>"$out/build.log"); then
   with='without CUDA'
@@ -61,17 +72,20 @@ if native=$("$src/scripts/build_native.sh" 2>"$out/build.log"); then
   ! grep -q 'built without NCCL' "$out/build.log" || with='with CUDA, without NCCL'
   row 'the C++ library compiles and links' ok "$with, $(($(seconds) - start)) s"
 else
-  row 'the C++ library compiles and links' FAILED "$(tail -n 1 "$out/build.log")"
+  row 'the C++ library compiles and links' FAILED "see build.log: $(first "$out/build.log")"
   finish
 fi
 export LD_LIBRARY_PATH="$native/lib:$torch/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 agentfly=$bundle/bin/agentfly
-if ! "$agentfly" version >"$out/version.log" 2>&1; then
+devices=''
+if "$agentfly" version >"$out/version.log" 2>&1; then
+  version=$(sed -n 's/^libtorch *//p' "$out/version.log")
+  devices=$(sed -n 's/^cuda *\([0-9][0-9]*\).*/\1/p' "$out/version.log")
+fi
+if test -z "$devices"; then
   row 'the program starts' FAILED "$(tail -n 1 "$out/version.log")"
   finish
 fi
-version=$(sed -n 's/^libtorch *//p' "$out/version.log")
-devices=$(sed -n 's/^cuda *\([0-9]*\).*/\1/p' "$out/version.log")
 device=cpu
 test "$devices" -eq 0 || device=cuda
 row 'the program starts' ok "libtorch $version, $devices CUDA device(s): the tests run on $device"
@@ -84,10 +98,12 @@ tests() {
   code=$?
   passed=$(grep -c '^--- PASS' "$log") failed=$(grep -c '^--- FAIL' "$log")
   if test $code -ne 0; then
-    row "$1" FAILED "$failed of $((passed + failed)) tests failed (exit status $code), see $(basename "$log"): $(grep -m1 -E 'Error:|panic:|^--- FAIL' "$log" | tr -s ' \t|' '   ')"
+    row "$1" FAILED "$failed of $((passed + failed)) tests failed (exit status $code), see $(basename "$log"): $(grep -m1 -E 'Error:|panic:|^--- FAIL' "$log" | tr -s ' \t' '  ' | sed 's/^ //')"
   elif test "$passed" -gt 0; then
     worst=$(sed -n 's/.*worst[a-z ]*:* *//p' "$log" | grep -oE '[0-9.]+e[-+][0-9]+' | sort -g | tail -n 1)
     row "$1" ok "$passed test(s) on $device${worst:+, worst difference $worst}"
+  elif ! grep -q '^ *--- SKIP' "$log"; then
+    row "$1" FAILED "no test of $2 is named $3"
   fi
   awk -f "$src/scripts/skipped.awk" "$log" | sed -n 's/^  [A-Za-z0-9_]*\.go:[0-9]*: //p' | sort -u >"$out/skips"
   while read -r line; do row "$1" skipped "$line"; done <"$out/skips"
@@ -110,16 +126,20 @@ tests 'real weights (SmolLM2) against transformers' policy '^TestSmolLM2Logprobs
 train() {
   name=$1
   shift
-  run=$(mktemp -d)
-  if timeout 1500 "$agentfly" train "$src/examples/tiny.yaml" --output "$run/run" "$@" >"$out/train.log" 2>&1; then
-    row "$name" ok "$(python3 - "$run/run/summary.json" <<'P'
+  run=$(mktemp -d) log="$out/$(echo "$name" | tr -c 'A-Za-z0-9\n' _).log"
+  result=''
+  if timeout 1500 "$agentfly" train "$src/examples/tiny.yaml" --output "$run/run" "$@" >"$log" 2>&1; then
+    result=$(python3 - "$run/run/summary.json" 2>>"$log" <<'P'
 import json, sys
 s = json.load(open(sys.argv[1]))
 print(f"{s['steps']} steps in {s['seconds']:.0f} s, reward {s['reward']['first']:.3f} to {s['reward']['last']:.3f}, engine and trainer {s['mismatch_max']:.1e} apart")
 P
-)"
+    )
+  fi
+  if test -n "$result"; then
+    row "$name" ok "$result"
   else
-    row "$name" FAILED "$(tail -n 1 "$out/train.log" | tr '|' ' ')"
+    row "$name" FAILED "$(tail -n 1 "$log")"
   fi
   rm -rf "$run"
 }
@@ -146,12 +166,12 @@ bench() {
   (cd "$src/cgo" && AGENTFLY_TEST_DEVICE=$device timeout 1200 "$bundle/bin/cgo.test" -test.v -test.run '^$' -test.bench "^$2\$/^$3\$" -test.benchtime "$repeat") >"$log" 2>&1
   code=$?
   numbers=$(grep -E "^$2/$3(-[0-9]+)?[[:space:]]" "$log" | grep 'ns/op' | tail -n 1 | cut -f 2- | tr -s '\t ' ' ')
-  if test -n "$numbers"; then
+  if test $code -eq 0 && test -n "$numbers"; then
     row "$1" ok "$device:$numbers"
   elif grep -q -- '--- SKIP' "$log"; then
     row "$1" skipped "$(sed -n 's/^ *[a-z_]*\.go:[0-9]*: //p' "$log" | head -n 1)"
   else
-    row "$1" FAILED "exit status $code: $(tail -n 1 "$log" | tr '|' ' ')"
+    row "$1" FAILED "exit status $code, see $(basename "$log"): $(first "$log")"
   fi
 }
 for type in fp32 bf16; do

@@ -318,6 +318,9 @@ func (d *decoder) check(j *Job, o Options) {
 	if j.Trainer.WarmupSteps > j.Trainer.Steps && (j.SFT == nil || j.SFT.Epochs == 0) {
 		fail("trainer.warmup_steps", "%d steps of warm-up are more than trainer.steps (%d)", j.Trainer.WarmupSteps, j.Trainer.Steps)
 	}
+	if t := j.Trainer; t.WarmupSteps == t.Steps && t.Schedule != "constant" && (j.SFT == nil || j.SFT.Epochs == 0) {
+		fail("trainer.warmup_steps", "%d steps of warm-up leave schedule %s none of trainer.steps; lower it, or use constant", t.WarmupSteps, t.Schedule)
+	}
 	if !namePattern.MatchString(j.Name) {
 		fail("name", "%q must be letters, digits, dots, _ and -, and begin with a letter or digit", j.Name)
 	}
