@@ -91,6 +91,8 @@ class Entry:
 
         if inspect.isclass(self.target):
             raise Unsupported("a class cannot be a %s; decorate a function" % self.kind)
+        if inspect.isgeneratorfunction(self.target) or inspect.isasyncgenfunction(self.target):
+            raise Unsupported("a function with yield cannot be a %s; return the whole result" % self.kind)
         strict = self.kind == "tool" and "schema" not in self.options
         self.hints = hints_of(inspect.unwrap(self.target)) if strict else self.lenient_hints()
         parameters, is_open = [], False
@@ -259,6 +261,8 @@ def load_error(e, file):
         if frame.filename == file:
             line = frame.lineno
     text = "%d: %s" % (line, last_line(e))
+    if "relative import" in text:
+        text += "; the file is no part of a package: write import NAME, its folder is searched"
     if isinstance(e, ModuleNotFoundError) and not str(e.name).startswith("agentfly"):
         text += "; install it for %s, or name the interpreter that has it" % sys.executable
     return text
@@ -309,7 +313,11 @@ class Worker:
     def read(self):
         main = threading.main_thread().ident
         for line in self.lines:
-            m = json.loads(line)
+            try:
+                m = json.loads(line)
+            except Exception as e:  # it concerns one call: this thread must go on
+                self.unread(line, e)
+                continue
             op = m["op"]
             if op == "cancel":
                 if m["id"] == self.current:
@@ -325,6 +333,13 @@ class Worker:
             else:
                 self.jobs.put(m)
         leave()
+
+    def unread(self, line, e):
+        """Answers a request that Python's JSON cannot read: a number of thousands of digits, hundreds of nested lists, what is no UTF-8. Its id
+        comes first."""
+        show(e)
+        id = int(line[len('{"id":') :].partition(b",")[0])
+        self.reply({"id": id, "error": "the arguments cannot be read (%s); write shorter numbers and nest less" % last_line(e)})
 
     def is_async(self, m):
         entry = self.file.entries.get(m["name"])
