@@ -235,12 +235,17 @@ def image_url(data):
 
 
 def encode(value):
+    """JSON of a result. Letters of all scripts stay as they are: it may be what a model reads."""
     try:
+        text = json.dumps(value, allow_nan=False, default=plain, ensure_ascii=False)
+        size = len(text.encode())
+    except UnicodeEncodeError:  # half of a pair of surrogates
         text = json.dumps(value, allow_nan=False, default=plain)
+        size = len(text)
     except ValueError as e:
         if "JSON compliant" in str(e):
             raise ValueError("the function returned nan or an infinity; return finite numbers")
         raise
-    if len(text) > MOST:
-        raise ValueError("the function returned %d MiB; the most is %d MiB" % (len(text) >> 20, MOST >> 20))
+    if size > MOST:
+        raise ValueError("the function returned %d MiB; the most is %d MiB" % (size >> 20, MOST >> 20))
     return text

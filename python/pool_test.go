@@ -452,7 +452,7 @@ from agentfly import tool
 def twice(text: str):
     return text + text
 `)
-	text := strings.Repeat("ü\n", 1<<20)
+	text := strings.Repeat("ü\x01\n", 1<<20)
 	arguments, err := json.Marshal(map[string]string{"text": text})
 	require.NoError(t, err)
 	result, err := m.Call(t.Context(), "twice", "", arguments)
