@@ -508,3 +508,24 @@ async def waits(x=None):
 	require.NoError(t, err)
 	require.Equal(t, "2", got)
 }
+
+// A child process that the function made and that returns from it, too, is no worker: it does not answer, and does not stay.
+func TestAChildThatReturns(t *testing.T) {
+	m := load(t, python.Options{Workers: 1}, `
+import os
+from agentfly import tool
+
+@tool()
+def forks():
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)  # it would wait for ever for a child that becomes a worker
+        return "parent"
+    return "child"
+`)
+	for range 3 {
+		got, err := call(t.Context(), m, "forks", "", `{}`)
+		require.NoError(t, err)
+		require.Equal(t, `"parent"`, got)
+	}
+}

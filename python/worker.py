@@ -268,9 +268,12 @@ def load_error(e, file):
     return text
 
 
-def last_line(e):
+def last_line(e, depth=0):
     lines = itertools.dropwhile(lambda line: line.startswith("  "), traceback.format_exception_only(type(e), e))  # a SyntaxError's source
     text = " ".join("".join(lines).split())  # with its notes
+    inner = getattr(e, "exceptions", ()) if depth < 3 else ()
+    if isinstance(inner, tuple) and inner and all(isinstance(one, BaseException) for one in inner):  # a group says nothing by itself
+        text += ": " + "; ".join(last_line(one, depth + 1) for one in inner[:4])
     if text.startswith(PREFIX):  # a class of the file's own
         text = text.partition(".")[2]
     if isinstance(e, AssertionError) and not e.args and e.__traceback__:
@@ -295,6 +298,7 @@ class Worker:
         self.lines, self.out, self.file = lines, out, File(memory)
         self.jobs, self.writing = queue.SimpleQueue(), threading.Lock()
         self.current, self.tasks = None, {}  # the call of the main thread; those of the loop
+        self.process = os.getpid()
 
     def run(self):
         signal.signal(signal.SIGUSR2, self.interrupt)
@@ -346,6 +350,8 @@ class Worker:
         return entry is not None and (entry.is_async or "env" in entry.injected)
 
     def reply(self, m):
+        if os.getpid() != self.process:  # a child of the function's own came back here: its parent answers
+            os._exit(0)
         data = (m if isinstance(m, str) else json.dumps(m)) + "\n"
         with self.writing:
             self.out.write(data.encode())

@@ -1,4 +1,4 @@
-from typing import Annotated, Optional, Union
+from typing import Optional, Union
 
 from agentfly import tool
 
@@ -8,8 +8,7 @@ def either(
     count: Optional[int] = None,
     amount: Union[float, int] = 0,
     size: Union[int, float] = 0,
-    noted: Optional[Annotated[int, "how many"]] = None,
     text: Union[int, str] = "",
     key=lambda x: x
 ):
-    return "%r %r %r %r %r" % (count, amount, size, noted, text)
+    return "%r %r %r %r" % (count, amount, size, text)
