@@ -57,6 +57,15 @@ def odd():
 	require.EqualError(t, err, "ValueError: odd")
 }
 
+func TestARelativeImport(t *testing.T) {
+	needPython(t)
+	file := filepath.Join(t.TempDir(), "tools.py")
+	require.NoError(t, os.WriteFile(file, []byte("import os\nfrom . import sibling\n"), 0o600))
+	_, err := python.Load(t.Context(), file, python.Options{Workers: 1})
+	require.EqualError(t, err, file+":2: ImportError: attempted relative import with no known parent package; "+
+		"the file is no part of a package: write import NAME, its folder is searched")
+}
+
 // What a decorator is given wrongly is named where it stands, in the same words by both runtimes.
 func TestWrongOptions(t *testing.T) {
 	for option, want := range map[string]string{

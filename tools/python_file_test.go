@@ -243,3 +243,9 @@ func TestPythonFormat(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []trajectory.Message{trajectory.Text("user", "SAW 2")}, m)
 }
+
+// A file in the place of a name is the first that people write.
+func TestAFileIsNoName(t *testing.T) {
+	_, err := tools.NewCatalog().Make(t.Context(), resources.New(resources.Options{}), tools.Ref{Name: "tools.py"})
+	require.EqualError(t, err, `tools: there is no tool "tools.py"; a file of tools is written {python: tools.py}`)
+}
