@@ -132,9 +132,17 @@ def add_default(schema, default):
     if default is inspect.Parameter.empty or default is None:
         return
     try:
-        schema["default"] = json.loads(json.dumps(default, allow_nan=False, default=plain))
-    except (TypeError, ValueError):
+        schema["default"] = json.loads(json.dumps(default, allow_nan=False, default=lasting))
+    except Exception:  # a value is any code
         pass  # the model need not know it
+
+
+def lasting(v):
+    """plain, of what is the same in every worker."""
+    out = plain(v)
+    if isinstance(out, str) and " at 0x" in out:
+        raise TypeError("it is an object at an address")
+    return out
 
 
 # Values.
@@ -154,7 +162,7 @@ def convert(t, v):
         return convert(t.__supertype__, v)
     origin, args = typing.get_origin(t), typing.get_args(t)
     if origin in UNIONS:
-        for member in args:
+        for member in sorted(args, key=lambda member: member is not type(v)):  # of float and int, 3 is the int
             if fits(member, v):
                 return convert(member, v)
         return v
@@ -175,8 +183,12 @@ def convert(t, v):
 
 def fits(t, v):
     """Whether a member of a union is meant."""
+    if hasattr(t, "__metadata__"):
+        return fits(t.__origin__, v)
+    if hasattr(t, "__supertype__"):
+        return fits(t.__supertype__, v)
     if t in (int, float, str, bool):
-        return type(v) is t or t is float and type(v) is int
+        return type(v) is t or t is float and type(v) is int or t is int and type(v) is float and v.is_integer()
     if is_dataclass(t):
         names = {f.name for f in dataclasses.fields(t)}
         return isinstance(v, dict) and set(v) <= names
@@ -223,12 +235,17 @@ def image_url(data):
 
 
 def encode(value):
+    """JSON of a result. Letters of all scripts stay as they are: it may be what a model reads."""
     try:
+        text = json.dumps(value, allow_nan=False, default=plain, ensure_ascii=False)
+        size = len(text.encode())
+    except UnicodeEncodeError:  # half of a pair of surrogates
         text = json.dumps(value, allow_nan=False, default=plain)
+        size = len(text)
     except ValueError as e:
         if "JSON compliant" in str(e):
             raise ValueError("the function returned nan or an infinity; return finite numbers")
         raise
-    if len(text) > MOST:
-        raise ValueError("the function returned %d MiB; the most is %d MiB" % (len(text) >> 20, MOST >> 20))
+    if size > MOST:
+        raise ValueError("the function returned %d MiB; the most is %d MiB" % (size >> 20, MOST >> 20))
     return text

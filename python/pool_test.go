@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -451,7 +452,7 @@ from agentfly import tool
 def twice(text: str):
     return text + text
 `)
-	text := strings.Repeat("ü\n", 1<<20)
+	text := strings.Repeat("ü\x01\n", 1<<20)
 	arguments, err := json.Marshal(map[string]string{"text": text})
 	require.NoError(t, err)
 	result, err := m.Call(t.Context(), "twice", "", arguments)
@@ -465,4 +466,66 @@ def twice(text: str):
 	var got string
 	require.NoError(t, json.Unmarshal(result, &got))
 	require.True(t, got == text[:3<<18]+text[:3<<18])
+}
+
+// What Python's JSON cannot read is the fault of one call: an integer of 5,000 digits, a list 3,000 deep, bytes that are no UTF-8. The
+// worker goes on, with the state that it has, and others' calls with it.
+func TestArgumentsThatPythonCannotRead(t *testing.T) {
+	m := load(t, python.Options{Workers: 1}, `
+import sys
+from agentfly import state, tool
+
+getattr(sys, "set_int_max_str_digits", lambda n: None)(4300)  # what Python has done since 3.11
+
+@tool(stateful=True)
+def count(x=None):
+    state()["n"] = state().get("n", 0) + 1
+    return state()["n"]
+
+@tool()
+async def waits(x=None):
+    return 1
+`)
+	got, err := call(t.Context(), m, "count", "t", `{}`)
+	require.NoError(t, err)
+	require.Equal(t, "1", got)
+	unreadable := map[string]string{
+		`{"x": ` + strings.Repeat("[", 3000) + strings.Repeat("]", 3000) + `}`: "RecursionError",
+		"{\"x\": \"\xff\"}": "UnicodeDecodeError",
+	}
+	if version := exec.Command("python3", "-c", "import sys; sys.exit(not hasattr(sys, 'set_int_max_str_digits'))"); version.Run() == nil {
+		unreadable[`{"x": `+strings.Repeat("7", 5000)+`}`] = "ValueError"
+	}
+	for arguments, kind := range unreadable {
+		for _, name := range []string{"count", "waits"} {
+			_, err := call(t.Context(), m, name, "t", arguments)
+			var raised *python.Error
+			require.ErrorAs(t, err, &raised, kind)
+			require.Regexp(t, `^the arguments cannot be read \(`+kind+`: .*\); write shorter numbers and nest less$`, raised.Text)
+		}
+	}
+	got, err = call(t.Context(), m, "count", "t", `{}`)
+	require.NoError(t, err)
+	require.Equal(t, "2", got)
+}
+
+// A child process that the function made and that returns from it, too, is no worker: it does not answer, and does not stay.
+func TestAChildThatReturns(t *testing.T) {
+	m := load(t, python.Options{Workers: 1}, `
+import os
+from agentfly import tool
+
+@tool()
+def forks():
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)  # it would wait for ever for a child that becomes a worker
+        return "parent"
+    return "child"
+`)
+	for range 3 {
+		got, err := call(t.Context(), m, "forks", "", `{}`)
+		require.NoError(t, err)
+		require.Equal(t, `"parent"`, got)
+	}
 }

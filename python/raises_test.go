@@ -33,6 +33,39 @@ func TestWhatAFunctionRaises(t *testing.T) {
 	}
 }
 
+// A group of exceptions, which asyncio.TaskGroup raises, says what is in it.
+func TestAGroupOfExceptions(t *testing.T) {
+	m := load(t, python.Options{Workers: 1}, `
+from agentfly import tool
+
+class Group(Exception):  # that of Python 3.11 has the same attribute
+    exceptions = (ValueError("first"), KeyError("second"))
+
+@tool()
+def both():
+    raise Group("unhandled errors in a TaskGroup (2 sub-exceptions)")
+
+@tool()
+def odd():
+    e = ValueError("odd")
+    e.exceptions = 3
+    raise e
+`)
+	_, err := call(t.Context(), m, "both", "", `{}`)
+	require.EqualError(t, err, "Group: unhandled errors in a TaskGroup (2 sub-exceptions): ValueError: first; KeyError: 'second'")
+	_, err = call(t.Context(), m, "odd", "", `{}`)
+	require.EqualError(t, err, "ValueError: odd")
+}
+
+func TestARelativeImport(t *testing.T) {
+	needPython(t)
+	file := filepath.Join(t.TempDir(), "tools.py")
+	require.NoError(t, os.WriteFile(file, []byte("import os\nfrom . import sibling\n"), 0o600))
+	_, err := python.Load(t.Context(), file, python.Options{Workers: 1})
+	require.EqualError(t, err, file+":2: ImportError: attempted relative import with no known parent package; "+
+		"the file is no part of a package: write import NAME, its folder is searched")
+}
+
 // What a decorator is given wrongly is named where it stands, in the same words by both runtimes.
 func TestWrongOptions(t *testing.T) {
 	for option, want := range map[string]string{

@@ -91,6 +91,8 @@ class Entry:
 
         if inspect.isclass(self.target):
             raise Unsupported("a class cannot be a %s; decorate a function" % self.kind)
+        if inspect.isgeneratorfunction(self.target) or inspect.isasyncgenfunction(self.target):
+            raise Unsupported("a function with yield cannot be a %s; return the whole result" % self.kind)
         strict = self.kind == "tool" and "schema" not in self.options
         self.hints = hints_of(inspect.unwrap(self.target)) if strict else self.lenient_hints()
         parameters, is_open = [], False
@@ -259,14 +261,19 @@ def load_error(e, file):
         if frame.filename == file:
             line = frame.lineno
     text = "%d: %s" % (line, last_line(e))
+    if "relative import" in text:
+        text += "; the file is no part of a package: write import NAME, its folder is searched"
     if isinstance(e, ModuleNotFoundError) and not str(e.name).startswith("agentfly"):
         text += "; install it for %s, or name the interpreter that has it" % sys.executable
     return text
 
 
-def last_line(e):
+def last_line(e, depth=0):
     lines = itertools.dropwhile(lambda line: line.startswith("  "), traceback.format_exception_only(type(e), e))  # a SyntaxError's source
     text = " ".join("".join(lines).split())  # with its notes
+    inner = getattr(e, "exceptions", ()) if depth < 3 else ()
+    if isinstance(inner, tuple) and inner and all(isinstance(one, BaseException) for one in inner):  # a group says nothing by itself
+        text += ": " + "; ".join(last_line(one, depth + 1) for one in inner[:4])
     if text.startswith(PREFIX):  # a class of the file's own
         text = text.partition(".")[2]
     if isinstance(e, AssertionError) and not e.args and e.__traceback__:
@@ -291,6 +298,7 @@ class Worker:
         self.lines, self.out, self.file = lines, out, File(memory)
         self.jobs, self.writing = queue.SimpleQueue(), threading.Lock()
         self.current, self.tasks = None, {}  # the call of the main thread; those of the loop
+        self.process = os.getpid()
 
     def run(self):
         signal.signal(signal.SIGUSR2, self.interrupt)
@@ -309,7 +317,11 @@ class Worker:
     def read(self):
         main = threading.main_thread().ident
         for line in self.lines:
-            m = json.loads(line)
+            try:
+                m = json.loads(line)
+            except Exception as e:  # it concerns one call: this thread must go on
+                self.unread(line, e)
+                continue
             op = m["op"]
             if op == "cancel":
                 if m["id"] == self.current:
@@ -326,11 +338,20 @@ class Worker:
                 self.jobs.put(m)
         leave()
 
+    def unread(self, line, e):
+        """Answers a request that Python's JSON cannot read: a number of thousands of digits, hundreds of nested lists, what is no UTF-8. Its id
+        comes first."""
+        show(e)
+        id = int(line[len('{"id":') :].partition(b",")[0])
+        self.reply({"id": id, "error": "the arguments cannot be read (%s); write shorter numbers and nest less" % last_line(e)})
+
     def is_async(self, m):
         entry = self.file.entries.get(m["name"])
         return entry is not None and (entry.is_async or "env" in entry.injected)
 
     def reply(self, m):
+        if os.getpid() != self.process:  # a child of the function's own came back here: its parent answers
+            os._exit(0)
         data = (m if isinstance(m, str) else json.dumps(m)) + "\n"
         with self.writing:
             self.out.write(data.encode())

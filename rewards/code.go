@@ -36,7 +36,7 @@ type codeTests struct {
 
 // newCodeTests makes code_tests: it runs the tests of the task on the trajectory's code, in the sandbox. The code is the last fenced block of
 // the final answer, else the answer itself; without an answer the last fenced block that the model wrote. A test of Python text passes when
-// it ends without an exception, with the functions test_… that it defines; a test {input, output} passes when the code as a program writes
+// it ends without an exception, with the functions test_… and the classes of unittest that it defines; a test {input, output} passes when the code as a program writes
 // the output, spaces at the ends of lines aside. All tests of Python text run in the process of the code: code that sets out to deceive
 // them can; it cannot deceive {input, output}. Parts: passed, the share of the tests; code, 1 when there was any.
 func newCodeTests(b *Builder, params map[string]any) (Reward, error) {
@@ -69,7 +69,7 @@ func (c codeTests) score(ctx context.Context, in Input) (Score, error) {
 	}
 	out := Score{Parts: map[string]float64{"passed": 0, "code": 0}}
 	code, ok := trajectoryCode(in.Trajectory)
-	if !ok || len(code)+len(setup) > maxCode {
+	if !ok || len(code)+len(setup) > maxCode || strings.ContainsRune(code, 0) { // Python runs nothing with a zero byte
 		return out, nil
 	}
 	out.Parts["code"] = 1

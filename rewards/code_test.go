@@ -31,6 +31,7 @@ func TestCodeTests(t *testing.T) {
 	asserts := []any{"assert f(1) == 2", "assert f(2) == 4", "assert f('a') == 'aa'"}
 	pairs := []any{map[string]any{"input": "3\n", "output": "6"}, map[string]any{"input": "0\n", "output": "0\n"}}
 	echo := "print(2 * int(input()))"
+	unit := "import unittest\nclass T(unittest.TestCase):\n    def test_f(self): self.assertEqual(f(1), "
 	for name, c := range map[string]struct {
 		tests          any
 		answer         string
@@ -56,6 +57,11 @@ func TestCodeTests(t *testing.T) {
 		"program, spaces":       {tests: []any{map[string]any{"input": "", "output": "a\nb\n"}}, answer: "print('a  '); print('b'); print()", value: 1, passing: 1},
 		"program, wrong":        {tests: pairs, answer: "print(6)", partial: true, value: .5, passing: .5},
 		"program, fails":        {tests: pairs, answer: echo + "\nexit(1)"},
+		"its own tests":         {tests: "def test_f(): assert f(1) == 2", answer: "def f(n): return n\ndef test_f(): assert f(1) == 1"},
+		"same name":             {tests: []any{"def test_f(): assert f(1) == 2", "def test_f(): assert f(2) == 5"}, answer: double, partial: true, value: .5, passing: .5},
+		"async tests":           {tests: []any{"async def test_f(): assert f(1) == 2", "async def test_f(): assert f(2) == 5"}, answer: double, partial: true, value: .5, passing: .5},
+		"unittest":              {tests: []any{unit + "2)", unit + "3)"}, answer: double, partial: true, value: .5, passing: .5},
+		"a zero byte":           {tests: pairs, answer: echo + "#\x00"},
 		"nothing":               {tests: asserts, answer: "  "},
 		"too long":              {tests: asserts, answer: double + "#" + strings.Repeat("x", maxCode)},
 	} {
@@ -82,6 +88,9 @@ func TestCodeTestsFields(t *testing.T) {
 	got, err = w.Score(t.Context(), Input{Task: task, Trajectory: answered("def root(n): return n")})
 	require.NoError(t, err)
 	require.Equal(t, Score{Value: 0, Parts: map[string]float64{"passed": 0, "code": 1}}, got)
+	got, err = w.Score(t.Context(), Input{Task: task, Trajectory: answered("def root(n): return n\ndef check(candidate): pass")})
+	require.NoError(t, err)
+	require.Zero(t, got.Value, "its own check does not stand in for the task's")
 
 	// Without an answer the last block counts; without a block there is no code.
 	block := &trajectory.Trajectory{Turns: []trajectory.Turn{{Completion: "```\ndef root(n): return n ** .5\n```"}, {Completion: "nothing"}}}

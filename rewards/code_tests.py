@@ -26,6 +26,36 @@ def execute(code):
     exec(compile(code, "<tests>", "exec"), names)
 
 
+def call(function, *args):
+    result = function(*args)
+    if hasattr(result, "__await__"):  # of an async test
+        import asyncio
+
+        async def wait():
+            await result
+
+        asyncio.run(wait())
+
+
+def whole(test):
+    """Runs a test and what it defines. What has the same name in the code, or in a test before, is another object: it does not stand in for it."""
+    before = dict(names)
+    execute(test)
+    case = getattr(sys.modules.get("unittest"), "TestCase", ())
+    for name, value in list(names.items()):
+        if before.get(name) is value:
+            continue
+        if name.startswith("test_") and callable(value):
+            call(value)
+        elif name == "check" and request["entry"]:
+            call(value, names[request["entry"]])
+        elif isinstance(value, type) and issubclass(value, case):
+            result = sys.modules["unittest"].TestResult()
+            sys.modules["unittest"].defaultTestLoader.loadTestsFromTestCase(value).run(result)
+            if not result.wasSuccessful():
+                raise AssertionError(name)
+
+
 try:
     execute(request["setup"])
     execute(request["code"])
@@ -34,14 +64,5 @@ except BaseException:
 if os.getpid() != process:
     os._exit(0)
 for number, test in enumerate(request["tests"]):
-    before = set(names)
-
-    def whole():
-        execute(test)
-        for name in [name for name in names if name.startswith("test_") and name not in before]:
-            names[name]()
-        if request["entry"] and "check" in names and "check" not in before:
-            names["check"](names[request["entry"]])
-
-    passed(number, whole)
+    passed(number, whole, test)
 os._exit(0)

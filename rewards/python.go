@@ -26,11 +26,21 @@ type pythonReward struct {
 
 // pythonArguments is what the function's signature says.
 type pythonArguments struct {
-	Properties map[string]struct {
-		Type any `json:"type"`
-	} `json:"properties"`
-	Required []string `json:"required"`
-	Open     bool     `json:"additionalProperties"` // it takes the fields of the task that it does not name (**kwargs)
+	Properties map[string]pythonHint `json:"properties"`
+	Required   []string              `json:"required"`
+	Open       bool                  `json:"additionalProperties"` // it takes the fields of the task that it does not name (**kwargs)
+}
+
+// pythonHint is the schema of one argument.
+type pythonHint struct {
+	Type  any          `json:"type"` // a name or several
+	AnyOf []pythonHint `json:"anyOf"`
+}
+
+// isList tells whether the hint is a list, or a list and None, as that of an argument whose default is None.
+func (h pythonHint) isList() bool {
+	several, _ := h.Type.([]any)
+	return h.Type == "array" || slices.Contains(several, any("array")) || slices.ContainsFunc(h.AnyOf, pythonHint.isList)
 }
 
 // newPython makes the reward {python: FILE, name: FUNCTION}, with the parameters that a file has in agent.tools.
@@ -116,7 +126,7 @@ func (r pythonReward) match(in Input) (json.RawMessage, error) {
 	for name, p := range r.arguments.Properties {
 		if special, ok := known[name]; ok {
 			v := special()
-			if t, is := v.(map[string]any); is && name == "trajectory" && p.Type == "array" {
+			if t, is := v.(map[string]any); is && name == "trajectory" && p.isList() {
 				v = t["messages"] // AgentFly's is a list of messages
 			}
 			out[name] = v

@@ -15,7 +15,7 @@ import (
 
 const rewardFile = `
 import asyncio, os
-from typing import Dict, List
+from typing import Dict, List, Optional
 from agentfly import Context, reward, state
 
 @reward()
@@ -39,6 +39,14 @@ async def details(prediction, trajectory, task, messages, environment, level=3, 
 def as_agentfly(final_response: str, answer: str, trajectory: List[Dict], context: Context, **kwargs):
     assert context.metadata["level"] == 7 and kwargs == {"level": 7}
     return {"reward": float(len([m for m in trajectory if m["role"] == "tool"])), "acc": final_response == answer}
+
+@reward()
+def lists(a: str = "", trajectory: list = None, messages=None):
+    return float(trajectory == messages)
+
+@reward()
+def optional(trajectory: Optional[List[Dict]] = None, messages=None):
+    return float(trajectory == messages)
 
 @reward(stateful=True)
 def counted():
@@ -110,6 +118,8 @@ func TestPythonRewards(t *testing.T) {
 	for name, want := range map[string]rewards.Score{
 		"exact":       {Value: 1},
 		"detailed":    {Value: 0.5, Parts: map[string]float64{"level": 7, "right": 1}},
+		"lists":       {Value: 1},
+		"optional":    {Value: 1},
 		"as_agentfly": {Value: 1, Parts: map[string]float64{"acc": 1}},
 	} {
 		got, err := score(name)

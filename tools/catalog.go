@@ -93,6 +93,9 @@ func (c *Catalog) Make(ctx context.Context, r *resources.Resources, ref Ref) ([]
 		if ref.Source != "" {
 			return nil, fmt.Errorf("tools: there is no source %q of tools; the sources are %s", ref.Source, strings.Join(slices.Sorted(maps.Keys(c.sources)), ", "))
 		}
+		if strings.HasSuffix(ref.Name, ".py") {
+			return nil, fmt.Errorf("tools: there is no tool %q; a file of tools is written {python: %s}", brief.Clip(ref.Name, 64), brief.Clip(ref.Name, 64))
+		}
 		if len(c.named) == 0 {
 			return nil, fmt.Errorf("tools: there is no tool %q; no tool is registered", brief.Clip(ref.Name, 64))
 		}

@@ -6,9 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/agentfly/agentfly/brief"
 )
 
 // function is a tool made of a Go function.
@@ -52,12 +57,41 @@ func (f *function[T]) Call(ctx context.Context, c Call) (Observation, error) {
 		return Observation{}, f.err
 	}
 	var args T
-	d := json.NewDecoder(bytes.NewReader(c.Arguments))
-	if err := d.Decode(&args); err != nil {
-		return Observation{}, fmt.Errorf("the arguments cannot be read: %s", jsonReason(err))
+	if err := ReadArguments(c.Arguments, &args); err != nil {
+		return Observation{}, err
 	}
 	text, err := f.run(ctx, args)
 	return Observation{Text: text}, err
+}
+
+// ReadArguments reads arguments that a schema allows into a struct. What it cannot hold, such as an integer that is too large, is an error
+// for the model.
+func ReadArguments(arguments json.RawMessage, into any) error {
+	err := json.Unmarshal(wholeNumbers(arguments), into)
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &wrong):
+		return fmt.Errorf("the argument %q cannot hold the %s; write another value", wrong.Field, brief.Clip(wrong.Value, 60))
+	case err != nil:
+		return fmt.Errorf("the arguments cannot be read: %s", jsonReason(err))
+	}
+	return nil
+}
+
+// numbersAndTexts are those of a JSON value.
+var numbersAndTexts = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*`)
+
+// wholeNumbers writes 3.0 and 3e0 as 3: they are integers in JSON, and not to Go.
+func wholeNumbers(data json.RawMessage) json.RawMessage {
+	return numbersAndTexts.ReplaceAllFunc(data, func(m []byte) []byte {
+		if m[0] == '"' || !bytes.ContainsAny(m, ".eE") {
+			return m
+		}
+		if x, err := strconv.ParseFloat(string(m), 64); err == nil && math.Abs(x) < 1<<53 && x == math.Trunc(x) {
+			return strconv.AppendInt(nil, int64(x), 10)
+		}
+		return m
+	})
 }
 
 // SchemaOf returns the schema of the struct T. Fields take their names from json tags, their descriptions from doc

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/agentfly/agentfly/python"
@@ -84,50 +83,54 @@ func (t pythonTool) End(trajectory string) {
 }
 
 // observation reads what a function returned: a string is the text; a dict with observation is text, image and what else it holds;
-// None is the empty text; anything else is its JSON.
+// None is the empty text; anything else is its JSON, with the keys in the function's order.
 func observation(result json.RawMessage) (Observation, error) {
-	var v any
-	d := json.NewDecoder(bytes.NewReader(result))
-	d.UseNumber()
-	if err := d.Decode(&v); err != nil {
-		return Observation{}, fmt.Errorf("the result cannot be read: %s", jsonReason(err))
-	}
-	m, ok := v.(map[string]any)
-	inner, has := m["observation"]
-	if !ok || !has {
-		text, err := asText(v)
+	var members map[string]json.RawMessage
+	_ = json.Unmarshal(result, &members) // nil: no dict
+	inner, has := members["observation"]
+	if !has {
+		text, err := asText(result)
 		return Observation{Text: text}, err
 	}
 	text, err := asText(inner)
 	if err != nil {
 		return Observation{}, err
 	}
+	var info map[string]any
+	d := json.NewDecoder(bytes.NewReader(result))
+	d.UseNumber()
+	if err := d.Decode(&info); err != nil {
+		return Observation{}, fmt.Errorf("the result cannot be read: %s", jsonReason(err))
+	}
 	o := Observation{Text: text}
-	delete(m, "observation")
-	if image, given := m["image"]; given && image != nil {
+	delete(info, "observation")
+	if image, given := info["image"]; given && image != nil {
+		var ok bool
 		if o.Image, ok = image.(string); !ok {
 			return Observation{}, errors.New("the image must be a URL, bytes or a PIL image")
 		}
 	}
-	delete(m, "image")
-	if len(m) > 0 {
-		o.Info = m
+	delete(info, "image")
+	if len(info) > 0 {
+		o.Info = info
 	}
 	return o, nil
 }
 
-func asText(v any) (string, error) {
-	switch v := v.(type) {
-	case nil:
-		return "", nil
-	case string:
-		return v, nil
+// asText is a string, nothing of null, and of anything else its JSON without spaces.
+func asText(v json.RawMessage) (string, error) {
+	var text *string
+	if json.Unmarshal(v, &text) == nil {
+		if text == nil {
+			return "", nil
+		}
+		return *text, nil
 	}
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(v)
-	return strings.TrimSuffix(b.String(), "\n"), err
+	var b bytes.Buffer
+	if err := json.Compact(&b, v); err != nil {
+		return "", fmt.Errorf("the result cannot be read: %s", jsonReason(err))
+	}
+	return b.String(), nil
 }
 
 // firstRunes is AgentFly's max_length; 0 keeps all.

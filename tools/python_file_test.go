@@ -76,7 +76,7 @@ def draw():
 
 @tool()
 def value(kind: str):
-    return {"none": None, "bool": True, "list": [1, "ü <b>"], "dict": {"a": 1}, "float": 3.0}[kind]
+    return {"none": None, "bool": True, "list": [1, "ü <b>"], "dict": {"z": 1, "a": {"y": [], "b": "é"}}, "float": 3.0, "half": ["\ud800"], "inner": {"observation": {"z": 1, "a": 2}, "n": 1}}[kind]
 
 @tool(max_length=3)
 def cut():
@@ -104,7 +104,7 @@ async def later(text: str):
 	require.True(t, shout.Terminal && shout.Idempotent && shout.Deterministic && !shout.Stateful)
 
 	require.Equal(t, "HI", invoke(t, r, "a", "shout", `{"text": "hi"}`).Observation)
-	for kind, want := range map[string]string{"none": "", "bool": "true", "list": `[1,"ü <b>"]`, "dict": `{"a":1}`, "float": "3.0"} {
+	for kind, want := range map[string]string{"none": "", "bool": "true", "list": `[1,"ü <b>"]`, "dict": `{"z":1,"a":{"y":[],"b":"é"}}`, "float": "3.0", "half": `["\ud800"]`, "inner": `{"z":1,"a":2}`} {
 		require.Equal(t, want, invoke(t, r, "a", "value", `{"kind": "`+kind+`"}`).Observation, kind)
 	}
 	require.Equal(t, "üüü", invoke(t, r, "a", "cut", `{}`).Observation)
@@ -242,4 +242,10 @@ func TestPythonFormat(t *testing.T) {
 	m, err := f.Observe(t.Context(), []trajectory.ToolResult{{Call: trajectory.ToolCall{Name: "calculator"}, Observation: "2"}})
 	require.NoError(t, err)
 	require.Equal(t, []trajectory.Message{trajectory.Text("user", "SAW 2")}, m)
+}
+
+// A file in the place of a name is the first that people write.
+func TestAFileIsNoName(t *testing.T) {
+	_, err := tools.NewCatalog().Make(t.Context(), resources.New(resources.Options{}), tools.Ref{Name: "tools.py"})
+	require.EqualError(t, err, `tools: there is no tool "tools.py"; a file of tools is written {python: tools.py}`)
 }

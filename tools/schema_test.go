@@ -137,7 +137,35 @@ func TestNewFunc(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, `{"x":1,"y":2}`, o.Text)
 	_, err = f.Call(t.Context(), Call{Arguments: json.RawMessage(`{"x":"1"}`)})
-	require.ErrorContains(t, err, "the arguments cannot be read")
+	require.EqualError(t, err, `the argument "x" cannot hold the string; write another value`)
+}
+
+// A JSON integer may be written with a fraction or an exponent, as the schema's check knows; Go's int does not.
+func TestIntegersOfGoTools(t *testing.T) {
+	type args struct {
+		N     int64     `json:"n"`
+		X     float64   `json:"x,omitempty"`
+		Words []string  `json:"words,omitempty"`
+		Deep  []*args   `json:"deep,omitempty"`
+		Raw   []float64 `json:"raw,omitempty"`
+	}
+	for in, want := range map[string]string{
+		`{"n": 3.0}`: `{"n":3}`,
+		`{"n": -2e3, "x": 2.50, "words": ["3.0", "a\\", "\"4.0", "e"]}`:    `{"n":-2000,"x":2.5,"words":["3.0","a\\","\"4.0","e"]}`,
+		`{"n": 9007199254740993, "raw": [1e400, 1.0]}`:                     `the argument "raw" cannot hold the number 1e400; write another value`,
+		`{"n": 9007199254740993, "raw": [-0.0, 1e20]}`:                     `{"n":9007199254740993,"raw":[0,100000000000000000000]}`,
+		`{"n": 123456789012345678901234567890123456789012345678901234567}`: `the argument "n" cannot hold the number 12345678901234567890123456789012345678901234567890123…; write another value`,
+		`{"n": 2.5}`: `the argument "n" cannot hold the number 2.5; write another value`,
+	} {
+		var a args
+		if err := ReadArguments([]byte(in), &a); err != nil {
+			require.EqualError(t, err, want, in)
+			continue
+		}
+		out, err := json.Marshal(a)
+		require.NoError(t, err)
+		require.Equal(t, want, string(out), in)
+	}
 }
 
 func FuzzSchema(f *testing.F) {

@@ -1,8 +1,10 @@
 package gpython
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/big"
 	"slices"
 	"strings"
@@ -240,7 +242,13 @@ func convert(t, v py.Object) py.Object {
 	case "Annotated":
 		return convert(inner(0), v)
 	case "Optional", "Union":
-		for _, m := range members(t) {
+		all := members(t)
+		for _, m := range all { // of float and int, 3 is the int
+			if n, _ := parts(m); n == v.Type().Name {
+				return convert(m, v)
+			}
+		}
+		for _, m := range all {
 			if fits(m, v) {
 				return convert(m, v)
 			}
@@ -263,10 +271,15 @@ func collected(name string, items []py.Object) py.Object {
 
 // fits tells whether a member of a union is meant.
 func fits(t, v py.Object) bool {
-	n, _ := parts(t)
-	switch v.(type) {
+	n, args := parts(t)
+	if n == "Annotated" && len(args) > 0 {
+		return fits(args[0], v)
+	}
+	switch v := v.(type) {
 	case py.Int, *py.BigInt:
 		return n == "int" || n == "float"
+	case py.Float:
+		return n == "float" || n == "int" && float64(v) == math.Trunc(float64(v))
 	case *py.List:
 		return slices.Contains(lists, n)
 	case py.StringDict:
@@ -288,6 +301,9 @@ func (e *entry) signature(strict bool) (parameters []described, open bool, err e
 	c := e.target.Code
 	if c.Flags&variadic != 0 {
 		return nil, false, &unsupported{fmt.Sprintf("the argument %s is positional; arguments are passed by name, so write them out", c.Varnames[c.Argcount+c.Kwonlyargcount])}
+	}
+	if c.Flags&py.CO_GENERATOR != 0 {
+		return nil, false, &unsupported{fmt.Sprintf("a function with yield cannot be a %s; return the whole result", e.kind)}
 	}
 	positional, all := int(c.Argcount), int(c.Argcount+c.Kwonlyargcount)
 	for i, n := range c.Varnames[:all] {
@@ -314,6 +330,9 @@ func (e *entry) signature(strict bool) (parameters []described, open bool, err e
 		}
 		if given != nil && given != py.None {
 			s.Given, _ = encode(given) // the model need not know what is no JSON
+			if _, text := given.(py.String); !text && bytes.Contains(s.Given, []byte(" at 0x")) {
+				s.Given = nil // an object at an address, another in every worker
+			}
 		}
 		parameters = append(parameters, described{n, s, given == nil})
 	}

@@ -112,6 +112,9 @@ func TestPythonDies(t *testing.T) {
 	require.Equal(t, "'kept'", py(r, "a", "open('f').read()"))
 	require.Equal(t, "Error: the code was stopped: it was ended by SIGSEGV"+lost, py(r, "a", "import ctypes; ctypes.string_at(0)"))
 	require.Contains(t, py(r, "a", "'a' * (1 << 31)"), "MemoryError")
+	long := py(r, "a", "y = 5\nraise ValueError('é' * 6_000_000)")
+	require.Regexp(t, `^Error:   line 2: raise ValueError.*\nValueError: é+\n\[\d+ characters left out\]\né+$`, long, "no reason to lose the variables")
+	require.Equal(t, "5", py(r, "a", "y"))
 	require.Equal(t, "3", py(r, "a", "1 + 2"))
 	require.Equal(t, "Error: the code was stopped: the interpreter was disturbed"+lost,
 		py(r, "a", "import os\nfor fd in range(3, 20):\n  try: os.write(fd, b'{\"number\": 7, \"output\": \"forged\"}\\n')\n  except OSError: pass"))

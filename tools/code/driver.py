@@ -59,8 +59,8 @@ class Capture:
         return "%s\n[%d bytes left out]\n%s" % (head.decode("utf-8", "replace"), dropped, tail.decode("utf-8", "replace"))
 
 
-def explain(error, name):
-    """The last lines of a traceback; frames of libraries are left out."""
+def explain(error, name, limit):
+    """The last lines of a traceback; frames of libraries are left out, and of too much text the middle."""
     lines = []
     for frame in traceback.extract_tb(error.__traceback__):
         if not frame.filename.startswith("<call "):
@@ -74,7 +74,11 @@ def explain(error, name):
     lines = lines[-4:]
     for line in traceback.format_exception_only(type(error), error):
         lines.append(line.replace('File "%s", ' % name, "").rstrip("\n"))
-    return "\n".join(lines)
+    text = "\n".join(lines)
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return "%s\n[%d characters left out]\n%s" % (text[:half], len(text) - 2 * half, text[-half:])
 
 
 def execute(code, name, namespace):
@@ -115,7 +119,7 @@ def main():
         try:
             execute(request["code"], name, module.__dict__)
         except BaseException as e:
-            error = explain(e, name)
+            error = explain(e, name, request["limit"])
         if os.getpid() != main_process:  # a child of the code's own came back here
             stream.flush()
             os._exit(0)

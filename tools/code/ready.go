@@ -56,17 +56,25 @@ func (r *ready[T]) take(ctx context.Context) (T, error) {
 	return p, nil
 }
 
-// give keeps a process for the next call.
+// give keeps a process for the next call. It holds what earlier calls left: one that was started ahead meanwhile makes way.
 func (r *ready[T]) give(p T) {
 	var none T
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed || r.next != none {
-		p.kill()
-		delete(r.live, p)
+	if r.closed {
+		r.end(p)
 		return
 	}
+	if r.next != none {
+		r.end(r.next)
+	}
 	r.next = p
+}
+
+// end ends a process that nobody uses. r.mu is held.
+func (r *ready[T]) end(p T) {
+	p.kill()
+	delete(r.live, p)
 }
 
 // drop ends a process and starts another for the next call, and waits for neither.
@@ -95,9 +103,13 @@ func (r *ready[T]) fill(ctx context.Context) error {
 		return err // the next call starts one, and says why it cannot
 	}
 	r.mu.Lock()
-	r.live[p] = true
-	r.mu.Unlock()
-	r.give(p)
+	defer r.mu.Unlock()
+	var none T
+	if r.live[p] = true; r.closed || r.next != none {
+		r.end(p)
+	} else {
+		r.next = p
+	}
 	return nil
 }
 

@@ -77,8 +77,8 @@ func (t *tool[T]) End(trajectory string) { t.spaces.End(trajectory) }
 
 func (t *tool[T]) Call(ctx context.Context, c tools.Call) (tools.Observation, error) {
 	var args T
-	if err := json.Unmarshal(c.Arguments, &args); err != nil {
-		return tools.Observation{}, errors.New("the arguments cannot be read")
+	if err := tools.ReadArguments(c.Arguments, &args); err != nil {
+		return tools.Observation{}, err
 	}
 	w, err := t.spaces.Get(c.Trajectory)
 	if err != nil {

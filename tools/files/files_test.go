@@ -144,6 +144,22 @@ func TestFilesStayInside(t *testing.T) {
 	require.Len(t, entries, 1)
 }
 
+// What grep does not look at it says: "no line matches" would be a claim about it.
+func TestGrepSaysWhatItLeftOut(t *testing.T) {
+	a := newAgent(t)
+	require.NoError(t, os.WriteFile(filepath.Join(a.dir, "binary"), []byte("needle\x00"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(a.dir, "long"), []byte(strings.Repeat("needle\n", maxFile/7+1)), 0o644))
+	require.Equal(t, "no line matches\n[left out as no text or too large: 2]", a.call("file_grep", args{"pattern": "needle"}))
+	require.Equal(t, `Error: "binary" is not a text file`, a.call("file_grep", args{"pattern": "needle", "path": "binary"}))
+	require.Contains(t, a.call("file_grep", args{"pattern": "needle", "path": "long"}), `Error: "long" has `)
+	a.call("file_create", args{"path": "text", "content": "a needle\n"})
+	require.Equal(t, "text:1: a needle\n[left out as no text or too large: 2]", a.call("file_grep", args{"pattern": "needle"}))
+	require.Equal(t, "text:1: a needle", a.call("file_grep", args{"pattern": "needle", "path": "text"}))
+	require.Equal(t, "1\ta needle", a.call("file_read", args{"path": "text", "first": 1.0, "last": json.RawMessage("2e0")}))
+	require.Equal(t, `Error: the argument "first" cannot hold the number 100000000000000000000; write another value`,
+		a.call("file_read", args{"path": "text", "first": json.RawMessage("100000000000000000000")}))
+}
+
 // Programs and these tools work on the same files, whoever they run as.
 func TestFilesAndPrograms(t *testing.T) {
 	if _, err := exec.LookPath("bwrap"); err != nil {

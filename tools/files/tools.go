@@ -233,6 +233,7 @@ func grep(ctx context.Context, f *folder, a grepArgs) (string, error) {
 		return "", fmt.Errorf("the pattern is no regular expression: %w", err)
 	}
 	var out []string
+	skipped := 0
 	err = fs.WalkDir(f.root.FS(), name, func(at string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil && at == name:
@@ -243,7 +244,11 @@ func grep(ctx context.Context, f *folder, a grepArgs) (string, error) {
 			return nil
 		}
 		text, err := f.read(at)
-		if err != nil { // too large, or not text
+		switch {
+		case err != nil && at == name:
+			return err
+		case err != nil: // too large, or not text
+			skipped++
 			return nil
 		}
 		for n, line := range split(text) {
@@ -262,7 +267,10 @@ func grep(ctx context.Context, f *folder, a grepArgs) (string, error) {
 		return "", err
 	}
 	if len(out) == 0 {
-		return "no line matches", nil
+		out = append(out, "no line matches")
+	}
+	if skipped > 0 {
+		out = append(out, fmt.Sprintf("[left out as no text or too large: %d]", skipped))
 	}
 	return strings.Join(out, "\n"), nil
 }

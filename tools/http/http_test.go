@@ -82,6 +82,7 @@ func TestWhereArgumentsGo(t *testing.T) {
 		"null":          {map[string]any{"url": url + "/find", "method": "GET", "schema": schema("", "q")}, `{"q": null}`, `GET /find body= type=`},
 		"path":          {map[string]any{"url": url + "/v1/{city}/now", "method": "GET", "schema": schema("", "city", "unit")}, `{"city": "a/b ü?", "unit": "c"}`, `GET /v1/a%2Fb%20%C3%BC%3F/now?unit=c body= type=`},
 		"path and body": {map[string]any{"url": url + "/v1/{id}", "method": "PUT", "schema": schema("", "id", "x")}, `{"id": 7, "x": "y"}`, `PUT /v1/7 body={"x":"y"} type=application/json`},
+		"3.0 is 3":      {map[string]any{"url": url + "/v1/{id}", "method": "GET", "schema": schema("", "id", "n", "x")}, `{"id": 7.0, "n": [2e1, 0.5, 12345678901234567890], "x": -0.0}`, `GET /v1/7?n=20&n=0.5&n=12345678901234567890&x=0 body= type=`},
 		"DELETE":        {map[string]any{"url": url + "/{id}", "method": "DELETE", "schema": schema("", "id")}, `{"id": 7}`, `DELETE /7 body= type=`},
 	} {
 		c.entry["name"] = "call"
@@ -107,6 +108,18 @@ func TestAnswersOfAService(t *testing.T) {
 		case "/bytes":
 			w.Header().Set("Content-Type", "application/octet-stream")
 			w.Write([]byte{0, 1, 2})
+		case "/latin1":
+			w.Header().Set("Content-Type", "text/html; charset=ISO-8859-1")
+			w.Write([]byte("caf\xe9"))
+		case "/gbk":
+			w.Header().Set("Content-Type", "application/json;charset=GBK")
+			w.Write([]byte("\"\xc4\xe3\""))
+		case "/unknown":
+			w.Header().Set("Content-Type", "text/plain; charset=klingon")
+			w.Write([]byte("plain \xe9"))
+		case "/runes":
+			w.Header().Set("Content-Type", "application/octet-stream")
+			io.WriteString(w, "x"+strings.Repeat("€", maxBody/3+1)) // the limit falls into a rune
 		case "/long":
 			http.Error(w, strings.Repeat("x", 10_000), http.StatusBadRequest)
 		case "/flood":
@@ -120,6 +133,9 @@ func TestAnswersOfAService(t *testing.T) {
 		"/missing": "Error: call: HTTP 404 Not Found: no such city",
 		"/empty":   "done (HTTP 204)",
 		"/image":   "Error: call: the service returned image/png, which is no text",
+		"/latin1":  "café",
+		"/gbk":     `"你"`,
+		"/unknown": "plain \uFFFD",
 		"/bytes":   "Error: call: the service returned application/octet-stream, which is no text",
 		"/long":    "Error: call: HTTP 400 Bad Request: " + strings.Repeat("x", maxErrorBody) + "…",
 	} {
@@ -127,9 +143,11 @@ func TestAnswersOfAService(t *testing.T) {
 		require.Equal(t, want, got.Observation)
 		require.False(t, got.Broken)
 	}
-	got := invoke(t, open(t, map[string]any{"url": url + "/flood", "name": "call", "method": "GET"}, tools.Ref{Limits: tools.Limits{MaxTokens: 1 << 20}}), "call", "{}")
-	require.Less(t, len(got.Observation), maxBody+100)
-	require.True(t, strings.HasSuffix(got.Observation, "[the rest left out]"))
+	for _, path := range []string{"/flood", "/runes"} {
+		got := invoke(t, open(t, map[string]any{"url": url + path, "name": "call", "method": "GET"}, tools.Ref{Limits: tools.Limits{MaxTokens: 1 << 20}}), "call", "{}")
+		require.Less(t, len(got.Observation), maxBody+100)
+		require.True(t, strings.HasSuffix(got.Observation, "[the rest left out]"), path)
+	}
 }
 
 // A service that breaks is asked again where a request may be repeated; one that refuses is not.

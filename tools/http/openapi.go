@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/agentfly/agentfly/tools"
 )
 
@@ -20,9 +18,13 @@ import (
 type document struct{ root map[string]any }
 
 func parseDocument(data []byte) (*document, error) {
-	var root map[string]any
-	if err := yaml.Unmarshal(data, &root); err != nil { // JSON is YAML
-		return nil, fmt.Errorf("the document is neither JSON nor YAML: %s", strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " "))
+	v, err := decode(data)
+	if err != nil {
+		return nil, fmt.Errorf("the document is neither JSON nor YAML: %w", err)
+	}
+	root, ok := v.(map[string]any)
+	if !ok {
+		return nil, errors.New("the document is neither JSON nor YAML: what stands there is no object")
 	}
 	version := fmt.Sprint(root["openapi"])
 	if !strings.HasPrefix(version, "3.") {
@@ -79,8 +81,8 @@ func (d *document) tools(given func(in, name string) bool) ([]*tool, error) {
 var notInName = regexp.MustCompile(`[^a-zA-Z0-9_-]+`)
 
 func operationName(op map[string]any, method, path string) string {
-	name := cmp.Or(str(op["operationId"]), strings.ToLower(method)+path)
-	name = strings.Trim(notInName.ReplaceAllString(name, "_"), "_")
+	clean := func(name string) string { return strings.Trim(notInName.ReplaceAllString(name, "_"), "_") }
+	name := cmp.Or(clean(str(op["operationId"])), clean(strings.ToLower(method)+path))
 	return name[:min(64, len(name))]
 }
 

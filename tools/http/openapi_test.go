@@ -115,7 +115,7 @@ func TestADocumentFromItsService(t *testing.T) {
 	require.Empty(t, refused)
 	require.Equal(t, "/v2/now (secret)", invoke(t, r, "get_now", "{}").Observation)
 	_, err = source(t, map[string]any{"openapi": url + "/docs/none.json"})
-	require.ErrorContains(t, err, "openapi: the document is neither JSON nor YAML: unmarshal errors: line 1: ")
+	require.ErrorContains(t, err, "openapi: the document is neither JSON nor YAML: what stands there is no object")
 }
 
 // What is not supported is refused by its name, and only where a job takes it.
@@ -177,4 +177,47 @@ func FuzzDocument(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What documents of the world hold: JSON with tabs and with emoji in ASCII, dates and numbers as keys in YAML, numbers that no float holds.
+func TestDocumentsOfTheWorld(t *testing.T) {
+	parameters := func(text string) map[string]string {
+		made, err := ofDocument(t, text, map[string]any{"url": "http://127.0.0.1:9"})
+		require.NoError(t, err)
+		out := map[string]string{}
+		for _, tool := range made {
+			require.NoError(t, tool.(interface{ Err() error }).Err())
+			out[tool.Spec().Name] = string(tool.Spec().Parameters)
+		}
+		return out
+	}
+	require.Equal(t, map[string]string{
+		"wave": `{"additionalProperties":false,"properties":{"n":{"description":"👋","maximum":9223372036854775807,"type":"integer"}},"type":"object"}`,
+	}, parameters("{\n\t\"openapi\": \"3.1.0\",\n\t\"paths\": {\"/wave\": {\"get\": {\"operationId\": \"wave\", \"parameters\": [\n"+
+		"\t\t{\"name\": \"n\", \"in\": \"query\", \"description\": \"\\ud83d\\udc4b\", \"schema\": {\"type\": \"integer\", \"maximum\": 9223372036854775807}}\n\t]}}}\n}\n"))
+	require.Equal(t, map[string]string{
+		"get_days": `{"additionalProperties":false,"properties":{"version":{"default":"2022-11-28","enum":["2022-11-28"],"type":"string"}},"type":"object"}`,
+		"make": `{"additionalProperties":false,"properties":{"7":{"type":"string"},"name":{"type":"string"},"true":{"type":"string"}},` +
+			`"required":["name"],"type":"object"}`,
+	}, parameters(`
+openapi: 3.0.3
+paths:
+  /days:
+    get:
+      operationId: 日
+      parameters: [{name: version, in: query, schema: {type: string, enum: [2022-11-28], default: 2022-11-28}}]
+    post:
+      operationId: make
+      requestBody:
+        required: true
+        content: {application/json: {schema: {$ref: '#/components/schemas/Day'}}}
+components:
+  schemas:
+    Named: {type: object, required: [name], properties: {name: {type: string}}}
+    Day:
+      required: [id, name]
+      allOf:
+        - $ref: '#/components/schemas/Named'
+        - {properties: {id: {type: integer, readOnly: true}, 7: {type: string}, true: {type: string}}}
+`))
 }

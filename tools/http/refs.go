@@ -112,7 +112,6 @@ func (d *document) parts(in, out map[string]any, inside []string, nodes *int) er
 			return err
 		}
 		if p["readOnly"] == true { // only in responses
-			required = slices.DeleteFunc(required, func(v any) bool { return v == name })
 			continue
 		}
 		if properties[name], err = d.inline(members[name], inside, nodes); err != nil {
@@ -125,13 +124,18 @@ func (d *document) parts(in, out map[string]any, inside []string, nodes *int) er
 			return err
 		}
 		maps.Copy(properties, object(p["properties"]))
-		required = append(required, list(p["required"])...)
+		for _, name := range list(p["required"]) {
+			if !slices.Contains(required, name) {
+				required = append(required, name)
+			}
+		}
 		for key, value := range p {
 			if _, ok := out[key]; !ok && key != "properties" && key != "required" {
 				out[key] = value
 			}
 		}
 	}
+	required = slices.DeleteFunc(required, func(v any) bool { return properties[str(v)] == nil && d.readOnly(in, str(v), 0) })
 	if len(properties) > 0 {
 		out["type"], out["properties"] = "object", properties
 	}
@@ -160,6 +164,18 @@ func (d *document) parts(in, out map[string]any, inside []string, nodes *int) er
 		}
 	}
 	return nil
+}
+
+// readOnly tells whether a schema, or one that it is made of, has the property and says that it is only in responses.
+func (d *document) readOnly(v any, name string, level int) bool {
+	in, err := d.follow(v)
+	if err != nil || level > maxRefs {
+		return false
+	}
+	if p, err := d.follow(object(in["properties"])[name]); err == nil && p["readOnly"] == true {
+		return true
+	}
+	return slices.ContainsFunc(list(in["allOf"]), func(part any) bool { return d.readOnly(part, name, level+1) })
 }
 
 // nullable also allows null.

@@ -18,8 +18,6 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/tools"
 )
@@ -171,8 +169,7 @@ func readSchema(r *resources.Resources, v any) (map[string]any, error) {
 	if path, ok := v.(string); ok {
 		data, err := readFile(r.Resolve(path))
 		if err == nil {
-			v = nil
-			err = yaml.Unmarshal(data, &v) // JSON is YAML
+			v, err = decode(data)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("schema: %s: %w", path, err)

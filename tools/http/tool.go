@@ -7,15 +7,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"mime"
 	"net"
 	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"unicode/utf8"
+
+	"golang.org/x/net/html/charset"
 
 	"github.com/agentfly/agentfly/tools"
 )
@@ -180,6 +184,9 @@ func (a argument) text(raw json.RawMessage) (string, error) {
 	var s string
 	if json.Unmarshal(raw, &s) != nil {
 		s = string(raw)
+		if x, err := strconv.ParseFloat(s, 64); err == nil && math.Abs(x) < 1<<53 && x == math.Trunc(x) { // 3.0 and 3e0 are integers in JSON alone
+			s = strconv.FormatInt(int64(x), 10)
+		}
 	}
 	if a.in == "header" && strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return "", fmt.Errorf("the argument %q must be one line without control characters", a.name)
@@ -243,7 +250,7 @@ func (t *tool) do(request *http.Request) (string, error) {
 	kind := response.Header.Get("Content-Type")
 	text := ""
 	if readable(kind, data) {
-		text = t.hidden(data)
+		text = t.hidden(kind, data)
 	}
 	switch code := response.StatusCode; {
 	case code >= 200 && code < 300 && len(data) == 0:
@@ -260,11 +267,11 @@ func (t *tool) do(request *http.Request) (string, error) {
 }
 
 // hidden is a body without the job's secrets, also where the limit cuts through one.
-func (t *tool) hidden(data []byte) string {
+func (t *tool) hidden(kind string, data []byte) string {
+	text := t.service.secrets.Replace(inUTF8(kind, data))
 	if len(data) <= maxBody {
-		return t.service.secrets.Replace(string(data))
+		return text
 	}
-	text := t.service.secrets.Replace(string(data))
 	return text[:max(0, min(len(text), maxBody)-t.service.longest)] + "\n[the rest left out]"
 }
 
@@ -282,7 +289,10 @@ func refusal(code int, body string) string {
 // readable tells whether a body is text.
 func readable(kind string, data []byte) bool {
 	if len(data) > maxBody { // a rune may be cut
-		data = data[:maxBody-utf8.UTFMax]
+		for data = data[:maxBody]; len(data) > maxBody-utf8.UTFMax && !utf8.RuneStart(data[len(data)-1]); {
+			data = data[:len(data)-1]
+		}
+		data = data[:len(data)-1]
 	}
 	media, _, err := mime.ParseMediaType(kind)
 	if err != nil || media == "application/octet-stream" {
@@ -290,6 +300,17 @@ func readable(kind string, data []byte) bool {
 	}
 	major, minor, _ := strings.Cut(media, "/")
 	return major == "text" || slices.ContainsFunc([]string{"json", "xml", "yaml", "javascript", "x-www-form-urlencoded"}, func(s string) bool { return strings.HasSuffix(minor, s) })
+}
+
+// inUTF8 is a text whose header names another character set, where that is known.
+func inUTF8(kind string, data []byte) string {
+	_, parameters, err := mime.ParseMediaType(kind)
+	if set, _ := charset.Lookup(parameters["charset"]); err == nil && set != nil {
+		if text, err := set.NewDecoder().Bytes(data); err == nil {
+			return string(text)
+		}
+	}
+	return string(data)
 }
 
 // reason is what went wrong with a connection, without the URL.

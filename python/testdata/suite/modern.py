@@ -1,9 +1,10 @@
-from typing import Annotated
+from typing import Annotated, Optional
 
 from agentfly import tool
 
 
 @tool()
-def modern(names: list[str], table: dict[str, int], either: int | None = None, note: Annotated[str, "A remark."] = "") -> str:
+def modern(names: list[str], table: dict[str, int], either: int | None = None, note: Annotated[str, "A remark."] = "",
+           count: Optional[Annotated[int, "How many."]] = None) -> str:
     """Hints of Python 3.10."""
-    return f"{names} {table} {either} {note}"
+    return f"{names} {table} {either} {note} {count}"

@@ -67,3 +67,8 @@ def read(completion):
 @tool()
 class Tool:
     pass
+
+
+@reward()
+async def streams(final_response):
+    yield 1

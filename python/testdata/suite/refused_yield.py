@@ -1,0 +1,6 @@
+from agentfly import tool
+
+
+@tool()
+def counts(n: int):
+    yield n
