@@ -1,4 +1,4 @@
-package scripts
+package gpucheck
 
 import (
 	"errors"
@@ -36,7 +36,7 @@ func (b bundle) check(t *testing.T) (head string, rows map[string][2]string, sta
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o755))
 	}
 	for _, name := range []string{"gpu_check.sh", "skipped.awk"} {
-		text, err := os.ReadFile(name)
+		text, err := os.ReadFile("../" + name)
 		require.NoError(t, err)
 		write("src/scripts/"+name, string(text))
 	}
