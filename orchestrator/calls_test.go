@@ -251,3 +251,13 @@ func TestToolsOfAJob(t *testing.T) {
 	_, err = open("{name: shout, cache: true}")
 	require.NoError(t, err)
 }
+
+// A call that could not be read is one of those that the policy asked for: more cannot have failed.
+func TestTheLineOfAStepCountsCallsThatCouldNotBeRead(t *testing.T) {
+	var out strings.Builder
+	r := &run{session: &session{job: &job.Job{Trainer: job.Trainer{Steps: 2}}}, options: Options{Out: &out}, state: state{Step: 1}}
+	metrics := map[string]float64{"reward/mean": 0.5, "stop/answer": 1, "trajectories/finished": 2, "seconds/step": 3}
+	countCalls(metrics, trajectory.Turn{ParseErrors: 2, Results: []trajectory.ToolResult{{}, {Failed: true}, {Failed: true}}})
+	r.progress(metrics)
+	require.Equal(t, "step   1/2   reward 0.500  answered  1/ 2  calls  3 (2 failed)  sample    0 tok/s  train    0 tok/s   3.0 s  left 3s\n", out.String())
+}

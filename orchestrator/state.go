@@ -294,7 +294,7 @@ func (t *run) progress(r map[string]float64) {
 		return
 	}
 	t.say("step %3d/%d   reward %.3f  answered %2.0f/%2.0f  calls %2.0f (%.0f failed)  sample %4.0f tok/s  train %4.0f tok/s  %4.1f s%s  left %s",
-		t.state.Step, steps, r["reward/mean"], r["stop/answer"], r["trajectories/finished"]+r["trajectories/failed"], r["tools/calls"], r["tools/failed"],
+		t.state.Step, steps, r["reward/mean"], r["stop/answer"], r["trajectories/finished"]+r["trajectories/failed"], r["tools/calls"]+r["tools/parse_errors"], r["tools/failed"],
 		r["tokens/sample_per_second"], r["tokens/train_per_second"], r["seconds/step"], t.overlap(r), left.Round(time.Second))
 }
 
