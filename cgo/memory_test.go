@@ -77,6 +77,9 @@ func TestCheckpointSavesMemory(t *testing.T) {
 	same, sameGrads, large := run(false)
 	require.Equal(t, scores, same)
 	require.Equal(t, grads, sameGrads)
+	if os.Getenv("NATIVE") == "asan" {
+		t.Skip("the bits are the same; asan holds freed memory back on purpose, so the peaks say nothing")
+	}
 	t.Logf("peak above %d MiB: %d MiB with checkpoints, %d without", start, small-start, large-start)
 	require.Less(t, 2*(small-start), large-start)
 }
