@@ -87,11 +87,16 @@ func wholeNumbers(data json.RawMessage) json.RawMessage {
 		if m[0] == '"' || !bytes.ContainsAny(m, ".eE") {
 			return m
 		}
-		if x, err := strconv.ParseFloat(string(m), 64); err == nil && math.Abs(x) < 1<<53 && x == math.Trunc(x) {
-			return strconv.AppendInt(nil, int64(x), 10)
-		}
-		return m
+		return []byte(WholeNumber(string(m)))
 	})
+}
+
+// WholeNumber writes the number of JSON that an integer below 2^53 is as that integer, 3.0 and 3e0 as 3. Any other text stays as it is.
+func WholeNumber(text string) string {
+	if x, err := strconv.ParseFloat(text, 64); err == nil && math.Abs(x) < 1<<53 && x == math.Trunc(x) {
+		return strconv.FormatInt(int64(x), 10)
+	}
+	return text
 }
 
 // SchemaOf returns the schema of the struct T. Fields take their names from json tags, their descriptions from doc

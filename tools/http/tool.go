@@ -7,14 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"mime"
 	"net"
 	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"unicode/utf8"
@@ -183,10 +181,7 @@ func (a argument) texts(raw json.RawMessage) ([]string, error) {
 func (a argument) text(raw json.RawMessage) (string, error) {
 	var s string
 	if json.Unmarshal(raw, &s) != nil {
-		s = string(raw)
-		if x, err := strconv.ParseFloat(s, 64); err == nil && math.Abs(x) < 1<<53 && x == math.Trunc(x) { // 3.0 and 3e0 are integers in JSON alone
-			s = strconv.FormatInt(int64(x), 10)
-		}
+		s = tools.WholeNumber(string(raw)) // a server may read 3.0 as no integer
 	}
 	if a.in == "header" && strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return "", fmt.Errorf("the argument %q must be one line without control characters", a.name)
