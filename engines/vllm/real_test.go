@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,12 +20,12 @@ import (
 	"github.com/agentfly/agentfly/modelfile"
 )
 
-// real is the server that the tests share. scripts/test_vllm.sh sets the variables.
+// real is the server that the tests share, which is started again when it ends. scripts/test_vllm.sh sets the variables.
 var real struct {
-	once    sync.Once
-	process *Process
-	url     string
-	err     error
+	once sync.Once
+	kept *Kept
+	url  string
+	err  error
 }
 
 func TestMain(m *testing.M) {
@@ -31,13 +33,32 @@ func TestMain(m *testing.M) {
 		os.Exit(serveFake(os.Args[1:]))
 	}
 	status := m.Run()
-	if real.process != nil {
-		if err := real.process.Close(); err != nil {
+	if real.kept != nil {
+		if real.kept.Restarts() > 0 || real.kept.Gone() != nil {
+			fmt.Print(crashes(real.kept.Log()))
+		}
+		if err := real.kept.Close(); err != nil {
 			fmt.Println(err)
 			status = 1
 		}
 	}
 	os.Exit(status)
+}
+
+// crashes are the lines of a server's log that say why a process of it ended by itself.
+func crashes(log string) string {
+	data, err := os.ReadFile(log)
+	if err != nil {
+		return err.Error() + "\n"
+	}
+	why := regexp.MustCompile(`Fatal Python error|terminate called|what\(\):|died unexpectedly|[Ss]egmentation|Killed|Out of memory`)
+	lines, text := strings.Split(string(data), "\n"), ""
+	for i, line := range lines {
+		if why.MatchString(line) {
+			text += "    real vLLM: " + strings.Join(lines[max(0, i-3):min(len(lines), i+20)], "\n    real vLLM: ") + "\n"
+		}
+	}
+	return text
 }
 
 const skipReason = "no vLLM: AGENTFLY_VLLM is not set; run make test-vllm"
@@ -68,9 +89,9 @@ func realURL(t *testing.T) string {
 			return
 		}
 		start := time.Now()
-		real.process, real.err = Serve(context.Background(), serveOptions(t, logs))
+		real.kept, real.err = Keep(context.Background(), serveOptions(t, logs), func(line string) { fmt.Println("    real vLLM:", line) })
 		if real.err == nil {
-			real.url = real.process.URL
+			real.url = real.kept.URL()
 			fmt.Printf("    real vLLM answers after %.0f s\n", time.Since(start).Seconds())
 		}
 	})
@@ -80,10 +101,17 @@ func realURL(t *testing.T) string {
 
 func realEngine(t *testing.T, change func(o *Options)) *Engine {
 	o := Options{URLs: []string{realURL(t)}}
+	if real.kept != nil {
+		o.Gone = real.kept.Gone
+	}
 	if change != nil {
 		change(&o)
 	}
 	e, err := New(t.Context(), o)
+	for start := time.Now(); lost(err) && real.kept != nil && real.kept.Gone() == nil && time.Since(start) < 2*time.Minute; {
+		time.Sleep(time.Second) // it is being started again
+		e, err = New(t.Context(), o)
+	}
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	return e
