@@ -195,7 +195,7 @@ func (c *commands) jobEffective(x *cli.Context) error {
 	if err := orchestrator.Trainable(j, a); err != nil { // no update is computed then
 		return err
 	}
-	text := a.Describe()
+	text := a.Describe() + orchestrator.DescribeRate(j, a)
 	if j.SFT == nil {
 		text += orchestrator.DescribeMode(j, a)
 	}

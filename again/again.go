@@ -73,10 +73,7 @@ func pause(ctx context.Context, r *http.Response, wait time.Duration) (time.Dura
 			wait = after
 		}
 	}
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait {
-		return 0, false
-	}
-	return wait, wait <= longWait
+	return wait, wait <= longWait && Fits(ctx, wait)
 }
 
 func rewound(q *http.Request) (*http.Request, error) {
@@ -93,6 +90,12 @@ func rewound(q *http.Request) (*http.Request, error) {
 	next := q.Clone(q.Context())
 	next.Body = body
 	return next, nil
+}
+
+// Fits tells whether a wait of d would end before the deadline of ctx, so that something can be tried after it.
+func Fits(ctx context.Context, d time.Duration) bool {
+	deadline, ok := ctx.Deadline()
+	return !ok || d < time.Until(deadline)
 }
 
 // Sleep waits for d, or returns why ctx ended before.

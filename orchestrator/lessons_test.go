@@ -263,8 +263,8 @@ func TestJobsOfSupervisedFineTuning(t *testing.T) {
 func TestEpochsMustOutlastTheWarmUp(t *testing.T) {
 	for warmup, want := range map[string]string{
 		"79": "", // of 80: 40 epochs of 16 conversations, 8 a step
-		"80": "trainer.warmup_steps: 80 steps of warm-up leave schedule linear none of the 80 of 40 epochs; lower it, or use constant",
-		"81": "trainer.warmup_steps: 81 steps of warm-up are more than the 80 of 40 epochs",
+		"80": "trainer.warmup_steps: 80 steps of warm-up leave schedule linear none of the steps of 40 epochs (80); lower it, or use constant",
+		"81": "trainer.warmup_steps: 81 steps of warm-up are more than the steps of 40 epochs (80)",
 	} {
 		j, err := job.Load("../examples/tiny_sft.yaml", "trainer.warmup_steps="+warmup)
 		require.NoError(t, err)

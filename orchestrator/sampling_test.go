@@ -311,6 +311,23 @@ func TestStaleTokensNeedACorrection(t *testing.T) {
 	}
 }
 
+func TestEffectiveSaysTheLearningRate(t *testing.T) {
+	text := "version: 1\nname: x\nmodel: {path: m}\ntrainer: {steps: 20, learning_rate: 1e-5, %}\n"
+	const many = "}\nrewards: [final_answer]\nalgorithm: {epochs: 2, mini_batches: 3"
+	for block, want := range map[string]string{
+		many:                     "1e-05, constant",
+		"warmup_steps: 5" + many: "rises over 30 optimizer steps to 1e-05, then constant",
+		"warmup_steps: 5, schedule: cosine" + many:                "rises over 30 optimizer steps to 1e-05, then falls (cosine) to 0 at optimizer step 120, the run's last",
+		"schedule: linear}\nsft: {epochs: 3}\ndata: {run: runs/x": "1e-05, falls (linear) to 0 at the run's last optimizer step, which follows from the data",
+	} {
+		j, err := job.Parse("x.yaml", []byte(strings.Replace(text, "%", block, 1)), job.Options{})
+		require.NoError(t, err)
+		a, err := Algorithm(j, Registries{Algorithms: algorithms.NewRegistry()})
+		require.NoError(t, err)
+		require.Equal(t, "rate         "+want+"\n", DescribeRate(j, a))
+	}
+}
+
 func TestEffectiveSaysWhatTheModeDoes(t *testing.T) {
 	text := "version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\nrollout: {groups: 4, %}\nalgorithm: {correction: {kind: tis_token}}\n"
 	for block, want := range map[string]string{

@@ -71,11 +71,8 @@ func (t *run) prepareSFT(j *job.Job) (*job.Job, *material, error) {
 		counted := *j
 		t.sft.total = j.SFT.Epochs * m.len()
 		counted.Trainer.Steps = (t.sft.total + j.SFT.Batch - 1) / j.SFT.Batch
-		if counted.Trainer.WarmupSteps > counted.Trainer.Steps {
-			return nil, nil, j.Fail("trainer.warmup_steps", "%d steps of warm-up are more than the %d of %d epochs", counted.Trainer.WarmupSteps, counted.Trainer.Steps, j.SFT.Epochs)
-		}
-		if t := counted.Trainer; t.WarmupSteps == t.Steps && t.Schedule != "constant" {
-			return nil, nil, j.Fail("trainer.warmup_steps", "%d steps of warm-up leave schedule %s none of the %d of %d epochs; lower it, or use constant", t.WarmupSteps, t.Schedule, t.Steps, j.SFT.Epochs)
+		if fault := counted.Trainer.WarmupFault(fmt.Sprintf("the steps of %d epochs", j.SFT.Epochs)); fault != "" {
+			return nil, nil, j.Fail("trainer.warmup_steps", "%s", fault)
 		}
 		j = &counted
 	}

@@ -136,10 +136,7 @@ func (r *Registry) attempts(ctx context.Context, e *entry, c Call, out *trajecto
 
 // sleep tells whether d passed before ctx was done; when ctx ends earlier anyway it does not wait.
 func sleep(ctx context.Context, d time.Duration) bool {
-	if end, ok := ctx.Deadline(); ok && time.Until(end) < d {
-		return false
-	}
-	return again.Sleep(ctx, d) == nil
+	return again.Fits(ctx, d) && again.Sleep(ctx, d) == nil
 }
 
 // accept takes what a tool returned.

@@ -199,7 +199,7 @@ func (e *Engine) backOff(ctx context.Context, d time.Duration) error {
 
 // sleep waits, unless the deadline would pass before the end.
 func sleep(ctx context.Context, d time.Duration) error {
-	if at, ok := ctx.Deadline(); ok && time.Until(at) <= d {
+	if !again.Fits(ctx, d) {
 		return context.DeadlineExceeded
 	}
 	return again.Sleep(ctx, d)

@@ -12,6 +12,8 @@
 package job
 
 import (
+	"fmt"
+
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/tools"
 )
@@ -227,6 +229,17 @@ type Eval struct {
 	By          string  `yaml:"by" default:"source" doc:"a field of the tasks, by whose values a table shows the result; source: the files of data.eval"`
 	StopAfter   int     `yaml:"stop_after" default:"0" min:"0" max:"1000000" unit:"evaluations" doc:"the run ends when so many in a row were no better than the best before them; 0: never"`
 	ToolOff     bool    `yaml:"tool_off" default:"false" doc:"once more at the end with the tools switched off: the same prompt, but a call is answered with an error"`
+}
+
+// WarmupFault says what is wrong with a warm-up for t's steps, which are named; "" for nothing.
+func (t Trainer) WarmupFault(steps string) string {
+	switch {
+	case t.WarmupSteps > t.Steps:
+		return fmt.Sprintf("%d steps of warm-up are more than %s (%d)", t.WarmupSteps, steps, t.Steps)
+	case t.WarmupSteps == t.Steps && t.Schedule != "constant":
+		return fmt.Sprintf("%d steps of warm-up leave schedule %s none of %s (%d); lower it, or use constant", t.WarmupSteps, t.Schedule, steps, t.Steps)
+	}
+	return ""
 }
 
 // Checkpoint says how often the run is saved and how many saved states are kept.

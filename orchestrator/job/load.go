@@ -315,11 +315,8 @@ func (d *decoder) check(j *Job, o Options) {
 	if j.Data.Run == "" && (j.Data.MinReward != nil || j.Data.BestOf != 0) && j.SFT != nil {
 		fail("data", "min_reward and best_of choose among the trajectories of data.run, which is missing")
 	}
-	if j.Trainer.WarmupSteps > j.Trainer.Steps && (j.SFT == nil || j.SFT.Epochs == 0) {
-		fail("trainer.warmup_steps", "%d steps of warm-up are more than trainer.steps (%d)", j.Trainer.WarmupSteps, j.Trainer.Steps)
-	}
-	if t := j.Trainer; t.WarmupSteps == t.Steps && t.Schedule != "constant" && (j.SFT == nil || j.SFT.Epochs == 0) {
-		fail("trainer.warmup_steps", "%d steps of warm-up leave schedule %s none of trainer.steps; lower it, or use constant", t.WarmupSteps, t.Schedule)
+	if fault := j.Trainer.WarmupFault("trainer.steps"); fault != "" && (j.SFT == nil || j.SFT.Epochs == 0) { // epochs are counted with the data
+		fail("trainer.warmup_steps", "%s", fault)
 	}
 	if !namePattern.MatchString(j.Name) {
 		fail("name", "%q must be letters, digits, dots, _ and -, and begin with a letter or digit", j.Name)

@@ -32,6 +32,8 @@ import (
 const (
 	k1 = 0.9
 	b  = 0.4
+
+	rare = 256 // a term that fewer than one passage in so many has is decoded when a query asks for it
 )
 
 // Hit is a passage that a query found.
@@ -78,7 +80,7 @@ func Open(ctx context.Context, files []string, cache string, o Options) (*Index,
 	if err != nil {
 		return nil, err
 	}
-	return open(dir, words)
+	return open(ctx, dir, words)
 }
 
 func checkFields(fields []string) ([]string, error) {
@@ -95,7 +97,7 @@ func checkFields(fields []string) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-func open(dir string, words *analyzer) (x *Index, err error) {
+func open(ctx context.Context, dir string, words *analyzer) (x *Index, err error) {
 	x = &Index{words: words}
 	defer func() {
 		if err != nil {
@@ -125,7 +127,46 @@ func open(dir string, words *analyzer) (x *Index, err error) {
 		return x, err
 	}
 	x.scratch.New = func() any { return &scratch{scores: make([]float64, n)} }
-	return x, x.readNumbers()
+	if err := x.readNumbers(); err != nil {
+		return x, err
+	}
+	return x, x.warm(ctx)
+}
+
+// warm decodes the terms that most passages have: the first query with several of them would take as long as a hundred others.
+func (x *Index) warm(ctx context.Context) error {
+	terms, err := x.reader.FieldDict(field)
+	if err != nil {
+		return err
+	}
+	defer terms.Close()
+	var frequent []index.DictEntry
+	for {
+		t, err := terms.Next()
+		if err != nil {
+			return err
+		}
+		if t == nil {
+			break
+		}
+		if t.Count >= uint64(x.Len())/rare {
+			frequent = append(frequent, *t)
+		}
+	}
+	slices.SortFunc(frequent, func(a, b index.DictEntry) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Term, b.Term))
+	})
+	room := uint64(cacheSize / 2)
+	for _, t := range frequent {
+		if t.Count > room {
+			break
+		}
+		room -= t.Count
+		if _, err := x.postings.get(ctx, t.Term, x.decode); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (x *Index) readNorms(path string) error {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -371,4 +372,22 @@ func TestProcessesShareAnIndex(t *testing.T) {
 		})
 	}
 	wait.Wait()
+}
+
+// What many passages have is decoded when the index is opened, what few have when a query asks for it.
+func TestFrequentTermsAreWarm(t *testing.T) {
+	var passages []corpus.Passage
+	for i := range 3 * rare {
+		text := "common"
+		if i < 2 {
+			text += " seldom"
+		}
+		passages = append(passages, corpus.Passage{ID: fmt.Sprint(i), Text: text})
+	}
+	x := opened(t, passages, Options{})
+	decoded := func() []string { return slices.Sorted(maps.Keys(x.postings.terms)) }
+	require.Equal(t, []string{"common"}, decoded())
+	require.Equal(t, 3*rare, x.postings.used)
+	require.Equal(t, []string{"0", "1"}, ids(t, x, "seldom", 3))
+	require.Equal(t, []string{"common", "seldom"}, decoded())
 }
