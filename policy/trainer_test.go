@@ -4,18 +4,13 @@ package policy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"github.com/wangkuiyi/gotorch"
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
@@ -422,62 +417,6 @@ func TestMiniBatches(t *testing.T) {
 	require.Equal(t, [][]int{{0}, {1}, {2}, {3}, {4}}, p.miniBatches(9))
 }
 
-// badLoss returns what a faulty loss might.
-type badLoss struct{ kind string }
-
-func (badLoss) Name() string { return "bad" }
-
-func (l badLoss) PerToken(in algorithms.LossInput) (gotorch.Tensor, error) {
-	switch l.kind {
-	case "infinite": // where the advantage is largest
-		return in.Mul(in.Exp(in.Affine(in.Advantage, 1000, -1000)), in.Current), in.Err()
-	case "panic":
-		panic("index out of range")
-	case "gradient": // finite values, but exp's slope at infinity times 0
-		zero := in.Affine(in.Advantage, 0, 0)
-		x := in.Where(in.GT(in.Advantage, in.Affine(zero, 0, 1)), in.Current, zero)
-		return in.Where(in.LT(x, zero), zero, in.Exp(in.Affine(x, -1e6, 0))), in.Err()
-	}
-	return gotorch.Tensor{}, errors.New("refuses")
-}
-
-func TestFailingLossLeavesEverythingAsItWas(t *testing.T) {
-	for _, c := range []struct{ kind, want string }{
-		{"infinite", "policy: step 7: optimizer step 1 of 1: trajectory g1/2: token "},
-		{"panic", "policy: step 7: optimizer step 1 of 1: cgo: panic in worker: index out of range"},
-		{"error", "policy: step 7: optimizer step 1 of 1: algorithms: loss bad: refuses"},
-		{"gradient", "policy: step 7: optimizer step 1 of 1: trajectory g1/2: "},
-	} {
-		spec := algorithms.LossSpec{Name: "bad", New: func(algorithms.Settings) (algorithms.Loss, error) { return badLoss{c.kind}, nil }}
-		p := makeTiny(t, 6)
-		good := makeTrainer(t, p, resolveBlock(t, "{}"), tinyConfig())
-		b := someBatch(t, good, 10, 0)
-		_, err := good.Step(context.Background(), b)
-		require.NoError(t, err)
-		for _, g := range b.Groups { // advantages 0.75 and -0.25, but g1/2's is 1.5
-			for i, tj := range g.Trajectories {
-				tj.Reward = 0
-				if i == 2 {
-					tj.Reward = 1
-				}
-			}
-		}
-		b.Groups[1].Trajectories[2].Reward = 2
-		bad := makeTrainer(t, p, resolveBlock(t, "{advantage: dr_grpo, loss: bad}", spec), tinyConfig())
-		bad.optimizer, good.optimizer = good.optimizer, bad.optimizer // the one with state
-		before, state := parametersOf(t, p), stateOf(t, bad)
-		live := cgo.LiveHandles()
-		_, err = bad.Step(context.Background(), b)
-		require.ErrorContains(t, err, c.want)
-		require.LessOrEqual(t, cgo.LiveHandles(), live)
-		require.Equal(t, before, parametersOf(t, p))
-		require.Equal(t, state, stateOf(t, bad))
-		for name, g := range gradientsNow(t, p) {
-			require.Equal(t, make([]float32, len(g)), g, name)
-		}
-	}
-}
-
 func gradientsNow(t testing.TB, p *Policy) map[string][]float32 {
 	t.Helper()
 	out := map[string][]float32{}
@@ -502,192 +441,12 @@ func stateOf(t testing.TB, tr *Trainer) map[string][]float32 {
 	return out
 }
 
-func TestBadBatches(t *testing.T) {
-	p := makeTiny(t, 7)
-	tr := makeTrainer(t, p, resolveBlock(t, "{}"), tinyConfig())
-	for _, c := range []struct {
-		want  string
-		spoil func(b *StepBatch)
-	}{
-		{"policy: step 7: trajectory g1/3: its reward is NaN; a reward must be finite", func(b *StepBatch) { b.Groups[1].Trajectories[3].Reward = math.NaN() }},
-		{"policy: step 7: trajectory g0/1: token 13 has the sampling logprob NaN", func(b *StepBatch) {
-			b.Groups[0].Trajectories[1].Samples[0].SamplingLogprobs[13] = float32(math.NaN())
-		}},
-		{"policy: step 7: trajectory g0/1: token 13 has the sampling logprob -Inf", func(b *StepBatch) {
-			b.Groups[0].Trajectories[1].Samples[0].SamplingLogprobs[13] = float32(math.Inf(-1))
-		}},
-		{"policy: step 7: trajectory g2/0: the estimator gives NaN for response token 0; its rewards are out of range", func(b *StepBatch) {
-			for i, tj := range b.Groups[2].Trajectories {
-				tj.Reward = math.MaxFloat64 * float64(1-2*min(i, 1))
-			}
-		}},
-		{"policy: step 7: trajectory g0/1: trajectory: token 0 is marked as sampled", func(b *StepBatch) { b.Groups[0].Trajectories[1].Samples[0].ResponseMask[0] = true }},
-		{"policy: step 7: policy: pack: trajectory g2/0 has 113 tokens, the model takes 64; lower rollout.max_tokens", func(b *StepBatch) {
-			s := &trajectory.Sample{}
-			s.AppendObservation(make([]int32, 100))
-			n := 13
-			require.NoError(t, s.AppendResponse(make([]int32, n), make([]float32, n), make([]int32, n)))
-			b.Groups[2].Trajectories[0].Samples[0] = s
-		}},
-		{"cgo: batch: Tokens[", func(b *StepBatch) { b.Groups[2].Trajectories[0].Samples[0].TokenIDs[2] = tinyVocab }},
-	} {
-		b := someBatch(t, tr, 11, 0)
-		c.spoil(&b)
-		before := parametersOf(t, p)
-		_, err := tr.Step(context.Background(), b)
-		require.ErrorContains(t, err, c.want)
-		require.Equal(t, strings.Contains(c.want, "NaN") || strings.Contains(c.want, "Inf"), IsNonFinite(err), c.want)
-		require.Equal(t, before, parametersOf(t, p))
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	_, err := tr.Step(ctx, someBatch(t, tr, 11, 0))
-	require.ErrorIs(t, err, context.Canceled)
-
-	for _, spoil := range []func(c *TrainerConfig){
-		func(c *TrainerConfig) { c.Temperature = 0 },
-		func(c *TrainerConfig) { c.MicroBatchTokens = 0 },
-		func(c *TrainerConfig) { c.ClipGrad = -1 },
-		func(c *TrainerConfig) { c.MaxLength = -1 },
-		func(c *TrainerConfig) { c.Schedule.LearningRate = math.NaN() },
-	} {
-		c := tinyConfig()
-		spoil(&c)
-		_, err := NewTrainer(p.Model, tr.worker, tr.algorithm, c)
-		require.ErrorContains(t, err, "policy: trainer: ")
-	}
-	_, err = NewTrainer(p.Model, tr.worker, resolveBlock(t, "kl: {coefficient: 0.1}"), tinyConfig())
-	require.EqualError(t, err, "policy: trainer: kl.coefficient is 0.1, which needs a reference policy; give one or set it to 0")
-	_, err = NewTrainer(p.Model, tr.worker, resolveBlock(t, "advantage: gae"), tinyConfig())
-	require.EqualError(t, err, "policy: trainer: advantage gae has a critic, but the model has no value head; add one before the trainer is made")
-}
-
-func TestNonFiniteWeightsAreNamed(t *testing.T) {
-	p := makeTiny(t, 8)
-	tr := makeTrainer(t, p, resolveBlock(t, "{}"), tinyConfig())
-	b := someBatch(t, tr, 12, 0)
-	info := p.Model.Parameters()[1]
-	values, err := p.Model.Parameter(info.Name)
-	require.NoError(t, err)
-	values[0] = float32(math.NaN())
-	require.NoError(t, setParameter(p, info, values))
-	p.Model.Changed()
-	_, err = tr.Step(context.Background(), b)
-	require.ErrorContains(t, err, "the trainer's logprob is NaN")
-	require.ErrorContains(t, err, "policy: step 7: optimizer step 1 of 1: trajectory g")
-}
-
-func TestResumeIsBitIdentical(t *testing.T) {
-	config := tinyConfig()
-	config.Schedule = Schedule{LearningRate: 1e-2, Kind: "cosine", Warmup: 1, Total: 5}
-	config.AdamW.WeightDecay = 0.1
-	run := func(p *Policy, tr *Trainer, from, to int) {
-		for i := from; i < to; i++ {
-			_, err := tr.Step(context.Background(), someBatch(t, tr, uint64(20+i), 0.05))
-			require.NoError(t, err)
-		}
-	}
-	whole := makeTiny(t, 9)
-	a := makeTrainer(t, whole, resolveBlock(t, "{}"), config)
-	run(whole, a, 0, 4)
-
-	first := makeTiny(t, 9)
-	b := makeTrainer(t, first, resolveBlock(t, "{}"), config)
-	run(first, b, 0, 2)
-	dir := t.TempDir()
-	require.NoError(t, first.SaveHF(filepath.Join(dir, "model"), "F32"))
-	require.NoError(t, b.Save(dir))
-
-	second := loadDir(t, filepath.Join(dir, "model"))
-	c := makeTrainer(t, second, resolveBlock(t, "{}"), config)
-	require.NoError(t, c.Load(dir))
-	require.Equal(t, int64(2), c.Steps())
-	require.Equal(t, stateOf(t, b), stateOf(t, c))
-	run(second, c, 2, 4)
-	require.Equal(t, parametersOf(t, whole), parametersOf(t, second))
-	require.Equal(t, stateOf(t, a), stateOf(t, c))
-
-	// Without the optimizer's state the result differs, so the comparison can fail.
-	forgetful := loadDir(t, filepath.Join(dir, "model"))
-	d := makeTrainer(t, forgetful, resolveBlock(t, "{}"), config)
-	run(forgetful, d, 2, 4)
-	require.NotEqual(t, parametersOf(t, whole), parametersOf(t, forgetful))
-}
-
-// The value head is in no Hugging Face file; the trainer's folder holds it.
-func TestValueHeadIsSaved(t *testing.T) {
-	make := func() (*Policy, *Trainer) {
-		p := makeTiny(t, 9)
-		require.NoError(t, p.Model.AddValueHead())
-		return p, makeTrainer(t, p, resolveBlock(t, "{}"), tinyConfig())
-	}
-	p, a := make()
-	weight := make32(48, func(i int) float32 { return float32(i) / 7 })[:p.Config.HiddenSize]
-	info := cgo.ParameterInfo{Name: "value_head.weight", Shape: []int64{1, int64(len(weight))}}
-	require.NoError(t, setFloats(p.Model, info, weight))
-	p.Model.Changed()
-	require.NoError(t, a.optimizer.SetState("value_head.bias", cgo.ExpAvg, []float32{0.125}))
-	dir := t.TempDir()
-	require.NoError(t, a.Save(dir))
-	q, b := make()
-	require.NoError(t, b.Load(dir))
-	got, err := q.Model.Parameter("value_head.weight")
-	require.NoError(t, err)
-	require.Equal(t, weight, got)
-	state, err := b.optimizer.State("value_head.bias", cgo.ExpAvg)
-	require.NoError(t, err)
-	require.Equal(t, []float32{0.125}, state)
-
-	plain := makeTrainer(t, makeTiny(t, 9), resolveBlock(t, "{}"), tinyConfig())
-	require.ErrorContains(t, plain.Load(dir), "tensors, expected")
-	require.NoError(t, os.Remove(filepath.Join(dir, parametersFile)))
-	require.ErrorIs(t, b.Load(dir), os.ErrNotExist)
-}
-
 func make32(n int, f func(i int) float32) []float32 {
 	out := make([]float32, n)
 	for i := range out {
 		out[i] = f(i)
 	}
 	return out
-}
-
-// A path that names another model by now, such as the newest checkpoint of a run that goes on, is no reference to resume with.
-func TestTheReferenceIsTheOneOfTheRun(t *testing.T) {
-	with := func(block string, seed uint64) *Trainer {
-		c := tinyConfig()
-		c.Reference = FrozenModel{makeTiny(t, seed).Model}
-		return makeTrainer(t, makeTiny(t, 9), resolveBlock(t, block), c)
-	}
-	dir := t.TempDir()
-	require.NoError(t, with("kl: {coefficient: 0.1}", 1).Save(dir))
-	require.NoError(t, with("kl: {coefficient: 0.2}", 1).Load(dir))
-	require.NoError(t, with("{}", 2).Load(dir), "without KL nobody reads it")
-	require.ErrorContains(t, with("kl: {coefficient: 0.1}", 2).Load(dir), "trainer.json: the reference policy was another model before: SHA-256 ")
-	plain := t.TempDir()
-	require.NoError(t, with("{}", 2).Save(plain))
-	require.NoError(t, with("kl: {coefficient: 0.1}", 1).Load(plain), "a run may take KL up later")
-}
-
-func TestLoadRefusesForeignState(t *testing.T) {
-	p := makeTiny(t, 10)
-	tr := makeTrainer(t, p, resolveBlock(t, "{}"), tinyConfig())
-	dir := t.TempDir()
-	require.ErrorIs(t, tr.Load(dir), os.ErrNotExist)
-	require.NoError(t, tr.Save(dir))
-	other := tiny
-	other.IntermediateSize = 64
-	q, err := Scratch(other, "0123456789+=", tinyTemplate, 1, Options{Device: "cpu"})
-	require.NoError(t, err)
-	defer q.Close()
-	wrong := makeTrainer(t, q, tr.algorithm, tinyConfig())
-	require.ErrorContains(t, wrong.Load(dir), "has shape [48 32], expected [64 32]; it belongs to another model")
-	require.NoError(t, os.WriteFile(filepath.Join(dir, trainerFile), []byte(`{"version": 2}`), 0o644))
-	require.ErrorContains(t, tr.Load(dir), "this program reads version 1")
-	require.NoError(t, os.WriteFile(filepath.Join(dir, trainerFile), []byte(`{"version": 1, "steps": 3}`), 0o644))
-	require.NoError(t, os.Truncate(filepath.Join(dir, optimizerFile), 100))
-	require.ErrorContains(t, tr.Load(dir), "the file is damaged or not safetensors")
-	require.Equal(t, int64(0), tr.Steps())
 }
 
 // TestBanditLearns trains single tokens: reward 1 for the token of the prompt, sampled from the trainer's own numbers.
