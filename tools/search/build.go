@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -22,11 +23,13 @@ import (
 )
 
 const (
-	format        = "bm25 en 1" // changes with whatever changes the files of an index
+	format        = "bm25 en 2" // changes with whatever changes the files of an index
 	field         = "terms"
 	segmentFolder = "segments"
-	lengthsFile   = "lengths" // [N] little-endian uint32: terms of a passage
-	batch         = 4096      // passages whose terms are held at once
+	lengthsFile   = "lengths"  // [N] little-endian uint32: terms of a passage
+	frequentFile  = "frequent" // the terms whose postings are decoded at opening, a line each
+	rare          = 256        // a term that fewer than one passage in so many has is decoded when a query asks for it
+	batch         = 4096       // passages whose terms are held at once
 )
 
 // build writes an index into a folder: bleve's single segment and the lengths of the passages.
@@ -37,6 +40,7 @@ func build(ctx context.Context, dir string, passages []corpus.Passage, fields []
 		return fmt.Errorf("search: %w", err)
 	}
 	lengths := make([]byte, 0, 4*len(passages))
+	in := map[string]int{} // passages that have a term
 	for from := 0; from < len(passages); from += batch {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -48,6 +52,9 @@ func build(ctx context.Context, dir string, passages []corpus.Passage, fields []
 			if err := builder.Index(d); err != nil {
 				return fmt.Errorf("search: passage %q: %w", part[i].ID, err)
 			}
+			for term := range f.frequencies {
+				in[term]++
+			}
 			lengths = binary.LittleEndian.AppendUint32(lengths, uint32(f.length))
 		}
 	}
@@ -57,7 +64,22 @@ func build(ctx context.Context, dir string, passages []corpus.Passage, fields []
 	if err := os.WriteFile(filepath.Join(dir, lengthsFile), lengths, 0o644); err != nil {
 		return fmt.Errorf("search: %w", err)
 	}
+	if err := os.WriteFile(filepath.Join(dir, frequentFile), []byte(strings.Join(frequent(in, len(passages)), "\n")), 0o644); err != nil {
+		return fmt.Errorf("search: %w", err)
+	}
 	return nil
+}
+
+// frequent are the terms that are not rare, those of most passages first, as many as half of the cache holds.
+func frequent(in map[string]int, passages int) []string {
+	terms := slices.SortedFunc(maps.Keys(in), func(a, b string) int { return cmp.Or(cmp.Compare(in[b], in[a]), cmp.Compare(a, b)) })
+	room := cacheSize / 2
+	for i, t := range terms {
+		if room -= in[t]; room < 0 || in[t] < passages/rare {
+			return terms[:i]
+		}
+	}
+	return terms
 }
 
 // analyzer splits a text into terms: words by Unicode's rules, in lower case, without 's, without English stop words, stems by

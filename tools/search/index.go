@@ -22,6 +22,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/agentfly/agentfly/tools/corpus"
@@ -32,8 +33,6 @@ import (
 const (
 	k1 = 0.9
 	b  = 0.4
-
-	rare = 256 // a term that fewer than one passage in so many has is decoded when a query asks for it
 )
 
 // Hit is a passage that a query found.
@@ -130,39 +129,18 @@ func open(ctx context.Context, dir string, words *analyzer) (x *Index, err error
 	if err := x.readNumbers(); err != nil {
 		return x, err
 	}
-	return x, x.warm(ctx)
+	return x, x.warm(ctx, filepath.Join(dir, frequentFile))
 }
 
-// warm decodes the terms that most passages have: the first query with several of them would take as long as a hundred others.
-func (x *Index) warm(ctx context.Context) error {
-	terms, err := x.reader.FieldDict(field)
+// warm decodes the postings of the terms that most passages have: the first query with several of them would take as long as a
+// hundred others.
+func (x *Index) warm(ctx context.Context, path string) error {
+	terms, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	defer terms.Close()
-	var frequent []index.DictEntry
-	for {
-		t, err := terms.Next()
-		if err != nil {
-			return err
-		}
-		if t == nil {
-			break
-		}
-		if t.Count >= uint64(x.Len())/rare {
-			frequent = append(frequent, *t)
-		}
-	}
-	slices.SortFunc(frequent, func(a, b index.DictEntry) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Term, b.Term))
-	})
-	room := uint64(cacheSize / 2)
-	for _, t := range frequent {
-		if t.Count > room {
-			break
-		}
-		room -= t.Count
-		if _, err := x.postings.get(ctx, t.Term, x.decode); err != nil {
+	for term := range strings.FieldsSeq(string(terms)) {
+		if _, err := x.postings.get(ctx, term, x.decode); err != nil {
 			return err
 		}
 	}

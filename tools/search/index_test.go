@@ -323,7 +323,7 @@ func TestDamagedIndexIsBuiltAgain(t *testing.T) {
 		require.NoError(t, err)
 		files = append(files, slices.DeleteFunc(found, func(f string) bool { return filepath.Base(f) == "segments" })...)
 	}
-	require.Len(t, files, 6) // passages, their places, lengths, a manifest, a segment, bleve's root
+	require.Len(t, files, 7) // passages, their places, lengths, frequent terms, a manifest, a segment, bleve's root
 	for _, f := range files {
 		b, err := os.ReadFile(f)
 		require.NoError(t, err)
