@@ -121,9 +121,15 @@ func TestPythonDies(t *testing.T) {
 	require.Contains(t, py(r, "a", "import os; os.closerange(0, 100)"), "Error: the code was stopped: ")
 	require.Equal(t, "3", py(r, "a", "1 + 2"))
 
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	result := call(ctx, r, "a", "python", "code", "while True: pass")
+	var result trajectory.ToolResult
+	for range 3 { // a machine that stands still for the half second between the two deadlines makes it a call that was interrupted
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		result = call(ctx, r, "a", "python", "code", "while True: pass")
+		cancel()
+		if result.Observation != "Error: python: the run was interrupted" {
+			break
+		}
+	}
 	require.True(t, result.Failed)
 	require.False(t, result.Broken, "the code is to blame")
 	require.Regexp(t, `^Error: the code ran longer than [\d.]+m?s and was stopped; its variables are lost, files are kept$`, result.Observation)
