@@ -39,13 +39,13 @@ func twins(t testing.TB, g golden) (cpu, device *Model) {
 	return cpu, device
 }
 
-// sameGradients compares every gradient of twins, and returns how many are not 0.
-func sameGradients(t *testing.T, cpu, device *Model) (moved int) {
+// sameValues compares what twins hold for every parameter, and returns for how many of them it is not 0.
+func sameValues(t *testing.T, cpu, device *Model, of func(*Model, string) ([]float32, error)) (moved int) {
 	t.Helper()
 	for _, p := range cpu.Parameters() {
-		want, err := cpu.Gradient(p.Name)
+		want, err := of(cpu, p.Name)
 		require.NoError(t, err)
-		got, err := device.Gradient(p.Name)
+		got, err := of(device, p.Name)
 		require.NoError(t, err)
 		require.LessOrEqual(t, relative(t, got, want), 1e-3, p.Name)
 		if slices.ContainsFunc(want, func(x float32) bool { return x != 0 }) {
@@ -77,19 +77,13 @@ func TestCUDAAgreesWithTheCPU(t *testing.T) {
 			require.LessOrEqual(t, worst(t, scores[1], scores[0]), 2e-5)
 			for range 10 {
 				require.InDelta(t, waveLoss(t, cpu, b, o), waveLoss(t, device, b, o), 1e-4)
-				sameGradients(t, cpu, device)
+				sameValues(t, cpu, device, (*Model).Gradient)
 				for _, o := range optimizers {
 					_, err := o.Step(1e-3, 0.05)
 					require.NoError(t, err)
 				}
 			}
-			for _, p := range cpu.Parameters() {
-				want, err := cpu.Parameter(p.Name)
-				require.NoError(t, err)
-				got, err := device.Parameter(p.Name)
-				require.NoError(t, err)
-				require.LessOrEqual(t, relative(t, got, want), 1e-3, p.Name)
-			}
+			sameValues(t, cpu, device, (*Model).Parameter)
 		}
 	}
 }
@@ -125,7 +119,7 @@ func TestCUDATensors(t *testing.T) {
 	g := loadGolden(t, "smollm")
 	cpu, device := twins(t, g)
 	require.InEpsilon(t, clippedLoss(t, cpu, g), clippedLoss(t, device, g), 1e-4)
-	require.Positive(t, sameGradients(t, cpu, device))
+	require.Positive(t, sameValues(t, cpu, device, (*Model).Gradient))
 }
 
 // qwen05 is the shape of Qwen2.5-0.5B.

@@ -385,18 +385,18 @@ func scheduleOf(t job.Trainer, a *algorithms.Algorithm) policy.Schedule {
 // DescribeRate says how the learning rate goes, for `agentfly job effective`.
 func DescribeRate(j *job.Job, a *algorithms.Algorithm) string {
 	s := scheduleOf(j.Trainer, a)
-	text := fmt.Sprintf("%v, constant", s.LearningRate)
-	if s.Warmup > 0 {
-		text = fmt.Sprintf("rises over %d optimizer steps to %v, then constant", s.Warmup, s.LearningRate)
-	}
+	course := "constant"
 	if s.Kind != "constant" {
 		last := fmt.Sprintf("optimizer step %d, the run's last", s.Total)
 		if j.SFT != nil && j.SFT.Epochs > 0 {
 			last = "the run's last optimizer step, which follows from the data"
 		}
-		text = strings.Replace(text, "constant", fmt.Sprintf("falls (%s) to 0 at %s", s.Kind, last), 1)
+		course = fmt.Sprintf("falls (%s) to 0 at %s", s.Kind, last)
 	}
-	return fmt.Sprintf("%-12s %s\n", "rate", text)
+	if s.Warmup > 0 {
+		return fmt.Sprintf("%-12s rises over %d optimizer steps to %v, then %s\n", "rate", s.Warmup, s.LearningRate, course)
+	}
+	return fmt.Sprintf("%-12s %v, %s\n", "rate", s.LearningRate, course)
 }
 
 func (s *session) Close() error {
