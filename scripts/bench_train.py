@@ -6,7 +6,7 @@ bfloat16 (autocast over float32 weights).
 
 Micro-batches of 8 trajectories, padded to their longest prompt and completion; logits_to_keep leaves the prompt's logits
 out; old = current without gradient; fused AdamW. A shape whose micro-batches are all alike is timed on micro_batches of
-them and scaled. memory: the peak of the process's memory over the first two micro-batches of the first shape (bfloat16: one).
+them and scaled. memory: the peak of the process's memory over the first two micro-batches of the first shape.
 """
 import json
 import pathlib
@@ -68,12 +68,12 @@ def main():
     shapes = {s["name"]: s for s in json.loads(pathlib.Path(sys.argv[2]).read_text())}
     name, dtype = sys.argv[3:]
     if name == "memory":
-        step(model, optimizer, shapes["prompt_200"], 2 if dtype == "float32" else 1, dtype)
+        step(model, optimizer, shapes["prompt_200"], 2, dtype)
         report("peak_memory_mib", dtype, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
         return
     step(model, optimizer, {"trajectories": shapes["dense_8x256"]["trajectories"][:2]}, 1, "float32")  # makes gradients and the optimizer's state
     shape = shapes[name]
-    count, batches = shape["micro_batches"] if dtype == "float32" else 1, len(shape["trajectories"]) // 8
+    count, batches = shape["micro_batches"], len(shape["trajectories"]) // 8
     gradient, optimize = step(model, optimizer, shape, count, dtype)
     report(name + "_seconds", dtype, gradient * batches / count + optimize)
     report(name + "_padded_tokens", dtype, sum(m[0].numel() for m in micro_batches(shape)))

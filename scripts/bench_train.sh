@@ -15,7 +15,7 @@ scripts/torchgo test -c -o "$work/policy.test" ./policy
 load=$(cut -d' ' -f1 /proc/loadavg)
 echo "load average before: $load"
 ours() { (cd policy && OMP_NUM_THREADS=2 AGENTFLY_BENCH_ONLY=$1 AGENTFLY_BENCH_DTYPE=$2 AGENTFLY_BENCH_OUT=$out "$work/policy.test" -test.v -test.run '^TestBenchTrain$') >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }; grep -E '^ *bench_train' "$work/log" | sed "s/^[^:]*:[0-9]*: /agentfly $2 /" || true; }
-theirs() { OMP_NUM_THREADS=2 "$python" scripts/bench_train.py "$model" "$work/shapes.json" "$1" "$2" >"$work/lines" 2>"$work/log" || { tail -n 20 "$work/log"; exit 1; }; tee -a "$out" <"$work/lines"; }
+theirs() { OMP_NUM_THREADS=2 "$python" scripts/bench_train.py "$model" "$work/shapes.json" "$1" "$2" >"$work/figures" 2>"$work/log" || { tail -n 20 "$work/log"; exit 1; }; tee -a "$out" <"$work/figures"; }
 AGENTFLY_BENCH_SHAPES=$work/shapes.json ours none float32
 both() { ours "$1" "$2" && theirs "$1" "$2"; }
 for shape in ${SHAPES:-dense_8x256 prompt_200 dense_8x256 prompt_1000 dense_8x256 three_turns memory}; do both "$shape" float32; done

@@ -185,6 +185,8 @@ void backward_block(const Shape& s, const Block& b, int64_t kv, const Backward& 
   }
 }
 
+at::Tensor wide(const af_model& m, const at::Tensor& x) { return m.scratch(x.sizes()).copy_(x); }
+
 // ---- any device: one segment at a time on ATen ----
 
 struct SegmentView {
@@ -258,6 +260,12 @@ void attention(const af_model& m, const Plan& plan, const at::Tensor& qkv, const
                const at::Tensor& lse) {
   const Shape s(m, plan);
   if (!use_kernels(m)) return attention_generic(s, plan, qkv, out, lse);
+  if (qkv.scalar_type() != at::kFloat) {
+    const at::Tensor out32 = m.scratch(out.sizes());
+    attention(m, plan, wide(m, qkv), out32, lse);
+    out.copy_(out32);
+    return;
+  }
   const auto parts = make_parts(s, plan, 16);
   const float* in = qkv.const_data_ptr<float>();
   float *o = out.mutable_data_ptr<float>(), *l = lse.mutable_data_ptr<float>();
@@ -274,6 +282,12 @@ void attention_backward(const af_model& m, const Plan& plan, const at::Tensor& q
                         const at::Tensor& lse, const at::Tensor& d_out, const at::Tensor& d_qkv) {
   const Shape s(m, plan);
   if (!use_kernels(m)) return backward_generic(s, plan, qkv, out, lse, d_out, d_qkv);
+  if (qkv.scalar_type() != at::kFloat) {
+    const at::Tensor d_qkv32 = m.scratch(d_qkv.sizes());
+    attention_backward(m, plan, wide(m, qkv), wide(m, out), lse, wide(m, d_out), d_qkv32);
+    d_qkv.copy_(d_qkv32);
+    return;
+  }
   const auto parts = make_parts(s, plan, (15 + s.K) / s.K);
   const int64_t P = static_cast<int64_t>(parts.size());
   at::Tensor sums = m.scratch({P, s.K, 2, s.T, s.E}).zero_();  // d_k and d_v of each part

@@ -7,10 +7,16 @@
 namespace af {
 namespace {
 
+template <class X>
+X* elements(const at::Tensor& t) {
+  return static_cast<X*>(t.mutable_data_ptr());
+}
+
 // A [rows, heads, n] view as the kernels see it.
+template <class X>
 struct Rows {
   explicit Rows(const at::Tensor& t)
-      : data(t.mutable_data_ptr<float>()),
+      : data(elements<X>(t)),
         rows(t.size(0)),
         heads(t.size(1)),
         n(t.size(2)),
@@ -18,12 +24,20 @@ struct Rows {
         head_stride(t.stride(1)) {
     TORCH_INTERNAL_ASSERT(t.stride(2) == 1);
   }
-  float* at(int64_t r, int64_t h) const { return data + r * row_stride + h * head_stride; }
-  float* data;
+  X* at(int64_t r, int64_t h) const { return data + r * row_stride + h * head_stride; }
+  X* data;
   int64_t rows, heads, n, row_stride, head_stride;
 };
 
 constexpr int64_t kParts = 16;  // pieces of a sum over rows, whatever the number of threads
+
+// Calls f with a value of the type of t's elements.
+template <class F>
+void by_type(const at::Tensor& t, const F& f) {
+  if (t.scalar_type() == at::kBFloat16) return f(bfloat16());
+  TORCH_INTERNAL_ASSERT(t.scalar_type() == at::kFloat);
+  f(float());
+}
 
 int64_t grain(int64_t floats_per_row) { return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, floats_per_row)); }
 
@@ -38,15 +52,18 @@ void rms_norm(const af_model& m, const at::Tensor& x, const at::Tensor& w, const
     y.copy_(wide * rstd.unsqueeze(-1) * w);
     return;
   }
-  const Rows in(x), out(y);
-  const float* weight = w.const_data_ptr<float>();
+  const at::Tensor w32 = w.to(at::kFloat);
+  const float* weight = w32.const_data_ptr<float>();
   float* r = rstd.mutable_data_ptr<float>();
-  at::parallel_for(0, in.rows, grain(in.heads * in.n), [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; t++) {
-      for (int64_t h = 0; h < in.heads; h++) {
-        r[t * in.heads + h] = kernel::rms_norm(out.at(t, h), in.at(t, h), weight, in.n, static_cast<float>(eps));
+  by_type(x, [&]<class X>(X) {
+    const Rows<X> in(x), out(y);
+    at::parallel_for(0, in.rows, grain(in.heads * in.n), [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; t++) {
+        for (int64_t h = 0; h < in.heads; h++) {
+          r[t * in.heads + h] = kernel::rms_norm(out.at(t, h), in.at(t, h), weight, in.n, static_cast<float>(eps));
+        }
       }
-    }
+    });
   });
 }
 
@@ -56,14 +73,17 @@ void rms_norm_again(const af_model& m, const at::Tensor& x, const at::Tensor& w,
     y.copy_(x * rstd.unsqueeze(-1) * w);
     return;
   }
-  const Rows in(x), out(y);
-  const float *weight = w.const_data_ptr<float>(), *r = rstd.const_data_ptr<float>();
-  at::parallel_for(0, in.rows, grain(in.heads * in.n), [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; t++) {
-      for (int64_t h = 0; h < in.heads; h++) {
-        kernel::scale_norm(out.at(t, h), in.at(t, h), weight, r[t * in.heads + h], in.n);
+  const at::Tensor w32 = w.to(at::kFloat);
+  const float *weight = w32.const_data_ptr<float>(), *r = rstd.const_data_ptr<float>();
+  by_type(x, [&]<class X>(X) {
+    const Rows<X> in(x), out(y);
+    at::parallel_for(0, in.rows, grain(in.heads * in.n), [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; t++) {
+        for (int64_t h = 0; h < in.heads; h++) {
+          kernel::scale_norm(out.at(t, h), in.at(t, h), weight, r[t * in.heads + h], in.n);
+        }
       }
-    }
+    });
   });
 }
 
@@ -75,22 +95,27 @@ void rms_norm_backward(const af_model& m, const at::Tensor& dx, const at::Tensor
     dx.add_((g - normed * (g * normed).mean(-1, true)) * rstd.unsqueeze(-1));
     return;
   }
-  const Rows gx(dx), gy(dy), in(x);
-  const float *weight = w.const_data_ptr<float>(), *r = rstd.const_data_ptr<float>();
-  at::Tensor partial = at::zeros({kParts, in.n}, at::kFloat);
+  const at::Tensor w32 = w.to(at::kFloat);
+  const float *weight = w32.const_data_ptr<float>(), *r = rstd.const_data_ptr<float>();
+  at::Tensor partial = at::zeros({kParts, w.size(0)}, at::kFloat);
   float* p = partial.mutable_data_ptr<float>();
-  at::parallel_for(0, kParts, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t part = begin; part < end; part++) {
-      for (int64_t t = in.rows * part / kParts; t < in.rows * (part + 1) / kParts; t++) {
-        for (int64_t h = 0; h < in.heads; h++) {
-          kernel::rms_norm_backward(gx.at(t, h), p + part * in.n, gy.at(t, h), in.at(t, h), weight, r[t * in.heads + h],
-                                    in.n);
+  by_type(x, [&]<class X>(X) {
+    const Rows<X> gx(dx), gy(dy), in(x);
+    at::parallel_for(0, kParts, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t part = begin; part < end; part++) {
+        for (int64_t t = in.rows * part / kParts; t < in.rows * (part + 1) / kParts; t++) {
+          for (int64_t h = 0; h < in.heads; h++) {
+            kernel::rms_norm_backward(gx.at(t, h), p + part * in.n, gy.at(t, h), in.at(t, h), weight,
+                                      r[t * in.heads + h], in.n);
+          }
         }
       }
-    }
+    });
   });
   if (!dw.defined()) return;
-  for (int64_t part = 0; part < kParts; part++) kernel::add(dw.mutable_data_ptr<float>(), p + part * in.n, in.n);
+  for (int64_t part = 0; part < kParts; part++) {
+    kernel::add(dw.mutable_data_ptr<float>(), p + part * w.size(0), w.size(0));
+  }
 }
 
 void rope(const af_model& m, const Plan& plan, const at::Tensor& qkv, int64_t heads, int direction) {
@@ -104,13 +129,15 @@ void rope(const af_model& m, const Plan& plan, const at::Tensor& qkv, int64_t he
     a.copy_(rotated);
     return;
   }
-  float* x = qkv.mutable_data_ptr<float>();
   const float *cos = plan.cos_T.const_data_ptr<float>(), *sin = plan.sin_T.const_data_ptr<float>();
   const int64_t stride = qkv.stride(0);
-  at::parallel_for(0, plan.T, grain(heads * E), [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; t++) {
-      kernel::rope(x + t * stride, cos + t * (E / 2), sin + t * (E / 2), heads, E, static_cast<float>(direction));
-    }
+  by_type(qkv, [&]<class X>(X) {
+    X* x = elements<X>(qkv);
+    at::parallel_for(0, plan.T, grain(heads * E), [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; t++) {
+        kernel::rope(x + t * stride, cos + t * (E / 2), sin + t * (E / 2), heads, E, static_cast<float>(direction));
+      }
+    });
   });
 }
 
@@ -120,10 +147,11 @@ void swiglu(const af_model& m, const at::Tensor& act, const at::Tensor& gate_up)
     act.copy_(at::silu(gate_up.narrow(1, 0, F).to(at::kFloat)) * gate_up.narrow(1, F, F));
     return;
   }
-  float* out = act.mutable_data_ptr<float>();
-  const float* in = gate_up.const_data_ptr<float>();
-  at::parallel_for(0, T, grain(F), [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; t++) kernel::swiglu(out + t * F, in + t * 2 * F, F);
+  by_type(act, [&]<class X>(X) {
+    X *out = elements<X>(act), *in = elements<X>(gate_up);
+    at::parallel_for(0, T, grain(F), [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; t++) kernel::swiglu(out + t * F, in + t * 2 * F, F);
+    });
   });
 }
 
@@ -138,19 +166,20 @@ void swiglu_backward(const af_model& m, const at::Tensor& d_gate_up, const at::T
     d_gate_up.narrow(1, F, F).copy_(d_act * silu);
     return;
   }
-  float *dgu = d_gate_up.mutable_data_ptr<float>(), *a = act.mutable_data_ptr<float>();
-  const float *gu = gate_up.const_data_ptr<float>(), *da = d_act.const_data_ptr<float>();
-  at::parallel_for(0, T, grain(F), [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; t++) {
-      kernel::swiglu_backward(dgu + t * 2 * F, a + t * F, gu + t * 2 * F, da + t * F, F);
-    }
+  by_type(act, [&]<class X>(X) {
+    X *dgu = elements<X>(d_gate_up), *a = elements<X>(act), *gu = elements<X>(gate_up), *da = elements<X>(d_act);
+    at::parallel_for(0, T, grain(F), [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; t++) {
+        kernel::swiglu_backward(dgu + t * 2 * F, a + t * F, gu + t * 2 * F, da + t * F, F);
+      }
+    });
   });
 }
 
 void add_rows(const af_model& m, const at::Tensor& y, const std::vector<int64_t>& index, const at::Tensor& index_N,
               const at::Tensor& x) {
   const at::Tensor x32 = x.to(at::kFloat);
-  if (!use_float_kernels(m)) {
+  if (!use_kernels(m)) {
     y.index_put_({index_N}, x32, /*accumulate=*/true);  // sorts first on CUDA: one order there too, not on the CPU
     return;
   }

@@ -212,7 +212,8 @@ void run_backward(ForwardState& f, const at::Tensor& d_logprob, const at::Tensor
   const at::Tensor d_hidden = head_backward(m, p.head_VD, f.plan, f.hidden_ND, f.result, d_logprob, d_entropy);
   if (d_value.defined()) value_head_backward(m, f.hidden_ND, d_value, d_hidden);
   const at::Tensor d_rows = at::zeros_like(d_hidden);
-  rms_norm_backward(m, as_row(d_rows), m.grad.norm_D, as_row(d_hidden), as_row(f.rows_ND), p.norm_D, f.rows_rstd_N);
+  rms_norm_backward(m, as_row(d_rows), m.grad.norm_D, as_row(d_hidden), as_row(f.rows_ND.to(at::kFloat)), p.norm_D,
+                    f.rows_rstd_N);
   at::Tensor dx_TD = m.scratch({f.plan.T, m.config.hidden_size}).zero_();
   add_rows(m, dx_TD, f.plan.row_token, f.plan.row_token_N, d_rows);
   dx_TD = dx_TD.to(m.dtype);

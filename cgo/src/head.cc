@@ -14,6 +14,11 @@ namespace {
 constexpr int64_t kRows = 4096;           // most rows of a tile
 constexpr int64_t kTileFloats = 4 << 20;  // most elements of a tile, about: 16 MiB
 
+inline float value(float x) { return x; }
+inline float value(bfloat16 x) { return widened(x); }
+inline void add_to(float& to, float x) { to += x; }
+inline void add_to(bfloat16& to, float x) { to = rounded(widened(to) + x); }
+
 int64_t tile_columns(int64_t rows, int64_t V) {
   return std::min(V, std::max<int64_t>(256, kTileFloats / rows / 64 * 64));
 }
@@ -54,25 +59,25 @@ at::Tensor backward_generic(const Plan& plan, const at::Tensor& hidden, const at
   return d_hidden;
 }
 
-void forward_rows(const af_model& m, const Plan& plan, const at::Tensor& hidden, int64_t start, int64_t n,
-                  HeadResult& r) {
-  const at::Tensor& weight = m.head_VD;
+template <class X>
+void forward_rows(const af_model& m, const at::Tensor& weight, const Plan& plan, const at::Tensor& hidden,
+                  int64_t start, int64_t n, HeadResult& r) {
   const int64_t V = weight.size(0), columns = tile_columns(n, V);
   const float scale = static_cast<float>(plan.logit_scale);
   const at::Tensor h = hidden.narrow(0, start, n);
-  at::Tensor buffer = m.scratch({n * columns});
+  at::Tensor buffer = m.activation({n * columns});
   std::vector<kernel::HeadState> states(n);
   std::vector<float> target_z(n);
   for (int64_t v = 0; v < V; v += columns) {
     const int64_t width = std::min(columns, V - v);
     at::Tensor tile = buffer.narrow(0, 0, n * width).view({n, width});
-    at::mm_out(tile, h, weight.narrow(0, v, width).t());
-    const float* logits = tile.const_data_ptr<float>();
+    product_out(tile, h, weight.narrow(0, v, width).t());
+    const auto* logits = static_cast<const X*>(tile.const_data_ptr());
     at::parallel_for(0, n, 8, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; i++) {
         kernel::head_update(states[i], logits + i * width, width, scale);
         const int64_t target = plan.row_target[start + i] - v;
-        if (target >= 0 && target < width) target_z[i] = logits[i * width + target] * scale;
+        if (target >= 0 && target < width) target_z[i] = value(logits[i * width + target]) * scale;
       }
     });
   }
@@ -109,27 +114,28 @@ Active active_rows(const Plan& plan, const HeadResult& f, const at::Tensor& d_lo
   return a;
 }
 
-void backward_rows(const af_model& m, const Plan& plan, const Active& a, const at::Tensor& h, int64_t start,
-                   at::Tensor d_h) {
-  const at::Tensor &weight = m.head_VD, &d_weight = m.grad.head_VD;
+template <class X>
+void backward_rows(const af_model& m, const at::Tensor& weight, const Plan& plan, const Active& a, const at::Tensor& h,
+                   int64_t start, const at::Tensor& d_h) {
+  const at::Tensor& d_weight = m.grad.head_VD;
   const int64_t n = h.size(0), V = weight.size(0), columns = tile_columns(n, V);
   const float scale = static_cast<float>(plan.logit_scale);
-  at::Tensor buffer = m.scratch({n * columns});
+  at::Tensor buffer = m.activation({n * columns});
   for (int64_t v = 0; v < V; v += columns) {
     const int64_t width = std::min(columns, V - v);
     at::Tensor tile = buffer.narrow(0, 0, n * width).view({n, width});
     const at::Tensor w = weight.narrow(0, v, width);
-    at::mm_out(tile, h, w.t());
-    float* logits = tile.mutable_data_ptr<float>();
+    product_out(tile, h, w.t());
+    auto* logits = static_cast<X*>(tile.mutable_data_ptr());
     at::parallel_for(0, n, 8, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; i++) {
         const int64_t k = start + i, target = plan.row_target[a.row[k]] - v;
         kernel::head_backward(logits + i * width, width, scale, a.lse[k], a.entropy[k], a.d_logprob[k], a.d_entropy[k]);
-        if (target >= 0 && target < width) logits[i * width + target] += scale * a.d_logprob[k];
+        if (target >= 0 && target < width) add_to(logits[i * width + target], scale * a.d_logprob[k]);
       }
     });
-    d_h.addmm_(tile, w);
-    if (d_weight.defined()) d_weight.narrow(0, v, width).addmm_(tile.t(), h);
+    product_add(d_h, tile, w);
+    if (d_weight.defined()) product_add(d_weight.narrow(0, v, width), tile.t(), h);
   }
 }
 
@@ -137,10 +143,15 @@ void backward_rows(const af_model& m, const Plan& plan, const Active& a, const a
 
 HeadResult head(const af_model& m, const at::Tensor& weight_VD, const Plan& plan, const at::Tensor& hidden_ND) {
   if (!use_kernels(m)) return head_generic(plan, hidden_ND, weight_VD);
-  const auto options = hidden_ND.options();
+  const auto options = hidden_ND.options().dtype(at::kFloat);
   HeadResult r{at::empty({plan.N}, options), at::empty({plan.N}, options), at::empty({plan.N}, options)};
   for (int64_t start = 0; start < plan.N; start += kRows) {
-    forward_rows(m, plan, hidden_ND, start, std::min(kRows, plan.N - start), r);
+    const int64_t n = std::min(kRows, plan.N - start);
+    if (m.dtype == at::kFloat) {
+      forward_rows<float>(m, weight_VD, plan, hidden_ND, start, n, r);
+    } else {
+      forward_rows<bfloat16>(m, weight_VD, plan, hidden_ND, start, n, r);
+    }
   }
   return r;
 }
@@ -156,20 +167,26 @@ at::Tensor head_backward(af_model& m, const at::Tensor& weight_VD, const Plan& p
   const Active a = active_rows(plan, forward, dl, de);
   const int64_t n = static_cast<int64_t>(a.row.size());
   const at::Tensor h = hidden_ND.index_select(0, a.row_index);
-  const at::Tensor d_h = at::zeros_like(h);
+  const at::Tensor d_h = at::zeros(h.sizes(), options);
   for (int64_t start = 0; start < n; start += kRows) {
     const int64_t rows = std::min(kRows, n - start);
-    backward_rows(m, plan, a, h.narrow(0, start, rows), start, d_h.narrow(0, start, rows));
+    const at::Tensor some = h.narrow(0, start, rows), d_some = d_h.narrow(0, start, rows);
+    if (m.dtype == at::kFloat) {
+      backward_rows<float>(m, weight_VD, plan, a, some, start, d_some);
+    } else {
+      backward_rows<bfloat16>(m, weight_VD, plan, a, some, start, d_some);
+    }
   }
-  return at::zeros_like(hidden_ND).index_copy_(0, a.row_index, d_h);
+  return at::zeros(hidden_ND.sizes(), options).index_copy_(0, a.row_index, d_h);
 }
 
 at::Tensor value_head(const af_model& m, const at::Tensor& hidden_ND) {
   if (!use_kernels(m)) return at::mv(hidden_ND.to(at::kFloat), m.value_weight_1D.view({-1})).add_(m.value_bias_1);
   const int64_t N = hidden_ND.size(0), D = hidden_ND.size(1);
-  at::Tensor value = at::empty({N}, hidden_ND.options());
+  const at::Tensor hidden = hidden_ND.to(at::kFloat);
+  at::Tensor value = at::empty({N}, hidden.options());
   float* out = value.mutable_data_ptr<float>();
-  const float *h = hidden_ND.const_data_ptr<float>(), *w = m.value_weight_1D.const_data_ptr<float>();
+  const float *h = hidden.const_data_ptr<float>(), *w = m.value_weight_1D.const_data_ptr<float>();
   const double bias = *m.value_bias_1.const_data_ptr<float>();
   at::parallel_for(0, N, std::max<int64_t>(1, 16384 / D), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) out[i] = static_cast<float>(kernel::dot(h + i * D, w, D) + bias);
@@ -188,7 +205,8 @@ void value_head_backward(af_model& m, const at::Tensor& hidden_ND, const at::Ten
     return;
   }
   const int64_t N = hidden_ND.size(0), D = hidden_ND.size(1);
-  const float *g = d.const_data_ptr<float>(), *h = hidden_ND.const_data_ptr<float>();
+  const at::Tensor hidden = hidden_ND.to(at::kFloat);
+  const float *g = d.const_data_ptr<float>(), *h = hidden.const_data_ptr<float>();
   const float* w = m.value_weight_1D.const_data_ptr<float>();
   float *dh = d_hidden.mutable_data_ptr<float>(), *dw = m.grad.value_weight_1D.mutable_data_ptr<float>();
   at::parallel_for(0, D, 64, [&](int64_t begin, int64_t end) {  // by column: one order of additions

@@ -147,9 +147,9 @@ struct af_model : af::Parameters, std::enable_shared_from_this<af_model> {
   bool generic = false;               // run the operations of other devices on the CPU too (tests)
   std::shared_ptr<af_model> self;     // the caller's reference, dropped by af_model_free
 
-  // An uninitialised float32 tensor on the device, from the pool where there is one.
-  at::Tensor scratch(at::IntArrayRef sizes) const;
-  // Like scratch, of the type that forwards compute in.
+  // An uninitialised tensor on the device, from the pool where there is one.
+  at::Tensor scratch(at::IntArrayRef sizes, at::ScalarType type = at::kFloat) const;
+  // One of the type that forwards compute in.
   at::Tensor activation(at::IntArrayRef sizes) const;
   // The parameters in that type: the model itself, or a rounded copy that is made anew after a change.
   const af::Parameters& weights();

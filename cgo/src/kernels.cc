@@ -1,4 +1,4 @@
-// Vector kernels of the CPU path. Eight floats at a time; a version for AVX2 with FMA is picked at run time on x86.
+// Vector kernels of the CPU path. Eight numbers at a time; a version for AVX2 with FMA is picked at run time on x86.
 #include "kernels.h"
 
 #include <cmath>
@@ -19,14 +19,35 @@ typedef float F8 __attribute__((vector_size(32)));
 typedef int32_t I8 __attribute__((vector_size(32)));
 typedef float F8u __attribute__((vector_size(32), aligned(4), may_alias));
 
+typedef uint32_t U8 __attribute__((vector_size(32)));
+typedef uint16_t H8 __attribute__((vector_size(16)));
+typedef uint16_t H8u __attribute__((vector_size(16), aligned(2), may_alias));
+
 INLINE F8 load(const float* p) { return *reinterpret_cast<const F8u*>(p); }
 INLINE void store(float* p, F8 v) { *reinterpret_cast<F8u*>(p) = v; }
+// These casts of vectors keep the bits.
+INLINE F8 load(const bfloat16* p) { return (F8)(__builtin_convertvector(*reinterpret_cast<const H8u*>(p), U8) << 16); }
+INLINE void store(bfloat16* p, F8 v) {
+  const U8 bits = (U8)v, rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  const U8 half = v == v ? rounded : rounded - rounded + 0x7fc0;
+  *reinterpret_cast<H8u*>(p) = __builtin_convertvector(half, H8);
+}
 INLINE F8 load_some(const float* p, int64_t n, float fill) {
   float b[8] = {fill, fill, fill, fill, fill, fill, fill, fill};
   std::memcpy(b, p, static_cast<size_t>(n) * sizeof(float));
   return load(b);
 }
+INLINE F8 load_some(const bfloat16* p, int64_t n, float fill) {
+  float b[8] = {fill, fill, fill, fill, fill, fill, fill, fill};
+  for (int64_t i = 0; i < n; i++) b[i] = widened(p[i]);
+  return load(b);
+}
 INLINE void store_some(float* p, F8 v, int64_t n) { std::memcpy(p, &v, static_cast<size_t>(n) * sizeof(float)); }
+INLINE void store_some(bfloat16* p, F8 v, int64_t n) {
+  bfloat16 b[8];
+  store(b, v);
+  std::memcpy(p, b, static_cast<size_t>(n) * sizeof(bfloat16));
+}
 INLINE F8 all(float x) { return F8{x, x, x, x, x, x, x, x}; }
 INLINE F8 max8(F8 a, F8 b) { return a > b ? a : b; }
 INLINE float sum(F8 v) { return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7])); }
@@ -61,7 +82,8 @@ INLINE F8 exp8(F8 x) {
 }
 INLINE F8 sigmoid8(F8 x) { return 1.0f / (1.0f + exp8(-x)); }
 
-INLINE float sum_squares_float(const float* x, int64_t n) {
+template <class X>
+INLINE float sum_squares_of(const X* x, int64_t n) {
   F8 a = all(0), b = all(0), c = all(0), d = all(0);
   int64_t i = 0;
   for (; i + 32 <= n; i += 32) {
@@ -75,64 +97,72 @@ INLINE float sum_squares_float(const float* x, int64_t n) {
   return sum((a + b) + (c + d));
 }
 
-}  // namespace
-
-CLONES void scale_norm(float* y, const float* x, const float* w, float rstd, int64_t n) {
+template <class X>
+INLINE void scale_norm_of(X* y, const X* x, const float* w, float rstd, int64_t n) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) store(y + i, load(x + i) * rstd * load(w + i));
-  for (; i < n; i++) y[i] = x[i] * rstd * w[i];
+  if (i < n) store_some(y + i, load_some(x + i, n - i, 0) * rstd * load_some(w + i, n - i, 0), n - i);
 }
 
-CLONES float rms_norm(float* y, const float* x, const float* w, int64_t n, float eps) {
-  const float rstd = 1.0f / std::sqrt(sum_squares_float(x, n) / static_cast<float>(n) + eps);
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8) store(y + i, load(x + i) * rstd * load(w + i));
-  for (; i < n; i++) y[i] = x[i] * rstd * w[i];
+template <class X>
+INLINE float rms_norm_of(X* y, const X* x, const float* w, int64_t n, float eps) {
+  const float rstd = 1.0f / std::sqrt(sum_squares_of(x, n) / static_cast<float>(n) + eps);
+  scale_norm_of(y, x, w, rstd, n);
   return rstd;
 }
 
-CLONES void rms_norm_backward(float* dx, float* dw, const float* dy, const float* x, const float* w, float rstd,
-                              int64_t n) {
+template <class X>
+INLINE void rms_norm_backward_of(X* dx, float* dw, const X* dy, const X* x, const float* w, float rstd, int64_t n) {
   F8 acc = all(0);
   int64_t i = 0;
-  float tail = 0;
   for (; i + 8 <= n; i += 8) {
     const F8 g = load(dy + i), xi = load(x + i);
     acc += g * load(w + i) * xi;
     store(dw + i, load(dw + i) + g * xi * rstd);
   }
-  for (; i < n; i++) {
-    tail += dy[i] * w[i] * x[i];
-    dw[i] += dy[i] * x[i] * rstd;
+  if (i < n) {
+    const F8 g = load_some(dy + i, n - i, 0), xi = load_some(x + i, n - i, 0);
+    acc += g * load_some(w + i, n - i, 0) * xi;
+    store_some(dw + i, load_some(dw + i, n - i, 0) + g * xi * rstd, n - i);
   }
   // d x = rstd * (dy w - x rstd^2 mean(dy w x))
-  const float c = (sum(acc) + tail) / static_cast<float>(n) * rstd * rstd;
+  const float c = sum(acc) / static_cast<float>(n) * rstd * rstd;
   for (i = 0; i + 8 <= n; i += 8) {
     store(dx + i, load(dx + i) + rstd * (load(dy + i) * load(w + i) - load(x + i) * c));
   }
-  for (; i < n; i++) dx[i] += rstd * (dy[i] * w[i] - x[i] * c);
+  if (i < n) {
+    const int64_t m = n - i;
+    store_some(dx + i,
+               load_some(dx + i, m, 0) +
+                   rstd * (load_some(dy + i, m, 0) * load_some(w + i, m, 0) - load_some(x + i, m, 0) * c),
+               m);
+  }
 }
 
-CLONES void rope(float* x, const float* cos, const float* sin, int64_t heads, int64_t E, float direction) {
+template <class X>
+INLINE void rope_of(X* x, const float* cos, const float* sin, int64_t heads, int64_t E, float direction) {
   const int64_t half = E / 2;
   for (int64_t h = 0; h < heads; h++) {
-    float *a = x + h * E, *b = a + half;
+    X *a = x + h * E, *b = a + half;
     int64_t i = 0;
     for (; i + 8 <= half; i += 8) {
       const F8 c = load(cos + i), s = load(sin + i) * direction, p = load(a + i), q = load(b + i);
       store(a + i, p * c - q * s);
       store(b + i, q * c + p * s);
     }
-    for (; i < half; i++) {
-      const float c = cos[i], s = sin[i] * direction, p = a[i], q = b[i];
-      a[i] = p * c - q * s;
-      b[i] = q * c + p * s;
+    if (i < half) {
+      const int64_t n = half - i;
+      const F8 c = load_some(cos + i, n, 0), s = load_some(sin + i, n, 0) * direction;
+      const F8 p = load_some(a + i, n, 0), q = load_some(b + i, n, 0);
+      store_some(a + i, p * c - q * s, n);
+      store_some(b + i, q * c + p * s, n);
     }
   }
 }
 
-CLONES void swiglu(float* act, const float* gate_up, int64_t F) {
-  const float* up = gate_up + F;
+template <class X>
+INLINE void swiglu_of(X* act, const X* gate_up, int64_t F) {
+  const X* up = gate_up + F;
   int64_t i = 0;
   for (; i + 8 <= F; i += 8) {
     const F8 g = load(gate_up + i);
@@ -144,8 +174,9 @@ CLONES void swiglu(float* act, const float* gate_up, int64_t F) {
   }
 }
 
-CLONES void swiglu_backward(float* d_gate_up, float* act, const float* gate_up, const float* d_act, int64_t F) {
-  const float* up = gate_up + F;
+template <class X>
+INLINE void swiglu_backward_of(X* d_gate_up, X* act, const X* gate_up, const X* d_act, int64_t F) {
+  const X* up = gate_up + F;
   for (int64_t i = 0; i < F; i += 8) {
     const int64_t n = F - i;
     const bool whole = n >= 8;
@@ -160,6 +191,104 @@ CLONES void swiglu_backward(float* d_gate_up, float* act, const float* gate_up, 
       store_some(d_gate_up + i, dg, n), store_some(d_gate_up + F + i, du, n), store_some(act + i, a, n);
     }
   }
+}
+
+template <class X>
+INLINE void head_update_of(HeadState& state, const X* logits, int64_t n, float scale) {
+  const float lowest = -std::numeric_limits<float>::infinity();
+  F8 m = all(lowest);
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) m = max8(load(logits + i), m);
+  if (i < n) m = max8(load_some(logits + i, n - i, lowest), m);
+  float top = m[0];
+  for (int k = 1; k < 8; k++) top = m[k] > top ? m[k] : top;
+  top *= scale;
+  if (state.sum == 0) {  // the first piece
+    state.max = top;
+  } else if (top > state.max) {
+    const double shift = top - state.max, factor = std::exp(-shift);
+    state.dot = factor * (state.dot - shift * state.sum);
+    state.sum *= factor;
+    state.max = top;
+  }
+  const float base = static_cast<float>(state.max);
+  for (i = 0; i + 8 <= n;) {
+    F8 s = all(0),
+       d = all(0);  // of few terms: in a long float sum beside the greatest the many small ones would be lost
+    for (const int64_t end = std::min(n, i + 256); i + 8 <= end; i += 8) {
+      const F8 z = load(logits + i) * scale - base, e = exp8(z);
+      s += e;
+      d += e * z;
+    }
+    state.sum += sum_wide(s);
+    state.dot += sum_wide(d);
+  }
+  if (i < n) {
+    const F8 z = load_some(logits + i, n - i, 0) * scale - base, e = exp8(z);
+    for (int k = 0; k < n - i; k++) state.sum += e[k], state.dot += static_cast<double>(e[k]) * z[k];
+  }
+}
+
+template <class X>
+INLINE void head_backward_of(X* logits, int64_t n, float scale, float lse, float entropy, float d_logprob,
+                             float d_entropy) {
+  for (int64_t i = 0; i < n; i += 8) {
+    const bool whole = n - i >= 8;
+    const F8 logp = (whole ? load(logits + i) : load_some(logits + i, n - i, 0)) * scale - lse;
+    const F8 g = -scale * exp8(logp) * (d_logprob + d_entropy * (logp + entropy));
+    if (whole) {
+      store(logits + i, g);
+    } else {
+      store_some(logits + i, g, n - i);
+    }
+  }
+}
+
+}  // namespace
+
+// Both types of each kernel.
+#define KERNELS(X)                                                                                                  \
+  template <>                                                                                                       \
+  CLONES void scale_norm(X* y, const X* x, const float* w, float rstd, int64_t n) {                                 \
+    scale_norm_of(y, x, w, rstd, n);                                                                                \
+  }                                                                                                                 \
+  template <>                                                                                                       \
+  CLONES float rms_norm(X* y, const X* x, const float* w, int64_t n, float eps) {                                   \
+    return rms_norm_of(y, x, w, n, eps);                                                                            \
+  }                                                                                                                 \
+  template <>                                                                                                       \
+  CLONES void rms_norm_backward(X* dx, float* dw, const X* dy, const X* x, const float* w, float rstd, int64_t n) { \
+    rms_norm_backward_of(dx, dw, dy, x, w, rstd, n);                                                                \
+  }                                                                                                                 \
+  template <>                                                                                                       \
+  CLONES void rope(X* x, const float* cos, const float* sin, int64_t heads, int64_t E, float direction) {           \
+    rope_of(x, cos, sin, heads, E, direction);                                                                      \
+  }                                                                                                                 \
+  template <>                                                                                                       \
+  CLONES void swiglu(X* act, const X* gate_up, int64_t F) {                                                         \
+    swiglu_of(act, gate_up, F);                                                                                     \
+  }                                                                                                                 \
+  template <>                                                                                                       \
+  CLONES void swiglu_backward(X* d_gate_up, X* act, const X* gate_up, const X* d_act, int64_t F) {                  \
+    swiglu_backward_of(d_gate_up, act, gate_up, d_act, F);                                                          \
+  }                                                                                                                 \
+  template <>                                                                                                       \
+  CLONES void head_update(HeadState& state, const X* logits, int64_t n, float scale) {                              \
+    head_update_of(state, logits, n, scale);                                                                        \
+  }                                                                                                                 \
+  template <>                                                                                                       \
+  CLONES void head_backward(X* logits, int64_t n, float scale, float lse, float entropy, float d_logprob,           \
+                            float d_entropy) {                                                                      \
+    head_backward_of(logits, n, scale, lse, entropy, d_logprob, d_entropy);                                         \
+  }
+KERNELS(float)
+KERNELS(bfloat16)
+#undef KERNELS
+
+CLONES void add(float* y, const bfloat16* x, float a, int64_t n) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) store(y + i, load(y + i) + load(x + i) * a);
+  for (; i < n; i++) y[i] += widened(x[i]) * a;
 }
 
 CLONES float exp_minus_max(float* s, int64_t n, float* max) {
@@ -241,55 +370,6 @@ CLONES void softmax_backward(float* dp, const float* p, int64_t n, float delta) 
   for (; i < n; i++) dp[i] = p[i] * (dp[i] - delta);
 }
 
-CLONES void head_update(HeadState& state, const float* logits, int64_t n, float scale) {
-  const float lowest = -std::numeric_limits<float>::infinity();
-  F8 m = all(lowest);
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8) m = max8(load(logits + i), m);
-  if (i < n) m = max8(load_some(logits + i, n - i, lowest), m);
-  float top = m[0];
-  for (int k = 1; k < 8; k++) top = m[k] > top ? m[k] : top;
-  top *= scale;
-  if (state.sum == 0) {  // the first piece
-    state.max = top;
-  } else if (top > state.max) {
-    const double shift = top - state.max, factor = std::exp(-shift);
-    state.dot = factor * (state.dot - shift * state.sum);
-    state.sum *= factor;
-    state.max = top;
-  }
-  const float base = static_cast<float>(state.max);
-  for (i = 0; i + 8 <= n;) {
-    F8 s = all(0),
-       d = all(0);  // of few terms: in a long float sum beside the greatest the many small ones would be lost
-    for (const int64_t end = std::min(n, i + 256); i + 8 <= end; i += 8) {
-      const F8 z = load(logits + i) * scale - base, e = exp8(z);
-      s += e;
-      d += e * z;
-    }
-    state.sum += sum_wide(s);
-    state.dot += sum_wide(d);
-  }
-  if (i < n) {
-    const F8 z = load_some(logits + i, n - i, 0) * scale - base, e = exp8(z);
-    for (int k = 0; k < n - i; k++) state.sum += e[k], state.dot += static_cast<double>(e[k]) * z[k];
-  }
-}
-
-CLONES void head_backward(float* logits, int64_t n, float scale, float lse, float entropy, float d_logprob,
-                          float d_entropy) {
-  for (int64_t i = 0; i < n; i += 8) {
-    const bool whole = n - i >= 8;
-    const F8 logp = (whole ? load(logits + i) : load_some(logits + i, n - i, 0)) * scale - lse;
-    const F8 g = -scale * exp8(logp) * (d_logprob + d_entropy * (logp + entropy));
-    if (whole) {
-      store(logits + i, g);
-    } else {
-      store_some(logits + i, g, n - i);
-    }
-  }
-}
-
 CLONES double dot(const float* a, const float* b, int64_t n) {
   F8 s = all(0), t = all(0);
   int64_t i = 0;
@@ -316,7 +396,7 @@ CLONES void scale_to(float* y, const float* x, float a, int64_t n) {
 
 CLONES double sum_squares(const float* x, int64_t n) {
   double total = 0;
-  for (int64_t i = 0; i < n; i += 4096) total += sum_squares_float(x + i, n - i < 4096 ? n - i : 4096);
+  for (int64_t i = 0; i < n; i += 4096) total += sum_squares_of(x + i, n - i < 4096 ? n - i : 4096);
   return total;
 }
 

@@ -1,23 +1,51 @@
 // Vector kernels of the CPU path: one row or one range each, single-threaded, no libtorch. Callers split the work.
 #pragma once
 #include <cstdint>
+#include <cstring>
+
+namespace af {
+
+// The upper half of a float32.
+using bfloat16 = uint16_t;
+
+inline float widened(bfloat16 x) {
+  const uint32_t bits = static_cast<uint32_t>(x) << 16;
+  float f;
+  std::memcpy(&f, &bits, sizeof f);
+  return f;
+}
+inline bfloat16 rounded(float f) {  // to the nearest, ties to even
+  uint32_t bits;
+  std::memcpy(&bits, &f, sizeof bits);
+  return f != f ? 0x7fc0 : static_cast<bfloat16>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+}  // namespace af
 
 namespace af::kernel {
 
+// X is float or bfloat16; the arithmetic is float's, and what is stored is rounded once.
+
 // y[i] = x[i] * rstd * w[i]; returns rstd = 1 / sqrt(mean(x^2) + eps).
-float rms_norm(float* y, const float* x, const float* w, int64_t n, float eps);
+template <class X>
+float rms_norm(X* y, const X* x, const float* w, int64_t n, float eps);
 // dx += the gradient through the norm; dw += dy * x * rstd.
-void rms_norm_backward(float* dx, float* dw, const float* dy, const float* x, const float* w, float rstd, int64_t n);
+template <class X>
+void rms_norm_backward(X* dx, float* dw, const X* dy, const X* x, const float* w, float rstd, int64_t n);
 // y = x * rstd * w with a known rstd.
-void scale_norm(float* y, const float* x, const float* w, float rstd, int64_t n);
+template <class X>
+void scale_norm(X* y, const X* x, const float* w, float rstd, int64_t n);
 
 // Rotates heads of x [heads, E] in place by (cos, sin) [E/2], Hugging Face's rotate_half order; direction -1 undoes +1.
-void rope(float* x, const float* cos, const float* sin, int64_t heads, int64_t E, float direction);
+template <class X>
+void rope(X* x, const float* cos, const float* sin, int64_t heads, int64_t E, float direction);
 
 // act [F] = silu(gate) * up, where gate_up = [gate F, up F].
-void swiglu(float* act, const float* gate_up, int64_t F);
+template <class X>
+void swiglu(X* act, const X* gate_up, int64_t F);
 // Also recomputes act; d_gate_up [2F] from d_act [F].
-void swiglu_backward(float* d_gate_up, float* act, const float* gate_up, const float* d_act, int64_t F);
+template <class X>
+void swiglu_backward(X* d_gate_up, X* act, const X* gate_up, const X* d_act, int64_t F);
 
 // s[0, n) = exp(s - max); returns their sum, *max is the row's maximum.
 float exp_minus_max(float* s, int64_t n, float* max);
@@ -34,13 +62,16 @@ void softmax_backward(float* dp, const float* p, int64_t n, float delta);
 struct HeadState {
   double max = 0, sum = 0, dot = 0;  // of z = scale * logit: max, sum of exp(z - max), sum of exp(z - max) * (z - max)
 };
-void head_update(HeadState& state, const float* logits, int64_t n, float scale);
+template <class X>
+void head_update(HeadState& state, const X* logits, int64_t n, float scale);
 // logits [n] become d loss / d logits, but for the target's own term:
 // z = scale * logit, -scale * exp(z - lse) * (d_logprob + d_entropy * (z - lse + entropy)).
-void head_backward(float* logits, int64_t n, float scale, float lse, float entropy, float d_logprob, float d_entropy);
+template <class X>
+void head_backward(X* logits, int64_t n, float scale, float lse, float entropy, float d_logprob, float d_entropy);
 
 double dot(const float* a, const float* b, int64_t n);
 void add(float* y, const float* x, int64_t n);                // y += x
+void add(float* y, const bfloat16* x, float a, int64_t n);    // y += a * x
 void scale_to(float* y, const float* x, float a, int64_t n);  // y = a * x
 double sum_squares(const float* x, int64_t n);
 

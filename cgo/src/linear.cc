@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "kernels.h"
 #include "pool.h"
 #include "simd.h"
 
@@ -30,22 +31,11 @@ struct Output {
   bool add;               // y +=
 };
 
-using bfloat16 = uint16_t;  // the upper half of a float32
-
 inline float value(float w) { return w; }
-inline float value(bfloat16 w) {
-  const uint32_t bits = static_cast<uint32_t>(w) << 16;
-  float f;
-  std::memcpy(&f, &bits, sizeof f);
-  return f;
-}
+inline float value(bfloat16 w) { return widened(w); }
 
 inline void store(float* to, float f) { *to = f; }
-inline void store(bfloat16* to, float f) {  // to the nearest, ties to even
-  uint32_t bits;
-  std::memcpy(&bits, &f, sizeof bits);
-  *to = f != f ? 0x7fc0 : static_cast<bfloat16>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
+inline void store(bfloat16* to, float f) { *to = rounded(f); }
 
 // All rows against one piece of one panel.
 template <class W>

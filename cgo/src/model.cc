@@ -62,13 +62,11 @@ void read_floats(const at::Tensor& t, const char* name, float* out, int64_t n) {
 
 }  // namespace af
 
-at::Tensor af_model::scratch(at::IntArrayRef sizes) const {
-  return device.is_cpu() ? pool->take(sizes) : at::empty(sizes, flat.options());
+at::Tensor af_model::scratch(at::IntArrayRef sizes, at::ScalarType type) const {
+  return device.is_cpu() ? pool->take(sizes, type) : at::empty(sizes, flat.options().dtype(type));
 }
 
-at::Tensor af_model::activation(at::IntArrayRef sizes) const {
-  return dtype == at::kFloat ? scratch(sizes) : at::empty(sizes, flat.options().dtype(dtype));
-}
+at::Tensor af_model::activation(at::IntArrayRef sizes) const { return scratch(sizes, dtype); }
 
 const af::Parameters& af_model::weights() {
   if (dtype == at::kFloat) return *this;

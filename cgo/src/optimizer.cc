@@ -27,7 +27,7 @@ namespace {
 constexpr int64_t kChunk = 1 << 16;  // elements summed at once, so that the norm has one order of additions
 
 double sum_squares(const af_model& model, const at::Tensor& flat) {
-  if (!use_float_kernels(model)) return flat.square().sum(at::kDouble).item<double>();
+  if (!use_kernels(model)) return flat.square().sum(at::kDouble).item<double>();
   const int64_t n = flat.numel(), chunks = (n + kChunk - 1) / kChunk;
   const float* g = flat.const_data_ptr<float>();
   std::vector<double> sums(chunks);
@@ -64,7 +64,7 @@ void step_generic(const at::Tensor& p, const at::Tensor& g, const at::Tensor& m,
 
 void step_range(const af_model& model, const at::Tensor& params, const at::Tensor& gradients, const at::Tensor& avg,
                 const at::Tensor& avg_sq, const kernel::AdamW& a) {
-  if (!use_float_kernels(model)) return step_generic(params, gradients, avg, avg_sq, a);
+  if (!use_kernels(model)) return step_generic(params, gradients, avg, avg_sq, a);
   float *p = params.mutable_data_ptr<float>(), *g = gradients.mutable_data_ptr<float>();
   float *m = avg.mutable_data_ptr<float>(), *v = avg_sq.mutable_data_ptr<float>();
   at::parallel_for(0, params.numel(), kChunk, [&](int64_t begin, int64_t end) {

@@ -73,8 +73,8 @@ void Pool::make_room(int64_t bytes) noexcept {
   }
 }
 
-at::Tensor Pool::take(at::IntArrayRef sizes) {
-  int64_t bytes = 4;
+at::Tensor Pool::take(at::IntArrayRef sizes, at::ScalarType type) {
+  auto bytes = static_cast<int64_t>(at::elementSize(type));
   for (int64_t d : sizes) bytes *= d;
   bytes = round_up(std::max<int64_t>(bytes, 1), bytes >= 8 * kHuge ? kHuge : 4096);
   void* memory = nullptr;
@@ -95,7 +95,7 @@ at::Tensor Pool::take(at::IntArrayRef sizes) {
   }
   auto self = shared_from_this();
   return at::from_blob(
-      memory, sizes, [self, bytes](void* p) { self->give(p, bytes); }, at::kFloat);
+      memory, sizes, [self, bytes](void* p) { self->give(p, bytes); }, type);
 }
 
 void Pool::give(void* memory, int64_t bytes) noexcept {

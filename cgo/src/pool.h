@@ -14,7 +14,7 @@ namespace af {
 class Pool : public std::enable_shared_from_this<Pool> {
  public:
   ~Pool();
-  at::Tensor take(at::IntArrayRef sizes);  // float32, uninitialised
+  at::Tensor take(at::IntArrayRef sizes, at::ScalarType type = at::kFloat);  // uninitialised
   // Begins a step: frees blocks that lay unused for the last kKeep steps.
   void begin_step();
 

@@ -2,6 +2,9 @@
 //
 // A CPU without instructions for bfloat16 multiplies the rounded numbers in float32 and rounds the result once, which
 // is what the instructions of others do.
+#include <ATen/Parallel.h>
+
+#include "kernels.h"
 #include "train.h"
 
 namespace af {
@@ -44,6 +47,13 @@ void product_add(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, 
     y.addmm_(a, b, 1, scale);
   } else if (through_float(b) && y.scalar_type() == at::kFloat) {
     y.addmm_(wide(a), wide(b), 1, scale);
+  } else if (y.device().is_cpu() && y.scalar_type() == at::kFloat && y.is_contiguous()) {
+    const at::Tensor x = product(a, b);
+    float* to = y.mutable_data_ptr<float>();
+    const auto* from = static_cast<const bfloat16*>(x.const_data_ptr());
+    at::parallel_for(0, y.numel(), 1 << 14, [&](int64_t begin, int64_t end) {
+      kernel::add(to + begin, from + begin, static_cast<float>(scale), end - begin);
+    });
   } else {
     y.add_(through_float(b) ? at::mm(wide(a), wide(b)) : product(a, b), scale);
   }

@@ -29,9 +29,8 @@ struct Plan {
 };
 Plan make_plan(const af_model& m, const af_batch& b);
 
-// Whether operations on float32 run on kernels.h, and whether those of forward and backward do.
-inline bool use_float_kernels(const af_model& m) { return m.device.is_cpu() && !m.generic; }
-inline bool use_kernels(const af_model& m) { return use_float_kernels(m) && m.dtype == at::kFloat; }
+// Whether operations run on kernels.h.
+inline bool use_kernels(const af_model& m) { return m.device.is_cpu() && !m.generic; }
 
 // ---- product.cc: matrix products of float32 or bfloat16, sums in float32 ----
 at::Tensor product(const at::Tensor& a, const at::Tensor& b);        // of b's type
