@@ -11,8 +11,11 @@ import "C"
 import (
 	"encoding/binary"
 	"fmt"
+	"os"
+	"os/signal"
 	"runtime"
 	"sync"
+	"syscall"
 	"unsafe"
 )
 
@@ -26,12 +29,18 @@ type Group struct {
 	cleanup     runtime.Cleanup
 }
 
+// keepOnBrokenPipe lets a peer that is gone show as the error of a write. C++ threads (Gloo's, the store's, NCCL's) write to
+// sockets too, and the Go runtime raises a SIGPIPE that hits one of them again, which ends the process without a word,
+// unless somebody asked for the signal.
+var keepOnBrokenPipe = sync.OnceFunc(func() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) })
+
 // NewGroup waits for all ranks. Close it after the optimizers that use it.
 func NewGroup(c GroupConfig) (*Group, error) {
 	device, err := deviceIndex(c.Device)
 	if err != nil {
 		return nil, err
 	}
+	keepOnBrokenPipe()
 	address, prefix := C.CString(c.Address), C.CString(c.Prefix)
 	defer C.free(unsafe.Pointer(address))
 	defer C.free(unsafe.Pointer(prefix))

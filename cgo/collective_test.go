@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,7 +24,7 @@ import (
 // The scenarios that a rank of a test can play, each in a process of its own. What it prints the test compares.
 var scenarios = map[string]func(g *Group) error{
 	"collectives": playCollectives, "shards": playShards, "dies": playDies, "stops": playStops, "fails": playFails,
-	"missing": func(*Group) error { return nil }, "patient": playPatient,
+	"missing": func(*Group) error { return nil }, "patient": playPatient, "pipes": playPipes,
 }
 
 // TestRank is not a test of its own: runRanks starts the test binary with it.
@@ -86,6 +87,7 @@ func startRanks(t *testing.T, scenario string, world int, absent ...int) []*rank
 	return ranks
 }
 
+// wait returns what the rank printed, and how it ended.
 func (p *rankProcess) wait(t *testing.T) string {
 	t.Helper()
 	done := make(chan error, 1)
@@ -97,7 +99,7 @@ func (p *rankProcess) wait(t *testing.T) string {
 		<-done
 		t.Fatalf("a rank hung: %s", p.out.String())
 	}
-	return p.out.String()
+	return p.out.String() + p.cmd.ProcessState.String()
 }
 
 // errorLine is the error that a rank ended with.
@@ -344,6 +346,31 @@ func playDies(g *Group) error {
 	return g.Barrier()
 }
 
+// playPipes sends each of its threads what a write to a peer that is gone sends.
+func playPipes(g *Group) error {
+	if err := g.Barrier(); err != nil {
+		return err
+	}
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return err
+	}
+	for _, thread := range threads {
+		id, err := strconv.Atoi(thread.Name())
+		if err != nil {
+			return err
+		}
+		if err := syscall.Tgkill(os.Getpid(), id, syscall.SIGPIPE); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return err
+		}
+	}
+	if err := g.Barrier(); err != nil {
+		return err
+	}
+	fmt.Println("survived")
+	return nil
+}
+
 func playStops(g *Group) error {
 	if err := g.Barrier(); err != nil {
 		return err
@@ -390,6 +417,15 @@ func TestRankDies(t *testing.T) {
 		require.Contains(t, out, "is ErrRank: true")
 	}
 	require.Less(t, time.Since(start), 15*time.Second)
+}
+
+func TestRankSurvivesBrokenPipes(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the threads of a process are listed by Linux alone")
+	}
+	for _, p := range startRanks(t, "pipes", 2) {
+		require.Contains(t, p.wait(t), "survived")
+	}
 }
 
 func TestRankStops(t *testing.T) {

@@ -33,6 +33,7 @@ func NCCL(path string) (NCCLLibrary, error) {
 
 // NCCLUniqueID makes the id by which the ranks of one group find each other.
 func NCCLUniqueID(library string) ([]byte, error) {
+	keepOnBrokenPipe()
 	name := C.CString(library)
 	defer C.free(unsafe.Pointer(name))
 	id := make([]byte, NCCLIDBytes)
@@ -57,6 +58,7 @@ func JoinNCCL(ctx context.Context, c NCCLConfig) (*NCCLGroup, error) {
 	if len(c.ID) != NCCLIDBytes {
 		return nil, fmt.Errorf("cgo: nccl: the id has %d bytes, %d are needed (%w)", len(c.ID), NCCLIDBytes, ErrInput)
 	}
+	keepOnBrokenPipe()
 	library, id := C.CString(c.Library), C.CBytes(c.ID)
 	defer C.free(unsafe.Pointer(library))
 	defer C.free(id)
