@@ -239,6 +239,17 @@ func sameOnTheLocalEngine(t *testing.T, want []*trajectory.Trajectory, loss floa
 // sharedServer names the model of the server that serves more than one job.
 const sharedServer = "agentfly-shared-model"
 
+// trained runs a job without its evaluations.
+func trained(t *testing.T, path string, sets ...string) *job.Job {
+	t.Helper()
+	j, err := job.Load(path, append(sets, "data.eval=", "eval.every=0", "output="+t.TempDir()+"/run")...)
+	require.NoError(t, err)
+	var out bytes.Buffer
+	_, err = Train(t.Context(), j, prebuilt(t), Options{Out: &out})
+	require.NoError(t, err, out.String())
+	return j
+}
+
 // Jobs on a server that runs already.
 func TestRealVLLMJobs(t *testing.T) {
 	vllmSets(t)
@@ -250,6 +261,30 @@ func TestRealVLLMJobs(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Close()) })
 	sets := []string{"engine.serve=null", "engine.urls=[" + server.URL + "]"}
+
+	// The server teaches: what it says of the policy's tokens is what the same model says in this process, in every step.
+	t.Run("teaches", func(t *testing.T) {
+		student := filepath.Join(trained(t, "../examples/tiny_sft.yaml", "sft.epochs=5").Output, "checkpoints", "last")
+		distill := func(teacher string) []map[string]float64 {
+			j := trained(t, "../examples/tiny_distill.yaml", "model.path="+student, "trainer.steps=3", "distill={teacher: "+teacher+"}")
+			db, err := store.Open(filepath.Join(j.Output, storeFile))
+			require.NoError(t, err)
+			defer db.Close()
+			steps, err := db.Steps()
+			require.NoError(t, err)
+			require.Len(t, steps, 3)
+			return steps
+		}
+		here, there := distill("{path: "+model+"}"), distill("{urls: ["+server.URL+"]}")
+		for i := range here {
+			for _, key := range []string{"distill/reverse_kl", "update/loss", "update/grad_norm"} {
+				require.InEpsilon(t, here[i][key], there[i][key], 1e-4, "step %d, %s", i, key)
+			}
+		}
+		require.Greater(t, there[0]["distill/reverse_kl"], 1.0, "nats: they differ")
+		require.Less(t, there[2]["distill/reverse_kl"], there[0]["distill/reverse_kl"])
+		t.Logf("reverse KL %.4f, %.4f, %.4f", there[0]["distill/reverse_kl"], there[1]["distill/reverse_kl"], there[2]["distill/reverse_kl"])
+	})
 
 	// Between rollout and update the server sleeps, and every step wakes it with the new weights, which go over a Gloo group.
 	// (vLLM on a CPU frees no memory; all else is as on a GPU.)

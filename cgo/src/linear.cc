@@ -9,8 +9,7 @@
 namespace af {
 namespace {
 
-constexpr int64_t kWidth = 16;   // columns of a panel: two vectors
-constexpr int64_t kTile = 6;     // rows of a tile: 12 sums, 2 weights and 1 input fill the 16 registers of AVX2
+constexpr int64_t kWidth = 16;   // columns of a panel: two vectors of AVX2, one of AVX-512
 constexpr int64_t kPiece = 384;  // most inner elements of a piece: 24 KiB of weights stay in the first-level cache
 constexpr int64_t kRows = 192;   // rows whose inputs stay in the second-level cache
 
@@ -57,98 +56,53 @@ void panel_piece_plain(const Output& out, const float* x, int64_t ldx, int64_t M
 AF_TARGET_AVX2
 namespace avx2 {
 
-inline void load(__m256& a, __m256& b, const float* w) { a = _mm256_loadu_ps(w), b = _mm256_loadu_ps(w + 8); }
+constexpr int kTile = 6;  // rows of a tile: 12 sums, 2 weights and 1 input fill the 16 registers
+struct Sixteen {
+  __m256 a, b;
+};
 inline __m256 widen(const bfloat16* w) {
   const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(w));
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v), 16));
 }
-inline void load(__m256& a, __m256& b, const bfloat16* w) { a = widen(w), b = widen(w + 8); }
-
-// A cache line, 64 bytes, holds the weights of one inner element (float32) or two.
-template <class W>
-constexpr int64_t kPerLine = 64 / (kWidth * sizeof(W));
-
-// rows x 16 sums over length inner elements; burst lines at next are fetched for every four that are read.
-template <int rows, class W>
-inline void tile(const Output& out, const float* x, int64_t ldx, const W* w, int64_t length, const char* next,
-                 int64_t burst) {
-  __m256 sum[rows][2];
-#pragma GCC unroll 6
-  for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = _mm256_setzero_ps();
-  for (int64_t k = 0; k < length; k++) {
-    if (k % (4 * kPerLine<W>) == 0) {
-      for (int64_t i = 0; i < burst; i++, next += 64) _mm_prefetch(next, _MM_HINT_T1);
-    }
-    __m256 a, b;
-    load(a, b, w + k * kWidth);
-#pragma GCC unroll 6
-    for (int r = 0; r < rows; r++) {
-      const __m256 v = _mm256_broadcast_ss(x + r * ldx + k);
-      sum[r][0] = _mm256_fmadd_ps(v, a, sum[r][0]);
-      sum[r][1] = _mm256_fmadd_ps(v, b, sum[r][1]);
-    }
-  }
-#pragma GCC unroll 6
-  for (int r = 0; r < rows; r++) {
-    float* y = out.y + r * out.stride;
-    __m256 a = sum[r][0], b = sum[r][1];
-    if (out.width == kWidth) {
-      if (out.bias != nullptr)
-        a = _mm256_add_ps(a, _mm256_loadu_ps(out.bias)), b = _mm256_add_ps(b, _mm256_loadu_ps(out.bias + 8));
-      if (out.add) a = _mm256_add_ps(a, _mm256_loadu_ps(y)), b = _mm256_add_ps(b, _mm256_loadu_ps(y + 8));
-      _mm256_storeu_ps(y, a), _mm256_storeu_ps(y + 8, b);
-      continue;
-    }
-    float values[kWidth];
-    _mm256_storeu_ps(values, a), _mm256_storeu_ps(values + 8, b);
-    for (int64_t j = 0; j < out.width; j++) {
-      const float v = out.bias != nullptr ? values[j] + out.bias[j] : values[j];
-      y[j] = out.add ? v + y[j] : v;
-    }
-  }
+inline Sixteen zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+inline Sixteen load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+inline Sixteen load(const bfloat16* p) { return {widen(p), widen(p + 8)}; }
+inline void store(float* p, Sixteen v) { _mm256_storeu_ps(p, v.a), _mm256_storeu_ps(p + 8, v.b); }
+inline Sixteen add(Sixteen x, Sixteen y) { return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
+inline void multiply_add(Sixteen& sum, const float* x, Sixteen w) {
+  const __m256 v = _mm256_broadcast_ss(x);
+  sum.a = _mm256_fmadd_ps(v, w.a, sum.a), sum.b = _mm256_fmadd_ps(v, w.b, sum.b);
 }
-
-// In tiles of about equal height. Meanwhile the next piece, behind this one, is fetched into the cache.
-template <class W>
-void panel_piece(const Output& all, const float* x, int64_t ldx, int64_t M, const W* w, int64_t length) {
-  const int64_t tiles = (M + kTile - 1) / kTile, burst = tiles >= 4 ? 1 : 4;
-  const char* next = reinterpret_cast<const char*>(w + length * kWidth);
-  for (int64_t t = 0; t < tiles; t++) {
-    const int64_t from = M * t / tiles, rows = M * (t + 1) / tiles - from;
-    const float* in = x + from * ldx;
-    const char* fetch = next + t * burst * (length / (4 * kPerLine<W>)) * 64;
-    Output out = all;
-    out.y += from * out.stride;
-    switch (rows) {
-      case 1:
-        tile<1>(out, in, ldx, w, length, fetch, burst);
-        break;
-      case 2:
-        tile<2>(out, in, ldx, w, length, fetch, burst);
-        break;
-      case 3:
-        tile<3>(out, in, ldx, w, length, fetch, burst);
-        break;
-      case 4:
-        tile<4>(out, in, ldx, w, length, fetch, burst);
-        break;
-      case 5:
-        tile<5>(out, in, ldx, w, length, fetch, burst);
-        break;
-      default:
-        tile<6>(out, in, ldx, w, length, fetch, burst);
-        break;
-    }
-  }
-}
+#include "linear_tile.h"
 
 }  // namespace avx2
+AF_TARGET_END
+
+AF_TARGET_AVX512
+namespace avx512 {
+
+constexpr int kTile = 14;  // 14 sums and 1 weight of 32 registers: more rows wait for the inputs
+using Sixteen = __m512;
+constexpr __mmask16 kAll = 0xffff;  // GCC 12 takes what an unmasked form leaves out for uninitialized
+inline Sixteen zero() { return _mm512_setzero_ps(); }
+inline Sixteen load(const float* p) { return _mm512_loadu_ps(p); }
+inline Sixteen load(const bfloat16* p) {
+  const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAll, _mm512_maskz_cvtepu16_epi32(kAll, v), 16));
+}
+inline void store(float* p, Sixteen v) { _mm512_storeu_ps(p, v); }
+inline Sixteen add(Sixteen x, Sixteen y) { return _mm512_add_ps(x, y); }
+inline void multiply_add(Sixteen& sum, const float* x, Sixteen w) { sum = _mm512_fmadd_ps(_mm512_set1_ps(*x), w, sum); }
+#include "linear_tile.h"
+
+}  // namespace avx512
 AF_TARGET_END
 #endif
 
 template <class W>
 void panel_piece(const Output& out, const float* x, int64_t ldx, int64_t M, const W* w, int64_t length) {
 #ifdef AF_X86
+  if (has_avx512()) return avx512::panel_piece(out, x, ldx, M, w, length);
   if (has_avx2()) return avx2::panel_piece(out, x, ldx, M, w, length);
 #endif
   panel_piece_plain(out, x, ldx, M, w, length);

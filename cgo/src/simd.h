@@ -1,5 +1,5 @@
-// Kernels for AVX2 with FMA, picked at run time on x86: functions between AF_TARGET_AVX2 and AF_TARGET_END may use its
-// intrinsics. Everywhere else, and for the tests, there is a plain version of each. No -march flag: a build runs on any
+// Kernels for AVX2 with FMA and for AVX-512, picked at run time on x86: functions between AF_TARGET_AVX2 (AF_TARGET_AVX512)
+// and AF_TARGET_END may use its intrinsics. Everywhere else, and for the tests, there is a plain version of each. No -march flag: a build runs on any
 // machine of the architecture.
 #pragma once
 
@@ -7,10 +7,15 @@
 #define AF_X86
 #include <immintrin.h>
 #define AF_TARGET_AVX2 _Pragma("GCC push_options") _Pragma("GCC target(\"avx2,fma\")")
+#define AF_TARGET_AVX512 _Pragma("GCC push_options") _Pragma("GCC target(\"avx2,fma,avx512f\")")
 #define AF_TARGET_END _Pragma("GCC pop_options")
 namespace af {
 inline bool has_avx2() {
   static const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  return has;
+}
+inline bool has_avx512() {
+  static const bool has = has_avx2() && __builtin_cpu_supports("avx512f");
   return has;
 }
 }  // namespace af
