@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -306,6 +307,8 @@ func TestAMessageThatIsTooLarge(t *testing.T) {
 }
 
 func TestNothingIsLeft(t *testing.T) {
+	_, err := exec.Command("true").Output() // the runtime opens its own files for the first pipe
+	require.NoError(t, err)
 	descriptors := openFiles(t)
 	for _, crash := range []bool{false, true} {
 		s, err := open(t.Context(), command("tools"), quick, func(string) {})
@@ -326,7 +329,7 @@ func TestNothingIsLeft(t *testing.T) {
 		require.NoError(t, s.Close())
 		requireGone(t, pids)
 	}
-	require.Equal(t, descriptors, openFiles(t))
+	require.Eventually(t, func() bool { return openFiles(t) == descriptors }, 5*time.Second, time.Millisecond) // pipes end with the last that holds them
 }
 
 // requireGone waits for processes that were killed: the system ends those that are no children of ours when it comes to it.
