@@ -1,205 +1,31 @@
 // Collectives over PyTorch's c10d with deadlines that name the rank that is late.
 //
 // Three parts:
-//   Watch   a thread that tells the TCPStore every interval that this rank lives, which collective it is in, and
-//   whether
-//           it failed, and reads the same of the others. It has a connection of its own: a request to a store whose
-//           process is stopped never returns, and nothing but this thread may hang there.
+//   Watch   (watch.h) says who is late, gone or failed.
 //   c10d    Gloo for CPU tensors, NCCL for CUDA ones. Its own deadlines are set far away, because all they could say is
 //           that somebody is late.
 //   Ranks   starts an operation, looks at it and at the Watch until it is done or the deadline passes. What is still
 //           running when it gives up is leaked with the memory it writes to: the process is about to end.
-//
-// The store's keys live under "agentfly/": state/<rank> holds "<beat> <entered> <kind> <operation>\n<text>".
 #include "collective.h"
 
 #include <c10/util/Logging.h>
 
-#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
-#include <sstream>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "nccl.h"
+#include "watch.h"
 
 namespace af {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-using Milliseconds = std::chrono::milliseconds;
-
 constexpr Milliseconds kNever = std::chrono::hours(24 * 30);
 constexpr int64_t kPiece = 16 << 20;  // floats of a CUDA tensor that go through the CPU at once
-
-std::string seconds_text(Clock::duration d) {
-  std::ostringstream s;
-  s.precision(3);
-  s << std::chrono::duration<double>(d).count() << " s";
-  return s.str();
-}
-
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
-std::string rank_text(int64_t rank) { return "rank " + std::to_string(rank); }
-
-// What one rank says of itself.
-struct Peer {
-  std::string state;      // as read last
-  uint64_t entered = 0;   // collectives that it has begun
-  char kind = '-';        // '-' fine, 'f' failed: text says why, 'd' text names the rank that is to blame
-  std::string operation;  // the last it began
-  std::string text;
-  Clock::time_point moved = Clock::now();  // when state last changed
-};
-
-class Watch {
- public:
-  Watch(c10::intrusive_ptr<c10d::Store> store, std::string where, int rank, int world, Milliseconds interval)
-      : store_(std::move(store)), where_(std::move(where)), rank_(rank), peers_(world), interval_(interval) {
-    for (int i = 0; i < world; i++) keys_.push_back("agentfly/state/" + std::to_string(i));
-  }
-
-  static std::shared_ptr<Watch> start(c10::intrusive_ptr<c10d::Store> store, std::string where, int rank, int world,
-                                      Milliseconds interval) {
-    auto w = std::make_shared<Watch>(std::move(store), std::move(where), rank, world, interval);
-    std::thread([w] { w->run(); }).detach();  // joined through ended_, unless it hangs in the store
-    return w;
-  }
-
-  void enter(const std::string& operation) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    mine_.entered++;
-    mine_.operation = operation;
-  }
-
-  // Publishes why this rank gives up, once, and waits a little until the others can read it.
-  void publish(char kind, const std::string& text) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    if (mine_.kind != '-') return;
-    mine_.kind = kind;
-    mine_.text = first_line(text);
-    const uint64_t before = rounds_;
-    changed_.notify_all();
-    changed_.wait_for(lock, std::min<Milliseconds>(2 * interval_, Milliseconds(500)),
-                      [&] { return rounds_ > before + 1 || ended_ || !lost_.empty(); });
-    if (rank_ == 0) {  // the store may end with this process: the others look at it once an interval
-      changed_.wait_for(lock, interval_ + interval_ / 2 + Milliseconds(50), [&] { return ended_; });
-    }
-  }
-
-  void stop() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    stopping_ = true;
-    changed_.notify_all();
-    changed_.wait_for(lock, 2 * interval_ + Milliseconds(200), [&] { return ended_; });
-  }
-
-  Milliseconds interval() const { return interval_; }
-
-  // Who is to blame when waiting since start for the collective that this rank entered last; "" for nobody yet.
-  // root >= 0: only that rank's life counts. limit: how long a rank may be silent; late: whether the deadline passed.
-  std::string blame(int root, Clock::duration limit, bool late) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    const auto now = Clock::now();
-    for (size_t i = 0; i < peers_.size(); i++) {
-      const Peer& p = peers_[i];
-      if (static_cast<int>(i) == rank_ || p.kind == '-') continue;
-      return p.kind == 'f' ? rank_text(i) + " failed: " + p.text : p.text;
-    }
-    if (!lost_.empty()) return "rank 0 is gone: the store at " + where_ + " does not answer (" + lost_ + ")";
-    if (now - polled_ > limit) {
-      return "rank 0 is late: the store at " + where_ + " has not answered for " + seconds_text(now - polled_) +
-             "; its process is stopped, dead or unreachable";
-    }
-    std::string names;
-    for (size_t i = 0; i < peers_.size(); i++) {
-      if (static_cast<int>(i) == rank_ || (root >= 0 && static_cast<int>(i) != root)) continue;
-      const Peer& p = peers_[i];
-      const auto silent = now - p.moved;
-      std::string why;
-      if (silent > limit || (late && silent > 3 * interval_)) {
-        why = "silent for " + seconds_text(silent) + ": its process is stopped, dead or unreachable";
-      } else if (late && p.entered < mine_.entered) {
-        why = "alive, still at collective " + std::to_string(p.entered) + ", " + p.operation;
-      } else {
-        continue;
-      }
-      names += (names.empty() ? "" : ", ") + rank_text(i) + " (" + why + ")";
-    }
-    if (!names.empty()) return "late at collective " + here() + ": " + names;
-    if (late) return "every rank has entered collective " + here() + ", but it does not end; is the network that slow?";
-    return "";
-  }
-
- private:
-  std::string here() const { return std::to_string(mine_.entered) + ", " + mine_.operation; }
-
-  std::string state() {
-    return std::to_string(++beat_) + " " + std::to_string(mine_.entered) + " " + mine_.kind + " " + mine_.operation +
-           "\n" + mine_.text;
-  }
-
-  static void parse(Peer& p, const std::string& state) {
-    if (state == p.state) return;
-    p.state = state;
-    p.moved = Clock::now();
-    std::istringstream s(state);
-    uint64_t beat = 0;
-    s >> beat >> p.entered >> p.kind;
-    s.get();
-    std::getline(s, p.operation);
-    std::getline(s, p.text);
-  }
-
-  void run() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    while (!stopping_) {
-      const std::string own = state();
-      lock.unlock();
-      std::vector<std::vector<uint8_t>> read;
-      std::string lost;
-      try {
-        store_->set(keys_[rank_], std::vector<uint8_t>(own.begin(), own.end()));
-        read = store_->multiGet(keys_);
-      } catch (const std::exception& e) {
-        lost = first_line(e.what());
-      }
-      lock.lock();
-      if (!lost.empty()) {
-        lost_ = lost;
-        break;
-      }
-      for (size_t i = 0; i < read.size(); i++) parse(peers_[i], std::string(read[i].begin(), read[i].end()));
-      polled_ = Clock::now();
-      const bool told = mine_.kind == '-' || own.find(mine_.text) != std::string::npos;
-      rounds_++;
-      changed_.notify_all();
-      if (told) changed_.wait_for(lock, interval_);
-    }
-    ended_ = true;
-    changed_.notify_all();
-  }
-
-  c10::intrusive_ptr<c10d::Store> store_;
-  const std::string where_;
-  const int rank_;
-  std::vector<std::string> keys_;
-
-  std::mutex mutex_;  // guards what follows
-  std::condition_variable changed_;
-  std::vector<Peer> peers_;
-  Peer mine_;
-  uint64_t beat_ = 0, rounds_ = 0;
-  Clock::time_point polled_ = Clock::now();
-  std::string lost_;
-  bool stopping_ = false, ended_ = false;
-  const Milliseconds interval_;
-};
 
 // Connects to the store, or serves it, and waits until every rank has written its first state.
 c10::intrusive_ptr<c10d::Store> join(const af_group_config& c, const std::string& where) {
@@ -224,14 +50,13 @@ c10::intrusive_ptr<c10d::Store> join(const af_group_config& c, const std::string
 // and could not name who is missing.
 void wait_for_all(c10d::Store& store, const af_group_config& c) {
   const std::string deadline = seconds_text(Milliseconds(c.timeout_ms));
-  auto key = [](int rank) { return "agentfly/state/" + std::to_string(rank); };
   std::string missing;
   try {
-    store.set(key(c.rank), std::vector<uint8_t>{'0', ' ', '0', ' ', '-', ' '});
+    store.set(Watch::key(c.rank), std::vector<uint8_t>{'0', ' ', '0', ' ', '-', ' '});
     for (const auto start = Clock::now();;) {
       std::string now;
       for (int i = 0; i < c.world; i++) {
-        if (!store.check({key(i)})) now += (now.empty() ? "" : ", ") + std::to_string(i);
+        if (!store.check({Watch::key(i)})) now += (now.empty() ? "" : ", ") + std::to_string(i);
       }
       missing = now;
       if (missing.empty()) return;

@@ -33,7 +33,8 @@ at::Tensor as_row(const at::Tensor& x) { return x.unsqueeze(1); }  // [T, n] -> 
 void linear_out(at::Tensor y, const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias) {
   if (!bias.defined()) return product_out(y, x, w.t());
   if (y.scalar_type() == at::kFloat) {
-    at::addmm_out(y, bias, x, w.t());
+    product_out(y, x, w.t());
+    y.add_(bias);
   } else {
     y.copy_(product_float(x, w.t()).add_(bias));
   }

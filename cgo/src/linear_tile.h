@@ -1,6 +1,6 @@
-// Rows against one piece of one panel. linear.cc includes this once for each instruction set, inside a namespace that says
-// what Sixteen is and how many rows make a tile. All of them make the same chain of fused multiply-adds for an element of
-// the result, and so the same bits.
+// Rows against one piece of one panel. linear.cc includes this once for each instruction set, inside a namespace that
+// says what Sixteen is and how many rows make a tile. All of them make the same chain of fused multiply-adds for an
+// element of the result, and so the same bits.
 
 // A cache line, 64 bytes, holds the weights of one inner element (float32) or two.
 template <class W>

@@ -5,10 +5,34 @@
 #include <ATen/Parallel.h>
 
 #include "kernels.h"
+#include "simd.h"
 #include "train.h"
+
+// oneDNN's product of any type, result = beta result + alpha a b. libtorch exports it without a header; where a version
+// does not, the symbol is null.
+namespace at::native {
+__attribute__((weak)) void mkldnn_matmul(const at::Tensor& a, const at::Tensor& b, const at::Tensor& result, float beta,
+                                         float alpha);
+}
 
 namespace af {
 namespace {
+
+// MKL takes its kernels for AVX2 on AMD's processors, so that oneDNN's for AVX-512 are twice as fast there. Each new
+// shape costs oneDNN a millisecond or two, which small products do not earn back.
+bool use_onednn(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b) {
+  constexpr int64_t kLeast = 1 << 25;  // multiplications
+  if (!y.device().is_cpu() || !y.is_contiguous() || y.scalar_type() != at::kFloat || a.scalar_type() != at::kFloat ||
+      b.scalar_type() != at::kFloat || a.size(0) * a.size(1) * b.size(1) < kLeast)
+    return false;
+#ifdef AF_X86
+  static const bool faster = at::native::mkldnn_matmul != nullptr && has_avx512() && __builtin_cpu_is("amd") &&
+                             at::globalContext().userEnabledMkldnn();
+  return faster;
+#else
+  return false;
+#endif
+}
 
 bool through_float(const at::Tensor& t) {
   if (t.scalar_type() == at::kFloat || !t.device().is_cpu()) return false;
@@ -35,7 +59,9 @@ at::Tensor product_float(const at::Tensor& a, const at::Tensor& b) {
 }
 
 void product_out(at::Tensor y, const at::Tensor& a, const at::Tensor& b) {
-  if (y.scalar_type() == a.scalar_type() && a.scalar_type() == b.scalar_type() && !through_float(b)) {
+  if (use_onednn(y, a, b)) {
+    at::native::mkldnn_matmul(a, b, y, 0, 1);
+  } else if (y.scalar_type() == a.scalar_type() && a.scalar_type() == b.scalar_type() && !through_float(b)) {
     at::mm_out(y, a, b);
   } else {
     y.copy_(through_float(b) ? at::mm(wide(a), wide(b)) : product(a, b));
@@ -43,7 +69,9 @@ void product_out(at::Tensor y, const at::Tensor& a, const at::Tensor& b) {
 }
 
 void product_add(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, double scale) {
-  if (y.scalar_type() == a.scalar_type() && a.scalar_type() == b.scalar_type() && !through_float(b)) {
+  if (scale == 1 && use_onednn(y, a, b)) {
+    at::native::mkldnn_matmul(a, b, y, 1, 1);
+  } else if (y.scalar_type() == a.scalar_type() && a.scalar_type() == b.scalar_type() && !through_float(b)) {
     y.addmm_(a, b, 1, scale);
   } else if (through_float(b) && y.scalar_type() == at::kFloat) {
     y.addmm_(wide(a), wide(b), 1, scale);

@@ -1,6 +1,6 @@
-// Kernels for AVX2 with FMA and for AVX-512, picked at run time on x86: functions between AF_TARGET_AVX2 (AF_TARGET_AVX512)
-// and AF_TARGET_END may use its intrinsics. Everywhere else, and for the tests, there is a plain version of each. No -march flag: a build runs on any
-// machine of the architecture.
+// Kernels for AVX2 with FMA and for AVX-512, picked at run time on x86: functions between AF_TARGET_AVX2
+// (AF_TARGET_AVX512) and AF_TARGET_END may use its intrinsics. Everywhere else, and for the tests, there is a plain
+// version of each. No -march flag: a build runs on any machine of the architecture.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
