@@ -112,20 +112,26 @@ type remoteTeacher struct {
 const scorersAtOnce = 16 // requests to a teacher
 
 func (t remoteTeacher) score(ctx context.Context, samples []*trajectory.Sample) ([][]float32, error) {
-	out, errs := make([][]float32, len(samples)), make([]error, len(samples))
+	out := make([][]float32, len(samples))
+	ctx, stop := context.WithCancelCause(ctx) // the first error ends all: a teacher that is gone is waited for once
+	defer stop(nil)
 	places := make(chan struct{}, scorersAtOnce)
 	var all sync.WaitGroup
 	for i, s := range samples {
 		all.Go(func() {
 			places <- struct{}{}
 			defer func() { <-places }()
+			if ctx.Err() != nil {
+				return
+			}
 			w := waiting.Enter(ctx, "teacher", "sample "+strconv.Itoa(i))
 			defer w.Leave()
 			logprobs, err := t.Score(w.In(ctx), s.TokenIDs)
 			if err == nil && len(logprobs) != s.Len()-1 {
 				err = fmt.Errorf("%d logprobs for %d tokens", len(logprobs), s.Len())
 			}
-			if errs[i] = err; err != nil {
+			if err != nil {
+				stop(err)
 				return
 			}
 			out[i] = make([]float32, s.Len())
@@ -137,7 +143,7 @@ func (t remoteTeacher) score(ctx context.Context, samples []*trajectory.Sample) 
 		})
 	}
 	all.Wait()
-	return out, errors.Join(errs...)
+	return out, context.Cause(ctx)
 }
 
 func (t remoteTeacher) Close() error { return t.close() }

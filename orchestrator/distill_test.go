@@ -2,9 +2,11 @@ package orchestrator
 
 import (
 	"context"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -101,6 +103,34 @@ func TestARemoteTeacherScoresTheResponseTokens(t *testing.T) {
 	require.Equal(t, [][]float32{{0, 0, -3, -4, 0}, {0, -5, 0}, {0, -9, 0}, {0, -6, 0}}, got)
 	_, err = remoteTeacher{scorer{short: true}, nil}.score(t.Context(), samples[:1])
 	require.ErrorContains(t, err, "3 logprobs for 5 tokens")
+}
+
+// A teacher that is gone is waited for once, not once by every sample.
+func TestTheFirstErrorOfATeacherEndsAll(t *testing.T) {
+	var samples []*trajectory.Sample
+	for range 3 * scorersAtOnce {
+		samples = append(samples, &trajectory.Sample{TokenIDs: []int32{1, 2}, ResponseMask: []bool{false, true}})
+	}
+	gone := &goneScorer{}
+	_, err := remoteTeacher{gone, nil}.score(t.Context(), samples)
+	require.EqualError(t, err, "nobody answers")
+	require.LessOrEqual(t, gone.asked.Load(), int64(scorersAtOnce)+1)
+
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("the user said so"))
+	_, err = remoteTeacher{gone, nil}.score(ctx, samples)
+	require.EqualError(t, err, "the user said so")
+}
+
+// goneScorer fails once all its places are taken; who is not the first waits until nobody cares.
+type goneScorer struct{ asked atomic.Int64 }
+
+func (s *goneScorer) Score(ctx context.Context, _ []int32) ([]float32, error) {
+	if s.asked.Add(1) == scorersAtOnce {
+		return nil, errors.New("nobody answers")
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
 }
 
 func TestJobsOfDistillation(t *testing.T) {
