@@ -35,7 +35,7 @@ def read(lines, *keys):
 
 def train(lines, load, commit):
     get = read(lines, "dtype", "what")
-    out = [machine("bench-train", load, commit) + "; the sides take turns, the dense batch three times in float32 (medians).", "",
+    out = [machine("bench-train", load, commit) + "; the sides take turns, the dense batch three times (medians).", "",
            "| a step on SmolLM2-135M | trajectories/s | transformers | ratio | tokens computed | padded tokens |", "|---|---|---|---|---|---|"]
     for dtype in DTYPES:
         for what, text, n in (("prompt_200", "8 groups of 8, 200-token prompts, 30 to 150 sampled", 64), ("prompt_1000", "the same with 1,000-token prompts", 64),

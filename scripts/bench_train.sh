@@ -18,9 +18,10 @@ ours() { (cd policy && OMP_NUM_THREADS=2 AGENTFLY_BENCH_ONLY=$1 AGENTFLY_BENCH_D
 theirs() { OMP_NUM_THREADS=2 "$python" scripts/bench_train.py "$model" "$work/shapes.json" "$1" "$2" >"$work/figures" 2>"$work/log" || { tail -n 20 "$work/log"; exit 1; }; tee -a "$out" <"$work/figures"; }
 AGENTFLY_BENCH_SHAPES=$work/shapes.json ours none float32
 both() { ours "$1" "$2" && theirs "$1" "$2"; }
-for shape in ${SHAPES:-dense_8x256 prompt_200 dense_8x256 prompt_1000 dense_8x256 three_turns memory}; do both "$shape" float32; done
+shapes=${SHAPES:-dense_8x256 prompt_200 dense_8x256 prompt_1000 dense_8x256 three_turns memory}
+for shape in $shapes; do both "$shape" float32; done
 if grep -q -e avx512_bf16 -e amx_bf16 /proc/cpuinfo; then
-  for shape in ${SHAPES:-dense_8x256 prompt_200 memory}; do both "$shape" bfloat16; done
+  for shape in $shapes; do both "$shape" bfloat16; done
 else # PyTorch's products in bfloat16 take a hundred times as long there
   echo "bfloat16: transformers is not run, this processor has no bfloat16 instructions"
   for shape in ${SHAPES:-dense_8x256 memory}; do ours "$shape" bfloat16; done
