@@ -4,6 +4,8 @@
 // is what the instructions of others do.
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+
 #include "kernels.h"
 #include "simd.h"
 #include "train.h"
@@ -34,6 +36,17 @@ bool use_onednn(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b) {
 #endif
 }
 
+// y = beta y + a b on oneDNN, the inner dimension in pieces as MKL takes them: oneDNN's one long chain of additions is
+// twice as far from the exact sum.
+void onednn(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, float beta) {
+  constexpr int64_t kPiece = 192;
+  const int64_t K = a.size(1);
+  for (int64_t k = 0; k < K; k += kPiece, beta = 1) {
+    const int64_t length = std::min(kPiece, K - k);
+    at::native::mkldnn_matmul(a.narrow(1, k, length), b.narrow(0, k, length), y, beta, 1);
+  }
+}
+
 bool through_float(const at::Tensor& t) {
   if (t.scalar_type() == at::kFloat || !t.device().is_cpu()) return false;
 #if defined(__x86_64__)
@@ -60,7 +73,7 @@ at::Tensor product_float(const at::Tensor& a, const at::Tensor& b) {
 
 void product_out(at::Tensor y, const at::Tensor& a, const at::Tensor& b) {
   if (use_onednn(y, a, b)) {
-    at::native::mkldnn_matmul(a, b, y, 0, 1);
+    onednn(y, a, b, 0);
   } else if (y.scalar_type() == a.scalar_type() && a.scalar_type() == b.scalar_type() && !through_float(b)) {
     at::mm_out(y, a, b);
   } else {
@@ -70,7 +83,7 @@ void product_out(at::Tensor y, const at::Tensor& a, const at::Tensor& b) {
 
 void product_add(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, double scale) {
   if (scale == 1 && use_onednn(y, a, b)) {
-    at::native::mkldnn_matmul(a, b, y, 1, 1);
+    onednn(y, a, b, 1);
   } else if (y.scalar_type() == a.scalar_type() && a.scalar_type() == b.scalar_type() && !through_float(b)) {
     y.addmm_(a, b, 1, scale);
   } else if (through_float(b) && y.scalar_type() == at::kFloat) {
