@@ -5,6 +5,8 @@
 //   d logprob / d z_j = [j = target] - p_j,  d entropy / d z_j = -p_j (log p_j + entropy)
 #include <ATen/Parallel.h>
 
+#include <bit>
+
 #include "kernels.h"
 #include "train.h"
 
@@ -19,8 +21,10 @@ inline float value(bfloat16 x) { return widened(x); }
 inline void add_to(float& to, float x) { to += x; }
 inline void add_to(bfloat16& to, float x) { to = rounded(widened(to) + x); }
 
+// A power of two: products of few sizes.
 int64_t tile_columns(int64_t rows, int64_t V) {
-  return std::min(V, std::max<int64_t>(256, kTileFloats / rows / 64 * 64));
+  return std::min(
+      V, std::max<int64_t>(256, static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(kTileFloats / rows)))));
 }
 
 HeadResult head_generic(const Plan& plan, const at::Tensor& hidden, const at::Tensor& weight) {

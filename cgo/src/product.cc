@@ -4,8 +4,6 @@
 // is what the instructions of others do.
 #include <ATen/Parallel.h>
 
-#include <algorithm>
-
 #include "kernels.h"
 #include "simd.h"
 #include "train.h"
@@ -20,8 +18,7 @@ __attribute__((weak)) void mkldnn_matmul(const at::Tensor& a, const at::Tensor& 
 namespace af {
 namespace {
 
-// MKL takes its kernels for AVX2 on AMD's processors, so that oneDNN's for AVX-512 are twice as fast there. Each new
-// shape costs oneDNN a millisecond or two, which small products do not earn back.
+// MKL takes its kernels for AVX2 on AMD's processors, so that oneDNN's for AVX-512 are twice as fast there.
 bool use_onednn(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b) {
   constexpr int64_t kLeast = 1 << 25;  // multiplications
   if (!y.device().is_cpu() || !y.is_contiguous() || y.scalar_type() != at::kFloat || a.scalar_type() != at::kFloat ||
@@ -36,15 +33,34 @@ bool use_onednn(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b) {
 #endif
 }
 
-// y = beta y + a b on oneDNN, the inner dimension in pieces as MKL takes them: oneDNN's one long chain of additions is
-// twice as far from the exact sum.
-void onednn(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, float beta) {
-  constexpr int64_t kPiece = 192;
-  const int64_t K = a.size(1);
-  for (int64_t k = 0; k < K; k += kPiece, beta = 1) {
-    const int64_t length = std::min(kPiece, K - k);
-    at::native::mkldnn_matmul(a.narrow(1, k, length), b.narrow(0, k, length), y, beta, 1);
+// y = a b on MKL, or y += a b with add
+void mkl(at::Tensor y, const at::Tensor& a, const at::Tensor& b, bool add) {
+  if (add) {
+    y.addmm_(a, b);
+  } else {
+    at::mm_out(y, a, b);
   }
+}
+
+// The same on oneDNN, in pieces of few sizes. Every new size costs oneDNN a millisecond or two and a megabyte, and the
+// tokens of a micro-batch are ever others: as rows of a they are cut into powers of two, as the inner dimension into
+// pieces as MKL takes them, because one long chain of additions is twice as far from the exact sum. MKL gets the rest.
+void onednn(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, bool add) {
+  constexpr int64_t kPiece = 192, kMost = 1024, kLeast = 64;
+  const int64_t M = a.size(0), K = a.size(1), pieces = K / kPiece * kPiece;
+  const bool tokens = a.stride(1) == 1;  // else a is a transposed view, whose rows are a weight's
+  int64_t row = 0;
+  for (int64_t rows = tokens ? kMost : M; pieces > 0 && rows >= kLeast; rows /= 2) {
+    for (; row + rows <= M; row += rows) {
+      const at::Tensor y_rows = y.narrow(0, row, rows), a_rows = a.narrow(0, row, rows);
+      for (int64_t k = 0; k < pieces; k += kPiece) {
+        const float beta = add || k > 0 ? 1 : 0;
+        at::native::mkldnn_matmul(a_rows.narrow(1, k, kPiece), b.narrow(0, k, kPiece), y_rows, beta, 1);
+      }
+      if (pieces < K) mkl(y_rows, a_rows.narrow(1, pieces, K - pieces), b.narrow(0, pieces, K - pieces), true);
+    }
+  }
+  if (row < M) mkl(y.narrow(0, row, M - row), a.narrow(0, row, M - row), b, add);
 }
 
 bool through_float(const at::Tensor& t) {
@@ -73,7 +89,7 @@ at::Tensor product_float(const at::Tensor& a, const at::Tensor& b) {
 
 void product_out(at::Tensor y, const at::Tensor& a, const at::Tensor& b) {
   if (use_onednn(y, a, b)) {
-    onednn(y, a, b, 0);
+    onednn(y, a, b, false);
   } else if (y.scalar_type() == a.scalar_type() && a.scalar_type() == b.scalar_type() && !through_float(b)) {
     at::mm_out(y, a, b);
   } else {
@@ -83,7 +99,7 @@ void product_out(at::Tensor y, const at::Tensor& a, const at::Tensor& b) {
 
 void product_add(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, double scale) {
   if (scale == 1 && use_onednn(y, a, b)) {
-    onednn(y, a, b, 1);
+    onednn(y, a, b, true);
   } else if (y.scalar_type() == a.scalar_type() && a.scalar_type() == b.scalar_type() && !through_float(b)) {
     y.addmm_(a, b, 1, scale);
   } else if (through_float(b) && y.scalar_type() == at::kFloat) {
