@@ -241,8 +241,10 @@ func TestRealVLLMTeaches(t *testing.T) {
 	vllmSets(t)
 	model, err := filepath.Abs("../examples/tiny/model_vllm")
 	require.NoError(t, err)
-	server, err := vllm.Serve(t.Context(), vllm.ServeOptions{Command: os.Getenv("AGENTFLY_VLLM"), Model: model, CPU: true, Folder: t.TempDir(),
-		Args: []string{"--no-enable-lora", "--no-enable-scale-out"}}) // with adapters 0.32.0 dies on a CPU when it scores beside another request
+	server, err := vllm.Serve(t.Context(), vllm.ServeOptions{
+		Command: os.Getenv("AGENTFLY_VLLM"), Model: model, CPU: true, Folder: t.TempDir(),
+		Args: []string{"--no-enable-lora", "--no-enable-scale-out"},
+	}) // with adapters 0.32.0 dies on a CPU when it scores beside another request
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Close()) })
 	student := filepath.Join(trained(t, "../examples/tiny_sft.yaml", "sft.epochs=5").Output, "checkpoints", "last")
