@@ -10,7 +10,6 @@
 
 #include <cmath>
 
-#include "kernels.h"
 #include "train.h"
 
 namespace af {
@@ -74,15 +73,6 @@ at::Tensor matrix(const float* p, int64_t rows, int64_t columns, int64_t stride)
   return at::from_blob(const_cast<float*>(p), {rows, columns}, {stride, 1}, at::kFloat);
 }
 
-// c = a b, or c += a b
-void product(at::Tensor c, const at::Tensor& a, const at::Tensor& b, bool add) {
-  if (add) {
-    at::addmm_out(c, c, a, b);
-  } else {
-    at::mm_out(c, a, b);
-  }
-}
-
 // Scratch of one task; grows to the largest block.
 struct Scratch {
   at::Tensor q_BE, o_BE, d_BE, s_BA, p_BA;
@@ -104,8 +94,8 @@ void scores(float* s_BA, const float* q_BE, const float* k, const Shape& s, int6
             const std::vector<Run>& runs, int64_t stride) {
   int64_t column = 0;
   for (const Run& r : runs) {
-    product(matrix(s_BA + column, B, r.length, A), matrix(q_BE, B, s.E, s.E),
-            matrix(k + r.start * stride, r.length, s.E, stride).t(), false);
+    plain_product(matrix(s_BA + column, B, r.length, A), matrix(q_BE, B, s.E, s.E),
+                  matrix(k + r.start * stride, r.length, s.E, stride).t(), false);
     column += r.length;
   }
 }
@@ -131,8 +121,8 @@ void forward_block(const Shape& s, const Block& b, int64_t kv, const float* qkv,
   }
   int64_t column = 0;
   for (const Run& r : runs) {
-    product(matrix(o_BE, B, s.E, s.E), matrix(s_BA + column, B, r.length, A),
-            matrix(v + r.start * s.stride, r.length, s.E, s.stride), column > 0);
+    plain_product(matrix(o_BE, B, s.E, s.E), matrix(s_BA + column, B, r.length, A),
+                  matrix(v + r.start * s.stride, r.length, s.E, s.stride), column > 0);
     column += r.length;
   }
   for (int64_t row = 0; row < B; row++) {
@@ -174,10 +164,10 @@ void backward_block(const Shape& s, const Block& b, int64_t kv, const Backward& 
   int64_t column = 0;
   for (const Run& r : runs) {
     const at::Tensor ds = matrix(s_BA + column, B, r.length, A);
-    product(matrix(d_v + r.start * s.E, r.length, s.E, s.E), matrix(p_BA + column, B, r.length, A).t(),
-            matrix(o_BE, B, s.E, s.E), true);
-    product(matrix(d_k + r.start * s.E, r.length, s.E, s.E), ds.t(), matrix(q_BE, B, s.E, s.E), true);
-    product(matrix(d_BE, B, s.E, s.E), ds, matrix(k + r.start * s.stride, r.length, s.E, s.stride), column > 0);
+    plain_product(matrix(d_v + r.start * s.E, r.length, s.E, s.E), matrix(p_BA + column, B, r.length, A).t(),
+                  matrix(o_BE, B, s.E, s.E), true);
+    plain_product(matrix(d_k + r.start * s.E, r.length, s.E, s.E), ds.t(), matrix(q_BE, B, s.E, s.E), true);
+    plain_product(matrix(d_BE, B, s.E, s.E), ds, matrix(k + r.start * s.stride, r.length, s.E, s.stride), column > 0);
     column += r.length;
   }
   for (int64_t i = 0; i < b.count; i++) {

@@ -1,16 +1,10 @@
 // Norms, RoPE, SwiGLU and row sums of the training path.
 #include <ATen/Parallel.h>
 
-#include "kernels.h"
 #include "train.h"
 
 namespace af {
 namespace {
-
-template <class X>
-X* elements(const at::Tensor& t) {
-  return static_cast<X*>(t.mutable_data_ptr());
-}
 
 // A [rows, heads, n] view as the kernels see it.
 template <class X>
@@ -30,14 +24,6 @@ struct Rows {
 };
 
 constexpr int64_t kParts = 16;  // pieces of a sum over rows, whatever the number of threads
-
-// Calls f with a value of the type of t's elements.
-template <class F>
-void by_type(const at::Tensor& t, const F& f) {
-  if (t.scalar_type() == at::kBFloat16) return f(bfloat16());
-  TORCH_INTERNAL_ASSERT(t.scalar_type() == at::kFloat);
-  f(float());
-}
 
 int64_t grain(int64_t floats_per_row) { return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, floats_per_row)); }
 

@@ -5,9 +5,6 @@
 //   d logprob / d z_j = [j = target] - p_j,  d entropy / d z_j = -p_j (log p_j + entropy)
 #include <ATen/Parallel.h>
 
-#include <bit>
-
-#include "kernels.h"
 #include "train.h"
 
 namespace af {
@@ -16,15 +13,11 @@ namespace {
 constexpr int64_t kRows = 4096;           // most rows of a tile
 constexpr int64_t kTileFloats = 4 << 20;  // most elements of a tile, about: 16 MiB
 
-inline float value(float x) { return x; }
-inline float value(bfloat16 x) { return widened(x); }
-inline void add_to(float& to, float x) { to += x; }
-inline void add_to(bfloat16& to, float x) { to = rounded(widened(to) + x); }
-
 // A power of two: products of few sizes.
 int64_t tile_columns(int64_t rows, int64_t V) {
-  return std::min(
-      V, std::max<int64_t>(256, static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(kTileFloats / rows)))));
+  int64_t columns = 256;
+  while (2 * columns * rows <= kTileFloats) columns *= 2;
+  return std::min(V, columns);
 }
 
 HeadResult head_generic(const Plan& plan, const at::Tensor& hidden, const at::Tensor& weight) {
@@ -76,12 +69,12 @@ void forward_rows(const af_model& m, const at::Tensor& weight, const Plan& plan,
     const int64_t width = std::min(columns, V - v);
     at::Tensor tile = buffer.narrow(0, 0, n * width).view({n, width});
     product_out(tile, h, weight.narrow(0, v, width).t());
-    const auto* logits = static_cast<const X*>(tile.const_data_ptr());
+    const X* logits = elements<X>(tile);
     at::parallel_for(0, n, 8, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; i++) {
         kernel::head_update(states[i], logits + i * width, width, scale);
         const int64_t target = plan.row_target[start + i] - v;
-        if (target >= 0 && target < width) target_z[i] = value(logits[i * width + target]) * scale;
+        if (target >= 0 && target < width) target_z[i] = widened(logits[i * width + target]) * scale;
       }
     });
   }
@@ -130,12 +123,15 @@ void backward_rows(const af_model& m, const at::Tensor& weight, const Plan& plan
     at::Tensor tile = buffer.narrow(0, 0, n * width).view({n, width});
     const at::Tensor w = weight.narrow(0, v, width);
     product_out(tile, h, w.t());
-    auto* logits = static_cast<X*>(tile.mutable_data_ptr());
+    X* logits = elements<X>(tile);
     at::parallel_for(0, n, 8, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; i++) {
         const int64_t k = start + i, target = plan.row_target[a.row[k]] - v;
         kernel::head_backward(logits + i * width, width, scale, a.lse[k], a.entropy[k], a.d_logprob[k], a.d_entropy[k]);
-        if (target >= 0 && target < width) add_to(logits[i * width + target], scale * a.d_logprob[k]);
+        if (target >= 0 && target < width) {
+          X& d = logits[i * width + target];
+          round_to(d, widened(d) + scale * a.d_logprob[k]);
+        }
       }
     });
     product_add(d_h, tile, w);
@@ -151,11 +147,7 @@ HeadResult head(const af_model& m, const at::Tensor& weight_VD, const Plan& plan
   HeadResult r{at::empty({plan.N}, options), at::empty({plan.N}, options), at::empty({plan.N}, options)};
   for (int64_t start = 0; start < plan.N; start += kRows) {
     const int64_t n = std::min(kRows, plan.N - start);
-    if (m.dtype == at::kFloat) {
-      forward_rows<float>(m, weight_VD, plan, hidden_ND, start, n, r);
-    } else {
-      forward_rows<bfloat16>(m, weight_VD, plan, hidden_ND, start, n, r);
-    }
+    by_type(hidden_ND, [&]<class X>(X) { forward_rows<X>(m, weight_VD, plan, hidden_ND, start, n, r); });
   }
   return r;
 }
@@ -175,11 +167,7 @@ at::Tensor head_backward(af_model& m, const at::Tensor& weight_VD, const Plan& p
   for (int64_t start = 0; start < n; start += kRows) {
     const int64_t rows = std::min(kRows, n - start);
     const at::Tensor some = h.narrow(0, start, rows), d_some = d_h.narrow(0, start, rows);
-    if (m.dtype == at::kFloat) {
-      backward_rows<float>(m, weight_VD, plan, a, some, start, d_some);
-    } else {
-      backward_rows<bfloat16>(m, weight_VD, plan, a, some, start, d_some);
-    }
+    by_type(some, [&]<class X>(X) { backward_rows<X>(m, weight_VD, plan, a, some, start, d_some); });
   }
   return at::zeros(hidden_ND.sizes(), options).index_copy_(0, a.row_index, d_h);
 }

@@ -29,27 +29,28 @@ INLINE void store(float* p, F8 v) { *reinterpret_cast<F8u*>(p) = v; }
 INLINE F8 load(const bfloat16* p) { return (F8)(__builtin_convertvector(*reinterpret_cast<const H8u*>(p), U8) << 16); }
 INLINE void store(bfloat16* p, F8 v) {
   const U8 bits = (U8)v, rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-  const U8 half = v == v ? rounded : rounded - rounded + 0x7fc0;
+  const U8 half = v == v ? rounded : U8{} + 0x7fc0;
   *reinterpret_cast<H8u*>(p) = __builtin_convertvector(half, H8);
 }
-INLINE F8 load_some(const float* p, int64_t n, float fill) {
-  float b[8] = {fill, fill, fill, fill, fill, fill, fill, fill};
-  std::memcpy(b, p, static_cast<size_t>(n) * sizeof(float));
-  return load(b);
-}
-INLINE F8 load_some(const bfloat16* p, int64_t n, float fill) {
+template <class X>
+INLINE F8 load_some(const X* p, int64_t n, float fill) {
   float b[8] = {fill, fill, fill, fill, fill, fill, fill, fill};
   for (int64_t i = 0; i < n; i++) b[i] = widened(p[i]);
   return load(b);
 }
-INLINE void store_some(float* p, F8 v, int64_t n) { std::memcpy(p, &v, static_cast<size_t>(n) * sizeof(float)); }
-INLINE void store_some(bfloat16* p, F8 v, int64_t n) {
-  bfloat16 b[8];
+template <class X>
+INLINE void store_some(X* p, F8 v, int64_t n) {
+  X b[8];
   store(b, v);
-  std::memcpy(p, b, static_cast<size_t>(n) * sizeof(bfloat16));
+  std::memcpy(p, b, static_cast<size_t>(n) * sizeof(X));
 }
 INLINE F8 all(float x) { return F8{x, x, x, x, x, x, x, x}; }
 INLINE F8 max8(F8 a, F8 b) { return a > b ? a : b; }
+INLINE float greatest(F8 v) {
+  float top = v[0];
+  for (int k = 1; k < 8; k++) top = v[k] > top ? v[k] : top;
+  return top;
+}
 INLINE float sum(F8 v) { return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7])); }
 INLINE double sum_wide(F8 v) {
   double s = 0;
@@ -83,6 +84,16 @@ INLINE F8 exp8(F8 x) {
 INLINE F8 sigmoid8(F8 x) { return 1.0f / (1.0f + exp8(-x)); }
 
 template <class X>
+INLINE float greatest_of(const X* x, int64_t n) {  // -infinity for none
+  const float lowest = -std::numeric_limits<float>::infinity();
+  F8 m = all(lowest);
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) m = max8(load(x + i), m);
+  if (i < n) m = max8(load_some(x + i, n - i, lowest), m);
+  return greatest(m);
+}
+
+template <class X>
 INLINE float sum_squares_of(const X* x, int64_t n) {
   F8 a = all(0), b = all(0), c = all(0), d = all(0);
   int64_t i = 0;
@@ -104,15 +115,22 @@ INLINE void scale_norm_of(X* y, const X* x, const float* w, float rstd, int64_t 
   if (i < n) store_some(y + i, load_some(x + i, n - i, 0) * rstd * load_some(w + i, n - i, 0), n - i);
 }
 
+}  // namespace
+
 template <class X>
-INLINE float rms_norm_of(X* y, const X* x, const float* w, int64_t n, float eps) {
+CLONES void scale_norm(X* y, const X* x, const float* w, float rstd, int64_t n) {
+  scale_norm_of(y, x, w, rstd, n);
+}
+
+template <class X>
+CLONES float rms_norm(X* y, const X* x, const float* w, int64_t n, float eps) {
   const float rstd = 1.0f / std::sqrt(sum_squares_of(x, n) / static_cast<float>(n) + eps);
   scale_norm_of(y, x, w, rstd, n);
   return rstd;
 }
 
 template <class X>
-INLINE void rms_norm_backward_of(X* dx, float* dw, const X* dy, const X* x, const float* w, float rstd, int64_t n) {
+CLONES void rms_norm_backward(X* dx, float* dw, const X* dy, const X* x, const float* w, float rstd, int64_t n) {
   F8 acc = all(0);
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) {
@@ -140,7 +158,7 @@ INLINE void rms_norm_backward_of(X* dx, float* dw, const X* dy, const X* x, cons
 }
 
 template <class X>
-INLINE void rope_of(X* x, const float* cos, const float* sin, int64_t heads, int64_t E, float direction) {
+CLONES void rope(X* x, const float* cos, const float* sin, int64_t heads, int64_t E, float direction) {
   const int64_t half = E / 2;
   for (int64_t h = 0; h < heads; h++) {
     X *a = x + h * E, *b = a + half;
@@ -161,7 +179,7 @@ INLINE void rope_of(X* x, const float* cos, const float* sin, int64_t heads, int
 }
 
 template <class X>
-INLINE void swiglu_of(X* act, const X* gate_up, int64_t F) {
+CLONES void swiglu(X* act, const X* gate_up, int64_t F) {
   const X* up = gate_up + F;
   int64_t i = 0;
   for (; i + 8 <= F; i += 8) {
@@ -175,7 +193,7 @@ INLINE void swiglu_of(X* act, const X* gate_up, int64_t F) {
 }
 
 template <class X>
-INLINE void swiglu_backward_of(X* d_gate_up, X* act, const X* gate_up, const X* d_act, int64_t F) {
+CLONES void swiglu_backward(X* d_gate_up, X* act, const X* gate_up, const X* d_act, int64_t F) {
   const X* up = gate_up + F;
   for (int64_t i = 0; i < F; i += 8) {
     const int64_t n = F - i;
@@ -194,15 +212,8 @@ INLINE void swiglu_backward_of(X* d_gate_up, X* act, const X* gate_up, const X* 
 }
 
 template <class X>
-INLINE void head_update_of(HeadState& state, const X* logits, int64_t n, float scale) {
-  const float lowest = -std::numeric_limits<float>::infinity();
-  F8 m = all(lowest);
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8) m = max8(load(logits + i), m);
-  if (i < n) m = max8(load_some(logits + i, n - i, lowest), m);
-  float top = m[0];
-  for (int k = 1; k < 8; k++) top = m[k] > top ? m[k] : top;
-  top *= scale;
+CLONES void head_update(HeadState& state, const X* logits, int64_t n, float scale) {
+  const float top = greatest_of(logits, n) * scale;
   if (state.sum == 0) {  // the first piece
     state.max = top;
   } else if (top > state.max) {
@@ -212,7 +223,8 @@ INLINE void head_update_of(HeadState& state, const X* logits, int64_t n, float s
     state.max = top;
   }
   const float base = static_cast<float>(state.max);
-  for (i = 0; i + 8 <= n;) {
+  int64_t i = 0;
+  while (i + 8 <= n) {
     F8 s = all(0),
        d = all(0);  // of few terms: in a long float sum beside the greatest the many small ones would be lost
     for (const int64_t end = std::min(n, i + 256); i + 8 <= end; i += 8) {
@@ -230,8 +242,8 @@ INLINE void head_update_of(HeadState& state, const X* logits, int64_t n, float s
 }
 
 template <class X>
-INLINE void head_backward_of(X* logits, int64_t n, float scale, float lse, float entropy, float d_logprob,
-                             float d_entropy) {
+CLONES void head_backward(X* logits, int64_t n, float scale, float lse, float entropy, float d_logprob,
+                          float d_entropy) {
   for (int64_t i = 0; i < n; i += 8) {
     const bool whole = n - i >= 8;
     const F8 logp = (whole ? load(logits + i) : load_some(logits + i, n - i, 0)) * scale - lse;
@@ -244,46 +256,18 @@ INLINE void head_backward_of(X* logits, int64_t n, float scale, float lse, float
   }
 }
 
-}  // namespace
-
-// Both types of each kernel.
-#define KERNELS(X)                                                                                                  \
-  template <>                                                                                                       \
-  CLONES void scale_norm(X* y, const X* x, const float* w, float rstd, int64_t n) {                                 \
-    scale_norm_of(y, x, w, rstd, n);                                                                                \
-  }                                                                                                                 \
-  template <>                                                                                                       \
-  CLONES float rms_norm(X* y, const X* x, const float* w, int64_t n, float eps) {                                   \
-    return rms_norm_of(y, x, w, n, eps);                                                                            \
-  }                                                                                                                 \
-  template <>                                                                                                       \
-  CLONES void rms_norm_backward(X* dx, float* dw, const X* dy, const X* x, const float* w, float rstd, int64_t n) { \
-    rms_norm_backward_of(dx, dw, dy, x, w, rstd, n);                                                                \
-  }                                                                                                                 \
-  template <>                                                                                                       \
-  CLONES void rope(X* x, const float* cos, const float* sin, int64_t heads, int64_t E, float direction) {           \
-    rope_of(x, cos, sin, heads, E, direction);                                                                      \
-  }                                                                                                                 \
-  template <>                                                                                                       \
-  CLONES void swiglu(X* act, const X* gate_up, int64_t F) {                                                         \
-    swiglu_of(act, gate_up, F);                                                                                     \
-  }                                                                                                                 \
-  template <>                                                                                                       \
-  CLONES void swiglu_backward(X* d_gate_up, X* act, const X* gate_up, const X* d_act, int64_t F) {                  \
-    swiglu_backward_of(d_gate_up, act, gate_up, d_act, F);                                                          \
-  }                                                                                                                 \
-  template <>                                                                                                       \
-  CLONES void head_update(HeadState& state, const X* logits, int64_t n, float scale) {                              \
-    head_update_of(state, logits, n, scale);                                                                        \
-  }                                                                                                                 \
-  template <>                                                                                                       \
-  CLONES void head_backward(X* logits, int64_t n, float scale, float lse, float entropy, float d_logprob,           \
-                            float d_entropy) {                                                                      \
-    head_backward_of(logits, n, scale, lse, entropy, d_logprob, d_entropy);                                         \
-  }
-KERNELS(float)
-KERNELS(bfloat16)
-#undef KERNELS
+#define INSTANTIATE(X)                                                                           \
+  template void scale_norm(X*, const X*, const float*, float, int64_t);                          \
+  template float rms_norm(X*, const X*, const float*, int64_t, float);                           \
+  template void rms_norm_backward(X*, float*, const X*, const X*, const float*, float, int64_t); \
+  template void rope(X*, const float*, const float*, int64_t, int64_t, float);                   \
+  template void swiglu(X*, const X*, int64_t);                                                   \
+  template void swiglu_backward(X*, X*, const X*, const X*, int64_t);                            \
+  template void head_update(HeadState&, const X*, int64_t, float);                               \
+  template void head_backward(X*, int64_t, float, float, float, float, float);
+INSTANTIATE(float)
+INSTANTIATE(bfloat16)
+#undef INSTANTIATE
 
 CLONES void add(float* y, const bfloat16* x, float a, int64_t n) {
   int64_t i = 0;
@@ -292,16 +276,11 @@ CLONES void add(float* y, const bfloat16* x, float a, int64_t n) {
 }
 
 CLONES float exp_minus_max(float* s, int64_t n, float* max) {
-  const float lowest = -std::numeric_limits<float>::infinity();
-  F8 m = all(lowest);
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8) m = max8(load(s + i), m);
-  if (i < n) m = max8(load_some(s + i, n - i, lowest), m);
-  float top = m[0];
-  for (int k = 1; k < 8; k++) top = m[k] > top ? m[k] : top;
+  const float top = greatest_of(s, n);
   *max = top;
   F8 acc = all(0);
-  for (i = 0; i + 8 <= n; i += 8) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
     const F8 e = exp8(load(s + i) - top);
     acc += e;
     store(s + i, e);
@@ -337,10 +316,8 @@ CLONES float max_of(const float* x, int64_t n, bool* finite) {
     m = max8(v, m);
     good &= v < endless;
   }
-  float top = m[0];
-  for (int k = 1; k < 8; k++) top = m[k] > top ? m[k] : top;
   for (int k = 0; k < 8; k++) *finite = *finite && good[k] != 0;
-  return top;
+  return greatest(m);
 }
 
 CLONES double exp_above(float* e, const float* z, int64_t n, float least) {

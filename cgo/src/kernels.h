@@ -8,16 +8,18 @@ namespace af {
 // The upper half of a float32.
 using bfloat16 = uint16_t;
 
+inline float widened(float x) { return x; }
 inline float widened(bfloat16 x) {
   const uint32_t bits = static_cast<uint32_t>(x) << 16;
   float f;
   std::memcpy(&f, &bits, sizeof f);
   return f;
 }
-inline bfloat16 rounded(float f) {  // to the nearest, ties to even
+inline void round_to(float& to, float x) { to = x; }
+inline void round_to(bfloat16& to, float x) {  // the nearest, ties to even
   uint32_t bits;
-  std::memcpy(&bits, &f, sizeof bits);
-  return f != f ? 0x7fc0 : static_cast<bfloat16>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  std::memcpy(&bits, &x, sizeof bits);
+  to = x != x ? 0x7fc0 : static_cast<bfloat16>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 }  // namespace af

@@ -30,19 +30,13 @@ struct Output {
   bool add;               // y +=
 };
 
-inline float value(float w) { return w; }
-inline float value(bfloat16 w) { return widened(w); }
-
-inline void store(float* to, float f) { *to = f; }
-inline void store(bfloat16* to, float f) { *to = rounded(f); }
-
 // All rows against one piece of one panel.
 template <class W>
 void panel_piece_plain(const Output& out, const float* x, int64_t ldx, int64_t M, const W* w, int64_t length) {
   for (int64_t r = 0; r < M; r++) {
     float sum[kWidth] = {};
     for (int64_t k = 0; k < length; k++) {
-      for (int64_t j = 0; j < kWidth; j++) sum[j] += x[r * ldx + k] * value(w[k * kWidth + j]);
+      for (int64_t j = 0; j < kWidth; j++) sum[j] += x[r * ldx + k] * widened(w[k * kWidth + j]);
     }
     float* y = out.y + r * out.stride;
     for (int64_t j = 0; j < out.width; j++) {
@@ -120,7 +114,7 @@ void pack_panels(Team& team, W* to, const float* from, int64_t N, int64_t K) {
         const int64_t last = std::min(K, first + 16);
         for (int64_t j = 0; j < rows; j++) {
           const float* row = from + (p * kWidth + j) * K;
-          for (int64_t k = first; k < last; k++) store(out + k * kWidth + j, row[k]);
+          for (int64_t k = first; k < last; k++) round_to(out[k * kWidth + j], row[k]);
         }
       }
     }

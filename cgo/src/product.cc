@@ -4,7 +4,6 @@
 // is what the instructions of others do.
 #include <ATen/Parallel.h>
 
-#include "kernels.h"
 #include "simd.h"
 #include "train.h"
 
@@ -33,18 +32,10 @@ bool use_onednn(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b) {
 #endif
 }
 
-// y = a b on MKL, or y += a b with add
-void mkl(at::Tensor y, const at::Tensor& a, const at::Tensor& b, bool add) {
-  if (add) {
-    y.addmm_(a, b);
-  } else {
-    at::mm_out(y, a, b);
-  }
-}
-
-// The same on oneDNN, in pieces of few sizes. Every new size costs oneDNN a millisecond or two and a megabyte, and the
-// tokens of a micro-batch are ever others: as rows of a they are cut into powers of two, as the inner dimension into
-// pieces as MKL takes them, because one long chain of additions is twice as far from the exact sum. MKL gets the rest.
+// plain_product on oneDNN, in pieces of few sizes. Every new size costs oneDNN a millisecond or two and a megabyte, and
+// the tokens of a micro-batch are ever others: as rows of a they are cut into powers of two, as the inner dimension
+// into pieces as MKL takes them, because one long chain of additions is twice as far from the exact sum. libtorch, and
+// so MKL, gets the rest.
 void onednn(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, bool add) {
   constexpr int64_t kPiece = 192, kMost = 1024, kLeast = 64;
   const int64_t M = a.size(0), K = a.size(1), pieces = K / kPiece * kPiece;
@@ -57,10 +48,11 @@ void onednn(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, bool 
         const float beta = add || k > 0 ? 1 : 0;
         at::native::mkldnn_matmul(a_rows.narrow(1, k, kPiece), b.narrow(0, k, kPiece), y_rows, beta, 1);
       }
-      if (pieces < K) mkl(y_rows, a_rows.narrow(1, pieces, K - pieces), b.narrow(0, pieces, K - pieces), true);
+      if (pieces < K)
+        plain_product(y_rows, a_rows.narrow(1, pieces, K - pieces), b.narrow(0, pieces, K - pieces), true);
     }
   }
-  if (row < M) mkl(y.narrow(0, row, M - row), a.narrow(0, row, M - row), b, add);
+  if (row < M) plain_product(y.narrow(0, row, M - row), a.narrow(0, row, M - row), b, add);
 }
 
 bool through_float(const at::Tensor& t) {
@@ -76,6 +68,14 @@ bool through_float(const at::Tensor& t) {
 at::Tensor wide(const at::Tensor& t) { return t.to(at::kFloat); }
 
 }  // namespace
+
+void plain_product(at::Tensor y, const at::Tensor& a, const at::Tensor& b, bool add) {
+  if (add) {
+    at::addmm_out(y, y, a, b);
+  } else {
+    at::mm_out(y, a, b);
+  }
+}
 
 at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
   if (through_float(b)) return at::mm(wide(a), wide(b)).to(b.scalar_type());
@@ -104,10 +104,11 @@ void product_add(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, 
     y.addmm_(a, b, 1, scale);
   } else if (through_float(b) && y.scalar_type() == at::kFloat) {
     y.addmm_(wide(a), wide(b), 1, scale);
-  } else if (y.device().is_cpu() && y.scalar_type() == at::kFloat && y.is_contiguous()) {
+  } else if (y.device().is_cpu() && y.is_contiguous() && y.scalar_type() == at::kFloat &&
+             b.scalar_type() == at::kBFloat16) {
     const at::Tensor x = product(a, b);
-    float* to = y.mutable_data_ptr<float>();
-    const auto* from = static_cast<const bfloat16*>(x.const_data_ptr());
+    float* to = elements<float>(y);
+    const bfloat16* from = elements<bfloat16>(x);
     at::parallel_for(0, y.numel(), 1 << 14, [&](int64_t begin, int64_t end) {
       kernel::add(to + begin, from + begin, static_cast<float>(scale), end - begin);
     });

@@ -5,6 +5,7 @@
 // number of threads but libtorch's own matrix products: the same input gives the same bits.
 #pragma once
 #include "internal.h"
+#include "kernels.h"
 
 namespace af {
 
@@ -32,10 +33,24 @@ Plan make_plan(const af_model& m, const af_batch& b);
 // Whether operations run on kernels.h.
 inline bool use_kernels(const af_model& m) { return m.device.is_cpu() && !m.generic; }
 
+// Calls f with a value of the type of t's elements, float or bfloat16.
+template <class F>
+void by_type(const at::Tensor& t, const F& f) {
+  if (t.scalar_type() == at::kBFloat16) return f(bfloat16());
+  TORCH_INTERNAL_ASSERT(t.scalar_type() == at::kFloat);
+  f(float());
+}
+template <class X>
+X* elements(const at::Tensor& t) {
+  return static_cast<X*>(t.mutable_data_ptr());
+}
+
 // ---- product.cc: matrix products of float32 or bfloat16, sums in float32 ----
 at::Tensor product(const at::Tensor& a, const at::Tensor& b);        // of b's type
 at::Tensor product_float(const at::Tensor& a, const at::Tensor& b);  // float32; also of more dimensions
 void product_out(at::Tensor y, const at::Tensor& a, const at::Tensor& b);
+// y = a b, or y += a b with add, as libtorch does it: all of one type
+void plain_product(at::Tensor y, const at::Tensor& a, const at::Tensor& b, bool add);
 // y += scale a b; y may be float32 where a and b are bfloat16
 void product_add(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, double scale = 1);
 
