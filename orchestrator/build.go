@@ -18,6 +18,7 @@ import (
 	"github.com/agentfly/agentfly/engines/vllm"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/panics"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/rewards"
@@ -181,17 +182,27 @@ func (s *session) overrideTemplate() error {
 func (s *session) makeRollout() error {
 	j, chosen, format := s.job, s.rollout.Tools, s.rollout.Format
 	chosen.Measure(s.policy.Tokenizer)
-	prefix, schemas, err := s.prompt(format, chosen.Specs())
+	var prefix []trajectory.Message
+	var schemas []json.RawMessage
+	var marks, stops []string
+	err := panics.Guard("the format "+j.Agent.Format, func() (err error) {
+		prefix, schemas, err = s.prompt(format, chosen.Specs())
+		marks, stops = tools.MarksOf(format), format.Stops()
+		return err
+	})
+	if caught := (*panics.Error)(nil); errors.As(err, &caught) {
+		return j.Fail("agent.format", "%v", err)
+	}
 	if err != nil {
 		return err
 	}
-	kept := masks.Kept(s.policy.Tokenizer, tools.MarksOf(format))
+	kept := masks.Kept(s.policy.Tokenizer, marks)
 	s.rollout = Rollout{
 		Engine: s.engine, Renderer: s.renderer, Format: format, Tools: chosen, Reward: s.rollout.Reward, Schemas: schemas, Prefix: prefix,
 		Decode: func(ids []int32) string { return masks.DecodeKeeping(s.policy.Tokenizer, ids, kept) },
 		Sampling: engines.Sampling{
 			MaxTokens: j.Rollout.MaxNewTokens, Temperature: j.Rollout.Temperature, TopP: j.Rollout.TopP, TopK: j.Rollout.TopK,
-			MinP: j.Rollout.MinP, StopIDs: s.renderer.StopIDs(), Stop: format.Stops(),
+			MinP: j.Rollout.MinP, StopIDs: s.renderer.StopIDs(), Stop: stops,
 		},
 		MaxTurns: j.Agent.MaxTurns, MaxCalls: j.Agent.MaxCalls, MaxAtOnce: j.Agent.MaxAtOnce, MaxTotal: j.Rollout.MaxTokens,
 		Timeout: seconds(j.Rollout.TurnTimeout), Deadline: seconds(j.Rollout.Timeout), Seed: j.Seed, RunName: j.Name,

@@ -5,11 +5,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/agentfly/agentfly/panics"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -108,7 +110,14 @@ func makeFormat(all map[string]FormatFactory, name string, specs []Spec, o Forma
 		names := slices.Sorted(maps.Keys(all))
 		return nil, fmt.Errorf("tools: there is no format %q%s; the formats are %s", name, suggest(name, names), strings.Join(names, ", "))
 	}
-	f, err := factory(specs, o)
+	var f Format
+	err := panics.Guard("its factory", func() (err error) {
+		f, err = factory(specs, o)
+		return err
+	})
+	if err == nil && f == nil {
+		err = errors.New("its factory returned no format")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("tools: format %s: %w", name, err)
 	}
