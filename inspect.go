@@ -153,7 +153,7 @@ func (c *commands) inspectScore(x *cli.Context) error {
 	if d := x.String("dtype"); !slices.Contains([]string{"fp32", "auto", "bfloat16"}, d) {
 		return usagef("--dtype is %q; allowed: fp32, bfloat16", d)
 	}
-	p, err := policy.Load(path, policy.Options{BFloat16: x.String("dtype") == "bfloat16"})
+	p, err := policy.LoadWeights(path, policy.Options{BFloat16: x.String("dtype") == "bfloat16"}) // ids need no tokenizer
 	if err != nil {
 		return err
 	}

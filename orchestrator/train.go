@@ -14,6 +14,7 @@ import (
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/panics"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -272,7 +273,9 @@ func (t *run) loop(ctx context.Context) error {
 	if err == nil {
 		return t.save()
 	}
-	switch {
+	switch caught := (*panics.Error)(nil); {
+	case ctx.Err() == nil && errors.As(err, &caught): // code that the program brought, not the run's
+		return fmt.Errorf("%w\norchestrator: what the run recorded is kept: correct the code that panicked, then the run can go on with --resume", err)
 	case ctx.Err() == nil:
 		return err
 	case t.halfway: // saved now, the step's update would be done twice

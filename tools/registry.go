@@ -217,7 +217,7 @@ func (r *Registry) End(trajectoryID string) {
 			return nil
 		})
 		if caught := (*panics.Error)(nil); errors.As(err, &caught) && r.options.Report != nil {
-			r.options.Report(e.spec.Name, fmt.Errorf("tools: %s: %v", caught.What, caught.Value), caught.Stack)
+			r.options.Report(e.spec.Name, fmt.Errorf("tools: %s: panic: %v", caught.What, caught.Value), caught.Stack)
 		}
 	}
 }

@@ -211,8 +211,7 @@ CLONES void swiglu_backward(X* d_gate_up, X* act, const X* gate_up, const X* d_a
   }
 }
 
-template <class X>
-CLONES void head_update(HeadState& state, const X* logits, int64_t n, float scale) {
+CLONES void head_update(HeadState& state, const float* logits, int64_t n, float scale) {
   const float top = greatest_of(logits, n) * scale;
   if (state.sum == 0) {  // the first piece
     state.max = top;
@@ -241,8 +240,7 @@ CLONES void head_update(HeadState& state, const X* logits, int64_t n, float scal
   }
 }
 
-template <class X>
-CLONES void head_backward(X* logits, int64_t n, float scale, float lse, float entropy, float d_logprob,
+CLONES void head_backward(float* logits, int64_t n, float scale, float lse, float entropy, float d_logprob,
                           float d_entropy) {
   for (int64_t i = 0; i < n; i += 8) {
     const bool whole = n - i >= 8;
@@ -262,9 +260,7 @@ CLONES void head_backward(X* logits, int64_t n, float scale, float lse, float en
   template void rms_norm_backward(X*, float*, const X*, const X*, const float*, float, int64_t); \
   template void rope(X*, const float*, const float*, int64_t, int64_t, float);                   \
   template void swiglu(X*, const X*, int64_t);                                                   \
-  template void swiglu_backward(X*, X*, const X*, const X*, int64_t);                            \
-  template void head_update(HeadState&, const X*, int64_t, float);                               \
-  template void head_backward(X*, int64_t, float, float, float, float, float);
+  template void swiglu_backward(X*, X*, const X*, const X*, int64_t);
 INSTANTIATE(float)
 INSTANTIATE(bfloat16)
 #undef INSTANTIATE

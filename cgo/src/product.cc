@@ -104,8 +104,8 @@ struct Operand {
   int stride;
 };
 
-// y = scale a b, or y += with add; y [M, N] float32 with contiguous rows. By columns all of it is transposed, so b comes
-// first.
+// y = scale a b, or y += with add; y [M, N] float32 with contiguous rows. By columns all of it is transposed, so b
+// comes first.
 void mkl_half(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, double scale, bool add) {
   TORCH_INTERNAL_ASSERT(y.stride(1) == 1 && a.size(1) == b.size(0));
   if (y.numel() == 0) return;
