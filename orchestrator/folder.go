@@ -58,7 +58,7 @@ func (t *run) makeFolder(j *job.Job) (err error) {
 	if err := removeUnfinished(filepath.Join(t.dir, "checkpoints")); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(t.dir, "job.yaml"), j.Source(), 0o644); err != nil {
+	if err := t.writeJob(j); err != nil {
 		return fmt.Errorf("orchestrator: run folder: %w", err)
 	}
 	if t.db, err = store.Open(filepath.Join(t.dir, storeFile)); err != nil {

@@ -53,7 +53,9 @@ func TestPanicsBesideCallsAreErrors(t *testing.T) {
 		require.Contains(t, string(trace), "wildEnd.End")
 	}})
 	ended := 0
-	say := func(name string) Tool { return textTool(name, func(context.Context) (string, error) { return "", nil }) }
+	say := func(name string) Tool {
+		return textTool(name, func(context.Context) (string, error) { return "", nil })
+	}
 	require.NoError(t, r.Register(wildEnd{say("bad"), &ended}, wildEnd{say("good"), &ended}))
 	r.End("train-0-0-0")
 	require.Equal(t, 2, ended, "the other one is told too")
