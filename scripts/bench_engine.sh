@@ -49,6 +49,7 @@ load=$(cut -d' ' -f1 /proc/loadavg)
 echo "load average before: $load"
 types=${BENCH_DTYPES:-float32 bfloat16}
 side() { OMP_NUM_THREADS=2 python3 scripts/bench_side.py "$out" "$@" 2>"$log" || { status=$?; tail -n 20 "$log"; exit "$status"; }; }
+# shellcheck disable=SC2016 # the inner shell's own
 ours() { side 'the local engine' sh -c 'AGENTFLY_BENCH_OUT=$BENCH_SIDE_LINES "$1" -test.v -test.run "$2" >"$3" 2>&1 || { cat "$3"; exit 1; }
   grep -E "sequences: " "$3" | sed "s/^ *[a-z_]*.go:[0-9]*: //"' ours "$log.test" "$1" "$log.ours"; }
 # Rounds, so that what else the machine's host does meets both sides.

@@ -211,7 +211,8 @@ CLONES void swiglu_backward(X* d_gate_up, X* act, const X* gate_up, const X* d_a
   }
 }
 
-CLONES void head_update(HeadState& state, const float* logits, int64_t n, float scale) {
+template <class X>
+CLONES void head_update(HeadState& state, const X* logits, int64_t n, float scale) {
   const float top = greatest_of(logits, n) * scale;
   if (state.sum == 0) {  // the first piece
     state.max = top;
@@ -240,7 +241,8 @@ CLONES void head_update(HeadState& state, const float* logits, int64_t n, float 
   }
 }
 
-CLONES void head_backward(float* logits, int64_t n, float scale, float lse, float entropy, float d_logprob,
+template <class X>
+CLONES void head_backward(X* logits, int64_t n, float scale, float lse, float entropy, float d_logprob,
                           float d_entropy) {
   for (int64_t i = 0; i < n; i += 8) {
     const bool whole = n - i >= 8;
@@ -264,6 +266,9 @@ CLONES void head_backward(float* logits, int64_t n, float scale, float lse, floa
 INSTANTIATE(float)
 INSTANTIATE(bfloat16)
 #undef INSTANTIATE
+// Logits are float32, whatever the model computes in.
+template void head_update(HeadState&, const float*, int64_t, float);
+template void head_backward(float*, int64_t, float, float, float, float, float);
 
 CLONES void add(float* y, const bfloat16* x, float a, int64_t n) {
   int64_t i = 0;

@@ -64,10 +64,12 @@ void softmax_backward(float* dp, const float* p, int64_t n, float delta);
 struct HeadState {
   double max = 0, sum = 0, dot = 0;  // of z = scale * logit: max, sum of exp(z - max), sum of exp(z - max) * (z - max)
 };
-void head_update(HeadState& state, const float* logits, int64_t n, float scale);
+template <class X>
+void head_update(HeadState& state, const X* logits, int64_t n, float scale);
 // logits [n] become d loss / d logits, but for the target's own term:
 // z = scale * logit, -scale * exp(z - lse) * (d_logprob + d_entropy * (z - lse + entropy)).
-void head_backward(float* logits, int64_t n, float scale, float lse, float entropy, float d_logprob, float d_entropy);
+template <class X>
+void head_backward(X* logits, int64_t n, float scale, float lse, float entropy, float d_logprob, float d_entropy);
 
 double dot(const float* a, const float* b, int64_t n);
 void add(float* y, const float* x, int64_t n);                // y += x
