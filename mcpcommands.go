@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agentfly/agentfly/httplimit"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/tools/mcp"
@@ -98,7 +99,7 @@ func (c *commands) serveTools(x *cli.Context, tools *mcp.Server) error {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", bearing(x.String("api-key"), tools))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	server := httplimit.NewServer(httplimit.Handler(mux, httplimit.Options{}))
 	fmt.Fprintf(c.out, "serving tools on http://%s/mcp\n", listener.Addr())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
@@ -126,6 +127,7 @@ func bearing(key string, next http.Handler) http.Handler {
 		given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if !ok || subtle.ConstantTimeCompare([]byte(given), []byte(key)) != 1 {
 			w.Header().Set("WWW-Authenticate", "Bearer")
+			w.Header().Set("Connection", "close") // who has no key keeps no connection
 			http.Error(w, "the API key is missing or wrong", http.StatusUnauthorized)
 			return
 		}

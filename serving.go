@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/engines/local"
+	"github.com/agentfly/agentfly/httplimit"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/serve"
@@ -116,6 +116,7 @@ func (c *commands) server(x *cli.Context, path string, p *policy.Policy, engine 
 		Engine: engine, Tokenizer: p.Tokenizer, StopIDs: p.StopIDs, Models: x.StringSlice("served-model-name"), Root: path, Vocab: p.Config.VocabSize,
 		APIKey: x.String("api-key"), RawLogprobs: x.String("logprobs-mode") == "raw_logprobs", MaxQueue: x.Int("max-queue"),
 		MaxLogprobs: x.Int("max-logprobs"), Version: Version, ToolParser: x.String("tool-call-parser"),
+		Warn: func(text string) { fmt.Fprintln(c.errOut, "agentfly: "+text) },
 		Stats: func() serve.Stats {
 			s := engine.Stats()
 			return serve.Stats{
@@ -165,7 +166,7 @@ func (c *commands) listen(x *cli.Context, s *serve.Server) error {
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
-	server := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	server := httplimit.NewServer(s)
 	fmt.Fprintf(c.out, "serving %s on http://%s\n", x.Args().First(), listener.Addr())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
