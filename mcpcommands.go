@@ -25,6 +25,8 @@ func (c *commands) toolsServeCommand() *cli.Command {
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "http", Usage: "listen on `ADDRESS`, such as 127.0.0.1:8090, instead of standard input and output; one that is not this machine's own needs an API key"},
 			&cli.StringFlag{Name: "api-key", EnvVars: []string{"AGENTFLY_API_KEY"}, Usage: "`KEY` that requests over HTTP must bear"},
+			&cli.IntFlag{Name: "max-sessions", Value: 256, Usage: "sessions over HTTP at once; more are refused with status 503"},
+			&cli.IntFlag{Name: "session-timeout", Value: 3600, Usage: "seconds after which a session over HTTP ends that sends nothing"},
 		},
 	}
 }
@@ -33,13 +35,20 @@ func (c *commands) toolsServe(x *cli.Context) (err error) {
 	if err := checkAddress(x.String("http"), x.String("api-key")); err != nil {
 		return err
 	}
+	for _, flag := range []string{"max-sessions", "session-timeout"} {
+		if x.Int(flag) < 1 {
+			return usagef("--%s is %d; it must be at least 1", flag, x.Int(flag))
+		}
+	}
 	shared := resources.New(resources.Options{Warn: func(text string) { fmt.Fprintln(c.errOut, "agentfly: "+text) }})
 	defer func() { err = errors.Join(err, shared.Close()) }()
 	registry, err := c.served(x.Context, shared, x.Args().Slice())
 	if err != nil {
 		return err
 	}
-	server, err := mcp.NewServer(registry, Version)
+	server, err := mcp.NewServer(registry, Version, mcp.ServerOptions{
+		MaxSessions: x.Int("max-sessions"), Idle: time.Duration(x.Int("session-timeout")) * time.Second,
+	})
 	if err != nil {
 		return err
 	}

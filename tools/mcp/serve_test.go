@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
@@ -62,7 +65,7 @@ func served(t *testing.T) (*counter, *Server) {
 	c := &counter{calls: map[string]int{}}
 	r := tools.NewRegistry(tools.Options{})
 	require.NoError(t, r.Register(c))
-	s, err := NewServer(r, "1.2.3")
+	s, err := NewServer(r, "1.2.3", ServerOptions{})
 	require.NoError(t, err)
 	return c, s
 }
@@ -136,6 +139,47 @@ func TestServeHTTP(t *testing.T) {
 }
 
 func TestNothingToServe(t *testing.T) {
-	_, err := NewServer(tools.NewRegistry(tools.Options{}), "1")
+	_, err := NewServer(tools.NewRegistry(tools.Options{}), "1", ServerOptions{})
 	require.EqualError(t, err, "mcp: there is no tool to serve")
+}
+
+// Sessions have a number at most, and idle ones end by themselves.
+func TestServeBoundsSessions(t *testing.T) {
+	c := &counter{calls: map[string]int{}}
+	r := tools.NewRegistry(tools.Options{})
+	require.NoError(t, r.Register(c))
+	s, err := NewServer(r, "1.2.3", ServerOptions{MaxSessions: 2, Idle: 300 * time.Millisecond})
+	require.NoError(t, err)
+	defer s.Close()
+	web := httptest.NewServer(s)
+	defer web.Close()
+	begin := func() *http.Response {
+		const body = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, web.URL, strings.NewReader(body))
+		require.NoError(t, err)
+		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set("Accept", "application/json, text/event-stream")
+		response, err := web.Client().Do(request)
+		require.NoError(t, err)
+		data, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		if response.StatusCode == http.StatusServiceUnavailable {
+			require.Contains(t, string(data), "2 sessions are open")
+		}
+		return response
+	}
+	first := begin()
+	require.Equal(t, http.StatusOK, first.StatusCode)
+	require.Equal(t, http.StatusOK, begin().StatusCode)
+	require.Equal(t, http.StatusServiceUnavailable, begin().StatusCode)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, web.URL, nil)
+	require.NoError(t, err)
+	request.Header.Set("Mcp-Session-Id", first.Header.Get("Mcp-Session-Id"))
+	response, err := web.Client().Do(request)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	require.Equal(t, http.StatusOK, begin().StatusCode, "one has ended")
+	require.Equal(t, http.StatusServiceUnavailable, begin().StatusCode)
+	require.Eventually(t, func() bool { return begin().StatusCode == http.StatusOK }, 10*time.Second, 20*time.Millisecond, "idle ones end")
 }
