@@ -64,7 +64,7 @@ func TestHangUpStops(t *testing.T) {
 	_, err = bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
 	require.NoError(t, run.Process.Signal(syscall.SIGHUP))
-	time.Sleep(time.Millisecond) // of two that come at once the kernel makes one
+	time.Sleep(time.Millisecond)           // of two that come at once the kernel makes one
 	_ = run.Process.Signal(syscall.SIGHUP) // it may be gone already
 	ended(t, run)
 	require.Zero(t, run.ProcessState.ExitCode(), "%s: %s", run.ProcessState, errs.String())

@@ -109,7 +109,7 @@ func (c *commands) serveTools(x *cli.Context, tools *mcp.Server) error {
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", bearing(x.String("api-key"), tools))
 	server := httplimit.NewServer(httplimit.Handler(mux, httplimit.Options{}))
-	fmt.Fprintf(c.out, "serving tools on http://%s/mcp\n", listener.Addr())
+	fmt.Fprintf(c.text, "serving tools on http://%s/mcp\n", listener.Addr())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	select {

@@ -136,11 +136,11 @@ func (c *commands) server(x *cli.Context, path string, p *policy.Policy, engine 
 	}
 	renderer, err := newRenderer(p)
 	if err != nil { // text and token ids are served all the same
-		fmt.Fprintf(c.out, "/v1/chat/completions refuses: %v\n", err)
+		fmt.Fprintf(c.text, "/v1/chat/completions refuses: %v\n", err)
 		return serve.New(o)
 	}
 	if renderer.ToolsInSystemPrompt() {
-		fmt.Fprintln(c.out, "the chat template ignores tools: their schemas are written into the system prompt")
+		fmt.Fprintln(c.text, "the chat template ignores tools: their schemas are written into the system prompt")
 	}
 	for _, id := range renderer.StopIDs() {
 		if !slices.Contains(o.StopIDs, id) {
@@ -167,7 +167,7 @@ func (c *commands) listen(x *cli.Context, s *serve.Server) error {
 		return fmt.Errorf("serve: %w", err)
 	}
 	server := httplimit.NewServer(s)
-	fmt.Fprintf(c.out, "serving %s on http://%s\n", x.Args().First(), listener.Addr())
+	fmt.Fprintf(c.text, "serving %s on http://%s\n", x.Args().First(), listener.Addr())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	select {
