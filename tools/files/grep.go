@@ -47,15 +47,17 @@ func compile(text string) (*regexp.Regexp, error) {
 
 // states is about how many states a pattern has, counted without writing its repetitions out.
 func states(tree *syntax.Regexp) int {
-	n := 1
-	if tree.Op == syntax.OpLiteral {
-		n = 1 + len(tree.Rune)
-	}
+	n := 0
 	for _, sub := range tree.Sub {
 		n += states(sub)
 	}
-	if tree.Op == syntax.OpRepeat {
+	switch tree.Op {
+	case syntax.OpLiteral:
+		n = len(tree.Rune)
+	case syntax.OpRepeat:
 		n *= max(1, tree.Min, tree.Max)
+	default:
+		n++
 	}
 	return min(n, 1<<30) // of deeper ones it is enough to know that they are more
 }

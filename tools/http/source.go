@@ -272,7 +272,8 @@ func (s *service) fetch(ctx context.Context, from string) ([]byte, *url.URL, err
 	return data, u, nil
 }
 
-// server is where requests go: the job's URL, or the first server of the document.
+// server is where requests go: the job's URL, or the first server of the document. A server that the document alone names gets no headers
+// of the job.
 func (s *service) server(d *document, job string, from *url.URL) (*url.URL, error) {
 	if job != "" {
 		return s.base(job)
@@ -288,5 +289,13 @@ func (s *service) server(d *document, job string, from *url.URL) (*url.URL, erro
 	if !u.IsAbs() {
 		return nil, fmt.Errorf("the server %q is relative, and the document is a file; give the service's address as url", text)
 	}
-	return s.base(u.String())
+	base, err := s.base(u.String())
+	if err != nil {
+		return nil, err
+	}
+	if len(s.headers) > 0 && (from == nil || base.Scheme != from.Scheme || base.Host != from.Host) { // they are the job's secrets, and the document is another's
+		return nil, fmt.Errorf("the document's server is %s://%s, which the job does not name, and requests there would bear the job's headers %s; give that address as url if it may have them, or leave headers out",
+			base.Scheme, base.Host, strings.Join(slices.Sorted(maps.Keys(s.headers)), ", "))
+	}
+	return base, nil
 }
