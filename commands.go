@@ -1,6 +1,7 @@
 package agentfly
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -9,6 +10,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/agentfly/agentfly/cgo"
@@ -52,7 +55,7 @@ func (c *commands) all() []*cli.Command {
 		{Name: "rollout", Usage: "sample trajectories of a job's training tasks as JSON lines, without training", ArgsUsage: "JOB", Flags: []cli.Flag{model, seed, set, &cli.IntFlag{Name: "steps", Value: 1, Usage: "steps' worth of tasks"}}, Action: c.rollout},
 		c.serveCommand(),
 		{Name: "job", Usage: "look at job files", Subcommands: []*cli.Command{
-			{Name: "validate", Usage: "check a job file and its data", ArgsUsage: "JOB", Flags: []cli.Flag{set}, Action: c.jobValidate},
+			{Name: "validate", Usage: "check a job file and its data", ArgsUsage: "JOB", Flags: []cli.Flag{set, &cli.BoolFlag{Name: "run-code", Usage: "start the programs that the job names, import its Python files and ask its services; without it a terminal is asked"}}, Action: c.jobValidate},
 			{Name: "effective", Usage: "print the algorithm that a job really runs", ArgsUsage: "JOB", Flags: []cli.Flag{set}, Action: c.jobEffective},
 			{Name: "schema", Usage: "print the JSON schema of job files", Action: c.jobSchema},
 		}},
@@ -177,23 +180,50 @@ func (c *commands) jobValidate(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := orchestrator.Validate(x.Context, j, c.registries); err != nil {
-		return err
+	var notRun []string
+	if !x.Bool("run-code") {
+		if notRun, err = orchestrator.Look(x.Context, j, c.registries); err != nil {
+			return err
+		}
+	}
+	if x.Bool("run-code") || len(notRun) > 0 && c.agreed(j.Path(), notRun) {
+		notRun = nil
+		if err := orchestrator.Validate(x.Context, j, c.registries); err != nil {
+			return err
+		}
 	}
 	a, err := orchestrator.Algorithm(j, c.registries)
 	if err != nil {
 		return err
 	}
 	refused := orchestrator.Trainable(j, a)
+	but := ""
+	if len(notRun) > 0 {
+		but = ", but not all of it was checked, because that runs what the job names:\n  " + strings.Join(notRun, "\n  ") +
+			"\na job file is code: run agentfly job validate --run-code on one that you trust"
+	}
 	switch {
 	case refused == nil:
-		_, err = fmt.Fprintf(c.text, "%s: ok\n", j.Path())
+		_, err = fmt.Fprintf(c.text, "%s: ok%s\n", j.Path(), but)
 	case j.SFT != nil: // it can do nothing else
 		return refused
 	default:
 		_, err = fmt.Fprintf(c.text, "%s: ok for rollout and eval; train refuses it:\n%v\n", j.Path(), refused)
+		if but != "" {
+			_, err = fmt.Fprintf(c.text, "%s: ok%s\n", j.Path(), but)
+		}
 	}
 	return err
+}
+
+// agreed asks on a terminal whether what a job names may run. Where nobody can answer it may not.
+func (c *commands) agreed(path string, notRun []string) bool {
+	if !terminal.Is(c.in) || !terminal.Is(c.rawErr) {
+		return false
+	}
+	fmt.Fprintf(c.errOut, "a job file is code: to check all of %s, this is run:\n  %s\nrun it? [y/N] ", path, strings.Join(notRun, "\n  "))
+	answer, _ := bufio.NewReader(c.in).ReadString('\n') // without one the answer is no
+	return slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer)))
 }
 
 func (c *commands) jobEffective(x *cli.Context) error {

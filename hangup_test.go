@@ -4,6 +4,7 @@ package agentfly_test
 
 import (
 	"bufio"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -129,4 +130,37 @@ func TestARunSurvivesItsTerminal(t *testing.T) {
 	ended(t, run)
 	require.Equal(t, 3, run.ProcessState.ExitCode(), run.ProcessState)
 	require.FileExists(t, filepath.Join(dir, "checkpoints", "last", "run.json"))
+}
+
+// On a terminal the command asks before it runs anything, and shows all of what it would run.
+func TestValidateAsks(t *testing.T) {
+	marker := filepath.Join(t.TempDir(), "ran")
+	for answer, runs := range map[string]bool{"\n": false, "n\n": false, "y\n": true} {
+		master, slave := pseudoTerminal(t)
+		long := strings.Repeat("true; ", 50) // after which nobody would look
+		run := process("job", "validate", "--set", `agent.tools=[{mcp: {command: [sh, -c, "`+long+`touch `+marker+`"]}}]`, "examples/tiny.yaml")
+		run.Stdin, run.Stdout, run.Stderr = slave, slave, slave
+		run.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+		require.NoError(t, run.Start())
+		require.NoError(t, slave.Close())
+		shown, buffer := "", make([]byte, 4096)
+		for !strings.HasSuffix(shown, "run it? [y/N] ") {
+			n, err := master.Read(buffer)
+			require.NoError(t, err, shown)
+			shown += string(buffer[:n])
+		}
+		require.Contains(t, shown, "touch "+marker)
+		require.NoFileExists(t, marker)
+		_, err := master.WriteString(answer)
+		require.NoError(t, err)
+		go func() { _, _ = io.Copy(io.Discard, master) }() // ends with the terminal
+		ended(t, run)
+		if runs {
+			require.FileExists(t, marker)
+		} else {
+			require.NoFileExists(t, marker)
+			require.Zero(t, run.ProcessState.ExitCode())
+		}
+		_ = os.Remove(marker)
+	}
 }

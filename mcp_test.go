@@ -52,7 +52,7 @@ func TestMCPToolLearnsAsTheToolItselfDoes(t *testing.T) {
 // A secret of a server's environment or headers stays out of what the run keeps.
 func TestMCPJobKeepsSecrets(t *testing.T) {
 	t.Setenv("MCP_TEST_KEY", "s3cret")
-	status, out, errs := command("", "job", "validate", "--set", "agent.tools=[{mcp: {url: \"http://127.0.0.1:1/mcp\", headers: {Authorization: \"Bearer ${MCP_TEST_KEY}\"}}}]", "examples/mcp_tool.yaml")
+	status, out, errs := command("", "job", "validate", "--run-code", "--set", "agent.tools=[{mcp: {url: \"http://127.0.0.1:1/mcp\", headers: {Authorization: \"Bearer ${MCP_TEST_KEY}\"}}}]", "examples/mcp_tool.yaml")
 	require.Equal(t, 2, status, out)
 	require.Contains(t, errs, "http://127.0.0.1:1/mcp")
 	require.Contains(t, errs, "connection refused")

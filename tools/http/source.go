@@ -215,6 +215,12 @@ func (s *service) document(ctx context.Context, r *resources.Resources, c config
 	var err error
 	var from *url.URL // of the document, to which its server may be relative
 	if strings.HasPrefix(c.OpenAPI, "http://") || strings.HasPrefix(c.OpenAPI, "https://") {
+		if from, err = s.base(c.OpenAPI); err != nil {
+			return nil, fmt.Errorf("openapi: %w", err)
+		}
+		if err := r.Run(fmt.Sprintf("the document %s://%s%s, which is not fetched", from.Scheme, from.Host, from.Path)); err != nil {
+			return nil, err
+		}
 		data, from, err = s.fetch(ctx, c.OpenAPI)
 	} else if data, err = readFile(r.Resolve(c.OpenAPI)); err != nil {
 		err = fmt.Errorf("openapi: %s: %w", c.OpenAPI, err)
