@@ -16,29 +16,29 @@ import (
 // chatRequest is the body of /v1/chat/completions.
 type chatRequest struct {
 	sampling
-	Model        *string           `json:"model"`
-	Messages     []json.RawMessage `json:"messages"`
-	Tools        []json.RawMessage `json:"tools"`
-	ToolChoice   json.RawMessage   `json:"tool_choice"`
-	Parallel     *bool             `json:"parallel_tool_calls"`
-	MaxTokens    *int              `json:"max_tokens"`
-	MaxComplete  *int              `json:"max_completion_tokens"`
-	Logprobs     bool              `json:"logprobs"`
-	Top          *int              `json:"top_logprobs"`
-	Stream       bool              `json:"stream"`
-	Options      *streamOptions    `json:"stream_options"`
-	AddPrompt    *bool             `json:"add_generation_prompt"`
-	AddSpecial   bool              `json:"add_special_tokens"`
-	Continue     bool              `json:"continue_final_message"`
-	Echo         bool              `json:"echo"`
-	Template     present           `json:"chat_template"`
-	TemplateArgs present           `json:"chat_template_kwargs"`
-	Documents    present           `json:"documents"`
-	Functions    present           `json:"functions"`
-	Audio        present           `json:"audio"`
-	Effort       *string           `json:"reasoning_effort"`
-	AsIDs        bool              `json:"return_tokens_as_token_ids"`
-	TokenIDs     bool              `json:"return_token_ids"`
+	Model        *string         `json:"model"`
+	Messages     rawList         `json:"messages"`
+	Tools        rawList         `json:"tools"`
+	ToolChoice   json.RawMessage `json:"tool_choice"`
+	Parallel     *bool           `json:"parallel_tool_calls"`
+	MaxTokens    *int            `json:"max_tokens"`
+	MaxComplete  *int            `json:"max_completion_tokens"`
+	Logprobs     bool            `json:"logprobs"`
+	Top          *int            `json:"top_logprobs"`
+	Stream       bool            `json:"stream"`
+	Options      *streamOptions  `json:"stream_options"`
+	AddPrompt    *bool           `json:"add_generation_prompt"`
+	AddSpecial   bool            `json:"add_special_tokens"`
+	Continue     bool            `json:"continue_final_message"`
+	Echo         bool            `json:"echo"`
+	Template     present         `json:"chat_template"`
+	TemplateArgs present         `json:"chat_template_kwargs"`
+	Documents    present         `json:"documents"`
+	Functions    present         `json:"functions"`
+	Audio        present         `json:"audio"`
+	Effort       *string         `json:"reasoning_effort"`
+	AsIDs        bool            `json:"return_tokens_as_token_ids"`
+	TokenIDs     bool            `json:"return_token_ids"`
 }
 
 type chatReply struct {
@@ -163,6 +163,9 @@ func (s *Server) chatJob(ctx context.Context, in *chatRequest) (*chatJob, error)
 	if j.detail, err = s.detail(in.Top, "top_logprobs"); err != nil {
 		return nil, err
 	}
+	if err := s.checkParts(len(in.Messages) + len(in.Tools)); err != nil {
+		return nil, err
+	}
 	if j.format, err = s.toolFormat(in); err != nil {
 		return nil, err
 	}
@@ -208,6 +211,10 @@ func (s *Server) render(ctx context.Context, raw, schemas []json.RawMessage, add
 	if len(raw) == 0 {
 		return nil, badf("messages", "messages is missing or empty")
 	}
+	parts := len(raw) + len(schemas)
+	if err := s.checkParts(parts); err != nil {
+		return nil, err
+	}
 	bytes := 0
 	for _, t := range schemas {
 		bytes += len(t)
@@ -235,6 +242,10 @@ func (s *Server) render(ctx context.Context, raw, schemas []json.RawMessage, add
 			}
 			bytes += len(call.Name) + len(call.Arguments)
 		}
+		parts += len(messages[i].ToolCalls)
+	}
+	if err := s.checkParts(parts); err != nil {
+		return nil, err
 	}
 	if err := s.checkText("messages", "the conversation", bytes); err != nil {
 		return nil, err

@@ -253,6 +253,22 @@ func TestLongNames(t *testing.T) {
 	require.Equal(t, "default", name)
 }
 
+// A conversation of more parts than the context has tokens is refused before it is taken apart, and long lists before they are whole.
+func TestManyParts(t *testing.T) {
+	var bytes atomic.Int64
+	h := start(t, scripted.Options{Respond: says("hi")}, func(o *Options) { o.Tokenizer = counting{bytes: &bytes} })
+	many := func(part string, n int) string { return strings.TrimSuffix(strings.Repeat(part+",", n), ",") }
+	message, call := `{"role":"user","content":""}`, `{"type":"function","function":{"name":"f","arguments":"{}"}}`
+	for _, path := range []string{"/tokenize", "/v1/chat/completions"} {
+		h.refuses(path, `{"messages":[`+many(message, 401)+`]}`, 400, "the conversation has 401 messages")
+		h.refuses(path, `{"messages":[{"role":"assistant","content":"","tool_calls":[`+many(call, 401)+`]}]}`, 400, "the conversation has 402 messages")
+		h.refuses(path, `{`+user+`,"tools":[`+many(`{"type":"function","function":{"name":"f"}}`, 400)+`]}`, 400, "the conversation has 401 messages")
+		h.refuses(path, `{"messages":[`+many("{}", listLimit+1)+`]}`, 400, "a list has more than 65536 elements")
+	}
+	h.refuses("/v1/completions", `{"prompt":"x","stop":[`+many(`"a"`, listLimit+1)+`]}`, 400, "a list has more than 65536 elements")
+	require.Zero(t, bytes.Load())
+}
+
 // Bodies that are held at once are bounded together.
 func TestBodiesHeldAtOnce(t *testing.T) {
 	h := start(t, scripted.Options{Respond: says("hi")}, func(o *Options) { o.MaxBody, o.MaxHeld = 1000, 1500 })

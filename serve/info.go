@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -68,16 +67,16 @@ func (s *Server) model(w http.ResponseWriter, r *http.Request) {
 
 // tokenizeRequest is the body of /tokenize: a text or a conversation.
 type tokenizeRequest struct {
-	Model      *string           `json:"model"`
-	Prompt     *string           `json:"prompt"`
-	Messages   []json.RawMessage `json:"messages"`
-	Tools      []json.RawMessage `json:"tools"`
-	AddSpecial *bool             `json:"add_special_tokens"`
-	AddPrompt  *bool             `json:"add_generation_prompt"`
-	Strings    bool              `json:"return_token_strs"`
-	Template   present           `json:"chat_template"`
-	Args       present           `json:"chat_template_kwargs"`
-	Continue   bool              `json:"continue_final_message"`
+	Model      *string `json:"model"`
+	Prompt     *string `json:"prompt"`
+	Messages   rawList `json:"messages"`
+	Tools      rawList `json:"tools"`
+	AddSpecial *bool   `json:"add_special_tokens"`
+	AddPrompt  *bool   `json:"add_generation_prompt"`
+	Strings    bool    `json:"return_token_strs"`
+	Template   present `json:"chat_template"`
+	Args       present `json:"chat_template_kwargs"`
+	Continue   bool    `json:"continue_final_message"`
 }
 
 func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, _ *places, in *tokenizeRequest) error {

@@ -1,7 +1,9 @@
 package serve
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -91,3 +93,47 @@ func (h *holding) Read(p []byte) (int, error) {
 
 // release forgets the bytes of an answered request.
 func (h *holding) release() { h.s.held.Add(-h.n) }
+
+// listLimit is how many elements a list of texts or objects has at most: as what Go makes of them they take many times their text.
+const listLimit = 1 << 16
+
+// rawList is a list whose elements are read later.
+type rawList []json.RawMessage
+
+func (l *rawList) UnmarshalJSON(data []byte) error {
+	out, err := readList[json.RawMessage](data)
+	*l = out
+	return err
+}
+
+// readList reads a list element by element, up to the limit.
+func readList[T any](data []byte) ([]T, error) {
+	if data[0] != '[' {
+		var out []T
+		return out, json.Unmarshal(data, &out) // null, or its error says what is wrong
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	if _, err := d.Token(); err != nil {
+		return nil, err
+	}
+	out := []T{}
+	for d.More() {
+		if len(out) == listLimit {
+			return nil, badf("", "a list has more than %d elements", listLimit)
+		}
+		var element T
+		if err := d.Decode(&element); err != nil {
+			return nil, err
+		}
+		out = append(out, element)
+	}
+	return out, nil
+}
+
+// checkParts refuses a conversation of more messages, calls and tools than the context has tokens.
+func (s *Server) checkParts(parts int) error {
+	if parts > s.maxLen {
+		return badf("messages", "the conversation has %d messages, calls and tools; this model's maximum context length is %d tokens", parts, s.maxLen)
+	}
+	return nil
+}

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -70,12 +71,13 @@ func (l *stopList) UnmarshalJSON(data []byte) error {
 		*l = stopList{one}
 		return err
 	}
-	var list []string
-	if err := json.Unmarshal(data, &list); err != nil {
+	list, err := readList[string](data)
+	var api *apiError
+	if err != nil && !errors.As(err, &api) {
 		return badf("stop", "stop must be a string or a list of strings")
 	}
 	*l = list
-	return nil
+	return err
 }
 
 // Limits on lists, as vLLM has none and a request must not cost without bound.
