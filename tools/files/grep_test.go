@@ -62,3 +62,22 @@ func TestGrepLongLines(t *testing.T) {
 		require.Regexp(t, `^text:`+line+`: \S+$`, got, pattern)
 	}
 }
+
+// What can be undone is bounded in bytes: a hundred changes of a large file would be as many copies of it.
+func TestHistoryIsBounded(t *testing.T) {
+	var f folder
+	large := strings.Repeat("x", maxFile)
+	for range 50 {
+		f.remember(change{name: "a", before: large, after: large})
+	}
+	held := 0
+	for _, c := range f.history {
+		held += len(c.before) + len(c.after)
+	}
+	require.LessOrEqual(t, held, maxUndo)
+	require.NotEmpty(t, f.history)
+	for range 2 * maxHistory {
+		f.remember(change{name: "b", after: "y"})
+	}
+	require.Len(t, f.history, maxHistory)
+}

@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -182,4 +183,25 @@ func TestServeBoundsSessions(t *testing.T) {
 	require.Equal(t, http.StatusOK, begin().StatusCode, "one has ended")
 	require.Equal(t, http.StatusServiceUnavailable, begin().StatusCode)
 	require.Eventually(t, func() bool { return begin().StatusCode == http.StatusOK }, 10*time.Second, 20*time.Millisecond, "idle ones end")
+}
+
+// A server that offers without end is refused, whatever it says of the next page.
+func TestListIsBounded(t *testing.T) {
+	server := sdk.NewServer(&sdk.Implementation{Name: "many", Version: "1"}, &sdk.ServerOptions{PageSize: 100})
+	for i := range maxOffers + 1 {
+		server.AddTool(&sdk.Tool{Name: fmt.Sprintf("t%d", i), InputSchema: json.RawMessage(`{"type":"object"}`)}, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) { return nil, nil })
+	}
+	here, there := sdk.NewInMemoryTransports()
+	other, err := server.Connect(t.Context(), there, nil)
+	require.NoError(t, err)
+	defer other.Close()
+	session, err := client().Connect(t.Context(), here, nil)
+	require.NoError(t, err)
+	defer session.Close()
+	_, err = list(t.Context(), session)
+	require.ErrorContains(t, err, "it offers more than 1000 tools")
+	server.RemoveTools("t0")
+	offers, err := list(t.Context(), session)
+	require.NoError(t, err)
+	require.Len(t, offers, maxOffers)
 }
