@@ -111,7 +111,7 @@ func (c *commands) serveTools(x *cli.Context, tools *mcp.Server) error {
 	server := httplimit.NewServer(httplimit.Handler(mux, httplimit.Options{}))
 	fmt.Fprintf(c.text, "serving tools on http://%s/mcp\n", listener.Addr())
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }()
+	go func() { ended <- server.Serve(httplimit.Listener(listener, httplimit.MaxConnections)) }()
 	select {
 	case err := <-ended:
 		return fmt.Errorf("tools: serve: %w", err)

@@ -169,7 +169,7 @@ func (c *commands) listen(x *cli.Context, s *serve.Server) error {
 	server := httplimit.NewServer(s)
 	fmt.Fprintf(c.text, "serving %s on http://%s\n", x.Args().First(), listener.Addr())
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }()
+	go func() { ended <- server.Serve(httplimit.Listener(listener, httplimit.MaxConnections)) }()
 	select {
 	case err := <-ended:
 		return fmt.Errorf("serve: %w", err)

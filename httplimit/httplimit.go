@@ -6,7 +6,9 @@ package httplimit
 import (
 	"errors"
 	"io"
+	"net"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -53,6 +55,54 @@ func Handler(next http.Handler, o Options) http.Handler {
 // two minutes. h has the other deadlines: Handler made it.
 func NewServer(h http.Handler) *http.Server {
 	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+}
+
+// MaxConnections is how many connections a server of this program has at once.
+const MaxConnections = 4096
+
+// Listener accepts as many connections as most at once. One beyond them is closed: those that are open go on, and the program keeps files
+// for its own work.
+func Listener(l net.Listener, most int) net.Listener {
+	return &listener{Listener: l, places: make(chan struct{}, most)}
+}
+
+type listener struct {
+	net.Listener
+	places chan struct{}
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case l.places <- struct{}{}:
+			return &connection{Conn: conn, leave: sync.OnceFunc(func() { <-l.places })}, nil
+		default:
+			_ = conn.Close() // its client learns of it
+		}
+	}
+}
+
+// connection gives its place back when it is closed.
+type connection struct {
+	net.Conn
+	leave func()
+}
+
+func (c *connection) Close() error {
+	defer c.leave()
+	return c.Conn.Close()
+}
+
+// CloseWrite is what net/http calls where the rest of a request may still come: a client that is answered early sees the reply and no reset.
+func (c *connection) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
 }
 
 // body knows whether it was read to its end; the deadline ends with it, or the connection would look broken in mid-reply.

@@ -35,7 +35,7 @@ func serving(t *testing.T, o Options, handler http.HandlerFunc) (conn net.Conn, 
 func TestBodyThatNobodyReads(t *testing.T) {
 	for _, header := range []string{"Content-Length: 1000", "Content-Length: 100000000", "Transfer-Encoding: chunked", "Content-Length: 1000\r\nExpect: 100-continue"} {
 		t.Run(header, func(t *testing.T) {
-			conn, _ := serving(t, Options{}, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 401) })
+			conn, _ := serving(t, Options{}, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusUnauthorized) })
 			begin := time.Now()
 			fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\n%s\r\n\r\n", header)
 			reader := bufio.NewReader(conn)
@@ -49,6 +49,50 @@ func TestBodyThatNobodyReads(t *testing.T) {
 			require.Less(t, time.Since(begin), 5*linger)
 		})
 	}
+}
+
+// net/http looks for this method to close half of a connection.
+var _ interface{ CloseWrite() error } = (*connection)(nil)
+
+// Connections have a number at most: one beyond them ends, those that are open go on, and one that ends makes room.
+func TestListener(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hi") }))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.Serve(Listener(l, 2))
+	}()
+	t.Cleanup(func() {
+		require.NoError(t, s.Close())
+		<-done
+	})
+	ask := func(conn net.Conn) error {
+		_, _ = fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		reply, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err == nil {
+			_, err = io.Copy(io.Discard, reply.Body)
+		}
+		return err
+	}
+	dial := func() net.Conn {
+		conn, err := net.Dial("tcp", l.Addr().String())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	first, second := dial(), dial()
+	require.NoError(t, ask(first))
+	require.NoError(t, ask(second))
+	for range 3 {
+		require.Error(t, ask(dial()))
+	}
+	require.NoError(t, ask(first))
+	require.NoError(t, ask(second))
+	require.NoError(t, first.Close())
+	require.Eventually(t, func() bool { return ask(dial()) == nil }, 10*time.Second, 10*time.Millisecond)
 }
 
 // A handler that says nothing is no exception.
