@@ -164,3 +164,23 @@ func TestValidateAsks(t *testing.T) {
 		_ = os.Remove(marker)
 	}
 }
+
+// JSON on a terminal has the same values, and nothing that the terminal acts on.
+func TestJSONOnATerminal(t *testing.T) {
+	needPython(t)
+	file := filepath.Join(t.TempDir(), "tools.py")
+	require.NoError(t, os.WriteFile(file, []byte("from agentfly import tool\n\n@tool()\ndef f() -> str:\n    \"Returns.\"\n    return '\\x9b2J\\u202e\\x7f\\x1b[2J'\n"), 0o600))
+	master, slave := pseudoTerminal(t)
+	run := process("tools", "call", "--runtime", "cpython", file, "f", "{}")
+	run.Stdin, run.Stdout, run.Stderr = slave, slave, slave
+	require.NoError(t, run.Start())
+	line, err := bufio.NewReader(master).ReadString('\n')
+	require.NoError(t, err)
+	ended(t, run)
+	require.Equal(t, `{"observation":"\u009b2J\u202e\u007f\u001b[2J"}`, strings.TrimSpace(line))
+	var piped strings.Builder
+	run = process("tools", "call", "--runtime", "cpython", file, "f", "{}")
+	run.Stdout = &piped
+	require.NoError(t, run.Run())
+	require.Equal(t, "{\"observation\":\"\u009b2J\u202e\x7f\\u001b[2J\"}\n", piped.String(), "programs get it as it always was")
+}

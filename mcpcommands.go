@@ -108,7 +108,7 @@ func (c *commands) serveTools(x *cli.Context, tools *mcp.Server) error {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", bearing(x.String("api-key"), tools))
-	server := httplimit.NewServer(httplimit.Handler(mux, httplimit.Options{}))
+	server := httplimit.NewServer(httplimit.Handler(mux, httplimit.Options{}), c.errOut)
 	fmt.Fprintf(c.text, "serving tools on http://%s/mcp\n", listener.Addr())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(httplimit.Listener(listener, httplimit.MaxConnections)) }()

@@ -166,7 +166,7 @@ func (c *commands) listen(x *cli.Context, s *serve.Server) error {
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
-	server := httplimit.NewServer(s)
+	server := httplimit.NewServer(s, c.errOut)
 	fmt.Fprintf(c.text, "serving %s on http://%s\n", x.Args().First(), listener.Addr())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(httplimit.Listener(listener, httplimit.MaxConnections)) }()

@@ -6,6 +6,7 @@ package httplimit
 import (
 	"errors"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"sync"
@@ -52,9 +53,11 @@ func Handler(next http.Handler, o Options) http.Handler {
 }
 
 // NewServer is an HTTP server whose clients have 10 seconds for a request's header and may keep a connection idle for
-// two minutes. h has the other deadlines: Handler made it.
-func NewServer(h http.Handler) *http.Server {
-	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+// two minutes. h has the other deadlines: Handler made it. errs gets what net/http says of broken requests and panics.
+func NewServer(h http.Handler, errs io.Writer) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: log.New(errs, "", log.LstdFlags),
+	}
 }
 
 // MaxConnections is how many connections a server of this program has at once.

@@ -58,7 +58,7 @@ var _ interface{ CloseWrite() error } = (*connection)(nil)
 func TestListener(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	s := NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hi") }))
+	s := NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hi") }), io.Discard)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
