@@ -61,7 +61,7 @@ func TestEveryShippedJobIsValid(t *testing.T) {
 			if _, err := os.Stat("examples/masksearch/passages.jsonl"); f == "examples/masksearch.yaml" && err != nil {
 				t.Skip("its passages are not there: scripts/learn.sh masksearch fetches them")
 			}
-			status, out, errs := command("", "job", "validate", f)
+			status, out, errs := command("", "job", "validate", "--run-code", f)
 			require.Zero(t, status, errs)
 			require.Equal(t, f+": ok\n", out)
 			status, out, _ = command("", "job", "effective", f)

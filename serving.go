@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/engines/local"
+	"github.com/agentfly/agentfly/httplimit"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/serve"
@@ -116,6 +116,7 @@ func (c *commands) server(x *cli.Context, path string, p *policy.Policy, engine 
 		Engine: engine, Tokenizer: p.Tokenizer, StopIDs: p.StopIDs, Models: x.StringSlice("served-model-name"), Root: path, Vocab: p.Config.VocabSize,
 		APIKey: x.String("api-key"), RawLogprobs: x.String("logprobs-mode") == "raw_logprobs", MaxQueue: x.Int("max-queue"),
 		MaxLogprobs: x.Int("max-logprobs"), Version: Version, ToolParser: x.String("tool-call-parser"),
+		Warn: func(text string) { fmt.Fprintln(c.errOut, "agentfly: "+text) },
 		Stats: func() serve.Stats {
 			s := engine.Stats()
 			return serve.Stats{
@@ -135,11 +136,11 @@ func (c *commands) server(x *cli.Context, path string, p *policy.Policy, engine 
 	}
 	renderer, err := newRenderer(p)
 	if err != nil { // text and token ids are served all the same
-		fmt.Fprintf(c.out, "/v1/chat/completions refuses: %v\n", err)
+		fmt.Fprintf(c.text, "/v1/chat/completions refuses: %v\n", err)
 		return serve.New(o)
 	}
 	if renderer.ToolsInSystemPrompt() {
-		fmt.Fprintln(c.out, "the chat template ignores tools: their schemas are written into the system prompt")
+		fmt.Fprintln(c.text, "the chat template ignores tools: their schemas are written into the system prompt")
 	}
 	for _, id := range renderer.StopIDs() {
 		if !slices.Contains(o.StopIDs, id) {
@@ -165,10 +166,10 @@ func (c *commands) listen(x *cli.Context, s *serve.Server) error {
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
-	server := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
-	fmt.Fprintf(c.out, "serving %s on http://%s\n", x.Args().First(), listener.Addr())
+	server := httplimit.NewServer(s, c.errOut)
+	fmt.Fprintf(c.text, "serving %s on http://%s\n", x.Args().First(), listener.Addr())
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }()
+	go func() { ended <- server.Serve(httplimit.Listener(listener, httplimit.MaxConnections)) }()
 	select {
 	case err := <-ended:
 		return fmt.Errorf("serve: %w", err)

@@ -76,7 +76,7 @@ func (c *commands) openFile(x *cli.Context, file string, s *toolSet) (err error)
 func (c *commands) toolsList(x *cli.Context) (err error) {
 	if x.NArg() == 0 {
 		for _, name := range c.registries.Tools.Names() {
-			if _, err := fmt.Fprintf(c.out, "%-16s %s\n", name, firstLine(c.registries.Tools.Description(name))); err != nil {
+			if _, err := fmt.Fprintf(c.text, "%-16s %s\n", name, firstLine(c.registries.Tools.Description(name))); err != nil {
 				return err
 			}
 		}
@@ -92,7 +92,7 @@ func (c *commands) toolsList(x *cli.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.resources.Close()) }()
 	for _, f := range s.module.Functions() {
-		if _, err := fmt.Fprintf(c.out, "%-7s %-16s %s\n", f.Kind, f.Name, firstLine(f.Description)); err != nil {
+		if _, err := fmt.Fprintf(c.text, "%-7s %-16s %s\n", f.Kind, f.Name, firstLine(f.Description)); err != nil {
 			return err
 		}
 	}
@@ -188,7 +188,7 @@ func (c *commands) toolsTest(x *cli.Context) (err error) {
 			failed++
 			line = "FAIL " + name + ": " + err.Error()
 		}
-		if _, err := fmt.Fprintln(c.out, line); err != nil {
+		if _, err := fmt.Fprintln(c.text, line); err != nil {
 			return err
 		}
 	}

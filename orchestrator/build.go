@@ -233,10 +233,14 @@ func (s *session) panics() func(tool string, err error, trace []byte) {
 // makeTools makes the job's tools, with its deadline for a call, and the format in which they are called.
 func makeTools(ctx context.Context, j *job.Job, all *tools.Catalog, r *resources.Resources, o tools.Options) (*tools.Registry, tools.Format, error) {
 	o.Timeout, o.MaxTokens = seconds(j.Rollout.ToolTimeout), j.Rollout.ToolTokens
-	chosen := tools.NewRegistry(o)
+	chosen, whole := tools.NewRegistry(o), true
 	for i, ref := range j.Agent.Tools {
 		path := fmt.Sprintf("agent.tools.%d", i)
 		made, err := all.Make(ctx, r, ref)
+		if notRun(err) {
+			whole = false
+			continue
+		}
 		if err != nil {
 			return nil, nil, j.Fail(path, "%s", plain(err, "tools: "))
 		}
@@ -253,7 +257,16 @@ func makeTools(ctx context.Context, j *job.Job, all *tools.Catalog, r *resources
 		}
 	}
 	format, err := makeFormat(ctx, j, all, r, chosen.Specs())
+	if err != nil && !whole { // it may want the tools that are not there
+		return chosen, nil, nil
+	}
 	return chosen, format, err
+}
+
+// notRun says that a job is only looked at, and that something of it cannot be made without running what it names: resources.Run.
+func notRun(err error) bool {
+	var left *resources.NotRunError
+	return errors.As(err, &left)
 }
 
 // makeFormat makes the call format of the agent's kind.
@@ -261,6 +274,9 @@ func makeFormat(ctx context.Context, j *job.Job, all *tools.Catalog, r *resource
 	o := tools.FormatOptions{ObservationRole: j.Agent.ObservationRole}
 	if j.Agent.Python != "" {
 		f, err := tools.NewPythonFormat(ctx, r, j.Agent.Python, specs, o)
+		if notRun(err) {
+			return nil, nil
+		}
 		if err != nil {
 			return nil, j.Fail("agent.python", "%s", plain(err, "tools: "))
 		}
@@ -290,10 +306,16 @@ func makeReward(j *job.Job, b *rewards.Builder) (rewards.Reward, error) {
 	var terms []rewards.Weighted
 	for i, w := range j.Rewards {
 		made, err := b.Make(w.Name, w.Params)
+		if notRun(err) {
+			continue
+		}
 		if err != nil {
 			return nil, j.Fail(strings.Join(append([]string{"rewards", strconv.Itoa(i)}, rewards.Keys(err)...), "."), "%s", plain(err, "rewards: "))
 		}
 		terms = append(terms, rewards.Weighted{Reward: made, Weight: w.Weight})
+	}
+	if len(terms) == 0 { // of those that can be made without running anything
+		return nil, nil
 	}
 	sum, err := rewards.NewSum(seconds(j.Rollout.RewardTimeout), terms...)
 	if err != nil {

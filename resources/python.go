@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/agentfly/agentfly/python"
@@ -26,6 +27,17 @@ func (r *Resources) LoadPython(ctx context.Context, p PythonFile) (*python.Modul
 		return nil, errors.New("python: the file is missing; write {python: FILE}")
 	case p.Workers < 0 || p.Memory < 0:
 		return nil, errors.New("workers and memory must be above 0; leave them out for the defaults")
+	}
+	with := ""
+	if p.Interpreter != "" {
+		with = " with " + p.Interpreter
+	}
+	if err := r.Run("the Python file " + p.Python + ", which is not imported" + with); err != nil {
+		f, missing := os.Open(r.Resolve(p.Python))
+		if missing != nil {
+			return nil, fmt.Errorf("the file %s cannot be read: %w", p.Python, errors.Unwrap(missing))
+		}
+		return nil, errors.Join(err, f.Close())
 	}
 	o := python.Options{Runtime: p.Runtime, Interpreter: p.Interpreter, Workers: p.Workers, Memory: int64(p.Memory) << 20}
 	if p.Sandboxed {

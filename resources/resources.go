@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/agentfly/agentfly/python"
@@ -20,6 +21,7 @@ type Options struct {
 	Sandbox string                   // sandbox.Auto and so on; "" is auto
 	Cache   string                   // folder of indexes and downloads; "" is agentfly in the user's cache folder
 	Warn    func(text string)        // told once what a user should know; nil: nobody
+	Look    bool                     // the job is looked at only: nothing that it names is run or asked, see Run
 }
 
 // Resources are opened with New and must be closed.
@@ -29,6 +31,7 @@ type Resources struct {
 	box     *sandbox.Sandbox
 	modules map[moduleKey]*python.Module
 	said    map[string]bool // warnings
+	notRun  []string
 	begins  []func(ctx context.Context) error
 	closers []func() error
 
@@ -111,6 +114,33 @@ func (r *Resources) Python(ctx context.Context, file string, o python.Options) (
 	r.modules[key] = m
 	r.closers = append(r.closers, m.Close)
 	return m, nil
+}
+
+// NotRunError says what a job that is only looked at would have run or asked.
+type NotRunError struct{ What string }
+
+func (e *NotRunError) Error() string { return "not checked: " + e.What }
+
+// Run is called before anything that the job names is run or asked: a program, a Python file, a service. Where the job is only looked at its
+// error is a *NotRunError with what, such as "the Python file x.py, which is not imported"; whoever makes something of it passes that on.
+func (r *Resources) Run(what string) error {
+	if !r.options.Look {
+		return nil
+	}
+	what = strings.ReplaceAll(what, "\n", `\n`) // a line each
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Contains(r.notRun, what) {
+		r.notRun = append(r.notRun, what)
+	}
+	return &NotRunError{what}
+}
+
+// NotRun is what Run refused, in order.
+func (r *Resources) NotRun() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.notRun)
 }
 
 // Shared is what several tools of the job have in common, made by the first that asks for it. What make opens it closes with OnClose; it
