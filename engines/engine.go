@@ -126,4 +126,7 @@ type Alternative struct {
 var (
 	ErrTooLong = errors.New("engines: prompt is too long for the model's context")
 	ErrClosed  = errors.New("engines: engine is closed")
+	// ErrForeign: somebody else changed the weights that the engine samples with. It stays: the run must end, because what it
+	// samples is no longer its own policy's.
+	ErrForeign = errors.New("engines: the weights are another run's")
 )

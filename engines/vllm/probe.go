@@ -218,8 +218,9 @@ func (r *replica) probeLogprobs(ctx context.Context, model string) (bool, error)
 	return false, nil // nothing shows that they are
 }
 
-// number reads a weight version; what is none of ours counts as first.
-func number(version string, first int32) int32 {
+// number reads the version in the name of weights; what is none counts as first.
+func number(name string, first int32) int32 {
+	_, version := cutVersion(name)
 	if n, err := strconv.ParseInt(version, 10, 32); err == nil && n >= 0 {
 		return int32(n)
 	}

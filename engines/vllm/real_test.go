@@ -280,7 +280,7 @@ func TestRealUpdates(t *testing.T) {
 func steps(t *testing.T, e *Engine, w engines.Weights, run func(u *updateRun) error) error {
 	t.Helper()
 	r := e.replicas[0]
-	u := &updateRun{replica: r, weights: w, way: e.way(w.Path), version: versionName(w.Version), before: r.currentModel()}
+	u := &updateRun{replica: r, weights: w, way: e.way(w.Path), version: e.options.versionName(w.Version), before: r.currentModel()}
 	u.model = r.modelFor(u.way)
 	return run(u)
 }
