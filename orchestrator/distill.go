@@ -213,7 +213,7 @@ func (t *run) distill(ctx context.Context, groups []trajectory.Group, shuffle *r
 func (t *run) evaluateKL(ctx context.Context, e *Evaluation) error {
 	r := t.rollout
 	r.Record, r.Past = nil, nil
-	groups, err := r.Groups(ctx, "eval-"+e.Name+"-kl", e.Step, t.eval.Tasks, t.job.Rollout.GroupSize, nil)
+	groups, err := r.Groups(ctx, "eval-"+e.Name+"-kl", e.Step, t.eval.Tasks, t.job.Rollout.GroupSize, ending)
 	if err := errors.Join(err, ctx.Err()); err != nil {
 		return err
 	}

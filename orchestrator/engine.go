@@ -55,7 +55,10 @@ func (s *session) openVLLM(ctx context.Context) error {
 	if err := s.makeWeightsFolder(); err != nil {
 		return err
 	}
-	o := vllm.Options{URLs: e.URLs, Model: e.ServedModel, APIKey: e.APIKey, Way: vllm.Way(e.Weights), Sleep: e.Sleep, Collectives: collectives{device: s.policy.Device()}}
+	if s.weights.run == "" { // no training run
+		s.weights.run = vllm.NewRun(s.job.Name)
+	}
+	o := vllm.Options{Run: s.weights.run, URLs: e.URLs, Model: e.ServedModel, APIKey: e.APIKey, Way: vllm.Way(e.Weights), Sleep: e.Sleep, Collectives: collectives{device: s.policy.Device()}}
 	if e.Serve != nil {
 		if err := s.serveVLLM(ctx); err != nil {
 			return err
@@ -141,6 +144,7 @@ func (s *session) command(name string) string {
 
 // weightSync is what moves the policy to an engine that does not share its parameters.
 type weightSync struct {
+	run     string // name of the run, which the weights have on servers
 	folder  string // of this session, removed at its end
 	current string // folder inside it that the engine has, or nothing yet
 	probe   []int32

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -12,6 +13,14 @@ import (
 // (rollout.timeout), engine, environment, reward or render; a tool that breaks (its deadline passed, or it panicked) fails a
 // call, which the model is told.
 var errorOrigins = [...]string{"agent", "deadline", "engine", "environment", "render", "reward", "tool"}
+
+// ending is the error of a trajectory that must end the run, whatever rollout.max_failed says; nil: its failure is data.
+func ending(t *trajectory.Trajectory) error {
+	if t.StopReason != trajectory.StopCancelled && (t.ErrOrigin == storeOrigin || t.ErrOrigin == weightsOrigin) {
+		return errors.New(t.Err)
+	}
+	return nil
+}
 
 // errorsOf counts the errors of a trajectory by origin.
 func errorsOf(t *trajectory.Trajectory) map[string]int {

@@ -64,6 +64,7 @@ type run struct {
 	*session
 	options     Options
 	dir         string
+	folder      string // dir as an absolute path, see identify
 	algorithm   *algorithms.Algorithm
 	unlock      func() // the run folder; nil: it is not locked
 	db          *store.Store
@@ -156,6 +157,9 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 		if err := t.lock(); err != nil {
 			return err
 		}
+	}
+	if err := t.identify(); err != nil {
+		return err
 	}
 	if err := t.ranks.join(ctx, t.options); err != nil {
 		return err
