@@ -63,7 +63,7 @@ func (s *session) openVLLM(ctx context.Context) error {
 		if err := s.serveVLLM(ctx); err != nil {
 			return err
 		}
-		o.URLs, o.Gone = []string{s.server.URL()}, s.server.Gone
+		o.URLs, o.Gone, o.APIKey = []string{s.server.URL()}, s.server.Gone, s.server.APIKey()
 		o.Patience = seconds(e.Serve.Timeout) + patienceAfterStart // a request waits for a server that is started again
 	}
 	engine, err := vllm.New(ctx, o)
@@ -99,7 +99,7 @@ func (s *session) serveVLLM(ctx context.Context) (err error) {
 		Command: s.command(e.Serve.Command), Model: initial, MaxModelLen: s.policy.Config.MaxContext(), Args: e.Serve.Args,
 		DType: e.Serve.DType, CPU: s.job.Device == "cpu", Timeout: seconds(e.Serve.Timeout), Restarts: restarts, Sleep: e.Sleep > 0,
 		Folder: filepath.Join(s.weights.folder, "vllm"), Backend: vllm.Way(e.Weights).ServerBackend(),
-		LoRARank: s.servedRank(),
+		LoRARank: s.servedRank(), APIKey: e.APIKey,
 	}, s.note)
 	return err
 }

@@ -173,3 +173,33 @@ func TestAdaptersAreCalledAfterTheirRun(t *testing.T) {
 		require.Equal(t, []string{"agentfly-mine-1"}, unloaded)
 	})
 }
+
+// Two runs on a real vLLM by mistake: the first one notices at its next completion or update, and the server is left to the second.
+func TestRealTwoRuns(t *testing.T) {
+	for way, folder := range map[Way]string{WayDisk: "a", WayTransfer: "a", WayLoRA: "lora"} {
+		t.Run(string(way), func(t *testing.T) {
+			quiet := func(o *Options) { o.Way, o.HealthEvery = way, time.Hour }
+			first, second := realEngine(t, quiet), realEngine(t, quiet)
+			q := request(8, 40, 41, 42, 43)
+			for _, e := range []*Engine{first, second} {
+				if way == WayLoRA { // on top of the weights that the adapter belongs to
+					e.options.Way = WayDisk
+					require.NoError(t, e.Update(t.Context(), realWeights(t, "a", 4)))
+					e.options.Way = WayLoRA
+				}
+				require.NoError(t, e.Update(t.Context(), realWeights(t, folder, 5)))
+				c, err := e.Generate(t.Context(), q)
+				require.NoError(t, err)
+				require.Equal(t, []int32{5, 5, 5, 5, 5, 5, 5, 5}, c.Versions)
+			}
+			_, err := first.Generate(t.Context(), q)
+			require.ErrorIs(t, err, engines.ErrForeign)
+			require.ErrorContains(t, err, second.options.versionName(5))
+			t.Log(err)
+			require.ErrorIs(t, first.Update(t.Context(), realWeights(t, folder, 6)), engines.ErrForeign)
+			c, err := second.Generate(t.Context(), q)
+			require.NoError(t, err)
+			require.Equal(t, int32(5), c.Versions[7])
+		})
+	}
+}

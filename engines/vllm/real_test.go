@@ -102,7 +102,7 @@ func realURL(t *testing.T) string {
 func realEngine(t *testing.T, change func(o *Options)) *Engine {
 	o := Options{URLs: []string{realURL(t)}}
 	if real.kept != nil {
-		o.Gone = real.kept.Gone
+		o.Gone, o.APIKey = real.kept.Gone, real.kept.APIKey()
 	}
 	if change != nil {
 		change(&o)
@@ -202,7 +202,11 @@ func TestRealConformance(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, m.Close())
 	enginetest.Run(t, func(t *testing.T) enginetest.Subject {
-		e, err := New(t.Context(), Options{URLs: []string{url}})
+		o := Options{URLs: []string{url}}
+		if real.kept != nil {
+			o.APIKey = real.kept.APIKey()
+		}
+		e, err := New(t.Context(), o)
 		require.NoError(t, err)
 		return enginetest.Subject{
 			Engine: e, Vocab: vocabulary(t), Version: number(e.Servers()[0].Version, 0), Decode: decoder(t, folder),
