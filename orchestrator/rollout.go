@@ -144,7 +144,7 @@ func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 	if tokens, err := r.begin(p, t, c); err != nil {
 		return err
 	} else if c.sample == nil {
-		return &failure{"render", fmt.Errorf("orchestrator: %s: the prompt has %d tokens and rollout.max_tokens, or the model's context, ends at %d; raise it or shorten the prompt", p.ID(), tokens, r.MaxTotal)}
+		return &failure{"render", fmt.Errorf("orchestrator: %s: the prompt has %d tokens and rollout.max_tokens, or the context of the model or its teacher, ends at %d; raise it or shorten the prompt", p.ID(), tokens, r.MaxTotal)}
 	}
 	calls := 0 // that the trajectory asked for
 	for turn := 0; ; turn++ {

@@ -198,6 +198,7 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 		if t.teacher, err = t.openTeacher(ctx); err != nil {
 			return err
 		}
+		t.limitToTeacher()
 	}
 	if err := t.makeFolder(j); err != nil { // not earlier: a run that could not begin leaves none behind
 		return err

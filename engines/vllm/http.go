@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/agentfly/agentfly/again"
+	"github.com/agentfly/agentfly/engines"
 )
 
 const maxReply = 256 << 20 // bytes of one reply
@@ -24,6 +26,11 @@ type statusError struct {
 }
 
 func (e *statusError) Error() string { return fmt.Sprintf("%d: %s", e.Status, e.Message) }
+
+// Is implements errors.Is: a request that was refused for what it says is engines.ErrRefused.
+func (e *statusError) Is(target error) bool {
+	return target == engines.ErrRefused && slices.Contains([]int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity}, e.Status)
+}
 
 // errReply says that a reply with status 200 was not what the route promises.
 var errReply = errors.New("unusable reply")

@@ -226,3 +226,28 @@ func number(name string, first int32) int32 {
 	}
 	return first
 }
+
+// Tokenize returns the ids that the servers' tokenizer cuts a text into, without tokens that it would put around it. Replicas
+// that disagree are an error; one that does not offer the route is errors.ErrUnsupported.
+func (e *Engine) Tokenize(ctx context.Context, text string) (ids []int32, err error) {
+	ctx, cancel := context.WithTimeout(ctx, e.options.StartTimeout)
+	defer cancel()
+	for i, r := range e.replicas {
+		var answer struct {
+			Tokens []int32 `json:"tokens"`
+		}
+		err := r.call(ctx, http.MethodPost, "/tokenize", map[string]any{"model": r.info().Model, "prompt": text, "add_special_tokens": false}, &answer)
+		var status *statusError
+		if errors.As(err, &status) && slices.Contains([]int{404, 405, 501}, status.Status) {
+			err = errors.ErrUnsupported
+		}
+		if err != nil {
+			return nil, fmt.Errorf("vllm: %s: tokenize: %w", r.url, err)
+		}
+		if i > 0 && !slices.Equal(ids, answer.Tokens) {
+			return nil, fmt.Errorf("vllm: %s cuts a text into other tokens than %s; replicas must be alike", r.url, e.replicas[0].url)
+		}
+		ids = answer.Tokens
+	}
+	return ids, nil
+}
