@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/agentfly/agentfly/again"
 	"github.com/agentfly/agentfly/engines"
@@ -141,10 +143,16 @@ func newStatusError(status int, header http.Header, body []byte) *statusError {
 	return e
 }
 
-// short makes a text fit into an error of one line.
+// short makes a text fit into an error of one line. What a terminal would obey, such as the escape character, is replaced: the
+// text is a server's, or its log's.
 func short(s string) string {
 	const most = 300
-	s = strings.Join(strings.Fields(s), " ")
+	s = strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) {
+			return utf8.RuneError
+		}
+		return c
+	}, strings.Join(strings.Fields(s), " "))
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "…"
 	}

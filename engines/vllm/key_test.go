@@ -120,3 +120,19 @@ func TestRealGuard(t *testing.T) {
 		require.NotContains(t, string(data), key, file)
 	}
 }
+
+// What a server or its log says reaches a terminal in errors and notes: without what a terminal would obey.
+func TestTextsOfServersHoldNoEscapes(t *testing.T) {
+	evil := "a\x1b]0;title\x07b\u009b2Jc\rd\x7f"
+	require.Equal(t, "a\uFFFD]0;title\uFFFDb\uFFFD2Jc d\uFFFD", short(evil))
+	log := filepath.Join(t.TempDir(), "vllm.log")
+	require.NoError(t, os.WriteFile(log, []byte("first\n"+evil+"\n"), 0o600))
+	foreign := &ForeignError{evil + "@1", "mine@1"}
+	status := newStatusError(500, http.Header{}, []byte(`{"error": {"message": "a\u001b[2J"}}`))
+	server := Server{URL: "http://h", Release: evil, Model: evil}
+	for _, text := range []string{tail(log), foreign.Error(), status.Error(), server.String()} {
+		require.NotContains(t, text, "\x1b")
+		require.NotContains(t, text, "\u009b")
+		require.NotContains(t, text, "\x07")
+	}
+}

@@ -70,7 +70,7 @@ type ForeignError struct{ Got, Want string }
 func (e *ForeignError) Error() string {
 	who := "another run or program"
 	if run, _ := cutVersion(e.Got); run != "" {
-		who = "another run, " + run + ","
+		who = "another run, " + short(run) + ","
 	}
 	return fmt.Sprintf("the server has weights %q now, not %q: %s changed them; nothing that they sampled is used, and the server is left to it. "+
 		"Give each run servers of its own, or wait until the other one has ended; then go on with --resume", e.Got, e.Want, who)

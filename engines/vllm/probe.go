@@ -57,7 +57,7 @@ func (s Server) String() string {
 		sleep = "can sleep"
 	}
 	return fmt.Sprintf("%s: vLLM %s, model %s, context %d, %s, %s, versions %s, weight updates: %s, %s, has weights %q",
-		s.URL, s.Release, s.Model, s.MaxModelLen, route, logprobs, versions, strings.Join(ways, " "), sleep, s.Version)
+		s.URL, short(s.Release), short(s.Model), s.MaxModelLen, route, logprobs, versions, strings.Join(ways, " "), sleep, s.Version)
 }
 
 // probe finds out what the server can do.
