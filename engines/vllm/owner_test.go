@@ -75,9 +75,9 @@ func TestTwoRunsOnOneServer(t *testing.T) {
 // Looks at the servers notice a takeover also while nothing is sampled, and do not fight for the server.
 func TestALookNoticesAnotherRun(t *testing.T) {
 	a, b := newFake(t), newFake(t)
+	second := connect(t, func(o *Options) { o.HealthEvery = time.Hour }, b)
 	first := connect(t, nil, a, b)
 	require.NoError(t, first.Update(t.Context(), fakeWeights(t, 2, 1)))
-	second := connect(t, nil, b)
 	require.NoError(t, second.Update(t.Context(), fakeWeights(t, 3, 1)))
 	within(t, "it is noticed", func() bool { return first.states() == "behind behind" })
 	_, err := first.Generate(t.Context(), request(6, 1, 2, 3))
@@ -202,4 +202,23 @@ func TestRealTwoRuns(t *testing.T) {
 			require.Equal(t, int32(5), c.Versions[7])
 		})
 	}
+}
+
+// Another run shows on one replica while an update of the others is under way: it does not bring them back.
+func TestALostEngineDoesNotComeBack(t *testing.T) {
+	f := newFake(t)
+	e := connect(t, func(o *Options) { o.HealthEvery = time.Hour }, f)
+	f.set(func() {
+		f.control = func(_ http.ResponseWriter, q *http.Request) bool {
+			if q.URL.Path == "/resume" {
+				e.lose(nil, &ForeignError{"other@1", "mine@1"})
+			}
+			return false
+		}
+	})
+	require.ErrorIs(t, e.Update(t.Context(), fakeWeights(t, 2, 1)), engines.ErrForeign)
+	require.Equal(t, "behind", e.states())
+	e.replicas[0].set(serving, nil)
+	_, err := e.Generate(t.Context(), request(2, 1, 2))
+	require.ErrorIs(t, err, engines.ErrForeign)
 }

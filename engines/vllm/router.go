@@ -241,16 +241,16 @@ func (e *Engine) pick(ctx context.Context, session string, avoid *replica) (*rep
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
+		if err := e.isLost(); err != nil {
+			return nil, err
+		}
 		changes := e.changes() // before looking, so that no change is missed
 		if r := e.choose(session, avoid); r != nil {
 			return r, nil
 		}
 		e.mu.Lock()
-		failed, foreign := e.failed, e.lost
+		failed := e.failed
 		e.mu.Unlock()
-		if foreign != nil {
-			return nil, foreign
-		}
 		if failed != nil {
 			return nil, fmt.Errorf("no replica serves since an update failed: %w", failed)
 		}

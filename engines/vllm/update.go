@@ -87,6 +87,9 @@ func (e *Engine) updateAll(ctx context.Context, w engines.Weights) error {
 	until := time.Now().Add(e.options.Patience)
 	for {
 		proven, missing, err := e.tryAll(ctx, w)
+		if foreign := e.isLost(); err == nil && foreign != nil { // a request or a look saw it meanwhile
+			err = foreign
+		}
 		if err == nil && len(proven) == 0 {
 			if err = joined(missing); !late(err) && e.awaitAnswer(ctx, until) {
 				continue
