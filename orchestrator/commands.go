@@ -129,6 +129,9 @@ func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registrie
 		_, _ = s.rollout.Groups(ctx, "rollout", step, deal.tasks(step, j.Rollout.Groups), j.Rollout.GroupSize, func(t *trajectory.Trajectory) error {
 			one.Lock()
 			defer one.Unlock()
+			if failed == nil {
+				failed = ending(t)
+			}
 			if failed == nil { // nothing is handed over after an error
 				failed = f(t)
 			}

@@ -83,6 +83,9 @@ func evaluate(ctx context.Context, r Rollout, db *store.Store, name string, step
 	start := time.Now()
 	phase := "eval-" + name
 	groups, failed := r.Groups(ctx, phase, step, tasks, max(1, j.Eval.Samples), func(t *trajectory.Trajectory) error {
+		if err := ending(t); err != nil {
+			return err
+		}
 		if db == nil || ctx.Err() != nil {
 			return nil
 		}

@@ -71,7 +71,7 @@ func (r *Rollout) requestSeed(p Place, turn int) uint64 {
 
 // failure is an error with the part that caused it.
 type failure struct {
-	origin string // engine, agent, render, reward, store, deadline
+	origin string // engine, agent, render, reward, store, weights, deadline
 	err    error
 }
 
@@ -80,6 +80,9 @@ const agentOrigin = "agent"
 
 // storeOrigin is that of errors which end the run: what is not stored must not be used.
 const storeOrigin = "store"
+
+// weightsOrigin is that of errors which end the run: another run's weights sample on its servers.
+const weightsOrigin = "weights"
 
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
@@ -141,7 +144,7 @@ func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 	if tokens, err := r.begin(p, t, c); err != nil {
 		return err
 	} else if c.sample == nil {
-		return &failure{"render", fmt.Errorf("orchestrator: %s: the prompt has %d tokens and rollout.max_tokens, or the model's context, ends at %d; raise it or shorten the prompt", p.ID(), tokens, r.MaxTotal)}
+		return &failure{"render", fmt.Errorf("orchestrator: %s: the prompt has %d tokens and rollout.max_tokens, or the context of the model or its teacher, ends at %d; raise it or shorten the prompt", p.ID(), tokens, r.MaxTotal)}
 	}
 	calls := 0 // that the trajectory asked for
 	for turn := 0; ; turn++ {
@@ -260,7 +263,11 @@ func (r *Rollout) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 		err = s.AppendResponse(c.TokenIDs, c.Logprobs, c.Versions)
 	}
 	if err != nil {
-		return record, &failure{"engine", fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+		origin := "engine"
+		if errors.Is(err, engines.ErrForeign) {
+			origin = weightsOrigin
+		}
+		return record, &failure{origin, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
 	}
 	record.CompletionEnd, record.ObservationEnd = s.Len(), s.Len()
 	record.FinishReason, record.CachedTokens = c.FinishReason, c.CachedTokens

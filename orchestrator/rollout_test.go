@@ -204,7 +204,7 @@ func TestAPromptThatDoesNotFitIsAFailure(t *testing.T) {
 	tr := r.Sample(context.Background(), Place{Task: task("a", "what?", "1")})
 	require.Equal(t, trajectory.StopError, tr.StopReason)
 	require.Equal(t, "render", tr.ErrOrigin)
-	require.Regexp(t, `^orchestrator: -0-0-0: the prompt has \d+ tokens and rollout.max_tokens, or the model's context, ends at 20; raise it or shorten the prompt$`, tr.Err)
+	require.Regexp(t, `^orchestrator: -0-0-0: the prompt has \d+ tokens and rollout.max_tokens, or the context of the model or its teacher, ends at 20; raise it or shorten the prompt$`, tr.Err)
 	require.Empty(t, tr.Turns)
 }
 

@@ -65,6 +65,7 @@ type run struct {
 	*session
 	options     Options
 	dir         string
+	folder      string // dir as an absolute path, see identify
 	algorithm   *algorithms.Algorithm
 	unlock      func() // the run folder; nil: it is not locked
 	db          *store.Store
@@ -158,6 +159,9 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 			return err
 		}
 	}
+	if err := t.identify(); err != nil {
+		return err
+	}
 	if err := t.ranks.join(ctx, t.options); err != nil {
 		return err
 	}
@@ -195,6 +199,7 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 		if t.teacher, err = t.openTeacher(ctx); err != nil {
 			return err
 		}
+		t.limitToTeacher()
 	}
 	if err := t.makeFolder(j); err != nil { // not earlier: a run that could not begin leaves none behind
 		return err

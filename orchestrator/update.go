@@ -47,6 +47,9 @@ func (t *run) update(ctx context.Context, b *batch, start time.Time) (err error)
 		if taught, err = t.distill(ctx, b.trained, shuffle); err != nil {
 			return err
 		}
+		if err := t.refusedByTeacher(b); err != nil {
+			return err
+		}
 	}
 	if err := t.rest(ctx); err != nil {
 		return err

@@ -107,11 +107,13 @@ func (w *weights) change(ctx context.Context, s *Server, name *string, apply fun
 		w.set(version, or(name, old))
 		return nil
 	}
-	if err := s.o.Engine.Update(ctx, engines.Weights{Version: version + 1, Apply: apply}); err != nil {
-		return err
-	}
-	w.set(version+1, or(name, old))
-	return nil
+	return s.o.Engine.Update(ctx, engines.Weights{Version: version + 1, Apply: func(ctx context.Context) error {
+		if err := apply(ctx); err != nil {
+			return err
+		}
+		w.set(version+1, or(name, old)) // before a token of the new version is sampled
+		return nil
+	}})
 }
 
 func nothing(context.Context) error { return nil }

@@ -92,7 +92,7 @@ type Engine struct {
 	DType        string   `yaml:"dtype" default:"auto" enum:"auto|float32|bfloat16" doc:"local: type of the matrices that sampling reads; auto: float32. bfloat16 is faster for a few sequences; correct for its logprobs with algorithm.correction"`
 	URLs         []string `yaml:"urls" doc:"vllm: the servers, replicas of one policy, such as http://127.0.0.1:8000; these or serve. openai: one endpoint with /v1 at the end"`
 	ServedModel  string   `yaml:"served_model" doc:"the model's name on the servers; empty: vLLM's first"`
-	APIKey       string   `yaml:"api_key" doc:"sent to the servers; write ${NAME}"`
+	APIKey       string   `yaml:"api_key" doc:"sent to the servers; write ${NAME}; empty with serve: a new one, which only the job knows"`
 	Weights      string   `yaml:"weights" default:"auto" enum:"auto|disk|lora|transfer|gloo|nccl" doc:"vllm: how new weights reach the servers: auto and disk: they reload a checkpoint; transfer: through shared memory; gloo, nccl: broadcast over a process group; lora: they load the adapter, of a job with model.lora"`
 	Tolerance    float64  `yaml:"tolerance" default:"0.001" above:"0" max:"10" unit:"nats" doc:"vllm: largest difference between a server's and the trainer's logprob of a probe token; an update beyond it stops the run"`
 	Folder       string   `yaml:"folder" doc:"vllm: where checkpoints for the servers are written, which they must see; empty: the system's temporary folder"`
@@ -171,7 +171,7 @@ type Distill struct {
 // Teacher is a model in this process, or on servers.
 type Teacher struct {
 	Path        string   `yaml:"path" doc:"a folder, a .gguf file or a hub id; this or urls"`
-	URLs        []string `yaml:"urls" doc:"vLLM servers of the teacher, such as http://127.0.0.1:8000; that its tokenizer is the policy's is not checked"`
+	URLs        []string `yaml:"urls" doc:"vLLM servers of the teacher, such as http://127.0.0.1:8000; that its tokenizer is the policy's is checked where they offer /tokenize"`
 	ServedModel string   `yaml:"served_model" doc:"the teacher's name on the servers; empty: their first"`
 	APIKey      string   `yaml:"api_key" doc:"sent to the servers; write ${NAME}"`
 }
