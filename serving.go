@@ -141,12 +141,7 @@ func (c *commands) server(x *cli.Context, path string, p *policy.Policy, engine 
 	if renderer.ToolsInSystemPrompt() {
 		fmt.Fprintln(c.out, "the chat template ignores tools: their schemas are written into the system prompt")
 	}
-	for _, id := range renderer.StopIDs() {
-		if !slices.Contains(o.StopIDs, id) {
-			o.StopIDs = append(o.StopIDs, id)
-		}
-	}
-	o.Renderer = renderer
+	o.Renderer, o.StopIDs = renderer, renderer.StopIDs() // the model's own among them
 	return serve.New(o)
 }
 
@@ -155,7 +150,7 @@ func newRenderer(p *policy.Policy) (*masks.Renderer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return masks.NewRenderer(p.Tokenizer, compiled, masks.Options{Now: time.Now()})
+	return masks.NewRenderer(p.Tokenizer, compiled, masks.Options{StopIDs: p.StopIDs, Now: time.Now()})
 }
 
 // listen serves until the context ends; then running requests get their time, and are aborted.

@@ -22,6 +22,10 @@ type Encoder interface {
 
 // Options of a Renderer.
 type Options struct {
+	// StopIDs end a completion beside what the template says: the model's eos_token_id, from config.json and
+	// generation_config.json.
+	StopIDs []int32
+
 	Now   time.Time      // what the template's strftime_now tells; one time for a whole run, or sequences would not repeat
 	Extra map[string]any // further variables of the template, such as enable_thinking
 }
@@ -59,7 +63,7 @@ func NewRenderer(enc Encoder, tmpl *template.Template, o Options) (*Renderer, er
 	return r, nil
 }
 
-// StopIDs are the tokens that end a completion: the template's end-of-turn tokens and the model's eos token.
+// StopIDs are the tokens that end a completion: the template's end-of-turn tokens, the eos token and Options.StopIDs.
 func (r *Renderer) StopIDs() []int32 { return slices.Clone(r.stopIDs) }
 
 // ToolsInSystemPrompt says that the template ignores tools, so that their schemas are written into the system prompt.
@@ -126,12 +130,12 @@ func toolsInSystemPrompt(messages []trajectory.Message, tools []json.RawMessage)
 
 // Reply is a completion and what came back for it.
 type Reply struct {
-	History     []trajectory.Message // the messages of the prompt that the completion answered
-	Tools       []json.RawMessage    // as given to Prompt
-	Completion  string               // decoded, without the stop token
-	Results     []trajectory.Message // the observation; empty for none
-	SampledStop bool                 // the completion's last token is one of StopIDs
-	Prompt      string               // the text that Prompt or Continue made of History; "": it is rendered again
+	History    []trajectory.Message // the messages of the prompt that the completion answered
+	Tools      []json.RawMessage    // as given to Prompt
+	Completion string               // decoded, without the stop token
+	Results    []trajectory.Message // the observation; empty for none
+	Sampled    []int32              // the completion's ids; nil: it does not end with the token that closes the turn
+	Prompt     string               // the text that Prompt or Continue made of History; "": it is rendered again
 }
 
 // Messages is the history after the reply: what Prompt renders to begin a new sample, and the History of the next reply.
@@ -140,8 +144,8 @@ func (p *Reply) Messages() []trajectory.Message {
 	return append(append(out, trajectory.Text("assistant", p.Completion)), p.Results...)
 }
 
-// Observation returns the ids between a completion and the next one: the end-of-turn token unless it was sampled, what the
-// template puts after it, the results, and the generation prompt. They are the ids of the template's text tokenized alone.
+// Observation returns the ids between a completion and the next one: the end-of-turn token unless it was sampled (another
+// stop token, such as a base model's, does not close the turn), what the template puts after it, the results, and the generation prompt. They are the ids of the template's text tokenized alone.
 // The text is cut out of a full rendering that is checked to continue the prompt of this turn; if it does not, the error is
 // ErrRewritten.
 func (r *Renderer) Observation(p Reply) ([]int32, error) {
@@ -159,7 +163,7 @@ func (r *Renderer) Continue(p Reply) (ids []int32, prompt string, err error) {
 		return nil, "", err
 	}
 	ids = r.enc.Encode(text)
-	if p.SampledStop && end.text != "" { // encoded with it, so that the text after it is cut as in the middle of a sequence
+	if n := len(p.Sampled); n > 0 && end.text != "" && p.Sampled[n-1] == end.id { // encoded with it, so that the text after it is cut as in the middle of a sequence
 		ids = ids[slices.Index(ids, end.id)+1:]
 	}
 	return ids, prompt, nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 const (
@@ -245,6 +246,9 @@ func (t *run) describe(b *batch, rewards []float64, m policy.Metrics, waited, wh
 			r["stop/"+string(tr.StopReason)]++
 			for _, turn := range tr.Turns {
 				r["turns"]++
+				if turn.FinishReason == trajectory.FinishLength {
+					r["turns/cut"]++
+				}
 				countCalls(r, turn)
 				r["tokens/sampled"] += float64(turn.CompletionEnd - turn.CompletionStart)
 				if tr.Err == "" {

@@ -98,7 +98,7 @@ func TestFormatsUnderTheirTemplates(t *testing.T) {
 			require.Len(t, parsed.Calls, 1)
 			results, err := format.Observe(t.Context(), []trajectory.ToolResult{{Call: parsed.Calls[0], Observation: "1"}})
 			require.NoError(t, err)
-			reply := masks.Reply{History: history, Tools: schemas, Completion: completion, Results: results, SampledStop: true}
+			reply := masks.Reply{History: history, Tools: schemas, Completion: completion, Results: results, Sampled: renderer.StopIDs()[:1]}
 			between, _, err := renderer.Continue(reply)
 			if c.format == "mistral" { // it describes the tools before the last message alone: each turn begins a sample, unless the prompt describes them
 				require.ErrorIs(t, err, masks.ErrRewritten)
