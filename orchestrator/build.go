@@ -100,7 +100,11 @@ func (s *session) open(ctx context.Context, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	if s.renderer, err = masks.NewRenderer(s.policy.Tokenizer, compiled, masks.Options{StopIDs: s.policy.StopIDs, Now: time.Unix(0, 0).UTC()}); err != nil {
+	now, err := s.policy.Now(j.Model.TemplateDate)
+	if err != nil {
+		return err
+	}
+	if s.renderer, err = masks.NewRenderer(s.policy.Tokenizer, compiled, masks.Options{StopIDs: s.policy.StopIDs, Now: now}); err != nil {
 		return err
 	}
 	if ok, reason := s.renderer.AppendOnly(); !ok {

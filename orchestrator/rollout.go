@@ -173,11 +173,11 @@ func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 		if err != nil {
 			return err
 		}
-		cut := r.cuts(record, past, turn)
+		cut, prompt := r.cuts(record, past, turn), c.text
 		var parsed tools.Parsed
 		if !cut {
 			err = r.ask(ctx, p, turn, "parse", func(ctx context.Context) (err error) {
-				parsed, err = r.Format.Parse(ctx, record.Completion)
+				parsed, err = tools.ParseBehind(ctx, r.Format, prompt, record.Completion)
 				return err
 			})
 			if err != nil {
@@ -294,7 +294,11 @@ func (r *Rollout) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 	}
 	record.CompletionEnd, record.ObservationEnd = s.Len(), s.Len()
 	record.FinishReason, record.CachedTokens = c.FinishReason, c.CachedTokens
-	record.Completion = r.Decode(c.TokenIDs)
+	said := c.TokenIDs
+	if n := len(said) - 1; slices.Contains(r.Sampling.StopIDs, said[n]) { // also one that is no special token
+		said = said[:n]
+	}
+	record.Completion = r.Decode(said)
 	return record, nil
 }
 

@@ -162,7 +162,7 @@ func (s *Server) chatJob(in *chatRequest) (*chatJob, error) {
 	if j.format, err = s.toolFormat(in); err != nil {
 		return nil, err
 	}
-	prompt, err := s.render(in.Messages, in.Tools, or(in.AddPrompt, true), in.AddSpecial)
+	prompt, text, err := s.render(in.Messages, in.Tools, or(in.AddPrompt, true), in.AddSpecial)
 	if err != nil {
 		return nil, err
 	}
@@ -187,49 +187,52 @@ func (s *Server) chatJob(in *chatRequest) (*chatJob, error) {
 	for _, c := range j.choices {
 		if j.format != nil {
 			c.calls = tools.NewSplitter(j.format, !or(in.Parallel, true))
+			if tools.OpensThought(text) {
+				c.calls.InThought()
+			}
 			c.text.tokenizer = keeping{s.o.Tokenizer, masks.Kept(s.o.Tokenizer, tools.MarksOf(j.format))}
 		}
 	}
 	return j, nil
 }
 
-// render turns a conversation into ids.
-func (s *Server) render(raw, schemas []json.RawMessage, addPrompt, addSpecial bool) ([]int32, error) {
+// render turns a conversation into ids, and their text.
+func (s *Server) render(raw, schemas []json.RawMessage, addPrompt, addSpecial bool) (ids []int32, text string, err error) {
 	if s.o.Renderer == nil {
-		return nil, badf("messages", "the model has no chat template; use /v1/completions")
+		return nil, "", badf("messages", "the model has no chat template; use /v1/completions")
 	}
 	if len(raw) == 0 {
-		return nil, badf("messages", "messages is missing or empty")
+		return nil, "", badf("messages", "messages is missing or empty")
 	}
 	messages := make([]trajectory.Message, len(raw))
 	for i, m := range raw {
 		at := fmt.Sprintf("messages[%d]", i)
 		if string(m) == "null" {
-			return nil, badf(at, "%s is null, an object is needed", at)
+			return nil, "", badf(at, "%s is null, an object is needed", at)
 		}
 		if err := json.Unmarshal(m, &messages[i]); err != nil {
-			return nil, badf(at, "%s: %v", at, err)
+			return nil, "", badf(at, "%s: %v", at, err)
 		}
 		if messages[i].Role == "" {
-			return nil, badf(at+".role", "%s has no role", at)
+			return nil, "", badf(at+".role", "%s has no role", at)
 		}
 		if _, err := messages[i].TextContent(); err != nil {
-			return nil, badf(at+".content", "%s: %v", at, err)
+			return nil, "", badf(at+".content", "%s: %v", at, err)
 		}
 		for k, call := range messages[i].ToolCalls {
 			if call.Name == "" {
-				return nil, badf(at+".tool_calls", "%s: tool call %d has no name", at, k)
+				return nil, "", badf(at+".tool_calls", "%s: tool call %d has no name", at, k)
 			}
 		}
 	}
-	ids, text, err := s.o.Renderer.Prompt(messages, schemas, addPrompt)
+	ids, text, err = s.o.Renderer.Prompt(messages, schemas, addPrompt)
 	if err != nil {
-		return nil, badf("messages", "%v", err)
+		return nil, "", badf("messages", "%v", err)
 	}
 	if addSpecial {
 		ids = s.encode(text, true)
 	}
-	return ids, nil
+	return ids, text, nil
 }
 
 // toolFormat checks the tools and the tool choice; nil says that calls are not looked for.

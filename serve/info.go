@@ -92,7 +92,7 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) {
 	case in.Prompt != nil && in.Messages == nil:
 		ids = s.encode(*in.Prompt, or(in.AddSpecial, true))
 	case in.Prompt == nil && in.Messages != nil:
-		ids, err = s.render(in.Messages, in.Tools, or(in.AddPrompt, true), or(in.AddSpecial, false))
+		ids, _, err = s.render(in.Messages, in.Tools, or(in.AddPrompt, true), or(in.AddSpecial, false))
 	default:
 		err = badf("prompt", "give either prompt or messages")
 	}
