@@ -170,7 +170,7 @@ func newRenderer(p *policy.Policy, date string) (*masks.Renderer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return masks.NewRenderer(p.Tokenizer, compiled, masks.Options{StopIDs: p.StopIDs, Now: now})
+	return masks.NewRenderer(p.Tokenizer, compiled, masks.Options{StopIDs: p.StopIDs, Now: now, Markup: true})
 }
 
 // listen serves until the context ends; then running requests get their time, and are aborted.

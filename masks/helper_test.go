@@ -44,6 +44,18 @@ func (w words) Encode(text string) []int32 {
 	return ids
 }
 
+func (w words) EncodeMarked(text, mark string) []int32 {
+	var ids []int32
+	for _, id := range w.Encode(text) {
+		if mark == "" || id != 1000+[]rune(mark)[0] {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func (w words) Specials() []string { return w.vocab[:w.special] }
+
 func (w words) ID(token string) (int32, bool) {
 	for id, entry := range w.vocab {
 		if entry == token {

@@ -104,7 +104,9 @@ func (s *session) open(ctx context.Context, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	if s.renderer, err = masks.NewRenderer(s.policy.Tokenizer, compiled, masks.Options{StopIDs: s.policy.StopIDs, Now: now}); err != nil {
+	if s.renderer, err = masks.NewRenderer(s.policy.Tokenizer, compiled, masks.Options{
+		StopIDs: s.policy.StopIDs, Now: now, Markup: j.Agent.SpecialTokens == "markup", Marks: tools.MarksOf(s.rollout.Format), AssistantMarkup: j.SFT != nil,
+	}); err != nil {
 		return err
 	}
 	if ok, reason := s.renderer.AppendOnly(); !ok {

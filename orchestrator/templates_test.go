@@ -43,6 +43,16 @@ func (m marked) ID(token string) (int32, bool) {
 	return 0, false
 }
 
+func (m marked) EncodeMarked(text, mark string) []int32 {
+	var out []int32
+	for _, part := range strings.Split(text, mark) { // "" is between all bytes, but nothing asks for that
+		out = append(out, m.Encode(part)...)
+	}
+	return out
+}
+
+func (m marked) Specials() []string { return m }
+
 func (m marked) Decode(ids []int32, skipSpecial bool) string {
 	var b strings.Builder
 	for _, id := range ids {

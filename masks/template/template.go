@@ -26,8 +26,9 @@ type Input struct {
 	Messages            []trajectory.Message
 	Tools               []json.RawMessage // JSON schemas, as the template's variable tools; nil is none
 	AddGenerationPrompt bool
-	Extra               map[string]any // further variables, such as enable_thinking; values as encoding/json decodes them
-	Now                 time.Time      // what strftime_now tells; a template that calls it fails while this is zero
+	Extra               map[string]any              // further variables, such as enable_thinking; values as encoding/json decodes them
+	Text                func(role, s string) string // what a string of a message, or of a schema (role ""), is rendered as; nil: as it is
+	Now                 time.Time                   // what strftime_now tells; a template that calls it fails while this is zero
 }
 
 // Template is a compiled chat template.
@@ -92,6 +93,9 @@ func (t *Template) Render(in Input) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("template: message %d: %w", i, err)
 		}
+		if in.Text != nil {
+			d = in.message(m.Role, d)
+		}
 		messages.items = append(messages.items, d)
 	}
 	var tools any
@@ -101,6 +105,9 @@ func (t *Template) Render(in Input) (string, error) {
 			v, err := decodeJSON(string(raw))
 			if err != nil {
 				return "", fmt.Errorf("template: tool %d: %w", i, err)
+			}
+			if in.Text != nil {
+				v = in.texts("", v)
 			}
 			l.items = append(l.items, v)
 		}
@@ -180,6 +187,44 @@ func (t *Template) render(messages *list, tools any, in Input) (string, error) {
 		return "", err
 	}
 	return out.String(), nil
+}
+
+// message passes the strings of a message through Text, but for its role and the types of its parts and calls.
+func (in Input) message(role string, d *dict) *dict {
+	out := newDict()
+	for i, k := range d.keys {
+		v := d.vals[i]
+		if k != "role" {
+			v = in.texts(role, v)
+		}
+		out.put(k.(string), v)
+	}
+	return out
+}
+
+// texts passes the strings of a value, keys included, through Text.
+func (in Input) texts(role string, v any) any {
+	switch v := v.(type) {
+	case string:
+		return in.Text(role, v)
+	case *list:
+		out := &list{items: make([]any, len(v.items))}
+		for i, item := range v.items {
+			out.items[i] = in.texts(role, item)
+		}
+		return out
+	case *dict:
+		out := newDict()
+		for i, k := range v.keys {
+			key, ok := k.(string)
+			if ok {
+				key = in.Text(role, key)
+			}
+			out.put(key, in.texts(role, v.vals[i]))
+		}
+		return out
+	}
+	return v
 }
 
 // size is about what a conversation is written in, so that the text is not moved as it grows.

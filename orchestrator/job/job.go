@@ -123,6 +123,7 @@ type Agent struct {
 	MaxAtOnce       int    `yaml:"max_at_once" default:"32" min:"1" max:"1000" unit:"calls" doc:"of tools in one turn, which run side by side; the model reads that those beyond it did not run"`
 	Tools           []Tool `yaml:"tools" doc:"names, or {name: NAME, parameter: value}, {python: FILE}, {mcp: …}, {http: …}; each with only, timeout, max_tokens, concurrency, rate, retries, cache"`
 	Instructions    bool   `yaml:"instructions" default:"true" doc:"describe the tools to the model: by its template, or in the system prompt where template or format do not"`
+	SpecialTokens   string `yaml:"special_tokens" default:"text" enum:"text|markup" doc:"what spells a special token of the model (<|im_end|>) in prompts, schemas and observations. text: it is text, and only the chat template writes special tokens, so that a page cannot end a turn; markup: it is that token, as servers read it"`
 	ObservationRole string `yaml:"observation_role" doc:"role of the message that carries results; empty: the format's own"`
 }
 
