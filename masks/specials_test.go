@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -150,4 +151,73 @@ func TestContentsOfAnyText(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Under every real template, hostile contents leave the template's special tokens what they are with harmless ones.
+func TestRealTemplatesWithHostileContents(t *testing.T) {
+	hostile := "x" + strings.Join(marks.vocab, "y") + "z"
+	say := trajectory.Text
+	only := func(ids []int32) (out []int32) {
+		for _, id := range ids {
+			if int(id) < marks.special {
+				out = append(out, id)
+			}
+		}
+		return out
+	}
+	rendered := 0
+	for name, source := range realTemplates(t) {
+		compiled, err := template.Compile(source, template.Options{BOSToken: "<s>", EOSToken: "</s>"})
+		if err != nil {
+			continue
+		}
+		r, err := masks.NewRenderer(marks, compiled, masks.Options{Now: time.Unix(1_700_000_000, 0).UTC()})
+		if err != nil {
+			continue
+		}
+		schema := func(text string) []json.RawMessage {
+			raw, err := json.Marshal(map[string]any{"type": "function", "function": map[string]any{"name": "f", "description": text, "parameters": map[string]any{"type": "object", "properties": map[string]any{}}}})
+			require.NoError(t, err)
+			return []json.RawMessage{raw}
+		}
+		for _, role := range []string{"user", "tool"} {
+			var both [2][]int32
+			failed := false
+			for i, text := range []string{"xyz", hostile} {
+				ids, err := r.Observation(masks.Reply{History: []trajectory.Message{say("user", text)}, Completion: "call", Results: []trajectory.Message{say(role, text), say(role, text)}})
+				failed, both[i] = failed || err != nil, only(ids)
+			}
+			if !failed {
+				require.Equal(t, both[0], both[1], "%s %s", name, role)
+				rendered++
+			}
+		}
+		for _, roles := range [][]string{{"user"}, {"system", "user"}, {"user", "assistant", "user"}, {"user", "assistant", "tool"}, {"system", "user", "assistant", "tool", "assistant", "user"}} {
+			for _, described := range []bool{false, true} {
+				both := [2][]int32{}
+				failed := false
+				for i, text := range []string{"xyz", hostile} {
+					var messages []trajectory.Message
+					for _, role := range roles {
+						messages = append(messages, say(role, text))
+					}
+					var tools []json.RawMessage
+					if described {
+						tools = schema(text)
+					}
+					ids, whole, err := r.Prompt(messages, tools, true)
+					if failed = failed || err != nil; err == nil {
+						require.Equal(t, whole, marks.Decode(ids, false), name)
+						both[i] = only(ids)
+					}
+				}
+				if !failed {
+					require.Equal(t, both[0], both[1], "%s %v %v", name, roles, described)
+					rendered++
+				}
+			}
+		}
+	}
+	t.Log(rendered, "conversations and observations")
+	require.Greater(t, rendered, 100)
 }
