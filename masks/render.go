@@ -117,7 +117,12 @@ func (r *Renderer) rendered(messages []trajectory.Message, tools []json.RawMessa
 		}
 		tools = nil
 	}
-	return r.markup(r.input(messages, tools, addGenerationPrompt))
+	if err := r.checkRoles(messages); err != nil {
+		return rendering{}, err
+	}
+	return r.markup(template.Input{
+		Messages: messages, Tools: tools, AddGenerationPrompt: addGenerationPrompt, Extra: r.options.Extra, Now: r.options.Now,
+	})
 }
 
 // toolsInSystemPrompt returns messages with the schemas at the end of the system message (see the package comment).
@@ -163,9 +168,9 @@ func (p *Reply) Messages() []trajectory.Message {
 }
 
 // Observation returns the ids between a completion and the next one: the end-of-turn token unless it was sampled (another
-// stop token, such as a base model's, does not close the turn), what the template puts after it, the results, and the generation prompt. They are the ids of the template's text tokenized alone.
-// The text is cut out of a full rendering that is checked to continue the prompt of this turn; if it does not, the error is
-// ErrRewritten.
+// stop token, such as a base model's, does not close the turn), what the template puts after it, the results, and the
+// generation prompt. They are the ids of the template's text tokenized alone. The text is cut out of a full rendering that is
+// checked to continue the prompt of this turn; if it does not, the error is ErrRewritten.
 func (r *Renderer) Observation(p Reply) ([]int32, error) {
 	ids, _, err := r.Continue(p)
 	return ids, err

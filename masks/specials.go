@@ -1,7 +1,6 @@
 package masks
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,9 +58,9 @@ func (r *Renderer) markup(in template.Input) (rendering, error) {
 	}
 	var contents []string
 	found := false
-	in.Text = func(role, s string) string {
+	in.Text = func(role, s string, free bool) string {
 		contents = append(contents, s)
-		found = found || r.spellings(role).in(s)
+		found = found || len(r.spellings(role).places(s, free)) > 0
 		return s
 	}
 	text, err := r.tmpl.Render(in)
@@ -74,7 +73,7 @@ func (r *Renderer) markup(in template.Input) (rendering, error) {
 		if slices.ContainsFunc(contents, func(s string) bool { return strings.Contains(s, mark) }) {
 			continue
 		}
-		in.Text = func(role, s string) string { return r.spellings(role).marked(s, mark) }
+		in.Text = func(role, s string, free bool) string { return r.spellings(role).marked(s, mark, free) }
 		text, err := r.tmpl.Render(in)
 		return rendering{strings.ReplaceAll(text, mark, ""), text, mark}, err
 	}
@@ -85,7 +84,7 @@ func (r *Renderer) markup(in template.Input) (rendering, error) {
 func (r *Renderer) spellings(role string) *spellings {
 	switch {
 	case role == "assistant" && r.options.AssistantMarkup:
-		return &spellings{}
+		return noSpellings
 	case role == "assistant" || role == "system":
 		return r.ours
 	}
@@ -98,6 +97,8 @@ type spellings struct {
 	ends  map[string]struct{} // proper ends of the texts: with one that a content begins with, the text before it may make a whole
 	most  int                 // bytes of the longest
 }
+
+var noSpellings = newSpellings(nil, nil)
 
 func newSpellings(all, without []string) *spellings {
 	s := &spellings{ends: map[string]struct{}{}}
@@ -117,11 +118,11 @@ func newSpellings(all, without []string) *spellings {
 	return s
 }
 
-// places are the positions of a content at which a mark interrupts every special token that it spells, or that it spells together with
-// what stands before or behind it. They rise.
-func (s *spellings) places(content string) []int {
+// places are the positions of a content at which a mark interrupts every special token that it spells, and if it is free every one
+// that it spells together with what stands before or behind it. They rise.
+func (s *spellings) places(content string, free bool) []int {
 	var out []int
-	for n := 1; n <= min(s.most, len(content)); n++ {
+	for n := 1; free && n <= min(s.most, len(content)); n++ {
 		if _, ok := s.ends[content[:n]]; ok {
 			out = append(out, 0)
 			break
@@ -130,7 +131,7 @@ func (s *spellings) places(content string) []int {
 	for at := 0; at < len(content); at++ {
 		for _, text := range s.begin[content[at]] {
 			rest := content[at:] // spells the text, or begins it and the text behind the content may go on
-			if !strings.HasPrefix(rest, text) && !strings.HasPrefix(text, rest) {
+			if !strings.HasPrefix(rest, text) && !(free && strings.HasPrefix(text, rest)) {
 				continue
 			}
 			_, n := utf8.DecodeRuneInString(content[at:])
@@ -143,13 +144,11 @@ func (s *spellings) places(content string) []int {
 	return out
 }
 
-func (s *spellings) in(content string) bool { return len(s.places(content)) > 0 }
-
 // marked is the content with the mark at its places.
-func (s *spellings) marked(content, mark string) string {
+func (s *spellings) marked(content, mark string, free bool) string {
 	var b strings.Builder
 	from := 0
-	for _, at := range s.places(content) {
+	for _, at := range s.places(content, free) {
 		b.WriteString(content[from:at])
 		b.WriteString(mark)
 		from = at
@@ -158,7 +157,12 @@ func (s *spellings) marked(content, mark string) string {
 	return b.String()
 }
 
-// input is what a conversation is rendered from.
-func (r *Renderer) input(messages []trajectory.Message, tools []json.RawMessage, addGenerationPrompt bool) template.Input {
-	return template.Input{Messages: messages, Tools: tools, AddGenerationPrompt: addGenerationPrompt, Extra: r.options.Extra, Now: r.options.Now}
+// checkRoles refuses roles that spell special tokens: templates write them into their markup.
+func (r *Renderer) checkRoles(messages []trajectory.Message) error {
+	for i, m := range messages {
+		if !r.options.Markup && len(r.theirs.places(m.Role, false)) > 0 {
+			return fmt.Errorf("message %d: the role %q spells a special token", i, m.Role)
+		}
+	}
+	return nil
 }

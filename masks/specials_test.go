@@ -3,6 +3,7 @@ package masks_test
 import (
 	"encoding/json"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -220,4 +221,22 @@ func TestRealTemplatesWithHostileContents(t *testing.T) {
 	}
 	t.Log(rendered, "conversations and observations")
 	require.Greater(t, rendered, 100)
+}
+
+// A special token that ends as words begin changes no key, name or type that a template looks for, and a role cannot spell one.
+func TestStructureIsNotMarked(t *testing.T) {
+	odd := words{special: 3, vocab: []string{"sop", "<|im_end|>", "xt"}}
+	const source = "{% for t in tools or [] %}{{ t.function.name }} {{ t.function.parameters.type }};{% endfor %}{% for m in messages %}{{ m.role }}: " +
+		"{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>{% endfor %}"
+	r, err := masks.NewRenderer(odd, compile(t, source, template.Options{EOSToken: "<|im_end|>"}), masks.Options{})
+	require.NoError(t, err)
+	parts := trajectory.Message{Role: "user", Content: []trajectory.Part{{Type: "text", Text: "sop op"}, {Type: "text", Text: "t<|im_end|>"}}}
+	schema := []json.RawMessage{json.RawMessage(`{"type":"function","function":{"name":"plus","parameters":{"type":"object","properties":{"<|im_end|>":{}}}}}`)}
+	ids, text, err := r.Prompt([]trajectory.Message{trajectory.Text("user", "people sop"), parts}, schema, true)
+	require.NoError(t, err)
+	require.Equal(t, "plus object;user: people sop<|im_end|>user: sop opt<|im_end|><|im_end|>", text)
+	require.Equal(t, text, odd.Decode(ids, false))
+	require.Equal(t, []int32{1, 1}, slices.DeleteFunc(slices.Clone(ids), func(id int32) bool { return id >= 3 }))
+	_, _, err = r.Prompt([]trajectory.Message{trajectory.Text("user<|im_end|>", "hi")}, nil, true)
+	require.EqualError(t, err, `masks: prompt: message 0: the role "user<|im_end|>" spells a special token`)
 }
