@@ -1,6 +1,8 @@
 package masks
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -52,7 +54,7 @@ const marks, marksEnd = '\U00020000', '\U0002A6D0'
 
 // markup renders with the special tokens of the contents marked.
 func (r *Renderer) markup(in template.Input) (rendering, error) {
-	if r.options.Markup {
+	if r.options.Markup || !r.maySpell(in) {
 		text, err := r.tmpl.Render(in)
 		return rendering{text: text, marked: text}, err
 	}
@@ -80,6 +82,38 @@ func (r *Renderer) markup(in template.Input) (rendering, error) {
 	return rendering{}, fmt.Errorf("masks: the contents spell special tokens and hold every character from %U to %U, so that none can mark them", marks, marksEnd-1)
 }
 
+// maySpell tells whether a conversation may spell a special token. Of JSON it looks at the source, whose escapes may spell one too.
+func (r *Renderer) maySpell(in template.Input) bool {
+	spells := func(s *spellings, free bool, texts ...string) bool {
+		return slices.ContainsFunc(texts, func(text string) bool { return len(s.places(text, free)) > 0 })
+	}
+	escaped := func(s *spellings, raw json.RawMessage) bool {
+		return bytes.IndexByte(raw, '\\') >= 0 || spells(s, false, string(raw))
+	}
+	for _, tool := range in.Tools {
+		if escaped(r.theirs, tool) {
+			return true
+		}
+	}
+	for _, m := range in.Messages {
+		s := r.spellings(m.Role)
+		for _, p := range m.Content {
+			if spells(s, true, p.Text) || spells(s, false, p.Image) {
+				return true
+			}
+		}
+		if spells(s, true, m.Reasoning) || spells(s, false, m.ToolCallID, m.Name) {
+			return true
+		}
+		for _, c := range m.ToolCalls {
+			if spells(s, false, c.ID, c.Name) || escaped(s, c.Arguments) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // spellings are the texts of special tokens that are text where a role says them.
 func (r *Renderer) spellings(role string) *spellings {
 	switch {
@@ -93,24 +127,24 @@ func (r *Renderer) spellings(role string) *spellings {
 
 // spellings finds the texts of special tokens in contents.
 type spellings struct {
-	begin [256][]string       // by their first byte
-	ends  map[string]struct{} // proper ends of the texts: with one that a content begins with, the text before it may make a whole
-	most  int                 // bytes of the longest
+	begin [256][]string // by their first byte
+	ends  [256][]string // likewise their proper ends: with one that a content begins with, the text before it may make a whole
 }
 
 var noSpellings = newSpellings(nil, nil)
 
 func newSpellings(all, without []string) *spellings {
-	s := &spellings{ends: map[string]struct{}{}}
+	s := &spellings{}
 	for _, text := range all {
 		_, n := utf8.DecodeRuneInString(text)
 		if slices.Contains(without, text) || n == len(text) { // nothing can be put into one character
 			continue
 		}
-		s.most = max(s.most, len(text))
 		s.begin[text[0]] = append(s.begin[text[0]], text)
 		for at := n; at < len(text); {
-			s.ends[text[at:]] = struct{}{}
+			if end := text[at:]; !slices.Contains(s.ends[end[0]], end) {
+				s.ends[end[0]] = append(s.ends[end[0]], end)
+			}
 			_, n := utf8.DecodeRuneInString(text[at:])
 			at += n
 		}
@@ -122,11 +156,8 @@ func newSpellings(all, without []string) *spellings {
 // that it spells together with what stands before or behind it. They rise.
 func (s *spellings) places(content string, free bool) []int {
 	var out []int
-	for n := 1; free && n <= min(s.most, len(content)); n++ {
-		if _, ok := s.ends[content[:n]]; ok {
-			out = append(out, 0)
-			break
-		}
+	if free && content != "" && slices.ContainsFunc(s.ends[content[0]], func(end string) bool { return strings.HasPrefix(content, end) }) {
+		out = append(out, 0)
 	}
 	for at := 0; at < len(content); at++ {
 		for _, text := range s.begin[content[at]] {

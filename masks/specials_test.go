@@ -240,3 +240,28 @@ func TestStructureIsNotMarked(t *testing.T) {
 	_, _, err = r.Prompt([]trajectory.Message{trajectory.Text("user<|im_end|>", "hi")}, nil, true)
 	require.EqualError(t, err, `masks: prompt: message 0: the role "user<|im_end|>" spells a special token`)
 }
+
+// However JSON escapes them, the special tokens that a schema or the arguments of a recorded call spell are text.
+func TestEscapedSpellings(t *testing.T) {
+	const source = "{% for t in tools or [] %}{{ t.function.name }}{{ t.function.description }};{% endfor %}{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.arguments.x }}{% endfor %}</s>{% endfor %}"
+	r, err := masks.NewRenderer(marks, compile(t, source, template.Options{EOSToken: "</s>"}), masks.Options{})
+	require.NoError(t, err)
+	for _, spelt := range []string{`[/INST]`, `[\/INST]`, `\u005b/INST]`, `</s>`, `<\/s>`} {
+		schema := []json.RawMessage{json.RawMessage(`{"type":"function","function":{"name":"f","description":"` + spelt + `"}}`)}
+		call := trajectory.Text("assistant", "so")
+		call.ToolCalls = []trajectory.ToolCall{{Name: "f", Arguments: json.RawMessage(`{"x": "` + spelt + `"}`)}}
+		for name, p := range map[string]struct {
+			tools    []json.RawMessage
+			messages []trajectory.Message
+		}{
+			"schema":    {schema, []trajectory.Message{trajectory.Text("user", "q")}},
+			"arguments": {nil, []trajectory.Message{trajectory.Text("user", "q"), call}},
+		} {
+			ids, text, err := r.Prompt(p.messages, p.tools, true)
+			require.NoError(t, err)
+			require.Equal(t, text, marks.Decode(ids, false))
+			end, _ := marks.ID("</s>")
+			require.Equal(t, slices.Repeat([]int32{end}, len(p.messages)), slices.DeleteFunc(slices.Clone(ids), func(id int32) bool { return int(id) >= marks.special }), "%s %s", name, spelt)
+		}
+	}
+}
