@@ -120,3 +120,28 @@ func TestFormatsUnderTheirTemplates(t *testing.T) {
 		})
 	}
 }
+
+// Which real templates open a thought behind their generation prompt is read from what they write.
+func TestRealTemplatesThatOpenAThought(t *testing.T) {
+	f, err := os.Open("../masks/template/testdata/templates.json.gz")
+	require.NoError(t, err)
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	require.NoError(t, err)
+	var templates map[string]string
+	require.NoError(t, json.NewDecoder(z).Decode(&templates))
+	for name, opens := range map[string]bool{
+		"deepseek-ai-DeepSeek-R1-Distill-Llama-8B": true, "Qwen3.5-4B": true, "GLM-4.7-Flash": true, "NVIDIA-Nemotron-Nano-v2": true,
+		"Qwen-Qwen3-0.6B": false, "Qwen-Qwen2.5-7B-Instruct": false, "HuggingFaceTB-SmolLM2-135M-Instruct": false,
+	} {
+		tmpl, err := template.Compile(templates[name], template.Options{EOSToken: "</s>", BOSToken: "<s>"})
+		require.NoError(t, err)
+		renderer, err := masks.NewRenderer(marked{"</s>"}, tmpl, masks.Options{})
+		require.NoError(t, err)
+		for _, question := range []string{"1?", "What does <think> mean?", "<think>"} {
+			_, text, err := renderer.Prompt([]trajectory.Message{trajectory.Text("user", question)}, nil, true)
+			require.NoError(t, err)
+			require.Equal(t, opens, tools.OpensThought(text), "%s %q", name, text)
+		}
+	}
+}
