@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -202,4 +203,31 @@ func TestWhatSpellsASpecialTokenIsASetting(t *testing.T) {
 	require.Equal(t, 2, ends(opened(t, "tiny/model"), "user"))
 	require.Equal(t, 2, ends(opened(t, "tiny/model"), "assistant"))
 	require.Equal(t, 3, ends(opened(t, "tiny/model", "agent.special_tokens=markup"), "user"))
+}
+
+// A whole step with rollout.cut: filter: what the model's two tokens left unfinished is counted, and leaves the update.
+func TestAStepLeavesCutTrajectoriesOut(t *testing.T) {
+	if !cgo.Available() {
+		t.Skip("this test binary was built without the torch tag; make test runs it with libtorch")
+	}
+	first := func(cut string) map[string]float64 {
+		dir := filepath.Join(t.TempDir(), "run")
+		j, err := job.Load("../examples/tiny.yaml", "trainer.steps=1", "rollout.cut="+cut, "output="+dir)
+		require.NoError(t, err)
+		_, err = Train(t.Context(), j, prebuilt(t), Options{Out: io.Discard})
+		require.NoError(t, err)
+		data, err := os.ReadFile(filepath.Join(dir, "metrics.jsonl"))
+		require.NoError(t, err)
+		line := map[string]float64{}
+		require.NoError(t, json.Unmarshal([]byte(strings.SplitN(string(data), "\n", 2)[0]), &line))
+		return line
+	}
+	score, filter, parse := first(CutScore), first(CutFilter), first(CutParse)
+	require.Positive(t, score["turns/cut"])
+	require.Equal(t, score["turns/cut"], score["stop/max_tokens"])
+	require.Equal(t, score["turns/cut"], filter["turns/cut"])
+	require.Equal(t, filter["turns/cut"], filter["trajectories/filtered"])
+	require.Equal(t, score["tokens/sampled"], filter["tokens/sampled"])
+	require.Less(t, filter["tokens/unpacked"], score["tokens/unpacked"])
+	require.Zero(t, parse["stop/max_tokens"])
 }
