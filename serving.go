@@ -36,6 +36,7 @@ func (c *commands) serveCommand() *cli.Command {
 			&cli.StringFlag{Name: "dtype", Value: "auto", Usage: "auto (float32), float32 or bfloat16: type of the matrices that sampling reads"},
 			&cli.StringFlag{Name: "logprobs-mode", Value: "raw_logprobs", Usage: "raw_logprobs or processed_logprobs (after temperature and truncation)"},
 			&cli.StringFlag{Name: "tool-call-parser", Value: "hermes", Usage: "form of tool calls: " + strings.Join(serve.ToolParsers(), ", ")},
+			&cli.StringFlag{Name: "template-date", Usage: "`YYYY-MM-DD` that a chat template which asks for the day is told, or today; default is what the model was trained with, where its folder records it, else today"},
 			&cli.BoolFlag{Name: "enable-auto-tool-choice", Usage: "as in vLLM; always on"},
 			&cli.BoolFlag{Name: "weight-updates", Usage: "offer /collective_rpc reload_weights, which reads folders of this machine"},
 			&cli.IntFlag{Name: "shutdown-timeout", Value: 5, Usage: "seconds that running requests get at the end, before they are aborted"},
@@ -63,6 +64,11 @@ func checkServe(x *cli.Context) error {
 		return usagef("--max-logprobs is %d; it must be at least 1", x.Int("max-logprobs"))
 	case x.Int("shutdown-timeout") < 0:
 		return usagef("--shutdown-timeout is %d; it must be at least 0", x.Int("shutdown-timeout"))
+	}
+	if date := x.String("template-date"); date != "" && date != today {
+		if _, err := time.Parse(time.DateOnly, date); err != nil {
+			return usagef("--template-date is %q; write YYYY-MM-DD, or today", date)
+		}
 	}
 	for flag, allowed := range map[string][]string{
 		"dtype": {"auto", "float", "float32", "bfloat16"}, "logprobs-mode": {"raw_logprobs", "processed_logprobs"}, "tool-call-parser": serve.ToolParsers(),
@@ -134,7 +140,7 @@ func (c *commands) server(x *cli.Context, path string, p *policy.Policy, engine 
 			o.Models = append(o.Models, filepath.Base(path))
 		}
 	}
-	renderer, err := newRenderer(p)
+	renderer, err := newRenderer(p, x.String("template-date"))
 	if err != nil { // text and token ids are served all the same
 		fmt.Fprintf(c.text, "/v1/chat/completions refuses: %v\n", err)
 		return serve.New(o)
@@ -142,21 +148,30 @@ func (c *commands) server(x *cli.Context, path string, p *policy.Policy, engine 
 	if renderer.ToolsInSystemPrompt() {
 		fmt.Fprintln(c.text, "the chat template ignores tools: their schemas are written into the system prompt")
 	}
-	for _, id := range renderer.StopIDs() {
-		if !slices.Contains(o.StopIDs, id) {
-			o.StopIDs = append(o.StopIDs, id)
-		}
+	if p.TellsDate() {
+		fmt.Fprintf(c.out, "the chat template tells the date: %s (--template-date)\n", p.TemplateDate)
 	}
-	o.Renderer = renderer
+	o.Renderer, o.StopIDs = renderer, renderer.StopIDs() // the model's own among them
 	return serve.New(o)
 }
 
-func newRenderer(p *policy.Policy) (*masks.Renderer, error) {
+// today as --template-date is the day on which the server starts.
+const today = "today"
+
+// newRenderer renders with the day of the flag --template-date, else with the one of the training, else with today.
+func newRenderer(p *policy.Policy, date string) (*masks.Renderer, error) {
 	compiled, err := p.Template()
 	if err != nil {
 		return nil, err
 	}
-	return masks.NewRenderer(p.Tokenizer, compiled, masks.Options{Now: time.Now()})
+	if date == today || date == "" && p.TemplateDate == "" {
+		date = time.Now().Format(time.DateOnly)
+	}
+	now, err := p.Now(date)
+	if err != nil {
+		return nil, err
+	}
+	return masks.NewRenderer(p.Tokenizer, compiled, masks.Options{StopIDs: p.StopIDs, Now: now, Markup: true})
 }
 
 // listen serves until the context ends; then running requests get their time, and are aborted.

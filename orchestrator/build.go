@@ -101,7 +101,13 @@ func (s *session) open(ctx context.Context, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	if s.renderer, err = masks.NewRenderer(s.policy.Tokenizer, compiled, masks.Options{Now: time.Unix(0, 0).UTC()}); err != nil {
+	now, err := s.policy.Now(j.Model.TemplateDate)
+	if err != nil {
+		return err
+	}
+	if s.renderer, err = masks.NewRenderer(s.policy.Tokenizer, compiled, masks.Options{
+		StopIDs: s.policy.StopIDs, Now: now, Markup: j.Agent.SpecialTokens == "markup", Marks: tools.MarksOf(s.rollout.Format), AssistantMarkup: j.SFT != nil,
+	}); err != nil {
 		return err
 	}
 	if ok, reason := s.renderer.AppendOnly(); !ok {
@@ -206,7 +212,7 @@ func (s *session) makeRollout() error {
 		},
 		MaxTurns: j.Agent.MaxTurns, MaxCalls: j.Agent.MaxCalls, MaxAtOnce: j.Agent.MaxAtOnce, MaxTotal: j.Rollout.MaxTokens,
 		Timeout: seconds(j.Rollout.TurnTimeout), Deadline: seconds(j.Rollout.Timeout), Seed: j.Seed, RunName: j.Name,
-		AgentTimeout: seconds(j.Rollout.ToolTimeout), ToolsOff: j.Control.ToolsOff,
+		AgentTimeout: seconds(j.Rollout.ToolTimeout), ToolsOff: j.Control.ToolsOff, Cut: j.Rollout.Cut,
 	}
 	limits := []int{s.policy.Config.MaxContext()}
 	if s.engine != nil {

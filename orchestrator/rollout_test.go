@@ -50,6 +50,16 @@ func (letters) Encode(text string) []int32 {
 	return out
 }
 
+func (l letters) EncodeMarked(text, mark string) []int32 {
+	var out []int32
+	for _, part := range strings.Split(text, mark) { // a mark stands between two bytes of what it interrupts
+		out = append(out, l.Encode(part)...)
+	}
+	return out
+}
+
+func (letters) Specials() []string { return []string{"<|im_start|>", "<|im_end|>"} }
+
 func (letters) ID(token string) (int32, bool) {
 	id, ok := map[string]int32{"<|im_start|>": start, "<|im_end|>": end}[token]
 	return id, ok

@@ -176,7 +176,7 @@ func (s *Server) chatJob(ctx context.Context, in *chatRequest) (*chatJob, error)
 	if n := or(in.N, 1); n > s.o.MaxQueue {
 		return nil, s.tooMany(1, n)
 	}
-	prompt, err := s.render(ctx, in.Messages, in.Tools, or(in.AddPrompt, true), in.AddSpecial)
+	prompt, text, err := s.render(ctx, in.Messages, in.Tools, or(in.AddPrompt, true), in.AddSpecial)
 	if err != nil {
 		return nil, err
 	}
@@ -197,23 +197,26 @@ func (s *Server) chatJob(ctx context.Context, in *chatRequest) (*chatJob, error)
 	for _, c := range j.choices {
 		if j.format != nil {
 			c.calls = tools.NewSplitter(j.format, !or(in.Parallel, true))
+			if tools.OpensThought(text) {
+				c.calls.InThought()
+			}
 			c.text.tokenizer = keeping{s.o.Tokenizer, masks.Kept(s.o.Tokenizer, tools.MarksOf(j.format))}
 		}
 	}
 	return j, nil
 }
 
-// render turns a conversation into ids.
-func (s *Server) render(ctx context.Context, raw, schemas []json.RawMessage, addPrompt, addSpecial bool) ([]int32, error) {
+// render turns a conversation into ids, and their text.
+func (s *Server) render(ctx context.Context, raw, schemas []json.RawMessage, addPrompt, addSpecial bool) (ids []int32, text string, err error) {
 	if s.o.Renderer == nil {
-		return nil, badf("messages", "the model has no chat template; use /v1/completions")
+		return nil, "", badf("messages", "the model has no chat template; use /v1/completions")
 	}
 	if len(raw) == 0 {
-		return nil, badf("messages", "messages is missing or empty")
+		return nil, "", badf("messages", "messages is missing or empty")
 	}
 	parts := len(raw) + len(schemas)
 	if err := s.checkParts(parts); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	bytes := 0
 	for _, t := range schemas {
@@ -223,46 +226,44 @@ func (s *Server) render(ctx context.Context, raw, schemas []json.RawMessage, add
 	for i, m := range raw {
 		at := fmt.Sprintf("messages[%d]", i)
 		if string(m) == "null" {
-			return nil, badf(at, "%s is null, an object is needed", at)
+			return nil, "", badf(at, "%s is null, an object is needed", at)
 		}
 		if err := json.Unmarshal(m, &messages[i]); err != nil {
-			return nil, badf(at, "%s: %v", at, err)
+			return nil, "", badf(at, "%s: %v", at, err)
 		}
 		if messages[i].Role == "" {
-			return nil, badf(at+".role", "%s has no role", at)
+			return nil, "", badf(at+".role", "%s has no role", at)
 		}
-		text, err := messages[i].TextContent()
+		content, err := messages[i].TextContent()
 		if err != nil {
-			return nil, badf(at+".content", "%s: %v", at, err)
+			return nil, "", badf(at+".content", "%s: %v", at, err)
 		}
-		bytes += len(text)
+		bytes += len(content)
 		for k, call := range messages[i].ToolCalls {
 			if call.Name == "" {
-				return nil, badf(at+".tool_calls", "%s: tool call %d has no name", at, k)
+				return nil, "", badf(at+".tool_calls", "%s: tool call %d has no name", at, k)
 			}
 			bytes += len(call.Name) + len(call.Arguments)
 		}
 		parts += len(messages[i].ToolCalls)
 	}
 	if err := s.checkParts(parts); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if err := s.checkText("messages", "the conversation", bytes); err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	var ids []int32
-	var text string
 	var failed error
 	if err := s.withText(ctx, func() { ids, text, failed = s.o.Renderer.Prompt(messages, schemas, addPrompt) }); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if failed != nil {
-		return nil, badf("messages", "%v", failed)
+		return nil, "", badf("messages", "%v", failed)
 	}
 	if addSpecial {
-		return s.encode(ctx, text, true)
+		ids, err = s.encode(ctx, text, true)
 	}
-	return ids, nil
+	return ids, text, err
 }
 
 // toolFormat checks the tools and the tool choice; nil says that calls are not looked for.

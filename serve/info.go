@@ -91,7 +91,7 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, _ *places, in 
 			ids, err = s.encode(r.Context(), *in.Prompt, or(in.AddSpecial, true))
 		}
 	case in.Prompt == nil && in.Messages != nil:
-		ids, err = s.render(r.Context(), in.Messages, in.Tools, or(in.AddPrompt, true), or(in.AddSpecial, false))
+		ids, _, err = s.render(r.Context(), in.Messages, in.Tools, or(in.AddPrompt, true), or(in.AddSpecial, false))
 	default:
 		err = badf("prompt", "give either prompt or messages")
 	}

@@ -56,6 +56,7 @@ type Model struct {
 	Path         string   `yaml:"path" doc:"a folder, a .gguf file or a hub id ORG/NAME@revision; this or scratch"`
 	DType        string   `yaml:"dtype" default:"auto" enum:"auto|fp32|bfloat16" doc:"type that the trainer computes in; auto: fp32. bfloat16: a rounded copy of the weights is read, the weights themselves, their gradients and the optimizer stay fp32; the local engine samples in engine.dtype, so correct for the difference with algorithm.correction"`
 	ChatTemplate string   `yaml:"chat_template" doc:"a Jinja file that replaces the model's own template"`
+	TemplateDate string   `yaml:"template_date" doc:"the day, YYYY-MM-DD, that a chat template which asks for it (strftime_now) is told, in every rollout and evaluation; it is saved with the checkpoints, and agentfly serve tells the same. Empty: the one that the model's folder records, else 1970-01-01"`
 	LoRA         LoRA     `yaml:"lora" doc:"low-rank adapters"`
 	Scratch      *Scratch `yaml:"scratch" doc:"a small Llama model with random weights and one token a character, for tests and demonstrations"`
 }
@@ -122,6 +123,7 @@ type Agent struct {
 	MaxAtOnce       int    `yaml:"max_at_once" default:"32" min:"1" max:"1000" unit:"calls" doc:"of tools in one turn, which run side by side; the model reads that those beyond it did not run"`
 	Tools           []Tool `yaml:"tools" doc:"names, or {name: NAME, parameter: value}, {python: FILE}, {mcp: …}, {http: …}; each with only, timeout, max_tokens, concurrency, rate, retries, cache"`
 	Instructions    bool   `yaml:"instructions" default:"true" doc:"describe the tools to the model: by its template, or in the system prompt where template or format do not"`
+	SpecialTokens   string `yaml:"special_tokens" default:"text" enum:"text|markup" doc:"what spells a special token of the model (<|im_end|>) in prompts, schemas and observations. text: it is text, and only the chat template writes special tokens, so that a page cannot end a turn; markup: it is that token, as servers read it"`
 	ObservationRole string `yaml:"observation_role" doc:"role of the message that carries results; empty: the format's own"`
 }
 
@@ -182,6 +184,7 @@ type Rollout struct {
 	GroupSize    int     `yaml:"group_size" default:"8" min:"1" max:"100000" unit:"trajectories" doc:"trajectories of a task, which share a baseline"`
 	MaxNewTokens int     `yaml:"max_new_tokens" default:"256" min:"1" max:"1000000" unit:"tokens" doc:"longest completion of a turn"`
 	MaxTokens    int     `yaml:"max_tokens" default:"2048" min:"2" max:"10000000" unit:"tokens" doc:"longest trajectory, prompt and observations included; of one whose history is rewritten, its longest sample"`
+	Cut          string  `yaml:"cut" default:"score" enum:"score|zero|filter|parse" doc:"a completion that max_new_tokens, max_tokens or the model's context cut ends its trajectory (stop reason max_tokens) and is neither a call nor an answer. score: the rewards score it so; zero: its reward is 0; filter: the update leaves it out (overlong filtering); parse: it counts as if the model had ended it, for completions of a fixed length"`
 	Temperature  float64 `yaml:"temperature" default:"1" min:"0" max:"100" doc:"of sampling; training needs more than 0"`
 	TopP         float64 `yaml:"top_p" default:"1" above:"0" max:"1" doc:"1 is off; training needs 1"`
 	TopK         int     `yaml:"top_k" default:"0" min:"0" max:"1000000" doc:"0 is off; training needs 0"`
