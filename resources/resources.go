@@ -16,21 +16,23 @@ import (
 
 // Options say what the job asks for. The zero value is what the command line uses without a job.
 type Options struct {
-	Resolve func(path string) string // makes a path of the job file absolute; nil: relative to the working folder
-	Sandbox string                   // sandbox.Auto and so on; "" is auto
-	Cache   string                   // folder of indexes and downloads; "" is agentfly in the user's cache folder
-	Warn    func(text string)        // told once what a user should know; nil: nobody
+	Resolve  func(path string) string // makes a path of the job file absolute; nil: relative to the working folder
+	Sandbox  string                   // sandbox.Auto and so on; "" is auto
+	Gradings int                      // gradings of code that rewards run at once; 0 is the number of processors
+	Cache    string                   // folder of indexes and downloads; "" is agentfly in the user's cache folder
+	Warn     func(text string)        // told once what a user should know; nil: nobody
 }
 
 // Resources are opened with New and must be closed.
 type Resources struct {
-	options Options
-	mu      sync.Mutex
-	box     *sandbox.Sandbox
-	modules map[moduleKey]*python.Module
-	said    map[string]bool // warnings
-	begins  []func(ctx context.Context) error
-	closers []func() error
+	options  Options
+	mu       sync.Mutex
+	box      *sandbox.Sandbox
+	gradings chan struct{} // places
+	modules  map[moduleKey]*python.Module
+	said     map[string]bool // warnings
+	begins   []func(ctx context.Context) error
+	closers  []func() error
 
 	sharing sync.Mutex // held while something shared is made
 	shared  map[string]any
