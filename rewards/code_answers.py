@@ -2,6 +2,7 @@
 gains nothing but that its answers are its own. code_values.py stands before this."""
 import asyncio
 import builtins
+import importlib
 import io
 import os
 
@@ -73,6 +74,11 @@ class Answers(Peer):
             found = found or any(of_code(v) for v in vars(module).values()) if module else found
         case = getattr(sys.modules.get("unittest.case"), "TestCase", object)
         self.tampered = self.tampered or found or any(of_code(v) for v in vars(case).values())
+
+    def foreign(self, node):
+        if node[0] == "import":
+            return functools.reduce(getattr, node[2].split("."), importlib.import_module(node[1]))
+        return super().foreign(node)
 
     def run(self, op, *args):
         return getattr(self, "do_" + op)(*args)

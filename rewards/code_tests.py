@@ -65,10 +65,10 @@ class Tests(Peer):
             sys.stdout.write(m["out"])
         return m
 
-    def crossed(self, e):
-        if isinstance(e, ENDS) and not self.ends:  # map() and all() would take it for the end of the tests
+    def crossed(self, e, steps):
+        if isinstance(e, ENDS) and not (steps or self.ends):  # map() and all() would take it for the end of the tests
             return RuntimeError("the code raised " + type(e).__name__)
-        return super().crossed(e)
+        return super().crossed(e, steps)
 
     def refuse(self, what):
         self.refused = True
@@ -129,6 +129,9 @@ class Tests(Peer):
     # What the code may ask.
 
     def export(self, x):
+        module, name = getattr(x, "__module__", None) or getattr(getattr(x, "__objclass__", None), "__module__", None), getattr(x, "__qualname__", None)
+        if isinstance(module, str) and isinstance(name, str) and module != "tests" and "<" not in name and reached(module, name) is x:
+            return ["import", module, name]  # a function or class of the machine, which the code has too
         kinds = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial, types.GeneratorType, types.CoroutineType)
         if not isinstance(x, kinds + OPEN) and not (isinstance(x, type) or self.own(x) or mocked(x) or hasattr(type(x), "__next__")):
             self.refuse("an object of the class %s does not cross to the code" % type(x).__name__)
@@ -285,6 +288,10 @@ class Tests(Peer):
                 self.ask("end")
             except BaseException:
                 return
+
+
+def reached(module, name):
+    return functools.reduce(lambda x, part: getattr(x, part, None), name.split("."), sys.modules.get(module))
 
 
 def mocked(x):

@@ -69,6 +69,8 @@ class Graph:
             return ["yours", number_of(self.peer.stand[id(x)][1])]
         if isinstance(x, type):
             return self.describe_class(x)
+        if kind is types.TracebackType:
+            return ["constant", "None"]
         if kind in (list, collections.deque) or kind is set or kind is frozenset:
             return [kind.__name__, many(list(x)), x.maxlen if kind is collections.deque else None]
         if kind in (dict, collections.OrderedDict, collections.Counter, collections.defaultdict):
@@ -133,7 +135,7 @@ class Graph:
         return None
 
 
-CONSTANTS = {"Ellipsis": Ellipsis, "NotImplemented": NotImplemented, "True": True, "False": False}
+CONSTANTS = {"None": None, "Ellipsis": Ellipsis, "NotImplemented": NotImplemented, "True": True, "False": False}
 TEXTS = {"Decimal": decimal.Decimal, "UUID": uuid.UUID, "Path": pathlib.PurePosixPath, "Fraction": fractions.Fraction}
 TIMES = {"date": datetime.date, "datetime": datetime.datetime, "time": datetime.time}
 EMPTY = {
@@ -171,11 +173,17 @@ class Values:
         if number not in self.made:
             node = self.nodes[number]
             if node[0] in EMPTY or node[0] == "object":
-                self.made[number] = self.peer.shared_class(node[1]).__new__(self.peer.shared_class(node[1])) if node[0] == "object" else EMPTY[node[0]]()
+                self.made[number] = self.empty(node)
                 self.fill(self.made[number], node)
             else:
                 self.made[number] = self.make(node)
         return self.made[number]
+
+    def empty(self, node):
+        if node[0] == "object":
+            cls = self.peer.shared_class(node[1])
+            return cls.__new__(cls)
+        return collections.deque((), node[2]) if node[0] == "deque" else EMPTY[node[0]]()
 
     waiting = None
 
@@ -206,8 +214,6 @@ class Values:
         elif kind == "list":
             list.__setitem__(target, slice(None), [self.value(r) for r in node[1]])
         elif kind == "deque":
-            if target.maxlen != node[2]:
-                raise Refused("the bound of a deque does not cross")
             target.clear()
             target.extend(self.value(r) for r in node[1])
         elif kind == "set":
@@ -312,9 +318,8 @@ def asks(handle, *what):
     return object.__getattribute__(handle, "_peer").ask(*what, of=handle)
 
 
-class Handle:
-    """An object of the other side."""
-
+class Handle:  # an object of the other side
+    __doc__ = property(lambda self: self.__getattr__("__doc__"))
     __slots__ = ("_peer", "_number", "_fed", "__weakref__")
 
     def __init__(self, peer, number):
@@ -356,6 +361,7 @@ class Handle:
 
 
 class Callable(Handle):
+    __doc__ = Handle.__dict__["__doc__"]  # a class without a text would have None
     __slots__ = ()
 
     def __call__(self, *args, **kwargs):
@@ -531,7 +537,7 @@ class Peer:
                     self.forged()
                 else:
                     break
-            return self.reply(m, graph)
+            return self.reply(m, graph, op == "unary" and args[0] == "next" or op == "method" and args[1] == "__anext__")
 
     @staticmethod
     def run_send(generator, what, value):
@@ -562,15 +568,16 @@ class Peer:
             self.forged()
         return m
 
-    def reply(self, m, graph):
+    def reply(self, m, graph, steps):
         values = Values(self, m["nodes"], graph.kept)
         for number, node in m.get("changed", {}).items():
             values.fill(graph.kept[int(number)], node)
         if "raised" in m:
-            raise self.crossed(values.value(m["raised"]))
+            raise self.crossed(values.value(m["raised"]), steps)
         return values.value(m["v"])
 
-    def crossed(self, e):
+    def crossed(self, e, steps):
+        """What a call raised; steps: it is the next step of an iteration."""
         return e if isinstance(e, BaseException) else Refused("no exception")
 
     def serve(self, m):
