@@ -77,6 +77,7 @@ func (c codeTests) score(ctx context.Context, in Input) (Score, error) {
 		return out, nil
 	}
 	out.Parts["code"] = 1
+	defer offTheClock(ctx)() // waiting depends on the others, and the runs have limits of their own
 	leave, err := c.resources.Grade(ctx)
 	if err != nil {
 		return Score{}, err
@@ -183,7 +184,8 @@ func (c codeTests) wall() float64 {
 	return wallTimes * c.Timeout
 }
 
-// runPairs counts the inputs for which the program writes the right output. Unless the share counts, the first wrong one ends it.
+// runPairs counts the inputs for which the program writes the right output. Unless the share counts, the first wrong one ends it; one
+// that is late by the clock ends it always.
 func (c codeTests) runPairs(ctx context.Context, code string, pairs []inputOutput) (int, error) {
 	n := 0
 	for _, p := range pairs {
@@ -193,7 +195,7 @@ func (c codeTests) runPairs(ctx context.Context, code string, pairs []inputOutpu
 		}
 		if r.Exit == 0 && r.Signal == "" && r.Dropped == 0 && sameOutput(string(r.Stdout), p.output) {
 			n++
-		} else if !c.Partial {
+		} else if !c.Partial || r.TimedOut { // what sleeps through one run is not waited for in the others
 			break
 		}
 	}

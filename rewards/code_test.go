@@ -1,22 +1,23 @@
 package rewards
 
 import (
-	"os/exec"
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/sandbox"
 	"github.com/agentfly/agentfly/trajectory"
 	"github.com/stretchr/testify/require"
 )
 
 func codeReward(t *testing.T, params map[string]any) Reward {
 	t.Helper()
-	if _, err := exec.LookPath("bwrap"); err != nil {
-		t.Skip("bwrap is not installed: apt-get install bubblewrap")
-	}
 	r := resources.New(resources.Options{})
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	if _, err := r.Sandbox(t.Context()); errors.Is(err, sandbox.ErrUnavailable) {
+		t.Skip(err.Error())
+	}
 	w, err := Prebuilt().Builder(t.Context(), r).Make("code_tests", params)
 	require.NoError(t, err)
 	return w
