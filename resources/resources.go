@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/agentfly/agentfly/python"
@@ -43,6 +44,7 @@ type moduleKey struct {
 	workers                    int
 	memory                     int64
 	boxed                      bool
+	show                       string
 }
 
 // New opens nothing yet.
@@ -100,7 +102,7 @@ func (r *Resources) Sandbox(ctx context.Context) (*sandbox.Sandbox, error) {
 // Python is the module of a file, loaded once for tools and rewards alike.
 func (r *Resources) Python(ctx context.Context, file string, o python.Options) (*python.Module, error) {
 	file = r.Resolve(file)
-	key := moduleKey{file, o.Runtime, o.Interpreter, o.Workers, o.Memory, o.Sandbox != nil}
+	key := moduleKey{file, o.Runtime, o.Interpreter, o.Workers, o.Memory, o.Sandbox != nil, strings.Join(o.Show, "\x00")}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if m := r.modules[key]; m != nil {
