@@ -225,5 +225,25 @@ func (w *Workspace) close() error {
 	for _, c := range w.attached {
 		errs = append(errs, c.Close())
 	}
-	return errors.Join(append(errs, w.root.Close(), resources.RemoveAll(w.dir))...)
+	return errors.Join(append(errs, w.root.Close(), remove(w.dir))...)
+}
+
+// remove removes a folder in which a program may have taken its own rights away.
+func remove(dir string) error {
+	err := os.RemoveAll(dir)
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	root, openErr := os.OpenRoot(dir)
+	if openErr != nil {
+		return err
+	}
+	defer root.Close()
+	_ = fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, _ error) error {
+		if d != nil && d.IsDir() { // it is read after this
+			_ = root.Chmod(path, 0o700)
+		}
+		return nil
+	})
+	return os.RemoveAll(dir)
 }
