@@ -99,7 +99,7 @@ func cpython(ctx context.Context, file string, o Options) (launch, error) {
 	if o.Sandbox == nil {
 		return l, nil
 	}
-	l.readOnly = []string{file}
+	l.readOnly = itself(file)
 	for _, path := range found.Shown {
 		if !system(path) {
 			l.readOnly = append(l.readOnly, path)
@@ -112,6 +112,14 @@ func cpython(ctx context.Context, file string, o Options) (launch, error) {
 	}
 	l.readOnly, err = show(l.readOnly, o.Show)
 	return l, err
+}
+
+// itself is the file where other users may read it. A worker gets its text over the protocol, and programs of root run as nobody.
+func itself(file string) []string {
+	if info, err := os.Stat(file); err == nil && info.Mode().Perm()&0o004 != 0 {
+		return []string{file}
+	}
+	return nil
 }
 
 // show adds what the user names to what a sandbox shows.
@@ -178,7 +186,7 @@ func builtIn(file string, o Options) (launch, error) {
 		return launch{}, fmt.Errorf("python: runtime gpython starts this program once more, but %w; use runtime: cpython", err)
 	}
 	l := launch{args: []string{program, gpython.Argument, strconv.FormatInt(o.Memory, 10)}, box: o.Sandbox, memory: o.Memory}
-	l.readOnly, err = show(append([]string{program, file}, gpython.Siblings(file)...), o.Show)
+	l.readOnly, err = show(append(append(itself(file), program), gpython.Siblings(file)...), o.Show)
 	return l, err
 }
 
