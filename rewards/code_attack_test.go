@@ -85,6 +85,8 @@ def f(n): return L()`},
 	"its own end of an iteration": {tests: "assert all(map(lambda c: f(c) == 2 * c, [1, 2]))", answer: "class End(StopIteration): pass\ndef f(n): raise End"},
 	"an exit":                     {answer: "def f(n): raise SystemExit(0)"},
 	"an exit at the end":          {answer: "import atexit, os\natexit.register(os._exit, 0)\ndef f(n): os._exit(0)"},
+	"an end that passes for an error": {tests: "try: f(1)\nexcept: pass\nelse: raise SystemError", answer: "import os\ndef f(n): os._exit(0)"},
+	"a refusal that is caught":        {tests: "try: assert f(1) + 1 == 2\nexcept: pass\nelse: raise SystemError", answer: "class A:\n    def __add__(self, o): return 2\ndef f(n): return A()"},
 	"abs of its own":              {tests: "assert abs(f(1) - 2) < 1e-6", answer: "def abs(x): return 0\ndef f(n): return 9"},
 	"all of its own":              {tests: "assert all(f(i) == 2 * i for i in range(3))", answer: "def all(x): return True\ndef f(n): return 9"},
 	"sorted of its own":           {tests: "assert sorted(f(1)) == [1, 2]", answer: "def sorted(x):\n    return [1, 2]\ndef f(n): return []"},
@@ -150,9 +152,48 @@ def f(j):
     return 0`},
 	"an argument that changes in its hands": {tests: "want = [2]\ngot = f(want)\nassert got == [2] and want == [2]", answer: "def f(w):\n    w[:] = [0]\n    return w"},
 	"a helper of the setup, rewritten":      {tests: "assert near(f(1), 2)", answer: "def near(a, b): return True\ndef f(n): return 0"},
-	"mock.ANY":                              {answer: "from unittest.mock import ANY\ndef f(n): return ANY"},
-	"True for everything":                   {answer: "def f(n): return True"},
-	"NotImplemented":                        {answer: "def f(n): return NotImplemented"},
+	"the protocol, spoken by hand: a class made among the tests": {answer: `
+import __main__
+def f(n):
+    ask = __main__.peer.ask
+    made = ask("call", type, ("Same", (), {"__eq__": lambda other: True, "__module__": "tests"}), {})
+    return ask("call", made, (), {})`},
+	"the protocol: globals of the tests": {tests: "assert f(lambda: 1) == 2", answer: `
+import __main__
+def f(g):
+    ask = __main__.peer.ask
+    for what in ("getattr", g, "__globals__"), ("method", g, "__getattribute__", ("__globals__",), {}), ("unary", "vars", g), ("getattr", g, "__code__"):
+        try:
+            ask("method", ask(*what), "__setitem__", ("f", lambda g: 2), {})
+        except BaseException: pass
+    return 0`},
+	"the protocol: what a call changed in the tests' own objects": {tests: "def near(x, y=2): return x == y\nfor i in range(12):\n    try: f(near, i)\n    except Exception: pass\nassert near(0)", answer: `
+import __main__
+peer = __main__.peer
+packed = peer.packed
+def f(near, i):
+    def changed(message):
+        message["changed"] = {str(i): ["object", "Judge", [["__defaults__", [901]]]]}
+        message["nodes"]["901"] = ["tuple", [0], None, "tuple"]
+        peer.packed = packed
+        return packed(message)
+    peer.packed = changed
+    return 0`},
+	"the protocol: a value of a kind that there is not": {tests: "assert f(1) == 2", answer: `
+import __main__
+peer = __main__.peer
+def f(n):
+    packed = peer.packed
+    def forged(message):
+        message.update(v=[7])
+        message["nodes"]["7"] = ["import", "unittest.mock", "ANY"]
+        peer.packed = packed
+        return packed(message)
+    peer.packed = forged
+    return 0`},
+	"mock.ANY":            {answer: "from unittest.mock import ANY\ndef f(n): return ANY"},
+	"True for everything": {answer: "def f(n): return True"},
+	"NotImplemented":      {answer: "def f(n): return NotImplemented"},
 	"a metaclass": {tests: "assert type(f(1)) == int and f(1) == 2", answer: `
 class M(type):
     def __eq__(self, other): return True

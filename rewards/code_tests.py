@@ -12,7 +12,7 @@ import os
 JUDGES = {name for cls in (str, bytes, set, frozenset) for name in dir(cls) if name.startswith("is")} | {"startswith", "endswith", "is_integer", "issuperset"}
 NUMBERS = "len bool int float complex index".split()
 NAMES_OF_FUNCTIONS = ("__name__", "__qualname__", "__doc__", "__module__")
-OPEN = (io.StringIO, io.BytesIO)
+OPEN = (io.IOBase,)
 
 
 class Ended(BaseException):
@@ -186,7 +186,7 @@ class Tests(Peer):
         if isinstance(x, (types.FunctionType, types.MethodType, type)):
             if name in NAMES_OF_FUNCTIONS or not name.startswith("_") and name in vars(x) and not isinstance(x, type):
                 return getattr(x, name)
-        elif not name.startswith("_") and (self.own(x) or isinstance(x, OPEN)):
+        elif not name.startswith("_") and (self.own(x) or isinstance(x, OPEN)):  # a file that the tests gave
             return getattr(x, name)
         elif mocked(x) and not name.startswith("_"):
             found = getattr(x, name)
@@ -281,7 +281,7 @@ class Tests(Peer):
                 if self.refused:
                     self.result("R %d" % number)
                 continue
-            if not self.refused:
+            if not self.refused and not self.dead:  # also where the test caught what said so
                 self.result("P %d" % number)
         if not self.dead:
             try:

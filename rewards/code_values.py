@@ -267,7 +267,10 @@ class Values:
         if kind == "array":
             import numpy
 
-            return numpy.array([self.value(r) for r in node[3]], dtype=numpy.dtype(node[1])).reshape(node[2])
+            dtype = numpy.dtype(node[1])
+            if dtype.kind not in "biufcU":
+                raise Refused("an array of objects does not cross")
+            return numpy.array([self.value(r) for r in node[3]], dtype=dtype).reshape(node[2])
         if kind == "builtin":
             found = BUILTIN[node[1]]
             if isinstance(found, type):
@@ -539,6 +542,12 @@ class Peer:
                     break
             return self.reply(m, graph, op == "unary" and args[0] == "next" or op == "method" and args[1] == "__anext__")
 
+    def by_value(self, target, node):
+        """Whether an object crossed as this kind of node, of which a call may change the content."""
+        if node[0] == "object":
+            return node[1] in self.shared and type(target) is self.shared_class(node[1])
+        return node[0] in EMPTY and type(target) is EMPTY[node[0]]
+
     @staticmethod
     def run_send(generator, what, value):
         """One step of a generator: (False, what it yields) or (True, what it returns)."""
@@ -571,7 +580,10 @@ class Peer:
     def reply(self, m, graph, steps):
         values = Values(self, m["nodes"], graph.kept)
         for number, node in m.get("changed", {}).items():
-            values.fill(graph.kept[int(number)], node)
+            target = graph.kept[int(number)]
+            if not self.by_value(target, node):  # a function or an object of this side is not the other one's to write to
+                self.forged()
+            values.fill(target, node)
         if "raised" in m:
             raise self.crossed(values.value(m["raised"]), steps)
         return values.value(m["v"])
