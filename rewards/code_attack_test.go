@@ -77,20 +77,20 @@ class L:
     __class__ = list
     def __len__(self): return 0
 def f(n): return L()`},
-	"assertEqual patched":         {tests: unittestOf("self.assertEqual(f(1), 2)"), answer: "import unittest\nunittest.TestCase.assertEqual = lambda *a: None\ndef f(n): return 0"},
-	"the whole of unittest":       {tests: unittestOf("self.assertEqual(f(1), 2)"), answer: "import sys, types\nsys.modules['unittest'] = types.ModuleType('unittest')\nclass T: pass\nsys.modules['unittest'].TestCase = T\ndef f(n): return 0"},
-	"a skipped test":              {tests: unittestOf("self.assertEqual(f(1), 2)"), answer: "import unittest\ndef f(n): raise unittest.SkipTest('no')"},
-	"its own test of the name":    {tests: unittestOf("self.assertEqual(f(1), 2)"), answer: "import unittest\nclass T(unittest.TestCase): pass\ndef f(n): return 0"},
-	"an end of the iteration":     {tests: "assert all(map(lambda c: f(c) == 2 * c, [1, 2]))", answer: "def f(n): raise StopIteration"},
-	"its own end of an iteration": {tests: "assert all(map(lambda c: f(c) == 2 * c, [1, 2]))", answer: "class End(StopIteration): pass\ndef f(n): raise End"},
-	"an exit":                     {answer: "def f(n): raise SystemExit(0)"},
-	"an exit at the end":          {answer: "import atexit, os\natexit.register(os._exit, 0)\ndef f(n): os._exit(0)"},
+	"assertEqual patched":             {tests: unittestOf("self.assertEqual(f(1), 2)"), answer: "import unittest\nunittest.TestCase.assertEqual = lambda *a: None\ndef f(n): return 0"},
+	"the whole of unittest":           {tests: unittestOf("self.assertEqual(f(1), 2)"), answer: "import sys, types\nsys.modules['unittest'] = types.ModuleType('unittest')\nclass T: pass\nsys.modules['unittest'].TestCase = T\ndef f(n): return 0"},
+	"a skipped test":                  {tests: unittestOf("self.assertEqual(f(1), 2)"), answer: "import unittest\ndef f(n): raise unittest.SkipTest('no')"},
+	"its own test of the name":        {tests: unittestOf("self.assertEqual(f(1), 2)"), answer: "import unittest\nclass T(unittest.TestCase): pass\ndef f(n): return 0"},
+	"an end of the iteration":         {tests: "assert all(map(lambda c: f(c) == 2 * c, [1, 2]))", answer: "def f(n): raise StopIteration"},
+	"its own end of an iteration":     {tests: "assert all(map(lambda c: f(c) == 2 * c, [1, 2]))", answer: "class End(StopIteration): pass\ndef f(n): raise End"},
+	"an exit":                         {answer: "def f(n): raise SystemExit(0)"},
+	"an exit at the end":              {answer: "import atexit, os\natexit.register(os._exit, 0)\ndef f(n): os._exit(0)"},
 	"an end that passes for an error": {tests: "try: f(1)\nexcept: pass\nelse: raise SystemError", answer: "import os\ndef f(n): os._exit(0)"},
 	"a refusal that is caught":        {tests: "try: assert f(1) + 1 == 2\nexcept: pass\nelse: raise SystemError", answer: "class A:\n    def __add__(self, o): return 2\ndef f(n): return A()"},
-	"abs of its own":              {tests: "assert abs(f(1) - 2) < 1e-6", answer: "def abs(x): return 0\ndef f(n): return 9"},
-	"all of its own":              {tests: "assert all(f(i) == 2 * i for i in range(3))", answer: "def all(x): return True\ndef f(n): return 9"},
-	"sorted of its own":           {tests: "assert sorted(f(1)) == [1, 2]", answer: "def sorted(x):\n    return [1, 2]\ndef f(n): return []"},
-	"AssertionError of its own":   {answer: "class AssertionError(Exception): pass\ndef f(n): return 9"},
+	"abs of its own":                  {tests: "assert abs(f(1) - 2) < 1e-6", answer: "def abs(x): return 0\ndef f(n): return 9"},
+	"all of its own":                  {tests: "assert all(f(i) == 2 * i for i in range(3))", answer: "def all(x): return True\ndef f(n): return 9"},
+	"sorted of its own":               {tests: "assert sorted(f(1)) == [1, 2]", answer: "def sorted(x):\n    return [1, 2]\ndef f(n): return []"},
+	"AssertionError of its own":       {answer: "class AssertionError(Exception): pass\ndef f(n): return 9"},
 	"frames": {answer: `
 import sys, gc
 def f(n):
