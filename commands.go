@@ -20,6 +20,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/sandbox"
 	"github.com/agentfly/agentfly/terminal"
 	"github.com/agentfly/agentfly/trajectory"
 	"github.com/urfave/cli/v2"
@@ -302,7 +303,7 @@ func (c *commands) doctor(x *cli.Context) error {
 		t.Version = cgo.TorchVersion()
 	}
 	missing := 0
-	for _, check := range doctor.Run(x.Context, t, ".") {
+	for _, check := range doctor.Run(x.Context, t, openSandbox, ".") {
 		line := fmt.Sprintf("%-10s %-8s %s", check.Name, check.State, check.Found)
 		if check.Remedy != "" {
 			line += " -> " + check.Remedy
@@ -318,6 +319,15 @@ func (c *commands) doctor(x *cli.Context) error {
 		return fmt.Errorf("doctor: %d thing(s) that training needs are missing", missing)
 	}
 	return nil
+}
+
+// openSandbox is the sandbox of a job that does not choose one.
+func openSandbox(ctx context.Context) (string, error) {
+	box, err := sandbox.Open(ctx, sandbox.Auto)
+	if err != nil {
+		return "", err
+	}
+	return box.Kind(), nil
 }
 
 func (c *commands) version(*cli.Context) error {

@@ -297,7 +297,7 @@ func makeFormat(ctx context.Context, j *job.Job, all *tools.Catalog, r *resource
 
 // newResources are what the job's tools and rewards share.
 func newResources(j *job.Job, warn func(text string)) *resources.Resources {
-	return resources.New(resources.Options{Resolve: j.Resolve, Sandbox: j.Sandbox, Warn: warn})
+	return resources.New(resources.Options{Resolve: j.Resolve, Sandbox: j.Sandbox, Gradings: j.Rollout.Gradings, Warn: warn})
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -17,23 +17,25 @@ import (
 
 // Options say what the job asks for. The zero value is what the command line uses without a job.
 type Options struct {
-	Resolve func(path string) string // makes a path of the job file absolute; nil: relative to the working folder
-	Sandbox string                   // sandbox.Auto and so on; "" is auto
-	Cache   string                   // folder of indexes and downloads; "" is agentfly in the user's cache folder
-	Warn    func(text string)        // told once what a user should know; nil: nobody
-	Look    bool                     // the job is looked at only: nothing that it names is run or asked, see Run
+	Resolve  func(path string) string // makes a path of the job file absolute; nil: relative to the working folder
+	Sandbox  string                   // sandbox.Auto and so on; "" is auto
+	Gradings int                      // gradings of code that rewards run at once; 0 is the number of processors
+	Cache    string                   // folder of indexes and downloads; "" is agentfly in the user's cache folder
+	Warn     func(text string)        // told once what a user should know; nil: nobody
+	Look     bool                     // the job is looked at only: nothing that it names is run or asked, see Run
 }
 
 // Resources are opened with New and must be closed.
 type Resources struct {
-	options Options
-	mu      sync.Mutex
-	box     *sandbox.Sandbox
-	modules map[moduleKey]*python.Module
-	said    map[string]bool // warnings
-	notRun  []string
-	begins  []func(ctx context.Context) error
-	closers []func() error
+	options  Options
+	mu       sync.Mutex
+	box      *sandbox.Sandbox
+	gradings chan struct{} // places
+	modules  map[moduleKey]*python.Module
+	said     map[string]bool // warnings
+	notRun   []string
+	begins   []func(ctx context.Context) error
+	closers  []func() error
 
 	sharing sync.Mutex // held while something shared is made
 	shared  map[string]any
@@ -44,6 +46,7 @@ type moduleKey struct {
 	workers                    int
 	memory                     int64
 	boxed                      bool
+	show                       string
 }
 
 // New opens nothing yet.
@@ -101,7 +104,7 @@ func (r *Resources) Sandbox(ctx context.Context) (*sandbox.Sandbox, error) {
 // Python is the module of a file, loaded once for tools and rewards alike.
 func (r *Resources) Python(ctx context.Context, file string, o python.Options) (*python.Module, error) {
 	file = r.Resolve(file)
-	key := moduleKey{file, o.Runtime, o.Interpreter, o.Workers, o.Memory, o.Sandbox != nil}
+	key := moduleKey{file, o.Runtime, o.Interpreter, o.Workers, o.Memory, o.Sandbox != nil, strings.Join(o.Show, "\x00")}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if m := r.modules[key]; m != nil {
