@@ -103,8 +103,11 @@ func allowZero(n uint32) []bpf.Instruction {
 // allowOwn allows calls for a process (or group, which is the tree's own) of the number 0, and none for all processes of a user.
 func allowOwn(user uint32) []bpf.Instruction {
 	return []bpf.Instruction{
-		arg(0), bpf.JumpIf{Cond: bpf.JumpEqual, Val: user, SkipTrue: 2},
-		arg(1), bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 1}, refuse(unix.EPERM), allow,
+		arg(0),
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: user, SkipTrue: 2},
+		arg(1),
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 1},
+		refuse(unix.EPERM), allow,
 	}
 }
 
