@@ -22,6 +22,7 @@ func TestAttackFirstThread(t *testing.T) {
 		p := python(systemCalls + `
 def child():
     def thread():
+        time.sleep(0.3)  # the first thread has ended
         keep = bytearray(os.urandom(1) * (100 << 20))
         time.sleep(100)
     threading.Thread(target=thread).start()
