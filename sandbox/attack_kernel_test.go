@@ -441,3 +441,50 @@ while True:
 		require.NoError(t, RemoveAll(p.Workspace)) // what took its own rights away does not stay
 	})
 }
+
+// What sockets and pipes hold is memory of the kernel, which no process has.
+func TestAttackBuffers(t *testing.T) {
+	for name, fill := range map[string]string{
+		"local sockets": `
+def child():
+    keep = []
+    for _ in range(50):
+        a, b = socket.socketpair()
+        keep += [a, b]
+        for s in (a, b):
+            s.setblocking(False)
+            try:
+                while True: s.send(b"x" * 4096)
+            except BlockingIOError: pass
+    print("filled", flush=True)
+    time.sleep(100)
+`,
+		"TCP": `
+def child():
+    keep = [socket.create_server(("127.0.0.1", 0), backlog=100)]
+    for _ in range(40):
+        a = socket.create_connection(keep[0].getsockname()); b = keep[0].accept()[0]
+        keep += [a, b]
+        for s in (a, b):
+            s.setblocking(False)
+            for _ in range(10):
+                try:
+                    while True: s.send(b"x" * 65536)
+                except BlockingIOError: time.sleep(0.001)
+    print("filled", flush=True)
+    time.sleep(100)
+`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachKind(t, func(t *testing.T, s *Sandbox) {
+				if name == "TCP" && s.Kind() == Landlock {
+					t.Skip("there are no sockets of TCP")
+				}
+				p := python(fill + "for _ in range(24): fork(child)\ntime.sleep(100)\n")
+				p.Limits.Memory, p.Limits.Wall = 384<<20, 15*time.Second
+				r := attack(t, s, p)
+				require.Equal(t, "memory", r.Exceeded, "%d children are done: %s", strings.Count(string(r.Stdout), "filled"), r.Stderr)
+			})
+		})
+	}
+}

@@ -146,7 +146,7 @@ const (
 
 // command is a program's bwrap with its descriptors: 3 status, 4 filter, 5 passwd, 6 group.
 func (b *bubblewrap) command(p Program, l Limits) (out *launch, err error) {
-	out = &launch{}
+	out = &launch{network: true}
 	defer func() {
 		if err != nil {
 			out.close()

@@ -28,7 +28,8 @@ type launch struct {
 	control *os.File   // closing it ends the tree; nil: the first process of the tree is killed, and the kernel kills the others
 	folder  *Folder    // closed when the tree is gone; nil: none
 	// inodes is the memory of the private files of the tree beside their content; nil: the file system bounds it.
-	inodes func(pids []int) (int64, error)
+	inodes  func(pids []int) (int64, error)
+	network bool // the tree has one of its own
 }
 
 func (l *launch) close() {
@@ -55,6 +56,7 @@ type running struct {
 	all            sync.WaitGroup
 	closeOnce      sync.Once
 	inodes         func(pids []int) (int64, error) // of launch
+	network        bool                            // of launch
 
 	mu       sync.Mutex
 	tree     int      // pidfd of the tree's first process; -1: none
@@ -82,7 +84,7 @@ func (s *Sandbox) start(ctx context.Context, p Program) (*running, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
-	r := &running{cmd: l.cmd, ended: make(chan struct{}), tree: -1, control: l.control, inodes: l.inodes}
+	r := &running{cmd: l.cmd, ended: make(chan struct{}), tree: -1, control: l.control, inodes: l.inodes, network: l.network}
 	if err := r.pipes(l); err != nil {
 		l.close()
 		return nil, fmt.Errorf("sandbox: %w", err)

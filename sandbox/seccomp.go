@@ -176,6 +176,11 @@ func rules(c confinement) ([]bpf.Instruction, error) {
 	// A process that nobody may look into cannot be counted; cookies of the scheduler take processors from the machine.
 	add(unix.SYS_PRCTL, arg(0), bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PR_SET_DUMPABLE, SkipTrue: 1},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PR_SCHED_CORE, SkipFalse: 1}, refuse(unix.EPERM), allow)
+	// The buffers of pipes and sockets keep the size that the watch counts them with. For sockets a size is a wish: granting nothing is no error.
+	add(unix.SYS_FCNTL, arg(1), bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.F_SETPIPE_SZ, SkipFalse: 1}, refuse(unix.EPERM), allow)
+	add(unix.SYS_SETSOCKOPT, arg(1), bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOL_SOCKET, SkipFalse: 4}, arg(2),
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SO_SNDBUF, SkipTrue: 1},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SO_RCVBUF, SkipFalse: 1}, refuse(0), allow)
 	// A file in a workspace that runs as its owner is the sandbox's user, for anyone on the machine. openat2 has its mode in memory, where
 	// a filter cannot look.
 	add(unix.SYS_OPENAT2, refuse(unix.ENOSYS))

@@ -38,6 +38,9 @@ func answer(t *testing.T, c confinement, number uint32, args ...uint64) string {
 	case unix.SECCOMP_RET_ALLOW:
 		return "allow"
 	case unix.SECCOMP_RET_ERRNO:
+		if n&0xffff == 0 {
+			return "nothing"
+		}
 		return unix.ErrnoName(unix.Errno(uint32(n) & 0xffff))
 	default:
 		return fmt.Sprintf("%#x", n)
@@ -104,6 +107,13 @@ func TestFilter(t *testing.T) {
 		"openat that makes":              {unix.SYS_OPENAT, []uint64{minus1, path, unix.O_CREAT, 0o777}, "allow", "allow", "allow"},
 		"openat that makes setuid":       {unix.SYS_OPENAT, []uint64{minus1, path, unix.O_CREAT, 0o4777}, "EPERM", "EPERM", "EPERM"},
 		"openat without name, setgid":    {unix.SYS_OPENAT, []uint64{minus1, path, unix.O_TMPFILE, 0o2777}, "EPERM", "EPERM", "EPERM"},
+		"F_SETPIPE_SZ":                   {unix.SYS_FCNTL, []uint64{3, unix.F_SETPIPE_SZ, 1 << 20}, "EPERM", "EPERM", "EPERM"},
+		"F_GETFD":                        {unix.SYS_FCNTL, []uint64{3, unix.F_GETFD}, "allow", "allow", "allow"},
+		"SO_SNDBUF":                      {unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_SNDBUF}, "nothing", "nothing", "nothing"},
+		"SO_RCVBUF":                      {unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_RCVBUF}, "nothing", "nothing", "nothing"},
+		"SO_REUSEADDR":                   {unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_REUSEADDR}, "allow", "allow", "allow"},
+		"TCP_NODELAY":                    {unix.SYS_SETSOCKOPT, []uint64{3, unix.IPPROTO_TCP, unix.TCP_NODELAY}, "allow", "allow", "allow"},
+		"an option of IP by that number": {unix.SYS_SETSOCKOPT, []uint64{3, unix.IPPROTO_IP, unix.SO_SNDBUF}, "allow", "allow", "allow"},
 		"openat2":                        {unix.SYS_OPENAT2, []uint64{minus1, path, path, 24}, "ENOSYS", "ENOSYS", "ENOSYS"},
 		"fchownat":                       {unix.SYS_FCHOWNAT, []uint64{minus1, path}, "allow", "allow", "EPERM"},
 		"setxattr":                       {unix.SYS_SETXATTR, []uint64{path}, "allow", "EPERM", "EPERM"},

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -71,9 +72,15 @@ func (r *running) look(l Limits, folders []string) ([2]int64, error) {
 		n, err = proportionalBytes(pids)
 	}
 	add(0, n, err)
+	held, err := heldBy(pids)
+	add(0, held.buffers, err)
+	if r.network && len(pids) > 0 {
+		n, err := queuedBytes(pids)
+		add(0, n, err)
+	}
 	for _, dir := range folders {
 		if dir != "" {
-			n, err := folderBytes(dir, pids)
+			n, err := folderBytes(dir, held)
 			add(1, n, err)
 		}
 	}
@@ -221,9 +228,90 @@ func processorTime(pids []int) time.Duration {
 // inodeBytes is what a file takes beside its blocks.
 const inodeBytes = 1 << 10
 
+// holdings are what the descriptors of a tree hold beside memory and named files.
+type holdings struct {
+	removed map[file]int64 // bytes of the files that have no name any more
+	buffers int64          // that its pipes and sockets may fill in the kernel
+}
+
+type file struct{ device, inode uint64 }
+
+// heldBy looks at the descriptors of each thread, which need not be those of the process.
+func heldBy(pids []int) (holdings, error) {
+	out := holdings{removed: map[file]int64{}}
+	seen := map[file]bool{}
+	var errs []error
+	for _, pid := range pids {
+		dirs, err := alive(pid)
+		errs = append(errs, err)
+		for _, dir := range dirs {
+			entries, err := os.ReadDir(dir + "/fd")
+			errs = append(errs, unlessGone(err))
+			for _, e := range entries {
+				var st syscall.Stat_t
+				if syscall.Stat(dir+"/fd/"+e.Name(), &st) != nil {
+					continue // it was closed
+				}
+				f := file{uint64(st.Dev), st.Ino}
+				if seen[f] {
+					continue
+				}
+				seen[f] = true
+				switch st.Mode & syscall.S_IFMT {
+				case syscall.S_IFSOCK:
+					out.buffers += socketBytes()
+				case syscall.S_IFIFO:
+					out.buffers += pipeBytes
+				case syscall.S_IFREG:
+					if st.Nlink == 0 {
+						out.removed[f] = st.Blocks * 512
+					}
+				}
+			}
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// pipeBytes is what a pipe holds at most; the filter keeps it from being made larger, and the buffers of sockets too.
+const pipeBytes = 64 << 10
+
+// socketBytes is what a socket may have sent that nobody has received.
+var socketBytes = sync.OnceValue(func() int64 {
+	if text, err := os.ReadFile("/proc/sys/net/core/wmem_default"); err == nil {
+		if n := numbers(string(text)); len(n) > 0 {
+			return int64(n[0])
+		}
+	}
+	return 208 << 10
+})
+
+// queuedBytes is what waits in the TCP sockets of a network of the tree's own, whose buffers grow by themselves.
+func queuedBytes(pids []int) (int64, error) {
+	var sum int64
+	var errs []error
+	for _, name := range []string{"tcp", "tcp6"} {
+		text, err := os.ReadFile("/proc/" + strconv.Itoa(pids[0]) + "/net/" + name)
+		errs = append(errs, unlessGone(err))
+		for line := range strings.Lines(string(text)) {
+			words := strings.Fields(line)
+			if len(words) < 5 {
+				continue
+			}
+			sent, received, _ := strings.Cut(words[4], ":") // hexadecimal; a header has other words there
+			for _, word := range []string{sent, received} {
+				if n, err := strconv.ParseInt(word, 16, 64); err == nil {
+					sum += n
+				}
+			}
+		}
+	}
+	return sum, errors.Join(errs...)
+}
+
 // folderBytes is the room that a folder takes on its disk, with files of its file system that are removed and still open in one of the
 // processes. Its error names a folder that cannot be listed.
-func folderBytes(dir string, pids []int) (int64, error) {
+func folderBytes(dir string, held holdings) (int64, error) {
 	var sum int64
 	var device uint64
 	var errs []error
@@ -251,31 +339,10 @@ func folderBytes(dir string, pids []int) (int64, error) {
 	if err != nil { // folders within folders until no path reaches them
 		return 1 << 60, nil
 	}
-	removed := map[uint64]int64{} // bytes of each
-	for _, pid := range pids {
-		dirs, err := alive(pid) // a thread may have descriptors of its own
-		errs = append(errs, err)
-		for _, dir := range dirs {
-			errs = append(errs, removedFiles(dir+"/fd", device, removed))
+	for f, bytes := range held.removed {
+		if f.device == device {
+			sum += bytes
 		}
-	}
-	for _, bytes := range removed {
-		sum += bytes
 	}
 	return sum, errors.Join(errs...)
-}
-
-// removedFiles finds the files of a device, by inode, that only descriptors hold.
-func removedFiles(descriptors string, device uint64, into map[uint64]int64) error {
-	entries, err := os.ReadDir(descriptors)
-	if err != nil {
-		return unlessGone(err)
-	}
-	for _, e := range entries {
-		var st syscall.Stat_t
-		if syscall.Stat(descriptors+"/"+e.Name(), &st) == nil && st.Nlink == 0 && uint64(st.Dev) == device && st.Mode&syscall.S_IFMT == syscall.S_IFREG {
-			into[st.Ino] = st.Blocks * 512
-		}
-	}
-	return nil
 }
