@@ -24,19 +24,14 @@ const nobody = 65534
 const first = `exec 3>&2 2>/dev/null; "$@" 2>&3 3>&-; exit "$?"`
 
 // before is what runs before bwrap. It makes the tree what the kernel kills first when memory is short; inside, /proc cannot be written, so
-// that nothing takes that back. Then it mounts the private folders of the program, for bwrap's own cannot be bound in their number of
-// files, within a folder of every machine that bwrap does not show. $1 is the program mount, or empty; the options of each mount follow,
-// and then, after --, the command.
+// that nothing takes that back. Then the program mount, which is $1 or empty, mounts the private folders as descriptor 7 says: bwrap's own
+// cannot be bound in their number of files.
 const before = `echo 1000 >/proc/self/oom_score_adj || exit 1
-mount=$1; shift
-[ -z "$mount" ] || "$mount" -n -t tmpfs -o size=64k,nr_inodes=16,mode=0755 none ` + rooms + ` || exit 1
-while [ "$1" != -- ]; do
-  mkdir ` + rooms + `/$1 && "$mount" -n -t tmpfs -o "$2,mode=1777,nosuid,nodev" none ` + rooms + `/$1 || exit 1
-  shift 2
-done
-shift; exec "$@"`
+[ -z "$1" ] || "$1" -n -a -T /proc/self/fd/7 || exit 1
+shift; exec "$@" 7<&-`
 
-const rooms = "/sys"
+// rooms are where the private folders are mounted before bwrap binds them: folders that every kernel has and that no program is shown.
+var rooms = map[string]string{"/tmp": "/sys/kernel", "/dev/shm": "/sys/devices", "/workspace": "/sys/class"}
 
 // inodesPer is the room of a private folder for which it may have one file: an empty one takes half of it in the kernel.
 const inodesPer = 2 * inodeBytes
@@ -144,7 +139,7 @@ const (
 	group  = "nogroup:x:0:\nnogroup:x:65534:\n"
 )
 
-// command is a program's bwrap with its descriptors: 3 status, 4 filter, 5 passwd, 6 group.
+// command is a program's bwrap with its descriptors: 3 status, 4 filter, 5 passwd, 6 group, 7 what is mounted before.
 func (b *bubblewrap) command(p Program, l Limits) (out *launch, err error) {
 	out = &launch{network: true}
 	defer func() {
@@ -157,6 +152,10 @@ func (b *bubblewrap) command(p Program, l Limits) (out *launch, err error) {
 		return out, err
 	}
 	out.status, out.theirs = status, []*os.File{theirs}
+	private, args, err := b.files(append([]string{}, b.base...), p, l)
+	if err != nil {
+		return out, err
+	}
 	for _, data := range [][]byte{b.filter, []byte(passwd), []byte(group)} {
 		f, err := filled(data)
 		if err != nil {
@@ -164,10 +163,11 @@ func (b *bubblewrap) command(p Program, l Limits) (out *launch, err error) {
 		}
 		out.theirs = append(out.theirs, f)
 	}
-	private, args, err := b.files(append([]string{}, b.base...), p, l)
+	table, err := inMemory(private) // mount reads no pipe
 	if err != nil {
 		return out, err
 	}
+	out.theirs = append(out.theirs, table)
 	args = append(args, "--clearenv")
 	for _, v := range environment(p, "/workspace") {
 		name, value, _ := strings.Cut(v, "=")
@@ -180,8 +180,7 @@ func (b *bubblewrap) command(p Program, l Limits) (out *launch, err error) {
 	}
 	args = append(append(args, b.prlimit), rlimitArguments(l)...)
 	args = append(args, "--", "/bin/sh", "-c", first, "sh")
-	command := append([]string{"--no-new-privs", "--", "/bin/sh", "-c", before, "sh", b.mount}, private...)
-	command = append(append(command, "--", b.bwrap), args...)
+	command := append([]string{"--no-new-privs", "--", "/bin/sh", "-c", before, "sh", b.mount, b.bwrap}, args...)
 	out.cmd = exec.Command(b.setpriv, append(command, p.Args...)...)
 	if b.mount == "" {
 		out.inodes = privateInodes
@@ -219,19 +218,35 @@ func privateInodes(pids []int) (int64, error) {
 	return sum, nil
 }
 
+// inMemory is a file that has no name.
+func inMemory(data []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("private", unix.MFD_CLOEXEC|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
+		fd, err = unix.MemfdCreate("private", unix.MFD_CLOEXEC)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make a file in memory: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "private")
+	if _, err := f.Write(data); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
 // files are the writable folders and those of the program. Every writable place has a size: what is left of the root and of /dev is
 // made read-only last.
-// private are the names and options of what is mounted before bwrap.
-func (b *bubblewrap) files(args []string, p Program, l Limits) (private, _ []string, _ error) {
+// private lists what is mounted before bwrap, as fstab does.
+func (b *bubblewrap) files(args []string, p Program, l Limits) (private []byte, _ []string, _ error) {
 	tmpfs := func(path string, size int64) {
 		size = max(size, 4096)
 		if b.mount == "" {
 			args = append(args, "--perms", "1777", "--size", strconv.FormatInt(size, 10), "--tmpfs", path)
 			return
 		}
-		name := filepath.Base(path)
-		private = append(private, name, fmt.Sprintf("size=%d,nr_inodes=%d", size, max(size/inodesPer, 16)))
-		args = append(args, "--bind", filepath.Join(rooms, name), path)
+		private = fmt.Appendf(private, "private %s tmpfs size=%d,nr_inodes=%d,mode=1777,nosuid,nodev 0 0\n", rooms[path], size, max(size/inodesPer, 16))
+		args = append(args, "--bind", rooms[path], path)
 	}
 	tmpfs("/tmp", l.Disk*3/8)
 	tmpfs("/dev/shm", l.Disk/8)
