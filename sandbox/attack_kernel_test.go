@@ -462,7 +462,7 @@ def child():
 		"TCP": `
 def child():
     keep = [socket.create_server(("127.0.0.1", 0), backlog=100)]
-    for _ in range(40):
+    for _ in range(8):
         a = socket.create_connection(keep[0].getsockname()); b = keep[0].accept()[0]
         keep += [a, b]
         for s in (a, b):
