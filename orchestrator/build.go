@@ -414,8 +414,8 @@ func (s *session) trainer(a *algorithms.Algorithm, version *int32) (*policy.Trai
 	return policy.NewTrainer(s.policy.Model, s.worker, a, c)
 }
 
-// scheduleOf is the course of the learning rate over a run. The job counts steps of the run, the trainer optimizer steps, of
-// which a step takes up to updatesOf.
+// scheduleOf is the course of the learning rate over a run. The job counts steps of the run, the trainer places for optimizer
+// steps, of which a step has updatesOf.
 func scheduleOf(t job.Trainer, a *algorithms.Algorithm) policy.Schedule {
 	each := updatesOf(a)
 	return policy.Schedule{LearningRate: t.LearningRate, Kind: t.Schedule, Warmup: t.WarmupSteps * each, Total: t.Steps * each}
@@ -423,19 +423,22 @@ func scheduleOf(t job.Trainer, a *algorithms.Algorithm) policy.Schedule {
 
 // DescribeRate says how the learning rate goes, for `agentfly job effective`.
 func DescribeRate(j *job.Job, a *algorithms.Algorithm) string {
-	s := scheduleOf(j.Trainer, a)
-	course := "constant"
-	if s.Kind != "constant" {
-		last := fmt.Sprintf("optimizer step %d, the run's last", s.Total)
+	t, course := j.Trainer, "constant"
+	if t.Schedule != "constant" {
+		end := fmt.Sprintf("step %d, the run's last", t.Steps)
 		if j.SFT != nil && j.SFT.Epochs > 0 {
-			last = "the run's last optimizer step, which follows from the data"
+			end = "the run's last step, which follows from the data"
 		}
-		course = fmt.Sprintf("falls (%s) to 0 at %s", s.Kind, last)
+		course = fmt.Sprintf("falls (%s) to 0 at the end of %s; steps without anything to learn count", t.Schedule, end)
 	}
-	if s.Warmup > 0 {
-		return fmt.Sprintf("%-12s rises over %d optimizer steps to %v, then %s\n", "rate", s.Warmup, s.LearningRate, course)
+	var updates string
+	if each := updatesOf(a); each > 1 && (t.Schedule != "constant" || t.WarmupSteps > 0) {
+		updates = fmt.Sprintf(" (%d optimizer steps each)", each)
 	}
-	return fmt.Sprintf("%-12s %v, %s\n", "rate", s.LearningRate, course)
+	if t.WarmupSteps > 0 {
+		return fmt.Sprintf("%-12s rises over %d steps%s to %v, then %s\n", "rate", t.WarmupSteps, updates, t.LearningRate, course)
+	}
+	return fmt.Sprintf("%-12s %v, %s%s\n", "rate", t.LearningRate, course, updates)
 }
 
 func (s *session) Close() error {

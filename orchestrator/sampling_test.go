@@ -316,9 +316,10 @@ func TestEffectiveSaysTheLearningRate(t *testing.T) {
 	const many = "}\nrewards: [final_answer]\nalgorithm: {epochs: 2, mini_batches: 3"
 	for block, want := range map[string]string{
 		many:                     "1e-05, constant",
-		"warmup_steps: 5" + many: "rises over 30 optimizer steps to 1e-05, then constant",
-		"warmup_steps: 5, schedule: cosine" + many:                "rises over 30 optimizer steps to 1e-05, then falls (cosine) to 0 at optimizer step 120, the run's last",
-		"schedule: linear}\nsft: {epochs: 3}\ndata: {run: runs/x": "1e-05, falls (linear) to 0 at the run's last optimizer step, which follows from the data",
+		"warmup_steps: 5" + many: "rises over 5 steps (6 optimizer steps each) to 1e-05, then constant",
+		"warmup_steps: 5, schedule: cosine" + many:                               "rises over 5 steps (6 optimizer steps each) to 1e-05, then falls (cosine) to 0 at the end of step 20, the run's last; steps without anything to learn count",
+		"schedule: linear}\nrewards: [final_answer]\ncontrol: {tools_off: false": "1e-05, falls (linear) to 0 at the end of step 20, the run's last; steps without anything to learn count",
+		"schedule: linear}\nsft: {epochs: 3}\ndata: {run: runs/x":                "1e-05, falls (linear) to 0 at the end of the run's last step, which follows from the data; steps without anything to learn count",
 	} {
 		j, err := job.Parse("x.yaml", []byte(strings.Replace(text, "%", block, 1)), job.Options{})
 		require.NoError(t, err)

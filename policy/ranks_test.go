@@ -129,6 +129,9 @@ func (j rankJob) run(t *testing.T, g *cgo.Group, r *rankResult) error {
 	}
 	for i := j.From; i < j.To; i++ {
 		b := withTurns(someBatch(t, tr, uint64(20+i), 0.05))
+		if j.Bad == "" {
+			b.Step = i
+		}
 		b.Groups[0].Trajectories[1].Turns[0].Reward = new(float64)
 		if j.Bad != "" { // advantages 0.75 and -0.25, but g1/2's is 1.5
 			for _, g := range b.Groups {

@@ -5,12 +5,13 @@ import (
 	"math"
 )
 
-// Schedule gives the learning rate of each optimizer step. The zero Kind is constant.
+// Schedule gives the learning rate over a run, in places for optimizer steps: each step of the run has as many as it could
+// take, whether it takes them or not (a batch without advantages takes none). The zero Kind is constant.
 type Schedule struct {
 	LearningRate float64 // peak, > 0
 	Kind         string  // constant, cosine or linear
-	Warmup       int     // steps over which the rate rises linearly to its peak, >= 0
-	Total        int     // steps after which cosine and linear have reached the final rate; unused for constant
+	Warmup       int     // places over which the rate rises linearly to its peak, >= 0
+	Total        int     // places after which cosine and linear have reached the final rate; unused for constant
 	FinalRatio   float64 // final rate over peak, [0, 1]; unused for constant
 }
 
@@ -30,16 +31,16 @@ func (s Schedule) validate() error {
 	return nil
 }
 
-// At returns the rate of a step, counted from 0. Warm-up step i of W takes (i + 1)/W of the peak, so that no step is wasted
-// on a rate of 0; the decay then runs from the peak at step W to the final rate at step Total, and stays there.
-func (s Schedule) At(step int) float64 {
-	if step < s.Warmup {
-		return s.LearningRate * float64(step+1) / float64(s.Warmup)
+// At returns the rate at a place, counted from 0. Warm-up place i of W takes (i + 1)/W of the peak, so that no step is wasted
+// on a rate of 0; the decay then runs from the peak at place W to the final rate at place Total, and stays there.
+func (s Schedule) At(place int) float64 {
+	if place < s.Warmup {
+		return s.LearningRate * float64(place+1) / float64(s.Warmup)
 	}
 	if s.Kind != "cosine" && s.Kind != "linear" {
 		return s.LearningRate
 	}
-	left := 1 - math.Min(1, float64(step-s.Warmup)/float64(s.Total-s.Warmup))
+	left := 1 - math.Min(1, float64(place-s.Warmup)/float64(s.Total-s.Warmup))
 	if s.Kind == "cosine" {
 		left = (1 - math.Cos(math.Pi*left)) / 2
 	}

@@ -19,6 +19,7 @@ import (
 type stepRun struct {
 	*Trainer
 	*plan
+	step            int             // of the run, from 0
 	owner           []int           // [unit] the rank that computes it; nil: this process is alone
 	sequence        map[int]float64 // gspo's s of trajectories that several micro-batches share, by unit
 	correction      [][]float64     // [item][T] weights that depend on whole trajectories; nil until computed
@@ -131,17 +132,24 @@ func (r *stepRun) run(ctx context.Context) error {
 	if _, err := r.together(0, err); err != nil {
 		return err
 	}
-	for range r.algorithm.Epochs {
-		for _, mb := range batches {
+	for epoch := range r.algorithm.Epochs {
+		for i, mb := range batches {
 			if !mb.moves {
 				continue
 			}
-			if err := r.update(ctx, mb); err != nil {
+			if err := r.update(ctx, mb, r.place(epoch, i)); err != nil {
 				return fmt.Errorf("optimizer step %d of %d: %w", r.metrics.OptimizerSteps+1, r.algorithm.Epochs*len(batches), err)
 			}
 		}
 	}
 	return r.collect()
+}
+
+// place is where an update stands on the schedule. Every step of the run has room for all its epochs and mini-batches,
+// taken or not: the rate follows the run, so that it has fallen at the run's end however many steps had nothing to learn.
+func (r *stepRun) place(epoch, miniBatch int) int {
+	each := r.algorithm.Epochs * r.algorithm.MiniBatches
+	return r.step*each + epoch*r.algorithm.MiniBatches + miniBatch
 }
 
 // begin packs the mini-batches and scores what must be scored before the first update.
@@ -238,8 +246,8 @@ func (r *stepRun) checkFinite(mb *MicroBatch, values []float32, what string) err
 	return nil
 }
 
-// update accumulates the gradient of a mini-batch and takes one optimizer step.
-func (r *stepRun) update(ctx context.Context, mb miniBatch) error {
+// update accumulates the gradient of a mini-batch and takes one optimizer step at the rate of its place on the schedule.
+func (r *stepRun) update(ctx context.Context, mb miniBatch, place int) error {
 	loss := 0.0
 	err := r.worker.Do(ctx, func() error {
 		if err := r.sequences(ctx, mb); err != nil {
@@ -260,7 +268,7 @@ func (r *stepRun) update(ctx context.Context, mb miniBatch) error {
 	if loss, err = r.together(loss, err); err != nil {
 		return err
 	}
-	rate, norm := r.config.Schedule.At(int(r.optimizer.StepCount())), 0.0
+	rate, norm := r.config.Schedule.At(place), 0.0
 	write := func(ctx context.Context) error {
 		return r.worker.Do(ctx, func() (err error) {
 			norm, err = r.optimizer.Step(rate, r.config.ClipGrad)

@@ -76,7 +76,7 @@ func (a AdapterOff) Score(b *cgo.Batch) ([]float32, error) {
 
 // StepBatch is what one step trains on. The trainer reads the trajectories and keeps none.
 type StepBatch struct {
-	Step    int                 // names the step in errors
+	Step    int                 // of the run, from 0: its place on the schedule, and its name in errors
 	Version int32               // policy version before the step
 	Groups  []*trajectory.Group // failed trajectories, and those without a response token, are counted and left out
 

@@ -19,7 +19,9 @@ func TestResumeIsBitIdentical(t *testing.T) {
 	config.AdamW.WeightDecay = 0.1
 	run := func(p *Policy, tr *Trainer, from, to int) {
 		for i := from; i < to; i++ {
-			_, err := tr.Step(context.Background(), someBatch(t, tr, uint64(20+i), 0.05))
+			b := someBatch(t, tr, uint64(20+i), 0.05)
+			b.Step = i
+			_, err := tr.Step(context.Background(), b)
 			require.NoError(t, err)
 		}
 	}

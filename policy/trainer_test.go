@@ -377,6 +377,38 @@ func TestStepMetrics(t *testing.T) {
 	require.Equal(t, Metrics{}, m)
 }
 
+// The rate falls with the steps of the run, so that it has fallen at the run's end: a step without anything to learn takes
+// none of the optimizer's, and takes its place on the schedule all the same.
+func TestTheRateFollowsTheRun(t *testing.T) {
+	config := tinyConfig()
+	config.Schedule = Schedule{LearningRate: 1e-3, Kind: "linear", Total: 4 * 2 * 2}
+	tr := makeTrainer(t, makeTiny(t, 3), resolveBlock(t, "{epochs: 2, mini_batches: 2}"), config)
+	rates := make([]float64, 4)
+	for step := range rates {
+		b := someBatch(t, tr, 11, 0)
+		b.Step = step
+		for g, group := range b.Groups {
+			for i, tj := range group.Trajectories {
+				switch {
+				case step == 1 || step == 2: // all equal
+					tj.Reward = 1
+				case step == 3 && g > 0: // the first mini-batch alone moves
+					tj.Reward = 1
+				default:
+					tj.Reward = float64(i)
+				}
+			}
+		}
+		m, err := tr.Step(context.Background(), b)
+		require.NoError(t, err)
+		require.Equal(t, []int{4, 0, 0, 2}[step], m.OptimizerSteps, "step %d", step)
+		rates[step] = m.LearningRate
+	}
+	// Of places 0 to 15, step 0's last update is at 3; step 3's at 14, the first mini-batch of its second epoch.
+	require.InDeltaSlice(t, []float64{13e-3 / 16, 0, 0, 2e-3 / 16}, rates, 1e-12)
+	require.Equal(t, int64(6), tr.Steps())
+}
+
 func TestScoreIDs(t *testing.T) {
 	p := makeTiny(t, 3)
 	tr := makeTrainer(t, p, resolveBlock(t, "{}"), tinyConfig())

@@ -102,7 +102,7 @@ func (t *Trainer) Step(ctx context.Context, b StepBatch) (Metrics, error) {
 			return Metrics{}, fmt.Errorf("policy: step %d: %w", b.Step, err)
 		}
 	}
-	r := &stepRun{Trainer: t, plan: p}
+	r := &stepRun{Trainer: t, plan: p, step: b.Step}
 	if err := r.run(ctx); err != nil {
 		if cleanup := t.worker.Do(context.WithoutCancel(ctx), t.optimizer.ZeroGrad); cleanup != nil {
 			err = errors.Join(err, cleanup)

@@ -65,8 +65,8 @@ void onednn(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, bool 
 
 bool through_float(const at::Tensor& t) {
   if (t.scalar_type() == at::kFloat || !t.device().is_cpu()) return false;
-#if defined(__x86_64__)
-  static const bool native = __builtin_cpu_supports("avx512bf16");
+#ifdef AF_X86
+  static const bool native = has_avx512() && __builtin_cpu_supports("avx512bf16");
   return !native;
 #else
   return true;

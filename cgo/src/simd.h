@@ -6,6 +6,9 @@
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define AF_X86
 #include <immintrin.h>
+
+#include <cstdlib>
+#include <cstring>
 #define AF_TARGET_AVX2 _Pragma("GCC push_options") _Pragma("GCC target(\"avx2,fma\")")
 #define AF_TARGET_AVX512 _Pragma("GCC push_options") _Pragma("GCC target(\"avx2,fma,avx512f\")")
 #define AF_TARGET_END _Pragma("GCC pop_options")
@@ -14,8 +17,16 @@ inline bool has_avx2() {
   static const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   return has;
 }
+// AGENTFLY_CPU=avx2 leaves AVX-512 alone, so that one machine can run as both kinds of processor; see docs/performance.md.
+inline bool may_avx512() {
+  static const bool may = [] {
+    const char* cpu = std::getenv("AGENTFLY_CPU");
+    return cpu == nullptr || std::strcmp(cpu, "avx2") != 0;
+  }();
+  return may;
+}
 inline bool has_avx512() {
-  static const bool has = has_avx2() && __builtin_cpu_supports("avx512f");
+  static const bool has = has_avx2() && may_avx512() && __builtin_cpu_supports("avx512f");
   return has;
 }
 }  // namespace af

@@ -210,7 +210,7 @@ type Rollout struct {
 type Trainer struct {
 	Steps            int     `yaml:"steps" default:"100" min:"1" max:"10000000" unit:"steps" doc:"steps of the run"`
 	LearningRate     float64 `yaml:"learning_rate" default:"1e-6" above:"0" max:"1" doc:"largest of the schedule"`
-	Schedule         string  `yaml:"schedule" default:"constant" enum:"constant|linear|cosine" doc:"course of the learning rate after the warm-up: constant, or falling to 0 at the last optimizer step of the run"`
+	Schedule         string  `yaml:"schedule" default:"constant" enum:"constant|linear|cosine" doc:"course of the learning rate after the warm-up: constant, or falling to 0 over the steps of the run, those without anything to learn included"`
 	WarmupSteps      int     `yaml:"warmup_steps" default:"0" min:"0" max:"1000000" unit:"steps" doc:"in which the learning rate rises from 0, with every optimizer step of theirs"`
 	WeightDecay      float64 `yaml:"weight_decay" default:"0" min:"0" max:"10" doc:"decoupled; of all that is trained, norms and biases too"`
 	Beta1            float64 `yaml:"beta1" default:"0.9" min:"0" max:"0.999999" doc:"decay of the first moment"`
