@@ -8,12 +8,10 @@ log=$(mktemp) && path=$(mktemp -d) && trap 'rm -rf "$log" "$path"' EXIT
 old_ifs=$IFS
 IFS=:
 for dir in $PATH; do
-  for program in "$dir"/*; do
-    name=${program##*/}
-    if test -x "$program" && test "$name" != bwrap && ! test -e "$path/$name"; then ln -s "$program" "$path/$name"; fi
-  done
+  ln -s "$dir"/* "$path/" 2>/dev/null || true # those that are there stay
 done
 IFS=$old_ifs
+rm -f "$path/bwrap"
 PATH=$path
 export PATH
 if command -v bwrap; then echo "test-bare: bwrap is not hidden" >&2; exit 1; fi
