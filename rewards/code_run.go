@@ -9,12 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/sandbox"
 )
 
@@ -56,17 +54,17 @@ func (c codeTests) runTexts(ctx context.Context, request codeRequest) (out grade
 	if err != nil {
 		return out, err
 	}
-	folder, err := os.MkdirTemp("", "agentfly-grade-")
+	folder, err := sandbox.TempFolder("grade")
 	if err != nil {
 		return out, err
 	}
-	defer func() { err = errors.Join(err, resources.RemoveAll(folder)) }()
+	defer func() { err = errors.Join(err, folder.Close()) }()
 	limits := c.limits()
 	own, cancel := context.WithTimeout(ctx, limits.Wall)
 	defer cancel()
 	var both [2]sandbox.Process
 	for i, program := range []string{testsProgram, answersProgram} {
-		both[i], err = c.box.Start(own, sandbox.Program{Args: []string{"python3", "-I", "-c", codeValues + "\n" + program}, Workspace: folder, Limits: limits})
+		both[i], err = c.box.Start(own, sandbox.Program{Args: []string{"python3", "-I", "-c", codeValues + "\n" + program}, Workspace: folder.Path(), Limits: limits})
 		if err != nil {
 			return out, err
 		}
