@@ -63,7 +63,7 @@ func Run(ctx context.Context, torch Torch, box Sandbox, work string) []Check {
 		libtorch(torch), driver(ctx, torch), packaged(), memory(), disk(work),
 		python(ctx),
 		confined(ctx, box),
-		parts(ctx, "bubblewrap", "the first choice of sandbox", part{"bwrap", "bubblewrap", []string{"--version"}}, part{"prlimit", "util-linux", nil}, part{"setpriv", "util-linux", nil}),
+		parts(ctx, "bubblewrap", "the first choice of sandbox", part{"bwrap", "bubblewrap", []string{"--version"}}, part{"prlimit", "util-linux", nil}, part{"setpriv", "util-linux", nil}, part{"mount", "mount", nil}),
 		vllm(ctx),
 		vllmCPU(ctx),
 		parts(ctx, "git", "commits in figures, make lint, fuzz and fmt", part{"git", "git", []string{"--version"}}),

