@@ -40,7 +40,7 @@ test: setup ## build what the tests need and run every test that fits in 8 minut
 test-bare: setup ## the tests of what runs in a sandbox once more without bubblewrap, which is hidden from PATH
 	@scripts/test_bare.sh
 
-test-long: setup build ## the runs that take longer: three seeds of the main job, the two-step job, the controls
+test-long: setup build ## the runs that take longer: five seeds of the main job, the two-step job, the controls (SEEDS; KINDS="native avx2")
 	@scripts/test_long.sh
 
 test-vllm: ## the vLLM engine against a real vLLM on the CPU, which is installed into the cache folder (2.2 GB)

@@ -21,12 +21,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tiny trains examples/tiny.yaml for six steps with a checkpoint every two, in dir. A reward of weight 0 is called for
+// tiny trains examples/tiny.yaml for six steps with a checkpoint every two and a rate that falls, in dir. A reward of weight 0 is called for
 // every trajectory and may do harm.
 func tiny(ctx context.Context, dir string, harm func() (float64, error), args ...string) (status int, out, errs string) {
 	var o, e bytes.Buffer
 	line := []string{
-		"agentfly", "train", "examples/tiny.yaml", "--output", dir, "--set", "trainer.steps=6", "--set", "checkpoint.every=2",
+		"agentfly", "train", "examples/tiny.yaml", "--output", dir, "--set", "trainer.steps=6", "--set", "checkpoint.every=2", "--set", "trainer.schedule=linear",
 		"--set", "rewards=[{name: final_answer, weight: 0.8, require_steps: true}, {name: right_call, weight: 0.2}, {name: harm, weight: 0}]",
 	}
 	reward := rewards.NewFunc("harm", func(context.Context, rewards.Input) (float64, error) { return harm() })
