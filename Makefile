@@ -6,7 +6,7 @@ JOB ?= examples/calculator.yaml
 export NATIVE
 
 .DEFAULT_GOAL := help
-.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-async bench-rollout soak install clean test-serve test-mcp masksearch code
+.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-async bench-rollout soak install clean test-serve test-mcp masksearch code test-bare
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
@@ -36,6 +36,9 @@ code: setup build ## SmolLM2 learns to answer with a line of Python, three seeds
 
 test: setup ## build what the tests need and run every test that fits in 8 minutes
 	@scripts/test.sh
+
+test-bare: setup ## the tests of what runs in a sandbox once more without bubblewrap, which is hidden from PATH
+	@scripts/test_bare.sh
 
 test-long: setup build ## the runs that take longer: five seeds of the main job, the two-step job, the controls (SEEDS; KINDS="native avx2")
 	@scripts/test_long.sh

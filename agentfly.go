@@ -22,6 +22,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/python/gpython"
 	"github.com/agentfly/agentfly/rewards"
+	"github.com/agentfly/agentfly/terminal"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/tools/calculator"
 	"github.com/agentfly/agentfly/tools/code"
@@ -80,7 +81,12 @@ const (
 
 // Main runs the command line of the process and exits.
 func Main(options ...Option) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	stops := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // under nohup a run goes on without its terminal
+		stops = append(stops, syscall.SIGHUP)
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // the second is no wish to end at once: kernel and shell each send one
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), stops...)
 	defer stop()
 	go func() { // the second signal ends the process at once: a shell sees status 130 (SIGINT) or 143 (SIGTERM)
 		<-ctx.Done()
@@ -93,9 +99,11 @@ func Main(options ...Option) {
 // Run runs a command line and returns its exit status.
 func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer, options ...Option) int {
 	gpython.Main(args)
+	rawErr := errOut
+	errOut = terminal.NewWriter(errOut) // of errors, which repeat what models, tools and programs said
 	r, err := registries(options)
 	if err == nil {
-		a := app(r, in, out, errOut, args[min(1, len(args)):])
+		a := app(r, in, out, errOut, rawErr, args[min(1, len(args)):])
 		err = a.RunContext(ctx, flagsFirst(a.Commands, args))
 	}
 	if err == nil {
@@ -148,8 +156,8 @@ func (e *usageError) Error() string { return e.text }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
 
-func app(r orchestrator.Registries, in io.Reader, out, errOut io.Writer, args []string) *cli.App {
-	c := &commands{r, in, out, errOut, args}
+func app(r orchestrator.Registries, in io.Reader, out, errOut, rawErr io.Writer, args []string) *cli.App {
+	c := &commands{r, in, out, terminal.NewWriter(out), errOut, rawErr, args}
 	a := &cli.App{
 		Name: "agentfly", Usage: "train language-model agents with reinforcement learning", Version: Version,
 		Reader: in, Writer: out, ErrWriter: errOut, HideVersion: true, EnableBashCompletion: true, Suggest: true, DisableSliceFlagSeparator: true,

@@ -61,7 +61,7 @@ func TestEveryShippedJobIsValid(t *testing.T) {
 			if _, err := os.Stat("examples/masksearch/passages.jsonl"); f == "examples/masksearch.yaml" && err != nil {
 				t.Skip("its passages are not there: scripts/learn.sh masksearch fetches them")
 			}
-			status, out, errs := command("", "job", "validate", f)
+			status, out, errs := command("", "job", "validate", "--run-code", f)
 			require.Zero(t, status, errs)
 			require.Equal(t, f+": ok\n", out)
 			status, out, _ = command("", "job", "effective", f)
@@ -350,9 +350,10 @@ func TestInspectScoreOfTrainerAndEngineAgree(t *testing.T) {
 		Entropy  []float64 `json:"entropy"`
 		Error    string    `json:"error"`
 	}
+	model := filepath.Join(dir, "checkpoints", "last")
 	score := func(flags ...string) (answers []answer) {
 		lines := `{"ids": [1, 5, 9, 4, 4, 7, 2, 8, 3, 6]}` + "\n" + `{"ids": [3]}` + "\n" + `{"ids": [1, 100000]}` + "\n"
-		status, out, errs := command(lines, append([]string{"inspect", "score", "--model", filepath.Join(dir, "checkpoints", "last")}, flags...)...)
+		status, out, errs := command(lines, append([]string{"inspect", "score", "--model", model}, flags...)...)
 		require.Zero(t, status, errs)
 		for _, line := range strings.Split(strings.TrimSpace(out), "\n") {
 			var a answer
@@ -370,6 +371,15 @@ func TestInspectScoreOfTrainerAndEngineAgree(t *testing.T) {
 	for _, bad := range []answer{trainer[1], trainer[2], engine[1], engine[2]} {
 		require.NotEmpty(t, bad.Error)
 	}
+	bare := t.TempDir() // ids need no tokenizer
+	for _, name := range []string{"config.json", "model.safetensors"} {
+		data, err := os.ReadFile(filepath.Join(model, name))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(bare, name), data, 0o600))
+	}
+	model = bare
+	require.Equal(t, trainer, score())
+	require.Equal(t, engine, score("--engine"))
 }
 
 // An engine that reads its matrices in bfloat16 samples from another distribution than the trainer's: the gap is in the

@@ -15,7 +15,7 @@ import (
 func TestFlagsMayFollowTheArguments(t *testing.T) {
 	r, err := registries(nil)
 	require.NoError(t, err)
-	commands := app(r, nil, io.Discard, io.Discard, nil).Commands
+	commands := app(r, nil, io.Discard, io.Discard, io.Discard, nil).Commands
 	for _, c := range []struct{ in, want string }{
 		{"agentfly train JOB --output DIR --resume", "agentfly train --output DIR --resume JOB"},
 		{"agentfly train --set a.b=1 JOB --set=c=2 --seed 3", "agentfly train --set a.b=1 --set=c=2 --seed 3 JOB"},

@@ -1,6 +1,8 @@
 package agentfly
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -8,6 +10,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/agentfly/agentfly/cgo"
@@ -16,6 +20,8 @@ import (
 	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/sandbox"
+	"github.com/agentfly/agentfly/terminal"
 	"github.com/agentfly/agentfly/trajectory"
 	"github.com/urfave/cli/v2"
 )
@@ -24,9 +30,11 @@ import (
 type commands struct {
 	registries orchestrator.Registries
 	in         io.Reader
-	out        io.Writer
-	errOut     io.Writer
-	args       []string // of the process, without its name
+	out        io.Writer // JSON lines and other output for programs
+	text       io.Writer // the same output for people: what models, tools and files say is made safe for a terminal
+	errOut     io.Writer // as text
+	rawErr     io.Writer // errOut as it was given, for processes that make theirs safe themselves
+	args       []string  // of the process, without its name
 }
 
 func (c *commands) all() []*cli.Command {
@@ -48,7 +56,7 @@ func (c *commands) all() []*cli.Command {
 		{Name: "rollout", Usage: "sample trajectories of a job's training tasks as JSON lines, without training", ArgsUsage: "JOB", Flags: []cli.Flag{model, seed, set, &cli.IntFlag{Name: "steps", Value: 1, Usage: "steps' worth of tasks"}}, Action: c.rollout},
 		c.serveCommand(),
 		{Name: "job", Usage: "look at job files", Subcommands: []*cli.Command{
-			{Name: "validate", Usage: "check a job file and its data", ArgsUsage: "JOB", Flags: []cli.Flag{set}, Action: c.jobValidate},
+			{Name: "validate", Usage: "check a job file and its data", ArgsUsage: "JOB", Flags: []cli.Flag{set, &cli.BoolFlag{Name: "run-code", Usage: "start the programs that the job names, import its Python files and ask its services; without it a terminal is asked"}}, Action: c.jobValidate},
 			{Name: "effective", Usage: "print the algorithm that a job really runs", ArgsUsage: "JOB", Flags: []cli.Flag{set}, Action: c.jobEffective},
 			{Name: "schema", Usage: "print the JSON schema of job files", Action: c.jobSchema},
 		}},
@@ -96,7 +104,7 @@ func (c *commands) train(x *cli.Context) error {
 	ctx, stop := c.watch(x, j.Rollout.Watchdog)
 	defer stop()
 	_, err = orchestrator.Train(ctx, j, c.registries, orchestrator.Options{
-		Resume: x.Bool("resume"), Out: c.out, Ranks: x.Int("ranks"), Arguments: c.args, ErrOut: c.errOut,
+		Resume: x.Bool("resume"), Out: c.text, Ranks: x.Int("ranks"), Arguments: c.args, ErrOut: c.rawErr,
 	})
 	return err
 }
@@ -108,7 +116,7 @@ func (c *commands) replay(x *cli.Context) error {
 	}
 	ctx, stop := c.watch(x, 120) // the run's own is in its folder's job
 	defer stop()
-	return orchestrator.Replay(ctx, dir, x.String("output"), c.registries, c.out)
+	return orchestrator.Replay(ctx, dir, x.String("output"), c.registries, c.text)
 }
 
 func (c *commands) eval(x *cli.Context) error {
@@ -154,9 +162,18 @@ func (c *commands) rollout(x *cli.Context) error {
 
 // print writes one JSON line.
 func (c *commands) print(v any) error {
-	e := json.NewEncoder(c.out)
+	var line bytes.Buffer
+	e := json.NewEncoder(&line)
 	e.SetEscapeHTML(false)
-	return e.Encode(v)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	data := line.Bytes()
+	if terminal.Is(c.out) {
+		data = terminal.JSON(data)
+	}
+	_, err := c.out.Write(data)
+	return err
 }
 
 func (c *commands) jobValidate(x *cli.Context) error {
@@ -164,23 +181,50 @@ func (c *commands) jobValidate(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := orchestrator.Validate(x.Context, j, c.registries); err != nil {
-		return err
+	var notRun []string
+	if !x.Bool("run-code") {
+		if notRun, err = orchestrator.Look(x.Context, j, c.registries); err != nil {
+			return err
+		}
+	}
+	if x.Bool("run-code") || len(notRun) > 0 && c.agreed(j.Path(), notRun) {
+		notRun = nil
+		if err := orchestrator.Validate(x.Context, j, c.registries); err != nil {
+			return err
+		}
 	}
 	a, err := orchestrator.Algorithm(j, c.registries)
 	if err != nil {
 		return err
 	}
 	refused := orchestrator.Trainable(j, a)
+	but := ""
+	if len(notRun) > 0 {
+		but = ", but not all of it was checked, because that runs what the job names:\n  " + strings.Join(notRun, "\n  ") +
+			"\na job file is code: run agentfly job validate --run-code on one that you trust"
+	}
 	switch {
 	case refused == nil:
-		_, err = fmt.Fprintf(c.out, "%s: ok\n", j.Path())
+		_, err = fmt.Fprintf(c.text, "%s: ok%s\n", j.Path(), but)
 	case j.SFT != nil: // it can do nothing else
 		return refused
 	default:
-		_, err = fmt.Fprintf(c.out, "%s: ok for rollout and eval; train refuses it:\n%v\n", j.Path(), refused)
+		_, err = fmt.Fprintf(c.text, "%s: ok for rollout and eval; train refuses it:\n%v\n", j.Path(), refused)
+		if but != "" {
+			_, err = fmt.Fprintf(c.text, "%s: ok%s\n", j.Path(), but)
+		}
 	}
 	return err
+}
+
+// agreed asks on a terminal whether what a job names may run. Where nobody can answer it may not.
+func (c *commands) agreed(path string, notRun []string) bool {
+	if !terminal.Is(c.in) || !terminal.Is(c.rawErr) {
+		return false
+	}
+	fmt.Fprintf(c.errOut, "a job file is code: to check all of %s, this is run:\n  %s\nrun it? [y/N] ", path, strings.Join(notRun, "\n  "))
+	answer, _ := bufio.NewReader(c.in).ReadString('\n') // without one the answer is no
+	return slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer)))
 }
 
 func (c *commands) jobEffective(x *cli.Context) error {
@@ -199,7 +243,7 @@ func (c *commands) jobEffective(x *cli.Context) error {
 	if j.SFT == nil {
 		text += orchestrator.DescribeMode(j, a)
 	}
-	_, err = fmt.Fprint(c.out, text)
+	_, err = fmt.Fprint(c.text, text)
 	return err
 }
 
@@ -217,7 +261,7 @@ func (c *commands) modelInfo(x *cli.Context) error {
 	if x.Bool("json") {
 		return c.print(info)
 	}
-	_, err = fmt.Fprintln(c.out, info)
+	_, err = fmt.Fprintln(c.text, info)
 	return err
 }
 
@@ -238,7 +282,7 @@ func (c *commands) modelPull(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(c.out, dir)
+	_, err = fmt.Fprintln(c.text, dir)
 	return err
 }
 
@@ -249,7 +293,7 @@ func (c *commands) modelImport(x *cli.Context) error {
 	if err := policy.Convert(x.Args().Get(0), x.Args().Get(1), modelfile.DType(x.String("dtype"))); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(c.out, filepath.Clean(x.Args().Get(1)))
+	_, err := fmt.Fprintln(c.text, filepath.Clean(x.Args().Get(1)))
 	return err
 }
 
@@ -259,12 +303,12 @@ func (c *commands) doctor(x *cli.Context) error {
 		t.Version = cgo.TorchVersion()
 	}
 	missing := 0
-	for _, check := range doctor.Run(x.Context, t, ".") {
+	for _, check := range doctor.Run(x.Context, t, openSandbox, ".") {
 		line := fmt.Sprintf("%-10s %-8s %s", check.Name, check.State, check.Found)
 		if check.Remedy != "" {
 			line += " -> " + check.Remedy
 		}
-		if _, err := fmt.Fprintln(c.out, line); err != nil {
+		if _, err := fmt.Fprintln(c.text, line); err != nil {
 			return err
 		}
 		if check.State == doctor.Missing {
@@ -277,11 +321,20 @@ func (c *commands) doctor(x *cli.Context) error {
 	return nil
 }
 
+// openSandbox is the sandbox of a job that does not choose one.
+func openSandbox(ctx context.Context) (string, error) {
+	box, err := sandbox.Open(ctx, sandbox.Auto)
+	if err != nil {
+		return "", err
+	}
+	return box.Kind(), nil
+}
+
 func (c *commands) version(*cli.Context) error {
 	torch := "none (built without the torch tag)"
 	if cgo.Available() {
 		torch = cgo.TorchVersion()
 	}
-	_, err := fmt.Fprintf(c.out, "agentfly %s\nlibtorch %s\ncuda     %d device(s)\n", Version, torch, cgo.CUDADevices())
+	_, err := fmt.Fprintf(c.text, "agentfly %s\nlibtorch %s\ncuda     %d device(s)\n", Version, torch, cgo.CUDADevices())
 	return err
 }

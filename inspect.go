@@ -19,6 +19,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/terminal"
 	"github.com/urfave/cli/v2"
 )
 
@@ -153,7 +154,7 @@ func (c *commands) inspectScore(x *cli.Context) error {
 	if d := x.String("dtype"); !slices.Contains([]string{"fp32", "auto", "bfloat16"}, d) {
 		return usagef("--dtype is %q; allowed: fp32, bfloat16", d)
 	}
-	p, err := policy.Load(path, policy.Options{BFloat16: x.String("dtype") == "bfloat16"})
+	p, err := policy.LoadWeights(path, policy.Options{BFloat16: x.String("dtype") == "bfloat16"}) // ids need no tokenizer
 	if err != nil {
 		return err
 	}
@@ -241,7 +242,7 @@ func decoder(dir string) func([]int32) string {
 func view(r store.Record, decode func([]int32) string) string {
 	var b strings.Builder
 	t := r.Trajectory
-	fmt.Fprintf(&b, "== %s  reward %.3f  %s\n", t.ID, t.Reward, t.StopReason)
+	fmt.Fprintf(&b, "== %s  reward %.3f  %s\n", terminal.Text(t.ID), t.Reward, terminal.Text(string(t.StopReason)))
 	for _, s := range t.Samples {
 		for i, id := range s.TokenIDs {
 			colour := "2"
@@ -255,7 +256,7 @@ func view(r store.Record, decode func([]int32) string) string {
 					colour = "31"
 				}
 			}
-			fmt.Fprintf(&b, "\x1b[%sm%s\x1b[0m", colour, decode([]int32{id}))
+			fmt.Fprintf(&b, "\x1b[%sm%s\x1b[0m", colour, terminal.Text(decode([]int32{id})))
 		}
 		b.WriteString("\n")
 	}

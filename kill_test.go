@@ -273,7 +273,7 @@ func TestAFullDiskOfTheStore(t *testing.T) {
 	}
 	fails("database or disk is full (13); free some space on its disk, then continue the run with --resume")
 	require.NoError(t, syscall.Mount("none", dir, "tmpfs", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""))
-	fails("read-only file system")
+	fails("attempt to write a readonly database (8); make the file and its folder writable, then continue the run with --resume")
 	require.NoError(t, syscall.Mount("none", dir, "tmpfs", syscall.MS_REMOUNT, "size=100m"))
 	db := filepath.Join(dir, "store.db")
 	require.NoError(t, syscall.Mount(db, db, "", syscall.MS_BIND, ""))

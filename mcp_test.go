@@ -5,12 +5,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agentfly/agentfly"
 	"github.com/stretchr/testify/require"
@@ -49,7 +52,7 @@ func TestMCPToolLearnsAsTheToolItselfDoes(t *testing.T) {
 // A secret of a server's environment or headers stays out of what the run keeps.
 func TestMCPJobKeepsSecrets(t *testing.T) {
 	t.Setenv("MCP_TEST_KEY", "s3cret")
-	status, out, errs := command("", "job", "validate", "--set", "agent.tools=[{mcp: {url: \"http://127.0.0.1:1/mcp\", headers: {Authorization: \"Bearer ${MCP_TEST_KEY}\"}}}]", "examples/mcp_tool.yaml")
+	status, out, errs := command("", "job", "validate", "--run-code", "--set", "agent.tools=[{mcp: {url: \"http://127.0.0.1:1/mcp\", headers: {Authorization: \"Bearer ${MCP_TEST_KEY}\"}}}]", "examples/mcp_tool.yaml")
 	require.Equal(t, 2, status, out)
 	require.Contains(t, errs, "http://127.0.0.1:1/mcp")
 	require.Contains(t, errs, "connection refused")
@@ -115,6 +118,19 @@ func TestToolsServeOverHTTP(t *testing.T) {
 	require.Equal(t, http.StatusOK, response.StatusCode)
 	require.NotEmpty(t, response.Header.Get("Mcp-Session-Id"))
 	require.Equal(t, http.StatusNotFound, post("k", strings.TrimSuffix(url, "/mcp"), begin).StatusCode)
+	for path, status := range map[string]int{"/mcp": http.StatusUnauthorized, "/nowhere": http.StatusNotFound} { // the body never comes
+		conn, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/mcp"))
+		require.NoError(t, err)
+		_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n", path)
+		require.NoError(t, err)
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+		reply, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err, "an answer comes")
+		require.Equal(t, status, reply.StatusCode)
+		_, err = io.Copy(io.Discard, conn)
+		require.NoError(t, err, "the connection ends")
+		require.NoError(t, conn.Close())
+	}
 	stop()
 	require.Zero(t, <-ended, errs.String())
 	http.DefaultClient.CloseIdleConnections()

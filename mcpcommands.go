@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agentfly/agentfly/httplimit"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/tools/mcp"
@@ -24,6 +25,8 @@ func (c *commands) toolsServeCommand() *cli.Command {
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "http", Usage: "listen on `ADDRESS`, such as 127.0.0.1:8090, instead of standard input and output; one that is not this machine's own needs an API key"},
 			&cli.StringFlag{Name: "api-key", EnvVars: []string{"AGENTFLY_API_KEY"}, Usage: "`KEY` that requests over HTTP must bear"},
+			&cli.IntFlag{Name: "max-sessions", Value: 256, Usage: "sessions over HTTP at once; more are refused with status 503"},
+			&cli.IntFlag{Name: "session-timeout", Value: 3600, Usage: "seconds after which a session over HTTP ends that sends nothing"},
 		},
 	}
 }
@@ -32,13 +35,20 @@ func (c *commands) toolsServe(x *cli.Context) (err error) {
 	if err := checkAddress(x.String("http"), x.String("api-key")); err != nil {
 		return err
 	}
+	for _, flag := range []string{"max-sessions", "session-timeout"} {
+		if x.Int(flag) < 1 {
+			return usagef("--%s is %d; it must be at least 1", flag, x.Int(flag))
+		}
+	}
 	shared := resources.New(resources.Options{Warn: func(text string) { fmt.Fprintln(c.errOut, "agentfly: "+text) }})
 	defer func() { err = errors.Join(err, shared.Close()) }()
 	registry, err := c.served(x.Context, shared, x.Args().Slice())
 	if err != nil {
 		return err
 	}
-	server, err := mcp.NewServer(registry, Version)
+	server, err := mcp.NewServer(registry, Version, mcp.ServerOptions{
+		MaxSessions: x.Int("max-sessions"), Idle: time.Duration(x.Int("session-timeout")) * time.Second,
+	})
 	if err != nil {
 		return err
 	}
@@ -98,10 +108,10 @@ func (c *commands) serveTools(x *cli.Context, tools *mcp.Server) error {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", bearing(x.String("api-key"), tools))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
-	fmt.Fprintf(c.out, "serving tools on http://%s/mcp\n", listener.Addr())
+	server := httplimit.NewServer(httplimit.Handler(mux, httplimit.Options{}), c.errOut)
+	fmt.Fprintf(c.text, "serving tools on http://%s/mcp\n", listener.Addr())
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }()
+	go func() { ended <- server.Serve(httplimit.Listener(listener, httplimit.MaxConnections)) }()
 	select {
 	case err := <-ended:
 		return fmt.Errorf("tools: serve: %w", err)
@@ -126,6 +136,7 @@ func bearing(key string, next http.Handler) http.Handler {
 		given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if !ok || subtle.ConstantTimeCompare([]byte(given), []byte(key)) != 1 {
 			w.Header().Set("WWW-Authenticate", "Bearer")
+			w.Header().Set("Connection", "close") // who has no key keeps no connection
 			http.Error(w, "the API key is missing or wrong", http.StatusUnauthorized)
 			return
 		}

@@ -269,3 +269,23 @@ func TestARunThatCouldNotBeginLeavesNoFolder(t *testing.T) {
 	require.Equal(t, "agentfly: --set model.path=nowhere: model.path: modelfile: nowhere does not exist; name a folder, a .gguf file or a hub id (ORG/NAME)\n", errs)
 	require.NoDirExists(t, dir)
 }
+
+// A run that goes on with other settings says each of them, and keeps the job of before.
+func TestResumeSaysWhichSettingsChanged(t *testing.T) {
+	needTorch(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	status, _, errs := tiny(context.Background(), dir, harmless, "--set", "trainer.steps=1")
+	require.Zero(t, status, errs)
+	before, err := os.ReadFile(filepath.Join(dir, "job.yaml"))
+	require.NoError(t, err)
+	status, out, errs := tiny(context.Background(), dir, harmless, "--resume", "--set", "trainer.steps=2", "--set", "trainer.learning_rate=5e-4")
+	require.Zero(t, status, errs)
+	require.Contains(t, out, "note: the run goes on with another setting: trainer.learning_rate: 0.001 → 0.0005\nnote: the run goes on with another setting: trainer.steps: 1 → 2\nnote: the job of before stays as "+filepath.Join(dir, "job.1.yaml")+"\n")
+	kept, err := os.ReadFile(filepath.Join(dir, "job.1.yaml"))
+	require.NoError(t, err)
+	require.Equal(t, string(before), string(kept))
+	status, out, errs = tiny(context.Background(), dir, harmless, "--resume", "--set", "trainer.steps=2", "--set", "trainer.learning_rate=5e-4")
+	require.Zero(t, status, errs)
+	require.NotContains(t, out, "another setting")
+	require.NoFileExists(t, filepath.Join(dir, "job.2.yaml"))
+}

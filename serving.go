@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/engines/local"
+	"github.com/agentfly/agentfly/httplimit"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/serve"
@@ -36,6 +36,7 @@ func (c *commands) serveCommand() *cli.Command {
 			&cli.StringFlag{Name: "dtype", Value: "auto", Usage: "auto (float32), float32 or bfloat16: type of the matrices that sampling reads"},
 			&cli.StringFlag{Name: "logprobs-mode", Value: "raw_logprobs", Usage: "raw_logprobs or processed_logprobs (after temperature and truncation)"},
 			&cli.StringFlag{Name: "tool-call-parser", Value: "hermes", Usage: "form of tool calls: " + strings.Join(serve.ToolParsers(), ", ")},
+			&cli.StringFlag{Name: "template-date", Usage: "`YYYY-MM-DD` that a chat template which asks for the day is told, or today; default is what the model was trained with, where its folder records it, else today"},
 			&cli.BoolFlag{Name: "enable-auto-tool-choice", Usage: "as in vLLM; always on"},
 			&cli.BoolFlag{Name: "weight-updates", Usage: "offer /collective_rpc reload_weights, which reads folders of this machine"},
 			&cli.IntFlag{Name: "shutdown-timeout", Value: 5, Usage: "seconds that running requests get at the end, before they are aborted"},
@@ -63,6 +64,11 @@ func checkServe(x *cli.Context) error {
 		return usagef("--max-logprobs is %d; it must be at least 1", x.Int("max-logprobs"))
 	case x.Int("shutdown-timeout") < 0:
 		return usagef("--shutdown-timeout is %d; it must be at least 0", x.Int("shutdown-timeout"))
+	}
+	if date := x.String("template-date"); date != "" && date != today {
+		if _, err := time.Parse(time.DateOnly, date); err != nil {
+			return usagef("--template-date is %q; write YYYY-MM-DD, or today", date)
+		}
 	}
 	for flag, allowed := range map[string][]string{
 		"dtype": {"auto", "float", "float32", "bfloat16"}, "logprobs-mode": {"raw_logprobs", "processed_logprobs"}, "tool-call-parser": serve.ToolParsers(),
@@ -116,6 +122,7 @@ func (c *commands) server(x *cli.Context, path string, p *policy.Policy, engine 
 		Engine: engine, Tokenizer: p.Tokenizer, StopIDs: p.StopIDs, Models: x.StringSlice("served-model-name"), Root: path, Vocab: p.Config.VocabSize,
 		APIKey: x.String("api-key"), RawLogprobs: x.String("logprobs-mode") == "raw_logprobs", MaxQueue: x.Int("max-queue"),
 		MaxLogprobs: x.Int("max-logprobs"), Version: Version, ToolParser: x.String("tool-call-parser"),
+		Warn: func(text string) { fmt.Fprintln(c.errOut, "agentfly: "+text) },
 		Stats: func() serve.Stats {
 			s := engine.Stats()
 			return serve.Stats{
@@ -133,29 +140,38 @@ func (c *commands) server(x *cli.Context, path string, p *policy.Policy, engine 
 			o.Models = append(o.Models, filepath.Base(path))
 		}
 	}
-	renderer, err := newRenderer(p)
+	renderer, err := newRenderer(p, x.String("template-date"))
 	if err != nil { // text and token ids are served all the same
-		fmt.Fprintf(c.out, "/v1/chat/completions refuses: %v\n", err)
+		fmt.Fprintf(c.text, "/v1/chat/completions refuses: %v\n", err)
 		return serve.New(o)
 	}
 	if renderer.ToolsInSystemPrompt() {
-		fmt.Fprintln(c.out, "the chat template ignores tools: their schemas are written into the system prompt")
+		fmt.Fprintln(c.text, "the chat template ignores tools: their schemas are written into the system prompt")
 	}
-	for _, id := range renderer.StopIDs() {
-		if !slices.Contains(o.StopIDs, id) {
-			o.StopIDs = append(o.StopIDs, id)
-		}
+	if p.TellsDate() {
+		fmt.Fprintf(c.out, "the chat template tells the date: %s (--template-date)\n", p.TemplateDate)
 	}
-	o.Renderer = renderer
+	o.Renderer, o.StopIDs = renderer, renderer.StopIDs() // the model's own among them
 	return serve.New(o)
 }
 
-func newRenderer(p *policy.Policy) (*masks.Renderer, error) {
+// today as --template-date is the day on which the server starts.
+const today = "today"
+
+// newRenderer renders with the day of the flag --template-date, else with the one of the training, else with today.
+func newRenderer(p *policy.Policy, date string) (*masks.Renderer, error) {
 	compiled, err := p.Template()
 	if err != nil {
 		return nil, err
 	}
-	return masks.NewRenderer(p.Tokenizer, compiled, masks.Options{Now: time.Now()})
+	if date == today || date == "" && p.TemplateDate == "" {
+		date = time.Now().Format(time.DateOnly)
+	}
+	now, err := p.Now(date)
+	if err != nil {
+		return nil, err
+	}
+	return masks.NewRenderer(p.Tokenizer, compiled, masks.Options{StopIDs: p.StopIDs, Now: now, Markup: true})
 }
 
 // listen serves until the context ends; then running requests get their time, and are aborted.
@@ -165,10 +181,10 @@ func (c *commands) listen(x *cli.Context, s *serve.Server) error {
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
-	server := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
-	fmt.Fprintf(c.out, "serving %s on http://%s\n", x.Args().First(), listener.Addr())
+	server := httplimit.NewServer(s, c.errOut)
+	fmt.Fprintf(c.text, "serving %s on http://%s\n", x.Args().First(), listener.Addr())
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }()
+	go func() { ended <- server.Serve(httplimit.Listener(listener, httplimit.MaxConnections)) }()
 	select {
 	case err := <-ended:
 		return fmt.Errorf("serve: %w", err)

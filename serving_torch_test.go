@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -102,4 +103,36 @@ func TestServeCommand(t *testing.T) {
 	require.Contains(t, post("/inference/v1/generate", `{"token_ids":[5],"sampling_params":{"max_tokens":1}}`), `"weight_versions":[{"version":"1","start":0,"end":1}]`)
 	http.DefaultClient.CloseIdleConnections()
 	require.Empty(t, stop())
+}
+
+// The template's day is that of the training, where the folder records it, unless a flag tells another.
+func TestServeTellsTheDateOfTheTraining(t *testing.T) {
+	p, err := policy.Scratch(policy.ScratchConfig{HiddenSize: 32, IntermediateSize: 48, NumLayers: 2, NumHeads: 4, NumKVHeads: 2, MaxPositions: 64, InitStd: 0.3},
+		"abcdefghijklmnopqrstuvwxyz<> 0123456789-", "{{ strftime_now('%Y-%m-%d') }}"+serveTemplate, 1, policy.Options{Device: "cpu"})
+	require.NoError(t, err)
+	base, trained := filepath.Join(t.TempDir(), "base"), filepath.Join(t.TempDir(), "trained")
+	require.NoError(t, p.SaveHF(base, modelfile.F32))
+	_, err = p.Now("2024-07-26")
+	require.NoError(t, err)
+	require.NoError(t, p.SaveHF(trained, modelfile.F32))
+	require.NoError(t, p.Close())
+	day := func(model string, flags ...string) string {
+		url, stop := startServe(t, model, flags...)
+		defer stop()
+		reply, err := http.Post(url+"/tokenize", "application/json", strings.NewReader(`{"messages": [{"role": "user", "content": "a"}], "return_token_strs": true}`))
+		require.NoError(t, err)
+		defer reply.Body.Close()
+		var got struct {
+			Strings []string `json:"token_strs"`
+		}
+		require.NoError(t, json.NewDecoder(reply.Body).Decode(&got))
+		return strings.Join(got.Strings[:10], "")
+	}
+	before := time.Now().Format(time.DateOnly)
+	now := day(base)
+	require.Contains(t, []string{before, time.Now().Format(time.DateOnly)}, now)
+	require.Equal(t, "2024-07-26", day(trained))
+	require.Equal(t, "2031-01-02", day(trained, "--template-date", "2031-01-02"))
+	require.NotEqual(t, "2024-07-26", day(trained, "--template-date", "today"))
+	require.Equal(t, "2031-01-02", day(base, "--template-date", "2031-01-02"))
 }

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -49,24 +48,6 @@ func (hanging) Name() string { return "hang" }
 func (hanging) PerToken(in algorithms.LossInput) (gotorch.Tensor, error) {
 	time.Sleep(time.Hour)
 	return in.Current, nil
-}
-
-// output of a child, which it goes on writing.
-type output struct {
-	mu  sync.Mutex
-	all strings.Builder
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.all.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.all.String()
 }
 
 // hung is examples/tiny.yaml in a process of its own, with a watchdog of half a second.

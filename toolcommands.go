@@ -19,6 +19,7 @@ func (c *commands) toolsCommand() *cli.Command {
 	file := []cli.Flag{
 		&cli.StringFlag{Name: "runtime", Usage: "of a Python file: `RUNTIME` auto, cpython or gpython"},
 		&cli.BoolFlag{Name: "sandboxed", Usage: "a Python file runs in the sandbox"},
+		&cli.StringSliceFlag{Name: "show", Usage: "a further `PATH` that a sandboxed file may read"},
 	}
 	return &cli.Command{Name: "tools", Usage: "look at tools, of the catalog or of a Python file", Subcommands: []*cli.Command{
 		{Name: "list", Usage: "list the tools that job files can name, or what a file decorates", ArgsUsage: "[FILE]", Flags: file, Action: c.toolsList},
@@ -56,7 +57,11 @@ func (c *commands) openTools(x *cli.Context, what string) (*toolSet, error) {
 
 func (c *commands) openFile(x *cli.Context, file string, s *toolSet) (err error) {
 	o := python.Options{Runtime: x.String("runtime"), Workers: 1, Stderr: c.errOut}
+	if len(x.StringSlice("show")) > 0 && !x.Bool("sandboxed") {
+		return errors.New("--show names what a sandbox shows; give --sandboxed with it")
+	}
 	if x.Bool("sandboxed") {
+		o.Show = x.StringSlice("show")
 		if o.Sandbox, err = s.resources.Sandbox(x.Context); err != nil {
 			return err
 		}
@@ -76,7 +81,7 @@ func (c *commands) openFile(x *cli.Context, file string, s *toolSet) (err error)
 func (c *commands) toolsList(x *cli.Context) (err error) {
 	if x.NArg() == 0 {
 		for _, name := range c.registries.Tools.Names() {
-			if _, err := fmt.Fprintf(c.out, "%-16s %s\n", name, firstLine(c.registries.Tools.Description(name))); err != nil {
+			if _, err := fmt.Fprintf(c.text, "%-16s %s\n", name, firstLine(c.registries.Tools.Description(name))); err != nil {
 				return err
 			}
 		}
@@ -92,7 +97,7 @@ func (c *commands) toolsList(x *cli.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.resources.Close()) }()
 	for _, f := range s.module.Functions() {
-		if _, err := fmt.Fprintf(c.out, "%-7s %-16s %s\n", f.Kind, f.Name, firstLine(f.Description)); err != nil {
+		if _, err := fmt.Fprintf(c.text, "%-7s %-16s %s\n", f.Kind, f.Name, firstLine(f.Description)); err != nil {
 			return err
 		}
 	}
@@ -188,7 +193,7 @@ func (c *commands) toolsTest(x *cli.Context) (err error) {
 			failed++
 			line = "FAIL " + name + ": " + err.Error()
 		}
-		if _, err := fmt.Fprintln(c.out, line); err != nil {
+		if _, err := fmt.Fprintln(c.text, line); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/agentfly/agentfly/panics"
 )
 
 // Record is what an estimator knows of one trajectory. Token slices run over its response tokens in order, over all its
@@ -63,11 +65,26 @@ func (a *Algorithm) Advantages(groups []Group) ([][][]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	values, err := a.estimator.Advantages(counted)
+	values, err := a.ask(a.estimator.Advantages, counted)
 	if err != nil {
-		return nil, fmt.Errorf("algorithms: advantage %s: %w", a.Estimator.Name, err)
+		return nil, err
 	}
 	return spread(groups, counted, values)
+}
+
+// ask calls the estimator, which may be somebody else's code: its error and its panic both name it.
+func (a *Algorithm) ask(f func(groups []Group) ([][][]float64, error), groups []Group) (values [][][]float64, err error) {
+	err = panics.Guard("advantage "+a.Estimator.Name, func() error {
+		values, err = f(groups)
+		if err != nil {
+			err = fmt.Errorf("advantage %s: %w", a.Estimator.Name, err)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("algorithms: %w", err)
+	}
+	return values, nil
 }
 
 // Returns are what the critic's values should have been, like Advantages [group][trajectory][L]; nil without a critic.
@@ -80,9 +97,9 @@ func (a *Algorithm) Returns(groups []Group) ([][][]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	values, err := critic.Returns(counted)
+	values, err := a.ask(critic.Returns, counted)
 	if err != nil {
-		return nil, fmt.Errorf("algorithms: advantage %s: %w", a.Estimator.Name, err)
+		return nil, err
 	}
 	return spread(groups, counted, values)
 }

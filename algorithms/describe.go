@@ -3,6 +3,8 @@ package algorithms
 import (
 	"fmt"
 	"strings"
+
+	"github.com/agentfly/agentfly/panics"
 )
 
 // Describe says what the block really computes, one setting a line, for `agentfly job effective`.
@@ -58,7 +60,15 @@ func (a *Algorithm) describeClip(line func(key, format string, args ...any)) {
 	s := a.LossSettings
 	if a.Loss.ClipNote != nil {
 		key := "clip"
-		for _, note := range a.Loss.ClipNote(s, a) {
+		var notes []string
+		err := panics.Guard("the loss's ClipNote", func() error {
+			notes = a.Loss.ClipNote(s, a)
+			return nil
+		})
+		if err != nil { // what is described is not what is computed
+			notes = []string{err.Error()}
+		}
+		for _, note := range notes {
 			line(key, "%s", note)
 			key = ""
 		}

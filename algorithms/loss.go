@@ -3,12 +3,14 @@
 package algorithms
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
 	"github.com/wangkuiyi/gotorch"
 
 	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/panics"
 )
 
 // LossInput is what a loss sees of a micro-batch: one row for each loss-mask token, in the order of the packing. Tensors
@@ -86,7 +88,11 @@ func (a *Algorithm) objective(o *Ops, m *cgo.Model, loss Loss, f Outputs, r Rows
 	if o.err != nil {
 		return gotorch.Tensor{}, o.err
 	}
-	policy, err := loss.PerToken(in)
+	var policy gotorch.Tensor
+	err := panics.Guard("its PerToken", func() (err error) {
+		policy, err = loss.PerToken(in)
+		return err
+	})
 	if err == nil {
 		err = o.err
 	}
@@ -215,7 +221,14 @@ func (o *Ops) unmask(m *cgo.Model, f Outputs, r Rows) (Outputs, Rows) {
 
 // NewLoss makes the loss that the block names.
 func (a *Algorithm) NewLoss() (Loss, error) {
-	l, err := a.Loss.New(a.LossSettings)
+	var l Loss
+	err := panics.Guard("its New", func() (err error) {
+		l, err = a.Loss.New(a.LossSettings)
+		return err
+	})
+	if err == nil && l == nil {
+		err = errors.New("its New returned no loss")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("algorithms: loss %s: %w", a.Loss.Name, err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/wangkuiyi/gotorch"
 
 	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/panics"
 )
 
 // point is where an objective is evaluated: the outputs of a forward, [N] each.
@@ -608,8 +609,14 @@ func TestRegisteredLoss(t *testing.T) {
 	_, _, err = run(-1)
 	require.EqualError(t, err, "algorithms: loss own: strength is negative")
 	_, _, err = run(7)
-	var panicked *cgo.PanicError
+	var panicked *panics.Error
 	require.ErrorAs(t, err, &panicked)
+	require.ErrorContains(t, err, "algorithms: loss own: its PerToken panicked: ")
+	require.NoError(t, r.AddLoss(LossSpec{Name: "unmade", New: func(Settings) (Loss, error) { panic("no weights") }}))
+	a, err := Config{Loss: Choice{Name: "unmade"}}.Resolve(r)
+	require.NoError(t, err)
+	_, err = a.NewLoss()
+	require.ErrorContains(t, err, "algorithms: loss unmade: its New panicked: no weights, at ")
 	runtime.GC()
 }
 

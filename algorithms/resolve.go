@@ -1,10 +1,13 @@
 package algorithms
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/agentfly/agentfly/panics"
 )
 
 // Algorithm is a resolved algorithm block: every setting has its value and none contradicts another.
@@ -57,7 +60,14 @@ func (a *Algorithm) resolveEstimator(c Config, r *Registry) (err error) {
 	if a.EstimatorSettings.keys, err = resolveKeys("advantage", choice, a.Estimator.Keys); err != nil {
 		return err
 	}
-	if a.estimator, err = a.Estimator.New(a.EstimatorSettings); err != nil {
+	err = panics.Guard("its New", func() (err error) {
+		a.estimator, err = a.Estimator.New(a.EstimatorSettings)
+		return err
+	})
+	if err == nil && a.estimator == nil {
+		err = errors.New("its New returned no estimator")
+	}
+	if err != nil {
 		return fmt.Errorf("algorithms: advantage %s: %w", choice.Name, err)
 	}
 	if _, ok := a.estimator.(Critic); ok != a.Estimator.Needs.Values {
@@ -105,7 +115,7 @@ func (a *Algorithm) resolveLoss(c Config, r *Registry) (err error) {
 	if a.Loss.Check == nil {
 		return nil
 	}
-	if err := a.Loss.Check(s); err != nil {
+	if err := panics.Guard("its Check", func() error { return a.Loss.Check(s) }); err != nil {
 		return fmt.Errorf("algorithms: loss %s: %w", choice.Name, err)
 	}
 	return nil
@@ -228,7 +238,7 @@ func (a *Algorithm) NeedsGreedy() bool { return a.Estimator.Needs.Greedy }
 
 // NeedsSiblings reports whether the estimator compares the trajectories of a group with each other alone, so that one without
 // siblings has advantage 0 whatever its reward. It asks the estimator: two groups of one trajectory each differ in their
-// rewards, tokens, values and turns. One that cannot say is taken to need none.
+// rewards, tokens, values and turns. One that cannot say, by an error or a panic, is taken to need none.
 func (a *Algorithm) NeedsSiblings() bool {
 	alone := func(reward float64) Group {
 		return Group{{
@@ -236,7 +246,7 @@ func (a *Algorithm) NeedsSiblings() bool {
 			Greedy: new(float64), Values: []float64{0, 0, 0},
 		}}
 	}
-	advantages, err := a.estimator.Advantages([]Group{alone(1), alone(2)})
+	advantages, err := a.ask(a.estimator.Advantages, []Group{alone(1), alone(2)})
 	if err != nil {
 		return false
 	}
@@ -266,12 +276,24 @@ func (a *Algorithm) ZeroWithoutAdvantage() bool {
 func (a *Algorithm) Clipped(t Token) bool {
 	s := a.LossSettings
 	if a.Loss.Clipped != nil {
-		return a.Loss.Clipped(s, t)
+		return a.ownClip(t)
 	}
 	ratio := math.Exp(t.Current - t.Old)
 	return a.Loss.UsesClipHigh && t.Advantage > 0 && ratio > 1+s.ClipHigh ||
 		a.Loss.UsesClipLow && t.Advantage < 0 && ratio < 1-s.ClipLow ||
 		s.DualClip > 0 && t.Advantage < 0 && ratio > s.DualClip
+}
+
+// ownClip asks the loss. The trainer's worker catches a panic, which names the loss here.
+func (a *Algorithm) ownClip(t Token) (clipped bool) {
+	err := panics.Guard("loss "+a.Loss.Name+": its Clipped", func() error {
+		clipped = a.Loss.Clipped(a.LossSettings, t)
+		return nil
+	})
+	if err != nil {
+		panic(err)
+	}
+	return clipped
 }
 
 // ValueLoss is the critic's loss of one token before its coefficient: ½ max((V - R)², (V_old + clip(V - V_old, ±c) - R)²).

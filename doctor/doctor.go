@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -45,24 +46,102 @@ const (
 	needMemoryGB = 8
 )
 
-// Run makes all checks; work is the folder whose disk counts.
-func Run(ctx context.Context, torch Torch, work string) []Check {
+// Sandbox opens the sandbox of a job that does not choose one: its kind, or an error that says why there is none.
+type Sandbox func(ctx context.Context) (kind string, err error)
+
+// part is a program or a library that something of the project starts, with the Debian package that brings it.
+type part struct {
+	command, pkg string
+	args         []string // with which it says its version; nil: that it is there is enough
+}
+
+// Run makes all checks; work is the folder whose disk counts. What is missing is named whole: every package, with its remedy.
+func Run(ctx context.Context, torch Torch, box Sandbox, work string) []Check {
 	return []Check{
-		compiler(ctx), libtorch(torch), driver(ctx, torch), packaged(), memory(), disk(work),
+		parts(ctx, "compiler", "building from source", part{"g++", "g++", []string{"--version"}}, part{"make", "make", nil}),
+		program(ctx, "go", "building from source", "install Go 1.26 (https://go.dev/dl)", "go", "version"),
+		libtorch(torch), driver(ctx, torch), packaged(), memory(), disk(work),
 		python(ctx),
+		confined(ctx, box),
+		parts(ctx, "bubblewrap", "the first choice of sandbox", part{"bwrap", "bubblewrap", []string{"--version"}}, part{"prlimit", "util-linux", nil}, part{"setpriv", "util-linux", nil}, part{"mount", "mount", nil}),
 		vllm(ctx),
-		program(ctx, "java", "ScienceWorld environments", "apt-get install default-jre-headless", "java", "-version"),
-		program(ctx, "bubblewrap", "sandboxed tools", "apt-get install bubblewrap", "bwrap", "--version"),
-		program(ctx, "chromium", "browser environments", "apt-get install chromium", "chromium", "--version"),
+		vllmCPU(ctx),
+		parts(ctx, "git", "commits in figures, make lint, fuzz and fmt", part{"git", "git", []string{"--version"}}),
+		parts(ctx, "linters", "make lint", part{"shellcheck", "shellcheck", nil}, part{"clang-format", "clang-format", nil}),
 	}
 }
 
-func compiler(ctx context.Context) Check {
-	c := program(ctx, "compiler", "building from source", "apt-get install g++ make", "g++", "--version")
-	if _, err := exec.LookPath("make"); err != nil && c.State == OK {
-		c.State, c.Remedy = Optional, "apt-get install make"
+// parts is one check of several programs: it names all that are missing, and installs them with one command.
+func parts(ctx context.Context, name, purpose string, all ...part) Check {
+	var missing, packages []string
+	for _, p := range all {
+		if _, err := exec.LookPath(p.command); err != nil {
+			missing = append(missing, p.command)
+			if !slices.Contains(packages, p.pkg) {
+				packages = append(packages, p.pkg)
+			}
+		}
+	}
+	if len(missing) > 0 {
+		return Check{name, Optional, strings.Join(missing, ", ") + " not found; needed for " + purpose, "apt-get install " + strings.Join(packages, " ")}
+	}
+	found := "found"
+	for _, p := range all {
+		if p.args == nil {
+			continue
+		}
+		out, err := output(ctx, p.command, p.args...)
+		if err != nil {
+			return Check{name, Optional, fmt.Sprintf("%s does not run: %v; needed for %s", p.command, err, purpose), "apt-get install --reinstall " + p.pkg}
+		}
+		found = firstLine(out)
+	}
+	return Check{name, OK, found, ""}
+}
+
+// confined opens the sandbox, which is more than to look for its programs.
+func confined(ctx context.Context, box Sandbox) Check {
+	if box == nil {
+		return Check{"sandbox", Optional, "not tried", "agentfly doctor tries it"}
+	}
+	kind, err := box(ctx)
+	switch {
+	case err != nil:
+		return Check{"sandbox", Optional, "the tools python and shell, code_tests and sandboxed files are refused: " + firstLine(err.Error()), "apt-get install bubblewrap util-linux"}
+	case kind != "bubblewrap":
+		return Check{"sandbox", Optional, kind + ", which holds less than bubblewrap (docs/tools.md)", "apt-get install bubblewrap util-linux"}
+	}
+	return Check{"sandbox", OK, kind, ""}
+}
+
+// vllmCPU is what scripts/vllm_install.sh needs beside Python's packages.
+func vllmCPU(ctx context.Context) Check {
+	c := parts(ctx, "vllm-cpu", "vLLM on a CPU (make test-vllm)", part{"python3.11", "python3.11", []string{"--version"}}, part{"cc", "gcc", nil}, part{"readelf", "binutils", nil})
+	var more []string
+	if _, err := output(ctx, "python3.11", "-c", "import ensurepip"); err != nil {
+		more = append(more, "python3.11-venv")
+	}
+	if !library(ctx, "libnuma.so.1") {
+		more = append(more, "libnuma1")
+	}
+	switch {
+	case len(more) == 0:
+	case c.State == OK:
+		c = Check{c.Name, Optional, strings.Join(more, ", ") + " not found; needed for vLLM on a CPU (make test-vllm)", "apt-get install " + strings.Join(more, " ")}
+	default:
+		c.Remedy += " " + strings.Join(more, " ")
 	}
 	return c
+}
+
+// library tells whether the loader knows a shared library.
+func library(ctx context.Context, name string) bool {
+	for _, command := range []string{"ldconfig", "/sbin/ldconfig"} {
+		if out, err := output(ctx, command, "-p"); err == nil {
+			return strings.Contains(out, name+" ")
+		}
+	}
+	return false
 }
 
 func libtorch(t Torch) Check {
@@ -117,9 +196,17 @@ func vllm(ctx context.Context) Check {
 }
 
 func python(ctx context.Context) Check {
-	c := program(ctx, "python3", "set-up and Python tools", "apt-get install python3 python3-pip", "python3", "--version")
-	if _, err := output(ctx, "python3", "-m", "pip", "--version"); err != nil && c.State == OK {
-		c.State, c.Remedy = Optional, "apt-get install python3-pip"
+	c := program(ctx, "python3", "set-up and Python tools", "apt-get install python3 python3-pip python3-venv", "python3", "--version")
+	var missing, packages []string
+	for module, pkg := range map[string]string{"pip": "python3-pip", "ensurepip": "python3-venv"} {
+		if _, err := output(ctx, "python3", "-c", "import "+module); err != nil {
+			missing, packages = append(missing, module), append(packages, pkg)
+		}
+	}
+	if c.State == OK && len(missing) > 0 {
+		slices.Sort(missing)
+		slices.Sort(packages)
+		c.State, c.Found, c.Remedy = Optional, c.Found+" without "+strings.Join(missing, ", "), "apt-get install "+strings.Join(packages, " ")
 	}
 	return c
 }

@@ -79,8 +79,9 @@ func (r *Renderer) learn(s *trajectory.Sample, c Recorded, m trajectory.Message,
 		return false, err
 	}
 	if !cut && end.text != "" {
-		ids, p.SampledStop = append(ids, end.id), true
+		ids = append(ids, end.id)
 	}
+	p.Sampled = ids
 	if len(ids) == 0 {
 		return false, errors.New("it is empty, and the template writes no end of turn that could be learned instead")
 	}

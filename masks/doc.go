@@ -27,6 +27,12 @@
 // with one schema a line, compact as Python's json.dumps writes it. Training, evaluation and serving render through the same
 // Renderer, and ToolsInSystemPrompt lets a run say so.
 //
+// # Special tokens
+//
+// What the template writes is markup, what messages and schemas hold is text: a special token that a content spells has the ids of its
+// characters (Options.Markup recognises it). A turn is closed by the token that the template closes it with; a completion that ends with
+// another stop token gets the template's in the observation.
+//
 // # Masks
 //
 //	token ids      p0 p1 p2 | r3 r4 r5 | o6 o7 | r8      T = 9

@@ -44,6 +44,18 @@ func (w words) Encode(text string) []int32 {
 	return ids
 }
 
+func (w words) EncodeMarked(text, mark string) []int32 {
+	var ids []int32
+	for _, id := range w.Encode(text) {
+		if mark == "" || id != 1000+[]rune(mark)[0] {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func (w words) Specials() []string { return w.vocab[:w.special] }
+
 func (w words) ID(token string) (int32, bool) {
 	for id, entry := range w.vocab {
 		if entry == token {
@@ -66,8 +78,8 @@ func (w words) Decode(ids []int32, skipSpecial bool) string {
 	return b.String()
 }
 
-// real returns the text of a real chat template.
-func real(t testing.TB, name string) string {
+// realTemplates are the texts of real chat templates by name.
+func realTemplates(t testing.TB) map[string]string {
 	t.Helper()
 	f, err := os.Open("template/testdata/templates.json.gz")
 	require.NoError(t, err)
@@ -78,6 +90,13 @@ func real(t testing.TB, name string) string {
 	require.NoError(t, err)
 	var all map[string]string
 	require.NoError(t, json.Unmarshal(raw, &all))
+	return all
+}
+
+// real returns the text of a real chat template.
+func real(t testing.TB, name string) string {
+	t.Helper()
+	all := realTemplates(t)
 	require.Contains(t, all, name)
 	return all[name]
 }

@@ -63,7 +63,7 @@ func roll(t testing.TB, r *masks.Renderer, history []trajectory.Message, turns [
 		if i >= len(results) {
 			break
 		}
-		reply := masks.Reply{History: history, Completion: turn.completion, Results: results[i], SampledStop: turn.stop}
+		reply := masks.Reply{History: history, Completion: turn.completion, Results: results[i], Sampled: turn.ids}
 		ids, err := r.Observation(reply)
 		require.NoError(t, err)
 		s.AppendObservation(ids)

@@ -106,7 +106,10 @@ func TestObservationsOfRealTemplates(t *testing.T) {
 			r, err := masks.NewRenderer(marks, tmpl, masks.Options{Now: time.Unix(1_700_000_000, 0).UTC()})
 			require.NoError(t, err)
 			for stopped, want := range map[bool]string{false: c.cut, true: c.stopped} {
-				p := masks.Reply{History: user, Completion: c.completion, Results: c.results, SampledStop: stopped}
+				p := masks.Reply{History: user, Completion: c.completion, Results: c.results}
+				if stopped {
+					p.Sampled = r.StopIDs()[:1]
+				}
 				ids, err := r.Observation(p)
 				require.NoError(t, err)
 				require.Equal(t, want, marks.Decode(ids, false))
@@ -153,7 +156,7 @@ func TestRendererErrors(t *testing.T) {
 	r, err := masks.NewRenderer(marks, compile(t, plain, template.Options{EOSToken: "</s>"}), masks.Options{})
 	require.NoError(t, err)
 	ids, err := r.Observation(masks.Reply{
-		History: []trajectory.Message{trajectory.Text("user", "q")}, Completion: "a", Results: []trajectory.Message{trajectory.Text("user", "r")}, SampledStop: true,
+		History: []trajectory.Message{trajectory.Text("user", "q")}, Completion: "a", Results: []trajectory.Message{trajectory.Text("user", "r")}, Sampled: r.StopIDs()[:1],
 	})
 	require.NoError(t, err)
 	require.Equal(t, "\nuser: r\nassistant: ", marks.Decode(ids, false))

@@ -16,12 +16,24 @@ import (
 // Encoder is what a Renderer needs of a tokenizer; masks/tokenizer implements it. It is not to add tokens of its own.
 type Encoder interface {
 	Encode(text string) []int32                  // special tokens in the text are recognised
+	EncodeMarked(text, mark string) []int32      // Encode of the text without the mark, but no special token is recognised across a mark
+	Specials() []string                          // the texts of the special tokens
 	ID(token string) (id int32, ok bool)         // of a special token's text
 	Decode(ids []int32, skipSpecial bool) string // with skipSpecial, special tokens give no text
 }
 
 // Options of a Renderer.
 type Options struct {
+	// StopIDs end a completion beside what the template says: the model's eos_token_id, from config.json and
+	// generation_config.json.
+	StopIDs []int32
+
+	// Markup recognises special tokens in messages and schemas too, as vLLM and transformers do. Else what spells one is text: only
+	// the template's own special tokens are tokens, and Marks, with which an agent's format begins calls, in what system and
+	// assistant say. AssistantMarkup recognises all in what the assistant says: in recorded conversations templates wrote its calls.
+	Markup, AssistantMarkup bool
+	Marks                   []string
+
 	Now   time.Time      // what the template's strftime_now tells; one time for a whole run, or sequences would not repeat
 	Extra map[string]any // further variables of the template, such as enable_thinking
 }
@@ -33,9 +45,11 @@ type Renderer struct {
 	options   Options
 	usesTools bool
 	stopIDs   []int32
-	closings  []closing // before a user's and before a tool's message; empty if the template writes none
-	strips    bool      // the template strips white space around the assistant's content
-	reason    string    // why the template is not append-only; empty if it is
+	ours      *spellings // special tokens that are text where system or assistant say them
+	theirs    *spellings // likewise, all others
+	closings  []closing  // before a user's and before a tool's message; empty if the template writes none
+	strips    bool       // the template strips white space around the assistant's content
+	reason    string     // why the template is not append-only; empty if it is
 }
 
 // closing is the text from the end of the assistant's content to the end of the end-of-turn token, and that token.
@@ -52,6 +66,9 @@ var ErrRewritten = errors.New("masks: the chat template rewrites the history")
 // A template that cannot render a conversation of a user and an assistant at all is an error.
 func NewRenderer(enc Encoder, tmpl *template.Template, o Options) (*Renderer, error) {
 	r := &Renderer{enc: enc, tmpl: tmpl, options: o, usesTools: tmpl.UsesTools()}
+	if !o.Markup {
+		r.ours, r.theirs = newSpellings(enc.Specials(), o.Marks), newSpellings(enc.Specials(), nil)
+	}
 	if err := r.findStops(); err != nil {
 		return nil, err
 	}
@@ -59,7 +76,7 @@ func NewRenderer(enc Encoder, tmpl *template.Template, o Options) (*Renderer, er
 	return r, nil
 }
 
-// StopIDs are the tokens that end a completion: the template's end-of-turn tokens and the model's eos token.
+// StopIDs are the tokens that end a completion: the template's end-of-turn tokens, the eos token and Options.StopIDs.
 func (r *Renderer) StopIDs() []int32 { return slices.Clone(r.stopIDs) }
 
 // ToolsInSystemPrompt says that the template ignores tools, so that their schemas are written into the system prompt.
@@ -76,24 +93,34 @@ func (r *Renderer) StripsContent() bool { return r.strips }
 
 // Prompt renders messages. tools are OpenAI schemas; with addGenerationPrompt the text ends where the assistant begins.
 func (r *Renderer) Prompt(messages []trajectory.Message, tools []json.RawMessage, addGenerationPrompt bool) (ids []int32, text string, err error) {
-	if text, err = r.render(messages, tools, addGenerationPrompt); err != nil {
+	x, err := r.rendered(messages, tools, addGenerationPrompt)
+	if err != nil {
 		return nil, "", fmt.Errorf("masks: prompt: %w", err)
 	}
-	return r.enc.Encode(text), text, nil
+	return r.encode(x), x.text, nil
 }
 
+// render is the text of a conversation.
 func (r *Renderer) render(messages []trajectory.Message, tools []json.RawMessage, addGenerationPrompt bool) (string, error) {
+	x, err := r.rendered(messages, tools, addGenerationPrompt)
+	return x.text, err
+}
+
+func (r *Renderer) rendered(messages []trajectory.Message, tools []json.RawMessage, addGenerationPrompt bool) (rendering, error) {
 	if len(tools) == 0 {
 		tools = nil
 	}
 	if tools != nil && !r.usesTools {
 		var err error
 		if messages, err = toolsInSystemPrompt(messages, tools); err != nil {
-			return "", err
+			return rendering{}, err
 		}
 		tools = nil
 	}
-	return r.tmpl.Render(template.Input{
+	if err := r.checkRoles(messages); err != nil {
+		return rendering{}, err
+	}
+	return r.markup(template.Input{
 		Messages: messages, Tools: tools, AddGenerationPrompt: addGenerationPrompt, Extra: r.options.Extra, Now: r.options.Now,
 	})
 }
@@ -126,12 +153,12 @@ func toolsInSystemPrompt(messages []trajectory.Message, tools []json.RawMessage)
 
 // Reply is a completion and what came back for it.
 type Reply struct {
-	History     []trajectory.Message // the messages of the prompt that the completion answered
-	Tools       []json.RawMessage    // as given to Prompt
-	Completion  string               // decoded, without the stop token
-	Results     []trajectory.Message // the observation; empty for none
-	SampledStop bool                 // the completion's last token is one of StopIDs
-	Prompt      string               // the text that Prompt or Continue made of History; "": it is rendered again
+	History    []trajectory.Message // the messages of the prompt that the completion answered
+	Tools      []json.RawMessage    // as given to Prompt
+	Completion string               // decoded, without the stop token
+	Results    []trajectory.Message // the observation; empty for none
+	Sampled    []int32              // the completion's ids; nil: it does not end with the token that closes the turn
+	Prompt     string               // the text that Prompt or Continue made of History; "": it is rendered again
 }
 
 // Messages is the history after the reply: what Prompt renders to begin a new sample, and the History of the next reply.
@@ -140,10 +167,10 @@ func (p *Reply) Messages() []trajectory.Message {
 	return append(append(out, trajectory.Text("assistant", p.Completion)), p.Results...)
 }
 
-// Observation returns the ids between a completion and the next one: the end-of-turn token unless it was sampled, what the
-// template puts after it, the results, and the generation prompt. They are the ids of the template's text tokenized alone.
-// The text is cut out of a full rendering that is checked to continue the prompt of this turn; if it does not, the error is
-// ErrRewritten.
+// Observation returns the ids between a completion and the next one: the end-of-turn token unless it was sampled (another
+// stop token, such as a base model's, does not close the turn), what the template puts after it, the results, and the
+// generation prompt. They are the ids of the template's text tokenized alone. The text is cut out of a full rendering that is
+// checked to continue the prompt of this turn; if it does not, the error is ErrRewritten.
 func (r *Renderer) Observation(p Reply) ([]int32, error) {
 	ids, _, err := r.Continue(p)
 	return ids, err
@@ -158,8 +185,8 @@ func (r *Renderer) Continue(p Reply) (ids []int32, prompt string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	ids = r.enc.Encode(text)
-	if p.SampledStop && end.text != "" { // encoded with it, so that the text after it is cut as in the middle of a sequence
+	ids = r.encode(text)
+	if n := len(p.Sampled); n > 0 && end.text != "" && p.Sampled[n-1] == end.id { // encoded with it, so that the text after it is cut as in the middle of a sequence
 		ids = ids[slices.Index(ids, end.id)+1:]
 	}
 	return ids, prompt, nil
@@ -167,20 +194,22 @@ func (r *Renderer) Continue(p Reply) (ids []int32, prompt string, err error) {
 
 // observationText is the text after the completion, the end-of-turn token included, which is returned too, and the whole text
 // that ends with it.
-func (r *Renderer) observationText(p Reply) (text, full string, end closing, err error) {
+func (r *Renderer) observationText(p Reply) (text rendering, full string, end closing, err error) {
 	before := p.Prompt
 	if before == "" {
 		if before, err = r.render(p.History, p.Tools, true); err != nil {
-			return "", "", end, fmt.Errorf("masks: observation: the prompt: %w", err)
+			return text, "", end, fmt.Errorf("masks: observation: the prompt: %w", err)
 		}
 	}
-	if full, err = r.render(p.Messages(), p.Tools, true); err != nil {
-		return "", "", end, fmt.Errorf("masks: observation: %w", err)
+	all, err := r.rendered(p.Messages(), p.Tools, true)
+	if err != nil {
+		return text, "", end, fmt.Errorf("masks: observation: %w", err)
 	}
+	full = all.text
 	rest, ok := strings.CutPrefix(full, before)
 	if !ok {
 		at := common(full, before)
-		return "", "", end, fmt.Errorf("%w: the prompt went on with %q and now goes on with %q", ErrRewritten, head(before[at:]), head(full[at:]))
+		return text, "", end, fmt.Errorf("%w: the prompt went on with %q and now goes on with %q", ErrRewritten, head(before[at:]), head(full[at:]))
 	}
 	ends := r.closings
 	if len(ends) == 0 {
@@ -188,10 +217,10 @@ func (r *Renderer) observationText(p Reply) (text, full string, end closing, err
 	}
 	for _, end := range ends {
 		if after, ok := afterContent(rest, p.Completion, end.text); ok {
-			return after, full, end, nil
+			return all.last(len(after)), full, end, nil
 		}
 	}
-	return "", "", end, fmt.Errorf("%w: the completion %q is now written %q", ErrRewritten, head(p.Completion), head(rest))
+	return text, "", end, fmt.Errorf("%w: the completion %q is now written %q", ErrRewritten, head(p.Completion), head(rest))
 }
 
 // afterContent cuts the completion off rest. Templates that strip white space around it keep what follows it as it is; so

@@ -99,11 +99,12 @@ func TestObservationsJoinWithoutASeam(t *testing.T) {
 				ids, _, err := r.Prompt(history, nil, true)
 				require.NoError(t, err)
 				for _, completion := range []string{"<calc>112 * 13</calc>", "{\"name\": \"é 你好 🙂\"}", "It is 1456"} {
-					p := masks.Reply{History: history, Completion: completion, Results: []trajectory.Message{trajectory.Text("user", "  1456\n")}, SampledStop: stopped}
-					ids = append(ids, tok.Encode(completion)...)
+					sampled := tok.Encode(completion)
 					if stopped {
-						ids = append(ids, r.StopIDs()[0])
+						sampled = append(sampled, r.StopIDs()[0])
 					}
+					p := masks.Reply{History: history, Completion: completion, Results: []trajectory.Message{trajectory.Text("user", "  1456\n")}, Sampled: sampled}
+					ids = append(ids, sampled...)
 					observation, err := r.Observation(p)
 					require.NoError(t, err)
 					ids = append(ids, observation...)
@@ -125,7 +126,7 @@ func BenchmarkObservation(b *testing.B) {
 	require.NoError(b, err)
 	p := masks.Reply{
 		History:    []trajectory.Message{trajectory.Text("system", "Solve it by calling the calculator."), trajectory.Text("user", "What is 112 * 13?")},
-		Completion: "<calc>112 * 13</calc>", Results: []trajectory.Message{trajectory.Text("user", "1456")}, SampledStop: true,
+		Completion: "<calc>112 * 13</calc>", Results: []trajectory.Message{trajectory.Text("user", "1456")}, Sampled: r.StopIDs()[:1],
 	}
 	for b.Loop() {
 		if _, err := r.Observation(p); err != nil {

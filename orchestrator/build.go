@@ -18,6 +18,7 @@ import (
 	"github.com/agentfly/agentfly/engines/vllm"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/panics"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/rewards"
@@ -100,7 +101,13 @@ func (s *session) open(ctx context.Context, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	if s.renderer, err = masks.NewRenderer(s.policy.Tokenizer, compiled, masks.Options{Now: time.Unix(0, 0).UTC()}); err != nil {
+	now, err := s.policy.Now(j.Model.TemplateDate)
+	if err != nil {
+		return err
+	}
+	if s.renderer, err = masks.NewRenderer(s.policy.Tokenizer, compiled, masks.Options{
+		StopIDs: s.policy.StopIDs, Now: now, Markup: j.Agent.SpecialTokens == "markup", Marks: tools.MarksOf(s.rollout.Format), AssistantMarkup: j.SFT != nil,
+	}); err != nil {
 		return err
 	}
 	if ok, reason := s.renderer.AppendOnly(); !ok {
@@ -181,21 +188,31 @@ func (s *session) overrideTemplate() error {
 func (s *session) makeRollout() error {
 	j, chosen, format := s.job, s.rollout.Tools, s.rollout.Format
 	chosen.Measure(s.policy.Tokenizer)
-	prefix, schemas, err := s.prompt(format, chosen.Specs())
+	var prefix []trajectory.Message
+	var schemas []json.RawMessage
+	var marks, stops []string
+	err := panics.Guard("the format "+j.Agent.Format, func() (err error) {
+		prefix, schemas, err = s.prompt(format, chosen.Specs())
+		marks, stops = tools.MarksOf(format), format.Stops()
+		return err
+	})
+	if caught := (*panics.Error)(nil); errors.As(err, &caught) {
+		return j.Fail("agent.format", "%v", err)
+	}
 	if err != nil {
 		return err
 	}
-	kept := masks.Kept(s.policy.Tokenizer, tools.MarksOf(format))
+	kept := masks.Kept(s.policy.Tokenizer, marks)
 	s.rollout = Rollout{
 		Engine: s.engine, Renderer: s.renderer, Format: format, Tools: chosen, Reward: s.rollout.Reward, Schemas: schemas, Prefix: prefix,
 		Decode: func(ids []int32) string { return masks.DecodeKeeping(s.policy.Tokenizer, ids, kept) },
 		Sampling: engines.Sampling{
 			MaxTokens: j.Rollout.MaxNewTokens, Temperature: j.Rollout.Temperature, TopP: j.Rollout.TopP, TopK: j.Rollout.TopK,
-			MinP: j.Rollout.MinP, StopIDs: s.renderer.StopIDs(), Stop: format.Stops(),
+			MinP: j.Rollout.MinP, StopIDs: s.renderer.StopIDs(), Stop: stops,
 		},
 		MaxTurns: j.Agent.MaxTurns, MaxCalls: j.Agent.MaxCalls, MaxAtOnce: j.Agent.MaxAtOnce, MaxTotal: j.Rollout.MaxTokens,
 		Timeout: seconds(j.Rollout.TurnTimeout), Deadline: seconds(j.Rollout.Timeout), Seed: j.Seed, RunName: j.Name,
-		AgentTimeout: seconds(j.Rollout.ToolTimeout), ToolsOff: j.Control.ToolsOff,
+		AgentTimeout: seconds(j.Rollout.ToolTimeout), ToolsOff: j.Control.ToolsOff, Cut: j.Rollout.Cut,
 	}
 	limits := []int{s.policy.Config.MaxContext()}
 	if s.engine != nil {
@@ -222,10 +239,14 @@ func (s *session) panics() func(tool string, err error, trace []byte) {
 // makeTools makes the job's tools, with its deadline for a call, and the format in which they are called.
 func makeTools(ctx context.Context, j *job.Job, all *tools.Catalog, r *resources.Resources, o tools.Options) (*tools.Registry, tools.Format, error) {
 	o.Timeout, o.MaxTokens = seconds(j.Rollout.ToolTimeout), j.Rollout.ToolTokens
-	chosen := tools.NewRegistry(o)
+	chosen, whole := tools.NewRegistry(o), true
 	for i, ref := range j.Agent.Tools {
 		path := fmt.Sprintf("agent.tools.%d", i)
 		made, err := all.Make(ctx, r, ref)
+		if notRun(err) {
+			whole = false
+			continue
+		}
 		if err != nil {
 			return nil, nil, j.Fail(path, "%s", plain(err, "tools: "))
 		}
@@ -242,7 +263,16 @@ func makeTools(ctx context.Context, j *job.Job, all *tools.Catalog, r *resources
 		}
 	}
 	format, err := makeFormat(ctx, j, all, r, chosen.Specs())
+	if err != nil && !whole { // it may want the tools that are not there
+		return chosen, nil, nil
+	}
 	return chosen, format, err
+}
+
+// notRun says that a job is only looked at, and that something of it cannot be made without running what it names: resources.Run.
+func notRun(err error) bool {
+	var left *resources.NotRunError
+	return errors.As(err, &left)
 }
 
 // makeFormat makes the call format of the agent's kind.
@@ -250,6 +280,9 @@ func makeFormat(ctx context.Context, j *job.Job, all *tools.Catalog, r *resource
 	o := tools.FormatOptions{ObservationRole: j.Agent.ObservationRole}
 	if j.Agent.Python != "" {
 		f, err := tools.NewPythonFormat(ctx, r, j.Agent.Python, specs, o)
+		if notRun(err) {
+			return nil, nil
+		}
 		if err != nil {
 			return nil, j.Fail("agent.python", "%s", plain(err, "tools: "))
 		}
@@ -264,7 +297,7 @@ func makeFormat(ctx context.Context, j *job.Job, all *tools.Catalog, r *resource
 
 // newResources are what the job's tools and rewards share.
 func newResources(j *job.Job, warn func(text string)) *resources.Resources {
-	return resources.New(resources.Options{Resolve: j.Resolve, Sandbox: j.Sandbox, Warn: warn})
+	return resources.New(resources.Options{Resolve: j.Resolve, Sandbox: j.Sandbox, Gradings: j.Rollout.Gradings, Warn: warn})
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
@@ -279,10 +312,16 @@ func makeReward(j *job.Job, b *rewards.Builder) (rewards.Reward, error) {
 	var terms []rewards.Weighted
 	for i, w := range j.Rewards {
 		made, err := b.Make(w.Name, w.Params)
+		if notRun(err) {
+			continue
+		}
 		if err != nil {
 			return nil, j.Fail(strings.Join(append([]string{"rewards", strconv.Itoa(i)}, rewards.Keys(err)...), "."), "%s", plain(err, "rewards: "))
 		}
 		terms = append(terms, rewards.Weighted{Reward: made, Weight: w.Weight})
+	}
+	if len(terms) == 0 { // of those that can be made without running anything
+		return nil, nil
 	}
 	sum, err := rewards.NewSum(seconds(j.Rollout.RewardTimeout), terms...)
 	if err != nil {

@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -9,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/agentfly/agentfly/panics"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -74,12 +74,11 @@ func countCalls(metrics map[string]float64, t trajectory.Turn) {
 
 // panicked is the note of the first panic of a tool, with the line where it happened.
 func panicked(err error, trace []byte) string {
-	_, after, _ := bytes.Cut(trace, []byte("\npanic("))
-	lines := strings.Split(string(after), "\n") // the rest of this line, its file; then the function that panicked, its file
-	if len(lines) < 4 {
+	at := panics.Place(trace)
+	if at == "" {
 		return err.Error()
 	}
-	return fmt.Sprintf("%v, at %s; further ones are counted in tools/broken", err, strings.TrimSpace(lines[3]))
+	return fmt.Sprintf("%v, at %s; further ones are counted in tools/broken", err, at)
 }
 
 // leftOver says which tools still run calls that nobody waits for; "": none.

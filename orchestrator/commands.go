@@ -8,15 +8,27 @@ import (
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// Validate checks a job and its data without opening the model.
+// Validate checks a job and its data without opening the model. It starts the programs that the job names, imports its Python files and asks
+// its services what they offer.
 func Validate(ctx context.Context, j *job.Job, r Registries) error {
 	s := newSession(j)
 	defer s.Close() // what it opened was only looked at
 	_, err := s.check(ctx, r)
 	return err
+}
+
+// Look checks of a job and its data what can be checked without running or asking anything that the job names. notRun is that, which Validate
+// runs.
+func Look(ctx context.Context, j *job.Job, r Registries) (notRun []string, err error) {
+	s := newSession(j)
+	s.resources = resources.New(resources.Options{Resolve: j.Resolve, Sandbox: j.Sandbox, Warn: s.note, Look: true})
+	defer s.Close()
+	_, err = s.check(ctx, r)
+	return s.resources.NotRun(), err
 }
 
 // check looks at all of a job that can be wrong without its model, and returns its algorithm. What it makes for that, tools and rewards, is
@@ -117,6 +129,9 @@ func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registrie
 		_, _ = s.rollout.Groups(ctx, "rollout", step, deal.tasks(step, j.Rollout.Groups), j.Rollout.GroupSize, func(t *trajectory.Trajectory) error {
 			one.Lock()
 			defer one.Unlock()
+			if failed == nil {
+				failed = ending(t)
+			}
 			if failed == nil { // nothing is handed over after an error
 				failed = f(t)
 			}

@@ -85,8 +85,7 @@ func (r *Rollout) observe(ctx context.Context, p Place, t *trajectory.Trajectory
 	s := c.sample
 	reply := masks.Reply{
 		History: c.messages, Tools: r.Schemas, Completion: record.Completion, Results: results,
-		SampledStop: slices.Contains(r.Sampling.StopIDs, s.TokenIDs[s.Len()-1]),
-		Prompt:      c.text,
+		Sampled: s.TokenIDs[record.CompletionStart:record.CompletionEnd], Prompt: c.text,
 	}
 	var ids []int32
 	var next string

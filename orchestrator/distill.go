@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/engines/vllm"
+	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trajectory"
@@ -56,8 +60,11 @@ func distillAlgorithm(j *job.Job, r Registries) (*algorithms.Algorithm, error) {
 
 // teacher scores what the policy sampled.
 type teacher interface {
-	// score returns the teacher's logprobs of the response tokens, [sample][T], 0 off the mask.
-	score(ctx context.Context, samples []*trajectory.Sample) ([][]float32, error)
+	// takes says what it can score: samples of at most so many tokens, with ids below so many; 0 is no limit that is known.
+	takes() (tokens, ids int)
+	// score returns the teacher's logprobs of the response tokens, [sample][T], 0 off the mask; nil for a sample that it
+	// refuses, for the reason in refused, and would refuse again. refused is nil where there is none.
+	score(ctx context.Context, samples []*trajectory.Sample) (logprobs [][]float32, refused []error, err error)
 	Close() error
 }
 
@@ -69,7 +76,11 @@ func (s *session) openTeacher(ctx context.Context) (teacher, error) {
 		if err != nil {
 			return nil, fmt.Errorf("orchestrator: distill.teacher: %w", err)
 		}
-		return remoteTeacher{engine, engine.Close}, nil
+		t := remoteTeacher{Scorer: engine, close: engine.Close, tokens: engine.Capabilities().MaxModelLen - 1} // vLLM samples a token with every prompt
+		if err := s.checkTeacher(ctx, engine); err != nil {
+			return nil, errors.Join(err, engine.Close())
+		}
+		return t, nil
 	}
 	path := d.Path
 	if local := s.job.Resolve(path); exists(local) {
@@ -92,13 +103,17 @@ type localTeacher struct {
 	policy  *policy.Policy
 }
 
-func (t *localTeacher) score(ctx context.Context, samples []*trajectory.Sample) (out [][]float32, err error) {
+func (t *localTeacher) takes() (tokens, ids int) {
+	return t.policy.Config.MaxContext(), t.policy.Config.VocabSize
+}
+
+func (t *localTeacher) score(ctx context.Context, samples []*trajectory.Sample) (out [][]float32, _ []error, err error) {
 	o := policy.PackOptions{MicroBatchTokens: t.session.job.Trainer.MicroBatchTokens, MaxLength: t.policy.Config.MaxContext(), Temperature: 1}
 	err = t.session.worker.Do(ctx, func() (err error) {
 		out, err = policy.ScoreSamples(ctx, t.policy.Model, samples, o)
 		return err
 	})
-	return out, err
+	return out, nil, err
 }
 
 func (t *localTeacher) Close() error { return t.policy.Close() }
@@ -106,13 +121,71 @@ func (t *localTeacher) Close() error { return t.policy.Close() }
 // remoteTeacher is an engine that scores token ids.
 type remoteTeacher struct {
 	engines.Scorer
-	close func() error
+	close  func() error
+	tokens int // of the longest sequence that it scores
+}
+
+func (t remoteTeacher) takes() (tokens, ids int) { return t.tokens, 0 }
+
+// teacherServers are what a teacher's servers are asked before a run begins.
+type teacherServers interface {
+	engines.Scorer
+	Tokenize(ctx context.Context, text string) ([]int32, error)
+}
+
+// checkTeacher asks servers whether token ids mean to them what they mean to the policy: they must know the last one, and cut
+// a text into the same. What a run had sampled before it found out could never be scored.
+func (s *session) checkTeacher(ctx context.Context, servers teacherServers) error {
+	tok := s.policy.Tokenizer
+	last := int32(tok.Size() - 1)
+	_, err := servers.Score(ctx, []int32{last, last})
+	if errors.Is(err, engines.ErrRefused) {
+		return s.job.Fail("distill.teacher.urls", "the teacher does not take token id %d, the last of the policy's tokenizer; a teacher must have the policy's vocabulary: %v", last, err)
+	}
+	if err != nil {
+		return fmt.Errorf("orchestrator: distill.teacher: %w", err)
+	}
+	text := sampleText(tok)
+	theirs, err := servers.Tokenize(ctx, text)
+	switch own := tok.Encode(text); {
+	case errors.Is(err, errors.ErrUnsupported):
+		s.notes = append(s.notes, "the teacher's servers do not offer /tokenize, so that its tokenizer is the policy's is not checked")
+	case err != nil:
+		return fmt.Errorf("orchestrator: distill.teacher: %w", err)
+	case !slices.Equal(own, theirs):
+		return s.job.Fail("distill.teacher.urls", "the teacher cuts %q into the tokens %v, the policy into %v; a teacher must have the policy's tokenizer: the same token ids must mean the same", text, theirs, own)
+	}
+	return nil
+}
+
+// sampleText is a text of tokens from the whole of a vocabulary. Only what the tokenizer itself writes is in it, so that a
+// tokenizer of few letters can read it.
+func sampleText(tok *tokenizer.Tokenizer) string {
+	const parts = 48
+	var text strings.Builder
+	for i := range parts {
+		id := int32(i * tok.Size() / parts)
+		if part := tok.Decode([]int32{id}, true); !tok.IsSpecial(id) && !strings.ContainsRune(part, utf8.RuneError) {
+			text.WriteString(part)
+		}
+	}
+	return text.String()
+}
+
+// limitToTeacher ends trajectories where the teacher's context ends, as they end with the policy's own.
+func (t *run) limitToTeacher() {
+	tokens, _ := t.teacher.takes()
+	if tokens == 0 || t.rollout.MaxTotal <= tokens {
+		return
+	}
+	t.notes = append(t.notes, fmt.Sprintf("the teacher takes %d tokens, so trajectories end there and not at %d (rollout.max_tokens, or the policy's context)", tokens, t.rollout.MaxTotal))
+	t.rollout.MaxTotal = tokens
 }
 
 const scorersAtOnce = 16 // requests to a teacher
 
-func (t remoteTeacher) score(ctx context.Context, samples []*trajectory.Sample) ([][]float32, error) {
-	out := make([][]float32, len(samples))
+func (t remoteTeacher) score(ctx context.Context, samples []*trajectory.Sample) ([][]float32, []error, error) {
+	out, refused := make([][]float32, len(samples)), make([]error, len(samples))
 	ctx, stop := context.WithCancelCause(ctx) // the first error ends all: a teacher that is gone is waited for once
 	defer stop(nil)
 	places := make(chan struct{}, scorersAtOnce)
@@ -127,6 +200,10 @@ func (t remoteTeacher) score(ctx context.Context, samples []*trajectory.Sample) 
 			w := waiting.Enter(ctx, "teacher", "sample "+strconv.Itoa(i))
 			defer w.Leave()
 			logprobs, err := t.Score(w.In(ctx), s.TokenIDs)
+			if errors.Is(err, engines.ErrRefused) || errors.Is(err, engines.ErrTooLong) { // of this sample, for good
+				refused[i] = err
+				return
+			}
 			if err == nil && len(logprobs) != s.Len()-1 {
 				err = fmt.Errorf("%d logprobs for %d tokens", len(logprobs), s.Len())
 			}
@@ -143,7 +220,7 @@ func (t remoteTeacher) score(ctx context.Context, samples []*trajectory.Sample) 
 		})
 	}
 	all.Wait()
-	return out, context.Cause(ctx)
+	return out, refused, context.Cause(ctx)
 }
 
 func (t remoteTeacher) Close() error { return t.close() }
@@ -155,33 +232,31 @@ type distilled struct {
 	tokens     int
 }
 
-// distill scores the finished trajectories of groups. shuffle permutes the teacher's scores over all tokens.
+// taught is a trajectory that a teacher scores.
+type taught struct {
+	*trajectory.Trajectory
+	logprobs [][]float32 // [sample][T]
+}
+
+// distill scores the finished trajectories of groups. shuffle permutes the teacher's scores over all tokens. A trajectory that
+// the teacher can never score (it is too long, has a token that the teacher does not know or finds impossible) fails, and leaves
+// the update: a batch that was recorded with it must not keep a run from going on.
 func (t *run) distill(ctx context.Context, groups []trajectory.Group, shuffle *rand.Rand) (*distilled, error) {
-	var samples []*trajectory.Sample
-	for _, g := range groups {
-		for _, tr := range g.Trajectories {
-			if tr.Err == "" {
-				samples = append(samples, tr.Samples...)
-			}
-		}
-	}
-	scores, err := t.teacher.score(ctx, samples)
+	lessons, err := t.scored(ctx, groups)
 	if err != nil {
 		return nil, fmt.Errorf("orchestrator: distill.teacher: %w", err)
 	}
 	var all []float64 // of the response tokens, in order
 	d := &distilled{}
-	for i, s := range samples {
-		for k, on := range s.ResponseMask {
-			if !on {
-				continue
+	for _, l := range lessons {
+		for i, s := range l.Samples {
+			for k, on := range s.ResponseMask {
+				if on {
+					x := float64(l.logprobs[i][k])
+					all = append(all, x)
+					d.reverseKL += float64(s.SamplingLogprobs[k]) - x
+				}
 			}
-			x := float64(scores[i][k])
-			if math.IsNaN(x) || math.IsInf(x, 0) {
-				return nil, fmt.Errorf("orchestrator: distill.teacher: its logprob of token %d (%d) of a sample is %v", k, s.TokenIDs[k], x)
-			}
-			all = append(all, x)
-			d.reverseKL += float64(s.SamplingLogprobs[k]) - x
 		}
 	}
 	d.tokens = len(all)
@@ -209,15 +284,112 @@ func (t *run) distill(ctx context.Context, groups []trajectory.Group, shuffle *r
 	return d, nil
 }
 
+// teacherOrigin is that of trajectories which the teacher cannot score.
+const teacherOrigin = "teacher"
+
+// scored asks the teacher for the finished trajectories, and fails those that it cannot score.
+func (t *run) scored(ctx context.Context, groups []trajectory.Group) (lessons []taught, err error) {
+	fail := func(tr *trajectory.Trajectory, err error) {
+		tr.Err, tr.ErrOrigin = fmt.Sprintf("orchestrator: %s: the teacher cannot score it: %v", tr.ID, err), teacherOrigin
+	}
+	var asked []*trajectory.Trajectory
+	var samples []*trajectory.Sample
+	for _, g := range groups {
+		for _, tr := range g.Trajectories {
+			if tr.Err != "" {
+				continue
+			}
+			if err := tooMuch(t.teacher, tr); err != nil {
+				fail(tr, err)
+				continue
+			}
+			asked, samples = append(asked, tr), append(samples, tr.Samples...)
+		}
+	}
+	scores, refused, err := t.teacher.score(ctx, samples)
+	if err != nil {
+		return nil, err
+	}
+	next := 0
+	for _, tr := range asked {
+		l := taught{Trajectory: tr, logprobs: scores[next : next+len(tr.Samples)]}
+		for i, s := range tr.Samples {
+			err := impossible(s, l.logprobs[i])
+			if refused != nil && refused[next+i] != nil {
+				err = refused[next+i]
+			}
+			if err != nil {
+				fail(tr, err)
+				break
+			}
+		}
+		next += len(tr.Samples)
+		if tr.Err == "" {
+			lessons = append(lessons, l)
+		}
+	}
+	return lessons, nil
+}
+
+// tooMuch tells what of a trajectory is beyond the teacher.
+func tooMuch(t teacher, tr *trajectory.Trajectory) error {
+	tokens, ids := t.takes()
+	for _, s := range tr.Samples {
+		if tokens > 0 && s.Len() > tokens {
+			return fmt.Errorf("it has %d tokens, the teacher takes %d", s.Len(), tokens)
+		}
+		if id := slices.Max(s.TokenIDs); ids > 0 && int(id) >= ids {
+			return fmt.Errorf("the teacher has no token %d, its ids end at %d", id, ids-1)
+		}
+	}
+	return nil
+}
+
+// impossible tells whether a logprob of a response token is no number that could be learned from.
+func impossible(s *trajectory.Sample, logprobs []float32) error {
+	for k, on := range s.ResponseMask {
+		if on && logprobs != nil && (math.IsNaN(float64(logprobs[k])) || math.IsInf(float64(logprobs[k]), 0)) {
+			return fmt.Errorf("its logprob of token %d (%d) of a sample is %v", k, s.TokenIDs[k], logprobs[k])
+		}
+	}
+	return nil
+}
+
+// refusedByTeacher stops a run whose teacher cannot score more than rollout.max_failed of what was just sampled. Of a batch that
+// was recorded before, nothing can be sampled again: it is trained on what is left of it.
+func (t *run) refusedByTeacher(b *batch) error {
+	if _, recorded := t.past.batches[b.step]; !recorded {
+		return t.tooManyFailed(b.step, b.all)
+	}
+	n, first := 0, ""
+	for _, g := range b.trained {
+		for _, tr := range g.Trajectories {
+			if tr.ErrOrigin != teacherOrigin {
+				continue
+			}
+			if n++; first == "" {
+				first = tr.Err
+			}
+		}
+	}
+	if n > 0 {
+		t.note(fmt.Sprintf("step %d: %d recorded trajectories are left out: %s", b.step+1, n, first))
+	}
+	return nil
+}
+
 // evaluateKL estimates the divergence from the teacher on the held-out tasks, sampled as in training.
 func (t *run) evaluateKL(ctx context.Context, e *Evaluation) error {
 	r := t.rollout
 	r.Record, r.Past = nil, nil
-	groups, err := r.Groups(ctx, "eval-"+e.Name+"-kl", e.Step, t.eval.Tasks, t.job.Rollout.GroupSize, nil)
+	groups, err := r.Groups(ctx, "eval-"+e.Name+"-kl", e.Step, t.eval.Tasks, t.job.Rollout.GroupSize, ending)
 	if err := errors.Join(err, ctx.Err()); err != nil {
 		return err
 	}
 	d, err := t.distill(ctx, groups, nil)
+	if err == nil {
+		err = tooManyFailed(t.job.Rollout, "evaluation "+e.Name+", divergence from the teacher", groups)
+	}
 	if err != nil {
 		return err
 	}

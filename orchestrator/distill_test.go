@@ -3,23 +3,30 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
 // constantTeacher gives every response token a logprob by its id.
 type constantTeacher func(id int32) float32
 
-func (f constantTeacher) score(_ context.Context, samples []*trajectory.Sample) ([][]float32, error) {
+func (constantTeacher) takes() (tokens, ids int) { return 0, 0 }
+
+func (f constantTeacher) score(_ context.Context, samples []*trajectory.Sample) ([][]float32, []error, error) {
 	var out [][]float32
 	for _, s := range samples {
 		v := make([]float32, s.Len())
@@ -30,7 +37,7 @@ func (f constantTeacher) score(_ context.Context, samples []*trajectory.Sample) 
 		}
 		out = append(out, v)
 	}
-	return out, nil
+	return out, nil, nil
 }
 
 func (constantTeacher) Close() error { return nil }
@@ -70,9 +77,18 @@ func TestDistillationAdvantages(t *testing.T) {
 	slices.Sort(back)
 	require.Equal(t, []float64{-1.5, -1.25, -1, -0.75}, back, "a permutation of the teacher's scores")
 
-	r.teacher = constantTeacher(func(int32) float32 { return float32(math.Inf(-1)) })
-	_, err = r.distill(t.Context(), taughtGroups(t), nil)
-	require.EqualError(t, err, "orchestrator: distill.teacher: its logprob of token 2 (3) of a sample is -Inf")
+	r.teacher = constantTeacher(func(id int32) float32 {
+		if id == 4 {
+			return float32(math.Inf(-1))
+		}
+		return -1
+	})
+	groups := taughtGroups(t)
+	d, err = r.distill(t.Context(), groups, nil)
+	require.NoError(t, err)
+	require.Equal(t, [][][]float64{{nil, nil}, {{-0.75}}}, d.advantages, "one impossible token fails its trajectory")
+	require.Equal(t, "orchestrator: a: the teacher cannot score it: its logprob of token 3 (4) of a sample is -Inf", groups[0].Trajectories[0].Err)
+	require.Equal(t, "teacher", groups[0].Trajectories[0].ErrOrigin)
 }
 
 // scorer answers as engines.Scorer says: [len(ids)-1].
@@ -98,10 +114,10 @@ func TestARemoteTeacherScoresTheResponseTokens(t *testing.T) {
 			samples = append(samples, tr.Samples...)
 		}
 	}
-	got, err := remoteTeacher{scorer{}, nil}.score(t.Context(), samples)
+	got, _, err := remoteTeacher{Scorer: scorer{}}.score(t.Context(), samples)
 	require.NoError(t, err)
 	require.Equal(t, [][]float32{{0, 0, -3, -4, 0}, {0, -5, 0}, {0, -9, 0}, {0, -6, 0}}, got)
-	_, err = remoteTeacher{scorer{short: true}, nil}.score(t.Context(), samples[:1])
+	_, _, err = remoteTeacher{Scorer: scorer{short: true}}.score(t.Context(), samples[:1])
 	require.ErrorContains(t, err, "3 logprobs for 5 tokens")
 }
 
@@ -112,13 +128,13 @@ func TestTheFirstErrorOfATeacherEndsAll(t *testing.T) {
 		samples = append(samples, &trajectory.Sample{TokenIDs: []int32{1, 2}, ResponseMask: []bool{false, true}})
 	}
 	gone := &goneScorer{}
-	_, err := remoteTeacher{gone, nil}.score(t.Context(), samples)
+	_, _, err := remoteTeacher{Scorer: gone}.score(t.Context(), samples)
 	require.EqualError(t, err, "nobody answers")
 	require.LessOrEqual(t, gone.asked.Load(), int64(scorersAtOnce)+1)
 
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("the user said so"))
-	_, err = remoteTeacher{gone, nil}.score(ctx, samples)
+	_, _, err = remoteTeacher{Scorer: gone}.score(ctx, samples)
 	require.EqualError(t, err, "the user said so")
 }
 
@@ -168,4 +184,129 @@ func TestJobsOfDistillation(t *testing.T) {
 	a, err := Algorithm(j, prebuilt(t))
 	require.NoError(t, err)
 	require.Contains(t, a.Describe(), "A_t = log p_teacher(t) - log p_sampling(t)")
+}
+
+// shortTeacher takes less than the policy, and refuses one token for good.
+type shortTeacher struct {
+	constantTeacher
+	tokens, ids int
+	refuses     int32
+}
+
+func (t shortTeacher) takes() (tokens, ids int) { return t.tokens, t.ids }
+
+func (t shortTeacher) score(ctx context.Context, samples []*trajectory.Sample) ([][]float32, []error, error) {
+	out, _, err := t.constantTeacher.score(ctx, samples)
+	refused := make([]error, len(samples))
+	for i, s := range samples {
+		if t.tokens > 0 && s.Len() > t.tokens {
+			return nil, nil, fmt.Errorf("%d tokens: %w", s.Len(), engines.ErrTooLong)
+		}
+		if slices.Contains(s.TokenIDs, t.refuses) {
+			out[i], refused[i] = nil, fmt.Errorf("400: token %d: %w", t.refuses, engines.ErrRefused)
+		}
+	}
+	return out, refused, err
+}
+
+// What a teacher can never score leaves the update, whatever the reason, and the other trajectories are taught.
+func TestATrajectoryThatTheTeacherCannotScoreFails(t *testing.T) {
+	one := constantTeacher(func(int32) float32 { return -1 })
+	for want, teacher := range map[string]teacher{
+		"it has 5 tokens, the teacher takes 4":           shortTeacher{one, 4, 0, -1},
+		"the teacher has no token 5, its ids end at 4":   shortTeacher{one, 0, 5, -1},
+		"400: token 5: engines: the request was refused": shortTeacher{one, 0, 0, 5},
+		"its logprob of token 2 (3) of a sample is NaN": constantTeacher(func(id int32) float32 {
+			if id == 3 {
+				return float32(math.NaN())
+			}
+			return -1
+		}),
+		"vllm: score: http://h: 400: no: engines: the request was refused": remoteTeacher{Scorer: refusing{5}},
+	} {
+		r := &run{session: &session{teacher: teacher}}
+		groups := taughtGroups(t)
+		other := &trajectory.Sample{}
+		other.AppendObservation([]int32{1})
+		require.NoError(t, other.AppendResponse([]int32{2}, []float32{-0.5}, []int32{0}))
+		groups[1].Trajectories[0].Samples = []*trajectory.Sample{other}
+		d, err := r.distill(t.Context(), groups, nil)
+		require.NoError(t, err, want)
+		require.Equal(t, "orchestrator: a: the teacher cannot score it: "+want, groups[0].Trajectories[0].Err)
+		require.Equal(t, [][]float64{nil, nil}, d.advantages[0])
+		require.Empty(t, groups[1].Trajectories[0].Err)
+		require.Len(t, d.advantages[1][0], 1)
+		require.Equal(t, 1, d.tokens)
+	}
+}
+
+// refusing is a server that does not take a token.
+type refusing struct{ id int32 }
+
+func (s refusing) Score(ctx context.Context, ids []int32) ([]float32, error) {
+	if slices.Contains(ids, s.id) {
+		return nil, fmt.Errorf("vllm: score: http://h: 400: no: %w", engines.ErrRefused)
+	}
+	return scorer{}.Score(ctx, ids)
+}
+
+// A run whose teacher takes less than the policy samples no longer than that. With a batch that an earlier process recorded and
+// the teacher of now cannot score, the run goes on; with one that was sampled just now it stops, and is not blocked by it.
+func TestARunIsNotBlockedByItsTeacher(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, trainer := napping(t, job.Rollout{Mode: "sync"}, algorithms.Config{}, 2)
+		r.rollout.MaxTotal = 1000
+		r.teacher = shortTeacher{constantTeacher: func(int32) float32 { return -1 }, tokens: 400, refuses: -1}
+		r.limitToTeacher()
+		require.Equal(t, 400, r.rollout.MaxTotal)
+		require.Equal(t, []string{"the teacher takes 400 tokens, so trajectories end there and not at 1000 (rollout.max_tokens, or the policy's context)"}, r.notes)
+
+		r.teacher = shortTeacher{constantTeacher: func(int32) float32 { return -1 }, tokens: 3, refuses: -1} // another one, since the start
+		err := r.step(t.Context())
+		require.ErrorContains(t, err, "orchestrator: step 0: ")
+		require.ErrorContains(t, err, "trajectories failed, more than rollout.max_failed (0.9); the first: teacher: orchestrator: train-0-0-0: the teacher cannot score it: it has ")
+		require.Empty(t, trainer.batches)
+
+		log, err := r.db.Recover(t.Context(), 0)
+		require.NoError(t, err)
+		require.Len(t, log.Batches, 1, "it was recorded before it was scored")
+		require.NoError(t, r.recall(log))
+		require.NoError(t, r.step(t.Context()), "the run goes on")
+		require.Equal(t, 1, r.state.Step)
+		require.Len(t, trainer.batches, 1)
+		for _, g := range trainer.batches[0].Groups {
+			for _, tr := range g.Trajectories {
+				require.Equal(t, "teacher", tr.ErrOrigin)
+			}
+		}
+	})
+}
+
+// servers are a teacher's.
+type servers struct {
+	refusing
+	tokenize func(text string) ([]int32, error)
+}
+
+func (s servers) Tokenize(_ context.Context, text string) ([]int32, error) { return s.tokenize(text) }
+
+// A teacher whose token ids mean something else is refused before anything is sampled.
+func TestATeacherOfAnotherVocabularyIsRefused(t *testing.T) {
+	tok, err := tokenizer.Load("../examples/tiny/model_vllm")
+	require.NoError(t, err)
+	last := int32(tok.Size() - 1)
+	same := func(text string) ([]int32, error) { return tok.Encode(text), nil }
+	j, err := job.Parse("x.yaml", []byte("version: 1\nname: x\nmodel: {path: m}\ndistill: {teacher: {urls: [http://h]}}\ndata: {train: a}\n"), job.Options{})
+	require.NoError(t, err)
+	s := &session{job: j, policy: &policy.Policy{Text: &policy.Text{Tokenizer: tok}}}
+	require.NotEmpty(t, sampleText(tok))
+	require.NoError(t, s.checkTeacher(t.Context(), servers{refusing{-1}, same}))
+	require.Empty(t, s.notes)
+	err = s.checkTeacher(t.Context(), servers{refusing{last}, same})
+	require.ErrorContains(t, err, "distill.teacher.urls")
+	require.ErrorContains(t, err, fmt.Sprintf("the teacher does not take token id %d, the last of the policy's tokenizer", last))
+	err = s.checkTeacher(t.Context(), servers{refusing{-1}, func(text string) ([]int32, error) { return tok.Encode(text)[1:], nil }})
+	require.ErrorContains(t, err, "a teacher must have the policy's tokenizer")
+	require.NoError(t, s.checkTeacher(t.Context(), servers{refusing{-1}, func(string) ([]int32, error) { return nil, errors.ErrUnsupported }}))
+	require.Equal(t, []string{"the teacher's servers do not offer /tokenize, so that its tokenizer is the policy's is not checked"}, s.notes)
 }

@@ -55,12 +55,15 @@ func (s *session) openVLLM(ctx context.Context) error {
 	if err := s.makeWeightsFolder(); err != nil {
 		return err
 	}
-	o := vllm.Options{URLs: e.URLs, Model: e.ServedModel, APIKey: e.APIKey, Way: vllm.Way(e.Weights), Sleep: e.Sleep, Collectives: collectives{device: s.policy.Device()}}
+	if s.weights.run == "" { // no training run
+		s.weights.run = vllm.NewRun(s.job.Name)
+	}
+	o := vllm.Options{Run: s.weights.run, URLs: e.URLs, Model: e.ServedModel, APIKey: e.APIKey, Way: vllm.Way(e.Weights), Sleep: e.Sleep, Collectives: collectives{device: s.policy.Device()}}
 	if e.Serve != nil {
 		if err := s.serveVLLM(ctx); err != nil {
 			return err
 		}
-		o.URLs, o.Gone = []string{s.server.URL()}, s.server.Gone
+		o.URLs, o.Gone, o.APIKey = []string{s.server.URL()}, s.server.Gone, s.server.APIKey()
 		o.Patience = seconds(e.Serve.Timeout) + patienceAfterStart // a request waits for a server that is started again
 	}
 	engine, err := vllm.New(ctx, o)
@@ -96,7 +99,7 @@ func (s *session) serveVLLM(ctx context.Context) (err error) {
 		Command: s.command(e.Serve.Command), Model: initial, MaxModelLen: s.policy.Config.MaxContext(), Args: e.Serve.Args,
 		DType: e.Serve.DType, CPU: s.job.Device == "cpu", Timeout: seconds(e.Serve.Timeout), Restarts: restarts, Sleep: e.Sleep > 0,
 		Folder: filepath.Join(s.weights.folder, "vllm"), Backend: vllm.Way(e.Weights).ServerBackend(),
-		LoRARank: s.servedRank(),
+		LoRARank: s.servedRank(), APIKey: e.APIKey,
 	}, s.note)
 	return err
 }
@@ -141,6 +144,7 @@ func (s *session) command(name string) string {
 
 // weightSync is what moves the policy to an engine that does not share its parameters.
 type weightSync struct {
+	run     string // name of the run, which the weights have on servers
 	folder  string // of this session, removed at its end
 	current string // folder inside it that the engine has, or nothing yet
 	probe   []int32

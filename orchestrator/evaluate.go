@@ -27,6 +27,7 @@ type Evaluation struct {
 	ReverseKL *float64 `json:"reverse_kl,omitempty"`
 
 	Failed      int            `json:"failed"`
+	Cut         int            `json:"cut,omitempty"`    // completions that a token limit cut
 	Errors      map[string]int `json:"errors,omitempty"` // failed trajectories and broken tool calls by origin
 	Calls       int            `json:"tool_calls"`
 	FailedCalls int            `json:"tool_calls_failed"` // whose observation is an error: what the policy wrote, or a tool that is slow today
@@ -83,6 +84,9 @@ func evaluate(ctx context.Context, r Rollout, db *store.Store, name string, step
 	start := time.Now()
 	phase := "eval-" + name
 	groups, failed := r.Groups(ctx, phase, step, tasks, max(1, j.Eval.Samples), func(t *trajectory.Trajectory) error {
+		if err := ending(t); err != nil {
+			return err
+		}
 		if db == nil || ctx.Err() != nil {
 			return nil
 		}
@@ -122,6 +126,9 @@ func (e *Evaluation) count(groups []trajectory.Group) {
 			}
 			for _, turn := range t.Turns {
 				e.Calls += len(turn.Results)
+				if turn.FinishReason == trajectory.FinishLength {
+					e.Cut++
+				}
 				for _, r := range turn.Results {
 					if r.Failed {
 						e.FailedCalls++

@@ -131,7 +131,9 @@ func TestAnEvaluationCountsFailedCalls(t *testing.T) {
 	e.count([]trajectory.Group{{Trajectories: []*trajectory.Trajectory{{Turns: []trajectory.Turn{
 		{Results: []trajectory.ToolResult{{Observation: "2"}, {Observation: "Error: slow", Failed: true, Broken: true}}},
 		{Results: []trajectory.ToolResult{{Observation: "Error: no such tool", Failed: true}}},
+		{FinishReason: trajectory.FinishLength},
 	}}}}})
+	require.Equal(t, 1, e.Cut)
 	require.Equal(t, 2, e.FailedCalls)
 	require.Equal(t, map[string]int{"tool": 1}, e.Errors)
 	require.Equal(t, "before       reward 0.000, right answers 0% of 2 tasks, 3 tool calls (2 failed), 0 s", e.String())

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -9,9 +10,17 @@ import (
 )
 
 // errorOrigins are where errors come from. A trajectory fails by agent (a format that somebody else wrote), deadline
-// (rollout.timeout), engine, environment, reward or render; a tool that breaks (its deadline passed, or it panicked) fails a
+// (rollout.timeout), engine, environment, reward, render or teacher (that cannot score it); a tool that breaks (its deadline passed, or it panicked) fails a
 // call, which the model is told.
-var errorOrigins = [...]string{"agent", "deadline", "engine", "environment", "render", "reward", "tool"}
+var errorOrigins = [...]string{"agent", "deadline", "engine", "environment", "render", "reward", "teacher", "tool"}
+
+// ending is the error of a trajectory that must end the run, whatever rollout.max_failed says; nil: its failure is data.
+func ending(t *trajectory.Trajectory) error {
+	if t.StopReason != trajectory.StopCancelled && (t.ErrOrigin == storeOrigin || t.ErrOrigin == weightsOrigin) {
+		return errors.New(t.Err)
+	}
+	return nil
+}
 
 // errorsOf counts the errors of a trajectory by origin.
 func errorsOf(t *trajectory.Trajectory) map[string]int {

@@ -209,7 +209,7 @@ func TestErrorsAreCountedByOrigin(t *testing.T) {
 	}}}
 	record := map[string]float64{}
 	countErrors(record, groups)
-	require.Equal(t, map[string]float64{"errors/agent": 0, "errors/deadline": 0, "errors/engine": 2, "errors/environment": 0, "errors/render": 1, "errors/reward": 0, "errors/tool": 3}, record)
+	require.Equal(t, map[string]float64{"errors/agent": 0, "errors/deadline": 0, "errors/engine": 2, "errors/environment": 0, "errors/render": 1, "errors/reward": 0, "errors/teacher": 0, "errors/tool": 3}, record)
 	var s state
 	s.addErrors(record)
 	s.addErrors(record)

@@ -7,11 +7,46 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/agentfly/agentfly/engines/vllm"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
 )
 
 const storeFile = "store.db"
+
+// Facts of the store: the name of the run, which its weights on servers have, and the folder that it was given in.
+const (
+	nameFact   = "name"
+	folderFact = "folder"
+)
+
+// identify names the run: a new one anew, one that goes on as it was. A folder that was copied or moved since is another run,
+// because two runs of one name would not notice each other on a server.
+func (t *run) identify() (err error) {
+	folder, err := filepath.Abs(t.dir)
+	if err != nil {
+		return fmt.Errorf("orchestrator: run folder: %w", err)
+	}
+	t.folder = folder
+	t.weights.run = vllm.NewRun(t.job.Name)
+	if !t.options.Resume {
+		return nil
+	}
+	db, err := store.Open(filepath.Join(t.dir, storeFile))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	name, err := db.Fact(nameFact)
+	if err != nil {
+		return err
+	}
+	was, err := db.Fact(folderFact)
+	if err == nil && name != "" && was == folder {
+		t.weights.run = name
+	}
+	return err
+}
 
 // checkFolder keeps a new run from writing over an old one.
 func (t *run) checkFolder() error {
@@ -58,11 +93,16 @@ func (t *run) makeFolder(j *job.Job) (err error) {
 	if err := removeUnfinished(filepath.Join(t.dir, "checkpoints")); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(t.dir, "job.yaml"), j.Source(), 0o644); err != nil {
+	if err := t.writeJob(j); err != nil {
 		return fmt.Errorf("orchestrator: run folder: %w", err)
 	}
 	if t.db, err = store.Open(filepath.Join(t.dir, storeFile)); err != nil {
 		return err
+	}
+	for name, value := range map[string]string{nameFact: t.weights.run, folderFact: t.folder} {
+		if err := t.db.SetFact(context.Background(), name, value); err != nil {
+			return err
+		}
 	}
 	t.rollout.Record = t.db.AddTurn
 	if path, err := filepath.Abs(j.Path()); err == nil { // what the job's relative paths are relative to

@@ -138,7 +138,7 @@ func (m *material) refuseOverlap() error {
 	return nil
 }
 
-// chooseFromRun picks trajectories out of a run's store: those that were sampled for training and finished, with the
+// chooseFromRun picks trajectories out of a run's store: those that were sampled for training and finished without being cut, with the
 // wanted reward, the best of each task, each token sequence once. Ties go to the later step, then to the smaller id.
 func chooseFromRun(dir string, d job.Data) ([]*trajectory.Trajectory, string, error) {
 	db, err := store.OpenReader(filepath.Join(dir, storeFile))
@@ -149,7 +149,7 @@ func chooseFromRun(dir string, d job.Data) ([]*trajectory.Trajectory, string, er
 	byTask := map[string][]*trajectory.Trajectory{}
 	err = db.Each("", func(r store.Record) error {
 		t := r.Trajectory
-		if r.Phase == "train" && t.Err == "" && t.ResponseTokens() > 0 && (d.MinReward == nil || t.Reward >= *d.MinReward) {
+		if r.Phase == "train" && t.Err == "" && !t.Cut() && t.ResponseTokens() > 0 && (d.MinReward == nil || t.Reward >= *d.MinReward) {
 			byTask[t.TaskID] = append(byTask[t.TaskID], t)
 		}
 		return nil

@@ -171,6 +171,8 @@ func TestChoosingFromARun(t *testing.T) {
 	}
 	empty := made("train-0-0-9", "a", 0, 9, 1, 40, "")
 	empty.Samples = empty.Samples[:0]
+	cut := made("train-1-0-3", "a", 1, 3, 1, 28, "")
+	cut.StopReason, cut.Turns = trajectory.StopMaxTokens, []trajectory.Turn{{CompletionStart: 1, CompletionEnd: 3, ObservationEnd: 3, FinishReason: trajectory.FinishLength}}
 	dir := stored(t, []*trajectory.Trajectory{
 		made("train-0-0-0", "a", 0, 0, 1, 20, ""),
 		made("train-0-0-1", "a", 0, 1, 0.5, 21, ""),
@@ -181,7 +183,7 @@ func TestChoosingFromARun(t *testing.T) {
 		made("train-0-1-1", "b", 0, 1, 1, 25, "gone"), // failed
 		made("eval-0-0-0", "c", 0, 0, 1, 26, ""),      // held out
 		made("greedy-0-0-0", "a", 0, 0, 1, 27, ""),
-		empty,
+		empty, cut,
 	})
 	ids := func(d job.Data) (out []string, hash string) {
 		all, hash, err := chooseFromRun(dir, d)

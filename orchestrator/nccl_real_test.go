@@ -49,7 +49,7 @@ func TestRealNCCLTransfer(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Close()) })
 	e, err := vllm.New(t.Context(), vllm.Options{
-		URLs: []string{server.URL}, Way: vllm.WayNCCL, Collectives: collectives{device: "cpu", nccl: library}, ChunkBytes: 100_000,
+		URLs: []string{server.URL}, APIKey: server.APIKey, Way: vllm.WayNCCL, Collectives: collectives{device: "cpu", nccl: library}, ChunkBytes: 100_000,
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })

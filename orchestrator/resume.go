@@ -205,8 +205,9 @@ func (t *run) keep(ctx context.Context, phase string, task trajectory.Task, tr *
 		return nil
 	case tr.StopReason == trajectory.StopCancelled: // it goes on when the run is resumed
 		return nil
-	case tr.ErrOrigin == storeOrigin:
-		return errors.New(tr.Err)
+	}
+	if err := ending(tr); err != nil {
+		return err
 	}
 	t.shape(tr)
 	return t.db.AddTrajectory(ctx, phase, task, tr)

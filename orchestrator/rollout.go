@@ -40,6 +40,7 @@ type Rollout struct {
 	Deadline     time.Duration // of one trajectory with its reward; 0: none
 	AgentTimeout time.Duration // of one call of the format; 0: none
 	AtOnce       int           // trajectories of one call of Groups that are under way at a time; 0: all
+	Cut          string        // what a completion gets that a token limit cut: CutScore, CutZero, CutFilter, CutParse; "" is CutScore
 	ToolsOff     bool          // calls are answered with an error: what is left is what the model does without its tools
 	Seed         uint64
 	RunName      string // names the run in request ids
@@ -52,6 +53,15 @@ type Rollout struct {
 	// reward.
 	Again bool
 }
+
+// What a trajectory gets whose completion a token limit cut (rollout.cut). But for CutParse it ends there with the stop reason
+// max_tokens, and the completion is neither a call nor an answer.
+const (
+	CutScore  = "score"  // the rewards score it, as a trajectory without an answer
+	CutZero   = "zero"   // its reward is 0
+	CutFilter = "filter" // the update leaves it out (overlong filtering, arXiv 2503.14476, section 3.4)
+	CutParse  = "parse"  // the completion counts as if the model had ended it
+)
 
 // Place says where a trajectory belongs.
 type Place struct {
@@ -71,7 +81,7 @@ func (r *Rollout) requestSeed(p Place, turn int) uint64 {
 
 // failure is an error with the part that caused it.
 type failure struct {
-	origin string // engine, agent, render, reward, store, deadline
+	origin string // engine, agent, render, reward, store, weights, deadline
 	err    error
 }
 
@@ -80,6 +90,9 @@ const agentOrigin = "agent"
 
 // storeOrigin is that of errors which end the run: what is not stored must not be used.
 const storeOrigin = "store"
+
+// weightsOrigin is that of errors which end the run: another run's weights sample on its servers.
+const weightsOrigin = "weights"
 
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
@@ -107,6 +120,7 @@ func (r *Rollout) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 	case err != nil:
 	case past != nil && r.Again:
 		t.Reward, t.RewardParts = past.Reward, past.RewardParts
+	case r.Cut == CutZero && t.Cut():
 	default:
 		err = r.score(own, p, t)
 	}
@@ -141,7 +155,7 @@ func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 	if tokens, err := r.begin(p, t, c); err != nil {
 		return err
 	} else if c.sample == nil {
-		return &failure{"render", fmt.Errorf("orchestrator: %s: the prompt has %d tokens and rollout.max_tokens, or the model's context, ends at %d; raise it or shorten the prompt", p.ID(), tokens, r.MaxTotal)}
+		return &failure{"render", fmt.Errorf("orchestrator: %s: the prompt has %d tokens and rollout.max_tokens, or the context of the model or its teacher, ends at %d; raise it or shorten the prompt", p.ID(), tokens, r.MaxTotal)}
 	}
 	calls := 0 // that the trajectory asked for
 	for turn := 0; ; turn++ {
@@ -162,13 +176,16 @@ func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 		if err != nil {
 			return err
 		}
+		cut, prompt := r.cuts(record, past, turn), c.text
 		var parsed tools.Parsed
-		err = r.ask(ctx, p, turn, "parse", func(ctx context.Context) (err error) {
-			parsed, err = r.Format.Parse(ctx, record.Completion)
-			return err
-		})
-		if err != nil {
-			return err
+		if !cut {
+			err = r.ask(ctx, p, turn, "parse", func(ctx context.Context) (err error) {
+				parsed, err = tools.ParseBehind(ctx, r.Format, prompt, record.Completion)
+				return err
+			})
+			if err != nil {
+				return err
+			}
 		}
 		if recorded && r.Again {
 			record.Results = past.Turns[turn].Results
@@ -184,7 +201,10 @@ func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 		}
 		calls += len(parsed.Calls)
 		conclude(&record)
-		stop, err := r.observe(ctx, p, t, c, &record, calls)
+		stop := trajectory.StopMaxTokens
+		if !cut {
+			stop, err = r.observe(ctx, p, t, c, &record, calls)
+		}
 		if cut := ctx.Err(); cut != nil { // a call that was cut off is no result
 			return cut
 		}
@@ -200,6 +220,19 @@ func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 			return nil
 		}
 	}
+}
+
+// cuts tells that a token limit cut the turn's completion, which then ends the trajectory. A turn that was recorded as a call or an
+// answer, or as the end for another reason, stays what it was recorded as.
+func (r *Rollout) cuts(record trajectory.Turn, past *trajectory.Trajectory, turn int) bool {
+	if record.FinishReason != trajectory.FinishLength || r.Cut == CutParse {
+		return false
+	}
+	if past == nil || turn >= len(past.Turns) {
+		return true
+	}
+	was, ended := past.Turns[turn], past.StopReason != "" && past.StopReason != trajectory.StopMaxTokens
+	return len(was.Results) == 0 && !was.AnsweredThisTurn && !(ended && turn == len(past.Turns)-1)
 }
 
 // recall appends the response of a recorded turn and returns the turn up to it.
@@ -260,11 +293,19 @@ func (r *Rollout) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 		err = s.AppendResponse(c.TokenIDs, c.Logprobs, c.Versions)
 	}
 	if err != nil {
-		return record, &failure{"engine", fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+		origin := "engine"
+		if errors.Is(err, engines.ErrForeign) {
+			origin = weightsOrigin
+		}
+		return record, &failure{origin, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
 	}
 	record.CompletionEnd, record.ObservationEnd = s.Len(), s.Len()
 	record.FinishReason, record.CachedTokens = c.FinishReason, c.CachedTokens
-	record.Completion = r.Decode(c.TokenIDs)
+	said := c.TokenIDs
+	if n := len(said) - 1; slices.Contains(r.Sampling.StopIDs, said[n]) { // also one that is no special token
+		said = said[:n]
+	}
+	record.Completion = r.Decode(said)
 	return record, nil
 }
 

@@ -50,6 +50,16 @@ func (letters) Encode(text string) []int32 {
 	return out
 }
 
+func (l letters) EncodeMarked(text, mark string) []int32 {
+	var out []int32
+	for _, part := range strings.Split(text, mark) { // a mark stands between two bytes of what it interrupts
+		out = append(out, l.Encode(part)...)
+	}
+	return out
+}
+
+func (letters) Specials() []string { return []string{"<|im_start|>", "<|im_end|>"} }
+
 func (letters) ID(token string) (int32, bool) {
 	id, ok := map[string]int32{"<|im_start|>": start, "<|im_end|>": end}[token]
 	return id, ok
@@ -204,7 +214,7 @@ func TestAPromptThatDoesNotFitIsAFailure(t *testing.T) {
 	tr := r.Sample(context.Background(), Place{Task: task("a", "what?", "1")})
 	require.Equal(t, trajectory.StopError, tr.StopReason)
 	require.Equal(t, "render", tr.ErrOrigin)
-	require.Regexp(t, `^orchestrator: -0-0-0: the prompt has \d+ tokens and rollout.max_tokens, or the model's context, ends at 20; raise it or shorten the prompt$`, tr.Err)
+	require.Regexp(t, `^orchestrator: -0-0-0: the prompt has \d+ tokens and rollout.max_tokens, or the context of the model or its teacher, ends at 20; raise it or shorten the prompt$`, tr.Err)
 	require.Empty(t, tr.Turns)
 }
 

@@ -83,7 +83,7 @@ func (t *run) usable(g trajectory.Group) bool {
 	}
 	var rewards []float64
 	for _, tr := range g.Trajectories {
-		if tr.Err == "" && tr.ResponseTokens() > 0 {
+		if tr.Err == "" && tr.ResponseTokens() > 0 && !(t.rollout.Cut == CutFilter && tr.Cut()) {
 			rewards = append(rewards, tr.Reward)
 		}
 	}
@@ -108,7 +108,7 @@ func (t *run) shape(tr *trajectory.Trajectory) {
 	for _, s := range tr.Samples {
 		tokens = max(tokens, s.Len())
 	}
-	if tr.StopReason == trajectory.StopMaxTokens {
+	if tr.StopReason == trajectory.StopMaxTokens && !tr.Cut() { // one that max_new_tokens cut has the tokens that it has
 		tokens = t.rollout.MaxTotal
 	}
 	parts := map[string]float64{overlongPart: o.Penalty(tokens, t.rollout.MaxTotal)}

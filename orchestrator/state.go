@@ -14,6 +14,7 @@ import (
 
 	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 const (
@@ -226,6 +227,9 @@ func (t *run) describe(b *batch, rewards []float64, m policy.Metrics, waited, wh
 		"update/dropped": m.Dropped, "update/kl": m.KL, "update/value_loss": m.ValueLoss, "update/explained": m.Explained,
 		"tokens/packed": float64(m.PackedTokens), "tokens/unpacked": float64(m.UnpackedTokens),
 	}
+	if t.rollout.Cut == CutFilter {
+		r["trajectories/filtered"] = float64(m.Filtered)
+	}
 	countErrors(r, b.all)
 	parts := map[string]float64{}
 	var greedy []float64
@@ -245,6 +249,9 @@ func (t *run) describe(b *batch, rewards []float64, m policy.Metrics, waited, wh
 			r["stop/"+string(tr.StopReason)]++
 			for _, turn := range tr.Turns {
 				r["turns"]++
+				if turn.FinishReason == trajectory.FinishLength {
+					r["turns/cut"]++
+				}
 				countCalls(r, turn)
 				r["tokens/sampled"] += float64(turn.CompletionEnd - turn.CompletionStart)
 				if tr.Err == "" {

@@ -43,6 +43,16 @@ func (m marked) ID(token string) (int32, bool) {
 	return 0, false
 }
 
+func (m marked) EncodeMarked(text, mark string) []int32 {
+	var out []int32
+	for _, part := range strings.Split(text, mark) { // "" is between all bytes, but nothing asks for that
+		out = append(out, m.Encode(part)...)
+	}
+	return out
+}
+
+func (m marked) Specials() []string { return m }
+
 func (m marked) Decode(ids []int32, skipSpecial bool) string {
 	var b strings.Builder
 	for _, id := range ids {
@@ -98,7 +108,7 @@ func TestFormatsUnderTheirTemplates(t *testing.T) {
 			require.Len(t, parsed.Calls, 1)
 			results, err := format.Observe(t.Context(), []trajectory.ToolResult{{Call: parsed.Calls[0], Observation: "1"}})
 			require.NoError(t, err)
-			reply := masks.Reply{History: history, Tools: schemas, Completion: completion, Results: results, SampledStop: true}
+			reply := masks.Reply{History: history, Tools: schemas, Completion: completion, Results: results, Sampled: renderer.StopIDs()[:1]}
 			between, _, err := renderer.Continue(reply)
 			if c.format == "mistral" { // it describes the tools before the last message alone: each turn begins a sample, unless the prompt describes them
 				require.ErrorIs(t, err, masks.ErrRewritten)
@@ -108,5 +118,30 @@ func TestFormatsUnderTheirTemplates(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, c.want, enc.Decode(between, false))
 		})
+	}
+}
+
+// Which real templates open a thought behind their generation prompt is read from what they write.
+func TestRealTemplatesThatOpenAThought(t *testing.T) {
+	f, err := os.Open("../masks/template/testdata/templates.json.gz")
+	require.NoError(t, err)
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	require.NoError(t, err)
+	var templates map[string]string
+	require.NoError(t, json.NewDecoder(z).Decode(&templates))
+	for name, opens := range map[string]bool{
+		"deepseek-ai-DeepSeek-R1-Distill-Llama-8B": true, "Qwen3.5-4B": true, "GLM-4.7-Flash": true, "NVIDIA-Nemotron-Nano-v2": true,
+		"Qwen-Qwen3-0.6B": false, "Qwen-Qwen2.5-7B-Instruct": false, "HuggingFaceTB-SmolLM2-135M-Instruct": false,
+	} {
+		tmpl, err := template.Compile(templates[name], template.Options{EOSToken: "</s>", BOSToken: "<s>"})
+		require.NoError(t, err)
+		renderer, err := masks.NewRenderer(marked{"</s>"}, tmpl, masks.Options{})
+		require.NoError(t, err)
+		for _, question := range []string{"1?", "What does <think> mean?", "<think>"} {
+			_, text, err := renderer.Prompt([]trajectory.Message{trajectory.Text("user", question)}, nil, true)
+			require.NoError(t, err)
+			require.Equal(t, opens, tools.OpensThought(text), "%s %q", name, text)
+		}
 	}
 }

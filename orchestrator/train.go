@@ -14,6 +14,7 @@ import (
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/panics"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -64,6 +65,7 @@ type run struct {
 	*session
 	options     Options
 	dir         string
+	folder      string // dir as an absolute path, see identify
 	algorithm   *algorithms.Algorithm
 	unlock      func() // the run folder; nil: it is not locked
 	db          *store.Store
@@ -157,6 +159,9 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 			return err
 		}
 	}
+	if err := t.identify(); err != nil {
+		return err
+	}
 	if err := t.ranks.join(ctx, t.options); err != nil {
 		return err
 	}
@@ -194,6 +199,7 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 		if t.teacher, err = t.openTeacher(ctx); err != nil {
 			return err
 		}
+		t.limitToTeacher()
 	}
 	if err := t.makeFolder(j); err != nil { // not earlier: a run that could not begin leaves none behind
 		return err
@@ -272,7 +278,9 @@ func (t *run) loop(ctx context.Context) error {
 	if err == nil {
 		return t.save()
 	}
-	switch {
+	switch caught := (*panics.Error)(nil); {
+	case ctx.Err() == nil && errors.As(err, &caught): // code that the program brought, not the run's
+		return fmt.Errorf("%w\norchestrator: what the run recorded is kept: correct the code that panicked, then the run can go on with --resume", err)
 	case ctx.Err() == nil:
 		return err
 	case t.halfway: // saved now, the step's update would be done twice

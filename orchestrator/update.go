@@ -47,6 +47,9 @@ func (t *run) update(ctx context.Context, b *batch, start time.Time) (err error)
 		if taught, err = t.distill(ctx, b.trained, shuffle); err != nil {
 			return err
 		}
+		if err := t.refusedByTeacher(b); err != nil {
+			return err
+		}
 	}
 	if err := t.rest(ctx); err != nil {
 		return err
@@ -58,7 +61,7 @@ func (t *run) update(ctx context.Context, b *batch, start time.Time) (err error)
 	// an update that has begun is finished even when the run is interrupted: half of one could not be resumed
 	before := t.state.Version
 	t.halfway = true
-	m, err := t.trainer.Step(context.WithoutCancel(ctx), policy.StepBatch{Step: step, Version: before, Groups: pointers(b.trained), Advantages: taught.advantages})
+	m, err := t.trainer.Step(context.WithoutCancel(ctx), policy.StepBatch{Step: step, Version: before, Groups: pointers(b.trained), Advantages: taught.advantages, FilterCut: t.rollout.Cut == CutFilter})
 	skipped, err := t.skip(step, err)
 	if err != nil {
 		return err

@@ -258,7 +258,7 @@ func TestRealVLLMTeaches(t *testing.T) {
 		require.Len(t, steps, 3)
 		return steps
 	}
-	here, there := distill("{path: "+model+"}"), distill("{urls: ["+server.URL+"]}")
+	here, there := distill("{path: "+model+"}"), distill("{urls: ["+server.URL+"], api_key: "+server.APIKey+"}")
 	for i := range here {
 		for _, key := range []string{"distill/reverse_kl", "update/loss", "update/grad_norm"} {
 			require.InEpsilon(t, here[i][key], there[i][key], 1e-4, "step %d, %s", i, key)
@@ -294,7 +294,7 @@ func TestRealVLLMJobs(t *testing.T) {
 	server, err := vllm.Serve(t.Context(), vllm.ServeOptions{Command: os.Getenv("AGENTFLY_VLLM"), Model: link, CPU: true, Folder: t.TempDir()})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Close()) })
-	sets := []string{"engine.serve=null", "engine.urls=[" + server.URL + "]"}
+	sets := []string{"engine.serve=null", "engine.urls=[" + server.URL + "]", "engine.api_key=" + server.APIKey}
 
 	// Between rollout and update the server sleeps, and every step wakes it with the new weights, which go over a Gloo group.
 	// (vLLM on a CPU frees no memory; all else is as on a GPU.)

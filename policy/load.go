@@ -68,13 +68,29 @@ var keptFiles = []string{
 // Load opens a folder, a .gguf file or a hub id that is on this machine, and copies its weights to the device as float32.
 // Every parameter must be in the files exactly once with the right shape, and nothing else may be.
 func Load(path string, o Options) (*Policy, error) {
+	return load(path, o, func(p *Policy, files *modelfile.Model) (err error) {
+		p.Config, p.Text, p.kept, err = loadFiles(files)
+		return err
+	})
+}
+
+// LoadWeights opens a model without its tokenizer, which its folder need not have: for token ids alone. Its Text is nil, and
+// it cannot be saved.
+func LoadWeights(path string, o Options) (*Policy, error) {
+	return load(path, o, func(p *Policy, files *modelfile.Model) (err error) {
+		p.Config, err = files.Config()
+		return err
+	})
+}
+
+func load(path string, o Options, read func(p *Policy, files *modelfile.Model) error) (*Policy, error) {
 	files, err := modelfile.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer files.Close()
 	p := &Policy{device: o.device()}
-	if p.Config, p.Text, p.kept, err = loadFiles(files); err != nil {
+	if err := read(p, files); err != nil {
 		return nil, err
 	}
 	if !files.HasWeights() {

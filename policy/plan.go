@@ -52,7 +52,7 @@ func nameOf(t *trajectory.Trajectory, group, index int) string {
 	return fmt.Sprintf("%d of group %d", index, group)
 }
 
-// truncated reports whether a trajectory was stopped by the token limit, so that a critic's value stands in for the rest.
+// truncated reports whether a trajectory was stopped by a token limit, its own or a completion's, so that a critic's value stands in for the rest.
 // One that used up its turns ended by the rules of its task.
 func truncated(t *trajectory.Trajectory) bool { return t.StopReason == trajectory.StopMaxTokens }
 
@@ -63,7 +63,8 @@ func newPlan(a *algorithms.Algorithm, b StepBatch) (*plan, error) {
 	for g, group := range b.Groups {
 		greedy := group.Greedy
 		for i, t := range group.Trajectories {
-			r := algorithms.Record{Reward: t.Reward, Failed: failed(t)}
+			filtered := b.FilterCut && t.Cut() && !failed(t)
+			r := algorithms.Record{Reward: t.Reward, Failed: failed(t) || filtered}
 			if a.NeedsGreedy() {
 				switch {
 				case greedy == nil:
@@ -81,6 +82,8 @@ func newPlan(a *algorithms.Algorithm, b StepBatch) (*plan, error) {
 				r.Tokens += s.ResponseTokens()
 			}
 			switch {
+			case filtered:
+				p.metrics.Filtered++
 			case r.Failed:
 				p.metrics.Failed++
 			case r.Tokens == 0:

@@ -165,5 +165,9 @@ func (f folder) tokenizerConfig() (map[string]any, error) {
 	if f.text.ChatTemplate != "" {
 		out["chat_template"] = f.text.ChatTemplate
 	}
+	delete(out, dateKey)
+	if f.text.TemplateDate != "" && f.text.TellsDate() {
+		out[dateKey] = f.text.TemplateDate
+	}
 	return out, nil
 }

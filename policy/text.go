@@ -1,9 +1,13 @@
 package policy
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/agentfly/agentfly/masks/template"
 	"github.com/agentfly/agentfly/masks/tokenizer"
@@ -16,6 +20,25 @@ type Text struct {
 	ChatTemplate  string            // Jinja source; "" when the model has none
 	SpecialTokens map[string]string // bos_token, eos_token, … as the template knows them
 	StopIDs       []int32           // ids that end a turn, ascending; may be empty
+	TemplateDate  string            // YYYY-MM-DD that the template is told in training (strftime_now); "" when the model does not record one
+}
+
+// dateKey is where a saved tokenizer_config.json records TemplateDate.
+const dateKey = "template_date"
+
+// TellsDate tells that the template asks for the day.
+func (t *Text) TellsDate() bool { return strings.Contains(t.ChatTemplate, "strftime_now") }
+
+// Now is the time that the template is told: the beginning of the day set, else of the recorded one, else of 1970-01-01. What it
+// is becomes the record.
+func (t *Text) Now(set string) (time.Time, error) {
+	date := cmp.Or(set, t.TemplateDate, time.Unix(0, 0).UTC().Format(time.DateOnly))
+	now, err := time.Parse(time.DateOnly, date)
+	if err != nil {
+		return now, fmt.Errorf("policy: the template's date is %q; write YYYY-MM-DD", date)
+	}
+	t.TemplateDate = date
+	return now, nil
 }
 
 // LoadText opens the tokenizer and the template of a folder, a .gguf file or a hub id. No weights are needed, nor
@@ -49,6 +72,9 @@ func loadText(m *modelfile.Model) (*Text, error) {
 	if t.SpecialTokens, err = m.SpecialTokens(); err != nil {
 		return nil, err
 	}
+	if t.TemplateDate, err = recordedDate(m); err != nil {
+		return nil, err
+	}
 	if config, err := m.Config(); err == nil { // a tokenizer alone has none, or one of an architecture that we do not run
 		for _, id := range config.EOS {
 			t.StopIDs = append(t.StopIDs, int32(id))
@@ -61,6 +87,27 @@ func loadText(m *modelfile.Model) (*Text, error) {
 	}
 	slices.Sort(t.StopIDs)
 	return t, nil
+}
+
+// recordedDate reads what saveText wrote; "" where there is nothing.
+func recordedDate(m *modelfile.Model) (string, error) {
+	data, err := m.File("tokenizer_config.json")
+	if err != nil || data == nil {
+		return "", err
+	}
+	var config map[string]any
+	if err := json.Unmarshal(data, &config); err != nil {
+		return "", fmt.Errorf("policy: tokenizer_config.json: %w (in %s)", err, m.Path)
+	}
+	date, ok := config[dateKey]
+	if !ok {
+		return "", nil
+	}
+	text, _ := date.(string)
+	if _, err := time.Parse(time.DateOnly, text); err != nil {
+		return "", fmt.Errorf("policy: tokenizer_config.json: %s is %v; a day YYYY-MM-DD is needed (in %s)", dateKey, date, m.Path)
+	}
+	return text, nil
 }
 
 // Template compiles ChatTemplate, with the variables that transformers gives it. A construct that cannot be rendered

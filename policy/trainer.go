@@ -83,6 +83,8 @@ type StepBatch struct {
 	// Advantages [group][trajectory][L], over the response tokens, stand in place of the estimator's; nil: the estimator's.
 	// Those of trajectories that do not count are not read.
 	Advantages [][][]float64
+
+	FilterCut bool // trajectories whose last completion was cut are left out like failed ones (rollout.cut: filter)
 }
 
 // Metrics describe one step. Means over tokens run over the trained tokens of the batch, each once.
@@ -109,6 +111,7 @@ type Metrics struct {
 	Trajectories   int     `json:"trajectories"`    // that count
 	Failed         int     `json:"failed"`          // left out because they failed
 	Empty          int     `json:"empty"`           // left out because they have no response token
+	Filtered       int     `json:"filtered"`        // left out by StepBatch.FilterCut
 	FlatGroups     int     `json:"flat_groups"`     // groups whose advantages are all 0
 	Tokens         int     `json:"tokens"`          // trained tokens
 	PackedTokens   int     `json:"packed_tokens"`   // tokens computed in one pass over the batch

@@ -39,7 +39,7 @@ func (l badLoss) PerToken(in algorithms.LossInput) (gotorch.Tensor, error) {
 func TestFailingLossLeavesEverythingAsItWas(t *testing.T) {
 	for _, c := range []struct{ kind, want string }{
 		{"infinite", "policy: step 7: optimizer step 1 of 1: trajectory g1/2: token "},
-		{"panic", "policy: step 7: optimizer step 1 of 1: cgo: panic in worker: index out of range"},
+		{"panic", "policy: step 7: optimizer step 1 of 1: algorithms: loss bad: its PerToken panicked: index out of range, at "},
 		{"error", "policy: step 7: optimizer step 1 of 1: algorithms: loss bad: refuses"},
 		{"gradient", "policy: step 7: optimizer step 1 of 1: trajectory g1/2: "},
 	} {

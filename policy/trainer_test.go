@@ -190,7 +190,7 @@ func TestGradientIgnoresPackingAndOrder(t *testing.T) {
 			worst = max(worst, worstDistance(want, gradients(t, tr, splitTurns(t, b))))
 		}
 		t.Logf("%s: %.2g", block, worst)
-		tolerance := 1e-6
+		tolerance := 2e-6 // float32 sums in another order: up to 1.1e-6 on Intel with MKL
 		if a := reference.algorithm; a.Correction.Kind == algorithms.CorrectionTISSequence {
 			tolerance = 3e-6 // its weights are the exponential of a sum of fp32 numbers over the trajectory
 		}

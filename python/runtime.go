@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,8 +54,16 @@ func newLaunch(ctx context.Context, file string, o Options) (launch, error) {
 
 var errNoPython = errors.New("python3 is not on PATH")
 
-// probe asks an interpreter where it lies. A python3 on PATH may be a script that starts another one slowly.
-const probe = `import sys,json,site;print(json.dumps({"version":sys.version_info[:2],"executable":sys.executable,"folders":sorted({sys.prefix,sys.base_prefix,*sys.path}-{""})}))`
+//go:embed probe.py
+var probe string
+
+// probed is what probe.py says.
+type probed struct {
+	Version    [2]int               `json:"version"`
+	Executable string               `json:"executable"`
+	Shown      []string             `json:"shown"`    // files and folders of the interpreter
+	Siblings   map[string][2]string `json:"siblings"` // by module: its file, "" where there is none, and the folder of a package
+}
 
 // cpython is a worker of the interpreter's.
 func cpython(ctx context.Context, file string, o Options) (launch, error) {
@@ -65,17 +75,17 @@ func cpython(ctx context.Context, file string, o Options) (launch, error) {
 		}
 	}
 	var stderr strings.Builder
-	c := exec.CommandContext(ctx, name, "-c", probe)
+	args := []string{"-c", probe}
+	if o.Sandbox != nil {
+		args = append(args, file)
+	}
+	c := exec.CommandContext(ctx, name, args...)
 	c.Stderr, c.WaitDelay = &stderr, time.Second
 	out, err := c.Output()
 	if err != nil {
 		return launch{}, fmt.Errorf("python: the interpreter %s does not run: %w %s", name, err, lastLine(stderr.String()))
 	}
-	var found struct {
-		Version    [2]int   `json:"version"`
-		Executable string   `json:"executable"`
-		Folders    []string `json:"folders"`
-	}
+	var found probed
 	if err := json.Unmarshal(out, &found); err != nil {
 		return launch{}, fmt.Errorf("python: the interpreter %s does not say where it lies: %w", name, err)
 	}
@@ -83,15 +93,48 @@ func cpython(ctx context.Context, file string, o Options) (launch, error) {
 		return launch{}, fmt.Errorf("python: %s is Python %d.%d; 3.8 is the oldest that works: name another interpreter", name, found.Version[0], found.Version[1])
 	}
 	l := launch{args: []string{found.Executable, "-c", bootstrap}, box: o.Sandbox, memory: o.Memory}
-	if l.first, err = hello(o.Memory); err != nil {
+	if l.first, err = hello(o.Memory, found.Siblings); err != nil {
 		return launch{}, err
 	}
-	for _, dir := range append(found.Folders, filepath.Dir(file)) {
-		if info, err := os.Stat(dir); err == nil && (info.IsDir() || strings.HasSuffix(dir, ".zip")) && !system(dir) {
-			l.readOnly = append(l.readOnly, dir)
+	if o.Sandbox == nil {
+		return l, nil
+	}
+	l.readOnly = itself(file)
+	for _, path := range found.Shown {
+		if !system(path) {
+			l.readOnly = append(l.readOnly, path)
 		}
 	}
-	return l, nil
+	for _, name := range slices.Sorted(maps.Keys(found.Siblings)) {
+		if path := found.Siblings[name][0]; path != "" {
+			l.readOnly = append(l.readOnly, path)
+		}
+	}
+	l.readOnly, err = show(l.readOnly, o.Show)
+	return l, err
+}
+
+// itself is the file where other users may read it. A worker gets its text over the protocol, and programs of root run as nobody.
+func itself(file string) []string {
+	if info, err := os.Stat(file); err == nil && info.Mode().Perm()&0o004 != 0 {
+		return []string{file}
+	}
+	return nil
+}
+
+// show adds what the user names to what a sandbox shows.
+func show(shown, more []string) ([]string, error) {
+	for _, path := range more {
+		path, err := filepath.Abs(path)
+		if err != nil {
+			return nil, fmt.Errorf("python: show: %w", err)
+		}
+		if _, err := os.Stat(path); err != nil {
+			return nil, fmt.Errorf("python: show: %w", err)
+		}
+		shown = append(shown, path)
+	}
+	return shown, nil
 }
 
 // system tells whether a folder belongs to the system, which every sandbox shows.
@@ -110,8 +153,9 @@ func moduleName(path string) string {
 	return strings.ReplaceAll(name, "/", ".")
 }
 
-// hello is the first line: the worker's program and the module agentfly.
-func hello(memory int64) ([]byte, error) {
+// hello is the first line: the worker's program, the module agentfly, and where the modules of the file's folder lie, which a sandbox does
+// not list.
+func hello(memory int64, siblings map[string][2]string) ([]byte, error) {
 	worker, err := sources.ReadFile("worker.py")
 	if err != nil {
 		return nil, err
@@ -132,7 +176,7 @@ func hello(memory int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(map[string]any{"worker": string(worker), "modules": modules, "memory": memory})
+	return json.Marshal(map[string]any{"worker": string(worker), "modules": modules, "memory": memory, "siblings": siblings})
 }
 
 // builtIn is a worker of the interpreter in this program, which is started once more. The program must call gpython.Main first.
@@ -141,8 +185,9 @@ func builtIn(file string, o Options) (launch, error) {
 	if err != nil {
 		return launch{}, fmt.Errorf("python: runtime gpython starts this program once more, but %w; use runtime: cpython", err)
 	}
-	args := []string{program, gpython.Argument, strconv.FormatInt(o.Memory, 10)}
-	return launch{args: args, box: o.Sandbox, memory: o.Memory, readOnly: []string{program, filepath.Dir(file)}}, nil
+	l := launch{args: []string{program, gpython.Argument, strconv.FormatInt(o.Memory, 10)}, box: o.Sandbox, memory: o.Memory}
+	l.readOnly, err = show(append(append(itself(file), program), gpython.Siblings(file)...), o.Show)
+	return l, err
 }
 
 // start starts a worker's process. It lives until Kill or its own end.

@@ -5,6 +5,7 @@ runs an event loop for async functions. Standard output of the user's code goes 
 """
 
 import importlib.machinery
+import importlib.util
 import inspect
 import itertools
 import json
@@ -48,7 +49,26 @@ class Embedded:
         exec(compile(self.sources[name], name, "exec", dont_inherit=True), module.__dict__)
 
 
+class Siblings:
+    """Finds the modules of the file's folder that the file imports where the folder cannot be listed, as in a sandbox."""
+
+    def __init__(self, places):
+        self.places = places
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in self.places:
+            return None
+        file, folder = self.places[name]
+        if file:
+            return importlib.util.spec_from_file_location(name, file, submodule_search_locations=[folder] if folder else None)
+        spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
+        spec.submodule_search_locations = [folder]
+        return spec
+
+
 sys.meta_path.insert(0, Embedded(boot["modules"]))  # noqa: F821  of the line that starts this
+if boot.get("siblings"):  # noqa: F821
+    sys.meta_path.insert(sys.meta_path.index(importlib.machinery.PathFinder), Siblings(boot["siblings"]))  # noqa: F821
 
 from agentfly_hints import Unsupported, add_default, convert, encode, hints_of, optional, schema_of  # noqa: E402
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/agentfly/agentfly/python"
@@ -11,12 +12,13 @@ import (
 
 // PythonFile are the parameters of a Python file, in agent.tools and in rewards.
 type PythonFile struct {
-	Python      string `json:"python"`      // the file
-	Runtime     string `json:"runtime"`     // auto, cpython or gpython
-	Interpreter string `json:"interpreter"` // of cpython; default python3
-	Sandboxed   bool   `json:"sandboxed"`   // its workers run in the job's sandbox
-	Workers     int    `json:"workers"`     // processes; default the number of processors
-	Memory      int    `json:"memory"`      // MiB of a worker; default 2048
+	Python      string   `json:"python"`      // the file
+	Runtime     string   `json:"runtime"`     // auto, cpython or gpython
+	Interpreter string   `json:"interpreter"` // of cpython; default python3
+	Sandboxed   bool     `json:"sandboxed"`   // its workers run in the job's sandbox
+	Show        []string `json:"show"`        // sandboxed: further files and folders that the file may read
+	Workers     int      `json:"workers"`     // processes; default the number of processors
+	Memory      int      `json:"memory"`      // MiB of a worker; default 2048
 }
 
 // LoadPython loads the file, once for all entries with the same parameters, and tells the user its warnings.
@@ -27,6 +29,20 @@ func (r *Resources) LoadPython(ctx context.Context, p PythonFile) (*python.Modul
 	case p.Workers < 0 || p.Memory < 0:
 		return nil, errors.New("workers and memory must be above 0; leave them out for the defaults")
 	}
+	if len(p.Show) > 0 && !p.Sandboxed {
+		return nil, errors.New("show names what a sandbox shows; write sandboxed: true with it, or leave it out: outside a sandbox the file reads what it likes")
+	}
+	with := ""
+	if p.Interpreter != "" {
+		with = " with " + p.Interpreter
+	}
+	if err := r.Run("the Python file " + p.Python + ", which is not imported" + with); err != nil {
+		f, missing := os.Open(r.Resolve(p.Python))
+		if missing != nil {
+			return nil, fmt.Errorf("the file %s cannot be read: %w", p.Python, errors.Unwrap(missing))
+		}
+		return nil, errors.Join(err, f.Close())
+	}
 	o := python.Options{Runtime: p.Runtime, Interpreter: p.Interpreter, Workers: p.Workers, Memory: int64(p.Memory) << 20}
 	if p.Sandboxed {
 		box, err := r.Sandbox(ctx)
@@ -34,6 +50,9 @@ func (r *Resources) LoadPython(ctx context.Context, p PythonFile) (*python.Modul
 			return nil, err
 		}
 		o.Sandbox = box
+		for _, path := range p.Show {
+			o.Show = append(o.Show, r.Resolve(path))
+		}
 	}
 	m, err := r.Python(ctx, p.Python, o)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/agentfly/agentfly/python"
@@ -16,21 +17,25 @@ import (
 
 // Options say what the job asks for. The zero value is what the command line uses without a job.
 type Options struct {
-	Resolve func(path string) string // makes a path of the job file absolute; nil: relative to the working folder
-	Sandbox string                   // sandbox.Auto and so on; "" is auto
-	Cache   string                   // folder of indexes and downloads; "" is agentfly in the user's cache folder
-	Warn    func(text string)        // told once what a user should know; nil: nobody
+	Resolve  func(path string) string // makes a path of the job file absolute; nil: relative to the working folder
+	Sandbox  string                   // sandbox.Auto and so on; "" is auto
+	Gradings int                      // gradings of code that rewards run at once; 0 is the number of processors
+	Cache    string                   // folder of indexes and downloads; "" is agentfly in the user's cache folder
+	Warn     func(text string)        // told once what a user should know; nil: nobody
+	Look     bool                     // the job is looked at only: nothing that it names is run or asked, see Run
 }
 
 // Resources are opened with New and must be closed.
 type Resources struct {
-	options Options
-	mu      sync.Mutex
-	box     *sandbox.Sandbox
-	modules map[moduleKey]*python.Module
-	said    map[string]bool // warnings
-	begins  []func(ctx context.Context) error
-	closers []func() error
+	options  Options
+	mu       sync.Mutex
+	box      *sandbox.Sandbox
+	gradings chan struct{} // places
+	modules  map[moduleKey]*python.Module
+	said     map[string]bool // warnings
+	notRun   []string
+	begins   []func(ctx context.Context) error
+	closers  []func() error
 
 	sharing sync.Mutex // held while something shared is made
 	shared  map[string]any
@@ -41,6 +46,7 @@ type moduleKey struct {
 	workers                    int
 	memory                     int64
 	boxed                      bool
+	show                       string
 }
 
 // New opens nothing yet.
@@ -98,7 +104,7 @@ func (r *Resources) Sandbox(ctx context.Context) (*sandbox.Sandbox, error) {
 // Python is the module of a file, loaded once for tools and rewards alike.
 func (r *Resources) Python(ctx context.Context, file string, o python.Options) (*python.Module, error) {
 	file = r.Resolve(file)
-	key := moduleKey{file, o.Runtime, o.Interpreter, o.Workers, o.Memory, o.Sandbox != nil}
+	key := moduleKey{file, o.Runtime, o.Interpreter, o.Workers, o.Memory, o.Sandbox != nil, strings.Join(o.Show, "\x00")}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if m := r.modules[key]; m != nil {
@@ -111,6 +117,33 @@ func (r *Resources) Python(ctx context.Context, file string, o python.Options) (
 	r.modules[key] = m
 	r.closers = append(r.closers, m.Close)
 	return m, nil
+}
+
+// NotRunError says what a job that is only looked at would have run or asked.
+type NotRunError struct{ What string }
+
+func (e *NotRunError) Error() string { return "not checked: " + e.What }
+
+// Run is called before anything that the job names is run or asked: a program, a Python file, a service. Where the job is only looked at its
+// error is a *NotRunError with what, such as "the Python file x.py, which is not imported"; whoever makes something of it passes that on.
+func (r *Resources) Run(what string) error {
+	if !r.options.Look {
+		return nil
+	}
+	what = strings.ReplaceAll(what, "\n", `\n`) // a line each
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Contains(r.notRun, what) {
+		r.notRun = append(r.notRun, what)
+	}
+	return &NotRunError{what}
+}
+
+// NotRun is what Run refused, in order.
+func (r *Resources) NotRun() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.notRun)
 }
 
 // Shared is what several tools of the job have in common, made by the first that asks for it. What make opens it closes with OnClose; it

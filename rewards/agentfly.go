@@ -73,12 +73,12 @@ func agentflyRewards() map[string]Factory {
 	return all
 }
 
-// response is the final answer, or the last completion.
+// response is the final answer, or the last completion, of which a fragment that a token limit left is none.
 func response(t *trajectory.Trajectory) string {
 	if answer, turn := t.FinalAnswer(); turn >= 0 {
 		return answer
 	}
-	if n := len(t.Turns); n > 0 {
+	if n := len(t.Turns); n > 0 && !t.Cut() {
 		return t.Turns[n-1].Completion
 	}
 	return ""
@@ -116,7 +116,7 @@ func qaScore(response string, golds []string, counts bool) Score {
 func emScore(response string, golds []string, t *trajectory.Trajectory, needsForm bool) Score {
 	hasTags := false
 	answer := response
-	if n := len(t.Turns); n > 0 { // the final answer was taken out of its tags
+	if n := len(t.Turns); n > 0 && !t.Cut() { // the final answer was taken out of its tags
 		inner, found := lastTag(t.Turns[n-1].Completion, "answer")
 		if hasTags = found; found {
 			answer = inner

@@ -2,9 +2,6 @@ package rewards
 
 import (
 	"context"
-	"crypto/rand"
-	_ "embed"
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
@@ -15,9 +12,6 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-//go:embed code_tests.py
-var testHarness string
-
 // maxCode is the longest code that is run, in bytes: the kernel takes no longer argument.
 const maxCode = 100 << 10
 
@@ -26,32 +20,42 @@ type codeTestsParams struct {
 	Setup   string  `json:"setup"`   // field with Python text that runs before the code; "" (default): none
 	Entry   string  `json:"entry"`   // field with the function that a test's check(candidate) gets, as in HumanEval; "" (default): none
 	Partial bool    `json:"partial"` // the value is the share of the tests that pass; default: 1 when all pass, else 0
-	Timeout float64 `json:"timeout"` // seconds of a run; default 10
+	Timeout float64 `json:"timeout"` // seconds of the processor's time of a run; default 10
+	Wall    float64 `json:"wall"`    // seconds of a run by the clock; default 10 times timeout
 }
 
 type codeTests struct {
 	codeTestsParams
-	box *sandbox.Sandbox
+	box       *sandbox.Sandbox
+	resources *resources.Resources
 }
+
+// wallTimes is how much longer than its processor's time a run may take by the clock.
+const wallTimes = 10
 
 // newCodeTests makes code_tests: it runs the tests of the task on the trajectory's code, in the sandbox. The code is the last fenced block of
 // the final answer, else the answer itself; without an answer the last fenced block that the model wrote. A test of Python text passes when
-// it ends without an exception, with the functions test_… and the classes of unittest that it defines; a test {input, output} passes when the code as a program writes
-// the output, spaces at the ends of lines aside. All tests of Python text run in the process of the code: code that sets out to deceive
-// them can; it cannot deceive {input, output}. Parts: passed, the share of the tests; code, 1 when there was any.
+// it ends without an exception, with the functions test_… and the classes of unittest that it defines; a test {input, output} passes when
+// the code as a program writes the output, spaces at the ends of lines aside. What judges never runs in the process of the code: see
+// runTexts. Parts: passed, the share of the tests; code, 1 when there was any; tampered, 1 when the code did what only deception needs;
+// refused, the share of the tests that failed because what they do with the code's objects does not cross between processes or would let
+// the code say whether it is right.
 func newCodeTests(b *Builder, params map[string]any) (Reward, error) {
 	p := codeTestsParams{Tests: "tests", Timeout: 10}
 	if err := resources.Decode(params, &p); err != nil {
 		return nil, err
 	}
-	if p.Timeout <= 0 {
+	switch {
+	case p.Timeout <= 0:
 		return nil, fmt.Errorf("the parameter timeout is %v; allowed is more than 0 seconds", p.Timeout)
+	case p.Wall < 0 || p.Wall > 0 && p.Wall < p.Timeout:
+		return nil, fmt.Errorf("the parameter wall is %v; allowed is at least timeout, %v seconds, or 0 for %d times that", p.Wall, p.Timeout, wallTimes)
 	}
 	box, err := b.Resources.Sandbox(b.Context)
 	if err != nil {
 		return nil, err
 	}
-	return NewFuncParts("code_tests", codeTests{p, box}.score), nil
+	return NewFuncParts("code_tests", codeTests{p, box, b.Resources}.score), nil
 }
 
 func (c codeTests) score(ctx context.Context, in Input) (Score, error) {
@@ -67,22 +71,32 @@ func (c codeTests) score(ctx context.Context, in Input) (Score, error) {
 			}
 		}
 	}
-	out := Score{Parts: map[string]float64{"passed": 0, "code": 0}}
+	out := Score{Parts: map[string]float64{"passed": 0, "code": 0, "tampered": 0, "refused": 0}}
 	code, ok := trajectoryCode(in.Trajectory)
 	if !ok || len(code)+len(setup) > maxCode || strings.ContainsRune(code, 0) { // Python runs nothing with a zero byte
 		return out, nil
 	}
 	out.Parts["code"] = 1
-	passed := 0
+	defer offTheClock(ctx)() // waiting depends on the others, and the runs have limits of their own
+	leave, err := c.resources.Grade(ctx)
+	if err != nil {
+		return Score{}, err
+	}
+	defer leave()
+	var got graded
 	if pairs != nil {
-		passed, err = c.runPairs(ctx, setup+"\n"+code, pairs)
+		got.passed, err = c.runPairs(ctx, setup+"\n"+code, pairs)
 	} else {
-		passed, err = c.runTexts(ctx, map[string]any{"setup": setup, "code": code, "entry": entry}, texts)
+		got, err = c.runTexts(ctx, codeRequest{setup, code, entry, texts})
 	}
 	if err != nil {
 		return Score{}, err
 	}
-	share := float64(passed) / float64(len(texts)+len(pairs))
+	share := float64(got.passed) / float64(len(texts)+len(pairs))
+	out.Parts["refused"] = float64(got.refused) / float64(len(texts)+len(pairs))
+	if got.tampered {
+		out.Parts["tampered"] = 1
+	}
 	out.Parts["passed"] = share
 	if c.Partial || share == 1 {
 		out.Value = share
@@ -142,6 +156,9 @@ func trajectoryCode(t *trajectory.Trajectory) (string, bool) {
 		return answer, strings.TrimSpace(answer) != ""
 	}
 	for i := len(t.Turns) - 1; i >= 0; i-- {
+		if i == len(t.Turns)-1 && t.Cut() { // what a token limit cut is not what it ends with
+			continue
+		}
 		if code, ok := lastBlock(t.Turns[i].Completion); ok {
 			return code, true
 		}
@@ -157,39 +174,21 @@ func lastBlock(text string) (string, bool) {
 	return all[len(all)-1][1], true
 }
 
+// limits bind the processor's time; the wall clock, which depends on what else the machine does, is there for code that sleeps.
 func (c codeTests) limits() sandbox.Limits {
-	timeout := time.Duration(c.Timeout * float64(time.Second))
-	return sandbox.Limits{Wall: timeout, CPU: timeout}
+	second := float64(time.Second)
+	return sandbox.Limits{Wall: time.Duration(c.wall() * second), CPU: time.Duration(c.Timeout * second)}
 }
 
-// runTexts counts the tests of Python text that pass.
-func (c codeTests) runTexts(ctx context.Context, request map[string]any, tests []string) (int, error) {
-	mark := rand.Text()
-	request["mark"], request["tests"] = mark, tests
-	stdin, err := json.Marshal(request)
-	if err != nil {
-		return 0, err
+func (c codeTests) wall() float64 {
+	if c.Wall > 0 {
+		return c.Wall
 	}
-	r, err := c.box.Run(ctx, sandbox.Program{Args: []string{"python3", "-I", "-c", testHarness}, Stdin: stdin, Limits: c.limits()})
-	if err != nil {
-		return 0, err
-	}
-	passed := map[string]bool{}
-	for line := range strings.Lines(string(r.Stdout)) {
-		if number, ok := strings.CutPrefix(strings.TrimSpace(line), mark+" "); ok {
-			passed[number] = true
-		}
-	}
-	n := 0
-	for i := range tests {
-		if passed[fmt.Sprint(i)] {
-			n++
-		}
-	}
-	return n, nil
+	return wallTimes * c.Timeout
 }
 
-// runPairs counts the inputs for which the program writes the right output. Unless the share counts, the first wrong one ends it.
+// runPairs counts the inputs for which the program writes the right output. Unless the share counts, the first wrong one ends it; one
+// that is late by the clock ends it always.
 func (c codeTests) runPairs(ctx context.Context, code string, pairs []inputOutput) (int, error) {
 	n := 0
 	for _, p := range pairs {
@@ -199,7 +198,7 @@ func (c codeTests) runPairs(ctx context.Context, code string, pairs []inputOutpu
 		}
 		if r.Exit == 0 && r.Signal == "" && r.Dropped == 0 && sameOutput(string(r.Stdout), p.output) {
 			n++
-		} else if !c.Partial {
+		} else if !c.Partial || r.TimedOut { // what sleeps through one run is not waited for in the others
 			break
 		}
 	}

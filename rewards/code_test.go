@@ -1,22 +1,23 @@
 package rewards
 
 import (
-	"os/exec"
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/sandbox"
 	"github.com/agentfly/agentfly/trajectory"
 	"github.com/stretchr/testify/require"
 )
 
 func codeReward(t *testing.T, params map[string]any) Reward {
 	t.Helper()
-	if _, err := exec.LookPath("bwrap"); err != nil {
-		t.Skip("bwrap is not installed: apt-get install bubblewrap")
-	}
 	r := resources.New(resources.Options{})
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	if _, err := r.Sandbox(t.Context()); errors.Is(err, sandbox.ErrUnavailable) {
+		t.Skip(err.Error())
+	}
 	w, err := Prebuilt().Builder(t.Context(), r).Make("code_tests", params)
 	require.NoError(t, err)
 	return w
@@ -84,10 +85,10 @@ func TestCodeTestsFields(t *testing.T) {
 	}}
 	got, err := w.Score(t.Context(), Input{Task: task, Trajectory: answered("def root(n): return math.sqrt(n)")})
 	require.NoError(t, err)
-	require.Equal(t, Score{Value: 1, Parts: map[string]float64{"passed": 1, "code": 1}}, got)
+	require.Equal(t, Score{Value: 1, Parts: map[string]float64{"passed": 1, "code": 1, "tampered": 0, "refused": 0}}, got)
 	got, err = w.Score(t.Context(), Input{Task: task, Trajectory: answered("def root(n): return n")})
 	require.NoError(t, err)
-	require.Equal(t, Score{Value: 0, Parts: map[string]float64{"passed": 0, "code": 1}}, got)
+	require.Equal(t, Score{Value: 0, Parts: map[string]float64{"passed": 0, "code": 1, "tampered": 0, "refused": 0}}, got)
 	got, err = w.Score(t.Context(), Input{Task: task, Trajectory: answered("def root(n): return n\ndef check(candidate): pass")})
 	require.NoError(t, err)
 	require.Zero(t, got.Value, "its own check does not stand in for the task's")
@@ -99,7 +100,7 @@ func TestCodeTestsFields(t *testing.T) {
 	require.Equal(t, 1., got.Value)
 	got, err = w.Score(t.Context(), Input{Task: task, Trajectory: &trajectory.Trajectory{Turns: block.Turns[1:]}})
 	require.NoError(t, err)
-	require.Equal(t, Score{Value: 0, Parts: map[string]float64{"passed": 0, "code": 0}}, got)
+	require.Equal(t, Score{Value: 0, Parts: map[string]float64{"passed": 0, "code": 0, "tampered": 0, "refused": 0}}, got)
 
 	for _, tests := range []any{1, "", []any{}, []any{1}, []any{map[string]any{"input": "x"}}, []any{"x", map[string]any{"input": "", "output": ""}}} {
 		task.Fields["test"] = tests

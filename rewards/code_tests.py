@@ -1,68 +1,332 @@
-"""Runs tests on code. Both come as JSON on standard input; for every test that passed a line with its number is written, after a mark that
-the code does not know. What the code itself writes goes nowhere."""
-import json
+"""Runs tests on code that another process runs (code_answers.py). Here are the tests, their expectations and the comparisons: what the
+code returns is rebuilt as plain data of this process, and where only the code could answer whether a value is right, that is refused.
+code_values.py stands before this. The first line of standard input is the request; P NUMBER says that a test passed, R that what it did
+does not cross, T that the code tampered, C is a line for the code."""
+import ast
+import builtins
+import importlib
+import io
 import os
-import sys
 
-request = json.load(sys.stdin)
-results = os.dup(1)
-null = os.open(os.devnull, os.O_RDWR)
-for fd in 0, 1, 2:
-    os.dup2(null, fd)
-mark, process = request.pop("mark"), os.getpid()
-names = {"__name__": "solution"}
+# Methods of plain data that say whether something holds: an object that has one in the place of data answers yes to everything.
+JUDGES = {name for cls in (str, bytes, set, frozenset) for name in dir(cls) if name.startswith("is")} | {"startswith", "endswith", "is_integer", "issuperset"}
+NUMBERS = "len bool int float complex index".split()
+NAMES_OF_FUNCTIONS = ("__name__", "__qualname__", "__doc__", "__module__")
+OPEN = (io.IOBase,)
 
 
-def passed(number, run, *args):
-    try:
-        run(*args)
-    except BaseException:
-        return
-    if os.getpid() == process:
-        os.write(results, ("%s %d\n" % (mark, number)).encode())
+class Ended(BaseException):
+    """The code's process is gone. No test catches it with Exception."""
 
 
-def execute(code):
-    exec(compile(code, "<tests>", "exec"), names)
+class Names(dict):
+    """The globals of the tests: their own, then those of the code, then the builtin ones."""
+
+    def __missing__(self, name):
+        if name not in side.remote or name in vars(builtins) and name not in side.shadowing:
+            raise KeyError(name)
+        return side.name(name)
 
 
-def call(function, *args):
-    result = function(*args)
-    if hasattr(result, "__await__"):  # of an async test
-        import asyncio
+class Tests(Peer):
+    """The side of the tests."""
 
-        async def wait():
-            await result
+    def __init__(self, lines, results, request):
+        super().__init__(lines, lambda text: self.result("C " + text))
+        self.results, self.request, self.process = results, request, os.getpid()
+        self.remote, self.names, self.dead, self.shadowing, self.refused = set(), Names(), False, set(), False
+        self.names["__name__"] = "tests"
+        self.ends = any("Stop" in t for t in request["tests"])
 
-        asyncio.run(wait())
+    def result(self, text):
+        if os.getpid() == self.process:
+            self.results.write(text.encode() + b"\n")
+            self.results.flush()
+
+    # What the code answers.
+
+    def gone(self):
+        self.dead = True
+        raise Ended("the process of the code has ended")
+
+    def forged(self):
+        self.result("T")
+        self.gone()
+
+    def read(self):
+        if self.dead:
+            self.gone()
+        m = super().read()
+        if m.get("tampered"):
+            self.result("T")
+        if isinstance(m.get("names"), list):
+            self.remote = {n for n in m["names"] if isinstance(n, str)}
+        if isinstance(m.get("out"), str) and m["out"]:
+            sys.stdout.write(m["out"])
+        return m
+
+    def crossed(self, e, steps):
+        if isinstance(e, ENDS) and not (steps or self.ends):  # map() and all() would take it for the end of the tests
+            return RuntimeError("the code raised " + type(e).__name__)
+        return super().crossed(e, steps)
+
+    def refuse(self, what):
+        self.refused = True
+        raise Refused(what)
+
+    def ask(self, op, *args, of=None):
+        """Asks the code; first come the questions that it may not be asked, because it would hear which answer is right."""
+        if self.dead:
+            self.gone()
+        if op == "binary":
+            return self.binary(*args)
+        if op == "getattr" and args[1] in JUDGES:
+            self.judged("asks an object of the code whether it " + args[1])
+        fed = isinstance(of, Handle) and object.__getattribute__(of, "_fed")
+        if fed and (op == "hash" or op == "format" and args[1] or op == "unary" and args[0] in NUMBERS):
+            self.judged("makes a number of an object that was computed with an expected value")
+        got = super().ask(op, *args)
+        if op == "unary" and args[0] == "next" or op == "method" and args[1] in ("__getitem__", "__anext__"):
+            return got
+        if fed and op == "unary" and args[0] not in ("str", "repr", "reversed"):
+            return self.feed(got)
+        return got
+
+    def judged(self, what):
+        self.result("T")
+        self.refuse("the test %s: what the code compares with an expected value proves nothing; compare plain data" % what)
+
+    def feed(self, got):
+        if not isinstance(got, Handle):
+            self.judged("computes with an object of the code")
+        object.__setattr__(got, "_fed", True)
+        return got
+
+    def binary(self, op, a, b):
+        handles = [x for x in (a, b) if isinstance(x, Handle)]
+        fed = any(object.__getattribute__(x, "_fed") for x in handles)
+        if len(handles) == 2:
+            got = super().ask("binary", op, a, b)
+            return got if op in COMPARED or not fed else self.feed(got)
+        if op in ("eq", "ne") and (a is None or b is None):
+            return op == "ne"
+        plain = super().ask("plain", handles[0])
+        if plain is not None and not isinstance(plain, Handle):
+            return OPERATORS[op](plain if handles[0] is a else a, plain if handles[0] is b else b)
+        if op in COMPARED:
+            self.judged("compares an object of the code with plain data")
+        return self.feed(super().ask("binary", op, a, b))
+
+    def name(self, name):
+        got = self.ask("name", name)
+        if got[0] == "value":
+            return got[1]
+        module = importlib.import_module(str(got[1]))
+        found = module if got[2] is None else getattr(module, str(got[2]))
+        self.names[name] = found
+        return found
+
+    # What the code may ask.
+
+    def export(self, x):
+        module, name = getattr(x, "__module__", None) or getattr(getattr(x, "__objclass__", None), "__module__", None), getattr(x, "__qualname__", None)
+        if isinstance(module, str) and isinstance(name, str) and module != "tests" and "<" not in name and reached(module, name) is x:
+            return ["import", module, name]  # a function or class of the machine, which the code has too
+        kinds = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial, types.GeneratorType, types.CoroutineType)
+        if not isinstance(x, kinds + OPEN) and not (isinstance(x, type) or self.own(x) or mocked(x) or hasattr(type(x), "__next__")):
+            self.refuse("an object of the class %s does not cross to the code" % type(x).__name__)
+        return super().export(x)
+
+    def own(self, x):
+        """Whether x is an object of the tests that the code may look into."""
+        case = getattr(sys.modules.get("unittest"), "TestCase", ())
+        return not isinstance(x, (type, types.FunctionType, case)) and type(x).__module__ == "tests"
+
+    def run(self, op, *args):
+        if op == "input":
+            return builtins.input(args[0])
+        if op == "stdin" and args[0] in ("read", "readline"):
+            return getattr(sys.stdin, args[0])(*args[1:])
+        at = {"unary": 1, "binary": 1, "isinstance": 1, "issubclass": 1}.get(op, 0)
+        x = args[at]
+        if op == "binary" and id(x) not in self.exported:
+            x = args[2]
+        if id(x) not in self.exported:
+            raise AttributeError("it is not the code's to use")
+        if op == "call":
+            return x(*args[1], **args[2])
+        if op == "getattr":
+            return self.attribute(x, args[1])
+        if op == "send":
+            return self.run_send(x, args[1], args[2])
+        if op == "await":
+            return run_coroutine(x)
+        if op == "iter":
+            return iter(x)
+        if op in ("isinstance", "issubclass"):
+            return BUILTIN[op](args[0], x)
+        if op == "unary":
+            return run_unary(args[0], x, *args[2:])
+        if op == "hash":
+            return hash(x)
+        if op == "setattr" and self.own(x) and not args[1].startswith("_") and not callable(getattr(type(x), args[1], None)):
+            return object.__setattr__(x, args[1], args[2])
+        if op == "delattr" and self.own(x) and args[1] in vars(x):
+            return object.__delattr__(x, args[1])
+        if op == "binary" and self.own(x):
+            return OPERATORS[args[0]](args[1], args[2])
+        if op == "format":
+            return format(x, args[1])
+        if op == "method" and self.own(x) and args[1] in ("__getitem__", "__setitem__", "__delitem__", "__enter__", "__exit__"):
+            return getattr(x, args[1])(*args[2], **args[3])
+        raise AttributeError("it is not the code's to use")
+
+    def attribute(self, x, name):
+        """Of functions their names; of the tests' own objects and of open texts what has no underscore: nothing leads to a frame or a global."""
+        if isinstance(x, (types.FunctionType, types.MethodType, type)):
+            if name in NAMES_OF_FUNCTIONS or not name.startswith("_") and name in vars(x) and not isinstance(x, type):
+                return getattr(x, name)
+        elif not name.startswith("_") and (self.own(x) or isinstance(x, OPEN)):  # a file that the tests gave
+            return getattr(x, name)
+        elif mocked(x) and not name.startswith("_"):
+            found = getattr(x, name)
+            if not isinstance(found, types.MethodType):
+                return found
+        raise AttributeError(name)
+
+    # The tests.
+
+    def load(self):
+        r = self.request
+        setup = ast.parse(r["setup"])
+        exec(compile(setup, "<setup>", "exec"), self.names)
+        for node in setup.body:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and stub(node):
+                self.names.pop(node.name, None)
+        self.names.pop(r["entry"], None)
+        for v in self.names.values():
+            if isinstance(v, type) and v.__module__ == "tests":
+                v.__module__ = "solution"
+        shared = {name for name, v in self.names.items() if isinstance(v, type) and v.__module__ == "solution"}
+        self.ask("load", r["setup"], r["code"])
+        self.ask("share", sorted(shared))
+        self.shared = shared
+        self.shadowing = self.shadowed()
+
+    def shadowed(self):
+        """The builtin names that are the code's here: none, unless the tests name nothing else that could be the code's."""
+        loaded, bound = set(), set(self.names)
+        for text in self.request["tests"]:
+            try:
+                tree = ast.parse(text)
+            except SyntaxError:
+                continue
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Name):
+                    (loaded if isinstance(node.ctx, ast.Load) else bound).add(node.id)
+                elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                    bound.add(node.name)
+                elif isinstance(node, ast.arg):
+                    bound.add(node.arg)
+                elif isinstance(node, ast.alias):
+                    bound.add((node.asname or node.name).split(".")[0])
+                elif isinstance(node, ast.ExceptHandler):
+                    bound.add(node.name)
+        other = loaded - bound - set(BUILTIN)
+        return set() if other or self.request["entry"] else (loaded - bound) & set(BUILTIN) - {n for n, v in BUILTIN.items() if isinstance(v, type)}
+
+    def fetch(self, test):
+        """Puts the code's names that the test uses into its globals, where the body of a class finds them; plain data is asked for anew."""
+        for node in ast.walk(ast.parse(test)):
+            if isinstance(node, ast.Name) and node.id not in self.names:
+                try:
+                    got = self.names[node.id]
+                except KeyError:
+                    continue
+                if isinstance(got, (Handle, type)):
+                    self.names[node.id] = got
+
+    def whole(self, test):
+        """Runs a test and what it defines. What has the same name in the code, or in a test before, is another object: it does not stand in
+        for it."""
+        self.fetch(test)
+        before = dict(self.names)
+        exec(compile(test, "<tests>", "exec"), self.names)
+        case = getattr(sys.modules.get("unittest"), "TestCase", ())
+        for name, value in list(self.names.items()):
+            if before.get(name) is value or isinstance(value, Handle):
+                continue
+            if name.startswith("test_") and callable(value):
+                end = value()
+                if hasattr(end, "__await__"):  # of an async test
+                    run_coroutine(end)
+            elif name == "check" and self.request["entry"]:
+                value(self.names[self.request["entry"]])
+            elif isinstance(value, type) and issubclass(value, case) and value.__module__ == "tests":
+                result = sys.modules["unittest"].TestResult()
+                sys.modules["unittest"].defaultTestLoader.loadTestsFromTestCase(value).run(result)
+                if not result.wasSuccessful():
+                    raise AssertionError(name)
+
+    def grade(self):
+        try:
+            self.load()
+        except BaseException:
+            return
+        for number, test in enumerate(self.request["tests"]):
+            self.refused = False
+            try:
+                self.whole(test)
+            except BaseException:
+                if self.refused:
+                    self.result("R %d" % number)
+                continue
+            if not self.refused and not self.dead:  # also where the test caught what said so
+                self.result("P %d" % number)
+        if not self.dead:
+            try:
+                self.ask("end")
+            except BaseException:
+                return
 
 
-def whole(test):
-    """Runs a test and what it defines. What has the same name in the code, or in a test before, is another object: it does not stand in for it."""
-    before = dict(names)
-    execute(test)
-    case = getattr(sys.modules.get("unittest"), "TestCase", ())
-    for name, value in list(names.items()):
-        if before.get(name) is value:
-            continue
-        if name.startswith("test_") and callable(value):
-            call(value)
-        elif name == "check" and request["entry"]:
-            call(value, names[request["entry"]])
-        elif isinstance(value, type) and issubclass(value, case):
-            result = sys.modules["unittest"].TestResult()
-            sys.modules["unittest"].defaultTestLoader.loadTestsFromTestCase(value).run(result)
-            if not result.wasSuccessful():
-                raise AssertionError(name)
+def reached(module, name):
+    return functools.reduce(lambda x, part: getattr(x, part, None), name.split("."), sys.modules.get(module))
 
 
-try:
-    execute(request["setup"])
-    execute(request["code"])
-except BaseException:
-    os._exit(1)
-if os.getpid() != process:
-    os._exit(0)
-for number, test in enumerate(request["tests"]):
-    passed(number, whole, test)
+def mocked(x):
+    mock = sys.modules.get("unittest.mock")
+    return mock is not None and isinstance(x, mock.NonCallableMock)
+
+
+def stub(node):
+    """Whether a function or class of the setup is only the head of what the code has to define."""
+    if isinstance(node, ast.ClassDef):
+        parts = [n for n in node.body if not empty(n)]
+        return bool([n for n in parts if not isinstance(n, ast.ClassDef)]) and all(
+            isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef)) and stub(n) for n in parts
+        )
+    return all(empty(n) for n in node.body)
+
+
+def empty(node):
+    if isinstance(node, ast.Raise):
+        raised = getattr(node.exc, "func", node.exc)
+        return getattr(raised, "id", "") == "NotImplementedError"
+    return isinstance(node, ast.Pass) or isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def main():
+    lines, results = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in 0, 1, 2:
+        os.dup2(null, fd)
+    sys.modules["tests"] = types.ModuleType("tests")
+    return Tests(lines, results, loads(lines.readline().decode()))
+
+
+side = main()
+side.result("ready")
+side.grade()
+side.result("done")
 os._exit(0)

@@ -173,10 +173,10 @@ func knownArguments(in Input) map[string]func() any {
 	}
 }
 
-// finalResponse is the final answer, or, where the agent gave none, what it wrote last.
+// finalResponse is the final answer, or, where the agent gave none, what it wrote last, unless a token limit cut that.
 func finalResponse(t *trajectory.Trajectory) string {
 	answer, turn := t.FinalAnswer()
-	if turn < 0 && len(t.Turns) > 0 {
+	if turn < 0 && len(t.Turns) > 0 && !t.Cut() {
 		answer = t.Turns[len(t.Turns)-1].Completion
 	}
 	return answer

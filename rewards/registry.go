@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agentfly/agentfly/panics"
 	"github.com/agentfly/agentfly/resources"
 )
 
@@ -114,7 +115,14 @@ func (b *Builder) make(name string, params map[string]any) (Reward, error) {
 	if f == nil {
 		return nil, fmt.Errorf("there is no reward %q; the rewards are %s", name, strings.Join(b.registry.Names(), ", "))
 	}
-	w, err := f(b, params)
+	var w Reward
+	err := panics.Guard("its factory", func() (err error) {
+		w, err = f(b, params)
+		return err
+	})
+	if err == nil && w == nil {
+		err = errors.New("its factory returned no reward")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

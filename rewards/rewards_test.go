@@ -239,3 +239,15 @@ func FuzzEqual(f *testing.F) {
 		require.True(t, Equal(a, a))
 	})
 }
+
+// A factory of a reward that panics, or makes nothing, is an error that names the reward.
+func TestAFactoryThatPanicsIsAnError(t *testing.T) {
+	r := Prebuilt()
+	require.NoError(t, r.Register("index", func(*Builder, map[string]any) (Reward, error) { panic("no index") }))
+	require.NoError(t, r.Register("none", func(*Builder, map[string]any) (Reward, error) { return nil, nil }))
+	b := r.Builder(t.Context(), nil)
+	_, err := b.Make("index", nil)
+	require.Regexp(t, `^rewards: index: its factory panicked: no index, at \S+rewards_test\.go:\d+$`, err.Error())
+	_, err = b.Make("none", nil)
+	require.EqualError(t, err, "rewards: none: its factory returned no reward")
+}

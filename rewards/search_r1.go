@@ -40,6 +40,7 @@ func newSearchR1(_ *Builder, params map[string]any) (Reward, error) {
 		}
 		text := searchText(in.Trajectory)
 		answer, answered := lastTag(text, "answer")
+		answered = answered && !in.Trajectory.Cut()
 		right := answered && bestMatch(answer, golds) == 1
 		form, found := searchForm(text), retrieved(in.Trajectory, golds)
 		value := 0.0

@@ -93,10 +93,12 @@ func (s *sum) Score(ctx context.Context, in Input) (Score, error) {
 }
 
 // Run scores once under a deadline. A panic, a NaN or an infinite number becomes an error that names the reward. A
-// reward that ignores ctx keeps its goroutine until it returns; its score is dropped.
+// reward that ignores ctx keeps its goroutine until it returns; its score is dropped. The deadline stands still where a reward is
+// off the clock.
 func Run(ctx context.Context, timeout time.Duration, r Reward, in Input) (Score, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
+	own, stop := newClock(ctx, timeout)
+	defer stop()
+	ctx = own
 	if in.Trajectory != nil {
 		defer waiting.Enter(ctx, "reward "+r.Name(), in.Trajectory.ID).Leave()
 	}

@@ -57,9 +57,10 @@ func TestAttackMemory(t *testing.T) {
 	s := open(t)
 	p := python(`
 def bytes_of(n): return len(bytearray(n))
-attempt("2 GiB", bytes_of, 2 << 30)
+try: print("ACHIEVED", bytes_of(2 << 30))
+except MemoryError: pass
 import mmap
-attempt("shared 2 GiB", lambda: len(mmap.mmap(-1, 2 << 30)))
+attempt("shared 2 GiB", lambda: len(mmap.mmap(-1, 2 << 30)), refused=(errno.ENOMEM,))
 keep = []
 try:
     while True: keep.append(bytearray(1 << 24))
@@ -171,7 +172,7 @@ func TestAttackInfiniteLoop(t *testing.T) {
 	r := attack(t, s, p)
 	require.Equal(t, "SIGXCPU", r.Signal)
 	require.False(t, r.TimedOut)
-	require.Greater(t, r.Processor, 900*time.Millisecond)
+	require.Greater(t, r.Processor, 800*time.Millisecond) // counted in ticks
 
 	p = python("signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass")
 	p.Limits.CPU = time.Second
@@ -237,25 +238,32 @@ print("the parent ends", flush=True)
 	require.Equal(t, before, size())
 }
 
-// A process that is killed takes its sandboxes with it.
+// A process that is killed takes its sandboxes with it, and their folders.
 func TestAttackAfterTheParentsEnd(t *testing.T) {
 	const variable = "AGENTFLY_TEST_PARENT"
 	if mark := os.Getenv(variable); mark != "" { // the parent
-		s := open(t)
+		kind, mark, _ := strings.Cut(mark, " ")
+		s, err := Open(t.Context(), kind)
+		require.NoError(t, err)
 		p := python("os.setsid()\nfork(time.sleep, 1000)\ntime.sleep(1000)")
 		p.Env = []string{mark}
-		_, err := s.Start(t.Context(), p)
+		_, err = s.Start(t.Context(), p)
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return len(marked(mark)) >= 3 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return len(marked(mark)) >= 2 }, time.Minute, time.Millisecond)
 		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGKILL))
 	}
-	open(t)
-	mark := "AGENTFLY_MARK=" + rand.Text()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	c := exec.Command(self, "-test.run=^TestAttackAfterTheParentsEnd$")
-	c.Env = append(os.Environ(), variable+"="+mark)
-	out, err := c.CombinedOutput()
-	require.EqualError(t, err, "signal: killed", "%s", out)
-	require.Eventually(t, func() bool { return len(marked(mark)) == 0 }, time.Minute, time.Millisecond)
+	eachKind(t, func(t *testing.T, s *Sandbox) {
+		mark := "AGENTFLY_MARK=" + rand.Text()
+		self, err := os.Executable()
+		require.NoError(t, err)
+		temporary := t.TempDir()
+		c := exec.Command(self, "-test.run=^TestAttackAfterTheParentsEnd$")
+		c.Env = append(os.Environ(), variable+"="+s.Kind()+" "+mark, "TMPDIR="+temporary)
+		out, err := c.CombinedOutput()
+		require.EqualError(t, err, "signal: killed", "%s", out)
+		require.Eventually(t, func() bool {
+			left, err := os.ReadDir(temporary)
+			return err == nil && len(marked(mark))+len(left) == 0
+		}, time.Minute, time.Millisecond)
+	})
 }

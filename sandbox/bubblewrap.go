@@ -20,26 +20,42 @@ import (
 // nobody is who programs run as where this process is root's: the user of the same name, whom no file belongs to.
 const nobody = 65534
 
-// first is the tree's first process: it waits for the program, reaps what is left to it, and is what the kernel kills first when memory
-// is short. Its own words go nowhere.
-const first = `exec 3>&2 2>/dev/null; echo 1000 >/proc/self/oom_score_adj; "$@" 2>&3 3>&-; exit "$?"`
+// first is the tree's first process: it waits for the program, and reaps what is left to it. Its own words go nowhere.
+const first = `exec 3>&2 2>/dev/null; "$@" 2>&3 3>&-; exit "$?"`
+
+// before is what runs before bwrap. It makes the tree what the kernel kills first when memory is short; inside, /proc cannot be written, so
+// that nothing takes that back. Then the program mount, which is $1 or empty, mounts the private folders as descriptor 7 says: bwrap's own
+// cannot be bound in their number of files.
+const before = `echo 1000 >/proc/self/oom_score_adj || exit 1
+[ -z "$1" ] || "$1" -n -a -T /proc/self/fd/7 || exit 1
+shift; exec "$@" 7<&-`
+
+// rooms are where the private folders are mounted before bwrap binds them: folders that every kernel has and that no program is shown.
+var rooms = map[string]string{"/tmp": "/sys/kernel", "/dev/shm": "/sys/devices", "/workspace": "/sys/class"}
+
+// inodesPer is the room of a private folder for which it may have one file: an empty one takes half of it in the kernel.
+const inodesPer = 2 * inodeBytes
 
 // bubblewrap starts programs with bwrap. How they get their limits and lose their rights:
 //
-//	bwrap → [setpriv →] prlimit → sh → program
+//	setpriv → sh → bwrap → [setpriv →] prlimit → sh → program
 //
-// bwrap makes the namespaces and the file system, drops the capabilities, forbids new privileges and installs the seccomp filter; sh is
-// the first process of the process namespace, with which the kernel ends all others.
+// The first setpriv forbids new privileges, because the program mount is setuid to the host's root, who is a user without rights in the
+// namespace of a process of root. The first sh mounts the private folders; bwrap makes the namespaces and the file system, drops the capabilities, forbids new privileges
+// and installs the seccomp filter; the second sh is the first process of the process namespace, with which the kernel ends all others.
 //
-// A process of root starts bwrap as the user nobody in a user namespace whose root is nobody: with the rights of that root over the
+// A process of root starts all of it as the user nobody in a user namespace whose root is nobody: with the rights of that root over the
 // files of the host's root, which is user 1 there, bwrap reaches folders that only root can, and the program, which has no rights, does
-// not; setpriv takes even the possibility of rights from it. Everything is one user, because bwrap's end must be able to signal the tree. RLIMIT_NPROC does not bind the host's root, and in a
-// user namespace of its own it counts the processes of this tree alone (Linux 5.14).
+// not; setpriv takes even the possibility of rights from it. Everything is one user, because bwrap's end must be able to signal the tree.
+// RLIMIT_NPROC does not bind the host's root, and in a user namespace of its own it counts the processes of this tree alone (Linux 5.14).
+//
+// A process of another user mounts the private folders in a user namespace as well, within which bwrap makes one of its own. Where only
+// bwrap may make them, as with some profiles of AppArmor, bwrap mounts the folders, and their files are counted by the watch.
 type bubblewrap struct {
-	bwrap, setpriv, prlimit string
-	filter                  []byte
-	base                    []string // arguments that every program has
-	root                    bool
+	bwrap, setpriv, prlimit, mount string
+	filter                         []byte
+	base                           []string // arguments that every program has
+	root                           bool
 }
 
 func openBubblewrap(ctx context.Context) (*Sandbox, error) {
@@ -54,12 +70,22 @@ func openBubblewrap(ctx context.Context) (*Sandbox, error) {
 	if b.setpriv, err = inUsr("setpriv"); err != nil {
 		return nil, err
 	}
-	if b.filter, err = filter(unix.AF_UNIX, unix.AF_INET, unix.AF_INET6); err != nil {
+	if b.mount, err = inUsr("mount"); err != nil {
+		return nil, err
+	}
+	if b.filter, err = filter(confinement{families: []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}}); err != nil {
 		return nil, err
 	}
 	b.base = b.arguments()
 	s := &Sandbox{kind: Bubblewrap, command: b.command}
-	if err := s.prove(ctx); err != nil {
+	err = s.prove(ctx)
+	if err != nil && !b.root {
+		b.mount = ""
+		if s.prove(ctx) == nil {
+			return s, nil
+		}
+	}
+	if err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -72,7 +98,7 @@ func inUsr(name string) (string, error) {
 			return dir + name, nil
 		}
 	}
-	return "", fmt.Errorf("%s is not installed; install the package util-linux", name)
+	return "", fmt.Errorf("%s is not installed; install the packages util-linux and mount", name)
 }
 
 // arguments are those of bwrap that every program has, up to what it binds.
@@ -113,9 +139,9 @@ const (
 	group  = "nogroup:x:0:\nnogroup:x:65534:\n"
 )
 
-// command is a program's bwrap with its descriptors: 3 status, 4 filter, 5 passwd, 6 group.
+// command is a program's bwrap with its descriptors: 3 status, 4 filter, 5 passwd, 6 group, 7 what is mounted before.
 func (b *bubblewrap) command(p Program, l Limits) (out *launch, err error) {
-	out = &launch{}
+	out = &launch{network: true}
 	defer func() {
 		if err != nil {
 			out.close()
@@ -126,6 +152,10 @@ func (b *bubblewrap) command(p Program, l Limits) (out *launch, err error) {
 		return out, err
 	}
 	out.status, out.theirs = status, []*os.File{theirs}
+	private, args, err := b.files(append([]string{}, b.base...), p, l)
+	if err != nil {
+		return out, err
+	}
 	for _, data := range [][]byte{b.filter, []byte(passwd), []byte(group)} {
 		f, err := filled(data)
 		if err != nil {
@@ -133,11 +163,11 @@ func (b *bubblewrap) command(p Program, l Limits) (out *launch, err error) {
 		}
 		out.theirs = append(out.theirs, f)
 	}
-	args := append([]string{}, b.base...)
-	args, err = b.files(args, p, l)
+	table, err := inMemory(private) // mount reads no pipe
 	if err != nil {
 		return out, err
 	}
+	out.theirs = append(out.theirs, table)
 	args = append(args, "--clearenv")
 	for _, v := range environment(p, "/workspace") {
 		name, value, _ := strings.Cut(v, "=")
@@ -150,26 +180,73 @@ func (b *bubblewrap) command(p Program, l Limits) (out *launch, err error) {
 	}
 	args = append(append(args, b.prlimit), rlimitArguments(l)...)
 	args = append(args, "--", "/bin/sh", "-c", first, "sh")
-	out.cmd = exec.Command(b.bwrap, append(args, p.Args...)...)
+	command := append([]string{"--no-new-privs", "--", "/bin/sh", "-c", before, "sh", b.mount, b.bwrap}, args...)
+	out.cmd = exec.Command(b.setpriv, append(command, p.Args...)...)
+	if b.mount == "" {
+		out.inodes = privateInodes
+	}
 	out.cmd.Env = []string{}
 	out.cmd.Dir = "/"
 	out.cmd.ExtraFiles = append([]*os.File{}, out.theirs...)
 	out.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if b.root {
 		ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: nobody, Size: 1}, {ContainerID: 1, HostID: 0, Size: 1}}
-		out.cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
+		out.cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS
 		out.cmd.SysProcAttr.UidMappings, out.cmd.SysProcAttr.GidMappings = ids, ids
 		out.cmd.SysProcAttr.GidMappingsEnableSetgroups = true
 		out.cmd.SysProcAttr.Credential = &syscall.Credential{} // of the namespace
+	} else if b.mount != "" {
+		out.cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS
+		out.cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+		out.cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
 	}
 	return out, nil
 }
 
+// privateInodes is what the files of the private folders take beside their content.
+func privateInodes(pids []int) (int64, error) {
+	var sum int64
+	for _, dir := range []string{"/tmp", "/dev/shm", "/workspace"} {
+		var st unix.Statfs_t
+		if err := unix.Statfs("/proc/"+strconv.Itoa(pids[0])+"/root"+dir, &st); !gone(err) {
+			return 0, err
+		}
+		if st.Type == unix.TMPFS_MAGIC {
+			sum += int64(st.Files-st.Ffree) * inodeBytes
+		}
+	}
+	return sum, nil
+}
+
+// inMemory is a file that has no name.
+func inMemory(data []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("private", unix.MFD_CLOEXEC|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
+		fd, err = unix.MemfdCreate("private", unix.MFD_CLOEXEC)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make a file in memory: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "private")
+	if _, err := f.Write(data); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
 // files are the writable folders and those of the program. Every writable place has a size: what is left of the root and of /dev is
 // made read-only last.
-func (b *bubblewrap) files(args []string, p Program, l Limits) ([]string, error) {
+// private lists what is mounted before bwrap, as fstab does.
+func (b *bubblewrap) files(args []string, p Program, l Limits) (private []byte, _ []string, _ error) {
 	tmpfs := func(path string, size int64) {
-		args = append(args, "--perms", "1777", "--size", strconv.FormatInt(max(size, 4096), 10), "--tmpfs", path)
+		size = max(size, 4096)
+		if b.mount == "" {
+			args = append(args, "--perms", "1777", "--size", strconv.FormatInt(size, 10), "--tmpfs", path)
+			return
+		}
+		private = fmt.Appendf(private, "private %s tmpfs size=%d,nr_inodes=%d,mode=1777,nosuid,nodev 0 0\n", rooms[path], size, max(size/inodesPer, 16))
+		args = append(args, "--bind", rooms[path], path)
 	}
 	tmpfs("/tmp", l.Disk*3/8)
 	tmpfs("/dev/shm", l.Disk/8)
@@ -178,7 +255,7 @@ func (b *bubblewrap) files(args []string, p Program, l Limits) ([]string, error)
 	} else {
 		if b.root {
 			if err := os.Chown(p.Workspace, nobody, nobody); err != nil {
-				return nil, fmt.Errorf("give the workspace to the user nobody: %w", err)
+				return nil, nil, fmt.Errorf("give the workspace to the user nobody: %w", err)
 			}
 		}
 		args = append(args, "--bind", p.Workspace, "/workspace")
@@ -186,7 +263,7 @@ func (b *bubblewrap) files(args []string, p Program, l Limits) ([]string, error)
 	for _, path := range p.ReadOnly {
 		path = filepath.Clean(path)
 		if path == "/" {
-			return nil, errors.New("the whole file system cannot be readable inside; name folders")
+			return nil, nil, errors.New("the whole file system cannot be readable inside; name folders")
 		}
 		for i := 1; i < len(path); i++ { // bwrap makes the folders above for itself alone
 			if path[i] == '/' {
@@ -195,7 +272,7 @@ func (b *bubblewrap) files(args []string, p Program, l Limits) ([]string, error)
 		}
 		args = append(args, "--ro-bind", path, path)
 	}
-	return append(args, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/workspace"), nil
+	return private, append(args, "--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/workspace"), nil
 }
 
 // environment is that of a program whose home is given.
@@ -237,6 +314,9 @@ func rlimits(l Limits) []rlimit {
 		{"core", unix.RLIMIT_CORE, 0, 0},
 		{"memlock", unix.RLIMIT_MEMLOCK, 0, 0},
 		{"msgqueue", unix.RLIMIT_MSGQUEUE, 0, 0},
+		{"sigpending", unix.RLIMIT_SIGPENDING, 256, 256}, // timers too; counted over the user with landlock
+		{"rtprio", unix.RLIMIT_RTPRIO, 0, 0},
+		{"nice", unix.RLIMIT_NICE, 0, 0},
 	}
 	for i := range all {
 		var now unix.Rlimit

@@ -3,9 +3,11 @@
 package sandbox
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,7 +34,7 @@ func init() {
 	var err error
 	switch os.Args[1] {
 	case "supervise":
-		err = supervise(os.NewFile(3, "status"), os.NewFile(4, "control"), os.NewFile(5, "orders"))
+		err = supervise(os.NewFile(3, "status"), os.NewFile(4, "control"), os.NewFile(5, "orders")) // 6 is the lock of its folder
 	case "become":
 		err = become(os.NewFile(3, "orders"))
 	}
@@ -50,12 +52,22 @@ type orders struct {
 	Limits             Limits
 	Filter             []byte   // seccomp program; nil: no confinement
 	Writable, ReadOnly []string // folders
+	Own                string   // folder that is removed at the end
 	User               int      // to become; 0: stay
 }
 
 // supervise starts the program and waits for all its descendants. It kills them when the program ends, and when control is closed, which is
-// so as well when the starting process dies.
+// so as well when the starting process dies; then nobody else removes the folder.
 func supervise(status, control, config *os.File) error {
+	var o orders // which the program's process reads too, from the beginning
+	if err := json.NewDecoder(io.NewSectionReader(config, 0, 1<<40)).Decode(&o); err != nil {
+		return err
+	}
+	// What is left to a reaper belongs to its first thread, which runs this.
+	children, err := os.Open(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
+	if err != nil {
+		return err
+	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return err
 	}
@@ -74,7 +86,7 @@ func supervise(status, control, config *os.File) error {
 	}
 	go func() {
 		_, _ = control.Read(make([]byte, 1))
-		killAll()
+		killAll(children)
 	}()
 	code := 127
 	for {
@@ -84,6 +96,7 @@ func supervise(status, control, config *os.File) error {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case err != nil: // nobody is left
+			_ = RemoveAll(o.Own)
 			_, err = fmt.Fprintf(status, "{\"exit-code\": %d}\n", code)
 			return err
 		case pid == c.Process.Pid:
@@ -91,17 +104,26 @@ func supervise(status, control, config *os.File) error {
 			if st.Signaled() {
 				code = 128 + int(st.Signal())
 			}
-			go killAll()
+			go killAll(children)
 		}
 	}
 }
 
-// killAll kills the descendants of this process until there are none. It stops them first: who is stopped makes no new ones, and still counts.
-func killAll() {
+// killAll kills the descendants of this process until there are none. It stops them first: who is stopped makes no new ones, and still
+// counts. Where it cannot look for them, having no descriptor left, it kills its own children, whose file is open, and so those who become
+// its children by that, until it has none.
+func killAll(children *os.File) {
 	for {
 		var stopped []int
 		for {
-			pids := descendants(os.Getpid())
+			pids, err := descendants(os.Getpid())
+			if err != nil {
+				stopped = own(children)
+				if len(stopped) == 0 {
+					return
+				}
+				break
+			}
 			if len(pids) == 0 {
 				return
 			}
@@ -121,12 +143,24 @@ func killAll() {
 	}
 }
 
+// own are the children of this process.
+func own(children *os.File) []int {
+	text := make([]byte, 64<<10) // more are killed next time
+	n, _ := children.ReadAt(text, 0)
+	return numbers(string(text[:n]))
+}
+
 // become turns this process into the program.
 func become(config *os.File) error {
 	runtime.LockOSThread() // what holds one thread holds the program that it becomes
 	var o orders
 	if err := json.NewDecoder(config).Decode(&o); err != nil {
 		return err
+	}
+	processes := tasks(cmp.Or(o.User, os.Getuid())) // which cannot be counted from within
+	var unshown error
+	if o.User != 0 {
+		unshown = show(o)
 	}
 	if err := os.Chdir(o.Folder); err != nil {
 		return fmt.Errorf("enter the workspace: %w", err)
@@ -140,6 +174,9 @@ func become(config *os.File) error {
 		if err := confine(o); err != nil {
 			return err
 		}
+		if err := reach(o, path, unshown); err != nil {
+			return err
+		}
 	}
 	if err := unix.CloseRange(3, 1<<30, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return err
@@ -149,7 +186,7 @@ func become(config *os.File) error {
 	if err != nil {
 		return err
 	}
-	if o.Limits.Processes += tasks(os.Getuid()); os.Getuid() == 0 {
+	if o.Limits.Processes += processes; os.Getuid() == 0 {
 		o.Limits.Processes = 1 << 20 // it does not bind root
 	}
 	args := append(append([]string{prlimit}, rlimitArguments(o.Limits)...), "--", path)

@@ -29,7 +29,7 @@ func openLandlock(ctx context.Context) (*Sandbox, error) {
 	case version < landlockABI:
 		return nil, fmt.Errorf("the kernel's landlock has version %d, and 6 (Linux 6.12) is the first that confines signals; use a newer kernel", version)
 	}
-	program, err := filter() // no sockets: landlock knows TCP alone
+	program, err := filter(confinement{shared: true, owner: os.Geteuid() != 0}) // no sockets: landlock knows TCP alone
 	if err != nil {
 		return nil, err
 	}
@@ -54,11 +54,12 @@ func helped(p Program, l Limits, filter []byte) (out *launch, err error) {
 	}()
 	home := p.Workspace
 	confined := filter != nil
-	own, err := os.MkdirTemp("", "agentfly-sandbox-")
+	folder, err := TempFolder("sandbox")
 	if err != nil {
 		return out, err
 	}
-	out.folder = own
+	own := folder.Path()
+	out.folder = folder
 	temp := filepath.Join(own, "tmp")
 	writable := []string{temp}
 	if home == "" {
@@ -71,7 +72,7 @@ func helped(p Program, l Limits, filter []byte) (out *launch, err error) {
 	}
 	o := orders{
 		Args: p.Args, Env: append(environment(p, home), "TMPDIR="+temp), Folder: home, Limits: l, Filter: filter,
-		Writable: append(writable, home), ReadOnly: p.ReadOnly,
+		Writable: append(writable, home), ReadOnly: p.ReadOnly, Own: own,
 	}
 	if confined && os.Geteuid() == 0 {
 		o.User = nobody
@@ -115,6 +116,6 @@ func helped(p Program, l Limits, filter []byte) (out *launch, err error) {
 			out.cmd.Env = append(out.cmd.Env, v)
 		}
 	}
-	out.cmd.ExtraFiles = []*os.File{status, control, file}
+	out.cmd.ExtraFiles = []*os.File{status, control, file, folder.lock}
 	return out, nil
 }

@@ -33,3 +33,23 @@ func (r *running) Kill() error              { return nil }
 func (r *running) processor() time.Duration { return 0 }
 
 func lastLine([]byte) string { return "" }
+
+func removeStale() {}
+
+// Folder is a temporary folder.
+type Folder struct{ path string }
+
+// TempFolder makes a folder for temporary files of a kind; kind is part of its name.
+func TempFolder(kind string) (*Folder, error) {
+	path, err := os.MkdirTemp("", "agentfly-"+kind+"-")
+	return &Folder{path}, err
+}
+
+// Path is absolute if the folder for temporary files is.
+func (f *Folder) Path() string { return f.path }
+
+// Close removes the folder.
+func (f *Folder) Close() error { return os.RemoveAll(f.path) }
+
+// RemoveAll removes a folder.
+func RemoveAll(dir string) error { return os.RemoveAll(dir) }

@@ -34,11 +34,12 @@ const held = "0000000000000000 1 2"
 
 // prove runs the probe.
 func (s *Sandbox) prove(ctx context.Context) error {
-	dir, err := os.MkdirTemp("", "agentfly-probe-")
+	folder, err := TempFolder("probe")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer folder.Close()
+	dir := folder.Path()
 	if err := os.Chmod(dir, 0o777); err != nil { // only the sandbox stands before it
 		return err
 	}

@@ -26,7 +26,10 @@ type launch struct {
 	theirs  []*os.File // that the child inherits
 	status  *os.File   // where {"child-pid": N} comes once the tree has a first process, and {"exit-code": N} at its end
 	control *os.File   // closing it ends the tree; nil: the first process of the tree is killed, and the kernel kills the others
-	folder  string     // removed when the tree is gone; "": none
+	folder  *Folder    // closed when the tree is gone; nil: none
+	// inodes is the memory of the private files of the tree beside their content; nil: the file system bounds it.
+	inodes  func(pids []int) (int64, error)
+	network bool // the tree has one of its own
 }
 
 func (l *launch) close() {
@@ -35,8 +38,8 @@ func (l *launch) close() {
 			_ = f.Close()
 		}
 	}
-	if l.folder != "" {
-		_ = os.RemoveAll(l.folder)
+	if l.folder != nil {
+		_ = l.folder.Close()
 	}
 }
 
@@ -52,12 +55,15 @@ type running struct {
 	ended          chan struct{} // closed when the whole tree is gone
 	all            sync.WaitGroup
 	closeOnce      sync.Once
+	inodes         func(pids []int) (int64, error) // of launch
+	network        bool                            // of launch
 
 	mu       sync.Mutex
 	tree     int      // pidfd of the tree's first process; -1: none
 	control  *os.File // of launch
 	killed   bool
 	exceeded string
+	blind    error         // why the limits could not be watched
 	spent    time.Duration // processor time of the tree when it was killed: the kernel forgets that of the first process's children
 	err      error         // of Wait
 }
@@ -78,7 +84,7 @@ func (s *Sandbox) start(ctx context.Context, p Program) (*running, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
-	r := &running{cmd: l.cmd, ended: make(chan struct{}), tree: -1, control: l.control}
+	r := &running{cmd: l.cmd, ended: make(chan struct{}), tree: -1, control: l.control, inodes: l.inodes, network: l.network}
 	if err := r.pipes(l); err != nil {
 		l.close()
 		return nil, fmt.Errorf("sandbox: %w", err)
@@ -103,7 +109,11 @@ func (s *Sandbox) start(ctx context.Context, p Program) (*running, error) {
 	r.awaitTree(l, status)
 	r.cancel = context.AfterFunc(ctx, func() { r.end("") })
 	r.all.Go(func() { r.wait(&s.starter, l, status) })
-	r.all.Go(func() { r.watch(limits, p.Workspace, l.folder) })
+	folders := []string{p.Workspace}
+	if l.folder != nil {
+		folders = append(folders, l.folder.Path())
+	}
+	r.all.Go(func() { r.watch(limits, folders...) })
 	return r, nil
 }
 
@@ -174,6 +184,16 @@ func (r *running) awaitTree(l *launch, status *json.Decoder) {
 	}
 }
 
+// endBlind ends the tree because nothing says what it uses.
+func (r *running) endBlind(err error) {
+	r.mu.Lock()
+	if !r.killed {
+		r.blind = err
+	}
+	r.mu.Unlock()
+	r.end(Unwatched)
+}
+
 // end kills the tree and does not wait for that.
 func (r *running) end(exceeded string) {
 	r.mu.Lock()
@@ -187,7 +207,8 @@ func (r *running) end(exceeded string) {
 		r.exceeded = exceeded
 	}
 	if !r.killed {
-		r.killed, r.spent = true, processorTime(descendants(r.cmd.Process.Pid))
+		pids, _ := descendants(r.cmd.Process.Pid)
+		r.killed, r.spent = true, processorTime(pids)
 	}
 	switch {
 	case r.control != nil:
@@ -209,8 +230,8 @@ func (r *running) wait(s *starter, l *launch, status *json.Decoder) {
 	for last.Code == nil && status.Decode(&last) == nil {
 	}
 	_ = l.status.Close()
-	if l.folder != "" {
-		_ = os.RemoveAll(l.folder)
+	if l.folder != nil {
+		_ = l.folder.Close()
 	}
 	r.cancel()
 	s.release()
@@ -224,13 +245,13 @@ func (r *running) wait(s *starter, l *launch, status *json.Decoder) {
 	}
 	switch {
 	case last.Code == nil && r.killed:
-		r.err = &ExitError{Exit: -1, Signal: "SIGKILL", Exceeded: r.exceeded}
+		r.err = &ExitError{Exit: -1, Signal: "SIGKILL", Exceeded: r.exceeded, Cause: r.blind}
 	case last.Code == nil:
 		r.err = fmt.Errorf("sandbox: the program was not started (%w)", orEnded(waited))
 	case *last.Code > 128 && unix.SignalName(syscall.Signal(*last.Code-128)) != "":
-		r.err = &ExitError{Exit: -1, Signal: unix.SignalName(syscall.Signal(*last.Code - 128)), Exceeded: r.exceeded}
+		r.err = &ExitError{Exit: -1, Signal: unix.SignalName(syscall.Signal(*last.Code - 128)), Exceeded: r.exceeded, Cause: r.blind}
 	case *last.Code != 0:
-		r.err = &ExitError{Exit: *last.Code, Exceeded: r.exceeded}
+		r.err = &ExitError{Exit: *last.Code, Exceeded: r.exceeded, Cause: r.blind}
 	}
 	close(r.ended)
 }

@@ -67,7 +67,7 @@ type Result struct {
 	Exit            int   // -1 when a signal ended it
 	Signal          string
 	TimedOut        bool   // Limits.Wall passed
-	Exceeded        string // "memory" or "disk" when the tree was killed for it; "": neither
+	Exceeded        string // "memory", "disk" or Unwatched when the tree was killed for it; "": none of them
 	Wall, Processor time.Duration
 }
 
@@ -88,11 +88,17 @@ var ErrUnavailable = errors.New("sandbox: unavailable")
 type ExitError struct {
 	Exit     int    // -1 when a signal ended it
 	Signal   string // SIGKILL and so on
-	Exceeded string // "memory", "disk" or ""
+	Exceeded string // "memory", "disk", Unwatched or ""
+	Cause    error  // of Unwatched
 }
+
+// Unwatched is what a tree exceeds of which this process cannot see what it uses: it has no descriptor left, or the program hid itself.
+const Unwatched = "unwatched"
 
 func (e *ExitError) Error() string {
 	switch {
+	case e.Exceeded == Unwatched:
+		return fmt.Sprintf("sandbox: killed because its memory and disk could not be watched: %v", e.Cause)
 	case e.Exceeded != "":
 		return "sandbox: killed beyond the limit of " + e.Exceeded
 	case e.Signal != "":
@@ -102,8 +108,9 @@ func (e *ExitError) Error() string {
 	}
 }
 
-// Open finds out what this machine can do, and proves it with a program that tries to get out.
+// Open removes what killed processes left of their sandboxes, finds out what this machine can do, and proves it with a program that tries to get out.
 func Open(ctx context.Context, kind string) (*Sandbox, error) {
+	removeStale()
 	switch kind {
 	case Auto:
 		box, err := openBubblewrap(ctx)

@@ -126,7 +126,8 @@ func TestUser(t *testing.T) {
 	if want == "0" {
 		want = "65534"
 	}
-	tree := descendants(os.Getpid())
+	tree, err := descendants(os.Getpid())
+	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(tree), 3) // bwrap, sh, sleep
 	for _, pid := range tree {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

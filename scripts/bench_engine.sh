@@ -1,15 +1,20 @@
 #!/bin/sh
 # The local engine beside transformers' generate and llama.cpp (the loop of its batched bench), all on SmolLM2-135M in float32
-# and bfloat16 with two threads, in one run. Prints a table and writes it into docs/performance.md. Wants an idle machine; takes about 10 minutes.
+# and bfloat16 with two threads, in one run. Prints a table and writes it into docs/performance.md. Takes about 10 minutes.
+#
+# A measurement during which the machine had other work is refused and tried again (scripts/bench_side.py), and so are rounds whose
+# figures lie too far apart (scripts/bench_table.py): the exit status is 3 then, and no page is written.
 #
 # PYTHON: a python with torch, transformers and gguf (default: scripts/goldens/venv.sh makes one)
-# NO_LLAMA=1: without llama.cpp, whose first build takes about 10 minutes
+# NO_LLAMA=1: without llama.cpp, whose first build takes about 10 minutes; NO_TRANSFORMERS=1: without transformers
+# BENCH_DTYPES, BENCH_ROUNDS: fewer types, fewer rounds; BENCH_DRY=1: the table is only printed
+# BENCH_OTHERS, BENCH_TRIES, BENCH_SPREAD: what is refused
 set -eu
 cd "$(dirname "$0")/.."
 llama_version=11434.0.0
 llama=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly/llama.cpp-$llama_version
 log=$(mktemp) out=${BENCH_LINES:-$(mktemp)} && trap 'rm -f "$log"' EXIT
-python=${PYTHON:-$(scripts/goldens/venv.sh)/bin/python}
+test -n "${NO_LLAMA:-}" && test -n "${NO_TRANSFORMERS:-}" || python=${PYTHON:-$(scripts/goldens/venv.sh)/bin/python}
 model=$(python3 scripts/fetch.py model)
 
 # The source distribution holds llama.cpp's source; bench_llama.cc needs its library alone. The files have the packaged
@@ -39,25 +44,30 @@ if test -z "${NO_LLAMA:-}"; then
   link_llama >"$log" 2>&1 || { tail -n 20 "$log"; exit 1; }
 fi
 scripts/torchgo test -c -o "$log.test" .
-trap 'rm -f "$log" "$log.test"' EXIT
+trap 'rm -f "$log" "$log.test" "$log.ours"' EXIT
 load=$(cut -d' ' -f1 /proc/loadavg)
 echo "load average before: $load"
-ours() { OMP_NUM_THREADS=2 AGENTFLY_BENCH_OUT=$out "$log.test" -test.v -test.run "$1" >"$log" 2>&1 || { cat "$log"; exit 1; }
-  grep -E 'sequences: ' "$log" | sed 's/^ *[a-z_]*.go:[0-9]*: //'; }
+types=${BENCH_DTYPES:-float32 bfloat16}
+side() { OMP_NUM_THREADS=2 python3 scripts/bench_side.py "$out" "$@" 2>"$log" || { status=$?; tail -n 20 "$log"; exit "$status"; }; }
+# shellcheck disable=SC2016 # the inner shell's own
+ours() { side 'the local engine' sh -c 'AGENTFLY_BENCH_OUT=$BENCH_SIDE_LINES "$1" -test.v -test.run "$2" >"$3" 2>&1 || { cat "$3"; exit 1; }
+  grep -E "sequences: " "$3" | sed "s/^ *[a-z_]*.go:[0-9]*: //"' ours "$log.test" "$1" "$log.ours"; }
 # Rounds, so that what else the machine's host does meets both sides.
-for round in 1 2 3; do
+for round in $(seq "${BENCH_ROUNDS:-3}"); do
   echo "== local engine, round $round"
   ours '^TestBenchThroughput'
   if test -n "${NO_LLAMA:-}"; then continue; fi
   echo "== llama.cpp, round $round"
   for flash in auto off; do
-    for dtype in float32 bfloat16; do
-      "$llama/bench_llama" run "$llama/$dtype.gguf" $dtype $flash 100 32 2 1 8 32 2>"$log" | tee -a "$out" || { tail -n 20 "$log"; exit 1; }
+    for dtype in $types; do
+      side llama.cpp "$llama/bench_llama" run "$llama/$dtype.gguf" "$dtype" $flash 100 32 2 1 8 32
     done
   done
 done
 echo "== local engine, the shapes of RL and the trainer's logprobs"
 ours '^TestBench(Shapes|Mismatch)'
-echo "== transformers"
-OMP_NUM_THREADS=2 "$python" scripts/bench_transformers.py "$model" 2>"$log" | tee -a "$out" || { tail -n 20 "$log"; exit 1; }
+if test -z "${NO_TRANSFORMERS:-}"; then
+  echo "== transformers"
+  side transformers "$python" scripts/bench_transformers.py "$model"
+fi
 python3 scripts/bench_table.py engine "$out" "$load" "$(git rev-parse --short HEAD)$(test -z "$(git status --porcelain -uno)" || echo ' and changes')"

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "llama.h"
 
@@ -55,19 +56,25 @@ void measure(llama_context* ctx, int vocab, int prompt, int fresh, int sequences
   if (b.n_tokens > 0) decode();
   llama_synchronize(ctx);
   const double prefill = now() - start;
-  start = now();
+  std::vector<double> steps;  // seconds of each
   for (int i = 0; i < fresh; i++) {
+    start = now();
     for (int s = 0; s < sequences; s++) add(b, std::rand() % vocab, prompt + i, s, true);
     decode();
     llama_synchronize(ctx);
+    steps.push_back(now() - start);
   }
-  const double generation = now() - start;
   llama_batch_free(b);
   if (dtype == nullptr) return;
-  for (const bool first : {true, false}) {
-    std::printf("{\"engine\": \"llama.cpp\", \"dtype\": \"%s\", \"flash\": \"%s\", \"what\": \"%s\", \"sequences\": %d, \"value\": %.2f}\n", dtype, flash,
-                first ? "prefill" : "decode", sequences,
-                first ? sequences * prompt / prefill : sequences * fresh / generation);
+  std::sort(steps.begin(), steps.end());
+  const double median = steps[steps.size() / 2], slow = steps[steps.size() * 9 / 10];
+  const struct {
+    const char* what;
+    double value;
+  } figures[] = {{"prefill", sequences * prompt / prefill}, {"decode", sequences / median}, {"decode_spread", slow / median}};
+  for (const auto& f : figures) {
+    std::printf("{\"engine\": \"llama.cpp\", \"dtype\": \"%s\", \"flash\": \"%s\", \"what\": \"%s\", \"sequences\": %d, \"value\": %.3f}\n", dtype, flash,
+                f.what, sequences, f.value);
   }
   std::fflush(stdout);
 }

@@ -2,6 +2,8 @@
 """The tables of docs/performance.md and docs/async.md.
 
     bench_table.py engine|train|async|rollout LINES LOAD COMMIT    # prints the table and writes it between its markers
+
+BENCH_DRY=1: only prints. Rounds of engine whose figures lie more than a factor of BENCH_SPREAD (default 1.25) apart are refused: exit status 3.
 """
 import json
 import os
@@ -31,6 +33,17 @@ def read(lines, *keys):
         r = json.loads(line)
         found.setdefault(tuple(r[k] for k in ("engine", *keys)), {}).setdefault(r.get("flash"), []).append(r["value"])
     return {k: max(statistics.median(v) for v in by.values()) for k, by in found.items()}
+
+
+def apart(lines, bound):
+    """The figures of the engines whose rounds do not agree, for people."""
+    rounds = {}
+    for line in pathlib.Path(lines).read_text().splitlines():
+        r = json.loads(line)
+        if r["what"] in ("decode", "prefill"):
+            rounds.setdefault((r["engine"], r["dtype"], r.get("flash", ""), r["what"], r["sequences"]), []).append(r["value"])
+    return [f"{' '.join(str(k) for k in key if k != '')} sequences: rounds from {min(values):.0f} to {max(values):.0f} tokens/s"
+            for key, values in rounds.items() if max(values) > bound * min(values)]
 
 
 def train(lines, load, commit):
@@ -67,7 +80,7 @@ def engine(lines, load, commit):
         a, b = (a[0], dtype, *a[1:]), (b[0], dtype, *b[1:])
         return form.format(get[a] / get[b]) if a in get and b in get else "not run"
 
-    out = [machine("bench-engine", load, commit) + ", medians of 3 rounds; agentfly and llama.cpp take turns.", "",
+    out = [machine("bench-engine", load, commit) + ", medians of the rounds; agentfly and llama.cpp take turns. Decode is the median decode step.", "",
            "| tokens/s, 100-token prompts, 32 new tokens | sequences | agentfly | transformers | llama.cpp | to transformers | to llama.cpp |",
            "|---|---|---|---|---|---|---|"]
     for dtype in DTYPES:
@@ -89,6 +102,8 @@ def engine(lines, load, commit):
     for dtype in DTYPES:
         out.append(f"| {dtype} engine against float32 trainer, logprobs of {cell(ours, 'mismatch_tokens', 40, dtype=dtype)} sampled tokens | "
                    + ", ".join(f"{name} {cell(ours, 'mismatch_' + key, 40, '{:.1e}', dtype)}" for name, key in (("at most", "max"), ("on average", "mean"), ("bias", "bias"))) + " |")
+    out.append("| the same in bfloat16 on both sides | "
+               + ", ".join(f"{name} {cell(ours, 'mismatch_half_' + key, 40, '{:.1e}', 'bfloat16')}" for name, key in (("at most", "max"), ("on average", "mean"), ("bias", "bias"))) + " |")
     return out
 
 
@@ -151,4 +166,11 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     text = "\n".join(tables[sys.argv[1]](*sys.argv[2:]))
     print(text)
+    bound = float(os.environ.get("BENCH_SPREAD", 1.25))
+    if sys.argv[1] == "engine" and (wrong := apart(sys.argv[2], bound)):
+        print(f"bench: refused: rounds lie more than a factor of {bound:g} apart (BENCH_SPREAD), so the sides were not comparable; nothing is written:", file=sys.stderr)
+        print("\n".join("  " + w for w in wrong), file=sys.stderr)
+        sys.exit(3)
+    if os.environ.get("BENCH_DRY"):
+        sys.exit(0)
     write_between("docs/async.md" if sys.argv[1] == "async" else "docs/performance.md", f"bench-{sys.argv[1]}", text)

@@ -20,8 +20,6 @@ go test -count=1 -timeout 20m -v -run Real "$@" ./engines/vllm/ >"$log" 2>&1 &
 scripts/torchgo test -count=1 -timeout 20m -v -run Real "$@" ./orchestrator/ >"$log.jobs" 2>&1 || status=$?
 wait $! || status=$?
 cat "$log.jobs" >>"$log"
-grep -E '^(ok|FAIL|panic)' "$log" || true
 grep -E '^    real' "$log" || true
-test $status -eq 0 || { echo "== output of the failures"; grep -E -B40 '^\s*--- FAIL|^FAIL|^panic|error:' "$log" | tail -n 300; }
 scripts/results.sh "$log" "test-vllm: "
 exit $status

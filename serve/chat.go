@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -15,29 +16,29 @@ import (
 // chatRequest is the body of /v1/chat/completions.
 type chatRequest struct {
 	sampling
-	Model        *string           `json:"model"`
-	Messages     []json.RawMessage `json:"messages"`
-	Tools        []json.RawMessage `json:"tools"`
-	ToolChoice   json.RawMessage   `json:"tool_choice"`
-	Parallel     *bool             `json:"parallel_tool_calls"`
-	MaxTokens    *int              `json:"max_tokens"`
-	MaxComplete  *int              `json:"max_completion_tokens"`
-	Logprobs     bool              `json:"logprobs"`
-	Top          *int              `json:"top_logprobs"`
-	Stream       bool              `json:"stream"`
-	Options      *streamOptions    `json:"stream_options"`
-	AddPrompt    *bool             `json:"add_generation_prompt"`
-	AddSpecial   bool              `json:"add_special_tokens"`
-	Continue     bool              `json:"continue_final_message"`
-	Echo         bool              `json:"echo"`
-	Template     present           `json:"chat_template"`
-	TemplateArgs present           `json:"chat_template_kwargs"`
-	Documents    present           `json:"documents"`
-	Functions    present           `json:"functions"`
-	Audio        present           `json:"audio"`
-	Effort       *string           `json:"reasoning_effort"`
-	AsIDs        bool              `json:"return_tokens_as_token_ids"`
-	TokenIDs     bool              `json:"return_token_ids"`
+	Model        *string         `json:"model"`
+	Messages     rawList         `json:"messages"`
+	Tools        rawList         `json:"tools"`
+	ToolChoice   json.RawMessage `json:"tool_choice"`
+	Parallel     *bool           `json:"parallel_tool_calls"`
+	MaxTokens    *int            `json:"max_tokens"`
+	MaxComplete  *int            `json:"max_completion_tokens"`
+	Logprobs     bool            `json:"logprobs"`
+	Top          *int            `json:"top_logprobs"`
+	Stream       bool            `json:"stream"`
+	Options      *streamOptions  `json:"stream_options"`
+	AddPrompt    *bool           `json:"add_generation_prompt"`
+	AddSpecial   bool            `json:"add_special_tokens"`
+	Continue     bool            `json:"continue_final_message"`
+	Echo         bool            `json:"echo"`
+	Template     present         `json:"chat_template"`
+	TemplateArgs present         `json:"chat_template_kwargs"`
+	Documents    present         `json:"documents"`
+	Functions    present         `json:"functions"`
+	Audio        present         `json:"audio"`
+	Effort       *string         `json:"reasoning_effort"`
+	AsIDs        bool            `json:"return_tokens_as_token_ids"`
+	TokenIDs     bool            `json:"return_token_ids"`
 }
 
 type chatReply struct {
@@ -100,9 +101,12 @@ type chatJob struct {
 	format  tools.Format // nil: calls are not looked for
 }
 
-func (s *Server) answerChat(w http.ResponseWriter, r *http.Request, in *chatRequest) error {
-	j, err := s.chatJob(in)
+func (s *Server) answerChat(w http.ResponseWriter, r *http.Request, p *places, in *chatRequest) error {
+	j, err := s.chatJob(r.Context(), in)
 	if err != nil {
+		return err
+	}
+	if err := p.need(len(j.choices)); err != nil {
 		return err
 	}
 	if j.base.PromptLP, err = s.promptScores(r, j.choices, in.Prompts != nil); err != nil {
@@ -112,9 +116,9 @@ func (s *Server) answerChat(w http.ResponseWriter, r *http.Request, in *chatRequ
 		j.base.Prompt = j.choices[0].request.Prompt
 	}
 	if in.Stream {
-		return s.streamChat(w, r, j)
+		return s.streamChat(w, r, p, j)
 	}
-	if err := s.run(r.Context(), j.choices, j.detail, func(*choice) error { return nil }); err != nil {
+	if err := s.run(r.Context(), p, j.choices, j.detail, func(*choice) error { return nil }); err != nil {
 		return err
 	}
 	out := j.base
@@ -127,7 +131,7 @@ func (s *Server) answerChat(w http.ResponseWriter, r *http.Request, in *chatRequ
 	return nil
 }
 
-func (s *Server) chatJob(in *chatRequest) (*chatJob, error) {
+func (s *Server) chatJob(ctx context.Context, in *chatRequest) (*chatJob, error) {
 	if err := s.checkModel(in.Model); err != nil {
 		return nil, err
 	}
@@ -159,10 +163,20 @@ func (s *Server) chatJob(in *chatRequest) (*chatJob, error) {
 	if j.detail, err = s.detail(in.Top, "top_logprobs"); err != nil {
 		return nil, err
 	}
+	if err := s.checkParts(len(in.Messages) + len(in.Tools)); err != nil {
+		return nil, err
+	}
 	if j.format, err = s.toolFormat(in); err != nil {
 		return nil, err
 	}
-	prompt, err := s.render(in.Messages, in.Tools, or(in.AddPrompt, true), in.AddSpecial)
+	params, err := in.engine(1, s.o.StopIDs)
+	if err != nil {
+		return nil, err
+	}
+	if n := or(in.N, 1); n > s.o.MaxQueue {
+		return nil, s.tooMany(1, n)
+	}
+	prompt, text, err := s.render(ctx, in.Messages, in.Tools, or(in.AddPrompt, true), in.AddSpecial)
 	if err != nil {
 		return nil, err
 	}
@@ -177,59 +191,79 @@ func (s *Server) chatJob(in *chatRequest) (*chatJob, error) {
 	if want, err = s.checkPrompt(prompt, want, false); err != nil {
 		return nil, err
 	}
-	params, err := in.engine(want, s.o.StopIDs)
-	if err != nil {
-		return nil, err
-	}
 	id := s.id("chatcmpl")
 	j.base = chatReply{ID: id, Object: "chat.completion.chunk", Created: s.o.Now().Unix(), Model: s.o.Models[0]}
 	j.choices = s.choices(id, &in.sampling, params, [][]int32{prompt}, []int{want})
 	for _, c := range j.choices {
 		if j.format != nil {
 			c.calls = tools.NewSplitter(j.format, !or(in.Parallel, true))
+			if tools.OpensThought(text) {
+				c.calls.InThought()
+			}
 			c.text.tokenizer = keeping{s.o.Tokenizer, masks.Kept(s.o.Tokenizer, tools.MarksOf(j.format))}
 		}
 	}
 	return j, nil
 }
 
-// render turns a conversation into ids.
-func (s *Server) render(raw, schemas []json.RawMessage, addPrompt, addSpecial bool) ([]int32, error) {
+// render turns a conversation into ids, and their text.
+func (s *Server) render(ctx context.Context, raw, schemas []json.RawMessage, addPrompt, addSpecial bool) (ids []int32, text string, err error) {
 	if s.o.Renderer == nil {
-		return nil, badf("messages", "the model has no chat template; use /v1/completions")
+		return nil, "", badf("messages", "the model has no chat template; use /v1/completions")
 	}
 	if len(raw) == 0 {
-		return nil, badf("messages", "messages is missing or empty")
+		return nil, "", badf("messages", "messages is missing or empty")
+	}
+	parts := len(raw) + len(schemas)
+	if err := s.checkParts(parts); err != nil {
+		return nil, "", err
+	}
+	bytes := 0
+	for _, t := range schemas {
+		bytes += len(t)
 	}
 	messages := make([]trajectory.Message, len(raw))
 	for i, m := range raw {
 		at := fmt.Sprintf("messages[%d]", i)
 		if string(m) == "null" {
-			return nil, badf(at, "%s is null, an object is needed", at)
+			return nil, "", badf(at, "%s is null, an object is needed", at)
 		}
 		if err := json.Unmarshal(m, &messages[i]); err != nil {
-			return nil, badf(at, "%s: %v", at, err)
+			return nil, "", badf(at, "%s: %v", at, err)
 		}
 		if messages[i].Role == "" {
-			return nil, badf(at+".role", "%s has no role", at)
+			return nil, "", badf(at+".role", "%s has no role", at)
 		}
-		if _, err := messages[i].TextContent(); err != nil {
-			return nil, badf(at+".content", "%s: %v", at, err)
+		content, err := messages[i].TextContent()
+		if err != nil {
+			return nil, "", badf(at+".content", "%s: %v", at, err)
 		}
+		bytes += len(content)
 		for k, call := range messages[i].ToolCalls {
 			if call.Name == "" {
-				return nil, badf(at+".tool_calls", "%s: tool call %d has no name", at, k)
+				return nil, "", badf(at+".tool_calls", "%s: tool call %d has no name", at, k)
 			}
+			bytes += len(call.Name) + len(call.Arguments)
 		}
+		parts += len(messages[i].ToolCalls)
 	}
-	ids, text, err := s.o.Renderer.Prompt(messages, schemas, addPrompt)
-	if err != nil {
-		return nil, badf("messages", "%v", err)
+	if err := s.checkParts(parts); err != nil {
+		return nil, "", err
+	}
+	if err := s.checkText("messages", "the conversation", bytes); err != nil {
+		return nil, "", err
+	}
+	var failed error
+	if err := s.withText(ctx, func() { ids, text, failed = s.o.Renderer.Prompt(messages, schemas, addPrompt) }); err != nil {
+		return nil, "", err
+	}
+	if failed != nil {
+		return nil, "", badf("messages", "%v", failed)
 	}
 	if addSpecial {
-		ids = s.encode(text, true)
+		ids, err = s.encode(ctx, text, true)
 	}
-	return ids, nil
+	return ids, text, err
 }
 
 // toolFormat checks the tools and the tool choice; nil says that calls are not looked for.
@@ -314,7 +348,7 @@ func (s *Server) chatChoice(j *chatJob, c *choice) chatChoice {
 }
 
 // streamChat answers with server-sent events: the role first, then content and calls, each call whole.
-func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, j *chatJob) error {
+func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, p *places, j *chatJob) error {
 	e := s.events(w)
 	send := func(c *choice, out chatChoice) error {
 		out.Index = c.index
@@ -328,7 +362,7 @@ func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, j *chatJob) 
 		}
 		return e.send(chunk)
 	}
-	err := s.run(r.Context(), j.choices, j.detail, func(c *choice) error {
+	err := s.run(r.Context(), p, j.choices, j.detail, func(c *choice) error {
 		if !c.announced {
 			if err := send(c, chatChoice{Delta: &chatMessage{Role: "assistant", Content: &content{}}}); err != nil {
 				return err

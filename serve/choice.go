@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -106,20 +105,17 @@ func (s *Server) choices(id string, p *sampling, params engines.Sampling, prompt
 	return out
 }
 
-// run completes the choices. tell is called, under one lock, after each piece and once at the end of each choice; its
-// error ends the run. The first failure ends the others and is returned.
-func (s *Server) run(ctx context.Context, choices []*choice, d engines.Detail, tell func(*choice) error) error {
-	if n := s.queued.Add(int64(len(choices))); n > int64(s.o.MaxQueue) {
-		s.queued.Add(-int64(len(choices)))
-		return &apiError{status: http.StatusTooManyRequests, message: fmt.Sprintf("the queue is full: %d completions are running or waiting, %d are allowed; try again later", n-int64(len(choices)), s.o.MaxQueue)}
-	}
-	defer s.queued.Add(-int64(len(choices)))
+// run completes the choices in their places, and leaves these. tell is called, under one lock, after each piece and once at
+// the end of each choice; its error ends the run. The first failure ends the others and is returned; a panic is one.
+func (s *Server) run(ctx context.Context, p *places, choices []*choice, d engines.Detail, tell func(*choice) error) error {
+	defer p.leave()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var mu sync.Mutex
 	var wait sync.WaitGroup
 	for _, c := range choices {
 		wait.Go(func() {
+			defer s.recovered(c, cancel)
 			if err := s.complete(ctx, c, d, &mu, tell); err != nil {
 				cancel(err)
 			}
@@ -130,6 +126,14 @@ func (s *Server) run(ctx context.Context, choices []*choice, d engines.Detail, t
 		return err
 	}
 	return nil
+}
+
+// recovered ends the run with what a choice panicked with: the other requests have no part in it.
+func (s *Server) recovered(c *choice, cancel context.CancelCauseFunc) {
+	if p := recover(); p != nil {
+		s.metrics.finished("error", len(c.request.Prompt), 0)
+		cancel(s.panicked(fmt.Sprintf("completion %d", c.index), p))
+	}
 }
 
 // complete runs one choice to its end.

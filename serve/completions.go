@@ -1,9 +1,11 @@
 package serve
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 
 	"github.com/agentfly/agentfly/engines"
 )
@@ -46,42 +48,95 @@ type completionChoice struct {
 	Versions []span              `json:"weight_versions,omitempty"`
 }
 
-// prompts reads a text, ids, or a list of either.
-func (s *Server) prompts(raw json.RawMessage, addSpecial bool) ([][]int32, error) {
-	var (
-		text  string
-		texts []string
-		ids   []int32
-		lists [][]int32
-	)
-	switch {
-	case len(raw) == 0 || string(raw) == "null":
-		return nil, badf("prompt", "the prompt is missing")
-	case json.Unmarshal(raw, &text) == nil:
-		return [][]int32{s.encode(text, addSpecial)}, nil
-	case json.Unmarshal(raw, &ids) == nil:
-		if len(ids) == 0 {
-			return nil, badf("prompt", "the prompt is empty")
+// prompts reads a text, ids, or a list of either: at most so many prompts as the queue holds with n completions each.
+func (s *Server) prompts(ctx context.Context, raw json.RawMessage, n int, addSpecial bool) ([][]int32, error) {
+	texts, lists, err := s.readPrompts(raw, n)
+	for _, text := range texts {
+		var ids []int32
+		if err == nil {
+			ids, err = s.encode(ctx, text, addSpecial)
 		}
-		return [][]int32{ids}, nil
-	case json.Unmarshal(raw, &texts) == nil:
-		for _, t := range texts {
-			lists = append(lists, s.encode(t, addSpecial))
-		}
-		return lists, nil
-	case json.Unmarshal(raw, &lists) == nil:
-		return lists, nil
+		lists = append(lists, ids)
 	}
-	return nil, badf("prompt", "the prompt must be a string, a list of strings, a list of token ids, or a list of such lists")
+	return lists, err
 }
 
-func (s *Server) encode(text string, addSpecial bool) []int32 {
-	ids := s.o.Tokenizer.Encode(text)
+// readPrompts reads the texts or the ids of a prompt, one element at a time: a list of empty ones takes ten times its text.
+func (s *Server) readPrompts(raw json.RawMessage, n int) (texts []string, lists [][]int32, err error) {
+	most := s.o.MaxQueue / n
+	switch {
+	case len(raw) == 0 || string(raw) == "null":
+		return nil, nil, badf("prompt", "the prompt is missing")
+	case most == 0:
+		return nil, nil, s.tooMany(1, n)
+	case raw[0] == '"':
+		raw = slices.Concat([]byte("["), raw, []byte("]"))
+	case raw[0] != '[':
+		return nil, nil, errPrompt
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	if _, err := d.Token(); err != nil {
+		return nil, nil, errPrompt
+	}
+	for d.More() {
+		if len(texts)+len(lists) == most {
+			return nil, nil, s.tooMany(most+1, n)
+		}
+		switch next := bytes.TrimLeft(raw[d.InputOffset():], ", \t\r\n"); next[0] {
+		case '"':
+			var text string
+			if d.Decode(&text) != nil {
+				return nil, nil, errPrompt
+			}
+			if err := s.checkText("prompt", "the prompt", len(text)); err != nil {
+				return nil, nil, err
+			}
+			texts = append(texts, text)
+		case '[':
+			var element json.RawMessage
+			if d.Decode(&element) != nil {
+				return nil, nil, errPrompt
+			}
+			ids, err := promptIDs(element)
+			if err != nil {
+				return nil, nil, err
+			}
+			lists = append(lists, ids)
+		default:
+			ids, err := promptIDs(raw)
+			return nil, [][]int32{ids}, err
+		}
+	}
+	if len(texts) > 0 && len(lists) > 0 {
+		return nil, nil, errPrompt
+	}
+	return texts, lists, nil
+}
+
+func promptIDs(raw []byte) ([]int32, error) {
+	var ids []int32
+	if bytes.Contains(raw, []byte("null")) || json.Unmarshal(raw, &ids) != nil { // of null it would make a 0
+		return nil, errPrompt
+	}
+	return ids, nil
+}
+
+var errPrompt = badf("prompt", "the prompt must be a string, a list of strings, a list of token ids, or a list of such lists")
+
+// tooMany refuses more completions than the queue ever holds.
+func (s *Server) tooMany(prompts, n int) error {
+	return badf("n", "%d prompts or more of %d completions each are more than the %d that the queue holds", prompts, n, s.o.MaxQueue)
+}
+
+func (s *Server) encode(ctx context.Context, text string, addSpecial bool) (ids []int32, err error) {
+	if err := s.withText(ctx, func() { ids = s.o.Tokenizer.Encode(text) }); err != nil {
+		return nil, err
+	}
 	if addSpecial {
 		before, after := s.o.Tokenizer.AddedByTemplate()
 		ids = append(append(append([]int32(nil), before...), ids...), after...)
 	}
-	return ids
+	return ids, nil
 }
 
 // detail says what the engine is to tell.
@@ -103,19 +158,22 @@ type completionJob struct {
 	scores  [][]float32 // of each prompt, where the request wants prompt logprobs
 }
 
-func (s *Server) answerCompletion(w http.ResponseWriter, r *http.Request, in *completionRequest) error {
-	job, err := s.completionJob(in)
+func (s *Server) answerCompletion(w http.ResponseWriter, r *http.Request, p *places, in *completionRequest) error {
+	job, err := s.completionJob(r.Context(), in)
 	if err != nil {
+		return err
+	}
+	if err := p.need(len(job.choices)); err != nil {
 		return err
 	}
 	if job.scores, err = s.scores(r.Context(), job.choices, job.n, in.Prompts != nil || in.Echo && in.Logprobs != nil); err != nil {
 		return err
 	}
 	if in.Stream {
-		return s.streamCompletion(w, r, job)
+		return s.streamCompletion(w, r, p, job)
 	}
 	if !job.echoOnly() {
-		if err := s.run(r.Context(), job.choices, job.detail, func(*choice) error { return nil }); err != nil {
+		if err := s.run(r.Context(), p, job.choices, job.detail, func(*choice) error { return nil }); err != nil {
 			return err
 		}
 	}
@@ -128,7 +186,7 @@ func (s *Server) answerCompletion(w http.ResponseWriter, r *http.Request, in *co
 	return nil
 }
 
-func (s *Server) completionJob(in *completionRequest) (*completionJob, error) {
+func (s *Server) completionJob(ctx context.Context, in *completionRequest) (*completionJob, error) {
 	if err := s.checkModel(in.Model); err != nil {
 		return nil, err
 	}
@@ -152,12 +210,16 @@ func (s *Server) completionJob(in *completionRequest) (*completionJob, error) {
 	if job.detail, err = s.detail(in.Logprobs, "logprobs"); err != nil {
 		return nil, err
 	}
-	prompts, err := s.prompts(in.Prompt, or(in.AddSpecial, true))
+	params, err := in.engine(max(want, 1), s.o.StopIDs)
+	if err != nil {
+		return nil, err
+	}
+	prompts, err := s.prompts(ctx, in.Prompt, job.n, or(in.AddSpecial, true))
 	if err != nil {
 		return nil, err
 	}
 	if len(prompts) == 0 {
-		return nil, badf("prompt", "the list of prompts is empty")
+		return nil, badf("prompt", "the prompt is empty")
 	}
 	least := want
 	if in.Echo {
@@ -168,13 +230,6 @@ func (s *Server) completionJob(in *completionRequest) (*completionJob, error) {
 		if most[i], err = s.checkPrompt(p, least, false); err != nil {
 			return nil, err
 		}
-	}
-	params, err := in.engine(max(want, 1), s.o.StopIDs)
-	if err != nil {
-		return nil, err
-	}
-	if len(prompts)*job.n > s.o.MaxQueue {
-		return nil, badf("n", "%d prompts of %d completions each are more than the %d that the queue holds", len(prompts), job.n, s.o.MaxQueue)
 	}
 	id := s.id("cmpl")
 	job.base = completionReply{ID: id, Object: "text_completion", Created: s.o.Now().Unix(), Model: s.o.Models[0]}
@@ -253,9 +308,9 @@ func (s *Server) completionChoice(j *completionJob, c *choice, first, last bool)
 }
 
 // streamCompletion answers with server-sent events.
-func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, j *completionJob) error {
+func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, p *places, j *completionJob) error {
 	e := s.events(w)
-	err := s.run(r.Context(), j.choices, j.detail, func(c *choice) error {
+	err := s.run(r.Context(), p, j.choices, j.detail, func(c *choice) error {
 		last := c.finish != ""
 		if !last && c.sentText == c.output.Len() && !j.in.TokenIDs && j.in.Logprobs == nil {
 			return nil // within a character, or within what may be a stop string

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/agentfly/agentfly/brief"
 	"github.com/agentfly/agentfly/engines"
 )
 
@@ -29,6 +30,9 @@ type frozen struct {
 	release chan struct{}
 	done    chan error
 }
+
+// keptVersions is how many versions have names; a completion that saw an older one tells its number.
+const keptVersions = 1024
 
 func (w *weights) init() {
 	w.names.of = map[int32]string{0: "default"} // vLLM's name of the weights that it started with
@@ -55,6 +59,7 @@ func (w *weights) set(version int32, name string) {
 	defer w.names.Unlock()
 	w.names.latest = version
 	w.names.of[version] = name
+	delete(w.names.of, version-keptVersions)
 }
 
 // freeze holds the engine between two steps until thaw. The version after it has the same name until another is given.
@@ -102,11 +107,13 @@ func (w *weights) change(ctx context.Context, s *Server, name *string, apply fun
 		w.set(version, or(name, old))
 		return nil
 	}
-	if err := s.o.Engine.Update(ctx, engines.Weights{Version: version + 1, Apply: apply}); err != nil {
-		return err
-	}
-	w.set(version+1, or(name, old))
-	return nil
+	return s.o.Engine.Update(ctx, engines.Weights{Version: version + 1, Apply: func(ctx context.Context) error {
+		if err := apply(ctx); err != nil {
+			return err
+		}
+		w.set(version+1, or(name, old)) // before a token of the new version is sampled
+		return nil
+	}})
 }
 
 func nothing(context.Context) error { return nil }
@@ -125,7 +132,7 @@ func (s *Server) pause(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) pauseIn(ctx context.Context, mode string) error {
 	if mode != "abort" && mode != "wait" && mode != "keep" {
-		return badf("mode", "mode is %q, allowed are abort, wait and keep", mode)
+		return badf("mode", "mode is %q, allowed are abort, wait and keep", brief.Clip(mode, maxName))
 	}
 	idle, err := s.hold(ctx, mode)
 	if err != nil || idle == nil {
@@ -173,9 +180,13 @@ func (s *Server) updateWeightVersion(w http.ResponseWriter, r *http.Request) {
 	var in struct {
 		Version *string `json:"new_version"`
 	}
-	err := s.read(w, r, &in)
+	release, err := s.read(w, r, &in)
+	defer release()
 	if err == nil && in.Version == nil {
 		err = badf("new_version", "new_version is missing")
+	}
+	if err == nil {
+		err = checkName("new_version", *in.Version)
 	}
 	if err == nil {
 		err = s.weights.change(r.Context(), s, in.Version, nothing)
@@ -211,11 +222,12 @@ func (s *Server) collectiveRPC(w http.ResponseWriter, r *http.Request) {
 		Args    json.RawMessage `json:"args"`
 		Timeout *float64        `json:"timeout"`
 	}
-	err := s.read(w, r, &in)
+	release, err := s.read(w, r, &in)
+	defer release()
 	switch {
 	case err != nil:
 	case in.Method != "reload_weights":
-		err = badf("method", "method is %q; this server offers reload_weights alone", in.Method)
+		err = badf("method", "method is %q; this server offers reload_weights alone", brief.Clip(in.Method, maxName))
 	case in.Kwargs.Path == "":
 		err = badf("kwargs", "kwargs.weights_path is missing")
 	default:

@@ -284,3 +284,30 @@ func TestLoad(t *testing.T) {
 	load{url: h.http.URL, model: "m", clients: 64, end: end, tokens: 40}.run(t)
 	h.until("every slot is free", func() bool { _, _, n := h.server.gate.state(); return n == 0 && h.server.queued.Load() == 0 })
 }
+
+// afterwards does something between an engine's update and the server's knowing that it is done.
+type afterwards struct {
+	engines.Engine
+	do func(version int32)
+}
+
+func (e afterwards) Update(ctx context.Context, w engines.Weights) error {
+	err := e.Engine.Update(ctx, w)
+	e.do(w.Version)
+	return err
+}
+
+// Tokens that are sampled before an update has returned carry the name that a client gave, never the engine's own count: a
+// client would take that for weights that it did not give.
+func TestTheEnginesCountIsNoNameOfWeights(t *testing.T) {
+	var names []string
+	var h *harness
+	h = start(t, slow(), func(o *Options) {
+		o.Reload = func(context.Context, string) error { return nil }
+		o.Engine = afterwards{o.Engine, func(version int32) { names = append(names, h.server.weights.label(version)) }}
+	})
+	h.post("/update_weight_version", `{"new_version":"mine@1"}`)
+	h.post("/collective_rpc", `{"method":"reload_weights","kwargs":{"weights_path":"good"}}`)
+	h.post("/reset_prefix_cache", "")
+	require.Equal(t, []string{"mine@1", "mine@1", "mine@1"}, names)
+}

@@ -15,7 +15,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/agentfly/agentfly/engines"
@@ -89,6 +88,9 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
+	if status == http.StatusUnauthorized || status == http.StatusForbidden { // who has no key keeps no connection
+		w.Header().Set("Connection", "close")
+	}
 	s.reply(w, status, b)
 }
 
@@ -153,18 +155,24 @@ func loopback(host string) bool {
 	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
-// read parses the request's JSON object into v.
-func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) error {
+// read parses the request's JSON object into v. The request is held until release.
+func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) (release func(), err error) {
+	h := &holding{Reader: http.MaxBytesReader(w, r.Body, s.o.MaxBody), s: s}
+	return h.release, s.readFrom(h, r, v)
+}
+
+func (s *Server) readFrom(body io.Reader, r *http.Request, v any) error {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return &apiError{status: http.StatusUnsupportedMediaType, message: "the Content-Type must be application/json"}
 	}
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(s.o.ReadTimeout)) // a writer without deadlines is a test's
-	defer func() { _ = control.SetReadDeadline(time.Time{}) }()  // or the connection would look broken in mid-reply
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.o.MaxBody))
+	data, err := io.ReadAll(body)
 	if err != nil {
 		var large *http.MaxBytesError
-		if errors.As(err, &large) {
+		var api *apiError
+		switch {
+		case errors.As(err, &api):
+			return api
+		case errors.As(err, &large):
 			return &apiError{status: http.StatusRequestEntityTooLarge, message: fmt.Sprintf("the request has more than the %d bytes that are allowed", s.o.MaxBody)}
 		}
 		return badf("", "the request could not be read: %v", err)
@@ -172,18 +180,30 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) error {
 	return parse(data, v)
 }
 
-// handle reads a request of type T and has it answered; what fails before the reply began is told to the client.
-func handle[T any](s *Server, answer func(http.ResponseWriter, *http.Request, *T) error) http.HandlerFunc {
+// handle reads a request of type T and has it answered in its places of the queue; what fails before the reply began is
+// told to the client.
+func handle[T any](s *Server, answer func(http.ResponseWriter, *http.Request, *places, *T) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var in T
-		err := s.read(w, r, &in)
+		release, err := s.read(w, r, &in)
+		defer release()
 		if err == nil {
-			err = answer(w, r, &in)
+			err = s.inQueue(func(p *places) error { return answer(w, r, p, &in) })
 		}
 		if err != nil {
 			s.fail(w, err)
 		}
 	}
+}
+
+// inQueue calls f with a first place.
+func (s *Server) inQueue(f func(*places) error) error {
+	p, err := s.enter()
+	if err != nil {
+		return err
+	}
+	defer p.leave()
+	return f(p)
 }
 
 // parse decodes one JSON object; unknown fields are ignored.

@@ -39,7 +39,7 @@ type generateChoice struct {
 	Versions []span         `json:"weight_versions"`
 }
 
-func (s *Server) answerGenerate(w http.ResponseWriter, r *http.Request, in *generateRequest) error {
+func (s *Server) answerGenerate(w http.ResponseWriter, r *http.Request, p *places, in *generateRequest) error {
 	if err := s.checkModel(in.Model); err != nil {
 		return err
 	}
@@ -51,19 +51,22 @@ func (s *Server) answerGenerate(w http.ResponseWriter, r *http.Request, in *gene
 	case bool(in.Features || in.Parts):
 		return badf("features", "this server takes token ids alone: no features, no content_parts")
 	}
-	p := in.Sampling
-	want, err := maxTokens(p.MaxTokens, 16)
+	params := in.Sampling
+	if err := checkName("request_id", in.ID); err != nil {
+		return err
+	}
+	want, err := maxTokens(params.MaxTokens, 16)
 	if err != nil {
 		return err
 	}
-	detail, err := s.detail(p.Logprobs, "logprobs")
+	detail, err := s.detail(params.Logprobs, "logprobs")
 	if err != nil {
 		return err
 	}
 	if want, err = s.checkPrompt(in.TokenIDs, want, true); err != nil {
 		return err
 	}
-	params, err := p.engine(want, s.o.StopIDs)
+	sampling, err := params.engine(want, s.o.StopIDs)
 	if err != nil {
 		return err
 	}
@@ -71,14 +74,17 @@ func (s *Server) answerGenerate(w http.ResponseWriter, r *http.Request, in *gene
 	if base.ID == "" {
 		base.ID = s.id("generate")
 	}
-	choices := s.choices(base.ID, &p.sampling, params, [][]int32{in.TokenIDs}, []int{want})
-	if base.PromptLP, err = s.promptScores(r, choices, p.Prompts != nil); err != nil {
+	choices := s.choices(base.ID, &params.sampling, sampling, [][]int32{in.TokenIDs}, []int{want})
+	if err := p.need(len(choices)); err != nil {
+		return err
+	}
+	if base.PromptLP, err = s.promptScores(r, choices, params.Prompts != nil); err != nil {
 		return err
 	}
 	tell := func(c *choice) generateChoice {
 		tokens, _ := c.news()
 		out := generateChoice{Index: c.index, TokenIDs: ids(tokens)}
-		if p.Logprobs != nil {
+		if params.Logprobs != nil {
 			out.Logprobs = idLogprobs(tokens)
 		}
 		if c.finish != "" {
@@ -87,7 +93,7 @@ func (s *Server) answerGenerate(w http.ResponseWriter, r *http.Request, in *gene
 		return out
 	}
 	if !in.Stream {
-		if err := s.run(r.Context(), choices, detail, func(*choice) error { return nil }); err != nil {
+		if err := s.run(r.Context(), p, choices, detail, func(*choice) error { return nil }); err != nil {
 			return err
 		}
 		for _, c := range choices {
@@ -98,7 +104,7 @@ func (s *Server) answerGenerate(w http.ResponseWriter, r *http.Request, in *gene
 		return nil
 	}
 	e := s.events(w)
-	err = s.run(r.Context(), choices, detail, func(c *choice) error {
+	err = s.run(r.Context(), p, choices, detail, func(c *choice) error {
 		chunk := base
 		chunk.Choices = []generateChoice{tell(c)}
 		return e.send(chunk)

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -66,39 +65,38 @@ func (s *Server) model(w http.ResponseWriter, r *http.Request) {
 	s.reply(w, http.StatusOK, s.info(name))
 }
 
-// tokenize takes a text or a conversation.
-func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) {
-	var in struct {
-		Model      *string           `json:"model"`
-		Prompt     *string           `json:"prompt"`
-		Messages   []json.RawMessage `json:"messages"`
-		Tools      []json.RawMessage `json:"tools"`
-		AddSpecial *bool             `json:"add_special_tokens"`
-		AddPrompt  *bool             `json:"add_generation_prompt"`
-		Strings    bool              `json:"return_token_strs"`
-		Template   present           `json:"chat_template"`
-		Args       present           `json:"chat_template_kwargs"`
-		Continue   bool              `json:"continue_final_message"`
-	}
-	err := s.read(w, r, &in)
-	if err == nil {
-		err = s.checkModel(in.Model)
-	}
+// tokenizeRequest is the body of /tokenize: a text or a conversation.
+type tokenizeRequest struct {
+	Model      *string `json:"model"`
+	Prompt     *string `json:"prompt"`
+	Messages   rawList `json:"messages"`
+	Tools      rawList `json:"tools"`
+	AddSpecial *bool   `json:"add_special_tokens"`
+	AddPrompt  *bool   `json:"add_generation_prompt"`
+	Strings    bool    `json:"return_token_strs"`
+	Template   present `json:"chat_template"`
+	Args       present `json:"chat_template_kwargs"`
+	Continue   bool    `json:"continue_final_message"`
+}
+
+func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, _ *places, in *tokenizeRequest) error {
+	err := s.checkModel(in.Model)
 	var ids []int32
 	switch {
 	case err != nil:
 	case bool(in.Template || in.Args) || in.Continue:
 		err = badf("chat_template", "chat_template, chat_template_kwargs and continue_final_message are not supported by this server")
 	case in.Prompt != nil && in.Messages == nil:
-		ids = s.encode(*in.Prompt, or(in.AddSpecial, true))
+		if err = s.checkText("prompt", "the prompt", len(*in.Prompt)); err == nil {
+			ids, err = s.encode(r.Context(), *in.Prompt, or(in.AddSpecial, true))
+		}
 	case in.Prompt == nil && in.Messages != nil:
-		ids, err = s.render(in.Messages, in.Tools, or(in.AddPrompt, true), or(in.AddSpecial, false))
+		ids, _, err = s.render(r.Context(), in.Messages, in.Tools, or(in.AddPrompt, true), or(in.AddSpecial, false))
 	default:
 		err = badf("prompt", "give either prompt or messages")
 	}
 	if err != nil {
-		s.fail(w, err)
-		return
+		return err
 	}
 	if ids == nil {
 		ids = []int32{}
@@ -113,31 +111,36 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) {
 		out["token_strs"] = names
 	}
 	s.reply(w, http.StatusOK, out)
+	return nil
 }
 
-func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) {
-	var in struct {
-		Model  *string  `json:"model"`
-		Tokens *[]int32 `json:"tokens"`
+type detokenizeRequest struct {
+	Model  *string  `json:"model"`
+	Tokens *[]int32 `json:"tokens"`
+}
+
+// leastTokens is how many tokens /detokenize always takes, however short the context is.
+const leastTokens = 1 << 17
+
+func (s *Server) detokenize(w http.ResponseWriter, r *http.Request, _ *places, in *detokenizeRequest) error {
+	if err := s.checkModel(in.Model); err != nil {
+		return err
 	}
-	err := s.read(w, r, &in)
-	if err == nil {
-		err = s.checkModel(in.Model)
+	if in.Tokens == nil {
+		return badf("tokens", "tokens is missing")
 	}
-	if err == nil && in.Tokens == nil {
-		err = badf("tokens", "tokens is missing")
+	if most := max(leastTokens, s.maxLen); len(*in.Tokens) > most {
+		return badf("tokens", "%d tokens are too many, at most %d are allowed", len(*in.Tokens), most)
 	}
-	if err == nil {
-		for i, id := range *in.Tokens {
-			if id < 0 || int(id) >= s.o.Vocab {
-				err = badf("tokens", "token %d is %d, allowed are 0 to %d", i, id, s.o.Vocab-1)
-				break
-			}
+	for i, id := range *in.Tokens {
+		if id < 0 || int(id) >= s.o.Vocab {
+			return badf("tokens", "token %d is %d, allowed are 0 to %d", i, id, s.o.Vocab-1)
 		}
 	}
-	if err != nil {
-		s.fail(w, err)
-		return
+	var text string
+	if err := s.withText(r.Context(), func() { text = s.o.Tokenizer.Decode(*in.Tokens, false) }); err != nil {
+		return err
 	}
-	s.reply(w, http.StatusOK, map[string]string{"prompt": s.o.Tokenizer.Decode(*in.Tokens, false)})
+	s.reply(w, http.StatusOK, map[string]string{"prompt": text})
+	return nil
 }

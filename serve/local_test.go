@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -170,11 +171,7 @@ func TestLocalConformance(t *testing.T) {
 		client, err := vllm.New(t.Context(), vllm.Options{URLs: []string{h.http.URL}})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, client.Close()) })
-		folder := filepath.Join(t.TempDir(), "weights") // the client looks into it; Reload does not
-		weights, err := policy.Scratch(policy.ScratchConfig{HiddenSize: 16, IntermediateSize: 16, NumLayers: 1, NumHeads: 2, NumKVHeads: 1, MaxPositions: 8, InitStd: 0.1}, "ab", "", 1, policy.Options{Device: "cpu"})
-		require.NoError(t, err)
-		require.NoError(t, weights.SaveHF(folder, modelfile.F32))
-		require.NoError(t, weights.Close())
+		folder := writeWeights(t)
 		return enginetest.Subject{
 			Engine: client, Vocab: vocabulary, Running: func() int { return e.Stats().Running + e.Stats().Waiting },
 			Weights: func(version int32, err error) engines.Weights {
@@ -186,4 +183,42 @@ func TestLocalConformance(t *testing.T) {
 			},
 		}
 	})
+}
+
+// writeWeights makes a folder that the client looks into; Reload does not.
+func writeWeights(t *testing.T) string {
+	folder := filepath.Join(t.TempDir(), "weights")
+	weights, err := policy.Scratch(policy.ScratchConfig{HiddenSize: 16, IntermediateSize: 16, NumLayers: 1, NumHeads: 2, NumKVHeads: 1, MaxPositions: 8, InitStd: 0.1}, "ab", "", 1, policy.Options{Device: "cpu"})
+	require.NoError(t, err)
+	require.NoError(t, weights.SaveHF(folder, modelfile.F32))
+	require.NoError(t, weights.Close())
+	return folder
+}
+
+// Two runs train on one server by mistake: the first one notices with its next completion.
+func TestTwoRunsOnThisServer(t *testing.T) {
+	h, e := startLocal(t, nil)
+	probe := []int32{5, 9, 13, 200, 4, 77, 31, 8}
+	logprobs, err := e.Score(t.Context(), probe)
+	require.NoError(t, err)
+	w := engines.Weights{Version: 3, Path: writeWeights(t), Probe: &engines.Probe{TokenIDs: probe, Logprobs: logprobs, Tolerance: 1e-3}}
+	var clients []*vllm.Engine
+	for range 2 {
+		client, err := vllm.New(t.Context(), vllm.Options{URLs: []string{h.http.URL}, HealthEvery: time.Hour})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, client.Close()) })
+		clients = append(clients, client)
+	}
+	ask := engines.Request{ID: "r", Prompt: []int32{1, 2}, Sampling: engines.Sampling{MaxTokens: 4, Temperature: 1, TopP: 1}}
+	for _, client := range clients {
+		require.NoError(t, client.Update(t.Context(), w))
+		c, err := client.Generate(t.Context(), ask)
+		require.NoError(t, err)
+		require.Equal(t, []int32{3, 3, 3, 3}, c.Versions)
+	}
+	_, err = clients[0].Generate(t.Context(), ask)
+	require.ErrorIs(t, err, engines.ErrForeign)
+	require.ErrorIs(t, clients[0].Update(t.Context(), w), engines.ErrForeign)
+	_, err = clients[1].Generate(t.Context(), ask)
+	require.NoError(t, err)
 }

@@ -2,9 +2,11 @@ package serve
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/agentfly/agentfly/brief"
 	"github.com/agentfly/agentfly/engines"
 )
 
@@ -69,19 +71,22 @@ func (l *stopList) UnmarshalJSON(data []byte) error {
 		*l = stopList{one}
 		return err
 	}
-	var list []string
-	if err := json.Unmarshal(data, &list); err != nil {
+	list, err := readList[string](data)
+	var api *apiError
+	if err != nil && !errors.As(err, &api) {
 		return badf("stop", "stop must be a string or a list of strings")
 	}
 	*l = list
-	return nil
+	return err
 }
 
 // Limits on lists, as vLLM has none and a request must not cost without bound.
 const (
 	maxStops   = 64
 	maxStopIDs = 4096
-	maxChoices = 256 // n
+	maxChoices = 256  // n
+	maxStop    = 4096 // bytes of a stop string
+	maxName    = 256  // bytes of a name that the server keeps, repeats or makes others of
 )
 
 // refuse names the first parameter that cannot be honoured.
@@ -169,6 +174,11 @@ func (p *sampling) engine(maxTokens int, stops []int32) (engines.Sampling, error
 			}
 		}
 	}
+	for i, stop := range p.Stop {
+		if len(stop) > maxStop {
+			return out, badf("stop", "stop[%d] has %d bytes, at most %d are allowed", i, len(stop), maxStop)
+		}
+	}
 	if err := out.Validate(); err != nil {
 		return out, badf("", "%v", err)
 	}
@@ -225,5 +235,13 @@ func (s *Server) checkModel(name *string) error {
 	if name == nil || *name == "" || slices.Contains(s.o.Models, *name) {
 		return nil
 	}
-	return &apiError{status: 404, message: fmt.Sprintf("The model `%s` does not exist.", *name), param: "model"}
+	return &apiError{status: 404, message: fmt.Sprintf("The model `%s` does not exist.", brief.Clip(*name, maxName)), param: "model"}
+}
+
+// checkName bounds a name.
+func checkName(param, name string) error {
+	if len(name) > maxName {
+		return badf(param, "%s has %d bytes, at most %d are allowed", param, len(name), maxName)
+	}
+	return nil
 }

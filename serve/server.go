@@ -18,11 +18,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/agentfly/agentfly/brief"
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/httplimit"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -66,12 +70,14 @@ type Options struct {
 	RawLogprobs  bool          // logprobs at temperature 1, untruncated; else of the distribution that was sampled
 	MaxQueue     int           // choices running and waiting; 0: 1024
 	MaxBody      int64         // bytes of a request; 0: 32 MiB
+	MaxHeld      int64         // bytes of all requests that are held at once; 0: 16 times MaxBody
 	MaxLogprobs  int           // of logprobs and top_logprobs; 0: 20
 	Version      string        // what /version tells
 	ReadTimeout  time.Duration // for a request's body; 0: 60 s
-	WriteTimeout time.Duration // for each write to a client that does not read; 0: 30 s
+	WriteTimeout time.Duration // for each 64 KiB of a reply to a client that does not read; 0: 30 s
 
-	Stats func() Stats // nil: the server's own counts of requests
+	Warn  func(text string) // what a person must know: a panic with its stack; nil: nobody is told
+	Stats func() Stats      // nil: the server's own counts of requests
 	// Reload replaces the weights by those of a folder; the server calls it at a barrier of the engine. It changes
 	// nothing when it fails. nil: /collective_rpc is not offered.
 	Reload func(ctx context.Context, path string) error
@@ -85,12 +91,17 @@ type Server struct {
 	mux     *http.ServeMux
 	created int64
 	maxLen  int
-	queued  atomic.Int64 // choices admitted
+	queued  atomic.Int64 // choices admitted, and requests whose text is tokenized
+	held    atomic.Int64 // bytes of the requests that are being answered
 	gate    gate
 	metrics metrics
 	weights weights
 	serial  atomic.Uint64
 	prefix  string // of ids, so that those of two servers differ
+
+	limited http.Handler  // answers with deadlines on body and reply
+	texts   chan struct{} // holds one token for each text that is being tokenized
+	maxText int           // bytes of a text that is tokenized
 }
 
 // New checks o and returns a server.
@@ -115,6 +126,9 @@ func New(o Options) (*Server, error) {
 	if o.MaxBody == 0 {
 		o.MaxBody = 32 << 20
 	}
+	if o.MaxHeld == 0 {
+		o.MaxHeld = 16 * o.MaxBody
+	}
 	if o.MaxLogprobs == 0 {
 		o.MaxLogprobs = 20
 	}
@@ -134,6 +148,9 @@ func New(o Options) (*Server, error) {
 	var id [6]byte
 	_, _ = rand.Read(id[:]) // never fails
 	s.prefix = hex.EncodeToString(id[:])
+	s.limited = httplimit.Handler(http.HandlerFunc(s.answer), httplimit.Options{Read: o.ReadTimeout, Write: o.WriteTimeout})
+	s.texts = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
+	s.maxText = textLimit(o.Tokenizer, o.Vocab, s.maxLen)
 	s.gate.init()
 	s.weights.init()
 	s.metrics.init()
@@ -170,8 +187,8 @@ func (s *Server) table() []route {
 		{"POST", "/v1/completions", handle(s, s.answerCompletion)},
 		{"POST", "/v1/chat/completions", handle(s, s.answerChat)},
 		{"POST", "/inference/v1/generate", handle(s, s.answerGenerate)},
-		{"POST", "/tokenize", s.tokenize},
-		{"POST", "/detokenize", s.detokenize},
+		{"POST", "/tokenize", handle(s, s.tokenize)},
+		{"POST", "/detokenize", handle(s, s.detokenize)},
 		{"POST", "/pause", s.pause},
 		{"POST", "/resume", s.resume},
 		{"GET", "/is_paused", s.isPaused},
@@ -204,7 +221,9 @@ func (s *Server) Drain(ctx context.Context) error {
 }
 
 // ServeHTTP implements http.Handler.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.limited.ServeHTTP(w, r) }
+
+func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	if err := s.admit(r); err != nil {
 		s.fail(w, err)
 		return
@@ -218,19 +237,27 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 				panic(p)
 			}
-			s.fail(w, &apiError{status: http.StatusInternalServerError, message: fmt.Sprintf("serve: %s %s panicked: %v", r.Method, r.URL.Path, p)})
+			s.fail(w, s.panicked(r.Method+" "+r.URL.Path, p))
 		}
 	}()
 	s.mux.ServeHTTP(w, r)
 }
 
+// panicked is the error of what panicked with p; the stack is for those who run the server.
+func (s *Server) panicked(what string, p any) error {
+	if s.o.Warn != nil {
+		s.o.Warn(fmt.Sprintf("serve: %s panicked: %v\n%s", what, p, debug.Stack()))
+	}
+	return &apiError{status: http.StatusInternalServerError, message: fmt.Sprintf("serve: %s panicked: %v", what, p)}
+}
+
 func (s *Server) noRoute(r *http.Request) error {
 	for _, route := range s.table() {
 		if route.path == r.URL.Path {
-			return &apiError{status: http.StatusMethodNotAllowed, message: fmt.Sprintf("%s takes %s, not %s", r.URL.Path, route.method, r.Method)}
+			return &apiError{status: http.StatusMethodNotAllowed, message: fmt.Sprintf("%s takes %s, not %s", brief.Clip(r.URL.Path, maxName), route.method, r.Method)}
 		}
 	}
-	return &apiError{status: http.StatusNotFound, message: fmt.Sprintf("there is no route %s %s", r.Method, r.URL.Path)}
+	return &apiError{status: http.StatusNotFound, message: fmt.Sprintf("there is no route %s %s", brief.Clip(r.Method, maxName), brief.Clip(r.URL.Path, maxName))}
 }
 
 // id names a reply.

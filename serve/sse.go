@@ -1,9 +1,6 @@
 package serve
 
-import (
-	"net/http"
-	"time"
-)
+import "net/http"
 
 // events writes server-sent events. The status is sent with the first one, so that an earlier error can have its own.
 type events struct {
@@ -35,7 +32,6 @@ func (e *events) raw(data []byte) error {
 		h.Set("X-Accel-Buffering", "no")
 		e.w.WriteHeader(http.StatusOK)
 	}
-	_ = e.control.SetWriteDeadline(time.Now().Add(e.s.o.WriteTimeout)) // a writer without deadlines is a test's
 	line := make([]byte, 0, len(data)+8)
 	line = append(append(append(line, "data: "...), data...), "\n\n"...)
 	if _, err := e.w.Write(line); err != nil {

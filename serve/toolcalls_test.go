@@ -1,11 +1,13 @@
 package serve
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/engines/scripted"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // Each parser finds the calls of its form, whole and in a stream that cuts tokens of one byte, where the tokens that begin a call are special.
@@ -43,4 +45,31 @@ func TestSpecialTokensThatBeginCalls(t *testing.T) {
 func TestUnknownToolParser(t *testing.T) {
 	_, err := New(Options{Engine: scripted.New(scripted.Options{}), Tokenizer: letters{}, Models: []string{"m"}, Vocab: vocabulary, ToolParser: "x"})
 	require.EqualError(t, err, `serve: there is no tool parser "x"; allowed: [hermes llama3_json llama4_json mistral qwen3_coder qwen3_json qwen3_xml]`)
+}
+
+// thinking is a template that opens a thought itself.
+type thinking struct{ lines }
+
+func (r thinking) Prompt(messages []trajectory.Message, tools []json.RawMessage, addPrompt bool) ([]int32, string, error) {
+	ids, text, err := r.lines.Prompt(messages, tools, addPrompt)
+	if addPrompt {
+		ids, text = append(ids, letters{}.Encode("<think>\n")...), text+"<think>\n"
+	}
+	return ids, text, err
+}
+
+// Where the prompt opened a thought, drafts of calls in it are content, whole and streamed.
+func TestAThoughtThatThePromptOpened(t *testing.T) {
+	const draft = `<tool_call>{"name":"a"}</tool_call>`
+	for text, want := range map[string]said{
+		draft + " hm": {draft + " hm", nil, "stop"},
+		draft + `</think><tool_call>{"name":"clock"}</tool_call>`: {draft + "</think>", [][2]string{{"clock", "{}"}}, "tool_calls"},
+		"</think>\n\n<tool_call>{\"name\":\"clock\"}</tool_call>": {"</think>", [][2]string{{"clock", "{}"}}, "tool_calls"},
+	} {
+		h := start(t, scripted.Options{Respond: says(text)}, func(o *Options) { o.Renderer = thinking{} })
+		require.Equal(t, want, h.saidWhole(user+","+weather), text)
+		require.Equal(t, want, h.saidStream(user+","+weather), text)
+		plain := start(t, scripted.Options{Respond: says(draft)}, nil)
+		require.Len(t, plain.saidWhole(user+","+weather).Calls, 1, "no thought is open")
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/agentfly/agentfly/brief"
+	"github.com/agentfly/agentfly/panics"
 	"github.com/agentfly/agentfly/resources"
 )
 
@@ -101,7 +102,11 @@ func (c *Catalog) Make(ctx context.Context, r *resources.Resources, ref Ref) ([]
 		}
 		return nil, fmt.Errorf("tools: there is no tool %q%s; the tools are %s", brief.Clip(ref.Name, 64), suggest(ref.Name, c.Names()), strings.Join(c.Names(), ", "))
 	}
-	made, err := f(ctx, r, ref.Params)
+	var made []Tool
+	err := panics.Guard("its factory", func() (err error) {
+		made, err = f(ctx, r, ref.Params)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("tools: %s: %w", what, err)
 	}
@@ -115,7 +120,11 @@ func (c *Catalog) Make(ctx context.Context, r *resources.Resources, ref Ref) ([]
 func pick(what string, made []Tool, only []string) ([]Tool, error) {
 	names := make([]string, len(made))
 	for i, t := range made {
-		names[i] = t.Spec().Name
+		s, err := specOf(t)
+		if err != nil {
+			return nil, fmt.Errorf("tools: %s: %w", what, err)
+		}
+		names[i] = s.Name
 	}
 	out := make([]Tool, 0, len(only))
 	for _, name := range only {

@@ -5,11 +5,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/agentfly/agentfly/panics"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -108,7 +110,14 @@ func makeFormat(all map[string]FormatFactory, name string, specs []Spec, o Forma
 		names := slices.Sorted(maps.Keys(all))
 		return nil, fmt.Errorf("tools: there is no format %q%s; the formats are %s", name, suggest(name, names), strings.Join(names, ", "))
 	}
-	f, err := factory(specs, o)
+	var f Format
+	err := panics.Guard("its factory", func() (err error) {
+		f, err = factory(specs, o)
+		return err
+	})
+	if err == nil && f == nil {
+		err = errors.New("its factory returned no format")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("tools: format %s: %w", name, err)
 	}
@@ -118,13 +127,31 @@ func makeFormat(all map[string]FormatFactory, name string, specs []Spec, o Forma
 // afterThinking leaves out what a thinking model wrote between <think> and </think>: calls in it are drafts. A block
 // that is not closed leaves nothing.
 func afterThinking(completion string) string {
-	if _, after, found := strings.Cut(completion, "</think>"); found {
+	if _, after, found := strings.Cut(completion, thinkClose); found {
 		return after
 	}
-	if strings.HasPrefix(strings.TrimSpace(completion), "<think>") {
+	if isThinking(completion) {
 		return ""
 	}
 	return completion
+}
+
+// OpensThought tells that a prompt ends within a thought: its template wrote <think> behind the generation prompt, as those of
+// Qwen3-Thinking, QwQ and the R1 distillations do, so that the completion goes on with the thought.
+func OpensThought(prompt string) bool {
+	return strings.HasSuffix(strings.TrimRight(prompt, blank), thinkOpen)
+}
+
+// ParseBehind reads a completion behind a prompt. Where the prompt opened a thought, the format reads the completion with the tag in
+// front of it; a thought that does not end holds drafts alone, of whatever format.
+func ParseBehind(ctx context.Context, f Format, prompt, completion string) (Parsed, error) {
+	if !OpensThought(prompt) {
+		return f.Parse(ctx, completion)
+	}
+	if !strings.Contains(completion, thinkClose) {
+		return Parsed{}, nil
+	}
+	return f.Parse(ctx, thinkOpen+completion)
 }
 
 // OpenAI writes specs as OpenAI's `tools` array.

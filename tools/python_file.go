@@ -23,7 +23,7 @@ var (
 	_ Ender = pythonTool{}
 )
 
-// PythonFile is the source {python: FILE, runtime: auto, interpreter: python3, sandboxed: false, workers: N, memory: MIB}: every function
+// PythonFile is the source {python: FILE, runtime: auto, interpreter: python3, sandboxed: false, show: [PATH], workers: N, memory: MIB}: every function
 // of the file that carries @tool.
 func PythonFile(ctx context.Context, r *resources.Resources, params map[string]any) ([]Tool, error) {
 	var p resources.PythonFile

@@ -193,6 +193,7 @@ func TestPythonFileErrors(t *testing.T) {
 		"hint":    {"from agentfly import tool\n@tool()\ndef f(x: complex): pass\n", nil, "tools.py:2: f: the argument x: the type complex is not supported"},
 		"missing": {"", map[string]any{"python": "none.py"}, "no such file"},
 		"workers": {"", map[string]any{"workers": -1}, "workers and memory must be above 0"},
+		"show":    {"", map[string]any{"show": []string{"."}}, "show names what a sandbox shows; write sandboxed: true with it"},
 		"runtime": {"", map[string]any{"runtime": "pypy"}, `there is no runtime "pypy"`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/brief"
+	"github.com/agentfly/agentfly/panics"
 	"github.com/agentfly/agentfly/spell"
 )
 
@@ -81,10 +82,10 @@ func (r *Registry) Register(all ...Tool) error {
 // RegisterAs adds a tool with what a job's reference says of it: its limits, and whether its observations are kept. Those of a tool
 // that is not deterministic are never kept.
 func (r *Registry) RegisterAs(t Tool, ref Ref) error {
-	if t == nil {
-		return errors.New("tools: register: the tool is nil")
+	spec, err := specOf(t)
+	if err != nil {
+		return fmt.Errorf("tools: register: %w", err)
 	}
-	spec := t.Spec()
 	if !namePattern.MatchString(spec.Name) {
 		return fmt.Errorf("tools: register %q: a name has 1 to 64 letters, digits, _ or -", spec.Name)
 	}
@@ -118,6 +119,18 @@ func (r *Registry) RegisterAs(t Tool, ref Ref) error {
 	}
 	r.entries[spec.Name] = e
 	return nil
+}
+
+// specOf is what a tool says of itself.
+func specOf(t Tool) (s Spec, err error) {
+	if t == nil {
+		return s, errors.New("the tool is nil")
+	}
+	err = panics.Guard(fmt.Sprintf("the Spec of a %T", t), func() error {
+		s = t.Spec()
+		return nil
+	})
+	return s, err
 }
 
 // Names are the registered names, sorted.
@@ -192,11 +205,19 @@ func (r *Registry) Specs() []Spec {
 	return specs
 }
 
-// End tells the tools that a trajectory is over.
+// End tells the tools that a trajectory is over. One that panics is reported, and the others are told.
 func (r *Registry) End(trajectoryID string) {
 	for _, e := range r.all() {
-		if ender, ok := e.tool.(Ender); ok {
+		ender, ok := e.tool.(Ender)
+		if !ok {
+			continue
+		}
+		err := panics.Guard(e.spec.Name+": End", func() error {
 			ender.End(trajectoryID)
+			return nil
+		})
+		if caught := (*panics.Error)(nil); errors.As(err, &caught) && r.options.Report != nil {
+			r.options.Report(e.spec.Name, fmt.Errorf("tools: %s: panic: %v", caught.What, caught.Value), caught.Stack)
 		}
 	}
 }

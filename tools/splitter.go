@@ -27,6 +27,7 @@ type Splitter struct {
 	begin   int // of what comes behind the thinking
 	from    int // what comes before was told
 	calls   int
+	opened  bool   // the prompt opened a thought, with which the completion begins
 	thought bool   // what the model thinks first, where calls are drafts, is told
 	stopped bool   // nothing that follows is read
 	plain   bool   // what follows is content: no call in it counts
@@ -59,6 +60,9 @@ func NewSplitter(f Format, single bool) *Splitter {
 	return &Splitter{grammar: g, single: single}
 }
 
+// InThought says that the prompt opened a thought (OpensThought): the completion begins within it. It is called before Push.
+func (s *Splitter) InThought() { s.opened = true }
+
 // Push adds text and returns what is certain now.
 func (s *Splitter) Push(text string) []Piece {
 	s.text.WriteString(text)
@@ -81,7 +85,7 @@ func (s *Splitter) scan(last bool) []Piece {
 		s.from = to
 	}
 	if !s.thought {
-		s.thought = pastThinking(text, s.from, last, say)
+		s.thought = pastThinking(text, s.from, last, s.opened, say)
 		s.begin = s.from
 	}
 	for s.thought && !s.stopped && s.from < len(text) {
@@ -120,10 +124,10 @@ func isThinking(text string) bool {
 	return strings.HasPrefix(strings.TrimSpace(text), thinkOpen)
 }
 
-// pastThinking says what stands between <think> and </think> at the beginning of a completion, and reports that the completion is past
-// it.
-func pastThinking(text string, from int, last bool, say func(to int)) bool {
-	if !isThinking(text) {
+// pastThinking says what stands between <think>, which the prompt may have opened, and </think> at the beginning of a completion, and
+// reports that the completion is past it.
+func pastThinking(text string, from int, last, opened bool, say func(to int)) bool {
+	if !opened && !isThinking(text) {
 		return last || !could(strings.TrimSpace(text), thinkOpen)
 	}
 	if at := strings.Index(text[from:], thinkClose); at >= 0 {

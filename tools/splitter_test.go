@@ -157,6 +157,40 @@ func TestSplitterContent(t *testing.T) {
 	}
 }
 
+// Where the prompt opened a thought, a splitter tells what ParseBehind reads, however the completion is cut, and no draft.
+func TestSplitterInAThoughtThatThePromptOpened(t *testing.T) {
+	const prompt = "<|im_start|>assistant\n<think>\n"
+	require.True(t, OpensThought(prompt))
+	require.False(t, OpensThought("<|im_start|>assistant\n<think>\n\n</think>\n\n"))
+	require.False(t, OpensThought("say <think> there<|im_end|>\n<|im_start|>assistant\n"))
+	for name, f := range allFormats(t) {
+		t.Run(name, func(t *testing.T) {
+			for _, draft := range completions {
+				draft = strings.ReplaceAll(strings.ReplaceAll(draft, thinkClose, ""), thinkOpen, "")
+				parsed, err := ParseBehind(t.Context(), f, prompt, draft)
+				require.NoError(t, err)
+				require.Equal(t, Parsed{}, parsed, "%q", draft)
+				for _, text := range []string{draft, draft + thinkClose + draft} {
+					parsed, err := ParseBehind(t.Context(), f, prompt, text)
+					require.NoError(t, err)
+					whole := NewSplitter(f, false)
+					whole.InThought()
+					content, calls := joined(append(whole.Push(text), whole.End()...))
+					require.Equal(t, parsed.Calls, calls, "%q", text)
+					for cut := range len(text) {
+						s := NewSplitter(f, false)
+						s.InThought()
+						got := append(s.Push(text[:cut]), s.Push(text[cut:])...)
+						again, more := joined(append(got, s.End()...))
+						require.Equal(t, content, again, "%q cut at %d", text, cut)
+						require.Equal(t, calls, more, "%q cut at %d", text, cut)
+					}
+				}
+			}
+		})
+	}
+}
+
 // A call is told at once, and content as soon as it cannot become one.
 func TestSplitterDoesNotWait(t *testing.T) {
 	for name, c := range map[string]struct{ format, text, content string }{

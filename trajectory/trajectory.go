@@ -77,7 +77,7 @@ const (
 	StopAnswer    StopReason = "answer"     // the agent gave its final answer
 	StopNoAction  StopReason = "no_action"  // a turn held neither a call nor an answer
 	StopMaxTurns  StopReason = "max_turns"  // the last allowed turn did not answer
-	StopMaxTokens StopReason = "max_tokens" // the sequence reached rollout.max_tokens
+	StopMaxTokens StopReason = "max_tokens" // the sequence reached rollout.max_tokens, or a completion was cut at its limit
 	StopMaxCalls  StopReason = "max_calls"  // it asked for more calls than agent.max_calls
 	StopError     StopReason = "error"      // engine, tool, environment, reward or render failed; see Err
 	StopCancelled StopReason = "cancelled"  // the run was interrupted
@@ -162,6 +162,16 @@ func (t *Trajectory) FinalAnswer() (string, int) {
 		}
 	}
 	return "", -1
+}
+
+// Cut tells that a token limit cut the last completion and ended the trajectory there: what that completion holds is neither a
+// call nor an answer.
+func (t *Trajectory) Cut() bool {
+	if len(t.Turns) == 0 || t.StopReason != StopMaxTokens {
+		return false
+	}
+	last := t.Turns[len(t.Turns)-1]
+	return last.FinishReason == FinishLength && len(last.Results) == 0 && !last.AnsweredThisTurn
 }
 
 // ResponseTokens counts the tokens that the policy sampled, over all samples.

@@ -1,6 +1,9 @@
 // The head: log-probability of each row's target and entropy of its distribution, in tiles of rows x vocabulary, so
 // that the logits of all rows never exist at once. Backward recomputes each tile.
 //
+// The logits are float32 from their product on, also where the model computes in bfloat16, which keeps steps of 1/8 to
+// 1/4 of a logit near 40.
+//
 //   z = logits / temperature, logprob = z[target] - lse(z), entropy = lse(z) - sum(softmax(z) * z)
 //   d logprob / d z_j = [j = target] - p_j,  d entropy / d z_j = -p_j (log p_j + entropy)
 #include <ATen/Parallel.h>
@@ -56,25 +59,24 @@ at::Tensor backward_generic(const Plan& plan, const at::Tensor& hidden, const at
   return d_hidden;
 }
 
-template <class X>
 void forward_rows(const af_model& m, const at::Tensor& weight, const Plan& plan, const at::Tensor& hidden,
                   int64_t start, int64_t n, HeadResult& r) {
   const int64_t V = weight.size(0), columns = tile_columns(n, V);
   const float scale = static_cast<float>(plan.logit_scale);
   const at::Tensor h = hidden.narrow(0, start, n);
-  at::Tensor buffer = m.activation({n * columns});
+  at::Tensor buffer = m.scratch({n * columns});
   std::vector<kernel::HeadState> states(n);
   std::vector<float> target_z(n);
   for (int64_t v = 0; v < V; v += columns) {
     const int64_t width = std::min(columns, V - v);
     at::Tensor tile = buffer.narrow(0, 0, n * width).view({n, width});
     product_out(tile, h, weight.narrow(0, v, width).t());
-    const X* logits = elements<X>(tile);
+    const float* logits = elements<float>(tile);
     at::parallel_for(0, n, 8, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; i++) {
         kernel::head_update(states[i], logits + i * width, width, scale);
         const int64_t target = plan.row_target[start + i] - v;
-        if (target >= 0 && target < width) target_z[i] = widened(logits[i * width + target]) * scale;
+        if (target >= 0 && target < width) target_z[i] = logits[i * width + target] * scale;
       }
     });
   }
@@ -111,27 +113,23 @@ Active active_rows(const Plan& plan, const HeadResult& f, const at::Tensor& d_lo
   return a;
 }
 
-template <class X>
 void backward_rows(const af_model& m, const at::Tensor& weight, const Plan& plan, const Active& a, const at::Tensor& h,
                    int64_t start, const at::Tensor& d_h) {
   const at::Tensor& d_weight = m.grad.head_VD;
   const int64_t n = h.size(0), V = weight.size(0), columns = tile_columns(n, V);
   const float scale = static_cast<float>(plan.logit_scale);
-  at::Tensor buffer = m.activation({n * columns});
+  at::Tensor buffer = m.scratch({n * columns});
   for (int64_t v = 0; v < V; v += columns) {
     const int64_t width = std::min(columns, V - v);
     at::Tensor tile = buffer.narrow(0, 0, n * width).view({n, width});
     const at::Tensor w = weight.narrow(0, v, width);
     product_out(tile, h, w.t());
-    X* logits = elements<X>(tile);
+    float* logits = elements<float>(tile);
     at::parallel_for(0, n, 8, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; i++) {
         const int64_t k = start + i, target = plan.row_target[a.row[k]] - v;
         kernel::head_backward(logits + i * width, width, scale, a.lse[k], a.entropy[k], a.d_logprob[k], a.d_entropy[k]);
-        if (target >= 0 && target < width) {
-          X& d = logits[i * width + target];
-          round_to(d, widened(d) + scale * a.d_logprob[k]);
-        }
+        if (target >= 0 && target < width) logits[i * width + target] += scale * a.d_logprob[k];
       }
     });
     product_add(d_h, tile, w);
@@ -147,7 +145,7 @@ HeadResult head(const af_model& m, const at::Tensor& weight_VD, const Plan& plan
   HeadResult r{at::empty({plan.N}, options), at::empty({plan.N}, options), at::empty({plan.N}, options)};
   for (int64_t start = 0; start < plan.N; start += kRows) {
     const int64_t n = std::min(kRows, plan.N - start);
-    by_type(hidden_ND, [&]<class X>(X) { forward_rows<X>(m, weight_VD, plan, hidden_ND, start, n, r); });
+    forward_rows(m, weight_VD, plan, hidden_ND, start, n, r);
   }
   return r;
 }
@@ -166,8 +164,7 @@ at::Tensor head_backward(af_model& m, const at::Tensor& weight_VD, const Plan& p
   const at::Tensor d_h = at::zeros(h.sizes(), options);
   for (int64_t start = 0; start < n; start += kRows) {
     const int64_t rows = std::min(kRows, n - start);
-    const at::Tensor some = h.narrow(0, start, rows), d_some = d_h.narrow(0, start, rows);
-    by_type(some, [&]<class X>(X) { backward_rows<X>(m, weight_VD, plan, a, some, start, d_some); });
+    backward_rows(m, weight_VD, plan, a, h.narrow(0, start, rows), start, d_h.narrow(0, start, rows));
   }
   return at::zeros(hidden_ND.sizes(), options).index_copy_(0, a.row_index, d_h);
 }

@@ -262,12 +262,13 @@ CLONES void head_backward(X* logits, int64_t n, float scale, float lse, float en
   template void rms_norm_backward(X*, float*, const X*, const X*, const float*, float, int64_t); \
   template void rope(X*, const float*, const float*, int64_t, int64_t, float);                   \
   template void swiglu(X*, const X*, int64_t);                                                   \
-  template void swiglu_backward(X*, X*, const X*, const X*, int64_t);                            \
-  template void head_update(HeadState&, const X*, int64_t, float);                               \
-  template void head_backward(X*, int64_t, float, float, float, float, float);
+  template void swiglu_backward(X*, X*, const X*, const X*, int64_t);
 INSTANTIATE(float)
 INSTANTIATE(bfloat16)
 #undef INSTANTIATE
+// Logits are float32, whatever the model computes in.
+template void head_update(HeadState&, const float*, int64_t, float);
+template void head_backward(float*, int64_t, float, float, float, float, float);
 
 CLONES void add(float* y, const bfloat16* x, float a, int64_t n) {
   int64_t i = 0;

@@ -1,7 +1,8 @@
 // Matrix products of the training path in float32 and bfloat16.
 //
 // A CPU without instructions for bfloat16 multiplies the rounded numbers in float32 and rounds the result once, which
-// is what the instructions of others do.
+// is what the instructions of others do. A product of bfloat16 whose result is float32 is never rounded to bfloat16 on
+// its way: MKL and CUDA have such a product, everything else multiplies the widened numbers.
 #include <ATen/Parallel.h>
 
 #include "simd.h"
@@ -13,6 +14,13 @@ namespace at::native {
 __attribute__((weak)) void mkldnn_matmul(const at::Tensor& a, const at::Tensor& b, const at::Tensor& result, float beta,
                                          float alpha);
 }
+
+// MKL's product of bfloat16 with a float32 result, by columns: c = alpha op(a) op(b) + beta c. libtorch exports it
+// without a header; where a version does not, the symbol is null.
+extern "C" __attribute__((weak)) void gemm_bf16bf16f32_(const char* op_a, const char* op_b, const int* m, const int* n,
+                                                        const int* k, const float* alpha, const void* a,
+                                                        const int* stride_a, const void* b, const int* stride_b,
+                                                        const float* beta, float* c, const int* stride_c);
 
 namespace af {
 namespace {
@@ -67,6 +75,62 @@ bool through_float(const at::Tensor& t) {
 
 at::Tensor wide(const at::Tensor& t) { return t.to(at::kFloat); }
 
+// MKL has bfloat16 kernels for Intel's processors; on AMD's it takes those for AVX2, which have no such instructions.
+bool use_mkl_half(const at::Tensor& y, const at::Tensor& b) {
+  if (!y.device().is_cpu() || y.scalar_type() != at::kFloat || b.scalar_type() != at::kBFloat16) return false;
+#ifdef AF_X86
+  static const bool fast =
+      gemm_bf16bf16f32_ != nullptr && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("intel");
+  return fast;
+#else
+  return false;
+#endif
+}
+
+// A matrix as MKL takes it, with the tensor that keeps its numbers.
+struct Operand {
+  explicit Operand(const at::Tensor& t) : numbers(t) {
+    const int64_t rows = t.size(0), columns = t.size(1), down = t.stride(0), right = t.stride(1);
+    if ((right == 1 || columns == 1) && (rows == 1 || down >= columns)) {
+      op = 'N', stride = static_cast<int>(rows == 1 ? columns : down);
+    } else if ((down == 1 || rows == 1) && (columns == 1 || right >= rows)) {
+      op = 'T', stride = static_cast<int>(columns == 1 ? rows : right);
+    } else {
+      numbers = t.clone(at::MemoryFormat::Contiguous), op = 'N', stride = static_cast<int>(columns);
+    }
+  }
+  at::Tensor numbers;
+  char op;
+  int stride;
+};
+
+// y = scale a b, or y += with add; y [M, N] float32 with contiguous rows. By columns all of it is transposed, so b
+// comes first.
+void mkl_half(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, double scale, bool add) {
+  TORCH_INTERNAL_ASSERT(y.stride(1) == 1 && a.size(1) == b.size(0));
+  if (y.numel() == 0) return;
+  const Operand left(b), right(a.to(at::kBFloat16));
+  const int m = static_cast<int>(b.size(1)), n = static_cast<int>(a.size(0)), k = static_cast<int>(a.size(1));
+  const int stride = static_cast<int>(y.size(0) == 1 ? y.size(1) : y.stride(0));
+  const float alpha = static_cast<float>(scale), beta = add ? 1 : 0;
+  gemm_bf16bf16f32_(&left.op, &right.op, &m, &n, &k, &alpha, left.numbers.const_data_ptr(), &left.stride,
+                    right.numbers.const_data_ptr(), &right.stride, &beta, elements<float>(y), &stride);
+}
+
+// at::matmul of bfloat16 numbers with a float32 result, leading dimensions broadcast.
+at::Tensor batched_float(const at::Tensor& a, const at::Tensor& b) {
+  const auto lead = [](const at::Tensor& t) { return t.sizes().slice(0, t.dim() - 2); };
+  const std::vector<int64_t> batch = at::infer_size(lead(a), lead(b));
+  const auto with = [&](int64_t rows, int64_t columns) {
+    std::vector<int64_t> sizes = batch;
+    sizes.push_back(rows), sizes.push_back(columns);
+    return sizes;
+  };
+  const int64_t M = a.size(-2), K = a.size(-1), N = b.size(-1);
+  const at::Tensor x = a.expand(with(M, K)).reshape({-1, M, K}), y = b.expand(with(K, N)).reshape({-1, K, N});
+  return (x.is_cuda() ? at::bmm(x.to(y.scalar_type()), y, at::kFloat) : at::bmm(wide(x), wide(y))).view(with(M, N));
+}
+
 }  // namespace
 
 void plain_product(at::Tensor y, const at::Tensor& a, const at::Tensor& b, bool add) {
@@ -83,8 +147,12 @@ at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
 }
 
 at::Tensor product_float(const at::Tensor& a, const at::Tensor& b) {
-  if (through_float(b)) return at::matmul(wide(a), wide(b));
-  return wide(at::matmul(a.to(b.scalar_type()), b));
+  if (b.scalar_type() == at::kFloat) return at::matmul(wide(a), b);
+  if (a.dim() > 2 || b.dim() > 2) return batched_float(a, b);
+  if (a.is_cuda()) return at::mm(a.to(b.scalar_type()), b, at::kFloat);
+  at::Tensor y = at::empty({a.size(0), b.size(1)}, a.options().dtype(at::kFloat));
+  product_out(y, a, b);
+  return y;
 }
 
 void product_out(at::Tensor y, const at::Tensor& a, const at::Tensor& b) {
@@ -92,8 +160,14 @@ void product_out(at::Tensor y, const at::Tensor& a, const at::Tensor& b) {
     onednn(y, a, b, false);
   } else if (y.scalar_type() == a.scalar_type() && a.scalar_type() == b.scalar_type() && !through_float(b)) {
     at::mm_out(y, a, b);
-  } else {
+  } else if (y.scalar_type() != at::kFloat) {
     y.copy_(through_float(b) ? at::mm(wide(a), wide(b)) : product(a, b));
+  } else if (use_mkl_half(y, b)) {
+    mkl_half(y, a, b, 1, false);
+  } else if (y.device().is_cpu()) {
+    product_out(y, wide(a), wide(b));
+  } else {
+    y.copy_(product_float(a, b));
   }
 }
 
@@ -104,14 +178,18 @@ void product_add(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, 
     y.addmm_(a, b, 1, scale);
   } else if (through_float(b) && y.scalar_type() == at::kFloat) {
     y.addmm_(wide(a), wide(b), 1, scale);
+  } else if (use_mkl_half(y, b) && y.stride(1) == 1) {
+    mkl_half(y, a, b, scale, true);
   } else if (y.device().is_cpu() && y.is_contiguous() && y.scalar_type() == at::kFloat &&
-             b.scalar_type() == at::kBFloat16) {
+             b.scalar_type() == at::kBFloat16) {  // rounded before it is added: AMD's bfloat16 is twice its float32
     const at::Tensor x = product(a, b);
     float* to = elements<float>(y);
     const bfloat16* from = elements<bfloat16>(x);
     at::parallel_for(0, y.numel(), 1 << 14, [&](int64_t begin, int64_t end) {
       kernel::add(to + begin, from + begin, static_cast<float>(scale), end - begin);
     });
+  } else if (y.is_cuda() && y.scalar_type() == at::kFloat) {
+    y.add_(product_float(a, b), scale);
   } else {
     y.add_(through_float(b) ? at::mm(wide(a), wide(b)) : product(a, b), scale);
   }

@@ -115,7 +115,7 @@ func TestBroadcastOrder(t *testing.T) {
 			g.serves(t, f, bodies)
 			require.NoError(t, e.Update(t.Context(), fakeWeights(t, 5, 7)))
 			require.Equal(t, []string{
-				"/pause", "/init_weight_transfer_engine", "/start_weight_update", "/update_weights", "/finish_weight_update",
+				"/pause", "/update_weight_version", "/init_weight_transfer_engine", "/start_weight_update", "/update_weights", "/finish_weight_update",
 				"/shutdown_weight_transfer_engine", "/update_weight_version", "/reset_prefix_cache", "/resume",
 			}, f.calls())
 			require.JSONEq(t, init, bodies["/init_weight_transfer_engine"])
@@ -298,7 +298,7 @@ func TestRealSleep(t *testing.T) {
 			require.True(t, sleeping)
 			version, err := e.replicas[0].weightVersion(t.Context())
 			require.NoError(t, err)
-			require.Equal(t, map[int]string{1: "1", 2: unproven}[level], version)
+			require.Equal(t, map[int]string{1: e.options.versionName(1), 2: e.options.unprovenName()}[level], version)
 			time.Sleep(100 * time.Millisecond)
 			woken := time.Now()
 			require.NoError(t, e.Update(t.Context(), realWeights(t, "b", 2)))

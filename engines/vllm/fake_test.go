@@ -50,6 +50,7 @@ type fake struct {
 	refuse    int                                                          // times that emptying the cache is refused
 	deaf      bool                                                         // loads answer well and change nothing
 	noVersion bool                                                         // replies do not say which weights sampled
+	onAdapter func(name string)                                            // told of each adapter that is loaded; nil: nobody
 	intercept func(w http.ResponseWriter, q *http.Request, n int) bool     // true: it has answered; n counts completions
 	control   func(w http.ResponseWriter, q *http.Request) (answered bool) // the same for everything else
 }
@@ -171,6 +172,7 @@ func (f *fake) controls(w http.ResponseWriter, q *http.Request) {
 		NewVersion string            `json:"new_version"`
 		Version    string            `json:"weight_version"`
 		LoRAPath   string            `json:"lora_path"`
+		LoRAName   string            `json:"lora_name"`
 		Update     *transferPlan     `json:"update_info"`
 	}
 	if q.Method == http.MethodPost {
@@ -219,6 +221,9 @@ func (f *fake) controls(w http.ResponseWriter, q *http.Request) {
 			f.load(w, body.Kwargs["weights_path"])
 		}
 	case "/v1/load_lora_adapter":
+		if f.onAdapter != nil {
+			f.onAdapter(body.LoRAName)
+		}
 		if !f.deaf {
 			f.weights += 10
 		}
@@ -355,6 +360,10 @@ func (f *fake) complete(w http.ResponseWriter, q *http.Request) {
 			return
 		}
 		f.mu.Lock()
+		if f.paused { // since it was asked: as in vLLM, names of weights change between two tokens alone
+			f.mu.Unlock()
+			continue
+		}
 		weights, version, raw := f.weights, f.version, f.raw
 		key := fmt.Sprint(prompt)
 		if old, ok := f.cache[key]; ok && p.Score == nil {

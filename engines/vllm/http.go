@@ -8,10 +8,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/agentfly/agentfly/again"
+	"github.com/agentfly/agentfly/engines"
 )
 
 const maxReply = 256 << 20 // bytes of one reply
@@ -24,6 +28,11 @@ type statusError struct {
 }
 
 func (e *statusError) Error() string { return fmt.Sprintf("%d: %s", e.Status, e.Message) }
+
+// Is implements errors.Is: a request that was refused for what it says is engines.ErrRefused.
+func (e *statusError) Is(target error) bool {
+	return target == engines.ErrRefused && slices.Contains([]int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity}, e.Status)
+}
 
 // errReply says that a reply with status 200 was not what the route promises.
 var errReply = errors.New("unusable reply")
@@ -134,10 +143,16 @@ func newStatusError(status int, header http.Header, body []byte) *statusError {
 	return e
 }
 
-// short makes a text fit into an error of one line.
+// short makes a text fit into an error of one line. What a terminal would obey, such as the escape character, is replaced: the
+// text is a server's, or its log's.
 func short(s string) string {
 	const most = 300
-	s = strings.Join(strings.Fields(s), " ")
+	s = strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) {
+			return utf8.RuneError
+		}
+		return c
+	}, strings.Join(strings.Fields(s), " "))
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "…"
 	}

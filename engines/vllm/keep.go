@@ -52,6 +52,9 @@ func Keep(ctx context.Context, o ServeOptions, note func(string)) (*Kept, error)
 // URL is where the server answers.
 func (k *Kept) URL() string { return k.current().URL }
 
+// APIKey is what the server asks for, at every start the same. It is what Options.APIKey must be.
+func (k *Kept) APIKey() string { return k.options.APIKey }
+
 // Log is the file of the server's output, of all its starts.
 func (k *Kept) Log() string { return k.current().Log }
 

@@ -32,8 +32,20 @@ func serveFake(args []string) int {
 	port := args[slices.Index(args, "--port")+1]
 	f := &fake{weights: 1, version: "default", cache: map[string]float64{}, routes: allRoutes, resumed: make(chan struct{})}
 	close(f.resumed)
-	fmt.Println(http.ListenAndServe("127.0.0.1:"+port, f))
+	fmt.Println("PYTHONPATH=" + os.Getenv("PYTHONPATH"))
+	fmt.Println(http.ListenAndServe("127.0.0.1:"+port, guarded(f)))
 	return 1
+}
+
+// guarded is what the extension's Guard does, of which TestRealGuard asks the same.
+func guarded(f *fake) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if q.URL.Path != "/health" && q.Header.Get("Authorization") != "Bearer "+os.Getenv("VLLM_API_KEY") {
+			http.Error(w, `{"error": "Unauthorized"}`, http.StatusUnauthorized)
+			return
+		}
+		f.ServeHTTP(w, q)
+	})
 }
 
 // keepFake keeps a scripted server in a process of its own. What it is told goes to notes.
@@ -64,7 +76,7 @@ func TestKeptServerIsKilled(t *testing.T) {
 	var notes []string
 	k := keepFake(t, &notes, nil)
 	e, err := New(t.Context(), Options{
-		URLs: []string{k.URL()}, Gone: k.Gone, HealthEvery: 5 * time.Millisecond, Backoff: time.Millisecond, Attempts: 50, Patience: 20 * time.Second,
+		URLs: []string{k.URL()}, APIKey: k.APIKey(), Gone: k.Gone, HealthEvery: 5 * time.Millisecond, Backoff: time.Millisecond, Attempts: 50, Patience: 20 * time.Second,
 	})
 	require.NoError(t, err)
 	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 5, 7)))
@@ -109,7 +121,7 @@ func TestKeptServerIsKilled(t *testing.T) {
 func TestKeptServerIsGone(t *testing.T) {
 	var notes []string
 	k := keepFake(t, &notes, func(o *ServeOptions) { o.Restarts = 2 })
-	e, err := New(t.Context(), Options{URLs: []string{k.URL()}, Gone: k.Gone, HealthEvery: 5 * time.Millisecond, Backoff: time.Millisecond, Attempts: 50, Patience: time.Hour})
+	e, err := New(t.Context(), Options{URLs: []string{k.URL()}, APIKey: k.APIKey(), Gone: k.Gone, HealthEvery: 5 * time.Millisecond, Backoff: time.Millisecond, Attempts: 50, Patience: time.Hour})
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(k.options.Folder, "refuse"), nil, 0o644))
 	k.kill(t)

@@ -57,7 +57,7 @@ func (s Server) String() string {
 		sleep = "can sleep"
 	}
 	return fmt.Sprintf("%s: vLLM %s, model %s, context %d, %s, %s, versions %s, weight updates: %s, %s, has weights %q",
-		s.URL, s.Release, s.Model, s.MaxModelLen, route, logprobs, versions, strings.Join(ways, " "), sleep, s.Version)
+		s.URL, short(s.Release), short(s.Model), s.MaxModelLen, route, logprobs, versions, strings.Join(ways, " "), sleep, s.Version)
 }
 
 // probe finds out what the server can do.
@@ -218,10 +218,36 @@ func (r *replica) probeLogprobs(ctx context.Context, model string) (bool, error)
 	return false, nil // nothing shows that they are
 }
 
-// number reads a weight version; what is none of ours counts as first.
-func number(version string, first int32) int32 {
+// number reads the version in the name of weights; what is none counts as first.
+func number(name string, first int32) int32 {
+	_, version := cutVersion(name)
 	if n, err := strconv.ParseInt(version, 10, 32); err == nil && n >= 0 {
 		return int32(n)
 	}
 	return first
+}
+
+// Tokenize returns the ids that the servers' tokenizer cuts a text into, without tokens that it would put around it. Replicas
+// that disagree are an error; one that does not offer the route is errors.ErrUnsupported.
+func (e *Engine) Tokenize(ctx context.Context, text string) (ids []int32, err error) {
+	ctx, cancel := context.WithTimeout(ctx, e.options.StartTimeout)
+	defer cancel()
+	for i, r := range e.replicas {
+		var answer struct {
+			Tokens []int32 `json:"tokens"`
+		}
+		err := r.call(ctx, http.MethodPost, "/tokenize", map[string]any{"model": r.info().Model, "prompt": text, "add_special_tokens": false}, &answer)
+		var status *statusError
+		if errors.As(err, &status) && slices.Contains([]int{404, 405, 501}, status.Status) {
+			err = errors.ErrUnsupported
+		}
+		if err != nil {
+			return nil, fmt.Errorf("vllm: %s: tokenize: %w", r.url, err)
+		}
+		if i > 0 && !slices.Equal(ids, answer.Tokens) {
+			return nil, fmt.Errorf("vllm: %s cuts a text into other tokens than %s; replicas must be alike", r.url, e.replicas[0].url)
+		}
+		ids = answer.Tokens
+	}
+	return ids, nil
 }

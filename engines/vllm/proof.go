@@ -63,7 +63,7 @@ func (u *updateRun) prove(ctx context.Context) error {
 		return err
 	}
 	if got != u.version {
-		return &VersionMismatch{got, u.version}
+		return u.mismatch(got, u.version)
 	}
 	p := u.weights.Probe
 	fresh, err := u.score(ctx, u.model, p.TokenIDs)
@@ -80,12 +80,18 @@ func (u *updateRun) prove(ctx context.Context) error {
 	}
 	for _, s := range decoded.spans {
 		if s.Version != u.version {
-			return &VersionMismatch{s.Version, u.version}
+			return u.mismatch(s.Version, u.version)
 		}
 	}
 	again, err := u.score(ctx, u.model, append(prompt, decoded.ids...))
 	if err != nil {
 		return err
+	}
+	if got, err = u.weightVersion(ctx); err != nil {
+		return err
+	}
+	if got != u.version { // what was compared may be another run's
+		return u.mismatch(got, u.version)
 	}
 	n := len(decoded.ids)
 	if n == 0 || len(again) < n {

@@ -102,7 +102,7 @@ func realURL(t *testing.T) string {
 func realEngine(t *testing.T, change func(o *Options)) *Engine {
 	o := Options{URLs: []string{realURL(t)}}
 	if real.kept != nil {
-		o.Gone = real.kept.Gone
+		o.Gone, o.APIKey = real.kept.Gone, real.kept.APIKey()
 	}
 	if change != nil {
 		change(&o)
@@ -202,7 +202,11 @@ func TestRealConformance(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, m.Close())
 	enginetest.Run(t, func(t *testing.T) enginetest.Subject {
-		e, err := New(t.Context(), Options{URLs: []string{url}})
+		o := Options{URLs: []string{url}}
+		if real.kept != nil {
+			o.APIKey = real.kept.APIKey()
+		}
+		e, err := New(t.Context(), o)
 		require.NoError(t, err)
 		return enginetest.Subject{
 			Engine: e, Vocab: vocabulary(t), Version: number(e.Servers()[0].Version, 0), Decode: decoder(t, folder),
@@ -280,7 +284,7 @@ func TestRealUpdates(t *testing.T) {
 func steps(t *testing.T, e *Engine, w engines.Weights, run func(u *updateRun) error) error {
 	t.Helper()
 	r := e.replicas[0]
-	u := &updateRun{replica: r, weights: w, way: e.way(w.Path), version: versionName(w.Version), before: r.currentModel()}
+	u := &updateRun{replica: r, weights: w, way: e.way(w.Path), version: e.options.versionName(w.Version), before: r.currentModel()}
 	u.model = r.modelFor(u.way)
 	return run(u)
 }

@@ -50,6 +50,9 @@ type replica struct {
 	epoch   context.Context // ends when the replica leaves service other than for an update: its requests end then
 	leave   context.CancelFunc
 	version string // name of the weights that it proved, or began with
+	born    string // name of the weights that it has after a start
+	loaded  bool   // this engine has given it weights
+	adapted bool   // and those were an adapter
 	model   string // what requests name: the served model, or the adapter
 	history []adopted
 }
@@ -163,14 +166,32 @@ func (r *replica) generate(ctx context.Context, q engines.Request) (engines.Comp
 	if c.FinishReason, err = got.finish(q.Sampling); err != nil {
 		return engines.Completion{}, err
 	}
-	if c.Versions, err = got.perToken(versions); err != nil {
-		var wrong *versionError
-		if errors.As(err, &wrong) {
-			r.fail(behind, err)
-		}
+	if c.Versions, err = r.sampledBy(ctx, got, versions); err != nil {
 		return engines.Completion{}, err
 	}
 	return c, nil
+}
+
+// sampledBy is the version of each token of a reply. A reply of weights that are not this engine's is an error. Where the
+// route does not say which weights sampled, the server is asked which it has now: since the request was sent nobody but this
+// engine can have given it back those that it had.
+func (r *replica) sampledBy(ctx context.Context, got reply, versions []adopted) ([]int32, error) {
+	out, err := got.perToken(versions)
+	var wrong *versionError
+	if err == nil && got.spans == nil && r.info().Control {
+		var now string
+		if now, err = r.weightVersion(ctx); err != nil {
+			return nil, err
+		}
+		if now != versions[len(versions)-1].name && !r.options.ours(now) {
+			err = &versionError{now}
+		}
+	}
+	if errors.As(err, &wrong) {
+		err = r.judge(wrong.version)
+		r.fail(behind, err)
+	}
+	return out, err
 }
 
 // ask sends and then waits, while the weights are not proven, for the verdict on them: nothing that unproven weights
@@ -184,8 +205,12 @@ func (r *replica) ask(ctx context.Context, send func(ctx context.Context, model 
 	stop := context.AfterFunc(epoch, cancel)
 	defer stop()
 	if got, err = send(ctx, model); err != nil {
-		if epoch.Err() != nil {
+		var status *statusError
+		switch {
+		case epoch.Err() != nil:
 			err = errLeft
+		case errors.As(err, &status) && status.Status == http.StatusNotFound && model == r.options.adapterName(): // a server that was started again lost it
+			err = r.withoutAdapter(ctx, err)
 		}
 		return got, nil, err
 	}
@@ -194,6 +219,20 @@ func (r *replica) ask(ctx context.Context, send func(ctx context.Context, model 
 		err = errMixed
 	}
 	return got, versions, err
+}
+
+// withoutAdapter says why a server does not know the run's adapter, or returns err.
+func (r *replica) withoutAdapter(ctx context.Context, err error) error {
+	got, failed := r.weightVersion(ctx)
+	r.mu.Lock()
+	want := r.version
+	r.mu.Unlock()
+	if failed != nil || got == want || isUnproven(got) && r.options.ours(got) {
+		return err
+	}
+	err = r.judge(got)
+	r.fail(behind, err)
+	return err
 }
 
 var (

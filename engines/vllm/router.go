@@ -60,7 +60,10 @@ func (e *Engine) score(ctx context.Context, ids []int32) (out []float32, err err
 		return nil, fmt.Errorf("%d tokens of %d leave no room: %w", len(ids), most, engines.ErrTooLong)
 	}
 	err = e.attempts(ctx, "", func(ctx context.Context, r *replica) error {
-		got, _, err := r.ask(ctx, func(ctx context.Context, model string) (reply, error) { return r.sendScore(ctx, model, ids) })
+		got, versions, err := r.ask(ctx, func(ctx context.Context, model string) (reply, error) { return r.sendScore(ctx, model, ids) })
+		if err == nil {
+			_, err = r.sampledBy(ctx, got, versions)
+		}
 		out = got.prompt
 		return err
 	})
@@ -126,6 +129,10 @@ func (e *Engine) attempts(ctx context.Context, session string, do func(context.C
 			return e.orClosed(since(last, err))
 		case ctx.Err() != nil || e.ctx.Err() != nil:
 			return e.orClosed(fmt.Errorf("%s: %w", r.url, ctx.Err()))
+		}
+		if errors.Is(err, engines.ErrForeign) {
+			e.lose(r, err)
+			return e.isLost()
 		}
 		last, avoid = fmt.Errorf("%s: %w", r.url, err), r
 		if errors.Is(err, errLeft) && left < mostLeft {
@@ -232,6 +239,9 @@ func (e *Engine) pick(ctx context.Context, session string, avoid *replica) (*rep
 	waiting := time.Duration(0)
 	for {
 		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := e.isLost(); err != nil {
 			return nil, err
 		}
 		changes := e.changes() // before looking, so that no change is missed
@@ -380,6 +390,8 @@ func (e *Engine) look(r *replica, slow int) int {
 	var wrong *versionError
 	switch {
 	case e.ctx.Err() != nil:
+	case errors.Is(err, engines.ErrForeign):
+		e.lose(r, err)
 	case errors.As(err, &wrong):
 		r.fail(behind, err)
 	case errors.Is(err, context.DeadlineExceeded) && slow+1 < mostSlow:
@@ -399,9 +411,10 @@ func (e *Engine) sameVersion(ctx context.Context, r *replica) error {
 	r.mu.Unlock()
 	got, err := r.weightVersion(ctx)
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err == nil && got != want && r.version == want && r.state == serving {
-		err = &versionError{got}
+	changed := got != want && r.version == want && r.state == serving
+	r.mu.Unlock()
+	if err == nil && changed {
+		err = r.judge(got)
 	}
 	return err
 }
@@ -415,8 +428,11 @@ func (e *Engine) bringBack(r *replica) {
 	}
 	defer func() { e.turn <- struct{}{} }()
 	e.mu.Lock()
-	current, failed, sleeping := e.current, e.failed, e.sleeping
+	current, failed, sleeping, foreign := e.current, e.failed, e.sleeping, e.lost
 	e.mu.Unlock()
+	if foreign != nil {
+		return
+	}
 	if sleeping { // the device's memory is the trainer's; the next update looks for it
 		return
 	}
@@ -425,19 +441,31 @@ func (e *Engine) bringBack(r *replica) {
 		return
 	}
 	if current == nil {
-		if err := r.start(e.ctx); err != nil {
-			r.set(down, err)
+		err := r.isMine(e.ctx)
+		if err == nil {
+			err = r.start(e.ctx)
+		}
+		if err != nil {
+			e.stay(r, down, err)
 		}
 		return
 	}
 	if err := e.rejoin(e.ctx, r); err != nil {
-		r.set(down, err)
+		e.stay(r, down, err)
 		return
 	}
 	if err := e.load(e.ctx, r, *current, false, false); err != nil {
-		r.set(behind, err)
+		e.stay(r, behind, err)
 		return
 	}
-	r.adopt(versionName(current.Version), r.modelFor(e.way(current.Path)), current.Version)
+	r.adopt(e.options.versionName(current.Version), r.modelFor(e.way(current.Path)), current.Version)
 	r.set(serving, nil)
+}
+
+// stay leaves a replica out of service that could not be brought back.
+func (e *Engine) stay(r *replica, s condition, err error) {
+	r.set(s, err)
+	if errors.Is(err, engines.ErrForeign) {
+		e.lose(r, err)
+	}
 }

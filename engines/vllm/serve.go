@@ -3,7 +3,9 @@ package vllm
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	_ "embed" // the extension
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -38,14 +40,17 @@ type ServeOptions struct {
 	Restarts    int           // Keep: most starts after ends that follow each other within 10 minutes [3]; -1 for none
 	Backoff     time.Duration // Keep: before the first of them, then doubled up to a minute [1 s]
 	Sleep       bool          // the server shall be able to give its device memory back
+	APIKey      string        // that every route but /health, /ping and /metrics asks for [a new one]
 	Backend     string        // of its weight transfer: agentfly (shared memory, gloo) or nccl [agentfly]
 	Folder      string        // for the log and the extension; made if it is not there
 }
 
 // Process is a vLLM server that this process started.
 type Process struct {
-	URL   string
-	Log   string // file of its output
+	URL    string
+	APIKey string // that it asks for
+	Log    string // file of its output
+
 	group *spawn.Group
 	ended chan struct{}
 	err   error // of the process; read after ended
@@ -68,6 +73,7 @@ func ServeArgs(o ServeOptions) []string {
 		"serve", o.Model, "--served-model-name", "policy", "--host", "127.0.0.1", "--port", strconv.Itoa(o.Port),
 		"--dtype", o.DType, "--enable-scale-out", "--logprobs-mode", "processed_logprobs", "--generation-config", "vllm",
 		"--enable-prompt-tokens-details", "--enable-lora", "--max-lora-rank", strconv.Itoa(o.LoRARank), "--max-loras", "2",
+		"--middleware", "agentfly_transfer.Guard",
 		"--weight-transfer-config", fmt.Sprintf(`{"backend": %q}`, o.Backend), "--worker-extension-cls", "agentfly_transfer.Extension",
 	}
 	if o.MaxModelLen > 0 {
@@ -94,14 +100,14 @@ func Serve(ctx context.Context, o ServeOptions) (*Process, error) {
 		return nil, fmt.Errorf("vllm: serve: %w", err)
 	}
 	defer log.Close()
-	p := &Process{URL: "http://127.0.0.1:" + strconv.Itoa(o.Port), Log: log.Name(), ended: make(chan struct{})}
+	p := &Process{URL: "http://127.0.0.1:" + strconv.Itoa(o.Port), APIKey: o.APIKey, Log: log.Name(), ended: make(chan struct{})}
 	c := exec.Command(o.Command, ServeArgs(o)...)
 	c.Stdout, c.Stderr = log, log
 	c.Env = append(os.Environ(), environment...)
 	if o.CPU {
 		c.Env = append(slices.Clone(cpuEnvironment), c.Env...)
 	}
-	c.Env = append(c.Env, "PYTHONPATH="+o.Folder+string(os.PathListSeparator)+os.Getenv("PYTHONPATH"))
+	c.Env = append(c.Env, "PYTHONPATH="+pythonPath(o.Folder), "VLLM_API_KEY="+o.APIKey) // arguments are everybody's to read
 	if p.group, err = spawn.Start(c, syscall.SIGTERM); err != nil {
 		return nil, fmt.Errorf("vllm: serve: %w; install it with scripts/vllm_install.sh, or give the command in engine.serve.command", err)
 	}
@@ -115,7 +121,24 @@ func Serve(ctx context.Context, o ServeOptions) (*Process, error) {
 	return p, nil
 }
 
+// pythonPath puts a folder before those of PYTHONPATH. Empty entries, which stand for the working folder, are left out: there
+// a file called torch.py would stand in for PyTorch.
+func pythonPath(folder string) string {
+	path := []string{folder}
+	for _, p := range filepath.SplitList(os.Getenv("PYTHONPATH")) {
+		if p != "" {
+			path = append(path, p)
+		}
+	}
+	return strings.Join(path, string(os.PathListSeparator))
+}
+
 func (o *ServeOptions) complete() error {
+	if o.APIKey == "" {
+		key := make([]byte, 32)
+		_, _ = rand.Read(key) // it never fails
+		o.APIKey = hex.EncodeToString(key)
+	}
 	if o.Command == "" {
 		o.Command = "vllm"
 	}

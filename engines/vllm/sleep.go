@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/agentfly/agentfly/engines"
 )
 
 // Sleep implements engines.Sleeper: every replica gives its device memory back, until the next Update wakes it:
@@ -37,6 +40,9 @@ func (e *Engine) sleep(ctx context.Context) error {
 			return fmt.Errorf("%s has no routes to sleep and wake up; start vLLM with VLLM_SERVER_DEV_MODE=1 and --enable-sleep-mode", r.url)
 		}
 	}
+	if err := e.isLost(); err != nil {
+		return err
+	}
 	if err := e.allBack(ctx); err != nil {
 		return e.orClosed(err)
 	}
@@ -55,10 +61,12 @@ func (e *Engine) allBack(ctx context.Context) error {
 	for {
 		changes := e.changes()
 		e.mu.Lock()
-		failed := e.failed
+		failed, foreign := e.failed, e.lost
 		e.mu.Unlock()
 		gone := e.options.Gone()
 		switch {
+		case foreign != nil:
+			return foreign
 		case failed != nil:
 			return fmt.Errorf("no replica serves since an update failed: %w", failed)
 		case !e.away():
@@ -100,6 +108,9 @@ func (e *Engine) sleepAll(ctx context.Context) error {
 	}
 	if err := joined(bad); err != nil {
 		e.stopAll(ctx, err)
+		if errors.Is(err, engines.ErrForeign) {
+			e.lose(nil, err)
+		}
 		return err
 	}
 	e.mu.Lock()
@@ -119,9 +130,9 @@ func (e *Engine) layDown(ctx context.Context, r *replica) error {
 		u.weights = *e.current
 	}
 	e.mu.Unlock()
-	steps := []step{{"sleep", u.sleep}, {"is it asleep", u.sleeps}}
+	steps := []step{{"look whose weights it has", u.own}, {"sleep", u.sleep}, {"is it asleep", u.sleeps}}
 	if u.weights.Probe != nil { // for the proof of the next update: this cache must be gone then
-		steps = append([]step{{"warm the cache", u.warm}}, steps...)
+		steps = slices.Insert(steps, 1, step{"warm the cache", u.warm})
 	}
 	if e.options.Sleep > 1 {
 		steps = append(steps, step{"name the version", u.disown})
@@ -163,7 +174,7 @@ func (r *replica) isSleeping(ctx context.Context) (bool, error) {
 
 // disown says that the server has no weights: should this process end now, nobody takes what wakes up there for a policy.
 func (u *updateRun) disown(ctx context.Context) error {
-	return u.call(ctx, http.MethodPost, "/update_weight_version", map[string]any{"new_version": unproven}, nil)
+	return u.nameWeights(ctx, u.options.unprovenName())
 }
 
 // wakeWeights wakes the weights alone. A server that was started again meanwhile is awake already, and says so.

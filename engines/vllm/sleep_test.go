@@ -55,7 +55,7 @@ func TestSleepOrder(t *testing.T) {
 			require.Equal(t, int32(2), c.Versions[0])
 			f.set(func() {
 				require.Equal(t, []string{
-					"/wake_up?tags=weights", "/collective_rpc", "/collective_rpc", "/update_weight_version",
+					"/wake_up?tags=weights", "/update_weight_version", "/collective_rpc", "/collective_rpc", "/update_weight_version",
 					"/reset_prefix_cache?reset_running_requests=true", "/wake_up?tags=kv_cache",
 				}, calls)
 			})

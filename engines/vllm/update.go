@@ -5,25 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/agentfly/agentfly/engines"
 )
 
-// adapterName is what requests name when the weights are an adapter.
-const adapterName = "agentfly"
-
 // Update implements engines.Engine. Each replica goes through
 //
-//	pause (requests in flight are kept) ─► load ─► name the version ─► empty the prefix cache, check the answer
-//	─► resume on probation ─► proof
+//	are its weights this run's? ─► pause (requests in flight are kept) ─► name the weights unproven ─► load ─► is the name still
+//	there? ─► name the version ─► empty the prefix cache, check the answer ─► resume on probation ─► proof
 //
 // and no replica serves before all have proven. On probation a server computes, because a paused one answers nothing, but
 // what it samples is held back until the verdict and dropped if it is bad. A replica that does not answer is left out and
 // gets the weights before it serves again; at least one must remain. On any other error every replica stays paused and
-// Generate fails with it until an Update succeeds.
+// Generate fails with it until an Update succeeds. Where another run changed the weights of a server meanwhile, this one leaves
+// the server to it and fails for good (engines.ErrForeign); before the first update of a server whoever had it before loses it.
 func (e *Engine) Update(ctx context.Context, w engines.Weights) error {
 	if err := e.update(ctx, w); err != nil {
 		return fmt.Errorf("vllm: update to version %d: %w", w.Version, err)
@@ -39,6 +37,9 @@ func (e *Engine) update(ctx context.Context, w engines.Weights) error {
 	ctx, cancel := e.untilClosed(ctx)
 	defer cancel()
 	if err := e.checkWeights(w); err != nil {
+		return err
+	}
+	if err := e.isLost(); err != nil {
 		return err
 	}
 	return e.inTurn(ctx, func() error { return e.updateAll(ctx, w) })
@@ -72,12 +73,10 @@ func (e *Engine) orClosed(err error) error {
 	return err
 }
 
-func versionName(v int32) string { return strconv.Itoa(int(v)) }
-
 // modelFor is what requests name after an update by that way.
 func (r *replica) modelFor(w Way) string {
 	if w == WayLoRA {
-		return adapterName
+		return r.options.adapterName()
 	}
 	return r.info().Model
 }
@@ -88,9 +87,15 @@ func (e *Engine) updateAll(ctx context.Context, w engines.Weights) error {
 	until := time.Now().Add(e.options.Patience)
 	for {
 		proven, missing, err := e.tryAll(ctx, w)
+		if foreign := e.isLost(); err == nil && foreign != nil { // a request or a look saw it meanwhile
+			err = foreign
+		}
 		if err == nil && len(proven) == 0 {
 			if err = joined(missing); !late(err) && e.awaitAnswer(ctx, until) {
 				continue
+			}
+			if foreign := e.isLost(); foreign != nil {
+				return foreign
 			}
 			if gone := e.options.Gone(); gone != nil {
 				err = gone
@@ -98,13 +103,16 @@ func (e *Engine) updateAll(ctx context.Context, w engines.Weights) error {
 		}
 		if err != nil {
 			e.stopAll(ctx, err)
+			if errors.Is(err, engines.ErrForeign) {
+				e.lose(nil, err)
+			}
 			return err
 		}
 		e.mu.Lock()
 		e.current, e.failed, e.sleeping = &w, nil, false
 		e.mu.Unlock()
 		for _, r := range proven {
-			r.adopt(versionName(w.Version), r.modelFor(e.way(w.Path)), w.Version)
+			r.adopt(e.options.versionName(w.Version), r.modelFor(e.way(w.Path)), w.Version)
 			r.set(serving, nil)
 		}
 		return nil
@@ -156,7 +164,7 @@ func late(err error) bool {
 
 // awaitAnswer waits, when every replica is down, until one can be loaded, or tells that none can.
 func (e *Engine) awaitAnswer(ctx context.Context, until time.Time) bool {
-	for e.options.Gone() == nil && time.Now().Before(until) {
+	for e.options.Gone() == nil && e.isLost() == nil && time.Now().Before(until) {
 		for _, r := range e.replicas {
 			if e.rejoin(ctx, r) == nil {
 				return true
@@ -174,6 +182,12 @@ func (e *Engine) rejoin(ctx context.Context, r *replica) error {
 	one, cancel := context.WithTimeout(ctx, e.options.HealthTimeout)
 	err := r.call(one, http.MethodGet, "/health", nil, nil)
 	cancel()
+	if err == nil {
+		err = r.isMine(ctx) // a probe would resume a server that the other run has paused
+	}
+	if errors.Is(err, engines.ErrForeign) {
+		e.lose(r, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -200,7 +214,7 @@ func joined(all []error) error {
 	return err
 }
 
-// stopAll takes every replica out of service, paused, after an update that failed.
+// stopAll takes every replica out of service, paused, after an update that failed. One that another run has goes on for it.
 func (e *Engine) stopAll(ctx context.Context, reason error) {
 	e.mu.Lock()
 	e.failed = reason
@@ -213,9 +227,16 @@ func (e *Engine) stopAll(ctx context.Context, reason error) {
 		all.Go(func() {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.options.HealthTimeout)
 			defer cancel()
-			err := r.call(ctx, http.MethodPost, "/pause?mode=keep", nil, nil)
+			err := r.isMine(ctx)
+			if errors.Is(err, engines.ErrForeign) {
+				r.set(behind, err)
+				return
+			}
 			if err == nil {
-				err = r.call(ctx, http.MethodPost, "/update_weight_version", map[string]any{"new_version": unproven}, nil)
+				err = r.call(ctx, http.MethodPost, "/pause?mode=keep", nil, nil)
+			}
+			if err == nil {
+				err = r.nameWeights(ctx, r.options.unprovenName())
 			}
 			if err != nil {
 				r.set(down, fmt.Errorf("it could not be paused: %w", err))
@@ -245,22 +266,25 @@ type step struct {
 // load takes one replica through an update, up to and including the proof. Its state is the caller's matter. warm says
 // that the server computes now: one that is paused would not answer. sleeping says that it was told to sleep.
 func (e *Engine) load(ctx context.Context, r *replica, w engines.Weights, warm, sleeping bool) error {
-	u := &updateRun{replica: r, weights: w, way: e.way(w.Path), version: versionName(w.Version), before: r.currentModel()}
+	u := &updateRun{replica: r, weights: w, way: e.way(w.Path), version: e.options.versionName(w.Version), before: r.currentModel()}
 	u.model = r.modelFor(u.way)
 	begin, resume := step{"pause", u.pause}, step{"resume", u.resume}
 	if sleeping {
 		begin, resume = step{"wake the weights", u.wakeWeights}, step{"wake the cache", u.wakeCache}
 	}
 	steps := []step{
+		{"look whose weights it has", u.own},
 		begin,
+		{"claim the weights", u.claim},
 		{"load", u.load},
+		{"look whose weights it has", u.claimed},
 		{"name the version", u.name},
 		{"empty the prefix cache", u.empty},
 		resume,
 		{"proof", u.prove},
 	}
 	if warm {
-		steps = append([]step{{"warm the cache", u.warm}}, steps...)
+		steps = slices.Insert(steps, 1, step{"warm the cache", u.warm})
 	}
 	return u.steps(ctx, steps)
 }
@@ -313,6 +337,49 @@ func (u *updateRun) warm(ctx context.Context) error {
 	return err
 }
 
+// own refuses a server that another run changed since this one loaded it.
+func (u *updateRun) own(ctx context.Context) error {
+	u.mu.Lock()
+	loaded := u.loaded
+	u.mu.Unlock()
+	if !loaded { // whoever had the server before loses it now
+		return nil
+	}
+	return u.isMine(ctx)
+}
+
+// claim names the weights before they change: another run that comes meanwhile takes the name away, which claimed sees, and
+// a process that ends meanwhile leaves no old name on new weights.
+func (u *updateRun) claim(ctx context.Context) error {
+	u.mu.Lock()
+	u.loaded = true
+	u.adapted = u.adapted || u.way == WayLoRA
+	u.mu.Unlock()
+	return u.nameWeights(ctx, u.options.unprovenName())
+}
+
+// claimed tells whether the name is still there. A transfer has put the new one in its place.
+func (u *updateRun) claimed(ctx context.Context) error {
+	got, err := u.weightVersion(ctx)
+	if err == nil && got != u.options.unprovenName() && got != u.version {
+		err = u.mismatch(got, u.options.unprovenName())
+	}
+	return err
+}
+
+// mismatch is the error of a version that the server has instead of the one that it was just given.
+func (u *updateRun) mismatch(got, want string) error {
+	var other *ForeignError
+	if errors.As(u.judge(got), &other) {
+		return &ForeignError{got, want}
+	}
+	return &VersionMismatch{got, want}
+}
+
+func (r *replica) nameWeights(ctx context.Context, name string) error {
+	return r.call(ctx, http.MethodPost, "/update_weight_version", map[string]any{"new_version": name}, nil)
+}
+
 func (u *updateRun) pause(ctx context.Context) error {
 	return u.call(ctx, http.MethodPost, "/pause?mode=keep", nil, nil)
 }
@@ -325,7 +392,7 @@ func (u *updateRun) load(ctx context.Context) error {
 	switch u.way {
 	case WayLoRA:
 		return u.call(ctx, http.MethodPost, "/v1/load_lora_adapter", map[string]any{
-			"lora_name": adapterName, "lora_path": u.weights.Path, "load_inplace": true,
+			"lora_name": u.options.adapterName(), "lora_path": u.weights.Path, "load_inplace": true,
 		}, nil)
 	case WayTransfer:
 		return u.transfer(ctx)
@@ -343,7 +410,7 @@ func (u *updateRun) load(ctx context.Context) error {
 }
 
 func (u *updateRun) name(ctx context.Context) error {
-	return u.call(ctx, http.MethodPost, "/update_weight_version", map[string]any{"new_version": u.version}, nil)
+	return u.nameWeights(ctx, u.version)
 }
 
 // empty asks until the server says that the cache is empty: it says no while something holds a block.

@@ -30,9 +30,9 @@ func wantTokens(weights float64, q engines.Request) []int32 {
 
 func TestUpdateOrder(t *testing.T) {
 	for way, want := range map[Way][]string{
-		WayDisk: {"/pause", "/collective_rpc", "/collective_rpc", "/update_weight_version", "/reset_prefix_cache", "/resume"},
+		WayDisk: {"/pause", "/update_weight_version", "/collective_rpc", "/collective_rpc", "/update_weight_version", "/reset_prefix_cache", "/resume"},
 		WayTransfer: {
-			"/pause", "/init_weight_transfer_engine", "/start_weight_update", "/update_weights", "/finish_weight_update",
+			"/pause", "/update_weight_version", "/init_weight_transfer_engine", "/start_weight_update", "/update_weights", "/finish_weight_update",
 			"/update_weight_version", "/reset_prefix_cache", "/resume",
 		},
 	} {
@@ -121,7 +121,7 @@ func TestProofFinds(t *testing.T) {
 			func(f *fake) {
 				f.control = func(_ http.ResponseWriter, q *http.Request) bool { return q.URL.Path == "/update_weight_version" }
 			},
-			func(f *fake) { f.control = nil }, `the server reports weight version "1", not "2"`,
+			func(f *fake) { f.control = nil }, `the server reports weight version "mine@1", not "mine@unproven"`,
 		},
 		"load is refused": {
 			func(f *fake) {
@@ -137,7 +137,7 @@ func TestProofFinds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			good, bad := newFake(t), newFake(t)
-			e := connect(t, nil, good, bad)
+			e := connect(t, func(o *Options) { o.Run = "mine" }, good, bad)
 			require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
 			bad.set(func() { c.spoil(bad) })
 			err := e.Update(t.Context(), fakeWeights(t, 3, 2))
@@ -197,7 +197,7 @@ func TestAdapterNeverArrived(t *testing.T) {
 	f.set(func() { f.deaf = false })
 	require.NoError(t, e.Update(t.Context(), w))
 	require.Contains(t, f.calls(), "/v1/load_lora_adapter")
-	require.Equal(t, adapterName, e.replicas[0].model)
+	require.Equal(t, "agentfly-"+e.options.Run, e.replicas[0].model)
 	require.ErrorContains(t, e.Sleep(t.Context()), "level 2 drops the weights that the adapter comes on top of", "and they would not come back")
 	require.Equal(t, "serving", e.states())
 }

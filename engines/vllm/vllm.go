@@ -38,6 +38,7 @@ type Options struct {
 	URLs           []string      // of the replicas; /v1 at the end may be given or not
 	Model          string        // served name [the first that is no adapter]
 	APIKey         string        //
+	Run            string        // whose weights these are, as NewRun makes it; a run that is resumed has the same [a new one]
 	Way            Way           // [auto]
 	AttemptTimeout time.Duration // of one attempt of a request [10 min]
 	InFlight       int           // requests that a server works on at once; the others wait their turn here [1024]
@@ -70,6 +71,9 @@ func (o Options) defaults() (Options, error) {
 	if o.Way.backend() != "" && o.Collectives == nil { // before a server is asked anything
 		_, err := o.meet(context.Background(), "", 2)
 		return o, err
+	}
+	if o.Run == "" {
+		o.Run = NewRun("")
 	}
 	if o.Attempts == 0 {
 		o.Attempts = 6
@@ -119,6 +123,7 @@ type Engine struct {
 	closed   bool
 	current  *engines.Weights // proven by every replica that serves; nil before the first update
 	failed   error            // of the last update: no replica serves until one succeeds
+	lost     error            // another run took a server over; nothing is done from then on
 	sleeping bool             // from Sleep to the next update that succeeds
 	running  sync.WaitGroup   // requests, updates and the health loops
 }
@@ -163,9 +168,6 @@ func New(ctx context.Context, o Options) (*Engine, error) {
 	return e, nil
 }
 
-// unproven is the weight version that a server gets when an update failed, so that nobody takes it into service.
-const unproven = "unproven"
-
 // start takes a server into service as it is, but not one whose last update failed: that one waits for weights.
 func (r *replica) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, r.options.StartTimeout)
@@ -174,8 +176,14 @@ func (r *replica) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.mu.Lock()
+	r.born = fresh
+	if run, _ := cutVersion(s.Version); run == "" {
+		r.born = s.Version
+	}
+	r.mu.Unlock()
 	r.adopt(s.Version, s.Model, number(s.Version, 0))
-	if s.Version == unproven {
+	if isUnproven(s.Version) {
 		r.set(behind, errors.New("an earlier update of this server failed; it needs one that succeeds"))
 	} else {
 		r.set(serving, nil)
@@ -196,7 +204,11 @@ func (e *Engine) Servers() []Server {
 func (e *Engine) Summary() string {
 	var lines []string
 	for _, s := range e.Servers() {
-		lines = append(lines, s.String())
+		line := s.String()
+		if run, _ := cutVersion(s.Version); run != "" && run != e.options.Run {
+			line += " (another run's, which stops when this one changes them)"
+		}
+		lines = append(lines, line)
 	}
 	return strings.Join(lines, "\n")
 }
@@ -224,6 +236,11 @@ func (e *Engine) Close() error {
 	e.mu.Unlock()
 	e.cancel()
 	e.running.Wait()
+	var all sync.WaitGroup
+	for _, r := range e.replicas {
+		all.Go(r.unload)
+	}
+	all.Wait()
 	e.idle()
 	return nil
 }

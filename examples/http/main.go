@@ -22,6 +22,6 @@ func main() {
 		fmt.Fprint(w, result)
 	})
 	log.Printf("calculator on http://%s/calculate", address)
-	server := &http.Server{Addr: address, ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Addr: address, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second}
 	log.Fatal(server.ListenAndServe())
 }

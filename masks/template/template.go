@@ -27,7 +27,10 @@ type Input struct {
 	Tools               []json.RawMessage // JSON schemas, as the template's variable tools; nil is none
 	AddGenerationPrompt bool
 	Extra               map[string]any // further variables, such as enable_thinking; values as encoding/json decodes them
-	Now                 time.Time      // what strftime_now tells; a template that calls it fails while this is zero
+	// Text is what a string of a message, or of a schema (role ""), is rendered as; nil: as it is. Of roles and types it is not asked. free: the
+	// string is a content or a thought; others are names, keys and values, which a template may compare with its own.
+	Text func(role, s string, free bool) string
+	Now  time.Time // what strftime_now tells; a template that calls it fails while this is zero
 }
 
 // Template is a compiled chat template.
@@ -92,6 +95,9 @@ func (t *Template) Render(in Input) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("template: message %d: %w", i, err)
 		}
+		if in.Text != nil {
+			d = in.message(m.Role, d)
+		}
 		messages.items = append(messages.items, d)
 	}
 	var tools any
@@ -101,6 +107,9 @@ func (t *Template) Render(in Input) (string, error) {
 			v, err := decodeJSON(string(raw))
 			if err != nil {
 				return "", fmt.Errorf("template: tool %d: %w", i, err)
+			}
+			if in.Text != nil {
+				v = in.texts("", v, false)
 			}
 			l.items = append(l.items, v)
 		}
@@ -180,6 +189,56 @@ func (t *Template) render(messages *list, tools any, in Input) (string, error) {
 		return "", err
 	}
 	return out.String(), nil
+}
+
+// message passes the strings of a message, but for its role and the types of its parts, through Text.
+func (in Input) message(role string, d *dict) *dict {
+	out := newDict()
+	for i, k := range d.keys {
+		v := d.vals[i]
+		switch parts, many := v.(*list); {
+		case k == "role":
+		case k == "content" && many:
+			list := &list{}
+			for _, p := range parts.items {
+				part := newDict()
+				for i, k := range p.(*dict).keys { // as messageDict made it
+					v := p.(*dict).vals[i]
+					if k != "type" {
+						v = in.texts(role, v, k == "text")
+					}
+					part.put(k.(string), v)
+				}
+				list.items = append(list.items, part)
+			}
+			v = list
+		default:
+			v = in.texts(role, v, k == "content" || k == "reasoning_content")
+		}
+		out.put(k.(string), v)
+	}
+	return out
+}
+
+// texts passes the strings of a value, keys included, through Text.
+func (in Input) texts(role string, v any, free bool) any {
+	switch v := v.(type) {
+	case string:
+		return in.Text(role, v, free)
+	case *list:
+		out := &list{items: make([]any, len(v.items))}
+		for i, item := range v.items {
+			out.items[i] = in.texts(role, item, false)
+		}
+		return out
+	case *dict:
+		out := newDict()
+		for i, k := range v.keys { // of JSON
+			out.put(in.Text(role, k.(string), false), in.texts(role, v.vals[i], false))
+		}
+		return out
+	}
+	return v
 }
 
 // size is about what a conversation is written in, so that the text is not moved as it grows.

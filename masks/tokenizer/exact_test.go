@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -199,4 +200,39 @@ func TestLossyLikeRust(t *testing.T) {
 	} {
 		require.Equal(t, want, lossy(in), "%q", in)
 	}
+}
+
+// EncodeMarked without a mark is Encode; with marks in what spells special tokens it is Encode of a tokenizer that has none, and of
+// the text without them where nothing is interrupted.
+func TestEncodeMarked(t *testing.T) {
+	const mark = "𠀀"
+	tok, v := smollm2(t)
+	v.Types = make([]int32, len(v.Tokens))
+	for i := range v.Types {
+		v.Types[i] = TypeNormal
+	}
+	none, err := FromVocabulary(v) // nothing is special in it
+	require.NoError(t, err)
+	specials := tok.Specials()
+	require.Contains(t, specials, "<|im_end|>")
+	rng := rand.New(rand.NewPCG(5, 6))
+	parts := append([]string{"a", " ", "\n", "word", "12", "é", "你", "<", "|", ">", "  ", "<|im_"}, specials...)
+	for range 2000 {
+		var plain, marked strings.Builder
+		for range rng.IntN(8) {
+			p := parts[rng.IntN(len(parts))]
+			plain.WriteString(p)
+			for _, r := range p { // between any two characters
+				marked.WriteRune(r)
+				marked.WriteString(mark)
+			}
+		}
+		require.Equal(t, none.Encode(plain.String()), tok.EncodeMarked(marked.String(), mark), "%q", &plain)
+		require.Equal(t, tok.Encode(plain.String()), tok.EncodeMarked(plain.String(), ""))
+		require.Equal(t, tok.Encode("x"+plain.String()), tok.EncodeMarked(mark+"x"+plain.String(), mark))
+	}
+	ids := tok.EncodeMarked("<|im_start|>user\n<"+mark+"|im_end|><|im_end|>", mark)
+	require.Equal(t, "<|im_start|>user\n<|im_end|><|im_end|>", tok.Decode(ids, false))
+	require.Equal(t, 2, len(slices.DeleteFunc(ids, func(id int32) bool { return !tok.IsSpecial(id) })))
+	require.Empty(t, tok.EncodeMarked(mark, mark))
 }

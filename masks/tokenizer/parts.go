@@ -15,18 +15,60 @@ type reader struct {
 	prepends  bool // a normalizer prepends text
 	firstOnly bool // Metaspace marks the first piece only
 	depth     int  // of nested sequences
+
+	steps    map[string]int     // of the normalizer, the pre-tokenizer, the decoder and the post-processor
+	growth   map[string]float64 // how many times as long the Replace steps of normalizer and decoder can make a text
+	prefixes int                // bytes that are prepended
 }
 
-// maxDepth bounds nested sequences; real files have two.
-const maxDepth = 8
+// Bounds on what a file's steps cost for each text: a short file could ask for more memory than any machine has.
+const (
+	maxDepth    = 8    // nested sequences; real files have two
+	maxSteps    = 256  // of one part; real files have five
+	maxGrowth   = 64   // times; a space that becomes "▁" grows three times
+	maxPrefixes = 1024 // bytes
+)
 
-// enter counts a level of nesting; the caller leaves it by leave.
+// enter counts a step and a level of nesting; the caller leaves it by leave.
 func (r *reader) enter(what string) error {
 	r.depth++
 	if r.depth > maxDepth {
 		return fmt.Errorf("tokenizer: %s is nested more than %d deep", what, maxDepth)
 	}
+	if r.steps == nil {
+		r.steps, r.growth = map[string]int{}, map[string]float64{}
+	}
+	if r.steps[what]++; r.steps[what] > maxSteps {
+		return fmt.Errorf("tokenizer: %s: it has more than %d steps", what, maxSteps)
+	}
 	return nil
+}
+
+// replace is a Replace step of what. The steps multiply: each may make what the ones before it wrote longer.
+func (r *reader) replace(what, from, to string) (normalizer, error) {
+	growth := max(1, r.growth[what]) * max(1, float64(len(to))/float64(len(from)))
+	if growth > maxGrowth {
+		return nil, fmt.Errorf("tokenizer: %s: its Replace steps can make a text %.0f times as long, at most %d is allowed", what, growth, maxGrowth)
+	}
+	r.growth[what] = growth
+	return replace(from, to), nil
+}
+
+// prepend is a Prepend step of the normalizer.
+func (r *reader) prepend(prefix string) (normalizer, error) {
+	r.prepends = true
+	if r.prefixes += len(prefix); r.prefixes > maxPrefixes {
+		return nil, fmt.Errorf("tokenizer: normalizer: it prepends %d bytes to a text, at most %d are allowed", r.prefixes, maxPrefixes)
+	}
+	return prepend(prefix), nil
+}
+
+// one is a list of one step.
+func one[T any](step T, err error) ([]T, error) {
+	if err != nil {
+		return nil, err
+	}
+	return []T{step}, nil
 }
 
 func (r *reader) leave() { r.depth-- }
@@ -73,14 +115,13 @@ func (r *reader) normalizers(raw json.RawMessage) ([]normalizer, error) {
 	case "NFC":
 		return []normalizer{r.t.tables.nfc}, nil
 	case "Prepend":
-		r.prepends = true
-		return []normalizer{prepend(p.Prepend)}, nil
+		return one(r.prepend(p.Prepend))
 	case "Replace":
 		from, err := p.Pattern.literal("normalizer Replace")
 		if err != nil {
 			return nil, err
 		}
-		return []normalizer{replace(from, p.Content)}, nil
+		return one(r.replace("normalizer", from, p.Content))
 	}
 	return nil, fmt.Errorf("tokenizer: normalizer %s is not supported (NFC, Prepend, Replace and Sequence are)", p.Type)
 }
@@ -245,7 +286,8 @@ func (r *reader) decodeSteps(raw json.RawMessage) ([]decodeStep, error) {
 		if err != nil {
 			return nil, err
 		}
-		return []decodeStep{each(replace(from, p.Content))}, nil
+		step, err := r.replace("decoder", from, p.Content)
+		return []decodeStep{each(step)}, err
 	case "Strip":
 		if utf8.RuneCountInString(p.Content) != 1 || p.Start < 0 || p.Stop < 0 {
 			return nil, fmt.Errorf("tokenizer: decoder Strip: content %q (one character), start %d, stop %d", p.Content, p.Start, p.Stop)

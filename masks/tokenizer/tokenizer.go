@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
+	"strings"
 )
 
 // Tokenizer turns text into ids and back. Make one with Load, FromJSON or FromVocabulary.
@@ -43,7 +44,17 @@ func Load(dir string) (*Tokenizer, error) {
 
 // Encode gives the ids of text. Added tokens (special ones too) that stand in the text are recognised; none is put
 // around it. Text that is not valid UTF-8 is repaired as the package comment says.
-func (t *Tokenizer) Encode(text string) []int32 {
+func (t *Tokenizer) Encode(text string) []int32 { return t.EncodeMarked(text, "") }
+
+// EncodeMarked gives the ids of text without a mark, a text that normalizing does not change and that stands for nothing else. Added
+// tokens are looked for while the mark is there, so that one stands for itself where a mark interrupts it. "" is no mark.
+func (t *Tokenizer) EncodeMarked(text, mark string) []int32 {
+	unmarked := func(s string) string {
+		if mark == "" {
+			return s
+		}
+		return strings.ReplaceAll(s, mark, "")
+	}
 	text = lossy(text)
 	out := make([]int32, 0, len(text)/4+4)
 	word := func(w string, _ bool) { out = t.model.encode(w, out) }
@@ -53,6 +64,9 @@ func (t *Tokenizer) Encode(text string) []int32 {
 			return
 		}
 		piece := text[from:to]
+		if mark != "" && unmarked(piece) == "" {
+			return
+		}
 		if t.normalize != nil {
 			piece = t.normalize(piece)
 		}
@@ -61,7 +75,9 @@ func (t *Tokenizer) Encode(text string) []int32 {
 				out = append(out, id)
 				return
 			}
-			t.split(piece[f:to], from == 0 && f == 0, word)
+			if plain := unmarked(piece[f:to]); plain != "" {
+				t.split(plain, from == 0 && f == 0, word)
+			}
 		})
 	})
 	return out
@@ -115,6 +131,17 @@ func (t *Tokenizer) IsSpecial(id int32) bool { return t.has(id) && t.special[id]
 
 // Added gives the added tokens by rising id.
 func (t *Tokenizer) Added() []AddedToken { return append([]AddedToken(nil), t.added...) }
+
+// Specials gives the texts of the special tokens.
+func (t *Tokenizer) Specials() []string {
+	var out []string
+	for _, a := range t.added {
+		if a.Special {
+			out = append(out, a.Content)
+		}
+	}
+	return out
+}
 
 // SpecialTokens gives the added tokens that are special, by rising id.
 func (t *Tokenizer) SpecialTokens() []AddedToken {

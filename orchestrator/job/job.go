@@ -56,6 +56,7 @@ type Model struct {
 	Path         string   `yaml:"path" doc:"a folder, a .gguf file or a hub id ORG/NAME@revision; this or scratch"`
 	DType        string   `yaml:"dtype" default:"auto" enum:"auto|fp32|bfloat16" doc:"type that the trainer computes in; auto: fp32. bfloat16: a rounded copy of the weights is read, the weights themselves, their gradients and the optimizer stay fp32; the local engine samples in engine.dtype, so correct for the difference with algorithm.correction"`
 	ChatTemplate string   `yaml:"chat_template" doc:"a Jinja file that replaces the model's own template"`
+	TemplateDate string   `yaml:"template_date" doc:"the day, YYYY-MM-DD, that a chat template which asks for it (strftime_now) is told, in every rollout and evaluation; it is saved with the checkpoints, and agentfly serve tells the same. Empty: the one that the model's folder records, else 1970-01-01"`
 	LoRA         LoRA     `yaml:"lora" doc:"low-rank adapters"`
 	Scratch      *Scratch `yaml:"scratch" doc:"a small Llama model with random weights and one token a character, for tests and demonstrations"`
 }
@@ -92,7 +93,7 @@ type Engine struct {
 	DType        string   `yaml:"dtype" default:"auto" enum:"auto|float32|bfloat16" doc:"local: type of the matrices that sampling reads; auto: float32. bfloat16 is faster for a few sequences; correct for its logprobs with algorithm.correction"`
 	URLs         []string `yaml:"urls" doc:"vllm: the servers, replicas of one policy, such as http://127.0.0.1:8000; these or serve. openai: one endpoint with /v1 at the end"`
 	ServedModel  string   `yaml:"served_model" doc:"the model's name on the servers; empty: vLLM's first"`
-	APIKey       string   `yaml:"api_key" doc:"sent to the servers; write ${NAME}"`
+	APIKey       string   `yaml:"api_key" doc:"sent to the servers; write ${NAME}; empty with serve: a new one, which only the job knows"`
 	Weights      string   `yaml:"weights" default:"auto" enum:"auto|disk|lora|transfer|gloo|nccl" doc:"vllm: how new weights reach the servers: auto and disk: they reload a checkpoint; transfer: through shared memory; gloo, nccl: broadcast over a process group; lora: they load the adapter, of a job with model.lora"`
 	Tolerance    float64  `yaml:"tolerance" default:"0.001" above:"0" max:"10" unit:"nats" doc:"vllm: largest difference between a server's and the trainer's logprob of a probe token; an update beyond it stops the run"`
 	Folder       string   `yaml:"folder" doc:"vllm: where checkpoints for the servers are written, which they must see; empty: the system's temporary folder"`
@@ -122,6 +123,7 @@ type Agent struct {
 	MaxAtOnce       int    `yaml:"max_at_once" default:"32" min:"1" max:"1000" unit:"calls" doc:"of tools in one turn, which run side by side; the model reads that those beyond it did not run"`
 	Tools           []Tool `yaml:"tools" doc:"names, or {name: NAME, parameter: value}, {python: FILE}, {mcp: …}, {http: …}; each with only, timeout, max_tokens, concurrency, rate, retries, cache"`
 	Instructions    bool   `yaml:"instructions" default:"true" doc:"describe the tools to the model: by its template, or in the system prompt where template or format do not"`
+	SpecialTokens   string `yaml:"special_tokens" default:"text" enum:"text|markup" doc:"what spells a special token of the model (<|im_end|>) in prompts, schemas and observations. text: it is text, and only the chat template writes special tokens, so that a page cannot end a turn; markup: it is that token, as servers read it"`
 	ObservationRole string `yaml:"observation_role" doc:"role of the message that carries results; empty: the format's own"`
 }
 
@@ -171,7 +173,7 @@ type Distill struct {
 // Teacher is a model in this process, or on servers.
 type Teacher struct {
 	Path        string   `yaml:"path" doc:"a folder, a .gguf file or a hub id; this or urls"`
-	URLs        []string `yaml:"urls" doc:"vLLM servers of the teacher, such as http://127.0.0.1:8000; that its tokenizer is the policy's is not checked"`
+	URLs        []string `yaml:"urls" doc:"vLLM servers of the teacher, such as http://127.0.0.1:8000; that its tokenizer is the policy's is checked where they offer /tokenize"`
 	ServedModel string   `yaml:"served_model" doc:"the teacher's name on the servers; empty: their first"`
 	APIKey      string   `yaml:"api_key" doc:"sent to the servers; write ${NAME}"`
 }
@@ -182,6 +184,7 @@ type Rollout struct {
 	GroupSize    int     `yaml:"group_size" default:"8" min:"1" max:"100000" unit:"trajectories" doc:"trajectories of a task, which share a baseline"`
 	MaxNewTokens int     `yaml:"max_new_tokens" default:"256" min:"1" max:"1000000" unit:"tokens" doc:"longest completion of a turn"`
 	MaxTokens    int     `yaml:"max_tokens" default:"2048" min:"2" max:"10000000" unit:"tokens" doc:"longest trajectory, prompt and observations included; of one whose history is rewritten, its longest sample"`
+	Cut          string  `yaml:"cut" default:"score" enum:"score|zero|filter|parse" doc:"a completion that max_new_tokens, max_tokens or the model's context cut ends its trajectory (stop reason max_tokens) and is neither a call nor an answer. score: the rewards score it so; zero: its reward is 0; filter: the update leaves it out (overlong filtering); parse: it counts as if the model had ended it, for completions of a fixed length"`
 	Temperature  float64 `yaml:"temperature" default:"1" min:"0" max:"100" doc:"of sampling; training needs more than 0"`
 	TopP         float64 `yaml:"top_p" default:"1" above:"0" max:"1" doc:"1 is off; training needs 1"`
 	TopK         int     `yaml:"top_k" default:"0" min:"0" max:"1000000" doc:"0 is off; training needs 0"`
@@ -198,6 +201,7 @@ type Rollout struct {
 
 	ToolTokens    int     `yaml:"tool_tokens" default:"1000" min:"1" max:"1000000" unit:"tokens" doc:"longest observation of one tool call; of a longer one head and tail are left, and a marker says how much is not"`
 	RewardTimeout float64 `yaml:"reward_timeout" default:"60" min:"0.01" max:"1000000" unit:"s" doc:"longest time for one reward of one trajectory"`
+	Gradings      int     `yaml:"gradings" default:"0" min:"0" max:"10000" unit:"gradings" doc:"trajectories whose code the reward code_tests runs at once, in the whole run; waiting for a place is no time of the reward. 0: the number of processors"`
 	MaxFailedTool float64 `yaml:"max_failed_tool" default:"1" min:"0" max:"1" doc:"share of a step's or an evaluation's tool calls that may break (deadline passed, panic) before the run stops; 1: all"`
 	Watchdog      float64 `yaml:"watchdog" default:"120" min:"0" max:"1000000" unit:"s" doc:"when nothing moved for so long, the run says what it waits for, and for whom; 0: it does not"`
 }

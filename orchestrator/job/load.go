@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -277,6 +278,11 @@ func (d *decoder) check(j *Job, o Options) {
 	}
 	if j.Rollout.MaxNewTokens >= j.Rollout.MaxTokens {
 		fail("rollout.max_new_tokens", "%d tokens do not fit into rollout.max_tokens (%d) together with a prompt", j.Rollout.MaxNewTokens, j.Rollout.MaxTokens)
+	}
+	if date := j.Model.TemplateDate; date != "" {
+		if _, err := time.Parse(time.DateOnly, date); err != nil {
+			fail("model.template_date", "%q is not a day; write YYYY-MM-DD, such as 2026-01-31", date)
+		}
 	}
 	if (j.Model.Path == "") == (j.Model.Scratch == nil) {
 		fail("model", "exactly one of path and scratch is needed")

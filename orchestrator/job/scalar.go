@@ -64,7 +64,7 @@ func (d *decoder) text(n *yaml.Node, path string) string {
 		s, e := d.expand(n, path)
 		value, expanded = &yaml.Node{Kind: yaml.ScalarNode, Value: s}, e
 	}
-	if n.Kind != yaml.ScalarNode || !expanded && n.ShortTag() != "!!str" {
+	if n.Kind != yaml.ScalarNode || !expanded && n.ShortTag() != "!!str" && n.ShortTag() != "!!timestamp" { // a day is a text, as it is written
 		d.fail(n, "%s: %s, allowed is a text%s", path, kindName(n), quoteHint(n))
 		return ""
 	}

@@ -202,6 +202,27 @@ func standardFiles(ctx py.Context) error {
 	return nil
 }
 
+// Siblings are the files of the modules beside a file that it imports, and of those that they import.
+func Siblings(file string) (files []string) {
+	seen := map[string]bool{}
+	var read func(path string)
+	read = func(path string) {
+		source, err := os.ReadFile(path)
+		if err != nil {
+			return // the worker says so
+		}
+		_, names := lint(string(source), filepath.Dir(path))
+		for _, n := range names {
+			if next := filepath.Join(filepath.Dir(path), n+".py"); !seen[n] {
+				seen[n], files = true, append(files, next)
+				read(next)
+			}
+		}
+	}
+	read(file)
+	return files
+}
+
 // loadSiblings prepares the modules of the file's folder that it imports.
 func loadSiblings(dir string, names []string, seen map[string]bool) (found []string) {
 	for _, n := range names {

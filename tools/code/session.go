@@ -117,6 +117,8 @@ func ended(err error) error {
 		return errors.New("it used too much memory")
 	case exit.Exceeded == "disk":
 		return errors.New("its files took too much room")
+	case exit.Exceeded == sandbox.Unwatched:
+		return errors.New("its use of memory and disk could not be watched")
 	case exit.Signal == "SIGXCPU":
 		return errors.New("it used too much processor time")
 	case exit.Signal != "":

@@ -49,6 +49,11 @@ func Factory(load func(dir string) (Tokenizer, error)) tools.Factory {
 		if err != nil {
 			return nil, err
 		}
+		if p.URL != "" {
+			if err := r.Run("the corpus of " + Name + ", whose passages are not sent to its url"); err != nil {
+				return nil, errors.Join(err, e.Close())
+			}
+		}
 		x, err := Open(ctx, files, cache, e, Options{p.QueryPrefix, p.PassagePrefix, r.Warn})
 		if err != nil {
 			return nil, errors.Join(err, e.Close())

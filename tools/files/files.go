@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,6 +26,7 @@ const (
 	maxFile    = 1 << 20  // bytes of a file that is read or written
 	maxFiles   = 64 << 20 // bytes of a workspace
 	maxHistory = 100      // changes that can be undone
+	maxUndo    = 16 << 20 // bytes of their texts
 	maxEntries = 500      // of a list
 	maxMatches = 100      // of grep
 )
@@ -222,7 +224,20 @@ func (f *folder) change(c change) error {
 	if err := f.write(c.name, c.after); err != nil {
 		return err
 	}
-	f.history = append(f.history, c)
-	f.history = f.history[max(0, len(f.history)-maxHistory):]
+	f.remember(c)
 	return nil
+}
+
+// remember keeps a change for file_undo; the oldest ones make room.
+func (f *folder) remember(c change) {
+	f.history = append(f.history, c)
+	held, keep := 0, len(f.history)
+	for keep > 0 && len(f.history)-keep < maxHistory {
+		held += len(f.history[keep-1].before) + len(f.history[keep-1].after)
+		if held > maxUndo {
+			break
+		}
+		keep--
+	}
+	f.history = slices.Clone(f.history[keep:]) // a part of the old one would hold its texts
 }

@@ -3,6 +3,7 @@ package files
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/sandbox"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/tools/code"
 	"github.com/agentfly/agentfly/tools/workspace"
@@ -162,8 +164,8 @@ func TestGrepSaysWhatItLeftOut(t *testing.T) {
 
 // Programs and these tools work on the same files, whoever they run as.
 func TestFilesAndPrograms(t *testing.T) {
-	if _, err := exec.LookPath("bwrap"); err != nil {
-		t.Skip("bwrap is not installed: apt-get install bubblewrap")
+	if _, err := sandbox.Open(t.Context(), sandbox.Auto); errors.Is(err, sandbox.ErrUnavailable) {
+		t.Skip(err.Error())
 	}
 	a := newAgent(t, "shell", "python")
 	require.Equal(t, "d/f has 1 line", a.call("file_create", args{"path": "d/f", "content": "one\n"}))

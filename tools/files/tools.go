@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
-	"regexp"
 	"strings"
 
 	"github.com/agentfly/agentfly/brief"
@@ -216,63 +214,6 @@ func suffix(d fs.DirEntry) string {
 	default:
 		return fmt.Sprintf(" (%d bytes)", info.Size())
 	}
-}
-
-type grepArgs struct {
-	Pattern string `json:"pattern" doc:"regular expression (RE2)"`
-	Path    string `json:"path,omitempty" doc:"a file or folder; default: the whole workspace"`
-}
-
-func grep(ctx context.Context, f *folder, a grepArgs) (string, error) {
-	name, err := local(a.Path)
-	if err != nil {
-		return "", err
-	}
-	pattern, err := regexp.Compile(a.Pattern)
-	if err != nil {
-		return "", fmt.Errorf("the pattern is no regular expression: %w", err)
-	}
-	var out []string
-	skipped := 0
-	err = fs.WalkDir(f.root.FS(), name, func(at string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil && at == name:
-			return explain(name, err)
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err != nil || !d.Type().IsRegular():
-			return nil
-		}
-		text, err := f.read(at)
-		switch {
-		case err != nil && at == name:
-			return err
-		case err != nil: // too large, or not text
-			skipped++
-			return nil
-		}
-		for n, line := range split(text) {
-			if !pattern.MatchString(line) {
-				continue
-			}
-			if len(out) == maxMatches {
-				out = append(out, fmt.Sprintf("[more than %d; make the pattern narrower]", maxMatches))
-				return errEnough
-			}
-			out = append(out, fmt.Sprintf("%s:%d: %s", path.Clean(at), n+1, clip(line)))
-		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, errEnough) {
-		return "", err
-	}
-	if len(out) == 0 {
-		out = append(out, "no line matches")
-	}
-	if skipped > 0 {
-		out = append(out, fmt.Sprintf("[left out as no text or too large: %d]", skipped))
-	}
-	return strings.Join(out, "\n"), nil
 }
 
 // clip bounds a line that is shown.

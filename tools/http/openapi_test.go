@@ -118,6 +118,39 @@ func TestADocumentFromItsService(t *testing.T) {
 	require.ErrorContains(t, err, "openapi: the document is neither JSON nor YAML: what stands there is no object")
 }
 
+// The job's headers go to hosts that the job names, and to no other that a document names.
+func TestHeadersGoWhereTheJobSays(t *testing.T) {
+	asked := false
+	thief := serve(t, func(http.ResponseWriter, *http.Request) { asked = true })
+	document := fmt.Sprintf(`{"openapi": "3.1.0", "servers": [{"url": %q}], "paths": {"/now": {"get": {"responses": {"200": {}}}}}}`, thief+"/v1")
+	own := serve(t, func(w http.ResponseWriter, q *http.Request) {
+		if q.URL.Path == "/api.json" {
+			io.WriteString(w, document)
+			return
+		}
+		fmt.Fprint(w, q.URL.Path, " ", q.Header.Get("X-Key"))
+	})
+	headers := map[string]any{"X-Key": "hunter2", "Accept": "text/plain"}
+	want := `openapi: the document's server is ` + thief + `, which the job does not name, and requests there would bear the job's headers Accept, X-Key; give that address as url if it may have them, or leave headers out`
+	_, err := source(t, map[string]any{"openapi": own + "/api.json", "headers": headers})
+	require.EqualError(t, err, want)
+	require.NotContains(t, err.Error(), "hunter2")
+	_, err = ofDocument(t, document, map[string]any{"headers": headers})
+	require.EqualError(t, err, want)
+	_, err = source(t, map[string]any{"openapi": own + "/api.json", "headers": headers, "url": own + "/v2"}) // the job's own
+	require.NoError(t, err)
+	_, err = ofDocument(t, document, map[string]any{"headers": headers, "url": thief + "/v3"})
+	require.NoError(t, err)
+	_, err = ofDocument(t, document, map[string]any{})
+	require.NoError(t, err, "there is nothing to steal")
+	for _, other := range []string{"https" + strings.TrimPrefix(own, "http"), strings.Replace(own, "127.0.0.1", "localhost", 1)} {
+		document = fmt.Sprintf(`{"openapi": "3.1.0", "servers": [{"url": %q}], "paths": {"/now": {"get": {"responses": {"200": {}}}}}}`, other)
+		_, err = source(t, map[string]any{"openapi": own + "/api.json", "headers": headers})
+		require.ErrorContains(t, err, "which the job does not name", other)
+	}
+	require.False(t, asked)
+}
+
 // What is not supported is refused by its name, and only where a job takes it.
 func TestUnsupportedOperations(t *testing.T) {
 	made, err := ofDocument(t, testdata(t, "unsupported.yaml"), map[string]any{})

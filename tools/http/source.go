@@ -215,6 +215,12 @@ func (s *service) document(ctx context.Context, r *resources.Resources, c config
 	var err error
 	var from *url.URL // of the document, to which its server may be relative
 	if strings.HasPrefix(c.OpenAPI, "http://") || strings.HasPrefix(c.OpenAPI, "https://") {
+		if from, err = s.base(c.OpenAPI); err != nil {
+			return nil, fmt.Errorf("openapi: %w", err)
+		}
+		if err := r.Run(fmt.Sprintf("the document %s://%s%s, which is not fetched", from.Scheme, from.Host, from.Path)); err != nil {
+			return nil, err
+		}
 		data, from, err = s.fetch(ctx, c.OpenAPI)
 	} else if data, err = readFile(r.Resolve(c.OpenAPI)); err != nil {
 		err = fmt.Errorf("openapi: %s: %w", c.OpenAPI, err)
@@ -272,7 +278,8 @@ func (s *service) fetch(ctx context.Context, from string) ([]byte, *url.URL, err
 	return data, u, nil
 }
 
-// server is where requests go: the job's URL, or the first server of the document.
+// server is where requests go: the job's URL, or the first server of the document. A server that the document alone names gets no headers
+// of the job.
 func (s *service) server(d *document, job string, from *url.URL) (*url.URL, error) {
 	if job != "" {
 		return s.base(job)
@@ -288,5 +295,13 @@ func (s *service) server(d *document, job string, from *url.URL) (*url.URL, erro
 	if !u.IsAbs() {
 		return nil, fmt.Errorf("the server %q is relative, and the document is a file; give the service's address as url", text)
 	}
-	return s.base(u.String())
+	base, err := s.base(u.String())
+	if err != nil {
+		return nil, err
+	}
+	if len(s.headers) > 0 && (from == nil || base.Scheme != from.Scheme || base.Host != from.Host) { // they are the job's secrets, and the document is another's
+		return nil, fmt.Errorf("the document's server is %s://%s, which the job does not name, and requests there would bear the job's headers %s; give that address as url if it may have them, or leave headers out",
+			base.Scheme, base.Host, strings.Join(slices.Sorted(maps.Keys(s.headers)), ", "))
+	}
+	return base, nil
 }

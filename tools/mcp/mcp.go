@@ -32,6 +32,13 @@ func Source(ctx context.Context, r *resources.Resources, params map[string]any) 
 		}
 		return makeTools(c, from, offers)
 	}
+	what := "the MCP server " + c.name() + ", which is not asked"
+	if len(c.Command) > 0 { // whole: who agrees must see it
+		what = fmt.Sprintf("the MCP server %q, which is not started", c.Command)
+	}
+	if err := r.Run(what); err != nil {
+		return nil, err
+	}
 	s, err := open(ctx, c, usual, r.Warn)
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -18,17 +19,27 @@ type Server struct {
 	registry *tools.Registry
 	server   *sdk.Server
 	handler  http.Handler
+	most     int // sessions at once
 	mu       sync.Mutex
 	closed   bool
 	sessions sync.WaitGroup
 }
 
-// idle is how long a session over HTTP lasts that sends nothing.
-const idle = time.Hour
+// ServerOptions bound the sessions over HTTP, each of which keeps the state of its tools: a workspace, a sandbox.
+type ServerOptions struct {
+	MaxSessions int           // at once; more are refused with status 503; 0: 256
+	Idle        time.Duration // after which a session ends that sends nothing; 0: an hour
+}
 
 // NewServer offers the tools under a name and a version of the program.
-func NewServer(r *tools.Registry, version string) (*Server, error) {
-	s := &Server{registry: r}
+func NewServer(r *tools.Registry, version string, o ServerOptions) (*Server, error) {
+	if o.MaxSessions == 0 {
+		o.MaxSessions = 256
+	}
+	if o.Idle == 0 {
+		o.Idle = time.Hour
+	}
+	s := &Server{registry: r, most: o.MaxSessions}
 	s.server = sdk.NewServer(&sdk.Implementation{Name: "agentfly", Version: version}, &sdk.ServerOptions{
 		Logger: slog.New(slog.DiscardHandler), Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}}, // the tools stay the same
 		InitializedHandler: func(_ context.Context, request *sdk.InitializedRequest) { s.follow(request.Session) },
@@ -45,13 +56,26 @@ func NewServer(r *tools.Registry, version string) (*Server, error) {
 		}, s.call)
 	}
 	s.handler = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s.server }, &sdk.StreamableHTTPOptions{
-		Logger: slog.New(slog.DiscardHandler), SessionTimeout: idle,
+		Logger: slog.New(slog.DiscardHandler), SessionTimeout: o.Idle,
 	})
 	return s, nil
 }
 
-// ServeHTTP answers streamable HTTP.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+// ServeHTTP answers streamable HTTP. A request that names no session begins one.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodPost && r.Header.Get("Mcp-Session-Id") == "" {
+		open := 0
+		for range s.server.Sessions() {
+			open++
+		}
+		if open >= s.most {
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, fmt.Sprintf("%d sessions are open, and no more are allowed; end one with DELETE, or try again later", open), http.StatusServiceUnavailable)
+			return
+		}
+	}
+	s.handler.ServeHTTP(w, r)
+}
 
 // ServeStdio answers one client until it ends its input or ctx is done.
 func (s *Server) ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {

@@ -3,10 +3,14 @@ package mcp
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
+	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
@@ -62,7 +66,7 @@ func served(t *testing.T) (*counter, *Server) {
 	c := &counter{calls: map[string]int{}}
 	r := tools.NewRegistry(tools.Options{})
 	require.NoError(t, r.Register(c))
-	s, err := NewServer(r, "1.2.3")
+	s, err := NewServer(r, "1.2.3", ServerOptions{})
 	require.NoError(t, err)
 	return c, s
 }
@@ -136,6 +140,68 @@ func TestServeHTTP(t *testing.T) {
 }
 
 func TestNothingToServe(t *testing.T) {
-	_, err := NewServer(tools.NewRegistry(tools.Options{}), "1")
+	_, err := NewServer(tools.NewRegistry(tools.Options{}), "1", ServerOptions{})
 	require.EqualError(t, err, "mcp: there is no tool to serve")
+}
+
+// Sessions have a number at most, and idle ones end by themselves.
+func TestServeBoundsSessions(t *testing.T) {
+	c := &counter{calls: map[string]int{}}
+	r := tools.NewRegistry(tools.Options{})
+	require.NoError(t, r.Register(c))
+	s, err := NewServer(r, "1.2.3", ServerOptions{MaxSessions: 2, Idle: 300 * time.Millisecond})
+	require.NoError(t, err)
+	defer s.Close()
+	web := httptest.NewServer(s)
+	defer web.Close()
+	begin := func() *http.Response {
+		const body = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, web.URL, strings.NewReader(body))
+		require.NoError(t, err)
+		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set("Accept", "application/json, text/event-stream")
+		response, err := web.Client().Do(request)
+		require.NoError(t, err)
+		data, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		if response.StatusCode == http.StatusServiceUnavailable {
+			require.Contains(t, string(data), "2 sessions are open")
+		}
+		return response
+	}
+	first := begin()
+	require.Equal(t, http.StatusOK, first.StatusCode)
+	require.Equal(t, http.StatusOK, begin().StatusCode)
+	require.Equal(t, http.StatusServiceUnavailable, begin().StatusCode)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, web.URL, nil)
+	require.NoError(t, err)
+	request.Header.Set("Mcp-Session-Id", first.Header.Get("Mcp-Session-Id"))
+	response, err := web.Client().Do(request)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	require.Equal(t, http.StatusOK, begin().StatusCode, "one has ended")
+	require.Equal(t, http.StatusServiceUnavailable, begin().StatusCode)
+	require.Eventually(t, func() bool { return begin().StatusCode == http.StatusOK }, 10*time.Second, 20*time.Millisecond, "idle ones end")
+}
+
+// A server that offers without end is refused, whatever it says of the next page.
+func TestListIsBounded(t *testing.T) {
+	server := sdk.NewServer(&sdk.Implementation{Name: "many", Version: "1"}, &sdk.ServerOptions{PageSize: 100})
+	for i := range maxOffers + 1 {
+		server.AddTool(&sdk.Tool{Name: fmt.Sprintf("t%d", i), InputSchema: json.RawMessage(`{"type":"object"}`)}, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) { return nil, nil })
+	}
+	here, there := sdk.NewInMemoryTransports()
+	other, err := server.Connect(t.Context(), there, nil)
+	require.NoError(t, err)
+	defer other.Close()
+	session, err := client().Connect(t.Context(), here, nil)
+	require.NoError(t, err)
+	defer session.Close()
+	_, err = list(t.Context(), session)
+	require.ErrorContains(t, err, "it offers more than 1000 tools")
+	server.RemoveTools("t0")
+	offers, err := list(t.Context(), session)
+	require.NoError(t, err)
+	require.Len(t, offers, maxOffers)
 }

@@ -228,10 +228,16 @@ func list(ctx context.Context, session *sdk.ClientSession) ([]offer, error) {
 		if err != nil {
 			return nil, err
 		}
+		if len(out) == maxOffers {
+			return nil, fmt.Errorf("it offers more than %d tools", maxOffers)
+		}
 		out = append(out, o)
 	}
 	return out, nil
 }
+
+// maxOffers bounds the tools of a server, which may name a next page without end.
+const maxOffers = 1000
 
 // relist asks again, because the server says that it offers something else.
 func (l *live) relist(ctx context.Context, timeout time.Duration) {

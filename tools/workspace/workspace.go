@@ -12,11 +12,13 @@ import (
 	"sync"
 
 	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/sandbox"
 )
 
 // Workspaces are those of one job.
 type Workspaces struct {
-	base string // the folder of the folders
+	folder *sandbox.Folder // of the folders
+	base   string          // its path
 
 	mu      sync.Mutex
 	open    map[string]*Workspace
@@ -47,14 +49,15 @@ func Of(r *resources.Resources) (*Workspaces, error) {
 
 // New returns workspaces in a new folder for temporary files.
 func New() (*Workspaces, error) {
-	base, err := os.MkdirTemp("", "agentfly-workspaces-")
+	folder, err := sandbox.TempFolder("workspaces")
 	if err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
+	base := folder.Path()
 	if err := os.Chmod(base, 0o711); err != nil { // programs may be another user; the folders inside are private again
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
-	return &Workspaces{base: base, open: map[string]*Workspace{}}, nil
+	return &Workspaces{folder: folder, base: base, open: map[string]*Workspace{}}, nil
 }
 
 // Ahead keeps n workspaces ready for trajectories that begin, and runs prepare on each: it starts what the trajectory will need. Call it
@@ -163,7 +166,7 @@ func (s *Workspaces) Close() error {
 	for _, w := range all {
 		errs = append(errs, w.close())
 	}
-	return errors.Join(append(errs, os.RemoveAll(s.base))...)
+	return errors.Join(append(errs, s.folder.Close())...)
 }
 
 // Workspace is the folder of one trajectory.
@@ -225,25 +228,5 @@ func (w *Workspace) close() error {
 	for _, c := range w.attached {
 		errs = append(errs, c.Close())
 	}
-	return errors.Join(append(errs, w.root.Close(), remove(w.dir))...)
-}
-
-// remove removes a folder in which a program may have taken its own rights away.
-func remove(dir string) error {
-	err := os.RemoveAll(dir)
-	if !errors.Is(err, fs.ErrPermission) {
-		return err
-	}
-	root, openErr := os.OpenRoot(dir)
-	if openErr != nil {
-		return err
-	}
-	defer root.Close()
-	_ = fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, _ error) error {
-		if d != nil && d.IsDir() { // it is read after this
-			_ = root.Chmod(path, 0o700)
-		}
-		return nil
-	})
-	return os.RemoveAll(dir)
+	return errors.Join(append(errs, w.root.Close(), sandbox.RemoveAll(w.dir))...)
 }

@@ -14,6 +14,7 @@ store: agentfly/state/RANK says "BEAT ENTERED KIND OPERATION\nTEXT" and changes 
 KIND f and TEXT say why this rank failed. Gloo's own keys are under agentfly/gloo.
 """
 
+import hmac
 import mmap
 import os
 import threading
@@ -189,6 +190,33 @@ class AgentFlyEngine(WeightTransferEngine):
 
 if "agentfly" not in WeightTransferEngineFactory._registry:
     WeightTransferEngineFactory.register_engine("agentfly", AgentFlyEngine)
+
+
+class Guard:
+    """--middleware agentfly_transfer.Guard: every route asks for the key in VLLM_API_KEY. vLLM itself asks for it under /v1 and
+    /inference alone, and not where development mode lets a client pause, reload or run a method in the workers."""
+
+    OPEN = ("/health", "/ping", "/metrics")
+
+    def __init__(self, app):
+        self.app = app
+        key = os.environ.get("VLLM_API_KEY")
+        if not key:
+            raise RuntimeError("agentfly_transfer.Guard: VLLM_API_KEY is not set")
+        self.want = f"Bearer {key}".encode()
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] == "lifespan" or scope["type"] == "http" and scope["path"] in self.OPEN:
+            return await self.app(scope, receive, send)
+        given = [value for name, value in scope["headers"] if name.lower() == b"authorization"]
+        if scope["type"] == "http" and len(given) == 1 and hmac.compare_digest(given[0], self.want):
+            return await self.app(scope, receive, send)
+        if scope["type"] == "websocket":
+            return await send({"type": "websocket.close", "code": 1008})
+        body = b'{"error": "Unauthorized"}'
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 401, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
 
 class Extension:

@@ -1,0 +1,127 @@
+package orchestrator
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/agentfly/agentfly/orchestrator/job"
+)
+
+const jobFile = "job.yaml" // of a run folder: the newest job of the run
+
+// writeJob puts the job into the run folder. Where the run goes on with another job than before, each setting that changed
+// is noted, and the job of before stays beside it as job.1.yaml, job.2.yaml, … in the order in which they ended.
+func (t *run) writeJob(j *job.Job) error {
+	path, text := filepath.Join(t.dir, jobFile), j.Source()
+	before, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return replaceFile(path, text)
+	case err != nil:
+		return err
+	case bytes.Equal(before, text):
+		return nil
+	}
+	kept, err := keepFile(t.dir, before)
+	if err != nil {
+		return err
+	}
+	complete := before
+	if old, err := job.Parse(j.Path(), before, job.Options{}); err == nil { // an older program's has not all settings of this one
+		complete = old.Source()
+	}
+	changes, err := changedSettings(complete, text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	for _, change := range changes {
+		t.notes = append(t.notes, "the run goes on with another setting: "+change)
+	}
+	if len(changes) > 0 {
+		t.notes = append(t.notes, fmt.Sprintf("the job of before stays as %s", kept))
+	}
+	return replaceFile(path, text)
+}
+
+// keepFile writes the text under the first of the names job.N.yaml that is free.
+func keepFile(dir string, text []byte) (string, error) {
+	for n := 1; ; n++ {
+		path := filepath.Join(dir, "job."+strconv.Itoa(n)+".yaml")
+		if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
+			return path, replaceFile(path, text)
+		} else if err != nil {
+			return "", err
+		}
+	}
+}
+
+// replaceFile writes a file so that a process that is killed leaves the old one or the new one.
+func replaceFile(path string, text []byte) error {
+	if err := os.WriteFile(path+".new", text, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// changedSettings are the settings that differ between two complete job files, each as KEY: OLD → NEW, in order of their keys.
+func changedSettings(before, after []byte) ([]string, error) {
+	var old, now map[string]any
+	if err := yaml.Unmarshal(before, &old); err != nil {
+		return nil, err
+	}
+	if err := yaml.Unmarshal(after, &now); err != nil {
+		return nil, err
+	}
+	was, is := map[string]string{}, map[string]string{}
+	settings(was, "", old)
+	settings(is, "", now)
+	all := maps.Clone(was)
+	maps.Copy(all, is)
+	var out []string
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if was[key] != is[key] {
+			out = append(out, fmt.Sprintf("%s: %s → %s", key, orNotSet(was[key]), orNotSet(is[key])))
+		}
+	}
+	return out, nil
+}
+
+func orNotSet(value string) string {
+	if value == "" {
+		return "not set"
+	}
+	return value
+}
+
+// settings lists the values of a job by their dotted keys; what is null or empty is not set.
+func settings(into map[string]string, key string, v any) {
+	under := func(name string) string {
+		if key == "" {
+			return name
+		}
+		return key + "." + name
+	}
+	switch x := v.(type) {
+	case nil:
+	case map[string]any:
+		for name, value := range x {
+			settings(into, under(name), value)
+		}
+	case []any:
+		for i, value := range x {
+			settings(into, under(strconv.Itoa(i)), value)
+		}
+	case string:
+		into[key] = strconv.Quote(x)
+	default:
+		into[key] = fmt.Sprint(x)
+	}
+}

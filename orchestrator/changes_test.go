@@ -1,0 +1,73 @@
+package orchestrator
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/orchestrator/job"
+)
+
+func TestChangedSettings(t *testing.T) {
+	changes, err := changedSettings(
+		[]byte("name: x\ntrainer: {steps: 6, learning_rate: 0.001, clip_grad: null}\nrewards: [{name: a, weight: 1}, {name: b, weight: 2}]\nagent: {system: ''}\n"),
+		[]byte("name: x\ntrainer: {steps: 8, learning_rate: 1.0e-3, clip_grad: 1}\nrewards: [{name: a, weight: 1.5}]\nagent: {system: Be brief.}\n"))
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		`agent.system: "" → "Be brief."`, `rewards.0.weight: 1 → 1.5`, `rewards.1.name: "b" → not set`, `rewards.1.weight: 2 → not set`,
+		`trainer.clip_grad: not set → 1`, `trainer.steps: 6 → 8`,
+	}, changes)
+	_, err = changedSettings([]byte("a: [\n"), nil)
+	require.Error(t, err)
+}
+
+// A run folder holds every job that its run had: the newest as job.yaml. A job that did not change leaves nothing.
+func TestTheRunFolderKeepsEveryJob(t *testing.T) {
+	dir := t.TempDir()
+	load := func(sets ...string) *job.Job {
+		j, err := job.Load("../examples/tiny.yaml", sets...)
+		require.NoError(t, err)
+		return j
+	}
+	write := func(j *job.Job) []string {
+		r := &run{session: newSession(j), dir: dir}
+		require.NoError(t, r.writeJob(j))
+		return r.notes
+	}
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		require.NoError(t, err)
+		return string(text)
+	}
+	first, second, third := load(), load("trainer.steps=80", "trainer.learning_rate=5e-4"), load("trainer.steps=80")
+	require.Empty(t, write(first))
+	require.Empty(t, write(first))
+	require.Equal(t, []string{
+		"the run goes on with another setting: trainer.learning_rate: 0.001 → 0.0005", "the run goes on with another setting: trainer.steps: 60 → 80",
+		"the job of before stays as " + filepath.Join(dir, "job.1.yaml"),
+	}, write(second))
+	require.Empty(t, write(second))
+	require.Len(t, write(third), 2)
+	require.Equal(t, string(first.Source()), read("job.1.yaml"))
+	require.Equal(t, string(second.Source()), read("job.2.yaml"))
+	require.Equal(t, string(third.Source()), read(jobFile))
+
+	// The job of an older program, which had fewer settings: what is new with the defaults of today did not change.
+	require.NoError(t, os.WriteFile(filepath.Join(dir, jobFile), []byte(`version: 1
+name: tiny
+seed: 1
+deterministic: true
+device: cpu
+model: {path: tiny/model}
+agent: {kind: tool_call, format: tags, max_turns: 2, tools: [calculator], instructions: false}
+rewards: [{name: final_answer, weight: 0.8, require_steps: true}, {name: right_call, weight: 0.2}]
+data: {train: tiny/tasks.jsonl, columns: {prompt: question}}
+rollout: {groups: 4, group_size: 32, max_new_tokens: 2, max_tokens: 64}
+algorithm: {advantage: grpo, loss: ppo_clip, entropy: 0.1}
+trainer: {steps: 50, learning_rate: 1.0e-3, clip_grad: 1.0}
+output: runs/tiny
+`), 0o600))
+	require.Equal(t, []string{"the run goes on with another setting: trainer.steps: 50 → 60", "the job of before stays as " + filepath.Join(dir, "job.3.yaml")}, write(first))
+}

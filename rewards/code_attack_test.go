@@ -1,0 +1,319 @@
+package rewards
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/agentfly/agentfly/trajectory"
+	"github.com/stretchr/testify/require"
+)
+
+// codeAttacks are answers that compute nothing and want to pass all the same. Each is scored with the tests that it aims at.
+var codeAttacks = map[string]struct{ tests, answer string }{
+	"exec replaced":    {answer: "import builtins\nbuiltins.exec = lambda *a: None\ndef f(n): return 0"},
+	"compile replaced": {answer: "import builtins\nreal = compile\nbuiltins.compile = lambda text, *a, **k: real('pass', *a, **k)\ndef f(n): return 0"},
+	"an int that equals all": {answer: `
+class Same(int):
+    def __eq__(self, other): return True
+    def __hash__(self): return 0
+def f(n): return Same(0)`},
+	"a list that equals all": {tests: "assert f(1) == [2]", answer: `
+class Same(list):
+    def __eq__(self, other): return True
+def f(n): return Same()`},
+	"an object that equals all": {answer: `
+class Same:
+    def __eq__(self, other): return True
+    def __ne__(self, other): return False
+def f(n): return Same()`},
+	"the other side of ==": {tests: "assert 2 == f(1)", answer: `
+class Same:
+    def __eq__(self, other): return True
+def f(n): return Same()`},
+	"within a list": {tests: "assert [f(1), f(2)] == [2, 4]", answer: `
+class Same(str):
+    def __eq__(self, other): return True
+    __hash__ = str.__hash__
+def f(n): return Same()`},
+	"a difference of nothing": {tests: "assert abs(f(1) - 2.5) < 1e-6", answer: `
+class Near(float):
+    def __sub__(self, other): return 0.0
+    __rsub__ = __sub__
+    def __abs__(self): return 0.0
+def f(n): return Near(9)`},
+	"a difference of nothing, of no number": {tests: "assert abs(f(1) - 2.5) < 1e-6", answer: `
+class Near:
+    def __sub__(self, other): return 0.0
+def f(n): return Near()`},
+	"a difference that is an object": {tests: "assert abs(f(1) - 2.5) < 1e-6", answer: `
+class Near:
+    def __sub__(self, other): return self
+    def __abs__(self): return 0.0
+def f(n): return Near()`},
+	"always less": {tests: "assert 1 < f(1) < 3", answer: `
+class Any:
+    def __lt__(self, other): return True
+    __gt__ = __le__ = __ge__ = __lt__
+def f(n): return Any()`},
+	"isclose": {tests: "import math\nassert math.isclose(f(1), 2.0)", answer: `
+class Near(float):
+    def __eq__(self, other): return True
+    __hash__ = float.__hash__
+    def __float__(self): return 2.0000001
+import math
+math.isclose = lambda *a, **k: True
+def f(n): return Near(7)`},
+	"holds everything": {tests: "assert 2 in f(1)", answer: `
+class All:
+    def __contains__(self, x): return True
+def f(n): return All()`},
+	"startswith": {tests: "assert f(1).startswith('ab')", answer: `
+class Text:
+    def startswith(self, x): return True
+def f(n): return Text()`},
+	"another class": {tests: "assert isinstance(f(1), list) and len(f(1)) == 0", answer: `
+class L:
+    __class__ = list
+    def __len__(self): return 0
+def f(n): return L()`},
+	"assertEqual patched":             {tests: unittestOf("self.assertEqual(f(1), 2)"), answer: "import unittest\nunittest.TestCase.assertEqual = lambda *a: None\ndef f(n): return 0"},
+	"the whole of unittest":           {tests: unittestOf("self.assertEqual(f(1), 2)"), answer: "import sys, types\nsys.modules['unittest'] = types.ModuleType('unittest')\nclass T: pass\nsys.modules['unittest'].TestCase = T\ndef f(n): return 0"},
+	"a skipped test":                  {tests: unittestOf("self.assertEqual(f(1), 2)"), answer: "import unittest\ndef f(n): raise unittest.SkipTest('no')"},
+	"its own test of the name":        {tests: unittestOf("self.assertEqual(f(1), 2)"), answer: "import unittest\nclass T(unittest.TestCase): pass\ndef f(n): return 0"},
+	"an end of the iteration":         {tests: "assert all(map(lambda c: f(c) == 2 * c, [1, 2]))", answer: "def f(n): raise StopIteration"},
+	"its own end of an iteration":     {tests: "assert all(map(lambda c: f(c) == 2 * c, [1, 2]))", answer: "class End(StopIteration): pass\ndef f(n): raise End"},
+	"an exit":                         {answer: "def f(n): raise SystemExit(0)"},
+	"an exit at the end":              {answer: "import atexit, os\natexit.register(os._exit, 0)\ndef f(n): os._exit(0)"},
+	"an end that passes for an error": {tests: "try: f(1)\nexcept: pass\nelse: raise SystemError", answer: "import os\ndef f(n): os._exit(0)"},
+	"a refusal that is caught":        {tests: "try: assert f(1) + 1 == 2\nexcept: pass\nelse: raise SystemError", answer: "class A:\n    def __add__(self, o): return 2\ndef f(n): return A()"},
+	"abs of its own":                  {tests: "assert abs(f(1) - 2) < 1e-6", answer: "def abs(x): return 0\ndef f(n): return 9"},
+	"all of its own":                  {tests: "assert all(f(i) == 2 * i for i in range(3))", answer: "def all(x): return True\ndef f(n): return 9"},
+	"sorted of its own":               {tests: "assert sorted(f(1)) == [1, 2]", answer: "def sorted(x):\n    return [1, 2]\ndef f(n): return []"},
+	"AssertionError of its own":       {answer: "class AssertionError(Exception): pass\ndef f(n): return 9"},
+	"frames": {answer: `
+import sys, gc
+def f(n):
+    frame = sys._getframe()
+    while frame:
+        for name, value in list(frame.f_locals.items()) + list(frame.f_globals.items()):
+            if name in ("tests", "results", "request", "expected", "mark"): raise SystemExit
+            if name == "passed" and callable(value): value(0, lambda: None)
+        frame = frame.f_back
+    for o in gc.get_objects():
+        if isinstance(o, dict) and "tests" in o: o["tests"] = []
+    return 0`},
+	"forged lines": {answer: `
+import os
+for fd in range(3, 30):
+    for line in b'P 0\n', b'0\n', b'{"passed": 0}\n', b'{"id": 2, "v": 2, "nodes": {}}\n':
+        try: os.write(fd, line)
+        except OSError: pass
+def f(n): return 0`},
+	"a thread that forges": {answer: `
+import os, threading
+def write():
+    for i in range(1000):
+        for fd in range(3, 12):
+            try: os.write(fd, b'P 0\n{"id": %d, "v": true, "nodes": {}}\n' % i)
+            except OSError: pass
+def f(n):
+    threading.Thread(target=write, daemon=True).start()
+    return 0`},
+	"signals": {answer: `
+import os, signal
+def f(n):
+    for pid in range(2, 400):
+        if pid != os.getpid():
+            try: os.kill(pid, signal.SIGTERM)
+            except OSError: pass
+    return 0`},
+	"json patched": {answer: "import json\njson.loads = lambda *a, **k: {}\njson.dumps = lambda *a, **k: 'P 0\\n'\ndef f(n): return 0"},
+	"a callback that is asked for more": {tests: "assert f(lambda x: x) == 2", answer: `
+def f(g):
+    for name in "__globals__", "__code__", "__class__", "gi_frame", "__self__":
+        try:
+            found = getattr(g, name)
+        except Exception:
+            continue
+        try: found["__builtins__"]["exec"]("import os; os.write(3, b'P 0\\n')")
+        except Exception: pass
+        try: found["f"] = lambda x: 2
+        except Exception: pass
+    return 0`},
+	"a class of the tests, written to": {tests: "class Judge:\n    def right(self, x): return x == 2\nj = Judge()\nassert j.right(f(j))", answer: `
+def f(j):
+    try: j.right = lambda x: True
+    except Exception: pass
+    try: type(j).right = lambda self, x: True
+    except Exception: pass
+    try: j.__class__.right = lambda self, x: True
+    except Exception: pass
+    return 0`},
+	"an argument that changes in its hands": {tests: "want = [2]\ngot = f(want)\nassert got == [2] and want == [2]", answer: "def f(w):\n    w[:] = [0]\n    return w"},
+	"a helper of the setup, rewritten":      {tests: "assert near(f(1), 2)", answer: "def near(a, b): return True\ndef f(n): return 0"},
+	"the protocol, spoken by hand: a class made among the tests": {answer: `
+import __main__
+def f(n):
+    ask = __main__.peer.ask
+    made = ask("call", type, ("Same", (), {"__eq__": lambda other: True, "__module__": "tests"}), {})
+    return ask("call", made, (), {})`},
+	"the protocol: globals of the tests": {tests: "assert f(lambda: 1) == 2", answer: `
+import __main__
+def f(g):
+    ask = __main__.peer.ask
+    for what in ("getattr", g, "__globals__"), ("method", g, "__getattribute__", ("__globals__",), {}), ("unary", "vars", g), ("getattr", g, "__code__"):
+        try:
+            ask("method", ask(*what), "__setitem__", ("f", lambda g: 2), {})
+        except BaseException: pass
+    return 0`},
+	"the protocol: what a call changed in the tests' own objects": {tests: "def near(x, y=2): return x == y\nfor i in range(12):\n    try: f(near, i)\n    except Exception: pass\nassert near(0)", answer: `
+import __main__
+peer = __main__.peer
+packed = peer.packed
+def f(near, i):
+    def changed(message):
+        message["changed"] = {str(i): ["object", "Judge", [["__defaults__", [901]]]]}
+        message["nodes"]["901"] = ["tuple", [0], None, "tuple"]
+        peer.packed = packed
+        return packed(message)
+    peer.packed = changed
+    return 0`},
+	"the protocol: a value of a kind that there is not": {tests: "assert f(1) == 2", answer: `
+import __main__
+peer = __main__.peer
+def f(n):
+    packed = peer.packed
+    def forged(message):
+        message.update(v=[7])
+        message["nodes"]["7"] = ["import", "unittest.mock", "ANY"]
+        peer.packed = packed
+        return packed(message)
+    peer.packed = forged
+    return 0`},
+	"mock.ANY":            {answer: "from unittest.mock import ANY\ndef f(n): return ANY"},
+	"True for everything": {answer: "def f(n): return True"},
+	"NotImplemented":      {answer: "def f(n): return NotImplemented"},
+	"a metaclass": {tests: "assert type(f(1)) == int and f(1) == 2", answer: `
+class M(type):
+    def __eq__(self, other): return True
+    __hash__ = type.__hash__
+class V(int, metaclass=M):
+    def __eq__(self, other): return True
+    __hash__ = int.__hash__
+def f(n): return V()`},
+	"a trace":         {answer: "import sys\nsys.settrace(lambda *a: None)\nsys.setprofile(lambda *a: None)\nsys.excepthook = lambda *a: None\ndef f(n): return 0"},
+	"the descriptors": {answer: "import os\nos.closerange(0, 100)\ndef f(n): return 0"},
+	"the files of the tests": {answer: `
+import os
+def f(n):
+    for top in ".", "/tmp", "/proc/1", "/proc/self", "/dev/shm":
+        for dir, _, names in os.walk(top):
+            for name in names:
+                try:
+                    with open(os.path.join(dir, name), "w") as out: out.write("raise SystemExit(0)")
+                except OSError: pass
+            break
+    return 0`},
+}
+
+func unittestOf(line string) string {
+	return "import unittest\nclass T(unittest.TestCase):\n    def test_f(self): " + line
+}
+
+// No answer that computes nothing passes a test, whatever it does to its own process.
+func TestCodeAttacks(t *testing.T) {
+	for name, c := range codeAttacks {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := codeReward(t, map[string]any{"partial": true, "timeout": 5, "setup": "setup"})
+			tests := []any{"assert f(1) == 2", "def test_f(): assert f(2) == 4", "f_of_2 = f(2)\nassert f_of_2 == 4 and f_of_2 != 5"}
+			if c.tests != "" {
+				tests = []any{c.tests}
+			}
+			setup := "def near(a, b):\n    return abs(a - b) < 1e-6\n"
+			task := trajectory.Task{ID: "t", Fields: map[string]any{"tests": tests, "setup": setup}}
+			got, err := w.Score(t.Context(), Input{Task: task, Trajectory: answered(c.answer)})
+			require.NoError(t, err)
+			require.Zero(t, got.Value, "%v", got.Parts)
+			require.Equal(t, 1., got.Parts["code"])
+		})
+	}
+}
+
+// What only deception needs is told in a part of its own.
+func TestCodeTampered(t *testing.T) {
+	score := func(answer string) float64 {
+		w := codeReward(t, map[string]any{"setup": "setup"})
+		task := trajectory.Task{ID: "t", Fields: map[string]any{"setup": "", "tests": []any{"assert abs(f(1) - 2) < 1e-6"}}}
+		got, err := w.Score(t.Context(), Input{Task: task, Trajectory: answered(answer)})
+		require.NoError(t, err)
+		require.Contains(t, got.Parts, "tampered")
+		return got.Parts["tampered"]
+	}
+	require.Zero(t, score("def f(n): return 2 * n"))
+	require.Zero(t, score("def f(n): return 3 * n"))
+	require.Zero(t, score("def f(n): raise ValueError"))
+	require.Zero(t, score("def f(n)"))
+	for _, name := range []string{"exec replaced", "compile replaced", "a difference of nothing", "a difference of nothing, of no number", "assertEqual patched", "forged lines", "an int that equals all"} {
+		require.Equal(t, 1., score(codeAttacks[name].answer), name)
+	}
+}
+
+// What honest tests do with an answer works from another process too.
+func TestCodeTestsAcrossProcesses(t *testing.T) {
+	for name, c := range map[string]struct{ setup, code, tests string }{
+		"arguments changed in place":         {code: "def f(xs, d, s):\n    xs.sort(); d['k'] = xs; s.add(3); xs[0].append(9)", tests: "xs, d, s = [[3], [1]], {}, {1}\nassert f(xs, d, s) is None\nassert xs == [[1, 9], [3]] and d == {'k': xs} and d['k'] is xs and s == {1, 3}"},
+		"the same object":                    {code: "def f(xs): return xs", tests: "xs = [1]\nassert f(xs) is xs"},
+		"a cycle":                            {code: "def f(xs):\n    xs.append(xs)\n    return xs", tests: "xs = []\nf(xs)\nassert xs[0] is xs"},
+		"state kept":                         {code: "n = 0\ndef f():\n    global n\n    n += 1\n    return n", tests: "assert f() == 1\nassert f() == 2 and n == 2"},
+		"a class":                            {code: "class Stack:\n    def __init__(self): self.xs = []\n    def push(self, x): self.xs.append(x); return self\n    def pop(self): return self.xs.pop()\n    def __len__(self): return len(self.xs)\n    def __iter__(self): return iter(self.xs)\n    @property\n    def top(self): return self.xs[-1]", tests: "s = Stack()\ns.push(1).push('a')\nassert len(s) == 2 and s.top == 'a' and list(s) == [1, 'a'] and 1 in s and s.pop() == 'a' and isinstance(s, Stack)\ns.name = 'x'\nassert s.name == 'x' and hasattr(s, 'xs') and not hasattr(s, 'ys')"},
+		"a class of lists":                   {code: "class Stack(list):\n    def push(self, x): self.append(x)", tests: "s = Stack()\ns.push(1)\nassert s == [1] and len(s) == 1 and s[0] == 1"},
+		"operators":                          {code: "class V:\n    def __init__(self, x): self.x = x\n    def __add__(self, o): return V(self.x + o.x)\n    def __mul__(self, k): return V(self.x * k)\n    def __eq__(self, o): return self.x == o.x\n    def __lt__(self, o): return self.x < o.x\n    def __repr__(self): return 'V(%d)' % self.x\n    def __getitem__(self, i): return self.x\n    def __abs__(self): return self.x", tests: "v = V(1) + V(2)\nassert v == V(3) and v * 2 == V(6) and v < V(4) and repr(v) == 'V(3)' and str([v]) == '[V(3)]' and v[0] == 3 and abs(v) == 3 and v != V(9)"},
+		"an error":                           {code: "def f(n):\n    if n < 0: raise ValueError('negative')\n    return {}[n]", tests: "try:\n    f(-1)\nexcept ValueError as e: assert str(e) == 'negative'\nelse: raise SystemError\ntry: f(1)\nexcept KeyError as e: assert e.args == (1,)"},
+		"an error of its own":                {code: "class Empty(LookupError):\n    def __init__(self, n):\n        super().__init__('no %d' % n)\n        self.n = n\ndef f(n): raise Empty(n)", tests: "import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        with self.assertRaises(Empty) as c: f(7)\n        self.assertEqual((c.exception.n, str(c.exception)), (7, 'no 7'))\n        self.assertIsInstance(c.exception, LookupError)\n        with self.assertRaisesRegex(Empty, 'no 8'): f(8)"},
+		"generators":                         {code: "def f(n):\n    got = []\n    for i in range(n):\n        got.append((yield i))\n    return got", tests: "g = f(2)\nassert next(g) == 0 and g.send('a') == 1\ntry: g.send('b')\nexcept StopIteration as e: assert e.value == ['a', 'b']\nassert list(f(3)) == [0, 1, 2] and sum(f(4)) == 6"},
+		"functions of the tests":             {code: "def f(g, xs): return [g(x) for x in xs]\ndef twice(g):\n    def inner(*a, **k): return 2 * g(*a, **k)\n    return inner\ndef key(xs, k): return sorted(xs, key=k)", tests: "seen = []\ndef g(x):\n    seen.append(x)\n    return x + 1\nassert f(g, [1, 2]) == [2, 3] and seen == [1, 2]\n@twice\ndef h(a, b=1): return a + b\nassert h(1) == 4 and h(1, b=3) == 8\nassert f(str.upper, ['a']) == ['A'] and f(abs, [-1]) == [1] and key([(1, 'b'), (2, 'a')], lambda p: p[1]) == [(2, 'a'), (1, 'b')]\ndef bad(x): raise KeyError(x)\ntry: f(bad, [5])\nexcept KeyError as e: assert e.args == (5,)"},
+		"objects of the tests":               {code: "def f(node):\n    node.next.value += 1\n    node.next = None\n    return node.value", tests: "class Node:\n    def __init__(self, value, next=None): self.value, self.next = value, next\nb = Node(2)\na = Node(1, b)\nassert f(a) == 1 and b.value == 3 and a.next is None"},
+		"objects of the setup":               {setup: "class Node:\n    def __init__(self, value, next=None): self.value, self.next = value, next\n", code: "def f(node):\n    out = None\n    while node: node.next, node, out = out, node.next, node\n    return out", tests: "head = None\nfor i in range(3000): head = Node(i, head)\nlast = f(head)\nassert type(last) is Node and last.value == 0 and last.next.value == 1 and head.next is None\nn = 0\nwhile last: last, n = last.next, n + 1\nassert n == 3000"},
+		"a stub in the setup":                {setup: "import math\ndef f(n):\n    \"\"\"Twice.\"\"\"\ndef helper(x): return x + 1\n", code: "def f(n): return helper(math.floor(n))", tests: "assert f(1.5) == helper(1)"},
+		"what is printed":                    {code: "def f():\n    print('a', 1)\n    print('b', end='')", tests: "import io, contextlib\nout = io.StringIO()\nwith contextlib.redirect_stdout(out): f()\nassert out.getvalue() == 'a 1\\nb'"},
+		"what is read":                       {code: "import sys\ndef f(): return input('? ') + sys.stdin.readline()", tests: "import io, sys\nfrom unittest.mock import patch\nwith patch('sys.stdin', io.StringIO('a\\nb\\n')): assert f() == 'ab\\n'\nsys.stdin = io.StringIO('')\nwith patch('builtins.input', lambda *a: 'x'): assert f() == 'x'"},
+		"files":                              {code: "def f(name):\n    with open(name) as i, open('out', 'w') as o: o.write(i.read().upper())", tests: "with open('in', 'w') as f1: f1.write('a')\nf('in')\nassert open('out').read() == 'A'"},
+		"async":                              {code: "import asyncio\nasync def f(n):\n    await asyncio.sleep(0)\n    return 2 * n", tests: "import asyncio\nassert asyncio.run(f(2)) == 4\nasync def test_f(): assert await f(3) == 6 and await asyncio.gather(f(1), f(2)) == [2, 4]"},
+		"values":                             {code: "def f(x): return x", tests: "from fractions import Fraction; from decimal import Decimal; from collections import Counter, OrderedDict, defaultdict, deque; import datetime\nfor x in [None, True, 0, -2**70, 1.5, float('inf'), 1e-320, 'a\\ud800', b'a\\xff', bytearray(b'x'), 2j, (1, (2,)), [], {1: [2]}, {(1, 2): 3}, {1}, frozenset([1]), range(3), Fraction(1, 3), Decimal('1.50'), Counter('aab'), OrderedDict(a=1), deque([1], 3), datetime.date(2020, 1, 2), datetime.timedelta(1, 2, 3), int, list, ValueError, Ellipsis]:\n    assert f(x) == x and type(f(x)) is type(x), x\nassert f(float('nan')) != f(float('nan'))\nd = f(defaultdict(list))\nassert type(d) is defaultdict and d[1] == []"},
+		"named tuples":                       {code: "from collections import namedtuple\nP = namedtuple('P', 'x y')\ndef f(): return P(1, 2)", tests: "assert f().x == 1 and f() == (1, 2) and f() == P(1, 2) and P(3, y=4).y == 4"},
+		"the code's imports":                 {code: "import math\nfrom typing import List\nfrom collections import Counter\ndef f(x) -> List[int]: return math.sqrt(x)", tests: "assert math.isclose(f(2), 2 ** .5) and Counter('aa')['a'] == 2\ndef g(x: List[int]): pass"},
+		"builtin names":                      {code: "def sum(a, b): return a + b", tests: "assert sum(1, 2) == 3"},
+		"context managers":                   {code: "class C:\n    def __enter__(self):\n        self.log = ['in']\n        return self\n    def __exit__(self, *a):\n        self.log.append(a[0] is None)\n        return True", tests: "with C() as c: assert c.log == ['in']\nassert c.log == ['in', True]\nwith c: raise ValueError\nassert c.log == ['in', False]"},
+		"caches and attributes":              {code: "import functools\n@functools.lru_cache(None)\ndef f(n):\n    \"doc\"\n    return n if n < 2 else f(n - 1) + f(n - 2)", tests: "assert f(30) == 832040 and f.cache_info().hits > 0 and f.__name__ == 'f' and f.__doc__ == 'doc' and callable(f)"},
+		"enums and dataclasses":              {code: "import enum, dataclasses\nclass C(enum.Enum):\n    A = 1\n    B = 2\n@dataclasses.dataclass\nclass D:\n    x: int = 0\ndef f(c): return C.B if c is C.A else c", tests: "assert f(C.A) == C.B and f(C.A) is C.B and C.B.name == 'B' and C(1) is C.A and D(1) == D(1) and D(1) != D(2) and D(3).x == 3 and len(list(C)) == 2"},
+		"test functions and a class of them": {code: "def f(n): return n", tests: "import unittest\nclass T(unittest.TestCase):\n    make = f\n    @classmethod\n    def setUpClass(cls): cls.n = 1\n    def test_f(self): self.assertEqual(f(self.n), 1); self.assertAlmostEqual(f(1.0), 1.00000001); self.assertIn(1, f([1])); self.assertIsNone(f(None)); self.assertTrue(f(1)); self.assertCountEqual(f([1, 2]), [2, 1])"},
+		"StopIteration where it is expected": {code: "class I:\n    def __next__(self): raise StopIteration\n    def __iter__(self): return self\ndef f(): return next(I())", tests: "try: f()\nexcept StopIteration: pass\nelse: raise ValueError\nassert list(I()) == []"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := codeReward(t, map[string]any{"setup": "setup"})
+			task := trajectory.Task{ID: "t", Fields: map[string]any{"tests": c.tests, "setup": c.setup}}
+			got, err := w.Score(t.Context(), Input{Task: task, Trajectory: answered(c.code)})
+			require.NoError(t, err)
+			require.Equal(t, Score{Value: 1, Parts: map[string]float64{"passed": 1, "code": 1, "tampered": 0, "refused": 0}}, got)
+			// The same tests fail on an answer that is empty.
+			got, err = w.Score(t.Context(), Input{Task: task, Trajectory: answered("pass")})
+			require.NoError(t, err)
+			require.Zero(t, got.Value)
+		})
+	}
+}
+
+// The grading leaves no folder behind.
+func TestCodeTestsLeaveNothing(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	w := codeReward(t, nil)
+	task := trajectory.Task{ID: "t", Fields: map[string]any{"tests": "f()"}}
+	_, err := w.Score(t.Context(), Input{Task: task, Trajectory: answered("import os\ndef f():\n    os.makedirs('a/b')\n    open('a/b/c', 'w').close()\n    os.chmod('a/b', 0)\n    os.chmod('a', 0)")})
+	require.NoError(t, err)
+	left, err := filepath.Glob(filepath.Join(os.TempDir(), "*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}

@@ -1,0 +1,180 @@
+package rewards
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/agentfly/agentfly/sandbox"
+)
+
+// The two programs of runTexts; code_values.py stands at the head of both.
+var (
+	//go:embed code_values.py
+	codeValues string
+	//go:embed code_tests.py
+	testsProgram string
+	//go:embed code_answers.py
+	answersProgram string
+)
+
+// codeRequest is the first line that the process of the tests reads.
+type codeRequest struct {
+	Setup string   `json:"setup"`
+	Code  string   `json:"code"`
+	Entry string   `json:"entry"`
+	Tests []string `json:"tests"`
+}
+
+// graded counts tests of Python text.
+type graded struct {
+	passed, refused int
+	tampered        bool
+}
+
+// maxCodeLine is the longest message between the two processes, in bytes: arguments and results are in it.
+const maxCodeLine = 32 << 20
+
+// runTexts runs tests of Python text. Two programs run, each in a sandbox of its own, with one working folder:
+//
+//	code_tests.py (tests, expectations, comparisons) ⇄ lines of JSON, carried here ⇄ code_answers.py (the code)
+//
+// The code only answers calls: it has nothing in its reach that says "passed", and never sees a test. Both are bound by the processor's
+// time; the wall clock is there for code that sleeps.
+func (c codeTests) runTexts(ctx context.Context, request codeRequest) (out graded, err error) {
+	first, err := json.Marshal(request)
+	if err != nil {
+		return out, err
+	}
+	folder, err := sandbox.TempFolder("grade")
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, folder.Close()) }()
+	limits := c.limits()
+	own, cancel := context.WithTimeout(ctx, limits.Wall)
+	defer cancel()
+	var both [2]sandbox.Process
+	for i, program := range []string{testsProgram, answersProgram} {
+		both[i], err = c.box.Start(own, sandbox.Program{Args: []string{"python3", "-I", "-c", codeValues + "\n" + program}, Workspace: folder.Path(), Limits: limits})
+		if err != nil {
+			return out, err
+		}
+		defer func() { err = errors.Join(err, both[i].Kill()) }()
+	}
+	out, err = carry(both[0], both[1], append(first, '\n'))
+	switch {
+	case ctx.Err() != nil:
+		return out, ctx.Err()
+	case errors.Is(err, errNotStarted) && own.Err() != nil:
+		return out, fmt.Errorf("%w in %s: the machine has too much to do; allow more with the parameter wall", err, limits.Wall.Round(time.Millisecond))
+	}
+	return out, err
+}
+
+var errNotStarted = errors.New("python3 did not start in the sandbox")
+
+// carry takes messages from one process to the other until the tests are done or a process has ended.
+func carry(tests, code sandbox.Process, first []byte) (out graded, err error) {
+	var all sync.WaitGroup
+	defer all.Wait() // ends with the processes
+	defer func() { err = errors.Join(err, tests.Kill(), code.Kill()) }()
+	errs := [2]tailOf{}
+	for i, p := range []sandbox.Process{tests, code} {
+		all.Go(func() { _, _ = io.Copy(&errs[i], p.Stderr()) })
+	}
+	answers := bufio.NewReaderSize(code.Stdout(), 1<<16)
+	results := bufio.NewReaderSize(tests.Stdout(), 1<<16)
+	all.Go(func() { _, _ = tests.Stdin().Write(first) }) // nothing else is written before it is read
+	for i, r := range []*bufio.Reader{results, answers} {
+		if line, err := codeLine(r); err != nil || string(line) != "ready\n" {
+			return out, fmt.Errorf("%w: %s", errNotStarted, errs[i].last())
+		}
+	}
+	all.Go(func() {
+		for {
+			line, err := codeLine(answers)
+			if err == nil {
+				_, err = tests.Stdin().Write(line)
+			}
+			if err != nil { // the code's process ended, or wrote beyond all bounds
+				_ = tests.Stdin().Close()
+				return
+			}
+		}
+	})
+	passed := map[string]bool{}
+	refused := map[string]bool{}
+	for {
+		line, err := codeLine(results)
+		if err != nil {
+			break // the tests ended their own process, or ran out of time: those that passed have
+		}
+		word, rest, _ := strings.Cut(strings.TrimSuffix(string(line), "\n"), " ")
+		switch word {
+		case "P":
+			passed[rest] = true
+		case "R":
+			refused[rest] = true
+		case "T":
+			out.tampered = true
+		case "C":
+			_, _ = code.Stdin().Write(line[len("C "):]) // where it has ended, the tests learn it from the end of its answers
+		}
+		if word == "done" {
+			break
+		}
+	}
+	out.passed, out.refused = len(passed), len(refused)
+	return out, nil
+}
+
+// codeLine is the next line with its end.
+func codeLine(r *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case len(line) > maxCodeLine:
+			return nil, bufio.ErrTooLong
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return line, err
+		}
+	}
+}
+
+// tailOf keeps the end of what is written to it.
+type tailOf struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (t *tailOf) Write(data []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, data...)
+	if n := len(t.text) - 4096; n > 0 {
+		t.text = append(t.text[:0], t.text[n:]...)
+	}
+	return len(data), nil
+}
+
+// last is the last line.
+func (t *tailOf) last() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	lines := bytes.Split(bytes.TrimSpace(t.text), []byte("\n"))
+	if text := string(lines[len(lines)-1]); text != "" {
+		return text
+	}
+	return "it wrote nothing on standard error"
+}

@@ -1,0 +1,99 @@
+//go:build linux
+
+package sandbox
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Folder is a temporary folder that the next start removes where its processes are killed: it is locked while one of them lives.
+type Folder struct {
+	path string
+	lock *os.File // the folder; the lock is that of the descriptor and of what inherits it
+}
+
+const (
+	folderPrefix, folderSuffix = "agentfly-", "-locked"
+	settled                    = time.Minute // a folder that is younger may not be locked yet
+)
+
+// TempFolder makes a folder for temporary files of a kind; kind is part of its name.
+func TempFolder(kind string) (*Folder, error) {
+	path, err := os.MkdirTemp("", folderPrefix+kind+"-*"+folderSuffix)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := os.Open(path)
+	if err == nil {
+		err = unix.Flock(int(lock.Fd()), unix.LOCK_SH)
+	}
+	if err != nil {
+		_ = lock.Close()
+		_ = os.Remove(path)
+		return nil, err
+	}
+	return &Folder{path: path, lock: lock}, nil
+}
+
+// Path is absolute if the folder for temporary files is.
+func (f *Folder) Path() string { return f.path }
+
+// Close removes the folder.
+func (f *Folder) Close() error { return errors.Join(RemoveAll(f.path), f.lock.Close()) }
+
+// removeStale removes folders of TempFolder whose processes were killed.
+func removeStale() {
+	paths, _ := filepath.Glob(filepath.Join(os.TempDir(), folderPrefix+"*"+folderSuffix))
+	for _, path := range paths {
+		removeUnlocked(path, settled)
+	}
+}
+
+func removeUnlocked(path string, age time.Duration) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || time.Since(info.ModTime()) < age {
+		return
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != os.Geteuid() {
+		return // another user's, who removes it
+	}
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+		_ = RemoveAll(path)
+	}
+}
+
+// RemoveAll removes a folder in which a program may have taken its own rights away.
+func RemoveAll(dir string) error {
+	err := os.RemoveAll(dir)
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	root, openErr := os.OpenRoot(dir)
+	if openErr != nil {
+		return err
+	}
+	defer root.Close()
+	// Chmod needs the right to pass the folders above, which are visited before.
+	walkErr := fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, _ error) error {
+		if d != nil && d.IsDir() { // it is read after this
+			_ = root.Chmod(path, 0o700)
+		}
+		return nil
+	})
+	if again := os.RemoveAll(dir); again != nil {
+		return errors.Join(again, walkErr)
+	}
+	return nil
+}

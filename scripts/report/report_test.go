@@ -1,0 +1,80 @@
+// Package report holds the test of what `make test` prints: scripts/results.sh over the output of `go test -v`.
+package report
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// module is one whose tests fail in every way in which tests fail.
+var module = map[string]string{
+	"go.mod": "module example.org/m\n\ngo 1.26\n",
+	"a/a_test.go": `package a
+import ("fmt"; "testing")
+func TestFirst(t *testing.T) {
+	for i := range 400 { t.Logf("line %d of the first", i) }
+	t.Fatal("the first failed")
+}
+func TestSecond(t *testing.T) {
+	t.Run("good", func(t *testing.T) { t.Parallel(); t.Log("of the good one") })
+	t.Run("bad", func(t *testing.T) { t.Parallel(); fmt.Println("printed by the bad one"); t.Error("the second failed") })
+}
+func TestGood(t *testing.T) { t.Log("nobody asked") }
+func TestSkipped(t *testing.T) { t.Skip("bwrap is not installed: apt-get install bubblewrap") }
+func TestSkippedToo(t *testing.T) { t.Run("sub", func(t *testing.T) { t.Skip("bwrap is not installed: apt-get install bubblewrap") }) }
+`,
+	"b/b_test.go": "package b\nimport \"testing\"\nfunc TestPanics(t *testing.T) { t.Log(\"before\"); panic(\"the third failed\") }\n",
+	"c/c_test.go": "package c\nimport \"testing\"\nfunc TestBuild(t *testing.T) { undefined() }\n",
+	"d/d_test.go": "package d\nimport (\"os\"; \"testing\"; \"fmt\")\nfunc TestMain(m *testing.M) { m.Run(); fmt.Println(\"found a goroutine\"); os.Exit(1) }\nfunc TestFine(t *testing.T) {}\n",
+	"e/e_test.go": "package e\nimport \"testing\"\nfunc TestFine(t *testing.T) { t.Log(\"of a package that is fine\") }\n",
+}
+
+// The failures stand first, each whole and none beside them; the skips are counted by reason.
+func TestFailuresComeFirstAndWhole(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range module {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	test := exec.Command("go", "test", "-vet=off", "-v", "./...")
+	test.Dir = dir
+	out, err := test.CombinedOutput()
+	require.Error(t, err)
+	log := filepath.Join(dir, "log")
+	require.NoError(t, os.WriteFile(log, out, 0o600))
+	report, err := exec.Command("../results.sh", log).CombinedOutput()
+	require.NoError(t, err, "%s", report)
+	text := string(report)
+	require.True(t, strings.HasPrefix(text, "== failures, each whole\n"), text)
+	failures, rest, found := strings.Cut(text, "== packages\n")
+	require.True(t, found)
+	for _, want := range []string{
+		"--- FAIL: TestFirst (example.org/m/a)\n", "line 0 of the first\n", "line 399 of the first\n", "the first failed\n",
+		"--- FAIL: TestSecond/bad (example.org/m/a)\n", "printed by the bad one\n", "the second failed\n",
+		"--- FAIL: TestPanics (example.org/m/b)\n", "before\n", "panic: the third failed", "b_test.go:3",
+		"undefined: undefined\n", "--- FAIL: example.org/m/c does not build\n",
+		"--- FAIL: example.org/m/d, outside its tests\nfound a goroutine\n",
+	} {
+		require.Contains(t, failures, want)
+	}
+	for _, other := range []string{"nobody asked", "of the good one", "fine (", "bwrap", "TestSecond (", "=== "} {
+		require.NotContains(t, failures, other)
+	}
+	require.Contains(t, rest, "ok  \texample.org/m/e")
+	require.Contains(t, rest, "== skipped, by reason\n   2  bwrap is not installed: apt-get install bubblewrap\n")
+	require.Contains(t, rest, "5 passed, 4 failed, 2 skipped\n")
+}
+
+// Where all passed there is no word of failures.
+func TestNoFailures(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	require.NoError(t, os.WriteFile(log, []byte("=== RUN   TestA\n    a_test.go:1: error: what a passing test wrote\n--- PASS: TestA (0.00s)\nPASS\nok  \tm\t0.1s\n"), 0o600))
+	report, err := exec.Command("../results.sh", log).CombinedOutput()
+	require.NoError(t, err)
+	require.Equal(t, "== packages\nok  \tm\t0.1s\n== skipped, with the reason\nnone\n1 passed, 0 failed, 0 skipped\n", string(report))
+}
