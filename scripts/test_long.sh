@@ -27,10 +27,13 @@ as_kind() { # as_kind KIND COMMAND...
   case $1 in
   native) shift && "$@" ;;
   avx2) shift && env AGENTFLY_CPU=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 "$@" ;;
-  *) echo "KINDS: $1 is unknown; native and avx2 are known" >&2 && exit 2 ;;
+  *) return 2 ;;
   esac
 }
 missed=0
+for kind in ${KINDS:-native}; do
+  as_kind "$kind" true || { echo "KINDS: $kind is unknown; native and avx2 are known" >&2; exit 2; }
+done
 echo "| run | steps | seconds | first | last | reward 0.9 at | eval before | after | tool off | mismatch |"
 echo "|---|---|---|---|---|---|---|---|---|---|"
 train() { # train KIND NAME LEAST MOST JOB ARGS...
