@@ -72,7 +72,7 @@ type teacher interface {
 func (s *session) openTeacher(ctx context.Context) (teacher, error) {
 	d := s.job.Distill.Teacher
 	if d.Path == "" {
-		engine, err := vllm.New(ctx, vllm.Options{URLs: d.URLs, Model: d.ServedModel, APIKey: d.APIKey})
+		engine, err := vllm.New(ctx, vllm.Options{URLs: d.URLs, Model: d.ServedModel, APIKey: d.APIKey, Frozen: true})
 		if err != nil {
 			return nil, fmt.Errorf("orchestrator: distill.teacher: %w", err)
 		}

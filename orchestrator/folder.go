@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,10 +15,11 @@ import (
 
 const storeFile = "store.db"
 
-// Facts of the store: the name of the run, which its weights on servers have, and the folder that it was given in.
+// Facts of the store: the name of the run, which its weights on servers have, and the folder and the machine that it was given in.
 const (
 	nameFact   = "name"
 	folderFact = "folder"
+	placeFact  = "place"
 )
 
 // identify names the run: a new one anew, one that goes on as it was. A folder that was copied or moved since is another run,
@@ -37,15 +39,32 @@ func (t *run) identify() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	name, err := db.Fact(nameFact)
-	if err != nil {
-		return err
+	facts := map[string]string{}
+	for _, fact := range []string{nameFact, folderFact, placeFact} {
+		if facts[fact], err = db.Fact(fact); err != nil {
+			return err
+		}
 	}
-	was, err := db.Fact(folderFact)
-	if err == nil && name != "" && was == folder {
+	here := facts[folderFact] == folder
+	if place := facts[placeFact]; here && place != "" { // an older program wrote none
+		here = place == t.place()
+	}
+	if name := facts[nameFact]; here && name != "" {
 		t.weights.run = name
 	}
-	return err
+	return nil
+}
+
+// place tells the run folder from a copy of it at the same path, such as one that another container mounts there: by the
+// machine, and on one machine by the file that is the store.
+func (t *run) place() string {
+	host, _ := os.Hostname() // what a system does not tell does not tell copies apart
+	machine, _ := os.ReadFile("/etc/machine-id")
+	var file uint64
+	if info, err := os.Stat(filepath.Join(t.dir, storeFile)); err == nil {
+		file = inode(info)
+	}
+	return fmt.Sprintf("host %s, machine %s, store.db is inode %d", host, bytes.TrimSpace(machine), file)
 }
 
 // checkFolder keeps a new run from writing over an old one.
@@ -99,10 +118,9 @@ func (t *run) makeFolder(j *job.Job) (err error) {
 	if t.db, err = store.Open(filepath.Join(t.dir, storeFile)); err != nil {
 		return err
 	}
-	for name, value := range map[string]string{nameFact: t.weights.run, folderFact: t.folder} {
-		if err := t.db.SetFact(context.Background(), name, value); err != nil {
-			return err
-		}
+	identity := []store.Fact{{Name: nameFact, Value: t.weights.run}, {Name: folderFact, Value: t.folder}, {Name: placeFact, Value: t.place()}}
+	if err := t.db.SetFacts(context.Background(), identity...); err != nil { // together: the name of a copy is never at its place
+		return err
 	}
 	t.rollout.Record = t.db.AddTurn
 	if path, err := filepath.Abs(j.Path()); err == nil { // what the job's relative paths are relative to

@@ -2,7 +2,13 @@
 
 package orchestrator
 
-import "errors"
+import (
+	"errors"
+	"os"
+)
 
 // lockFolder cannot lock here.
 func lockFolder(string) (unlock func(), err error) { return nil, errors.ErrUnsupported }
+
+// inode is not known here.
+func inode(os.FileInfo) uint64 { return 0 }

@@ -77,6 +77,25 @@ func TestTheNameOfARunStays(t *testing.T) {
 	require.NotEqual(t, name, other)
 	require.Equal(t, other, begin(moved, true))
 
+	require.NoError(t, os.Rename(moved, dir)) // a copy that lies where the run lay, as in another container
+	was := begin(dir, true)
+	require.Equal(t, was, begin(dir, true))
+	require.NoError(t, os.Rename(dir, moved))
+	require.NoError(t, os.CopyFS(dir, os.DirFS(moved)))
+	copied := begin(dir, true)
+	require.NotEqual(t, was, copied, "store.db is another file")
+	require.Equal(t, copied, begin(dir, true))
+	fact := func(name, value string) {
+		db, err := store.Open(filepath.Join(dir, storeFile))
+		require.NoError(t, err)
+		require.NoError(t, db.SetFact(t.Context(), name, value))
+		require.NoError(t, db.Close())
+	}
+	fact(placeFact, "")
+	require.Equal(t, copied, begin(dir, true), "a run of before places")
+	fact(placeFact, "elsewhere")
+	require.NotEqual(t, copied, begin(dir, true), "another host")
+
 	old := filepath.Join(t.TempDir(), "old") // a run of before names
 	require.NoError(t, os.MkdirAll(old, 0o755))
 	db, err := store.Open(filepath.Join(old, storeFile))

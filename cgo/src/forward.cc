@@ -36,7 +36,7 @@ void linear_out(at::Tensor y, const at::Tensor& x, const at::Tensor& w, const at
     product_out(y, x, w.t());
     y.add_(bias);
   } else {
-    y.copy_(product_float(x, w.t()).add_(bias));
+    y.copy_(product_wide(x, w.t()).add_(bias));
   }
 }
 // y += x w^T + bias

@@ -76,15 +76,19 @@ bool through_float(const at::Tensor& t) {
 at::Tensor wide(const at::Tensor& t) { return t.to(at::kFloat); }
 
 // MKL has bfloat16 kernels for Intel's processors; on AMD's it takes those for AVX2, which have no such instructions.
-bool use_mkl_half(const at::Tensor& y, const at::Tensor& b) {
-  if (!y.device().is_cpu() || y.scalar_type() != at::kFloat || b.scalar_type() != at::kBFloat16) return false;
+bool has_mkl_half(const at::Tensor& b) {
+  if (!b.device().is_cpu() || b.scalar_type() != at::kBFloat16) return false;
 #ifdef AF_X86
   static const bool fast =
-      gemm_bf16bf16f32_ != nullptr && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("intel");
+      gemm_bf16bf16f32_ != nullptr && has_avx512() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("intel");
   return fast;
 #else
   return false;
 #endif
+}
+
+bool use_mkl_half(const at::Tensor& y, const at::Tensor& b) {
+  return y.device().is_cpu() && y.scalar_type() == at::kFloat && has_mkl_half(b);
 }
 
 // A matrix as MKL takes it, with the tensor that keeps its numbers.
@@ -153,6 +157,13 @@ at::Tensor product_float(const at::Tensor& a, const at::Tensor& b) {
   at::Tensor y = at::empty({a.size(0), b.size(1)}, a.options().dtype(at::kFloat));
   product_out(y, a, b);
   return y;
+}
+
+// A result that is rounded to bfloat16 later: where the processor has instructions for bfloat16 and MKL does not use
+// them, as on AMD's, their product is twice as fast as that of the widened numbers.
+at::Tensor product_wide(const at::Tensor& a, const at::Tensor& b) {
+  const bool half = b.device().is_cpu() && b.scalar_type() == at::kBFloat16;
+  return half && !through_float(b) && !has_mkl_half(b) ? wide(product(a, b)) : product_float(a, b);
 }
 
 void product_out(at::Tensor y, const at::Tensor& a, const at::Tensor& b) {

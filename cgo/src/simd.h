@@ -17,7 +17,8 @@ inline bool has_avx2() {
   static const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   return has;
 }
-// AGENTFLY_CPU=avx2 leaves AVX-512 alone: one machine can run as both kinds of processor, see docs/performance.md.
+// AGENTFLY_CPU=avx2 leaves AVX-512 alone, so that one machine can run as both kinds of processor; see
+// docs/performance.md.
 inline bool may_avx512() {
   static const bool may = [] {
     const char* cpu = std::getenv("AGENTFLY_CPU");

@@ -48,6 +48,7 @@ X* elements(const at::Tensor& t) {
 // ---- product.cc: matrix products of float32 or bfloat16, sums in float32 ----
 at::Tensor product(const at::Tensor& a, const at::Tensor& b);        // of b's type
 at::Tensor product_float(const at::Tensor& a, const at::Tensor& b);  // float32; also of more dimensions
+at::Tensor product_wide(const at::Tensor& a, const at::Tensor& b);   // float32, rounded on its way where that is faster
 void product_out(at::Tensor y, const at::Tensor& a, const at::Tensor& b);
 // y = a b, or y += a b with add, as libtorch does it: all of one type
 void plain_product(at::Tensor y, const at::Tensor& a, const at::Tensor& b, bool add);

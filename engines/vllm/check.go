@@ -15,6 +15,8 @@ import (
 // checkWeights refuses, before any server is touched, what cannot become the weights or cannot be proven.
 func (e *Engine) checkWeights(w engines.Weights) error {
 	switch {
+	case e.options.Frozen:
+		return errors.New("the engine was made for servers whose weights never update")
 	case w.Path == "":
 		return errors.New("weights need a path: these servers do not share the trainer's parameters")
 	case w.Version < 0:

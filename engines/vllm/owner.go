@@ -68,12 +68,17 @@ func (o Options) ours(name string) bool {
 type ForeignError struct{ Got, Want string }
 
 func (e *ForeignError) Error() string {
+	found := fmt.Sprintf("the server has weights %q now, not %q: ", e.Got, e.Want)
+	if e.Got == fresh { // of weights that this engine cannot load again, see Options.Frozen
+		return found + "it was started again, or another program changed them; nothing that they sampled is used. " +
+			"Give it the weights that it had; then go on with --resume"
+	}
 	who := "another run or program"
 	if run, _ := cutVersion(e.Got); run != "" {
 		who = "another run, " + short(run) + ","
 	}
-	return fmt.Sprintf("the server has weights %q now, not %q: %s changed them; nothing that they sampled is used, and the server is left to it. "+
-		"Give each run servers of its own, or wait until the other one has ended; then go on with --resume", e.Got, e.Want, who)
+	return found + who + " changed them; nothing that they sampled is used, and the server is left to it. " +
+		"Give each run servers of its own, or wait until the other one has ended; then go on with --resume"
 }
 
 // Is implements errors.Is.
@@ -90,14 +95,16 @@ func (r *replica) judge(got string) error {
 	return &versionError{got}
 }
 
-// foreign tells whether neither this engine nor the server's start gave the name. Before this engine has given a server any
-// weights, those that it found must stay.
+// foreign tells whether neither this engine nor the server's start gave the name. A server that is never updated must keep
+// the weights that it was found with, through a start too.
 func (r *replica) foreign(got string) bool {
 	switch {
 	case got == r.version || r.options.ours(got):
 		return false
-	case !r.loaded:
-		return !isUnproven(r.version)
+	case !r.loaded && isUnproven(r.version):
+		return false
+	case r.options.Frozen:
+		return true
 	}
 	return got != fresh && got != r.born
 }

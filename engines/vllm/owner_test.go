@@ -138,12 +138,72 @@ func TestNamesOfRuns(t *testing.T) {
 func TestWeightsThatChangeUnderATeacher(t *testing.T) {
 	f := newFake(t)
 	quiet := func(o *Options) { o.HealthEvery = time.Hour }
-	run, teacher := connect(t, quiet, f), connect(t, quiet, f)
+	run, teacher := connect(t, quiet, f), connect(t, func(o *Options) { quiet(o); o.Frozen = true }, f)
 	_, err := teacher.Score(t.Context(), []int32{1, 2, 3})
 	require.NoError(t, err)
 	require.NoError(t, run.Update(t.Context(), fakeWeights(t, 2, 1)))
 	_, err = teacher.Score(t.Context(), []int32{1, 2, 3})
 	require.ErrorContains(t, err, "another run")
+}
+
+// A server that had another run's weights is started again before this run's first update: the update loads it all the same.
+func TestRestartBeforeTheFirstUpdate(t *testing.T) {
+	f := newFake(t)
+	f.version = "other-1@3"
+	e := connect(t, nil, f)
+	f.restart()
+	r := e.replicas[0]
+	within(t, "the start is noticed and the server serves", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.version == fresh && r.state == serving
+	})
+	require.NoError(t, e.isLost())
+	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
+	c, err := e.Generate(t.Context(), request(2, 1, 2))
+	require.NoError(t, err)
+	require.Equal(t, []int32{1, 1}, c.Versions)
+
+	f.set(func() { f.version = "other-1@4" })
+	within(t, "a run that takes the server over is one still", func() bool { return e.isLost() != nil })
+}
+
+// Another run's weights are not taken for this run's before its first update either.
+func TestAnotherRunBeforeTheFirstUpdate(t *testing.T) {
+	f := newFake(t)
+	e := connect(t, nil, f)
+	f.set(func() { f.version = "other-1@3" })
+	within(t, "it is noticed", func() bool { return e.isLost() != nil })
+	require.ErrorIs(t, e.Update(t.Context(), fakeWeights(t, 2, 1)), engines.ErrForeign)
+}
+
+// Weights that only serve must stay what they were: after a start the server has others, and the error says what may have been.
+func TestAFrozenServerIsStartedAgain(t *testing.T) {
+	f := newFake(t)
+	f.version = "other-1@3"
+	e := connect(t, func(o *Options) { o.Frozen = true }, f)
+	_, err := e.Score(t.Context(), []int32{1, 2, 3})
+	require.NoError(t, err)
+	f.restart()
+	within(t, "it is noticed", func() bool { return e.isLost() != nil })
+	_, err = e.Score(t.Context(), []int32{1, 2, 3})
+	require.ErrorIs(t, err, engines.ErrForeign)
+	require.ErrorContains(t, err, `has weights "default" now, not "other-1@3": it was started again, or another program changed them`)
+	require.NotContains(t, err.Error(), "the server is left to it")
+
+	require.ErrorContains(t, e.Update(t.Context(), fakeWeights(t, 2, 1)), "never update")
+}
+
+// The version in the name of another run's weights says nothing of this run's.
+func TestNumbersOfAnotherRunsWeights(t *testing.T) {
+	for name, want := range map[string]int32{"other-1@12": 0, "mine-1@12": 12, "12": 12, "default": 0} {
+		f := newFake(t)
+		f.version = name
+		e := connect(t, func(o *Options) { o.Run, o.Frozen = "mine-1", true }, f)
+		c, err := e.Generate(t.Context(), request(2, 1, 2))
+		require.NoError(t, err)
+		require.Equal(t, []int32{want, want}, c.Versions, name)
+	}
 }
 
 // An adapter is called after its run, and leaves the server's list when the run ends.

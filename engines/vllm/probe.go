@@ -218,9 +218,13 @@ func (r *replica) probeLogprobs(ctx context.Context, model string) (bool, error)
 	return false, nil // nothing shows that they are
 }
 
-// number reads the version in the name of weights; what is none counts as first.
-func number(name string, first int32) int32 {
-	_, version := cutVersion(name)
+// number reads the version in the name of weights. Another run's counts nothing here, so its weights are first, as those
+// whose name has no number.
+func (o Options) number(name string, first int32) int32 {
+	run, version := cutVersion(name)
+	if run != "" && run != o.Run {
+		return first
+	}
 	if n, err := strconv.ParseInt(version, 10, 32); err == nil && n >= 0 {
 		return int32(n)
 	}

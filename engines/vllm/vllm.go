@@ -39,6 +39,7 @@ type Options struct {
 	Model          string        // served name [the first that is no adapter]
 	APIKey         string        //
 	Run            string        // whose weights these are, as NewRun makes it; a run that is resumed has the same [a new one]
+	Frozen         bool          // the weights are never updated, such as a teacher's: the servers must keep those that they have
 	Way            Way           // [auto]
 	AttemptTimeout time.Duration // of one attempt of a request [10 min]
 	InFlight       int           // requests that a server works on at once; the others wait their turn here [1024]
@@ -182,7 +183,7 @@ func (r *replica) start(ctx context.Context) error {
 		r.born = s.Version
 	}
 	r.mu.Unlock()
-	r.adopt(s.Version, s.Model, number(s.Version, 0))
+	r.adopt(s.Version, s.Model, r.options.number(s.Version, 0))
 	if isUnproven(s.Version) {
 		r.set(behind, errors.New("an earlier update of this server failed; it needs one that succeeds"))
 	} else {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -213,7 +214,26 @@ func (s *Store) AddEvaluation(ctx context.Context, name string, step int, result
 
 // SetFact stores what is true of the whole run, such as where its job file is.
 func (s *Store) SetFact(ctx context.Context, name, value string) error {
-	return s.add(ctx, "fact "+name, func(w *writer) error { return w.exec("INSERT OR REPLACE INTO facts VALUES (?, ?)", name, value) })
+	return s.SetFacts(ctx, Fact{name, value})
+}
+
+// Fact is one thing that is true of the whole run.
+type Fact struct{ Name, Value string }
+
+// SetFacts stores several in one transaction: all of them or none.
+func (s *Store) SetFacts(ctx context.Context, facts ...Fact) error {
+	var names []string
+	for _, f := range facts {
+		names = append(names, f.Name)
+	}
+	return s.add(ctx, "fact "+strings.Join(names, ", "), func(w *writer) error {
+		for _, f := range facts {
+			if err := w.exec("INSERT OR REPLACE INTO facts VALUES (?, ?)", f.Name, f.Value); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // Fact returns what SetFact stored; "" is nothing.
