@@ -53,6 +53,8 @@ func (m marked) EncodeMarked(text, mark string) []int32 {
 
 func (m marked) Specials() []string { return m }
 
+func (marked) OtherAdded() []string { return nil }
+
 func (m marked) Decode(ids []int32, skipSpecial bool) string {
 	var b strings.Builder
 	for _, id := range ids {

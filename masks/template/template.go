@@ -80,8 +80,13 @@ func Compile(source string, o Options) (*Template, error) {
 	return &Template{source: source, prog: prog, lib: lib, options: o}, nil
 }
 
-// Source is the text that was compiled.
-func (t *Template) Source() string { return t.source }
+// Sources are the text that was compiled and, of a set, that of the template that renders when tools are given.
+func (t *Template) Sources() []string {
+	if t.toolUse == nil {
+		return []string{t.source}
+	}
+	return []string{t.source, t.toolUse.source}
+}
 
 // Options are those given to Compile.
 func (t *Template) Options() Options { return t.options }
