@@ -126,8 +126,8 @@ func (r *Renderer) spellings(role string) *spellings {
 	return r.theirs
 }
 
-// Thought are the tags of a thought. No role begins with them, and prompts name them to ask for thoughts.
-var Thought = []string{"<think>", "</think>"}
+// thought are the tags of a thought. No role begins with them, and prompts name them to ask for thoughts.
+var thought = []string{"<think>", "</think>"}
 
 // roleTokens are the texts of the tokens that are not special, but with which the template writes roles and their ends, as DeepSeek's
 // does with <｜User｜>, or that end a completion. Those with which an assistant writes thoughts and calls are not among them.
@@ -154,7 +154,7 @@ func (r *Renderer) roleTokens() []string {
 		id, _ := r.enc.ID(text)
 		stops := slices.Contains(r.options.StopIDs, id) || text == r.tmpl.Options().EOSToken
 		writes := strings.Contains(roles, text) && strings.ContainsFunc(text, markup) // white space and words stand in every content
-		if (stops || writes) && !slices.Contains(Thought, text) {
+		if (stops || writes) && !slices.Contains(thought, text) {
 			out = append(out, text)
 		}
 	}
