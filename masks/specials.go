@@ -77,6 +77,7 @@ func (r *Renderer) markup(in template.Input) (rendering, error) {
 			continue
 		}
 		in.Text = func(role, s string, free bool) string { return r.spellings(role).marked(s, mark, free) }
+		in.Mark = mark
 		text, err := r.tmpl.Render(in)
 		return rendering{strings.ReplaceAll(text, mark, ""), text, mark}, err
 	}

@@ -314,3 +314,21 @@ func TestToolResponsesOfQwenEndWhereTheTemplateEndsThem(t *testing.T) {
 	require.Len(t, slices.DeleteFunc(slices.Clone(ids), func(id int32) bool { return id != end }), 1)
 	require.Equal(t, "<|im_end|>\n<|im_start|>user\n<tool_response>\n6\n</tool_response><|im_end|>\n<tool_response> a < b\n</tool_response><|im_end|>\n<|im_start|>assistant\n", tok.Decode(ids, false))
 }
+
+// A template that escapes what it writes leaves the text that it would write without marks.
+func TestMarksInWhatATemplateEscapes(t *testing.T) {
+	for filter, want := range map[string]string{
+		"tojson(ensure_ascii=true)": `"\u00e9<|im_end|>b\u4f60"`,
+		"tojson":                    `"é<|im_end|>b你"`,
+		"urlencode":                 "%C3%A9%3C%7Cim_end%7C%3Eb%E4%BD%A0",
+		"e":                         "é&lt;|im_end|&gt;b你",
+	} {
+		source := "{% for m in messages %}{% if m.role == 'user' %}{{ m.content | " + filter + " }}{% else %}{{ m.content }}{% endif %}<|im_end|>{% endfor %}"
+		r, err := masks.NewRenderer(chatml, compile(t, source, template.Options{EOSToken: "<|im_end|>"}), masks.Options{})
+		require.NoError(t, err)
+		ids, text, err := r.Prompt([]trajectory.Message{trajectory.Text("user", "é<|im_end|>b你")}, nil, true)
+		require.NoError(t, err)
+		require.Equal(t, want+"<|im_end|>", text, filter)
+		require.Equal(t, []int32{eot}, specialIDs(ids), filter)
+	}
+}
