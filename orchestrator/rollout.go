@@ -187,6 +187,9 @@ func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 				return err
 			}
 		}
+		if recorded && wasCut(record, past.Turns[turn], parsed) {
+			cut, parsed = true, tools.Parsed{}
+		}
 		if recorded && r.Again {
 			record.Results = past.Turns[turn].Results
 		}
@@ -233,6 +236,14 @@ func (r *Rollout) cuts(record trajectory.Turn, past *trajectory.Trajectory, turn
 	}
 	was, ended := past.Turns[turn], past.StopReason != "" && past.StopReason != trajectory.StopMaxTokens
 	return len(was.Results) == 0 && !was.AnsweredThisTurn && !(ended && turn == len(past.Turns)-1)
+}
+
+// wasCut tells that a turn whose completion a token limit cut was recorded as cut, though it reads as a call or an answer: the run goes
+// on with cut: parse, and its call did not run.
+func wasCut(record, was trajectory.Turn, parsed tools.Parsed) bool {
+	acts := len(parsed.Calls)+len(parsed.Errors) > 0 || parsed.HasAnswer
+	acted := len(was.Results)+was.ParseErrors > 0 || was.AnsweredThisTurn
+	return record.FinishReason == trajectory.FinishLength && acts && !acted
 }
 
 // recall appends the response of a recorded turn and returns the turn up to it.
