@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -109,4 +110,72 @@ func TestEachNumberOfTheRulesSaysWhatChanged(t *testing.T) {
 		require.NotEmpty(t, changedRules[n], n)
 	}
 	require.Len(t, changedRules, rules-1)
+}
+
+// What begins anew takes the place of what was recorded, in the store too.
+func TestTheStoreHoldsWhatBeganAnew(t *testing.T) {
+	r := newRollout(t, func(q engines.Request) (engines.Completion, error) {
+		if strings.Contains(lastTurn(q), "<result>") {
+			return say("<answer>2</answer>")
+		}
+		return say("<calculator>1+1</calculator>")
+	})
+	place := Place{Phase: "train", Task: task("q", "1+1?", "2")}
+	want := r.Sample(t.Context(), place)
+	past := *want
+	past.StopReason, past.Turns = "", want.Turns[:1]
+	s := *want.Samples[0]
+	s.TokenIDs = slices.Clone(s.TokenIDs)
+	s.TokenIDs[3]++
+	past.Samples = []*trajectory.Sample{&s}
+
+	path := filepath.Join(t.TempDir(), storeFile)
+	db, err := store.Open(path)
+	require.NoError(t, err)
+	require.NoError(t, db.Admit(t.Context(), store.Admission{Phase: "train", Size: 1, Task: place.Task}))
+	require.NoError(t, db.AddTurn(t.Context(), &past))
+	require.NoError(t, db.Close())
+	db, err = store.Open(path)
+	require.NoError(t, err)
+	log, err := db.Recover(t.Context(), 0)
+	require.NoError(t, err)
+	again := &run{session: &session{rollout: *r}, db: db, options: Options{Resume: true}}
+	require.NoError(t, again.takeRules(t.Context()))
+	again.rollout.Record = db.AddTurn
+	again.rollout.Past = func(string) (*trajectory.Trajectory, bool) { return log.Outstanding[0].Partial[0], false }
+	got := again.rollout.Sample(t.Context(), place)
+	require.Equal(t, timeless(want), timeless(got))
+	require.NoError(t, db.AddTrajectory(t.Context(), "train", place.Task, got))
+	require.NoError(t, db.Close())
+	db, err = store.Open(path)
+	require.NoError(t, err)
+	defer db.Close()
+	log, err = db.Recover(t.Context(), 0)
+	require.NoError(t, err)
+	require.Equal(t, timeless(want), timeless(log.Outstanding[0].Finished[0]))
+}
+
+// A replay that differs says that an older program recorded the run, where one did.
+func TestAReplayNamesTheOlderProgram(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := modes["sync"]
+		r, _ := napping(t, m.settings, m.algorithm(), 2)
+		require.NoError(t, r.steps(t.Context()))
+		r.feed.Close()
+		for _, c := range []struct {
+			fact  string
+			older bool
+		}{{"", true}, {"1 2", true}, {"2", false}} {
+			require.NoError(t, r.db.SetFact(t.Context(), rulesFact, c.fact))
+			from, err := store.OpenReader(storePath(t, r))
+			require.NoError(t, err)
+			again, _ := napping(t, m.settings, m.algorithm(), 2)
+			again.engine = goingOn{again.engine}
+			again.rollout.Prefix = []trajectory.Message{trajectory.Text("system", "Other.")}
+			err = again.replayed(t.Context(), from, r.dir, 0, &bytes.Buffer{})
+			require.ErrorContains(t, err, "its prompt has other tokens than the recorded one")
+			require.Equal(t, c.older, strings.Contains(err.Error(), "recorded by an older program"), err)
+			require.NoError(t, from.Close())
+		}
+	})
 }
