@@ -29,8 +29,8 @@
 //
 // # Special tokens
 //
-// What the template writes is markup, what messages and schemas hold is text: a special token that a content spells has the ids of its
-// characters (Options.Markup recognises it). A turn is closed by the token that the template closes it with; a completion that ends with
+// What the template writes is markup, what messages and schemas hold is text: a special token that a content spells, or another added
+// token with which the template writes roles, has the ids of its characters (Options.Markup recognises it). A turn is closed by the token that the template closes it with; a completion that ends with
 // another stop token gets the template's in the observation.
 //
 // # Masks

@@ -15,10 +15,10 @@ import (
 )
 
 // words is a tokenizer made by hand: the longest entry that fits is taken, anything else is a character of id 1000 + code point.
-// The first special entries are special tokens.
+// The first special entries are special tokens, and the next other entries are added tokens that are not special.
 type words struct {
-	vocab   []string
-	special int
+	vocab          []string
+	special, other int
 }
 
 var _ masks.Encoder = words{}
@@ -55,6 +55,8 @@ func (w words) EncodeMarked(text, mark string) []int32 {
 }
 
 func (w words) Specials() []string { return w.vocab[:w.special] }
+
+func (w words) OtherAdded() []string { return w.vocab[w.special : w.special+w.other] }
 
 func (w words) ID(token string) (int32, bool) {
 	for id, entry := range w.vocab {

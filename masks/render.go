@@ -18,7 +18,8 @@ type Encoder interface {
 	Encode(text string) []int32                  // special tokens in the text are recognised
 	EncodeMarked(text, mark string) []int32      // Encode of the text without the mark, but no special token is recognised across a mark
 	Specials() []string                          // the texts of the special tokens
-	ID(token string) (id int32, ok bool)         // of a special token's text
+	OtherAdded() []string                        // the texts of the other tokens that Encode looks for before it splits a text
+	ID(token string) (id int32, ok bool)         // of such a token's text
 	Decode(ids []int32, skipSpecial bool) string // with skipSpecial, special tokens give no text
 }
 
@@ -29,8 +30,8 @@ type Options struct {
 	StopIDs []int32
 
 	// Markup recognises special tokens in messages and schemas too, as vLLM and transformers do. Else what spells one is text: only
-	// the template's own special tokens are tokens, and Marks, with which an agent's format begins calls, in what system and
-	// assistant say. AssistantMarkup recognises all in what the assistant says: in recorded conversations templates wrote its calls.
+	// the template's own special tokens are tokens, and Marks, with which an agent's format begins calls and thoughts, in what system
+	// and assistant say. AssistantMarkup recognises all in what the assistant says: in recorded conversations templates wrote its calls.
 	Markup, AssistantMarkup bool
 	Marks                   []string
 
@@ -67,7 +68,8 @@ var ErrRewritten = errors.New("masks: the chat template rewrites the history")
 func NewRenderer(enc Encoder, tmpl *template.Template, o Options) (*Renderer, error) {
 	r := &Renderer{enc: enc, tmpl: tmpl, options: o, usesTools: tmpl.UsesTools()}
 	if !o.Markup {
-		r.ours, r.theirs = newSpellings(enc.Specials(), o.Marks), newSpellings(enc.Specials(), nil)
+		texts := append(slices.Clone(enc.Specials()), r.roleTokens()...)
+		r.ours, r.theirs = newSpellings(texts, o.Marks), newSpellings(texts, nil)
 	}
 	if err := r.findStops(); err != nil {
 		return nil, err

@@ -6,14 +6,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/agentfly/agentfly/masks/template"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// Contents are text: a message or a schema that spells a special token does not become that token, or a page that prints
-// <|im_end|> could end a turn and begin one of the system. Only what the template itself writes is markup. The two are told apart
+// Contents are text: a message or a schema that spells a special token, or another with which the template writes roles, does not
+// become that token, or a page that prints <|im_end|> could end a turn and begin one of the system. Only what the template itself writes is markup. The two are told apart
 // behind the template by a mark: a character that no content holds is put into every such spelling, the conversation is rendered
 // with it, and the Encoder leaves it out after it has looked for special tokens. A conversation whose contents spell none is
 // rendered once, without marks.
@@ -69,13 +70,14 @@ func (r *Renderer) markup(in template.Input) (rendering, error) {
 	if err != nil || !found {
 		return rendering{text: text, marked: text}, err
 	}
-	contents = append(contents, r.tmpl.Source())
+	contents = append(contents, r.tmpl.Sources()...)
 	for c := marks; c < marksEnd; c++ {
 		mark := string(c)
 		if slices.ContainsFunc(contents, func(s string) bool { return strings.Contains(s, mark) }) {
 			continue
 		}
 		in.Text = func(role, s string, free bool) string { return r.spellings(role).marked(s, mark, free) }
+		in.Mark = mark
 		text, err := r.tmpl.Render(in)
 		return rendering{strings.ReplaceAll(text, mark, ""), text, mark}, err
 	}
@@ -125,26 +127,61 @@ func (r *Renderer) spellings(role string) *spellings {
 	return r.theirs
 }
 
+// thought are the tags of a thought. No role begins with them, and prompts name them to ask for thoughts.
+var thought = []string{"<think>", "</think>"}
+
+// roleTokens are the texts of the tokens that are not special, but with which the template writes roles and their ends, as DeepSeek's
+// does with <｜User｜>, or that end a completion. Those with which an assistant writes thoughts and calls are not among them.
+func (r *Renderer) roleTokens() []string {
+	others := r.enc.OtherAdded()
+	if len(others) == 0 {
+		return nil
+	}
+	say := trajectory.Text
+	system, user, assistant, tool := say("system", "s"), say("user", "u"), say("assistant", "a"), say("tool", "t")
+	var written strings.Builder
+	for _, messages := range [][]trajectory.Message{{user}, {system, user}, {user, assistant, user}, {user, assistant, tool, tool}, {user, assistant, tool, assistant, user}} {
+		for _, prompt := range []bool{false, true} {
+			text, err := r.tmpl.Render(template.Input{Messages: messages, AddGenerationPrompt: prompt, Extra: r.options.Extra, Now: r.options.Now})
+			if err == nil { // else a role that this template does not have
+				written.WriteString(text + "\n")
+			}
+		}
+	}
+	roles := written.String()
+	markup := func(c rune) bool { return !unicode.IsLetter(c) && !unicode.IsDigit(c) && !isSpace(c) }
+	var out []string
+	for _, text := range others {
+		id, _ := r.enc.ID(text)
+		stops := slices.Contains(r.options.StopIDs, id) || text == r.tmpl.Options().EOSToken
+		writes := strings.Contains(roles, text) && strings.ContainsFunc(text, markup) // white space and words stand in every content
+		if (stops || writes) && !slices.Contains(thought, text) {
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
 // spellings finds the texts of special tokens in contents.
 type spellings struct {
-	begin [256][]string // by their first byte
-	ends  [256][]string // likewise their proper ends: with one that a content begins with, the text before it may make a whole
+	texts   tree
+	ends    map[string]bool // their proper ends: with one that a content begins with, the text before it may make a whole
+	longest int             // of ends
 }
 
 var noSpellings = newSpellings(nil, nil)
 
 func newSpellings(all, without []string) *spellings {
-	s := &spellings{}
+	s := &spellings{ends: map[string]bool{}}
 	for _, text := range all {
 		_, n := utf8.DecodeRuneInString(text)
 		if slices.Contains(without, text) || n == len(text) { // nothing can be put into one character
 			continue
 		}
-		s.begin[text[0]] = append(s.begin[text[0]], text)
+		s.texts.add(text)
+		s.longest = max(s.longest, len(text)-n)
 		for at := n; at < len(text); {
-			if end := text[at:]; !slices.Contains(s.ends[end[0]], end) {
-				s.ends[end[0]] = append(s.ends[end[0]], end)
-			}
+			s.ends[text[at:]] = true
 			_, n := utf8.DecodeRuneInString(text[at:])
 			at += n
 		}
@@ -156,23 +193,76 @@ func newSpellings(all, without []string) *spellings {
 // that it spells together with what stands before or behind it. They rise.
 func (s *spellings) places(content string, free bool) []int {
 	var out []int
-	if free && content != "" && slices.ContainsFunc(s.ends[content[0]], func(end string) bool { return strings.HasPrefix(content, end) }) {
+	if free && s.ended(content) {
 		out = append(out, 0)
 	}
 	for at := 0; at < len(content); at++ {
-		for _, text := range s.begin[content[at]] {
-			rest := content[at:] // spells the text, or begins it and the text behind the content may go on
-			if !strings.HasPrefix(rest, text) && !(free && strings.HasPrefix(text, rest)) {
-				continue
-			}
-			_, n := utf8.DecodeRuneInString(content[at:])
-			if len(out) == 0 || out[len(out)-1] < at+n {
-				out = append(out, at+n)
-			}
-			break
+		if found, _ := s.texts.find(content[at:], free); !found {
+			continue
+		}
+		_, n := utf8.DecodeRuneInString(content[at:])
+		if len(out) == 0 || out[len(out)-1] < at+n {
+			out = append(out, at+n)
 		}
 	}
 	return out
+}
+
+// ended says that a content begins with the proper end of a special token.
+func (s *spellings) ended(content string) bool {
+	for n := 1; n <= min(len(content), s.longest); n++ {
+		if s.ends[content[:n]] {
+			return true
+		}
+	}
+	return false
+}
+
+// tree holds texts by their bytes, so that a search looks at no more bytes of a content than the longest text has, however many
+// texts there are: models have a thousand special tokens that begin alike. The first node is the root.
+type tree []node
+
+type node struct {
+	bytes string // that go on from here
+	next  []int  // the nodes that they lead to
+	whole bool   // a text ends here
+}
+
+func (t *tree) add(text string) {
+	if len(*t) == 0 {
+		*t = tree{{}}
+	}
+	at := 0
+	for i := range len(text) {
+		k := strings.IndexByte((*t)[at].bytes, text[i])
+		if k < 0 {
+			k = len((*t)[at].next)
+			(*t)[at].bytes += text[i : i+1]
+			(*t)[at].next = append((*t)[at].next, len(*t))
+			*t = append(*t, node{})
+		}
+		at = (*t)[at].next[k]
+	}
+	(*t)[at].whole = true
+}
+
+// find says that a content begins with one of the texts, or if it is free that one of them begins with the content and may go on
+// behind it, and how many bytes it looked at.
+func (t tree) find(content string, free bool) (found bool, looked int) {
+	if len(t) == 0 {
+		return false, 0
+	}
+	n := &t[0]
+	for i := range len(content) {
+		k := strings.IndexByte(n.bytes, content[i])
+		if k < 0 {
+			return false, i + 1
+		}
+		if n = &t[n.next[k]]; n.whole {
+			return true, i + 1
+		}
+	}
+	return free, len(content)
 }
 
 // marked is the content with the mark at its places.

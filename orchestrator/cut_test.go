@@ -127,6 +127,47 @@ func TestARecordedTurnStaysWhatItWasRecordedAs(t *testing.T) {
 	require.Equal(t, trajectory.StopNoAction, none.Sample(t.Context(), at).StopReason)
 }
 
+// A turn that was recorded as cut, without its end, stays cut in a run that goes on with cut: parse: its call did not run, and what it
+// says is no answer. One that was recorded with cut: parse is what it was.
+func TestARecordedCutTurnStaysCut(t *testing.T) {
+	at := Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"}
+	for text, parsed := range map[string]trajectory.StopReason{
+		"<calculator>2+3</calculator> and so": "", "<answer>5</answer> because": trajectory.StopAnswer, "<calculator>2+3": "", "I think that": trajectory.StopNoAction,
+	} {
+		for _, before := range []string{CutScore, CutParse} {
+			for _, again := range []bool{false, true} {
+				script := func(r engines.Request) (engines.Completion, error) {
+					if strings.Contains(lastTurn(r), "<result>") {
+						return say("<answer>5</answer>")
+					}
+					return cutBy(text)
+				}
+				old := newRollout(t, script)
+				old.Cut = before
+				was := old.Sample(t.Context(), at)
+				require.Empty(t, was.Err)
+				if before == CutParse && parsed != "" {
+					require.Equal(t, parsed, was.StopReason)
+				}
+				past := *was
+				past.Turns = was.Turns[:1]
+				if !again {
+					past.StopReason = ""
+				}
+				r := newRollout(t, script)
+				r.Cut, r.Again, r.Past = CutParse, again, func(string) (*trajectory.Trajectory, bool) { return &past, false }
+				got := r.Sample(t.Context(), at)
+				require.Empty(t, got.Err, "%s %s", text, before)
+				require.Equal(t, was.Samples[0].TokenIDs, got.Samples[0].TokenIDs, "%s %s", text, before)
+				require.Equal(t, len(was.Turns), len(got.Turns), "%s %s", text, before)
+				if before == CutParse || parsed != trajectory.StopNoAction { // of which nothing is recorded that tells the two apart
+					require.Equal(t, was.StopReason, got.StopReason, "%s %s", text, before)
+				}
+			}
+		}
+	}
+}
+
 // Overlong shaping counts the tokens that a completion cut by max_new_tokens has; only rollout.max_tokens is the limit of the penalty.
 func TestOverlongShapingOfACutCompletion(t *testing.T) {
 	r := newRollout(t, func(engines.Request) (engines.Completion, error) { return cutBy("hm") })

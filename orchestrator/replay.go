@@ -35,6 +35,7 @@ type replaying struct {
 	joined  sync.WaitGroup
 	cancel  context.CancelFunc
 	tokens  int
+	older   string // of rulesSince
 }
 
 // place is a recorded trajectory.
@@ -141,6 +142,9 @@ func (t *run) replayed(ctx context.Context, from *store.Store, dir string, saved
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
+			if p.older != "" {
+				return fmt.Errorf("orchestrator: replay: step %d: %w; %s", step, err, p.older)
+			}
 			return fmt.Errorf("orchestrator: replay: step %d: %w", step, err)
 		}
 		n := 0
@@ -174,8 +178,16 @@ func (t *run) newReplay(ctx context.Context, from *store.Store) (*replaying, err
 	if err != nil {
 		return nil, err
 	}
+	fact, err := from.Fact(rulesFact)
+	if err != nil {
+		return nil, err
+	}
+	older, err := rulesSince(fact)
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithCancel(ctx)
-	p := &replaying{t: t, from: from, batches: log.Batches, engine: newAgain(t.engine, t.state.Version), begin: map[int32][]place{}, results: map[string]*result{}, cancel: cancel}
+	p := &replaying{t: t, from: from, batches: log.Batches, engine: newAgain(t.engine, t.state.Version), begin: map[int32][]place{}, results: map[string]*result{}, cancel: cancel, older: older}
 	for _, b := range p.batches {
 		groups, err := from.Groups(ctx, b.Groups, "")
 		if err != nil {

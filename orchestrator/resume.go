@@ -40,6 +40,9 @@ func (t *run) recover(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := t.takeRules(ctx); err != nil {
+		return err
+	}
 	if err := t.recall(log); err != nil {
 		return err
 	}
@@ -234,7 +237,7 @@ func (p *past) stored(t *run, step int, record map[string]float64) (map[string]f
 	text := fmt.Sprintf("step %d was trained again as recorded: the same loss, gradient norm and policy version", step+1)
 	for _, name := range []string{"update/loss", "update/grad_norm", "update/policy_version", "reward/mean"} {
 		if was[name] != record[name] {
-			text = fmt.Sprintf("step %d was trained again as recorded, and %s is %v where it was %v: this device, or the job's settings, do not repeat the update bit for bit", step+1, name, record[name], was[name])
+			text = fmt.Sprintf("step %d was trained again as recorded, and %s is %v where it was %v: this device, the job's settings, or rules that changed since an older program recorded it, do not repeat the update bit for bit", step+1, name, record[name], was[name])
 			break
 		}
 	}

@@ -49,6 +49,8 @@ type Rollout struct {
 	// Past is what was recorded of a trajectory by a process that ended: with its end, or some turns to go on after. It is the
 	// caller's to remove what a trajectory shall begin anew. nil: nothing.
 	Past func(id string) (t *trajectory.Trajectory, ended bool)
+	// Anew is told of a trajectory of the past that cannot go on, and why: it begins anew. nil: it fails.
+	Anew func(id string, err error)
 	// Again samples the turns of the past once more. What came from outside is taken as it was recorded: results of tools, the
 	// reward.
 	Again bool
@@ -100,9 +102,7 @@ func (f *failure) Unwrap() error { return f.err }
 // Sample runs one trajectory to its end and scores it, or returns it as it ended in the past. It always returns a
 // trajectory: a failure is data.
 func (r *Rollout) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
-	t := &trajectory.Trajectory{
-		ID: p.ID(), TaskID: p.Task.ID, Group: p.Group, Index: p.Index, Step: p.Step, Started: time.Now(),
-	}
+	t := p.trajectory()
 	var past *trajectory.Trajectory
 	if r.Past != nil {
 		var ended bool
@@ -116,6 +116,11 @@ func (r *Rollout) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 	own, cancel := r.within(ctx)
 	defer cancel()
 	err := r.turns(own, p, t, past)
+	if changed := (*changedError)(nil); r.Anew != nil && errors.As(err, &changed) {
+		r.Anew(t.ID, err)
+		t, past = p.trajectory(), nil
+		err = r.turns(own, p, t, nil)
+	}
 	switch {
 	case err != nil:
 	case past != nil && r.Again:
@@ -139,6 +144,17 @@ func (r *Rollout) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 	t.Seconds = time.Since(t.Started).Seconds()
 	return t
 }
+
+func (p Place) trajectory() *trajectory.Trajectory {
+	return &trajectory.Trajectory{
+		ID: p.ID(), TaskID: p.Task.ID, Group: p.Group, Index: p.Index, Step: p.Step, Started: time.Now(),
+	}
+}
+
+// changedError says that a trajectory of the past has other tokens than it has now.
+type changedError struct{ what string }
+
+func (e *changedError) Error() string { return e.what }
 
 // within is the time of one trajectory.
 func (r *Rollout) within(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -186,6 +202,9 @@ func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 			if err != nil {
 				return err
 			}
+		}
+		if recorded && wasCut(record, past.Turns[turn], parsed) {
+			cut, parsed = true, tools.Parsed{}
 		}
 		if recorded && r.Again {
 			record.Results = past.Turns[turn].Results
@@ -235,13 +254,21 @@ func (r *Rollout) cuts(record trajectory.Turn, past *trajectory.Trajectory, turn
 	return len(was.Results) == 0 && !was.AnsweredThisTurn && !(ended && turn == len(past.Turns)-1)
 }
 
+// wasCut tells that a turn whose completion a token limit cut was recorded as cut, though it reads as a call or an answer: the run goes
+// on with cut: parse, and its call did not run.
+func wasCut(record, was trajectory.Turn, parsed tools.Parsed) bool {
+	acts := len(parsed.Calls)+len(parsed.Errors) > 0 || parsed.HasAnswer
+	acted := len(was.Results)+was.ParseErrors > 0 || was.AnsweredThisTurn
+	return record.FinishReason == trajectory.FinishLength && acts && !acted
+}
+
 // recall appends the response of a recorded turn and returns the turn up to it.
 func recall(p Place, t, past *trajectory.Trajectory, turn int) (trajectory.Turn, error) {
 	record := past.Turns[turn]
 	k := len(t.Samples) - 1
 	s := t.Samples[k]
 	if record.Sample != k || k >= len(past.Samples) || record.CompletionEnd > past.Samples[k].Len() || record.CompletionStart != s.Len() || !slices.Equal(past.Samples[k].TokenIDs[:s.Len()], s.TokenIDs) {
-		return record, &failure{"render", fmt.Errorf("orchestrator: %s turn %d: its prompt is not the one that was recorded; the job's prompt, tools or model changed since", p.ID(), turn)}
+		return record, &failure{"render", &changedError{fmt.Sprintf("orchestrator: %s turn %d: its prompt is not the one that was recorded; the job's prompt, tools or model changed since", p.ID(), turn)}}
 	}
 	of, from, to := past.Samples[k], record.CompletionStart, record.CompletionEnd
 	if err := s.AppendResponse(of.TokenIDs[from:to], of.SamplingLogprobs[from:to], of.PolicyVersion[from:to]); err != nil {
@@ -258,7 +285,7 @@ func (r *Rollout) keep(ctx context.Context, p Place, t, past *trajectory.Traject
 		is, was := t.Turns[turn], past.Turns[turn]
 		k, end := is.Sample, is.ObservationEnd
 		if was.ObservationEnd != end || !slices.Equal(past.Samples[k].TokenIDs[:end], t.Samples[k].TokenIDs[:end]) {
-			return &failure{"render", fmt.Errorf("orchestrator: %s turn %d: its observation is not the one that was recorded; the job's tools or model changed since", p.ID(), turn)}
+			return &failure{"render", &changedError{fmt.Sprintf("orchestrator: %s turn %d: its observation is not the one that was recorded; the job's tools or model changed since", p.ID(), turn)}}
 		}
 		return nil
 	}

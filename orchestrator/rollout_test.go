@@ -60,6 +60,8 @@ func (l letters) EncodeMarked(text, mark string) []int32 {
 
 func (letters) Specials() []string { return []string{"<|im_start|>", "<|im_end|>"} }
 
+func (letters) OtherAdded() []string { return nil }
+
 func (letters) ID(token string) (int32, bool) {
 	id, ok := map[string]int32{"<|im_start|>": start, "<|im_end|>": end}[token]
 	return id, ok

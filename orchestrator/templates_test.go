@@ -53,6 +53,8 @@ func (m marked) EncodeMarked(text, mark string) []int32 {
 
 func (m marked) Specials() []string { return m }
 
+func (marked) OtherAdded() []string { return nil }
+
 func (m marked) Decode(ids []int32, skipSpecial bool) string {
 	var b strings.Builder
 	for _, id := range ids {
@@ -144,4 +146,30 @@ func TestRealTemplatesThatOpenAThought(t *testing.T) {
 			require.Equal(t, opens, tools.OpensThought(text), "%s %q", name, text)
 		}
 	}
+}
+
+// Tokenizers of thinking models may call <think> and </think> special. A thought is seen to end all the same, its drafts are no calls,
+// and a template that leaves out the thoughts of earlier turns finds them.
+func TestThoughtsInSpecialTokens(t *testing.T) {
+	enc := marked{"</s>", "<think>", "</think>"}
+	spec := []tools.Spec{calculator.New().Spec()}
+	format, err := tools.NewFormat("hermes", spec, tools.FormatOptions{})
+	require.NoError(t, err)
+	kept := masks.Kept(enc, tools.MarksOf(format))
+	const call, draft = `<tool_call>{"name": "calculator", "arguments": {"expression": "1"}}</tool_call>`, `<tool_call>{"name": "calculator", "arguments": {"expression": "2"}}</tool_call>`
+	for prompt, said := range map[string]string{"q<think>\n": draft + "</think>" + call, "q": "<think>" + draft + "</think>" + call} {
+		completion := masks.DecodeKeeping(enc, enc.Encode(said), kept)
+		parsed, err := tools.ParseBehind(t.Context(), format, prompt, completion)
+		require.NoError(t, err)
+		require.Len(t, parsed.Calls, 1, prompt)
+		require.JSONEq(t, `{"expression": "1"}`, string(parsed.Calls[0].Arguments))
+	}
+	const source = "{% for m in messages %}{{ m.content.split('</think>')[-1] if m.role == 'assistant' else m.content }}</s>{% endfor %}"
+	tmpl, err := template.Compile(source, template.Options{EOSToken: "</s>"})
+	require.NoError(t, err)
+	renderer, err := masks.NewRenderer(enc, tmpl, masks.Options{Marks: tools.MarksOf(format)})
+	require.NoError(t, err)
+	_, text, err := renderer.Prompt([]trajectory.Message{trajectory.Text("user", "</s>"), trajectory.Text("assistant", "<think>hm</think>5"), trajectory.Text("user", "u")}, nil, true)
+	require.NoError(t, err)
+	require.Equal(t, "</s></s>5</s>u</s>", text)
 }

@@ -52,6 +52,36 @@ func TestResumeIsBitIdentical(t *testing.T) {
 	require.NotEqual(t, parametersOf(t, whole), parametersOf(t, forgetful))
 }
 
+// A checkpoint of before the rate fell with the steps of the run holds the optimizer steps alone, fewer where steps had nothing to learn.
+// The rate goes on at the step of the run, and Adam's correction at the optimizer's.
+func TestTheRateGoesOnAtTheStepOfTheRun(t *testing.T) {
+	config := tinyConfig()
+	config.Schedule = Schedule{LearningRate: 1e-2, Kind: "linear", Total: 8}
+	first := makeTiny(t, 9)
+	a := makeTrainer(t, first, resolveBlock(t, "{}"), config)
+	for i := range 2 {
+		b := someBatch(t, a, uint64(20+i), 0.05)
+		b.Step = i
+		_, err := a.Step(context.Background(), b)
+		require.NoError(t, err)
+	}
+	dir := t.TempDir()
+	require.NoError(t, first.SaveHF(filepath.Join(dir, "model"), "F32"))
+	require.NoError(t, a.Save(dir))
+
+	second := loadDir(t, filepath.Join(dir, "model"))
+	c := makeTrainer(t, second, resolveBlock(t, "{}"), config)
+	require.NoError(t, c.Load(dir))
+	for i, step := range []int{5, 6} { // the run had done five steps, three of them flat
+		b := someBatch(t, c, uint64(30+i), 0.05)
+		b.Step = step
+		m, err := c.Step(context.Background(), b)
+		require.NoError(t, err)
+		require.InDelta(t, 1e-2*float64(8-step)/8, m.LearningRate, 1e-12)
+		require.Equal(t, int64(3+i), c.Steps())
+	}
+}
+
 // The value head is in no Hugging Face file; the trainer's folder holds it.
 func TestValueHeadIsSaved(t *testing.T) {
 	make := func() (*Policy, *Trainer) {

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// letters is a tokenizer of bytes; 256 ends a turn, 257 begins one, 258 is put before every text, and two begin calls.
+// letters is a tokenizer of bytes; 256 ends a turn, 257 begins one, 258 is put before every text, two begin calls, and two are the tags of a thought.
 type letters struct{}
 
 const (
@@ -30,10 +30,12 @@ const (
 	begin       = 258
 	toolCalls   = 259 // Mistral's token before a call
 	pythonTag   = 260 // Llama's
+	thinkOpen   = 261
+	thinkClose  = 262
 	vocabulary  = 300
 )
 
-var specials = map[int32]string{endOfTurn: "<|end|>", startOfTurn: "<|start|>", begin: "<s>", toolCalls: "[TOOL_CALLS]", pythonTag: "<|python_tag|>"}
+var specials = map[int32]string{endOfTurn: "<|end|>", startOfTurn: "<|start|>", begin: "<s>", toolCalls: "[TOOL_CALLS]", pythonTag: "<|python_tag|>", thinkOpen: "<think>", thinkClose: "</think>"}
 
 func (letters) Encode(text string) []int32 {
 	var out []int32

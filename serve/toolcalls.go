@@ -22,7 +22,7 @@ func (s *Server) parser(specs []tools.Spec) (tools.Format, error) {
 	return tools.NewFormat(toolParsers[s.o.ToolParser], specs, tools.FormatOptions{})
 }
 
-// keeping is a tokenizer whose special tokens that begin a call are text.
+// keeping is a tokenizer whose special tokens that begin a call, or are the tags of a thought, are text.
 type keeping struct {
 	Tokenizer
 	kept []int32

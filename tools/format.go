@@ -35,12 +35,14 @@ type Format interface {
 // out when a completion is decoded.
 type Marks interface{ Marks() []string }
 
-// MarksOf are the marks of a format; most have none.
+// MarksOf are the marks of a format and the tags of a thought: some tokenizers call those special too, and a thought whose end is left
+// out never ends.
 func MarksOf(f Format) []string {
+	var marks []string
 	if m, ok := f.(Marks); ok {
-		return m.Marks()
+		marks = slices.Clone(m.Marks())
 	}
-	return nil
+	return append(marks, thinkOpen, thinkClose)
 }
 
 // Parsed is what a completion asks for. At most one of Calls and HasAnswer is set: an answer beside a call, or beside

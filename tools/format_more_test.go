@@ -257,8 +257,8 @@ func TestInstructionsOfEveryFormat(t *testing.T) {
 	} {
 		require.Equal(t, want, allFormats(t)[name].Stops(), name)
 	}
-	require.Equal(t, []string{"<|python_tag|>"}, MarksOf(allFormats(t)["llama3_json"]))
-	require.Nil(t, MarksOf(allFormats(t)["hermes"]))
+	require.Equal(t, []string{"<|python_tag|>", "<think>", "</think>"}, MarksOf(allFormats(t)["llama3_json"]))
+	require.Equal(t, []string{"<think>", "</think>"}, MarksOf(allFormats(t)["hermes"]))
 	require.Equal(t, "Answer with the help of these tools:\ncalculator: Computes. Action Input: {\"expression\": string, \"digits\": integer (optional)}\n"+
 		"weather: Forecasts. Action Input: {\"city\": string, \"days\": integer}\nroll: Rolls. Action Input: {}\n\nUse this format:\nThought: what to do next\n"+
 		"Action: one of calculator, roll, weather\nAction Input: its arguments, a JSON object\nObservation: what the tool returned; you do not write it\n"+

@@ -330,6 +330,18 @@ func quoteURL(s string, query bool) string {
 	return b.String()
 }
 
+// quoteURL leaves the mark of the contents as it is.
+func (vm *machine) quoteURL(s string, query bool) string {
+	if vm.mark == "" {
+		return quoteURL(s, query)
+	}
+	parts := strings.Split(s, vm.mark)
+	for i := range parts {
+		parts[i] = quoteURL(parts[i], query)
+	}
+	return strings.Join(parts, vm.mark)
+}
+
 func urlencodeFilter(vm *machine, v any, a arguments) (any, error) {
 	if err := a.none("do_urlencode"); err != nil {
 		return nil, err
@@ -337,7 +349,7 @@ func urlencodeFilter(vm *machine, v any, a arguments) (any, error) {
 	switch v.(type) {
 	case string, markup, nil, bool, int, float64, *big.Int, *namespace:
 		s, err := str(v)
-		return vm.made(quoteURL(s, false), err)
+		return vm.made(vm.quoteURL(s, false), err)
 	}
 	if d, ok := v.(*dict); ok {
 		v = &view{"items", d}
@@ -363,7 +375,7 @@ func urlencodeFilter(vm *machine, v any, a arguments) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		parts = append(parts, quoteURL(key, true)+"="+quoteURL(val, true))
+		parts = append(parts, vm.quoteURL(key, true)+"="+vm.quoteURL(val, true))
 	}
 	return vm.made(strings.Join(parts, "&"), nil)
 }

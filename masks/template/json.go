@@ -250,6 +250,7 @@ type dumpOptions struct {
 	item     string
 	key      string
 	sortKeys bool
+	mark     string // is not escaped
 }
 
 type encoder struct {
@@ -384,6 +385,8 @@ func (e *encoder) str(s string) {
 	e.b.WriteByte('"')
 	for _, r := range s {
 		switch k := strings.IndexRune("\"\\\n\r\t\f\b", r); {
+		case e.mark != "" && string(r) == e.mark:
+			e.b.WriteString(e.mark)
 		case k >= 0:
 			e.b.WriteByte('\\')
 			e.b.WriteByte(`"\nrtfb`[k])
@@ -405,7 +408,7 @@ func tojson(vm *machine, v any, a arguments) (any, error) {
 		return nil, err
 	}
 	given := func(i int) bool { return args[i] != missing && args[i] != nil }
-	o := dumpOptions{ascii: given(0) && truth(args[0]), item: ", ", key: ": ", sortKeys: given(3) && truth(args[3])}
+	o := dumpOptions{mark: vm.mark, ascii: given(0) && truth(args[0]), item: ", ", key: ": ", sortKeys: given(3) && truth(args[3])}
 	if given(1) {
 		o.pretty, o.item = true, ","
 		switch in := args[1].(type) {

@@ -30,6 +30,7 @@ type Input struct {
 	// Text is what a string of a message, or of a schema (role ""), is rendered as; nil: as it is. Of roles and types it is not asked. free: the
 	// string is a content or a thought; others are names, keys and values, which a template may compare with its own.
 	Text func(role, s string, free bool) string
+	Mark string    // one character that Text put into strings; filters that escape others leave it as it is
 	Now  time.Time // what strftime_now tells; a template that calls it fails while this is zero
 }
 
@@ -80,8 +81,13 @@ func Compile(source string, o Options) (*Template, error) {
 	return &Template{source: source, prog: prog, lib: lib, options: o}, nil
 }
 
-// Source is the text that was compiled.
-func (t *Template) Source() string { return t.source }
+// Sources are the text that was compiled and, of a set, that of the template that renders when tools are given.
+func (t *Template) Sources() []string {
+	if t.toolUse == nil {
+		return []string{t.source}
+	}
+	return []string{t.source, t.toolUse.source}
+}
 
 // Options are those given to Compile.
 func (t *Template) Options() Options { return t.options }
@@ -157,7 +163,7 @@ func (t *Template) render(messages *list, tools any, in Input) (string, error) {
 	for i, m := range messages.items {
 		chat[i] = prepared(m.(*dict))
 	}
-	vm := &machine{lib: t.lib, now: in.Now, context: globals()}
+	vm := &machine{lib: t.lib, now: in.Now, mark: in.Mark, context: globals()}
 	for name, token := range t.options.Specials {
 		vm.context[name] = token
 	}

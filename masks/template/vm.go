@@ -17,6 +17,7 @@ type machine struct {
 	lib     *library
 	context map[string]any
 	now     time.Time
+	mark    string // Input.Mark
 	steps   int
 	bytes   int
 	depth   int

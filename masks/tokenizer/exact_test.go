@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -235,4 +236,43 @@ func TestEncodeMarked(t *testing.T) {
 	require.Equal(t, "<|im_start|>user\n<|im_end|><|im_end|>", tok.Decode(ids, false))
 	require.Equal(t, 2, len(slices.DeleteFunc(ids, func(id int32) bool { return !tok.IsSpecial(id) })))
 	require.Empty(t, tok.EncodeMarked(mark, mark))
+}
+
+// The same with normalizers that put a space in front of a text, and with splitters that do: interrupted tokens have the ids of their
+// characters, and a mark in front of a text or behind it changes nothing.
+func TestEncodeMarkedBehindPrependedSpaces(t *testing.T) {
+	const mark = "𠀀"
+	for _, name := range []string{"llama2_small", "metaspace_always", "metaspace_first", "prefix_space"} {
+		tok := loadSmall(t, name)
+		var file map[string]any
+		require.NoError(t, json.Unmarshal(tok.HF(), &file))
+		file["added_tokens"] = []any{}
+		bare, err := json.Marshal(file)
+		require.NoError(t, err)
+		none, err := FromJSON(bare)
+		require.NoError(t, err)
+		added := append(tok.Specials(), tok.OtherAdded()...)
+		require.GreaterOrEqual(t, len(added), 2)
+		rng := rand.New(rand.NewPCG(9, 10))
+		parts := append([]string{"a", " ", "\n", "word", "12", "é", "<", ">", "  ", "[INST"}, added...)
+		for range 1000 {
+			var plain, marked, harmless strings.Builder
+			for range rng.IntN(8) {
+				p := parts[rng.IntN(len(parts))]
+				plain.WriteString(p)
+				for i, r := range p {
+					marked.WriteRune(r)
+					if i == 0 && len(p) > 1 { // where masks puts one
+						marked.WriteString(mark)
+					}
+				}
+				if !slices.Contains(added, p) {
+					harmless.WriteString(p)
+				}
+			}
+			require.Equal(t, none.Encode(plain.String()), tok.EncodeMarked(marked.String(), mark), "%s %q", name, &plain)
+			require.Equal(t, tok.Encode(harmless.String()), tok.EncodeMarked(mark+harmless.String()+mark, mark), "%s %q", name, &harmless)
+			require.Equal(t, tok.Encode("</s>"+harmless.String()), tok.EncodeMarked("</s>"+mark+harmless.String(), mark), "%s %q", name, &harmless)
+		}
+	}
 }

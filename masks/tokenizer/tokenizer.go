@@ -133,10 +133,15 @@ func (t *Tokenizer) IsSpecial(id int32) bool { return t.has(id) && t.special[id]
 func (t *Tokenizer) Added() []AddedToken { return append([]AddedToken(nil), t.added...) }
 
 // Specials gives the texts of the special tokens.
-func (t *Tokenizer) Specials() []string {
+func (t *Tokenizer) Specials() []string { return t.texts(true) }
+
+// OtherAdded gives the texts of the added tokens that are not special.
+func (t *Tokenizer) OtherAdded() []string { return t.texts(false) }
+
+func (t *Tokenizer) texts(special bool) []string {
 	var out []string
 	for _, a := range t.added {
-		if a.Special {
+		if a.Special == special {
 			out = append(out, a.Content)
 		}
 	}

@@ -1,0 +1,91 @@
+package orchestrator
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// rules numbers what a program makes of the same job and the same completions. It is raised, and changedRules gets a line, when
+// another program would make other tokens, ends or updates of what a run recorded.
+const rules = 2
+
+// changedRules says what each number changed.
+var changedRules = map[int]string{
+	2: "special tokens that prompts, schemas and observations spell are text (as before: agent.special_tokens: markup); a completion that a token limit cut " +
+		"is neither a call nor an answer (as before: rollout.cut: parse); where another stop token ended a turn, the observation closes it as the chat template does; " +
+		"trainer.schedule counts every step of the run, also those without an update",
+}
+
+// rulesFact of the store: the numbers of the programs that worked on the run, oldest first. A store without it is of number 1.
+const rulesFact = "rules"
+
+// programs are the numbers of a fact.
+func programs(fact string) (oldest, newest int, err error) {
+	fields := strings.Fields(fact)
+	if len(fields) == 0 {
+		return 1, 1, nil
+	}
+	if oldest, err = strconv.Atoi(fields[0]); err == nil {
+		newest, err = strconv.Atoi(fields[len(fields)-1])
+	}
+	if err != nil {
+		err = fmt.Errorf("orchestrator: %s: the fact %s is %q, not a list of numbers", storeFile, rulesFact, fact)
+	}
+	return oldest, newest, err
+}
+
+// sinceThen says what changed since a program of a number.
+func sinceThen(number int) string {
+	var changes []string
+	for n := number + 1; n <= rules; n++ {
+		changes = append(changes, changedRules[n])
+	}
+	return strings.Join(changes, "; ")
+}
+
+// takeRules notes which rules of the program changed since the run was worked on last. What an older program recorded may not go on
+// under them: such a trajectory begins anew.
+func (t *run) takeRules(ctx context.Context) error {
+	if !t.options.Resume {
+		return t.db.SetFact(ctx, rulesFact, strconv.Itoa(rules))
+	}
+	fact, err := t.db.Fact(rulesFact)
+	if err != nil {
+		return err
+	}
+	oldest, newest, err := programs(fact)
+	if err != nil {
+		return err
+	}
+	if oldest < rules {
+		t.rollout.Anew = t.beginAnew()
+	}
+	if newest >= rules {
+		return nil
+	}
+	t.notes = append(t.notes, "the run was recorded by an older program, and goes on under other rules: "+sinceThen(newest))
+	return t.db.SetFact(ctx, rulesFact, fmt.Sprintf("%d %d", oldest, rules))
+}
+
+// beginAnew forgets what is recorded of a trajectory that cannot go on, and notes the first one.
+func (t *run) beginAnew() func(id string, err error) {
+	var once sync.Once
+	return func(id string, err error) {
+		t.db.Restart(id)
+		once.Do(func() {
+			t.note(fmt.Sprintf("trajectory %s begins anew, as will others of its kind: an older program recorded it under other rules (%s)", id, plain(err, "orchestrator: ")))
+		})
+	}
+}
+
+// rulesSince is what an error of a replay says of a run that an older program recorded; "" for one of this program.
+func rulesSince(fact string) (string, error) {
+	oldest, _, err := programs(fact)
+	if err != nil || oldest >= rules {
+		return "", err
+	}
+	return "the run was recorded by an older program, and these rules changed since: " + sinceThen(oldest), nil
+}
