@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"slices"
 	"testing"
 
@@ -191,4 +192,14 @@ func TestHalfPrecisionAdapter(t *testing.T) {
 			require.GreaterOrEqual(t, cosine, peft.Cosine-0.002)
 		})
 	}
+}
+
+// AGENTFLY_CPU=avx2 leaves MKL's instructions for bfloat16 alone as well: a processor of that kind has none.
+func TestHalfProductsOfAVX2(t *testing.T) {
+	head := exec.Command(os.Args[0], "-test.run=^TestHalfHeadLogits$/^(kernels|generic)$", "-test.v")
+	head.Env = append(os.Environ(), "AGENTFLY_CPU=avx2", "MKL_VERBOSE=1") // MKL then says which products it is asked for
+	out, err := head.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "PASS: TestHalfHeadLogits/kernels")
+	require.NotContains(t, string(out), "GEMM_BF16")
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -30,22 +31,25 @@ func (t *run) writeJob(j *job.Job) error {
 	case bytes.Equal(before, text):
 		return nil
 	}
-	kept, err := keepFile(t.dir, before)
-	if err != nil {
-		return err
-	}
 	complete := before
 	if old, err := job.Parse(j.Path(), before, job.Options{}); err == nil { // an older program's has not all settings of this one
 		complete = old.Source()
 	}
-	changes, err := changedSettings(complete, text)
+	changes, unreadable := changedSettings(complete, text)
+	if unreadable == nil && len(changes) == 0 { // the same settings, written otherwise
+		return replaceFile(path, text)
+	}
+	kept, err := keepFile(t.dir, before)
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return err
+	}
+	if unreadable != nil { // damaged by hand: no reason not to go on
+		t.notes = append(t.notes, fmt.Sprintf("%s of the run folder cannot be read (%v), so what changed since is not known: it stays as %s", jobFile, strings.Join(strings.Fields(unreadable.Error()), " "), kept))
 	}
 	for _, change := range changes {
 		t.notes = append(t.notes, "the run goes on with another setting: "+change)
 	}
-	if len(changes) > 0 {
+	if unreadable == nil {
 		t.notes = append(t.notes, fmt.Sprintf("the job of before stays as %s", kept))
 	}
 	return replaceFile(path, text)

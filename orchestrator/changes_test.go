@@ -54,6 +54,27 @@ func TestTheRunFolderKeepsEveryJob(t *testing.T) {
 	require.Equal(t, string(second.Source()), read("job.2.yaml"))
 	require.Equal(t, string(third.Source()), read(jobFile))
 
+	// The same settings written otherwise: no copy that no note names.
+	other := append([]byte("# by hand\n"), third.Source()...)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, jobFile), other, 0o600))
+	require.Empty(t, write(third))
+	require.NoFileExists(t, filepath.Join(dir, "job.3.yaml"))
+	require.Equal(t, string(third.Source()), read(jobFile))
+
+	// One that somebody damaged stays beside the new one, which later jobs are compared with.
+	damaged := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(damaged, jobFile), []byte("name: [\n"), 0o600))
+	r := &run{session: newSession(third), dir: damaged}
+	require.NoError(t, r.writeJob(third))
+	require.Len(t, r.notes, 1)
+	require.Regexp(t, `^job\.yaml of the run folder cannot be read \(.*yaml: .*\), so what changed since is not known: it stays as .*job\.1\.yaml$`, r.notes[0])
+	require.NoError(t, r.writeJob(third))
+	require.Len(t, r.notes, 1)
+	kept, err := os.ReadFile(filepath.Join(damaged, "job.1.yaml"))
+	require.NoError(t, err)
+	require.Equal(t, "name: [\n", string(kept))
+	require.NoFileExists(t, filepath.Join(damaged, "job.2.yaml"))
+
 	// The job of an older program, which had fewer settings: what is new with the defaults of today did not change.
 	require.NoError(t, os.WriteFile(filepath.Join(dir, jobFile), []byte(`version: 1
 name: tiny

@@ -356,9 +356,9 @@ func impossible(s *trajectory.Sample, logprobs []float32) error {
 }
 
 // refusedByTeacher stops a run whose teacher cannot score more than rollout.max_failed of what was just sampled. Of a batch that
-// was recorded before, nothing can be sampled again: it is trained on what is left of it.
+// was recorded before, nothing can be sampled again: it is trained on what is left of it, as are those of a replay.
 func (t *run) refusedByTeacher(b *batch) error {
-	if _, recorded := t.past.batches[b.step]; !recorded {
+	if _, recorded := t.past.batches[b.step]; !recorded && t.replay == nil {
 		return t.tooManyFailed(b.step, b.all)
 	}
 	n, first := 0, ""

@@ -279,6 +279,15 @@ func TestARunIsNotBlockedByItsTeacher(t *testing.T) {
 				require.Equal(t, "teacher", tr.ErrOrigin)
 			}
 		}
+
+		again := &run{session: r.session, replay: &replaying{t: r}} // what it recalls holds no batches that are past
+		b := &batch{}
+		for _, g := range trainer.batches[0].Groups {
+			b.trained, b.all = append(b.trained, *g), append(b.all, *g)
+		}
+		require.NoError(t, again.refusedByTeacher(b), "the batch that the run went on with can be replayed")
+		again.replay = nil
+		require.ErrorContains(t, again.refusedByTeacher(b), "more than rollout.max_failed")
 	})
 }
 

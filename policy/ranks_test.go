@@ -33,6 +33,7 @@ type rankJob struct {
 	Block    string // of the algorithm
 	Critic   bool   // the model has a value head
 	Adapter  bool   // the model has an adapter
+	Cut      bool   // a completion is cut in every step, and such trajectories are left out
 	Seed     uint64 // of the model; other ranks get another one, so that nothing works without rank 0's weights
 	From, To int    // steps
 	Load     string // folder with model/ and the trainer's state
@@ -133,6 +134,11 @@ func (j rankJob) run(t *testing.T, g *cgo.Group, r *rankResult) error {
 			b.Step = i
 		}
 		b.Groups[0].Trajectories[1].Turns[0].Reward = new(float64)
+		if j.Cut {
+			b.FilterCut = true
+			cut := b.Groups[1].Trajectories[2]
+			cut.StopReason, cut.Turns[len(cut.Turns)-1].FinishReason = trajectory.StopMaxTokens, trajectory.FinishLength
+		}
 		if j.Bad != "" { // advantages 0.75 and -0.25, but g1/2's is 1.5
 			for _, g := range b.Groups {
 				for k, tj := range g.Trajectories {
@@ -310,6 +316,7 @@ func TestRanksTakeTheSameSteps(t *testing.T) {
 		"reference":       {Block: "{kl: {coefficient: 0.1}}"},
 		"turns":           {Block: "{advantage: turn}"},
 		"adapter":         {Block: "{loss: gspo, epochs: 2}", Adapter: true},
+		"cut":             {Block: "{}", Cut: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j.Kind, j.Seed, j.To = "steps", 4, 3
@@ -324,6 +331,7 @@ func TestRanksTakeTheSameSteps(t *testing.T) {
 				}
 				sameGradients(t, one.Parameters, ranks[0].Parameters, 1e-4) // Adam divides noise by noise where gradients vanish
 				for i := range one.Metrics {
+					require.Equal(t, j.Cut, one.Metrics[i].Filtered == 1, "a trajectory whose end was cut")
 					sameMetrics(t, one.Metrics[i], ranks[0].Metrics[i])
 				}
 			}
@@ -339,13 +347,15 @@ func TestRanksWaitForRankZeroToBegin(t *testing.T) {
 	}
 }
 
-// A turn's reward of 0 is not the reward of a turn that has none.
+// A turn's reward of 0 is not the reward of a turn that has none, and a completion that was cut is one on the other ranks too.
 func TestOrdersKeepTurnRewards(t *testing.T) {
 	zero, one := 0.0, 1.0
-	b := StepBatch{Step: 3, Groups: []*trajectory.Group{{
+	b := StepBatch{Step: 3, FilterCut: true, Groups: []*trajectory.Group{{
 		Task: trajectory.Task{ID: "a", Fields: map[string]any{"list": []any{1}}},
 		Trajectories: []*trajectory.Trajectory{
-			{ID: "x", Reward: math.NaN(), Turns: []trajectory.Turn{{Reward: &zero}, {}, {Reward: &one}}}, {ID: "y"},
+			{ID: "x", Reward: math.NaN(), Turns: []trajectory.Turn{{Reward: &zero}, {}, {Reward: &one}}},
+			{ID: "y"},
+			{ID: "z", StopReason: trajectory.StopMaxTokens, Turns: []trajectory.Turn{{FinishReason: trajectory.FinishLength}}},
 		},
 	}}}
 	var text bytes.Buffer
@@ -359,6 +369,10 @@ func TestOrdersKeepTurnRewards(t *testing.T) {
 	turns := got.Groups[0].Trajectories[0].Turns
 	require.Equal(t, []*float64{&zero, nil, &one}, []*float64{turns[0].Reward, turns[1].Reward, turns[2].Reward})
 	require.True(t, math.IsNaN(got.Groups[0].Trajectories[0].Reward))
+	require.True(t, got.FilterCut)
+	for i, cut := range []bool{false, false, true} {
+		require.Equal(t, cut, got.Groups[0].Trajectories[i].Cut())
+	}
 	require.NotNil(t, b.Groups[0].Task.Fields, "the batch itself is left alone")
 }
 
@@ -381,6 +395,7 @@ func sameMetrics(t *testing.T, a, b Metrics) {
 	require.Equal(t, a.UnpackedTokens, b.UnpackedTokens)
 	require.LessOrEqual(t, b.PackedTokens, b.UnpackedTokens)
 	require.InDelta(t, a.AdvantageMax, b.AdvantageMax, 1e-4)
+	require.Equal(t, a.Filtered, b.Filtered)
 	require.InDelta(t, a.KL, b.KL, 1e-4)
 	require.InDelta(t, a.ValueLoss, b.ValueLoss, 1e-4)
 	require.InDelta(t, a.Explained, b.Explained, 1e-3)

@@ -55,6 +55,7 @@ type replica struct {
 	adapted bool   // and those were an adapter
 	model   string // what requests name: the served model, or the adapter
 	history []adopted
+	looks   looks
 }
 
 // adopted is a version that a replica was given. Requests in flight may name it and those after it.
@@ -81,6 +82,7 @@ func newReplica(url string, o Options) *replica {
 	r.epoch, r.leave = context.WithCancel(context.Background())
 	r.buffers.New = func() any { return new(bytes.Buffer) }
 	r.direct = newDirect(r.url, nativePath, o)
+	r.looks.turn = make(chan struct{}, 1)
 	return r
 }
 
@@ -173,14 +175,14 @@ func (r *replica) generate(ctx context.Context, q engines.Request) (engines.Comp
 }
 
 // sampledBy is the version of each token of a reply. A reply of weights that are not this engine's is an error. Where the
-// route does not say which weights sampled, the server is asked which it has now: since the request was sent nobody but this
+// route does not say which weights sampled, the server is asked which it has now, see lookNow: since the request was sent nobody but this
 // engine can have given it back those that it had.
 func (r *replica) sampledBy(ctx context.Context, got reply, versions []adopted) ([]int32, error) {
 	out, err := got.perToken(versions)
 	var wrong *versionError
 	if err == nil && got.spans == nil && r.info().Control {
 		var now string
-		if now, err = r.weightVersion(ctx); err != nil {
+		if now, err = r.lookNow(ctx); err != nil {
 			return nil, err
 		}
 		if now != versions[len(versions)-1].name && !r.options.ours(now) {

@@ -8,10 +8,12 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/engines"
@@ -471,4 +473,70 @@ func TestNoTaskStarves(t *testing.T) {
 			<-served
 		}
 	})
+}
+
+// The route without versions: one look at the server's serves all replies that ended before it began, and one that fails is
+// repeated without the completion.
+func TestLooksAreShared(t *testing.T) {
+	f := newFake(t)
+	f.routes = allRoutes[1:]
+	e := connect(t, func(o *Options) { o.HealthEvery = time.Hour }, f)
+	const most = 64
+	var looks, asking atomic.Int32
+	f.set(func() {
+		f.control = func(_ http.ResponseWriter, q *http.Request) bool {
+			if q.URL.Path == "/weight_info" && looks.Add(1) == 1 {
+				within(t, "the others wait", func() bool { return asking.Load() == most })
+			}
+			return false
+		}
+	})
+	var all sync.WaitGroup
+	for range most {
+		all.Go(func() {
+			asking.Add(1)
+			got, err := e.replicas[0].lookNow(t.Context())
+			assert.NoError(t, err)
+			assert.Equal(t, "default", got)
+		})
+	}
+	all.Wait()
+	require.Less(t, looks.Load(), int32(most/4))
+
+	f.set(func() { f.version = "other-1@1" }) // a look that began before a reply ended says nothing of it
+	got, err := e.replicas[0].lookNow(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "other-1@1", got)
+}
+
+func TestALookThatFailsIsRepeatedAlone(t *testing.T) {
+	f := newFake(t)
+	f.routes = allRoutes[1:]
+	e := connect(t, func(o *Options) { o.HealthEvery = time.Hour }, f)
+	var looks, fail atomic.Int32
+	f.set(func() {
+		f.control = func(w http.ResponseWriter, q *http.Request) bool {
+			if q.URL.Path != "/weight_info" || looks.Add(1) > fail.Load() {
+				return false
+			}
+			http.Error(w, "busy", http.StatusServiceUnavailable)
+			return true
+		}
+	})
+	asked := func() (n int) { f.set(func() { n = f.requests }); return n }
+	before := asked()
+	fail.Store(2)
+	_, err := e.Generate(t.Context(), request(2, 1, 2))
+	require.NoError(t, err)
+	require.Equal(t, before+1, asked(), "the completion is not asked for again")
+	require.Equal(t, int32(3), looks.Load())
+
+	_, err = e.Score(t.Context(), []int32{1, 2, 3})
+	require.NoError(t, err)
+	looks.Store(0)
+	fail.Store(1000)
+	before = asked()
+	_, err = e.Generate(t.Context(), request(2, 1, 2))
+	require.ErrorContains(t, err, "weight version")
+	require.Equal(t, int32(3*(asked()-before)), looks.Load())
 }
