@@ -27,7 +27,7 @@ func lockFolder(dir string) (unlock func(), err error) {
 // inode is the number of a file in its file system; 0 is unknown.
 func inode(file os.FileInfo) uint64 {
 	if stat, ok := file.Sys().(*syscall.Stat_t); ok {
-		return uint64(stat.Ino) //nolint:unconvert // not an uint64 on every system
+		return uint64(stat.Ino) // not an uint64 on every system
 	}
 	return 0
 }
