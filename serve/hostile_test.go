@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -119,6 +120,8 @@ func TestTokenizingTakesAPlace(t *testing.T) {
 		t.Run(path[1:], func(t *testing.T) {
 			var bytes atomic.Int64
 			gate := make(chan struct{})
+			open := sync.OnceFunc(func() { close(gate) })
+			defer open() // also where the test fails
 			h := start(t, scripted.Options{Respond: says("hi")}, func(o *Options) { o.Tokenizer = counting{bytes: &bytes, gate: gate}; o.MaxQueue = 2 })
 			done := make(chan int, 3)
 			ask := func(path string) {
@@ -142,7 +145,7 @@ func TestTokenizingTakesAPlace(t *testing.T) {
 			}
 			go ask(other)
 			h.until("the other has its own", func() bool { return held() == 3 })
-			close(gate)
+			open()
 			for range 3 {
 				require.Equal(t, 200, <-done)
 			}
@@ -154,6 +157,8 @@ func TestTokenizingTakesAPlace(t *testing.T) {
 // While completions are sampled texts can be tokenized.
 func TestTokenizeBesideAFullQueue(t *testing.T) {
 	gate := make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
+	defer open() // also where the test fails
 	h := start(t, scripted.Options{Respond: says("hi")}, func(o *Options) {
 		o.Engine, o.MaxQueue = scoring{o.Engine.(*scripted.Engine), new(atomic.Int64), gate}, 1
 	})
@@ -175,7 +180,7 @@ func TestTokenizeBesideAFullQueue(t *testing.T) {
 		require.Equal(t, 200, resp.StatusCode, path)
 	}
 	h.refuses("/v1/completions", `{"prompt":"abc"}`, 429, "1 completions are running or waiting, 1 are allowed")
-	close(gate)
+	open()
 	require.Equal(t, 200, <-done)
 }
 
