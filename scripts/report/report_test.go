@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -101,5 +102,19 @@ func TestReportOfOddOutputs(t *testing.T) {
 			require.NoError(t, err, "%s", out)
 			require.Equal(t, c.failures, string(out))
 		})
+	}
+}
+
+// The check of a machine names every program that the tests of the sandbox need.
+func TestCheckOfTheMachine(t *testing.T) {
+	sh, err := exec.LookPath("sh")
+	require.NoError(t, err)
+	command := exec.Command(sh, "../check_machine.sh", "test")
+	command.Env = []string{"PATH=" + t.TempDir()}
+	out, err := command.CombinedOutput()
+	require.Error(t, err)
+	for program, pkg := range map[string]string{"go": "golang", "g++": "g++", "python3": "python3", "bwrap": "bubblewrap", "prlimit": "util-linux", "setpriv": "util-linux", "mount": "mount"} {
+		require.Contains(t, string(out), "make: "+program+" is missing")
+		require.Regexp(t, `make: `+regexp.QuoteMeta(program)+` is missing.*apt-get install `+regexp.QuoteMeta(pkg)+"\n", string(out))
 	}
 }
