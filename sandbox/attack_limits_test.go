@@ -384,3 +384,24 @@ func TestCopiesWithAttributes(t *testing.T) {
 		require.Equal(t, strings.Repeat("text\n", 5), string(r.Stdout), "%s", r.Stderr)
 	})
 }
+
+// Shared memory counts once, whoever has it and however often it is mapped.
+func TestSharedMemoryCountsOnce(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *Sandbox) {
+		p := python(`
+import mmap
+m = mmap.mmap(-1, 150 << 20)
+for i in range(0, len(m), 1 << 20): m[i:i + (1 << 20)] = b"x" * (1 << 20)
+def child():
+    for i in range(0, len(m), 4096): m[i]
+    time.sleep(1)
+for _ in range(3): fork(child)
+for _ in range(3): os.wait()
+print("done")
+`)
+		p.Limits.Memory = 256 << 20
+		r := run(t, s, p)
+		require.Empty(t, r.Exceeded)
+		require.Equal(t, "done\n", string(r.Stdout), "%s", r.Stderr)
+	})
+}
