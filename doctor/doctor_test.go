@@ -90,3 +90,11 @@ func TestSandboxIsTried(t *testing.T) {
 		require.Equal(t, want == "bubblewrap", c.Remedy == "")
 	}
 }
+
+// The remedy where there is no sandbox, or a lesser one, names all that bubblewrap needs.
+func TestRemedyOfTheSandbox(t *testing.T) {
+	for kind, failed := range map[string]error{"": errors.New("bwrap is not installed"), "landlock": nil} {
+		checks := doctor.Run(t.Context(), doctor.Torch{}, func(context.Context) (string, error) { return kind, failed }, ".")
+		require.Equal(t, "apt-get install bubblewrap util-linux mount", find(t, checks, "sandbox").Remedy)
+	}
+}

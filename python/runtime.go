@@ -75,7 +75,7 @@ func cpython(ctx context.Context, file string, o Options) (launch, error) {
 		}
 	}
 	var stderr strings.Builder
-	args := []string{"-c", probe}
+	args := []string{"-I", "-c", probe} // outside every sandbox: nothing of the working folder, of PYTHONPATH or of the user's packages runs
 	if o.Sandbox != nil {
 		args = append(args, file)
 	}

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -59,12 +61,17 @@ func (c codeTests) runTexts(ctx context.Context, request codeRequest) (out grade
 		return out, err
 	}
 	defer func() { err = errors.Join(err, folder.Close()) }()
+	// The programs' folder lies within: sandboxes of root give a workspace to the user nobody, and what another owns nobody cleans up.
+	work := filepath.Join(folder.Path(), "work")
+	if err := errors.Join(os.Mkdir(work, 0o700), os.Chmod(folder.Path(), 0o711)); err != nil {
+		return out, fmt.Errorf("rewards: the folder of a grading: %w", err)
+	}
 	limits := c.limits()
 	own, cancel := context.WithTimeout(ctx, limits.Wall)
 	defer cancel()
 	var both [2]sandbox.Process
 	for i, program := range []string{testsProgram, answersProgram} {
-		both[i], err = c.box.Start(own, sandbox.Program{Args: []string{"python3", "-I", "-c", codeValues + "\n" + program}, Workspace: folder.Path(), Limits: limits})
+		both[i], err = c.box.Start(own, sandbox.Program{Args: []string{"python3", "-I", "-c", codeValues + "\n" + program}, Workspace: work, Limits: limits})
 		if err != nil {
 			return out, err
 		}

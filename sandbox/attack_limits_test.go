@@ -267,3 +267,141 @@ func TestAttackAfterTheParentsEnd(t *testing.T) {
 		}, time.Minute, time.Millisecond)
 	})
 }
+
+// Memory that a program keeps and that is in no process: pages that were given back, data of sockets that nobody has.
+func TestAttackKeptMemory(t *testing.T) {
+	for name, keep := range map[string]string{
+		"shared pages given back": `
+import mmap
+keep = []
+def child():
+    for _ in range(4):  # 100 MiB in each of 16 processes, of which nothing stays resident
+        m = mmap.mmap(-1, 25 << 20)
+        keep.append(m)
+        for i in range(0, len(m), 1 << 20):
+            m[i:i + (1 << 20)] = b"x" * (1 << 20)
+            m.madvise(mmap.MADV_DONTNEED, i, 1 << 20)
+    print("kept", flush=True)
+    time.sleep(100)
+`,
+		"shared pages of which the first is mapped": `
+import mmap
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+def child():
+    for _ in range(25):
+        m = libc.mmap(None, 4 << 20, 3, 1 | 32, -1, 0)
+        ctypes.memset(m, 1, 4 << 20)
+        libc.munmap(m + 4096, (4 << 20) - 4096)
+    print("kept", flush=True)
+    time.sleep(100)
+`,
+		"connections that nobody accepted": `
+def child():
+    keep, n = [socket.socket(socket.AF_UNIX)], os.getpid()
+    keep[0].bind("/tmp/%d" % n); keep[0].listen(64)
+    for _ in range(64):
+        c = socket.socket(socket.AF_UNIX); c.connect("/tmp/%d" % n); c.setblocking(False)
+        try:
+            while True: c.send(b"x" * 4096)
+        except BlockingIOError: pass
+        c.close()
+    print("kept", flush=True)
+    time.sleep(100)
+`,
+		"datagrams of closed sockets": `
+def child():
+    keep = []
+    for k in range(16):
+        r = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); r.bind("/tmp/%d.%d" % (os.getpid(), k)); keep.append(r)
+        for _ in range(11):
+            s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); s.setblocking(False)
+            s.sendto(b"x" * 200000, "/tmp/%d.%d" % (os.getpid(), k)); s.close()
+    print("kept", flush=True)
+    time.sleep(100)
+`,
+		"sockets on their way": `
+import array
+def child():
+    keep = []
+    for _ in range(4):
+        a, b = socket.socketpair(); keep += [a, b]
+        for _ in range(20):
+            c, d = socket.socketpair(); d.setblocking(False)
+            for s in (c, d):
+                s.setblocking(False)
+                try:
+                    while True: s.send(b"x" * 4096)
+                except BlockingIOError: pass
+            a.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [c.fileno(), d.fileno()]))])
+            c.close(); d.close()
+    print("kept", flush=True)
+    time.sleep(100)
+`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			if strings.Contains(name, "the first is mapped") && os.Geteuid() != 0 {
+				t.Skip("the kernel tells root alone how large such memory is")
+			}
+			eachKind(t, func(t *testing.T, s *Sandbox) {
+				if strings.Contains(keep, "AF_UNIX") && s.Kind() == Landlock {
+					t.Skip("there are no named sockets")
+				}
+				p := python(keep + "for _ in range(16): fork(child)\ntime.sleep(100)\n")
+				p.Limits.Memory, p.Limits.Wall = 320<<20, 10*time.Second
+				p.Limits.OpenFiles = 4096 // which bounds the files on their way too
+				r := attack(t, s, p)
+				require.Equal(t, "memory", r.Exceeded, "%d children are done: %s", strings.Count(string(r.Stdout), "kept"), r.Stderr)
+			})
+		})
+	}
+}
+
+// One byte of a huge page in a pipe keeps all of the page, which no process has any more.
+func TestAttackPinnedPages(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *Sandbox) {
+		contained(t, attack(t, s, python(systemCalls+`
+buffer = ctypes.create_string_buffer(4096)
+vector = (ctypes.c_uint64 * 2)(ctypes.addressof(buffer), 1)
+r, w = os.pipe()
+call("vmsplice", number(278, 75), w, vector, 1, 0)
+call("vmsplice of a gift", number(278, 75), w, vector, 1, 8)
+r, w = os.pipe(); os.write(w, b"x"); r2, w2 = os.pipe()
+if libc.splice(r, None, w2, None, 1, 0) != 1 or os.read(r2, 1) != b"x": print("UNPROVEN splice")  # which moves what pipes hold, works
+print("tried everything")
+`)))
+	})
+}
+
+// With landlock a program gives files no attributes; programs that try to keep them go on without.
+func TestCopiesWithAttributes(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *Sandbox) {
+		if s.Kind() == Landlock && os.Geteuid() != 0 {
+			t.Skip("modes cannot be set")
+		}
+		r := run(t, s, shell(`echo text >a && cp a b && chmod 644 b 2>/dev/null; install -m 644 a c && cat c; cp -p a d && cat d; cp -a a e && cat e; mkdir f && cp -rp a f && cat f/a; mv a f/b && cat f/b`))
+		require.Equal(t, strings.Repeat("text\n", 5), string(r.Stdout), "%s", r.Stderr)
+	})
+}
+
+// Shared memory counts once, whoever has it and however often it is mapped.
+func TestSharedMemoryCountsOnce(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *Sandbox) {
+		p := python(`
+import mmap
+m = mmap.mmap(-1, 150 << 20)
+for i in range(0, len(m), 1 << 20): m[i:i + (1 << 20)] = b"x" * (1 << 20)
+def child():
+    for i in range(0, len(m), 4096): m[i]
+    time.sleep(1)
+for _ in range(3): fork(child)
+for _ in range(3): os.wait()
+print("done")
+`)
+		p.Limits.Memory = 256 << 20
+		r := run(t, s, p)
+		require.Empty(t, r.Exceeded)
+		require.Equal(t, "done\n", string(r.Stdout), "%s", r.Stderr)
+	})
+}

@@ -4,6 +4,7 @@ package sandbox
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A tree is looked at ten times a second while it changes, once a second while it does not.
@@ -67,15 +70,19 @@ func (r *running) look(l Limits, folders []string) ([2]int64, error) {
 		out[i] += n
 		errs = append(errs, err)
 	}
+	held, err := heldBy(pids)
+	add(0, held.buffers, err)
+	shared, err := mappedBy(pids, held.removed)
+	add(0, shared, err)
 	n, err := residentBytes(pids)
-	if n > l.Memory { // shared pages count for each process: count again, exactly
+	if n+shared > l.Memory { // shared pages count for each process: count again, exactly
 		n, err = proportionalBytes(pids)
 	}
 	add(0, n, err)
-	held, err := heldBy(pids)
-	add(0, held.buffers, err)
 	if r.network && len(pids) > 0 {
 		n, err := queuedBytes(pids)
+		add(0, n, err)
+		n, err = localBytes(pids, held.sockets)
 		add(0, n, err)
 	}
 	for _, dir := range folders {
@@ -194,16 +201,101 @@ func residentBytes(pids []int) (int64, error) {
 	})
 }
 
-// proportionalBytes counts a page that n processes share for 1/n in each.
+// proportionalBytes counts a page that n processes share for 1/n in each, and those of mappedBy not at all.
 func proportionalBytes(pids []int) (int64, error) {
-	return each(pids, "smaps_rollup", func(text string) int64 {
-		_, after, _ := strings.Cut(text, "\nPss:")
-		line, _, _ := strings.Cut(after, "\n")
-		if kilobytes := numbers(line); len(kilobytes) > 0 {
-			return int64(kilobytes[0]) << 10
+	return each(pids, "smaps", func(text string) int64 {
+		var sum int64
+		counted := false
+		for line := range strings.Lines(text) {
+			if m, ok := mappingOf(line); ok {
+				counted = m.path != sharedMemory
+			} else if after, ok := strings.CutPrefix(line, "Pss:"); ok && counted {
+				if kilobytes := numbers(after); len(kilobytes) > 0 {
+					sum += int64(kilobytes[0]) << 10
+				}
+			}
 		}
-		return 0
+		return sum
 	})
+}
+
+// sharedMemory is the name that the kernel gives to memory of mmap that is shared and of no file. Its pages stay until the last process
+// unmaps the last of it, also those that no process has any more: of memory with MADV_DONTNEED, or around a part that is still mapped.
+const sharedMemory = "/dev/zero (deleted)"
+
+// maxMappings is how many a look reads at most, so that a program cannot make it slow; a process has 65,530 at most.
+const maxMappings = 1 << 18
+
+// mapping is a line of /proc/PID/maps.
+type mapping struct {
+	addresses, path string
+	file            file
+	end             int64 // within the file
+}
+
+func mappingOf(line string) (mapping, bool) {
+	words := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", 6) // addresses rights offset device inode path
+	if len(words) < 6 || strings.HasSuffix(words[0], ":") {
+		return mapping{}, false
+	}
+	from, to, _ := strings.Cut(words[0], "-")
+	major, minor, found := strings.Cut(words[3], ":")
+	if !found {
+		return mapping{}, false
+	}
+	hex := func(word string) uint64 {
+		n, _ := strconv.ParseUint(word, 16, 64)
+		return n
+	}
+	inode, _ := strconv.ParseUint(words[4], 10, 64)
+	return mapping{
+		addresses: words[0], path: strings.TrimSpace(words[5]),
+		file: file{unix.Mkdev(uint32(hex(major)), uint32(hex(minor))), inode}, end: int64(hex(words[2]) + hex(to) - hex(from)),
+	}, true
+}
+
+// mappedBy is the size of the shared memory of the processes, and adds the removed files that they have mapped. Root reads how much of a
+// file there is; for another user it reaches to the end of what is mapped.
+func mappedBy(pids []int, removed map[file]int64) (int64, error) {
+	shared := map[file]int64{}
+	var errs []error
+	lines := 0
+	for _, pid := range pids {
+		dirs, err := alive(pid)
+		errs = append(errs, err)
+		if len(dirs) == 0 {
+			continue
+		}
+		text, err := os.ReadFile(dirs[0] + "/maps")
+		errs = append(errs, unlessGone(err))
+		if lines += strings.Count(string(text), "\n"); lines > maxMappings {
+			return 0, errors.Join(append(errs, fmt.Errorf("the program has more than %d mappings", maxMappings))...)
+		}
+		for line := range strings.Lines(string(text)) {
+			if !strings.HasSuffix(line, " (deleted)\n") {
+				continue
+			}
+			m, ok := mappingOf(line)
+			if !ok {
+				continue
+			}
+			to := shared
+			if m.path != sharedMemory {
+				to = removed
+			}
+			bytes := m.end
+			var st syscall.Stat_t
+			if syscall.Stat("/proc/"+filepath.Base(dirs[0])+"/map_files/"+m.addresses, &st) == nil {
+				bytes = st.Blocks * 512
+			}
+			to[m.file] = max(to[m.file], bytes)
+		}
+	}
+	var sum int64
+	for _, bytes := range shared {
+		sum += bytes
+	}
+	return sum, errors.Join(errs...)
 }
 
 // processorTime is what the processes computed, with those of their children that they waited for.
@@ -230,15 +322,16 @@ const inodeBytes = 1 << 10
 
 // holdings are what the descriptors of a tree hold beside memory and named files.
 type holdings struct {
-	removed map[file]int64 // bytes of the files that have no name any more
-	buffers int64          // that its pipes and sockets may fill in the kernel
+	removed map[file]int64  // bytes of the files that have no name any more
+	sockets map[uint64]bool // inodes of its sockets
+	buffers int64           // that its pipes and sockets may fill in the kernel
 }
 
 type file struct{ device, inode uint64 }
 
 // heldBy looks at the descriptors of each thread, which need not be those of the process.
 func heldBy(pids []int) (holdings, error) {
-	out := holdings{removed: map[file]int64{}}
+	out := holdings{removed: map[file]int64{}, sockets: map[uint64]bool{}}
 	seen := map[file]bool{}
 	var errs []error
 	for _, pid := range pids {
@@ -259,7 +352,8 @@ func heldBy(pids []int) (holdings, error) {
 				seen[f] = true
 				switch st.Mode & syscall.S_IFMT {
 				case syscall.S_IFSOCK:
-					out.buffers += socketBytes()
+					out.sockets[st.Ino] = true
+					out.buffers += socketBytes() * (1 + onTheirWay(dir+"/fdinfo/"+e.Name()))
 				case syscall.S_IFIFO:
 					out.buffers += pipeBytes
 				case syscall.S_IFREG:
@@ -285,6 +379,42 @@ var socketBytes = sync.OnceValue(func() int64 {
 	}
 	return 208 << 10
 })
+
+// onTheirWay is how many descriptors wait in a local socket to be received; each may be a socket.
+func onTheirWay(fdinfo string) int64 {
+	text, _ := os.ReadFile(fdinfo) // a socket that was closed has none
+	_, after, _ := strings.Cut(string(text), "scm_fds:")
+	line, _, _ := strings.Cut(after, "\n")
+	if n := numbers(line); len(n) > 0 {
+		return int64(n[0])
+	}
+	return 0
+}
+
+// datagrams is how many a local socket of datagrams holds at most, each of another sender.
+const datagrams = 11
+
+// localBytes is what the local sockets of a network of the tree's own may hold beside what heldBy counted: those of connections that
+// nobody accepted and those on their way are no process's, and one of datagrams holds what sockets sent that are closed.
+func localBytes(pids []int, held map[uint64]bool) (int64, error) {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pids[0]) + "/net/unix")
+	var sum int64
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line) // address: references protocol flags type state inode [path]
+		if len(words) < 7 || words[0] == "Num" {
+			continue
+		}
+		n := int64(1)
+		if words[4] == "0002" { // SOCK_DGRAM
+			n = datagrams
+		}
+		if inode, err := strconv.ParseUint(words[6], 10, 64); err == nil && held[inode] {
+			n--
+		}
+		sum += n * socketBytes()
+	}
+	return sum, unlessGone(err)
+}
 
 // queuedBytes is what waits in the TCP sockets of a network of the tree's own, whose buffers grow by themselves.
 func queuedBytes(pids []int) (int64, error) {

@@ -15,6 +15,8 @@ fi
 if test "${1-}" = test; then
   need bwrap bubblewrap "tests of the sandbox"
   need prlimit util-linux "tests of the sandbox"
+  need setpriv util-linux "tests of the sandbox"
+  need mount mount "tests of the sandbox"
   if command -v python3 >/dev/null 2>&1 && ! python3 -c 'import ensurepip' 2>/dev/null; then
     echo "make: python3 makes no virtual environments, which tests of the package for pip need; install it: apt-get install python3-venv" >&2
     missing=1

@@ -182,13 +182,13 @@ func (s *Server) readFrom(body io.Reader, r *http.Request, v any) error {
 
 // handle reads a request of type T and has it answered in its places of the queue; what fails before the reply began is
 // told to the client.
-func handle[T any](s *Server, answer func(http.ResponseWriter, *http.Request, *places, *T) error) http.HandlerFunc {
+func handle[T any](s *Server, texts bool, answer func(http.ResponseWriter, *http.Request, *places, *T) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var in T
 		release, err := s.read(w, r, &in)
 		defer release()
 		if err == nil {
-			err = s.inQueue(func(p *places) error { return answer(w, r, p, &in) })
+			err = s.inQueue(texts, func(p *places) error { return answer(w, r, p, &in) })
 		}
 		if err != nil {
 			s.fail(w, err)
@@ -197,8 +197,8 @@ func handle[T any](s *Server, answer func(http.ResponseWriter, *http.Request, *p
 }
 
 // inQueue calls f with a first place.
-func (s *Server) inQueue(f func(*places) error) error {
-	p, err := s.enter()
+func (s *Server) inQueue(texts bool, f func(*places) error) error {
+	p, err := s.enter(texts)
 	if err != nil {
 		return err
 	}

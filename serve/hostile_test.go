@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -113,30 +114,73 @@ func TestTextBeforeLimits(t *testing.T) {
 	h.refuses("/detokenize", `{"tokens":[`+strings.Repeat("1,", 1<<17)+`1]}`, 400, "131073 tokens")
 }
 
-// Texts that are tokenized take places of the queue, too.
+// Texts that are tokenized take places of the queue, too; those of /tokenize and /detokenize have a queue of their own.
 func TestTokenizingTakesAPlace(t *testing.T) {
-	var bytes atomic.Int64
-	gate := make(chan struct{})
-	h := start(t, scripted.Options{Respond: says("hi")}, func(o *Options) { o.Tokenizer = counting{bytes: &bytes, gate: gate}; o.MaxQueue = 2 })
-	done := make(chan int, 2)
-	for _, path := range []string{"/tokenize", "/v1/completions"} {
-		go func() {
-			resp, err := h.http.Client().Do(h.request(context.Background(), "POST", path, `{"prompt":"abc"}`))
-			if err != nil {
-				done <- 0
-				return
+	for path, other := range map[string]string{"/v1/completions": "/tokenize", "/tokenize": "/v1/completions"} {
+		t.Run(path[1:], func(t *testing.T) {
+			var bytes atomic.Int64
+			gate := make(chan struct{})
+			open := sync.OnceFunc(func() { close(gate) })
+			defer open() // also where the test fails
+			h := start(t, scripted.Options{Respond: says("hi")}, func(o *Options) { o.Tokenizer = counting{bytes: &bytes, gate: gate}; o.MaxQueue = 2 })
+			done := make(chan int, 3)
+			ask := func(path string) {
+				resp, err := h.http.Client().Do(h.request(context.Background(), "POST", path, `{"prompt":"abc"}`))
+				if err != nil {
+					done <- 0
+					return
+				}
+				resp.Body.Close()
+				done <- resp.StatusCode
 			}
-			resp.Body.Close()
-			done <- resp.StatusCode
-		}()
+			held := func() int64 { return h.server.queued.Load() + h.server.texting.Load() }
+			go ask(path)
+			go ask(path)
+			h.until("both have a place", func() bool { return held() == 2 })
+			if path == "/tokenize" {
+				h.refuses("/tokenize", `{"prompt":"abc"}`, 429, "2 texts are being tokenized or waiting, 2 are allowed")
+				h.refuses("/detokenize", `{"tokens":[1]}`, 429, "2 texts are being tokenized or waiting, 2 are allowed")
+			} else {
+				h.refuses("/v1/completions", `{"prompt":"abc"}`, 429, "2 completions are running or waiting, 2 are allowed")
+			}
+			go ask(other)
+			h.until("the other has its own", func() bool { return held() == 3 })
+			open()
+			for range 3 {
+				require.Equal(t, 200, <-done)
+			}
+			h.until("all left", func() bool { return held() == 0 })
+		})
 	}
-	h.until("both have a place", func() bool { return h.server.queued.Load() == 2 })
-	for _, path := range []string{"/tokenize", "/v1/completions"} {
-		h.refuses(path, `{"prompt":"abc"}`, 429, "2 completions are running or waiting, 2 are allowed")
+}
+
+// While completions are sampled texts can be tokenized.
+func TestTokenizeBesideAFullQueue(t *testing.T) {
+	gate := make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
+	defer open() // also where the test fails
+	h := start(t, scripted.Options{Respond: says("hi")}, func(o *Options) {
+		o.Engine, o.MaxQueue = scoring{o.Engine.(*scripted.Engine), new(atomic.Int64), gate}, 1
+	})
+	done := make(chan int, 1)
+	go func() {
+		resp, err := h.http.Client().Do(h.request(context.Background(), "POST", "/v1/completions", `{"prompt":"abc","prompt_logprobs":0}`))
+		if err != nil {
+			done <- 0
+			return
+		}
+		resp.Body.Close()
+		done <- resp.StatusCode
+	}()
+	h.until("it has the only place", func() bool { return h.server.queued.Load() == 1 })
+	for path, body := range map[string]string{"/tokenize": `{"prompt":"abc"}`, "/detokenize": `{"tokens":[1]}`} {
+		resp, err := h.http.Client().Do(h.request(context.Background(), "POST", path, body))
+		require.NoError(t, err)
+		resp.Body.Close()
+		require.Equal(t, 200, resp.StatusCode, path)
 	}
-	h.refuses("/detokenize", `{"tokens":[1]}`, 429, "the queue is full")
-	close(gate)
-	require.Equal(t, 200, <-done)
+	h.refuses("/v1/completions", `{"prompt":"abc"}`, 429, "1 completions are running or waiting, 1 are allowed")
+	open()
 	require.Equal(t, 200, <-done)
 }
 

@@ -7,18 +7,25 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync/atomic"
 )
 
-// places are what a request takes of the queue: one while its text is turned into tokens, then one for each completion.
-// A request without a place tokenizes, scores and samples nothing.
+// places are what a request takes of a queue: one while its text is turned into tokens, then one for each completion.
+// A request without a place tokenizes, scores and samples nothing. /tokenize and /detokenize have a queue of their own, as long
+// as that of the completions: they are answered while those are sampled.
 type places struct {
-	s *Server
-	n int64
+	queue *atomic.Int64
+	most  int64
+	what  string // it holds, for errors
+	n     int64
 }
 
-// enter takes the first place of a request. leave must be called.
-func (s *Server) enter() (*places, error) {
-	p := &places{s: s}
+// enter takes the first place of a request in the queue of the completions, or of texts. leave must be called.
+func (s *Server) enter(texts bool) (*places, error) {
+	p := &places{queue: &s.queued, most: int64(s.o.MaxQueue), what: "completions are running"}
+	if texts {
+		p.queue, p.what = &s.texting, "texts are being tokenized"
+	}
 	return p, p.need(1)
 }
 
@@ -28,9 +35,9 @@ func (p *places) need(n int) error {
 	if more <= 0 {
 		return nil
 	}
-	if now := p.s.queued.Add(more); now > int64(p.s.o.MaxQueue) {
-		p.s.queued.Add(-more)
-		return &apiError{status: http.StatusTooManyRequests, message: fmt.Sprintf("the queue is full: %d completions are running or waiting, %d are allowed; try again later", now-more-p.n, p.s.o.MaxQueue)}
+	if now := p.queue.Add(more); now > p.most {
+		p.queue.Add(-more)
+		return &apiError{status: http.StatusTooManyRequests, message: fmt.Sprintf("the queue is full: %d %s or waiting, %d are allowed; try again later", now-more-p.n, p.what, p.most)}
 	}
 	p.n += more
 	return nil
@@ -38,7 +45,7 @@ func (p *places) need(n int) error {
 
 // leave gives the places back; a second call does nothing.
 func (p *places) leave() {
-	p.s.queued.Add(-p.n)
+	p.queue.Add(-p.n)
 	p.n = 0
 }
 

@@ -91,7 +91,8 @@ type Server struct {
 	mux     *http.ServeMux
 	created int64
 	maxLen  int
-	queued  atomic.Int64 // choices admitted, and requests whose text is tokenized
+	queued  atomic.Int64 // choices admitted, and requests for them whose text is tokenized
+	texting atomic.Int64 // requests of /tokenize and /detokenize
 	held    atomic.Int64 // bytes of the requests that are being answered
 	gate    gate
 	metrics metrics
@@ -184,11 +185,11 @@ func (s *Server) table() []route {
 		{"GET", "/openapi.json", s.openAPI},
 		{"GET", "/v1/models", s.models},
 		{"GET", "/v1/models/{name...}", s.model},
-		{"POST", "/v1/completions", handle(s, s.answerCompletion)},
-		{"POST", "/v1/chat/completions", handle(s, s.answerChat)},
-		{"POST", "/inference/v1/generate", handle(s, s.answerGenerate)},
-		{"POST", "/tokenize", handle(s, s.tokenize)},
-		{"POST", "/detokenize", handle(s, s.detokenize)},
+		{"POST", "/v1/completions", handle(s, false, s.answerCompletion)},
+		{"POST", "/v1/chat/completions", handle(s, false, s.answerChat)},
+		{"POST", "/inference/v1/generate", handle(s, false, s.answerGenerate)},
+		{"POST", "/tokenize", handle(s, true, s.tokenize)},
+		{"POST", "/detokenize", handle(s, true, s.detokenize)},
 		{"POST", "/pause", s.pause},
 		{"POST", "/resume", s.resume},
 		{"GET", "/is_paused", s.isPaused},
@@ -208,9 +209,9 @@ func (s *Server) Close() {
 	s.weights.thaw()
 }
 
-// Drain waits until no choice is running or waiting, or ctx is done.
+// Drain waits until no choice is running or waiting and no text is tokenized, or ctx is done.
 func (s *Server) Drain(ctx context.Context) error {
-	for s.queued.Load() > 0 {
+	for s.queued.Load()+s.texting.Load() > 0 {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -77,4 +78,43 @@ func TestNoFailures(t *testing.T) {
 	report, err := exec.Command("../results.sh", log).CombinedOutput()
 	require.NoError(t, err)
 	require.Equal(t, "== packages\nok  \tm\t0.1s\n== skipped, with the reason\nnone\n1 passed, 0 failed, 0 skipped\n", string(report))
+}
+
+// A test that ended without a word of go test, as where the kernel killed its process, is a failure; what a test prints is not.
+func TestReportOfOddOutputs(t *testing.T) {
+	hash := "=== RUN   TestA\n# HELP x a metric\n# TYPE x counter\nx 1\n--- PASS: TestA (0.00s)\n"
+	for name, c := range map[string]struct{ log, failures string }{
+		"a hash in a test that passes": {hash + "PASS\nok  \tm\t0.1s\n", ""},
+		"a hash outside the tests":     {"# HELP x a metric\nx 1\n=== RUN   TestA\n--- PASS: TestA (0.00s)\nPASS\nok  \tm\t0.1s\n", ""},
+		"a hash in a test that fails":  {strings.ReplaceAll(hash, "PASS", "FAIL") + "FAIL\nFAIL\tm\t0.1s\nFAIL\n", "--- FAIL: TestA (m)\n# HELP x a metric\n# TYPE x counter\nx 1\n"},
+		"a build that failed": {
+			"# m [m.test]\n./a_test.go:3:1: undefined: undefined\nok  \to\t0.1s\nFAIL\tm [build failed]\nFAIL\n",
+			"# m [m.test]\n./a_test.go:3:1: undefined: undefined\n--- FAIL: m does not build\n",
+		},
+		"killed":           {"=== RUN   TestA\n--- PASS: TestA (0.00s)\n=== RUN   TestB\n    a_test.go:1: said\n", "--- FAIL: TestB (a package that did not end)\n    a_test.go:1: said\n"},
+		"killed and named": {"=== RUN   TestA\n--- PASS: TestA (0.00s)\n=== RUN   TestB\nsaid\nsignal: killed\nFAIL\tm\t0.1s\nFAIL\n", "--- FAIL: TestB (m)\nsaid\nsignal: killed\n"},
+		"exited":           {"=== RUN   TestB\nFAIL\tm\t0.1s\nFAIL\n", "--- FAIL: TestB (m)\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			command := exec.Command("awk", "-f", "../failed.awk")
+			command.Stdin = strings.NewReader(c.log)
+			out, err := command.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			require.Equal(t, c.failures, string(out))
+		})
+	}
+}
+
+// The check of a machine names every program that the tests of the sandbox need.
+func TestCheckOfTheMachine(t *testing.T) {
+	sh, err := exec.LookPath("sh")
+	require.NoError(t, err)
+	command := exec.Command(sh, "../check_machine.sh", "test")
+	command.Env = []string{"PATH=" + t.TempDir()}
+	out, err := command.CombinedOutput()
+	require.Error(t, err)
+	for program, pkg := range map[string]string{"go": "golang", "g++": "g++", "python3": "python3", "bwrap": "bubblewrap", "prlimit": "util-linux", "setpriv": "util-linux", "mount": "mount"} {
+		require.Contains(t, string(out), "make: "+program+" is missing")
+		require.Regexp(t, `make: `+regexp.QuoteMeta(program)+` is missing.*apt-get install `+regexp.QuoteMeta(pkg)+"\n", string(out))
+	}
 }
