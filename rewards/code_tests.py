@@ -1,7 +1,7 @@
 """Runs tests on code that another process runs (code_answers.py). Here are the tests, their expectations and the comparisons: what the
 code returns is rebuilt as plain data of this process, and where only the code could answer whether a value is right, that is refused.
 code_values.py stands before this. The first line of standard input is the request; P NUMBER says that a test passed, R that what it did
-does not cross, T that the code tampered, C is a line for the code."""
+does not cross, W that it passed with a comparison that the code made, T that the code tampered, C is a line for the code."""
 import ast
 import builtins
 import importlib
@@ -42,7 +42,7 @@ class Tests(Peer):
         self.results, self.request, self.process = results, request, os.getpid()
         self.remote, self.names, self.dead, self.shadowing, self.refused = set(), Names(), False, set(), False
         self.names["__name__"] = "tests"
-        self.ends, self.broken, self.kinds, self.tree, self.environ, self.folder = False, False, {}, None, dict(os.environ), os.getcwd()
+        self.ends, self.broken, self.trusted, self.kinds, self.tree, self.environ, self.folder = False, False, False, {}, None, dict(os.environ), os.getcwd()
 
     def result(self, text):
         if os.getpid() == self.process:
@@ -142,6 +142,7 @@ class Tests(Peer):
         fed = max(fed_of(x) for x in handles)
         if len(handles) == 2:
             got = super().ask("binary", op, a, b)
+            self.trusted = self.trusted or op in COMPARED
             return got if op in COMPARED or not fed else self.feed(got, fed)
         if op in ("eq", "ne") and (a is None or b is None):
             return op == "ne"
@@ -175,16 +176,19 @@ class Tests(Peer):
         return True
 
     def failed(self, e):
-        """An assertion that failed in a function of the tests, which the code called: the test fails also where the code keeps it back."""
+        """Told of what a function of the tests raised that the code called, and of what is thrown into a generator of the code. Where that is
+        an assertion the test fails, also if the code keeps it back."""
         self.broken = self.broken or isinstance(e, AssertionError)
 
     def name(self, name):
         """A global of the code. What the code imported is imported here, of what the machine has only what cannot judge."""
         got = self.ask("name", name)
         if got[0] == "value":
+            if isinstance(got[1], type) and issubclass(AssertionError, got[1]) and got[1].__name__ != name:
+                self.refuse("the name %s of the code is %s: except would take the failure of a test" % (name, got[1].__name__))
             return got[1]
         module = str(got[1])
-        if module.partition(".")[0] in JUDGING and (got[2] is not None or module.partition(".")[0] != "unittest"):
+        if "__main__" in module or module.partition(".")[0] in JUDGING and (got[2] is not None or module.partition(".")[0] != "unittest"):
             self.refuse("the name %s of the code is one of %s" % (name, module))
         found = importlib.import_module(module)
         if got[2] is not None:
@@ -346,7 +350,7 @@ class Tests(Peer):
         except BaseException:
             return
         for number, test in enumerate(self.request["tests"]):
-            self.refused = self.broken = False
+            self.refused = self.broken = self.trusted = False
             try:
                 self.whole(test)
             except BaseException:
@@ -355,6 +359,8 @@ class Tests(Peer):
                 continue
             if not self.refused and not self.broken and not self.dead:  # also where the test caught what said so
                 self.result("P %d" % number)
+                if self.trusted:
+                    self.result("W %d" % number)
         if not self.dead:
             try:
                 self.ask("end")

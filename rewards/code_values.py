@@ -198,7 +198,7 @@ class Values:
                 missing = [r[0] for r in refs if isinstance(r, list) and r[0] not in self.made and r[0] not in self.known and self.nodes[r[0]][0] in NESTED]
             seen.add(at)
             if missing:
-                if seen.intersection(missing).intersection(waiting):
+                if seen.intersection(missing):
                     raise Refused("a tuple within itself")
                 waiting.extend(missing)
                 continue
@@ -469,8 +469,19 @@ def special():
             setattr(Handle, "__i%s__" % op, binary("i" + op, False))
     for op in COMPARED:
         setattr(Handle, "__%s__" % op, binary(op, False))
-    for name in "__getitem__ __setitem__ __delitem__ __enter__ __exit__ __aenter__ __aexit__ __anext__".split():
-        setattr(Handle, name, (lambda name: lambda self, *args: asks(self, "method", self, name, args, {}))(name))
+    def method(name):
+        return lambda self, *args: asks(self, "method", self, name, args, {})
+
+    def awaited(name):
+        async def run(self, *args):
+            return asks(self, "method", self, name, args, {})
+
+        return run
+
+    for name in "__getitem__ __setitem__ __delitem__ __enter__ __exit__".split():
+        setattr(Handle, name, method(name))
+    for name in "__aenter__ __aexit__ __anext__".split():
+        setattr(Handle, name, awaited(name))
 
 
 special()
@@ -558,7 +569,7 @@ class Peer:
         raise Refused(what)
 
     def failed(self, e):
-        """Told of an exception with which a call of the other side ended here."""
+        """Told of an exception that the other side gets from here: a call of its ended so, or it is thrown into a generator of its."""
 
     def shared_class(self, name):
         if name not in self.shared or not isinstance(self.names.get(name), type):
@@ -593,6 +604,7 @@ class Peer:
                         self.ask("send", handle, "close", None)
                         raise
                     except BaseException as e:
+                        self.failed(e)
                         sent = ("throw", e)
 
             made = generator()
