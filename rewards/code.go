@@ -21,7 +21,7 @@ type codeTestsParams struct {
 	Entry   string  `json:"entry"`   // field with the function that a test's check(candidate) gets, as in HumanEval; "" (default): none
 	Partial bool    `json:"partial"` // the value is the share of the tests that pass; default: 1 when all pass, else 0
 	Timeout float64 `json:"timeout"` // seconds of the processor's time of a run; default 10
-	Wall    float64 `json:"wall"`    // seconds of a run by the clock; default 10 times timeout
+	Wall    float64 `json:"wall"`    // seconds of a run by the clock; default 3 times timeout, at least 20
 }
 
 type codeTests struct {
@@ -30,8 +30,12 @@ type codeTests struct {
 	resources *resources.Resources
 }
 
-// wallTimes is how much longer than its processor's time a run may take by the clock.
-const wallTimes = 10
+// A run may take wallTimes as long by the clock as of the processor's time, and shortestWall seconds in any case: a sleeping answer holds a
+// place of the gradings for no longer, and a right one on a busy machine, which takes a second of the processor, has time enough.
+const (
+	wallTimes    = 3
+	shortestWall = 20
+)
 
 // newCodeTests makes code_tests: it runs the tests of the task on the trajectory's code, in the sandbox. The code is the last fenced block of
 // the final answer, else the answer itself; without an answer the last fenced block that the model wrote. A test of Python text passes when
@@ -39,7 +43,8 @@ const wallTimes = 10
 // the code as a program writes the output, spaces at the ends of lines aside. What judges never runs in the process of the code: see
 // runTexts. Parts: passed, the share of the tests; code, 1 when there was any; tampered, 1 when the code did what only deception needs;
 // refused, the share of the tests that failed because what they do with the code's objects does not cross between processes or would let
-// the code say whether it is right.
+// the code say whether it is right; trusted, the share of the tests that passed with a comparison of two objects of the code, which the code
+// makes itself.
 func newCodeTests(b *Builder, params map[string]any) (Reward, error) {
 	p := codeTestsParams{Tests: "tests", Timeout: 10}
 	if err := resources.Decode(params, &p); err != nil {
@@ -49,7 +54,7 @@ func newCodeTests(b *Builder, params map[string]any) (Reward, error) {
 	case p.Timeout <= 0:
 		return nil, fmt.Errorf("the parameter timeout is %v; allowed is more than 0 seconds", p.Timeout)
 	case p.Wall < 0 || p.Wall > 0 && p.Wall < p.Timeout:
-		return nil, fmt.Errorf("the parameter wall is %v; allowed is at least timeout, %v seconds, or 0 for %d times that", p.Wall, p.Timeout, wallTimes)
+		return nil, fmt.Errorf("the parameter wall is %v; allowed is at least timeout, %v seconds, or 0 for %d times that, at least %d", p.Wall, p.Timeout, wallTimes, shortestWall)
 	}
 	box, err := b.Resources.Sandbox(b.Context)
 	if err != nil {
@@ -71,7 +76,7 @@ func (c codeTests) score(ctx context.Context, in Input) (Score, error) {
 			}
 		}
 	}
-	out := Score{Parts: map[string]float64{"passed": 0, "code": 0, "tampered": 0, "refused": 0}}
+	out := Score{Parts: map[string]float64{"passed": 0, "code": 0, "tampered": 0, "refused": 0, "trusted": 0}}
 	code, ok := trajectoryCode(in.Trajectory)
 	if !ok || len(code)+len(setup) > maxCode || strings.ContainsRune(code, 0) { // Python runs nothing with a zero byte
 		return out, nil
@@ -94,6 +99,7 @@ func (c codeTests) score(ctx context.Context, in Input) (Score, error) {
 	}
 	share := float64(got.passed) / float64(len(texts)+len(pairs))
 	out.Parts["refused"] = float64(got.refused) / float64(len(texts)+len(pairs))
+	out.Parts["trusted"] = float64(got.trusted) / float64(len(texts)+len(pairs))
 	if got.tampered {
 		out.Parts["tampered"] = 1
 	}
@@ -184,7 +190,7 @@ func (c codeTests) wall() float64 {
 	if c.Wall > 0 {
 		return c.Wall
 	}
-	return wallTimes * c.Timeout
+	return max(wallTimes*c.Timeout, shortestWall)
 }
 
 // runPairs counts the inputs for which the program writes the right output. Unless the share counts, the first wrong one ends it; one

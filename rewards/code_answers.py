@@ -7,7 +7,6 @@ import io
 import os
 
 WATCHED = "builtins sys os json json.encoder json.decoder math operator re collections functools unittest unittest.case".split()
-JUDGING = {"__%s__" % op for op in COMPARED + UNARY + ["sub", "rsub", "contains"]}
 
 
 class Asked(io.TextIOBase):
@@ -35,6 +34,7 @@ class Answers(Peer):
         super().__init__(lines, self.line)
         self.out, self.process, self.tampered, self.told = out, os.getpid(), False, 0
         self.names, self.loop = {"__name__": "solution"}, None
+        self.streams = {"out": io.StringIO(), "err": io.StringIO()}
         self.modules = {name: sys.modules[name] for name in WATCHED if name in sys.modules}
 
     def line(self, text):
@@ -45,10 +45,10 @@ class Answers(Peer):
 
     def packed(self, message):
         """A message with what was printed, the names that there are now, and whether the code did what only deception needs."""
-        printed = sys.stdout if isinstance(sys.stdout, io.StringIO) else io.StringIO()
-        message["out"] = printed.getvalue()[: 1 << 20]
-        printed.seek(0)
-        printed.truncate()
+        for name, printed in self.streams.items():
+            message[name] = printed.getvalue()[: 1 << 20]
+            printed.seek(0)
+            printed.truncate()
         if len(self.names) != self.told:
             self.told, message["names"] = len(self.names), list(map(str, self.names))
         if self.tampered:
@@ -60,9 +60,26 @@ class Answers(Peer):
 
     forged = gone
 
-    def suspect(self, cls):
-        if mine(cls) and JUDGING & {name for c in cls.__mro__ if mine(c) for name in vars(c)}:
-            self.tampered = True
+    def read(self):
+        """A message, before it what the tests changed in the environment and the folder that they stand in."""
+        m = super().read()
+        for name, value in m.get("environ", {}).items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        if "folder" in m:
+            os.chdir(m["folder"])
+        return m
+
+    def export_member(self, x):
+        node = self.export(x)
+        text = [text_of(x), str(repr(x)), x.name if isinstance(x.name, str) else ""]
+        if isinstance(x, int):
+            return ["mine", node[1], "int", format(int.__int__(x), "x")] + text
+        if isinstance(x, str):
+            return ["mine", node[1], "str", str.__str__(x)] + text
+        return None
 
     def look(self):
         """Looks for what the code put in the place of others' functions."""
@@ -79,6 +96,13 @@ class Answers(Peer):
         if node[0] == "import":
             return functools.reduce(getattr, node[2].split("."), importlib.import_module(node[1]))
         return super().foreign(node)
+
+    def export_tuple(self, x):
+        cls = type(x)
+        own = {name for c in cls.__mro__[: cls.__mro__.index(tuple)] for name in vars(c) if not name.startswith("_")}
+        if cls is tuple or cls.__module__ != "solution" or not own - set(getattr(cls, "_fields", ())):
+            return None
+        return [self.export(x)[1], text_of(x), str(repr(x))]
 
     def run(self, op, *args):
         return getattr(self, "do_" + op)(*args)
@@ -164,7 +188,7 @@ class Answers(Peer):
         """The content of an object whose class derives from a plain one, whatever its methods say."""
         if isinstance(x, dict):
             return dict(dict.items(x))
-        for kind in list, set, bytearray, collections.deque:
+        for kind in list, set, frozenset, bytearray, bytes, collections.deque:
             if isinstance(x, kind):
                 return kind(kind.__iter__(x))
         return None
@@ -179,7 +203,8 @@ def main():
     for fd in 0, 1, 2:
         os.dup2(null, fd)
     made = Answers(lines, out)
-    sys.stdout = sys.__stdout__ = io.StringIO()
+    sys.stdout = sys.__stdout__ = made.streams["out"]
+    sys.stderr = sys.__stderr__ = made.streams["err"]
     sys.stdin = sys.__stdin__ = Asked()
     builtins.input = BUILTIN["input"] = lambda prompt="": made.ask("input", str(prompt))
     out.write(b"ready\n")

@@ -43,7 +43,15 @@ func TestCodeTestsOnABusyMachine(t *testing.T) {
 	}
 	b := Prebuilt().Builder(t.Context(), resources.New(resources.Options{}))
 	_, err := b.Make("code_tests", map[string]any{"timeout": 5, "wall": 1})
-	require.ErrorContains(t, err, "the parameter wall is 1; allowed is at least timeout, 5 seconds, or 0 for 10 times that")
+	require.ErrorContains(t, err, "the parameter wall is 1; allowed is at least timeout, 5 seconds, or 0 for 3 times that, at least 20")
+}
+
+// A run that sleeps is ended by the clock soon: it holds a place of the gradings, and the deadline of the reward stands still meanwhile.
+func TestCodeTestsWall(t *testing.T) {
+	for timeout, want := range map[float64]float64{1: 20, 10: 30, 100: 300} {
+		require.Equal(t, want, codeTests{codeTestsParams: codeTestsParams{Timeout: timeout}}.wall())
+	}
+	require.Equal(t, 7., codeTests{codeTestsParams: codeTestsParams{Timeout: 5, Wall: 7}}.wall())
 }
 
 // As many gradings run at once as the job says, and waiting for a place is no time of the reward.

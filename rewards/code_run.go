@@ -38,8 +38,8 @@ type codeRequest struct {
 
 // graded counts tests of Python text.
 type graded struct {
-	passed, refused int
-	tampered        bool
+	passed, refused, trusted int // trusted: passed with a comparison that the code itself made
+	tampered                 bool
 }
 
 // maxCodeLine is the longest message between the two processes, in bytes: arguments and results are in it.
@@ -120,6 +120,7 @@ func carry(tests, code sandbox.Process, first []byte) (out graded, err error) {
 	})
 	passed := map[string]bool{}
 	refused := map[string]bool{}
+	trusted := map[string]bool{}
 	for {
 		line, err := codeLine(results)
 		if err != nil {
@@ -131,6 +132,8 @@ func carry(tests, code sandbox.Process, first []byte) (out graded, err error) {
 			passed[rest] = true
 		case "R":
 			refused[rest] = true
+		case "W":
+			trusted[rest] = true
 		case "T":
 			out.tampered = true
 		case "C":
@@ -140,7 +143,7 @@ func carry(tests, code sandbox.Process, first []byte) (out graded, err error) {
 			break
 		}
 	}
-	out.passed, out.refused = len(passed), len(refused)
+	out.passed, out.refused, out.trusted = len(passed), len(refused), len(trusted)
 	return out, nil
 }
 

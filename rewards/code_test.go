@@ -85,10 +85,10 @@ func TestCodeTestsFields(t *testing.T) {
 	}}
 	got, err := w.Score(t.Context(), Input{Task: task, Trajectory: answered("def root(n): return math.sqrt(n)")})
 	require.NoError(t, err)
-	require.Equal(t, Score{Value: 1, Parts: map[string]float64{"passed": 1, "code": 1, "tampered": 0, "refused": 0}}, got)
+	require.Equal(t, Score{Value: 1, Parts: map[string]float64{"passed": 1, "code": 1, "tampered": 0, "refused": 0, "trusted": 0}}, got)
 	got, err = w.Score(t.Context(), Input{Task: task, Trajectory: answered("def root(n): return n")})
 	require.NoError(t, err)
-	require.Equal(t, Score{Value: 0, Parts: map[string]float64{"passed": 0, "code": 1, "tampered": 0, "refused": 0}}, got)
+	require.Equal(t, Score{Value: 0, Parts: map[string]float64{"passed": 0, "code": 1, "tampered": 0, "refused": 0, "trusted": 0}}, got)
 	got, err = w.Score(t.Context(), Input{Task: task, Trajectory: answered("def root(n): return n\ndef check(candidate): pass")})
 	require.NoError(t, err)
 	require.Zero(t, got.Value, "its own check does not stand in for the task's")
@@ -100,7 +100,7 @@ func TestCodeTestsFields(t *testing.T) {
 	require.Equal(t, 1., got.Value)
 	got, err = w.Score(t.Context(), Input{Task: task, Trajectory: &trajectory.Trajectory{Turns: block.Turns[1:]}})
 	require.NoError(t, err)
-	require.Equal(t, Score{Value: 0, Parts: map[string]float64{"passed": 0, "code": 0, "tampered": 0, "refused": 0}}, got)
+	require.Equal(t, Score{Value: 0, Parts: map[string]float64{"passed": 0, "code": 0, "tampered": 0, "refused": 0, "trusted": 0}}, got)
 
 	for _, tests := range []any{1, "", []any{}, []any{1}, []any{map[string]any{"input": "x"}}, []any{"x", map[string]any{"input": "", "output": ""}}} {
 		task.Fields["test"] = tests

@@ -1,7 +1,7 @@
 """Runs tests on code that another process runs (code_answers.py). Here are the tests, their expectations and the comparisons: what the
 code returns is rebuilt as plain data of this process, and where only the code could answer whether a value is right, that is refused.
 code_values.py stands before this. The first line of standard input is the request; P NUMBER says that a test passed, R that what it did
-does not cross, T that the code tampered, C is a line for the code."""
+does not cross, W that it passed with a comparison that the code made, T that the code tampered, C is a line for the code."""
 import ast
 import builtins
 import importlib
@@ -13,6 +13,12 @@ JUDGES = {name for cls in (str, bytes, set, frozenset) for name in dir(cls) if n
 NUMBERS = "len bool int float complex index".split()
 NAMES_OF_FUNCTIONS = ("__name__", "__qualname__", "__doc__", "__module__")
 OPEN = (io.IOBase,)
+# What an object of the code may be as plain data: of which kind is told once. Numbers are not among them: they cross by value.
+PLAIN = {type(None), frozenset, bytes} | set(EMPTY.values())
+# Operations of which "nothing", "zero" or "empty" comes out when the object of the code is what is wanted: a difference, a remainder.
+CANCEL = {i + op for op in "sub mod and or xor divmod".split() for i in ("", "i")}
+# Modules whose functions and classes no name of the code stands for: their objects equal what they are not, or are the tests'.
+JUDGING = {"unittest", "test", "tests", "__main__", "mock", "pytest", "_pytest", "nose", "hypothesis"}
 
 
 class Ended(BaseException):
@@ -36,7 +42,7 @@ class Tests(Peer):
         self.results, self.request, self.process = results, request, os.getpid()
         self.remote, self.names, self.dead, self.shadowing, self.refused = set(), Names(), False, set(), False
         self.names["__name__"] = "tests"
-        self.ends = any("Stop" in t for t in request["tests"])
+        self.ends, self.broken, self.trusted, self.kinds, self.tree, self.environ, self.folder = False, False, False, {}, None, dict(os.environ), os.getcwd()
 
     def result(self, text):
         if os.getpid() == self.process:
@@ -61,13 +67,30 @@ class Tests(Peer):
             self.result("T")
         if isinstance(m.get("names"), list):
             self.remote = {n for n in m["names"] if isinstance(n, str)}
-        if isinstance(m.get("out"), str) and m["out"]:
-            sys.stdout.write(m["out"])
+        for name, stream in ("out", sys.stdout), ("err", sys.stderr):
+            if isinstance(m.get(name), str) and m[name]:
+                stream.write(m[name])
         return m
+
+    def packed(self, message):
+        """A message with what changed in the environment and the folder that the tests stand in: the code's are to be the same."""
+        now = {k: v for k, v in os.environ.items() if isinstance(k, str) and isinstance(v, str)}
+        if now != self.environ:
+            message["environ"] = {k: now.get(k) for k in now.keys() | self.environ.keys() if now.get(k) != self.environ.get(k)}
+            self.environ = now
+        try:
+            folder = os.getcwd()
+        except OSError:  # it was removed
+            folder = self.folder
+        if folder != self.folder:
+            self.folder = message["folder"] = folder
+        return super().packed(message)
 
     def crossed(self, e, steps):
         if isinstance(e, ENDS) and not (steps or self.ends):  # map() and all() would take it for the end of the tests
             return RuntimeError("the code raised " + type(e).__name__)
+        if type(e).__name__ == "Refused":  # by the side of the code, which may say so of itself too: it only fails by it
+            self.refused = True
         return super().crossed(e, steps)
 
     def refuse(self, what):
@@ -82,47 +105,98 @@ class Tests(Peer):
             return self.binary(*args)
         if op == "getattr" and args[1] in JUDGES:
             self.judged("asks an object of the code whether it " + args[1])
-        fed = isinstance(of, Handle) and object.__getattribute__(of, "_fed")
+        fed = fed_of(of)
         if fed and (op == "hash" or op == "format" and args[1] or op == "unary" and args[0] in NUMBERS):
             self.judged("makes a number of an object that was computed with an expected value")
         got = super().ask(op, *args)
+        if op == "method" and args[1] in ("__exit__", "__aexit__"):
+            return self.left(bool(got), *args[2])
+        if fed == CANCELLED and op not in ("setattr", "delattr", "isinstance", "issubclass"):
+            return self.feed(got, fed)
         if op == "unary" and args[0] == "next" or op == "method" and args[1] in ("__getitem__", "__anext__"):
             return got
         if fed and op == "unary" and args[0] not in ("str", "repr", "reversed"):
-            return self.feed(got)
+            return self.feed(got, fed)
         return got
 
     def judged(self, what):
-        self.result("T")
         self.refuse("the test %s: what the code compares with an expected value proves nothing; compare plain data" % what)
 
-    def feed(self, got):
+    def feed(self, got, fed):
+        """Marks what came out of a computation in which the code heard plain data of the tests. It has to be an object: of plain data
+        the code would have said which, knowing what is wanted."""
         if not isinstance(got, Handle):
             self.judged("computes with an object of the code")
-        object.__setattr__(got, "_fed", True)
+        object.__setattr__(got, "_handle_fed", max(fed, fed_of(got)))
+        return got
+
+    def plain(self, handle):
+        """The plain data that an object of the code holds, or None. Of which kind it is stays what the code said first."""
+        got = super().ask("plain", handle)
+        if type(got) not in PLAIN or self.kinds.setdefault(number_of(handle), type(got)) is not type(got):
+            self.forged()
         return got
 
     def binary(self, op, a, b):
         handles = [x for x in (a, b) if isinstance(x, Handle)]
-        fed = any(object.__getattribute__(x, "_fed") for x in handles)
+        fed = max(fed_of(x) for x in handles)
         if len(handles) == 2:
             got = super().ask("binary", op, a, b)
-            return got if op in COMPARED or not fed else self.feed(got)
+            self.trusted = self.trusted or op in COMPARED
+            return got if op in COMPARED or not fed else self.feed(got, fed)
         if op in ("eq", "ne") and (a is None or b is None):
             return op == "ne"
-        plain = super().ask("plain", handles[0])
-        if plain is not None and not isinstance(plain, Handle):
+        plain = None if fed else self.plain(handles[0])  # one that heard what is wanted is not asked what it is
+        if plain is not None:
             return OPERATORS[op](plain if handles[0] is a else a, plain if handles[0] is b else b)
         if op in COMPARED:
             self.judged("compares an object of the code with plain data")
-        return self.feed(super().ask("binary", op, a, b))
+        return self.feed(super().ask("binary", op, a, b), max(fed, CANCELLED if op in CANCEL else COMPUTED))
+
+    def left(self, swallow, kind, e, traceback):
+        """Whether a with statement over an object of the code swallows an exception as the code says. It swallows no failure of a test: no
+        AssertionError, and nothing that comes before a check in the body."""
+        if kind is None or not swallow:
+            return False
+        if not isinstance(e, Exception) or isinstance(e, AssertionError):
+            return False
+        frame, line = traceback.tb_frame, traceback.tb_lineno
+        if frame.f_code.co_filename != "<tests>":
+            return False
+        found = [n for n in ast.walk(self.tree) if isinstance(n, (ast.With, ast.AsyncWith)) and n.body[0].lineno <= line <= n.body[-1].end_lineno]
+        found = [n for n in found if n.lineno <= frame.f_lineno <= n.items[-1].context_expr.end_lineno] or found
+        if not found or any(checks(n) and n.end_lineno >= line for one in found for n in ast.walk(one)):
+            return False
+        while traceback.tb_next:  # functions of the tests that the body calls
+            traceback = traceback.tb_next
+            name, line = traceback.tb_frame.f_code.co_filename, traceback.tb_lineno
+            functions = [n for n in ast.walk(self.tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef)) and n.lineno <= line <= n.end_lineno]
+            if name == "<setup>" or name == "<tests>" and any(checks(n) for one in functions for n in ast.walk(one)):
+                return False
+        return True
+
+    def failed(self, e):
+        """Told of what a function of the tests raised that the code called, and of what is thrown into a generator of the code. Where that is
+        an assertion the test fails, also if the code keeps it back."""
+        self.broken = self.broken or isinstance(e, AssertionError)
 
     def name(self, name):
+        """A global of the code. What the code imported is imported here, of what the machine has only what cannot judge."""
         got = self.ask("name", name)
         if got[0] == "value":
+            if isinstance(got[1], type) and issubclass(AssertionError, got[1]) and got[1].__name__ != name:
+                self.refuse("the name %s of the code is %s: except would take the failure of a test" % (name, got[1].__name__))
             return got[1]
-        module = importlib.import_module(str(got[1]))
-        found = module if got[2] is None else getattr(module, str(got[2]))
+        module = str(got[1])
+        if "__main__" in module or module.partition(".")[0] in JUDGING and (got[2] is not None or module.partition(".")[0] != "unittest"):
+            self.refuse("the name %s of the code is one of %s" % (name, module))
+        found = importlib.import_module(module)
+        if got[2] is not None:
+            found = getattr(found, str(got[2]))
+            home, own = str(getattr(found, "__module__", None)), getattr(found, "__qualname__", None) or getattr(found, "_name", None)
+            kinds = (type, types.FunctionType, types.BuiltinFunctionType, type(functools.lru_cache(len)))
+            if own != name or home.partition(".")[0] in JUDGING or not isinstance(found, kinds) and type(found).__module__ != "typing":
+                self.refuse("the name %s of the code is no function and no class of the machine" % name)
         self.names[name] = found
         return found
 
@@ -249,6 +323,8 @@ class Tests(Peer):
     def whole(self, test):
         """Runs a test and what it defines. What has the same name in the code, or in a test before, is another object: it does not stand in
         for it."""
+        self.tree = ast.parse(test)
+        self.ends = any(getattr(n, "id", getattr(n, "attr", "")) in ("StopIteration", "StopAsyncIteration") for n in ast.walk(self.tree))
         self.fetch(test)
         before = dict(self.names)
         exec(compile(test, "<tests>", "exec"), self.names)
@@ -274,20 +350,34 @@ class Tests(Peer):
         except BaseException:
             return
         for number, test in enumerate(self.request["tests"]):
-            self.refused = False
+            self.refused = self.broken = self.trusted = False
             try:
                 self.whole(test)
             except BaseException:
                 if self.refused:
                     self.result("R %d" % number)
                 continue
-            if not self.refused and not self.dead:  # also where the test caught what said so
+            if not self.refused and not self.broken and not self.dead:  # also where the test caught what said so
                 self.result("P %d" % number)
+                if self.trusted:
+                    self.result("W %d" % number)
         if not self.dead:
             try:
                 self.ask("end")
             except BaseException:
                 return
+
+
+# What the code heard of an object's value: plain data that the object was computed with, and those where nothing is left of what is right.
+COMPUTED, CANCELLED = 1, 2
+
+
+def fed_of(x):
+    return object.__getattribute__(x, "_handle_fed") if isinstance(x, Handle) else 0
+
+
+def checks(node):
+    return isinstance(node, ast.Assert) or isinstance(node, ast.Call) and getattr(node.func, "attr", "").startswith(("assert", "fail"))
 
 
 def reached(module, name):

@@ -7,10 +7,12 @@ Handle: an object whose uses are asked of the side that has it.
 import collections
 import datetime
 import decimal
+import enum
 import fractions
 import functools
 import json
 import operator
+import os
 import pathlib
 import re
 import sys
@@ -21,15 +23,11 @@ import uuid
 BUILTIN = dict(vars(__import__("builtins")))
 dumps, loads = json.JSONEncoder().encode, json.JSONDecoder().decode
 ENDS = (StopIteration, StopAsyncIteration)
+os.environ["TMPDIR"] = os.getcwd()  # temporary files lie where both processes see them: /tmp is each sandbox's own
 
 
 class Refused(BaseException):
     """Something that does not cross. No test catches it with Exception."""
-
-
-def mine(cls):
-    """Whether the code or the tests define a class: then it is in none of the modules of the machine."""
-    return not (isinstance(cls.__module__, str) and vars(sys.modules.get(cls.__module__, object)).get(cls.__qualname__.split(".")[0]) is not None)
 
 
 class Graph:
@@ -73,6 +71,8 @@ class Graph:
             return ["constant", "None"]
         if kind in (list, collections.deque) or kind is set or kind is frozenset:
             return [kind.__name__, many(list(x)), x.maxlen if kind is collections.deque else None]
+        if kind in VIEWS:
+            return [VIEWS[kind], [many(pair) if VIEWS[kind] == "items" else self.reference(pair) for pair in x]]
         if kind in (dict, collections.OrderedDict, collections.Counter, collections.defaultdict):
             return [kind.__name__, [many(pair) for pair in dict.items(x)], many([getattr(x, "default_factory", None)])]
         if isinstance(x, types.ModuleType):
@@ -81,7 +81,11 @@ class Graph:
             state = {k: v for k, v in vars(x).items() if isinstance(k, str)}
             return ["exception", self.reference(kind), many(x.args), text_of(x), [[k, self.reference(v)] for k, v in state.items()]]
         if kind.__name__ in self.peer.shared and kind is self.peer.shared_class(kind.__name__):
+            if isinstance(x, enum.Enum):
+                return ["member", kind.__name__, x.name] if x.name in kind.__members__ else ["composite", kind.__name__, self.reference(x.value)]
             return ["object", kind.__name__, [[k, self.reference(v)] for k, v in attributes(x)]]
+        if isinstance(x, enum.Enum):
+            return self.peer.export_member(x) or self.describe_scalar(x) or self.peer.export(x)
         return self.describe_scalar(x) or self.peer.export(x)
 
     def describe_class(self, x):
@@ -97,27 +101,25 @@ class Graph:
     def describe_scalar(self, x):
         """What never changes; of a class that derives from a plain one the plain value."""
         if isinstance(x, int):
-            self.peer.suspect(type(x))
             return ["int", format(int.__int__(x) + 0, "x")]
         if isinstance(x, float):
-            self.peer.suspect(type(x))
             return ["float", float.hex(x)]
         if isinstance(x, complex):
             return ["complex", float.hex(x.real), float.hex(x.imag)]
         if isinstance(x, str):
-            self.peer.suspect(type(x))
             return ["str", str.__str__(x)]
         if isinstance(x, tuple):
-            self.peer.suspect(type(x))
             fields = getattr(type(x), "_fields", None) if type(x) is not tuple else None
-            return ["tuple", [self.reference(v) for v in tuple.__iter__(x)], list(fields) if isinstance(fields, tuple) else None, type(x).__name__]
+            return ["tuple", [self.reference(v) for v in tuple.__iter__(x)], list(fields) if isinstance(fields, tuple) else None, type(x).__name__, self.peer.export_tuple(x)]
         if isinstance(x, (bytes, bytearray)) and type(x) in (bytes, bytearray):
             return [type(x).__name__, x.decode("latin-1")]
         if isinstance(x, (range, slice)):
             return [type(x).__name__, [self.reference(v) for v in (x.start, x.stop, x.step)]]
         if x is Ellipsis or x is NotImplemented:
             return ["constant", repr(x)]
-        name = {decimal.Decimal: "Decimal", uuid.UUID: "UUID"}.get(type(x)) or (isinstance(x, pathlib.PurePath) and "Path")
+        name = {decimal.Decimal: "Decimal", uuid.UUID: "UUID"}.get(type(x)) or isinstance(x, pathlib.PurePath) and (
+            "Path" if isinstance(x, pathlib.Path) else "PureWindowsPath" if isinstance(x, pathlib.PureWindowsPath) else "PurePosixPath"
+        )
         if name:
             return [name, str(x)]
         if type(x) is fractions.Fraction:
@@ -136,7 +138,12 @@ class Graph:
 
 
 CONSTANTS = {"None": None, "Ellipsis": Ellipsis, "NotImplemented": NotImplemented, "True": True, "False": False}
-TEXTS = {"Decimal": decimal.Decimal, "UUID": uuid.UUID, "Path": pathlib.PurePosixPath, "Fraction": fractions.Fraction}
+TEXTS = {
+    "Decimal": decimal.Decimal, "UUID": uuid.UUID, "Fraction": fractions.Fraction,
+    "Path": pathlib.Path, "PurePosixPath": pathlib.PurePosixPath, "PureWindowsPath": pathlib.PureWindowsPath,
+}
+VIEWS = {type(getattr(d(), name)()): name for d in (dict, collections.OrderedDict) for name in ("keys", "values", "items")}
+NESTED = ("tuple", "frozenset", "keys", "values", "items")  # kinds of nodes that are made after what they hold
 TIMES = {"date": datetime.date, "datetime": datetime.datetime, "time": datetime.time}
 EMPTY = {
     "list": list, "set": set, "deque": collections.deque, "dict": dict, "OrderedDict": collections.OrderedDict,
@@ -176,8 +183,28 @@ class Values:
                 self.made[number] = self.empty(node)
                 self.fill(self.made[number], node)
             else:
+                self.nest(number)
                 self.made[number] = self.make(node)
         return self.made[number]
+
+    def nest(self, number):
+        """Makes the tuples within a tuple, the innermost first: no call lies within a call, so they may be as deep as the code likes."""
+        waiting, seen = [number], set()
+        while waiting:
+            at = waiting[-1]
+            missing = []
+            if at not in seen and self.nodes[at][0] in NESTED:
+                refs = [r for item in self.nodes[at][1] for r in (item if self.nodes[at][0] == "items" else [item])]
+                missing = [r[0] for r in refs if isinstance(r, list) and r[0] not in self.made and r[0] not in self.known and self.nodes[r[0]][0] in NESTED]
+            seen.add(at)
+            if missing:
+                if seen.intersection(missing):
+                    raise Refused("a tuple within itself")
+                waiting.extend(missing)
+                continue
+            waiting.pop()
+            if at != number and at not in self.made:
+                self.made[at] = self.make(self.nodes[at])
 
     def empty(self, node):
         if node[0] == "object":
@@ -205,8 +232,8 @@ class Values:
             fixed = type(target)
             for name, ref in node[2]:
                 own = getattr(fixed, name, None)
-                if callable(own) and not isinstance(ref, (int, str)) or isinstance(own, property):  # methods stay those of the class
-                    continue
+                if name.startswith("__") or callable(own) and not isinstance(ref, (int, str)) or isinstance(own, property):
+                    continue  # methods stay those of the class; __dict__ and __class__ would bring others
                 object.__setattr__(target, name, self.value(ref))
             gone = set(getattr(target, "__dict__", {})) - {name for name, _ in node[2]}
             for name in gone:
@@ -236,10 +263,20 @@ class Values:
             values = [self.value(r) for r in node[1]]
             if node[2] is not None:
                 try:
-                    return named(node[3], tuple(node[2]))(*values)
+                    return self.peer.named_tuple(node, values)
                 except (TypeError, ValueError):
                     pass
             return tuple(values)
+        if kind == "keys":
+            return dict.fromkeys(self.value(r) for r in node[1]).keys()
+        if kind == "values":
+            return dict(enumerate(self.value(r) for r in node[1])).values()
+        if kind == "items":
+            return dict((self.value(k), self.value(v)) for k, v in node[1]).items()
+        if kind == "member":
+            return enum_class(self.peer.shared_class(node[1]))[node[2]]
+        if kind == "composite":
+            return enum_class(self.peer.shared_class(node[1]))(self.value(node[2]))
         if kind == "frozenset":
             return frozenset(self.value(r) for r in node[1])
         if kind == "int":
@@ -297,12 +334,18 @@ class Values:
         if BUILTIN.get(cls.__name__) is not cls:
             e.shown = str(node[3])
         for name, ref in node[4]:
-            if not name.startswith("__"):
+            if not name.startswith("__") and not callable(getattr(cls, name, None)):
                 try:
                     setattr(e, name, self.value(ref))
                 except Exception:
                     pass
         return e
+
+
+def enum_class(cls):
+    if not issubclass(cls, enum.Enum):
+        raise Refused("%s is no class of an enumeration" % cls.__name__)
+    return cls
 
 
 @functools.lru_cache(None)
@@ -314,19 +357,19 @@ def named(name, fields):
 
 
 def number_of(handle):
-    return object.__getattribute__(handle, "_number")
+    return object.__getattribute__(handle, "_handle_number")
 
 
 def asks(handle, *what):
-    return object.__getattribute__(handle, "_peer").ask(*what, of=handle)
+    return object.__getattribute__(handle, "_handle_peer").ask(*what, of=handle)
 
 
 class Handle:  # an object of the other side
     __doc__ = property(lambda self: self.__getattr__("__doc__"))
-    __slots__ = ("_peer", "_number", "_fed", "__weakref__")
+    __slots__ = ("_handle_peer", "_handle_number", "_handle_fed", "__weakref__")  # long names: the code's own objects have a _number too
 
     def __init__(self, peer, number):
-        for name, value in (("_peer", peer), ("_number", number), ("_fed", False)):
+        for name, value in (("_handle_peer", peer), ("_handle_number", number), ("_handle_fed", 0)):
             object.__setattr__(self, name, value)
 
     def __getattr__(self, name):
@@ -354,7 +397,7 @@ class Handle:  # an object of the other side
         return bool(asks(self, "issubclass", x, self))
 
     def __mro_entries__(self, bases):
-        raise Refused("a class of the code cannot be a base of a class of the tests: they are in different processes")
+        object.__getattribute__(self, "_handle_peer").refuse("a class of the code cannot be a base of a class of the tests: they are in different processes")
 
     def __format__(self, spec):
         return asks(self, "format", self, spec)
@@ -369,6 +412,37 @@ class Callable(Handle):
 
     def __call__(self, *args, **kwargs):
         return asks(self, "call", self, args, kwargs)
+
+
+class Member:
+    """A member of an enumeration of the code that derives from int or str, or a named tuple with methods: its value as plain data, which
+    nothing said later changes; other attributes are asked of the code."""
+
+    def __getattr__(self, name):
+        if name.startswith(("__", "_handle")):
+            raise AttributeError(name)
+        if "_handle_of" not in vars(self):
+            raise AttributeError(name)
+        return getattr(self._handle_of, name)
+
+    def __str__(self):
+        return vars(self).get("_handle_text", [repr(self)])[0]
+
+    def __repr__(self):
+        return vars(self).get("_handle_text", [None, None])[1] or super().__repr__()
+
+
+class IntMember(Member, int):
+    pass
+
+
+class StrMember(Member, str):
+    pass
+
+
+@functools.lru_cache(None)
+def named_member(name, fields):
+    return type(name, (Member, named(name, fields)), {})
 
 
 UNARY = "neg pos invert abs".split()
@@ -395,8 +469,19 @@ def special():
             setattr(Handle, "__i%s__" % op, binary("i" + op, False))
     for op in COMPARED:
         setattr(Handle, "__%s__" % op, binary(op, False))
-    for name in "__getitem__ __setitem__ __delitem__ __enter__ __exit__ __aenter__ __aexit__ __anext__".split():
-        setattr(Handle, name, (lambda name: lambda self, *args: asks(self, "method", self, name, args, {}))(name))
+    def method(name):
+        return lambda self, *args: asks(self, "method", self, name, args, {})
+
+    def awaited(name):
+        async def run(self, *args):
+            return asks(self, "method", self, name, args, {})
+
+        return run
+
+    for name in "__getitem__ __setitem__ __delitem__ __enter__ __exit__".split():
+        setattr(Handle, name, method(name))
+    for name in "__aenter__ __aexit__ __anext__".split():
+        setattr(Handle, name, awaited(name))
 
 
 special()
@@ -463,8 +548,28 @@ class Peer:
     def export(self, x):
         return ["mine", self.number(x), kind_of(x), getattr(x, "__name__", None) if callable(x) and isinstance(getattr(x, "__name__", None), str) else None]
 
-    def suspect(self, cls):
-        pass
+    def export_member(self, x):
+        """The node of a member of an enumeration that the other side does not have; None where its plain value will do."""
+
+    def export_tuple(self, x):
+        """The number and the texts of a named tuple that has more than its fields; None where its fields are all."""
+
+    def named_tuple(self, node, values):
+        fields = tuple(node[2])
+        if node[4] is None:
+            return named(node[3], fields)(*values)
+        number, *text = node[4]
+        made = named_member(node[3], fields)(*values)
+        handle = self.foreign(["mine", number, "tuple of the code"])
+        vars(made).update(_handle_of=handle, _handle_text=list(map(str, text)))
+        self.stand[id(made)] = (made, handle)
+        return made
+
+    def refuse(self, what):
+        raise Refused(what)
+
+    def failed(self, e):
+        """Told of an exception that the other side gets from here: a call of its ended so, or it is thrown into a generator of its."""
 
     def shared_class(self, name):
         if name not in self.shared or not isinstance(self.names.get(name), type):
@@ -478,13 +583,13 @@ class Peer:
             raise Refused("a message of an unknown kind")
         number, kind = node[1], node[2]
         if number not in self.handles:
-            self.handles[number] = self.make(kind, self.handle(number, kind))
+            self.handles[number] = self.make(kind, self.handle(number, kind), node)
         return self.handles[number]
 
     def handle(self, number, kind):
         return (Callable if kind in ("callable", "class") else Handle)(self, number)
 
-    def make(self, kind, handle):
+    def make(self, kind, handle, node):
         if kind == "generator":
 
             def generator():
@@ -499,6 +604,7 @@ class Peer:
                         self.ask("send", handle, "close", None)
                         raise
                     except BaseException as e:
+                        self.failed(e)
                         sent = ("throw", e)
 
             made = generator()
@@ -508,6 +614,9 @@ class Peer:
                 return self.ask("await", handle)
 
             made = coroutine()
+        elif kind in ("int", "str"):  # a member of an enumeration
+            made = {"int": IntMember, "str": StrMember}[kind](int(node[3], 16) if kind == "int" else str(node[3]))
+            vars(made).update(_handle_of=handle, _handle_text=(str(node[4]), str(node[5])), name=str(node[6]), value=made + type(made).__mro__[2]())
         else:
             return handle
         self.stand[id(made)] = (made, handle)  # on its way back it is the handle again
@@ -604,6 +713,7 @@ class Peer:
             reply["v"] = graph.reference(self.run(m["op"], *args))
             graph.message()
         except BaseException as e:
+            self.failed(e)
             reply.pop("v", None)
             graph.queue.clear()
             try:
