@@ -64,7 +64,7 @@ func evaluationsOf(t *testing.T, dir string) (out []evaluated) {
 // A run with two sources, a curriculum and evaluations stops early, keeps its best state, and resumes bit for bit.
 func TestTwoSourcesWithACurriculumAndEarlyStop(t *testing.T) {
 	needTorch(t)
-	sets := append(twoSources(t), "--set", "trainer.steps=200")
+	sets := append(twoSources(t), "--set", "trainer.steps=200", "--set", "trainer.schedule=constant") // tiny has another one
 	whole := filepath.Join(t.TempDir(), "whole")
 	status, out, errs := command("", append([]string{"train", "examples/tiny.yaml", "--output", whole}, sets...)...)
 	require.Zero(t, status, "%s%s", out, errs)
