@@ -165,7 +165,8 @@ func sampleText(tok *tokenizer.Tokenizer) string {
 	var text strings.Builder
 	for i := range parts {
 		id := int32(i * tok.Size() / parts)
-		if part := tok.Decode([]int32{id}, true); !tok.IsSpecial(id) && !strings.ContainsRune(part, utf8.RuneError) {
+		// What is not cut into the token again, such as the text of an unknown one, libraries cut in more than one way.
+		if part := tok.Decode([]int32{id}, true); !tok.IsSpecial(id) && !strings.ContainsRune(part, utf8.RuneError) && slices.Equal(tok.Encode(part), []int32{id}) {
 			text.WriteString(part)
 		}
 	}

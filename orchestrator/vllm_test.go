@@ -172,7 +172,8 @@ func TestRealVLLMTrains(t *testing.T) {
 // replay answers with what another run sampled, and the local engine's logprobs of it.
 type replay struct {
 	*local.Engine
-	turns map[string][]int32 // by request
+	turns map[string][]int32                 // by request
+	ends  map[string]trajectory.FinishReason // the same
 }
 
 func (r replay) Generate(ctx context.Context, q engines.Request) (engines.Completion, error) {
@@ -184,11 +185,7 @@ func (r replay) Generate(ctx context.Context, q engines.Request) (engines.Comple
 	if err != nil {
 		return engines.Completion{}, err
 	}
-	reason := trajectory.FinishLength
-	if slices.Contains(q.Sampling.StopIDs, ids[len(ids)-1]) {
-		reason = trajectory.FinishStop
-	}
-	return engines.Completion{TokenIDs: ids, Logprobs: scores[len(q.Prompt)-1:], Versions: make([]int32, len(ids)), FinishReason: reason}, nil
+	return engines.Completion{TokenIDs: ids, Logprobs: scores[len(q.Prompt)-1:], Versions: make([]int32, len(ids)), FinishReason: r.ends[q.ID]}, nil
 }
 
 // sameOnTheLocalEngine runs the same step with engine: local on the ids that vLLM sampled.
@@ -206,12 +203,13 @@ func sameOnTheLocalEngine(t *testing.T, want []*trajectory.Trajectory, loss floa
 	trainer, err := s.trainer(a, &version)
 	require.NoError(t, err)
 	defer trainer.Close()
-	r := replay{s.engine.(*local.Engine), map[string][]int32{}}
+	r := replay{s.engine.(*local.Engine), map[string][]int32{}, map[string]trajectory.FinishReason{}}
 	byID := map[string]*trajectory.Trajectory{}
 	for _, tr := range want {
 		byID[tr.ID] = tr
 		for n, turn := range tr.Turns {
-			r.turns[fmt.Sprint(tr.ID, "-", n)] = tr.Samples[0].TokenIDs[turn.CompletionStart:turn.CompletionEnd]
+			id := fmt.Sprint(tr.ID, "-", n)
+			r.turns[id], r.ends[id] = tr.Samples[0].TokenIDs[turn.CompletionStart:turn.CompletionEnd], turn.FinishReason
 		}
 	}
 	s.rollout.Engine = r
