@@ -4,7 +4,9 @@
 set -eu
 cd "$(dirname "$0")/.."
 log=$(mktemp) && path=$(mktemp -d) && trap 'rm -rf "$log" "$path"' EXIT
-# PATH in one folder of links, without bwrap. The first of two programs of one name counts, as on PATH.
+# PATH in one folder of links, without bwrap, which other users may read: tests start programs as them. The first of two programs of one
+# name counts, as on PATH.
+chmod 755 "$path"
 old_ifs=$IFS
 IFS=:
 for dir in $PATH; do
