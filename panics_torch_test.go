@@ -113,17 +113,30 @@ type mute struct{ tools.Format }
 
 func (mute) Stops() []string { panic("no strings") }
 
+// unmarked is one that panics when it is asked for its marks.
+type unmarked struct{ tools.Format }
+
+func (unmarked) Marks() []string { panic("no marks") }
+
 // A panic of a format before the first rollout is an error of the job, at its key.
 func TestAFormatThatPanicsBeforeTheFirstRollout(t *testing.T) {
-	var out, errs bytes.Buffer
-	format := agentfly.WithFormat("mute", func(specs []tools.Spec, o tools.FormatOptions) (tools.Format, error) {
-		f, err := tools.NewFormat("tags", specs, o)
-		return mute{f}, err
-	})
-	status := agentfly.Run(context.Background(), []string{
-		"agentfly", "train", "examples/tiny.yaml", "--output", filepath.Join(t.TempDir(), "run"),
-		"--set", "agent={kind: custom, format: mute, max_turns: 2, tools: [calculator], instructions: false}",
-	}, strings.NewReader(""), &out, &errs, format)
-	require.Equal(t, 2, status, errs.String())
-	require.Regexp(t, `agent\.format: the format mute panicked: no strings, at \S+panics_torch_test\.go:\d+`, errs.String())
+	for name, wrong := range map[string]struct {
+		of  func(tools.Format) tools.Format
+		say string
+	}{
+		"mute":     {func(f tools.Format) tools.Format { return mute{f} }, "no strings"},
+		"unmarked": {func(f tools.Format) tools.Format { return unmarked{f} }, "no marks"},
+	} {
+		var out, errs bytes.Buffer
+		format := agentfly.WithFormat(name, func(specs []tools.Spec, o tools.FormatOptions) (tools.Format, error) {
+			f, err := tools.NewFormat("tags", specs, o)
+			return wrong.of(f), err
+		})
+		status := agentfly.Run(context.Background(), []string{
+			"agentfly", "train", "examples/tiny.yaml", "--output", filepath.Join(t.TempDir(), "run"),
+			"--set", "agent={kind: custom, format: " + name + ", max_turns: 2, tools: [calculator], instructions: false}",
+		}, strings.NewReader(""), &out, &errs, format)
+		require.Equal(t, 2, status, errs.String())
+		require.Regexp(t, `agent\.format: the format `+name+` panicked: `+wrong.say+`, at \S+panics_torch_test\.go:\d+`, errs.String())
+	}
 }

@@ -46,6 +46,7 @@ type session struct {
 	weights   weightSync
 	mirror    *mirror // that the local engine reads instead of the policy's model; nil for none
 	renderer  *masks.Renderer
+	marks     []string // of the format: texts that stay special tokens
 	resources *resources.Resources
 	rollout   Rollout
 	notes     []string // what the user should know of how the job runs
@@ -57,7 +58,7 @@ type session struct {
 // newSession holds nothing yet. It is equipped first, then opened, and closed whatever became of that.
 func newSession(j *job.Job) *session {
 	s := &session{job: j}
-	s.resources = newResources(j, s.note)
+	s.resources = newResources(j, s.note, false)
 	return s
 }
 
@@ -105,8 +106,15 @@ func (s *session) open(ctx context.Context, path string) (err error) {
 	if err != nil {
 		return err
 	}
+	err = s.guardFormat(func() error {
+		s.marks = tools.MarksOf(s.rollout.Format)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
 	if s.renderer, err = masks.NewRenderer(s.policy.Tokenizer, compiled, masks.Options{
-		StopIDs: s.policy.StopIDs, Now: now, Markup: j.Agent.SpecialTokens == "markup", Marks: tools.MarksOf(s.rollout.Format), AssistantMarkup: j.SFT != nil,
+		StopIDs: s.policy.StopIDs, Now: now, Markup: j.Agent.SpecialTokens == "markup", Marks: s.marks, AssistantMarkup: j.SFT != nil,
 	}); err != nil {
 		return err
 	}
@@ -184,25 +192,31 @@ func (s *session) overrideTemplate() error {
 	return nil
 }
 
+// guardFormat calls f, which asks the job's format. A panic of the format is a fault of the job.
+func (s *session) guardFormat(f func() error) error {
+	err := panics.Guard("the format "+s.job.Agent.Format, f)
+	if caught := (*panics.Error)(nil); errors.As(err, &caught) {
+		return s.job.Fail("agent.format", "%v", err)
+	}
+	return err
+}
+
 // makeRollout puts tools, policy and engine together.
 func (s *session) makeRollout() error {
 	j, chosen, format := s.job, s.rollout.Tools, s.rollout.Format
 	chosen.Measure(s.policy.Tokenizer)
 	var prefix []trajectory.Message
 	var schemas []json.RawMessage
-	var marks, stops []string
-	err := panics.Guard("the format "+j.Agent.Format, func() (err error) {
+	var stops []string
+	err := s.guardFormat(func() (err error) {
 		prefix, schemas, err = s.prompt(format, chosen.Specs())
-		marks, stops = tools.MarksOf(format), format.Stops()
+		stops = format.Stops()
 		return err
 	})
-	if caught := (*panics.Error)(nil); errors.As(err, &caught) {
-		return j.Fail("agent.format", "%v", err)
-	}
 	if err != nil {
 		return err
 	}
-	kept := masks.Kept(s.policy.Tokenizer, marks)
+	kept := masks.Kept(s.policy.Tokenizer, s.marks)
 	s.rollout = Rollout{
 		Engine: s.engine, Renderer: s.renderer, Format: format, Tools: chosen, Reward: s.rollout.Reward, Schemas: schemas, Prefix: prefix,
 		Decode: func(ids []int32) string { return masks.DecodeKeeping(s.policy.Tokenizer, ids, kept) },
@@ -295,9 +309,9 @@ func makeFormat(ctx context.Context, j *job.Job, all *tools.Catalog, r *resource
 	return f, nil
 }
 
-// newResources are what the job's tools and rewards share.
-func newResources(j *job.Job, warn func(text string)) *resources.Resources {
-	return resources.New(resources.Options{Resolve: j.Resolve, Sandbox: j.Sandbox, Gradings: j.Rollout.Gradings, Warn: warn})
+// newResources are what the job's tools and rewards share. look: nothing that the job names is run.
+func newResources(j *job.Job, warn func(text string), look bool) *resources.Resources {
+	return resources.New(resources.Options{Resolve: j.Resolve, Sandbox: j.Sandbox, Gradings: j.Rollout.Gradings, Warn: warn, Look: look})
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -225,7 +225,7 @@ func TestToolsOfAJob(t *testing.T) {
 	open := func(entries string) (*tools.Registry, error) {
 		j, err := job.Parse("job.yaml", []byte("version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\nrollout: {tool_timeout: 3, tool_tokens: 20}\nagent: {tools: ["+entries+"]}"), job.Options{})
 		require.NoError(t, err)
-		shared := newResources(j, nil)
+		shared := newResources(j, nil, false)
 		defer shared.Close()
 		r, _, err := makeTools(t.Context(), j, catalog, shared, tools.Options{Tokenizer: letters{}})
 		return r, err

@@ -8,7 +8,6 @@ import (
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
-	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -25,7 +24,7 @@ func Validate(ctx context.Context, j *job.Job, r Registries) error {
 // runs.
 func Look(ctx context.Context, j *job.Job, r Registries) (notRun []string, err error) {
 	s := newSession(j)
-	s.resources = resources.New(resources.Options{Resolve: j.Resolve, Sandbox: j.Sandbox, Warn: s.note, Look: true})
+	s.resources = newResources(j, s.note, true)
 	defer s.Close()
 	_, err = s.check(ctx, r)
 	return s.resources.NotRun(), err

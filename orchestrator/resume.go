@@ -270,10 +270,7 @@ func (t *run) mendMetrics(logs bool) error {
 	if bytes.Equal(keep, data) {
 		return nil
 	}
-	if err := os.WriteFile(path+".new", keep, 0o644); err != nil {
-		return fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
+	if err := replaceFile(path, keep); err != nil {
 		return fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
 	}
 	if err := t.metrics.Close(); err != nil {
