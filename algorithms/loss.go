@@ -88,11 +88,7 @@ func (a *Algorithm) objective(o *Ops, m *cgo.Model, loss Loss, f Outputs, r Rows
 	if o.err != nil {
 		return gotorch.Tensor{}, o.err
 	}
-	var policy gotorch.Tensor
-	err := panics.Guard("its PerToken", func() (err error) {
-		policy, err = loss.PerToken(in)
-		return err
-	})
+	policy, err := panics.Value("its PerToken", func() (gotorch.Tensor, error) { return loss.PerToken(in) })
 	if err == nil {
 		err = o.err
 	}
@@ -221,11 +217,7 @@ func (o *Ops) unmask(m *cgo.Model, f Outputs, r Rows) (Outputs, Rows) {
 
 // NewLoss makes the loss that the block names.
 func (a *Algorithm) NewLoss() (Loss, error) {
-	var l Loss
-	err := panics.Guard("its New", func() (err error) {
-		l, err = a.Loss.New(a.LossSettings)
-		return err
-	})
+	l, err := panics.Value("its New", func() (Loss, error) { return a.Loss.New(a.LossSettings) })
 	if err == nil && l == nil {
 		err = errors.New("its New returned no loss")
 	}

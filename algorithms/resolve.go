@@ -60,10 +60,7 @@ func (a *Algorithm) resolveEstimator(c Config, r *Registry) (err error) {
 	if a.EstimatorSettings.keys, err = resolveKeys("advantage", choice, a.Estimator.Keys); err != nil {
 		return err
 	}
-	err = panics.Guard("its New", func() (err error) {
-		a.estimator, err = a.Estimator.New(a.EstimatorSettings)
-		return err
-	})
+	a.estimator, err = panics.Value("its New", func() (Estimator, error) { return a.Estimator.New(a.EstimatorSettings) })
 	if err == nil && a.estimator == nil {
 		err = errors.New("its New returned no estimator")
 	}

@@ -34,6 +34,15 @@ func Guard(what string, f func() error) (err error) {
 	return f()
 }
 
+// Value is [Guard] for a function that returns a value.
+func Value[T any](what string, f func() (T, error)) (v T, err error) {
+	err = Guard(what, func() (err error) {
+		v, err = f()
+		return err
+	})
+	return v, err
+}
+
 // Place is the file and line of the panic in a stack that [debug.Stack] gave while it was recovered; "" where there is none.
 func Place(stack []byte) string {
 	_, after, _ := strings.Cut(string(stack), "\npanic(")

@@ -115,11 +115,7 @@ func (b *Builder) make(name string, params map[string]any) (Reward, error) {
 	if f == nil {
 		return nil, fmt.Errorf("there is no reward %q; the rewards are %s", name, strings.Join(b.registry.Names(), ", "))
 	}
-	var w Reward
-	err := panics.Guard("its factory", func() (err error) {
-		w, err = f(b, params)
-		return err
-	})
+	w, err := panics.Value("its factory", func() (Reward, error) { return f(b, params) })
 	if err == nil && w == nil {
 		err = errors.New("its factory returned no reward")
 	}

@@ -102,11 +102,7 @@ func (c *Catalog) Make(ctx context.Context, r *resources.Resources, ref Ref) ([]
 		}
 		return nil, fmt.Errorf("tools: there is no tool %q%s; the tools are %s", brief.Clip(ref.Name, 64), suggest(ref.Name, c.Names()), strings.Join(c.Names(), ", "))
 	}
-	var made []Tool
-	err := panics.Guard("its factory", func() (err error) {
-		made, err = f(ctx, r, ref.Params)
-		return err
-	})
+	made, err := panics.Value("its factory", func() ([]Tool, error) { return f(ctx, r, ref.Params) })
 	if err != nil {
 		return nil, fmt.Errorf("tools: %s: %w", what, err)
 	}

@@ -112,11 +112,7 @@ func makeFormat(all map[string]FormatFactory, name string, specs []Spec, o Forma
 		names := slices.Sorted(maps.Keys(all))
 		return nil, fmt.Errorf("tools: there is no format %q%s; the formats are %s", name, suggest(name, names), strings.Join(names, ", "))
 	}
-	var f Format
-	err := panics.Guard("its factory", func() (err error) {
-		f, err = factory(specs, o)
-		return err
-	})
+	f, err := panics.Value("its factory", func() (Format, error) { return factory(specs, o) })
 	if err == nil && f == nil {
 		err = errors.New("its factory returned no format")
 	}
