@@ -16,13 +16,15 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/urfave/cli/v2"
+
 	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/internal/terminal"
 	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/python/gpython"
 	"github.com/agentfly/agentfly/rewards"
-	"github.com/agentfly/agentfly/terminal"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/tools/calculator"
 	"github.com/agentfly/agentfly/tools/code"
@@ -32,7 +34,6 @@ import (
 	"github.com/agentfly/agentfly/tools/mcp"
 	"github.com/agentfly/agentfly/tools/search"
 	"github.com/agentfly/agentfly/tools/web"
-	"github.com/urfave/cli/v2"
 )
 
 // Version follows SemVer.

@@ -14,16 +14,17 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/urfave/cli/v2"
+
 	"github.com/agentfly/agentfly/cgo"
-	"github.com/agentfly/agentfly/doctor"
+	"github.com/agentfly/agentfly/internal/doctor"
+	"github.com/agentfly/agentfly/internal/terminal"
 	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/sandbox"
-	"github.com/agentfly/agentfly/terminal"
 	"github.com/agentfly/agentfly/trajectory"
-	"github.com/urfave/cli/v2"
 )
 
 // commands hold what every command may use.

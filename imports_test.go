@@ -19,15 +19,14 @@ const module = "github.com/agentfly/agentfly"
 var rank = map[string]int{
 	"cmd": 5, "scripts": 5, "": 4, "examples": 6, "orchestrator": 3,
 	"serve": 3, "engines": 2, "algorithms": 2, "tools": 2, "rewards": 2, "masks": 2, "policy": 2,
-	"trajectory": 0, "modelfile": 0, "doctor": 0, "cgo": 0, "waiting": 0,
-	"resources": 1, "python": 0, "sandbox": 0, "openai": 0, "brief": 0, "spell": 0, "again": 0, "spawn": 0, "panics": 0, "httplimit": 0, "terminal": 0,
+	"trajectory": 0, "modelfile": 0, "cgo": 0, "jinja": 1,
+	"resources": 1, "python": 0, "sandbox": 0, "internal": -1,
 }
 
 // allowed are the imports between siblings that have a reason.
 var allowed = map[string]string{
 	"policy → masks":      "a policy is a model with its tokenizer and template",
 	"python → sandbox":    "the workers of a file run in a sandbox on request",
-	"python → spawn":      "or in process groups of their own",
 	"policy → algorithms": "the update computes advantages and losses",
 }
 

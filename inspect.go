@@ -12,15 +12,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/urfave/cli/v2"
+
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/engines/local"
-	"github.com/agentfly/agentfly/masks/template"
+	"github.com/agentfly/agentfly/internal/terminal"
+	"github.com/agentfly/agentfly/jinja"
 	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/policy"
-	"github.com/agentfly/agentfly/terminal"
-	"github.com/urfave/cli/v2"
 )
 
 func (c *commands) inspect(model cli.Flag) []*cli.Command {
@@ -138,7 +139,7 @@ func (c *commands) inspectTemplate(x *cli.Context) error {
 		if err := strict(line, &in); err != nil {
 			return nil, err
 		}
-		rendered, err := compiled.RenderJSON(in.Messages, in.Tools, template.Input{AddGenerationPrompt: in.AddGenerationPrompt, Now: time.Now()})
+		rendered, err := compiled.RenderJSON(in.Messages, in.Tools, jinja.Input{AddGenerationPrompt: in.AddGenerationPrompt, Now: time.Now()})
 		if err != nil {
 			return nil, err
 		}

@@ -11,11 +11,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agentfly/agentfly/httplimit"
+	"github.com/urfave/cli/v2"
+
+	"github.com/agentfly/agentfly/internal/httpserver"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/tools/mcp"
-	"github.com/urfave/cli/v2"
 )
 
 // toolsServeCommand offers tools to other programs.
@@ -108,10 +109,10 @@ func (c *commands) serveTools(x *cli.Context, tools *mcp.Server) error {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", bearing(x.String("api-key"), tools))
-	server := httplimit.NewServer(httplimit.Handler(mux, httplimit.Options{}), c.errOut)
+	server := httpserver.NewServer(httpserver.Handler(mux, httpserver.Options{}), c.errOut)
 	fmt.Fprintf(c.text, "serving tools on http://%s/mcp\n", listener.Addr())
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(httplimit.Listener(listener, httplimit.MaxConnections)) }()
+	go func() { ended <- server.Serve(httpserver.Listener(listener, httpserver.MaxConnections)) }()
 	select {
 	case err := <-ended:
 		return fmt.Errorf("tools: serve: %w", err)

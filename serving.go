@@ -11,12 +11,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/urfave/cli/v2"
+
 	"github.com/agentfly/agentfly/engines/local"
-	"github.com/agentfly/agentfly/httplimit"
+	"github.com/agentfly/agentfly/internal/httpserver"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/serve"
-	"github.com/urfave/cli/v2"
 )
 
 // serveCommand takes vLLM's flag names.
@@ -181,10 +182,10 @@ func (c *commands) listen(x *cli.Context, s *serve.Server) error {
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
-	server := httplimit.NewServer(s, c.errOut)
+	server := httpserver.NewServer(s, c.errOut)
 	fmt.Fprintf(c.text, "serving %s on http://%s\n", x.Args().First(), listener.Addr())
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(httplimit.Listener(listener, httplimit.MaxConnections)) }()
+	go func() { ended <- server.Serve(httpserver.Listener(listener, httpserver.MaxConnections)) }()
 	select {
 	case err := <-ended:
 		return fmt.Errorf("serve: %w", err)

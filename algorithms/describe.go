@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/agentfly/agentfly/panics"
+	"github.com/agentfly/agentfly/internal/panics"
 )
 
 // Describe says what the block really computes, one setting a line, for `agentfly job effective`.

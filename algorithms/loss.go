@@ -10,7 +10,7 @@ import (
 	"github.com/wangkuiyi/gotorch"
 
 	"github.com/agentfly/agentfly/cgo"
-	"github.com/agentfly/agentfly/panics"
+	"github.com/agentfly/agentfly/internal/panics"
 )
 
 // LossInput is what a loss sees of a micro-batch: one row for each loss-mask token, in the order of the packing. Tensors

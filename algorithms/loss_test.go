@@ -16,7 +16,7 @@ import (
 	"github.com/wangkuiyi/gotorch"
 
 	"github.com/agentfly/agentfly/cgo"
-	"github.com/agentfly/agentfly/panics"
+	"github.com/agentfly/agentfly/internal/panics"
 )
 
 // point is where an objective is evaluated: the outputs of a forward, [N] each.

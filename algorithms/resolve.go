@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agentfly/agentfly/panics"
+	"github.com/agentfly/agentfly/internal/panics"
 )
 
 // Algorithm is a resolved algorithm block: every setting has its value and none contradicts another.

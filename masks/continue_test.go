@@ -5,15 +5,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/jinja"
 	"github.com/agentfly/agentfly/masks"
-	"github.com/agentfly/agentfly/masks/template"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
 // The text that Continue returns is what Prompt renders of the messages, and with it the next observation is the same.
 func TestContinueKnowsTheNextPrompt(t *testing.T) {
 	enc := words{vocab: []string{"<|im_start|>", "<|im_end|>"}, special: 2}
-	tmpl := compile(t, "{% for m in messages %}<|im_start|>{{ m.role + '\n' + m.content + '<|im_end|>' + '\n' }}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}", template.Options{EOSToken: "<|im_end|>"})
+	tmpl := compile(t, "{% for m in messages %}<|im_start|>{{ m.role + '\n' + m.content + '<|im_end|>' + '\n' }}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}", jinja.Options{EOSToken: "<|im_end|>"})
 	r, err := masks.NewRenderer(enc, tmpl, masks.Options{})
 	require.NoError(t, err)
 	history := []trajectory.Message{trajectory.Text("system", "Be brief."), trajectory.Text("user", "Why?")}

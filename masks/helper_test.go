@@ -9,9 +9,10 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/agentfly/agentfly/masks"
-	"github.com/agentfly/agentfly/masks/template"
 	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/jinja"
+	"github.com/agentfly/agentfly/masks"
 )
 
 // words is a tokenizer made by hand: the longest entry that fits is taken, anything else is a character of id 1000 + code point.
@@ -103,9 +104,9 @@ func real(t testing.TB, name string) string {
 	return all[name]
 }
 
-func compile(t testing.TB, source string, o template.Options) *template.Template {
+func compile(t testing.TB, source string, o jinja.Options) *jinja.Template {
 	t.Helper()
-	tmpl, err := template.Compile(source, o)
+	tmpl, err := jinja.Compile(source, o)
 	require.NoError(t, err)
 	return tmpl
 }

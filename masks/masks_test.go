@@ -6,10 +6,11 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/agentfly/agentfly/masks"
-	"github.com/agentfly/agentfly/masks/template"
-	"github.com/agentfly/agentfly/trajectory"
 	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/jinja"
+	"github.com/agentfly/agentfly/masks"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // chatml is SmolLM2's vocabulary in miniature. Ids are positions: 0 is <|im_start|>, 1 is <|im_end|>.
@@ -26,7 +27,7 @@ const (
 
 func smol(t testing.TB) *masks.Renderer {
 	t.Helper()
-	tmpl := compile(t, real(t, "HuggingFaceTB-SmolLM2-135M-Instruct"), template.Options{EOSToken: "<|im_end|>"})
+	tmpl := compile(t, real(t, "HuggingFaceTB-SmolLM2-135M-Instruct"), jinja.Options{EOSToken: "<|im_end|>"})
 	r, err := masks.NewRenderer(chatml, tmpl, masks.Options{})
 	require.NoError(t, err)
 	return r
@@ -230,7 +231,7 @@ func TestToolsEnterTheSystemPromptWhereTheTemplateIgnoresThem(t *testing.T) {
 	require.Equal(t, "<|im_start|>system\n"+block+"<|im_end|>\n<|im_start|>user\n2*3?<|im_end|>\n<|im_start|>assistant\n", text)
 
 	// Qwen2.5 writes the same words itself.
-	tmpl := compile(t, real(t, "Qwen-Qwen2.5-7B-Instruct"), template.Options{EOSToken: "<|im_end|>"})
+	tmpl := compile(t, real(t, "Qwen-Qwen2.5-7B-Instruct"), jinja.Options{EOSToken: "<|im_end|>"})
 	qwen, err := masks.NewRenderer(chatml, tmpl, masks.Options{})
 	require.NoError(t, err)
 	require.False(t, qwen.ToolsInSystemPrompt())

@@ -4,10 +4,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agentfly/agentfly/masks"
-	"github.com/agentfly/agentfly/masks/template"
-	"github.com/agentfly/agentfly/trajectory"
 	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/jinja"
+	"github.com/agentfly/agentfly/masks"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // marks is a tokenizer of special tokens; all other text is characters.
@@ -39,7 +40,7 @@ func TestRealTemplatesAreProbed(t *testing.T) {
 		"GLM-4.6":                         {stops: []string{"<|user|>", "<|observation|>", "</s>"}, strips: true, reason: `an earlier answer: the completion "Probe answer." is now written "\n<think></think>\nProbe answer.…"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tmpl := compile(t, real(t, name), template.Options{BOSToken: "<s>", EOSToken: "</s>"})
+			tmpl := compile(t, real(t, name), jinja.Options{BOSToken: "<s>", EOSToken: "</s>"})
 			r, err := masks.NewRenderer(marks, tmpl, masks.Options{Now: time.Unix(1_700_000_000, 0).UTC()})
 			require.NoError(t, err)
 			var stops []string
@@ -102,7 +103,7 @@ func TestObservationsOfRealTemplates(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			tmpl := compile(t, real(t, c.model), template.Options{BOSToken: "<s>", EOSToken: "</s>"})
+			tmpl := compile(t, real(t, c.model), jinja.Options{BOSToken: "<s>", EOSToken: "</s>"})
 			r, err := masks.NewRenderer(marks, tmpl, masks.Options{Now: time.Unix(1_700_000_000, 0).UTC()})
 			require.NoError(t, err)
 			for stopped, want := range map[bool]string{false: c.cut, true: c.stopped} {
@@ -119,7 +120,7 @@ func TestObservationsOfRealTemplates(t *testing.T) {
 }
 
 func TestARewrittenHistoryIsReported(t *testing.T) {
-	tmpl := compile(t, real(t, "Qwen-Qwen3-0.6B"), template.Options{EOSToken: "<|im_end|>"})
+	tmpl := compile(t, real(t, "Qwen-Qwen3-0.6B"), jinja.Options{EOSToken: "<|im_end|>"})
 	r, err := masks.NewRenderer(marks, tmpl, masks.Options{})
 	require.NoError(t, err)
 	p := masks.Reply{
@@ -143,17 +144,17 @@ func TestARewrittenHistoryIsReported(t *testing.T) {
 
 func TestRendererErrors(t *testing.T) {
 	const plain = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
-	_, err := masks.NewRenderer(marks, compile(t, plain, template.Options{}), masks.Options{})
+	_, err := masks.NewRenderer(marks, compile(t, plain, jinja.Options{}), masks.Options{})
 	require.ErrorContains(t, err, "masks: no stop token")
-	_, err = masks.NewRenderer(marks, compile(t, plain, template.Options{EOSToken: "<eos>"}), masks.Options{})
+	_, err = masks.NewRenderer(marks, compile(t, plain, jinja.Options{EOSToken: "<eos>"}), masks.Options{})
 	require.ErrorContains(t, err, `the eos token "<eos>" is not in the tokenizer's vocabulary`)
-	_, err = masks.NewRenderer(marks, compile(t, "{{ raise_exception('no') }}", template.Options{EOSToken: "</s>"}), masks.Options{})
+	_, err = masks.NewRenderer(marks, compile(t, "{{ raise_exception('no') }}", jinja.Options{EOSToken: "</s>"}), masks.Options{})
 	require.ErrorContains(t, err, "cannot render a user, an assistant and a user: template: the template refuses this conversation: no")
-	_, err = masks.NewRenderer(marks, compile(t, "{{ messages | length }}", template.Options{EOSToken: "</s>"}), masks.Options{})
+	_, err = masks.NewRenderer(marks, compile(t, "{{ messages | length }}", jinja.Options{EOSToken: "</s>"}), masks.Options{})
 	require.ErrorContains(t, err, "does not write the assistant's content")
 
 	// A template without an end-of-turn token works with eos alone.
-	r, err := masks.NewRenderer(marks, compile(t, plain, template.Options{EOSToken: "</s>"}), masks.Options{})
+	r, err := masks.NewRenderer(marks, compile(t, plain, jinja.Options{EOSToken: "</s>"}), masks.Options{})
 	require.NoError(t, err)
 	ids, err := r.Observation(masks.Reply{
 		History: []trajectory.Message{trajectory.Text("user", "q")}, Completion: "a", Results: []trajectory.Message{trajectory.Text("user", "r")}, Sampled: r.StopIDs()[:1],

@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/agentfly/agentfly/masks/template"
+	"github.com/agentfly/agentfly/jinja"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -42,7 +42,7 @@ type Options struct {
 // Renderer turns conversations of one model into token ids.
 type Renderer struct {
 	enc       Encoder
-	tmpl      *template.Template
+	tmpl      *jinja.Template
 	options   Options
 	usesTools bool
 	stopIDs   []int32
@@ -65,7 +65,7 @@ var ErrRewritten = errors.New("masks: the chat template rewrites the history")
 
 // NewRenderer probes the template once: its end-of-turn token, whether it writes tool schemas, and whether it is append-only.
 // A template that cannot render a conversation of a user and an assistant at all is an error.
-func NewRenderer(enc Encoder, tmpl *template.Template, o Options) (*Renderer, error) {
+func NewRenderer(enc Encoder, tmpl *jinja.Template, o Options) (*Renderer, error) {
 	r := &Renderer{enc: enc, tmpl: tmpl, options: o, usesTools: tmpl.UsesTools()}
 	if !o.Markup {
 		texts := append(slices.Clone(enc.Specials()), r.roleTokens()...)
@@ -122,7 +122,7 @@ func (r *Renderer) rendered(messages []trajectory.Message, tools []json.RawMessa
 	if err := r.checkRoles(messages); err != nil {
 		return rendering{}, err
 	}
-	return r.markup(template.Input{
+	return r.markup(jinja.Input{
 		Messages: messages, Tools: tools, AddGenerationPrompt: addGenerationPrompt, Extra: r.options.Extra, Now: r.options.Now,
 	})
 }
@@ -133,7 +133,7 @@ func toolsInSystemPrompt(messages []trajectory.Message, tools []json.RawMessage)
 	b.WriteString("# Tools\n\nYou may call one or more functions to assist with the user query.\n\n" +
 		"You are provided with function signatures within <tools></tools> XML tags:\n<tools>")
 	for i, tool := range tools {
-		text, err := template.Dumps(tool)
+		text, err := jinja.Dumps(tool)
 		if err != nil {
 			return nil, fmt.Errorf("tool %d: %w", i, err)
 		}

@@ -9,7 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/agentfly/agentfly/masks/template"
+	"github.com/agentfly/agentfly/jinja"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -54,7 +54,7 @@ func (x rendering) last(n int) rendering {
 const marks, marksEnd = '\U00020000', '\U0002A6D0'
 
 // markup renders with the special tokens of the contents marked.
-func (r *Renderer) markup(in template.Input) (rendering, error) {
+func (r *Renderer) markup(in jinja.Input) (rendering, error) {
 	if r.options.Markup || !r.maySpell(in) {
 		text, err := r.tmpl.Render(in)
 		return rendering{text: text, marked: text}, err
@@ -85,7 +85,7 @@ func (r *Renderer) markup(in template.Input) (rendering, error) {
 }
 
 // maySpell tells whether a conversation may spell a special token. Of JSON it looks at the source, whose escapes may spell one too.
-func (r *Renderer) maySpell(in template.Input) bool {
+func (r *Renderer) maySpell(in jinja.Input) bool {
 	spells := func(s *spellings, free bool, texts ...string) bool {
 		return slices.ContainsFunc(texts, func(text string) bool { return len(s.places(text, free)) > 0 })
 	}
@@ -142,7 +142,7 @@ func (r *Renderer) roleTokens() []string {
 	var written strings.Builder
 	for _, messages := range [][]trajectory.Message{{user}, {system, user}, {user, assistant, user}, {user, assistant, tool, tool}, {user, assistant, tool, assistant, user}} {
 		for _, prompt := range []bool{false, true} {
-			text, err := r.tmpl.Render(template.Input{Messages: messages, AddGenerationPrompt: prompt, Extra: r.options.Extra, Now: r.options.Now})
+			text, err := r.tmpl.Render(jinja.Input{Messages: messages, AddGenerationPrompt: prompt, Extra: r.options.Extra, Now: r.options.Now})
 			if err == nil { // else a role that this template does not have
 				written.WriteString(text + "\n")
 			}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/jinja"
 	"github.com/agentfly/agentfly/masks"
-	"github.com/agentfly/agentfly/masks/template"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -41,7 +41,7 @@ func TestContentsInjectNoRoles(t *testing.T) {
 	}
 	schema := []json.RawMessage{json.RawMessage(`{"type":"function","function":{"name":"calc","description":"x\u003c|im_end|>"}}`)}
 	for _, name := range []string{"HuggingFaceTB-SmolLM2-135M-Instruct", "Qwen-Qwen2.5-7B-Instruct"} { // the schemas in the system prompt, and by the template
-		r, err := masks.NewRenderer(chatml, compile(t, real(t, name), template.Options{EOSToken: "<|im_end|>"}), masks.Options{})
+		r, err := masks.NewRenderer(chatml, compile(t, real(t, name), jinja.Options{EOSToken: "<|im_end|>"}), masks.Options{})
 		require.NoError(t, err)
 		ids, text, err := r.Prompt(twoTurns, schema, true)
 		require.NoError(t, err)
@@ -63,7 +63,7 @@ func specialIDs(ids []int32) (out []int32) {
 func TestWhereSpecialTokensAreRecognised(t *testing.T) {
 	const turn = "a<|endoftext|><|im_end|>"
 	history := []trajectory.Message{trajectory.Text("system", turn), trajectory.Text("user", turn), trajectory.Text("assistant", turn), trajectory.Text("user", turn)}
-	template := compile(t, "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|im_start|>{% endif %}", template.Options{EOSToken: "<|im_end|>"})
+	template := compile(t, "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|im_start|>{% endif %}", jinja.Options{EOSToken: "<|im_end|>"})
 	for name, c := range map[string]struct {
 		o    masks.Options
 		want []int32
@@ -84,7 +84,7 @@ func TestWhereSpecialTokensAreRecognised(t *testing.T) {
 
 // Two contents that a template joins make no special token together, nor with the template's own text.
 func TestContentsThatJoinMakeNoSpecialToken(t *testing.T) {
-	tmpl := compile(t, "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}_end|><|im_start|>{% endif %}", template.Options{EOSToken: "<|im_end|>"})
+	tmpl := compile(t, "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}_end|><|im_start|>{% endif %}", jinja.Options{EOSToken: "<|im_end|>"})
 	r, err := masks.NewRenderer(chatml, tmpl, masks.Options{})
 	require.NoError(t, err)
 	for _, parts := range [][]string{{"<|im_", "end|>"}, {"a<", "|im_end|>b"}, {"<|im_end|", ">"}, {"x<|im"}, {"<", "|", "im_end|>"}} {
@@ -128,7 +128,7 @@ func TestContentsOfAnyText(t *testing.T) {
 		return b.String()
 	}
 	for _, name := range []string{"HuggingFaceTB-SmolLM2-135M-Instruct", "Qwen-Qwen2.5-7B-Instruct", "Qwen-Qwen3-0.6B"} {
-		r, err := masks.NewRenderer(tok, compile(t, real(t, name), template.Options{EOSToken: "<|im_end|>"}), masks.Options{})
+		r, err := masks.NewRenderer(tok, compile(t, real(t, name), jinja.Options{EOSToken: "<|im_end|>"}), masks.Options{})
 		require.NoError(t, err)
 		for range 300 {
 			plain := rng.IntN(3) == 0
@@ -168,7 +168,7 @@ func TestRealTemplatesWithHostileContents(t *testing.T) {
 	}
 	rendered := 0
 	for name, source := range realTemplates(t) {
-		compiled, err := template.Compile(source, template.Options{BOSToken: "<s>", EOSToken: "</s>"})
+		compiled, err := jinja.Compile(source, jinja.Options{BOSToken: "<s>", EOSToken: "</s>"})
 		if err != nil {
 			continue
 		}
@@ -228,7 +228,7 @@ func TestStructureIsNotMarked(t *testing.T) {
 	odd := words{special: 3, vocab: []string{"sop", "<|im_end|>", "xt"}}
 	const source = "{% for t in tools or [] %}{{ t.function.name }} {{ t.function.parameters.type }};{% endfor %}{% for m in messages %}{{ m.role }}: " +
 		"{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>{% endfor %}"
-	r, err := masks.NewRenderer(odd, compile(t, source, template.Options{EOSToken: "<|im_end|>"}), masks.Options{})
+	r, err := masks.NewRenderer(odd, compile(t, source, jinja.Options{EOSToken: "<|im_end|>"}), masks.Options{})
 	require.NoError(t, err)
 	parts := trajectory.Message{Role: "user", Content: []trajectory.Part{{Type: "text", Text: "sop op"}, {Type: "text", Text: "t<|im_end|>"}}}
 	schema := []json.RawMessage{json.RawMessage(`{"type":"function","function":{"name":"plus","parameters":{"type":"object","properties":{"<|im_end|>":{}}}}}`)}
@@ -244,7 +244,7 @@ func TestStructureIsNotMarked(t *testing.T) {
 // However JSON escapes them, the special tokens that a schema or the arguments of a recorded call spell are text.
 func TestEscapedSpellings(t *testing.T) {
 	const source = "{% for t in tools or [] %}{{ t.function.name }}{{ t.function.description }};{% endfor %}{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.arguments.x }}{% endfor %}</s>{% endfor %}"
-	r, err := masks.NewRenderer(marks, compile(t, source, template.Options{EOSToken: "</s>"}), masks.Options{})
+	r, err := masks.NewRenderer(marks, compile(t, source, jinja.Options{EOSToken: "</s>"}), masks.Options{})
 	require.NoError(t, err)
 	for _, spelt := range []string{`[/INST]`, `[\/INST]`, `\u005b/INST]`, `</s>`, `<\/s>`} {
 		schema := []json.RawMessage{json.RawMessage(`{"type":"function","function":{"name":"f","description":"` + spelt + `"}}`)}
@@ -276,7 +276,7 @@ func TestRoleTokensThatAreNotSpecial(t *testing.T) {
 	const source = "<s>{% for m in messages %}{% if m.role == 'user' %}<|User|>{{ m.content }}{% elif m.role == 'tool' %}<tool_response>{{ m.content }}</tool_response>" +
 		"{% elif m.role == 'assistant' %}<|Assistant|>{{ m.content }}</s>{% else %}{{ m.content }} user{% endif %}{% endfor %}" +
 		"{% if tools %}<tool_call>{% endif %}{% if add_generation_prompt %}<|Assistant|><think>\n{% endif %}"
-	r, err := masks.NewRenderer(enc, compile(t, source, template.Options{EOSToken: "</s>"}), masks.Options{StopIDs: []int32{6}})
+	r, err := masks.NewRenderer(enc, compile(t, source, jinja.Options{EOSToken: "</s>"}), masks.Options{StopIDs: []int32{6}})
 	require.NoError(t, err)
 	tokens := func(ids []int32) string {
 		return enc.Decode(slices.DeleteFunc(slices.Clone(ids), func(id int32) bool { return id >= 1000 }), false)
@@ -291,7 +291,7 @@ func TestRoleTokensThatAreNotSpecial(t *testing.T) {
 	_, _, err = r.Prompt([]trajectory.Message{trajectory.Text("<|User|>", "hi")}, nil, true)
 	require.ErrorContains(t, err, `the role "<|User|>" spells a special token`)
 
-	all, err := masks.NewRenderer(enc, compile(t, source, template.Options{EOSToken: "</s>"}), masks.Options{Markup: true})
+	all, err := masks.NewRenderer(enc, compile(t, source, jinja.Options{EOSToken: "</s>"}), masks.Options{Markup: true})
 	require.NoError(t, err)
 	ids, text, err = all.Prompt([]trajectory.Message{trajectory.Text("user", hostile)}, nil, true)
 	require.NoError(t, err)
@@ -301,7 +301,7 @@ func TestRoleTokensThatAreNotSpecial(t *testing.T) {
 // The same with a real tokenizer and template: Qwen3's <tool_response> is no special token.
 func TestToolResponsesOfQwenEndWhereTheTemplateEndsThem(t *testing.T) {
 	tok := public(t, "qwen3")
-	r, err := masks.NewRenderer(tok, compile(t, real(t, "Qwen-Qwen3-0.6B"), template.Options{EOSToken: "<|im_end|>"}), masks.Options{})
+	r, err := masks.NewRenderer(tok, compile(t, real(t, "Qwen-Qwen3-0.6B"), jinja.Options{EOSToken: "<|im_end|>"}), masks.Options{})
 	require.NoError(t, err)
 	end, ok := tok.ID("</tool_response>")
 	require.True(t, ok)
@@ -324,7 +324,7 @@ func TestMarksInWhatATemplateEscapes(t *testing.T) {
 		"e":                         "é&lt;|im_end|&gt;b你",
 	} {
 		source := "{% for m in messages %}{% if m.role == 'user' %}{{ m.content | " + filter + " }}{% else %}{{ m.content }}{% endif %}<|im_end|>{% endfor %}"
-		r, err := masks.NewRenderer(chatml, compile(t, source, template.Options{EOSToken: "<|im_end|>"}), masks.Options{})
+		r, err := masks.NewRenderer(chatml, compile(t, source, jinja.Options{EOSToken: "<|im_end|>"}), masks.Options{})
 		require.NoError(t, err)
 		ids, text, err := r.Prompt([]trajectory.Message{trajectory.Text("user", "é<|im_end|>b你")}, nil, true)
 		require.NoError(t, err)

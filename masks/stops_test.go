@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/jinja"
 	"github.com/agentfly/agentfly/masks"
-	"github.com/agentfly/agentfly/masks/template"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -15,13 +15,13 @@ const endoftext = 2 // in chatml, the end of a base model
 
 // The eos_token_id of config.json and generation_config.json end a completion beside the template's end of turn.
 func TestTheModelsOwnStopsEndACompletion(t *testing.T) {
-	tmpl := compile(t, real(t, "Qwen-Qwen2.5-7B-Instruct"), template.Options{EOSToken: "<|im_end|>"})
+	tmpl := compile(t, real(t, "Qwen-Qwen2.5-7B-Instruct"), jinja.Options{EOSToken: "<|im_end|>"})
 	r, err := masks.NewRenderer(chatml, tmpl, masks.Options{StopIDs: []int32{eot, endoftext}})
 	require.NoError(t, err)
 	require.Equal(t, []int32{eot, endoftext}, r.StopIDs())
 
 	// A template that writes no end of turn, and a tokenizer without eos_token: the model's list is enough.
-	tmpl = compile(t, "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", template.Options{})
+	tmpl = compile(t, "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", jinja.Options{})
 	r, err = masks.NewRenderer(chatml, tmpl, masks.Options{StopIDs: []int32{endoftext}})
 	require.NoError(t, err)
 	require.Equal(t, []int32{endoftext}, r.StopIDs())
@@ -29,7 +29,7 @@ func TestTheModelsOwnStopsEndACompletion(t *testing.T) {
 
 // Where the sampled stop token is not the one that the template closes the turn with, the observation closes it.
 func TestAForeignStopTokenLeavesTheClosingToTheObservation(t *testing.T) {
-	tmpl := compile(t, real(t, "HuggingFaceTB-SmolLM2-135M-Instruct"), template.Options{EOSToken: "<|im_end|>"})
+	tmpl := compile(t, real(t, "HuggingFaceTB-SmolLM2-135M-Instruct"), jinja.Options{EOSToken: "<|im_end|>"})
 	r, err := masks.NewRenderer(chatml, tmpl, masks.Options{StopIDs: []int32{endoftext}})
 	require.NoError(t, err)
 	rest := []int32{nl, bos, 5, nl, 11, eot, nl, bos, 6, nl}
@@ -49,7 +49,7 @@ func TestAForeignStopTokenLeavesTheClosingToTheObservation(t *testing.T) {
 
 // GLM closes a turn with the next role's own mark: the other role's mark, though a stop token too, does not close it.
 func TestAClosingOfAnotherRole(t *testing.T) {
-	tmpl := compile(t, "{% for m in messages %}{{ {'user': '<|user|>', 'assistant': '', 'tool': '<|observation|>'}[m.role] }}{{ m.content }}{% endfor %}", template.Options{})
+	tmpl := compile(t, "{% for m in messages %}{{ {'user': '<|user|>', 'assistant': '', 'tool': '<|observation|>'}[m.role] }}{{ m.content }}{% endfor %}", jinja.Options{})
 	r, err := masks.NewRenderer(marks, tmpl, masks.Options{})
 	require.NoError(t, err)
 	user, _ := marks.ID("<|user|>")

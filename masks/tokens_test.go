@@ -8,11 +8,12 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/jinja"
 	"github.com/agentfly/agentfly/masks"
-	"github.com/agentfly/agentfly/masks/template"
 	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/trajectory"
-	"github.com/stretchr/testify/require"
 )
 
 var _ masks.Encoder = (*tokenizer.Tokenizer)(nil)
@@ -61,31 +62,31 @@ func TestObservationsJoinWithoutASeam(t *testing.T) {
 	for name, c := range map[string]struct {
 		tok      func(testing.TB) *tokenizer.Tokenizer
 		template string
-		options  template.Options
+		options  jinja.Options
 		stops    []string
 	}{
-		"SmolLM2": {smollm2, "HuggingFaceTB-SmolLM2-135M-Instruct", template.Options{BOSToken: "<|im_start|>", EOSToken: "<|im_end|>"}, []string{"<|im_end|>"}},
-		"Qwen2.5": {func(t testing.TB) *tokenizer.Tokenizer { return public(t, "qwen3") }, "Qwen-Qwen2.5-7B-Instruct", template.Options{EOSToken: "<|im_end|>"}, []string{"<|im_end|>"}},
-		"Qwen3":   {func(t testing.TB) *tokenizer.Tokenizer { return public(t, "qwen3") }, "Qwen-Qwen3-0.6B", template.Options{EOSToken: "<|im_end|>"}, []string{"<|im_end|>"}},
+		"SmolLM2": {smollm2, "HuggingFaceTB-SmolLM2-135M-Instruct", jinja.Options{BOSToken: "<|im_start|>", EOSToken: "<|im_end|>"}, []string{"<|im_end|>"}},
+		"Qwen2.5": {func(t testing.TB) *tokenizer.Tokenizer { return public(t, "qwen3") }, "Qwen-Qwen2.5-7B-Instruct", jinja.Options{EOSToken: "<|im_end|>"}, []string{"<|im_end|>"}},
+		"Qwen3":   {func(t testing.TB) *tokenizer.Tokenizer { return public(t, "qwen3") }, "Qwen-Qwen3-0.6B", jinja.Options{EOSToken: "<|im_end|>"}, []string{"<|im_end|>"}},
 		"Llama 3.1": {
 			func(t testing.TB) *tokenizer.Tokenizer { return public(t, "llama3_1") }, "meta-llama-Llama-3.1-8B-Instruct",
-			template.Options{BOSToken: "<|begin_of_text|>", EOSToken: "<|eot_id|>"},
+			jinja.Options{BOSToken: "<|begin_of_text|>", EOSToken: "<|eot_id|>"},
 			[]string{"<|eot_id|>"},
 		},
 		"DeepSeek V3": {
 			func(t testing.TB) *tokenizer.Tokenizer { return public(t, "deepseek_v3") }, "lenml-deepseek_v3",
-			template.Options{BOSToken: "<｜begin▁of▁sentence｜>", EOSToken: "<｜end▁of▁sentence｜>"},
+			jinja.Options{BOSToken: "<｜begin▁of▁sentence｜>", EOSToken: "<｜end▁of▁sentence｜>"},
 			[]string{"<｜end▁of▁sentence｜>"},
 		},
 		"Gemma 3": {
 			func(t testing.TB) *tokenizer.Tokenizer { return public(t, "gemma3") }, "lenml-gemma3",
-			template.Options{BOSToken: "<bos>", EOSToken: "<eos>"},
+			jinja.Options{BOSToken: "<bos>", EOSToken: "<eos>"},
 			[]string{"<end_of_turn>", "<eos>"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tok := c.tok(t)
-			tmpl, err := template.Compile(real(t, c.template), c.options)
+			tmpl, err := jinja.Compile(real(t, c.template), c.options)
 			require.NoError(t, err)
 			r, err := masks.NewRenderer(tok, tmpl, masks.Options{})
 			require.NoError(t, err)
@@ -120,7 +121,7 @@ func TestObservationsJoinWithoutASeam(t *testing.T) {
 
 func BenchmarkObservation(b *testing.B) {
 	tok := smollm2(b)
-	tmpl, err := template.Compile(real(b, "HuggingFaceTB-SmolLM2-135M-Instruct"), template.Options{EOSToken: "<|im_end|>"})
+	tmpl, err := jinja.Compile(real(b, "HuggingFaceTB-SmolLM2-135M-Instruct"), jinja.Options{EOSToken: "<|im_end|>"})
 	require.NoError(b, err)
 	r, err := masks.NewRenderer(tok, tmpl, masks.Options{})
 	require.NoError(b, err)

@@ -16,15 +16,15 @@ import (
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/engines/vllm"
+	"github.com/agentfly/agentfly/internal/panics"
+	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/orchestrator/job"
-	"github.com/agentfly/agentfly/panics"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
-	"github.com/agentfly/agentfly/waiting"
 )
 
 // Registries hold what job files name.
@@ -65,7 +65,7 @@ func newSession(j *job.Job) *session {
 // equip makes the job's tools, with the format in which they are called, and its rewards: what is wrong with them is told before a model is
 // opened.
 func (s *session) equip(ctx context.Context, r Registries) (err error) {
-	defer waiting.Enter(ctx, "start", "tools and rewards").Leave()
+	defer watchdog.Enter(ctx, "start", "tools and rewards").Leave()
 	s.rollout.Tools, s.rollout.Format, err = makeTools(ctx, s.job, r.Tools, s.resources, tools.Options{Report: s.panics()})
 	var wrong error
 	s.rollout.Reward, wrong = makeReward(s.job, r.Rewards.Builder(ctx, s.resources))
@@ -78,7 +78,7 @@ func (s *session) reach(ctx context.Context, toolsOff bool) error {
 	if s.job.SFT != nil || s.job.Control.ToolsOff || toolsOff { // nothing is called
 		return nil
 	}
-	defer waiting.Enter(ctx, "start", "services").Leave()
+	defer watchdog.Enter(ctx, "start", "services").Leave()
 	return s.resources.Begin(ctx)
 }
 
@@ -86,7 +86,7 @@ func (s *session) reach(ctx context.Context, toolsOff bool) error {
 func (s *session) open(ctx context.Context, path string) (err error) {
 	j := s.job
 	s.worker = cgo.NewWorker()
-	defer waiting.Enter(ctx, "start", "model and engine").Leave()
+	defer watchdog.Enter(ctx, "start", "model and engine").Leave()
 	if s.policy, err = loadPolicy(j, path); err != nil {
 		return err
 	}

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
-	"github.com/agentfly/agentfly/waiting"
 )
 
 // conversation is what was said in a trajectory, as its newest sample has it.
@@ -109,7 +109,7 @@ func (r *Rollout) observe(ctx context.Context, p Place, t *trajectory.Trajectory
 // ask has the agent's format, which may be somebody else's code, do something for a turn. A panic is an error, and so is what
 // comes after the deadline; neither ends more than this trajectory.
 func (r *Rollout) ask(ctx context.Context, p Place, turn int, what string, f func(ctx context.Context) error) (err error) {
-	defer waiting.Enter(ctx, "agent", p.ID()+"-"+strconv.Itoa(turn)).Leave()
+	defer watchdog.Enter(ctx, "agent", p.ID()+"-"+strconv.Itoa(turn)).Leave()
 	own, cancel := ctx, func() {}
 	if r.AgentTimeout > 0 {
 		own, cancel = context.WithTimeout(ctx, r.AgentTimeout)

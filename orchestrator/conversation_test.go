@@ -14,12 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/internal/watchdog"
+	"github.com/agentfly/agentfly/jinja"
 	"github.com/agentfly/agentfly/masks"
-	"github.com/agentfly/agentfly/masks/template"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
-	"github.com/agentfly/agentfly/waiting"
 )
 
 type piece struct {
@@ -233,10 +233,10 @@ func TestATemplateThatDropsThoughtsBeginsASample(t *testing.T) {
 		}
 		return say("<think>add</think><calculator>2+3</calculator>")
 	})
-	tmpl, err := template.Compile(`{% for m in messages %}<|im_start|>{{ m.role }}
+	tmpl, err := jinja.Compile(`{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content.split('</think>')[-1] }}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
-{% endif %}`, template.Options{EOSToken: "<|im_end|>"})
+{% endif %}`, jinja.Options{EOSToken: "<|im_end|>"})
 	require.NoError(t, err)
 	r.Renderer, err = masks.NewRenderer(letters{}, tmpl, masks.Options{})
 	require.NoError(t, err)
@@ -303,15 +303,15 @@ func TestAFormatThatHangsOrPanicsFailsItsTrajectory(t *testing.T) {
 		format := r.Format
 		r.AgentTimeout = 30 * time.Second
 		r.Format = late{format}
-		board := waiting.NewBoard()
-		lines := make(chan []waiting.Line, 1)
+		board := watchdog.NewBoard()
+		lines := make(chan []watchdog.Line, 1)
 		time.AfterFunc(20*time.Second, func() { lines <- board.Lines() })
 		start := time.Now()
 		tr := r.Sample(board.On(t.Context()), Place{Phase: "train", Task: task("a", "1?", "1")})
 		require.Equal(t, 30*time.Second, time.Since(start).Truncate(time.Second))
 		require.Equal(t, "agent", tr.ErrOrigin)
 		require.Equal(t, "orchestrator: train-0-0-0 turn 0: parse took longer than 30s (rollout.tool_timeout)", tr.Err)
-		require.Equal(t, "waiting for agent: train-0-0-0-0 for 20s", waiting.Report(<-lines))
+		require.Equal(t, "waiting for agent: train-0-0-0-0 for 20s", watchdog.Report(<-lines))
 		r.Format = wild{format}
 		tr = r.Sample(t.Context(), Place{Phase: "train", Task: task("a", "1?", "1")})
 		require.Equal(t, "agent", tr.ErrOrigin)

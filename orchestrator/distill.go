@@ -15,11 +15,11 @@ import (
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/engines/vllm"
+	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trajectory"
-	"github.com/agentfly/agentfly/waiting"
 )
 
 // On-policy distillation: the policy samples, the teacher scores what was sampled, and a token's advantage is
@@ -198,7 +198,7 @@ func (t remoteTeacher) score(ctx context.Context, samples []*trajectory.Sample) 
 			if ctx.Err() != nil {
 				return
 			}
-			w := waiting.Enter(ctx, "teacher", "sample "+strconv.Itoa(i))
+			w := watchdog.Enter(ctx, "teacher", "sample "+strconv.Itoa(i))
 			defer w.Leave()
 			logprobs, err := t.Score(w.In(ctx), s.TokenIDs)
 			if errors.Is(err, engines.ErrRefused) || errors.Is(err, engines.ErrTooLong) { // of this sample, for good

@@ -15,9 +15,9 @@ import (
 	"github.com/agentfly/agentfly/engines/local"
 	"github.com/agentfly/agentfly/engines/openai"
 	"github.com/agentfly/agentfly/engines/vllm"
+	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/policy"
-	"github.com/agentfly/agentfly/waiting"
 )
 
 // openEngine makes the job's engine. One that does not share the trainer's parameters has weights of its own until begin.
@@ -222,7 +222,7 @@ func (s *session) begin(ctx context.Context, version int32) error {
 
 // push saves the policy and moves the engine to it, with what the trainer computes for the probe as the proof.
 func (s *session) push(ctx context.Context, version int32) error {
-	defer waiting.Enter(ctx, "weights", "version "+strconv.Itoa(int(version))).Leave()
+	defer watchdog.Enter(ctx, "weights", "version "+strconv.Itoa(int(version))).Leave()
 	start := time.Now()
 	next := filepath.Join(s.weights.folder, "version-"+strconv.Itoa(int(version)))
 	save := func() error { return s.policy.SaveHF(next, modelfile.F32) }

@@ -13,12 +13,12 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
-	"github.com/agentfly/agentfly/waiting"
 )
 
 // Rollout samples trajectories. Its fields do not change while it runs; Sample may be called from many goroutines.
@@ -307,7 +307,7 @@ func (r *Rollout) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 	defer cancel()
 	start := time.Now()
 	id := p.ID() + "-" + strconv.Itoa(turn)
-	w := waiting.Enter(ctx, "engine", id)
+	w := watchdog.Enter(ctx, "engine", id)
 	defer w.Leave()
 	c, err := r.Engine.Generate(w.In(ctx), engines.Request{
 		ID: id, Session: r.RunName + "/" + p.ID(), Prompt: slices.Clip(s.TokenIDs), Messages: history, Sampling: sampling, Seed: record.Seed,

@@ -19,8 +19,8 @@ import (
 
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/engines/scripted"
+	"github.com/agentfly/agentfly/jinja"
 	"github.com/agentfly/agentfly/masks"
-	"github.com/agentfly/agentfly/masks/template"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/tools/calculator"
@@ -98,7 +98,7 @@ func say(text string) (engines.Completion, error) {
 // newRollout makes a rollout whose engine is a script. more tools may be given beside the calculator.
 func newRollout(t testing.TB, respond func(r engines.Request) (engines.Completion, error), more ...tools.Tool) *Rollout {
 	t.Helper()
-	tmpl, err := template.Compile(chatML, template.Options{EOSToken: "<|im_end|>"})
+	tmpl, err := jinja.Compile(chatML, jinja.Options{EOSToken: "<|im_end|>"})
 	require.NoError(t, err)
 	renderer, err := masks.NewRenderer(letters{}, tmpl, masks.Options{})
 	require.NoError(t, err)

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/jinja"
 	"github.com/agentfly/agentfly/masks"
-	"github.com/agentfly/agentfly/masks/template"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/tools/calculator"
 	"github.com/agentfly/agentfly/trajectory"
@@ -72,7 +72,7 @@ func (m marked) IsSpecial(id int32) bool { return id >= 256 }
 // Each format goes on under the chat template of the models that write it: what stands between a call and the next turn, as the template has
 // it.
 func TestFormatsUnderTheirTemplates(t *testing.T) {
-	f, err := os.Open("../masks/template/testdata/templates.json.gz")
+	f, err := os.Open("../jinja/testdata/templates.json.gz")
 	require.NoError(t, err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)
@@ -92,7 +92,7 @@ func TestFormatsUnderTheirTemplates(t *testing.T) {
 	} {
 		t.Run(c.format, func(t *testing.T) {
 			enc := marked{c.eos, "<|im_start|>", "[TOOL_CALLS]", "[INST]", "[/INST]"}
-			tmpl, err := template.Compile(templates[c.template], template.Options{EOSToken: c.eos, BOSToken: ""})
+			tmpl, err := jinja.Compile(templates[c.template], jinja.Options{EOSToken: c.eos, BOSToken: ""})
 			require.NoError(t, err)
 			renderer, err := masks.NewRenderer(enc, tmpl, masks.Options{})
 			require.NoError(t, err)
@@ -125,7 +125,7 @@ func TestFormatsUnderTheirTemplates(t *testing.T) {
 
 // Which real templates open a thought behind their generation prompt is read from what they write.
 func TestRealTemplatesThatOpenAThought(t *testing.T) {
-	f, err := os.Open("../masks/template/testdata/templates.json.gz")
+	f, err := os.Open("../jinja/testdata/templates.json.gz")
 	require.NoError(t, err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)
@@ -136,7 +136,7 @@ func TestRealTemplatesThatOpenAThought(t *testing.T) {
 		"deepseek-ai-DeepSeek-R1-Distill-Llama-8B": true, "Qwen3.5-4B": true, "GLM-4.7-Flash": true, "NVIDIA-Nemotron-Nano-v2": true,
 		"Qwen-Qwen3-0.6B": false, "Qwen-Qwen2.5-7B-Instruct": false, "HuggingFaceTB-SmolLM2-135M-Instruct": false,
 	} {
-		tmpl, err := template.Compile(templates[name], template.Options{EOSToken: "</s>", BOSToken: "<s>"})
+		tmpl, err := jinja.Compile(templates[name], jinja.Options{EOSToken: "</s>", BOSToken: "<s>"})
 		require.NoError(t, err)
 		renderer, err := masks.NewRenderer(marked{"</s>"}, tmpl, masks.Options{})
 		require.NoError(t, err)
@@ -165,7 +165,7 @@ func TestThoughtsInSpecialTokens(t *testing.T) {
 		require.JSONEq(t, `{"expression": "1"}`, string(parsed.Calls[0].Arguments))
 	}
 	const source = "{% for m in messages %}{{ m.content.split('</think>')[-1] if m.role == 'assistant' else m.content }}</s>{% endfor %}"
-	tmpl, err := template.Compile(source, template.Options{EOSToken: "</s>"})
+	tmpl, err := jinja.Compile(source, jinja.Options{EOSToken: "</s>"})
 	require.NoError(t, err)
 	renderer, err := masks.NewRenderer(enc, tmpl, masks.Options{Marks: tools.MarksOf(format)})
 	require.NoError(t, err)

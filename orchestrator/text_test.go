@@ -13,8 +13,8 @@ import (
 
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/jinja"
 	"github.com/agentfly/agentfly/masks"
-	"github.com/agentfly/agentfly/masks/template"
 	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/tools"
@@ -88,7 +88,7 @@ func TestAThoughtThatThePromptOpened(t *testing.T) {
 			var err error
 			r.Format, err = tools.NewFormat(c.format, r.Tools.Specs(), tools.FormatOptions{})
 			require.NoError(t, err)
-			tmpl, err := template.Compile(thinkingML, template.Options{EOSToken: "<|im_end|>"})
+			tmpl, err := jinja.Compile(thinkingML, jinja.Options{EOSToken: "<|im_end|>"})
 			require.NoError(t, err)
 			r.Renderer, err = masks.NewRenderer(letters{}, tmpl, masks.Options{})
 			require.NoError(t, err)
@@ -114,7 +114,7 @@ func TestAThoughtIsOpenInEveryTurn(t *testing.T) {
 		}
 		return say("so</think><calculator>2+3</calculator>")
 	})
-	tmpl, err := template.Compile(thinkingML, template.Options{EOSToken: "<|im_end|>"})
+	tmpl, err := jinja.Compile(thinkingML, jinja.Options{EOSToken: "<|im_end|>"})
 	require.NoError(t, err)
 	r.Renderer, err = masks.NewRenderer(letters{}, tmpl, masks.Options{})
 	require.NoError(t, err)

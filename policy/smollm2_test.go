@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/cgo"
-	"github.com/agentfly/agentfly/masks/template"
+	"github.com/agentfly/agentfly/jinja"
 	"github.com/agentfly/agentfly/modelfile"
 )
 
@@ -38,7 +38,7 @@ func TestSmolLM2(t *testing.T) {
 		p.Tokenizer.Encode("<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"))
 	compiled, err := p.Template()
 	require.NoError(t, err)
-	text, err := compiled.RenderJSON([]byte(`[{"role": "user", "content": "2 + 2?"}]`), nil, template.Input{AddGenerationPrompt: true})
+	text, err := compiled.RenderJSON([]byte(`[{"role": "user", "content": "2 + 2?"}]`), nil, jinja.Input{AddGenerationPrompt: true})
 	require.NoError(t, err)
 	require.Equal(t, "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"+
 		"<|im_start|>user\n2 + 2?<|im_end|>\n<|im_start|>assistant\n", text)
@@ -95,7 +95,7 @@ func writeProbe(t *testing.T, p *Policy, path string) {
 	compiled, err := p.Template()
 	require.NoError(t, err)
 	messages := json.RawMessage(`[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "a < b & c\n"}]`)
-	rendered, err := compiled.RenderJSON(messages, nil, template.Input{AddGenerationPrompt: true})
+	rendered, err := compiled.RenderJSON(messages, nil, jinja.Input{AddGenerationPrompt: true})
 	require.NoError(t, err)
 	templates := []any{map[string]any{"messages": messages, "text": rendered}}
 	require.NoError(t, modelfile.WriteJSON(path, map[string]any{"tokens": tokens, "score": score, "template": templates}))

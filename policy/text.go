@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agentfly/agentfly/masks/template"
+	"github.com/agentfly/agentfly/jinja"
 	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/modelfile"
 )
@@ -112,17 +112,17 @@ func recordedDate(m *modelfile.Model) (string, error) {
 
 // Template compiles ChatTemplate, with the variables that transformers gives it. A construct that cannot be rendered
 // exactly is refused by name.
-func (t *Text) Template() (*template.Template, error) {
+func (t *Text) Template() (*jinja.Template, error) {
 	if t.ChatTemplate == "" {
 		return nil, errors.New("policy: the model has no chat template; give one with model.chat_template")
 	}
-	o := template.Options{BOSToken: t.SpecialTokens["bos_token"], EOSToken: t.SpecialTokens["eos_token"], Specials: map[string]string{}}
+	o := jinja.Options{BOSToken: t.SpecialTokens["bos_token"], EOSToken: t.SpecialTokens["eos_token"], Specials: map[string]string{}}
 	for name, text := range t.SpecialTokens {
 		if name != "bos_token" && name != "eos_token" {
 			o.Specials[name] = text
 		}
 	}
-	compiled, err := template.Compile(t.ChatTemplate, o)
+	compiled, err := jinja.Compile(t.ChatTemplate, o)
 	if err != nil {
 		return nil, fmt.Errorf("policy: chat template: %w", err)
 	}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/trajectory"
-	"github.com/agentfly/agentfly/waiting"
 )
 
 // Trainer takes the policy-gradient step on a model:
@@ -92,7 +92,7 @@ func (t *Trainer) Steps() int64 { return t.optimizer.StepCount() }
 // was being prepared is not taken; it names the batch's step and, where one is to blame, the trajectory. A mini-batch in
 // which nothing can move the weights (every advantage 0, no entropy bonus) takes no optimizer step.
 func (t *Trainer) Step(ctx context.Context, b StepBatch) (Metrics, error) {
-	defer waiting.Enter(ctx, "trainer", "step "+strconv.Itoa(b.Step)).Leave()
+	defer watchdog.Enter(ctx, "trainer", "step "+strconv.Itoa(b.Step)).Leave()
 	p, err := newPlan(t.algorithm, b)
 	if err != nil {
 		return Metrics{}, err

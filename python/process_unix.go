@@ -10,12 +10,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/agentfly/agentfly/spawn"
+	"github.com/agentfly/agentfly/internal/procgroup"
 )
 
 // plainProcess is a worker without a sandbox, in a process group of its own.
 type plainProcess struct {
-	group          *spawn.Group
+	group          *procgroup.Group
 	stdin          *os.File
 	stdout, stderr *os.File
 }
@@ -40,7 +40,7 @@ func startPlain(args []string) (*plainProcess, error) {
 	if err == nil {
 		c := exec.Command(args[0], args[1:]...)
 		c.Stdin, c.Stdout, c.Stderr = theirs[0], theirs[1], theirs[2]
-		p.group, err = spawn.Start(c, syscall.SIGTERM) // a worker that gets it ends what it started, and itself
+		p.group, err = procgroup.Start(c, syscall.SIGTERM) // a worker that gets it ends what it started, and itself
 	}
 	for _, f := range theirs {
 		f.Close() // nil after a failed pipe: an error that says nothing new

@@ -14,11 +14,11 @@ import (
 
 	"github.com/sashabaranov/go-openai"
 
-	"github.com/agentfly/agentfly/again"
-	oai "github.com/agentfly/agentfly/openai"
+	"github.com/agentfly/agentfly/internal/retry"
+
+	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/trajectory"
-	"github.com/agentfly/agentfly/waiting"
 )
 
 type judgeParams struct {
@@ -65,8 +65,8 @@ func newJudge(b *Builder, params map[string]any) (Reward, error) {
 	transport.MaxIdleConnsPerHost = p.Concurrency
 	config := openai.DefaultConfig(p.Key)
 	config.BaseURL = strings.TrimRight(p.URL, "/")
-	config.HTTPClient = &http.Client{Transport: again.Noting{Base: transport}}
-	j := &judge{judgeParams: p, client: openai.NewClientWithConfig(config), slots: make(chan struct{}, p.Concurrency), pause: again.Sleep}
+	config.HTTPClient = &http.Client{Transport: retry.Noting{Base: transport}}
+	j := &judge{judgeParams: p, client: openai.NewClientWithConfig(config), slots: make(chan struct{}, p.Concurrency), pause: retry.Sleep}
 	var err error
 	if j.cache, err = openAnswers(b.Resources, p.NoCache); err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func (j *judge) ask(ctx context.Context, question openai.ChatCompletionRequest) 
 	case <-ctx.Done():
 		return "", fmt.Errorf("waiting for one of %d places: %w", j.Concurrency, ctx.Err())
 	}
-	waiting.Move(ctx, "reward judge "+j.URL)
+	watchdog.Move(ctx, "reward judge "+j.URL)
 	wait := 500 * time.Millisecond
 	for n := 1; ; n++ {
 		text, after, err := j.attempt(ctx, question)
@@ -140,14 +140,14 @@ func (j *judge) ask(ctx context.Context, question openai.ChatCompletionRequest) 
 			if _, err = j.read(text); err == nil {
 				return text, nil
 			}
-		} else if !oai.Passing(err) {
-			return "", fmt.Errorf("%s: %w", j.URL, oai.OneLine(err))
+		} else if !retry.Passing(err) {
+			return "", fmt.Errorf("%s: %w", j.URL, retry.OneLine(err))
 		}
 		if ctx.Err() != nil {
-			return "", fmt.Errorf("%s: %w; the last attempt: %w", j.URL, ctx.Err(), oai.OneLine(err))
+			return "", fmt.Errorf("%s: %w; the last attempt: %w", j.URL, ctx.Err(), retry.OneLine(err))
 		}
 		if n == j.Attempts {
-			return "", fmt.Errorf("%s: after %d attempts: %w", j.URL, n, oai.OneLine(err))
+			return "", fmt.Errorf("%s: after %d attempts: %w", j.URL, n, retry.OneLine(err))
 		}
 		if err := j.pause(ctx, max(wait, after)); err != nil {
 			return "", fmt.Errorf("%s: %w", j.URL, err)
@@ -159,7 +159,7 @@ func (j *judge) ask(ctx context.Context, question openai.ChatCompletionRequest) 
 func (j *judge) attempt(ctx context.Context, question openai.ChatCompletionRequest) (text string, after time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(j.Timeout*float64(time.Second)))
 	defer cancel()
-	reply, err := j.client.CreateChatCompletion(again.Note(ctx, &after), question)
+	reply, err := j.client.CreateChatCompletion(retry.Note(ctx, &after), question)
 	if err != nil {
 		return "", after, err
 	}

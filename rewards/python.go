@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agentfly/agentfly/brief"
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/python"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/trajectory"
@@ -251,7 +251,7 @@ func readScore(result json.RawMessage) (Score, error) {
 	m, ok := v.(map[string]any)
 	value, isNumber := scoreNumber(m["reward"])
 	if !ok || !isNumber {
-		return Score{}, fmt.Errorf("it returned %s; return a number, or a dict whose reward is a number", brief.Clip(string(result), 80))
+		return Score{}, fmt.Errorf("it returned %s; return a number, or a dict whose reward is a number", wording.Clip(string(result), 80))
 	}
 	s := Score{Value: value}
 	for name, part := range m {

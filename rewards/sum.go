@@ -7,7 +7,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/agentfly/agentfly/waiting"
+	"github.com/agentfly/agentfly/internal/watchdog"
 )
 
 // NewFunc makes a reward of a function that returns a number.
@@ -100,7 +100,7 @@ func Run(ctx context.Context, timeout time.Duration, r Reward, in Input) (Score,
 	defer stop()
 	ctx = own
 	if in.Trajectory != nil {
-		defer waiting.Enter(ctx, "reward "+r.Name(), in.Trajectory.ID).Leave()
+		defer watchdog.Enter(ctx, "reward "+r.Name(), in.Trajectory.ID).Leave()
 	}
 	type outcome struct {
 		score Score

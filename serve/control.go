@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/agentfly/agentfly/brief"
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // weights know the names of the weight versions. The engine counts its updates; the server gives each count the name that
@@ -132,7 +132,7 @@ func (s *Server) pause(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) pauseIn(ctx context.Context, mode string) error {
 	if mode != "abort" && mode != "wait" && mode != "keep" {
-		return badf("mode", "mode is %q, allowed are abort, wait and keep", brief.Clip(mode, maxName))
+		return badf("mode", "mode is %q, allowed are abort, wait and keep", wording.Clip(mode, maxName))
 	}
 	idle, err := s.hold(ctx, mode)
 	if err != nil || idle == nil {
@@ -227,7 +227,7 @@ func (s *Server) collectiveRPC(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 	case in.Method != "reload_weights":
-		err = badf("method", "method is %q; this server offers reload_weights alone", brief.Clip(in.Method, maxName))
+		err = badf("method", "method is %q; this server offers reload_weights alone", wording.Clip(in.Method, maxName))
 	case in.Kwargs.Path == "":
 		err = badf("kwargs", "kwargs.weights_path is missing")
 	default:

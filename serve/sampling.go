@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/agentfly/agentfly/brief"
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // sampling are the parameters that all routes share, under vLLM's names. A missing one has vLLM's neutral default: the
@@ -235,7 +235,7 @@ func (s *Server) checkModel(name *string) error {
 	if name == nil || *name == "" || slices.Contains(s.o.Models, *name) {
 		return nil
 	}
-	return &apiError{status: 404, message: fmt.Sprintf("The model `%s` does not exist.", brief.Clip(*name, maxName)), param: "model"}
+	return &apiError{status: 404, message: fmt.Sprintf("The model `%s` does not exist.", wording.Clip(*name, maxName)), param: "model"}
 }
 
 // checkName bounds a name.

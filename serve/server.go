@@ -24,9 +24,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/agentfly/agentfly/brief"
 	"github.com/agentfly/agentfly/engines"
-	"github.com/agentfly/agentfly/httplimit"
+	"github.com/agentfly/agentfly/internal/httpserver"
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -149,7 +149,7 @@ func New(o Options) (*Server, error) {
 	var id [6]byte
 	_, _ = rand.Read(id[:]) // never fails
 	s.prefix = hex.EncodeToString(id[:])
-	s.limited = httplimit.Handler(http.HandlerFunc(s.answer), httplimit.Options{Read: o.ReadTimeout, Write: o.WriteTimeout})
+	s.limited = httpserver.Handler(http.HandlerFunc(s.answer), httpserver.Options{Read: o.ReadTimeout, Write: o.WriteTimeout})
 	s.texts = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 	s.maxText = textLimit(o.Tokenizer, o.Vocab, s.maxLen)
 	s.gate.init()
@@ -255,10 +255,10 @@ func (s *Server) panicked(what string, p any) error {
 func (s *Server) noRoute(r *http.Request) error {
 	for _, route := range s.table() {
 		if route.path == r.URL.Path {
-			return &apiError{status: http.StatusMethodNotAllowed, message: fmt.Sprintf("%s takes %s, not %s", brief.Clip(r.URL.Path, maxName), route.method, r.Method)}
+			return &apiError{status: http.StatusMethodNotAllowed, message: fmt.Sprintf("%s takes %s, not %s", wording.Clip(r.URL.Path, maxName), route.method, r.Method)}
 		}
 	}
-	return &apiError{status: http.StatusNotFound, message: fmt.Sprintf("there is no route %s %s", brief.Clip(r.Method, maxName), brief.Clip(r.URL.Path, maxName))}
+	return &apiError{status: http.StatusNotFound, message: fmt.Sprintf("there is no route %s %s", wording.Clip(r.Method, maxName), wording.Clip(r.URL.Path, maxName))}
 }
 
 // id names a reply.

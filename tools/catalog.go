@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agentfly/agentfly/brief"
-	"github.com/agentfly/agentfly/panics"
+	"github.com/agentfly/agentfly/internal/panics"
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/resources"
 )
 
@@ -95,12 +95,12 @@ func (c *Catalog) Make(ctx context.Context, r *resources.Resources, ref Ref) ([]
 			return nil, fmt.Errorf("tools: there is no source %q of tools; the sources are %s", ref.Source, strings.Join(slices.Sorted(maps.Keys(c.sources)), ", "))
 		}
 		if strings.HasSuffix(ref.Name, ".py") {
-			return nil, fmt.Errorf("tools: there is no tool %q; a file of tools is written {python: %s}", brief.Clip(ref.Name, 64), brief.Clip(ref.Name, 64))
+			return nil, fmt.Errorf("tools: there is no tool %q; a file of tools is written {python: %s}", wording.Clip(ref.Name, 64), wording.Clip(ref.Name, 64))
 		}
 		if len(c.named) == 0 {
-			return nil, fmt.Errorf("tools: there is no tool %q; no tool is registered", brief.Clip(ref.Name, 64))
+			return nil, fmt.Errorf("tools: there is no tool %q; no tool is registered", wording.Clip(ref.Name, 64))
 		}
-		return nil, fmt.Errorf("tools: there is no tool %q%s; the tools are %s", brief.Clip(ref.Name, 64), suggest(ref.Name, c.Names()), strings.Join(c.Names(), ", "))
+		return nil, fmt.Errorf("tools: there is no tool %q%s; the tools are %s", wording.Clip(ref.Name, 64), suggest(ref.Name, c.Names()), strings.Join(c.Names(), ", "))
 	}
 	made, err := panics.Value("its factory", func() ([]Tool, error) { return f(ctx, r, ref.Params) })
 	if err != nil {
@@ -126,7 +126,7 @@ func pick(what string, made []Tool, only []string) ([]Tool, error) {
 	for _, name := range only {
 		at := slices.Index(names, name)
 		if at < 0 {
-			return nil, fmt.Errorf("tools: %s: there is no tool %q%s; its tools are %s", what, brief.Clip(name, 64), suggest(name, names), strings.Join(names, ", "))
+			return nil, fmt.Errorf("tools: %s: there is no tool %q%s; its tools are %s", what, wording.Clip(name, 64), suggest(name, names), strings.Join(names, ", "))
 		}
 		out = append(out, made[at])
 	}

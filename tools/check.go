@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agentfly/agentfly/brief"
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // Check verifies that data is a JSON value of the schema. The error says which argument is wrong and what is right;
@@ -182,9 +182,9 @@ func show(v any) string {
 	case []any:
 		return "a list"
 	case string:
-		return fmt.Sprintf("the string %q", brief.Clip(v, 40))
+		return fmt.Sprintf("the string %q", wording.Clip(v, 40))
 	case json.Number:
-		return "the number " + brief.Clip(string(v), 40)
+		return "the number " + wording.Clip(string(v), 40)
 	default:
 		return fmt.Sprint(v)
 	}

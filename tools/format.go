@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agentfly/agentfly/panics"
+	"github.com/agentfly/agentfly/internal/panics"
 	"github.com/agentfly/agentfly/trajectory"
 )
 

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agentfly/agentfly/brief"
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // function is a tool made of a Go function.
@@ -71,7 +71,7 @@ func ReadArguments(arguments json.RawMessage, into any) error {
 	var wrong *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &wrong):
-		return fmt.Errorf("the argument %q cannot hold the %s; write another value", wrong.Field, brief.Clip(wrong.Value, 60))
+		return fmt.Errorf("the argument %q cannot hold the %s; write another value", wrong.Field, wording.Clip(wrong.Value, 60))
 	case err != nil:
 		return fmt.Errorf("the arguments cannot be read: %s", jsonReason(err))
 	}

@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/agentfly/agentfly/again"
+	"github.com/agentfly/agentfly/internal/retry"
+	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/trajectory"
-	"github.com/agentfly/agentfly/waiting"
 )
 
 const (
@@ -96,7 +96,7 @@ func (r *Registry) run(ctx context.Context, e *entry, trajectoryID string, out *
 	if err != nil {
 		return err
 	}
-	wait := waiting.Enter(ctx, "tool "+name, trajectoryID)
+	wait := watchdog.Enter(ctx, "tool "+name, trajectoryID)
 	known, err := e.cache.get(ctx, key)
 	wait.Leave()
 	if err != nil {
@@ -136,7 +136,7 @@ func (r *Registry) attempts(ctx context.Context, e *entry, c Call, out *trajecto
 
 // sleep tells whether d passed before ctx was done; when ctx ends earlier anyway it does not wait.
 func sleep(ctx context.Context, d time.Duration) bool {
-	return again.Fits(ctx, d) && again.Sleep(ctx, d) == nil
+	return retry.Fits(ctx, d) && retry.Sleep(ctx, d) == nil
 }
 
 // accept takes what a tool returned.
@@ -167,7 +167,7 @@ const (
 
 // attempt calls the tool once when its turn has come. spent is the time of the call itself.
 func (r *Registry) attempt(ctx context.Context, e *entry, c Call, left time.Duration) (o Observation, spent time.Duration, err error) {
-	wait := waiting.Enter(ctx, "a turn of tool "+e.spec.Name, c.Trajectory)
+	wait := watchdog.Enter(ctx, "a turn of tool "+e.spec.Name, c.Trajectory)
 	err = e.gate.enter(ctx, c.Trajectory)
 	wait.Leave()
 	if err != nil {
@@ -176,7 +176,7 @@ func (r *Registry) attempt(ctx context.Context, e *entry, c Call, left time.Dura
 	defer e.gate.leave() // also of a call that ignores its deadline: the others must go on
 	own, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
-	defer waiting.Enter(ctx, "tool "+e.spec.Name, c.Trajectory).Leave()
+	defer watchdog.Enter(ctx, "tool "+e.spec.Name, c.Trajectory).Leave()
 	type outcome struct {
 		o   Observation
 		err error

@@ -14,8 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/trajectory"
-	"github.com/agentfly/agentfly/waiting"
 )
 
 func TestCauses(t *testing.T) {
@@ -124,7 +124,7 @@ func TestRetries(t *testing.T) {
 // Waiting for a turn is not the call's time, and the watchdog sees it.
 func TestATurnIsWaitedForOutsideTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		board := waiting.NewBoard()
+		board := watchdog.NewBoard()
 		ctx := board.On(t.Context())
 		tool := spied{Spec{Name: "slow", Parameters: json.RawMessage(`{"type":"object"}`), Limits: Limits{Concurrency: 1, Timeout: 3 * time.Second}}, func(context.Context, Call) (Observation, error) {
 			time.Sleep(2 * time.Second)

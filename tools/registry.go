@@ -12,9 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/agentfly/agentfly/brief"
-	"github.com/agentfly/agentfly/panics"
-	"github.com/agentfly/agentfly/spell"
+	"github.com/agentfly/agentfly/internal/panics"
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // Options bound every call of a registry. What a tool or a job says of a tool goes before them.
@@ -165,14 +164,14 @@ func (r *Registry) lookup(name string) (*entry, error) {
 	}
 	names := r.Names()
 	if len(names) == 0 {
-		return nil, fmt.Errorf("there is no tool %q; no tool is registered", brief.Clip(name, 64))
+		return nil, fmt.Errorf("there is no tool %q; no tool is registered", wording.Clip(name, 64))
 	}
-	return nil, fmt.Errorf("there is no tool %q%s; the tools are %s", brief.Clip(name, 64), suggest(name, names), strings.Join(names, ", "))
+	return nil, fmt.Errorf("there is no tool %q%s; the tools are %s", wording.Clip(name, 64), suggest(name, names), strings.Join(names, ", "))
 }
 
 // suggest returns ` (did you mean "x"?)` for the known name nearest to name, or "" when none is near.
 func suggest(name string, known []string) string {
-	n := spell.Nearest(name, known)
+	n := wording.Nearest(name, known)
 	if n == "" {
 		return ""
 	}

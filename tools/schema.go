@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agentfly/agentfly/brief"
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // Schema is the part of JSON Schema that describes tool arguments. Keywords beyond it are ignored when a schema is
@@ -57,7 +57,7 @@ type schemaJSON struct {
 // UnmarshalJSON keeps the order of the properties.
 func (s *Schema) UnmarshalJSON(data []byte) error {
 	if b := bytes.TrimSpace(data); len(b) == 0 || b[0] != '{' {
-		return fmt.Errorf("a schema must be a JSON object, got %s", brief.Clip(string(data), 40))
+		return fmt.Errorf("a schema must be a JSON object, got %s", wording.Clip(string(data), 40))
 	}
 	var in schemaJSON
 	if err := json.Unmarshal(data, &in); err != nil {

@@ -7,7 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/agentfly/agentfly/brief"
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -288,4 +288,4 @@ func object(raw json.RawMessage) (json.RawMessage, bool) {
 }
 
 // line shortens what a model wrote to one line of an error text.
-func line(s string) string { return brief.Clip(strings.Join(strings.Fields(s), " "), 64) }
+func line(s string) string { return wording.Clip(strings.Join(strings.Fields(s), " "), 64) }

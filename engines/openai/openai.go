@@ -15,11 +15,11 @@ import (
 
 	"github.com/sashabaranov/go-openai"
 
-	"github.com/agentfly/agentfly/again"
 	"github.com/agentfly/agentfly/engines"
-	oai "github.com/agentfly/agentfly/openai"
+	"github.com/agentfly/agentfly/internal/retry"
+
+	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/trajectory"
-	"github.com/agentfly/agentfly/waiting"
 )
 
 // Options configure an engine. A zero value takes the default in brackets.
@@ -73,8 +73,8 @@ func New(o Options) (*Engine, error) {
 	}
 	config := openai.DefaultConfig(o.APIKey)
 	config.BaseURL = strings.TrimRight(o.URL, "/")
-	config.HTTPClient = &http.Client{Transport: again.Noting{Base: o.Transport}}
-	e := &Engine{options: o, client: openai.NewClientWithConfig(config), pause: again.Sleep}
+	config.HTTPClient = &http.Client{Transport: retry.Noting{Base: o.Transport}}
+	e := &Engine{options: o, client: openai.NewClientWithConfig(config), pause: retry.Sleep}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e, nil
 }
@@ -131,22 +131,22 @@ func (e *Engine) generate(ctx context.Context, q engines.Request) (engines.Compl
 	if err != nil {
 		return engines.Completion{}, err
 	}
-	waiting.Move(ctx, "engine "+e.options.URL)
+	watchdog.Move(ctx, "engine "+e.options.URL)
 	wait := e.options.Backoff
 	var after time.Duration // that the endpoint asks for
 	for n := 1; ; n++ {
-		reply, err := e.client.CreateChatCompletion(again.Note(ctx, &after), body)
+		reply, err := e.client.CreateChatCompletion(retry.Note(ctx, &after), body)
 		if err == nil {
 			return e.completion(q, reply)
 		}
 		if ctx.Err() != nil {
 			return engines.Completion{}, ctx.Err()
 		}
-		if n == e.options.Attempts || !oai.Passing(err) {
-			return engines.Completion{}, fmt.Errorf("after %d attempts: %w", n, oai.OneLine(err))
+		if n == e.options.Attempts || !retry.Passing(err) {
+			return engines.Completion{}, fmt.Errorf("after %d attempts: %w", n, retry.OneLine(err))
 		}
 		if late := e.pause(ctx, max(wait, after)); late != nil {
-			return engines.Completion{}, fmt.Errorf("%w; the last attempt: %w", late, oai.OneLine(err))
+			return engines.Completion{}, fmt.Errorf("%w; the last attempt: %w", late, retry.OneLine(err))
 		}
 		wait = min(2*wait, 30*time.Second)
 	}

@@ -14,8 +14,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/agentfly/agentfly/again"
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/internal/retry"
 )
 
 const maxReply = 256 << 20 // bytes of one reply
@@ -113,7 +113,7 @@ func decode(data []byte, out any) error {
 // newStatusError finds the message in the forms that vLLM and FastAPI use.
 func newStatusError(status int, header http.Header, body []byte) *statusError {
 	e := &statusError{Status: status, Message: short(string(body))}
-	e.RetryAfter, _ = again.After(header, time.Now())
+	e.RetryAfter, _ = retry.After(header, time.Now())
 	var forms struct {
 		Error   json.RawMessage `json:"error"`
 		Detail  json.RawMessage `json:"detail"`

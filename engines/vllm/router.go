@@ -13,9 +13,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agentfly/agentfly/again"
 	"github.com/agentfly/agentfly/engines"
-	"github.com/agentfly/agentfly/waiting"
+	"github.com/agentfly/agentfly/internal/retry"
+	"github.com/agentfly/agentfly/internal/watchdog"
 )
 
 // Generate implements engines.Engine. What may pass (a lost connection, 429, 5xx, an unusable reply, a replica that went
@@ -178,7 +178,7 @@ func (e *Engine) attempt(ctx context.Context, session string, avoid *replica, do
 		return nil, err
 	}
 	defer e.release(r)
-	waiting.Move(ctx, r.part)
+	watchdog.Move(ctx, r.part)
 	return r, do(ctx, r)
 }
 
@@ -206,10 +206,10 @@ func (e *Engine) backOff(ctx context.Context, d time.Duration) error {
 
 // sleep waits, unless the deadline would pass before the end.
 func sleep(ctx context.Context, d time.Duration) error {
-	if !again.Fits(ctx, d) {
+	if !retry.Fits(ctx, d) {
 		return context.DeadlineExceeded
 	}
-	return again.Sleep(ctx, d)
+	return retry.Sleep(ctx, d)
 }
 
 // passing tells whether another attempt may succeed.
@@ -280,7 +280,7 @@ func (e *Engine) changes() []chan struct{} {
 
 // wait returns when one of the channels is closed, the time is over, or ctx is done.
 func wait(ctx context.Context, changes []chan struct{}, most time.Duration) {
-	waiting.Move(ctx, "an engine replica that serves")
+	watchdog.Move(ctx, "an engine replica that serves")
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	var all sync.WaitGroup

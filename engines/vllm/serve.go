@@ -20,7 +20,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/agentfly/agentfly/spawn"
+	"github.com/agentfly/agentfly/internal/procgroup"
 )
 
 //go:embed extension/agentfly_transfer.py
@@ -51,7 +51,7 @@ type Process struct {
 	APIKey string // that it asks for
 	Log    string // file of its output
 
-	group *spawn.Group
+	group *procgroup.Group
 	ended chan struct{}
 	err   error // of the process; read after ended
 	once  sync.Once
@@ -108,7 +108,7 @@ func Serve(ctx context.Context, o ServeOptions) (*Process, error) {
 		c.Env = append(slices.Clone(cpuEnvironment), c.Env...)
 	}
 	c.Env = append(c.Env, "PYTHONPATH="+pythonPath(o.Folder), "VLLM_API_KEY="+o.APIKey) // arguments are everybody's to read
-	if p.group, err = spawn.Start(c, syscall.SIGTERM); err != nil {
+	if p.group, err = procgroup.Start(c, syscall.SIGTERM); err != nil {
 		return nil, fmt.Errorf("vllm: serve: %w; install it with scripts/vllm_install.sh, or give the command in engine.serve.command", err)
 	}
 	go func() {

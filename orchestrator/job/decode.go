@@ -9,7 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/agentfly/agentfly/spell"
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 const maxNodes = 100_000 // of a job file after its aliases are followed
@@ -47,7 +47,7 @@ func (d *decoder) unknown(key *yaml.Node, path string, known []string) {
 
 // near names the known name that name may stand for.
 func near(name string, known []string) string {
-	if n := spell.Nearest(name, known); n != "" {
+	if n := wording.Nearest(name, known); n != "" {
 		return "; nearest: " + n
 	}
 	return ""

@@ -21,10 +21,11 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/agentfly/agentfly/trajectory"
-	"github.com/agentfly/agentfly/waiting"
 	"modernc.org/sqlite" // also the driver "sqlite", without cgo
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/agentfly/agentfly/internal/watchdog"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // schemaVersion is the newest migration's. A store of a newer version is refused, an older one is migrated.
@@ -185,7 +186,7 @@ func (s *Store) Close() error {
 
 // add returns when what apply writes is durable.
 func (s *Store) add(ctx context.Context, what string, apply func(w *writer) error) error {
-	defer waiting.Enter(ctx, "store", what).Leave()
+	defer watchdog.Enter(ctx, "store", what).Leave()
 	err := ctx.Err()
 	switch {
 	case err != nil:

@@ -17,9 +17,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/agentfly/agentfly/again"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/engines/vllm"
+	"github.com/agentfly/agentfly/internal/retry"
 	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
@@ -180,7 +180,7 @@ func (b *bench) run(ctx context.Context, url string) (m measurement, err error) 
 
 // take waits and reads the counters twice.
 func (b *bench) take(ctx context.Context) (m measurement, err error) {
-	if err := again.Sleep(ctx, b.warm); err != nil {
+	if err := retry.Sleep(ctx, b.warm); err != nil {
 		return m, err
 	}
 	if b.cpuProfile != "" {
@@ -203,7 +203,7 @@ func (b *bench) take(ctx context.Context) (m measurement, err error) {
 	}
 	start, n := time.Now(), b.turns.Load()
 	b.engine.count(true)
-	if err := again.Sleep(ctx, b.window); err != nil {
+	if err := retry.Sleep(ctx, b.window); err != nil {
 		return m, err
 	}
 	b.engine.count(false)

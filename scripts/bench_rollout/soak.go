@@ -18,8 +18,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/agentfly/agentfly/again"
 	"github.com/agentfly/agentfly/engines/vllm"
+	"github.com/agentfly/agentfly/internal/retry"
 	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
@@ -121,7 +121,7 @@ func (s *soaker) soak(ctx context.Context, file, dir string, live, minutes int, 
 
 // work runs one trajectory after the other; some are cancelled at a random time.
 func (s *soaker) work(ctx context.Context, random *rand.Rand) {
-	for again.Sleep(ctx, time.Duration(random.Int64N(int64(2*s.pause)))) == nil {
+	for retry.Sleep(ctx, time.Duration(random.Int64N(int64(2*s.pause)))) == nil {
 		i := int(s.next.Add(1))
 		task := s.task("task-" + strconv.Itoa(i/8%tasks))
 		within, cancel := context.WithCancel(ctx)
@@ -164,7 +164,7 @@ func (s *soaker) fail(what string) {
 func (s *soaker) sample(ctx context.Context, minutes int, every time.Duration) error {
 	fmt.Fprintln(s.out, "| minute | resident MiB | heap MiB | goroutines | open files | trajectories | cancelled | failed |\n|---|---|---|---|---|---|---|---|")
 	for minute := 1; minute <= minutes; minute++ {
-		if err := again.Sleep(ctx, every); err != nil {
+		if err := retry.Sleep(ctx, every); err != nil {
 			return err
 		}
 		bytes, err := resident(os.Getpid())

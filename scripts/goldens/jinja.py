@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write masks/template/testdata/expressions.json.gz: small templates, and what Python's jinja2 makes of them as transformers sets it up.
+"""Write jinja/testdata/expressions.json.gz: small templates, and what Python's jinja2 makes of them as transformers sets it up.
 
     scripts/goldens/jinja.py            # from the repository root
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write masks/template/testdata: real chat templates, and what Python's jinja2 makes of them as transformers sets it up.
+"""Write jinja/testdata: real chat templates, and what Python's jinja2 makes of them as transformers sets it up.
 
     scripts/goldens/templates.py                     # from the repository root: render the committed templates again
     scripts/goldens/templates.py --collect FOLDER    # first take the templates from an unpacked llama-cpp-python sdist

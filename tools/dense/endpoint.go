@@ -10,9 +10,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agentfly/agentfly/again"
-	"github.com/agentfly/agentfly/tools"
 	openai "github.com/sashabaranov/go-openai"
+
+	"github.com/agentfly/agentfly/internal/retry"
+	"github.com/agentfly/agentfly/tools"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 type endpoint struct {
 	url, model, key string
 	transport       *http.Transport
-	again           *again.Transport
+	again           *retry.Transport
 	client          *openai.Client
 }
 
@@ -43,7 +44,7 @@ func NewEndpoint(address, model, key string) (Embedder, error) {
 		t = &http.Transport{}
 	}
 	e := &endpoint{url: strings.TrimRight(u.String(), "/"), model: model, key: key, transport: t.Clone()}
-	e.again = &again.Transport{Base: e.transport, Attempts: 5}
+	e.again = &retry.Transport{Base: e.transport, Attempts: 5}
 	config := openai.DefaultConfig(key)
 	config.BaseURL = e.url
 	config.HTTPClient = &http.Client{

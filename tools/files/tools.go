@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"strings"
 
-	"github.com/agentfly/agentfly/brief"
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 type createArgs struct {
@@ -217,4 +217,4 @@ func suffix(d fs.DirEntry) string {
 }
 
 // clip bounds a line that is shown.
-func clip(line string) string { return brief.Clip(line, 300) }
+func clip(line string) string { return wording.Clip(line, 300) }

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/agentfly/agentfly/brief"
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/resources"
 )
 
@@ -140,7 +140,7 @@ func (c config) environment() []string {
 
 // name of the server, for people.
 func (c config) name() string {
-	return brief.Clip(cmp.Or(strings.Join(c.Command, " "), redacted(c.URL), c.Replay), 100)
+	return wording.Clip(cmp.Or(strings.Join(c.Command, " "), redacted(c.URL), c.Replay), 100)
 }
 
 // redacted is a URL without what may be secret in it.

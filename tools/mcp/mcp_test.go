@@ -17,11 +17,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/agentfly/agentfly/brief"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
-	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 // quick are bounds for servers that fail.
@@ -386,7 +387,7 @@ func TestStartErrors(t *testing.T) {
 				b.start = quick.start
 			}
 			_, err := open(t.Context(), c.config, b, nil)
-			require.EqualError(t, err, strings.ReplaceAll(c.want, os.Args[0], brief.Clip(os.Args[0], 100)))
+			require.EqualError(t, err, strings.ReplaceAll(c.want, os.Args[0], wording.Clip(os.Args[0], 100)))
 		})
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -11,12 +11,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/agentfly/agentfly/spawn"
+	"github.com/agentfly/agentfly/internal/procgroup"
 )
 
 // process is the server's, with all that it starts. It runs in a process group of its own.
 type process struct {
-	group  *spawn.Group
+	group  *procgroup.Group
 	in     *os.File      // its standard input
 	out    *os.File      // its standard output
 	said   *tail         // on its standard error
@@ -47,7 +47,7 @@ func start(c config) (*process, error) {
 	}
 	p.in, p.out = in, out
 	command.Stdin, command.Stdout, command.Stderr = stdin, stdout, stderr
-	p.group, err = spawn.Start(command, syscall.SIGKILL)
+	p.group, err = procgroup.Start(command, syscall.SIGKILL)
 	err = errors.Join(err, stdin.Close(), stdout.Close(), stderr.Close())
 	if p.group == nil {
 		return nil, errors.Join(err, in.Close(), out.Close(), errOut.Close())

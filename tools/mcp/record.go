@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/agentfly/agentfly/brief"
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/tools"
 )
 
@@ -165,7 +165,7 @@ func (r *replay) call(_ context.Context, tool string, arguments json.RawMessage)
 	results := r.calls[key]
 	switch {
 	case len(results) == 0:
-		return tools.Observation{}, &tools.BrokenError{Text: fmt.Sprintf("the recording has no call of %s with the arguments %s; record it with the server", tool, brief.Clip(string(arguments), 200))}
+		return tools.Observation{}, &tools.BrokenError{Text: fmt.Sprintf("the recording has no call of %s with the arguments %s; record it with the server", tool, wording.Clip(string(arguments), 200))}
 	case len(results) > 1:
 		r.calls[key] = results[1:]
 	}

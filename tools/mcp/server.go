@@ -13,10 +13,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/agentfly/agentfly/again"
-	"github.com/agentfly/agentfly/tools"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/agentfly/agentfly/internal/retry"
+	"github.com/agentfly/agentfly/tools"
 )
 
 // bounds of a server's supervision.
@@ -111,7 +112,7 @@ func (s *server) supervise(ctx context.Context, l *live) {
 			if failures >= s.bounds.patience {
 				s.set(nil, &tools.BrokenError{Text: "the server of this tool is down; do without it"})
 			}
-			if again.Sleep(ctx, min(s.bounds.backoff<<min(failures-1, 16), s.bounds.most)) != nil || ctx.Err() != nil {
+			if retry.Sleep(ctx, min(s.bounds.backoff<<min(failures-1, 16), s.bounds.most)) != nil || ctx.Err() != nil {
 				s.set(nil, &tools.BrokenError{Text: "the server of this tool was closed"})
 				return
 			}

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/agentfly/agentfly/brief"
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // tail keeps the end of what a server says on standard error, for people.
@@ -35,7 +35,7 @@ func (t *tail) String() string {
 	var lines []string
 	for line := range strings.SplitSeq(strings.ToValidUTF8(string(t.bytes), "\uFFFD"), "\n") {
 		if line = strings.Join(strings.Fields(line), " "); line != "" {
-			lines = append(lines, brief.Clip(line, 200))
+			lines = append(lines, wording.Clip(line, 200))
 		}
 	}
 	if len(lines) == 0 {

@@ -11,8 +11,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/agentfly/agentfly/again"
 	"golang.org/x/net/idna"
+
+	"github.com/agentfly/agentfly/internal/retry"
 )
 
 // reserved are the ranges within the unicast space that are not, or need not be, the public internet (IANA's special-purpose
@@ -49,7 +50,7 @@ func public(a netip.Addr) bool {
 type refusal struct{ text string }
 
 func (e *refusal) Error() string        { return e.text }
-func (e *refusal) Is(target error) bool { return target == again.ErrFinal }
+func (e *refusal) Is(target error) bool { return target == retry.ErrFinal }
 
 func refusef(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
 

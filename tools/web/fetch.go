@@ -15,11 +15,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agentfly/agentfly/again"
+	"golang.org/x/net/html/charset"
+
+	"github.com/agentfly/agentfly/internal/retry"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/tools/corpus"
-	"golang.org/x/net/html/charset"
 )
 
 // FetchName is the name of the tool that reads a page.
@@ -58,7 +59,7 @@ type fetcher struct {
 	chars     int
 	time      time.Duration // of one call
 	transport *http.Transport
-	again     *again.Transport
+	again     *retry.Transport
 	client    *http.Client
 }
 
@@ -83,7 +84,7 @@ func newFetcher(p FetchParams, g *guard) (*fetcher, error) {
 		DialContext: g.DialContext, ForceAttemptHTTP2: true, MaxResponseHeaderBytes: 64 << 10, MaxIdleConns: 64, IdleConnTimeout: 30 * time.Second,
 		TLSHandshakeTimeout: 10 * time.Second,
 	}
-	f.again = &again.Transport{Base: f.transport}
+	f.again = &retry.Transport{Base: f.transport}
 	f.client = &http.Client{
 		Transport: f.again,
 		CheckRedirect: func(q *http.Request, via []*http.Request) error {

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agentfly/agentfly/again"
+	"github.com/agentfly/agentfly/internal/retry"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/tools/corpus"
@@ -70,7 +70,7 @@ type searcher struct {
 	key       string
 	k, chars  int
 	transport *http.Transport
-	again     *again.Transport
+	again     *retry.Transport
 	client    *http.Client
 }
 
@@ -94,7 +94,7 @@ func newSearcher(p SearchParams) (*searcher, error) {
 		t = &http.Transport{}
 	}
 	s := &searcher{url: strings.TrimRight(u.String(), "/") + "/search", key: p.APIKey, k: k, chars: chars, transport: t.Clone()}
-	s.again = &again.Transport{Base: s.transport}
+	s.again = &retry.Transport{Base: s.transport}
 	s.client = &http.Client{
 		Transport:     s.again,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the key goes nowhere else

@@ -1,6 +1,0 @@
-//go:build !linux
-
-package spawn
-
-// awaitExit is for where a process can be awaited without being reaped.
-func awaitExit(int) bool { return false }

@@ -1,7 +1,0 @@
-//go:build unix && !linux
-
-package spawn
-
-import "syscall"
-
-func endWithParent(*syscall.SysProcAttr, syscall.Signal) {}
