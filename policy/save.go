@@ -67,24 +67,6 @@ func (p *Policy) sources(dtype modelfile.DType, get func(name string) ([]float32
 	return out
 }
 
-// writeValues converts a piece at a time.
-func writeValues(w io.Writer, values []float32, dtype modelfile.DType) error {
-	const piece = 1 << 18
-	buffer := make([]byte, 0, piece*dtype.Size())
-	for len(values) > 0 {
-		n := min(piece, len(values))
-		data, err := modelfile.Encode(buffer[:0], values[:n], dtype)
-		if err != nil {
-			return err
-		}
-		if _, err := w.Write(data); err != nil {
-			return err
-		}
-		values = values[n:]
-	}
-	return nil
-}
-
 // saveText writes what is not weights.
 func (f folder) saveText(dir string) error {
 	write := func(name string, data []byte) error {

@@ -59,11 +59,34 @@ func each(file *modelfile.Model, name string, f func(values []float32) error) er
 	return f(values)
 }
 
+// setter is what holds parameters that can be set.
+type setter interface {
+	SetParameter(name string, dtype cgo.DType, data []byte, shape []int64) error
+}
+
 // setFloats sets a parameter; Changed must follow.
-func setFloats(m parameters, p cgo.ParameterInfo, values []float32) error {
+func setFloats(m setter, p cgo.ParameterInfo, values []float32) error {
 	data, err := modelfile.Encode(make([]byte, 0, 4*len(values)), values, modelfile.F32)
 	if err != nil {
 		return err
 	}
 	return m.SetParameter(p.Name, cgo.F32, data, p.Shape)
+}
+
+// writeValues converts a piece at a time.
+func writeValues(w io.Writer, values []float32, dtype modelfile.DType) error {
+	const piece = 1 << 18
+	buffer := make([]byte, 0, piece*dtype.Size())
+	for len(values) > 0 {
+		n := min(piece, len(values))
+		data, err := modelfile.Encode(buffer[:0], values[:n], dtype)
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(data); err != nil {
+			return err
+		}
+		values = values[n:]
+	}
+	return nil
 }
