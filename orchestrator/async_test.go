@@ -61,7 +61,7 @@ type seen struct {
 
 // inspect holds the batches of a run against its trajectories, token by token.
 func inspect(t *testing.T, dir string) (out seen) {
-	db, err := store.OpenReader(filepath.Join(dir, storeFile))
+	db, err := store.OpenReader(filepath.Join(dir, store.File))
 	require.NoError(t, err)
 	defer db.Close()
 	found, err := db.Recover(t.Context(), 0)
@@ -180,7 +180,7 @@ func TestAsyncBenchmark(t *testing.T) {
 }
 
 func rewardsByStep(t *testing.T, dir string) (out []float64) {
-	db, err := store.OpenReader(filepath.Join(dir, storeFile))
+	db, err := store.OpenReader(filepath.Join(dir, store.File))
 	require.NoError(t, err)
 	defer db.Close()
 	steps, err := db.Steps()

@@ -89,7 +89,7 @@ func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Reg
 		return e, err
 	}
 	if len(j.Data.Eval) == 0 {
-		return e, inputError(errors.New(j.Path() + ": data.eval is missing; name the held-out tasks"))
+		return e, job.InputError(errors.New(j.Path() + ": data.eval is missing; name the held-out tasks"))
 	}
 	_, tasks, _, err := readData(j)
 	if err != nil {
@@ -111,7 +111,7 @@ func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registrie
 		return err
 	}
 	if len(j.Data.Train) == 0 {
-		return inputError(errors.New(j.Path() + ": data.train is missing; name the tasks to sample"))
+		return job.InputError(errors.New(j.Path() + ": data.train is missing; name the tasks to sample"))
 	}
 	_, _, deal, err := readData(j)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 // course is a curriculum: it makes the order of each epoch of each pool. No task comes twice in an epoch.
 type course struct {
 	by       string
-	sampler  *sampler
+	seed     uint64
+	pools    [][]trajectory.Task
 	numbers  [][]float64    // difficulty: [pool][task]
 	epochs   int            // difficulty: that are ordered
 	success  *float64       // data.success
@@ -54,9 +55,10 @@ type last struct {
 	Masked  float64 `json:"masked"`  // mean number of response tokens
 }
 
-func newCourse(c job.Curriculum, data *Tasks, d job.Data, s *sampler) (*course, error) {
-	out := &course{by: c.By, sampler: s, epochs: c.Epochs, success: d.Success, where: map[string]int{}, standing: &standing{By: c.By, Pools: make([]tracked, len(s.pools()))}}
-	for k, tasks := range s.pools() {
+// newCourse makes the curriculum of the pools that tasks are dealt from.
+func newCourse(c job.Curriculum, path string, success *float64, pools [][]trajectory.Task, seed uint64) (*course, error) {
+	out := &course{by: c.By, seed: seed, pools: pools, epochs: c.Epochs, success: success, where: map[string]int{}, standing: &standing{By: c.By, Pools: make([]tracked, len(pools))}}
+	for k, tasks := range pools {
 		numbers := make([]float64, len(tasks))
 		for i, t := range tasks {
 			out.where[t.ID] = k
@@ -66,7 +68,7 @@ func newCourse(c job.Curriculum, data *Tasks, d job.Data, s *sampler) (*course, 
 			n, ok := t.Fields[c.Field].(json.Number)
 			v, err := n.Float64()
 			if !ok || err != nil || math.IsInf(v, 0) {
-				return nil, fmt.Errorf("%s: task %q has no number in the field %q that data.curriculum names", data.Path, t.ID, c.Field)
+				return nil, fmt.Errorf("%s: task %q has no number in the field %q that data.curriculum names", path, t.ID, c.Field)
 			}
 			numbers[i] = v
 		}
@@ -83,7 +85,7 @@ func (c *course) learns() bool { return c.by != "difficulty" }
 func (c *course) index(k, at int) int {
 	c.standing.mu.Lock()
 	defer c.standing.mu.Unlock()
-	n := len(c.sampler.pools()[k])
+	n := len(c.pools[k])
 	if !c.learns() { // every epoch has all tasks
 		t := &c.standing.Pools[k]
 		if e := at / n; t.Begun != e+1 {
@@ -97,7 +99,7 @@ func (c *course) index(k, at int) int {
 			return e.Order[at-e.Start]
 		}
 	}
-	return deal(c.sampler.seed, k, n, at)
+	return deal(c.seed, k, n, at)
 }
 
 // reach begins epochs until one holds the position.
@@ -111,8 +113,8 @@ func (c *course) reach(k, at int) {
 
 // order makes an epoch.
 func (c *course) order(k, number int) []int {
-	tasks := c.sampler.pools()[k]
-	r := permutation(c.sampler.seed, k, number)
+	tasks := c.pools[k]
+	r := permutation(c.seed, k, number)
 	order := r.Perm(len(tasks))
 	known := c.standing.Pools[k].Last
 	switch c.by {
@@ -188,11 +190,11 @@ func (c *course) outcome(g trajectory.Group) (l last, finished bool) {
 
 // fits tells whether the standing is one of this curriculum and data.
 func (s *standing) fits(c *course) bool {
-	if s == nil || s.By != c.by || len(s.Pools) != len(c.sampler.pools()) {
+	if s == nil || s.By != c.by || len(s.Pools) != len(c.pools) {
 		return false
 	}
 	for k := range s.Pools {
-		n, end := len(c.sampler.pools()[k]), 0
+		n, end := len(c.pools[k]), 0
 		for i, e := range s.Pools[k].Open {
 			if i > 0 && e.Start != end || slices.ContainsFunc(e.Order, func(i int) bool { return i < 0 || i >= n }) {
 				return false

@@ -36,7 +36,7 @@ func readData(j *job.Job) (train, eval *Tasks, deal *sampler, err error) {
 			err = needAnswers(j, train, "data.curriculum")
 		}
 		if err != nil {
-			return nil, nil, nil, inputError(err)
+			return nil, nil, nil, job.InputError(err)
 		}
 	}
 	if len(j.Data.Eval) == 0 {
@@ -49,7 +49,7 @@ func readData(j *job.Job) (train, eval *Tasks, deal *sampler, err error) {
 		err = checkEvaluation(j, eval)
 	}
 	if err != nil {
-		return nil, nil, nil, inputError(err)
+		return nil, nil, nil, job.InputError(err)
 	}
 	eval.first(j.Eval.Tasks)
 	return train, eval, deal, nil

@@ -36,7 +36,7 @@ func newSampler(data *Tasks, d job.Data, groups int, seed uint64) (*sampler, err
 		s.mix = newMixture(data.Sources, weights)
 	}
 	if d.Curriculum != nil {
-		course, err := newCourse(*d.Curriculum, data, d, s)
+		course, err := newCourse(*d.Curriculum, data.Path, d.Success, s.pools(), seed)
 		if err != nil {
 			return nil, err
 		}
@@ -193,21 +193,30 @@ func (s *sampler) observe(groups []trajectory.Group, dealt []int) {
 	}
 }
 
-// resume goes on with the standing of a checkpoint, or puts the new run's into its state.
-func (s *sampler) resume(from *state) {
+// resume goes on with what a curriculum knew at a checkpoint after some steps, when the strata were at the positions dealt, and
+// returns what it knows from now on: nil where there is none that learns.
+func (s *sampler) resume(was *standing, steps int, dealt []int) *standing {
 	if s == nil || s.course == nil || !s.course.learns() {
-		return
+		return was
 	}
-	if from.Curriculum.fits(s.course) {
-		s.course.standing = from.Curriculum
-	} else if from.Step > 0 { // the job had no such curriculum before
-		for k, at := range s.reached(from.Dealt) {
+	if was.fits(s.course) {
+		s.course.standing = was
+	} else if steps > 0 { // the job had no such curriculum before
+		for k, at := range s.reached(dealt) {
 			if k < len(s.course.standing.Pools) {
 				s.course.standing.Pools[k].Open[0].Start = at
 			}
 		}
 	}
-	from.Curriculum = s.course.standing
+	return s.course.standing
+}
+
+// positions is where each stratum goes on after some steps of each tasks a stratum, when a checkpoint says dealt.
+func (s *sampler) positions(dealt []int, steps, each int) []int {
+	if len(dealt) == len(s.strata) {
+		return slices.Clone(dealt)
+	}
+	return slices.Repeat([]int{steps * each}, len(s.strata))
 }
 
 // deal is the index among n things that a position gets: every epoch is a seeded permutation of its own.

@@ -135,13 +135,16 @@ func TestSourcesAreReadAndNamed(t *testing.T) {
 
 	files := train.files("train")
 	require.Equal(t, []string{"train/a", "train/c"}, []string{files[0].name, files[1].name})
-	began := state{}
-	require.NoError(t, began.sameData("runs/x", files))
-	require.Equal(t, map[string]string{"train/a": train.Sources[0].Hash, "train/c": train.Sources[1].Hash}, began.Data)
-	require.NoError(t, began.sameData("runs/x", files))
+	began, err := sameData("runs/x", nil, files)
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"train/a": train.Sources[0].Hash, "train/c": train.Sources[1].Hash}, began)
+	_, err = sameData("runs/x", began, files)
+	require.NoError(t, err)
 	files[1].hash = "other"
-	require.ErrorContains(t, began.sameData("runs/x", files), "b.json is not the file that the run in runs/x began with")
-	require.ErrorContains(t, began.sameData("runs/x", files[:1]), "data.train: the run in runs/x began with train/a, train/c, not with train/a; give it back its sources")
+	_, err = sameData("runs/x", began, files)
+	require.ErrorContains(t, err, "b.json is not the file that the run in runs/x began with")
+	_, err = sameData("runs/x", began, files[:1])
+	require.ErrorContains(t, err, "data.train: the run in runs/x began with train/a, train/c, not with train/a; give it back its sources")
 
 	_, _, err = read("{train: [a.jsonl, b.json]}")
 	require.ErrorContains(t, err, `b.json:1: the column "prompt" is missing`)
@@ -155,6 +158,11 @@ func TestSourcesAreReadAndNamed(t *testing.T) {
 
 // A run deals the same whether it was resumed at any step or not, with every curriculum, and no task comes twice in an epoch.
 func TestTheDealOfACurriculumIsResumedExactly(t *testing.T) {
+	type point struct { // what a checkpoint keeps
+		Step       int
+		Dealt      []int
+		Curriculum *standing
+	}
 	for _, by := range []string{"difficulty", "success_rate", "mask_count"} {
 		for seed := range uint64(8) {
 			r := rand.New(rand.NewPCG(seed, 9))
@@ -166,36 +174,36 @@ func TestTheDealOfACurriculumIsResumedExactly(t *testing.T) {
 			d := job.Data{Curriculum: &job.Curriculum{By: by, Field: "level", Epochs: 2}, Train: job.Sources{{Name: "a", Weight: 1 + r.IntN(3)}, {Name: "b"}}}
 			const steps, groups = 12, 5
 			ahead := 0 // tasks that an interrupted step was dealt
-			deal := func(state *state, until int) (out []string) {
+			deal := func(at *point, until int) (out []string) {
 				s, err := newSampler(data, d, groups, seed)
 				require.NoError(t, err)
-				s.resume(state)
-				for ; state.Step < until; state.Step++ {
-					dealt := state.position(s, groups)
+				at.Curriculum = s.resume(at.Curriculum, at.Step, at.Dealt)
+				for ; at.Step < until; at.Step++ {
+					dealt := s.positions(at.Dealt, at.Step, groups)
 					var batch []trajectory.Group
 					for range groups {
 						task := s.task(0, dealt[0])
 						dealt[0]++
 						out = append(out, task.ID)
-						batch = append(batch, outcomeOf(task, state.Step))
+						batch = append(batch, outcomeOf(task, at.Step))
 					}
-					state.Dealt = dealt
+					at.Dealt = dealt
 					s.observe(batch, dealt)
 				}
 				for i := range ahead {
-					s.task(0, state.Dealt[0]+i)
+					s.task(0, at.Dealt[0]+i)
 				}
 				return out
 			}
-			whole := deal(&state{}, steps)
+			whole := deal(&point{}, steps)
 			for cut := 1; cut < steps; cut++ {
-				first := &state{}
+				first := &point{}
 				ahead = r.IntN(groups + 1)
 				got := deal(first, cut)
 				ahead = 0
 				saved, err := json.Marshal(first)
 				require.NoError(t, err)
-				second := &state{}
+				second := &point{}
 				require.NoError(t, json.Unmarshal(saved, second))
 				require.Equal(t, whole, append(got, deal(second, steps)...), "%s, seed %d, resumed after %d steps", by, seed, cut)
 			}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
-	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -54,22 +53,6 @@ func (e Evaluation) String() string {
 		return fmt.Sprintf("%-12s reverse KL %.4f nats a token, reward %.3f of %d tasks, %.0f s", e.Name, *e.ReverseKL, e.Reward, e.Tasks, e.Seconds)
 	}
 	return fmt.Sprintf("%-12s reward %.3f, right answers %.0f%% of %d tasks, %d tool calls (%d failed), %.0f s", e.Name, e.Reward, 100*e.Accuracy, e.Tasks, e.Calls, e.FailedCalls, e.Seconds)
-}
-
-// checkEvaluation refuses what cannot be evaluated as the job says.
-func checkEvaluation(j *job.Job, tasks *Tasks) error {
-	if len(wantedK(j.Eval)) == 0 {
-		return nil
-	}
-	return needAnswers(j, tasks, "pass@k")
-}
-
-// wantedK are the k of pass@k.
-func wantedK(e job.Eval) []int {
-	if len(e.K) == 0 && e.Samples > 1 {
-		return []int{e.Samples}
-	}
-	return e.K
 }
 
 // evaluatedAtOnce bounds the memory and the tools' state of an evaluation, whatever it has of tasks and samples.
@@ -148,7 +131,7 @@ func (e *Evaluation) count(groups []trajectory.Group) {
 // scoreOf is the mean over tasks. A trajectory that failed has reward 0 and no success.
 func scoreOf(groups []trajectory.Group, j *job.Job) Score {
 	s := Score{Tasks: len(groups)}
-	wanted := wantedK(j.Eval)
+	wanted := j.Eval.PassAt()
 	if len(wanted) > 0 {
 		s.Pass = map[string]float64{}
 	}
@@ -193,21 +176,4 @@ func passAt(n, c, k int) float64 {
 		none *= 1 - float64(k)/float64(i)
 	}
 	return 1 - none
-}
-
-// answered tells whether the final answer equals the task's.
-func answered(task trajectory.Task, t *trajectory.Trajectory) bool {
-	answer, turn := t.FinalAnswer()
-	return turn >= 0 && rewards.Equal(answer, fmt.Sprint(task.Fields["answer"]))
-}
-
-// succeeded tells whether a trajectory has the reward of a success, or without one the right answer. Failed ones have not.
-func succeeded(task trajectory.Task, t *trajectory.Trajectory, reward *float64) bool {
-	switch {
-	case t.Err != "":
-		return false
-	case reward != nil:
-		return t.Reward >= *reward
-	}
-	return answered(task, t)
 }

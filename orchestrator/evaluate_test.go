@@ -89,7 +89,7 @@ func held(id, question, source string) trajectory.Task {
 
 func TestAnEvaluationInNumbers(t *testing.T) {
 	r := newRollout(t, answersByIndex)
-	db, err := store.Open(filepath.Join(t.TempDir(), storeFile))
+	db, err := store.Open(filepath.Join(t.TempDir(), store.File))
 	require.NoError(t, err)
 	defer db.Close()
 	tasks := []trajectory.Task{held("a", "2 right?", "web"), held("b", "0 right?", "web"), held("c", "4 right?", "book"), held("d", "1 gone?", "book"), held("e", "1 right?", "")}
@@ -165,27 +165,6 @@ func TestTheTableOfAnEvaluation(t *testing.T) {
 	e, err = evaluate(t.Context(), *r, nil, "x", 0, tasks[:1], one)
 	require.NoError(t, err)
 	require.Equal(t, []string{"tasks of  tasks  reward  right  pass@4  failed", "all           1   0.250  25.0%   1.000       0"}, e.Table(), "k is samples where it is not given")
-}
-
-func TestSuccess(t *testing.T) {
-	right := &trajectory.Trajectory{Reward: 0.3, Turns: []trajectory.Turn{{FinalAnswer: "1", AnsweredThisTurn: true}}}
-	wrong := &trajectory.Trajectory{Reward: 0.8, Turns: []trajectory.Turn{{FinalAnswer: "2", AnsweredThisTurn: true}}}
-	failed := &trajectory.Trajectory{Reward: 0.8, Err: "gone", Turns: right.Turns}
-	q, half := task("q", "?", "1"), 0.5
-	require.True(t, succeeded(q, right, nil))
-	require.False(t, succeeded(q, wrong, nil))
-	require.False(t, succeeded(q, failed, nil))
-	require.False(t, succeeded(q, right, &half))
-	require.True(t, succeeded(q, wrong, &half))
-	require.False(t, succeeded(q, failed, &half))
-
-	q.Fields = map[string]any{}
-	data := &Tasks{Path: "t.jsonl", Tasks: []trajectory.Task{q}}
-	j := evalJob(job.Eval{Samples: 2})
-	require.ErrorContains(t, checkEvaluation(j, data), `t.jsonl: task "q" has no answer, so pass@k cannot tell a success; set data.success to the reward of one, or map the column`)
-	j.Data.Success = &half
-	require.NoError(t, checkEvaluation(j, data))
-	require.NoError(t, checkEvaluation(evalJob(job.Eval{Samples: 1}), data))
 }
 
 // Two evaluations and training ask with seeds of their own, and an evaluation that is repeated with the same.

@@ -13,8 +13,6 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/store"
 )
 
-const storeFile = "store.db"
-
 // Facts of the store: the name of the run, which its weights on servers have, and the folder and the machine that it was given in.
 const (
 	nameFact   = "name"
@@ -34,7 +32,7 @@ func (t *run) identify() (err error) {
 	if !t.options.Resume {
 		return nil
 	}
-	db, err := store.Open(filepath.Join(t.dir, storeFile))
+	db, err := store.Open(filepath.Join(t.dir, store.File))
 	if err != nil {
 		return err
 	}
@@ -61,7 +59,7 @@ func (t *run) place() string {
 	host, _ := os.Hostname() // what a system does not tell does not tell copies apart
 	machine, _ := os.ReadFile("/etc/machine-id")
 	var file uint64
-	if info, err := os.Stat(filepath.Join(t.dir, storeFile)); err == nil {
+	if info, err := os.Stat(filepath.Join(t.dir, store.File)); err == nil {
 		file = inode(info)
 	}
 	return fmt.Sprintf("host %s, machine %s, store.db is inode %d", host, bytes.TrimSpace(machine), file)
@@ -69,12 +67,12 @@ func (t *run) place() string {
 
 // checkFolder keeps a new run from writing over an old one.
 func (t *run) checkFolder() error {
-	_, err := os.Stat(filepath.Join(t.dir, storeFile))
+	_, err := os.Stat(filepath.Join(t.dir, store.File))
 	switch {
 	case err == nil && !t.options.Resume:
-		return inputError(fmt.Errorf("%s holds a run already; continue it with --resume, or give another folder with --output", t.dir))
+		return job.InputError(fmt.Errorf("%s holds a run already; continue it with --resume, or give another folder with --output", t.dir))
 	case err != nil && t.options.Resume:
-		return inputError(fmt.Errorf("%s holds no run to resume; leave --resume out", t.dir))
+		return job.InputError(fmt.Errorf("%s holds no run to resume; leave --resume out", t.dir))
 	}
 	return nil
 }
@@ -115,7 +113,7 @@ func (t *run) makeFolder(j *job.Job) (err error) {
 	if err := t.writeJob(j); err != nil {
 		return fmt.Errorf("orchestrator: run folder: %w", err)
 	}
-	if t.db, err = store.Open(filepath.Join(t.dir, storeFile)); err != nil {
+	if t.db, err = store.Open(filepath.Join(t.dir, store.File)); err != nil {
 		return err
 	}
 	identity := []store.Fact{{Name: nameFact, Value: t.weights.run}, {Name: folderFact, Value: t.folder}, {Name: placeFact, Value: t.place()}}

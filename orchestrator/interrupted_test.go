@@ -59,7 +59,7 @@ func TestAnUpdateThatFailsWhileTheRunIsInterruptedIsNotSaved(t *testing.T) {
 func TestARunThatIsInterruptedBeforeItGoesOnIsResumable(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	require.NoError(t, os.MkdirAll(dir, 0o755))
-	db, err := store.Open(filepath.Join(dir, storeFile))
+	db, err := store.Open(filepath.Join(dir, store.File))
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	j, err := job.Load("../examples/tiny.yaml", "output="+dir)

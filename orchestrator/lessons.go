@@ -1,206 +1,15 @@
 package orchestrator
 
 import (
-	"cmp"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strconv"
 
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/orchestrator/job"
-	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trajectory"
 )
-
-// Conversation is a recorded conversation to learn from.
-type Conversation struct {
-	ID       string // FILE:LINE
-	Messages []trajectory.Message
-	Learned  []bool            // [messages] what the assistant said and a weight of 0 does not exclude
-	Tools    []json.RawMessage // OpenAI schemas that the conversation brings; nil: none
-}
-
-// ReadConversations reads JSON lines, or one JSON list, of {"messages": […], "tools": […]}. Messages are OpenAI's; one of
-// the assistant with "weight": 0 is read and not learned. columns maps messages to the file's name.
-func ReadConversations(path string, columns map[string]string) (out []Conversation, hash string, err error) {
-	key := column(columns, "messages")
-	hash, err = eachLine(path, func(line int, object map[string]any) error {
-		c := Conversation{ID: path + ":" + strconv.Itoa(line)}
-		var err error
-		if c.Messages, err = promptOf(object[key]); err != nil {
-			return fmt.Errorf("the column %q must be a list of messages; another one is mapped with data.columns: {messages: NAME}", key)
-		}
-		if _, text := object[key].(string); text {
-			return fmt.Errorf("the column %q must be a list of messages", key)
-		}
-		if c.Learned, err = learned(object[key].([]any), c.Messages); err != nil {
-			return err
-		}
-		if object["tools"] != nil {
-			data, err := json.Marshal(object["tools"])
-			if err == nil {
-				err = json.Unmarshal(data, &c.Tools)
-			}
-			if err != nil {
-				return errors.New(`"tools" must be a list of OpenAI function schemas`)
-			}
-		}
-		out = append(out, c)
-		return nil
-	})
-	if err == nil && len(out) == 0 {
-		err = fmt.Errorf("%s: the file holds no conversation", path)
-	}
-	return out, hash, err
-}
-
-// learned marks what the assistant said, without the messages of weight 0.
-func learned(raw []any, messages []trajectory.Message) ([]bool, error) {
-	out := make([]bool, len(messages))
-	for i, m := range messages {
-		out[i] = m.Role == "assistant"
-		weight, given := raw[i].(map[string]any)["weight"]
-		if !given || weight == nil {
-			continue
-		}
-		n, ok := weight.(json.Number)
-		if !ok || n != "0" && n != "1" {
-			return nil, fmt.Errorf("message %d: the weight must be 0 or 1", i)
-		}
-		if n == "1" && !out[i] {
-			return nil, fmt.Errorf("message %d: only what the assistant said can be learned, its role is %q", i, m.Role)
-		}
-		out[i] = out[i] && n == "1"
-	}
-	if !slices.Contains(out, true) {
-		return nil, errors.New("no message of the assistant is to be learned")
-	}
-	return out, nil
-}
-
-// material is what a job of supervised fine-tuning learns from, before it is laid out in tokens: conversations, or
-// trajectories of a run.
-type material struct {
-	path, hash    string
-	conversations []Conversation
-	trajectories  []*trajectory.Trajectory
-	eval          []Conversation
-}
-
-func (m *material) len() int { return len(m.conversations) + len(m.trajectories) }
-
-func readMaterial(j *job.Job) (m *material, err error) {
-	m = &material{}
-	if j.Data.Run != "" {
-		m.path = j.Resolve(j.Data.Run)
-		m.trajectories, m.hash, err = chooseFromRun(m.path, j.Data)
-	} else {
-		m.path = j.Resolve(j.Data.Train[0].Path)
-		m.conversations, m.hash, err = ReadConversations(m.path, j.Data.Train[0].ColumnsOr(j.Data.Columns))
-	}
-	if err == nil && len(j.Data.Eval) > 0 {
-		m.eval, _, err = ReadConversations(j.Resolve(j.Data.Eval[0].Path), j.Data.Eval[0].ColumnsOr(j.Data.Columns))
-	}
-	if err == nil {
-		err = m.refuseOverlap()
-	}
-	if err != nil {
-		return nil, inputError(err)
-	}
-	if n := j.Eval.Tasks; n > 0 && n < len(m.eval) {
-		m.eval = m.eval[:n]
-	}
-	return m, nil
-}
-
-// refuseOverlap makes sure that no held-out conversation is learned.
-func (m *material) refuseOverlap() error {
-	key := func(c Conversation) string {
-		data, _ := json.Marshal(c.Messages) // messages that came from JSON go back to it
-		return string(data)
-	}
-	seen := map[string]string{}
-	for _, c := range m.conversations {
-		seen[key(c)] = c.ID
-	}
-	for _, c := range m.eval {
-		if id, ok := seen[key(c)]; ok {
-			return fmt.Errorf("%s is the same conversation as %s; what is evaluated must be held out", c.ID, id)
-		}
-	}
-	return nil
-}
-
-// chooseFromRun picks trajectories out of a run's store: those that were sampled for training and finished without being cut, with the
-// wanted reward, the best of each task, each token sequence once. Ties go to the later step, then to the smaller id.
-func chooseFromRun(dir string, d job.Data) ([]*trajectory.Trajectory, string, error) {
-	db, err := store.OpenReader(filepath.Join(dir, storeFile))
-	if err != nil {
-		return nil, "", err
-	}
-	defer db.Close()
-	byTask := map[string][]*trajectory.Trajectory{}
-	err = db.Each("", func(r store.Record) error {
-		t := r.Trajectory
-		if r.Phase == "train" && t.Err == "" && !t.Cut() && t.ResponseTokens() > 0 && (d.MinReward == nil || t.Reward >= *d.MinReward) {
-			byTask[t.TaskID] = append(byTask[t.TaskID], t)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, "", err
-	}
-	seen := map[string]bool{}
-	var out []*trajectory.Trajectory
-	for _, all := range byTask {
-		slices.SortFunc(all, func(a, b *trajectory.Trajectory) int {
-			return cmp.Or(cmp.Compare(b.Reward, a.Reward), cmp.Compare(b.Step, a.Step), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Index, b.Index))
-		})
-		taken := 0
-		for _, t := range all {
-			key := tokensOf(t)
-			if seen[key] || d.BestOf > 0 && taken == d.BestOf {
-				continue
-			}
-			seen[key] = true
-			taken++
-			out = append(out, t)
-		}
-	}
-	if len(out) == 0 {
-		return nil, "", fmt.Errorf("%s holds no finished training trajectory with the reward that data.min_reward asks for; lower it", dir)
-	}
-	slices.SortFunc(out, func(a, b *trajectory.Trajectory) int {
-		return cmp.Or(cmp.Compare(a.Step, b.Step), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Index, b.Index))
-	})
-	h := sha256.New()
-	for _, t := range out {
-		fmt.Fprintf(h, "%s %v\n%s\n", t.ID, t.Reward, tokensOf(t))
-	}
-	return out, hex.EncodeToString(h.Sum(nil)), nil
-}
-
-// tokensOf is a key of a trajectory's token ids and masks.
-func tokensOf(t *trajectory.Trajectory) string {
-	var b []byte
-	for _, s := range t.Samples {
-		for i, id := range s.TokenIDs {
-			b = binary.LittleEndian.AppendUint32(b, uint32(id))
-			if s.ResponseMask[i] {
-				b = append(b, 1)
-			}
-		}
-		b = append(b, "|end"...)
-	}
-	return string(b)
-}
 
 // lessons lays the material out in tokens: conversations as a rollout would have them, trajectories as they were sampled.
 func (s *session) lessons(m *material) (train, eval []*trajectory.Trajectory, err error) {
@@ -219,7 +28,7 @@ func (s *session) lessons(m *material) (train, eval []*trajectory.Trajectory, er
 	for _, t := range slices.Concat(train, eval) {
 		for _, sample := range t.Samples {
 			if sample.Len() > longest {
-				return nil, nil, inputError(fmt.Errorf("%s has %d tokens, and the model takes %d; shorten it or leave it out", t.TaskID, sample.Len(), longest))
+				return nil, nil, job.InputError(fmt.Errorf("%s has %d tokens, and the model takes %d; shorten it or leave it out", t.TaskID, sample.Len(), longest))
 			}
 		}
 	}
@@ -230,10 +39,10 @@ func (s *session) lessons(m *material) (train, eval []*trajectory.Trajectory, er
 func (s *session) sameTokens(dir string) error {
 	text, err := policy.LoadText(filepath.Join(dir, "checkpoints", "last"))
 	if err != nil {
-		return inputError(fmt.Errorf("data.run: the run has no checkpoint that shows its tokenizer: %w", err))
+		return job.InputError(fmt.Errorf("data.run: the run has no checkpoint that shows its tokenizer: %w", err))
 	}
 	if is, was := s.policy.Fingerprint(), text.Fingerprint(); is != was {
-		return inputError(fmt.Errorf("data.run: %s was sampled with another tokenizer or chat template (fingerprint %.12s) than the model's (%.12s); its token ids mean something else here", dir, was, is))
+		return job.InputError(fmt.Errorf("data.run: %s was sampled with another tokenizer or chat template (fingerprint %.12s) than the model's (%.12s); its token ids mean something else here", dir, was, is))
 	}
 	return nil
 }
@@ -251,7 +60,7 @@ func (s *session) render(conversations []Conversation) ([]*trajectory.Trajectory
 		}
 		samples, err := s.renderer.Samples(recorded)
 		if err != nil {
-			return nil, inputError(fmt.Errorf("%s: %s", c.ID, plain(err, "masks: conversation: ")))
+			return nil, job.InputError(fmt.Errorf("%s: %s", c.ID, plain(err, "masks: conversation: ")))
 		}
 		out = append(out, &trajectory.Trajectory{ID: c.ID, TaskID: c.ID, Samples: samples, StopReason: trajectory.StopRecorded})
 	}

@@ -48,7 +48,7 @@ func newFeed(t *run, step int) (*feed, error) {
 	l := limitsOf(t.job, t.algorithm, len(t.sampler.strata))
 	f := &feed{
 		t: t, changed: make(chan struct{}, 1), plan: newPipeline(l, step, t.state.Version, 0),
-		live: map[int]*live{}, dealt: t.state.position(t.sampler, l.each()),
+		live: map[int]*live{}, dealt: t.sampler.positions(t.state.Dealt, t.state.Step, l.each()),
 	}
 	if t.past.log == nil {
 		return f, nil

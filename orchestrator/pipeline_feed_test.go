@@ -357,7 +357,7 @@ func continueAs(t *testing.T, from, r *run, at state) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	r.db, r.dir, r.state, r.rollout.Record = db, from.dir, at, db.AddTurn
-	r.sampler.resume(&r.state)
+	r.state.Curriculum = r.sampler.resume(r.state.Curriculum, r.state.Step, r.state.Dealt)
 	require.NoError(t, r.metrics.Close())
 	r.metrics, err = os.OpenFile(filepath.Join(r.dir, "metrics.jsonl"), os.O_APPEND|os.O_WRONLY, 0)
 	require.NoError(t, err)
@@ -368,7 +368,7 @@ func continueAs(t *testing.T, from, r *run, at state) {
 func storePath(t *testing.T, r *run) string {
 	t.Helper()
 	require.NotEmpty(t, r.dir)
-	return filepath.Join(r.dir, storeFile)
+	return filepath.Join(r.dir, store.File)
 }
 
 func idsOf(b policy.StepBatch) (ids []string) {

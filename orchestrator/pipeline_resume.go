@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -29,7 +30,7 @@ func (f *feed) restore(log *store.Recovery) error {
 	var slots []*slot
 	for i, o := range groups {
 		if o.Stratum >= p.limits.Strata {
-			return inputError(fmt.Errorf("data.balance: the run in %s has outstanding tasks of %d strata, the data has %d; continue with the settings that it began with", f.t.dir, o.Stratum+1, p.limits.Strata))
+			return job.InputError(fmt.Errorf("data.balance: the run in %s has outstanding tasks of %d strata, the data has %d; continue with the settings that it began with", f.t.dir, o.Stratum+1, p.limits.Strata))
 		}
 		s := &slot{n: p.next - len(groups) + i, stratum: o.Stratum, step: o.Step, group: o.Group, version: o.Version, again: -1}
 		l := newLive(s, o.Size)

@@ -41,7 +41,7 @@ type child struct {
 func ranksOf(j *job.Job, o Options) (*ranks, error) {
 	config, launched, err := cgo.GroupFromEnv()
 	if err != nil {
-		return nil, inputError(fmt.Errorf("%s", strings.TrimPrefix(err.Error(), "cgo: ")))
+		return nil, job.InputError(fmt.Errorf("%s", strings.TrimPrefix(err.Error(), "cgo: ")))
 	}
 	ok := launched
 	if !ok && o.Ranks > 1 {
@@ -56,7 +56,7 @@ func ranksOf(j *job.Job, o Options) (*ranks, error) {
 	config.Timeout = seconds(j.Trainer.RankTimeout)
 	if devices := cgo.CUDADevices(); devices > 0 && (j.Device == "auto" || j.Device == "cuda") {
 		if n := max(config.LocalRank+1, o.Ranks); n > devices {
-			return nil, inputError(fmt.Errorf("ranks: %d processes on a machine with %d CUDA devices; start at most one a device, or set device: cpu", n, devices))
+			return nil, job.InputError(fmt.Errorf("ranks: %d processes on a machine with %d CUDA devices; start at most one a device, or set device: cpu", n, devices))
 		}
 		j.Device = fmt.Sprintf("cuda:%d", config.LocalRank)
 	}

@@ -55,9 +55,9 @@ type result struct {
 // store, and the weights against its last checkpoint. The replayed run's metrics and checkpoints go to output; "" keeps
 // none. The first difference is an error.
 func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer) (err error) {
-	from, err := store.OpenReader(filepath.Join(dir, storeFile))
+	from, err := store.OpenReader(filepath.Join(dir, store.File))
 	if err != nil {
-		return inputError(err)
+		return job.InputError(err)
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
 	j, err := recordedJob(dir, from)
@@ -107,10 +107,10 @@ func recordedJob(dir string, from *store.Store) (*job.Job, error) {
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "job.yaml"))
 	if err != nil {
-		return nil, inputError(fmt.Errorf("orchestrator: replay: %w; name a run folder", err))
+		return nil, job.InputError(fmt.Errorf("orchestrator: replay: %w; name a run folder", err))
 	}
 	if path == "" {
-		return nil, inputError(fmt.Errorf("orchestrator: replay: the run in %s kept no log that could be replayed", dir))
+		return nil, job.InputError(fmt.Errorf("orchestrator: replay: the run in %s kept no log that could be replayed", dir))
 	}
 	j, err := job.Parse(path, text, job.Options{})
 	switch {

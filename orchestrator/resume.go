@@ -83,7 +83,7 @@ func (t *run) recall(log *store.Recovery) error {
 	}
 	if len(steps) < t.state.Step {
 		return fmt.Errorf("orchestrator: %s ends after step %d, but the checkpoint is of step %d: the file lost its end; restore it from a copy together with its -wal, or begin a new run from the checkpoint with --set model.path=%s",
-			filepath.Join(t.dir, storeFile), len(steps), t.state.Step, filepath.Join(t.dir, "checkpoints", "last"))
+			filepath.Join(t.dir, store.File), len(steps), t.state.Step, filepath.Join(t.dir, "checkpoints", "last"))
 	}
 	for step, m := range steps {
 		t.past.steps[step] = m
@@ -118,7 +118,7 @@ func (t *run) recallEvaluations() error {
 	for _, body := range all {
 		var e Evaluation
 		if err := json.Unmarshal(body, &e); err != nil {
-			return fmt.Errorf("orchestrator: %s: an evaluation is damaged: %w", filepath.Join(t.dir, storeFile), err)
+			return fmt.Errorf("orchestrator: %s: an evaluation is damaged: %w", filepath.Join(t.dir, store.File), err)
 		}
 		t.past.evals[evaluationKey(e)] = true
 		if !t.state.evaluated(e.Name, e.Step) {
@@ -157,7 +157,7 @@ func (t *run) recorded(ctx context.Context, step int) (*batch, error) {
 		return nil, err
 	}
 	if rec.Version != t.state.Version {
-		return nil, fmt.Errorf("orchestrator: the batch of step %d was recorded for policy version %d, but the step begins with version %d: the checkpoint and %s are not of the same run", step, rec.Version, t.state.Version, storeFile)
+		return nil, fmt.Errorf("orchestrator: the batch of step %d was recorded for policy version %d, but the step begins with version %d: the checkpoint and %s are not of the same run", step, rec.Version, t.state.Version, store.File)
 	}
 	refs := slices.Concat(rec.Groups, rec.Others)
 	groups, err := t.db.Groups(ctx, refs, greedyPhase)
@@ -258,7 +258,7 @@ func (t *run) mendMetrics(logs bool) error {
 		return err
 	}
 	if len(unknown) > 0 && logs {
-		t.notes = append(t.notes, fmt.Sprintf("%s has no step %d, which metrics.jsonl has: the file lost its end; steps are sampled again from there", storeFile, unknown[0]))
+		t.notes = append(t.notes, fmt.Sprintf("%s has no step %d, which metrics.jsonl has: the file lost its end; steps are sampled again from there", store.File, unknown[0]))
 	}
 	var keep []byte
 	for _, l := range lines {

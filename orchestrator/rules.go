@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/agentfly/agentfly/orchestrator/store"
 )
 
 // rules numbers what a program makes of the same job and the same completions. It is raised, and changedRules gets a line, when
@@ -32,7 +34,7 @@ func programs(fact string) (oldest, newest int, err error) {
 		newest, err = strconv.Atoi(fields[len(fields)-1])
 	}
 	if err != nil {
-		err = fmt.Errorf("orchestrator: %s: the fact %s is %q, not a list of numbers", storeFile, rulesFact, fact)
+		err = fmt.Errorf("orchestrator: %s: the fact %s is %q, not a list of numbers", store.File, rulesFact, fact)
 	}
 	return oldest, newest, err
 }

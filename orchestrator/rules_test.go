@@ -65,7 +65,7 @@ func TestATrajectoryOfAnOlderProgramBeginsAnew(t *testing.T) {
 
 // A resumed run says once which rules changed since an older program worked on it, and remembers that some records are that program's.
 func TestAResumedRunSaysWhichRulesChanged(t *testing.T) {
-	path := filepath.Join(t.TempDir(), storeFile)
+	path := filepath.Join(t.TempDir(), store.File)
 	for i, c := range []struct {
 		fact, then     string
 		resume         bool
@@ -129,7 +129,7 @@ func TestTheStoreHoldsWhatBeganAnew(t *testing.T) {
 	s.TokenIDs[3]++
 	past.Samples = []*trajectory.Sample{&s}
 
-	path := filepath.Join(t.TempDir(), storeFile)
+	path := filepath.Join(t.TempDir(), store.File)
 	db, err := store.Open(path)
 	require.NoError(t, err)
 	require.NoError(t, db.Admit(t.Context(), store.Admission{Phase: "train", Size: 1, Task: place.Task}))

@@ -26,7 +26,7 @@ func samplingRun(t *testing.T, a algorithms.Config, groups, size int, data *Task
 	deal, err := newSampler(data, d, groups, 1)
 	require.NoError(t, err)
 	dir := t.TempDir()
-	db, err := store.Open(filepath.Join(dir, storeFile))
+	db, err := store.Open(filepath.Join(dir, store.File))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return &run{dir: dir, session: &session{job: j, rollout: *newRollout(t, respond)}, algorithm: resolved, db: db, sampler: deal}

@@ -77,21 +77,21 @@ func (t *Tasks) files(name string) []dataFile {
 	return out
 }
 
-// sameData makes sure that a resumed run has the files that it began with, and notes those of a new run.
-func (s *state) sameData(dir string, files []dataFile) error {
-	now := map[string]string{}
+// sameData returns the hashes of a run's files by name, once it is sure that a resumed run has those that it began with; began is nil for a
+// new run.
+func sameData(dir string, began map[string]string, files []dataFile) (now map[string]string, err error) {
+	now = map[string]string{}
 	for _, f := range files {
 		now[f.name] = f.hash
-		if before, ok := s.Data[f.name]; ok && before != f.hash {
-			return inputError(fmt.Errorf("%s is not the file that the run in %s began with; give it back its content, or begin a new run with --output", f.path, dir))
+		if before, ok := began[f.name]; ok && before != f.hash {
+			return nil, job.InputError(fmt.Errorf("%s is not the file that the run in %s began with; give it back its content, or begin a new run with --output", f.path, dir))
 		}
 	}
-	began, have := slices.Sorted(maps.Keys(s.Data)), slices.Sorted(maps.Keys(now))
-	if s.Data != nil && !slices.Equal(began, have) {
-		return inputError(fmt.Errorf("data.train: the run in %s began with %s, not with %s; give it back its sources, or begin a new run with --output", dir, strings.Join(began, ", "), strings.Join(have, ", ")))
+	had, have := slices.Sorted(maps.Keys(began)), slices.Sorted(maps.Keys(now))
+	if began != nil && !slices.Equal(had, have) {
+		return nil, job.InputError(fmt.Errorf("data.train: the run in %s began with %s, not with %s; give it back its sources, or begin a new run with --output", dir, strings.Join(had, ", "), strings.Join(have, ", ")))
 	}
-	s.Data = now
-	return nil
+	return now, nil
 }
 
 // refuseOverlap makes sure that no evaluation task is a training task by content.
@@ -107,19 +107,6 @@ func refuseOverlap(train, eval *Tasks) error {
 	for _, t := range eval.Tasks {
 		if id, ok := seen[key(t)]; ok {
 			return fmt.Errorf("%s: task %q has the same content as task %q of %s; evaluation tasks must be held out", eval.Path, t.ID, id, train.Path)
-		}
-	}
-	return nil
-}
-
-// needAnswers refuses tasks of which nobody could tell whether a trajectory succeeded.
-func needAnswers(j *job.Job, tasks *Tasks, who string) error {
-	if j.Data.Success != nil {
-		return nil
-	}
-	for _, t := range tasks.Tasks {
-		if t.Fields["answer"] == nil {
-			return fmt.Errorf("%s: task %q has no answer, so %s cannot tell a success; set data.success to the reward of one, or map the column", tasks.Path, t.ID, who)
 		}
 	}
 	return nil

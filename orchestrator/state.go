@@ -47,14 +47,6 @@ type state struct {
 	Files         map[string]string `json:"files,omitempty"` // CRC-32C of each other file of the checkpoint
 }
 
-// position is where each stratum of the data goes on, each being the tasks that a step takes of it.
-func (s *state) position(from *sampler, each int) []int {
-	if len(s.Dealt) == len(from.strata) {
-		return slices.Clone(s.Dealt)
-	}
-	return slices.Repeat([]int{s.Step * each}, len(from.strata))
-}
-
 // add counts a finished step.
 func (s *state) add(record map[string]float64, finished int) {
 	s.Step++

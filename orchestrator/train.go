@@ -171,10 +171,10 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 			return err
 		}
 	}
-	if err := t.state.sameData(t.dir, files); err != nil {
+	if t.state.Data, err = sameData(t.dir, t.state.Data, files); err != nil {
 		return err
 	}
-	t.sampler.resume(&t.state)
+	t.state.Curriculum = t.sampler.resume(t.state.Curriculum, t.state.Step, t.state.Dealt)
 	weights := from
 	if j.Model.LoRA.On() { // the job's own base; the trainer's folder holds the adapter
 		weights = ""
@@ -219,9 +219,6 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 	}
 	return t.recover(ctx)
 }
-
-// inputError marks an error of the user's files: exit status 2.
-func inputError(err error) error { return &job.Error{Lines: []string{err.Error()}} }
 
 // release lets the other ranks end: with the run, or with what went wrong here.
 func (t *run) release(err error) {

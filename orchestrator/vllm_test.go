@@ -142,7 +142,7 @@ func TestRealVLLMTrains(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, left, "the weights are removed")
 
-	db, err := store.Open(filepath.Join(j.Output, storeFile))
+	db, err := store.Open(filepath.Join(j.Output, store.File))
 	require.NoError(t, err)
 	defer db.Close()
 	steps, err := db.Steps()
@@ -248,7 +248,7 @@ func TestRealVLLMTeaches(t *testing.T) {
 	student := filepath.Join(trained(t, "../examples/tiny_sft.yaml", "sft.epochs=5").Output, "checkpoints", "last")
 	distill := func(teacher string) []map[string]float64 {
 		j := trained(t, "../examples/tiny_distill.yaml", "model.path="+student, "trainer.steps=3", "distill={teacher: "+teacher+"}")
-		db, err := store.Open(filepath.Join(j.Output, storeFile))
+		db, err := store.Open(filepath.Join(j.Output, store.File))
 		require.NoError(t, err)
 		defer db.Close()
 		steps, err := db.Steps()

@@ -86,7 +86,7 @@ func TestTheNameOfARunStays(t *testing.T) {
 	require.NotEqual(t, was, copied, "store.db is another file")
 	require.Equal(t, copied, begin(dir, true))
 	fact := func(name, value string) {
-		db, err := store.Open(filepath.Join(dir, storeFile))
+		db, err := store.Open(filepath.Join(dir, store.File))
 		require.NoError(t, err)
 		require.NoError(t, db.SetFact(t.Context(), name, value))
 		require.NoError(t, db.Close())
@@ -98,7 +98,7 @@ func TestTheNameOfARunStays(t *testing.T) {
 
 	old := filepath.Join(t.TempDir(), "old") // a run of before names
 	require.NoError(t, os.MkdirAll(old, 0o755))
-	db, err := store.Open(filepath.Join(old, storeFile))
+	db, err := store.Open(filepath.Join(old, store.File))
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	require.Equal(t, begin(old, true), begin(old, true))

@@ -259,3 +259,11 @@ type Control struct {
 	ShuffleTeacher bool `yaml:"shuffle_teacher" default:"false" doc:"distill: the teacher's logprobs are permuted over the tokens of a step"`
 	ToolsOff       bool `yaml:"tools_off" default:"false" doc:"no call is answered, in training and in every evaluation: the same prompt, but a call gets an error"`
 }
+
+// PassAt are the k of pass@k.
+func (e Eval) PassAt() []int {
+	if len(e.K) == 0 && e.Samples > 1 {
+		return []int{e.Samples}
+	}
+	return e.K
+}

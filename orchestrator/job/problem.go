@@ -40,3 +40,6 @@ func asError(all []Problem) error {
 	}
 	return e
 }
+
+// InputError marks an error of the user's files: exit status 2.
+func InputError(err error) error { return &Error{Lines: []string{err.Error()}} }

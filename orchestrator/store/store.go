@@ -28,6 +28,9 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
+// File is the name of the store in a run folder.
+const File = "store.db"
+
 // schemaVersion is the newest migration's. A store of a newer version is refused, an older one is migrated.
 const schemaVersion = 2
 

@@ -1,0 +1,124 @@
+package orchestrator
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+func TestBrokenConversations(t *testing.T) {
+	for name, c := range map[string]struct{ line, want string }{
+		"no messages":     {`{"prompt": "a"}`, `:1: the column "messages" must be a list of messages; another one is mapped with data.columns: {messages: NAME}`},
+		"a text":          {`{"messages": "a"}`, `:1: the column "messages" must be a list of messages`},
+		"nothing learned": {`{"messages": [{"role": "user", "content": "a"}]}`, ":1: no message of the assistant is to be learned"},
+		"all excluded":    {`{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "a", "weight": 0}]}`, ":1: no message of the assistant is to be learned"},
+		"half a weight":   {`{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "a", "weight": 0.5}]}`, ":1: message 1: the weight must be 0 or 1"},
+		"a user's weight": {`{"messages": [{"role": "user", "content": "a", "weight": 1}, {"role": "assistant", "content": "a"}]}`, `:1: message 0: only what the assistant said can be learned, its role is "user"`},
+		"tools":           {`{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "a"}], "tools": 1}`, `:1: "tools" must be a list of OpenAI function schemas`},
+		"empty":           {"", ": the file holds no conversation"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := write(t, "c.jsonl", c.line)
+			_, _, err := ReadConversations(path, nil)
+			require.EqualError(t, err, path+c.want)
+		})
+	}
+	path := write(t, "c.jsonl", `{"chat": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "x", "weight": 0}, {"role": "user", "content": "b"}, {"role": "assistant", "content": "c", "weight": 1}], "tools": [{"type": "function"}]}`)
+	got, hash, err := ReadConversations(path, map[string]string{"messages": "chat"})
+	require.NoError(t, err)
+	require.Len(t, hash, 64)
+	require.Equal(t, []bool{false, false, false, true}, got[0].Learned)
+	require.Len(t, got[0].Tools, 1)
+	m := &material{conversations: got, eval: got}
+	require.ErrorContains(t, m.refuseOverlap(), "is the same conversation as")
+}
+
+func FuzzReadConversations(f *testing.F) {
+	f.Add(`{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "weight": 1}], "tools": []}`)
+	f.Add(`{"messages": [{"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}]}`)
+	f.Add(`{"messages": [null, 1]}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		path := write(t, "f.jsonl", text)
+		got, _, err := ReadConversations(path, nil)
+		if err != nil {
+			require.Contains(t, err.Error(), path)
+			return
+		}
+		for _, c := range got {
+			require.Len(t, c.Learned, len(c.Messages))
+		}
+	})
+}
+
+// stored puts trajectories of one token each into a run's store: task, reward, token, and whether they failed.
+func stored(t *testing.T, all []*trajectory.Trajectory) string {
+	t.Helper()
+	dir := t.TempDir()
+	db, err := store.Open(filepath.Join(dir, store.File))
+	require.NoError(t, err)
+	for _, tr := range all {
+		require.NoError(t, db.AddTrajectory(t.Context(), strings.Split(tr.ID, "-")[0], trajectory.Task{ID: tr.TaskID}, tr))
+	}
+	require.NoError(t, db.Close())
+	return dir
+}
+
+func TestChoosingFromARun(t *testing.T) {
+	made := func(id, task string, step, index int, reward float64, token int32, err string) *trajectory.Trajectory {
+		s := &trajectory.Sample{}
+		s.AppendObservation([]int32{1})
+		require.NoError(t, s.AppendResponse([]int32{token, 9}, []float32{-1, -2}, []int32{0, 0}))
+		group := int(id[len(id)-3] - '0')
+		return &trajectory.Trajectory{ID: id, TaskID: task, Step: step, Group: group, Index: index, Reward: reward, Err: err, Samples: []*trajectory.Sample{s}}
+	}
+	empty := made("train-0-0-9", "a", 0, 9, 1, 40, "")
+	empty.Samples = empty.Samples[:0]
+	cut := made("train-1-0-3", "a", 1, 3, 1, 28, "")
+	cut.StopReason, cut.Turns = trajectory.StopMaxTokens, []trajectory.Turn{{CompletionStart: 1, CompletionEnd: 3, ObservationEnd: 3, FinishReason: trajectory.FinishLength}}
+	dir := stored(t, []*trajectory.Trajectory{
+		made("train-0-0-0", "a", 0, 0, 1, 20, ""),
+		made("train-0-0-1", "a", 0, 1, 0.5, 21, ""),
+		made("train-1-0-0", "a", 1, 0, 1, 20, ""), // the same tokens as the first
+		made("train-1-0-1", "a", 1, 1, 0.9, 22, ""),
+		made("train-1-0-2", "a", 1, 2, 1, 23, ""),
+		made("train-0-1-0", "b", 0, 0, 0.2, 24, ""),
+		made("train-0-1-1", "b", 0, 1, 1, 25, "gone"), // failed
+		made("eval-0-0-0", "c", 0, 0, 1, 26, ""),      // held out
+		made("greedy-0-0-0", "a", 0, 0, 1, 27, ""),
+		empty, cut,
+	})
+	ids := func(d job.Data) (out []string, hash string) {
+		all, hash, err := chooseFromRun(dir, d)
+		require.NoError(t, err)
+		for _, tr := range all {
+			out = append(out, tr.ID)
+		}
+		return out, hash
+	}
+	reward := 0.9
+	all, one := ids(job.Data{})
+	require.Equal(t, []string{"train-0-0-1", "train-0-1-0", "train-1-0-0", "train-1-0-1", "train-1-0-2"}, all, "the newer of two that are equal")
+	good, two := ids(job.Data{MinReward: &reward})
+	require.Equal(t, []string{"train-1-0-0", "train-1-0-1", "train-1-0-2"}, good)
+	best, _ := ids(job.Data{MinReward: &reward, BestOf: 2})
+	require.Equal(t, []string{"train-1-0-0", "train-1-0-2"}, best)
+	each, _ := ids(job.Data{BestOf: 1})
+	require.Equal(t, []string{"train-0-1-0", "train-1-0-0"}, each)
+	_, again := ids(job.Data{})
+	require.Equal(t, one, again)
+	require.NotEqual(t, one, two)
+	chosen, _, err := chooseFromRun(dir, job.Data{BestOf: 1})
+	require.NoError(t, err)
+	require.Equal(t, []float32{0, -1, -2}, chosen[1].Samples[0].SamplingLogprobs, "as it was sampled")
+	high := 2.0
+	_, _, err = chooseFromRun(dir, job.Data{MinReward: &high})
+	require.EqualError(t, err, dir+" holds no finished training trajectory with the reward that data.min_reward asks for; lower it")
+	_, _, err = chooseFromRun(t.TempDir(), job.Data{})
+	require.ErrorContains(t, err, "name a run folder that holds a store.db")
+}

@@ -1,0 +1,89 @@
+package orchestrator
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/orchestrator/job"
+)
+
+// While a batch is trained further tasks are dealt, also the first ones of an epoch. What they are follows from the log
+// alone, so that a recovery deals the rest of that epoch, without a task of it twice.
+func TestTheDealOfAnAsyncCurriculumFollowsFromTheLog(t *testing.T) {
+	for _, by := range []string{"success_rate", "mask_count"} {
+		synctest.Test(t, func(t *testing.T) {
+			settings, data := job.Rollout{Mode: "async", MaxStaleness: 2}, job.Data{Curriculum: &job.Curriculum{By: by}}
+			const steps = 16
+			r, _ := nappingOn(t, data, 3, settings, corrected, steps)
+			r.state.Curriculum = r.sampler.resume(r.state.Curriculum, r.state.Step, r.state.Dealt)
+			saved := [][]byte{} // the state after each step
+			for resumed := 0; ; resumed++ {
+				ctx, cancel := context.WithTimeout(t.Context(), 95*time.Second)
+				var err error
+				for err == nil && r.state.Step < steps {
+					if r.state.Step == len(saved) {
+						text, err := json.Marshal(r.state)
+						require.NoError(t, err)
+						saved = append(saved, text)
+					}
+					err = r.step(ctx)
+				}
+				cancel()
+				r.feed.Close()
+				if err == nil {
+					require.Positive(t, resumed)
+					break
+				}
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				var at state
+				require.NoError(t, json.Unmarshal(saved[max(0, r.state.Step-resumed%3)], &at))
+				require.NoError(t, r.db.Close())
+				require.NoError(t, r.metrics.Close())
+				old := r
+				r, _ = nappingOn(t, data, 3, settings, corrected, steps)
+				continueAs(t, old, r, at)
+			}
+			admitted := map[int]string{} // by position
+			db, err := sql.Open("sqlite", storePath(t, r))
+			require.NoError(t, err)
+			defer db.Close()
+			rows, err := db.Query("SELECT json FROM events WHERE kind = 'admit' ORDER BY n")
+			require.NoError(t, err)
+			defer rows.Close()
+			for rows.Next() {
+				var body []byte
+				var a struct {
+					Task     string
+					Position int
+				}
+				require.NoError(t, rows.Scan(&body))
+				require.NoError(t, json.Unmarshal(body, &a))
+				admitted[a.Position] = a.Task
+			}
+			require.NoError(t, rows.Err())
+
+			log, err := r.db.Recover(t.Context(), 0)
+			require.NoError(t, err)
+			twin, err := newSampler(questions(20), data, 3, 1)
+			require.NoError(t, err)
+			from := twin.resume(nil, 0, nil)
+			at := 0
+			for _, b := range log.Batches {
+				for ; at < b.Dealt[0]; at++ {
+					require.Equal(t, twin.task(0, at).ID, admitted[at], "position %d, %s", at, by)
+				}
+				groups, err := r.db.Groups(t.Context(), b.Groups, "")
+				require.NoError(t, err)
+				twin.observe(groups, b.Dealt)
+			}
+			require.Equal(t, 3*steps, at)
+			require.Greater(t, from.Pools[0].Begun, 1)
+		})
+	}
+}
