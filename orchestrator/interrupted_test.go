@@ -149,7 +149,7 @@ func namesOf(all []Evaluation) (names []string) {
 func TestAGroupThatIsGivenUpBeforeItBeginsIsNotSampled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := napping(t, job.Rollout{Mode: "async", MaxStaleness: 1, Stale: "drop"}, corrected, 30)
-		f, err := newFeed(r, 0)
+		f, err := r.openFeed(0)
 		require.NoError(t, err)
 		begun := f.admit(t.Context())
 		require.Len(t, begun, 6)

@@ -2,7 +2,6 @@ package orchestrator
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 
@@ -13,7 +12,9 @@ import (
 // feed does what the pipeline says: it samples groups and hands batches out. A group is a goroutine, which also admits the
 // next groups when it ends; Close joins them all.
 type feed struct {
-	t       *run
+	work    work
+	size    int           // of a group
+	greedy  bool          // a group has a greedy rollout beside it
 	changed chan struct{} // buffered: something happened that sample waits for
 	joined  sync.WaitGroup
 
@@ -30,6 +31,32 @@ type feed struct {
 	lost    []int   // sampled tokens of each trajectory that was given up since the last batch
 }
 
+// work is what a feed asks of the run that it feeds. All methods but task and observe may be called at once.
+type work interface {
+	// task is what a stratum of the data deals at a position; observe tells the dealing how the groups of a batch ended, when the strata
+	// were at the positions dealt. The feed's lock is held.
+	task(stratum, position int) trajectory.Task
+	observe(groups []trajectory.Group, dealt []int)
+	// admit makes admissions durable.
+	admit(ctx context.Context, all ...store.Admission) error
+	// group samples and stores a group, with its greedy rollout where there is one. ended is called as each trajectory ends.
+	group(ctx context.Context, l *live, ended func(index int)) (trajectory.Group, error)
+	// usable tells whether an update can learn from a group.
+	usable(g trajectory.Group) bool
+	// tooManyFailed is the error that ends the run because of what failed in the groups of a step.
+	tooManyFailed(step int, groups []trajectory.Group) error
+}
+
+// feedOptions say where a feed begins.
+type feedOptions struct {
+	limits  limits
+	step    int   // of the next batch
+	version int32 // that samples
+	size    int   // trajectories of a group
+	greedy  bool  // a group has a greedy rollout beside it
+	dealt   []int // tasks that each stratum of the data has dealt
+}
+
 // live is a group that is being sampled or waits for its batch.
 type live struct {
 	*slot
@@ -43,17 +70,10 @@ type live struct {
 	cut     []bool // [group_size] had not ended when some batch was chosen
 }
 
-// newFeed goes on where the log ends: at the groups that were outstanding, and behind all tasks that were dealt.
-func newFeed(t *run, step int) (*feed, error) {
-	l := limitsOf(t.job, t.algorithm, len(t.sampler.strata))
-	f := &feed{
-		t: t, changed: make(chan struct{}, 1), plan: newPipeline(l, step, t.state.Version, 0),
-		live: map[int]*live{}, dealt: t.sampler.positions(t.state.Dealt, t.state.Step, l.each()),
+func newFeed(w work, o feedOptions) *feed {
+	return &feed{
+		work: w, size: o.size, greedy: o.greedy, changed: make(chan struct{}, 1), plan: newPipeline(o.limits, o.step, o.version, 0), live: map[int]*live{}, dealt: o.dealt,
 	}
-	if t.past.log == nil {
-		return f, nil
-	}
-	return f, f.restore(t.past.log)
 }
 
 // notify wakes sample.
@@ -65,9 +85,9 @@ func (f *feed) notify() {
 }
 
 // Trained says that the batch handed out last is trained, so that further groups can begin before the next is asked for.
-func (f *feed) Trained(ctx context.Context) {
+func (f *feed) Trained(ctx context.Context, version int32) {
 	f.mu.Lock()
-	f.plan.Trained(f.t.state.Version)
+	f.plan.Trained(version)
 	overlaps := !f.plan.limits.rounds()
 	f.mu.Unlock()
 	if overlaps {
@@ -98,12 +118,12 @@ func (f *feed) admit(ctx context.Context) []*live {
 	for _, s := range f.plan.Admit() {
 		l := f.open(s)
 		begun = append(begun, l)
-		admissions = append(admissions, f.t.admissions(l)...)
+		admissions = append(admissions, f.admissions(l)...)
 	}
 	f.joined.Add(len(begun))
 	f.mu.Unlock()
 	if len(admissions) > 0 {
-		if err := f.t.db.Admit(ctx, admissions...); err != nil {
+		if err := f.work.admit(ctx, admissions...); err != nil {
 			f.fail(ctx, err)
 			f.joined.Add(-len(begun))
 			return nil
@@ -144,13 +164,13 @@ func (f *feed) fail(ctx context.Context, err error) {
 
 // open finds the task of a new group. The lock is held.
 func (f *feed) open(s *slot) *live {
-	l := newLive(s, f.t.job.Rollout.GroupSize)
+	l := newLive(s, f.size)
 	if old := f.live[s.again]; old != nil {
 		l.task, l.at, l.again = old.task, old.at, &store.GroupRef{Step: old.step, Group: old.slot.group}
 		delete(f.live, s.again)
 	} else {
 		l.at = f.dealt[s.stratum]
-		l.task = f.t.sampler.task(s.stratum, l.at)
+		l.task = f.work.task(s.stratum, l.at)
 		f.dealt[s.stratum]++
 	}
 	f.live[s.n] = l
@@ -162,12 +182,12 @@ func newLive(s *slot, size int) *live {
 }
 
 // admissions of a group and its greedy rollout.
-func (t *run) admissions(l *live) []store.Admission {
+func (f *feed) admissions(l *live) []store.Admission {
 	a := store.Admission{
 		Phase: store.Train, Step: l.step, Group: l.slot.group, Task: l.task, Size: len(l.running), Version: l.version,
 		Stratum: l.stratum, Position: l.at, Again: l.again,
 	}
-	if !t.algorithm.NeedsGreedy() {
+	if !f.greedy {
 		return []store.Admission{a}
 	}
 	greedy := a
@@ -177,8 +197,7 @@ func (t *run) admissions(l *live) []store.Admission {
 
 // sample samples a group to its end. ctx is the run's, one the group's own.
 func (f *feed) sample(ctx, one context.Context, l *live) {
-	first := Place{Phase: store.Train, Step: l.step, Group: l.slot.group}
-	group, err := f.t.group(one, first, l, func(index int) {
+	group, err := f.work.group(one, l, func(index int) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		l.running[index] = false
@@ -201,7 +220,7 @@ func (f *feed) sample(ctx, one context.Context, l *live) {
 	case err == nil:
 		l.group = group
 		lowest := lowestVersion(group)
-		err = f.plan.Complete(l.n, lowest, f.t.usable(group))
+		err = f.plan.Complete(l.n, lowest, f.work.usable(group))
 	}
 	if err != nil && f.err == nil {
 		f.err = err
@@ -226,10 +245,10 @@ func lowestVersion(g trajectory.Group) int32 {
 	return lowest
 }
 
-// Batch waits for the batch of the next step. The one before it is trained.
-func (f *feed) Batch(ctx context.Context) (*batch, error) {
+// Batch waits for the batch of the next step. The one before it is trained, and version samples.
+func (f *feed) Batch(ctx context.Context, version int32) (*batch, error) {
 	f.mu.Lock()
-	f.plan.Trained(f.t.state.Version)
+	f.plan.Trained(version)
 	f.mu.Unlock()
 	for {
 		if err := f.failed(); err != nil {
@@ -237,7 +256,7 @@ func (f *feed) Batch(ctx context.Context) (*batch, error) {
 		}
 		f.pump(ctx)
 		if b := f.take(); b != nil {
-			return b, f.t.tooManyFailed(b.step, b.all)
+			return b, f.work.tooManyFailed(b.step, b.all)
 		}
 		select {
 		case <-f.changed:
@@ -259,7 +278,7 @@ func (f *feed) failed() error {
 	for _, s := range slices.Concat(f.plan.open, f.plan.flat) {
 		ended = append(ended, f.live[s.n].group)
 	}
-	return f.t.tooManyFailed(f.plan.step, ended)
+	return f.work.tooManyFailed(f.plan.step, ended)
 }
 
 // take hands the next batch out, if there is one, and gives up what could not be trained in time.
@@ -294,7 +313,7 @@ func (f *feed) take() *batch {
 			}
 		}
 	}
-	f.t.sampler.observe(b.all, b.dealt) // before another task is dealt: what was dealt before and after it is in the log
+	f.work.observe(b.all, b.dealt) // before another task is dealt: what was dealt before and after it is in the log
 	return b
 }
 
@@ -313,34 +332,4 @@ func (f *feed) Close() {
 	}
 	f.mu.Unlock()
 	f.joined.Wait()
-}
-
-// group samples and stores a group, with its greedy rollout where the estimator asks for one. ended is called as each
-// trajectory ends, by its goroutine.
-func (t *run) group(ctx context.Context, first Place, l *live, ended func(index int)) (trajectory.Group, error) {
-	var greedy trajectory.Group
-	var greedyErr error
-	var beside sync.WaitGroup
-	if t.algorithm.NeedsGreedy() {
-		r := t.rollout
-		r.Sampling.Temperature = 0
-		place := first
-		place.Phase = greedyPhase
-		beside.Go(func() { greedy, greedyErr = t.rollOut(ctx, r, place, l, 1, func(int) {}) })
-	}
-	group, err := t.rollOut(ctx, t.rollout, first, l, len(l.running), ended)
-	beside.Wait()
-	if len(greedy.Trajectories) > 0 {
-		group.Greedy = greedy.Trajectories[0]
-	}
-	return group, errors.Join(err, greedyErr)
-}
-
-// rollOut samples, shapes and stores the trajectories of a group.
-func (t *run) rollOut(ctx context.Context, r Rollout, first Place, l *live, size int, ended func(index int)) (trajectory.Group, error) {
-	groups, err := r.groupsFrom(ctx, first, []trajectory.Task{l.task}, size, func(tr *trajectory.Trajectory) error {
-		defer ended(tr.Index)
-		return t.keep(ctx, first.Phase, l.task, tr)
-	})
-	return groups[0], err
 }

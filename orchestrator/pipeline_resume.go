@@ -12,7 +12,8 @@ import (
 
 // restore takes over the outstanding groups of the log: what has ended is there, and the rest goes on with the first groups
 // that begin.
-func (f *feed) restore(log *store.Recovery) error {
+func (f *feed) restore(dir string, past *past) error {
+	log := past.log
 	for k := range f.dealt {
 		if k < len(log.Dealt) {
 			f.dealt[k] = max(f.dealt[k], log.Dealt[k])
@@ -30,15 +31,15 @@ func (f *feed) restore(log *store.Recovery) error {
 	var slots []*slot
 	for i, o := range groups {
 		if o.Stratum >= p.limits.Strata {
-			return job.InputError(fmt.Errorf("data.balance: the run in %s has outstanding tasks of %d strata, the data has %d; continue with the settings that it began with", f.t.dir, o.Stratum+1, p.limits.Strata))
+			return job.InputError(fmt.Errorf("data.balance: the run in %s has outstanding tasks of %d strata, the data has %d; continue with the settings that it began with", dir, o.Stratum+1, p.limits.Strata))
 		}
 		s := &slot{n: p.next - len(groups) + i, stratum: o.Stratum, step: o.Step, group: o.Group, version: o.Version, again: -1}
 		l := newLive(s, o.Size)
 		l.task, l.at = o.Task, o.Position
-		if task, ok := f.t.past.tasks[o.Task.ID]; ok {
+		if task, ok := past.tasks[o.Task.ID]; ok {
 			l.task = task
 		}
-		f.reopen(l, o.Left)
+		f.reopen(l, o.Left, past.ended)
 		f.live[s.n] = l
 		slots = append(slots, s)
 	}
@@ -54,15 +55,15 @@ func (f *feed) restore(log *store.Recovery) error {
 
 // reopen finds out whether a restored group is complete. left: a batch was taken since its admission, so what has no end was
 // cut by it.
-func (f *feed) reopen(l *live, left bool) {
+func (f *feed) reopen(l *live, left bool, done map[string]*trajectory.Trajectory) {
 	group := trajectory.Group{Task: l.task}
 	for i := range l.running {
-		tr := f.t.past.ended[store.ID(store.Train, l.step, l.slot.group, i)]
+		tr := done[store.ID(store.Train, l.step, l.slot.group, i)]
 		l.running[i], l.cut[i] = tr == nil, tr == nil && left
 		group.Trajectories = append(group.Trajectories, tr)
 	}
-	if f.t.algorithm.NeedsGreedy() {
-		if group.Greedy = f.t.past.ended[store.ID(greedyPhase, l.step, l.slot.group, 0)]; group.Greedy == nil {
+	if f.greedy {
+		if group.Greedy = done[store.ID(greedyPhase, l.step, l.slot.group, 0)]; group.Greedy == nil {
 			return
 		}
 	}
@@ -72,5 +73,5 @@ func (f *feed) reopen(l *live, left bool) {
 	if lowest := lowestVersion(group); lowest >= 0 {
 		l.version = lowest
 	}
-	l.group, l.complete, l.useful = group, true, f.t.usable(group)
+	l.group, l.complete, l.useful = group, true, f.work.usable(group)
 }

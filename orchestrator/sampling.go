@@ -2,77 +2,40 @@ package orchestrator
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
-	"time"
+	"sync"
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// batch is what one step trains, and what was sampled for it.
-type batch struct {
-	step    int
-	version int32              // of the policy before the update
-	all     []trajectory.Group // that ended since the last batch and are used up, by running number
-	trained []trajectory.Group // those of all that the update sees
-	cut     [][]bool           // [trained][group_size] had not ended when an earlier batch was chosen
-	running int                // trajectories that go on being sampled
-	dropped int                // groups that were given up because they could not be trained in time
-	lost    []int              // sampled tokens of each trajectory of such groups that ended since the last batch
-	refills int
-	dealt   []int         // the position in the data after the step, see state.Dealt
-	before  time.Duration // spent on sampling it by a process that ended
-}
-
-// recordedBatch is a batch as it was recorded; what it trains is trained.
-func recordedBatch(rec store.Batch, trained []trajectory.Group) *batch {
-	b := &batch{step: rec.Step, version: rec.Version, trained: trained, running: rec.Running, dropped: rec.Stale, lost: rec.Lost, refills: rec.Refills, dealt: rec.Dealt, before: seconds(rec.Seconds)}
-	at := 0
-	for _, g := range trained {
-		cut := make([]bool, len(g.Trajectories))
-		for i := range cut {
-			cut[i] = slices.Contains(rec.Cut, at+i)
-		}
-		b.cut, at = append(b.cut, cut), at+len(cut)
-	}
-	return b
-}
-
-// record is the batch as the log has it.
-func (b *batch) record() store.Batch {
-	rec := store.Batch{Step: b.step, Version: b.version, Groups: []store.GroupRef{}, Running: b.running, Stale: b.dropped, Lost: b.lost, Refills: b.refills, Dealt: b.dealt}
-	trained := map[store.GroupRef]bool{}
-	for _, g := range b.trained {
-		rec.Groups = append(rec.Groups, refOf(g))
-		trained[refOf(g)] = true
-	}
-	for _, g := range b.all {
-		if !trained[refOf(g)] {
-			rec.Others = append(rec.Others, refOf(g))
-		}
-	}
-	for i, cut := range slices.Concat(b.cut...) {
-		if cut {
-			rec.Cut = append(rec.Cut, i)
-		}
-	}
-	return rec
-}
-
 // sample waits for the batch of a step, whose trajectories are stored. With dynamic sampling (DAPO, arXiv 2503.14476,
 // section 3.2) a group whose rewards are all equal is dropped, and the next task of its stratum is sampled in its place,
 // until rollout.groups of them can be compared or rollout.max_refills is reached.
 func (t *run) sample(ctx context.Context, step int) (*batch, error) {
 	if t.feed == nil {
-		feed, err := newFeed(t, step)
+		feed, err := t.openFeed(step)
 		if err != nil {
 			return nil, err
 		}
 		t.feed = feed
 	}
-	return t.feed.Batch(ctx)
+	return t.feed.Batch(ctx, t.state.Version)
+}
+
+// openFeed goes on where the log ends: at the groups that were outstanding, and behind all tasks that were dealt.
+func (t *run) openFeed(step int) (*feed, error) {
+	l := limitsOf(t.job, t.algorithm, len(t.sampler.strata))
+	feed := newFeed(t, feedOptions{
+		limits: l, step: step, version: t.state.Version, size: t.job.Rollout.GroupSize, greedy: t.algorithm.NeedsGreedy(),
+		dealt: t.sampler.positions(t.state.Dealt, t.state.Step, l.each()),
+	})
+	if t.past.log == nil {
+		return feed, nil
+	}
+	return feed, feed.restore(t.dir, &t.past)
 }
 
 // usable tells whether the update can learn from a group: with dynamic sampling, whether the rewards of the trajectories
@@ -118,7 +81,46 @@ func (t *run) shape(tr *trajectory.Trajectory) {
 	tr.Reward, tr.RewardParts = tr.Reward+parts[overlongPart], parts
 }
 
+func (t *run) task(stratum, position int) trajectory.Task { return t.sampler.task(stratum, position) }
+
+func (t *run) observe(groups []trajectory.Group, dealt []int) { t.sampler.observe(groups, dealt) }
+
+func (t *run) admit(ctx context.Context, all ...store.Admission) error {
+	return t.db.Admit(ctx, all...)
+}
+
 // tooManyFailed holds the failed trajectories of a step against rollout.max_failed.
 func (t *run) tooManyFailed(step int, groups []trajectory.Group) error {
 	return tooManyFailed(t.job.Rollout, fmt.Sprintf("step %d", step), groups)
+}
+
+// group samples and stores a group, with its greedy rollout where the estimator asks for one. ended is called as each
+// trajectory ends, by its goroutine.
+func (t *run) group(ctx context.Context, l *live, ended func(index int)) (trajectory.Group, error) {
+	first := Place{Phase: store.Train, Step: l.step, Group: l.slot.group}
+	var greedy trajectory.Group
+	var greedyErr error
+	var beside sync.WaitGroup
+	if t.algorithm.NeedsGreedy() {
+		r := t.rollout
+		r.Sampling.Temperature = 0
+		place := first
+		place.Phase = greedyPhase
+		beside.Go(func() { greedy, greedyErr = t.rollOut(ctx, r, place, l, 1, func(int) {}) })
+	}
+	group, err := t.rollOut(ctx, t.rollout, first, l, len(l.running), ended)
+	beside.Wait()
+	if len(greedy.Trajectories) > 0 {
+		group.Greedy = greedy.Trajectories[0]
+	}
+	return group, errors.Join(err, greedyErr)
+}
+
+// rollOut samples, shapes and stores the trajectories of a group.
+func (t *run) rollOut(ctx context.Context, r Rollout, first Place, l *live, size int, ended func(index int)) (trajectory.Group, error) {
+	groups, err := r.groupsFrom(ctx, first, []trajectory.Task{l.task}, size, func(tr *trajectory.Trajectory) error {
+		defer ended(tr.Index)
+		return t.keep(ctx, first.Phase, l.task, tr)
+	})
+	return groups[0], err
 }

@@ -73,7 +73,7 @@ func (t *run) update(ctx context.Context, b *batch, start time.Time) (err error)
 		}
 	}
 	if t.feed != nil && step+1 < j.Trainer.Steps { // nothing begins that no step would train
-		t.feed.Trained(ctx)
+		t.feed.Trained(ctx, t.state.Version)
 	}
 	record := t.describe(b, rewards, m, waited, time.Since(start))
 	if t.teacher != nil {
