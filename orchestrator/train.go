@@ -48,8 +48,8 @@ type Summary struct {
 	Stopped         string             `json:"stopped,omitempty"` // why the run ended before trainer.steps
 }
 
-// trainer is what a run needs of policy.Trainer.
-type trainer interface {
+// learner is what a run needs of policy.Trainer.
+type learner interface {
 	Step(ctx context.Context, b policy.StepBatch) (policy.Metrics, error)
 	Score(ctx context.Context, samples []*trajectory.Sample, temperature float64) ([]policy.SampleScores, error)
 	Load(dir string) error
@@ -58,7 +58,7 @@ type trainer interface {
 	Close() error
 }
 
-var _ trainer = (*policy.Trainer)(nil)
+var _ learner = (*policy.Trainer)(nil)
 
 // run is one training run.
 type run struct {
@@ -70,7 +70,7 @@ type run struct {
 	unlock      func() // the run folder; nil: it is not locked
 	db          *store.Store
 	metrics     *os.File
-	trainer     trainer
+	trainer     learner
 	ranks       *ranks
 	sampler     *sampler
 	feed        *feed       // of rollouts; nil before the first step
