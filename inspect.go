@@ -22,6 +22,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/trainer"
 )
 
 func (c *commands) inspect(model cli.Flag) []*cli.Command {
@@ -181,7 +182,7 @@ func (c *commands) inspectScore(x *cli.Context) error {
 			logprobs, err := engine.Score(x.Context, in.IDs)
 			return map[string]any{"logprobs": logprobs}, err
 		}
-		logprobs, entropy, err := policy.ScoreIDs(p.Model, in.IDs, 1)
+		logprobs, entropy, err := trainer.ScoreIDs(p.Model, in.IDs, 1)
 		if err != nil {
 			return nil, err
 		}

@@ -47,7 +47,7 @@ func TestALossThatIsNaNStopsTheRunAndKeepsTheCheckpoint(t *testing.T) {
 		"--set", "trainer.steps=6", "--set", "checkpoint.every=2",
 	}, strings.NewReader(""), &out, &errs, loss)
 	require.Equal(t, 1, status, out.String())
-	require.Contains(t, errs.String(), "policy: step 3: ")
+	require.Contains(t, errs.String(), "trainer: step 3: ")
 	require.Contains(t, errs.String(), "NaN")
 	require.Equal(t, []int{0, 1, 2}, stepLines(t, dir))
 	last, err := filepath.EvalSymlinks(filepath.Join(dir, "checkpoints", "last"))
@@ -76,7 +76,7 @@ func TestANonFiniteStepIsSkippedAsTheJobSays(t *testing.T) {
 	require.Zero(t, status, errs)
 	require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, stepLines(t, dir))
 	require.Equal(t, 2, strings.Count(printed, "\nskipped "))
-	require.Regexp(t, `skipped +policy: step 3: .*trajectory train-3-\d+-\d+.*NaN`, printed)
+	require.Regexp(t, `skipped +trainer: step 3: .*trajectory train-3-\d+-\d+.*NaN`, printed)
 	var steps []map[string]any
 	data, err := os.ReadFile(filepath.Join(dir, "metrics.jsonl"))
 	require.NoError(t, err)

@@ -24,6 +24,7 @@ import (
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -394,9 +395,9 @@ func (s *session) prompt(format tools.Format, specs []tools.Spec) ([]trajectory.
 
 // trainer makes the trainer whose writes to the parameters go through the engine's barrier, if there is one, with what the algorithm needs
 // beside the policy: a critic's value head, a frozen reference.
-func (s *session) trainer(a *algorithms.Algorithm, version *int32) (*policy.Trainer, error) {
+func (s *session) trainer(a *algorithms.Algorithm, version *int32) (*trainer.Trainer, error) {
 	t := s.job.Trainer
-	c := policy.TrainerConfig{
+	c := trainer.Config{
 		Schedule: scheduleOf(t, a),
 		AdamW:    cgo.AdamWConfig{Beta1: t.Beta1, Beta2: t.Beta2, Eps: t.Eps, WeightDecay: t.WeightDecay},
 		ClipGrad: t.ClipGrad, Temperature: s.job.Rollout.Temperature, MicroBatchTokens: t.MicroBatchTokens,
@@ -408,7 +409,7 @@ func (s *session) trainer(a *algorithms.Algorithm, version *int32) (*policy.Trai
 	if s.ranks != nil {
 		c.Group = s.ranks.group
 		if s.ranks.config.Rank > 0 { // rank 0's comes with every step: it alone knows how many steps the data make
-			c.Schedule = policy.Schedule{LearningRate: t.LearningRate}
+			c.Schedule = trainer.Schedule{LearningRate: t.LearningRate}
 		}
 	}
 	if a.HasCritic() {
@@ -417,22 +418,22 @@ func (s *session) trainer(a *algorithms.Algorithm, version *int32) (*policy.Trai
 		}
 	}
 	if _, adapted := s.policy.Model.Adapter(); adapted && a.NeedsReference() {
-		c.Reference = policy.AdapterOff{Model: s.policy.Model}
+		c.Reference = trainer.AdapterOff{Model: s.policy.Model}
 	} else if a.NeedsReference() {
 		reference, err := loadPolicy(s.job, "") // also when a run is resumed: the reference is where the run began
 		if err != nil {
 			return nil, err
 		}
-		s.reference, c.Reference = reference, policy.FrozenModel{Model: reference.Model}
+		s.reference, c.Reference = reference, trainer.FrozenModel{Model: reference.Model}
 	}
-	return policy.NewTrainer(s.policy.Model, s.worker, a, c)
+	return trainer.NewTrainer(s.policy.Model, s.worker, a, c)
 }
 
 // scheduleOf is the course of the learning rate over a run. The job counts steps of the run, the trainer places for optimizer
 // steps, of which a step has updatesOf.
-func scheduleOf(t job.Trainer, a *algorithms.Algorithm) policy.Schedule {
+func scheduleOf(t job.Trainer, a *algorithms.Algorithm) trainer.Schedule {
 	each := updatesOf(a)
-	return policy.Schedule{LearningRate: t.LearningRate, Kind: t.Schedule, Warmup: t.WarmupSteps * each, Total: t.Steps * each}
+	return trainer.Schedule{LearningRate: t.LearningRate, Kind: t.Schedule, Warmup: t.WarmupSteps * each, Total: t.Steps * each}
 }
 
 // DescribeRate says how the learning rate goes, for `agentfly job effective`.

@@ -19,6 +19,7 @@ import (
 	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -108,9 +109,9 @@ func (t *localTeacher) takes() (tokens, ids int) {
 }
 
 func (t *localTeacher) score(ctx context.Context, samples []*trajectory.Sample) (out [][]float32, _ []error, err error) {
-	o := policy.PackOptions{MicroBatchTokens: t.session.job.Trainer.MicroBatchTokens, MaxLength: t.policy.Config.MaxContext(), Temperature: 1}
+	o := trainer.PackOptions{MicroBatchTokens: t.session.job.Trainer.MicroBatchTokens, MaxLength: t.policy.Config.MaxContext(), Temperature: 1}
 	err = t.session.worker.Do(ctx, func() (err error) {
-		out, err = policy.ScoreSamples(ctx, t.policy.Model, samples, o)
+		out, err = trainer.ScoreSamples(ctx, t.policy.Model, samples, o)
 		return err
 	})
 	return out, nil, err

@@ -17,7 +17,7 @@ import (
 	"github.com/agentfly/agentfly/engines/vllm"
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/modelfile"
-	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/trainer"
 )
 
 // openEngine makes the job's engine. One that does not share the trainer's parameters has weights of its own until begin.
@@ -234,7 +234,7 @@ func (s *session) push(ctx context.Context, version int32) error {
 	}
 	var logprobs []float32
 	err := s.worker.Do(ctx, func() (err error) {
-		logprobs, _, err = policy.ScoreIDs(s.policy.Model, s.weights.probe, 1)
+		logprobs, _, err = trainer.ScoreIDs(s.policy.Model, s.weights.probe, 1)
 		return err
 	})
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 	"github.com/agentfly/agentfly/engines/scripted"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
-	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/tools/calculator"
+	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -31,7 +31,7 @@ type cutOff struct {
 	stop context.CancelFunc
 }
 
-func (c cutOff) Step(ctx context.Context, b policy.StepBatch) (policy.Metrics, error) {
+func (c cutOff) Step(ctx context.Context, b trainer.Batch) (trainer.Metrics, error) {
 	m, err := c.slowTrainer.Step(ctx, b)
 	if err == nil && b.Step == 1 {
 		c.stop()

@@ -10,7 +10,7 @@ import (
 
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
-	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -50,7 +50,7 @@ func TestLengthsOfWhatIsTrainedAndWhatWasCut(t *testing.T) {
 
 	b.all = b.trained
 	r := &run{session: &session{job: &job.Job{}}, started: time.Now()}
-	require.Equal(t, 5.5, r.describe(b, make([]float64, 10), policy.Metrics{}, 0, time.Second)["length/response_mean"], "a failed trajectory does not count")
+	require.Equal(t, 5.5, r.describe(b, make([]float64, 10), trainer.Metrics{}, 0, time.Second)["length/response_mean"], "a failed trajectory does not count")
 }
 
 // What a step says of rollouts beside it is in the log with its batch: a process that ends during the update does not lose it.

@@ -12,6 +12,7 @@ import (
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/engines/vllm"
 	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/trainer"
 )
 
 // ncclCalls are those that a rank made, of the scripted library's log.
@@ -63,7 +64,7 @@ func TestRealNCCLTransfer(t *testing.T) {
 		for i := range int32(64) {
 			probe.TokenIDs = append(probe.TokenIDs, 40+i*7%64)
 		}
-		probe.Logprobs, _, err = policy.ScoreIDs(p.Model, probe.TokenIDs, 1)
+		probe.Logprobs, _, err = trainer.ScoreIDs(p.Model, probe.TokenIDs, 1)
 		require.NoError(t, err)
 		return e.Update(t.Context(), engines.Weights{Version: version, Path: path, Probe: &probe})
 	}

@@ -22,21 +22,21 @@ import (
 	"github.com/agentfly/agentfly/engines/scripted"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
-	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
 // slowTrainer takes its time, writes behind the barrier as the real one does, and keeps what it was given.
 type slowTrainer struct {
-	trainer // nil: nothing else is called
+	learner // nil: nothing else is called
 	t       *testing.T
 	takes   time.Duration
 	barrier func(context.Context, func(context.Context) error) error
-	batches []policy.StepBatch
+	batches []trainer.Batch
 }
 
-func (s *slowTrainer) Step(ctx context.Context, b policy.StepBatch) (m policy.Metrics, err error) {
+func (s *slowTrainer) Step(ctx context.Context, b trainer.Batch) (m trainer.Metrics, err error) {
 	time.Sleep(s.takes / 2)
 	err = s.barrier(ctx, func(context.Context) error { time.Sleep(s.takes / 2); return nil })
 	s.batches = append(s.batches, b)
@@ -116,7 +116,7 @@ func took(t *testing.T, r *run) time.Duration {
 }
 
 // audit holds what was trained against the store: every trajectory once, whole, within the bound.
-func audit(t *testing.T, r *run, trained []policy.StepBatch) (mixed, stale int) {
+func audit(t *testing.T, r *run, trained []trainer.Batch) (mixed, stale int) {
 	seen := map[string]bool{}
 	for _, b := range trained {
 		require.Len(t, b.Groups, r.job.Rollout.Groups)
@@ -371,7 +371,7 @@ func storePath(t *testing.T, r *run) string {
 	return filepath.Join(r.dir, store.File)
 }
 
-func idsOf(b policy.StepBatch) (ids []string) {
+func idsOf(b trainer.Batch) (ids []string) {
 	for _, g := range b.Groups {
 		for _, tr := range g.Trajectories {
 			ids = append(ids, tr.ID)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/orchestrator/job"
-	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -94,7 +94,7 @@ func (t *run) learn(ctx context.Context) error {
 		ones[i] = [][]float64{slices.Repeat([]float64{1}, g.Trajectories[0].ResponseTokens())}
 	}
 	t.halfway = true
-	m, err := t.trainer.Step(context.WithoutCancel(ctx), policy.StepBatch{Step: step, Version: t.state.Version, Groups: pointers(groups), Advantages: ones})
+	m, err := t.trainer.Step(context.WithoutCancel(ctx), trainer.Batch{Step: step, Version: t.state.Version, Groups: pointers(groups), Advantages: ones})
 	skipped, err := t.skip(step, err)
 	if err != nil {
 		return err

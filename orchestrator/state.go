@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/modelfile"
-	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -200,7 +200,7 @@ func (t *run) prune(newest string) error {
 }
 
 // describe is the metrics of a step; docs/metrics.md explains each.
-func (t *run) describe(b *batch, rewards []float64, m policy.Metrics, waited, whole time.Duration) map[string]float64 {
+func (t *run) describe(b *batch, rewards []float64, m trainer.Metrics, waited, whole time.Duration) map[string]float64 {
 	sampled := waited
 	if t.overlaps() { // rollouts never rest
 		sampled = whole

@@ -15,7 +15,7 @@ import (
 	"github.com/agentfly/agentfly/internal/panics"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
-	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -50,15 +50,15 @@ type Summary struct {
 
 // learner is what a run needs of policy.Trainer.
 type learner interface {
-	Step(ctx context.Context, b policy.StepBatch) (policy.Metrics, error)
-	Score(ctx context.Context, samples []*trajectory.Sample, temperature float64) ([]policy.SampleScores, error)
+	Step(ctx context.Context, b trainer.Batch) (trainer.Metrics, error)
+	Score(ctx context.Context, samples []*trajectory.Sample, temperature float64) ([]trainer.SampleScores, error)
 	Load(dir string) error
 	Save(dir string) error
 	Release() error
 	Close() error
 }
 
-var _ learner = (*policy.Trainer)(nil)
+var _ learner = (*trainer.Trainer)(nil)
 
 // run is one training run.
 type run struct {

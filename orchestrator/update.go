@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/orchestrator/store"
-	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -61,7 +61,7 @@ func (t *run) update(ctx context.Context, b *batch, start time.Time) (err error)
 	// an update that has begun is finished even when the run is interrupted: half of one could not be resumed
 	before := t.state.Version
 	t.halfway = true
-	m, err := t.trainer.Step(context.WithoutCancel(ctx), policy.StepBatch{Step: step, Version: before, Groups: pointers(b.trained), Advantages: taught.advantages, FilterCut: t.rollout.Cut == CutFilter})
+	m, err := t.trainer.Step(context.WithoutCancel(ctx), trainer.Batch{Step: step, Version: before, Groups: pointers(b.trained), Advantages: taught.advantages, FilterCut: t.rollout.Cut == CutFilter})
 	skipped, err := t.skip(step, err)
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (t *run) update(ctx context.Context, b *batch, start time.Time) (err error)
 }
 
 // finish records a step that was taken or skipped.
-func (t *run) finish(ctx context.Context, record map[string]float64, m policy.Metrics, finished int, skipped error) error {
+func (t *run) finish(ctx context.Context, record map[string]float64, m trainer.Metrics, finished int, skipped error) error {
 	step := t.state.Step
 	if skipped != nil {
 		record["update/skipped"] = 1
@@ -127,7 +127,7 @@ func (t *run) skip(step int, failed error) (skipped, err error) {
 		t.state.SkippedInRow = 0
 		return nil, nil
 	}
-	if t.job.Trainer.OnNonfinite != "skip" || !policy.IsNonFinite(failed) {
+	if t.job.Trainer.OnNonfinite != "skip" || !trainer.IsNonFinite(failed) {
 		return nil, failed
 	}
 	if t.state.SkippedInRow++; t.state.SkippedInRow > maxSkipped {

@@ -30,6 +30,7 @@ import (
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/tools/calculator"
+	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -200,9 +201,9 @@ func sameOnTheLocalEngine(t *testing.T, want []*trajectory.Trajectory, loss floa
 	require.NoError(t, s.equip(t.Context(), registries))
 	require.NoError(t, s.open(t.Context(), ""))
 	version := int32(0)
-	trainer, err := s.trainer(a, &version)
+	updates, err := s.trainer(a, &version)
 	require.NoError(t, err)
-	defer trainer.Close()
+	defer updates.Close()
 	r := replay{s.engine.(*local.Engine), map[string][]int32{}, map[string]trajectory.FinishReason{}}
 	byID := map[string]*trajectory.Trajectory{}
 	for _, tr := range want {
@@ -228,7 +229,7 @@ func sameOnTheLocalEngine(t *testing.T, want []*trajectory.Trajectory, loss floa
 			require.Equal(t, other.StopReason, got.StopReason)
 		}
 	}
-	m, err := trainer.Step(t.Context(), policy.StepBatch{Groups: pointers(groups)})
+	m, err := updates.Step(t.Context(), trainer.Batch{Groups: pointers(groups)})
 	require.NoError(t, err)
 	require.InDelta(t, loss, m.Loss, 1e-6)
 	require.NotZero(t, loss)
@@ -368,12 +369,12 @@ func TestRealVLLMTrainsAdapters(t *testing.T) {
 	defer base.Close()
 	require.NoError(t, base.LoadAdapter(filepath.Join(last, adapterFolder)))
 	ids := []int32{5, 9, 7, 3, 11, 4, 8}
-	a, _, err := policy.ScoreIDs(merged.Model, ids, 1)
+	a, _, err := trainer.ScoreIDs(merged.Model, ids, 1)
 	require.NoError(t, err)
-	b, _, err := policy.ScoreIDs(base.Model, ids, 1)
+	b, _, err := trainer.ScoreIDs(base.Model, ids, 1)
 	require.NoError(t, err)
 	base.Model.SetAdapter(false)
-	off, _, err := policy.ScoreIDs(base.Model, ids, 1)
+	off, _, err := trainer.ScoreIDs(base.Model, ids, 1)
 	require.NoError(t, err)
 	require.InDeltaSlice(t, a, b, 1e-4)
 	moved := 0.0

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/internal/tensors"
 	"github.com/agentfly/agentfly/modelfile"
 )
 
@@ -108,7 +109,7 @@ func (p *Policy) SaveAdapter(dir, base string) error {
 	var weights []modelfile.Source
 	for _, info := range p.Model.Trained() {
 		if isLoRA(info.Name) {
-			weights = append(weights, source(info.Name, info, func() ([]float32, error) { return p.Model.Parameter(info.Name) }))
+			weights = append(weights, tensors.Source(info.Name, info, func() ([]float32, error) { return p.Model.Parameter(info.Name) }))
 		}
 	}
 	err := modelfile.ReplaceDir(dir, func(tmp string) error {
@@ -157,12 +158,12 @@ func (p *Policy) loadAdapter(dir string) error {
 	}
 	// All that can be wrong is found before the model changes.
 	wanted := adapterShapes(p.Model.Parameters(), config)
-	if err := holdsExactly(file, adapterWeightsFile, wanted, ""); err != nil {
+	if err := tensors.HoldsExactly(file, adapterWeightsFile, wanted, ""); err != nil {
 		return err
 	}
 	staged := &staging{}
 	for _, info := range wanted {
-		if err := each(file, info.Name, func(values []float32) error { return setFloats(staged, info, values) }); err != nil {
+		if err := tensors.Each(file, info.Name, func(values []float32) error { return tensors.Set(staged, info, values) }); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/internal/tensors"
 	"github.com/agentfly/agentfly/modelfile"
 )
 
@@ -85,7 +86,7 @@ func convertSources(w weights, params []cgo.ParameterInfo, dtype modelfile.DType
 			if err != nil {
 				return err
 			}
-			return writeValues(to, values, dtype)
+			return tensors.Write(to, values, dtype)
 		}})
 	}
 	return out

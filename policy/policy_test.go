@@ -1,6 +1,6 @@
 //go:build torch
 
-package policy
+package policy_test
 
 import (
 	"encoding/json"
@@ -14,58 +14,24 @@ import (
 
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/modelfile"
+	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/policy/policytest"
 )
 
-var tiny = ScratchConfig{HiddenSize: 32, IntermediateSize: 48, NumLayers: 2, NumHeads: 4, NumKVHeads: 2, MaxPositions: 64, InitStd: 0.1}
-
-const tinyTemplate = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
-
-// testDevice is where the tests of the trainer compute: scripts/gpu_check.sh sets cuda.
-func testDevice() string {
-	if d := os.Getenv("AGENTFLY_TEST_DEVICE"); d != "" {
-		return d
-	}
-	return "cpu"
-}
-
-func makeTiny(t *testing.T, seed uint64) *Policy {
-	p, err := Scratch(tiny, "0123456789+=", tinyTemplate, seed, Options{Device: testDevice()})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, p.Close()) })
-	return p
-}
-
-func parametersOf(t *testing.T, p *Policy) map[string][]float32 {
-	out := map[string][]float32{}
-	for _, info := range p.Model.Parameters() {
-		values, err := p.Model.Parameter(info.Name)
-		require.NoError(t, err)
-		out[info.Name] = values
-	}
-	return out
-}
-
-func loadDir(t *testing.T, dir string) *Policy {
-	p, err := Load(dir, Options{Device: testDevice()})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, p.Close()) })
-	return p
-}
-
 func TestScratchIsSeeded(t *testing.T) {
-	a, b, c := parametersOf(t, makeTiny(t, 1)), parametersOf(t, makeTiny(t, 1)), parametersOf(t, makeTiny(t, 2))
+	a, b, c := policytest.Parameters(t, policytest.Make(t, 1)), policytest.Parameters(t, policytest.Make(t, 1)), policytest.Parameters(t, policytest.Make(t, 2))
 	require.Equal(t, a, b)
-	require.NotEqual(t, a[embedding], c[embedding])
-	require.NotContains(t, a, head)
+	require.NotEqual(t, a["model.embed_tokens.weight"], c["model.embed_tokens.weight"])
+	require.NotContains(t, a, "lm_head.weight")
 }
 
 func TestSaveAndLoad(t *testing.T) {
-	p := makeTiny(t, 1)
+	p := policytest.Make(t, 1)
 	dir := filepath.Join(t.TempDir(), "last")
 	require.NoError(t, p.SaveHF(dir, modelfile.F32))
-	q := loadDir(t, dir)
-	require.Equal(t, parametersOf(t, p), parametersOf(t, q))
-	require.Equal(t, tinyTemplate, q.ChatTemplate)
+	q := policytest.Load(t, dir)
+	require.Equal(t, policytest.Parameters(t, p), policytest.Parameters(t, q))
+	require.Equal(t, policytest.Template, q.ChatTemplate)
 	require.Equal(t, p.SpecialTokens, q.SpecialTokens)
 	require.Equal(t, []int32{2}, q.StopIDs)
 	require.Equal(t, p.Tokenizer.Encode("<bos>12+3="), q.Tokenizer.Encode("<bos>12+3="))
@@ -74,7 +40,7 @@ func TestSaveAndLoad(t *testing.T) {
 
 	// bfloat16 weights are the rounded ones, and are read as such
 	require.NoError(t, p.SaveHF(dir, modelfile.BF16))
-	for name, values := range parametersOf(t, loadDir(t, dir)) {
+	for name, values := range policytest.Parameters(t, policytest.Load(t, dir)) {
 		exact, err := p.Model.Parameter(name)
 		require.NoError(t, err)
 		for i := range values {
@@ -87,7 +53,7 @@ func TestSaveAndLoad(t *testing.T) {
 // TestSaveKeepsTheOriginalsFiles: keys that the program does not know stay, the template is the one trained with.
 func TestSaveKeepsTheOriginalsFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "original")
-	require.NoError(t, makeTiny(t, 1).SaveHF(dir, modelfile.F32))
+	require.NoError(t, policytest.Make(t, 1).SaveHF(dir, modelfile.F32))
 	change := func(file string, f func(map[string]any)) {
 		data, err := os.ReadFile(filepath.Join(dir, file))
 		require.NoError(t, err)
@@ -104,7 +70,7 @@ func TestSaveKeepsTheOriginalsFiles(t *testing.T) {
 	})
 	require.NoError(t, os.Remove(filepath.Join(dir, "chat_template.jinja")))
 
-	p := loadDir(t, dir)
+	p := policytest.Load(t, dir)
 	require.Equal(t, "old", p.ChatTemplate)
 	require.Equal(t, []int32{0, 2}, p.StopIDs)
 	p.ChatTemplate = "new"
@@ -130,12 +96,12 @@ func TestSaveKeepsTheOriginalsFiles(t *testing.T) {
 	templates, err := m.ChatTemplates()
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"default": "new", "tool_use": "tools"}, templates)
-	require.Equal(t, []int32{0, 2}, loadDir(t, saved).StopIDs)
+	require.Equal(t, []int32{0, 2}, policytest.Load(t, saved).StopIDs)
 }
 
 // TestLoadRefuses: damaged folders give one error that names the file or the tensor, and the C++ side keeps nothing.
 func TestLoadRefuses(t *testing.T) {
-	source := makeTiny(t, 1)
+	source := policytest.Make(t, 1)
 	handles := cgo.LiveHandles()
 	cases := map[string]struct {
 		damage func(t *testing.T, dir string)
@@ -168,13 +134,13 @@ func TestLoadRefuses(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "model")
 			require.NoError(t, source.SaveHF(dir, modelfile.F32))
 			c.damage(t, dir)
-			_, err := Load(dir, Options{})
+			_, err := policy.Load(dir, policy.Options{})
 			require.ErrorContains(t, err, c.want)
 			require.NotContains(t, err.Error(), "\n")
 			require.Equal(t, handles, cgo.LiveHandles())
 		})
 	}
-	_, err := Load(t.TempDir(), Options{Device: "tpu"})
+	_, err := policy.Load(t.TempDir(), policy.Options{Device: "tpu"})
 	require.ErrorContains(t, err, "holds no config.json")
 }
 
@@ -188,22 +154,6 @@ func replaceText(t *testing.T, path, from, to string) {
 	}))
 }
 
-// TestParameterList: what Convert writes without libtorch is what the C++ model has.
-func TestParameterList(t *testing.T) {
-	for _, c := range []modelfile.Config{
-		{QKVBias: true, TieWordEmbeddings: true},
-		{QKVBias: true, OBias: true, MLPBias: true},
-		{QKNorm: true},
-	} {
-		c.VocabSize, c.HiddenSize, c.IntermediateSize, c.NumLayers, c.NumHeads, c.NumKVHeads, c.HeadDim = 11, 12, 20, 2, 4, 2, 6
-		c.RMSNormEps, c.Rope = 1e-6, modelfile.Rope{Type: "default", Theta: 10000}
-		m, err := cgo.NewModel(modelConfig(&c), "cpu")
-		require.NoError(t, err)
-		require.ElementsMatch(t, m.Parameters(), parameterList(&c))
-		require.NoError(t, m.Close())
-	}
-}
-
 // TestConvertedModels: a GGUF and the folder converted from it score the same; AGENTFLY_KEEP_CHECKPOINT keeps the folders
 // for scripts/goldens/check_checkpoint.py.
 func TestConvertedModels(t *testing.T) {
@@ -213,9 +163,9 @@ func TestConvertedModels(t *testing.T) {
 	}
 	for _, name := range []string{"llama", "qwen2", "qwen3"} {
 		source, dir := filepath.Join("..", "modelfile", "testdata", "gguf", name+".gguf"), base+"-"+name
-		require.NoError(t, Convert(source, dir, modelfile.F32))
-		p, q := loadDir(t, source), loadDir(t, dir)
-		require.Equal(t, parametersOf(t, p), parametersOf(t, q))
+		require.NoError(t, policy.Convert(source, dir, modelfile.F32))
+		p, q := policytest.Load(t, source), policytest.Load(t, dir)
+		require.Equal(t, policytest.Parameters(t, p), policytest.Parameters(t, q))
 		ids := []int32{0, 3, 12, 5, 13, 1, 9, 9, 14, 2}
 		require.Equal(t, scoreIDs(t, p, ids), scoreIDs(t, q, ids))
 		require.NoError(t, modelfile.WriteJSON(dir+".probe.json", map[string]any{"score": []any{map[string]any{"ids": ids, "logprobs": scoreIDs(t, q, ids)}}}))

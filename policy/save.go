@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/agentfly/agentfly/internal/tensors"
 	"github.com/agentfly/agentfly/modelfile"
 )
 
@@ -56,12 +57,12 @@ func (f folder) save(dir string, dtype modelfile.DType, weights []modelfile.Sour
 func (p *Policy) sources(dtype modelfile.DType, get func(name string) ([]float32, error)) []modelfile.Source {
 	var out []modelfile.Source
 	for _, info := range p.Model.Parameters() {
-		out = append(out, modelfile.Source{Name: info.Name, DType: dtype, Shape: ints(info.Shape), Write: func(w io.Writer) error {
+		out = append(out, modelfile.Source{Name: info.Name, DType: dtype, Shape: tensors.Dims(info.Shape), Write: func(w io.Writer) error {
 			values, err := get(info.Name)
 			if err != nil {
 				return err
 			}
-			return writeValues(w, values, dtype)
+			return tensors.Write(w, values, dtype)
 		}})
 	}
 	return out

@@ -1,6 +1,6 @@
 //go:build torch
 
-package policy
+package policy_test
 
 import (
 	"compress/gzip"
@@ -15,13 +15,15 @@ import (
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/jinja"
 	"github.com/agentfly/agentfly/modelfile"
+	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/trainer"
 )
 
-const smollm2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
+const smolLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 // needModel skips where `make setup` has not fetched the model.
 func needModel(t *testing.T) {
-	if _, err := modelfile.Resolve(smollm2); err != nil {
+	if _, err := modelfile.Resolve(smolLM2); err != nil {
 		t.Skipf("SmolLM2 is not on this machine: %v", err)
 	}
 }
@@ -30,7 +32,7 @@ func needModel(t *testing.T) {
 // template and stop ids.
 func TestSmolLM2(t *testing.T) {
 	needModel(t)
-	p, err := Load(smollm2, Options{Device: "cpu"})
+	p, err := policy.Load(smolLM2, policy.Options{Device: "cpu"})
 	require.NoError(t, err)
 	defer p.Close()
 	require.Equal(t, []int32{2}, p.StopIDs)
@@ -55,7 +57,7 @@ func TestSmolLM2(t *testing.T) {
 	}
 	require.Equal(t, []string{"chat_template.jinja", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}, names)
 
-	q, err := Load(dir, Options{Device: "cpu"})
+	q, err := policy.Load(dir, policy.Options{Device: "cpu"})
 	require.NoError(t, err)
 	defer q.Close()
 	require.Equal(t, p.ChatTemplate, q.ChatTemplate)
@@ -80,7 +82,7 @@ func TestSmolLM2(t *testing.T) {
 }
 
 // writeProbe records token ids and logprobs for check_checkpoint.py --probe.
-func writeProbe(t *testing.T, p *Policy, path string) {
+func writeProbe(t *testing.T, p *policy.Policy, path string) {
 	var tokens, score []map[string]any
 	for _, text := range []string{"What is 417 plus 298?", "naïve café 🙂👩🏽‍💻\n\n\tx  = 3.14", "日本語とالعربية", "<|im_start|>user\nhi<|im_end|>\n"} {
 		ids := p.Tokenizer.Encode(text)
@@ -102,7 +104,7 @@ func writeProbe(t *testing.T, p *Policy, path string) {
 }
 
 // scoreIDs returns the logprobs of ids[1:]: [len(ids)-1].
-func scoreIDs(t *testing.T, p *Policy, ids []int32) []float32 {
+func scoreIDs(t *testing.T, p *policy.Policy, ids []int32) []float32 {
 	n := len(ids)
 	b := &cgo.Batch{
 		Tokens: ids, SegmentStart: []int32{0}, SegmentLength: []int32{int32(n)}, SegmentParent: []int32{-1}, RowTarget: ids[1:], Temperature: 1,
@@ -133,11 +135,11 @@ func TestSmolLM2Logprobs(t *testing.T) {
 	}
 	require.NoError(t, json.NewDecoder(z).Decode(&cases))
 	require.Len(t, cases, 3)
-	p, err := Load(smollm2, Options{Device: "cpu"})
+	p, err := policy.Load(smolLM2, policy.Options{Device: "cpu"})
 	require.NoError(t, err)
 	defer p.Close()
 	for _, c := range cases {
-		logprobs, entropy, err := ScoreIDs(p.Model, c.IDs, 1)
+		logprobs, entropy, err := trainer.ScoreIDs(p.Model, c.IDs, 1)
 		require.NoError(t, err)
 		require.Len(t, logprobs, 199)
 		var ours []float64

@@ -11,10 +11,10 @@ work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 out=${BENCH_LINES:-$work/lines}
 python=${PYTHON:-$(scripts/goldens/venv.sh)/bin/python}
 model=$(python3 scripts/fetch.py model)
-scripts/torchgo test -c -o "$work/policy.test" ./policy
+scripts/torchgo test -c -o "$work/trainer.test" ./trainer
 load=$(cut -d' ' -f1 /proc/loadavg)
 echo "load average before: $load"
-ours() { (cd policy && OMP_NUM_THREADS=2 AGENTFLY_BENCH_ONLY=$1 AGENTFLY_BENCH_DTYPE=$2 AGENTFLY_BENCH_OUT=$out "$work/policy.test" -test.v -test.run '^TestBenchTrain$') >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }; grep -E '^ *bench_train' "$work/log" | sed "s/^[^:]*:[0-9]*: /agentfly $2 /" || true; }
+ours() { (cd trainer && OMP_NUM_THREADS=2 AGENTFLY_BENCH_ONLY=$1 AGENTFLY_BENCH_DTYPE=$2 AGENTFLY_BENCH_OUT=$out "$work/trainer.test" -test.v -test.run '^TestBenchTrain$') >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }; grep -E '^ *bench_train' "$work/log" | sed "s/^[^:]*:[0-9]*: /agentfly $2 /" || true; }
 theirs() { OMP_NUM_THREADS=2 "$python" scripts/bench_train.py "$model" "$work/shapes.json" "$1" "$2" >"$work/figures" 2>"$work/log" || { tail -n 20 "$work/log"; exit 1; }; tee -a "$out" <"$work/figures"; }
 AGENTFLY_BENCH_SHAPES=$work/shapes.json ours none float32
 both() { ours "$1" "$2" && theirs "$1" "$2"; }

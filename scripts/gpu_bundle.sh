@@ -22,7 +22,7 @@ git diff --quiet HEAD || commit="$commit, with changes that are not committed"
 echo "$commit" >"$dir.new/commit"
 export CGO_LDFLAGS="-L$native/lib -L$AGENTFLY_LIBTORCH/lib -lagentfly"
 go build -tags torch -ldflags '-s -w' -o "$dir.new/bin/agentfly" ./cmd/agentfly
-for package in cgo policy; do
+for package in cgo policy trainer; do
   go test -c -tags torch -ldflags '-s -w' -o "$dir.new/bin/$package.test" "./$package"
 done
 if test "${MODEL:-1}" != 0; then

@@ -115,9 +115,9 @@ tests 'bfloat16 as close to float32 as transformers and PEFT' cgo '^TestHalfPrec
 tests 'shared prefixes' cgo 'Tree|Forest|Prefix'
 tests 'CUDA against the CPU kernels' cgo '^TestCUDAAgreesWithTheCPU$'
 tests 'losses on CUDA tensors' cgo '^TestCUDATensors$'
-tests 'the trainer' policy 'Gradient|Step|Resume|Bandit|Update|Flat|Failing|NonFinite'
+tests 'the trainer' trainer 'Gradient|Step|Resume|Bandit|Update|Flat|Failing|NonFinite'
 tests 'ranks over Gloo: collectives and shards' cgo '^Test(Collectives|ShardedSteps|Rank[A-Z].*)$'
-tests 'ranks over Gloo: gradients and steps' policy '^TestRanks(Give|Take)'
+tests 'ranks over Gloo: gradients and steps' trainer '^TestRanks(Give|Take)'
 tests 'NCCL: broadcasts of weights' cgo '^TestNCCLOnCUDA$'
 tests 'real weights (SmolLM2) against transformers' policy '^TestSmolLM2Logprobs$'
 

@@ -1,18 +1,19 @@
 //go:build torch
 
-package policy
+package trainer
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/policy/policytest"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
 // rollout.cut: filter leaves a trajectory out whose completion was cut: neither its tokens nor its reward move anything.
 func TestFilteredCutTrajectories(t *testing.T) {
-	p := makeTiny(t, 3)
+	p := policytest.Make(t, 3)
 	tr := makeTrainer(t, p, resolveBlock(t, "{}"), tinyConfig())
 	b := someBatch(t, tr, 7, 0)
 	all, err := newPlan(tr.algorithm, b)

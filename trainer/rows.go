@@ -1,6 +1,6 @@
 //go:build torch
 
-package policy
+package trainer
 
 import (
 	"context"

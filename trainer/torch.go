@@ -1,6 +1,6 @@
 //go:build torch
 
-package policy
+package trainer
 
 import (
 	"context"
@@ -25,7 +25,7 @@ type Trainer struct {
 	worker    *cgo.Worker
 	algorithm *algorithms.Algorithm
 	loss      algorithms.Loss
-	config    TrainerConfig
+	config    Config
 	optimizer *cgo.Optimizer
 	group     *cgo.Group // nil: this process is alone
 
@@ -33,15 +33,15 @@ type Trainer struct {
 }
 
 // NewTrainer makes a trainer with a fresh optimizer. Close it before the model; model and worker stay the caller's.
-func NewTrainer(m *cgo.Model, w *cgo.Worker, a *algorithms.Algorithm, c TrainerConfig) (*Trainer, error) {
+func NewTrainer(m *cgo.Model, w *cgo.Worker, a *algorithms.Algorithm, c Config) (*Trainer, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
 	if a.NeedsReference() && c.Reference == nil {
-		return nil, fmt.Errorf("policy: trainer: kl.coefficient is %v, which needs a reference policy; give one or set it to 0", a.KL.Coefficient)
+		return nil, fmt.Errorf("trainer: kl.coefficient is %v, which needs a reference policy; give one or set it to 0", a.KL.Coefficient)
 	}
 	if a.HasCritic() && !hasValueHead(m) {
-		return nil, fmt.Errorf("policy: trainer: advantage %s has a critic, but the model has no value head; add one before the trainer is made", a.Estimator.Name)
+		return nil, fmt.Errorf("trainer: advantage %s has a critic, but the model has no value head; add one before the trainer is made", a.Estimator.Name)
 	}
 	loss, err := a.NewLoss()
 	if err != nil {
@@ -58,12 +58,12 @@ func NewTrainer(m *cgo.Model, w *cgo.Worker, a *algorithms.Algorithm, c TrainerC
 	}
 	if group != nil {
 		if err := shareModel(group, m); err != nil {
-			return nil, fmt.Errorf("policy: trainer: %w", err)
+			return nil, fmt.Errorf("trainer: %w", err)
 		}
 	}
 	o, err := cgo.NewShardedOptimizer(m, c.AdamW, group)
 	if err != nil {
-		return nil, fmt.Errorf("policy: trainer: %w", err)
+		return nil, fmt.Errorf("trainer: %w", err)
 	}
 	return &Trainer{model: m, worker: w, algorithm: a, loss: loss, config: c, optimizer: o, group: group}, nil
 }
@@ -91,7 +91,7 @@ func (t *Trainer) Steps() int64 { return t.optimizer.StepCount() }
 // Step updates the model once per mini-batch and epoch. On an error the gradients are dropped and the optimizer step that
 // was being prepared is not taken; it names the batch's step and, where one is to blame, the trajectory. A mini-batch in
 // which nothing can move the weights (every advantage 0, no entropy bonus) takes no optimizer step.
-func (t *Trainer) Step(ctx context.Context, b StepBatch) (Metrics, error) {
+func (t *Trainer) Step(ctx context.Context, b Batch) (Metrics, error) {
 	defer watchdog.Enter(ctx, "trainer", "step "+strconv.Itoa(b.Step)).Leave()
 	p, err := newPlan(t.algorithm, b)
 	if err != nil {
@@ -99,7 +99,7 @@ func (t *Trainer) Step(ctx context.Context, b StepBatch) (Metrics, error) {
 	}
 	if t.leads() {
 		if err := t.tell(stepOrder(b, t.config.Schedule)); err != nil {
-			return Metrics{}, fmt.Errorf("policy: step %d: %w", b.Step, err)
+			return Metrics{}, fmt.Errorf("trainer: step %d: %w", b.Step, err)
 		}
 	}
 	r := &stepRun{Trainer: t, plan: p, step: b.Step}
@@ -107,7 +107,7 @@ func (t *Trainer) Step(ctx context.Context, b StepBatch) (Metrics, error) {
 		if cleanup := t.worker.Do(context.WithoutCancel(ctx), t.optimizer.ZeroGrad); cleanup != nil {
 			err = errors.Join(err, cleanup)
 		}
-		return Metrics{}, fmt.Errorf("policy: step %d: %w", b.Step, err)
+		return Metrics{}, fmt.Errorf("trainer: step %d: %w", b.Step, err)
 	}
 	r.finish()
 	return p.metrics, nil
@@ -141,7 +141,7 @@ func (t *Trainer) Score(ctx context.Context, samples []*trajectory.Sample, tempe
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("policy: score: %w", err)
+		return nil, fmt.Errorf("trainer: score: %w", err)
 	}
 	return out, nil
 }

@@ -1,4 +1,4 @@
-package policy
+package trainer
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 // `inspect score` prints. ids are [T], T >= 2.
 func ScoreIDs(m *cgo.Model, ids []int32, temperature float64) (logprobs, entropy []float32, err error) {
 	if len(ids) < 2 {
-		return nil, nil, fmt.Errorf("policy: score: %d ids; a score needs a token and one before it", len(ids))
+		return nil, nil, fmt.Errorf("trainer: score: %d ids; a score needs a token and one before it", len(ids))
 	}
 	b := cgo.Batch{Tokens: ids, SegmentStart: []int32{0}, SegmentLength: []int32{int32(len(ids))}, SegmentParent: []int32{-1}, RowTarget: ids[1:], Temperature: temperature}
 	for i := range ids {
@@ -20,7 +20,7 @@ func ScoreIDs(m *cgo.Model, ids []int32, temperature float64) (logprobs, entropy
 	b.RowToken = b.Positions[:len(ids)-1]
 	logprobs, entropy, err = m.Score(&b)
 	if err != nil {
-		return nil, nil, fmt.Errorf("policy: score: %w", err)
+		return nil, nil, fmt.Errorf("trainer: score: %w", err)
 	}
 	return logprobs, entropy, nil
 }

@@ -1,6 +1,6 @@
 //go:build torch
 
-package policy
+package trainer
 
 // nonFinite marks an error as ErrNonFinite without changing its text.
 type nonFinite struct{ error }

@@ -1,4 +1,4 @@
-package policy
+package trainer
 
 import (
 	"context"
@@ -9,8 +9,8 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// TrainerConfig holds what a Trainer is made with, besides the algorithm.
-type TrainerConfig struct {
+// Config holds what a Trainer is made with, besides the algorithm.
+type Config struct {
 	Schedule         Schedule
 	AdamW            cgo.AdamWConfig // the zero value is cgo.DefaultAdamW
 	ClipGrad         float64         // largest gradient norm; 0: not clipped
@@ -31,19 +31,19 @@ type TrainerConfig struct {
 	Barrier func(ctx context.Context, write func(ctx context.Context) error) error
 }
 
-func (c TrainerConfig) validate() error {
+func (c Config) validate() error {
 	if err := c.Schedule.validate(); err != nil {
 		return err
 	}
 	switch {
 	case !(c.ClipGrad >= 0) || math.IsInf(c.ClipGrad, 0):
-		return fmt.Errorf("policy: trainer: clip_grad is %v, it must be 0 (off) or more", c.ClipGrad)
+		return fmt.Errorf("trainer: clip_grad is %v, it must be 0 (off) or more", c.ClipGrad)
 	case !(c.Temperature > 0) || math.IsInf(c.Temperature, 0):
-		return fmt.Errorf("policy: trainer: temperature is %v; training needs the one that sampled, above 0", c.Temperature)
+		return fmt.Errorf("trainer: temperature is %v; training needs the one that sampled, above 0", c.Temperature)
 	case c.MicroBatchTokens < 1:
-		return fmt.Errorf("policy: trainer: micro_batch_tokens is %d, it must be 1 or more", c.MicroBatchTokens)
+		return fmt.Errorf("trainer: micro_batch_tokens is %d, it must be 1 or more", c.MicroBatchTokens)
 	case c.MinShared < 0 || c.MaxLength < 0:
-		return fmt.Errorf("policy: trainer: shared tokens %d and longest sample %d must be 0 or more", c.MinShared, c.MaxLength)
+		return fmt.Errorf("trainer: shared tokens %d and longest sample %d must be 0 or more", c.MinShared, c.MaxLength)
 	}
 	return nil
 }
@@ -74,8 +74,8 @@ func (a AdapterOff) Score(b *cgo.Batch) ([]float32, error) {
 	return FrozenModel(a).Score(b)
 }
 
-// StepBatch is what one step trains on. The trainer reads the trajectories and keeps none.
-type StepBatch struct {
+// Batch is what one step trains on. The trainer reads the trajectories and keeps none.
+type Batch struct {
 	Step    int                 // of the run, from 0: its place on the schedule, and its name in errors
 	Version int32               // policy version before the step
 	Groups  []*trajectory.Group // failed trajectories, and those without a response token, are counted and left out

@@ -1,6 +1,6 @@
 //go:build torch
 
-package policy
+package trainer
 
 import (
 	"context"
@@ -11,13 +11,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
 // BenchmarkStep is one GRPO step of the calculator job's shape on SmolLM2: 6 groups of 8, a prompt of 273 + 40 tokens of
 // which 273 are common to all, and per trajectory two turns of 15 tokens with an observation of 12.
 func BenchmarkStep(b *testing.B) {
-	p, err := Load(smollm2, Options{Device: "cpu"})
+	p, err := policy.Load("HuggingFaceTB/SmolLM2-135M-Instruct", policy.Options{Device: "cpu"})
 	if err != nil {
 		b.Skipf("SmolLM2 is not on this machine: %v", err)
 	}
@@ -45,10 +46,10 @@ func BenchmarkStep(b *testing.B) {
 		}
 		groups = append(groups, group)
 	}
-	tr := makeTrainer(b, p, resolveBlock(b, "{advantage: dr_grpo}"), TrainerConfig{Schedule: Schedule{LearningRate: 1e-6}, ClipGrad: 1, Temperature: 1, MicroBatchTokens: 4096})
+	tr := makeTrainer(b, p, resolveBlock(b, "{advantage: dr_grpo}"), Config{Schedule: Schedule{LearningRate: 1e-6}, ClipGrad: 1, Temperature: 1, MicroBatchTokens: 4096})
 	var m Metrics
 	for b.Loop() {
-		m, err = tr.Step(context.Background(), StepBatch{Groups: groups})
+		m, err = tr.Step(context.Background(), Batch{Groups: groups})
 		require.NoError(b, err)
 	}
 	b.ReportMetric(float64(m.PackedTokens), "packed_tokens")

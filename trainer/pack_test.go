@@ -1,4 +1,4 @@
-package policy
+package trainer
 
 import (
 	"fmt"
@@ -60,7 +60,7 @@ func TestPackLiteral(t *testing.T) {
 func TestPackRefuses(t *testing.T) {
 	o := PackOptions{MicroBatchTokens: 10, MaxLength: 4, Temperature: 1}
 	_, err := Pack([]PackItem{{Sample: sampleOf([]int32{1, 2, 3, 4, 5}, "00011"), Name: "g2/7"}}, o)
-	require.EqualError(t, err, "policy: pack: trajectory g2/7 has 5 tokens, the model takes 4; lower rollout.max_tokens")
+	require.EqualError(t, err, "trainer: pack: trajectory g2/7 has 5 tokens, the model takes 4; lower rollout.max_tokens")
 	_, err = Pack([]PackItem{{Sample: sampleOf([]int32{1, 2}, "10"), Name: "x"}}, o)
 	require.ErrorContains(t, err, "trajectory x: trajectory: token 0 is marked as sampled")
 	_, err = Pack([]PackItem{{Sample: sampleOf([]int32{1, 2}, "01"), Mask: []bool{true, false}, Name: "x"}}, o)

@@ -1,6 +1,6 @@
 //go:build torch
 
-package policy
+package trainer
 
 import (
 	"crypto/sha256"
@@ -58,7 +58,7 @@ func truncated(t *trajectory.Trajectory) bool { return t.StopReason == trajector
 
 // newPlan lays out the tokens of the trajectories that count. Their advantages follow with estimate, when what the
 // estimator reads of the model is known.
-func newPlan(a *algorithms.Algorithm, b StepBatch) (*plan, error) {
+func newPlan(a *algorithms.Algorithm, b Batch) (*plan, error) {
 	p := &plan{records: make([]algorithms.Group, len(b.Groups)), given: b.Advantages}
 	for g, group := range b.Groups {
 		greedy := group.Greedy
@@ -68,7 +68,7 @@ func newPlan(a *algorithms.Algorithm, b StepBatch) (*plan, error) {
 			if a.NeedsGreedy() {
 				switch {
 				case greedy == nil:
-					return nil, fmt.Errorf("policy: step %d: group %d has no greedy rollout, but advantage %s needs its reward", b.Step, g, a.Estimator.Name)
+					return nil, fmt.Errorf("trainer: step %d: group %d has no greedy rollout, but advantage %s needs its reward", b.Step, g, a.Estimator.Name)
 				case failed(greedy):
 					r.Failed = true // without a baseline the group says nothing
 				default:
@@ -77,7 +77,7 @@ func newPlan(a *algorithms.Algorithm, b StepBatch) (*plan, error) {
 			}
 			for _, s := range t.Samples {
 				if err := checkSample(s); err != nil && !r.Failed {
-					return nil, fmt.Errorf("policy: step %d: trajectory %s: %w", b.Step, nameOf(t, g, i), err)
+					return nil, fmt.Errorf("trainer: step %d: trajectory %s: %w", b.Step, nameOf(t, g, i), err)
 				}
 				r.Tokens += s.ResponseTokens()
 			}
@@ -89,11 +89,11 @@ func newPlan(a *algorithms.Algorithm, b StepBatch) (*plan, error) {
 			case r.Tokens == 0:
 				p.metrics.Empty++
 			case math.IsNaN(t.Reward) || math.IsInf(t.Reward, 0):
-				return nil, nonFinite{fmt.Errorf("policy: step %d: trajectory %s: its reward is %v; a reward must be finite", b.Step, nameOf(t, g, i), t.Reward)}
+				return nil, nonFinite{fmt.Errorf("trainer: step %d: trajectory %s: its reward is %v; a reward must be finite", b.Step, nameOf(t, g, i), t.Reward)}
 			default:
 				if n := a.Estimator.Needs; n.Turns || n.Anchors || n.Shared {
 					if err := describeTurns(&r, t); err != nil {
-						return nil, fmt.Errorf("policy: step %d: trajectory %s: %w", b.Step, nameOf(t, g, i), err)
+						return nil, fmt.Errorf("trainer: step %d: trajectory %s: %w", b.Step, nameOf(t, g, i), err)
 					}
 				}
 				p.add(t, nameOf(t, g, i), g, i, r.Tokens, b.Version)

@@ -1,6 +1,6 @@
 //go:build torch
 
-package policy
+package trainer
 
 import (
 	"bytes"
@@ -24,6 +24,8 @@ import (
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/policy/policytest"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -87,9 +89,9 @@ func (j rankJob) run(t *testing.T, g *cgo.Group, r *rankResult) error {
 	if g.Rank() > 0 {
 		seed += 100
 	}
-	p := makeTiny(t, seed)
+	p := policytest.Make(t, seed)
 	if j.Load != "" && g.Rank() == 0 {
-		p = loadDir(t, filepath.Join(j.Load, "model"))
+		p = policytest.Load(t, filepath.Join(j.Load, "model"))
 	}
 	if j.Critic {
 		addCritic(t, p)
@@ -98,7 +100,7 @@ func (j rankJob) run(t *testing.T, g *cgo.Group, r *rankResult) error {
 		require.NoError(t, p.Model.AddAdapter(cgo.AdapterConfig{Rank: 2, Alpha: 8, Targets: []string{"q_proj", "down_proj"}, Seed: seed}))
 	}
 	config := tinyConfig()
-	config.Reference = FrozenModel{makeTiny(t, 77).Model} // read only where kl asks for it
+	config.Reference = FrozenModel{policytest.Make(t, 77).Model} // read only where kl asks for it
 	config.Schedule = Schedule{LearningRate: 1e-2, Kind: "cosine", Warmup: 1, Total: 9}
 	if g.Rank() > 0 { // rank 0's holds on all
 		config.Schedule = Schedule{LearningRate: 1}
@@ -176,7 +178,7 @@ func (j rankJob) run(t *testing.T, g *cgo.Group, r *rankResult) error {
 }
 
 // trainedOf is all that a step changes.
-func trainedOf(t *testing.T, p *Policy) map[string][]float32 {
+func trainedOf(t *testing.T, p *policy.Policy) map[string][]float32 {
 	out := map[string][]float32{}
 	for _, info := range p.Model.Trained() {
 		values, err := p.Model.Parameter(info.Name)
@@ -350,7 +352,7 @@ func TestRanksWaitForRankZeroToBegin(t *testing.T) {
 // A turn's reward of 0 is not the reward of a turn that has none, and a completion that was cut is one on the other ranks too.
 func TestOrdersKeepTurnRewards(t *testing.T) {
 	zero, one := 0.0, 1.0
-	b := StepBatch{Step: 3, FilterCut: true, Groups: []*trajectory.Group{{
+	b := Batch{Step: 3, FilterCut: true, Groups: []*trajectory.Group{{
 		Task: trajectory.Task{ID: "a", Fields: map[string]any{"list": []any{1}}},
 		Trajectories: []*trajectory.Trajectory{
 			{ID: "x", Reward: math.NaN(), Turns: []trajectory.Turn{{Reward: &zero}, {}, {Reward: &one}}},
@@ -440,7 +442,7 @@ func TestAFailureOnOneRankEndsAll(t *testing.T) {
 	for bad, want := range map[string]string{"infinite": "trajectory g1/2: token ", "gradient": "trajectory g1/2: ", "panic": "index out of range", "error": "refuses"} {
 		for _, r := range runRanks(t, rankJob{Kind: "steps", Seed: 6, To: 1, Bad: bad, Block: ranked}, 3) {
 			require.Contains(t, r.Err, want)
-			require.Contains(t, r.Err, "policy: step 7: optimizer step 1 of 1: ")
+			require.Contains(t, r.Err, "trainer: step 7: optimizer step 1 of 1: ")
 			require.Equal(t, int64(0), r.Steps)
 		}
 	}

@@ -1,6 +1,6 @@
 //go:build !torch
 
-package policy
+package trainer
 
 import (
 	"context"
@@ -14,14 +14,14 @@ import (
 type Trainer struct{}
 
 // NewTrainer checks the configuration and returns cgo.ErrUnavailable.
-func NewTrainer(_ *cgo.Model, _ *cgo.Worker, _ *algorithms.Algorithm, c TrainerConfig) (*Trainer, error) {
+func NewTrainer(_ *cgo.Model, _ *cgo.Worker, _ *algorithms.Algorithm, c Config) (*Trainer, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
 	return nil, cgo.ErrUnavailable
 }
 
-func (t *Trainer) Step(context.Context, StepBatch) (Metrics, error) {
+func (t *Trainer) Step(context.Context, Batch) (Metrics, error) {
 	return Metrics{}, cgo.ErrUnavailable
 }
 

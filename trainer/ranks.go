@@ -1,6 +1,6 @@
 //go:build torch
 
-package policy
+package trainer
 
 import (
 	"bytes"
@@ -26,7 +26,7 @@ import (
 // order is what rank 0 tells the others to do next.
 type order struct {
 	Kind   string // step, weights, state, set state, steps, release
-	Batch  StepBatch
+	Batch  Batch
 	Rates  Schedule // of the optimizer steps that follow: rank 0's, whatever the others were made with
 	Zero   []place  // turns of Batch whose reward is 0, which gob makes nil
 	Name   string   // of a parameter
@@ -42,7 +42,7 @@ func (t *Trainer) tell(o order) error {
 	}
 	var text bytes.Buffer
 	if err := gob.NewEncoder(&text).Encode(o); err != nil {
-		return fmt.Errorf("policy: ranks: %s: %w", o.Kind, err)
+		return fmt.Errorf("trainer: ranks: %s: %w", o.Kind, err)
 	}
 	_, err := t.group.Broadcast(0, text.Bytes())
 	return err
@@ -54,11 +54,11 @@ func (t *Trainer) Follow(ctx context.Context) error {
 	for {
 		text, err := t.group.Await(0)
 		if err != nil {
-			return fmt.Errorf("policy: ranks: %w", err)
+			return fmt.Errorf("trainer: ranks: %w", err)
 		}
 		var o order
 		if err := gob.NewDecoder(bytes.NewReader(text)).Decode(&o); err != nil {
-			return fmt.Errorf("policy: ranks: an order of rank 0 cannot be read: %w; do all ranks run the same program?", err)
+			return fmt.Errorf("trainer: ranks: an order of rank 0 cannot be read: %w; do all ranks run the same program?", err)
 		}
 		if o.Kind == "release" {
 			return nil
@@ -88,14 +88,14 @@ func (t *Trainer) obey(ctx context.Context, o order) error {
 	case "steps":
 		return t.optimizer.SetStepCount(o.Steps)
 	}
-	return fmt.Errorf("policy: ranks: rank 0 orders %q, which this program does not know; do all ranks run the same program?", o.Kind)
+	return fmt.Errorf("trainer: ranks: rank 0 orders %q, which this program does not know; do all ranks run the same program?", o.Kind)
 }
 
 // place is a turn of a batch.
 type place struct{ Group, Trajectory, Turn int }
 
 // stepOrder is what the other ranks need of a batch: no tasks, whose fields may be of any type.
-func stepOrder(b StepBatch, rates Schedule) order {
+func stepOrder(b Batch, rates Schedule) order {
 	o := order{Kind: "step", Rates: rates}
 	groups := make([]*trajectory.Group, len(b.Groups))
 	for i, g := range b.Groups {
@@ -116,7 +116,7 @@ func stepOrder(b StepBatch, rates Schedule) order {
 }
 
 // batch is the batch that stepOrder was made of.
-func (o order) batch() StepBatch {
+func (o order) batch() Batch {
 	for _, p := range o.Zero {
 		o.Batch.Groups[p.Group].Trajectories[p.Trajectory].Turns[p.Turn].Reward = new(float64)
 	}
@@ -209,7 +209,7 @@ func (t *Trainer) together(value float64, err error) (float64, error) {
 func exchange[T any](g *cgo.Group, mine T) ([]T, error) {
 	var text bytes.Buffer
 	if err := gob.NewEncoder(&text).Encode(mine); err != nil {
-		return nil, fmt.Errorf("policy: ranks: %w", err)
+		return nil, fmt.Errorf("trainer: ranks: %w", err)
 	}
 	all, err := g.Gather(text.Bytes())
 	if err != nil {
@@ -218,7 +218,7 @@ func exchange[T any](g *cgo.Group, mine T) ([]T, error) {
 	out := make([]T, len(all))
 	for r := range all {
 		if err := gob.NewDecoder(bytes.NewReader(all[r])).Decode(&out[r]); err != nil {
-			return nil, fmt.Errorf("policy: ranks: what rank %d sent cannot be read: %w", r, err)
+			return nil, fmt.Errorf("trainer: ranks: what rank %d sent cannot be read: %w", r, err)
 		}
 	}
 	return out, nil

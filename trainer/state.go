@@ -1,6 +1,6 @@
 //go:build torch
 
-package policy
+package trainer
 
 import (
 	"crypto/sha256"
@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/internal/tensors"
 	"github.com/agentfly/agentfly/modelfile"
 )
 
@@ -45,31 +46,31 @@ func (t *Trainer) Save(dir string) error {
 	var sources []modelfile.Source
 	for _, p := range t.model.Trained() {
 		for _, m := range moments {
-			sources = append(sources, source(p.Name+m.suffix, p, func() ([]float32, error) { return t.state(p.Name, m.moment) }))
+			sources = append(sources, tensors.Source(p.Name+m.suffix, p, func() ([]float32, error) { return t.state(p.Name, m.moment) }))
 		}
 	}
 	var own []modelfile.Source
 	for _, p := range t.own() {
-		own = append(own, source(p.Name, p, func() ([]float32, error) { return t.model.Parameter(p.Name) }))
+		own = append(own, tensors.Source(p.Name, p, func() ([]float32, error) { return t.model.Parameter(p.Name) }))
 	}
 	if len(own) > 0 {
 		if err := modelfile.WriteSafetensors(filepath.Join(dir, parametersFile), nil, own); err != nil {
-			return fmt.Errorf("policy: saving the trainer to %s: %w", dir, err)
+			return fmt.Errorf("trainer: saving the trainer to %s: %w", dir, err)
 		}
 	}
 	if err := modelfile.WriteSafetensors(filepath.Join(dir, optimizerFile), nil, sources); err != nil {
-		return fmt.Errorf("policy: saving the trainer to %s: %w", dir, err)
+		return fmt.Errorf("trainer: saving the trainer to %s: %w", dir, err)
 	}
 	base, err := t.base()
 	if err != nil {
-		return fmt.Errorf("policy: saving the trainer to %s: %w", dir, err)
+		return fmt.Errorf("trainer: saving the trainer to %s: %w", dir, err)
 	}
 	reference, err := t.referenceIs()
 	if err != nil {
-		return fmt.Errorf("policy: saving the trainer to %s: %w", dir, err)
+		return fmt.Errorf("trainer: saving the trainer to %s: %w", dir, err)
 	}
 	if err := modelfile.WriteJSON(filepath.Join(dir, trainerFile), trainerState{Version: 1, Steps: t.Steps(), Base: base, Reference: reference}); err != nil {
-		return fmt.Errorf("policy: saving the trainer to %s: %w", dir, err)
+		return fmt.Errorf("trainer: saving the trainer to %s: %w", dir, err)
 	}
 	return nil
 }
@@ -78,7 +79,7 @@ func (t *Trainer) Save(dir string) error {
 // unless the file could not be read to its end.
 func (t *Trainer) Load(dir string) error {
 	if err := t.load(dir); err != nil {
-		return fmt.Errorf("policy: loading the trainer from %s: %w", dir, err)
+		return fmt.Errorf("trainer: loading the trainer from %s: %w", dir, err)
 	}
 	return nil
 }
@@ -122,7 +123,7 @@ func (t *Trainer) load(dir string) error {
 		defer file.Close()
 		defer t.model.Changed()
 		for _, p := range own {
-			if err := each(file, p.Name, func(values []float32) error { return setFloats(t.model, p, values) }); err != nil {
+			if err := tensors.Each(file, p.Name, func(values []float32) error { return tensors.Set(t.model, p, values) }); err != nil {
 				return err
 			}
 		}
@@ -132,7 +133,7 @@ func (t *Trainer) load(dir string) error {
 	}
 	for _, p := range t.model.Trained() {
 		for _, m := range moments {
-			if err := each(moved, p.Name+m.suffix, func(values []float32) error { return t.setState(p.Name, m.moment, values) }); err != nil {
+			if err := tensors.Each(moved, p.Name+m.suffix, func(values []float32) error { return t.setState(p.Name, m.moment, values) }); err != nil {
 				return err
 			}
 		}
@@ -168,7 +169,7 @@ func hashOf(m *cgo.Model, once *string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if err := writeValues(h, values, modelfile.F32); err != nil {
+		if err := tensors.Write(h, values, modelfile.F32); err != nil {
 			return "", err
 		}
 	}
@@ -191,7 +192,7 @@ func openExactly(path string, params []cgo.ParameterInfo, suffixes ...string) (*
 	if err != nil {
 		return nil, err
 	}
-	if err := holdsExactly(file, filepath.Base(path), params, suffixes...); err != nil {
+	if err := tensors.HoldsExactly(file, filepath.Base(path), params, suffixes...); err != nil {
 		file.Close() // its error would say nothing new
 		return nil, err
 	}

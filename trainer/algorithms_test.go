@@ -1,6 +1,6 @@
 //go:build torch
 
-package policy
+package trainer
 
 import (
 	"context"
@@ -13,11 +13,12 @@ import (
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/policy/policytest"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
 // withTurns records the two turns of every trajectory of someBatch.
-func withTurns(b StepBatch) StepBatch {
+func withTurns(b Batch) Batch {
 	for _, g := range b.Groups {
 		for _, tj := range g.Trajectories {
 			s := tj.Samples[0]
@@ -50,7 +51,7 @@ func TestTurnsBecomeRecords(t *testing.T) {
 	tj := &trajectory.Trajectory{ID: "a", Samples: []*trajectory.Sample{one, two}, Turns: []trajectory.Turn{
 		{CompletionStart: 2, CompletionEnd: 4, Shared: "root"}, {CompletionStart: 5, CompletionEnd: 6, Reward: &paid}, {Sample: 1, CompletionStart: 2, CompletionEnd: 3, Anchor: "kitchen"},
 	}}
-	b := StepBatch{Groups: []*trajectory.Group{{Trajectories: []*trajectory.Trajectory{tj}}}}
+	b := Batch{Groups: []*trajectory.Group{{Trajectories: []*trajectory.Trajectory{tj}}}}
 	p, err := newPlan(resolveBlock(t, "advantage: gigpo"), b)
 	require.NoError(t, err)
 	r := p.records[0][0]
@@ -62,10 +63,10 @@ func TestTurnsBecomeRecords(t *testing.T) {
 
 	tj.Turns = tj.Turns[:2]
 	_, err = newPlan(resolveBlock(t, "advantage: turn"), b)
-	require.EqualError(t, err, "policy: step 0: trajectory a: response token 2 of sample 1 belongs to no turn")
+	require.EqualError(t, err, "trainer: step 0: trajectory a: response token 2 of sample 1 belongs to no turn")
 	tj.Turns[1].CompletionEnd = 60
 	_, err = newPlan(resolveBlock(t, "advantage: turn"), b)
-	require.EqualError(t, err, "policy: step 0: trajectory a: turn 1 has tokens 5 to 60 of a sample with 6")
+	require.EqualError(t, err, "trainer: step 0: trajectory a: turn 1 has tokens 5 to 60 of a sample with 6")
 	_, err = newPlan(resolveBlock(t, "{}"), b) // which reads no turn
 	require.NoError(t, err)
 	tj.Turns = nil
@@ -76,10 +77,10 @@ func TestTurnsBecomeRecords(t *testing.T) {
 }
 
 func TestGreedyRollouts(t *testing.T) {
-	tr := makeTrainer(t, makeTiny(t, 3), resolveBlock(t, "advantage: remax"), tinyConfig())
+	tr := makeTrainer(t, policytest.Make(t, 3), resolveBlock(t, "advantage: remax"), tinyConfig())
 	b := someBatch(t, tr, 7, 0)
 	_, err := tr.Step(context.Background(), b)
-	require.EqualError(t, err, "policy: step 7: group 0 has no greedy rollout, but advantage remax needs its reward")
+	require.EqualError(t, err, "trainer: step 7: group 0 has no greedy rollout, but advantage remax needs its reward")
 	for _, g := range b.Groups {
 		g.Greedy = &trajectory.Trajectory{Reward: 1, StopReason: trajectory.StopAnswer}
 	}
@@ -98,7 +99,7 @@ func TestGreedyRollouts(t *testing.T) {
 	}
 }
 
-func find(b StepBatch, id string) *trajectory.Trajectory {
+func find(b Batch, id string) *trajectory.Trajectory {
 	for _, g := range b.Groups {
 		for _, tj := range g.Trajectories {
 			if tj.ID == id {
@@ -118,12 +119,12 @@ func TestEveryAlgorithmSteps(t *testing.T) {
 		block := "{advantage: " + estimator + ", loss: " + losses[i%len(losses)] + ", correction: {kind: " + corrections[i%5] + "}, kl: {coefficient: 0.1, estimator: k3, in: " + []string{"loss", "reward"}[i%2] + "}"
 		for _, updates := range []string{"}", ", epochs: 2, mini_batches: 2}"} {
 			a := resolveBlock(t, block+updates)
-			p := makeTiny(t, 3)
+			p := policytest.Make(t, 3)
 			if a.HasCritic() {
 				addCritic(t, p)
 			}
 			c := tinyConfig()
-			c.Reference = FrozenModel{makeTiny(t, 4).Model}
+			c.Reference = FrozenModel{policytest.Make(t, 4).Model}
 			tr := makeTrainer(t, p, a, c)
 			b := withTurns(someBatch(t, tr, 7, 0.05))
 			for _, g := range b.Groups {
@@ -146,7 +147,7 @@ func TestEveryAlgorithmSteps(t *testing.T) {
 }
 
 func TestKLAgainstTheReference(t *testing.T) {
-	p := makeTiny(t, 1)
+	p := policytest.Make(t, 1)
 	plain := makeTrainer(t, p, resolveBlock(t, "{}"), tinyConfig())
 	b := someBatch(t, plain, 5, 0)
 	want := gradients(t, plain, b)
@@ -154,10 +155,10 @@ func TestKLAgainstTheReference(t *testing.T) {
 	c := tinyConfig()
 	for _, kind := range []string{"k2", "k3"} {
 		a := resolveBlock(t, "kl: {coefficient: 5, estimator: "+kind+"}")
-		c.Reference = FrozenModel{makeTiny(t, 1).Model}
+		c.Reference = FrozenModel{policytest.Make(t, 1).Model}
 		sameGradients(t, want, gradients(t, makeTrainer(t, p, a, c), b), 1e-5)
-		c.Reference = FrozenModel{makeTiny(t, 2).Model}
-		require.Greater(t, gradientDistance(want[embedding], gradients(t, makeTrainer(t, p, a, c), b)[embedding]), 1e-2)
+		c.Reference = FrozenModel{policytest.Make(t, 2).Model}
+		require.Greater(t, gradientDistance(want["model.embed_tokens.weight"], gradients(t, makeTrainer(t, p, a, c), b)["model.embed_tokens.weight"]), 1e-2)
 	}
 	// In the reward: r - coefficient * Σ_t k1, and nothing in the loss.
 	a := resolveBlock(t, "{advantage: {name: grpo, normalize_std: false}, kl: {coefficient: 0.5, estimator: k1, in: reward}}")
@@ -205,29 +206,29 @@ func (b brokenReference) Score(batch *cgo.Batch) ([]float32, error) {
 }
 
 func TestBrokenReferences(t *testing.T) {
-	p := makeTiny(t, 1)
+	p := policytest.Make(t, 1)
 	c := tinyConfig()
 	for _, f := range []struct {
 		reference brokenReference
 		want      string
 	}{
-		{brokenReference{err: errors.New("gone")}, "policy: step 7: the reference policy: gone"},
+		{brokenReference{err: errors.New("gone")}, "trainer: step 7: the reference policy: gone"},
 		{brokenReference{logprobs: []float32{float32(math.NaN())}}, "the reference's logprob is NaN"},
 		{brokenReference{logprobs: []float32{-1, -1}}, "the reference policy returned "},
 	} {
 		c.Reference = f.reference
 		tr := makeTrainer(t, p, resolveBlock(t, "kl: {coefficient: 1}"), c)
-		before := parametersOf(t, p)
+		before := policytest.Parameters(t, p)
 		_, err := tr.Step(context.Background(), someBatch(t, tr, 7, 0))
 		require.ErrorContains(t, err, f.want)
-		require.Equal(t, before, parametersOf(t, p))
+		require.Equal(t, before, policytest.Parameters(t, p))
 	}
 }
 
 // The critic's values are those of the state before each token, a truncated trajectory goes on from the value of its end,
 // and repeated steps on the same rewards teach the head to foresee them.
 func TestCritic(t *testing.T) {
-	p := makeTiny(t, 3)
+	p := policytest.Make(t, 3)
 	addCritic(t, p)
 	c := tinyConfig()
 	tr := makeTrainer(t, p, resolveBlock(t, "{advantage: {name: gae, lambda: 1}, value: {coefficient: 1, clip: 10}}"), c)
@@ -272,7 +273,7 @@ func TestCritic(t *testing.T) {
 
 // gspo's s is the trajectory's: cut over micro-batches it is what one micro-batch would compute.
 func TestSequenceRatioOfCutTrajectories(t *testing.T) {
-	p := makeTiny(t, 1)
+	p := policytest.Make(t, 1)
 	c := tinyConfig()
 	c.MicroBatchTokens, c.MinShared = 1, 1000
 	tr := makeTrainer(t, p, resolveBlock(t, "{loss: gspo, correction: {kind: bypass}, mini_batches: 2}"), c)
@@ -306,7 +307,7 @@ func TestSequenceRatioOfCutTrajectories(t *testing.T) {
 
 // With an adapter the reference is the same model with the adapter off: its base, whatever was trained since.
 func TestAdapterOffIsTheBase(t *testing.T) {
-	p, base := makeTiny(t, 1), makeTiny(t, 1)
+	p, base := policytest.Make(t, 1), policytest.Make(t, 1)
 	require.NoError(t, p.Model.AddAdapter(cgo.AdapterConfig{Rank: 2, Alpha: 8, Targets: []string{"q_proj", "down_proj"}}))
 	c := tinyConfig()
 	c.Reference = AdapterOff{p.Model}

@@ -1,4 +1,4 @@
-package policy
+package trainer
 
 import (
 	"cmp"
@@ -52,7 +52,7 @@ func Pack(items []PackItem, o PackOptions) ([]MicroBatch, error) {
 		o.MinShared = defaultMinShared
 	}
 	if o.MicroBatchTokens < 1 || o.MinShared < 1 || !(o.Temperature > 0) {
-		return nil, fmt.Errorf("policy: pack: micro-batch tokens %d and shared tokens %d must be 1 or more, temperature %v above 0", o.MicroBatchTokens, o.MinShared, o.Temperature)
+		return nil, fmt.Errorf("trainer: pack: micro-batch tokens %d and shared tokens %d must be 1 or more, temperature %v above 0", o.MicroBatchTokens, o.MinShared, o.Temperature)
 	}
 	paths, err := collect(items, o.MaxLength)
 	if err != nil {
@@ -89,11 +89,11 @@ func collect(items []PackItem, maxLength int) ([]path, error) {
 	var paths []path
 	for i, it := range items {
 		if err := it.Sample.Check(); err != nil {
-			return nil, fmt.Errorf("policy: pack: trajectory %s: %w", it.Name, err)
+			return nil, fmt.Errorf("trainer: pack: trajectory %s: %w", it.Name, err)
 		}
 		m := mask(it)
 		if len(m) != it.Sample.Len() {
-			return nil, fmt.Errorf("policy: pack: trajectory %s: the mask has %d positions, the sample %d", it.Name, len(m), it.Sample.Len())
+			return nil, fmt.Errorf("trainer: pack: trajectory %s: the mask has %d positions, the sample %d", it.Name, len(m), it.Sample.Len())
 		}
 		last := -1
 		for t, on := range m {
@@ -105,9 +105,9 @@ func collect(items []PackItem, maxLength int) ([]path, error) {
 		case last < 0:
 			continue
 		case m[0]:
-			return nil, fmt.Errorf("policy: pack: trajectory %s: token 0 cannot be predicted, nothing precedes it", it.Name)
+			return nil, fmt.Errorf("trainer: pack: trajectory %s: token 0 cannot be predicted, nothing precedes it", it.Name)
 		case maxLength > 0 && it.Sample.Len() > maxLength:
-			return nil, fmt.Errorf("policy: pack: trajectory %s has %d tokens, the model takes %d; lower rollout.max_tokens", it.Name, it.Sample.Len(), maxLength)
+			return nil, fmt.Errorf("trainer: pack: trajectory %s has %d tokens, the model takes %d; lower rollout.max_tokens", it.Name, it.Sample.Len(), maxLength)
 		}
 		paths = append(paths, path{ids: it.Sample.TokenIDs[:last], item: i})
 	}

@@ -1,4 +1,4 @@
-package policy
+package trainer
 
 import (
 	"testing"

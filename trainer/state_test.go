@@ -1,6 +1,6 @@
 //go:build torch
 
-package policy
+package trainer
 
 import (
 	"context"
@@ -11,13 +11,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/internal/tensors"
+	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/policy/policytest"
 )
 
 func TestResumeIsBitIdentical(t *testing.T) {
 	config := tinyConfig()
 	config.Schedule = Schedule{LearningRate: 1e-2, Kind: "cosine", Warmup: 1, Total: 5}
 	config.AdamW.WeightDecay = 0.1
-	run := func(p *Policy, tr *Trainer, from, to int) {
+	run := func(p *policy.Policy, tr *Trainer, from, to int) {
 		for i := from; i < to; i++ {
 			b := someBatch(t, tr, uint64(20+i), 0.05)
 			b.Step = i
@@ -25,31 +28,31 @@ func TestResumeIsBitIdentical(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	whole := makeTiny(t, 9)
+	whole := policytest.Make(t, 9)
 	a := makeTrainer(t, whole, resolveBlock(t, "{}"), config)
 	run(whole, a, 0, 4)
 
-	first := makeTiny(t, 9)
+	first := policytest.Make(t, 9)
 	b := makeTrainer(t, first, resolveBlock(t, "{}"), config)
 	run(first, b, 0, 2)
 	dir := t.TempDir()
 	require.NoError(t, first.SaveHF(filepath.Join(dir, "model"), "F32"))
 	require.NoError(t, b.Save(dir))
 
-	second := loadDir(t, filepath.Join(dir, "model"))
+	second := policytest.Load(t, filepath.Join(dir, "model"))
 	c := makeTrainer(t, second, resolveBlock(t, "{}"), config)
 	require.NoError(t, c.Load(dir))
 	require.Equal(t, int64(2), c.Steps())
 	require.Equal(t, stateOf(t, b), stateOf(t, c))
 	run(second, c, 2, 4)
-	require.Equal(t, parametersOf(t, whole), parametersOf(t, second))
+	require.Equal(t, policytest.Parameters(t, whole), policytest.Parameters(t, second))
 	require.Equal(t, stateOf(t, a), stateOf(t, c))
 
 	// Without the optimizer's state the result differs, so the comparison can fail.
-	forgetful := loadDir(t, filepath.Join(dir, "model"))
+	forgetful := policytest.Load(t, filepath.Join(dir, "model"))
 	d := makeTrainer(t, forgetful, resolveBlock(t, "{}"), config)
 	run(forgetful, d, 2, 4)
-	require.NotEqual(t, parametersOf(t, whole), parametersOf(t, forgetful))
+	require.NotEqual(t, policytest.Parameters(t, whole), policytest.Parameters(t, forgetful))
 }
 
 // A checkpoint of before the rate fell with the steps of the run holds the optimizer steps alone, fewer where steps had nothing to learn.
@@ -57,7 +60,7 @@ func TestResumeIsBitIdentical(t *testing.T) {
 func TestTheRateGoesOnAtTheStepOfTheRun(t *testing.T) {
 	config := tinyConfig()
 	config.Schedule = Schedule{LearningRate: 1e-2, Kind: "linear", Total: 8}
-	first := makeTiny(t, 9)
+	first := policytest.Make(t, 9)
 	a := makeTrainer(t, first, resolveBlock(t, "{}"), config)
 	for i := range 2 {
 		b := someBatch(t, a, uint64(20+i), 0.05)
@@ -69,7 +72,7 @@ func TestTheRateGoesOnAtTheStepOfTheRun(t *testing.T) {
 	require.NoError(t, first.SaveHF(filepath.Join(dir, "model"), "F32"))
 	require.NoError(t, a.Save(dir))
 
-	second := loadDir(t, filepath.Join(dir, "model"))
+	second := policytest.Load(t, filepath.Join(dir, "model"))
 	c := makeTrainer(t, second, resolveBlock(t, "{}"), config)
 	require.NoError(t, c.Load(dir))
 	for i, step := range []int{5, 6} { // the run had done five steps, three of them flat
@@ -84,15 +87,15 @@ func TestTheRateGoesOnAtTheStepOfTheRun(t *testing.T) {
 
 // The value head is in no Hugging Face file; the trainer's folder holds it.
 func TestValueHeadIsSaved(t *testing.T) {
-	make := func() (*Policy, *Trainer) {
-		p := makeTiny(t, 9)
+	make := func() (*policy.Policy, *Trainer) {
+		p := policytest.Make(t, 9)
 		require.NoError(t, p.Model.AddValueHead())
 		return p, makeTrainer(t, p, resolveBlock(t, "{}"), tinyConfig())
 	}
 	p, a := make()
 	weight := make32(48, func(i int) float32 { return float32(i) / 7 })[:p.Config.HiddenSize]
 	info := cgo.ParameterInfo{Name: "value_head.weight", Shape: []int64{1, int64(len(weight))}}
-	require.NoError(t, setFloats(p.Model, info, weight))
+	require.NoError(t, tensors.Set(p.Model, info, weight))
 	p.Model.Changed()
 	require.NoError(t, a.optimizer.SetState("value_head.bias", cgo.ExpAvg, []float32{0.125}))
 	dir := t.TempDir()
@@ -106,7 +109,7 @@ func TestValueHeadIsSaved(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []float32{0.125}, state)
 
-	plain := makeTrainer(t, makeTiny(t, 9), resolveBlock(t, "{}"), tinyConfig())
+	plain := makeTrainer(t, policytest.Make(t, 9), resolveBlock(t, "{}"), tinyConfig())
 	require.ErrorContains(t, plain.Load(dir), "tensors, expected")
 	require.NoError(t, os.Remove(filepath.Join(dir, parametersFile)))
 	require.ErrorIs(t, b.Load(dir), os.ErrNotExist)
@@ -116,8 +119,8 @@ func TestValueHeadIsSaved(t *testing.T) {
 func TestTheReferenceIsTheOneOfTheRun(t *testing.T) {
 	with := func(block string, seed uint64) *Trainer {
 		c := tinyConfig()
-		c.Reference = FrozenModel{makeTiny(t, seed).Model}
-		return makeTrainer(t, makeTiny(t, 9), resolveBlock(t, block), c)
+		c.Reference = FrozenModel{policytest.Make(t, seed).Model}
+		return makeTrainer(t, policytest.Make(t, 9), resolveBlock(t, block), c)
 	}
 	dir := t.TempDir()
 	require.NoError(t, with("kl: {coefficient: 0.1}", 1).Save(dir))
@@ -130,14 +133,14 @@ func TestTheReferenceIsTheOneOfTheRun(t *testing.T) {
 }
 
 func TestLoadRefusesForeignState(t *testing.T) {
-	p := makeTiny(t, 10)
+	p := policytest.Make(t, 10)
 	tr := makeTrainer(t, p, resolveBlock(t, "{}"), tinyConfig())
 	dir := t.TempDir()
 	require.ErrorIs(t, tr.Load(dir), os.ErrNotExist)
 	require.NoError(t, tr.Save(dir))
-	other := tiny
+	other := policytest.Tiny
 	other.IntermediateSize = 64
-	q, err := Scratch(other, "0123456789+=", tinyTemplate, 1, Options{Device: "cpu"})
+	q, err := policy.Scratch(other, "0123456789+=", policytest.Template, 1, policy.Options{Device: "cpu"})
 	require.NoError(t, err)
 	defer q.Close()
 	wrong := makeTrainer(t, q, tr.algorithm, tinyConfig())

@@ -1,4 +1,6 @@
-package policy
+// Package tensors reads and writes the float32 values of a model's parameters as tensors of safetensors files, one parameter at a
+// time.
+package tensors
 
 import (
 	"fmt"
@@ -9,18 +11,18 @@ import (
 	"github.com/agentfly/agentfly/modelfile"
 )
 
-// source writes what get returns, float32 of p's shape.
-func source(name string, p cgo.ParameterInfo, get func() ([]float32, error)) modelfile.Source {
-	return modelfile.Source{Name: name, DType: modelfile.F32, Shape: ints(p.Shape), Write: func(w io.Writer) error {
+// Source writes what get returns, float32 of p's shape.
+func Source(name string, p cgo.ParameterInfo, get func() ([]float32, error)) modelfile.Source {
+	return modelfile.Source{Name: name, DType: modelfile.F32, Shape: Dims(p.Shape), Write: func(w io.Writer) error {
 		values, err := get()
 		if err != nil {
 			return err
 		}
-		return writeValues(w, values, modelfile.F32)
+		return Write(w, values, modelfile.F32)
 	}}
 }
 
-func ints(shape []int64) []int {
+func Dims(shape []int64) []int {
 	out := make([]int, len(shape))
 	for i, d := range shape {
 		out[i] = int(d)
@@ -28,14 +30,14 @@ func ints(shape []int64) []int {
 	return out
 }
 
-func holdsExactly(file *modelfile.Model, name string, params []cgo.ParameterInfo, suffixes ...string) error {
+func HoldsExactly(file *modelfile.Model, name string, params []cgo.ParameterInfo, suffixes ...string) error {
 	for _, p := range params {
 		for _, suffix := range suffixes {
 			info, ok := file.Info(p.Name + suffix)
 			if !ok {
 				return fmt.Errorf("%s: %s%s is missing; it belongs to another model", name, p.Name, suffix)
 			}
-			if !slices.Equal(info.Shape, ints(p.Shape)) {
+			if !slices.Equal(info.Shape, Dims(p.Shape)) {
 				return fmt.Errorf("%s: %s%s has shape %v, expected %v; it belongs to another model", name, p.Name, suffix, info.Shape, p.Shape)
 			}
 		}
@@ -46,8 +48,8 @@ func holdsExactly(file *modelfile.Model, name string, params []cgo.ParameterInfo
 	return nil
 }
 
-// each calls f with the values of one tensor.
-func each(file *modelfile.Model, name string, f func(values []float32) error) error {
+// Each calls f with the values of one tensor.
+func Each(file *modelfile.Model, name string, f func(values []float32) error) error {
 	tensor, err := file.Tensor(name)
 	if err != nil {
 		return err
@@ -64,8 +66,8 @@ type setter interface {
 	SetParameter(name string, dtype cgo.DType, data []byte, shape []int64) error
 }
 
-// setFloats sets a parameter; Changed must follow.
-func setFloats(m setter, p cgo.ParameterInfo, values []float32) error {
+// Set sets a parameter; Changed must follow.
+func Set(m setter, p cgo.ParameterInfo, values []float32) error {
 	data, err := modelfile.Encode(make([]byte, 0, 4*len(values)), values, modelfile.F32)
 	if err != nil {
 		return err
@@ -73,8 +75,8 @@ func setFloats(m setter, p cgo.ParameterInfo, values []float32) error {
 	return m.SetParameter(p.Name, cgo.F32, data, p.Shape)
 }
 
-// writeValues converts a piece at a time.
-func writeValues(w io.Writer, values []float32, dtype modelfile.DType) error {
+// Write converts a piece at a time.
+func Write(w io.Writer, values []float32, dtype modelfile.DType) error {
 	const piece = 1 << 18
 	buffer := make([]byte, 0, piece*dtype.Size())
 	for len(values) > 0 {

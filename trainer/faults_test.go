@@ -1,6 +1,6 @@
 //go:build torch
 
-package policy
+package trainer
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/policy/policytest"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -38,13 +39,13 @@ func (l badLoss) PerToken(in algorithms.LossInput) (gotorch.Tensor, error) {
 
 func TestFailingLossLeavesEverythingAsItWas(t *testing.T) {
 	for _, c := range []struct{ kind, want string }{
-		{"infinite", "policy: step 7: optimizer step 1 of 1: trajectory g1/2: token "},
-		{"panic", "policy: step 7: optimizer step 1 of 1: algorithms: loss bad: its PerToken panicked: index out of range, at "},
-		{"error", "policy: step 7: optimizer step 1 of 1: algorithms: loss bad: refuses"},
-		{"gradient", "policy: step 7: optimizer step 1 of 1: trajectory g1/2: "},
+		{"infinite", "trainer: step 7: optimizer step 1 of 1: trajectory g1/2: token "},
+		{"panic", "trainer: step 7: optimizer step 1 of 1: algorithms: loss bad: its PerToken panicked: index out of range, at "},
+		{"error", "trainer: step 7: optimizer step 1 of 1: algorithms: loss bad: refuses"},
+		{"gradient", "trainer: step 7: optimizer step 1 of 1: trajectory g1/2: "},
 	} {
 		spec := algorithms.LossSpec{Name: "bad", New: func(algorithms.Settings) (algorithms.Loss, error) { return badLoss{c.kind}, nil }}
-		p := makeTiny(t, 6)
+		p := policytest.Make(t, 6)
 		good := makeTrainer(t, p, resolveBlock(t, "{}"), tinyConfig())
 		b := someBatch(t, good, 10, 0)
 		_, err := good.Step(context.Background(), b)
@@ -60,12 +61,12 @@ func TestFailingLossLeavesEverythingAsItWas(t *testing.T) {
 		b.Groups[1].Trajectories[2].Reward = 2
 		bad := makeTrainer(t, p, resolveBlock(t, "{advantage: dr_grpo, loss: bad}", spec), tinyConfig())
 		bad.optimizer, good.optimizer = good.optimizer, bad.optimizer // the one with state
-		before, state := parametersOf(t, p), stateOf(t, bad)
+		before, state := policytest.Parameters(t, p), stateOf(t, bad)
 		live := cgo.LiveHandles()
 		_, err = bad.Step(context.Background(), b)
 		require.ErrorContains(t, err, c.want)
 		require.LessOrEqual(t, cgo.LiveHandles(), live)
-		require.Equal(t, before, parametersOf(t, p))
+		require.Equal(t, before, policytest.Parameters(t, p))
 		require.Equal(t, state, stateOf(t, bad))
 		for name, g := range gradientsNow(t, p) {
 			require.Equal(t, make([]float32, len(g)), g, name)
@@ -74,67 +75,67 @@ func TestFailingLossLeavesEverythingAsItWas(t *testing.T) {
 }
 
 func TestBadBatches(t *testing.T) {
-	p := makeTiny(t, 7)
+	p := policytest.Make(t, 7)
 	tr := makeTrainer(t, p, resolveBlock(t, "{}"), tinyConfig())
 	for _, c := range []struct {
 		want  string
-		spoil func(b *StepBatch)
+		spoil func(b *Batch)
 	}{
-		{"policy: step 7: trajectory g1/3: its reward is NaN; a reward must be finite", func(b *StepBatch) { b.Groups[1].Trajectories[3].Reward = math.NaN() }},
-		{"policy: step 7: trajectory g0/1: token 13 has the sampling logprob NaN", func(b *StepBatch) {
+		{"trainer: step 7: trajectory g1/3: its reward is NaN; a reward must be finite", func(b *Batch) { b.Groups[1].Trajectories[3].Reward = math.NaN() }},
+		{"trainer: step 7: trajectory g0/1: token 13 has the sampling logprob NaN", func(b *Batch) {
 			b.Groups[0].Trajectories[1].Samples[0].SamplingLogprobs[13] = float32(math.NaN())
 		}},
-		{"policy: step 7: trajectory g0/1: token 13 has the sampling logprob -Inf", func(b *StepBatch) {
+		{"trainer: step 7: trajectory g0/1: token 13 has the sampling logprob -Inf", func(b *Batch) {
 			b.Groups[0].Trajectories[1].Samples[0].SamplingLogprobs[13] = float32(math.Inf(-1))
 		}},
-		{"policy: step 7: trajectory g2/0: the estimator gives NaN for response token 0; its rewards are out of range", func(b *StepBatch) {
+		{"trainer: step 7: trajectory g2/0: the estimator gives NaN for response token 0; its rewards are out of range", func(b *Batch) {
 			for i, tj := range b.Groups[2].Trajectories {
 				tj.Reward = math.MaxFloat64 * float64(1-2*min(i, 1))
 			}
 		}},
-		{"policy: step 7: trajectory g0/1: trajectory: token 0 is marked as sampled", func(b *StepBatch) { b.Groups[0].Trajectories[1].Samples[0].ResponseMask[0] = true }},
-		{"policy: step 7: policy: pack: trajectory g2/0 has 113 tokens, the model takes 64; lower rollout.max_tokens", func(b *StepBatch) {
+		{"trainer: step 7: trajectory g0/1: trajectory: token 0 is marked as sampled", func(b *Batch) { b.Groups[0].Trajectories[1].Samples[0].ResponseMask[0] = true }},
+		{"trainer: step 7: policy: pack: trajectory g2/0 has 113 tokens, the model takes 64; lower rollout.max_tokens", func(b *Batch) {
 			s := &trajectory.Sample{}
 			s.AppendObservation(make([]int32, 100))
 			n := 13
 			require.NoError(t, s.AppendResponse(make([]int32, n), make([]float32, n), make([]int32, n)))
 			b.Groups[2].Trajectories[0].Samples[0] = s
 		}},
-		{"cgo: batch: Tokens[", func(b *StepBatch) { b.Groups[2].Trajectories[0].Samples[0].TokenIDs[2] = tinyVocab }},
+		{"cgo: batch: Tokens[", func(b *Batch) { b.Groups[2].Trajectories[0].Samples[0].TokenIDs[2] = tinyVocab }},
 	} {
 		b := someBatch(t, tr, 11, 0)
 		c.spoil(&b)
-		before := parametersOf(t, p)
+		before := policytest.Parameters(t, p)
 		_, err := tr.Step(context.Background(), b)
 		require.ErrorContains(t, err, c.want)
 		require.Equal(t, strings.Contains(c.want, "NaN") || strings.Contains(c.want, "Inf"), IsNonFinite(err), c.want)
-		require.Equal(t, before, parametersOf(t, p))
+		require.Equal(t, before, policytest.Parameters(t, p))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_, err := tr.Step(ctx, someBatch(t, tr, 11, 0))
 	require.ErrorIs(t, err, context.Canceled)
 
-	for _, spoil := range []func(c *TrainerConfig){
-		func(c *TrainerConfig) { c.Temperature = 0 },
-		func(c *TrainerConfig) { c.MicroBatchTokens = 0 },
-		func(c *TrainerConfig) { c.ClipGrad = -1 },
-		func(c *TrainerConfig) { c.MaxLength = -1 },
-		func(c *TrainerConfig) { c.Schedule.LearningRate = math.NaN() },
+	for _, spoil := range []func(c *Config){
+		func(c *Config) { c.Temperature = 0 },
+		func(c *Config) { c.MicroBatchTokens = 0 },
+		func(c *Config) { c.ClipGrad = -1 },
+		func(c *Config) { c.MaxLength = -1 },
+		func(c *Config) { c.Schedule.LearningRate = math.NaN() },
 	} {
 		c := tinyConfig()
 		spoil(&c)
 		_, err := NewTrainer(p.Model, tr.worker, tr.algorithm, c)
-		require.ErrorContains(t, err, "policy: trainer: ")
+		require.ErrorContains(t, err, "trainer: ")
 	}
 	_, err = NewTrainer(p.Model, tr.worker, resolveBlock(t, "kl: {coefficient: 0.1}"), tinyConfig())
-	require.EqualError(t, err, "policy: trainer: kl.coefficient is 0.1, which needs a reference policy; give one or set it to 0")
+	require.EqualError(t, err, "trainer: kl.coefficient is 0.1, which needs a reference policy; give one or set it to 0")
 	_, err = NewTrainer(p.Model, tr.worker, resolveBlock(t, "advantage: gae"), tinyConfig())
-	require.EqualError(t, err, "policy: trainer: advantage gae has a critic, but the model has no value head; add one before the trainer is made")
+	require.EqualError(t, err, "trainer: advantage gae has a critic, but the model has no value head; add one before the trainer is made")
 }
 
 func TestNonFiniteWeightsAreNamed(t *testing.T) {
-	p := makeTiny(t, 8)
+	p := policytest.Make(t, 8)
 	tr := makeTrainer(t, p, resolveBlock(t, "{}"), tinyConfig())
 	b := someBatch(t, tr, 12, 0)
 	info := p.Model.Parameters()[1]
@@ -145,5 +146,5 @@ func TestNonFiniteWeightsAreNamed(t *testing.T) {
 	p.Model.Changed()
 	_, err = tr.Step(context.Background(), b)
 	require.ErrorContains(t, err, "the trainer's logprob is NaN")
-	require.ErrorContains(t, err, "policy: step 7: optimizer step 1 of 1: trajectory g")
+	require.ErrorContains(t, err, "trainer: step 7: optimizer step 1 of 1: trajectory g")
 }

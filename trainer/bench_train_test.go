@@ -1,6 +1,6 @@
 //go:build torch
 
-package policy
+package trainer
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -135,17 +136,17 @@ func TestBenchTrain(t *testing.T) {
 	if only == "none" {
 		return
 	}
-	p, err := Load("HuggingFaceTB/SmolLM2-135M-Instruct", Options{Device: "cpu", BFloat16: dtype == "bfloat16"})
+	p, err := policy.Load("HuggingFaceTB/SmolLM2-135M-Instruct", policy.Options{Device: "cpu", BFloat16: dtype == "bfloat16"})
 	require.NoError(t, err)
 	defer p.Close()
-	c := TrainerConfig{Schedule: Schedule{LearningRate: 1e-6}, ClipGrad: 1, Temperature: 1, MicroBatchTokens: 4096}
+	c := Config{Schedule: Schedule{LearningRate: 1e-6}, ClipGrad: 1, Temperature: 1, MicroBatchTokens: 4096}
 	if only == "memory" {
 		c.MicroBatchTokens = 8 * 350 // the longest prompt and response, padded
 	}
 	tr := makeTrainer(t, p, resolveBlock(t, "{advantage: dr_grpo}"), c)
 	step := func(s benchShape) (Metrics, float64) {
 		start := time.Now()
-		m, err := tr.Step(context.Background(), StepBatch{Groups: s.groups(t)})
+		m, err := tr.Step(context.Background(), Batch{Groups: s.groups(t)})
 		require.NoError(t, err)
 		require.Equal(t, len(s.Trajectories), m.Trajectories)
 		return m, time.Since(start).Seconds()

@@ -1,4 +1,4 @@
-package policy
+package trainer
 
 import (
 	"context"
@@ -25,7 +25,7 @@ func ScoreSamples(ctx context.Context, m *cgo.Model, samples []*trajectory.Sampl
 		}
 		logprobs, _, err := m.Score(&batches[i].Batch)
 		if err != nil {
-			return nil, fmt.Errorf("policy: score: %w", err)
+			return nil, fmt.Errorf("trainer: score: %w", err)
 		}
 		for j, row := range batches[i].Rows {
 			out[row.Item][row.Token] = logprobs[j]

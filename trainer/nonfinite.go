@@ -1,4 +1,4 @@
-package policy
+package trainer
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 
 // ErrNonFinite says that a reward, a logprob, the loss or the gradient of a step was NaN or infinite, so that the
 // optimizer step was not taken. The text names the trajectory where one is to blame.
-var ErrNonFinite = errors.New("policy: not finite")
+var ErrNonFinite = errors.New("trainer: not finite")
 
 // IsNonFinite reports whether a step failed because a number of it was not finite.
 func IsNonFinite(err error) bool {

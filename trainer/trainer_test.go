@@ -1,6 +1,6 @@
 //go:build torch
 
-package policy
+package trainer
 
 import (
 	"context"
@@ -14,6 +14,8 @@ import (
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/policy/policytest"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -32,11 +34,11 @@ func resolveBlock(t testing.TB, block string, extra ...algorithms.LossSpec) *alg
 	return a
 }
 
-func tinyConfig() TrainerConfig {
-	return TrainerConfig{Schedule: Schedule{LearningRate: 1e-2}, ClipGrad: 1, Temperature: 0.8, MicroBatchTokens: 60, MinShared: 2, MaxLength: 64}
+func tinyConfig() Config {
+	return Config{Schedule: Schedule{LearningRate: 1e-2}, ClipGrad: 1, Temperature: 0.8, MicroBatchTokens: 60, MinShared: 2, MaxLength: 64}
 }
 
-func makeTrainer(t testing.TB, p *Policy, a *algorithms.Algorithm, c TrainerConfig) *Trainer {
+func makeTrainer(t testing.TB, p *policy.Policy, a *algorithms.Algorithm, c Config) *Trainer {
 	t.Helper()
 	w := cgo.NewWorker()
 	tr, err := NewTrainer(p.Model, w, a, c)
@@ -47,7 +49,7 @@ func makeTrainer(t testing.TB, p *Policy, a *algorithms.Algorithm, c TrainerConf
 
 // someBatch makes groups of trajectories of two turns with an observation between them. Sampling logprobs are the
 // trainer's own, moved by noise.
-func someBatch(t testing.TB, tr *Trainer, seed uint64, noise float64) StepBatch {
+func someBatch(t testing.TB, tr *Trainer, seed uint64, noise float64) Batch {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 99))
 	random := func(n int) []int32 {
@@ -58,7 +60,7 @@ func someBatch(t testing.TB, tr *Trainer, seed uint64, noise float64) StepBatch 
 		return ids
 	}
 	system := random(8)
-	b := StepBatch{Step: 7, Version: 3}
+	b := Batch{Step: 7, Version: 3}
 	var samples []*trajectory.Sample
 	for g := range 3 {
 		group := &trajectory.Group{}
@@ -90,7 +92,7 @@ func someBatch(t testing.TB, tr *Trainer, seed uint64, noise float64) StepBatch 
 }
 
 // gradients runs the step's own path up to the optimizer and returns the gradient of every parameter.
-func gradients(t testing.TB, tr *Trainer, b StepBatch) map[string][]float32 {
+func gradients(t testing.TB, tr *Trainer, b Batch) map[string][]float32 {
 	t.Helper()
 	p, err := newPlan(tr.algorithm, b)
 	require.NoError(t, err)
@@ -161,12 +163,12 @@ func TestGradientIgnoresPackingAndOrder(t *testing.T) {
 		"{correction: {kind: tis_sequence, cap: 1.2}}", "{correction: {kind: seq_mask, low: 0.95, high: 1.05}}", "{loss: gspo, clip_low: 0.5, clip_high: 0.5, correction: {kind: bypass}}",
 		"{loss: gspo, epochs: 2}", "{advantage: {name: gae, gamma: 0.9}, loss: sapo, kl: {coefficient: 0.3}}", "{advantage: {name: reinforce_pp, gamma: 0.9}, kl: {coefficient: 0.3, in: reward, estimator: k1}}",
 	} {
-		p := makeTiny(t, 1)
+		p := policytest.Make(t, 1)
 		plain := tinyConfig()
 		if a := resolveBlock(t, block); a.HasCritic() {
 			addCritic(t, p)
 		}
-		plain.Reference = FrozenModel{makeTiny(t, 77).Model}
+		plain.Reference = FrozenModel{policytest.Make(t, 77).Model}
 		plain.MicroBatchTokens, plain.MinShared = 1, 1000 // every sample alone, nothing shared
 		reference := makeTrainer(t, p, resolveBlock(t, block), plain)
 		b := someBatch(t, reference, 5, 0.1)
@@ -180,7 +182,7 @@ func TestGradientIgnoresPackingAndOrder(t *testing.T) {
 			config.Checkpoint = true
 			worst = max(worst, worstDistance(want, gradients(t, makeTrainer(t, p, reference.algorithm, config), b)))
 
-			turned := StepBatch{}
+			turned := Batch{}
 			for _, g := range slices.Backward(b.Groups) {
 				group := &trajectory.Group{Trajectories: slices.Clone(g.Trajectories)}
 				slices.Reverse(group.Trajectories)
@@ -197,14 +199,14 @@ func TestGradientIgnoresPackingAndOrder(t *testing.T) {
 		require.LessOrEqual(t, worst, tolerance, block)
 		// The comparison can fail: one reward more changes the gradient.
 		b.Groups[0].Trajectories[0].Reward++
-		require.Greater(t, gradientDistance(want[embedding], gradients(t, reference, b)[embedding]), 1e-3)
+		require.Greater(t, gradientDistance(want["model.embed_tokens.weight"], gradients(t, reference, b)["model.embed_tokens.weight"]), 1e-3)
 	}
 }
 
 // splitTurns gives every trajectory one sample a turn, each with the history as observation.
-func splitTurns(t testing.TB, b StepBatch) StepBatch {
+func splitTurns(t testing.TB, b Batch) Batch {
 	t.Helper()
-	out := StepBatch{}
+	out := Batch{}
 	for _, g := range b.Groups {
 		group := &trajectory.Group{}
 		for _, tj := range g.Trajectories {
@@ -235,7 +237,7 @@ func splitTurns(t testing.TB, b StepBatch) StepBatch {
 // forward per sample, the loss's slope -A·w in plain Go (ratio 1), and a chain rule by finite differences along the
 // gradient's own direction. shift moves the twin's targets: 1 must fail.
 func TestGradientAgainstPlainTwin(t *testing.T) {
-	p := makeTiny(t, 2)
+	p := policytest.Make(t, 2)
 	tr := makeTrainer(t, p, resolveBlock(t, "{advantage: dr_grpo}"), tinyConfig())
 	b := someBatch(t, tr, 6, 0)
 	got := gradients(t, tr, b)
@@ -297,7 +299,7 @@ func TestGradientAgainstPlainTwin(t *testing.T) {
 }
 
 // addCritic gives the model a value head that is not zero.
-func addCritic(t testing.TB, p *Policy) {
+func addCritic(t testing.TB, p *policy.Policy) {
 	t.Helper()
 	require.NoError(t, p.Model.AddValueHead())
 	weight := make32(p.Config.HiddenSize, func(i int) float32 { return float32(math.Sin(float64(3*i))) / 4 })
@@ -306,7 +308,7 @@ func addCritic(t testing.TB, p *Policy) {
 	p.Model.Changed()
 }
 
-func setParameter(p *Policy, info cgo.ParameterInfo, values []float32) error {
+func setParameter(p *policy.Policy, info cgo.ParameterInfo, values []float32) error {
 	data := make([]byte, 0, 4*len(values))
 	for _, v := range values {
 		bits := math.Float32bits(v)
@@ -316,7 +318,7 @@ func setParameter(p *Policy, info cgo.ParameterInfo, values []float32) error {
 }
 
 func TestStepMetrics(t *testing.T) {
-	p := makeTiny(t, 3)
+	p := policytest.Make(t, 3)
 	tr := makeTrainer(t, p, resolveBlock(t, "{advantage: dr_grpo}"), tinyConfig())
 	b := someBatch(t, tr, 7, 0)
 	for _, tj := range b.Groups[1].Trajectories {
@@ -336,12 +338,12 @@ func TestStepMetrics(t *testing.T) {
 			}
 		}
 	}
-	before := parametersOf(t, p)
+	before := policytest.Parameters(t, p)
 	live := cgo.LiveHandles()
 	m, err := tr.Step(context.Background(), b)
 	require.NoError(t, err)
 	require.LessOrEqual(t, cgo.LiveHandles(), live)
-	require.NotEqual(t, before, parametersOf(t, p))
+	require.NotEqual(t, before, policytest.Parameters(t, p))
 	require.Equal(t, 11, m.Trajectories)
 	require.Equal(t, 1, m.Failed)
 	require.Equal(t, 1, m.Empty)
@@ -365,14 +367,14 @@ func TestStepMetrics(t *testing.T) {
 			tj.Reward = 1
 		}
 	}
-	before = parametersOf(t, p)
+	before = policytest.Parameters(t, p)
 	m, err = tr.Step(context.Background(), b)
 	require.NoError(t, err)
 	require.Zero(t, m.OptimizerSteps)
 	require.Positive(t, m.Entropy)
 	require.Equal(t, 3, m.FlatGroups)
-	require.Equal(t, before, parametersOf(t, p))
-	m, err = tr.Step(context.Background(), StepBatch{})
+	require.Equal(t, before, policytest.Parameters(t, p))
+	m, err = tr.Step(context.Background(), Batch{})
 	require.NoError(t, err)
 	require.Equal(t, Metrics{}, m)
 }
@@ -382,7 +384,7 @@ func TestStepMetrics(t *testing.T) {
 func TestTheRateFollowsTheRun(t *testing.T) {
 	config := tinyConfig()
 	config.Schedule = Schedule{LearningRate: 1e-3, Kind: "linear", Total: 4 * 2 * 2}
-	tr := makeTrainer(t, makeTiny(t, 3), resolveBlock(t, "{epochs: 2, mini_batches: 2}"), config)
+	tr := makeTrainer(t, policytest.Make(t, 3), resolveBlock(t, "{epochs: 2, mini_batches: 2}"), config)
 	rates := make([]float64, 4)
 	for step := range rates {
 		b := someBatch(t, tr, 11, 0)
@@ -410,7 +412,7 @@ func TestTheRateFollowsTheRun(t *testing.T) {
 }
 
 func TestScoreIDs(t *testing.T) {
-	p := makeTiny(t, 3)
+	p := policytest.Make(t, 3)
 	tr := makeTrainer(t, p, resolveBlock(t, "{}"), tinyConfig())
 	ids := []int32{1, 5, 3, 9, 4, 2}
 	s := sampleOf(ids, "011111")
@@ -421,13 +423,13 @@ func TestScoreIDs(t *testing.T) {
 	require.InDeltaSlice(t, want[0].Logprobs[1:], logprobs, 1e-6)
 	require.InDeltaSlice(t, want[0].Entropy[1:], entropy, 1e-6)
 	_, _, err = ScoreIDs(p.Model, ids[:1], 1)
-	require.EqualError(t, err, "policy: score: 1 ids; a score needs a token and one before it")
+	require.EqualError(t, err, "trainer: score: 1 ids; a score needs a token and one before it")
 	_, _, err = ScoreIDs(p.Model, []int32{1, tinyVocab}, 1)
 	require.ErrorIs(t, err, cgo.ErrInput)
 }
 
 func TestSeveralUpdatesABatch(t *testing.T) {
-	p := makeTiny(t, 5)
+	p := policytest.Make(t, 5)
 	tr := makeTrainer(t, p, resolveBlock(t, "{epochs: 3, mini_batches: 2}"), tinyConfig())
 	b := someBatch(t, tr, 9, 0)
 	barriers := 0
@@ -449,7 +451,7 @@ func TestMiniBatches(t *testing.T) {
 	require.Equal(t, [][]int{{0}, {1}, {2}, {3}, {4}}, p.miniBatches(9))
 }
 
-func gradientsNow(t testing.TB, p *Policy) map[string][]float32 {
+func gradientsNow(t testing.TB, p *policy.Policy) map[string][]float32 {
 	t.Helper()
 	out := map[string][]float32{}
 	for _, info := range p.Model.Parameters() {
@@ -484,12 +486,12 @@ func make32(n int, f func(i int) float32) []float32 {
 // TestBanditLearns trains single tokens: reward 1 for the token of the prompt, sampled from the trainer's own numbers.
 func TestBanditLearns(t *testing.T) {
 	learn := func(shuffled bool) float64 {
-		p := makeTiny(t, 11)
-		tr := makeTrainer(t, p, resolveBlock(t, "{advantage: dr_grpo}"), TrainerConfig{Schedule: Schedule{LearningRate: 1e-2}, ClipGrad: 1, Temperature: 1, MicroBatchTokens: 1000})
+		p := policytest.Make(t, 11)
+		tr := makeTrainer(t, p, resolveBlock(t, "{advantage: dr_grpo}"), Config{Schedule: Schedule{LearningRate: 1e-2}, ClipGrad: 1, Temperature: 1, MicroBatchTokens: 1000})
 		rng := rand.New(rand.NewPCG(1, 1))
 		last := 0.0
 		for range 40 {
-			b := StepBatch{}
+			b := Batch{}
 			last = 0
 			for g := range 4 {
 				prompt := int32(3 + g)

@@ -1,4 +1,4 @@
-package policy
+package trainer
 
 import (
 	"fmt"
@@ -18,15 +18,15 @@ type Schedule struct {
 func (s Schedule) validate() error {
 	switch {
 	case !(s.LearningRate > 0) || math.IsInf(s.LearningRate, 0):
-		return fmt.Errorf("policy: trainer: learning rate is %v, it must be above 0", s.LearningRate)
+		return fmt.Errorf("trainer: learning rate is %v, it must be above 0", s.LearningRate)
 	case s.Kind != "" && s.Kind != "constant" && s.Kind != "cosine" && s.Kind != "linear":
-		return fmt.Errorf("policy: trainer: schedule %q is unknown; allowed are constant, cosine, linear", s.Kind)
+		return fmt.Errorf("trainer: schedule %q is unknown; allowed are constant, cosine, linear", s.Kind)
 	case s.Warmup < 0:
-		return fmt.Errorf("policy: trainer: warm-up is %d steps, it must be 0 or more", s.Warmup)
+		return fmt.Errorf("trainer: warm-up is %d steps, it must be 0 or more", s.Warmup)
 	case !(s.FinalRatio >= 0 && s.FinalRatio <= 1):
-		return fmt.Errorf("policy: trainer: final learning rate ratio is %v, allowed is 0 to 1", s.FinalRatio)
+		return fmt.Errorf("trainer: final learning rate ratio is %v, allowed is 0 to 1", s.FinalRatio)
 	case (s.Kind == "cosine" || s.Kind == "linear") && s.Total <= s.Warmup:
-		return fmt.Errorf("policy: trainer: schedule %s needs more steps (%d) than its warm-up (%d)", s.Kind, s.Total, s.Warmup)
+		return fmt.Errorf("trainer: schedule %s needs more steps (%d) than its warm-up (%d)", s.Kind, s.Total, s.Warmup)
 	}
 	return nil
 }
