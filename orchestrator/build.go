@@ -19,6 +19,7 @@ import (
 	"github.com/agentfly/agentfly/internal/panics"
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/masks"
+	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/resources"
@@ -389,7 +390,7 @@ func (s *session) prompt(format tools.Format, specs []tools.Spec) ([]trajectory.
 	if a.Examples == "" {
 		return prefix, schemas, nil
 	}
-	examples, err := ReadExamples(s.job.Resolve(a.Examples))
+	examples, err := data.ReadExamples(s.job.Resolve(a.Examples))
 	return append(prefix, examples...), schemas, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
@@ -41,14 +42,14 @@ func (s *session) check(ctx context.Context, r Registries) (*algorithms.Algorith
 		}
 	}
 	if j.SFT == nil {
-		_, _, _, err := readData(j)
+		_, _, _, err := data.Read(j)
 		add(err)
 	} else if len(j.Data.Train) > 0 || j.Data.Run != "" && exists(j.Resolve(j.Data.Run)) { // the run may come later
-		_, err := readMaterial(j)
+		_, err := data.ReadMaterial(j)
 		add(err)
 	}
 	if j.Agent.Examples != "" {
-		_, err := ReadExamples(j.Resolve(j.Agent.Examples))
+		_, err := data.ReadExamples(j.Resolve(j.Agent.Examples))
 		add(err)
 	}
 	add(checkWeights(j))
@@ -91,7 +92,7 @@ func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Reg
 	if len(j.Data.Eval) == 0 {
 		return e, job.InputError(errors.New(j.Path() + ": data.eval is missing; name the held-out tasks"))
 	}
-	_, tasks, _, err := readData(j)
+	_, tasks, _, err := data.Read(j)
 	if err != nil {
 		return e, err
 	}
@@ -113,7 +114,7 @@ func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registrie
 	if len(j.Data.Train) == 0 {
 		return job.InputError(errors.New(j.Path() + ": data.train is missing; name the tasks to sample"))
 	}
-	_, _, deal, err := readData(j)
+	_, _, deal, err := data.Read(j)
 	if err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registrie
 	var one sync.Mutex
 	var failed error
 	for step := range steps {
-		_, _ = s.rollout.Groups(ctx, "rollout", step, deal.tasks(step, j.Rollout.Groups), j.Rollout.GroupSize, func(t *trajectory.Trajectory) error {
+		_, _ = s.rollout.Groups(ctx, "rollout", step, deal.Tasks(step, j.Rollout.Groups), j.Rollout.GroupSize, func(t *trajectory.Trajectory) error {
 			one.Lock()
 			defer one.Unlock()
 			if failed == nil {

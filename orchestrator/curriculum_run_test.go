@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 )
 
@@ -18,10 +19,10 @@ import (
 func TestTheDealOfAnAsyncCurriculumFollowsFromTheLog(t *testing.T) {
 	for _, by := range []string{"success_rate", "mask_count"} {
 		synctest.Test(t, func(t *testing.T) {
-			settings, data := job.Rollout{Mode: "async", MaxStaleness: 2}, job.Data{Curriculum: &job.Curriculum{By: by}}
+			settings, order := job.Rollout{Mode: "async", MaxStaleness: 2}, job.Data{Curriculum: &job.Curriculum{By: by}}
 			const steps = 16
-			r, _ := nappingOn(t, data, 3, settings, corrected, steps)
-			r.state.Curriculum = r.sampler.resume(r.state.Curriculum, r.state.Step, r.state.Dealt)
+			r, _ := nappingOn(t, order, 3, settings, corrected, steps)
+			r.state.Curriculum = r.sampler.Resume(r.state.Curriculum, r.state.Step, r.state.Dealt)
 			saved := [][]byte{} // the state after each step
 			for resumed := 0; ; resumed++ {
 				ctx, cancel := context.WithTimeout(t.Context(), 95*time.Second)
@@ -46,7 +47,7 @@ func TestTheDealOfAnAsyncCurriculumFollowsFromTheLog(t *testing.T) {
 				require.NoError(t, r.db.Close())
 				require.NoError(t, r.metrics.Close())
 				old := r
-				r, _ = nappingOn(t, data, 3, settings, corrected, steps)
+				r, _ = nappingOn(t, order, 3, settings, corrected, steps)
 				continueAs(t, old, r, at)
 			}
 			admitted := map[int]string{} // by position
@@ -70,17 +71,17 @@ func TestTheDealOfAnAsyncCurriculumFollowsFromTheLog(t *testing.T) {
 
 			log, err := r.db.Recover(t.Context(), 0)
 			require.NoError(t, err)
-			twin, err := newSampler(questions(20), data, 3, 1)
+			twin, err := data.NewDealer(questions(20), order, 3, 1)
 			require.NoError(t, err)
-			from := twin.resume(nil, 0, nil)
+			from := twin.Resume(nil, 0, nil)
 			at := 0
 			for _, b := range log.Batches {
 				for ; at < b.Dealt[0]; at++ {
-					require.Equal(t, twin.task(0, at).ID, admitted[at], "position %d, %s", at, by)
+					require.Equal(t, twin.Task(0, at).ID, admitted[at], "position %d, %s", at, by)
 				}
 				groups, err := r.db.Groups(t.Context(), b.Groups, "")
 				require.NoError(t, err)
-				twin.observe(groups, b.Dealt)
+				twin.Observe(groups, b.Dealt)
 			}
 			require.Equal(t, 3*steps, at)
 			require.Greater(t, from.Pools[0].Begun, 1)

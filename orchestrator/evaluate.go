@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
@@ -142,10 +143,10 @@ func scoreOf(groups []trajectory.Group, j *job.Job) Score {
 			if t.Err != "" {
 				s.Failed++
 			}
-			if answered(g.Task, t) {
+			if data.Answered(g.Task, t) {
 				right++
 			}
-			if succeeded(g.Task, t, j.Data.Success) {
+			if data.Succeeded(g.Task, t, j.Data.Success) {
 				successes++
 			}
 		}

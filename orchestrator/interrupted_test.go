@@ -16,6 +16,7 @@ import (
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/engines/scripted"
+	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/rewards"
@@ -81,7 +82,7 @@ func TestAnEvaluationThatWasCutOffIsDoneWhenTheRunGoesOn(t *testing.T) {
 			if mode.Mode == "async" {
 				a = corrected
 			}
-			held := &Tasks{Tasks: []trajectory.Task{task("held0", "held0?", "1"), task("held1", "held1?", "1")}}
+			held := &data.Tasks{Tasks: []trajectory.Task{task("held0", "held0?", "1"), task("held1", "held1?", "1")}}
 			evaluates := func(r *run) { r.eval, r.job.Eval = held, job.Eval{Every: 2} }
 			r, _ := napping(t, mode, a, 6)
 			evaluates(r)
@@ -196,7 +197,7 @@ func TestStopAfterDoesNotDependOnTheOrderOfEvaluations(t *testing.T) {
 func TestTheBestCheckpointIsPointedToWhenTheRunGoesOn(t *testing.T) {
 	r := evaluatedRun(0, 0.5, 0.4, 0.7)
 	r.dir, r.job.Checkpoint.Best, r.job.Checkpoint.Keep = t.TempDir(), true, 1
-	r.eval = &Tasks{Tasks: []trajectory.Task{task("a", "a?", "1")}}
+	r.eval = &data.Tasks{Tasks: []trajectory.Task{task("a", "a?", "1")}}
 	for _, name := range []string{"step-0", "step-20"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(r.dir, "checkpoints", name), 0o755))
 	}

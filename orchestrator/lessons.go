@@ -6,22 +6,23 @@ import (
 	"slices"
 
 	"github.com/agentfly/agentfly/masks"
+	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
 // lessons lays the material out in tokens: conversations as a rollout would have them, trajectories as they were sampled.
-func (s *session) lessons(m *material) (train, eval []*trajectory.Trajectory, err error) {
-	if m.trajectories != nil {
-		if err := s.sameTokens(m.path); err != nil {
+func (s *session) lessons(m *data.Material) (train, eval []*trajectory.Trajectory, err error) {
+	if m.Trajectories != nil {
+		if err := s.sameTokens(m.Path); err != nil {
 			return nil, nil, err
 		}
-		train = m.trajectories
-	} else if train, err = s.render(m.conversations); err != nil {
+		train = m.Trajectories
+	} else if train, err = s.render(m.Conversations); err != nil {
 		return nil, nil, err
 	}
-	if eval, err = s.render(m.eval); err != nil {
+	if eval, err = s.render(m.Eval); err != nil {
 		return nil, nil, err
 	}
 	longest := s.policy.Config.MaxContext()
@@ -47,7 +48,7 @@ func (s *session) sameTokens(dir string) error {
 	return nil
 }
 
-func (s *session) render(conversations []Conversation) ([]*trajectory.Trajectory, error) {
+func (s *session) render(conversations []data.Conversation) ([]*trajectory.Trajectory, error) {
 	var out []*trajectory.Trajectory
 	for _, c := range conversations {
 		recorded := masks.Recorded{Messages: c.Messages, Learned: c.Learned, Tools: c.Tools, Stops: s.rollout.Sampling.Stop}

@@ -11,14 +11,15 @@ import (
 
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/masks"
+	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
 // recorded is a trajectory as a conversation.
-func recorded(t *testing.T, r *Rollout, task trajectory.Task, tr *trajectory.Trajectory) Conversation {
-	c := Conversation{ID: tr.ID, Messages: slices.Clone(task.Prompt), Learned: make([]bool, len(task.Prompt))}
+func recorded(t *testing.T, r *Rollout, task trajectory.Task, tr *trajectory.Trajectory) data.Conversation {
+	c := data.Conversation{ID: tr.ID, Messages: slices.Clone(task.Prompt), Learned: make([]bool, len(task.Prompt))}
 	for i, turn := range tr.Turns {
 		c.Messages = append(c.Messages, trajectory.Text("assistant", turn.Completion))
 		c.Learned = append(c.Learned, true)
@@ -49,7 +50,7 @@ func TestAConversationHasTheMaskOfItsRollout(t *testing.T) {
 		task := task("sum", "2 and 3?", "5")
 		tr := r.Sample(t.Context(), Place{Index: i, Task: task, Phase: "train"})
 		require.Empty(t, tr.Err)
-		got, err := s.render([]Conversation{recorded(t, r, task, tr)})
+		got, err := s.render([]data.Conversation{recorded(t, r, task, tr)})
 		require.NoError(t, err)
 		require.Len(t, got[0].Samples, 1)
 		require.Equal(t, tr.Samples[0].TokenIDs, got[0].Samples[0].TokenIDs, "%q", turns[i])
@@ -61,9 +62,9 @@ func TestAConversationWithASystemPromptStandsAlone(t *testing.T) {
 	r := newRollout(t, func(engines.Request) (engines.Completion, error) { return say("x") })
 	s := &session{renderer: r.Renderer, rollout: *r}
 	say := trajectory.Text
-	own := Conversation{Messages: []trajectory.Message{say("system", "Own."), say("user", "a"), say("assistant", "b")}, Learned: []bool{false, false, true}}
-	bare := Conversation{Messages: own.Messages[1:], Learned: own.Learned[1:]}
-	got, err := s.render([]Conversation{own, bare})
+	own := data.Conversation{Messages: []trajectory.Message{say("system", "Own."), say("user", "a"), say("assistant", "b")}, Learned: []bool{false, false, true}}
+	bare := data.Conversation{Messages: own.Messages[1:], Learned: own.Learned[1:]}
+	got, err := s.render([]data.Conversation{own, bare})
 	require.NoError(t, err)
 	text := letters{}.Decode(got[0].Samples[0].TokenIDs, false)
 	require.Equal(t, "<|im_start|>system\nOwn.<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>", text)
@@ -76,16 +77,16 @@ func TestConversationsAgainstTransformers(t *testing.T) {
 		IDs   [][]int32 `json:"ids"`
 		Masks [][]int   `json:"masks"`
 	}
-	data, err := os.ReadFile("testdata/sft.json")
+	raw, err := os.ReadFile("testdata/sft.json")
 	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(data, &golden))
+	require.NoError(t, json.Unmarshal(raw, &golden))
 	text, err := policy.LoadText("../examples/tiny/model")
 	require.NoError(t, err)
 	compiled, err := text.Template()
 	require.NoError(t, err)
 	renderer, err := masks.NewRenderer(text.Tokenizer, compiled, masks.Options{})
 	require.NoError(t, err)
-	conversations, _, err := ReadConversations("../examples/tiny/conversations.jsonl", nil)
+	conversations, _, err := data.ReadConversations("../examples/tiny/conversations.jsonl", nil)
 	require.NoError(t, err)
 	require.Len(t, conversations, 16)
 	for name, stops := range map[string][]string{"stops": {"</calculator>", "</answer>"}, "none": nil} {

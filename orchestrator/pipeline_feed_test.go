@@ -357,7 +357,7 @@ func continueAs(t *testing.T, from, r *run, at state) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	r.db, r.dir, r.state, r.rollout.Record = db, from.dir, at, db.AddTurn
-	r.state.Curriculum = r.sampler.resume(r.state.Curriculum, r.state.Step, r.state.Dealt)
+	r.state.Curriculum = r.sampler.Resume(r.state.Curriculum, r.state.Step, r.state.Dealt)
 	require.NoError(t, r.metrics.Close())
 	r.metrics, err = os.OpenFile(filepath.Join(r.dir, "metrics.jsonl"), os.O_APPEND|os.O_WRONLY, 0)
 	require.NoError(t, err)

@@ -71,7 +71,7 @@ func (t *run) recall(log *store.Recovery) error {
 		ended: map[string]*trajectory.Trajectory{}, begun: map[string]*trajectory.Trajectory{}, tasks: map[string]trajectory.Task{},
 	}
 	if t.sampler != nil {
-		for _, stratum := range t.sampler.strata {
+		for _, stratum := range t.sampler.Strata {
 			for _, task := range stratum {
 				t.past.tasks[task.ID] = task
 			}

@@ -27,10 +27,10 @@ func (t *run) sample(ctx context.Context, step int) (*batch, error) {
 
 // openFeed goes on where the log ends: at the groups that were outstanding, and behind all tasks that were dealt.
 func (t *run) openFeed(step int) (*feed, error) {
-	l := limitsOf(t.job, t.algorithm, len(t.sampler.strata))
+	l := limitsOf(t.job, t.algorithm, len(t.sampler.Strata))
 	feed := newFeed(t, feedOptions{
 		limits: l, step: step, version: t.state.Version, size: t.job.Rollout.GroupSize, greedy: t.algorithm.NeedsGreedy(),
-		dealt: t.sampler.positions(t.state.Dealt, t.state.Step, l.each()),
+		dealt: t.sampler.Positions(t.state.Dealt, t.state.Step, l.each()),
 	})
 	if t.past.log == nil {
 		return feed, nil
@@ -81,9 +81,9 @@ func (t *run) shape(tr *trajectory.Trajectory) {
 	tr.Reward, tr.RewardParts = tr.Reward+parts[overlongPart], parts
 }
 
-func (t *run) task(stratum, position int) trajectory.Task { return t.sampler.task(stratum, position) }
+func (t *run) task(stratum, position int) trajectory.Task { return t.sampler.Task(stratum, position) }
 
-func (t *run) observe(groups []trajectory.Group, dealt []int) { t.sampler.observe(groups, dealt) }
+func (t *run) observe(groups []trajectory.Group, dealt []int) { t.sampler.Observe(groups, dealt) }
 
 func (t *run) admit(ctx context.Context, all ...store.Admission) error {
 	return t.db.Admit(ctx, all...)

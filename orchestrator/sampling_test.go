@@ -12,18 +12,19 @@ import (
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
 // samplingRun is a run that can sample steps of groups groups x size trajectories; there is no trainer.
-func samplingRun(t *testing.T, a algorithms.Config, groups, size int, data *Tasks, d job.Data, respond func(r engines.Request) (engines.Completion, error)) *run {
+func samplingRun(t *testing.T, a algorithms.Config, groups, size int, tasks *data.Tasks, d job.Data, respond func(r engines.Request) (engines.Completion, error)) *run {
 	t.Helper()
 	resolved, err := a.Resolve(algorithms.NewRegistry())
 	require.NoError(t, err)
 	j := &job.Job{Seed: 1, Data: d, Rollout: job.Rollout{Groups: groups, GroupSize: size, MaxRefills: 3, MaxFailed: 0.9, MaxTokens: 1000}}
-	deal, err := newSampler(data, d, groups, 1)
+	deal, err := data.NewDealer(tasks, d, groups, 1)
 	require.NoError(t, err)
 	dir := t.TempDir()
 	db, err := store.Open(filepath.Join(dir, store.File))
@@ -33,8 +34,8 @@ func samplingRun(t *testing.T, a algorithms.Config, groups, size int, data *Task
 }
 
 // questions are n tasks q0 … whose answer is 1, of alternating kinds a and b.
-func questions(n int) *Tasks {
-	out := &Tasks{Path: "q"}
+func questions(n int) *data.Tasks {
+	out := &data.Tasks{Path: "q"}
 	for i := range n {
 		q := task("q"+strconv.Itoa(i), "q"+strconv.Itoa(i)+"?", "1")
 		q.Fields["kind"] = []string{"a", "b"}[i%2]
@@ -75,7 +76,7 @@ func TestDynamicSamplingRefillsInTheOrderOfTheData(t *testing.T) {
 	r := samplingRun(t, algorithms.Config{DynamicSampling: true}, 3, 4, questions(10), job.Data{}, only(odd))
 	var dealt []string
 	for at := range 40 {
-		dealt = append(dealt, r.sampler.task(0, at).ID)
+		dealt = append(dealt, r.sampler.Task(0, at).ID)
 	}
 	at := 0
 	for step := range 4 {
@@ -129,7 +130,7 @@ func TestDynamicSamplingKeepsTheBalance(t *testing.T) {
 	d := job.Data{Balance: "kind"} // all tasks of kind b are flat but q1
 	r := samplingRun(t, algorithms.Config{DynamicSampling: true}, 4, 2, questions(20), d, only(func(q string) bool { return q == "q1" || (q[len(q)-1]-'0')%2 == 0 }))
 	r.job.Rollout.MaxRefills = 100
-	r.sampler.strata[1] = r.sampler.strata[1][:2] // q1, q3
+	r.sampler.Strata[1] = r.sampler.Strata[1][:2] // q1, q3
 	b, err := r.sample(t.Context(), 0)
 	require.NoError(t, err)
 	kinds := map[any]int{}
@@ -164,7 +165,7 @@ func TestWithoutDynamicSamplingNothingIsDropped(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, b.all, b.trained)
 	require.Len(t, b.trained, 3)
-	require.Equal(t, r.sampler.tasks(5, 3)[0].ID, b.all[0].Task.ID)
+	require.Equal(t, r.sampler.Tasks(5, 3)[0].ID, b.all[0].Task.ID)
 	require.Equal(t, []int{18}, b.dealt)
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
@@ -61,15 +62,15 @@ func sftAlgorithm(j *job.Job, r Registries) (*algorithms.Algorithm, error) {
 }
 
 // prepareSFT reads what the run learns from, before a model is opened.
-func (t *run) prepareSFT(j *job.Job) (*job.Job, *material, error) {
-	m, err := readMaterial(j)
+func (t *run) prepareSFT(j *job.Job) (*job.Job, *data.Material, error) {
+	m, err := data.ReadMaterial(j)
 	if err != nil {
 		return nil, nil, err
 	}
 	t.sft = &supervised{}
 	if j.SFT.Epochs > 0 {
 		counted := *j
-		t.sft.total = j.SFT.Epochs * m.len()
+		t.sft.total = j.SFT.Epochs * m.Len()
 		counted.Trainer.Steps = (t.sft.total + j.SFT.Batch - 1) / j.SFT.Batch
 		if fault := counted.Trainer.WarmupFault(fmt.Sprintf("the steps of %d epochs", j.SFT.Epochs)); fault != "" {
 			return nil, nil, j.Fail("trainer.warmup_steps", "%s", fault)
@@ -137,7 +138,7 @@ func (t *run) nextLessons(ctx context.Context, step int) (groups []trajectory.Gr
 	var all sync.WaitGroup
 	errs := make([]error, end-at)
 	for i := range end - at {
-		lesson := *t.sft.train[deal(t.job.Seed, 0, len(t.sft.train), at+i)]
+		lesson := *t.sft.train[data.Index(t.job.Seed, 0, len(t.sft.train), at+i)]
 		lesson.ID, lesson.Step, lesson.Group, lesson.Index = sftPhase+"-"+strconv.Itoa(step)+"-"+strconv.Itoa(i), step, i, 0
 		task := trajectory.Task{ID: lesson.TaskID}
 		groups = append(groups, trajectory.Group{Task: task, Trajectories: []*trajectory.Trajectory{&lesson}})

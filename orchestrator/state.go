@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/modelfile"
+	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -25,26 +26,26 @@ const (
 
 // state is what a resumed run continues from, besides weights and optimizer.
 type state struct {
-	Step          int               `json:"step"`    // steps done
-	Version       int32             `json:"version"` // policy version: optimizer steps that changed the weights
-	Seconds       float64           `json:"seconds"` // spent before this process
-	Rewards       []float64         `json:"rewards"` // mean of each step
-	Evaluations   []Evaluation      `json:"evaluations"`
-	Finished      int               `json:"finished"`
-	Failed        int               `json:"failed"`
-	SampledTokens float64           `json:"sampled_tokens"`
-	SampleSeconds float64           `json:"sample_seconds"`
-	TrainTokens   float64           `json:"train_tokens"`
-	TrainSeconds  float64           `json:"train_seconds"`
-	MismatchMax   float64           `json:"mismatch_max"`
-	Data          map[string]string `json:"data"`             // SHA-256 of the data files
-	Dealt         []int             `json:"dealt,omitempty"`  // tasks that each stratum of the data has dealt; nil: those of Step steps without refills
-	Losses        []float64         `json:"losses,omitempty"` // of the steps of supervised fine-tuning
-	Skipped       int               `json:"skipped,omitempty"`
-	SkippedInRow  int               `json:"skipped_in_row,omitempty"` // up to the last step
-	Errors        map[string]int    `json:"errors,omitempty"`         // by origin, see countErrors
-	Curriculum    *standing         `json:"curriculum,omitempty"`
-	Files         map[string]string `json:"files,omitempty"` // CRC-32C of each other file of the checkpoint
+	Step          int                   `json:"step"`    // steps done
+	Version       int32                 `json:"version"` // policy version: optimizer steps that changed the weights
+	Seconds       float64               `json:"seconds"` // spent before this process
+	Rewards       []float64             `json:"rewards"` // mean of each step
+	Evaluations   []Evaluation          `json:"evaluations"`
+	Finished      int                   `json:"finished"`
+	Failed        int                   `json:"failed"`
+	SampledTokens float64               `json:"sampled_tokens"`
+	SampleSeconds float64               `json:"sample_seconds"`
+	TrainTokens   float64               `json:"train_tokens"`
+	TrainSeconds  float64               `json:"train_seconds"`
+	MismatchMax   float64               `json:"mismatch_max"`
+	Data          map[string]string     `json:"data"`             // SHA-256 of the data files
+	Dealt         []int                 `json:"dealt,omitempty"`  // tasks that each stratum of the data has dealt; nil: those of Step steps without refills
+	Losses        []float64             `json:"losses,omitempty"` // of the steps of supervised fine-tuning
+	Skipped       int                   `json:"skipped,omitempty"`
+	SkippedInRow  int                   `json:"skipped_in_row,omitempty"` // up to the last step
+	Errors        map[string]int        `json:"errors,omitempty"`         // by origin, see countErrors
+	Curriculum    *data.CurriculumState `json:"curriculum,omitempty"`
+	Files         map[string]string     `json:"files,omitempty"` // CRC-32C of each other file of the checkpoint
 }
 
 // add counts a finished step.

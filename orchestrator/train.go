@@ -13,6 +13,7 @@ import (
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/internal/panics"
+	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trainer"
@@ -72,10 +73,10 @@ type run struct {
 	metrics     *os.File
 	trainer     learner
 	ranks       *ranks
-	sampler     *sampler
+	sampler     *data.Dealer
 	feed        *feed       // of rollouts; nil before the first step
 	sft         *supervised // nil but in supervised fine-tuning
-	eval        *Tasks
+	eval        *data.Tasks
 	state       state
 	past        past
 	replay      *replaying // of a run's recorded batches; nil: the run samples its own
@@ -137,19 +138,19 @@ func (t *run) say(format string, args ...any) { fmt.Fprintf(t.options.Out, forma
 
 // prepare reads everything else that can be wrong before the first rollout. The session is equipped already.
 func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
-	var learn *material
-	var files []dataFile
+	var learn *data.Material
+	var files []data.File
 	if j.SFT != nil {
 		if j, learn, err = t.prepareSFT(j); err != nil {
 			return err
 		}
-		files = []dataFile{{"train", learn.path, learn.hash}}
+		files = []data.File{{Name: "train", Path: learn.Path, Hash: learn.Hash}}
 	} else {
-		train, eval, deal, err := readData(j)
+		train, eval, deal, err := data.Read(j)
 		if err != nil {
 			return err
 		}
-		t.eval, t.sampler, files = eval, deal, train.files("train")
+		t.eval, t.sampler, files = eval, deal, train.Files("train")
 	}
 	if err := t.checkFolder(); err != nil {
 		return err
@@ -171,10 +172,10 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 			return err
 		}
 	}
-	if t.state.Data, err = sameData(t.dir, t.state.Data, files); err != nil {
+	if t.state.Data, err = data.SameFiles(t.dir, t.state.Data, files); err != nil {
 		return err
 	}
-	t.state.Curriculum = t.sampler.resume(t.state.Curriculum, t.state.Step, t.state.Dealt)
+	t.state.Curriculum = t.sampler.Resume(t.state.Curriculum, t.state.Step, t.state.Dealt)
 	weights := from
 	if j.Model.LoRA.On() { // the job's own base; the trainer's folder holds the adapter
 		weights = ""

@@ -19,7 +19,7 @@ func (t *run) step(ctx context.Context) error {
 	switch {
 	case err != nil:
 	case b != nil:
-		t.sampler.observe(b.all, b.dealt)
+		t.sampler.Observe(b.all, b.dealt)
 	case t.replay != nil: // its tasks are those of the log
 		b, err = t.replay.batch(ctx, t.state.Step)
 	default:

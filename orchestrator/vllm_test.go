@@ -24,6 +24,7 @@ import (
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/engines/local"
 	"github.com/agentfly/agentfly/engines/vllm"
+	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/policy"
@@ -214,9 +215,9 @@ func sameOnTheLocalEngine(t *testing.T, want []*trajectory.Trajectory, loss floa
 		}
 	}
 	s.rollout.Engine = r
-	_, _, deal, err := readData(j)
+	_, _, deal, err := data.Read(j)
 	require.NoError(t, err)
-	groups, err := s.rollout.Groups(t.Context(), "train", 0, deal.tasks(0, j.Rollout.Groups), j.Rollout.GroupSize, nil)
+	groups, err := s.rollout.Groups(t.Context(), "train", 0, deal.Tasks(0, j.Rollout.Groups), j.Rollout.GroupSize, nil)
 	require.NoError(t, err)
 	for _, g := range groups {
 		for _, got := range g.Trajectories {

@@ -1,4 +1,4 @@
-package orchestrator
+package data
 
 import (
 	"cmp"
@@ -83,28 +83,28 @@ func learned(raw []any, messages []trajectory.Message) ([]bool, error) {
 	return out, nil
 }
 
-// material is what a job of supervised fine-tuning learns from, before it is laid out in tokens: conversations, or
+// Material is what a job of supervised fine-tuning learns from, before it is laid out in tokens: conversations, or
 // trajectories of a run.
-type material struct {
-	path, hash    string
-	conversations []Conversation
-	trajectories  []*trajectory.Trajectory
-	eval          []Conversation
+type Material struct {
+	Path, Hash    string
+	Conversations []Conversation
+	Trajectories  []*trajectory.Trajectory
+	Eval          []Conversation
 }
 
-func (m *material) len() int { return len(m.conversations) + len(m.trajectories) }
+func (m *Material) Len() int { return len(m.Conversations) + len(m.Trajectories) }
 
-func readMaterial(j *job.Job) (m *material, err error) {
-	m = &material{}
+func ReadMaterial(j *job.Job) (m *Material, err error) {
+	m = &Material{}
 	if j.Data.Run != "" {
-		m.path = j.Resolve(j.Data.Run)
-		m.trajectories, m.hash, err = chooseFromRun(m.path, j.Data)
+		m.Path = j.Resolve(j.Data.Run)
+		m.Trajectories, m.Hash, err = chooseFromRun(m.Path, j.Data)
 	} else {
-		m.path = j.Resolve(j.Data.Train[0].Path)
-		m.conversations, m.hash, err = ReadConversations(m.path, j.Data.Train[0].ColumnsOr(j.Data.Columns))
+		m.Path = j.Resolve(j.Data.Train[0].Path)
+		m.Conversations, m.Hash, err = ReadConversations(m.Path, j.Data.Train[0].ColumnsOr(j.Data.Columns))
 	}
 	if err == nil && len(j.Data.Eval) > 0 {
-		m.eval, _, err = ReadConversations(j.Resolve(j.Data.Eval[0].Path), j.Data.Eval[0].ColumnsOr(j.Data.Columns))
+		m.Eval, _, err = ReadConversations(j.Resolve(j.Data.Eval[0].Path), j.Data.Eval[0].ColumnsOr(j.Data.Columns))
 	}
 	if err == nil {
 		err = m.refuseOverlap()
@@ -112,23 +112,23 @@ func readMaterial(j *job.Job) (m *material, err error) {
 	if err != nil {
 		return nil, job.InputError(err)
 	}
-	if n := j.Eval.Tasks; n > 0 && n < len(m.eval) {
-		m.eval = m.eval[:n]
+	if n := j.Eval.Tasks; n > 0 && n < len(m.Eval) {
+		m.Eval = m.Eval[:n]
 	}
 	return m, nil
 }
 
 // refuseOverlap makes sure that no held-out conversation is learned.
-func (m *material) refuseOverlap() error {
+func (m *Material) refuseOverlap() error {
 	key := func(c Conversation) string {
 		data, _ := json.Marshal(c.Messages) // messages that came from JSON go back to it
 		return string(data)
 	}
 	seen := map[string]string{}
-	for _, c := range m.conversations {
+	for _, c := range m.Conversations {
 		seen[key(c)] = c.ID
 	}
-	for _, c := range m.eval {
+	for _, c := range m.Eval {
 		if id, ok := seen[key(c)]; ok {
 			return fmt.Errorf("%s is the same conversation as %s; what is evaluated must be held out", c.ID, id)
 		}

@@ -1,4 +1,4 @@
-package orchestrator
+package data
 
 import (
 	"fmt"
@@ -94,11 +94,11 @@ func numbered(n int, kinds ...string) *Tasks {
 }
 
 func TestSamplerDealsWithoutReplacement(t *testing.T) {
-	s, err := newSampler(numbered(10), job.Data{}, 4, 1)
+	s, err := NewDealer(numbered(10), job.Data{}, 4, 1)
 	require.NoError(t, err)
 	var dealt []string
 	for step := range 10 { // four epochs
-		for _, task := range s.tasks(step, 4) {
+		for _, task := range s.Tasks(step, 4) {
 			dealt = append(dealt, task.ID)
 		}
 	}
@@ -108,28 +108,28 @@ func TestSamplerDealsWithoutReplacement(t *testing.T) {
 		require.ElementsMatch(t, strings.Fields("0 1 2 3 4 5 6 7 8 9"), dealt[epoch*10:epoch*10+10])
 	}
 	require.Len(t, orders, 4) // each epoch has an order of its own
-	again, err := newSampler(numbered(10), job.Data{}, 4, 1)
+	again, err := NewDealer(numbered(10), job.Data{}, 4, 1)
 	require.NoError(t, err)
-	require.Equal(t, s.tasks(7, 4), again.tasks(7, 4)) // a step's tasks do not depend on the steps before
-	other, err := newSampler(numbered(10), job.Data{}, 4, 2)
+	require.Equal(t, s.Tasks(7, 4), again.Tasks(7, 4)) // a step's tasks do not depend on the steps before
+	other, err := NewDealer(numbered(10), job.Data{}, 4, 2)
 	require.NoError(t, err)
-	require.NotEqual(t, s.tasks(0, 4), other.tasks(0, 4))
+	require.NotEqual(t, s.Tasks(0, 4), other.Tasks(0, 4))
 }
 
 func TestSamplerBalances(t *testing.T) {
 	data := numbered(30, "a", "b", "a", "a", "c", "a") // b and c are rare
-	s, err := newSampler(data, job.Data{Balance: "kind"}, 6, 1)
+	s, err := NewDealer(data, job.Data{Balance: "kind"}, 6, 1)
 	require.NoError(t, err)
 	for step := range 8 {
 		count := map[any]int{}
-		for _, task := range s.tasks(step, 6) {
+		for _, task := range s.Tasks(step, 6) {
 			count[task.Fields["kind"]]++
 		}
 		require.Equal(t, map[any]int{"a": 2, "b": 2, "c": 2}, count)
 	}
-	_, err = newSampler(data, job.Data{Balance: "kind"}, 5, 1)
+	_, err = NewDealer(data, job.Data{Balance: "kind"}, 5, 1)
 	require.ErrorContains(t, err, "kind has 3 values, so rollout.groups must be a multiple of 3, not 5")
-	_, err = newSampler(data, job.Data{Balance: "colour"}, 6, 1)
+	_, err = NewDealer(data, job.Data{Balance: "colour"}, 6, 1)
 	require.ErrorContains(t, err, `task "0" has no text in the field "colour" that data.balance names`)
 }
 

@@ -1,4 +1,4 @@
-package orchestrator
+package data
 
 import (
 	"bytes"
@@ -25,12 +25,12 @@ type Tasks struct {
 	Name    string  // of a source
 }
 
-// readData reads the tasks of a job: those to train on with their sampler, and those to evaluate on, the first so many
+// Read reads the tasks of a job: those to train on with their sampler, and those to evaluate on, the first so many
 // that the job wants. What the job does not name is nil.
-func readData(j *job.Job) (train, eval *Tasks, deal *sampler, err error) {
+func Read(j *job.Job) (train, eval *Tasks, deal *Dealer, err error) {
 	if len(j.Data.Train) > 0 {
 		if train, err = readSources(j, j.Data.Train); err == nil {
-			deal, err = newSampler(train, j.Data, j.Rollout.Groups, j.Seed)
+			deal, err = NewDealer(train, j.Data, j.Rollout.Groups, j.Seed)
 		}
 		if c := j.Data.Curriculum; err == nil && c != nil && c.By == "success_rate" {
 			err = needAnswers(j, train, "data.curriculum")
@@ -46,7 +46,7 @@ func readData(j *job.Job) (train, eval *Tasks, deal *sampler, err error) {
 		err = refuseOverlap(train, eval)
 	}
 	if err == nil {
-		err = checkEvaluation(j, eval)
+		err = CheckEvaluation(j, eval)
 	}
 	if err != nil {
 		return nil, nil, nil, job.InputError(err)

@@ -1,4 +1,4 @@
-package orchestrator
+package data
 
 import (
 	"path/filepath"
@@ -35,7 +35,7 @@ func TestBrokenConversations(t *testing.T) {
 	require.Len(t, hash, 64)
 	require.Equal(t, []bool{false, false, false, true}, got[0].Learned)
 	require.Len(t, got[0].Tools, 1)
-	m := &material{conversations: got, eval: got}
+	m := &Material{Conversations: got, Eval: got}
 	require.ErrorContains(t, m.refuseOverlap(), "is the same conversation as")
 }
 

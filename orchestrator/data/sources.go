@@ -1,4 +1,4 @@
-package orchestrator
+package data
 
 import (
 	"crypto/sha256"
@@ -59,32 +59,32 @@ func (t *Tasks) first(n int) {
 	}
 }
 
-// dataFile is a file that a run must find unchanged when it goes on.
-type dataFile struct {
-	name string // train, or train/SOURCE
-	path string
-	hash string
+// File is a file that a run must find unchanged when it goes on.
+type File struct {
+	Name string // train, or train/SOURCE
+	Path string
+	Hash string // SHA-256
 }
 
-func (t *Tasks) files(name string) []dataFile {
+func (t *Tasks) Files(name string) []File {
 	if len(t.Sources) == 0 {
-		return []dataFile{{name, t.Path, t.Hash}}
+		return []File{{name, t.Path, t.Hash}}
 	}
-	var out []dataFile
+	var out []File
 	for _, s := range t.Sources {
-		out = append(out, dataFile{name + "/" + s.Name, s.Path, s.Hash})
+		out = append(out, File{name + "/" + s.Name, s.Path, s.Hash})
 	}
 	return out
 }
 
-// sameData returns the hashes of a run's files by name, once it is sure that a resumed run has those that it began with; began is nil for a
+// SameFiles returns the hashes of a run's files by name, once it is sure that a resumed run has those that it began with; began is nil for a
 // new run.
-func sameData(dir string, began map[string]string, files []dataFile) (now map[string]string, err error) {
+func SameFiles(dir string, began map[string]string, files []File) (now map[string]string, err error) {
 	now = map[string]string{}
 	for _, f := range files {
-		now[f.name] = f.hash
-		if before, ok := began[f.name]; ok && before != f.hash {
-			return nil, job.InputError(fmt.Errorf("%s is not the file that the run in %s began with; give it back its content, or begin a new run with --output", f.path, dir))
+		now[f.Name] = f.Hash
+		if before, ok := began[f.Name]; ok && before != f.Hash {
+			return nil, job.InputError(fmt.Errorf("%s is not the file that the run in %s began with; give it back its content, or begin a new run with --output", f.Path, dir))
 		}
 	}
 	had, have := slices.Sorted(maps.Keys(began)), slices.Sorted(maps.Keys(now))

@@ -1,4 +1,4 @@
-package orchestrator
+package data
 
 import (
 	"fmt"
@@ -9,20 +9,20 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// sampler deals tasks: a seeded shuffle without replacement, anew for every epoch. With data.balance every value of that
+// Dealer deals tasks: a seeded shuffle without replacement, anew for every epoch. With data.balance every value of that
 // field is a stratum of its own, and a step takes the same number of each. Several sources are one stratum, in which they
 // take turns as their weights say; each is dealt through epochs of its own. What is dealt at a position depends on the seed
-// and the position, and with a curriculum that learns from the run on its standing, which is part of the checkpoint: a
+// and the position, and with a curriculum that learns from the run on its state, which is part of the checkpoint: a
 // resumed run is dealt the same tasks.
-type sampler struct {
-	strata [][]trajectory.Task
+type Dealer struct {
+	Strata [][]trajectory.Task
 	seed   uint64
-	mix    *mixture // of the sources; nil: there is one, or strata
-	course *course  // nil: every epoch in a random order
+	mix    *mixture    // of the sources; nil: there is one, or strata
+	curriculum *curriculum // nil: every epoch in a random order
 }
 
-func newSampler(data *Tasks, d job.Data, groups int, seed uint64) (*sampler, error) {
-	s := &sampler{seed: seed, strata: [][]trajectory.Task{data.Tasks}}
+func NewDealer(data *Tasks, d job.Data, groups int, seed uint64) (*Dealer, error) {
+	s := &Dealer{seed: seed, Strata: [][]trajectory.Task{data.Tasks}}
 	switch {
 	case d.Balance != "":
 		if err := s.balance(data, d.Balance, groups); err != nil {
@@ -36,25 +36,25 @@ func newSampler(data *Tasks, d job.Data, groups int, seed uint64) (*sampler, err
 		s.mix = newMixture(data.Sources, weights)
 	}
 	if d.Curriculum != nil {
-		course, err := newCourse(*d.Curriculum, data.Path, d.Success, s.pools(), seed)
+		curriculum, err := newCurriculum(*d.Curriculum, data.Path, d.Success, s.pools(), seed)
 		if err != nil {
 			return nil, err
 		}
-		s.course = course
+		s.curriculum = curriculum
 	}
 	return s, nil
 }
 
 // pools are what is dealt through epochs: the sources, or the strata.
-func (s *sampler) pools() [][]trajectory.Task {
+func (s *Dealer) pools() [][]trajectory.Task {
 	if s.mix != nil {
 		return s.mix.pools
 	}
-	return s.strata
+	return s.Strata
 }
 
 // reached is where each pool is when the strata are at the positions dealt.
-func (s *sampler) reached(dealt []int) []int {
+func (s *Dealer) reached(dealt []int) []int {
 	if s.mix != nil && len(dealt) == 1 {
 		return s.mix.counts(dealt[0])
 	}
@@ -62,7 +62,7 @@ func (s *sampler) reached(dealt []int) []int {
 }
 
 // balance makes a stratum of each value of a field.
-func (s *sampler) balance(data *Tasks, field string, groups int) error {
+func (s *Dealer) balance(data *Tasks, field string, groups int) error {
 	byValue := map[string][]trajectory.Task{}
 	var values []string
 	for _, t := range data.Tasks {
@@ -79,9 +79,9 @@ func (s *sampler) balance(data *Tasks, field string, groups int) error {
 		return fmt.Errorf("%s: data.balance: %s has %d values, so rollout.groups must be a multiple of %d, not %d", data.Path, field, len(values), len(values), groups)
 	}
 	slices.Sort(values)
-	s.strata = nil
+	s.Strata = nil
 	for _, v := range values {
-		s.strata = append(s.strata, byValue[v])
+		s.Strata = append(s.Strata, byValue[v])
 	}
 	return nil
 }
@@ -158,69 +158,69 @@ func gcd(a, b int) int {
 	return a
 }
 
-// tasks returns the n tasks of a step in a run whose every step takes as many.
-func (s *sampler) tasks(step, n int) []trajectory.Task {
-	each := n / len(s.strata)
+// Tasks returns the n tasks of a step in a run whose every step takes as many.
+func (s *Dealer) Tasks(step, n int) []trajectory.Task {
+	each := n / len(s.Strata)
 	var out []trajectory.Task
-	for k := range s.strata {
+	for k := range s.Strata {
 		for i := range each {
-			out = append(out, s.task(k, step*each+i))
+			out = append(out, s.Task(k, step*each+i))
 		}
 	}
 	return out
 }
 
-// task is what a stratum deals at a position, from 0, over all epochs. With a curriculum that learns from the run positions
+// Task is what a stratum deals at a position, from 0, over all epochs. With a curriculum that learns from the run positions
 // come in order.
-func (s *sampler) task(stratum, at int) trajectory.Task {
+func (s *Dealer) Task(stratum, at int) trajectory.Task {
 	pool := stratum
 	if s.mix != nil {
 		pool, at = s.mix.place(at)
 	}
 	all := s.pools()[pool]
-	if s.course != nil {
-		return all[s.course.index(pool, at)]
+	if s.curriculum != nil {
+		return all[s.curriculum.index(pool, at)]
 	}
-	return all[deal(s.seed, pool, len(all), at)]
+	return all[Index(s.seed, pool, len(all), at)]
 }
 
-// observe tells the curriculum what became of the groups of a batch; dealt is the position of each stratum when the batch
+// Observe tells the curriculum what became of the groups of a batch; dealt is the position of each stratum when the batch
 // was taken: what lies before was dealt without this knowledge, what lies behind with it. So a recovery that calls it for each
-// batch in the order of training comes to the same standing.
-func (s *sampler) observe(groups []trajectory.Group, dealt []int) {
-	if s.course != nil {
-		s.course.observe(groups, s.reached(dealt))
+// batch in the order of training comes to the same state.
+func (s *Dealer) Observe(groups []trajectory.Group, dealt []int) {
+	if s.curriculum != nil {
+		s.curriculum.observe(groups, s.reached(dealt))
 	}
 }
 
-// resume goes on with what a curriculum knew at a checkpoint after some steps, when the strata were at the positions dealt, and
+// Resume goes on with what a curriculum knew at a checkpoint after some steps, when the strata were at the positions dealt, and
 // returns what it knows from now on: nil where there is none that learns.
-func (s *sampler) resume(was *standing, steps int, dealt []int) *standing {
-	if s == nil || s.course == nil || !s.course.learns() {
+func (s *Dealer) Resume(was *CurriculumState, steps int, dealt []int) *CurriculumState {
+	if s == nil || s.curriculum == nil || !s.curriculum.learns() {
 		return was
 	}
-	if was.fits(s.course) {
-		s.course.standing = was
+	if was.fits(s.curriculum) {
+		s.curriculum.state = was
 	} else if steps > 0 { // the job had no such curriculum before
 		for k, at := range s.reached(dealt) {
-			if k < len(s.course.standing.Pools) {
-				s.course.standing.Pools[k].Open[0].Start = at
+			if k < len(s.curriculum.state.Pools) {
+				s.curriculum.state.Pools[k].Open[0].Start = at
 			}
 		}
 	}
-	return s.course.standing
+	return s.curriculum.state
 }
 
-// positions is where each stratum goes on after some steps of each tasks a stratum, when a checkpoint says dealt.
-func (s *sampler) positions(dealt []int, steps, each int) []int {
-	if len(dealt) == len(s.strata) {
+// Positions is where each stratum goes on after some steps of each tasks a stratum, when a checkpoint says dealt.
+func (s *Dealer) Positions(dealt []int, steps, each int) []int {
+	if len(dealt) == len(s.Strata) {
 		return slices.Clone(dealt)
 	}
-	return slices.Repeat([]int{steps * each}, len(s.strata))
+	return slices.Repeat([]int{steps * each}, len(s.Strata))
 }
 
-// deal is the index among n things that a position gets: every epoch is a seeded permutation of its own.
-func deal(seed uint64, stratum, n, at int) int {
+// Index is the index among n things that a position gets: every epoch is a seeded permutation of its own.
+func Index(seed uint64, stratum, n, at int) int {
 	return permutation(seed, stratum, at/n).Perm(n)[at%n]
 }
 

@@ -1,4 +1,4 @@
-package orchestrator
+package data
 
 import (
 	"encoding/json"
@@ -13,9 +13,9 @@ import (
 )
 
 // epochOf deals the next n tasks of a sampler with one pool.
-func epochOf(s *sampler, at *int, n int) (out []string) {
+func epochOf(s *Dealer, at *int, n int) (out []string) {
 	for range n {
-		out = append(out, s.task(0, *at).ID)
+		out = append(out, s.Task(0, *at).ID)
 		*at++
 	}
 	return out
@@ -38,7 +38,7 @@ func TestDifficultyOrdersTheFirstEpochs(t *testing.T) {
 	for i, level := range []string{"3", "1", "2.5", "-1", "10", "2"} {
 		data.Tasks[i].Fields["level"] = json.Number(level)
 	}
-	s, err := newSampler(data, job.Data{Curriculum: &job.Curriculum{By: "difficulty", Field: "level", Epochs: 2}}, 2, 1)
+	s, err := NewDealer(data, job.Data{Curriculum: &job.Curriculum{By: "difficulty", Field: "level", Epochs: 2}}, 2, 1)
 	require.NoError(t, err)
 	at := 0
 	easyFirst := []string{"t3", "t1", "t5", "t2", "t0", "t4"}
@@ -47,26 +47,26 @@ func TestDifficultyOrdersTheFirstEpochs(t *testing.T) {
 	third := epochOf(s, &at, 6)
 	require.NotEqual(t, easyFirst, third)
 	require.ElementsMatch(t, easyFirst, third)
-	plain, err := newSampler(data, job.Data{}, 2, 1)
+	plain, err := NewDealer(data, job.Data{}, 2, 1)
 	require.NoError(t, err)
 	at = 12
 	require.Equal(t, epochOf(plain, &at, 6), third, "later epochs are those of a run without a curriculum")
 
 	data.Tasks[4].Fields["level"] = "hard"
-	_, err = newSampler(data, job.Data{Curriculum: &job.Curriculum{By: "difficulty", Field: "level", Epochs: 1}}, 2, 1)
+	_, err = NewDealer(data, job.Data{Curriculum: &job.Curriculum{By: "difficulty", Field: "level", Epochs: 1}}, 2, 1)
 	require.ErrorContains(t, err, `task "t4" has no number in the field "level" that data.curriculum names`)
 }
 
 func TestMaskCountGoesFromShortToLong(t *testing.T) {
 	data := &Tasks{Tasks: numberedFrom("t", 4)}
-	s, err := newSampler(data, job.Data{Curriculum: &job.Curriculum{By: "mask_count"}}, 2, 1)
+	s, err := NewDealer(data, job.Data{Curriculum: &job.Curriculum{By: "mask_count"}}, 2, 1)
 	require.NoError(t, err)
 	at := 0
 	first := epochOf(s, &at, 4)
 	require.ElementsMatch(t, []string{"t0", "t1", "t2", "t3"}, first)
 	failed := ended(data.Tasks[2], 1, true)
 	failed.Trajectories[0].Err = "gone"
-	s.observe([]trajectory.Group{ended(data.Tasks[0], 30, true, false), ended(data.Tasks[1], 5, true), failed, ended(data.Tasks[3], 12, false)}, []int{at})
+	s.Observe([]trajectory.Group{ended(data.Tasks[0], 30, true, false), ended(data.Tasks[1], 5, true), failed, ended(data.Tasks[3], 12, false)}, []int{at})
 	require.Equal(t, []string{"t1", "t3", "t0", "t2"}, epochOf(s, &at, 4), "5, 12, 30 tokens, and one that nobody knows")
 }
 
@@ -77,26 +77,26 @@ func TestSuccessRateDealsWhatCanTeach(t *testing.T) {
 	require.Equal(t, 0.1, chance(0))
 	require.Equal(t, 0.1, chance(1))
 	data := &Tasks{Tasks: numberedFrom("t", 3)}
-	s, err := newSampler(data, job.Data{Curriculum: &job.Curriculum{By: "success_rate"}}, 3, 1)
+	s, err := NewDealer(data, job.Data{Curriculum: &job.Curriculum{By: "success_rate"}}, 3, 1)
 	require.NoError(t, err)
 	dealt := map[string]int{}
 	at, epochs := 0, 0
 	for epochs = 0; epochs < 4000; epochs++ {
-		begin := s.course.standing.Pools[0].Begun
+		begin := s.curriculum.state.Pools[0].Begun
 		seen := map[string]bool{}
 		for { // to the end of the epoch
-			id := s.task(0, at).ID
+			id := s.Task(0, at).ID
 			require.False(t, seen[id], "no task comes twice in an epoch")
 			seen[id] = true
 			dealt[id]++
 			at++
-			if at == s.course.standing.Pools[0].end() {
+			if at == s.curriculum.state.Pools[0].end() {
 				break
 			}
 		}
-		require.Equal(t, begin+1, s.course.standing.Pools[0].Begun)
+		require.Equal(t, begin+1, s.curriculum.state.Pools[0].Begun)
 		// t0 is always solved, t1 half of the time, t2 once in four
-		s.observe([]trajectory.Group{
+		s.Observe([]trajectory.Group{
 			ended(data.Tasks[0], 1, true, true, true, true), ended(data.Tasks[1], 1, true, true, false, false), ended(data.Tasks[2], 1, true, false, false, false),
 		}, []int{at})
 	}
@@ -106,38 +106,38 @@ func TestSuccessRateDealsWhatCanTeach(t *testing.T) {
 }
 
 // An epoch is ordered by what was known when its first task was dealt. A recovery, which trains the batches again without
-// dealing, comes to the same standing.
+// dealing, comes to the same state.
 func TestARecoveryComesToTheSameStanding(t *testing.T) {
 	for _, by := range []string{"success_rate", "mask_count"} {
 		data := &Tasks{Tasks: numberedFrom("t", 7)}
 		d := job.Data{Curriculum: &job.Curriculum{By: by}}
-		live, err := newSampler(data, d, 4, 3)
+		live, err := NewDealer(data, d, 4, 3)
 		require.NoError(t, err)
-		recovered, err := newSampler(data, d, 4, 3)
+		recovered, err := NewDealer(data, d, 4, 3)
 		require.NoError(t, err)
 		at := 0
 		for step := range 20 {
 			var batch []trajectory.Group
 			for range 4 {
-				batch = append(batch, outcomeOf(live.task(0, at), step))
+				batch = append(batch, outcomeOf(live.Task(0, at), step))
 				at++
 			}
-			live.observe(batch, []int{at})
-			recovered.observe(batch, []int{at})
-			require.Equal(t, fmt.Sprintf("%+v", live.course.standing.Pools), fmt.Sprintf("%+v", recovered.course.standing.Pools))
+			live.Observe(batch, []int{at})
+			recovered.Observe(batch, []int{at})
+			require.Equal(t, fmt.Sprintf("%+v", live.curriculum.state.Pools), fmt.Sprintf("%+v", recovered.curriculum.state.Pools))
 		}
 	}
 }
 
 func TestAStandingOfAnotherCurriculumIsNotTaken(t *testing.T) {
 	data := &Tasks{Tasks: numberedFrom("t", 7)}
-	s, err := newSampler(data, job.Data{Curriculum: &job.Curriculum{By: "mask_count"}}, 2, 1)
+	s, err := NewDealer(data, job.Data{Curriculum: &job.Curriculum{By: "mask_count"}}, 2, 1)
 	require.NoError(t, err)
-	from := s.resume(&standing{By: "success_rate", Pools: []tracked{{Open: []epoch{{0, []int{3}}}}}}, 5, []int{10})
+	from := s.Resume(&CurriculumState{By: "success_rate", Pools: []tracked{{Open: []epoch{{0, []int{3}}}}}}, 5, []int{10})
 	require.Equal(t, "mask_count", from.By)
 	at := 10
 	require.ElementsMatch(t, ids(data.Tasks), epochOf(s, &at, 7), "an epoch begins where the data was")
-	for _, broken := range []*standing{
+	for _, broken := range []*CurriculumState{
 		nil,
 		{By: "mask_count"},
 		{By: "mask_count", Pools: []tracked{{}}},
@@ -145,6 +145,6 @@ func TestAStandingOfAnotherCurriculumIsNotTaken(t *testing.T) {
 		{By: "mask_count", Pools: []tracked{{Open: []epoch{{0, []int{-1}}}}}},
 		{By: "mask_count", Pools: []tracked{{Open: []epoch{{0, []int{1}}, {2, []int{1}}}}}},
 	} {
-		require.False(t, broken.fits(s.course))
+		require.False(t, broken.fits(s.curriculum))
 	}
 }

@@ -1,4 +1,4 @@
-package orchestrator
+package data
 
 import (
 	"cmp"
@@ -12,8 +12,8 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// course is a curriculum: it makes the order of each epoch of each pool. No task comes twice in an epoch.
-type course struct {
+// curriculum is a curriculum: it makes the order of each epoch of each pool. No task comes twice in an epoch.
+type curriculum struct {
 	by       string
 	seed     uint64
 	pools    [][]trajectory.Task
@@ -21,17 +21,17 @@ type course struct {
 	epochs   int            // difficulty: that are ordered
 	success  *float64       // data.success
 	where    map[string]int // pool of a task's id
-	standing *standing
+	state *CurriculumState
 }
 
-// standing is what a curriculum knows at a point of the run; it is saved with the state.
-type standing struct {
+// CurriculumState is what a curriculum knows at a point of the run; it is saved with the state.
+type CurriculumState struct {
 	mu    sync.Mutex
 	By    string    `json:"by"`
 	Pools []tracked `json:"pools"`
 }
 
-// tracked is the standing of one pool.
+// tracked is the state of one pool.
 type tracked struct {
 	Begun int             `json:"begun"` // epochs
 	Open  []epoch         `json:"open"`  // of these the last one, and those before it that are not trained: a run that was cut off deals them again
@@ -55,9 +55,9 @@ type last struct {
 	Masked  float64 `json:"masked"`  // mean number of response tokens
 }
 
-// newCourse makes the curriculum of the pools that tasks are dealt from.
-func newCourse(c job.Curriculum, path string, success *float64, pools [][]trajectory.Task, seed uint64) (*course, error) {
-	out := &course{by: c.By, seed: seed, pools: pools, epochs: c.Epochs, success: success, where: map[string]int{}, standing: &standing{By: c.By, Pools: make([]tracked, len(pools))}}
+// newCurriculum makes the curriculum of the pools that tasks are dealt from.
+func newCurriculum(c job.Curriculum, path string, success *float64, pools [][]trajectory.Task, seed uint64) (*curriculum, error) {
+	out := &curriculum{by: c.By, seed: seed, pools: pools, epochs: c.Epochs, success: success, where: map[string]int{}, state: &CurriculumState{By: c.By, Pools: make([]tracked, len(pools))}}
 	for k, tasks := range pools {
 		numbers := make([]float64, len(tasks))
 		for i, t := range tasks {
@@ -73,38 +73,38 @@ func newCourse(c job.Curriculum, path string, success *float64, pools [][]trajec
 			numbers[i] = v
 		}
 		out.numbers = append(out.numbers, numbers)
-		out.standing.Pools[k] = tracked{Open: []epoch{{}}, Last: map[string]last{}}
+		out.state.Pools[k] = tracked{Open: []epoch{{}}, Last: map[string]last{}}
 	}
 	return out, nil
 }
 
 // learns tells whether the order depends on what the run sampled.
-func (c *course) learns() bool { return c.by != "difficulty" }
+func (c *curriculum) learns() bool { return c.by != "difficulty" }
 
 // index is the task that pool k deals at a position. Positions whose batch is trained are over: nobody asks for them.
-func (c *course) index(k, at int) int {
-	c.standing.mu.Lock()
-	defer c.standing.mu.Unlock()
+func (c *curriculum) index(k, at int) int {
+	c.state.mu.Lock()
+	defer c.state.mu.Unlock()
 	n := len(c.pools[k])
 	if !c.learns() { // every epoch has all tasks
-		t := &c.standing.Pools[k]
+		t := &c.state.Pools[k]
 		if e := at / n; t.Begun != e+1 {
 			t.Begun, t.Open = e+1, []epoch{{e * n, c.order(k, e)}}
 		}
 		return t.Open[0].Order[at%n]
 	}
 	c.reach(k, at)
-	for _, e := range c.standing.Pools[k].Open {
+	for _, e := range c.state.Pools[k].Open {
 		if at >= e.Start && at < e.end() {
 			return e.Order[at-e.Start]
 		}
 	}
-	return deal(c.seed, k, n, at)
+	return Index(c.seed, k, n, at)
 }
 
 // reach begins epochs until one holds the position.
-func (c *course) reach(k, at int) {
-	t := &c.standing.Pools[k]
+func (c *curriculum) reach(k, at int) {
+	t := &c.state.Pools[k]
 	for at >= t.end() {
 		t.Open = append(t.Open, epoch{t.end(), c.order(k, t.Begun)})
 		t.Begun++
@@ -112,11 +112,11 @@ func (c *course) reach(k, at int) {
 }
 
 // order makes an epoch.
-func (c *course) order(k, number int) []int {
+func (c *curriculum) order(k, number int) []int {
 	tasks := c.pools[k]
 	r := permutation(c.seed, k, number)
 	order := r.Perm(len(tasks))
-	known := c.standing.Pools[k].Last
+	known := c.state.Pools[k].Last
 	switch c.by {
 	case "difficulty":
 		if number < c.epochs {
@@ -151,15 +151,15 @@ func chance(p float64) float64 { return max(leastChance, 4*p*(1-p)) }
 
 // observe notes how groups ended, after the epochs of all positions before dealt have begun: those orders are older. Epochs
 // before dealt are over.
-func (c *course) observe(groups []trajectory.Group, dealt []int) {
+func (c *curriculum) observe(groups []trajectory.Group, dealt []int) {
 	if !c.learns() {
 		return
 	}
-	c.standing.mu.Lock()
-	defer c.standing.mu.Unlock()
-	for k := range min(len(dealt), len(c.standing.Pools)) {
+	c.state.mu.Lock()
+	defer c.state.mu.Unlock()
+	for k := range min(len(dealt), len(c.state.Pools)) {
 		c.reach(k, dealt[k]-1)
-		t := &c.standing.Pools[k]
+		t := &c.state.Pools[k]
 		for len(t.Open) > 1 && t.Open[0].end() <= dealt[k] {
 			t.Open = t.Open[1:]
 		}
@@ -167,13 +167,13 @@ func (c *course) observe(groups []trajectory.Group, dealt []int) {
 	for _, g := range groups {
 		k, ok := c.where[g.Task.ID]
 		if l, finished := c.outcome(g); ok && finished {
-			c.standing.Pools[k].Last[g.Task.ID] = l
+			c.state.Pools[k].Last[g.Task.ID] = l
 		}
 	}
 }
 
 // outcome of a group; false when no trajectory of it finished.
-func (c *course) outcome(g trajectory.Group) (l last, finished bool) {
+func (c *curriculum) outcome(g trajectory.Group) (l last, finished bool) {
 	n := 0.0
 	for _, t := range g.Trajectories {
 		if t.Err != "" {
@@ -181,15 +181,15 @@ func (c *course) outcome(g trajectory.Group) (l last, finished bool) {
 		}
 		n++
 		l.Masked += float64(t.ResponseTokens())
-		if succeeded(g.Task, t, c.success) {
+		if Succeeded(g.Task, t, c.success) {
 			l.Success++
 		}
 	}
 	return last{l.Success / n, l.Masked / n}, n > 0
 }
 
-// fits tells whether the standing is one of this curriculum and data.
-func (s *standing) fits(c *course) bool {
+// fits tells whether the state is one of this curriculum and data.
+func (s *CurriculumState) fits(c *curriculum) bool {
 	if s == nil || s.By != c.by || len(s.Pools) != len(c.pools) {
 		return false
 	}
@@ -212,7 +212,7 @@ func (s *standing) fits(c *course) bool {
 }
 
 // MarshalJSON may be called while tasks are dealt.
-func (s *standing) MarshalJSON() ([]byte, error) {
+func (s *CurriculumState) MarshalJSON() ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	type plain struct {

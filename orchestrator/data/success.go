@@ -1,4 +1,4 @@
-package orchestrator
+package data
 
 import (
 	"fmt"
@@ -8,8 +8,8 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// checkEvaluation refuses what cannot be evaluated as the job says.
-func checkEvaluation(j *job.Job, tasks *Tasks) error {
+// CheckEvaluation refuses what cannot be evaluated as the job says.
+func CheckEvaluation(j *job.Job, tasks *Tasks) error {
 	if len(j.Eval.PassAt()) == 0 {
 		return nil
 	}
@@ -29,19 +29,19 @@ func needAnswers(j *job.Job, tasks *Tasks, who string) error {
 	return nil
 }
 
-// answered tells whether the final answer equals the task's.
-func answered(task trajectory.Task, t *trajectory.Trajectory) bool {
+// Answered tells whether the final answer equals the task's.
+func Answered(task trajectory.Task, t *trajectory.Trajectory) bool {
 	answer, turn := t.FinalAnswer()
 	return turn >= 0 && rewards.Equal(answer, fmt.Sprint(task.Fields["answer"]))
 }
 
-// succeeded tells whether a trajectory has the reward of a success, or without one the right answer. Failed ones have not.
-func succeeded(task trajectory.Task, t *trajectory.Trajectory, reward *float64) bool {
+// Succeeded tells whether a trajectory has the reward of a success, or without one the right answer. Failed ones have not.
+func Succeeded(task trajectory.Task, t *trajectory.Trajectory, reward *float64) bool {
 	switch {
 	case t.Err != "":
 		return false
 	case reward != nil:
 		return t.Reward >= *reward
 	}
-	return answered(task, t)
+	return Answered(task, t)
 }

@@ -1,4 +1,4 @@
-package orchestrator
+package data
 
 import (
 	"encoding/json"
@@ -66,14 +66,14 @@ func sourcesOf(sizes map[string]int, names ...string) *Tasks {
 func TestAMixtureDealsEachSourceThroughEpochsOfItsOwn(t *testing.T) {
 	data := sourcesOf(map[string]int{"a": 6, "b": 4}, "a", "b")
 	d := job.Data{Train: job.Sources{{Name: "a", Weight: 3}, {Name: "b", Weight: 1}}}
-	s, err := newSampler(data, d, 4, 1)
+	s, err := NewDealer(data, d, 4, 1)
 	require.NoError(t, err)
-	require.Len(t, s.strata, 1)
+	require.Len(t, s.Strata, 1)
 	bySource := map[string][]string{}
 	var all []string
 	for step := range 12 {
 		count := map[string]int{}
-		for _, task := range s.tasks(step, 4) {
+		for _, task := range s.Tasks(step, 4) {
 			name, _, _ := strings.Cut(task.ID, "/")
 			count[name]++
 			bySource[name], all = append(bySource[name], task.ID), append(all, task.ID)
@@ -86,10 +86,10 @@ func TestAMixtureDealsEachSourceThroughEpochsOfItsOwn(t *testing.T) {
 	for epoch := range 3 {
 		require.ElementsMatch(t, ids(data.Sources[1].Tasks), bySource["b"][epoch*4:epoch*4+4])
 	}
-	again, err := newSampler(data, d, 4, 1)
+	again, err := NewDealer(data, d, 4, 1)
 	require.NoError(t, err)
 	for at := 47; at >= 0; at-- { // a position does not depend on what was dealt before
-		require.Equal(t, all[at], again.task(0, at).ID)
+		require.Equal(t, all[at], again.Task(0, at).ID)
 	}
 }
 
@@ -116,7 +116,7 @@ func TestSourcesAreReadAndNamed(t *testing.T) {
 		text := "version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\ndata: " + data
 		j, err := job.Parse(filepath.Join(dir, "x.yaml"), []byte(text), job.Options{})
 		require.NoError(t, err)
-		train, eval, _, err := readData(j)
+		train, eval, _, err := Read(j)
 		return train, eval, err
 	}
 	train, eval, err := read("{train: [a.jsonl, {path: b.json, name: c, columns: {prompt: question}}], eval: eval.jsonl}")
@@ -133,17 +133,17 @@ func TestSourcesAreReadAndNamed(t *testing.T) {
 	_, _, err = read("{train: [a.jsonl, none.jsonl], curriculum: {by: success_rate}}")
 	require.ErrorContains(t, err, `task "none/1" has no answer, so data.curriculum cannot tell a success; set data.success`)
 
-	files := train.files("train")
-	require.Equal(t, []string{"train/a", "train/c"}, []string{files[0].name, files[1].name})
-	began, err := sameData("runs/x", nil, files)
+	files := train.Files("train")
+	require.Equal(t, []string{"train/a", "train/c"}, []string{files[0].Name, files[1].Name})
+	began, err := SameFiles("runs/x", nil, files)
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"train/a": train.Sources[0].Hash, "train/c": train.Sources[1].Hash}, began)
-	_, err = sameData("runs/x", began, files)
+	_, err = SameFiles("runs/x", began, files)
 	require.NoError(t, err)
-	files[1].hash = "other"
-	_, err = sameData("runs/x", began, files)
+	files[1].Hash = "other"
+	_, err = SameFiles("runs/x", began, files)
 	require.ErrorContains(t, err, "b.json is not the file that the run in runs/x began with")
-	_, err = sameData("runs/x", began, files[:1])
+	_, err = SameFiles("runs/x", began, files[:1])
 	require.ErrorContains(t, err, "data.train: the run in runs/x began with train/a, train/c, not with train/a; give it back its sources")
 
 	_, _, err = read("{train: [a.jsonl, b.json]}")
@@ -161,7 +161,7 @@ func TestTheDealOfACurriculumIsResumedExactly(t *testing.T) {
 	type point struct { // what a checkpoint keeps
 		Step       int
 		Dealt      []int
-		Curriculum *standing
+		Curriculum *CurriculumState
 	}
 	for _, by := range []string{"difficulty", "success_rate", "mask_count"} {
 		for seed := range uint64(8) {
@@ -175,23 +175,23 @@ func TestTheDealOfACurriculumIsResumedExactly(t *testing.T) {
 			const steps, groups = 12, 5
 			ahead := 0 // tasks that an interrupted step was dealt
 			deal := func(at *point, until int) (out []string) {
-				s, err := newSampler(data, d, groups, seed)
+				s, err := NewDealer(data, d, groups, seed)
 				require.NoError(t, err)
-				at.Curriculum = s.resume(at.Curriculum, at.Step, at.Dealt)
+				at.Curriculum = s.Resume(at.Curriculum, at.Step, at.Dealt)
 				for ; at.Step < until; at.Step++ {
-					dealt := s.positions(at.Dealt, at.Step, groups)
+					dealt := s.Positions(at.Dealt, at.Step, groups)
 					var batch []trajectory.Group
 					for range groups {
-						task := s.task(0, dealt[0])
+						task := s.Task(0, dealt[0])
 						dealt[0]++
 						out = append(out, task.ID)
 						batch = append(batch, outcomeOf(task, at.Step))
 					}
 					at.Dealt = dealt
-					s.observe(batch, dealt)
+					s.Observe(batch, dealt)
 				}
 				for i := range ahead {
-					s.task(0, at.Dealt[0]+i)
+					s.Task(0, at.Dealt[0]+i)
 				}
 				return out
 			}
