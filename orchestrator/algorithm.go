@@ -17,7 +17,7 @@ func Algorithm(j *job.Job, r Registries) (*algorithms.Algorithm, error) {
 	}
 	a, err := j.Algorithm.Resolve(r.Algorithms)
 	if err != nil {
-		return nil, j.Fail("algorithm", "%s", plain(err, "algorithms: "))
+		return nil, j.Fail("algorithm", "%s", job.Plain(err, "algorithms: "))
 	}
 	if a.DynamicSampling && j.Rollout.GroupSize < 2 {
 		return nil, j.Fail("algorithm.dynamic_sampling", "a group of one trajectory has no variance; set rollout.group_size to 2 or more")

@@ -132,7 +132,7 @@ func TestAsyncBenchmark(t *testing.T) {
 		}
 		return v
 	}
-	mean, steps := seconds(number("BENCH_TOOL_SECONDS", 2)), int(number("BENCH_STEPS", 90))
+	mean, steps := job.Seconds(number("BENCH_TOOL_SECONDS", 2)), int(number("BENCH_STEPS", 90))
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	require.NoError(t, err)
 	defer f.Close()

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -25,7 +26,7 @@ type batch struct {
 
 // recordedBatch is a batch as it was recorded; what it trains is trained.
 func recordedBatch(rec store.Batch, trained []trajectory.Group) *batch {
-	b := &batch{step: rec.Step, version: rec.Version, trained: trained, running: rec.Running, dropped: rec.Stale, lost: rec.Lost, refills: rec.Refills, dealt: rec.Dealt, before: seconds(rec.Seconds)}
+	b := &batch{step: rec.Step, version: rec.Version, trained: trained, running: rec.Running, dropped: rec.Stale, lost: rec.Lost, refills: rec.Refills, dealt: rec.Dealt, before: job.Seconds(rec.Seconds)}
 	at := 0
 	for _, g := range trained {
 		cut := make([]bool, len(g.Trajectories))

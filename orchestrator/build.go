@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
@@ -162,7 +161,7 @@ func (s *session) addAdapter() error {
 	l := s.job.Model.LoRA
 	if l.Path != "" {
 		if err := s.policy.LoadAdapter(s.job.Resolve(l.Path)); err != nil {
-			return s.job.Fail("model.lora.path", "%s", plain(err, "policy: "))
+			return s.job.Fail("model.lora.path", "%s", job.Plain(err, "policy: "))
 		}
 		return nil
 	}
@@ -172,7 +171,7 @@ func (s *session) addAdapter() error {
 	}
 	err := s.policy.Model.AddAdapter(cgo.AdapterConfig{Rank: l.Rank, Alpha: alpha, Targets: l.Targets, Seed: s.job.Seed})
 	if err != nil {
-		return s.job.Fail("model.lora", "%s", plain(err, "cgo: "))
+		return s.job.Fail("model.lora", "%s", job.Plain(err, "cgo: "))
 	}
 	return nil
 }
@@ -227,8 +226,8 @@ func (s *session) makeRollout() error {
 			MinP: j.Rollout.MinP, StopIDs: s.renderer.StopIDs(), Stop: stops,
 		},
 		MaxTurns: j.Agent.MaxTurns, MaxCalls: j.Agent.MaxCalls, MaxAtOnce: j.Agent.MaxAtOnce, MaxTotal: j.Rollout.MaxTokens,
-		Timeout: seconds(j.Rollout.TurnTimeout), Deadline: seconds(j.Rollout.Timeout), Seed: j.Seed, RunName: j.Name,
-		AgentTimeout: seconds(j.Rollout.ToolTimeout), ToolsOff: j.Control.ToolsOff, Cut: j.Rollout.Cut,
+		Timeout: job.Seconds(j.Rollout.TurnTimeout), Deadline: job.Seconds(j.Rollout.Timeout), Seed: j.Seed, RunName: j.Name,
+		AgentTimeout: job.Seconds(j.Rollout.ToolTimeout), ToolsOff: j.Control.ToolsOff, Cut: j.Rollout.Cut,
 	}
 	limits := []int{s.policy.Config.MaxContext()}
 	if s.engine != nil {
@@ -254,7 +253,7 @@ func (s *session) panics() func(tool string, err error, trace []byte) {
 
 // makeTools makes the job's tools, with its deadline for a call, and the format in which they are called.
 func makeTools(ctx context.Context, j *job.Job, all *tools.Catalog, r *resources.Resources, o tools.Options) (*tools.Registry, tools.Format, error) {
-	o.Timeout, o.MaxTokens = seconds(j.Rollout.ToolTimeout), j.Rollout.ToolTokens
+	o.Timeout, o.MaxTokens = job.Seconds(j.Rollout.ToolTimeout), j.Rollout.ToolTokens
 	chosen, whole := tools.NewRegistry(o), true
 	for i, ref := range j.Agent.Tools {
 		path := fmt.Sprintf("agent.tools.%d", i)
@@ -264,7 +263,7 @@ func makeTools(ctx context.Context, j *job.Job, all *tools.Catalog, r *resources
 			continue
 		}
 		if err != nil {
-			return nil, nil, j.Fail(path, "%s", plain(err, "tools: "))
+			return nil, nil, j.Fail(path, "%s", job.Plain(err, "tools: "))
 		}
 		if ref.Cache && !slices.ContainsFunc(made, func(t tools.Tool) bool { return t.Spec().Deterministic }) {
 			return nil, nil, j.Fail(path+".cache", "the tool does not say that it is deterministic, so nothing can be kept; leave it out")
@@ -274,7 +273,7 @@ func makeTools(ctx context.Context, j *job.Job, all *tools.Catalog, r *resources
 		}
 		for _, t := range made {
 			if err := chosen.RegisterAs(t, ref); err != nil {
-				return nil, nil, j.Fail(path, "%s", plain(err, "tools: "))
+				return nil, nil, j.Fail(path, "%s", job.Plain(err, "tools: "))
 			}
 		}
 	}
@@ -300,13 +299,13 @@ func makeFormat(ctx context.Context, j *job.Job, all *tools.Catalog, r *resource
 			return nil, nil
 		}
 		if err != nil {
-			return nil, j.Fail("agent.python", "%s", plain(err, "tools: "))
+			return nil, j.Fail("agent.python", "%s", job.Plain(err, "tools: "))
 		}
 		return f, nil
 	}
 	f, err := all.Format(j.Agent.Format, specs, o)
 	if err != nil {
-		return nil, j.Fail("agent.format", "%s", plain(err, "tools: "))
+		return nil, j.Fail("agent.format", "%s", job.Plain(err, "tools: "))
 	}
 	return f, nil
 }
@@ -315,11 +314,6 @@ func makeFormat(ctx context.Context, j *job.Job, all *tools.Catalog, r *resource
 func newResources(j *job.Job, warn func(text string), look bool) *resources.Resources {
 	return resources.New(resources.Options{Resolve: j.Resolve, Sandbox: j.Sandbox, Gradings: j.Rollout.Gradings, Warn: warn, Look: look})
 }
-
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-
-// plain is the text of an error without the prefix of the package that made it.
-func plain(err error, prefix string) string { return strings.TrimPrefix(err.Error(), prefix) }
 
 func makeReward(j *job.Job, b *rewards.Builder) (rewards.Reward, error) {
 	if len(j.Rewards) == 0 { // of a job that does not train on rewards
@@ -332,16 +326,16 @@ func makeReward(j *job.Job, b *rewards.Builder) (rewards.Reward, error) {
 			continue
 		}
 		if err != nil {
-			return nil, j.Fail(strings.Join(append([]string{"rewards", strconv.Itoa(i)}, rewards.Keys(err)...), "."), "%s", plain(err, "rewards: "))
+			return nil, j.Fail(strings.Join(append([]string{"rewards", strconv.Itoa(i)}, rewards.Keys(err)...), "."), "%s", job.Plain(err, "rewards: "))
 		}
 		terms = append(terms, rewards.Weighted{Reward: made, Weight: w.Weight})
 	}
 	if len(terms) == 0 { // of those that can be made without running anything
 		return nil, nil
 	}
-	sum, err := rewards.NewSum(seconds(j.Rollout.RewardTimeout), terms...)
+	sum, err := rewards.NewSum(job.Seconds(j.Rollout.RewardTimeout), terms...)
 	if err != nil {
-		return nil, j.Fail("rewards", "%s", plain(err, "rewards: "))
+		return nil, j.Fail("rewards", "%s", job.Plain(err, "rewards: "))
 	}
 	return sum, nil
 }

@@ -3,12 +3,9 @@ package orchestrator
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"sync"
 
-	"github.com/agentfly/agentfly/internal/panics"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -42,57 +39,4 @@ func conclude(t *trajectory.Turn) {
 	if i := slices.IndexFunc(t.Results, func(r trajectory.ToolResult) bool { return r.Terminal }); i >= 0 {
 		t.FinalAnswer, t.AnsweredThisTurn = t.Results[i].Observation, true
 	}
-}
-
-// countCalls adds a turn to the metrics tools/* of a step.
-func countCalls(metrics map[string]float64, t trajectory.Turn) {
-	for _, name := range []string{"calls", "failed", "unknown", "bad_arguments", "parse_errors", "broken", "retries", "cached"} {
-		metrics["tools/"+name] += 0 // every step has all of them
-	}
-	metrics["seconds/tools"] += 0
-	metrics["tools/calls"] += float64(len(t.Results) - t.ParseErrors)
-	metrics["tools/parse_errors"] += float64(t.ParseErrors)
-	for _, r := range t.Results {
-		if r.Failed {
-			metrics["tools/failed"]++
-		}
-		switch r.Cause {
-		case trajectory.CauseUnknownTool:
-			metrics["tools/unknown"]++
-		case trajectory.CauseBadArguments:
-			metrics["tools/bad_arguments"]++
-		case trajectory.CauseBroken:
-			metrics["tools/broken"]++
-		}
-		if r.Cached {
-			metrics["tools/cached"]++
-		}
-		metrics["tools/retries"] += float64(r.Retries)
-		metrics["seconds/tools"] += r.Duration.Seconds()
-	}
-}
-
-// panicked is the note of the first panic of a tool, with the line where it happened.
-func panicked(err error, trace []byte) string {
-	at := panics.Place(trace)
-	if at == "" {
-		return err.Error()
-	}
-	return fmt.Sprintf("%v, at %s; further ones are counted in tools/broken", err, at)
-}
-
-// leftOver says which tools still run calls that nobody waits for; "": none.
-func leftOver(r *tools.Registry) string {
-	if r == nil {
-		return ""
-	}
-	calls := r.Abandoned()
-	if len(calls) == 0 {
-		return ""
-	}
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(calls)) {
-		parts = append(parts, fmt.Sprintf("%s: %d", name, calls[name]))
-	}
-	return "calls are still running that ignored their deadline (" + strings.Join(parts, ", ") + "); these tools must honour ctx"
 }

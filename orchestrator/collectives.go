@@ -59,7 +59,7 @@ func checkWeights(j *job.Job) error {
 		return j.Fail("engine.weights", "nccl: the trainer is on the CPU (device: cpu), and NCCL sends from a CUDA device; use gloo, transfer or disk")
 	}
 	if _, err := cgo.NCCL(""); err != nil {
-		return j.Fail("engine.weights", "nccl: %s; use gloo, transfer or disk", strings.TrimPrefix(plain(err, "cgo: "), "nccl: "))
+		return j.Fail("engine.weights", "nccl: %s; use gloo, transfer or disk", strings.TrimPrefix(job.Plain(err, "cgo: "), "nccl: "))
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func distillAlgorithm(j *job.Job, r Registries) (*algorithms.Algorithm, error) {
 	}
 	a, err := c.Resolve(r.Algorithms)
 	if err != nil {
-		return nil, j.Fail("algorithm", "%s", plain(err, "algorithms: "))
+		return nil, j.Fail("algorithm", "%s", job.Plain(err, "algorithms: "))
 	}
 	if err := checkBatch(j, a); err != nil {
 		return nil, err

@@ -17,6 +17,7 @@ import (
 	"github.com/agentfly/agentfly/engines/vllm"
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/modelfile"
+	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/trainer"
 )
 
@@ -64,7 +65,7 @@ func (s *session) openVLLM(ctx context.Context) error {
 			return err
 		}
 		o.URLs, o.Gone, o.APIKey = []string{s.server.URL()}, s.server.Gone, s.server.APIKey()
-		o.Patience = seconds(e.Serve.Timeout) + patienceAfterStart // a request waits for a server that is started again
+		o.Patience = job.Seconds(e.Serve.Timeout) + patienceAfterStart // a request waits for a server that is started again
 	}
 	engine, err := vllm.New(ctx, o)
 	if err != nil {
@@ -97,7 +98,7 @@ func (s *session) serveVLLM(ctx context.Context) (err error) {
 	}
 	s.server, err = vllm.Keep(ctx, vllm.ServeOptions{
 		Command: s.command(e.Serve.Command), Model: initial, MaxModelLen: s.policy.Config.MaxContext(), Args: e.Serve.Args,
-		DType: e.Serve.DType, CPU: s.job.Device == "cpu", Timeout: seconds(e.Serve.Timeout), Restarts: restarts, Sleep: e.Sleep > 0,
+		DType: e.Serve.DType, CPU: s.job.Device == "cpu", Timeout: job.Seconds(e.Serve.Timeout), Restarts: restarts, Sleep: e.Sleep > 0,
 		Folder: filepath.Join(s.weights.folder, "vllm"), Backend: vllm.Way(e.Weights).ServerBackend(),
 		LoRARank: s.servedRank(), APIKey: e.APIKey,
 	}, s.note)

@@ -3,7 +3,6 @@ package orchestrator
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/trajectory"
@@ -36,32 +35,6 @@ func errorsOf(t *trajectory.Trajectory) map[string]int {
 		}
 	}
 	return out
-}
-
-// countErrors adds errors/ORIGIN of some groups to the metrics of a step.
-func countErrors(r map[string]float64, groups []trajectory.Group) {
-	for _, origin := range errorOrigins {
-		r["errors/"+origin] = 0
-	}
-	for _, g := range groups {
-		for _, t := range g.Trajectories {
-			for origin, n := range errorsOf(t) {
-				r["errors/"+origin] += float64(n)
-			}
-		}
-	}
-}
-
-// addErrors counts those of a step in the run's.
-func (s *state) addErrors(record map[string]float64) {
-	for key, n := range record {
-		if origin, ok := strings.CutPrefix(key, "errors/"); ok && n > 0 {
-			if s.Errors == nil {
-				s.Errors = map[string]int{}
-			}
-			s.Errors[origin] += int(n)
-		}
-	}
 }
 
 // tooManyFailed holds the failed trajectories of a step or an evaluation against rollout.max_failed, and their broken tool

@@ -61,7 +61,7 @@ func (s *session) render(conversations []data.Conversation) ([]*trajectory.Traje
 		}
 		samples, err := s.renderer.Samples(recorded)
 		if err != nil {
-			return nil, job.InputError(fmt.Errorf("%s: %s", c.ID, plain(err, "masks: conversation: ")))
+			return nil, job.InputError(fmt.Errorf("%s: %s", c.ID, job.Plain(err, "masks: conversation: ")))
 		}
 		out = append(out, &trajectory.Trajectory{ID: c.ID, TaskID: c.ID, Samples: samples, StopReason: trajectory.StopRecorded})
 	}

@@ -90,7 +90,7 @@ func nappingOn(t *testing.T, data job.Data, groups int, settings job.Rollout, a 
 	r.rollout.Format, err = tools.NewFormat("tags", r.rollout.Tools.Specs(), tools.FormatOptions{})
 	require.NoError(t, err)
 	r.rollout.Sampling.Stop, r.rollout.MaxTurns = r.rollout.Format.Stops(), 6
-	r.rollout.Deadline = seconds(settings.Timeout)
+	r.rollout.Deadline = job.Seconds(settings.Timeout)
 	r.engine, r.state.Version = r.rollout.Engine, 7 // the scripted engine's
 	r.options.Out = io.Discard
 	r.rollout.Record = r.db.AddTurn

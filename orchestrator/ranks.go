@@ -53,7 +53,7 @@ func ranksOf(j *job.Job, o Options) (*ranks, error) {
 	if !ok || config.World == 1 {
 		return &ranks{}, nil
 	}
-	config.Timeout = seconds(j.Trainer.RankTimeout)
+	config.Timeout = job.Seconds(j.Trainer.RankTimeout)
 	if devices := cgo.CUDADevices(); devices > 0 && (j.Device == "auto" || j.Device == "cuda") {
 		if n := max(config.LocalRank+1, o.Ranks); n > devices {
 			return nil, job.InputError(fmt.Errorf("ranks: %d processes on a machine with %d CUDA devices; start at most one a device, or set device: cpu", n, devices))

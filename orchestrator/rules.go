@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
 )
 
@@ -78,7 +79,7 @@ func (t *run) beginAnew() func(id string, err error) {
 	return func(id string, err error) {
 		t.db.Restart(id)
 		once.Do(func() {
-			t.note(fmt.Sprintf("trajectory %s begins anew, as will others of its kind: an older program recorded it under other rules (%s)", id, plain(err, "orchestrator: ")))
+			t.note(fmt.Sprintf("trajectory %s begins anew, as will others of its kind: an older program recorded it under other rules (%s)", id, job.Plain(err, "orchestrator: ")))
 		})
 	}
 }

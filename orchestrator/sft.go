@@ -54,7 +54,7 @@ func sftAlgorithm(j *job.Job, r Registries) (*algorithms.Algorithm, error) {
 	c.Loss.Name = "reinforce"
 	a, err := c.Resolve(r.Algorithms)
 	if err != nil {
-		return nil, j.Fail("algorithm", "%s", plain(err, "algorithms: "))
+		return nil, j.Fail("algorithm", "%s", job.Plain(err, "algorithms: "))
 	}
 	a.Estimator = algorithms.EstimatorSpec{Name: "none", Formula: "A = 1 on every response token", Source: "supervised fine-tuning"}
 	a.Loss.Name, a.Loss.Formula, a.Loss.Source = "sft", "loss_t = -current, the negative log-likelihood", "supervised fine-tuning"

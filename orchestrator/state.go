@@ -64,6 +64,18 @@ func (s *state) add(record map[string]float64, finished int) {
 	s.MismatchMax = max(s.MismatchMax, record["update/mismatch_max"])
 }
 
+// addErrors counts those of a step in the run's.
+func (s *state) addErrors(record map[string]float64) {
+	for key, n := range record {
+		if origin, ok := strings.CutPrefix(key, "errors/"); ok && n > 0 {
+			if s.Errors == nil {
+				s.Errors = map[string]int{}
+			}
+			s.Errors[origin] += int(n)
+		}
+	}
+}
+
 // evaluated tells whether the evaluation of that name was done at that step; "before" is done once.
 func (s *state) evaluated(name string, step int) bool {
 	return slices.ContainsFunc(s.Evaluations, func(e Evaluation) bool { return e.Name == name && (e.Step == step || name == "before") })

@@ -25,7 +25,7 @@ func TestSuccess(t *testing.T) {
 	q.Fields = map[string]any{}
 	tasks := &data.Tasks{Path: "t.jsonl", Tasks: []trajectory.Task{q}}
 	j := evalJob(job.Eval{Samples: 2})
-	require.ErrorContains(t, data.CheckEvaluation(j, tasks), `t.jsonl: task "q" has no answer, so pass@k cannot tell a success; set tasks.success to the reward of one, or map the column`)
+	require.ErrorContains(t, data.CheckEvaluation(j, tasks), `t.jsonl: task "q" has no answer, so pass@k cannot tell a success; set data.success to the reward of one, or map the column`)
 	j.Data.Success = &half
 	require.NoError(t, data.CheckEvaluation(j, tasks))
 	require.NoError(t, data.CheckEvaluation(evalJob(job.Eval{Samples: 1}), tasks))

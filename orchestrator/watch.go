@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/agentfly/agentfly/internal/watchdog"
+	"github.com/agentfly/agentfly/orchestrator/job"
 )
 
 // Watch prints on out what a job waits for, and for whom, when nothing moved for quiet seconds (0: never), and at each signal of
@@ -17,7 +18,7 @@ func Watch(ctx context.Context, quiet float64, out io.Writer, ask <-chan os.Sign
 	watch, cancel := context.WithCancel(context.WithoutCancel(ctx)) // what hangs after a signal is named too
 	var joined sync.WaitGroup
 	joined.Go(func() {
-		board.Watch(watch, seconds(quiet), ask, func(line string) { fmt.Fprintln(out, "agentfly: "+line) })
+		board.Watch(watch, job.Seconds(quiet), ask, func(line string) { fmt.Fprintln(out, "agentfly: "+line) })
 	})
 	return board.On(ctx), func() {
 		cancel()

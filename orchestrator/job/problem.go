@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sort"
 	"strings"
+	"time"
 )
 
 // Problem is one thing that is wrong with a job file.
@@ -43,3 +44,9 @@ func asError(all []Problem) error {
 
 // InputError marks an error of the user's files: exit status 2.
 func InputError(err error) error { return &Error{Lines: []string{err.Error()}} }
+
+// Plain is the text of an error without the prefix of the package that made it.
+func Plain(err error, prefix string) string { return strings.TrimPrefix(err.Error(), prefix) }
+
+// Seconds is a duration that a job gives in seconds.
+func Seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
