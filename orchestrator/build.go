@@ -20,6 +20,7 @@ import (
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/rewards"
@@ -49,7 +50,7 @@ type session struct {
 	renderer  *masks.Renderer
 	marks     []string // of the format: texts that stay special tokens
 	resources *resources.Resources
-	rollout   Rollout
+	rollout   rollout.Sampler
 	notes     []string // what the user should know of how the job runs
 	ranks     *ranks   // that train together; nil: this process alone
 	said      sync.Mutex
@@ -218,7 +219,7 @@ func (s *session) makeRollout() error {
 		return err
 	}
 	kept := masks.Kept(s.policy.Tokenizer, s.marks)
-	s.rollout = Rollout{
+	s.rollout = rollout.Sampler{
 		Engine: s.engine, Renderer: s.renderer, Format: format, Tools: chosen, Reward: s.rollout.Reward, Schemas: schemas, Prefix: prefix,
 		Decode: func(ids []int32) string { return masks.DecodeKeeping(s.policy.Tokenizer, ids, kept) },
 		Sampling: engines.Sampling{

@@ -15,13 +15,14 @@ import (
 
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
 // hermesRollout is a rollout in the format hermes, which takes several calls in a turn.
-func hermesRollout(t testing.TB, respond func(r engines.Request) (engines.Completion, error), all ...tools.Tool) *Rollout {
+func hermesRollout(t testing.TB, respond func(r engines.Request) (engines.Completion, error), all ...tools.Tool) *rollout.Sampler {
 	r := newRollout(t, respond)
 	r.Tools = tools.NewRegistry(tools.Options{})
 	require.NoError(t, r.Tools.Register(all...))
@@ -68,7 +69,7 @@ func TestCallsOfATurnRunSideBySide(t *testing.T) {
 		}
 		return say(strings.Join(calls, "\n"))
 	}, meet)
-	tr := r.Sample(t.Context(), Place{Task: task("a", "go", "x")})
+	tr := r.Sample(t.Context(), rollout.Place{Task: task("a", "go", "x")})
 	require.Empty(t, tr.Err)
 	require.Equal(t, trajectory.StopAnswer, tr.StopReason)
 	require.Len(t, tr.Turns[0].Results, n)
@@ -88,7 +89,7 @@ func TestATerminalCallEndsTheTrajectory(t *testing.T) {
 		}
 		return say(written("note", `{"x": "1"}`) + "\n" + written("answer", `{"answer": "5"}`) + "\n" + written("answer", `{"answer": "6"}`) + "\n" + written("note", `{"x": "2"}`))
 	}, note, tools.NewAnswer())
-	tr := r.Sample(t.Context(), Place{Task: task("a", "2 and 3?", "5")})
+	tr := r.Sample(t.Context(), rollout.Place{Task: task("a", "2 and 3?", "5")})
 	require.Empty(t, tr.Err)
 	require.Equal(t, trajectory.StopAnswer, tr.StopReason)
 	require.Len(t, tr.Turns, 2)
@@ -106,9 +107,9 @@ func TestATerminalCallEndsTheTrajectory(t *testing.T) {
 		turn = 0
 		past := *tr
 		other := *r
-		other.Again = again
-		other.Past = func(string) (*trajectory.Trajectory, bool) { return &past, false }
-		got := other.Sample(t.Context(), Place{Task: task("a", "2 and 3?", "5")})
+		other.Replay = again
+		other.Recovered = func(string) (*trajectory.Trajectory, bool) { return &past, false }
+		got := other.Sample(t.Context(), rollout.Place{Task: task("a", "2 and 3?", "5")})
 		require.Empty(t, got.Err)
 		require.Equal(t, trajectory.StopAnswer, got.StopReason)
 		require.Equal(t, 1.0, got.Reward)
@@ -133,7 +134,7 @@ func TestLimitsOfCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := hermesRollout(t, func(engines.Request) (engines.Completion, error) { return say(three) }, echo)
 			r.MaxCalls, r.MaxAtOnce = c.calls, c.atOnce
-			tr := r.Sample(t.Context(), Place{Task: task("a", "go", "x")})
+			tr := r.Sample(t.Context(), rollout.Place{Task: task("a", "go", "x")})
 			require.Empty(t, tr.Err)
 			require.Equal(t, c.stop, tr.StopReason)
 			var ran []int

@@ -8,6 +8,7 @@ import (
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -130,7 +131,7 @@ func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registrie
 			one.Lock()
 			defer one.Unlock()
 			if failed == nil {
-				failed = ending(t)
+				failed = rollout.Fatal(t)
 			}
 			if failed == nil { // nothing is handed over after an error
 				failed = f(t)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
@@ -49,7 +50,7 @@ func TestATrajectoryGoesOnAtItsNextTurn(t *testing.T) {
 		}
 		return say(fmt.Sprintf(`<count>{"n": %d}</count>`, q.Seed%1000))
 	}, counter)
-	place := Place{Phase: "train", Task: task("q", "1+1?", "2")}
+	place := rollout.Place{Phase: "train", Task: task("q", "1+1?", "2")}
 	admission := store.Admission{Phase: "train", Size: 1, Task: place.Task}
 
 	want := r.Sample(t.Context(), place)
@@ -83,7 +84,7 @@ func TestATrajectoryGoesOnAtItsNextTurn(t *testing.T) {
 		asked, called = 0, kill // as often as before, of what was recorded
 		second := *r
 		second.Record = db.AddTurn
-		second.Past = func(id string) (*trajectory.Trajectory, bool) {
+		second.Recovered = func(id string) (*trajectory.Trajectory, bool) {
 			require.Equal(t, "train-0-0-0", id)
 			return log.Outstanding[0].Partial[0], false
 		}
@@ -98,7 +99,7 @@ func TestATrajectoryGoesOnAtItsNextTurn(t *testing.T) {
 
 		asked = 0
 		third := *r
-		third.Past = func(string) (*trajectory.Trajectory, bool) { return ended, true }
+		third.Recovered = func(string) (*trajectory.Trajectory, bool) { return ended, true }
 		require.Same(t, ended, third.Sample(t.Context(), place))
 		require.Zero(t, asked)
 		require.NoError(t, db.Close())
@@ -109,10 +110,10 @@ func TestATrajectoryDoesNotGoOnUnderAnotherJob(t *testing.T) {
 	r := newRollout(t, func(q engines.Request) (engines.Completion, error) {
 		return say(`<calculator>1+1</calculator>`)
 	})
-	place := Place{Phase: "train", Task: task("q", "1+1?", "2")}
+	place := rollout.Place{Phase: "train", Task: task("q", "1+1?", "2")}
 	past := r.Sample(t.Context(), place)
 	past.Turns = past.Turns[:1]
-	r.Past = func(string) (*trajectory.Trajectory, bool) { return past, false }
+	r.Recovered = func(string) (*trajectory.Trajectory, bool) { return past, false }
 	r.Prefix[0] = trajectory.Text("system", "Other.")
 	got := r.Sample(t.Context(), place)
 	require.Equal(t, "render", got.ErrOrigin)

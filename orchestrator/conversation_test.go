@@ -17,6 +17,7 @@ import (
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/jinja"
 	"github.com/agentfly/agentfly/masks"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
@@ -38,7 +39,7 @@ func laidOut(pieces ...piece) (ids []int32, mask []bool) {
 }
 
 // summing asks the calculator, summarizes, asks again, and answers.
-func summing(t *testing.T) *Rollout {
+func summing(t *testing.T) *rollout.Sampler {
 	r := newRollout(t, func(q engines.Request) (engines.Completion, error) {
 		prompt := letters{}.Decode(q.Prompt, false)
 		switch {
@@ -57,7 +58,7 @@ func summing(t *testing.T) *Rollout {
 
 // A summary ends a sample and begins another: worked by hand.
 func TestSummarizeBeginsASample(t *testing.T) {
-	tr := summing(t).Sample(t.Context(), Place{Task: task("sum", "2, 3 and 1?", "6"), Phase: "train"})
+	tr := summing(t).Sample(t.Context(), rollout.Place{Task: task("sum", "2, 3 and 1?", "6"), Phase: "train"})
 	require.Empty(t, tr.Err)
 	require.Equal(t, trajectory.StopAnswer, tr.StopReason)
 	require.Equal(t, 1.0, tr.Reward)
@@ -109,7 +110,7 @@ func TestSummarizeIsTheOnlyCallOfItsTurn(t *testing.T) {
 	r.Format, err = tools.NewFormat("hermes", r.Tools.Specs(), tools.FormatOptions{ObservationRole: "user"})
 	require.NoError(t, err)
 	r.Sampling.MaxTokens, r.Sampling.Stop = 200, nil
-	tr := r.Sample(t.Context(), Place{Task: task("a", "1+1?", "2")})
+	tr := r.Sample(t.Context(), rollout.Place{Task: task("a", "1+1?", "2")})
 	require.Empty(t, tr.Err)
 	require.Len(t, tr.Samples, 1)
 	require.True(t, tr.Turns[0].Results[0].Failed)
@@ -123,7 +124,7 @@ func TestASummaryThatDoesNotFitEndsTheTrajectory(t *testing.T) {
 		return say("<summarize>" + strings.Repeat("x", 30) + "</summarize>")
 	}, tools.NewSummarize())
 	r.MaxTotal = 120
-	tr := r.Sample(t.Context(), Place{Task: task("a", "1?", "1")})
+	tr := r.Sample(t.Context(), rollout.Place{Task: task("a", "1?", "1")})
 	require.Empty(t, tr.Err)
 	require.Equal(t, trajectory.StopMaxTokens, tr.StopReason)
 	require.Len(t, tr.Samples, 1)
@@ -132,7 +133,7 @@ func TestASummaryThatDoesNotFitEndsTheTrajectory(t *testing.T) {
 // A trajectory of several samples goes on after each of its turns, and replays, as one of a single sample does.
 func TestSamplesGoOnAndReplay(t *testing.T) {
 	r := summing(t)
-	place := Place{Phase: "train", Task: task("q", "2, 3 and 1?", "6")}
+	place := rollout.Place{Phase: "train", Task: task("q", "2, 3 and 1?", "6")}
 	want := r.Sample(t.Context(), place)
 	require.Len(t, want.Samples, 2)
 	for kill := range len(want.Turns) + 1 { // turns that are recorded
@@ -153,7 +154,7 @@ func TestSamplesGoOnAndReplay(t *testing.T) {
 		second := *r
 		second.Engine = spy{r.Engine, func(engines.Request, engines.Completion) { asked++ }}
 		second.Record = db.AddTurn
-		second.Past = func(string) (*trajectory.Trajectory, bool) { return log.Outstanding[0].Partial[0], false }
+		second.Recovered = func(string) (*trajectory.Trajectory, bool) { return log.Outstanding[0].Partial[0], false }
 		got := second.Sample(t.Context(), place)
 		require.Equal(t, timeless(want), timeless(got))
 		require.Equal(t, len(want.Turns)-kill, asked)
@@ -165,11 +166,11 @@ func TestSamplesGoOnAndReplay(t *testing.T) {
 	}
 
 	replay := *r
-	replay.Again = true
+	replay.Replay = true
 	engine := newAgain(r.Engine, 7)
 	engine.expect(want)
 	replay.Engine = engine
-	replay.Past = func(string) (*trajectory.Trajectory, bool) { return want, false }
+	replay.Recovered = func(string) (*trajectory.Trajectory, bool) { return want, false }
 	got := replay.Sample(t.Context(), place)
 	require.Equal(t, timeless(want), timeless(got))
 
@@ -180,7 +181,7 @@ func TestSamplesGoOnAndReplay(t *testing.T) {
 	changed.TokenIDs[3]++
 	other.Samples[1] = &changed
 	changedRun := *r
-	changedRun.Past = func(string) (*trajectory.Trajectory, bool) { return &other, false }
+	changedRun.Recovered = func(string) (*trajectory.Trajectory, bool) { return &other, false }
 	got = changedRun.Sample(t.Context(), place)
 	require.Equal(t, "orchestrator: train-0-0-0 turn 2: its prompt is not the one that was recorded; the job's prompt, tools or model changed since", got.Err)
 }
@@ -204,7 +205,7 @@ func TestTrainableTokensOfSeveralSamples(t *testing.T) {
 		r.Engine = spy{r.Engine, func(q engines.Request, c engines.Completion) {
 			prompts, sampled = append(prompts, q.Prompt), append(sampled, c.TokenIDs)
 		}}
-		tr := r.Sample(t.Context(), Place{Task: task("a", "1?", "1")})
+		tr := r.Sample(t.Context(), rollout.Place{Task: task("a", "1?", "1")})
 		require.Empty(t, tr.Err)
 		require.Len(t, sampled, len(tr.Turns))
 		total := 0
@@ -240,7 +241,7 @@ func TestATemplateThatDropsThoughtsBeginsASample(t *testing.T) {
 	require.NoError(t, err)
 	r.Renderer, err = masks.NewRenderer(letters{}, tmpl, masks.Options{})
 	require.NoError(t, err)
-	tr := r.Sample(t.Context(), Place{Task: task("a", "2+3?", "5")})
+	tr := r.Sample(t.Context(), rollout.Place{Task: task("a", "2+3?", "5")})
 	require.Empty(t, tr.Err)
 	require.Equal(t, 1.0, tr.Reward)
 	require.Len(t, tr.Samples, 2)
@@ -276,11 +277,11 @@ func TestAFormatThatFailsFailsItsTrajectory(t *testing.T) {
 		r := newRollout(t, func(engines.Request) (engines.Completion, error) { return say("<calculator>1</calculator>") })
 		b.Format = r.Format
 		r.Format = b
-		tr := r.Sample(t.Context(), Place{Task: task("a", "1?", "1")})
+		tr := r.Sample(t.Context(), rollout.Place{Task: task("a", "1?", "1")})
 		require.Equal(t, trajectory.StopError, tr.StopReason)
 		require.Equal(t, "agent", tr.ErrOrigin)
 		require.Equal(t, "orchestrator: -0-0-0 turn 0: a.py: "+name+": KeyError: 'x'", tr.Err)
-		require.Equal(t, map[string]int{"agent": 1}, errorsOf(tr))
+		require.Equal(t, map[string]int{"agent": 1}, rollout.ErrorsOf(tr))
 	}
 }
 
@@ -307,13 +308,13 @@ func TestAFormatThatHangsOrPanicsFailsItsTrajectory(t *testing.T) {
 		lines := make(chan []watchdog.Line, 1)
 		time.AfterFunc(20*time.Second, func() { lines <- board.Lines() })
 		start := time.Now()
-		tr := r.Sample(board.On(t.Context()), Place{Phase: "train", Task: task("a", "1?", "1")})
+		tr := r.Sample(board.On(t.Context()), rollout.Place{Phase: "train", Task: task("a", "1?", "1")})
 		require.Equal(t, 30*time.Second, time.Since(start).Truncate(time.Second))
 		require.Equal(t, "agent", tr.ErrOrigin)
 		require.Equal(t, "orchestrator: train-0-0-0 turn 0: parse took longer than 30s (rollout.tool_timeout)", tr.Err)
 		require.Equal(t, "waiting for agent: train-0-0-0-0 for 20s", watchdog.Report(<-lines))
 		r.Format = wild{format}
-		tr = r.Sample(t.Context(), Place{Phase: "train", Task: task("a", "1?", "1")})
+		tr = r.Sample(t.Context(), rollout.Place{Phase: "train", Task: task("a", "1?", "1")})
 		require.Equal(t, "agent", tr.ErrOrigin)
 		require.Equal(t, "orchestrator: train-0-0-0 turn 0: parse panicked: a map of nothing", tr.Err)
 	})

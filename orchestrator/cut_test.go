@@ -10,6 +10,7 @@ import (
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
@@ -30,7 +31,7 @@ func TestACutCompletionIsNeitherACallNorAnAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			asked := 0
 			r := newRollout(t, func(engines.Request) (engines.Completion, error) { asked++; return cutBy(text) })
-			tr := r.Sample(t.Context(), Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"})
+			tr := r.Sample(t.Context(), rollout.Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"})
 			require.Empty(t, tr.Err)
 			require.Equal(t, trajectory.StopMaxTokens, tr.StopReason)
 			require.Equal(t, 1, asked)
@@ -51,7 +52,7 @@ func TestACutFragmentIsNoAnswerOfAWholeTextFormat(t *testing.T) {
 	var err error
 	r.Format, err = tools.NewFormat("hermes", r.Tools.Specs(), tools.FormatOptions{})
 	require.NoError(t, err)
-	tr := r.Sample(t.Context(), Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"})
+	tr := r.Sample(t.Context(), rollout.Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"})
 	require.Equal(t, trajectory.StopMaxTokens, tr.StopReason)
 	_, answered := tr.FinalAnswer()
 	require.Equal(t, -1, answered)
@@ -63,7 +64,7 @@ func TestWhatACutCompletionGetsIsASetting(t *testing.T) {
 		r := newRollout(t, func(engines.Request) (engines.Completion, error) { return cutBy("<answer>5</answer>") })
 		r.Cut = cut
 		r.Reward = constantReward(t, -1)
-		tr := r.Sample(t.Context(), Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"})
+		tr := r.Sample(t.Context(), rollout.Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"})
 		require.Empty(t, tr.Err)
 		return tr
 	}
@@ -72,11 +73,11 @@ func TestWhatACutCompletionGetsIsASetting(t *testing.T) {
 		stop   trajectory.StopReason
 		cut    bool
 	}{
-		"":        {-1, trajectory.StopMaxTokens, true},
-		CutScore:  {-1, trajectory.StopMaxTokens, true},
-		CutZero:   {0, trajectory.StopMaxTokens, true},
-		CutFilter: {-1, trajectory.StopMaxTokens, true},
-		CutParse:  {-1, trajectory.StopAnswer, false},
+		"":                {-1, trajectory.StopMaxTokens, true},
+		rollout.CutScore:  {-1, trajectory.StopMaxTokens, true},
+		rollout.CutZero:   {0, trajectory.StopMaxTokens, true},
+		rollout.CutFilter: {-1, trajectory.StopMaxTokens, true},
+		rollout.CutParse:  {-1, trajectory.StopAnswer, false},
 	} {
 		tr := sample(cut)
 		require.Equal(t, want.reward, tr.Reward, cut)
@@ -100,8 +101,8 @@ func TestARecordedTurnStaysWhatItWasRecordedAs(t *testing.T) {
 		return cutBy("<calculator>2+3</calculator>")
 	}
 	old := newRollout(t, call)
-	old.Cut = CutParse
-	at := Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"}
+	old.Cut = rollout.CutParse
+	at := rollout.Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"}
 	was := old.Sample(t.Context(), at)
 	require.Equal(t, trajectory.StopAnswer, was.StopReason)
 	for _, turns := range []int{1, 2} {
@@ -112,7 +113,7 @@ func TestARecordedTurnStaysWhatItWasRecordedAs(t *testing.T) {
 				past.StopReason = ""
 			}
 			r := newRollout(t, call)
-			r.Again, r.Past = again, func(string) (*trajectory.Trajectory, bool) { return &past, false }
+			r.Replay, r.Recovered = again, func(string) (*trajectory.Trajectory, bool) { return &past, false }
 			got := r.Sample(t.Context(), at)
 			require.Empty(t, got.Err)
 			require.Equal(t, was.StopReason, got.StopReason)
@@ -120,21 +121,21 @@ func TestARecordedTurnStaysWhatItWasRecordedAs(t *testing.T) {
 		}
 	}
 	none := newRollout(t, func(engines.Request) (engines.Completion, error) { return cutBy("hm") })
-	none.Cut = CutParse
+	none.Cut = rollout.CutParse
 	was = none.Sample(t.Context(), at)
 	require.Equal(t, trajectory.StopNoAction, was.StopReason)
-	none.Cut, none.Again, none.Past = CutScore, true, func(string) (*trajectory.Trajectory, bool) { return was, false }
+	none.Cut, none.Replay, none.Recovered = rollout.CutScore, true, func(string) (*trajectory.Trajectory, bool) { return was, false }
 	require.Equal(t, trajectory.StopNoAction, none.Sample(t.Context(), at).StopReason)
 }
 
 // A turn that was recorded as cut, without its end, stays cut in a run that goes on with cut: parse: its call did not run, and what it
 // says is no answer. One that was recorded with cut: parse is what it was.
 func TestARecordedCutTurnStaysCut(t *testing.T) {
-	at := Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"}
+	at := rollout.Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"}
 	for text, parsed := range map[string]trajectory.StopReason{
 		"<calculator>2+3</calculator> and so": "", "<answer>5</answer> because": trajectory.StopAnswer, "<calculator>2+3": "", "I think that": trajectory.StopNoAction,
 	} {
-		for _, before := range []string{CutScore, CutParse} {
+		for _, before := range []string{rollout.CutScore, rollout.CutParse} {
 			for _, again := range []bool{false, true} {
 				script := func(r engines.Request) (engines.Completion, error) {
 					if strings.Contains(lastTurn(r), "<result>") {
@@ -146,7 +147,7 @@ func TestARecordedCutTurnStaysCut(t *testing.T) {
 				old.Cut = before
 				was := old.Sample(t.Context(), at)
 				require.Empty(t, was.Err)
-				if before == CutParse && parsed != "" {
+				if before == rollout.CutParse && parsed != "" {
 					require.Equal(t, parsed, was.StopReason)
 				}
 				past := *was
@@ -155,12 +156,12 @@ func TestARecordedCutTurnStaysCut(t *testing.T) {
 					past.StopReason = ""
 				}
 				r := newRollout(t, script)
-				r.Cut, r.Again, r.Past = CutParse, again, func(string) (*trajectory.Trajectory, bool) { return &past, false }
+				r.Cut, r.Replay, r.Recovered = rollout.CutParse, again, func(string) (*trajectory.Trajectory, bool) { return &past, false }
 				got := r.Sample(t.Context(), at)
 				require.Empty(t, got.Err, "%s %s", text, before)
 				require.Equal(t, was.Samples[0].TokenIDs, got.Samples[0].TokenIDs, "%s %s", text, before)
 				require.Equal(t, len(was.Turns), len(got.Turns), "%s %s", text, before)
-				if before == CutParse || parsed != trajectory.StopNoAction { // of which nothing is recorded that tells the two apart
+				if before == rollout.CutParse || parsed != trajectory.StopNoAction { // of which nothing is recorded that tells the two apart
 					require.Equal(t, was.StopReason, got.StopReason, "%s %s", text, before)
 				}
 			}
@@ -171,7 +172,7 @@ func TestARecordedCutTurnStaysCut(t *testing.T) {
 // Overlong shaping counts the tokens that a completion cut by max_new_tokens has; only rollout.max_tokens is the limit of the penalty.
 func TestOverlongShapingOfACutCompletion(t *testing.T) {
 	r := newRollout(t, func(engines.Request) (engines.Completion, error) { return cutBy("hm") })
-	tr := r.Sample(t.Context(), Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"})
+	tr := r.Sample(t.Context(), rollout.Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"})
 	run := &run{session: &session{rollout: *r}, algorithm: &algorithms.Algorithm{Overlong: algorithms.Overlong{Buffer: 100, Factor: 1}}}
 	run.shape(tr)
 	require.Zero(t, tr.RewardParts[overlongPart])

@@ -18,6 +18,7 @@ import (
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
@@ -383,14 +384,14 @@ func (t *run) refusedByTeacher(b *batch) error {
 // evaluateKL estimates the divergence from the teacher on the held-out tasks, sampled as in training.
 func (t *run) evaluateKL(ctx context.Context, e *Evaluation) error {
 	r := t.rollout
-	r.Record, r.Past = nil, nil
-	groups, err := r.Groups(ctx, "eval-"+e.Name+"-kl", e.Step, t.eval.Tasks, t.job.Rollout.GroupSize, ending)
+	r.Record, r.Recovered = nil, nil
+	groups, err := r.Groups(ctx, "eval-"+e.Name+"-kl", e.Step, t.eval.Tasks, t.job.Rollout.GroupSize, rollout.Fatal)
 	if err := errors.Join(err, ctx.Err()); err != nil {
 		return err
 	}
 	d, err := t.distill(ctx, groups, nil)
 	if err == nil {
-		err = tooManyFailed(t.job.Rollout, "evaluation "+e.Name+", divergence from the teacher", groups)
+		err = rollout.TooManyFailed(t.job.Rollout, "evaluation "+e.Name+", divergence from the teacher", groups)
 	}
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -61,14 +62,14 @@ const evaluatedAtOnce = 10_000
 
 // evaluate samples every task eval.samples times. Its seeds are its own, derived from the evaluation's name, and nothing of
 // it is trained on.
-func evaluate(ctx context.Context, r Rollout, db *store.Store, name string, step int, tasks []trajectory.Task, j *job.Job) (Evaluation, error) {
+func evaluate(ctx context.Context, r rollout.Sampler, db *store.Store, name string, step int, tasks []trajectory.Task, j *job.Job) (Evaluation, error) {
 	r.Sampling.Temperature = j.Eval.Temperature
-	r.Record, r.Past = nil, nil // one that is cut off is done anew
+	r.Record, r.Recovered = nil, nil // one that is cut off is done anew
 	r.AtOnce = evaluatedAtOnce
 	start := time.Now()
 	phase := "eval-" + name
 	groups, failed := r.Groups(ctx, phase, step, tasks, max(1, j.Eval.Samples), func(t *trajectory.Trajectory) error {
-		if err := ending(t); err != nil {
+		if err := rollout.Fatal(t); err != nil {
 			return err
 		}
 		if db == nil || ctx.Err() != nil {
@@ -83,7 +84,7 @@ func evaluate(ctx context.Context, r Rollout, db *store.Store, name string, step
 	if failed != nil {
 		return e, failed
 	}
-	if err := tooManyFailed(j.Rollout, "evaluation "+name, groups); err != nil { // its score would say more of what failed than of the policy
+	if err := rollout.TooManyFailed(j.Rollout, "evaluation "+name, groups); err != nil { // its score would say more of what failed than of the policy
 		return e, err
 	}
 	if j.Eval.Samples > 1 {
@@ -119,7 +120,7 @@ func (e *Evaluation) count(groups []trajectory.Group) {
 					}
 				}
 			}
-			for origin, times := range errorsOf(t) {
+			for origin, times := range rollout.ErrorsOf(t) {
 				e.Errors[origin] += times
 			}
 		}

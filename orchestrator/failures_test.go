@@ -17,6 +17,7 @@ import (
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/engines/vllm"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
@@ -156,8 +157,8 @@ func TestEveryPartHasADeadline(t *testing.T) {
 		require.Equal(t, "engine", late.ErrOrigin)
 		require.Contains(t, late.Err, "train-0-0-1 turn 0: vllm: request train-0-0-1-0: "+server.URL+": context deadline exceeded")
 		require.Empty(t, fine.Err)
-		require.Equal(t, map[string]int{"engine": 1}, errorsOf(late))
-		require.Empty(t, errorsOf(fine))
+		require.Equal(t, map[string]int{"engine": 1}, rollout.ErrorsOf(late))
+		require.Empty(t, rollout.ErrorsOf(fine))
 	})
 	t.Run("tool", func(t *testing.T) {
 		var seen atomic.Value
@@ -168,20 +169,20 @@ func TestEveryPartHasADeadline(t *testing.T) {
 			}
 			return say("<stuck>x</stuck>")
 		}, stuck(let)) // the registry's deadline is 50 ms
-		tr := r.Sample(t.Context(), Place{Phase: "train", Task: task("a", "a?", "5")})
+		tr := r.Sample(t.Context(), rollout.Place{Phase: "train", Task: task("a", "a?", "5")})
 		require.Empty(t, tr.Err, "the model is told, and goes on")
 		require.Contains(t, seen.Load(), "Error: stuck took longer than 50ms; ask it for less work")
 		require.Equal(t, 1.0, tr.Reward)
 		require.True(t, tr.Turns[0].Results[0].Broken)
-		require.Equal(t, map[string]int{"tool": 1}, errorsOf(tr))
+		require.Equal(t, map[string]int{"tool": 1}, rollout.ErrorsOf(tr))
 	})
 	t.Run("reward", func(t *testing.T) {
 		r := newRollout(t, func(engines.Request) (engines.Completion, error) { return say("<answer>5</answer>") })
 		r.Reward = judged(t, 50*time.Millisecond, func(context.Context, rewards.Input) (float64, error) { <-let; return 1, nil })
-		tr := r.Sample(t.Context(), Place{Phase: "train", Task: task("a", "a?", "5")})
+		tr := r.Sample(t.Context(), rollout.Place{Phase: "train", Task: task("a", "a?", "5")})
 		require.Equal(t, "reward", tr.ErrOrigin)
 		require.Contains(t, tr.Err, "rewards: judge: no score after 50ms")
-		require.Equal(t, map[string]int{"reward": 1}, errorsOf(tr))
+		require.Equal(t, map[string]int{"reward": 1}, rollout.ErrorsOf(tr))
 	})
 }
 

@@ -13,12 +13,13 @@ import (
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
 // recorded is a trajectory as a conversation.
-func recorded(t *testing.T, r *Rollout, task trajectory.Task, tr *trajectory.Trajectory) data.Conversation {
+func recorded(t *testing.T, r *rollout.Sampler, task trajectory.Task, tr *trajectory.Trajectory) data.Conversation {
 	c := data.Conversation{ID: tr.ID, Messages: slices.Clone(task.Prompt), Learned: make([]bool, len(task.Prompt))}
 	for i, turn := range tr.Turns {
 		c.Messages = append(c.Messages, trajectory.Text("assistant", turn.Completion))
@@ -48,7 +49,7 @@ func TestAConversationHasTheMaskOfItsRollout(t *testing.T) {
 	s := &session{renderer: r.Renderer, rollout: *r}
 	for i := range turns {
 		task := task("sum", "2 and 3?", "5")
-		tr := r.Sample(t.Context(), Place{Index: i, Task: task, Phase: "train"})
+		tr := r.Sample(t.Context(), rollout.Place{Index: i, Task: task, Phase: "train"})
 		require.Empty(t, tr.Err)
 		got, err := s.render([]data.Conversation{recorded(t, r, task, tr)})
 		require.NoError(t, err)

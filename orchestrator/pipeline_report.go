@@ -7,6 +7,7 @@ import (
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 )
 
 // overlaps tells whether rollouts go on beside updates.
@@ -78,8 +79,8 @@ func DescribeMode(j *job.Job, a *algorithms.Algorithm) string {
 		line("", "a group that no later step could train within that: %s (stale: %s)", what, r.Stale)
 	}
 	line("cut", "a completion that a token limit cut %s (rollout.cut: %s)", map[string]string{
-		CutScore: "ends its trajectory, which the rewards score without an answer", CutZero: "ends its trajectory, whose reward is then 0",
-		CutFilter: "ends its trajectory, which the update leaves out", CutParse: "counts as if the model had ended it",
+		rollout.CutScore: "ends its trajectory, which the rewards score without an answer", rollout.CutZero: "ends its trajectory, whose reward is then 0",
+		rollout.CutFilter: "ends its trajectory, which the update leaves out", rollout.CutParse: "counts as if the model had ended it",
 	}[r.Cut], r.Cut)
 	deadline := "none of its own"
 	if r.Timeout > 0 {

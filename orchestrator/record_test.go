@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -28,7 +29,7 @@ func TestTurnsAreRecordedBeforeTheyAreUsed(t *testing.T) {
 		events = append(events, fmt.Sprintf("%d turns, %d tokens", len(tr.Turns), s.Len()))
 		return nil
 	}
-	place := Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"}
+	place := rollout.Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"}
 	tr := r.Sample(context.Background(), place)
 	require.Equal(t, trajectory.StopAnswer, tr.StopReason)
 	one, two, three := tr.Turns[0], tr.Turns[1], tr.Turns[2]

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -40,7 +41,7 @@ type replaying struct {
 
 // place is a recorded trajectory.
 type place struct {
-	Place
+	rollout.Place
 	id string
 }
 
@@ -196,7 +197,7 @@ func (t *run) newReplay(ctx context.Context, from *store.Store) (*replaying, err
 		}
 		for i, g := range groups {
 			for k, tr := range g.Trajectories {
-				if err := p.add(b, g, tr, Place{Phase: store.Train, Step: b.Groups[i].Step, Group: b.Groups[i].Group, Index: k, Task: g.Task}); err != nil {
+				if err := p.add(b, g, tr, rollout.Place{Phase: store.Train, Step: b.Groups[i].Step, Group: b.Groups[i].Group, Index: k, Task: g.Task}); err != nil {
 					cancel()
 					return nil, err
 				}
@@ -204,9 +205,9 @@ func (t *run) newReplay(ctx context.Context, from *store.Store) (*replaying, err
 		}
 	}
 	t.engine = p.engine
-	t.rollout.Engine, t.rollout.Record, t.rollout.Again = p.engine, nil, true
+	t.rollout.Engine, t.rollout.Record, t.rollout.Replay = p.engine, nil, true
 	t.rollout.Timeout, t.rollout.Deadline = forever, 0 // a completion waits for its weights
-	t.rollout.Past = func(id string) (*trajectory.Trajectory, bool) {
+	t.rollout.Recovered = func(id string) (*trajectory.Trajectory, bool) {
 		p.engine.mu.Lock()
 		defer p.engine.mu.Unlock()
 		return p.engine.record[id], false
@@ -217,7 +218,7 @@ func (t *run) newReplay(ctx context.Context, from *store.Store) (*replaying, err
 }
 
 // add takes a recorded trajectory up. What failed is not trained, and not sampled again.
-func (p *replaying) add(b store.Batch, g trajectory.Group, tr *trajectory.Trajectory, at Place) error {
+func (p *replaying) add(b store.Batch, g trajectory.Group, tr *trajectory.Trajectory, at rollout.Place) error {
 	r := &result{done: make(chan struct{})}
 	p.results[tr.ID] = r
 	if task, ok := p.t.past.tasks[g.Task.ID]; ok {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -55,7 +56,7 @@ func (t *run) recover(ctx context.Context) error {
 	if t.options.Resume {
 		t.sayRecovered(log)
 	}
-	t.rollout.Past = func(id string) (*trajectory.Trajectory, bool) {
+	t.rollout.Recovered = func(id string) (*trajectory.Trajectory, bool) {
 		if done := t.past.ended[id]; done != nil {
 			return done, true
 		}
@@ -209,7 +210,7 @@ func (t *run) keep(ctx context.Context, phase string, task trajectory.Task, tr *
 	case tr.StopReason == trajectory.StopCancelled: // it goes on when the run is resumed
 		return nil
 	}
-	if err := ending(tr); err != nil {
+	if err := rollout.Fatal(tr); err != nil {
 		return err
 	}
 	t.shape(tr)

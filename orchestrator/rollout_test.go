@@ -21,6 +21,7 @@ import (
 	"github.com/agentfly/agentfly/engines/scripted"
 	"github.com/agentfly/agentfly/jinja"
 	"github.com/agentfly/agentfly/masks"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/tools/calculator"
@@ -96,7 +97,7 @@ func say(text string) (engines.Completion, error) {
 }
 
 // newRollout makes a rollout whose engine is a script. more tools may be given beside the calculator.
-func newRollout(t testing.TB, respond func(r engines.Request) (engines.Completion, error), more ...tools.Tool) *Rollout {
+func newRollout(t testing.TB, respond func(r engines.Request) (engines.Completion, error), more ...tools.Tool) *rollout.Sampler {
 	t.Helper()
 	tmpl, err := jinja.Compile(chatML, jinja.Options{EOSToken: "<|im_end|>"})
 	require.NoError(t, err)
@@ -112,7 +113,7 @@ func newRollout(t testing.TB, respond func(r engines.Request) (engines.Completio
 	require.NoError(t, err)
 	engine := scripted.New(scripted.Options{Respond: respond, Decode: decode, Version: 7})
 	t.Cleanup(func() { require.NoError(t, engine.Close()) })
-	return &Rollout{
+	return &rollout.Sampler{
 		Engine: engine, Renderer: renderer, Decode: decode, Format: format, Tools: registry, Reward: reward,
 		Prefix:   []trajectory.Message{trajectory.Text("system", "Use it.")},
 		Sampling: engines.Sampling{MaxTokens: 64, Temperature: 1, TopP: 1, StopIDs: renderer.StopIDs(), Stop: format.Stops()},
@@ -138,7 +139,7 @@ func TestTwoTurnsToken(t *testing.T) {
 		return engines.Completion{TokenIDs: letters{}.Encode("<calculator>2+3</calculator>"), Logprobs: slices.Repeat([]float32{-0.5}, 28)}, nil
 	})
 	r.Sampling.Stop = nil
-	tr := r.Sample(context.Background(), Place{Step: 4, Group: 1, Index: 2, Task: task("sum", "2 and 3?", "5"), Phase: "train"})
+	tr := r.Sample(context.Background(), rollout.Place{Step: 4, Group: 1, Index: 2, Task: task("sum", "2 and 3?", "5"), Phase: "train"})
 	require.Empty(t, tr.Err)
 	require.Equal(t, "train-4-1-2", tr.ID)
 	require.Equal(t, "sum", tr.TaskID)
@@ -183,7 +184,7 @@ func TestTwoTurnsToken(t *testing.T) {
 
 func TestStopReasons(t *testing.T) {
 	for name, c := range map[string]struct {
-		change  func(r *Rollout)
+		change  func(r *rollout.Sampler)
 		respond func(r engines.Request) (engines.Completion, error)
 		want    trajectory.StopReason
 		turns   int
@@ -191,7 +192,7 @@ func TestStopReasons(t *testing.T) {
 		"the last turn calls": {nil, func(engines.Request) (engines.Completion, error) { return say("<calculator>1</calculator>") }, trajectory.StopMaxTurns, 3},
 		"no call, no answer":  {nil, func(engines.Request) (engines.Completion, error) { return say("well") }, trajectory.StopNoAction, 1},
 		"an observation that does not fit": {
-			func(r *Rollout) { r.MaxTotal = 80 },
+			func(r *rollout.Sampler) { r.MaxTotal = 80 },
 			func(engines.Request) (engines.Completion, error) { return say("<calculator>1</calculator>") }, trajectory.StopMaxTokens, 1,
 		},
 	} {
@@ -200,7 +201,7 @@ func TestStopReasons(t *testing.T) {
 			if c.change != nil {
 				c.change(r)
 			}
-			tr := r.Sample(context.Background(), Place{Task: task("a", "what?", "1")})
+			tr := r.Sample(context.Background(), rollout.Place{Task: task("a", "what?", "1")})
 			require.Empty(t, tr.Err)
 			require.Equal(t, c.want, tr.StopReason)
 			require.Len(t, tr.Turns, c.turns)
@@ -213,7 +214,7 @@ func TestStopReasons(t *testing.T) {
 func TestAPromptThatDoesNotFitIsAFailure(t *testing.T) {
 	r := newRollout(t, func(engines.Request) (engines.Completion, error) { return say("x") })
 	r.MaxTotal = 20
-	tr := r.Sample(context.Background(), Place{Task: task("a", "what?", "1")})
+	tr := r.Sample(context.Background(), rollout.Place{Task: task("a", "what?", "1")})
 	require.Equal(t, trajectory.StopError, tr.StopReason)
 	require.Equal(t, "render", tr.ErrOrigin)
 	require.Regexp(t, `^orchestrator: -0-0-0: the prompt has \d+ tokens and rollout.max_tokens, or the context of the model or its teacher, ends at 20; raise it or shorten the prompt$`, tr.Err)
@@ -316,7 +317,7 @@ func TestToolsOff(t *testing.T) {
 		return say("<calculator>2+3</calculator>")
 	})
 	r.ToolsOff = true
-	tr := r.Sample(context.Background(), Place{Task: task("a", "2 and 3?", "5")})
+	tr := r.Sample(context.Background(), rollout.Place{Task: task("a", "2 and 3?", "5")})
 	require.Equal(t, "Error: the tool is not available", tr.Turns[0].Results[0].Observation)
 	require.True(t, tr.Turns[0].Results[0].Failed)
 	require.Zero(t, tr.Reward)
@@ -324,23 +325,23 @@ func TestToolsOff(t *testing.T) {
 
 func TestSeedsDeriveFromPlaceAndTurn(t *testing.T) {
 	r := newRollout(t, nil)
-	base := Place{Step: 1, Group: 2, Index: 3, Task: trajectory.Task{ID: "t"}, Phase: "train"}
+	base := rollout.Place{Step: 1, Group: 2, Index: 3, Task: trajectory.Task{ID: "t"}, Phase: "train"}
 	same := base
-	require.Equal(t, r.requestSeed(base, 0), r.requestSeed(same, 0))
-	seen := map[uint64]bool{r.requestSeed(base, 0): true}
-	for _, change := range []func(p *Place){
-		func(p *Place) { p.Step = 2 }, func(p *Place) { p.Group = 3 }, func(p *Place) { p.Index = 4 },
-		func(p *Place) { p.Task.ID = "u" }, func(p *Place) { p.Phase = "eval-before" },
+	require.Equal(t, r.RequestSeed(base, 0), r.RequestSeed(same, 0))
+	seen := map[uint64]bool{r.RequestSeed(base, 0): true}
+	for _, change := range []func(p *rollout.Place){
+		func(p *rollout.Place) { p.Step = 2 }, func(p *rollout.Place) { p.Group = 3 }, func(p *rollout.Place) { p.Index = 4 },
+		func(p *rollout.Place) { p.Task.ID = "u" }, func(p *rollout.Place) { p.Phase = "eval-before" },
 	} {
 		p := base
 		change(&p)
-		require.False(t, seen[r.requestSeed(p, 0)])
-		seen[r.requestSeed(p, 0)] = true
+		require.False(t, seen[r.RequestSeed(p, 0)])
+		seen[r.RequestSeed(p, 0)] = true
 	}
-	require.False(t, seen[r.requestSeed(base, 1)])
+	require.False(t, seen[r.RequestSeed(base, 1)])
 	other := *r
 	other.Seed++
-	require.False(t, seen[other.requestSeed(base, 0)])
+	require.False(t, seen[other.RequestSeed(base, 0)])
 }
 
 // The trainable tokens are the sampled ones, whatever the model writes, and each prompt that the engine saw is the
@@ -510,6 +511,6 @@ func TestSchemasReachThePrompt(t *testing.T) {
 	data, err := tools.OpenAI(r.Tools.Specs())
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(data, &r.Schemas))
-	r.Sample(context.Background(), Place{Task: task("a", "1?", "1")})
+	r.Sample(context.Background(), rollout.Place{Task: task("a", "1?", "1")})
 	require.Contains(t, prompt, `"name": "calculator"`) // this template ignores tools, so the system prompt holds them
 }

@@ -64,7 +64,7 @@ func (t *run) takeRules(ctx context.Context) error {
 		return err
 	}
 	if oldest < rules {
-		t.rollout.Anew = t.beginAnew()
+		t.rollout.Restart = t.beginAnew()
 	}
 	if newest >= rules {
 		return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -25,7 +26,7 @@ func TestATrajectoryOfAnOlderProgramBeginsAnew(t *testing.T) {
 		}
 		return say("<calculator>1+1</calculator>")
 	})
-	place := Place{Phase: "train", Task: task("q", "1+1?", "2")}
+	place := rollout.Place{Phase: "train", Task: task("q", "1+1?", "2")}
 	want := r.Sample(t.Context(), place)
 	require.Empty(t, want.Err)
 	require.Len(t, want.Turns, 2)
@@ -42,11 +43,11 @@ func TestATrajectoryOfAnOlderProgramBeginsAnew(t *testing.T) {
 		change(&s, &past.Turns[0])
 		var anew []string
 		again := *r
-		again.Past = func(string) (*trajectory.Trajectory, bool) { return &past, false }
+		again.Recovered = func(string) (*trajectory.Trajectory, bool) { return &past, false }
 		if name != "nothing" { // of this program's own records
 			require.Contains(t, again.Sample(t.Context(), place).Err, name[4:]+" is not the one that was recorded")
 		}
-		again.Anew = func(id string, err error) {
+		again.Restart = func(id string, err error) {
 			require.ErrorContains(t, err, name[4:]+" is not the one that was recorded")
 			anew = append(anew, id)
 		}
@@ -84,7 +85,7 @@ func TestAResumedRunSaysWhichRulesChanged(t *testing.T) {
 		fact, err := db.Fact(rulesFact)
 		require.NoError(t, err)
 		require.Equal(t, c.then, fact, i)
-		require.Equal(t, c.lenient, r.rollout.Anew != nil, i)
+		require.Equal(t, c.lenient, r.rollout.Restart != nil, i)
 		require.Equal(t, c.notes, len(r.notes) == 1, i)
 		if c.notes {
 			for _, want := range []string{"older program", "agent.special_tokens: markup", "rollout.cut: parse", "trainer.schedule"} {
@@ -92,8 +93,8 @@ func TestAResumedRunSaysWhichRulesChanged(t *testing.T) {
 			}
 		}
 		if c.lenient {
-			r.rollout.Anew("a", &failure{"render", bytes.ErrTooLarge})
-			r.rollout.Anew("b", &failure{"render", bytes.ErrTooLarge})
+			r.rollout.Restart("a", bytes.ErrTooLarge)
+			r.rollout.Restart("b", bytes.ErrTooLarge)
 			require.Equal(t, []string{"trajectory a begins anew, as will others of its kind: an older program recorded it under other rules (bytes.Buffer: too large)"}, r.lateNotes())
 		}
 		require.NoError(t, db.Close())
@@ -120,7 +121,7 @@ func TestTheStoreHoldsWhatBeganAnew(t *testing.T) {
 		}
 		return say("<calculator>1+1</calculator>")
 	})
-	place := Place{Phase: "train", Task: task("q", "1+1?", "2")}
+	place := rollout.Place{Phase: "train", Task: task("q", "1+1?", "2")}
 	want := r.Sample(t.Context(), place)
 	past := *want
 	past.StopReason, past.Turns = "", want.Turns[:1]
@@ -142,7 +143,7 @@ func TestTheStoreHoldsWhatBeganAnew(t *testing.T) {
 	again := &run{session: &session{rollout: *r}, db: db, options: Options{Resume: true}}
 	require.NoError(t, again.takeRules(t.Context()))
 	again.rollout.Record = db.AddTurn
-	again.rollout.Past = func(string) (*trajectory.Trajectory, bool) { return log.Outstanding[0].Partial[0], false }
+	again.rollout.Recovered = func(string) (*trajectory.Trajectory, bool) { return log.Outstanding[0].Partial[0], false }
 	got := again.rollout.Sample(t.Context(), place)
 	require.Equal(t, timeless(want), timeless(got))
 	require.NoError(t, db.AddTrajectory(t.Context(), "train", place.Task, got))

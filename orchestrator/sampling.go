@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -46,7 +47,7 @@ func (t *run) usable(g trajectory.Group) bool {
 	}
 	var rewards []float64
 	for _, tr := range g.Trajectories {
-		if tr.Err == "" && tr.ResponseTokens() > 0 && !(t.rollout.Cut == CutFilter && tr.Cut()) {
+		if tr.Err == "" && tr.ResponseTokens() > 0 && !(t.rollout.Cut == rollout.CutFilter && tr.Cut()) {
 			rewards = append(rewards, tr.Reward)
 		}
 	}
@@ -91,13 +92,13 @@ func (t *run) admit(ctx context.Context, all ...store.Admission) error {
 
 // tooManyFailed holds the failed trajectories of a step against rollout.max_failed.
 func (t *run) tooManyFailed(step int, groups []trajectory.Group) error {
-	return tooManyFailed(t.job.Rollout, fmt.Sprintf("step %d", step), groups)
+	return rollout.TooManyFailed(t.job.Rollout, fmt.Sprintf("step %d", step), groups)
 }
 
 // group samples and stores a group, with its greedy rollout where the estimator asks for one. ended is called as each
 // trajectory ends, by its goroutine.
 func (t *run) group(ctx context.Context, l *live, ended func(index int)) (trajectory.Group, error) {
-	first := Place{Phase: store.Train, Step: l.step, Group: l.slot.group}
+	first := rollout.Place{Phase: store.Train, Step: l.step, Group: l.slot.group}
 	var greedy trajectory.Group
 	var greedyErr error
 	var beside sync.WaitGroup
@@ -117,8 +118,8 @@ func (t *run) group(ctx context.Context, l *live, ended func(index int)) (trajec
 }
 
 // rollOut samples, shapes and stores the trajectories of a group.
-func (t *run) rollOut(ctx context.Context, r Rollout, first Place, l *live, size int, ended func(index int)) (trajectory.Group, error) {
-	groups, err := r.groupsFrom(ctx, first, []trajectory.Task{l.task}, size, func(tr *trajectory.Trajectory) error {
+func (t *run) rollOut(ctx context.Context, r rollout.Sampler, first rollout.Place, l *live, size int, ended func(index int)) (trajectory.Group, error) {
+	groups, err := r.GroupsFrom(ctx, first, []trajectory.Task{l.task}, size, func(tr *trajectory.Trajectory) error {
 		defer ended(tr.Index)
 		return t.keep(ctx, first.Phase, l.task, tr)
 	})

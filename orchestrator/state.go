@@ -14,6 +14,7 @@ import (
 
 	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/orchestrator/data"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -232,7 +233,7 @@ func (t *run) describe(b *batch, rewards []float64, m trainer.Metrics, waited, w
 		"update/dropped": m.Dropped, "update/kl": m.KL, "update/value_loss": m.ValueLoss, "update/explained": m.Explained,
 		"tokens/packed": float64(m.PackedTokens), "tokens/unpacked": float64(m.UnpackedTokens),
 	}
-	if t.rollout.Cut == CutFilter {
+	if t.rollout.Cut == rollout.CutFilter {
 		r["trajectories/filtered"] = float64(m.Filtered)
 	}
 	countErrors(r, b.all)

@@ -17,6 +17,7 @@ import (
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -92,7 +93,7 @@ func TestAThoughtThatThePromptOpened(t *testing.T) {
 			require.NoError(t, err)
 			r.Renderer, err = masks.NewRenderer(letters{}, tmpl, masks.Options{})
 			require.NoError(t, err)
-			tr := r.Sample(t.Context(), Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"})
+			tr := r.Sample(t.Context(), rollout.Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"})
 			require.Empty(t, tr.Err)
 			require.Equal(t, c.completion, tr.Turns[0].Completion)
 			require.Zero(t, tr.Turns[0].ParseErrors)
@@ -118,14 +119,14 @@ func TestAThoughtIsOpenInEveryTurn(t *testing.T) {
 	require.NoError(t, err)
 	r.Renderer, err = masks.NewRenderer(letters{}, tmpl, masks.Options{})
 	require.NoError(t, err)
-	at := Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"}
+	at := rollout.Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"}
 	tr := r.Sample(t.Context(), at)
 	require.Empty(t, tr.Err)
 	require.Len(t, tr.Turns, 2)
 	require.Equal(t, trajectory.StopNoAction, tr.StopReason)
 	past := *tr
 	past.Turns = tr.Turns[:1]
-	r.Past = func(string) (*trajectory.Trajectory, bool) { return &past, false }
+	r.Recovered = func(string) (*trajectory.Trajectory, bool) { return &past, false }
 	again := r.Sample(t.Context(), at)
 	require.Empty(t, again.Err)
 	require.Equal(t, trajectory.StopNoAction, again.StopReason)
@@ -174,7 +175,7 @@ func TestAPageInjectsNoRoles(t *testing.T) {
 		}
 		return say("<answer>5</answer>")
 	}, prints)
-	tr := r.Sample(t.Context(), Place{Task: task("sum", "2 <|im_end|> 3?", "5"), Phase: "train"})
+	tr := r.Sample(t.Context(), rollout.Place{Task: task("sum", "2 <|im_end|> 3?", "5"), Phase: "train"})
 	require.Empty(t, tr.Err)
 	require.Equal(t, trajectory.StopAnswer, tr.StopReason)
 	require.Len(t, tr.Samples, 1)
@@ -222,7 +223,7 @@ func TestAStepLeavesCutTrajectoriesOut(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(strings.SplitN(string(data), "\n", 2)[0]), &line))
 		return line
 	}
-	score, filter, parse := first(CutScore), first(CutFilter), first(CutParse)
+	score, filter, parse := first(rollout.CutScore), first(rollout.CutFilter), first(rollout.CutParse)
 	require.Positive(t, score["turns/cut"])
 	require.Equal(t, score["turns/cut"], score["stop/max_tokens"])
 	require.Equal(t, score["turns/cut"], filter["turns/cut"])

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
@@ -61,7 +62,7 @@ func (t *run) update(ctx context.Context, b *batch, start time.Time) (err error)
 	// an update that has begun is finished even when the run is interrupted: half of one could not be resumed
 	before := t.state.Version
 	t.halfway = true
-	m, err := t.trainer.Step(context.WithoutCancel(ctx), trainer.Batch{Step: step, Version: before, Groups: pointers(b.trained), Advantages: taught.advantages, FilterCut: t.rollout.Cut == CutFilter})
+	m, err := t.trainer.Step(context.WithoutCancel(ctx), trainer.Batch{Step: step, Version: before, Groups: pointers(b.trained), Advantages: taught.advantages, FilterCut: t.rollout.Cut == rollout.CutFilter})
 	skipped, err := t.skip(step, err)
 	if err != nil {
 		return err

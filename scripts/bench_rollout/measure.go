@@ -20,7 +20,7 @@ import (
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/engines/vllm"
 	"github.com/agentfly/agentfly/internal/retry"
-	"github.com/agentfly/agentfly/orchestrator"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -106,7 +106,7 @@ func measure(ctx context.Context, args []string) error {
 type bench struct {
 	*workload
 	options
-	rollout  *orchestrator.Rollout
+	rollout  *rollout.Sampler
 	engine   *timed
 	db       *store.Store
 	turns    atomic.Int64
@@ -247,7 +247,7 @@ func (b *bench) work(ctx context.Context) {
 	for ctx.Err() == nil {
 		i := int(b.next.Add(1))
 		task := b.task("task-" + strconv.Itoa(i/8%tasks))
-		t := b.rollout.Sample(ctx, orchestrator.Place{Phase: "train", Group: i / 8, Index: i % 8, Task: task})
+		t := b.rollout.Sample(ctx, rollout.Place{Phase: "train", Group: i / 8, Index: i % 8, Task: task})
 		if t.StopReason == trajectory.StopCancelled {
 			return
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/engines/scripted"
-	"github.com/agentfly/agentfly/orchestrator"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 )
 
 // BenchmarkSample is what a four-turn trajectory costs beside its engine and its store.
@@ -28,7 +28,7 @@ func BenchmarkSample(b *testing.B) {
 	}})
 	b.ReportAllocs()
 	for b.Loop() {
-		t := r.Sample(context.Background(), orchestrator.Place{Task: w.task("a")})
+		t := r.Sample(context.Background(), rollout.Place{Task: w.task("a")})
 		require.Empty(b, t.Err)
 		require.Len(b, t.Turns, turns)
 	}

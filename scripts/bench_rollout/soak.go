@@ -20,7 +20,7 @@ import (
 
 	"github.com/agentfly/agentfly/engines/vllm"
 	"github.com/agentfly/agentfly/internal/retry"
-	"github.com/agentfly/agentfly/orchestrator"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -28,7 +28,7 @@ import (
 // soaker rolls out slowly for a long time while servers fail and trajectories are cancelled at random.
 type soaker struct {
 	*workload
-	rollout *orchestrator.Rollout
+	rollout *rollout.Sampler
 	engine  *vllm.Engine
 	db      *store.Store
 	out     io.Writer
@@ -129,7 +129,7 @@ func (s *soaker) work(ctx context.Context, random *rand.Rand) {
 		if random.Float64() < s.abort {
 			abort = time.AfterFunc(time.Duration(random.Int64N(int64(700*time.Millisecond))), cancel)
 		}
-		t := s.rollout.Sample(within, orchestrator.Place{Phase: "train", Group: i / 8, Index: i % 8, Task: task})
+		t := s.rollout.Sample(within, rollout.Place{Phase: "train", Group: i / 8, Index: i % 8, Task: task})
 		if abort != nil {
 			abort.Stop()
 		}

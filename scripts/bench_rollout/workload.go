@@ -11,7 +11,7 @@ import (
 
 	"github.com/agentfly/agentfly/engines/vllm/vllmtest"
 	"github.com/agentfly/agentfly/masks"
-	"github.com/agentfly/agentfly/orchestrator"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
@@ -130,7 +130,7 @@ func (w *workload) task(id string) trajectory.Task {
 }
 
 // rollout is a job's Rollout but for its engine. The tool takes ToolSeconds; after is called as a call of it ends.
-func (w *workload) rollout() (*orchestrator.Rollout, *policy.Text, error) {
+func (w *workload) rollout() (*rollout.Sampler, *policy.Text, error) {
 	text, err := policy.LoadText(w.Model)
 	if err != nil {
 		return nil, nil, err
@@ -159,7 +159,7 @@ func (w *workload) rollout() (*orchestrator.Rollout, *policy.Text, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	r := &orchestrator.Rollout{
+	r := &rollout.Sampler{
 		Renderer: renderer, Format: format, Tools: registry, Reward: reward,
 		Decode:   func(ids []int32) string { return text.Tokenizer.Decode(ids, true) },
 		Prefix:   []trajectory.Message{trajectory.Text("system", "Solve the problem by calling the lookup.")},

@@ -1,4 +1,4 @@
-package orchestrator
+package rollout
 
 import (
 	"context"
@@ -21,8 +21,8 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// Rollout samples trajectories. Its fields do not change while it runs; Sample may be called from many goroutines.
-type Rollout struct {
+// Sampler samples trajectories. Its fields do not change while it runs; Sample may be called from many goroutines.
+type Sampler struct {
 	Engine       engines.Engine
 	Renderer     *masks.Renderer
 	Decode       func(ids []int32) string // special tokens left out
@@ -46,14 +46,14 @@ type Rollout struct {
 	RunName      string // names the run in request ids
 	// Record stores what a trajectory grew by in its newest turn, before that is used: for a request, a reward. nil: nowhere.
 	Record func(ctx context.Context, t *trajectory.Trajectory) error
-	// Past is what was recorded of a trajectory by a process that ended: with its end, or some turns to go on after. It is the
+	// Recovered is what was recorded of a trajectory by a process that ended: with its end, or some turns to go on after. It is the
 	// caller's to remove what a trajectory shall begin anew. nil: nothing.
-	Past func(id string) (t *trajectory.Trajectory, ended bool)
-	// Anew is told of a trajectory of the past that cannot go on, and why: it begins anew. nil: it fails.
-	Anew func(id string, err error)
-	// Again samples the turns of the past once more. What came from outside is taken as it was recorded: results of tools, the
+	Recovered func(id string) (t *trajectory.Trajectory, ended bool)
+	// Restart is told of a trajectory of the past that cannot go on, and why: it begins anew. nil: it fails.
+	Restart func(id string, err error)
+	// Replay samples the turns of the past once more. What came from outside is taken as it was recorded: results of tools, the
 	// reward.
-	Again bool
+	Replay bool
 }
 
 // What a trajectory gets whose completion a token limit cut (rollout.cut). But for CutParse it ends there with the stop reason
@@ -75,14 +75,14 @@ type Place struct {
 // ID of the trajectory, unique in a run: one step may hold the same task twice where an epoch ends.
 func (p Place) ID() string { return store.ID(p.Phase, p.Step, p.Group, p.Index) }
 
-// requestSeed derives from run seed, phase, step, task, trajectory and turn, so that it does not depend on timing.
-func (r *Rollout) requestSeed(p Place, turn int) uint64 {
+// RequestSeed derives from run seed, phase, step, task, trajectory and turn, so that it does not depend on timing.
+func (r *Sampler) RequestSeed(p Place, turn int) uint64 {
 	h := sha256.Sum256([]byte(fmt.Sprintf("%d|%s|%d|%s|%d|%d|%d", r.Seed, p.Phase, p.Step, p.Task.ID, p.Group, p.Index, turn)))
 	return binary.LittleEndian.Uint64(h[:8])
 }
 
-// failure is an error with the part that caused it.
-type failure struct {
+// Failure is an error with the part that caused it.
+type Failure struct {
 	origin string // engine, agent, render, reward, store, weights, deadline
 	err    error
 }
@@ -96,17 +96,17 @@ const storeOrigin = "store"
 // weightsOrigin is that of errors which end the run: another run's weights sample on its servers.
 const weightsOrigin = "weights"
 
-func (f *failure) Error() string { return f.err.Error() }
-func (f *failure) Unwrap() error { return f.err }
+func (f *Failure) Error() string { return f.err.Error() }
+func (f *Failure) Unwrap() error { return f.err }
 
 // Sample runs one trajectory to its end and scores it, or returns it as it ended in the past. It always returns a
 // trajectory: a failure is data.
-func (r *Rollout) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
+func (r *Sampler) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 	t := p.trajectory()
 	var past *trajectory.Trajectory
-	if r.Past != nil {
+	if r.Recovered != nil {
 		var ended bool
-		if past, ended = r.Past(t.ID); ended {
+		if past, ended = r.Recovered(t.ID); ended {
 			return past
 		}
 	}
@@ -116,25 +116,25 @@ func (r *Rollout) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 	own, cancel := r.within(ctx)
 	defer cancel()
 	err := r.turns(own, p, t, past)
-	if changed := (*changedError)(nil); r.Anew != nil && errors.As(err, &changed) {
-		r.Anew(t.ID, err)
+	if changed := (*changedError)(nil); r.Restart != nil && errors.As(err, &changed) {
+		r.Restart(t.ID, err)
 		t, past = p.trajectory(), nil
 		err = r.turns(own, p, t, nil)
 	}
 	switch {
 	case err != nil:
-	case past != nil && r.Again:
+	case past != nil && r.Replay:
 		t.Reward, t.RewardParts = past.Reward, past.RewardParts
 	case r.Cut == CutZero && t.Cut():
 	default:
 		err = r.score(own, p, t)
 	}
 	if err != nil && own.Err() != nil && ctx.Err() == nil {
-		err = &failure{"deadline", fmt.Errorf("orchestrator: %s: not done after %v (rollout.timeout), in turn %d: %w", p.ID(), r.Deadline, len(t.Turns), err)}
+		err = &Failure{"deadline", fmt.Errorf("orchestrator: %s: not done after %v (rollout.timeout), in turn %d: %w", p.ID(), r.Deadline, len(t.Turns), err)}
 	}
 	if err != nil {
 		t.StopReason, t.Err, t.ErrOrigin = trajectory.StopError, err.Error(), "engine"
-		if f := (*failure)(nil); errors.As(err, &f) {
+		if f := (*Failure)(nil); errors.As(err, &f) {
 			t.ErrOrigin = f.origin
 		}
 		if ctx.Err() != nil {
@@ -157,7 +157,7 @@ type changedError struct{ what string }
 func (e *changedError) Error() string { return e.what }
 
 // within is the time of one trajectory.
-func (r *Rollout) within(ctx context.Context) (context.Context, context.CancelFunc) {
+func (r *Sampler) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	if r.Deadline == 0 {
 		return ctx, func() {}
 	}
@@ -166,12 +166,12 @@ func (r *Rollout) within(ctx context.Context) (context.Context, context.CancelFu
 
 // turns samples turn after turn. Those of the past are taken as they were recorded, so that what follows is the same as if
 // the process had not ended.
-func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajectory) error {
+func (r *Sampler) turns(ctx context.Context, p Place, t, past *trajectory.Trajectory) error {
 	c := &conversation{messages: slices.Concat(r.Prefix, p.Task.Prompt)}
 	if tokens, err := r.begin(p, t, c); err != nil {
 		return err
 	} else if c.sample == nil {
-		return &failure{"render", fmt.Errorf("orchestrator: %s: the prompt has %d tokens and rollout.max_tokens, or the context of the model or its teacher, ends at %d; raise it or shorten the prompt", p.ID(), tokens, r.MaxTotal)}
+		return &Failure{"render", fmt.Errorf("orchestrator: %s: the prompt has %d tokens and rollout.max_tokens, or the context of the model or its teacher, ends at %d; raise it or shorten the prompt", p.ID(), tokens, r.MaxTotal)}
 	}
 	calls := 0 // that the trajectory asked for
 	for turn := 0; ; turn++ {
@@ -183,7 +183,7 @@ func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 		var record trajectory.Turn
 		var err error
 		recorded := past != nil && turn < len(past.Turns)
-		if recorded && !r.Again {
+		if recorded && !r.Replay {
 			record, err = recall(p, t, past, turn)
 		} else {
 			record, err = r.complete(ctx, p, c.sample, turn, room, c.messages)
@@ -206,10 +206,10 @@ func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 		if recorded && wasCut(record, past.Turns[turn], parsed) {
 			cut, parsed = true, tools.Parsed{}
 		}
-		if recorded && r.Again {
+		if recorded && r.Replay {
 			record.Results = past.Turns[turn].Results
 		}
-		if !recorded || r.Again {
+		if !recorded || r.Replay {
 			record.ParseErrors, record.FinalAnswer, record.AnsweredThisTurn = len(parsed.Errors), parsed.Answer, parsed.HasAnswer
 		}
 		if !recorded {
@@ -243,7 +243,7 @@ func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 
 // cuts tells that a token limit cut the turn's completion, which then ends the trajectory. A turn that was recorded as a call or an
 // answer, or as the end for another reason, stays what it was recorded as.
-func (r *Rollout) cuts(record trajectory.Turn, past *trajectory.Trajectory, turn int) bool {
+func (r *Sampler) cuts(record trajectory.Turn, past *trajectory.Trajectory, turn int) bool {
 	if record.FinishReason != trajectory.FinishLength || r.Cut == CutParse {
 		return false
 	}
@@ -268,24 +268,24 @@ func recall(p Place, t, past *trajectory.Trajectory, turn int) (trajectory.Turn,
 	k := len(t.Samples) - 1
 	s := t.Samples[k]
 	if record.Sample != k || k >= len(past.Samples) || record.CompletionEnd > past.Samples[k].Len() || record.CompletionStart != s.Len() || !slices.Equal(past.Samples[k].TokenIDs[:s.Len()], s.TokenIDs) {
-		return record, &failure{"render", &changedError{fmt.Sprintf("orchestrator: %s turn %d: its prompt is not the one that was recorded; the job's prompt, tools or model changed since", p.ID(), turn)}}
+		return record, &Failure{"render", &changedError{fmt.Sprintf("orchestrator: %s turn %d: its prompt is not the one that was recorded; the job's prompt, tools or model changed since", p.ID(), turn)}}
 	}
 	of, from, to := past.Samples[k], record.CompletionStart, record.CompletionEnd
 	if err := s.AppendResponse(of.TokenIDs[from:to], of.SamplingLogprobs[from:to], of.PolicyVersion[from:to]); err != nil {
-		return record, &failure{storeOrigin, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+		return record, &Failure{storeOrigin, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
 	}
 	record.ObservationEnd = record.CompletionEnd
 	return record, nil
 }
 
 // keep records the newest turn, or holds one of the past against what was recorded.
-func (r *Rollout) keep(ctx context.Context, p Place, t, past *trajectory.Trajectory) error {
+func (r *Sampler) keep(ctx context.Context, p Place, t, past *trajectory.Trajectory) error {
 	turn := len(t.Turns) - 1
 	if past != nil && turn < len(past.Turns) {
 		is, was := t.Turns[turn], past.Turns[turn]
 		k, end := is.Sample, is.ObservationEnd
 		if was.ObservationEnd != end || !slices.Equal(past.Samples[k].TokenIDs[:end], t.Samples[k].TokenIDs[:end]) {
-			return &failure{"render", &changedError{fmt.Sprintf("orchestrator: %s turn %d: its observation is not the one that was recorded; the job's tools or model changed since", p.ID(), turn)}}
+			return &Failure{"render", &changedError{fmt.Sprintf("orchestrator: %s turn %d: its observation is not the one that was recorded; the job's tools or model changed since", p.ID(), turn)}}
 		}
 		return nil
 	}
@@ -293,16 +293,16 @@ func (r *Rollout) keep(ctx context.Context, p Place, t, past *trajectory.Traject
 		return nil
 	}
 	if err := r.Record(ctx, t); err != nil {
-		return &failure{storeOrigin, err}
+		return &Failure{storeOrigin, err}
 	}
 	return nil
 }
 
 // complete samples one turn and appends exactly what the engine returned.
-func (r *Rollout) complete(ctx context.Context, p Place, s *trajectory.Sample, turn, room int, history []trajectory.Message) (trajectory.Turn, error) {
+func (r *Sampler) complete(ctx context.Context, p Place, s *trajectory.Sample, turn, room int, history []trajectory.Message) (trajectory.Turn, error) {
 	sampling := r.Sampling
 	sampling.MaxTokens = min(sampling.MaxTokens, room)
-	record := trajectory.Turn{CompletionStart: s.Len(), Seed: r.requestSeed(p, turn)}
+	record := trajectory.Turn{CompletionStart: s.Len(), Seed: r.RequestSeed(p, turn)}
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
 	start := time.Now()
@@ -324,7 +324,7 @@ func (r *Rollout) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 		if errors.Is(err, engines.ErrForeign) {
 			origin = weightsOrigin
 		}
-		return record, &failure{origin, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+		return record, &Failure{origin, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
 	}
 	record.CompletionEnd, record.ObservationEnd = s.Len(), s.Len()
 	record.FinishReason, record.CachedTokens = c.FinishReason, c.CachedTokens
@@ -336,8 +336,8 @@ func (r *Rollout) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 	return record, nil
 }
 
-// apart runs f on a stack of its own. A template needs a deep one, which every trajectory would keep while it waits.
-func apart(f func()) {
+// onFreshStack runs f on a stack of its own. A template needs a deep one, which every trajectory would keep while it waits.
+func onFreshStack(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -346,13 +346,13 @@ func apart(f func()) {
 	<-done
 }
 
-func (r *Rollout) score(ctx context.Context, p Place, t *trajectory.Trajectory) error {
+func (r *Sampler) score(ctx context.Context, p Place, t *trajectory.Trajectory) error {
 	if r.Reward == nil { // nothing is trained on it
 		return nil
 	}
 	score, err := r.Reward.Score(ctx, rewards.Input{Task: p.Task, Trajectory: t})
 	if err != nil {
-		return &failure{"reward", err}
+		return &Failure{"reward", err}
 	}
 	t.Reward, t.RewardParts = score.Value, score.Parts
 	return nil
@@ -360,12 +360,12 @@ func (r *Rollout) score(ctx context.Context, p Place, t *trajectory.Trajectory) 
 
 // Groups samples size trajectories of each task at once and returns them in order. Every trajectory is a goroutine, which calls
 // done as it ends, so that several are stored with one commit; nil is none. The error is the first of done.
-func (r *Rollout) Groups(ctx context.Context, phase string, step int, tasks []trajectory.Task, size int, done func(*trajectory.Trajectory) error) ([]trajectory.Group, error) {
-	return r.groupsFrom(ctx, Place{Phase: phase, Step: step}, tasks, size, done)
+func (r *Sampler) Groups(ctx context.Context, phase string, step int, tasks []trajectory.Task, size int, done func(*trajectory.Trajectory) error) ([]trajectory.Group, error) {
+	return r.GroupsFrom(ctx, Place{Phase: phase, Step: step}, tasks, size, done)
 }
 
-// groupsFrom is Groups for a step that sampled groups before: it counts on from first.Group.
-func (r *Rollout) groupsFrom(ctx context.Context, first Place, tasks []trajectory.Task, size int, done func(*trajectory.Trajectory) error) ([]trajectory.Group, error) {
+// GroupsFrom is Groups for a step that sampled groups before: it counts on from first.Group.
+func (r *Sampler) GroupsFrom(ctx context.Context, first Place, tasks []trajectory.Task, size int, done func(*trajectory.Trajectory) error) ([]trajectory.Group, error) {
 	groups := make([]trajectory.Group, len(tasks))
 	var all sync.WaitGroup
 	var once sync.Once

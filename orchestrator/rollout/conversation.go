@@ -1,4 +1,4 @@
-package orchestrator
+package rollout
 
 import (
 	"context"
@@ -21,12 +21,12 @@ type conversation struct {
 }
 
 // begin begins a sample with the prompt of the messages, and returns the number of its tokens.
-func (r *Rollout) begin(p Place, t *trajectory.Trajectory, c *conversation) (int, error) {
+func (r *Sampler) begin(p Place, t *trajectory.Trajectory, c *conversation) (int, error) {
 	var prompt []int32
 	var err error
-	apart(func() { prompt, c.text, err = r.Renderer.Prompt(c.messages, r.Schemas, true) })
+	onFreshStack(func() { prompt, c.text, err = r.Renderer.Prompt(c.messages, r.Schemas, true) })
 	if err != nil {
-		return 0, &failure{"render", err}
+		return 0, &Failure{"render", err}
 	}
 	if c.sample = nil; len(prompt) >= r.MaxTotal {
 		return len(prompt), nil
@@ -37,8 +37,8 @@ func (r *Rollout) begin(p Place, t *trajectory.Trajectory, c *conversation) (int
 	return len(prompt), nil
 }
 
-// anew begins a sample because the history was rewritten.
-func (r *Rollout) anew(p Place, t *trajectory.Trajectory, c *conversation) (trajectory.StopReason, error) {
+// restart begins a sample because the history was rewritten.
+func (r *Sampler) restart(p Place, t *trajectory.Trajectory, c *conversation) (trajectory.StopReason, error) {
 	if _, err := r.begin(p, t, c); err != nil {
 		return "", err
 	}
@@ -51,7 +51,7 @@ func (r *Rollout) anew(p Place, t *trajectory.Trajectory, c *conversation) (traj
 // observe appends what the turn observed, or says why the trajectory ends here. Where the history is rewritten, by a tool or by the chat
 // template, a new sample begins, and the turn has no observation: it stands in the prompt of that sample. calls is how many the trajectory
 // asked for so far.
-func (r *Rollout) observe(ctx context.Context, p Place, t *trajectory.Trajectory, c *conversation, record *trajectory.Turn, calls int) (trajectory.StopReason, error) {
+func (r *Sampler) observe(ctx context.Context, p Place, t *trajectory.Trajectory, c *conversation, record *trajectory.Turn, calls int) (trajectory.StopReason, error) {
 	turn := len(t.Turns)
 	switch {
 	case record.AnsweredThisTurn:
@@ -73,7 +73,7 @@ func (r *Rollout) observe(ctx context.Context, p Place, t *trajectory.Trajectory
 	}
 	if summary != nil {
 		c.messages = slices.Concat(r.Prefix, p.Task.Prompt, summary)
-		return r.anew(p, t, c)
+		return r.restart(p, t, c)
 	}
 	err = r.ask(ctx, p, turn, "observe", func(ctx context.Context) (err error) {
 		results, err = r.Format.Observe(ctx, record.Results)
@@ -89,13 +89,13 @@ func (r *Rollout) observe(ctx context.Context, p Place, t *trajectory.Trajectory
 	}
 	var ids []int32
 	var next string
-	apart(func() { ids, next, err = r.Renderer.Continue(reply) })
+	onFreshStack(func() { ids, next, err = r.Renderer.Continue(reply) })
 	if errors.Is(err, masks.ErrRewritten) {
 		c.messages = reply.Messages()
-		return r.anew(p, t, c)
+		return r.restart(p, t, c)
 	}
 	if err != nil {
-		return "", &failure{"render", fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+		return "", &Failure{"render", fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
 	}
 	c.messages, c.text = reply.Messages(), next
 	if s.Len()+len(ids) >= r.MaxTotal {
@@ -108,7 +108,7 @@ func (r *Rollout) observe(ctx context.Context, p Place, t *trajectory.Trajectory
 
 // ask has the agent's format, which may be somebody else's code, do something for a turn. A panic is an error, and so is what
 // comes after the deadline; neither ends more than this trajectory.
-func (r *Rollout) ask(ctx context.Context, p Place, turn int, what string, f func(ctx context.Context) error) (err error) {
+func (r *Sampler) ask(ctx context.Context, p Place, turn int, what string, f func(ctx context.Context) error) (err error) {
 	defer watchdog.Enter(ctx, "agent", p.ID()+"-"+strconv.Itoa(turn)).Leave()
 	own, cancel := ctx, func() {}
 	if r.AgentTimeout > 0 {
@@ -122,7 +122,7 @@ func (r *Rollout) ask(ctx context.Context, p Place, turn int, what string, f fun
 			err = fmt.Errorf("%s took longer than %v (rollout.tool_timeout)", what, r.AgentTimeout)
 		}
 		if err != nil {
-			err = &failure{agentOrigin, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+			err = &Failure{agentOrigin, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
 		}
 		cancel()
 	}()
@@ -130,7 +130,7 @@ func (r *Rollout) ask(ctx context.Context, p Place, turn int, what string, f fun
 }
 
 // rewriter is the tool of that name if it replaces the history.
-func (r *Rollout) rewriter(name string) tools.Rewriter {
+func (r *Sampler) rewriter(name string) tools.Rewriter {
 	if r.Tools == nil || name == "" {
 		return nil
 	}
@@ -143,7 +143,7 @@ func (r *Rollout) rewriter(name string) tools.Rewriter {
 }
 
 // onlyCall refuses a call that would replace the history together with what came back beside it.
-func (r *Rollout) onlyCall(results []trajectory.ToolResult) {
+func (r *Sampler) onlyCall(results []trajectory.ToolResult) {
 	if len(results) < 2 {
 		return
 	}
@@ -155,7 +155,7 @@ func (r *Rollout) onlyCall(results []trajectory.ToolResult) {
 }
 
 // rewritten is what stands behind the task from now on; nil when no call replaced the history.
-func (r *Rollout) rewritten(results []trajectory.ToolResult) ([]trajectory.Message, error) {
+func (r *Sampler) rewritten(results []trajectory.ToolResult) ([]trajectory.Message, error) {
 	for _, o := range results {
 		if o.Failed {
 			continue

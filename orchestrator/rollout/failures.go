@@ -1,4 +1,4 @@
-package orchestrator
+package rollout
 
 import (
 	"errors"
@@ -8,21 +8,21 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// errorOrigins are where errors come from. A trajectory fails by agent (a format that somebody else wrote), deadline
+// ErrorOrigins are where errors come from. A trajectory fails by agent (a format that somebody else wrote), deadline
 // (rollout.timeout), engine, environment, reward, render or teacher (that cannot score it); a tool that breaks (its deadline passed, or it panicked) fails a
 // call, which the model is told.
-var errorOrigins = [...]string{"agent", "deadline", "engine", "environment", "render", "reward", "teacher", "tool"}
+var ErrorOrigins = [...]string{"agent", "deadline", "engine", "environment", "render", "reward", "teacher", "tool"}
 
-// ending is the error of a trajectory that must end the run, whatever rollout.max_failed says; nil: its failure is data.
-func ending(t *trajectory.Trajectory) error {
+// Fatal is the error of a trajectory that must end the run, whatever rollout.max_failed says; nil: its failure is data.
+func Fatal(t *trajectory.Trajectory) error {
 	if t.StopReason != trajectory.StopCancelled && (t.ErrOrigin == storeOrigin || t.ErrOrigin == weightsOrigin) {
 		return errors.New(t.Err)
 	}
 	return nil
 }
 
-// errorsOf counts the errors of a trajectory by origin.
-func errorsOf(t *trajectory.Trajectory) map[string]int {
+// ErrorsOf counts the errors of a trajectory by origin.
+func ErrorsOf(t *trajectory.Trajectory) map[string]int {
 	out := map[string]int{}
 	if t.Err != "" && t.StopReason != trajectory.StopCancelled {
 		out[t.ErrOrigin]++
@@ -37,9 +37,9 @@ func errorsOf(t *trajectory.Trajectory) map[string]int {
 	return out
 }
 
-// tooManyFailed holds the failed trajectories of a step or an evaluation against rollout.max_failed, and their broken tool
+// TooManyFailed holds the failed trajectories of a step or an evaluation against rollout.max_failed, and their broken tool
 // calls against rollout.max_failed_tool.
-func tooManyFailed(limits job.Rollout, what string, groups []trajectory.Group) error {
+func TooManyFailed(limits job.Rollout, what string, groups []trajectory.Group) error {
 	all, failed, first := 0, 0, ""
 	for _, g := range groups {
 		for _, tr := range g.Trajectories {

@@ -1,4 +1,4 @@
-package orchestrator
+package rollout
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 // call runs a turn's calls at once and returns their results in order, parse errors last. before is how many calls the trajectory asked for in
 // earlier turns.
-func (r *Rollout) call(ctx context.Context, id string, parsed tools.Parsed, before int) []trajectory.ToolResult {
+func (r *Sampler) call(ctx context.Context, id string, parsed tools.Parsed, before int) []trajectory.ToolResult {
 	results := make([]trajectory.ToolResult, len(parsed.Calls))
 	var all sync.WaitGroup
 	for i, c := range parsed.Calls {
