@@ -298,3 +298,6 @@ func (a *Algorithm) ValueLoss(value, old, target float64) float64 {
 	near := old + min(max(value-old, -a.Value.Clip), a.Value.Clip)
 	return max((value-target)*(value-target), (near-target)*(near-target)) / 2
 }
+
+// Updates is how many optimizer steps, and so policy versions, a step adds at most.
+func (a *Algorithm) Updates() int { return max(1, a.Epochs*a.MiniBatches) }

@@ -58,7 +58,7 @@ func checkBatch(j *job.Job, a *algorithms.Algorithm) error {
 
 // checkStale refuses algorithms that take what older policies sampled for the present one's.
 func checkStale(j *job.Job, a *algorithms.Algorithm) error {
-	k, versions := j.Rollout.MaxStaleness, updatesOf(a)
+	k, versions := j.Rollout.MaxStaleness, a.Updates()
 	switch {
 	case k == 0:
 		return nil

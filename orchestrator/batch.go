@@ -43,12 +43,12 @@ func (b *batch) record() store.Batch {
 	rec := store.Batch{Step: b.step, Version: b.version, Groups: []store.GroupRef{}, Running: b.running, Stale: b.dropped, Lost: b.lost, Refills: b.refills, Dealt: b.dealt}
 	trained := map[store.GroupRef]bool{}
 	for _, g := range b.trained {
-		rec.Groups = append(rec.Groups, refOf(g))
-		trained[refOf(g)] = true
+		rec.Groups = append(rec.Groups, store.RefOf(g))
+		trained[store.RefOf(g)] = true
 	}
 	for _, g := range b.all {
-		if !trained[refOf(g)] {
-			rec.Others = append(rec.Others, refOf(g))
+		if !trained[store.RefOf(g)] {
+			rec.Others = append(rec.Others, store.RefOf(g))
 		}
 	}
 	for i, cut := range slices.Concat(b.cut...) {

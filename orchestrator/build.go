@@ -428,7 +428,7 @@ func (s *session) trainer(a *algorithms.Algorithm, version *int32) (*trainer.Tra
 // scheduleOf is the course of the learning rate over a run. The job counts steps of the run, the trainer places for optimizer
 // steps, of which a step has updatesOf.
 func scheduleOf(t job.Trainer, a *algorithms.Algorithm) trainer.Schedule {
-	each := updatesOf(a)
+	each := a.Updates()
 	return trainer.Schedule{LearningRate: t.LearningRate, Kind: t.Schedule, Warmup: t.WarmupSteps * each, Total: t.Steps * each}
 }
 
@@ -443,7 +443,7 @@ func DescribeRate(j *job.Job, a *algorithms.Algorithm) string {
 		course = fmt.Sprintf("falls (%s) to 0 at the end of %s; steps without anything to learn count", t.Schedule, end)
 	}
 	var updates string
-	if each := updatesOf(a); each > 1 && (t.Schedule != "constant" || t.WarmupSteps > 0) {
+	if each := a.Updates(); each > 1 && (t.Schedule != "constant" || t.WarmupSteps > 0) {
 		updates = fmt.Sprintf(" (%d optimizer steps each)", each)
 	}
 	if t.WarmupSteps > 0 {

@@ -146,44 +146,6 @@ func namesOf(all []Evaluation) (names []string) {
 	return names
 }
 
-// A group may be given up after its admission and before its sampling begins: an update that ends meanwhile makes it too old.
-func TestAGroupThatIsGivenUpBeforeItBeginsIsNotSampled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, _ := napping(t, job.Rollout{Mode: "async", MaxStaleness: 1, Stale: "drop"}, corrected, 30)
-		f, err := r.openFeed(0)
-		require.NoError(t, err)
-		begun := f.admit(t.Context())
-		require.Len(t, begun, 6)
-		complete(t, f.plan, 7, 3, 4, 5)
-		require.Len(t, f.take().trained, 3)
-		f.plan.Trained(8)
-		require.NoError(t, r.rollout.Engine.Update(t.Context(), engines.Weights{Version: 8}))
-		require.Len(t, f.admit(t.Context()), 3)
-		complete(t, f.plan, 8, 6, 7, 8)
-		require.Equal(t, 3, f.take().dropped, "groups 0, 1 and 2 would be two versions old")
-		f.begin(t.Context(), begun[:3])
-		f.joined.Add(-6) // those that end by the test's hand
-		f.joined.Wait()
-		require.NoError(t, f.err)
-		var anew []store.GroupRef
-		for _, l := range f.live {
-			if l.again != nil {
-				anew = append(anew, *l.again)
-			}
-		}
-		require.ElementsMatch(t, []store.GroupRef{{Step: 0, Group: 0}, {Step: 0, Group: 1}, {Step: 0, Group: 2}}, anew, "their tasks come again")
-		require.NoError(t, r.db.Each("", func(s store.Record) error {
-			require.False(t, s.Trajectory.Step == 0 && s.Trajectory.Group < 3, "%s was given up", s.Trajectory.ID)
-			return nil
-		}))
-		log, err := r.db.Recover(t.Context(), 0)
-		require.NoError(t, err)
-		for _, o := range log.Outstanding {
-			require.False(t, o.Step == 0 && o.Group < 3, "what took the task of group %d ended it in the log", o.Group)
-		}
-	})
-}
-
 // The store gives evaluations of one step in the order of their names.
 func TestStopAfterDoesNotDependOnTheOrderOfEvaluations(t *testing.T) {
 	r := evaluatedRun(2, 0.5, 0.4, 0.3)

@@ -38,14 +38,14 @@ func TestLengthsOfWhatIsTrainedAndWhatWasCut(t *testing.T) {
 		b.trained = append(b.trained, group)
 	}
 	got := map[string]float64{}
-	b.lengths(got)
+	addLengths(got, b)
 	require.Equal(t, map[string]float64{
 		"trajectories/cut": 3, "length/trained_mean": 5.5, "length/trained_p50": 5, "length/trained_p90": 9, "length/trained_max": 10,
 		"length/cut_mean": 9, "length/cut_p50": 9, "length/cut_p90": 9, "length/cut_max": 10,
 		"length/dropped_mean": 20, "length/dropped_p50": 20, "length/dropped_p90": 20, "length/dropped_max": 40,
 	}, got)
 	got = map[string]float64{}
-	(&batch{}).lengths(got)
+	addLengths(got, &batch{})
 	require.Equal(t, map[string]float64{"trajectories/cut": 0}, got)
 
 	b.all = b.trained

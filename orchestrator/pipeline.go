@@ -57,10 +57,10 @@ func (l limits) rounds() bool { return l.Capacity == l.Groups }
 
 func (l limits) each() int { return l.Groups / l.Strata }
 
-// limitsOf reads a job's settings.
+// limitsOf reads a job's settings. The data has so many strata.
 func limitsOf(j *job.Job, a *algorithms.Algorithm, strata int) limits {
 	r := j.Rollout
-	l := limits{Groups: r.Groups, Strata: strata, Capacity: r.Groups, Staleness: r.MaxStaleness, Updates: updatesOf(a), Drop: r.Stale == "drop", Refills: r.MaxRefills}
+	l := limits{Groups: r.Groups, Strata: strata, Capacity: r.Groups, Staleness: r.MaxStaleness, Updates: a.Updates(), Drop: r.Stale == "drop", Refills: r.MaxRefills}
 	each := r.Groups / strata
 	steps := 1 + r.MaxStaleness/l.Updates
 	switch {
@@ -71,9 +71,6 @@ func limitsOf(j *job.Job, a *algorithms.Algorithm, strata int) limits {
 	}
 	return l
 }
-
-// updatesOf is how many policy versions a step adds at most.
-func updatesOf(a *algorithms.Algorithm) int { return max(1, a.Epochs*a.MiniBatches) }
 
 func ceil(x float64) int { return int(math.Ceil(x - 1e-9)) } // 1.1 * 10 is 11
 

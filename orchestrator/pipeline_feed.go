@@ -191,7 +191,7 @@ func (f *feed) admissions(l *live) []store.Admission {
 		return []store.Admission{a}
 	}
 	greedy := a
-	greedy.Phase, greedy.Size, greedy.Again = greedyPhase, 1, nil
+	greedy.Phase, greedy.Size, greedy.Again = store.Greedy, 1, nil
 	return []store.Admission{a, greedy}
 }
 
@@ -219,30 +219,12 @@ func (f *feed) sample(ctx, one context.Context, l *live) {
 		return
 	case err == nil:
 		l.group = group
-		lowest := lowestVersion(group)
+		lowest := group.LowestVersion()
 		err = f.plan.Complete(l.n, lowest, f.work.usable(group))
 	}
 	if err != nil && f.err == nil {
 		f.err = err
 	}
-}
-
-// lowestVersion is the oldest policy version of the tokens that an update would train; -1 without any.
-func lowestVersion(g trajectory.Group) int32 {
-	lowest := int32(-1)
-	for _, tr := range g.Trajectories {
-		if tr.Err != "" {
-			continue
-		}
-		for _, s := range tr.Samples {
-			for i, on := range s.ResponseMask {
-				if on && (lowest < 0 || s.PolicyVersion[i] < lowest) {
-					lowest = s.PolicyVersion[i]
-				}
-			}
-		}
-	}
-	return lowest
 }
 
 // Batch waits for the batch of the next step. The one before it is trained, and version samples.
@@ -332,4 +314,18 @@ func (f *feed) Close() {
 	}
 	f.mu.Unlock()
 	f.joined.Wait()
+}
+
+// Dealt are the tasks that each stratum of the data has dealt.
+func (f *feed) Dealt() []int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.dealt)
+}
+
+// Idle tells whether no group is being sampled.
+func (f *feed) Idle() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.plan.Idle()
 }

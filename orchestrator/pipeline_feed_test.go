@@ -42,7 +42,7 @@ func (s *slowTrainer) Step(ctx context.Context, b trainer.Batch) (m trainer.Metr
 	s.batches = append(s.batches, b)
 	m.OptimizerSteps = 1
 	for _, g := range b.Groups {
-		m.StalenessMax = max(m.StalenessMax, int(b.Version-lowestVersion(*g)))
+		m.StalenessMax = max(m.StalenessMax, int(b.Version-g.LowestVersion()))
 	}
 	return m, err
 }
@@ -138,7 +138,7 @@ func audit(t *testing.T, r *run, trained []trainer.Batch) (mixed, stale int) {
 					mixed++
 				}
 			}
-			staleness := int(b.Version - lowestVersion(*g))
+			staleness := int(b.Version - g.LowestVersion())
 			require.LessOrEqual(t, staleness, r.job.Rollout.MaxStaleness)
 			stale = max(stale, staleness)
 		}
@@ -184,8 +184,6 @@ func TestOverSamplingTrainsTheLongOnesToo(t *testing.T) {
 		r, trainer := napping(t, job.Rollout{Mode: "sync", Oversample: 1.5, MaxStaleness: 2}, corrected, 40)
 		took(t, r)
 		audit(t, r, trainer.batches)
-		r.feed.mu.Lock()
-		defer r.feed.mu.Unlock()
 		trained := map[string]bool{}
 		var turns, all [6]int
 		for _, b := range trainer.batches {
@@ -223,7 +221,7 @@ func TestDroppedGroupsAreSampledAnew(t *testing.T) {
 			dropped += s["groups/too_stale"]
 		}
 		require.Positive(t, dropped)
-		require.Equal(t, 90, r.feed.dealt[0], "no further tasks are dealt for dropped groups")
+		require.Equal(t, 90, r.feed.Dealt()[0], "no further tasks are dealt for dropped groups")
 	})
 }
 
@@ -242,7 +240,7 @@ func TestAsyncDynamicSamplingReplacesFlatGroupsAtOnce(t *testing.T) {
 			require.Equal(t, s["groups/dropped"], s["groups/refills"])
 		}
 		require.Positive(t, flat)
-		require.GreaterOrEqual(t, r.feed.dealt[0], 60+int(flat))
+		require.GreaterOrEqual(t, r.feed.Dealt()[0], 60+int(flat))
 		for _, b := range trainer.batches {
 			for _, g := range b.Groups {
 				require.True(t, r.usable(*g))
@@ -262,7 +260,7 @@ func TestAnInterruptedAsyncRunLeavesNobodyBehind(t *testing.T) {
 			require.NotEqual(t, trajectory.StopCancelled, s.Trajectory.StopReason, "a cut trajectory is not stored as ended")
 			return nil
 		}))
-		require.False(t, r.feed.plan.Idle())
+		require.False(t, r.feed.Idle())
 	})
 }
 
@@ -446,7 +444,7 @@ func endsAnywhere(t *testing.T, m mode) {
 			}
 			trained[first+i] = idsOf(b)
 			for _, g := range b.Groups {
-				require.LessOrEqual(t, int(b.Version-lowestVersion(*g)), m.settings.MaxStaleness)
+				require.LessOrEqual(t, int(b.Version-g.LowestVersion()), m.settings.MaxStaleness)
 			}
 		}
 		if err == nil {

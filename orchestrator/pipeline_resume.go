@@ -10,16 +10,24 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
+// recovered is what a run that goes on has of its outstanding groups.
+type recovered struct {
+	dir   string // of the run, for errors
+	log   *store.Recovery
+	ended map[string]*trajectory.Trajectory // of these groups, by id
+	tasks map[string]trajectory.Task        // of the data: what a store gives back may be written differently
+}
+
 // restore takes over the outstanding groups of the log: what has ended is there, and the rest goes on with the first groups
 // that begin.
-func (f *feed) restore(dir string, past *past) error {
-	log := past.log
+func (f *feed) restore(from recovered) error {
+	log := from.log
 	for k := range f.dealt {
 		if k < len(log.Dealt) {
 			f.dealt[k] = max(f.dealt[k], log.Dealt[k])
 		}
 	}
-	groups := outstanding(log)
+	groups := log.Training()
 	p := f.plan
 	p.taken, p.next = log.Taken, len(groups)
 	if p.limits.Numbered {
@@ -31,15 +39,15 @@ func (f *feed) restore(dir string, past *past) error {
 	var slots []*slot
 	for i, o := range groups {
 		if o.Stratum >= p.limits.Strata {
-			return job.InputError(fmt.Errorf("data.balance: the run in %s has outstanding tasks of %d strata, the data has %d; continue with the settings that it began with", dir, o.Stratum+1, p.limits.Strata))
+			return job.InputError(fmt.Errorf("data.balance: the run in %s has outstanding tasks of %d strata, the data has %d; continue with the settings that it began with", from.dir, o.Stratum+1, p.limits.Strata))
 		}
 		s := &slot{n: p.next - len(groups) + i, stratum: o.Stratum, step: o.Step, group: o.Group, version: o.Version, again: -1}
 		l := newLive(s, o.Size)
 		l.task, l.at = o.Task, o.Position
-		if task, ok := past.tasks[o.Task.ID]; ok {
+		if task, ok := from.tasks[o.Task.ID]; ok {
 			l.task = task
 		}
-		f.reopen(l, o.Left, past.ended)
+		f.reopen(l, o.Left, from.ended)
 		f.live[s.n] = l
 		slots = append(slots, s)
 	}
@@ -63,14 +71,14 @@ func (f *feed) reopen(l *live, left bool, done map[string]*trajectory.Trajectory
 		group.Trajectories = append(group.Trajectories, tr)
 	}
 	if f.greedy {
-		if group.Greedy = done[store.ID(greedyPhase, l.step, l.slot.group, 0)]; group.Greedy == nil {
+		if group.Greedy = done[store.ID(store.Greedy, l.step, l.slot.group, 0)]; group.Greedy == nil {
 			return
 		}
 	}
 	if slices.Contains(l.running, true) {
 		return
 	}
-	if lowest := lowestVersion(group); lowest >= 0 {
+	if lowest := group.LowestVersion(); lowest >= 0 {
 		l.version = lowest
 	}
 	l.group, l.complete, l.useful = group, true, f.work.usable(group)

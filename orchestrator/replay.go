@@ -298,7 +298,7 @@ func (p *replaying) batch(ctx context.Context, step int) (*batch, error) {
 	if rec.Version != p.t.state.Version {
 		return nil, fmt.Errorf("it begins with policy version %d, recorded is %d", p.t.state.Version, rec.Version)
 	}
-	groups, err := p.from.Groups(ctx, rec.Groups, greedyPhase)
+	groups, err := p.from.Groups(ctx, rec.Groups, store.Greedy)
 	if err != nil {
 		return nil, err
 	}

@@ -135,7 +135,7 @@ func (t *run) sayRecovered(log *store.Recovery) {
 	if n := len(t.past.batches); n > 0 {
 		parts = append(parts, fmt.Sprintf("steps that are trained again as recorded: %d", n))
 	}
-	if n := len(outstanding(log)); n > 0 {
+	if n := len(log.Training()); n > 0 {
 		turns := 0
 		for _, tr := range t.past.begun {
 			turns += len(tr.Turns)
@@ -161,7 +161,7 @@ func (t *run) recorded(ctx context.Context, step int) (*batch, error) {
 		return nil, fmt.Errorf("orchestrator: the batch of step %d was recorded for policy version %d, but the step begins with version %d: the checkpoint and %s are not of the same run", step, rec.Version, t.state.Version, store.File)
 	}
 	refs := slices.Concat(rec.Groups, rec.Others)
-	groups, err := t.db.Groups(ctx, refs, greedyPhase)
+	groups, err := t.db.Groups(ctx, refs, store.Greedy)
 	if err != nil {
 		return nil, err
 	}
@@ -175,31 +175,11 @@ func (t *run) recorded(ctx context.Context, step int) (*batch, error) {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortFunc(order, func(a, b int) int { return compareRefs(refs[a], refs[b]) })
+	slices.SortFunc(order, func(a, b int) int { return refs[a].Compare(refs[b]) })
 	for _, i := range order {
 		b.all = append(b.all, groups[i])
 	}
 	return b, nil
-}
-
-func compareRefs(a, b store.GroupRef) int {
-	if a.Step != b.Step {
-		return a.Step - b.Step
-	}
-	return a.Group - b.Group
-}
-
-// outstanding are the groups of the log that go on, by place.
-func outstanding(log *store.Recovery) (out []*store.Outstanding) {
-	for i := range log.Outstanding {
-		if o := &log.Outstanding[i]; o.Phase == store.Train {
-			out = append(out, o)
-		}
-	}
-	slices.SortFunc(out, func(a, b *store.Outstanding) int {
-		return compareRefs(store.GroupRef{Step: a.Step, Group: a.Group}, store.GroupRef{Step: b.Step, Group: b.Group})
-	})
-	return out
 }
 
 // keep records the end of a trajectory, its reward shaped, before its group counts as complete.
@@ -222,10 +202,6 @@ func (t *run) keepBatch(ctx context.Context, b *batch, took time.Duration) error
 	rec := b.record()
 	rec.Seconds = took.Seconds()
 	return t.db.AddBatch(ctx, rec)
-}
-
-func refOf(g trajectory.Group) store.GroupRef {
-	return store.GroupRef{Step: g.Trajectories[0].Step, Group: g.Trajectories[0].Group}
 }
 
 // stored is the metrics of a step as they were recorded when it was first done, or else as they are; logged says that

@@ -36,7 +36,7 @@ func (t *run) openFeed(step int) (*feed, error) {
 	if t.past.log == nil {
 		return feed, nil
 	}
-	return feed, feed.restore(t.dir, &t.past)
+	return feed, feed.restore(recovered{dir: t.dir, log: t.past.log, ended: t.past.ended, tasks: t.past.tasks})
 }
 
 // usable tells whether the update can learn from a group: with dynamic sampling, whether the rewards of the trajectories
@@ -53,9 +53,6 @@ func (t *run) usable(g trajectory.Group) bool {
 	}
 	return algorithms.Informative(rewards)
 }
-
-// greedyPhase is the phase of greedy rollouts in the store. They are baselines and never trained on.
-const greedyPhase = "greedy"
 
 // overlongPart is the reward part that overlong shaping adds.
 const overlongPart = "overlong"
@@ -106,7 +103,7 @@ func (t *run) group(ctx context.Context, l *live, ended func(index int)) (trajec
 		r := t.rollout
 		r.Sampling.Temperature = 0
 		place := first
-		place.Phase = greedyPhase
+		place.Phase = store.Greedy
 		beside.Go(func() { greedy, greedyErr = t.rollOut(ctx, r, place, l, 1, func(int) {}) })
 	}
 	group, err := t.rollOut(ctx, t.rollout, first, l, len(l.running), ended)

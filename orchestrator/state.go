@@ -276,7 +276,7 @@ func (t *run) describe(b *batch, rewards []float64, m trainer.Metrics, waited, w
 	if n := float64(len(rewards)); n > 0 {
 		r["length/response_mean"] = finished / n
 	}
-	b.lengths(r)
+	addLengths(r, b)
 	r["tokens/sample_per_second"] = r["tokens/sampled"] / sampled.Seconds()
 	r["tokens/train_per_second"] = r["tokens/unpacked"] / r["seconds/train"]
 	return r

@@ -189,3 +189,21 @@ type Group struct {
 	Trajectories []*Trajectory
 	Greedy       *Trajectory // of the same task by the same policy version at temperature 0; nil unless the estimator asks
 }
+
+// LowestVersion is the oldest policy version of the tokens that an update would train; -1 without any.
+func (g Group) LowestVersion() int32 {
+	lowest := int32(-1)
+	for _, tr := range g.Trajectories {
+		if tr.Err != "" {
+			continue
+		}
+		for _, s := range tr.Samples {
+			for i, on := range s.ResponseMask {
+				if on && (lowest < 0 || s.PolicyVersion[i] < lowest) {
+					lowest = s.PolicyVersion[i]
+				}
+			}
+		}
+	}
+	return lowest
+}

@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agentfly/agentfly/trajectory"
 	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 func twoTurns(t testing.TB) *trajectory.Trajectory {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/binary"
@@ -33,6 +34,16 @@ type GroupRef struct {
 	Group int `json:"group"`
 }
 
+// RefOf is the place of a group.
+func RefOf(g trajectory.Group) GroupRef {
+	return GroupRef{Step: g.Trajectories[0].Step, Group: g.Trajectories[0].Group}
+}
+
+// Compare orders places by step, then by group.
+func (r GroupRef) Compare(o GroupRef) int {
+	return cmp.Or(cmp.Compare(r.Step, o.Step), cmp.Compare(r.Group, o.Group))
+}
+
 func (r GroupRef) String() string { return fmt.Sprintf("group %d of step %d", r.Group, r.Step) }
 
 // Batch is what an optimizer step trains on.
@@ -50,8 +61,11 @@ type Batch struct {
 	Cut     []int      `json:"cut,omitempty"`     // of the trajectories of Groups, counted through: those that an earlier batch had left running
 }
 
-// Train is the phase of the groups that batches name.
-const Train = "train"
+// Phases of what a step of training samples.
+const (
+	Train  = "train"  // the groups that batches name
+	Greedy = "greedy" // baselines at temperature 0, never trained on
+)
 
 // ID names trajectory index of a group.
 func ID(phase string, step, group, index int) string {

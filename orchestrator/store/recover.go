@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -338,4 +339,17 @@ func (s *Store) group(ctx context.Context, ref GroupRef, greedy string) (g traje
 		g.Greedy, err = s.finished(ctx, ID(greedy, ref.Step, ref.Group, 0))
 	}
 	return g, err
+}
+
+// Training are the outstanding groups of the phase train, by place.
+func (r *Recovery) Training() (out []*Outstanding) {
+	for i := range r.Outstanding {
+		if o := &r.Outstanding[i]; o.Phase == Train {
+			out = append(out, o)
+		}
+	}
+	slices.SortFunc(out, func(a, b *Outstanding) int {
+		return GroupRef{Step: a.Step, Group: a.Group}.Compare(GroupRef{Step: b.Step, Group: b.Group})
+	})
+	return out
 }
