@@ -22,6 +22,7 @@ import (
 	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/sandbox"
 	"github.com/agentfly/agentfly/trajectory"
@@ -242,7 +243,7 @@ func (c *commands) jobEffective(x *cli.Context) error {
 	}
 	text := a.Describe() + orchestrator.DescribeRate(j, a)
 	if j.SFT == nil {
-		text += orchestrator.DescribeMode(j, a)
+		text += schedule.Describe(j, a)
 	}
 	_, err = fmt.Fprint(c.text, text)
 	return err

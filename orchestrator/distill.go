@@ -19,6 +19,7 @@ import (
 	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
@@ -360,12 +361,12 @@ func impossible(s *trajectory.Sample, logprobs []float32) error {
 
 // refusedByTeacher stops a run whose teacher cannot score more than rollout.max_failed of what was just sampled. Of a batch that
 // was recorded before, nothing can be sampled again: it is trained on what is left of it, as are those of a replay.
-func (t *run) refusedByTeacher(b *batch) error {
-	if _, recorded := t.past.batches[b.step]; !recorded && t.replay == nil {
-		return t.tooManyFailed(b.step, b.all)
+func (t *run) refusedByTeacher(b *schedule.Batch) error {
+	if _, recorded := t.past.batches[b.Step]; !recorded && t.replay == nil {
+		return t.rollouts().TooManyFailed(b.Step, b.All)
 	}
 	n, first := 0, ""
-	for _, g := range b.trained {
+	for _, g := range b.Trained {
 		for _, tr := range g.Trajectories {
 			if tr.ErrOrigin != teacherOrigin {
 				continue
@@ -376,7 +377,7 @@ func (t *run) refusedByTeacher(b *batch) error {
 		}
 	}
 	if n > 0 {
-		t.note(fmt.Sprintf("step %d: %d recorded trajectories are left out: %s", b.step+1, n, first))
+		t.note(fmt.Sprintf("step %d: %d recorded trajectories are left out: %s", b.Step+1, n, first))
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -281,9 +282,9 @@ func TestARunIsNotBlockedByItsTeacher(t *testing.T) {
 		}
 
 		again := &run{session: r.session, replay: &replaying{t: r}} // what it recalls holds no batches that are past
-		b := &batch{}
+		b := &schedule.Batch{}
 		for _, g := range trainer.batches[0].Groups {
-			b.trained, b.all = append(b.trained, *g), append(b.all, *g)
+			b.Trained, b.All = append(b.Trained, *g), append(b.All, *g)
 		}
 		require.NoError(t, again.refusedByTeacher(b), "the batch that the run went on with can be replayed")
 		again.replay = nil

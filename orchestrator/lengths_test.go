@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
@@ -24,7 +25,7 @@ func sampledTokens(t *testing.T, index, n int) *trajectory.Trajectory {
 
 // Of ten trained trajectories of 1 to 10 tokens and a failed one, the three longest and the failed one had been cut before.
 func TestLengthsOfWhatIsTrainedAndWhatWasCut(t *testing.T) {
-	b := &batch{cut: [][]bool{make([]bool, 6), make([]bool, 5)}, lost: []int{40, 0, 20}}
+	b := &schedule.Batch{Cut: [][]bool{make([]bool, 6), make([]bool, 5)}, Lost: []int{40, 0, 20}}
 	for g, lengths := range [][]int{{10, 1, 2, 3, 4, 50}, {9, 5, 6, 8, 7}} {
 		group := trajectory.Group{}
 		for i, n := range lengths {
@@ -32,10 +33,10 @@ func TestLengthsOfWhatIsTrainedAndWhatWasCut(t *testing.T) {
 			if n == 50 {
 				tr.Err = "late"
 			}
-			b.cut[g][i] = n >= 8
+			b.Cut[g][i] = n >= 8
 			group.Trajectories = append(group.Trajectories, tr)
 		}
-		b.trained = append(b.trained, group)
+		b.Trained = append(b.Trained, group)
 	}
 	got := map[string]float64{}
 	addLengths(got, b)
@@ -45,10 +46,10 @@ func TestLengthsOfWhatIsTrainedAndWhatWasCut(t *testing.T) {
 		"length/dropped_mean": 20, "length/dropped_p50": 20, "length/dropped_p90": 20, "length/dropped_max": 40,
 	}, got)
 	got = map[string]float64{}
-	addLengths(got, &batch{})
+	addLengths(got, &schedule.Batch{})
 	require.Equal(t, map[string]float64{"trajectories/cut": 0}, got)
 
-	b.all = b.trained
+	b.All = b.Trained
 	r := &run{session: &session{job: &job.Job{}}, started: time.Now()}
 	require.Equal(t, 5.5, r.describe(b, make([]float64, 10), trainer.Metrics{}, 0, time.Second)["length/response_mean"], "a failed trajectory does not count")
 }
@@ -58,13 +59,13 @@ func TestABatchRemembersWhatWasCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		settings := job.Rollout{Mode: "async", MaxStaleness: 2}
 		r, _ := napping(t, settings, corrected, 20)
-		var b *batch
+		var b *schedule.Batch
 		cut := 0
 		for cut == 0 { // a batch that has some
 			var err error
 			b, err = r.sample(t.Context(), r.state.Step)
 			require.NoError(t, err)
-			for _, c := range slices.Concat(b.cut...) {
+			for _, c := range slices.Concat(b.Cut...) {
 				if c {
 					cut++
 				}
@@ -74,7 +75,7 @@ func TestABatchRemembersWhatWasCut(t *testing.T) {
 				require.NoError(t, r.update(t.Context(), b, time.Now()))
 			}
 		}
-		require.Positive(t, b.running)
+		require.Positive(t, b.Running)
 		r.feed.Close()
 		at := r.state
 		require.NoError(t, r.db.Close())
@@ -83,12 +84,12 @@ func TestABatchRemembersWhatWasCut(t *testing.T) {
 		r, _ = goOn(t, r, at, settings, corrected, 20)
 		got, err := r.recorded(t.Context(), at.Step)
 		require.NoError(t, err)
-		require.Equal(t, b.cut, got.cut)
-		require.Equal(t, b.running, got.running)
+		require.Equal(t, b.Cut, got.Cut)
+		require.Equal(t, b.Running, got.Running)
 		require.NoError(t, r.step(t.Context()))
 		steps, err := r.db.Steps()
 		require.NoError(t, err)
-		require.Equal(t, []float64{float64(cut), float64(b.running)}, []float64{steps[at.Step]["trajectories/cut"], steps[at.Step]["trajectories/running"]})
+		require.Equal(t, []float64{float64(cut), float64(b.Running)}, []float64{steps[at.Step]["trajectories/cut"], steps[at.Step]["trajectories/running"]})
 	})
 }
 
@@ -96,16 +97,16 @@ func TestABatchIsWhatItsRecordSays(t *testing.T) {
 	group := func(g int) trajectory.Group {
 		return trajectory.Group{Trajectories: []*trajectory.Trajectory{{Step: 4, Group: g}, {Step: 4, Group: g, Index: 1}}}
 	}
-	b := &batch{
-		step: 5, version: 9, all: []trajectory.Group{group(0), group(1), group(2)}, trained: []trajectory.Group{group(0), group(2)},
-		cut: [][]bool{{false, true}, {true, false}}, running: 7, dropped: 2, lost: []int{3, 0}, refills: 1, dealt: []int{11},
+	b := &schedule.Batch{
+		Step: 5, Version: 9, All: []trajectory.Group{group(0), group(1), group(2)}, Trained: []trajectory.Group{group(0), group(2)},
+		Cut: [][]bool{{false, true}, {true, false}}, Running: 7, Dropped: 2, Lost: []int{3, 0}, Refills: 1, Dealt: []int{11},
 	}
-	rec := b.record()
+	rec := b.Record()
 	require.Equal(t, store.Batch{
 		Step: 5, Version: 9, Groups: []store.GroupRef{{Step: 4, Group: 0}, {Step: 4, Group: 2}}, Others: []store.GroupRef{{Step: 4, Group: 1}},
 		Cut: []int{1, 2}, Running: 7, Stale: 2, Lost: []int{3, 0}, Refills: 1, Dealt: []int{11},
 	}, rec)
-	got := recordedBatch(rec, b.trained)
-	got.all = b.all
+	got := schedule.Recorded(rec, b.Trained)
+	got.All = b.All
 	require.Equal(t, b, got)
 }

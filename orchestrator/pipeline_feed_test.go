@@ -243,7 +243,7 @@ func TestAsyncDynamicSamplingReplacesFlatGroupsAtOnce(t *testing.T) {
 		require.GreaterOrEqual(t, r.feed.Dealt()[0], 60+int(flat))
 		for _, b := range trainer.batches {
 			for _, g := range b.Groups {
-				require.True(t, r.usable(*g))
+				require.True(t, r.rollouts().Usable(*g))
 			}
 		}
 	})

@@ -3,6 +3,8 @@ package orchestrator
 import (
 	"fmt"
 	"slices"
+
+	"github.com/agentfly/agentfly/orchestrator/schedule"
 )
 
 // overlaps tells whether rollouts go on beside updates.
@@ -10,23 +12,23 @@ func (t *run) overlaps() bool { return t.job.Rollout.Mode == "async" || t.job.Ro
 
 // addLengths adds how many tokens the trained trajectories sampled, those of them that an earlier step had left behind because
 // they had not ended, and those that were given up: if a mode favoured short ones, the second would be few, or the third long.
-func addLengths(r map[string]float64, b *batch) {
+func addLengths(r map[string]float64, b *schedule.Batch) {
 	var all, cut []float64
-	for g, group := range b.trained {
+	for g, group := range b.Trained {
 		for i, tr := range group.Trajectories {
 			if tr.Err != "" {
 				continue
 			}
 			n := float64(tr.ResponseTokens())
 			all = append(all, n)
-			if g < len(b.cut) && b.cut[g][i] {
+			if g < len(b.Cut) && b.Cut[g][i] {
 				cut = append(cut, n)
 			}
 		}
 	}
 	r["trajectories/cut"] = float64(len(cut))
 	var dropped []float64
-	for _, n := range b.lost {
+	for _, n := range b.Lost {
 		dropped = append(dropped, float64(n))
 	}
 	for name, v := range map[string][]float64{"trained": all, "cut": cut, "dropped": dropped} {

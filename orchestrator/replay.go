@@ -15,6 +15,7 @@ import (
 
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -293,7 +294,7 @@ func (p *replaying) sample(ctx context.Context, at place) (*trajectory.Trajector
 }
 
 // batch waits until the batch of a step is sampled again.
-func (p *replaying) batch(ctx context.Context, step int) (*batch, error) {
+func (p *replaying) batch(ctx context.Context, step int) (*schedule.Batch, error) {
 	rec := p.batches[step]
 	if rec.Version != p.t.state.Version {
 		return nil, fmt.Errorf("it begins with policy version %d, recorded is %d", p.t.state.Version, rec.Version)
@@ -316,8 +317,8 @@ func (p *replaying) batch(ctx context.Context, step int) (*batch, error) {
 			g.Trajectories[k], r.t = r.t, nil
 		}
 	}
-	b := recordedBatch(rec, groups)
-	b.all, b.before = groups, 0
+	b := schedule.Recorded(rec, groups)
+	b.All, b.Before = groups, 0
 	return b, nil
 }
 

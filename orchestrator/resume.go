@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -149,7 +149,7 @@ func (t *run) sayRecovered(log *store.Recovery) {
 }
 
 // recorded is the batch of a step that the log holds; nil: none.
-func (t *run) recorded(ctx context.Context, step int) (*batch, error) {
+func (t *run) recorded(ctx context.Context, step int) (*schedule.Batch, error) {
 	rec, ok := t.past.batches[step]
 	if !ok || t.sft != nil {
 		return nil, nil
@@ -170,36 +170,21 @@ func (t *run) recorded(ctx context.Context, step int) (*batch, error) {
 			groups[i].Task = task
 		}
 	}
-	b := recordedBatch(rec, groups[:len(rec.Groups):len(rec.Groups)])
+	b := schedule.Recorded(rec, groups[:len(rec.Groups):len(rec.Groups)])
 	order := make([]int, len(refs))
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(a, b int) int { return refs[a].Compare(refs[b]) })
 	for _, i := range order {
-		b.all = append(b.all, groups[i])
+		b.All = append(b.All, groups[i])
 	}
 	return b, nil
 }
 
-// keep records the end of a trajectory, its reward shaped, before its group counts as complete.
-func (t *run) keep(ctx context.Context, phase string, task trajectory.Task, tr *trajectory.Trajectory) error {
-	switch {
-	case t.past.ended[tr.ID] == tr: // it is recorded
-		return nil
-	case tr.StopReason == trajectory.StopCancelled: // it goes on when the run is resumed
-		return nil
-	}
-	if err := rollout.Fatal(tr); err != nil {
-		return err
-	}
-	t.shape(tr)
-	return t.db.AddTrajectory(ctx, phase, task, tr)
-}
-
 // keepBatch records what a step trains on before it does.
-func (t *run) keepBatch(ctx context.Context, b *batch, took time.Duration) error {
-	rec := b.record()
+func (t *run) keepBatch(ctx context.Context, b *schedule.Batch, took time.Duration) error {
+	rec := b.Record()
 	rec.Seconds = took.Seconds()
 	return t.db.AddBatch(ctx, rec)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -82,21 +83,21 @@ func TestDynamicSamplingRefillsInTheOrderOfTheData(t *testing.T) {
 	for step := range 4 {
 		b, err := r.sample(t.Context(), step)
 		require.NoError(t, err)
-		require.Equal(t, dealt[at:at+len(b.all)], taskIDs(b.all), "tasks come in the order of the data, without a gap")
-		at += len(b.all)
-		require.Equal(t, []int{at}, b.dealt)
-		require.Len(t, b.trained, 3)
+		require.Equal(t, dealt[at:at+len(b.All)], taskIDs(b.All), "tasks come in the order of the data, without a gap")
+		at += len(b.All)
+		require.Equal(t, []int{at}, b.Dealt)
+		require.Len(t, b.Trained, 3)
 		var want []string
-		for _, id := range taskIDs(b.all) {
+		for _, id := range taskIDs(b.All) {
 			if odd(id) {
 				want = append(want, id)
 			}
 		}
-		require.Equal(t, want, taskIDs(b.trained))
-		for g, group := range b.all {
+		require.Equal(t, want, taskIDs(b.Trained))
+		for g, group := range b.All {
 			require.Equal(t, "train-"+strconv.Itoa(step)+"-"+strconv.Itoa(g)+"-0", group.Trajectories[0].ID)
 		}
-		r.state.Dealt = b.dealt
+		r.state.Dealt = b.Dealt
 		r.state.Step++
 	}
 	require.Greater(t, at, 12, "something was dropped")
@@ -108,22 +109,22 @@ func TestDynamicSamplingRefillsInTheOrderOfTheData(t *testing.T) {
 	again.state = state{Step: 2, Dealt: []int{17}}
 	b, err := again.sample(t.Context(), 2)
 	require.NoError(t, err)
-	require.Equal(t, dealt[17:17+len(b.all)], taskIDs(b.all), "a resumed run goes on where the data was")
+	require.Equal(t, dealt[17:17+len(b.All)], taskIDs(b.All), "a resumed run goes on where the data was")
 }
 
 func TestDynamicSamplingStopsAtItsBound(t *testing.T) {
 	r := samplingRun(t, algorithms.Config{DynamicSampling: true}, 2, 3, questions(10), job.Data{}, only(func(q string) bool { return q == "q3" }))
 	b, err := r.sample(t.Context(), 0)
 	require.NoError(t, err)
-	require.Equal(t, 3, b.refills)
-	require.LessOrEqual(t, len(b.trained), 1)
-	require.LessOrEqual(t, len(b.all), 8)
+	require.Equal(t, 3, b.Refills)
+	require.LessOrEqual(t, len(b.Trained), 1)
+	require.LessOrEqual(t, len(b.All), 8)
 	r = samplingRun(t, algorithms.Config{DynamicSampling: true}, 2, 3, questions(10), job.Data{}, only(func(string) bool { return false }))
 	b, err = r.sample(t.Context(), 0)
 	require.NoError(t, err)
-	require.Empty(t, b.trained)
-	require.Len(t, b.all, 8, "two groups and three refills of two")
-	require.Equal(t, []int{8}, b.dealt)
+	require.Empty(t, b.Trained)
+	require.Len(t, b.All, 8, "two groups and three refills of two")
+	require.Equal(t, []int{8}, b.Dealt)
 }
 
 func TestDynamicSamplingKeepsTheBalance(t *testing.T) {
@@ -134,12 +135,12 @@ func TestDynamicSamplingKeepsTheBalance(t *testing.T) {
 	b, err := r.sample(t.Context(), 0)
 	require.NoError(t, err)
 	kinds := map[any]int{}
-	for _, g := range b.trained {
+	for _, g := range b.Trained {
 		kinds[g.Task.Fields["kind"]]++
 	}
 	require.Equal(t, map[any]int{"a": 2, "b": 2}, kinds)
-	require.Equal(t, 2, b.dealt[0], "no more of a kind that was complete")
-	require.Greater(t, b.dealt[1], 2)
+	require.Equal(t, 2, b.Dealt[0], "no more of a kind that was complete")
+	require.Greater(t, b.Dealt[1], 2)
 }
 
 func TestAGroupWithOneSurvivorIsDropped(t *testing.T) {
@@ -151,8 +152,8 @@ func TestAGroupWithOneSurvivorIsDropped(t *testing.T) {
 	})
 	b, err := r.sample(t.Context(), 0)
 	require.NoError(t, err)
-	require.Empty(t, b.trained)
-	require.Len(t, b.all, 8)
+	require.Empty(t, b.Trained)
+	require.Len(t, b.All, 8)
 	r.job.Rollout.MaxFailed = 0.5
 	_, err = r.sample(t.Context(), 1)
 	require.ErrorContains(t, err, "step 1: 4 of 6 trajectories failed, more than rollout.max_failed (0.5)")
@@ -163,10 +164,10 @@ func TestWithoutDynamicSamplingNothingIsDropped(t *testing.T) {
 	r.state.Step = 5 // a checkpoint of an earlier version knows no position
 	b, err := r.sample(t.Context(), 5)
 	require.NoError(t, err)
-	require.Equal(t, b.all, b.trained)
-	require.Len(t, b.trained, 3)
-	require.Equal(t, r.sampler.Tasks(5, 3)[0].ID, b.all[0].Task.ID)
-	require.Equal(t, []int{18}, b.dealt)
+	require.Equal(t, b.All, b.Trained)
+	require.Len(t, b.Trained, 3)
+	require.Equal(t, r.sampler.Tasks(5, 3)[0].ID, b.All[0].Task.ID)
+	require.Equal(t, []int{18}, b.Dealt)
 }
 
 func TestGreedyRolloutsAreBaselines(t *testing.T) {
@@ -185,8 +186,8 @@ func TestGreedyRolloutsAreBaselines(t *testing.T) {
 	for step := range 2 { // one epoch
 		b, err := r.sample(t.Context(), step)
 		require.NoError(t, err)
-		require.Len(t, b.trained, 3)
-		for g, group := range b.all {
+		require.Len(t, b.Trained, 3)
+		for g, group := range b.All {
 			require.Equal(t, "greedy-"+strconv.Itoa(step)+"-"+strconv.Itoa(g)+"-0", group.Greedy.ID)
 			require.Equal(t, group.Task.ID, group.Greedy.TaskID)
 			require.Equal(t, group.Task.ID == "q1", group.Greedy.Err != "")
@@ -196,8 +197,8 @@ func TestGreedyRolloutsAreBaselines(t *testing.T) {
 			require.Len(t, group.Trajectories, 2)
 			require.Zero(t, group.Trajectories[0].Reward)
 		}
-		require.Len(t, rewardsOf(b.all), 6, "baselines are not among the rewards")
-		r.state.Step, r.state.Dealt = step+1, b.dealt
+		require.Len(t, rewardsOf(b.All), 6, "baselines are not among the rewards")
+		r.state.Step, r.state.Dealt = step+1, b.Dealt
 	}
 	require.EqualValues(t, 6, greedy.Load())
 	require.EqualValues(t, 12, sampled.Load())
@@ -224,7 +225,7 @@ func TestOverlongShapingIsAPartOfTheReward(t *testing.T) {
 	r.rollout.MaxTotal, r.rollout.Sampling.MaxTokens = 200, 200
 	b, err := r.sample(t.Context(), 0)
 	require.NoError(t, err)
-	got := b.all[0].Trajectories
+	got := b.All[0].Trajectories
 	require.Less(t, got[0].Samples[0].Len(), 100)
 	require.Equal(t, 1.0, got[0].Reward)
 	require.Equal(t, map[string]float64{"final_answer": 1, "overlong": 0}, got[0].RewardParts)
@@ -354,6 +355,6 @@ func TestEffectiveSaysWhatTheModeDoes(t *testing.T) {
 		require.NoError(t, err)
 		a, err := Algorithm(j, Registries{Algorithms: algorithms.NewRegistry()})
 		require.NoError(t, err)
-		require.Equal(t, want, DescribeMode(j, a))
+		require.Equal(t, want, schedule.Describe(j, a))
 	}
 }

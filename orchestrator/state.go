@@ -15,6 +15,7 @@ import (
 	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -214,7 +215,7 @@ func (t *run) prune(newest string) error {
 }
 
 // describe is the metrics of a step; docs/metrics.md explains each.
-func (t *run) describe(b *batch, rewards []float64, m trainer.Metrics, waited, whole time.Duration) map[string]float64 {
+func (t *run) describe(b *schedule.Batch, rewards []float64, m trainer.Metrics, waited, whole time.Duration) map[string]float64 {
 	sampled := waited
 	if t.overlaps() { // rollouts never rest
 		sampled = whole
@@ -225,8 +226,8 @@ func (t *run) describe(b *batch, rewards []float64, m trainer.Metrics, waited, w
 		"seconds/sync":          t.weights.seconds,
 		"reward/mean":           mean(rewards),
 		"trajectories/finished": float64(len(rewards)), "groups/flat": float64(m.FlatGroups),
-		"groups/sampled": float64(len(b.all)), "groups/dropped": float64(len(b.all) - len(b.trained)), "groups/refills": float64(b.refills),
-		"groups/too_stale": float64(b.dropped), "trajectories/running": float64(b.running), "update/staleness_mean": m.StalenessMean, "update/staleness_max": float64(m.StalenessMax),
+		"groups/sampled": float64(len(b.All)), "groups/dropped": float64(len(b.All) - len(b.Trained)), "groups/refills": float64(b.Refills),
+		"groups/too_stale": float64(b.Dropped), "trajectories/running": float64(b.Running), "update/staleness_mean": m.StalenessMean, "update/staleness_max": float64(m.StalenessMax),
 		"update/loss": m.Loss, "update/grad_norm": m.GradNorm, "update/learning_rate": m.LearningRate, "update/entropy": m.Entropy,
 		"update/clip_fraction": m.ClipFraction, "update/mismatch_mean": m.MismatchMean, "update/mismatch_max": m.MismatchMax,
 		"update/mismatch_k3": m.MismatchK3, "update/ess": m.ESS, "update/policy_version": float64(t.state.Version),
@@ -236,12 +237,12 @@ func (t *run) describe(b *batch, rewards []float64, m trainer.Metrics, waited, w
 	if t.rollout.Cut == rollout.CutFilter {
 		r["trajectories/filtered"] = float64(m.Filtered)
 	}
-	countErrors(r, b.all)
+	countErrors(r, b.All)
 	parts := map[string]float64{}
 	var greedy []float64
 	r["trajectories/failed"] = 0
 	finished := 0.0 // sampled tokens of the trajectories that did not fail
-	for _, g := range b.all {
+	for _, g := range b.All {
 		if t := g.Greedy; t != nil && t.Err == "" {
 			greedy = append(greedy, t.Reward)
 		}
@@ -267,8 +268,8 @@ func (t *run) describe(b *batch, rewards []float64, m trainer.Metrics, waited, w
 			}
 		}
 	}
-	if len(b.all) > 0 && b.all[0].Greedy != nil {
-		r["greedy/reward"], r["greedy/failed"] = mean(greedy), float64(len(b.all)-len(greedy))
+	if len(b.All) > 0 && b.All[0].Greedy != nil {
+		r["greedy/reward"], r["greedy/failed"] = mean(greedy), float64(len(b.All)-len(greedy))
 	}
 	for name, v := range parts {
 		r["reward/"+name] = v / max(1, float64(len(rewards)))

@@ -15,6 +15,7 @@ import (
 	"github.com/agentfly/agentfly/internal/panics"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
@@ -74,8 +75,8 @@ type run struct {
 	trainer     learner
 	ranks       *ranks
 	sampler     *data.Dealer
-	feed        *feed       // of rollouts; nil before the first step
-	sft         *supervised // nil but in supervised fine-tuning
+	feed        *schedule.Feed // of rollouts; nil before the first step
+	sft         *supervised    // nil but in supervised fine-tuning
 	eval        *data.Tasks
 	state       state
 	past        past

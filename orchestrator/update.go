@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
@@ -20,7 +21,7 @@ func (t *run) step(ctx context.Context) error {
 	switch {
 	case err != nil:
 	case b != nil:
-		t.sampler.Observe(b.all, b.dealt)
+		t.sampler.Observe(b.All, b.Dealt)
 	case t.replay != nil: // its tasks are those of the log
 		b, err = t.replay.batch(ctx, t.state.Step)
 	default:
@@ -31,13 +32,13 @@ func (t *run) step(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return t.update(ctx, b, start.Add(-b.before))
+	return t.update(ctx, b, start.Add(-b.Before))
 }
 
 // update trains a batch that was waited for since start. In mode async rollouts go on meanwhile: the optimizer writes at
 // the barrier of an engine that shares the parameters, and other engines get the weights while their requests pause.
-func (t *run) update(ctx context.Context, b *batch, start time.Time) (err error) {
-	j, step := t.job, b.step
+func (t *run) update(ctx context.Context, b *schedule.Batch, start time.Time) (err error) {
+	j, step := t.job, b.Step
 	waited := time.Since(start)
 	taught := &distilled{}
 	if t.teacher != nil {
@@ -45,7 +46,7 @@ func (t *run) update(ctx context.Context, b *batch, start time.Time) (err error)
 		if j.Control.ShuffleTeacher {
 			shuffle = rand.New(rand.NewPCG(j.Seed, uint64(step)))
 		}
-		if taught, err = t.distill(ctx, b.trained, shuffle); err != nil {
+		if taught, err = t.distill(ctx, b.Trained, shuffle); err != nil {
 			return err
 		}
 		if err := t.refusedByTeacher(b); err != nil {
@@ -55,14 +56,14 @@ func (t *run) update(ctx context.Context, b *batch, start time.Time) (err error)
 	if err := t.rest(ctx); err != nil {
 		return err
 	}
-	rewards := rewardsOf(b.all)
+	rewards := rewardsOf(b.All)
 	if j.Control.ShuffleRewards {
-		shuffleRewards(b.trained, j.Seed, step)
+		shuffleRewards(b.Trained, j.Seed, step)
 	}
 	// an update that has begun is finished even when the run is interrupted: half of one could not be resumed
 	before := t.state.Version
 	t.halfway = true
-	m, err := t.trainer.Step(context.WithoutCancel(ctx), trainer.Batch{Step: step, Version: before, Groups: pointers(b.trained), Advantages: taught.advantages, FilterCut: t.rollout.Cut == rollout.CutFilter})
+	m, err := t.trainer.Step(context.WithoutCancel(ctx), trainer.Batch{Step: step, Version: before, Groups: pointers(b.Trained), Advantages: taught.advantages, FilterCut: t.rollout.Cut == rollout.CutFilter})
 	skipped, err := t.skip(step, err)
 	if err != nil {
 		return err
@@ -80,7 +81,7 @@ func (t *run) update(ctx context.Context, b *batch, start time.Time) (err error)
 	if t.teacher != nil {
 		record["distill/reverse_kl"] = taught.reverseKL
 	}
-	t.state.Dealt = b.dealt
+	t.state.Dealt = b.Dealt
 	return t.finish(ctx, record, m, len(rewards), skipped)
 }
 

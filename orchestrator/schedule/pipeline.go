@@ -1,4 +1,4 @@
-package orchestrator
+package schedule
 
 import (
 	"cmp"
@@ -25,22 +25,22 @@ import (
 // every i >= 0. Batch waits, or gives groups up, until that is so; Admit keeps it, since a new group has the most slack and
 // there are never more than Capacity.
 type pipeline struct {
-	limits   limits
+	limits   Limits
 	step     int         // of the next batch
 	version  int32       // of the weights that sample; during an update, before it
 	training bool        // a batch was handed out and is not trained yet
 	next     int         // running number of the next group
 	inStep   int         // groups admitted for the next batch's step so far: ids of sync count them
 	taken    map[int]int // by step: numbers of groups that a process before this one used up
-	open     []*slot
-	flat     []*slot // ended without use since the last batch
+	open     []*Slot
+	flat     []*Slot // ended without use since the last batch
 	again    [][]int // [stratum] groups that were given up: their tasks come again, first
 	begun    bool    // rounds: the step's first round was admitted
 	refills  int     // rounds after the first; without rounds: groups admitted in place of flat ones
 }
 
-// limits are what a run's settings come to.
-type limits struct {
+// Limits are what a run's settings come to.
+type Limits struct {
 	Groups    int  // of a batch
 	Strata    int  // of the data; a batch takes Groups/Strata of each
 	Capacity  int  // most groups outstanding, those in training included; a multiple of Strata
@@ -53,14 +53,14 @@ type limits struct {
 }
 
 // rounds tells whether every step waits for all that it admitted.
-func (l limits) rounds() bool { return l.Capacity == l.Groups }
+func (l Limits) rounds() bool { return l.Capacity == l.Groups }
 
-func (l limits) each() int { return l.Groups / l.Strata }
+func (l Limits) Each() int { return l.Groups / l.Strata }
 
-// limitsOf reads a job's settings. The data has so many strata.
-func limitsOf(j *job.Job, a *algorithms.Algorithm, strata int) limits {
+// LimitsOf reads a job's settings. The data has so many strata.
+func LimitsOf(j *job.Job, a *algorithms.Algorithm, strata int) Limits {
 	r := j.Rollout
-	l := limits{Groups: r.Groups, Strata: strata, Capacity: r.Groups, Staleness: r.MaxStaleness, Updates: a.Updates(), Drop: r.Stale == "drop", Refills: r.MaxRefills}
+	l := Limits{Groups: r.Groups, Strata: strata, Capacity: r.Groups, Staleness: r.MaxStaleness, Updates: a.Updates(), Drop: r.Stale == "drop", Refills: r.MaxRefills}
 	each := r.Groups / strata
 	steps := 1 + r.MaxStaleness/l.Updates
 	switch {
@@ -74,11 +74,11 @@ func limitsOf(j *job.Job, a *algorithms.Algorithm, strata int) limits {
 
 func ceil(x float64) int { return int(math.Ceil(x - 1e-9)) } // 1.1 * 10 is 11
 
-// slot is a group as the pipeline sees it.
-type slot struct {
+// Slot is a group as the pipeline sees it.
+type Slot struct {
 	n           int // running number over the run
 	stratum     int
-	step, group int   // its place
+	Step, Group int   // its place
 	version     int32 // no token of it is of a lower one
 	again       int   // the group whose task it samples once more; -1: the next task of the stratum
 	complete    bool
@@ -89,20 +89,20 @@ type slot struct {
 type chosen struct {
 	step    int
 	version int32   // that trains it
-	groups  []*slot // to train, by running number
-	flat    []*slot // ended since the last batch, of no use to an update
-	dropped []*slot // to be cancelled: they could not be trained in time. Their tasks come again
-	left    []*slot // that go on being sampled
+	groups  []*Slot // to train, by running number
+	flat    []*Slot // ended since the last batch, of no use to an update
+	dropped []*Slot // to be cancelled: they could not be trained in time. Their tasks come again
+	left    []*Slot // that go on being sampled
 	refills int
 }
 
-func newPipeline(l limits, step int, version int32, next int) *pipeline {
+func newPipeline(l Limits, step int, version int32, next int) *pipeline {
 	return &pipeline{limits: l, step: step, version: version, next: next, again: make([][]int, l.Strata)}
 }
 
 // Restore takes over the groups that a run had outstanding when it stopped, in the order of their numbers. It returns
 // those that the present settings allow no step to train, whose tasks come again.
-func (p *pipeline) Restore(slots []*slot) (dropped []*slot) {
+func (p *pipeline) Restore(slots []*Slot) (dropped []*Slot) {
 	for _, s := range slots {
 		if s.complete && !s.useful {
 			p.flat = append(p.flat, s)
@@ -116,7 +116,7 @@ func (p *pipeline) Restore(slots []*slot) (dropped []*slot) {
 		p.refills = len(p.flat)
 	}
 	for k := range p.limits.Strata {
-		dropped = append(dropped, p.overdue(p.of(k, func(*slot) bool { return true }), p.version)...)
+		dropped = append(dropped, p.overdue(p.of(k, func(*Slot) bool { return true }), p.version)...)
 	}
 	p.giveUp(dropped)
 	return dropped
@@ -124,7 +124,7 @@ func (p *pipeline) Restore(slots []*slot) (dropped []*slot) {
 
 // restoreRounds finds out which round of the step the groups are from: what a round admits follows from what the rounds
 // before it gave.
-func (p *pipeline) restoreRounds(slots []*slot) {
+func (p *pipeline) restoreRounds(slots []*Slot) {
 	p.begun = len(slots) > 0
 	for at := p.limits.Groups; at < len(slots); p.refills++ {
 		useful := 0
@@ -138,7 +138,7 @@ func (p *pipeline) restoreRounds(slots []*slot) {
 }
 
 // of lists the open groups of a stratum that pass.
-func (p *pipeline) of(stratum int, pass func(*slot) bool) (out []*slot) {
+func (p *pipeline) of(stratum int, pass func(*Slot) bool) (out []*Slot) {
 	for _, s := range p.open {
 		if s.stratum == stratum && pass(s) {
 			out = append(out, s)
@@ -147,14 +147,14 @@ func (p *pipeline) of(stratum int, pass func(*slot) bool) (out []*slot) {
 	return out
 }
 
-func isComplete(s *slot) bool { return s.complete }
-func isRunning(s *slot) bool  { return !s.complete }
+func isComplete(s *Slot) bool { return s.complete }
+func isRunning(s *Slot) bool  { return !s.complete }
 
 // Idle tells whether nothing is being sampled.
 func (p *pipeline) Idle() bool { return !slices.ContainsFunc(p.open, isRunning) }
 
 // Admit returns the groups to begin with now.
-func (p *pipeline) Admit() (out []*slot) {
+func (p *pipeline) Admit() (out []*Slot) {
 	room := p.room()
 	for k, n := range room {
 		for range n {
@@ -164,11 +164,11 @@ func (p *pipeline) Admit() (out []*slot) {
 	return out
 }
 
-func (p *pipeline) admit(stratum int) *slot {
+func (p *pipeline) admit(stratum int) *Slot {
 	p.inStep = max(p.inStep, p.taken[p.step])
-	s := &slot{n: p.next, stratum: stratum, step: p.step, group: p.inStep, version: p.version, again: -1}
+	s := &Slot{n: p.next, stratum: stratum, Step: p.step, Group: p.inStep, version: p.version, again: -1}
 	if p.limits.Numbered {
-		s.step, s.group = s.n/p.limits.Groups, s.n%p.limits.Groups
+		s.Step, s.Group = s.n/p.limits.Groups, s.n%p.limits.Groups
 	}
 	if q := p.again[stratum]; len(q) > 0 {
 		s.again, p.again[stratum] = q[0], q[1:]
@@ -198,7 +198,7 @@ func (p *pipeline) nextRound(out []int) {
 		return
 	}
 	for k := range out {
-		out[k] = p.limits.each() - len(p.of(k, isComplete))
+		out[k] = p.limits.Each() - len(p.of(k, isComplete))
 	}
 	if p.begun {
 		p.refills++
@@ -214,7 +214,7 @@ func (p *pipeline) enough() bool {
 // roomOf is the room of a stratum without rounds. Flat groups are replaced at once, until there were as many as
 // max_refills rounds would have replaced; beyond that each keeps its place until the next batch.
 func (p *pipeline) roomOf(stratum int) int {
-	each := p.limits.each()
+	each := p.limits.Each()
 	room := p.limits.Capacity / p.limits.Strata
 	if p.training {
 		room -= each
@@ -228,14 +228,14 @@ func (p *pipeline) roomOf(stratum int) int {
 			flat++
 		}
 	}
-	open := len(p.of(stratum, func(*slot) bool { return true }))
+	open := len(p.of(stratum, func(*Slot) bool { return true }))
 	return max(0, room-open-max(0, flat-p.limits.Refills*each))
 }
 
 // Complete says that all trajectories of a group have ended. lowest is the lowest version of the tokens that would be
 // trained, -1 without any; useful says whether an update can learn from them.
 func (p *pipeline) Complete(n int, lowest int32, useful bool) error {
-	at := slices.IndexFunc(p.open, func(s *slot) bool { return s.n == n })
+	at := slices.IndexFunc(p.open, func(s *Slot) bool { return s.n == n })
 	if at < 0 || p.open[at].complete {
 		return fmt.Errorf("orchestrator: group %d ended, but it is not outstanding", n)
 	}
@@ -272,10 +272,10 @@ func (p *pipeline) Batch() (b chosen, ok bool) {
 		}
 		b.groups, b.dropped = append(b.groups, groups...), append(b.dropped, dropped...)
 	}
-	byNumber := func(a, b *slot) int { return cmp.Compare(a.n, b.n) }
+	byNumber := func(a, b *Slot) int { return cmp.Compare(a.n, b.n) }
 	slices.SortFunc(b.groups, byNumber)
 	slices.SortFunc(b.flat, byNumber)
-	p.open = slices.DeleteFunc(p.open, func(s *slot) bool { return slices.Contains(b.groups, s) })
+	p.open = slices.DeleteFunc(p.open, func(s *Slot) bool { return slices.Contains(b.groups, s) })
 	p.giveUp(b.dropped)
 	b.left = slices.Clone(p.open)
 	p.training, p.flat, p.refills, p.inStep, p.begun = true, nil, 0, 0, false
@@ -285,15 +285,15 @@ func (p *pipeline) Batch() (b chosen, ok bool) {
 
 // batchOf is a stratum's share of the batch: the complete groups that must be trained soonest. Without rounds fewer than
 // its share are taken only when no more can come.
-func (p *pipeline) batchOf(stratum int) (groups, dropped []*slot, ok bool) {
+func (p *pipeline) batchOf(stratum int) (groups, dropped []*Slot, ok bool) {
 	groups = p.of(stratum, isComplete)
-	slices.SortStableFunc(groups, func(a, b *slot) int { return cmp.Compare(a.version, b.version) })
-	each := p.limits.each()
+	slices.SortStableFunc(groups, func(a, b *Slot) int { return cmp.Compare(a.version, b.version) })
+	each := p.limits.Each()
 	if len(groups) < each && (len(p.of(stratum, isRunning)) > 0 || !p.limits.rounds() && p.roomOf(stratum) > 0) {
 		return nil, nil, false
 	}
 	groups = groups[:min(each, len(groups))]
-	left := p.of(stratum, func(s *slot) bool { return !slices.Contains(groups, s) })
+	left := p.of(stratum, func(s *Slot) bool { return !slices.Contains(groups, s) })
 	dropped = p.overdue(left, p.version+int32(p.limits.Updates))
 	return groups, dropped, len(dropped) == 0 || p.limits.Drop
 }
@@ -301,12 +301,12 @@ func (p *pipeline) batchOf(stratum int) (groups, dropped []*slot, ok bool) {
 // overdue lists the groups of a stratum that no step could train within the bound, if the next one trained at version
 // next: those without slack, and those too many for the steps that they could wait for. After a batch only groups that
 // still run are among them, because the batch prefers what has the least slack.
-func (p *pipeline) overdue(groups []*slot, next int32) (out []*slot) {
+func (p *pipeline) overdue(groups []*Slot, next int32) (out []*Slot) {
 	groups = slices.Clone(groups)
-	slices.SortStableFunc(groups, func(a, b *slot) int { return cmp.Compare(p.slack(a, next), p.slack(b, next)) })
+	slices.SortStableFunc(groups, func(a, b *Slot) int { return cmp.Compare(p.slack(a, next), p.slack(b, next)) })
 	kept := 0
 	for _, s := range groups {
-		if slack := p.slack(s, next); slack < 0 || kept >= (slack+1)*p.limits.each() {
+		if slack := p.slack(s, next); slack < 0 || kept >= (slack+1)*p.limits.Each() {
 			out = append(out, s)
 			continue
 		}
@@ -316,7 +316,7 @@ func (p *pipeline) overdue(groups []*slot, next int32) (out []*slot) {
 }
 
 // slack is the number of steps that a group can wait for if the next one trains at version next; negative: none.
-func (p *pipeline) slack(s *slot, next int32) int {
+func (p *pipeline) slack(s *Slot, next int32) int {
 	d := int(s.version) + p.limits.Staleness - int(next)
 	if d < 0 {
 		return -1
@@ -324,11 +324,11 @@ func (p *pipeline) slack(s *slot, next int32) int {
 	return d / p.limits.Updates
 }
 
-func (p *pipeline) giveUp(slots []*slot) {
+func (p *pipeline) giveUp(slots []*Slot) {
 	for _, s := range slots {
 		p.again[s.stratum] = append(p.again[s.stratum], s.n)
 	}
-	p.open = slices.DeleteFunc(p.open, func(s *slot) bool { return slices.Contains(slots, s) })
+	p.open = slices.DeleteFunc(p.open, func(s *Slot) bool { return slices.Contains(slots, s) })
 }
 
 // Trained says that the update is done and which version samples from now on.

@@ -1,4 +1,4 @@
-package orchestrator
+package schedule
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func numbers(slots []*slot) (out []int) {
+func numbers(slots []*Slot) (out []int) {
 	for _, s := range slots {
 		out = append(out, s.n)
 	}
@@ -37,12 +37,12 @@ func waits(t *testing.T, p *pipeline) {
 }
 
 func TestSyncGoesInRounds(t *testing.T) {
-	p := newPipeline(limits{Groups: 4, Strata: 2, Capacity: 4, Updates: 1, Refills: 1}, 7, 3, 0)
+	p := newPipeline(Limits{Groups: 4, Strata: 2, Capacity: 4, Updates: 1, Refills: 1}, 7, 3, 0)
 	waits(t, p)
 	first := p.Admit()
 	require.Equal(t, []int{0, 1, 2, 3}, numbers(first))
 	require.Equal(t, []int{0, 0, 1, 1}, []int{first[0].stratum, first[1].stratum, first[2].stratum, first[3].stratum})
-	require.Equal(t, []int{7, 3}, []int{first[3].step, first[3].group})
+	require.Equal(t, []int{7, 3}, []int{first[3].Step, first[3].Group})
 	complete(t, p, 3, 3, 0)
 	require.NoError(t, p.Complete(1, 3, false))
 	require.Empty(t, p.Admit(), "a round waits for all")
@@ -52,7 +52,7 @@ func TestSyncGoesInRounds(t *testing.T) {
 	second := p.Admit()
 	require.Equal(t, []int{4, 5}, numbers(second))
 	require.Equal(t, []int{0, 1}, []int{second[0].stratum, second[1].stratum})
-	require.Equal(t, []int{7, 4}, []int{second[0].step, second[0].group}, "refills count on")
+	require.Equal(t, []int{7, 4}, []int{second[0].Step, second[0].Group}, "refills count on")
 	complete(t, p, 3, 4)
 	require.NoError(t, p.Complete(5, 3, false))
 	require.Empty(t, p.Admit(), "no more rounds")
@@ -65,11 +65,11 @@ func TestSyncGoesInRounds(t *testing.T) {
 	p.Trained(4)
 	next := p.Admit()
 	require.Equal(t, []int{6, 7, 8, 9}, numbers(next))
-	require.Equal(t, []int{8, 0, 4}, []int{next[0].step, next[0].group, int(next[0].version)})
+	require.Equal(t, []int{8, 0, 4}, []int{next[0].Step, next[0].Group, int(next[0].version)})
 }
 
 func TestAsyncOverlapsWithinTheBound(t *testing.T) {
-	p := newPipeline(limits{Groups: 2, Strata: 1, Capacity: 6, Staleness: 2, Updates: 1, Numbered: true, Steps: 100}, 0, 0, 0)
+	p := newPipeline(Limits{Groups: 2, Strata: 1, Capacity: 6, Staleness: 2, Updates: 1, Numbered: true, Steps: 100}, 0, 0, 0)
 	require.Equal(t, []int{0, 1, 2, 3, 4, 5}, numbers(p.Admit()))
 	complete(t, p, 0, 4)
 	waits(t, p)
@@ -81,7 +81,7 @@ func TestAsyncOverlapsWithinTheBound(t *testing.T) {
 	p.Trained(1)
 	more := p.Admit()
 	require.Equal(t, []int{6, 7}, numbers(more))
-	require.Equal(t, []int{3, 1}, []int{more[1].step, more[1].group})
+	require.Equal(t, []int{3, 1}, []int{more[1].Step, more[1].Group})
 	complete(t, p, 1, 6, 7)
 	waits(t, p) // four groups may be trained at version 2 at last: two of them must be of this batch
 	complete(t, p, 0, 2)
@@ -96,7 +96,7 @@ func TestAsyncOverlapsWithinTheBound(t *testing.T) {
 }
 
 func TestWhatCannotBeTrainedInTimeIsGivenUp(t *testing.T) {
-	p := newPipeline(limits{Groups: 2, Strata: 1, Capacity: 4, Staleness: 1, Updates: 1, Numbered: true, Drop: true, Steps: 100}, 0, 0, 0)
+	p := newPipeline(Limits{Groups: 2, Strata: 1, Capacity: 4, Staleness: 1, Updates: 1, Numbered: true, Drop: true, Steps: 100}, 0, 0, 0)
 	p.Admit()
 	complete(t, p, 0, 2, 3)
 	require.Empty(t, batchOf(t, p).dropped)
@@ -114,7 +114,7 @@ func TestWhatCannotBeTrainedInTimeIsGivenUp(t *testing.T) {
 }
 
 func TestALowestTokenOfALaterVersionLeavesMoreTime(t *testing.T) {
-	p := newPipeline(limits{Groups: 1, Strata: 1, Capacity: 3, Staleness: 2, Updates: 1, Numbered: true, Steps: 100}, 0, 0, 0)
+	p := newPipeline(Limits{Groups: 1, Strata: 1, Capacity: 3, Staleness: 2, Updates: 1, Numbered: true, Steps: 100}, 0, 0, 0)
 	p.Admit()
 	complete(t, p, 0, 0)
 	require.Equal(t, []int{0}, numbers(batchOf(t, p).groups))
@@ -133,7 +133,7 @@ func TestALowestTokenOfALaterVersionLeavesMoreTime(t *testing.T) {
 }
 
 func TestStepsOfSeveralVersions(t *testing.T) {
-	l := limits{Groups: 1, Strata: 1, Staleness: 5, Updates: 2, Numbered: true, Steps: 100, Capacity: 3}
+	l := Limits{Groups: 1, Strata: 1, Staleness: 5, Updates: 2, Numbered: true, Steps: 100, Capacity: 3}
 	p := newPipeline(l, 0, 0, 0)
 	require.Len(t, p.Admit(), 3)
 	complete(t, p, 0, 2)
@@ -147,12 +147,12 @@ func TestStepsOfSeveralVersions(t *testing.T) {
 }
 
 func TestTheLastStepsAdmitNoMoreThanTheyTrain(t *testing.T) {
-	p := newPipeline(limits{Groups: 2, Strata: 1, Capacity: 8, Staleness: 3, Updates: 1, Numbered: true, Steps: 3}, 0, 0, 0)
+	p := newPipeline(Limits{Groups: 2, Strata: 1, Capacity: 8, Staleness: 3, Updates: 1, Numbered: true, Steps: 3}, 0, 0, 0)
 	require.Len(t, p.Admit(), 6)
 }
 
 func TestOverSamplingKeepsWhatItCuts(t *testing.T) {
-	p := newPipeline(limits{Groups: 4, Strata: 2, Capacity: 6, Staleness: 1, Updates: 1}, 0, 0, 0)
+	p := newPipeline(Limits{Groups: 4, Strata: 2, Capacity: 6, Staleness: 1, Updates: 1}, 0, 0, 0)
 	first := p.Admit()
 	require.Len(t, first, 6)
 	complete(t, p, 0, 0, 2, 4, 5)
@@ -162,7 +162,7 @@ func TestOverSamplingKeepsWhatItCuts(t *testing.T) {
 	p.Trained(1)
 	second := p.Admit()
 	require.Len(t, second, 4)
-	require.Equal(t, []int{1, 0}, []int{second[0].step, second[0].group}, "the round in which it was admitted")
+	require.Equal(t, []int{1, 0}, []int{second[0].Step, second[0].Group}, "the round in which it was admitted")
 	complete(t, p, 1, 6, 7, 8, 9)
 	waits(t, p)
 	complete(t, p, 0, 1, 3)
@@ -173,7 +173,7 @@ func TestOverSamplingKeepsWhatItCuts(t *testing.T) {
 type simulation struct {
 	t         *testing.T
 	rng       *rand.Rand
-	l         limits
+	l         Limits
 	p         *pipeline
 	version   int32 // that the engine samples with
 	dynamic   bool
@@ -194,7 +194,7 @@ func (s *simulation) admit() {
 	for _, g := range s.p.Admit() {
 		require.NotContains(s.t, s.fate, g.n, s.say("admitted twice"))
 		s.fate[g.n], s.strata[g.n] = "running", g.stratum
-		place := [2]int{g.step, g.group}
+		place := [2]int{g.Step, g.Group}
 		require.False(s.t, s.places[place], s.say("place %v is taken", place))
 		s.places[place] = true
 		if g.again >= 0 {
@@ -258,11 +258,11 @@ func (s *simulation) take() bool {
 	}
 	for k := range s.l.Strata {
 		if !s.dynamic {
-			require.Equal(s.t, s.l.each(), each[k], s.say("the balance of step %d", b.step))
+			require.Equal(s.t, s.l.Each(), each[k], s.say("the balance of step %d", b.step))
 		}
-		require.LessOrEqual(s.t, each[k], s.l.each())
+		require.LessOrEqual(s.t, each[k], s.l.Each())
 	}
-	require.True(s.t, slices.IsSortedFunc(b.groups, func(a, b *slot) int { return a.n - b.n }))
+	require.True(s.t, slices.IsSortedFunc(b.groups, func(a, b *Slot) int { return a.n - b.n }))
 	require.True(s.t, s.l.Drop || len(b.dropped) == 0)
 	for _, g := range b.dropped {
 		require.Equal(s.t, "running", s.fate[g.n], s.say("a finished group was dropped"))
@@ -274,7 +274,7 @@ func (s *simulation) take() bool {
 
 // restore goes on with a pipeline that knows only what the other had outstanding.
 func (s *simulation) restore() {
-	var slots []*slot
+	var slots []*Slot
 	for n := range s.p.next {
 		for _, g := range slices.Concat(s.p.open, s.p.flat) {
 			if g.n == n {
@@ -318,7 +318,7 @@ func TestRandomSchedules(t *testing.T) {
 	stale, dropped, partial := 0, 0, 0
 	for seed := range uint64(1000) {
 		rng := rand.New(rand.NewPCG(seed, 0))
-		l := limits{Strata: 1 + rng.IntN(3), Updates: 1 + rng.IntN(3), Refills: rng.IntN(4), Drop: rng.IntN(2) == 0}
+		l := Limits{Strata: 1 + rng.IntN(3), Updates: 1 + rng.IntN(3), Refills: rng.IntN(4), Drop: rng.IntN(2) == 0}
 		l.Groups = l.Strata * (1 + rng.IntN(4))
 		steps := 3 + rng.IntN(10)
 		switch rng.IntN(3) {
@@ -326,7 +326,7 @@ func TestRandomSchedules(t *testing.T) {
 			l.Capacity = l.Groups
 		case 1: // over-sampling
 			l.Staleness = l.Updates * (1 + rng.IntN(4))
-			l.Capacity = l.Groups + l.Strata*rng.IntN(l.Staleness/l.Updates*l.each()+1)
+			l.Capacity = l.Groups + l.Strata*rng.IntN(l.Staleness/l.Updates*l.Each()+1)
 		case 2: // async
 			l.Staleness = l.Updates + rng.IntN(8)
 			l.Capacity, l.Numbered, l.Steps = (1+l.Staleness/l.Updates)*l.Groups, true, steps

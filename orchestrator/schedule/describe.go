@@ -1,4 +1,4 @@
-package orchestrator
+package schedule
 
 import (
 	"fmt"
@@ -9,13 +9,13 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 )
 
-// DescribeMode says how rollouts and updates share the time, for `agentfly job effective`.
-func DescribeMode(j *job.Job, a *algorithms.Algorithm) string {
+// Describe says how rollouts and updates share the time, for `agentfly job effective`.
+func Describe(j *job.Job, a *algorithms.Algorithm) string {
 	var b strings.Builder
 	line := func(key, format string, args ...any) {
 		fmt.Fprintf(&b, "%-12s %s\n", key, fmt.Sprintf(format, args...))
 	}
-	r, l := j.Rollout, limitsOf(j, a, 1)
+	r, l := j.Rollout, LimitsOf(j, a, 1)
 	if l.rounds() {
 		line("rollouts", "sync: a step samples its %d groups with its own policy version, waits for all of them, and trains", r.Groups)
 	} else {

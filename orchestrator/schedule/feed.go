@@ -1,4 +1,4 @@
-package orchestrator
+package schedule
 
 import (
 	"context"
@@ -9,10 +9,10 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// feed does what the pipeline says: it samples groups and hands batches out. A group is a goroutine, which also admits the
+// Feed does what the pipeline says: it samples groups and hands batches out. A group is a goroutine, which also admits the
 // next groups when it ends; Close joins them all.
-type feed struct {
-	work    work
+type Feed struct {
+	work    Work
 	size    int           // of a group
 	greedy  bool          // a group has a greedy rollout beside it
 	changed chan struct{} // buffered: something happened that sample waits for
@@ -22,62 +22,62 @@ type feed struct {
 
 	mu     sync.Mutex
 	plan   *pipeline
-	live   map[int]*live // outstanding and flat groups, by running number
-	dealt  []int         // tasks that each stratum of the data has dealt
-	err    error         // the first that ends the run
+	live   map[int]*Group // outstanding and flat groups, by running number
+	dealt  []int          // tasks that each stratum of the data has dealt
+	err    error          // the first that ends the run
 	closed bool
 
-	waiting []*live // restored groups that go on when the next begin
-	lost    []int   // sampled tokens of each trajectory that was given up since the last batch
+	waiting []*Group // restored groups that go on when the next begin
+	lost    []int    // sampled tokens of each trajectory that was given up since the last batch
 }
 
-// work is what a feed asks of the run that it feeds. All methods but task and observe may be called at once.
-type work interface {
-	// task is what a stratum of the data deals at a position; observe tells the dealing how the groups of a batch ended, when the strata
+// Work is what a feed asks of the run that it feeds. All methods but Task and Observe may be called at once.
+type Work interface {
+	// Task is what a stratum of the data deals at a position; Observe tells the dealing how the groups of a batch ended, when the strata
 	// were at the positions dealt. The feed's lock is held.
-	task(stratum, position int) trajectory.Task
-	observe(groups []trajectory.Group, dealt []int)
-	// admit makes admissions durable.
-	admit(ctx context.Context, all ...store.Admission) error
-	// group samples and stores a group, with its greedy rollout where there is one. ended is called as each trajectory ends.
-	group(ctx context.Context, l *live, ended func(index int)) (trajectory.Group, error)
-	// usable tells whether an update can learn from a group.
-	usable(g trajectory.Group) bool
-	// tooManyFailed is the error that ends the run because of what failed in the groups of a step.
-	tooManyFailed(step int, groups []trajectory.Group) error
+	Task(stratum, position int) trajectory.Task
+	Observe(groups []trajectory.Group, dealt []int)
+	// Admit makes admissions durable.
+	Admit(ctx context.Context, all ...store.Admission) error
+	// Sample samples and stores a group, with its greedy rollout where there is one. ended is called as each trajectory ends.
+	Sample(ctx context.Context, l *Group, ended func(index int)) (trajectory.Group, error)
+	// Usable tells whether an update can learn from a group.
+	Usable(g trajectory.Group) bool
+	// TooManyFailed is the error that ends the run because of what failed in the groups of a step.
+	TooManyFailed(step int, groups []trajectory.Group) error
 }
 
-// feedOptions say where a feed begins.
-type feedOptions struct {
-	limits  limits
-	step    int   // of the next batch
-	version int32 // that samples
-	size    int   // trajectories of a group
-	greedy  bool  // a group has a greedy rollout beside it
-	dealt   []int // tasks that each stratum of the data has dealt
+// Options say where a feed begins.
+type Options struct {
+	Limits  Limits
+	Step    int   // of the next batch
+	Version int32 // that samples
+	Size    int   // trajectories of a group
+	Greedy  bool  // a group has a greedy rollout beside it
+	Dealt   []int // tasks that each stratum of the data has dealt
 }
 
-// live is a group that is being sampled or waits for its batch.
-type live struct {
-	*slot
-	task    trajectory.Task
+// Group is a group that is being sampled or waits for its batch.
+type Group struct {
+	*Slot
+	Task    trajectory.Task
 	at      int              // position of the task in its stratum
 	again   *store.GroupRef  // the group that was given up and had the same task; nil: none
 	group   trajectory.Group // once complete
 	cancel  context.CancelFunc
 	dropped bool   // given up, maybe before its sampling began
-	running []bool // [group_size] has not ended
+	Running []bool // [group_size] has not ended
 	cut     []bool // [group_size] had not ended when some batch was chosen
 }
 
-func newFeed(w work, o feedOptions) *feed {
-	return &feed{
-		work: w, size: o.size, greedy: o.greedy, changed: make(chan struct{}, 1), plan: newPipeline(o.limits, o.step, o.version, 0), live: map[int]*live{}, dealt: o.dealt,
+func NewFeed(w Work, o Options) *Feed {
+	return &Feed{
+		work: w, size: o.Size, greedy: o.Greedy, changed: make(chan struct{}, 1), plan: newPipeline(o.Limits, o.Step, o.Version, 0), live: map[int]*Group{}, dealt: o.Dealt,
 	}
 }
 
 // notify wakes sample.
-func (f *feed) notify() {
+func (f *Feed) notify() {
 	select {
 	case f.changed <- struct{}{}:
 	default:
@@ -85,7 +85,7 @@ func (f *feed) notify() {
 }
 
 // Trained says that the batch handed out last is trained, so that further groups can begin before the next is asked for.
-func (f *feed) Trained(ctx context.Context, version int32) {
+func (f *Feed) Trained(ctx context.Context, version int32) {
 	f.mu.Lock()
 	f.plan.Trained(version)
 	overlaps := !f.plan.limits.rounds()
@@ -96,7 +96,7 @@ func (f *feed) Trained(ctx context.Context, version int32) {
 }
 
 // pump begins the groups that there is room for.
-func (f *feed) pump(ctx context.Context) {
+func (f *Feed) pump(ctx context.Context) {
 	if begun := f.admit(ctx); len(begun) > 0 {
 		f.begin(ctx, begun)
 	}
@@ -104,7 +104,7 @@ func (f *feed) pump(ctx context.Context) {
 
 // admit returns the groups to begin with, whose admission is durable before anything of them is sampled. One caller comes
 // after the other: a group that takes the task of one that was given up finds that one's admission in the log.
-func (f *feed) admit(ctx context.Context) []*live {
+func (f *Feed) admit(ctx context.Context) []*Group {
 	f.admitting.Lock()
 	defer f.admitting.Unlock()
 	f.mu.Lock()
@@ -123,7 +123,7 @@ func (f *feed) admit(ctx context.Context) []*live {
 	f.joined.Add(len(begun))
 	f.mu.Unlock()
 	if len(admissions) > 0 {
-		if err := f.work.admit(ctx, admissions...); err != nil {
+		if err := f.work.Admit(ctx, admissions...); err != nil {
 			f.fail(ctx, err)
 			f.joined.Add(-len(begun))
 			return nil
@@ -133,7 +133,7 @@ func (f *feed) admit(ctx context.Context) []*live {
 }
 
 // begin samples groups whose admission is durable. Meanwhile an update may have ended, and a batch given some up.
-func (f *feed) begin(ctx context.Context, begun []*live) {
+func (f *Feed) begin(ctx context.Context, begun []*Group) {
 	for _, l := range begun {
 		one, cancel := context.WithCancel(ctx)
 		f.mu.Lock()
@@ -150,7 +150,7 @@ func (f *feed) begin(ctx context.Context, begun []*live) {
 }
 
 // fail ends the run, unless it is ending already.
-func (f *feed) fail(ctx context.Context, err error) {
+func (f *Feed) fail(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -163,28 +163,28 @@ func (f *feed) fail(ctx context.Context, err error) {
 }
 
 // open finds the task of a new group. The lock is held.
-func (f *feed) open(s *slot) *live {
+func (f *Feed) open(s *Slot) *Group {
 	l := newLive(s, f.size)
 	if old := f.live[s.again]; old != nil {
-		l.task, l.at, l.again = old.task, old.at, &store.GroupRef{Step: old.step, Group: old.slot.group}
+		l.Task, l.at, l.again = old.Task, old.at, &store.GroupRef{Step: old.Step, Group: old.Slot.Group}
 		delete(f.live, s.again)
 	} else {
 		l.at = f.dealt[s.stratum]
-		l.task = f.work.task(s.stratum, l.at)
+		l.Task = f.work.Task(s.stratum, l.at)
 		f.dealt[s.stratum]++
 	}
 	f.live[s.n] = l
 	return l
 }
 
-func newLive(s *slot, size int) *live {
-	return &live{slot: s, running: slices.Repeat([]bool{true}, size), cut: make([]bool, size), cancel: func() {}}
+func newLive(s *Slot, size int) *Group {
+	return &Group{Slot: s, Running: slices.Repeat([]bool{true}, size), cut: make([]bool, size), cancel: func() {}}
 }
 
 // admissions of a group and its greedy rollout.
-func (f *feed) admissions(l *live) []store.Admission {
+func (f *Feed) admissions(l *Group) []store.Admission {
 	a := store.Admission{
-		Phase: store.Train, Step: l.step, Group: l.slot.group, Task: l.task, Size: len(l.running), Version: l.version,
+		Phase: store.Train, Step: l.Step, Group: l.Slot.Group, Task: l.Task, Size: len(l.Running), Version: l.version,
 		Stratum: l.stratum, Position: l.at, Again: l.again,
 	}
 	if !f.greedy {
@@ -196,11 +196,11 @@ func (f *feed) admissions(l *live) []store.Admission {
 }
 
 // sample samples a group to its end. ctx is the run's, one the group's own.
-func (f *feed) sample(ctx, one context.Context, l *live) {
-	group, err := f.work.group(one, l, func(index int) {
+func (f *Feed) sample(ctx, one context.Context, l *Group) {
+	group, err := f.work.Sample(one, l, func(index int) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		l.running[index] = false
+		l.Running[index] = false
 	})
 	f.mu.Lock()
 	defer f.notify()
@@ -220,7 +220,7 @@ func (f *feed) sample(ctx, one context.Context, l *live) {
 	case err == nil:
 		l.group = group
 		lowest := group.LowestVersion()
-		err = f.plan.Complete(l.n, lowest, f.work.usable(group))
+		err = f.plan.Complete(l.n, lowest, f.work.Usable(group))
 	}
 	if err != nil && f.err == nil {
 		f.err = err
@@ -228,7 +228,7 @@ func (f *feed) sample(ctx, one context.Context, l *live) {
 }
 
 // Batch waits for the batch of the next step. The one before it is trained, and version samples.
-func (f *feed) Batch(ctx context.Context, version int32) (*batch, error) {
+func (f *Feed) Batch(ctx context.Context, version int32) (*Batch, error) {
 	f.mu.Lock()
 	f.plan.Trained(version)
 	f.mu.Unlock()
@@ -238,7 +238,7 @@ func (f *feed) Batch(ctx context.Context, version int32) (*batch, error) {
 		}
 		f.pump(ctx)
 		if b := f.take(); b != nil {
-			return b, f.work.tooManyFailed(b.step, b.all)
+			return b, f.work.TooManyFailed(b.Step, b.All)
 		}
 		select {
 		case <-f.changed:
@@ -250,7 +250,7 @@ func (f *feed) Batch(ctx context.Context, version int32) (*batch, error) {
 
 // failed is the error that ends the run: one of a rollout's store, or too many failed trajectories in what a step has
 // sampled so far, once none of it is running.
-func (f *feed) failed() error {
+func (f *Feed) failed() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.err != nil || !f.plan.Idle() {
@@ -260,25 +260,25 @@ func (f *feed) failed() error {
 	for _, s := range slices.Concat(f.plan.open, f.plan.flat) {
 		ended = append(ended, f.live[s.n].group)
 	}
-	return f.work.tooManyFailed(f.plan.step, ended)
+	return f.work.TooManyFailed(f.plan.step, ended)
 }
 
 // take hands the next batch out, if there is one, and gives up what could not be trained in time.
-func (f *feed) take() *batch {
+func (f *Feed) take() *Batch {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c, ok := f.plan.Batch()
 	if !ok {
 		return nil
 	}
-	b := &batch{step: c.step, version: c.version, refills: c.refills, dropped: len(c.dropped), dealt: slices.Clone(f.dealt), lost: f.lost}
+	b := &Batch{Step: c.step, Version: c.version, Refills: c.refills, Dropped: len(c.dropped), Dealt: slices.Clone(f.dealt), Lost: f.lost}
 	f.lost = nil
 	for _, s := range mergeByNumber(c.groups, c.flat) {
 		l := f.live[s.n]
 		delete(f.live, s.n)
-		b.all = append(b.all, l.group)
+		b.All = append(b.All, l.group)
 		if slices.Contains(c.groups, s) {
-			b.trained, b.cut = append(b.trained, l.group), append(b.cut, l.cut)
+			b.Trained, b.Cut = append(b.Trained, l.group), append(b.Cut, l.cut)
 		}
 	}
 	for _, s := range c.dropped {
@@ -288,25 +288,25 @@ func (f *feed) take() *batch {
 	}
 	for _, s := range c.left {
 		l := f.live[s.n]
-		for i, running := range l.running {
+		for i, running := range l.Running {
 			if running {
 				l.cut[i] = true
-				b.running++
+				b.Running++
 			}
 		}
 	}
-	f.work.observe(b.all, b.dealt) // before another task is dealt: what was dealt before and after it is in the log
+	f.work.Observe(b.All, b.Dealt) // before another task is dealt: what was dealt before and after it is in the log
 	return b
 }
 
-func mergeByNumber(a, b []*slot) []*slot {
+func mergeByNumber(a, b []*Slot) []*Slot {
 	out := slices.Concat(a, b)
-	slices.SortFunc(out, func(a, b *slot) int { return a.n - b.n })
+	slices.SortFunc(out, func(a, b *Slot) int { return a.n - b.n })
 	return out
 }
 
 // Close cancels what is being sampled and waits for its end.
-func (f *feed) Close() {
+func (f *Feed) Close() {
 	f.mu.Lock()
 	f.closed = true
 	for _, l := range f.live {
@@ -317,14 +317,14 @@ func (f *feed) Close() {
 }
 
 // Dealt are the tasks that each stratum of the data has dealt.
-func (f *feed) Dealt() []int {
+func (f *Feed) Dealt() []int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.dealt)
 }
 
 // Idle tells whether no group is being sampled.
-func (f *feed) Idle() bool {
+func (f *Feed) Idle() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.plan.Idle()

@@ -1,0 +1,129 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/orchestrator/data"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/orchestrator/schedule"
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// rollouts samples, shapes and stores the groups that a feed asks for.
+type rollouts struct {
+	limits    job.Rollout
+	algorithm *algorithms.Algorithm
+	sampler   *rollout.Sampler
+	dealer    *data.Dealer
+	db        *store.Store
+	ended     map[string]*trajectory.Trajectory // by id: recorded by a process before this one
+}
+
+var _ schedule.Work = (*rollouts)(nil)
+
+// Usable tells whether the update can learn from a group: with dynamic sampling, whether the rewards of the trajectories
+// that count differ.
+func (w *rollouts) Usable(g trajectory.Group) bool {
+	if !w.algorithm.DynamicSampling {
+		return true
+	}
+	var rewards []float64
+	for _, tr := range g.Trajectories {
+		if tr.Err == "" && tr.ResponseTokens() > 0 && !(w.sampler.Cut == rollout.CutFilter && tr.Cut()) {
+			rewards = append(rewards, tr.Reward)
+		}
+	}
+	return algorithms.Informative(rewards)
+}
+
+// overlongPart is the reward part that overlong shaping adds.
+const overlongPart = "overlong"
+
+// shape adds DAPO's soft punishment to the reward of a finished trajectory (arXiv 2503.14476, eq. 13): tokens are those of
+// its longest sequence, prompt and observations included, as rollout.max_tokens counts them; a trajectory that was cut by
+// that limit is at the limit.
+func (w *rollouts) shape(tr *trajectory.Trajectory) {
+	o := w.algorithm.Overlong
+	if o.Buffer == 0 || tr.Err != "" {
+		return
+	}
+	tokens := 0
+	for _, s := range tr.Samples {
+		tokens = max(tokens, s.Len())
+	}
+	if tr.StopReason == trajectory.StopMaxTokens && !tr.Cut() { // one that max_new_tokens cut has the tokens that it has
+		tokens = w.sampler.MaxTotal
+	}
+	parts := map[string]float64{overlongPart: o.Penalty(tokens, w.sampler.MaxTotal)}
+	for name, v := range tr.RewardParts {
+		parts[name] = v
+	}
+	tr.Reward, tr.RewardParts = tr.Reward+parts[overlongPart], parts
+}
+
+func (w *rollouts) Task(stratum, position int) trajectory.Task {
+	return w.dealer.Task(stratum, position)
+}
+
+func (w *rollouts) Observe(groups []trajectory.Group, dealt []int) { w.dealer.Observe(groups, dealt) }
+
+func (w *rollouts) Admit(ctx context.Context, all ...store.Admission) error {
+	return w.db.Admit(ctx, all...)
+}
+
+// TooManyFailed holds the failed trajectories of a step against rollout.max_failed.
+func (w *rollouts) TooManyFailed(step int, groups []trajectory.Group) error {
+	return rollout.TooManyFailed(w.limits, fmt.Sprintf("step %d", step), groups)
+}
+
+// Sample samples and stores a group, with its greedy rollout where the estimator asks for one. ended is called as each
+// trajectory ends, by its goroutine.
+func (w *rollouts) Sample(ctx context.Context, l *schedule.Group, ended func(index int)) (trajectory.Group, error) {
+	first := rollout.Place{Phase: store.Train, Step: l.Step, Group: l.Slot.Group}
+	var greedy trajectory.Group
+	var greedyErr error
+	var beside sync.WaitGroup
+	if w.algorithm.NeedsGreedy() {
+		r := *w.sampler
+		r.Sampling.Temperature = 0
+		place := first
+		place.Phase = store.Greedy
+		beside.Go(func() { greedy, greedyErr = w.rollOut(ctx, r, place, l, 1, func(int) {}) })
+	}
+	group, err := w.rollOut(ctx, *w.sampler, first, l, len(l.Running), ended)
+	beside.Wait()
+	if len(greedy.Trajectories) > 0 {
+		group.Greedy = greedy.Trajectories[0]
+	}
+	return group, errors.Join(err, greedyErr)
+}
+
+// rollOut samples, shapes and stores the trajectories of a group.
+func (w *rollouts) rollOut(ctx context.Context, r rollout.Sampler, first rollout.Place, l *schedule.Group, size int, ended func(index int)) (trajectory.Group, error) {
+	groups, err := r.GroupsFrom(ctx, first, []trajectory.Task{l.Task}, size, func(tr *trajectory.Trajectory) error {
+		defer ended(tr.Index)
+		return w.keep(ctx, first.Phase, l.Task, tr)
+	})
+	return groups[0], err
+}
+
+// keep records the end of a trajectory, its reward shaped, before its group counts as complete.
+func (w *rollouts) keep(ctx context.Context, phase string, task trajectory.Task, tr *trajectory.Trajectory) error {
+	switch {
+	case w.ended[tr.ID] == tr: // it is recorded
+		return nil
+	case tr.StopReason == trajectory.StopCancelled: // it goes on when the run is resumed
+		return nil
+	}
+	if err := rollout.Fatal(tr); err != nil {
+		return err
+	}
+	w.shape(tr)
+	return w.db.AddTrajectory(ctx, phase, task, tr)
+}

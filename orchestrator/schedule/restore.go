@@ -1,0 +1,85 @@
+package schedule
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// Recovered is what a run that goes on has of its outstanding groups.
+type Recovered struct {
+	Dir   string // of the run, for errors
+	Log   *store.Recovery
+	Ended map[string]*trajectory.Trajectory // of these groups, by id
+	Tasks map[string]trajectory.Task        // of the data: what a store gives back may be written differently
+}
+
+// Restore takes over the outstanding groups of the log: what has ended is there, and the rest goes on with the first groups
+// that begin.
+func (f *Feed) Restore(from Recovered) error {
+	log := from.Log
+	for k := range f.dealt {
+		if k < len(log.Dealt) {
+			f.dealt[k] = max(f.dealt[k], log.Dealt[k])
+		}
+	}
+	groups := log.Training()
+	p := f.plan
+	p.taken, p.next = log.Taken, len(groups)
+	if p.limits.Numbered {
+		p.next = p.step * p.limits.Groups
+		for step, n := range log.Taken {
+			p.next = max(p.next, step*p.limits.Groups+n)
+		}
+	}
+	var slots []*Slot
+	for i, o := range groups {
+		if o.Stratum >= p.limits.Strata {
+			return job.InputError(fmt.Errorf("data.balance: the run in %s has outstanding tasks of %d strata, the data has %d; continue with the settings that it began with", from.Dir, o.Stratum+1, p.limits.Strata))
+		}
+		s := &Slot{n: p.next - len(groups) + i, stratum: o.Stratum, Step: o.Step, Group: o.Group, version: o.Version, again: -1}
+		l := newLive(s, o.Size)
+		l.Task, l.at = o.Task, o.Position
+		if task, ok := from.Tasks[o.Task.ID]; ok {
+			l.Task = task
+		}
+		f.reopen(l, o.Left, from.Ended)
+		f.live[s.n] = l
+		slots = append(slots, s)
+	}
+	p.Restore(slots)
+	for _, l := range f.live {
+		if slices.Contains(p.open, l.Slot) && !l.complete {
+			f.waiting = append(f.waiting, l)
+		}
+	}
+	slices.SortFunc(f.waiting, func(a, b *Group) int { return cmp.Compare(a.n, b.n) })
+	return nil
+}
+
+// reopen finds out whether a restored group is complete. left: a batch was taken since its admission, so what has no end was
+// cut by it.
+func (f *Feed) reopen(l *Group, left bool, done map[string]*trajectory.Trajectory) {
+	group := trajectory.Group{Task: l.Task}
+	for i := range l.Running {
+		tr := done[store.ID(store.Train, l.Step, l.Slot.Group, i)]
+		l.Running[i], l.cut[i] = tr == nil, tr == nil && left
+		group.Trajectories = append(group.Trajectories, tr)
+	}
+	if f.greedy {
+		if group.Greedy = done[store.ID(store.Greedy, l.Step, l.Slot.Group, 0)]; group.Greedy == nil {
+			return
+		}
+	}
+	if slices.Contains(l.Running, true) {
+		return
+	}
+	if lowest := group.LowestVersion(); lowest >= 0 {
+		l.version = lowest
+	}
+	l.group, l.complete, l.useful = group, true, f.work.Usable(group)
+}
