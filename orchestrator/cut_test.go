@@ -173,7 +173,7 @@ func TestARecordedCutTurnStaysCut(t *testing.T) {
 func TestOverlongShapingOfACutCompletion(t *testing.T) {
 	r := newRollout(t, func(engines.Request) (engines.Completion, error) { return cutBy("hm") })
 	tr := r.Sample(t.Context(), rollout.Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"})
-	run := &run{session: &session{rollout: *r}, algorithm: &algorithms.Algorithm{Overlong: algorithms.Overlong{Buffer: 100, Factor: 1}}}
-	run.rollouts().shape(tr)
+	w := &rollouts{sampler: r, algorithm: &algorithms.Algorithm{Overlong: algorithms.Overlong{Buffer: 100, Factor: 1}}}
+	w.shape(tr)
 	require.Zero(t, tr.RewardParts[overlongPart])
 }
