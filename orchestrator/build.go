@@ -40,7 +40,6 @@ type Registries struct {
 type session struct {
 	job       *job.Job
 	policy    *policy.Policy
-	teacher   teacher        // of a distillation; nil in other runs
 	reference *policy.Policy // frozen, as the job's model began; nil unless kl needs it
 	worker    *cgo.Worker
 	engine    engines.Engine
@@ -455,9 +454,6 @@ func DescribeRate(j *job.Job, a *algorithms.Algorithm) string {
 func (s *session) Close() error {
 	var errs []error
 	errs = append(errs, s.closeEngine(), s.resources.Close())
-	if s.teacher != nil {
-		errs = append(errs, s.teacher.Close())
-	}
 	if s.worker != nil {
 		errs = append(errs, s.worker.Close())
 	}

@@ -22,7 +22,7 @@ func TestTheDealOfAnAsyncCurriculumFollowsFromTheLog(t *testing.T) {
 			settings, order := job.Rollout{Mode: "async", MaxStaleness: 2}, job.Data{Curriculum: &job.Curriculum{By: by}}
 			const steps = 16
 			r, _ := nappingOn(t, order, 3, settings, corrected, steps)
-			r.state.Curriculum = r.sampler.Resume(r.state.Curriculum, r.state.Step, r.state.Dealt)
+			r.state.Curriculum = r.dealer.Resume(r.state.Curriculum, r.state.Step, r.state.Dealt)
 			saved := [][]byte{} // the state after each step
 			for resumed := 0; ; resumed++ {
 				ctx, cancel := context.WithTimeout(t.Context(), 95*time.Second)
@@ -36,7 +36,7 @@ func TestTheDealOfAnAsyncCurriculumFollowsFromTheLog(t *testing.T) {
 					err = r.step(ctx)
 				}
 				cancel()
-				r.feed.Close()
+				rlOf(r).feed.Close()
 				if err == nil {
 					require.Positive(t, resumed)
 					break

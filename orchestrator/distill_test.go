@@ -18,7 +18,6 @@ import (
 	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
-	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -62,7 +61,7 @@ func taughtGroups(t *testing.T) []trajectory.Group {
 }
 
 func TestDistillationAdvantages(t *testing.T) {
-	r := &run{session: &session{teacher: constantTeacher(func(id int32) float32 { return -float32(id) / 4 })}}
+	r := &distillation{rl: &rl{}, teacher: constantTeacher(func(id int32) float32 { return -float32(id) / 4 })}
 	d, err := r.distill(t.Context(), taughtGroups(t), nil)
 	require.NoError(t, err)
 	// teacher -0.75, -1, -1.25 | -1.5; sampling -0.5, -1, -2 | -0.25
@@ -225,7 +224,7 @@ func TestATrajectoryThatTheTeacherCannotScoreFails(t *testing.T) {
 		}),
 		"vllm: score: http://h: 400: no: engines: the request was refused": remoteTeacher{Scorer: refusing{5}},
 	} {
-		r := &run{session: &session{teacher: teacher}}
+		r := &distillation{rl: &rl{}, teacher: teacher}
 		groups := taughtGroups(t)
 		other := &trajectory.Sample{}
 		other.AppendObservation([]int32{1})
@@ -257,12 +256,12 @@ func TestARunIsNotBlockedByItsTeacher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, trainer := napping(t, job.Rollout{Mode: "sync"}, algorithms.Config{}, 2)
 		r.rollout.MaxTotal = 1000
-		r.teacher = shortTeacher{constantTeacher: func(int32) float32 { return -1 }, tokens: 400, refuses: -1}
-		r.limitToTeacher()
+		note := limitToTeacher(shortTeacher{constantTeacher: func(int32) float32 { return -1 }, tokens: 400, refuses: -1}, &r.rollout)
 		require.Equal(t, 400, r.rollout.MaxTotal)
-		require.Equal(t, []string{"the teacher takes 400 tokens, so trajectories end there and not at 1000 (rollout.max_tokens, or the policy's context)"}, r.notes)
+		require.Equal(t, "the teacher takes 400 tokens, so trajectories end there and not at 1000 (rollout.max_tokens, or the policy's context)", note)
 
-		r.teacher = shortTeacher{constantTeacher: func(int32) float32 { return -1 }, tokens: 3, refuses: -1} // another one, since the start
+		d := &distillation{rl: rlOf(r), teacher: shortTeacher{constantTeacher: func(int32) float32 { return -1 }, tokens: 3, refuses: -1}, note: r.note} // another one, since the start
+		r.objective = d
 		err := r.step(t.Context())
 		require.ErrorContains(t, err, "orchestrator: step 0: ")
 		require.ErrorContains(t, err, "trajectories failed, more than rollout.max_failed (0.9); the first: teacher: orchestrator: train-0-0-0: the teacher cannot score it: it has ")
@@ -272,6 +271,7 @@ func TestARunIsNotBlockedByItsTeacher(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, log.Batches, 1, "it was recorded before it was scored")
 		require.NoError(t, r.recall(log))
+		d.Prepare(r.found())
 		require.NoError(t, r.step(t.Context()), "the run goes on")
 		require.Equal(t, 1, r.state.Step)
 		require.Len(t, trainer.batches, 1)
@@ -281,14 +281,14 @@ func TestARunIsNotBlockedByItsTeacher(t *testing.T) {
 			}
 		}
 
-		again := &run{session: r.session, replay: &replaying{t: r}} // what it recalls holds no batches that are past
+		again := &distillation{rl: &rl{job: r.job, found: Found{Recording: &replaying{}}}, note: r.note} // what it recalls holds no batches that are past
 		b := &schedule.Batch{}
 		for _, g := range trainer.batches[0].Groups {
 			b.Trained, b.All = append(b.Trained, *g), append(b.All, *g)
 		}
-		require.NoError(t, again.refusedByTeacher(b), "the batch that the run went on with can be replayed")
-		again.replay = nil
-		require.ErrorContains(t, again.refusedByTeacher(b), "more than rollout.max_failed")
+		require.NoError(t, again.refused(b), "the batch that the run went on with can be replayed")
+		again.found.Recording = nil
+		require.ErrorContains(t, again.refused(b), "more than rollout.max_failed")
 	})
 }
 
@@ -308,15 +308,16 @@ func TestATeacherOfAnotherVocabularyIsRefused(t *testing.T) {
 	same := func(text string) ([]int32, error) { return tok.Encode(text), nil }
 	j, err := job.Parse("x.yaml", []byte("version: 1\nname: x\nmodel: {path: m}\ndistill: {teacher: {urls: [http://h]}}\ndata: {train: a}\n"), job.Options{})
 	require.NoError(t, err)
-	s := &session{job: j, policy: &policy.Policy{Text: &policy.Text{Tokenizer: tok}}}
+	var notes []string
+	note := func(text string) { notes = append(notes, text) }
 	require.NotEmpty(t, sampleText(tok))
-	require.NoError(t, s.checkTeacher(t.Context(), servers{refusing{-1}, same}))
-	require.Empty(t, s.notes)
-	err = s.checkTeacher(t.Context(), servers{refusing{last}, same})
+	require.NoError(t, checkTeacher(t.Context(), j, tok, servers{refusing{-1}, same}, note))
+	require.Empty(t, notes)
+	err = checkTeacher(t.Context(), j, tok, servers{refusing{last}, same}, note)
 	require.ErrorContains(t, err, "distill.teacher.urls")
 	require.ErrorContains(t, err, fmt.Sprintf("the teacher does not take token id %d, the last of the policy's tokenizer", last))
-	err = s.checkTeacher(t.Context(), servers{refusing{-1}, func(text string) ([]int32, error) { return tok.Encode(text)[1:], nil }})
+	err = checkTeacher(t.Context(), j, tok, servers{refusing{-1}, func(text string) ([]int32, error) { return tok.Encode(text)[1:], nil }}, note)
 	require.ErrorContains(t, err, "a teacher must have the policy's tokenizer")
-	require.NoError(t, s.checkTeacher(t.Context(), servers{refusing{-1}, func(string) ([]int32, error) { return nil, errors.ErrUnsupported }}))
-	require.Equal(t, []string{"the teacher's servers do not offer /tokenize, so that its tokenizer is the policy's is not checked"}, s.notes)
+	require.NoError(t, checkTeacher(t.Context(), j, tok, servers{refusing{-1}, func(string) ([]int32, error) { return nil, errors.ErrUnsupported }}, note))
+	require.Equal(t, []string{"the teacher's servers do not offer /tokenize, so that its tokenizer is the policy's is not checked"}, notes)
 }

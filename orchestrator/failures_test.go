@@ -216,7 +216,7 @@ func TestErrorsAreCountedByOrigin(t *testing.T) {
 	s.addErrors(record)
 	require.Equal(t, map[string]int{"engine": 4, "render": 2, "tool": 6}, s.Errors)
 
-	r := &rollouts{limits: job.Rollout{MaxFailed: 1, MaxFailedTool: 0.25}}
+	r := &rollouts{limits: &job.Rollout{MaxFailed: 1, MaxFailedTool: 0.25}}
 	require.NoError(t, r.TooManyFailed(3, groups), "3 of 12 is not more than a quarter")
 	r.limits.MaxFailedTool = 0.2
 	require.EqualError(t, r.TooManyFailed(3, groups), "orchestrator: step 3: 3 of 12 tool calls broke, more than rollout.max_failed_tool (0.2); the first: b: Error: slow took longer than 1s")

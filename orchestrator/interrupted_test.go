@@ -83,7 +83,7 @@ func TestAnEvaluationThatWasCutOffIsDoneWhenTheRunGoesOn(t *testing.T) {
 				a = corrected
 			}
 			held := &data.Tasks{Tasks: []trajectory.Task{task("held0", "held0?", "1"), task("held1", "held1?", "1")}}
-			evaluates := func(r *run) { r.eval, r.job.Eval = held, job.Eval{Every: 2} }
+			evaluates := func(r *run) { rlOf(r).held, r.job.Eval = held, job.Eval{Every: 2} }
 			r, _ := napping(t, mode, a, 6)
 			evaluates(r)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -94,7 +94,7 @@ func TestAnEvaluationThatWasCutOffIsDoneWhenTheRunGoesOn(t *testing.T) {
 				}
 			}}
 			require.ErrorIs(t, r.steps(ctx), context.Canceled)
-			r.feed.Close()
+			rlOf(r).feed.Close()
 			require.Equal(t, 4, r.state.Step)
 			require.Equal(t, []string{"before", "step-2"}, namesOf(r.state.Evaluations))
 			at := r.state
@@ -105,7 +105,7 @@ func TestAnEvaluationThatWasCutOffIsDoneWhenTheRunGoesOn(t *testing.T) {
 			r, trainer := goOn(t, r, at, mode, a, 6)
 			evaluates(r)
 			require.NoError(t, r.steps(t.Context()))
-			r.feed.Close()
+			rlOf(r).feed.Close()
 			require.Equal(t, []string{"before", "step-2", "step-4", "after"}, namesOf(r.state.Evaluations))
 			require.Len(t, trainer.batches, 2)
 			evaluated := map[string]int{}
@@ -159,7 +159,7 @@ func TestStopAfterDoesNotDependOnTheOrderOfEvaluations(t *testing.T) {
 func TestTheBestCheckpointIsPointedToWhenTheRunGoesOn(t *testing.T) {
 	r := evaluatedRun(0, 0.5, 0.4, 0.7)
 	r.dir, r.job.Checkpoint.Best, r.job.Checkpoint.Keep = t.TempDir(), true, 1
-	r.eval = &data.Tasks{Tasks: []trajectory.Task{task("a", "a?", "1")}}
+	r.objective = &rl{held: &data.Tasks{Tasks: []trajectory.Task{task("a", "a?", "1")}}}
 	for _, name := range []string{"step-0", "step-20"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(r.dir, "checkpoints", name), 0o755))
 	}

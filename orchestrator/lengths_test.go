@@ -62,27 +62,26 @@ func TestABatchRemembersWhatWasCut(t *testing.T) {
 		var b *schedule.Batch
 		cut := 0
 		for cut == 0 { // a batch that has some
-			var err error
-			b, err = r.sample(t.Context(), r.state.Step)
+			whole, err := r.objective.Batch(t.Context(), At{Step: r.state.Step, Version: r.state.Version, Dealt: r.state.Dealt})
 			require.NoError(t, err)
+			b = whole.Rollouts
 			for _, c := range slices.Concat(b.Cut...) {
 				if c {
 					cut++
 				}
 			}
-			require.NoError(t, r.keepBatch(t.Context(), b, time.Second))
 			if cut == 0 {
-				require.NoError(t, r.update(t.Context(), b, time.Now()))
+				require.NoError(t, r.update(t.Context(), whole, time.Now()))
 			}
 		}
 		require.Positive(t, b.Running)
-		r.feed.Close()
+		rlOf(r).feed.Close()
 		at := r.state
 		require.NoError(t, r.db.Close())
 		require.NoError(t, r.metrics.Close())
 
 		r, _ = goOn(t, r, at, settings, corrected, 20)
-		got, err := r.recorded(t.Context(), at.Step)
+		got, err := rlOf(r).recorded(t.Context(), At{Step: at.Step, Version: r.state.Version})
 		require.NoError(t, err)
 		require.Equal(t, b.Cut, got.Cut)
 		require.Equal(t, b.Running, got.Running)

@@ -8,24 +8,31 @@ import (
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
+// layout lays recorded conversations out in tokens, as rollouts with the sampler's prompt would have them.
+type layout struct {
+	policy  *policy.Policy
+	sampler *rollout.Sampler
+}
+
 // lessons lays the material out in tokens: conversations as a rollout would have them, trajectories as they were sampled.
-func (s *session) lessons(m *data.Material) (train, eval []*trajectory.Trajectory, err error) {
+func (l layout) lessons(m *data.Material) (train, eval []*trajectory.Trajectory, err error) {
 	if m.Trajectories != nil {
-		if err := s.sameTokens(m.Path); err != nil {
+		if err := l.sameTokens(m.Path); err != nil {
 			return nil, nil, err
 		}
 		train = m.Trajectories
-	} else if train, err = s.render(m.Conversations); err != nil {
+	} else if train, err = l.render(m.Conversations); err != nil {
 		return nil, nil, err
 	}
-	if eval, err = s.render(m.Eval); err != nil {
+	if eval, err = l.render(m.Eval); err != nil {
 		return nil, nil, err
 	}
-	longest := s.policy.Config.MaxContext()
+	longest := l.policy.Config.MaxContext()
 	for _, t := range slices.Concat(train, eval) {
 		for _, sample := range t.Samples {
 			if sample.Len() > longest {
@@ -37,29 +44,29 @@ func (s *session) lessons(m *data.Material) (train, eval []*trajectory.Trajector
 }
 
 // sameTokens makes sure that the token ids of a run mean the same to the job's model.
-func (s *session) sameTokens(dir string) error {
+func (l layout) sameTokens(dir string) error {
 	text, err := policy.LoadText(filepath.Join(dir, "checkpoints", "last"))
 	if err != nil {
 		return job.InputError(fmt.Errorf("data.run: the run has no checkpoint that shows its tokenizer: %w", err))
 	}
-	if is, was := s.policy.Fingerprint(), text.Fingerprint(); is != was {
+	if is, was := l.policy.Fingerprint(), text.Fingerprint(); is != was {
 		return job.InputError(fmt.Errorf("data.run: %s was sampled with another tokenizer or chat template (fingerprint %.12s) than the model's (%.12s); its token ids mean something else here", dir, was, is))
 	}
 	return nil
 }
 
-func (s *session) render(conversations []data.Conversation) ([]*trajectory.Trajectory, error) {
+func (l layout) render(conversations []data.Conversation) ([]*trajectory.Trajectory, error) {
 	var out []*trajectory.Trajectory
 	for _, c := range conversations {
-		recorded := masks.Recorded{Messages: c.Messages, Learned: c.Learned, Tools: c.Tools, Stops: s.rollout.Sampling.Stop}
+		recorded := masks.Recorded{Messages: c.Messages, Learned: c.Learned, Tools: c.Tools, Stops: l.sampler.Sampling.Stop}
 		if c.Messages[0].Role != "system" { // then it is what follows the prompt of a rollout
-			recorded.Messages = slices.Concat(s.rollout.Prefix, c.Messages)
-			recorded.Learned = slices.Concat(make([]bool, len(s.rollout.Prefix)), c.Learned)
+			recorded.Messages = slices.Concat(l.sampler.Prefix, c.Messages)
+			recorded.Learned = slices.Concat(make([]bool, len(l.sampler.Prefix)), c.Learned)
 			if c.Tools == nil {
-				recorded.Tools = s.rollout.Schemas
+				recorded.Tools = l.sampler.Schemas
 			}
 		}
-		samples, err := s.renderer.Samples(recorded)
+		samples, err := l.sampler.Renderer.Samples(recorded)
 		if err != nil {
 			return nil, job.InputError(fmt.Errorf("%s: %s", c.ID, job.Plain(err, "masks: conversation: ")))
 		}

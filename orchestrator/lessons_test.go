@@ -46,7 +46,7 @@ func TestAConversationHasTheMaskOfItsRollout(t *testing.T) {
 		at := strings.Split(q.ID, "-")
 		return say(turns[index(q)][at[len(at)-1][0]-'0'])
 	})
-	s := &session{renderer: r.Renderer, rollout: *r}
+	s := layout{sampler: r}
 	for i := range turns {
 		task := task("sum", "2 and 3?", "5")
 		tr := r.Sample(t.Context(), rollout.Place{Index: i, Task: task, Phase: "train"})
@@ -61,7 +61,7 @@ func TestAConversationHasTheMaskOfItsRollout(t *testing.T) {
 
 func TestAConversationWithASystemPromptStandsAlone(t *testing.T) {
 	r := newRollout(t, func(engines.Request) (engines.Completion, error) { return say("x") })
-	s := &session{renderer: r.Renderer, rollout: *r}
+	s := layout{sampler: r}
 	say := trajectory.Text
 	own := data.Conversation{Messages: []trajectory.Message{say("system", "Own."), say("user", "a"), say("assistant", "b")}, Learned: []bool{false, false, true}}
 	bare := data.Conversation{Messages: own.Messages[1:], Learned: own.Learned[1:]}
@@ -91,8 +91,7 @@ func TestConversationsAgainstTransformers(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, conversations, 16)
 	for name, stops := range map[string][]string{"stops": {"</calculator>", "</answer>"}, "none": nil} {
-		s := &session{renderer: renderer}
-		s.rollout.Sampling.Stop = stops
+		s := layout{sampler: &rollout.Sampler{Renderer: renderer, Sampling: engines.Sampling{Stop: stops}}}
 		got, err := s.render(conversations)
 		require.NoError(t, err)
 		for i, tr := range got {
@@ -159,7 +158,7 @@ func TestEpochsMustOutlastTheWarmUp(t *testing.T) {
 	} {
 		j, err := job.Load("../examples/tiny_sft.yaml", "trainer.warmup_steps="+warmup)
 		require.NoError(t, err)
-		counted, _, err := (&run{}).prepareSFT(j)
+		counted, _, _, err := readSFT(j)
 		if want != "" {
 			require.ErrorContains(t, err, want)
 			continue

@@ -99,9 +99,7 @@ func nappingOn(t *testing.T, data job.Data, groups int, settings job.Rollout, a 
 	trainer := &slowTrainer{t: t, takes: 2 * time.Second, barrier: r.barrier(&r.state.Version)}
 	r.trainer = trainer
 	t.Cleanup(func() {
-		if r.feed != nil {
-			r.feed.Close()
-		}
+		r.objective.Stop()
 		_ = r.metrics.Close() // a run that went on with it may have
 	})
 	return r, trainer
@@ -111,7 +109,7 @@ func nappingOn(t *testing.T, data job.Data, groups int, settings job.Rollout, a 
 func took(t *testing.T, r *run) time.Duration {
 	start := time.Now()
 	require.NoError(t, r.steps(t.Context()))
-	r.feed.Close()
+	rlOf(r).feed.Close()
 	return time.Since(start)
 }
 
@@ -221,7 +219,7 @@ func TestDroppedGroupsAreSampledAnew(t *testing.T) {
 			dropped += s["groups/too_stale"]
 		}
 		require.Positive(t, dropped)
-		require.Equal(t, 90, r.feed.Dealt()[0], "no further tasks are dealt for dropped groups")
+		require.Equal(t, 90, rlOf(r).feed.Dealt()[0], "no further tasks are dealt for dropped groups")
 	})
 }
 
@@ -240,10 +238,10 @@ func TestAsyncDynamicSamplingReplacesFlatGroupsAtOnce(t *testing.T) {
 			require.Equal(t, s["groups/dropped"], s["groups/refills"])
 		}
 		require.Positive(t, flat)
-		require.GreaterOrEqual(t, r.feed.Dealt()[0], 60+int(flat))
+		require.GreaterOrEqual(t, rlOf(r).feed.Dealt()[0], 60+int(flat))
 		for _, b := range trainer.batches {
 			for _, g := range b.Groups {
-				require.True(t, r.rollouts().Usable(*g))
+				require.True(t, rlOf(r).rollouts().Usable(*g))
 			}
 		}
 	})
@@ -255,12 +253,12 @@ func TestAnInterruptedAsyncRunLeavesNobodyBehind(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
 		defer cancel()
 		require.ErrorIs(t, r.steps(ctx), context.DeadlineExceeded)
-		r.feed.Close() // synctest sees to it that no goroutine is left
+		rlOf(r).feed.Close() // synctest sees to it that no goroutine is left
 		require.NoError(t, r.db.Each("", func(s store.Record) error {
 			require.NotEqual(t, trajectory.StopCancelled, s.Trajectory.StopReason, "a cut trajectory is not stored as ended")
 			return nil
 		}))
-		require.False(t, r.feed.Idle())
+		require.False(t, rlOf(r).feed.Idle())
 	})
 }
 
@@ -269,7 +267,7 @@ func TestAStoreThatFailsEndsTheRun(t *testing.T) {
 		r, _ := napping(t, job.Rollout{Mode: "async", MaxStaleness: 2}, corrected, 1000)
 		time.AfterFunc(50*time.Second, func() { _ = r.db.Close() }) // an error is what is wanted
 		require.ErrorContains(t, r.steps(t.Context()), "the store is closed")
-		r.feed.Close()
+		rlOf(r).feed.Close()
 	})
 }
 
@@ -278,7 +276,7 @@ func TestAsyncStopsWhenTooManyFail(t *testing.T) {
 		r, _ := napping(t, job.Rollout{Mode: "async", MaxStaleness: 2}, corrected, 1000)
 		r.rollout.Engine = failing{r.rollout.Engine}
 		require.ErrorContains(t, r.steps(t.Context()), " trajectories failed, more than rollout.max_failed (0.9); the first: engine: ")
-		r.feed.Close()
+		rlOf(r).feed.Close()
 	})
 }
 
@@ -355,12 +353,13 @@ func continueAs(t *testing.T, from, r *run, at state) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	r.db, r.dir, r.state, r.rollout.Record = db, from.dir, at, db.AddTurn
-	r.state.Curriculum = r.sampler.Resume(r.state.Curriculum, r.state.Step, r.state.Dealt)
+	r.state.Curriculum = r.dealer.Resume(r.state.Curriculum, r.state.Step, r.state.Dealt)
 	require.NoError(t, r.metrics.Close())
 	r.metrics, err = os.OpenFile(filepath.Join(r.dir, "metrics.jsonl"), os.O_APPEND|os.O_WRONLY, 0)
 	require.NoError(t, err)
 	require.NoError(t, r.rollout.Engine.Update(t.Context(), engines.Weights{Version: at.Version})) // as begin does
 	require.NoError(t, r.recover(t.Context()))
+	r.objective.Prepare(r.found())
 }
 
 func storePath(t *testing.T, r *run) string {
@@ -434,9 +433,7 @@ func endsAnywhere(t *testing.T, m mode) {
 			}
 		}
 		cancel()
-		if r.feed != nil {
-			r.feed.Close()
-		}
+		r.objective.Stop()
 		count(r)
 		for i, b := range trainer.batches {
 			if was, again := trained[first+i]; again {

@@ -28,8 +28,9 @@ const jobFact = "job"
 
 // replaying samples a run's recorded batches once more.
 type replaying struct {
-	t       *run
-	from    *store.Store // of the run that is replayed
+	sampler *rollout.Sampler
+	tasks   map[string]trajectory.Task // of the data, by id
+	from    *store.Store               // of the run that is replayed
 	engine  *again
 	batches []store.Batch
 	begin   map[int32][]place // what the weights of a version begin to sample
@@ -97,7 +98,6 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 	if err := t.prepare(ctx, j); err != nil {
 		return err
 	}
-	t.eval = nil
 	return t.replayed(ctx, from, dir, last.Step, out)
 }
 
@@ -132,7 +132,9 @@ func (t *run) replayed(ctx context.Context, from *store.Store, dir string, saved
 	if err != nil {
 		return err
 	}
-	t.replay = p
+	found := t.found()
+	found.Recording = p
+	t.objective.Prepare(found)
 	defer p.close()
 	fmt.Fprintf(out, "%s: %d steps of the run in %s again, model %s\n", t.job.Name, len(p.batches), dir, modelName(t.job))
 	weights, trajectories := "the run saved none", 0
@@ -189,7 +191,7 @@ func (t *run) newReplay(ctx context.Context, from *store.Store) (*replaying, err
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	p := &replaying{t: t, from: from, batches: log.Batches, engine: newAgain(t.engine, t.state.Version), begin: map[int32][]place{}, results: map[string]*result{}, cancel: cancel, older: older}
+	p := &replaying{sampler: &t.rollout, tasks: t.past.tasks, from: from, batches: log.Batches, engine: newAgain(t.engine, t.state.Version), begin: map[int32][]place{}, results: map[string]*result{}, cancel: cancel, older: older}
 	for _, b := range p.batches {
 		groups, err := from.Groups(ctx, b.Groups, "")
 		if err != nil {
@@ -222,7 +224,7 @@ func (t *run) newReplay(ctx context.Context, from *store.Store) (*replaying, err
 func (p *replaying) add(b store.Batch, g trajectory.Group, tr *trajectory.Trajectory, at rollout.Place) error {
 	r := &result{done: make(chan struct{})}
 	p.results[tr.ID] = r
-	if task, ok := p.t.past.tasks[g.Task.ID]; ok {
+	if task, ok := p.tasks[g.Task.ID]; ok {
 		at.Task = task
 	}
 	first := int32(-1)
@@ -277,7 +279,7 @@ func (p *replaying) sample(ctx context.Context, at place) (*trajectory.Trajector
 		return nil, err
 	}
 	p.engine.expect(rec)
-	got := p.t.rollout.Sample(ctx, at.Place)
+	got := p.sampler.Sample(ctx, at.Place)
 	p.engine.forget(at.id)
 	last := len(rec.Turns) - 1
 	switch {
@@ -293,11 +295,11 @@ func (p *replaying) sample(ctx context.Context, at place) (*trajectory.Trajector
 	return got, nil
 }
 
-// batch waits until the batch of a step is sampled again.
-func (p *replaying) batch(ctx context.Context, step int) (*schedule.Batch, error) {
+// Batch implements Source: it waits until the batch of a step is sampled again.
+func (p *replaying) Batch(ctx context.Context, step int, version int32) (*schedule.Batch, error) {
 	rec := p.batches[step]
-	if rec.Version != p.t.state.Version {
-		return nil, fmt.Errorf("it begins with policy version %d, recorded is %d", p.t.state.Version, rec.Version)
+	if rec.Version != version {
+		return nil, fmt.Errorf("it begins with policy version %d, recorded is %d", version, rec.Version)
 	}
 	groups, err := p.from.Groups(ctx, rec.Groups, store.Greedy)
 	if err != nil {

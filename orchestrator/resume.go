@@ -10,9 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -71,8 +69,8 @@ func (t *run) recall(log *store.Recovery) error {
 		batches: map[int]store.Batch{}, steps: map[int]map[string]float64{}, logged: map[int]bool{}, log: log,
 		ended: map[string]*trajectory.Trajectory{}, begun: map[string]*trajectory.Trajectory{}, tasks: map[string]trajectory.Task{},
 	}
-	if t.sampler != nil {
-		for _, stratum := range t.sampler.Strata {
+	if t.dealer != nil {
+		for _, stratum := range t.dealer.Strata {
 			for _, task := range stratum {
 				t.past.tasks[task.ID] = task
 			}
@@ -146,47 +144,6 @@ func (t *run) sayRecovered(log *store.Recovery) {
 		parts = []string{"nothing was recorded beyond it"}
 	}
 	t.notes = append(t.notes, fmt.Sprintf("resumed after step %d; %s", t.state.Step, strings.Join(parts, "; ")))
-}
-
-// recorded is the batch of a step that the log holds; nil: none.
-func (t *run) recorded(ctx context.Context, step int) (*schedule.Batch, error) {
-	rec, ok := t.past.batches[step]
-	if !ok || t.sft != nil {
-		return nil, nil
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	if rec.Version != t.state.Version {
-		return nil, fmt.Errorf("orchestrator: the batch of step %d was recorded for policy version %d, but the step begins with version %d: the checkpoint and %s are not of the same run", step, rec.Version, t.state.Version, store.File)
-	}
-	refs := slices.Concat(rec.Groups, rec.Others)
-	groups, err := t.db.Groups(ctx, refs, store.Greedy)
-	if err != nil {
-		return nil, err
-	}
-	for i := range groups {
-		if task, ok := t.past.tasks[groups[i].Task.ID]; ok {
-			groups[i].Task = task
-		}
-	}
-	b := schedule.Recorded(rec, groups[:len(rec.Groups):len(rec.Groups)])
-	order := make([]int, len(refs))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int { return refs[a].Compare(refs[b]) })
-	for _, i := range order {
-		b.All = append(b.All, groups[i])
-	}
-	return b, nil
-}
-
-// keepBatch records what a step trains on before it does.
-func (t *run) keepBatch(ctx context.Context, b *schedule.Batch, took time.Duration) error {
-	rec := b.Record()
-	rec.Seconds = took.Seconds()
-	return t.db.AddBatch(ctx, rec)
 }
 
 // stored is the metrics of a step as they were recorded when it was first done, or else as they are; logged says that

@@ -162,7 +162,7 @@ func TestAReplayNamesTheOlderProgram(t *testing.T) {
 		m := modes["sync"]
 		r, _ := napping(t, m.settings, m.algorithm(), 2)
 		require.NoError(t, r.steps(t.Context()))
-		r.feed.Close()
+		rlOf(r).feed.Close()
 		for _, c := range []struct {
 			fact  string
 			older bool

@@ -31,7 +31,18 @@ func samplingRun(t *testing.T, a algorithms.Config, groups, size int, tasks *dat
 	db, err := store.Open(filepath.Join(dir, store.File))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	return &run{dir: dir, session: &session{job: j, rollout: *newRollout(t, respond)}, algorithm: resolved, db: db, sampler: deal}
+	r := &run{dir: dir, session: &session{job: j, rollout: *newRollout(t, respond)}, algorithm: resolved, db: db, dealer: deal}
+	r.objective = &rl{job: j, algorithm: resolved, sampler: &r.rollout, dealer: deal}
+	r.objective.Prepare(r.found())
+	return r
+}
+
+func rlOf(r *run) *rl { return r.objective.(*rl) }
+
+// stepOf is what a step samples.
+func stepOf(t *testing.T, r *run, step int) (*schedule.Batch, error) {
+	t.Helper()
+	return rlOf(r).sample(t.Context(), At{Step: step, Version: r.state.Version, Dealt: r.state.Dealt})
 }
 
 // questions are n tasks q0 … whose answer is 1, of alternating kinds a and b.
@@ -77,11 +88,11 @@ func TestDynamicSamplingRefillsInTheOrderOfTheData(t *testing.T) {
 	r := samplingRun(t, algorithms.Config{DynamicSampling: true}, 3, 4, questions(10), job.Data{}, only(odd))
 	var dealt []string
 	for at := range 40 {
-		dealt = append(dealt, r.sampler.Task(0, at).ID)
+		dealt = append(dealt, r.dealer.Task(0, at).ID)
 	}
 	at := 0
 	for step := range 4 {
-		b, err := r.sample(t.Context(), step)
+		b, err := stepOf(t, r, step)
 		require.NoError(t, err)
 		require.Equal(t, dealt[at:at+len(b.All)], taskIDs(b.All), "tasks come in the order of the data, without a gap")
 		at += len(b.All)
@@ -107,20 +118,20 @@ func TestDynamicSamplingRefillsInTheOrderOfTheData(t *testing.T) {
 
 	again := samplingRun(t, algorithms.Config{DynamicSampling: true}, 3, 4, questions(10), job.Data{}, only(odd))
 	again.state = state{Step: 2, Dealt: []int{17}}
-	b, err := again.sample(t.Context(), 2)
+	b, err := stepOf(t, again, 2)
 	require.NoError(t, err)
 	require.Equal(t, dealt[17:17+len(b.All)], taskIDs(b.All), "a resumed run goes on where the data was")
 }
 
 func TestDynamicSamplingStopsAtItsBound(t *testing.T) {
 	r := samplingRun(t, algorithms.Config{DynamicSampling: true}, 2, 3, questions(10), job.Data{}, only(func(q string) bool { return q == "q3" }))
-	b, err := r.sample(t.Context(), 0)
+	b, err := stepOf(t, r, 0)
 	require.NoError(t, err)
 	require.Equal(t, 3, b.Refills)
 	require.LessOrEqual(t, len(b.Trained), 1)
 	require.LessOrEqual(t, len(b.All), 8)
 	r = samplingRun(t, algorithms.Config{DynamicSampling: true}, 2, 3, questions(10), job.Data{}, only(func(string) bool { return false }))
-	b, err = r.sample(t.Context(), 0)
+	b, err = stepOf(t, r, 0)
 	require.NoError(t, err)
 	require.Empty(t, b.Trained)
 	require.Len(t, b.All, 8, "two groups and three refills of two")
@@ -131,8 +142,8 @@ func TestDynamicSamplingKeepsTheBalance(t *testing.T) {
 	d := job.Data{Balance: "kind"} // all tasks of kind b are flat but q1
 	r := samplingRun(t, algorithms.Config{DynamicSampling: true}, 4, 2, questions(20), d, only(func(q string) bool { return q == "q1" || (q[len(q)-1]-'0')%2 == 0 }))
 	r.job.Rollout.MaxRefills = 100
-	r.sampler.Strata[1] = r.sampler.Strata[1][:2] // q1, q3
-	b, err := r.sample(t.Context(), 0)
+	r.dealer.Strata[1] = r.dealer.Strata[1][:2] // q1, q3
+	b, err := stepOf(t, r, 0)
 	require.NoError(t, err)
 	kinds := map[any]int{}
 	for _, g := range b.Trained {
@@ -150,23 +161,23 @@ func TestAGroupWithOneSurvivorIsDropped(t *testing.T) {
 		}
 		return say("<answer>1</answer>")
 	})
-	b, err := r.sample(t.Context(), 0)
+	b, err := stepOf(t, r, 0)
 	require.NoError(t, err)
 	require.Empty(t, b.Trained)
 	require.Len(t, b.All, 8)
 	r.job.Rollout.MaxFailed = 0.5
-	_, err = r.sample(t.Context(), 1)
+	_, err = stepOf(t, r, 1)
 	require.ErrorContains(t, err, "step 1: 4 of 6 trajectories failed, more than rollout.max_failed (0.5)")
 }
 
 func TestWithoutDynamicSamplingNothingIsDropped(t *testing.T) {
 	r := samplingRun(t, algorithms.Config{}, 3, 2, questions(10), job.Data{}, only(func(string) bool { return false }))
 	r.state.Step = 5 // a checkpoint of an earlier version knows no position
-	b, err := r.sample(t.Context(), 5)
+	b, err := stepOf(t, r, 5)
 	require.NoError(t, err)
 	require.Equal(t, b.All, b.Trained)
 	require.Len(t, b.Trained, 3)
-	require.Equal(t, r.sampler.Tasks(5, 3)[0].ID, b.All[0].Task.ID)
+	require.Equal(t, r.dealer.Tasks(5, 3)[0].ID, b.All[0].Task.ID)
 	require.Equal(t, []int{18}, b.Dealt)
 }
 
@@ -184,7 +195,7 @@ func TestGreedyRolloutsAreBaselines(t *testing.T) {
 		return say("<answer>2</answer>")
 	})
 	for step := range 2 { // one epoch
-		b, err := r.sample(t.Context(), step)
+		b, err := stepOf(t, r, step)
 		require.NoError(t, err)
 		require.Len(t, b.Trained, 3)
 		for g, group := range b.All {
@@ -223,7 +234,7 @@ func TestOverlongShapingIsAPartOfTheReward(t *testing.T) {
 		return say(strings.Repeat("x", 190-len(r.Prompt)-27) + "<calculator>1</calculator>") // its observation does not fit
 	})
 	r.rollout.MaxTotal, r.rollout.Sampling.MaxTokens = 200, 200
-	b, err := r.sample(t.Context(), 0)
+	b, err := stepOf(t, r, 0)
 	require.NoError(t, err)
 	got := b.All[0].Trajectories
 	require.Less(t, got[0].Samples[0].Len(), 100)

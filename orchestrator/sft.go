@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/trainer"
@@ -19,87 +18,66 @@ import (
 // sftPhase is the phase of what supervised fine-tuning learned, in the store.
 const sftPhase = "sft"
 
-// supervised is what a run of supervised fine-tuning learns from. The order of the conversations of an epoch derives from
-// the seed; position p of all epochs is conversation p mod N of epoch p / N.
-type supervised struct {
+// sft is supervised fine-tuning: the negative log-likelihood of recorded conversations, or of trajectories of a run. The order of the
+// conversations of an epoch derives from the seed; position p of all epochs is conversation p mod N of epoch p / N.
+type sft struct {
+	job         *job.Job
 	train, eval []*trajectory.Trajectory
 	total       int // conversations of the whole run, over its epochs; 0: as many as trainer.steps take
+	found       Found
 }
 
-// sftAlgorithm is the negative log-likelihood of the response tokens: reinforce with advantage 1.
-func sftAlgorithm(j *job.Job, r Registries) (*algorithms.Algorithm, error) {
-	c := j.Algorithm
-	for _, f := range []struct {
-		path string
-		set  bool
-	}{
-		{"advantage", c.Advantage.Name != ""},
-		{"loss", c.Loss.Name != ""},
-		{"clip_low", c.ClipLow != nil},
-		{"clip_high", c.ClipHigh != nil},
-		{"dual_clip", c.DualClip != nil},
-		{"kl", c.KL != algorithms.KL{}},
-		{"entropy", c.Entropy != 0},
-		{"value", c.Value != nil},
-		{"correction", c.Correction != algorithms.Correction{}},
-		{"epochs", c.Epochs != nil},
-		{"mini_batches", c.MiniBatches != nil},
-		{"dynamic_sampling", c.DynamicSampling},
-		{"overlong", c.Overlong != algorithms.Overlong{}},
-	} {
-		if f.set {
-			return nil, j.Fail("algorithm."+f.path, "the job has a block sft, whose loss is the negative log-likelihood; only aggregation and max_tokens can be set, leave this out")
-		}
-	}
-	c.Loss.Name = "reinforce"
-	a, err := c.Resolve(r.Algorithms)
-	if err != nil {
-		return nil, j.Fail("algorithm", "%s", job.Plain(err, "algorithms: "))
-	}
-	a.Estimator = algorithms.EstimatorSpec{Name: "none", Formula: "A = 1 on every response token", Source: "supervised fine-tuning"}
-	a.Loss.Name, a.Loss.Formula, a.Loss.Source = "sft", "loss_t = -current, the negative log-likelihood", "supervised fine-tuning"
-	return a, nil
-}
+var _ Objective = (*sft)(nil)
 
-// prepareSFT reads what the run learns from, before a model is opened.
-func (t *run) prepareSFT(j *job.Job) (*job.Job, *data.Material, error) {
-	m, err := data.ReadMaterial(j)
-	if err != nil {
-		return nil, nil, err
+// readSFT reads what a job of supervised fine-tuning learns from, before a model is opened. The job that it returns has the steps of the
+// job's epochs; total is the number of conversations of the whole run.
+func readSFT(j *job.Job) (_ *job.Job, m *data.Material, total int, err error) {
+	if m, err = data.ReadMaterial(j); err != nil {
+		return nil, nil, 0, err
 	}
-	t.sft = &supervised{}
 	if j.SFT.Epochs > 0 {
 		counted := *j
-		t.sft.total = j.SFT.Epochs * m.Len()
-		counted.Trainer.Steps = (t.sft.total + j.SFT.Batch - 1) / j.SFT.Batch
+		total = j.SFT.Epochs * m.Len()
+		counted.Trainer.Steps = (total + j.SFT.Batch - 1) / j.SFT.Batch
 		if fault := counted.Trainer.WarmupFault(fmt.Sprintf("the steps of %d epochs", j.SFT.Epochs)); fault != "" {
-			return nil, nil, j.Fail("trainer.warmup_steps", "%s", fault)
+			return nil, nil, 0, j.Fail("trainer.warmup_steps", "%s", fault)
 		}
 		j = &counted
 	}
-	return j, m, nil
+	return j, m, total, nil
 }
 
-// learn takes one step of supervised fine-tuning.
-func (t *run) learn(ctx context.Context) error {
+// Prepare implements Objective.
+func (o *sft) Prepare(f Found) { o.found = f }
+
+// String implements Objective.
+func (o *sft) String() string {
+	return fmt.Sprintf("%d conversations out of %d", o.job.SFT.Batch, len(o.train))
+}
+
+// Batch implements Objective: the next conversations, stored as trajectories of the step.
+func (o *sft) Batch(ctx context.Context, at At) (*Batch, error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return nil, err
 	}
-	step, start := t.state.Step, time.Now()
-	groups, end, err := t.nextLessons(ctx, step)
+	groups, end, err := o.next(ctx, at)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ones := make([][][]float64, len(groups))
 	for i, g := range groups {
 		ones[i] = [][]float64{slices.Repeat([]float64{1}, g.Trajectories[0].ResponseTokens())}
 	}
-	t.halfway = true
-	m, err := t.trainer.Step(context.WithoutCancel(ctx), trainer.Batch{Step: step, Version: t.state.Version, Groups: pointers(groups), Advantages: ones})
-	skipped, err := t.skip(step, err)
-	if err != nil {
-		return err
-	}
+	return &Batch{
+		Batch: trainer.Batch{Step: at.Step, Version: at.Version, Groups: pointers(groups), Advantages: ones}, Dealt: []int{end}, Finished: len(groups),
+	}, nil
+}
+
+// Trained implements Objective.
+func (o *sft) Trained(context.Context, int32, bool) {}
+
+// Report implements Objective.
+func (o *sft) Report(record map[string]float64, b *Batch, m trainer.Metrics) {
 	nll, tokens := 0.0, 0
 	for _, u := range m.Samples {
 		for k, a := range u.Advantages {
@@ -109,50 +87,48 @@ func (t *run) learn(ctx context.Context) error {
 			}
 		}
 	}
-	seconds := time.Since(start).Seconds()
-	record := map[string]float64{
-		"sft/loss": nll / max(1, float64(tokens)), "sft/conversations": float64(len(groups)), "sft/epoch": float64(end) / float64(len(t.sft.train)),
-		"tokens/learned": float64(tokens), "tokens/packed": float64(m.PackedTokens), "tokens/unpacked": float64(m.UnpackedTokens),
-		"tokens/train_per_second": float64(m.UnpackedTokens) / seconds,
-		"seconds/train":           seconds, "seconds/step": seconds, "seconds/elapsed": t.state.Seconds + time.Since(t.started).Seconds(),
-		"update/loss": m.Loss, "update/grad_norm": m.GradNorm, "update/learning_rate": m.LearningRate, "update/entropy": m.Entropy,
-		"update/policy_version": float64(t.state.Version),
-	}
-	t.state.Dealt = []int{end}
-	if skipped == nil {
-		t.state.Losses = append(t.state.Losses, record["sft/loss"])
-	}
-	return t.finish(ctx, record, m, len(groups), skipped)
+	record["sft/loss"], record["tokens/learned"] = nll/max(1, float64(tokens)), float64(tokens)
+	record["sft/conversations"], record["sft/epoch"] = float64(b.Finished), float64(b.Dealt[0])/float64(len(o.train))
 }
 
-// nextLessons are the lessons of a step, stored as trajectories of it, and the position after them.
-func (t *run) nextLessons(ctx context.Context, step int) (groups []trajectory.Group, end int, err error) {
-	at := step * t.job.SFT.Batch
-	if len(t.state.Dealt) == 1 {
-		at = t.state.Dealt[0]
+// Evaluates implements Objective.
+func (o *sft) Evaluates() bool { return len(o.eval) > 0 }
+
+// Stop implements Objective.
+func (o *sft) Stop() {}
+
+// Close implements Objective.
+func (o *sft) Close() error { return nil }
+
+// next are the conversations of a step, stored as trajectories of it, and the position after them.
+func (o *sft) next(ctx context.Context, from At) (groups []trajectory.Group, end int, err error) {
+	step := from.Step
+	at := step * o.job.SFT.Batch
+	if len(from.Dealt) == 1 {
+		at = from.Dealt[0]
 	}
-	end = at + t.job.SFT.Batch
-	if t.sft.total > 0 {
-		end = min(end, t.sft.total)
+	end = at + o.job.SFT.Batch
+	if o.total > 0 {
+		end = min(end, o.total)
 	}
 	var all sync.WaitGroup
 	errs := make([]error, end-at)
 	for i := range end - at {
-		lesson := *t.sft.train[data.Index(t.job.Seed, 0, len(t.sft.train), at+i)]
+		lesson := *o.train[data.Index(o.job.Seed, 0, len(o.train), at+i)]
 		lesson.ID, lesson.Step, lesson.Group, lesson.Index = sftPhase+"-"+strconv.Itoa(step)+"-"+strconv.Itoa(i), step, i, 0
 		task := trajectory.Task{ID: lesson.TaskID}
 		groups = append(groups, trajectory.Group{Task: task, Trajectories: []*trajectory.Trajectory{&lesson}})
-		all.Go(func() { errs[i] = t.db.AddTrajectory(ctx, sftPhase, task, &lesson) })
+		all.Go(func() { errs[i] = o.found.DB.AddTrajectory(ctx, sftPhase, task, &lesson) })
 	}
 	all.Wait()
 	return groups, end, errors.Join(errs...)
 }
 
-// evaluateLoss computes the loss of the held-out conversations, the mean over their response tokens.
-func (t *run) evaluateLoss(ctx context.Context, name string) (Evaluation, error) {
+// Evaluate implements Objective: it computes the loss of the held-out conversations, the mean over their response tokens.
+func (o *sft) Evaluate(ctx context.Context, name string, step int, _ bool) (Evaluation, error) {
 	start := time.Now()
-	samples := samplesOf(t.sft.eval)
-	scores, err := t.trainer.Score(ctx, samples, 1)
+	samples := samplesOf(o.eval)
+	scores, err := o.found.Scorer.Score(ctx, samples, 1)
 	if err != nil {
 		return Evaluation{}, fmt.Errorf("orchestrator: evaluation %s: %w", name, err)
 	}
@@ -166,7 +142,7 @@ func (t *run) evaluateLoss(ctx context.Context, name string) (Evaluation, error)
 		}
 	}
 	loss := nll / float64(tokens)
-	return Evaluation{Name: name, Step: t.state.Step, Tasks: len(t.sft.eval), Loss: &loss, Parts: map[string]float64{}, Seconds: time.Since(start).Seconds()}, nil
+	return Evaluation{Name: name, Step: step, Tasks: len(o.eval), Loss: &loss, Parts: map[string]float64{}, Seconds: time.Since(start).Seconds()}, nil
 }
 
 func samplesOf(all []*trajectory.Trajectory) (out []*trajectory.Sample) {

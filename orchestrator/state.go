@@ -297,12 +297,12 @@ func (t *run) progress(r map[string]float64) {
 	t.stepSeconds += r["seconds/step"]
 	each := t.stepSeconds / float64(max(1, t.state.Step-t.resumedAt))
 	left := time.Duration(each * float64(steps-t.state.Step) * float64(time.Second))
-	if t.teacher != nil {
+	if t.job.Distill != nil {
 		t.say("step %3d/%d   reverse KL %.4f  reward %.3f  sample %4.0f tok/s  train %4.0f tok/s  %4.1f s  left %s", t.state.Step, steps,
 			r["distill/reverse_kl"], r["reward/mean"], r["tokens/sample_per_second"], r["tokens/train_per_second"], r["seconds/step"], left.Round(time.Second))
 		return
 	}
-	if t.sft != nil {
+	if t.job.SFT != nil {
 		t.say("step %3d/%d   loss %.4f  epoch %.2f  %.0f conversations, %.0f tokens learned  train %4.0f tok/s  %4.1f s  left %s", t.state.Step, steps,
 			r["sft/loss"], r["sft/epoch"], r["sft/conversations"], r["tokens/learned"], r["tokens/train_per_second"], r["seconds/step"], left.Round(time.Second))
 		return
@@ -325,7 +325,7 @@ func (t *run) summary() Summary {
 	if t.session != nil {
 		out.Job, out.Stopped = t.session.job.Name, t.stoppedBy()
 	}
-	if t.sft != nil {
+	if t.job.SFT != nil {
 		out.Reward, out.Loss = map[string]float64{}, map[string]float64{"first": mean(s.Losses[:min(3, len(s.Losses))]), "last": mean(s.Losses[max(0, len(s.Losses)-3):])}
 	}
 	for _, e := range s.Evaluations {
@@ -354,7 +354,7 @@ func (t *run) writeSummary() error {
 		return err
 	}
 	t.say("")
-	if t.sft != nil {
+	if t.job.SFT != nil {
 		t.say("%s: %d steps in %s; loss %.4f -> %.4f", s.Job, s.Steps, (time.Duration(s.Seconds) * time.Second).String(), s.Loss["first"], s.Loss["last"])
 		if before, ok := s.Loss["eval_before"]; ok {
 			t.say("held-out conversations: loss %.4f before, %.4f after", before, s.Loss["eval_after"])

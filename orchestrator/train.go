@@ -15,7 +15,6 @@ import (
 	"github.com/agentfly/agentfly/internal/panics"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
-	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
@@ -74,17 +73,14 @@ type run struct {
 	metrics     *os.File
 	trainer     learner
 	ranks       *ranks
-	sampler     *data.Dealer
-	feed        *schedule.Feed // of rollouts; nil before the first step
-	sft         *supervised    // nil but in supervised fine-tuning
-	eval        *data.Tasks
+	dealer      *data.Dealer // nil in supervised fine-tuning
+	objective   Objective
 	state       state
 	past        past
-	replay      *replaying // of a run's recorded batches; nil: the run samples its own
-	started     time.Time  // of this process; zero outside the loop
-	resumedAt   int        // steps done before this process
-	halfway     bool       // the weights are those of a step whose end is not recorded: no state to save
-	stepSeconds float64    // spent on steps by this process
+	started     time.Time // of this process; zero outside the loop
+	resumedAt   int       // steps done before this process
+	halfway     bool      // the weights are those of a step whose end is not recorded: no state to save
+	stepSeconds float64   // spent on steps by this process
 }
 
 // Train runs a job to its end, or to an interruption: then it saves what it has and returns ErrInterrupted.
@@ -140,9 +136,11 @@ func (t *run) say(format string, args ...any) { fmt.Fprintf(t.options.Out, forma
 // prepare reads everything else that can be wrong before the first rollout. The session is equipped already.
 func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 	var learn *data.Material
+	var held *data.Tasks
 	var files []data.File
+	conversations := 0 // of supervised fine-tuning, over its epochs
 	if j.SFT != nil {
-		if j, learn, err = t.prepareSFT(j); err != nil {
+		if j, learn, conversations, err = readSFT(j); err != nil {
 			return err
 		}
 		files = []data.File{{Name: "train", Path: learn.Path, Hash: learn.Hash}}
@@ -151,7 +149,7 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 		if err != nil {
 			return err
 		}
-		t.eval, t.sampler, files = eval, deal, train.Files("train")
+		held, t.dealer, files = eval, deal, train.Files("train")
 	}
 	if err := t.checkFolder(); err != nil {
 		return err
@@ -176,7 +174,7 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 	if t.state.Data, err = data.SameFiles(t.dir, t.state.Data, files); err != nil {
 		return err
 	}
-	t.state.Curriculum = t.sampler.Resume(t.state.Curriculum, t.state.Step, t.state.Dealt)
+	t.state.Curriculum = t.dealer.Resume(t.state.Curriculum, t.state.Step, t.state.Dealt)
 	weights := from
 	if j.Model.LoRA.On() { // the job's own base; the trainer's folder holds the adapter
 		weights = ""
@@ -189,19 +187,11 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 	if err := t.ranks.limit(ctx, t.worker); err != nil {
 		return err
 	}
-	if learn != nil {
-		if t.sft.train, t.sft.eval, err = t.lessons(learn); err != nil {
-			return err
-		}
-	}
 	if o := t.algorithm.Overlong; o.Buffer > 0 && o.Buffer >= t.rollout.MaxTotal {
 		return j.Fail("algorithm.overlong.buffer", "%d tokens are not less than the %d that the model takes", o.Buffer, t.rollout.MaxTotal)
 	}
-	if j.Distill != nil {
-		if t.teacher, err = t.openTeacher(ctx); err != nil {
-			return err
-		}
-		t.limitToTeacher()
+	if t.objective, err = t.newObjective(ctx, learn, conversations, held); err != nil {
+		return err
 	}
 	if err := t.makeFolder(j); err != nil { // not earlier: a run that could not begin leaves none behind
 		return err
@@ -219,7 +209,36 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 	if err := t.begin(ctx, t.state.Version); err != nil {
 		return err
 	}
-	return t.recover(ctx)
+	if err := t.recover(ctx); err != nil {
+		return err
+	}
+	t.objective.Prepare(t.found())
+	return nil
+}
+
+// found is what the objective begins with.
+func (t *run) found() Found {
+	return Found{DB: t.db, Scorer: t.trainer, Dir: t.dir, Batches: t.past.batches, Log: t.past.log, Ended: t.past.ended, Tasks: t.past.tasks}
+}
+
+// newObjective makes what the job learns by, with the model open: from conversations, or from rollouts of the tasks that are dealt.
+func (t *run) newObjective(ctx context.Context, learn *data.Material, conversations int, held *data.Tasks) (Objective, error) {
+	if learn != nil {
+		train, eval, err := layout{t.policy, &t.rollout}.lessons(learn)
+		return &sft{job: t.job, train: train, eval: eval, total: conversations}, err
+	}
+	o := &rl{job: t.job, algorithm: t.algorithm, sampler: &t.rollout, dealer: t.dealer, held: held}
+	if t.job.Distill == nil {
+		return o, nil
+	}
+	teacher, err := openTeacher(ctx, t.job, t.policy, t.worker, func(note string) { t.notes = append(t.notes, note) })
+	if err != nil {
+		return nil, err
+	}
+	if note := limitToTeacher(teacher, &t.rollout); note != "" {
+		t.notes = append(t.notes, note)
+	}
+	return &distillation{rl: o, teacher: teacher, note: t.note}, nil
 }
 
 // release lets the other ranks end: with the run, or with what went wrong here.
@@ -239,6 +258,9 @@ func (t *run) close() error {
 	if t.trainer != nil {
 		errs = append(errs, t.trainer.Close())
 	}
+	if t.objective != nil {
+		errs = append(errs, t.objective.Close())
+	}
 	errs = append(errs, t.ranks.leave(), t.session.Close())
 	if t.db != nil {
 		errs = append(errs, t.db.Close())
@@ -254,20 +276,14 @@ func (t *run) close() error {
 
 func (t *run) loop(ctx context.Context) error {
 	j := t.job
-	if t.sft != nil {
-		t.say("%s: %d steps of %d conversations out of %d, model %s, run folder %s", j.Name, j.Trainer.Steps, j.SFT.Batch, len(t.sft.train), modelName(j), t.dir)
-	} else {
-		t.say("%s: %d steps of %d groups x %d trajectories, model %s, run folder %s", j.Name, j.Trainer.Steps, j.Rollout.Groups, j.Rollout.GroupSize, modelName(j), t.dir)
-	}
+	t.say("%s: %d steps of %s, model %s, run folder %s", j.Name, j.Trainer.Steps, t.objective, modelName(j), t.dir)
 	for _, note := range t.notes {
 		t.say("note: %s", note)
 	}
 	t.sayNotes()
 	t.started, t.resumedAt = time.Now(), t.state.Step
 	err := t.steps(ctx)
-	if t.feed != nil {
-		t.feed.Close()
-	}
+	t.objective.Stop()
 	if left := leftOver(t.rollout.Tools); left != "" {
 		t.note(left)
 	}
@@ -315,11 +331,7 @@ func (t *run) steps(ctx context.Context) error {
 		return err
 	}
 	for t.state.Step < j.Trainer.Steps && !t.stalled() {
-		step := t.step
-		if t.sft != nil {
-			step = t.learn
-		}
-		if err := step(ctx); err != nil {
+		if err := t.step(ctx); err != nil {
 			return err
 		}
 		if err := t.evaluateStep(ctx); err != nil {
@@ -352,24 +364,13 @@ func (t *run) evaluateStep(ctx context.Context) error {
 // evaluate runs an evaluation once at its step in the life of a run. A finished run that goes on to more steps evaluates
 // its end again.
 func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
-	if t.eval == nil && (t.sft == nil || len(t.sft.eval) == 0) {
+	if !t.objective.Evaluates() {
 		return nil
 	}
 	if t.state.evaluated(name, t.state.Step) {
 		return t.keepBest()
 	}
-	var e Evaluation
-	var err error
-	if t.sft != nil {
-		e, err = t.evaluateLoss(ctx, name)
-	} else {
-		r := t.rollout
-		r.ToolsOff = toolsOff || t.job.Control.ToolsOff
-		e, err = evaluate(ctx, r, t.db, name, t.state.Step, t.eval.Tasks, t.job)
-		if err == nil && t.teacher != nil {
-			err = t.evaluateKL(ctx, &e)
-		}
-	}
+	e, err := t.objective.Evaluate(ctx, name, t.state.Step, toolsOff)
 	if err != nil {
 		return err
 	}

@@ -4,85 +4,67 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"time"
 
-	"github.com/agentfly/agentfly/orchestrator/rollout"
-	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trainer"
-	"github.com/agentfly/agentfly/trajectory"
 )
 
-// step samples, stores, updates and reports one step.
+// step asks the objective for a batch, trains it and reports the step. In mode async rollouts go on meanwhile: the optimizer writes at
+// the barrier of an engine that shares the parameters, and other engines get the weights while their requests pause.
 func (t *run) step(ctx context.Context) error {
 	start := time.Now()
-	b, err := t.recorded(ctx, t.state.Step)
-	switch {
-	case err != nil:
-	case b != nil:
-		t.sampler.Observe(b.All, b.Dealt)
-	case t.replay != nil: // its tasks are those of the log
-		b, err = t.replay.batch(ctx, t.state.Step)
-	default:
-		if b, err = t.sample(ctx, t.state.Step); err == nil {
-			err = t.keepBatch(ctx, b, time.Since(start))
-		}
-	}
+	b, err := t.objective.Batch(ctx, At{Step: t.state.Step, Version: t.state.Version, Dealt: t.state.Dealt})
 	if err != nil {
 		return err
 	}
 	return t.update(ctx, b, start.Add(-b.Before))
 }
 
-// update trains a batch that was waited for since start. In mode async rollouts go on meanwhile: the optimizer writes at
-// the barrier of an engine that shares the parameters, and other engines get the weights while their requests pause.
-func (t *run) update(ctx context.Context, b *schedule.Batch, start time.Time) (err error) {
+// update trains a batch that was waited for since start.
+func (t *run) update(ctx context.Context, b *Batch, start time.Time) error {
 	j, step := t.job, b.Step
-	waited := time.Since(start)
-	taught := &distilled{}
-	if t.teacher != nil {
-		var shuffle *rand.Rand
-		if j.Control.ShuffleTeacher {
-			shuffle = rand.New(rand.NewPCG(j.Seed, uint64(step)))
-		}
-		if taught, err = t.distill(ctx, b.Trained, shuffle); err != nil {
-			return err
-		}
-		if err := t.refusedByTeacher(b); err != nil {
-			return err
-		}
-	}
 	if err := t.rest(ctx); err != nil {
 		return err
 	}
-	rewards := rewardsOf(b.All)
-	if j.Control.ShuffleRewards {
-		shuffleRewards(b.Trained, j.Seed, step)
+	if b.Rollouts != nil {
+		b.finish(j)
 	}
 	// an update that has begun is finished even when the run is interrupted: half of one could not be resumed
 	before := t.state.Version
 	t.halfway = true
-	m, err := t.trainer.Step(context.WithoutCancel(ctx), trainer.Batch{Step: step, Version: before, Groups: pointers(b.Trained), Advantages: taught.advantages, FilterCut: t.rollout.Cut == rollout.CutFilter})
+	m, err := t.trainer.Step(context.WithoutCancel(ctx), b.Batch)
 	skipped, err := t.skip(step, err)
 	if err != nil {
 		return err
 	}
 	t.weights.seconds = 0
-	if (t.state.Version != before || j.Engine.Sleep > 0) && !t.engine.Capabilities().SharedParameters {
+	if t.engine != nil && (t.state.Version != before || j.Engine.Sleep > 0) && !t.engine.Capabilities().SharedParameters {
 		if err := t.push(context.WithoutCancel(ctx), t.state.Version); err != nil {
 			return err
 		}
 	}
-	if t.feed != nil && step+1 < j.Trainer.Steps { // nothing begins that no step would train
-		t.feed.Trained(ctx, t.state.Version)
-	}
-	record := t.describe(b, rewards, m, waited, time.Since(start))
-	if t.teacher != nil {
-		record["distill/reverse_kl"] = taught.reverseKL
-	}
+	t.objective.Trained(ctx, t.state.Version, step+1 < j.Trainer.Steps)
+	record := t.report(b, m, time.Since(start))
+	t.objective.Report(record, b, m)
 	t.state.Dealt = b.Dealt
-	return t.finish(ctx, record, m, len(rewards), skipped)
+	if loss, ok := record["sft/loss"]; ok && skipped == nil {
+		t.state.Losses = append(t.state.Losses, loss)
+	}
+	return t.finish(ctx, record, m, b.Finished, skipped)
+}
+
+// report is the metrics of a step that every objective has.
+func (t *run) report(b *Batch, m trainer.Metrics, whole time.Duration) map[string]float64 {
+	if b.Rollouts != nil {
+		return t.describe(b.Rollouts, b.Rewards, m, b.Waited, whole)
+	}
+	return map[string]float64{
+		"tokens/packed": float64(m.PackedTokens), "tokens/unpacked": float64(m.UnpackedTokens), "tokens/train_per_second": float64(m.UnpackedTokens) / whole.Seconds(),
+		"seconds/train": whole.Seconds(), "seconds/step": whole.Seconds(), "seconds/elapsed": t.state.Seconds + time.Since(t.started).Seconds(),
+		"update/loss": m.Loss, "update/grad_norm": m.GradNorm, "update/learning_rate": m.LearningRate, "update/entropy": m.Entropy,
+		"update/policy_version": float64(t.state.Version),
+	}
 }
 
 // finish records a step that was taken or skipped.
@@ -137,35 +119,4 @@ func (t *run) skip(step int, failed error) (skipped, err error) {
 	}
 	t.state.Skipped++
 	return failed, nil
-}
-
-func pointers(groups []trajectory.Group) []*trajectory.Group {
-	out := make([]*trajectory.Group, len(groups))
-	for i := range groups {
-		out[i] = &groups[i]
-	}
-	return out
-}
-
-func rewardsOf(groups []trajectory.Group) []float64 {
-	var out []float64
-	for _, g := range groups {
-		for _, t := range g.Trajectories {
-			if t.Err == "" {
-				out = append(out, t.Reward)
-			}
-		}
-	}
-	return out
-}
-
-// shuffleRewards permutes the rewards over all trajectories of a step: what is left to learn from them is nothing.
-func shuffleRewards(groups []trajectory.Group, seed uint64, step int) {
-	var all []*trajectory.Trajectory
-	for _, g := range groups {
-		all = append(all, g.Trajectories...)
-	}
-	rand.New(rand.NewPCG(seed, uint64(step))).Shuffle(len(all), func(i, k int) {
-		all[i].Reward, all[k].Reward = all[k].Reward, all[i].Reward
-	})
 }

@@ -1,0 +1,201 @@
+package orchestrator
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/orchestrator/data"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/orchestrator/schedule"
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trainer"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// rl is reinforcement learning on the rewards of rollouts.
+type rl struct {
+	job       *job.Job
+	algorithm *algorithms.Algorithm
+	sampler   *rollout.Sampler
+	dealer    *data.Dealer
+	held      *data.Tasks // nil: nothing is evaluated
+	found     Found
+	feed      *schedule.Feed // nil before the first step
+}
+
+var _ Objective = (*rl)(nil)
+
+// Prepare implements Objective.
+func (o *rl) Prepare(f Found) { o.found = f }
+
+// String implements Objective.
+func (o *rl) String() string {
+	return fmt.Sprintf("%d groups x %d trajectories", o.job.Rollout.Groups, o.job.Rollout.GroupSize)
+}
+
+// Batch implements Objective: one that was recorded, or one that is sampled and then recorded.
+func (o *rl) Batch(ctx context.Context, at At) (*Batch, error) {
+	start := time.Now()
+	sampled, err := o.recorded(ctx, at)
+	switch {
+	case err != nil:
+	case sampled != nil:
+		o.dealer.Observe(sampled.All, sampled.Dealt)
+	case o.found.Recording != nil: // its tasks are those of the log
+		sampled, err = o.found.Recording.Batch(ctx, at.Step, at.Version)
+	default:
+		if sampled, err = o.sample(ctx, at); err == nil {
+			record := sampled.Record()
+			record.Seconds = time.Since(start).Seconds()
+			err = o.found.DB.AddBatch(ctx, record)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Batch{
+		Batch: trainer.Batch{Step: at.Step, Version: at.Version, Groups: pointers(sampled.Trained), FilterCut: o.sampler.Cut == rollout.CutFilter},
+		Dealt: sampled.Dealt, Rollouts: sampled, Waited: time.Since(start) + sampled.Before, Before: sampled.Before,
+	}, nil
+}
+
+// Trained implements Objective: further groups begin before the next batch is asked for.
+func (o *rl) Trained(ctx context.Context, version int32, more bool) {
+	if o.feed != nil && more { // nothing begins that no step would train
+		o.feed.Trained(ctx, version)
+	}
+}
+
+// Report implements Objective.
+func (o *rl) Report(map[string]float64, *Batch, trainer.Metrics) {}
+
+// Evaluates implements Objective.
+func (o *rl) Evaluates() bool { return o.held != nil }
+
+// Evaluate implements Objective: it samples the held-out tasks.
+func (o *rl) Evaluate(ctx context.Context, name string, step int, toolsOff bool) (Evaluation, error) {
+	r := *o.sampler
+	r.ToolsOff = toolsOff || o.job.Control.ToolsOff
+	return evaluate(ctx, r, o.found.DB, name, step, o.held.Tasks, o.job)
+}
+
+// Stop implements Objective.
+func (o *rl) Stop() {
+	if o.feed != nil {
+		o.feed.Close()
+	}
+}
+
+// Close implements Objective.
+func (o *rl) Close() error { return nil }
+
+// finish notes the rewards of a batch, before the control that shuffles them does.
+func (b *Batch) finish(j *job.Job) {
+	b.Rewards = rewardsOf(b.Rollouts.All)
+	b.Finished = len(b.Rewards)
+	if j.Control.ShuffleRewards {
+		shuffleRewards(b.Rollouts.Trained, j.Seed, b.Step)
+	}
+}
+
+// sample waits for the batch of a step, whose trajectories are stored. With dynamic sampling (DAPO, arXiv 2503.14476,
+// section 3.2) a group whose rewards are all equal is dropped, and the next task of its stratum is sampled in its place,
+// until rollout.groups of them can be compared or rollout.max_refills is reached.
+func (o *rl) sample(ctx context.Context, at At) (*schedule.Batch, error) {
+	if o.feed == nil {
+		feed, err := o.openFeed(at)
+		if err != nil {
+			return nil, err
+		}
+		o.feed = feed
+	}
+	return o.feed.Batch(ctx, at.Version)
+}
+
+// openFeed goes on where the log ends: at the groups that were outstanding, and behind all tasks that were dealt.
+func (o *rl) openFeed(at At) (*schedule.Feed, error) {
+	l := schedule.LimitsOf(o.job, o.algorithm, len(o.dealer.Strata))
+	feed := schedule.NewFeed(o.rollouts(), schedule.Options{
+		Limits: l, Step: at.Step, Version: at.Version, Size: o.job.Rollout.GroupSize, Greedy: o.algorithm.NeedsGreedy(),
+		Dealt: o.dealer.Positions(at.Dealt, at.Step, l.Each()),
+	})
+	if o.found.Log == nil {
+		return feed, nil
+	}
+	return feed, feed.Restore(schedule.Recovered{Dir: o.found.Dir, Log: o.found.Log, Ended: o.found.Ended, Tasks: o.found.Tasks})
+}
+
+// rollouts is what the feed asks.
+func (o *rl) rollouts() *rollouts {
+	return &rollouts{limits: &o.job.Rollout, algorithm: o.algorithm, sampler: o.sampler, dealer: o.dealer, db: o.found.DB, ended: o.found.Ended}
+}
+
+// recorded is the batch of a step that the log holds; nil: none.
+func (o *rl) recorded(ctx context.Context, at At) (*schedule.Batch, error) {
+	rec, ok := o.found.Batches[at.Step]
+	if !ok {
+		return nil, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if rec.Version != at.Version {
+		return nil, fmt.Errorf("orchestrator: the batch of step %d was recorded for policy version %d, but the step begins with version %d: the checkpoint and %s are not of the same run", at.Step, rec.Version, at.Version, store.File)
+	}
+	refs := slices.Concat(rec.Groups, rec.Others)
+	groups, err := o.found.DB.Groups(ctx, refs, store.Greedy)
+	if err != nil {
+		return nil, err
+	}
+	for i := range groups {
+		if task, ok := o.found.Tasks[groups[i].Task.ID]; ok {
+			groups[i].Task = task
+		}
+	}
+	b := schedule.Recorded(rec, groups[:len(rec.Groups):len(rec.Groups)])
+	order := make([]int, len(refs))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return refs[a].Compare(refs[b]) })
+	for _, i := range order {
+		b.All = append(b.All, groups[i])
+	}
+	return b, nil
+}
+
+func pointers(groups []trajectory.Group) []*trajectory.Group {
+	out := make([]*trajectory.Group, len(groups))
+	for i := range groups {
+		out[i] = &groups[i]
+	}
+	return out
+}
+
+func rewardsOf(groups []trajectory.Group) []float64 {
+	var out []float64
+	for _, g := range groups {
+		for _, t := range g.Trajectories {
+			if t.Err == "" {
+				out = append(out, t.Reward)
+			}
+		}
+	}
+	return out
+}
+
+// shuffleRewards permutes the rewards over all trajectories of a step: what is left to learn from them is nothing.
+func shuffleRewards(groups []trajectory.Group, seed uint64, step int) {
+	var all []*trajectory.Trajectory
+	for _, g := range groups {
+		all = append(all, g.Trajectories...)
+	}
+	rand.New(rand.NewPCG(seed, uint64(step))).Shuffle(len(all), func(i, k int) {
+		all[i].Reward, all[k].Reward = all[k].Reward, all[i].Reward
+	})
+}
