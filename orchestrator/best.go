@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+
+	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 )
 
 // Best is the best evaluation of a run.
@@ -111,7 +113,7 @@ func (t *run) keepBest() error {
 			return fmt.Errorf("orchestrator: checkpoints/best: %w", err)
 		}
 	}
-	if err := pointTo(filepath.Join(t.dir, "checkpoints", bestLink), folder); err != nil {
+	if err := checkpoint.PointTo(filepath.Join(t.folder.Dir, "checkpoints", bestLink), folder); err != nil {
 		return fmt.Errorf("orchestrator: checkpoints/best: %w", err)
 	}
 	return t.prune(folder) // the one that was the best may go
@@ -122,7 +124,7 @@ func (t *run) bestCheckpoint() string { return t.checkpoint(bestLink) }
 
 // checkpoint is the folder that a link in checkpoints points to; "" for none.
 func (t *run) checkpoint(link string) string {
-	name, err := os.Readlink(filepath.Join(t.dir, "checkpoints", link))
+	name, err := os.Readlink(filepath.Join(t.folder.Dir, "checkpoints", link))
 	if err != nil {
 		return ""
 	}
@@ -135,6 +137,6 @@ func (t *run) sayBest(s Summary) {
 		t.say("stopped early: %s", s.Stopped)
 	}
 	if s.Best != nil && t.bestCheckpoint() != "" {
-		t.say("best: %.3f after step %d (evaluation %s), kept in %s", s.Best.Score, s.Best.Step, s.Best.Name, filepath.Join(t.dir, "checkpoints", bestLink))
+		t.say("best: %.3f after step %d (evaluation %s), kept in %s", s.Best.Score, s.Best.Step, s.Best.Name, filepath.Join(t.folder.Dir, "checkpoints", bestLink))
 	}
 }

@@ -44,8 +44,8 @@ func TestTheDealOfAnAsyncCurriculumFollowsFromTheLog(t *testing.T) {
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				var at state
 				require.NoError(t, json.Unmarshal(saved[max(0, r.state.Step-resumed%3)], &at))
-				require.NoError(t, r.db.Close())
-				require.NoError(t, r.metrics.Close())
+				require.NoError(t, r.folder.DB.Close())
+				require.NoError(t, r.folder.Metrics.Close())
 				old := r
 				r, _ = nappingOn(t, order, 3, settings, corrected, steps)
 				continueAs(t, old, r, at)
@@ -69,7 +69,7 @@ func TestTheDealOfAnAsyncCurriculumFollowsFromTheLog(t *testing.T) {
 			}
 			require.NoError(t, rows.Err())
 
-			log, err := r.db.Recover(t.Context(), 0)
+			log, err := r.folder.DB.Recover(t.Context(), 0)
 			require.NoError(t, err)
 			twin, err := data.NewDealer(questions(20), order, 3, 1)
 			require.NoError(t, err)
@@ -79,7 +79,7 @@ func TestTheDealOfAnAsyncCurriculumFollowsFromTheLog(t *testing.T) {
 				for ; at < b.Dealt[0]; at++ {
 					require.Equal(t, twin.Task(0, at).ID, admitted[at], "position %d, %s", at, by)
 				}
-				groups, err := r.db.Groups(t.Context(), b.Groups, "")
+				groups, err := r.folder.DB.Groups(t.Context(), b.Groups, "")
 				require.NoError(t, err)
 				twin.Observe(groups, b.Dealt)
 			}

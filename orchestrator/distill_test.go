@@ -267,7 +267,7 @@ func TestARunIsNotBlockedByItsTeacher(t *testing.T) {
 		require.ErrorContains(t, err, "trajectories failed, more than rollout.max_failed (0.9); the first: teacher: orchestrator: train-0-0-0: the teacher cannot score it: it has ")
 		require.Empty(t, trainer.batches)
 
-		log, err := r.db.Recover(t.Context(), 0)
+		log, err := r.folder.DB.Recover(t.Context(), 0)
 		require.NoError(t, err)
 		require.Len(t, log.Batches, 1, "it was recorded before it was scored")
 		require.NoError(t, r.recall(log))

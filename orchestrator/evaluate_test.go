@@ -16,7 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -232,7 +234,7 @@ func TestAnEvaluationOfWhichTooMuchFailsIsAnError(t *testing.T) {
 func evaluatedRun(stopAfter int, rewards ...float64) *run {
 	j := evalJob(job.Eval{Every: 10, StopAfter: stopAfter})
 	j.Trainer.Steps = 1000
-	t := &run{session: &session{job: j}}
+	t := &run{folder: &runfolder.Folder{}, session: &session{job: j}}
 	for i, r := range rewards {
 		t.state.Evaluations = append(t.state.Evaluations, Evaluation{Name: "step-" + strconv.Itoa(10*i), Step: 10 * i, Reward: r})
 		t.state.Step = 10 * i
@@ -278,16 +280,16 @@ func TestStopAfter(t *testing.T) {
 
 func TestPruneKeepsTheBest(t *testing.T) {
 	r := evaluatedRun(0)
-	r.dir, r.job.Checkpoint.Keep = t.TempDir(), 1
+	r.folder.Dir, r.job.Checkpoint.Keep = t.TempDir(), 1
 	for _, name := range []string{"step-10", "step-20", "step-30"} {
-		require.NoError(t, os.MkdirAll(filepath.Join(r.dir, "checkpoints", name), 0o755))
+		require.NoError(t, os.MkdirAll(filepath.Join(r.folder.Dir, "checkpoints", name), 0o755))
 	}
 	require.Empty(t, r.bestCheckpoint())
-	require.NoError(t, pointTo(filepath.Join(r.dir, "checkpoints", "best"), "step-10"))
+	require.NoError(t, checkpoint.PointTo(filepath.Join(r.folder.Dir, "checkpoints", "best"), "step-10"))
 	require.NoError(t, r.prune("step-30"))
-	require.DirExists(t, filepath.Join(r.dir, "checkpoints", "step-10"))
-	require.NoDirExists(t, filepath.Join(r.dir, "checkpoints", "step-20"))
-	require.NoError(t, pointTo(filepath.Join(r.dir, "checkpoints", "best"), "step-30"))
+	require.DirExists(t, filepath.Join(r.folder.Dir, "checkpoints", "step-10"))
+	require.NoDirExists(t, filepath.Join(r.folder.Dir, "checkpoints", "step-20"))
+	require.NoError(t, checkpoint.PointTo(filepath.Join(r.folder.Dir, "checkpoints", "best"), "step-30"))
 	require.NoError(t, r.prune("step-30"))
-	require.NoDirExists(t, filepath.Join(r.dir, "checkpoints", "step-10"))
+	require.NoDirExists(t, filepath.Join(r.folder.Dir, "checkpoints", "step-10"))
 }

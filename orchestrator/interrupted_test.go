@@ -16,6 +16,7 @@ import (
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/engines/scripted"
+	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
@@ -52,7 +53,7 @@ func TestAnUpdateThatFailsWhileTheRunIsInterruptedIsNotSaved(t *testing.T) {
 		require.EqualError(t, err, "orchestrator: interrupted while step 1 was updated, which failed, so nothing is saved; --resume goes on at the last checkpoint and the log: the server is gone")
 		require.NotErrorIs(t, err, ErrInterrupted)
 		require.Equal(t, 1, r.state.Step)
-		require.NoDirExists(t, filepath.Join(r.dir, "checkpoints"))
+		require.NoDirExists(t, filepath.Join(r.folder.Dir, "checkpoints"))
 	})
 }
 
@@ -99,8 +100,8 @@ func TestAnEvaluationThatWasCutOffIsDoneWhenTheRunGoesOn(t *testing.T) {
 			require.Equal(t, []string{"before", "step-2"}, namesOf(r.state.Evaluations))
 			at := r.state
 			at.Evaluations = slices.Clone(at.Evaluations)
-			require.NoError(t, r.db.Close())
-			require.NoError(t, r.metrics.Close())
+			require.NoError(t, r.folder.DB.Close())
+			require.NoError(t, r.folder.Metrics.Close())
 
 			r, trainer := goOn(t, r, at, mode, a, 6)
 			evaluates(r)
@@ -116,7 +117,7 @@ func TestAnEvaluationThatWasCutOffIsDoneWhenTheRunGoesOn(t *testing.T) {
 			}
 			require.NotContains(t, evaluated, "eval-before-0-0", "what was done is not done again")
 			require.Contains(t, evaluated, "eval-step-4-4")
-			data, err := os.ReadFile(filepath.Join(r.dir, "metrics.jsonl"))
+			data, err := os.ReadFile(filepath.Join(r.folder.Dir, "metrics.jsonl"))
 			require.NoError(t, err)
 			require.Equal(t, 4, strings.Count(string(data), `"eval":`))
 			for _, b := range trainer.batches {
@@ -158,17 +159,17 @@ func TestStopAfterDoesNotDependOnTheOrderOfEvaluations(t *testing.T) {
 // A process that ended after it saved the best checkpoint and before it pointed to it leaves that to the next one.
 func TestTheBestCheckpointIsPointedToWhenTheRunGoesOn(t *testing.T) {
 	r := evaluatedRun(0, 0.5, 0.4, 0.7)
-	r.dir, r.job.Checkpoint.Best, r.job.Checkpoint.Keep = t.TempDir(), true, 1
+	r.folder.Dir, r.job.Checkpoint.Best, r.job.Checkpoint.Keep = t.TempDir(), true, 1
 	r.objective = &rl{held: &data.Tasks{Tasks: []trajectory.Task{task("a", "a?", "1")}}}
 	for _, name := range []string{"step-0", "step-20"} {
-		require.NoError(t, os.MkdirAll(filepath.Join(r.dir, "checkpoints", name), 0o755))
+		require.NoError(t, os.MkdirAll(filepath.Join(r.folder.Dir, "checkpoints", name), 0o755))
 	}
-	require.NoError(t, pointTo(filepath.Join(r.dir, "checkpoints", "best"), "step-0"))
-	require.NoError(t, pointTo(filepath.Join(r.dir, "checkpoints", "last"), "step-20"))
+	require.NoError(t, checkpoint.PointTo(filepath.Join(r.folder.Dir, "checkpoints", "best"), "step-0"))
+	require.NoError(t, checkpoint.PointTo(filepath.Join(r.folder.Dir, "checkpoints", "last"), "step-20"))
 	require.Equal(t, 20, r.state.Step)
 	require.NoError(t, r.evaluateStep(t.Context()))
 	require.Equal(t, "step-20", r.bestCheckpoint())
-	require.NoDirExists(t, filepath.Join(r.dir, "checkpoints", "step-0"))
+	require.NoDirExists(t, filepath.Join(r.folder.Dir, "checkpoints", "step-0"))
 }
 
 // A run that was finished and went on to more steps keeps the line of its first end.

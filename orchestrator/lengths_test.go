@@ -77,8 +77,8 @@ func TestABatchRemembersWhatWasCut(t *testing.T) {
 		require.Positive(t, b.Running)
 		rlOf(r).feed.Close()
 		at := r.state
-		require.NoError(t, r.db.Close())
-		require.NoError(t, r.metrics.Close())
+		require.NoError(t, r.folder.DB.Close())
+		require.NoError(t, r.folder.Metrics.Close())
 
 		r, _ = goOn(t, r, at, settings, corrected, 20)
 		got, err := rlOf(r).recorded(t.Context(), At{Step: at.Step, Version: r.state.Version})
@@ -86,7 +86,7 @@ func TestABatchRemembersWhatWasCut(t *testing.T) {
 		require.Equal(t, b.Cut, got.Cut)
 		require.Equal(t, b.Running, got.Running)
 		require.NoError(t, r.step(t.Context()))
-		steps, err := r.db.Steps()
+		steps, err := r.folder.DB.Steps()
 		require.NoError(t, err)
 		require.Equal(t, []float64{float64(cut), float64(b.Running)}, []float64{steps[at.Step]["trajectories/cut"], steps[at.Step]["trajectories/running"]})
 	})

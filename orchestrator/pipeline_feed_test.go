@@ -93,14 +93,14 @@ func nappingOn(t *testing.T, data job.Data, groups int, settings job.Rollout, a 
 	r.rollout.Deadline = job.Seconds(settings.Timeout)
 	r.engine, r.state.Version = r.rollout.Engine, 7 // the scripted engine's
 	r.options.Out = io.Discard
-	r.rollout.Record = r.db.AddTurn
-	r.metrics, err = os.Create(filepath.Join(r.dir, "metrics.jsonl"))
+	r.rollout.Record = r.folder.DB.AddTurn
+	r.folder.Metrics, err = os.Create(filepath.Join(r.folder.Dir, "metrics.jsonl"))
 	require.NoError(t, err)
 	trainer := &slowTrainer{t: t, takes: 2 * time.Second, barrier: r.barrier(&r.state.Version)}
 	r.trainer = trainer
 	t.Cleanup(func() {
 		r.objective.Stop()
-		_ = r.metrics.Close() // a run that went on with it may have
+		_ = r.folder.Metrics.Close() // a run that went on with it may have
 	})
 	return r, trainer
 }
@@ -122,7 +122,7 @@ func audit(t *testing.T, r *run, trained []trainer.Batch) (mixed, stale int) {
 			for _, tr := range g.Trajectories {
 				require.False(t, seen[tr.ID], "%s is trained twice", tr.ID)
 				seen[tr.ID] = true
-				require.NoError(t, r.db.Each(tr.ID, func(s store.Record) error {
+				require.NoError(t, r.folder.DB.Each(tr.ID, func(s store.Record) error {
 					require.Equal(t, tr.Samples, s.Trajectory.Samples)
 					return nil
 				}))
@@ -162,7 +162,7 @@ func TestAsyncTrainsWhileItSamples(t *testing.T) {
 			faster := sync.Seconds() / async.Seconds()
 			t.Logf("max_staleness %d: %v against %v, %.2f times faster; %d trajectories of several versions", k, async, sync, faster, mixed)
 			require.Greater(t, faster, map[int]float64{1: 1.4, 3: 2}[k])
-			steps, err := r.db.Steps()
+			steps, err := r.folder.DB.Steps()
 			require.NoError(t, err)
 			require.Len(t, steps, 30)
 			require.Equal(t, 0.0, steps[29]["trajectories/running"], "the last step leaves nothing behind")
@@ -193,7 +193,7 @@ func TestOverSamplingTrainsTheLongOnesToo(t *testing.T) {
 			}
 		}
 		last := 0
-		require.NoError(t, r.db.Each("", func(s store.Record) error {
+		require.NoError(t, r.folder.DB.Each("", func(s store.Record) error {
 			all[len(s.Trajectory.Turns)-1]++
 			if !trained[s.Trajectory.ID] {
 				last++
@@ -212,7 +212,7 @@ func TestDroppedGroupsAreSampledAnew(t *testing.T) {
 		r, trainer := napping(t, job.Rollout{Mode: "async", MaxStaleness: 1, Stale: "drop"}, corrected, 30)
 		took(t, r)
 		audit(t, r, trainer.batches)
-		steps, err := r.db.Steps()
+		steps, err := r.folder.DB.Steps()
 		require.NoError(t, err)
 		dropped := 0.0
 		for _, s := range steps {
@@ -230,7 +230,7 @@ func TestAsyncDynamicSamplingReplacesFlatGroupsAtOnce(t *testing.T) {
 		r, trainer := napping(t, job.Rollout{Mode: "async", MaxStaleness: 2}, a, 20)
 		took(t, r)
 		audit(t, r, trainer.batches)
-		steps, err := r.db.Steps()
+		steps, err := r.folder.DB.Steps()
 		require.NoError(t, err)
 		flat := 0.0
 		for _, s := range steps {
@@ -254,7 +254,7 @@ func TestAnInterruptedAsyncRunLeavesNobodyBehind(t *testing.T) {
 		defer cancel()
 		require.ErrorIs(t, r.steps(ctx), context.DeadlineExceeded)
 		rlOf(r).feed.Close() // synctest sees to it that no goroutine is left
-		require.NoError(t, r.db.Each("", func(s store.Record) error {
+		require.NoError(t, r.folder.DB.Each("", func(s store.Record) error {
 			require.NotEqual(t, trajectory.StopCancelled, s.Trajectory.StopReason, "a cut trajectory is not stored as ended")
 			return nil
 		}))
@@ -265,7 +265,7 @@ func TestAnInterruptedAsyncRunLeavesNobodyBehind(t *testing.T) {
 func TestAStoreThatFailsEndsTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := napping(t, job.Rollout{Mode: "async", MaxStaleness: 2}, corrected, 1000)
-		time.AfterFunc(50*time.Second, func() { _ = r.db.Close() }) // an error is what is wanted
+		time.AfterFunc(50*time.Second, func() { _ = r.folder.DB.Close() }) // an error is what is wanted
 		require.ErrorContains(t, r.steps(t.Context()), "the store is closed")
 		rlOf(r).feed.Close()
 	})
@@ -292,7 +292,7 @@ func TestAsyncKeepsBalanceAndShufflesWithinAStep(t *testing.T) {
 			for _, g := range b.Groups {
 				kinds[g.Task.Fields["kind"]]++
 				for _, tr := range g.Trajectories {
-					require.NoError(t, r.db.Each(tr.ID, func(s store.Record) error {
+					require.NoError(t, r.folder.DB.Each(tr.ID, func(s store.Record) error {
 						trained, sampled = trained+tr.Reward, sampled+s.Trajectory.Reward
 						if tr.Reward != s.Trajectory.Reward {
 							moved++
@@ -352,10 +352,10 @@ func continueAs(t *testing.T, from, r *run, at state) {
 	db, err := store.Open(storePath(t, from))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	r.db, r.dir, r.state, r.rollout.Record = db, from.dir, at, db.AddTurn
+	r.folder.DB, r.folder.Dir, r.state, r.rollout.Record = db, from.folder.Dir, at, db.AddTurn
 	r.state.Curriculum = r.dealer.Resume(r.state.Curriculum, r.state.Step, r.state.Dealt)
-	require.NoError(t, r.metrics.Close())
-	r.metrics, err = os.OpenFile(filepath.Join(r.dir, "metrics.jsonl"), os.O_APPEND|os.O_WRONLY, 0)
+	require.NoError(t, r.folder.Metrics.Close())
+	r.folder.Metrics, err = os.OpenFile(filepath.Join(r.folder.Dir, "metrics.jsonl"), os.O_APPEND|os.O_WRONLY, 0)
 	require.NoError(t, err)
 	require.NoError(t, r.rollout.Engine.Update(t.Context(), engines.Weights{Version: at.Version})) // as begin does
 	require.NoError(t, r.recover(t.Context()))
@@ -364,8 +364,8 @@ func continueAs(t *testing.T, from, r *run, at state) {
 
 func storePath(t *testing.T, r *run) string {
 	t.Helper()
-	require.NotEmpty(t, r.dir)
-	return filepath.Join(r.dir, store.File)
+	require.NotEmpty(t, r.folder.Dir)
+	return filepath.Join(r.folder.Dir, store.File)
 }
 
 func idsOf(b trainer.Batch) (ids []string) {
@@ -448,8 +448,8 @@ func endsAnywhere(t *testing.T, m mode) {
 			break
 		}
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.NoError(t, r.db.Close())
-		require.NoError(t, r.metrics.Close())
+		require.NoError(t, r.folder.DB.Close())
+		require.NoError(t, r.folder.Metrics.Close())
 		at := checkpoints[max(0, r.state.Step-int(hashOf(n, "back")%4))]
 		r, trainer = goOn(t, r, at, m.settings, m.algorithm(), steps)
 	}
@@ -462,7 +462,7 @@ func endsAnywhere(t *testing.T, m mode) {
 			seen[id] = true
 		}
 	}
-	found, err := r.db.Recover(t.Context(), 0)
+	found, err := r.folder.DB.Recover(t.Context(), 0)
 	require.NoError(t, err)
 	require.Len(t, found.Batches, steps)
 	if !m.dynamic && m.settings.Mode == "async" {

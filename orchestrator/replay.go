@@ -13,8 +13,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
@@ -22,9 +24,6 @@ import (
 
 // forever is longer than any run.
 const forever = 10 * 365 * 24 * time.Hour
-
-// jobFact is the path of the run's job file, to which the paths in the run folder's copy are relative.
-const jobFact = "job"
 
 // replaying samples a run's recorded batches once more.
 type replaying struct {
@@ -82,7 +81,7 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 	if err != nil {
 		return err
 	}
-	t := &run{session: newSession(j), options: Options{Out: io.Discard}, dir: j.Output, algorithm: algorithm, ranks: group}
+	t := &run{session: newSession(j), options: Options{Out: io.Discard}, folder: runfolder.New(j.Output, false), algorithm: algorithm, ranks: group}
 	defer func() {
 		t.release(err)
 		err = errors.Join(err, t.close())
@@ -103,7 +102,7 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 
 // recordedJob reads the job as it ran.
 func recordedJob(dir string, from *store.Store) (*job.Job, error) {
-	path, err := from.Fact(jobFact)
+	path, err := from.Fact(runfolder.JobFact)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +163,7 @@ func (t *run) replayed(ctx context.Context, from *store.Store, dir string, saved
 			return err
 		}
 		name := fmt.Sprintf("step-%d", saved)
-		if err := sameFolders(filepath.Join(dir, "checkpoints", name), filepath.Join(t.dir, "checkpoints", name)); err != nil {
+		if err := sameFolders(filepath.Join(dir, "checkpoints", name), filepath.Join(t.folder.Dir, "checkpoints", name)); err != nil {
 			return fmt.Errorf("orchestrator: replay: checkpoint after step %d: %w", saved, err)
 		}
 		weights = "identical"
@@ -334,7 +333,7 @@ func (p *replaying) close() {
 func sameFolders(was, is string) error {
 	var names []string
 	for _, dir := range []string{was, is} {
-		files, err := filesBelow(dir)
+		files, err := checkpoint.Files(dir)
 		if err != nil {
 			return err
 		}

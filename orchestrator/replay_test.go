@@ -62,8 +62,8 @@ func replaysAll(t *testing.T, m mode) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		at := r.state
 		at.Dealt = slices.Clone(at.Dealt)
-		require.NoError(t, r.db.Close())
-		require.NoError(t, r.metrics.Close())
+		require.NoError(t, r.folder.DB.Close())
+		require.NoError(t, r.folder.Metrics.Close())
 		r, _ = goOn(t, r, at, settings, a, steps)
 	}
 	require.Positive(t, resumed)
@@ -74,7 +74,7 @@ func replaysAll(t *testing.T, m mode) {
 	again, trainer := napping(t, settings, a, steps)
 	again.engine = goingOn{again.engine}
 	var out bytes.Buffer
-	require.NoError(t, again.replayed(t.Context(), from, r.dir, 0, &out), out.String())
+	require.NoError(t, again.replayed(t.Context(), from, r.folder.Dir, 0, &out), out.String())
 	log, err := from.Recover(t.Context(), 0)
 	require.NoError(t, err)
 	require.Len(t, trainer.batches, steps)
@@ -97,7 +97,7 @@ func replaysAll(t *testing.T, m mode) {
 	require.Contains(t, out.String(), fmt.Sprintf("%d batches, %d trajectories, ", steps, trajectories))
 	was, err := from.Steps()
 	require.NoError(t, err)
-	is, err := again.db.Steps()
+	is, err := again.folder.DB.Steps()
 	require.NoError(t, err)
 	total := map[string]float64{}
 	for step := range steps {

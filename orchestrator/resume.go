@@ -30,12 +30,12 @@ type past struct {
 // recover reads the log of the run, from which its steps then go on: what was recorded is neither sampled nor evaluated
 // again.
 func (t *run) recover(ctx context.Context) error {
-	log, err := t.db.Recover(ctx, t.state.Step)
+	log, err := t.folder.DB.Recover(ctx, t.state.Step)
 	if err != nil {
 		return err
 	}
 	if log.Events == 0 { // supervised fine-tuning, or a program that kept no log
-		if err := t.db.Truncate(ctx, t.state.Step); err != nil {
+		if err := t.folder.DB.Truncate(ctx, t.state.Step); err != nil {
 			return err
 		}
 	}
@@ -76,13 +76,13 @@ func (t *run) recall(log *store.Recovery) error {
 			}
 		}
 	}
-	steps, err := t.db.Steps()
+	steps, err := t.folder.DB.Steps()
 	if err != nil {
 		return err
 	}
 	if len(steps) < t.state.Step {
 		return fmt.Errorf("orchestrator: %s ends after step %d, but the checkpoint is of step %d: the file lost its end; restore it from a copy together with its -wal, or begin a new run from the checkpoint with --set model.path=%s",
-			filepath.Join(t.dir, store.File), len(steps), t.state.Step, filepath.Join(t.dir, "checkpoints", "last"))
+			filepath.Join(t.folder.Dir, store.File), len(steps), t.state.Step, filepath.Join(t.folder.Dir, "checkpoints", "last"))
 	}
 	for step, m := range steps {
 		t.past.steps[step] = m
@@ -98,7 +98,7 @@ func (t *run) recall(log *store.Recovery) error {
 			case done != nil && done.Err == "": // what failed is tried again
 				t.past.ended[done.ID] = done
 			case begun != nil && anew:
-				t.db.Restart(begun.ID)
+				t.folder.DB.Restart(begun.ID)
 			case begun != nil:
 				t.past.begun[begun.ID] = begun
 			}
@@ -109,7 +109,7 @@ func (t *run) recall(log *store.Recovery) error {
 
 // recallEvaluations takes over the evaluations that were done after the checkpoint.
 func (t *run) recallEvaluations() error {
-	all, err := t.db.Evaluations()
+	all, err := t.folder.DB.Evaluations()
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (t *run) recallEvaluations() error {
 	for _, body := range all {
 		var e Evaluation
 		if err := json.Unmarshal(body, &e); err != nil {
-			return fmt.Errorf("orchestrator: %s: an evaluation is damaged: %w", filepath.Join(t.dir, store.File), err)
+			return fmt.Errorf("orchestrator: %s: an evaluation is damaged: %w", filepath.Join(t.folder.Dir, store.File), err)
 		}
 		t.past.evals[evaluationKey(e)] = true
 		if !t.state.evaluated(e.Name, e.Step) {
@@ -167,8 +167,7 @@ func (p *past) stored(t *run, step int, record map[string]float64) (map[string]f
 // mendMetrics makes metrics.jsonl hold a line for each step and evaluation that was done, once: a process that is killed may
 // leave half a line, or none yet. Lines of steps that the store does not know are dropped, as these steps come again.
 func (t *run) mendMetrics(logs bool) error {
-	path := filepath.Join(t.dir, "metrics.jsonl")
-	data, err := os.ReadFile(path)
+	data, err := os.ReadFile(t.folder.MetricsFile())
 	if err != nil {
 		return fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
 	}
@@ -189,16 +188,7 @@ func (t *run) mendMetrics(logs bool) error {
 	if bytes.Equal(keep, data) {
 		return nil
 	}
-	if err := replaceFile(path, keep); err != nil {
-		return fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
-	}
-	if err := t.metrics.Close(); err != nil {
-		return fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
-	}
-	if t.metrics, err = os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0o644); err != nil {
-		return fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
-	}
-	return nil
+	return t.folder.ReplaceMetrics(keep)
 }
 
 func evaluationKey(e Evaluation) string { return fmt.Sprintf("%s@%d", e.Name, e.Step) }

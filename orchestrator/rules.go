@@ -53,9 +53,9 @@ func sinceThen(number int) string {
 // under them: such a trajectory begins anew.
 func (t *run) takeRules(ctx context.Context) error {
 	if !t.options.Resume {
-		return t.db.SetFact(ctx, rulesFact, strconv.Itoa(rules))
+		return t.folder.DB.SetFact(ctx, rulesFact, strconv.Itoa(rules))
 	}
-	fact, err := t.db.Fact(rulesFact)
+	fact, err := t.folder.DB.Fact(rulesFact)
 	if err != nil {
 		return err
 	}
@@ -70,14 +70,14 @@ func (t *run) takeRules(ctx context.Context) error {
 		return nil
 	}
 	t.notes = append(t.notes, "the run was recorded by an older program, and goes on under other rules: "+sinceThen(newest))
-	return t.db.SetFact(ctx, rulesFact, fmt.Sprintf("%d %d", oldest, rules))
+	return t.folder.DB.SetFact(ctx, rulesFact, fmt.Sprintf("%d %d", oldest, rules))
 }
 
 // beginAnew forgets what is recorded of a trajectory that cannot go on, and notes the first one.
 func (t *run) beginAnew() func(id string, err error) {
 	var once sync.Once
 	return func(id string, err error) {
-		t.db.Restart(id)
+		t.folder.DB.Restart(id)
 		once.Do(func() {
 			t.note(fmt.Sprintf("trajectory %s begins anew, as will others of its kind: an older program recorded it under other rules (%s)", id, job.Plain(err, "orchestrator: ")))
 		})

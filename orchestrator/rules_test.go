@@ -12,6 +12,7 @@ import (
 
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -80,7 +81,7 @@ func TestAResumedRunSaysWhichRulesChanged(t *testing.T) {
 		db, err := store.Open(path)
 		require.NoError(t, err)
 		require.NoError(t, db.SetFact(t.Context(), rulesFact, c.fact))
-		r := &run{session: &session{}, db: db, options: Options{Resume: c.resume}}
+		r := &run{session: &session{}, folder: &runfolder.Folder{DB: db}, options: Options{Resume: c.resume}}
 		require.NoError(t, r.takeRules(t.Context()))
 		fact, err := db.Fact(rulesFact)
 		require.NoError(t, err)
@@ -103,7 +104,7 @@ func TestAResumedRunSaysWhichRulesChanged(t *testing.T) {
 	require.NoError(t, err)
 	defer db.Close()
 	require.NoError(t, db.SetFact(t.Context(), rulesFact, "two"))
-	require.ErrorContains(t, (&run{session: &session{}, db: db, options: Options{Resume: true}}).takeRules(t.Context()), `the fact rules is "two", not a list of numbers`)
+	require.ErrorContains(t, (&run{session: &session{}, folder: &runfolder.Folder{DB: db}, options: Options{Resume: true}}).takeRules(t.Context()), `the fact rules is "two", not a list of numbers`)
 }
 
 func TestEachNumberOfTheRulesSaysWhatChanged(t *testing.T) {
@@ -140,7 +141,7 @@ func TestTheStoreHoldsWhatBeganAnew(t *testing.T) {
 	require.NoError(t, err)
 	log, err := db.Recover(t.Context(), 0)
 	require.NoError(t, err)
-	again := &run{session: &session{rollout: *r}, db: db, options: Options{Resume: true}}
+	again := &run{session: &session{rollout: *r}, folder: &runfolder.Folder{DB: db}, options: Options{Resume: true}}
 	require.NoError(t, again.takeRules(t.Context()))
 	again.rollout.Record = db.AddTurn
 	again.rollout.Recovered = func(string) (*trajectory.Trajectory, bool) { return log.Outstanding[0].Partial[0], false }
@@ -167,13 +168,13 @@ func TestAReplayNamesTheOlderProgram(t *testing.T) {
 			fact  string
 			older bool
 		}{{"", true}, {"1 2", true}, {"2", false}} {
-			require.NoError(t, r.db.SetFact(t.Context(), rulesFact, c.fact))
+			require.NoError(t, r.folder.DB.SetFact(t.Context(), rulesFact, c.fact))
 			from, err := store.OpenReader(storePath(t, r))
 			require.NoError(t, err)
 			again, _ := napping(t, m.settings, m.algorithm(), 2)
 			again.engine = goingOn{again.engine}
 			again.rollout.Prefix = []trajectory.Message{trajectory.Text("system", "Other.")}
-			err = again.replayed(t.Context(), from, r.dir, 0, &bytes.Buffer{})
+			err = again.replayed(t.Context(), from, r.folder.Dir, 0, &bytes.Buffer{})
 			require.ErrorContains(t, err, "its prompt has other tokens than the recorded one")
 			require.Equal(t, c.older, strings.Contains(err.Error(), "recorded by an older program"), err)
 			require.NoError(t, from.Close())

@@ -14,6 +14,7 @@ import (
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
@@ -31,7 +32,7 @@ func samplingRun(t *testing.T, a algorithms.Config, groups, size int, tasks *dat
 	db, err := store.Open(filepath.Join(dir, store.File))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	r := &run{dir: dir, session: &session{job: j, rollout: *newRollout(t, respond)}, algorithm: resolved, db: db, dealer: deal}
+	r := &run{folder: &runfolder.Folder{Dir: dir, DB: db}, session: &session{job: j, rollout: *newRollout(t, respond)}, algorithm: resolved, dealer: deal}
 	r.objective = &rl{job: j, algorithm: resolved, sampler: &r.rollout, dealer: deal}
 	r.objective.Prepare(r.found())
 	return r
@@ -113,7 +114,7 @@ func TestDynamicSamplingRefillsInTheOrderOfTheData(t *testing.T) {
 	}
 	require.Greater(t, at, 12, "something was dropped")
 	stored := 0
-	require.NoError(t, r.db.Each("", func(store.Record) error { stored++; return nil }))
+	require.NoError(t, r.folder.DB.Each("", func(store.Record) error { stored++; return nil }))
 	require.Equal(t, 4*at, stored, "what was dropped is stored too, once")
 
 	again := samplingRun(t, algorithms.Config{DynamicSampling: true}, 3, 4, questions(10), job.Data{}, only(odd))
@@ -215,11 +216,11 @@ func TestGreedyRolloutsAreBaselines(t *testing.T) {
 	require.EqualValues(t, 12, sampled.Load())
 	phases := map[string]int{}
 	count := func(s store.Record) error { phases[s.Phase]++; return nil }
-	require.NoError(t, r.db.Each("", count))
+	require.NoError(t, r.folder.DB.Each("", count))
 	require.Equal(t, map[string]int{"train": 12, "greedy": 6}, phases)
-	require.NoError(t, r.db.Truncate(t.Context(), 1))
+	require.NoError(t, r.folder.DB.Truncate(t.Context(), 1))
 	clear(phases)
-	require.NoError(t, r.db.Each("", count))
+	require.NoError(t, r.folder.DB.Each("", count))
 	require.Equal(t, map[string]int{"train": 6, "greedy": 3}, phases, "a resumed run samples both again")
 }
 
@@ -245,7 +246,7 @@ func TestOverlongShapingIsAPartOfTheReward(t *testing.T) {
 	require.Equal(t, map[string]float64{"final_answer": 1, "overlong": -0.25}, got[1].RewardParts)
 	require.Equal(t, trajectory.StopMaxTokens, got[2].StopReason)
 	require.Equal(t, -0.5, got[2].Reward)
-	require.NoError(t, r.db.Each("train-0-0-1", func(s store.Record) error {
+	require.NoError(t, r.folder.DB.Each("train-0-0-1", func(s store.Record) error {
 		require.Equal(t, -0.25, s.Trajectory.RewardParts["overlong"], "the store shows it")
 		return nil
 	}))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/modelfile"
+	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
@@ -106,7 +107,7 @@ func (s *state) load(dir string) (string, error) {
 	if last, err = filepath.EvalSymlinks(last); err != nil {
 		return "", err
 	}
-	return last, verify(last, s.Files)
+	return last, checkpoint.Verify(last, s.Files)
 }
 
 // save writes checkpoints/step-N, all of it or nothing, and then points checkpoints/last to it. Until that moment the
@@ -117,7 +118,7 @@ func (t *run) save() error {
 		state.Seconds += time.Since(t.started).Seconds()
 	}
 	name := "step-" + strconv.Itoa(state.Step)
-	err := modelfile.ReplaceDir(filepath.Join(t.dir, "checkpoints", name), func(dir string) error {
+	err := modelfile.ReplaceDir(filepath.Join(t.folder.Dir, "checkpoints", name), func(dir string) error {
 		if err := t.policy.SaveHF(dir, modelfile.F32); err != nil {
 			return err
 		}
@@ -134,7 +135,7 @@ func (t *run) save() error {
 			return err
 		}
 		var err error
-		if state.Files, err = checksums(dir); err != nil {
+		if state.Files, err = checkpoint.Checksums(dir); err != nil {
 			return err
 		}
 		return modelfile.WriteJSON(filepath.Join(dir, stateFile), state)
@@ -142,7 +143,7 @@ func (t *run) save() error {
 	if err != nil {
 		return fmt.Errorf("orchestrator: checkpoint after step %d: %w", state.Step, err)
 	}
-	if err := pointTo(filepath.Join(t.dir, "checkpoints", "last"), name); err != nil {
+	if err := checkpoint.PointTo(filepath.Join(t.folder.Dir, "checkpoints", "last"), name); err != nil {
 		return fmt.Errorf("orchestrator: checkpoint after step %d: %w", state.Step, err)
 	}
 	return t.prune(name)
@@ -159,40 +160,9 @@ func (t *run) baseName() string {
 	return path
 }
 
-// pointTo makes link a symbolic link to name beside it, in one step.
-func pointTo(link, name string) error {
-	if err := os.RemoveAll(link + ".new"); err != nil {
-		return err
-	}
-	if err := os.Symlink(name, link+".new"); err != nil {
-		return err
-	}
-	if err := os.Rename(link+".new", link); err != nil {
-		return err
-	}
-	return modelfile.SyncDir(filepath.Dir(link))
-}
-
-// removeUnfinished removes the checkpoints in a folder that were being written when their process was killed.
-func removeUnfinished(folder string) error {
-	entries, err := os.ReadDir(folder)
-	if err != nil {
-		return fmt.Errorf("orchestrator: checkpoints: %w", err)
-	}
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), ".step-") || !strings.HasSuffix(e.Name(), ".tmp") { // as modelfile.ReplaceDir names them
-			continue
-		}
-		if err := os.RemoveAll(filepath.Join(folder, e.Name())); err != nil {
-			return fmt.Errorf("orchestrator: checkpoints: %w", err)
-		}
-	}
-	return nil
-}
-
 // prune removes all but the newest checkpoints.
 func (t *run) prune(newest string) error {
-	entries, err := os.ReadDir(filepath.Join(t.dir, "checkpoints"))
+	entries, err := os.ReadDir(filepath.Join(t.folder.Dir, "checkpoints"))
 	if err != nil {
 		return fmt.Errorf("orchestrator: checkpoints: %w", err)
 	}
@@ -206,7 +176,7 @@ func (t *run) prune(newest string) error {
 	best := t.bestCheckpoint()
 	for _, n := range steps[min(len(steps), t.job.Checkpoint.Keep):] {
 		if name := "step-" + strconv.Itoa(n); name != newest && name != best {
-			if err := os.RemoveAll(filepath.Join(t.dir, "checkpoints", name)); err != nil {
+			if err := os.RemoveAll(filepath.Join(t.folder.Dir, "checkpoints", name)); err != nil {
 				return fmt.Errorf("orchestrator: checkpoints: %w", err)
 			}
 		}
@@ -350,7 +320,7 @@ func (t *run) summary() Summary {
 
 func (t *run) writeSummary() error {
 	s := t.summary()
-	if err := modelfile.WriteJSON(filepath.Join(t.dir, "summary.json"), s); err != nil {
+	if err := modelfile.WriteJSON(filepath.Join(t.folder.Dir, "summary.json"), s); err != nil {
 		return err
 	}
 	t.say("")
@@ -360,8 +330,8 @@ func (t *run) writeSummary() error {
 			t.say("held-out conversations: loss %.4f before, %.4f after", before, s.Loss["eval_after"])
 		}
 		t.sayBest(s)
-		t.say("checkpoint     %s (Hugging Face format)", filepath.Join(t.dir, "checkpoints", "last"))
-		t.say("look next      agentfly inspect trajectory --run %s --view    what was learned, coloured by mask", t.dir)
+		t.say("checkpoint     %s (Hugging Face format)", filepath.Join(t.folder.Dir, "checkpoints", "last"))
+		t.say("look next      agentfly inspect trajectory --run %s --view    what was learned, coloured by mask", t.folder.Dir)
 		return nil
 	}
 	t.say("%s: %d steps in %s; reward %.3f -> %.3f", s.Job, s.Steps, (time.Duration(s.Seconds) * time.Second).String(), s.Reward["first"], s.Reward["last"])
@@ -375,9 +345,9 @@ func (t *run) writeSummary() error {
 	t.say("sampled %.0f tok/s, trained %.0f tok/s; %d trajectories finished, %d failed; engine and trainer logprobs at most %.1e apart",
 		s.TokensPerSecond["sample"], s.TokensPerSecond["train"], s.Trajectories["finished"], s.Trajectories["failed"], s.MismatchMax)
 	t.say("")
-	t.say("checkpoint     %s (Hugging Face format)", filepath.Join(t.dir, "checkpoints", "last"))
-	t.say("metrics        %s", filepath.Join(t.dir, "metrics.jsonl"))
-	t.say("look next      agentfly inspect trajectory --run %s --view    the tokens of a trajectory, coloured by mask and logprob", t.dir)
-	t.say("               agentfly eval %s --model %s", t.job.Path(), filepath.Join(t.dir, "checkpoints", "last"))
+	t.say("checkpoint     %s (Hugging Face format)", filepath.Join(t.folder.Dir, "checkpoints", "last"))
+	t.say("metrics        %s", filepath.Join(t.folder.Dir, "metrics.jsonl"))
+	t.say("look next      agentfly inspect trajectory --run %s --view    the tokens of a trajectory, coloured by mask and logprob", t.folder.Dir)
+	t.say("               agentfly eval %s --model %s", t.job.Path(), filepath.Join(t.folder.Dir, "checkpoints", "last"))
 	return nil
 }

@@ -2,11 +2,9 @@ package orchestrator
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -15,7 +13,7 @@ import (
 	"github.com/agentfly/agentfly/internal/panics"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
-	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -65,12 +63,8 @@ var _ learner = (*trainer.Trainer)(nil)
 type run struct {
 	*session
 	options     Options
-	dir         string
-	folder      string // dir as an absolute path, see identify
+	folder      *runfolder.Folder
 	algorithm   *algorithms.Algorithm
-	unlock      func() // the run folder; nil: it is not locked
-	db          *store.Store
-	metrics     *os.File
 	trainer     learner
 	ranks       *ranks
 	dealer      *data.Dealer // nil in supervised fine-tuning
@@ -99,7 +93,7 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summar
 		}
 		return sum, follow(ctx, j, algorithm, group, o)
 	}
-	t := &run{session: newSession(j), options: o, dir: j.Output, ranks: group}
+	t := &run{session: newSession(j), options: o, folder: runfolder.New(j.Output, o.Resume), ranks: group}
 	defer func() {
 		t.release(err)
 		err = errors.Join(err, t.close())
@@ -131,6 +125,12 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summar
 	return t.summary(), t.writeSummary()
 }
 
+// warn tells the user something at once.
+func (t *run) warn(note string) { t.say("note: %s", note) }
+
+// early keeps a note for the beginning of the run.
+func (t *run) early(note string) { t.notes = append(t.notes, note) }
+
 func (t *run) say(format string, args ...any) { fmt.Fprintf(t.options.Out, format+"\n", args...) }
 
 // prepare reads everything else that can be wrong before the first rollout. The session is equipped already.
@@ -151,27 +151,28 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 		}
 		held, t.dealer, files = eval, deal, train.Files("train")
 	}
-	if err := t.checkFolder(); err != nil {
+	if err := t.folder.Check(); err != nil {
 		return err
 	}
 	if t.options.Resume { // a new run's folder is not there yet
-		if err := t.lock(); err != nil {
+		if err := t.folder.Lock(t.warn); err != nil {
 			return err
 		}
 	}
-	if err := t.identify(); err != nil {
+	if err := t.folder.Identify(j.Name); err != nil {
 		return err
 	}
+	t.weights.run = t.folder.Name
 	if err := t.ranks.join(ctx, t.options); err != nil {
 		return err
 	}
 	from := ""
 	if t.options.Resume {
-		if from, err = t.state.load(t.dir); err != nil {
+		if from, err = t.state.load(t.folder.Dir); err != nil {
 			return err
 		}
 	}
-	if t.state.Data, err = data.SameFiles(t.dir, t.state.Data, files); err != nil {
+	if t.state.Data, err = data.SameFiles(t.folder.Dir, t.state.Data, files); err != nil {
 		return err
 	}
 	t.state.Curriculum = t.dealer.Resume(t.state.Curriculum, t.state.Step, t.state.Dealt)
@@ -193,9 +194,10 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 	if t.objective, err = t.newObjective(ctx, learn, conversations, held); err != nil {
 		return err
 	}
-	if err := t.makeFolder(j); err != nil { // not earlier: a run that could not begin leaves none behind
+	if err := t.folder.Open(j, t.early); err != nil { // not earlier: a run that could not begin leaves none behind
 		return err
 	}
+	t.rollout.Record = t.folder.DB.AddTurn
 	made, err := t.session.trainer(t.algorithm, &t.state.Version)
 	if err != nil {
 		return err
@@ -218,7 +220,7 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 
 // found is what the objective begins with.
 func (t *run) found() Found {
-	return Found{DB: t.db, Scorer: t.trainer, Dir: t.dir, Batches: t.past.batches, Log: t.past.log, Ended: t.past.ended, Tasks: t.past.tasks}
+	return Found{DB: t.folder.DB, Scorer: t.trainer, Dir: t.folder.Dir, Batches: t.past.batches, Log: t.past.log, Ended: t.past.ended, Tasks: t.past.tasks}
 }
 
 // newObjective makes what the job learns by, with the model open: from conversations, or from rollouts of the tasks that are dealt.
@@ -231,7 +233,7 @@ func (t *run) newObjective(ctx context.Context, learn *data.Material, conversati
 	if t.job.Distill == nil {
 		return o, nil
 	}
-	teacher, err := openTeacher(ctx, t.job, t.policy, t.worker, func(note string) { t.notes = append(t.notes, note) })
+	teacher, err := openTeacher(ctx, t.job, t.policy, t.worker, t.early)
 	if err != nil {
 		return nil, err
 	}
@@ -262,21 +264,13 @@ func (t *run) close() error {
 		errs = append(errs, t.objective.Close())
 	}
 	errs = append(errs, t.ranks.leave(), t.session.Close())
-	if t.db != nil {
-		errs = append(errs, t.db.Close())
-	}
-	if t.metrics != nil {
-		errs = append(errs, t.metrics.Close())
-	}
-	if t.unlock != nil {
-		t.unlock()
-	}
+	errs = append(errs, t.folder.Close())
 	return errors.Join(errs...)
 }
 
 func (t *run) loop(ctx context.Context) error {
 	j := t.job
-	t.say("%s: %d steps of %s, model %s, run folder %s", j.Name, j.Trainer.Steps, t.objective, modelName(j), t.dir)
+	t.say("%s: %d steps of %s, model %s, run folder %s", j.Name, j.Trainer.Steps, t.objective, modelName(j), t.folder.Dir)
 	for _, note := range t.notes {
 		t.say("note: %s", note)
 	}
@@ -304,7 +298,7 @@ func (t *run) loop(ctx context.Context) error {
 	if err := t.save(); err != nil {
 		return fmt.Errorf("orchestrator: interrupted, and the state could not be saved: %w", err)
 	}
-	t.say("interrupted after step %d; saved in %s", t.state.Step, filepath.Join(t.dir, "checkpoints", "last"))
+	t.say("interrupted after step %d; saved in %s", t.state.Step, filepath.Join(t.folder.Dir, "checkpoints", "last"))
 	return ErrInterrupted
 }
 
@@ -374,12 +368,12 @@ func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
 	if err != nil {
 		return err
 	}
-	if err := t.db.AddEvaluation(ctx, e.Name, e.Step, e); err != nil {
+	if err := t.folder.DB.AddEvaluation(ctx, e.Name, e.Step, e); err != nil {
 		return err
 	}
 	t.state.evaluation(e)
 	t.sayEvaluation(e)
-	if err := t.log(map[string]any{"step": e.Step, "eval": e}); err != nil {
+	if err := t.folder.Log(map[string]any{"step": e.Step, "eval": e}); err != nil {
 		return err
 	}
 	return t.keepBest()
@@ -410,15 +404,4 @@ func (s *session) barrier(version *int32) func(context.Context, func(context.Con
 		*version++
 		return nil
 	}
-}
-
-func (t *run) log(line map[string]any) error {
-	data, err := json.Marshal(line)
-	if err == nil {
-		_, err = t.metrics.Write(append(data, '\n'))
-	}
-	if err != nil {
-		return fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
-	}
-	return nil
 }

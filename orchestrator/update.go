@@ -78,7 +78,7 @@ func (t *run) finish(ctx context.Context, record map[string]float64, m trainer.M
 	for _, u := range m.Samples {
 		updates = append(updates, store.Update{TrajectoryID: u.Trajectory, Sample: u.Sample, Step: step, OldLogprobs: u.OldLogprobs, Advantages: u.Advantages})
 	}
-	if err := t.db.AddStep(context.WithoutCancel(ctx), step, record, updates); err != nil {
+	if err := t.folder.DB.AddStep(context.WithoutCancel(ctx), step, record, updates); err != nil {
 		return err
 	}
 	t.state.add(record, finished)
@@ -98,7 +98,7 @@ func (t *run) finish(ctx context.Context, record map[string]float64, m trainer.M
 	if logged {
 		return nil
 	}
-	return t.log(line)
+	return t.folder.Log(line)
 }
 
 // maxSkipped is how many steps in a row may be skipped: weights that are not finite themselves never recover.

@@ -1,4 +1,4 @@
-package orchestrator
+package checkpoint
 
 import (
 	"errors"
@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 )
 
-// checksums are the CRC-32C of every file below a checkpoint's folder, in hexadecimal, by path relative to it.
-func checksums(dir string) (map[string]string, error) {
-	names, err := filesBelow(dir)
+// Checksums are the CRC-32C of every file below a checkpoint's folder, in hexadecimal, by path relative to it.
+func Checksums(dir string) (map[string]string, error) {
+	names, err := Files(dir)
 	sums := map[string]string{}
 	for _, name := range names {
 		if sums[filepath.ToSlash(name)], err = checksum(filepath.Join(dir, name)); err != nil {
@@ -22,8 +22,8 @@ func checksums(dir string) (map[string]string, error) {
 	return sums, err
 }
 
-// filesBelow are the paths of the files below a folder, relative to it.
-func filesBelow(dir string) (names []string, err error) {
+// Files are the paths of the files below a folder, relative to it.
+func Files(dir string) (names []string, err error) {
 	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
@@ -48,8 +48,8 @@ func checksum(path string) (string, error) {
 	return fmt.Sprintf("%08x", h.Sum32()), nil
 }
 
-// verify reads every file of a checkpoint again and holds it against its checksum. Files that somebody added are left alone.
-func verify(dir string, sums map[string]string) error {
+// Verify reads every file of a checkpoint again and holds it against its checksum. Files that somebody added are left alone.
+func Verify(dir string, sums map[string]string) error {
 	remedy := fmt.Sprintf("point %s to the checkpoint before it, or begin a new run", filepath.Join(filepath.Dir(dir), "last"))
 	for name, want := range sums {
 		path := filepath.Join(dir, filepath.FromSlash(name))

@@ -1,4 +1,4 @@
-package orchestrator
+package runfolder
 
 import (
 	"bytes"
@@ -20,8 +20,8 @@ const jobFile = "job.yaml" // of a run folder: the newest job of the run
 
 // writeJob puts the job into the run folder. Where the run goes on with another job than before, each setting that changed
 // is noted, and the job of before stays beside it as job.1.yaml, job.2.yaml, … in the order in which they ended.
-func (t *run) writeJob(j *job.Job) error {
-	path, text := filepath.Join(t.dir, jobFile), j.Source()
+func (f *Folder) writeJob(j *job.Job, note func(string)) error {
+	path, text := filepath.Join(f.Dir, jobFile), j.Source()
 	before, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -39,18 +39,18 @@ func (t *run) writeJob(j *job.Job) error {
 	if unreadable == nil && len(changes) == 0 { // the same settings, written otherwise
 		return replaceFile(path, text)
 	}
-	kept, err := keepFile(t.dir, before)
+	kept, err := keepFile(f.Dir, before)
 	if err != nil {
 		return err
 	}
 	if unreadable != nil { // damaged by hand: no reason not to go on
-		t.notes = append(t.notes, fmt.Sprintf("%s of the run folder cannot be read (%v), so what changed since is not known: it stays as %s", jobFile, strings.Join(strings.Fields(unreadable.Error()), " "), kept))
+		note(fmt.Sprintf("%s of the run folder cannot be read (%v), so what changed since is not known: it stays as %s", jobFile, strings.Join(strings.Fields(unreadable.Error()), " "), kept))
 	}
 	for _, change := range changes {
-		t.notes = append(t.notes, "the run goes on with another setting: "+change)
+		note("the run goes on with another setting: " + change)
 	}
 	if unreadable == nil {
-		t.notes = append(t.notes, fmt.Sprintf("the job of before stays as %s", kept))
+		note(fmt.Sprintf("the job of before stays as %s", kept))
 	}
 	return replaceFile(path, text)
 }

@@ -1,4 +1,4 @@
-package orchestrator
+package runfolder
 
 import (
 	"os"
@@ -27,14 +27,14 @@ func TestChangedSettings(t *testing.T) {
 func TestTheRunFolderKeepsEveryJob(t *testing.T) {
 	dir := t.TempDir()
 	load := func(sets ...string) *job.Job {
-		j, err := job.Load("../examples/tiny.yaml", sets...)
+		j, err := job.Load("../../examples/tiny.yaml", sets...)
 		require.NoError(t, err)
 		return j
 	}
 	write := func(j *job.Job) []string {
-		r := &run{session: newSession(j), dir: dir}
-		require.NoError(t, r.writeJob(j))
-		return r.notes
+		var notes []string
+		require.NoError(t, New(dir, true).writeJob(j, func(note string) { notes = append(notes, note) }))
+		return notes
 	}
 	read := func(name string) string {
 		text, err := os.ReadFile(filepath.Join(dir, name))
@@ -64,12 +64,13 @@ func TestTheRunFolderKeepsEveryJob(t *testing.T) {
 	// One that somebody damaged stays beside the new one, which later jobs are compared with.
 	damaged := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(damaged, jobFile), []byte("name: [\n"), 0o600))
-	r := &run{session: newSession(third), dir: damaged}
-	require.NoError(t, r.writeJob(third))
-	require.Len(t, r.notes, 1)
-	require.Regexp(t, `^job\.yaml of the run folder cannot be read \(.*yaml: .*\), so what changed since is not known: it stays as .*job\.1\.yaml$`, r.notes[0])
-	require.NoError(t, r.writeJob(third))
-	require.Len(t, r.notes, 1)
+	var notes []string
+	note := func(text string) { notes = append(notes, text) }
+	require.NoError(t, New(damaged, true).writeJob(third, note))
+	require.Len(t, notes, 1)
+	require.Regexp(t, `^job\.yaml of the run folder cannot be read \(.*yaml: .*\), so what changed since is not known: it stays as .*job\.1\.yaml$`, notes[0])
+	require.NoError(t, New(damaged, true).writeJob(third, note))
+	require.Len(t, notes, 1)
 	kept, err := os.ReadFile(filepath.Join(damaged, "job.1.yaml"))
 	require.NoError(t, err)
 	require.Equal(t, "name: [\n", string(kept))

@@ -1,0 +1,202 @@
+package runfolder
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/agentfly/agentfly/engines/vllm"
+	"github.com/agentfly/agentfly/orchestrator/checkpoint"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/store"
+)
+
+// Facts of the store: the name of the run, which its weights on servers have, and the folder and the machine that it was given in.
+const (
+	nameFact   = "name"
+	folderFact = "folder"
+	placeFact  = "place"
+)
+
+// JobFact is the path of the run's job file, to which the paths in the run folder's copy are relative.
+const JobFact = "job"
+
+// Folder is the folder of a run.
+type Folder struct {
+	Dir     string
+	Name    string       // of the run, which its weights have on servers; Identify finds it
+	DB      *store.Store // nil before Open
+	Metrics *os.File     // metrics.jsonl; nil before Open
+	resume  bool
+	unlock  func() // nil: it is not locked
+}
+
+// New is the folder of a new run, or of one that is resumed. Nothing is made yet.
+func New(dir string, resume bool) *Folder { return &Folder{Dir: dir, resume: resume} }
+
+// Identify names the run: a new one anew, one that goes on as it was. A folder that was copied or moved since is another run,
+// because two runs of one name would not notice each other on a server.
+func (f *Folder) Identify(job string) (err error) {
+	folder, err := filepath.Abs(f.Dir)
+	if err != nil {
+		return fmt.Errorf("orchestrator: run folder: %w", err)
+	}
+	f.Name = vllm.NewRun(job)
+	if !f.resume {
+		return nil
+	}
+	db, err := store.Open(filepath.Join(f.Dir, store.File))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	facts := map[string]string{}
+	for _, fact := range []string{nameFact, folderFact, placeFact} {
+		if facts[fact], err = db.Fact(fact); err != nil {
+			return err
+		}
+	}
+	here := facts[folderFact] == folder
+	if place := facts[placeFact]; here && place != "" { // an older program wrote none
+		here = place == f.place()
+	}
+	if name := facts[nameFact]; here && name != "" {
+		f.Name = name
+	}
+	return nil
+}
+
+// place tells the run folder from a copy of it at the same path, such as one that another container mounts there: by the
+// machine, and on one machine by the file that is the store.
+func (f *Folder) place() string {
+	host, _ := os.Hostname() // what a system does not tell does not tell copies apart
+	machine, _ := os.ReadFile("/etc/machine-id")
+	var file uint64
+	if info, err := os.Stat(filepath.Join(f.Dir, store.File)); err == nil {
+		file = inode(info)
+	}
+	return fmt.Sprintf("host %s, machine %s, store.db is inode %d", host, bytes.TrimSpace(machine), file)
+}
+
+// Check keeps a new run from writing over an old one.
+func (f *Folder) Check() error {
+	_, err := os.Stat(filepath.Join(f.Dir, store.File))
+	switch {
+	case err == nil && !f.resume:
+		return job.InputError(fmt.Errorf("%s holds a run already; continue it with --resume, or give another folder with --output", f.Dir))
+	case err != nil && f.resume:
+		return job.InputError(fmt.Errorf("%s holds no run to resume; leave --resume out", f.Dir))
+	}
+	return nil
+}
+
+// errLocked says that another process has the folder.
+var errLocked = errors.New("the folder is locked")
+
+// Lock keeps other processes from the run folder as long as this one is there: they would number the records of the store
+// and write the lines of metrics.jsonl as if they were alone.
+func (f *Folder) Lock(note func(string)) (err error) {
+	f.unlock, err = lockFolder(f.Dir)
+	switch {
+	case err == nil:
+	case errors.Is(err, errLocked):
+		return fmt.Errorf("orchestrator: another process trains in %s; wait until it has ended, or give another folder with --output", f.Dir)
+	default: // a network's file system may have no locks
+		note(fmt.Sprintf("%s cannot be locked (%v); see to it that no other process trains there", f.Dir, err))
+	}
+	return nil
+}
+
+// Open makes the run folder, or opens the one to resume, and writes the job into it. note gets what the user should know of a job that
+// changed.
+func (f *Folder) Open(j *job.Job, note func(string)) (err error) {
+	if err := os.MkdirAll(filepath.Join(f.Dir, "checkpoints"), 0o755); err != nil {
+		return fmt.Errorf("orchestrator: run folder: %w", err)
+	}
+	if !f.resume {
+		if err := f.Lock(note); err != nil {
+			return err
+		}
+		if err := f.Check(); err != nil { // another run may have been here meanwhile
+			return err
+		}
+	}
+	if err := checkpoint.RemoveUnfinished(filepath.Join(f.Dir, "checkpoints")); err != nil {
+		return err
+	}
+	if err := f.writeJob(j, note); err != nil {
+		return fmt.Errorf("orchestrator: run folder: %w", err)
+	}
+	if f.DB, err = store.Open(filepath.Join(f.Dir, store.File)); err != nil {
+		return err
+	}
+	folder, err := filepath.Abs(f.Dir)
+	if err != nil {
+		return fmt.Errorf("orchestrator: run folder: %w", err)
+	}
+	identity := []store.Fact{{Name: nameFact, Value: f.Name}, {Name: folderFact, Value: folder}, {Name: placeFact, Value: f.place()}}
+	if err := f.DB.SetFacts(context.Background(), identity...); err != nil { // together: the name of a copy is never at its place
+		return err
+	}
+	if path, err := filepath.Abs(j.Path()); err == nil { // what the job's relative paths are relative to
+		if err := f.DB.SetFact(context.Background(), JobFact, path); err != nil {
+			return err
+		}
+	}
+	if f.Metrics, err = os.OpenFile(filepath.Join(f.Dir, "metrics.jsonl"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644); err != nil {
+		return fmt.Errorf("orchestrator: run folder: %w", err)
+	}
+	return nil
+}
+
+// Log appends a line to metrics.jsonl.
+func (f *Folder) Log(line map[string]any) error {
+	data, err := json.Marshal(line)
+	if err == nil {
+		_, err = f.Metrics.Write(append(data, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
+	}
+	return nil
+}
+
+// MetricsFile is the path of metrics.jsonl.
+func (f *Folder) MetricsFile() string { return filepath.Join(f.Dir, "metrics.jsonl") }
+
+// ReplaceMetrics writes metrics.jsonl anew; a process that is killed leaves the old one or the new one.
+func (f *Folder) ReplaceMetrics(text []byte) error {
+	if err := replaceFile(f.MetricsFile(), text); err != nil {
+		return fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
+	}
+	err := f.Metrics.Close()
+	if err == nil {
+		f.Metrics, err = os.OpenFile(f.MetricsFile(), os.O_APPEND|os.O_WRONLY, 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
+	}
+	return nil
+}
+
+// Checkpoints is the folder of the run's checkpoints.
+func (f *Folder) Checkpoints() string { return filepath.Join(f.Dir, "checkpoints") }
+
+// Close closes what Open opened, and lets other processes in.
+func (f *Folder) Close() error {
+	var errs []error
+	if f.DB != nil {
+		errs = append(errs, f.DB.Close())
+	}
+	if f.Metrics != nil {
+		errs = append(errs, f.Metrics.Close())
+	}
+	if f.unlock != nil {
+		f.unlock()
+	}
+	return errors.Join(errs...)
+}
