@@ -177,7 +177,7 @@ func TestMetricsKeepTheLineOfAnEarlierEnd(t *testing.T) {
 	r := evaluatedRun(0)
 	r.state.Evaluations = []Evaluation{{Name: "after", Step: 20}}
 	r.past.evals = map[string]bool{"after@10": true, "after@20": true}
-	lines, unknown, err := r.metricsLines([]byte(`{"step":10,"eval":{"name":"after","step":10}}` + "\n" + `{"step":15,"eval":{"name":"step-15","step":15}}` + "\n"))
+	lines, unknown, err := r.past.metricsLines([]byte(`{"step":10,"eval":{"name":"after","step":10}}`+"\n"+`{"step":15,"eval":{"name":"step-15","step":15}}`+"\n"), &r.state)
 	require.NoError(t, err)
 	require.Empty(t, unknown)
 	require.Len(t, lines, 2)

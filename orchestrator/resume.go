@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agentfly/agentfly/orchestrator/data"
+	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -30,128 +32,139 @@ type past struct {
 // recover reads the log of the run, from which its steps then go on: what was recorded is neither sampled nor evaluated
 // again.
 func (t *run) recover(ctx context.Context) error {
-	log, err := t.folder.DB.Recover(ctx, t.state.Step)
+	db := t.folder.DB
+	log, err := db.Recover(ctx, t.state.Step)
 	if err != nil {
 		return err
 	}
 	if log.Events == 0 { // supervised fine-tuning, or a program that kept no log
-		if err := t.folder.DB.Truncate(ctx, t.state.Step); err != nil {
+		if err := db.Truncate(ctx, t.state.Step); err != nil {
 			return err
 		}
 	}
-	if err := t.takeRules(ctx); err != nil {
-		return err
-	}
-	if err := t.recall(log); err != nil {
-		return err
-	}
-	if err := t.recallEvaluations(); err != nil {
-		return err
-	}
-	if err := t.mendMetrics(log.Events > 0); err != nil {
-		return err
-	}
-	if t.options.Resume {
-		t.sayRecovered(log)
-	}
-	t.rollout.Recovered = func(id string) (*trajectory.Trajectory, bool) {
-		if done := t.past.ended[id]; done != nil {
-			return done, true
-		}
-		return t.past.begun[id], false
-	}
-	return nil
-}
-
-// recall sorts the log.
-func (t *run) recall(log *store.Recovery) error {
-	t.past = past{
-		batches: map[int]store.Batch{}, steps: map[int]map[string]float64{}, logged: map[int]bool{}, log: log,
-		ended: map[string]*trajectory.Trajectory{}, begun: map[string]*trajectory.Trajectory{}, tasks: map[string]trajectory.Task{},
-	}
-	if t.dealer != nil {
-		for _, stratum := range t.dealer.Strata {
-			for _, task := range stratum {
-				t.past.tasks[task.ID] = task
-			}
-		}
-	}
-	steps, err := t.folder.DB.Steps()
+	older, note, err := takeRules(ctx, db, t.options.Resume)
 	if err != nil {
 		return err
 	}
-	if len(steps) < t.state.Step {
-		return fmt.Errorf("orchestrator: %s ends after step %d, but the checkpoint is of step %d: the file lost its end; restore it from a copy together with its -wal, or begin a new run from the checkpoint with --set model.path=%s",
-			filepath.Join(t.folder.Dir, store.File), len(steps), t.state.Step, filepath.Join(t.folder.Dir, "checkpoints", "last"))
+	if note != "" {
+		t.early(note)
+	}
+	if older {
+		t.rollout.Restart = beginAnew(db, t.note)
+	}
+	if t.past, err = recall(log, t.folder, &t.state, t.dealer, t.rollout.Tools.KeepsState()); err != nil {
+		return err
+	}
+	if note, err = t.past.mendMetrics(t.folder, &t.state); err != nil {
+		return err
+	}
+	if note != "" {
+		t.early(note)
+	}
+	if t.options.Resume {
+		t.early(t.past.summary(t.state.Step))
+	}
+	t.rollout.Recovered = t.past.trajectory
+	return nil
+}
+
+// recall sorts a log, and takes the evaluations and the time of what was done after the checkpoint into the state. What had begun begins
+// anew where tools keep state of their own.
+func recall(log *store.Recovery, folder *runfolder.Folder, state *state, dealer *data.Dealer, anew bool) (past, error) {
+	p := past{
+		batches: map[int]store.Batch{}, steps: map[int]map[string]float64{}, logged: map[int]bool{}, log: log,
+		ended: map[string]*trajectory.Trajectory{}, begun: map[string]*trajectory.Trajectory{}, tasks: map[string]trajectory.Task{},
+	}
+	if dealer != nil {
+		for _, stratum := range dealer.Strata {
+			for _, task := range stratum {
+				p.tasks[task.ID] = task
+			}
+		}
+	}
+	steps, err := folder.DB.Steps()
+	if err != nil {
+		return p, err
+	}
+	if len(steps) < state.Step {
+		return p, fmt.Errorf("orchestrator: %s ends after step %d, but the checkpoint is of step %d: the file lost its end; restore it from a copy together with its -wal, or begin a new run from the checkpoint with --set model.path=%s",
+			filepath.Join(folder.Dir, store.File), len(steps), state.Step, filepath.Join(folder.Dir, "checkpoints", "last"))
 	}
 	for step, m := range steps {
-		t.past.steps[step] = m
-		t.state.Seconds = max(t.state.Seconds, m["seconds/elapsed"])
+		p.steps[step] = m
+		state.Seconds = max(state.Seconds, m["seconds/elapsed"])
 	}
 	for _, b := range log.Batches {
-		t.past.batches[b.Step] = b
+		p.batches[b.Step] = b
 	}
-	anew := t.rollout.Tools.KeepsState()
 	for _, g := range log.Outstanding {
 		for i := range g.Size {
 			switch done, begun := g.Finished[i], g.Partial[i]; {
 			case done != nil && done.Err == "": // what failed is tried again
-				t.past.ended[done.ID] = done
+				p.ended[done.ID] = done
 			case begun != nil && anew:
-				t.folder.DB.Restart(begun.ID)
+				folder.DB.Restart(begun.ID)
 			case begun != nil:
-				t.past.begun[begun.ID] = begun
+				p.begun[begun.ID] = begun
 			}
 		}
 	}
-	return nil
+	return p, p.evaluations(folder, state)
 }
 
-// recallEvaluations takes over the evaluations that were done after the checkpoint.
-func (t *run) recallEvaluations() error {
-	all, err := t.folder.DB.Evaluations()
+// evaluations takes over those that were done after the checkpoint.
+func (p *past) evaluations(folder *runfolder.Folder, state *state) error {
+	all, err := folder.DB.Evaluations()
 	if err != nil {
 		return err
 	}
-	t.past.evals = map[string]bool{}
+	p.evals = map[string]bool{}
 	for _, body := range all {
 		var e Evaluation
 		if err := json.Unmarshal(body, &e); err != nil {
-			return fmt.Errorf("orchestrator: %s: an evaluation is damaged: %w", filepath.Join(t.folder.Dir, store.File), err)
+			return fmt.Errorf("orchestrator: %s: an evaluation is damaged: %w", filepath.Join(folder.Dir, store.File), err)
 		}
-		t.past.evals[evaluationKey(e)] = true
-		if !t.state.evaluated(e.Name, e.Step) {
-			t.state.evaluation(e)
+		p.evals[evaluationKey(e)] = true
+		if !state.evaluated(e.Name, e.Step) {
+			state.evaluation(e)
 		}
 	}
 	return nil
 }
 
-// sayRecovered tells what becomes of what the run left.
-func (t *run) sayRecovered(log *store.Recovery) {
+// trajectory is what was recorded of one: whole, or some turns.
+func (p *past) trajectory(id string) (t *trajectory.Trajectory, ended bool) {
+	if done := p.ended[id]; done != nil {
+		return done, true
+	}
+	return p.begun[id], false
+}
+
+// summary tells what becomes of what the run left after a step.
+func (p *past) summary(step int) string {
 	var parts []string
-	if n := len(t.past.batches); n > 0 {
+	if n := len(p.batches); n > 0 {
 		parts = append(parts, fmt.Sprintf("steps that are trained again as recorded: %d", n))
 	}
-	if n := len(log.Training()); n > 0 {
+	if n := len(p.log.Training()); n > 0 {
 		turns := 0
-		for _, tr := range t.past.begun {
+		for _, tr := range p.begun {
 			turns += len(tr.Turns)
 		}
-		parts = append(parts, fmt.Sprintf("groups that go on: %d, with %d trajectories that had ended and %d that continue after %d recorded turns", n, len(t.past.ended), len(t.past.begun), turns))
+		parts = append(parts, fmt.Sprintf("groups that go on: %d, with %d trajectories that had ended and %d that continue after %d recorded turns", n, len(p.ended), len(p.begun), turns))
 	}
 	if len(parts) == 0 {
 		parts = []string{"nothing was recorded beyond it"}
 	}
-	t.notes = append(t.notes, fmt.Sprintf("resumed after step %d; %s", t.state.Step, strings.Join(parts, "; ")))
+	return fmt.Sprintf("resumed after step %d; %s", step, strings.Join(parts, "; "))
 }
 
 // stored is the metrics of a step as they were recorded when it was first done, or else as they are; logged says that
-// metrics.jsonl has them.
-func (p *past) stored(t *run, step int, record map[string]float64) (map[string]float64, bool) {
+// metrics.jsonl has them. The note says whether the step was the same again.
+func (p *past) stored(step int, record map[string]float64) (_ map[string]float64, logged bool, note string) {
 	was, ok := p.steps[step]
 	if !ok {
-		return record, false
+		return record, false, ""
 	}
 	text := fmt.Sprintf("step %d was trained again as recorded: the same loss, gradient norm and policy version", step+1)
 	for _, name := range []string{"update/loss", "update/grad_norm", "update/policy_version", "reward/mean"} {
@@ -160,35 +173,34 @@ func (p *past) stored(t *run, step int, record map[string]float64) (map[string]f
 			break
 		}
 	}
-	t.note(text)
-	return was, p.logged[step]
+	return was, p.logged[step], text
 }
 
 // mendMetrics makes metrics.jsonl hold a line for each step and evaluation that was done, once: a process that is killed may
 // leave half a line, or none yet. Lines of steps that the store does not know are dropped, as these steps come again.
-func (t *run) mendMetrics(logs bool) error {
-	data, err := os.ReadFile(t.folder.MetricsFile())
+func (p *past) mendMetrics(folder *runfolder.Folder, state *state) (note string, err error) {
+	data, err := os.ReadFile(folder.MetricsFile())
 	if err != nil {
-		return fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
+		return "", fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
 	}
-	lines, unknown, err := t.metricsLines(data)
+	lines, unknown, err := p.metricsLines(data, state)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if len(unknown) > 0 && logs {
-		t.notes = append(t.notes, fmt.Sprintf("%s has no step %d, which metrics.jsonl has: the file lost its end; steps are sampled again from there", store.File, unknown[0]))
+	if len(unknown) > 0 && p.log.Events > 0 {
+		note = fmt.Sprintf("%s has no step %d, which metrics.jsonl has: the file lost its end; steps are sampled again from there", store.File, unknown[0])
 	}
 	var keep []byte
 	for _, l := range lines {
 		keep = append(keep, l.text...)
-		if !l.eval && l.step >= t.state.Step {
-			t.past.logged[l.step] = true
+		if !l.eval && l.step >= state.Step {
+			p.logged[l.step] = true
 		}
 	}
 	if bytes.Equal(keep, data) {
-		return nil
+		return note, nil
 	}
-	return t.folder.ReplaceMetrics(keep)
+	return note, folder.ReplaceMetrics(keep)
 }
 
 func evaluationKey(e Evaluation) string { return fmt.Sprintf("%s@%d", e.Name, e.Step) }
@@ -202,7 +214,7 @@ type metricsLine struct {
 
 // metricsLines are the lines of what was done, in order: those of the file, and those that it lacks. unknown are the steps
 // of the file that the store does not hold.
-func (t *run) metricsLines(data []byte) (lines []metricsLine, unknown []int, err error) {
+func (p *past) metricsLines(data []byte, state *state) (lines []metricsLine, unknown []int, err error) {
 	seen := map[string]bool{}
 	for line := range bytes.Lines(data) {
 		var m struct {
@@ -213,10 +225,10 @@ func (t *run) metricsLines(data []byte) (lines []metricsLine, unknown []int, err
 			continue
 		}
 		key := fmt.Sprint(m.Step)
-		known := t.past.steps[m.Step] != nil
+		known := p.steps[m.Step] != nil
 		if m.Eval != nil {
 			key = evaluationKey(*m.Eval)
-			known = t.past.evals[key] || t.state.evaluated(m.Eval.Name, m.Eval.Step)
+			known = p.evals[key] || state.evaluated(m.Eval.Name, m.Eval.Step)
 		} else if !known {
 			unknown = append(unknown, m.Step)
 		}
@@ -232,14 +244,14 @@ func (t *run) metricsLines(data []byte) (lines []metricsLine, unknown []int, err
 		}
 		return err
 	}
-	for step, record := range t.past.steps {
+	for step, record := range p.steps {
 		line := map[string]any{"step": step}
 		for k, v := range record {
 			line[k] = v
 		}
 		err = errors.Join(err, add(fmt.Sprint(step), step, false, line))
 	}
-	for _, e := range t.state.Evaluations {
+	for _, e := range state.Evaluations {
 		err = errors.Join(err, add(evaluationKey(e), e.Step, true, map[string]any{"step": e.Step, "eval": e}))
 	}
 	slices.SortStableFunc(lines, func(a, b metricsLine) int {

@@ -49,37 +49,34 @@ func sinceThen(number int) string {
 	return strings.Join(changes, "; ")
 }
 
-// takeRules notes which rules of the program changed since the run was worked on last. What an older program recorded may not go on
-// under them: such a trajectory begins anew.
-func (t *run) takeRules(ctx context.Context) error {
-	if !t.options.Resume {
-		return t.folder.DB.SetFact(ctx, rulesFact, strconv.Itoa(rules))
+// takeRules notes which rules of the program changed since the run was worked on last. older: an older program recorded something. What it
+// recorded may not go on under the rules of this one: such a trajectory begins anew.
+func takeRules(ctx context.Context, db *store.Store, resume bool) (older bool, note string, err error) {
+	if !resume {
+		return false, "", db.SetFact(ctx, rulesFact, strconv.Itoa(rules))
 	}
-	fact, err := t.folder.DB.Fact(rulesFact)
+	fact, err := db.Fact(rulesFact)
 	if err != nil {
-		return err
+		return false, "", err
 	}
 	oldest, newest, err := programs(fact)
 	if err != nil {
-		return err
-	}
-	if oldest < rules {
-		t.rollout.Restart = t.beginAnew()
+		return false, "", err
 	}
 	if newest >= rules {
-		return nil
+		return oldest < rules, "", nil
 	}
-	t.notes = append(t.notes, "the run was recorded by an older program, and goes on under other rules: "+sinceThen(newest))
-	return t.folder.DB.SetFact(ctx, rulesFact, fmt.Sprintf("%d %d", oldest, rules))
+	note = "the run was recorded by an older program, and goes on under other rules: " + sinceThen(newest)
+	return oldest < rules, note, db.SetFact(ctx, rulesFact, fmt.Sprintf("%d %d", oldest, rules))
 }
 
 // beginAnew forgets what is recorded of a trajectory that cannot go on, and notes the first one.
-func (t *run) beginAnew() func(id string, err error) {
+func beginAnew(db *store.Store, note func(string)) func(id string, err error) {
 	var once sync.Once
 	return func(id string, err error) {
-		t.folder.DB.Restart(id)
+		db.Restart(id)
 		once.Do(func() {
-			t.note(fmt.Sprintf("trajectory %s begins anew, as will others of its kind: an older program recorded it under other rules (%s)", id, job.Plain(err, "orchestrator: ")))
+			note(fmt.Sprintf("trajectory %s begins anew, as will others of its kind: an older program recorded it under other rules (%s)", id, job.Plain(err, "orchestrator: ")))
 		})
 	}
 }

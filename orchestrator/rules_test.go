@@ -12,7 +12,6 @@ import (
 
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
-	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -81,22 +80,24 @@ func TestAResumedRunSaysWhichRulesChanged(t *testing.T) {
 		db, err := store.Open(path)
 		require.NoError(t, err)
 		require.NoError(t, db.SetFact(t.Context(), rulesFact, c.fact))
-		r := &run{session: &session{}, folder: &runfolder.Folder{DB: db}, options: Options{Resume: c.resume}}
-		require.NoError(t, r.takeRules(t.Context()))
+		older, note, err := takeRules(t.Context(), db, c.resume)
+		require.NoError(t, err)
 		fact, err := db.Fact(rulesFact)
 		require.NoError(t, err)
 		require.Equal(t, c.then, fact, i)
-		require.Equal(t, c.lenient, r.rollout.Restart != nil, i)
-		require.Equal(t, c.notes, len(r.notes) == 1, i)
+		require.Equal(t, c.lenient, older, i)
+		require.Equal(t, c.notes, note != "", i)
 		if c.notes {
 			for _, want := range []string{"older program", "agent.special_tokens: markup", "rollout.cut: parse", "trainer.schedule"} {
-				require.Contains(t, r.notes[0], want)
+				require.Contains(t, note, want)
 			}
 		}
 		if c.lenient {
-			r.rollout.Restart("a", bytes.ErrTooLarge)
-			r.rollout.Restart("b", bytes.ErrTooLarge)
-			require.Equal(t, []string{"trajectory a begins anew, as will others of its kind: an older program recorded it under other rules (bytes.Buffer: too large)"}, r.lateNotes())
+			var notes []string
+			restart := beginAnew(db, func(note string) { notes = append(notes, note) })
+			restart("a", bytes.ErrTooLarge)
+			restart("b", bytes.ErrTooLarge)
+			require.Equal(t, []string{"trajectory a begins anew, as will others of its kind: an older program recorded it under other rules (bytes.Buffer: too large)"}, notes)
 		}
 		require.NoError(t, db.Close())
 	}
@@ -104,7 +105,8 @@ func TestAResumedRunSaysWhichRulesChanged(t *testing.T) {
 	require.NoError(t, err)
 	defer db.Close()
 	require.NoError(t, db.SetFact(t.Context(), rulesFact, "two"))
-	require.ErrorContains(t, (&run{session: &session{}, folder: &runfolder.Folder{DB: db}, options: Options{Resume: true}}).takeRules(t.Context()), `the fact rules is "two", not a list of numbers`)
+	_, _, err = takeRules(t.Context(), db, true)
+	require.ErrorContains(t, err, `the fact rules is "two", not a list of numbers`)
 }
 
 func TestEachNumberOfTheRulesSaysWhatChanged(t *testing.T) {
@@ -141,11 +143,15 @@ func TestTheStoreHoldsWhatBeganAnew(t *testing.T) {
 	require.NoError(t, err)
 	log, err := db.Recover(t.Context(), 0)
 	require.NoError(t, err)
-	again := &run{session: &session{rollout: *r}, folder: &runfolder.Folder{DB: db}, options: Options{Resume: true}}
-	require.NoError(t, again.takeRules(t.Context()))
-	again.rollout.Record = db.AddTurn
-	again.rollout.Recovered = func(string) (*trajectory.Trajectory, bool) { return log.Outstanding[0].Partial[0], false }
-	got := again.rollout.Sample(t.Context(), place)
+	again := *r
+	older, _, err := takeRules(t.Context(), db, true)
+	require.NoError(t, err)
+	if older {
+		again.Restart = beginAnew(db, func(string) {})
+	}
+	again.Record = db.AddTurn
+	again.Recovered = func(string) (*trajectory.Trajectory, bool) { return log.Outstanding[0].Partial[0], false }
+	got := again.Sample(t.Context(), place)
 	require.Equal(t, timeless(want), timeless(got))
 	require.NoError(t, db.AddTrajectory(t.Context(), "train", place.Task, got))
 	require.NoError(t, db.Close())

@@ -73,7 +73,10 @@ func (t *run) finish(ctx context.Context, record map[string]float64, m trainer.M
 	if skipped != nil {
 		record["update/skipped"] = 1
 	}
-	record, logged := t.past.stored(t, step, record)
+	record, logged, note := t.past.stored(step, record)
+	if note != "" {
+		t.note(note)
+	}
 	var updates []store.Update
 	for _, u := range m.Samples {
 		updates = append(updates, store.Update{TrajectoryID: u.Trajectory, Sample: u.Sample, Step: step, OldLogprobs: u.OldLogprobs, Advantages: u.Advantages})
