@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/orchestrator/job"
 )
@@ -30,6 +29,13 @@ type ranks struct {
 	children []*child
 }
 
+// launch is what a process needs to start the other ranks itself.
+type launch struct {
+	ranks     int       // processes that train, which this one starts; torchrun's variables come before it. 0 and 1: one
+	arguments []string  // of the command line that starts this run
+	errOut    io.Writer // of the processes; nil: standard error
+}
+
 // child is a rank that this process started.
 type child struct {
 	rank  int
@@ -38,14 +44,14 @@ type child struct {
 }
 
 // ranksOf reads how many ranks a run has and which one this is: from torchrun's variables, or from the option.
-func ranksOf(j *job.Job, o Options) (*ranks, error) {
+func ranksOf(j *job.Job, o launch) (*ranks, error) {
 	config, launched, err := cgo.GroupFromEnv()
 	if err != nil {
 		return nil, job.InputError(fmt.Errorf("%s", strings.TrimPrefix(err.Error(), "cgo: ")))
 	}
 	ok := launched
-	if !ok && o.Ranks > 1 {
-		config, ok = cgo.GroupConfig{World: o.Ranks, Address: "127.0.0.1", Serve: true}, true
+	if !ok && o.ranks > 1 {
+		config, ok = cgo.GroupConfig{World: o.ranks, Address: "127.0.0.1", Serve: true}, true
 		if config.Port, err = freePort(); err != nil {
 			return nil, err
 		}
@@ -55,7 +61,7 @@ func ranksOf(j *job.Job, o Options) (*ranks, error) {
 	}
 	config.Timeout = job.Seconds(j.Trainer.RankTimeout)
 	if devices := cgo.CUDADevices(); devices > 0 && (j.Device == "auto" || j.Device == "cuda") {
-		if n := max(config.LocalRank+1, o.Ranks); n > devices {
+		if n := max(config.LocalRank+1, o.ranks); n > devices {
 			return nil, job.InputError(fmt.Errorf("ranks: %d processes on a machine with %d CUDA devices; start at most one a device, or set device: cpu", n, devices))
 		}
 		j.Device = fmt.Sprintf("cuda:%d", config.LocalRank)
@@ -76,7 +82,7 @@ func freePort() (int, error) {
 }
 
 // join starts the other ranks where that is this process's duty, and waits for all of them. It may be called again.
-func (r *ranks) join(ctx context.Context, o Options) (err error) {
+func (r *ranks) join(ctx context.Context, o launch) (err error) {
 	if r.config.World < 2 || r.group != nil {
 		return nil
 	}
@@ -110,22 +116,22 @@ func (r *ranks) join(ctx context.Context, o Options) (err error) {
 }
 
 // start runs this program again for each further rank.
-func (r *ranks) start(o Options) error {
+func (r *ranks) start(o launch) error {
 	program, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("orchestrator: ranks: %w", err)
 	}
-	if len(o.Arguments) == 0 {
+	if len(o.arguments) == 0 {
 		return errors.New("orchestrator: ranks: the command line that starts a rank is missing")
 	}
 	var errOut io.Writer = os.Stderr
-	if file, ok := o.ErrOut.(*os.File); ok {
+	if file, ok := o.errOut.(*os.File); ok {
 		errOut = file // theirs too: they can say who is gone when this process is
-	} else if o.ErrOut != nil {
-		errOut = &lockedWriter{w: o.ErrOut}
+	} else if o.errOut != nil {
+		errOut = &lockedWriter{w: o.errOut}
 	}
 	for rank := 1; rank < r.config.World; rank++ {
-		c := &child{rank: rank, cmd: exec.Command(program, o.Arguments...), ended: make(chan struct{})}
+		c := &child{rank: rank, cmd: exec.Command(program, o.arguments...), ended: make(chan struct{})}
 		c.cmd.Stderr = errOut
 		c.cmd.WaitDelay = time.Second // what it left behind may hold its standard error
 		c.cmd.Env = append(os.Environ(), "RANK="+strconv.Itoa(rank), "LOCAL_RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(r.config.World),
@@ -185,36 +191,6 @@ func (r *ranks) leave() error {
 		errs = append(errs, r.group.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// follow is a training run on a rank other than 0.
-func follow(ctx context.Context, j *job.Job, a *algorithms.Algorithm, r *ranks, o Options) (err error) {
-	if err := r.join(ctx, o); err != nil {
-		return err
-	}
-	s := newSession(j)
-	s.worker, s.ranks = cgo.NewWorker(), r
-	defer func() {
-		if err != nil {
-			r.fail(err)
-		}
-		err = errors.Join(err, s.Close(), r.leave())
-	}()
-	if s.policy, err = loadPolicy(j, ""); err != nil {
-		return err
-	}
-	if j.Model.LoRA.On() {
-		if err := s.addAdapter(); err != nil {
-			return err
-		}
-	}
-	trainer, err := s.trainer(a, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, trainer.Close()) }()
-	// An interruption reaches every process: rank 0 decides when the run ends.
-	return trainer.Follow(context.WithoutCancel(ctx))
 }
 
 // lockedWriter lets several processes' copiers write to one writer.

@@ -77,7 +77,7 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 	if err != nil {
 		return err
 	}
-	group, err := ranksOf(j, Options{})
+	group, err := ranksOf(j, launch{})
 	if err != nil {
 		return err
 	}

@@ -30,6 +30,10 @@ type Options struct {
 	ErrOut    io.Writer // of the processes that Ranks starts; nil: standard error
 }
 
+func (o Options) launch() launch {
+	return launch{ranks: o.Ranks, arguments: o.Arguments, errOut: o.ErrOut}
+}
+
 // Summary is summary.json.
 type Summary struct {
 	Job             string             `json:"job"`
@@ -82,7 +86,7 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summar
 	if err := j.TrainingErrors(); err != nil {
 		return sum, err
 	}
-	group, err := ranksOf(j, o)
+	group, err := ranksOf(j, o.launch())
 	if err != nil {
 		return sum, err
 	}
@@ -99,7 +103,7 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summar
 		err = errors.Join(err, t.close())
 	}()
 	if group.launched { // the others wait already, for an index that is built or for what is wrong here
-		err = group.join(ctx, o)
+		err = group.join(ctx, o.launch())
 	}
 	if err == nil {
 		t.algorithm, err = t.check(ctx, r)
@@ -163,7 +167,7 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 		return err
 	}
 	t.weights.run = t.folder.Name
-	if err := t.ranks.join(ctx, t.options); err != nil {
+	if err := t.ranks.join(ctx, t.options.launch()); err != nil {
 		return err
 	}
 	from := ""

@@ -1,0 +1,40 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+
+	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/orchestrator/job"
+)
+
+// follow is a training run on a rank other than 0.
+func follow(ctx context.Context, j *job.Job, a *algorithms.Algorithm, r *ranks, o Options) (err error) {
+	if err := r.join(ctx, o.launch()); err != nil {
+		return err
+	}
+	s := newSession(j)
+	s.worker, s.ranks = cgo.NewWorker(), r
+	defer func() {
+		if err != nil {
+			r.fail(err)
+		}
+		err = errors.Join(err, s.Close(), r.leave())
+	}()
+	if s.policy, err = loadPolicy(j, ""); err != nil {
+		return err
+	}
+	if j.Model.LoRA.On() {
+		if err := s.addAdapter(); err != nil {
+			return err
+		}
+	}
+	trainer, err := s.trainer(a, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, trainer.Close()) }()
+	// An interruption reaches every process: rank 0 decides when the run ends.
+	return trainer.Follow(context.WithoutCancel(ctx))
+}
