@@ -20,6 +20,7 @@ import (
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/processes"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/resources"
@@ -50,8 +51,8 @@ type session struct {
 	marks     []string // of the format: texts that stay special tokens
 	resources *resources.Resources
 	rollout   rollout.Sampler
-	notes     []string // what the user should know of how the job runs
-	ranks     *ranks   // that train together; nil: this process alone
+	notes     []string         // what the user should know of how the job runs
+	ranks     *processes.Group // that train together; nil: this process alone
 	said      sync.Mutex
 	late      []string // the same while it runs; behind said
 }
@@ -402,8 +403,8 @@ func (s *session) trainer(a *algorithms.Algorithm, version *int32) (*trainer.Tra
 		c.Barrier = s.barrier(version)
 	}
 	if s.ranks != nil {
-		c.Group = s.ranks.group
-		if s.ranks.config.Rank > 0 { // rank 0's comes with every step: it alone knows how many steps the data make
+		c.Group = s.ranks.Group
+		if s.ranks.Config.Rank > 0 { // rank 0's comes with every step: it alone knows how many steps the data make
 			c.Schedule = trainer.Schedule{LearningRate: t.LearningRate}
 		}
 	}

@@ -7,20 +7,21 @@ import (
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/processes"
 )
 
 // follow is a training run on a rank other than 0.
-func follow(ctx context.Context, j *job.Job, a *algorithms.Algorithm, r *ranks, o Options) (err error) {
-	if err := r.join(ctx, o.launch()); err != nil {
+func follow(ctx context.Context, j *job.Job, a *algorithms.Algorithm, r *processes.Group, o Options) (err error) {
+	if err := r.Join(ctx, o.launch()); err != nil {
 		return err
 	}
 	s := newSession(j)
 	s.worker, s.ranks = cgo.NewWorker(), r
 	defer func() {
 		if err != nil {
-			r.fail(err)
+			r.Fail(err)
 		}
-		err = errors.Join(err, s.Close(), r.leave())
+		err = errors.Join(err, s.Close(), r.Leave())
 	}()
 	if s.policy, err = loadPolicy(j, ""); err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/processes"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
@@ -77,7 +78,7 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 	if err != nil {
 		return err
 	}
-	group, err := ranksOf(j, launch{})
+	group, err := processes.Of(j, processes.Launch{})
 	if err != nil {
 		return err
 	}

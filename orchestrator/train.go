@@ -13,6 +13,7 @@ import (
 	"github.com/agentfly/agentfly/internal/panics"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/processes"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
@@ -30,8 +31,8 @@ type Options struct {
 	ErrOut    io.Writer // of the processes that Ranks starts; nil: standard error
 }
 
-func (o Options) launch() launch {
-	return launch{ranks: o.Ranks, arguments: o.Arguments, errOut: o.ErrOut}
+func (o Options) launch() processes.Launch {
+	return processes.Launch{Ranks: o.Ranks, Arguments: o.Arguments, ErrOut: o.ErrOut}
 }
 
 // Summary is summary.json.
@@ -70,7 +71,7 @@ type run struct {
 	folder      *runfolder.Folder
 	algorithm   *algorithms.Algorithm
 	trainer     learner
-	ranks       *ranks
+	ranks       *processes.Group
 	dealer      *data.Dealer // nil in supervised fine-tuning
 	objective   Objective
 	state       state
@@ -86,11 +87,11 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summar
 	if err := j.TrainingErrors(); err != nil {
 		return sum, err
 	}
-	group, err := ranksOf(j, o.launch())
+	group, err := processes.Of(j, o.launch())
 	if err != nil {
 		return sum, err
 	}
-	if group.config.Rank > 0 { // it samples nothing: data, tools and rewards are rank 0's
+	if group.Config.Rank > 0 { // it samples nothing: data, tools and rewards are rank 0's
 		algorithm, err := Algorithm(j, r)
 		if err != nil {
 			return sum, err
@@ -102,8 +103,8 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summar
 		t.release(err)
 		err = errors.Join(err, t.close())
 	}()
-	if group.launched { // the others wait already, for an index that is built or for what is wrong here
-		err = group.join(ctx, o.launch())
+	if group.Launched { // the others wait already, for an index that is built or for what is wrong here
+		err = group.Join(ctx, o.launch())
 	}
 	if err == nil {
 		t.algorithm, err = t.check(ctx, r)
@@ -167,7 +168,7 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 		return err
 	}
 	t.weights.run = t.folder.Name
-	if err := t.ranks.join(ctx, t.options.launch()); err != nil {
+	if err := t.ranks.Join(ctx, t.options.launch()); err != nil {
 		return err
 	}
 	from := ""
@@ -189,7 +190,7 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 		return err
 	}
 	t.session.ranks = t.ranks
-	if err := t.ranks.limit(ctx, t.worker); err != nil {
+	if err := t.ranks.Limit(ctx, t.worker); err != nil {
 		return err
 	}
 	if o := t.algorithm.Overlong; o.Buffer > 0 && o.Buffer >= t.rollout.MaxTotal {
@@ -255,7 +256,7 @@ func (t *run) release(err error) {
 		}
 	}
 	if err != nil {
-		t.ranks.fail(err)
+		t.ranks.Fail(err)
 	}
 }
 
@@ -267,7 +268,7 @@ func (t *run) close() error {
 	if t.objective != nil {
 		errs = append(errs, t.objective.Close())
 	}
-	errs = append(errs, t.ranks.leave(), t.session.Close())
+	errs = append(errs, t.ranks.Leave(), t.session.Close())
 	errs = append(errs, t.folder.Close())
 	return errors.Join(errs...)
 }

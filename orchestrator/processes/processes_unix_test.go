@@ -1,6 +1,6 @@
 //go:build unix
 
-package orchestrator
+package processes
 
 import (
 	"os/exec"
@@ -12,7 +12,7 @@ import (
 
 // Ranks that do not end are killed, all of them at one deadline.
 func TestRanksThatDoNotEndAreKilled(t *testing.T) {
-	r := &ranks{}
+	r := &Group{}
 	var all []*child
 	for rank := range 3 {
 		c := &child{rank: rank + 1, cmd: exec.Command("sleep", "600"), ended: make(chan struct{})}
@@ -24,7 +24,7 @@ func TestRanksThatDoNotEndAreKilled(t *testing.T) {
 		all = append(all, c)
 	}
 	r.children = all
-	require.NoError(t, r.leave())
+	require.NoError(t, r.Leave())
 	for _, c := range all {
 		status, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus)
 		require.True(t, ok)

@@ -1,4 +1,4 @@
-package orchestrator
+package processes
 
 import (
 	"context"
@@ -21,19 +21,19 @@ import (
 // A run of several processes. Rank 0 is the run: it samples, rewards, stores and saves; the others train their share of
 // each step and have no folder, no engine and no data. They are started by torchrun, or by rank 0 itself on one machine.
 
-// ranks are the processes of a run as one of them sees it; the zero value is a process alone.
-type ranks struct {
-	config   cgo.GroupConfig
-	launched bool       // by somebody else, as all the others are; not: this process starts them
-	group    *cgo.Group // nil: alone, or not joined yet
+// Group are the processes of a run as one of them sees it; the zero value is a process alone.
+type Group struct {
+	Config   cgo.GroupConfig
+	Launched bool       // by somebody else, as all the others are; not: this process starts them
+	Group    *cgo.Group // nil: alone, or not joined yet
 	children []*child
 }
 
-// launch is what a process needs to start the other ranks itself.
-type launch struct {
-	ranks     int       // processes that train, which this one starts; torchrun's variables come before it. 0 and 1: one
-	arguments []string  // of the command line that starts this run
-	errOut    io.Writer // of the processes; nil: standard error
+// Launch is what a process needs to start the other ranks itself.
+type Launch struct {
+	Ranks     int       // processes that train, which this one starts; torchrun's variables come before it. 0 and 1: one
+	Arguments []string  // of the command line that starts this run
+	ErrOut    io.Writer // of the processes; nil: standard error
 }
 
 // child is a rank that this process started.
@@ -43,25 +43,25 @@ type child struct {
 	ended chan struct{} // closed when the process is gone
 }
 
-// ranksOf reads how many ranks a run has and which one this is: from torchrun's variables, or from the option.
-func ranksOf(j *job.Job, o launch) (*ranks, error) {
+// Of reads how many ranks a run has and which one this is: from torchrun's variables, or from the option.
+func Of(j *job.Job, o Launch) (*Group, error) {
 	config, launched, err := cgo.GroupFromEnv()
 	if err != nil {
 		return nil, job.InputError(fmt.Errorf("%s", strings.TrimPrefix(err.Error(), "cgo: ")))
 	}
 	ok := launched
-	if !ok && o.ranks > 1 {
-		config, ok = cgo.GroupConfig{World: o.ranks, Address: "127.0.0.1", Serve: true}, true
+	if !ok && o.Ranks > 1 {
+		config, ok = cgo.GroupConfig{World: o.Ranks, Address: "127.0.0.1", Serve: true}, true
 		if config.Port, err = freePort(); err != nil {
 			return nil, err
 		}
 	}
 	if !ok || config.World == 1 {
-		return &ranks{}, nil
+		return &Group{}, nil
 	}
 	config.Timeout = job.Seconds(j.Trainer.RankTimeout)
 	if devices := cgo.CUDADevices(); devices > 0 && (j.Device == "auto" || j.Device == "cuda") {
-		if n := max(config.LocalRank+1, o.ranks); n > devices {
+		if n := max(config.LocalRank+1, o.Ranks); n > devices {
 			return nil, job.InputError(fmt.Errorf("ranks: %d processes on a machine with %d CUDA devices; start at most one a device, or set device: cpu", n, devices))
 		}
 		j.Device = fmt.Sprintf("cuda:%d", config.LocalRank)
@@ -69,7 +69,7 @@ func ranksOf(j *job.Job, o launch) (*ranks, error) {
 	if config.Device = "cpu"; strings.HasPrefix(j.Device, "cuda") {
 		config.Device = j.Device
 	}
-	return &ranks{config: config, launched: launched}, nil
+	return &Group{Config: config, Launched: launched}, nil
 }
 
 func freePort() (int, error) {
@@ -81,12 +81,12 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// join starts the other ranks where that is this process's duty, and waits for all of them. It may be called again.
-func (r *ranks) join(ctx context.Context, o launch) (err error) {
-	if r.config.World < 2 || r.group != nil {
+// Join starts the other ranks where that is this process's duty, and waits for all of them. It may be called again.
+func (r *Group) Join(ctx context.Context, o Launch) (err error) {
+	if r.Config.World < 2 || r.Group != nil {
 		return nil
 	}
-	if !r.launched {
+	if !r.Launched {
 		if err := r.start(o); err != nil {
 			return err
 		}
@@ -97,7 +97,7 @@ func (r *ranks) join(ctx context.Context, o launch) (err error) {
 	}
 	done := make(chan joined, 1)
 	go func() { // not joined when a rank ends first, or the run is interrupted: the wait in C++ ends at its deadline, the process before it
-		g, err := cgo.NewGroup(r.config)
+		g, err := cgo.NewGroup(r.Config)
 		done <- joined{g, err}
 	}()
 	early := make(chan *child, len(r.children))
@@ -106,7 +106,7 @@ func (r *ranks) join(ctx context.Context, o launch) (err error) {
 	}
 	select {
 	case d := <-done:
-		r.group = d.group
+		r.Group = d.group
 		return d.err
 	case c := <-early:
 		return fmt.Errorf("orchestrator: ranks: rank %d ended before the run began: %s", c.rank, c.cmd.ProcessState)
@@ -116,26 +116,26 @@ func (r *ranks) join(ctx context.Context, o launch) (err error) {
 }
 
 // start runs this program again for each further rank.
-func (r *ranks) start(o launch) error {
+func (r *Group) start(o Launch) error {
 	program, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("orchestrator: ranks: %w", err)
 	}
-	if len(o.arguments) == 0 {
+	if len(o.Arguments) == 0 {
 		return errors.New("orchestrator: ranks: the command line that starts a rank is missing")
 	}
 	var errOut io.Writer = os.Stderr
-	if file, ok := o.errOut.(*os.File); ok {
+	if file, ok := o.ErrOut.(*os.File); ok {
 		errOut = file // theirs too: they can say who is gone when this process is
-	} else if o.errOut != nil {
-		errOut = &lockedWriter{w: o.errOut}
+	} else if o.ErrOut != nil {
+		errOut = &lockedWriter{w: o.ErrOut}
 	}
-	for rank := 1; rank < r.config.World; rank++ {
-		c := &child{rank: rank, cmd: exec.Command(program, o.arguments...), ended: make(chan struct{})}
+	for rank := 1; rank < r.Config.World; rank++ {
+		c := &child{rank: rank, cmd: exec.Command(program, o.Arguments...), ended: make(chan struct{})}
 		c.cmd.Stderr = errOut
 		c.cmd.WaitDelay = time.Second // what it left behind may hold its standard error
-		c.cmd.Env = append(os.Environ(), "RANK="+strconv.Itoa(rank), "LOCAL_RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(r.config.World),
-			"MASTER_ADDR="+r.config.Address, "MASTER_PORT="+strconv.Itoa(r.config.Port))
+		c.cmd.Env = append(os.Environ(), "RANK="+strconv.Itoa(rank), "LOCAL_RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(r.Config.World),
+			"MASTER_ADDR="+r.Config.Address, "MASTER_PORT="+strconv.Itoa(r.Config.Port))
 		if os.Getenv("OMP_NUM_THREADS") == "" {
 			c.cmd.Env = append(c.cmd.Env, "OMP_NUM_THREADS="+strconv.Itoa(r.threads()))
 		}
@@ -152,25 +152,25 @@ func (r *ranks) start(o launch) error {
 }
 
 // threads is an equal share of the machine for each rank that this process started.
-func (r *ranks) threads() int { return max(1, runtime.NumCPU()/r.config.World) }
+func (r *Group) threads() int { return max(1, runtime.NumCPU()/r.Config.World) }
 
-// limit leaves the other ranks their share of the machine's processors during an update.
-func (r *ranks) limit(ctx context.Context, w *cgo.Worker) error {
+// Limit leaves the other ranks their share of the machine's processors during an update.
+func (r *Group) Limit(ctx context.Context, w *cgo.Worker) error {
 	if len(r.children) == 0 || os.Getenv("OMP_NUM_THREADS") != "" {
 		return nil
 	}
 	return w.Do(ctx, func() error { cgo.SetThreads(r.threads()); return nil })
 }
 
-// fail tells the other ranks why this one ends.
-func (r *ranks) fail(err error) {
-	if r.group != nil && !errors.Is(err, cgo.ErrRank) {
-		r.group.Fail(err.Error())
+// Fail tells the other ranks why this one ends.
+func (r *Group) Fail(err error) {
+	if r.Group != nil && !errors.Is(err, cgo.ErrRank) {
+		r.Group.Fail(err.Error())
 	}
 }
 
-// leave ends the group, and waits a little for the ranks that this process started before it ends them.
-func (r *ranks) leave() error {
+// Leave ends the group, and waits a little for the ranks that this process started before it ends them.
+func (r *Group) Leave() error {
 	var errs []error
 	wait, cancel := context.WithTimeout(context.Background(), 3*time.Second) // of all of them together
 	defer cancel()
@@ -182,13 +182,13 @@ func (r *ranks) leave() error {
 			<-c.ended
 			continue
 		}
-		if status := c.cmd.ProcessState; !status.Success() && r.group != nil {
+		if status := c.cmd.ProcessState; !status.Success() && r.Group != nil {
 			errs = append(errs, fmt.Errorf("orchestrator: ranks: rank %d ended: %s", c.rank, status))
 		}
 	}
 	r.children = nil
-	if r.group != nil {
-		errs = append(errs, r.group.Close())
+	if r.Group != nil {
+		errs = append(errs, r.Group.Close())
 	}
 	return errors.Join(errs...)
 }
