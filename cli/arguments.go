@@ -1,4 +1,4 @@
-package agentfly
+package cli
 
 import (
 	"slices"

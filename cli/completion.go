@@ -1,4 +1,4 @@
-package agentfly
+package cli
 
 import (
 	"fmt"
@@ -30,7 +30,7 @@ compdef _agentfly agentfly
 `,
 }
 
-func (c *commands) completion(x *cli.Context) error {
+func (e *env) completion(x *cli.Context) error {
 	shell, err := one(x, "bash, zsh or fish")
 	if err != nil {
 		return err
@@ -51,6 +51,6 @@ func (c *commands) completion(x *cli.Context) error {
 		sort.Strings(known)
 		return usagef("there is no completion for %q; allowed: %s", shell, strings.Join(known, ", "))
 	}
-	_, err = fmt.Fprint(c.out, script)
+	_, err = fmt.Fprint(e.out, script)
 	return err
 }

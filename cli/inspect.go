@@ -1,4 +1,4 @@
-package agentfly
+package cli
 
 import (
 	"bufio"
@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -19,34 +18,36 @@ import (
 	"github.com/agentfly/agentfly/internal/terminal"
 	"github.com/agentfly/agentfly/jinja"
 	"github.com/agentfly/agentfly/orchestrator"
-	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trainer"
 )
 
-func (c *commands) inspect(model cli.Flag) []*cli.Command {
-	return []*cli.Command{
-		{Name: "tokens", Usage: `{"text": s} or {"ids": […]} -> ids and text`, Flags: []cli.Flag{model}, Action: c.inspectTokens},
-		{Name: "template", Usage: `{"messages": […], "tools": […], "add_generation_prompt": b} -> text and ids`, Flags: []cli.Flag{model}, Action: c.inspectTemplate},
+// inspectCommands answer each line of standard input with one of standard output.
+type inspectCommands struct{ *env }
+
+func (c inspectCommands) command() *cli.Command {
+	return &cli.Command{Name: "inspect", Usage: "JSON lines in, JSON lines out: hold the program against another implementation", Subcommands: []*cli.Command{
+		{Name: "tokens", Usage: `{"text": s} or {"ids": […]} -> ids and text`, Flags: []cli.Flag{modelFlag()}, Action: c.tokens},
+		{Name: "template", Usage: `{"messages": […], "tools": […], "add_generation_prompt": b} -> text and ids`, Flags: []cli.Flag{modelFlag()}, Action: c.template},
 		{Name: "score", Usage: `{"ids": […]} -> logprobs and entropy of each next token, from the trainer's forward`, Flags: []cli.Flag{
-			model,
+			modelFlag(),
 			&cli.StringFlag{Name: "dtype", Value: "fp32", Usage: "fp32 or bfloat16: what the forward computes in"},
 			&cli.BoolFlag{Name: "engine", Usage: "from the local engine instead; it gives no entropy"},
-		}, Action: c.inspectScore},
-		{Name: "loss", Usage: "algorithm and trajectories -> advantages, loss, gradient", Action: c.inspectLoss},
+		}, Action: c.score},
+		{Name: "loss", Usage: "algorithm and trajectories -> advantages, loss, gradient", Action: c.loss},
 		{Name: "trajectory", Usage: "the stored trajectories of a run, token by token", Flags: []cli.Flag{
 			&cli.StringFlag{Name: "run", Usage: "run folder `DIR`", Required: true}, &cli.StringFlag{Name: "id", Usage: "only this one"},
 			&cli.BoolFlag{Name: "view", Usage: "coloured text instead of JSON: sampled tokens stand out, red ones were unlikely"},
 			&cli.IntFlag{Name: "limit", Usage: "at most `N` trajectories"},
-		}, Action: c.inspectTrajectory},
-	}
+		}, Action: c.trajectory},
+	}}
 }
 
 const maxLine = 64 << 20 // bytes of one input line
 
 // lines calls f for every line of the input and prints what it returns. An error of f becomes {"error": …} for that line.
-func (c *commands) lines(f func(line []byte) (any, error)) error {
+func (c inspectCommands) lines(f func(line []byte) (any, error)) error {
 	s := bufio.NewScanner(c.in)
 	s.Buffer(make([]byte, 1<<16), maxLine)
 	for s.Scan() {
@@ -80,15 +81,15 @@ func strict(line []byte, into any) error {
 	return nil
 }
 
-func modelFlag(x *cli.Context) (string, error) {
+func givenModel(x *cli.Context) (string, error) {
 	if x.String("model") == "" {
 		return "", usagef("agentfly inspect %s needs --model with a folder, a .gguf or a hub id", x.Command.Name)
 	}
 	return x.String("model"), nil
 }
 
-func (c *commands) inspectTokens(x *cli.Context) error {
-	path, err := modelFlag(x)
+func (c inspectCommands) tokens(x *cli.Context) error {
+	path, err := givenModel(x)
 	if err != nil {
 		return err
 	}
@@ -118,8 +119,8 @@ func (c *commands) inspectTokens(x *cli.Context) error {
 	})
 }
 
-func (c *commands) inspectTemplate(x *cli.Context) error {
-	path, err := modelFlag(x)
+func (c inspectCommands) template(x *cli.Context) error {
+	path, err := givenModel(x)
 	if err != nil {
 		return err
 	}
@@ -148,8 +149,8 @@ func (c *commands) inspectTemplate(x *cli.Context) error {
 	})
 }
 
-func (c *commands) inspectScore(x *cli.Context) error {
-	path, err := modelFlag(x)
+func (c inspectCommands) score(x *cli.Context) error {
+	path, err := givenModel(x)
 	if err != nil {
 		return err
 	}
@@ -193,51 +194,18 @@ func (c *commands) inspectScore(x *cli.Context) error {
 // scoreContext bounds the tokens of a line for --engine: its cache takes memory for so many.
 const scoreContext = 32768
 
-func (c *commands) inspectLoss(x *cli.Context) error {
+func (c inspectCommands) loss(x *cli.Context) error {
 	return algorithms.InspectLoss(x.Context, c.in, c.out, c.registries.Algorithms)
 }
 
-var errEnough = errors.New("enough")
-
-func (c *commands) inspectTrajectory(x *cli.Context) error {
-	dir := x.String("run")
-	db, err := store.OpenReader(filepath.Join(dir, "store.db"))
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	decode := decoder(dir)
-	n := 0
-	err = db.Each(x.String("id"), func(r store.Record) error {
-		if limit := x.Int("limit"); limit > 0 && n >= limit {
-			return errEnough
-		}
-		n++
+func (c inspectCommands) trajectory(x *cli.Context) error {
+	return orchestrator.EachStored(x.String("run"), x.String("id"), x.Int("limit"), func(r store.Record, decode func([]int32) string) error {
 		if x.Bool("view") {
 			_, err := io.WriteString(c.out, view(r, decode))
 			return err
 		}
 		return c.print(orchestrator.Inspect(r, decode))
 	})
-	if errors.Is(err, errEnough) {
-		return nil
-	}
-	return err
-}
-
-// decoder decodes with the tokenizer of the run's last checkpoint, or of the job's model before there is one. Without
-// either it shows the ids.
-func decoder(dir string) func([]int32) string {
-	paths := []string{filepath.Join(dir, "checkpoints", "last")}
-	if j, err := job.Load(filepath.Join(dir, "job.yaml")); err == nil {
-		paths = append(paths, j.Model.Path)
-	}
-	for _, path := range paths {
-		if text, err := policy.LoadText(path); err == nil {
-			return func(ids []int32) string { return text.Tokenizer.Decode(ids, false) }
-		}
-	}
-	return func(ids []int32) string { return fmt.Sprint(ids) }
 }
 
 // view colours a trajectory: dim what was not sampled, green to red what was, by its logprob.

@@ -1,4 +1,4 @@
-package agentfly
+package cli
 
 import (
 	"context"
@@ -20,8 +20,10 @@ import (
 	"github.com/agentfly/agentfly/serve"
 )
 
-// serveCommand takes vLLM's flag names.
-func (c *commands) serveCommand() *cli.Command {
+// serveCommand serves a model. It takes vLLM's flag names.
+type serveCommand struct{ *env }
+
+func (c serveCommand) command() *cli.Command {
 	return &cli.Command{
 		Name: "serve", Usage: "serve a model over vLLM's and OpenAI's HTTP routes", ArgsUsage: "MODEL", Action: c.serve,
 		Flags: []cli.Flag{
@@ -81,7 +83,7 @@ func checkServe(x *cli.Context) error {
 	return nil
 }
 
-func (c *commands) serve(x *cli.Context) error {
+func (c serveCommand) serve(x *cli.Context) error {
 	path, err := one(x, "a folder, a .gguf or a hub id")
 	if err == nil {
 		err = checkServe(x)
@@ -118,11 +120,11 @@ func (c *commands) serve(x *cli.Context) error {
 }
 
 // server joins engine and text.
-func (c *commands) server(x *cli.Context, path string, p *policy.Policy, engine *local.Engine) (*serve.Server, error) {
+func (c serveCommand) server(x *cli.Context, path string, p *policy.Policy, engine *local.Engine) (*serve.Server, error) {
 	o := serve.Options{
 		Engine: engine, Tokenizer: p.Tokenizer, StopIDs: p.StopIDs, Models: x.StringSlice("served-model-name"), Root: path, Vocab: p.Config.VocabSize,
 		APIKey: x.String("api-key"), RawLogprobs: x.String("logprobs-mode") == "raw_logprobs", MaxQueue: x.Int("max-queue"),
-		MaxLogprobs: x.Int("max-logprobs"), Version: Version, ToolParser: x.String("tool-call-parser"),
+		MaxLogprobs: x.Int("max-logprobs"), Version: c.version, ToolParser: x.String("tool-call-parser"),
 		Warn: func(text string) { fmt.Fprintln(c.errOut, "agentfly: "+text) },
 		Stats: func() serve.Stats {
 			s := engine.Stats()
@@ -176,7 +178,7 @@ func newRenderer(p *policy.Policy, date string) (*masks.Renderer, error) {
 }
 
 // listen serves until the context ends; then running requests get their time, and are aborted.
-func (c *commands) listen(x *cli.Context, s *serve.Server) error {
+func (c serveCommand) listen(x *cli.Context, s *serve.Server) error {
 	defer s.Close()
 	listener, err := net.Listen("tcp", net.JoinHostPort(x.String("host"), strconv.Itoa(x.Int("port"))))
 	if err != nil {

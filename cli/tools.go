@@ -1,4 +1,4 @@
-package agentfly
+package cli
 
 import (
 	"context"
@@ -8,25 +8,29 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/urfave/cli/v2"
+
 	"github.com/agentfly/agentfly/python"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
-	"github.com/urfave/cli/v2"
 )
 
-func (c *commands) toolsCommand() *cli.Command {
+// toolCommands look at tools, call them and offer them to others.
+type toolCommands struct{ *env }
+
+func (c toolCommands) command() *cli.Command {
 	file := []cli.Flag{
 		&cli.StringFlag{Name: "runtime", Usage: "of a Python file: `RUNTIME` auto, cpython or gpython"},
 		&cli.BoolFlag{Name: "sandboxed", Usage: "a Python file runs in the sandbox"},
 		&cli.StringSliceFlag{Name: "show", Usage: "a further `PATH` that a sandboxed file may read"},
 	}
 	return &cli.Command{Name: "tools", Usage: "look at tools, of the catalog or of a Python file", Subcommands: []*cli.Command{
-		{Name: "list", Usage: "list the tools that job files can name, or what a file decorates", ArgsUsage: "[FILE]", Flags: file, Action: c.toolsList},
-		{Name: "schema", Usage: "print OpenAI's tools array of a file's tools, or of a tool of the catalog", ArgsUsage: "FILE|NAME", Flags: file, Action: c.toolsSchema},
-		{Name: "call", Usage: "call a tool of the catalog, or of a file", ArgsUsage: "[FILE] NAME '{…}'", Flags: file, Action: c.toolsCall},
-		{Name: "test", Usage: "run the functions test_NAME of a file", ArgsUsage: "FILE", Flags: file, Action: c.toolsTest},
-		c.toolsServeCommand(),
+		{Name: "list", Usage: "list the tools that job files can name, or what a file decorates", ArgsUsage: "[FILE]", Flags: file, Action: c.list},
+		{Name: "schema", Usage: "print OpenAI's tools array of a file's tools, or of a tool of the catalog", ArgsUsage: "FILE|NAME", Flags: file, Action: c.schema},
+		{Name: "call", Usage: "call a tool of the catalog, or of a file", ArgsUsage: "[FILE] NAME '{…}'", Flags: file, Action: c.call},
+		{Name: "test", Usage: "run the functions test_NAME of a file", ArgsUsage: "FILE", Flags: file, Action: c.test},
+		c.serveCommand(),
 	}}
 }
 
@@ -41,7 +45,7 @@ type toolSet struct {
 }
 
 // openTools opens a file or a name. What is wrong with it is wrong input.
-func (c *commands) openTools(x *cli.Context, what string) (*toolSet, error) {
+func (c toolCommands) openTools(x *cli.Context, what string) (*toolSet, error) {
 	s := &toolSet{resources: resources.New(resources.Options{Warn: func(text string) { fmt.Fprintln(c.errOut, "agentfly: "+text) }})}
 	var err error
 	if isFile(what) {
@@ -55,7 +59,7 @@ func (c *commands) openTools(x *cli.Context, what string) (*toolSet, error) {
 	return s, nil
 }
 
-func (c *commands) openFile(x *cli.Context, file string, s *toolSet) (err error) {
+func (c toolCommands) openFile(x *cli.Context, file string, s *toolSet) (err error) {
 	o := python.Options{Runtime: x.String("runtime"), Workers: 1, Stderr: c.errOut}
 	if len(x.StringSlice("show")) > 0 && !x.Bool("sandboxed") {
 		return errors.New("--show names what a sandbox shows; give --sandboxed with it")
@@ -78,7 +82,7 @@ func (c *commands) openFile(x *cli.Context, file string, s *toolSet) (err error)
 	return nil
 }
 
-func (c *commands) toolsList(x *cli.Context) (err error) {
+func (c toolCommands) list(x *cli.Context) (err error) {
 	if x.NArg() == 0 {
 		for _, name := range c.registries.Tools.Names() {
 			if _, err := fmt.Fprintf(c.text, "%-16s %s\n", name, firstLine(c.registries.Tools.Description(name))); err != nil {
@@ -117,7 +121,7 @@ func oneFile(x *cli.Context) (string, error) {
 	return file, err
 }
 
-func (c *commands) toolsSchema(x *cli.Context) (err error) {
+func (c toolCommands) schema(x *cli.Context) (err error) {
 	what, err := one(x, "a Python file or the name of a tool")
 	if err != nil {
 		return err
@@ -138,7 +142,7 @@ func (c *commands) toolsSchema(x *cli.Context) (err error) {
 	return c.print(json.RawMessage(data))
 }
 
-func (c *commands) toolsCall(x *cli.Context) (err error) {
+func (c toolCommands) call(x *cli.Context) (err error) {
 	args := x.Args().Slice()
 	if len(args) != 2 && (len(args) != 3 || !isFile(args[0])) {
 		return usagef("agentfly tools call takes a tool's name and its arguments as a JSON object, and before them the Python file if it has one")
@@ -171,8 +175,8 @@ func (c *commands) toolsCall(x *cli.Context) (err error) {
 	return errors.New("tools: the call failed")
 }
 
-// toolsTest runs every test function of a file in turn.
-func (c *commands) toolsTest(x *cli.Context) (err error) {
+// test runs every test function of a file in turn.
+func (c toolCommands) test(x *cli.Context) (err error) {
 	file, err := oneFile(x)
 	if err != nil {
 		return err

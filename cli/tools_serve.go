@@ -1,4 +1,4 @@
-package agentfly
+package cli
 
 import (
 	"context"
@@ -19,10 +19,10 @@ import (
 	"github.com/agentfly/agentfly/tools/mcp"
 )
 
-// toolsServeCommand offers tools to other programs.
-func (c *commands) toolsServeCommand() *cli.Command {
+// serveCommand offers tools to other programs.
+func (c toolCommands) serveCommand() *cli.Command {
 	return &cli.Command{
-		Name: "serve", Usage: "offer tools over MCP: all, or those that are named, or those of Python files", ArgsUsage: "[NAME|FILE.py …]", Action: c.toolsServe,
+		Name: "serve", Usage: "offer tools over MCP: all, or those that are named, or those of Python files", ArgsUsage: "[NAME|FILE.py …]", Action: c.serve,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "http", Usage: "listen on `ADDRESS`, such as 127.0.0.1:8090, instead of standard input and output; one that is not this machine's own needs an API key"},
 			&cli.StringFlag{Name: "api-key", EnvVars: []string{"AGENTFLY_API_KEY"}, Usage: "`KEY` that requests over HTTP must bear"},
@@ -32,7 +32,7 @@ func (c *commands) toolsServeCommand() *cli.Command {
 	}
 }
 
-func (c *commands) toolsServe(x *cli.Context) (err error) {
+func (c toolCommands) serve(x *cli.Context) (err error) {
 	if err := checkAddress(x.String("http"), x.String("api-key")); err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (c *commands) toolsServe(x *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	server, err := mcp.NewServer(registry, Version, mcp.ServerOptions{
+	server, err := mcp.NewServer(registry, c.version, mcp.ServerOptions{
 		MaxSessions: x.Int("max-sessions"), Idle: time.Duration(x.Int("session-timeout")) * time.Second,
 	})
 	if err != nil {
@@ -57,11 +57,11 @@ func (c *commands) toolsServe(x *cli.Context) (err error) {
 	if x.String("http") == "" {
 		return server.ServeStdio(x.Context, io.NopCloser(c.in), nopCloser{c.out})
 	}
-	return c.serveTools(x, server)
+	return c.listen(x, server)
 }
 
 // served makes the tools that the arguments name; all of the catalog for none.
-func (c *commands) served(ctx context.Context, shared *resources.Resources, names []string) (*tools.Registry, error) {
+func (c toolCommands) served(ctx context.Context, shared *resources.Resources, names []string) (*tools.Registry, error) {
 	registry := tools.NewRegistry(tools.Options{})
 	all := len(names) == 0
 	if all {
@@ -101,8 +101,8 @@ func checkAddress(address, key string) error {
 	return nil
 }
 
-// serveTools answers streamable HTTP until the context ends.
-func (c *commands) serveTools(x *cli.Context, tools *mcp.Server) error {
+// listen answers streamable HTTP until the context ends.
+func (c toolCommands) listen(x *cli.Context, tools *mcp.Server) error {
 	listener, err := net.Listen("tcp", x.String("http"))
 	if err != nil {
 		return fmt.Errorf("tools: serve: %w", err)

@@ -1,4 +1,4 @@
-package agentfly_test
+package e2e_test
 
 import (
 	"bytes"
@@ -9,13 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 )
-
-func trainTiny(t *testing.T, dir string, args ...string) ([]float64, []byte) {
-	t.Helper()
-	status, out, errs := command("", append(append([]string{"train", "--output", dir}, args...), "examples/tiny.yaml")...)
-	require.Zero(t, status, "%s%s", out, errs)
-	return curve(t, dir)
-}
 
 // Adapters alone learn the task on the frozen random model, and the run's files are what their readers expect.
 func TestTinyRunLearnsWithAdapters(t *testing.T) {

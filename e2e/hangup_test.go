@@ -1,6 +1,6 @@
 //go:build linux
 
-package agentfly_test
+package e2e_test
 
 import (
 	"bufio"
@@ -73,7 +73,7 @@ func TestHangUpStops(t *testing.T) {
 
 // Under nohup a hang-up is nothing.
 func TestHangUpUnderNohup(t *testing.T) {
-	run := exec.Command("sh", "-c", `trap "" HUP; exec "$0" tools serve --http 127.0.0.1:0 calculator`, os.Args[0])
+	run := exec.Command("sh", "-c", `trap "" HUP; exec "$0" tools serve --http 127.0.0.1:0 calculator`, self())
 	run.Env = append(os.Environ(), "AGENTFLY_TEST_BINARY=1")
 	out, err := run.StdoutPipe()
 	require.NoError(t, err)

@@ -1,6 +1,7 @@
-package agentfly_test
+package e2e_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,42 @@ import (
 
 	"github.com/stretchr/testify/require"
 )
+
+func TestEveryShippedJobIsValid(t *testing.T) {
+	onPath(t)
+	files, err := filepath.Glob("examples/*.yaml")
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(files), 3)
+	for _, f := range files {
+		t.Run(filepath.Base(f), func(t *testing.T) {
+			if _, err := os.Stat("examples/masksearch/passages.jsonl"); f == "examples/masksearch.yaml" && err != nil {
+				t.Skip("its passages are not there: scripts/learn.sh masksearch fetches them")
+			}
+			status, out, errs := command("", "job", "validate", "--run-code", f)
+			require.Zero(t, status, errs)
+			require.Equal(t, f+": ok\n", out)
+			status, out, _ = command("", "job", "effective", f)
+			require.Zero(t, status)
+			require.Contains(t, out, "aggregation")
+		})
+	}
+}
+
+// A job may be for rollouts alone; whoever means to train with it reads that it would be refused.
+func TestValidateSaysWhatTrainingRefuses(t *testing.T) {
+	onPath(t)
+	const f, refused = "examples/tiny.yaml", "--set rollout.top_p=0.9: rollout.top_p: 0.9: training needs the logprobs of the whole distribution that was sampled; this is for rollout and eval only, leave it out\n"
+	status, out, errs := command("", "job", "validate", f, "--set", "rollout.top_p=0.9")
+	require.Zero(t, status, errs)
+	require.Equal(t, f+": ok for rollout and eval; train refuses it:\n"+refused, out)
+	status, out, errs = command("", "job", "effective", f, "--set", "rollout.top_p=0.9")
+	require.Equal(t, 2, status)
+	require.Empty(t, out)
+	require.Contains(t, errs, refused)
+	status, _, errs = command("", "job", "validate", "examples/tiny_sft.yaml", "--set", "rollout.temperature=0.5")
+	require.Equal(t, 2, status)
+	require.Contains(t, errs, "rollout.temperature: 0.5: sft learns the distribution at temperature 1; leave it out")
+}
 
 // A job file is code: it names programs, Python files and services. Looking at one runs and asks none of them.
 func TestValidateRunsNothing(t *testing.T) {
@@ -88,4 +125,12 @@ func TestValidateWithoutRunning(t *testing.T) {
 	status, out, errs := command("", "job", "validate", "examples/tiny.yaml")
 	require.Zero(t, status, errs)
 	require.Equal(t, "examples/tiny.yaml: ok\n", out, "there is nothing to run")
+}
+
+func TestSchemaIsJSON(t *testing.T) {
+	status, out, _ := command("", "job", "schema")
+	require.Zero(t, status)
+	var v map[string]any
+	require.NoError(t, json.Unmarshal([]byte(out), &v))
+	require.Contains(t, v["properties"], "rollout")
 }

@@ -1,4 +1,4 @@
-package agentfly_test
+package e2e_test
 
 import (
 	"bufio"
@@ -9,26 +9,15 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/agentfly/agentfly"
 	"github.com/stretchr/testify/require"
-)
 
-// onPath puts this program on PATH as agentfly, as jobs name it in the command of an MCP server.
-func onPath(t *testing.T) {
-	t.Helper()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	dir := t.TempDir()
-	script := "#!/bin/sh\nAGENTFLY_TEST_BINARY=1 exec '" + self + "' \"$@\"\n"
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "agentfly"), []byte(script), 0o700)) //nolint:gosec // a program
-	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
-}
+	"github.com/agentfly/agentfly"
+)
 
 func TestMCPToolLearnsAsTheToolItselfDoes(t *testing.T) {
 	needTorch(t)

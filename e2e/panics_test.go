@@ -1,6 +1,6 @@
 //go:build torch
 
-package agentfly_test
+package e2e_test
 
 import (
 	"bytes"
@@ -9,11 +9,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+	"github.com/wangkuiyi/gotorch"
+
 	"github.com/agentfly/agentfly"
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/tools"
-	"github.com/stretchr/testify/require"
-	"github.com/wangkuiyi/gotorch"
 )
 
 // brittle is an estimator, reward minus the group's mean, that panics in its calls after the first ones. Calls that ask

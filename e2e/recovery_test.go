@@ -1,9 +1,8 @@
-package agentfly_test
+package e2e_test
 
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -16,9 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/agentfly/agentfly"
 	"github.com/agentfly/agentfly/rewards"
-	"github.com/stretchr/testify/require"
 )
 
 // tiny trains examples/tiny.yaml for six steps with a checkpoint every two and a rate that falls, in dir. A reward of weight 0 is called for
@@ -35,24 +35,6 @@ func tiny(ctx context.Context, dir string, harm func() (float64, error), args ..
 }
 
 func harmless() (float64, error) { return 0, nil }
-
-// stepLines are the steps of metrics.jsonl in the order of the file.
-func stepLines(t *testing.T, dir string) (steps []int) {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join(dir, "metrics.jsonl"))
-	require.NoError(t, err)
-	for _, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
-		var m struct {
-			Step int      `json:"step"`
-			Mean *float64 `json:"reward/mean"`
-		}
-		require.NoError(t, json.Unmarshal([]byte(line), &m))
-		if m.Mean != nil {
-			steps = append(steps, m.Step)
-		}
-	}
-	return steps
-}
 
 func TestARunThatStoppedContinuesBitForBit(t *testing.T) {
 	needTorch(t)
@@ -108,17 +90,6 @@ func TestARunThatStoppedContinuesBitForBit(t *testing.T) {
 		require.Contains(t, out, "note: step 5 was trained again as recorded: the same loss, gradient norm and policy version\n")
 		requireSameRun(t, dir, rewardsWhole, weightsWhole)
 	})
-}
-
-func requireSameRun(t *testing.T, dir string, rewards []float64, weights []byte) {
-	t.Helper()
-	require.Equal(t, []int{0, 1, 2, 3, 4, 5}, stepLines(t, dir))
-	again, same := curve(t, dir)
-	require.Equal(t, rewards, again)
-	require.True(t, bytes.Equal(weights, same), "the final weights differ")
-	status, out, errs := command("", "inspect", "trajectory", "--run", dir)
-	require.Zero(t, status, errs)
-	require.Equal(t, 6*128, strings.Count(out, "\n"), "every trajectory is stored once")
 }
 
 // Real processes and real signals: what a kill leaves on the disk continues to the same end.
@@ -223,44 +194,6 @@ func TestARewardThatIsNaNStopsTheRun(t *testing.T) {
 	require.Contains(t, errs, "rewards: harm: the value is NaN, not a finite number")
 }
 
-func TestResumeRefusesOtherData(t *testing.T) {
-	needTorch(t)
-	dir := filepath.Join(t.TempDir(), "run")
-	status, _, errs := tiny(context.Background(), dir, harmless, "--set", "trainer.steps=1")
-	require.Zero(t, status, errs)
-	other := filepath.Join(t.TempDir(), "tasks.jsonl")
-	data, err := os.ReadFile("examples/tiny/tasks.jsonl")
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(other, append(data, '\n'), 0o600))
-	status, _, errs = tiny(context.Background(), dir, harmless, "--resume", "--set", "data.train="+other)
-	require.Equal(t, 2, status)
-	require.Contains(t, errs, "is not the file that the run in")
-	status, _, errs = tiny(context.Background(), filepath.Join(t.TempDir(), "empty"), harmless, "--resume")
-	require.Equal(t, 2, status)
-	require.Contains(t, errs, "holds no run to resume; leave --resume out")
-}
-
-func TestResumeRefusesACheckpointThatChanged(t *testing.T) {
-	needTorch(t)
-	dir := filepath.Join(t.TempDir(), "run")
-	status, _, errs := tiny(context.Background(), dir, harmless, "--set", "trainer.steps=1")
-	require.Zero(t, status, errs)
-	for _, name := range []string{"model.safetensors", "trainer/optimizer.safetensors", "tokenizer.json"} {
-		path := filepath.Join(dir, "checkpoints", "last", name)
-		data, err := os.ReadFile(path)
-		require.NoError(t, err)
-		data[len(data)/2] ^= 1
-		require.NoError(t, os.WriteFile(path, data, 0o600))
-		status, _, errs = tiny(context.Background(), dir, harmless, "--resume")
-		require.Equal(t, 1, status, errs)
-		require.Contains(t, errs, filepath.Base(name)+" is not the file that was written")
-		data[len(data)/2] ^= 1
-		require.NoError(t, os.WriteFile(path, data, 0o600))
-	}
-	status, _, errs = tiny(context.Background(), dir, harmless, "--resume", "--set", "trainer.steps=2")
-	require.Zero(t, status, errs)
-}
-
 func TestARunThatCouldNotBeginLeavesNoFolder(t *testing.T) {
 	needTorch(t)
 	dir := filepath.Join(t.TempDir(), "run")
@@ -268,24 +201,4 @@ func TestARunThatCouldNotBeginLeavesNoFolder(t *testing.T) {
 	require.Equal(t, 2, status)
 	require.Equal(t, "agentfly: --set model.path=nowhere: model.path: modelfile: nowhere does not exist; name a folder, a .gguf file or a hub id (ORG/NAME)\n", errs)
 	require.NoDirExists(t, dir)
-}
-
-// A run that goes on with other settings says each of them, and keeps the job of before.
-func TestResumeSaysWhichSettingsChanged(t *testing.T) {
-	needTorch(t)
-	dir := filepath.Join(t.TempDir(), "run")
-	status, _, errs := tiny(context.Background(), dir, harmless, "--set", "trainer.steps=1")
-	require.Zero(t, status, errs)
-	before, err := os.ReadFile(filepath.Join(dir, "job.yaml"))
-	require.NoError(t, err)
-	status, out, errs := tiny(context.Background(), dir, harmless, "--resume", "--set", "trainer.steps=2", "--set", "trainer.learning_rate=5e-4")
-	require.Zero(t, status, errs)
-	require.Contains(t, out, "note: the run goes on with another setting: trainer.learning_rate: 0.001 → 0.0005\nnote: the run goes on with another setting: trainer.steps: 1 → 2\nnote: the job of before stays as "+filepath.Join(dir, "job.1.yaml")+"\n")
-	kept, err := os.ReadFile(filepath.Join(dir, "job.1.yaml"))
-	require.NoError(t, err)
-	require.Equal(t, string(before), string(kept))
-	status, out, errs = tiny(context.Background(), dir, harmless, "--resume", "--set", "trainer.steps=2", "--set", "trainer.learning_rate=5e-4")
-	require.Zero(t, status, errs)
-	require.NotContains(t, out, "another setting")
-	require.NoFileExists(t, filepath.Join(dir, "job.2.yaml"))
 }

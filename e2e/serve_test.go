@@ -1,6 +1,6 @@
 //go:build torch
 
-package agentfly_test
+package e2e_test
 
 import (
 	"bufio"

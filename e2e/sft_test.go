@@ -1,4 +1,4 @@
-package agentfly_test
+package e2e_test
 
 import (
 	"bytes"
@@ -10,42 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 )
-
-// metricsOf are the lines of metrics.jsonl that hold the key.
-func metricsOf(t *testing.T, dir, key string) (out []map[string]any) {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join(dir, "metrics.jsonl"))
-	require.NoError(t, err)
-	for _, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
-		var m map[string]any
-		require.NoError(t, json.Unmarshal([]byte(line), &m))
-		if _, ok := m[key]; ok {
-			out = append(out, m)
-		}
-	}
-	return out
-}
-
-func trainJob(t *testing.T, jobFile string, args ...string) (dir string) {
-	t.Helper()
-	dir = filepath.Join(t.TempDir(), "run")
-	status, out, errs := command("", append([]string{"train", "--output", dir, jobFile}, args...)...)
-	require.Zero(t, status, "%s%s", out, errs)
-	return dir
-}
-
-func summaryOf(t *testing.T, dir string) (s struct {
-	Steps int                `json:"steps"`
-	Loss  map[string]float64 `json:"loss"`
-	Eval  map[string]float64 `json:"eval"`
-},
-) {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join(dir, "summary.json"))
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(data, &s))
-	return s
-}
 
 // The first step's loss and gradient are those that transformers computes (scripts/goldens/sft.py).
 func TestSFTAgainstTransformers(t *testing.T) {

@@ -1,6 +1,6 @@
 //go:build torch
 
-package agentfly_test
+package bench_test
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package agentfly_test
+package bench_test
 
 import (
 	"context"
@@ -32,7 +32,7 @@ func TestABenchmarkBesideOtherWorkIsRefused(t *testing.T) {
 	burn(t)
 	lines := filepath.Join(t.TempDir(), "lines")
 	side := func(others string, command string) (string, error) {
-		c := exec.Command("python3", "scripts/bench_side.py", lines, "the tortoise", "sh", "-c", command)
+		c := exec.Command("python3", "../bench_side.py", lines, "the tortoise", "sh", "-c", command)
 		c.Env = append(os.Environ(), "BENCH_OTHERS="+others, "BENCH_TRIES=2")
 		out, err := c.CombinedOutput()
 		return string(out), err
@@ -61,7 +61,7 @@ func TestABenchmarkBesideOtherWorkIsRefused(t *testing.T) {
 
 // Rounds that do not agree are refused, and no page is written.
 func TestABenchmarkWhoseRoundsLieApartIsRefused(t *testing.T) {
-	page, err := os.ReadFile("docs/performance.md")
+	page, err := os.ReadFile("../../docs/performance.md")
 	require.NoError(t, err)
 	table := func(values ...string) (string, error) {
 		lines := filepath.Join(t.TempDir(), "lines")
@@ -71,7 +71,7 @@ func TestABenchmarkWhoseRoundsLieApartIsRefused(t *testing.T) {
 			text.WriteString(`{"engine": "agentfly", "dtype": "float32", "what": "decode_spread", "sequences": 8, "value": ` + v + "}\n")
 		}
 		require.NoError(t, os.WriteFile(lines, []byte(text.String()), 0o600))
-		c := exec.Command("python3", "scripts/bench_table.py", "engine", lines, "0.1", "x")
+		c := exec.Command("python3", "../bench_table.py", "engine", lines, "0.1", "x")
 		c.Env = append(os.Environ(), "BENCH_DRY=1")
 		out, err := c.CombinedOutput()
 		return string(out), err
@@ -85,7 +85,7 @@ func TestABenchmarkWhoseRoundsLieApartIsRefused(t *testing.T) {
 	out, err = table("1621", "1700", "1950")
 	require.NoError(t, err, out)
 	require.Contains(t, out, "| decode, float32 | 8 | 1700 |")
-	now, err := os.ReadFile("docs/performance.md")
+	now, err := os.ReadFile("../../docs/performance.md")
 	require.NoError(t, err)
 	require.Equal(t, string(page), string(now))
 }
