@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -49,12 +48,10 @@ func (c serveCommand) command() *cli.Command {
 
 // checkServe refuses flags before anything is loaded.
 func checkServe(x *cli.Context) error {
-	host := x.String("host")
-	ip := net.ParseIP(host)
-	own := host == "localhost" || ip != nil && ip.IsLoopback()
+	if err := httpserver.CheckKey(x.String("host"), x.String("host"), x.String("api-key")); err != nil {
+		return usagef("--host %v", err)
+	}
 	switch {
-	case !own && x.String("api-key") == "":
-		return usagef("--host %s is reachable from elsewhere: give --api-key, or the environment's AGENTFLY_API_KEY", host)
 	case x.Int("port") < 0 || x.Int("port") > 65535:
 		return usagef("--port is %d; allowed: 0 to 65535", x.Int("port"))
 	case x.Int("max-model-len") < 0 || x.IsSet("max-model-len") && x.Int("max-model-len") < 2:
@@ -184,29 +181,12 @@ func (c serveCommand) listen(x *cli.Context, s *serve.Server) error {
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
-	server := httpserver.NewServer(s, c.errOut)
 	fmt.Fprintf(c.text, "serving %s on http://%s\n", x.Args().First(), listener.Addr())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(httpserver.Listener(listener, httpserver.MaxConnections)) }()
-	select {
-	case err := <-ended:
+	service := httpserver.Service{
+		Handler: s, Errors: c.errOut, Grace: time.Duration(x.Int("shutdown-timeout")) * time.Second, Abort: s.Close,
+	}
+	if err := service.Serve(x.Context, listener); err != nil {
 		return fmt.Errorf("serve: %w", err)
-	case <-x.Context.Done():
-	}
-	grace, cancel := context.WithTimeout(context.Background(), time.Duration(x.Int("shutdown-timeout"))*time.Second)
-	defer cancel()
-	err = server.Shutdown(grace)
-	if err != nil { // some still run
-		s.Close()
-		last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		if err = server.Shutdown(last); err != nil {
-			err = errors.Join(err, server.Close())
-		}
-	}
-	<-ended
-	if err != nil {
-		return fmt.Errorf("serve: a request did not end in time: %w", err)
 	}
 	return nil
 }

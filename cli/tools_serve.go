@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io"
@@ -95,8 +94,8 @@ func checkAddress(address, key string) error {
 	if err != nil {
 		return usagef("--http %s: allowed is HOST:PORT, such as 127.0.0.1:8090", address)
 	}
-	if ip := net.ParseIP(host); key == "" && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return usagef("--http %s is reachable from elsewhere: give --api-key, or the environment's AGENTFLY_API_KEY", address)
+	if err := httpserver.CheckKey(address, host, key); err != nil {
+		return usagef("--http %v", err)
 	}
 	return nil
 }
@@ -109,23 +108,16 @@ func (c toolCommands) listen(x *cli.Context, tools *mcp.Server) error {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", bearing(x.String("api-key"), tools))
-	server := httpserver.NewServer(httpserver.Handler(mux, httpserver.Options{}), c.errOut)
 	fmt.Fprintf(c.text, "serving tools on http://%s/mcp\n", listener.Addr())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(httpserver.Listener(listener, httpserver.MaxConnections)) }()
-	select {
-	case err := <-ended:
+	var closed error
+	service := httpserver.Service{ // without grace: streams of events end only with their sessions
+		Handler: httpserver.Handler(mux, httpserver.Options{}), Errors: c.errOut, Abort: func() { closed = tools.Close() },
+	}
+	err = service.Serve(x.Context, listener)
+	if err != nil && !errors.Is(err, httpserver.ErrLate) { // a call that runs on ends with the process
 		return fmt.Errorf("tools: serve: %w", err)
-	case <-x.Context.Done():
 	}
-	err = tools.Close() // streams of events end only with their sessions
-	grace, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	if stop := server.Shutdown(grace); stop != nil {
-		err = errors.Join(err, server.Close())
-	}
-	<-ended
-	return err
+	return closed
 }
 
 // bearing lets requests through that bear the key; all for none.
@@ -134,8 +126,7 @@ func bearing(key string, next http.Handler) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if !ok || subtle.ConstantTimeCompare([]byte(given), []byte(key)) != 1 {
+		if !httpserver.Bears(r, key) {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			w.Header().Set("Connection", "close") // who has no key keeps no connection
 			http.Error(w, "the API key is missing or wrong", http.StatusUnauthorized)
