@@ -58,17 +58,34 @@ func WithFormat(name string, f tools.FormatFactory) Option {
 
 // WithReward registers a reward under its own name.
 func WithReward(w rewards.Reward) Option {
-	return func(r *orchestrator.Registries) error { return r.Rewards.RegisterReward(w) }
+	return func(r *orchestrator.Registries) error { return r.Rewards.Register(w) }
 }
 
-// WithLoss registers a loss.
+// WithRewardFactory registers a factory of rewards with parameters, under a name that job files give: {name: NAME, parameter: value}.
+func WithRewardFactory(name, description string, f rewards.Factory) Option {
+	return func(r *orchestrator.Registries) error { return r.Rewards.Add(name, description, f) }
+}
+
+// WithLoss registers a loss as its specification says, with settings of its own where it has some.
 func WithLoss(s algorithms.LossSpec) Option {
 	return func(r *orchestrator.Registries) error { return r.Algorithms.AddLoss(s) }
 }
 
-// WithEstimator registers an advantage estimator.
+// WithLossFactory registers a loss that clips nothing and has no settings of its own. The description is its formula, which
+// `agentfly job effective` prints. What else there is to say of a loss says WithLoss.
+func WithLossFactory(name, description string, f func(algorithms.Settings) (algorithms.Loss, error)) Option {
+	return WithLoss(algorithms.LossSpec{Name: name, Formula: description, New: f})
+}
+
+// WithEstimator registers an advantage estimator as its specification says, with settings of its own where it has some.
 func WithEstimator(s algorithms.EstimatorSpec) Option {
 	return func(r *orchestrator.Registries) error { return r.Algorithms.AddEstimator(s) }
+}
+
+// WithEstimatorFactory registers an advantage estimator that reads rewards and tokens and has no settings of its own. The description is its
+// formula, which `agentfly job effective` prints. What else there is to say of an estimator says WithEstimator.
+func WithEstimatorFactory(name, description string, f func(algorithms.Settings) (algorithms.Estimator, error)) Option {
+	return WithEstimator(algorithms.EstimatorSpec{Name: name, Formula: description, New: f})
 }
 
 // Exit statuses.
