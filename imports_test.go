@@ -15,7 +15,7 @@ import (
 const module = "github.com/agentfly/agentfly"
 
 // rank orders the top-level folders: a package imports only folders of a lower rank, or its own folder.
-// See "Layout and imports" in CONTRIBUTING.md.
+// See CONTRIBUTING.md.
 var rank = map[string]int{
 	"examples": 8, "cmd": 7, "scripts": 7, "e2e": 7, "": 6, "cli": 5, "orchestrator": 4,
 	"serve": 3, "engines": 2, "algorithms": 2, "tools": 2, "rewards": 2, "masks": 2, "policy": 2, "trainer": 3,
