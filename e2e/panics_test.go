@@ -72,7 +72,7 @@ func TestARunWhoseEstimatorPanicsIsResumable(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	status, out, errs := train(dir, 3)
 	require.Equal(t, 1, status, out)
-	require.Regexp(t, `agentfly: trainer: step 3: algorithms: advantage brittle panicked: no such column, at \S+panics_torch_test\.go:\d+\n`, errs)
+	require.Regexp(t, `agentfly: trainer: step 3: algorithms: advantage brittle panicked: no such column, at \S+panics_test\.go:\d+\n`, errs)
 	require.Contains(t, errs, "the run can go on with --resume")
 	require.Equal(t, []int{0, 1, 2}, stepLines(t, dir))
 
@@ -105,7 +105,7 @@ func TestARunWhoseLossPanicsEndsWithAMessage(t *testing.T) {
 		"agentfly", "train", "examples/tiny.yaml", "--output", dir, "--set", "algorithm={advantage: grpo, loss: panicking}", "--set", "trainer.steps=2",
 	}, strings.NewReader(""), &out, &errs, loss)
 	require.Equal(t, 1, status, out.String())
-	require.Regexp(t, `agentfly: trainer: step 0: optimizer step 1 of 1: algorithms: loss panicking: its PerToken panicked: three rows, at \S+panics_torch_test\.go:\d+\n`, errs.String())
+	require.Regexp(t, `agentfly: trainer: step 0: optimizer step 1 of 1: algorithms: loss panicking: its PerToken panicked: three rows, at \S+panics_test\.go:\d+\n`, errs.String())
 	require.Contains(t, errs.String(), "the run can go on with --resume")
 }
 
@@ -138,6 +138,6 @@ func TestAFormatThatPanicsBeforeTheFirstRollout(t *testing.T) {
 			"--set", "agent={kind: custom, format: " + name + ", max_turns: 2, tools: [calculator], instructions: false}",
 		}, strings.NewReader(""), &out, &errs, format)
 		require.Equal(t, 2, status, errs.String())
-		require.Regexp(t, `agent\.format: the format `+name+` panicked: `+wrong.say+`, at \S+panics_torch_test\.go:\d+`, errs.String())
+		require.Regexp(t, `agent\.format: the format `+name+` panicked: `+wrong.say+`, at \S+panics_test\.go:\d+`, errs.String())
 	}
 }
