@@ -38,6 +38,10 @@ type miniBatch struct {
 	cut    map[int]bool    // units of which one micro-batch of train does not hold all rows
 }
 
+func (c Config) packOptions(temperature float64) PackOptions {
+	return PackOptions{MicroBatchTokens: c.MicroBatchTokens, MaxLength: c.MaxLength, Temperature: temperature, minShared: c.minShared}
+}
+
 // pack packs the units for which use is true. Rows keep indexing plan.items.
 func (r *stepRun) pack(units []int, use func(u unit) bool) ([]MicroBatch, error) {
 	var items []PackItem

@@ -42,14 +42,10 @@ func (c Config) validate() error {
 		return fmt.Errorf("trainer: temperature is %v; training needs the one that sampled, above 0", c.Temperature)
 	case c.MicroBatchTokens < 1:
 		return fmt.Errorf("trainer: micro_batch_tokens is %d, it must be 1 or more", c.MicroBatchTokens)
-	case c.MaxLength < 0:
-		return fmt.Errorf("trainer: longest sample %d must be 0 or more", c.MaxLength)
+	case c.MaxLength < 0 || c.minShared < 0:
+		return fmt.Errorf("trainer: longest sample %d and shared tokens %d must be 0 or more", c.MaxLength, c.minShared)
 	}
 	return nil
-}
-
-func (c Config) packOptions(temperature float64) PackOptions {
-	return PackOptions{MicroBatchTokens: c.MicroBatchTokens, MaxLength: c.MaxLength, Temperature: temperature, minShared: c.minShared}
 }
 
 // Reference is the frozen policy. Score returns the log-probability of every row's target, [N], at the batch's
