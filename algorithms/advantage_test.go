@@ -1,17 +1,32 @@
 package algorithms
 
 import (
+	"encoding/json"
 	"math"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 )
+
+// read reads an algorithm block of a job file the way package job does: the YAML of a value becomes JSON.
+func read(block string) (Config, error) {
+	var v any
+	if err := yaml.Unmarshal([]byte(block), &v); err != nil {
+		return Config{}, err
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		return Config{}, err
+	}
+	return ParseJSON(data)
+}
 
 // resolve makes an algorithm from a YAML block; the test fails if it is refused.
 func resolve(t testing.TB, block string) *Algorithm {
 	t.Helper()
-	c, err := ParseYAML([]byte(block))
+	c, err := read(block)
 	require.NoError(t, err)
 	a, err := c.Resolve(NewRegistry())
 	require.NoError(t, err)

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // Config is the algorithm block of a job file and of `agentfly inspect loss`, as written. Resolve fills in what is not
@@ -60,7 +58,12 @@ type Choice struct {
 	Keys map[string]any // without name; numbers are int, int64 or float64
 }
 
-func (c *Choice) set(v any) error {
+// UnmarshalJSON reads a name or an object.
+func (c *Choice) UnmarshalJSON(data []byte) error {
+	var v any
+	if err := json.Unmarshal(data, &v); err != nil {
+		return err
+	}
 	switch v := v.(type) {
 	case string:
 		*c = Choice{Name: v}
@@ -77,44 +80,17 @@ func (c *Choice) set(v any) error {
 	return fmt.Errorf("algorithms: %v is neither a name nor {name: NAME, key: value}", v)
 }
 
-// UnmarshalYAML reads a name or a mapping.
-func (c *Choice) UnmarshalYAML(n *yaml.Node) error {
-	var v any
-	if err := n.Decode(&v); err != nil {
-		return err
-	}
-	if err := c.set(v); err != nil {
-		return fmt.Errorf("line %d: %w", n.Line, err)
-	}
-	return nil
-}
-
-// UnmarshalJSON reads a name or an object.
-func (c *Choice) UnmarshalJSON(data []byte) error {
-	var v any
-	if err := json.Unmarshal(data, &v); err != nil {
-		return err
-	}
-	return c.set(v)
-}
-
-// whole is what both encodings write.
-func (c Choice) whole() any {
+// MarshalJSON writes the form that UnmarshalJSON reads.
+func (c Choice) MarshalJSON() ([]byte, error) {
 	if len(c.Keys) == 0 {
-		return c.Name
+		return json.Marshal(c.Name)
 	}
 	m := map[string]any{"name": c.Name}
 	for k, v := range c.Keys {
 		m[k] = v
 	}
-	return m
+	return json.Marshal(m)
 }
-
-// MarshalYAML writes the form that UnmarshalYAML reads.
-func (c Choice) MarshalYAML() (any, error) { return c.whole(), nil }
-
-// MarshalJSON writes the form that UnmarshalJSON reads.
-func (c Choice) MarshalJSON() ([]byte, error) { return json.Marshal(c.whole()) }
 
 // ParseJSON reads an algorithm block in JSON; unknown keys and anything after the object are errors.
 func ParseJSON(data []byte) (Config, error) {
@@ -126,17 +102,6 @@ func ParseJSON(data []byte) (Config, error) {
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return Config{}, fmt.Errorf("algorithms: algorithm block: more follows the object")
-	}
-	return c, nil
-}
-
-// ParseYAML reads an algorithm block in YAML; unknown keys are errors.
-func ParseYAML(data []byte) (Config, error) {
-	var c Config
-	d := yaml.NewDecoder(bytes.NewReader(data))
-	d.KnownFields(true)
-	if err := d.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
-		return Config{}, fmt.Errorf("algorithms: algorithm block: %w", err)
 	}
 	return c, nil
 }

@@ -140,7 +140,7 @@ func TestAdapterGoldenTenSteps(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/generic=%t", g.Name, generic), func(t *testing.T) {
 				m := g.model(t)
 				require.NoError(t, m.useGeneric(generic))
-				o, err := NewOptimizer(m, AdamWConfig{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1})
+				o, err := NewOptimizer(m, AdamWConfig{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1}, nil)
 				require.NoError(t, err)
 				defer o.Close()
 				for i, want := range g.Norms {
@@ -175,7 +175,7 @@ func TestCacheHasTheAdapter(t *testing.T) {
 	for _, g := range adapterGoldens(t) {
 		m := g.model(t)
 		k := newCache(t, m, 32, blockSize)
-		o, err := NewOptimizer(m, DefaultAdamW())
+		o, err := NewOptimizer(m, DefaultAdamW(), nil)
 		require.NoError(t, err)
 		blocks := make([]int32, 32)
 		for i := range blocks {
@@ -252,7 +252,7 @@ func TestAdapterRefuses(t *testing.T) {
 	}
 	_, ok := m.Adapter()
 	require.False(t, ok)
-	o, err := NewOptimizer(m, DefaultAdamW())
+	o, err := NewOptimizer(m, DefaultAdamW(), nil)
 	require.NoError(t, err)
 	defer o.Close()
 	stale, err := m.Forward(b, ForwardOptions{Grad: true})

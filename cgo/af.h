@@ -32,7 +32,7 @@ int64_t af_live_handles(void);      /* objects made here and not freed yet: tens
 typedef void *af_tensor;
 void af_tensor_free(af_tensor t);   /* steals t; NULL is allowed */
 int64_t af_tensor_drain(void);      /* frees what gotorch's finalizers queued; call when no tensor op is in flight */
-enum { AF_F32 = 0, AF_F16 = 1, AF_BF16 = 2, AF_I32 = 3, AF_I64 = 4, AF_F64 = 5, AF_BOOL = 6 };
+enum { AF_F32 = 0, AF_F16 = 1, AF_BF16 = 2, AF_F64 = 5 };
 /* data [shape...] borrowed, copied to the model's device (or CPU when m is NULL); out new */
 struct af_model;
 af_error *af_tensor_new(struct af_model *m, const void *data, int dtype, const int64_t *shape, int ndim, af_tensor *out);
@@ -42,14 +42,13 @@ af_error *af_tensor_read(af_tensor t, float *out, int64_t n);
 int64_t af_tensor_numel(af_tensor t); /* borrowed; -1 for NULL */
 
 /* Autograd ops that gotorch lacks. a, b borrowed; *out new. */
-enum { AF_OP_EXP = 0, AF_OP_LOG, AF_OP_NEG, AF_OP_ABS, AF_OP_DETACH, AF_OP_SIGMOID };
+enum { AF_OP_EXP = 0, AF_OP_NEG, AF_OP_DETACH, AF_OP_SIGMOID };
 af_error *af_op_unary(int op, af_tensor a, af_tensor *out);
 enum { AF_OP_MINIMUM = 0, AF_OP_MAXIMUM, AF_OP_GT, AF_OP_LT };
 af_error *af_op_binary(int op, af_tensor a, af_tensor b, af_tensor *out); /* broadcasting; GT, LT give bool */
 af_error *af_op_clamp(af_tensor a, double low, double high, af_tensor *out); /* +-INFINITY leaves a side open */
 af_error *af_op_affine(af_tensor a, double scale, double shift, af_tensor *out); /* scale * a + shift */
 af_error *af_op_where(af_tensor condition, af_tensor a, af_tensor b, af_tensor *out);
-af_error *af_op_gather(af_tensor a, int64_t dim, af_tensor index, af_tensor *out);
 /* sum of a[i] * weight[i] over weight[i] != 0 only: where the weight is 0, a NaN in a touches neither value nor gradient.
  * a, weight [N]; *out new, scalar. */
 af_error *af_op_masked_sum(af_tensor a, af_tensor weight, af_tensor *out);
@@ -161,7 +160,6 @@ af_error *af_group_all_gather(af_group *g, float *data, int64_t n);
 void af_group_fail(af_group *g, const char *why);
 /* the model's parameters become those of rank 0; af_model_changed is implied */
 af_error *af_model_broadcast(af_model *m, af_group *g);
-int af_group_has_nccl(void);
 
 /* ---- an NCCL group with processes that are no ranks of a run: the workers of a server that take weights ----
  * libnccl.so.2 is loaded when it is first asked for. library NULL or "": the one that libtorch uses, else one beside

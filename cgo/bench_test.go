@@ -105,7 +105,7 @@ func trainStep(b *testing.B, m *Model) {
 	defer runtime.UnlockOSThread()
 	SetThreads(runtime.GOMAXPROCS(0))
 	c := m.Config()
-	o, err := NewOptimizer(m, DefaultAdamW())
+	o, err := NewOptimizer(m, DefaultAdamW(), nil)
 	require.NoError(b, err)
 	defer o.Close()
 	batch := mainJob(c.VocabSize)

@@ -56,9 +56,6 @@ func NewGroup(c GroupConfig) (*Group, error) {
 	return g, nil
 }
 
-// HasNCCL reports whether the library was built with NCCL, so that CUDA tensors need not go through the CPU.
-func HasNCCL() bool { return C.af_group_has_nccl() != 0 }
-
 // Close leaves the group; it may be called again.
 func (g *Group) Close() error {
 	g.mu.Lock()

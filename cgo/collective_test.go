@@ -190,7 +190,7 @@ func playShards(g *Group) error {
 	if err := g.BroadcastModel(m); err != nil {
 		return err
 	}
-	o, err := NewShardedOptimizer(m, AdamWConfig{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.1}, g)
+	o, err := NewOptimizer(m, AdamWConfig{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.1}, g)
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func TestCUDAAgreesWithTheCPU(t *testing.T) {
 				logprobs, entropy, err := m.Score(b)
 				require.NoError(t, err)
 				scores[i] = append(logprobs, entropy...)
-				optimizers[i], err = NewOptimizer(m, AdamWConfig{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1})
+				optimizers[i], err = NewOptimizer(m, AdamWConfig{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1}, nil)
 				require.NoError(t, err)
 				defer optimizers[i].Close()
 			}
@@ -154,7 +154,7 @@ func packed8k(b *testing.B, m *Model) {
 	for _, p := range m.Parameters() {
 		parameters += p.Elements()
 	}
-	o, err := NewOptimizer(m, DefaultAdamW())
+	o, err := NewOptimizer(m, DefaultAdamW(), nil)
 	require.NoError(b, err)
 	defer o.Close()
 	batch := &Batch{Temperature: 1}

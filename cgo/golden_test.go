@@ -244,7 +244,7 @@ func TestGoldenTenSteps(t *testing.T) {
 				g := loadGolden(t, name)
 				m := g.model(t)
 				require.NoError(t, m.useGeneric(generic))
-				o, err := NewOptimizer(m, AdamWConfig{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1})
+				o, err := NewOptimizer(m, AdamWConfig{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1}, nil)
 				require.NoError(t, err)
 				defer o.Close()
 				require.Len(t, g.Norms, 10)

@@ -69,7 +69,7 @@ func halfPrecision(t *testing.T, name string, generic bool, bound float64) {
 	b := plain(g.IDs, g.Temperature)
 	waveLoss(t, m, b, ForwardOptions{})
 	exact := gradients(t, m)
-	o, err := NewOptimizer(m, DefaultAdamW())
+	o, err := NewOptimizer(m, DefaultAdamW(), nil)
 	require.NoError(t, err)
 	defer o.Close()
 	require.NoError(t, o.ZeroGrad())
@@ -107,7 +107,7 @@ func TestHalfPrecisionRepeats(t *testing.T) {
 	}
 	m := tinyModel(t, c, 7)
 	require.NoError(t, m.SetDType(BF16))
-	o, err := NewOptimizer(m, DefaultAdamW())
+	o, err := NewOptimizer(m, DefaultAdamW(), nil)
 	require.NoError(t, err)
 	defer o.Close()
 	b := plain(randomIDs(rand.New(rand.NewPCG(2, 3)), 1500, c.VocabSize), 1)
@@ -127,7 +127,7 @@ func TestHalfPrecisionRepeats(t *testing.T) {
 func TestHalfPrecisionMaster(t *testing.T) {
 	m, b := tiny(t)
 	require.NoError(t, m.SetDType(BF16))
-	o, err := NewOptimizer(m, DefaultAdamW())
+	o, err := NewOptimizer(m, DefaultAdamW(), nil)
 	require.NoError(t, err)
 	defer o.Close()
 	before, err := m.Parameter("model.norm.weight")

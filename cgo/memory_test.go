@@ -137,7 +137,7 @@ func TestThousandOfEverything(t *testing.T) {
 		if i%3 == 0 {
 			require.NoError(t, m.SetDType(BF16))
 		}
-		o, err := NewOptimizer(m, DefaultAdamW())
+		o, err := NewOptimizer(m, DefaultAdamW(), nil)
 		require.NoError(t, err)
 		out, err := m.Forward(b, ForwardOptions{Grad: true, Entropy: true, Values: true, Checkpoint: i%5 == 0})
 		require.NoError(t, err)

@@ -24,12 +24,9 @@ type Optimizer struct {
 	cleanup runtime.Cleanup
 }
 
-// NewOptimizer makes an optimizer with zero state for a process alone.
-func NewOptimizer(m *Model, c AdamWConfig) (*Optimizer, error) { return NewShardedOptimizer(m, c, nil) }
-
-// NewShardedOptimizer makes an optimizer whose gradients are summed and whose state is spread over a group; nil is no
-// group. Close it before the group.
-func NewShardedOptimizer(m *Model, c AdamWConfig, g *Group) (*Optimizer, error) {
+// NewOptimizer makes an optimizer with zero state, for a process alone where g is nil. With a group the gradients are summed and
+// the state is spread over its ranks; close the optimizer before the group.
+func NewOptimizer(m *Model, c AdamWConfig, g *Group) (*Optimizer, error) {
 	o := &Optimizer{model: m, group: g}
 	raw := C.af_adamw_config{beta1: C.double(c.Beta1), beta2: C.double(c.Beta2), eps: C.double(c.Eps), weight_decay: C.double(c.WeightDecay)}
 	err := m.with("optimizer", func(p *C.af_model) error {

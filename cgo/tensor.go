@@ -83,16 +83,6 @@ func FromFloat64s(m *Model, v []float64, shape ...int64) (gotorch.Tensor, error)
 	return newTensor(m, unsafe.Pointer(unsafe.SliceData(v)), len(v), C.AF_F64, shape)
 }
 
-// FromInts copies v to a new int64 tensor, as FromFloats.
-func FromInts(m *Model, v []int64, shape ...int64) (gotorch.Tensor, error) {
-	return newTensor(m, unsafe.Pointer(unsafe.SliceData(v)), len(v), C.AF_I64, shape)
-}
-
-// FromBools copies v to a new bool tensor, as FromFloats.
-func FromBools(m *Model, v []bool, shape ...int64) (gotorch.Tensor, error) {
-	return newTensor(m, unsafe.Pointer(unsafe.SliceData(v)), len(v), C.AF_BOOL, shape)
-}
-
 // Read copies the tensor's elements as float32, row-major.
 func Read(t gotorch.Tensor) ([]float32, error) {
 	n := C.af_tensor_numel(ptr(t))
@@ -145,14 +135,8 @@ func binaryOp(what string, op C.int, a, b gotorch.Tensor) (gotorch.Tensor, error
 // Exp returns e^a.
 func Exp(a gotorch.Tensor) (gotorch.Tensor, error) { return unaryOp("exp", C.AF_OP_EXP, a) }
 
-// Log returns the natural logarithm.
-func Log(a gotorch.Tensor) (gotorch.Tensor, error) { return unaryOp("log", C.AF_OP_LOG, a) }
-
 // Neg returns -a.
 func Neg(a gotorch.Tensor) (gotorch.Tensor, error) { return unaryOp("neg", C.AF_OP_NEG, a) }
-
-// Abs returns |a|.
-func Abs(a gotorch.Tensor) (gotorch.Tensor, error) { return unaryOp("abs", C.AF_OP_ABS, a) }
 
 // Sigmoid returns 1 / (1 + e^-a).
 func Sigmoid(a gotorch.Tensor) (gotorch.Tensor, error) { return unaryOp("sigmoid", C.AF_OP_SIGMOID, a) }
@@ -196,13 +180,6 @@ func Where(condition, a, b gotorch.Tensor) (gotorch.Tensor, error) {
 	var out C.af_tensor
 	e := C.af_op_where(ptr(condition), ptr(a), ptr(b), &out)
 	return result("where", e, out, condition, a, b)
-}
-
-// Gather picks elements of a along dim at the int64 index.
-func Gather(a gotorch.Tensor, dim int64, index gotorch.Tensor) (gotorch.Tensor, error) {
-	var out C.af_tensor
-	e := C.af_op_gather(ptr(a), C.int64_t(dim), ptr(index), &out)
-	return result("gather", e, out, a, index)
 }
 
 // MaskedSum returns the sum of a[i]*weight[i] over weight[i] != 0, 0 for none. Where the weight is 0 a NaN in a touches

@@ -105,7 +105,7 @@ func TestTreeEqualsSequences(t *testing.T) {
 				g := loadGolden(t, name)
 				m := g.model(t)
 				require.NoError(t, m.useGeneric(v.generic))
-				o, err := NewOptimizer(m, DefaultAdamW())
+				o, err := NewOptimizer(m, DefaultAdamW(), nil)
 				require.NoError(t, err)
 				defer o.Close()
 				random := rand.New(rand.NewPCG(1, 2))
@@ -144,7 +144,7 @@ func TestHeadTiles(t *testing.T) {
 	require.NoError(t, err)
 	defer m.Close()
 	require.NoError(t, m.Init(3, 0.5))
-	o, err := NewOptimizer(m, DefaultAdamW())
+	o, err := NewOptimizer(m, DefaultAdamW(), nil)
 	require.NoError(t, err)
 	defer o.Close()
 	random := rand.New(rand.NewPCG(5, 6))
@@ -186,7 +186,7 @@ func TestSameBits(t *testing.T) {
 		m, err := NewModel(c, testDevice())
 		require.NoError(t, err)
 		require.NoError(t, m.Init(7, 0.05))
-		o, err := NewOptimizer(m, DefaultAdamW())
+		o, err := NewOptimizer(m, DefaultAdamW(), nil)
 		require.NoError(t, err)
 		var all [][]float32
 		for range 2 {

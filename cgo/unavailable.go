@@ -63,7 +63,7 @@ func (m *Model) Score(*Batch) (logprobs, entropy []float32, err error) {
 
 func (m *Model) ScoreWith(*Batch, ForwardOptions) (Scores, error) { return Scores{}, ErrUnavailable }
 
-func NewOptimizer(*Model, AdamWConfig) (*Optimizer, error) { return nil, ErrUnavailable }
+func NewOptimizer(*Model, AdamWConfig, *Group) (*Optimizer, error) { return nil, ErrUnavailable }
 
 func (o *Optimizer) Close() error                              { return nil }
 func (o *Optimizer) Step(lr, maxNorm float64) (float64, error) { return 0, ErrUnavailable }
@@ -73,10 +73,7 @@ func (o *Optimizer) SetState(string, Moment, []float32) error  { return ErrUnava
 func (o *Optimizer) StepCount() int64                          { return 0 }
 func (o *Optimizer) SetStepCount(int64) error                  { return ErrUnavailable }
 
-func NewShardedOptimizer(*Model, AdamWConfig, *Group) (*Optimizer, error) { return nil, ErrUnavailable }
-
 func NewGroup(GroupConfig) (*Group, error)             { return nil, ErrUnavailable }
-func HasNCCL() bool                                    { return false }
 func (g *Group) Close() error                          { return nil }
 func (g *Group) Rank() int                             { return 0 }
 func (g *Group) World() int                            { return 1 }

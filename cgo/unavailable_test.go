@@ -11,7 +11,7 @@ import (
 func TestUnavailable(t *testing.T) {
 	_, err := NewModel(ModelConfig{}, "cpu")
 	require.ErrorIs(t, err, ErrUnavailable)
-	_, err = NewOptimizer(nil, DefaultAdamW())
+	_, err = NewOptimizer(nil, DefaultAdamW(), nil)
 	require.ErrorIs(t, err, ErrUnavailable)
 	require.False(t, Available())
 	require.Empty(t, TorchVersion())

@@ -46,7 +46,7 @@ func TestValueHeadIsTrained(t *testing.T) {
 	base := m.Parameters()
 	before, entropy, err := m.Score(b)
 	require.NoError(t, err)
-	old, err := NewOptimizer(m, DefaultAdamW())
+	old, err := NewOptimizer(m, DefaultAdamW(), nil)
 	require.NoError(t, err)
 	defer old.Close()
 	_, err = m.ScoreWith(b, ForwardOptions{Values: true})
@@ -67,7 +67,7 @@ func TestValueHeadIsTrained(t *testing.T) {
 	}
 	_, err = old.Step(1e-3, 0)
 	require.ErrorContains(t, err, "the optimizer was made before a value head or an adapter was added")
-	o, err := NewOptimizer(m, DefaultAdamW())
+	o, err := NewOptimizer(m, DefaultAdamW(), nil)
 	require.NoError(t, err)
 	defer o.Close()
 	// d sum(v^2) = 2 v = 0 at first: begin away from 0.
@@ -180,7 +180,7 @@ func TestValueHeadMasked(t *testing.T) {
 		m, b := tiny(t)
 		withValueHead(t, m)
 		require.NoError(t, m.useGeneric(generic))
-		o, err := NewOptimizer(m, DefaultAdamW())
+		o, err := NewOptimizer(m, DefaultAdamW(), nil)
 		require.NoError(t, err)
 		n := len(b.RowToken)
 		zero, some := make([]float32, n), make([]float32, n)

@@ -40,31 +40,6 @@ type Template struct {
 	prog    *program
 	lib     *library
 	options Options
-	toolUse *Template // renders in its place when tools are given; nil for most models
-}
-
-// Set compiles the named templates of a model. As in transformers, "tool_use" renders when tools are given and "default"
-// otherwise; a set of one template needs no such name.
-func Set(named map[string]string, o Options) (*Template, error) {
-	source, ok := named["default"]
-	if !ok && len(named) == 1 {
-		for _, source = range named {
-			ok = true
-		}
-	}
-	if !ok {
-		return nil, fmt.Errorf("template: none of the model's %d templates is named default; choose one with model.chat_template", len(named))
-	}
-	t, err := Compile(source, o)
-	if err != nil {
-		return nil, err
-	}
-	if source, ok := named["tool_use"]; ok && len(named) > 1 {
-		if t.toolUse, err = Compile(source, o); err != nil {
-			return nil, fmt.Errorf("template: tool_use: %w", err)
-		}
-	}
-	return t, nil
 }
 
 // Compile reads a template. The error is a *CompileError that names the construct and line.
@@ -81,13 +56,8 @@ func Compile(source string, o Options) (*Template, error) {
 	return &Template{source: source, prog: prog, lib: lib, options: o}, nil
 }
 
-// Sources are the text that was compiled and, of a set, that of the template that renders when tools are given.
-func (t *Template) Sources() []string {
-	if t.toolUse == nil {
-		return []string{t.source}
-	}
-	return []string{t.source, t.toolUse.source}
-}
+// Source is the text that was compiled.
+func (t *Template) Source() string { return t.source }
 
 // Options are those given to Compile.
 func (t *Template) Options() Options { return t.options }
@@ -153,9 +123,6 @@ func (t *Template) RenderJSON(messages, tools json.RawMessage, in Input) (string
 }
 
 func (t *Template) render(messages *list, tools any, in Input) (string, error) {
-	if t.toolUse != nil && tools != nil {
-		t = t.toolUse
-	}
 	if len(messages.items) == 0 {
 		return "", fmt.Errorf("template: an empty conversation cannot be rendered; provide at least one message")
 	}

@@ -3,8 +3,6 @@ package jinja_test
 import (
 	"encoding/json"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -199,44 +197,6 @@ func TestUsesTools(t *testing.T) {
 		tmpl, err := jinja.Compile(templates[name], options)
 		require.NoError(t, err)
 		require.Equal(t, want, tmpl.UsesTools(), name)
-	}
-}
-
-func TestLoad(t *testing.T) {
-	write := func(t *testing.T, files map[string]string) string {
-		dir := t.TempDir()
-		for name, content := range files {
-			require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
-			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
-		}
-		return dir
-	}
-	say := func(t *testing.T, dir string, tools []json.RawMessage) string {
-		tmpl, err := jinja.Load(dir)
-		require.NoError(t, err)
-		text, err := tmpl.Render(jinja.Input{Messages: []trajectory.Message{trajectory.Text("user", "hi")}, Tools: tools})
-		require.NoError(t, err)
-		return text
-	}
-	const config = `{"bos_token": {"__type": "AddedToken", "content": "<b>"}, "eos_token": "<e>", "pad_token": null, "chat_template": "config {{ bos_token }}{{ eos_token }}{{ pad_token }}"}`
-	require.Equal(t, "config <b><e>", say(t, write(t, map[string]string{"tokenizer_config.json": config}), nil))
-	require.Equal(t, "file <b><p>", say(t, write(t, map[string]string{
-		"tokenizer_config.json": config, "chat_template.jinja": "file {{ bos_token }}{{ pad_token }}\n", "special_tokens_map.json": `{"pad_token": "<p>"}`,
-	}), nil))
-	named := write(t, map[string]string{"tokenizer_config.json": `{"chat_template": [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t{{ tools|length }}"}]}`})
-	require.Equal(t, "d", say(t, named, nil))
-	require.Equal(t, "t0", say(t, named, []json.RawMessage{}))
-	more := write(t, map[string]string{"chat_template.jinja": "d", "additional_chat_templates/tool_use.jinja": "more"})
-	require.Equal(t, "more", say(t, more, []json.RawMessage{}))
-	for want, files := range map[string]map[string]string{
-		"has no chat template":                             {"tokenizer_config.json": `{"bos_token": "x"}`},
-		"neither a text nor a list":                        {"tokenizer_config.json": `{"chat_template": 5}`},
-		"tokenizer_config.json: unexpected end":            {"tokenizer_config.json": `{`},
-		"none of the model's 2 templates is named default": {"tokenizer_config.json": `{"chat_template": [{"name": "a", "template": ""}, {"name": "b", "template": ""}]}`},
-		"{% include %}":                                    {"chat_template.jinja": "{% include 'x' %}"},
-	} {
-		_, err := jinja.Load(write(t, files))
-		require.ErrorContains(t, err, want)
 	}
 }
 

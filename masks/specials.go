@@ -70,7 +70,7 @@ func (r *Renderer) markup(in jinja.Input) (rendering, error) {
 	if err != nil || !found {
 		return rendering{text: text, marked: text}, err
 	}
-	contents = append(contents, r.tmpl.Sources()...)
+	contents = append(contents, r.tmpl.Source())
 	for c := marks; c < marksEnd; c++ {
 		mark := string(c)
 		if slices.ContainsFunc(contents, func(s string) bool { return strings.Contains(s, mark) }) {

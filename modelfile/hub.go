@@ -14,6 +14,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/agentfly/agentfly/internal/filelock"
+	"github.com/agentfly/agentfly/internal/retry"
 )
 
 // Hub downloads models from the Hugging Face hub, or what answers on the same routes, into huggingface_hub's cache
@@ -51,7 +54,7 @@ func HubFromEnv() (*Hub, error) {
 		Client: &http.Client{Transport: &http.Transport{
 			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 30 * time.Second, ResponseHeaderTimeout: 60 * time.Second,
 		}},
-		Retries: 5, Stall: time.Minute, Sleep: sleep,
+		Retries: 5, Stall: time.Minute, Sleep: retry.Sleep,
 	}
 	if h.Endpoint == "" {
 		h.Endpoint = "https://huggingface.co"
@@ -73,17 +76,6 @@ func HubFromEnv() (*Hub, error) {
 		}
 	}
 	return h, nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }
 
 // wanted: what a model needs; of the rest of a repository (other frameworks' weights, pictures) nothing is fetched.
@@ -115,9 +107,13 @@ func (h *Hub) Pull(ctx context.Context, id HubID, file string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	unlock, err := lockRepo(ctx, filepath.Join(h.Cache, ".locks", filepath.Base(repo)))
+	locks := filepath.Join(h.Cache, ".locks", filepath.Base(repo))
+	if err := os.MkdirAll(locks, 0o755); err != nil {
+		return "", fmt.Errorf("modelfile: %w", err)
+	}
+	unlock, err := filelock.Wait(ctx, filepath.Join(locks, "agentfly.lock"), "another pull") // two pulls of one repository
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("modelfile: %w", err)
 	}
 	defer unlock()
 	dir := filepath.Join(repo, "snapshots", commit)

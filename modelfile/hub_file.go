@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/agentfly/agentfly/internal/retry"
 )
 
 // file makes sure that one file of the snapshot is there and checked.
@@ -169,7 +171,7 @@ func (h *Hub) retry(ctx context.Context, f func() (progress bool, err error)) er
 		if failed > h.Retries {
 			return err
 		}
-		if err := h.Sleep(ctx, time.Duration(1<<min(failed, 5))*500*time.Millisecond); err != nil {
+		if err := h.Sleep(ctx, retry.Backoff{First: 500 * time.Millisecond, Most: 16 * time.Second}.Wait(failed+1)); err != nil {
 			return err
 		}
 	}

@@ -105,7 +105,7 @@ rewards:
 `
 
 func rewardOf(t *testing.T, text string) (rewards.Reward, error) {
-	j, err := job.Parse("/jobs/job.yaml", []byte(text), job.Options{Env: func(string) (string, bool) { return "", false }, Names: job.Names{Rewards: rewards.Prebuilt().Names()}})
+	j, err := job.Parse("/jobs/job.yaml", []byte(text), job.Options{Env: func(string) (string, bool) { return "", false }})
 	if err != nil {
 		return nil, err
 	}

@@ -6,8 +6,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/agentfly/agentfly/python"
 	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/python"
 )
 
 // BenchmarkCall is one call after another of a function that returns its argument.

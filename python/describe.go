@@ -9,6 +9,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/agentfly/agentfly/python/protocol"
 )
 
 var namePattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
@@ -16,11 +19,14 @@ var namePattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 // agentFunctions are what an agent of a file consists of.
 var agentFunctions = []string{"parse", "observe", "instructions", "stops"}
 
+// declared is a function of a file with what this side makes of it.
+type declared struct{ protocol.Declared }
+
 // describe makes functions of what a worker declares. workers is how many of the calls that are not async run at once. The errors are
 // lines "LINE: FUNCTION: what, what to do".
-func describe(all []declared, workers int) (functions []Function, errs []string) {
+func describe(all []protocol.Declared, workers int) (functions []Function, errs []string) {
 	for _, d := range all {
-		f, err := d.function(workers)
+		f, err := declared{d}.function(workers)
 		if err != nil {
 			errs = append(errs, fmt.Sprintf("%d: %s: %v", d.Line, d.Name, err))
 			continue
@@ -33,7 +39,7 @@ func describe(all []declared, workers int) (functions []Function, errs []string)
 func (d declared) function(workers int) (Function, error) {
 	o, doc := d.Options, parseDocstring(d.Doc)
 	f := Function{
-		Kind: d.Kind, Name: d.Name, Description: cmp.Or(o.Description, doc.text), Timeout: duration(o.Timeout), MaxTokens: o.MaxTokens,
+		Kind: d.Kind, Name: d.Name, Description: cmp.Or(o.Description, doc.text), Timeout: time.Duration(o.Timeout * float64(time.Second)), MaxTokens: o.MaxTokens,
 		MaxLength: o.MaxLength, Stateful: d.Stateful, Terminal: o.Terminal || o.Status == "terminal", Idempotent: o.Idempotent,
 		Deterministic: o.Deterministic, Context: slices.Contains(d.Injected, "context"), Warnings: d.warnings(doc),
 	}
@@ -103,7 +109,7 @@ func (d declared) schema(doc docstring) (json.RawMessage, error) {
 }
 
 func (d declared) takes(name string) bool {
-	return d.Open || slices.Contains(d.Injected, name) || slices.ContainsFunc(d.Parameters, func(p parameter) bool { return p.Name == name })
+	return d.Open || slices.Contains(d.Injected, name) || slices.ContainsFunc(d.Parameters, func(p protocol.Parameter) bool { return p.Name == name })
 }
 
 // givenSchema is the one that stands in the decorator, alone or within OpenAI's form of a function.

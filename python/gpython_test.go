@@ -7,9 +7,10 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/agentfly/agentfly/python"
 	"github.com/agentfly/agentfly/sandbox"
-	"github.com/stretchr/testify/require"
 )
 
 // embedded loads a file of the given text with gpython; Python is not needed.

@@ -8,13 +8,15 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/agentfly/agentfly/python/protocol"
 )
 
 // pool holds the workers of a file. A worker runs one plain call at a time, and many async ones. Calls of a stateful function go to the
 // worker that keeps their trajectory.
 type pool struct {
 	launch  launch
-	load    request
+	load    protocol.Request
 	max     int
 	stderr  io.Writer
 	context context.Context // of the workers
@@ -50,7 +52,7 @@ const errLost = "what it kept of this trajectory is lost, and begins anew"
 
 var errClosed = errors.New("python: the file is closed")
 
-func newPool(l launch, load request, o Options) *pool {
+func newPool(l launch, load protocol.Request, o Options) *pool {
 	p := &pool{launch: l, load: load, max: o.Workers, kept: map[string]*worker{}, lost: map[string]string{}}
 	if o.Stderr != nil {
 		p.stderr = &tail{to: o.Stderr} // one write at a time
@@ -61,7 +63,7 @@ func newPool(l launch, load request, o Options) *pool {
 }
 
 // first starts the first worker and returns what it says of the file.
-func (p *pool) first(ctx context.Context) (reply, error) {
+func (p *pool) first(ctx context.Context) (protocol.Reply, error) {
 	p.mu.Lock()
 	p.starting++
 	p.mu.Unlock()
@@ -69,7 +71,7 @@ func (p *pool) first(ctx context.Context) (reply, error) {
 }
 
 // start starts a worker that was counted in starting, and lets it load the file.
-func (p *pool) start(ctx context.Context) (reply, error) {
+func (p *pool) start(ctx context.Context) (protocol.Reply, error) {
 	p.all.Add(1) // until it is gone
 	w, err := startWorker(p.context, p.launch, p.stderr, func(w *worker) {
 		p.remove(w)
@@ -78,9 +80,9 @@ func (p *pool) start(ctx context.Context) (reply, error) {
 	if err != nil {
 		p.all.Done()
 		p.started(nil)
-		return reply{}, err
+		return protocol.Reply{}, err
 	}
-	var r reply
+	var r protocol.Reply
 	var ok bool
 	select {
 	case r, ok = <-w.ask(p.load):
@@ -100,7 +102,7 @@ func (p *pool) start(ctx context.Context) (reply, error) {
 	w.kill(errClosed)
 	<-w.gone
 	p.started(nil)
-	return reply{}, &BrokenError{Text: "its process could not load the file", Detail: w.detail}
+	return protocol.Reply{}, &BrokenError{Text: "its process could not load the file", Detail: w.detail}
 }
 
 // started ends a start; w is nil where it failed.
@@ -121,10 +123,10 @@ func (p *pool) started(w *worker) {
 
 // call runs a request on a worker. It returns when the reply is there, the worker is gone, or ctx is done; then the call is ended behind
 // its back.
-func (p *pool) call(ctx context.Context, c callable, r request) (reply, error) {
+func (p *pool) call(ctx context.Context, c callable, r protocol.Request) (protocol.Reply, error) {
 	w, err := p.acquire(ctx, c, r.Trajectory)
 	if err != nil {
-		return reply{}, err
+		return protocol.Reply{}, err
 	}
 	r.ID = p.ids.Add(1)
 	answer := w.ask(r)
@@ -136,13 +138,13 @@ func (p *pool) call(ctx context.Context, c callable, r request) (reply, error) {
 			got, ok := w.abort(r.ID, answer)
 			_, _ = p.settle(w, c, r.Trajectory, got, ok) // nobody waits for it
 		}()
-		return reply{}, ctx.Err()
+		return protocol.Reply{}, ctx.Err()
 	}
 }
 
 // abort ends a call, and the worker where that does not help.
-func (w *worker) abort(id int64, answer <-chan reply) (reply, bool) {
-	w.tell(request{ID: id, Op: "cancel"})
+func (w *worker) abort(id int64, answer <-chan protocol.Reply) (protocol.Reply, bool) {
+	w.tell(protocol.Request{ID: id, Op: "cancel"})
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {
@@ -156,7 +158,7 @@ func (w *worker) abort(id int64, answer <-chan reply) (reply, bool) {
 }
 
 // settle gives the worker back after a call. A worker whose call broke is replaced, unless others need it.
-func (p *pool) settle(w *worker, c callable, trajectory string, r reply, ok bool) (reply, error) {
+func (p *pool) settle(w *worker, c callable, trajectory string, r protocol.Reply, ok bool) (protocol.Reply, error) {
 	defer p.all.Done()
 	if !ok {
 		<-w.gone
@@ -359,7 +361,7 @@ func (p *pool) end(trajectory string) {
 	if w := p.kept[trajectory]; w != nil {
 		delete(p.kept, trajectory)
 		w.sticky--
-		if answer := w.ask(request{ID: p.ids.Add(1), Op: "end", Trajectory: trajectory}); !p.closed {
+		if answer := w.ask(protocol.Request{ID: p.ids.Add(1), Op: "end", Trajectory: trajectory}); !p.closed {
 			p.ends.Go(func() { <-answer })
 		}
 	}

@@ -15,10 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agentfly/agentfly/python"
-	"github.com/agentfly/agentfly/python/gpython"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/agentfly/agentfly/python"
+	"github.com/agentfly/agentfly/python/gpython"
 )
 
 func TestMain(m *testing.M) {

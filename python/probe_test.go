@@ -6,8 +6,9 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/agentfly/agentfly/sandbox"
 	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/sandbox"
 )
 
 // Looking for the interpreter runs no module of the folder that agentfly is in, nor of PYTHONPATH: the probe is outside every sandbox.

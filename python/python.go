@@ -19,6 +19,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/agentfly/agentfly/python/protocol"
 	"github.com/agentfly/agentfly/sandbox"
 )
 
@@ -111,7 +112,7 @@ func Load(ctx context.Context, file string, o Options) (*Module, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Module{file: file, options: o, pool: newPool(l, request{ID: 1, Op: "load", File: file, Source: string(source)}, o), calls: map[string]callable{}}
+	m := &Module{file: file, options: o, pool: newPool(l, protocol.Request{ID: 1, Op: "load", File: file, Source: string(source)}, o), calls: map[string]callable{}}
 	first, err := m.pool.first(ctx)
 	var broken *BrokenError
 	switch {
@@ -142,7 +143,7 @@ func readSource(file string) ([]byte, error) {
 }
 
 // learn takes over what the first worker says of the file.
-func (m *Module) learn(r reply) error {
+func (m *Module) learn(r protocol.Reply) error {
 	functions, errs := describe(r.Functions, m.options.Workers)
 	if errs = append(errs, r.Errors...); len(errs) > 0 {
 		slices.SortStableFunc(errs, func(a, b string) int { return cmp.Compare(lineOf(a), lineOf(b)) })
@@ -207,7 +208,7 @@ func (m *Module) CallWith(ctx context.Context, name, trajectory string, argument
 		own, cancel = context.WithTimeout(ctx, cmp.Or(c.timeout, m.options.Timeout))
 		defer cancel()
 	}
-	r, err := m.pool.call(own, c, request{Op: "call", Name: name, Trajectory: trajectory, Arguments: arguments, Metadata: metadata})
+	r, err := m.pool.call(own, c, protocol.Request{Op: "call", Name: name, Trajectory: trajectory, Arguments: arguments, Metadata: metadata})
 	shown := strings.TrimPrefix(name, testPrefix)
 	switch broken := (*BrokenError)(nil); {
 	case err != nil && ctx.Err() != nil:

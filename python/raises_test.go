@@ -7,8 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agentfly/agentfly/python"
 	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/python"
 )
 
 // Texts of exceptions that Python's versions write differently; the others are in testdata/suite/nasty.json. None of them ends the worker.

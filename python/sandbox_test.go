@@ -7,9 +7,10 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/agentfly/agentfly/python"
 	"github.com/agentfly/agentfly/sandbox"
-	"github.com/stretchr/testify/require"
 )
 
 // A sandboxed worker runs the same protocol, sees its folder's modules, and nothing of the host beside them.

@@ -13,8 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agentfly/agentfly/python"
 	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/python"
 )
 
 var update = flag.Bool("update", false, "write what the suite's files were seen to do into testdata/suite/*.json; read the difference")

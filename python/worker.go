@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agentfly/agentfly/python/protocol"
 	"github.com/agentfly/agentfly/sandbox"
 )
 
@@ -32,7 +33,7 @@ type worker struct {
 	mu      sync.Mutex
 	out     [][]byte // lines to write
 	more    chan struct{}
-	pending map[int64]chan reply
+	pending map[int64]chan protocol.Reply
 	wrong   error // why it was killed, if it spoke nonsense
 
 	busy   bool // a call that is not async runs
@@ -47,7 +48,7 @@ func startWorker(ctx context.Context, l launch, copyTo io.Writer, ended func(*wo
 		return nil, fmt.Errorf("python: the worker does not start: %w", err)
 	}
 	w := &worker{
-		process: process, stderr: &tail{to: copyTo}, gone: make(chan struct{}), more: make(chan struct{}, 1), pending: map[int64]chan reply{},
+		process: process, stderr: &tail{to: copyTo}, gone: make(chan struct{}), more: make(chan struct{}, 1), pending: map[int64]chan protocol.Reply{},
 	}
 	if l.first != nil {
 		w.write(l.first)
@@ -98,8 +99,8 @@ func (w *worker) end(err error) {
 }
 
 // ask sends a request with an id of its own. The channel gets the reply, or is closed when the worker ends before it.
-func (w *worker) ask(r request) <-chan reply {
-	answer := make(chan reply, 1)
+func (w *worker) ask(r protocol.Request) <-chan protocol.Reply {
+	answer := make(chan protocol.Reply, 1)
 	line, err := json.Marshal(r)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,7 +109,7 @@ func (w *worker) ask(r request) <-chan reply {
 		return answer
 	}
 	if err != nil { // arguments that are no JSON
-		answer <- reply{ID: r.ID, Error: "the arguments cannot be sent: " + err.Error()}
+		answer <- protocol.Reply{ID: r.ID, Error: "the arguments cannot be sent: " + err.Error()}
 		return answer
 	}
 	w.pending[r.ID] = answer
@@ -116,7 +117,7 @@ func (w *worker) ask(r request) <-chan reply {
 	return answer
 }
 
-func (w *worker) tell(r request) {
+func (w *worker) tell(r protocol.Request) {
 	if line, err := json.Marshal(r); err == nil { // it has no free JSON
 		w.write(line)
 	}
@@ -160,7 +161,7 @@ func (w *worker) read() {
 	lines := bufio.NewReaderSize(w.process.Stdout(), 64<<10)
 	for {
 		line, err := readLine(lines)
-		var r reply
+		var r protocol.Reply
 		if err == nil {
 			err = json.Unmarshal(line, &r)
 		}

@@ -133,27 +133,28 @@ func (j *judge) ask(ctx context.Context, question openai.ChatCompletionRequest) 
 		return "", fmt.Errorf("waiting for one of %d places: %w", j.Concurrency, ctx.Err())
 	}
 	watchdog.Move(ctx, "reward judge "+j.URL)
-	wait := 500 * time.Millisecond
-	for n := 1; ; n++ {
-		text, after, err := j.attempt(ctx, question)
-		if err == nil {
-			if _, err = j.read(text); err == nil {
-				return text, nil
-			}
-		} else if !retry.Passing(err) {
-			return "", fmt.Errorf("%s: %w", j.URL, retry.OneLine(err))
+	var text string
+	attempts := retry.Attempts{Most: j.Attempts, Backoff: retry.Backoff{First: 500 * time.Millisecond, Most: 30 * time.Second}, Sleep: j.pause}
+	refused := false // by the endpoint, which another attempt cannot help
+	n, err, late := attempts.Do(ctx, func() (after time.Duration, final bool, err error) {
+		if text, after, err = j.attempt(ctx, question); err != nil {
+			refused = !retry.Passing(err)
+			return after, refused, err
 		}
-		if ctx.Err() != nil {
-			return "", fmt.Errorf("%s: %w; the last attempt: %w", j.URL, ctx.Err(), retry.OneLine(err))
-		}
-		if n == j.Attempts {
-			return "", fmt.Errorf("%s: after %d attempts: %w", j.URL, n, retry.OneLine(err))
-		}
-		if err := j.pause(ctx, max(wait, after)); err != nil {
-			return "", fmt.Errorf("%s: %w", j.URL, err)
-		}
-		wait = min(2*wait, 30*time.Second)
+		_, err = j.read(text)
+		return 0, false, err
+	})
+	switch {
+	case err == nil:
+		return text, nil
+	case late != nil:
+		return "", fmt.Errorf("%s: %w", j.URL, late)
+	case refused:
+		return "", fmt.Errorf("%s: %w", j.URL, retry.OneLine(err))
+	case ctx.Err() != nil:
+		return "", fmt.Errorf("%s: %w; the last attempt: %w", j.URL, ctx.Err(), retry.OneLine(err))
 	}
+	return "", fmt.Errorf("%s: after %d attempts: %w", j.URL, n, retry.OneLine(err))
 }
 
 func (j *judge) attempt(ctx context.Context, question openai.ChatCompletionRequest) (text string, after time.Duration, err error) {

@@ -15,11 +15,10 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-const (
-	firstPause = 100 * time.Millisecond // before the second attempt of a call; then twice as long each time
-	longPause  = 5 * time.Second        // at most
-	maxInfo    = 1 << 20                // bytes of Observation.Info as JSON
-)
+// pauses are those between the attempts of a call.
+var pauses = retry.Backoff{First: 100 * time.Millisecond, Most: 5 * time.Second}
+
+const maxInfo = 1 << 20 // bytes of Observation.Info as JSON
 
 // callError says why a call failed.
 type callError struct {
@@ -120,23 +119,19 @@ func (r *Registry) run(ctx context.Context, e *entry, trajectoryID string, out *
 // call; waiting for a turn is not counted.
 func (r *Registry) attempts(ctx context.Context, e *entry, c Call, out *trajectory.ToolResult) error {
 	left := e.spec.Limits.Timeout
-	for pause := firstPause; ; pause = min(2*pause, longPause) {
+	for {
+		pause := pauses.Wait(out.Retries + 1)
 		o, spent, err := r.attempt(ctx, e, c, left)
 		if err == nil {
 			return accept(e, o, out)
 		}
 		left -= spent + pause
 		var broken *BrokenError
-		if !errors.As(err, &broken) || out.Retries >= e.spec.Limits.Retries || left <= 0 || !sleep(ctx, pause) {
+		if !errors.As(err, &broken) || out.Retries >= e.spec.Limits.Retries || left <= 0 || retry.Pause(ctx, pause) != nil {
 			return err
 		}
 		out.Retries++
 	}
-}
-
-// sleep tells whether d passed before ctx was done; when ctx ends earlier anyway it does not wait.
-func sleep(ctx context.Context, d time.Duration) bool {
-	return retry.Fits(ctx, d) && retry.Sleep(ctx, d) == nil
 }
 
 // accept takes what a tool returned.

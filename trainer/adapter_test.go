@@ -81,7 +81,7 @@ func TestAdapterFiles(t *testing.T) {
 	c, ok := base.Model.Adapter()
 	require.True(t, ok)
 	require.Equal(t, cgo.AdapterConfig{Rank: 4, Alpha: 8, Targets: cgo.AdapterTargets[:]}, c)
-	require.EqualError(t, policytest.Make(t, 1).SaveAdapter(dir, ""), "trainer: the model has no adapter to save")
+	require.EqualError(t, policytest.Make(t, 1).SaveAdapter(dir, ""), "policy: the model has no adapter to save")
 	require.ErrorContains(t, base.LoadAdapter(filepath.Join(dir, "model", "adapter")), "the model has an adapter already")
 }
 

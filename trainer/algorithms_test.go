@@ -275,7 +275,7 @@ func TestCritic(t *testing.T) {
 func TestSequenceRatioOfCutTrajectories(t *testing.T) {
 	p := policytest.Make(t, 1)
 	c := tinyConfig()
-	c.MicroBatchTokens, c.MinShared = 1, 1000
+	c.MicroBatchTokens, c.minShared = 1, 1000
 	tr := makeTrainer(t, p, resolveBlock(t, "{loss: gspo, correction: {kind: bypass}, mini_batches: 2}"), c)
 	b := splitTurns(t, someBatch(t, tr, 5, 0.3))
 	plan, err := newPlan(tr.algorithm, b)

@@ -88,7 +88,7 @@ func (r *stepRun) bootstraps(ctx context.Context) error {
 		items = append(items, PackItem{Sample: &s, Group: unit.group, Name: unit.name})
 		units = append(units, u)
 	}
-	o := r.packOptions()
+	o := r.config.packOptions(r.config.Temperature)
 	if o.MaxLength > 0 {
 		o.MaxLength++ // the appended token is predicted, not computed
 	}

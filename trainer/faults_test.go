@@ -94,7 +94,7 @@ func TestBadBatches(t *testing.T) {
 			}
 		}},
 		{"trainer: step 7: trajectory g0/1: trajectory: token 0 is marked as sampled", func(b *Batch) { b.Groups[0].Trajectories[1].Samples[0].ResponseMask[0] = true }},
-		{"trainer: step 7: policy: pack: trajectory g2/0 has 113 tokens, the model takes 64; lower rollout.max_tokens", func(b *Batch) {
+		{"trainer: step 7: trainer: pack: trajectory g2/0 has 113 tokens, the model takes 64; lower rollout.max_tokens", func(b *Batch) {
 			s := &trajectory.Sample{}
 			s.AppendObservation(make([]int32, 100))
 			n := 13

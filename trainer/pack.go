@@ -14,19 +14,20 @@ type PackItem struct {
 	Sample *trajectory.Sample
 	Group  int    // items of one group go into the same micro-batch where they fit
 	Name   string // of its trajectory, for errors
-	Mask   []bool // [T] tokens that become rows; nil: the response mask
 }
 
 // PackOptions bound micro-batches.
 type PackOptions struct {
 	MicroBatchTokens int     // most packed tokens of a micro-batch, >= 1; a longer sample gets one of its own
-	MinShared        int     // shortest run of tokens that samples share instead of each having its own; 0: 16
 	MaxLength        int     // the model's longest sequence, 0: not checked; a longer sample is an error
 	Temperature      float64 // that the tokens were sampled at; > 0
+
+	minShared int // 0: defaultMinShared; tests of short samples set less
 }
 
-// defaultMinShared keeps chance agreements (two answers that begin with the same word) from becoming tiny segments, which
-// cost the attention more than the few tokens they save.
+// defaultMinShared is the shortest run of tokens that samples share instead of each having its own. It keeps chance agreements
+// (two answers that begin with the same word) from becoming tiny segments, which cost the attention more than the few tokens
+// they save.
 const defaultMinShared = 16
 
 // Row says which token a row of a forward predicts.
@@ -44,15 +45,15 @@ type MicroBatch struct {
 
 // Pack builds micro-batches in which every shared prefix is computed once: what all samples of a micro-batch have in
 // common (system prompt, worked examples), then what a group has in common (the question), then what samples have in
-// common. A row exists for each token of the mask and none for others; tokens that no row needs (those after a sample's
+// common. A row exists for each response token and none for others; tokens that no row needs (those after a sample's
 // last row) are left out. Items without a row are skipped. The packing depends on the token ids alone: neither on the
 // order of the items nor on anything random; rows follow the items' order.
 func Pack(items []PackItem, o PackOptions) ([]MicroBatch, error) {
-	if o.MinShared == 0 {
-		o.MinShared = defaultMinShared
+	if o.minShared == 0 {
+		o.minShared = defaultMinShared
 	}
-	if o.MicroBatchTokens < 1 || o.MinShared < 1 || !(o.Temperature > 0) {
-		return nil, fmt.Errorf("trainer: pack: micro-batch tokens %d and shared tokens %d must be 1 or more, temperature %v above 0", o.MicroBatchTokens, o.MinShared, o.Temperature)
+	if o.MicroBatchTokens < 1 || !(o.Temperature > 0) {
+		return nil, fmt.Errorf("trainer: pack: micro-batch tokens %d must be 1 or more, temperature %v above 0", o.MicroBatchTokens, o.Temperature)
 	}
 	paths, err := collect(items, o.MaxLength)
 	if err != nil {
@@ -78,25 +79,14 @@ type path struct {
 	shared int // length of the prefix in common with the path before it, in sorted order
 }
 
-func mask(it PackItem) []bool {
-	if it.Mask != nil {
-		return it.Mask
-	}
-	return it.Sample.ResponseMask
-}
-
 func collect(items []PackItem, maxLength int) ([]path, error) {
 	var paths []path
 	for i, it := range items {
 		if err := it.Sample.Check(); err != nil {
 			return nil, fmt.Errorf("trainer: pack: trajectory %s: %w", it.Name, err)
 		}
-		m := mask(it)
-		if len(m) != it.Sample.Len() {
-			return nil, fmt.Errorf("trainer: pack: trajectory %s: the mask has %d positions, the sample %d", it.Name, len(m), it.Sample.Len())
-		}
 		last := -1
-		for t, on := range m {
+		for t, on := range it.Sample.ResponseMask {
 			if on {
 				last = t
 			}
@@ -104,8 +94,6 @@ func collect(items []PackItem, maxLength int) ([]path, error) {
 		switch {
 		case last < 0:
 			continue
-		case m[0]:
-			return nil, fmt.Errorf("trainer: pack: trajectory %s: token 0 cannot be predicted, nothing precedes it", it.Name)
 		case maxLength > 0 && it.Sample.Len() > maxLength:
 			return nil, fmt.Errorf("trainer: pack: trajectory %s has %d tokens, the model takes %d; lower rollout.max_tokens", it.Name, it.Sample.Len(), maxLength)
 		}
@@ -135,7 +123,7 @@ func split(paths []path, items []PackItem, o PackOptions) [][]path {
 			current = nil
 		}
 	}
-	fits := func(p []path) bool { return packedTokens(p, 0, o.MinShared) <= o.MicroBatchTokens }
+	fits := func(p []path) bool { return packedTokens(p, 0, o.minShared) <= o.MicroBatchTokens }
 	for start := 0; start < len(paths); {
 		end := start + 1
 		for end < len(paths) && items[paths[end].item].Group == items[paths[start].item].Group {
@@ -165,7 +153,7 @@ func split(paths []path, items []PackItem, o PackOptions) [][]path {
 	return out
 }
 
-// classes calls f for each maximal run of sorted paths that share MinShared or more tokens beyond offset, with the length
+// classes calls f for each maximal run of sorted paths that share minShared or more tokens beyond offset, with the length
 // that the whole run shares. A single path shares all of itself.
 func classes(paths []path, offset, minShared int, f func(run []path, end int)) {
 	for i := 0; i < len(paths); {
@@ -194,13 +182,13 @@ func packedTokens(paths []path, offset, minShared int) int {
 func build(paths []path, items []PackItem, o PackOptions) MicroBatch {
 	mb := MicroBatch{Batch: cgo.Batch{Temperature: o.Temperature}}
 	leaves := map[int]int{} // the last segment of each item's path
-	mb.grow(paths, 0, -1, o.MinShared, leaves)
+	mb.grow(paths, 0, -1, o.minShared, leaves)
 	inOrder := slices.Clone(paths)
 	slices.SortFunc(inOrder, func(a, b path) int { return cmp.Compare(a.item, b.item) })
 	for _, p := range inOrder {
 		at := mb.locate(leaves[p.item], len(p.ids))
 		s := items[p.item].Sample
-		for t, on := range mask(items[p.item]) {
+		for t, on := range s.ResponseMask {
 			if on {
 				mb.RowToken = append(mb.RowToken, at[t-1])
 				mb.RowTarget = append(mb.RowTarget, s.TokenIDs[t])
@@ -245,13 +233,4 @@ func (mb *MicroBatch) locate(segment, n int) []int32 {
 		}
 	}
 	return at
-}
-
-// Gather picks the rows' values from per-item, per-token values [item][T].
-func (mb *MicroBatch) Gather(values [][]float32) []float32 {
-	out := make([]float32, len(mb.Rows))
-	for i, r := range mb.Rows {
-		out[i] = values[r.Item][r.Token]
-	}
-	return out
 }

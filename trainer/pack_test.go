@@ -34,7 +34,7 @@ func TestPackLiteral(t *testing.T) {
 		{Sample: sampleOf([]int32{1, 2, 8, 9, 6, 5}, "000110")},
 		{Sample: sampleOf([]int32{9, 9}, "00")}, // no row: not packed
 	}
-	got, err := Pack(items, PackOptions{MicroBatchTokens: 100, MinShared: 2, Temperature: 0.5})
+	got, err := Pack(items, PackOptions{MicroBatchTokens: 100, minShared: 2, Temperature: 0.5})
 	require.NoError(t, err)
 	require.Len(t, got, 1)
 	mb := got[0]
@@ -50,7 +50,7 @@ func TestPackLiteral(t *testing.T) {
 	require.Equal(t, 11, mb.Unpacked)
 	require.Equal(t, 0.5, mb.Temperature)
 
-	got, err = Pack(items, PackOptions{MicroBatchTokens: 100, MinShared: 1, Temperature: 1})
+	got, err = Pack(items, PackOptions{MicroBatchTokens: 100, minShared: 1, Temperature: 1})
 	require.NoError(t, err)
 	require.Equal(t, []int32{1, 2, 3, 4, 8, 9}, got[0].Tokens)
 	require.Equal(t, []int32{-1, 0, 1, 0}, got[0].SegmentParent)
@@ -63,11 +63,7 @@ func TestPackRefuses(t *testing.T) {
 	require.EqualError(t, err, "trainer: pack: trajectory g2/7 has 5 tokens, the model takes 4; lower rollout.max_tokens")
 	_, err = Pack([]PackItem{{Sample: sampleOf([]int32{1, 2}, "10"), Name: "x"}}, o)
 	require.ErrorContains(t, err, "trajectory x: trajectory: token 0 is marked as sampled")
-	_, err = Pack([]PackItem{{Sample: sampleOf([]int32{1, 2}, "01"), Mask: []bool{true, false}, Name: "x"}}, o)
-	require.ErrorContains(t, err, "trajectory x: token 0 cannot be predicted")
-	_, err = Pack([]PackItem{{Sample: sampleOf([]int32{1, 2}, "01"), Mask: []bool{true}, Name: "x"}}, o)
-	require.ErrorContains(t, err, "trajectory x: the mask has 1 positions, the sample 2")
-	for _, bad := range []PackOptions{{}, {MicroBatchTokens: 1}, {MicroBatchTokens: 1, Temperature: 1, MinShared: -1}} {
+	for _, bad := range []PackOptions{{}, {MicroBatchTokens: 1}, {Temperature: 1}} {
 		_, err = Pack(nil, bad)
 		require.Error(t, err)
 	}
@@ -147,7 +143,7 @@ func TestPackAgainstDumbTwin(t *testing.T) {
 	shared := 0
 	for range 2000 {
 		items := randomItems(rng)
-		o := PackOptions{MicroBatchTokens: 1 + rng.IntN(120), MinShared: 1 + rng.IntN(8), Temperature: 1}
+		o := PackOptions{MicroBatchTokens: 1 + rng.IntN(120), minShared: 1 + rng.IntN(8), Temperature: 1}
 		batches, err := Pack(items, o)
 		require.NoError(t, err)
 		require.Empty(t, firstWrongRow(items, batches, 0))
@@ -179,7 +175,7 @@ func TestPackAgainstDumbTwin(t *testing.T) {
 
 func TestATwinThatIsOffByOneFails(t *testing.T) {
 	items := randomItems(rand.New(rand.NewPCG(5, 6)))
-	batches, err := Pack(items, PackOptions{MicroBatchTokens: 1000, MinShared: 2, Temperature: 1})
+	batches, err := Pack(items, PackOptions{MicroBatchTokens: 1000, minShared: 2, Temperature: 1})
 	require.NoError(t, err)
 	require.Empty(t, firstWrongRow(items, batches, 0))
 	require.NotEmpty(t, firstWrongRow(items, batches, 1))
@@ -237,7 +233,7 @@ func TestPackingIgnoresTheOrderOfItems(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	for range 200 {
 		items := randomItems(rng)
-		o := PackOptions{MicroBatchTokens: 60, MinShared: 3, Temperature: 1}
+		o := PackOptions{MicroBatchTokens: 60, minShared: 3, Temperature: 1}
 		a, err := Pack(items, o)
 		require.NoError(t, err)
 		shuffled := slices.Clone(items)

@@ -38,9 +38,8 @@ type miniBatch struct {
 	cut    map[int]bool    // units of which one micro-batch of train does not hold all rows
 }
 
-func (r *stepRun) packOptions() PackOptions {
-	c := r.config
-	return PackOptions{MicroBatchTokens: c.MicroBatchTokens, MinShared: c.MinShared, MaxLength: c.MaxLength, Temperature: c.Temperature}
+func (c Config) packOptions(temperature float64) PackOptions {
+	return PackOptions{MicroBatchTokens: c.MicroBatchTokens, MaxLength: c.MaxLength, Temperature: temperature, minShared: c.minShared}
 }
 
 // pack packs the units for which use is true. Rows keep indexing plan.items.
@@ -56,7 +55,7 @@ func (r *stepRun) pack(units []int, use func(u unit) bool) ([]MicroBatch, error)
 			index = append(index, i)
 		}
 	}
-	batches, err := Pack(items, r.packOptions())
+	batches, err := Pack(items, r.config.packOptions(r.config.Temperature))
 	if err != nil {
 		return nil, err
 	}

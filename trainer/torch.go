@@ -61,7 +61,7 @@ func NewTrainer(m *cgo.Model, w *cgo.Worker, a *algorithms.Algorithm, c Config) 
 			return nil, fmt.Errorf("trainer: %w", err)
 		}
 	}
-	o, err := cgo.NewShardedOptimizer(m, c.AdamW, group)
+	o, err := cgo.NewOptimizer(m, c.AdamW, group)
 	if err != nil {
 		return nil, fmt.Errorf("trainer: %w", err)
 	}
@@ -121,7 +121,7 @@ func (t *Trainer) Score(ctx context.Context, samples []*trajectory.Sample, tempe
 		items[i] = PackItem{Sample: s, Group: i, Name: fmt.Sprint(i)}
 		out[i] = SampleScores{Logprobs: make([]float32, s.Len()), Entropy: make([]float32, s.Len())}
 	}
-	batches, err := Pack(items, PackOptions{MicroBatchTokens: t.config.MicroBatchTokens, MinShared: t.config.MinShared, MaxLength: t.config.MaxLength, Temperature: temperature})
+	batches, err := Pack(items, t.config.packOptions(temperature))
 	if err != nil {
 		return nil, err
 	}

@@ -16,9 +16,9 @@ type Config struct {
 	ClipGrad         float64         // largest gradient norm; 0: not clipped
 	Temperature      float64         // that the trajectories are sampled at, > 0; divides the logits everywhere
 	MicroBatchTokens int             // packed tokens of one forward and backward, >= 1
-	MinShared        int             // see PackOptions
 	MaxLength        int             // longest sample of the model; 0: not checked
 	Checkpoint       bool            // compute activations again in backward: less memory, more time
+	minShared        int             // see PackOptions
 
 	// Group spreads the work of a step over processes, see Trainer.Follow. The weights become rank 0's. nil: alone.
 	Group *cgo.Group
@@ -42,8 +42,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("trainer: temperature is %v; training needs the one that sampled, above 0", c.Temperature)
 	case c.MicroBatchTokens < 1:
 		return fmt.Errorf("trainer: micro_batch_tokens is %d, it must be 1 or more", c.MicroBatchTokens)
-	case c.MinShared < 0 || c.MaxLength < 0:
-		return fmt.Errorf("trainer: shared tokens %d and longest sample %d must be 0 or more", c.MinShared, c.MaxLength)
+	case c.MaxLength < 0 || c.minShared < 0:
+		return fmt.Errorf("trainer: longest sample %d and shared tokens %d must be 0 or more", c.MaxLength, c.minShared)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ package trainer
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
@@ -27,7 +29,11 @@ func resolveBlock(t testing.TB, block string, extra ...algorithms.LossSpec) *alg
 	for _, s := range extra {
 		require.NoError(t, registry.AddLoss(s))
 	}
-	c, err := algorithms.ParseYAML([]byte(block))
+	var v any
+	require.NoError(t, yaml.Unmarshal([]byte(block), &v))
+	data, err := json.Marshal(v) // as package job reads the block of a job file
+	require.NoError(t, err)
+	c, err := algorithms.ParseJSON(data)
 	require.NoError(t, err)
 	a, err := c.Resolve(registry)
 	require.NoError(t, err)
@@ -35,7 +41,7 @@ func resolveBlock(t testing.TB, block string, extra ...algorithms.LossSpec) *alg
 }
 
 func tinyConfig() Config {
-	return Config{Schedule: Schedule{LearningRate: 1e-2}, ClipGrad: 1, Temperature: 0.8, MicroBatchTokens: 60, MinShared: 2, MaxLength: 64}
+	return Config{Schedule: Schedule{LearningRate: 1e-2}, ClipGrad: 1, Temperature: 0.8, MicroBatchTokens: 60, minShared: 2, MaxLength: 64}
 }
 
 func makeTrainer(t testing.TB, p *policy.Policy, a *algorithms.Algorithm, c Config) *Trainer {
@@ -169,14 +175,14 @@ func TestGradientIgnoresPackingAndOrder(t *testing.T) {
 			addCritic(t, p)
 		}
 		plain.Reference = FrozenModel{policytest.Make(t, 77).Model}
-		plain.MicroBatchTokens, plain.MinShared = 1, 1000 // every sample alone, nothing shared
+		plain.MicroBatchTokens, plain.minShared = 1, 1000 // every sample alone, nothing shared
 		reference := makeTrainer(t, p, resolveBlock(t, block), plain)
 		b := someBatch(t, reference, 5, 0.1)
 		want := gradients(t, reference, b)
 		worst := 0.0
 		for _, c := range []struct{ micro, shared int }{{40, 1}, {60, 2}, {100, 16}, {1000, 1}, {1000, 3}} {
 			config := plain
-			config.MicroBatchTokens, config.MinShared = c.micro, c.shared
+			config.MicroBatchTokens, config.minShared = c.micro, c.shared
 			tr := makeTrainer(t, p, reference.algorithm, config)
 			worst = max(worst, worstDistance(want, gradients(t, tr, b)))
 			config.Checkpoint = true

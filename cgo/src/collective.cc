@@ -439,6 +439,4 @@ af_error* af_model_broadcast(af_model* m, af_group* g) {
   });
 }
 
-int af_group_has_nccl(void) { return af::has_nccl() ? 1 : 0; }
-
 }  // extern "C"

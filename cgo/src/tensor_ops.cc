@@ -16,14 +16,8 @@ at::ScalarType any_scalar_type(int dtype) {
       return at::kHalf;
     case AF_BF16:
       return at::kBFloat16;
-    case AF_I32:
-      return at::kInt;
-    case AF_I64:
-      return at::kLong;
     case AF_F64:
       return at::kDouble;
-    case AF_BOOL:
-      return at::kBool;
     default:
       throw InputError("unknown dtype " + std::to_string(dtype));
   }
@@ -33,12 +27,8 @@ at::Tensor unary(int op, const at::Tensor& a) {
   switch (op) {
     case AF_OP_EXP:
       return at::exp(a);
-    case AF_OP_LOG:
-      return at::log(a);
     case AF_OP_NEG:
       return at::neg(a);
-    case AF_OP_ABS:
-      return at::abs(a);
     case AF_OP_DETACH:
       return a.detach();
     case AF_OP_SIGMOID:
@@ -122,10 +112,6 @@ af_error* af_op_affine(af_tensor a, double scale, double shift, af_tensor* out) 
 
 af_error* af_op_where(af_tensor condition, af_tensor a, af_tensor b, af_tensor* out) {
   return guard([&] { *out = new_handle(at::where(tensor(condition).to(at::kBool), tensor(a), tensor(b))); });
-}
-
-af_error* af_op_gather(af_tensor a, int64_t dim, af_tensor index, af_tensor* out) {
-  return guard([&] { *out = new_handle(at::gather(tensor(a), dim, tensor(index).to(at::kLong))); });
 }
 
 af_error* af_op_masked_sum(af_tensor a, af_tensor weight, af_tensor* out) {

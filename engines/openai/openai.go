@@ -132,25 +132,24 @@ func (e *Engine) generate(ctx context.Context, q engines.Request) (engines.Compl
 		return engines.Completion{}, err
 	}
 	watchdog.Move(ctx, "engine "+e.options.URL)
-	wait := e.options.Backoff
-	var after time.Duration // that the endpoint asks for
-	for n := 1; ; n++ {
-		reply, err := e.client.CreateChatCompletion(retry.Note(ctx, &after), body)
-		if err == nil {
-			return e.completion(q, reply)
-		}
-		if ctx.Err() != nil {
-			return engines.Completion{}, ctx.Err()
-		}
-		if n == e.options.Attempts || !retry.Passing(err) {
-			return engines.Completion{}, fmt.Errorf("after %d attempts: %w", n, retry.OneLine(err))
-		}
-		if late := e.pause(ctx, max(wait, after)); late != nil {
-			return engines.Completion{}, fmt.Errorf("%w; the last attempt: %w", late, retry.OneLine(err))
-		}
-		wait = min(2*wait, 30*time.Second)
+	var reply openai.ChatCompletionResponse
+	attempts := retry.Attempts{Most: e.options.Attempts, Backoff: retry.Backoff{First: e.options.Backoff, Most: mostBackoff}, Sleep: e.pause}
+	n, err, late := attempts.Do(ctx, func() (after time.Duration, final bool, err error) {
+		reply, err = e.client.CreateChatCompletion(retry.Note(ctx, &after), body)
+		return after, err != nil && !retry.Passing(err), err
+	})
+	switch {
+	case err == nil:
+		return e.completion(q, reply)
+	case late != nil:
+		return engines.Completion{}, fmt.Errorf("%w; the last attempt: %w", late, retry.OneLine(err))
+	case ctx.Err() != nil:
+		return engines.Completion{}, ctx.Err()
 	}
+	return engines.Completion{}, fmt.Errorf("after %d attempts: %w", n, retry.OneLine(err))
 }
+
+const mostBackoff = 30 * time.Second
 
 // check refuses what the protocol cannot say.
 func check(q engines.Request) error {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/agentfly/agentfly/internal/retry"
 )
 
 // steady is how long a server must have answered for its earlier ends to be forgotten.
@@ -119,7 +121,8 @@ func (k *Kept) current() *Process {
 
 // watch starts the server again each time it ends, until it ends too often.
 func (k *Kept) watch(ctx context.Context) {
-	failures, wait := 0, k.options.Backoff
+	backoff := retry.Backoff{First: k.options.Backoff, Most: mostBackoff}
+	failures := 0
 	began := time.Now()
 	for {
 		p := k.current()
@@ -129,7 +132,7 @@ func (k *Kept) watch(ctx context.Context) {
 		case <-p.ended:
 		}
 		if time.Since(began) > steady {
-			failures, wait = 0, k.options.Backoff
+			failures = 0
 		}
 		reason := fmt.Errorf("the server ended: %w; its log %s ends: %s", orExit(p.err), p.Log, tail(p.Log))
 		for {
@@ -138,11 +141,11 @@ func (k *Kept) watch(ctx context.Context) {
 				k.give(fmt.Errorf("it was started again %d times: %w", failures-1, reason))
 				return
 			}
+			wait := backoff.Wait(failures)
 			k.note(fmt.Sprintf("%v; start %d of %d again in %v", reason, failures, k.options.Restarts, wait))
-			if sleep(ctx, wait) != nil || k.awaitFree(ctx) != nil {
+			if retry.Pause(ctx, wait) != nil || k.awaitFree(ctx) != nil {
 				return
 			}
-			wait = min(2*wait, mostBackoff)
 			next, err := Serve(ctx, k.options)
 			if err == nil {
 				k.take(next)

@@ -1,6 +1,11 @@
 package vllm
 
-import "context"
+import (
+	"context"
+	"time"
+
+	"github.com/agentfly/agentfly/internal/retry"
+)
 
 // looks are those at the version of a server's weights, for replies of a route that does not say which weights sampled. Each
 // reply needs one that begins after the reply ended; replies that end while one is under way share the next.
@@ -44,17 +49,12 @@ func (r *replica) lookNow(ctx context.Context) (string, error) {
 
 // lookAgain repeats a look that failed for what may pass.
 func (r *replica) lookAgain(ctx context.Context) (version string, err error) {
-	wait := r.options.Backoff
-	for n := 1; ; n++ {
+	attempts := retry.Attempts{Most: mostLooks, Backoff: retry.Backoff{First: r.options.Backoff, Most: mostLooks * r.options.Backoff}, Sleep: retry.Pause}
+	_, err, _ = attempts.Do(ctx, func() (after time.Duration, final bool, err error) {
 		one, cancel := context.WithTimeout(ctx, r.options.HealthTimeout)
+		defer cancel()
 		version, err = r.weightVersion(one)
-		cancel()
-		if err == nil || n == mostLooks || !passing(err) {
-			return version, err
-		}
-		if sleep(ctx, wait) != nil {
-			return "", err
-		}
-		wait *= 2
-	}
+		return 0, err != nil && !passing(err), err
+	})
+	return version, err
 }

@@ -101,14 +101,13 @@ func (e *Engine) attempts(ctx context.Context, session string, do func(context.C
 	defer e.running.Done()
 	var last error
 	var avoid *replica
-	wait := e.options.Backoff
+	backoff := retry.Backoff{First: e.options.Backoff, Most: 5 * time.Second}
 	left := 0 // attempts that another request's failure ended: they say nothing of this one
 	for n := 0; n < e.options.Attempts+left; n++ {
 		if n > 0 {
-			if err := e.backOff(ctx, pauseAfter(last, wait)); err != nil {
+			if err := e.backOff(ctx, pauseAfter(last, backoff.Wait(n))); err != nil {
 				return e.orClosed(fmt.Errorf("%w after %d attempts; the last: %w", err, n, last))
 			}
-			wait = min(2*wait, 5*time.Second)
 		}
 		if err := e.place(ctx); err != nil {
 			return e.orClosed(since(last, err))
@@ -197,19 +196,11 @@ func pauseAfter(err error, backoff time.Duration) time.Duration {
 	return backoff
 }
 
-// backOff is sleep that Close ends.
+// backOff is a pause that Close ends.
 func (e *Engine) backOff(ctx context.Context, d time.Duration) error {
 	ctx, cancel := e.untilClosed(ctx)
 	defer cancel()
-	return sleep(ctx, d)
-}
-
-// sleep waits, unless the deadline would pass before the end.
-func sleep(ctx context.Context, d time.Duration) error {
-	if !retry.Fits(ctx, d) {
-		return context.DeadlineExceeded
-	}
-	return retry.Sleep(ctx, d)
+	return retry.Pause(ctx, d)
 }
 
 // passing tells whether another attempt may succeed.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/internal/retry"
 )
 
 // Update implements engines.Engine. Each replica goes through
@@ -170,7 +171,7 @@ func (e *Engine) awaitAnswer(ctx context.Context, until time.Time) bool {
 				return true
 			}
 		}
-		if sleep(ctx, min(e.options.HealthEvery, time.Until(until))) != nil {
+		if retry.Pause(ctx, min(e.options.HealthEvery, time.Until(until))) != nil {
 			return false
 		}
 	}
@@ -431,7 +432,7 @@ func (u *updateRun) empty(ctx context.Context) error {
 		case n == most:
 			return fmt.Errorf("the server answers %d times that it could not", most)
 		}
-		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+		if err := retry.Pause(ctx, 50*time.Millisecond); err != nil {
 			return err
 		}
 	}

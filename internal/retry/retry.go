@@ -21,7 +21,7 @@ type Transport struct {
 }
 
 const (
-	firstWait = 250 * time.Millisecond // doubled with each attempt, where the server names none
+	firstWait = 250 * time.Millisecond // where the server names none
 	longWait  = 10 * time.Second       // a server that asks for more is not waited for
 )
 
@@ -37,13 +37,12 @@ func (t *Transport) RoundTrip(q *http.Request) (*http.Response, error) {
 		sleep = Sleep
 	}
 	ctx := q.Context()
-	wait := firstWait
 	for n := 1; ; n++ {
 		r, err := t.Base.RoundTrip(q)
 		if n == attempts || !worthAnother(ctx, r, err) {
 			return r, err
 		}
-		d, ok := pause(ctx, r, wait)
+		d, ok := wait(ctx, r, n)
 		next, bodyErr := rewound(q)
 		if !ok || bodyErr != nil {
 			return r, err
@@ -55,7 +54,7 @@ func (t *Transport) RoundTrip(q *http.Request) (*http.Response, error) {
 		if err := sleep(ctx, d); err != nil {
 			return nil, err
 		}
-		q, wait = next, 2*wait
+		q = next
 	}
 }
 
@@ -66,14 +65,15 @@ func worthAnother(ctx context.Context, r *http.Response, err error) bool {
 	return r.StatusCode == http.StatusTooManyRequests || r.StatusCode >= 500 && r.StatusCode != http.StatusNotImplemented
 }
 
-// pause is how long to wait; not ok: too long for the deadline or for anybody.
-func pause(ctx context.Context, r *http.Response, wait time.Duration) (time.Duration, bool) {
+// wait is how long to wait after the nth attempt; not ok: too long for the deadline or for anybody.
+func wait(ctx context.Context, r *http.Response, n int) (d time.Duration, ok bool) {
+	d = Backoff{firstWait, 2 * longWait}.Wait(n)
 	if r != nil {
 		if after, ok := After(r.Header, time.Now()); ok {
-			wait = after
+			d = after
 		}
 	}
-	return wait, wait <= longWait && Fits(ctx, wait)
+	return d, d <= longWait && Fits(ctx, d)
 }
 
 func rewound(q *http.Request) (*http.Request, error) {

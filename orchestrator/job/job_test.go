@@ -3,8 +3,8 @@ package job_test
 import (
 	"encoding/json"
 	"errors"
-	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -86,7 +86,6 @@ func TestProblemsBetweenValues(t *testing.T) {
 		"no room for a prompt":  {"rollout: {max_new_tokens: 64, max_tokens: 64}", "/jobs/job.yaml:6:27: rollout.max_new_tokens: 64 tokens do not fit into rollout.max_tokens (64) together with a prompt"},
 		"truncated sampling":    {"rollout: {top_k: 20}", "/jobs/job.yaml:6:18: rollout.top_k: 20: training needs the logprobs of the whole distribution that was sampled; this is for rollout and eval only, leave it out"},
 		"greedy training":       {"rollout: {temperature: 0}", "/jobs/job.yaml:6:24: rollout.temperature: 0 samples the same trajectory each time; training needs more"},
-		"unknown tool":          {"agent: {tools: [calculater]}", `/jobs/job.yaml:6:17: agent.tools.0: there is no "calculater"; allowed: calculator, summarize; nearest: calculator`},
 		"unknown format":        {"agent: {format: tag}", `/jobs/job.yaml:6:17: agent.format: there is no "tag"; allowed with kind tool_call: hermes, tags, llama3_json, mistral, qwen3_coder; nearest: tags`},
 		"a format of a kind":    {"agent: {format: react}", "/jobs/job.yaml:6:17: agent.format: react is a format of kind react, and the kind is tool_call; change one of the two"},
 		"a kind's own format":   {"agent: {kind: react, format: hermes}", "/jobs/job.yaml:6:30: agent.format: hermes is a format of kind tool_call, and the kind is react; change one of the two"},
@@ -115,7 +114,7 @@ func TestProblemsBetweenValues(t *testing.T) {
 		"evaluation of nothing": {"eval: {every: 3}", "/jobs/job.yaml:6:15: eval.every: 3, but data.eval names no tasks"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			j, err := parse(good+c.add, job.Options{Names: job.Names{Tools: []string{"calculator", "summarize"}}})
+			j, err := parse(good+c.add, job.Options{})
 			if err == nil {
 				err = j.TrainingErrors()
 			}
@@ -269,9 +268,18 @@ func TestShippedJobs(t *testing.T) {
 	require.NotEmpty(t, files)
 	for _, f := range files {
 		t.Run(filepath.Base(f), func(t *testing.T) {
-			j, err := job.LoadWith(f, job.Options{Env: noEnv, Files: true})
+			j, err := job.LoadWith(f, job.Options{Env: noEnv})
 			require.NoError(t, err)
 			require.NoError(t, j.TrainingErrors())
+			named := []string{j.Model.ChatTemplate, j.Agent.Examples, j.Agent.Python}
+			for _, s := range slices.Concat(j.Data.Train, j.Data.Eval) {
+				named = append(named, s.Path)
+			}
+			for _, path := range named {
+				if path != "" {
+					require.FileExists(t, j.Resolve(path))
+				}
+			}
 		})
 	}
 }
@@ -281,11 +289,6 @@ func TestLoadNamesTheFile(t *testing.T) {
 	require.ErrorContains(t, err, "the job file cannot be read: no such file or directory")
 	_, err = job.Load(t.TempDir())
 	require.ErrorContains(t, err, "this is a folder; give the path of a job file")
-	path := filepath.Join(t.TempDir(), "j.yaml")
-	require.NoError(t, os.WriteFile(path, []byte(good), 0o600))
-	_, err = job.LoadWith(path, job.Options{Files: true})
-	require.ErrorContains(t, err, "data.train: ")
-	require.ErrorContains(t, err, "no such file or directory")
 }
 
 func FuzzParse(f *testing.F) {

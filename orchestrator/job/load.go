@@ -19,25 +19,12 @@ import (
 	"github.com/agentfly/agentfly/cgo"
 )
 
-// Names are what a job may refer to. An empty list is not checked.
-type Names struct {
-	Tools, Rewards []string
-}
-
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
-
-// FieldError is a problem of one value, found by who knows more than the dialect. Path is like rollout.groups.
-type FieldError struct {
-	Path, Text string
-}
 
 // Options of Load.
 type Options struct {
-	Set   []string                         // key.path=value, in order; the last wins
-	Env   func(name string) (string, bool) // nil: the process's environment
-	Names Names                            //
-	Check func(j *Job) []FieldError        // further checks of a job that is well-formed; nil: none
-	Files bool                             // check that the files that the job names exist
+	Set []string                         // key.path=value, in order; the last wins
+	Env func(name string) (string, bool) // nil: the process's environment
 }
 
 const maxFile = 1 << 20 // bytes of a job file
@@ -145,7 +132,7 @@ func Parse(path string, data []byte, o Options) (*Job, error) {
 		j.Output = filepath.Join("runs", j.Name)
 	}
 	if len(d.problems) == 0 {
-		d.check(j, o)
+		d.check(j)
 	}
 	if len(d.problems) > 0 {
 		return nil, asError(d.problems)
@@ -270,7 +257,7 @@ func child(n *yaml.Node, key string) *yaml.Node {
 }
 
 // check finds what is wrong between values.
-func (d *decoder) check(j *Job, o Options) {
+func (d *decoder) check(j *Job) {
 	fail := func(path, format string, args ...any) {
 		p := d.position(path)
 		p.Text = path + ": " + fmt.Sprintf(format, args...)
@@ -335,17 +322,7 @@ func (d *decoder) check(j *Job, o Options) {
 	case !l.On() && (l.Alpha > 0 || len(l.Targets) > 0):
 		fail("model.lora", "alpha and targets need a rank")
 	}
-	d.checkNames(j, o.Names, fail)
-	if o.Files {
-		d.checkFiles(j, fail)
-	}
-	if o.Check != nil && len(d.problems) == 0 {
-		for _, e := range o.Check(j) {
-			p := d.position(e.Path)
-			p.Text = e.Path + ": " + e.Text
-			d.problems = append(d.problems, p)
-		}
-	}
+	checkNames(j, fail)
 }
 
 // checkMode finds contradictions between the settings of how rollouts and updates overlap.
@@ -381,14 +358,14 @@ func (d *decoder) checkMode(j *Job, fail func(path, format string, args ...any))
 	}
 }
 
-func (d *decoder) checkNames(j *Job, names Names, fail func(path, format string, args ...any)) {
-	known := func(path, name string, all []string) {
-		if len(all) > 0 && !slices.Contains(all, name) {
-			fail(path, "there is no %q; allowed: %s%s", name, strings.Join(all, ", "), near(name, all))
-		}
-	}
+// checkNames finds adapter targets that no model has, and tools and rewards that are given twice. Which tools and rewards there
+// are is known to their registries.
+func checkNames(j *Job, fail func(path, format string, args ...any)) {
+	all := cgo.AdapterTargets[:]
 	for i, t := range j.Model.LoRA.Targets {
-		known("model.lora.targets."+strconv.Itoa(i), t, cgo.AdapterTargets[:])
+		if !slices.Contains(all, t) {
+			fail("model.lora.targets."+strconv.Itoa(i), "there is no %q; allowed: %s%s", t, strings.Join(all, ", "), near(t, all))
+		}
 	}
 	seen := map[string]bool{}
 	for i, t := range j.Agent.Tools {
@@ -396,7 +373,6 @@ func (d *decoder) checkNames(j *Job, names Names, fail func(path, format string,
 		if t.Source != "" {
 			continue
 		}
-		known(path, t.Name, names.Tools)
 		if seen[t.Name] {
 			fail(path, "%q is given twice", t.Name)
 		}
@@ -405,9 +381,6 @@ func (d *decoder) checkNames(j *Job, names Names, fail func(path, format string,
 	seen = map[string]bool{}
 	for i, r := range j.Rewards {
 		path := "rewards." + strconv.Itoa(i)
-		if r.Params["python"] == nil {
-			known(path, r.Name, names.Rewards)
-		}
 		if seen[r.Label()] {
 			fail(path, "%q is given twice; give one of the two another name with as: NAME", r.Label())
 		}
@@ -476,27 +449,5 @@ func (j *Job) supervisedErrors(fail func(path, format string, args ...any)) {
 	}
 	if len(j.Data.Eval) == 0 && j.Eval.Every > 0 {
 		fail("eval.every", "%d, but data.eval names no conversations", j.Eval.Every)
-	}
-}
-
-func (d *decoder) checkFiles(j *Job, fail func(path, format string, args ...any)) {
-	type named struct{ path, file string }
-	all := []named{{"model.chat_template", j.Model.ChatTemplate}, {"agent.examples", j.Agent.Examples}, {"agent.python", j.Agent.Python}}
-	for _, s := range j.Data.Train {
-		all = append(all, named{"data.train", s.Path})
-	}
-	for _, s := range j.Data.Eval {
-		all = append(all, named{"data.eval", s.Path})
-	}
-	for _, f := range all {
-		if f.file == "" {
-			continue
-		}
-		f.file = j.Resolve(f.file)
-		if info, err := os.Stat(f.file); err != nil {
-			fail(f.path, "%s: %s", f.file, reason(err))
-		} else if info.IsDir() {
-			fail(f.path, "%s is a folder; name a file", f.file)
-		}
 	}
 }

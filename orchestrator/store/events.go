@@ -157,19 +157,6 @@ func (s *Store) isOpen(phase string, ref GroupRef) bool {
 	return slices.ContainsFunc(s.open[ref], func(a Admission) bool { return a.Phase == phase })
 }
 
-// Drop stores that an admitted group will not be trained, and why.
-func (s *Store) Drop(ctx context.Context, step, group int, reason string) error {
-	ref := GroupRef{step, group}
-	if !s.isOpen(Train, ref) {
-		return fmt.Errorf("store: drop %s: it is not admitted, or it was trained or dropped already", ref)
-	}
-	err := s.add(ctx, "drop "+ref.String(), func(w *writer) error { return w.addEvent(kindDrop, Train, step, group, dropped{reason}) })
-	if err == nil {
-		s.settle(ref)
-	}
-	return err
-}
-
 // AddBatch stores what a step trains on, before it does. Every group is admitted, and trained or dropped once.
 func (s *Store) AddBatch(ctx context.Context, b Batch) error {
 	seen := map[GroupRef]bool{}

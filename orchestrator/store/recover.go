@@ -15,7 +15,6 @@ import (
 type Recovery struct {
 	Batches     []Batch       // of the checkpoint's step and later ones, in order; Groups gives their trajectories
 	Outstanding []Outstanding // admitted, neither trained nor dropped, in the order of admission
-	Admitted    int           // groups of the phase "train" since the run began
 	Dealt       []int         // position in each stratum of the data after all admissions
 	Taken       map[int]int   // by step, of this step and later ones: the highest number of an admitted group, plus one
 	Events      int           // since the run began; 0: the store is of a program that kept no log
@@ -116,9 +115,8 @@ func (s *Store) recover(ctx context.Context, step int) (*Recovery, error) {
 	return out, s.partial(ctx, out, from)
 }
 
-// admitted counts a group of the phase "train".
+// admitted counts the deals of a group of the phase "train".
 func (r *Recovery) admitted(ref GroupRef, a admitted, step int) {
-	r.Admitted++
 	for len(r.Dealt) <= a.Stratum {
 		r.Dealt = append(r.Dealt, 0)
 	}

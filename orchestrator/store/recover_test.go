@@ -80,24 +80,27 @@ func TestRecoverGivesBackWhatWasLogged(t *testing.T) {
 	finished := trajectories[1]
 	finished.Reward, finished.StopReason = 0.5, trajectory.StopAnswer
 	require.NoError(t, s.AddTrajectory(ctx, store.Train, all[0].Task, finished))
-	require.NoError(t, s.Drop(ctx, 0, 2, "too stale"))
-	require.ErrorContains(t, s.Drop(ctx, 0, 2, "again"), "store: drop group 2 of step 0: it is not admitted, or it was trained or dropped already")
+	anew := admission(0, 3, 1)
+	anew.Again = &store.GroupRef{Step: 0, Group: 2}
+	require.NoError(t, s.Admit(ctx, anew)) // group 2 grew too stale
+	anew.Again = nil
 	require.NoError(t, s.AddEvaluation(ctx, "before", 0, map[string]int{"tasks": 3}))
 	require.NoError(t, s.Close())
 
 	s = open(t, path)
 	r, err := s.Recover(ctx, 0)
 	require.NoError(t, err)
-	require.Equal(t, 3, r.Admitted)
-	require.Equal(t, 5, r.Events)
+	require.Equal(t, map[int]int{0: 4}, r.Taken)
+	require.Equal(t, 6, r.Events)
 	require.Empty(t, r.Batches)
-	require.Len(t, r.Outstanding, 3)
+	require.Len(t, r.Outstanding, 4)
 	require.Equal(t, all[0], r.Outstanding[0].Admission)
 	require.False(t, r.Outstanding[0].Left)
 	require.Equal(t, []*trajectory.Trajectory{nil, finished}, r.Outstanding[0].Finished)
 	require.Equal(t, []*trajectory.Trajectory{unfinished, nil}, r.Outstanding[0].Partial)
 	require.Equal(t, []*trajectory.Trajectory{trajectories[2], trajectories[3]}, r.Outstanding[1].Partial)
 	require.Equal(t, greedy, r.Outstanding[2].Admission)
+	require.Equal(t, anew, r.Outstanding[3].Admission)
 	evaluations, err := s.Evaluations()
 	require.NoError(t, err)
 	require.Equal(t, `{"tasks":3}`, string(evaluations[0]))
@@ -120,7 +123,7 @@ func TestRecoverGivesBackWhatWasLogged(t *testing.T) {
 	r, err = s.Recover(ctx, 0)
 	require.NoError(t, err)
 	require.Equal(t, []store.Batch{b}, r.Batches)
-	require.Len(t, r.Outstanding, 2)
+	require.Len(t, r.Outstanding, 3)
 	require.Equal(t, []*trajectory.Trajectory{again, trajectories[3]}, r.Outstanding[0].Partial, "what began anew replaces what was there")
 	require.True(t, r.Outstanding[0].Left, "a batch was taken meanwhile")
 	groups, err := s.Groups(ctx, b.Groups, "greedy")
@@ -178,17 +181,17 @@ func TestRecoverAfterAnyInterleaving(t *testing.T) {
 			}
 			all.Wait()
 			order = nil
+			b := store.Batch{Step: step, Groups: []store.GroupRef{}}
 			for g := range 4 {
 				complete := ended[store.ID(store.Train, step, g, 0)] && ended[store.ID(store.Train, step, g, 1)] && ended[store.ID(store.Train, step, g, 2)]
 				switch {
 				case complete && len(order) < 2:
 					order, trained[4*step+g] = append(order, g), true
 				case random.IntN(3) == 0:
-					require.NoError(t, s.Drop(ctx, step, g, "at random"))
+					b.Others = append(b.Others, store.GroupRef{Step: step, Group: g})
 					dropped[4*step+g] = true
 				}
 			}
-			b := store.Batch{Step: step, Groups: []store.GroupRef{}}
 			for _, g := range order {
 				b.Groups = append(b.Groups, store.GroupRef{Step: step, Group: g})
 			}

@@ -1,7 +1,7 @@
 // Package store keeps the trajectories, updates, steps and evaluations of a run in one SQLite file.
 //
-// It is the log that a run is recovered from: AddTurn stores a turn before the next request is built from it, Admit, Drop and
-// AddBatch store what becomes of groups before it happens, and Recover gives back what was stored.
+// It is the log that a run is recovered from: AddTurn stores a turn before the next request is built from it, Admit and AddBatch
+// store what becomes of groups before it happens, and Recover gives back what was stored.
 //
 // One goroutine writes; what arrives while a transaction is being committed goes into the next one (group commit). What adds
 // returns when its record is durable. Reading is safe beside it, also from another process.

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/go-python/gpython/py"
+
+	"github.com/agentfly/agentfly/python/protocol"
 )
 
 // hint is a name of the module typing, with what stands in its brackets.
@@ -288,15 +290,8 @@ func fits(t, v py.Object) bool {
 	return v.Type().Name == n
 }
 
-// described is a parameter as protocol.go of the package python has it.
-type described struct {
-	Name     string `json:"name"`
-	Schema   schema `json:"schema"`
-	Required bool   `json:"required"`
-}
-
 // signature reads the parameters of a function. strict: a hint without a schema is an error.
-func (e *entry) signature(strict bool) (parameters []described, open bool, err error) {
+func (e *entry) signature(strict bool) (parameters []protocol.Parameter, open bool, err error) {
 	const variadic, keywords = 0x4, 0x8 // flags of a code object
 	c := e.target.Code
 	if c.Flags&variadic != 0 {
@@ -334,7 +329,11 @@ func (e *entry) signature(strict bool) (parameters []described, open bool, err e
 				s.Given = nil // an object at an address, another in every worker
 			}
 		}
-		parameters = append(parameters, described{n, s, given == nil})
+		text, err := marshal(s)
+		if err != nil {
+			return nil, false, err
+		}
+		parameters = append(parameters, protocol.Parameter{Name: n, Schema: text, Required: given == nil})
 	}
 	return parameters, c.Flags&keywords != 0, nil
 }

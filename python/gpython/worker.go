@@ -1,9 +1,10 @@
 // Package gpython runs Python files without Python: it is the worker of runtime gpython, in a process of its own, because gpython can
-// neither be interrupted nor survive an endless recursion. It speaks the protocol of the package python; see protocol.go there.
+// neither be interrupted nor survive an endless recursion. It speaks the package protocol.
 package gpython
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,8 @@ import (
 
 	"github.com/go-python/gpython/py"
 	_ "github.com/go-python/gpython/stdlib" // its modules, and the compiler
+
+	"github.com/agentfly/agentfly/python/protocol"
 )
 
 // Argument is the first of a command line that starts a worker; the second is its memory in bytes, 0 for no limit.
@@ -39,47 +42,14 @@ func Main(args []string) {
 	os.Exit(0)
 }
 
-type request struct {
-	ID         int64           `json:"id"`
-	Op         string          `json:"op"`
-	File       string          `json:"file"`
-	Source     string          `json:"source"`
-	Name       string          `json:"name"`
-	Trajectory string          `json:"trajectory"`
-	Arguments  json.RawMessage `json:"arguments"`
-	Metadata   json.RawMessage `json:"metadata"`
-}
-
-type reply struct {
-	ID        int64           `json:"id"`
-	Functions []declared      `json:"functions,omitempty"`
-	Tests     []string        `json:"tests,omitempty"`
-	Errors    []string        `json:"errors,omitempty"`
-	Result    json.RawMessage `json:"result,omitempty"`
-	Error     string          `json:"error,omitempty"`
-	Broken    bool            `json:"broken,omitempty"`
-}
-
-type declared struct {
-	Kind       string         `json:"kind"`
-	Name       string         `json:"name"`
-	Line       int            `json:"line"`
-	Doc        string         `json:"doc"`
-	Stateful   bool           `json:"stateful"`
-	Parameters []described    `json:"parameters"`
-	Open       bool           `json:"open"`
-	Injected   []string       `json:"injected"`
-	Options    map[string]any `json:"options"`
-}
-
 // serve answers requests in their order. A call cannot be interrupted: whoever cancels it must kill the process. It ends with its input,
 // also while a call runs.
 func serve(in io.Reader, out io.Writer, memory int64) error {
-	requests := make(chan request)
+	requests := make(chan protocol.Request)
 	go func() {
 		d := json.NewDecoder(bufio.NewReaderSize(in, 64<<10))
 		for {
-			var r request
+			var r protocol.Request
 			if err := d.Decode(&r); err != nil {
 				os.Exit(0) // the other side is gone
 			}
@@ -95,7 +65,7 @@ func serve(in io.Reader, out io.Writer, memory int64) error {
 		return err
 	}
 	for r := range requests {
-		var a reply
+		var a protocol.Reply
 		switch r.Op {
 		case "load":
 			a = f.load(r.File, r.Source)
@@ -134,10 +104,10 @@ type file struct {
 	current  *context
 }
 
-func (f *file) load(path, source string) (r reply) {
+func (f *file) load(path, source string) (r protocol.Reply) {
 	defer func() {
 		if p := recover(); p != nil { // gpython's, not ours
-			r = reply{Errors: []string{fmt.Sprintf("1: gpython failed: %v; use runtime: cpython", p)}}
+			r = protocol.Reply{Errors: []string{fmt.Sprintf("1: gpython failed: %v; use runtime: cpython", p)}}
 		}
 	}()
 	f.path, f.lines, f.program = path, strings.Split(source, "\n"), rewrite(source)
@@ -147,27 +117,27 @@ func (f *file) load(path, source string) (r reply) {
 		found = loadSiblings(filepath.Dir(path), siblings, map[string]bool{})
 	}
 	if len(found) > 0 {
-		return reply{Errors: found}
+		return protocol.Reply{Errors: found}
 	}
 	py.RegisterModule(typing())
 	f.register()
 	ctx := py.NewContext(py.ContextOpts{SysArgs: []string{"agentfly"}})
 	if err := standardFiles(ctx); err != nil {
-		return reply{Errors: []string{"1: " + err.Error()}}
+		return protocol.Reply{Errors: []string{"1: " + err.Error()}}
 	}
 	repair(ctx)
 	f.current = &context{state: py.StringDict{}} // while the file loads
 	code, mixed, err := compile(f.program.source, path)
 	if err != nil {
-		return reply{Errors: []string{f.loadError(err)}}
+		return protocol.Reply{Errors: []string{f.loadError(err)}}
 	}
 	if len(mixed) > 0 {
-		return reply{Errors: mixed}
+		return protocol.Reply{Errors: mixed}
 	}
 	m, err := py.RunCode(ctx, code, path, "agentfly_file")
 	if err != nil {
 		dump(err)
-		return reply{Errors: []string{f.loadError(err)}}
+		return protocol.Reply{Errors: []string{f.loadError(err)}}
 	}
 	for _, e := range f.declared {
 		d, err := f.describe(e)
@@ -257,21 +227,37 @@ func (f *file) line(e *entry) int {
 	return int(e.target.Code.Firstlineno)
 }
 
-func (f *file) describe(e *entry) (declared, error) {
-	_, given := e.options["schema"]
-	parameters, open, err := e.signature(e.kind == "tool" && !given)
+func (f *file) describe(e *entry) (protocol.Declared, error) {
+	_, own := e.options["schema"]
+	parameters, open, err := e.signature(e.kind == "tool" && !own)
 	if err == nil && f.entries[e.name] != nil {
 		err = errors.New("the name is used twice; write name= in one of the decorators")
 	}
 	if err != nil {
-		return declared{}, err
+		return protocol.Declared{}, err
 	}
 	f.entries[e.name] = e
 	doc, _ := e.target.Doc.(py.String)
 	if !f.documented(e) {
 		doc = ""
 	}
-	return declared{e.kind, e.name, f.line(e), string(doc), e.stateful(), parameters, open, e.injected, e.options}, nil
+	d := protocol.Declared{
+		Kind: e.kind, Name: e.name, Line: f.line(e), Doc: string(doc), Stateful: e.stateful(), Parameters: parameters, Open: open, Injected: e.injected,
+	}
+	given, err := marshal(e.options)
+	if err == nil {
+		err = json.Unmarshal(given, &d.Options)
+	}
+	return d, err
+}
+
+// marshal is json.Marshal without escapes for HTML: the model sees these texts.
+func marshal(v any) (json.RawMessage, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // documented tells a docstring from another string that happens to be the function's first constant.
@@ -308,15 +294,15 @@ func (f *file) loadError(err error) string {
 }
 
 // call runs a function and answers with what it returned or raised.
-func (f *file) call(r request) (a reply) {
+func (f *file) call(r protocol.Request) (a protocol.Reply) {
 	defer func() {
 		if p := recover(); p != nil {
-			a = reply{Error: fmt.Sprintf("SystemError: gpython: %v", p)}
+			a = protocol.Reply{Error: fmt.Sprintf("SystemError: gpython: %v", p)}
 		}
 	}()
 	e := f.entries[r.Name]
 	if e == nil {
-		return reply{Error: "NameError: there is no function " + r.Name}
+		return protocol.Reply{Error: "NameError: there is no function " + r.Name}
 	}
 	result, err := f.run(e, r)
 	if err == nil {
@@ -324,12 +310,12 @@ func (f *file) call(r request) (a reply) {
 	}
 	if err != nil {
 		dump(err)
-		return reply{Error: f.withSource(err)}
+		return protocol.Reply{Error: f.withSource(err)}
 	}
 	return a
 }
 
-func (f *file) run(e *entry, r request) (py.Object, error) {
+func (f *file) run(e *entry, r protocol.Request) (py.Object, error) {
 	v, err := decode(r.Arguments)
 	if err != nil {
 		return nil, err

@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/agentfly/agentfly/internal/filelock"
 )
 
 // manifestFile is written last: a folder without it is not whole.
@@ -33,9 +35,9 @@ func Folder(ctx context.Context, cache, key string, warn func(text string), buil
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", fmt.Errorf("corpus: %w", err)
 	}
-	unlock, err := lock(ctx, dir+".lock")
+	unlock, err := filelock.Wait(ctx, dir+".lock", "another process that builds the index")
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("corpus: %w", err)
 	}
 	defer unlock()
 	damage := check(ctx, dir)

@@ -36,6 +36,14 @@ func lines(text string) string {
 	return "1 line"
 }
 
+// text reads the file that an argument names.
+func (f *folder) text(path string) (name, text string, err error) {
+	if name, err = local(path); err == nil {
+		text, err = f.read(name)
+	}
+	return name, text, err
+}
+
 // split are the lines of a text.
 func split(text string) []string {
 	if text == "" {
@@ -51,11 +59,7 @@ type readArgs struct {
 }
 
 func read(_ context.Context, f *folder, a readArgs) (string, error) {
-	name, err := local(a.Path)
-	if err != nil {
-		return "", err
-	}
-	text, err := f.read(name)
+	name, text, err := f.text(a.Path)
 	if err != nil {
 		return "", err
 	}
@@ -88,11 +92,7 @@ type editArgs struct {
 }
 
 func edit(_ context.Context, f *folder, a editArgs) (string, error) {
-	name, err := local(a.Path)
-	if err != nil {
-		return "", err
-	}
-	text, err := f.read(name)
+	name, text, err := f.text(a.Path)
 	if err != nil {
 		return "", err
 	}

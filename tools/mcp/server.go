@@ -112,7 +112,7 @@ func (s *server) supervise(ctx context.Context, l *live) {
 			if failures >= s.bounds.patience {
 				s.set(nil, &tools.BrokenError{Text: "the server of this tool is down; do without it"})
 			}
-			if retry.Sleep(ctx, min(s.bounds.backoff<<min(failures-1, 16), s.bounds.most)) != nil || ctx.Err() != nil {
+			if retry.Sleep(ctx, retry.Backoff{First: s.bounds.backoff, Most: s.bounds.most}.Wait(failures)) != nil || ctx.Err() != nil {
 				s.set(nil, &tools.BrokenError{Text: "the server of this tool was closed"})
 				return
 			}

@@ -1,10 +1,6 @@
-package python
-
-import (
-	"encoding/json"
-	"time"
-)
-
+// Package protocol holds the messages between a program and the workers that run its Python files: the program's side is package
+// python; the workers are worker.py and package gpython. It does not start workers, and knows nothing of tools and rewards.
+//
 // A worker reads JSON lines from its standard input and writes JSON lines to its standard output, in any order. Every request with an id
 // gets one reply with that id.
 //
@@ -21,7 +17,12 @@ import (
 //
 // Standard error is for people: tracebacks, and what the functions print. A worker ends when its standard input does,
 // and on SIGTERM, with everything that it started. "test:NAME" calls a test function.
-type request struct {
+package protocol
+
+import "encoding/json"
+
+// Request is what a worker reads.
+type Request struct {
 	ID         int64           `json:"id,omitempty"`
 	Op         string          `json:"op"`
 	File       string          `json:"file,omitempty"`
@@ -32,53 +33,53 @@ type request struct {
 	Metadata   json.RawMessage `json:"metadata,omitempty"` // what the argument context offers as metadata; an object
 }
 
-type reply struct {
+// Reply is what a worker writes.
+type Reply struct {
 	ID        int64           `json:"id"`
-	Functions []declared      `json:"functions"`
-	Tests     []string        `json:"tests"`
-	Errors    []string        `json:"errors"`
-	Result    json.RawMessage `json:"result"`
-	Error     string          `json:"error"`
-	Broken    bool            `json:"broken"`
+	Functions []Declared      `json:"functions,omitempty"`
+	Tests     []string        `json:"tests,omitempty"`
+	Errors    []string        `json:"errors,omitempty"`
+	Result    json.RawMessage `json:"result,omitempty"`
+	Error     string          `json:"error,omitempty"`
+	Broken    bool            `json:"broken,omitempty"`
 }
 
-// declared is a decorated function as a worker describes it. The docstring is raw: describe.go reads it.
-type declared struct {
+// Declared is a decorated function as a worker describes it. The docstring is raw: package python reads it.
+type Declared struct {
 	Kind       string      `json:"kind"`
 	Name       string      `json:"name"`
 	Line       int         `json:"line"`
 	Doc        string      `json:"doc"`
 	Async      bool        `json:"async"`      // any number of calls run at once in a worker
 	Stateful   bool        `json:"stateful"`   //
-	Parameters []parameter `json:"parameters"` // without the injected ones
+	Parameters []Parameter `json:"parameters"` // without the injected ones
 	Open       bool        `json:"open"`       // it takes further arguments (**kwargs)
 	Injected   []string    `json:"injected"`   // "context", "env"
-	Options    options     `json:"options"`    // those that were given
+	Options    Options     `json:"options"`    // those that were given
 }
 
-type parameter struct {
+// Parameter is an argument of a function.
+type Parameter struct {
 	Name     string          `json:"name"`
 	Schema   json.RawMessage `json:"schema"` // an object may have "doc", the raw docstring of its class
 	Required bool            `json:"required"`
 }
 
-// options of a decorator, with the values that stand in the file. The second part are AgentFly's.
-type options struct {
-	Description   string  `json:"description"`
-	Timeout       float64 `json:"timeout"` // seconds
-	MaxTokens     int     `json:"max_tokens"`
-	Environment   string  `json:"environment"`
-	Terminal      bool    `json:"terminal"`
-	Idempotent    bool    `json:"idempotent"`
-	Deterministic bool    `json:"deterministic"`
+// Options of a decorator, with the values that stand in the file. The second part are AgentFly's.
+type Options struct {
+	Description   string  `json:"description,omitempty"`
+	Timeout       float64 `json:"timeout,omitempty"` // seconds
+	MaxTokens     int     `json:"max_tokens,omitempty"`
+	Environment   string  `json:"environment,omitempty"`
+	Terminal      bool    `json:"terminal,omitempty"`
+	Idempotent    bool    `json:"idempotent,omitempty"`
+	Deterministic bool    `json:"deterministic,omitempty"`
 
-	Schema       json.RawMessage `json:"schema"`
-	Status       string          `json:"status"`
-	MaxLength    int             `json:"max_length"`
-	EnvClass     bool            `json:"env_cls"`       // it was given
-	ResourceSpec bool            `json:"resource_spec"` // it was given
-	PoolSize     int             `json:"pool_size"`
-	Backend      string          `json:"backend"`
+	Schema       json.RawMessage `json:"schema,omitempty"`
+	Status       string          `json:"status,omitempty"`
+	MaxLength    int             `json:"max_length,omitempty"`
+	EnvClass     bool            `json:"env_cls,omitempty"`       // it was given
+	ResourceSpec bool            `json:"resource_spec,omitempty"` // it was given
+	PoolSize     int             `json:"pool_size,omitempty"`
+	Backend      string          `json:"backend,omitempty"`
 }
-
-func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
