@@ -119,7 +119,7 @@ func (e *Evaluation) count(groups []trajectory.Group) {
 				}
 			}
 			for origin, times := range errorsOf(t) {
-				e.Errors[origin] += times
+				e.Errors[string(origin)] += times
 			}
 		}
 	}

@@ -9,48 +9,48 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// errorOrigins are where errors come from. A trajectory fails by agent (a format that somebody else wrote), deadline
-// (rollout.timeout), engine, environment, reward, render or teacher (that cannot score it); a tool that breaks (its deadline passed, or it panicked) fails a
-// call, which the model is told.
-var errorOrigins = [...]string{"agent", "deadline", "engine", "environment", "render", "reward", "teacher", "tool"}
-
 // ending is the error of a trajectory that must end the run, whatever rollout.max_failed says; nil: its failure is data.
 func ending(t *trajectory.Trajectory) error {
-	if t.StopReason != trajectory.StopCancelled && (t.ErrOrigin == storeOrigin || t.ErrOrigin == weightsOrigin) {
+	if t.StopReason != trajectory.StopCancelled && t.ErrOrigin.EndsRun() {
 		return errors.New(t.Err)
 	}
 	return nil
 }
 
-// errorsOf counts the errors of a trajectory by origin.
-func errorsOf(t *trajectory.Trajectory) map[string]int {
-	out := map[string]int{}
+// errorsOf counts the errors of a trajectory by origin: its own, and the calls whose tool broke, which the model is told.
+func errorsOf(t *trajectory.Trajectory) map[trajectory.Origin]int {
+	out := map[trajectory.Origin]int{}
 	if t.Err != "" && t.StopReason != trajectory.StopCancelled {
 		out[t.ErrOrigin]++
 	}
 	for _, turn := range t.Turns {
 		for _, r := range turn.Results {
-			if r.Broken {
-				out["tool"]++
+			if r.Cause == trajectory.CauseBroken {
+				out[trajectory.OriginTool]++
 			}
 		}
 	}
 	return out
 }
 
-// countErrors adds errors/ORIGIN of some groups to the metrics of a step.
+// countErrors adds errors/ORIGIN of some groups to the metrics of a step. What ends the run is none of them: there is no such step.
 func countErrors(r map[string]float64, groups []trajectory.Group) {
-	for _, origin := range errorOrigins {
-		r["errors/"+origin] = 0
+	for _, origin := range trajectory.Origins() {
+		if !origin.EndsRun() {
+			r[errorsKey(origin)] = 0
+		}
 	}
 	for _, g := range groups {
 		for _, t := range g.Trajectories {
 			for origin, n := range errorsOf(t) {
-				r["errors/"+origin] += float64(n)
+				r[errorsKey(origin)] += float64(n)
 			}
 		}
 	}
 }
+
+// errorsKey is the metric of the errors with that origin.
+func errorsKey(o trajectory.Origin) string { return "errors/" + string(o) }
 
 // addErrors counts those of a step in the run's.
 func (s *state) addErrors(record map[string]float64) {
@@ -75,7 +75,7 @@ func tooManyFailed(limits job.Rollout, what string, groups []trajectory.Group) e
 				continue
 			}
 			if failed++; first == "" {
-				first = tr.ErrOrigin + ": " + tr.Err
+				first = string(tr.ErrOrigin) + ": " + tr.Err
 			}
 		}
 	}
@@ -92,7 +92,7 @@ func tooManyBroken(limits job.Rollout, what string, groups []trajectory.Group) e
 			for _, turn := range tr.Turns {
 				calls += len(turn.Results) - turn.ParseErrors
 				for _, r := range turn.Results {
-					if !r.Broken {
+					if r.Cause != trajectory.CauseBroken {
 						continue
 					}
 					if broken++; first == "" {

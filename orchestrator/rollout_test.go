@@ -215,7 +215,7 @@ func TestAPromptThatDoesNotFitIsAFailure(t *testing.T) {
 	r.MaxTotal = 20
 	tr := r.Sample(context.Background(), Place{Task: task("a", "what?", "1")})
 	require.Equal(t, trajectory.StopError, tr.StopReason)
-	require.Equal(t, "render", tr.ErrOrigin)
+	require.Equal(t, trajectory.OriginRender, tr.ErrOrigin)
 	require.Regexp(t, `^orchestrator: -0-0-0: the prompt has \d+ tokens and rollout.max_tokens, or the context of the model or its teacher, ends at 20; raise it or shorten the prompt$`, tr.Err)
 	require.Empty(t, tr.Turns)
 }
@@ -270,11 +270,11 @@ func TestFailuresAreDataAndTouchNobodyElse(t *testing.T) {
 			switch group.Task.ID {
 			case "break":
 				require.Equal(t, trajectory.StopError, tr.StopReason)
-				require.Equal(t, "engine", tr.ErrOrigin)
+				require.Equal(t, trajectory.OriginEngine, tr.ErrOrigin)
 				require.Contains(t, tr.Err, "the card is on fire")
 				require.NotContains(t, tr.Err, "\n")
 			case "positive":
-				require.Equal(t, "engine", tr.ErrOrigin)
+				require.Equal(t, trajectory.OriginEngine, tr.ErrOrigin)
 				require.Contains(t, tr.Err, "not a log probability")
 			case "panic":
 				require.Empty(t, tr.Err)
@@ -302,7 +302,7 @@ func TestARewardThatFailsFailsItsTrajectory(t *testing.T) {
 	groups, err := r.Groups(context.Background(), "train", 0, []trajectory.Task{task("bad", "x", "5"), task("good", "x", "5")}, 1, nil)
 	require.NoError(t, err)
 	bad, good := groups[0].Trajectories[0], groups[1].Trajectories[0]
-	require.Equal(t, "reward", bad.ErrOrigin)
+	require.Equal(t, trajectory.OriginReward, bad.ErrOrigin)
 	require.Equal(t, trajectory.StopError, bad.StopReason)
 	require.Contains(t, bad.Err, "rewards: picky: panic: no")
 	require.Equal(t, 0.5, good.Reward)

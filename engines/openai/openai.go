@@ -154,7 +154,7 @@ func (e *Engine) generate(ctx context.Context, q engines.Request) (engines.Compl
 
 // check refuses what the protocol cannot say.
 func check(q engines.Request) error {
-	if err := q.Validate(); err != nil {
+	if err := q.ValidateText(); err != nil {
 		return err
 	}
 	switch s := q.Sampling; {

@@ -8,9 +8,10 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
-	"github.com/stretchr/testify/require"
 )
 
 // smallDisk is a file system of so many bytes.
