@@ -280,7 +280,7 @@ func TestAFormatThatFailsFailsItsTrajectory(t *testing.T) {
 		require.Equal(t, trajectory.StopError, tr.StopReason)
 		require.Equal(t, trajectory.OriginAgent, tr.ErrOrigin)
 		require.Equal(t, "orchestrator: -0-0-0 turn 0: a.py: "+name+": KeyError: 'x'", tr.Err)
-		require.Equal(t, map[string]int{"agent": 1}, errorsOf(tr))
+		require.Equal(t, map[trajectory.Origin]int{"agent": 1}, errorsOf(tr))
 	}
 }
 
