@@ -156,7 +156,7 @@ func TestEveryPartHasADeadline(t *testing.T) {
 		require.Equal(t, trajectory.OriginEngine, late.ErrOrigin)
 		require.Contains(t, late.Err, "train-0-0-1 turn 0: vllm: request train-0-0-1-0: "+server.URL+": context deadline exceeded")
 		require.Empty(t, fine.Err)
-		require.Equal(t, map[string]int{"engine": 1}, errorsOf(late))
+		require.Equal(t, map[trajectory.Origin]int{"engine": 1}, errorsOf(late))
 		require.Empty(t, errorsOf(fine))
 	})
 	t.Run("tool", func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestEveryPartHasADeadline(t *testing.T) {
 		require.Contains(t, seen.Load(), "Error: stuck took longer than 50ms; ask it for less work")
 		require.Equal(t, 1.0, tr.Reward)
 		require.Equal(t, trajectory.CauseBroken, tr.Turns[0].Results[0].Cause)
-		require.Equal(t, map[string]int{"tool": 1}, errorsOf(tr))
+		require.Equal(t, map[trajectory.Origin]int{"tool": 1}, errorsOf(tr))
 	})
 	t.Run("reward", func(t *testing.T) {
 		r := newRollout(t, func(engines.Request) (engines.Completion, error) { return say("<answer>5</answer>") })
@@ -181,7 +181,7 @@ func TestEveryPartHasADeadline(t *testing.T) {
 		tr := r.Sample(t.Context(), Place{Phase: "train", Task: task("a", "a?", "5")})
 		require.Equal(t, trajectory.OriginReward, tr.ErrOrigin)
 		require.Contains(t, tr.Err, "rewards: judge: no score after 50ms")
-		require.Equal(t, map[string]int{"reward": 1}, errorsOf(tr))
+		require.Equal(t, map[trajectory.Origin]int{"reward": 1}, errorsOf(tr))
 	})
 }
 
