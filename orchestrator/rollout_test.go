@@ -338,6 +338,11 @@ func TestSeedsDeriveFromPlaceAndTurn(t *testing.T) {
 		seen[r.requestSeed(p, 0)] = true
 	}
 	require.False(t, seen[r.requestSeed(base, 1)])
+	branch := base
+	branch.Branch = "0"
+	require.False(t, seen[r.requestSeed(branch, 0)])
+	require.Equal(t, base.ID()+".0", branch.ID())
+	require.Equal(t, trajectory.Branch("0"), branch.trajectory().Branch)
 	other := *r
 	other.Seed++
 	require.False(t, seen[other.requestSeed(base, 0)])
