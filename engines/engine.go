@@ -26,6 +26,10 @@ type Request struct {
 	ID      string  // names the request in errors and logs
 	Session string  // requests of one trajectory share it (prefix reuse, replica affinity)
 	Prompt  []int32 // [P], not empty; the engine does not keep it after Generate returns
+	// Media stand behind placeholders of Prompt; their contents are in the parts of Messages, in the same order. An engine without
+	// Capabilities.Media refuses them with ErrMedia. What an engine keeps of a prompt is found again by trajectory.Prefix, so that
+	// two images with the same placeholders are never taken for each other.
+	Media []trajectory.Medium
 	// Messages are the conversation that Prompt renders, for engines without TokenIDs; the others do not look at them.
 	Messages []trajectory.Message
 	Sampling Sampling //
@@ -66,6 +70,7 @@ type Capabilities struct {
 	TokenIDs         bool // prompts and completions are token ids with logprobs
 	SharedParameters bool // Weights.Apply is honoured
 	BatchInvariant   bool // a request's tokens and logprobs are the same bits whatever runs beside it
+	Media            bool // requests may have Media
 	MaxModelLen      int  // prompt plus completion
 }
 
@@ -83,7 +88,7 @@ type Engine interface {
 
 // Scorer is an engine that tells how likely given tokens are: what `inspect score --engine` and proofs of weight updates ask.
 type Scorer interface {
-	// Score returns log p(ids[t+1] | ids[0..t]) at temperature 1, untruncated: [len(ids)-1]. ids holds at least 2.
+	// Score takes text only. It returns log p(ids[t+1] | ids[0..t]) at temperature 1, untruncated: [len(ids)-1]. ids holds at least 2.
 	Score(ctx context.Context, ids []int32) ([]float32, error)
 }
 
@@ -129,6 +134,8 @@ var (
 	// ErrRefused: the server says that the request itself is wrong, such as a token that its model does not know. It would say
 	// so again.
 	ErrRefused = errors.New("engines: the request was refused")
+	// ErrMedia: the request has media, and the engine takes text only.
+	ErrMedia = errors.New("engines: this engine takes text only, the prompt has media; use a model and an engine that take images, or leave them out")
 	// ErrForeign: somebody else changed the weights that the engine samples with. It stays: the run must end, because what it
 	// samples is no longer its own policy's.
 	ErrForeign = errors.New("engines: the weights are another run's")

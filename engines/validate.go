@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // Validate reports the first parameter that is out of its range.
@@ -36,7 +38,21 @@ func (r Request) Validate() error {
 	if r.Sampled < 0 || r.Sampled >= len(r.Prompt) {
 		return fmt.Errorf("%d tokens of the prompt were sampled, it has %d", r.Sampled, len(r.Prompt))
 	}
+	if err := trajectory.CheckMedia(r.Media, len(r.Prompt)-r.Sampled); err != nil {
+		return err
+	}
 	return r.Sampling.Validate()
+}
+
+// ValidateText is Validate for an engine that takes text only.
+func (r Request) ValidateText() error {
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	if len(r.Media) > 0 {
+		return fmt.Errorf("the first (%s) is at token %d: %w", r.Media[0].Kind, r.Media[0].At, ErrMedia)
+	}
+	return nil
 }
 
 // Validate reports a probe that proves nothing.

@@ -141,7 +141,7 @@ func (a *again) generate(ctx context.Context, r engines.Request) (engines.Comple
 	of := rec.Turns[turn]
 	s := rec.Samples[of.Sample]
 	switch {
-	case !slices.Equal(r.Prompt, s.TokenIDs[:of.CompletionStart]):
+	case !(trajectory.Prefix{IDs: r.Prompt, Media: r.Media}).Equal(s.Prefix(of.CompletionStart)):
 		return out, &differs{id, turn, -1, "its prompt has other tokens than the recorded one; the job's prompt, tools or model changed since"}
 	case r.Seed != of.Seed:
 		return out, &differs{id, turn, -1, fmt.Sprintf("its seed is %d, recorded is %d; the job's seed changed since", r.Seed, of.Seed)}

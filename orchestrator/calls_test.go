@@ -157,7 +157,7 @@ func TestLimitsOfCalls(t *testing.T) {
 
 func TestCallsAreCounted(t *testing.T) {
 	failed := func(cause trajectory.Cause) trajectory.ToolResult {
-		return trajectory.ToolResult{Failed: true, Cause: cause, Broken: cause == trajectory.CauseBroken, Duration: time.Second}
+		return trajectory.ToolResult{Failed: true, Cause: cause, Duration: time.Second}
 	}
 	metrics := map[string]float64{}
 	countCalls(metrics, trajectory.Turn{})

@@ -73,7 +73,7 @@ func TestATrajectoryGoesOnAtItsNextTurn(t *testing.T) {
 		}
 		cut := first.Sample(t.Context(), place)
 		if kill < turns {
-			require.Equal(t, "store", cut.ErrOrigin)
+			require.Equal(t, trajectory.OriginStore, cut.ErrOrigin)
 		}
 		require.NoError(t, db.Close())
 
@@ -116,6 +116,6 @@ func TestATrajectoryDoesNotGoOnUnderAnotherJob(t *testing.T) {
 	r.Recovered = func(string) (*trajectory.Trajectory, bool) { return past, false }
 	r.Prefix[0] = trajectory.Text("system", "Other.")
 	got := r.Sample(t.Context(), place)
-	require.Equal(t, "render", got.ErrOrigin)
+	require.Equal(t, trajectory.OriginRender, got.ErrOrigin)
 	require.Equal(t, "orchestrator: train-0-0-0 turn 0: its prompt is not the one that was recorded; the job's prompt, tools or model changed since", got.Err)
 }

@@ -279,9 +279,9 @@ func TestAFormatThatFailsFailsItsTrajectory(t *testing.T) {
 		r.Format = b
 		tr := r.Sample(t.Context(), rollout.Place{Task: task("a", "1?", "1")})
 		require.Equal(t, trajectory.StopError, tr.StopReason)
-		require.Equal(t, "agent", tr.ErrOrigin)
+		require.Equal(t, trajectory.OriginAgent, tr.ErrOrigin)
 		require.Equal(t, "orchestrator: -0-0-0 turn 0: a.py: "+name+": KeyError: 'x'", tr.Err)
-		require.Equal(t, map[string]int{"agent": 1}, rollout.ErrorsOf(tr))
+		require.Equal(t, map[trajectory.Origin]int{"agent": 1}, rollout.ErrorsOf(tr))
 	}
 }
 
@@ -310,12 +310,12 @@ func TestAFormatThatHangsOrPanicsFailsItsTrajectory(t *testing.T) {
 		start := time.Now()
 		tr := r.Sample(board.On(t.Context()), rollout.Place{Phase: "train", Task: task("a", "1?", "1")})
 		require.Equal(t, 30*time.Second, time.Since(start).Truncate(time.Second))
-		require.Equal(t, "agent", tr.ErrOrigin)
+		require.Equal(t, trajectory.OriginAgent, tr.ErrOrigin)
 		require.Equal(t, "orchestrator: train-0-0-0 turn 0: parse took longer than 30s (rollout.tool_timeout)", tr.Err)
 		require.Equal(t, "waiting for agent: train-0-0-0-0 for 20s", watchdog.Report(<-lines))
 		r.Format = wild{format}
 		tr = r.Sample(t.Context(), rollout.Place{Phase: "train", Task: task("a", "1?", "1")})
-		require.Equal(t, "agent", tr.ErrOrigin)
+		require.Equal(t, trajectory.OriginAgent, tr.ErrOrigin)
 		require.Equal(t, "orchestrator: train-0-0-0 turn 0: parse panicked: a map of nothing", tr.Err)
 	})
 }

@@ -33,16 +33,21 @@ func countCalls(metrics map[string]float64, t trajectory.Turn) {
 	}
 }
 
-// countErrors adds errors/ORIGIN of some groups to the metrics of a step.
+// countErrors adds errors/ORIGIN of some groups to the metrics of a step. What ends the run is none of them: there is no such step.
 func countErrors(r map[string]float64, groups []trajectory.Group) {
-	for _, origin := range rollout.ErrorOrigins {
-		r["errors/"+origin] = 0
+	for _, origin := range trajectory.Origins() {
+		if !origin.EndsRun() {
+			r[errorsKey(origin)] = 0
+		}
 	}
 	for _, g := range groups {
 		for _, t := range g.Trajectories {
 			for origin, n := range rollout.ErrorsOf(t) {
-				r["errors/"+origin] += float64(n)
+				r[errorsKey(origin)] += float64(n)
 			}
 		}
 	}
 }
+
+// errorsKey is the metric of the errors with that origin.
+func errorsKey(o trajectory.Origin) string { return "errors/" + string(o) }

@@ -132,13 +132,10 @@ func (o *distillation) distill(ctx context.Context, groups []trajectory.Group, s
 	return d, nil
 }
 
-// teacherOrigin is that of trajectories which the teacher cannot score.
-const teacherOrigin = "teacher"
-
 // scored asks the teacher for the finished trajectories, and fails those that it cannot score.
 func (o *distillation) scored(ctx context.Context, groups []trajectory.Group) (lessons []taught, err error) {
 	fail := func(tr *trajectory.Trajectory, err error) {
-		tr.Err, tr.ErrOrigin = fmt.Sprintf("orchestrator: %s: the teacher cannot score it: %v", tr.ID, err), teacherOrigin
+		tr.Fail(trajectory.OriginTeacher, fmt.Sprintf("orchestrator: %s: the teacher cannot score it: %v", tr.ID, err))
 	}
 	var asked []*trajectory.Trajectory
 	var samples []*trajectory.Sample
@@ -183,6 +180,9 @@ func (o *distillation) scored(ctx context.Context, groups []trajectory.Group) (l
 func tooMuch(t teacher, tr *trajectory.Trajectory) error {
 	tokens, ids := t.takes()
 	for _, s := range tr.Samples {
+		if len(s.Media) > 0 {
+			return fmt.Errorf("it has a medium (%s) at token %d, the teacher scores text only", s.Media[0].Kind, s.Media[0].At)
+		}
 		if tokens > 0 && s.Len() > tokens {
 			return fmt.Errorf("it has %d tokens, the teacher takes %d", s.Len(), tokens)
 		}
@@ -212,7 +212,7 @@ func (o *distillation) refused(b *schedule.Batch) error {
 	n, first := 0, ""
 	for _, g := range b.Trained {
 		for _, tr := range g.Trajectories {
-			if tr.ErrOrigin != teacherOrigin {
+			if tr.ErrOrigin != trajectory.OriginTeacher {
 				continue
 			}
 			if n++; first == "" {

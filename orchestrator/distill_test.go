@@ -88,7 +88,7 @@ func TestDistillationAdvantages(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, [][][]float64{{nil, nil}, {{-0.75}}}, d.advantages, "one impossible token fails its trajectory")
 	require.Equal(t, "orchestrator: a: the teacher cannot score it: its logprob of token 3 (4) of a sample is -Inf", groups[0].Trajectories[0].Err)
-	require.Equal(t, "teacher", groups[0].Trajectories[0].ErrOrigin)
+	require.Equal(t, trajectory.OriginTeacher, groups[0].Trajectories[0].ErrOrigin)
 }
 
 // scorer answers as engines.Scorer says: [len(ids)-1].
@@ -278,7 +278,7 @@ func TestARunIsNotBlockedByItsTeacher(t *testing.T) {
 		require.Len(t, trainer.batches, 1)
 		for _, g := range trainer.batches[0].Groups {
 			for _, tr := range g.Trajectories {
-				require.Equal(t, "teacher", tr.ErrOrigin)
+				require.Equal(t, trajectory.OriginTeacher, tr.ErrOrigin)
 			}
 		}
 

@@ -121,7 +121,7 @@ func (e *Evaluation) count(groups []trajectory.Group) {
 				}
 			}
 			for origin, times := range rollout.ErrorsOf(t) {
-				e.Errors[origin] += times
+				e.Errors[string(origin)] += times
 			}
 		}
 	}

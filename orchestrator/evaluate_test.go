@@ -131,7 +131,7 @@ func TestAnEvaluationInNumbers(t *testing.T) {
 func TestAnEvaluationCountsFailedCalls(t *testing.T) {
 	e := Evaluation{Name: "before", Tasks: 2, Parts: map[string]float64{}, Errors: map[string]int{}}
 	e.count([]trajectory.Group{{Trajectories: []*trajectory.Trajectory{{Turns: []trajectory.Turn{
-		{Results: []trajectory.ToolResult{{Observation: "2"}, {Observation: "Error: slow", Failed: true, Broken: true}}},
+		{Results: []trajectory.ToolResult{{Observation: "2"}, {Observation: "Error: slow", Failed: true, Cause: trajectory.CauseBroken}}},
 		{Results: []trajectory.ToolResult{{Observation: "Error: no such tool", Failed: true}}},
 		{FinishReason: trajectory.FinishLength},
 	}}}}})

@@ -154,10 +154,10 @@ func TestEveryPartHasADeadline(t *testing.T) {
 		groups, err := r.Groups(t.Context(), "train", 0, []trajectory.Task{task("a", "always: hang", "5"), task("b", "fine", "5")}, 2, nil)
 		require.NoError(t, err)
 		late, fine := groups[0].Trajectories[1], groups[1].Trajectories[1]
-		require.Equal(t, "engine", late.ErrOrigin)
+		require.Equal(t, trajectory.OriginEngine, late.ErrOrigin)
 		require.Contains(t, late.Err, "train-0-0-1 turn 0: vllm: request train-0-0-1-0: "+server.URL+": context deadline exceeded")
 		require.Empty(t, fine.Err)
-		require.Equal(t, map[string]int{"engine": 1}, rollout.ErrorsOf(late))
+		require.Equal(t, map[trajectory.Origin]int{"engine": 1}, rollout.ErrorsOf(late))
 		require.Empty(t, rollout.ErrorsOf(fine))
 	})
 	t.Run("tool", func(t *testing.T) {
@@ -173,16 +173,16 @@ func TestEveryPartHasADeadline(t *testing.T) {
 		require.Empty(t, tr.Err, "the model is told, and goes on")
 		require.Contains(t, seen.Load(), "Error: stuck took longer than 50ms; ask it for less work")
 		require.Equal(t, 1.0, tr.Reward)
-		require.True(t, tr.Turns[0].Results[0].Broken)
-		require.Equal(t, map[string]int{"tool": 1}, rollout.ErrorsOf(tr))
+		require.Equal(t, trajectory.CauseBroken, tr.Turns[0].Results[0].Cause)
+		require.Equal(t, map[trajectory.Origin]int{"tool": 1}, rollout.ErrorsOf(tr))
 	})
 	t.Run("reward", func(t *testing.T) {
 		r := newRollout(t, func(engines.Request) (engines.Completion, error) { return say("<answer>5</answer>") })
 		r.Reward = judged(t, 50*time.Millisecond, func(context.Context, rewards.Input) (float64, error) { <-let; return 1, nil })
 		tr := r.Sample(t.Context(), rollout.Place{Phase: "train", Task: task("a", "a?", "5")})
-		require.Equal(t, "reward", tr.ErrOrigin)
+		require.Equal(t, trajectory.OriginReward, tr.ErrOrigin)
 		require.Contains(t, tr.Err, "rewards: judge: no score after 50ms")
-		require.Equal(t, map[string]int{"reward": 1}, rollout.ErrorsOf(tr))
+		require.Equal(t, map[trajectory.Origin]int{"reward": 1}, rollout.ErrorsOf(tr))
 	})
 }
 
@@ -194,19 +194,19 @@ func TestAWrongCallIsNotBroken(t *testing.T) {
 	for name, want := range map[string]bool{"boom": true, "fails": false, "nobody": false} {
 		r := registry.Invoke(t.Context(), "x", trajectory.ToolCall{Name: name})
 		require.True(t, r.Failed, name)
-		require.Equal(t, want, r.Broken, name)
+		require.Equal(t, want, r.Cause == trajectory.CauseBroken, name)
 	}
 }
 
 func TestErrorsAreCountedByOrigin(t *testing.T) {
-	broken := trajectory.Turn{Results: []trajectory.ToolResult{{Failed: true, Broken: true, Observation: "Error: slow took longer than 1s"}, {Failed: true}, {}, {}}}
+	broken := trajectory.Turn{Results: []trajectory.ToolResult{{Failed: true, Cause: trajectory.CauseBroken, Observation: "Error: slow took longer than 1s"}, {Failed: true}, {}, {}}}
 	groups := []trajectory.Group{{Trajectories: []*trajectory.Trajectory{
-		{ID: "a", Err: "x", ErrOrigin: "engine"},
-		{ID: "b", Err: "x", ErrOrigin: "engine", Turns: []trajectory.Turn{broken}},
-		{ID: "c", Err: "x", ErrOrigin: "render"},
+		{ID: "a", Err: "x", ErrOrigin: trajectory.OriginEngine},
+		{ID: "b", Err: "x", ErrOrigin: trajectory.OriginEngine, Turns: []trajectory.Turn{broken}},
+		{ID: "c", Err: "x", ErrOrigin: trajectory.OriginRender},
 		{ID: "d", Turns: []trajectory.Turn{broken, broken}},
 		{ID: "e"},
-		{ID: "f", Err: "stopped", ErrOrigin: "engine", StopReason: trajectory.StopCancelled},
+		{ID: "f", Err: "stopped", ErrOrigin: trajectory.OriginEngine, StopReason: trajectory.StopCancelled},
 	}}}
 	record := map[string]float64{}
 	countErrors(record, groups)

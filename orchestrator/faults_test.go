@@ -153,7 +153,7 @@ func TestFaultsOfAServer(t *testing.T) {
 				continue
 			}
 			require.Equal(t, trajectory.StopError, tr.StopReason, g.Task.ID)
-			require.Equal(t, "engine", tr.ErrOrigin)
+			require.Equal(t, trajectory.OriginEngine, tr.ErrOrigin)
 			require.Contains(t, tr.Err, want[name])
 			require.Contains(t, tr.Err, server.URL)
 			require.NotContains(t, tr.Err, "\n")

@@ -329,7 +329,7 @@ func TestALateTrajectoryFailsAloneAndIsNamed(t *testing.T) {
 						continue
 					}
 					late++
-					require.Equal(t, "deadline", tr.ErrOrigin)
+					require.Equal(t, trajectory.OriginDeadline, tr.ErrOrigin)
 					require.Equal(t, trajectory.StopError, tr.StopReason)
 					require.Contains(t, tr.Err, "orchestrator: "+tr.ID+": not done after 12s (rollout.timeout), in turn ")
 				}

@@ -43,7 +43,7 @@ func TestTurnsAreRecordedBeforeTheyAreUsed(t *testing.T) {
 	r.Record = func(context.Context, *trajectory.Trajectory) error { return errors.New("the disk is full") }
 	tr = r.Sample(context.Background(), place)
 	require.Equal(t, trajectory.StopError, tr.StopReason)
-	require.Equal(t, "store", tr.ErrOrigin)
+	require.Equal(t, trajectory.OriginStore, tr.ErrOrigin)
 	require.Equal(t, "the disk is full", tr.Err)
 	require.Len(t, events, 1, "nothing is asked after a turn that was not recorded")
 }

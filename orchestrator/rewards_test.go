@@ -85,7 +85,7 @@ func TestFailingRewardMarksItsTrajectory(t *testing.T) {
 			continue
 		}
 		require.Equal(t, trajectory.StopError, got.StopReason)
-		require.Equal(t, "reward", got.ErrOrigin)
+		require.Equal(t, trajectory.OriginReward, got.ErrOrigin)
 	}
 }
 

@@ -216,7 +216,7 @@ func TestAPromptThatDoesNotFitIsAFailure(t *testing.T) {
 	r.MaxTotal = 20
 	tr := r.Sample(context.Background(), rollout.Place{Task: task("a", "what?", "1")})
 	require.Equal(t, trajectory.StopError, tr.StopReason)
-	require.Equal(t, "render", tr.ErrOrigin)
+	require.Equal(t, trajectory.OriginRender, tr.ErrOrigin)
 	require.Regexp(t, `^orchestrator: -0-0-0: the prompt has \d+ tokens and rollout.max_tokens, or the context of the model or its teacher, ends at 20; raise it or shorten the prompt$`, tr.Err)
 	require.Empty(t, tr.Turns)
 }
@@ -271,11 +271,11 @@ func TestFailuresAreDataAndTouchNobodyElse(t *testing.T) {
 			switch group.Task.ID {
 			case "break":
 				require.Equal(t, trajectory.StopError, tr.StopReason)
-				require.Equal(t, "engine", tr.ErrOrigin)
+				require.Equal(t, trajectory.OriginEngine, tr.ErrOrigin)
 				require.Contains(t, tr.Err, "the card is on fire")
 				require.NotContains(t, tr.Err, "\n")
 			case "positive":
-				require.Equal(t, "engine", tr.ErrOrigin)
+				require.Equal(t, trajectory.OriginEngine, tr.ErrOrigin)
 				require.Contains(t, tr.Err, "not a log probability")
 			case "panic":
 				require.Empty(t, tr.Err)
@@ -303,7 +303,7 @@ func TestARewardThatFailsFailsItsTrajectory(t *testing.T) {
 	groups, err := r.Groups(context.Background(), "train", 0, []trajectory.Task{task("bad", "x", "5"), task("good", "x", "5")}, 1, nil)
 	require.NoError(t, err)
 	bad, good := groups[0].Trajectories[0], groups[1].Trajectories[0]
-	require.Equal(t, "reward", bad.ErrOrigin)
+	require.Equal(t, trajectory.OriginReward, bad.ErrOrigin)
 	require.Equal(t, trajectory.StopError, bad.StopReason)
 	require.Contains(t, bad.Err, "rewards: picky: panic: no")
 	require.Equal(t, 0.5, good.Reward)
@@ -321,27 +321,6 @@ func TestToolsOff(t *testing.T) {
 	require.Equal(t, "Error: the tool is not available", tr.Turns[0].Results[0].Observation)
 	require.True(t, tr.Turns[0].Results[0].Failed)
 	require.Zero(t, tr.Reward)
-}
-
-func TestSeedsDeriveFromPlaceAndTurn(t *testing.T) {
-	r := newRollout(t, nil)
-	base := rollout.Place{Step: 1, Group: 2, Index: 3, Task: trajectory.Task{ID: "t"}, Phase: "train"}
-	same := base
-	require.Equal(t, r.RequestSeed(base, 0), r.RequestSeed(same, 0))
-	seen := map[uint64]bool{r.RequestSeed(base, 0): true}
-	for _, change := range []func(p *rollout.Place){
-		func(p *rollout.Place) { p.Step = 2 }, func(p *rollout.Place) { p.Group = 3 }, func(p *rollout.Place) { p.Index = 4 },
-		func(p *rollout.Place) { p.Task.ID = "u" }, func(p *rollout.Place) { p.Phase = "eval-before" },
-	} {
-		p := base
-		change(&p)
-		require.False(t, seen[r.RequestSeed(p, 0)])
-		seen[r.RequestSeed(p, 0)] = true
-	}
-	require.False(t, seen[r.RequestSeed(base, 1)])
-	other := *r
-	other.Seed++
-	require.False(t, seen[other.RequestSeed(base, 0)])
 }
 
 // The trainable tokens are the sampled ones, whatever the model writes, and each prompt that the engine saw is the

@@ -189,7 +189,7 @@ func describeTrajectory(task trajectory.Task, t *trajectory.Trajectory) map[stri
 		own := []any{}
 		for _, r := range turn.Results {
 			own = append(own, map[string]any{
-				"name": r.Call.Name, "arguments": callOf(r).Arguments, "observation": r.Observation, "failed": r.Failed, "broken": r.Broken,
+				"name": r.Call.Name, "arguments": callOf(r).Arguments, "observation": r.Observation, "failed": r.Failed, "broken": r.Cause == trajectory.CauseBroken,
 				"seconds": r.Duration.Seconds(),
 			})
 		}

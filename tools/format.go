@@ -58,7 +58,7 @@ type Parsed struct {
 func (p Parsed) Failures() []trajectory.ToolResult {
 	out := make([]trajectory.ToolResult, len(p.Errors))
 	for i, e := range p.Errors {
-		out[i] = trajectory.ToolResult{Observation: "Error: " + e, Failed: true, Cause: trajectory.CauseParse}
+		out[i].Fail(trajectory.CauseParse, "Error: "+e)
 	}
 	return out
 }

@@ -48,9 +48,7 @@ func (r *Registry) Invoke(ctx context.Context, trajectoryID string, c trajectory
 		err = &callError{trajectory.CauseUnknownTool, err}
 	}
 	if err != nil {
-		out.Failed, out.Cause = true, causeOf(err)
-		out.Broken = out.Cause == trajectory.CauseBroken
-		out.Observation = "Error: " + errorText(err, c.Arguments)
+		out.Fail(causeOf(err), "Error: "+errorText(err, c.Arguments))
 	}
 	if !out.Cached {
 		out.Observation = cut(r.options.Tokenizer, strings.ToValidUTF8(out.Observation, "\uFFFD"), limit)

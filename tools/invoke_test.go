@@ -56,7 +56,7 @@ func TestCauses(t *testing.T) {
 		require.Equal(t, c.want, got.Observation)
 		require.Equal(t, c.cause, got.Cause, c.want)
 		require.Equal(t, c.cause != "", got.Failed)
-		require.Equal(t, c.cause == trajectory.CauseBroken, got.Broken)
+		require.Equal(t, c.cause == trajectory.CauseBroken, got.Cause == trajectory.CauseBroken)
 	}
 	done, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -123,10 +123,10 @@ async def later(text: str):
 	failed := invoke(t, r, "a", "value", `{"kind": "what"}`)
 	require.Equal(t, "Error: KeyError: 'what'", failed.Observation)
 	require.True(t, failed.Failed)
-	require.False(t, failed.Broken)
+	require.NotEqual(t, trajectory.CauseBroken, failed.Cause)
 	broken := invoke(t, r, "a", "crash", `{}`)
 	require.Equal(t, "Error: crash broke: its process ended", broken.Observation)
-	require.True(t, broken.Broken)
+	require.Equal(t, trajectory.CauseBroken, broken.Cause)
 }
 
 // What the model reads of exceptions: one line without paths of this machine, however they are written. Output that is no UTF-8 is text, huge

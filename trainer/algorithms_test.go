@@ -4,6 +4,7 @@ package trainer
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"math"
 	"slices"
@@ -57,7 +58,7 @@ func TestTurnsBecomeRecords(t *testing.T) {
 	r := p.records[0][0]
 	require.Equal(t, []int{0, 0, 1, 2}, r.Turn)
 	require.Equal(t, []*float64{nil, &paid, nil}, r.TurnRewards)
-	require.Equal(t, []string{anchor([]int32{1, 2}), anchor([]int32{3}), "kitchen"}, r.Anchors)
+	require.Equal(t, []string{anchor(trajectory.Prefix{IDs: []int32{1, 2}}, 0), anchor(trajectory.Prefix{IDs: []int32{3}}, 0), "kitchen"}, r.Anchors)
 	require.NotEqual(t, r.Anchors[0], r.Anchors[1])
 	require.Equal(t, []string{"root", "root", "", ""}, r.Shared)
 
@@ -329,4 +330,34 @@ func TestAdapterOffIsTheBase(t *testing.T) {
 		require.NoError(t, err)
 		require.NotEqual(t, want, on, "the adapter is on again")
 	}
+}
+
+// A state is named by the observation before it, with the images in it: two that differ in those alone are two states.
+func TestAnchorsTellMediaApart(t *testing.T) {
+	image := func(sum byte) trajectory.Prefix {
+		return trajectory.Prefix{IDs: []int32{7, 1, 300}, Media: []trajectory.Medium{{At: 1, Tokens: 1, Kind: trajectory.MediaImage, SHA256: trajectory.Digest{sum}}}}
+	}
+	text := trajectory.Prefix{IDs: []int32{7, 1, 300}}
+	require.Equal(t, "3d39c1cd1d33bc4e88dde69aae6ba839c75c2483a9003b9877e2182f951c258e", hex.EncodeToString([]byte(anchor(text, 1))), "as before there were images")
+	require.Equal(t, anchor(image(1), 1), anchor(image(1), 1))
+	require.NotEqual(t, anchor(image(1), 1), anchor(image(2), 1))
+	require.NotEqual(t, anchor(image(1), 1), anchor(text, 1))
+	require.Equal(t, anchor(image(1), 2), anchor(text, 2), "it is before the observation")
+}
+
+// The forward has no place for media: it would train on their placeholders as on text.
+func TestTrainerRefusesMedia(t *testing.T) {
+	s := sampleOf([]int32{1, 2, 3}, "001")
+	s.Media = []trajectory.Medium{{At: 1, Tokens: 1, Kind: trajectory.MediaImage, SHA256: trajectory.Digest{1}}}
+	group := &trajectory.Group{Trajectories: []*trajectory.Trajectory{{ID: "train-3-0-0", Samples: []*trajectory.Sample{s}, Reward: 1}}}
+	const says = "it has a medium (image) at token 1, and the trainer takes text only; train on text, or leave the trajectories with media out"
+	_, err := newPlan(resolveBlock(t, "{}"), Batch{Step: 3, Groups: []*trajectory.Group{group}})
+	require.EqualError(t, err, "trainer: step 3: trajectory train-3-0-0: "+says)
+	_, err = ScoreSamples(t.Context(), nil, []*trajectory.Sample{s}, PackOptions{MicroBatchTokens: 10, Temperature: 1})
+	require.EqualError(t, err, "trainer: score: sample 0: "+says)
+	_, err = new(Trainer).Score(t.Context(), []*trajectory.Sample{s}, 1)
+	require.EqualError(t, err, "trainer: score: sample 0: "+says)
+	group.Trajectories[0].Err = "gone"
+	_, err = newPlan(resolveBlock(t, "{}"), Batch{Step: 3, Groups: []*trajectory.Group{group}})
+	require.NoError(t, err, "nothing of it is trained")
 }

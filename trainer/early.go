@@ -80,7 +80,7 @@ func (r *stepRun) bootstraps(ctx context.Context) error {
 			continue
 		}
 		last := r.items[unit.items[len(unit.items)-1]]
-		s := trajectory.Sample{}
+		s := trajectory.Sample{Media: last.Sample.Media}
 		s.AppendObservation(last.Sample.TokenIDs)
 		if err := s.AppendResponse([]int32{0}, []float32{0}, []int32{0}); err != nil {
 			return err

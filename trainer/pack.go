@@ -45,8 +45,9 @@ type MicroBatch struct {
 
 // Pack builds micro-batches in which every shared prefix is computed once: what all samples of a micro-batch have in
 // common (system prompt, worked examples), then what a group has in common (the question), then what samples have in
-// common. A row exists for each response token and none for others; tokens that no row needs (those after a sample's
-// last row) are left out. Items without a row are skipped. The packing depends on the token ids alone: neither on the
+// common. Samples share what is the same to a model (trajectory.Prefix): where other media stand behind the same ids, nothing
+// from there on. A row exists for each response token and none for others; tokens that no row needs (those after a sample's
+// last row) are left out. Items without a row are skipped. The packing depends on ids and media alone: neither on the
 // order of the items nor on anything random; rows follow the items' order.
 func Pack(items []PackItem, o PackOptions) ([]MicroBatch, error) {
 	if o.minShared == 0 {
@@ -60,10 +61,10 @@ func Pack(items []PackItem, o PackOptions) ([]MicroBatch, error) {
 		return nil, err
 	}
 	slices.SortStableFunc(paths, func(a, b path) int {
-		return cmp.Or(slices.Compare(a.ids, b.ids), cmp.Compare(a.item, b.item))
+		return cmp.Or(a.Compare(b.Prefix), cmp.Compare(a.item, b.item))
 	})
 	for i := range paths[min(1, len(paths)):] {
-		paths[i+1].shared = commonPrefix(paths[i].ids, paths[i+1].ids)
+		paths[i+1].shared = paths[i].Common(paths[i+1].Prefix)
 	}
 	var out []MicroBatch
 	for _, part := range split(paths, items, o) {
@@ -74,7 +75,7 @@ func Pack(items []PackItem, o PackOptions) ([]MicroBatch, error) {
 
 // path is what a sample needs computed: its tokens before the last predicted one.
 type path struct {
-	ids    []int32
+	trajectory.Prefix
 	item   int
 	shared int // length of the prefix in common with the path before it, in sorted order
 }
@@ -97,19 +98,9 @@ func collect(items []PackItem, maxLength int) ([]path, error) {
 		case maxLength > 0 && it.Sample.Len() > maxLength:
 			return nil, fmt.Errorf("trainer: pack: trajectory %s has %d tokens, the model takes %d; lower rollout.max_tokens", it.Name, it.Sample.Len(), maxLength)
 		}
-		paths = append(paths, path{ids: it.Sample.TokenIDs[:last], item: i})
+		paths = append(paths, path{Prefix: it.Sample.Prefix(last), item: i})
 	}
 	return paths, nil
-}
-
-func commonPrefix(a, b []int32) int {
-	n := min(len(a), len(b))
-	for i := range n {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return n
 }
 
 // split cuts the sorted paths into micro-batches of at most MicroBatchTokens packed tokens. A run of one group that does
@@ -157,7 +148,7 @@ func split(paths []path, items []PackItem, o PackOptions) [][]path {
 // that the whole run shares. A single path shares all of itself.
 func classes(paths []path, offset, minShared int, f func(run []path, end int)) {
 	for i := 0; i < len(paths); {
-		j, end := i+1, len(paths[i].ids)
+		j, end := i+1, len(paths[i].IDs)
 		for j < len(paths) && paths[j].shared-offset >= minShared {
 			end = min(end, paths[j].shared)
 			j++
@@ -186,7 +177,7 @@ func build(paths []path, items []PackItem, o PackOptions) MicroBatch {
 	inOrder := slices.Clone(paths)
 	slices.SortFunc(inOrder, func(a, b path) int { return cmp.Compare(a.item, b.item) })
 	for _, p := range inOrder {
-		at := mb.locate(leaves[p.item], len(p.ids))
+		at := mb.locate(leaves[p.item], len(p.IDs))
 		s := items[p.item].Sample
 		for t, on := range s.ResponseMask {
 			if on {
@@ -195,7 +186,7 @@ func build(paths []path, items []PackItem, o PackOptions) MicroBatch {
 				mb.Rows = append(mb.Rows, Row{Item: p.item, Token: t})
 			}
 		}
-		mb.Unpacked += len(p.ids)
+		mb.Unpacked += len(p.IDs)
 	}
 	return mb
 }
@@ -209,7 +200,7 @@ func (mb *MicroBatch) grow(paths []path, offset, parent, minShared int, leaves m
 			mb.SegmentStart = append(mb.SegmentStart, int32(len(mb.Tokens)))
 			mb.SegmentLength = append(mb.SegmentLength, int32(end-offset))
 			mb.SegmentParent = append(mb.SegmentParent, int32(parent))
-			mb.Tokens = append(mb.Tokens, run[0].ids[offset:end]...)
+			mb.Tokens = append(mb.Tokens, run[0].IDs[offset:end]...)
 			for t := offset; t < end; t++ {
 				mb.Positions = append(mb.Positions, int32(t))
 			}
@@ -233,4 +224,12 @@ func (mb *MicroBatch) locate(segment, n int) []int32 {
 		}
 	}
 	return at
+}
+
+// textOnly refuses a sample with media: the forward has no place for them, and would score their placeholders as text.
+func textOnly(s *trajectory.Sample) error {
+	if len(s.Media) == 0 {
+		return nil
+	}
+	return fmt.Errorf("it has a medium (%s) at token %d, and the trainer takes text only; train on text, or leave the trajectories with media out", s.Media[0].Kind, s.Media[0].At)
 }

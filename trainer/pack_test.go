@@ -182,6 +182,111 @@ func TestATwinThatIsOffByOneFails(t *testing.T) {
 	require.NotEmpty(t, firstWrongRow(items, batches, -1))
 }
 
+// withMedia puts images of few contents behind runs of observation tokens, all of which get the same id: what is drawn alike is the
+// same in all samples, so that groups still share.
+func withMedia(rng *rand.Rand, items []PackItem) {
+	for _, it := range items {
+		s := it.Sample
+		for at := 0; at+2 <= s.Len(); at += 3 {
+			if rng.IntN(3) > 0 && !s.ResponseMask[at] && !s.ResponseMask[at+1] {
+				s.TokenIDs[at], s.TokenIDs[at+1] = 1, 1
+				s.Media = append(s.Media, trajectory.Medium{At: at, Tokens: 2, Kind: trajectory.MediaImage, SHA256: trajectory.Digest{byte(1 + (at+rng.IntN(8)/7)%2)}})
+			}
+		}
+	}
+}
+
+// way is the packed index of each token up to a row's, found by walking parents.
+func way(mb MicroBatch, token int32) (at []int32) {
+	for segment := range mb.SegmentStart {
+		if token < mb.SegmentStart[segment] || token >= mb.SegmentStart[segment]+mb.SegmentLength[segment] {
+			continue
+		}
+		for s, end := int32(segment), token+1; s >= 0; {
+			for i := end - 1; i >= mb.SegmentStart[s]; i-- {
+				at = append(at, i)
+			}
+			if s = mb.SegmentParent[s]; s >= 0 {
+				end = mb.SegmentStart[s] + mb.SegmentLength[s]
+			}
+		}
+	}
+	slices.Reverse(at)
+	return at
+}
+
+// Two samples share packed tokens only where the same media stand behind them; no segment begins within a medium.
+func TestPackTellsMediaApart(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	told, shared := 0, 0
+	for range 2000 {
+		items := randomItems(rng)
+		withMedia(rng, items)
+		batches, err := Pack(items, PackOptions{MicroBatchTokens: 1 + rng.IntN(120), minShared: 1 + rng.IntN(4), Temperature: 1})
+		require.NoError(t, err)
+		require.Empty(t, firstWrongRow(items, batches, 0))
+		for _, mb := range batches {
+			ways := map[int][]int32{} // the longest of each item
+			for i, r := range mb.Rows {
+				ways[r.Item] = way(mb, mb.RowToken[i])
+			}
+			for a, x := range ways {
+				for _, m := range items[a].Sample.Media {
+					if m.End() < len(x) {
+						require.Equal(t, x[m.At]+1, x[m.At+1], "a medium lies in one segment")
+					}
+				}
+				for b, y := range ways {
+					n := 0
+					for n < min(len(x), len(y)) && x[n] == y[n] {
+						n++
+					}
+					require.LessOrEqual(t, n, items[a].Sample.Prefix(len(x)).Common(items[b].Sample.Prefix(len(y))))
+					for _, m := range items[a].Sample.Media {
+						switch other := items[b].Sample.Media; {
+						case a == b:
+						case m.At < n:
+							require.Contains(t, other, m, "what is shared has the same medium")
+							shared++
+						case m.At < len(y) && slices.Equal(items[a].Sample.TokenIDs[:m.At+1], items[b].Sample.TokenIDs[:m.At+1]):
+							told++ // by ids alone it would be shared
+						}
+					}
+				}
+			}
+		}
+	}
+	require.Greater(t, shared, 1000)
+	require.Greater(t, told, 1000)
+}
+
+// Equal ids with equal media are packed as if there were none, and with another medium only what is before it is shared.
+func TestPackMediaLiteral(t *testing.T) {
+	image := func(sum byte) []trajectory.Medium {
+		return []trajectory.Medium{{At: 2, Tokens: 2, Kind: trajectory.MediaImage, SHA256: trajectory.Digest{sum}}}
+	}
+	pack := func(a, b []trajectory.Medium) MicroBatch {
+		items := []PackItem{{Sample: sampleOf([]int32{1, 2, 9, 9, 3, 4}, "000001")}, {Sample: sampleOf([]int32{1, 2, 9, 9, 3, 5}, "000001")}}
+		items[0].Sample.Media, items[1].Sample.Media = a, b
+		got, err := Pack(items, PackOptions{MicroBatchTokens: 100, minShared: 1, Temperature: 1})
+		require.NoError(t, err)
+		require.Len(t, got, 1)
+		return got[0]
+	}
+	text := pack(nil, nil)
+	require.Equal(t, []int32{1, 2, 9, 9, 3}, text.Tokens)
+	require.Equal(t, text, pack(image(1), image(1)))
+	apart := pack(image(1), image(2))
+	require.Equal(t, []int32{1, 2, 9, 9, 3, 9, 9, 3}, apart.Tokens)
+	require.Equal(t, []int32{2, 3, 3}, apart.SegmentLength)
+	require.Equal(t, []int32{-1, 0, 0}, apart.SegmentParent)
+	require.Equal(t, []int32{0, 1, 2, 3, 4, 2, 3, 4}, apart.Positions)
+	require.Equal(t, apart.Tokens, pack(image(1), nil).Tokens)
+	longer := image(1)
+	longer[0].Tokens = 3
+	require.Equal(t, apart.Tokens, pack(image(1), longer).Tokens, "the same image at another size")
+}
+
 func TestPackComputesSharedPrefixesOnce(t *testing.T) {
 	// 6 groups of 8: 270 tokens for all, 30 per group, 40 per sample: 270 + 6*30 + 48*40 = 2370 (last tokens left out).
 	rng := rand.New(rand.NewPCG(7, 8))

@@ -4,7 +4,6 @@ package trainer
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -131,7 +130,7 @@ func describeTurns(r *algorithms.Record, t *trajectory.Trajectory) error {
 			if k > 0 && t.Turns[k-1].Sample == turn.Sample {
 				begin = min(t.Turns[k-1].CompletionEnd, turn.CompletionStart)
 			}
-			r.Anchors[k] = anchor(ids[begin:turn.CompletionStart])
+			r.Anchors[k] = anchor(t.Samples[turn.Sample].Prefix(turn.CompletionStart), begin)
 		}
 		shared = shared || turn.Shared != ""
 	}
@@ -156,13 +155,10 @@ func describeTurns(r *algorithms.Record, t *trajectory.Trajectory) error {
 	return nil
 }
 
-// anchor names a state by the tokens of the observation before it.
-func anchor(ids []int32) string {
-	h := sha256.New()
-	for _, id := range ids {
-		h.Write(binary.LittleEndian.AppendUint32(nil, uint32(id)))
-	}
-	return string(h.Sum(nil))
+// anchor names a state by the observation before it, the end of p from begin on: by its tokens and the media behind them.
+func anchor(p trajectory.Prefix, begin int) string {
+	h := sha256.Sum256(p.AppendKey(nil, begin, len(p.IDs)))
+	return string(h[:])
 }
 
 // checkGiven holds advantages that came with the batch against the trajectories that count.
@@ -278,6 +274,9 @@ func (p *plan) scatter(u unit, from []float64, values [][]float64) {
 
 func checkSample(s *trajectory.Sample) error {
 	if err := s.Check(); err != nil {
+		return err
+	}
+	if err := textOnly(s); err != nil {
 		return err
 	}
 	for t, on := range s.ResponseMask {

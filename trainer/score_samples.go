@@ -13,6 +13,9 @@ import (
 func ScoreSamples(ctx context.Context, m *cgo.Model, samples []*trajectory.Sample, o PackOptions) ([][]float32, error) {
 	items, out := make([]PackItem, len(samples)), make([][]float32, len(samples))
 	for i, s := range samples {
+		if err := textOnly(s); err != nil {
+			return nil, fmt.Errorf("trainer: score: sample %d: %w", i, err)
+		}
 		items[i], out[i] = PackItem{Sample: s, Group: i, Name: fmt.Sprint(i)}, make([]float32, s.Len())
 	}
 	batches, err := Pack(items, o)

@@ -118,6 +118,9 @@ func (t *Trainer) Score(ctx context.Context, samples []*trajectory.Sample, tempe
 	items := make([]PackItem, len(samples))
 	out := make([]SampleScores, len(samples))
 	for i, s := range samples {
+		if err := textOnly(s); err != nil {
+			return nil, fmt.Errorf("trainer: score: sample %d: %w", i, err)
+		}
 		items[i] = PackItem{Sample: s, Group: i, Name: fmt.Sprint(i)}
 		out[i] = SampleScores{Logprobs: make([]float32, s.Len()), Entropy: make([]float32, s.Len())}
 	}

@@ -1,13 +1,18 @@
 package trajectory
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
-// Sample is one append-only token sequence that is trained as it was sampled. All slices have the same length T.
+// Sample is one append-only token sequence that is trained as it was sampled. All slices but Media have the same length T.
 type Sample struct {
+	Role             Role      // of the agent that sampled it; "" where a trajectory has one
 	TokenIDs         []int32   // [T]
 	ResponseMask     []bool    // [T] true on response tokens: those that the policy sampled
 	SamplingLogprobs []float32 // [T] of the distribution that was sampled; 0 off the mask
 	PolicyVersion    []int32   // [T] that sampled the token; -1 off the mask
+	Media            []Medium  // behind placeholders of TokenIDs, in order; nil: it is all text
 }
 
 // Len is T.
@@ -66,7 +71,7 @@ func (s *Sample) ResponseTokens() int {
 	return n
 }
 
-// Check verifies the invariants: parallel slices, and zeros off the mask.
+// Check verifies the invariants: parallel slices, zeros off the mask, and media in order and off the mask.
 func (s *Sample) Check() error {
 	t := len(s.TokenIDs)
 	if len(s.ResponseMask) != t || len(s.SamplingLogprobs) != t || len(s.PolicyVersion) != t {
@@ -80,6 +85,14 @@ func (s *Sample) Check() error {
 		if !s.ResponseMask[i] && (s.SamplingLogprobs[i] != 0 || s.PolicyVersion[i] != -1) {
 			return fmt.Errorf("trajectory: token %d is off the response mask but carries logprob %v, version %d",
 				i, s.SamplingLogprobs[i], s.PolicyVersion[i])
+		}
+	}
+	if err := CheckMedia(s.Media, t); err != nil {
+		return err
+	}
+	for i, m := range s.Media {
+		if at := slices.Index(s.ResponseMask[m.At:m.End()], true); at >= 0 {
+			return fmt.Errorf("trajectory: token %d is marked as sampled, but it is a placeholder of medium %d (%s)", m.At+at, i, m.Kind)
 		}
 	}
 	return nil

@@ -84,33 +84,23 @@ const (
 	StopRecorded  StopReason = "recorded"   // nothing was sampled: it is a recorded conversation
 )
 
-// Cause says why a call failed.
-type Cause string
-
-// The causes of a failed call.
-const (
-	CauseParse        Cause = "parse"         // the completion asks for a call that cannot be read
-	CauseUnknownTool  Cause = "unknown_tool"  //
-	CauseBadArguments Cause = "bad_arguments" // no JSON, or not what the tool's schema asks for
-	CauseRaised       Cause = "raised"        // the tool returned an error
-	CauseBroken       Cause = "broken"        // the tool is to blame: its deadline passed, it panicked, its process or server is gone
-	CauseInterrupted  Cause = "interrupted"   // the trajectory ended meanwhile
-	CauseLimit        Cause = "limit"         // more calls than the job allows
-	CauseOff          Cause = "off"           // the tools are switched off
-)
-
 // ToolResult is what one call returned.
 type ToolResult struct {
 	Call        ToolCall        `json:"call"`
 	Observation string          `json:"observation"`
 	Info        json.RawMessage `json:"info,omitempty"`     // what the tool returned for rewards and the record: a JSON object
 	Failed      bool            `json:"failed,omitempty"`   // the observation is an error that the model can read
-	Broken      bool            `json:"broken,omitempty"`   // the cause is CauseBroken
 	Cause       Cause           `json:"cause,omitempty"`    // "" where it did not fail
+	Failure     Failure         `json:"failure,omitempty"`  // whose doing that is; "" where it did not fail
 	Terminal    bool            `json:"terminal,omitempty"` // it ended the trajectory: the observation is the final answer
 	Cached      bool            `json:"cached,omitempty"`   // taken from an earlier call of the same arguments
 	Retries     int             `json:"retries,omitempty"`  // attempts after the first
 	Duration    time.Duration   `json:"duration_ns"`        // waiting for its turn and pauses between attempts included
+}
+
+// Fail makes r the result of a call that failed, with what the model reads of it.
+func (r *ToolResult) Fail(cause Cause, observation string) {
+	r.Failed, r.Cause, r.Failure, r.Observation = true, cause, cause.Failure(), observation
 }
 
 // Turn is prompt → completion → observation. Offsets index the token ids of its sample.
@@ -128,7 +118,8 @@ type Turn struct {
 	ToolSeconds      float64      `json:"tool_seconds"`      //
 	ParseErrors      int          `json:"parse_errors"`      // calls that could not be parsed
 	FinalAnswer      string       `json:"final_answer,omitempty"`
-	AnsweredThisTurn bool         `json:"answered"` // FinalAnswer is valid
+	AnsweredThisTurn bool         `json:"answered"`       // FinalAnswer is valid
+	Role             Role         `json:"role,omitempty"` // of the agent whose turn it is; "" where a trajectory has one
 
 	// What only some estimators read. An environment fills in the first two, a tree rollout the third.
 	Reward *float64 `json:"reward,omitempty"` // paid at the end of the turn, in addition to the trajectory's reward; nil: none
@@ -140,18 +131,25 @@ type Turn struct {
 type Trajectory struct {
 	ID          string             `json:"id"`
 	TaskID      string             `json:"task_id"`
-	Group       int                `json:"group"` // index of its group in the step
-	Index       int                `json:"index"` // index in its group
-	Step        int                `json:"step"`  // the optimizer step it was sampled for; -1 in evaluation
+	Group       int                `json:"group"`            // index of its group in the step
+	Index       int                `json:"index"`            // index in its group
+	Branch      Branch             `json:"branch,omitempty"` // in the tree that grows from Index; "" outside of trees
+	Step        int                `json:"step"`             // the optimizer step it was sampled for; -1 in evaluation
 	Turns       []Turn             `json:"turns"`
 	Samples     []*Sample          `json:"-"` // stored apart: see the store
 	Reward      float64            `json:"reward"`
 	RewardParts map[string]float64 `json:"reward_parts,omitempty"`
 	StopReason  StopReason         `json:"stop_reason"`
-	Err         string             `json:"err,omitempty"`        // one line; empty unless StopReason is StopError
-	ErrOrigin   string             `json:"err_origin,omitempty"` // engine, agent, tool, environment, reward, render, deadline
+	Err         string             `json:"err,omitempty"`        // one line; empty unless StopReason is StopError or StopCancelled
+	ErrOrigin   Origin             `json:"err_origin,omitempty"` // the part of the run that Err comes from
+	Failure     Failure            `json:"failure,omitempty"`    // whose doing Err is; "" without one
 	Started     time.Time          `json:"started"`
 	Seconds     float64            `json:"seconds"`
+}
+
+// Fail records that the trajectory ended with an error of that origin. Its StopReason is the caller's.
+func (t *Trajectory) Fail(origin Origin, text string) {
+	t.Err, t.ErrOrigin, t.Failure = text, origin, origin.Failure()
 }
 
 // FinalAnswer returns the answer of the last turn that gave one, and that turn's index, or "", -1.

@@ -43,6 +43,7 @@ func Run(t *testing.T, factory func(t *testing.T) Subject) {
 		"Seed":           testSeed,
 		"Greedy":         testGreedy,
 		"Refuses":        testRefuses,
+		"Media":          testMedia,
 		"PromptIsFree":   testPromptIsFree,
 		"Cancel":         testCancel,
 		"Concurrent":     testConcurrent,
@@ -213,6 +214,28 @@ func testRefuses(t *testing.T, s *suite) {
 		require.NotContains(t, err.Error(), "\n", name)
 	}
 	s.generate(t, s.request(8, 4)) // it serves on
+}
+
+// An engine that takes text only refuses media: it would sample as if there were none.
+func testMedia(t *testing.T, s *suite) {
+	r := s.request(8, 4)
+	image := func(at int) trajectory.Medium {
+		return trajectory.Medium{At: at, Tokens: 2, Kind: trajectory.MediaImage, SHA256: trajectory.Digest{1}}
+	}
+	r.Media = []trajectory.Medium{image(2), image(3)}
+	_, err := s.Engine.Generate(s.context(t), r)
+	require.ErrorContains(t, err, "medium 1 (image) begins at token 3, before the end of what is before it, 4")
+	r.Media = []trajectory.Medium{image(len(r.Prompt) - 1)}
+	_, err = s.Engine.Generate(s.context(t), r)
+	require.Error(t, err, "beyond the prompt")
+	if !s.Engine.Capabilities().Media {
+		r.Media = []trajectory.Medium{image(1)}
+		_, err = s.Engine.Generate(s.context(t), r)
+		require.ErrorIs(t, err, engines.ErrMedia)
+		require.ErrorContains(t, err, "the first (image) is at token 1")
+	}
+	r.Media = nil
+	s.generate(t, r)
 }
 
 func testPromptIsFree(t *testing.T, s *suite) {

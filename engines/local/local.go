@@ -18,6 +18,7 @@ import (
 
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // Decoder turns token ids into bytes. It is called from the engine's goroutine.
@@ -178,6 +179,7 @@ func (e *Engine) newSequence(ctx context.Context, r engines.Request) *sequence {
 		ctx: ctx, id: r.ID, sampling: r.Sampling, seed: r.Seed, prompt: len(r.Prompt) - r.Sampled, done: make(chan struct{}),
 		tokens: append(make([]int32, 0, len(r.Prompt)+min(r.Sampling.MaxTokens, 256)), r.Prompt...),
 	}
+	s.media = append([]trajectory.Medium(nil), r.Media...)
 	s.sampling.StopIDs = append([]int32(nil), r.Sampling.StopIDs...)
 	s.sampling.Stop = append([]string(nil), r.Sampling.Stop...)
 	for _, id := range r.Prompt[s.prompt:] { // a stop string may begin in what was sampled before
@@ -219,7 +221,7 @@ func (e *Engine) enqueue(s *sequence) error {
 }
 
 func (e *Engine) check(r engines.Request) error {
-	if err := r.Validate(); err != nil {
+	if err := r.ValidateText(); err != nil {
 		return err
 	}
 	if len(r.Prompt) >= e.options.MaxModelLen {

@@ -189,7 +189,7 @@ func (l *loop) reserve(s *sequence) bool {
 // admit finds the sequence's prefix in the cache and takes blocks for the rest. false: there is no room now.
 func (l *loop) admit(s *sequence) bool {
 	for s.targets == nil && (s.listed+1)*l.pool.size <= len(s.tokens) {
-		id, serial, ok := l.pool.find(s.serial, s.tokens[s.listed*l.pool.size:(s.listed+1)*l.pool.size])
+		id, serial, ok := l.pool.find(s.serial, s.prefix(), s.listed*l.pool.size)
 		if !ok {
 			break
 		}
@@ -232,7 +232,7 @@ func (l *loop) place(s *sequence) {
 	}
 	for (s.listed+1)*l.pool.size <= end {
 		id := s.blocks[s.listed]
-		serial, listed := l.pool.list(id, s.serial, s.tokens[s.listed*l.pool.size:(s.listed+1)*l.pool.size])
+		serial, listed := l.pool.list(id, s.serial, s.prefix(), s.listed*l.pool.size)
 		if listed {
 			l.listed = append(l.listed, id)
 		}

@@ -1,9 +1,9 @@
 package local
 
-import "encoding/binary"
+import "github.com/agentfly/agentfly/trajectory"
 
 // pool hands out the cache's blocks. A block that holds the keys of BlockSize tokens can be listed: found again by the
-// tokens in it and by the block before it, so that equal prefixes are computed once. Unreferenced blocks keep what they
+// tokens in it, with their media, and by the block before it, so that equal prefixes are computed once. Unreferenced blocks keep what they
 // hold until they are taken, the least recently used first.
 type pool struct {
 	size   int // tokens of a block
@@ -17,7 +17,7 @@ type pool struct {
 // key names the content of a full block exactly: what is before it by the serial of that content, its own tokens in full.
 type key struct {
 	parent uint64 // 0: the block begins the sequence
-	tokens string
+	tokens string // trajectory.Prefix.AppendKey: the ids, and the media behind placeholders among them
 }
 
 // block 0 .. n-1 are the cache's; block n is the head of the ring of unreferenced ones, oldest at next.
@@ -93,17 +93,15 @@ func (p *pool) release(ids []int32) {
 	}
 }
 
-func (p *pool) key(parent uint64, tokens []int32) key {
-	p.bytes = p.bytes[:0]
-	for _, t := range tokens {
-		p.bytes = binary.LittleEndian.AppendUint32(p.bytes, uint32(t))
-	}
+// key names the block from token start on of a sequence.
+func (p *pool) key(parent uint64, of trajectory.Prefix, start int) key {
+	p.bytes = of.AppendKey(p.bytes[:0], start, start+p.size)
 	return key{parent, string(p.bytes)}
 }
 
-// find returns the block that holds these tokens after that parent, and its serial.
-func (p *pool) find(parent uint64, tokens []int32) (int32, uint64, bool) {
-	id, ok := p.table[p.key(parent, tokens)]
+// find returns the block that holds the tokens from start on of a sequence after that parent, and its serial.
+func (p *pool) find(parent uint64, of trajectory.Prefix, start int) (int32, uint64, bool) {
+	id, ok := p.table[p.key(parent, of, start)]
 	if !ok {
 		return 0, 0, false
 	}
@@ -112,8 +110,8 @@ func (p *pool) find(parent uint64, tokens []int32) (int32, uint64, bool) {
 
 // list makes a full block findable and returns its content's serial. Content that another block holds already keeps that
 // block; listed is false then.
-func (p *pool) list(id int32, parent uint64, tokens []int32) (serial uint64, listed bool) {
-	k := p.key(parent, tokens)
+func (p *pool) list(id int32, parent uint64, of trajectory.Prefix, start int) (serial uint64, listed bool) {
+	k := p.key(parent, of, start)
 	if other, ok := p.table[k]; ok {
 		return p.blocks[other].serial, other == id
 	}

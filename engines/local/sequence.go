@@ -18,6 +18,7 @@ type sequence struct {
 	seed     uint64
 	prompt   int     // tokens of the prompt
 	tokens   []int32 // prompt, then what was sampled
+	media    []trajectory.Medium
 	targets  []int32 // parallel to tokens when the request is to score given tokens; nothing is sampled then
 
 	blocks   []int32 // of the cache, in the order of positions
@@ -33,6 +34,11 @@ type sequence struct {
 	completion engines.Completion
 	err        error
 	done       chan struct{}
+}
+
+// prefix is what the cache finds the sequence's blocks by.
+func (s *sequence) prefix() trajectory.Prefix {
+	return trajectory.Prefix{IDs: s.tokens, Media: s.media}
 }
 
 func (s *sequence) remaining() int { return len(s.tokens) - s.computed }

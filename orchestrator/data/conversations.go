@@ -185,7 +185,7 @@ func chooseFromRun(dir string, d job.Data) ([]*trajectory.Trajectory, string, er
 	return out, hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// tokensOf is a key of a trajectory's token ids and masks.
+// tokensOf is a key of a trajectory's token ids, masks and media.
 func tokensOf(t *trajectory.Trajectory) string {
 	var b []byte
 	for _, s := range t.Samples {
@@ -195,6 +195,7 @@ func tokensOf(t *trajectory.Trajectory) string {
 				b = append(b, 1)
 			}
 		}
+		b = s.Prefix(s.Len()).AppendMedia(b, 0, s.Len())
 		b = append(b, "|end"...)
 	}
 	return string(b)

@@ -14,14 +14,14 @@ import (
 
 // curriculum is a curriculum: it makes the order of each epoch of each pool. No task comes twice in an epoch.
 type curriculum struct {
-	by       string
-	seed     uint64
-	pools    [][]trajectory.Task
-	numbers  [][]float64    // difficulty: [pool][task]
-	epochs   int            // difficulty: that are ordered
-	success  *float64       // data.success
-	where    map[string]int // pool of a task's id
-	state *CurriculumState
+	by      string
+	seed    uint64
+	pools   [][]trajectory.Task
+	numbers [][]float64    // difficulty: [pool][task]
+	epochs  int            // difficulty: that are ordered
+	success *float64       // data.success
+	where   map[string]int // pool of a task's id
+	state   *CurriculumState
 }
 
 // CurriculumState is what a curriculum knows at a point of the run; it is saved with the state.

@@ -15,9 +15,9 @@ import (
 // and the position, and with a curriculum that learns from the run on its state, which is part of the checkpoint: a
 // resumed run is dealt the same tasks.
 type Dealer struct {
-	Strata [][]trajectory.Task
-	seed   uint64
-	mix    *mixture    // of the sources; nil: there is one, or strata
+	Strata     [][]trajectory.Task
+	seed       uint64
+	mix        *mixture    // of the sources; nil: there is one, or strata
 	curriculum *curriculum // nil: every epoch in a random order
 }
 

@@ -17,7 +17,8 @@ func (r *Sampler) call(ctx context.Context, id string, parsed tools.Parsed, befo
 	var all sync.WaitGroup
 	for i, c := range parsed.Calls {
 		refuse := func(cause trajectory.Cause, format string, args ...any) {
-			results[i] = trajectory.ToolResult{Call: c, Observation: "Error: " + fmt.Sprintf(format, args...), Failed: true, Cause: cause}
+			results[i].Call = c
+			results[i].Fail(cause, "Error: "+fmt.Sprintf(format, args...))
 		}
 		switch {
 		case r.ToolsOff:

@@ -26,7 +26,7 @@ func (r *Sampler) begin(p Place, t *trajectory.Trajectory, c *conversation) (int
 	var err error
 	onFreshStack(func() { prompt, c.text, err = r.Renderer.Prompt(c.messages, r.Schemas, true) })
 	if err != nil {
-		return 0, &Failure{"render", err}
+		return 0, &failure{trajectory.OriginRender, err}
 	}
 	if c.sample = nil; len(prompt) >= r.MaxTotal {
 		return len(prompt), nil
@@ -95,7 +95,7 @@ func (r *Sampler) observe(ctx context.Context, p Place, t *trajectory.Trajectory
 		return r.restart(p, t, c)
 	}
 	if err != nil {
-		return "", &Failure{"render", fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+		return "", &failure{trajectory.OriginRender, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
 	}
 	c.messages, c.text = reply.Messages(), next
 	if s.Len()+len(ids) >= r.MaxTotal {
@@ -122,7 +122,7 @@ func (r *Sampler) ask(ctx context.Context, p Place, turn int, what string, f fun
 			err = fmt.Errorf("%s took longer than %v (rollout.tool_timeout)", what, r.AgentTimeout)
 		}
 		if err != nil {
-			err = &Failure{agentOrigin, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+			err = &failure{trajectory.OriginAgent, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
 		}
 		cancel()
 	}()
@@ -149,7 +149,7 @@ func (r *Sampler) onlyCall(results []trajectory.ToolResult) {
 	}
 	for i := range results {
 		if o := &results[i]; !o.Failed && r.rewriter(o.Call.Name) != nil {
-			o.Failed, o.Cause, o.Observation = true, trajectory.CauseRaised, "Error: "+o.Call.Name+" must be the only call of its turn; nothing was replaced"
+			o.Fail(trajectory.CauseRaised, "Error: "+o.Call.Name+" must be the only call of its turn; nothing was replaced")
 		}
 	}
 }

@@ -8,29 +8,24 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// ErrorOrigins are where errors come from. A trajectory fails by agent (a format that somebody else wrote), deadline
-// (rollout.timeout), engine, environment, reward, render or teacher (that cannot score it); a tool that breaks (its deadline passed, or it panicked) fails a
-// call, which the model is told.
-var ErrorOrigins = [...]string{"agent", "deadline", "engine", "environment", "render", "reward", "teacher", "tool"}
-
 // Fatal is the error of a trajectory that must end the run, whatever rollout.max_failed says; nil: its failure is data.
 func Fatal(t *trajectory.Trajectory) error {
-	if t.StopReason != trajectory.StopCancelled && (t.ErrOrigin == storeOrigin || t.ErrOrigin == weightsOrigin) {
+	if t.StopReason != trajectory.StopCancelled && t.ErrOrigin.EndsRun() {
 		return errors.New(t.Err)
 	}
 	return nil
 }
 
-// ErrorsOf counts the errors of a trajectory by origin.
-func ErrorsOf(t *trajectory.Trajectory) map[string]int {
-	out := map[string]int{}
+// ErrorsOf counts the errors of a trajectory by origin: its own, and the calls whose tool broke, which the model is told.
+func ErrorsOf(t *trajectory.Trajectory) map[trajectory.Origin]int {
+	out := map[trajectory.Origin]int{}
 	if t.Err != "" && t.StopReason != trajectory.StopCancelled {
 		out[t.ErrOrigin]++
 	}
 	for _, turn := range t.Turns {
 		for _, r := range turn.Results {
-			if r.Broken {
-				out["tool"]++
+			if r.Cause == trajectory.CauseBroken {
+				out[trajectory.OriginTool]++
 			}
 		}
 	}
@@ -48,7 +43,7 @@ func TooManyFailed(limits job.Rollout, what string, groups []trajectory.Group) e
 				continue
 			}
 			if failed++; first == "" {
-				first = tr.ErrOrigin + ": " + tr.Err
+				first = string(tr.ErrOrigin) + ": " + tr.Err
 			}
 		}
 	}
@@ -65,7 +60,7 @@ func tooManyBroken(limits job.Rollout, what string, groups []trajectory.Group) e
 			for _, turn := range tr.Turns {
 				calls += len(turn.Results) - turn.ParseErrors
 				for _, r := range turn.Results {
-					if !r.Broken {
+					if r.Cause != trajectory.CauseBroken {
 						continue
 					}
 					if broken++; first == "" {

@@ -2,8 +2,6 @@ package rollout
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,7 +13,6 @@ import (
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/masks"
-	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
@@ -69,35 +66,29 @@ const (
 type Place struct {
 	Step, Group, Index int
 	Task               trajectory.Task
-	Phase              string // "train" or the name of an evaluation; part of the seeds
+	Phase              string            // "train" or the name of an evaluation; part of the seeds
+	Branch             trajectory.Branch // in the tree that grows from Index; "" outside of trees
 }
 
-// ID of the trajectory, unique in a run: one step may hold the same task twice where an epoch ends.
-func (p Place) ID() string { return store.ID(p.Phase, p.Step, p.Group, p.Index) }
-
-// RequestSeed derives from run seed, phase, step, task, trajectory and turn, so that it does not depend on timing.
-func (r *Sampler) RequestSeed(p Place, turn int) uint64 {
-	h := sha256.Sum256([]byte(fmt.Sprintf("%d|%s|%d|%s|%d|%d|%d", r.Seed, p.Phase, p.Step, p.Task.ID, p.Group, p.Index, turn)))
-	return binary.LittleEndian.Uint64(h[:8])
+// in is the place without its task.
+func (p Place) in() trajectory.Place {
+	return trajectory.Place{Phase: p.Phase, Step: p.Step, Group: p.Group, Index: p.Index, Branch: p.Branch}
 }
 
-// Failure is an error with the part that caused it.
-type Failure struct {
-	origin string // engine, agent, render, reward, store, weights, deadline
+// ID of the trajectory, unique in a run.
+func (p Place) ID() string { return p.in().ID() }
+
+// requestSeed derives from the run's seed, the place and the turn, so that it does not depend on timing.
+func (r *Sampler) requestSeed(p Place, turn int) uint64 { return p.in().Seed(r.Seed, p.Task.ID, turn) }
+
+// failure is an error with the part that caused it.
+type failure struct {
+	origin trajectory.Origin
 	err    error
 }
 
-// agentOrigin is that of the errors of a format that somebody else wrote.
-const agentOrigin = "agent"
-
-// storeOrigin is that of errors which end the run: what is not stored must not be used.
-const storeOrigin = "store"
-
-// weightsOrigin is that of errors which end the run: another run's weights sample on its servers.
-const weightsOrigin = "weights"
-
-func (f *Failure) Error() string { return f.err.Error() }
-func (f *Failure) Unwrap() error { return f.err }
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
 
 // Sample runs one trajectory to its end and scores it, or returns it as it ended in the past. It always returns a
 // trajectory: a failure is data.
@@ -130,13 +121,15 @@ func (r *Sampler) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 		err = r.score(own, p, t)
 	}
 	if err != nil && own.Err() != nil && ctx.Err() == nil {
-		err = &Failure{"deadline", fmt.Errorf("orchestrator: %s: not done after %v (rollout.timeout), in turn %d: %w", p.ID(), r.Deadline, len(t.Turns), err)}
+		err = &failure{trajectory.OriginDeadline, fmt.Errorf("orchestrator: %s: not done after %v (rollout.timeout), in turn %d: %w", p.ID(), r.Deadline, len(t.Turns), err)}
 	}
 	if err != nil {
-		t.StopReason, t.Err, t.ErrOrigin = trajectory.StopError, err.Error(), "engine"
-		if f := (*Failure)(nil); errors.As(err, &f) {
-			t.ErrOrigin = f.origin
+		origin := trajectory.OriginEngine
+		if f := (*failure)(nil); errors.As(err, &f) {
+			origin = f.origin
 		}
+		t.Fail(origin, err.Error())
+		t.StopReason = trajectory.StopError
 		if ctx.Err() != nil {
 			t.StopReason = trajectory.StopCancelled
 		}
@@ -147,7 +140,7 @@ func (r *Sampler) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 
 func (p Place) trajectory() *trajectory.Trajectory {
 	return &trajectory.Trajectory{
-		ID: p.ID(), TaskID: p.Task.ID, Group: p.Group, Index: p.Index, Step: p.Step, Started: time.Now(),
+		ID: p.ID(), TaskID: p.Task.ID, Group: p.Group, Index: p.Index, Branch: p.Branch, Step: p.Step, Started: time.Now(),
 	}
 }
 
@@ -171,7 +164,7 @@ func (r *Sampler) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 	if tokens, err := r.begin(p, t, c); err != nil {
 		return err
 	} else if c.sample == nil {
-		return &Failure{"render", fmt.Errorf("orchestrator: %s: the prompt has %d tokens and rollout.max_tokens, or the context of the model or its teacher, ends at %d; raise it or shorten the prompt", p.ID(), tokens, r.MaxTotal)}
+		return &failure{trajectory.OriginRender, fmt.Errorf("orchestrator: %s: the prompt has %d tokens and rollout.max_tokens, or the context of the model or its teacher, ends at %d; raise it or shorten the prompt", p.ID(), tokens, r.MaxTotal)}
 	}
 	calls := 0 // that the trajectory asked for
 	for turn := 0; ; turn++ {
@@ -267,12 +260,12 @@ func recall(p Place, t, past *trajectory.Trajectory, turn int) (trajectory.Turn,
 	record := past.Turns[turn]
 	k := len(t.Samples) - 1
 	s := t.Samples[k]
-	if record.Sample != k || k >= len(past.Samples) || record.CompletionEnd > past.Samples[k].Len() || record.CompletionStart != s.Len() || !slices.Equal(past.Samples[k].TokenIDs[:s.Len()], s.TokenIDs) {
-		return record, &Failure{"render", &changedError{fmt.Sprintf("orchestrator: %s turn %d: its prompt is not the one that was recorded; the job's prompt, tools or model changed since", p.ID(), turn)}}
+	if record.Sample != k || k >= len(past.Samples) || record.CompletionEnd > past.Samples[k].Len() || record.CompletionStart != s.Len() || !past.Samples[k].Prefix(s.Len()).Equal(s.Prefix(s.Len())) {
+		return record, &failure{trajectory.OriginRender, &changedError{fmt.Sprintf("orchestrator: %s turn %d: its prompt is not the one that was recorded; the job's prompt, tools or model changed since", p.ID(), turn)}}
 	}
 	of, from, to := past.Samples[k], record.CompletionStart, record.CompletionEnd
 	if err := s.AppendResponse(of.TokenIDs[from:to], of.SamplingLogprobs[from:to], of.PolicyVersion[from:to]); err != nil {
-		return record, &Failure{storeOrigin, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+		return record, &failure{trajectory.OriginStore, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
 	}
 	record.ObservationEnd = record.CompletionEnd
 	return record, nil
@@ -284,8 +277,8 @@ func (r *Sampler) keep(ctx context.Context, p Place, t, past *trajectory.Traject
 	if past != nil && turn < len(past.Turns) {
 		is, was := t.Turns[turn], past.Turns[turn]
 		k, end := is.Sample, is.ObservationEnd
-		if was.ObservationEnd != end || !slices.Equal(past.Samples[k].TokenIDs[:end], t.Samples[k].TokenIDs[:end]) {
-			return &Failure{"render", &changedError{fmt.Sprintf("orchestrator: %s turn %d: its observation is not the one that was recorded; the job's tools or model changed since", p.ID(), turn)}}
+		if was.ObservationEnd != end || !past.Samples[k].Prefix(end).Equal(t.Samples[k].Prefix(end)) {
+			return &failure{trajectory.OriginRender, &changedError{fmt.Sprintf("orchestrator: %s turn %d: its observation is not the one that was recorded; the job's tools or model changed since", p.ID(), turn)}}
 		}
 		return nil
 	}
@@ -293,7 +286,7 @@ func (r *Sampler) keep(ctx context.Context, p Place, t, past *trajectory.Traject
 		return nil
 	}
 	if err := r.Record(ctx, t); err != nil {
-		return &Failure{storeOrigin, err}
+		return &failure{trajectory.OriginStore, err}
 	}
 	return nil
 }
@@ -302,7 +295,7 @@ func (r *Sampler) keep(ctx context.Context, p Place, t, past *trajectory.Traject
 func (r *Sampler) complete(ctx context.Context, p Place, s *trajectory.Sample, turn, room int, history []trajectory.Message) (trajectory.Turn, error) {
 	sampling := r.Sampling
 	sampling.MaxTokens = min(sampling.MaxTokens, room)
-	record := trajectory.Turn{CompletionStart: s.Len(), Seed: r.RequestSeed(p, turn)}
+	record := trajectory.Turn{CompletionStart: s.Len(), Seed: r.requestSeed(p, turn)}
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
 	start := time.Now()
@@ -310,7 +303,7 @@ func (r *Sampler) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 	w := watchdog.Enter(ctx, "engine", id)
 	defer w.Leave()
 	c, err := r.Engine.Generate(w.In(ctx), engines.Request{
-		ID: id, Session: r.RunName + "/" + p.ID(), Prompt: slices.Clip(s.TokenIDs), Messages: history, Sampling: sampling, Seed: record.Seed,
+		ID: id, Session: r.RunName + "/" + p.ID(), Prompt: slices.Clip(s.TokenIDs), Media: slices.Clip(s.Media), Messages: history, Sampling: sampling, Seed: record.Seed,
 	})
 	record.EngineSeconds = time.Since(start).Seconds()
 	if err == nil && len(c.TokenIDs) == 0 {
@@ -320,11 +313,11 @@ func (r *Sampler) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 		err = s.AppendResponse(c.TokenIDs, c.Logprobs, c.Versions)
 	}
 	if err != nil {
-		origin := "engine"
+		origin := trajectory.OriginEngine
 		if errors.Is(err, engines.ErrForeign) {
-			origin = weightsOrigin
+			origin = trajectory.OriginWeights
 		}
-		return record, &Failure{origin, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+		return record, &failure{origin, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
 	}
 	record.CompletionEnd, record.ObservationEnd = s.Len(), s.Len()
 	record.FinishReason, record.CachedTokens = c.FinishReason, c.CachedTokens
@@ -352,7 +345,7 @@ func (r *Sampler) score(ctx context.Context, p Place, t *trajectory.Trajectory) 
 	}
 	score, err := r.Reward.Score(ctx, rewards.Input{Task: p.Task, Trajectory: t})
 	if err != nil {
-		return &Failure{"reward", err}
+		return &failure{trajectory.OriginReward, err}
 	}
 	t.Reward, t.RewardParts = score.Value, score.Parts
 	return nil

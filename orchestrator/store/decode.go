@@ -13,8 +13,9 @@ import (
 
 // decoder reads a row. After its first error it gives zeros.
 type decoder struct {
-	b   []byte
-	err error
+	b      []byte
+	err    error
+	format byte
 }
 
 func (d *decoder) fail(what string) {
@@ -69,48 +70,93 @@ func (d *decoder) float() float64 { return math.Float64frombits(d.fixed()) }
 func (d *decoder) fixed() uint64  { return binary.LittleEndian.Uint64(d.take(8)) }
 func (d *decoder) flags() byte    { return d.take(1)[0] }
 
-// rowID checks a row and returns the trajectory that it belongs to, the number of turns before it, and the rest.
-func rowID(body []byte) (id string, first int, rest *decoder, err error) {
+// rowHead is what a row begins with.
+type rowHead struct {
+	id    string // of the trajectory that it belongs to
+	ended bool   // it is its last
+	first int    // turns before it
+}
+
+// readHead checks a row and returns its head and the rest.
+func readHead(body []byte) (h rowHead, rest *decoder, err error) {
 	if len(body) < 5 {
-		return "", 0, nil, fmt.Errorf("it has %d bytes", len(body))
+		return h, nil, fmt.Errorf("it has %d bytes", len(body))
 	}
 	end := len(body) - 4
 	if crc32.Checksum(body[:end], castagnoli) != binary.LittleEndian.Uint32(body[end:]) {
-		return "", 0, nil, errors.New("its checksum is wrong")
+		return h, nil, errors.New("its checksum is wrong")
 	}
-	if body[0] != rowFormat {
-		return "", 0, nil, fmt.Errorf("its format is %d, this program knows %d", body[0], rowFormat)
+	d := &decoder{b: body[1:end], format: body[0]}
+	if d.format != rowFormat && d.format != rowFormat1 {
+		return h, nil, fmt.Errorf("its format is %d, this program knows %d and %d", d.format, rowFormat1, rowFormat)
 	}
-	d := &decoder{b: body[1:end]}
-	id, first = d.text(), int(d.uint())
-	return id, first, d, d.err
+	h.id = d.text()
+	if d.format > rowFormat1 {
+		h.ended = d.flags() == 1
+	}
+	h.first = int(d.uint())
+	return h, d, d.err
 }
 
 // grow adds a row to the trajectory that it belongs to.
 func grow(t *trajectory.Trajectory, body []byte) error {
-	id, first, d, err := rowID(body)
+	head, d, err := readHead(body)
 	if err != nil {
 		return err
 	}
-	if id != t.ID {
-		return fmt.Errorf("it belongs to trajectory %q", id)
+	if head.id != t.ID {
+		return fmt.Errorf("it belongs to trajectory %q", head.id)
 	}
-	if first != len(t.Turns) {
-		return fmt.Errorf("it begins at turn %d, and %d are known", first, len(t.Turns))
+	if head.first != len(t.Turns) {
+		return fmt.Errorf("it begins at turn %d, and %d are known", head.first, len(t.Turns))
 	}
+	return d.pieces(func(k int, start uint64, s *trajectory.Sample, turn *trajectory.Turn) error {
+		if turn != nil {
+			t.Turns = append(t.Turns, *turn)
+		}
+		if k < 0 {
+			return nil
+		}
+		return extend(t, k, start, s)
+	})
+}
+
+// turnsOf returns the turns that a row holds.
+func turnsOf(body []byte) (turns []trajectory.Turn, err error) {
+	_, d, err := readHead(body)
+	if err != nil {
+		return nil, err
+	}
+	err = d.pieces(func(_ int, _ uint64, _ *trajectory.Sample, turn *trajectory.Turn) error {
+		if turn != nil {
+			turns = append(turns, *turn)
+		}
+		return nil
+	})
+	return turns, err
+}
+
+// pieces calls f for each piece of a row: tokens of sample k, or of none where k is below 0, from start on, and the turn that they are
+// of, if any.
+func (d *decoder) pieces(f func(k int, start uint64, s *trajectory.Sample, turn *trajectory.Turn) error) error {
 	for range d.count() {
-		k, start := d.int(), d.uint()
+		k, role := d.int(), d.role()
+		start := d.uint()
 		s, err := d.tokens()
 		if err != nil {
 			return err
 		}
-		if k >= 0 {
-			if err := extend(t, k, start, s); err != nil {
-				return err
-			}
-		}
+		s.Role, s.Media = role, d.media(s.Len())
+		var turn *trajectory.Turn
 		if d.flags() == 1 {
-			t.Turns = append(t.Turns, d.turn())
+			t := d.turn()
+			turn = &t
+		}
+		if d.err != nil {
+			return d.err
+		}
+		if err := f(k, start, s, turn); err != nil {
+			return err
 		}
 	}
 	if d.err == nil && len(d.b) > 0 {
@@ -134,6 +180,13 @@ func extend(t *trajectory.Trajectory, k int, start uint64, s *trajectory.Sample)
 	if start == 0 {
 		*to = *s
 		return nil
+	}
+	if to.Role != s.Role {
+		return fmt.Errorf("it continues sample %d of role %q as role %q", k, to.Role, s.Role)
+	}
+	for _, m := range s.Media {
+		m.At += to.Len()
+		to.Media = append(to.Media, m)
 	}
 	to.TokenIDs, to.ResponseMask = append(to.TokenIDs, s.TokenIDs...), append(to.ResponseMask, s.ResponseMask...)
 	to.SamplingLogprobs, to.PolicyVersion = append(to.SamplingLogprobs, s.SamplingLogprobs...), append(to.PolicyVersion, s.PolicyVersion...)
@@ -184,6 +237,42 @@ func (d *decoder) tokens() (*trajectory.Sample, error) {
 	return s, d.err
 }
 
+// role reads the role of a sample or a turn.
+func (d *decoder) role() trajectory.Role {
+	if d.format == rowFormat1 {
+		return ""
+	}
+	return trajectory.Role(d.text())
+}
+
+// media reads the media that begin in a piece of n tokens; their positions are counted from its start. Sample.Check tells whether they
+// fit the sample.
+func (d *decoder) media(n int) (media []trajectory.Medium) {
+	if d.format == rowFormat1 {
+		return nil
+	}
+	for end, left := 0, d.count(); left > 0 && d.err == nil; left-- {
+		m := trajectory.Medium{At: d.small(), Tokens: d.small(), Kind: trajectory.MediaKind(d.text())}
+		copy(m.SHA256[:], d.take(len(m.SHA256)))
+		if m.At < end || m.At >= n || m.Tokens < 1 {
+			d.fail("its media are not in order")
+		}
+		end = m.End()
+		media = append(media, m)
+	}
+	return media
+}
+
+// small reads a number of tokens.
+func (d *decoder) small() int {
+	n := d.uint()
+	if n > math.MaxInt32 {
+		d.fail("a number of tokens is too great")
+		return 0
+	}
+	return int(n)
+}
+
 func (d *decoder) turn() trajectory.Turn {
 	var t trajectory.Turn
 	t.Sample, t.CompletionStart, t.CompletionEnd, t.ObservationEnd = d.int(), d.int(), d.int(), d.int()
@@ -204,12 +293,15 @@ func (d *decoder) turn() trajectory.Turn {
 		if r.Failed = flags&1 != 0; flags&2 == 0 {
 			r.Call.Arguments = []byte(arguments)
 		}
-		r.Broken, r.Terminal, r.Cached = flags&4 != 0, flags&8 != 0, flags&16 != 0
+		r.Terminal, r.Cached = flags&8 != 0, flags&16 != 0
 		r.Duration = time.Duration(d.int())
 		if flags&32 != 0 {
 			r.Cause, r.Retries = trajectory.Cause(d.text()), d.int()
 			if info := d.text(); info != "" {
 				r.Info = []byte(info)
+			}
+			if r.Failure = r.Cause.Failure(); d.format > rowFormat1 {
+				r.Failure = trajectory.Failure(d.text())
 			}
 		}
 		t.Results = append(t.Results, r)
@@ -222,5 +314,6 @@ func (d *decoder) turn() trajectory.Turn {
 		t.Reward = &reward
 	}
 	t.Anchor, t.Shared = d.text(), d.text()
+	t.Role = d.role()
 	return t
 }

@@ -11,15 +11,23 @@ import (
 
 // A row of the table turns is one blob: what a trajectory grew by since its last row.
 //
-//	format   1 byte, 1
+//	format   1 byte, 2
 //	id       of the trajectory
+//	ended    1 byte, 1: the trajectory ended, the row is its last
 //	first    number of its turns before this row
-//	pieces   count, then each: sample, start, tokens, a byte that is 1 when a turn follows, the turn
+//	pieces   count, then each: sample, its role, start, tokens, media, a byte that is 1 when a turn follows, the turn
 //	crc      4 bytes, little-endian: CRC-32C of all before
 //
 // Numbers are varints, texts and lists have their length before them. Tokens are ids, runs of the mask, the logprobs of the
-// sampled ones as bits, runs of their versions.
-const rowFormat = 1
+// sampled ones as bits, runs of their versions. Media are those that begin among the piece's tokens: position from the piece's
+// start, tokens, kind, the 32 bytes of the hash.
+//
+// Format 1, which stores of version 2 hold, has no ended, roles and media, and no failures of results, which follow from their causes.
+// It has a flag on results whose tool broke, which their cause says too.
+const (
+	rowFormat1 = 1
+	rowFormat  = 2
+)
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -36,8 +44,9 @@ type piece struct {
 	turn               *trajectory.Turn
 }
 
-// encodeRow lays out what t has more than m, and moves m there; nil: nothing. all: tokens that belong to no turn too.
-func encodeRow(t *trajectory.Trajectory, m *mark, all bool) []byte {
+// encodeRow lays out what t has more than m, and moves m there; nil: nothing. ended: t is whole, so its tokens that belong to no
+// turn are laid out too, and there is a row in any case.
+func encodeRow(t *trajectory.Trajectory, m *mark, ended bool) []byte {
 	for len(m.lens) < len(t.Samples) {
 		m.lens = append(m.lens, 0)
 	}
@@ -54,7 +63,7 @@ func encodeRow(t *trajectory.Trajectory, m *mark, all bool) []byte {
 		pieces = append(pieces, p)
 	}
 	m.turns = len(t.Turns)
-	if all {
+	if ended {
 		for k, s := range t.Samples {
 			if m.lens[k] < s.Len() || s.Len() == 0 {
 				pieces = append(pieces, piece{sample: k, start: m.lens[k], end: s.Len()})
@@ -62,11 +71,11 @@ func encodeRow(t *trajectory.Trajectory, m *mark, all bool) []byte {
 			}
 		}
 	}
-	if len(pieces) == 0 {
+	if len(pieces) == 0 && !ended {
 		return nil
 	}
 	b := append(make([]byte, 0, 512), rowFormat)
-	b = appendText(b, t.ID)
+	b = append(appendText(b, t.ID), flag(ended, 1))
 	b = binary.AppendUvarint(b, uint64(first))
 	b = binary.AppendUvarint(b, uint64(len(pieces)))
 	for _, p := range pieces {
@@ -76,12 +85,14 @@ func encodeRow(t *trajectory.Trajectory, m *mark, all bool) []byte {
 }
 
 func appendPiece(b []byte, t *trajectory.Trajectory, p piece) []byte {
-	b = binary.AppendUvarint(binary.AppendVarint(b, int64(p.sample)), uint64(p.start))
-	var s *trajectory.Sample
-	if p.end > p.start {
+	s := &trajectory.Sample{}
+	if p.sample >= 0 {
 		s = t.Samples[p.sample]
 	}
+	b = appendText(binary.AppendVarint(b, int64(p.sample)), string(s.Role))
+	b = binary.AppendUvarint(b, uint64(p.start))
 	b = appendTokens(b, s, p.start, p.end)
+	b = appendMedia(b, s, p.start, p.end)
 	if p.turn == nil {
 		return append(b, 0)
 	}
@@ -129,6 +140,23 @@ func appendTokens(b []byte, s *trajectory.Sample, start, end int) []byte {
 	return b
 }
 
+func appendMedia(b []byte, s *trajectory.Sample, start, end int) []byte {
+	from := slices.IndexFunc(s.Media, func(m trajectory.Medium) bool { return m.At >= start })
+	if from < 0 {
+		return append(b, 0)
+	}
+	media := s.Media[from:]
+	if to := slices.IndexFunc(media, func(m trajectory.Medium) bool { return m.At >= end }); to >= 0 {
+		media = media[:to]
+	}
+	b = binary.AppendUvarint(b, uint64(len(media)))
+	for _, m := range media {
+		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(m.At-start)), uint64(m.Tokens))
+		b = append(appendText(b, string(m.Kind)), m.SHA256[:]...)
+	}
+	return b
+}
+
 func appendTurn(b []byte, t *trajectory.Turn) []byte {
 	for _, n := range [...]int{t.Sample, t.CompletionStart, t.CompletionEnd, t.ObservationEnd, t.CachedTokens, t.ParseErrors, len(t.Results)} {
 		b = binary.AppendVarint(b, int64(n))
@@ -140,11 +168,12 @@ func appendTurn(b []byte, t *trajectory.Turn) []byte {
 		r := &t.Results[i]
 		b = appendText(appendText(appendText(b, r.Call.ID), r.Call.Name), string(r.Call.Arguments))
 		b = appendText(b, r.Observation)
-		more := r.Cause != "" || r.Retries != 0 || r.Info != nil
-		b = append(b, flag(r.Failed, 1)|flag(r.Call.Arguments == nil, 2)|flag(r.Broken, 4)|flag(r.Terminal, 8)|flag(r.Cached, 16)|flag(more, 32))
+		more := r.Cause != "" || r.Failure != "" || r.Retries != 0 || r.Info != nil
+		b = append(b, flag(r.Failed, 1)|flag(r.Call.Arguments == nil, 2)|flag(r.Terminal, 8)|flag(r.Cached, 16)|flag(more, 32)) // 4 is taken, by rowFormat1
 		b = binary.AppendVarint(b, int64(r.Duration))
 		if more {
 			b = appendText(binary.AppendVarint(appendText(b, string(r.Cause)), int64(r.Retries)), string(r.Info))
+			b = appendText(b, string(r.Failure))
 		}
 	}
 	b = appendText(b, t.FinalAnswer)
@@ -152,7 +181,7 @@ func appendTurn(b []byte, t *trajectory.Turn) []byte {
 	if t.Reward != nil {
 		b = appendFloat(b, *t.Reward)
 	}
-	return appendText(appendText(b, t.Anchor), t.Shared)
+	return appendText(appendText(appendText(b, t.Anchor), t.Shared), string(t.Role))
 }
 
 func appendFloat(b []byte, v float64) []byte {

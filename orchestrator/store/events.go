@@ -69,7 +69,7 @@ const (
 
 // ID names trajectory index of a group.
 func ID(phase string, step, group, index int) string {
-	return fmt.Sprintf("%s-%d-%d-%d", phase, step, group, index)
+	return trajectory.Place{Phase: phase, Step: step, Group: group, Index: index}.ID()
 }
 
 // The kinds of events.
@@ -77,6 +77,9 @@ const (
 	kindAdmit = "admit"
 	kindDrop  = "drop"
 	kindBatch = "batch"
+	// Those that recovery does not read: they are for who follows the log (Tail).
+	kindStep   = "step"   // the step's metrics and updates are stored
+	kindForget = "forget" // the step and later ones are forgotten (Truncate): the run makes them again
 )
 
 // admitted is the JSON of an admission.
@@ -87,6 +90,11 @@ type admitted struct {
 	Stratum  int    `json:"stratum,omitempty"`
 	Position int    `json:"position,omitempty"`
 	Turn     int64  `json:"turn"` // first row of turns that can be the group's
+}
+
+// admission is what an event of that phase and group says. Of the task it has the id.
+func (a admitted) admission(phase string, ref GroupRef) Admission {
+	return Admission{phase, ref.Step, ref.Group, trajectory.Task{ID: a.Task}, a.Size, a.Version, a.Stratum, a.Position, nil}
 }
 
 type dropped struct {
@@ -147,7 +155,7 @@ func (w *writer) addEvent(kind, phase string, step, group int, v any) error {
 	}
 	n := w.event
 	w.event++
-	return w.exec("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", n, kind, phase, int64(step), int64(group), string(body), checksum(body))
+	return w.exec("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", n, kind, phase, int64(step), int64(group), string(body), checksum(body), w.turn)
 }
 
 // isOpen tells whether a group is admitted and neither trained nor dropped.

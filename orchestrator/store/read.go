@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"database/sql"
 	"encoding/binary"
 	"encoding/json"
@@ -86,6 +87,9 @@ func (s *Store) trajectory(id string, body, turns []byte, crc sql.NullInt64) (t 
 	}
 	if t.ID != id {
 		return nil, fmt.Errorf("it says that it is %q", t.ID)
+	}
+	if t.Failure == "" { // versions 1 and 2 do not say it
+		t.Failure = t.ErrOrigin.Failure()
 	}
 	if turns == nil {
 		return t, s.samples(t)
@@ -187,6 +191,23 @@ func (s *Store) Steps() ([]map[string]float64, error) {
 		out = append(out, m)
 	}
 	return out, rows.Err()
+}
+
+// metricsOf returns the metrics of a stored step; nil: there is none.
+func (s *Store) metricsOf(ctx context.Context, step int) (map[string]float64, error) {
+	var body []byte
+	err := s.db.QueryRowContext(ctx, "SELECT json FROM steps WHERE step = ?", step).Scan(&body)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	var m map[string]float64
+	if err == nil {
+		err = json.Unmarshal(body, &m)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("step %d: %w", step, err)
+	}
+	return m, nil
 }
 
 // unblob reads a whole slice; a blob of another length is an error.

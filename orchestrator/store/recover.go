@@ -17,7 +17,7 @@ type Recovery struct {
 	Outstanding []Outstanding // admitted, neither trained nor dropped, in the order of admission
 	Dealt       []int         // position in each stratum of the data after all admissions
 	Taken       map[int]int   // by step, of this step and later ones: the highest number of an admitted group, plus one
-	Events      int           // since the run began; 0: the store is of a program that kept no log
+	Events      int           // admissions, drops and batches since the run began; 0: the store is of a program that kept no log
 }
 
 // Outstanding is a group whose sampling began.
@@ -59,7 +59,9 @@ func (s *Store) recover(ctx context.Context, step int) (*Recovery, error) {
 		}
 	}
 	err := s.events(ctx, func(kind, phase string, ref GroupRef, body []byte) error {
-		out.Events++
+		if kind != kindStep && kind != kindForget {
+			out.Events++
+		}
 		switch kind {
 		case kindAdmit:
 			var a admitted
@@ -69,7 +71,7 @@ func (s *Store) recover(ctx context.Context, step int) (*Recovery, error) {
 			if phase == Train {
 				out.admitted(ref, a, step)
 			}
-			o := &opened{Admission: Admission{phase, ref.Step, ref.Group, trajectory.Task{ID: a.Task}, a.Size, a.Version, a.Stratum, a.Position, nil}, turn: a.Turn}
+			o := &opened{Admission: a.admission(phase, ref), turn: a.Turn}
 			open[ref], order = append(open[ref], o), append(order, o)
 		case kindDrop:
 			settle(ref)
@@ -87,6 +89,7 @@ func (s *Store) recover(ctx context.Context, step int) (*Recovery, error) {
 			if b.Step >= step {
 				out.Batches = append(out.Batches, b)
 			}
+		case kindStep, kindForget:
 		default:
 			return fmt.Errorf("its kind %q is unknown", kind)
 		}
@@ -248,24 +251,24 @@ func (s *Store) partial(ctx context.Context, out *Recovery, from int64) error {
 		if err := rows.Scan(&n, &body); err != nil {
 			return err
 		}
-		id, first, _, err := rowID(body)
+		head, _, err := readHead(body)
 		if err != nil {
 			return fmt.Errorf("row %d of turns is damaged: %w", n, err)
 		}
-		at, ok := wanted[id]
+		at, ok := wanted[head.id]
 		if !ok {
 			continue
 		}
 		t := &out.Outstanding[at.group].Partial[at.index]
-		if *t == nil || first == 0 { // it begins, or anew
+		if *t == nil || head.first == 0 { // it begins, or anew
 			g := out.Outstanding[at.group]
-			*t = &trajectory.Trajectory{ID: id, TaskID: g.Task.ID, Group: g.Group, Index: at.index, Step: g.Step}
-			numbers[id] = nil
+			*t = &trajectory.Trajectory{ID: head.id, TaskID: g.Task.ID, Group: g.Group, Index: at.index, Step: g.Step}
+			numbers[head.id] = nil
 		}
 		if err := grow(*t, body); err != nil {
-			return fmt.Errorf("row %d of turns, of trajectory %s, is damaged: %w", n, id, err)
+			return fmt.Errorf("row %d of turns, of trajectory %s, is damaged: %w", n, head.id, err)
 		}
-		numbers[id] = append(numbers[id], n)
+		numbers[head.id] = append(numbers[head.id], n)
 	}
 	if err := rows.Err(); err != nil {
 		return err

@@ -32,7 +32,7 @@ import (
 const File = "store.db"
 
 // schemaVersion is the newest migration's. A store of a newer version is refused, an older one is migrated.
-const schemaVersion = 2
+const schemaVersion = 3
 
 // migrations[i] brings a store from version i to i+1.
 var migrations = []string{`
@@ -62,6 +62,16 @@ CREATE UNIQUE INDEX one_admission ON events (phase, step, grp) WHERE kind = 'adm
 CREATE UNIQUE INDEX one_batch ON events (step) WHERE kind = 'batch';
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE evaluations (name TEXT NOT NULL, step INTEGER NOT NULL, json TEXT NOT NULL, PRIMARY KEY (name, step)) WITHOUT ROWID;
+`, `
+ALTER TABLE trajectories ADD COLUMN branch TEXT NOT NULL DEFAULT ''; -- these three repeat what json says, to be asked for
+ALTER TABLE trajectories ADD COLUMN origin TEXT NOT NULL DEFAULT ''; -- of its error
+ALTER TABLE trajectories ADD COLUMN failure TEXT NOT NULL DEFAULT ''; -- whose doing the error is
+ALTER TABLE events ADD COLUMN turn INTEGER NOT NULL DEFAULT 0; -- the rows of turns before this one were there when it came
+UPDATE trajectories SET origin = json_extract(json, '$.err_origin'), failure = 'infrastructure'
+  WHERE CASE WHEN json_valid(json) THEN json_extract(json, '$.err_origin') END <> '';
+UPDATE events SET turn = coalesce(known.turn, 0) FROM (
+  SELECT n, max(CASE WHEN kind = 'admit' AND json_valid(json) THEN json_extract(json, '$.turn') END) OVER (ORDER BY n) AS turn FROM events
+) AS known WHERE known.n = events.n;
 `}
 
 // Update is what an optimizer step adds to a sample: [T] slices, 0 off the response mask.
@@ -284,22 +294,20 @@ func (s *Store) AddTrajectory(ctx context.Context, phase string, task trajectory
 	if m.turns > len(t.Turns) {
 		return fmt.Errorf("store: trajectory %s: it has %d turns, and %d are stored", t.ID, len(t.Turns), m.turns)
 	}
-	rest := encodeRow(t, &m, true)
+	last := encodeRow(t, &m, true)
 	err = s.add(ctx, "trajectory "+t.ID, func(w *writer) error {
-		rows := m.rows
-		if rest != nil {
-			row, err := w.addRow(rest)
-			if err != nil {
-				return err
-			}
-			rows = append(rows, row)
+		row, err := w.addRow(last)
+		if err != nil {
+			return err
 		}
+		rows := append(m.rows, row)
 		if taskBody != nil {
 			if err := w.exec("INSERT OR REPLACE INTO tasks VALUES (?, ?, ?)", task.ID, phase, string(taskBody)); err != nil {
 				return err
 			}
 		}
-		return w.exec(insertTrajectory, t.ID, phase, int64(t.Step), t.TaskID, string(body), encodeRows(rows), checksum(body))
+		return w.exec(insertTrajectory, t.ID, phase, int64(t.Step), t.TaskID, string(body), encodeRows(rows), checksum(body),
+			string(t.Branch), string(t.ErrOrigin), string(t.Failure))
 	})
 	if err == nil {
 		s.mu.Lock()
@@ -311,8 +319,9 @@ func (s *Store) AddTrajectory(ctx context.Context, phase string, task trajectory
 }
 
 // insertTrajectory replaces without REPLACE, for which SQLite would keep a journal of its own in every statement.
-const insertTrajectory = `INSERT INTO trajectories VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
-	phase = excluded.phase, step = excluded.step, task_id = excluded.task_id, json = excluded.json, turns = excluded.turns, crc = excluded.crc`
+const insertTrajectory = `INSERT INTO trajectories VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
+	phase = excluded.phase, step = excluded.step, task_id = excluded.task_id, json = excluded.json, turns = excluded.turns, crc = excluded.crc,
+	branch = excluded.branch, origin = excluded.origin, failure = excluded.failure`
 
 // newTask is the JSON of a task that this process did not store yet; nil: it did.
 func (s *Store) newTask(phase string, task trajectory.Task) ([]byte, error) {
@@ -357,7 +366,10 @@ func (s *Store) AddStep(ctx context.Context, step int, metrics map[string]float6
 				return err
 			}
 		}
-		return w.exec("INSERT OR REPLACE INTO steps VALUES (?, ?)", int64(step), string(body))
+		if err := w.exec("INSERT OR REPLACE INTO steps VALUES (?, ?)", int64(step), string(body)); err != nil {
+			return err
+		}
+		return w.addEvent(kindStep, "", step, 0, struct{}{})
 	})
 }
 
@@ -369,7 +381,7 @@ func (s *Store) Truncate(ctx context.Context, step int) error {
 				return err
 			}
 		}
-		return nil
+		return w.addEvent(kindForget, "", step, 0, struct{}{})
 	})
 }
 

@@ -133,7 +133,7 @@ func TestPythonDies(t *testing.T) {
 	defer cancel()
 	result := call(announced{ctx, time.Now().Add(5 * time.Second)}, r, "a", "python", "code", "while True: pass")
 	require.True(t, result.Failed)
-	require.False(t, result.Broken, "the code is to blame")
+	require.NotEqual(t, trajectory.CauseBroken, result.Cause, "the code is to blame")
 	require.Regexp(t, `^Error: the code ran longer than [\d.]+m?s and was stopped; its variables are lost, files are kept$`, result.Observation)
 	require.Equal(t, "4", py(r, "a", "2 + 2"))
 	r.End("a")

@@ -141,7 +141,7 @@ func TestAnswersOfAService(t *testing.T) {
 	} {
 		got := invoke(t, open(t, map[string]any{"url": url + path, "name": "call", "method": "GET"}, tools.Ref{}), "call", "{}")
 		require.Equal(t, want, got.Observation)
-		require.False(t, got.Broken)
+		require.NotEqual(t, trajectory.CauseBroken, got.Cause)
 	}
 	for _, path := range []string{"/flood", "/runes"} {
 		got := invoke(t, open(t, map[string]any{"url": url + path, "name": "call", "method": "GET"}, tools.Ref{Limits: tools.Limits{MaxTokens: 1 << 20}}), "call", "{}")
@@ -192,7 +192,7 @@ func TestRetriesOfRequests(t *testing.T) {
 		require.Equal(t, c.want, got.Observation, name)
 		require.Equal(t, c.asked, asked.Load(), name)
 		require.EqualValues(t, c.asked-1, got.Retries, name)
-		require.Equal(t, strings.Contains(c.want, "503"), got.Broken, name)
+		require.Equal(t, strings.Contains(c.want, "503"), got.Cause == trajectory.CauseBroken, name)
 	}
 }
 

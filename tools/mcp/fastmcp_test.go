@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // pythonMCP is an interpreter that has the Python library: scripts/test_mcp.sh installs it.
@@ -43,13 +44,13 @@ func checkFastMCP(t *testing.T, s *opened) {
 	require.JSONEq(t, `{"city": "Oslo", "country": null, "unit": "kelvin", "days": 3, "style": "short"}`, o.Text)
 	got = invoke(t, r, "weather", `{"place": {"town": "Oslo"}}`)
 	require.True(t, got.Failed)
-	require.False(t, got.Broken)
+	require.NotEqual(t, trajectory.CauseBroken, got.Cause)
 	require.Contains(t, got.Observation, "city")
 	got = invoke(t, r, "weather", `{"place": {"city": "Oslo"}, "style": "odd"}`)
 	require.Contains(t, got.Observation, `the argument "style" must be one of "short", "long"`)
 	got = invoke(t, r, "fail", `{"reason": "no such city"}`)
 	require.True(t, got.Failed)
-	require.False(t, got.Broken)
+	require.NotEqual(t, trajectory.CauseBroken, got.Cause)
 	require.Contains(t, got.Observation, "Error executing tool fail") // version 2 keeps the reason to itself
 	o, err = s.call(t.Context(), "picture", nil)
 	require.NoError(t, err)

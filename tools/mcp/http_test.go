@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // site is a server over HTTP that can be stopped and started at the same address, without its sessions.
@@ -131,7 +132,7 @@ func TestHTTPHang(t *testing.T) {
 	at := newSite(t)
 	s := openTest(t, at.config(), quick)
 	r := registryOf(t, s, tools.Options{Timeout: 300 * time.Millisecond})
-	require.True(t, invoke(t, r, "hang", `{}`).Broken)
+	require.Equal(t, trajectory.CauseBroken, invoke(t, r, "hang", `{}`).Cause)
 	require.Equal(t, "3", ask(t, s, "add", `{"a":1,"b":2}`))
 }
 

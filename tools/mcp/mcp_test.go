@@ -149,12 +149,12 @@ func TestServerOverStdio(t *testing.T) {
 		got := invoke(t, r, name, `{}`)
 		require.Equal(t, want.text, got.Observation)
 		require.True(t, got.Failed)
-		require.Equal(t, want.broken, got.Broken, name)
+		require.Equal(t, want.broken, got.Cause == trajectory.CauseBroken, name)
 	}
 	require.NoError(t, shared.Close())
 	got = invoke(t, r, "my_add", `{"a": 2, "b": 40}`)
 	require.Equal(t, "Error: the server of this tool was closed", got.Observation)
-	require.True(t, got.Broken)
+	require.Equal(t, trajectory.CauseBroken, got.Cause)
 }
 
 func TestResults(t *testing.T) {
@@ -244,7 +244,7 @@ func TestHangIsTheCallsAlone(t *testing.T) {
 	r := registryOf(t, s, tools.Options{Timeout: 300 * time.Millisecond})
 	before := ask(t, s, "pid", "")
 	got := invoke(t, r, "hang", `{}`)
-	require.True(t, got.Broken)
+	require.Equal(t, trajectory.CauseBroken, got.Cause)
 	require.Equal(t, "Error: hang took longer than 300ms; ask it for less work", got.Observation)
 	require.Equal(t, before, ask(t, s, "pid", ""), "it answers other calls: it is not ended")
 }
@@ -253,7 +253,7 @@ func TestAFrozenServerIsStartedAgain(t *testing.T) {
 	s := openTest(t, command("tools"), quick)
 	r := registryOf(t, s, tools.Options{Timeout: 300 * time.Millisecond})
 	before := ask(t, s, "pid", "")
-	require.True(t, invoke(t, r, "freeze", `{}`).Broken)
+	require.Equal(t, trajectory.CauseBroken, invoke(t, r, "freeze", `{}`).Cause)
 	require.Eventually(t, func() bool { return !alive(before) }, 20*time.Second, time.Millisecond)
 	require.NotEqual(t, before, ask(t, s, "pid", ""))
 }

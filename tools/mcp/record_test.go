@@ -11,6 +11,7 @@ import (
 
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // A recording answers as the server did.
@@ -48,11 +49,11 @@ func TestRecordAndReplay(t *testing.T) {
 	for i, c := range calls {
 		got := invoke(t, again, c[0], c[1])
 		require.Equal(t, want[i], got.Observation)
-		require.Equal(t, c[0] == "x_crash" || c[0] == "x_internal", got.Broken)
+		require.Equal(t, c[0] == "x_crash" || c[0] == "x_internal", got.Cause == trajectory.CauseBroken)
 	}
 	require.Equal(t, "7", invoke(t, again, "x_add", `{"a":4, "b":3}`).Observation, "the order of members does not matter")
 	got := invoke(t, again, "x_add", `{"a": 9, "b": 9}`)
-	require.True(t, got.Broken)
+	require.Equal(t, trajectory.CauseBroken, got.Cause)
 	require.Equal(t, `Error: the recording has no call of add with the arguments {"a": 9, "b": 9}; record it with the server`, got.Observation)
 }
 

@@ -1,0 +1,44 @@
+-- A store as version 2 wrote it: of three groups of step 0 one is trained (its second trajectory failed), one has a trajectory
+-- without an end, one is dropped.
+CREATE TABLE evaluations (name TEXT NOT NULL, step INTEGER NOT NULL, json TEXT NOT NULL, PRIMARY KEY (name, step)) WITHOUT ROWID;
+INSERT INTO "evaluations" VALUES('before',0,'{"tasks":3}');
+CREATE TABLE events (
+  n INTEGER PRIMARY KEY, kind TEXT NOT NULL, phase TEXT NOT NULL, step INTEGER NOT NULL, grp INTEGER NOT NULL, json TEXT NOT NULL, crc INTEGER NOT NULL
+);
+INSERT INTO "events" VALUES(1,'admit','train',0,0,'{"task":"k0","size":2,"version":0,"turn":1}',2720284485);
+INSERT INTO "events" VALUES(2,'admit','train',0,1,'{"task":"k1","size":2,"version":0,"position":1,"turn":1}',577745828);
+INSERT INTO "events" VALUES(3,'admit','train',0,2,'{"task":"k2","size":1,"version":0,"position":2,"turn":3}',758219534);
+INSERT INTO "events" VALUES(4,'drop','train',0,2,'{"reason":"too stale"}',3708408698);
+INSERT INTO "events" VALUES(5,'batch','',0,0,'{"version":0,"groups":[{"step":0,"group":0}],"dealt":[3]}',1707006925);
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+INSERT INTO "facts" VALUES('job','job.yaml');
+CREATE TABLE samples (
+  trajectory_id TEXT NOT NULL REFERENCES trajectories (id) ON DELETE CASCADE, idx INTEGER NOT NULL,
+  token_ids BLOB NOT NULL, response_mask BLOB NOT NULL, sampling_logprobs BLOB NOT NULL, policy_version BLOB NOT NULL,
+  PRIMARY KEY (trajectory_id, idx)
+) WITHOUT ROWID;
+CREATE TABLE steps (step INTEGER PRIMARY KEY, json TEXT NOT NULL);
+INSERT INTO "steps" VALUES(0,'{"reward/mean":0.5}');
+CREATE TABLE tasks (id TEXT NOT NULL, phase TEXT NOT NULL, json TEXT NOT NULL, PRIMARY KEY (id, phase)) WITHOUT ROWID;
+INSERT INTO "tasks" VALUES('k0','train','{"id":"k0","prompt":[{"role":"user","content":"1 \u003c 2 \u0026 ü"}],"fields":{"answer":"4"}}');
+INSERT INTO "tasks" VALUES('k1','train','{"id":"k1","prompt":[{"role":"user","content":"1 \u003c 2 \u0026 ü"}],"fields":{"answer":"4"}}');
+INSERT INTO "tasks" VALUES('k2','train','{"id":"k2","prompt":[{"role":"user","content":"1 \u003c 2 \u0026 ü"}],"fields":{"answer":"4"}}');
+CREATE TABLE trajectories (
+  id TEXT PRIMARY KEY, phase TEXT NOT NULL, step INTEGER NOT NULL, task_id TEXT NOT NULL, json TEXT NOT NULL
+, turns BLOB, crc INTEGER);
+INSERT INTO "trajectories" VALUES('train-0-0-0','train',0,'k0','{"id":"train-0-0-0","task_id":"k0","group":0,"index":0,"step":0,"turns":null,"reward":0.5,"stop_reason":"answer","started":"2023-11-14T22:13:20Z","seconds":0}',X'0101',138295043);
+INSERT INTO "trajectories" VALUES('train-0-0-1','train',0,'k0','{"id":"train-0-0-1","task_id":"k0","group":0,"index":1,"step":0,"turns":null,"reward":0,"stop_reason":"error","err":"orchestrator: train-0-0-1 turn 0: gone","err_origin":"engine","started":"2023-11-14T22:13:20Z","seconds":0}',X'04',3637969377);
+CREATE TABLE turns (n INTEGER PRIMARY KEY, body BLOB NOT NULL);
+INSERT INTO "turns" VALUES(1,X'010B747261696E2D302D302D30000100000505AC02070809020201000000BF0000A0BF0206010004080A02000E0668C3A96C6C6F0473746F700000000000000080000000000000E03F000000000000004001310463616C63087B2278223A20317D013201FFA7D6B907000000000200000000046C6174652780E0BA84BF030662726F6B656E040000000004646F6E653A0000000A7B2268697473223A337D00000004676F6E65070000000005776861743F230005706172736500000000000473746F7023000B696E746572727570746564000000000000002C1F23');
+INSERT INTO "turns" VALUES(2,X'010B747261696E2D302D302D3001010005030102F0A204000300000000000000C0000040C00106020801000A10100004000000000000000000000000000000000000000000000000000000013403000000000000D03F0161016208996C3C');
+INSERT INTO "turns" VALUES(3,X'010B747261696E2D302D312D30000100000505AC02070809020201000000BF0000A0BF0206010004080A0200080668C3A96C6C6F0473746F700000000000000080000000000000E03F000000000000004001310463616C63087B2278223A20317D013201FFA7D6B907000000000200000000046C6174652780E0BA84BF030662726F6B656E040000000004646F6E653A0000000A7B2268697473223A337D00000000D1F12241');
+INSERT INTO "turns" VALUES(4,X'010B747261696E2D302D302D31000100000205AC02020001D456A6');
+CREATE TABLE updates (
+  trajectory_id TEXT NOT NULL, idx INTEGER NOT NULL, step INTEGER NOT NULL, old_logprobs BLOB, advantages BLOB,
+  PRIMARY KEY (trajectory_id, idx, step)
+) WITHOUT ROWID;
+INSERT INTO "updates" VALUES('train-0-0-0',0,0,X'0000000000000000000080BF000000C000000000000080BF000080BF000080BF',X'00000000000000000000803F0000803F000000000000803F0000803F0000803F');
+CREATE INDEX trajectories_by_step ON trajectories (phase, step);
+CREATE UNIQUE INDEX one_admission ON events (phase, step, grp) WHERE kind = 'admit';
+CREATE UNIQUE INDEX one_batch ON events (step) WHERE kind = 'batch';
+PRAGMA user_version = 2;
