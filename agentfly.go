@@ -54,7 +54,7 @@ func WithToolFactory(name, description string, f tools.Factory) Option {
 
 // WithFormat registers a call format, which agents of kind custom name: agent: {kind: custom, format: NAME}.
 func WithFormat(name string, f tools.FormatFactory) Option {
-	return func(r *orchestrator.Registries) error { return r.Tools.AddFormat(name, f) }
+	return func(r *orchestrator.Registries) error { return r.Formats.Add(name, f) }
 }
 
 // WithReward registers a reward under its own name.
@@ -125,7 +125,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 }
 
 func registries(options []Option) (orchestrator.Registries, error) {
-	r := orchestrator.Registries{Tools: tools.NewCatalog(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
+	r := orchestrator.Registries{Tools: tools.NewCatalog(), Formats: tools.NewFormats(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
 	if err := errors.Join(
 		r.Tools.Register(calculator.New(), tools.NewAnswer(), tools.NewSummarize()),
 		code.Add(r.Tools), files.Add(r.Tools),

@@ -31,6 +31,7 @@ import (
 // Registries hold what job files name.
 type Registries struct {
 	Tools      *tools.Catalog
+	Formats    *tools.Formats
 	Rewards    *rewards.Registry
 	Algorithms *algorithms.Registry
 }
@@ -67,7 +68,7 @@ func newSession(j *job.Job) *session {
 // opened.
 func (s *session) equip(ctx context.Context, r Registries) (err error) {
 	defer watchdog.Enter(ctx, "start", "tools and rewards").Leave()
-	s.rollout.Tools, s.rollout.Format, err = makeTools(ctx, s.job, r.Tools, s.resources, tools.Options{Report: s.panics()})
+	s.rollout.Tools, s.rollout.Format, err = makeTools(ctx, s.job, r, s.resources, tools.Options{Report: s.panics()})
 	var wrong error
 	s.rollout.Reward, wrong = makeReward(s.job, r.Rewards.Builder(ctx, s.resources))
 	return errors.Join(err, wrong)
@@ -252,12 +253,12 @@ func (s *session) panics() func(tool string, err error, trace []byte) {
 }
 
 // makeTools makes the job's tools, with its deadline for a call, and the format in which they are called.
-func makeTools(ctx context.Context, j *job.Job, all *tools.Catalog, r *resources.Resources, o tools.Options) (*tools.Registry, tools.Format, error) {
+func makeTools(ctx context.Context, j *job.Job, all Registries, r *resources.Resources, o tools.Options) (*tools.Registry, tools.Format, error) {
 	o.Timeout, o.MaxTokens = seconds(j.Rollout.ToolTimeout), j.Rollout.ToolTokens
 	chosen, whole := tools.NewRegistry(o), true
 	for i, ref := range j.Agent.Tools {
 		path := fmt.Sprintf("agent.tools.%d", i)
-		made, err := all.Make(ctx, r, ref)
+		made, err := all.Tools.Make(ctx, r, ref)
 		if notRun(err) {
 			whole = false
 			continue
@@ -277,7 +278,7 @@ func makeTools(ctx context.Context, j *job.Job, all *tools.Catalog, r *resources
 			}
 		}
 	}
-	format, err := makeFormat(ctx, j, all, r, chosen.Specs())
+	format, err := makeFormat(ctx, j, all.Formats, r, chosen.Specs())
 	if err != nil && !whole { // it may want the tools that are not there
 		return chosen, nil, nil
 	}
@@ -291,7 +292,7 @@ func notRun(err error) bool {
 }
 
 // makeFormat makes the call format of the agent's kind.
-func makeFormat(ctx context.Context, j *job.Job, all *tools.Catalog, r *resources.Resources, specs []tools.Spec) (tools.Format, error) {
+func makeFormat(ctx context.Context, j *job.Job, all *tools.Formats, r *resources.Resources, specs []tools.Spec) (tools.Format, error) {
 	o := tools.FormatOptions{ObservationRole: j.Agent.ObservationRole}
 	if j.Agent.Python != "" {
 		f, err := tools.NewPythonFormat(ctx, r, j.Agent.Python, specs, o)
@@ -303,7 +304,7 @@ func makeFormat(ctx context.Context, j *job.Job, all *tools.Catalog, r *resource
 		}
 		return f, nil
 	}
-	f, err := all.Format(j.Agent.Format, specs, o)
+	f, err := all.Make(j.Agent.Format, specs, o)
 	if err != nil {
 		return nil, j.Fail("agent.format", "%s", plain(err, "tools: "))
 	}

@@ -227,7 +227,7 @@ func TestToolsOfAJob(t *testing.T) {
 		require.NoError(t, err)
 		shared := newResources(j, nil, false)
 		defer shared.Close()
-		r, _, err := makeTools(t.Context(), j, catalog, shared, tools.Options{Tokenizer: letters{}})
+		r, _, err := makeTools(t.Context(), j, Registries{Tools: catalog, Formats: tools.NewFormats()}, shared, tools.Options{Tokenizer: letters{}})
 		return r, err
 	}
 	r, err := open("shout, {name: many, names: [a, b], timeout: 1, concurrency: 2}")

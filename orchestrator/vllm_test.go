@@ -35,7 +35,7 @@ import (
 )
 
 func prebuilt(t *testing.T) Registries {
-	r := Registries{Tools: tools.NewCatalog(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
+	r := Registries{Tools: tools.NewCatalog(), Formats: tools.NewFormats(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
 	require.NoError(t, r.Tools.Register(calculator.New()))
 	return r
 }

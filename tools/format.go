@@ -1,10 +1,8 @@
 package tools
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/agentfly/agentfly/internal/panics"
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -85,32 +84,36 @@ func NewFormat(name string, specs []Spec, o FormatOptions) (Format, error) {
 	return makeFormat(formats, name, specs, o)
 }
 
-// AddFormat adds a format that agents of kind custom can name.
-func (c *Catalog) AddFormat(name string, f FormatFactory) error {
+// Formats are what job files can name: those of this package, and those of a program.
+type Formats struct{ all map[string]FormatFactory }
+
+// NewFormats returns the formats of this package.
+func NewFormats() *Formats { return &Formats{maps.Clone(formats)} }
+
+// Add adds a format that agents of kind custom can name.
+func (r *Formats) Add(name string, f FormatFactory) error {
 	switch {
-	case !namePattern.MatchString(name):
+	case !ValidName(name):
 		return fmt.Errorf("tools: register format %q: a name has 1 to 64 letters, digits, _ or -", name)
 	case f == nil:
 		return fmt.Errorf("tools: register format %q: the factory is nil", name)
-	case formats[name] != nil || c.formats[name] != nil:
+	case r.all[name] != nil:
 		return fmt.Errorf("tools: register format %q: the name is already registered; give the new one another name", name)
 	}
-	c.formats[name] = f
+	r.all[name] = f
 	return nil
 }
 
-// Format makes a format by name, of this package or added, for the given tools.
-func (c *Catalog) Format(name string, specs []Spec, o FormatOptions) (Format, error) {
-	all := maps.Clone(formats)
-	maps.Copy(all, c.formats)
-	return makeFormat(all, name, specs, o)
+// Make makes a format by name for the given tools.
+func (r *Formats) Make(name string, specs []Spec, o FormatOptions) (Format, error) {
+	return makeFormat(r.all, name, specs, o)
 }
 
 func makeFormat(all map[string]FormatFactory, name string, specs []Spec, o FormatOptions) (Format, error) {
 	factory := all[name]
 	if factory == nil {
 		names := slices.Sorted(maps.Keys(all))
-		return nil, fmt.Errorf("tools: there is no format %q%s; the formats are %s", name, suggest(name, names), strings.Join(names, ", "))
+		return nil, fmt.Errorf("tools: there is no format %q%s; the formats are %s", name, wording.DidYouMean(name, names), strings.Join(names, ", "))
 	}
 	f, err := panics.Value("its factory", func() (Format, error) { return factory(specs, o) })
 	if err == nil && f == nil {
@@ -152,35 +155,6 @@ func ParseBehind(ctx context.Context, f Format, prompt, completion string) (Pars
 	return f.Parse(ctx, thinkOpen+completion)
 }
 
-// OpenAI writes specs as OpenAI's `tools` array.
-func OpenAI(specs []Spec) ([]byte, error) {
-	type function struct {
-		Name        string          `json:"name"`
-		Description string          `json:"description"`
-		Parameters  json.RawMessage `json:"parameters"`
-	}
-	type tool struct {
-		Type     string   `json:"type"`
-		Function function `json:"function"`
-	}
-	out := make([]tool, len(specs))
-	for i, s := range specs {
-		out[i] = tool{"function", function{s.Name, s.Description, s.Parameters}}
-	}
-	return marshal(out)
-}
-
-// marshal writes JSON without escaping < > &, which a model would read as text.
-func marshal(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, fmt.Errorf("tools: %w", err)
-	}
-	return bytes.TrimRight(b.Bytes(), "\n"), nil
-}
-
 func specNames(specs []Spec) []string {
 	names := make([]string, len(specs))
 	for i, s := range specs {
@@ -213,7 +187,7 @@ func usageOf(spec Spec) (usage, text string, err error) {
 		return "", "", fmt.Errorf("%q: %w", spec.Name, err)
 	}
 	if len(s.Required) == 1 {
-		if p := s.property(s.Required[0]); p != nil && slices.Equal(p.Types, []string{"string"}) {
+		if p := s.Property(s.Required[0]); p != nil && slices.Equal(p.Types, []string{"string"}) {
 			text = s.Required[0]
 		}
 	}
@@ -237,7 +211,7 @@ func onlyTool(specs []Spec) (theTool, error) {
 
 // call calls the tool with a text.
 func (t theTool) call(text string) (trajectory.ToolCall, error) {
-	arguments, err := marshal(map[string]string{t.argument: text})
+	arguments, err := Marshal(map[string]string{t.argument: text})
 	return trajectory.ToolCall{Name: t.name, Arguments: arguments}, err
 }
 

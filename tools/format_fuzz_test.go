@@ -48,7 +48,7 @@ func FuzzQwenText(f *testing.F) {
 				return
 			}
 		}
-		want, err := marshal(s)
+		want, err := Marshal(s)
 		require.NoError(t, err)
 		require.Equal(t, called("calculator", `{"expression": `+string(want)+`}`), parse(t, format, "<function=calculator><parameter=expression>\n"+s+"\n</parameter></function>"))
 	})

@@ -93,7 +93,7 @@ func (f *hermes) next(text string, from int, last bool) segment {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return segment{start: start, end: len(text), errors: []string{"the call is not JSON (it ends too early); write " + callUsage}}
 	case err != nil:
-		return broken(after, fmt.Sprintf("the call is not JSON (%s)", wording.Clip(jsonReason(err), 120)))
+		return broken(after, fmt.Sprintf("the call is not JSON (%s)", wording.Clip(wording.JSONReason(err), 120)))
 	}
 	end := skip(text, after+length)
 	switch rest := text[end:]; {

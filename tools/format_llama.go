@@ -114,7 +114,7 @@ func (f *llama) object(text string, start, at int, meant, last bool) (s segment,
 	case err != nil && !(meant && (strings.HasPrefix(text[key:], `"name"`) || text[start] == '<')):
 		return segment{}, false
 	case err != nil:
-		why := fmt.Sprintf("the call is not JSON (%s); write %s", wording.Clip(jsonReason(err), 120), llamaUsage)
+		why := fmt.Sprintf("the call is not JSON (%s); write %s", wording.Clip(wording.JSONReason(err), 120), llamaUsage)
 		s = segment{start: start, end: len(text), errors: []string{why}}
 		if errors.As(err, &broken) { // wherever the text ends by now
 			s.end = min(len(text), max(at+1, at+int(broken.Offset)))

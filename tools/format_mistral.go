@@ -105,7 +105,7 @@ func (f *mistral) list(text string, start, at int, last bool, wrong func(int, st
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return wrong(len(text), "the call is not JSON (it ends too early)")
 	case err != nil:
-		return wrong(at+1, fmt.Sprintf("the call is not JSON (%s)", wording.Clip(jsonReason(err), 120)))
+		return wrong(at+1, fmt.Sprintf("the call is not JSON (%s)", wording.Clip(wording.JSONReason(err), 120)))
 	}
 	items := []json.RawMessage{data}
 	if data[0] == '[' {
@@ -170,7 +170,7 @@ func (f *mistral) named(text string, start, at int, last bool, wrong func(int, s
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return wrong(len(text), "the arguments of "+line(name)+" are not JSON (it ends too early)")
 	case err != nil:
-		return wrong(object+1, fmt.Sprintf("the arguments of %s are not JSON (%s)", line(name), wording.Clip(jsonReason(err), 120)))
+		return wrong(object+1, fmt.Sprintf("the arguments of %s are not JSON (%s)", line(name), wording.Clip(wording.JSONReason(err), 120)))
 	}
 	return segment{start: start, end: object + n, calls: []trajectory.ToolCall{{Name: name, Arguments: data}}}
 }

@@ -270,8 +270,8 @@ func TestInstructionsOfEveryFormat(t *testing.T) {
 func TestFormatsOfOneTool(t *testing.T) {
 	for _, name := range []string{"fenced", "search_r1", "action"} {
 		for want, specs := range map[string][]Spec{
-			"got 0: none":                                         nil,
-			"got 3: calculator, roll, weather":                    testSpecs(),
+			"got 0: none":                      nil,
+			"got 3: calculator, roll, weather": testSpecs(),
 			`and weather takes {"city": string, "days": integer}`: testSpecs()[1:2],
 		} {
 			_, err := NewFormat(name, specs, FormatOptions{})
@@ -282,17 +282,17 @@ func TestFormatsOfOneTool(t *testing.T) {
 }
 
 func TestOwnFormat(t *testing.T) {
-	c := NewCatalog()
-	require.NoError(t, c.AddFormat("wordy", func(specs []Spec, _ FormatOptions) (Format, error) { return wordy{}, nil }))
-	require.EqualError(t, c.AddFormat("wordy", nil), `tools: register format "wordy": the factory is nil`)
-	require.EqualError(t, c.AddFormat("hermes", newHermes), `tools: register format "hermes": the name is already registered; give the new one another name`)
-	require.EqualError(t, c.AddFormat("a b", newHermes), `tools: register format "a b": a name has 1 to 64 letters, digits, _ or -`)
-	f, err := c.Format("wordy", nil, FormatOptions{})
+	c := NewFormats()
+	require.NoError(t, c.Add("wordy", func(specs []Spec, _ FormatOptions) (Format, error) { return wordy{}, nil }))
+	require.EqualError(t, c.Add("wordy", nil), `tools: register format "wordy": the factory is nil`)
+	require.EqualError(t, c.Add("hermes", newHermes), `tools: register format "hermes": the name is already registered; give the new one another name`)
+	require.EqualError(t, c.Add("a b", newHermes), `tools: register format "a b": a name has 1 to 64 letters, digits, _ or -`)
+	f, err := c.Make("wordy", nil, FormatOptions{})
 	require.NoError(t, err)
 	require.Equal(t, called("roll", "{}"), parse(t, f, "call roll"))
-	_, err = c.Format("word", nil, FormatOptions{})
+	_, err = c.Make("word", nil, FormatOptions{})
 	require.ErrorContains(t, err, `tools: there is no format "word" (did you mean "wordy"?)`)
-	f, err = c.Format("hermes", nil, FormatOptions{})
+	f, err = c.Make("hermes", nil, FormatOptions{})
 	require.NoError(t, err)
 	require.Equal(t, "hermes", f.Name())
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/python"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/trajectory"
@@ -74,7 +75,7 @@ func (f *pythonFormat) Stops() []string { return f.stops }
 
 // call runs a function and reads what it returns, strictly.
 func (f *pythonFormat) call(ctx context.Context, name string, arguments map[string]any, into any) error {
-	data, err := marshal(arguments)
+	data, err := Marshal(arguments)
 	if err != nil {
 		return err
 	}
@@ -85,7 +86,7 @@ func (f *pythonFormat) call(ctx context.Context, name string, arguments map[stri
 	d := json.NewDecoder(bytes.NewReader(out))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
-		return fmt.Errorf("%s: %s returned %s, which cannot be read: %s", f.file, name, line(string(out)), jsonReason(err))
+		return fmt.Errorf("%s: %s returned %s, which cannot be read: %s", f.file, name, line(string(out)), wording.JSONReason(err))
 	}
 	return nil
 }

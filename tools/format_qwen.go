@@ -154,11 +154,11 @@ func (f *qwen) arguments(name, body string) (json.RawMessage, string) {
 	var b bytes.Buffer
 	b.WriteByte('{')
 	for i, key := range keys {
-		k, err := marshal(key)
+		k, err := Marshal(key)
 		if err != nil {
 			return nil, " cannot be read"
 		}
-		v, err := marshal(values[key])
+		v, err := Marshal(values[key])
 		if err != nil {
 			return nil, " cannot be read"
 		}
@@ -179,7 +179,7 @@ func (f *qwen) types(name, key string) []string {
 	if s == nil {
 		return []string{"string"}
 	}
-	if p := s.property(key); p != nil {
+	if p := s.Property(key); p != nil {
 		if types := possible(p); len(types) > 0 {
 			return types
 		}

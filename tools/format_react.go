@@ -169,7 +169,7 @@ func (f *react) call(text string, all []section) (trajectory.ToolCall, string) {
 		if json.Unmarshal([]byte(input), &quoted) == nil {
 			input = quoted
 		}
-		arguments, err := marshal(map[string]string{tool.argument: input})
+		arguments, err := Marshal(map[string]string{tool.argument: input})
 		if err != nil {
 			return out, "the input of " + line(name) + " cannot be read; " + reactUsage
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -103,8 +104,8 @@ func (f *tags) Parse(_ context.Context, completion string) (Parsed, error) {
 			}
 			out.Answer, out.HasAnswer = strings.TrimSpace(answer), true
 			rest = after
-		case namePattern.MatchString(name) && strings.Contains(body, "</"+name+">") && len(stray.Errors) == 0:
-			if near := suggest(name, f.names); near != "" {
+		case ValidName(name) && strings.Contains(body, "</"+name+">") && len(stray.Errors) == 0:
+			if near := wording.DidYouMean(name, f.names); near != "" {
 				stray.Errors = append(stray.Errors, fmt.Sprintf("there is no tool %q%s", name, near))
 			}
 		}
@@ -173,7 +174,7 @@ func (f *tags) call(name string, t tagTool, rest string) Parsed {
 	c := trajectory.ToolCall{Name: name}
 	switch {
 	case t.argument != "":
-		arguments, err := marshal(map[string]string{t.argument: body})
+		arguments, err := Marshal(map[string]string{t.argument: body})
 		if err != nil {
 			return Parsed{Errors: []string{fmt.Sprintf("the call of %s cannot be read; write %s", name, t.usage)}}
 		}
