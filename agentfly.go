@@ -18,6 +18,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/internal/terminal"
 	"github.com/agentfly/agentfly/masks/tokenizer"
@@ -53,7 +54,7 @@ func WithToolFactory(name, description string, f tools.Factory) Option {
 }
 
 // WithFormat registers a call format, which agents of kind custom name: agent: {kind: custom, format: NAME}.
-func WithFormat(name string, f tools.FormatFactory) Option {
+func WithFormat(name string, f agents.FormatFactory) Option {
 	return func(r *orchestrator.Registries) error { return r.Formats.Add(name, f) }
 }
 
@@ -125,7 +126,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 }
 
 func registries(options []Option) (orchestrator.Registries, error) {
-	r := orchestrator.Registries{Tools: tools.NewCatalog(), Formats: tools.NewFormats(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
+	r := orchestrator.Registries{Tools: tools.NewCatalog(), Formats: agents.NewFormats(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
 	if err := errors.Join(
 		r.Tools.Register(calculator.New(), tools.NewAnswer(), tools.NewSummarize()),
 		code.Add(r.Tools), files.Add(r.Tools),

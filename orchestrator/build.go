@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/engines"
@@ -31,7 +32,7 @@ import (
 // Registries hold what job files name.
 type Registries struct {
 	Tools      *tools.Catalog
-	Formats    *tools.Formats
+	Formats    *agents.Formats
 	Rewards    *rewards.Registry
 	Algorithms *algorithms.Registry
 }
@@ -109,7 +110,7 @@ func (s *session) open(ctx context.Context, path string) (err error) {
 		return err
 	}
 	err = s.guardFormat(func() error {
-		s.marks = tools.MarksOf(s.rollout.Format)
+		s.marks = agents.MarksOf(s.rollout.Format)
 		return nil
 	})
 	if err != nil {
@@ -253,7 +254,7 @@ func (s *session) panics() func(tool string, err error, trace []byte) {
 }
 
 // makeTools makes the job's tools, with its deadline for a call, and the format in which they are called.
-func makeTools(ctx context.Context, j *job.Job, all Registries, r *resources.Resources, o tools.Options) (*tools.Registry, tools.Format, error) {
+func makeTools(ctx context.Context, j *job.Job, all Registries, r *resources.Resources, o tools.Options) (*tools.Registry, agents.Format, error) {
 	o.Timeout, o.MaxTokens = seconds(j.Rollout.ToolTimeout), j.Rollout.ToolTokens
 	chosen, whole := tools.NewRegistry(o), true
 	for i, ref := range j.Agent.Tools {
@@ -292,10 +293,10 @@ func notRun(err error) bool {
 }
 
 // makeFormat makes the call format of the agent's kind.
-func makeFormat(ctx context.Context, j *job.Job, all *tools.Formats, r *resources.Resources, specs []tools.Spec) (tools.Format, error) {
-	o := tools.FormatOptions{ObservationRole: j.Agent.ObservationRole}
+func makeFormat(ctx context.Context, j *job.Job, all *agents.Formats, r *resources.Resources, specs []tools.Spec) (agents.Format, error) {
+	o := agents.FormatOptions{ObservationRole: j.Agent.ObservationRole}
 	if j.Agent.Python != "" {
-		f, err := tools.NewPythonFormat(ctx, r, j.Agent.Python, specs, o)
+		f, err := agents.NewPythonFormat(ctx, r, j.Agent.Python, specs, o)
 		if notRun(err) {
 			return nil, nil
 		}
@@ -351,7 +352,7 @@ var inTemplates = []string{"hermes", "llama3_json", "mistral", "qwen3_coder"}
 
 // describesTools says that the chat template tells the model of its tools. Where a template ignores them, the renderer writes them into the
 // system prompt in the words of hermes.
-func (s *session) describesTools(format tools.Format) bool {
+func (s *session) describesTools(format agents.Format) bool {
 	if s.engine != nil && !s.engine.Capabilities().TokenIDs { // what takes messages renders no schemas
 		return false
 	}
@@ -360,7 +361,7 @@ func (s *session) describesTools(format tools.Format) bool {
 
 // prompt is what precedes the task's messages, and the schemas for the chat template. Formats that templates do not know describe themselves
 // in the system prompt.
-func (s *session) prompt(format tools.Format, specs []tools.Spec) ([]trajectory.Message, []json.RawMessage, error) {
+func (s *session) prompt(format agents.Format, specs []tools.Spec) ([]trajectory.Message, []json.RawMessage, error) {
 	a := s.job.Agent
 	system := a.System
 	var schemas []json.RawMessage

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/masks"
@@ -26,7 +27,7 @@ type Rollout struct {
 	Engine       engines.Engine
 	Renderer     *masks.Renderer
 	Decode       func(ids []int32) string // special tokens left out
-	Format       tools.Format
+	Format       agents.Format
 	Tools        *tools.Registry
 	Reward       rewards.Reward
 	Schemas      []json.RawMessage    // OpenAI schemas that the chat template gets; nil when the prompt describes no tools
@@ -193,10 +194,10 @@ func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 			return err
 		}
 		cut, prompt := r.cuts(record, past, turn), c.text
-		var parsed tools.Parsed
+		var parsed agents.Parsed
 		if !cut {
 			err = r.ask(ctx, p, turn, "parse", func(ctx context.Context) (err error) {
-				parsed, err = tools.ParseBehind(ctx, r.Format, prompt, record.Completion)
+				parsed, err = agents.ParseBehind(ctx, r.Format, prompt, record.Completion)
 				return err
 			})
 			if err != nil {
@@ -204,7 +205,7 @@ func (r *Rollout) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 			}
 		}
 		if recorded && wasCut(record, past.Turns[turn], parsed) {
-			cut, parsed = true, tools.Parsed{}
+			cut, parsed = true, agents.Parsed{}
 		}
 		if recorded && r.Again {
 			record.Results = past.Turns[turn].Results
@@ -256,7 +257,7 @@ func (r *Rollout) cuts(record trajectory.Turn, past *trajectory.Trajectory, turn
 
 // wasCut tells that a turn whose completion a token limit cut was recorded as cut, though it reads as a call or an answer: the run goes
 // on with cut: parse, and its call did not run.
-func wasCut(record, was trajectory.Turn, parsed tools.Parsed) bool {
+func wasCut(record, was trajectory.Turn, parsed agents.Parsed) bool {
 	acts := len(parsed.Calls)+len(parsed.Errors) > 0 || parsed.HasAnswer
 	acted := len(was.Results)+was.ParseErrors > 0 || was.AnsweredThisTurn
 	return record.FinishReason == trajectory.FinishLength && acts && !acted

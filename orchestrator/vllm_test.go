@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/engines"
@@ -35,7 +36,7 @@ import (
 )
 
 func prebuilt(t *testing.T) Registries {
-	r := Registries{Tools: tools.NewCatalog(), Formats: tools.NewFormats(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
+	r := Registries{Tools: tools.NewCatalog(), Formats: agents.NewFormats(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
 	require.NoError(t, r.Tools.Register(calculator.New()))
 	return r
 }

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/tools"
 )
@@ -18,8 +19,8 @@ var toolParsers = map[string]string{
 func ToolParsers() []string { return slices.Sorted(maps.Keys(toolParsers)) }
 
 // parser makes the format of a request's tools.
-func (s *Server) parser(specs []tools.Spec) (tools.Format, error) {
-	return tools.NewFormat(toolParsers[s.o.ToolParser], specs, tools.FormatOptions{})
+func (s *Server) parser(specs []tools.Spec) (agents.Format, error) {
+	return agents.NewFormat(toolParsers[s.o.ToolParser], specs, agents.FormatOptions{})
 }
 
 // keeping is a tokenizer whose special tokens that begin a call, or are the tags of a thought, are text.

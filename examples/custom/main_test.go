@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly"
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
-	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -41,9 +41,9 @@ func TestTool(t *testing.T) {
 }
 
 func TestFormat(t *testing.T) {
-	f, err := newWords(nil, tools.FormatOptions{})
+	f, err := newWords(nil, agents.FormatOptions{})
 	require.NoError(t, err)
-	for in, want := range map[string]tools.Parsed{
+	for in, want := range map[string]agents.Parsed{
 		" compute 1 + 1\n": {Calls: []trajectory.ToolCall{{Name: "calculator", Arguments: []byte(`{"expression":"1 + 1"}`)}}},
 		"say 2":            {Answer: "2", HasAnswer: true},
 		"say":              {Errors: []string{"write compute and an expression, or say and the answer"}},

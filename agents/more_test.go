@@ -1,10 +1,11 @@
-package tools
+package agents
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -130,7 +131,7 @@ func TestQwenTypes(t *testing.T) {
 		{`{}`, "5", `"5"`},
 		{`{"type": "string"}`, `{"a": 1}`, `"{\"a\": 1}"`},
 	} {
-		f, err := NewFormat("qwen3_coder", []Spec{{Name: "f", Parameters: []byte(`{"type": "object", "properties": {"x": ` + c.schema + `}}`)}}, FormatOptions{})
+		f, err := NewFormat("qwen3_coder", []tools.Spec{{Name: "f", Parameters: []byte(`{"type": "object", "properties": {"x": ` + c.schema + `}}`)}}, FormatOptions{})
 		require.NoError(t, err)
 		require.Equal(t, called("f", `{"x": `+c.want+`}`), parse(t, f, "<function=f><parameter=x>"+c.text+"</parameter></function>"), "%s as %s", c.text, c.schema)
 	}
@@ -269,9 +270,9 @@ func TestInstructionsOfEveryFormat(t *testing.T) {
 
 func TestFormatsOfOneTool(t *testing.T) {
 	for _, name := range []string{"fenced", "search_r1", "action"} {
-		for want, specs := range map[string][]Spec{
-			"got 0: none":                      nil,
-			"got 3: calculator, roll, weather": testSpecs(),
+		for want, specs := range map[string][]tools.Spec{
+			"got 0: none":                                         nil,
+			"got 3: calculator, roll, weather":                    testSpecs(),
 			`and weather takes {"city": string, "days": integer}`: testSpecs()[1:2],
 		} {
 			_, err := NewFormat(name, specs, FormatOptions{})
@@ -283,7 +284,7 @@ func TestFormatsOfOneTool(t *testing.T) {
 
 func TestOwnFormat(t *testing.T) {
 	c := NewFormats()
-	require.NoError(t, c.Add("wordy", func(specs []Spec, _ FormatOptions) (Format, error) { return wordy{}, nil }))
+	require.NoError(t, c.Add("wordy", func(specs []tools.Spec, _ FormatOptions) (Format, error) { return wordy{}, nil }))
 	require.EqualError(t, c.Add("wordy", nil), `tools: register format "wordy": the factory is nil`)
 	require.EqualError(t, c.Add("hermes", newHermes), `tools: register format "hermes": the name is already registered; give the new one another name`)
 	require.EqualError(t, c.Add("a b", newHermes), `tools: register format "a b": a name has 1 to 64 letters, digits, _ or -`)

@@ -1,4 +1,4 @@
-package tools
+package agents
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -20,7 +21,7 @@ import (
 type qwen struct {
 	role    string
 	tools   string
-	schemas map[string]*Schema
+	schemas map[string]*tools.Schema
 }
 
 const (
@@ -36,13 +37,13 @@ var (
 	_ grammar = (*qwen)(nil)
 )
 
-func newQwen(specs []Spec, o FormatOptions) (Format, error) {
-	f := &qwen{role: cmp.Or(o.ObservationRole, "tool"), schemas: map[string]*Schema{}}
+func newQwen(specs []tools.Spec, o FormatOptions) (Format, error) {
+	f := &qwen{role: cmp.Or(o.ObservationRole, "tool"), schemas: map[string]*tools.Schema{}}
 	for _, spec := range specs {
 		if len(spec.Parameters) == 0 {
 			continue
 		}
-		s, err := ParseSchema(spec.Parameters)
+		s, err := tools.ParseSchema(spec.Parameters)
 		if err != nil {
 			return nil, err
 		}
@@ -154,11 +155,11 @@ func (f *qwen) arguments(name, body string) (json.RawMessage, string) {
 	var b bytes.Buffer
 	b.WriteByte('{')
 	for i, key := range keys {
-		k, err := Marshal(key)
+		k, err := tools.Marshal(key)
 		if err != nil {
 			return nil, " cannot be read"
 		}
-		v, err := Marshal(values[key])
+		v, err := tools.Marshal(values[key])
 		if err != nil {
 			return nil, " cannot be read"
 		}
@@ -188,7 +189,7 @@ func (f *qwen) types(name, key string) []string {
 }
 
 // possible are the types of a schema's values.
-func possible(s *Schema) []string {
+func possible(s *tools.Schema) []string {
 	types := slices.Clone(s.Types)
 	for _, v := range s.Enum {
 		switch v.(type) {

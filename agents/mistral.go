@@ -1,4 +1,4 @@
-package tools
+package agents
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/agentfly/agentfly/internal/wording"
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -35,7 +36,7 @@ var (
 	_ Marks   = (*mistral)(nil)
 )
 
-func newMistral(specs []Spec, o FormatOptions) (Format, error) {
+func newMistral(specs []tools.Spec, o FormatOptions) (Format, error) {
 	tools, err := described(specs)
 	return &mistral{role: cmp.Or(o.ObservationRole, "user"), tools: tools}, err
 }

@@ -1,4 +1,4 @@
-package tools
+package agents
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/agentfly/agentfly/internal/panics"
 	"github.com/agentfly/agentfly/internal/wording"
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -68,7 +69,7 @@ type FormatOptions struct {
 }
 
 // FormatFactory makes a format for the tools of a job.
-type FormatFactory func(specs []Spec, o FormatOptions) (Format, error)
+type FormatFactory func(specs []tools.Spec, o FormatOptions) (Format, error)
 
 // formats are those of this package.
 var formats = map[string]FormatFactory{
@@ -80,7 +81,7 @@ var formats = map[string]FormatFactory{
 func FormatNames() []string { return slices.Sorted(maps.Keys(formats)) }
 
 // NewFormat returns a format by name for the given tools.
-func NewFormat(name string, specs []Spec, o FormatOptions) (Format, error) {
+func NewFormat(name string, specs []tools.Spec, o FormatOptions) (Format, error) {
 	return makeFormat(formats, name, specs, o)
 }
 
@@ -93,7 +94,7 @@ func NewFormats() *Formats { return &Formats{maps.Clone(formats)} }
 // Add adds a format that agents of kind custom can name.
 func (r *Formats) Add(name string, f FormatFactory) error {
 	switch {
-	case !ValidName(name):
+	case !tools.ValidName(name):
 		return fmt.Errorf("tools: register format %q: a name has 1 to 64 letters, digits, _ or -", name)
 	case f == nil:
 		return fmt.Errorf("tools: register format %q: the factory is nil", name)
@@ -105,11 +106,11 @@ func (r *Formats) Add(name string, f FormatFactory) error {
 }
 
 // Make makes a format by name for the given tools.
-func (r *Formats) Make(name string, specs []Spec, o FormatOptions) (Format, error) {
+func (r *Formats) Make(name string, specs []tools.Spec, o FormatOptions) (Format, error) {
 	return makeFormat(r.all, name, specs, o)
 }
 
-func makeFormat(all map[string]FormatFactory, name string, specs []Spec, o FormatOptions) (Format, error) {
+func makeFormat(all map[string]FormatFactory, name string, specs []tools.Spec, o FormatOptions) (Format, error) {
 	factory := all[name]
 	if factory == nil {
 		names := slices.Sorted(maps.Keys(all))
@@ -155,7 +156,7 @@ func ParseBehind(ctx context.Context, f Format, prompt, completion string) (Pars
 	return f.Parse(ctx, thinkOpen+completion)
 }
 
-func specNames(specs []Spec) []string {
+func specNames(specs []tools.Spec) []string {
 	names := make([]string, len(specs))
 	for i, s := range specs {
 		names[i] = s.Name
@@ -165,10 +166,10 @@ func specNames(specs []Spec) []string {
 }
 
 // described are the specs as OpenAI's schemas, one JSON object a line.
-func described(specs []Spec) (string, error) {
+func described(specs []tools.Spec) (string, error) {
 	lines := make([]string, len(specs))
 	for i := range specs {
-		array, err := OpenAI(specs[i : i+1])
+		array, err := tools.OpenAI(specs[i : i+1])
 		if err != nil {
 			return "", fmt.Errorf("%q: %w", specs[i].Name, err)
 		}
@@ -178,11 +179,11 @@ func described(specs []Spec) (string, error) {
 }
 
 // usageOf are the arguments of a tool in words, and the name of the one text that it needs; "" when it needs more, or something else.
-func usageOf(spec Spec) (usage, text string, err error) {
+func usageOf(spec tools.Spec) (usage, text string, err error) {
 	if len(spec.Parameters) == 0 {
 		return "{}", "", nil
 	}
-	s, err := ParseSchema(spec.Parameters)
+	s, err := tools.ParseSchema(spec.Parameters)
 	if err != nil {
 		return "", "", fmt.Errorf("%q: %w", spec.Name, err)
 	}
@@ -198,7 +199,7 @@ func usageOf(spec Spec) (usage, text string, err error) {
 type theTool struct{ name, argument, description string }
 
 // onlyTool is the tool of a format that has no place for a name: exactly one, called with one text.
-func onlyTool(specs []Spec) (theTool, error) {
+func onlyTool(specs []tools.Spec) (theTool, error) {
 	if len(specs) != 1 {
 		return theTool{}, fmt.Errorf("it calls exactly one tool, whose only required argument is a text; got %d: %s", len(specs), cmp.Or(strings.Join(specNames(specs), ", "), "none"))
 	}
@@ -211,7 +212,7 @@ func onlyTool(specs []Spec) (theTool, error) {
 
 // call calls the tool with a text.
 func (t theTool) call(text string) (trajectory.ToolCall, error) {
-	arguments, err := Marshal(map[string]string{t.argument: text})
+	arguments, err := tools.Marshal(map[string]string{t.argument: text})
 	return trajectory.ToolCall{Name: t.name, Arguments: arguments}, err
 }
 

@@ -1,4 +1,4 @@
-package tools
+package agents
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -24,7 +25,7 @@ var (
 	_ grammar = (*fenced)(nil)
 )
 
-func newFenced(specs []Spec, o FormatOptions) (Format, error) {
+func newFenced(specs []tools.Spec, o FormatOptions) (Format, error) {
 	tool, err := onlyTool(specs)
 	return &fenced{role: cmp.Or(o.ObservationRole, "user"), tool: tool}, err
 }

@@ -1,4 +1,4 @@
-package tools
+package agents
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/agentfly/agentfly/internal/wording"
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -31,7 +32,7 @@ var (
 	_ grammar = (*hermes)(nil)
 )
 
-func newHermes(specs []Spec, o FormatOptions) (Format, error) {
+func newHermes(specs []tools.Spec, o FormatOptions) (Format, error) {
 	tools, err := described(specs)
 	return &hermes{role: cmp.Or(o.ObservationRole, "tool"), tools: tools}, err
 }

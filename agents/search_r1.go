@@ -1,4 +1,4 @@
-package tools
+package agents
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -29,7 +30,7 @@ var (
 	_ grammar = (*search)(nil)
 )
 
-func newSearch(specs []Spec, o FormatOptions) (Format, error) {
+func newSearch(specs []tools.Spec, o FormatOptions) (Format, error) {
 	tool, err := onlyTool(specs)
 	return &search{role: cmp.Or(o.ObservationRole, "user"), tool: tool}, err
 }

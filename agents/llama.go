@@ -1,4 +1,4 @@
-package tools
+package agents
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/agentfly/agentfly/internal/wording"
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -34,7 +35,7 @@ var (
 	_ Marks   = (*llama)(nil)
 )
 
-func newLlama(specs []Spec, o FormatOptions) (Format, error) {
+func newLlama(specs []tools.Spec, o FormatOptions) (Format, error) {
 	tools, err := described(specs)
 	return &llama{role: cmp.Or(o.ObservationRole, "tool"), tools: tools, names: specNames(specs)}, err
 }

@@ -1,4 +1,4 @@
-package tools
+package agents
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/agentfly/agentfly/internal/wording"
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -17,7 +18,7 @@ import (
 // one call: what follows the first complete one is ignored.
 type tags struct {
 	role  string
-	specs []Spec
+	specs []tools.Spec
 	tools map[string]tagTool
 	names []string
 }
@@ -37,7 +38,7 @@ var (
 	_ grammar = (*tags)(nil)
 )
 
-func newTags(specs []Spec, o FormatOptions) (Format, error) {
+func newTags(specs []tools.Spec, o FormatOptions) (Format, error) {
 	f := &tags{role: cmp.Or(o.ObservationRole, "user"), specs: specs, tools: map[string]tagTool{}, names: specNames(specs)}
 	for _, spec := range specs {
 		if slices.Contains([]string{answerTag, resultTag, "think"}, spec.Name) {
@@ -104,7 +105,7 @@ func (f *tags) Parse(_ context.Context, completion string) (Parsed, error) {
 			}
 			out.Answer, out.HasAnswer = strings.TrimSpace(answer), true
 			rest = after
-		case ValidName(name) && strings.Contains(body, "</"+name+">") && len(stray.Errors) == 0:
+		case tools.ValidName(name) && strings.Contains(body, "</"+name+">") && len(stray.Errors) == 0:
 			if near := wording.DidYouMean(name, f.names); near != "" {
 				stray.Errors = append(stray.Errors, fmt.Sprintf("there is no tool %q%s", name, near))
 			}
@@ -174,7 +175,7 @@ func (f *tags) call(name string, t tagTool, rest string) Parsed {
 	c := trajectory.ToolCall{Name: name}
 	switch {
 	case t.argument != "":
-		arguments, err := Marshal(map[string]string{t.argument: body})
+		arguments, err := tools.Marshal(map[string]string{t.argument: body})
 		if err != nil {
 			return Parsed{Errors: []string{fmt.Sprintf("the call of %s cannot be read; write %s", name, t.usage)}}
 		}

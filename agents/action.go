@@ -1,10 +1,11 @@
-package tools
+package agents
 
 import (
 	"cmp"
 	"context"
 	"strings"
 
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -25,7 +26,7 @@ var (
 	_ grammar = (*action)(nil)
 )
 
-func newAction(specs []Spec, o FormatOptions) (Format, error) {
+func newAction(specs []tools.Spec, o FormatOptions) (Format, error) {
 	tool, err := onlyTool(specs)
 	return &action{role: cmp.Or(o.ObservationRole, "user"), tool: tool}, err
 }

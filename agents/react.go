@@ -1,4 +1,4 @@
-package tools
+package agents
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -15,7 +16,7 @@ import (
 // comes first; an observation that the model made up ends it.
 type react struct {
 	role  string
-	specs []Spec
+	specs []tools.Spec
 	tools map[string]reactTool
 	names []string
 }
@@ -47,7 +48,7 @@ var (
 	_ grammar = (*react)(nil)
 )
 
-func newReact(specs []Spec, o FormatOptions) (Format, error) {
+func newReact(specs []tools.Spec, o FormatOptions) (Format, error) {
 	f := &react{role: cmp.Or(o.ObservationRole, "user"), specs: specs, tools: map[string]reactTool{}, names: specNames(specs)}
 	for _, spec := range specs {
 		usage, argument, err := usageOf(spec)
@@ -169,7 +170,7 @@ func (f *react) call(text string, all []section) (trajectory.ToolCall, string) {
 		if json.Unmarshal([]byte(input), &quoted) == nil {
 			input = quoted
 		}
-		arguments, err := Marshal(map[string]string{tool.argument: input})
+		arguments, err := tools.Marshal(map[string]string{tool.argument: input})
 		if err != nil {
 			return out, "the input of " + line(name) + " cannot be read; " + reactUsage
 		}

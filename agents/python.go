@@ -1,4 +1,4 @@
-package tools
+package agents
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/python"
 	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -33,7 +34,7 @@ type pythonFormat struct {
 var _ Format = (*pythonFormat)(nil)
 
 // NewPythonFormat loads the file's agent. Its workers are those of the file's tools and rewards, and are closed with r.
-func NewPythonFormat(ctx context.Context, r *resources.Resources, file string, specs []Spec, o FormatOptions) (Format, error) {
+func NewPythonFormat(ctx context.Context, r *resources.Resources, file string, specs []tools.Spec, o FormatOptions) (Format, error) {
 	m, err := r.LoadPython(ctx, resources.PythonFile{Python: file})
 	if err != nil {
 		return nil, err
@@ -51,7 +52,7 @@ func NewPythonFormat(ctx context.Context, r *resources.Resources, file string, s
 		}
 	}
 	if slices.Contains(names, "instructions") {
-		schemas, err := OpenAI(specs)
+		schemas, err := tools.OpenAI(specs)
 		if err != nil {
 			return nil, err
 		}
@@ -75,7 +76,7 @@ func (f *pythonFormat) Stops() []string { return f.stops }
 
 // call runs a function and reads what it returns, strictly.
 func (f *pythonFormat) call(ctx context.Context, name string, arguments map[string]any, into any) error {
-	data, err := Marshal(arguments)
+	data, err := tools.Marshal(arguments)
 	if err != nil {
 		return err
 	}
