@@ -10,12 +10,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/agentfly/agentfly"
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/python/gpython"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
-	"github.com/stretchr/testify/require"
 )
 
 // command runs a command line and returns status, output and errors.

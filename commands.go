@@ -81,7 +81,7 @@ func one(x *cli.Context, what string) (string, error) {
 	return x.Args().First(), nil
 }
 
-func load(x *cli.Context) (*job.Job, error) {
+func (c *commands) load(x *cli.Context) (*job.Job, error) {
 	path, err := one(x, "the job file")
 	if err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func load(x *cli.Context) (*job.Job, error) {
 	if x.IsSet("seed") {
 		sets = append(sets, fmt.Sprintf("seed=%d", x.Uint64("seed")))
 	}
-	j, err := job.Load(path, sets...)
+	j, err := job.LoadWith(path, job.Options{Set: sets, Agents: c.registries.Agents})
 	if err == nil && x.String("output") != "" {
 		j.Output = x.String("output")
 	}
@@ -98,7 +98,7 @@ func load(x *cli.Context) (*job.Job, error) {
 }
 
 func (c *commands) train(x *cli.Context) error {
-	j, err := load(x)
+	j, err := c.load(x)
 	if err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (c *commands) replay(x *cli.Context) error {
 }
 
 func (c *commands) eval(x *cli.Context) error {
-	j, err := load(x)
+	j, err := c.load(x)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (c *commands) watch(x *cli.Context, quiet float64) (context.Context, func()
 }
 
 func (c *commands) rollout(x *cli.Context) error {
-	j, err := load(x)
+	j, err := c.load(x)
 	if err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (c *commands) print(v any) error {
 }
 
 func (c *commands) jobValidate(x *cli.Context) error {
-	j, err := load(x)
+	j, err := c.load(x)
 	if err != nil {
 		return err
 	}
@@ -229,7 +229,7 @@ func (c *commands) agreed(path string, notRun []string) bool {
 }
 
 func (c *commands) jobEffective(x *cli.Context) error {
-	j, err := load(x)
+	j, err := c.load(x)
 	if err != nil {
 		return err
 	}
@@ -248,7 +248,7 @@ func (c *commands) jobEffective(x *cli.Context) error {
 	return err
 }
 
-func (c *commands) jobSchema(*cli.Context) error { return c.print(job.Schema()) }
+func (c *commands) jobSchema(*cli.Context) error { return c.print(job.Schema(c.registries.Agents)) }
 
 func (c *commands) modelInfo(x *cli.Context) error {
 	path, err := one(x, "a folder, a .gguf or a hub id")

@@ -206,7 +206,7 @@ func (c *commands) inspectTrajectory(x *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	decode := decoder(dir)
+	decode := c.decoder(dir)
 	n := 0
 	err = db.Each(x.String("id"), func(r store.Record) error {
 		if limit := x.Int("limit"); limit > 0 && n >= limit {
@@ -227,9 +227,9 @@ func (c *commands) inspectTrajectory(x *cli.Context) error {
 
 // decoder decodes with the tokenizer of the run's last checkpoint, or of the job's model before there is one. Without
 // either it shows the ids.
-func decoder(dir string) func([]int32) string {
+func (c *commands) decoder(dir string) func([]int32) string {
 	paths := []string{filepath.Join(dir, "checkpoints", "last")}
-	if j, err := job.Load(filepath.Join(dir, "job.yaml")); err == nil {
+	if j, err := job.LoadWith(filepath.Join(dir, "job.yaml"), job.Options{Agents: c.registries.Agents}); err == nil {
 		paths = append(paths, j.Model.Path)
 	}
 	for _, path := range paths {

@@ -15,8 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agentfly/agentfly"
 	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly"
 )
 
 // onPath puts this program on PATH as agentfly, as jobs name it in the command of an MCP server.

@@ -12,10 +12,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agentfly/agentfly"
-	"github.com/agentfly/agentfly/algorithms"
 	"github.com/stretchr/testify/require"
 	"github.com/wangkuiyi/gotorch"
+
+	"github.com/agentfly/agentfly"
+	"github.com/agentfly/agentfly/algorithms"
 )
 
 // poisoned is reinforce, and NaN in its calls from up to, but without, until.

@@ -9,12 +9,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+	"github.com/wangkuiyi/gotorch"
+
 	"github.com/agentfly/agentfly"
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/tools"
-	"github.com/stretchr/testify/require"
-	"github.com/wangkuiyi/gotorch"
 )
 
 // brittle is an estimator, reward minus the group's mean, that panics in its calls after the first ones. Calls that ask
@@ -129,7 +130,7 @@ func TestAFormatThatPanicsBeforeTheFirstRollout(t *testing.T) {
 		"unmarked": {func(f agents.Format) agents.Format { return unmarked{f} }, "no marks"},
 	} {
 		var out, errs bytes.Buffer
-		format := agentfly.WithFormat(name, func(specs []tools.Spec, o agents.FormatOptions) (agents.Format, error) {
+		format := agentfly.WithFormatFactory(name, "wrong on purpose", func(specs []tools.Spec, o agents.FormatOptions) (agents.Format, error) {
 			f, err := agents.NewFormat("tags", specs, o)
 			return wrong.of(f), err
 		})

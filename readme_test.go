@@ -9,8 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agentfly/agentfly/python"
 	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/python"
 )
 
 // block is the README's code block of a language that holds a text.

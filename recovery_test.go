@@ -16,9 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/agentfly/agentfly"
 	"github.com/agentfly/agentfly/rewards"
-	"github.com/stretchr/testify/require"
 )
 
 // tiny trains examples/tiny.yaml for six steps with a checkpoint every two and a rate that falls, in dir. A reward of weight 0 is called for

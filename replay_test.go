@@ -10,8 +10,9 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/agentfly/agentfly"
 	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly"
 )
 
 // shortTiny are the settings of a tiny run of a second or two.

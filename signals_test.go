@@ -12,12 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+	"github.com/wangkuiyi/gotorch"
+
 	"github.com/agentfly/agentfly"
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
-	"github.com/stretchr/testify/require"
-	"github.com/wangkuiyi/gotorch"
 )
 
 // What hangs in a child does so whatever its context says.

@@ -8,11 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/urfave/cli/v2"
+
 	"github.com/agentfly/agentfly/python"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
-	"github.com/urfave/cli/v2"
 )
 
 func (c *commands) toolsCommand() *cli.Command {

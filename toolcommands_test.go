@@ -9,8 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agentfly/agentfly"
 	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly"
 )
 
 func needPython(t *testing.T) {

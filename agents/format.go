@@ -3,14 +3,10 @@ package agents
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
-	"github.com/agentfly/agentfly/internal/panics"
-	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -20,7 +16,6 @@ import (
 //
 // An error is the format's own failure, such as that of a Python file, and ends the trajectory; the formats of this package have none.
 type Format interface {
-	Name() string
 	// Instructions describe the tools and the format in words, for a system prompt whose template ignores `tools`.
 	Instructions() string
 	// Parse reads a completion. What the model wrote wrongly is no error: it becomes Parsed.Errors.
@@ -68,63 +63,8 @@ type FormatOptions struct {
 	ObservationRole string // of the message that carries results; empty is the format's own: tool for what chat templates know, else user
 }
 
-// FormatFactory makes a format for the tools of a job.
+// FormatFactory makes a format for the tools of a job, or of a request.
 type FormatFactory func(specs []tools.Spec, o FormatOptions) (Format, error)
-
-// formats are those of this package.
-var formats = map[string]FormatFactory{
-	"action": newAction, "fenced": newFenced, "hermes": newHermes, "llama3_json": newLlama, "mistral": newMistral,
-	"qwen3_coder": newQwen, "react": newReact, "search_r1": newSearch, "tags": newTags,
-}
-
-// FormatNames are the names that NewFormat knows, sorted.
-func FormatNames() []string { return slices.Sorted(maps.Keys(formats)) }
-
-// NewFormat returns a format by name for the given tools.
-func NewFormat(name string, specs []tools.Spec, o FormatOptions) (Format, error) {
-	return makeFormat(formats, name, specs, o)
-}
-
-// Formats are what job files can name: those of this package, and those of a program.
-type Formats struct{ all map[string]FormatFactory }
-
-// NewFormats returns the formats of this package.
-func NewFormats() *Formats { return &Formats{maps.Clone(formats)} }
-
-// Add adds a format that agents of kind custom can name.
-func (r *Formats) Add(name string, f FormatFactory) error {
-	switch {
-	case !tools.ValidName(name):
-		return fmt.Errorf("tools: register format %q: a name has 1 to 64 letters, digits, _ or -", name)
-	case f == nil:
-		return fmt.Errorf("tools: register format %q: the factory is nil", name)
-	case r.all[name] != nil:
-		return fmt.Errorf("tools: register format %q: the name is already registered; give the new one another name", name)
-	}
-	r.all[name] = f
-	return nil
-}
-
-// Make makes a format by name for the given tools.
-func (r *Formats) Make(name string, specs []tools.Spec, o FormatOptions) (Format, error) {
-	return makeFormat(r.all, name, specs, o)
-}
-
-func makeFormat(all map[string]FormatFactory, name string, specs []tools.Spec, o FormatOptions) (Format, error) {
-	factory := all[name]
-	if factory == nil {
-		names := slices.Sorted(maps.Keys(all))
-		return nil, fmt.Errorf("tools: there is no format %q%s; the formats are %s", name, wording.DidYouMean(name, names), strings.Join(names, ", "))
-	}
-	f, err := panics.Value("its factory", func() (Format, error) { return factory(specs, o) })
-	if err == nil && f == nil {
-		err = errors.New("its factory returned no format")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("tools: format %s: %w", name, err)
-	}
-	return f, nil
-}
 
 // afterThinking leaves out what a thinking model wrote between <think> and </think>: calls in it are drafts. A block
 // that is not closed leaves nothing.

@@ -155,11 +155,11 @@ func TestInstructions(t *testing.T) {
 
 func TestNewFormatErrors(t *testing.T) {
 	_, err := NewFormat("tag", nil, FormatOptions{})
-	require.EqualError(t, err, `tools: there is no format "tag" (did you mean "tags"?); the formats are action, fenced, hermes, llama3_json, mistral, qwen3_coder, react, search_r1, tags`)
+	require.EqualError(t, err, `agents: there is no format "tag" (did you mean "tags"?); the formats are action, fenced, hermes, llama3_json, mistral, qwen3_coder, react, search_r1, tags`)
 	_, err = NewFormat("tags", []tools.Spec{{Name: "answer"}}, FormatOptions{})
-	require.EqualError(t, err, `tools: format tags: a tool cannot be named "answer", the format uses that tag itself; rename the tool`)
+	require.EqualError(t, err, `agents: format tags: a tool cannot be named "answer", the format uses that tag itself; rename the tool`)
 	_, err = NewFormat("tags", []tools.Spec{{Name: "a", Parameters: json.RawMessage("[")}}, FormatOptions{})
-	require.ErrorContains(t, err, `tools: format tags: "a"`)
+	require.ErrorContains(t, err, `agents: format tags: "a"`)
 }
 
 func checkParsed(t *testing.T, p Parsed) {

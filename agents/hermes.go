@@ -13,6 +13,14 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
+var _ = declareKind(Kind{
+	Name: defaultKind, Description: "calls in the model's own format, then a final answer",
+	Format: FormatSpec{
+		Name: "hermes", Description: `<tool_call>{"name": …, "arguments": {…}}</tool_call>, several a turn`,
+		Parsers: []string{"hermes", "qwen3_json"}, InTemplates: true, InRenderer: true, New: newHermes,
+	},
+})
+
 // hermes writes a call as <tool_call>{"name": …, "arguments": {…}}</tool_call>, the form of the Hermes models and of
 // Qwen2.5 and Qwen3. A turn may hold several calls. A turn without a call is the final answer: the body of
 // <answer>…</answer> where it has one, else its whole text.
@@ -36,8 +44,6 @@ func newHermes(specs []tools.Spec, o FormatOptions) (Format, error) {
 	tools, err := described(specs)
 	return &hermes{role: cmp.Or(o.ObservationRole, "tool"), tools: tools}, err
 }
-
-func (f *hermes) Name() string { return "hermes" }
 
 // Instructions are the words of Qwen's chat template.
 func (f *hermes) Instructions() string {

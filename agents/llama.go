@@ -15,6 +15,11 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
+var _ = declareFormat(FormatSpec{
+	Name: "llama3_json", Kind: defaultKind, Description: `{"name": …, "parameters": {…}}, <|python_tag|> before it or not, several with ; between`,
+	Parsers: []string{"llama3_json", "llama4_json"}, InTemplates: true, New: newLlama,
+})
+
 // llama writes a call as {"name": …, "parameters": {…}}, the form of Llama 3.1 to 3.3, with or without <|python_tag|> before it; several are
 // separated by semicolons. "arguments" is read like "parameters". Text around the calls is no harm. A JSON object that has no name, or
 // neither parameters nor the name of a tool, is no call. A turn without a call is the final answer, as in hermes.
@@ -39,8 +44,6 @@ func newLlama(specs []tools.Spec, o FormatOptions) (Format, error) {
 	tools, err := described(specs)
 	return &llama{role: cmp.Or(o.ObservationRole, "tool"), tools: tools, names: specNames(specs)}, err
 }
-
-func (f *llama) Name() string { return "llama3_json" }
 
 // Instructions follow Llama 3.1's chat template.
 func (f *llama) Instructions() string {

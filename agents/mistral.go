@@ -14,6 +14,11 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
+var _ = declareFormat(FormatSpec{
+	Name: "mistral", Kind: defaultKind, Description: `[TOOL_CALLS][{"name": …, "arguments": {…}}], and [TOOL_CALLS]name[ARGS]{…}`,
+	Parsers: []string{"mistral"}, InTemplates: true, New: newMistral,
+})
+
 // mistral writes calls behind [TOOL_CALLS]: a list [{"name": …, "arguments": {…}}] or one such object, the form of the tokenizers up to v7,
 // or NAME[ARGS]{…} and NAME{…}, the form since v11, each call with a [TOOL_CALLS] of its own. A turn without a call is the final answer, as
 // in hermes. Results come from the user: Mistral's templates take a tool's message only behind an assistant's that has its calls apart from its
@@ -40,8 +45,6 @@ func newMistral(specs []tools.Spec, o FormatOptions) (Format, error) {
 	tools, err := described(specs)
 	return &mistral{role: cmp.Or(o.ObservationRole, "user"), tools: tools}, err
 }
-
-func (f *mistral) Name() string { return "mistral" }
 
 // Instructions are in the words of hermes: Mistral's own templates have none, they write [AVAILABLE_TOOLS].
 func (f *mistral) Instructions() string {

@@ -249,7 +249,6 @@ func TestObserveOfEveryFormat(t *testing.T) {
 
 func TestInstructionsOfEveryFormat(t *testing.T) {
 	for name, f := range allFormats(t) {
-		require.Equal(t, name, f.Name())
 		require.NotEmpty(t, f.Instructions(), name)
 	}
 	for name, want := range map[string][]string{
@@ -276,24 +275,25 @@ func TestFormatsOfOneTool(t *testing.T) {
 			`and weather takes {"city": string, "days": integer}`: testSpecs()[1:2],
 		} {
 			_, err := NewFormat(name, specs, FormatOptions{})
-			require.ErrorContains(t, err, "tools: format "+name+": it calls ")
+			require.ErrorContains(t, err, "agents: format "+name+": it calls ")
 			require.ErrorContains(t, err, want)
 		}
 	}
 }
 
 func TestOwnFormat(t *testing.T) {
-	c := NewFormats()
-	require.NoError(t, c.Add("wordy", func(specs []tools.Spec, _ FormatOptions) (Format, error) { return wordy{}, nil }))
-	require.EqualError(t, c.Add("wordy", nil), `tools: register format "wordy": the factory is nil`)
-	require.EqualError(t, c.Add("hermes", newHermes), `tools: register format "hermes": the name is already registered; give the new one another name`)
-	require.EqualError(t, c.Add("a b", newHermes), `tools: register format "a b": a name has 1 to 64 letters, digits, _ or -`)
-	f, err := c.Make("wordy", nil, FormatOptions{})
+	r := NewRegistry()
+	spec := func(name string, f FormatFactory) FormatSpec { return FormatSpec{Name: name, New: f} }
+	require.NoError(t, r.AddFormat(spec("wordy", func(specs []tools.Spec, _ FormatOptions) (Format, error) { return wordy{}, nil })))
+	require.EqualError(t, r.AddFormat(spec("wordy", nil)), `agents: register format "wordy": the factory is nil`)
+	require.EqualError(t, r.AddFormat(spec("hermes", newHermes)), `agents: register format "hermes": the name is already registered; give the new one another name`)
+	require.EqualError(t, r.AddFormat(spec("a b", newHermes)), `agents: register format "a b": a name has 1 to 64 letters, digits, _ or -`)
+	f, err := r.NewFormat("wordy", nil, FormatOptions{})
 	require.NoError(t, err)
 	require.Equal(t, called("roll", "{}"), parse(t, f, "call roll"))
-	_, err = c.Make("word", nil, FormatOptions{})
-	require.ErrorContains(t, err, `tools: there is no format "word" (did you mean "wordy"?)`)
-	f, err = c.Make("hermes", nil, FormatOptions{})
+	_, err = r.NewFormat("word", nil, FormatOptions{})
+	require.ErrorContains(t, err, `agents: there is no format "word" (did you mean "wordy"?)`)
+	f, err = r.NewFormat("hermes", nil, FormatOptions{})
 	require.NoError(t, err)
-	require.Equal(t, "hermes", f.Name())
+	require.IsType(t, &hermes{}, f)
 }

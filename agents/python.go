@@ -17,6 +17,8 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
+var _ = declareKind(Kind{Name: Custom, Description: "a format of a Go program or of a Python file"})
+
 // pythonFormat is a format that a Python file defines with functions that carry @agent:
 //
 //	parse(completion) -> {"calls": [{"name": …, "arguments": {…}}], "answer": …, "errors": […]}, each of the three may be missing
@@ -67,8 +69,6 @@ func NewPythonFormat(ctx context.Context, r *resources.Resources, file string, s
 	}
 	return f, nil
 }
-
-func (f *pythonFormat) Name() string { return "custom" }
 
 func (f *pythonFormat) Instructions() string { return f.instructions }
 

@@ -64,7 +64,6 @@ def stops():
 func TestPythonFormat(t *testing.T) {
 	f, err := pythonAgent(t, mine)
 	require.NoError(t, err)
-	require.Equal(t, "custom", f.Name())
 	require.Equal(t, "Write ! before what calculator shall compute.", f.Instructions())
 	require.Equal(t, []string{"\n"}, f.Stops())
 	for in, want := range map[string]Parsed{

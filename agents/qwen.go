@@ -15,6 +15,11 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
+var _ = declareFormat(FormatSpec{
+	Name: "qwen3_coder", Kind: defaultKind, Description: "<tool_call><function=NAME><parameter=KEY>value</parameter></function></tool_call>",
+	Parsers: []string{"qwen3_coder", "qwen3_xml"}, InTemplates: true, New: newQwen,
+})
+
 // qwen writes a call as <tool_call><function=NAME><parameter=KEY>value</parameter></function></tool_call>, the form of Qwen3-Coder. Values
 // are text, read as the types that the tool's schema gives them; one line break at each end of a value is markup. The tags around a
 // function may be missing, and the closing tag of a parameter before another one. A turn without a call is the final answer, as in hermes.
@@ -53,8 +58,6 @@ func newQwen(specs []tools.Spec, o FormatOptions) (Format, error) {
 	f.tools, err = described(specs)
 	return f, err
 }
-
-func (f *qwen) Name() string { return "qwen3_coder" }
 
 // Instructions follow Qwen3-Coder's chat template.
 func (f *qwen) Instructions() string {

@@ -11,6 +11,11 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
+var _ = declareKind(Kind{
+	Name: "react", Description: "lines Thought, Action, Action Input, Final Answer",
+	Format: FormatSpec{Name: "react", Description: "lines Action: NAME and Action Input: {…}; the answer is Final Answer:", New: newReact},
+})
+
 // react is the text form of ReAct (arXiv 2210.03629) that LangChain and AgentFly read: lines that begin with Thought:, Action:, Action Input:
 // and Final Answer:. The input is a JSON object, or the text alone for a tool that needs one text. A turn has one call or one answer, whichever
 // comes first; an observation that the model made up ends it.
@@ -59,8 +64,6 @@ func newReact(specs []tools.Spec, o FormatOptions) (Format, error) {
 	}
 	return f, nil
 }
-
-func (f *react) Name() string { return "react" }
 
 func (f *react) Instructions() string {
 	var b strings.Builder

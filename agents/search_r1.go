@@ -10,6 +10,11 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
+var _ = declareKind(Kind{
+	Name: "search_r1", Description: "<search>, <information>, <answer>",
+	Format: FormatSpec{Name: "search_r1", Description: "<search>query</search>; the answer is <answer>…</answer>", OneTool: true, New: newSearch},
+})
+
 // search is the form of Search-R1 (arXiv 2503.09516): <search>query</search> asks the job's one tool, what it finds comes between
 // <information> and </information>, and <answer>…</answer> ends the trajectory. Of searches and answers the first that is closed counts. A
 // turn with neither is told so, in the paper's words.
@@ -34,8 +39,6 @@ func newSearch(specs []tools.Spec, o FormatOptions) (Format, error) {
 	tool, err := onlyTool(specs)
 	return &search{role: cmp.Or(o.ObservationRole, "user"), tool: tool}, err
 }
-
-func (f *search) Name() string { return "search_r1" }
 
 // Instructions follow the template of the paper (table 1).
 func (f *search) Instructions() string {

@@ -13,6 +13,10 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
+var _ = declareFormat(FormatSpec{
+	Name: "tags", Kind: defaultKind, Description: "<NAME>…</NAME>; the answer is <answer>…</answer>", New: newTags,
+})
+
 // tags writes a call as <NAME>…</NAME> and the answer as <answer>…</answer>. When a tool has exactly one required
 // argument and it is a string, the body is that argument; otherwise it is the JSON object of the arguments. A turn has
 // one call: what follows the first complete one is ignored.
@@ -55,8 +59,6 @@ func newTags(specs []tools.Spec, o FormatOptions) (Format, error) {
 	}
 	return f, nil
 }
-
-func (f *tags) Name() string { return "tags" }
 
 func (f *tags) Instructions() string {
 	var b strings.Builder

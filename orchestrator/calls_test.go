@@ -228,7 +228,7 @@ func TestToolsOfAJob(t *testing.T) {
 		require.NoError(t, err)
 		shared := newResources(j, nil, false)
 		defer shared.Close()
-		r, _, err := makeTools(t.Context(), j, Registries{Tools: catalog, Formats: agents.NewFormats()}, shared, tools.Options{Tokenizer: letters{}})
+		r, _, err := makeTools(t.Context(), j, Registries{Tools: catalog, Agents: agents.NewRegistry()}, shared, tools.Options{Tokenizer: letters{}})
 		return r, err
 	}
 	r, err := open("shout, {name: many, names: [a, b], timeout: 1, concurrency: 2}")

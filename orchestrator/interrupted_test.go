@@ -67,7 +67,7 @@ func TestARunThatIsInterruptedBeforeItGoesOnIsResumable(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	r := Registries{Tools: tools.NewCatalog(), Formats: agents.NewFormats(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
+	r := Registries{Tools: tools.NewCatalog(), Agents: agents.NewRegistry(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
 	require.NoError(t, r.Tools.Register(calculator.New()))
 	_, err = Train(ctx, j, r, Options{Resume: true, Out: io.Discard})
 	require.ErrorIs(t, err, ErrInterrupted)

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
@@ -60,7 +61,7 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 		return job.InputError(err)
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
-	j, err := recordedJob(dir, from)
+	j, err := recordedJob(dir, from, r.Agents)
 	if err != nil {
 		return err
 	}
@@ -99,8 +100,8 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 	return t.replayed(ctx, from, dir, last.Step, out)
 }
 
-// recordedJob reads the job as it ran.
-func recordedJob(dir string, from *store.Store) (*job.Job, error) {
+// recordedJob reads the job as it ran, with the kinds and formats of agents that are known.
+func recordedJob(dir string, from *store.Store, known *agents.Registry) (*job.Job, error) {
 	path, err := from.Fact(jobFact)
 	if err != nil {
 		return nil, err
@@ -112,7 +113,7 @@ func recordedJob(dir string, from *store.Store) (*job.Job, error) {
 	if path == "" {
 		return nil, job.InputError(fmt.Errorf("orchestrator: replay: the run in %s kept no log that could be replayed", dir))
 	}
-	j, err := job.Parse(path, text, job.Options{})
+	j, err := job.Parse(path, text, job.Options{Agents: known})
 	switch {
 	case err != nil:
 		return nil, err

@@ -36,7 +36,7 @@ import (
 )
 
 func prebuilt(t *testing.T) Registries {
-	r := Registries{Tools: tools.NewCatalog(), Formats: agents.NewFormats(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
+	r := Registries{Tools: tools.NewCatalog(), Agents: agents.NewRegistry(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
 	require.NoError(t, r.Tools.Register(calculator.New()))
 	return r
 }

@@ -19,7 +19,6 @@ func newWords(_ []tools.Spec, o agents.FormatOptions) (agents.Format, error) {
 	return words{cmp.Or(o.ObservationRole, "user")}, nil
 }
 
-func (words) Name() string         { return "words" }
 func (words) Instructions() string { return "Write compute and an expression, or say and the answer." }
 func (words) Stops() []string      { return nil }
 

@@ -87,11 +87,11 @@ func TestProblemsBetweenValues(t *testing.T) {
 		"truncated sampling":    {"rollout: {top_k: 20}", "/jobs/job.yaml:6:18: rollout.top_k: 20: training needs the logprobs of the whole distribution that was sampled; this is for rollout and eval only, leave it out"},
 		"greedy training":       {"rollout: {temperature: 0}", "/jobs/job.yaml:6:24: rollout.temperature: 0 samples the same trajectory each time; training needs more"},
 		"unknown tool":          {"agent: {tools: [calculater]}", `/jobs/job.yaml:6:17: agent.tools.0: there is no "calculater"; allowed: calculator, summarize; nearest: calculator`},
-		"unknown format":        {"agent: {format: tag}", `/jobs/job.yaml:6:17: agent.format: there is no "tag"; allowed with kind tool_call: hermes, tags, llama3_json, mistral, qwen3_coder; nearest: tags`},
+		"unknown format":        {"agent: {format: tag}", `/jobs/job.yaml:6:17: agent.format: there is no "tag"; allowed with kind tool_call: hermes, llama3_json, mistral, qwen3_coder, tags; nearest: tags`},
 		"a format of a kind":    {"agent: {format: react}", "/jobs/job.yaml:6:17: agent.format: react is a format of kind react, and the kind is tool_call; change one of the two"},
 		"a kind's own format":   {"agent: {kind: react, format: hermes}", "/jobs/job.yaml:6:30: agent.format: hermes is a format of kind tool_call, and the kind is react; change one of the two"},
 		"no format of a kind":   {"agent: {kind: code, format: x, tools: [calculator]}", "/jobs/job.yaml:6:29: agent.format: x, but kind code writes fenced; leave it out"},
-		"unknown kind":          {"agent: {kind: tool_cal}", `/jobs/job.yaml:6:15: agent.kind: "tool_cal" is not allowed; allowed: tool_call, react, code, search_r1, action, custom; nearest: tool_call`},
+		"unknown kind":          {"agent: {kind: tool_cal}", `/jobs/job.yaml:6:15: agent.kind: "tool_cal" is not allowed; allowed: tool_call, action, code, custom, react, search_r1; nearest: tool_call`},
 		"code without a tool":   {"agent: {kind: code}", "/jobs/job.yaml:6:8: agent.tools: kind code calls exactly one tool, which takes one text; got 0"},
 		"two tools for search":  {"agent: {kind: search_r1, tools: [calculator, summarize]}", `/jobs/job.yaml:6:33: agent.tools: kind search_r1 calls exactly one tool, which takes one text; got 2`},
 		"python without custom": {"agent: {python: a.py}", "/jobs/job.yaml:6:17: agent.python: kind tool_call has its own format; use kind custom, or leave it out"},
@@ -234,7 +234,7 @@ func TestAliasesAreFollowedAndBounded(t *testing.T) {
 }
 
 func TestSchemaDescribesEveryKey(t *testing.T) {
-	data, err := json.Marshal(job.Schema())
+	data, err := json.Marshal(job.Schema(nil))
 	require.NoError(t, err)
 	var s struct {
 		Required   []string
