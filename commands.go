@@ -62,6 +62,7 @@ func (c *commands) all() []*cli.Command {
 			{Name: "schema", Usage: "print the JSON schema of job files", Action: c.jobSchema},
 		}},
 		c.toolsCommand(),
+		c.agentsCommand(),
 		{Name: "model", Usage: "look at and fetch models", Subcommands: []*cli.Command{
 			{Name: "info", Usage: "describe a model", ArgsUsage: "MODEL", Flags: []cli.Flag{&cli.BoolFlag{Name: "json"}}, Action: c.modelInfo},
 			{Name: "pull", Usage: "fetch a model from the hub", ArgsUsage: "ORG/NAME[@REVISION]", Flags: []cli.Flag{&cli.StringFlag{Name: "file", Usage: "only this .gguf `FILE`"}}, Action: c.modelPull},

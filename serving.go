@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/engines/local"
 	"github.com/agentfly/agentfly/internal/httpserver"
 	"github.com/agentfly/agentfly/masks"
@@ -36,7 +37,7 @@ func (c *commands) serveCommand() *cli.Command {
 			&cli.Int64Flag{Name: "kv-cache-memory-bytes", Usage: "memory of the cache of keys and values; default holds 32768 tokens, or one completion"},
 			&cli.StringFlag{Name: "dtype", Value: "auto", Usage: "auto (float32), float32 or bfloat16: type of the matrices that sampling reads"},
 			&cli.StringFlag{Name: "logprobs-mode", Value: "raw_logprobs", Usage: "raw_logprobs or processed_logprobs (after temperature and truncation)"},
-			&cli.StringFlag{Name: "tool-call-parser", Value: "hermes", Usage: "form of tool calls: " + strings.Join(c.registries.Agents.Parsers(), ", ")},
+			&cli.StringFlag{Name: "tool-call-parser", Value: agents.DefaultParser, Usage: "form of tool calls: " + strings.Join(c.registries.Agents.Parsers(), ", ")},
 			&cli.StringFlag{Name: "template-date", Usage: "`YYYY-MM-DD` that a chat template which asks for the day is told, or today; default is what the model was trained with, where its folder records it, else today"},
 			&cli.BoolFlag{Name: "enable-auto-tool-choice", Usage: "as in vLLM; always on"},
 			&cli.BoolFlag{Name: "weight-updates", Usage: "offer /collective_rpc reload_weights, which reads folders of this machine"},

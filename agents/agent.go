@@ -35,16 +35,20 @@ type Agent struct {
 
 // New makes the agent of a configuration for the given tools. Python workers are those of shared, and are closed with it.
 func (r *Registry) New(ctx context.Context, shared *resources.Resources, c Config, specs []tools.Spec) (*Agent, error) {
-	a := &Agent{config: c, tools: specs}
 	o := FormatOptions{ObservationRole: c.ObservationRole}
+	var f Format
+	var spec FormatSpec
 	var err error
 	if c.Python != "" {
-		a.Format, err = NewPythonFormat(ctx, shared, c.Python, specs, o)
-		return a, err
+		f, err = NewPythonFormat(ctx, shared, c.Python, specs, o)
+	} else {
+		spec, _ = r.Format(c.Format)
+		f, err = r.NewFormat(c.Format, specs, o)
 	}
-	a.spec, _ = r.Format(c.Format)
-	a.Format, err = r.NewFormat(c.Format, specs, o)
-	return a, err
+	if err != nil {
+		return nil, err
+	}
+	return &Agent{Format: f, spec: spec, config: c, tools: specs}, nil
 }
 
 // guard calls f, which asks the format.

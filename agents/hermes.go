@@ -13,11 +13,14 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
+// DefaultParser is the form of calls that a server reads where nobody says which.
+const DefaultParser = "hermes"
+
 var _ = declareKind(Kind{
 	Name: defaultKind, Description: "calls in the model's own format, then a final answer",
 	Format: FormatSpec{
-		Name: "hermes", Description: `<tool_call>{"name": …, "arguments": {…}}</tool_call>, several a turn`,
-		Parsers: []string{"hermes", "qwen3_json"}, InTemplates: true, InRenderer: true, New: newHermes,
+		Name: DefaultParser, Description: `<tool_call>{"name": …, "arguments": {…}}</tool_call>, several a turn`,
+		Parsers: []string{DefaultParser, "qwen3_json"}, InTemplates: true, InRenderer: true, New: newHermes,
 	},
 })
 

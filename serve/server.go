@@ -65,7 +65,7 @@ type Options struct {
 	Root      string   // what /v1/models tells as root
 	Vocab     int      // prompt ids must be below it
 
-	ToolParser string           // one of Agents.Parsers: the form in which the model writes calls; "": hermes
+	ToolParser string           // one of Agents.Parsers: the form in which the model writes calls; "": agents.DefaultParser
 	Agents     *agents.Registry // call formats that ToolParser names; nil: those of package agents
 
 	APIKey       string        // "": none is asked for, and only requests to a loopback host are served
@@ -118,7 +118,7 @@ func New(o Options) (*Server, error) {
 		return nil, fmt.Errorf("serve: Vocab is %d, it must be at least 1", o.Vocab)
 	}
 	if o.ToolParser == "" {
-		o.ToolParser = "hermes"
+		o.ToolParser = agents.DefaultParser
 	}
 	if o.Agents == nil {
 		o.Agents = agents.NewRegistry()
