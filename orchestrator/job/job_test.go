@@ -10,7 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/tools"
 )
 
 const good = `version: 1
@@ -137,6 +139,46 @@ func TestKindsHaveTheirFormat(t *testing.T) {
 		require.NoError(t, err, "%s", j.Source())
 		require.Equal(t, j.Agent, again.Agent)
 	}
+}
+
+// Kinds and formats of a program's own are checked like ours, and listed beside them.
+func TestKindsOfAProgram(t *testing.T) {
+	known := agents.NewRegistry()
+	factory := func([]tools.Spec, agents.FormatOptions) (agents.Format, error) { return nil, nil }
+	require.NoError(t, known.AddKind(agents.Kind{Name: "maze", Description: "walks", Format: agents.FormatSpec{Name: "steps", OneTool: true, New: factory}}))
+	require.NoError(t, known.AddFormat(agents.FormatSpec{Name: "jumps", Kind: "maze", New: factory}))
+	require.NoError(t, known.AddFormat(agents.FormatSpec{Name: "one", OneTool: true, New: factory}))
+	o := job.Options{Agents: known}
+	for text, want := range map[string]string{
+		"agent: {kind: maze, tools: [a]}": "steps", "agent: {kind: maze, format: jumps}": "jumps", "agent: {kind: custom, format: one, tools: [a]}": "one",
+	} {
+		j, err := parse(good+text, o)
+		require.NoError(t, err, text)
+		require.Equal(t, want, j.Agent.Format, text)
+		again, err := j.ParseAs("/jobs/job.yaml", j.Source())
+		require.NoError(t, err)
+		require.Equal(t, j.Agent, again.Agent)
+	}
+	for text, want := range map[string]string{
+		"agent: {kind: maze}":                           "/jobs/job.yaml:6:8: agent.tools: kind maze calls exactly one tool, which takes one text; got 0",
+		"agent: {kind: custom, format: one}":            "/jobs/job.yaml:6:8: agent.tools: format one calls exactly one tool, which takes one text; got 0",
+		"agent: {kind: maze, format: jump, tools: [a]}": `/jobs/job.yaml:6:29: agent.format: there is no "jump"; allowed with kind maze: steps, jumps; nearest: jumps`,
+		"agent: {kind: react, format: jumps}":           "/jobs/job.yaml:6:30: agent.format: jumps is a format of kind maze, and the kind is react; change one of the two",
+		"agent: {kind: custom, format: jumps}":          "/jobs/job.yaml:6:31: agent.format: jumps is a format of kind maze; set that kind, or name a format that the program added",
+		"agent: {kind: mase}":                           `/jobs/job.yaml:6:15: agent.kind: "mase" is not allowed; allowed: tool_call, action, code, custom, maze, react, search_r1; nearest: maze`,
+	} {
+		_, err := parse(good+text, o)
+		require.EqualError(t, err, want)
+	}
+	_, err := parse(good+"agent: {kind: maze}", job.Options{})
+	require.ErrorContains(t, err, `agent.kind: "maze" is not allowed`)
+
+	data, err := json.Marshal(job.Schema(known))
+	require.NoError(t, err)
+	require.Contains(t, string(data), `"enum":["tool_call","action","code","custom","maze","react","search_r1"]`)
+	require.Contains(t, string(data), "maze: walks")
+	require.Contains(t, string(data), "maze: steps, jumps")
+	require.Contains(t, string(data), "custom: one")
 }
 
 func TestNotAJob(t *testing.T) {
