@@ -84,7 +84,7 @@ func (w words) Decode(ids []int32, skipSpecial bool) string {
 // realTemplates are the texts of real chat templates by name.
 func realTemplates(t testing.TB) map[string]string {
 	t.Helper()
-	f, err := os.Open("template/testdata/templates.json.gz")
+	f, err := os.Open("../jinja/testdata/templates.json.gz")
 	require.NoError(t, err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)
