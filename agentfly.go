@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cli"
 	"github.com/agentfly/agentfly/internal/terminal"
@@ -51,9 +52,26 @@ func WithToolFactory(name, description string, f tools.Factory) Option {
 	return func(r *orchestrator.Registries) error { return r.Tools.Add(name, description, f) }
 }
 
-// WithFormat registers a call format, which agents of kind custom name: agent: {kind: custom, format: NAME}.
-func WithFormat(name string, f tools.FormatFactory) Option {
-	return func(r *orchestrator.Registries) error { return r.Tools.AddFormat(name, f) }
+// WithAgent registers a kind of agent, with the call format that is its own: agent: {kind: NAME}.
+func WithAgent(k agents.Kind) Option {
+	return func(r *orchestrator.Registries) error { return r.Agents.AddKind(k) }
+}
+
+// WithAgentFactory registers a kind of agent whose call format a factory makes for a job's tools: agent: {kind: NAME}.
+func WithAgentFactory(name, description string, f agents.FormatFactory) Option {
+	return WithAgent(agents.Kind{Name: name, Description: description, Format: agents.FormatSpec{New: f}})
+}
+
+// WithFormat registers a call format with all that it declares: the kind of agents that can name it, vLLM's names of it, and what chat
+// templates know of it.
+func WithFormat(s agents.FormatSpec) Option {
+	return func(r *orchestrator.Registries) error { return r.Agents.AddFormat(s) }
+}
+
+// WithFormatFactory registers a call format that a factory makes for a job's tools, for agents of kind custom: agent: {kind: custom, format:
+// NAME}.
+func WithFormatFactory(name, description string, f agents.FormatFactory) Option {
+	return WithFormat(agents.FormatSpec{Name: name, Description: description, New: f})
 }
 
 // WithReward registers a reward under its own name.
@@ -139,7 +157,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 }
 
 func registries(options []Option) (orchestrator.Registries, error) {
-	r := orchestrator.Registries{Tools: tools.NewCatalog(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
+	r := orchestrator.Registries{Tools: tools.NewCatalog(), Agents: agents.NewRegistry(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
 	if err := errors.Join(
 		r.Tools.Register(calculator.New(), tools.NewAnswer(), tools.NewSummarize()),
 		code.Add(r.Tools), files.Add(r.Tools),

@@ -109,7 +109,7 @@ func one(x *cli.Context, what string) (string, error) {
 	return x.Args().First(), nil
 }
 
-func load(x *cli.Context) (*job.Job, error) {
+func (e *env) load(x *cli.Context) (*job.Job, error) {
 	path, err := one(x, "the job file")
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func load(x *cli.Context) (*job.Job, error) {
 	if x.IsSet("seed") {
 		sets = append(sets, fmt.Sprintf("seed=%d", x.Uint64("seed")))
 	}
-	j, err := job.Load(path, sets...)
+	j, err := job.LoadWith(path, job.Options{Set: sets, Agents: e.registries.Agents})
 	if err == nil && x.String("output") != "" {
 		j.Output = x.String("output")
 	}

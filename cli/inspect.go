@@ -199,7 +199,7 @@ func (c inspectCommands) loss(x *cli.Context) error {
 }
 
 func (c inspectCommands) trajectory(x *cli.Context) error {
-	return orchestrator.EachStored(x.String("run"), x.String("id"), x.Int("limit"), func(r store.Record, decode func([]int32) string) error {
+	return orchestrator.EachStored(x.String("run"), x.String("id"), x.Int("limit"), c.registries.Agents, func(r store.Record, decode func([]int32) string) error {
 		if x.Bool("view") {
 			_, err := io.WriteString(c.out, view(r, decode))
 			return err

@@ -29,7 +29,7 @@ func (c jobCommands) command() *cli.Command {
 }
 
 func (c jobCommands) validate(x *cli.Context) error {
-	j, err := load(x)
+	j, err := c.load(x)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (c jobCommands) agreed(path string, notRun []string) bool {
 }
 
 func (c jobCommands) effective(x *cli.Context) error {
-	j, err := load(x)
+	j, err := c.load(x)
 	if err != nil {
 		return err
 	}
@@ -99,4 +99,4 @@ func (c jobCommands) effective(x *cli.Context) error {
 	return err
 }
 
-func (c jobCommands) schema(*cli.Context) error { return c.print(job.Schema()) }
+func (c jobCommands) schema(*cli.Context) error { return c.print(job.Schema(c.registries.Agents)) }

@@ -9,6 +9,9 @@ import (
 // listings are the commands that list what job files can name, beside tools list.
 func (e *env) listings() []*cli.Command {
 	return []*cli.Command{
+		{Name: "agents", Usage: "look at kinds of agents", Subcommands: []*cli.Command{
+			{Name: "list", Usage: "list the kinds of agents and the call formats that job files can name", Action: e.listAgents},
+		}},
 		{Name: "rewards", Usage: "look at rewards", Subcommands: []*cli.Command{
 			{Name: "list", Usage: "list the rewards that job files can name", Action: e.listRewards},
 		}},
@@ -16,6 +19,24 @@ func (e *env) listings() []*cli.Command {
 			{Name: "list", Usage: "list the advantage estimators and losses that job files can name, with their formulas", Action: e.listAlgorithms},
 		}},
 	}
+}
+
+// listAgents prints each kind with its formats, its own first.
+func (e *env) listAgents(*cli.Context) error {
+	known := e.registries.Agents
+	for _, name := range known.KindNames() {
+		kind, _ := known.Kind(name)
+		if _, err := fmt.Fprintf(e.text, "%-16s %s\n", name, kind.Description); err != nil {
+			return err
+		}
+		for _, format := range known.FormatNames(name) {
+			spec, _ := known.Format(format)
+			if _, err := fmt.Fprintf(e.text, "  %-14s %s\n", format, spec.Description); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (e *env) listRewards(*cli.Context) error {

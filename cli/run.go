@@ -44,7 +44,7 @@ func (c runCommands) all() []*cli.Command {
 }
 
 func (c runCommands) train(x *cli.Context) error {
-	j, err := load(x)
+	j, err := c.load(x)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (c runCommands) replay(x *cli.Context) error {
 }
 
 func (c runCommands) eval(x *cli.Context) error {
-	j, err := load(x)
+	j, err := c.load(x)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (c runCommands) watch(x *cli.Context, quiet float64) (context.Context, func
 }
 
 func (c runCommands) rollout(x *cli.Context) error {
-	j, err := load(x)
+	j, err := c.load(x)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/engines/local"
 	"github.com/agentfly/agentfly/internal/httpserver"
 	"github.com/agentfly/agentfly/masks"
@@ -37,7 +38,7 @@ func (c serveCommand) command() *cli.Command {
 			&cli.Int64Flag{Name: "kv-cache-memory-bytes", Usage: "memory of the cache of keys and values; default holds 32768 tokens, or one completion"},
 			&cli.StringFlag{Name: "dtype", Value: "auto", Usage: "auto (float32), float32 or bfloat16: type of the matrices that sampling reads"},
 			&cli.StringFlag{Name: "logprobs-mode", Value: "raw_logprobs", Usage: "raw_logprobs or processed_logprobs (after temperature and truncation)"},
-			&cli.StringFlag{Name: "tool-call-parser", Value: "hermes", Usage: "form of tool calls: " + strings.Join(serve.ToolParsers(), ", ")},
+			&cli.StringFlag{Name: "tool-call-parser", Value: agents.DefaultParser, Usage: "form of tool calls: " + strings.Join(c.registries.Agents.Parsers(), ", ")},
 			&cli.StringFlag{Name: "template-date", Usage: "`YYYY-MM-DD` that a chat template which asks for the day is told, or today; default is what the model was trained with, where its folder records it, else today"},
 			&cli.BoolFlag{Name: "enable-auto-tool-choice", Usage: "as in vLLM; always on"},
 			&cli.BoolFlag{Name: "weight-updates", Usage: "offer /collective_rpc reload_weights, which reads folders of this machine"},
@@ -46,8 +47,8 @@ func (c serveCommand) command() *cli.Command {
 	}
 }
 
-// checkServe refuses flags before anything is loaded.
-func checkServe(x *cli.Context) error {
+// checkServe refuses flags before anything is loaded. parsers are the values of --tool-call-parser.
+func checkServe(x *cli.Context, parsers []string) error {
 	if err := httpserver.CheckKey(x.String("host"), x.String("host"), x.String("api-key")); err != nil {
 		return usagef("--host %v", err)
 	}
@@ -71,7 +72,7 @@ func checkServe(x *cli.Context) error {
 		}
 	}
 	for flag, allowed := range map[string][]string{
-		"dtype": {"auto", "float", "float32", "bfloat16"}, "logprobs-mode": {"raw_logprobs", "processed_logprobs"}, "tool-call-parser": serve.ToolParsers(),
+		"dtype": {"auto", "float", "float32", "bfloat16"}, "logprobs-mode": {"raw_logprobs", "processed_logprobs"}, "tool-call-parser": parsers,
 	} {
 		if !slices.Contains(allowed, x.String(flag)) {
 			return usagef("--%s is %q; allowed: %v", flag, x.String(flag), allowed)
@@ -83,7 +84,7 @@ func checkServe(x *cli.Context) error {
 func (c serveCommand) serve(x *cli.Context) error {
 	path, err := one(x, "a folder, a .gguf or a hub id")
 	if err == nil {
-		err = checkServe(x)
+		err = checkServe(x, c.registries.Agents.Parsers())
 	}
 	if err != nil {
 		return err
@@ -121,7 +122,7 @@ func (c serveCommand) server(x *cli.Context, path string, p *policy.Policy, engi
 	o := serve.Options{
 		Engine: engine, Tokenizer: p.Tokenizer, StopIDs: p.StopIDs, Models: x.StringSlice("served-model-name"), Root: path, Vocab: p.Config.VocabSize,
 		APIKey: x.String("api-key"), RawLogprobs: x.String("logprobs-mode") == "raw_logprobs", MaxQueue: x.Int("max-queue"),
-		MaxLogprobs: x.Int("max-logprobs"), Version: c.version, ToolParser: x.String("tool-call-parser"),
+		MaxLogprobs: x.Int("max-logprobs"), Version: c.version, ToolParser: x.String("tool-call-parser"), Agents: c.registries.Agents,
 		Warn: func(text string) { fmt.Fprintln(c.errOut, "agentfly: "+text) },
 		Stats: func() serve.Stats {
 			s := engine.Stats()

@@ -13,6 +13,7 @@ import (
 	"github.com/wangkuiyi/gotorch"
 
 	"github.com/agentfly/agentfly"
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/tools"
 )
@@ -110,27 +111,27 @@ func TestARunWhoseLossPanicsEndsWithAMessage(t *testing.T) {
 }
 
 // mute is a format that panics when it is asked for its stop strings.
-type mute struct{ tools.Format }
+type mute struct{ agents.Format }
 
 func (mute) Stops() []string { panic("no strings") }
 
 // unmarked is one that panics when it is asked for its marks.
-type unmarked struct{ tools.Format }
+type unmarked struct{ agents.Format }
 
 func (unmarked) Marks() []string { panic("no marks") }
 
 // A panic of a format before the first rollout is an error of the job, at its key.
 func TestAFormatThatPanicsBeforeTheFirstRollout(t *testing.T) {
 	for name, wrong := range map[string]struct {
-		of  func(tools.Format) tools.Format
+		of  func(agents.Format) agents.Format
 		say string
 	}{
-		"mute":     {func(f tools.Format) tools.Format { return mute{f} }, "no strings"},
-		"unmarked": {func(f tools.Format) tools.Format { return unmarked{f} }, "no marks"},
+		"mute":     {func(f agents.Format) agents.Format { return mute{f} }, "no strings"},
+		"unmarked": {func(f agents.Format) agents.Format { return unmarked{f} }, "no marks"},
 	} {
 		var out, errs bytes.Buffer
-		format := agentfly.WithFormat(name, func(specs []tools.Spec, o tools.FormatOptions) (tools.Format, error) {
-			f, err := tools.NewFormat("tags", specs, o)
+		format := agentfly.WithFormatFactory(name, "wrong on purpose", func(specs []tools.Spec, o agents.FormatOptions) (agents.Format, error) {
+			f, err := agents.NewFormat("tags", specs, o)
 			return wrong.of(f), err
 		})
 		status := agentfly.Run(context.Background(), []string{

@@ -39,7 +39,6 @@ func TestChatMLProbes(t *testing.T) {
 	ok, reason := r.AppendOnly()
 	require.True(t, ok, reason)
 	require.True(t, r.ToolsInSystemPrompt())
-	require.False(t, r.StripsContent())
 }
 
 // conversation samples the completions of a trajectory of two turns and returns the sample.

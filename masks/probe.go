@@ -60,10 +60,6 @@ func (r *Renderer) findStops() error {
 	for _, id := range r.options.StopIDs {
 		add(id)
 	}
-	spaced := append(slices.Clone(turn[:1]), trajectory.Text("assistant", "\n "+probeAnswer+" \n"), turn[0])
-	if full, err := r.render(spaced, nil, true); err == nil {
-		r.strips = !strings.Contains(full, "\n "+probeAnswer+" \n")
-	}
 	if len(r.stopIDs) == 0 {
 		return fmt.Errorf("masks: no stop token: the model has neither an eos token nor an eos_token_id and the chat template writes none after the assistant's content")
 	}

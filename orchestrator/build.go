@@ -2,7 +2,6 @@ package orchestrator
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/engines"
@@ -33,6 +33,7 @@ import (
 // Registries hold what job files name.
 type Registries struct {
 	Tools      *tools.Catalog
+	Agents     *agents.Registry // kinds of agents and call formats; nil: those of package agents
 	Rewards    *rewards.Registry
 	Algorithms *algorithms.Registry
 }
@@ -48,7 +49,8 @@ type session struct {
 	weights   weightSync
 	mirror    *mirror // that the local engine reads instead of the policy's model; nil for none
 	renderer  *masks.Renderer
-	marks     []string // of the format: texts that stay special tokens
+	agent     *agents.Agent
+	marks     []string // of the agent: texts that stay special tokens
 	resources *resources.Resources
 	rollout   rollout.Sampler
 	notes     []string         // what the user should know of how the job runs
@@ -64,11 +66,11 @@ func newSession(j *job.Job) *session {
 	return s
 }
 
-// equip makes the job's tools, with the format in which they are called, and its rewards: what is wrong with them is told before a model is
+// equip makes the job's tools, the agent that calls them, and its rewards: what is wrong with them is told before a model is
 // opened.
 func (s *session) equip(ctx context.Context, r Registries) (err error) {
 	defer watchdog.Enter(ctx, "start", "tools and rewards").Leave()
-	s.rollout.Tools, s.rollout.Format, err = makeTools(ctx, s.job, r.Tools, s.resources, tools.Options{Report: s.panics()})
+	s.rollout.Tools, s.agent, err = makeTools(ctx, s.job, r, s.resources, tools.Options{Report: s.panics()})
 	var wrong error
 	s.rollout.Reward, wrong = makeReward(s.job, r.Rewards.Builder(ctx, s.resources))
 	return errors.Join(err, wrong)
@@ -108,12 +110,8 @@ func (s *session) open(ctx context.Context, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	err = s.guardFormat(func() error {
-		s.marks = tools.MarksOf(s.rollout.Format)
-		return nil
-	})
-	if err != nil {
-		return err
+	if s.marks, err = s.agent.Marks(); err != nil {
+		return s.agentError(err)
 	}
 	if s.renderer, err = masks.NewRenderer(s.policy.Tokenizer, compiled, masks.Options{
 		StopIDs: s.policy.StopIDs, Now: now, Markup: j.Agent.SpecialTokens == "markup", Marks: s.marks, AssistantMarkup: j.SFT != nil,
@@ -194,9 +192,8 @@ func (s *session) overrideTemplate() error {
 	return nil
 }
 
-// guardFormat calls f, which asks the job's format. A panic of the format is a fault of the job.
-func (s *session) guardFormat(f func() error) error {
-	err := panics.Guard("the format "+s.job.Agent.Format, f)
+// agentError is an error of the job's agent: a panic of its format is a fault of the job.
+func (s *session) agentError(err error) error {
 	if caught := (*panics.Error)(nil); errors.As(err, &caught) {
 		return s.job.Fail("agent.format", "%v", err)
 	}
@@ -205,22 +202,19 @@ func (s *session) guardFormat(f func() error) error {
 
 // makeRollout puts tools, policy and engine together.
 func (s *session) makeRollout() error {
-	j, chosen, format := s.job, s.rollout.Tools, s.rollout.Format
+	j, chosen := s.job, s.rollout.Tools
 	chosen.Measure(s.policy.Tokenizer)
-	var prefix []trajectory.Message
-	var schemas []json.RawMessage
-	var stops []string
-	err := s.guardFormat(func() (err error) {
-		prefix, schemas, err = s.prompt(format, chosen.Specs())
-		stops = format.Stops()
-		return err
-	})
+	prompt, err := s.prompt()
 	if err != nil {
 		return err
 	}
+	stops, err := s.agent.Stops()
+	if err != nil {
+		return s.agentError(err)
+	}
 	kept := masks.Kept(s.policy.Tokenizer, s.marks)
 	s.rollout = rollout.Sampler{
-		Engine: s.engine, Renderer: s.renderer, Format: format, Tools: chosen, Reward: s.rollout.Reward, Schemas: schemas, Prefix: prefix,
+		Engine: s.engine, Renderer: s.renderer, Format: s.agent.Format, Tools: chosen, Reward: s.rollout.Reward, Schemas: prompt.Schemas, Prefix: prompt.Messages,
 		Decode: func(ids []int32) string { return masks.DecodeKeeping(s.policy.Tokenizer, ids, kept) },
 		Sampling: engines.Sampling{
 			MaxTokens: j.Rollout.MaxNewTokens, Temperature: j.Rollout.Temperature, TopP: j.Rollout.TopP, TopK: j.Rollout.TopK,
@@ -252,13 +246,13 @@ func (s *session) panics() func(tool string, err error, trace []byte) {
 	}
 }
 
-// makeTools makes the job's tools, with its deadline for a call, and the format in which they are called.
-func makeTools(ctx context.Context, j *job.Job, all *tools.Catalog, r *resources.Resources, o tools.Options) (*tools.Registry, tools.Format, error) {
+// makeTools makes the job's tools, with its deadline for a call, and the agent that calls them.
+func makeTools(ctx context.Context, j *job.Job, all Registries, r *resources.Resources, o tools.Options) (*tools.Registry, *agents.Agent, error) {
 	o.Timeout, o.MaxTokens = job.Seconds(j.Rollout.ToolTimeout), j.Rollout.ToolTokens
 	chosen, whole := tools.NewRegistry(o), true
 	for i, ref := range j.Agent.Tools {
 		path := fmt.Sprintf("agent.tools.%d", i)
-		made, err := all.Make(ctx, r, ref)
+		made, err := all.Tools.Make(ctx, r, ref)
 		if notRun(err) {
 			whole = false
 			continue
@@ -278,11 +272,11 @@ func makeTools(ctx context.Context, j *job.Job, all *tools.Catalog, r *resources
 			}
 		}
 	}
-	format, err := makeFormat(ctx, j, all, r, chosen.Specs())
+	agent, err := makeAgent(ctx, j, all.Agents, r, chosen.Specs())
 	if err != nil && !whole { // it may want the tools that are not there
 		return chosen, nil, nil
 	}
-	return chosen, format, err
+	return chosen, agent, err
 }
 
 // notRun says that a job is only looked at, and that something of it cannot be made without running what it names: resources.Run.
@@ -291,24 +285,21 @@ func notRun(err error) bool {
 	return errors.As(err, &left)
 }
 
-// makeFormat makes the call format of the agent's kind.
-func makeFormat(ctx context.Context, j *job.Job, all *tools.Catalog, r *resources.Resources, specs []tools.Spec) (tools.Format, error) {
-	o := tools.FormatOptions{ObservationRole: j.Agent.ObservationRole}
-	if j.Agent.Python != "" {
-		f, err := tools.NewPythonFormat(ctx, r, j.Agent.Python, specs, o)
-		if notRun(err) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, j.Fail("agent.python", "%s", job.Plain(err, "tools: "))
-		}
-		return f, nil
+// makeAgent makes the job's agent for its tools.
+func makeAgent(ctx context.Context, j *job.Job, all *agents.Registry, r *resources.Resources, specs []tools.Spec) (*agents.Agent, error) {
+	a, err := all.New(ctx, r, agents.Config{
+		Format: j.Agent.Format, Python: j.Agent.Python, System: j.Agent.System, Instructions: j.Agent.Instructions,
+		ObservationRole: j.Agent.ObservationRole,
+	}, specs)
+	switch {
+	case notRun(err):
+		return nil, nil
+	case err != nil && j.Agent.Python != "":
+		return nil, j.Fail("agent.python", "%s", job.Plain(err, "agents: "))
+	case err != nil:
+		return nil, j.Fail("agent.format", "%s", job.Plain(err, "agents: "))
 	}
-	f, err := all.Format(j.Agent.Format, specs, o)
-	if err != nil {
-		return nil, j.Fail("agent.format", "%s", job.Plain(err, "tools: "))
-	}
-	return f, nil
+	return a, nil
 }
 
 // newResources are what the job's tools and rewards share. look: nothing that the job names is run.
@@ -341,52 +332,22 @@ func makeReward(j *job.Job, b *rewards.Builder) (rewards.Reward, error) {
 	return sum, nil
 }
 
-// inTemplates are the formats that chat templates describe: what a template does with tools is that of its model.
-var inTemplates = []string{"hermes", "llama3_json", "mistral", "qwen3_coder"}
-
-// describesTools says that the chat template tells the model of its tools. Where a template ignores them, the renderer writes them into the
-// system prompt in the words of hermes.
-func (s *session) describesTools(format tools.Format) bool {
-	if s.engine != nil && !s.engine.Capabilities().TokenIDs { // what takes messages renders no schemas
-		return false
-	}
-	return slices.Contains(inTemplates, format.Name()) && (format.Name() == "hermes" || !s.renderer.ToolsInSystemPrompt())
-}
-
-// prompt is what precedes the task's messages, and the schemas for the chat template. Formats that templates do not know describe themselves
-// in the system prompt.
-func (s *session) prompt(format tools.Format, specs []tools.Spec) ([]trajectory.Message, []json.RawMessage, error) {
-	a := s.job.Agent
-	system := a.System
-	var schemas []json.RawMessage
-	switch {
-	case !a.Instructions || len(specs) == 0:
-	case s.describesTools(format):
-		data, err := tools.OpenAI(specs)
-		if err != nil {
-			return nil, nil, err
+// prompt is what precedes the messages of every task.
+func (s *session) prompt() (p agents.Prompt, err error) {
+	t := agents.Template{Renders: s.engine == nil || s.engine.Capabilities().TokenIDs, IgnoresTools: s.renderer.ToolsInSystemPrompt()}
+	var examples []trajectory.Message
+	if path := s.job.Agent.Examples; path != "" {
+		if examples, err = data.ReadExamples(s.job.Resolve(path)); err != nil {
+			return p, err
 		}
-		if err := json.Unmarshal(data, &schemas); err != nil {
-			return nil, nil, err
-		}
-		if s.renderer.ToolsInSystemPrompt() {
-			s.notes = append(s.notes, "the chat template ignores tools; their schemas stand in the system prompt, in training, evaluation and serving alike")
-		}
-	default:
-		if system != "" {
-			system += "\n\n"
-		}
-		system += format.Instructions()
 	}
-	var prefix []trajectory.Message
-	if system != "" {
-		prefix = append(prefix, trajectory.Text("system", system))
+	if p, err = s.agent.Prompt(t, examples); err != nil {
+		return p, s.agentError(err)
 	}
-	if a.Examples == "" {
-		return prefix, schemas, nil
+	if p.Schemas != nil && t.IgnoresTools {
+		s.notes = append(s.notes, "the chat template ignores tools; their schemas stand in the system prompt, in training, evaluation and serving alike")
 	}
-	examples, err := data.ReadExamples(s.job.Resolve(a.Examples))
-	return append(prefix, examples...), schemas, err
+	return p, nil
 }
 
 // trainer makes the trainer whose writes to the parameters go through the engine's barrier, if there is one, with what the algorithm needs

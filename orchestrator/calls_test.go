@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
@@ -27,7 +28,7 @@ func hermesRollout(t testing.TB, respond func(r engines.Request) (engines.Comple
 	r.Tools = tools.NewRegistry(tools.Options{})
 	require.NoError(t, r.Tools.Register(all...))
 	var err error
-	r.Format, err = tools.NewFormat("hermes", r.Tools.Specs(), tools.FormatOptions{ObservationRole: "user"})
+	r.Format, err = agents.NewFormat("hermes", r.Tools.Specs(), agents.FormatOptions{ObservationRole: "user"})
 	require.NoError(t, err)
 	r.Sampling.Stop, r.MaxTotal = r.Format.Stops(), 20_000
 	r.Sampling.MaxTokens = 4000
@@ -228,7 +229,7 @@ func TestToolsOfAJob(t *testing.T) {
 		require.NoError(t, err)
 		shared := newResources(j, nil, false)
 		defer shared.Close()
-		r, _, err := makeTools(t.Context(), j, catalog, shared, tools.Options{Tokenizer: letters{}})
+		r, _, err := makeTools(t.Context(), j, Registries{Tools: catalog, Agents: agents.NewRegistry()}, shared, tools.Options{Tokenizer: letters{}})
 		return r, err
 	}
 	r, err := open("shout, {name: many, names: [a, b], timeout: 1, concurrency: 2}")

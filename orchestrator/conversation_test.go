@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/jinja"
@@ -107,7 +108,7 @@ func TestSummarizeIsTheOnlyCallOfItsTurn(t *testing.T) {
 		return engines.Completion{TokenIDs: append(letters{}.Encode(both), end)}, nil
 	}, tools.NewSummarize())
 	var err error
-	r.Format, err = tools.NewFormat("hermes", r.Tools.Specs(), tools.FormatOptions{ObservationRole: "user"})
+	r.Format, err = agents.NewFormat("hermes", r.Tools.Specs(), agents.FormatOptions{ObservationRole: "user"})
 	require.NoError(t, err)
 	r.Sampling.MaxTokens, r.Sampling.Stop = 200, nil
 	tr := r.Sample(t.Context(), rollout.Place{Task: task("a", "1+1?", "2")})
@@ -254,13 +255,13 @@ func TestATemplateThatDropsThoughtsBeginsASample(t *testing.T) {
 
 // broken is a format whose code fails.
 type broken struct {
-	tools.Format
+	agents.Format
 	parse, observe error
 }
 
-func (b broken) Parse(ctx context.Context, completion string) (tools.Parsed, error) {
+func (b broken) Parse(ctx context.Context, completion string) (agents.Parsed, error) {
 	if b.parse != nil {
-		return tools.Parsed{}, b.parse
+		return agents.Parsed{}, b.parse
 	}
 	return b.Format.Parse(ctx, completion)
 }
@@ -286,16 +287,16 @@ func TestAFormatThatFailsFailsItsTrajectory(t *testing.T) {
 }
 
 // late is a format that honours its context and nothing else; wild one that panics.
-type late struct{ tools.Format }
+type late struct{ agents.Format }
 
-func (late) Parse(ctx context.Context, _ string) (tools.Parsed, error) {
+func (late) Parse(ctx context.Context, _ string) (agents.Parsed, error) {
 	<-ctx.Done()
-	return tools.Parsed{}, ctx.Err()
+	return agents.Parsed{}, ctx.Err()
 }
 
-type wild struct{ tools.Format }
+type wild struct{ agents.Format }
 
-func (wild) Parse(context.Context, string) (tools.Parsed, error) { panic("a map of nothing") }
+func (wild) Parse(context.Context, string) (agents.Parsed, error) { panic("a map of nothing") }
 
 // A format that hangs or panics fails its trajectory, by name, and is what the watchdog says is waited for.
 func TestAFormatThatHangsOrPanicsFailsItsTrajectory(t *testing.T) {

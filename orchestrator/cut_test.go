@@ -8,11 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/rewards"
-	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -50,7 +50,7 @@ func TestACutCompletionIsNeitherACallNorAnAnswer(t *testing.T) {
 func TestACutFragmentIsNoAnswerOfAWholeTextFormat(t *testing.T) {
 	r := newRollout(t, func(engines.Request) (engines.Completion, error) { return cutBy("5") })
 	var err error
-	r.Format, err = tools.NewFormat("hermes", r.Tools.Specs(), tools.FormatOptions{})
+	r.Format, err = agents.NewFormat("hermes", r.Tools.Specs(), agents.FormatOptions{})
 	require.NoError(t, err)
 	tr := r.Sample(t.Context(), rollout.Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"})
 	require.Equal(t, trajectory.StopMaxTokens, tr.StopReason)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/engines/scripted"
@@ -68,7 +69,7 @@ func TestARunThatIsInterruptedBeforeItGoesOnIsResumable(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	r := Registries{Tools: tools.NewCatalog(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
+	r := Registries{Tools: tools.NewCatalog(), Agents: agents.NewRegistry(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
 	require.NoError(t, r.Tools.Register(calculator.New()))
 	_, err = Train(ctx, j, r, Options{Resume: true, Out: io.Discard})
 	require.ErrorIs(t, err, ErrInterrupted)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/engines/scripted"
@@ -87,7 +88,7 @@ func nappingOn(t *testing.T, data job.Data, groups int, settings job.Rollout, a 
 	r.rollout.Tools = tools.NewRegistry(tools.Options{Timeout: time.Minute})
 	require.NoError(t, r.rollout.Tools.Register(nap))
 	var err error
-	r.rollout.Format, err = tools.NewFormat("tags", r.rollout.Tools.Specs(), tools.FormatOptions{})
+	r.rollout.Format, err = agents.NewFormat("tags", r.rollout.Tools.Specs(), agents.FormatOptions{})
 	require.NoError(t, err)
 	r.rollout.Sampling.Stop, r.rollout.MaxTurns = r.rollout.Format.Stops(), 6
 	r.rollout.Deadline = job.Seconds(settings.Timeout)

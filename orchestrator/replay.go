@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/processes"
@@ -63,7 +64,7 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 		return job.InputError(err)
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
-	j, err := recordedJob(dir, from)
+	j, err := recordedJob(dir, from, r.Agents)
 	if err != nil {
 		return err
 	}
@@ -101,8 +102,8 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 	return t.replayed(ctx, from, dir, last.Step, out)
 }
 
-// recordedJob reads the job as it ran.
-func recordedJob(dir string, from *store.Store) (*job.Job, error) {
+// recordedJob reads the job as it ran, with the kinds and formats of agents that are known.
+func recordedJob(dir string, from *store.Store, known *agents.Registry) (*job.Job, error) {
 	path, err := from.Fact(runfolder.JobFact)
 	if err != nil {
 		return nil, err
@@ -114,7 +115,7 @@ func recordedJob(dir string, from *store.Store) (*job.Job, error) {
 	if path == "" {
 		return nil, job.InputError(fmt.Errorf("orchestrator: replay: the run in %s kept no log that could be replayed", dir))
 	}
-	j, err := job.Parse(path, text, job.Options{})
+	j, err := job.Parse(path, text, job.Options{Agents: known})
 	switch {
 	case err != nil:
 		return nil, err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/engines/scripted"
 	"github.com/agentfly/agentfly/jinja"
@@ -105,7 +106,7 @@ func newRollout(t testing.TB, respond func(r engines.Request) (engines.Completio
 	require.NoError(t, err)
 	registry := tools.NewRegistry(tools.Options{Timeout: 50 * time.Millisecond})
 	require.NoError(t, registry.Register(append([]tools.Tool{calculator.New()}, more...)...))
-	format, err := tools.NewFormat("tags", registry.Specs(), tools.FormatOptions{})
+	format, err := agents.NewFormat("tags", registry.Specs(), agents.FormatOptions{})
 	require.NoError(t, err)
 	answer, err := rewards.Prebuilt().Builder(t.Context(), nil).Make("final_answer", nil)
 	require.NoError(t, err)
@@ -434,7 +435,7 @@ func TestTrajectoriesRunAtOnce(t *testing.T) {
 	r.Tools = tools.NewRegistry(tools.Options{Timeout: 20 * time.Second})
 	require.NoError(t, r.Tools.Register(wait))
 	var err error
-	r.Format, err = tools.NewFormat("tags", r.Tools.Specs(), tools.FormatOptions{})
+	r.Format, err = agents.NewFormat("tags", r.Tools.Specs(), agents.FormatOptions{})
 	require.NoError(t, err)
 	r.Sampling.Stop = r.Format.Stops()
 	groups, err := r.Groups(context.Background(), "train", 0, []trajectory.Task{task("a", "1?", "1"), task("b", "1?", "1")}, 32, nil)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/policy"
@@ -14,14 +15,14 @@ import (
 var errEnough = errors.New("enough")
 
 // EachStored calls f for the stored trajectories of a run folder, for the one with an id where id is not empty, and for limit at most
-// where limit is not 0. decode is the run's own: see decoder.
-func EachStored(dir, id string, limit int, f func(r store.Record, decode func([]int32) string) error) error {
+// where limit is not 0. decode is the run's own: see decoder, for which known are the kinds of agents that its job may name.
+func EachStored(dir, id string, limit int, known *agents.Registry, f func(r store.Record, decode func([]int32) string) error) error {
 	db, err := store.OpenReader(filepath.Join(dir, "store.db"))
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	decode := decoder(dir)
+	decode := decoder(dir, known)
 	n := 0
 	err = db.Each(id, func(r store.Record) error {
 		if limit > 0 && n >= limit {
@@ -38,9 +39,9 @@ func EachStored(dir, id string, limit int, f func(r store.Record, decode func([]
 
 // decoder decodes with the tokenizer of the run's last checkpoint, or of the job's model before there is one. Without
 // either it shows the ids.
-func decoder(dir string) func([]int32) string {
+func decoder(dir string, known *agents.Registry) func([]int32) string {
 	paths := []string{filepath.Join(dir, "checkpoints", "last")}
-	if j, err := job.Load(filepath.Join(dir, "job.yaml")); err == nil {
+	if j, err := job.LoadWith(filepath.Join(dir, "job.yaml"), job.Options{Agents: known}); err == nil {
 		paths = append(paths, j.Model.Path)
 	}
 	for _, path := range paths {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/jinja"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/tools"
@@ -97,14 +98,14 @@ func TestFormatsUnderTheirTemplates(t *testing.T) {
 			renderer, err := masks.NewRenderer(enc, tmpl, masks.Options{})
 			require.NoError(t, err)
 			require.False(t, renderer.ToolsInSystemPrompt())
-			format, err := tools.NewFormat(c.format, spec, tools.FormatOptions{})
+			format, err := agents.NewFormat(c.format, spec, agents.FormatOptions{})
 			require.NoError(t, err)
 			history := []trajectory.Message{trajectory.Text("user", "1?")}
 			_, text, err := renderer.Prompt(history, schemas, true)
 			require.NoError(t, err)
 			require.Contains(t, text, "calculator")
 			ids := append(enc.Encode(c.call), 256)
-			completion := masks.DecodeKeeping(enc, ids[:len(ids)-1], masks.Kept(enc, tools.MarksOf(format)))
+			completion := masks.DecodeKeeping(enc, ids[:len(ids)-1], masks.Kept(enc, agents.MarksOf(format)))
 			parsed, err := format.Parse(t.Context(), completion)
 			require.NoError(t, err)
 			require.Len(t, parsed.Calls, 1)
@@ -143,7 +144,7 @@ func TestRealTemplatesThatOpenAThought(t *testing.T) {
 		for _, question := range []string{"1?", "What does <think> mean?", "<think>"} {
 			_, text, err := renderer.Prompt([]trajectory.Message{trajectory.Text("user", question)}, nil, true)
 			require.NoError(t, err)
-			require.Equal(t, opens, tools.OpensThought(text), "%s %q", name, text)
+			require.Equal(t, opens, agents.OpensThought(text), "%s %q", name, text)
 		}
 	}
 }
@@ -153,13 +154,13 @@ func TestRealTemplatesThatOpenAThought(t *testing.T) {
 func TestThoughtsInSpecialTokens(t *testing.T) {
 	enc := marked{"</s>", "<think>", "</think>"}
 	spec := []tools.Spec{calculator.New().Spec()}
-	format, err := tools.NewFormat("hermes", spec, tools.FormatOptions{})
+	format, err := agents.NewFormat("hermes", spec, agents.FormatOptions{})
 	require.NoError(t, err)
-	kept := masks.Kept(enc, tools.MarksOf(format))
+	kept := masks.Kept(enc, agents.MarksOf(format))
 	const call, draft = `<tool_call>{"name": "calculator", "arguments": {"expression": "1"}}</tool_call>`, `<tool_call>{"name": "calculator", "arguments": {"expression": "2"}}</tool_call>`
 	for prompt, said := range map[string]string{"q<think>\n": draft + "</think>" + call, "q": "<think>" + draft + "</think>" + call} {
 		completion := masks.DecodeKeeping(enc, enc.Encode(said), kept)
-		parsed, err := tools.ParseBehind(t.Context(), format, prompt, completion)
+		parsed, err := agents.ParseBehind(t.Context(), format, prompt, completion)
 		require.NoError(t, err)
 		require.Len(t, parsed.Calls, 1, prompt)
 		require.JSONEq(t, `{"expression": "1"}`, string(parsed.Calls[0].Arguments))
@@ -167,7 +168,7 @@ func TestThoughtsInSpecialTokens(t *testing.T) {
 	const source = "{% for m in messages %}{{ m.content.split('</think>')[-1] if m.role == 'assistant' else m.content }}</s>{% endfor %}"
 	tmpl, err := jinja.Compile(source, jinja.Options{EOSToken: "</s>"})
 	require.NoError(t, err)
-	renderer, err := masks.NewRenderer(enc, tmpl, masks.Options{Marks: tools.MarksOf(format)})
+	renderer, err := masks.NewRenderer(enc, tmpl, masks.Options{Marks: agents.MarksOf(format)})
 	require.NoError(t, err)
 	_, text, err := renderer.Prompt([]trajectory.Message{trajectory.Text("user", "</s>"), trajectory.Text("assistant", "<think>hm</think>5"), trajectory.Text("user", "u")}, nil, true)
 	require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/jinja"
@@ -87,7 +88,7 @@ func TestAThoughtThatThePromptOpened(t *testing.T) {
 			r := newRollout(t, func(engines.Request) (engines.Completion, error) { return say(c.completion) })
 			r.MaxTurns, r.Sampling.MaxTokens, r.Sampling.Stop = 1, 200, nil // a stop string would end the completion within the thought
 			var err error
-			r.Format, err = tools.NewFormat(c.format, r.Tools.Specs(), tools.FormatOptions{})
+			r.Format, err = agents.NewFormat(c.format, r.Tools.Specs(), agents.FormatOptions{})
 			require.NoError(t, err)
 			tmpl, err := jinja.Compile(thinkingML, jinja.Options{EOSToken: "<|im_end|>"})
 			require.NoError(t, err)

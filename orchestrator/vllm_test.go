@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/engines"
@@ -36,7 +37,7 @@ import (
 )
 
 func prebuilt(t *testing.T) Registries {
-	r := Registries{Tools: tools.NewCatalog(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
+	r := Registries{Tools: tools.NewCatalog(), Agents: agents.NewRegistry(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
 	require.NoError(t, r.Tools.Register(calculator.New()))
 	return r
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/tools"
@@ -98,7 +99,7 @@ type chatJob struct {
 	base    chatReply
 	choices []*choice
 	detail  engines.Detail
-	format  tools.Format // nil: calls are not looked for
+	format  agents.Format // nil: calls are not looked for
 }
 
 func (s *Server) answerChat(w http.ResponseWriter, r *http.Request, p *places, in *chatRequest) error {
@@ -196,11 +197,11 @@ func (s *Server) chatJob(ctx context.Context, in *chatRequest) (*chatJob, error)
 	j.choices = s.choices(id, &in.sampling, params, [][]int32{prompt}, []int{want})
 	for _, c := range j.choices {
 		if j.format != nil {
-			c.calls = tools.NewSplitter(j.format, !or(in.Parallel, true))
-			if tools.OpensThought(text) {
+			c.calls = agents.NewSplitter(j.format, !or(in.Parallel, true))
+			if agents.OpensThought(text) {
 				c.calls.InThought()
 			}
-			c.text.tokenizer = keeping{s.o.Tokenizer, masks.Kept(s.o.Tokenizer, tools.MarksOf(j.format))}
+			c.text.tokenizer = keeping{s.o.Tokenizer, masks.Kept(s.o.Tokenizer, agents.MarksOf(j.format))}
 		}
 	}
 	return j, nil
@@ -267,7 +268,7 @@ func (s *Server) render(ctx context.Context, raw, schemas []json.RawMessage, add
 }
 
 // toolFormat checks the tools and the tool choice; nil says that calls are not looked for.
-func (s *Server) toolFormat(in *chatRequest) (tools.Format, error) {
+func (s *Server) toolFormat(in *chatRequest) (agents.Format, error) {
 	specs := make([]tools.Spec, 0, len(in.Tools))
 	for i, t := range in.Tools {
 		var tool struct {
@@ -388,7 +389,7 @@ func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, p *places, j
 // deltas are the chunks for what c has not told. Logprobs and ids go with the first of them.
 func (s *Server) deltas(j *chatJob, c *choice) []chatChoice {
 	tokens, text := c.news()
-	parts := []tools.Piece{{Content: text}}
+	parts := []agents.Piece{{Content: text}}
 	if c.calls != nil {
 		before := c.calls.Calls()
 		parts = c.calls.Push(text)

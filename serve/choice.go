@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/engines"
-	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -27,10 +27,10 @@ type choice struct {
 	reason any             // stop_reason: nil, the stop token's id or the stop string
 	cached int
 
-	sent      int             // tokens that the stream has told of
-	sentText  int             // bytes of output
-	offset    int             // of the next token's text, for text_offset
-	calls     *tools.Splitter // nil: calls are not looked for
+	sent      int              // tokens that the stream has told of
+	sentText  int              // bytes of output
+	offset    int              // of the next token's text, for text_offset
+	calls     *agents.Splitter // nil: calls are not looked for
 	announced bool
 }
 

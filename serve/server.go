@@ -24,6 +24,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/internal/httpserver"
 	"github.com/agentfly/agentfly/internal/wording"
@@ -64,7 +65,8 @@ type Options struct {
 	Root      string   // what /v1/models tells as root
 	Vocab     int      // prompt ids must be below it
 
-	ToolParser string // one of ToolParsers: the form in which the model writes calls; "": hermes
+	ToolParser string           // one of Agents.Parsers: the form in which the model writes calls; "": agents.DefaultParser
+	Agents     *agents.Registry // call formats that ToolParser names; nil: those of package agents
 
 	APIKey       string        // "": none is asked for, and only requests to a loopback host are served
 	RawLogprobs  bool          // logprobs at temperature 1, untruncated; else of the distribution that was sampled
@@ -116,10 +118,13 @@ func New(o Options) (*Server, error) {
 		return nil, fmt.Errorf("serve: Vocab is %d, it must be at least 1", o.Vocab)
 	}
 	if o.ToolParser == "" {
-		o.ToolParser = "hermes"
+		o.ToolParser = agents.DefaultParser
 	}
-	if toolParsers[o.ToolParser] == "" {
-		return nil, fmt.Errorf("serve: there is no tool parser %q; allowed: %v", o.ToolParser, ToolParsers())
+	if o.Agents == nil {
+		o.Agents = agents.NewRegistry()
+	}
+	if _, ok := o.Agents.Parser(o.ToolParser); !ok {
+		return nil, fmt.Errorf("serve: there is no tool parser %q; allowed: %v", o.ToolParser, o.Agents.Parsers())
 	}
 	if o.MaxQueue == 0 {
 		o.MaxQueue = 1024

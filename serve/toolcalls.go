@@ -1,25 +1,17 @@
 package serve
 
 import (
-	"maps"
 	"slices"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/tools"
 )
 
-// toolParsers are vLLM's names of the forms in which models write calls, and ours.
-var toolParsers = map[string]string{
-	"hermes": "hermes", "qwen3_json": "hermes", "llama3_json": "llama3_json", "llama4_json": "llama3_json", "mistral": "mistral",
-	"qwen3_coder": "qwen3_coder", "qwen3_xml": "qwen3_coder",
-}
-
-// ToolParsers are the names that Options.ToolParser takes, sorted.
-func ToolParsers() []string { return slices.Sorted(maps.Keys(toolParsers)) }
-
 // parser makes the format of a request's tools.
-func (s *Server) parser(specs []tools.Spec) (tools.Format, error) {
-	return tools.NewFormat(toolParsers[s.o.ToolParser], specs, tools.FormatOptions{})
+func (s *Server) parser(specs []tools.Spec) (agents.Format, error) {
+	of, _ := s.o.Agents.Parser(s.o.ToolParser)
+	return s.o.Agents.NewFormat(of.Name, specs, agents.FormatOptions{})
 }
 
 // keeping is a tokenizer whose special tokens that begin a call, or are the tags of a thought, are text.

@@ -1,12 +1,16 @@
 package serve
 
 import (
+	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/engines/scripted"
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -32,6 +36,31 @@ func TestToolParsers(t *testing.T) {
 			require.Equal(t, c.want, h.saidStream(weather))
 		})
 	}
+}
+
+// shout is a format of a program's own: CALL NAME!
+type shout struct{ agents.Format }
+
+func (shout) Parse(_ context.Context, completion string) (agents.Parsed, error) {
+	if name, ok := strings.CutPrefix(completion, "CALL "); ok {
+		return agents.Parsed{Calls: []trajectory.ToolCall{{Name: strings.TrimSuffix(name, "!"), Arguments: []byte("{}")}}}, nil
+	}
+	return agents.Parsed{Answer: completion, HasAnswer: true}, nil
+}
+
+// A format that a program registers is served under the parser name that it declares.
+func TestToolParserOfAProgram(t *testing.T) {
+	known := agents.NewRegistry()
+	require.NoError(t, known.AddFormat(agents.FormatSpec{
+		Name: "shout", Parsers: []string{"shouting"}, New: func([]tools.Spec, agents.FormatOptions) (agents.Format, error) { return shout{}, nil },
+	}))
+	h := start(t, scripted.Options{Respond: says("CALL clock!")}, func(o *Options) { o.Agents, o.ToolParser = known, "shouting" })
+	const clock = `"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"clock"}}]`
+	want := said{"", [][2]string{{"clock", "{}"}}, "tool_calls"}
+	require.Equal(t, want, h.saidWhole(clock))
+	require.Equal(t, want, h.saidStream(clock))
+	_, err := New(Options{Engine: scripted.New(scripted.Options{}), Tokenizer: letters{}, Models: []string{"m"}, Vocab: vocabulary, Agents: known, ToolParser: "shout"})
+	require.EqualError(t, err, `serve: there is no tool parser "shout"; allowed: [hermes llama3_json llama4_json mistral qwen3_coder qwen3_json qwen3_xml shouting]`)
 }
 
 // Special tokens that begin no call stay out of the text, and without tools all do.

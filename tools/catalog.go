@@ -31,7 +31,6 @@ type Factory func(ctx context.Context, r *resources.Resources, params map[string
 type Catalog struct {
 	named   map[string]named
 	sources map[string]Factory
-	formats map[string]FormatFactory // beside those of this package
 }
 
 type named struct {
@@ -41,13 +40,13 @@ type named struct {
 
 // NewCatalog returns an empty catalog.
 func NewCatalog() *Catalog {
-	return &Catalog{map[string]named{}, map[string]Factory{}, map[string]FormatFactory{}}
+	return &Catalog{map[string]named{}, map[string]Factory{}}
 }
 
 // Add adds a tool that a factory makes, under its name and with a description for people.
 func (c *Catalog) Add(name, description string, f Factory) error {
 	switch {
-	case !namePattern.MatchString(name):
+	case !ValidName(name):
 		return fmt.Errorf("tools: register %q: a name has 1 to 64 letters, digits, _ or -", name)
 	case f == nil:
 		return fmt.Errorf("tools: register %q: the factory is nil", name)
@@ -100,7 +99,7 @@ func (c *Catalog) Make(ctx context.Context, r *resources.Resources, ref Ref) ([]
 		if len(c.named) == 0 {
 			return nil, fmt.Errorf("tools: there is no tool %q; no tool is registered", wording.Clip(ref.Name, 64))
 		}
-		return nil, fmt.Errorf("tools: there is no tool %q%s; the tools are %s", wording.Clip(ref.Name, 64), suggest(ref.Name, c.Names()), strings.Join(c.Names(), ", "))
+		return nil, fmt.Errorf("tools: there is no tool %q%s; the tools are %s", wording.Clip(ref.Name, 64), wording.DidYouMean(ref.Name, c.Names()), strings.Join(c.Names(), ", "))
 	}
 	made, err := panics.Value("its factory", func() ([]Tool, error) { return f(ctx, r, ref.Params) })
 	if err != nil {
@@ -126,7 +125,7 @@ func pick(what string, made []Tool, only []string) ([]Tool, error) {
 	for _, name := range only {
 		at := slices.Index(names, name)
 		if at < 0 {
-			return nil, fmt.Errorf("tools: %s: there is no tool %q%s; its tools are %s", what, wording.Clip(name, 64), suggest(name, names), strings.Join(names, ", "))
+			return nil, fmt.Errorf("tools: %s: there is no tool %q%s; its tools are %s", what, wording.Clip(name, 64), wording.DidYouMean(name, names), strings.Join(names, ", "))
 		}
 		out = append(out, made[at])
 	}

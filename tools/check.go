@@ -20,20 +20,12 @@ func (s *Schema) Check(data []byte) error {
 	d.UseNumber()
 	var v any
 	if err := d.Decode(&v); err != nil {
-		return fmt.Errorf("the arguments are not JSON (%s); write %s", jsonReason(err), s.Usage())
+		return fmt.Errorf("the arguments are not JSON (%s); write %s", wording.JSONReason(err), s.Usage())
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("there is text after the arguments' JSON object; write only %s", s.Usage())
 	}
 	return s.check("", v, 0)
-}
-
-// jsonReason shortens what encoding/json says.
-func jsonReason(err error) string {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return "it ends too early"
-	}
-	return strings.TrimPrefix(err.Error(), "json: ")
 }
 
 func (s *Schema) check(path string, v any, depth int) error {
@@ -100,7 +92,7 @@ func (s *Schema) checkObject(path string, v map[string]any, depth int) error {
 		switch {
 		case slices.Contains(known, name):
 		case s.Closed:
-			return fmt.Errorf("there is no argument %q%s; the arguments are %s", join(path, name), suggest(name, known), s.Usage())
+			return fmt.Errorf("there is no argument %q%s; the arguments are %s", join(path, name), wording.DidYouMean(name, known), s.Usage())
 		case s.Values != nil:
 			if err := s.Values.check(join(path, name), v[name], depth+1); err != nil {
 				return err

@@ -73,7 +73,7 @@ func ReadArguments(arguments json.RawMessage, into any) error {
 	case errors.As(err, &wrong):
 		return fmt.Errorf("the argument %q cannot hold the %s; write another value", wrong.Field, wording.Clip(wrong.Value, 60))
 	case err != nil:
-		return fmt.Errorf("the arguments cannot be read: %s", jsonReason(err))
+		return fmt.Errorf("the arguments cannot be read: %s", wording.JSONReason(err))
 	}
 	return nil
 }
@@ -199,7 +199,7 @@ func addFields(s *Schema, t reflect.Type, inside []reflect.Type) error {
 				return fmt.Errorf("field %s: %w", f.Name, err)
 			}
 		}
-		if s.property(name) != nil {
+		if s.Property(name) != nil {
 			return fmt.Errorf("field %s: the name %q is used twice", f.Name, name)
 		}
 		s.Properties = append(s.Properties, Property{Name: name, Schema: p})
@@ -236,7 +236,8 @@ func addEnum(s *Schema, values string) error {
 	return nil
 }
 
-func (s *Schema) property(name string) *Schema {
+// Property is the schema of a property; nil for none of that name.
+func (s *Schema) Property(name string) *Schema {
 	for _, p := range s.Properties {
 		if p.Name == name {
 			return p.Schema

@@ -25,7 +25,7 @@ func (w wildEnd) End(string) {
 	}
 }
 
-// What makes tools and formats, and what a tool does beside its calls, may panic: the error names it, and others go on.
+// What makes tools, and what a tool does beside its calls, may panic: the error names it, and others go on.
 func TestPanicsBesideCallsAreErrors(t *testing.T) {
 	c := NewCatalog()
 	none := resources.New(resources.Options{})
@@ -39,13 +39,6 @@ func TestPanicsBesideCallsAreErrors(t *testing.T) {
 	_, err = c.Make(t.Context(), none, Ref{Name: "many", Only: []string{"x"}})
 	require.ErrorContains(t, err, "tools: many: the Spec of a tools.unspecified panicked: no config, at ")
 	require.ErrorContains(t, NewRegistry(Options{}).Register(unspecified{}), "tools: register: the Spec of a tools.unspecified panicked: no config, at ")
-
-	require.NoError(t, c.AddFormat("wild", func([]Spec, FormatOptions) (Format, error) { panic("no grammar") }))
-	require.NoError(t, c.AddFormat("none", func([]Spec, FormatOptions) (Format, error) { return nil, nil }))
-	_, err = c.Format("wild", nil, FormatOptions{})
-	require.Regexp(t, `^tools: format wild: its factory panicked: no grammar, at \S+panics_test\.go:\d+$`, err.Error())
-	_, err = c.Format("none", nil, FormatOptions{})
-	require.EqualError(t, err, "tools: format none: its factory returned no format")
 
 	var reported []string
 	r := NewRegistry(Options{Report: func(tool string, err error, trace []byte) {

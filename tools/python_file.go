@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"unicode/utf8"
 
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/python"
 	"github.com/agentfly/agentfly/resources"
 )
@@ -100,7 +101,7 @@ func observation(result json.RawMessage) (Observation, error) {
 	d := json.NewDecoder(bytes.NewReader(result))
 	d.UseNumber()
 	if err := d.Decode(&info); err != nil {
-		return Observation{}, fmt.Errorf("the result cannot be read: %s", jsonReason(err))
+		return Observation{}, fmt.Errorf("the result cannot be read: %s", wording.JSONReason(err))
 	}
 	o := Observation{Text: text}
 	delete(info, "observation")
@@ -128,7 +129,7 @@ func asText(v json.RawMessage) (string, error) {
 	}
 	var b bytes.Buffer
 	if err := json.Compact(&b, v); err != nil {
-		return "", fmt.Errorf("the result cannot be read: %s", jsonReason(err))
+		return "", fmt.Errorf("the result cannot be read: %s", wording.JSONReason(err))
 	}
 	return b.String(), nil
 }

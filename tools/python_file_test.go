@@ -8,11 +8,12 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/sandbox"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
-	"github.com/stretchr/testify/require"
 )
 
 func pythonSource(t *testing.T, text string, params map[string]any) (*tools.Registry, []string, error) {
@@ -218,31 +219,6 @@ def who():
 	require.NoError(t, err)
 	t.Setenv("AGENTFLY_TEST_SECRET", "secret")
 	require.Equal(t, "[]", invoke(t, r, "a", "who", `{}`).Observation)
-}
-
-func TestPythonFormat(t *testing.T) {
-	if _, err := exec.LookPath("python3"); err != nil {
-		t.Skip("python3 is not on PATH: apt-get install python3")
-	}
-	r := resources.New(resources.Options{})
-	t.Cleanup(func() { require.NoError(t, r.Close()) })
-	specs := []tools.Spec{{Name: "calculator", Description: "Computes."}}
-	f, err := tools.NewPythonFormat(t.Context(), r, filepath.Join("..", "python", "testdata", "suite", "reader.py"), specs, tools.FormatOptions{})
-	require.NoError(t, err)
-	require.Equal(t, "Tools: calculator", f.Instructions())
-	require.Equal(t, []string{"\nSAW"}, f.Stops())
-	p, err := f.Parse(t.Context(), "I add.\nCALL calculator 1 + 1\nCALL")
-	require.NoError(t, err)
-	require.Len(t, p.Calls, 1)
-	require.JSONEq(t, `{"expression": "1 + 1"}`, string(p.Calls[0].Arguments))
-	require.Equal(t, []string{"a call is CALL NAME TEXT"}, p.Errors)
-	p, err = f.Parse(t.Context(), "ANSWER 2")
-	require.NoError(t, err)
-	require.True(t, p.HasAnswer)
-	require.Equal(t, "2", p.Answer)
-	m, err := f.Observe(t.Context(), []trajectory.ToolResult{{Call: trajectory.ToolCall{Name: "calculator"}, Observation: "2"}})
-	require.NoError(t, err)
-	require.Equal(t, []trajectory.Message{trajectory.Text("user", "SAW 2")}, m)
 }
 
 // A file in the place of a name is the first that people write.

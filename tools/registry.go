@@ -31,6 +31,9 @@ const (
 
 var namePattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
+// ValidName tells whether a tool can have the name: 1 to 64 letters, digits, _ or -.
+func ValidName(name string) bool { return namePattern.MatchString(name) }
+
 // Registry holds tools by name. Register everything first; from then on all other methods are safe for concurrent use.
 type Registry struct {
 	options Options
@@ -85,7 +88,7 @@ func (r *Registry) RegisterAs(t Tool, ref Ref) error {
 	if err != nil {
 		return fmt.Errorf("tools: register: %w", err)
 	}
-	if !namePattern.MatchString(spec.Name) {
+	if !ValidName(spec.Name) {
 		return fmt.Errorf("tools: register %q: a name has 1 to 64 letters, digits, _ or -", spec.Name)
 	}
 	if broken, ok := t.(interface{ Err() error }); ok && broken.Err() != nil {
@@ -166,16 +169,7 @@ func (r *Registry) lookup(name string) (*entry, error) {
 	if len(names) == 0 {
 		return nil, fmt.Errorf("there is no tool %q; no tool is registered", wording.Clip(name, 64))
 	}
-	return nil, fmt.Errorf("there is no tool %q%s; the tools are %s", wording.Clip(name, 64), suggest(name, names), strings.Join(names, ", "))
-}
-
-// suggest returns ` (did you mean "x"?)` for the known name nearest to name, or "" when none is near.
-func suggest(name string, known []string) string {
-	n := wording.Nearest(name, known)
-	if n == "" {
-		return ""
-	}
-	return fmt.Sprintf(" (did you mean %q?)", n)
+	return nil, fmt.Errorf("there is no tool %q%s; the tools are %s", wording.Clip(name, 64), wording.DidYouMean(name, names), strings.Join(names, ", "))
 }
 
 // Select returns a registry of the named tools. Limits and caches stay common to both.

@@ -6,33 +6,33 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
 // words is a format of this module's own, for agents of kind custom: "compute EXPRESSION" calls the calculator, "say ANSWER" is the final
-// answer, and the model reads "saw OBSERVATION". Package tools says of each method what it is for.
+// answer, and the model reads "saw OBSERVATION". Package agents says of each method what it is for.
 type words struct{ role string }
 
-func newWords(_ []tools.Spec, o tools.FormatOptions) (tools.Format, error) {
+func newWords(_ []tools.Spec, o agents.FormatOptions) (agents.Format, error) {
 	return words{cmp.Or(o.ObservationRole, "user")}, nil
 }
 
-func (words) Name() string         { return "words" }
 func (words) Instructions() string { return "Write compute and an expression, or say and the answer." }
 func (words) Stops() []string      { return nil }
 
 // Parse makes calls, an answer, or an error that says how to do it right.
-func (words) Parse(_ context.Context, completion string) (tools.Parsed, error) {
+func (words) Parse(_ context.Context, completion string) (agents.Parsed, error) {
 	word, rest, _ := strings.Cut(strings.TrimSpace(completion), " ")
 	switch {
 	case word == "compute" && rest != "":
 		arguments, err := json.Marshal(map[string]string{"expression": rest})
-		return tools.Parsed{Calls: []trajectory.ToolCall{{Name: "calculator", Arguments: arguments}}}, err
+		return agents.Parsed{Calls: []trajectory.ToolCall{{Name: "calculator", Arguments: arguments}}}, err
 	case word == "say" && rest != "":
-		return tools.Parsed{Answer: rest, HasAnswer: true}, nil
+		return agents.Parsed{Answer: rest, HasAnswer: true}, nil
 	}
-	return tools.Parsed{Errors: []string{"write compute and an expression, or say and the answer"}}, nil
+	return agents.Parsed{Errors: []string{"write compute and an expression, or say and the answer"}}, nil
 }
 
 // Observe writes what the calls of a turn gave.

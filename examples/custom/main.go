@@ -17,7 +17,7 @@ func main() { agentfly.Main(options()...) }
 // options are what this binary adds to what job files can name.
 func options() []agentfly.Option {
 	return append([]agentfly.Option{
-		agentfly.WithTool(letters()), agentfly.WithReward(brevity()), agentfly.WithFormat("words", newWords), agentfly.WithEstimator(medianSpec()),
+		agentfly.WithTool(letters()), agentfly.WithReward(brevity()), agentfly.WithFormatFactory("words", "compute EXPRESSION, or say ANSWER", newWords), agentfly.WithEstimator(medianSpec()),
 	}, losses()...)
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly"
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
-	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -41,9 +41,9 @@ func TestTool(t *testing.T) {
 }
 
 func TestFormat(t *testing.T) {
-	f, err := newWords(nil, tools.FormatOptions{})
+	f, err := newWords(nil, agents.FormatOptions{})
 	require.NoError(t, err)
-	for in, want := range map[string]tools.Parsed{
+	for in, want := range map[string]agents.Parsed{
 		" compute 1 + 1\n": {Calls: []trajectory.ToolCall{{Name: "calculator", Arguments: []byte(`{"expression":"1 + 1"}`)}}},
 		"say 2":            {Answer: "2", HasAnswer: true},
 		"say":              {Errors: []string{"write compute and an expression, or say and the answer"}},
@@ -63,6 +63,80 @@ func TestFormat(t *testing.T) {
 	status, _, errOut = run(t, "job", "validate", "--set", "agent.format=word", "agent.yaml")
 	require.Equal(t, 2, status)
 	require.Contains(t, errOut, `there is no format "word" (did you mean "words"?)`)
+}
+
+// A format with all that it can declare, and a kind of agent, are named by job files, the server and the listings like ours: nothing but the
+// options of this binary says so.
+func TestAgentsOfThisBinary(t *testing.T) {
+	own := append(options(),
+		agentfly.WithAgentFactory("talk", "an agent that computes aloud", newWords),
+		agentfly.WithAgent(agents.Kind{
+			Name: "chat", Description: "an agent with two formats",
+			Format: agents.FormatSpec{Name: "aloud", Description: "compute EXPRESSION", Parsers: []string{"aloud_v2"}, InTemplates: true, New: newWords},
+		}),
+		agentfly.WithFormat(agents.FormatSpec{Name: "murmur", Kind: "chat", Description: "the same, quietly", Parsers: []string{"murmur"}, New: newWords}),
+	)
+	with := func(args ...string) (status int, out, errOut string) {
+		var o, e bytes.Buffer
+		status = agentfly.Run(t.Context(), append([]string{"custom"}, args...), bytes.NewReader(nil), &o, &e, own...)
+		return status, o.String(), e.String()
+	}
+	for _, agent := range []string{"{kind: talk, tools: [calculator]}", "{kind: chat, tools: [calculator]}", "{kind: chat, format: murmur, tools: [calculator]}"} {
+		status, out, errOut := with("job", "validate", "--set", "agent="+agent, "agent.yaml")
+		require.Zero(t, status, errOut)
+		require.Equal(t, "agent.yaml: ok\n", out)
+	}
+	status, _, errOut := with("job", "validate", "--set", "agent.kind=chad", "agent.yaml")
+	require.Equal(t, 2, status)
+	require.Contains(t, errOut, `agent.kind: "chad" is not allowed; allowed: tool_call, action, chat, code, custom, react, search_r1, talk; nearest: chat`)
+	status, _, errOut = with("job", "validate", "--set", "agent={kind: talk, format: murmur}", "agent.yaml")
+	require.Equal(t, 2, status)
+	require.Contains(t, errOut, "agent.format: murmur is a format of kind chat, and the kind is talk")
+
+	status, out, errOut := with("agents", "list")
+	require.Zero(t, status, errOut)
+	for _, line := range []string{
+		"talk             an agent that computes aloud\n", "chat             an agent with two formats\n  aloud          compute EXPRESSION\n  murmur         the same, quietly\n",
+		"  words          compute EXPRESSION, or say ANSWER\n", "  hermes         <tool_call>",
+	} {
+		require.Contains(t, out, line)
+	}
+	status, out, errOut = with("job", "schema")
+	require.Zero(t, status, errOut)
+	require.Contains(t, out, "chat: aloud, murmur")
+
+	status, _, errOut = with("serve", "--tool-call-parser", "mur", "nowhere")
+	require.Equal(t, 2, status)
+	require.Contains(t, errOut, "allowed: [aloud_v2 hermes llama3_json llama4_json mistral murmur qwen3_coder qwen3_json qwen3_xml]")
+	_, _, errOut = with("serve", "--tool-call-parser", "murmur", "nowhere")
+	require.NotContains(t, errOut, "tool-call-parser")
+
+	status, _, errOut = run(t, "job", "validate", "--set", "agent={kind: talk, tools: [calculator]}", "agent.yaml")
+	require.Equal(t, 2, status, "the kind is this binary's only with the option")
+	require.Contains(t, errOut, `agent.kind: "talk" is not allowed`)
+}
+
+// A run folder whose job names a kind of this binary is replayed, and goes on, with that kind.
+func TestARunOfAnOwnKind(t *testing.T) {
+	if !cgo.Available() {
+		t.Skip("built without libtorch; run scripts/torchgo test")
+	}
+	own := append(options(), agentfly.WithAgentFactory("talk", "an agent that computes aloud", newWords))
+	dir := filepath.Join(t.TempDir(), "run")
+	for _, args := range [][]string{
+		{"train", "--output", dir, "--set", "trainer.steps=2", "--set", "agent.kind=talk", "--set", "agent.format=talk", "agent.yaml"},
+		{"replay", dir},
+		{"train", "--output", dir, "--resume", "--set", "trainer.steps=3", "--set", "agent.kind=talk", "--set", "agent.format=talk", "agent.yaml"},
+		{"inspect", "trajectory", "--run", dir},
+	} {
+		var out, errs bytes.Buffer
+		status := agentfly.Run(t.Context(), append([]string{"custom"}, args...), bytes.NewReader(nil), &out, &errs, own...)
+		require.Zero(t, status, "%v: %s%s", args, out.String(), errs.String())
+		require.NotContains(t, out.String(), "cannot be read")
+	}
+	status, _, errs := run(t, "replay", dir)
+	require.Equal(t, 2, status)
+	require.Contains(t, errs, `agent.kind: "talk" is not allowed`)
 }
 
 // The format in Go samples, scores and trains as the same one in Python does, bit for bit.

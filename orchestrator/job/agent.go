@@ -1,51 +1,78 @@
 package job
 
 import (
+	"cmp"
+	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/agentfly/agentfly/agents"
 )
 
-// agentFormats are the formats of each kind of agent, its own first. A kind custom takes those that a program added.
-var agentFormats = map[string][]string{
-	"tool_call": {"hermes", "tags", "llama3_json", "mistral", "qwen3_coder"},
-	"react":     {"react"}, "code": {"fenced"}, "search_r1": {"search_r1"}, "action": {"action"},
-}
-
 // completeAgent fills in the format of the agent's kind.
-func (a *Agent) completeAgent() {
-	if own := agentFormats[a.Kind]; a.Format == "" && len(own) > 0 {
-		a.Format = own[0]
+func (a *Agent) completeAgent(known *agents.Registry) {
+	if kind, _ := known.Kind(a.Kind); a.Format == "" {
+		a.Format = kind.Format.Name
 	}
 }
 
 // checkAgent finds contradictions between the settings of an agent.
 func (d *decoder) checkAgent(a Agent, fail func(path, format string, args ...any)) {
-	own := agentFormats[a.Kind]
-	kind := ""
-	for k, formats := range agentFormats {
-		if slices.Contains(formats, a.Format) {
-			kind = k
-		}
-	}
+	own := d.agents.FormatNames(a.Kind)
+	format, registered := d.agents.Format(a.Format)
+	kind := cmp.Or(format.Kind, agents.Custom)
 	switch {
-	case a.Kind != "custom" && a.Python != "":
+	case a.Kind != agents.Custom && a.Python != "":
 		fail("agent.python", "kind %s has its own format; use kind custom, or leave it out", a.Kind)
-	case a.Kind != "custom" && kind == "" && len(own) > 1:
+	case a.Kind != agents.Custom && !registered && len(own) > 1:
 		fail("agent.format", "there is no %q; allowed with kind %s: %s%s", a.Format, a.Kind, strings.Join(own, ", "), near(a.Format, own))
-	case a.Kind != "custom" && kind == "":
+	case a.Kind != agents.Custom && !registered:
 		fail("agent.format", "%s, but kind %s writes %s; leave it out", a.Format, a.Kind, own[0])
-	case a.Kind != "custom" && kind != a.Kind:
+	case a.Kind != agents.Custom && kind != a.Kind:
 		fail("agent.format", "%s is a format of kind %s, and the kind is %s; change one of the two", a.Format, kind, a.Kind)
-	case a.Kind == "custom" && (a.Format == "") == (a.Python == ""):
+	case a.Kind == agents.Custom && (a.Format == "") == (a.Python == ""):
 		fail("agent", "kind custom needs exactly one of python (a file) and format (a name that the program added)")
-	case a.Kind == "custom" && kind != "":
+	case a.Kind != kind: // custom, and the format is another kind's
 		fail("agent.format", "%s is a format of kind %s; set that kind, or name a format that the program added", a.Format, kind)
 	}
-	if !slices.Contains([]string{"code", "search_r1", "action"}, a.Kind) {
-		return
-	}
 	sources := slices.ContainsFunc(a.Tools, func(t Tool) bool { return t.Source != "" })
-	if !sources && len(a.Tools) != 1 {
-		fail("agent.tools", "kind %s calls exactly one tool, which takes one text; got %d", a.Kind, len(a.Tools))
+	one, who := format.OneTool, "format "+a.Format
+	if its, _ := d.agents.Kind(a.Kind); its.Format.Name == a.Format || kind != a.Kind { // what is wrong with the format was said
+		one, who = its.Format.OneTool, "kind "+a.Kind
 	}
+	if one && !sources && len(a.Tools) != 1 {
+		fail("agent.tools", "%s calls exactly one tool, which takes one text; got %d", who, len(a.Tools))
+	}
+}
+
+// enumOf are the values that a field allows: those of its tag enum, or of the registry that its tag names has. nil: any.
+func enumOf(f reflect.StructField, known *agents.Registry) []string {
+	if f.Tag.Get("names") == "kinds" {
+		return known.KindNames()
+	}
+	if enum := f.Tag.Get("enum"); enum != "" {
+		return strings.Split(enum, "|")
+	}
+	return nil
+}
+
+// docOf describes a field, with what the registry that its tag names has.
+func docOf(f reflect.StructField, known *agents.Registry) string {
+	var list []string
+	switch f.Tag.Get("names") {
+	case "kinds":
+		for _, name := range known.KindNames() {
+			kind, _ := known.Kind(name)
+			list = append(list, name+": "+kind.Description)
+		}
+	case "formats":
+		for _, kind := range known.KindNames() {
+			if names := known.FormatNames(kind); len(names) > 0 {
+				list = append(list, kind+": "+strings.Join(names, ", "))
+			}
+		}
+	default:
+		return f.Tag.Get("doc")
+	}
+	return f.Tag.Get("doc") + ". " + strings.Join(list, "; ")
 }

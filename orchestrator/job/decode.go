@@ -9,6 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/internal/wording"
 )
 
@@ -23,6 +24,7 @@ type decoder struct {
 	secrets  map[string]string     // by path: what the copy of the job shows instead
 	problems []Problem
 	nodes    int
+	agents   *agents.Registry
 }
 
 func (d *decoder) fail(n *yaml.Node, format string, args ...any) {
@@ -195,7 +197,8 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, f reflect.StructField, pa
 }
 
 func (d *decoder) stringField(n *yaml.Node, v reflect.Value, f reflect.StructField, path string) {
-	if n.ShortTag() == "!!null" && f.Tag.Get("enum") == "" {
+	enum := enumOf(f, d.agents)
+	if n.ShortTag() == "!!null" && enum == nil {
 		return
 	}
 	before := len(d.problems)
@@ -203,11 +206,9 @@ func (d *decoder) stringField(n *yaml.Node, v reflect.Value, f reflect.StructFie
 	if len(d.problems) > before {
 		return
 	}
-	if enum := f.Tag.Get("enum"); enum != "" {
-		if allowed := strings.Split(enum, "|"); !slices.Contains(allowed, s) {
-			d.fail(n, "%s: %q is not allowed; allowed: %s%s", path, s, strings.Join(allowed, ", "), near(s, allowed))
-			return
-		}
+	if enum != nil && !slices.Contains(enum, s) {
+		d.fail(n, "%s: %q is not allowed; allowed: %s%s", path, s, strings.Join(enum, ", "), near(s, enum))
+		return
 	}
 	v.SetString(s)
 }

@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
 )
 
@@ -155,17 +156,17 @@ func text(s string) *yaml.Node {
 	return n
 }
 
-// Schema is the JSON schema of the dialect, for editors.
-func Schema() map[string]any {
-	s := schemaOf(reflect.TypeFor[Job](), reflect.StructField{})
+// Schema is the JSON schema of the dialect, for editors, with the kinds and formats of agents that are known; nil: those of package agents.
+func Schema(known *agents.Registry) map[string]any {
+	s := schemaOf(reflect.TypeFor[Job](), reflect.StructField{}, known)
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	s["title"] = "AgentFly job"
 	return s
 }
 
-func schemaOf(t reflect.Type, f reflect.StructField) map[string]any {
-	s := typeSchema(t, f)
-	doc := f.Tag.Get("doc")
+func schemaOf(t reflect.Type, f reflect.StructField, known *agents.Registry) map[string]any {
+	s := typeSchema(t, f, known)
+	doc := docOf(f, known)
 	if unit := f.Tag.Get("unit"); unit != "" {
 		doc += " (" + unit + ")"
 	}
@@ -175,19 +176,19 @@ func schemaOf(t reflect.Type, f reflect.StructField) map[string]any {
 	return s
 }
 
-func typeSchema(t reflect.Type, f reflect.StructField) map[string]any {
+func typeSchema(t reflect.Type, f reflect.StructField, known *agents.Registry) map[string]any {
 	if s, ok := customSchema(reflect.New(t).Interface()); ok {
 		return s
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return map[string]any{"oneOf": []any{map[string]any{"type": "null"}, schemaOf(t.Elem(), reflect.StructField{})}}
+		return map[string]any{"oneOf": []any{map[string]any{"type": "null"}, schemaOf(t.Elem(), reflect.StructField{}, known)}}
 	case reflect.Struct:
 		properties, required := map[string]any{}, []string{}
 		for i := range t.NumField() {
 			sub := t.Field(i)
 			if key := keyOf(sub); key != "" {
-				properties[key] = schemaOf(sub.Type, sub)
+				properties[key] = schemaOf(sub.Type, sub, known)
 				if sub.Tag.Get("need") == "true" {
 					required = append(required, key)
 				}
@@ -199,7 +200,7 @@ func typeSchema(t reflect.Type, f reflect.StructField) map[string]any {
 		}
 		return s
 	case reflect.Slice:
-		s := map[string]any{"type": []string{"array", "null"}, "items": schemaOf(t.Elem(), reflect.StructField{})}
+		s := map[string]any{"type": []string{"array", "null"}, "items": schemaOf(t.Elem(), reflect.StructField{}, known)}
 		if f.Tag.Get("need") != "" {
 			s["type"], s["minItems"] = "array", 1
 		}
@@ -207,10 +208,10 @@ func typeSchema(t reflect.Type, f reflect.StructField) map[string]any {
 	case reflect.Map:
 		return map[string]any{"type": []string{"object", "null"}, "additionalProperties": map[string]any{"type": "string"}}
 	}
-	return scalarSchema(t, f)
+	return scalarSchema(t, f, known)
 }
 
-func scalarSchema(t reflect.Type, f reflect.StructField) map[string]any {
+func scalarSchema(t reflect.Type, f reflect.StructField, known *agents.Registry) map[string]any {
 	s := map[string]any{}
 	l := limitsOf(f)
 	if l.hasMin {
@@ -229,8 +230,8 @@ func scalarSchema(t reflect.Type, f reflect.StructField) map[string]any {
 		s["default"] = standard == "true"
 	case reflect.String:
 		s["type"] = []string{"string", "null"}
-		if enum := f.Tag.Get("enum"); enum != "" {
-			s["type"], s["enum"] = "string", strings.Split(enum, "|")
+		if enum := enumOf(f, known); enum != nil {
+			s["type"], s["enum"] = "string", enum
 		}
 		if standard != "" {
 			s["default"] = standard

@@ -8,12 +8,14 @@
 // Paths are relative to the job file's folder, but output to the working folder. ${NAME} reads the environment; the copy of the job in a run folder keeps
 // the name, never the value.
 //
-// Tags: yaml, default (YAML), min and max (inclusive), above (exclusive minimum), enum (a|b), unit, doc, and the flag need.
+// Tags: yaml, default (YAML), min and max (inclusive), above (exclusive minimum), enum (a|b), names (kinds or formats: those that package agents has,
+// and the program added), unit, doc, and the flag need.
 package job
 
 import (
 	"fmt"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/tools"
 )
@@ -46,6 +48,7 @@ type Job struct {
 	source  []byte
 	secrets map[string]string         // by path of the value: what the copy of the job shows instead
 	at      func(path string) Problem // where a value stands
+	agents  *agents.Registry          // that its agent was checked against
 }
 
 // Nothing accepts null only: a key of the dialect that this version does not have.
@@ -113,8 +116,8 @@ type Serve struct {
 
 // Agent is how the model is prompted and read.
 type Agent struct {
-	Kind            string `yaml:"kind" default:"tool_call" enum:"tool_call|react|code|search_r1|action|custom" doc:"tool_call: calls in the model's own format, then a final answer; react: lines Thought, Action, Action Input, Final Answer; code: the first block of Python in a turn runs; search_r1: <search>, <information>, <answer>; action: one text a turn for the one tool; custom: a format of a Go program or of a Python file. See docs/tools.md"`
-	Format          string `yaml:"format" doc:"how a call is written; empty: the kind's own. tool_call: hermes (empty), tags, llama3_json, mistral or qwen3_coder; custom: a name that the program added; other kinds have one format each"`
+	Kind            string `yaml:"kind" default:"tool_call" names:"kinds" doc:"prompt, call format, stop rule and observation format in one; see docs/tools.md"`
+	Format          string `yaml:"format" names:"formats" doc:"how a call is written, a format of the kind; empty: the first of these"`
 	Python          string `yaml:"python" doc:"custom: a Python file with functions that carry @agent: parse(completion) and observe(results), and where wanted instructions(tools) and stops()"`
 	System          string `yaml:"system" doc:"system prompt"`
 	Examples        string `yaml:"examples" doc:"JSON lines of worked conversations {\"messages\": […]} that precede every task"`

@@ -10,7 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/tools"
 )
 
 const good = `version: 1
@@ -86,11 +88,11 @@ func TestProblemsBetweenValues(t *testing.T) {
 		"no room for a prompt":  {"rollout: {max_new_tokens: 64, max_tokens: 64}", "/jobs/job.yaml:6:27: rollout.max_new_tokens: 64 tokens do not fit into rollout.max_tokens (64) together with a prompt"},
 		"truncated sampling":    {"rollout: {top_k: 20}", "/jobs/job.yaml:6:18: rollout.top_k: 20: training needs the logprobs of the whole distribution that was sampled; this is for rollout and eval only, leave it out"},
 		"greedy training":       {"rollout: {temperature: 0}", "/jobs/job.yaml:6:24: rollout.temperature: 0 samples the same trajectory each time; training needs more"},
-		"unknown format":        {"agent: {format: tag}", `/jobs/job.yaml:6:17: agent.format: there is no "tag"; allowed with kind tool_call: hermes, tags, llama3_json, mistral, qwen3_coder; nearest: tags`},
+		"unknown format":        {"agent: {format: tag}", `/jobs/job.yaml:6:17: agent.format: there is no "tag"; allowed with kind tool_call: hermes, llama3_json, mistral, qwen3_coder, tags; nearest: tags`},
 		"a format of a kind":    {"agent: {format: react}", "/jobs/job.yaml:6:17: agent.format: react is a format of kind react, and the kind is tool_call; change one of the two"},
 		"a kind's own format":   {"agent: {kind: react, format: hermes}", "/jobs/job.yaml:6:30: agent.format: hermes is a format of kind tool_call, and the kind is react; change one of the two"},
 		"no format of a kind":   {"agent: {kind: code, format: x, tools: [calculator]}", "/jobs/job.yaml:6:29: agent.format: x, but kind code writes fenced; leave it out"},
-		"unknown kind":          {"agent: {kind: tool_cal}", `/jobs/job.yaml:6:15: agent.kind: "tool_cal" is not allowed; allowed: tool_call, react, code, search_r1, action, custom; nearest: tool_call`},
+		"unknown kind":          {"agent: {kind: tool_cal}", `/jobs/job.yaml:6:15: agent.kind: "tool_cal" is not allowed; allowed: tool_call, action, code, custom, react, search_r1; nearest: tool_call`},
 		"code without a tool":   {"agent: {kind: code}", "/jobs/job.yaml:6:8: agent.tools: kind code calls exactly one tool, which takes one text; got 0"},
 		"two tools for search":  {"agent: {kind: search_r1, tools: [calculator, summarize]}", `/jobs/job.yaml:6:33: agent.tools: kind search_r1 calls exactly one tool, which takes one text; got 2`},
 		"python without custom": {"agent: {python: a.py}", "/jobs/job.yaml:6:17: agent.python: kind tool_call has its own format; use kind custom, or leave it out"},
@@ -136,6 +138,46 @@ func TestKindsHaveTheirFormat(t *testing.T) {
 		require.NoError(t, err, "%s", j.Source())
 		require.Equal(t, j.Agent, again.Agent)
 	}
+}
+
+// Kinds and formats of a program's own are checked like ours, and listed beside them.
+func TestKindsOfAProgram(t *testing.T) {
+	known := agents.NewRegistry()
+	factory := func([]tools.Spec, agents.FormatOptions) (agents.Format, error) { return nil, nil }
+	require.NoError(t, known.AddKind(agents.Kind{Name: "maze", Description: "walks", Format: agents.FormatSpec{Name: "steps", OneTool: true, New: factory}}))
+	require.NoError(t, known.AddFormat(agents.FormatSpec{Name: "jumps", Kind: "maze", New: factory}))
+	require.NoError(t, known.AddFormat(agents.FormatSpec{Name: "one", OneTool: true, New: factory}))
+	o := job.Options{Agents: known}
+	for text, want := range map[string]string{
+		"agent: {kind: maze, tools: [a]}": "steps", "agent: {kind: maze, format: jumps}": "jumps", "agent: {kind: custom, format: one, tools: [a]}": "one",
+	} {
+		j, err := parse(good+text, o)
+		require.NoError(t, err, text)
+		require.Equal(t, want, j.Agent.Format, text)
+		again, err := j.ParseAs("/jobs/job.yaml", j.Source())
+		require.NoError(t, err)
+		require.Equal(t, j.Agent, again.Agent)
+	}
+	for text, want := range map[string]string{
+		"agent: {kind: maze}":                           "/jobs/job.yaml:6:8: agent.tools: kind maze calls exactly one tool, which takes one text; got 0",
+		"agent: {kind: custom, format: one}":            "/jobs/job.yaml:6:8: agent.tools: format one calls exactly one tool, which takes one text; got 0",
+		"agent: {kind: maze, format: jump, tools: [a]}": `/jobs/job.yaml:6:29: agent.format: there is no "jump"; allowed with kind maze: steps, jumps; nearest: jumps`,
+		"agent: {kind: react, format: jumps}":           "/jobs/job.yaml:6:30: agent.format: jumps is a format of kind maze, and the kind is react; change one of the two",
+		"agent: {kind: custom, format: jumps}":          "/jobs/job.yaml:6:31: agent.format: jumps is a format of kind maze; set that kind, or name a format that the program added",
+		"agent: {kind: mase}":                           `/jobs/job.yaml:6:15: agent.kind: "mase" is not allowed; allowed: tool_call, action, code, custom, maze, react, search_r1; nearest: maze`,
+	} {
+		_, err := parse(good+text, o)
+		require.EqualError(t, err, want)
+	}
+	_, err := parse(good+"agent: {kind: maze}", job.Options{})
+	require.ErrorContains(t, err, `agent.kind: "maze" is not allowed`)
+
+	data, err := json.Marshal(job.Schema(known))
+	require.NoError(t, err)
+	require.Contains(t, string(data), `"enum":["tool_call","action","code","custom","maze","react","search_r1"]`)
+	require.Contains(t, string(data), "maze: walks")
+	require.Contains(t, string(data), "maze: steps, jumps")
+	require.Contains(t, string(data), "custom: one")
 }
 
 func TestNotAJob(t *testing.T) {
@@ -233,7 +275,7 @@ func TestAliasesAreFollowedAndBounded(t *testing.T) {
 }
 
 func TestSchemaDescribesEveryKey(t *testing.T) {
-	data, err := json.Marshal(job.Schema())
+	data, err := json.Marshal(job.Schema(nil))
 	require.NoError(t, err)
 	var s struct {
 		Required   []string

@@ -16,6 +16,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/cgo"
 )
 
@@ -23,8 +24,9 @@ var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 
 // Options of Load.
 type Options struct {
-	Set []string                         // key.path=value, in order; the last wins
-	Env func(name string) (string, bool) // nil: the process's environment
+	Set    []string                         // key.path=value, in order; the last wins
+	Env    func(name string) (string, bool) // nil: the process's environment
+	Agents *agents.Registry                 // kinds and formats that agent may name; nil: those of package agents
 }
 
 const maxFile = 1 << 20 // bytes of a job file
@@ -61,6 +63,11 @@ func (j *Job) problem(path, format string, args ...any) Problem {
 // Source is the job as it runs, as a job file: every default filled in, --set applied. A value that came from the
 // environment stands as ${NAME}, and a secret that the file held literally as (secret).
 func (j *Job) Source() []byte { return j.source }
+
+// ParseAs reads another job with the kinds and formats that j was read with, such as an earlier job of its run folder.
+func (j *Job) ParseAs(path string, data []byte) (*Job, error) {
+	return Parse(path, data, Options{Agents: j.agents})
+}
 
 // Path is the job file's.
 func (j *Job) Path() string { return j.path }
@@ -113,7 +120,10 @@ func reason(err error) string {
 
 // Parse is LoadWith for text in memory; path names it in messages and anchors its relative paths.
 func Parse(path string, data []byte, o Options) (*Job, error) {
-	d := &decoder{file: path, env: o.Env, origin: map[*yaml.Node]string{}, at: map[string]*yaml.Node{}, secrets: map[string]string{}}
+	if o.Agents == nil {
+		o.Agents = agents.NewRegistry()
+	}
+	d := &decoder{file: path, env: o.Env, agents: o.Agents, origin: map[*yaml.Node]string{}, at: map[string]*yaml.Node{}, secrets: map[string]string{}}
 	if d.env == nil {
 		d.env = os.LookupEnv
 	}
@@ -124,10 +134,10 @@ func Parse(path string, data []byte, o Options) (*Job, error) {
 	for _, s := range o.Set {
 		d.set(root, s)
 	}
-	j := &Job{path: path, secrets: d.secrets}
+	j := &Job{path: path, secrets: d.secrets, agents: o.Agents}
 	d.structure(d.follow(root), reflect.ValueOf(j).Elem(), "")
 	j.at = d.position
-	j.Agent.completeAgent()
+	j.Agent.completeAgent(o.Agents)
 	if j.Output == "" && j.Name != "" {
 		j.Output = filepath.Join("runs", j.Name)
 	}

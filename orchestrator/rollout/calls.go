@@ -6,13 +6,13 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
 // call runs a turn's calls at once and returns their results in order, parse errors last. before is how many calls the trajectory asked for in
 // earlier turns.
-func (r *Sampler) call(ctx context.Context, id string, parsed tools.Parsed, before int) []trajectory.ToolResult {
+func (r *Sampler) call(ctx context.Context, id string, parsed agents.Parsed, before int) []trajectory.ToolResult {
 	results := make([]trajectory.ToolResult, len(parsed.Calls))
 	var all sync.WaitGroup
 	for i, c := range parsed.Calls {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/masks"
@@ -23,7 +24,7 @@ type Sampler struct {
 	Engine       engines.Engine
 	Renderer     *masks.Renderer
 	Decode       func(ids []int32) string // special tokens left out
-	Format       tools.Format
+	Format       agents.Format
 	Tools        *tools.Registry
 	Reward       rewards.Reward
 	Schemas      []json.RawMessage    // OpenAI schemas that the chat template gets; nil when the prompt describes no tools
@@ -186,10 +187,10 @@ func (r *Sampler) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 			return err
 		}
 		cut, prompt := r.cuts(record, past, turn), c.text
-		var parsed tools.Parsed
+		var parsed agents.Parsed
 		if !cut {
 			err = r.ask(ctx, p, turn, "parse", func(ctx context.Context) (err error) {
-				parsed, err = tools.ParseBehind(ctx, r.Format, prompt, record.Completion)
+				parsed, err = agents.ParseBehind(ctx, r.Format, prompt, record.Completion)
 				return err
 			})
 			if err != nil {
@@ -197,7 +198,7 @@ func (r *Sampler) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 			}
 		}
 		if recorded && wasCut(record, past.Turns[turn], parsed) {
-			cut, parsed = true, tools.Parsed{}
+			cut, parsed = true, agents.Parsed{}
 		}
 		if recorded && r.Replay {
 			record.Results = past.Turns[turn].Results
@@ -249,7 +250,7 @@ func (r *Sampler) cuts(record trajectory.Turn, past *trajectory.Trajectory, turn
 
 // wasCut tells that a turn whose completion a token limit cut was recorded as cut, though it reads as a call or an answer: the run goes
 // on with cut: parse, and its call did not run.
-func wasCut(record, was trajectory.Turn, parsed tools.Parsed) bool {
+func wasCut(record, was trajectory.Turn, parsed agents.Parsed) bool {
 	acts := len(parsed.Calls)+len(parsed.Errors) > 0 || parsed.HasAnswer
 	acted := len(was.Results)+was.ParseErrors > 0 || was.AnsweredThisTurn
 	return record.FinishReason == trajectory.FinishLength && acts && !acted

@@ -32,7 +32,7 @@ func (f *Folder) writeJob(j *job.Job, note func(string)) error {
 		return nil
 	}
 	complete := before
-	if old, err := job.Parse(j.Path(), before, job.Options{}); err == nil { // an older program's has not all settings of this one
+	if old, err := j.ParseAs(j.Path(), before); err == nil { // an older program's has not all settings of this one
 		complete = old.Source()
 	}
 	changes, unreadable := changedSettings(complete, text)

@@ -67,8 +67,11 @@ func tailStory(t testing.TB, s *store.Store) (want []store.Event) {
 			tr = clone(tr)
 		}
 		if i == 0 {
-			require.NoError(t, s.Drop(ctx, 0, 1, "too stale"))
-			want = append(want, store.GroupDropped{GroupRef: store.GroupRef{Group: 1}, Reason: "too stale"})
+			c := admission(0, 2, 1) // takes the task of the second group
+			c.Again = &store.GroupRef{Group: 1}
+			require.NoError(t, s.Admit(ctx, c))
+			c.Again = nil
+			want = append(want, store.GroupDropped{GroupRef: store.GroupRef{Group: 1}, Reason: "too stale; its task is sampled anew as group 2 of step 0"}, store.GroupAdmitted{Admission: idOnly(c)})
 		} else {
 			turn(t, tr, 1, 0) // stored with the end
 			want = append(want, store.TrajectoryGrew{ID: tr.ID, First: 2, Turns: tr.Turns[2:], Ended: true})

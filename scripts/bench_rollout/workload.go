@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/engines/vllm/vllmtest"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
@@ -147,7 +148,7 @@ func (w *workload) rollout() (*rollout.Sampler, *policy.Text, error) {
 	if err := registry.Register(w.tool(func() {})); err != nil {
 		return nil, nil, err
 	}
-	format, err := tools.NewFormat("tags", registry.Specs(), tools.FormatOptions{})
+	format, err := agents.NewFormat("tags", registry.Specs(), agents.FormatOptions{})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,4 +1,4 @@
-"""Write tools/testdata/vllm_parsers.json: what vLLM's own tool parsers return for a table of completions.
+"""Write agents/testdata/vllm_parsers.json: what vLLM's own tool parsers return for a table of completions.
 
 usage: tool_parsers.sh, which installs what vLLM's Mistral parser imports and scripts/vllm_install.sh leaves out.
 """
@@ -120,7 +120,7 @@ def main():
                 "calls": [{"name": c.function.name, "arguments": json.loads(c.function.arguments)} for c in got.tool_calls],
             })
     out = {"vllm": vllm.__version__, "tools": [t["function"] for t in TOOLS], "cases": cases}
-    path = pathlib.Path(__file__).parents[2] / "tools/testdata/vllm_parsers.json"
+    path = pathlib.Path(__file__).parents[2] / "agents/testdata/vllm_parsers.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(out, ensure_ascii=False, indent=1) + "\n")
     print(f"{path.name}: {len(cases)} completions, vLLM {vllm.__version__}")

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Write tools/testdata/vllm_parsers.json with vLLM's own tool parsers (tool_parsers.py). What its Mistral parser imports beside
+# Write agents/testdata/vllm_parsers.json with vLLM's own tool parsers (tool_parsers.py). What its Mistral parser imports beside
 # the environment of vllm_install.sh goes into a folder of its own.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,17 +1,13 @@
-package tools
+package agents
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
-	"github.com/agentfly/agentfly/internal/panics"
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -20,7 +16,6 @@ import (
 //
 // An error is the format's own failure, such as that of a Python file, and ends the trajectory; the formats of this package have none.
 type Format interface {
-	Name() string
 	// Instructions describe the tools and the format in words, for a system prompt whose template ignores `tools`.
 	Instructions() string
 	// Parse reads a completion. What the model wrote wrongly is no error: it becomes Parsed.Errors.
@@ -68,59 +63,8 @@ type FormatOptions struct {
 	ObservationRole string // of the message that carries results; empty is the format's own: tool for what chat templates know, else user
 }
 
-// FormatFactory makes a format for the tools of a job.
-type FormatFactory func(specs []Spec, o FormatOptions) (Format, error)
-
-// formats are those of this package.
-var formats = map[string]FormatFactory{
-	"action": newAction, "fenced": newFenced, "hermes": newHermes, "llama3_json": newLlama, "mistral": newMistral,
-	"qwen3_coder": newQwen, "react": newReact, "search_r1": newSearch, "tags": newTags,
-}
-
-// FormatNames are the names that NewFormat knows, sorted.
-func FormatNames() []string { return slices.Sorted(maps.Keys(formats)) }
-
-// NewFormat returns a format by name for the given tools.
-func NewFormat(name string, specs []Spec, o FormatOptions) (Format, error) {
-	return makeFormat(formats, name, specs, o)
-}
-
-// AddFormat adds a format that agents of kind custom can name.
-func (c *Catalog) AddFormat(name string, f FormatFactory) error {
-	switch {
-	case !namePattern.MatchString(name):
-		return fmt.Errorf("tools: register format %q: a name has 1 to 64 letters, digits, _ or -", name)
-	case f == nil:
-		return fmt.Errorf("tools: register format %q: the factory is nil", name)
-	case formats[name] != nil || c.formats[name] != nil:
-		return fmt.Errorf("tools: register format %q: the name is already registered; give the new one another name", name)
-	}
-	c.formats[name] = f
-	return nil
-}
-
-// Format makes a format by name, of this package or added, for the given tools.
-func (c *Catalog) Format(name string, specs []Spec, o FormatOptions) (Format, error) {
-	all := maps.Clone(formats)
-	maps.Copy(all, c.formats)
-	return makeFormat(all, name, specs, o)
-}
-
-func makeFormat(all map[string]FormatFactory, name string, specs []Spec, o FormatOptions) (Format, error) {
-	factory := all[name]
-	if factory == nil {
-		names := slices.Sorted(maps.Keys(all))
-		return nil, fmt.Errorf("tools: there is no format %q%s; the formats are %s", name, suggest(name, names), strings.Join(names, ", "))
-	}
-	f, err := panics.Value("its factory", func() (Format, error) { return factory(specs, o) })
-	if err == nil && f == nil {
-		err = errors.New("its factory returned no format")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("tools: format %s: %w", name, err)
-	}
-	return f, nil
-}
+// FormatFactory makes a format for the tools of a job, or of a request.
+type FormatFactory func(specs []tools.Spec, o FormatOptions) (Format, error)
 
 // afterThinking leaves out what a thinking model wrote between <think> and </think>: calls in it are drafts. A block
 // that is not closed leaves nothing.
@@ -152,36 +96,7 @@ func ParseBehind(ctx context.Context, f Format, prompt, completion string) (Pars
 	return f.Parse(ctx, thinkOpen+completion)
 }
 
-// OpenAI writes specs as OpenAI's `tools` array.
-func OpenAI(specs []Spec) ([]byte, error) {
-	type function struct {
-		Name        string          `json:"name"`
-		Description string          `json:"description"`
-		Parameters  json.RawMessage `json:"parameters"`
-	}
-	type tool struct {
-		Type     string   `json:"type"`
-		Function function `json:"function"`
-	}
-	out := make([]tool, len(specs))
-	for i, s := range specs {
-		out[i] = tool{"function", function{s.Name, s.Description, s.Parameters}}
-	}
-	return marshal(out)
-}
-
-// marshal writes JSON without escaping < > &, which a model would read as text.
-func marshal(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, fmt.Errorf("tools: %w", err)
-	}
-	return bytes.TrimRight(b.Bytes(), "\n"), nil
-}
-
-func specNames(specs []Spec) []string {
+func specNames(specs []tools.Spec) []string {
 	names := make([]string, len(specs))
 	for i, s := range specs {
 		names[i] = s.Name
@@ -191,10 +106,10 @@ func specNames(specs []Spec) []string {
 }
 
 // described are the specs as OpenAI's schemas, one JSON object a line.
-func described(specs []Spec) (string, error) {
+func described(specs []tools.Spec) (string, error) {
 	lines := make([]string, len(specs))
 	for i := range specs {
-		array, err := OpenAI(specs[i : i+1])
+		array, err := tools.OpenAI(specs[i : i+1])
 		if err != nil {
 			return "", fmt.Errorf("%q: %w", specs[i].Name, err)
 		}
@@ -204,16 +119,16 @@ func described(specs []Spec) (string, error) {
 }
 
 // usageOf are the arguments of a tool in words, and the name of the one text that it needs; "" when it needs more, or something else.
-func usageOf(spec Spec) (usage, text string, err error) {
+func usageOf(spec tools.Spec) (usage, text string, err error) {
 	if len(spec.Parameters) == 0 {
 		return "{}", "", nil
 	}
-	s, err := ParseSchema(spec.Parameters)
+	s, err := tools.ParseSchema(spec.Parameters)
 	if err != nil {
 		return "", "", fmt.Errorf("%q: %w", spec.Name, err)
 	}
 	if len(s.Required) == 1 {
-		if p := s.property(s.Required[0]); p != nil && slices.Equal(p.Types, []string{"string"}) {
+		if p := s.Property(s.Required[0]); p != nil && slices.Equal(p.Types, []string{"string"}) {
 			text = s.Required[0]
 		}
 	}
@@ -224,7 +139,7 @@ func usageOf(spec Spec) (usage, text string, err error) {
 type theTool struct{ name, argument, description string }
 
 // onlyTool is the tool of a format that has no place for a name: exactly one, called with one text.
-func onlyTool(specs []Spec) (theTool, error) {
+func onlyTool(specs []tools.Spec) (theTool, error) {
 	if len(specs) != 1 {
 		return theTool{}, fmt.Errorf("it calls exactly one tool, whose only required argument is a text; got %d: %s", len(specs), cmp.Or(strings.Join(specNames(specs), ", "), "none"))
 	}
@@ -237,7 +152,7 @@ func onlyTool(specs []Spec) (theTool, error) {
 
 // call calls the tool with a text.
 func (t theTool) call(text string) (trajectory.ToolCall, error) {
-	arguments, err := marshal(map[string]string{t.argument: text})
+	arguments, err := tools.Marshal(map[string]string{t.argument: text})
 	return trajectory.ToolCall{Name: t.name, Arguments: arguments}, err
 }
 

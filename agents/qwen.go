@@ -1,4 +1,4 @@
-package tools
+package agents
 
 import (
 	"bytes"
@@ -11,8 +11,14 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
+
+var _ = declareFormat(FormatSpec{
+	Name: "qwen3_coder", Kind: defaultKind, Description: "<tool_call><function=NAME><parameter=KEY>value</parameter></function></tool_call>",
+	Parsers: []string{"qwen3_coder", "qwen3_xml"}, InTemplates: true, New: newQwen,
+})
 
 // qwen writes a call as <tool_call><function=NAME><parameter=KEY>value</parameter></function></tool_call>, the form of Qwen3-Coder. Values
 // are text, read as the types that the tool's schema gives them; one line break at each end of a value is markup. The tags around a
@@ -20,7 +26,7 @@ import (
 type qwen struct {
 	role    string
 	tools   string
-	schemas map[string]*Schema
+	schemas map[string]*tools.Schema
 }
 
 const (
@@ -36,13 +42,13 @@ var (
 	_ grammar = (*qwen)(nil)
 )
 
-func newQwen(specs []Spec, o FormatOptions) (Format, error) {
-	f := &qwen{role: cmp.Or(o.ObservationRole, "tool"), schemas: map[string]*Schema{}}
+func newQwen(specs []tools.Spec, o FormatOptions) (Format, error) {
+	f := &qwen{role: cmp.Or(o.ObservationRole, "tool"), schemas: map[string]*tools.Schema{}}
 	for _, spec := range specs {
 		if len(spec.Parameters) == 0 {
 			continue
 		}
-		s, err := ParseSchema(spec.Parameters)
+		s, err := tools.ParseSchema(spec.Parameters)
 		if err != nil {
 			return nil, err
 		}
@@ -52,8 +58,6 @@ func newQwen(specs []Spec, o FormatOptions) (Format, error) {
 	f.tools, err = described(specs)
 	return f, err
 }
-
-func (f *qwen) Name() string { return "qwen3_coder" }
 
 // Instructions follow Qwen3-Coder's chat template.
 func (f *qwen) Instructions() string {
@@ -154,11 +158,11 @@ func (f *qwen) arguments(name, body string) (json.RawMessage, string) {
 	var b bytes.Buffer
 	b.WriteByte('{')
 	for i, key := range keys {
-		k, err := marshal(key)
+		k, err := tools.Marshal(key)
 		if err != nil {
 			return nil, " cannot be read"
 		}
-		v, err := marshal(values[key])
+		v, err := tools.Marshal(values[key])
 		if err != nil {
 			return nil, " cannot be read"
 		}
@@ -179,7 +183,7 @@ func (f *qwen) types(name, key string) []string {
 	if s == nil {
 		return []string{"string"}
 	}
-	if p := s.property(key); p != nil {
+	if p := s.Property(key); p != nil {
 		if types := possible(p); len(types) > 0 {
 			return types
 		}
@@ -188,7 +192,7 @@ func (f *qwen) types(name, key string) []string {
 }
 
 // possible are the types of a schema's values.
-func possible(s *Schema) []string {
+func possible(s *tools.Schema) []string {
 	types := slices.Clone(s.Types)
 	for _, v := range s.Enum {
 		switch v.(type) {

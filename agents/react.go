@@ -1,4 +1,4 @@
-package tools
+package agents
 
 import (
 	"cmp"
@@ -7,15 +7,21 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
+
+var _ = declareKind(Kind{
+	Name: "react", Description: "lines Thought, Action, Action Input, Final Answer",
+	Format: FormatSpec{Name: "react", Description: "lines Action: NAME and Action Input: {…}; the answer is Final Answer:", New: newReact},
+})
 
 // react is the text form of ReAct (arXiv 2210.03629) that LangChain and AgentFly read: lines that begin with Thought:, Action:, Action Input:
 // and Final Answer:. The input is a JSON object, or the text alone for a tool that needs one text. A turn has one call or one answer, whichever
 // comes first; an observation that the model made up ends it.
 type react struct {
 	role  string
-	specs []Spec
+	specs []tools.Spec
 	tools map[string]reactTool
 	names []string
 }
@@ -47,7 +53,7 @@ var (
 	_ grammar = (*react)(nil)
 )
 
-func newReact(specs []Spec, o FormatOptions) (Format, error) {
+func newReact(specs []tools.Spec, o FormatOptions) (Format, error) {
 	f := &react{role: cmp.Or(o.ObservationRole, "user"), specs: specs, tools: map[string]reactTool{}, names: specNames(specs)}
 	for _, spec := range specs {
 		usage, argument, err := usageOf(spec)
@@ -58,8 +64,6 @@ func newReact(specs []Spec, o FormatOptions) (Format, error) {
 	}
 	return f, nil
 }
-
-func (f *react) Name() string { return "react" }
 
 func (f *react) Instructions() string {
 	var b strings.Builder
@@ -169,7 +173,7 @@ func (f *react) call(text string, all []section) (trajectory.ToolCall, string) {
 		if json.Unmarshal([]byte(input), &quoted) == nil {
 			input = quoted
 		}
-		arguments, err := marshal(map[string]string{tool.argument: input})
+		arguments, err := tools.Marshal(map[string]string{tool.argument: input})
 		if err != nil {
 			return out, "the input of " + line(name) + " cannot be read; " + reactUsage
 		}

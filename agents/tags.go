@@ -1,4 +1,4 @@
-package tools
+package agents
 
 import (
 	"cmp"
@@ -8,15 +8,21 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agentfly/agentfly/internal/wording"
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
+
+var _ = declareFormat(FormatSpec{
+	Name: "tags", Kind: defaultKind, Description: "<NAME>…</NAME>; the answer is <answer>…</answer>", New: newTags,
+})
 
 // tags writes a call as <NAME>…</NAME> and the answer as <answer>…</answer>. When a tool has exactly one required
 // argument and it is a string, the body is that argument; otherwise it is the JSON object of the arguments. A turn has
 // one call: what follows the first complete one is ignored.
 type tags struct {
 	role  string
-	specs []Spec
+	specs []tools.Spec
 	tools map[string]tagTool
 	names []string
 }
@@ -36,7 +42,7 @@ var (
 	_ grammar = (*tags)(nil)
 )
 
-func newTags(specs []Spec, o FormatOptions) (Format, error) {
+func newTags(specs []tools.Spec, o FormatOptions) (Format, error) {
 	f := &tags{role: cmp.Or(o.ObservationRole, "user"), specs: specs, tools: map[string]tagTool{}, names: specNames(specs)}
 	for _, spec := range specs {
 		if slices.Contains([]string{answerTag, resultTag, "think"}, spec.Name) {
@@ -53,8 +59,6 @@ func newTags(specs []Spec, o FormatOptions) (Format, error) {
 	}
 	return f, nil
 }
-
-func (f *tags) Name() string { return "tags" }
 
 func (f *tags) Instructions() string {
 	var b strings.Builder
@@ -103,8 +107,8 @@ func (f *tags) Parse(_ context.Context, completion string) (Parsed, error) {
 			}
 			out.Answer, out.HasAnswer = strings.TrimSpace(answer), true
 			rest = after
-		case namePattern.MatchString(name) && strings.Contains(body, "</"+name+">") && len(stray.Errors) == 0:
-			if near := suggest(name, f.names); near != "" {
+		case tools.ValidName(name) && strings.Contains(body, "</"+name+">") && len(stray.Errors) == 0:
+			if near := wording.DidYouMean(name, f.names); near != "" {
 				stray.Errors = append(stray.Errors, fmt.Sprintf("there is no tool %q%s", name, near))
 			}
 		}
@@ -173,7 +177,7 @@ func (f *tags) call(name string, t tagTool, rest string) Parsed {
 	c := trajectory.ToolCall{Name: name}
 	switch {
 	case t.argument != "":
-		arguments, err := marshal(map[string]string{t.argument: body})
+		arguments, err := tools.Marshal(map[string]string{t.argument: body})
 		if err != nil {
 			return Parsed{Errors: []string{fmt.Sprintf("the call of %s cannot be read; write %s", name, t.usage)}}
 		}

@@ -1,4 +1,4 @@
-package tools
+package agents
 
 import (
 	"cmp"
@@ -7,8 +7,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
+
+var _ = declareKind(Kind{
+	Name: "code", Description: "the first block of Python in a turn runs",
+	Format: FormatSpec{Name: "fenced", Description: "the turn's first block ```python … ```; the answer is <answer>…</answer>", OneTool: true, New: newFenced},
+})
 
 // fenced runs the first Markdown block of Python in a turn with the job's one tool; what follows it is ignored. The answer is
 // <answer>…</answer>, as in AgentFly's code agent and DeepSeek-R1; it counts in a turn without a block.
@@ -24,12 +30,10 @@ var (
 	_ grammar = (*fenced)(nil)
 )
 
-func newFenced(specs []Spec, o FormatOptions) (Format, error) {
+func newFenced(specs []tools.Spec, o FormatOptions) (Format, error) {
 	tool, err := onlyTool(specs)
 	return &fenced{role: cmp.Or(o.ObservationRole, "user"), tool: tool}, err
 }
-
-func (f *fenced) Name() string { return "fenced" }
 
 func (f *fenced) Instructions() string {
 	return fmt.Sprintf("Solve the task step by step with Python code (%s). In each turn %s. One block runs in a turn, and what it prints comes back as ```output. "+

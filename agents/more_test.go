@@ -1,10 +1,11 @@
-package tools
+package agents
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -130,7 +131,7 @@ func TestQwenTypes(t *testing.T) {
 		{`{}`, "5", `"5"`},
 		{`{"type": "string"}`, `{"a": 1}`, `"{\"a\": 1}"`},
 	} {
-		f, err := NewFormat("qwen3_coder", []Spec{{Name: "f", Parameters: []byte(`{"type": "object", "properties": {"x": ` + c.schema + `}}`)}}, FormatOptions{})
+		f, err := NewFormat("qwen3_coder", []tools.Spec{{Name: "f", Parameters: []byte(`{"type": "object", "properties": {"x": ` + c.schema + `}}`)}}, FormatOptions{})
 		require.NoError(t, err)
 		require.Equal(t, called("f", `{"x": `+c.want+`}`), parse(t, f, "<function=f><parameter=x>"+c.text+"</parameter></function>"), "%s as %s", c.text, c.schema)
 	}
@@ -248,7 +249,6 @@ func TestObserveOfEveryFormat(t *testing.T) {
 
 func TestInstructionsOfEveryFormat(t *testing.T) {
 	for name, f := range allFormats(t) {
-		require.Equal(t, name, f.Name())
 		require.NotEmpty(t, f.Instructions(), name)
 	}
 	for name, want := range map[string][]string{
@@ -269,30 +269,31 @@ func TestInstructionsOfEveryFormat(t *testing.T) {
 
 func TestFormatsOfOneTool(t *testing.T) {
 	for _, name := range []string{"fenced", "search_r1", "action"} {
-		for want, specs := range map[string][]Spec{
+		for want, specs := range map[string][]tools.Spec{
 			"got 0: none":                                         nil,
 			"got 3: calculator, roll, weather":                    testSpecs(),
 			`and weather takes {"city": string, "days": integer}`: testSpecs()[1:2],
 		} {
 			_, err := NewFormat(name, specs, FormatOptions{})
-			require.ErrorContains(t, err, "tools: format "+name+": it calls ")
+			require.ErrorContains(t, err, "agents: format "+name+": it calls ")
 			require.ErrorContains(t, err, want)
 		}
 	}
 }
 
 func TestOwnFormat(t *testing.T) {
-	c := NewCatalog()
-	require.NoError(t, c.AddFormat("wordy", func(specs []Spec, _ FormatOptions) (Format, error) { return wordy{}, nil }))
-	require.EqualError(t, c.AddFormat("wordy", nil), `tools: register format "wordy": the factory is nil`)
-	require.EqualError(t, c.AddFormat("hermes", newHermes), `tools: register format "hermes": the name is already registered; give the new one another name`)
-	require.EqualError(t, c.AddFormat("a b", newHermes), `tools: register format "a b": a name has 1 to 64 letters, digits, _ or -`)
-	f, err := c.Format("wordy", nil, FormatOptions{})
+	r := NewRegistry()
+	spec := func(name string, f FormatFactory) FormatSpec { return FormatSpec{Name: name, New: f} }
+	require.NoError(t, r.AddFormat(spec("wordy", func(specs []tools.Spec, _ FormatOptions) (Format, error) { return wordy{}, nil })))
+	require.EqualError(t, r.AddFormat(spec("wordy", nil)), `agents: register format "wordy": the factory is nil`)
+	require.EqualError(t, r.AddFormat(spec("hermes", newHermes)), `agents: register format "hermes": the name is already registered; give the new one another name`)
+	require.EqualError(t, r.AddFormat(spec("a b", newHermes)), `agents: register format "a b": a name has 1 to 64 letters, digits, _ or -`)
+	f, err := r.NewFormat("wordy", nil, FormatOptions{})
 	require.NoError(t, err)
 	require.Equal(t, called("roll", "{}"), parse(t, f, "call roll"))
-	_, err = c.Format("word", nil, FormatOptions{})
-	require.ErrorContains(t, err, `tools: there is no format "word" (did you mean "wordy"?)`)
-	f, err = c.Format("hermes", nil, FormatOptions{})
+	_, err = r.NewFormat("word", nil, FormatOptions{})
+	require.ErrorContains(t, err, `agents: there is no format "word" (did you mean "wordy"?)`)
+	f, err = r.NewFormat("hermes", nil, FormatOptions{})
 	require.NoError(t, err)
-	require.Equal(t, "hermes", f.Name())
+	require.IsType(t, &hermes{}, f)
 }

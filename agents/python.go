@@ -1,4 +1,4 @@
-package tools
+package agents
 
 import (
 	"bytes"
@@ -10,10 +10,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/python"
 	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
+
+var _ = declareKind(Kind{Name: Custom, Description: "a format of a Go program or of a Python file"})
 
 // pythonFormat is a format that a Python file defines with functions that carry @agent:
 //
@@ -32,7 +36,7 @@ type pythonFormat struct {
 var _ Format = (*pythonFormat)(nil)
 
 // NewPythonFormat loads the file's agent. Its workers are those of the file's tools and rewards, and are closed with r.
-func NewPythonFormat(ctx context.Context, r *resources.Resources, file string, specs []Spec, o FormatOptions) (Format, error) {
+func NewPythonFormat(ctx context.Context, r *resources.Resources, file string, specs []tools.Spec, o FormatOptions) (Format, error) {
 	m, err := r.LoadPython(ctx, resources.PythonFile{Python: file})
 	if err != nil {
 		return nil, err
@@ -50,7 +54,7 @@ func NewPythonFormat(ctx context.Context, r *resources.Resources, file string, s
 		}
 	}
 	if slices.Contains(names, "instructions") {
-		schemas, err := OpenAI(specs)
+		schemas, err := tools.OpenAI(specs)
 		if err != nil {
 			return nil, err
 		}
@@ -66,15 +70,13 @@ func NewPythonFormat(ctx context.Context, r *resources.Resources, file string, s
 	return f, nil
 }
 
-func (f *pythonFormat) Name() string { return "custom" }
-
 func (f *pythonFormat) Instructions() string { return f.instructions }
 
 func (f *pythonFormat) Stops() []string { return f.stops }
 
 // call runs a function and reads what it returns, strictly.
 func (f *pythonFormat) call(ctx context.Context, name string, arguments map[string]any, into any) error {
-	data, err := marshal(arguments)
+	data, err := tools.Marshal(arguments)
 	if err != nil {
 		return err
 	}
@@ -85,7 +87,7 @@ func (f *pythonFormat) call(ctx context.Context, name string, arguments map[stri
 	d := json.NewDecoder(bytes.NewReader(out))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
-		return fmt.Errorf("%s: %s returned %s, which cannot be read: %s", f.file, name, line(string(out)), jsonReason(err))
+		return fmt.Errorf("%s: %s returned %s, which cannot be read: %s", f.file, name, line(string(out)), wording.JSONReason(err))
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package tools
+package agents
 
 import (
 	"cmp"
@@ -6,8 +6,14 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
+
+var _ = declareKind(Kind{
+	Name: "search_r1", Description: "<search>, <information>, <answer>",
+	Format: FormatSpec{Name: "search_r1", Description: "<search>query</search>; the answer is <answer>…</answer>", OneTool: true, New: newSearch},
+})
 
 // search is the form of Search-R1 (arXiv 2503.09516): <search>query</search> asks the job's one tool, what it finds comes between
 // <information> and </information>, and <answer>…</answer> ends the trajectory. Of searches and answers the first that is closed counts. A
@@ -29,12 +35,10 @@ var (
 	_ grammar = (*search)(nil)
 )
 
-func newSearch(specs []Spec, o FormatOptions) (Format, error) {
+func newSearch(specs []tools.Spec, o FormatOptions) (Format, error) {
 	tool, err := onlyTool(specs)
 	return &search{role: cmp.Or(o.ObservationRole, "user"), tool: tool}, err
 }
-
-func (f *search) Name() string { return "search_r1" }
 
 // Instructions follow the template of the paper (table 1).
 func (f *search) Instructions() string {

@@ -1,4 +1,4 @@
-package tools
+package agents
 
 import (
 	"cmp"
@@ -11,8 +11,14 @@ import (
 	"strings"
 
 	"github.com/agentfly/agentfly/internal/wording"
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
+
+var _ = declareFormat(FormatSpec{
+	Name: "llama3_json", Kind: defaultKind, Description: `{"name": …, "parameters": {…}}, <|python_tag|> before it or not, several with ; between`,
+	Parsers: []string{"llama3_json", "llama4_json"}, InTemplates: true, New: newLlama,
+})
 
 // llama writes a call as {"name": …, "parameters": {…}}, the form of Llama 3.1 to 3.3, with or without <|python_tag|> before it; several are
 // separated by semicolons. "arguments" is read like "parameters". Text around the calls is no harm. A JSON object that has no name, or
@@ -34,12 +40,10 @@ var (
 	_ Marks   = (*llama)(nil)
 )
 
-func newLlama(specs []Spec, o FormatOptions) (Format, error) {
+func newLlama(specs []tools.Spec, o FormatOptions) (Format, error) {
 	tools, err := described(specs)
 	return &llama{role: cmp.Or(o.ObservationRole, "tool"), tools: tools, names: specNames(specs)}, err
 }
-
-func (f *llama) Name() string { return "llama3_json" }
 
 // Instructions follow Llama 3.1's chat template.
 func (f *llama) Instructions() string {
@@ -114,7 +118,7 @@ func (f *llama) object(text string, start, at int, meant, last bool) (s segment,
 	case err != nil && !(meant && (strings.HasPrefix(text[key:], `"name"`) || text[start] == '<')):
 		return segment{}, false
 	case err != nil:
-		why := fmt.Sprintf("the call is not JSON (%s); write %s", wording.Clip(jsonReason(err), 120), llamaUsage)
+		why := fmt.Sprintf("the call is not JSON (%s); write %s", wording.Clip(wording.JSONReason(err), 120), llamaUsage)
 		s = segment{start: start, end: len(text), errors: []string{why}}
 		if errors.As(err, &broken) { // wherever the text ends by now
 			s.end = min(len(text), max(at+1, at+int(broken.Offset)))

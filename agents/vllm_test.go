@@ -1,4 +1,4 @@
-package tools
+package agents
 
 import (
 	"encoding/json"
@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/tools"
 )
 
 // Our parsers find the calls that vLLM's find. testdata/vllm_parsers.json is written by scripts/goldens/tool_parsers.sh.
@@ -14,7 +16,7 @@ func TestParsersAgainstVLLM(t *testing.T) {
 	data, err := os.ReadFile("testdata/vllm_parsers.json")
 	require.NoError(t, err)
 	var golden struct {
-		Tools []Spec
+		Tools []tools.Spec
 		Cases []struct {
 			Format, Text string
 			Content      *string

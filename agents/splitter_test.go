@@ -1,4 +1,4 @@
-package tools
+package agents
 
 import (
 	"context"
@@ -16,9 +16,9 @@ import (
 func allFormats(t testing.TB) map[string]Format {
 	t.Helper()
 	out := map[string]Format{}
-	for _, name := range FormatNames() {
+	for name, declared := range NewRegistry().formats {
 		specs := testSpecs()
-		if name == "fenced" || name == "search_r1" || name == "action" {
+		if declared.OneTool {
 			specs = specs[:1]
 		}
 		f, err := NewFormat(name, specs, FormatOptions{})

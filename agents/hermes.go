@@ -1,4 +1,4 @@
-package tools
+package agents
 
 import (
 	"cmp"
@@ -9,8 +9,20 @@ import (
 	"strings"
 
 	"github.com/agentfly/agentfly/internal/wording"
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
+
+// DefaultParser is the form of calls that a server reads where nobody says which.
+const DefaultParser = "hermes"
+
+var _ = declareKind(Kind{
+	Name: defaultKind, Description: "calls in the model's own format, then a final answer",
+	Format: FormatSpec{
+		Name: DefaultParser, Description: `<tool_call>{"name": …, "arguments": {…}}</tool_call>, several a turn`,
+		Parsers: []string{DefaultParser, "qwen3_json"}, InTemplates: true, InRenderer: true, New: newHermes,
+	},
+})
 
 // hermes writes a call as <tool_call>{"name": …, "arguments": {…}}</tool_call>, the form of the Hermes models and of
 // Qwen2.5 and Qwen3. A turn may hold several calls. A turn without a call is the final answer: the body of
@@ -31,12 +43,10 @@ var (
 	_ grammar = (*hermes)(nil)
 )
 
-func newHermes(specs []Spec, o FormatOptions) (Format, error) {
+func newHermes(specs []tools.Spec, o FormatOptions) (Format, error) {
 	tools, err := described(specs)
 	return &hermes{role: cmp.Or(o.ObservationRole, "tool"), tools: tools}, err
 }
-
-func (f *hermes) Name() string { return "hermes" }
 
 // Instructions are the words of Qwen's chat template.
 func (f *hermes) Instructions() string {
@@ -93,7 +103,7 @@ func (f *hermes) next(text string, from int, last bool) segment {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return segment{start: start, end: len(text), errors: []string{"the call is not JSON (it ends too early); write " + callUsage}}
 	case err != nil:
-		return broken(after, fmt.Sprintf("the call is not JSON (%s)", wording.Clip(jsonReason(err), 120)))
+		return broken(after, fmt.Sprintf("the call is not JSON (%s)", wording.Clip(wording.JSONReason(err), 120)))
 	}
 	end := skip(text, after+length)
 	switch rest := text[end:]; {

@@ -1,4 +1,4 @@
-package tools
+package agents
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -21,10 +22,10 @@ type two struct {
 	Days int    `json:"days"`
 }
 
-func testSpecs() []Spec {
-	a := NewFunc("calculator", "Computes.", func(context.Context, oneString) (string, error) { return "", nil })
-	b := NewFunc("weather", "Forecasts.", func(context.Context, two) (string, error) { return "", nil })
-	return []Spec{a.Spec(), b.Spec(), {Name: "roll", Description: "Rolls."}}
+func testSpecs() []tools.Spec {
+	a := tools.NewFunc("calculator", "Computes.", func(context.Context, oneString) (string, error) { return "", nil })
+	b := tools.NewFunc("weather", "Forecasts.", func(context.Context, two) (string, error) { return "", nil })
+	return []tools.Spec{a.Spec(), b.Spec(), {Name: "roll", Description: "Rolls."}}
 }
 
 func calls(pairs ...string) []trajectory.ToolCall {
@@ -154,11 +155,11 @@ func TestInstructions(t *testing.T) {
 
 func TestNewFormatErrors(t *testing.T) {
 	_, err := NewFormat("tag", nil, FormatOptions{})
-	require.EqualError(t, err, `tools: there is no format "tag" (did you mean "tags"?); the formats are action, fenced, hermes, llama3_json, mistral, qwen3_coder, react, search_r1, tags`)
-	_, err = NewFormat("tags", []Spec{{Name: "answer"}}, FormatOptions{})
-	require.EqualError(t, err, `tools: format tags: a tool cannot be named "answer", the format uses that tag itself; rename the tool`)
-	_, err = NewFormat("tags", []Spec{{Name: "a", Parameters: json.RawMessage("[")}}, FormatOptions{})
-	require.ErrorContains(t, err, `tools: format tags: "a"`)
+	require.EqualError(t, err, `agents: there is no format "tag" (did you mean "tags"?); the formats are action, fenced, hermes, llama3_json, mistral, qwen3_coder, react, search_r1, tags`)
+	_, err = NewFormat("tags", []tools.Spec{{Name: "answer"}}, FormatOptions{})
+	require.EqualError(t, err, `agents: format tags: a tool cannot be named "answer", the format uses that tag itself; rename the tool`)
+	_, err = NewFormat("tags", []tools.Spec{{Name: "a", Parameters: json.RawMessage("[")}}, FormatOptions{})
+	require.ErrorContains(t, err, `agents: format tags: "a"`)
 }
 
 func checkParsed(t *testing.T, p Parsed) {

@@ -1,4 +1,4 @@
-package tools
+package agents
 
 import (
 	"os"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -63,7 +64,6 @@ def stops():
 func TestPythonFormat(t *testing.T) {
 	f, err := pythonAgent(t, mine)
 	require.NoError(t, err)
-	require.Equal(t, "custom", f.Name())
 	require.Equal(t, "Write ! before what calculator shall compute.", f.Instructions())
 	require.Equal(t, []string{"\n"}, f.Stops())
 	for in, want := range map[string]Parsed{
@@ -101,4 +101,30 @@ func TestPythonFormatErrors(t *testing.T) {
 		_, err := pythonAgent(t, source)
 		require.ErrorContains(t, err, want)
 	}
+}
+
+// The file python/testdata/suite/reader.py has an agent whose four functions are all there.
+func TestPythonFormatWithAllFunctions(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("python3 is not on PATH: apt-get install python3")
+	}
+	r := resources.New(resources.Options{})
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	specs := []tools.Spec{{Name: "calculator", Description: "Computes."}}
+	f, err := NewPythonFormat(t.Context(), r, filepath.Join("..", "python", "testdata", "suite", "reader.py"), specs, FormatOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "Tools: calculator", f.Instructions())
+	require.Equal(t, []string{"\nSAW"}, f.Stops())
+	p, err := f.Parse(t.Context(), "I add.\nCALL calculator 1 + 1\nCALL")
+	require.NoError(t, err)
+	require.Len(t, p.Calls, 1)
+	require.JSONEq(t, `{"expression": "1 + 1"}`, string(p.Calls[0].Arguments))
+	require.Equal(t, []string{"a call is CALL NAME TEXT"}, p.Errors)
+	p, err = f.Parse(t.Context(), "ANSWER 2")
+	require.NoError(t, err)
+	require.True(t, p.HasAnswer)
+	require.Equal(t, "2", p.Answer)
+	m, err := f.Observe(t.Context(), []trajectory.ToolResult{{Call: trajectory.ToolCall{Name: "calculator"}, Observation: "2"}})
+	require.NoError(t, err)
+	require.Equal(t, []trajectory.Message{trajectory.Text("user", "SAW 2")}, m)
 }

@@ -1,4 +1,4 @@
-package tools
+package agents
 
 import (
 	"cmp"
@@ -10,8 +10,14 @@ import (
 	"strings"
 
 	"github.com/agentfly/agentfly/internal/wording"
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
+
+var _ = declareFormat(FormatSpec{
+	Name: "mistral", Kind: defaultKind, Description: `[TOOL_CALLS][{"name": …, "arguments": {…}}], and [TOOL_CALLS]name[ARGS]{…}`,
+	Parsers: []string{"mistral"}, InTemplates: true, New: newMistral,
+})
 
 // mistral writes calls behind [TOOL_CALLS]: a list [{"name": …, "arguments": {…}}] or one such object, the form of the tokenizers up to v7,
 // or NAME[ARGS]{…} and NAME{…}, the form since v11, each call with a [TOOL_CALLS] of its own. A turn without a call is the final answer, as
@@ -35,12 +41,10 @@ var (
 	_ Marks   = (*mistral)(nil)
 )
 
-func newMistral(specs []Spec, o FormatOptions) (Format, error) {
+func newMistral(specs []tools.Spec, o FormatOptions) (Format, error) {
 	tools, err := described(specs)
 	return &mistral{role: cmp.Or(o.ObservationRole, "user"), tools: tools}, err
 }
-
-func (f *mistral) Name() string { return "mistral" }
 
 // Instructions are in the words of hermes: Mistral's own templates have none, they write [AVAILABLE_TOOLS].
 func (f *mistral) Instructions() string {
@@ -105,7 +109,7 @@ func (f *mistral) list(text string, start, at int, last bool, wrong func(int, st
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return wrong(len(text), "the call is not JSON (it ends too early)")
 	case err != nil:
-		return wrong(at+1, fmt.Sprintf("the call is not JSON (%s)", wording.Clip(jsonReason(err), 120)))
+		return wrong(at+1, fmt.Sprintf("the call is not JSON (%s)", wording.Clip(wording.JSONReason(err), 120)))
 	}
 	items := []json.RawMessage{data}
 	if data[0] == '[' {
@@ -170,7 +174,7 @@ func (f *mistral) named(text string, start, at int, last bool, wrong func(int, s
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return wrong(len(text), "the arguments of "+line(name)+" are not JSON (it ends too early)")
 	case err != nil:
-		return wrong(object+1, fmt.Sprintf("the arguments of %s are not JSON (%s)", line(name), wording.Clip(jsonReason(err), 120)))
+		return wrong(object+1, fmt.Sprintf("the arguments of %s are not JSON (%s)", line(name), wording.Clip(wording.JSONReason(err), 120)))
 	}
 	return segment{start: start, end: object + n, calls: []trajectory.ToolCall{{Name: name, Arguments: data}}}
 }

@@ -1,10 +1,12 @@
-package tools
+package agents
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/tools"
 )
 
 // fuzzFormat fuzzes a format: Parse keeps its promises, and a stream in pieces tells what the whole tells.
@@ -48,7 +50,7 @@ func FuzzQwenText(f *testing.F) {
 				return
 			}
 		}
-		want, err := marshal(s)
+		want, err := tools.Marshal(s)
 		require.NoError(t, err)
 		require.Equal(t, called("calculator", `{"expression": `+string(want)+`}`), parse(t, format, "<function=calculator><parameter=expression>\n"+s+"\n</parameter></function>"))
 	})

@@ -1,12 +1,18 @@
-package tools
+package agents
 
 import (
 	"cmp"
 	"context"
 	"strings"
 
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
+
+var _ = declareKind(Kind{
+	Name: "action", Description: "one text a turn for the one tool",
+	Format: FormatSpec{Name: "action", Description: "<action>…</action>, or the turn's first line that is not empty", OneTool: true, New: newAction},
+})
 
 // action passes one text a turn to the job's one tool or environment: what stands between <action> and </action>, else the first line that is
 // not empty. There is no answer: the environment, or the number of turns, ends the trajectory.
@@ -25,12 +31,10 @@ var (
 	_ grammar = (*action)(nil)
 )
 
-func newAction(specs []Spec, o FormatOptions) (Format, error) {
+func newAction(specs []tools.Spec, o FormatOptions) (Format, error) {
 	tool, err := onlyTool(specs)
 	return &action{role: cmp.Or(o.ObservationRole, "user"), tool: tool}, err
 }
-
-func (f *action) Name() string { return "action" }
 
 func (f *action) Instructions() string {
 	return f.tool.description + " Write one action in a turn, and nothing else: <action>...</action>, or the action alone on the first line."
