@@ -113,7 +113,7 @@ type Serve struct {
 
 // Agent is how the model is prompted and read.
 type Agent struct {
-	Kind            string `yaml:"kind" default:"tool_call" enum:"tool_call|react|code|search_r1|action|custom" doc:"tool_call: calls in the model's own format, then a final answer; react: lines Thought, Action, Action Input, Final Answer; code: the first block of Python in a turn runs; search_r1: <search>, <information>, <answer>; action: one text a turn for the one tool; custom: a format of a Go program or of a Python file. See docs/tools.md"`
+	Kind            string `yaml:"kind" default:"tool_call" enum:"tool_call|react|code|search_r1|action|custom" doc:"tool_call: calls in the model's own format, then a final answer; react: lines Thought, Action, Action Input, Final Answer; code: the first block of Python in a turn runs; search_r1: <search>, <information>, <answer>; action: one text a turn for the one tool; custom: a format of a Go program or of a Python file. See docs/agents.md"`
 	Format          string `yaml:"format" doc:"how a call is written; empty: the kind's own. tool_call: hermes (empty), tags, llama3_json, mistral or qwen3_coder; custom: a name that the program added; other kinds have one format each"`
 	Python          string `yaml:"python" doc:"custom: a Python file with functions that carry @agent: parse(completion) and observe(results), and where wanted instructions(tools) and stops()"`
 	System          string `yaml:"system" doc:"system prompt"`
