@@ -11,12 +11,18 @@ import (
 	"github.com/agentfly/agentfly/algorithms"
 )
 
+const writeAnew = "write it anew: go run ./scripts/job_reference >docs/job-reference.md"
+
 func TestReferenceIsTheTypes(t *testing.T) {
 	want, err := Reference()
 	require.NoError(t, err)
 	page, err := os.ReadFile("../../docs/job-reference.md")
 	require.NoError(t, err)
-	require.Equal(t, want, string(page), "docs/job-reference.md is stale; write it anew with go run ./scripts/job_reference >docs/job-reference.md")
+	got, lines := strings.Split(string(page), "\n"), strings.Split(want, "\n")
+	for i := range min(len(got), len(lines)) {
+		require.Equal(t, lines[i], got[i], "line %d of docs/job-reference.md is stale; %s", i+1, writeAnew)
+	}
+	require.Len(t, got, len(lines), "docs/job-reference.md is stale; %s", writeAnew)
 }
 
 // Every setting has a row that says what it means, and every default is one that the loader gives.
