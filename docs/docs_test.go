@@ -538,3 +538,63 @@ func checkStatus(row string) error {
 	}
 	return nil
 }
+
+// docs/extending.md has a row for every option of the program, and no other.
+func TestExtendingHasEveryOption(t *testing.T) {
+	files, err := filepath.Glob("../*.go")
+	require.NoError(t, err)
+	var options []string
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		for _, name := range names(t, filepath.ToSlash(strings.TrimPrefix(file, "../"))) {
+			if strings.HasPrefix(name, "With") {
+				options = append(options, name)
+			}
+		}
+	}
+	text, err := os.ReadFile("extending.md")
+	require.NoError(t, err)
+	var rows []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `(With\\w+)` \\|").FindAllStringSubmatch(string(text), -1) {
+		rows = append(rows, m[1])
+	}
+	require.NotEmpty(t, options)
+	require.ElementsMatch(t, options, rows, "the table of docs/extending.md and the options of package agentfly differ")
+}
+
+// The examples of docs/extending.md are parts of files that are built and run by other tests.
+func TestExtendingsExamplesAreBuilt(t *testing.T) {
+	text, err := os.ReadFile("extending.md")
+	require.NoError(t, err)
+	blocks := strings.Count(string(text), "```go\n")
+	found := regexp.MustCompile("(?s)From\\s`([^`]+)`:\n\n```go\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	require.Len(t, found, blocks, "a block of Go does not say which file it is from")
+	for _, m := range found {
+		source, err := os.ReadFile(filepath.Join("..", m[1]))
+		require.NoError(t, err)
+		require.Contains(t, string(source), m[2], "an example of docs/extending.md is not that of %s", m[1])
+	}
+	require.GreaterOrEqual(t, blocks, 6)
+}
+
+var sourcePath = regexp.MustCompile("`([a-z][a-z_0-9]*(?:/[\\w.-]+)+\\.(?:go|cc|h|py|sh|yaml|awk))`")
+
+// Source files that the pages name exist.
+func TestNamedFilesExist(t *testing.T) {
+	seen := 0
+	for _, p := range pages(t) {
+		for _, l := range p.lines {
+			for _, m := range sourcePath.FindAllStringSubmatch(l.text, -1) {
+				if l.code || strings.ToLower(path.Base(m[1])) != path.Base(m[1]) { // KIND stands for many
+					continue
+				}
+				_, err := os.Stat(filepath.Join("..", m[1]))
+				require.NoError(t, err, "%s:%d names %s", p.path, l.number, m[1])
+				seen++
+			}
+		}
+	}
+	require.Greater(t, seen, 30)
+}
