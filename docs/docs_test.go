@@ -339,8 +339,25 @@ func testElsewhere(t *testing.T, name *regexp.Regexp) string {
 
 var testName = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark|Example)\w*)\(`)
 
+// packageTests are the tests of a folder, and how many Go files it has.
+type packageTests struct {
+	names []string
+	files int
+}
+
+var knownTests = map[string]packageTests{} // by folder; the sources do not change meanwhile
+
 // testsOf lists the tests of a folder, and of those below it, and how many Go files there are.
 func testsOf(dir string, below bool) (tests []string, files int, err error) {
+	key := fmt.Sprint(dir, below)
+	if known, ok := knownTests[key]; ok {
+		return known.names, known.files, nil
+	}
+	defer func() {
+		if err == nil {
+			knownTests[key] = packageTests{tests, files}
+		}
+	}()
 	err = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err

@@ -3,6 +3,7 @@ package job
 import (
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -90,12 +91,16 @@ func (r *reference) section(path, title string, v reflect.Value) {
 	}
 }
 
+// pageName is a page that a meaning names; on the page it is a link.
+var pageName = regexp.MustCompile(`docs/([a-z-]+\.md)`)
+
 func (r *reference) row(key, kind, standard, allowed, meaning string) {
 	cell := func(s string) string { return strings.NewReplacer("|", `\|`, "<", "&lt;", "\n", " ").Replace(s) }
 	if standard != "" && standard != "required" {
 		standard = "`" + standard + "`"
 	}
-	r.printf("| `%s` | %s | %s | %s | %s |\n", key, kind, cell(standard), cell(allowed), cell(meaning))
+	meaning = pageName.ReplaceAllString(cell(meaning), "[$1]($1)")
+	r.printf("| `%s` | %s | %s | %s | %s |\n", key, kind, cell(standard), cell(allowed), meaning)
 }
 
 // standard is the default of a setting, as a job file writes it.
