@@ -16,9 +16,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/urfave/cli/v2"
-
 	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/cli"
 	"github.com/agentfly/agentfly/internal/terminal"
 	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator"
@@ -59,17 +58,34 @@ func WithFormat(name string, f tools.FormatFactory) Option {
 
 // WithReward registers a reward under its own name.
 func WithReward(w rewards.Reward) Option {
-	return func(r *orchestrator.Registries) error { return r.Rewards.RegisterReward(w) }
+	return func(r *orchestrator.Registries) error { return r.Rewards.Register(w) }
 }
 
-// WithLoss registers a loss.
+// WithRewardFactory registers a factory of rewards with parameters, under a name that job files give: {name: NAME, parameter: value}.
+func WithRewardFactory(name, description string, f rewards.Factory) Option {
+	return func(r *orchestrator.Registries) error { return r.Rewards.Add(name, description, f) }
+}
+
+// WithLoss registers a loss as its specification says, with settings of its own where it has some.
 func WithLoss(s algorithms.LossSpec) Option {
 	return func(r *orchestrator.Registries) error { return r.Algorithms.AddLoss(s) }
 }
 
-// WithEstimator registers an advantage estimator.
+// WithLossFactory registers a loss that clips nothing and has no settings of its own. The description is its formula, which
+// `agentfly job effective` prints. What else there is to say of a loss says WithLoss.
+func WithLossFactory(name, description string, f func(algorithms.Settings) (algorithms.Loss, error)) Option {
+	return WithLoss(algorithms.LossSpec{Name: name, Formula: description, New: f})
+}
+
+// WithEstimator registers an advantage estimator as its specification says, with settings of its own where it has some.
 func WithEstimator(s algorithms.EstimatorSpec) Option {
 	return func(r *orchestrator.Registries) error { return r.Algorithms.AddEstimator(s) }
+}
+
+// WithEstimatorFactory registers an advantage estimator that reads rewards and tokens and has no settings of its own. The description is its
+// formula, which `agentfly job effective` prints. What else there is to say of an estimator says WithEstimator.
+func WithEstimatorFactory(name, description string, f func(algorithms.Settings) (algorithms.Estimator, error)) Option {
+	return WithEstimator(algorithms.EstimatorSpec{Name: name, Formula: description, New: f})
 }
 
 // Exit statuses.
@@ -100,21 +116,19 @@ func Main(options ...Option) {
 // Run runs a command line and returns its exit status.
 func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer, options ...Option) int {
 	gpython.Main(args)
-	rawErr := errOut
-	errOut = terminal.NewWriter(errOut) // of errors, which repeat what models, tools and programs said
 	r, err := registries(options)
 	if err == nil {
-		a := app(r, in, out, errOut, rawErr, args[min(1, len(args)):])
-		err = a.RunContext(ctx, flagsFirst(a.Commands, args))
+		err = cli.Program{Version: Version, Registries: r, In: in, Out: out, ErrOut: errOut}.Run(ctx, args)
 	}
 	if err == nil {
 		return exitOK
 	}
+	errOut = terminal.NewWriter(errOut) // errors repeat what models, tools and programs said
 	for _, line := range strings.Split(err.Error(), "\n") {
 		fmt.Fprintln(errOut, "agentfly: "+line)
 	}
 	var input *job.Error
-	var usage *usageError
+	var usage *cli.UsageError
 	switch {
 	case errors.Is(err, orchestrator.ErrInterrupted):
 		return exitInterrupted
@@ -149,39 +163,3 @@ func registries(options []Option) (orchestrator.Registries, error) {
 
 // sentenceTokenizer reads the tokenizer of a local sentence model.
 func sentenceTokenizer(dir string) (dense.Tokenizer, error) { return tokenizer.Load(dir) }
-
-// usageError is a wrong command line.
-type usageError struct{ text string }
-
-func (e *usageError) Error() string { return e.text }
-
-func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
-
-func app(r orchestrator.Registries, in io.Reader, out, errOut, rawErr io.Writer, args []string) *cli.App {
-	c := &commands{r, in, out, terminal.NewWriter(out), errOut, rawErr, args}
-	a := &cli.App{
-		Name: "agentfly", Usage: "train language-model agents with reinforcement learning", Version: Version,
-		Reader: in, Writer: out, ErrWriter: errOut, HideVersion: true, EnableBashCompletion: true, Suggest: true, DisableSliceFlagSeparator: true,
-		ExitErrHandler:  func(*cli.Context, error) {},
-		OnUsageError:    func(_ *cli.Context, err error, _ bool) error { return usagef("%v; see agentfly --help", err) },
-		CommandNotFound: func(*cli.Context, string) {},
-		Action: func(x *cli.Context) error {
-			if x.Args().Present() {
-				return usagef("there is no command %q; see agentfly --help", x.Args().First())
-			}
-			return cli.ShowAppHelp(x)
-		},
-		Commands: c.all(),
-	}
-	quiet(a.Commands)
-	return a
-}
-
-// quiet makes every command report its errors through Run alone, and completes as a shell expects.
-func quiet(all []*cli.Command) {
-	for _, c := range all {
-		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return usagef("%v; see agentfly --help", err) }
-		c.HideHelpCommand = len(c.Subcommands) == 0 // it would hide the completion of file names; --help stays
-		quiet(c.Subcommands)
-	}
-}

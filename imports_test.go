@@ -15,9 +15,9 @@ import (
 const module = "github.com/agentfly/agentfly"
 
 // rank orders the top-level folders: a package imports only folders of a lower rank, or its own folder.
-// See "Layout and imports" in CONTRIBUTING.md.
+// See CONTRIBUTING.md.
 var rank = map[string]int{
-	"cmd": 6, "scripts": 6, "": 5, "examples": 7, "orchestrator": 4,
+	"examples": 8, "cmd": 7, "scripts": 7, "e2e": 7, "": 6, "cli": 5, "orchestrator": 4,
 	"serve": 3, "engines": 2, "algorithms": 2, "tools": 2, "rewards": 2, "masks": 2, "policy": 2, "trainer": 3,
 	"trajectory": 0, "modelfile": 0, "cgo": 0, "jinja": 1,
 	"resources": 1, "python": 0, "sandbox": 0, "internal": -1, "internal/tensors": 1,

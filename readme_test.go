@@ -1,6 +1,8 @@
 package agentfly_test
 
 import (
+	"bytes"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,9 +11,32 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agentfly/agentfly/python"
 	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly"
+	"github.com/agentfly/agentfly/python"
+	"github.com/agentfly/agentfly/python/gpython"
 )
+
+// TestMain lets the test binary stand in for a worker of Python files.
+func TestMain(m *testing.M) {
+	gpython.Main(os.Args)
+	os.Exit(m.Run())
+}
+
+// command runs a command line and returns status, output and errors.
+func command(args ...string) (status int, out, errs string) {
+	var o, e bytes.Buffer
+	status = agentfly.Run(context.Background(), append([]string{"agentfly"}, args...), strings.NewReader(""), &o, &e)
+	return status, o.String(), e.String()
+}
+
+func needPython(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("python3 is not on PATH: apt-get install python3")
+	}
+}
 
 // block is the README's code block of a language that holds a text.
 func block(t *testing.T, language, holds string) string {
@@ -28,14 +53,14 @@ func block(t *testing.T, language, holds string) string {
 }
 
 func TestTheREADMEsJobIsTheShippedOne(t *testing.T) {
-	path := filepath.Join("examples", "readme_test.yaml")
+	path := filepath.Join("examples", "readme_test.yml") // no .yaml, which the tests of the shipped jobs would find
 	require.NoError(t, os.WriteFile(path, []byte(block(t, "yaml", "version: 1")), 0o600))
 	t.Cleanup(func() { require.NoError(t, os.Remove(path)) })
-	status, out, errs := command("", "job", "validate", path)
+	status, out, errs := command("job", "validate", path)
 	require.Zero(t, status, errs)
 	require.Equal(t, path+": ok\n", out)
 	of := func(job string) string {
-		status, out, errs := command("", "job", "effective", job)
+		status, out, errs := command("job", "effective", job)
 		require.Zero(t, status, errs)
 		return out
 	}
@@ -48,10 +73,10 @@ func TestTheREADMEsPythonFileRuns(t *testing.T) {
 	text := block(t, "python", "@tool")
 	require.LessOrEqual(t, strings.Count(text, "\n"), 20)
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	status, out, errs := command("", "tools", "call", file, "weather", `{"city": "Oslo"}`)
+	status, out, errs := command("tools", "call", file, "weather", `{"city": "Oslo"}`)
 	require.Zero(t, status, errs)
 	require.Equal(t, "{\"observation\":\"20 degrees celsius in Oslo\"}\n", out)
-	status, out, errs = command("", "tools", "test", file)
+	status, out, errs = command("tools", "test", file)
 	require.Zero(t, status, errs)
 	require.Equal(t, "ok   test_weather\n", out)
 }
@@ -74,7 +99,7 @@ func TestTheREADMEsToolWithStateInPythonRuns(t *testing.T) {
 	got, err := m.Call(t.Context(), "note", "a", []byte(`{"text": "x"}`))
 	require.NoError(t, err)
 	require.Equal(t, "1", string(got), "what the trajectory kept is gone")
-	status, out, errs := command("", "tools", "test", file)
+	status, out, errs := command("tools", "test", file)
 	require.Zero(t, status, errs)
 	require.Equal(t, "ok   test_note\n", out)
 }

@@ -119,6 +119,20 @@ func (r *Registry) AddLoss(s LossSpec) error {
 	return nil
 }
 
+// Estimators are the registered estimators, sorted by name.
+func (r *Registry) Estimators() []EstimatorSpec { return sorted(r.estimators) }
+
+// Losses are the registered losses, sorted by name.
+func (r *Registry) Losses() []LossSpec { return sorted(r.losses) }
+
+func sorted[T any](known map[string]T) []T {
+	out := make([]T, 0, len(known))
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		out = append(out, known[name])
+	}
+	return out
+}
+
 // lookup finds name among known; the error says what is allowed.
 func lookup[T any](kind, name string, known map[string]T) (T, error) {
 	if s, ok := known[name]; ok {

@@ -12,21 +12,10 @@ import (
 // agentflyRewards are the rewards of AgentFly (agentfly/rewards of its public code) under their names there, so that its jobs can name them. Their
 // final_response is the final answer, or the last completion where there is none; a tool counts as used by calls other than of the tool
 // that answers. Where theirs read their arguments from the task, the parameter field names the field.
-//
-//	qa_f1_reward            f1 of the field answer; parts f1, em, precision, recall
-//	qa_f1_reward_tool       the same where a tool was used, else 0
-//	qa_em_reward            exact match of <answer>…</answer>, or of all, with one of golden_answers
-//	qa_em_format_reward     1 right, 0.1 wrong, in the right form: <answer>, a tool used, <think> in every turn but the last; else 0
-//	qa_em_reward_tool_call  exact match of the answer given by a tool, or of all
-//	ok_vqa_reward           the largest F1 over answers
-//	infoseek_reward         0.2 where a tool was used + 0.8 · the largest F1 over answer and answer_eval
-//	math_equal_reward       math_equal of the last \boxed{…}, or of all
-//	math_equal_reward_tool  1 right, 0.1 wrong, where a tool was used; else 0
-//	math_equal_reward_think the same where, besides, every turn holds <think>…</think>
-func agentflyRewards() map[string]Factory {
-	all := map[string]Factory{}
-	add := func(name, defaultField string, score func(response string, golds []string, t *trajectory.Trajectory) Score) {
-		all[name] = func(_ *Builder, params map[string]any) (Reward, error) {
+func agentflyRewards() map[string]registered {
+	all := map[string]registered{}
+	add := func(name, defaultField, description string, score func(response string, golds []string, t *trajectory.Trajectory) Score) {
+		factory := func(_ *Builder, params map[string]any) (Reward, error) {
 			p := goldParams{Field: defaultField}
 			if err := resources.Decode(params, &p); err != nil {
 				return nil, err
@@ -44,30 +33,31 @@ func agentflyRewards() map[string]Factory {
 				return score(response(in.Trajectory), golds, in.Trajectory), nil
 			}), nil
 		}
+		all[name] = registered{factory, description}
 	}
-	add("qa_f1_reward", "answer", func(r string, golds []string, _ *trajectory.Trajectory) Score { return qaScore(r, golds, true) })
-	add("qa_f1_reward_tool", "answer", func(r string, golds []string, t *trajectory.Trajectory) Score {
+	add("qa_f1_reward", "answer", "f1 of the field answer; parts f1, em, precision, recall", func(r string, golds []string, _ *trajectory.Trajectory) Score { return qaScore(r, golds, true) })
+	add("qa_f1_reward_tool", "answer", "qa_f1_reward where a tool was used, else 0", func(r string, golds []string, t *trajectory.Trajectory) Score {
 		return qaScore(r, golds, usedTools(t))
 	})
-	add("qa_em_reward", "golden_answers", func(r string, golds []string, t *trajectory.Trajectory) Score { return emScore(r, golds, t, false) })
-	add("qa_em_format_reward", "golden_answers", func(r string, golds []string, t *trajectory.Trajectory) Score { return emScore(r, golds, t, true) })
-	add("qa_em_reward_tool_call", "golden_answers", func(r string, golds []string, _ *trajectory.Trajectory) Score {
+	add("qa_em_reward", "golden_answers", "exact match of <answer>…</answer>, or of all, with one of golden_answers", func(r string, golds []string, t *trajectory.Trajectory) Score { return emScore(r, golds, t, false) })
+	add("qa_em_format_reward", "golden_answers", "1 right, 0.1 wrong, in the right form: <answer>, a tool used, <think> in every turn but the last; else 0", func(r string, golds []string, t *trajectory.Trajectory) Score { return emScore(r, golds, t, true) })
+	add("qa_em_reward_tool_call", "golden_answers", "exact match of the answer given by a tool, or of all", func(r string, golds []string, _ *trajectory.Trajectory) Score {
 		em := bestMatch(r, golds)
 		return Score{em, map[string]float64{"em": em, "f1": bestOverlap(r, golds).f1}}
 	})
-	add("ok_vqa_reward", "answers", func(r string, golds []string, _ *trajectory.Trajectory) Score {
+	add("ok_vqa_reward", "answers", "the largest F1 over answers", func(r string, golds []string, _ *trajectory.Trajectory) Score {
 		return Score{Value: bestOverlap(r, golds).f1}
 	})
-	add("infoseek_reward", "answer", func(r string, golds []string, t *trajectory.Trajectory) Score {
+	add("infoseek_reward", "answer", "0.2 where a tool was used + 0.8 * the largest F1 over answer and answer_eval", func(r string, golds []string, t *trajectory.Trajectory) Score {
 		return Score{Value: 0.2*truth(usedTools(t)) + 0.8*bestOverlap(r, golds).f1}
 	})
-	add("math_equal_reward", "answer", func(r string, golds []string, _ *trajectory.Trajectory) Score {
+	add("math_equal_reward", "answer", "math_equal of the last \\boxed{…}, or of all", func(r string, golds []string, _ *trajectory.Trajectory) Score {
 		return Score{Value: truth(sameMath(boxedOrAll(r), golds, 0))}
 	})
-	add("math_equal_reward_tool", "answer", func(r string, golds []string, t *trajectory.Trajectory) Score {
+	add("math_equal_reward_tool", "answer", "1 right, 0.1 wrong, where a tool was used; else 0", func(r string, golds []string, t *trajectory.Trajectory) Score {
 		return mathScore(r, golds, usedTools(t))
 	})
-	add("math_equal_reward_think", "answer", func(r string, golds []string, t *trajectory.Trajectory) Score {
+	add("math_equal_reward_think", "answer", "math_equal_reward_tool where, besides, every turn holds <think>…</think>", func(r string, golds []string, t *trajectory.Trajectory) Score {
 		return mathScore(r, golds, usedTools(t) && thinks(t.Turns))
 	})
 	return all

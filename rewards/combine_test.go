@@ -13,13 +13,13 @@ import (
 func withValues(t *testing.T, asked *int) *Builder {
 	r := Prebuilt()
 	for name, v := range map[string]float64{"zero": 0, "third": 1.0 / 3, "one": 1, "two": 2, "minus": -1, "nan": math.NaN()} {
-		require.NoError(t, r.RegisterReward(NewFunc(name, func(context.Context, Input) (float64, error) { return v, nil })))
+		require.NoError(t, r.Register(NewFunc(name, func(context.Context, Input) (float64, error) { return v, nil })))
 	}
-	require.NoError(t, r.RegisterReward(NewFunc("asked", func(context.Context, Input) (float64, error) {
+	require.NoError(t, r.Register(NewFunc("asked", func(context.Context, Input) (float64, error) {
 		*asked++
 		return 5, nil
 	})))
-	require.NoError(t, r.RegisterReward(NewFunc("broken", func(context.Context, Input) (float64, error) { return 0, errors.New("no luck") })))
+	require.NoError(t, r.Register(NewFunc("broken", func(context.Context, Input) (float64, error) { return 0, errors.New("no luck") })))
 	return builder(t, r)
 }
 

@@ -24,61 +24,77 @@ type Builder struct {
 	registry  *Registry
 }
 
-// Registry holds rewards by name. Register everything first; from then on all methods are safe for concurrent use.
+// Registry holds rewards by name. Add everything first; from then on all methods are safe for concurrent use.
 type Registry struct {
-	factories map[string]Factory
+	named map[string]registered
+}
+
+// registered is a reward that job files can name.
+type registered struct {
+	make        Factory
+	description string
 }
 
 var namePattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
 // Prebuilt returns a registry of the prebuilt rewards.
 func Prebuilt() *Registry {
-	all := map[string]Factory{
-		"final_answer": newFinalAnswer, "right_call": newRightCall, "format": newFormat, "mask_recall": newMaskRecall, "mask_found": newMaskFound,
-		"code_tests":  newCodeTests,
-		"exact_match": newExactMatch, "f1": newF1, "math_equal": newMathEqual, "search_r1": newSearchR1, "judge": newJudge,
-		"pattern": newPattern, "tags": newTags,
-		"tool_cost": newToolCost, "length": newLength, "cosine_length": newCosineLength, "repetition": newRepetition,
-		"human_rank": newHumanRank, "best_delta": newBestDelta,
+	all := map[string]registered{
+		"final_answer":  {newFinalAnswer, "1 when the final answer equals the task's, numbers by value, text without case; else 0"},
+		"right_call":    {newRightCall, "share of the needed results that a call returned"},
+		"exact_match":   {newExactMatch, "1 when the answer equals a right one after SQuAD's normalisation; else 0"},
+		"f1":            {newF1, "largest F1 of the answer's normalised tokens with a right one"},
+		"math_equal":    {newMathEqual, "1 when the answer states the same mathematics as a right one; else 0"},
+		"search_r1":     {newSearchR1, "Search-R1's exact match with shares for form and retrieval"},
+		"mask_recall":   {newMaskRecall, "mean over the task's masks of how much of the masked text the answer gives back"},
+		"mask_found":    {newMaskFound, "share of the task's masks whose text a successful call returned"},
+		"code_tests":    {newCodeTests, "a task's tests of the code, run in the sandbox"},
+		"judge":         {newJudge, "what another model says of the response"},
+		"format":        {newFormat, "share of turns with a call or an answer and nothing unreadable; 0 without a final answer"},
+		"tags":          {newTags, "1 when a completion is made of the given tags, each once and in order; else 0"},
+		"pattern":       {newPattern, "1 when a regular expression matches the whole text; else 0"},
+		"tool_cost":     {newToolCost, "minus what calls, failed calls, seconds and tokens cost"},
+		"length":        {newLength, "0 up to a budget, falling to -1 behind it"},
+		"cosine_length": {newCosineLength, "by length and correctness, along a cosine"},
+		"repetition":    {newRepetition, "different n-grams / n-grams - 1"},
+		"human_rank":    {newHumanRank, "share of a human leaderboard that the best score is not worse than"},
+		"best_delta":    {newBestDelta, "what the trajectory's attempts improved on its start"},
 	}
 	maps.Copy(all, combinators())
 	maps.Copy(all, agentflyRewards())
-	return &Registry{factories: all}
+	return &Registry{named: all}
 }
 
-// Register adds a factory. A name that is taken or not well-formed is refused.
-func (r *Registry) Register(name string, f Factory) error {
+// Add adds a reward that a factory makes, under its name and with a description for people. A name that is taken or not well-formed is
+// refused.
+func (r *Registry) Add(name, description string, f Factory) error {
 	switch {
 	case !namePattern.MatchString(name):
 		return fmt.Errorf("rewards: register %q: a name has 1 to 64 letters, digits, _ or -", name)
 	case f == nil:
 		return fmt.Errorf("rewards: register %q: the factory is nil", name)
-	case r.factories[name] != nil:
+	case r.named[name].make != nil:
 		return fmt.Errorf("rewards: register %q: the name is already registered; give one of the two another name", name)
 	}
-	r.factories[name] = f
+	r.named[name] = registered{f, description}
 	return nil
 }
 
-// RegisterReward adds a reward that has no parameters under its own name.
-func (r *Registry) RegisterReward(w Reward) error {
+// Register adds a reward that has no parameters under its own name.
+func (r *Registry) Register(w Reward) error {
 	if w == nil {
 		return errors.New("rewards: register: the reward is nil")
 	}
-	return r.Register(w.Name(), func(_ *Builder, params map[string]any) (Reward, error) {
+	return r.Add(w.Name(), "", func(_ *Builder, params map[string]any) (Reward, error) {
 		return w, resources.Decode(params, &struct{}{})
 	})
 }
 
 // Names are the registered names, sorted.
-func (r *Registry) Names() []string {
-	names := make([]string, 0, len(r.factories))
-	for name := range r.factories {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func (r *Registry) Names() []string { return slices.Sorted(maps.Keys(r.named)) }
+
+// Description is that of a reward, for people; empty where it has none.
+func (r *Registry) Description(name string) string { return r.named[name].description }
 
 // Builder makes the rewards of one job. res stays the caller's to close.
 func (r *Registry) Builder(ctx context.Context, res *resources.Resources) *Builder {
@@ -108,7 +124,7 @@ func (b *Builder) make(name string, params map[string]any) (Reward, error) {
 		w, err := b.make(name, params)
 		return alias{w, other}, err
 	}
-	f := b.registry.factories[name]
+	f := b.registry.named[name].make
 	if _, ok := params["python"]; ok {
 		f = func(b *Builder, params map[string]any) (Reward, error) { return newPython(b, name, params) }
 	}

@@ -132,12 +132,15 @@ func TestRegistry(t *testing.T) {
 		"length", "mask_found", "mask_recall", "math_equal", "math_equal_reward", "math_equal_reward_think", "math_equal_reward_tool", "max", "min", "ok_vqa_reward", "pattern", "product",
 		"qa_em_format_reward", "qa_em_reward", "qa_em_reward_tool_call", "qa_f1_reward", "qa_f1_reward_tool", "repetition", "right_call", "scale", "search_r1", "sum", "tags", "tool_cost",
 	}, r.Names())
+	for _, name := range r.Names() {
+		require.NotEmpty(t, r.Description(name), name)
+	}
 	one := NewFunc("one", func(context.Context, Input) (float64, error) { return 1, nil })
-	require.NoError(t, r.RegisterReward(one))
-	require.EqualError(t, r.RegisterReward(one), `rewards: register "one": the name is already registered; give one of the two another name`)
-	require.EqualError(t, r.RegisterReward(nil), "rewards: register: the reward is nil")
-	require.EqualError(t, r.Register("a b", newFormat), `rewards: register "a b": a name has 1 to 64 letters, digits, _ or -`)
-	require.EqualError(t, r.Register("x", nil), `rewards: register "x": the factory is nil`)
+	require.NoError(t, r.Register(one))
+	require.EqualError(t, r.Register(one), `rewards: register "one": the name is already registered; give one of the two another name`)
+	require.EqualError(t, r.Register(nil), "rewards: register: the reward is nil")
+	require.EqualError(t, r.Add("a b", "", newFormat), `rewards: register "a b": a name has 1 to 64 letters, digits, _ or -`)
+	require.EqualError(t, r.Add("x", "", nil), `rewards: register "x": the factory is nil`)
 	_, err := builder(t, r).Make("two", nil)
 	require.ErrorContains(t, err, `rewards: there is no reward "two"; the rewards are best_delta, clip, `)
 	_, err = builder(t, r).Make("one", map[string]any{"x": 1})
@@ -243,8 +246,8 @@ func FuzzEqual(f *testing.F) {
 // A factory of a reward that panics, or makes nothing, is an error that names the reward.
 func TestAFactoryThatPanicsIsAnError(t *testing.T) {
 	r := Prebuilt()
-	require.NoError(t, r.Register("index", func(*Builder, map[string]any) (Reward, error) { panic("no index") }))
-	require.NoError(t, r.Register("none", func(*Builder, map[string]any) (Reward, error) { return nil, nil }))
+	require.NoError(t, r.Add("index", "", func(*Builder, map[string]any) (Reward, error) { panic("no index") }))
+	require.NoError(t, r.Add("none", "", func(*Builder, map[string]any) (Reward, error) { return nil, nil }))
 	b := r.Builder(t.Context(), nil)
 	_, err := b.Make("index", nil)
 	require.Regexp(t, `^rewards: index: its factory panicked: no index, at \S+rewards_test\.go:\d+$`, err.Error())

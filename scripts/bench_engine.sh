@@ -43,7 +43,7 @@ if test -z "${NO_LLAMA:-}"; then
   test -f "$llama/build/src/libllama.a" || build_llama >"$log" 2>&1 || { tail -n 20 "$log"; exit 1; }
   link_llama >"$log" 2>&1 || { tail -n 20 "$log"; exit 1; }
 fi
-scripts/torchgo test -c -o "$log.test" .
+scripts/torchgo test -c -o "$log.test" ./scripts/bench
 trap 'rm -f "$log" "$log.test" "$log.ours"' EXIT
 load=$(cut -d' ' -f1 /proc/loadavg)
 echo "load average before: $load"

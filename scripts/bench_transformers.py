@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""transformers' generate on SmolLM2-135M in float32 and bfloat16, two threads: one JSON line a figure, as bench_engine_test.go prints.
+"""transformers' generate on SmolLM2-135M in float32 and bfloat16, two threads: one JSON line a figure, as scripts/bench/engine_test.go prints.
 
     scripts/bench_transformers.py MODEL.gguf
 

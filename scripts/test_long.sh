@@ -51,6 +51,6 @@ done
 if test -z "${ONLY_MAIN:-}"; then
   train native two_step 0.5 1 examples/two_step.yaml
   echo "the tiny job on two ranks beside one:"
-  AGENTFLY_LONG=1 scripts/torchgo test -count=1 -timeout 30m -run TestTwoRanksLearn -v . | grep -E 'ranks_test.go|^(---|ok|FAIL)'
+  AGENTFLY_LONG=1 scripts/torchgo test -count=1 -timeout 30m -run TestTwoRanksLearn -v ./e2e | grep -E 'ranks_test.go|^(---|ok|FAIL)'
 fi
 exit $missed

@@ -3,8 +3,6 @@ package serve
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/internal/httpserver"
 )
 
 // apiError is an error with its HTTP status; the client reads all of it.
@@ -124,19 +123,17 @@ func (s *Server) admit(r *http.Request) error {
 		return nil
 	}
 	if s.o.APIKey == "" {
-		if !loopback(hostOf(r.Host)) {
+		if !httpserver.Loopback(hostOf(r.Host)) {
 			return &apiError{status: http.StatusForbidden, message: fmt.Sprintf("the host %q is not this machine; start the server with --api-key to serve others", r.Host)}
 		}
 		if origin := r.Header.Get("Origin"); origin != "" {
-			if u, err := url.Parse(origin); err != nil || !loopback(u.Hostname()) {
+			if u, err := url.Parse(origin); err != nil || !httpserver.Loopback(u.Hostname()) {
 				return &apiError{status: http.StatusForbidden, message: fmt.Sprintf("pages of %q may not use this server", origin)}
 			}
 		}
 		return nil
 	}
-	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	want, got := sha256.Sum256([]byte(s.o.APIKey)), sha256.Sum256([]byte(strings.TrimSpace(key)))
-	if !strings.EqualFold(scheme, "bearer") || subtle.ConstantTimeCompare(want[:], got[:]) != 1 {
+	if !httpserver.Bears(r, s.o.APIKey) {
 		return &apiError{status: http.StatusUnauthorized, message: "the API key is missing or wrong; send it as Authorization: Bearer KEY"}
 	}
 	return nil
@@ -147,12 +144,6 @@ func hostOf(hostport string) string {
 		return host
 	}
 	return strings.Trim(hostport, "[]")
-}
-
-// loopback says whether a host means this machine.
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
 // read parses the request's JSON object into v. The request is held until release.

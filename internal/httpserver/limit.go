@@ -1,12 +1,13 @@
-// Package httpserver bounds how long a client may hold a connection of an HTTP server: by a body that it does not send,
+// Package httpserver is what the program's HTTP servers share. A Service listens until it is told to stop, and then lets running requests
+// end. CheckKey and Bears decide who may ask. Handler bounds how long a client may hold a connection: by a body that it does not send,
 // and by a reply that it does not read. net/http has deadlines for a whole request and a whole reply alone, which a long
 // completion or a stream of events would break; the deadlines here end with the body, and begin anew with every write.
+// Routes and replies are the servers' own.
 package httpserver
 
 import (
 	"errors"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"sync"
@@ -52,20 +53,12 @@ func Handler(next http.Handler, o Options) http.Handler {
 	})
 }
 
-// NewServer is an HTTP server whose clients have 10 seconds for a request's header and may keep a connection idle for
-// two minutes. h has the other deadlines: Handler made it. errs gets what net/http says of broken requests and panics.
-func NewServer(h http.Handler, errs io.Writer) *http.Server {
-	return &http.Server{
-		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: log.New(errs, "", log.LstdFlags),
-	}
-}
+// maxConnections is how many connections a server of this program has at once.
+const maxConnections = 4096
 
-// MaxConnections is how many connections a server of this program has at once.
-const MaxConnections = 4096
-
-// Listener accepts as many connections as most at once. One beyond them is closed: those that are open go on, and the program keeps files
+// limit accepts as many connections as most at once. One beyond them is closed: those that are open go on, and the program keeps files
 // for its own work.
-func Listener(l net.Listener, most int) net.Listener {
+func limit(l net.Listener, most int) net.Listener {
 	return &listener{Listener: l, places: make(chan struct{}, most)}
 }
 

@@ -58,11 +58,11 @@ var _ interface{ CloseWrite() error } = (*connection)(nil)
 func TestListener(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	s := NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hi") }), io.Discard)
+	s := newServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hi") }), io.Discard)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = s.Serve(Listener(l, 2))
+		_ = s.Serve(limit(l, 2))
 	}()
 	t.Cleanup(func() {
 		require.NoError(t, s.Close())

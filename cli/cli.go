@@ -1,0 +1,142 @@
+// Package cli is agentfly's command line: the commands with their flags and arguments, the checks of both, and what each command prints.
+// It is handed everything that it works with (Program) and imports nothing of the package agentfly, whose Main and Run are the entry
+// points. It owns no wiring: which tools, rewards, algorithms and engines there are is agentfly's, what a run does is
+// orchestrator's, and the exit status is agentfly's too, which tells a wrong command line (UsageError) from work that failed.
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/agentfly/agentfly/internal/terminal"
+	"github.com/agentfly/agentfly/orchestrator"
+	"github.com/agentfly/agentfly/orchestrator/job"
+)
+
+// Program is what a command line works with.
+type Program struct {
+	Version     string                  // that the program tells
+	Registries  orchestrator.Registries // what job files can name
+	In          io.Reader
+	Out, ErrOut io.Writer // as given: what models, tools and programs said is made safe for a terminal here
+}
+
+// Run runs a command line, args[0] of which is the program's own name. The error is that of the command, and nothing of it is printed.
+func (p Program) Run(ctx context.Context, args []string) error {
+	a := p.app(args[min(1, len(args)):])
+	return a.RunContext(ctx, flagsFirst(a.Commands, args))
+}
+
+// UsageError is a wrong command line.
+type UsageError struct{ text string }
+
+func (e *UsageError) Error() string { return e.text }
+
+func usagef(format string, args ...any) error { return &UsageError{fmt.Sprintf(format, args...)} }
+
+// app has the commands for a process with these arguments.
+func (p Program) app(args []string) *cli.App {
+	e := &env{p.Version, p.Registries, p.In, p.Out, terminal.NewWriter(p.Out), terminal.NewWriter(p.ErrOut), p.ErrOut, args}
+	a := &cli.App{
+		Name: "agentfly", Usage: "train language-model agents with reinforcement learning", Version: e.version,
+		Reader: e.in, Writer: e.out, ErrWriter: e.errOut, HideVersion: true, EnableBashCompletion: true, Suggest: true, DisableSliceFlagSeparator: true,
+		ExitErrHandler:  func(*cli.Context, error) {},
+		OnUsageError:    func(_ *cli.Context, err error, _ bool) error { return usagef("%v; see agentfly --help", err) },
+		CommandNotFound: func(*cli.Context, string) {},
+		Action: func(x *cli.Context) error {
+			if x.Args().Present() {
+				return usagef("there is no command %q; see agentfly --help", x.Args().First())
+			}
+			return cli.ShowAppHelp(x)
+		},
+		Commands: e.commands(),
+	}
+	quiet(a.Commands)
+	return a
+}
+
+// quiet makes every command report its errors through Program.Run alone, and completes as a shell expects.
+func quiet(all []*cli.Command) {
+	for _, c := range all {
+		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return usagef("%v; see agentfly --help", err) }
+		c.HideHelpCommand = len(c.Subcommands) == 0 // it would hide the completion of file names; --help stays
+		quiet(c.Subcommands)
+	}
+}
+
+// env is what every command may use.
+type env struct {
+	version    string // of the program
+	registries orchestrator.Registries
+	in         io.Reader
+	out        io.Writer // JSON lines and other output for programs
+	text       io.Writer // the same output for people: what models, tools and files say is made safe for a terminal
+	errOut     io.Writer // as text
+	rawErr     io.Writer // errOut as it was given, for processes that make theirs safe themselves
+	args       []string  // of the process, without its name
+}
+
+// setFlag is shared by the commands that read a job.
+func setFlag() cli.Flag {
+	return &cli.StringSliceFlag{Name: "set", Usage: "override a setting of the job: `KEY.PATH=VALUE`; may be repeated"}
+}
+
+// modelFlag is shared by the commands that read a model.
+func modelFlag() cli.Flag {
+	return &cli.StringFlag{Name: "model", Usage: "folder, .gguf or hub id `MODEL`"}
+}
+
+// commands are all commands, in the order of --help.
+func (e *env) commands() []*cli.Command {
+	return slices.Concat(runCommands{e}.all(), []*cli.Command{serveCommand{e}.command(), jobCommands{e}.command(), toolCommands{e}.command()}, e.listings(), []*cli.Command{
+		modelCommands{e}.command(), inspectCommands{e}.command(),
+		{Name: "doctor", Usage: "check this machine and name the remedies", Action: e.doctor},
+		{Name: "completion", Usage: "print the completion script of a shell: source <(agentfly completion bash)", ArgsUsage: "bash|zsh|fish", Action: e.completion},
+		{Name: "version", Usage: "print the versions of agentfly, libtorch and CUDA", Action: e.printVersion},
+	})
+}
+
+func one(x *cli.Context, what string) (string, error) {
+	if x.NArg() != 1 {
+		return "", usagef("agentfly %s takes one argument, %s; got %d", x.Command.FullName(), what, x.NArg())
+	}
+	return x.Args().First(), nil
+}
+
+func load(x *cli.Context) (*job.Job, error) {
+	path, err := one(x, "the job file")
+	if err != nil {
+		return nil, err
+	}
+	sets := x.StringSlice("set")
+	if x.IsSet("seed") {
+		sets = append(sets, fmt.Sprintf("seed=%d", x.Uint64("seed")))
+	}
+	j, err := job.Load(path, sets...)
+	if err == nil && x.String("output") != "" {
+		j.Output = x.String("output")
+	}
+	return j, err
+}
+
+// print writes one JSON line.
+func (e *env) print(v any) error {
+	var line bytes.Buffer
+	encoder := json.NewEncoder(&line)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		return err
+	}
+	data := line.Bytes()
+	if terminal.Is(e.out) {
+		data = terminal.JSON(data)
+	}
+	_, err := e.out.Write(data)
+	return err
+}

@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/agentfly/agentfly/orchestrator"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// runCommands sample, train and evaluate.
+type runCommands struct{ *env }
+
+func (c runCommands) all() []*cli.Command {
+	seed := &cli.Uint64Flag{Name: "seed", Usage: "override the job's seed"}
+	return []*cli.Command{
+		{
+			Name: "train", Usage: "train the policy of a job file", ArgsUsage: "JOB",
+			Flags: []cli.Flag{
+				&cli.StringFlag{Name: "output", Usage: "run folder `DIR`, instead of the job's"},
+				&cli.BoolFlag{Name: "resume", Usage: "continue the run in the run folder"}, seed, setFlag(),
+				&cli.IntFlag{Name: "ranks", Usage: "train in `N` processes of this machine; on several machines start each with torchrun's variables instead"},
+			},
+			Action: c.train,
+		},
+		{
+			Name: "replay", Usage: "sample and train a run again, and hold tokens, logprobs, versions and weights against it", ArgsUsage: "RUN",
+			Flags: []cli.Flag{&cli.StringFlag{Name: "output", Usage: "keep metrics and checkpoints of the replay in `DIR`"}}, Action: c.replay,
+		},
+		{
+			Name: "eval", Usage: "evaluate a policy on the job's held-out tasks", ArgsUsage: "JOB",
+			Flags: []cli.Flag{modelFlag(), seed, setFlag(), &cli.BoolFlag{Name: "tool-off", Usage: "switch the tools off"}}, Action: c.eval,
+		},
+		{
+			Name: "rollout", Usage: "sample trajectories of a job's training tasks as JSON lines, without training", ArgsUsage: "JOB",
+			Flags: []cli.Flag{modelFlag(), seed, setFlag(), &cli.IntFlag{Name: "steps", Value: 1, Usage: "steps' worth of tasks"}}, Action: c.rollout,
+		},
+	}
+}
+
+func (c runCommands) train(x *cli.Context) error {
+	j, err := load(x)
+	if err != nil {
+		return err
+	}
+	ctx, stop := c.watch(x, j.Rollout.Watchdog)
+	defer stop()
+	_, err = orchestrator.Train(ctx, j, c.registries, orchestrator.Options{
+		Resume: x.Bool("resume"), Out: c.text, Ranks: x.Int("ranks"), Arguments: c.args, ErrOut: c.rawErr,
+	})
+	return err
+}
+
+func (c runCommands) replay(x *cli.Context) error {
+	dir, err := one(x, "the run folder")
+	if err != nil {
+		return err
+	}
+	ctx, stop := c.watch(x, 120) // the run's own is in its folder's job
+	defer stop()
+	return orchestrator.Replay(ctx, dir, x.String("output"), c.registries, c.text)
+}
+
+func (c runCommands) eval(x *cli.Context) error {
+	j, err := load(x)
+	if err != nil {
+		return err
+	}
+	ctx, stop := c.watch(x, j.Rollout.Watchdog)
+	defer stop()
+	e, err := orchestrator.Evaluate(ctx, j, x.String("model"), x.Bool("tool-off"), c.registries)
+	if err != nil {
+		return err
+	}
+	for _, line := range e.Table() { // for people; the line on standard output is for programs
+		fmt.Fprintln(c.errOut, line)
+	}
+	return c.print(e)
+}
+
+// watch says on standard error what the job waits for when nothing moves, and when the process gets SIGUSR1.
+func (c runCommands) watch(x *cli.Context, quiet float64) (context.Context, func()) {
+	ask := make(chan os.Signal, 1)
+	signal.Notify(ask, syscall.SIGUSR1)
+	if rank := os.Getenv("RANK"); rank != "" && rank != "0" { // it waits for rank 0 most of the time, which speaks
+		quiet = 0
+	}
+	ctx, stop := orchestrator.Watch(x.Context, quiet, c.errOut, ask)
+	return ctx, func() {
+		signal.Stop(ask)
+		stop()
+	}
+}
+
+func (c runCommands) rollout(x *cli.Context) error {
+	j, err := load(x)
+	if err != nil {
+		return err
+	}
+	ctx, stop := c.watch(x, j.Rollout.Watchdog)
+	defer stop()
+	return orchestrator.Sample(ctx, j, x.String("model"), x.Int("steps"), c.registries, func(t *trajectory.Trajectory) error { return c.print(t) })
+}

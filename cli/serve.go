@@ -1,0 +1,192 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/agentfly/agentfly/engines/local"
+	"github.com/agentfly/agentfly/internal/httpserver"
+	"github.com/agentfly/agentfly/masks"
+	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/serve"
+)
+
+// serveCommand serves a model. It takes vLLM's flag names.
+type serveCommand struct{ *env }
+
+func (c serveCommand) command() *cli.Command {
+	return &cli.Command{
+		Name: "serve", Usage: "serve a model over vLLM's and OpenAI's HTTP routes", ArgsUsage: "MODEL", Action: c.serve,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "host", Value: "127.0.0.1", Usage: "`ADDRESS` to listen on; one that is not this machine's own needs an API key"},
+			&cli.IntFlag{Name: "port", Value: 8000, Usage: "`PORT`; 0 takes a free one"},
+			&cli.StringSliceFlag{Name: "served-model-name", Usage: "`NAME` of the model in requests and replies; may be repeated; default is MODEL"},
+			&cli.StringFlag{Name: "api-key", EnvVars: []string{"AGENTFLY_API_KEY"}, Usage: "`KEY` that every request but /health must bear"},
+			&cli.IntFlag{Name: "max-model-len", Usage: "prompt plus completion, tokens; default is the model's"},
+			&cli.IntFlag{Name: "max-num-seqs", Value: 64, Usage: "completions that run at once"},
+			&cli.IntFlag{Name: "max-queue", Value: 1024, Usage: "completions that run or wait; more are refused with status 429"},
+			&cli.IntFlag{Name: "max-logprobs", Value: 20, Usage: "most logprobs a token"},
+			&cli.Int64Flag{Name: "kv-cache-memory-bytes", Usage: "memory of the cache of keys and values; default holds 32768 tokens, or one completion"},
+			&cli.StringFlag{Name: "dtype", Value: "auto", Usage: "auto (float32), float32 or bfloat16: type of the matrices that sampling reads"},
+			&cli.StringFlag{Name: "logprobs-mode", Value: "raw_logprobs", Usage: "raw_logprobs or processed_logprobs (after temperature and truncation)"},
+			&cli.StringFlag{Name: "tool-call-parser", Value: "hermes", Usage: "form of tool calls: " + strings.Join(serve.ToolParsers(), ", ")},
+			&cli.StringFlag{Name: "template-date", Usage: "`YYYY-MM-DD` that a chat template which asks for the day is told, or today; default is what the model was trained with, where its folder records it, else today"},
+			&cli.BoolFlag{Name: "enable-auto-tool-choice", Usage: "as in vLLM; always on"},
+			&cli.BoolFlag{Name: "weight-updates", Usage: "offer /collective_rpc reload_weights, which reads folders of this machine"},
+			&cli.IntFlag{Name: "shutdown-timeout", Value: 5, Usage: "seconds that running requests get at the end, before they are aborted"},
+		},
+	}
+}
+
+// checkServe refuses flags before anything is loaded.
+func checkServe(x *cli.Context) error {
+	if err := httpserver.CheckKey(x.String("host"), x.String("host"), x.String("api-key")); err != nil {
+		return usagef("--host %v", err)
+	}
+	switch {
+	case x.Int("port") < 0 || x.Int("port") > 65535:
+		return usagef("--port is %d; allowed: 0 to 65535", x.Int("port"))
+	case x.Int("max-model-len") < 0 || x.IsSet("max-model-len") && x.Int("max-model-len") < 2:
+		return usagef("--max-model-len is %d; it must be at least 2", x.Int("max-model-len"))
+	case x.Int("max-num-seqs") < 1:
+		return usagef("--max-num-seqs is %d; it must be at least 1", x.Int("max-num-seqs"))
+	case x.Int("max-queue") < 1:
+		return usagef("--max-queue is %d; it must be at least 1", x.Int("max-queue"))
+	case x.Int("max-logprobs") < 1:
+		return usagef("--max-logprobs is %d; it must be at least 1", x.Int("max-logprobs"))
+	case x.Int("shutdown-timeout") < 0:
+		return usagef("--shutdown-timeout is %d; it must be at least 0", x.Int("shutdown-timeout"))
+	}
+	if date := x.String("template-date"); date != "" && date != today {
+		if _, err := time.Parse(time.DateOnly, date); err != nil {
+			return usagef("--template-date is %q; write YYYY-MM-DD, or today", date)
+		}
+	}
+	for flag, allowed := range map[string][]string{
+		"dtype": {"auto", "float", "float32", "bfloat16"}, "logprobs-mode": {"raw_logprobs", "processed_logprobs"}, "tool-call-parser": serve.ToolParsers(),
+	} {
+		if !slices.Contains(allowed, x.String(flag)) {
+			return usagef("--%s is %q; allowed: %v", flag, x.String(flag), allowed)
+		}
+	}
+	return nil
+}
+
+func (c serveCommand) serve(x *cli.Context) error {
+	path, err := one(x, "a folder, a .gguf or a hub id")
+	if err == nil {
+		err = checkServe(x)
+	}
+	if err != nil {
+		return err
+	}
+	p, err := policy.Load(path, policy.Options{Device: "cpu"})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	length := p.Config.MaxContext()
+	if n := x.Int("max-model-len"); n > 0 {
+		if err := p.Config.CheckLength(n); err != nil {
+			return usagef("--max-model-len: %v", err)
+		}
+		length = n
+	}
+	o := local.Options{MaxModelLen: length, MaxSequences: x.Int("max-num-seqs"), Decoder: p.Tokenizer, BFloat16: x.String("dtype") == "bfloat16"}
+	if n := x.Int64("kv-cache-memory-bytes"); n > 0 {
+		o.CacheTokens = int(n / (2 * 4 * int64(p.Config.NumLayers) * int64(p.Config.NumKVHeads) * int64(p.Config.HeadDim)))
+	}
+	engine, err := local.New(p.Model, o)
+	if err != nil {
+		return err
+	}
+	defer engine.Close()
+	s, err := c.server(x, path, p, engine)
+	if err != nil {
+		return err
+	}
+	return c.listen(x, s)
+}
+
+// server joins engine and text.
+func (c serveCommand) server(x *cli.Context, path string, p *policy.Policy, engine *local.Engine) (*serve.Server, error) {
+	o := serve.Options{
+		Engine: engine, Tokenizer: p.Tokenizer, StopIDs: p.StopIDs, Models: x.StringSlice("served-model-name"), Root: path, Vocab: p.Config.VocabSize,
+		APIKey: x.String("api-key"), RawLogprobs: x.String("logprobs-mode") == "raw_logprobs", MaxQueue: x.Int("max-queue"),
+		MaxLogprobs: x.Int("max-logprobs"), Version: c.version, ToolParser: x.String("tool-call-parser"),
+		Warn: func(text string) { fmt.Fprintln(c.errOut, "agentfly: "+text) },
+		Stats: func() serve.Stats {
+			s := engine.Stats()
+			return serve.Stats{
+				Running: s.Running, Waiting: s.Waiting, CacheUsage: float64(s.UsedBlocks) / float64(s.Blocks),
+				PrefixQueries: s.PromptTokens, PrefixHit: s.CachedTokens, Preemptions: s.Preemptions,
+			}
+		},
+	}
+	if x.Bool("weight-updates") {
+		o.Reload = func(_ context.Context, path string) error { return p.Reload(path) }
+	}
+	if len(o.Models) == 0 {
+		o.Models = []string{path}
+		if abs, err := filepath.Abs(path); err == nil && abs == path {
+			o.Models = append(o.Models, filepath.Base(path))
+		}
+	}
+	renderer, err := newRenderer(p, x.String("template-date"))
+	if err != nil { // text and token ids are served all the same
+		fmt.Fprintf(c.text, "/v1/chat/completions refuses: %v\n", err)
+		return serve.New(o)
+	}
+	if renderer.ToolsInSystemPrompt() {
+		fmt.Fprintln(c.text, "the chat template ignores tools: their schemas are written into the system prompt")
+	}
+	if p.TellsDate() {
+		fmt.Fprintf(c.out, "the chat template tells the date: %s (--template-date)\n", p.TemplateDate)
+	}
+	o.Renderer, o.StopIDs = renderer, renderer.StopIDs() // the model's own among them
+	return serve.New(o)
+}
+
+// today as --template-date is the day on which the server starts.
+const today = "today"
+
+// newRenderer renders with the day of the flag --template-date, else with the one of the training, else with today.
+func newRenderer(p *policy.Policy, date string) (*masks.Renderer, error) {
+	compiled, err := p.Template()
+	if err != nil {
+		return nil, err
+	}
+	if date == today || date == "" && p.TemplateDate == "" {
+		date = time.Now().Format(time.DateOnly)
+	}
+	now, err := p.Now(date)
+	if err != nil {
+		return nil, err
+	}
+	return masks.NewRenderer(p.Tokenizer, compiled, masks.Options{StopIDs: p.StopIDs, Now: now, Markup: true})
+}
+
+// listen serves until the context ends; then running requests get their time, and are aborted.
+func (c serveCommand) listen(x *cli.Context, s *serve.Server) error {
+	defer s.Close()
+	listener, err := net.Listen("tcp", net.JoinHostPort(x.String("host"), strconv.Itoa(x.Int("port"))))
+	if err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	fmt.Fprintf(c.text, "serving %s on http://%s\n", x.Args().First(), listener.Addr())
+	service := httpserver.Service{
+		Handler: s, Errors: c.errOut, Grace: time.Duration(x.Int("shutdown-timeout")) * time.Second, Abort: s.Close,
+	}
+	if err := service.Serve(x.Context, listener); err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	return nil
+}

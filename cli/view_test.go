@@ -1,0 +1,34 @@
+package cli
+
+import (
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// escapes are what a model, a tool or a program may try on the terminal of the person who reads them.
+const escapes = "\x1b[2J\x1b]52;c;cm0=\x07\x1b]8;;http://evil\x1b\\\u009b1m\u202e\r"
+
+// ours is what the view itself writes.
+var ours = regexp.MustCompile("\x1b\\[(2|31|32|33|0)m")
+
+func safe(t *testing.T, text string) {
+	t.Helper()
+	require.NotEmpty(t, text)
+	require.NotRegexp(t, "[\x01-\x08\x0b-\x1f\x7f\u0080-\u009f\u202e]", ours.ReplaceAllString(text, ""))
+}
+
+func TestViewIsSafe(t *testing.T) {
+	text := []string{escapes, "plain", "\x1b", "]52;c;cm0=\x07"} // a sequence may come in several tokens
+	r := store.Record{Trajectory: &trajectory.Trajectory{ID: "train-0" + escapes, Samples: []*trajectory.Sample{{
+		TokenIDs: []int32{0, 1, 2, 3}, ResponseMask: []bool{false, true, true, true}, SamplingLogprobs: []float32{0, 0, -0.5, -3},
+	}}}}
+	out := view(r, func(ids []int32) string { return text[ids[0]] })
+	safe(t, out)
+	require.Contains(t, out, `\x1b[2J\x1b]52;c;cm0=\x07`)
+	require.Contains(t, out, "\x1b[32mplain\x1b[0m")
+}

@@ -1,0 +1,102 @@
+package e2e_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// outside builds the program of testdata/outside in a folder of its own, without the network, and returns a function that runs it here.
+func outside(t *testing.T, env []string, flags ...string) func(args ...string) (out string, err error) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it runs the compiler; leave -short out")
+	}
+	root, err := os.Getwd()
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(dir, os.DirFS("e2e/testdata/outside")))
+	module, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte(strings.ReplaceAll(string(module), "../../..", root)), 0o600))
+	sums, err := os.ReadFile("go.sum") // the module needs what this one does
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.sum"), sums, 0o600))
+	program := filepath.Join(dir, "outside")
+	build := exec.Command("go", append([]string{"build", "-o", program}, append(flags, ".")...)...)
+	build.Dir = dir
+	build.Env = append(append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOSUMDB=off", "GOWORK=off"), env...)
+	text, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	return func(args ...string) (string, error) {
+		text, err := exec.Command(program, args...).CombinedOutput()
+		return string(text), err
+	}
+}
+
+// settings name what the program adds, the values and the factories, in a job of this repository.
+var settings = map[string][]string{
+	"values": {
+		"--set", "agent.tools=[calculator, reverse]", "--set", "rewards=[right_call, answered]",
+		"--set", "algorithm={advantage: {name: above, scale: 2}, loss: {name: scaled, scale: 0.5}, entropy: 0.1}",
+	},
+	"factories": {
+		"--set", "agent.tools=[calculator, {name: lookup, table: {a: b}}]", "--set", "rewards=[right_call, {name: turns, count: 2}]",
+		"--set", "algorithm={advantage: least, loss: ratio, entropy: 0.1}",
+	},
+}
+
+// A program outside this module adds a tool, a reward, a loss and an estimator, as values and as factories; jobs name them, and it lists them.
+func TestAProgramOutsideTheModule(t *testing.T) {
+	run := outside(t, []string{"CGO_ENABLED=0"})
+	for name, want := range map[string]string{"values": "A = scale * (r - the least", "factories": "A = r - the least"} {
+		out, err := run(append([]string{"job", "validate", "examples/tiny.yaml"}, settings[name]...)...)
+		require.NoError(t, err, out)
+		require.Equal(t, "examples/tiny.yaml: ok\n", out)
+		out, err = run(append([]string{"job", "effective", "examples/tiny.yaml"}, settings[name]...)...)
+		require.NoError(t, err, out)
+		require.Contains(t, out, want)
+		require.Contains(t, out, "ρA, ρ = exp(current - old)")
+	}
+	for list, lines := range map[string][]string{
+		"tools":      {"reverse          Reverses a text.", "lookup           looks a text up in the job's table", "calculator "},
+		"rewards":    {"answered ", "turns                    1 for a trajectory of so many turns, else 0", "right_call "},
+		"algorithms": {"loss      scaled ", "loss      ratio            loss_t = -ρA", "advantage above ", "advantage least            A = r - the least", "advantage grpo "},
+	} {
+		out, err := run(list, "list")
+		require.NoError(t, err, out)
+		for _, line := range lines {
+			require.Contains(t, "\n"+out, "\n"+line)
+		}
+	}
+	out, err := run("tools", "call", "reverse", `{"text": "abc"}`)
+	require.NoError(t, err, out)
+	require.JSONEq(t, `{"observation": "cba"}`, out)
+
+	for want, set := range map[string]string{
+		"lookup: the table is empty":                      "agent.tools=[{name: lookup}]",
+		"turns: count is 0; it must be at least 1":        "rewards=[{name: turns}]",
+		"advantage above has no key size; its keys":       "algorithm={advantage: {name: above, size: 2}, loss: ratio}",
+		"loss ratio has no key scale; its keys are: none": "algorithm={advantage: grpo, loss: {name: ratio, scale: 2}}",
+	} {
+		out, err := run("job", "validate", "examples/tiny.yaml", "--set", set)
+		require.Error(t, err, out)
+		require.Contains(t, out, want)
+	}
+}
+
+// With libtorch the same program trains with all of them.
+func TestAProgramOutsideTheModuleTrains(t *testing.T) {
+	needTorch(t)
+	run := outside(t, nil, "-tags", "torch")
+	for name, set := range settings {
+		dir := filepath.Join(t.TempDir(), name)
+		out, err := run(append([]string{"train", "examples/tiny.yaml", "--output", dir, "--set", "trainer.steps=2"}, set...)...)
+		require.NoError(t, err, out)
+		require.Len(t, metricsOf(t, dir, "update/loss"), 2)
+	}
+}

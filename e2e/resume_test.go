@@ -1,0 +1,148 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestResumeIsBitIdentical(t *testing.T) {
+	needTorch(t)
+	whole, parts := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "parts")
+	run := func(args ...string) {
+		status, out, errs := command("", append([]string{"train"}, append(args, "examples/tiny.yaml")...)...)
+		require.Zero(t, status, "%s%s", out, errs)
+	}
+	run("--output", whole, "--set", "trainer.steps=8")
+	run("--output", parts, "--set", "trainer.steps=5")
+	run("--output", parts, "--resume", "--set", "trainer.steps=8")
+	rewards, weights := curve(t, whole)
+	again, sameWeights := curve(t, parts)
+	require.Equal(t, rewards, again)
+	require.True(t, bytes.Equal(weights, sameWeights))
+
+	status, _, errs := command("", "train", "--output", parts, "examples/tiny.yaml")
+	require.Equal(t, 2, status)
+	require.Contains(t, errs, "--resume")
+}
+
+// A critic, whose head no Hugging Face file holds, and a reference, which stays where the run began, survive a resume.
+func TestCriticAndReferenceResumeBitIdentical(t *testing.T) {
+	needTorch(t)
+	whole, parts := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "parts")
+	run := func(dir string, args ...string) {
+		status, out, errs := command("", append([]string{
+			"train", "--output", dir, "examples/tiny.yaml", "--set", "algorithm={advantage: gae, loss: {name: cispo, bound: relative}, kl: {coefficient: 0.05}, correction: {kind: seq_mask}, mini_batches: 2}",
+		}, args...)...)
+		require.Zero(t, status, "%s%s", out, errs)
+	}
+	run(whole, "--set", "trainer.steps=6")
+	run(parts, "--set", "trainer.steps=3")
+	run(parts, "--resume", "--set", "trainer.steps=6")
+	rewards, weights := curve(t, whole)
+	again, sameWeights := curve(t, parts)
+	require.Equal(t, rewards, again)
+	require.True(t, bytes.Equal(weights, sameWeights))
+	data, err := os.ReadFile(filepath.Join(parts, "metrics.jsonl"))
+	require.NoError(t, err)
+	for i, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
+		var m map[string]float64
+		require.NoError(t, json.Unmarshal([]byte(line), &m))
+		require.Positive(t, m["update/value_loss"])
+		require.Equal(t, i > 0, m["update/kl"] > 1e-9, "the policy begins as its reference and leaves it: %v", m["update/kl"])
+	}
+}
+
+func TestDynamicSamplingResumesBitIdentical(t *testing.T) {
+	needTorch(t)
+	whole, parts := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "parts")
+	run := func(dir string, args ...string) {
+		status, out, errs := command("", append([]string{
+			"train", "--output", dir, "examples/tiny.yaml", "--set", "algorithm.dynamic_sampling=true", "--set", "rollout.group_size=4", "--set", "rollout.max_refills=3",
+		}, args...)...)
+		require.Zero(t, status, "%s%s", out, errs)
+	}
+	run(whole, "--set", "trainer.steps=8")
+	run(parts, "--set", "trainer.steps=5")
+	run(parts, "--resume", "--set", "trainer.steps=8")
+	rewards, weights := curve(t, whole)
+	again, sameWeights := curve(t, parts)
+	require.Equal(t, rewards, again)
+	require.True(t, bytes.Equal(weights, sameWeights))
+	dropped := 0.0
+	data, err := os.ReadFile(filepath.Join(parts, "metrics.jsonl"))
+	require.NoError(t, err)
+	for _, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
+		var m map[string]float64
+		require.NoError(t, json.Unmarshal([]byte(line), &m))
+		require.Zero(t, m["groups/flat"], "what is trained on has variance")
+		require.Equal(t, m["groups/sampled"]*4, m["trajectories/finished"])
+		require.LessOrEqual(t, m["groups/sampled"]-m["groups/dropped"], 4.0)
+		dropped += m["groups/dropped"]
+	}
+	require.Positive(t, dropped)
+}
+
+func TestResumeRefusesOtherData(t *testing.T) {
+	needTorch(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	status, _, errs := tiny(context.Background(), dir, harmless, "--set", "trainer.steps=1")
+	require.Zero(t, status, errs)
+	other := filepath.Join(t.TempDir(), "tasks.jsonl")
+	data, err := os.ReadFile("examples/tiny/tasks.jsonl")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(other, append(data, '\n'), 0o600))
+	status, _, errs = tiny(context.Background(), dir, harmless, "--resume", "--set", "data.train="+other)
+	require.Equal(t, 2, status)
+	require.Contains(t, errs, "is not the file that the run in")
+	status, _, errs = tiny(context.Background(), filepath.Join(t.TempDir(), "empty"), harmless, "--resume")
+	require.Equal(t, 2, status)
+	require.Contains(t, errs, "holds no run to resume; leave --resume out")
+}
+
+func TestResumeRefusesACheckpointThatChanged(t *testing.T) {
+	needTorch(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	status, _, errs := tiny(context.Background(), dir, harmless, "--set", "trainer.steps=1")
+	require.Zero(t, status, errs)
+	for _, name := range []string{"model.safetensors", "trainer/optimizer.safetensors", "tokenizer.json"} {
+		path := filepath.Join(dir, "checkpoints", "last", name)
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		data[len(data)/2] ^= 1
+		require.NoError(t, os.WriteFile(path, data, 0o600))
+		status, _, errs = tiny(context.Background(), dir, harmless, "--resume")
+		require.Equal(t, 1, status, errs)
+		require.Contains(t, errs, filepath.Base(name)+" is not the file that was written")
+		data[len(data)/2] ^= 1
+		require.NoError(t, os.WriteFile(path, data, 0o600))
+	}
+	status, _, errs = tiny(context.Background(), dir, harmless, "--resume", "--set", "trainer.steps=2")
+	require.Zero(t, status, errs)
+}
+
+// A run that goes on with other settings says each of them, and keeps the job of before.
+func TestResumeSaysWhichSettingsChanged(t *testing.T) {
+	needTorch(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	status, _, errs := tiny(context.Background(), dir, harmless, "--set", "trainer.steps=1")
+	require.Zero(t, status, errs)
+	before, err := os.ReadFile(filepath.Join(dir, "job.yaml"))
+	require.NoError(t, err)
+	status, out, errs := tiny(context.Background(), dir, harmless, "--resume", "--set", "trainer.steps=2", "--set", "trainer.learning_rate=5e-4")
+	require.Zero(t, status, errs)
+	require.Contains(t, out, "note: the run goes on with another setting: trainer.learning_rate: 0.001 → 0.0005\nnote: the run goes on with another setting: trainer.steps: 1 → 2\nnote: the job of before stays as "+filepath.Join(dir, "job.1.yaml")+"\n")
+	kept, err := os.ReadFile(filepath.Join(dir, "job.1.yaml"))
+	require.NoError(t, err)
+	require.Equal(t, string(before), string(kept))
+	status, out, errs = tiny(context.Background(), dir, harmless, "--resume", "--set", "trainer.steps=2", "--set", "trainer.learning_rate=5e-4")
+	require.Zero(t, status, errs)
+	require.NotContains(t, out, "another setting")
+	require.NoFileExists(t, filepath.Join(dir, "job.2.yaml"))
+}

@@ -1,0 +1,123 @@
+//go:build torch
+
+package e2e_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/wangkuiyi/gotorch"
+
+	"github.com/agentfly/agentfly"
+	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/rewards"
+	"github.com/agentfly/agentfly/tools"
+)
+
+// What hangs in a child does so whatever its context says.
+func init() {
+	forever := func() { select {} }
+	inChildren = append(
+		inChildren,
+		agentfly.WithTool(tools.NewFunc("hang", "Hangs.", func(context.Context, struct {
+			Text string `json:"text"`
+		},
+		) (string, error) {
+			forever()
+			return "", nil
+		})),
+		agentfly.WithReward(rewards.NewFunc("hang", func(context.Context, rewards.Input) (float64, error) { forever(); return 0, nil })),
+		agentfly.WithLoss(algorithms.LossSpec{
+			Name: "hang", Formula: "none", Source: "this test",
+			New: func(algorithms.Settings) (algorithms.Loss, error) { return hanging{}, nil },
+		}),
+	)
+}
+
+// hanging is a loss that takes an hour: the update that has begun cannot be finished.
+type hanging struct{}
+
+func (hanging) Name() string { return "hang" }
+
+func (hanging) PerToken(in algorithms.LossInput) (gotorch.Tensor, error) {
+	time.Sleep(time.Hour)
+	return in.Current, nil
+}
+
+// hung is examples/tiny.yaml in a process of its own, with a watchdog of half a second.
+func hung(t *testing.T, args ...string) (run *exec.Cmd, printed *output, dir string, until func(text string)) {
+	needTorch(t)
+	dir = filepath.Join(t.TempDir(), "run")
+	run = process(append([]string{"train", "examples/tiny.yaml", "--output", dir, "--set", "rollout.watchdog=0.5"}, args...)...)
+	printed = &output{}
+	run.Stdout, run.Stderr = printed, printed
+	require.NoError(t, run.Start())
+	t.Cleanup(func() { _ = run.Process.Kill() }) // it ended, unless the test failed
+	return run, printed, dir, func(text string) {
+		t.Helper()
+		require.Eventually(t, func() bool { return strings.Contains(printed.String(), text) }, time.Minute, time.Millisecond, "%s", text)
+	}
+}
+
+// callsHang is the tiny model with a tool that hangs in place of the calculator.
+func callsHang(t *testing.T) string {
+	dir := filepath.Join(t.TempDir(), "model")
+	require.NoError(t, os.CopyFS(dir, os.DirFS("examples/tiny/model")))
+	path := filepath.Join(dir, "tokenizer.json")
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(string(data), "calculator>", "hang>")), 0o600))
+	return dir
+}
+
+func TestASignalDrainsARunWhoseToolHangs(t *testing.T) {
+	run, printed, dir, until := hung(t, "--set", "model.path="+callsHang(t), "--set", "agent.tools=[hang]", "--set", "rollout.tool_timeout=3600")
+	until("agentfly: nothing moved for ")
+	require.Regexp(t, `waiting for tool hang: \d+, the oldest train-0-\d+-\d+ for `, printed.String())
+	before := strings.Count(printed.String(), "waiting for")
+	require.NoError(t, run.Process.Signal(syscall.SIGUSR1))
+	require.Eventually(t, func() bool { return strings.Count(printed.String(), "waiting for") > before }, time.Minute, time.Millisecond)
+	require.NoError(t, run.Process.Signal(syscall.SIGTERM))
+	_ = run.Wait() // the status says more
+	require.Equal(t, 3, run.ProcessState.ExitCode(), printed.String())
+	require.Contains(t, printed.String(), "agentfly: stopping; a second signal ends the process at once")
+	require.Contains(t, printed.String(), "interrupted after step 0; saved in ")
+	require.FileExists(t, filepath.Join(dir, "checkpoints", "last", "run.json"))
+}
+
+func TestASignalDrainsARunWhoseRewardHangs(t *testing.T) {
+	run, printed, _, until := hung(t, "--set", "rewards=[final_answer, hang]", "--set", "rollout.reward_timeout=3600")
+	until("waiting for reward hang: 128, the oldest train-0-")
+	require.NoError(t, run.Process.Signal(syscall.SIGINT))
+	_ = run.Wait()
+	require.Equal(t, 3, run.ProcessState.ExitCode(), printed.String())
+}
+
+// A reward that is late ends its trajectory with its name, and here the run: all of them are late.
+func TestALateRewardIsNamed(t *testing.T) {
+	run, printed, _, _ := hung(t, "--set", "rewards=[final_answer, hang]", "--set", "rollout.reward_timeout=0.2")
+	_ = run.Wait()
+	require.Equal(t, 1, run.ProcessState.ExitCode(), printed.String())
+	require.Contains(t, printed.String(), "step 0: 128 of 128 trajectories failed, more than rollout.max_failed (0.5); the first: reward: rewards: hang: no score after 200ms")
+}
+
+func TestTheSecondSignalEndsAtOnce(t *testing.T) {
+	run, printed, dir, until := hung(t, "--set", "algorithm={advantage: grpo, loss: hang}")
+	until("waiting for trainer: step 0 for ")
+	require.NoError(t, run.Process.Signal(syscall.SIGTERM))
+	until("agentfly: stopping; a second signal ends the process at once")
+	require.NoError(t, run.Process.Signal(syscall.SIGTERM))
+	_ = run.Wait()
+	status, ok := run.ProcessState.Sys().(syscall.WaitStatus)
+	require.True(t, ok)
+	require.True(t, status.Signaled(), printed.String())
+	require.Equal(t, syscall.SIGTERM, status.Signal(), "a shell sees 143")
+	require.NoFileExists(t, filepath.Join(dir, "checkpoints", "last", "run.json"), "nothing was saved")
+}

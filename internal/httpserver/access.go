@@ -1,0 +1,31 @@
+package httpserver
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+)
+
+// Loopback says whether a host means this machine.
+func Loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+}
+
+// CheckKey refuses an address whose host other machines reach, unless requests must bear a key. host is the address without its port.
+func CheckKey(address, host, key string) error {
+	if key == "" && !Loopback(host) {
+		return fmt.Errorf("%s is reachable from elsewhere: give --api-key, or the environment's AGENTFLY_API_KEY", address)
+	}
+	return nil
+}
+
+// Bears says whether a request bears the key: Authorization: Bearer KEY. How long it takes tells nothing of the key.
+func Bears(r *http.Request, key string) bool {
+	scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	want, got := sha256.Sum256([]byte(key)), sha256.Sum256([]byte(strings.TrimSpace(given)))
+	return strings.EqualFold(scheme, "bearer") && subtle.ConstantTimeCompare(want[:], got[:]) == 1
+}
