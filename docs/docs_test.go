@@ -428,7 +428,9 @@ func TestWalksCanBeWrong(t *testing.T) {
 	require.False(t, declares(t, "trajectory/sample.go", "AppendResponse"), "a method is named with its type")
 	require.False(t, declares(t, "trajectory/sample.go", "Sample.None"))
 	require.False(t, declares(t, "trajectory/none.go", "Sample"))
-	require.Contains(t, elsewhere(t, "Sample.AppendResponse"), "trajectory/sample.go")
+	require.Contains(t, elsewhere(t, "Sample.AppendResponse"), "it is in trajectory/sample.go")
+	require.Contains(t, elsewhere(t, "Sampled.AppendResponse"), "trajectory/sample.go: Sample.AppendResponse")
+	require.Equal(t, "; no file does", elsewhere(t, "NobodyIsCalledSo"))
 }
 
 // declares tells whether a Go file declares a name: of a function, type, constant or variable, or TYPE.NAME of a method or field.
@@ -436,18 +438,30 @@ func declares(t *testing.T, file, name string) bool {
 	return slices.Contains(names(t, file), name)
 }
 
-// elsewhere says which files declare a name.
+// elsewhere says which files declare a name, or else what is called so of another type or with another first letter.
 func elsewhere(t *testing.T, name string) string {
-	var found []string
+	var found, similar []string
+	last := strings.ToLower(name[strings.LastIndexByte(name, '.')+1:])
 	eachFile(t, func(file string) {
-		if strings.HasSuffix(file, ".go") && !strings.HasSuffix(file, "_test.go") && declares(t, file, name) {
-			found = append(found, file)
+		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+			return
+		}
+		for _, other := range names(t, file) {
+			switch {
+			case other == name:
+				found = append(found, file)
+			case strings.ToLower(other[strings.LastIndexByte(other, '.')+1:]) == last:
+				similar = append(similar, file+": "+other)
+			}
 		}
 	})
-	if len(found) == 0 {
-		return "; no file does"
+	switch {
+	case len(found) > 0:
+		return "; it is in " + strings.Join(found, ", ")
+	case len(similar) > 0:
+		return "; no file does; similar are " + strings.Join(similar[:min(8, len(similar))], ", ")
 	}
-	return "; it is in " + strings.Join(found, ", ")
+	return "; no file does"
 }
 
 // names are all that a Go file declares at its top level, with methods and fields.
