@@ -116,7 +116,7 @@ type Serve struct {
 
 // Agent is how the model is prompted and read.
 type Agent struct {
-	Kind            string `yaml:"kind" default:"tool_call" names:"kinds" doc:"prompt, call format, stop rule and observation format in one; see docs/tools.md"`
+	Kind            string `yaml:"kind" default:"tool_call" names:"kinds" doc:"prompt, call format, stop rule and observation format in one; see docs/agents.md"`
 	Format          string `yaml:"format" names:"formats" doc:"how a call is written, a format of the kind; empty: the first of these"`
 	Python          string `yaml:"python" doc:"custom: a Python file with functions that carry @agent: parse(completion) and observe(results), and where wanted instructions(tools) and stops()"`
 	System          string `yaml:"system" doc:"system prompt"`
