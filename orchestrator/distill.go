@@ -18,6 +18,7 @@ import (
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/policy"
@@ -383,7 +384,7 @@ func (t *run) refusedByTeacher(b *schedule.Batch) error {
 }
 
 // evaluateKL estimates the divergence from the teacher on the held-out tasks, sampled as in training.
-func (t *run) evaluateKL(ctx context.Context, e *Evaluation) error {
+func (t *run) evaluateKL(ctx context.Context, e *report.Evaluation) error {
 	r := t.rollout
 	r.Record, r.Recovered = nil, nil
 	groups, err := r.Groups(ctx, "eval-"+e.Name+"-kl", e.Step, t.eval.Tasks, t.job.Rollout.GroupSize, rollout.Fatal)

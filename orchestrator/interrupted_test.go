@@ -18,6 +18,7 @@ import (
 	"github.com/agentfly/agentfly/engines/scripted"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
@@ -139,7 +140,7 @@ func (h heard) Generate(ctx context.Context, q engines.Request) (engines.Complet
 	return h.Engine.Generate(ctx, q)
 }
 
-func namesOf(all []Evaluation) (names []string) {
+func namesOf(all report.Evaluations) (names []string) {
 	for _, e := range all {
 		names = append(names, e.Name)
 	}
@@ -150,7 +151,7 @@ func namesOf(all []Evaluation) (names []string) {
 func TestStopAfterDoesNotDependOnTheOrderOfEvaluations(t *testing.T) {
 	r := evaluatedRun(2, 0.5, 0.4, 0.3)
 	require.True(t, r.stalled())
-	r.state.Evaluations = slices.Insert(r.state.Evaluations, 2, Evaluation{Name: "after", Step: 20, Reward: 0.9})
+	r.state.Evaluations = slices.Insert(r.state.Evaluations, 2, report.Evaluation{Name: "after", Step: 20, Reward: 0.9})
 	require.Equal(t, []string{"step-0", "step-10", "after", "step-20"}, namesOf(r.state.Evaluations))
 	require.True(t, r.stalled(), "the evaluation of the end does not undo the end")
 }
@@ -174,7 +175,7 @@ func TestTheBestCheckpointIsPointedToWhenTheRunGoesOn(t *testing.T) {
 // A run that was finished and went on to more steps keeps the line of its first end.
 func TestMetricsKeepTheLineOfAnEarlierEnd(t *testing.T) {
 	r := evaluatedRun(0)
-	r.state.Evaluations = []Evaluation{{Name: "after", Step: 20}}
+	r.state.Evaluations = report.Evaluations{{Name: "after", Step: 20}}
 	r.past.evals = map[string]bool{"after@10": true, "after@20": true}
 	lines, unknown, err := r.metricsLines([]byte(`{"step":10,"eval":{"name":"after","step":10}}` + "\n" + `{"step":15,"eval":{"name":"step-15","step":15}}` + "\n"))
 	require.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
@@ -117,13 +118,13 @@ func (t *run) recallEvaluations() error {
 	}
 	t.past.evals = map[string]bool{}
 	for _, body := range all {
-		var e Evaluation
+		var e report.Evaluation
 		if err := json.Unmarshal(body, &e); err != nil {
 			return fmt.Errorf("orchestrator: %s: an evaluation is damaged: %w", filepath.Join(t.dir, store.File), err)
 		}
 		t.past.evals[evaluationKey(e)] = true
-		if !t.state.evaluated(e.Name, e.Step) {
-			t.state.evaluation(e)
+		if !t.state.Evaluations.Has(e.Name, e.Step) {
+			t.state.Evaluations.Put(e)
 		}
 	}
 	return nil
@@ -244,7 +245,7 @@ func (t *run) mendMetrics(logs bool) error {
 	return nil
 }
 
-func evaluationKey(e Evaluation) string { return fmt.Sprintf("%s@%d", e.Name, e.Step) }
+func evaluationKey(e report.Evaluation) string { return fmt.Sprintf("%s@%d", e.Name, e.Step) }
 
 // metricsLine is one line of metrics.jsonl.
 type metricsLine struct {
@@ -259,8 +260,8 @@ func (t *run) metricsLines(data []byte) (lines []metricsLine, unknown []int, err
 	seen := map[string]bool{}
 	for line := range bytes.Lines(data) {
 		var m struct {
-			Step int         `json:"step"`
-			Eval *Evaluation `json:"eval"`
+			Step int                `json:"step"`
+			Eval *report.Evaluation `json:"eval"`
 		}
 		if json.Unmarshal(line, &m) != nil || line[len(line)-1] != '\n' { // the last line of a killed process may be cut
 			continue
@@ -269,7 +270,7 @@ func (t *run) metricsLines(data []byte) (lines []metricsLine, unknown []int, err
 		known := t.past.steps[m.Step] != nil
 		if m.Eval != nil {
 			key = evaluationKey(*m.Eval)
-			known = t.past.evals[key] || t.state.evaluated(m.Eval.Name, m.Eval.Step)
+			known = t.past.evals[key] || t.state.Evaluations.Has(m.Eval.Name, m.Eval.Step)
 		} else if !known {
 			unknown = append(unknown, m.Step)
 		}

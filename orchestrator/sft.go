@@ -12,6 +12,7 @@ import (
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -100,27 +101,12 @@ func (t *run) learn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	nll, tokens := 0.0, 0
-	for _, u := range m.Samples {
-		for k, a := range u.Advantages {
-			if a != 0 {
-				nll -= float64(u.OldLogprobs[k])
-				tokens++
-			}
-		}
-	}
-	seconds := time.Since(start).Seconds()
-	record := map[string]float64{
-		"sft/loss": nll / max(1, float64(tokens)), "sft/conversations": float64(len(groups)), "sft/epoch": float64(end) / float64(len(t.sft.train)),
-		"tokens/learned": float64(tokens), "tokens/packed": float64(m.PackedTokens), "tokens/unpacked": float64(m.UnpackedTokens),
-		"tokens/train_per_second": float64(m.UnpackedTokens) / seconds,
-		"seconds/train":           seconds, "seconds/step": seconds, "seconds/elapsed": t.state.Seconds + time.Since(t.started).Seconds(),
-		"update/loss": m.Loss, "update/grad_norm": m.GradNorm, "update/learning_rate": m.LearningRate, "update/entropy": m.Entropy,
-		"update/policy_version": float64(t.state.Version),
-	}
+	record := report.DescribeSFT(len(groups), float64(end)/float64(len(t.sft.train)), m, report.Facts{
+		Version: t.state.Version, Whole: time.Since(start), Elapsed: t.elapsed(),
+	})
 	t.state.Dealt = []int{end}
 	if skipped == nil {
-		t.state.Losses = append(t.state.Losses, record["sft/loss"])
+		t.state.Losses = append(t.state.Losses, record.SFT.Loss)
 	}
 	return t.finish(ctx, record, m, len(groups), skipped)
 }
@@ -149,12 +135,12 @@ func (t *run) nextLessons(ctx context.Context, step int) (groups []trajectory.Gr
 }
 
 // evaluateLoss computes the loss of the held-out conversations, the mean over their response tokens.
-func (t *run) evaluateLoss(ctx context.Context, name string) (Evaluation, error) {
+func (t *run) evaluateLoss(ctx context.Context, name string) (report.Evaluation, error) {
 	start := time.Now()
 	samples := samplesOf(t.sft.eval)
 	scores, err := t.trainer.Score(ctx, samples, 1)
 	if err != nil {
-		return Evaluation{}, fmt.Errorf("orchestrator: evaluation %s: %w", name, err)
+		return report.Evaluation{}, fmt.Errorf("orchestrator: evaluation %s: %w", name, err)
 	}
 	nll, tokens := 0.0, 0
 	for i, s := range samples {
@@ -166,7 +152,7 @@ func (t *run) evaluateLoss(ctx context.Context, name string) (Evaluation, error)
 		}
 	}
 	loss := nll / float64(tokens)
-	return Evaluation{Name: name, Step: t.state.Step, Tasks: len(t.sft.eval), Loss: &loss, Parts: map[string]float64{}, Seconds: time.Since(start).Seconds()}, nil
+	return report.Evaluation{Name: name, Step: t.state.Step, Tasks: len(t.sft.eval), Loss: &loss, Parts: map[string]float64{}, Seconds: time.Since(start).Seconds()}, nil
 }
 
 func samplesOf(all []*trajectory.Trajectory) (out []*trajectory.Sample) {

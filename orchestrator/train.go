@@ -15,6 +15,7 @@ import (
 	"github.com/agentfly/agentfly/internal/panics"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trainer"
@@ -33,23 +34,6 @@ type Options struct {
 	ErrOut    io.Writer // of the processes that Ranks starts; nil: standard error
 }
 
-// Summary is summary.json.
-type Summary struct {
-	Job             string             `json:"job"`
-	Steps           int                `json:"steps"`
-	Seconds         float64            `json:"seconds"`        // from the first rollout to the last evaluation
-	Reward          map[string]float64 `json:"reward"`         // mean of the first and of the last three steps
-	Loss            map[string]float64 `json:"loss,omitempty"` // supervised fine-tuning: mean of the first and of the last three steps, eval_before and eval_after
-	Eval            map[string]float64 `json:"eval"`           // mean reward before and after; tool_off: share of right answers without tools
-	TokensPerSecond map[string]float64 `json:"tokens_per_second"`
-	Trajectories    map[string]int     `json:"trajectories"`
-	MismatchMax     float64            `json:"mismatch_max"`      // largest |trainer's - engine's| logprob of a sampled token
-	Skipped         int                `json:"skipped,omitempty"` // steps whose update was passed over, see trainer.on_nonfinite
-	Errors          map[string]int     `json:"errors,omitempty"`  // by origin: trajectories that failed, tool calls that broke
-	Best            *Best              `json:"best,omitempty"`    // evaluation; nil without one
-	Stopped         string             `json:"stopped,omitempty"` // why the run ended before trainer.steps
-}
-
 // learner is what a run needs of policy.Trainer.
 type learner interface {
 	Step(ctx context.Context, b trainer.Batch) (trainer.Metrics, error)
@@ -65,30 +49,29 @@ var _ learner = (*trainer.Trainer)(nil)
 // run is one training run.
 type run struct {
 	*session
-	options     Options
-	dir         string
-	folder      string // dir as an absolute path, see identify
-	algorithm   *algorithms.Algorithm
-	unlock      func() // the run folder; nil: it is not locked
-	db          *store.Store
-	metrics     *os.File
-	trainer     learner
-	ranks       *ranks
-	sampler     *data.Dealer
-	feed        *schedule.Feed // of rollouts; nil before the first step
-	sft         *supervised    // nil but in supervised fine-tuning
-	eval        *data.Tasks
-	state       state
-	past        past
-	replay      *replaying // of a run's recorded batches; nil: the run samples its own
-	started     time.Time  // of this process; zero outside the loop
-	resumedAt   int        // steps done before this process
-	halfway     bool       // the weights are those of a step whose end is not recorded: no state to save
-	stepSeconds float64    // spent on steps by this process
+	options   Options
+	dir       string
+	folder    string // dir as an absolute path, see identify
+	algorithm *algorithms.Algorithm
+	unlock    func() // the run folder; nil: it is not locked
+	db        *store.Store
+	metrics   *os.File
+	trainer   learner
+	ranks     *ranks
+	sampler   *data.Dealer
+	feed      *schedule.Feed // of rollouts; nil before the first step
+	sft       *supervised    // nil but in supervised fine-tuning
+	eval      *data.Tasks
+	state     state
+	past      past
+	replay    *replaying // of a run's recorded batches; nil: the run samples its own
+	started   time.Time  // of this process; zero outside the loop
+	halfway   bool       // the weights are those of a step whose end is not recorded: no state to save
+	progress  report.Progress
 }
 
 // Train runs a job to its end, or to an interruption: then it saves what it has and returns ErrInterrupted.
-func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summary, err error) {
+func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum report.Summary, err error) {
 	if err := j.TrainingErrors(); err != nil {
 		return sum, err
 	}
@@ -263,7 +246,7 @@ func (t *run) loop(ctx context.Context) error {
 		t.say("note: %s", note)
 	}
 	t.sayNotes()
-	t.started, t.resumedAt = time.Now(), t.state.Step
+	t.started = time.Now()
 	err := t.steps(ctx)
 	if t.feed != nil {
 		t.feed.Close()
@@ -343,7 +326,7 @@ func (t *run) steps(ctx context.Context) error {
 // evaluateStep runs the evaluation that eval.every wants at this step, if any. The end of a run has its own.
 func (t *run) evaluateStep(ctx context.Context) error {
 	n, step := t.job.Eval.Every, t.state.Step
-	if n == 0 || step == 0 || step%n != 0 || step >= t.job.Trainer.Steps || t.state.evaluated("after", step) || t.past.evals[evaluationKey(Evaluation{Name: "after", Step: step})] {
+	if n == 0 || step == 0 || step%n != 0 || step >= t.job.Trainer.Steps || t.state.Evaluations.Has("after", step) || t.past.evals[evaluationKey(report.Evaluation{Name: "after", Step: step})] {
 		return nil
 	}
 	return t.evaluate(ctx, fmt.Sprintf("step-%d", step), false)
@@ -355,10 +338,10 @@ func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
 	if t.eval == nil && (t.sft == nil || len(t.sft.eval) == 0) {
 		return nil
 	}
-	if t.state.evaluated(name, t.state.Step) {
+	if t.state.Evaluations.Has(name, t.state.Step) {
 		return t.keepBest()
 	}
-	var e Evaluation
+	var e report.Evaluation
 	var err error
 	if t.sft != nil {
 		e, err = t.evaluateLoss(ctx, name)
@@ -376,8 +359,10 @@ func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
 	if err := t.db.AddEvaluation(ctx, e.Name, e.Step, e); err != nil {
 		return err
 	}
-	t.state.evaluation(e)
-	t.sayEvaluation(e)
+	t.state.Evaluations.Put(e)
+	for _, line := range e.Lines() {
+		t.say("%s", line)
+	}
 	if err := t.log(map[string]any{"step": e.Step, "eval": e}); err != nil {
 		return err
 	}

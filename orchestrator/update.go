@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/store"
@@ -77,38 +78,44 @@ func (t *run) update(ctx context.Context, b *schedule.Batch, start time.Time) (e
 	if t.feed != nil && step+1 < j.Trainer.Steps { // nothing begins that no step would train
 		t.feed.Trained(ctx, t.state.Version)
 	}
-	record := t.describe(b, rewards, m, waited, time.Since(start))
+	record := report.Describe(b, rewards, m, report.Facts{
+		Version: t.state.Version, Waited: waited, Whole: time.Since(start), Elapsed: t.elapsed(), Sync: t.weights.seconds,
+		Overlaps: t.overlaps(), FilterCut: t.rollout.Cut == rollout.CutFilter,
+	})
 	if t.teacher != nil {
-		record["distill/reverse_kl"] = taught.reverseKL
+		record.Distill = &report.Distill{ReverseKL: taught.reverseKL}
 	}
 	t.state.Dealt = b.Dealt
 	return t.finish(ctx, record, m, len(rewards), skipped)
 }
 
 // finish records a step that was taken or skipped.
-func (t *run) finish(ctx context.Context, record map[string]float64, m trainer.Metrics, finished int, skipped error) error {
+func (t *run) finish(ctx context.Context, record report.Step, m trainer.Metrics, finished int, skipped error) error {
 	step := t.state.Step
 	if skipped != nil {
-		record["update/skipped"] = 1
+		record.Update.Skipped = 1
 	}
-	record, logged := t.past.stored(t, step, record)
+	metrics, logged := t.past.stored(t, step, record.Map())
+	if t.past.steps[step] != nil { // it is told as it was when it was first done
+		record = report.FromMap(metrics)
+	}
 	var updates []store.Update
 	for _, u := range m.Samples {
 		updates = append(updates, store.Update{TrajectoryID: u.Trajectory, Sample: u.Sample, Step: step, OldLogprobs: u.OldLogprobs, Advantages: u.Advantages})
 	}
-	if err := t.db.AddStep(context.WithoutCancel(ctx), step, record, updates); err != nil {
+	if err := t.db.AddStep(context.WithoutCancel(ctx), step, metrics, updates); err != nil {
 		return err
 	}
 	t.state.add(record, finished)
 	t.halfway = false
 	line := map[string]any{"step": step}
-	for k, v := range record {
+	for k, v := range metrics {
 		if !math.IsNaN(v) && !math.IsInf(v, 0) {
 			line[k] = v
 		}
 	}
 	t.sayNotes()
-	t.progress(record)
+	t.say("%s", t.progress.Line(record, t.state.Step, t.job.Trainer.Steps, t.overlaps()))
 	if skipped != nil {
 		line["skipped"] = skipped.Error()
 		t.say("skipped      %s", skipped)
