@@ -63,3 +63,44 @@ func TestAnEvaluationCountsFailedCalls(t *testing.T) {
 	require.Equal(t, map[string]int{"tool": 1}, e.Errors)
 	require.Equal(t, "before       reward 0.000, right answers 0% of 2 tasks, 3 tool calls (2 failed), 0 s", e.String())
 }
+
+// Scores are means over tasks, and the table has a line for each value of a field.
+func TestTheScoresOfAnEvaluation(t *testing.T) {
+	group := func(source any, rewards ...float64) trajectory.Group {
+		g := trajectory.Group{Task: trajectory.Task{Fields: map[string]any{"source": source, "answer": "x"}}}
+		for _, r := range rewards {
+			tr := &trajectory.Trajectory{Reward: r, RewardParts: map[string]float64{"part": 2 * r}}
+			if r < 0 {
+				tr.Reward, tr.Err, tr.ErrOrigin = 0, "late", "deadline"
+			}
+			g.Trajectories = append(g.Trajectories, tr)
+		}
+		return g
+	}
+	success := 0.5
+	groups := []trajectory.Group{group("web", 1, 0), group("book", 0.5, -1), group(nil, 0.25, 0.25)}
+	e := Evaluation{Name: "after", Samples: 2}
+	e.Score(groups, Scoring{K: []int{1, 2}, Success: &success, By: "source"})
+	require.Equal(t, Evaluation{
+		Name: "after", Samples: 2, Tasks: 3, Reward: 1. / 3, Failed: 1, Pass: map[string]float64{"1": 1. / 3, "2": 2. / 3}, Parts: map[string]float64{"part": 0.5 * 2 / 3},
+		Errors: map[string]int{"deadline": 1}, By: "source", Sources: map[string]Score{
+			"web":   {Tasks: 1, Reward: 0.5, Pass: map[string]float64{"1": 0.5, "2": 1}},
+			"book":  {Tasks: 1, Reward: 0.25, Pass: map[string]float64{"1": 0.5, "2": 1}, Failed: 1},
+			noValue: {Tasks: 1, Reward: 0.25, Pass: map[string]float64{"1": 0, "2": 0}},
+		},
+	}, e)
+	require.Equal(t, []string{
+		"evaluation   after        reward 0.333, right answers 0% of 3 tasks, 0 tool calls (0 failed), 0 s",
+		"             source  tasks  reward  right  pass@1  pass@2  failed",
+		"             (none)      1   0.250   0.0%   0.000   0.000       0",
+		"             book        1   0.250   0.0%   0.500   1.000       1",
+		"             web         1   0.500   0.0%   0.500   1.000       0",
+		"             all         3   0.333   0.0%   0.333   0.667       1",
+	}, e.Lines())
+
+	e = Evaluation{Name: "x"}
+	e.Score(groups[:1], Scoring{By: "source"})
+	require.Empty(t, e.By, "one value is no table")
+	require.Nil(t, e.Pass)
+	require.Len(t, e.Lines(), 1)
+}

@@ -1,15 +1,16 @@
 package report
 
 // Step is the record of one step: a line of metrics.jsonl and a row of the store's table steps. The tags of its fields are what
-// docs/metrics.md says: metric is the key, from the last slash on capitals where a field holds an open set of keys; unit and doc
-// explain it, and when says which steps have it. Of a group that is nil, and of a number that is nil, a step has no key.
+// docs/metrics.md says: metric is the key (capitals behind its last slash stand for an open set of keys, of a group it is what the
+// keys begin with), unit and doc explain it, when says which steps have it; title and about begin a section. A step has no key of a
+// group or number that is nil, nor of a number that is 0 and tagged omitzero.
 type Step struct {
 	Rollouts *Rollouts // nil in supervised fine-tuning, which samples nothing
-	SFT      *SFT      // nil but in supervised fine-tuning
-	Distill  *Distill  // nil but in distillation
 	Update   Update    `title:"The update"`
 	Tokens   Tokens    `title:"Tokens of the update"`
 	Seconds  Seconds   `title:"Wall clock"`
+	SFT      *SFT      `title:"Supervised fine-tuning" about:"A step of supervised fine-tuning has these keys, those of the update, of its tokens and of the wall clock, and no others."` // nil elsewhere
+	Distill  *Distill  `title:"Distillation" about:"A step of distillation has this key beside those of other steps that sample."`                                                        // nil elsewhere
 }
 
 // Rollouts are what was sampled for a step, and what its update says of the sampled tokens.
@@ -18,7 +19,7 @@ type Rollouts struct {
 	Greedy       *Greedy      // nil where no group has a greedy baseline
 	Trajectories Trajectories `title:"Trajectories"`
 	Groups       Groups       `title:"Groups"`
-	Turns        *Turns       `title:"Turns and tool calls" when:"where the step has a turn"` // nil where no trajectory has one
+	Turns        *Turns       `title:"Turns and tool calls" about:"Only where the step has a turn."` // nil where no trajectory has one
 	Lengths      Lengths      `title:"Lengths"`
 	Sampling     Sampling     `title:"Speed of sampling, and what the trainer waited for"`
 	Policy       Policy       `title:"The update, against the engine, the reference and the critic"`
@@ -40,7 +41,7 @@ type Greedy struct {
 type Trajectories struct {
 	Finished int            `metric:"trajectories/finished" unit:"trajectories" doc:"trajectories without an error"`
 	Failed   int            `metric:"trajectories/failed" unit:"trajectories" doc:"a failed one has an error (engine, render, reward) and leaves the update"`
-	Errors   map[string]int `metric:"errors/ORIGIN" unit:"trajectories" doc:"failed trajectories by origin (agent, deadline, engine, environment, render, reward, teacher: it cannot score it); errors/tool: calls that broke (docs/no-hang.md)"`
+	Errors   map[string]int `metric:"errors/ORIGIN" unit:"trajectories, calls" doc:"failed trajectories by origin (agent, deadline, engine, environment, render, reward, teacher: it cannot score it); errors/tool: calls that broke (docs/no-hang.md)"`
 	Running  int            `metric:"trajectories/running" unit:"trajectories" doc:"those that go on being sampled while this step's batch is trained"`
 	Cut      int            `metric:"trajectories/cut" unit:"trajectories" doc:"of the trained ones, those that were running when an earlier batch was chosen"`
 	Filtered *int           `metric:"trajectories/filtered" unit:"trajectories" doc:"those that the update left out because their last completion was cut" when:"with rollout.cut: filter"`
@@ -134,12 +135,12 @@ type Distill struct {
 
 // Update is what every optimizer step reports.
 type Update struct {
-	Loss          float64 `metric:"update/loss" unit:"loss" doc:"loss of the optimizer step"`
-	GradNorm      float64 `metric:"update/grad_norm" unit:"norm" doc:"global L2 norm of the gradient before clipping"`
-	LearningRate  float64 `metric:"update/learning_rate" unit:"rate" doc:"of the optimizer step"`
+	Loss          float64 `metric:"update/loss" unit:"loss" doc:"loss, the mean over the optimizer steps of the step"`
+	GradNorm      float64 `metric:"update/grad_norm" unit:"norm" doc:"global L2 norm of the gradient before clipping, the mean over the optimizer steps of the step"`
+	LearningRate  float64 `metric:"update/learning_rate" unit:"rate" doc:"of the last optimizer step"`
 	Entropy       float64 `metric:"update/entropy" unit:"nats" doc:"mean entropy of the tokens' distributions before the update"`
 	PolicyVersion int     `metric:"update/policy_version" unit:"optimizer steps" doc:"optimizer steps that changed the weights so far"`
-	Skipped       int     `metric:"update/skipped,omitzero" unit:"flag" doc:"1: a number was not finite and the update was passed over; the key skipped of the line says why. But for the policy version the step's other numbers of the update are then 0 and say nothing" when:"then"`
+	Skipped       int     `metric:"update/skipped,omitzero" unit:"flag" doc:"1: a number was not finite and the update was passed over; the key skipped of the line says why. But for the policy version the step's other numbers of the update are then 0 and say nothing" when:"where it is 1"`
 }
 
 // Tokens are those that an update computed.
