@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -183,4 +184,35 @@ func TestMetricsKeepTheLineOfAnEarlierEnd(t *testing.T) {
 	require.Len(t, lines, 2)
 	require.Equal(t, `{"step":10,"eval":{"name":"after","step":10}}`+"\n", string(lines[0].text))
 	require.Contains(t, string(lines[1].text), `"name":"after","step":20`)
+}
+
+// A step that is trained again is told and counted as it was when it was first done: its line of metrics.jsonl stands already.
+func TestAStepThatIsTrainedAgainIsCountedAsItWasRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		settings := job.Rollout{Mode: "sync"}
+		r, _ := napping(t, settings, algorithms.Config{}, 2)
+		require.NoError(t, r.step(t.Context()))
+		at := r.state
+		at.Rewards = slices.Clone(at.Rewards)
+		require.NoError(t, r.step(t.Context()))
+		r.feed.Close()
+		steps, err := r.db.Steps()
+		require.NoError(t, err)
+		was := steps[1]
+		was["reward/mean"], was["tokens/unpacked"], was["seconds/step"] = 0.125, 77, 1000
+		require.NoError(t, r.db.AddStep(t.Context(), 1, was, nil))
+		require.NoError(t, r.db.Close())
+		require.NoError(t, r.metrics.Close())
+
+		r, _ = goOn(t, r, at, settings, algorithms.Config{}, 2)
+		var out bytes.Buffer
+		r.options.Out = &out
+		require.NoError(t, r.step(t.Context()))
+		require.Equal(t, []float64{at.Rewards[0], 0.125}, r.state.Rewards)
+		require.InDelta(t, at.TrainTokens+77, r.state.TrainTokens, 0)
+		require.Regexp(t, `(?m)^step   2/2   reward 0\.125 .* 1000\.0 s  left 0s$`, out.String())
+		steps, err = r.db.Steps()
+		require.NoError(t, err)
+		require.Equal(t, was, steps[1])
+	})
 }
