@@ -8,6 +8,7 @@ import (
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
@@ -86,7 +87,7 @@ func (s *session) start(ctx context.Context, r Registries, path string, toolsOff
 }
 
 // Evaluate evaluates the job's held-out tasks with the model at path; "" is the job's own.
-func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Registries) (e Evaluation, err error) {
+func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Registries) (e report.Evaluation, err error) {
 	if err := noRollouts(j); err != nil {
 		return e, err
 	}
