@@ -14,7 +14,6 @@ import (
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/engines"
-	"github.com/agentfly/agentfly/engines/vllm"
 	"github.com/agentfly/agentfly/internal/panics"
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/masks"
@@ -43,10 +42,7 @@ type session struct {
 	teacher   teacher        // of a distillation; nil in other runs
 	reference *policy.Policy // frozen, as the job's model began; nil unless kl needs it
 	worker    *cgo.Worker
-	engine    engines.Engine
-	server    *vllm.Kept // that the job started; nil for none
-	weights   weightSync
-	mirror    *mirror // that the local engine reads instead of the policy's model; nil for none
+	weights   weightSync // the engine, and the way to it
 	renderer  *masks.Renderer
 	marks     []string // of the format: texts that stay special tokens
 	resources *resources.Resources
@@ -126,10 +122,13 @@ func (s *session) open(ctx context.Context, path string) (err error) {
 	if j.SFT != nil { // nothing is sampled
 		return s.makeRollout()
 	}
-	if err := s.openEngine(ctx); err != nil {
+	if err := checkWeights(j); err != nil {
 		return err
 	}
-	if j.Deterministic && !s.engine.Capabilities().BatchInvariant {
+	if err := s.weights.Open(ctx, syncConfig{Job: j, Policy: s.policy, Worker: s.worker, Note: s.know, Report: s.note}); err != nil {
+		return err
+	}
+	if j.Deterministic && !s.weights.Engine().Capabilities().BatchInvariant {
 		return j.Fail("deterministic", "true needs an engine whose results do not depend on what runs beside a request; use engine: {kind: local}")
 	}
 	return s.makeRollout()
@@ -220,7 +219,7 @@ func (s *session) makeRollout() error {
 	}
 	kept := masks.Kept(s.policy.Tokenizer, s.marks)
 	s.rollout = rollout.Sampler{
-		Engine: s.engine, Renderer: s.renderer, Format: format, Tools: chosen, Reward: s.rollout.Reward, Schemas: schemas, Prefix: prefix,
+		Engine: s.weights.Engine(), Renderer: s.renderer, Format: format, Tools: chosen, Reward: s.rollout.Reward, Schemas: schemas, Prefix: prefix,
 		Decode: func(ids []int32) string { return masks.DecodeKeeping(s.policy.Tokenizer, ids, kept) },
 		Sampling: engines.Sampling{
 			MaxTokens: j.Rollout.MaxNewTokens, Temperature: j.Rollout.Temperature, TopP: j.Rollout.TopP, TopK: j.Rollout.TopK,
@@ -231,8 +230,8 @@ func (s *session) makeRollout() error {
 		AgentTimeout: job.Seconds(j.Rollout.ToolTimeout), ToolsOff: j.Control.ToolsOff, Cut: j.Rollout.Cut,
 	}
 	limits := []int{s.policy.Config.MaxContext()}
-	if s.engine != nil {
-		limits = append(limits, s.engine.Capabilities().MaxModelLen)
+	if e := s.weights.Engine(); e != nil {
+		limits = append(limits, e.Capabilities().MaxModelLen)
 	}
 	for _, limit := range limits {
 		if limit > 0 {
@@ -347,7 +346,7 @@ var inTemplates = []string{"hermes", "llama3_json", "mistral", "qwen3_coder"}
 // describesTools says that the chat template tells the model of its tools. Where a template ignores them, the renderer writes them into the
 // system prompt in the words of hermes.
 func (s *session) describesTools(format tools.Format) bool {
-	if s.engine != nil && !s.engine.Capabilities().TokenIDs { // what takes messages renders no schemas
+	if e := s.weights.Engine(); e != nil && !e.Capabilities().TokenIDs { // what takes messages renders no schemas
 		return false
 	}
 	return slices.Contains(inTemplates, format.Name()) && (format.Name() == "hermes" || !s.renderer.ToolsInSystemPrompt())
@@ -399,8 +398,8 @@ func (s *session) trainer(a *algorithms.Algorithm, version *int32) (*trainer.Tra
 		ClipGrad: t.ClipGrad, Temperature: s.job.Rollout.Temperature, MicroBatchTokens: t.MicroBatchTokens,
 		MaxLength: s.policy.Config.MaxContext(), Checkpoint: t.Checkpointing,
 	}
-	if s.engine != nil {
-		c.Barrier = s.barrier(version)
+	if s.weights.Engine() != nil {
+		c.Barrier = s.weights.Barrier(version)
 	}
 	if s.ranks != nil {
 		c.Group = s.ranks.group
@@ -454,7 +453,7 @@ func DescribeRate(j *job.Job, a *algorithms.Algorithm) string {
 
 func (s *session) Close() error {
 	var errs []error
-	errs = append(errs, s.closeEngine(), s.resources.Close())
+	errs = append(errs, s.weights.Close(), s.resources.Close())
 	if s.teacher != nil {
 		errs = append(errs, s.teacher.Close())
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/engines/local"
 	"github.com/agentfly/agentfly/engines/openai"
@@ -18,48 +19,80 @@ import (
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trainer"
 )
 
-// openEngine makes the job's engine. One that does not share the trainer's parameters has weights of its own until begin.
-func (s *session) openEngine(ctx context.Context) (err error) {
-	e := s.job.Engine
+// syncConfig is what a weightSync is opened with.
+type syncConfig struct {
+	Job    *job.Job
+	Policy *policy.Policy    // whose weights the engine gets
+	Worker *cgo.Worker       // the trainer's thread, which computes proofs
+	Note   func(text string) // takes what the user should know of how the job runs; called by Open only
+	Report func(text string) // takes what happens while the run goes on; safe for concurrent use
+}
+
+// weightSync opens the job's engine, moves the policy's weights to it, version by version, and closes it. The zero value has no engine. An
+// engine with SharedParameters reads the policy's own parameters, or the mirror's, and is only held still while they are written; any other
+// gets a checkpoint, with a probe that proves that it computes with it. Its methods are called by one goroutine at a time; what they return is
+// as safe as its own contract says.
+type weightSync struct {
+	Run     string  // name of the run, which its weights have on servers; empty: Open makes one up
+	Seconds float64 // spent by Push since the caller set it to 0
+
+	c       syncConfig
+	engine  engines.Engine
+	server  *vllm.Kept // that the job started; nil for none
+	mirror  *mirror    // that the local engine reads instead of the policy's model; nil for none
+	folder  string     // of this process's checkpoints, removed by Close
+	current string     // folder inside it that the engine has, or nothing yet
+	probe   []int32
+	sleep   int // engine.sleep of the job
+}
+
+// Engine is the engine that samples; nil before Open.
+func (s *weightSync) Engine() engines.Engine { return s.engine }
+
+// Use puts another engine in the place of the one that was opened, such as one that records it. Close closes it.
+func (s *weightSync) Use(e engines.Engine) { s.engine = e }
+
+// Open makes the job's engine. One that does not share the trainer's parameters has weights of its own until Begin.
+func (s *weightSync) Open(ctx context.Context, c syncConfig) (err error) {
+	s.c, s.sleep = c, c.Job.Engine.Sleep
+	e := c.Job.Engine
 	switch e.Kind {
 	case "vllm":
 		return s.openVLLM(ctx)
 	case "openai":
-		s.engine, err = openai.New(openai.Options{URL: e.URLs[0], Model: e.ServedModel, APIKey: e.APIKey, Encode: s.policy.Tokenizer.Encode, MaxModelLen: s.policy.Config.MaxContext()})
-		s.notes = append(s.notes, "engine "+e.URLs[0]+": the endpoint returns text; the stored tokens are the tokenizer's, without logprobs")
+		s.engine, err = openai.New(openai.Options{URL: e.URLs[0], Model: e.ServedModel, APIKey: e.APIKey, Encode: s.c.Policy.Tokenizer.Encode, MaxModelLen: s.c.Policy.Config.MaxContext()})
+		s.c.Note("engine " + e.URLs[0] + ": the endpoint returns text; the stored tokens are the tokenizer's, without logprobs")
 		return err
 	}
-	model := s.policy.Model
-	if s.policy.Device() != "cpu" {
+	model := s.c.Policy.Model
+	if s.c.Policy.Device() != "cpu" {
 		if s.mirror, err = newMirror(model); err != nil {
 			return err
 		}
 		model = s.mirror.model
-		s.notes = append(s.notes, "the local engine decodes on the CPU, with a copy of the weights that each update renews; training runs on "+s.policy.Device())
+		s.c.Note("the local engine decodes on the CPU, with a copy of the weights that each update renews; training runs on " + s.c.Policy.Device())
 	}
 	s.engine, err = local.New(model, local.Options{
-		CacheTokens: e.CacheTokens, MaxSequences: e.MaxSequences, MaxModelLen: min(s.policy.Config.MaxContext(), e.CacheTokens),
-		Decoder: s.policy.Tokenizer, BFloat16: e.DType == "bfloat16",
+		CacheTokens: e.CacheTokens, MaxSequences: e.MaxSequences, MaxModelLen: min(s.c.Policy.Config.MaxContext(), e.CacheTokens),
+		Decoder: s.c.Policy.Tokenizer, BFloat16: e.DType == "bfloat16",
 	})
 	return err
 }
 
 // openVLLM connects to the job's servers, or starts one with the policy's weights.
-func (s *session) openVLLM(ctx context.Context) error {
-	e := s.job.Engine
-	if err := checkWeights(s.job); err != nil {
+func (s *weightSync) openVLLM(ctx context.Context) error {
+	e := s.c.Job.Engine
+	if err := s.makeFolder(); err != nil {
 		return err
 	}
-	if err := s.makeWeightsFolder(); err != nil {
-		return err
+	if s.Run == "" { // no training run
+		s.Run = vllm.NewRun(s.c.Job.Name)
 	}
-	if s.weights.run == "" { // no training run
-		s.weights.run = vllm.NewRun(s.job.Name)
-	}
-	o := vllm.Options{Run: s.weights.run, URLs: e.URLs, Model: e.ServedModel, APIKey: e.APIKey, Way: vllm.Way(e.Weights), Sleep: e.Sleep, Collectives: collectives{device: s.policy.Device()}}
+	o := vllm.Options{Run: s.Run, URLs: e.URLs, Model: e.ServedModel, APIKey: e.APIKey, Way: vllm.Way(e.Weights), Sleep: e.Sleep, Collectives: collectives{device: s.c.Policy.Device()}}
 	if e.Serve != nil {
 		if err := s.serveVLLM(ctx); err != nil {
 			return err
@@ -73,7 +106,7 @@ func (s *session) openVLLM(ctx context.Context) error {
 	}
 	s.engine = engine
 	for _, line := range strings.Split(engine.Summary(), "\n") {
-		s.notes = append(s.notes, "engine "+line)
+		s.c.Note("engine " + line)
 	}
 	return nil
 }
@@ -82,12 +115,12 @@ func (s *session) openVLLM(ctx context.Context) error {
 const patienceAfterStart = 5 * time.Minute
 
 // serveVLLM starts a server, which is started again when it ends by itself.
-func (s *session) serveVLLM(ctx context.Context) (err error) {
-	e := s.job.Engine
-	initial := filepath.Join(s.weights.folder, "initial")
-	save := s.policy.SaveHF
+func (s *weightSync) serveVLLM(ctx context.Context) (err error) {
+	e := s.c.Job.Engine
+	initial := filepath.Join(s.folder, "initial")
+	save := s.c.Policy.SaveHF
 	if e.Weights == "lora" { // the adapter comes on top
-		save = s.policy.SaveBase
+		save = s.c.Policy.SaveBase
 	}
 	if err := save(initial, modelfile.F32); err != nil {
 		return err
@@ -97,33 +130,17 @@ func (s *session) serveVLLM(ctx context.Context) (err error) {
 		restarts = -1
 	}
 	s.server, err = vllm.Keep(ctx, vllm.ServeOptions{
-		Command: s.command(e.Serve.Command), Model: initial, MaxModelLen: s.policy.Config.MaxContext(), Args: e.Serve.Args,
-		DType: e.Serve.DType, CPU: s.job.Device == "cpu", Timeout: job.Seconds(e.Serve.Timeout), Restarts: restarts, Sleep: e.Sleep > 0,
-		Folder: filepath.Join(s.weights.folder, "vllm"), Backend: vllm.Way(e.Weights).ServerBackend(),
+		Command: s.command(e.Serve.Command), Model: initial, MaxModelLen: s.c.Policy.Config.MaxContext(), Args: e.Serve.Args,
+		DType: e.Serve.DType, CPU: s.c.Job.Device == "cpu", Timeout: job.Seconds(e.Serve.Timeout), Restarts: restarts, Sleep: e.Sleep > 0,
+		Folder: filepath.Join(s.folder, "vllm"), Backend: vllm.Way(e.Weights).ServerBackend(),
 		LoRARank: s.servedRank(), APIKey: e.APIKey,
-	}, s.note)
+	}, s.c.Report)
 	return err
 }
 
-// note tells the user something that happens while the run goes on.
-func (s *session) note(line string) {
-	s.said.Lock()
-	defer s.said.Unlock()
-	s.late = append(s.late, line)
-}
-
-// lateNotes takes what was noted since the last call.
-func (s *session) lateNotes() []string {
-	s.said.Lock()
-	defer s.said.Unlock()
-	out := s.late
-	s.late = nil
-	return out
-}
-
 // servedRank is the rank that a server must allow, of those that vLLM takes; 0 leaves its default.
-func (s *session) servedRank() int {
-	c, ok := s.policy.Model.Adapter()
+func (s *weightSync) servedRank() int {
+	c, ok := s.c.Policy.Model.Adapter()
 	if !ok {
 		return 0
 	}
@@ -136,27 +153,18 @@ func (s *session) servedRank() int {
 }
 
 // command is a name on PATH, or a path relative to the job file.
-func (s *session) command(name string) string {
+func (s *weightSync) command(name string) string {
 	if strings.ContainsRune(name, filepath.Separator) {
-		return s.job.Resolve(name)
+		return s.c.Job.Resolve(name)
 	}
 	return name
 }
 
-// weightSync is what moves the policy to an engine that does not share its parameters.
-type weightSync struct {
-	run     string // name of the run, which the weights have on servers
-	folder  string // of this session, removed at its end
-	current string // folder inside it that the engine has, or nothing yet
-	probe   []int32
-	seconds float64 // spent on updates since the last step
-}
-
-// makeWeightsFolder makes the folder where the servers find checkpoints.
-func (s *session) makeWeightsFolder() error {
+// makeFolder makes the folder where the servers find checkpoints.
+func (s *weightSync) makeFolder() error {
 	parent := os.TempDir()
-	if f := s.job.Engine.Folder; f != "" {
-		parent = s.job.Resolve(f)
+	if f := s.c.Job.Engine.Folder; f != "" {
+		parent = s.c.Job.Resolve(f)
 		if err := os.MkdirAll(parent, 0o755); err != nil {
 			return fmt.Errorf("orchestrator: engine.folder: %w", err)
 		}
@@ -167,16 +175,16 @@ func (s *session) makeWeightsFolder() error {
 	}
 	removed, err := vllm.RemoveStale(parent, "weights")
 	if err != nil { // somebody else's; not worth a run
-		s.notes = append(s.notes, "weights of a killed run could not be removed: "+err.Error())
+		s.c.Note("weights of a killed run could not be removed: " + err.Error())
 	}
 	for _, name := range removed {
-		s.notes = append(s.notes, "removed what a killed run left: "+filepath.Join(parent, name))
+		s.c.Note("removed what a killed run left: " + filepath.Join(parent, name))
 	}
 	folder, err := os.MkdirTemp(parent, vllm.TempPattern("weights"))
 	if err != nil {
 		return fmt.Errorf("orchestrator: engine.folder: %w", err)
 	}
-	s.weights.folder = folder
+	s.folder = folder
 	if err := os.Chmod(folder, 0o755); err != nil { // the servers may run as somebody else
 		return fmt.Errorf("orchestrator: engine.folder: %w", err)
 	}
@@ -186,10 +194,10 @@ func (s *session) makeWeightsFolder() error {
 // probeTokens is the length of the sequence that proves an update.
 const probeTokens = 64
 
-// rest gives the device's memory to the trainer, if the job shares it. push wakes the engine again.
-func (s *session) rest(ctx context.Context) error {
+// Rest gives the device's memory to the trainer, if the job shares it. Push wakes the engine again.
+func (s *weightSync) Rest(ctx context.Context) error {
 	sleeper, ok := s.engine.(engines.Sleeper)
-	if s.job.Engine.Sleep == 0 || !ok {
+	if s.sleep == 0 || !ok {
 		return nil
 	}
 	if s.server != nil {
@@ -198,8 +206,8 @@ func (s *session) rest(ctx context.Context) error {
 	return sleeper.Sleep(ctx)
 }
 
-// begin gives the engine the policy's weights before the first rollout. An engine that shares them needs the version alone.
-func (s *session) begin(ctx context.Context, version int32) error {
+// Begin gives the engine the policy's weights before the first rollout. An engine that shares them needs the version alone.
+func (s *weightSync) Begin(ctx context.Context, version int32) error {
 	if s.engine == nil || !s.engine.Capabilities().TokenIDs { // not our weights
 		return nil
 	}
@@ -214,28 +222,55 @@ func (s *session) begin(ctx context.Context, version int32) error {
 			return nil
 		}})
 	}
-	r := rand.New(rand.NewPCG(s.job.Seed, probeTokens))
+	r := rand.New(rand.NewPCG(s.c.Job.Seed, probeTokens))
 	for range min(probeTokens, s.engine.Capabilities().MaxModelLen/2) {
-		s.weights.probe = append(s.weights.probe, int32(r.IntN(s.policy.Config.VocabSize)))
+		s.probe = append(s.probe, int32(r.IntN(s.c.Policy.Config.VocabSize)))
 	}
-	return s.push(ctx, version)
+	return s.Push(ctx, version)
 }
 
-// push saves the policy and moves the engine to it, with what the trainer computes for the probe as the proof.
-func (s *session) push(ctx context.Context, version int32) error {
+// Barrier is where the optimizer writes the parameters: no decode step of an engine that shares them reads them meanwhile.
+func (s *weightSync) Barrier(version *int32) func(context.Context, func(context.Context) error) error {
+	return func(ctx context.Context, write func(context.Context) error) error {
+		if s.engine == nil || !s.engine.Capabilities().SharedParameters {
+			if err := write(ctx); err != nil {
+				return err
+			}
+			*version++ // the engine gets the last one of a step, see Push
+			return nil
+		}
+		apply := write
+		if s.mirror != nil {
+			apply = func(ctx context.Context) error {
+				if err := write(ctx); err != nil {
+					return err
+				}
+				return s.mirror.renew()
+			}
+		}
+		if err := s.engine.Update(ctx, engines.Weights{Version: *version + 1, Apply: apply}); err != nil {
+			return err
+		}
+		*version++
+		return nil
+	}
+}
+
+// Push saves the policy and moves the engine to it, with what the trainer computes for the probe as the proof.
+func (s *weightSync) Push(ctx context.Context, version int32) error {
 	defer watchdog.Enter(ctx, "weights", "version "+strconv.Itoa(int(version))).Leave()
 	start := time.Now()
-	next := filepath.Join(s.weights.folder, "version-"+strconv.Itoa(int(version)))
-	save := func() error { return s.policy.SaveHF(next, modelfile.F32) }
-	if s.job.Engine.Weights == "lora" {
-		save = func() error { return s.policy.SaveAdapter(next, "") }
+	next := filepath.Join(s.folder, "version-"+strconv.Itoa(int(version)))
+	save := func() error { return s.c.Policy.SaveHF(next, modelfile.F32) }
+	if s.c.Job.Engine.Weights == "lora" {
+		save = func() error { return s.c.Policy.SaveAdapter(next, "") }
 	}
 	if err := save(); err != nil {
 		return err
 	}
 	var logprobs []float32
-	err := s.worker.Do(ctx, func() (err error) {
-		logprobs, _, err = trainer.ScoreIDs(s.policy.Model, s.weights.probe, 1)
+	err := s.c.Worker.Do(ctx, func() (err error) {
+		logprobs, _, err = trainer.ScoreIDs(s.c.Policy.Model, s.probe, 1)
 		return err
 	})
 	if err != nil {
@@ -245,14 +280,14 @@ func (s *session) push(ctx context.Context, version int32) error {
 		s.server.Hold(false)
 	}
 	err = s.engine.Update(ctx, engines.Weights{
-		Version: version, Path: next, Probe: &engines.Probe{TokenIDs: s.weights.probe, Logprobs: logprobs, Tolerance: s.job.Engine.Tolerance},
+		Version: version, Path: next, Probe: &engines.Probe{TokenIDs: s.probe, Logprobs: logprobs, Tolerance: s.c.Job.Engine.Tolerance},
 	})
 	if err != nil {
 		return err
 	}
-	old := s.weights.current
-	s.weights.current = next
-	s.weights.seconds += time.Since(start).Seconds()
+	old := s.current
+	s.current = next
+	s.Seconds += time.Since(start).Seconds()
 	if old == "" || old == next {
 		return nil
 	}
@@ -263,13 +298,13 @@ func (s *session) push(ctx context.Context, version int32) error {
 }
 
 // keepLog copies the server's log into the run's folder, if the run got so far as to have one.
-func (s *session) keepLog() error {
-	if !exists(s.job.Output) {
+func (s *weightSync) keepLog() error {
+	if _, err := os.Stat(s.c.Job.Output); err != nil {
 		return nil
 	}
 	data, err := os.ReadFile(s.server.Log())
 	if err == nil {
-		err = os.WriteFile(filepath.Join(s.job.Output, "vllm.log"), data, 0o644)
+		err = os.WriteFile(filepath.Join(s.c.Job.Output, "vllm.log"), data, 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("orchestrator: vLLM's log: %w", err)
@@ -277,8 +312,8 @@ func (s *session) keepLog() error {
 	return nil
 }
 
-// closeEngine ends engine and server and removes the weights that only they needed.
-func (s *session) closeEngine() error {
+// Close ends engine and server and removes the weights that only they needed.
+func (s *weightSync) Close() error {
 	var errs []error
 	if s.engine != nil {
 		errs = append(errs, s.engine.Close())
@@ -289,8 +324,8 @@ func (s *session) closeEngine() error {
 	if s.server != nil {
 		errs = append(errs, s.server.Close(), s.keepLog())
 	}
-	if s.weights.folder != "" {
-		errs = append(errs, os.RemoveAll(s.weights.folder))
+	if s.folder != "" {
+		errs = append(errs, os.RemoveAll(s.folder))
 	}
 	return errors.Join(errs...)
 }

@@ -28,7 +28,7 @@ func (t *run) identify() (err error) {
 		return fmt.Errorf("orchestrator: run folder: %w", err)
 	}
 	t.folder = folder
-	t.weights.run = vllm.NewRun(t.job.Name)
+	t.weights.Run = vllm.NewRun(t.job.Name)
 	if !t.options.Resume {
 		return nil
 	}
@@ -48,7 +48,7 @@ func (t *run) identify() (err error) {
 		here = place == t.place()
 	}
 	if name := facts[nameFact]; here && name != "" {
-		t.weights.run = name
+		t.weights.Run = name
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func (t *run) makeFolder(j *job.Job) (err error) {
 	if t.db, err = store.Open(filepath.Join(t.dir, store.File)); err != nil {
 		return err
 	}
-	identity := []store.Fact{{Name: nameFact, Value: t.weights.run}, {Name: folderFact, Value: t.folder}, {Name: placeFact, Value: t.place()}}
+	identity := []store.Fact{{Name: nameFact, Value: t.weights.Run}, {Name: folderFact, Value: t.folder}, {Name: placeFact, Value: t.place()}}
 	if err := t.db.SetFacts(context.Background(), identity...); err != nil { // together: the name of a copy is never at its place
 		return err
 	}

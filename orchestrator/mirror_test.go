@@ -24,18 +24,18 @@ func TestTheEnginesCopyFollowsThePolicy(t *testing.T) {
 	defer func() { require.NoError(t, s.Close()) }()
 	require.NoError(t, s.equip(t.Context(), prebuilt(t)))
 	require.NoError(t, s.open(t.Context(), ""))
-	require.Nil(t, s.mirror, "on the CPU the engine reads the policy's own weights")
-	require.NoError(t, s.engine.Close())
-	s.mirror, err = newMirror(s.policy.Model)
+	require.Nil(t, s.weights.mirror, "on the CPU the engine reads the policy's own weights")
+	require.NoError(t, s.weights.engine.Close())
+	s.weights.mirror, err = newMirror(s.policy.Model)
 	require.NoError(t, err)
-	s.engine, err = local.New(s.mirror.model, local.Options{CacheTokens: 256, MaxSequences: 2, MaxModelLen: 64, Decoder: s.policy.Tokenizer})
+	s.weights.engine, err = local.New(s.weights.mirror.model, local.Options{CacheTokens: 256, MaxSequences: 2, MaxModelLen: 64, Decoder: s.policy.Tokenizer})
 	require.NoError(t, err)
 
 	name := s.policy.Model.Parameters()[0].Name
 	same := func() bool {
 		want, err := s.policy.Model.Parameter(name)
 		require.NoError(t, err)
-		got, err := s.mirror.model.Parameter(name)
+		got, err := s.weights.mirror.model.Parameter(name)
 		require.NoError(t, err)
 		for i := range want {
 			if want[i] != got[i] {
@@ -46,7 +46,7 @@ func TestTheEnginesCopyFollowsThePolicy(t *testing.T) {
 	}
 	require.True(t, same())
 	version := int32(0)
-	update := s.barrier(&version)
+	update := s.weights.Barrier(&version)
 	broken := errors.New("no")
 	require.ErrorIs(t, update(context.Background(), func(context.Context) error { return broken }), broken)
 	require.Zero(t, version)

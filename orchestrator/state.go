@@ -223,7 +223,7 @@ func (t *run) describe(b *schedule.Batch, rewards []float64, m trainer.Metrics, 
 	r := map[string]float64{
 		"seconds/sample": sampled.Seconds(), "seconds/wait": waited.Seconds(), "seconds/train": (whole - waited).Seconds(), "seconds/step": whole.Seconds(),
 		"seconds/elapsed":       t.state.Seconds + time.Since(t.started).Seconds(),
-		"seconds/sync":          t.weights.seconds,
+		"seconds/sync":          t.weights.Seconds,
 		"reward/mean":           mean(rewards),
 		"trajectories/finished": float64(len(rewards)), "groups/flat": float64(m.FlatGroups),
 		"groups/sampled": float64(len(b.All)), "groups/dropped": float64(len(b.All) - len(b.Trained)), "groups/refills": float64(b.Refills),

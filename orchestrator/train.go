@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/algorithms"
-	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/internal/panics"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
@@ -216,7 +215,7 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 			return err
 		}
 	}
-	if err := t.begin(ctx, t.state.Version); err != nil {
+	if err := t.weights.Begin(ctx, t.state.Version); err != nil {
 		return err
 	}
 	return t.recover(ctx)
@@ -382,33 +381,6 @@ func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
 		return err
 	}
 	return t.keepBest()
-}
-
-// barrier is where the optimizer writes the parameters: no decode step of an engine that shares them reads them meanwhile.
-func (s *session) barrier(version *int32) func(context.Context, func(context.Context) error) error {
-	return func(ctx context.Context, write func(context.Context) error) error {
-		if s.engine == nil || !s.engine.Capabilities().SharedParameters {
-			if err := write(ctx); err != nil {
-				return err
-			}
-			*version++ // the engine gets the last one of a step, see push
-			return nil
-		}
-		apply := write
-		if s.mirror != nil {
-			apply = func(ctx context.Context) error {
-				if err := write(ctx); err != nil {
-					return err
-				}
-				return s.mirror.renew()
-			}
-		}
-		if err := s.engine.Update(ctx, engines.Weights{Version: *version + 1, Apply: apply}); err != nil {
-			return err
-		}
-		*version++
-		return nil
-	}
 }
 
 func (t *run) log(line map[string]any) error {

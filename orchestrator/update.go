@@ -53,7 +53,7 @@ func (t *run) update(ctx context.Context, b *schedule.Batch, start time.Time) (e
 			return err
 		}
 	}
-	if err := t.rest(ctx); err != nil {
+	if err := t.weights.Rest(ctx); err != nil {
 		return err
 	}
 	rewards := rewardsOf(b.All)
@@ -68,9 +68,9 @@ func (t *run) update(ctx context.Context, b *schedule.Batch, start time.Time) (e
 	if err != nil {
 		return err
 	}
-	t.weights.seconds = 0
-	if (t.state.Version != before || j.Engine.Sleep > 0) && !t.engine.Capabilities().SharedParameters {
-		if err := t.push(context.WithoutCancel(ctx), t.state.Version); err != nil {
+	t.weights.Seconds = 0
+	if (t.state.Version != before || j.Engine.Sleep > 0) && !t.weights.Engine().Capabilities().SharedParameters {
+		if err := t.weights.Push(context.WithoutCancel(ctx), t.state.Version); err != nil {
 			return err
 		}
 	}

@@ -63,7 +63,7 @@ func TestTheNameOfARunStays(t *testing.T) {
 		if r.unlock != nil {
 			r.unlock()
 		}
-		return r.weights.run
+		return r.weights.Run
 	}
 	name := begin(dir, false)
 	require.Regexp(t, `^calculator-[0-9a-f]{12}$`, name)
