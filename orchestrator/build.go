@@ -20,6 +20,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/orchestrator/weights"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/rewards"
@@ -42,7 +43,7 @@ type session struct {
 	teacher   teacher        // of a distillation; nil in other runs
 	reference *policy.Policy // frozen, as the job's model began; nil unless kl needs it
 	worker    *cgo.Worker
-	weights   weightSync // the engine, and the way to it
+	weights   weights.Sync // the engine, and the way to it
 	renderer  *masks.Renderer
 	marks     []string // of the format: texts that stay special tokens
 	resources *resources.Resources
@@ -125,7 +126,7 @@ func (s *session) open(ctx context.Context, path string) (err error) {
 	if err := checkWeights(j); err != nil {
 		return err
 	}
-	if err := s.weights.Open(ctx, syncConfig{Job: j, Policy: s.policy, Worker: s.worker, Note: s.know, Report: s.note}); err != nil {
+	if err := s.weights.Open(ctx, weights.Config{Job: j, Policy: s.policy, Worker: s.worker, Note: s.know, Report: s.note}); err != nil {
 		return err
 	}
 	if j.Deterministic && !s.weights.Engine().Capabilities().BatchInvariant {

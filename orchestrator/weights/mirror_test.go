@@ -1,4 +1,4 @@
-package orchestrator
+package weights
 
 import (
 	"context"
@@ -22,11 +22,11 @@ func TestTheEnginesCopyFollowsThePolicy(t *testing.T) {
 	p, err := policy.Load("../examples/tiny/model", policy.Options{Device: "cpu"})
 	require.NoError(t, err)
 	defer p.Close()
-	w := weightSync{}
+	w := Sync{}
 	defer func() { require.NoError(t, w.Close()) }()
 	j, err := job.Load("../examples/tiny.yaml", "device=cpu")
 	require.NoError(t, err)
-	require.NoError(t, w.Open(t.Context(), syncConfig{Job: j, Policy: p}))
+	require.NoError(t, w.Open(t.Context(), Config{Job: j, Policy: p}))
 	require.Nil(t, w.mirror, "on the CPU the engine reads the policy's own weights")
 	require.NoError(t, w.engine.Close())
 	w.mirror, err = newMirror(p.Model)

@@ -1,4 +1,4 @@
-package orchestrator
+package weights
 
 import (
 	"fmt"
@@ -23,7 +23,7 @@ func TestWeightsOfAKilledJobAreRemoved(t *testing.T) {
 	left := filepath.Join(folder, strings.Replace(mine, fmt.Sprint(os.Getpid()), fmt.Sprint(dead.Process.Pid), 1)+"7")
 	require.NoError(t, os.MkdirAll(filepath.Join(left, "version-3"), 0o755))
 	var notes []string
-	s := weightSync{c: syncConfig{Job: &job.Job{Engine: job.Engine{Folder: folder}}, Note: func(text string) { notes = append(notes, text) }}}
+	s := Sync{c: Config{Job: &job.Job{Engine: job.Engine{Folder: folder}}, Note: func(text string) { notes = append(notes, text) }}}
 	require.NoError(t, s.makeFolder())
 	require.NoDirExists(t, left)
 	require.Equal(t, []string{"removed what a killed run left: " + left}, notes)

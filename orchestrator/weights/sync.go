@@ -1,4 +1,4 @@
-package orchestrator
+package weights
 
 import (
 	"context"
@@ -23,8 +23,8 @@ import (
 	"github.com/agentfly/agentfly/trainer"
 )
 
-// syncConfig is what a weightSync is opened with.
-type syncConfig struct {
+// Config is what a weightSync is opened with.
+type Config struct {
 	Job    *job.Job
 	Policy *policy.Policy    // whose weights the engine gets
 	Worker *cgo.Worker       // the trainer's thread, which computes proofs
@@ -32,15 +32,15 @@ type syncConfig struct {
 	Report func(text string) // takes what happens while the run goes on; safe for concurrent use
 }
 
-// weightSync opens the job's engine, moves the policy's weights to it, version by version, and closes it. The zero value has no engine. An
+// Sync opens the job's engine, moves the policy's weights to it, version by version, and closes it. The zero value has no engine. An
 // engine with SharedParameters reads the policy's own parameters, or the mirror's, and is only held still while they are written; any other
 // gets a checkpoint, with a probe that proves that it computes with it. Its methods are called by one goroutine at a time; what they return is
 // as safe as its own contract says.
-type weightSync struct {
+type Sync struct {
 	Run     string  // name of the run, which its weights have on servers; empty: Open makes one up
 	Seconds float64 // spent by Push since the caller set it to 0
 
-	c       syncConfig
+	c       Config
 	engine  engines.Engine
 	server  *vllm.Kept // that the job started; nil for none
 	mirror  *mirror    // that the local engine reads instead of the policy's model; nil for none
@@ -51,13 +51,13 @@ type weightSync struct {
 }
 
 // Engine is the engine that samples; nil before Open.
-func (s *weightSync) Engine() engines.Engine { return s.engine }
+func (s *Sync) Engine() engines.Engine { return s.engine }
 
 // Use puts another engine in the place of the one that was opened, such as one that records it. Close closes it.
-func (s *weightSync) Use(e engines.Engine) { s.engine = e }
+func (s *Sync) Use(e engines.Engine) { s.engine = e }
 
 // Open makes the job's engine. One that does not share the trainer's parameters has weights of its own until Begin.
-func (s *weightSync) Open(ctx context.Context, c syncConfig) (err error) {
+func (s *Sync) Open(ctx context.Context, c Config) (err error) {
 	s.c, s.sleep = c, c.Job.Engine.Sleep
 	e := c.Job.Engine
 	switch e.Kind {
@@ -84,7 +84,7 @@ func (s *weightSync) Open(ctx context.Context, c syncConfig) (err error) {
 }
 
 // openVLLM connects to the job's servers, or starts one with the policy's weights.
-func (s *weightSync) openVLLM(ctx context.Context) error {
+func (s *Sync) openVLLM(ctx context.Context) error {
 	e := s.c.Job.Engine
 	if err := s.makeFolder(); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (s *weightSync) openVLLM(ctx context.Context) error {
 const patienceAfterStart = 5 * time.Minute
 
 // serveVLLM starts a server, which is started again when it ends by itself.
-func (s *weightSync) serveVLLM(ctx context.Context) (err error) {
+func (s *Sync) serveVLLM(ctx context.Context) (err error) {
 	e := s.c.Job.Engine
 	initial := filepath.Join(s.folder, "initial")
 	save := s.c.Policy.SaveHF
@@ -139,7 +139,7 @@ func (s *weightSync) serveVLLM(ctx context.Context) (err error) {
 }
 
 // servedRank is the rank that a server must allow, of those that vLLM takes; 0 leaves its default.
-func (s *weightSync) servedRank() int {
+func (s *Sync) servedRank() int {
 	c, ok := s.c.Policy.Model.Adapter()
 	if !ok {
 		return 0
@@ -153,7 +153,7 @@ func (s *weightSync) servedRank() int {
 }
 
 // command is a name on PATH, or a path relative to the job file.
-func (s *weightSync) command(name string) string {
+func (s *Sync) command(name string) string {
 	if strings.ContainsRune(name, filepath.Separator) {
 		return s.c.Job.Resolve(name)
 	}
@@ -161,7 +161,7 @@ func (s *weightSync) command(name string) string {
 }
 
 // makeFolder makes the folder where the servers find checkpoints.
-func (s *weightSync) makeFolder() error {
+func (s *Sync) makeFolder() error {
 	parent := os.TempDir()
 	if f := s.c.Job.Engine.Folder; f != "" {
 		parent = s.c.Job.Resolve(f)
@@ -195,7 +195,7 @@ func (s *weightSync) makeFolder() error {
 const probeTokens = 64
 
 // Rest gives the device's memory to the trainer, if the job shares it. Push wakes the engine again.
-func (s *weightSync) Rest(ctx context.Context) error {
+func (s *Sync) Rest(ctx context.Context) error {
 	sleeper, ok := s.engine.(engines.Sleeper)
 	if s.sleep == 0 || !ok {
 		return nil
@@ -207,7 +207,7 @@ func (s *weightSync) Rest(ctx context.Context) error {
 }
 
 // Begin gives the engine the policy's weights before the first rollout. An engine that shares them needs the version alone.
-func (s *weightSync) Begin(ctx context.Context, version int32) error {
+func (s *Sync) Begin(ctx context.Context, version int32) error {
 	if s.engine == nil || !s.engine.Capabilities().TokenIDs { // not our weights
 		return nil
 	}
@@ -230,7 +230,7 @@ func (s *weightSync) Begin(ctx context.Context, version int32) error {
 }
 
 // Barrier is where the optimizer writes the parameters: no decode step of an engine that shares them reads them meanwhile.
-func (s *weightSync) Barrier(version *int32) func(context.Context, func(context.Context) error) error {
+func (s *Sync) Barrier(version *int32) func(context.Context, func(context.Context) error) error {
 	return func(ctx context.Context, write func(context.Context) error) error {
 		if s.engine == nil || !s.engine.Capabilities().SharedParameters {
 			if err := write(ctx); err != nil {
@@ -257,7 +257,7 @@ func (s *weightSync) Barrier(version *int32) func(context.Context, func(context.
 }
 
 // Push saves the policy and moves the engine to it, with what the trainer computes for the probe as the proof.
-func (s *weightSync) Push(ctx context.Context, version int32) error {
+func (s *Sync) Push(ctx context.Context, version int32) error {
 	defer watchdog.Enter(ctx, "weights", "version "+strconv.Itoa(int(version))).Leave()
 	start := time.Now()
 	next := filepath.Join(s.folder, "version-"+strconv.Itoa(int(version)))
@@ -298,7 +298,7 @@ func (s *weightSync) Push(ctx context.Context, version int32) error {
 }
 
 // keepLog copies the server's log into the run's folder, if the run got so far as to have one.
-func (s *weightSync) keepLog() error {
+func (s *Sync) keepLog() error {
 	if _, err := os.Stat(s.c.Job.Output); err != nil {
 		return nil
 	}
@@ -313,7 +313,7 @@ func (s *weightSync) keepLog() error {
 }
 
 // Close ends engine and server and removes the weights that only they needed.
-func (s *weightSync) Close() error {
+func (s *Sync) Close() error {
 	var errs []error
 	if s.engine != nil {
 		errs = append(errs, s.engine.Close())
