@@ -19,12 +19,12 @@ func TestTheEnginesCopyFollowsThePolicy(t *testing.T) {
 	if !cgo.Available() {
 		t.Skip("this test binary was built without the torch tag; make test runs it with libtorch")
 	}
-	p, err := policy.Load("../examples/tiny/model", policy.Options{Device: "cpu"})
+	p, err := policy.Load("../../examples/tiny/model", policy.Options{Device: "cpu"})
 	require.NoError(t, err)
 	defer p.Close()
 	w := Sync{}
 	defer func() { require.NoError(t, w.Close()) }()
-	j, err := job.Load("../examples/tiny.yaml", "device=cpu")
+	j, err := job.Load("../../examples/tiny.yaml", "device=cpu")
 	require.NoError(t, err)
 	require.NoError(t, w.Open(t.Context(), Config{Job: j, Policy: p}))
 	require.Nil(t, w.mirror, "on the CPU the engine reads the policy's own weights")

@@ -23,7 +23,7 @@ import (
 	"github.com/agentfly/agentfly/trainer"
 )
 
-// Config is what a weightSync is opened with.
+// Config is what a Sync is opened with.
 type Config struct {
 	Job    *job.Job
 	Policy *policy.Policy    // whose weights the engine gets
