@@ -19,6 +19,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/internal/terminal"
 	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator"
@@ -70,6 +71,16 @@ func WithLoss(s algorithms.LossSpec) Option {
 // WithEstimator registers an advantage estimator.
 func WithEstimator(s algorithms.EstimatorSpec) Option {
 	return func(r *orchestrator.Registries) error { return r.Algorithms.AddEstimator(s) }
+}
+
+// WithEngine registers one engine under a name that job files give: engine: {kind: NAME}. It serves one job, which closes it.
+func WithEngine(name string, e engines.Engine) Option {
+	return func(r *orchestrator.Registries) error { return r.Engines.AddEngine(name, e) }
+}
+
+// WithEngineFactory registers a factory of engines with parameters, under a name that job files give: engine: {kind: NAME, params: {…}}.
+func WithEngineFactory(name, description string, f engines.Factory) Option {
+	return func(r *orchestrator.Registries) error { return r.Engines.Add(name, description, f) }
 }
 
 // Exit statuses.
@@ -125,7 +136,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 }
 
 func registries(options []Option) (orchestrator.Registries, error) {
-	r := orchestrator.Registries{Tools: tools.NewCatalog(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
+	r := orchestrator.Registries{Tools: tools.NewCatalog(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry(), Engines: engines.NewRegistry()}
 	if err := errors.Join(
 		r.Tools.Register(calculator.New(), tools.NewAnswer(), tools.NewSummarize()),
 		code.Add(r.Tools), files.Add(r.Tools),

@@ -34,6 +34,7 @@ type Registries struct {
 	Tools      *tools.Catalog
 	Rewards    *rewards.Registry
 	Algorithms *algorithms.Registry
+	Engines    *engines.Registry // nil: the program's own kinds
 }
 
 // session is everything a run computes with, opened from a job.
@@ -68,7 +69,7 @@ func (s *session) equip(ctx context.Context, r Registries) (err error) {
 	s.rollout.Tools, s.rollout.Format, err = makeTools(ctx, s.job, r.Tools, s.resources, tools.Options{Report: s.panics()})
 	var wrong error
 	s.rollout.Reward, wrong = makeReward(s.job, r.Rewards.Builder(ctx, s.resources))
-	return errors.Join(err, wrong)
+	return errors.Join(err, wrong, s.weights.Check(s.job, r.Engines))
 }
 
 // reach asks whether what the tools call elsewhere is there, before a model is opened: calls that nobody can answer would be tried again and

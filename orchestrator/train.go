@@ -184,6 +184,9 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 	if err := t.session.open(ctx, weights); err != nil {
 		return err
 	}
+	if err := t.weights.Trainable(); err != nil {
+		return err
+	}
 	t.session.ranks = t.ranks
 	if err := t.ranks.limit(ctx, t.worker); err != nil {
 		return err

@@ -106,6 +106,9 @@ func (j *Job) free(v any, path string) *yaml.Node {
 	}
 	switch x := v.(type) {
 	case map[string]any:
+		if x == nil {
+			return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}
+		}
 		n := &yaml.Node{Kind: yaml.MappingNode}
 		keys := make([]string, 0, len(x))
 		for k := range x {
@@ -205,6 +208,9 @@ func typeSchema(t reflect.Type, f reflect.StructField) map[string]any {
 		}
 		return s
 	case reflect.Map:
+		if t.Elem().Kind() == reflect.Interface {
+			return map[string]any{"type": []string{"object", "null"}}
+		}
 		return map[string]any{"type": []string{"object", "null"}, "additionalProperties": map[string]any{"type": "string"}}
 	}
 	return scalarSchema(t, f)

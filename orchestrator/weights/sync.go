@@ -41,6 +41,7 @@ type Sync struct {
 	Seconds float64 // spent by Push since the caller set it to 0
 
 	c       Config
+	kinds   *engines.Registry // nil: this program's
 	engine  engines.Engine
 	server  *vllm.Kept // that the job started; nil for none
 	mirror  *mirror    // that the local engine reads instead of the policy's model; nil for none
@@ -56,10 +57,40 @@ func (s *Sync) Engine() engines.Engine { return s.engine }
 // Use puts another engine in the place of the one that was opened, such as one that records it. Close closes it.
 func (s *Sync) Use(e engines.Engine) { s.engine = e }
 
+// Check refuses a job whose kind of engine is neither one of this program's nor in r, from which Open makes it.
+func (s *Sync) Check(j *job.Job, r *engines.Registry) error {
+	s.kinds = r
+	if err := r.Check(j.Engine.Kind); err != nil {
+		return j.Fail("engine.kind", "%s", job.Plain(err, "engines: "))
+	}
+	return nil
+}
+
+// Trainable refuses to train with an engine that lacks what training needs. Without an engine nothing is refused.
+func (s *Sync) Trainable() error {
+	if s.engine == nil {
+		return nil
+	}
+	var lacks string
+	switch c := s.engine.Capabilities(); {
+	case !c.TokenIDs:
+		lacks = "the token ids and logprobs that were sampled, and the engine returns text (no capability TokenIDs)"
+	case !c.WeightUpdates:
+		lacks = "an engine that takes each step's weights, and this one takes none (no capability WeightUpdates)"
+	default:
+		return nil
+	}
+	kind := s.c.Job.Engine.Kind
+	return s.c.Job.Fail("engine.kind", "%s: training needs %s; use it for rollout and eval, and local or vllm to train", kind, lacks)
+}
+
 // Open makes the job's engine. One that does not share the trainer's parameters has weights of its own until Begin.
 func (s *Sync) Open(ctx context.Context, c Config) (err error) {
 	s.c, s.sleep = c, c.Job.Engine.Sleep
 	e := c.Job.Engine
+	if !engines.BuiltIn(e.Kind) {
+		return s.openRegistered(ctx)
+	}
 	switch e.Kind {
 	case "vllm":
 		return s.openVLLM(ctx)
@@ -81,6 +112,33 @@ func (s *Sync) Open(ctx context.Context, c Config) (err error) {
 		Decoder: s.c.Policy.Tokenizer, BFloat16: e.DType == "bfloat16",
 	})
 	return err
+}
+
+// openRegistered makes an engine of a kind that the program registered.
+func (s *Sync) openRegistered(ctx context.Context) (err error) {
+	j, p := s.c.Job, s.c.Policy
+	if err := s.makeFolder(); err != nil {
+		return err
+	}
+	s.engine, err = s.kinds.Make(ctx, j.Engine.Kind, engines.Setup{
+		Params: j.Engine.Params, Resolve: j.Resolve, Encode: p.Tokenizer.Encode, Decode: func(ids []int32) string { return p.Tokenizer.Decode(ids, false) },
+		MaxContext: p.Config.MaxContext(), Vocabulary: p.Config.VocabSize, Folder: s.folder,
+		Note: func(text string) { s.c.Note("engine " + j.Engine.Kind + ": " + text) },
+	})
+	if err != nil {
+		return j.Fail("engine", "%s", job.Plain(err, "engines: "))
+	}
+	c := s.engine.Capabilities()
+	if c.MaxModelLen < 2 {
+		return j.Fail("engine.kind", "%s: its Capabilities say that it takes %d tokens (MaxModelLen), and a prompt and a completion need 2", j.Engine.Kind, c.MaxModelLen)
+	}
+	if _, sleeps := s.engine.(engines.Sleeper); s.sleep > 0 && !sleeps {
+		return j.Fail("engine.sleep", "%d: an engine of kind %s cannot sleep (it is no engines.Sleeper); leave it out", s.sleep, j.Engine.Kind)
+	}
+	if !c.WeightUpdates {
+		s.c.Note("engine " + j.Engine.Kind + ": it takes no weights (no capability WeightUpdates); what it samples is its own model's")
+	}
+	return nil
 }
 
 // openVLLM connects to the job's servers, or starts one with the policy's weights.
@@ -208,7 +266,10 @@ func (s *Sync) Rest(ctx context.Context) error {
 
 // Begin gives the engine the policy's weights before the first rollout. An engine that shares them needs the version alone.
 func (s *Sync) Begin(ctx context.Context, version int32) error {
-	if s.engine == nil || !s.engine.Capabilities().TokenIDs { // not our weights
+	if s.engine == nil {
+		return nil
+	}
+	if c := s.engine.Capabilities(); !c.TokenIDs || !c.WeightUpdates { // not our weights
 		return nil
 	}
 	if s.engine.Capabilities().SharedParameters {
