@@ -21,7 +21,9 @@ func TestRegistry(t *testing.T) {
 		return made, nil
 	}
 	require.NoError(t, r.Add("mine", "answers what a script says", mine))
-	require.NoError(t, r.Add("broken", "", func(context.Context, engines.Setup) (engines.Engine, error) { return nil, errors.New("no port is free") }))
+	require.NoError(t, r.Add("broken", "", func(context.Context, engines.Setup) (engines.Engine, error) {
+		return nil, errors.New("no port is free")
+	}))
 	require.NoError(t, r.Add("nothing", "", func(context.Context, engines.Setup) (engines.Engine, error) { return nil, nil }))
 	require.NoError(t, r.Add("panics", "", func(context.Context, engines.Setup) (engines.Engine, error) { panic("oh") }))
 	require.Equal(t, []string{"broken", "local", "mine", "nothing", "openai", "panics", "vllm"}, r.Names())
