@@ -28,8 +28,17 @@ func (e lesser) Update(ctx context.Context, w engines.Weights) error {
 	return e.Engine.Update(ctx, w)
 }
 
-// registered is examples/tiny.yaml with an engine of kind mine, which has the capabilities c, opened as far as that goes without libtorch.
-func registered(t *testing.T, c engines.Capabilities, sets ...string) (s *Sync, got engines.Setup, updates *[]engines.Weights, notes *[]string, err error) {
+// sleeper is one that can sleep.
+type sleeper struct{ lesser }
+
+func (sleeper) Sleep(context.Context) error { return nil }
+
+func registered(t *testing.T, c engines.Capabilities, sets ...string) (*Sync, engines.Setup, *[]engines.Weights, *[]string, error) {
+	return registeredAs(t, false, c, sets...)
+}
+
+// registeredAs is examples/tiny.yaml with an engine of kind mine, which has the capabilities c, opened as far as that goes without libtorch.
+func registeredAs(t *testing.T, sleeps bool, c engines.Capabilities, sets ...string) (s *Sync, got engines.Setup, updates *[]engines.Weights, notes *[]string, err error) {
 	j, err := job.Load("../../examples/tiny.yaml", append([]string{"engine={kind: mine, params: {speed: 3}}"}, sets...)...)
 	require.NoError(t, err)
 	tok, err := tokenizer.Load("../../examples/tiny/model")
@@ -40,7 +49,11 @@ func registered(t *testing.T, c engines.Capabilities, sets ...string) (s *Sync, 
 	require.NoError(t, r.Add("mine", "", func(_ context.Context, x engines.Setup) (engines.Engine, error) {
 		got = x
 		x.Note("it is there")
-		return lesser{scripted.New(scripted.Options{}), c, updates}, nil
+		e := lesser{scripted.New(scripted.Options{}), c, updates}
+		if sleeps {
+			return sleeper{e}, nil
+		}
+		return e, nil
 	}))
 	s = &Sync{}
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
@@ -94,6 +107,10 @@ func TestWhatARegisteredEngineLacks(t *testing.T) {
 	require.ErrorContains(t, err, "engine.kind: mine: its Capabilities say that it takes 0 tokens (MaxModelLen)")
 	_, _, _, _, err = registered(t, engines.Capabilities{TokenIDs: true, MaxModelLen: 64}, "engine.sleep=1")
 	require.ErrorContains(t, err, "engine.sleep: 1: an engine of kind mine cannot sleep (it is no engines.Sleeper); leave it out")
+	_, _, _, _, err = registeredAs(t, true, engines.Capabilities{TokenIDs: true, WeightUpdates: true, MaxModelLen: 64}, "engine.sleep=1")
+	require.NoError(t, err)
+	_, _, _, _, err = registeredAs(t, true, engines.Capabilities{TokenIDs: true, WeightUpdates: true, SharedParameters: true, MaxModelLen: 64}, "engine.sleep=1")
+	require.ErrorContains(t, err, "engine.sleep: 1: an engine of kind mine shares the trainer's parameters, so it cannot sleep while they are written; leave it out")
 	require.NoError(t, (&Sync{}).Trainable(), "supervised fine-tuning has no engine")
 }
 

@@ -135,6 +135,9 @@ func (s *Sync) openRegistered(ctx context.Context) (err error) {
 	if _, sleeps := s.engine.(engines.Sleeper); s.sleep > 0 && !sleeps {
 		return j.Fail("engine.sleep", "%d: an engine of kind %s cannot sleep (it is no engines.Sleeper); leave it out", s.sleep, j.Engine.Kind)
 	}
+	if s.sleep > 0 && c.SharedParameters { // a step that writes nothing would leave it asleep
+		return j.Fail("engine.sleep", "%d: an engine of kind %s shares the trainer's parameters, so it cannot sleep while they are written; leave it out", s.sleep, j.Engine.Kind)
+	}
 	if !c.WeightUpdates {
 		s.c.Note("engine " + j.Engine.Kind + ": it takes no weights (no capability WeightUpdates); what it samples is its own model's")
 	}
