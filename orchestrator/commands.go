@@ -3,9 +3,11 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 
 	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/report"
@@ -64,6 +66,20 @@ func (s *session) check(ctx context.Context, r Registries) (*algorithms.Algorith
 	return algorithm, nil
 }
 
+// checkWeights refuses a way of moving weights that this machine lacks something for.
+func checkWeights(j *job.Job) error {
+	if j.Engine.Kind != "vllm" || j.Engine.Weights != "nccl" {
+		return nil
+	}
+	if j.Device == "cpu" {
+		return j.Fail("engine.weights", "nccl: the trainer is on the CPU (device: cpu), and NCCL sends from a CUDA device; use gloo, transfer or disk")
+	}
+	if _, err := cgo.NCCL(""); err != nil {
+		return j.Fail("engine.weights", "nccl: %s; use gloo, transfer or disk", strings.TrimPrefix(job.Plain(err, "cgo: "), "nccl: "))
+	}
+	return nil
+}
+
 // noRollouts refuses a job without tasks.
 func noRollouts(j *job.Job) error {
 	if j.SFT == nil {
@@ -83,7 +99,7 @@ func (s *session) start(ctx context.Context, r Registries, path string, toolsOff
 	if err := s.open(ctx, path); err != nil {
 		return err
 	}
-	return s.begin(ctx, 0)
+	return s.weights.Begin(ctx, 0)
 }
 
 // Evaluate evaluates the job's held-out tasks with the model at path; "" is the job's own.

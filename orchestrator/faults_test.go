@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -17,7 +14,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/agentfly/agentfly/engines/vllm"
-	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -162,24 +158,4 @@ func TestFaultsOfAServer(t *testing.T) {
 	require.NoError(t, engine.Close())
 	server.Close()
 	goleak.VerifyNone(t, before)
-}
-
-// The weights that a killed job left for its servers go when the next one begins; its own go at its end.
-func TestWeightsOfAKilledJobAreRemoved(t *testing.T) {
-	dead := exec.Command(os.Args[0], "-test.run", "^$")
-	require.NoError(t, dead.Run())
-	folder := t.TempDir()
-	mine := filepath.Base(strings.TrimSuffix(vllm.TempPattern("weights"), "*"))
-	left := filepath.Join(folder, strings.Replace(mine, fmt.Sprint(os.Getpid()), fmt.Sprint(dead.Process.Pid), 1)+"7")
-	require.NoError(t, os.MkdirAll(filepath.Join(left, "version-3"), 0o755))
-	s := session{job: &job.Job{Engine: job.Engine{Folder: folder}}}
-	require.NoError(t, s.makeWeightsFolder())
-	require.NoDirExists(t, left)
-	require.Equal(t, []string{"removed what a killed run left: " + left}, s.notes)
-	require.DirExists(t, s.weights.folder)
-	require.Contains(t, filepath.Base(s.weights.folder), mine)
-	require.NoError(t, s.closeEngine())
-	rest, err := os.ReadDir(folder)
-	require.NoError(t, err)
-	require.Empty(t, rest)
 }

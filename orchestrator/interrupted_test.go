@@ -113,7 +113,7 @@ func TestAnEvaluationThatWasCutOffIsDoneWhenTheRunGoesOn(t *testing.T) {
 			require.Equal(t, []string{"before", "step-2", "step-4", "after"}, namesOf(r.state.Evaluations))
 			require.Len(t, trainer.batches, 2)
 			evaluated := map[string]int{}
-			for _, q := range r.engine.(*scripted.Engine).Requests() {
+			for _, q := range r.weights.Engine().(*scripted.Engine).Requests() {
 				if strings.HasPrefix(q.ID, "eval-") {
 					evaluated[strings.Join(strings.Split(q.ID, "-")[:4], "-")]++
 				}

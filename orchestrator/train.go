@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/algorithms"
-	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/internal/panics"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
@@ -150,7 +149,7 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 	if err := t.folder.Identify(j.Name); err != nil {
 		return err
 	}
-	t.weights.run = t.folder.Name
+	t.weights.Run = t.folder.Name
 	if err := t.ranks.Join(ctx, t.options.launch()); err != nil {
 		return err
 	}
@@ -170,6 +169,9 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 	}
 	t.job = j
 	if err := t.session.open(ctx, weights); err != nil {
+		return err
+	}
+	if err := t.weights.Trainable(); err != nil {
 		return err
 	}
 	t.session.ranks = t.ranks
@@ -196,7 +198,7 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 			return err
 		}
 	}
-	if err := t.begin(ctx, t.state.Version); err != nil {
+	if err := t.weights.Begin(ctx, t.state.Version); err != nil {
 		return err
 	}
 	if err := t.recover(ctx); err != nil {
@@ -367,31 +369,4 @@ func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
 		return err
 	}
 	return t.keepBest()
-}
-
-// barrier is where the optimizer writes the parameters: no decode step of an engine that shares them reads them meanwhile.
-func (s *session) barrier(version *int32) func(context.Context, func(context.Context) error) error {
-	return func(ctx context.Context, write func(context.Context) error) error {
-		if s.engine == nil || !s.engine.Capabilities().SharedParameters {
-			if err := write(ctx); err != nil {
-				return err
-			}
-			*version++ // the engine gets the last one of a step, see push
-			return nil
-		}
-		apply := write
-		if s.mirror != nil {
-			apply = func(ctx context.Context) error {
-				if err := write(ctx); err != nil {
-					return err
-				}
-				return s.mirror.renew()
-			}
-		}
-		if err := s.engine.Update(ctx, engines.Weights{Version: *version + 1, Apply: apply}); err != nil {
-			return err
-		}
-		*version++
-		return nil
-	}
 }

@@ -25,7 +25,7 @@ func (t *run) step(ctx context.Context) error {
 // update trains a batch that was waited for since start.
 func (t *run) update(ctx context.Context, b *Batch, start time.Time) error {
 	j, step := t.job, b.Step
-	if err := t.rest(ctx); err != nil {
+	if err := t.weights.Rest(ctx); err != nil {
 		return err
 	}
 	if b.Rollouts != nil {
@@ -39,14 +39,14 @@ func (t *run) update(ctx context.Context, b *Batch, start time.Time) error {
 	if err != nil {
 		return err
 	}
-	t.weights.seconds = 0
-	if t.engine != nil && (t.state.Version != before || j.Engine.Sleep > 0) && !t.engine.Capabilities().SharedParameters {
-		if err := t.push(context.WithoutCancel(ctx), t.state.Version); err != nil {
+	t.weights.Seconds = 0
+	if e := t.weights.Engine(); e != nil && (t.state.Version != before || j.Engine.Sleep > 0) && !e.Capabilities().SharedParameters {
+		if err := t.weights.Push(context.WithoutCancel(ctx), t.state.Version); err != nil {
 			return err
 		}
 	}
 	t.objective.Trained(ctx, t.state.Version, step+1 < j.Trainer.Steps)
-	record := t.objective.Report(b, m, report.Facts{Version: t.state.Version, Whole: time.Since(start), Elapsed: t.elapsed(), Sync: t.weights.seconds})
+	record := t.objective.Report(b, m, report.Facts{Version: t.state.Version, Whole: time.Since(start), Elapsed: t.elapsed(), Sync: t.weights.Seconds})
 	t.state.Dealt = b.Dealt
 	if record.SFT != nil && skipped == nil {
 		t.state.Losses = append(t.state.Losses, record.SFT.Loss)
