@@ -55,6 +55,13 @@ func (a *again) expect(t *trajectory.Trajectory) {
 	a.record[t.ID] = t
 }
 
+// recorded is a trajectory that is expected.
+func (a *again) recorded(id string) *trajectory.Trajectory {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.record[id]
+}
+
 // forget drops a trajectory that is done.
 func (a *again) forget(id string) {
 	a.mu.Lock()

@@ -8,15 +8,12 @@ import (
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/engines"
-	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -175,25 +172,4 @@ func TestAnUpdateWaitsNoLongerThanItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("enough"))
 	require.ErrorIs(t, e.Update(ctx, engines.Weights{Version: 1}), context.Canceled)
-}
-
-func TestCheckpointsAreComparedFileByFile(t *testing.T) {
-	was, is := t.TempDir(), t.TempDir()
-	write := func(dir, name, text string) {
-		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
-	}
-	for _, dir := range []string{was, is} {
-		write(dir, "model.safetensors", "weights")
-		write(dir, "trainer/state.json", "{}")
-		write(dir, checkpoint.StateFile, dir) // holds times
-	}
-	require.NoError(t, sameFolders(was, is))
-	write(is, "model.safetensors", "weigths")
-	require.EqualError(t, sameFolders(was, is), "a weight differs in model.safetensors, first at byte 4")
-	write(is, "model.safetensors", "weights")
-	write(is, "trainer/state.json", "{ }")
-	require.EqualError(t, sameFolders(was, is), "the file differs in trainer/state.json, first at byte 1")
-	require.NoError(t, os.Remove(filepath.Join(is, "trainer/state.json")))
-	require.ErrorIs(t, sameFolders(was, is), os.ErrNotExist)
 }

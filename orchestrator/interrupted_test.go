@@ -175,19 +175,6 @@ func TestTheBestCheckpointIsPointedToWhenTheRunGoesOn(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(r.folder.Dir, "checkpoints", "step-0"))
 }
 
-// A run that was finished and went on to more steps keeps the line of its first end.
-func TestMetricsKeepTheLineOfAnEarlierEnd(t *testing.T) {
-	r := evaluatedRun(0)
-	r.state.Evaluations = report.Evaluations{{Name: "after", Step: 20}}
-	r.past.evals = map[string]bool{"after@10": true, "after@20": true}
-	lines, unknown, err := r.past.metricsLines([]byte(`{"step":10,"eval":{"name":"after","step":10}}`+"\n"+`{"step":15,"eval":{"name":"step-15","step":15}}`+"\n"), &r.state)
-	require.NoError(t, err)
-	require.Empty(t, unknown)
-	require.Len(t, lines, 2)
-	require.Equal(t, `{"step":10,"eval":{"name":"after","step":10}}`+"\n", string(lines[0].text))
-	require.Contains(t, string(lines[1].text), `"name":"after","step":20`)
-}
-
 // A step that is trained again is told and counted as it was when it was first done: its line of metrics.jsonl stands already.
 func TestAStepThatIsTrainedAgainIsCountedAsItWasRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

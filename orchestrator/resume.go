@@ -2,7 +2,6 @@ package orchestrator
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,45 +28,6 @@ type past struct {
 	ended   map[string]*trajectory.Trajectory // of these groups, by id
 	begun   map[string]*trajectory.Trajectory // some turns of those without an end
 	tasks   map[string]trajectory.Task        // of the data: what a store gives back may be written differently
-}
-
-// recover reads the log of the run, from which its steps then go on: what was recorded is neither sampled nor evaluated
-// again.
-func (t *run) recover(ctx context.Context) error {
-	db := t.folder.DB
-	log, err := db.Recover(ctx, t.state.Step)
-	if err != nil {
-		return err
-	}
-	if log.Events == 0 { // supervised fine-tuning, or a program that kept no log
-		if err := db.Truncate(ctx, t.state.Step); err != nil {
-			return err
-		}
-	}
-	older, note, err := takeRules(ctx, db, t.options.Resume)
-	if err != nil {
-		return err
-	}
-	if note != "" {
-		t.early(note)
-	}
-	if older {
-		t.rollout.Restart = beginAnew(db, t.note)
-	}
-	if t.past, err = recall(log, t.folder, &t.state, t.dealer, t.rollout.Tools.KeepsState()); err != nil {
-		return err
-	}
-	if note, err = t.past.mendMetrics(t.folder, &t.state); err != nil {
-		return err
-	}
-	if note != "" {
-		t.early(note)
-	}
-	if t.options.Resume {
-		t.early(t.past.summary(t.state.Step))
-	}
-	t.rollout.Recovered = t.past.trajectory
-	return nil
 }
 
 // recall sorts a log, and takes the evaluations and the time of what was done after the checkpoint into the state. What had begun begins
@@ -203,6 +163,11 @@ func (p *past) mendMetrics(folder *runfolder.Folder, state *checkpoint.State) (n
 		return note, nil
 	}
 	return note, folder.ReplaceMetrics(keep)
+}
+
+// Evaluated tells whether the store holds the evaluation of that name at that step, also where a later one took its place.
+func (p *past) Evaluated(name string, step int) bool {
+	return p.evals[evaluationKey(report.Evaluation{Name: name, Step: step})]
 }
 
 func evaluationKey(e report.Evaluation) string { return fmt.Sprintf("%s@%d", e.Name, e.Step) }

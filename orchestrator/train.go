@@ -340,7 +340,7 @@ func (t *run) steps(ctx context.Context) error {
 // evaluateStep runs the evaluation that eval.every wants at this step, if any. The end of a run has its own.
 func (t *run) evaluateStep(ctx context.Context) error {
 	n, step := t.job.Eval.Every, t.state.Step
-	if n == 0 || step == 0 || step%n != 0 || step >= t.job.Trainer.Steps || t.state.Evaluations.Has("after", step) || t.past.evals[evaluationKey(report.Evaluation{Name: "after", Step: step})] {
+	if n == 0 || step == 0 || step%n != 0 || step >= t.job.Trainer.Steps || t.state.Evaluations.Has("after", step) || t.past.Evaluated("after", step) {
 		return nil
 	}
 	return t.evaluate(ctx, fmt.Sprintf("step-%d", step), false)

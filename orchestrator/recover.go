@@ -1,0 +1,42 @@
+package orchestrator
+
+import "context"
+
+// recover reads the log of the run, from which its steps then go on: what was recorded is neither sampled nor evaluated
+// again.
+func (t *run) recover(ctx context.Context) error {
+	db := t.folder.DB
+	log, err := db.Recover(ctx, t.state.Step)
+	if err != nil {
+		return err
+	}
+	if log.Events == 0 { // supervised fine-tuning, or a program that kept no log
+		if err := db.Truncate(ctx, t.state.Step); err != nil {
+			return err
+		}
+	}
+	older, note, err := takeRules(ctx, db, t.options.Resume)
+	if err != nil {
+		return err
+	}
+	if note != "" {
+		t.early(note)
+	}
+	if older {
+		t.rollout.Restart = beginAnew(db, t.note)
+	}
+	if t.past, err = recall(log, t.folder, &t.state, t.dealer, t.rollout.Tools.KeepsState()); err != nil {
+		return err
+	}
+	if note, err = t.past.mendMetrics(t.folder, &t.state); err != nil {
+		return err
+	}
+	if note != "" {
+		t.early(note)
+	}
+	if t.options.Resume {
+		t.early(t.past.summary(t.state.Step))
+	}
+	t.rollout.Recovered = t.past.trajectory
+	return nil
+}

@@ -1,0 +1,219 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/orchestrator/schedule"
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// forever is longer than any run.
+const forever = 10 * 365 * 24 * time.Hour
+
+// replaying samples a run's recorded batches once more.
+type replaying struct {
+	sampler *rollout.Sampler
+	tasks   map[string]trajectory.Task // of the data, by id
+	from    *store.Store               // of the run that is replayed
+	engine  *again
+	batches []store.Batch
+	begin   map[int32][]place // what the weights of a version begin to sample
+	results map[string]*result
+	joined  sync.WaitGroup
+	cancel  context.CancelFunc
+	tokens  int
+	older   string // of rulesSince
+}
+
+// place is a recorded trajectory.
+type place struct {
+	rollout.Place
+	id string
+}
+
+// result is a trajectory that is being sampled again.
+type result struct {
+	done chan struct{}
+	t    *trajectory.Trajectory
+	err  error
+}
+
+// newReplay reads what the run from recorded, and makes the sampler sample it once more with an engine, which begins with the weights of
+// version. tasks are those of the data, by id.
+func newReplay(ctx context.Context, from *store.Store, sampler *rollout.Sampler, engine engines.Engine, version int32, tasks map[string]trajectory.Task) (*replaying, error) {
+	log, err := from.Recover(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	fact, err := from.Fact(rulesFact)
+	if err != nil {
+		return nil, err
+	}
+	older, err := rulesSince(fact)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	p := &replaying{sampler: sampler, tasks: tasks, from: from, batches: log.Batches, engine: newAgain(engine, version), begin: map[int32][]place{}, results: map[string]*result{}, cancel: cancel, older: older}
+	for _, b := range p.batches {
+		groups, err := from.Groups(ctx, b.Groups, "")
+		if err != nil {
+			cancel()
+			return nil, err
+		}
+		for i, g := range groups {
+			for k, tr := range g.Trajectories {
+				if err := p.add(b, g, tr, rollout.Place{Phase: store.Train, Step: b.Groups[i].Step, Group: b.Groups[i].Group, Index: k, Task: g.Task}); err != nil {
+					cancel()
+					return nil, err
+				}
+			}
+		}
+	}
+	sampler.Engine, sampler.Record, sampler.Replay = p.engine, nil, true
+	sampler.Timeout, sampler.Deadline = forever, 0 // a completion waits for its weights
+	sampler.Recovered = func(id string) (*trajectory.Trajectory, bool) { return p.engine.recorded(id), false }
+	p.engine.begun = func(version int32) { p.start(ctx, version) }
+	p.engine.begun(version)
+	return p, nil
+}
+
+// Engine is the engine that the sampler now has.
+func (p *replaying) Engine() engines.Engine { return p.engine }
+
+// Batches are the recorded batches, in order.
+func (p *replaying) Batches() []store.Batch { return p.batches }
+
+// Tokens are how many sampled tokens the batches have.
+func (p *replaying) Tokens() int { return p.tokens }
+
+// Explain is the error of a step of the replay: the first difference, where there is one, with the rules that changed since an older program
+// recorded the run.
+func (p *replaying) Explain(err error) error {
+	if first := p.engine.failed(); first != nil { // what the trainer says then is only that it was stopped
+		err = first
+	}
+	if p.older != "" {
+		return fmt.Errorf("%w; %s", err, p.older)
+	}
+	return err
+}
+
+// add takes a recorded trajectory up. What failed is not trained, and not sampled again.
+func (p *replaying) add(b store.Batch, g trajectory.Group, tr *trajectory.Trajectory, at rollout.Place) error {
+	r := &result{done: make(chan struct{})}
+	p.results[tr.ID] = r
+	if task, ok := p.tasks[g.Task.ID]; ok {
+		at.Task = task
+	}
+	first := int32(-1)
+	for _, s := range tr.Samples {
+		for i, on := range s.ResponseMask {
+			if !on {
+				continue
+			}
+			if first < 0 {
+				first = s.PolicyVersion[i]
+			}
+			if v := s.PolicyVersion[i]; v < first || v > b.Version {
+				return fmt.Errorf("orchestrator: replay: trajectory %s: token %d is of policy version %d, which cannot be: its first is of %d, and it is trained at %d", tr.ID, i, v, first, b.Version)
+			}
+		}
+	}
+	if tr.Err != "" || first < 0 {
+		r.t = tr
+		close(r.done)
+		return nil
+	}
+	p.tokens += tr.ResponseTokens()
+	p.engine.count(tr)
+	p.begin[first] = append(p.begin[first], place{at, tr.ID})
+	return nil
+}
+
+// Size is how many trajectories a recorded group has.
+func (p *replaying) Size(ref store.GroupRef) (n int) {
+	for p.results[store.ID(store.Train, ref.Step, ref.Group, n)] != nil {
+		n++
+	}
+	return n
+}
+
+// start begins what the weights of a version sample first.
+func (p *replaying) start(ctx context.Context, version int32) {
+	for _, at := range p.begin[version] {
+		p.joined.Go(func() {
+			r := p.results[at.id]
+			defer close(r.done)
+			if r.t, r.err = p.sample(ctx, at); r.err != nil {
+				p.engine.fail(r.err)
+			}
+		})
+	}
+}
+
+// sample samples a trajectory again and compares it.
+func (p *replaying) sample(ctx context.Context, at place) (*trajectory.Trajectory, error) {
+	rec, err := p.from.Trajectory(ctx, at.id)
+	if err != nil {
+		return nil, err
+	}
+	p.engine.expect(rec)
+	got := p.sampler.Sample(ctx, at.Place)
+	p.engine.forget(at.id)
+	last := len(rec.Turns) - 1
+	switch {
+	case got.Err != "":
+		return nil, errors.New(got.Err)
+	case len(got.Turns) != len(rec.Turns):
+		return nil, &differs{at.id, min(len(got.Turns), len(rec.Turns)), -1, fmt.Sprintf("there are %d turns, recorded are %d", len(got.Turns), len(rec.Turns))}
+	case got.StopReason != rec.StopReason:
+		return nil, &differs{at.id, last, -1, fmt.Sprintf("the trajectory ends with %q, recorded is %q", got.StopReason, rec.StopReason)}
+	case !slices.EqualFunc(got.Samples, rec.Samples, func(a, b *trajectory.Sample) bool { return a.Prefix(a.Len()).Equal(b.Prefix(b.Len())) }):
+		return nil, &differs{at.id, last, -1, "an observation has other tokens than the recorded one"}
+	}
+	return got, nil
+}
+
+// Batch implements Source: it waits until the batch of a step is sampled again.
+func (p *replaying) Batch(ctx context.Context, step int, version int32) (*schedule.Batch, error) {
+	rec := p.batches[step]
+	if rec.Version != version {
+		return nil, fmt.Errorf("it begins with policy version %d, recorded is %d", version, rec.Version)
+	}
+	groups, err := p.from.Groups(ctx, rec.Groups, store.Greedy)
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range groups {
+		for k, tr := range g.Trajectories {
+			r := p.results[tr.ID]
+			select {
+			case <-r.done:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			if r.err != nil {
+				return nil, r.err
+			}
+			g.Trajectories[k], r.t = r.t, nil
+		}
+	}
+	b := schedule.Recorded(rec, groups)
+	b.All, b.Before = groups, 0
+	return b, nil
+}
+
+// Close ends what is being sampled.
+func (p *replaying) Close() {
+	p.cancel()
+	p.joined.Wait()
+}
