@@ -168,8 +168,8 @@ func TestSamplesGoOnAndReplay(t *testing.T) {
 
 	replay := *r
 	replay.Replay = true
-	engine := newAgain(r.Engine, 7)
-	engine.expect(want)
+	engine := replay.NewEngine(r.Engine, 7)
+	engine.Expect(want)
 	replay.Engine = engine
 	replay.Recovered = func(string) (*trajectory.Trajectory, bool) { return want, false }
 	got := replay.Sample(t.Context(), place)

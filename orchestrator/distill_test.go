@@ -17,6 +17,8 @@ import (
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/recovery"
+	"github.com/agentfly/agentfly/orchestrator/replay"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -270,7 +272,7 @@ func TestARunIsNotBlockedByItsTeacher(t *testing.T) {
 		log, err := r.folder.DB.Recover(t.Context(), 0)
 		require.NoError(t, err)
 		require.Len(t, log.Batches, 1, "it was recorded before it was scored")
-		r.past, err = recall(log, r.folder, &r.state, r.dealer, false)
+		r.past, err = recovery.Read(log, r.folder, &r.state, r.dealer, false)
 		require.NoError(t, err)
 		d.Prepare(r.found())
 		require.NoError(t, r.step(t.Context()), "the run goes on")
@@ -282,7 +284,7 @@ func TestARunIsNotBlockedByItsTeacher(t *testing.T) {
 			}
 		}
 
-		again := &distillation{rl: &rl{job: r.job, found: Found{Recording: &replaying{}}}, note: r.note} // what it recalls holds no batches that are past
+		again := &distillation{rl: &rl{job: r.job, found: Found{Recording: &replay.Replay{}}}, note: r.note} // what it recalls holds no batches that are past
 		b := &schedule.Batch{}
 		for _, g := range trainer.batches[0].Groups {
 			b.Trained, b.All = append(b.Trained, *g), append(b.All, *g)

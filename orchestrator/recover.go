@@ -1,6 +1,10 @@
 package orchestrator
 
-import "context"
+import (
+	"context"
+
+	"github.com/agentfly/agentfly/orchestrator/recovery"
+)
 
 // recover reads the log of the run, from which its steps then go on: what was recorded is neither sampled nor evaluated
 // again.
@@ -15,7 +19,7 @@ func (t *run) recover(ctx context.Context) error {
 			return err
 		}
 	}
-	older, note, err := takeRules(ctx, db, t.options.Resume)
+	older, note, err := recovery.TakeRules(ctx, db, t.options.Resume)
 	if err != nil {
 		return err
 	}
@@ -23,20 +27,20 @@ func (t *run) recover(ctx context.Context) error {
 		t.early(note)
 	}
 	if older {
-		t.rollout.Restart = beginAnew(db, t.note)
+		t.rollout.Restart = recovery.Restart(db, t.note)
 	}
-	if t.past, err = recall(log, t.folder, &t.state, t.dealer, t.rollout.Tools.KeepsState()); err != nil {
+	if t.past, err = recovery.Read(log, t.folder, &t.state, t.dealer, t.rollout.Tools.KeepsState()); err != nil {
 		return err
 	}
-	if note, err = t.past.mendMetrics(t.folder, &t.state); err != nil {
+	if note, err = t.past.MendMetrics(t.folder, &t.state); err != nil {
 		return err
 	}
 	if note != "" {
 		t.early(note)
 	}
 	if t.options.Resume {
-		t.early(t.past.summary(t.state.Step))
+		t.early(t.past.Summary(t.state.Step))
 	}
-	t.rollout.Recovered = t.past.trajectory
+	t.rollout.Recovered = t.past.Trajectory
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/processes"
+	"github.com/agentfly/agentfly/orchestrator/replay"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/store"
 )
@@ -90,7 +91,7 @@ func recordedJob(dir string, from *store.Store, known *agents.Registry) (*job.Jo
 
 // replayed does the steps of the run from, whose last checkpoint is of the step saved.
 func (t *run) replayed(ctx context.Context, from *store.Store, dir string, saved int, out io.Writer) error {
-	p, err := newReplay(ctx, from, &t.rollout, t.weights.Engine(), t.state.Version, t.past.tasks)
+	p, err := replay.New(ctx, from, &t.rollout, t.weights.Engine(), t.state.Version, t.past.Tasks)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/orchestrator/recovery"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
@@ -92,10 +93,10 @@ func TestTheStoreHoldsWhatBeganAnew(t *testing.T) {
 	log, err := db.Recover(t.Context(), 0)
 	require.NoError(t, err)
 	again := *r
-	older, _, err := takeRules(t.Context(), db, true)
+	older, _, err := recovery.TakeRules(t.Context(), db, true)
 	require.NoError(t, err)
 	if older {
-		again.Restart = beginAnew(db, func(string) {})
+		again.Restart = recovery.Restart(db, func(string) {})
 	}
 	again.Record = db.AddTurn
 	again.Recovered = func(string) (*trajectory.Trajectory, bool) { return log.Outstanding[0].Partial[0], false }
@@ -122,7 +123,7 @@ func TestAReplayNamesTheOlderProgram(t *testing.T) {
 			fact  string
 			older bool
 		}{{"", true}, {"1 2", true}, {"2", false}} {
-			require.NoError(t, r.folder.DB.SetFact(t.Context(), rulesFact, c.fact))
+			require.NoError(t, r.folder.DB.SetFact(t.Context(), recovery.RulesFact, c.fact))
 			from, err := store.OpenReader(storePath(t, r))
 			require.NoError(t, err)
 			again, _ := napping(t, m.settings, m.algorithm(), 2)

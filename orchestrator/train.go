@@ -14,6 +14,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/processes"
+	"github.com/agentfly/agentfly/orchestrator/recovery"
 	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/trainer"
@@ -59,7 +60,7 @@ type run struct {
 	dealer    *data.Dealer // nil in supervised fine-tuning
 	objective Objective
 	state     checkpoint.State
-	past      past
+	past      recovery.Recovered
 	started   time.Time // of this process; zero outside the loop
 	halfway   bool      // the weights are those of a step whose end is not recorded: no state to save
 	progress  report.Progress
@@ -211,7 +212,7 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 
 // found is what the objective begins with.
 func (t *run) found() Found {
-	return Found{DB: t.folder.DB, Scorer: t.trainer, Dir: t.folder.Dir, Batches: t.past.batches, Log: t.past.log, Ended: t.past.ended, Tasks: t.past.tasks}
+	return Found{DB: t.folder.DB, Scorer: t.trainer, Dir: t.folder.Dir, Batches: t.past.Batches, Log: t.past.Log, Ended: t.past.Ended, Tasks: t.past.Tasks}
 }
 
 // newObjective makes what the job learns by, with the model open: from conversations, or from rollouts of the tasks that are dealt.

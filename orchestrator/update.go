@@ -60,11 +60,11 @@ func (t *run) finish(ctx context.Context, record report.Step, m trainer.Metrics,
 	if skipped != nil {
 		record.Update.Skipped = 1
 	}
-	metrics, logged, note := t.past.stored(step, record.Map())
+	metrics, logged, note := t.past.Stored(step, record.Map())
 	if note != "" {
 		t.note(note)
 	}
-	if t.past.steps[step] != nil { // it is told as it was when it was first done
+	if t.past.Steps[step] != nil { // it is told as it was when it was first done
 		record = report.FromMap(metrics)
 	}
 	var updates []store.Update

@@ -173,14 +173,14 @@ func TestRealVLLMTrains(t *testing.T) {
 	sameOnTheLocalEngine(t, first, steps[0]["update/loss"], sets)
 }
 
-// replay answers with what another run sampled, and the local engine's logprobs of it.
-type replay struct {
+// replayedTurns answers with what another run sampled, and the local engine's logprobs of it.
+type replayedTurns struct {
 	*local.Engine
 	turns map[string][]int32                 // by request
 	ends  map[string]trajectory.FinishReason // the same
 }
 
-func (r replay) Generate(ctx context.Context, q engines.Request) (engines.Completion, error) {
+func (r replayedTurns) Generate(ctx context.Context, q engines.Request) (engines.Completion, error) {
 	ids, ok := r.turns[q.ID]
 	if !ok {
 		return engines.Completion{}, errors.New("the other run has no request " + q.ID)
@@ -207,7 +207,7 @@ func sameOnTheLocalEngine(t *testing.T, want []*trajectory.Trajectory, loss floa
 	updates, err := s.trainer(a, &version)
 	require.NoError(t, err)
 	defer updates.Close()
-	r := replay{s.weights.Engine().(*local.Engine), map[string][]int32{}, map[string]trajectory.FinishReason{}}
+	r := replayedTurns{s.weights.Engine().(*local.Engine), map[string][]int32{}, map[string]trajectory.FinishReason{}}
 	byID := map[string]*trajectory.Trajectory{}
 	for _, tr := range want {
 		byID[tr.ID] = tr

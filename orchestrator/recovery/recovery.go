@@ -1,4 +1,4 @@
-package orchestrator
+package recovery
 
 import (
 	"bytes"
@@ -18,29 +18,29 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// past is what a run that goes on finds in its log beyond its checkpoint. The maps do not change while it runs.
-type past struct {
-	batches map[int]store.Batch               // by step: they are trained again as they were recorded
-	steps   map[int]map[string]float64        // metrics of the steps that were done
+// Recovered is what a run that goes on finds in its log beyond its checkpoint. The maps do not change while it runs.
+type Recovered struct {
+	Batches map[int]store.Batch               // by step: they are trained again as they were recorded
+	Steps   map[int]map[string]float64        // metrics of the steps that were done
 	logged  map[int]bool                      // steps from the checkpoint's on whose line metrics.jsonl holds
 	evals   map[string]bool                   // by evaluationKey: that the store holds, also where a later one took its place
-	log     *store.Recovery                   // the groups that go on, and which places are taken; nil: none
-	ended   map[string]*trajectory.Trajectory // of these groups, by id
+	Log     *store.Recovery                   // the groups that go on, and which places are taken; nil: none
+	Ended   map[string]*trajectory.Trajectory // of these groups, by id
 	begun   map[string]*trajectory.Trajectory // some turns of those without an end
-	tasks   map[string]trajectory.Task        // of the data: what a store gives back may be written differently
+	Tasks   map[string]trajectory.Task        // of the data: what a store gives back may be written differently
 }
 
-// recall sorts a log, and takes the evaluations and the time of what was done after the checkpoint into the state. What had begun begins
+// Read sorts a log, and takes the evaluations and the time of what was done after the checkpoint into the state. What had begun begins
 // anew where tools keep state of their own.
-func recall(log *store.Recovery, folder *runfolder.Folder, state *checkpoint.State, dealer *data.Dealer, anew bool) (past, error) {
-	p := past{
-		batches: map[int]store.Batch{}, steps: map[int]map[string]float64{}, logged: map[int]bool{}, log: log,
-		ended: map[string]*trajectory.Trajectory{}, begun: map[string]*trajectory.Trajectory{}, tasks: map[string]trajectory.Task{},
+func Read(log *store.Recovery, folder *runfolder.Folder, state *checkpoint.State, dealer *data.Dealer, anew bool) (Recovered, error) {
+	p := Recovered{
+		Batches: map[int]store.Batch{}, Steps: map[int]map[string]float64{}, logged: map[int]bool{}, Log: log,
+		Ended: map[string]*trajectory.Trajectory{}, begun: map[string]*trajectory.Trajectory{}, Tasks: map[string]trajectory.Task{},
 	}
 	if dealer != nil {
 		for _, stratum := range dealer.Strata {
 			for _, task := range stratum {
-				p.tasks[task.ID] = task
+				p.Tasks[task.ID] = task
 			}
 		}
 	}
@@ -53,17 +53,17 @@ func recall(log *store.Recovery, folder *runfolder.Folder, state *checkpoint.Sta
 			filepath.Join(folder.Dir, store.File), len(steps), state.Step, filepath.Join(folder.Dir, "checkpoints", "last"))
 	}
 	for step, m := range steps {
-		p.steps[step] = m
+		p.Steps[step] = m
 		state.Seconds = max(state.Seconds, m["seconds/elapsed"])
 	}
 	for _, b := range log.Batches {
-		p.batches[b.Step] = b
+		p.Batches[b.Step] = b
 	}
 	for _, g := range log.Outstanding {
 		for i := range g.Size {
 			switch done, begun := g.Finished[i], g.Partial[i]; {
 			case done != nil && done.Err == "": // what failed is tried again
-				p.ended[done.ID] = done
+				p.Ended[done.ID] = done
 			case begun != nil && anew:
 				folder.DB.Restart(begun.ID)
 			case begun != nil:
@@ -75,7 +75,7 @@ func recall(log *store.Recovery, folder *runfolder.Folder, state *checkpoint.Sta
 }
 
 // evaluations takes over those that were done after the checkpoint.
-func (p *past) evaluations(folder *runfolder.Folder, state *checkpoint.State) error {
+func (p *Recovered) evaluations(folder *runfolder.Folder, state *checkpoint.State) error {
 	all, err := folder.DB.Evaluations()
 	if err != nil {
 		return err
@@ -94,26 +94,26 @@ func (p *past) evaluations(folder *runfolder.Folder, state *checkpoint.State) er
 	return nil
 }
 
-// trajectory is what was recorded of one: whole, or some turns.
-func (p *past) trajectory(id string) (t *trajectory.Trajectory, ended bool) {
-	if done := p.ended[id]; done != nil {
+// Trajectory is what was recorded of one: whole, or some turns.
+func (p *Recovered) Trajectory(id string) (t *trajectory.Trajectory, ended bool) {
+	if done := p.Ended[id]; done != nil {
 		return done, true
 	}
 	return p.begun[id], false
 }
 
-// summary tells what becomes of what the run left after a step.
-func (p *past) summary(step int) string {
+// Summary tells what becomes of what the run left after a step.
+func (p *Recovered) Summary(step int) string {
 	var parts []string
-	if n := len(p.batches); n > 0 {
+	if n := len(p.Batches); n > 0 {
 		parts = append(parts, fmt.Sprintf("steps that are trained again as recorded: %d", n))
 	}
-	if n := len(p.log.Training()); n > 0 {
+	if n := len(p.Log.Training()); n > 0 {
 		turns := 0
 		for _, tr := range p.begun {
 			turns += len(tr.Turns)
 		}
-		parts = append(parts, fmt.Sprintf("groups that go on: %d, with %d trajectories that had ended and %d that continue after %d recorded turns", n, len(p.ended), len(p.begun), turns))
+		parts = append(parts, fmt.Sprintf("groups that go on: %d, with %d trajectories that had ended and %d that continue after %d recorded turns", n, len(p.Ended), len(p.begun), turns))
 	}
 	if len(parts) == 0 {
 		parts = []string{"nothing was recorded beyond it"}
@@ -121,10 +121,10 @@ func (p *past) summary(step int) string {
 	return fmt.Sprintf("resumed after step %d; %s", step, strings.Join(parts, "; "))
 }
 
-// stored is the metrics of a step as they were recorded when it was first done, or else as they are; logged says that
+// Stored is the metrics of a step as they were recorded when it was first done, or else as they are; logged says that
 // metrics.jsonl has them. The note says whether the step was the same again.
-func (p *past) stored(step int, record map[string]float64) (_ map[string]float64, logged bool, note string) {
-	was, ok := p.steps[step]
+func (p *Recovered) Stored(step int, record map[string]float64) (_ map[string]float64, logged bool, note string) {
+	was, ok := p.Steps[step]
 	if !ok {
 		return record, false, ""
 	}
@@ -138,9 +138,9 @@ func (p *past) stored(step int, record map[string]float64) (_ map[string]float64
 	return was, p.logged[step], text
 }
 
-// mendMetrics makes metrics.jsonl hold a line for each step and evaluation that was done, once: a process that is killed may
+// MendMetrics makes metrics.jsonl hold a line for each step and evaluation that was done, once: a process that is killed may
 // leave half a line, or none yet. Lines of steps that the store does not know are dropped, as these steps come again.
-func (p *past) mendMetrics(folder *runfolder.Folder, state *checkpoint.State) (note string, err error) {
+func (p *Recovered) MendMetrics(folder *runfolder.Folder, state *checkpoint.State) (note string, err error) {
 	data, err := os.ReadFile(folder.MetricsFile())
 	if err != nil {
 		return "", fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
@@ -149,7 +149,7 @@ func (p *past) mendMetrics(folder *runfolder.Folder, state *checkpoint.State) (n
 	if err != nil {
 		return "", err
 	}
-	if len(unknown) > 0 && p.log.Events > 0 {
+	if len(unknown) > 0 && p.Log.Events > 0 {
 		note = fmt.Sprintf("%s has no step %d, which metrics.jsonl has: the file lost its end; steps are sampled again from there", store.File, unknown[0])
 	}
 	var keep []byte
@@ -166,7 +166,7 @@ func (p *past) mendMetrics(folder *runfolder.Folder, state *checkpoint.State) (n
 }
 
 // Evaluated tells whether the store holds the evaluation of that name at that step, also where a later one took its place.
-func (p *past) Evaluated(name string, step int) bool {
+func (p *Recovered) Evaluated(name string, step int) bool {
 	return p.evals[evaluationKey(report.Evaluation{Name: name, Step: step})]
 }
 
@@ -181,7 +181,7 @@ type metricsLine struct {
 
 // metricsLines are the lines of what was done, in order: those of the file, and those that it lacks. unknown are the steps
 // of the file that the store does not hold.
-func (p *past) metricsLines(data []byte, state *checkpoint.State) (lines []metricsLine, unknown []int, err error) {
+func (p *Recovered) metricsLines(data []byte, state *checkpoint.State) (lines []metricsLine, unknown []int, err error) {
 	seen := map[string]bool{}
 	for line := range bytes.Lines(data) {
 		var m struct {
@@ -192,7 +192,7 @@ func (p *past) metricsLines(data []byte, state *checkpoint.State) (lines []metri
 			continue
 		}
 		key := fmt.Sprint(m.Step)
-		known := p.steps[m.Step] != nil
+		known := p.Steps[m.Step] != nil
 		if m.Eval != nil {
 			key = evaluationKey(*m.Eval)
 			known = p.evals[key] || state.Evaluations.Has(m.Eval.Name, m.Eval.Step)
@@ -211,7 +211,7 @@ func (p *past) metricsLines(data []byte, state *checkpoint.State) (lines []metri
 		}
 		return err
 	}
-	for step, record := range p.steps {
+	for step, record := range p.Steps {
 		line := map[string]any{"step": step}
 		for k, v := range record {
 			line[k] = v

@@ -1,4 +1,4 @@
-package orchestrator
+package recovery
 
 import (
 	"bytes"
@@ -25,10 +25,10 @@ func TestAResumedRunSaysWhichRulesChanged(t *testing.T) {
 	} {
 		db, err := store.Open(path)
 		require.NoError(t, err)
-		require.NoError(t, db.SetFact(t.Context(), rulesFact, c.fact))
-		older, note, err := takeRules(t.Context(), db, c.resume)
+		require.NoError(t, db.SetFact(t.Context(), RulesFact, c.fact))
+		older, note, err := TakeRules(t.Context(), db, c.resume)
 		require.NoError(t, err)
-		fact, err := db.Fact(rulesFact)
+		fact, err := db.Fact(RulesFact)
 		require.NoError(t, err)
 		require.Equal(t, c.then, fact, i)
 		require.Equal(t, c.lenient, older, i)
@@ -40,7 +40,7 @@ func TestAResumedRunSaysWhichRulesChanged(t *testing.T) {
 		}
 		if c.lenient {
 			var notes []string
-			restart := beginAnew(db, func(note string) { notes = append(notes, note) })
+			restart := Restart(db, func(note string) { notes = append(notes, note) })
 			restart("a", bytes.ErrTooLarge)
 			restart("b", bytes.ErrTooLarge)
 			require.Equal(t, []string{"trajectory a begins anew, as will others of its kind: an older program recorded it under other rules (bytes.Buffer: too large)"}, notes)
@@ -50,8 +50,8 @@ func TestAResumedRunSaysWhichRulesChanged(t *testing.T) {
 	db, err := store.Open(path)
 	require.NoError(t, err)
 	defer db.Close()
-	require.NoError(t, db.SetFact(t.Context(), rulesFact, "two"))
-	_, _, err = takeRules(t.Context(), db, true)
+	require.NoError(t, db.SetFact(t.Context(), RulesFact, "two"))
+	_, _, err = TakeRules(t.Context(), db, true)
 	require.ErrorContains(t, err, `the fact rules is "two", not a list of numbers`)
 }
 

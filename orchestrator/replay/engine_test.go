@@ -1,4 +1,4 @@
-package orchestrator
+package replay
 
 import (
 	"context"
@@ -112,10 +112,10 @@ func TestCompletionsAreSampledAgainWithTheirWeights(t *testing.T) {
 	require.Positive(t, done)
 
 	second := &counted{}
-	e := newAgain(second, 0)
+	e := NewEngine(second, 0)
 	e.begun = func(int32) {}
 	for _, tr := range recorded {
-		e.expect(tr)
+		e.Expect(tr)
 		e.count(tr)
 	}
 	again := make([]*trajectory.Trajectory, len(recorded))
@@ -146,9 +146,9 @@ func TestTheFirstDifferenceIsNamed(t *testing.T) {
 		{func(tr *trajectory.Trajectory) { tr.Turns = tr.Turns[:1] }, "trajectory x, turn 1: it was not recorded"},
 	} {
 		rec := recordTurns(t, &counted{}, "x", 2, sampling)
-		e := newAgain(&counted{}, 0)
+		e := NewEngine(&counted{}, 0)
 		c.change(rec)
-		e.expect(rec)
+		e.Expect(rec)
 		e.count(rec)
 		var err error
 		s := &trajectory.Sample{}
@@ -167,7 +167,7 @@ func TestTheFirstDifferenceIsNamed(t *testing.T) {
 
 func TestAnUpdateWaitsNoLongerThanItsContext(t *testing.T) {
 	rec := recordTurns(t, &counted{}, "x", 1, engines.Sampling{MaxTokens: 3})
-	e := newAgain(&counted{}, 0)
+	e := NewEngine(&counted{}, 0)
 	e.count(rec)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("enough"))

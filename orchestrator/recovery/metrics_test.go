@@ -1,4 +1,4 @@
-package orchestrator
+package recovery
 
 import (
 	"testing"
@@ -13,7 +13,7 @@ import (
 func TestMetricsKeepTheLineOfAnEarlierEnd(t *testing.T) {
 	var state checkpoint.State
 	state.Evaluations = report.Evaluations{{Name: "after", Step: 20}}
-	p := past{evals: map[string]bool{"after@10": true, "after@20": true}}
+	p := Recovered{evals: map[string]bool{"after@10": true, "after@20": true}}
 	lines, unknown, err := p.metricsLines([]byte(`{"step":10,"eval":{"name":"after","step":10}}`+"\n"+`{"step":15,"eval":{"name":"step-15","step":15}}`+"\n"), &state)
 	require.NoError(t, err)
 	require.Empty(t, unknown)

@@ -1,4 +1,4 @@
-package orchestrator
+package recovery
 
 import (
 	"context"
@@ -22,8 +22,8 @@ var changedRules = map[int]string{
 		"trainer.schedule counts every step of the run, also those without an update",
 }
 
-// rulesFact of the store: the numbers of the programs that worked on the run, oldest first. A store without it is of number 1.
-const rulesFact = "rules"
+// RulesFact of the store: the numbers of the programs that worked on the run, oldest first. A store without it is of number 1.
+const RulesFact = "rules"
 
 // programs are the numbers of a fact.
 func programs(fact string) (oldest, newest int, err error) {
@@ -35,7 +35,7 @@ func programs(fact string) (oldest, newest int, err error) {
 		newest, err = strconv.Atoi(fields[len(fields)-1])
 	}
 	if err != nil {
-		err = fmt.Errorf("orchestrator: %s: the fact %s is %q, not a list of numbers", store.File, rulesFact, fact)
+		err = fmt.Errorf("orchestrator: %s: the fact %s is %q, not a list of numbers", store.File, RulesFact, fact)
 	}
 	return oldest, newest, err
 }
@@ -49,13 +49,13 @@ func sinceThen(number int) string {
 	return strings.Join(changes, "; ")
 }
 
-// takeRules notes which rules of the program changed since the run was worked on last. older: an older program recorded something. What it
+// TakeRules notes which rules of the program changed since the run was worked on last. older: an older program recorded something. What it
 // recorded may not go on under the rules of this one: such a trajectory begins anew.
-func takeRules(ctx context.Context, db *store.Store, resume bool) (older bool, note string, err error) {
+func TakeRules(ctx context.Context, db *store.Store, resume bool) (older bool, note string, err error) {
 	if !resume {
-		return false, "", db.SetFact(ctx, rulesFact, strconv.Itoa(rules))
+		return false, "", db.SetFact(ctx, RulesFact, strconv.Itoa(rules))
 	}
-	fact, err := db.Fact(rulesFact)
+	fact, err := db.Fact(RulesFact)
 	if err != nil {
 		return false, "", err
 	}
@@ -67,11 +67,11 @@ func takeRules(ctx context.Context, db *store.Store, resume bool) (older bool, n
 		return oldest < rules, "", nil
 	}
 	note = "the run was recorded by an older program, and goes on under other rules: " + sinceThen(newest)
-	return oldest < rules, note, db.SetFact(ctx, rulesFact, fmt.Sprintf("%d %d", oldest, rules))
+	return oldest < rules, note, db.SetFact(ctx, RulesFact, fmt.Sprintf("%d %d", oldest, rules))
 }
 
-// beginAnew forgets what is recorded of a trajectory that cannot go on, and notes the first one.
-func beginAnew(db *store.Store, note func(string)) func(id string, err error) {
+// Restart forgets what is recorded of a trajectory that cannot go on, and notes the first one.
+func Restart(db *store.Store, note func(string)) func(id string, err error) {
 	var once sync.Once
 	return func(id string, err error) {
 		db.Restart(id)
@@ -81,8 +81,8 @@ func beginAnew(db *store.Store, note func(string)) func(id string, err error) {
 	}
 }
 
-// rulesSince is what an error of a replay says of a run that an older program recorded; "" for one of this program.
-func rulesSince(fact string) (string, error) {
+// RulesSince is what an error of a replay says of a run that an older program recorded; "" for one of this program.
+func RulesSince(fact string) (string, error) {
 	oldest, _, err := programs(fact)
 	if err != nil || oldest >= rules {
 		return "", err

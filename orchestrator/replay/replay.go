@@ -1,4 +1,4 @@
-package orchestrator
+package replay
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/orchestrator/recovery"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/store"
@@ -18,12 +19,12 @@ import (
 // forever is longer than any run.
 const forever = 10 * 365 * 24 * time.Hour
 
-// replaying samples a run's recorded batches once more.
-type replaying struct {
+// Replay samples a run's recorded batches once more.
+type Replay struct {
 	sampler *rollout.Sampler
 	tasks   map[string]trajectory.Task // of the data, by id
 	from    *store.Store               // of the run that is replayed
-	engine  *again
+	engine  *Engine
 	batches []store.Batch
 	begin   map[int32][]place // what the weights of a version begin to sample
 	results map[string]*result
@@ -46,23 +47,23 @@ type result struct {
 	err  error
 }
 
-// newReplay reads what the run from recorded, and makes the sampler sample it once more with an engine, which begins with the weights of
+// New reads what the run from recorded, and makes the sampler sample it once more with an engine, which begins with the weights of
 // version. tasks are those of the data, by id.
-func newReplay(ctx context.Context, from *store.Store, sampler *rollout.Sampler, engine engines.Engine, version int32, tasks map[string]trajectory.Task) (*replaying, error) {
+func New(ctx context.Context, from *store.Store, sampler *rollout.Sampler, engine engines.Engine, version int32, tasks map[string]trajectory.Task) (*Replay, error) {
 	log, err := from.Recover(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
-	fact, err := from.Fact(rulesFact)
+	fact, err := from.Fact(recovery.RulesFact)
 	if err != nil {
 		return nil, err
 	}
-	older, err := rulesSince(fact)
+	older, err := recovery.RulesSince(fact)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	p := &replaying{sampler: sampler, tasks: tasks, from: from, batches: log.Batches, engine: newAgain(engine, version), begin: map[int32][]place{}, results: map[string]*result{}, cancel: cancel, older: older}
+	p := &Replay{sampler: sampler, tasks: tasks, from: from, batches: log.Batches, engine: NewEngine(engine, version), begin: map[int32][]place{}, results: map[string]*result{}, cancel: cancel, older: older}
 	for _, b := range p.batches {
 		groups, err := from.Groups(ctx, b.Groups, "")
 		if err != nil {
@@ -87,17 +88,17 @@ func newReplay(ctx context.Context, from *store.Store, sampler *rollout.Sampler,
 }
 
 // Engine is the engine that the sampler now has.
-func (p *replaying) Engine() engines.Engine { return p.engine }
+func (p *Replay) Engine() engines.Engine { return p.engine }
 
 // Batches are the recorded batches, in order.
-func (p *replaying) Batches() []store.Batch { return p.batches }
+func (p *Replay) Batches() []store.Batch { return p.batches }
 
 // Tokens are how many sampled tokens the batches have.
-func (p *replaying) Tokens() int { return p.tokens }
+func (p *Replay) Tokens() int { return p.tokens }
 
 // Explain is the error of a step of the replay: the first difference, where there is one, with the rules that changed since an older program
 // recorded the run.
-func (p *replaying) Explain(err error) error {
+func (p *Replay) Explain(err error) error {
 	if first := p.engine.failed(); first != nil { // what the trainer says then is only that it was stopped
 		err = first
 	}
@@ -108,7 +109,7 @@ func (p *replaying) Explain(err error) error {
 }
 
 // add takes a recorded trajectory up. What failed is not trained, and not sampled again.
-func (p *replaying) add(b store.Batch, g trajectory.Group, tr *trajectory.Trajectory, at rollout.Place) error {
+func (p *Replay) add(b store.Batch, g trajectory.Group, tr *trajectory.Trajectory, at rollout.Place) error {
 	r := &result{done: make(chan struct{})}
 	p.results[tr.ID] = r
 	if task, ok := p.tasks[g.Task.ID]; ok {
@@ -140,7 +141,7 @@ func (p *replaying) add(b store.Batch, g trajectory.Group, tr *trajectory.Trajec
 }
 
 // Size is how many trajectories a recorded group has.
-func (p *replaying) Size(ref store.GroupRef) (n int) {
+func (p *Replay) Size(ref store.GroupRef) (n int) {
 	for p.results[store.ID(store.Train, ref.Step, ref.Group, n)] != nil {
 		n++
 	}
@@ -148,7 +149,7 @@ func (p *replaying) Size(ref store.GroupRef) (n int) {
 }
 
 // start begins what the weights of a version sample first.
-func (p *replaying) start(ctx context.Context, version int32) {
+func (p *Replay) start(ctx context.Context, version int32) {
 	for _, at := range p.begin[version] {
 		p.joined.Go(func() {
 			r := p.results[at.id]
@@ -161,12 +162,12 @@ func (p *replaying) start(ctx context.Context, version int32) {
 }
 
 // sample samples a trajectory again and compares it.
-func (p *replaying) sample(ctx context.Context, at place) (*trajectory.Trajectory, error) {
+func (p *Replay) sample(ctx context.Context, at place) (*trajectory.Trajectory, error) {
 	rec, err := p.from.Trajectory(ctx, at.id)
 	if err != nil {
 		return nil, err
 	}
-	p.engine.expect(rec)
+	p.engine.Expect(rec)
 	got := p.sampler.Sample(ctx, at.Place)
 	p.engine.forget(at.id)
 	last := len(rec.Turns) - 1
@@ -174,17 +175,17 @@ func (p *replaying) sample(ctx context.Context, at place) (*trajectory.Trajector
 	case got.Err != "":
 		return nil, errors.New(got.Err)
 	case len(got.Turns) != len(rec.Turns):
-		return nil, &differs{at.id, min(len(got.Turns), len(rec.Turns)), -1, fmt.Sprintf("there are %d turns, recorded are %d", len(got.Turns), len(rec.Turns))}
+		return nil, &Difference{at.id, min(len(got.Turns), len(rec.Turns)), -1, fmt.Sprintf("there are %d turns, recorded are %d", len(got.Turns), len(rec.Turns))}
 	case got.StopReason != rec.StopReason:
-		return nil, &differs{at.id, last, -1, fmt.Sprintf("the trajectory ends with %q, recorded is %q", got.StopReason, rec.StopReason)}
+		return nil, &Difference{at.id, last, -1, fmt.Sprintf("the trajectory ends with %q, recorded is %q", got.StopReason, rec.StopReason)}
 	case !slices.EqualFunc(got.Samples, rec.Samples, func(a, b *trajectory.Sample) bool { return a.Prefix(a.Len()).Equal(b.Prefix(b.Len())) }):
-		return nil, &differs{at.id, last, -1, "an observation has other tokens than the recorded one"}
+		return nil, &Difference{at.id, last, -1, "an observation has other tokens than the recorded one"}
 	}
 	return got, nil
 }
 
 // Batch implements Source: it waits until the batch of a step is sampled again.
-func (p *replaying) Batch(ctx context.Context, step int, version int32) (*schedule.Batch, error) {
+func (p *Replay) Batch(ctx context.Context, step int, version int32) (*schedule.Batch, error) {
 	rec := p.batches[step]
 	if rec.Version != version {
 		return nil, fmt.Errorf("it begins with policy version %d, recorded is %d", version, rec.Version)
@@ -213,7 +214,7 @@ func (p *replaying) Batch(ctx context.Context, step int, version int32) (*schedu
 }
 
 // Close ends what is being sampled.
-func (p *replaying) Close() {
+func (p *Replay) Close() {
 	p.cancel()
 	p.joined.Wait()
 }

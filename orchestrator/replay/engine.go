@@ -1,4 +1,4 @@
-package orchestrator
+package replay
 
 import (
 	"context"
@@ -14,11 +14,11 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// again is an engine that samples completions once more as they were recorded: each token with the weights of the policy
+// Engine is an engine that samples completions once more as they were recorded: each token with the weights of the policy
 // version that sampled it then. A completion that went on over updates is sampled in parts, each of which waits for its
 // version; new weights wait until every recorded token of the present ones is sampled. What differs from the record is an
 // error that names the first token.
-type again struct {
+type Engine struct {
 	engines.Engine
 
 	mu      sync.Mutex
@@ -30,47 +30,47 @@ type again struct {
 	begun   func(version int32) // called when new weights are there
 }
 
-// differs is a difference from the record.
-type differs struct {
+// Difference is a difference from the record.
+type Difference struct {
 	id          string
 	turn, token int // token of the completion; -1: none in particular
 	text        string
 }
 
-func (d *differs) Error() string {
+func (d *Difference) Error() string {
 	if d.token < 0 {
 		return fmt.Sprintf("trajectory %s, turn %d: %s", d.id, d.turn, d.text)
 	}
 	return fmt.Sprintf("trajectory %s, turn %d, token %d of its completion: %s", d.id, d.turn, d.token, d.text)
 }
 
-func newAgain(e engines.Engine, version int32) *again {
-	return &again{Engine: e, version: version, changed: make(chan struct{}), left: map[int32]int{}, record: map[string]*trajectory.Trajectory{}}
+func NewEngine(e engines.Engine, version int32) *Engine {
+	return &Engine{Engine: e, version: version, changed: make(chan struct{}), left: map[int32]int{}, record: map[string]*trajectory.Trajectory{}}
 }
 
-// expect adds a recorded trajectory, whose tokens are then to be sampled.
-func (a *again) expect(t *trajectory.Trajectory) {
+// Expect adds a recorded trajectory, whose tokens are then to be sampled.
+func (a *Engine) Expect(t *trajectory.Trajectory) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.record[t.ID] = t
 }
 
 // recorded is a trajectory that is expected.
-func (a *again) recorded(id string) *trajectory.Trajectory {
+func (a *Engine) recorded(id string) *trajectory.Trajectory {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.record[id]
 }
 
 // forget drops a trajectory that is done.
-func (a *again) forget(id string) {
+func (a *Engine) forget(id string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.record, id)
 }
 
 // count adds a trajectory's tokens to those that are left.
-func (a *again) count(t *trajectory.Trajectory) {
+func (a *Engine) count(t *trajectory.Trajectory) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, s := range t.Samples {
@@ -83,7 +83,7 @@ func (a *again) count(t *trajectory.Trajectory) {
 }
 
 // fail ends every wait with the first error.
-func (a *again) fail(err error) {
+func (a *Engine) fail(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.err == nil {
@@ -93,20 +93,20 @@ func (a *again) fail(err error) {
 }
 
 // failed is the first error.
-func (a *again) failed() error {
+func (a *Engine) failed() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.err
 }
 
 // wake lets those who wait look again. The lock is held.
-func (a *again) wake() {
+func (a *Engine) wake() {
 	close(a.changed)
 	a.changed = make(chan struct{})
 }
 
 // wait returns when ready is true, which is called with the lock held.
-func (a *again) wait(ctx context.Context, ready func() bool) error {
+func (a *Engine) wait(ctx context.Context, ready func() bool) error {
 	for {
 		a.mu.Lock()
 		err, ok, changed := a.err, ready(), a.changed
@@ -123,7 +123,7 @@ func (a *again) wait(ctx context.Context, ready func() bool) error {
 }
 
 // Generate implements engines.Engine.
-func (a *again) Generate(ctx context.Context, r engines.Request) (engines.Completion, error) {
+func (a *Engine) Generate(ctx context.Context, r engines.Request) (engines.Completion, error) {
 	c, err := a.generate(ctx, r)
 	if err != nil {
 		a.fail(err)
@@ -131,7 +131,7 @@ func (a *again) Generate(ctx context.Context, r engines.Request) (engines.Comple
 	return c, err
 }
 
-func (a *again) generate(ctx context.Context, r engines.Request) (engines.Completion, error) {
+func (a *Engine) generate(ctx context.Context, r engines.Request) (engines.Completion, error) {
 	var out engines.Completion
 	at := strings.LastIndexByte(r.ID, '-')
 	turn, err := strconv.Atoi(r.ID[at+1:])
@@ -143,15 +143,15 @@ func (a *again) generate(ctx context.Context, r engines.Request) (engines.Comple
 	rec := a.record[id]
 	a.mu.Unlock()
 	if rec == nil || turn >= len(rec.Turns) {
-		return out, &differs{id, turn, -1, "it was not recorded"}
+		return out, &Difference{id, turn, -1, "it was not recorded"}
 	}
 	of := rec.Turns[turn]
 	s := rec.Samples[of.Sample]
 	switch {
 	case !(trajectory.Prefix{IDs: r.Prompt, Media: r.Media}).Equal(s.Prefix(of.CompletionStart)):
-		return out, &differs{id, turn, -1, "its prompt has other tokens than the recorded one; the job's prompt, tools or model changed since"}
+		return out, &Difference{id, turn, -1, "its prompt has other tokens than the recorded one; the job's prompt, tools or model changed since"}
 	case r.Seed != of.Seed:
-		return out, &differs{id, turn, -1, fmt.Sprintf("its seed is %d, recorded is %d; the job's seed changed since", r.Seed, of.Seed)}
+		return out, &Difference{id, turn, -1, fmt.Sprintf("its seed is %d, recorded is %d; the job's seed changed since", r.Seed, of.Seed)}
 	}
 	versions := s.PolicyVersion[of.CompletionStart:of.CompletionEnd]
 	for n := 0; n < len(versions); {
@@ -175,13 +175,13 @@ func (a *again) generate(ctx context.Context, r engines.Request) (engines.Comple
 		a.mu.Unlock()
 	}
 	if out.FinishReason != of.FinishReason {
-		return out, &differs{id, turn, -1, fmt.Sprintf("the completion ends with %q, recorded is %q", out.FinishReason, of.FinishReason)}
+		return out, &Difference{id, turn, -1, fmt.Sprintf("the completion ends with %q, recorded is %q", out.FinishReason, of.FinishReason)}
 	}
 	return out, nil
 }
 
 // part samples n more tokens of a completion with the weights of a version; of the last part, as many as come.
-func (a *again) part(ctx context.Context, r engines.Request, sampled []int32, version int32, n int, last bool) (engines.Completion, error) {
+func (a *Engine) part(ctx context.Context, r engines.Request, sampled []int32, version int32, n int, last bool) (engines.Completion, error) {
 	if err := a.wait(ctx, func() bool { return a.version >= version }); err != nil {
 		return engines.Completion{}, err
 	}
@@ -206,16 +206,16 @@ func compareTokens(id string, turn, first int, c engines.Completion, s *trajecto
 		default:
 			continue
 		}
-		return &differs{id, turn, first + i, text}
+		return &Difference{id, turn, first + i, text}
 	}
 	if len(c.TokenIDs) != n {
-		return &differs{id, turn, first + min(n, len(c.TokenIDs)), fmt.Sprintf("%d tokens came, recorded are %d", first+len(c.TokenIDs), first+n)}
+		return &Difference{id, turn, first + min(n, len(c.TokenIDs)), fmt.Sprintf("%d tokens came, recorded are %d", first+len(c.TokenIDs), first+n)}
 	}
 	return nil
 }
 
 // Update implements engines.Engine: it waits for the tokens of the present weights.
-func (a *again) Update(ctx context.Context, w engines.Weights) error {
+func (a *Engine) Update(ctx context.Context, w engines.Weights) error {
 	var missing error
 	err := a.wait(ctx, func() bool {
 		for version, n := range a.left {
