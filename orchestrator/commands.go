@@ -54,7 +54,7 @@ func (s *session) check(ctx context.Context, r Registries) (*algorithms.Algorith
 		add(err)
 	}
 	add(checkWeights(j))
-	algorithm, err := Algorithm(j, r)
+	algorithm, err := job.Algorithm(j, r.Algorithms)
 	add(err)
 	add(s.equip(ctx, r))
 	if len(lines) > 0 {

@@ -75,7 +75,7 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 		defer func() { err = errors.Join(err, os.RemoveAll(output)) }()
 	}
 	j.Output = output
-	algorithm, err := Algorithm(j, r)
+	algorithm, err := job.Algorithm(j, r.Algorithms)
 	if err != nil {
 		return err
 	}
