@@ -63,14 +63,6 @@ func (s *session) check(ctx context.Context, r Registries) (*algorithms.Algorith
 	return algorithm, nil
 }
 
-// noRollouts refuses a job without tasks.
-func noRollouts(j *job.Job) error {
-	if j.SFT == nil {
-		return nil
-	}
-	return j.Fail("sft", "supervised fine-tuning has conversations and no tasks to sample; use the job that trains with rewards, with --model for this run's checkpoint")
-}
-
 // start makes everything that rollouts need, with the model at path; "" is the job's own.
 func (s *session) start(ctx context.Context, r Registries, path string, toolsOff bool) error {
 	if err := s.equip(ctx, r); err != nil {
@@ -87,11 +79,8 @@ func (s *session) start(ctx context.Context, r Registries, path string, toolsOff
 
 // Evaluate evaluates the job's held-out tasks with the model at path; "" is the job's own.
 func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Registries) (e Evaluation, err error) {
-	if err := noRollouts(j); err != nil {
+	if err := job.Evaluable(j); err != nil {
 		return e, err
-	}
-	if len(j.Data.Eval) == 0 {
-		return e, job.InputError(errors.New(j.Path() + ": data.eval is missing; name the held-out tasks"))
 	}
 	_, tasks, _, err := data.Read(j)
 	if err != nil {
@@ -109,11 +98,8 @@ func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Reg
 
 // Sample rolls out the tasks of the first steps of a job and hands each trajectory over as it ends, one at a time. Nothing is trained.
 func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registries, f func(*trajectory.Trajectory) error) (err error) {
-	if err := noRollouts(j); err != nil {
+	if err := job.Samplable(j); err != nil {
 		return err
-	}
-	if len(j.Data.Train) == 0 {
-		return job.InputError(errors.New(j.Path() + ": data.train is missing; name the tasks to sample"))
 	}
 	_, _, deal, err := data.Read(j)
 	if err != nil {

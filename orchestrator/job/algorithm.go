@@ -6,7 +6,8 @@ import (
 	"github.com/agentfly/agentfly/algorithms"
 )
 
-// Algorithm is what a job's updates compute, with the settings that contradict the job's rollouts refused.
+// Algorithm is what a job's updates compute, with the losses and estimators of all. Settings that contradict the job's rollouts are
+// refused.
 func Algorithm(j *Job, all *algorithms.Registry) (*algorithms.Algorithm, error) {
 	if j.SFT != nil {
 		return sftAlgorithm(j, all)
@@ -34,17 +35,6 @@ func Algorithm(j *Job, all *algorithms.Registry) (*algorithms.Algorithm, error) 
 		return nil, j.Fail("algorithm.overlong.buffer", "%d tokens are not less than rollout.max_tokens (%d), the limit before which the penalty grows", a.Overlong.Buffer, j.Rollout.MaxTokens)
 	}
 	return a, nil
-}
-
-// Trainable refuses what rollouts and evaluations allow, and training does not.
-func Trainable(j *Job, a *algorithms.Algorithm) error {
-	if err := j.TrainingErrors(); err != nil {
-		return err
-	}
-	if j.SFT == nil && j.Distill == nil && j.Rollout.GroupSize == 1 && a.NeedsSiblings() {
-		return j.Fail("rollout.group_size", "1, but advantage %s compares the trajectories of a group with each other, so every advantage would be 0; set 2 or more, or use an estimator that needs no group", a.Estimator.Name)
-	}
-	return nil
 }
 
 // checkBatch refuses more mini-batches than a step has trajectories.
