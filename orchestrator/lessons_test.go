@@ -14,6 +14,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -42,13 +43,13 @@ func TestAConversationHasTheMaskOfItsRollout(t *testing.T) {
 		2: {"<calculator>2+", "x"}, // cannot be read, and no action
 		3: {" \n<calculator>2+3</calculator>", "<answer>5</answer>"},
 	}
-	r := newRollout(t, func(q engines.Request) (engines.Completion, error) {
+	r := rollouttest.New(t, func(q engines.Request) (engines.Completion, error) {
 		at := strings.Split(q.ID, "-")
-		return say(turns[index(q)][at[len(at)-1][0]-'0'])
+		return rollouttest.Say(turns[rollouttest.Index(q)][at[len(at)-1][0]-'0'])
 	})
 	s := layout{sampler: r}
 	for i := range turns {
-		task := task("sum", "2 and 3?", "5")
+		task := rollouttest.Task("sum", "2 and 3?", "5")
 		tr := r.Sample(t.Context(), rollout.Place{Index: i, Task: task, Phase: "train"})
 		require.Empty(t, tr.Err)
 		got, err := s.render([]data.Conversation{recorded(t, r, task, tr)})
@@ -60,16 +61,16 @@ func TestAConversationHasTheMaskOfItsRollout(t *testing.T) {
 }
 
 func TestAConversationWithASystemPromptStandsAlone(t *testing.T) {
-	r := newRollout(t, func(engines.Request) (engines.Completion, error) { return say("x") })
+	r := rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return rollouttest.Say("x") })
 	s := layout{sampler: r}
 	say := trajectory.Text
 	own := data.Conversation{Messages: []trajectory.Message{say("system", "Own."), say("user", "a"), say("assistant", "b")}, Learned: []bool{false, false, true}}
 	bare := data.Conversation{Messages: own.Messages[1:], Learned: own.Learned[1:]}
 	got, err := s.render([]data.Conversation{own, bare})
 	require.NoError(t, err)
-	text := letters{}.Decode(got[0].Samples[0].TokenIDs, false)
+	text := rollouttest.Letters{}.Decode(got[0].Samples[0].TokenIDs, false)
 	require.Equal(t, "<|im_start|>system\nOwn.<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>", text)
-	require.Equal(t, strings.Replace(text, "Own.", "Use it.", 1), letters{}.Decode(got[1].Samples[0].TokenIDs, false))
+	require.Equal(t, strings.Replace(text, "Own.", "Use it.", 1), rollouttest.Letters{}.Decode(got[1].Samples[0].TokenIDs, false))
 }
 
 // The ids, masks and losses of scripts/goldens/sft.py, which transformers computed.

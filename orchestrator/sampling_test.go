@@ -14,6 +14,7 @@ import (
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/store"
@@ -32,7 +33,7 @@ func samplingRun(t *testing.T, a algorithms.Config, groups, size int, tasks *dat
 	db, err := store.Open(filepath.Join(dir, store.File))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	r := &run{folder: &runfolder.Folder{Dir: dir, DB: db}, session: &session{job: j, rollout: *newRollout(t, respond)}, algorithm: resolved, dealer: deal}
+	r := &run{folder: &runfolder.Folder{Dir: dir, DB: db}, session: &session{job: j, rollout: *rollouttest.New(t, respond)}, algorithm: resolved, dealer: deal}
 	r.objective = &rl{job: j, algorithm: resolved, sampler: &r.rollout, dealer: deal}
 	r.objective.Prepare(r.found())
 	return r
@@ -50,7 +51,7 @@ func stepOf(t *testing.T, r *run, step int) (*schedule.Batch, error) {
 func questions(n int) *data.Tasks {
 	out := &data.Tasks{Path: "q"}
 	for i := range n {
-		q := task("q"+strconv.Itoa(i), "q"+strconv.Itoa(i)+"?", "1")
+		q := rollouttest.Task("q"+strconv.Itoa(i), "q"+strconv.Itoa(i)+"?", "1")
 		q.Fields["kind"] = []string{"a", "b"}[i%2]
 		out.Tasks = append(out.Tasks, q)
 	}
@@ -64,23 +65,16 @@ func taskIDs(groups []trajectory.Group) (ids []string) {
 	return ids
 }
 
-// index of the trajectory that a request belongs to.
-func index(r engines.Request) int {
-	parts := strings.Split(r.ID, "-") // train-step-group-index-turn
-	i, _ := strconv.Atoi(parts[len(parts)-2])
-	return i
-}
-
 // only answers right with the first trajectory of the tasks for which yes is true, and wrong otherwise: the others' groups
 // have no variance.
 func only(yes func(question string) bool) func(r engines.Request) (engines.Completion, error) {
 	return func(r engines.Request) (engines.Completion, error) {
-		_, after, _ := strings.Cut(decode(r.Prompt), "user\n")
+		_, after, _ := strings.Cut(rollouttest.Decode(r.Prompt), "user\n")
 		question, _, _ := strings.Cut(after, "?")
-		if yes(question) && index(r) == 0 {
-			return say("<answer>1</answer>")
+		if yes(question) && rollouttest.Index(r) == 0 {
+			return rollouttest.Say("<answer>1</answer>")
 		}
-		return say("<answer>2</answer>")
+		return rollouttest.Say("<answer>2</answer>")
 	}
 }
 
@@ -157,10 +151,10 @@ func TestDynamicSamplingKeepsTheBalance(t *testing.T) {
 
 func TestAGroupWithOneSurvivorIsDropped(t *testing.T) {
 	r := samplingRun(t, algorithms.Config{DynamicSampling: true}, 2, 3, questions(4), job.Data{}, func(r engines.Request) (engines.Completion, error) {
-		if index(r) > 0 {
+		if rollouttest.Index(r) > 0 {
 			return engines.Completion{}, errors.New("gone")
 		}
-		return say("<answer>1</answer>")
+		return rollouttest.Say("<answer>1</answer>")
 	})
 	b, err := stepOf(t, r, 0)
 	require.NoError(t, err)
@@ -187,13 +181,13 @@ func TestGreedyRolloutsAreBaselines(t *testing.T) {
 	r := samplingRun(t, algorithms.Config{Advantage: algorithms.Choice{Name: "remax"}}, 3, 2, questions(6), job.Data{}, func(r engines.Request) (engines.Completion, error) {
 		if r.Sampling.Temperature == 0 {
 			greedy.Add(1)
-			if strings.Contains(decode(r.Prompt), "q1?") {
+			if strings.Contains(rollouttest.Decode(r.Prompt), "q1?") {
 				return engines.Completion{}, errors.New("gone")
 			}
-			return say("<answer>1</answer>")
+			return rollouttest.Say("<answer>1</answer>")
 		}
 		sampled.Add(1)
-		return say("<answer>2</answer>")
+		return rollouttest.Say("<answer>2</answer>")
 	})
 	for step := range 2 { // one epoch
 		b, err := stepOf(t, r, step)
@@ -226,13 +220,13 @@ func TestGreedyRolloutsAreBaselines(t *testing.T) {
 
 func TestOverlongShapingIsAPartOfTheReward(t *testing.T) {
 	r := samplingRun(t, algorithms.Config{Overlong: algorithms.Overlong{Buffer: 100, Factor: 0.5}}, 1, 3, questions(1), job.Data{}, func(r engines.Request) (engines.Completion, error) {
-		switch index(r) {
+		switch rollouttest.Index(r) {
 		case 0:
-			return say("<answer>1</answer>")
+			return rollouttest.Say("<answer>1</answer>")
 		case 1: // 50 tokens into the buffer
-			return say(strings.Repeat("x", 150-len(r.Prompt)-18) + "<answer>1</answer>")
+			return rollouttest.Say(strings.Repeat("x", 150-len(r.Prompt)-18) + "<answer>1</answer>")
 		}
-		return say(strings.Repeat("x", 190-len(r.Prompt)-27) + "<calculator>1</calculator>") // its observation does not fit
+		return rollouttest.Say(strings.Repeat("x", 190-len(r.Prompt)-27) + "<calculator>1</calculator>") // its observation does not fit
 	})
 	r.rollout.MaxTotal, r.rollout.Sampling.MaxTokens = 200, 200
 	b, err := stepOf(t, r, 0)
