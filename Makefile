@@ -87,7 +87,7 @@ bench-train: setup ## the trainer beside transformers with padded micro-batches;
 bench-rollout: setup ## rollouts of 100 to 10,000 trajectories at once beside Python clients; writes docs/performance.md (needs an idle machine; PEERS= leaves them out)
 	@scripts/bench_rollout.sh
 
-soak: setup ## rollouts for an hour (AGENTFLY_SOAK_MINUTES) under faults; memory must stay flat; writes docs/soak.md
+soak: setup ## rollouts for an hour (AGENTFLY_SOAK_MINUTES) under faults; memory must stay flat; writes docs/results/soak.md
 	@scripts/soak.sh
 
 bench-async: setup ## mode async against sync with slow tools, three seeds; writes docs/async.md (25 minutes)

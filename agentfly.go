@@ -19,6 +19,7 @@ import (
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cli"
+	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/internal/terminal"
 	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator"
@@ -106,6 +107,16 @@ func WithEstimatorFactory(name, description string, f func(algorithms.Settings) 
 	return WithEstimator(algorithms.EstimatorSpec{Name: name, Formula: description, New: f})
 }
 
+// WithEngine registers one engine under a name that job files give: engine: {kind: NAME}. It serves one job, which closes it.
+func WithEngine(name string, e engines.Engine) Option {
+	return func(r *orchestrator.Registries) error { return r.Engines.AddEngine(name, e) }
+}
+
+// WithEngineFactory registers a factory of engines with parameters, under a name that job files give: engine: {kind: NAME, params: {…}}.
+func WithEngineFactory(name, description string, f engines.Factory) Option {
+	return func(r *orchestrator.Registries) error { return r.Engines.Add(name, description, f) }
+}
+
 // Exit statuses.
 const (
 	exitOK          = 0
@@ -157,7 +168,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 }
 
 func registries(options []Option) (orchestrator.Registries, error) {
-	r := orchestrator.Registries{Tools: tools.NewCatalog(), Agents: agents.NewRegistry(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
+	r := orchestrator.Registries{Tools: tools.NewCatalog(), Agents: agents.NewRegistry(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry(), Engines: engines.NewRegistry()}
 	if err := errors.Join(
 		r.Tools.Register(calculator.New(), tools.NewAnswer(), tools.NewSummarize()),
 		code.Add(r.Tools), files.Add(r.Tools),

@@ -7,8 +7,8 @@ import (
 
 // Overlong is DAPO's soft punishment of trajectories that come close to the token limit (arXiv 2503.14476, eq. 13).
 type Overlong struct {
-	Buffer int     `json:"buffer,omitempty" yaml:"buffer,omitempty"`   // tokens before the limit in which the penalty grows; 0: off
-	Factor float64 `json:"penalty,omitempty" yaml:"penalty,omitempty"` // what a trajectory at the limit loses, > 0 with a buffer
+	Buffer int     `json:"buffer,omitempty" yaml:"buffer,omitempty" doc:"tokens before the limit in which the penalty grows; 0: off" range:"0 or more"`
+	Factor float64 `json:"penalty,omitempty" yaml:"penalty,omitempty" doc:"what a trajectory at the limit loses" range:"above 0 with a buffer"`
 }
 
 // Penalty is what overlong shaping adds to the reward of a trajectory of tokens tokens where maxTokens is the limit:

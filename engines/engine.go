@@ -1,6 +1,6 @@
 // Package engines defines the contract of a sampler: token ids in; sampled ids, their logprobs and the policy
-// version that sampled each of them out. Implementations: engines/local (libtorch, in process), engines/vllm (a real
-// server), engines/scripted (unit tests only).
+// version that sampled each of them out. Implementations: engines/local (libtorch, in process), engines/vllm (real
+// servers), engines/openai (text endpoints), engines/scripted (unit tests only), and those that a program adds to the Registry.
 package engines
 
 import (
@@ -65,10 +65,11 @@ type Probe struct {
 	Tolerance float64   // largest difference between engine and trainer in a logprob, in nats; above 0
 }
 
-// Capabilities say what an engine can do; the trainer refuses an engine without TokenIDs.
+// Capabilities say what an engine can do; the trainer refuses an engine without TokenIDs or WeightUpdates.
 type Capabilities struct {
 	TokenIDs         bool // prompts and completions are token ids with logprobs
-	SharedParameters bool // Weights.Apply is honoured
+	WeightUpdates    bool // Update moves to other weights; without it the engine samples for rollout and eval, with its own model
+	SharedParameters bool // Weights.Apply is honoured; with WeightUpdates
 	BatchInvariant   bool // a request's tokens and logprobs are the same bits whatever runs beside it
 	Media            bool // requests may have Media
 	MaxModelLen      int  // prompt plus completion
@@ -80,6 +81,7 @@ type Engine interface {
 	// A prompt that leaves no room for a token is ErrTooLong.
 	Generate(ctx context.Context, r Request) (Completion, error)
 	// Update moves to new weights: pause, load, resume. On error the old weights serve on or nothing does, never a mix.
+	// Without the capability WeightUpdates it is an error.
 	Update(ctx context.Context, w Weights) error
 	Capabilities() Capabilities
 	// Close ends running requests with ErrClosed and is idempotent.

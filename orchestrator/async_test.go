@@ -20,6 +20,7 @@ import (
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
@@ -141,7 +142,7 @@ func TestAsyncBenchmark(t *testing.T) {
 		mode string
 		seed uint64
 		job  *job.Job
-		sum  Summary
+		sum  report.Summary
 		err  error
 	}
 	var runs []*run

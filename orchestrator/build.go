@@ -14,7 +14,6 @@ import (
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/engines"
-	"github.com/agentfly/agentfly/engines/vllm"
 	"github.com/agentfly/agentfly/internal/panics"
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/masks"
@@ -22,6 +21,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/processes"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/orchestrator/weights"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/rewards"
@@ -36,6 +36,7 @@ type Registries struct {
 	Agents     *agents.Registry // kinds of agents and call formats; nil: those of package agents
 	Rewards    *rewards.Registry
 	Algorithms *algorithms.Registry
+	Engines    *engines.Registry // nil: the program's own kinds
 }
 
 // session is everything a run computes with, opened from a job.
@@ -44,10 +45,7 @@ type session struct {
 	policy    *policy.Policy
 	reference *policy.Policy // frozen, as the job's model began; nil unless kl needs it
 	worker    *cgo.Worker
-	engine    engines.Engine
-	server    *vllm.Kept // that the job started; nil for none
-	weights   weightSync
-	mirror    *mirror // that the local engine reads instead of the policy's model; nil for none
+	weights   weights.Sync // the engine, and the way to it
 	renderer  *masks.Renderer
 	agent     *agents.Agent
 	marks     []string // of the agent: texts that stay special tokens
@@ -73,7 +71,7 @@ func (s *session) equip(ctx context.Context, r Registries) (err error) {
 	s.rollout.Tools, s.agent, err = makeTools(ctx, s.job, r, s.resources, tools.Options{Report: s.panics()})
 	var wrong error
 	s.rollout.Reward, wrong = makeReward(s.job, r.Rewards.Builder(ctx, s.resources))
-	return errors.Join(err, wrong)
+	return errors.Join(err, wrong, s.weights.Check(s.job, r.Engines))
 }
 
 // reach asks whether what the tools call elsewhere is there, before a model is opened: calls that nobody can answer would be tried again and
@@ -124,10 +122,13 @@ func (s *session) open(ctx context.Context, path string) (err error) {
 	if j.SFT != nil { // nothing is sampled
 		return s.makeRollout()
 	}
-	if err := s.openEngine(ctx); err != nil {
+	if err := checkWeights(j); err != nil {
 		return err
 	}
-	if j.Deterministic && !s.engine.Capabilities().BatchInvariant {
+	if err := s.weights.Open(ctx, weights.Config{Job: j, Policy: s.policy, Worker: s.worker, Note: s.know, Report: s.note}); err != nil {
+		return err
+	}
+	if j.Deterministic && !s.weights.Engine().Capabilities().BatchInvariant {
 		return j.Fail("deterministic", "true needs an engine whose results do not depend on what runs beside a request; use engine: {kind: local}")
 	}
 	return s.makeRollout()
@@ -214,7 +215,7 @@ func (s *session) makeRollout() error {
 	}
 	kept := masks.Kept(s.policy.Tokenizer, s.marks)
 	s.rollout = rollout.Sampler{
-		Engine: s.engine, Renderer: s.renderer, Format: s.agent.Format, Tools: chosen, Reward: s.rollout.Reward, Schemas: prompt.Schemas, Prefix: prompt.Messages,
+		Engine: s.weights.Engine(), Renderer: s.renderer, Format: s.agent.Format, Tools: chosen, Reward: s.rollout.Reward, Schemas: prompt.Schemas, Prefix: prompt.Messages,
 		Decode: func(ids []int32) string { return masks.DecodeKeeping(s.policy.Tokenizer, ids, kept) },
 		Sampling: engines.Sampling{
 			MaxTokens: j.Rollout.MaxNewTokens, Temperature: j.Rollout.Temperature, TopP: j.Rollout.TopP, TopK: j.Rollout.TopK,
@@ -225,8 +226,8 @@ func (s *session) makeRollout() error {
 		AgentTimeout: job.Seconds(j.Rollout.ToolTimeout), ToolsOff: j.Control.ToolsOff, Cut: j.Rollout.Cut,
 	}
 	limits := []int{s.policy.Config.MaxContext()}
-	if s.engine != nil {
-		limits = append(limits, s.engine.Capabilities().MaxModelLen)
+	if e := s.weights.Engine(); e != nil {
+		limits = append(limits, e.Capabilities().MaxModelLen)
 	}
 	for _, limit := range limits {
 		if limit > 0 {
@@ -334,7 +335,8 @@ func makeReward(j *job.Job, b *rewards.Builder) (rewards.Reward, error) {
 
 // prompt is what precedes the messages of every task.
 func (s *session) prompt() (p agents.Prompt, err error) {
-	t := agents.Template{Renders: s.engine == nil || s.engine.Capabilities().TokenIDs, IgnoresTools: s.renderer.ToolsInSystemPrompt()}
+	e := s.weights.Engine()
+	t := agents.Template{Renders: e == nil || e.Capabilities().TokenIDs, IgnoresTools: s.renderer.ToolsInSystemPrompt()}
 	var examples []trajectory.Message
 	if path := s.job.Agent.Examples; path != "" {
 		if examples, err = data.ReadExamples(s.job.Resolve(path)); err != nil {
@@ -360,8 +362,8 @@ func (s *session) trainer(a *algorithms.Algorithm, version *int32) (*trainer.Tra
 		ClipGrad: t.ClipGrad, Temperature: s.job.Rollout.Temperature, MicroBatchTokens: t.MicroBatchTokens,
 		MaxLength: s.policy.Config.MaxContext(), Checkpoint: t.Checkpointing,
 	}
-	if s.engine != nil {
-		c.Barrier = s.barrier(version)
+	if s.weights.Engine() != nil {
+		c.Barrier = s.weights.Barrier(version)
 	}
 	if s.ranks != nil {
 		c.Group = s.ranks.Group
@@ -395,7 +397,7 @@ func scheduleOf(t job.Trainer, a *algorithms.Algorithm) trainer.Schedule {
 
 func (s *session) Close() error {
 	var errs []error
-	errs = append(errs, s.closeEngine(), s.resources.Close())
+	errs = append(errs, s.weights.Close(), s.resources.Close())
 	if s.worker != nil {
 		errs = append(errs, s.worker.Close())
 	}

@@ -23,27 +23,6 @@ type text struct {
 	X string `json:"x"`
 }
 
-func TestCallsAreCounted(t *testing.T) {
-	failed := func(cause trajectory.Cause) trajectory.ToolResult {
-		return trajectory.ToolResult{Failed: true, Cause: cause, Duration: time.Second}
-	}
-	metrics := map[string]float64{}
-	countCalls(metrics, trajectory.Turn{})
-	for _, name := range []string{"calls", "failed", "unknown", "bad_arguments", "parse_errors", "broken", "retries", "cached"} {
-		v, ok := metrics["tools/"+name]
-		require.True(t, ok && v == 0, name)
-	}
-	countCalls(metrics, trajectory.Turn{ParseErrors: 1, Results: []trajectory.ToolResult{
-		{Retries: 2, Duration: 2 * time.Second},
-		{Cached: true},
-		failed(trajectory.CauseUnknownTool), failed(trajectory.CauseBadArguments), failed(trajectory.CauseBadArguments), failed(trajectory.CauseRaised), failed(trajectory.CauseBroken),
-		{Failed: true, Cause: trajectory.CauseParse},
-	}})
-	require.Equal(t, map[string]float64{
-		"tools/calls": 7, "tools/failed": 6, "tools/unknown": 1, "tools/bad_arguments": 2, "tools/parse_errors": 1, "tools/broken": 1, "tools/retries": 2, "tools/cached": 1, "seconds/tools": 7,
-	}, metrics)
-}
-
 func TestThePlaceOfAPanicIsNoted(t *testing.T) {
 	var got string
 	r := tools.NewRegistry(tools.Options{Report: func(_ string, err error, trace []byte) { got = panicked(err, trace) }})
@@ -119,14 +98,4 @@ func TestToolsOfAJob(t *testing.T) {
 	}
 	_, err = open("{name: shout, cache: true}")
 	require.NoError(t, err)
-}
-
-// A call that could not be read is one of those that the policy asked for: more cannot have failed.
-func TestTheLineOfAStepCountsCallsThatCouldNotBeRead(t *testing.T) {
-	var out strings.Builder
-	r := &run{session: &session{job: &job.Job{Trainer: job.Trainer{Steps: 2}}}, options: Options{Out: &out}, state: state{Step: 1}}
-	metrics := map[string]float64{"reward/mean": 0.5, "stop/answer": 1, "trajectories/finished": 2, "seconds/step": 3}
-	countCalls(metrics, trajectory.Turn{ParseErrors: 2, Results: []trajectory.ToolResult{{}, {Failed: true}, {Failed: true}}})
-	r.progress(metrics)
-	require.Equal(t, "step   1/2   reward 0.500  answered  1/ 2  calls  3 (2 failed)  sample    0 tok/s  train    0 tok/s   3.0 s  left 3s\n", out.String())
 }

@@ -3,11 +3,14 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 
 	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
@@ -63,6 +66,20 @@ func (s *session) check(ctx context.Context, r Registries) (*algorithms.Algorith
 	return algorithm, nil
 }
 
+// checkWeights refuses a way of moving weights that this machine lacks something for.
+func checkWeights(j *job.Job) error {
+	if j.Engine.Kind != "vllm" || j.Engine.Weights != "nccl" {
+		return nil
+	}
+	if j.Device == "cpu" {
+		return j.Fail("engine.weights", "nccl: the trainer is on the CPU (device: cpu), and NCCL sends from a CUDA device; use gloo, transfer or disk")
+	}
+	if _, err := cgo.NCCL(""); err != nil {
+		return j.Fail("engine.weights", "nccl: %s; use gloo, transfer or disk", strings.TrimPrefix(job.Plain(err, "cgo: "), "nccl: "))
+	}
+	return nil
+}
+
 // start makes everything that rollouts need, with the model at path; "" is the job's own.
 func (s *session) start(ctx context.Context, r Registries, path string, toolsOff bool) error {
 	if err := s.equip(ctx, r); err != nil {
@@ -74,11 +91,11 @@ func (s *session) start(ctx context.Context, r Registries, path string, toolsOff
 	if err := s.open(ctx, path); err != nil {
 		return err
 	}
-	return s.begin(ctx, 0)
+	return s.weights.Begin(ctx, 0)
 }
 
 // Evaluate evaluates the job's held-out tasks with the model at path; "" is the job's own.
-func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Registries) (e Evaluation, err error) {
+func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Registries) (e report.Evaluation, err error) {
 	if err := job.Evaluable(j); err != nil {
 		return e, err
 	}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/trainer"
@@ -45,12 +46,14 @@ func (o *distillation) Batch(ctx context.Context, at At) (*Batch, error) {
 }
 
 // Report implements Objective.
-func (o *distillation) Report(record map[string]float64, b *Batch, _ trainer.Metrics) {
-	record["distill/reverse_kl"] = b.KL
+func (o *distillation) Report(b *Batch, m trainer.Metrics, f report.Facts) report.Step {
+	s := o.rl.Report(b, m, f)
+	s.Distill = &report.Distill{ReverseKL: b.KL}
+	return s
 }
 
 // Evaluate implements Objective: the rewards of held-out tasks, and the divergence from the teacher there.
-func (o *distillation) Evaluate(ctx context.Context, name string, step int, toolsOff bool) (Evaluation, error) {
+func (o *distillation) Evaluate(ctx context.Context, name string, step int, toolsOff bool) (report.Evaluation, error) {
 	e, err := o.rl.Evaluate(ctx, name, step, toolsOff)
 	if err == nil {
 		err = o.evaluateKL(ctx, &e)
@@ -227,7 +230,7 @@ func (o *distillation) refused(b *schedule.Batch) error {
 }
 
 // evaluateKL estimates the divergence from the teacher on the held-out tasks, sampled as in training.
-func (o *distillation) evaluateKL(ctx context.Context, e *Evaluation) error {
+func (o *distillation) evaluateKL(ctx context.Context, e *report.Evaluation) error {
 	r := *o.sampler
 	r.Record, r.Recovered = nil, nil
 	groups, err := r.Groups(ctx, "eval-"+e.Name+"-kl", e.Step, o.held.Tasks, o.job.Rollout.GroupSize, rollout.Fatal)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"math"
-	"math/big"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -18,52 +16,12 @@ import (
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
-
-// Chen et al. (arXiv 2107.03374, section 2.1): 1 - C(n-c, k)/C(n, k).
-func TestPassAtK(t *testing.T) {
-	for _, c := range []struct {
-		n, c, k int
-		want    float64
-	}{
-		{5, 2, 1, 0.4},       // 2/5
-		{5, 2, 2, 0.7},       // 1 - 3/10
-		{5, 2, 3, 0.9},       // 1 - 1/10
-		{5, 2, 4, 1},         // three cannot all fail to be
-		{4, 0, 4, 0},         //
-		{4, 4, 1, 1},         //
-		{1, 1, 1, 1},         //
-		{200, 1, 100, 0.5},   // 1 - C(199,100)/C(200,100) = 1 - 100/200
-		{10, 3, 5, 11. / 12}, // 1 - C(7,5)/C(10,5) = 1 - 21/252
-	} {
-		require.InDelta(t, c.want, passAt(c.n, c.c, c.k), 1e-12, "%d of %d, k %d", c.c, c.n, c.k)
-	}
-	for n := 1; n <= 40; n++ {
-		for c := 0; c <= n; c++ {
-			for k := 1; k <= n; k++ {
-				none := new(big.Rat).SetFrac(new(big.Int).Binomial(int64(n-c), int64(k)), new(big.Int).Binomial(int64(n), int64(k)))
-				want, _ := new(big.Rat).Sub(big.NewRat(1, 1), none).Float64()
-				require.InDelta(t, want, passAt(n, c, k), 1e-12, "%d of %d, k %d", c, n, k)
-			}
-		}
-	}
-	require.False(t, math.IsNaN(passAt(100000, 1, 100000)))
-}
-
-// The mean of the estimate over all outcomes is the probability itself: k independent trajectories, each right with p.
-func TestPassAtKIsUnbiased(t *testing.T) {
-	const n, k, p = 6, 3, 0.3
-	mean := 0.0
-	for c := 0; c <= n; c++ {
-		ways, _ := new(big.Float).SetInt(new(big.Int).Binomial(n, int64(c))).Float64()
-		mean += ways * math.Pow(p, float64(c)) * math.Pow(1-p, float64(n-c)) * passAt(n, c, k)
-	}
-	require.InDelta(t, 1-math.Pow(1-p, k), mean, 1e-12)
-}
 
 func evalJob(e job.Eval) *job.Job {
 	return &job.Job{Eval: e, Rollout: job.Rollout{MaxFailed: 1, MaxFailedTool: 1}}
@@ -112,7 +70,7 @@ func TestAnEvaluationInNumbers(t *testing.T) {
 	require.InDelta(t, 0.25, e.Sources["web"].Reward, 1e-12)
 	require.InDelta(t, 5./12, e.Sources["web"].Pass["2"], 1e-12)
 	require.Equal(t, 1, e.Sources["book"].Failed)
-	require.Equal(t, 1, e.Sources[noValue].Tasks)
+	require.Equal(t, 1, e.Sources["(none)"].Tasks)
 	require.Equal(t, []string{
 		"source  tasks  reward  right  pass@1  pass@2  failed",
 		"(none)      1   0.250  25.0%   0.250   0.500       0",
@@ -127,19 +85,6 @@ func TestAnEvaluationInNumbers(t *testing.T) {
 		return nil
 	}))
 	require.Equal(t, 20, stored)
-}
-
-func TestAnEvaluationCountsFailedCalls(t *testing.T) {
-	e := Evaluation{Name: "before", Tasks: 2, Parts: map[string]float64{}, Errors: map[string]int{}}
-	e.count([]trajectory.Group{{Trajectories: []*trajectory.Trajectory{{Turns: []trajectory.Turn{
-		{Results: []trajectory.ToolResult{{Observation: "2"}, {Observation: "Error: slow", Failed: true, Cause: trajectory.CauseBroken}}},
-		{Results: []trajectory.ToolResult{{Observation: "Error: no such tool", Failed: true}}},
-		{FinishReason: trajectory.FinishLength},
-	}}}}})
-	require.Equal(t, 1, e.Cut)
-	require.Equal(t, 2, e.FailedCalls)
-	require.Equal(t, map[string]int{"tool": 1}, e.Errors)
-	require.Equal(t, "before       reward 0.000, right answers 0% of 2 tasks, 3 tool calls (2 failed), 0 s", e.String())
 }
 
 func TestTheTableOfAnEvaluation(t *testing.T) {
@@ -237,46 +182,22 @@ func evaluatedRun(stopAfter int, rewards ...float64) *run {
 	j.Trainer.Steps = 1000
 	t := &run{folder: &runfolder.Folder{}, session: &session{job: j}}
 	for i, r := range rewards {
-		t.state.Evaluations = append(t.state.Evaluations, Evaluation{Name: "step-" + strconv.Itoa(10*i), Step: 10 * i, Reward: r})
+		t.state.Evaluations = append(t.state.Evaluations, report.Evaluation{Name: "step-" + strconv.Itoa(10*i), Step: 10 * i, Reward: r})
 		t.state.Step = 10 * i
 	}
 	return t
 }
 
+// A run ends at its last step, or before it because of its evaluations up to now.
 func TestStopAfter(t *testing.T) {
-	for _, c := range []struct {
-		n       int
-		rewards []float64
-		want    bool
-	}{
-		{2, nil, false},
-		{2, []float64{0.5}, false},
-		{2, []float64{0.5, 0.4}, false},
-		{2, []float64{0.5, 0.4, 0.5}, true}, // as good is no better
-		{2, []float64{0.5, 0.4, 0.6, 0.5}, false},
-		{2, []float64{0.5, 0.4, 0.6, 0.5, 0.6}, true},
-		{1, []float64{0.5, 0.6, 0.7}, false},
-		{1, []float64{0.5, 0.6, 0.6}, true},
-		{0, []float64{0.5, 0.4, 0.3, 0.2}, false},
-	} {
-		require.Equal(t, c.want, evaluatedRun(c.n, c.rewards...).stalled(), "%v", c)
-	}
 	r := evaluatedRun(2, 0.5, 0.7, 0.6, 0.1)
+	require.True(t, r.stalled())
 	require.Equal(t, "eval.stop_after: 2 evaluations in a row were no better than that after step 10", r.stoppedBy())
-	r.state.Evaluations = append(r.state.Evaluations, Evaluation{Name: "after", Step: 30, Reward: 0.9}, Evaluation{Name: "tool_off", Step: 30, Reward: 1})
-	require.True(t, r.stalled(), "what comes after the end does not begin it anew")
-	require.Equal(t, &Best{"after", 30, 0.9}, r.state.best())
 	r.state.Step = 1000
 	require.Empty(t, r.stoppedBy())
 	r.state.Step = 20
 	require.False(t, r.stalled(), "a recovered run knows later evaluations, which say nothing yet")
-	require.Equal(t, &Best{"step-10", 10, 0.7}, r.state.best())
-
-	loss := func(v float64) Evaluation { return Evaluation{Loss: &v} }
-	require.Equal(t, 1, leader([]Evaluation{loss(2), loss(1), loss(1.5)}), "of losses the least is best")
-	kl := func(v float64) Evaluation { return Evaluation{ReverseKL: &v, Reward: v} }
-	require.Equal(t, 2, leader([]Evaluation{kl(2), kl(1), kl(0.5)}))
-	require.Equal(t, -1, leader(nil))
+	require.False(t, evaluatedRun(0, 0.5, 0.4, 0.3, 0.2).stalled())
 }
 
 func TestPruneKeepsTheBest(t *testing.T) {

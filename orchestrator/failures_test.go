@@ -52,7 +52,7 @@ func TestASignalAsksForTheWaits(t *testing.T) {
 	require.Eventually(t, func() bool { return out.String() == "agentfly: waiting for nothing outside the process\n" }, 10*time.Second, time.Millisecond)
 }
 
-func TestErrorsAreCountedByOrigin(t *testing.T) {
+func TestTooManyBrokenCallsEndAStep(t *testing.T) {
 	broken := trajectory.Turn{Results: []trajectory.ToolResult{{Failed: true, Cause: trajectory.CauseBroken, Observation: "Error: slow took longer than 1s"}, {Failed: true}, {}, {}}}
 	groups := []trajectory.Group{{Trajectories: []*trajectory.Trajectory{
 		{ID: "a", Err: "x", ErrOrigin: trajectory.OriginEngine},
@@ -62,14 +62,6 @@ func TestErrorsAreCountedByOrigin(t *testing.T) {
 		{ID: "e"},
 		{ID: "f", Err: "stopped", ErrOrigin: trajectory.OriginEngine, StopReason: trajectory.StopCancelled},
 	}}}
-	record := map[string]float64{}
-	countErrors(record, groups)
-	require.Equal(t, map[string]float64{"errors/agent": 0, "errors/deadline": 0, "errors/engine": 2, "errors/environment": 0, "errors/render": 1, "errors/reward": 0, "errors/teacher": 0, "errors/tool": 3}, record)
-	var s state
-	s.addErrors(record)
-	s.addErrors(record)
-	require.Equal(t, map[string]int{"engine": 4, "render": 2, "tool": 6}, s.Errors)
-
 	r := &rollouts{limits: &job.Rollout{MaxFailed: 1, MaxFailedTool: 0.25}}
 	require.NoError(t, r.TooManyFailed(3, groups), "3 of 12 is not more than a quarter")
 	r.limits.MaxFailedTool = 0.2

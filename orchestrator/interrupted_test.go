@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -20,6 +21,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/rewards"
@@ -112,7 +114,7 @@ func TestAnEvaluationThatWasCutOffIsDoneWhenTheRunGoesOn(t *testing.T) {
 			require.Equal(t, []string{"before", "step-2", "step-4", "after"}, namesOf(r.state.Evaluations))
 			require.Len(t, trainer.batches, 2)
 			evaluated := map[string]int{}
-			for _, q := range r.engine.(*scripted.Engine).Requests() {
+			for _, q := range r.weights.Engine().(*scripted.Engine).Requests() {
 				if strings.HasPrefix(q.ID, "eval-") {
 					evaluated[strings.Join(strings.Split(q.ID, "-")[:4], "-")]++
 				}
@@ -131,7 +133,7 @@ func TestAnEvaluationThatWasCutOffIsDoneWhenTheRunGoesOn(t *testing.T) {
 	}
 }
 
-func namesOf(all []Evaluation) (names []string) {
+func namesOf(all report.Evaluations) (names []string) {
 	for _, e := range all {
 		names = append(names, e.Name)
 	}
@@ -142,7 +144,7 @@ func namesOf(all []Evaluation) (names []string) {
 func TestStopAfterDoesNotDependOnTheOrderOfEvaluations(t *testing.T) {
 	r := evaluatedRun(2, 0.5, 0.4, 0.3)
 	require.True(t, r.stalled())
-	r.state.Evaluations = slices.Insert(r.state.Evaluations, 2, Evaluation{Name: "after", Step: 20, Reward: 0.9})
+	r.state.Evaluations = slices.Insert(r.state.Evaluations, 2, report.Evaluation{Name: "after", Step: 20, Reward: 0.9})
 	require.Equal(t, []string{"step-0", "step-10", "after", "step-20"}, namesOf(r.state.Evaluations))
 	require.True(t, r.stalled(), "the evaluation of the end does not undo the end")
 }
@@ -166,7 +168,7 @@ func TestTheBestCheckpointIsPointedToWhenTheRunGoesOn(t *testing.T) {
 // A run that was finished and went on to more steps keeps the line of its first end.
 func TestMetricsKeepTheLineOfAnEarlierEnd(t *testing.T) {
 	r := evaluatedRun(0)
-	r.state.Evaluations = []Evaluation{{Name: "after", Step: 20}}
+	r.state.Evaluations = report.Evaluations{{Name: "after", Step: 20}}
 	r.past.evals = map[string]bool{"after@10": true, "after@20": true}
 	lines, unknown, err := r.past.metricsLines([]byte(`{"step":10,"eval":{"name":"after","step":10}}`+"\n"+`{"step":15,"eval":{"name":"step-15","step":15}}`+"\n"), &r.state)
 	require.NoError(t, err)
@@ -174,4 +176,35 @@ func TestMetricsKeepTheLineOfAnEarlierEnd(t *testing.T) {
 	require.Len(t, lines, 2)
 	require.Equal(t, `{"step":10,"eval":{"name":"after","step":10}}`+"\n", string(lines[0].text))
 	require.Contains(t, string(lines[1].text), `"name":"after","step":20`)
+}
+
+// A step that is trained again is told and counted as it was when it was first done: its line of metrics.jsonl stands already.
+func TestAStepThatIsTrainedAgainIsCountedAsItWasRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		settings := job.Rollout{Mode: "sync"}
+		r, _ := napping(t, settings, algorithms.Config{}, 2)
+		require.NoError(t, r.step(t.Context()))
+		at := r.state
+		at.Rewards = slices.Clone(at.Rewards)
+		require.NoError(t, r.step(t.Context()))
+		r.objective.Stop()
+		steps, err := r.folder.DB.Steps()
+		require.NoError(t, err)
+		was := steps[1]
+		was["reward/mean"], was["tokens/unpacked"], was["seconds/step"] = 0.125, 77, 1000
+		require.NoError(t, r.folder.DB.AddStep(t.Context(), 1, was, nil))
+		require.NoError(t, r.folder.DB.Close())
+		require.NoError(t, r.folder.Metrics.Close())
+
+		r, _ = goOn(t, r, at, settings, algorithms.Config{}, 2)
+		var out bytes.Buffer
+		r.options.Out = &out
+		require.NoError(t, r.step(t.Context()))
+		require.Equal(t, []float64{at.Rewards[0], 0.125}, r.state.Rewards)
+		require.InDelta(t, at.TrainTokens+77, r.state.TrainTokens, 0)
+		require.Regexp(t, `(?m)^step   2/2   reward 0\.125 .* 1000\.0 s  left 0s$`, out.String())
+		steps, err = r.folder.DB.Steps()
+		require.NoError(t, err)
+		require.Equal(t, was, steps[1])
+	})
 }

@@ -11,48 +11,8 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/store"
-	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
 )
-
-// sampledTokens is a trajectory of a turn of n sampled tokens.
-func sampledTokens(t *testing.T, index, n int) *trajectory.Trajectory {
-	s := &trajectory.Sample{}
-	s.AppendObservation([]int32{1, 2, 3})
-	require.NoError(t, s.AppendResponse(make([]int32, n), make([]float32, n), make([]int32, n)))
-	return &trajectory.Trajectory{Index: index, Samples: []*trajectory.Sample{s}, Turns: []trajectory.Turn{{CompletionStart: 3, CompletionEnd: 3 + n, ObservationEnd: 3 + n}}}
-}
-
-// Of ten trained trajectories of 1 to 10 tokens and a failed one, the three longest and the failed one had been cut before.
-func TestLengthsOfWhatIsTrainedAndWhatWasCut(t *testing.T) {
-	b := &schedule.Batch{Cut: [][]bool{make([]bool, 6), make([]bool, 5)}, Lost: []int{40, 0, 20}}
-	for g, lengths := range [][]int{{10, 1, 2, 3, 4, 50}, {9, 5, 6, 8, 7}} {
-		group := trajectory.Group{}
-		for i, n := range lengths {
-			tr := sampledTokens(t, i, n)
-			if n == 50 {
-				tr.Err = "late"
-			}
-			b.Cut[g][i] = n >= 8
-			group.Trajectories = append(group.Trajectories, tr)
-		}
-		b.Trained = append(b.Trained, group)
-	}
-	got := map[string]float64{}
-	addLengths(got, b)
-	require.Equal(t, map[string]float64{
-		"trajectories/cut": 3, "length/trained_mean": 5.5, "length/trained_p50": 5, "length/trained_p90": 9, "length/trained_max": 10,
-		"length/cut_mean": 9, "length/cut_p50": 9, "length/cut_p90": 9, "length/cut_max": 10,
-		"length/dropped_mean": 20, "length/dropped_p50": 20, "length/dropped_p90": 20, "length/dropped_max": 40,
-	}, got)
-	got = map[string]float64{}
-	addLengths(got, &schedule.Batch{})
-	require.Equal(t, map[string]float64{"trajectories/cut": 0}, got)
-
-	b.All = b.Trained
-	r := &run{session: &session{job: &job.Job{}}, started: time.Now()}
-	require.Equal(t, 5.5, r.describe(b, make([]float64, 10), trainer.Metrics{}, 0, time.Second)["length/response_mean"], "a failed trajectory does not count")
-}
 
 // What a step says of rollouts beside it is in the log with its batch: a process that ends during the update does not lose it.
 func TestABatchRemembersWhatWasCut(t *testing.T) {

@@ -34,3 +34,22 @@ func leftOver(r *tools.Registry) string {
 	}
 	return "calls are still running that ignored their deadline (" + strings.Join(parts, ", ") + "); these tools must honour ctx"
 }
+
+// know tells the user of how the job runs, before it begins.
+func (s *session) know(line string) { s.notes = append(s.notes, line) }
+
+// note tells the user something that happens while the run goes on.
+func (s *session) note(line string) {
+	s.said.Lock()
+	defer s.said.Unlock()
+	s.late = append(s.late, line)
+}
+
+// lateNotes takes what was noted since the last call.
+func (s *session) lateNotes() []string {
+	s.said.Lock()
+	defer s.said.Unlock()
+	out := s.late
+	s.late = nil
+	return out
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trainer"
@@ -19,13 +20,13 @@ type Objective interface {
 	Batch(ctx context.Context, at At) (*Batch, error)
 	// Trained says that the batch is trained, or skipped, and which policy version samples from now on. More: the run has a further step.
 	Trained(ctx context.Context, version int32, more bool)
-	// Report adds the objective's own metrics to those of a step.
-	Report(record map[string]float64, b *Batch, m trainer.Metrics)
+	// Report is the record of a step that trained the batch; facts are what the run knows of it.
+	Report(b *Batch, m trainer.Metrics, facts report.Facts) report.Step
 	// Stop ends what is being sampled for later steps.
 	Stop()
 	// Evaluates tells whether there is anything held out; Evaluate evaluates it.
 	Evaluates() bool
-	Evaluate(ctx context.Context, name string, step int, toolsOff bool) (Evaluation, error)
+	Evaluate(ctx context.Context, name string, step int, toolsOff bool) (report.Evaluation, error)
 	// String says what a step takes, for the run's first line.
 	String() string
 	Close() error

@@ -93,12 +93,13 @@ func nappingOn(t *testing.T, data job.Data, groups int, settings job.Rollout, a 
 	require.NoError(t, err)
 	r.rollout.Sampling.Stop, r.rollout.MaxTurns = r.rollout.Format.Stops(), 6
 	r.rollout.Deadline = job.Seconds(settings.Timeout)
-	r.engine, r.state.Version = r.rollout.Engine, 7 // the scripted engine's
+	r.state.Version = 7 // the scripted engine's
+	r.weights.Use(r.rollout.Engine)
 	r.options.Out = io.Discard
 	r.rollout.Record = r.folder.DB.AddTurn
 	r.folder.Metrics, err = os.Create(filepath.Join(r.folder.Dir, "metrics.jsonl"))
 	require.NoError(t, err)
-	trainer := &slowTrainer{t: t, takes: 2 * time.Second, barrier: r.barrier(&r.state.Version)}
+	trainer := &slowTrainer{t: t, takes: 2 * time.Second, barrier: r.weights.Barrier(&r.state.Version)}
 	r.trainer = trainer
 	t.Cleanup(func() {
 		r.objective.Stop()
@@ -419,7 +420,7 @@ func endsAnywhere(t *testing.T, m mode) {
 	checkpoints := []state{{Version: 7}} // of every step
 	asked := map[string]int{}            // requests by id
 	count := func(r *run) {
-		for _, q := range r.engine.(*scripted.Engine).Requests() {
+		for _, q := range r.weights.Engine().(*scripted.Engine).Requests() {
 			asked[q.ID]++
 		}
 	}

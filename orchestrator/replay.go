@@ -187,7 +187,7 @@ func (t *run) newReplay(ctx context.Context, from *store.Store) (*replaying, err
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	p := &replaying{sampler: &t.rollout, tasks: t.past.tasks, from: from, batches: log.Batches, engine: newAgain(t.engine, t.state.Version), begin: map[int32][]place{}, results: map[string]*result{}, cancel: cancel, older: older}
+	p := &replaying{sampler: &t.rollout, tasks: t.past.tasks, from: from, batches: log.Batches, engine: newAgain(t.weights.Engine(), t.state.Version), begin: map[int32][]place{}, results: map[string]*result{}, cancel: cancel, older: older}
 	for _, b := range p.batches {
 		groups, err := from.Groups(ctx, b.Groups, "")
 		if err != nil {
@@ -203,7 +203,7 @@ func (t *run) newReplay(ctx context.Context, from *store.Store) (*replaying, err
 			}
 		}
 	}
-	t.engine = p.engine
+	t.weights.Use(p.engine)
 	t.rollout.Engine, t.rollout.Record, t.rollout.Replay = p.engine, nil, true
 	t.rollout.Timeout, t.rollout.Deadline = forever, 0 // a completion waits for its weights
 	t.rollout.Recovered = func(id string) (*trajectory.Trajectory, bool) {

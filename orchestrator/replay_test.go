@@ -72,7 +72,7 @@ func replaysAll(t *testing.T, m mode) {
 	require.NoError(t, err)
 	defer from.Close()
 	again, trainer := napping(t, settings, a, steps)
-	again.engine = goingOn{again.engine}
+	again.weights.Use(goingOn{again.weights.Engine()})
 	var out bytes.Buffer
 	require.NoError(t, again.replayed(t.Context(), from, r.folder.Dir, 0, &out), out.String())
 	log, err := from.Recover(t.Context(), 0)

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/agentfly/agentfly/orchestrator/data"
+	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
@@ -120,13 +121,13 @@ func (p *past) evaluations(folder *runfolder.Folder, state *state) error {
 	}
 	p.evals = map[string]bool{}
 	for _, body := range all {
-		var e Evaluation
+		var e report.Evaluation
 		if err := json.Unmarshal(body, &e); err != nil {
 			return fmt.Errorf("orchestrator: %s: an evaluation is damaged: %w", filepath.Join(folder.Dir, store.File), err)
 		}
 		p.evals[evaluationKey(e)] = true
-		if !state.evaluated(e.Name, e.Step) {
-			state.evaluation(e)
+		if !state.Evaluations.Has(e.Name, e.Step) {
+			state.Evaluations.Put(e)
 		}
 	}
 	return nil
@@ -203,7 +204,7 @@ func (p *past) mendMetrics(folder *runfolder.Folder, state *state) (note string,
 	return note, folder.ReplaceMetrics(keep)
 }
 
-func evaluationKey(e Evaluation) string { return fmt.Sprintf("%s@%d", e.Name, e.Step) }
+func evaluationKey(e report.Evaluation) string { return fmt.Sprintf("%s@%d", e.Name, e.Step) }
 
 // metricsLine is one line of metrics.jsonl.
 type metricsLine struct {
@@ -218,8 +219,8 @@ func (p *past) metricsLines(data []byte, state *state) (lines []metricsLine, unk
 	seen := map[string]bool{}
 	for line := range bytes.Lines(data) {
 		var m struct {
-			Step int         `json:"step"`
-			Eval *Evaluation `json:"eval"`
+			Step int                `json:"step"`
+			Eval *report.Evaluation `json:"eval"`
 		}
 		if json.Unmarshal(line, &m) != nil || line[len(line)-1] != '\n' { // the last line of a killed process may be cut
 			continue
@@ -228,7 +229,7 @@ func (p *past) metricsLines(data []byte, state *state) (lines []metricsLine, unk
 		known := p.steps[m.Step] != nil
 		if m.Eval != nil {
 			key = evaluationKey(*m.Eval)
-			known = p.evals[key] || state.evaluated(m.Eval.Name, m.Eval.Step)
+			known = p.evals[key] || state.Evaluations.Has(m.Eval.Name, m.Eval.Step)
 		} else if !known {
 			unknown = append(unknown, m.Step)
 		}

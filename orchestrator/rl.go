@@ -10,6 +10,7 @@ import (
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/store"
@@ -72,13 +73,17 @@ func (o *rl) Trained(ctx context.Context, version int32, more bool) {
 }
 
 // Report implements Objective.
-func (o *rl) Report(map[string]float64, *Batch, trainer.Metrics) {}
+func (o *rl) Report(b *Batch, m trainer.Metrics, f report.Facts) report.Step {
+	f.Waited, f.FilterCut = b.Waited, b.FilterCut
+	f.Overlaps = o.job.Rollout.Overlaps()
+	return report.Describe(b.Rollouts, b.Rewards, m, f)
+}
 
 // Evaluates implements Objective.
 func (o *rl) Evaluates() bool { return o.held != nil }
 
 // Evaluate implements Objective: it samples the held-out tasks.
-func (o *rl) Evaluate(ctx context.Context, name string, step int, toolsOff bool) (Evaluation, error) {
+func (o *rl) Evaluate(ctx context.Context, name string, step int, toolsOff bool) (report.Evaluation, error) {
 	r := *o.sampler
 	r.ToolsOff = toolsOff || o.job.Control.ToolsOff
 	return evaluate(ctx, r, o.found.DB, name, step, o.held.Tasks, o.job)

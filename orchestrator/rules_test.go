@@ -131,7 +131,7 @@ func TestAReplayNamesTheOlderProgram(t *testing.T) {
 			from, err := store.OpenReader(storePath(t, r))
 			require.NoError(t, err)
 			again, _ := napping(t, m.settings, m.algorithm(), 2)
-			again.engine = goingOn{again.engine}
+			again.weights.Use(goingOn{again.weights.Engine()})
 			again.rollout.Prefix = []trajectory.Message{trajectory.Text("system", "Other.")}
 			err = again.replayed(t.Context(), from, r.folder.Dir, 0, &bytes.Buffer{})
 			require.ErrorContains(t, err, "its prompt has other tokens than the recorded one")

@@ -39,7 +39,12 @@ func samplingRun(t *testing.T, a algorithms.Config, groups, size int, tasks *dat
 	return r
 }
 
-func rlOf(r *run) *rl { return r.objective.(*rl) }
+func rlOf(r *run) *rl {
+	if d, ok := r.objective.(*distillation); ok {
+		return d.rl
+	}
+	return r.objective.(*rl)
+}
 
 // stepOf is what a step samples.
 func stepOf(t *testing.T, r *run, step int) (*schedule.Batch, error) {

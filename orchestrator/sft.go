@@ -11,6 +11,7 @@ import (
 
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -77,18 +78,8 @@ func (o *sft) Batch(ctx context.Context, at At) (*Batch, error) {
 func (o *sft) Trained(context.Context, int32, bool) {}
 
 // Report implements Objective.
-func (o *sft) Report(record map[string]float64, b *Batch, m trainer.Metrics) {
-	nll, tokens := 0.0, 0
-	for _, u := range m.Samples {
-		for k, a := range u.Advantages {
-			if a != 0 {
-				nll -= float64(u.OldLogprobs[k])
-				tokens++
-			}
-		}
-	}
-	record["sft/loss"], record["tokens/learned"] = nll/max(1, float64(tokens)), float64(tokens)
-	record["sft/conversations"], record["sft/epoch"] = float64(b.Finished), float64(b.Dealt[0])/float64(len(o.train))
+func (o *sft) Report(b *Batch, m trainer.Metrics, f report.Facts) report.Step {
+	return report.DescribeSFT(b.Finished, float64(b.Dealt[0])/float64(len(o.train)), m, f)
 }
 
 // Evaluates implements Objective.
@@ -125,12 +116,12 @@ func (o *sft) next(ctx context.Context, from At) (groups []trajectory.Group, end
 }
 
 // Evaluate implements Objective: it computes the loss of the held-out conversations, the mean over their response tokens.
-func (o *sft) Evaluate(ctx context.Context, name string, step int, _ bool) (Evaluation, error) {
+func (o *sft) Evaluate(ctx context.Context, name string, step int, _ bool) (report.Evaluation, error) {
 	start := time.Now()
 	samples := samplesOf(o.eval)
 	scores, err := o.found.Scorer.Score(ctx, samples, 1)
 	if err != nil {
-		return Evaluation{}, fmt.Errorf("orchestrator: evaluation %s: %w", name, err)
+		return report.Evaluation{}, fmt.Errorf("orchestrator: evaluation %s: %w", name, err)
 	}
 	nll, tokens := 0.0, 0
 	for i, s := range samples {
@@ -142,7 +133,7 @@ func (o *sft) Evaluate(ctx context.Context, name string, step int, _ bool) (Eval
 		}
 	}
 	loss := nll / float64(tokens)
-	return Evaluation{Name: name, Step: step, Tasks: len(o.eval), Loss: &loss, Parts: map[string]float64{}, Seconds: time.Since(start).Seconds()}, nil
+	return report.Evaluation{Name: name, Step: step, Tasks: len(o.eval), Loss: &loss, Parts: map[string]float64{}, Seconds: time.Since(start).Seconds()}, nil
 }
 
 func samplesOf(all []*trajectory.Trajectory) (out []*trajectory.Sample) {

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/algorithms"
-	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/internal/panics"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/processes"
+	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
@@ -35,23 +35,6 @@ func (o Options) launch() processes.Launch {
 	return processes.Launch{Ranks: o.Ranks, Arguments: o.Arguments, ErrOut: o.ErrOut}
 }
 
-// Summary is summary.json.
-type Summary struct {
-	Job             string             `json:"job"`
-	Steps           int                `json:"steps"`
-	Seconds         float64            `json:"seconds"`        // from the first rollout to the last evaluation
-	Reward          map[string]float64 `json:"reward"`         // mean of the first and of the last three steps
-	Loss            map[string]float64 `json:"loss,omitempty"` // supervised fine-tuning: mean of the first and of the last three steps, eval_before and eval_after
-	Eval            map[string]float64 `json:"eval"`           // mean reward before and after; tool_off: share of right answers without tools
-	TokensPerSecond map[string]float64 `json:"tokens_per_second"`
-	Trajectories    map[string]int     `json:"trajectories"`
-	MismatchMax     float64            `json:"mismatch_max"`      // largest |trainer's - engine's| logprob of a sampled token
-	Skipped         int                `json:"skipped,omitempty"` // steps whose update was passed over, see trainer.on_nonfinite
-	Errors          map[string]int     `json:"errors,omitempty"`  // by origin: trajectories that failed, tool calls that broke
-	Best            *Best              `json:"best,omitempty"`    // evaluation; nil without one
-	Stopped         string             `json:"stopped,omitempty"` // why the run ended before trainer.steps
-}
-
 // learner is what a run needs of policy.Trainer.
 type learner interface {
 	Step(ctx context.Context, b trainer.Batch) (trainer.Metrics, error)
@@ -67,23 +50,22 @@ var _ learner = (*trainer.Trainer)(nil)
 // run is one training run.
 type run struct {
 	*session
-	options     Options
-	folder      *runfolder.Folder
-	algorithm   *algorithms.Algorithm
-	trainer     learner
-	ranks       *processes.Group
-	dealer      *data.Dealer // nil in supervised fine-tuning
-	objective   Objective
-	state       state
-	past        past
-	started     time.Time // of this process; zero outside the loop
-	resumedAt   int       // steps done before this process
-	halfway     bool      // the weights are those of a step whose end is not recorded: no state to save
-	stepSeconds float64   // spent on steps by this process
+	options   Options
+	folder    *runfolder.Folder
+	algorithm *algorithms.Algorithm
+	trainer   learner
+	ranks     *processes.Group
+	dealer    *data.Dealer // nil in supervised fine-tuning
+	objective Objective
+	state     state
+	past      past
+	started   time.Time // of this process; zero outside the loop
+	halfway   bool      // the weights are those of a step whose end is not recorded: no state to save
+	progress  report.Progress
 }
 
 // Train runs a job to its end, or to an interruption: then it saves what it has and returns ErrInterrupted.
-func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum Summary, err error) {
+func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum report.Summary, err error) {
 	if err := j.TrainingErrors(); err != nil {
 		return sum, err
 	}
@@ -167,7 +149,7 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 	if err := t.folder.Identify(j.Name); err != nil {
 		return err
 	}
-	t.weights.run = t.folder.Name
+	t.weights.Run = t.folder.Name
 	if err := t.ranks.Join(ctx, t.options.launch()); err != nil {
 		return err
 	}
@@ -187,6 +169,9 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 	}
 	t.job = j
 	if err := t.session.open(ctx, weights); err != nil {
+		return err
+	}
+	if err := t.weights.Trainable(); err != nil {
 		return err
 	}
 	t.session.ranks = t.ranks
@@ -213,7 +198,7 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 			return err
 		}
 	}
-	if err := t.begin(ctx, t.state.Version); err != nil {
+	if err := t.weights.Begin(ctx, t.state.Version); err != nil {
 		return err
 	}
 	if err := t.recover(ctx); err != nil {
@@ -280,7 +265,7 @@ func (t *run) loop(ctx context.Context) error {
 		t.say("note: %s", note)
 	}
 	t.sayNotes()
-	t.started, t.resumedAt = time.Now(), t.state.Step
+	t.started = time.Now()
 	err := t.steps(ctx)
 	t.objective.Stop()
 	if left := leftOver(t.rollout.Tools); left != "" {
@@ -354,7 +339,7 @@ func (t *run) steps(ctx context.Context) error {
 // evaluateStep runs the evaluation that eval.every wants at this step, if any. The end of a run has its own.
 func (t *run) evaluateStep(ctx context.Context) error {
 	n, step := t.job.Eval.Every, t.state.Step
-	if n == 0 || step == 0 || step%n != 0 || step >= t.job.Trainer.Steps || t.state.evaluated("after", step) || t.past.evals[evaluationKey(Evaluation{Name: "after", Step: step})] {
+	if n == 0 || step == 0 || step%n != 0 || step >= t.job.Trainer.Steps || t.state.Evaluations.Has("after", step) || t.past.evals[evaluationKey(report.Evaluation{Name: "after", Step: step})] {
 		return nil
 	}
 	return t.evaluate(ctx, fmt.Sprintf("step-%d", step), false)
@@ -366,7 +351,7 @@ func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
 	if !t.objective.Evaluates() {
 		return nil
 	}
-	if t.state.evaluated(name, t.state.Step) {
+	if t.state.Evaluations.Has(name, t.state.Step) {
 		return t.keepBest()
 	}
 	e, err := t.objective.Evaluate(ctx, name, t.state.Step, toolsOff)
@@ -376,37 +361,12 @@ func (t *run) evaluate(ctx context.Context, name string, toolsOff bool) error {
 	if err := t.folder.DB.AddEvaluation(ctx, e.Name, e.Step, e); err != nil {
 		return err
 	}
-	t.state.evaluation(e)
-	t.sayEvaluation(e)
+	t.state.Evaluations.Put(e)
+	for _, line := range e.Lines() {
+		t.say("%s", line)
+	}
 	if err := t.folder.Log(map[string]any{"step": e.Step, "eval": e}); err != nil {
 		return err
 	}
 	return t.keepBest()
-}
-
-// barrier is where the optimizer writes the parameters: no decode step of an engine that shares them reads them meanwhile.
-func (s *session) barrier(version *int32) func(context.Context, func(context.Context) error) error {
-	return func(ctx context.Context, write func(context.Context) error) error {
-		if s.engine == nil || !s.engine.Capabilities().SharedParameters {
-			if err := write(ctx); err != nil {
-				return err
-			}
-			*version++ // the engine gets the last one of a step, see push
-			return nil
-		}
-		apply := write
-		if s.mirror != nil {
-			apply = func(ctx context.Context) error {
-				if err := write(ctx); err != nil {
-					return err
-				}
-				return s.mirror.renew()
-			}
-		}
-		if err := s.engine.Update(ctx, engines.Weights{Version: *version + 1, Apply: apply}); err != nil {
-			return err
-		}
-		*version++
-		return nil
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trainer"
 )
@@ -24,7 +25,7 @@ func (t *run) step(ctx context.Context) error {
 // update trains a batch that was waited for since start.
 func (t *run) update(ctx context.Context, b *Batch, start time.Time) error {
 	j, step := t.job, b.Step
-	if err := t.rest(ctx); err != nil {
+	if err := t.weights.Rest(ctx); err != nil {
 		return err
 	}
 	if b.Rollouts != nil {
@@ -38,62 +39,51 @@ func (t *run) update(ctx context.Context, b *Batch, start time.Time) error {
 	if err != nil {
 		return err
 	}
-	t.weights.seconds = 0
-	if t.engine != nil && (t.state.Version != before || j.Engine.Sleep > 0) && !t.engine.Capabilities().SharedParameters {
-		if err := t.push(context.WithoutCancel(ctx), t.state.Version); err != nil {
+	t.weights.Seconds = 0
+	if e := t.weights.Engine(); e != nil && (t.state.Version != before || j.Engine.Sleep > 0) && !e.Capabilities().SharedParameters {
+		if err := t.weights.Push(context.WithoutCancel(ctx), t.state.Version); err != nil {
 			return err
 		}
 	}
 	t.objective.Trained(ctx, t.state.Version, step+1 < j.Trainer.Steps)
-	record := t.report(b, m, time.Since(start))
-	t.objective.Report(record, b, m)
+	record := t.objective.Report(b, m, report.Facts{Version: t.state.Version, Whole: time.Since(start), Elapsed: t.elapsed(), Sync: t.weights.Seconds})
 	t.state.Dealt = b.Dealt
-	if loss, ok := record["sft/loss"]; ok && skipped == nil {
-		t.state.Losses = append(t.state.Losses, loss)
+	if record.SFT != nil && skipped == nil {
+		t.state.Losses = append(t.state.Losses, record.SFT.Loss)
 	}
 	return t.finish(ctx, record, m, b.Finished, skipped)
 }
 
-// report is the metrics of a step that every objective has.
-func (t *run) report(b *Batch, m trainer.Metrics, whole time.Duration) map[string]float64 {
-	if b.Rollouts != nil {
-		return t.describe(b.Rollouts, b.Rewards, m, b.Waited, whole)
-	}
-	return map[string]float64{
-		"tokens/packed": float64(m.PackedTokens), "tokens/unpacked": float64(m.UnpackedTokens), "tokens/train_per_second": float64(m.UnpackedTokens) / whole.Seconds(),
-		"seconds/train": whole.Seconds(), "seconds/step": whole.Seconds(), "seconds/elapsed": t.state.Seconds + time.Since(t.started).Seconds(),
-		"update/loss": m.Loss, "update/grad_norm": m.GradNorm, "update/learning_rate": m.LearningRate, "update/entropy": m.Entropy,
-		"update/policy_version": float64(t.state.Version),
-	}
-}
-
 // finish records a step that was taken or skipped.
-func (t *run) finish(ctx context.Context, record map[string]float64, m trainer.Metrics, finished int, skipped error) error {
+func (t *run) finish(ctx context.Context, record report.Step, m trainer.Metrics, finished int, skipped error) error {
 	step := t.state.Step
 	if skipped != nil {
-		record["update/skipped"] = 1
+		record.Update.Skipped = 1
 	}
-	record, logged, note := t.past.stored(step, record)
+	metrics, logged, note := t.past.stored(step, record.Map())
 	if note != "" {
 		t.note(note)
+	}
+	if t.past.steps[step] != nil { // it is told as it was when it was first done
+		record = report.FromMap(metrics)
 	}
 	var updates []store.Update
 	for _, u := range m.Samples {
 		updates = append(updates, store.Update{TrajectoryID: u.Trajectory, Sample: u.Sample, Step: step, OldLogprobs: u.OldLogprobs, Advantages: u.Advantages})
 	}
-	if err := t.folder.DB.AddStep(context.WithoutCancel(ctx), step, record, updates); err != nil {
+	if err := t.folder.DB.AddStep(context.WithoutCancel(ctx), step, metrics, updates); err != nil {
 		return err
 	}
 	t.state.add(record, finished)
 	t.halfway = false
 	line := map[string]any{"step": step}
-	for k, v := range record {
+	for k, v := range metrics {
 		if !math.IsNaN(v) && !math.IsInf(v, 0) {
 			line[k] = v
 		}
 	}
 	t.sayNotes()
-	t.progress(record)
+	t.say("%s", t.progress.Line(record, t.state.Step, t.job.Trainer.Steps, t.job.Rollout.Overlaps()))
 	if skipped != nil {
 		line["skipped"] = skipped.Error()
 		t.say("skipped      %s", skipped)

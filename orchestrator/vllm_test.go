@@ -206,7 +206,7 @@ func sameOnTheLocalEngine(t *testing.T, want []*trajectory.Trajectory, loss floa
 	updates, err := s.trainer(a, &version)
 	require.NoError(t, err)
 	defer updates.Close()
-	r := replay{s.engine.(*local.Engine), map[string][]int32{}, map[string]trajectory.FinishReason{}}
+	r := replay{s.weights.Engine().(*local.Engine), map[string][]int32{}, map[string]trajectory.FinishReason{}}
 	byID := map[string]*trajectory.Trajectory{}
 	for _, tr := range want {
 		byID[tr.ID] = tr

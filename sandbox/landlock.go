@@ -18,7 +18,7 @@ import (
 // landlockABI is the first version of landlock that keeps signals and abstract sockets within the sandbox (Linux 6.12).
 const landlockABI = 6
 
-// openLandlock opens the fallback. What it does not do, beside what docs/tools.md says: a program shares the machine's process table,
+// openLandlock opens the fallback. What it does not do, beside what docs/sandbox.md says: a program shares the machine's process table,
 // whose other processes it cannot signal, look into or list, and its limit of processes is counted over the user; there is no bound on
 // the disk but the watch.
 func openLandlock(ctx context.Context) (*Sandbox, error) {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The table of kinds of agents in docs/tools.md: each job examples/agents_KIND.yaml, and the same with shuffled rewards. A cell is the
+# The table of kinds of agents in docs/results/agents.md: each job examples/agents_KIND.yaml, and the same with shuffled rewards. A cell is the
 # mean reward of the first three steps and of the last three; the curve goes to CURVES where that is set. tool_call is examples/tiny.yaml;
 # custom_go is examples/custom/agent.yaml, which bin/custom runs (CUSTOM is another one).
 #   scripts/agents_table.sh [BINARY [KIND...]]     SEED (1) is what is run. A run takes less than a minute.

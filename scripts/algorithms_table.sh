@@ -1,5 +1,5 @@
 #!/bin/sh
-# The table of docs/algorithms.md: each algorithm trains examples/tiny.yaml on three seeds. A cell is the first step at which
+# The table of docs/results/algorithms.md: each algorithm trains examples/tiny.yaml on three seeds. A cell is the first step at which
 # the mean reward of three steps in a row reaches the threshold, "-" where it does not within the steps, and in brackets the
 # mean of the last three steps.
 #   scripts/algorithms_table.sh [BINARY [FIRST [LAST]]]    rows FIRST to LAST of the list below, all by default

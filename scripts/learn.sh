@@ -1,6 +1,6 @@
 #!/bin/sh
-# learn.sh masksearch | code: train the job for SEEDS (default 1) and its control, and write docs/results_NAME.md and the curves in
-# docs/curves. A run of masksearch or code takes about ten minutes on two idle cores.
+# learn.sh masksearch | code: train the job for SEEDS (default 1) and its control, and write docs/results/NAME.md and the curves in
+# docs/results/curves. A run of masksearch or code takes about ten minutes on two idle cores.
 # ONLY=seeds or ONLY=control runs a part; what ran before is taken from runs/learn.
 set -eu
 cd "$(dirname "$0")/.."
@@ -26,7 +26,7 @@ train() { # train RUN ARGS...
     exit 1
   }
   git rev-parse --short HEAD >"$out/$run/commit"
-  cp "$out/$run/metrics.jsonl" "docs/curves/$run.jsonl"
+  cp "$out/$run/metrics.jsonl" "docs/results/curves/$run.jsonl"
 }
 mkdir -p "$out"
 if test "${ONLY:-seeds}" = seeds; then
@@ -34,5 +34,5 @@ if test "${ONLY:-seeds}" = seeds; then
 fi
 if test "${ONLY:-control}" = control; then train "$name-control" --set "$control"; fi
 if test "$name" = masksearch; then go run ./examples/generate/masksearch -chance >"$out/$name.chance"; fi
-python3 scripts/learn_table.py "$name" "$control" "$out" >"docs/results_$name.md"
-cat "docs/results_$name.md"
+python3 scripts/learn_table.py "$name" "$control" "$out" >"docs/results/$name.md"
+cat "docs/results/$name.md"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Rolls out for AGENTFLY_SOAK_MINUTES (60) through the real client, Rollout and store against two servers that fail one
 # completion in twenty, while one trajectory in ten is cancelled. Prints a table with a row a minute and writes it to SOAK_OUT
-# (docs/soak.md between its markers if not given); fails when the last third of the rows needs over 10% more memory, goroutines
+# (docs/results/soak.md between its markers if not given); fails when the last third of the rows needs over 10% more memory, goroutines
 # or open files than the first, when a trajectory failed, or when the store does not hold exactly the finished ones. Needs about a twentieth of a core.
 set -eu
 cd "$(dirname "$0")/.."
@@ -25,6 +25,6 @@ cat "$work/result"
 if test -n "${SOAK_OUT:-}"; then
   cp "$work/result" "$SOAK_OUT"
 else
-  PYTHONPATH=scripts python3 -c 'import sys, bench_table; bench_table.write_between("docs/soak.md", "soak", open(sys.argv[1]).read().rstrip())' "$work/result"
+  PYTHONPATH=scripts python3 -c 'import sys, bench_table; bench_table.write_between("docs/results/soak.md", "soak", open(sys.argv[1]).read().rstrip())' "$work/result"
 fi
 exit $status

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The runs that take longer than a test may: five seeds of the main job, which must reach 0.95 of the held-out tasks, its
-# control with shuffled rewards, which must not improve, and the two-step job. Prints one row a run; docs/results.md holds
+# control with shuffled rewards, which must not improve, and the two-step job. Prints one row a run; docs/results/calculator.md holds
 # the rows with commit and machine.
 #
 # KINDS="native avx2" runs the main job and its control also as on a processor without AVX-512, see docs/performance.md.

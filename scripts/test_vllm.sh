@@ -17,7 +17,7 @@ log=$(mktemp) && trap 'rm -f "$log" "$log.jobs"' EXIT
 status=0
 # The two side by side: most of the time a server of one of them starts, which keeps one core busy.
 go test -count=1 -timeout 20m -v -run Real "$@" ./engines/vllm/ >"$log" 2>&1 &
-scripts/torchgo test -count=1 -timeout 20m -v -run Real "$@" ./orchestrator/ >"$log.jobs" 2>&1 || status=$?
+scripts/torchgo test -count=1 -timeout 20m -v -run Real "$@" ./orchestrator/ ./orchestrator/weights/ >"$log.jobs" 2>&1 || status=$?
 wait $! || status=$?
 cat "$log.jobs" >>"$log"
 grep -E '^    real' "$log" || true

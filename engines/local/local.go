@@ -130,7 +130,7 @@ func start(cache stepper, vocab int, o Options) *Engine {
 
 // Capabilities implements engines.Engine.
 func (e *Engine) Capabilities() engines.Capabilities {
-	return engines.Capabilities{TokenIDs: true, SharedParameters: true, BatchInvariant: true, MaxModelLen: e.options.MaxModelLen}
+	return engines.Capabilities{TokenIDs: true, WeightUpdates: true, SharedParameters: true, BatchInvariant: true, MaxModelLen: e.options.MaxModelLen}
 }
 
 // Stats returns a snapshot as of the last step.

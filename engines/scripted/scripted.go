@@ -70,7 +70,7 @@ func (e *Engine) Requests() []engines.Request {
 
 // Capabilities implements engines.Engine.
 func (e *Engine) Capabilities() engines.Capabilities {
-	return engines.Capabilities{TokenIDs: true, SharedParameters: true, BatchInvariant: true, MaxModelLen: e.options.MaxModelLen}
+	return engines.Capabilities{TokenIDs: true, WeightUpdates: true, SharedParameters: true, BatchInvariant: true, MaxModelLen: e.options.MaxModelLen}
 }
 
 // Generate implements engines.Engine.

@@ -28,6 +28,24 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+// frozen is an engine that samples with its own weights alone.
+type frozen struct{ *Engine }
+
+func (f frozen) Capabilities() engines.Capabilities {
+	c := f.Engine.Capabilities()
+	c.WeightUpdates, c.SharedParameters = false, false
+	return c
+}
+
+func (frozen) Update(context.Context, engines.Weights) error { return errors.New("frozen") }
+
+func TestConformanceWithoutUpdates(t *testing.T) {
+	enginetest.Run(t, func(*testing.T) enginetest.Subject {
+		e := New(Options{Respond: Model(5000), Delay: 5 * time.Millisecond, MaxModelLen: 600, Version: 3, Decode: letters})
+		return enginetest.Subject{Engine: frozen{e}, Vocab: 5000, Version: 3, Decode: letters}
+	})
+}
+
 func request(session string, maxTokens int, stopIDs ...int32) engines.Request {
 	return engines.Request{
 		ID: "r", Session: session, Prompt: []int32{1, 2},

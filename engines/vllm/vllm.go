@@ -216,7 +216,7 @@ func (e *Engine) Summary() string {
 
 // Capabilities implements engines.Engine.
 func (e *Engine) Capabilities() engines.Capabilities {
-	return engines.Capabilities{TokenIDs: true, MaxModelLen: e.replicas[0].info().MaxModelLen}
+	return engines.Capabilities{TokenIDs: true, WeightUpdates: !e.options.Frozen, MaxModelLen: e.replicas[0].info().MaxModelLen}
 }
 
 // enter counts a request or an update, unless the engine is closed.

@@ -109,7 +109,7 @@ func confined(ctx context.Context, box Sandbox) Check {
 	case err != nil:
 		return Check{"sandbox", Optional, "the tools python and shell, code_tests and sandboxed files are refused: " + firstLine(err.Error()), "apt-get install bubblewrap util-linux mount"}
 	case kind != "bubblewrap":
-		return Check{"sandbox", Optional, kind + ", which holds less than bubblewrap (docs/tools.md)", "apt-get install bubblewrap util-linux mount"}
+		return Check{"sandbox", Optional, kind + ", which holds less than bubblewrap (docs/sandbox.md)", "apt-get install bubblewrap util-linux mount"}
 	}
 	return Check{"sandbox", OK, kind, ""}
 }

@@ -80,7 +80,7 @@ func TestEveryMissingPackageIsNamed(t *testing.T) {
 func TestSandboxIsTried(t *testing.T) {
 	for want, box := range map[string]doctor.Sandbox{
 		"bubblewrap": func(context.Context) (string, error) { return "bubblewrap", nil },
-		"landlock, which holds less than bubblewrap (docs/tools.md)": func(context.Context) (string, error) { return "landlock", nil },
+		"landlock, which holds less than bubblewrap (docs/sandbox.md)": func(context.Context) (string, error) { return "landlock", nil },
 		"the tools python and shell, code_tests and sandboxed files are refused: no user namespaces": func(context.Context) (string, error) {
 			return "", errors.New("no user namespaces")
 		},

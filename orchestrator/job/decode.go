@@ -190,6 +190,10 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, f reflect.StructField, pa
 	case reflect.Slice:
 		d.list(n, v, f, path)
 	case reflect.Map:
+		if v.Type().Elem().Kind() == reflect.Interface {
+			d.freeMap(n, v, path)
+			return
+		}
 		d.textMap(n, v, path)
 	default:
 		d.fail(n, "%s: the dialect has a field of type %s that cannot be read", path, v.Type())
@@ -246,6 +250,20 @@ func (d *decoder) textMap(n *yaml.Node, v reflect.Value, path string) {
 	out := map[string]string{}
 	d.mapping(n, path, func(key, value *yaml.Node) { out[key.Value] = d.text(value, path+"."+key.Value) })
 	v.Set(reflect.ValueOf(out))
+}
+
+// freeMap reads parameters that only who takes them knows.
+func (d *decoder) freeMap(n *yaml.Node, v reflect.Value, path string) {
+	if n.ShortTag() == "!!null" {
+		return
+	}
+	if n.Kind != yaml.MappingNode {
+		d.fail(n, "%s: %s, allowed is a mapping of parameters", path, kindName(n))
+		return
+	}
+	if out, ok := d.any(n, path, 0).(map[string]any); ok {
+		v.Set(reflect.ValueOf(out))
+	}
 }
 
 const maxDepth = 20

@@ -107,6 +107,9 @@ func (j *Job) free(v any, path string) *yaml.Node {
 	}
 	switch x := v.(type) {
 	case map[string]any:
+		if x == nil {
+			return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}
+		}
 		n := &yaml.Node{Kind: yaml.MappingNode}
 		keys := make([]string, 0, len(x))
 		for k := range x {
@@ -206,6 +209,9 @@ func typeSchema(t reflect.Type, f reflect.StructField, known *agents.Registry) m
 		}
 		return s
 	case reflect.Map:
+		if t.Elem().Kind() == reflect.Interface {
+			return map[string]any{"type": []string{"object", "null"}}
+		}
 		return map[string]any{"type": []string{"object", "null"}, "additionalProperties": map[string]any{"type": "string"}}
 	}
 	return scalarSchema(t, f, known)

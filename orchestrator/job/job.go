@@ -93,18 +93,19 @@ type Scratch struct {
 
 // Engine says who samples.
 type Engine struct {
-	Kind         string   `yaml:"kind" default:"local" enum:"local|vllm|openai" doc:"local: libtorch in this process; vllm: servers over HTTP; openai: any OpenAI-compatible chat endpoint, for rollout and eval only"`
-	CacheTokens  int      `yaml:"cache_tokens" default:"32768" min:"64" max:"100000000" unit:"tokens" doc:"local: size of the key/value cache"`
-	MaxSequences int      `yaml:"max_sequences" default:"128" min:"1" max:"4096" unit:"sequences" doc:"local: most that are decoded at once"`
-	DType        string   `yaml:"dtype" default:"auto" enum:"auto|float32|bfloat16" doc:"local: type of the matrices that sampling reads; auto: float32. bfloat16 is faster for a few sequences; correct for its logprobs with algorithm.correction"`
-	URLs         []string `yaml:"urls" doc:"vllm: the servers, replicas of one policy, such as http://127.0.0.1:8000; these or serve. openai: one endpoint with /v1 at the end"`
-	ServedModel  string   `yaml:"served_model" doc:"the model's name on the servers; empty: vLLM's first"`
-	APIKey       string   `yaml:"api_key" doc:"sent to the servers; write ${NAME}; empty with serve: a new one, which only the job knows"`
-	Weights      string   `yaml:"weights" default:"auto" enum:"auto|disk|lora|transfer|gloo|nccl" doc:"vllm: how new weights reach the servers: auto and disk: they reload a checkpoint; transfer: through shared memory; gloo, nccl: broadcast over a process group; lora: they load the adapter, of a job with model.lora"`
-	Tolerance    float64  `yaml:"tolerance" default:"0.001" above:"0" max:"10" unit:"nats" doc:"vllm: largest difference between a server's and the trainer's logprob of a probe token; an update beyond it stops the run"`
-	Folder       string   `yaml:"folder" doc:"vllm: where checkpoints for the servers are written, which they must see; empty: the system's temporary folder"`
-	Sleep        int      `yaml:"sleep" default:"0" min:"0" max:"2" doc:"vllm: the servers give their device's memory to the trainer between rollout and update: 1 keeps the weights in host memory, 2 drops them; 0: they do not"`
-	Serve        *Serve   `yaml:"serve" doc:"vllm: the job starts a server itself, starts it again when it dies, and stops it"`
+	Kind         string         `yaml:"kind" default:"local" doc:"local: libtorch in this process; vllm: servers over HTTP; openai: any OpenAI-compatible chat endpoint, for rollout and eval only; or a kind that the program registers, see docs/engines.md"`
+	Params       map[string]any `yaml:"params" doc:"of a kind that the program registers: parameters of its own. Beside them it takes folder, tolerance and sleep"`
+	CacheTokens  int            `yaml:"cache_tokens" default:"32768" min:"64" max:"100000000" unit:"tokens" doc:"local: size of the key/value cache"`
+	MaxSequences int            `yaml:"max_sequences" default:"128" min:"1" max:"4096" unit:"sequences" doc:"local: most that are decoded at once"`
+	DType        string         `yaml:"dtype" default:"auto" enum:"auto|float32|bfloat16" doc:"local: type of the matrices that sampling reads; auto: float32. bfloat16 is faster for a few sequences; correct for its logprobs with algorithm.correction"`
+	URLs         []string       `yaml:"urls" doc:"vllm: the servers, replicas of one policy, such as http://127.0.0.1:8000; these or serve. openai: one endpoint with /v1 at the end"`
+	ServedModel  string         `yaml:"served_model" doc:"the model's name on the servers; empty: vLLM's first"`
+	APIKey       string         `yaml:"api_key" doc:"sent to the servers; write ${NAME}; empty with serve: a new one, which only the job knows"`
+	Weights      string         `yaml:"weights" default:"auto" enum:"auto|disk|lora|transfer|gloo|nccl" doc:"vllm: how new weights reach the servers: auto and disk: they reload a checkpoint; transfer: through shared memory; gloo, nccl: broadcast over a process group; lora: they load the adapter, of a job with model.lora"`
+	Tolerance    float64        `yaml:"tolerance" default:"0.001" above:"0" max:"10" unit:"nats" doc:"vllm: largest difference between a server's and the trainer's logprob of a probe token; an update beyond it stops the run"`
+	Folder       string         `yaml:"folder" doc:"vllm: where checkpoints for the servers are written, which they must see; empty: the system's temporary folder"`
+	Sleep        int            `yaml:"sleep" default:"0" min:"0" max:"2" doc:"vllm: the servers give their device's memory to the trainer between rollout and update: 1 keeps the weights in host memory, 2 drops them; 0: they do not"`
+	Serve        *Serve         `yaml:"serve" doc:"vllm: the job starts a server itself, starts it again when it dies, and stops it"`
 }
 
 // Serve is a vLLM server that the job starts.
@@ -119,7 +120,7 @@ type Serve struct {
 
 // Agent is how the model is prompted and read.
 type Agent struct {
-	Kind            string `yaml:"kind" default:"tool_call" names:"kinds" doc:"prompt, call format, stop rule and observation format in one; see docs/tools.md"`
+	Kind            string `yaml:"kind" default:"tool_call" names:"kinds" doc:"prompt, call format, stop rule and observation format in one; see docs/agents.md"`
 	Format          string `yaml:"format" names:"formats" doc:"how a call is written, a format of the kind; empty: the first of these"`
 	Python          string `yaml:"python" doc:"custom: a Python file with functions that carry @agent: parse(completion) and observe(results), and where wanted instructions(tools) and stops()"`
 	System          string `yaml:"system" doc:"system prompt"`

@@ -380,6 +380,21 @@ func TestLoRA(t *testing.T) {
 	require.False(t, job.LoRA{}.On())
 }
 
+// An engine that a program registers has parameters of its own, which the copy of the job gives again, without what came from the environment.
+func TestParametersOfAnEngine(t *testing.T) {
+	const block = "engine: {kind: mine, folder: /w, sleep: 1, tolerance: 0.5, params: {url: \"http://${HOST}/\", sizes: [1, 2.5], deep: {on: true}}}\n"
+	j, err := parse(good+block, job.Options{Env: func(string) (string, bool) { return "h", true }})
+	require.NoError(t, err)
+	require.NoError(t, j.TrainingErrors())
+	want := map[string]any{"url": "http://h/", "sizes": []any{int64(1), 2.5}, "deep": map[string]any{"on": true}}
+	require.Equal(t, want, j.Engine.Params)
+	require.Contains(t, string(j.Source()), "${HOST}")
+	again, err := parse(string(j.Source()), job.Options{Env: func(string) (string, bool) { return "h", true }})
+	require.NoError(t, err, "the copy of the job, which says every default")
+	require.Equal(t, j.Engine, again.Engine)
+	require.Equal(t, string(j.Source()), string(again.Source()))
+}
+
 func TestEngines(t *testing.T) {
 	for text, want := range map[string]string{
 		"{kind: vllm}": "engine: kind vllm needs exactly one of urls and serve",
@@ -387,6 +402,11 @@ func TestEngines(t *testing.T) {
 		"{kind: openai, urls: [http://a]}":                        "engine: kind openai needs one url and served_model, and no serve",
 		"{urls: [http://a]}":                                      "engine.kind: local takes neither urls nor serve; did you mean vllm?",
 		"{sleep: 1}":                                              "engine.sleep: 1: only servers of kind vllm can sleep",
+		"{kind: mine, cache_tokens: 64}":                          `engine.cache_tokens: only the kinds local, openai, vllm take it; an engine of kind "mine" takes params: {…}; leave it out`,
+		"{kind: vlm, urls: [http://a]}":                           `engine.urls: only the kinds local, openai, vllm take it; an engine of kind "vlm" takes params: {…}; leave it out; nearest: vllm`,
+		"{kind: local, params: {speed: 3}}":                       "engine.params: they are for a kind of engine that the program registers; local has keys of its own",
+		"{kind: mine, params: [3]}":                               "engine.params: a list, allowed is a mapping of parameters",
+		"{kind: mine, parms: {}}":                                 `unknown key "parms" in engine`,
 		"{kind: vllm, urls: [http://a], sleep: 3}":                "engine.sleep: 3 is out of range",
 		"{kind: vllm, urls: [http://a], sleep: 2, weights: lora}": "engine.sleep: 2 drops the weights that an adapter comes on top of; use 1",
 		"{kind: vllm, serve: {restarts: -1}}":                     "engine.serve.restarts: -1 is out of range",

@@ -18,6 +18,7 @@ import (
 
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/engines"
 )
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
@@ -292,9 +293,10 @@ func (d *decoder) check(j *Job) {
 	case e.Kind == "local" && (len(e.URLs) > 0 || e.Serve != nil):
 		fail("engine.kind", "local takes neither urls nor serve; did you mean vllm?")
 	}
+	d.checkEngine(j.Engine, fail)
 	d.checkMode(j, fail)
 	d.checkAgent(j.Agent, fail)
-	if j.Engine.Sleep > 0 && j.Engine.Kind != "vllm" {
+	if j.Engine.Sleep > 0 && j.Engine.Kind != "vllm" && engines.BuiltIn(j.Engine.Kind) {
 		fail("engine.sleep", "%d: only servers of kind vllm can sleep", j.Engine.Sleep)
 	}
 	if j.Engine.Sleep == 2 && j.Engine.Weights == "lora" {
@@ -333,6 +335,29 @@ func (d *decoder) check(j *Job) {
 		fail("model.lora", "alpha and targets need a rank")
 	}
 	checkNames(j, fail)
+}
+
+// checkEngine refuses keys of the block engine that its kind does not read. Which kinds there are is known where the registry of engines is.
+func (d *decoder) checkEngine(e Engine, fail func(path, format string, args ...any)) {
+	if engines.BuiltIn(e.Kind) {
+		if len(e.Params) > 0 {
+			fail("engine.params", "they are for a kind of engine that the program registers; %s has keys of its own", e.Kind)
+		}
+		return
+	}
+	all := (*engines.Registry)(nil).Names()
+	var unset Engine // what a complete job says of the keys that nobody set
+	(&decoder{at: map[string]*yaml.Node{}}).defaults(&yaml.Node{}, reflect.ValueOf(&unset).Elem(), "engine", map[string]bool{})
+	given, left := reflect.ValueOf(e), reflect.ValueOf(unset)
+	for i := range given.NumField() {
+		key := keyOf(given.Type().Field(i))
+		if slices.Contains([]string{"kind", "params", "folder", "tolerance", "sleep"}, key) {
+			continue
+		}
+		if path := "engine." + key; !reflect.DeepEqual(given.Field(i).Interface(), left.Field(i).Interface()) {
+			fail(path, "only the kinds %s take it; an engine of kind %q takes params: {…}; leave it out%s", strings.Join(all, ", "), e.Kind, near(e.Kind, all))
+		}
+	}
 }
 
 // checkMode finds contradictions between the settings of how rollouts and updates overlap.

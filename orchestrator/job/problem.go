@@ -50,3 +50,6 @@ func Plain(err error, prefix string) string { return strings.TrimPrefix(err.Erro
 
 // Seconds is a duration that a job gives in seconds.
 func Seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// Overlaps tells whether rollouts go on beside updates.
+func (r Rollout) Overlaps() bool { return r.Mode == "async" || r.Oversample > 1 }

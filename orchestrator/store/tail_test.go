@@ -115,7 +115,7 @@ func TestTailTellsWhatWasWrittenInOrder(t *testing.T) {
 	require.Equal(t, []store.Event{store.StepEnded{Metrics: map[string]float64{}}}, eventsOf(follow(t, reader, got[0].Next, 1)))
 	r, err := s.Recover(ctx, 0)
 	require.NoError(t, err)
-	require.Equal(t, 4, r.Events, "two admissions, a drop and a batch; recovery reads nothing else")
+	require.Equal(t, 5, r.Events, "three admissions, a drop and a batch; recovery reads nothing else")
 }
 
 // Pages end anywhere: many rows and many events, in an order that changes.

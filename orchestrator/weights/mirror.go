@@ -1,4 +1,4 @@
-package orchestrator
+package weights
 
 import (
 	"fmt"

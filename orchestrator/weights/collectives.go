@@ -1,4 +1,4 @@
-package orchestrator
+package weights
 
 import (
 	"context"
@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/engines/vllm"
-	"github.com/agentfly/agentfly/orchestrator/job"
 )
 
 // groupTimeout is how long a server's worker may keep the trainer waiting in one broadcast.
@@ -48,20 +46,6 @@ func (c collectives) meetNCCL(world int) (vllm.Meeting, error) {
 		}
 		return ncclSender{g}, nil
 	}}, nil
-}
-
-// checkWeights refuses a way of moving weights that this machine lacks something for.
-func checkWeights(j *job.Job) error {
-	if j.Engine.Kind != "vllm" || j.Engine.Weights != "nccl" {
-		return nil
-	}
-	if j.Device == "cpu" {
-		return j.Fail("engine.weights", "nccl: the trainer is on the CPU (device: cpu), and NCCL sends from a CUDA device; use gloo, transfer or disk")
-	}
-	if _, err := cgo.NCCL(""); err != nil {
-		return j.Fail("engine.weights", "nccl: %s; use gloo, transfer or disk", strings.TrimPrefix(job.Plain(err, "cgo: "), "nccl: "))
-	}
-	return nil
 }
 
 func meetGloo(ctx context.Context, server string, world int) (vllm.Meeting, error) {

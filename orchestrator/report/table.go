@@ -1,4 +1,4 @@
-package orchestrator
+package report
 
 import (
 	"cmp"
@@ -9,7 +9,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -19,12 +18,12 @@ const mostLines = 50
 // noValue is the line of tasks without the field.
 const noValue = "(none)"
 
-// table scores the tasks by the values of the field eval.by; nothing where there is one value, or too many.
-func table(groups []trajectory.Group, j *job.Job) (by string, lines map[string]Score) {
+// table scores the tasks by the values of the field; nothing where there is one value, or too many.
+func (c Scoring) table(groups []trajectory.Group) (by string, lines map[string]Score) {
 	byValue := map[string][]trajectory.Group{}
 	for _, g := range groups {
 		value := noValue
-		if v, ok := g.Task.Fields[j.Eval.By]; ok && v != nil {
+		if v, ok := g.Task.Fields[c.By]; ok && v != nil {
 			value = fmt.Sprint(v)
 		}
 		byValue[value] = append(byValue[value], g)
@@ -34,9 +33,9 @@ func table(groups []trajectory.Group, j *job.Job) (by string, lines map[string]S
 	}
 	lines = map[string]Score{}
 	for value, some := range byValue {
-		lines[value] = scoreOf(some, j)
+		lines[value] = c.of(some)
 	}
-	return j.Eval.By, lines
+	return c.By, lines
 }
 
 // Table lays an evaluation out, a line for each value of the field and one for all. It is empty where the one line of
@@ -94,10 +93,11 @@ func aligned(rows [][]string) []string {
 	return out
 }
 
-// sayEvaluation prints an evaluation with its table.
-func (t *run) sayEvaluation(e Evaluation) {
-	t.say("evaluation   %s", e)
+// Lines are what a run says of an evaluation: one line and its table.
+func (e Evaluation) Lines() []string {
+	out := []string{"evaluation   " + e.String()}
 	for _, line := range e.Table() {
-		t.say("             %s", line)
+		out = append(out, "             "+line)
 	}
+	return out
 }

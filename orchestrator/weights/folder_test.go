@@ -1,4 +1,4 @@
-package orchestrator
+package weights
 
 import (
 	"fmt"
@@ -22,13 +22,14 @@ func TestWeightsOfAKilledJobAreRemoved(t *testing.T) {
 	mine := filepath.Base(strings.TrimSuffix(vllm.TempPattern("weights"), "*"))
 	left := filepath.Join(folder, strings.Replace(mine, fmt.Sprint(os.Getpid()), fmt.Sprint(dead.Process.Pid), 1)+"7")
 	require.NoError(t, os.MkdirAll(filepath.Join(left, "version-3"), 0o755))
-	s := session{job: &job.Job{Engine: job.Engine{Folder: folder}}}
-	require.NoError(t, s.makeWeightsFolder())
+	var notes []string
+	s := Sync{c: Config{Job: &job.Job{Engine: job.Engine{Folder: folder}}, Note: func(text string) { notes = append(notes, text) }}}
+	require.NoError(t, s.makeFolder())
 	require.NoDirExists(t, left)
-	require.Equal(t, []string{"removed what a killed run left: " + left}, s.notes)
-	require.DirExists(t, s.weights.folder)
-	require.Contains(t, filepath.Base(s.weights.folder), mine)
-	require.NoError(t, s.closeEngine())
+	require.Equal(t, []string{"removed what a killed run left: " + left}, notes)
+	require.DirExists(t, s.folder)
+	require.Contains(t, filepath.Base(s.folder), mine)
+	require.NoError(t, s.Close())
 	rest, err := os.ReadDir(folder)
 	require.NoError(t, err)
 	require.Empty(t, rest)

@@ -1,4 +1,4 @@
-package orchestrator
+package weights
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/engines/local"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/policy"
 )
 
 // What a job does that trains on a device: the engine reads a copy, which every update of the policy renews behind the
@@ -18,24 +19,26 @@ func TestTheEnginesCopyFollowsThePolicy(t *testing.T) {
 	if !cgo.Available() {
 		t.Skip("this test binary was built without the torch tag; make test runs it with libtorch")
 	}
-	j, err := job.Load("../examples/tiny.yaml")
+	p, err := policy.Load("../../examples/tiny/model", policy.Options{Device: "cpu"})
 	require.NoError(t, err)
-	s := newSession(j)
-	defer func() { require.NoError(t, s.Close()) }()
-	require.NoError(t, s.equip(t.Context(), prebuilt(t)))
-	require.NoError(t, s.open(t.Context(), ""))
-	require.Nil(t, s.mirror, "on the CPU the engine reads the policy's own weights")
-	require.NoError(t, s.engine.Close())
-	s.mirror, err = newMirror(s.policy.Model)
+	defer p.Close()
+	w := Sync{}
+	defer func() { require.NoError(t, w.Close()) }()
+	j, err := job.Load("../../examples/tiny.yaml", "device=cpu")
 	require.NoError(t, err)
-	s.engine, err = local.New(s.mirror.model, local.Options{CacheTokens: 256, MaxSequences: 2, MaxModelLen: 64, Decoder: s.policy.Tokenizer})
+	require.NoError(t, w.Open(t.Context(), Config{Job: j, Policy: p}))
+	require.Nil(t, w.mirror, "on the CPU the engine reads the policy's own weights")
+	require.NoError(t, w.engine.Close())
+	w.mirror, err = newMirror(p.Model)
+	require.NoError(t, err)
+	w.engine, err = local.New(w.mirror.model, local.Options{CacheTokens: 256, MaxSequences: 2, MaxModelLen: 64, Decoder: p.Tokenizer})
 	require.NoError(t, err)
 
-	name := s.policy.Model.Parameters()[0].Name
+	name := p.Model.Parameters()[0].Name
 	same := func() bool {
-		want, err := s.policy.Model.Parameter(name)
+		want, err := p.Model.Parameter(name)
 		require.NoError(t, err)
-		got, err := s.mirror.model.Parameter(name)
+		got, err := w.mirror.model.Parameter(name)
 		require.NoError(t, err)
 		for i := range want {
 			if want[i] != got[i] {
@@ -46,13 +49,13 @@ func TestTheEnginesCopyFollowsThePolicy(t *testing.T) {
 	}
 	require.True(t, same())
 	version := int32(0)
-	update := s.barrier(&version)
+	update := w.Barrier(&version)
 	broken := errors.New("no")
 	require.ErrorIs(t, update(context.Background(), func(context.Context) error { return broken }), broken)
 	require.Zero(t, version)
-	require.NoError(t, update(context.Background(), func(context.Context) error { return s.policy.Model.Init(99, 0.1) }))
+	require.NoError(t, update(context.Background(), func(context.Context) error { return p.Model.Init(99, 0.1) }))
 	require.Equal(t, int32(1), version)
 	require.True(t, same())
-	require.NoError(t, s.policy.Model.Init(100, 0.1))
+	require.NoError(t, p.Model.Init(100, 0.1))
 	require.False(t, same(), "the comparison can fail")
 }
