@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/trajectory"
@@ -203,7 +204,7 @@ func TestCheckpointsAreComparedFileByFile(t *testing.T) {
 	for _, dir := range []string{was, is} {
 		write(dir, "model.safetensors", "weights")
 		write(dir, "trainer/state.json", "{}")
-		write(dir, stateFile, dir) // holds times
+		write(dir, checkpoint.StateFile, dir) // holds times
 	}
 	require.NoError(t, sameFolders(was, is))
 	write(is, "model.safetensors", "weigths")

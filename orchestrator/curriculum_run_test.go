@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 )
@@ -42,7 +43,7 @@ func TestTheDealOfAnAsyncCurriculumFollowsFromTheLog(t *testing.T) {
 					break
 				}
 				require.ErrorIs(t, err, context.DeadlineExceeded)
-				var at state
+				var at checkpoint.State
 				require.NoError(t, json.Unmarshal(saved[max(0, r.state.Step-resumed%3)], &at))
 				require.NoError(t, r.folder.DB.Close())
 				require.NoError(t, r.folder.Metrics.Close())

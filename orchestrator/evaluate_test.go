@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/engines"
-	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
@@ -198,20 +196,4 @@ func TestStopAfter(t *testing.T) {
 	r.state.Step = 20
 	require.False(t, r.stalled(), "a recovered run knows later evaluations, which say nothing yet")
 	require.False(t, evaluatedRun(0, 0.5, 0.4, 0.3, 0.2).stalled())
-}
-
-func TestPruneKeepsTheBest(t *testing.T) {
-	r := evaluatedRun(0)
-	r.folder.Dir, r.job.Checkpoint.Keep = t.TempDir(), 1
-	for _, name := range []string{"step-10", "step-20", "step-30"} {
-		require.NoError(t, os.MkdirAll(filepath.Join(r.folder.Dir, "checkpoints", name), 0o755))
-	}
-	require.Empty(t, r.bestCheckpoint())
-	require.NoError(t, checkpoint.PointTo(filepath.Join(r.folder.Dir, "checkpoints", "best"), "step-10"))
-	require.NoError(t, r.prune("step-30"))
-	require.DirExists(t, filepath.Join(r.folder.Dir, "checkpoints", "step-10"))
-	require.NoDirExists(t, filepath.Join(r.folder.Dir, "checkpoints", "step-20"))
-	require.NoError(t, checkpoint.PointTo(filepath.Join(r.folder.Dir, "checkpoints", "best"), "step-30"))
-	require.NoError(t, r.prune("step-30"))
-	require.NoDirExists(t, filepath.Join(r.folder.Dir, "checkpoints", "step-10"))
 }

@@ -157,11 +157,11 @@ func TestTheBestCheckpointIsPointedToWhenTheRunGoesOn(t *testing.T) {
 	for _, name := range []string{"step-0", "step-20"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(r.folder.Dir, "checkpoints", name), 0o755))
 	}
-	require.NoError(t, checkpoint.PointTo(filepath.Join(r.folder.Dir, "checkpoints", "best"), "step-0"))
-	require.NoError(t, checkpoint.PointTo(filepath.Join(r.folder.Dir, "checkpoints", "last"), "step-20"))
+	require.NoError(t, os.Symlink("step-0", filepath.Join(r.folder.Checkpoints(), checkpoint.Best)))
+	require.NoError(t, os.Symlink("step-20", filepath.Join(r.folder.Checkpoints(), checkpoint.Last)))
 	require.Equal(t, 20, r.state.Step)
 	require.NoError(t, r.evaluateStep(t.Context()))
-	require.Equal(t, "step-20", r.bestCheckpoint())
+	require.Equal(t, "step-20", r.checkpoints().Target(checkpoint.Best))
 	require.NoDirExists(t, filepath.Join(r.folder.Dir, "checkpoints", "step-0"))
 }
 

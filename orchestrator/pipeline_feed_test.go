@@ -21,6 +21,7 @@ import (
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/engines/scripted"
+	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/orchestrator/store"
@@ -344,14 +345,14 @@ func TestALateTrajectoryFailsAloneAndIsNamed(t *testing.T) {
 }
 
 // goOn is a run that continues another's store from the state of a checkpoint.
-func goOn(t *testing.T, from *run, at state, settings job.Rollout, a algorithms.Config, steps int) (*run, *slowTrainer) {
+func goOn(t *testing.T, from *run, at checkpoint.State, settings job.Rollout, a algorithms.Config, steps int) (*run, *slowTrainer) {
 	r, trainer := napping(t, settings, a, steps)
 	continueAs(t, from, r, at)
 	return r, trainer
 }
 
 // continueAs makes r go on with what a run left, from the state of a checkpoint.
-func continueAs(t *testing.T, from, r *run, at state) {
+func continueAs(t *testing.T, from, r *run, at checkpoint.State) {
 	db, err := store.Open(storePath(t, from))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
@@ -416,9 +417,9 @@ func TestAnAsyncRunGoesOnWhereItEnded(t *testing.T) {
 func endsAnywhere(t *testing.T, m mode) {
 	const steps = 24
 	r, trainer := napping(t, m.settings, m.algorithm(), steps)
-	trained := map[int][]string{}        // by step
-	checkpoints := []state{{Version: 7}} // of every step
-	asked := map[string]int{}            // requests by id
+	trained := map[int][]string{}                   // by step
+	checkpoints := []checkpoint.State{{Version: 7}} // of every step
+	asked := map[string]int{}                       // requests by id
 	count := func(r *run) {
 		for _, q := range r.weights.Engine().(*scripted.Engine).Requests() {
 			asked[q.ID]++

@@ -88,8 +88,8 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 		t.release(err)
 		err = errors.Join(err, t.close())
 	}()
-	var last state
-	if _, err := last.load(dir); err != nil {
+	var last checkpoint.State
+	if _, err := last.Load(dir); err != nil {
 		return err
 	}
 	t.state.Data = last.Data
@@ -336,7 +336,7 @@ func sameFolders(was, is string) error {
 		}
 		names = append(names, files...)
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { return filepath.Base(name) == stateFile })
+	names = slices.DeleteFunc(names, func(name string) bool { return filepath.Base(name) == checkpoint.StateFile })
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		a, errA := os.ReadFile(filepath.Join(was, name))

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
@@ -71,7 +72,7 @@ func (t *run) recover(ctx context.Context) error {
 
 // recall sorts a log, and takes the evaluations and the time of what was done after the checkpoint into the state. What had begun begins
 // anew where tools keep state of their own.
-func recall(log *store.Recovery, folder *runfolder.Folder, state *state, dealer *data.Dealer, anew bool) (past, error) {
+func recall(log *store.Recovery, folder *runfolder.Folder, state *checkpoint.State, dealer *data.Dealer, anew bool) (past, error) {
 	p := past{
 		batches: map[int]store.Batch{}, steps: map[int]map[string]float64{}, logged: map[int]bool{}, log: log,
 		ended: map[string]*trajectory.Trajectory{}, begun: map[string]*trajectory.Trajectory{}, tasks: map[string]trajectory.Task{},
@@ -114,7 +115,7 @@ func recall(log *store.Recovery, folder *runfolder.Folder, state *state, dealer 
 }
 
 // evaluations takes over those that were done after the checkpoint.
-func (p *past) evaluations(folder *runfolder.Folder, state *state) error {
+func (p *past) evaluations(folder *runfolder.Folder, state *checkpoint.State) error {
 	all, err := folder.DB.Evaluations()
 	if err != nil {
 		return err
@@ -179,7 +180,7 @@ func (p *past) stored(step int, record map[string]float64) (_ map[string]float64
 
 // mendMetrics makes metrics.jsonl hold a line for each step and evaluation that was done, once: a process that is killed may
 // leave half a line, or none yet. Lines of steps that the store does not know are dropped, as these steps come again.
-func (p *past) mendMetrics(folder *runfolder.Folder, state *state) (note string, err error) {
+func (p *past) mendMetrics(folder *runfolder.Folder, state *checkpoint.State) (note string, err error) {
 	data, err := os.ReadFile(folder.MetricsFile())
 	if err != nil {
 		return "", fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
@@ -215,7 +216,7 @@ type metricsLine struct {
 
 // metricsLines are the lines of what was done, in order: those of the file, and those that it lacks. unknown are the steps
 // of the file that the store does not hold.
-func (p *past) metricsLines(data []byte, state *state) (lines []metricsLine, unknown []int, err error) {
+func (p *past) metricsLines(data []byte, state *checkpoint.State) (lines []metricsLine, unknown []int, err error) {
 	seen := map[string]bool{}
 	for line := range bytes.Lines(data) {
 		var m struct {

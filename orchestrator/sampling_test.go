@@ -12,6 +12,7 @@ import (
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
@@ -117,7 +118,7 @@ func TestDynamicSamplingRefillsInTheOrderOfTheData(t *testing.T) {
 	require.Equal(t, 4*at, stored, "what was dropped is stored too, once")
 
 	again := samplingRun(t, algorithms.Config{DynamicSampling: true}, 3, 4, questions(10), job.Data{}, only(odd))
-	again.state = state{Step: 2, Dealt: []int{17}}
+	again.state = checkpoint.State{Step: 2, Dealt: []int{17}}
 	b, err := stepOf(t, again, 2)
 	require.NoError(t, err)
 	require.Equal(t, dealt[17:17+len(b.All)], taskIDs(b.All), "a resumed run goes on where the data was")

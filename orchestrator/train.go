@@ -10,6 +10,7 @@ import (
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/internal/panics"
+	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/processes"
@@ -57,7 +58,7 @@ type run struct {
 	ranks     *processes.Group
 	dealer    *data.Dealer // nil in supervised fine-tuning
 	objective Objective
-	state     state
+	state     checkpoint.State
 	past      past
 	started   time.Time // of this process; zero outside the loop
 	halfway   bool      // the weights are those of a step whose end is not recorded: no state to save
@@ -155,7 +156,7 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 	}
 	from := ""
 	if t.options.Resume {
-		if from, err = t.state.load(t.folder.Dir); err != nil {
+		if from, err = t.state.Load(t.folder.Dir); err != nil {
 			return err
 		}
 	}
@@ -194,7 +195,7 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 	}
 	t.trainer = made
 	if from != "" {
-		if err := t.trainer.Load(filepath.Join(from, trainerFolder)); err != nil {
+		if err := t.trainer.Load(filepath.Join(from, checkpoint.TrainerFolder)); err != nil {
 			return err
 		}
 	}

@@ -74,7 +74,7 @@ func (t *run) finish(ctx context.Context, record report.Step, m trainer.Metrics,
 	if err := t.folder.DB.AddStep(context.WithoutCancel(ctx), step, metrics, updates); err != nil {
 		return err
 	}
-	t.state.add(record, finished)
+	t.state.Add(record, finished)
 	t.halfway = false
 	line := map[string]any{"step": step}
 	for k, v := range metrics {

@@ -25,6 +25,7 @@ import (
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/engines/local"
 	"github.com/agentfly/agentfly/engines/vllm"
+	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
@@ -369,7 +370,7 @@ func TestRealVLLMTrainsAdapters(t *testing.T) {
 	base, err := loadPolicy(j, "")
 	require.NoError(t, err)
 	defer base.Close()
-	require.NoError(t, base.LoadAdapter(filepath.Join(last, adapterFolder)))
+	require.NoError(t, base.LoadAdapter(filepath.Join(last, checkpoint.AdapterFolder)))
 	ids := []int32{5, 9, 7, 3, 11, 4, 8}
 	a, _, err := trainer.ScoreIDs(merged.Model, ids, 1)
 	require.NoError(t, err)

@@ -6,12 +6,13 @@ import (
 	"strconv"
 )
 
-// task is one line of the calculator's and the two-step data.
+// task is one line of the calculator's data.
 type task struct {
 	ID         string `json:"id"`
 	Question   string `json:"question"`
 	Answer     string `json:"answer"`
 	Kind       string `json:"kind"`
+	Story      string `json:"story"` // its place among the stories of the kind, such as gap-5; held-out ones are gap-held-1
 	Operator   string `json:"operator"`
 	Expression string `json:"expression"`
 }
@@ -60,15 +61,25 @@ func calculatorTask(r *rand.Rand, i int, held bool, p pool) task {
 	if k.operator == "-" && a < b {
 		a, b = b, a
 	}
-	text := tell(r, stories[r.IntN(len(stories))], c, strconv.Itoa(a), strconv.Itoa(b))
+	told := r.IntN(len(stories))
+	text := tell(r, stories[told], c, strconv.Itoa(a), strconv.Itoa(b))
 	return task{
 		ID:         fmt.Sprintf("%s-%03d", prefix, i),
 		Question:   text,
 		Answer:     strconv.Itoa(apply(k.operator, a, b)),
 		Kind:       k.name,
+		Story:      storyName(k.name, held, told),
 		Operator:   k.operator,
 		Expression: fmt.Sprintf("%d %s %d", a, k.operator, b),
 	}
+}
+
+// storyName names a story by its place, from 1; held-out stories have names of their own.
+func storyName(kind string, held bool, place int) string {
+	if held {
+		kind += "-held"
+	}
+	return fmt.Sprintf("%s-%d", kind, place+1)
 }
 
 // calculatorData returns the training and the held-out tasks; no question and no expression occurs twice.

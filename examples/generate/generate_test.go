@@ -101,6 +101,27 @@ func TestBalance(t *testing.T) {
 	}
 }
 
+// A story's name says which text a task has: equal names are one text, and others another one. No name of a held-out story
+// occurs in training.
+func TestStoriesHaveNames(t *testing.T) {
+	train, held := calculatorData(calculatorSeed)
+	for i, c := range []cast{trainCast, heldCast} {
+		words := regexp.MustCompile(`\b(` + strings.Join(append(append([]string{}, c.names...), c.things...), "|") + `)\b`)
+		texts, names := map[string]string{}, map[string]string{}
+		for _, task := range [][]task{train, held}[i] {
+			text := digits.ReplaceAllString(words.ReplaceAllString(task.Question, "@"), "#")
+			require.True(t, strings.HasPrefix(task.Story, task.Kind+"-"), task.Story)
+			require.Equal(t, i == 1, strings.Contains(task.Story, "held"), task.Story)
+			if texts[task.Story] == "" && names[text] == "" {
+				texts[task.Story], names[text] = text, task.Story
+			}
+			require.Equal(t, text, texts[task.Story])
+			require.Equal(t, task.Story, names[text])
+		}
+		require.Len(t, texts, []int{36, 18}[i])
+	}
+}
+
 // Held-out tasks share no number, no story and no thing or name with the training tasks or the worked examples.
 func TestHeldOut(t *testing.T) {
 	for name, d := range datasets() {

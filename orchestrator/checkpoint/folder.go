@@ -4,13 +4,101 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sort"
+	"strconv"
 	"strings"
 
 	"github.com/agentfly/agentfly/modelfile"
 )
 
-// PointTo makes link a symbolic link to name beside it, in one step.
-func PointTo(link, name string) error {
+// Names in a checkpoint's folder.
+const (
+	StateFile     = "run.json" // written last: a checkpoint that has it is complete
+	AdapterFolder = "adapter"  // PEFT's files, of a job with model.lora; the weights beside it are merged
+	TrainerFolder = "trainer"  // apart, because vLLM reads every safetensors file beside the model's
+)
+
+// Links in the folder of a run's checkpoints.
+const (
+	Last = "last" // the newest
+	Best = "best" // that of the best evaluation
+)
+
+// Folder is the folder of a run's checkpoints, of which the newest Keep and the best one stay.
+type Folder struct {
+	Dir  string
+	Keep int
+}
+
+// Name of the checkpoint after a step.
+func Name(step int) string { return "step-" + strconv.Itoa(step) }
+
+// Save writes the checkpoint of a state, all of it or nothing, and then points last to it. Until that moment the previous one is the last.
+// write writes weights and optimizer into a folder.
+func (f Folder) Save(state State, write func(dir string) error) error {
+	name := Name(state.Step)
+	err := modelfile.ReplaceDir(filepath.Join(f.Dir, name), func(dir string) error {
+		if err := write(dir); err != nil {
+			return err
+		}
+		var err error
+		if state.Files, err = Checksums(dir); err != nil {
+			return err
+		}
+		return modelfile.WriteJSON(filepath.Join(dir, StateFile), state)
+	})
+	if err == nil {
+		err = pointTo(filepath.Join(f.Dir, Last), name)
+	}
+	if err != nil {
+		return fmt.Errorf("orchestrator: checkpoint after step %d: %w", state.Step, err)
+	}
+	return f.prune(name)
+}
+
+// PointToBest points best to the checkpoint of a step. The one that was the best may go.
+func (f Folder) PointToBest(step int) error {
+	if err := pointTo(filepath.Join(f.Dir, Best), Name(step)); err != nil {
+		return fmt.Errorf("orchestrator: checkpoints/best: %w", err)
+	}
+	return f.prune(Name(step))
+}
+
+// Target is the checkpoint that a link points to; "" for none.
+func (f Folder) Target(link string) string {
+	name, err := os.Readlink(filepath.Join(f.Dir, link))
+	if err != nil {
+		return ""
+	}
+	return name
+}
+
+// prune removes all but the newest checkpoints.
+func (f Folder) prune(newest string) error {
+	entries, err := os.ReadDir(f.Dir)
+	if err != nil {
+		return fmt.Errorf("orchestrator: checkpoints: %w", err)
+	}
+	var steps []int
+	for _, e := range entries {
+		if n, err := strconv.Atoi(strings.TrimPrefix(e.Name(), "step-")); err == nil && strings.HasPrefix(e.Name(), "step-") {
+			steps = append(steps, n)
+		}
+	}
+	sort.Sort(sort.Reverse(sort.IntSlice(steps)))
+	best := f.Target(Best)
+	for _, n := range steps[min(len(steps), f.Keep):] {
+		if name := "step-" + strconv.Itoa(n); name != newest && name != best {
+			if err := os.RemoveAll(filepath.Join(f.Dir, name)); err != nil {
+				return fmt.Errorf("orchestrator: checkpoints: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// pointTo makes link a symbolic link to name beside it, in one step.
+func pointTo(link, name string) error {
 	if err := os.RemoveAll(link + ".new"); err != nil {
 		return err
 	}

@@ -11,14 +11,15 @@ import (
 
 // Dealer deals tasks: a seeded shuffle without replacement, anew for every epoch. With data.balance every value of that
 // field is a stratum of its own, and a step takes the same number of each. Several sources are one stratum, in which they
-// take turns as their weights say; each is dealt through epochs of its own. What is dealt at a position depends on the seed
-// and the position, and with a curriculum that learns from the run on its state, which is part of the checkpoint: a
-// resumed run is dealt the same tasks.
+// take turns as their weights say; each is dealt through epochs of its own. With data.spread the values of a field take turns
+// within each of these. What is dealt at a position depends on the seed and the position, and with a curriculum that learns
+// from the run on its state, which is part of the checkpoint: a resumed run is dealt the same tasks.
 type Dealer struct {
 	Strata     [][]trajectory.Task
 	seed       uint64
 	mix        *mixture    // of the sources; nil: there is one, or strata
 	curriculum *curriculum // nil: every epoch in a random order
+	spread     *spread     // nil: every epoch holds each task of the pool once
 }
 
 func NewDealer(data *Tasks, d job.Data, groups int, seed uint64) (*Dealer, error) {
@@ -41,6 +42,13 @@ func NewDealer(data *Tasks, d job.Data, groups int, seed uint64) (*Dealer, error
 			return nil, err
 		}
 		s.curriculum = curriculum
+	}
+	if d.Spread != "" {
+		spread, err := newSpread(data, d.Spread, s.pools(), seed)
+		if err != nil {
+			return nil, err
+		}
+		s.spread = spread
 	}
 	return s, nil
 }
@@ -178,6 +186,9 @@ func (s *Dealer) Task(stratum, at int) trajectory.Task {
 		pool, at = s.mix.place(at)
 	}
 	all := s.pools()[pool]
+	if s.spread != nil {
+		return all[s.spread.index(pool, at)]
+	}
 	if s.curriculum != nil {
 		return all[s.curriculum.index(pool, at)]
 	}

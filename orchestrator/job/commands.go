@@ -69,6 +69,9 @@ func (j *Job) supervisedErrors(fail func(path, format string, args ...any)) {
 	if j.Data.Balance != "" {
 		fail("data.balance", "sft deals conversations, not tasks; leave it out")
 	}
+	if j.Data.Spread != "" {
+		fail("data.spread", "sft deals conversations, not tasks; leave it out")
+	}
 	if j.Rollout.Temperature != 1 {
 		fail("rollout.temperature", "%v: sft learns the distribution at temperature 1; leave it out", j.Rollout.Temperature)
 	}

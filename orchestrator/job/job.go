@@ -150,6 +150,7 @@ type Data struct {
 	Eval    Sources           `yaml:"eval" doc:"held-out tasks, one file or several; none of them may be in train by content"`
 	Columns map[string]string `yaml:"columns" doc:"the file's names of prompt (a text or a list of messages), id and answer; with sft of messages"`
 	Balance string            `yaml:"balance" doc:"a field, or source: every step takes the same number of tasks of each of its values"`
+	Spread  string            `yaml:"spread" doc:"a field whose values are dealt in turn, within a source or a value of balance: none comes again before each of the others has come; empty: an epoch is all tasks in a random order"`
 	Success *float64          `yaml:"success" doc:"a trajectory succeeds with this reward or more, for pass@k and curricula; null: when its final answer equals the task's answer"`
 
 	Curriculum *Curriculum `yaml:"curriculum" doc:"in which order, and how often, tasks are dealt; null: every epoch in a random order of its own"`

@@ -178,6 +178,7 @@ func checkData(j *Job, fail func(path, format string, args ...any)) {
 	if j.SFT != nil && (len(j.Data.Train) > 1 || len(j.Data.Eval) > 1) {
 		fail("data", "sft learns from one file; leave the others out")
 	}
+	checkSpread(j.Data, fail)
 	switch c := j.Data.Curriculum; {
 	case c == nil:
 	case j.SFT != nil:
@@ -186,6 +187,17 @@ func checkData(j *Job, fail func(path, format string, args ...any)) {
 		fail("data.curriculum.field", "it names the number by which curriculum.by: difficulty orders the tasks, and nothing else; by is %s", c.By)
 	}
 	checkEval(j, fail)
+}
+
+// checkSpread refuses what would contradict the turns of data.spread.
+func checkSpread(d Data, fail func(path, format string, args ...any)) {
+	switch {
+	case d.Spread == "":
+	case d.Spread == d.Balance:
+		fail("data.spread", "%s is the field of data.balance: within one value of it there is no other to take turns with; name another field", d.Spread)
+	case d.Curriculum != nil:
+		fail("data.spread", "data.curriculum orders the epochs already; leave one of the two out")
+	}
 }
 
 func checkSources(path string, sources Sources, fail func(path, format string, args ...any)) {

@@ -1,0 +1,50 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/agentfly/agentfly/orchestrator/data"
+	"github.com/agentfly/agentfly/orchestrator/report"
+)
+
+// State is what a resumed run continues from, besides weights and optimizer.
+type State struct {
+	Step    int   `json:"step"`    // steps done
+	Version int32 `json:"version"` // policy version: optimizer steps that changed the weights
+	report.Totals
+	Data         map[string]string     `json:"data"`                     // SHA-256 of the data files
+	Dealt        []int                 `json:"dealt,omitempty"`          // tasks that each stratum of the data has dealt; nil: those of Step steps without refills
+	SkippedInRow int                   `json:"skipped_in_row,omitempty"` // up to the last step
+	Curriculum   *data.CurriculumState `json:"curriculum,omitempty"`
+	Files        map[string]string     `json:"files,omitempty"` // CRC-32C of each other file of the checkpoint
+}
+
+// Add counts a finished step.
+func (s *State) Add(r report.Step, finished int) {
+	s.Step++
+	s.Totals.Add(r, finished)
+}
+
+// Load reads the state of the last complete checkpoint of a run folder and returns the checkpoint's folder; "" when the
+// run had saved none yet.
+func (s *State) Load(dir string) (string, error) {
+	last := filepath.Join(dir, "checkpoints", "last")
+	data, err := os.ReadFile(filepath.Join(last, StateFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, s)
+	}
+	if err != nil {
+		return "", fmt.Errorf("orchestrator: %s: %w", filepath.Join(last, StateFile), err)
+	}
+	if last, err = filepath.EvalSymlinks(last); err != nil {
+		return "", err
+	}
+	return last, Verify(last, s.Files)
+}
