@@ -45,11 +45,11 @@ func (c jobCommands) validate(x *cli.Context) error {
 			return err
 		}
 	}
-	a, err := orchestrator.Algorithm(j, c.registries)
+	a, err := job.Algorithm(j, c.registries.Algorithms)
 	if err != nil {
 		return err
 	}
-	refused := orchestrator.Trainable(j, a)
+	refused := job.Trainable(j, a)
 	but := ""
 	if len(notRun) > 0 {
 		but = ", but not all of it was checked, because that runs what the job names:\n  " + strings.Join(notRun, "\n  ") +
@@ -84,14 +84,14 @@ func (c jobCommands) effective(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	a, err := orchestrator.Algorithm(j, c.registries)
+	a, err := job.Algorithm(j, c.registries.Algorithms)
 	if err != nil {
 		return err
 	}
-	if err := orchestrator.Trainable(j, a); err != nil { // no update is computed then
+	if err := job.Trainable(j, a); err != nil { // no update is computed then
 		return err
 	}
-	text := a.Describe() + orchestrator.DescribeRate(j, a)
+	text := a.Describe() + job.DescribeRate(j, a)
 	if j.SFT == nil {
 		text += schedule.Describe(j, a)
 	}

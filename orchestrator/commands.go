@@ -57,7 +57,7 @@ func (s *session) check(ctx context.Context, r Registries) (*algorithms.Algorith
 		add(err)
 	}
 	add(checkWeights(j))
-	algorithm, err := Algorithm(j, r)
+	algorithm, err := job.Algorithm(j, r.Algorithms)
 	add(err)
 	add(s.equip(ctx, r))
 	if len(lines) > 0 {
@@ -80,14 +80,6 @@ func checkWeights(j *job.Job) error {
 	return nil
 }
 
-// noRollouts refuses a job without tasks.
-func noRollouts(j *job.Job) error {
-	if j.SFT == nil {
-		return nil
-	}
-	return j.Fail("sft", "supervised fine-tuning has conversations and no tasks to sample; use the job that trains with rewards, with --model for this run's checkpoint")
-}
-
 // start makes everything that rollouts need, with the model at path; "" is the job's own.
 func (s *session) start(ctx context.Context, r Registries, path string, toolsOff bool) error {
 	if err := s.equip(ctx, r); err != nil {
@@ -104,11 +96,8 @@ func (s *session) start(ctx context.Context, r Registries, path string, toolsOff
 
 // Evaluate evaluates the job's held-out tasks with the model at path; "" is the job's own.
 func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Registries) (e report.Evaluation, err error) {
-	if err := noRollouts(j); err != nil {
+	if err := job.Evaluable(j); err != nil {
 		return e, err
-	}
-	if len(j.Data.Eval) == 0 {
-		return e, job.InputError(errors.New(j.Path() + ": data.eval is missing; name the held-out tasks"))
 	}
 	_, tasks, _, err := data.Read(j)
 	if err != nil {
@@ -126,11 +115,8 @@ func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Reg
 
 // Sample rolls out the tasks of the first steps of a job and hands each trajectory over as it ends, one at a time. Nothing is trained.
 func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registries, f func(*trajectory.Trajectory) error) (err error) {
-	if err := noRollouts(j); err != nil {
+	if err := job.Samplable(j); err != nil {
 		return err
-	}
-	if len(j.Data.Train) == 0 {
-		return job.InputError(errors.New(j.Path() + ": data.train is missing; name the tasks to sample"))
 	}
 	_, _, deal, err := data.Read(j)
 	if err != nil {

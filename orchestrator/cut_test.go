@@ -1,178 +1,20 @@
 package orchestrator
 
 import (
-	"context"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
-	"github.com/agentfly/agentfly/rewards"
-	"github.com/agentfly/agentfly/trajectory"
+	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 )
-
-// cutBy is a completion that a token limit ended.
-func cutBy(text string) (engines.Completion, error) {
-	return engines.Completion{TokenIDs: letters{}.Encode(text), FinishReason: trajectory.FinishLength}, nil
-}
-
-func TestACutCompletionIsNeitherACallNorAnAnswer(t *testing.T) {
-	for name, text := range map[string]string{
-		"a call":                   "<calculator>2+3</calculator> and so",
-		"an answer":                "<answer>5</answer> because",
-		"a call that is not whole": "<calculator>2+",
-		"text":                     "I think that",
-	} {
-		t.Run(name, func(t *testing.T) {
-			asked := 0
-			r := newRollout(t, func(engines.Request) (engines.Completion, error) { asked++; return cutBy(text) })
-			tr := r.Sample(t.Context(), rollout.Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"})
-			require.Empty(t, tr.Err)
-			require.Equal(t, trajectory.StopMaxTokens, tr.StopReason)
-			require.Equal(t, 1, asked)
-			require.Len(t, tr.Turns, 1)
-			turn := tr.Turns[0]
-			require.Empty(t, turn.Results)
-			require.False(t, turn.AnsweredThisTurn)
-			require.Empty(t, turn.FinalAnswer)
-			require.Zero(t, turn.ParseErrors)
-			require.Zero(t, tr.Reward)
-		})
-	}
-}
-
-// A format for which the whole completion is the answer must not take a fragment for one.
-func TestACutFragmentIsNoAnswerOfAWholeTextFormat(t *testing.T) {
-	r := newRollout(t, func(engines.Request) (engines.Completion, error) { return cutBy("5") })
-	var err error
-	r.Format, err = agents.NewFormat("hermes", r.Tools.Specs(), agents.FormatOptions{})
-	require.NoError(t, err)
-	tr := r.Sample(t.Context(), rollout.Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"})
-	require.Equal(t, trajectory.StopMaxTokens, tr.StopReason)
-	_, answered := tr.FinalAnswer()
-	require.Equal(t, -1, answered)
-	require.Zero(t, tr.Reward)
-}
-
-func TestWhatACutCompletionGetsIsASetting(t *testing.T) {
-	sample := func(cut string) *trajectory.Trajectory {
-		r := newRollout(t, func(engines.Request) (engines.Completion, error) { return cutBy("<answer>5</answer>") })
-		r.Cut = cut
-		r.Reward = constantReward(t, -1)
-		tr := r.Sample(t.Context(), rollout.Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"})
-		require.Empty(t, tr.Err)
-		return tr
-	}
-	for cut, want := range map[string]struct {
-		reward float64
-		stop   trajectory.StopReason
-		cut    bool
-	}{
-		"":                {-1, trajectory.StopMaxTokens, true},
-		rollout.CutScore:  {-1, trajectory.StopMaxTokens, true},
-		rollout.CutZero:   {0, trajectory.StopMaxTokens, true},
-		rollout.CutFilter: {-1, trajectory.StopMaxTokens, true},
-		rollout.CutParse:  {-1, trajectory.StopAnswer, false},
-	} {
-		tr := sample(cut)
-		require.Equal(t, want.reward, tr.Reward, cut)
-		require.Equal(t, want.stop, tr.StopReason, cut)
-		require.Equal(t, want.cut, tr.Cut(), cut)
-	}
-}
-
-func constantReward(t *testing.T, value float64) rewards.Reward {
-	sum, err := rewards.NewSum(time.Second, rewards.Weighted{Weight: 1, Reward: rewards.NewFunc("constant", func(context.Context, rewards.Input) (float64, error) { return value, nil })})
-	require.NoError(t, err)
-	return sum
-}
-
-// A run that an older version recorded goes on, and is replayed, as it was recorded: there the cut call ran.
-func TestARecordedTurnStaysWhatItWasRecordedAs(t *testing.T) {
-	call := func(r engines.Request) (engines.Completion, error) {
-		if strings.Contains(lastTurn(r), "<result>") {
-			return say("<answer>5</answer>")
-		}
-		return cutBy("<calculator>2+3</calculator>")
-	}
-	old := newRollout(t, call)
-	old.Cut = rollout.CutParse
-	at := rollout.Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"}
-	was := old.Sample(t.Context(), at)
-	require.Equal(t, trajectory.StopAnswer, was.StopReason)
-	for _, turns := range []int{1, 2} {
-		for _, again := range []bool{false, true} {
-			past := *was
-			past.Turns = was.Turns[:turns]
-			if turns == 1 {
-				past.StopReason = ""
-			}
-			r := newRollout(t, call)
-			r.Replay, r.Recovered = again, func(string) (*trajectory.Trajectory, bool) { return &past, false }
-			got := r.Sample(t.Context(), at)
-			require.Empty(t, got.Err)
-			require.Equal(t, was.StopReason, got.StopReason)
-			require.Equal(t, was.Samples[0].TokenIDs, got.Samples[0].TokenIDs)
-		}
-	}
-	none := newRollout(t, func(engines.Request) (engines.Completion, error) { return cutBy("hm") })
-	none.Cut = rollout.CutParse
-	was = none.Sample(t.Context(), at)
-	require.Equal(t, trajectory.StopNoAction, was.StopReason)
-	none.Cut, none.Replay, none.Recovered = rollout.CutScore, true, func(string) (*trajectory.Trajectory, bool) { return was, false }
-	require.Equal(t, trajectory.StopNoAction, none.Sample(t.Context(), at).StopReason)
-}
-
-// A turn that was recorded as cut, without its end, stays cut in a run that goes on with cut: parse: its call did not run, and what it
-// says is no answer. One that was recorded with cut: parse is what it was.
-func TestARecordedCutTurnStaysCut(t *testing.T) {
-	at := rollout.Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"}
-	for text, parsed := range map[string]trajectory.StopReason{
-		"<calculator>2+3</calculator> and so": "", "<answer>5</answer> because": trajectory.StopAnswer, "<calculator>2+3": "", "I think that": trajectory.StopNoAction,
-	} {
-		for _, before := range []string{rollout.CutScore, rollout.CutParse} {
-			for _, again := range []bool{false, true} {
-				script := func(r engines.Request) (engines.Completion, error) {
-					if strings.Contains(lastTurn(r), "<result>") {
-						return say("<answer>5</answer>")
-					}
-					return cutBy(text)
-				}
-				old := newRollout(t, script)
-				old.Cut = before
-				was := old.Sample(t.Context(), at)
-				require.Empty(t, was.Err)
-				if before == rollout.CutParse && parsed != "" {
-					require.Equal(t, parsed, was.StopReason)
-				}
-				past := *was
-				past.Turns = was.Turns[:1]
-				if !again {
-					past.StopReason = ""
-				}
-				r := newRollout(t, script)
-				r.Cut, r.Replay, r.Recovered = rollout.CutParse, again, func(string) (*trajectory.Trajectory, bool) { return &past, false }
-				got := r.Sample(t.Context(), at)
-				require.Empty(t, got.Err, "%s %s", text, before)
-				require.Equal(t, was.Samples[0].TokenIDs, got.Samples[0].TokenIDs, "%s %s", text, before)
-				require.Equal(t, len(was.Turns), len(got.Turns), "%s %s", text, before)
-				if before == rollout.CutParse || parsed != trajectory.StopNoAction { // of which nothing is recorded that tells the two apart
-					require.Equal(t, was.StopReason, got.StopReason, "%s %s", text, before)
-				}
-			}
-		}
-	}
-}
 
 // Overlong shaping counts the tokens that a completion cut by max_new_tokens has; only rollout.max_tokens is the limit of the penalty.
 func TestOverlongShapingOfACutCompletion(t *testing.T) {
-	r := newRollout(t, func(engines.Request) (engines.Completion, error) { return cutBy("hm") })
-	tr := r.Sample(t.Context(), rollout.Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"})
+	r := rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return rollouttest.SayCut("hm") })
+	tr := r.Sample(t.Context(), rollout.Place{Task: rollouttest.Task("sum", "2 and 3?", "5"), Phase: "train"})
 	w := &rollouts{sampler: r, algorithm: &algorithms.Algorithm{Overlong: algorithms.Overlong{Buffer: 100, Factor: 1}}}
 	w.shape(tr)
 	require.Zero(t, tr.RewardParts[overlongPart])

@@ -15,7 +15,7 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// distillation is on-policy distillation: the policy samples, the teacher scores what was sampled. See distillAlgorithm for the formula.
+// distillation is on-policy distillation: the policy samples, the teacher scores what was sampled. See job/algorithm_distill.go for the formula.
 type distillation struct {
 	*rl
 	teacher teacher

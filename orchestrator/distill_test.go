@@ -151,43 +151,6 @@ func (s *goneScorer) Score(ctx context.Context, _ []int32) ([]float32, error) {
 	return nil, ctx.Err()
 }
 
-func TestJobsOfDistillation(t *testing.T) {
-	head := "version: 1\nname: x\nmodel: {path: m}\n"
-	for name, c := range map[string]struct{ text, want string }{
-		"no teacher":  {"distill: {}\ndata: {train: a}", "x.yaml:4:10: distill.teacher: exactly one of path and urls is needed"},
-		"two":         {"distill: {teacher: {path: a, urls: [b]}}", "distill.teacher: exactly one of path and urls is needed"},
-		"and sft":     {"distill: {teacher: {path: a}}\nsft: {}", "x.yaml:4:10: distill: a job has one of sft and distill"},
-		"nobody":      {"rewards: [final_answer]\ncontrol: {shuffle_teacher: true}", "x.yaml:5:28: control.shuffle_teacher: there is no teacher without a block distill"},
-		"unknown key": {"distill: {teacher: {model: a}}", `unknown key "model" in distill.teacher; allowed: path, urls, served_model, api_key`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := job.Parse("x.yaml", []byte(head+c.text+"\n"), job.Options{})
-			require.ErrorContains(t, err, c.want)
-		})
-	}
-	for name, c := range map[string]struct{ text, want string }{
-		"temperature": {"rollout: {temperature: 0.5}", "x.yaml:6:24: rollout.temperature: 0.5: distill compares the distributions of policy and teacher at temperature 1; leave it out"},
-		"rewards":     {"control: {shuffle_rewards: true}", "x.yaml:6:28: control.shuffle_rewards: distill does not train on rewards; use shuffle_teacher"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			j, err := job.Parse("x.yaml", []byte(head+"distill: {teacher: {path: a}}\ndata: {train: a}\n"+c.text+"\n"), job.Options{})
-			require.NoError(t, err)
-			require.EqualError(t, j.TrainingErrors(), c.want)
-		})
-	}
-	for _, block := range []string{"advantage: grpo", "dynamic_sampling: true", "overlong: {buffer: 2, penalty: 1}", "kl: {coefficient: 1, in: reward}"} {
-		j, err := job.Parse("x.yaml", []byte(head+"distill: {teacher: {path: a}}\ndata: {train: a}\nalgorithm: {"+block+"}\n"), job.Options{})
-		require.NoError(t, err)
-		_, err = Algorithm(j, prebuilt(t))
-		require.ErrorContains(t, err, "the job has a block distill, whose advantage is the teacher's logprob minus the policy's; leave this out")
-	}
-	j, err := job.Parse("x.yaml", []byte(head+"distill: {teacher: {path: a}}\ndata: {train: a}\nalgorithm: {loss: reinforce}\n"), job.Options{})
-	require.NoError(t, err)
-	a, err := Algorithm(j, prebuilt(t))
-	require.NoError(t, err)
-	require.Contains(t, a.Describe(), "A_t = log p_teacher(t) - log p_sampling(t)")
-}
-
 // shortTeacher takes less than the policy, and refuses one token for good.
 type shortTeacher struct {
 	constantTeacher

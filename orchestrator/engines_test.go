@@ -10,6 +10,7 @@ import (
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/engines/scripted"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -43,18 +44,18 @@ func TestARegisteredEngineSamples(t *testing.T) {
 		}
 		return scripted.New(scripted.Options{
 			Respond: func(engines.Request) (engines.Completion, error) {
-				return engines.Completion{TokenIDs: append(s.Encode(p.Says), end)}, nil
+				return engines.Completion{TokenIDs: append(s.Encode(p.Says), rollouttest.End)}, nil
 			},
 			Decode: s.Decode, MaxModelLen: s.MaxContext,
 		}), nil
 	}))
-	setup := engines.Setup{Params: map[string]any{"says": "<answer>5</answer>"}, Encode: letters{}.Encode, Decode: decode, MaxContext: 4000}
-	r := newRollout(t, nil)
+	setup := engines.Setup{Params: map[string]any{"says": "<answer>5</answer>"}, Encode: rollouttest.Letters{}.Encode, Decode: rollouttest.Decode, MaxContext: 4000}
+	r := rollouttest.New(t, nil)
 	var err error
 	r.Engine, err = kinds.Make(t.Context(), "parrot", setup)
 	require.NoError(t, err)
 	defer r.Engine.Close()
-	tasks := []trajectory.Task{task("a", "2+3?", "5"), task("b", "2+2?", "4")}
+	tasks := []trajectory.Task{rollouttest.Task("a", "2+3?", "5"), rollouttest.Task("b", "2+2?", "4")}
 	e, err := evaluate(t.Context(), *r, nil, "before", 0, tasks, evalJob(job.Eval{Samples: 2, Temperature: 1}))
 	require.NoError(t, err)
 	require.Equal(t, 0.5, e.Reward)

@@ -15,6 +15,7 @@ import (
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/report"
+	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
@@ -26,19 +27,19 @@ func evalJob(e job.Eval) *job.Job {
 
 // The model answers right with the first so many samples of a task as its question says.
 func answersByIndex(r engines.Request) (engines.Completion, error) {
-	_, after, _ := strings.Cut(decode(r.Prompt), "user\n")
+	_, after, _ := strings.Cut(rollouttest.Decode(r.Prompt), "user\n")
 	n, _ := strconv.Atoi(after[:1])
-	switch i := index(r); {
+	switch i := rollouttest.Index(r); {
 	case strings.Contains(after, "gone") && i == 3:
 		return engines.Completion{}, errors.New("the engine is gone")
 	case i < n:
-		return say("<answer>1</answer>")
+		return rollouttest.Say("<answer>1</answer>")
 	}
-	return say("<answer>2</answer>")
+	return rollouttest.Say("<answer>2</answer>")
 }
 
 func held(id, question, source string) trajectory.Task {
-	q := task(id, question, "1")
+	q := rollouttest.Task(id, question, "1")
 	if source != "" {
 		q.Fields["source"] = source
 	}
@@ -46,7 +47,7 @@ func held(id, question, source string) trajectory.Task {
 }
 
 func TestAnEvaluationInNumbers(t *testing.T) {
-	r := newRollout(t, answersByIndex)
+	r := rollouttest.New(t, answersByIndex)
 	db, err := store.Open(filepath.Join(t.TempDir(), store.File))
 	require.NoError(t, err)
 	defer db.Close()
@@ -85,7 +86,7 @@ func TestAnEvaluationInNumbers(t *testing.T) {
 }
 
 func TestTheTableOfAnEvaluation(t *testing.T) {
-	r := newRollout(t, answersByIndex)
+	r := rollouttest.New(t, answersByIndex)
 	tasks := []trajectory.Task{held("a", "1 right?", ""), held("b", "0 right?", "")}
 	e, err := evaluate(t.Context(), *r, nil, "x", 0, tasks, evalJob(job.Eval{Samples: 1, By: "source"}))
 	require.NoError(t, err)
@@ -117,13 +118,13 @@ func TestSeedsOfEvaluations(t *testing.T) {
 	seeds := func(phase string) map[uint64]bool {
 		var mu sync.Mutex
 		out := map[uint64]bool{}
-		r := newRollout(t, func(r engines.Request) (engines.Completion, error) {
+		r := rollouttest.New(t, func(r engines.Request) (engines.Completion, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			out[r.Seed] = true
-			return say("<answer>1</answer>")
+			return rollouttest.Say("<answer>1</answer>")
 		})
-		tasks := []trajectory.Task{task("a", "a?", "1"), task("b", "b?", "1")}
+		tasks := []trajectory.Task{rollouttest.Task("a", "a?", "1"), rollouttest.Task("b", "b?", "1")}
 		if phase == "train" {
 			_, err := r.Groups(t.Context(), phase, 0, tasks, 8, nil)
 			require.NoError(t, err)
@@ -145,29 +146,29 @@ func TestSeedsOfEvaluations(t *testing.T) {
 }
 
 func TestAnEvaluationThatOnlyFailsIsAnError(t *testing.T) {
-	r := newRollout(t, func(engines.Request) (engines.Completion, error) { return engines.Completion{}, errors.New("gone") })
-	_, err := evaluate(t.Context(), *r, nil, "x", 0, []trajectory.Task{task("a", "a?", "1")}, evalJob(job.Eval{Samples: 3, Temperature: 1}))
+	r := rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return engines.Completion{}, errors.New("gone") })
+	_, err := evaluate(t.Context(), *r, nil, "x", 0, []trajectory.Task{rollouttest.Task("a", "a?", "1")}, evalJob(job.Eval{Samples: 3, Temperature: 1}))
 	require.ErrorContains(t, err, "orchestrator: evaluation x: every trajectory failed, the first with: ")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = evaluate(ctx, *r, nil, "x", 0, []trajectory.Task{task("a", "a?", "1")}, evalJob(job.Eval{Samples: 3, Temperature: 1}))
+	_, err = evaluate(ctx, *r, nil, "x", 0, []trajectory.Task{rollouttest.Task("a", "a?", "1")}, evalJob(job.Eval{Samples: 3, Temperature: 1}))
 	require.ErrorIs(t, err, context.Canceled)
 }
 
 // An evaluation of which too much failed would look like a bad policy: it stops the run as a step does.
 func TestAnEvaluationOfWhichTooMuchFailsIsAnError(t *testing.T) {
-	r := newRollout(t, func(q engines.Request) (engines.Completion, error) {
-		if index(q) > 0 {
+	r := rollouttest.New(t, func(q engines.Request) (engines.Completion, error) {
+		if rollouttest.Index(q) > 0 {
 			return engines.Completion{}, errors.New("gone")
 		}
-		return say("<answer>1</answer>")
+		return rollouttest.Say("<answer>1</answer>")
 	})
 	j := evalJob(job.Eval{Samples: 3, Temperature: 1})
 	j.Rollout.MaxFailed = 0.6
-	_, err := evaluate(t.Context(), *r, nil, "x", 0, []trajectory.Task{task("a", "a?", "1")}, j)
+	_, err := evaluate(t.Context(), *r, nil, "x", 0, []trajectory.Task{rollouttest.Task("a", "a?", "1")}, j)
 	require.EqualError(t, err, "orchestrator: evaluation x: 2 of 3 trajectories failed, more than rollout.max_failed (0.6); the first: engine: orchestrator: eval-x-0-0-1 turn 0: scripted: request eval-x-0-0-1-0: gone")
 	j.Rollout.MaxFailed = 0.7
-	e, err := evaluate(t.Context(), *r, nil, "x", 0, []trajectory.Task{task("a", "a?", "1")}, j)
+	e, err := evaluate(t.Context(), *r, nil, "x", 0, []trajectory.Task{rollouttest.Task("a", "a?", "1")}, j)
 	require.NoError(t, err)
 	require.Equal(t, 2, e.Failed)
 	require.Equal(t, map[string]int{"engine": 2}, e.Errors)

@@ -22,6 +22,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/report"
+	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
@@ -86,17 +87,17 @@ func TestAnEvaluationThatWasCutOffIsDoneWhenTheRunGoesOn(t *testing.T) {
 			if mode.Mode == "async" {
 				a = corrected
 			}
-			held := &data.Tasks{Tasks: []trajectory.Task{task("held0", "held0?", "1"), task("held1", "held1?", "1")}}
+			held := &data.Tasks{Tasks: []trajectory.Task{rollouttest.Task("held0", "held0?", "1"), rollouttest.Task("held1", "held1?", "1")}}
 			evaluates := func(r *run) { rlOf(r).held, r.job.Eval = held, job.Eval{Every: 2} }
 			r, _ := napping(t, mode, a, 6)
 			evaluates(r)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			r.rollout.Engine = heard{r.rollout.Engine, func(q engines.Request) {
+			r.rollout.Engine = rollouttest.OnRequest(r.rollout.Engine, func(q engines.Request) {
 				if strings.HasPrefix(q.ID, "eval-step-4-") {
 					cancel()
 				}
-			}}
+			})
 			require.ErrorIs(t, r.steps(ctx), context.Canceled)
 			rlOf(r).feed.Close()
 			require.Equal(t, 4, r.state.Step)
@@ -132,17 +133,6 @@ func TestAnEvaluationThatWasCutOffIsDoneWhenTheRunGoesOn(t *testing.T) {
 	}
 }
 
-// heard is an engine of which somebody hears the requests before they are answered.
-type heard struct {
-	engines.Engine
-	on func(q engines.Request)
-}
-
-func (h heard) Generate(ctx context.Context, q engines.Request) (engines.Completion, error) {
-	h.on(q)
-	return h.Engine.Generate(ctx, q)
-}
-
 func namesOf(all report.Evaluations) (names []string) {
 	for _, e := range all {
 		names = append(names, e.Name)
@@ -163,7 +153,7 @@ func TestStopAfterDoesNotDependOnTheOrderOfEvaluations(t *testing.T) {
 func TestTheBestCheckpointIsPointedToWhenTheRunGoesOn(t *testing.T) {
 	r := evaluatedRun(0, 0.5, 0.4, 0.7)
 	r.folder.Dir, r.job.Checkpoint.Best, r.job.Checkpoint.Keep = t.TempDir(), true, 1
-	r.objective = &rl{held: &data.Tasks{Tasks: []trajectory.Task{task("a", "a?", "1")}}}
+	r.objective = &rl{held: &data.Tasks{Tasks: []trajectory.Task{rollouttest.Task("a", "a?", "1")}}}
 	for _, name := range []string{"step-0", "step-20"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(r.folder.Dir, "checkpoints", name), 0o755))
 	}

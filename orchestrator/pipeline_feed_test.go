@@ -23,6 +23,7 @@ import (
 	"github.com/agentfly/agentfly/engines/scripted"
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trainer"
@@ -79,10 +80,10 @@ func nappingOn(t *testing.T, data job.Data, groups int, settings job.Rollout, a 
 	})
 	r := samplingRun(t, a, groups, 4, questions(20), data, func(q engines.Request) (engines.Completion, error) {
 		h := hashOf(q.Seed)
-		if h%5 > 1 && strings.Count(decode(q.Prompt), "<result>") < 4 {
-			return say(fmt.Sprintf("<nap>%d</nap>", h/5%8+1))
+		if h%5 > 1 && strings.Count(rollouttest.Decode(q.Prompt), "<result>") < 4 {
+			return rollouttest.Say(fmt.Sprintf("<nap>%d</nap>", h/5%8+1))
 		}
-		return say(fmt.Sprintf("<answer>%d</answer>", h/5%2))
+		return rollouttest.Say(fmt.Sprintf("<answer>%d</answer>", h/5%2))
 	})
 	settings.Groups, settings.GroupSize, settings.MaxFailed, settings.MaxTokens, settings.MaxRefills = groups, 4, 0.9, 1000, 3
 	r.job.Rollout, r.job.Trainer.Steps = settings, steps

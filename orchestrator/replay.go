@@ -37,7 +37,7 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 		defer func() { err = errors.Join(err, os.RemoveAll(output)) }()
 	}
 	j.Output = output
-	algorithm, err := Algorithm(j, r)
+	algorithm, err := job.Algorithm(j, r.Algorithms)
 	if err != nil {
 		return err
 	}
@@ -78,15 +78,10 @@ func recordedJob(dir string, from *store.Store, known *agents.Registry) (*job.Jo
 		return nil, job.InputError(fmt.Errorf("orchestrator: replay: the run in %s kept no log that could be replayed", dir))
 	}
 	j, err := job.Parse(path, text, job.Options{Agents: known})
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case j.SFT != nil:
-		return nil, j.Fail("sft", "supervised fine-tuning samples nothing that could be replayed; train it again with --output, and compare the checkpoints")
-	case j.Engine.Kind != "local":
-		return nil, j.Fail("engine.kind", "%s: only what the local engine sampled can be sampled again bit for bit", j.Engine.Kind)
 	}
-	return j, nil
+	return j, job.Replayable(j)
 }
 
 // replayed does the steps of the run from, whose last checkpoint is of the step saved.

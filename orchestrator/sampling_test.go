@@ -15,6 +15,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/store"
@@ -33,7 +34,7 @@ func samplingRun(t *testing.T, a algorithms.Config, groups, size int, tasks *dat
 	db, err := store.Open(filepath.Join(dir, store.File))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	r := &run{folder: &runfolder.Folder{Dir: dir, DB: db}, session: &session{job: j, rollout: *newRollout(t, respond)}, algorithm: resolved, dealer: deal}
+	r := &run{folder: &runfolder.Folder{Dir: dir, DB: db}, session: &session{job: j, rollout: *rollouttest.New(t, respond)}, algorithm: resolved, dealer: deal}
 	r.objective = &rl{job: j, algorithm: resolved, sampler: &r.rollout, dealer: deal}
 	r.objective.Prepare(r.found())
 	return r
@@ -56,7 +57,7 @@ func stepOf(t *testing.T, r *run, step int) (*schedule.Batch, error) {
 func questions(n int) *data.Tasks {
 	out := &data.Tasks{Path: "q"}
 	for i := range n {
-		q := task("q"+strconv.Itoa(i), "q"+strconv.Itoa(i)+"?", "1")
+		q := rollouttest.Task("q"+strconv.Itoa(i), "q"+strconv.Itoa(i)+"?", "1")
 		q.Fields["kind"] = []string{"a", "b"}[i%2]
 		out.Tasks = append(out.Tasks, q)
 	}
@@ -70,23 +71,16 @@ func taskIDs(groups []trajectory.Group) (ids []string) {
 	return ids
 }
 
-// index of the trajectory that a request belongs to.
-func index(r engines.Request) int {
-	parts := strings.Split(r.ID, "-") // train-step-group-index-turn
-	i, _ := strconv.Atoi(parts[len(parts)-2])
-	return i
-}
-
 // only answers right with the first trajectory of the tasks for which yes is true, and wrong otherwise: the others' groups
 // have no variance.
 func only(yes func(question string) bool) func(r engines.Request) (engines.Completion, error) {
 	return func(r engines.Request) (engines.Completion, error) {
-		_, after, _ := strings.Cut(decode(r.Prompt), "user\n")
+		_, after, _ := strings.Cut(rollouttest.Decode(r.Prompt), "user\n")
 		question, _, _ := strings.Cut(after, "?")
-		if yes(question) && index(r) == 0 {
-			return say("<answer>1</answer>")
+		if yes(question) && rollouttest.Index(r) == 0 {
+			return rollouttest.Say("<answer>1</answer>")
 		}
-		return say("<answer>2</answer>")
+		return rollouttest.Say("<answer>2</answer>")
 	}
 }
 
@@ -163,10 +157,10 @@ func TestDynamicSamplingKeepsTheBalance(t *testing.T) {
 
 func TestAGroupWithOneSurvivorIsDropped(t *testing.T) {
 	r := samplingRun(t, algorithms.Config{DynamicSampling: true}, 2, 3, questions(4), job.Data{}, func(r engines.Request) (engines.Completion, error) {
-		if index(r) > 0 {
+		if rollouttest.Index(r) > 0 {
 			return engines.Completion{}, errors.New("gone")
 		}
-		return say("<answer>1</answer>")
+		return rollouttest.Say("<answer>1</answer>")
 	})
 	b, err := stepOf(t, r, 0)
 	require.NoError(t, err)
@@ -193,13 +187,13 @@ func TestGreedyRolloutsAreBaselines(t *testing.T) {
 	r := samplingRun(t, algorithms.Config{Advantage: algorithms.Choice{Name: "remax"}}, 3, 2, questions(6), job.Data{}, func(r engines.Request) (engines.Completion, error) {
 		if r.Sampling.Temperature == 0 {
 			greedy.Add(1)
-			if strings.Contains(decode(r.Prompt), "q1?") {
+			if strings.Contains(rollouttest.Decode(r.Prompt), "q1?") {
 				return engines.Completion{}, errors.New("gone")
 			}
-			return say("<answer>1</answer>")
+			return rollouttest.Say("<answer>1</answer>")
 		}
 		sampled.Add(1)
-		return say("<answer>2</answer>")
+		return rollouttest.Say("<answer>2</answer>")
 	})
 	for step := range 2 { // one epoch
 		b, err := stepOf(t, r, step)
@@ -232,13 +226,13 @@ func TestGreedyRolloutsAreBaselines(t *testing.T) {
 
 func TestOverlongShapingIsAPartOfTheReward(t *testing.T) {
 	r := samplingRun(t, algorithms.Config{Overlong: algorithms.Overlong{Buffer: 100, Factor: 0.5}}, 1, 3, questions(1), job.Data{}, func(r engines.Request) (engines.Completion, error) {
-		switch index(r) {
+		switch rollouttest.Index(r) {
 		case 0:
-			return say("<answer>1</answer>")
+			return rollouttest.Say("<answer>1</answer>")
 		case 1: // 50 tokens into the buffer
-			return say(strings.Repeat("x", 150-len(r.Prompt)-18) + "<answer>1</answer>")
+			return rollouttest.Say(strings.Repeat("x", 150-len(r.Prompt)-18) + "<answer>1</answer>")
 		}
-		return say(strings.Repeat("x", 190-len(r.Prompt)-27) + "<calculator>1</calculator>") // its observation does not fit
+		return rollouttest.Say(strings.Repeat("x", 190-len(r.Prompt)-27) + "<calculator>1</calculator>") // its observation does not fit
 	})
 	r.rollout.MaxTotal, r.rollout.Sampling.MaxTokens = 200, 200
 	b, err := stepOf(t, r, 0)
@@ -258,121 +252,15 @@ func TestOverlongShapingIsAPartOfTheReward(t *testing.T) {
 	}))
 }
 
-// requireAlgorithm holds what is said of a job's algorithm against want; "": nothing.
-func requireAlgorithm(t *testing.T, text, want string) {
-	t.Helper()
-	j, err := job.Parse("x.yaml", []byte(text), job.Options{})
-	require.NoError(t, err)
-	_, err = Algorithm(j, Registries{Algorithms: algorithms.NewRegistry()})
-	if want == "" {
-		require.NoError(t, err)
-		return
-	}
-	require.EqualError(t, err, want)
-}
-
-func TestAlgorithmRefusesWhatTheRolloutsCannotGive(t *testing.T) {
-	text := "version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\nrollout: {max_tokens: 100, max_new_tokens: 20, group_size: %}\nalgorithm: {%}\n"
-	for name, c := range map[string]struct{ size, block, want string }{
-		"no limit above the buffer": {"4", "overlong: {buffer: 100, penalty: 1}", "x.yaml:6:32: algorithm.overlong.buffer: 100 tokens are not less than rollout.max_tokens (100), the limit before which the penalty grows"},
-		"a group of one":            {"1", "dynamic_sampling: true", "x.yaml:6:31: algorithm.dynamic_sampling: a group of one trajectory has no variance; set rollout.group_size to 2 or more"},
-		"more parts than the whole": {"2", "mini_batches: 17", "x.yaml:6:27: algorithm.mini_batches: 17 are more than the 16 trajectories of a step (rollout.groups x group_size); lower it"},
-		"each on its own":           {"2", "mini_batches: 16", ""},
-		"fine":                      {"2", "dynamic_sampling: true, overlong: {buffer: 50, penalty: 1}", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			requireAlgorithm(t, strings.Replace(strings.Replace(text, "%", c.size, 1), "%", c.block, 1), c.want)
-		})
-	}
-}
-
-func TestAGroupOfOneCannotTrainWhatComparesGroups(t *testing.T) {
-	text := "version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\ndata: {train: x}\nrollout: {group_size: 1}\nalgorithm: {advantage: %}\n"
-	for block, refused := range map[string]bool{"rloo": true, "{name: reinforce_pp, group_baseline: true}": true, "reinforce_pp": false, "remax": false} {
-		j, err := job.Parse("x.yaml", []byte(strings.Replace(text, "%", block, 1)), job.Options{})
-		require.NoError(t, err)
-		a, err := Algorithm(j, Registries{Algorithms: algorithms.NewRegistry()})
-		require.NoError(t, err, "rollouts need no siblings")
-		if err = Trainable(j, a); !refused {
-			require.NoError(t, err, block)
-			continue
-		}
-		require.EqualError(t, err, "x.yaml:6:23: rollout.group_size: 1, but advantage "+a.Estimator.Name+" compares the trajectories of a group with each other, so every advantage would be 0; set 2 or more, or use an estimator that needs no group")
-	}
-}
-
 // The job counts steps of the run, each of several updates; the rate falls over all of them and reaches 0 at the last.
 func TestTheLearningRateFallsOverTheWholeRun(t *testing.T) {
 	text := "version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\nalgorithm: {epochs: 2, mini_batches: 3}\ntrainer: {steps: 10, learning_rate: 0.4, warmup_steps: 2, schedule: linear}\n"
 	j, err := job.Parse("x.yaml", []byte(text), job.Options{})
 	require.NoError(t, err)
-	a, err := Algorithm(j, Registries{Algorithms: algorithms.NewRegistry()})
+	a, err := job.Algorithm(j, algorithms.NewRegistry())
 	require.NoError(t, err)
 	s := scheduleOf(j.Trainer, a) // 6 optimizer steps a step: 12 of warm-up, then 48 from the peak to 0
 	for at, want := range map[int]float64{0: 0.4 / 12, 5: 0.2, 11: 0.4, 12: 0.4, 36: 0.2, 59: 0.4 / 48, 60: 0} {
 		require.InDelta(t, want, s.At(at), 1e-12, "optimizer step %d", at)
-	}
-}
-
-func TestStaleTokensNeedACorrection(t *testing.T) {
-	text := "version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\nrollout: {mode: async, max_staleness: 3}\nalgorithm: {%}\n"
-	for name, c := range map[string]struct{ block, want string }{
-		"none":              {"loss: ppo_clip", "x.yaml:6:12: algorithm.correction: none, but rollout.max_staleness is 3: tokens of older policies would count as the present one's; set correction: {kind: tis_token}, or tis_sequence, icepop, seq_mask, or bypass with a clipped loss"},
-		"a baseline":        {"advantage: remax, correction: {kind: tis_token}", "x.yaml:6:24: algorithm.advantage: remax compares with a greedy rollout of the same policy version, and rollout.max_staleness is 3; use mode sync without oversample, or another estimator"},
-		"many updates":      {"epochs: 2, mini_batches: 2, correction: {kind: tis_token}", "x.yaml:5:39: rollout.max_staleness: 3 is less than the 4 policy versions of a step (algorithm.epochs x mini_batches), so nothing could be sampled beside an update; set 4 or more"},
-		"nothing to bypass": {"loss: reinforce, correction: {kind: bypass}", "x.yaml:6:42: algorithm.correction: bypass changes old logprobs, which loss reinforce does not read, but rollout.max_staleness is 3: tokens of older policies would count as the present one's; set correction: {kind: tis_token}, or tis_sequence, icepop, seq_mask, or bypass with a clipped loss"},
-		"corrected":         {"correction: {kind: tis_token}", ""},
-		"decoupled":         {"correction: {kind: bypass}", ""},
-		"several update":    {"epochs: 3, correction: {kind: icepop}", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			requireAlgorithm(t, strings.Replace(text, "%", c.block, 1), c.want)
-		})
-	}
-}
-
-func TestEffectiveSaysTheLearningRate(t *testing.T) {
-	text := "version: 1\nname: x\nmodel: {path: m}\ntrainer: {steps: 20, learning_rate: 1e-5, %}\n"
-	const many = "}\nrewards: [final_answer]\nalgorithm: {epochs: 2, mini_batches: 3"
-	for block, want := range map[string]string{
-		many:                     "1e-05, constant",
-		"warmup_steps: 5" + many: "rises over 5 steps (6 optimizer steps each) to 1e-05, then constant",
-		"warmup_steps: 5, schedule: cosine" + many:                               "rises over 5 steps (6 optimizer steps each) to 1e-05, then falls (cosine) to 0 at the end of step 20, the run's last; steps without anything to learn count",
-		"schedule: linear}\nrewards: [final_answer]\ncontrol: {tools_off: false": "1e-05, falls (linear) to 0 at the end of step 20, the run's last; steps without anything to learn count",
-		"schedule: linear}\nsft: {epochs: 3}\ndata: {run: runs/x":                "1e-05, falls (linear) to 0 at the end of the run's last step, which follows from the data; steps without anything to learn count",
-	} {
-		j, err := job.Parse("x.yaml", []byte(strings.Replace(text, "%", block, 1)), job.Options{})
-		require.NoError(t, err)
-		a, err := Algorithm(j, Registries{Algorithms: algorithms.NewRegistry()})
-		require.NoError(t, err)
-		require.Equal(t, "rate         "+want+"\n", DescribeRate(j, a))
-	}
-}
-
-func TestEffectiveSaysWhatTheModeDoes(t *testing.T) {
-	text := "version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\nrollout: {groups: 4, %}\nalgorithm: {correction: {kind: tis_token}}\n"
-	for block, want := range map[string]string{
-		"mode: sync": "rollouts     sync: a step samples its 4 groups with its own policy version, waits for all of them, and trains\n" +
-			"cut          a completion that a token limit cut ends its trajectory, which the rewards score without an answer (rollout.cut: score)\n" +
-			"deadlines    trajectory none of its own, completion 600 s, tool call 30 s\n",
-		"mode: async, max_staleness: 2, stale: drop, timeout: 90": "rollouts     async: groups begin whenever fewer than 12 are outstanding, those in training included; a step trains the first 4 that end, the rest go on\n" +
-			"staleness    at most 2 policy versions between a trajectory's oldest sampled token and the version that trains it; a step adds up to 1\n" +
-			"             a group that no later step could train within that: it is dropped and its task sampled anew (stale: drop)\n" +
-			"cut          a completion that a token limit cut ends its trajectory, which the rewards score without an answer (rollout.cut: score)\n" +
-			"deadlines    trajectory 90 s, completion 600 s, tool call 30 s\n",
-		"cut: parse": "rollouts     sync: a step samples its 4 groups with its own policy version, waits for all of them, and trains\n" +
-			"cut          a completion that a token limit cut counts as if the model had ended it (rollout.cut: parse)\n" +
-			"deadlines    trajectory none of its own, completion 600 s, tool call 30 s\n",
-		"oversample: 1.5, max_staleness: 1": "rollouts     sync with over-sampling: once an update is done, groups begin until 6 are outstanding; a step trains the first 4 that end, the rest go on\n" +
-			"staleness    at most 1 policy versions between a trajectory's oldest sampled token and the version that trains it; a step adds up to 1\n" +
-			"             a group that no later step could train within that: the step waits for it (stale: wait)\n" +
-			"cut          a completion that a token limit cut ends its trajectory, which the rewards score without an answer (rollout.cut: score)\n" +
-			"deadlines    trajectory none of its own, completion 600 s, tool call 30 s\n",
-	} {
-		j, err := job.Parse("x.yaml", []byte(strings.Replace(text, "%", block, 1)), job.Options{})
-		require.NoError(t, err)
-		a, err := Algorithm(j, Registries{Algorithms: algorithms.NewRegistry()})
-		require.NoError(t, err)
-		require.Equal(t, want, schedule.Describe(j, a))
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -14,7 +15,7 @@ func TestSuccess(t *testing.T) {
 	right := &trajectory.Trajectory{Reward: 0.3, Turns: []trajectory.Turn{{FinalAnswer: "1", AnsweredThisTurn: true}}}
 	wrong := &trajectory.Trajectory{Reward: 0.8, Turns: []trajectory.Turn{{FinalAnswer: "2", AnsweredThisTurn: true}}}
 	failed := &trajectory.Trajectory{Reward: 0.8, Err: "gone", Turns: right.Turns}
-	q, half := task("q", "?", "1"), 0.5
+	q, half := rollouttest.Task("q", "?", "1"), 0.5
 	require.True(t, data.Succeeded(q, right, nil))
 	require.False(t, data.Succeeded(q, wrong, nil))
 	require.False(t, data.Succeeded(q, failed, nil))

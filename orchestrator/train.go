@@ -76,7 +76,7 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum report
 		return sum, err
 	}
 	if group.Config.Rank > 0 { // it samples nothing: data, tools and rewards are rank 0's
-		algorithm, err := Algorithm(j, r)
+		algorithm, err := job.Algorithm(j, r.Algorithms)
 		if err != nil {
 			return sum, err
 		}
@@ -94,7 +94,7 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum report
 		t.algorithm, err = t.check(ctx, r)
 	}
 	if err == nil {
-		err = Trainable(j, t.algorithm)
+		err = job.Trainable(j, t.algorithm)
 	}
 	if err == nil {
 		err = t.reach(ctx, false)

@@ -5,6 +5,9 @@
 // default, range, unit and meaning of each key, and the decoder, the JSON schema and the effective job are derived from
 // them. A Job is plain data and read-only after Load.
 //
+// What needs nothing but the job is checked here: by Load, and for what one command needs by Algorithm, Trainable, Evaluable,
+// Samplable and Replayable. What needs data, a model or an engine is checked by the package that opens these.
+//
 // Paths are relative to the job file's folder, but output to the working folder. ${NAME} reads the environment; the copy of the job in a run folder keeps
 // the name, never the value.
 //

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -127,6 +129,22 @@ func TestCompletionsAreSampledAgainWithTheirWeights(t *testing.T) {
 	}
 	all.Wait()
 	require.Equal(t, recorded, again)
+}
+
+// A trajectory of several samples replays as one of a single sample does.
+func TestATrajectoryOfSeveralSamplesIsSampledAgain(t *testing.T) {
+	r := rollouttest.Summing(t)
+	place := rollout.Place{Phase: "train", Task: rollouttest.Task("q", "2, 3 and 1?", "6")}
+	want := r.Sample(t.Context(), place)
+	require.Len(t, want.Samples, 2)
+	replay := *r
+	replay.Replay = true
+	engine := NewEngine(r.Engine, 7)
+	engine.Expect(want)
+	replay.Engine = engine
+	replay.Recovered = func(string) (*trajectory.Trajectory, bool) { return want, false }
+	got := replay.Sample(t.Context(), place)
+	require.Equal(t, rollouttest.Timeless(want), rollouttest.Timeless(got))
 }
 
 func TestTheFirstDifferenceIsNamed(t *testing.T) {

@@ -1,12 +1,9 @@
-package orchestrator
+package job
 
-import (
-	"github.com/agentfly/agentfly/algorithms"
-	"github.com/agentfly/agentfly/orchestrator/job"
-)
+import "github.com/agentfly/agentfly/algorithms"
 
 // sftAlgorithm is the negative log-likelihood of the response tokens: reinforce with advantage 1.
-func sftAlgorithm(j *job.Job, r Registries) (*algorithms.Algorithm, error) {
+func sftAlgorithm(j *Job, all *algorithms.Registry) (*algorithms.Algorithm, error) {
 	c := j.Algorithm
 	for _, f := range []struct {
 		path string
@@ -31,9 +28,9 @@ func sftAlgorithm(j *job.Job, r Registries) (*algorithms.Algorithm, error) {
 		}
 	}
 	c.Loss.Name = "reinforce"
-	a, err := c.Resolve(r.Algorithms)
+	a, err := c.Resolve(all)
 	if err != nil {
-		return nil, j.Fail("algorithm", "%s", job.Plain(err, "algorithms: "))
+		return nil, j.Fail("algorithm", "%s", Plain(err, "algorithms: "))
 	}
 	a.Estimator = algorithms.EstimatorSpec{Name: "none", Formula: "A = 1 on every response token", Source: "supervised fine-tuning"}
 	a.Loss.Name, a.Loss.Formula, a.Loss.Source = "sft", "loss_t = -current, the negative log-likelihood", "supervised fine-tuning"

@@ -1,23 +1,23 @@
-package orchestrator
+package job
 
 import (
 	"fmt"
 
 	"github.com/agentfly/agentfly/algorithms"
-	"github.com/agentfly/agentfly/orchestrator/job"
 )
 
-// Algorithm is what a job's updates compute, with the settings that contradict the job's rollouts refused.
-func Algorithm(j *job.Job, r Registries) (*algorithms.Algorithm, error) {
+// Algorithm is what a job's updates compute, with the losses and estimators of all. Settings that contradict the job's rollouts are
+// refused.
+func Algorithm(j *Job, all *algorithms.Registry) (*algorithms.Algorithm, error) {
 	if j.SFT != nil {
-		return sftAlgorithm(j, r)
+		return sftAlgorithm(j, all)
 	}
 	if j.Distill != nil {
-		return distillAlgorithm(j, r)
+		return distillAlgorithm(j, all)
 	}
-	a, err := j.Algorithm.Resolve(r.Algorithms)
+	a, err := j.Algorithm.Resolve(all)
 	if err != nil {
-		return nil, j.Fail("algorithm", "%s", job.Plain(err, "algorithms: "))
+		return nil, j.Fail("algorithm", "%s", Plain(err, "algorithms: "))
 	}
 	if a.DynamicSampling && j.Rollout.GroupSize < 2 {
 		return nil, j.Fail("algorithm.dynamic_sampling", "a group of one trajectory has no variance; set rollout.group_size to 2 or more")
@@ -37,19 +37,8 @@ func Algorithm(j *job.Job, r Registries) (*algorithms.Algorithm, error) {
 	return a, nil
 }
 
-// Trainable refuses what rollouts and evaluations allow, and training does not.
-func Trainable(j *job.Job, a *algorithms.Algorithm) error {
-	if err := j.TrainingErrors(); err != nil {
-		return err
-	}
-	if j.SFT == nil && j.Distill == nil && j.Rollout.GroupSize == 1 && a.NeedsSiblings() {
-		return j.Fail("rollout.group_size", "1, but advantage %s compares the trajectories of a group with each other, so every advantage would be 0; set 2 or more, or use an estimator that needs no group", a.Estimator.Name)
-	}
-	return nil
-}
-
 // checkBatch refuses more mini-batches than a step has trajectories.
-func checkBatch(j *job.Job, a *algorithms.Algorithm) error {
+func checkBatch(j *Job, a *algorithms.Algorithm) error {
 	if n := j.Rollout.Groups * j.Rollout.GroupSize; a.MiniBatches > n {
 		return j.Fail("algorithm.mini_batches", "%d are more than the %d trajectories of a step (rollout.groups x group_size); lower it", a.MiniBatches, n)
 	}
@@ -57,7 +46,7 @@ func checkBatch(j *job.Job, a *algorithms.Algorithm) error {
 }
 
 // checkStale refuses algorithms that take what older policies sampled for the present one's.
-func checkStale(j *job.Job, a *algorithms.Algorithm) error {
+func checkStale(j *Job, a *algorithms.Algorithm) error {
 	k, versions := j.Rollout.MaxStaleness, a.Updates()
 	switch {
 	case k == 0:
@@ -74,4 +63,24 @@ func checkStale(j *job.Job, a *algorithms.Algorithm) error {
 		return j.Fail("algorithm.correction", "%s, but rollout.max_staleness is %d: tokens of older policies would count as the present one's; set correction: {kind: tis_token}, or tis_sequence, icepop, seq_mask, or bypass with a clipped loss", kind, k)
 	}
 	return nil
+}
+
+// DescribeRate says how the learning rate goes, for `agentfly job effective`.
+func DescribeRate(j *Job, a *algorithms.Algorithm) string {
+	t, course := j.Trainer, "constant"
+	if t.Schedule != "constant" {
+		end := fmt.Sprintf("step %d, the run's last", t.Steps)
+		if j.SFT != nil && j.SFT.Epochs > 0 {
+			end = "the run's last step, which follows from the data"
+		}
+		course = fmt.Sprintf("falls (%s) to 0 at the end of %s; steps without anything to learn count", t.Schedule, end)
+	}
+	var updates string
+	if each := a.Updates(); each > 1 && (t.Schedule != "constant" || t.WarmupSteps > 0) {
+		updates = fmt.Sprintf(" (%d optimizer steps each)", each)
+	}
+	if t.WarmupSteps > 0 {
+		return fmt.Sprintf("%-12s rises over %d steps%s to %v, then %s\n", "rate", t.WarmupSteps, updates, t.LearningRate, course)
+	}
+	return fmt.Sprintf("%-12s %v, %s%s\n", "rate", t.LearningRate, course, updates)
 }

@@ -1,4 +1,4 @@
-package orchestrator
+package rollout_test
 
 import (
 	"context"
@@ -16,9 +16,8 @@ import (
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/internal/watchdog"
-	"github.com/agentfly/agentfly/jinja"
-	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
@@ -32,34 +31,16 @@ type piece struct {
 // laidOut are the ids and the mask of pieces.
 func laidOut(pieces ...piece) (ids []int32, mask []bool) {
 	for _, p := range pieces {
-		part := letters{}.Encode(p.text)
+		part := rollouttest.Letters{}.Encode(p.text)
 		ids = append(ids, part...)
 		mask = append(mask, slices.Repeat([]bool{p.on}, len(part))...)
 	}
 	return ids, mask
 }
 
-// summing asks the calculator, summarizes, asks again, and answers.
-func summing(t *testing.T) *rollout.Sampler {
-	r := newRollout(t, func(q engines.Request) (engines.Completion, error) {
-		prompt := letters{}.Decode(q.Prompt, false)
-		switch {
-		case strings.Contains(prompt, "<result>6</result>"):
-			return say("<answer>6</answer>")
-		case strings.Contains(prompt, tools.SummaryPrefix):
-			return say("<calculator>5+1</calculator>")
-		case strings.Contains(prompt, "<result>5</result>"):
-			return engines.Completion{TokenIDs: letters{}.Encode("<summarize>five, add 1</summarize>")}, nil
-		}
-		return say("<calculator>2+3</calculator>")
-	}, tools.NewSummarize())
-	r.MaxTurns = 6
-	return r
-}
-
 // A summary ends a sample and begins another: worked by hand.
 func TestSummarizeBeginsASample(t *testing.T) {
-	tr := summing(t).Sample(t.Context(), rollout.Place{Task: task("sum", "2, 3 and 1?", "6"), Phase: "train"})
+	tr := rollouttest.Summing(t).Sample(t.Context(), rollout.Place{Task: rollouttest.Task("sum", "2, 3 and 1?", "6"), Phase: "train"})
 	require.Empty(t, tr.Err)
 	require.Equal(t, trajectory.StopAnswer, tr.StopReason)
 	require.Equal(t, 1.0, tr.Reward)
@@ -86,8 +67,8 @@ func TestSummarizeBeginsASample(t *testing.T) {
 	for i, turn := range tr.Turns {
 		offsets[i] = [4]int{turn.Sample, turn.CompletionStart, turn.CompletionEnd, turn.ObservationEnd}
 	}
-	first := len(letters{}.Encode(head + "assistant\n"))
-	second := len(letters{}.Encode(head + "user\nWhat came before is gone. Your summary of it:\nfive, add 1<|im_end|>\n<|im_start|>assistant\n"))
+	first := len(rollouttest.Letters{}.Encode(head + "assistant\n"))
+	second := len(rollouttest.Letters{}.Encode(head + "user\nWhat came before is gone. Your summary of it:\nfive, add 1<|im_end|>\n<|im_start|>assistant\n"))
 	const call, observed = 28, 39 // ids of a call, and of what comes between it and the next turn
 	require.Equal(t, [][4]int{
 		{0, first, first + call, first + call + observed},
@@ -101,17 +82,17 @@ func TestSummarizeBeginsASample(t *testing.T) {
 // A summary together with another call would lose what that one returned: it is refused, and the history stays.
 func TestSummarizeIsTheOnlyCallOfItsTurn(t *testing.T) {
 	const both = `<tool_call>{"name":"summarize","arguments":{"text":"x"}}</tool_call><tool_call>{"name":"calculator","arguments":{"expression":"1+1"}}</tool_call>`
-	r := newRollout(t, func(q engines.Request) (engines.Completion, error) {
-		if strings.Contains(lastTurn(q), "must be the only call") {
-			return say("2")
+	r := rollouttest.New(t, func(q engines.Request) (engines.Completion, error) {
+		if strings.Contains(rollouttest.LastTurn(q), "must be the only call") {
+			return rollouttest.Say("2")
 		}
-		return engines.Completion{TokenIDs: append(letters{}.Encode(both), end)}, nil
+		return engines.Completion{TokenIDs: append(rollouttest.Letters{}.Encode(both), rollouttest.End)}, nil
 	}, tools.NewSummarize())
 	var err error
 	r.Format, err = agents.NewFormat("hermes", r.Tools.Specs(), agents.FormatOptions{ObservationRole: "user"})
 	require.NoError(t, err)
 	r.Sampling.MaxTokens, r.Sampling.Stop = 200, nil
-	tr := r.Sample(t.Context(), rollout.Place{Task: task("a", "1+1?", "2")})
+	tr := r.Sample(t.Context(), rollout.Place{Task: rollouttest.Task("a", "1+1?", "2")})
 	require.Empty(t, tr.Err)
 	require.Len(t, tr.Samples, 1)
 	require.True(t, tr.Turns[0].Results[0].Failed)
@@ -121,11 +102,11 @@ func TestSummarizeIsTheOnlyCallOfItsTurn(t *testing.T) {
 }
 
 func TestASummaryThatDoesNotFitEndsTheTrajectory(t *testing.T) {
-	r := newRollout(t, func(engines.Request) (engines.Completion, error) {
-		return say("<summarize>" + strings.Repeat("x", 30) + "</summarize>")
+	r := rollouttest.New(t, func(engines.Request) (engines.Completion, error) {
+		return rollouttest.Say("<summarize>" + strings.Repeat("x", 30) + "</summarize>")
 	}, tools.NewSummarize())
 	r.MaxTotal = 120
-	tr := r.Sample(t.Context(), rollout.Place{Task: task("a", "1?", "1")})
+	tr := r.Sample(t.Context(), rollout.Place{Task: rollouttest.Task("a", "1?", "1")})
 	require.Empty(t, tr.Err)
 	require.Equal(t, trajectory.StopMaxTokens, tr.StopReason)
 	require.Len(t, tr.Samples, 1)
@@ -133,8 +114,8 @@ func TestASummaryThatDoesNotFitEndsTheTrajectory(t *testing.T) {
 
 // A trajectory of several samples goes on after each of its turns, and replays, as one of a single sample does.
 func TestSamplesGoOnAndReplay(t *testing.T) {
-	r := summing(t)
-	place := rollout.Place{Phase: "train", Task: task("q", "2, 3 and 1?", "6")}
+	r := rollouttest.Summing(t)
+	place := rollout.Place{Phase: "train", Task: rollouttest.Task("q", "2, 3 and 1?", "6")}
 	want := r.Sample(t.Context(), place)
 	require.Len(t, want.Samples, 2)
 	for kill := range len(want.Turns) + 1 { // turns that are recorded
@@ -153,27 +134,24 @@ func TestSamplesGoOnAndReplay(t *testing.T) {
 		require.NoError(t, err)
 		asked := 0
 		second := *r
-		second.Engine = spy{r.Engine, func(engines.Request, engines.Completion) { asked++ }}
+		second.Engine = rollouttest.OnCompletion(r.Engine, func(engines.Request, engines.Completion) { asked++ })
 		second.Record = db.AddTurn
 		second.Recovered = func(string) (*trajectory.Trajectory, bool) { return log.Outstanding[0].Partial[0], false }
 		got := second.Sample(t.Context(), place)
-		require.Equal(t, timeless(want), timeless(got))
+		require.Equal(t, rollouttest.Timeless(want), rollouttest.Timeless(got))
 		require.Equal(t, len(want.Turns)-kill, asked)
 		require.NoError(t, db.AddTrajectory(t.Context(), "train", place.Task, got))
 		log, err = db.Recover(t.Context(), 0)
 		require.NoError(t, err)
-		require.Equal(t, timeless(want), timeless(log.Outstanding[0].Finished[0]))
+		require.Equal(t, rollouttest.Timeless(want), rollouttest.Timeless(log.Outstanding[0].Finished[0]))
 		require.NoError(t, db.Close())
 	}
 
 	replay := *r
 	replay.Replay = true
-	engine := replay.NewEngine(r.Engine, 7)
-	engine.Expect(want)
-	replay.Engine = engine
 	replay.Recovered = func(string) (*trajectory.Trajectory, bool) { return want, false }
 	got := replay.Sample(t.Context(), place)
-	require.Equal(t, timeless(want), timeless(got))
+	require.Equal(t, rollouttest.Timeless(want), rollouttest.Timeless(got))
 
 	other := *want // what was recorded in its second sample is not what the job does now
 	other.Samples = slices.Clone(want.Samples)
@@ -193,20 +171,20 @@ func TestTrainableTokensOfSeveralSamples(t *testing.T) {
 	samples := 0
 	for seed := range uint64(80) {
 		var prompts, sampled [][]int32
-		r := newRollout(t, func(q engines.Request) (engines.Completion, error) {
+		r := rollouttest.New(t, func(q engines.Request) (engines.Completion, error) {
 			n := q.Seed
 			var ids []int32
 			for range 1 + n%4 {
 				n = n*6364136223846793005 + 1442695040888963407
-				ids = append(ids, letters{}.Encode(choices[(n>>33)%uint64(len(choices))])...)
+				ids = append(ids, rollouttest.Letters{}.Encode(choices[(n>>33)%uint64(len(choices))])...)
 			}
 			return engines.Completion{TokenIDs: ids}, nil
 		}, tools.NewSummarize())
 		r.MaxTurns, r.MaxTotal, r.Seed = 8, 400, seed
-		r.Engine = spy{r.Engine, func(q engines.Request, c engines.Completion) {
+		r.Engine = rollouttest.OnCompletion(r.Engine, func(q engines.Request, c engines.Completion) {
 			prompts, sampled = append(prompts, q.Prompt), append(sampled, c.TokenIDs)
-		}}
-		tr := r.Sample(t.Context(), rollout.Place{Task: task("a", "1?", "1")})
+		})
+		tr := r.Sample(t.Context(), rollout.Place{Task: rollouttest.Task("a", "1?", "1")})
 		require.Empty(t, tr.Err)
 		require.Len(t, sampled, len(tr.Turns))
 		total := 0
@@ -229,24 +207,21 @@ func TestTrainableTokensOfSeveralSamples(t *testing.T) {
 
 // A template that leaves out what was thought in earlier turns rewrites the history: a sample begins, with the new prompt.
 func TestATemplateThatDropsThoughtsBeginsASample(t *testing.T) {
-	r := newRollout(t, func(q engines.Request) (engines.Completion, error) {
-		if strings.Contains(lastTurn(q), "<result>") {
-			return say("<answer>5</answer>")
+	r := rollouttest.New(t, func(q engines.Request) (engines.Completion, error) {
+		if strings.Contains(rollouttest.LastTurn(q), "<result>") {
+			return rollouttest.Say("<answer>5</answer>")
 		}
-		return say("<think>add</think><calculator>2+3</calculator>")
+		return rollouttest.Say("<think>add</think><calculator>2+3</calculator>")
 	})
-	tmpl, err := jinja.Compile(`{% for m in messages %}<|im_start|>{{ m.role }}
+	r.Renderer = rollouttest.Renderer(t, `{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content.split('</think>')[-1] }}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
-{% endif %}`, jinja.Options{EOSToken: "<|im_end|>"})
-	require.NoError(t, err)
-	r.Renderer, err = masks.NewRenderer(letters{}, tmpl, masks.Options{})
-	require.NoError(t, err)
-	tr := r.Sample(t.Context(), rollout.Place{Task: task("a", "2+3?", "5")})
+{% endif %}`)
+	tr := r.Sample(t.Context(), rollout.Place{Task: rollouttest.Task("a", "2+3?", "5")})
 	require.Empty(t, tr.Err)
 	require.Equal(t, 1.0, tr.Reward)
 	require.Len(t, tr.Samples, 2)
-	text := func(s *trajectory.Sample) string { return letters{}.Decode(s.TokenIDs, false) }
+	text := func(s *trajectory.Sample) string { return rollouttest.Letters{}.Decode(s.TokenIDs, false) }
 	const head = "<|im_start|>system\nUse it.<|im_end|>\n<|im_start|>user\n2+3?<|im_end|>\n<|im_start|>assistant\n"
 	require.Equal(t, head+"<think>add</think><calculator>2+3</calculator>", text(tr.Samples[0]))
 	require.Equal(t, head+"<calculator>2+3</calculator><|im_end|>\n<|im_start|>user\n<result>5</result><|im_end|>\n<|im_start|>assistant\n<answer>5</answer>", text(tr.Samples[1]))
@@ -275,10 +250,12 @@ func (b broken) Observe(ctx context.Context, results []trajectory.ToolResult) ([
 
 func TestAFormatThatFailsFailsItsTrajectory(t *testing.T) {
 	for name, b := range map[string]broken{"parse": {parse: errors.New("a.py: parse: KeyError: 'x'")}, "observe": {observe: errors.New("a.py: observe: KeyError: 'x'")}} {
-		r := newRollout(t, func(engines.Request) (engines.Completion, error) { return say("<calculator>1</calculator>") })
+		r := rollouttest.New(t, func(engines.Request) (engines.Completion, error) {
+			return rollouttest.Say("<calculator>1</calculator>")
+		})
 		b.Format = r.Format
 		r.Format = b
-		tr := r.Sample(t.Context(), rollout.Place{Task: task("a", "1?", "1")})
+		tr := r.Sample(t.Context(), rollout.Place{Task: rollouttest.Task("a", "1?", "1")})
 		require.Equal(t, trajectory.StopError, tr.StopReason)
 		require.Equal(t, trajectory.OriginAgent, tr.ErrOrigin)
 		require.Equal(t, "orchestrator: -0-0-0 turn 0: a.py: "+name+": KeyError: 'x'", tr.Err)
@@ -301,7 +278,9 @@ func (wild) Parse(context.Context, string) (agents.Parsed, error) { panic("a map
 // A format that hangs or panics fails its trajectory, by name, and is what the watchdog says is waited for.
 func TestAFormatThatHangsOrPanicsFailsItsTrajectory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRollout(t, func(engines.Request) (engines.Completion, error) { return say("<calculator>1</calculator>") })
+		r := rollouttest.New(t, func(engines.Request) (engines.Completion, error) {
+			return rollouttest.Say("<calculator>1</calculator>")
+		})
 		format := r.Format
 		r.AgentTimeout = 30 * time.Second
 		r.Format = late{format}
@@ -309,13 +288,13 @@ func TestAFormatThatHangsOrPanicsFailsItsTrajectory(t *testing.T) {
 		lines := make(chan []watchdog.Line, 1)
 		time.AfterFunc(20*time.Second, func() { lines <- board.Lines() })
 		start := time.Now()
-		tr := r.Sample(board.On(t.Context()), rollout.Place{Phase: "train", Task: task("a", "1?", "1")})
+		tr := r.Sample(board.On(t.Context()), rollout.Place{Phase: "train", Task: rollouttest.Task("a", "1?", "1")})
 		require.Equal(t, 30*time.Second, time.Since(start).Truncate(time.Second))
 		require.Equal(t, trajectory.OriginAgent, tr.ErrOrigin)
 		require.Equal(t, "orchestrator: train-0-0-0 turn 0: parse took longer than 30s (rollout.tool_timeout)", tr.Err)
 		require.Equal(t, "waiting for agent: train-0-0-0-0 for 20s", watchdog.Report(<-lines))
 		r.Format = wild{format}
-		tr = r.Sample(t.Context(), rollout.Place{Phase: "train", Task: task("a", "1?", "1")})
+		tr = r.Sample(t.Context(), rollout.Place{Phase: "train", Task: rollouttest.Task("a", "1?", "1")})
 		require.Equal(t, trajectory.OriginAgent, tr.ErrOrigin)
 		require.Equal(t, "orchestrator: train-0-0-0 turn 0: parse panicked: a map of nothing", tr.Err)
 	})

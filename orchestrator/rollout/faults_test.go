@@ -1,4 +1,4 @@
-package orchestrator
+package rollout_test
 
 import (
 	"encoding/json"
@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/agentfly/agentfly/engines/vllm"
+	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -69,7 +70,7 @@ func faultyServer(t *testing.T) *httptest.Server {
 			if err := json.NewDecoder(q.Body).Decode(&in); err != nil {
 				t.Error(err)
 			}
-			text := letters{}.Decode(in.IDs, false)
+			text := rollouttest.Letters{}.Decode(in.IDs, false)
 			for name, fault := range faults {
 				key := fmt.Sprint(name, in.Params.Seed)
 				mu.Lock()
@@ -91,7 +92,7 @@ func faultyServer(t *testing.T) *httptest.Server {
 }
 
 func answerFive(w http.ResponseWriter, prompt []int32, score bool) {
-	ids := append(letters{}.Encode("<answer>5</answer>"), end)
+	ids := append(rollouttest.Letters{}.Encode("<answer>5</answer>"), rollouttest.End)
 	var content, scores []any
 	for _, id := range ids {
 		content = append(content, map[string]any{"token_id": id, "logprob": -0.5})
@@ -121,7 +122,7 @@ func TestFaultsOfAServer(t *testing.T) {
 	}
 	before := goleak.IgnoreCurrent()
 	server := faultyServer(t)
-	r := newRollout(t, nil)
+	r := rollouttest.New(t, nil)
 	engine, err := vllm.New(t.Context(), vllm.Options{
 		URLs: []string{server.URL}, Attempts: 4, Backoff: time.Millisecond, AttemptTimeout: 500 * time.Millisecond, HealthEvery: 5 * time.Millisecond,
 	})
@@ -130,10 +131,10 @@ func TestFaultsOfAServer(t *testing.T) {
 	var tasks []trajectory.Task
 	for name := range faults {
 		for _, how := range []string{"always: ", "once: "} {
-			tasks = append(tasks, task(how+name, how+name, "5"))
+			tasks = append(tasks, rollouttest.Task(how+name, how+name, "5"))
 		}
 	}
-	tasks = append(tasks, task("fine", "fine", "5"))
+	tasks = append(tasks, rollouttest.Task("fine", "fine", "5"))
 	begin := time.Now()
 	groups, err := r.Groups(t.Context(), "train", 0, tasks, 3, nil)
 	require.NoError(t, err)

@@ -1,9 +1,6 @@
-package orchestrator
+package job
 
-import (
-	"github.com/agentfly/agentfly/algorithms"
-	"github.com/agentfly/agentfly/orchestrator/job"
-)
+import "github.com/agentfly/agentfly/algorithms"
 
 // On-policy distillation: the policy samples, the teacher scores what was sampled, and a token's advantage is
 //
@@ -13,7 +10,7 @@ import (
 // so that the policy gradient of the mean advantage lowers that divergence at the states that the policy itself visits
 // (generalized knowledge distillation with on-policy data and reverse KL, arXiv 2306.13649, section 3; MiniLLM,
 // arXiv 2306.08543).
-func distillAlgorithm(j *job.Job, r Registries) (*algorithms.Algorithm, error) {
+func distillAlgorithm(j *Job, all *algorithms.Registry) (*algorithms.Algorithm, error) {
 	c := j.Algorithm
 	const why = "the job has a block distill, whose advantage is the teacher's logprob minus the policy's; leave this out"
 	for _, f := range []struct {
@@ -30,9 +27,9 @@ func distillAlgorithm(j *job.Job, r Registries) (*algorithms.Algorithm, error) {
 			return nil, j.Fail("algorithm."+f.path, why)
 		}
 	}
-	a, err := c.Resolve(r.Algorithms)
+	a, err := c.Resolve(all)
 	if err != nil {
-		return nil, j.Fail("algorithm", "%s", job.Plain(err, "algorithms: "))
+		return nil, j.Fail("algorithm", "%s", Plain(err, "algorithms: "))
 	}
 	if err := checkBatch(j, a); err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package orchestrator
+package rollout_test
 
 import (
 	"context"
@@ -11,17 +11,18 @@ import (
 
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
 func TestTurnsAreRecordedBeforeTheyAreUsed(t *testing.T) {
 	var events []string
-	r := newRollout(t, func(r engines.Request) (engines.Completion, error) {
+	r := rollouttest.New(t, func(r engines.Request) (engines.Completion, error) {
 		events = append(events, fmt.Sprint("request of ", len(r.Prompt)))
-		if strings.Count(letters{}.Decode(r.Prompt, false), "<result>") == 2 {
-			return say("<answer>5</answer>")
+		if strings.Count(rollouttest.Letters{}.Decode(r.Prompt, false), "<result>") == 2 {
+			return rollouttest.Say("<answer>5</answer>")
 		}
-		return say("<calculator>2+3</calculator>")
+		return rollouttest.Say("<calculator>2+3</calculator>")
 	})
 	r.Record = func(_ context.Context, tr *trajectory.Trajectory) error {
 		s := tr.Samples[0]
@@ -29,7 +30,7 @@ func TestTurnsAreRecordedBeforeTheyAreUsed(t *testing.T) {
 		events = append(events, fmt.Sprintf("%d turns, %d tokens", len(tr.Turns), s.Len()))
 		return nil
 	}
-	place := rollout.Place{Task: task("sum", "2 and 3?", "5"), Phase: "train"}
+	place := rollout.Place{Task: rollouttest.Task("sum", "2 and 3?", "5"), Phase: "train"}
 	tr := r.Sample(context.Background(), place)
 	require.Equal(t, trajectory.StopAnswer, tr.StopReason)
 	one, two, three := tr.Turns[0], tr.Turns[1], tr.Turns[2]

@@ -1,37 +1,23 @@
-package orchestrator
+package rollout_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
-
-// timeless is t without what differs between two runs.
-func timeless(t *trajectory.Trajectory) trajectory.Trajectory {
-	out := *t
-	out.Started, out.Seconds = time.Time{}, 0
-	out.Turns = append([]trajectory.Turn(nil), t.Turns...)
-	for i := range out.Turns {
-		turn := &out.Turns[i]
-		turn.EngineSeconds, turn.ToolSeconds = 0, 0
-		turn.Results = append([]trajectory.ToolResult(nil), turn.Results...)
-		for k := range turn.Results {
-			turn.Results[k].Duration = 0
-		}
-	}
-	return out
-}
 
 // A trajectory whose process ends after any of its turns goes on at the next one, and becomes what it would have been.
 func TestATrajectoryGoesOnAtItsNextTurn(t *testing.T) {
@@ -43,14 +29,14 @@ func TestATrajectoryGoesOnAtItsNextTurn(t *testing.T) {
 		called++
 		return fmt.Sprint("call ", called), nil
 	})
-	r := newRollout(t, func(q engines.Request) (engines.Completion, error) {
+	r := rollouttest.New(t, func(q engines.Request) (engines.Completion, error) {
 		asked++
 		if turns := len(q.Messages); turns >= 6 { // system, user, and two each
-			return say(fmt.Sprintf("<answer>%d</answer>", q.Seed%7))
+			return rollouttest.Say(fmt.Sprintf("<answer>%d</answer>", q.Seed%7))
 		}
-		return say(fmt.Sprintf(`<count>{"n": %d}</count>`, q.Seed%1000))
+		return rollouttest.Say(fmt.Sprintf(`<count>{"n": %d}</count>`, q.Seed%1000))
 	}, counter)
-	place := rollout.Place{Phase: "train", Task: task("q", "1+1?", "2")}
+	place := rollout.Place{Phase: "train", Task: rollouttest.Task("q", "1+1?", "2")}
 	admission := store.Admission{Phase: "train", Size: 1, Task: place.Task}
 
 	want := r.Sample(t.Context(), place)
@@ -89,13 +75,13 @@ func TestATrajectoryGoesOnAtItsNextTurn(t *testing.T) {
 			return log.Outstanding[0].Partial[0], false
 		}
 		got := second.Sample(t.Context(), place)
-		require.Equal(t, timeless(want), timeless(got))
+		require.Equal(t, rollouttest.Timeless(want), rollouttest.Timeless(got))
 		require.Equal(t, turns-kill, asked, "what was recorded is not sampled again")
 		require.NoError(t, db.AddTrajectory(t.Context(), "train", place.Task, got))
 		log, err = db.Recover(t.Context(), 0)
 		require.NoError(t, err)
 		ended := log.Outstanding[0].Finished[0]
-		require.Equal(t, timeless(want), timeless(ended))
+		require.Equal(t, rollouttest.Timeless(want), rollouttest.Timeless(ended))
 
 		asked = 0
 		third := *r
@@ -107,10 +93,10 @@ func TestATrajectoryGoesOnAtItsNextTurn(t *testing.T) {
 }
 
 func TestATrajectoryDoesNotGoOnUnderAnotherJob(t *testing.T) {
-	r := newRollout(t, func(q engines.Request) (engines.Completion, error) {
-		return say(`<calculator>1+1</calculator>`)
+	r := rollouttest.New(t, func(q engines.Request) (engines.Completion, error) {
+		return rollouttest.Say(`<calculator>1+1</calculator>`)
 	})
-	place := rollout.Place{Phase: "train", Task: task("q", "1+1?", "2")}
+	place := rollout.Place{Phase: "train", Task: rollouttest.Task("q", "1+1?", "2")}
 	past := r.Sample(t.Context(), place)
 	past.Turns = past.Turns[:1]
 	r.Recovered = func(string) (*trajectory.Trajectory, bool) { return past, false }
@@ -118,4 +104,52 @@ func TestATrajectoryDoesNotGoOnUnderAnotherJob(t *testing.T) {
 	got := r.Sample(t.Context(), place)
 	require.Equal(t, trajectory.OriginRender, got.ErrOrigin)
 	require.Equal(t, "orchestrator: train-0-0-0 turn 0: its prompt is not the one that was recorded; the job's prompt, tools or model changed since", got.Err)
+}
+
+// What an older program recorded under rules that changed since begins anew instead of failing; what goes on goes on.
+func TestATrajectoryOfAnOlderProgramBeginsAnew(t *testing.T) {
+	asked := 0
+	r := rollouttest.New(t, func(q engines.Request) (engines.Completion, error) {
+		asked++
+		if strings.Contains(rollouttest.LastTurn(q), "<result>") {
+			return rollouttest.Say("<answer>2</answer>")
+		}
+		return rollouttest.Say("<calculator>1+1</calculator>")
+	})
+	place := rollout.Place{Phase: "train", Task: rollouttest.Task("q", "1+1?", "2")}
+	want := r.Sample(t.Context(), place)
+	require.Empty(t, want.Err)
+	require.Len(t, want.Turns, 2)
+	for name, change := range map[string]func(s *trajectory.Sample, turn *trajectory.Turn){
+		"the prompt":      func(s *trajectory.Sample, _ *trajectory.Turn) { s.TokenIDs[3]++ },
+		"the observation": func(s *trajectory.Sample, turn *trajectory.Turn) { s.TokenIDs[turn.CompletionEnd]++ },
+		"nothing":         func(*trajectory.Sample, *trajectory.Turn) {},
+	} {
+		past := *want
+		past.StopReason, past.Turns = "", slices.Clone(want.Turns[:1])
+		s := *want.Samples[0]
+		s.TokenIDs = slices.Clone(s.TokenIDs)
+		past.Samples = []*trajectory.Sample{&s}
+		change(&s, &past.Turns[0])
+		var anew []string
+		again := *r
+		again.Recovered = func(string) (*trajectory.Trajectory, bool) { return &past, false }
+		if name != "nothing" { // of this program's own records
+			require.Contains(t, again.Sample(t.Context(), place).Err, name[4:]+" is not the one that was recorded")
+		}
+		again.Restart = func(id string, err error) {
+			require.ErrorContains(t, err, name[4:]+" is not the one that was recorded")
+			anew = append(anew, id)
+		}
+		asked = 0
+		got := again.Sample(t.Context(), place)
+		require.Equal(t, rollouttest.Timeless(want), rollouttest.Timeless(got), name)
+		if name == "nothing" {
+			require.Empty(t, anew)
+			require.Equal(t, 1, asked)
+			continue
+		}
+		require.Equal(t, []string{place.ID()}, anew, name)
+		require.Equal(t, 2, asked)
+	}
 }

@@ -1,0 +1,128 @@
+package job
+
+import (
+	"errors"
+
+	"github.com/agentfly/agentfly/algorithms"
+)
+
+// What the commands refuse of a job that Load takes: train, eval, rollout and replay each need other settings.
+
+// Trainable refuses what rollouts and evaluations allow, and training does not.
+func Trainable(j *Job, a *algorithms.Algorithm) error {
+	if err := j.TrainingErrors(); err != nil {
+		return err
+	}
+	if j.SFT == nil && j.Distill == nil && j.Rollout.GroupSize == 1 && a.NeedsSiblings() {
+		return j.Fail("rollout.group_size", "1, but advantage %s compares the trajectories of a group with each other, so every advantage would be 0; set 2 or more, or use an estimator that needs no group", a.Estimator.Name)
+	}
+	return nil
+}
+
+// TrainingErrors are the settings that sampling allows and training refuses: nil, or an *Error.
+func (j *Job) TrainingErrors() error {
+	var all []Problem
+	fail := func(path, format string, args ...any) { all = append(all, j.problem(path, format, args...)) }
+	const why = "training needs the logprobs of the whole distribution that was sampled; this is for rollout and eval only, leave it out"
+	if j.SFT != nil {
+		j.supervisedErrors(fail)
+		return asError(all)
+	}
+	if j.Distill != nil && j.Rollout.Temperature != 1 {
+		fail("rollout.temperature", "%v: distill compares the distributions of policy and teacher at temperature 1; leave it out", j.Rollout.Temperature)
+	}
+	if j.Distill != nil && j.Control.ShuffleRewards {
+		fail("control.shuffle_rewards", "distill does not train on rewards; use shuffle_teacher")
+	}
+	if len(j.Data.Train) == 0 {
+		fail("data.train", "the tasks to train on are missing; name a file")
+	}
+	if j.Rollout.Temperature == 0 {
+		fail("rollout.temperature", "0 samples the same trajectory each time; training needs more")
+	}
+	if j.Rollout.TopP != 1 {
+		fail("rollout.top_p", "%v: %s", j.Rollout.TopP, why)
+	}
+	if j.Rollout.TopK != 0 {
+		fail("rollout.top_k", "%v: %s", j.Rollout.TopK, why)
+	}
+	if j.Rollout.MinP != 0 {
+		fail("rollout.min_p", "%v: %s", j.Rollout.MinP, why)
+	}
+	if j.Engine.Kind == "openai" {
+		fail("engine.kind", "openai: such an endpoint returns text, and training needs the token ids that were sampled; use local or vllm (rollout and eval take openai)")
+	}
+	if j.Engine.Kind == "vllm" && j.Engine.Weights == "lora" && !j.Model.LoRA.On() {
+		fail("engine.weights", "lora: the job trains no adapter; set model.lora.rank, or use auto, disk or transfer")
+	}
+	if len(j.Data.Eval) == 0 && j.Eval.Every > 0 {
+		fail("eval.every", "%d, but data.eval names no tasks", j.Eval.Every)
+	}
+	return asError(all)
+}
+
+// supervisedErrors are those of a job with a block sft.
+func (j *Job) supervisedErrors(fail func(path, format string, args ...any)) {
+	if (len(j.Data.Train) == 0) == (j.Data.Run == "") {
+		fail("data", "sft learns from exactly one of train (recorded conversations) and run (a run folder)")
+	}
+	if j.Data.Balance != "" {
+		fail("data.balance", "sft deals conversations, not tasks; leave it out")
+	}
+	if j.Data.Spread != "" {
+		fail("data.spread", "sft deals conversations, not tasks; leave it out")
+	}
+	if j.Rollout.Temperature != 1 {
+		fail("rollout.temperature", "%v: sft learns the distribution at temperature 1; leave it out", j.Rollout.Temperature)
+	}
+	if j.Control != (Control{}) {
+		fail("control", "sft has no rewards to shuffle; leave it out")
+	}
+	if j.Eval.ToolOff {
+		fail("eval.tool_off", "sft evaluates the loss of held-out conversations; leave it out")
+	}
+	if len(j.Data.Eval) == 0 && j.Eval.Every > 0 {
+		fail("eval.every", "%d, but data.eval names no conversations", j.Eval.Every)
+	}
+}
+
+// Evaluable refuses what eval cannot evaluate.
+func Evaluable(j *Job) error {
+	if err := noRollouts(j); err != nil {
+		return err
+	}
+	if len(j.Data.Eval) == 0 {
+		return InputError(errors.New(j.Path() + ": data.eval is missing; name the held-out tasks"))
+	}
+	return nil
+}
+
+// Samplable refuses what rollout cannot sample.
+func Samplable(j *Job) error {
+	if err := noRollouts(j); err != nil {
+		return err
+	}
+	if len(j.Data.Train) == 0 {
+		return InputError(errors.New(j.Path() + ": data.train is missing; name the tasks to sample"))
+	}
+	return nil
+}
+
+// noRollouts refuses a job without tasks.
+func noRollouts(j *Job) error {
+	if j.SFT == nil {
+		return nil
+	}
+	return j.Fail("sft", "supervised fine-tuning has conversations and no tasks to sample; use the job that trains with rewards, with --model for this run's checkpoint")
+}
+
+// Replayable refuses a job whose run replay cannot sample once more.
+func Replayable(j *Job) error {
+	switch {
+	case j.SFT != nil:
+		return j.Fail("sft", "supervised fine-tuning samples nothing that could be replayed; train it again with --output, and compare the checkpoints")
+	case j.Engine.Kind != "local":
+		return j.Fail("engine.kind", "%s: only what the local engine sampled can be sampled again bit for bit", j.Engine.Kind)
+	}
+	return nil
+}

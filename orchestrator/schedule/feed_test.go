@@ -1,0 +1,111 @@
+package schedule
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// scriptedWork is a run that samples a token for each trajectory at once, and remembers what it was asked.
+type scriptedWork struct {
+	size    int
+	version int32 // that samples
+
+	mu       sync.Mutex
+	admitted []store.Admission
+	sampled  []store.GroupRef // groups of which something was sampled
+}
+
+func (w *scriptedWork) Task(_, position int) trajectory.Task {
+	return trajectory.Task{ID: "q" + strconv.Itoa(position)}
+}
+
+func (w *scriptedWork) Observe([]trajectory.Group, []int) {}
+
+func (w *scriptedWork) Admit(_ context.Context, all ...store.Admission) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.admitted = append(w.admitted, all...)
+	return nil
+}
+
+func (w *scriptedWork) Sample(ctx context.Context, l *Group, ended func(index int)) (trajectory.Group, error) {
+	group := trajectory.Group{Task: l.Task}
+	if ctx.Err() == nil {
+		w.mu.Lock()
+		w.sampled = append(w.sampled, store.GroupRef{Step: l.Step, Group: l.Slot.Group})
+		w.mu.Unlock()
+	}
+	for i := range w.size {
+		tr := &trajectory.Trajectory{Step: l.Step, Group: l.Slot.Group, Index: i, StopReason: trajectory.StopCancelled}
+		if ctx.Err() == nil {
+			s := &trajectory.Sample{}
+			s.AppendObservation([]int32{1})
+			if err := s.AppendResponse([]int32{2}, []float32{-1}, []int32{w.version}); err != nil {
+				return group, err
+			}
+			tr.Samples, tr.StopReason = []*trajectory.Sample{s}, trajectory.StopAnswer
+		}
+		group.Trajectories = append(group.Trajectories, tr)
+		ended(i)
+	}
+	return group, nil
+}
+
+func (w *scriptedWork) Usable(trajectory.Group) bool { return true }
+
+func (w *scriptedWork) TooManyFailed(int, []trajectory.Group) error { return nil }
+
+// outstanding are the groups that the admissions leave: one that takes the task of another ends that one.
+func (w *scriptedWork) outstanding(t *testing.T) map[store.GroupRef]bool {
+	out := map[store.GroupRef]bool{}
+	for _, a := range w.admitted {
+		if a.Again != nil {
+			require.True(t, out[*a.Again], "the group that was given up is admitted before the one that takes its task")
+			delete(out, *a.Again)
+		}
+		out[store.GroupRef{Step: a.Step, Group: a.Group}] = true
+	}
+	return out
+}
+
+// A group may be given up after its admission and before it begins: it is not sampled then, and its task comes again.
+func TestAGroupThatIsGivenUpBeforeItBeginsIsNotSampled(t *testing.T) {
+	w := &scriptedWork{size: 4, version: 7}
+	f := NewFeed(w, Options{
+		Limits: Limits{Groups: 3, Strata: 1, Capacity: 6, Staleness: 1, Updates: 1, Drop: true, Numbered: true, Steps: 30},
+		Size:   4, Version: 7, Dealt: []int{0},
+	})
+	begun := f.admit(t.Context())
+	require.Len(t, begun, 6)
+	complete(t, f.plan, 7, 3, 4, 5)
+	require.Len(t, f.take().Trained, 3)
+	f.plan.Trained(8)
+	w.version = 8
+	require.Len(t, f.admit(t.Context()), 3)
+	complete(t, f.plan, 8, 6, 7, 8)
+	require.Equal(t, 3, f.take().Dropped, "groups 0, 1 and 2 would be two versions old")
+	f.begin(t.Context(), begun[:3])
+	f.joined.Add(-6) // those that end by the test's hand
+	f.joined.Wait()
+	require.NoError(t, f.err)
+
+	given := map[store.GroupRef]string{{Group: 0}: "q0", {Group: 1}: "q1", {Group: 2}: "q2"}
+	anew := map[store.GroupRef]string{}
+	for _, l := range f.live {
+		if l.again != nil {
+			anew[*l.again] = l.Task.ID
+		}
+	}
+	require.Equal(t, given, anew, "their tasks come again")
+	require.ElementsMatch(t, []store.GroupRef{{Step: 3, Group: 0}, {Step: 3, Group: 1}, {Step: 3, Group: 2}}, w.sampled, "and nothing of themselves was sampled")
+	for ref := range w.outstanding(t) {
+		require.NotContains(t, given, ref, "what took its task ended it in the log")
+	}
+}
