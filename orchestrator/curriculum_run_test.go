@@ -37,7 +37,7 @@ func TestTheDealOfAnAsyncCurriculumFollowsFromTheLog(t *testing.T) {
 					err = r.step(ctx)
 				}
 				cancel()
-				rlOf(r).feed.Close()
+				r.objective.Stop()
 				if err == nil {
 					require.Positive(t, resumed)
 					break

@@ -24,6 +24,11 @@ type distillation struct {
 
 var _ Objective = (*distillation)(nil)
 
+// newDistillation learns from a teacher what o samples; note tells the user something while the run goes on.
+func newDistillation(o *rl, t teacher, note func(string)) *distillation {
+	return &distillation{rl: o, teacher: t, note: note}
+}
+
 // Batch implements Objective: the rollouts' batch with the teacher's advantages.
 func (o *distillation) Batch(ctx context.Context, at At) (*Batch, error) {
 	b, err := o.rl.Batch(ctx, at)
@@ -67,7 +72,7 @@ func (o *distillation) Close() error { return o.teacher.Close() }
 // limitToTeacher ends trajectories where the teacher's context ends, as they end with the policy's own. The text is the note of it; "": they
 // end there anyway.
 func limitToTeacher(t teacher, sampler *rollout.Sampler) string {
-	tokens, _ := t.takes()
+	tokens, _ := t.Takes()
 	if tokens == 0 || sampler.MaxTotal <= tokens {
 		return ""
 	}
@@ -154,7 +159,7 @@ func (o *distillation) scored(ctx context.Context, groups []trajectory.Group) (l
 			asked, samples = append(asked, tr), append(samples, tr.Samples...)
 		}
 	}
-	scores, refused, err := o.teacher.score(ctx, samples)
+	scores, refused, err := o.teacher.Score(ctx, samples)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +186,7 @@ func (o *distillation) scored(ctx context.Context, groups []trajectory.Group) (l
 
 // tooMuch tells what of a trajectory is beyond the teacher.
 func tooMuch(t teacher, tr *trajectory.Trajectory) error {
-	tokens, ids := t.takes()
+	tokens, ids := t.Takes()
 	for _, s := range tr.Samples {
 		if len(s.Media) > 0 {
 			return fmt.Errorf("it has a medium (%s) at token %d, the teacher scores text only", s.Media[0].Kind, s.Media[0].At)

@@ -9,16 +9,12 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator/job"
-	"github.com/agentfly/agentfly/orchestrator/recovery"
-	"github.com/agentfly/agentfly/orchestrator/replay"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -26,9 +22,9 @@ import (
 // constantTeacher gives every response token a logprob by its id.
 type constantTeacher func(id int32) float32
 
-func (constantTeacher) takes() (tokens, ids int) { return 0, 0 }
+func (constantTeacher) Takes() (tokens, ids int) { return 0, 0 }
 
-func (f constantTeacher) score(_ context.Context, samples []*trajectory.Sample) ([][]float32, []error, error) {
+func (f constantTeacher) Score(_ context.Context, samples []*trajectory.Sample) ([][]float32, []error, error) {
 	var out [][]float32
 	for _, s := range samples {
 		v := make([]float32, s.Len())
@@ -116,10 +112,10 @@ func TestARemoteTeacherScoresTheResponseTokens(t *testing.T) {
 			samples = append(samples, tr.Samples...)
 		}
 	}
-	got, _, err := remoteTeacher{Scorer: scorer{}}.score(t.Context(), samples)
+	got, _, err := remoteTeacher{Scorer: scorer{}}.Score(t.Context(), samples)
 	require.NoError(t, err)
 	require.Equal(t, [][]float32{{0, 0, -3, -4, 0}, {0, -5, 0}, {0, -9, 0}, {0, -6, 0}}, got)
-	_, _, err = remoteTeacher{Scorer: scorer{short: true}}.score(t.Context(), samples[:1])
+	_, _, err = remoteTeacher{Scorer: scorer{short: true}}.Score(t.Context(), samples[:1])
 	require.ErrorContains(t, err, "3 logprobs for 5 tokens")
 }
 
@@ -130,13 +126,13 @@ func TestTheFirstErrorOfATeacherEndsAll(t *testing.T) {
 		samples = append(samples, &trajectory.Sample{TokenIDs: []int32{1, 2}, ResponseMask: []bool{false, true}})
 	}
 	gone := &goneScorer{}
-	_, _, err := remoteTeacher{Scorer: gone}.score(t.Context(), samples)
+	_, _, err := remoteTeacher{Scorer: gone}.Score(t.Context(), samples)
 	require.EqualError(t, err, "nobody answers")
 	require.LessOrEqual(t, gone.asked.Load(), int64(scorersAtOnce)+1)
 
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("the user said so"))
-	_, _, err = remoteTeacher{Scorer: gone}.score(ctx, samples)
+	_, _, err = remoteTeacher{Scorer: gone}.Score(ctx, samples)
 	require.EqualError(t, err, "the user said so")
 }
 
@@ -151,17 +147,17 @@ func (s *goneScorer) Score(ctx context.Context, _ []int32) ([]float32, error) {
 	return nil, ctx.Err()
 }
 
-// shortTeacher takes less than the policy, and refuses one token for good.
-type shortTeacher struct {
+// partialTeacher takes less than the policy, and refuses one token for good.
+type partialTeacher struct {
 	constantTeacher
 	tokens, ids int
 	refuses     int32
 }
 
-func (t shortTeacher) takes() (tokens, ids int) { return t.tokens, t.ids }
+func (t partialTeacher) Takes() (tokens, ids int) { return t.tokens, t.ids }
 
-func (t shortTeacher) score(ctx context.Context, samples []*trajectory.Sample) ([][]float32, []error, error) {
-	out, _, err := t.constantTeacher.score(ctx, samples)
+func (t partialTeacher) Score(ctx context.Context, samples []*trajectory.Sample) ([][]float32, []error, error) {
+	out, _, err := t.constantTeacher.Score(ctx, samples)
 	refused := make([]error, len(samples))
 	for i, s := range samples {
 		if t.tokens > 0 && s.Len() > t.tokens {
@@ -178,9 +174,9 @@ func (t shortTeacher) score(ctx context.Context, samples []*trajectory.Sample) (
 func TestATrajectoryThatTheTeacherCannotScoreFails(t *testing.T) {
 	one := constantTeacher(func(int32) float32 { return -1 })
 	for want, teacher := range map[string]teacher{
-		"it has 5 tokens, the teacher takes 4":           shortTeacher{one, 4, 0, -1},
-		"the teacher has no token 5, its ids end at 4":   shortTeacher{one, 0, 5, -1},
-		"400: token 5: engines: the request was refused": shortTeacher{one, 0, 0, 5},
+		"it has 5 tokens, the teacher takes 4":           partialTeacher{one, 4, 0, -1},
+		"the teacher has no token 5, its ids end at 4":   partialTeacher{one, 0, 5, -1},
+		"400: token 5: engines: the request was refused": partialTeacher{one, 0, 0, 5},
 		"its logprob of token 2 (3) of a sample is NaN": constantTeacher(func(id int32) float32 {
 			if id == 3 {
 				return float32(math.NaN())
@@ -215,49 +211,6 @@ func (s refusing) Score(ctx context.Context, ids []int32) ([]float32, error) {
 	return scorer{}.Score(ctx, ids)
 }
 
-// A run whose teacher takes less than the policy samples no longer than that. With a batch that an earlier process recorded and
-// the teacher of now cannot score, the run goes on; with one that was sampled just now it stops, and is not blocked by it.
-func TestARunIsNotBlockedByItsTeacher(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, trainer := napping(t, job.Rollout{Mode: "sync"}, algorithms.Config{}, 2)
-		r.rollout.MaxTotal = 1000
-		note := limitToTeacher(shortTeacher{constantTeacher: func(int32) float32 { return -1 }, tokens: 400, refuses: -1}, &r.rollout)
-		require.Equal(t, 400, r.rollout.MaxTotal)
-		require.Equal(t, "the teacher takes 400 tokens, so trajectories end there and not at 1000 (rollout.max_tokens, or the policy's context)", note)
-
-		d := &distillation{rl: rlOf(r), teacher: shortTeacher{constantTeacher: func(int32) float32 { return -1 }, tokens: 3, refuses: -1}, note: r.note} // another one, since the start
-		r.objective = d
-		err := r.step(t.Context())
-		require.ErrorContains(t, err, "orchestrator: step 0: ")
-		require.ErrorContains(t, err, "trajectories failed, more than rollout.max_failed (0.9); the first: teacher: orchestrator: train-0-0-0: the teacher cannot score it: it has ")
-		require.Empty(t, trainer.batches)
-
-		log, err := r.folder.DB.Recover(t.Context(), 0)
-		require.NoError(t, err)
-		require.Len(t, log.Batches, 1, "it was recorded before it was scored")
-		r.past, err = recovery.Read(log, r.folder, &r.state, r.dealer, false)
-		require.NoError(t, err)
-		d.Prepare(r.found())
-		require.NoError(t, r.step(t.Context()), "the run goes on")
-		require.Equal(t, 1, r.state.Step)
-		require.Len(t, trainer.batches, 1)
-		for _, g := range trainer.batches[0].Groups {
-			for _, tr := range g.Trajectories {
-				require.Equal(t, trajectory.OriginTeacher, tr.ErrOrigin)
-			}
-		}
-
-		again := &distillation{rl: &rl{job: r.job, found: Found{Recording: &replay.Replay{}}}, note: r.note} // what it recalls holds no batches that are past
-		b := &schedule.Batch{}
-		for _, g := range trainer.batches[0].Groups {
-			b.Trained, b.All = append(b.Trained, *g), append(b.All, *g)
-		}
-		require.NoError(t, again.refused(b), "the batch that the run went on with can be replayed")
-		again.found.Recording = nil
-		require.ErrorContains(t, again.refused(b), "more than rollout.max_failed")
-	})
-}
-
 // servers are a teacher's.
 type servers struct {
 	refusing
@@ -287,3 +240,22 @@ func TestATeacherOfAnotherVocabularyIsRefused(t *testing.T) {
 	require.NoError(t, checkTeacher(t.Context(), j, tok, servers{refusing{-1}, func(string) ([]int32, error) { return nil, errors.ErrUnsupported }}, note))
 	require.Equal(t, []string{"the teacher's servers do not offer /tokenize, so that its tokenizer is the policy's is not checked"}, notes)
 }
+
+// Of a batch that a replay trains, what the teacher cannot score is left out; of one that was just sampled it is an error.
+func TestWhatATeacherRefusesOfAReplay(t *testing.T) {
+	groups := taughtGroups(t)
+	for _, tr := range groups[0].Trajectories {
+		tr.Err, tr.ErrOrigin = "refused", trajectory.OriginTeacher
+	}
+	b := &schedule.Batch{Trained: groups, All: groups}
+	var notes []string
+	note := func(text string) { notes = append(notes, text) }
+	d := &distillation{rl: &rl{job: &job.Job{Rollout: job.Rollout{MaxFailed: 0.5}}, found: Found{Recording: recording{}}}, note: note}
+	require.NoError(t, d.refused(b), "the batch that the run went on with can be replayed")
+	require.Equal(t, []string{"step 1: 2 recorded trajectories are left out: refused"}, notes)
+	d.found.Recording = nil
+	require.ErrorContains(t, d.refused(b), "more than rollout.max_failed")
+}
+
+// recording is a source of batches that nobody asks.
+type recording struct{ Source }

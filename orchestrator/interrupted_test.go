@@ -88,9 +88,12 @@ func TestAnEvaluationThatWasCutOffIsDoneWhenTheRunGoesOn(t *testing.T) {
 				a = corrected
 			}
 			held := &data.Tasks{Tasks: []trajectory.Task{rollouttest.Task("held0", "held0?", "1"), rollouttest.Task("held1", "held1?", "1")}}
-			evaluates := func(r *run) { rlOf(r).held, r.job.Eval = held, job.Eval{Every: 2} }
+			evaluating := func(r *run) {
+				r.job.Eval = job.Eval{Every: 2}
+				evaluates(r, held)
+			}
 			r, _ := napping(t, mode, a, 6)
-			evaluates(r)
+			evaluating(r)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			r.rollout.Engine = rollouttest.OnRequest(r.rollout.Engine, func(q engines.Request) {
@@ -99,7 +102,7 @@ func TestAnEvaluationThatWasCutOffIsDoneWhenTheRunGoesOn(t *testing.T) {
 				}
 			})
 			require.ErrorIs(t, r.steps(ctx), context.Canceled)
-			rlOf(r).feed.Close()
+			r.objective.Stop()
 			require.Equal(t, 4, r.state.Step)
 			require.Equal(t, []string{"before", "step-2"}, namesOf(r.state.Evaluations))
 			at := r.state
@@ -108,9 +111,9 @@ func TestAnEvaluationThatWasCutOffIsDoneWhenTheRunGoesOn(t *testing.T) {
 			require.NoError(t, r.folder.Metrics.Close())
 
 			r, trainer := goOn(t, r, at, mode, a, 6)
-			evaluates(r)
+			evaluating(r)
 			require.NoError(t, r.steps(t.Context()))
-			rlOf(r).feed.Close()
+			r.objective.Stop()
 			require.Equal(t, []string{"before", "step-2", "step-4", "after"}, namesOf(r.state.Evaluations))
 			require.Len(t, trainer.batches, 2)
 			evaluated := map[string]int{}
@@ -153,7 +156,7 @@ func TestStopAfterDoesNotDependOnTheOrderOfEvaluations(t *testing.T) {
 func TestTheBestCheckpointIsPointedToWhenTheRunGoesOn(t *testing.T) {
 	r := evaluatedRun(0, 0.5, 0.4, 0.7)
 	r.folder.Dir, r.job.Checkpoint.Best, r.job.Checkpoint.Keep = t.TempDir(), true, 1
-	r.objective = &rl{held: &data.Tasks{Tasks: []trajectory.Task{rollouttest.Task("a", "a?", "1")}}}
+	r.objective = newRL(nil, nil, nil, nil, &data.Tasks{Tasks: []trajectory.Task{rollouttest.Task("a", "a?", "1")}})
 	for _, name := range []string{"step-0", "step-20"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(r.folder.Dir, "checkpoints", name), 0o755))
 	}

@@ -35,13 +35,13 @@ func TestABatchRemembersWhatWasCut(t *testing.T) {
 			}
 		}
 		require.Positive(t, b.Running)
-		rlOf(r).feed.Close()
+		r.objective.Stop()
 		at := r.state
 		require.NoError(t, r.folder.DB.Close())
 		require.NoError(t, r.folder.Metrics.Close())
 
 		r, _ = goOn(t, r, at, settings, corrected, 20)
-		got, err := rlOf(r).recorded(t.Context(), At{Step: at.Step, Version: r.state.Version})
+		got, err := stepOf(t, r, at.Step)
 		require.NoError(t, err)
 		require.Equal(t, b.Cut, got.Cut)
 		require.Equal(t, b.Running, got.Running)

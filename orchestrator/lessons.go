@@ -19,6 +19,9 @@ type layout struct {
 	sampler *rollout.Sampler
 }
 
+// newLayout lays out for a policy and with a sampler's prompt.
+func newLayout(p *policy.Policy, sampler *rollout.Sampler) layout { return layout{p, sampler} }
+
 // lessons lays the material out in tokens: conversations as a rollout would have them, trajectories as they were sampled.
 func (l layout) lessons(m *data.Material) (train, eval []*trajectory.Trajectory, err error) {
 	if m.Trajectories != nil {

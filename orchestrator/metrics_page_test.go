@@ -76,7 +76,7 @@ func TestEveryKeyOfMetricsIsOnThePage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, _ := napping(t, m.settings, m.algorithm(), 5)
-				rlOf(r).held = &data.Tasks{Tasks: []trajectory.Task{held("held0", "held0?", "web"), held("held1", "held1?", "book")}}
+				evaluates(r, &data.Tasks{Tasks: []trajectory.Task{held("held0", "held0?", "web"), held("held1", "held1?", "book")}})
 				r.job.Eval = job.Eval{Every: 2, Samples: 2, Temperature: 1, By: "source"}
 				took(t, r)
 				check(r)
@@ -85,14 +85,14 @@ func TestEveryKeyOfMetricsIsOnThePage(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := napping(t, job.Rollout{Mode: "sync"}, algorithms.Config{}, 2)
-		r.objective, r.job.Distill = &distillation{rl: rlOf(r), teacher: constantTeacher(func(int32) float32 { return -1 }), note: r.note}, &job.Distill{}
+		r.objective, r.job.Distill = newDistillation(rlOf(r), shortTeacher{}, r.note), &job.Distill{}
 		took(t, r)
 		check(r)
 	})
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := napping(t, job.Rollout{}, algorithms.Config{}, 2)
 		r.job.SFT = &job.SFT{Batch: 2}
-		r.objective = &sft{job: r.job, train: []*trajectory.Trajectory{sampledTokens(t, 3), sampledTokens(t, 4)}}
+		r.objective = newSFT(r.job, []*trajectory.Trajectory{sampledTokens(t, 3), sampledTokens(t, 4)}, nil, 0)
 		r.objective.Prepare(r.found())
 		require.NoError(t, r.steps(t.Context()))
 		check(r)

@@ -113,7 +113,7 @@ func nappingOn(t *testing.T, data job.Data, groups int, settings job.Rollout, a 
 func took(t *testing.T, r *run) time.Duration {
 	start := time.Now()
 	require.NoError(t, r.steps(t.Context()))
-	rlOf(r).feed.Close()
+	r.objective.Stop()
 	return time.Since(start)
 }
 
@@ -223,7 +223,7 @@ func TestDroppedGroupsAreSampledAnew(t *testing.T) {
 			dropped += s["groups/too_stale"]
 		}
 		require.Positive(t, dropped)
-		require.Equal(t, 90, rlOf(r).feed.Dealt()[0], "no further tasks are dealt for dropped groups")
+		require.Equal(t, 90, rlOf(r).Feed().Dealt()[0], "no further tasks are dealt for dropped groups")
 	})
 }
 
@@ -242,10 +242,10 @@ func TestAsyncDynamicSamplingReplacesFlatGroupsAtOnce(t *testing.T) {
 			require.Equal(t, s["groups/dropped"], s["groups/refills"])
 		}
 		require.Positive(t, flat)
-		require.GreaterOrEqual(t, rlOf(r).feed.Dealt()[0], 60+int(flat))
+		require.GreaterOrEqual(t, rlOf(r).Feed().Dealt()[0], 60+int(flat))
 		for _, b := range trainer.batches {
 			for _, g := range b.Groups {
-				require.True(t, rlOf(r).rollouts().Usable(*g))
+				require.True(t, algorithms.Informative(rewardsOf([]trajectory.Group{*g})))
 			}
 		}
 	})
@@ -257,12 +257,12 @@ func TestAnInterruptedAsyncRunLeavesNobodyBehind(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
 		defer cancel()
 		require.ErrorIs(t, r.steps(ctx), context.DeadlineExceeded)
-		rlOf(r).feed.Close() // synctest sees to it that no goroutine is left
+		r.objective.Stop() // synctest sees to it that no goroutine is left
 		require.NoError(t, r.folder.DB.Each("", func(s store.Record) error {
 			require.NotEqual(t, trajectory.StopCancelled, s.Trajectory.StopReason, "a cut trajectory is not stored as ended")
 			return nil
 		}))
-		require.False(t, rlOf(r).feed.Idle())
+		require.False(t, rlOf(r).Feed().Idle())
 	})
 }
 
@@ -271,7 +271,7 @@ func TestAStoreThatFailsEndsTheRun(t *testing.T) {
 		r, _ := napping(t, job.Rollout{Mode: "async", MaxStaleness: 2}, corrected, 1000)
 		time.AfterFunc(50*time.Second, func() { _ = r.folder.DB.Close() }) // an error is what is wanted
 		require.ErrorContains(t, r.steps(t.Context()), "the store is closed")
-		rlOf(r).feed.Close()
+		r.objective.Stop()
 	})
 }
 
@@ -280,7 +280,7 @@ func TestAsyncStopsWhenTooManyFail(t *testing.T) {
 		r, _ := napping(t, job.Rollout{Mode: "async", MaxStaleness: 2}, corrected, 1000)
 		r.rollout.Engine = failing{r.rollout.Engine}
 		require.ErrorContains(t, r.steps(t.Context()), " trajectories failed, more than rollout.max_failed (0.9); the first: engine: ")
-		rlOf(r).feed.Close()
+		r.objective.Stop()
 	})
 }
 

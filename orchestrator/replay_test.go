@@ -55,7 +55,7 @@ func replaysAll(t *testing.T, m mode) {
 		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Second)
 		err := r.steps(ctx)
 		cancel()
-		rlOf(r).feed.Close()
+		r.objective.Stop()
 		if err == nil {
 			break
 		}

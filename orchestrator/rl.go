@@ -31,6 +31,14 @@ type rl struct {
 
 var _ Objective = (*rl)(nil)
 
+// newRL learns from rollouts of the tasks that dealer deals; held are evaluated, nil is none.
+func newRL(j *job.Job, a *algorithms.Algorithm, sampler *rollout.Sampler, dealer *data.Dealer, held *data.Tasks) *rl {
+	return &rl{job: j, algorithm: a, sampler: sampler, dealer: dealer, held: held}
+}
+
+// Feed is what samples beside the steps; nil before the first.
+func (o *rl) Feed() *schedule.Feed { return o.feed }
+
 // Prepare implements Objective.
 func (o *rl) Prepare(f Found) { o.found = f }
 
@@ -99,8 +107,8 @@ func (o *rl) Stop() {
 // Close implements Objective.
 func (o *rl) Close() error { return nil }
 
-// finish notes the rewards of a batch, before the control that shuffles them does.
-func (b *Batch) finish(j *job.Job) {
+// Finish notes the rewards of a batch, before the control that shuffles them does.
+func (b *Batch) Finish(j *job.Job) {
 	b.Rewards = rewardsOf(b.Rollouts.All)
 	b.Finished = len(b.Rewards)
 	if j.Control.ShuffleRewards {

@@ -71,7 +71,7 @@ func TestAReplayNamesTheOlderProgram(t *testing.T) {
 		m := modes["sync"]
 		r, _ := napping(t, m.settings, m.algorithm(), 2)
 		require.NoError(t, r.steps(t.Context()))
-		rlOf(r).feed.Close()
+		r.objective.Stop()
 		for _, c := range []struct {
 			fact  string
 			older bool

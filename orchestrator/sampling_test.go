@@ -35,22 +35,26 @@ func samplingRun(t *testing.T, a algorithms.Config, groups, size int, tasks *dat
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	r := &run{folder: &runfolder.Folder{Dir: dir, DB: db}, session: &session{job: j, rollout: *rollouttest.New(t, respond)}, algorithm: resolved, dealer: deal}
-	r.objective = &rl{job: j, algorithm: resolved, sampler: &r.rollout, dealer: deal}
-	r.objective.Prepare(r.found())
+	evaluates(r, nil)
 	return r
 }
 
-func rlOf(r *run) *rl {
-	if d, ok := r.objective.(*distillation); ok {
-		return d.rl
-	}
-	return r.objective.(*rl)
+func rlOf(r *run) *rl { return r.objective.(*rl) }
+
+// evaluates makes the run evaluate tasks.
+func evaluates(r *run, held *data.Tasks) {
+	r.objective = newRL(r.job, r.algorithm, &r.rollout, r.dealer, held)
+	r.objective.Prepare(r.found())
 }
 
-// stepOf is what a step samples.
+// stepOf is what a step samples, which is recorded.
 func stepOf(t *testing.T, r *run, step int) (*schedule.Batch, error) {
 	t.Helper()
-	return rlOf(r).sample(t.Context(), At{Step: step, Version: r.state.Version, Dealt: r.state.Dealt})
+	b, err := r.objective.Batch(t.Context(), At{Step: step, Version: r.state.Version, Dealt: r.state.Dealt})
+	if err != nil {
+		return nil, err
+	}
+	return b.Rollouts, nil
 }
 
 // questions are n tasks q0 … whose answer is 1, of alternating kinds a and b.

@@ -30,6 +30,11 @@ type sft struct {
 
 var _ Objective = (*sft)(nil)
 
+// newSFT learns conversations, and evaluates the loss of others; total is how many the run learns over its epochs, 0: as many as its steps take.
+func newSFT(j *job.Job, train, eval []*trajectory.Trajectory, total int) *sft {
+	return &sft{job: j, train: train, eval: eval, total: total}
+}
+
 // readSFT reads what a job of supervised fine-tuning learns from, before a model is opened. The job that it returns has the steps of the
 // job's epochs; total is the number of conversations of the whole run.
 func readSFT(j *job.Job) (_ *job.Job, m *data.Material, total int, err error) {

@@ -23,11 +23,11 @@ import (
 
 // teacher scores what the policy sampled.
 type teacher interface {
-	// takes says what it can score: samples of at most so many tokens, with ids below so many; 0 is no limit that is known.
-	takes() (tokens, ids int)
-	// score returns the teacher's logprobs of the response tokens, [sample][T], 0 off the mask; nil for a sample that it
+	// Takes says what it can score: samples of at most so many tokens, with ids below so many; 0 is no limit that is known.
+	Takes() (tokens, ids int)
+	// Score returns the teacher's logprobs of the response tokens, [sample][T], 0 off the mask; nil for a sample that it
 	// refuses, for the reason in refused, and would refuse again. refused is nil where there is none.
-	score(ctx context.Context, samples []*trajectory.Sample) (logprobs [][]float32, refused []error, err error)
+	Score(ctx context.Context, samples []*trajectory.Sample) (logprobs [][]float32, refused []error, err error)
 	Close() error
 }
 
@@ -67,11 +67,11 @@ type localTeacher struct {
 	microBatch int // tokens
 }
 
-func (t *localTeacher) takes() (tokens, ids int) {
+func (t *localTeacher) Takes() (tokens, ids int) {
 	return t.policy.Config.MaxContext(), t.policy.Config.VocabSize
 }
 
-func (t *localTeacher) score(ctx context.Context, samples []*trajectory.Sample) (out [][]float32, _ []error, err error) {
+func (t *localTeacher) Score(ctx context.Context, samples []*trajectory.Sample) (out [][]float32, _ []error, err error) {
 	o := trainer.PackOptions{MicroBatchTokens: t.microBatch, MaxLength: t.policy.Config.MaxContext(), Temperature: 1}
 	err = t.worker.Do(ctx, func() (err error) {
 		out, err = trainer.ScoreSamples(ctx, t.policy.Model, samples, o)
@@ -89,7 +89,7 @@ type remoteTeacher struct {
 	tokens int // of the longest sequence that it scores
 }
 
-func (t remoteTeacher) takes() (tokens, ids int) { return t.tokens, 0 }
+func (t remoteTeacher) Takes() (tokens, ids int) { return t.tokens, 0 }
 
 // teacherServers are what a teacher's servers are asked before a run begins.
 type teacherServers interface {
@@ -138,7 +138,7 @@ func sampleText(tok *tokenizer.Tokenizer) string {
 
 const scorersAtOnce = 16 // requests to a teacher
 
-func (t remoteTeacher) score(ctx context.Context, samples []*trajectory.Sample) ([][]float32, []error, error) {
+func (t remoteTeacher) Score(ctx context.Context, samples []*trajectory.Sample) ([][]float32, []error, error) {
 	out, refused := make([][]float32, len(samples)), make([]error, len(samples))
 	ctx, stop := context.WithCancelCause(ctx) // the first error ends all: a teacher that is gone is waited for once
 	defer stop(nil)
@@ -153,7 +153,7 @@ func (t remoteTeacher) score(ctx context.Context, samples []*trajectory.Sample) 
 			}
 			w := watchdog.Enter(ctx, "teacher", "sample "+strconv.Itoa(i))
 			defer w.Leave()
-			logprobs, err := t.Score(w.In(ctx), s.TokenIDs)
+			logprobs, err := t.Scorer.Score(w.In(ctx), s.TokenIDs)
 			if errors.Is(err, engines.ErrRefused) || errors.Is(err, engines.ErrTooLong) { // of this sample, for good
 				refused[i] = err
 				return

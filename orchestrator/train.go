@@ -218,10 +218,10 @@ func (t *run) found() Found {
 // newObjective makes what the job learns by, with the model open: from conversations, or from rollouts of the tasks that are dealt.
 func (t *run) newObjective(ctx context.Context, learn *data.Material, conversations int, held *data.Tasks) (Objective, error) {
 	if learn != nil {
-		train, eval, err := layout{t.policy, &t.rollout}.lessons(learn)
-		return &sft{job: t.job, train: train, eval: eval, total: conversations}, err
+		train, eval, err := newLayout(t.policy, &t.rollout).lessons(learn)
+		return newSFT(t.job, train, eval, conversations), err
 	}
-	o := &rl{job: t.job, algorithm: t.algorithm, sampler: &t.rollout, dealer: t.dealer, held: held}
+	o := newRL(t.job, t.algorithm, &t.rollout, t.dealer, held)
 	if t.job.Distill == nil {
 		return o, nil
 	}
@@ -232,7 +232,7 @@ func (t *run) newObjective(ctx context.Context, learn *data.Material, conversati
 	if note := limitToTeacher(teacher, &t.rollout); note != "" {
 		t.notes = append(t.notes, note)
 	}
-	return &distillation{rl: o, teacher: teacher, note: t.note}, nil
+	return newDistillation(o, teacher, t.note), nil
 }
 
 // release lets the other ranks end: with the run, or with what went wrong here.

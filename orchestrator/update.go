@@ -29,7 +29,7 @@ func (t *run) update(ctx context.Context, b *Batch, start time.Time) error {
 		return err
 	}
 	if b.Rollouts != nil {
-		b.finish(j)
+		b.Finish(j)
 	}
 	// an update that has begun is finished even when the run is interrupted: half of one could not be resumed
 	before := t.state.Version

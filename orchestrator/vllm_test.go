@@ -232,7 +232,11 @@ func sameOnTheLocalEngine(t *testing.T, want []*trajectory.Trajectory, loss floa
 			require.Equal(t, other.StopReason, got.StopReason)
 		}
 	}
-	m, err := updates.Step(t.Context(), trainer.Batch{Groups: pointers(groups)})
+	var trained []*trajectory.Group
+	for i := range groups {
+		trained = append(trained, &groups[i])
+	}
+	m, err := updates.Step(t.Context(), trainer.Batch{Groups: trained})
 	require.NoError(t, err)
 	require.InDelta(t, loss, m.Loss, 1e-6)
 	require.NotZero(t, loss)

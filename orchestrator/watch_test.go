@@ -12,8 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/internal/watchdog"
-	"github.com/agentfly/agentfly/orchestrator/job"
-	"github.com/agentfly/agentfly/trajectory"
 )
 
 // printed collects what a watchdog prints.
@@ -50,22 +48,4 @@ func TestASignalAsksForTheWaits(t *testing.T) {
 	defer stop()
 	ask <- syscall.SIGUSR1
 	require.Eventually(t, func() bool { return out.String() == "agentfly: waiting for nothing outside the process\n" }, 10*time.Second, time.Millisecond)
-}
-
-func TestTooManyBrokenCallsEndAStep(t *testing.T) {
-	broken := trajectory.Turn{Results: []trajectory.ToolResult{{Failed: true, Cause: trajectory.CauseBroken, Observation: "Error: slow took longer than 1s"}, {Failed: true}, {}, {}}}
-	groups := []trajectory.Group{{Trajectories: []*trajectory.Trajectory{
-		{ID: "a", Err: "x", ErrOrigin: trajectory.OriginEngine},
-		{ID: "b", Err: "x", ErrOrigin: trajectory.OriginEngine, Turns: []trajectory.Turn{broken}},
-		{ID: "c", Err: "x", ErrOrigin: trajectory.OriginRender},
-		{ID: "d", Turns: []trajectory.Turn{broken, broken}},
-		{ID: "e"},
-		{ID: "f", Err: "stopped", ErrOrigin: trajectory.OriginEngine, StopReason: trajectory.StopCancelled},
-	}}}
-	r := &rollouts{limits: &job.Rollout{MaxFailed: 1, MaxFailedTool: 0.25}}
-	require.NoError(t, r.TooManyFailed(3, groups), "3 of 12 is not more than a quarter")
-	r.limits.MaxFailedTool = 0.2
-	require.EqualError(t, r.TooManyFailed(3, groups), "orchestrator: step 3: 3 of 12 tool calls broke, more than rollout.max_failed_tool (0.2); the first: b: Error: slow took longer than 1s")
-	r.limits.MaxFailedTool = 1
-	require.NoError(t, r.TooManyFailed(3, groups))
 }

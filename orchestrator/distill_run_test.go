@@ -1,0 +1,68 @@
+package orchestrator
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/recovery"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// shortTeacher takes sequences of so many tokens, and finds every token equally likely.
+type shortTeacher struct{ tokens int }
+
+func (t shortTeacher) Takes() (tokens, ids int) { return t.tokens, 0 }
+
+func (t shortTeacher) Score(_ context.Context, samples []*trajectory.Sample) ([][]float32, []error, error) {
+	out := make([][]float32, len(samples))
+	for i, s := range samples {
+		out[i] = make([]float32, s.Len())
+		for k, on := range s.ResponseMask {
+			if on {
+				out[i][k] = -1
+			}
+		}
+	}
+	return out, nil, nil
+}
+
+func (shortTeacher) Close() error { return nil }
+
+// A run whose teacher takes less than the policy samples no longer than that. With a batch that an earlier process recorded and
+// the teacher of now cannot score, the run goes on; with one that was sampled just now it stops, and is not blocked by it.
+func TestARunIsNotBlockedByItsTeacher(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, trainer := napping(t, job.Rollout{Mode: "sync"}, algorithms.Config{}, 2)
+		r.rollout.MaxTotal = 1000
+		note := limitToTeacher(shortTeacher{tokens: 400}, &r.rollout)
+		require.Equal(t, 400, r.rollout.MaxTotal)
+		require.Equal(t, "the teacher takes 400 tokens, so trajectories end there and not at 1000 (rollout.max_tokens, or the policy's context)", note)
+
+		d := newDistillation(rlOf(r), shortTeacher{tokens: 3}, r.note) // another one, since the start
+		r.objective = d
+		err := r.step(t.Context())
+		require.ErrorContains(t, err, "orchestrator: step 0: ")
+		require.ErrorContains(t, err, "trajectories failed, more than rollout.max_failed (0.9); the first: teacher: orchestrator: train-0-0-0: the teacher cannot score it: it has ")
+		require.Empty(t, trainer.batches)
+
+		log, err := r.folder.DB.Recover(t.Context(), 0)
+		require.NoError(t, err)
+		require.Len(t, log.Batches, 1, "it was recorded before it was scored")
+		r.past, err = recovery.Read(log, r.folder, &r.state, r.dealer, false)
+		require.NoError(t, err)
+		d.Prepare(r.found())
+		require.NoError(t, r.step(t.Context()), "the run goes on")
+		require.Equal(t, 1, r.state.Step)
+		require.Len(t, trainer.batches, 1)
+		for _, g := range trainer.batches[0].Groups {
+			for _, tr := range g.Trajectories {
+				require.Equal(t, trajectory.OriginTeacher, tr.ErrOrigin)
+			}
+		}
+	})
+}
