@@ -18,7 +18,7 @@ func TestSFTAgainstTransformers(t *testing.T) {
 		Loss     float64 `json:"loss"`
 		GradNorm float64 `json:"grad_norm"`
 	}
-	data, err := os.ReadFile("orchestrator/testdata/sft.json")
+	data, err := os.ReadFile("orchestrator/objective/testdata/sft.json")
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(data, &golden))
 	for name, tools := range map[string]string{"stops": "[calculator]", "none": "[]"} {

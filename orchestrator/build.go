@@ -145,10 +145,7 @@ func loadPolicy(j *job.Job, path string) (*policy.Policy, error) {
 			NumKVHeads: c.NumKVHeads, MaxPositions: c.MaxPositions, InitStd: c.InitStd,
 		}, c.Alphabet, c.ChatTemplate, j.Seed, o)
 	}
-	path = j.Model.Path
-	if local := j.Resolve(path); exists(local) {
-		path = local
-	}
+	path = j.ModelPath(j.Model.Path)
 	p, err := policy.Load(path, o)
 	if err != nil && !errors.Is(err, cgo.ErrUnavailable) {
 		err = j.Fail("model.path", "%v", err)

@@ -10,6 +10,7 @@ import (
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/objective"
 	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/store"
@@ -110,7 +111,7 @@ func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Reg
 	}
 	rollout := s.rollout
 	rollout.ToolsOff = toolsOff || j.Control.ToolsOff
-	return evaluate(ctx, rollout, nil, "eval", 0, tasks.Tasks, j)
+	return objective.Evaluate(ctx, rollout, nil, "eval", 0, tasks.Tasks, j)
 }
 
 // Sample rolls out the tasks of the first steps of a job and hands each trajectory over as it ends, one at a time. Nothing is trained.

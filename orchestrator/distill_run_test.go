@@ -9,6 +9,7 @@ import (
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/objective"
 	"github.com/agentfly/agentfly/orchestrator/recovery"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -39,11 +40,11 @@ func TestARunIsNotBlockedByItsTeacher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, trainer := napping(t, job.Rollout{Mode: "sync"}, algorithms.Config{}, 2)
 		r.rollout.MaxTotal = 1000
-		note := limitToTeacher(shortTeacher{tokens: 400}, &r.rollout)
+		note := objective.LimitToTeacher(shortTeacher{tokens: 400}, &r.rollout)
 		require.Equal(t, 400, r.rollout.MaxTotal)
 		require.Equal(t, "the teacher takes 400 tokens, so trajectories end there and not at 1000 (rollout.max_tokens, or the policy's context)", note)
 
-		d := newDistillation(rlOf(r), shortTeacher{tokens: 3}, r.note) // another one, since the start
+		d := objective.NewDistillation(rlOf(r), shortTeacher{tokens: 3}, r.note) // another one, since the start
 		r.objective = d
 		err := r.step(t.Context())
 		require.ErrorContains(t, err, "orchestrator: step 0: ")

@@ -10,6 +10,7 @@ import (
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/engines/scripted"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/objective"
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/trajectory"
@@ -56,7 +57,7 @@ func TestARegisteredEngineSamples(t *testing.T) {
 	require.NoError(t, err)
 	defer r.Engine.Close()
 	tasks := []trajectory.Task{rollouttest.Task("a", "2+3?", "5"), rollouttest.Task("b", "2+2?", "4")}
-	e, err := evaluate(t.Context(), *r, nil, "before", 0, tasks, evalJob(job.Eval{Samples: 2, Temperature: 1}))
+	e, err := objective.Evaluate(t.Context(), *r, nil, "before", 0, tasks, evalJob(job.Eval{Samples: 2, Temperature: 1}))
 	require.NoError(t, err)
 	require.Equal(t, 0.5, e.Reward)
 	groups, err := r.Groups(t.Context(), "train", 0, tasks, 3, nil)

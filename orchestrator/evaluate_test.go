@@ -14,6 +14,7 @@ import (
 
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/objective"
 	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
@@ -52,7 +53,7 @@ func TestAnEvaluationInNumbers(t *testing.T) {
 	require.NoError(t, err)
 	defer db.Close()
 	tasks := []trajectory.Task{held("a", "2 right?", "web"), held("b", "0 right?", "web"), held("c", "4 right?", "book"), held("d", "1 gone?", "book"), held("e", "1 right?", "")}
-	e, err := evaluate(t.Context(), *r, db, "step-3", 3, tasks, evalJob(job.Eval{Samples: 4, Temperature: 1, K: []int{1, 2}, By: "source"}))
+	e, err := objective.Evaluate(t.Context(), *r, db, "step-3", 3, tasks, evalJob(job.Eval{Samples: 4, Temperature: 1, K: []int{1, 2}, By: "source"}))
 	require.NoError(t, err)
 	require.Equal(t, 4, e.Samples)
 	require.Equal(t, 5, e.Tasks)
@@ -88,7 +89,7 @@ func TestAnEvaluationInNumbers(t *testing.T) {
 func TestTheTableOfAnEvaluation(t *testing.T) {
 	r := rollouttest.New(t, answersByIndex)
 	tasks := []trajectory.Task{held("a", "1 right?", ""), held("b", "0 right?", "")}
-	e, err := evaluate(t.Context(), *r, nil, "x", 0, tasks, evalJob(job.Eval{Samples: 1, By: "source"}))
+	e, err := objective.Evaluate(t.Context(), *r, nil, "x", 0, tasks, evalJob(job.Eval{Samples: 1, By: "source"}))
 	require.NoError(t, err)
 	require.Empty(t, e.Table(), "one line says everything")
 	require.Empty(t, e.Pass)
@@ -96,7 +97,7 @@ func TestTheTableOfAnEvaluation(t *testing.T) {
 	require.Equal(t, 0.5, e.Reward)
 
 	tasks[0].Fields["level"], tasks[1].Fields["level"] = json.Number("3"), json.Number("1")
-	e, err = evaluate(t.Context(), *r, nil, "x", 0, tasks, evalJob(job.Eval{Samples: 1, By: "level"}))
+	e, err = objective.Evaluate(t.Context(), *r, nil, "x", 0, tasks, evalJob(job.Eval{Samples: 1, By: "level"}))
 	require.NoError(t, err)
 	require.Equal(t, []string{
 		"level  tasks  reward   right  failed",
@@ -108,7 +109,7 @@ func TestTheTableOfAnEvaluation(t *testing.T) {
 	one := evalJob(job.Eval{Samples: 4, Temperature: 1, By: "source"})
 	success := 0.5
 	one.Data.Success = &success
-	e, err = evaluate(t.Context(), *r, nil, "x", 0, tasks[:1], one)
+	e, err = objective.Evaluate(t.Context(), *r, nil, "x", 0, tasks[:1], one)
 	require.NoError(t, err)
 	require.Equal(t, []string{"tasks of  tasks  reward  right  pass@4  failed", "all           1   0.250  25.0%   1.000       0"}, e.Table(), "k is samples where it is not given")
 }
@@ -130,7 +131,7 @@ func TestSeedsOfEvaluations(t *testing.T) {
 			require.NoError(t, err)
 			return out
 		}
-		_, err := evaluate(t.Context(), *r, nil, phase, 0, tasks, evalJob(job.Eval{Samples: 8, Temperature: 1}))
+		_, err := objective.Evaluate(t.Context(), *r, nil, phase, 0, tasks, evalJob(job.Eval{Samples: 8, Temperature: 1}))
 		require.NoError(t, err)
 		return out
 	}
@@ -147,11 +148,11 @@ func TestSeedsOfEvaluations(t *testing.T) {
 
 func TestAnEvaluationThatOnlyFailsIsAnError(t *testing.T) {
 	r := rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return engines.Completion{}, errors.New("gone") })
-	_, err := evaluate(t.Context(), *r, nil, "x", 0, []trajectory.Task{rollouttest.Task("a", "a?", "1")}, evalJob(job.Eval{Samples: 3, Temperature: 1}))
+	_, err := objective.Evaluate(t.Context(), *r, nil, "x", 0, []trajectory.Task{rollouttest.Task("a", "a?", "1")}, evalJob(job.Eval{Samples: 3, Temperature: 1}))
 	require.ErrorContains(t, err, "orchestrator: evaluation x: every trajectory failed, the first with: ")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = evaluate(ctx, *r, nil, "x", 0, []trajectory.Task{rollouttest.Task("a", "a?", "1")}, evalJob(job.Eval{Samples: 3, Temperature: 1}))
+	_, err = objective.Evaluate(ctx, *r, nil, "x", 0, []trajectory.Task{rollouttest.Task("a", "a?", "1")}, evalJob(job.Eval{Samples: 3, Temperature: 1}))
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -165,10 +166,10 @@ func TestAnEvaluationOfWhichTooMuchFailsIsAnError(t *testing.T) {
 	})
 	j := evalJob(job.Eval{Samples: 3, Temperature: 1})
 	j.Rollout.MaxFailed = 0.6
-	_, err := evaluate(t.Context(), *r, nil, "x", 0, []trajectory.Task{rollouttest.Task("a", "a?", "1")}, j)
+	_, err := objective.Evaluate(t.Context(), *r, nil, "x", 0, []trajectory.Task{rollouttest.Task("a", "a?", "1")}, j)
 	require.EqualError(t, err, "orchestrator: evaluation x: 2 of 3 trajectories failed, more than rollout.max_failed (0.6); the first: engine: orchestrator: eval-x-0-0-1 turn 0: scripted: request eval-x-0-0-1-0: gone")
 	j.Rollout.MaxFailed = 0.7
-	e, err := evaluate(t.Context(), *r, nil, "x", 0, []trajectory.Task{rollouttest.Task("a", "a?", "1")}, j)
+	e, err := objective.Evaluate(t.Context(), *r, nil, "x", 0, []trajectory.Task{rollouttest.Task("a", "a?", "1")}, j)
 	require.NoError(t, err)
 	require.Equal(t, 2, e.Failed)
 	require.Equal(t, map[string]int{"engine": 2}, e.Errors)

@@ -21,6 +21,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/objective"
 	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/orchestrator/store"
@@ -156,7 +157,7 @@ func TestStopAfterDoesNotDependOnTheOrderOfEvaluations(t *testing.T) {
 func TestTheBestCheckpointIsPointedToWhenTheRunGoesOn(t *testing.T) {
 	r := evaluatedRun(0, 0.5, 0.4, 0.7)
 	r.folder.Dir, r.job.Checkpoint.Best, r.job.Checkpoint.Keep = t.TempDir(), true, 1
-	r.objective = newRL(nil, nil, nil, nil, &data.Tasks{Tasks: []trajectory.Task{rollouttest.Task("a", "a?", "1")}})
+	r.objective = objective.NewRL(nil, nil, nil, nil, &data.Tasks{Tasks: []trajectory.Task{rollouttest.Task("a", "a?", "1")}})
 	for _, name := range []string{"step-0", "step-20"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(r.folder.Dir, "checkpoints", name), 0o755))
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/objective"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
@@ -22,7 +23,7 @@ func TestABatchRemembersWhatWasCut(t *testing.T) {
 		var b *schedule.Batch
 		cut := 0
 		for cut == 0 { // a batch that has some
-			whole, err := r.objective.Batch(t.Context(), At{Step: r.state.Step, Version: r.state.Version, Dealt: r.state.Dealt})
+			whole, err := r.objective.Batch(t.Context(), objective.At{Step: r.state.Step, Version: r.state.Version, Dealt: r.state.Dealt})
 			require.NoError(t, err)
 			b = whole.Rollouts
 			for _, c := range slices.Concat(b.Cut...) {

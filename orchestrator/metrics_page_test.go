@@ -15,6 +15,7 @@ import (
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/objective"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -85,14 +86,14 @@ func TestEveryKeyOfMetricsIsOnThePage(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := napping(t, job.Rollout{Mode: "sync"}, algorithms.Config{}, 2)
-		r.objective, r.job.Distill = newDistillation(rlOf(r), shortTeacher{}, r.note), &job.Distill{}
+		r.objective, r.job.Distill = objective.NewDistillation(rlOf(r), shortTeacher{}, r.note), &job.Distill{}
 		took(t, r)
 		check(r)
 	})
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := napping(t, job.Rollout{}, algorithms.Config{}, 2)
 		r.job.SFT = &job.SFT{Batch: 2}
-		r.objective = newSFT(r.job, []*trajectory.Trajectory{sampledTokens(t, 3), sampledTokens(t, 4)}, nil, 0)
+		r.objective = objective.NewSFT(r.job, []*trajectory.Trajectory{sampledTokens(t, 3), sampledTokens(t, 4)}, nil, 0)
 		r.objective.Prepare(r.found())
 		require.NoError(t, r.steps(t.Context()))
 		check(r)

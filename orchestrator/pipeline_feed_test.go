@@ -23,6 +23,7 @@ import (
 	"github.com/agentfly/agentfly/engines/scripted"
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/objective"
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/tools"
@@ -245,7 +246,7 @@ func TestAsyncDynamicSamplingReplacesFlatGroupsAtOnce(t *testing.T) {
 		require.GreaterOrEqual(t, rlOf(r).Feed().Dealt()[0], 60+int(flat))
 		for _, b := range trainer.batches {
 			for _, g := range b.Groups {
-				require.True(t, algorithms.Informative(rewardsOf([]trajectory.Group{*g})))
+				require.True(t, algorithms.Informative(objective.RewardsOf([]trajectory.Group{*g})))
 			}
 		}
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/objective"
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
@@ -39,18 +40,18 @@ func samplingRun(t *testing.T, a algorithms.Config, groups, size int, tasks *dat
 	return r
 }
 
-func rlOf(r *run) *rl { return r.objective.(*rl) }
+func rlOf(r *run) *objective.RL { return r.objective.(*objective.RL) }
 
 // evaluates makes the run evaluate tasks.
 func evaluates(r *run, held *data.Tasks) {
-	r.objective = newRL(r.job, r.algorithm, &r.rollout, r.dealer, held)
+	r.objective = objective.NewRL(r.job, r.algorithm, &r.rollout, r.dealer, held)
 	r.objective.Prepare(r.found())
 }
 
 // stepOf is what a step samples, which is recorded.
 func stepOf(t *testing.T, r *run, step int) (*schedule.Batch, error) {
 	t.Helper()
-	b, err := r.objective.Batch(t.Context(), At{Step: step, Version: r.state.Version, Dealt: r.state.Dealt})
+	b, err := r.objective.Batch(t.Context(), objective.At{Step: step, Version: r.state.Version, Dealt: r.state.Dealt})
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +214,7 @@ func TestGreedyRolloutsAreBaselines(t *testing.T) {
 			require.Len(t, group.Trajectories, 2)
 			require.Zero(t, group.Trajectories[0].Reward)
 		}
-		require.Len(t, rewardsOf(b.All), 6, "baselines are not among the rewards")
+		require.Len(t, objective.RewardsOf(b.All), 6, "baselines are not among the rewards")
 		r.state.Step, r.state.Dealt = step+1, b.Dealt
 	}
 	require.EqualValues(t, 6, greedy.Load())

@@ -13,6 +13,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/objective"
 	"github.com/agentfly/agentfly/orchestrator/processes"
 	"github.com/agentfly/agentfly/orchestrator/recovery"
 	"github.com/agentfly/agentfly/orchestrator/report"
@@ -58,7 +59,7 @@ type run struct {
 	trainer   learner
 	ranks     *processes.Group
 	dealer    *data.Dealer // nil in supervised fine-tuning
-	objective Objective
+	objective objective.Objective
 	state     checkpoint.State
 	past      recovery.Recovered
 	started   time.Time // of this process; zero outside the loop
@@ -129,7 +130,7 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 	var files []data.File
 	conversations := 0 // of supervised fine-tuning, over its epochs
 	if j.SFT != nil {
-		if j, learn, conversations, err = readSFT(j); err != nil {
+		if j, learn, conversations, err = objective.ReadSFT(j); err != nil {
 			return err
 		}
 		files = []data.File{{Name: "train", Path: learn.Path, Hash: learn.Hash}}
@@ -211,28 +212,28 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 }
 
 // found is what the objective begins with.
-func (t *run) found() Found {
-	return Found{DB: t.folder.DB, Scorer: t.trainer, Dir: t.folder.Dir, Batches: t.past.Batches, Log: t.past.Log, Ended: t.past.Ended, Tasks: t.past.Tasks}
+func (t *run) found() objective.Found {
+	return objective.Found{DB: t.folder.DB, Scorer: t.trainer, Dir: t.folder.Dir, Batches: t.past.Batches, Log: t.past.Log, Ended: t.past.Ended, Tasks: t.past.Tasks}
 }
 
 // newObjective makes what the job learns by, with the model open: from conversations, or from rollouts of the tasks that are dealt.
-func (t *run) newObjective(ctx context.Context, learn *data.Material, conversations int, held *data.Tasks) (Objective, error) {
+func (t *run) newObjective(ctx context.Context, learn *data.Material, conversations int, held *data.Tasks) (objective.Objective, error) {
 	if learn != nil {
-		train, eval, err := newLayout(t.policy, &t.rollout).lessons(learn)
-		return newSFT(t.job, train, eval, conversations), err
+		train, eval, err := objective.NewLayout(t.policy, &t.rollout).Lessons(learn)
+		return objective.NewSFT(t.job, train, eval, conversations), err
 	}
-	o := newRL(t.job, t.algorithm, &t.rollout, t.dealer, held)
+	o := objective.NewRL(t.job, t.algorithm, &t.rollout, t.dealer, held)
 	if t.job.Distill == nil {
 		return o, nil
 	}
-	teacher, err := openTeacher(ctx, t.job, t.policy, t.worker, t.early)
+	teacher, err := objective.OpenTeacher(ctx, t.job, t.policy, t.worker, t.early)
 	if err != nil {
 		return nil, err
 	}
-	if note := limitToTeacher(teacher, &t.rollout); note != "" {
+	if note := objective.LimitToTeacher(teacher, &t.rollout); note != "" {
 		t.notes = append(t.notes, note)
 	}
-	return newDistillation(o, teacher, t.note), nil
+	return objective.NewDistillation(o, teacher, t.note), nil
 }
 
 // release lets the other ranks end: with the run, or with what went wrong here.

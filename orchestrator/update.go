@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/agentfly/agentfly/orchestrator/objective"
 	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trainer"
@@ -15,7 +16,7 @@ import (
 // the barrier of an engine that shares the parameters, and other engines get the weights while their requests pause.
 func (t *run) step(ctx context.Context) error {
 	start := time.Now()
-	b, err := t.objective.Batch(ctx, At{Step: t.state.Step, Version: t.state.Version, Dealt: t.state.Dealt})
+	b, err := t.objective.Batch(ctx, objective.At{Step: t.state.Step, Version: t.state.Version, Dealt: t.state.Dealt})
 	if err != nil {
 		return err
 	}
@@ -23,7 +24,7 @@ func (t *run) step(ctx context.Context) error {
 }
 
 // update trains a batch that was waited for since start.
-func (t *run) update(ctx context.Context, b *Batch, start time.Time) error {
+func (t *run) update(ctx context.Context, b *objective.Batch, start time.Time) error {
 	j, step := t.job, b.Step
 	if err := t.weights.Rest(ctx); err != nil {
 		return err

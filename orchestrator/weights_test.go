@@ -10,6 +10,7 @@ import (
 
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/objective"
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
@@ -45,6 +46,6 @@ func TestAnotherRunsWeightsEndTheRun(t *testing.T) {
 	r := rollouttest.New(t, nil)
 	r.Engine = takenOver{r.Engine}
 	j := &job.Job{Rollout: job.Rollout{MaxFailed: 1}}
-	_, err := evaluate(t.Context(), *r, nil, "before", 0, []trajectory.Task{rollouttest.Task("a", "a?", "5")}, j)
+	_, err := objective.Evaluate(t.Context(), *r, nil, "before", 0, []trajectory.Task{rollouttest.Task("a", "a?", "5")}, j)
 	require.ErrorContains(t, err, "orchestrator: eval-before-0-0-0 turn 0: vllm: request r: http://h: engines: the weights are another run's")
 }

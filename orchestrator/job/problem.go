@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"os"
 	"sort"
 	"strings"
 	"time"
@@ -53,3 +54,12 @@ func Seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 
 // Overlaps tells whether rollouts go on beside updates.
 func (r Rollout) Overlaps() bool { return r.Mode == "async" || r.Oversample > 1 }
+
+// ModelPath is where a model lies: relative to the job file where something is there, else as it is given, which may be a hub id.
+func (j *Job) ModelPath(path string) string {
+	local := j.Resolve(path)
+	if _, err := os.Stat(local); err == nil {
+		return local
+	}
+	return path
+}

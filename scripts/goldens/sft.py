@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Supervised fine-tuning by transformers: token ids and masks of recorded conversations, their loss, and its gradient.
 
-    scripts/goldens/sft.py        # writes orchestrator/testdata/sft.json
+    scripts/goldens/sft.py        # writes orchestrator/objective/testdata/sft.json
 
 The model is examples/tiny/model, the conversations are those of its example job. A message of the assistant is learned; its
 end-of-turn token too, unless it ends with a stop string of the agent's format. The loss is the mean over all learned tokens
@@ -56,7 +56,7 @@ def main():
     tokenizer = AutoTokenizer.from_pretrained(folder)
     conversations = [json.loads(line) for line in (ROOT / "examples/tiny/conversations.jsonl").read_text().splitlines()]
     out = {"stops": case(model, tokenizer, conversations, STOPS), "none": case(model, tokenizer, conversations, ("\0",))}
-    path = ROOT / "orchestrator/testdata/sft.json"
+    path = ROOT / "orchestrator/objective/testdata/sft.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(out) + "\n")
     print(f"{path.relative_to(ROOT)}: {len(conversations)} conversations, loss {out['stops']['loss']:.6f} and {out['none']['loss']:.6f}")

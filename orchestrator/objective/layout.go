@@ -1,4 +1,4 @@
-package orchestrator
+package objective
 
 import (
 	"fmt"
@@ -13,17 +13,17 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// layout lays recorded conversations out in tokens, as rollouts with the sampler's prompt would have them.
-type layout struct {
+// Layout lays recorded conversations out in tokens, as rollouts with the sampler's prompt would have them.
+type Layout struct {
 	policy  *policy.Policy
 	sampler *rollout.Sampler
 }
 
-// newLayout lays out for a policy and with a sampler's prompt.
-func newLayout(p *policy.Policy, sampler *rollout.Sampler) layout { return layout{p, sampler} }
+// NewLayout lays out for a policy and with a sampler's prompt.
+func NewLayout(p *policy.Policy, sampler *rollout.Sampler) Layout { return Layout{p, sampler} }
 
-// lessons lays the material out in tokens: conversations as a rollout would have them, trajectories as they were sampled.
-func (l layout) lessons(m *data.Material) (train, eval []*trajectory.Trajectory, err error) {
+// Lessons lays the material out in tokens: conversations as a rollout would have them, trajectories as they were sampled.
+func (l Layout) Lessons(m *data.Material) (train, eval []*trajectory.Trajectory, err error) {
 	if m.Trajectories != nil {
 		if err := l.sameTokens(m.Path); err != nil {
 			return nil, nil, err
@@ -47,7 +47,7 @@ func (l layout) lessons(m *data.Material) (train, eval []*trajectory.Trajectory,
 }
 
 // sameTokens makes sure that the token ids of a run mean the same to the job's model.
-func (l layout) sameTokens(dir string) error {
+func (l Layout) sameTokens(dir string) error {
 	text, err := policy.LoadText(filepath.Join(dir, "checkpoints", "last"))
 	if err != nil {
 		return job.InputError(fmt.Errorf("data.run: the run has no checkpoint that shows its tokenizer: %w", err))
@@ -58,7 +58,7 @@ func (l layout) sameTokens(dir string) error {
 	return nil
 }
 
-func (l layout) render(conversations []data.Conversation) ([]*trajectory.Trajectory, error) {
+func (l Layout) render(conversations []data.Conversation) ([]*trajectory.Trajectory, error) {
 	var out []*trajectory.Trajectory
 	for _, c := range conversations {
 		recorded := masks.Recorded{Messages: c.Messages, Learned: c.Learned, Tools: c.Tools, Stops: l.sampler.Sampling.Stop}

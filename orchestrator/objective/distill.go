@@ -1,4 +1,4 @@
-package orchestrator
+package objective
 
 import (
 	"context"
@@ -15,23 +15,23 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// distillation is on-policy distillation: the policy samples, the teacher scores what was sampled. See job/algorithm_distill.go for the formula.
-type distillation struct {
-	*rl
-	teacher teacher
+// Distillation is on-policy distillation: the policy samples, the teacher scores what was sampled. See job/algorithm_distill.go for the formula.
+type Distillation struct {
+	*RL
+	teacher Teacher
 	note    func(string) // tells the user something while the run goes on
 }
 
-var _ Objective = (*distillation)(nil)
+var _ Objective = (*Distillation)(nil)
 
-// newDistillation learns from a teacher what o samples; note tells the user something while the run goes on.
-func newDistillation(o *rl, t teacher, note func(string)) *distillation {
-	return &distillation{rl: o, teacher: t, note: note}
+// NewDistillation learns from a teacher what o samples; note tells the user something while the run goes on.
+func NewDistillation(o *RL, t Teacher, note func(string)) *Distillation {
+	return &Distillation{RL: o, teacher: t, note: note}
 }
 
 // Batch implements Objective: the rollouts' batch with the teacher's advantages.
-func (o *distillation) Batch(ctx context.Context, at At) (*Batch, error) {
-	b, err := o.rl.Batch(ctx, at)
+func (o *Distillation) Batch(ctx context.Context, at At) (*Batch, error) {
+	b, err := o.RL.Batch(ctx, at)
 	if err != nil {
 		return nil, err
 	}
@@ -51,15 +51,15 @@ func (o *distillation) Batch(ctx context.Context, at At) (*Batch, error) {
 }
 
 // Report implements Objective.
-func (o *distillation) Report(b *Batch, m trainer.Metrics, f report.Facts) report.Step {
-	s := o.rl.Report(b, m, f)
+func (o *Distillation) Report(b *Batch, m trainer.Metrics, f report.Facts) report.Step {
+	s := o.RL.Report(b, m, f)
 	s.Distill = &report.Distill{ReverseKL: b.KL}
 	return s
 }
 
 // Evaluate implements Objective: the rewards of held-out tasks, and the divergence from the teacher there.
-func (o *distillation) Evaluate(ctx context.Context, name string, step int, toolsOff bool) (report.Evaluation, error) {
-	e, err := o.rl.Evaluate(ctx, name, step, toolsOff)
+func (o *Distillation) Evaluate(ctx context.Context, name string, step int, toolsOff bool) (report.Evaluation, error) {
+	e, err := o.RL.Evaluate(ctx, name, step, toolsOff)
 	if err == nil {
 		err = o.evaluateKL(ctx, &e)
 	}
@@ -67,11 +67,11 @@ func (o *distillation) Evaluate(ctx context.Context, name string, step int, tool
 }
 
 // Close implements Objective.
-func (o *distillation) Close() error { return o.teacher.Close() }
+func (o *Distillation) Close() error { return o.teacher.Close() }
 
-// limitToTeacher ends trajectories where the teacher's context ends, as they end with the policy's own. The text is the note of it; "": they
+// LimitToTeacher ends trajectories where the teacher's context ends, as they end with the policy's own. The text is the note of it; "": they
 // end there anyway.
-func limitToTeacher(t teacher, sampler *rollout.Sampler) string {
+func LimitToTeacher(t Teacher, sampler *rollout.Sampler) string {
 	tokens, _ := t.Takes()
 	if tokens == 0 || sampler.MaxTotal <= tokens {
 		return ""
@@ -97,7 +97,7 @@ type taught struct {
 // distill scores the finished trajectories of groups. shuffle permutes the teacher's scores over all tokens. A trajectory that
 // the teacher can never score (it is too long, has a token that the teacher does not know or finds impossible) fails, and leaves
 // the update: a batch that was recorded with it must not keep a run from going on.
-func (o *distillation) distill(ctx context.Context, groups []trajectory.Group, shuffle *rand.Rand) (*distilled, error) {
+func (o *Distillation) distill(ctx context.Context, groups []trajectory.Group, shuffle *rand.Rand) (*distilled, error) {
 	lessons, err := o.scored(ctx, groups)
 	if err != nil {
 		return nil, fmt.Errorf("orchestrator: distill.teacher: %w", err)
@@ -141,7 +141,7 @@ func (o *distillation) distill(ctx context.Context, groups []trajectory.Group, s
 }
 
 // scored asks the teacher for the finished trajectories, and fails those that it cannot score.
-func (o *distillation) scored(ctx context.Context, groups []trajectory.Group) (lessons []taught, err error) {
+func (o *Distillation) scored(ctx context.Context, groups []trajectory.Group) (lessons []taught, err error) {
 	fail := func(tr *trajectory.Trajectory, err error) {
 		tr.Fail(trajectory.OriginTeacher, fmt.Sprintf("orchestrator: %s: the teacher cannot score it: %v", tr.ID, err))
 	}
@@ -185,7 +185,7 @@ func (o *distillation) scored(ctx context.Context, groups []trajectory.Group) (l
 }
 
 // tooMuch tells what of a trajectory is beyond the teacher.
-func tooMuch(t teacher, tr *trajectory.Trajectory) error {
+func tooMuch(t Teacher, tr *trajectory.Trajectory) error {
 	tokens, ids := t.Takes()
 	for _, s := range tr.Samples {
 		if len(s.Media) > 0 {
@@ -213,7 +213,7 @@ func impossible(s *trajectory.Sample, logprobs []float32) error {
 
 // refused stops a run whose teacher cannot score more than rollout.max_failed of what was just sampled. Of a batch that
 // was recorded before, nothing can be sampled again: it is trained on what is left of it, as are those of a replay.
-func (o *distillation) refused(b *schedule.Batch) error {
+func (o *Distillation) refused(b *schedule.Batch) error {
 	if _, recorded := o.found.Batches[b.Step]; !recorded && o.found.Recording == nil {
 		return o.rollouts().TooManyFailed(b.Step, b.All)
 	}
@@ -235,7 +235,7 @@ func (o *distillation) refused(b *schedule.Batch) error {
 }
 
 // evaluateKL estimates the divergence from the teacher on the held-out tasks, sampled as in training.
-func (o *distillation) evaluateKL(ctx context.Context, e *report.Evaluation) error {
+func (o *Distillation) evaluateKL(ctx context.Context, e *report.Evaluation) error {
 	r := *o.sampler
 	r.Record, r.Recovered = nil, nil
 	groups, err := r.Groups(ctx, "eval-"+e.Name+"-kl", e.Step, o.held.Tasks, o.job.Rollout.GroupSize, rollout.Fatal)

@@ -1,4 +1,4 @@
-package orchestrator
+package objective
 
 import (
 	"context"
@@ -18,8 +18,8 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// rl is reinforcement learning on the rewards of rollouts.
-type rl struct {
+// RL is reinforcement learning on the rewards of rollouts.
+type RL struct {
 	job       *job.Job
 	algorithm *algorithms.Algorithm
 	sampler   *rollout.Sampler
@@ -29,26 +29,26 @@ type rl struct {
 	feed      *schedule.Feed // nil before the first step
 }
 
-var _ Objective = (*rl)(nil)
+var _ Objective = (*RL)(nil)
 
-// newRL learns from rollouts of the tasks that dealer deals; held are evaluated, nil is none.
-func newRL(j *job.Job, a *algorithms.Algorithm, sampler *rollout.Sampler, dealer *data.Dealer, held *data.Tasks) *rl {
-	return &rl{job: j, algorithm: a, sampler: sampler, dealer: dealer, held: held}
+// NewRL learns from rollouts of the tasks that dealer deals; held are evaluated, nil is none.
+func NewRL(j *job.Job, a *algorithms.Algorithm, sampler *rollout.Sampler, dealer *data.Dealer, held *data.Tasks) *RL {
+	return &RL{job: j, algorithm: a, sampler: sampler, dealer: dealer, held: held}
 }
 
 // Feed is what samples beside the steps; nil before the first.
-func (o *rl) Feed() *schedule.Feed { return o.feed }
+func (o *RL) Feed() *schedule.Feed { return o.feed }
 
 // Prepare implements Objective.
-func (o *rl) Prepare(f Found) { o.found = f }
+func (o *RL) Prepare(f Found) { o.found = f }
 
 // String implements Objective.
-func (o *rl) String() string {
+func (o *RL) String() string {
 	return fmt.Sprintf("%d groups x %d trajectories", o.job.Rollout.Groups, o.job.Rollout.GroupSize)
 }
 
 // Batch implements Objective: one that was recorded, or one that is sampled and then recorded.
-func (o *rl) Batch(ctx context.Context, at At) (*Batch, error) {
+func (o *RL) Batch(ctx context.Context, at At) (*Batch, error) {
 	start := time.Now()
 	sampled, err := o.recorded(ctx, at)
 	switch {
@@ -74,42 +74,42 @@ func (o *rl) Batch(ctx context.Context, at At) (*Batch, error) {
 }
 
 // Trained implements Objective: further groups begin before the next batch is asked for.
-func (o *rl) Trained(ctx context.Context, version int32, more bool) {
+func (o *RL) Trained(ctx context.Context, version int32, more bool) {
 	if o.feed != nil && more { // nothing begins that no step would train
 		o.feed.Trained(ctx, version)
 	}
 }
 
 // Report implements Objective.
-func (o *rl) Report(b *Batch, m trainer.Metrics, f report.Facts) report.Step {
+func (o *RL) Report(b *Batch, m trainer.Metrics, f report.Facts) report.Step {
 	f.Waited, f.FilterCut = b.Waited, b.FilterCut
 	f.Overlaps = o.job.Rollout.Overlaps()
 	return report.Describe(b.Rollouts, b.Rewards, m, f)
 }
 
 // Evaluates implements Objective.
-func (o *rl) Evaluates() bool { return o.held != nil }
+func (o *RL) Evaluates() bool { return o.held != nil }
 
 // Evaluate implements Objective: it samples the held-out tasks.
-func (o *rl) Evaluate(ctx context.Context, name string, step int, toolsOff bool) (report.Evaluation, error) {
+func (o *RL) Evaluate(ctx context.Context, name string, step int, toolsOff bool) (report.Evaluation, error) {
 	r := *o.sampler
 	r.ToolsOff = toolsOff || o.job.Control.ToolsOff
-	return evaluate(ctx, r, o.found.DB, name, step, o.held.Tasks, o.job)
+	return Evaluate(ctx, r, o.found.DB, name, step, o.held.Tasks, o.job)
 }
 
 // Stop implements Objective.
-func (o *rl) Stop() {
+func (o *RL) Stop() {
 	if o.feed != nil {
 		o.feed.Close()
 	}
 }
 
 // Close implements Objective.
-func (o *rl) Close() error { return nil }
+func (o *RL) Close() error { return nil }
 
 // Finish notes the rewards of a batch, before the control that shuffles them does.
 func (b *Batch) Finish(j *job.Job) {
-	b.Rewards = rewardsOf(b.Rollouts.All)
+	b.Rewards = RewardsOf(b.Rollouts.All)
 	b.Finished = len(b.Rewards)
 	if j.Control.ShuffleRewards {
 		shuffleRewards(b.Rollouts.Trained, j.Seed, b.Step)
@@ -119,7 +119,7 @@ func (b *Batch) Finish(j *job.Job) {
 // sample waits for the batch of a step, whose trajectories are stored. With dynamic sampling (DAPO, arXiv 2503.14476,
 // section 3.2) a group whose rewards are all equal is dropped, and the next task of its stratum is sampled in its place,
 // until rollout.groups of them can be compared or rollout.max_refills is reached.
-func (o *rl) sample(ctx context.Context, at At) (*schedule.Batch, error) {
+func (o *RL) sample(ctx context.Context, at At) (*schedule.Batch, error) {
 	if o.feed == nil {
 		feed, err := o.openFeed(at)
 		if err != nil {
@@ -131,7 +131,7 @@ func (o *rl) sample(ctx context.Context, at At) (*schedule.Batch, error) {
 }
 
 // openFeed goes on where the log ends: at the groups that were outstanding, and behind all tasks that were dealt.
-func (o *rl) openFeed(at At) (*schedule.Feed, error) {
+func (o *RL) openFeed(at At) (*schedule.Feed, error) {
 	l := schedule.LimitsOf(o.job, o.algorithm, len(o.dealer.Strata))
 	feed := schedule.NewFeed(o.rollouts(), schedule.Options{
 		Limits: l, Step: at.Step, Version: at.Version, Size: o.job.Rollout.GroupSize, Greedy: o.algorithm.NeedsGreedy(),
@@ -144,12 +144,12 @@ func (o *rl) openFeed(at At) (*schedule.Feed, error) {
 }
 
 // rollouts is what the feed asks.
-func (o *rl) rollouts() *rollouts {
+func (o *RL) rollouts() *rollouts {
 	return &rollouts{limits: &o.job.Rollout, algorithm: o.algorithm, sampler: o.sampler, dealer: o.dealer, db: o.found.DB, ended: o.found.Ended}
 }
 
 // recorded is the batch of a step that the log holds; nil: none.
-func (o *rl) recorded(ctx context.Context, at At) (*schedule.Batch, error) {
+func (o *RL) recorded(ctx context.Context, at At) (*schedule.Batch, error) {
 	rec, ok := o.found.Batches[at.Step]
 	if !ok {
 		return nil, nil
@@ -190,7 +190,8 @@ func pointers(groups []trajectory.Group) []*trajectory.Group {
 	return out
 }
 
-func rewardsOf(groups []trajectory.Group) []float64 {
+// RewardsOf are the rewards of the trajectories that finished, in order.
+func RewardsOf(groups []trajectory.Group) []float64 {
 	var out []float64
 	for _, g := range groups {
 		for _, t := range g.Trajectories {

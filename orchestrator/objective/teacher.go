@@ -1,4 +1,4 @@
-package orchestrator
+package objective
 
 import (
 	"context"
@@ -21,8 +21,8 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// teacher scores what the policy sampled.
-type teacher interface {
+// Teacher scores what the policy sampled.
+type Teacher interface {
 	// Takes says what it can score: samples of at most so many tokens, with ids below so many; 0 is no limit that is known.
 	Takes() (tokens, ids int)
 	// Score returns the teacher's logprobs of the response tokens, [sample][T], 0 off the mask; nil for a sample that it
@@ -31,8 +31,8 @@ type teacher interface {
 	Close() error
 }
 
-// openTeacher opens the model or connects to the servers of the job's block distill.
-func openTeacher(ctx context.Context, j *job.Job, student *policy.Policy, worker *cgo.Worker, note func(string)) (teacher, error) {
+// OpenTeacher opens the model or connects to the servers of the job's block distill.
+func OpenTeacher(ctx context.Context, j *job.Job, student *policy.Policy, worker *cgo.Worker, note func(string)) (Teacher, error) {
 	d := j.Distill.Teacher
 	if d.Path == "" {
 		engine, err := vllm.New(ctx, vllm.Options{URLs: d.URLs, Model: d.ServedModel, APIKey: d.APIKey, Frozen: true})
@@ -45,10 +45,7 @@ func openTeacher(ctx context.Context, j *job.Job, student *policy.Policy, worker
 		}
 		return t, nil
 	}
-	path := d.Path
-	if local := j.Resolve(path); exists(local) {
-		path = local
-	}
+	path := j.ModelPath(d.Path)
 	p, err := policy.Load(path, policy.Options{Device: j.Device})
 	if err != nil {
 		return nil, j.Fail("distill.teacher.path", "%v", err)

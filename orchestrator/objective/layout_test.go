@@ -1,4 +1,4 @@
-package orchestrator
+package objective
 
 import (
 	"encoding/json"
@@ -47,7 +47,7 @@ func TestAConversationHasTheMaskOfItsRollout(t *testing.T) {
 		at := strings.Split(q.ID, "-")
 		return rollouttest.Say(turns[rollouttest.Index(q)][at[len(at)-1][0]-'0'])
 	})
-	s := layout{sampler: r}
+	s := Layout{sampler: r}
 	for i := range turns {
 		task := rollouttest.Task("sum", "2 and 3?", "5")
 		tr := r.Sample(t.Context(), rollout.Place{Index: i, Task: task, Phase: "train"})
@@ -62,7 +62,7 @@ func TestAConversationHasTheMaskOfItsRollout(t *testing.T) {
 
 func TestAConversationWithASystemPromptStandsAlone(t *testing.T) {
 	r := rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return rollouttest.Say("x") })
-	s := layout{sampler: r}
+	s := Layout{sampler: r}
 	say := trajectory.Text
 	own := data.Conversation{Messages: []trajectory.Message{say("system", "Own."), say("user", "a"), say("assistant", "b")}, Learned: []bool{false, false, true}}
 	bare := data.Conversation{Messages: own.Messages[1:], Learned: own.Learned[1:]}
@@ -82,17 +82,17 @@ func TestConversationsAgainstTransformers(t *testing.T) {
 	raw, err := os.ReadFile("testdata/sft.json")
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(raw, &golden))
-	text, err := policy.LoadText("../examples/tiny/model")
+	text, err := policy.LoadText("../../examples/tiny/model")
 	require.NoError(t, err)
 	compiled, err := text.Template()
 	require.NoError(t, err)
 	renderer, err := masks.NewRenderer(text.Tokenizer, compiled, masks.Options{})
 	require.NoError(t, err)
-	conversations, _, err := data.ReadConversations("../examples/tiny/conversations.jsonl", nil)
+	conversations, _, err := data.ReadConversations("../../examples/tiny/conversations.jsonl", nil)
 	require.NoError(t, err)
 	require.Len(t, conversations, 16)
 	for name, stops := range map[string][]string{"stops": {"</calculator>", "</answer>"}, "none": nil} {
-		s := layout{sampler: &rollout.Sampler{Renderer: renderer, Sampling: engines.Sampling{Stop: stops}}}
+		s := Layout{sampler: &rollout.Sampler{Renderer: renderer, Sampling: engines.Sampling{Stop: stops}}}
 		got, err := s.render(conversations)
 		require.NoError(t, err)
 		for i, tr := range got {
@@ -111,9 +111,9 @@ func TestEpochsMustOutlastTheWarmUp(t *testing.T) {
 		"80": "trainer.warmup_steps: 80 steps of warm-up leave schedule linear none of the steps of 40 epochs (80); lower it, or use constant",
 		"81": "trainer.warmup_steps: 81 steps of warm-up are more than the steps of 40 epochs (80)",
 	} {
-		j, err := job.Load("../examples/tiny_sft.yaml", "trainer.warmup_steps="+warmup)
+		j, err := job.Load("../../examples/tiny_sft.yaml", "trainer.warmup_steps="+warmup)
 		require.NoError(t, err)
-		counted, _, _, err := readSFT(j)
+		counted, _, _, err := ReadSFT(j)
 		if want != "" {
 			require.ErrorContains(t, err, want)
 			continue

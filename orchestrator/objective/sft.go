@@ -1,4 +1,4 @@
-package orchestrator
+package objective
 
 import (
 	"context"
@@ -19,25 +19,25 @@ import (
 // sftPhase is the phase of what supervised fine-tuning learned, in the store.
 const sftPhase = "sft"
 
-// sft is supervised fine-tuning: the negative log-likelihood of recorded conversations, or of trajectories of a run. The order of the
+// SFT is supervised fine-tuning: the negative log-likelihood of recorded conversations, or of trajectories of a run. The order of the
 // conversations of an epoch derives from the seed; position p of all epochs is conversation p mod N of epoch p / N.
-type sft struct {
+type SFT struct {
 	job         *job.Job
 	train, eval []*trajectory.Trajectory
 	total       int // conversations of the whole run, over its epochs; 0: as many as trainer.steps take
 	found       Found
 }
 
-var _ Objective = (*sft)(nil)
+var _ Objective = (*SFT)(nil)
 
-// newSFT learns conversations, and evaluates the loss of others; total is how many the run learns over its epochs, 0: as many as its steps take.
-func newSFT(j *job.Job, train, eval []*trajectory.Trajectory, total int) *sft {
-	return &sft{job: j, train: train, eval: eval, total: total}
+// NewSFT learns conversations, and evaluates the loss of others; total is how many the run learns over its epochs, 0: as many as its steps take.
+func NewSFT(j *job.Job, train, eval []*trajectory.Trajectory, total int) *SFT {
+	return &SFT{job: j, train: train, eval: eval, total: total}
 }
 
-// readSFT reads what a job of supervised fine-tuning learns from, before a model is opened. The job that it returns has the steps of the
+// ReadSFT reads what a job of supervised fine-tuning learns from, before a model is opened. The job that it returns has the steps of the
 // job's epochs; total is the number of conversations of the whole run.
-func readSFT(j *job.Job) (_ *job.Job, m *data.Material, total int, err error) {
+func ReadSFT(j *job.Job) (_ *job.Job, m *data.Material, total int, err error) {
 	if m, err = data.ReadMaterial(j); err != nil {
 		return nil, nil, 0, err
 	}
@@ -54,15 +54,15 @@ func readSFT(j *job.Job) (_ *job.Job, m *data.Material, total int, err error) {
 }
 
 // Prepare implements Objective.
-func (o *sft) Prepare(f Found) { o.found = f }
+func (o *SFT) Prepare(f Found) { o.found = f }
 
 // String implements Objective.
-func (o *sft) String() string {
+func (o *SFT) String() string {
 	return fmt.Sprintf("%d conversations out of %d", o.job.SFT.Batch, len(o.train))
 }
 
 // Batch implements Objective: the next conversations, stored as trajectories of the step.
-func (o *sft) Batch(ctx context.Context, at At) (*Batch, error) {
+func (o *SFT) Batch(ctx context.Context, at At) (*Batch, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -80,24 +80,24 @@ func (o *sft) Batch(ctx context.Context, at At) (*Batch, error) {
 }
 
 // Trained implements Objective.
-func (o *sft) Trained(context.Context, int32, bool) {}
+func (o *SFT) Trained(context.Context, int32, bool) {}
 
 // Report implements Objective.
-func (o *sft) Report(b *Batch, m trainer.Metrics, f report.Facts) report.Step {
+func (o *SFT) Report(b *Batch, m trainer.Metrics, f report.Facts) report.Step {
 	return report.DescribeSFT(b.Finished, float64(b.Dealt[0])/float64(len(o.train)), m, f)
 }
 
 // Evaluates implements Objective.
-func (o *sft) Evaluates() bool { return len(o.eval) > 0 }
+func (o *SFT) Evaluates() bool { return len(o.eval) > 0 }
 
 // Stop implements Objective.
-func (o *sft) Stop() {}
+func (o *SFT) Stop() {}
 
 // Close implements Objective.
-func (o *sft) Close() error { return nil }
+func (o *SFT) Close() error { return nil }
 
 // next are the conversations of a step, stored as trajectories of it, and the position after them.
-func (o *sft) next(ctx context.Context, from At) (groups []trajectory.Group, end int, err error) {
+func (o *SFT) next(ctx context.Context, from At) (groups []trajectory.Group, end int, err error) {
 	step := from.Step
 	at := step * o.job.SFT.Batch
 	if len(from.Dealt) == 1 {
@@ -121,7 +121,7 @@ func (o *sft) next(ctx context.Context, from At) (groups []trajectory.Group, end
 }
 
 // Evaluate implements Objective: it computes the loss of the held-out conversations, the mean over their response tokens.
-func (o *sft) Evaluate(ctx context.Context, name string, step int, _ bool) (report.Evaluation, error) {
+func (o *SFT) Evaluate(ctx context.Context, name string, step int, _ bool) (report.Evaluation, error) {
 	start := time.Now()
 	samples := samplesOf(o.eval)
 	scores, err := o.found.Scorer.Score(ctx, samples, 1)

@@ -1,4 +1,4 @@
-package orchestrator
+package objective
 
 import (
 	"context"
@@ -59,7 +59,7 @@ func taughtGroups(t *testing.T) []trajectory.Group {
 }
 
 func TestDistillationAdvantages(t *testing.T) {
-	r := &distillation{rl: &rl{}, teacher: constantTeacher(func(id int32) float32 { return -float32(id) / 4 })}
+	r := &Distillation{RL: &RL{}, teacher: constantTeacher(func(id int32) float32 { return -float32(id) / 4 })}
 	d, err := r.distill(t.Context(), taughtGroups(t), nil)
 	require.NoError(t, err)
 	// teacher -0.75, -1, -1.25 | -1.5; sampling -0.5, -1, -2 | -0.25
@@ -173,7 +173,7 @@ func (t partialTeacher) Score(ctx context.Context, samples []*trajectory.Sample)
 // What a teacher can never score leaves the update, whatever the reason, and the other trajectories are taught.
 func TestATrajectoryThatTheTeacherCannotScoreFails(t *testing.T) {
 	one := constantTeacher(func(int32) float32 { return -1 })
-	for want, teacher := range map[string]teacher{
+	for want, teacher := range map[string]Teacher{
 		"it has 5 tokens, the teacher takes 4":           partialTeacher{one, 4, 0, -1},
 		"the teacher has no token 5, its ids end at 4":   partialTeacher{one, 0, 5, -1},
 		"400: token 5: engines: the request was refused": partialTeacher{one, 0, 0, 5},
@@ -185,7 +185,7 @@ func TestATrajectoryThatTheTeacherCannotScoreFails(t *testing.T) {
 		}),
 		"vllm: score: http://h: 400: no: engines: the request was refused": remoteTeacher{Scorer: refusing{5}},
 	} {
-		r := &distillation{rl: &rl{}, teacher: teacher}
+		r := &Distillation{RL: &RL{}, teacher: teacher}
 		groups := taughtGroups(t)
 		other := &trajectory.Sample{}
 		other.AppendObservation([]int32{1})
@@ -221,7 +221,7 @@ func (s servers) Tokenize(_ context.Context, text string) ([]int32, error) { ret
 
 // A teacher whose token ids mean something else is refused before anything is sampled.
 func TestATeacherOfAnotherVocabularyIsRefused(t *testing.T) {
-	tok, err := tokenizer.Load("../examples/tiny/model_vllm")
+	tok, err := tokenizer.Load("../../examples/tiny/model_vllm")
 	require.NoError(t, err)
 	last := int32(tok.Size() - 1)
 	same := func(text string) ([]int32, error) { return tok.Encode(text), nil }
@@ -250,7 +250,7 @@ func TestWhatATeacherRefusesOfAReplay(t *testing.T) {
 	b := &schedule.Batch{Trained: groups, All: groups}
 	var notes []string
 	note := func(text string) { notes = append(notes, text) }
-	d := &distillation{rl: &rl{job: &job.Job{Rollout: job.Rollout{MaxFailed: 0.5}}, found: Found{Recording: recording{}}}, note: note}
+	d := &Distillation{RL: &RL{job: &job.Job{Rollout: job.Rollout{MaxFailed: 0.5}}, found: Found{Recording: recording{}}}, note: note}
 	require.NoError(t, d.refused(b), "the batch that the run went on with can be replayed")
 	require.Equal(t, []string{"step 1: 2 recorded trajectories are left out: refused"}, notes)
 	d.found.Recording = nil

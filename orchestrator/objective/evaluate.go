@@ -1,4 +1,4 @@
-package orchestrator
+package objective
 
 import (
 	"context"
@@ -15,9 +15,9 @@ import (
 // evaluatedAtOnce bounds the memory and the tools' state of an evaluation, whatever it has of tasks and samples.
 const evaluatedAtOnce = 10_000
 
-// evaluate samples every task eval.samples times. Its seeds are its own, derived from the evaluation's name, and nothing of
+// Evaluate samples every task eval.samples times. Its seeds are its own, derived from the evaluation's name, and nothing of
 // it is trained on.
-func evaluate(ctx context.Context, r rollout.Sampler, db *store.Store, name string, step int, tasks []trajectory.Task, j *job.Job) (report.Evaluation, error) {
+func Evaluate(ctx context.Context, r rollout.Sampler, db *store.Store, name string, step int, tasks []trajectory.Task, j *job.Job) (report.Evaluation, error) {
 	r.Sampling.Temperature = j.Eval.Temperature
 	r.Record, r.Recovered = nil, nil // one that is cut off is done anew
 	r.AtOnce = evaluatedAtOnce
