@@ -14,48 +14,67 @@ import (
 
 const module = "github.com/agentfly/agentfly"
 
-// rank orders the top-level folders: a package imports only folders of a lower rank, or its own folder.
-// See CONTRIBUTING.md.
-var rank = map[string]int{
-	"examples": 8, "cmd": 7, "scripts": 7, "e2e": 7, "": 6, "cli": 5, "orchestrator": 4,
-	"serve": 4, "engines": 2, "algorithms": 2, "tools": 2, "agents": 3, "rewards": 2, "masks": 2, "policy": 2, "trainer": 3,
-	"trajectory": 0, "modelfile": 0, "cgo": 0, "jinja": 1,
-	"resources": 1, "python": 0, "sandbox": 0, "internal": -1, "internal/tensors": 1,
+// floors lists every package of the module from the ground up: a package imports only packages of lower floors. What is not listed is an
+// error, so that a new package finds its floor before it is used. A path that ends in /... is a folder of programs or examples.
+var floors = [][]string{
+	{
+		"cgo", "trajectory", "sandbox", "masks/tokenizer", "python/protocol", "rewards/mathequal", "engines/vllm/vllmtest",
+		"internal/doctor", "internal/httpserver", "internal/panics", "internal/procgroup", "internal/retry", "internal/terminal", "internal/watchdog",
+		"internal/wording",
+	},
+	{"algorithms", "jinja", "internal/filelock", "python/gpython"},
+	{"masks", "modelfile", "python"},
+	{"internal/tensors", "resources"},
+	{"engines", "policy", "rewards", "tools", "trainer"},
+	{
+		"engines/enginetest", "engines/local", "engines/openai", "engines/scripted", "engines/vllm", "policy/policytest", "tools/workspace",
+		"tools/calculator", "tools/corpus", "tools/http", "tools/mcp", "agents",
+	},
+	{"tools/code", "tools/dense", "tools/files", "tools/search", "tools/web", "serve", "orchestrator/job", "orchestrator/store"},
+	{"orchestrator/data", "orchestrator/processes", "orchestrator/rollout", "orchestrator/weights"},
+	{"orchestrator/rollout/rollouttest", "orchestrator/schedule"},
+	{"orchestrator/report"},
+	{"orchestrator/checkpoint", "orchestrator/objective"},
+	{"orchestrator/runfolder"},
+	{"orchestrator/recovery"},
+	{"orchestrator/replay"},
+	{"orchestrator"},
+	{"cli"},
+	{""},
+	{"cmd/agentfly", "docs", "e2e", "examples/...", "scripts/..."},
 }
 
-// allowed are the imports between siblings that have a reason.
-var allowed = map[string]string{
-	"policy → masks":   "a policy is a model with its tokenizer and template",
-	"python → sandbox": "the workers of a file run in a sandbox on request",
-}
-
-// room is the longest path of rank that holds the package of an import path, or else its first folder.
-func room(path string) string {
-	dir := strings.TrimPrefix(strings.TrimPrefix(path, module), "/")
-	first, _, _ := strings.Cut(dir, "/")
-	for ; dir != ""; dir = dir[:max(0, strings.LastIndexByte(dir, '/'))] {
-		if _, ok := rank[dir]; ok {
-			return dir
+// floorOf is the number of a package's floor.
+func floorOf(pkg string) (int, bool) {
+	for n, packages := range floors {
+		for _, p := range packages {
+			if folder, ok := strings.CutSuffix(p, "/..."); p == pkg || ok && (pkg == folder || strings.HasPrefix(pkg, folder+"/")) {
+				return n, true
+			}
 		}
 	}
-	return first
+	return 0, false
 }
 
-// violations returns one line for each import that goes the wrong way.
-func violations(file, from string, imports []string) []string {
-	var out []string
+// violations returns one line for each import that does not go down. from is the path of the importing package in the module.
+func violations(file, from string, imports []string) (out []string) {
+	top, ok := floorOf(from)
+	if !ok {
+		return []string{file + ": the package " + from + " has no floor in imports_test.go"}
+	}
 	for _, to := range imports {
 		if to != module && !strings.HasPrefix(to, module+"/") {
 			continue
 		}
-		a, b := from, room(to)
-		if a == b || allowed[a+" → "+b] != "" {
-			continue
+		to = strings.TrimPrefix(strings.TrimPrefix(to, module), "/")
+		floor, ok := floorOf(to)
+		if shared, _, _ := strings.Cut(from, "/"); shared == "examples" || shared == "scripts" { // programs may have packages of their own
+			if strings.HasPrefix(to, shared+"/") {
+				continue
+			}
 		}
-		ra, known := rank[a]
-		rb, alsoKnown := rank[b]
-		if !known || !alsoKnown || rb >= ra {
-			out = append(out, file+": "+a+" → "+b)
+		if !ok || floor >= top {
+			out = append(out, file+": "+from+" → "+to)
 		}
 	}
 	return out
@@ -89,9 +108,9 @@ func TestImportsGoOneWay(t *testing.T) {
 			}
 			imports = append(imports, p)
 		}
-		from := ""
-		if dir := filepath.ToSlash(filepath.Dir(path)); dir != "." {
-			from = room(module + "/" + dir)
+		from := filepath.ToSlash(filepath.Dir(path))
+		if from == "." {
+			from = ""
 		}
 		bad = append(bad, violations(path, from, imports)...)
 		files++
@@ -105,5 +124,7 @@ func TestImportRuleCanFail(t *testing.T) {
 	require.Equal(t, []string{"x.go: tools → rewards"}, violations("x.go", "tools", []string{module + "/rewards"}))
 	require.Equal(t, []string{"x.go: cgo → trajectory"}, violations("x.go", "cgo", []string{module + "/trajectory"}))
 	require.Equal(t, []string{"x.go: engines → unheardof"}, violations("x.go", "engines", []string{module + "/unheardof"}))
+	require.Equal(t, []string{"x.go: orchestrator/rollout → orchestrator/schedule"}, violations("x.go", "orchestrator/rollout", []string{module + "/orchestrator/schedule"}))
+	require.Equal(t, []string{"x.go: the package orchestrator/new has no floor in imports_test.go"}, violations("x.go", "orchestrator/new", nil))
 	require.Empty(t, violations("x.go", "engines", []string{module + "/trajectory", "fmt"}))
 }
