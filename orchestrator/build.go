@@ -51,16 +51,14 @@ type session struct {
 	marks     []string // of the agent: texts that stay special tokens
 	resources *resources.Resources
 	rollout   rollout.Sampler
-	notes     []string         // what the user should know of how the job runs
+	notes     notes
 	ranks     *processes.Group // that train together; nil: this process alone
-	said      sync.Mutex
-	late      []string // the same while it runs; behind said
 }
 
 // newSession holds nothing yet. It is equipped first, then opened, and closed whatever became of that.
 func newSession(j *job.Job) *session {
 	s := &session{job: j}
-	s.resources = newResources(j, s.note, false)
+	s.resources = newResources(j, s.notes.note, false)
 	return s
 }
 
@@ -117,7 +115,7 @@ func (s *session) open(ctx context.Context, path string) (err error) {
 		return err
 	}
 	if ok, reason := s.renderer.AppendOnly(); !ok {
-		s.notes = append(s.notes, "the chat template rewrites history ("+reason+"); where a turn needs it, a new sample begins")
+		s.notes.know("the chat template rewrites history (" + reason + "); where a turn needs it, a new sample begins")
 	}
 	if j.SFT != nil { // nothing is sampled
 		return s.makeRollout()
@@ -125,7 +123,7 @@ func (s *session) open(ctx context.Context, path string) (err error) {
 	if err := checkWeights(j); err != nil {
 		return err
 	}
-	if err := s.weights.Open(ctx, weights.Config{Job: j, Policy: s.policy, Worker: s.worker, Note: s.know, Report: s.note}); err != nil {
+	if err := s.weights.Open(ctx, weights.Config{Job: j, Policy: s.policy, Worker: s.worker, Note: s.notes.know, Report: s.notes.note}); err != nil {
 		return err
 	}
 	if j.Deterministic && !s.weights.Engine().Capabilities().BatchInvariant {
@@ -239,7 +237,7 @@ func (s *session) panics() func(tool string, err error, trace []byte) {
 	var seen sync.Map
 	return func(tool string, err error, trace []byte) {
 		if _, again := seen.LoadOrStore(tool, true); !again {
-			s.note(panicked(err, trace))
+			s.notes.note(panicked(err, trace))
 		}
 	}
 }
@@ -344,7 +342,7 @@ func (s *session) prompt() (p agents.Prompt, err error) {
 		return p, s.agentError(err)
 	}
 	if p.Schemas != nil && t.IgnoresTools {
-		s.notes = append(s.notes, "the chat template ignores tools; their schemas stand in the system prompt, in training, evaluation and serving alike")
+		s.notes.know("the chat template ignores tools; their schemas stand in the system prompt, in training, evaluation and serving alike")
 	}
 	return p, nil
 }

@@ -30,7 +30,7 @@ func Validate(ctx context.Context, j *job.Job, r Registries) error {
 // runs.
 func Look(ctx context.Context, j *job.Job, r Registries) (notRun []string, err error) {
 	s := newSession(j)
-	s.resources = newResources(j, s.note, true)
+	s.resources = newResources(j, s.notes.note, true)
 	defer s.Close()
 	_, err = s.check(ctx, r)
 	return s.resources.NotRun(), err

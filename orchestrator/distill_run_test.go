@@ -44,7 +44,7 @@ func TestARunIsNotBlockedByItsTeacher(t *testing.T) {
 		require.Equal(t, 400, r.rollout.MaxTotal)
 		require.Equal(t, "the teacher takes 400 tokens, so trajectories end there and not at 1000 (rollout.max_tokens, or the policy's context)", note)
 
-		d := objective.NewDistillation(rlOf(r), shortTeacher{tokens: 3}, r.note) // another one, since the start
+		d := objective.NewDistillation(rlOf(r), shortTeacher{tokens: 3}, r.notes.note) // another one, since the start
 		r.objective = d
 		err := r.step(t.Context())
 		require.ErrorContains(t, err, "orchestrator: step 0: ")

@@ -86,7 +86,7 @@ func TestEveryKeyOfMetricsIsOnThePage(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := napping(t, job.Rollout{Mode: "sync"}, algorithms.Config{}, 2)
-		r.objective, r.job.Distill = objective.NewDistillation(rlOf(r), shortTeacher{}, r.note), &job.Distill{}
+		r.objective, r.job.Distill = objective.NewDistillation(rlOf(r), shortTeacher{}, r.notes.note), &job.Distill{}
 		took(t, r)
 		check(r)
 	})

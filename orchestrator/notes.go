@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/agentfly/agentfly/internal/panics"
 	"github.com/agentfly/agentfly/tools"
@@ -35,21 +36,28 @@ func leftOver(r *tools.Registry) string {
 	return "calls are still running that ignored their deadline (" + strings.Join(parts, ", ") + "); these tools must honour ctx"
 }
 
-// know tells the user of how the job runs, before it begins.
-func (s *session) know(line string) { s.notes = append(s.notes, line) }
-
-// note tells the user something that happens while the run goes on.
-func (s *session) note(line string) {
-	s.said.Lock()
-	defer s.said.Unlock()
-	s.late = append(s.late, line)
+// notes are what the user should know of how a job runs.
+type notes struct {
+	early []string // known before it begins
+	mu    sync.Mutex
+	late  []string // of what happens meanwhile; behind mu
 }
 
-// lateNotes takes what was noted since the last call.
-func (s *session) lateNotes() []string {
-	s.said.Lock()
-	defer s.said.Unlock()
-	out := s.late
-	s.late = nil
+// know notes something before the run begins.
+func (n *notes) know(line string) { n.early = append(n.early, line) }
+
+// note notes something that happens while the run goes on.
+func (n *notes) note(line string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.late = append(n.late, line)
+}
+
+// news takes what happened since the last call.
+func (n *notes) news() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := n.late
+	n.late = nil
 	return out
 }

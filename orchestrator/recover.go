@@ -24,10 +24,10 @@ func (t *run) recover(ctx context.Context) error {
 		return err
 	}
 	if note != "" {
-		t.early(note)
+		t.notes.know(note)
 	}
 	if older {
-		t.rollout.Restart = recovery.Restart(db, t.note)
+		t.rollout.Restart = recovery.Restart(db, t.notes.note)
 	}
 	if t.past, err = recovery.Read(log, t.folder, &t.state, t.dealer, t.rollout.Tools.KeepsState()); err != nil {
 		return err
@@ -36,10 +36,10 @@ func (t *run) recover(ctx context.Context) error {
 		return err
 	}
 	if note != "" {
-		t.early(note)
+		t.notes.know(note)
 	}
 	if t.options.Resume {
-		t.early(t.past.Summary(t.state.Step))
+		t.notes.know(t.past.Summary(t.state.Step))
 	}
 	t.rollout.Recovered = t.past.Trajectory
 	return nil

@@ -118,9 +118,6 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum report
 // warn tells the user something at once.
 func (t *run) warn(note string) { t.say("note: %s", note) }
 
-// early keeps a note for the beginning of the run.
-func (t *run) early(note string) { t.notes = append(t.notes, note) }
-
 func (t *run) say(format string, args ...any) { fmt.Fprintf(t.options.Out, format+"\n", args...) }
 
 // prepare reads everything else that can be wrong before the first rollout. The session is equipped already.
@@ -187,7 +184,7 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 	if t.objective, err = t.newObjective(ctx, learn, conversations, held); err != nil {
 		return err
 	}
-	if err := t.folder.Open(j, t.early); err != nil { // not earlier: a run that could not begin leaves none behind
+	if err := t.folder.Open(j, t.notes.know); err != nil { // not earlier: a run that could not begin leaves none behind
 		return err
 	}
 	t.rollout.Record = t.folder.DB.AddTurn
@@ -226,14 +223,14 @@ func (t *run) newObjective(ctx context.Context, learn *data.Material, conversati
 	if t.job.Distill == nil {
 		return o, nil
 	}
-	teacher, err := objective.OpenTeacher(ctx, t.job, t.policy, t.worker, t.early)
+	teacher, err := objective.OpenTeacher(ctx, t.job, t.policy, t.worker, t.notes.know)
 	if err != nil {
 		return nil, err
 	}
 	if note := objective.LimitToTeacher(teacher, &t.rollout); note != "" {
-		t.notes = append(t.notes, note)
+		t.notes.know(note)
 	}
-	return objective.NewDistillation(o, teacher, t.note), nil
+	return objective.NewDistillation(o, teacher, t.notes.note), nil
 }
 
 // release lets the other ranks end: with the run, or with what went wrong here.
@@ -264,7 +261,7 @@ func (t *run) close() error {
 func (t *run) loop(ctx context.Context) error {
 	j := t.job
 	t.say("%s: %d steps of %s, model %s, run folder %s", j.Name, j.Trainer.Steps, t.objective, modelName(j), t.folder.Dir)
-	for _, note := range t.notes {
+	for _, note := range t.notes.early {
 		t.say("note: %s", note)
 	}
 	t.sayNotes()
@@ -272,7 +269,7 @@ func (t *run) loop(ctx context.Context) error {
 	err := t.steps(ctx)
 	t.objective.Stop()
 	if left := leftOver(t.rollout.Tools); left != "" {
-		t.note(left)
+		t.notes.note(left)
 	}
 	t.sayNotes()
 	t.state.Seconds += time.Since(t.started).Seconds()
@@ -297,7 +294,7 @@ func (t *run) loop(ctx context.Context) error {
 
 // sayNotes tells what was noted since the last call.
 func (t *run) sayNotes() {
-	for _, note := range t.lateNotes() {
+	for _, note := range t.notes.news() {
 		t.say("note: %s", note)
 	}
 }

@@ -63,7 +63,7 @@ func (t *run) finish(ctx context.Context, record report.Step, m trainer.Metrics,
 	}
 	metrics, logged, note := t.past.Stored(step, record.Map())
 	if note != "" {
-		t.note(note)
+		t.notes.note(note)
 	}
 	if t.past.Steps[step] != nil { // it is told as it was when it was first done
 		record = report.FromMap(metrics)
