@@ -696,6 +696,43 @@ func TestExtendingsExamplesAreBuilt(t *testing.T) {
 	require.GreaterOrEqual(t, blocks, 6)
 }
 
+var goName = regexp.MustCompile("`[*]?([a-z][a-z0-9]+)\\.([A-Z]\\w*)")
+
+// What pages name as `package.Name` is declared by that package.
+func TestNamedGoNamesExist(t *testing.T) {
+	declared := map[string]map[string]bool{} // by package
+	eachFile(t, func(file string) {
+		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+			return
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", file), nil, parser.PackageClauseOnly)
+		require.NoError(t, err)
+		if declared[f.Name.Name] == nil {
+			declared[f.Name.Name] = map[string]bool{}
+		}
+		for _, name := range names(t, file) {
+			declared[f.Name.Name][name] = true
+		}
+	})
+	seen := 0
+	var wrong []string
+	for _, p := range pages(t) {
+		for _, l := range p.lines {
+			for _, m := range goName.FindAllStringSubmatch(l.text, -1) {
+				known, ours := declared[m[1]]
+				if l.code || !ours {
+					continue
+				}
+				if seen++; !known[m[2]] {
+					wrong = append(wrong, fmt.Sprintf("%s:%d: package %s has no %s", p.path, l.number, m[1], m[2]))
+				}
+			}
+		}
+	}
+	require.Empty(t, wrong)
+	require.Greater(t, seen, 20)
+}
+
 var sourcePath = regexp.MustCompile("`([a-z][a-z_0-9]*(?:/[\\w.-]+)+\\.(?:go|cc|h|py|sh|yaml|awk))`")
 
 // Source files that the pages name exist.
