@@ -527,6 +527,90 @@ func receiver(e ast.Expr) string {
 	return ""
 }
 
+// Every package has a row of "Who owns what", a row names packages that exist, and a package imports only what stands below it. What
+// only tests import, and what belongs to scripts, has none.
+func TestPackagesStandAboveWhatTheyImport(t *testing.T) {
+	text, err := os.ReadFile("architecture.md")
+	require.NoError(t, err)
+	require.Empty(t, checkOwners(string(text), packageImports(t)))
+}
+
+func TestPackagesCanStandWrong(t *testing.T) {
+	table := "## Who owns what\n| `b` | x | |\n| `a`, `c/d` | x | |\n"
+	require.Empty(t, checkOwners(table, map[string][]string{"b": {"a", "c/d"}, "a": {"c/d"}, "c/d": nil}))
+	require.Equal(t, []string{"a imports b, which stands above it"}, checkOwners(table, map[string][]string{"b": nil, "a": {"b"}, "c/d": nil}))
+	require.Equal(t, []string{"e has no row", "there is no package c/d"}, checkOwners(table, map[string][]string{"b": nil, "a": nil, "e": nil}))
+}
+
+// checkOwners holds the rows of "Who owns what" against what each package imports.
+func checkOwners(page string, imports map[string][]string) (wrong []string) {
+	_, table, _ := strings.Cut(page, "## Who owns what\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	row, rows := map[string]int{}, 0
+	for _, l := range strings.Split(table, "\n") {
+		if !strings.HasPrefix(l, "| `") {
+			continue
+		}
+		rows++
+		for _, m := range codeSpan.FindAllString(strings.SplitN(l, "|", 3)[1], -1) {
+			row[strings.Trim(m, "`")] = rows
+		}
+	}
+	place := func(name string) int { // helpers share a row
+		if row[name] == 0 && strings.HasPrefix(name, "internal/") {
+			return row["internal"]
+		}
+		return row[name]
+	}
+	for name := range row {
+		if _, ok := imports[name]; !ok && name != "internal" {
+			wrong = append(wrong, "there is no package "+name)
+		}
+	}
+	for name, all := range imports {
+		at := place(name)
+		if at == 0 {
+			wrong = append(wrong, name+" has no row")
+		}
+		for _, other := range all {
+			if under := place(other); at > 0 && under > 0 && under < at {
+				wrong = append(wrong, name+" imports "+other+", which stands above it")
+			}
+		}
+	}
+	slices.Sort(wrong)
+	return wrong
+}
+
+// packageImports are the packages that a program is made of, by their folders, each with those of this repository that it imports. The
+// package of the root is "agentfly".
+func packageImports(t *testing.T) map[string][]string {
+	const module = "github.com/agentfly/agentfly"
+	all := map[string][]string{}
+	eachFile(t, func(file string) {
+		dir := path.Dir(file)
+		first, _, _ := strings.Cut(dir, "/")
+		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") || slices.Contains([]string{"cmd", "examples", "scripts"}, first) {
+			return
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", file), nil, parser.ImportsOnly)
+		require.NoError(t, err)
+		if slices.Contains([]string{"enginetest", "scripted", "vllmtest", "rollouttest", "policytest"}, f.Name.Name) {
+			return
+		}
+		if dir == "." {
+			dir = "agentfly"
+		}
+		all[dir] = append([]string{}, all[dir]...)
+		for _, s := range f.Imports {
+			if p, ok := strings.CutPrefix(strings.Trim(s.Path.Value, `"`), module+"/"); ok && !slices.Contains(all[dir], p) {
+				all[dir] = append(all[dir], p)
+			}
+		}
+	})
+	return all
+}
+
 // A row of docs/status.md is short, says one of three states, and what works names its proof.
 func TestStatusRows(t *testing.T) {
 	text, err := os.ReadFile("status.md")
@@ -610,6 +694,43 @@ func TestExtendingsExamplesAreBuilt(t *testing.T) {
 		require.Contains(t, string(source), m[2], "an example of docs/extending.md is not that of %s", m[1])
 	}
 	require.GreaterOrEqual(t, blocks, 6)
+}
+
+var goName = regexp.MustCompile("`[*]?([a-z][a-z0-9]+)\\.([A-Z]\\w*)")
+
+// What pages name as `package.Name` is declared by that package.
+func TestNamedGoNamesExist(t *testing.T) {
+	declared := map[string]map[string]bool{} // by package
+	eachFile(t, func(file string) {
+		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+			return
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", file), nil, parser.PackageClauseOnly)
+		require.NoError(t, err)
+		if declared[f.Name.Name] == nil {
+			declared[f.Name.Name] = map[string]bool{}
+		}
+		for _, name := range names(t, file) {
+			declared[f.Name.Name][name] = true
+		}
+	})
+	seen := 0
+	var wrong []string
+	for _, p := range pages(t) {
+		for _, l := range p.lines {
+			for _, m := range goName.FindAllStringSubmatch(l.text, -1) {
+				known, ours := declared[m[1]]
+				if l.code || !ours {
+					continue
+				}
+				if seen++; !known[m[2]] {
+					wrong = append(wrong, fmt.Sprintf("%s:%d: package %s has no %s", p.path, l.number, m[1], m[2]))
+				}
+			}
+		}
+	}
+	require.Empty(t, wrong)
+	require.Greater(t, seen, 20)
 }
 
 var sourcePath = regexp.MustCompile("`([a-z][a-z_0-9]*(?:/[\\w.-]+)+\\.(?:go|cc|h|py|sh|yaml|awk))`")

@@ -1,4 +1,4 @@
-// Package template renders chat templates: the Jinja dialect of Hugging Face transformers, exactly.
+// Package jinja renders chat templates: the Jinja dialect of Hugging Face transformers, exactly.
 //
 // The reference is Python's jinja2 3.1 as transformers 5 configures it (utils/chat_template_utils.py): an
 // ImmutableSandboxedEnvironment with trim_blocks and lstrip_blocks, loop controls, the generation tag, raise_exception,

@@ -1,5 +1,7 @@
-// Package tools defines the contract of a tool, its registry, the JSON schema of its arguments, the formats in which a
-// model writes calls, and the prebuilt tools.
+// Package tools defines the contract of a tool, its registry, the JSON schema of its arguments, and the calls: with limits, deadlines,
+// retries, a cache and a bound on what comes back. The prebuilt tools lie in the folders below it.
+//
+// It does not know how a model writes a call (package agents does), nor who calls and when.
 package tools
 
 import (

@@ -1,4 +1,4 @@
-// Command bench_rollout drives the rollout path without a model: the client of vLLM, [orchestrator.Rollout] and the store
+// Command bench_rollout drives the rollout path without a model: the client of vLLM, [rollout.Sampler] and the store
 // against a server that answers after a fixed time. scripts/bench_rollout.sh and scripts/soak.sh run it.
 //
 //	bench_rollout workload MODEL FILE         writes the workload in the tokens of a model
