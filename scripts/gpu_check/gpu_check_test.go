@@ -44,6 +44,7 @@ func (b bundle) check(t *testing.T) (head string, rows map[string][2]string, sta
 	write("libtorch/lib/libc10.so", b.c10)
 	write("src/cgo/x", "")
 	write("src/policy/x", "")
+	write("src/trainer/x", "")
 	write("src/scripts/fetch.py", "import os\nprint(os.environ['LIBTORCH'])\n")
 	write("src/scripts/build_native.sh", "#!/bin/sh\n"+b.build+"\n")
 	write("path/nvidia-smi", "#!/bin/sh\necho 'NVIDIA-SMI has failed because it could not talk to the driver'\nexit 9\n")
@@ -67,7 +68,7 @@ case "$*" in
 *) printf 'testing: warning: no tests to run\nPASS\n' ;;
 esac
 `)
-	write("bin/policy.test", "#!/bin/sh\nprintf -- '--- PASS: TestOne (0.1s)\\n--- PASS: TestTwo (0.1s)\\nPASS\\n'\n")
+	write("bin/trainer.test", "#!/bin/sh\nprintf -- '--- PASS: TestOne (0.1s)\\n--- PASS: TestTwo (0.1s)\\nPASS\\n'\n")
 	cmd := exec.Command("sh", filepath.Join(dir, "src/scripts/gpu_check.sh"))
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "path")+":"+os.Getenv("PATH"), "LIBTORCH="+filepath.Join(dir, "libtorch"), "QUICK=1", "OUT="+filepath.Join(dir, "out"))
