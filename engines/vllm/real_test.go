@@ -150,7 +150,7 @@ func TestRealCapabilities(t *testing.T) {
 	require.Equal(t, "policy", s.Model)
 	require.Equal(t, 1024, s.MaxModelLen)
 	require.True(t, s.Native && s.Processed && s.Control && s.Reload && s.LoRA && s.Transfer, "%+v", s)
-	require.Equal(t, engines.Capabilities{TokenIDs: true, MaxModelLen: 1024}, e.Capabilities())
+	require.Equal(t, engines.Capabilities{TokenIDs: true, WeightUpdates: true, MaxModelLen: 1024}, e.Capabilities())
 }
 
 // Both routes give the same tokens, and logprobs of what is sampled: at temperature 0.5 they are those of temperature 0.5.
