@@ -116,8 +116,8 @@ func (t *run) replayed(ctx context.Context, from *store.Store, dir string, saved
 		if err := t.save(); err != nil {
 			return err
 		}
-		name := fmt.Sprintf("step-%d", saved)
-		if err := checkpoint.Compare(filepath.Join(dir, "checkpoints", name), filepath.Join(t.folder.Dir, "checkpoints", name)); err != nil {
+		name := checkpoint.Name(saved)
+		if err := checkpoint.Compare(filepath.Join(dir, "checkpoints", name), filepath.Join(t.folder.Checkpoints(), name)); err != nil {
 			return fmt.Errorf("orchestrator: replay: checkpoint after step %d: %w", saved, err)
 		}
 		weights = "identical"

@@ -82,9 +82,7 @@ func (t *run) elapsed() float64 { return t.state.Seconds + time.Since(t.started)
 
 func (t *run) summary() report.Summary {
 	out := t.state.Summary(t.state.Step, t.job.SFT != nil)
-	if t.session != nil {
-		out.Job, out.Stopped = t.session.job.Name, t.stoppedBy()
-	}
+	out.Job, out.Stopped = t.job.Name, t.stoppedBy()
 	return out
 }
 

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/agentfly/agentfly/agents"
+	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/policy"
@@ -40,7 +41,7 @@ func EachStored(dir, id string, limit int, known *agents.Registry, f func(r stor
 // decoder decodes with the tokenizer of the run's last checkpoint, or of the job's model before there is one. Without
 // either it shows the ids.
 func decoder(dir string, known *agents.Registry) func([]int32) string {
-	paths := []string{filepath.Join(dir, "checkpoints", "last")}
+	paths := []string{checkpoint.LastOf(dir)}
 	if j, err := job.LoadWith(filepath.Join(dir, "job.yaml"), job.Options{Agents: known}); err == nil {
 		paths = append(paths, j.Model.Path)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/recovery"
 	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
+	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -210,7 +211,10 @@ func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
 
 // found is what the objective begins with.
 func (t *run) found() objective.Found {
-	return objective.Found{DB: t.folder.DB, Scorer: t.trainer, Dir: t.folder.Dir, Batches: t.past.Batches, Log: t.past.Log, Ended: t.past.Ended, Tasks: t.past.Tasks}
+	return objective.Found{
+		DB: t.folder.DB, Scorer: t.trainer, Batches: t.past.Batches,
+		Groups: schedule.Recovered{Dir: t.folder.Dir, Log: t.past.Log, Ended: t.past.Ended, Tasks: t.past.Tasks},
+	}
 }
 
 // newObjective makes what the job learns by, with the model open: from conversations, or from rollouts of the tasks that are dealt.
@@ -288,7 +292,7 @@ func (t *run) loop(ctx context.Context) error {
 	if err := t.save(); err != nil {
 		return fmt.Errorf("orchestrator: interrupted, and the state could not be saved: %w", err)
 	}
-	t.say("interrupted after step %d; saved in %s", t.state.Step, filepath.Join(t.folder.Dir, "checkpoints", "last"))
+	t.say("interrupted after step %d; saved in %s", t.state.Step, checkpoint.LastOf(t.folder.Dir))
 	return ErrInterrupted
 }
 

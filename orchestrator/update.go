@@ -29,9 +29,6 @@ func (t *run) update(ctx context.Context, b *objective.Batch, start time.Time) e
 	if err := t.weights.Rest(ctx); err != nil {
 		return err
 	}
-	if b.Rollouts != nil {
-		b.Finish(j)
-	}
 	// an update that has begun is finished even when the run is interrupted: half of one could not be resumed
 	before := t.state.Version
 	t.halfway = true

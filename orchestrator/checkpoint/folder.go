@@ -30,6 +30,9 @@ type Folder struct {
 	Keep int
 }
 
+// LastOf is the path of a run's last checkpoint.
+func LastOf(run string) string { return filepath.Join(run, "checkpoints", Last) }
+
 // Name of the checkpoint after a step.
 func Name(step int) string { return "step-" + strconv.Itoa(step) }
 

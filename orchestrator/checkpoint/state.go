@@ -32,7 +32,7 @@ func (s *State) Add(r report.Step, finished int) {
 // Load reads the state of the last complete checkpoint of a run folder and returns the checkpoint's folder; "" when the
 // run had saved none yet.
 func (s *State) Load(dir string) (string, error) {
-	last := filepath.Join(dir, "checkpoints", "last")
+	last := LastOf(dir)
 	data, err := os.ReadFile(filepath.Join(last, StateFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return "", nil

@@ -31,7 +31,7 @@ func NewDistillation(o *RL, t Teacher, note func(string)) *Distillation {
 
 // Batch implements Objective: the rollouts' batch with the teacher's advantages.
 func (o *Distillation) Batch(ctx context.Context, at At) (*Batch, error) {
-	b, err := o.RL.Batch(ctx, at)
+	b, err := o.batch(ctx, at)
 	if err != nil {
 		return nil, err
 	}
@@ -47,6 +47,7 @@ func (o *Distillation) Batch(ctx context.Context, at At) (*Batch, error) {
 		return nil, err
 	}
 	b.Advantages, b.KL = d.advantages, d.reverseKL
+	o.reward(b) // of what the teacher can score
 	return b, nil
 }
 

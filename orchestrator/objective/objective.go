@@ -43,12 +43,9 @@ type At struct {
 type Found struct {
 	DB        *store.Store
 	Scorer    Scorer
-	Dir       string                            // of the run, for errors
-	Batches   map[int]store.Batch               // by step: they are trained again as they were recorded
-	Log       *store.Recovery                   // the groups that go on, and which places are taken; nil: none
-	Ended     map[string]*trajectory.Trajectory // of these groups, by id
-	Tasks     map[string]trajectory.Task        // of the data, by id: what a store gives back may be written differently
-	Recording Source                            // in place of rollouts: what a replay samples again; nil: none
+	Batches   map[int]store.Batch // by step: they are trained again as they were recorded
+	Groups    schedule.Recovered  // those that go on
+	Recording Source              // in place of rollouts: what a replay samples again; nil: none
 }
 
 // Scorer computes the policy's logprobs.

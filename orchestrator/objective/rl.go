@@ -49,6 +49,15 @@ func (o *RL) String() string {
 
 // Batch implements Objective: one that was recorded, or one that is sampled and then recorded.
 func (o *RL) Batch(ctx context.Context, at At) (*Batch, error) {
+	b, err := o.batch(ctx, at)
+	if err == nil {
+		o.reward(b)
+	}
+	return b, err
+}
+
+// batch is Batch before its rewards are noted.
+func (o *RL) batch(ctx context.Context, at At) (*Batch, error) {
 	start := time.Now()
 	sampled, err := o.recorded(ctx, at)
 	switch {
@@ -107,12 +116,12 @@ func (o *RL) Stop() {
 // Close implements Objective.
 func (o *RL) Close() error { return nil }
 
-// Finish notes the rewards of a batch, before the control that shuffles them does.
-func (b *Batch) Finish(j *job.Job) {
+// reward notes the rewards of a batch, before the control that shuffles them does.
+func (o *RL) reward(b *Batch) {
 	b.Rewards = RewardsOf(b.Rollouts.All)
 	b.Finished = len(b.Rewards)
-	if j.Control.ShuffleRewards {
-		shuffleRewards(b.Rollouts.Trained, j.Seed, b.Step)
+	if o.job.Control.ShuffleRewards {
+		shuffleRewards(b.Rollouts.Trained, o.job.Seed, b.Step)
 	}
 }
 
@@ -137,15 +146,15 @@ func (o *RL) openFeed(at At) (*schedule.Feed, error) {
 		Limits: l, Step: at.Step, Version: at.Version, Size: o.job.Rollout.GroupSize, Greedy: o.algorithm.NeedsGreedy(),
 		Dealt: o.dealer.Positions(at.Dealt, at.Step, l.Each()),
 	})
-	if o.found.Log == nil {
+	if o.found.Groups.Log == nil {
 		return feed, nil
 	}
-	return feed, feed.Restore(schedule.Recovered{Dir: o.found.Dir, Log: o.found.Log, Ended: o.found.Ended, Tasks: o.found.Tasks})
+	return feed, feed.Restore(o.found.Groups)
 }
 
 // rollouts is what the feed asks.
 func (o *RL) rollouts() *rollouts {
-	return &rollouts{limits: &o.job.Rollout, algorithm: o.algorithm, sampler: o.sampler, dealer: o.dealer, db: o.found.DB, ended: o.found.Ended}
+	return &rollouts{limits: &o.job.Rollout, algorithm: o.algorithm, sampler: o.sampler, dealer: o.dealer, db: o.found.DB, ended: o.found.Groups.Ended}
 }
 
 // recorded is the batch of a step that the log holds; nil: none.
@@ -166,7 +175,7 @@ func (o *RL) recorded(ctx context.Context, at At) (*schedule.Batch, error) {
 		return nil, err
 	}
 	for i := range groups {
-		if task, ok := o.found.Tasks[groups[i].Task.ID]; ok {
+		if task, ok := o.found.Groups.Tasks[groups[i].Task.ID]; ok {
 			groups[i].Task = task
 		}
 	}

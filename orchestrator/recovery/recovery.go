@@ -50,7 +50,7 @@ func Read(log *store.Recovery, folder *runfolder.Folder, state *checkpoint.State
 	}
 	if len(steps) < state.Step {
 		return p, fmt.Errorf("orchestrator: %s ends after step %d, but the checkpoint is of step %d: the file lost its end; restore it from a copy together with its -wal, or begin a new run from the checkpoint with --set model.path=%s",
-			filepath.Join(folder.Dir, store.File), len(steps), state.Step, filepath.Join(folder.Dir, "checkpoints", "last"))
+			filepath.Join(folder.Dir, store.File), len(steps), state.Step, checkpoint.LastOf(folder.Dir))
 	}
 	for step, m := range steps {
 		p.Steps[step] = m

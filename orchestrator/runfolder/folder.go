@@ -114,7 +114,7 @@ func (f *Folder) Lock(note func(string)) (err error) {
 // Open makes the run folder, or opens the one to resume, and writes the job into it. note gets what the user should know of a job that
 // changed.
 func (f *Folder) Open(j *job.Job, note func(string)) (err error) {
-	if err := os.MkdirAll(filepath.Join(f.Dir, "checkpoints"), 0o755); err != nil {
+	if err := os.MkdirAll(f.Checkpoints(), 0o755); err != nil {
 		return fmt.Errorf("orchestrator: run folder: %w", err)
 	}
 	if !f.resume {
@@ -125,7 +125,7 @@ func (f *Folder) Open(j *job.Job, note func(string)) (err error) {
 			return err
 		}
 	}
-	if err := checkpoint.RemoveUnfinished(filepath.Join(f.Dir, "checkpoints")); err != nil {
+	if err := checkpoint.RemoveUnfinished(f.Checkpoints()); err != nil {
 		return err
 	}
 	if err := f.writeJob(j, note); err != nil {

@@ -12,8 +12,8 @@ import (
 
 // Recovered is what a run that goes on has of its outstanding groups.
 type Recovered struct {
-	Dir   string // of the run, for errors
-	Log   *store.Recovery
+	Dir   string                            // of the run, for errors
+	Log   *store.Recovery                   // the groups that go on, and which places are taken; nil: none
 	Ended map[string]*trajectory.Trajectory // of these groups, by id
 	Tasks map[string]trajectory.Task        // of the data: what a store gives back may be written differently
 }
