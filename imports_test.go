@@ -20,7 +20,7 @@ var floors = [][]string{
 	{
 		"cgo", "trajectory", "sandbox", "masks/tokenizer", "python/protocol", "rewards/mathequal", "engines/vllm/vllmtest",
 		"internal/doctor", "internal/httpserver", "internal/panics", "internal/procgroup", "internal/retry", "internal/terminal", "internal/watchdog",
-		"internal/wording",
+		"internal/pool", "internal/wording",
 	},
 	{"algorithms", "jinja", "internal/filelock", "python/gpython"},
 	{"masks", "modelfile", "python"},
@@ -28,7 +28,7 @@ var floors = [][]string{
 	{"engines", "policy", "rewards", "tools", "trainer"},
 	{
 		"engines/enginetest", "engines/local", "engines/openai", "engines/scripted", "engines/vllm", "policy/policytest", "tools/workspace",
-		"tools/calculator", "tools/corpus", "tools/http", "tools/mcp", "agents",
+		"tools/calculator", "tools/corpus", "tools/http", "tools/mcp", "agents", "environments",
 	},
 	{"tools/code", "tools/dense", "tools/files", "tools/search", "tools/web", "serve", "orchestrator/job", "orchestrator/store"},
 	{"orchestrator/data", "orchestrator/processes", "orchestrator/rollout", "orchestrator/weights"},
