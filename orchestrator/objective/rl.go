@@ -205,7 +205,7 @@ func RewardsOf(groups []trajectory.Group) []float64 {
 	for _, g := range groups {
 		for _, t := range g.Trajectories {
 			if t.Err == "" {
-				out = append(out, t.Reward)
+				out = append(out, t.Return())
 			}
 		}
 	}

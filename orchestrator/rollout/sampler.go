@@ -12,6 +12,7 @@ import (
 
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/rewards"
@@ -27,6 +28,7 @@ type Sampler struct {
 	Format       agents.Format
 	Tools        *tools.Registry
 	Reward       rewards.Reward
+	World        *World               // the environment; nil: there is none
 	Schemas      []json.RawMessage    // OpenAI schemas that the chat template gets; nil when the prompt describes no tools
 	Prefix       []trajectory.Message // system prompt and worked examples
 	Sampling     engines.Sampling     // MaxTokens is that of a turn
@@ -105,24 +107,24 @@ func (r *Sampler) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 	if r.Tools != nil {
 		defer r.Tools.End(t.ID)
 	}
-	own, cancel := r.within(ctx)
-	defer cancel()
-	err := r.turns(own, p, t, past)
+	err := r.run(ctx, p, t, past)
+	for tries := 0; ctx.Err() == nil && r.World != nil && environmentBroke(err); {
+		changed := (*changedError)(nil)
+		if !errors.As(err, &changed) { // what cannot go on as recorded is no failure of the environment
+			if tries++; tries > r.World.Retries {
+				break
+			}
+		}
+		if r.World.Forget != nil {
+			r.World.Forget(t.ID, err)
+		}
+		t, past = p.trajectory(), nil
+		err = r.run(ctx, p, t, nil)
+	}
 	if changed := (*changedError)(nil); r.Restart != nil && errors.As(err, &changed) {
 		r.Restart(t.ID, err)
-		t, past = p.trajectory(), nil
-		err = r.turns(own, p, t, nil)
-	}
-	switch {
-	case err != nil:
-	case past != nil && r.Replay:
-		t.Reward, t.RewardParts = past.Reward, past.RewardParts
-	case r.Cut == CutZero && t.Cut():
-	default:
-		err = r.score(own, p, t)
-	}
-	if err != nil && own.Err() != nil && ctx.Err() == nil {
-		err = &failure{trajectory.OriginDeadline, fmt.Errorf("orchestrator: %s: not done after %v (rollout.timeout), in turn %d: %w", p.ID(), r.Deadline, len(t.Turns), err)}
+		t = p.trajectory()
+		err = r.run(ctx, p, t, nil)
 	}
 	if err != nil {
 		origin := trajectory.OriginEngine
@@ -137,6 +139,33 @@ func (r *Sampler) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 	}
 	t.Seconds = time.Since(t.Started).Seconds()
 	return t
+}
+
+// run samples the turns of a trajectory and scores it, in an environment of its own where there is one.
+func (r *Sampler) run(ctx context.Context, p Place, t, past *trajectory.Trajectory) error {
+	var first environments.Observation
+	if r.World != nil {
+		var err error
+		if first, err = r.start(ctx, p, t); err != nil {
+			return err
+		}
+		defer r.World.Stage.End(t.ID)
+	}
+	own, cancel := r.within(ctx) // waiting for an environment is no time of the trajectory
+	defer cancel()
+	err := r.turns(own, p, t, past, r.opening(p, first))
+	switch {
+	case err != nil:
+	case past != nil && r.Replay:
+		t.Reward, t.RewardParts = past.Reward, past.RewardParts
+	case r.Cut == CutZero && t.Cut():
+	default:
+		err = r.score(own, p, t)
+	}
+	if err != nil && own.Err() != nil && ctx.Err() == nil {
+		err = &failure{trajectory.OriginDeadline, fmt.Errorf("orchestrator: %s: not done after %v (rollout.timeout), in turn %d: %w", p.ID(), r.Deadline, len(t.Turns), err)}
+	}
+	return err
 }
 
 func (p Place) trajectory() *trajectory.Trajectory {
@@ -160,8 +189,8 @@ func (r *Sampler) within(ctx context.Context) (context.Context, context.CancelFu
 
 // turns samples turn after turn. Those of the past are taken as they were recorded, so that what follows is the same as if
 // the process had not ended.
-func (r *Sampler) turns(ctx context.Context, p Place, t, past *trajectory.Trajectory) error {
-	c := &conversation{messages: slices.Concat(r.Prefix, p.Task.Prompt)}
+func (r *Sampler) turns(ctx context.Context, p Place, t, past *trajectory.Trajectory, opening []trajectory.Message) error {
+	c := &conversation{opening: opening, messages: opening}
 	if tokens, err := r.begin(p, t, c); err != nil {
 		return err
 	} else if c.sample == nil {
@@ -211,6 +240,17 @@ func (r *Sampler) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 			record.Results = r.call(ctx, t.ID, parsed, calls)
 			r.onlyCall(record.Results)
 			record.ToolSeconds = time.Since(start).Seconds()
+		}
+		if r.World != nil {
+			if recorded && !r.Replay {
+				err = r.catchUp(ctx, p, t, past, turn)
+			} else if broke := r.World.Stage.Failed(t.ID); broke != nil {
+				err = r.environmentFailed(ctx, p, broke)
+			}
+			if err != nil {
+				return err
+			}
+			r.pay(t, &record)
 		}
 		calls += len(parsed.Calls)
 		conclude(&record)
@@ -344,7 +384,11 @@ func (r *Sampler) score(ctx context.Context, p Place, t *trajectory.Trajectory) 
 	if r.Reward == nil { // nothing is trained on it
 		return nil
 	}
-	score, err := r.Reward.Score(ctx, rewards.Input{Task: p.Task, Trajectory: t})
+	in := rewards.Input{Task: p.Task, Trajectory: t}
+	if r.World != nil && r.World.Credit == 0 {
+		in.Episode = episode{r.World.Stage, t.ID}
+	}
+	score, err := r.Reward.Score(ctx, in)
 	if err != nil {
 		return &failure{trajectory.OriginReward, err}
 	}
