@@ -36,9 +36,6 @@ func NewRL(j *job.Job, a *algorithms.Algorithm, sampler *rollout.Sampler, dealer
 	return &RL{job: j, algorithm: a, sampler: sampler, dealer: dealer, held: held}
 }
 
-// Feed is what samples beside the steps; nil before the first.
-func (o *RL) Feed() *schedule.Feed { return o.feed }
-
 // Prepare implements Objective.
 func (o *RL) Prepare(f Found) { o.found = f }
 

@@ -1,4 +1,4 @@
-package orchestrator
+package session
 
 import (
 	"context"
@@ -33,7 +33,7 @@ func TestThePlaceOfAPanicIsNoted(t *testing.T) {
 		return "", nil
 	})))
 	r.Invoke(t.Context(), "x", trajectory.ToolCall{Name: "boom"})
-	require.Regexp(t, `^tools: boom: panic: assignment to entry in nil map, at .*calls_test.go:\d+; further ones are counted in tools/broken$`, got)
+	require.Regexp(t, `^tools: boom: panic: assignment to entry in nil map, at .*equipment_test.go:\d+; further ones are counted in tools/broken$`, got)
 	require.Equal(t, "x", panicked(errors.New("x"), debug.Stack()), "a stack without a panic")
 }
 
