@@ -104,7 +104,7 @@ func (f *factory) open(t testing.TB, o Options) *Pool {
 type asked struct {
 	lease  *Lease
 	err    error
-	done   bool
+	done   atomic.Bool
 	cancel context.CancelFunc
 }
 
@@ -116,7 +116,7 @@ func ask(t *testing.T, p *Pool, group, name string) *asked {
 	go func() {
 		defer cancel()
 		a.lease, a.err = p.Acquire(ctx, Owner{Group: group, Name: name})
-		a.done = true
+		a.done.Store(true)
 	}()
 	synctest.Wait()
 	return a
@@ -142,7 +142,7 @@ func TestLease(t *testing.T) {
 		a := ask(t, p, "", "a")
 		require.Same(t, f.made[0], a.lease.Member())
 		b := ask(t, p, "", "b")
-		require.False(t, b.done)
+		require.False(t, b.done.Load())
 		pass(time.Second)
 		a.lease.Return()
 		require.False(t, isOpen(a.lease.Done()))
@@ -196,12 +196,12 @@ func TestGroup(t *testing.T) {
 		late.cancel()
 		pass(time.Second)
 		require.Equal(t, "two g0 g1 g2", names(p), "who left is not waited for")
-		require.False(t, after.done)
+		require.False(t, after.done.Load())
 		require.ErrorIs(t, late.err, context.Canceled)
 		require.ErrorContains(t, late.err, "pool test: no member in 1m0s, with 1 of 4 lent and 4 waiting: ")
 		two.lease.Return()
 		synctest.Wait()
-		require.True(t, after.done)
+		require.True(t, after.done.Load())
 	})
 }
 
@@ -257,7 +257,7 @@ func TestGroupBeyondThePool(t *testing.T) {
 		p.lent[0].Return()
 		pass(time.Second)
 		require.Equal(t, "g3 g4 more", names(p))
-		require.True(t, more.done)
+		require.True(t, more.done.Load())
 	})
 }
 
@@ -270,11 +270,11 @@ func TestGroupThatRunsDoesNotJumpTheQueue(t *testing.T) {
 		c := ask(t, p, "g", "c")
 		a.lease.Return()
 		pass(time.Second)
-		require.True(t, other.done)
-		require.False(t, c.done)
+		require.True(t, other.done.Load())
+		require.False(t, c.done.Load())
 		b.lease.Return()
 		pass(time.Second)
-		require.True(t, c.done)
+		require.True(t, c.done.Load())
 	})
 }
 
@@ -320,7 +320,7 @@ func TestWarm(t *testing.T) {
 			pass(time.Second)
 		}
 		a := ask(t, p, "", "a")
-		require.True(t, a.done, "at once")
+		require.True(t, a.done.Load(), "at once")
 		require.Equal(t, 1, p.Stats().Starting)
 		ask(t, p, "", "b")
 		ask(t, p, "", "c")
@@ -346,13 +346,13 @@ func TestLeaving(t *testing.T) {
 		pass(2 * time.Second)
 		require.Equal(t, 1, p.Stats().Ready)
 		b := ask(t, p, "", "b")
-		require.True(t, b.done)
+		require.True(t, b.done.Load())
 		c, d := ask(t, p, "", "c"), ask(t, p, "", "d")
 		c.cancel()
 		synctest.Wait()
 		b.lease.Return()
 		synctest.Wait()
-		require.True(t, d.done)
+		require.True(t, d.done.Load())
 		require.EqualError(t, c.err, "pool test: no member in 0s, with 1 of 1 lent and 1 waiting: context canceled")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -481,7 +481,7 @@ func TestCheck(t *testing.T) {
 		pass(time.Hour)
 		a, b, c := ask(t, p, "g", "a"), ask(t, p, "g", "b"), ask(t, p, "g", "c")
 		pass(3 * time.Minute)
-		require.True(t, a.done && b.done && c.done)
+		require.True(t, a.done.Load() && b.done.Load() && c.done.Load())
 		require.EqualValues(t, 3, f.checks.Load())
 		a.lease.Return()
 		pass(time.Second)
@@ -504,7 +504,7 @@ func TestBreaker(t *testing.T) {
 		p := f.open(t, Options{Size: 8, Starting: 1, Breaker: 3, Cool: time.Second, Note: func(text string) { notes = append(notes, text) }})
 		a, b := ask(t, p, "", "a"), ask(t, p, "g", "b")
 		pass(25 * time.Millisecond)
-		require.False(t, a.done)
+		require.False(t, a.done.Load())
 		pass(5 * time.Millisecond)
 		const text = "3 members in a row could not be made or broke at once; the next is tried in 1s; the last failure: fault 3"
 		require.EqualError(t, a.err, "pool test: "+text)
@@ -572,7 +572,7 @@ func TestBreakerLendsWhatIsAlive(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, "g0 g1", names(p))
 		group[0].lease.Break(errors.New("gone"))
-		require.False(t, group[2].done)
+		require.False(t, group[2].done.Load())
 		group[1].lease.Return()
 		synctest.Wait()
 		require.NoError(t, group[2].err)
@@ -595,7 +595,7 @@ func TestBreakerOfMembersThatBreak(t *testing.T) {
 		breaks := func() error {
 			a := ask(t, p, "", "a")
 			if a.err == nil {
-				require.True(t, a.done)
+				require.True(t, a.done.Load())
 				a.lease.Break(errors.New("crash"))
 				synctest.Wait()
 			}
