@@ -485,7 +485,7 @@ func TestCheck(t *testing.T) {
 		require.EqualValues(t, 3, f.checks.Load())
 		a.lease.Return()
 		pass(time.Second)
-		require.True(t, ask(t, p, "", "d").done)
+		require.True(t, ask(t, p, "", "d").done.Load())
 		require.EqualValues(t, 3, f.checks.Load())
 	})
 }
@@ -523,7 +523,7 @@ func TestBreaker(t *testing.T) {
 			require.ErrorContains(t, err, fmt.Sprintf("%d members", 3+trip))
 			require.Equal(t, now, time.Now(), "at once")
 			pass(1)
-			require.False(t, ask(t, p, "", "c").done)
+			require.False(t, ask(t, p, "", "c").done.Load())
 			d := ask(t, p, "", "d")
 			pass(10 * time.Millisecond)
 			require.ErrorContains(t, d.err, fmt.Sprintf("fault %d", 4+trip))
