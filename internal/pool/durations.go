@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"math"
 	"math/bits"
 	"time"
 )
@@ -21,9 +22,9 @@ func (d *durations) add(t time.Duration) {
 
 // quantile is the duration that q of all are at most, 0 of none.
 func (d *durations) quantile(q float64) time.Duration {
-	rank := int64(q * float64(d.n)) // those below it
+	rank := int64(math.Ceil(q * float64(d.n)))
 	for i, n := range d.buckets {
-		if rank -= n; rank < 0 {
+		if rank -= n; rank <= 0 {
 			power := max(0, i/16-1)
 			return time.Duration((uint64(i-power*16)<<power + (1<<power)/2))
 		}

@@ -291,7 +291,8 @@ func (p *Pool) dispatch() {
 func (p *Pool) living() int { return len(p.ready) + len(p.lent) + p.busy }
 
 // vet tells whether need members can be lent to a unit. Where so many are ready it closes those that are too old and tries those that waited
-// long, also for the units behind. What was made or tried for a unit is good for it however long it still waits, so that a unit waits for that once.
+// long, also for the units behind. What was made since the unit waits is not too old for it, and what was tried for it is not tried again, however long
+// it still waits: a unit waits for that once.
 func (p *Pool) vet(u *unit, need int, now time.Time) bool {
 	if len(p.ready) < need {
 		return false
