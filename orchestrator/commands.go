@@ -40,13 +40,16 @@ func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Reg
 	if err := job.Evaluable(j); err != nil {
 		return e, err
 	}
-	_, tasks, _, err := data.Read(j)
+	s := session.New(j)
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.Equip(ctx, r); err != nil {
+		return e, err
+	}
+	_, tasks, _, err := data.Read(j, s.OwnTasks())
 	if err != nil {
 		return e, err
 	}
-	s := session.New(j)
-	defer func() { err = errors.Join(err, s.Close()) }()
-	if err := s.Start(ctx, r, path, toolsOff); err != nil {
+	if err := s.Start(ctx, path, toolsOff); err != nil {
 		return e, err
 	}
 	sampler := s.Sampler
@@ -59,13 +62,16 @@ func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registrie
 	if err := job.Samplable(j); err != nil {
 		return err
 	}
-	_, _, deal, err := data.Read(j)
+	s := session.New(j)
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.Equip(ctx, r); err != nil {
+		return err
+	}
+	_, _, deal, err := data.Read(j, s.OwnTasks())
 	if err != nil {
 		return err
 	}
-	s := session.New(j)
-	defer func() { err = errors.Join(err, s.Close()) }()
-	if err := s.Start(ctx, r, path, false); err != nil {
+	if err := s.Start(ctx, path, false); err != nil {
 		return err
 	}
 	var one sync.Mutex

@@ -44,7 +44,7 @@ type material struct {
 }
 
 // readMaterial reads the data of a job that trains.
-func readMaterial(j *job.Job) (m material, err error) {
+func readMaterial(j *job.Job, own data.Own) (m material, err error) {
 	if j.SFT != nil {
 		if m.job, m.learn, m.conversations, err = objective.ReadSFT(j); err != nil {
 			return m, err
@@ -52,7 +52,7 @@ func readMaterial(j *job.Job) (m material, err error) {
 		m.files = []data.File{{Name: "train", Path: m.learn.Path, Hash: m.learn.Hash}}
 		return m, nil
 	}
-	train, eval, deal, err := data.Read(j)
+	train, eval, deal, err := data.Read(j, own)
 	if err != nil {
 		return m, err
 	}
@@ -61,7 +61,7 @@ func readMaterial(j *job.Job) (m material, err error) {
 
 // prepare reads and opens everything else that can be wrong before the first rollout. The session is equipped already.
 func (r *run) prepare(ctx context.Context, j *job.Job) error {
-	m, err := readMaterial(j)
+	m, err := readMaterial(j, r.session.OwnTasks())
 	if err != nil {
 		return err
 	}
@@ -86,6 +86,7 @@ func (r *run) prepare(ctx context.Context, j *job.Job) error {
 		return err
 	}
 	r.session.Sampler.Record = r.folder.DB.AddTurn
+	r.session.BeginAnew(r.folder.DB.Restart)
 	if err := r.openTrainer(ctx, from); err != nil {
 		return err
 	}
@@ -139,6 +140,7 @@ func (r *run) open(ctx context.Context, from string) error {
 	if err := r.session.Weights.Trainable(); err != nil {
 		return err
 	}
+	r.session.PayTurns(r.algorithm)
 	if err := r.ranks.Limit(ctx, r.session.Worker); err != nil {
 		return err
 	}

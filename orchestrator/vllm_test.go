@@ -218,7 +218,7 @@ func sameOnTheLocalEngine(t *testing.T, want []*trajectory.Trajectory, loss floa
 		}
 	}
 	s.Sampler.Engine = r
-	_, _, deal, err := data.Read(j)
+	_, _, deal, err := data.Read(j, nil)
 	require.NoError(t, err)
 	groups, err := s.Sampler.Groups(t.Context(), "train", 0, deal.Tasks(0, j.Rollout.Groups), j.Rollout.GroupSize, nil)
 	require.NoError(t, err)

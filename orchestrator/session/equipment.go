@@ -15,8 +15,9 @@ import (
 	"github.com/agentfly/agentfly/tools"
 )
 
-// makeTools makes the job's tools, with its deadline for a call, and the agent that calls them.
-func makeTools(ctx context.Context, j *job.Job, all Registries, r *resources.Resources, o tools.Options) (*tools.Registry, *agents.Agent, error) {
+// makeTools makes the job's tools, with its deadline for a call and its environment's actions beside them, and the agent that calls them.
+func (s *Session) makeTools(ctx context.Context, all Registries, o tools.Options) (*tools.Registry, *agents.Agent, error) {
+	j, r := s.Job, s.resources
 	o.Timeout, o.MaxTokens = job.Seconds(j.Rollout.ToolTimeout), j.Rollout.ToolTokens
 	chosen, whole := tools.NewRegistry(o), true
 	for i, ref := range j.Agent.Tools {
@@ -41,7 +42,13 @@ func makeTools(ctx context.Context, j *job.Job, all Registries, r *resources.Res
 			}
 		}
 	}
-	agent, err := makeAgent(ctx, j, all.Agents, r, chosen.Specs())
+	if j.Environment != nil {
+		whole = whole && s.world != nil
+		if err := s.world.actions(chosen, job.Seconds(j.Environment.StepTimeout)+leeway); err != nil {
+			return nil, nil, j.Fail("environment", "%s", job.Plain(err, "tools: "))
+		}
+	}
+	agent, err := makeAgent(ctx, j, all.Agents, r, s.systemOf(), chosen.Specs())
 	if err != nil && !whole { // it may want the tools that are not there
 		return chosen, nil, nil
 	}
@@ -55,9 +62,9 @@ func notRun(err error) bool {
 }
 
 // makeAgent makes the job's agent for its tools.
-func makeAgent(ctx context.Context, j *job.Job, all *agents.Registry, r *resources.Resources, specs []tools.Spec) (*agents.Agent, error) {
+func makeAgent(ctx context.Context, j *job.Job, all *agents.Registry, r *resources.Resources, system string, specs []tools.Spec) (*agents.Agent, error) {
 	a, err := all.New(ctx, r, agents.Config{
-		Format: j.Agent.Format, Python: j.Agent.Python, System: j.Agent.System, Instructions: j.Agent.Instructions,
+		Format: j.Agent.Format, Python: j.Agent.Python, System: system, Instructions: j.Agent.Instructions,
 		ObservationRole: j.Agent.ObservationRole,
 	}, specs)
 	switch {

@@ -75,7 +75,7 @@ func TestToolsOfAJob(t *testing.T) {
 		require.NoError(t, err)
 		shared := newResources(j, nil, false)
 		defer shared.Close()
-		r, _, err := makeTools(t.Context(), j, Registries{Tools: catalog, Agents: agents.NewRegistry()}, shared, tools.Options{Tokenizer: rollouttest.Letters{}})
+		r, _, err := (&Session{Job: j, resources: shared}).makeTools(t.Context(), Registries{Tools: catalog, Agents: agents.NewRegistry()}, tools.Options{Tokenizer: rollouttest.Letters{}})
 		return r, err
 	}
 	r, err := open("shout, {name: many, names: [a, b], timeout: 1, concurrency: 2}")

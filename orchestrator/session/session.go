@@ -11,6 +11,7 @@ import (
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/internal/panics"
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/masks"
@@ -29,11 +30,12 @@ import (
 
 // Registries hold what job files name.
 type Registries struct {
-	Tools      *tools.Catalog
-	Agents     *agents.Registry // kinds of agents and call formats; nil: those of package agents
-	Rewards    *rewards.Registry
-	Algorithms *algorithms.Registry
-	Engines    *engines.Registry // nil: the program's own kinds
+	Tools        *tools.Catalog
+	Agents       *agents.Registry // kinds of agents and call formats; nil: those of package agents
+	Rewards      *rewards.Registry
+	Algorithms   *algorithms.Registry
+	Engines      *engines.Registry      // nil: the program's own kinds
+	Environments *environments.Registry // nil: none
 }
 
 // Session is everything that a run computes with, opened from a job. It is equipped first, then opened, and closed whatever became of that.
@@ -49,6 +51,7 @@ type Session struct {
 	agent     *agents.Agent
 	marks     []string // of the agent: texts that stay special tokens
 	resources *resources.Resources
+	world     *world // nil: the job has no environment
 }
 
 // New is a session that holds nothing yet.
@@ -76,8 +79,9 @@ func (s *Session) Check(ctx context.Context, r Registries) (*algorithms.Algorith
 			lines = append(lines, err.Error())
 		}
 	}
-	if j.SFT == nil {
-		_, _, _, err := data.Read(j)
+	equipped := s.Equip(ctx, r)
+	if j.SFT == nil && (j.Environment == nil || s.world != nil) {
+		_, _, _, err := data.Read(j, s.OwnTasks())
 		add(err)
 	} else if len(j.Data.Train) > 0 || j.Data.Run != "" && exists(j.Resolve(j.Data.Run)) { // the run may come later
 		_, err := data.ReadMaterial(j)
@@ -90,7 +94,7 @@ func (s *Session) Check(ctx context.Context, r Registries) (*algorithms.Algorith
 	add(checkWeights(j))
 	algorithm, err := job.Algorithm(j, r.Algorithms)
 	add(err)
-	add(s.Equip(ctx, r))
+	add(equipped)
 	if len(lines) > 0 {
 		return nil, &job.Error{Lines: lines}
 	}
@@ -101,7 +105,10 @@ func (s *Session) Check(ctx context.Context, r Registries) (*algorithms.Algorith
 // opened.
 func (s *Session) Equip(ctx context.Context, r Registries) (err error) {
 	defer watchdog.Enter(ctx, "start", "tools and rewards").Leave()
-	s.Sampler.Tools, s.agent, err = makeTools(ctx, s.Job, r, s.resources, tools.Options{Report: s.panics()})
+	if s.world, err = s.makeWorld(ctx, r.Environments); err != nil {
+		return err
+	}
+	s.Sampler.Tools, s.agent, err = s.makeTools(ctx, r, tools.Options{Report: s.panics()})
 	var wrong error
 	s.Sampler.Reward, wrong = makeReward(s.Job, r.Rewards.Builder(ctx, s.resources))
 	return errors.Join(err, wrong, s.Weights.Check(s.Job, r.Engines))
@@ -173,11 +180,8 @@ func (s *Session) Open(ctx context.Context, path string) error {
 	return s.makeSampler()
 }
 
-// Start makes everything that rollouts need, with the model at path; "" is the job's own.
-func (s *Session) Start(ctx context.Context, r Registries, path string, toolsOff bool) error {
-	if err := s.Equip(ctx, r); err != nil {
-		return err
-	}
+// Start makes everything else that rollouts need, with the model at path; "" is the job's own. The session is equipped already.
+func (s *Session) Start(ctx context.Context, path string, toolsOff bool) error {
 	if err := s.Reach(ctx, toolsOff); err != nil {
 		return err
 	}
@@ -250,7 +254,7 @@ func (s *Session) makeSampler() error {
 		},
 		MaxTurns: j.Agent.MaxTurns, MaxCalls: j.Agent.MaxCalls, MaxAtOnce: j.Agent.MaxAtOnce, MaxTotal: j.Rollout.MaxTokens,
 		Timeout: job.Seconds(j.Rollout.TurnTimeout), Deadline: job.Seconds(j.Rollout.Timeout), Seed: j.Seed, RunName: j.Name,
-		AgentTimeout: job.Seconds(j.Rollout.ToolTimeout), ToolsOff: j.Control.ToolsOff, Cut: j.Rollout.Cut,
+		AgentTimeout: job.Seconds(j.Rollout.ToolTimeout), ToolsOff: j.Control.ToolsOff, Cut: j.Rollout.Cut, World: s.sampled(),
 	}
 	limits := []int{s.Policy.Config.MaxContext()}
 	if e := s.Weights.Engine(); e != nil {
@@ -336,7 +340,11 @@ func (s *Session) LeftOver() string { return leftOver(s.Sampler.Tools) }
 // Close closes what was opened and equipped.
 func (s *Session) Close() error {
 	var errs []error
-	errs = append(errs, s.Weights.Close(), s.resources.Close())
+	errs = append(errs, s.Weights.Close())
+	if s.world != nil {
+		errs = append(errs, s.world.manager.Close())
+	}
+	errs = append(errs, s.resources.Close())
 	if s.Worker != nil {
 		errs = append(errs, s.Worker.Close())
 	}
