@@ -101,6 +101,8 @@ func replaysAll(t *testing.T, m mode) {
 	require.NoError(t, err)
 	total := map[string]float64{}
 	for step := range steps {
+		require.Positive(t, is[step]["seconds/elapsed"], "step %d", step)
+		require.Less(t, is[step]["seconds/elapsed"], 1e6, "the time of the replay")
 		for key, v := range is[step] {
 			total[key] += v
 		}
