@@ -230,7 +230,7 @@ type ForwardOptions struct {
 	Values     bool // return the value head's values too; see Model.AddValueHead
 }
 
-// Scores are what a forward without gradient computed, each [N]; nil where it was not asked for.
-type Scores struct {
+// Inference are what a forward without gradient computed, each [N]; nil where it was not asked for.
+type Inference struct {
 	Logprobs, Entropy, Values []float32
 }

@@ -88,10 +88,10 @@ type Engine interface {
 	Close() error
 }
 
-// Scorer is an engine that tells how likely given tokens are: what `inspect score --engine` and proofs of weight updates ask.
-type Scorer interface {
-	// Score takes text only. It returns log p(ids[t+1] | ids[0..t]) at temperature 1, untruncated: [len(ids)-1]. ids holds at least 2.
-	Score(ctx context.Context, ids []int32) ([]float32, error)
+// Logprober is an engine that tells how likely given tokens are: what `inspect score --engine` and proofs of weight updates ask.
+type Logprober interface {
+	// Logprobs takes text only. It returns log p(ids[t+1] | ids[0..t]) at temperature 1, untruncated: [len(ids)-1]. ids holds at least 2.
+	Logprobs(ctx context.Context, ids []int32) ([]float32, error)
 }
 
 // Sleeper is an engine that gives its accelerator's memory to the trainer between two rollouts.

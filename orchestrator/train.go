@@ -42,7 +42,7 @@ func (o Options) launch() processes.Launch {
 // learner is what a run needs of policy.Trainer.
 type learner interface {
 	Step(ctx context.Context, b trainer.Batch) (trainer.Metrics, error)
-	Score(ctx context.Context, samples []*trajectory.Sample, temperature float64) ([]trainer.SampleScores, error)
+	Logprobs(ctx context.Context, samples []*trajectory.Sample, temperature float64) ([]trainer.SampleLogprobs, error)
 	Load(dir string) error
 	Save(dir string) error
 	Release() error
@@ -123,7 +123,7 @@ func (t *run) say(format string, args ...any) { fmt.Fprintf(t.options.Out, forma
 
 // prepare reads everything else that can be wrong before the first rollout. The session is equipped already.
 func (t *run) prepare(ctx context.Context, j *job.Job) (err error) {
-	var learn *data.Material
+	var learn *data.SFT
 	var held *data.Tasks
 	var files []data.File
 	conversations := 0 // of supervised fine-tuning, over its epochs
@@ -218,9 +218,9 @@ func (t *run) found() objective.Found {
 }
 
 // newObjective makes what the job learns by, with the model open: from conversations, or from rollouts of the tasks that are dealt.
-func (t *run) newObjective(ctx context.Context, learn *data.Material, conversations int, held *data.Tasks) (objective.Objective, error) {
+func (t *run) newObjective(ctx context.Context, learn *data.SFT, conversations int, held *data.Tasks) (objective.Objective, error) {
 	if learn != nil {
-		train, eval, err := objective.NewLayout(t.policy, &t.rollout).Lessons(learn)
+		train, eval, err := objective.NewLayout(t.policy, &t.rollout).SFT(learn)
 		return objective.NewSFT(t.job, train, eval, conversations), err
 	}
 	o := objective.NewRL(t.job, t.algorithm, &t.rollout, t.dealer, held)

@@ -245,7 +245,7 @@ func (s *Server) scores(ctx context.Context, choices []*choice, n int, wanted bo
 	if !wanted {
 		return nil, nil
 	}
-	scorer, ok := s.o.Engine.(engines.Scorer)
+	scorer, ok := s.o.Engine.(engines.Logprober)
 	if !ok {
 		return nil, badf("prompt_logprobs", "this engine does not tell the logprobs of prompts")
 	}
@@ -261,7 +261,7 @@ func (s *Server) scores(ctx context.Context, choices []*choice, n int, wanted bo
 			out = append(out, []float32{})
 			continue
 		}
-		scores, err := scorer.Score(inner, prompt)
+		scores, err := scorer.Logprobs(inner, prompt)
 		if err != nil {
 			return nil, err
 		}

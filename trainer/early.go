@@ -37,7 +37,7 @@ func (r *stepRun) early(ctx context.Context) error {
 					return err
 				}
 			}
-			if err := r.scoreReference(ctx, &batches[i]); err != nil {
+			if err := r.referenceLogprobs(ctx, &batches[i]); err != nil {
 				return err
 			}
 		}
@@ -45,14 +45,14 @@ func (r *stepRun) early(ctx context.Context) error {
 	})
 }
 
-func (r *stepRun) scoreReference(ctx context.Context, mb *MicroBatch) error {
+func (r *stepRun) referenceLogprobs(ctx context.Context, mb *MicroBatch) error {
 	if r.reference == nil {
 		return nil
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	logprobs, err := r.config.Reference.Score(&mb.Batch)
+	logprobs, err := r.config.Reference.Logprobs(&mb.Batch)
 	if err != nil {
 		return fmt.Errorf("the reference policy: %w", err)
 	}

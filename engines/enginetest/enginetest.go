@@ -48,7 +48,7 @@ func Run(t *testing.T, factory func(t *testing.T) Subject) {
 		"Cancel":         testCancel,
 		"Concurrent":     testConcurrent,
 		"Invariant":      testInvariant,
-		"Score":          testScore,
+		"Logprobs":       testLogprobs,
 		"Stream":         testStream,
 		"StreamCancel":   testStreamCancel,
 		"Update":         testUpdate,
@@ -320,8 +320,8 @@ func testConcurrent(t *testing.T, s *suite) {
 }
 
 // What was sampled at temperature 1 scores the same when it is given, also after an update and beside other requests.
-func testScore(t *testing.T, s *suite) {
-	scorer, ok := s.Engine.(engines.Scorer)
+func testLogprobs(t *testing.T, s *suite) {
+	scorer, ok := s.Engine.(engines.Logprober)
 	if !ok {
 		t.Skip("this engine does not score given tokens")
 	}
@@ -337,7 +337,7 @@ func testScore(t *testing.T, s *suite) {
 		for i := range 3 {
 			wait.Go(func() { _, _ = s.Engine.Generate(s.context(t), s.request(i, 20)) })
 		}
-		got, err := scorer.Score(s.context(t), ids)
+		got, err := scorer.Logprobs(s.context(t), ids)
 		wait.Wait()
 		require.NoError(t, err)
 		require.Len(t, got, len(ids)-1)
@@ -349,10 +349,10 @@ func testScore(t *testing.T, s *suite) {
 		check()
 	}
 	for _, bad := range [][]int32{nil, {1}, {1, int32(s.Vocab) + 1000000}, {1, -1}} {
-		_, err := scorer.Score(s.context(t), bad)
+		_, err := scorer.Logprobs(s.context(t), bad)
 		require.Error(t, err, "%v", bad)
 	}
-	_, err := scorer.Score(s.context(t), make([]int32, s.Engine.Capabilities().MaxModelLen+1))
+	_, err := scorer.Logprobs(s.context(t), make([]int32, s.Engine.Capabilities().MaxModelLen+1))
 	require.ErrorIs(t, err, engines.ErrTooLong)
 }
 

@@ -53,7 +53,7 @@ func testStream(t *testing.T, s *suite) {
 		}
 		require.Equal(t, want.FinishReason, c.FinishReason)
 	}
-	scorer, ok := s.Engine.(engines.Scorer)
+	scorer, ok := s.Engine.(engines.Logprober)
 	if !ok {
 		return
 	}
@@ -66,7 +66,7 @@ func testStream(t *testing.T, s *suite) {
 		}
 	})
 	require.NoError(t, err)
-	scores, err := scorer.Score(s.context(t), append(append([]int32(nil), r.Prompt...), ids...))
+	scores, err := scorer.Logprobs(s.context(t), append(append([]int32(nil), r.Prompt...), ids...))
 	require.NoError(t, err)
 	require.InDeltaSlice(t, scores[len(r.Prompt)-1:], raw, 1e-4, "raw logprobs are those of temperature 1")
 }

@@ -43,14 +43,14 @@ func (s *sequence) prefix() trajectory.Prefix {
 
 func (s *sequence) remaining() int { return len(s.tokens) - s.computed }
 
-// scoreRows bounds the rows of a step whose whole distribution is computed: a row takes vocabulary · 4 bytes.
-const scoreRows = 64
+// givenRows bounds the rows of a step whose whole distribution is computed: a row takes vocabulary · 4 bytes.
+const givenRows = 64
 
 // piece is how many of its tokens a step with that budget computes.
 func (s *sequence) piece(budget int) int {
 	n := min(s.remaining(), budget)
 	if s.targets != nil {
-		n = min(n, scoreRows)
+		n = min(n, givenRows)
 	}
 	return n
 }

@@ -66,7 +66,7 @@ func (u *updateRun) prove(ctx context.Context) error {
 		return u.mismatch(got, u.version)
 	}
 	p := u.weights.Probe
-	fresh, err := u.score(ctx, u.model, p.TokenIDs)
+	fresh, err := u.logprobs(ctx, u.model, p.TokenIDs)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (u *updateRun) prove(ctx context.Context) error {
 			return u.mismatch(s.Version, u.version)
 		}
 	}
-	again, err := u.score(ctx, u.model, append(prompt, decoded.ids...))
+	again, err := u.logprobs(ctx, u.model, append(prompt, decoded.ids...))
 	if err != nil {
 		return err
 	}

@@ -343,8 +343,8 @@ func (r *replica) complete(ctx context.Context, model string, prompt []int32, pa
 	return parseCompletions(t.body, prompt)
 }
 
-// score is the server's logprobs of ids but the first, computed anew: prompt logprobs are never read from the prefix cache.
-func (r *replica) score(ctx context.Context, model string, ids []int32) ([]float32, error) {
+// logprobs are the server's logprobs of ids but the first, computed anew: prompt logprobs are never read from the prefix cache.
+func (r *replica) logprobs(ctx context.Context, model string, ids []int32) ([]float32, error) {
 	got, err := r.sendScore(ctx, model, ids)
 	return got.prompt, err
 }

@@ -130,9 +130,9 @@ type Engine struct {
 }
 
 var (
-	_ engines.Engine  = (*Engine)(nil)
-	_ engines.Scorer  = (*Engine)(nil)
-	_ engines.Sleeper = (*Engine)(nil)
+	_ engines.Engine    = (*Engine)(nil)
+	_ engines.Logprober = (*Engine)(nil)
+	_ engines.Sleeper   = (*Engine)(nil)
 )
 
 // New connects to the servers and probes each one. All must answer and serve the same context length.
