@@ -22,7 +22,7 @@ type Config struct {
 
 	// Group spreads the work of a step over processes, see Trainer.Follow. The weights become rank 0's. nil: alone.
 	Group *cgo.Group
-	// Reference scores the batch under the frozen policy that kl holds the trained one to, once a step. Needed where
+	// Reference computes the logprobs of the batch under the frozen policy that kl holds the trained one to, once a step. Needed where
 	// kl.coefficient is above 0, not used otherwise.
 	Reference Reference
 

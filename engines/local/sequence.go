@@ -19,7 +19,7 @@ type sequence struct {
 	prompt   int     // tokens of the prompt
 	tokens   []int32 // prompt, then what was sampled
 	media    []trajectory.Medium
-	targets  []int32 // parallel to tokens when the request is to score given tokens; nothing is sampled then
+	targets  []int32 // parallel to tokens when the request asks for the logprobs of given tokens; nothing is sampled then
 
 	blocks   []int32 // of the cache, in the order of positions
 	computed int     // tokens whose keys the blocks hold

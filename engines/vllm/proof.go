@@ -95,7 +95,7 @@ func (u *updateRun) prove(ctx context.Context) error {
 	}
 	n := len(decoded.ids)
 	if n == 0 || len(again) < n {
-		return fmt.Errorf("%w: %d tokens were decoded, %d scored", errReply, n, len(again))
+		return fmt.Errorf("%w: %d tokens were decoded, %d have a logprob", errReply, n, len(again))
 	}
 	err = compare("decoding after the prefix cache against computing anew", decoded.logprobs, again[len(again)-n:], len(prompt), p.Tolerance)
 	if stale := (*ProofError)(nil); errors.As(err, &stale) {

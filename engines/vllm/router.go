@@ -60,7 +60,7 @@ func (e *Engine) logprobs(ctx context.Context, ids []int32) (out []float32, err 
 		return nil, fmt.Errorf("%d tokens of %d leave no room: %w", len(ids), most, engines.ErrTooLong)
 	}
 	err = e.attempts(ctx, "", func(ctx context.Context, r *replica) error {
-		got, versions, err := r.ask(ctx, func(ctx context.Context, model string) (reply, error) { return r.sendScore(ctx, model, ids) })
+		got, versions, err := r.ask(ctx, func(ctx context.Context, model string) (reply, error) { return r.sendLogprobs(ctx, model, ids) })
 		if err == nil {
 			_, err = r.sampledBy(ctx, got, versions)
 		}

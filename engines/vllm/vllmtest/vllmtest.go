@@ -239,7 +239,7 @@ func (s *Server) probe(w http.ResponseWriter, data []byte) {
 	var in struct {
 		TokenIDs []int32 `json:"token_ids"`
 		Sampling struct {
-			Score *int `json:"prompt_logprobs"`
+			PromptLogprobs *int `json:"prompt_logprobs"`
 		} `json:"sampling_params"`
 	}
 	if err := json.Unmarshal(data, &in); err != nil || len(in.TokenIDs) == 0 {
@@ -247,12 +247,12 @@ func (s *Server) probe(w http.ResponseWriter, data []byte) {
 		return
 	}
 	out := native(Reply{TokenIDs: []int32{0}}, len(in.TokenIDs)).(nativeReply)
-	if in.Sampling.Score != nil {
-		scores := []any{nil}
+	if in.Sampling.PromptLogprobs != nil {
+		logprobs := []any{nil}
 		for _, id := range in.TokenIDs[1:] {
-			scores = append(scores, object{strconv.Itoa(int(id)): object{"logprob": logprob(0)}})
+			logprobs = append(logprobs, object{strconv.Itoa(int(id)): object{"logprob": logprob(0)}})
 		}
-		out.PromptLogprobs = scores
+		out.PromptLogprobs = logprobs
 	}
 	answer(w, out)
 }
