@@ -59,7 +59,7 @@ type fetcher struct {
 	chars     int
 	time      time.Duration // of one call
 	transport *http.Transport
-	again     *retry.Transport
+	retry     *retry.Transport
 	client    *http.Client
 }
 
@@ -84,9 +84,9 @@ func newFetcher(p FetchParams, g *guard) (*fetcher, error) {
 		DialContext: g.DialContext, ForceAttemptHTTP2: true, MaxResponseHeaderBytes: 64 << 10, MaxIdleConns: 64, IdleConnTimeout: 30 * time.Second,
 		TLSHandshakeTimeout: 10 * time.Second,
 	}
-	f.again = &retry.Transport{Base: f.transport}
+	f.retry = &retry.Transport{Base: f.transport}
 	f.client = &http.Client{
-		Transport: f.again,
+		Transport: f.retry,
 		CheckRedirect: func(q *http.Request, via []*http.Request) error {
 			if len(via) > maxRedirects {
 				return refusef("the page redirects more than %d times", maxRedirects)
