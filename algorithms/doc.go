@@ -12,4 +12,7 @@
 //
 // Nothing here keeps state; an Algorithm may be shared by goroutines once it is resolved. Formulas and sources:
 // docs/algorithms.md.
+//
+// It does not run a model forward or backward (package trainer does), and it does not make batches (package
+// orchestrator/schedule does).
 package algorithms

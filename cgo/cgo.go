@@ -10,6 +10,9 @@
 //
 // Memory. gotorch's tensors wait for the garbage collector, and what its finalizers release is only queued: call [Drain]
 // where no tensor operation is in flight, as between two losses. [CloseTensor] frees at once.
+//
+// It does not read model files (packages modelfile and policy do), pack sequences (trainer) or schedule requests
+// (engines/local).
 package cgo
 
 import (

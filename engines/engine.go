@@ -1,6 +1,9 @@
 // Package engines defines the contract of a sampler: token ids in; sampled ids, their logprobs and the policy
 // version that sampled each of them out. Implementations: engines/local (libtorch, in process), engines/vllm (real
 // servers), engines/openai (text endpoints), engines/scripted (unit tests only), and those that a program adds to the Registry.
+//
+// It does not sample, and it does not know what is sampled for: conversations, tools and rewards are packages
+// orchestrator/rollout, tools and rewards.
 package engines
 
 import (

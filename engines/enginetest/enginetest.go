@@ -1,4 +1,6 @@
 // Package enginetest is the conformance suite of engines: what a trainer relies on, asked of every implementation.
+//
+// It does not know how an engine is made: each engine's own test hands it one.
 package enginetest
 
 import (

@@ -7,6 +7,8 @@
 //
 // A request's tokens and logprobs are the same bits whatever runs beside it, after prefix reuse and after preemption: the
 // library computes each row in an order that depends on that row alone.
+//
+// It does not compute tensors (package cgo does) or change weights: the trainer does, at a barrier that the engine keeps.
 package local
 
 import (

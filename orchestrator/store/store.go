@@ -5,6 +5,8 @@
 //
 // One goroutine writes; what arrives while a transaction is being committed goes into the next one (group commit). What adds
 // returns when its record is durable. Reading is safe beside it, also from another process.
+//
+// It does not decide which of the record is used, and when: packages orchestrator/recovery and orchestrator/replay do.
 package store
 
 import (

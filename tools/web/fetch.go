@@ -1,5 +1,8 @@
 // Package web holds the tools that reach the network: web_search asks a search service with Serper's interface, fetch_page reads a
 // page of allowed hosts on the public internet. Tools are safe for concurrent use.
+//
+// It does not reach addresses inside a private network, and it does not call services of a job's own: package tools/http
+// does.
 package web
 
 import (

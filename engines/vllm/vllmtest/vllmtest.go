@@ -1,6 +1,8 @@
 // Package vllmtest is a server with vLLM's routes and no model, for benchmarks and long tests of what samples from it: it
 // answers a prompt by its length, after a fixed time, with replies that were encoded once, so that what is measured is the
 // client. It knows /inference/v1/generate, /v1/completions and /v1/chat/completions.
+//
+// It does not compute with a model, and it does not update weights.
 package vllmtest
 
 import (
