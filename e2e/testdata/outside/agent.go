@@ -24,8 +24,10 @@ func newBrackets(open, end string) agents.FormatFactory {
 	return func([]tools.Spec, agents.FormatOptions) (agents.Format, error) { return brackets{open, end}, nil }
 }
 
-func (b brackets) Instructions() string { return "Write TOOL" + b.open + "TEXT" + b.end + ", or the answer." }
-func (brackets) Stops() []string        { return nil }
+func (b brackets) Instructions() string {
+	return "Write TOOL" + b.open + "TEXT" + b.end + ", or the answer."
+}
+func (brackets) Stops() []string { return nil }
 
 func (b brackets) Parse(_ context.Context, completion string) (agents.Parsed, error) {
 	tool, rest, called := strings.Cut(completion, b.open)
