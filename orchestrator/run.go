@@ -35,12 +35,12 @@ type run struct {
 
 // material is what a job's data files hold.
 type material struct {
-	job           *job.Job       // of supervised fine-tuning with the steps that its epochs make
-	learn         *data.SFT // of supervised fine-tuning; nil otherwise
-	conversations int            // of learn, over the epochs
-	dealer        *data.Dealer   // of tasks; nil in supervised fine-tuning
-	held          *data.Tasks    // that are evaluated; nil: none
-	files         []data.File    // that a resumed run must find unchanged
+	job           *job.Job     // of supervised fine-tuning with the steps that its epochs make
+	learn         *data.SFT    // of supervised fine-tuning; nil otherwise
+	conversations int          // of learn, over the epochs
+	dealer        *data.Dealer // of tasks; nil in supervised fine-tuning
+	held          *data.Tasks  // that are evaluated; nil: none
+	files         []data.File  // that a resumed run must find unchanged
 }
 
 // readMaterial reads the data of a job that trains.
