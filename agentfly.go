@@ -4,6 +4,9 @@
 // A Go team builds its own binary with its own tools, rewards and losses:
 //
 //	func main() { agentfly.Main(agentfly.WithTool(weather), agentfly.WithReward(politeness)) }
+//
+// It does not parse command lines (package cli), and it does not run anything itself: package orchestrator trains,
+// evaluates and rolls out.
 package agentfly
 
 import (

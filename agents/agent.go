@@ -2,7 +2,7 @@
 // answers from completions, writes results as messages, and knows where a completion stops. A [Kind] is what job files name, a [Format] how
 // calls are written, and a [Splitter] takes a completion apart while it arrives.
 //
-// It runs no tools (package tools does), renders no tokens (package masks does) and samples nothing (package orchestrator does).
+// It does not run tools (package tools does), render tokens (package masks does) or sample (package orchestrator does).
 package agents
 
 import (

@@ -8,8 +8,11 @@
 //
 // Denominators are plain Go and known before the first micro-batch, so micro-batches, packing and the number of ranks do
 // not change the result. Each estimator and each loss is one small file: a specification (name, formula, source, own
-// keys), and for losses a file with the build tag torch that holds the formula on tensors.
+// keys) and the formula. A binary without libtorch has the same losses, which it checks and describes, and cannot compute.
 //
 // Nothing here keeps state; an Algorithm may be shared by goroutines once it is resolved. Formulas and sources:
 // docs/algorithms.md.
+//
+// It does not run a model forward or backward (package trainer does), and it does not make batches (package
+// orchestrator/schedule does).
 package algorithms

@@ -6,27 +6,25 @@ import (
 	"math"
 )
 
-func giGPOSpec() EstimatorSpec {
-	return EstimatorSpec{
-		Name:    "gigpo",
-		Formula: "A = norm(r over the group) + omega * norm(R_k over the group's turns with the same anchor), R_k = Σ_j gamma^j r_{k+j} by turn; norm is x - mean, divided by (sample std + 1e-6) with normalize: mean-std",
-		Source:  "arXiv 2505.10978",
-		Keys: []Key{
-			{"omega", 1.0, "weight of the turns' advantage"},
-			{"gamma", 0.95, "discount of a turn"},
-			{"normalize", "mean-std", "mean or mean-std"},
-		},
-		Notes: []string{"exactly 0 for turns whose anchor no other turn of the group has, and where all are equal; a turn's anchor is the observation before it", rewardNote},
-		Needs: Needs{Turns: true, Anchors: true},
-		New: func(s Settings) (Estimator, error) {
-			n := s.String("normalize")
-			if n != "mean" && n != "mean-std" {
-				return nil, fmt.Errorf("normalize is %q; allowed are mean, mean-std", n)
-			}
-			return giGPO{s.Float("omega"), s.Float("gamma"), grpo(n == "mean-std")}, errors.Join(s.between("omega", 0, math.Inf(1)), s.between("gamma", 0, 1))
-		},
-	}
-}
+var _ = declareEstimator(EstimatorSpec{
+	Name:    "gigpo",
+	Formula: "A = norm(r over the group) + omega * norm(R_k over the group's turns with the same anchor), R_k = Σ_j gamma^j r_{k+j} by turn; norm is x - mean, divided by (sample std + 1e-6) with normalize: mean-std",
+	Source:  "arXiv 2505.10978",
+	Keys: []Key{
+		{"omega", 1.0, "weight of the turns' advantage"},
+		{"gamma", 0.95, "discount of a turn"},
+		{"normalize", "mean-std", "mean or mean-std"},
+	},
+	Notes: []string{"exactly 0 for turns whose anchor no other turn of the group has, and where all are equal; a turn's anchor is the observation before it", rewardNote},
+	Needs: Needs{Turns: true, Anchors: true},
+	New: func(s Settings) (Estimator, error) {
+		n := s.String("normalize")
+		if n != "mean" && n != "mean-std" {
+			return nil, fmt.Errorf("normalize is %q; allowed are mean, mean-std", n)
+		}
+		return giGPO{s.Float("omega"), s.Float("gamma"), grpo(n == "mean-std")}, errors.Join(s.between("omega", 0, math.Inf(1)), s.between("gamma", 0, 1))
+	},
+})
 
 type giGPO struct {
 	omega, gamma float64

@@ -1,14 +1,12 @@
 package algorithms
 
-func opoSpec() EstimatorSpec {
-	return EstimatorSpec{
-		Name:    "opo",
-		Formula: "A = r - Σ l_i r_i / Σ l_i over the group, l_i the trajectory's response tokens",
-		Source:  "arXiv 2505.23585",
-		Notes:   []string{groupNote},
-		New:     func(Settings) (Estimator, error) { return opo{}, nil },
-	}
-}
+var _ = declareEstimator(EstimatorSpec{
+	Name:    "opo",
+	Formula: "A = r - Σ l_i r_i / Σ l_i over the group, l_i the trajectory's response tokens",
+	Source:  "arXiv 2505.23585",
+	Notes:   []string{groupNote},
+	New:     func(Settings) (Estimator, error) { return opo{}, nil },
+})
 
 // opo has the baseline of least variance where the gradient's norm grows with the length.
 type opo struct{}

@@ -8,6 +8,9 @@ import (
 	"github.com/agentfly/agentfly/cgo"
 )
 
+// Tensor is a tensor of a loss, float32 on the model's device. gotorch's own operations take it too, in files with the build tag torch.
+type Tensor = gotorch.Tensor
+
 // Ops are the tensor operations of one loss. They carry autograd history, remember the first error (later operations then
 // do nothing) and own every tensor that they return: all are freed when the loss has been computed, without waiting for
 // the garbage collector. Operands are [N] or scalars. An Ops belongs to one goroutine, the worker that runs the loss.

@@ -1,6 +1,7 @@
 package algorithms
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -61,7 +62,7 @@ type Token struct {
 }
 
 // LossSpec describes a loss. It says without tensors what Resolve, Describe and the trainer must know; New makes the
-// loss, and fails with cgo.ErrUnavailable in a binary without libtorch.
+// loss. A binary without libtorch has the specification and never calls New: NewLoss fails there with cgo.ErrUnavailable.
 type LossSpec struct {
 	Name, Formula, Source string
 	UsesClipLow           bool    // clip_low is allowed
@@ -81,6 +82,25 @@ type LossSpec struct {
 	New                   func(Settings) (Loss, error)
 }
 
+// The estimators and losses of this package. Each stands in a file of its own, which declares it with declareEstimator or declareLoss: to add
+// one is to add a file.
+var (
+	ownEstimators []EstimatorSpec
+	ownLosses     []LossSpec
+)
+
+// declareEstimator declares an estimator of this package.
+func declareEstimator(s EstimatorSpec) struct{} {
+	ownEstimators = append(ownEstimators, s)
+	return struct{}{}
+}
+
+// declareLoss declares a loss of this package.
+func declareLoss(s LossSpec) struct{} {
+	ownLosses = append(ownLosses, s)
+	return struct{}{}
+}
+
 // Registry holds the estimators and losses that a job can name. It is filled before jobs are resolved and not after.
 type Registry struct {
 	estimators map[string]EstimatorSpec
@@ -90,13 +110,15 @@ type Registry struct {
 // NewRegistry returns a registry of what this package implements.
 func NewRegistry() *Registry {
 	r := &Registry{estimators: map[string]EstimatorSpec{}, losses: map[string]LossSpec{}}
-	for _, s := range []EstimatorSpec{
-		grpoSpec(), drGRPOSpec(), rlooSpec(), maxRLSpec(), opoSpec(), reMaxSpec(), reinforcePPSpec(), gaeSpec(), giGPOSpec(), turnSpec(), arpoSpec(),
-	} {
-		r.estimators[s.Name] = s
+	var errs []error
+	for _, s := range ownEstimators {
+		errs = append(errs, r.AddEstimator(s))
 	}
-	for _, s := range []LossSpec{ppoClipSpec(), gspoSpec(), cispoSpec(), reinforceSpec(), sapoSpec(), dppoSpec()} {
-		r.losses[s.Name] = s
+	for _, s := range ownLosses {
+		errs = append(errs, r.AddLoss(s))
+	}
+	if err := errors.Join(errs...); err != nil {
+		panic(err) // two files of this package declare the same
 	}
 	return r
 }

@@ -1,20 +1,18 @@
 package algorithms
 
-func rlooSpec() EstimatorSpec {
-	return EstimatorSpec{
-		Name:    "rloo",
-		Formula: "A = (r - mean) * n/(n - 1) over the group: the reward minus the mean of the others'; a group of one gives 0",
-		Source:  "arXiv 2402.14740",
-		Notes:   []string{groupNote},
-		New: func(Settings) (Estimator, error) {
-			return perTrajectory(func(rewards []float64) []float64 {
-				out := centred(rewards)
-				n := float64(len(out))
-				for i := range out {
-					out[i] *= n / (n - 1)
-				}
-				return out
-			}), nil
-		},
-	}
-}
+var _ = declareEstimator(EstimatorSpec{
+	Name:    "rloo",
+	Formula: "A = (r - mean) * n/(n - 1) over the group: the reward minus the mean of the others'; a group of one gives 0",
+	Source:  "arXiv 2402.14740",
+	Notes:   []string{groupNote},
+	New: func(Settings) (Estimator, error) {
+		return perTrajectory(func(rewards []float64) []float64 {
+			out := centred(rewards)
+			n := float64(len(out))
+			for i := range out {
+				out[i] *= n / (n - 1)
+			}
+			return out
+		}), nil
+	},
+})

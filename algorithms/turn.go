@@ -5,23 +5,21 @@ import (
 	"math"
 )
 
-func turnSpec() EstimatorSpec {
-	return EstimatorSpec{
-		Name:    "turn",
-		Formula: "A = the credit of the token's turn. identical: every turn gets r; first_occurrence: each turn keeps its own reward, and r goes to the latest turn that has none; discounted: turn k of K gets gamma^(K-1-k) * r",
-		Source:  "Agent Lightning, arXiv 2508.03680",
-		Keys:    []Key{{"mode", "identical", "identical, first_occurrence or discounted"}, {"gamma", 0.95, "discount of a turn, with mode discounted"}},
-		Notes:   []string{"no baseline is subtracted; identical and discounted do not read the turns' own rewards"},
-		Needs:   Needs{Turns: true},
-		New: func(s Settings) (Estimator, error) {
-			credit, ok := turnCredits[s.String("mode")]
-			if !ok {
-				return nil, fmt.Errorf("mode is %q; allowed are identical, first_occurrence, discounted", s.String("mode"))
-			}
-			return turnCredit{s.Float("gamma"), credit}, s.between("gamma", 0, 1)
-		},
-	}
-}
+var _ = declareEstimator(EstimatorSpec{
+	Name:    "turn",
+	Formula: "A = the credit of the token's turn. identical: every turn gets r; first_occurrence: each turn keeps its own reward, and r goes to the latest turn that has none; discounted: turn k of K gets gamma^(K-1-k) * r",
+	Source:  "Agent Lightning, arXiv 2508.03680",
+	Keys:    []Key{{"mode", "identical", "identical, first_occurrence or discounted"}, {"gamma", 0.95, "discount of a turn, with mode discounted"}},
+	Notes:   []string{"no baseline is subtracted; identical and discounted do not read the turns' own rewards"},
+	Needs:   Needs{Turns: true},
+	New: func(s Settings) (Estimator, error) {
+		credit, ok := turnCredits[s.String("mode")]
+		if !ok {
+			return nil, fmt.Errorf("mode is %q; allowed are identical, first_occurrence, discounted", s.String("mode"))
+		}
+		return turnCredit{s.Float("gamma"), credit}, s.between("gamma", 0, 1)
+	},
+})
 
 // turnCredits are the modes: what each turn of a trajectory gets, [K].
 var turnCredits = map[string]func(r Record, gamma float64) []float64{

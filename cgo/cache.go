@@ -83,7 +83,7 @@ func (k *Cache) step(s *Step) error {
 		o.seed = append(o.seed, C.uint64_t(out.Seed))
 		o.counter = append(o.counter, C.uint64_t(out.Counter))
 		target := C.int32_t(-1)
-		if out.Score {
+		if out.Given {
 			target = C.int32_t(out.Target)
 		}
 		o.target = append(o.target, target)

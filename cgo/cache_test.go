@@ -90,7 +90,7 @@ func greedy(row int) Output { return Output{Row: row, TopP: 1} }
 // scores are the trainer's logprobs of ids[from:] given what is before.
 func scores(t testing.TB, m *Model, ids []int32, from int) []float32 {
 	t.Helper()
-	lp, _, err := m.Score(plain(ids, 1))
+	lp, _, err := m.Logprobs(plain(ids, 1))
 	require.NoError(t, err)
 	return lp[from-1:]
 }
@@ -217,13 +217,13 @@ func TestCacheScoresGivenTokens(t *testing.T) {
 	s := &Step{MaxBlocks: 2}
 	add(s, ids, 0, []int32{0, 1})
 	for row := range len(ids) - 1 {
-		s.Outputs = append(s.Outputs, Output{Row: row, Score: true, Target: ids[row+1]})
+		s.Outputs = append(s.Outputs, Output{Row: row, Given: true, Target: ids[row+1]})
 	}
 	s.Outputs = append(s.Outputs, greedy(len(ids)-1))
 	require.NoError(t, k.Step(s))
 	require.Equal(t, ids[1:], s.Sampled[:len(ids)-1])
 	require.LessOrEqual(t, worst(t, s.Logprobs[:len(ids)-1], scores(t, m, ids, 1)), 2e-5)
-	again := &Step{MaxBlocks: 2, Outputs: []Output{{Row: len(ids) - 1, Score: true, Target: s.Sampled[len(ids)-1]}}}
+	again := &Step{MaxBlocks: 2, Outputs: []Output{{Row: len(ids) - 1, Given: true, Target: s.Sampled[len(ids)-1]}}}
 	add(again, ids, 0, []int32{0, 1})
 	require.NoError(t, k.Step(again))
 	require.Equal(t, s.Logprobs[len(ids)-1], again.Logprobs[0])
@@ -284,8 +284,8 @@ func TestCacheRefuses(t *testing.T) {
 		"temperature":       func(s *Step) { s.Outputs[0].Temperature = -1 },
 		"NaN":               func(s *Step) { s.Outputs[0].Temperature = math.NaN() },
 		"infinite":          func(s *Step) { s.Outputs[0].Temperature = math.Inf(1) },
-		"target":            func(s *Step) { s.Outputs[0] = Output{Row: 2, Score: true, Target: int32(c.VocabSize)} },
-		"negative target":   func(s *Step) { s.Outputs[0] = Output{Row: 2, Score: true, Target: -2} },
+		"target":            func(s *Step) { s.Outputs[0] = Output{Row: 2, Given: true, Target: int32(c.VocabSize)} },
+		"negative target":   func(s *Step) { s.Outputs[0] = Output{Row: 2, Given: true, Target: -2} },
 		"TopP":              func(s *Step) { s.Outputs[0].TopP = 0 },
 		"TopP 2":            func(s *Step) { s.Outputs[0].TopP = 2 },
 		"TopK":              func(s *Step) { s.Outputs[0].TopK = -1 },

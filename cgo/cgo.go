@@ -10,6 +10,9 @@
 //
 // Memory. gotorch's tensors wait for the garbage collector, and what its finalizers release is only queued: call [Drain]
 // where no tensor operation is in flight, as between two losses. [CloseTensor] frees at once.
+//
+// It does not read model files (packages modelfile and policy do), pack sequences (trainer) or schedule requests
+// (engines/local).
 package cgo
 
 import (
@@ -230,7 +233,7 @@ type ForwardOptions struct {
 	Values     bool // return the value head's values too; see Model.AddValueHead
 }
 
-// Scores are what a forward without gradient computed, each [N]; nil where it was not asked for.
-type Scores struct {
+// Inference are what a forward without gradient computed, each [N]; nil where it was not asked for.
+type Inference struct {
 	Logprobs, Entropy, Values []float32
 }

@@ -67,7 +67,7 @@ func TestCUDAAgreesWithTheCPU(t *testing.T) {
 			var scores [2][]float32
 			var optimizers [2]*Optimizer
 			for i, m := range models {
-				logprobs, entropy, err := m.Score(b)
+				logprobs, entropy, err := m.Logprobs(b)
 				require.NoError(t, err)
 				scores[i] = append(logprobs, entropy...)
 				optimizers[i], err = NewOptimizer(m, AdamWConfig{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1}, nil)

@@ -204,7 +204,7 @@ func TestGoldenScores(t *testing.T) {
 				g := loadGolden(t, name)
 				m := g.model(t)
 				require.NoError(t, m.useGeneric(v.generic))
-				logprobs, entropy, err := m.Score(plain(g.IDs, g.Temperature))
+				logprobs, entropy, err := m.Logprobs(plain(g.IDs, g.Temperature))
 				require.NoError(t, err)
 				a, b := worst(t, logprobs, floats(t, g.Logprobs)), worst(t, entropy, floats(t, g.Entropy))
 				t.Logf("worst difference: logprobs %.1e, entropy %.1e", a, b)

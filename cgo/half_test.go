@@ -75,7 +75,7 @@ func halfPrecision(t *testing.T, name string, generic bool, bound float64) {
 	require.NoError(t, o.ZeroGrad())
 
 	require.NoError(t, m.SetDType(BF16))
-	logprobs, entropy, err := m.Score(b)
+	logprobs, entropy, err := m.Logprobs(b)
 	require.NoError(t, err)
 	ours, theirs := rms(logprobs, floats(t, g.Logprobs)), rms(floats(t, want.Logprobs), floats(t, g.Logprobs))
 	apart := rms(logprobs, floats(t, want.Logprobs))
@@ -94,7 +94,7 @@ func halfPrecision(t *testing.T, name string, generic bool, bound float64) {
 		require.NoError(t, o.ZeroGrad())
 	}
 	require.NoError(t, m.SetDType(F32))
-	back, _, err := m.Score(b)
+	back, _, err := m.Logprobs(b)
 	require.NoError(t, err)
 	require.LessOrEqual(t, worst(t, back, floats(t, g.Logprobs)), 2e-5)
 }
@@ -137,7 +137,7 @@ func TestHalfPrecisionMaster(t *testing.T) {
 		waveLoss(t, m, b, ForwardOptions{})
 		_, err = o.Step(1e-5, 0)
 		require.NoError(t, err)
-		logprobs, _, err := m.Score(b)
+		logprobs, _, err := m.Logprobs(b)
 		require.NoError(t, err)
 		scores = append(scores, logprobs)
 	}
@@ -167,7 +167,7 @@ func TestHalfPrecisionAdapter(t *testing.T) {
 			m := g.model(t)
 			require.NoError(t, m.SetDType(BF16))
 			b := plain(g.IDs, g.Temperature)
-			s, err := m.ScoreWith(b, ForwardOptions{Entropy: true, Values: true})
+			s, err := m.Infer(b, ForwardOptions{Entropy: true, Values: true})
 			require.NoError(t, err)
 			exact := floats(t, g.Logprobs)
 			ours, theirs := rms(s.Logprobs, exact), rms(floats(t, peft.Logprobs), exact)
@@ -177,7 +177,7 @@ func TestHalfPrecisionAdapter(t *testing.T) {
 			require.LessOrEqual(t, ours, 1.2*theirs)
 			require.LessOrEqual(t, values, 0.15)
 			m.SetAdapter(false)
-			off, _, err := m.Score(b)
+			off, _, err := m.Logprobs(b)
 			require.NoError(t, err)
 			require.LessOrEqual(t, rms(off, floats(t, g.BaseLogprobs)), 0.15)
 			m.SetAdapter(true)

@@ -142,7 +142,7 @@ func TestHalfHeadLogits(t *testing.T) {
 			for i := range b.RowTarget { // planted tokens, the likely ones and others
 				b.RowTarget[i] = int32(i % 16)
 			}
-			got, err := h.model.ScoreWith(b, ForwardOptions{Entropy: true})
+			got, err := h.model.Infer(b, ForwardOptions{Entropy: true})
 			require.NoError(t, err)
 			worstLogprob, worstEntropy := 0.0, 0.0
 			for i := range got.Logprobs {

@@ -296,23 +296,23 @@ func (m *Model) Forward(b *Batch, o ForwardOptions) (Outputs, error) {
 	return out, nil
 }
 
-// Score returns the rows' logprobs and entropies without gradient, as plain slices [N].
-func (m *Model) Score(b *Batch) (logprobs, entropy []float32, err error) {
-	s, err := m.ScoreWith(b, ForwardOptions{Entropy: true})
+// Logprobs returns the rows' logprobs and entropies without gradient, as plain slices [N].
+func (m *Model) Logprobs(b *Batch) (logprobs, entropy []float32, err error) {
+	s, err := m.Infer(b, ForwardOptions{Entropy: true})
 	return s.Logprobs, s.Entropy, err
 }
 
-// ScoreWith is Forward without gradient, as plain slices.
-func (m *Model) ScoreWith(b *Batch, o ForwardOptions) (Scores, error) {
+// Infer is Forward without gradient, as plain slices.
+func (m *Model) Infer(b *Batch, o ForwardOptions) (Inference, error) {
 	o.Grad = false
 	raw, err := m.forward(b, o)
 	if err != nil {
-		return Scores{}, err
+		return Inference{}, err
 	}
 	defer C.af_tensor_free(raw.logprobs)
 	defer C.af_tensor_free(raw.entropy)
 	defer C.af_tensor_free(raw.values)
-	var s Scores
+	var s Inference
 	for _, part := range []struct {
 		to   *[]float32
 		from C.af_tensor
@@ -321,8 +321,8 @@ func (m *Model) ScoreWith(b *Batch, o ForwardOptions) (Scores, error) {
 			continue
 		}
 		*part.to = make([]float32, len(b.RowToken))
-		if err := toError("score", C.af_tensor_read(part.from, (*C.float)(&(*part.to)[0]), C.int64_t(len(b.RowToken)))); err != nil {
-			return Scores{}, err
+		if err := toError("logprobs", C.af_tensor_read(part.from, (*C.float)(&(*part.to)[0]), C.int64_t(len(b.RowToken)))); err != nil {
+			return Inference{}, err
 		}
 	}
 	return s, nil

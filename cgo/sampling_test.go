@@ -60,7 +60,7 @@ func distribution(t testing.TB, m *Model, ids []int32) []float64 {
 		b.RowToken = append(b.RowToken, int32(len(ids)-1))
 		b.RowTarget = append(b.RowTarget, int32(v))
 	}
-	lp, _, err := m.Score(b)
+	lp, _, err := m.Logprobs(b)
 	require.NoError(t, err)
 	out := make([]float64, len(lp))
 	for i, v := range lp {

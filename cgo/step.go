@@ -16,9 +16,9 @@ type Output struct {
 	MinP        float64 // [0, 1); 0 is off
 	Seed        uint64  // of the request
 	Counter     uint64  // index of the token in its completion; (Seed, Counter) gives the random number
-	Score       bool    // give the logprob of Target, at temperature 1 and untruncated; the fields from Temperature on say nothing
+	Given       bool    // give the logprob of Target, at temperature 1 and untruncated; the fields from Temperature on say nothing
 	Target      int32
-	Detail      Detail // what to tell of a sampled token besides; of a scored one nothing
+	Detail      Detail // what to tell of a sampled token besides; of a given one nothing
 }
 
 // Detail asks for more about a sampled token.

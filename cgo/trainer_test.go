@@ -277,7 +277,7 @@ func TestErrorsAndHandles(t *testing.T) {
 		require.NoError(t, m.Close())
 		require.NoError(t, Backward(gotorch.Sum(late.Logprobs)))
 		require.NoError(t, o.Close())
-		_, _, err = m.Score(b)
+		_, _, err = m.Logprobs(b)
 		require.ErrorIs(t, err, ErrClosed)
 		_, err = o.Step(1, 1)
 		require.ErrorIs(t, err, ErrClosed)

@@ -116,13 +116,13 @@ func TestTreeEqualsSequences(t *testing.T) {
 					wl[i], we[i] = random.Float32()-0.5, 0.1*(random.Float32()-0.5)
 				}
 
-				logprobs, entropy, err := m.Score(f.batch)
+				logprobs, entropy, err := m.Logprobs(f.batch)
 				require.NoError(t, err)
 				weightedLoss(t, m, f.batch, v.options, wl, we)
 				tree := gradients(t, m)
 				require.NoError(t, o.ZeroGrad())
 				for _, l := range f.leaves {
-					alone, aloneEntropy, err := m.Score(l.sequence)
+					alone, aloneEntropy, err := m.Logprobs(l.sequence)
 					require.NoError(t, err)
 					require.LessOrEqual(t, worst(t, pick(logprobs, l.rows), alone), 2e-5)
 					require.LessOrEqual(t, worst(t, pick(entropy, l.rows), aloneEntropy), 2e-5)
@@ -163,7 +163,7 @@ func TestHeadTiles(t *testing.T) {
 	var gradient [2]map[string][]float32
 	for i, generic := range []bool{false, true} {
 		require.NoError(t, m.useGeneric(generic))
-		logprobs, entropy, err := m.Score(b)
+		logprobs, entropy, err := m.Logprobs(b)
 		require.NoError(t, err)
 		values[i] = append(logprobs, entropy...)
 		weightedLoss(t, m, b, ForwardOptions{}, wl, we)
@@ -190,7 +190,7 @@ func TestSameBits(t *testing.T) {
 		require.NoError(t, err)
 		var all [][]float32
 		for range 2 {
-			logprobs, entropy, err := m.Score(b)
+			logprobs, entropy, err := m.Logprobs(b)
 			require.NoError(t, err)
 			all = append(all, logprobs, entropy)
 			waveLoss(t, m, b, ForwardOptions{Checkpoint: run == 2})

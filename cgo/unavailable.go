@@ -57,11 +57,11 @@ func (m *Model) Parameter(string) ([]float32, error)               { return nil,
 func (m *Model) Gradient(string) ([]float32, error)                { return nil, ErrUnavailable }
 func (m *Model) Init(uint64, float64) error                        { return ErrUnavailable }
 func (m *Model) Changed()                                          {}
-func (m *Model) Score(*Batch) (logprobs, entropy []float32, err error) {
+func (m *Model) Logprobs(*Batch) (logprobs, entropy []float32, err error) {
 	return nil, nil, ErrUnavailable
 }
 
-func (m *Model) ScoreWith(*Batch, ForwardOptions) (Scores, error) { return Scores{}, ErrUnavailable }
+func (m *Model) Infer(*Batch, ForwardOptions) (Inference, error) { return Inference{}, ErrUnavailable }
 
 func NewOptimizer(*Model, AdamWConfig, *Group) (*Optimizer, error) { return nil, ErrUnavailable }
 

@@ -44,12 +44,12 @@ func valueLoss(t testing.TB, m *Model, b *Batch, o ForwardOptions, wl, wv []floa
 func TestValueHeadIsTrained(t *testing.T) {
 	m, b := tiny(t)
 	base := m.Parameters()
-	before, entropy, err := m.Score(b)
+	before, entropy, err := m.Logprobs(b)
 	require.NoError(t, err)
 	old, err := NewOptimizer(m, DefaultAdamW(), nil)
 	require.NoError(t, err)
 	defer old.Close()
-	_, err = m.ScoreWith(b, ForwardOptions{Values: true})
+	_, err = m.Infer(b, ForwardOptions{Values: true})
 	require.EqualError(t, err, "cgo: forward: values need a value head, which the model has not; add one first")
 
 	require.NoError(t, m.AddValueHead())
@@ -57,9 +57,9 @@ func TestValueHeadIsTrained(t *testing.T) {
 	require.Equal(t, base, m.Parameters(), "files hold the base model alone")
 	d := int64(m.Config().HiddenSize)
 	require.Equal(t, append(base, ParameterInfo{"value_head.weight", []int64{1, d}}, ParameterInfo{"value_head.bias", []int64{1}}), m.Trained())
-	s, err := m.ScoreWith(b, ForwardOptions{Entropy: true, Values: true})
+	s, err := m.Infer(b, ForwardOptions{Entropy: true, Values: true})
 	require.NoError(t, err)
-	require.Equal(t, Scores{before, entropy, make([]float32, len(b.RowToken))}, s, "the model is as before, values begin at 0")
+	require.Equal(t, Inference{before, entropy, make([]float32, len(b.RowToken))}, s, "the model is as before, values begin at 0")
 
 	weight := make([]float32, len(b.RowToken))
 	for i := range weight {
@@ -107,7 +107,7 @@ func TestValueHeadGradient(t *testing.T) {
 				m := g.model(t)
 				withValueHead(t, m)
 				require.NoError(t, m.useGeneric(v.generic))
-				s, err := m.ScoreWith(b, ForwardOptions{Values: true})
+				s, err := m.Infer(b, ForwardOptions{Values: true})
 				require.NoError(t, err)
 				loss := valueLoss(t, m, b, v.options, wl, wv)
 				got := gradients(t, m)
@@ -132,7 +132,7 @@ func TestValueHeadGradient(t *testing.T) {
 func slopes(t *testing.T, m *Model, b *Batch, wl, wv []float32, gradient map[string][]float32) {
 	t.Helper()
 	loss := func() float64 {
-		s, err := m.ScoreWith(b, ForwardOptions{Values: true})
+		s, err := m.Infer(b, ForwardOptions{Values: true})
 		require.NoError(t, err)
 		sum := 0.0
 		for i := range wl {

@@ -1,6 +1,6 @@
 // Package cli is agentfly's command line: the commands with their flags and arguments, the checks of both, and what each command prints.
 // It is handed everything that it works with (Program) and imports nothing of the package agentfly, whose Main and Run are the entry
-// points. It owns no wiring: which tools, rewards, algorithms and engines there are is agentfly's, what a run does is
+// points. It does not own the wiring: which tools, rewards, algorithms and engines there are is agentfly's, what a run does is
 // orchestrator's, and the exit status is agentfly's too, which tells a wrong command line (UsageError) from work that failed.
 package cli
 

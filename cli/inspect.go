@@ -180,10 +180,10 @@ func (c inspectCommands) score(x *cli.Context) error {
 			return nil, err
 		}
 		if engine != nil {
-			logprobs, err := engine.Score(x.Context, in.IDs)
+			logprobs, err := engine.Logprobs(x.Context, in.IDs)
 			return map[string]any{"logprobs": logprobs}, err
 		}
-		logprobs, entropy, err := trainer.ScoreIDs(p.Model, in.IDs, 1)
+		logprobs, entropy, err := trainer.LogprobsOf(p.Model, in.IDs, 1)
 		if err != nil {
 			return nil, err
 		}

@@ -58,7 +58,7 @@ func (l *loader) Update(ctx context.Context, w engines.Weights) error {
 	if err := e.Update(ctx, engines.Weights{Version: w.Version, Apply: none}); err != nil {
 		return err
 	}
-	got, err := e.Score(ctx, w.Probe.TokenIDs)
+	got, err := e.Logprobs(ctx, w.Probe.TokenIDs)
 	if err != nil {
 		return err
 	}

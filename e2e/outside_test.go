@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // outside builds the program of testdata/outside in a folder of its own, without the network, and returns a function that runs it here.
@@ -50,7 +53,8 @@ var settings = map[string][]string{
 	},
 }
 
-// A program outside this module adds a tool, a reward, a loss and an estimator, as values and as factories; jobs name them, and it lists them.
+// A program outside this module adds a tool, a reward, a call format, an agent kind, an estimator, a loss and an engine, as values and as
+// factories; jobs name them, and it lists them.
 func TestAProgramOutsideTheModule(t *testing.T) {
 	run := outside(t, []string{"CGO_ENABLED=0"})
 	for name, want := range map[string]string{"values": "A = scale * (r - the least", "factories": "A = r - the least"} {
@@ -66,6 +70,7 @@ func TestAProgramOutsideTheModule(t *testing.T) {
 		"tools":      {"reverse          Reverses a text.", "lookup           looks a text up in the job's table", "calculator "},
 		"rewards":    {"answered ", "turns                    1 for a trajectory of so many turns, else 0", "right_call "},
 		"algorithms": {"loss      scaled ", "loss      ratio            loss_t = -ρA", "advantage above ", "advantage least            A = r - the least", "advantage grpo "},
+		"agents":     {"caller           calls as in a program", "indexer          calls in square brackets", "  ask          ask TOOL TEXT, or tell ANSWER", "  use          use TOOL TEXT, or end ANSWER", "tool_call "},
 	} {
 		out, err := run(list, "list")
 		require.NoError(t, err, out)
@@ -82,6 +87,7 @@ func TestAProgramOutsideTheModule(t *testing.T) {
 		"turns: count is 0; it must be at least 1":        "rewards=[{name: turns}]",
 		"advantage above has no key size; its keys":       "algorithm={advantage: {name: above, size: 2}, loss: ratio}",
 		"loss ratio has no key scale; its keys are: none": "algorithm={advantage: grpo, loss: {name: ratio, scale: 2}}",
+		"unknown kind \"scripts\"":                        "engine={kind: scripts}",
 	} {
 		out, err := run("job", "validate", "examples/tiny.yaml", "--set", set)
 		require.Error(t, err, out)
@@ -99,4 +105,49 @@ func TestAProgramOutsideTheModuleTrains(t *testing.T) {
 		require.NoError(t, err, out)
 		require.Len(t, metricsOf(t, dir, "update/loss"), 2)
 	}
+}
+
+// said is what a trajectory of `agentfly rollout` says of its turns.
+type said struct {
+	Turns []trajectory.Turn     `json:"turns"`
+	Stop  trajectory.StopReason `json:"stop_reason"`
+	Err   string                `json:"err"`
+}
+
+// What a model says is read in the program's formats, by its kinds of agents, and comes from its engines: each run of a job calls the tool
+// reverse once, whose observation is the answer.
+func TestAProgramOutsideTheModuleRollsOut(t *testing.T) {
+	needTorch(t) // for the policy's files; no engine computes with it
+	run := outside(t, nil, "-tags", "torch")
+	data := filepath.Join(t.TempDir(), "tasks.jsonl")
+	require.NoError(t, os.WriteFile(data, []byte(`{"question": "abc backwards?", "answer": "cba"}`+"\n"), 0o600))
+	rollout := func(set ...string) said {
+		out, err := run(append([]string{
+			"rollout", "examples/tiny.yaml", "--set", "deterministic=false", "--set", "rewards=[final_answer]", "--set", "data.train=" + data,
+			"--set", "rollout={groups: 1, group_size: 1, max_new_tokens: 40, max_tokens: 200}",
+			"--set", `model={scratch: {alphabet: "abcdefghijklmnopqrstuvwxyz?:()[] ", chat_template: "{% for m in messages %}{{ m.role[0] + ':' + m.content + '<eos>' }}{% endfor %}{% if add_generation_prompt %}{{ 'a:' }}{% endif %}"}}`,
+		}, set...)...)
+		require.NoError(t, err, out)
+		var of said
+		require.NoError(t, json.Unmarshal([]byte(out), &of), out)
+		require.Empty(t, of.Err)
+		return of
+	}
+	for _, c := range []struct{ agent, call, answer string }{
+		{"kind: custom, format: ask", "ask reverse abc", "tell cba"},
+		{"kind: custom, format: use", "use reverse abc", "end cba"},
+		{"kind: caller", "reverse(abc)", "cba"},
+		{"kind: indexer", "reverse[abc]", "cba"},
+	} {
+		of := rollout("--set", "agent={tools: [reverse], instructions: false, max_turns: 3, "+c.agent+"}",
+			"--set", `engine={kind: script, params: {replies: ["`+c.call+`", "`+c.answer+`"]}}`)
+		require.Len(t, of.Turns, 2, c.agent)
+		require.Equal(t, c.call, of.Turns[0].Completion)
+		require.Equal(t, "cba", of.Turns[0].Results[0].Observation, c.agent)
+		require.Equal(t, c.answer, of.Turns[1].Completion)
+		require.Equal(t, "cba", of.Turns[1].FinalAnswer, c.agent)
+		require.Equal(t, trajectory.StopAnswer, of.Stop)
+	}
+	of := rollout("--set", "agent={kind: caller, tools: [reverse], instructions: false}", "--set", "engine={kind: repeat}")
+	require.Equal(t, "u:abc backwards?a:", of.Turns[0].Completion)
 }

@@ -1,6 +1,9 @@
 // Package engines defines the contract of a sampler: token ids in; sampled ids, their logprobs and the policy
 // version that sampled each of them out. Implementations: engines/local (libtorch, in process), engines/vllm (real
 // servers), engines/openai (text endpoints), engines/scripted (unit tests only), and those that a program adds to the Registry.
+//
+// It does not sample, and it does not know what is sampled for: conversations, tools and rewards are packages
+// orchestrator/rollout, tools and rewards.
 package engines
 
 import (
@@ -88,10 +91,10 @@ type Engine interface {
 	Close() error
 }
 
-// Scorer is an engine that tells how likely given tokens are: what `inspect score --engine` and proofs of weight updates ask.
-type Scorer interface {
-	// Score takes text only. It returns log p(ids[t+1] | ids[0..t]) at temperature 1, untruncated: [len(ids)-1]. ids holds at least 2.
-	Score(ctx context.Context, ids []int32) ([]float32, error)
+// Logprober is an engine that tells how likely given tokens are: what `inspect score --engine` and proofs of weight updates ask.
+type Logprober interface {
+	// Logprobs takes text only. It returns log p(ids[t+1] | ids[0..t]) at temperature 1, untruncated: [len(ids)-1]. ids holds at least 2.
+	Logprobs(ctx context.Context, ids []int32) ([]float32, error)
 }
 
 // Sleeper is an engine that gives its accelerator's memory to the trainer between two rollouts.

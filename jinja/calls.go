@@ -221,14 +221,14 @@ func invoke(vm *machine, f any, a arguments) (any, error) {
 		f.used = true
 		return "", a.none("Joiner")
 	case *loopContext:
-		if f.again == nil {
+		if f.recurse == nil {
 			return nil, typeError("The loop must have the 'recursive' marker to be called recursively.")
 		}
 		items, err := a.one("loop")
 		if err != nil {
 			return nil, err
 		}
-		return f.again(vm, items, f.depth0+1)
+		return f.recurse(vm, items, f.depth0+1)
 	}
 	return nil, typeError("'%s' object is not callable", typeName(f))
 }

@@ -11,4 +11,6 @@
 //
 // A Template is read-only after Compile and safe for concurrent use. Rendering is bounded in steps, output and recursion,
 // so that a hostile template ends in an error.
+//
+// It does not know roles, special tokens or tokenizers: packages masks and masks/tokenizer do.
 package jinja

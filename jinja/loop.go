@@ -13,7 +13,7 @@ type loopContext struct {
 	size                   int // -1 until it is known
 	depth0                 int
 	changed                any
-	again                  func(vm *machine, items any, depth int) (any, error) // of a recursive loop
+	recurse                func(vm *machine, items any, depth int) (any, error) // of a recursive loop
 }
 
 func newLoop(source any, depth int) (*loopContext, error) {
@@ -187,8 +187,8 @@ func (c *compiler) forLoop(n *forNode, sc *scope) (execFn, error) {
 			return goOn, err
 		}
 		outer := *s
-		var again func(vm *machine, items any, depth int) (any, error)
-		again = func(vm *machine, items any, depth int) (any, error) {
+		var recurse func(vm *machine, items any, depth int) (any, error)
+		recurse = func(vm *machine, items any, depth int) (any, error) {
 			if vm.depth++; vm.depth > maxRecursion {
 				return nil, raise("RecursionError", "maximum recursion depth exceeded")
 			}
@@ -198,10 +198,10 @@ func (c *compiler) forLoop(n *forNode, sc *scope) (execFn, error) {
 				return nil, err
 			}
 			inner := state{machine: vm, act: in.fn.activate(outer.act)}
-			text, _, err := inner.capture(func(s *state) (signal, error) { return rounds(s, items, depth, again) })
+			text, _, err := inner.capture(func(s *state) (signal, error) { return rounds(s, items, depth, recurse) })
 			return vm.made(text, err)
 		}
-		out, err := again(s.machine, v, 0)
+		out, err := recurse(s.machine, v, 0)
 		if err != nil {
 			return goOn, err
 		}
@@ -210,7 +210,7 @@ func (c *compiler) forLoop(n *forNode, sc *scope) (execFn, error) {
 }
 
 // rounds compiles the loop itself: what runs for each item, and the else part.
-func (c *compiler) rounds(n *forNode, in, orElse *scope, extended bool) (func(s *state, items any, depth int, again func(*machine, any, int) (any, error)) (signal, error), error) {
+func (c *compiler) rounds(n *forNode, in, orElse *scope, extended bool) (func(s *state, items any, depth int, recurse func(*machine, any, int) (any, error)) (signal, error), error) {
 	store, err := c.store(n.target, in)
 	if err != nil {
 		return nil, err
@@ -229,7 +229,7 @@ func (c *compiler) rounds(n *forNode, in, orElse *scope, extended bool) (func(s 
 			return nil, err
 		}
 	}
-	return func(s *state, items any, depth int, again func(*machine, any, int) (any, error)) (signal, error) {
+	return func(s *state, items any, depth int, recurse func(*machine, any, int) (any, error)) (signal, error) {
 		if extended {
 			*s.act.at(self) = missing
 		}
@@ -237,7 +237,7 @@ func (c *compiler) rounds(n *forNode, in, orElse *scope, extended bool) (func(s 
 		if err != nil {
 			return goOn, err
 		}
-		loop.again = again
+		loop.recurse = recurse
 		next := loop.next
 		if extended {
 			next = loop.advance

@@ -42,4 +42,7 @@
 // Exactly the tokens of the response mask are trained (package policy makes a row of each).
 //
 // A Renderer is safe for concurrent use if its Encoder is.
+//
+// It does not sample, parse what a model wrote (package agents does) or decide what a loss counts beyond responses
+// (package trainer does).
 package masks

@@ -5,4 +5,6 @@
 // borrowed from the mapping and valid until Close. Every length, offset and count in a file is checked before use: a
 // truncated or lying file gives one error that names the file and the field, never a panic and never a large allocation.
 // A Model is safe for concurrent use until Close.
+//
+// It does not compute with tensors: packages policy and cgo do.
 package modelfile

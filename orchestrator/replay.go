@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
@@ -98,6 +99,7 @@ func replaySteps(ctx context.Context, t *run, from *store.Store, dir string, sav
 	t.objective.Prepare(found)
 	defer p.Close()
 	steps := t.training()
+	steps.started = time.Now()
 	fmt.Fprintf(out, "%s: %d steps of the run in %s again, model %s\n", t.session.Job.Name, len(p.Batches()), dir, modelName(t.session.Job))
 	same, trajectories := "the run saved none", 0
 	for step, b := range p.Batches() {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/orchestrator/recovery"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -101,6 +103,8 @@ func replaysAll(t *testing.T, m mode) {
 	require.NoError(t, err)
 	total := map[string]float64{}
 	for step := range steps {
+		require.Positive(t, is[step]["seconds/elapsed"], "step %d", step)
+		require.Less(t, is[step]["seconds/elapsed"], 1e6, "the time of the replay")
 		for key, v := range is[step] {
 			total[key] += v
 		}
@@ -116,4 +120,29 @@ func replaysAll(t *testing.T, m mode) {
 	require.Equal(t, settings.Stale == "drop", total["groups/too_stale"] > 0)
 	require.Equal(t, settings.Stale == "drop", total["length/dropped_mean"] > 0)
 	require.Equal(t, a.DynamicSampling, total["groups/refills"] > 0)
+}
+
+// A replay that differs says that an older program recorded the run, where one did.
+func TestAReplayNamesTheOlderProgram(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := modes["sync"]
+		r, _ := napping(t, m.settings, m.algorithm(), 2)
+		require.NoError(t, r.training().steps(t.Context()))
+		r.objective.Stop()
+		for _, c := range []struct {
+			fact  string
+			older bool
+		}{{"", true}, {"1 2", true}, {"2", false}} {
+			require.NoError(t, r.folder.DB.SetFact(t.Context(), recovery.RulesFact, c.fact))
+			from, err := store.OpenReader(storePath(t, r))
+			require.NoError(t, err)
+			again, _ := napping(t, m.settings, m.algorithm(), 2)
+			again.session.Weights.Use(goingOn{again.session.Weights.Engine()})
+			again.session.Sampler.Prefix = []trajectory.Message{trajectory.Text("system", "Other.")}
+			err = replaySteps(t.Context(), again, from, r.folder.Dir, 0, &bytes.Buffer{})
+			require.ErrorContains(t, err, "its prompt has other tokens than the recorded one")
+			require.Equal(t, c.older, strings.Contains(err.Error(), "recorded by an older program"), err)
+			require.NoError(t, from.Close())
+		}
+	})
 }

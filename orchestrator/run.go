@@ -35,12 +35,12 @@ type run struct {
 
 // material is what a job's data files hold.
 type material struct {
-	job           *job.Job       // of supervised fine-tuning with the steps that its epochs make
-	learn         *data.Material // of supervised fine-tuning; nil otherwise
-	conversations int            // of learn, over the epochs
-	dealer        *data.Dealer   // of tasks; nil in supervised fine-tuning
-	held          *data.Tasks    // that are evaluated; nil: none
-	files         []data.File    // that a resumed run must find unchanged
+	job           *job.Job     // of supervised fine-tuning with the steps that its epochs make
+	learn         *data.SFT    // of supervised fine-tuning; nil otherwise
+	conversations int          // of learn, over the epochs
+	dealer        *data.Dealer // of tasks; nil in supervised fine-tuning
+	held          *data.Tasks  // that are evaluated; nil: none
+	files         []data.File  // that a resumed run must find unchanged
 }
 
 // readMaterial reads the data of a job that trains.
@@ -154,7 +154,7 @@ func (r *run) open(ctx context.Context, from string) error {
 func (r *run) newObjective(ctx context.Context, m material) (objective.Objective, error) {
 	s := r.session
 	if m.learn != nil {
-		train, eval, err := objective.NewLayout(s.Policy, &s.Sampler).Lessons(m.learn)
+		train, eval, err := objective.NewLayout(s.Policy, &s.Sampler).SFT(m.learn)
 		return objective.NewSFT(s.Job, train, eval, m.conversations), err
 	}
 	o := objective.NewRL(s.Job, r.algorithm, &s.Sampler, r.dealer, m.held)

@@ -21,7 +21,7 @@ import (
 // learner is what a run needs of a trainer.Trainer.
 type learner interface {
 	Step(ctx context.Context, b trainer.Batch) (trainer.Metrics, error)
-	Score(ctx context.Context, samples []*trajectory.Sample, temperature float64) ([]trainer.SampleScores, error)
+	Logprobs(ctx context.Context, samples []*trajectory.Sample, temperature float64) ([]trainer.SampleLogprobs, error)
 	Load(dir string) error
 	Save(dir string) error
 	Release() error

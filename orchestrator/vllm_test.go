@@ -186,7 +186,7 @@ func (r replayedTurns) Generate(ctx context.Context, q engines.Request) (engines
 	if !ok {
 		return engines.Completion{}, errors.New("the other run has no request " + q.ID)
 	}
-	scores, err := r.Score(ctx, slices.Concat(q.Prompt, ids))
+	scores, err := r.Logprobs(ctx, slices.Concat(q.Prompt, ids))
 	if err != nil {
 		return engines.Completion{}, err
 	}
@@ -377,12 +377,12 @@ func TestRealVLLMTrainsAdapters(t *testing.T) {
 	defer base.Close()
 	require.NoError(t, base.LoadAdapter(filepath.Join(last, checkpoint.AdapterFolder)))
 	ids := []int32{5, 9, 7, 3, 11, 4, 8}
-	a, _, err := trainer.ScoreIDs(merged.Model, ids, 1)
+	a, _, err := trainer.LogprobsOf(merged.Model, ids, 1)
 	require.NoError(t, err)
-	b, _, err := trainer.ScoreIDs(base.Model, ids, 1)
+	b, _, err := trainer.LogprobsOf(base.Model, ids, 1)
 	require.NoError(t, err)
 	base.Model.SetAdapter(false)
-	off, _, err := trainer.ScoreIDs(base.Model, ids, 1)
+	off, _, err := trainer.LogprobsOf(base.Model, ids, 1)
 	require.NoError(t, err)
 	require.InDeltaSlice(t, a, b, 1e-4)
 	moved := 0.0

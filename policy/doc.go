@@ -4,4 +4,7 @@
 //
 // Loading and saving touch the model's parameters one at a time; a Policy must not be trained while it is saved.
 // Without the build tag torch, [LoadText] works and [Load] returns cgo.ErrUnavailable.
+//
+// It does not update parameters (package trainer does), sample (the engines do) or know the formats of the files (package
+// modelfile does).
 package policy

@@ -36,7 +36,7 @@ func TestSaveAndLoad(t *testing.T) {
 	require.Equal(t, []int32{2}, q.StopIDs)
 	require.Equal(t, p.Tokenizer.Encode("<bos>12+3="), q.Tokenizer.Encode("<bos>12+3="))
 	ids := []int32{1, 4, 13, 5, 14, 8, 2}
-	require.Equal(t, scoreIDs(t, p, ids), scoreIDs(t, q, ids))
+	require.Equal(t, logprobsOf(t, p, ids), logprobsOf(t, q, ids))
 
 	// bfloat16 weights are the rounded ones, and are read as such
 	require.NoError(t, p.SaveHF(dir, modelfile.BF16))
@@ -167,7 +167,7 @@ func TestConvertedModels(t *testing.T) {
 		p, q := policytest.Load(t, source), policytest.Load(t, dir)
 		require.Equal(t, policytest.Parameters(t, p), policytest.Parameters(t, q))
 		ids := []int32{0, 3, 12, 5, 13, 1, 9, 9, 14, 2}
-		require.Equal(t, scoreIDs(t, p, ids), scoreIDs(t, q, ids))
-		require.NoError(t, modelfile.WriteJSON(dir+".probe.json", map[string]any{"score": []any{map[string]any{"ids": ids, "logprobs": scoreIDs(t, q, ids)}}}))
+		require.Equal(t, logprobsOf(t, p, ids), logprobsOf(t, q, ids))
+		require.NoError(t, modelfile.WriteJSON(dir+".probe.json", map[string]any{"score": []any{map[string]any{"ids": ids, "logprobs": logprobsOf(t, q, ids)}}}))
 	}
 }

@@ -87,13 +87,13 @@ func writeProbe(t *testing.T, p *policy.Policy, path string) {
 	for _, text := range []string{"What is 417 plus 298?", "naïve café 🙂👩🏽‍💻\n\n\tx  = 3.14", "日本語とالعربية", "<|im_start|>user\nhi<|im_end|>\n"} {
 		ids := p.Tokenizer.Encode(text)
 		tokens = append(tokens, map[string]any{"text": text, "ids": ids})
-		score = append(score, map[string]any{"ids": ids, "logprobs": scoreIDs(t, p, ids)})
+		score = append(score, map[string]any{"ids": ids, "logprobs": logprobsOf(t, p, ids)})
 	}
 	long := make([]int32, 200)
 	for i := range long {
 		long[i] = int32(i*7919+13) % int32(p.Config.VocabSize)
 	}
-	score = append(score, map[string]any{"ids": long, "logprobs": scoreIDs(t, p, long)})
+	score = append(score, map[string]any{"ids": long, "logprobs": logprobsOf(t, p, long)})
 	compiled, err := p.Template()
 	require.NoError(t, err)
 	messages := json.RawMessage(`[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "a < b & c\n"}]`)
@@ -103,8 +103,8 @@ func writeProbe(t *testing.T, p *policy.Policy, path string) {
 	require.NoError(t, modelfile.WriteJSON(path, map[string]any{"tokens": tokens, "score": score, "template": templates}))
 }
 
-// scoreIDs returns the logprobs of ids[1:]: [len(ids)-1].
-func scoreIDs(t *testing.T, p *policy.Policy, ids []int32) []float32 {
+// logprobsOf returns the logprobs of ids[1:]: [len(ids)-1].
+func logprobsOf(t *testing.T, p *policy.Policy, ids []int32) []float32 {
 	n := len(ids)
 	b := &cgo.Batch{
 		Tokens: ids, SegmentStart: []int32{0}, SegmentLength: []int32{int32(n)}, SegmentParent: []int32{-1}, RowTarget: ids[1:], Temperature: 1,
@@ -113,7 +113,7 @@ func scoreIDs(t *testing.T, p *policy.Policy, ids []int32) []float32 {
 		b.Positions = append(b.Positions, int32(i))
 	}
 	b.RowToken = b.Positions[:n-1]
-	logprobs, _, err := p.Model.Score(b)
+	logprobs, _, err := p.Model.Logprobs(b)
 	require.NoError(t, err)
 	return logprobs
 }
@@ -139,7 +139,7 @@ func TestSmolLM2Logprobs(t *testing.T) {
 	require.NoError(t, err)
 	defer p.Close()
 	for _, c := range cases {
-		logprobs, entropy, err := trainer.ScoreIDs(p.Model, c.IDs, 1)
+		logprobs, entropy, err := trainer.LogprobsOf(p.Model, c.IDs, 1)
 		require.NoError(t, err)
 		require.Len(t, logprobs, 199)
 		var ours []float64

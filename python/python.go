@@ -1,5 +1,8 @@
 // Package python runs functions of plain Python files that carry @tool, @reward or @agent (`from agentfly import tool, reward`), in a
 // supervised pool of CPython workers or in gpython, which needs no Python on the machine. All methods are safe for concurrent use.
+//
+// It does not know what the functions are for: packages tools, rewards and agents make tools, rewards and formats of them.
+// The messages are package protocol's.
 package python
 
 import (

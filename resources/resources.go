@@ -1,5 +1,7 @@
 // Package resources holds what the tools and rewards of one job share: where its files lie, the sandbox, Python files and the folder of
 // caches. Each is opened at its first use and closed with the job. All methods are safe for concurrent use.
+//
+// It does not make tools or rewards: packages tools and rewards do.
 package resources
 
 import (

@@ -9,59 +9,57 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// agentflyRewards are the rewards of AgentFly (agentfly/rewards of its public code) under their names there, so that its jobs can name them. Their
+// declareAgentFly declares a reward of AgentFly (agentfly/rewards of its public code) under its name there, so that its jobs can name it. The
 // final_response is the final answer, or the last completion where there is none; a tool counts as used by calls other than of the tool
-// that answers. Where theirs read their arguments from the task, the parameter field names the field.
-func agentflyRewards() map[string]registered {
-	all := map[string]registered{}
-	add := func(name, defaultField, description string, score func(response string, golds []string, t *trajectory.Trajectory) Score) {
-		factory := func(_ *Builder, params map[string]any) (Reward, error) {
-			p := goldParams{Field: defaultField}
-			if err := resources.Decode(params, &p); err != nil {
-				return nil, err
-			}
-			return NewFuncParts(name, func(_ context.Context, in Input) (Score, error) {
-				golds, err := rightAnswers(in.Task, p.Field)
-				if err == nil && name == "infoseek_reward" && in.Task.Fields["answer_eval"] != nil {
-					var more []string
-					more, err = rightAnswers(in.Task, "answer_eval")
-					golds = append(golds, more...)
-				}
-				if err != nil {
-					return Score{}, err
-				}
-				return score(response(in.Trajectory), golds, in.Trajectory), nil
-			}), nil
+// that answers. Where theirs reads its arguments from the task, the parameter field names the field.
+func declareAgentFly(name, defaultField, description string, score func(response string, golds []string, t *trajectory.Trajectory) Score) struct{} {
+	return declareReward(name, func(_ *Builder, params map[string]any) (Reward, error) {
+		p := goldParams{Field: defaultField}
+		if err := resources.Decode(params, &p); err != nil {
+			return nil, err
 		}
-		all[name] = registered{factory, description}
-	}
-	add("qa_f1_reward", "answer", "f1 of the field answer; parts f1, em, precision, recall", func(r string, golds []string, _ *trajectory.Trajectory) Score { return qaScore(r, golds, true) })
-	add("qa_f1_reward_tool", "answer", "qa_f1_reward where a tool was used, else 0", func(r string, golds []string, t *trajectory.Trajectory) Score {
+		return NewFuncParts(name, func(_ context.Context, in Input) (Score, error) {
+			golds, err := rightAnswers(in.Task, p.Field)
+			if err == nil && name == "infoseek_reward" && in.Task.Fields["answer_eval"] != nil {
+				var more []string
+				more, err = rightAnswers(in.Task, "answer_eval")
+				golds = append(golds, more...)
+			}
+			if err != nil {
+				return Score{}, err
+			}
+			return score(response(in.Trajectory), golds, in.Trajectory), nil
+		}), nil
+	}, description)
+}
+
+var (
+	_ = declareAgentFly("qa_f1_reward", "answer", "f1 of the field answer; parts f1, em, precision, recall", func(r string, golds []string, _ *trajectory.Trajectory) Score { return qaScore(r, golds, true) })
+	_ = declareAgentFly("qa_f1_reward_tool", "answer", "qa_f1_reward where a tool was used, else 0", func(r string, golds []string, t *trajectory.Trajectory) Score {
 		return qaScore(r, golds, usedTools(t))
 	})
-	add("qa_em_reward", "golden_answers", "exact match of <answer>…</answer>, or of all, with one of golden_answers", func(r string, golds []string, t *trajectory.Trajectory) Score { return emScore(r, golds, t, false) })
-	add("qa_em_format_reward", "golden_answers", "1 right, 0.1 wrong, in the right form: <answer>, a tool used, <think> in every turn but the last; else 0", func(r string, golds []string, t *trajectory.Trajectory) Score { return emScore(r, golds, t, true) })
-	add("qa_em_reward_tool_call", "golden_answers", "exact match of the answer given by a tool, or of all", func(r string, golds []string, _ *trajectory.Trajectory) Score {
+	_ = declareAgentFly("qa_em_reward", "golden_answers", "exact match of <answer>…</answer>, or of all, with one of golden_answers", func(r string, golds []string, t *trajectory.Trajectory) Score { return emScore(r, golds, t, false) })
+	_ = declareAgentFly("qa_em_format_reward", "golden_answers", "1 right, 0.1 wrong, in the right form: <answer>, a tool used, <think> in every turn but the last; else 0", func(r string, golds []string, t *trajectory.Trajectory) Score { return emScore(r, golds, t, true) })
+	_ = declareAgentFly("qa_em_reward_tool_call", "golden_answers", "exact match of the answer given by a tool, or of all", func(r string, golds []string, _ *trajectory.Trajectory) Score {
 		em := bestMatch(r, golds)
 		return Score{em, map[string]float64{"em": em, "f1": bestOverlap(r, golds).f1}}
 	})
-	add("ok_vqa_reward", "answers", "the largest F1 over answers", func(r string, golds []string, _ *trajectory.Trajectory) Score {
+	_ = declareAgentFly("ok_vqa_reward", "answers", "the largest F1 over answers", func(r string, golds []string, _ *trajectory.Trajectory) Score {
 		return Score{Value: bestOverlap(r, golds).f1}
 	})
-	add("infoseek_reward", "answer", "0.2 where a tool was used + 0.8 * the largest F1 over answer and answer_eval", func(r string, golds []string, t *trajectory.Trajectory) Score {
+	_ = declareAgentFly("infoseek_reward", "answer", "0.2 where a tool was used + 0.8 * the largest F1 over answer and answer_eval", func(r string, golds []string, t *trajectory.Trajectory) Score {
 		return Score{Value: 0.2*truth(usedTools(t)) + 0.8*bestOverlap(r, golds).f1}
 	})
-	add("math_equal_reward", "answer", "math_equal of the last \\boxed{…}, or of all", func(r string, golds []string, _ *trajectory.Trajectory) Score {
+	_ = declareAgentFly("math_equal_reward", "answer", "math_equal of the last \\boxed{…}, or of all", func(r string, golds []string, _ *trajectory.Trajectory) Score {
 		return Score{Value: truth(sameMath(boxedOrAll(r), golds, 0))}
 	})
-	add("math_equal_reward_tool", "answer", "1 right, 0.1 wrong, where a tool was used; else 0", func(r string, golds []string, t *trajectory.Trajectory) Score {
+	_ = declareAgentFly("math_equal_reward_tool", "answer", "1 right, 0.1 wrong, where a tool was used; else 0", func(r string, golds []string, t *trajectory.Trajectory) Score {
 		return mathScore(r, golds, usedTools(t))
 	})
-	add("math_equal_reward_think", "answer", "math_equal_reward_tool where, besides, every turn holds <think>…</think>", func(r string, golds []string, t *trajectory.Trajectory) Score {
+	_ = declareAgentFly("math_equal_reward_think", "answer", "math_equal_reward_tool where, besides, every turn holds <think>…</think>", func(r string, golds []string, t *trajectory.Trajectory) Score {
 		return mathScore(r, golds, usedTools(t) && thinks(t.Turns))
 	})
-	return all
-}
+)
 
 // response is the final answer, or the last completion, of which a fragment that a token limit left is none.
 func response(t *trajectory.Trajectory) string {

@@ -21,6 +21,8 @@ type finalAnswerParams struct {
 	Steps        string `json:"steps"`         // of the task that holds the list of needed results; default steps
 }
 
+var _ = declareReward("final_answer", newFinalAnswer, "1 when the final answer equals the task's, numbers by value, text without case; else 0")
+
 // newFinalAnswer makes final_answer: 1 when the trajectory's final answer equals the task's, else 0. Numbers compare
 // by value (936, 936.0 and "936"), other texts without regard to case and outer space.
 func newFinalAnswer(_ *Builder, params map[string]any) (Reward, error) {
@@ -72,6 +74,8 @@ type rightCallParams struct {
 	Field string `json:"field"` // of the task that holds the right answer; default answer
 	Steps string `json:"steps"` // of the task that holds the list of needed results; default steps
 }
+
+var _ = declareReward("right_call", newRightCall, "share of the needed results that a call returned")
 
 // newRightCall makes right_call: the share of the results that the task needs which some successful call returned. The
 // needed results are the task's field steps where it has one, else its answer alone. It says nothing about the final
@@ -127,6 +131,8 @@ func returned(turns []trajectory.Turn, want string) bool {
 	}
 	return false
 }
+
+var _ = declareReward("format", newFormat, "share of turns with a call or an answer and nothing unreadable; 0 without a final answer")
 
 // newFormat makes format: the share of the turns that hold a call or an answer and no call that cannot be read; 0 when
 // the trajectory gave no final answer or has no turn.

@@ -37,6 +37,8 @@ const (
 	shortestWall = 20
 )
 
+var _ = declareReward("code_tests", newCodeTests, "a task's tests of the code, run in the sandbox")
+
 // newCodeTests makes code_tests: it runs the tests of the task on the trajectory's code, in the sandbox. The code is the last fenced block of
 // the final answer, else the answer itself; without an answer the last fenced block that the model wrote. A test of Python text passes when
 // it ends without an exception, with the functions test_… and the classes of unittest that it defines; a test {input, output} passes when

@@ -287,17 +287,15 @@ func fold(name string, first float64, f func(so, v float64) (value float64, done
 	}
 }
 
-// combinators are the rewards that are made of rewards.
-func combinators() map[string]registered {
-	return map[string]registered{
-		"sum":     {newNestedSum, "the sum of weight * value over a list of rewards"},
-		"gate":    {newGate, "one reward where another reaches a threshold, else a third"},
-		"clip":    {newClip, "a reward within bounds"},
-		"scale":   {newScale, "a reward times a factor, and more"},
-		"min":     {fold("min", math.Inf(1), func(so, v float64) (float64, bool) { return min(so, v), false }), "the least of a list of rewards"},
-		"max":     {fold("max", math.Inf(-1), func(so, v float64) (float64, bool) { return max(so, v), false }), "the greatest of a list of rewards"},
-		"product": {fold("product", 1, func(so, v float64) (float64, bool) { return so * v, false }), "the product of a list of rewards"},
-		// 0 if none is not 0; the rewards after the first that is not are not computed
-		"first_non_zero": {fold("first_non_zero", 0, func(_, v float64) (float64, bool) { return v, v != 0 }), "of a list of rewards the first that is not 0"},
-	}
-}
+// The rewards that combine others.
+var (
+	_ = declareReward("sum", newNestedSum, "the sum of weight * value over a list of rewards")
+	_ = declareReward("gate", newGate, "one reward where another reaches a threshold, else a third")
+	_ = declareReward("clip", newClip, "a reward within bounds")
+	_ = declareReward("scale", newScale, "a reward times a factor, and more")
+	_ = declareReward("min", fold("min", math.Inf(1), func(so, v float64) (float64, bool) { return min(so, v), false }), "the least of a list of rewards")
+	_ = declareReward("max", fold("max", math.Inf(-1), func(so, v float64) (float64, bool) { return max(so, v), false }), "the greatest of a list of rewards")
+	_ = declareReward("product", fold("product", 1, func(so, v float64) (float64, bool) { return so * v, false }), "the product of a list of rewards")
+	// 0 if none is not 0; the rewards after the first that is not are not computed
+	_ = declareReward("first_non_zero", fold("first_non_zero", 0, func(_, v float64) (float64, bool) { return v, v != 0 }), "of a list of rewards the first that is not 0")
+)

@@ -21,6 +21,8 @@ type toolCostParams struct {
 	Max         float64 `json:"max"`             // the cost is at most this; 0: no limit
 }
 
+var _ = declareReward("tool_cost", newToolCost, "minus what calls, failed calls, seconds and tokens cost")
+
 // newToolCost makes tool_cost, which is 0 or below: −(per_call · calls beyond the free ones + per_failed · failed calls + per_second · seconds
 // + per_1000_tokens · response tokens / 1000), at least −max. Seconds are as measured: with per_second a run does not repeat bit for bit.
 // Calls are all that were asked for, those that could not be read included.
@@ -66,6 +68,8 @@ type lengthParams struct {
 	Of     string `json:"of"`     // tokens (the default), turns, or characters of the completions
 }
 
+var _ = declareReward("length", newLength, "0 up to a budget, falling to -1 behind it")
+
 // newLength makes length: linear beyond a budget. With n response tokens it is 0 for n ≤ budget, (budget − n)/buffer up to budget +
 // buffer, and −1 beyond: the soft overlong punishment of DAPO (arXiv 2503.14476, equation 13), whose L_max is budget + buffer and
 // L_cache is buffer.
@@ -110,6 +114,8 @@ type cosineParams struct {
 	BeyondLength float64 `json:"beyond_length"` // of any answer of L_max or more
 }
 
+var _ = declareReward("cosine_length", newCosineLength, "by length and correctness, along a cosine")
+
 // newCosineLength makes cosine_length (arXiv 2502.03373, equation 1 of section 4): with n response tokens
 //
 //	long + ½ (short − long) (1 + cos(π n / L_max))   for n < L_max, with short and long of a right or a wrong answer
@@ -150,6 +156,8 @@ func newCosineLength(b *Builder, params map[string]any) (Reward, error) {
 type repetitionParams struct {
 	Words int `json:"words"` // of an n-gram; default 20
 }
+
+var _ = declareReward("repetition", newRepetition, "different n-grams / n-grams - 1")
 
 // newRepetition makes repetition, from −1 to 0: different n-grams / n-grams − 1, over the words of each completion in lower case; 0 where
 // there are no n-grams (arXiv 2502.03373, appendix C.2, with a weight of its own in place of a maximum).

@@ -6,6 +6,8 @@ import (
 	"github.com/agentfly/agentfly/resources"
 )
 
+var _ = declareReward("environment", newEnvironment, "what the environment paid: its own score of the episode, else the sum of the rewards of its steps")
+
 // environment is what the environment paid: its own score of the episode where it has one, else the sum of its rewards, without those that were
 // paid to turns already.
 type environment struct{}

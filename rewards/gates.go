@@ -17,6 +17,8 @@ type patternParams struct {
 	In      string `json:"in"`      // answer, or completion (the last turn's, the default), or every (turn)
 }
 
+var _ = declareReward("pattern", newPattern, "1 when a regular expression matches the whole text; else 0")
+
 // newPattern makes pattern: 1 when a regular expression matches the whole text, white space around it aside, else 0. In every turn: the
 // share of turns that match.
 func newPattern(_ *Builder, params map[string]any) (Reward, error) {
@@ -78,6 +80,8 @@ type tagsParams struct {
 }
 
 var tagPattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]*$`)
+
+var _ = declareReward("tags", newTags, "1 when a completion is made of the given tags, each once and in order; else 0")
 
 // newTags makes tags: 1 when a completion is <a>…</a><b>…</b> and so on, each tag exactly once, in order, not nested, and nothing but white
 // space outside, else 0. This is the format reward of DeepSeek-R1 (arXiv 2501.12948, section 2.2.2). In every turn: the share of the

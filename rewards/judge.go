@@ -46,6 +46,8 @@ type judge struct {
 	pause  func(ctx context.Context, d time.Duration) error // between attempts
 }
 
+var _ = declareReward("judge", newJudge, "what another model says of the response")
+
 // newJudge makes judge: what a language model says of the trajectory, from 0 to 1. Answer yes_no: yes is 1, no is 0. Answer number: (x − min) /
 // (max − min). The last line of the judge's answer, after any <think>…</think>, must be yes or no, or a number from min to max, with at
 // most "Answer:", "Score:" or "Verdict:" before and a point after it; anything else is asked for again, and at last an error, never a 0.

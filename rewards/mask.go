@@ -15,6 +15,8 @@ type maskParams struct {
 	Field string `json:"field"` // of the task that holds the list of masked texts, in the order of their marks; default answers
 }
 
+var _ = declareReward("mask_recall", newMaskRecall, "mean over the task's masks of how much of the masked text the answer gives back")
+
 // newMaskRecall makes mask_recall: the mean over a task's masks of how much of the masked text the final answer gives back. The answer
 // is "fill; fill; …", in the order of the marks, or "[2] fill; [1] fill", by their numbers.
 //
@@ -53,6 +55,8 @@ func newMaskRecall(_ *Builder, params map[string]any) (Reward, error) {
 		return out, nil
 	}), nil
 }
+
+var _ = declareReward("mask_found", newMaskFound, "share of the task's masks whose text a successful call returned")
 
 // newMaskFound makes mask_found: the share of a task's masks whose text some successful call returned. It says nothing about the final
 // answer: give it a small weight beside mask_recall, as right_call has beside final_answer.

@@ -14,6 +14,8 @@ type mathEqualParams struct {
 	Boxed     bool    `json:"boxed"`     // only what stands in \boxed{…} counts
 }
 
+var _ = declareReward("math_equal", newMathEqual, "1 when the answer states the same mathematics as a right one; else 0")
+
 // newMathEqual makes math_equal: 1 when the final answer states the same as a right one, by package mathequal, else 0. Of an answer in
 // sentences the last \boxed{…} counts, else what follows "answer is", else its last formula or number; the part extracted is 1 where
 // there was anything to compare.

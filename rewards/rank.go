@@ -133,6 +133,8 @@ type humanRankParams struct {
 	Field string `json:"field"` // of the task that holds a leaderboard: a list of scores, or a list of such lists; default leaderboard
 }
 
+var _ = declareReward("human_rank", newHumanRank, "share of a human leaderboard that the best score is not worse than")
+
 // newHumanRank makes human_rank, from 0 to 1: the share of a human leaderboard that the trajectory's best score is not worse than,
 // (N − p + 1)/N with p the place that the score would take among N, before those it ties with; 0 without a score. With several
 // leaderboards (a public and a private one) it is their mean. This is the HumanRank score of MLE-Dojo (arXiv 2505.07782; public code,
@@ -206,6 +208,8 @@ type bestDeltaParams struct {
 	Field string   `json:"field"` // of the task that holds the score to begin with
 	Start *float64 `json:"start"` // the score to begin with, of all tasks; default: the first attempt's
 }
+
+var _ = declareReward("best_delta", newBestDelta, "what the trajectory's attempts improved on its start")
 
 // newBestDelta makes best_delta, 0 or more: the sum over attempts t of max(0, s_t − best_{t−1}), where best_{t−1} is the best of the start
 // and of the scores before t; with lower, of max(0, best_{t−1} − s_t). An attempt earns what it improves on the best so far, and one

@@ -24,6 +24,20 @@ type Builder struct {
 	registry  *Registry
 }
 
+// The prebuilt rewards. Each is declared beside its code with declareReward, so that to add one is to add a file.
+var ownRewards []declared
+
+type declared struct {
+	name string
+	registered
+}
+
+// declareReward declares a prebuilt reward, with a description for people.
+func declareReward(name string, f Factory, description string) struct{} {
+	ownRewards = append(ownRewards, declared{name, registered{f, description}})
+	return struct{}{}
+}
+
 // Registry holds rewards by name. Add everything first; from then on all methods are safe for concurrent use.
 type Registry struct {
 	named map[string]registered
@@ -39,31 +53,15 @@ var namePattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
 // Prebuilt returns a registry of the prebuilt rewards.
 func Prebuilt() *Registry {
-	all := map[string]registered{
-		"environment":   {newEnvironment, "what the environment paid: its own score of the episode, else the sum of the rewards of its steps"},
-		"final_answer":  {newFinalAnswer, "1 when the final answer equals the task's, numbers by value, text without case; else 0"},
-		"right_call":    {newRightCall, "share of the needed results that a call returned"},
-		"exact_match":   {newExactMatch, "1 when the answer equals a right one after SQuAD's normalisation; else 0"},
-		"f1":            {newF1, "largest F1 of the answer's normalised tokens with a right one"},
-		"math_equal":    {newMathEqual, "1 when the answer states the same mathematics as a right one; else 0"},
-		"search_r1":     {newSearchR1, "Search-R1's exact match with shares for form and retrieval"},
-		"mask_recall":   {newMaskRecall, "mean over the task's masks of how much of the masked text the answer gives back"},
-		"mask_found":    {newMaskFound, "share of the task's masks whose text a successful call returned"},
-		"code_tests":    {newCodeTests, "a task's tests of the code, run in the sandbox"},
-		"judge":         {newJudge, "what another model says of the response"},
-		"format":        {newFormat, "share of turns with a call or an answer and nothing unreadable; 0 without a final answer"},
-		"tags":          {newTags, "1 when a completion is made of the given tags, each once and in order; else 0"},
-		"pattern":       {newPattern, "1 when a regular expression matches the whole text; else 0"},
-		"tool_cost":     {newToolCost, "minus what calls, failed calls, seconds and tokens cost"},
-		"length":        {newLength, "0 up to a budget, falling to -1 behind it"},
-		"cosine_length": {newCosineLength, "by length and correctness, along a cosine"},
-		"repetition":    {newRepetition, "different n-grams / n-grams - 1"},
-		"human_rank":    {newHumanRank, "share of a human leaderboard that the best score is not worse than"},
-		"best_delta":    {newBestDelta, "what the trajectory's attempts improved on its start"},
+	r := &Registry{named: map[string]registered{}}
+	var errs []error
+	for _, w := range ownRewards {
+		errs = append(errs, r.Add(w.name, w.description, w.make))
 	}
-	maps.Copy(all, combinators())
-	maps.Copy(all, agentflyRewards())
-	return &Registry{named: all}
+	if err := errors.Join(errs...); err != nil {
+		panic(err) // two files of this package declare the same
+	}
+	return r
 }
 
 // Add adds a reward that a factory makes, under its name and with a description for people. A name that is taken or not well-formed is

@@ -1,4 +1,7 @@
 // Package rewards defines the contract of a reward function, its registry and the prebuilt rewards.
+//
+// It does not make advantages of rewards (package algorithms does), and it does not decide which trajectory is rewarded,
+// or when (package orchestrator does).
 package rewards
 
 import (

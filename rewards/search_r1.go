@@ -16,6 +16,8 @@ type searchR1Params struct {
 	FinalFormat float64 `json:"final"`     // of a wrong answer in <answer> where the form is wrong
 }
 
+var _ = declareReward("search_r1", newSearchR1, "Search-R1's exact match with shares for form and retrieval")
+
 // newSearchR1 makes search_r1: the rewards of Search-R1's public code (verl/utils/reward_score/qa_em.py and qa_em_format.py; arXiv
 // 2503.09516 and 2505.15117). The answer is what the last <answer>…</answer> holds; EM is exact_match's. With s = structure, r =
 // retrieval, f = final, all 0 by default, which is plain EM:

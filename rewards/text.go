@@ -14,6 +14,8 @@ type goldParams struct {
 	Field string `json:"field"` // of the task that holds the right answer, or a list of right ones
 }
 
+var _ = declareReward("exact_match", newExactMatch, "1 when the answer equals a right one after SQuAD's normalisation; else 0")
+
 // newExactMatch makes exact_match: 1 when the final answer is one of the right ones after normalisation, else 0. Normalisation is that of
 // SQuAD (arXiv 1606.05250, evaluate-v1.1.py), which Search-R1 and AgentFly share: lower case, ASCII punctuation removed, the words a, an
 // and the removed, white space collapsed. A right answer of nothing else ("A") keeps its articles, on both sides.
@@ -34,6 +36,8 @@ func newExactMatch(_ *Builder, params map[string]any) (Reward, error) {
 		return bestMatch(answer, golds), nil
 	}), nil
 }
+
+var _ = declareReward("f1", newF1, "largest F1 of the answer's normalised tokens with a right one")
 
 // newF1 makes f1: the largest F1 of the final answer's tokens with those of a right answer, from 0 to 1. With precision p = common/given and
 // recall r = common/right over normalised tokens, counted with repetition, F1 = 2pr/(p+r); 0 where they share none. As in HotpotQA (arXiv

@@ -288,15 +288,15 @@ func (r *running) processor() time.Duration {
 // starter starts processes on a thread of its own, which it keeps while one of them lives: bwrap dies with the thread that started it,
 // and the runtime ends threads that goroutines had locked.
 type starter struct {
-	mu   sync.Mutex
-	live int
-	jobs chan func()
-	loop sync.WaitGroup
+	mu       sync.Mutex
+	programs int
+	jobs     chan func()
+	loop     sync.WaitGroup
 }
 
 func (s *starter) do(start func() error) error {
 	s.mu.Lock()
-	if s.live == 0 {
+	if s.programs == 0 {
 		jobs := make(chan func())
 		s.jobs = jobs
 		s.loop.Go(func() {
@@ -307,7 +307,7 @@ func (s *starter) do(start func() error) error {
 			}
 		})
 	}
-	s.live++
+	s.programs++
 	jobs := s.jobs
 	s.mu.Unlock()
 	result := make(chan error, 1)
@@ -323,8 +323,8 @@ func (s *starter) do(start func() error) error {
 func (s *starter) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.live--
-	if s.live == 0 {
+	s.programs--
+	if s.programs == 0 {
 		close(s.jobs)
 		s.loop.Wait()
 	}

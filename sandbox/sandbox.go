@@ -1,5 +1,8 @@
 // Package sandbox runs programs that nobody trusts: without network, in a file system of their own, as an unprivileged user, within
 // limits of time, memory, processes and output. All methods are safe for concurrent use.
+//
+// It does not know what the programs are for, and it does not keep what they leave: packages tools/workspace and
+// tools/code do.
 package sandbox
 
 import (

@@ -48,18 +48,18 @@ func answer(t *testing.T, c confinement, number uint32, args ...uint64) string {
 }
 
 var (
-	apart  = confinement{families: []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}} // of bubblewrap
-	shared = confinement{shared: true}                                                  // of landlock for root
-	owner  = confinement{shared: true, owner: true}                                     // of landlock for a user
+	isolated = confinement{families: []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}} // of bubblewrap
+	shared   = confinement{shared: true}                                                  // of landlock for root
+	owner    = confinement{shared: true, owner: true}                                     // of landlock for a user
 )
 
 func TestFilter(t *testing.T) {
 	const path = 0x7fff_0000_1000 // a pointer
 	minus1 := uint64(1<<64 - 1)
 	for name, c := range map[string]struct {
-		number               uint32
-		args                 []uint64
-		apart, shared, owner string
+		number                  uint32
+		args                    []uint64
+		isolated, shared, owner string
 	}{
 		"read":                           {unix.SYS_READ, nil, "allow", "allow", "allow"},
 		"semget":                         {unix.SYS_SEMGET, []uint64{0, 1, 0o1600}, "EPERM", "EPERM", "EPERM"},
@@ -139,12 +139,12 @@ func TestFilter(t *testing.T) {
 		"pair of TIPC":                   {unix.SYS_SOCKETPAIR, []uint64{unix.AF_TIPC, unix.SOCK_STREAM}, "EAFNOSUPPORT", "EAFNOSUPPORT", "EAFNOSUPPORT"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, c.apart, answer(t, apart, c.number, c.args...), "bubblewrap")
+			require.Equal(t, c.isolated, answer(t, isolated, c.number, c.args...), "bubblewrap")
 			require.Equal(t, c.shared, answer(t, shared, c.number, c.args...), "landlock, root")
 			require.Equal(t, c.owner, answer(t, owner, c.number, c.args...), "landlock, a user")
 		})
 	}
 	for _, number := range denied {
-		require.Equal(t, "EPERM", answer(t, apart, number), "%d", number)
+		require.Equal(t, "EPERM", answer(t, isolated, number), "%d", number)
 	}
 }

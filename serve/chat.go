@@ -110,7 +110,7 @@ func (s *Server) answerChat(w http.ResponseWriter, r *http.Request, p *places, i
 	if err := p.need(len(j.choices)); err != nil {
 		return err
 	}
-	if j.base.PromptLP, err = s.promptScores(r, j.choices, in.Prompts != nil); err != nil {
+	if j.base.PromptLP, err = s.givenLogprobs(r, j.choices, in.Prompts != nil); err != nil {
 		return err
 	}
 	if in.TokenIDs {

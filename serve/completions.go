@@ -155,7 +155,7 @@ type completionJob struct {
 	choices []*choice
 	detail  engines.Detail
 	n       int         // choices a prompt
-	scores  [][]float32 // of each prompt, where the request wants prompt logprobs
+	prompts [][]float32 // logprobs of each prompt, where the request wants prompt logprobs
 }
 
 func (s *Server) answerCompletion(w http.ResponseWriter, r *http.Request, p *places, in *completionRequest) error {
@@ -166,7 +166,7 @@ func (s *Server) answerCompletion(w http.ResponseWriter, r *http.Request, p *pla
 	if err := p.need(len(job.choices)); err != nil {
 		return err
 	}
-	if job.scores, err = s.scores(r.Context(), job.choices, job.n, in.Prompts != nil || in.Echo && in.Logprobs != nil); err != nil {
+	if job.prompts, err = s.logprobsOfPrompts(r.Context(), job.choices, job.n, in.Prompts != nil || in.Echo && in.Logprobs != nil); err != nil {
 		return err
 	}
 	if in.Stream {
@@ -240,12 +240,12 @@ func (s *Server) completionJob(ctx context.Context, in *completionRequest) (*com
 // echoOnly: nothing is to be sampled.
 func (j *completionJob) echoOnly() bool { return j.in.Echo && or(j.in.MaxTokens, 16) == 0 }
 
-// scores gives the logprobs of the prompts' own tokens, where they are wanted.
-func (s *Server) scores(ctx context.Context, choices []*choice, n int, wanted bool) ([][]float32, error) {
+// logprobsOfPrompts gives the logprobs of the prompts' own tokens, where they are wanted.
+func (s *Server) logprobsOfPrompts(ctx context.Context, choices []*choice, n int, wanted bool) ([][]float32, error) {
 	if !wanted {
 		return nil, nil
 	}
-	scorer, ok := s.o.Engine.(engines.Scorer)
+	prober, ok := s.o.Engine.(engines.Logprober)
 	if !ok {
 		return nil, badf("prompt_logprobs", "this engine does not tell the logprobs of prompts")
 	}
@@ -261,11 +261,11 @@ func (s *Server) scores(ctx context.Context, choices []*choice, n int, wanted bo
 			out = append(out, []float32{})
 			continue
 		}
-		scores, err := scorer.Score(inner, prompt)
+		logprobs, err := prober.Logprobs(inner, prompt)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, scores)
+		out = append(out, logprobs)
 	}
 	return out, nil
 }
@@ -278,7 +278,7 @@ func (s *Server) completionChoice(j *completionJob, c *choice, first, last bool)
 	if j.in.Logprobs != nil {
 		out.Logprobs = &completionLogprobs{Offsets: []int{}, Logprobs: []*float64{}, Tokens: []string{}, Top: []map[string]float64{}}
 		if j.in.Echo {
-			c.offset = out.Logprobs.prompt(s, prompt, j.scores[c.index/j.n], j.in.AsIDs)
+			c.offset = out.Logprobs.prompt(s, prompt, j.prompts[c.index/j.n], j.in.AsIDs)
 		}
 		c.offset = out.Logprobs.add(s, tokens, c.offset, j.in.AsIDs)
 	}
@@ -292,7 +292,7 @@ func (s *Server) completionChoice(j *completionJob, c *choice, first, last bool)
 		}
 	}
 	if j.in.Prompts != nil && first {
-		out.PromptLP = s.promptLogprobs(prompt, j.scores[c.index/j.n])
+		out.PromptLP = s.promptLogprobs(prompt, j.prompts[c.index/j.n])
 	}
 	if last {
 		finish := c.finish

@@ -78,7 +78,7 @@ func (s *Server) answerGenerate(w http.ResponseWriter, r *http.Request, p *place
 	if err := p.need(len(choices)); err != nil {
 		return err
 	}
-	if base.PromptLP, err = s.promptScores(r, choices, params.Prompts != nil); err != nil {
+	if base.PromptLP, err = s.givenLogprobs(r, choices, params.Prompts != nil); err != nil {
 		return err
 	}
 	tell := func(c *choice) generateChoice {
@@ -117,10 +117,11 @@ func (s *Server) answerGenerate(w http.ResponseWriter, r *http.Request, p *place
 	return nil
 }
 
-func (s *Server) promptScores(r *http.Request, choices []*choice, wanted bool) ([]promptLogprob, error) {
-	scores, err := s.scores(r.Context(), choices, len(choices), wanted)
-	if err != nil || scores == nil {
+// givenLogprobs are the logprobs of a request's only prompt, where they are wanted.
+func (s *Server) givenLogprobs(r *http.Request, choices []*choice, wanted bool) ([]promptLogprob, error) {
+	logprobs, err := s.logprobsOfPrompts(r.Context(), choices, len(choices), wanted)
+	if err != nil || logprobs == nil {
 		return nil, err
 	}
-	return s.promptLogprobs(choices[0].request.Prompt, scores[0]), nil
+	return s.promptLogprobs(choices[0].request.Prompt, logprobs[0]), nil
 }

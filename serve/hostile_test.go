@@ -191,13 +191,13 @@ type scoring struct {
 	gate   chan struct{}
 }
 
-func (s scoring) Score(_ context.Context, ids []int32) ([]float32, error) {
+func (s scoring) Logprobs(_ context.Context, ids []int32) ([]float32, error) {
 	s.scored.Add(1)
 	<-s.gate
 	return make([]float32, len(ids)-1), nil
 }
 
-var _ engines.Scorer = scoring{}
+var _ engines.Logprober = scoring{}
 
 // Prompts are scored within the queue's limit.
 func TestScoresTakePlaces(t *testing.T) {

@@ -165,7 +165,7 @@ func TestLocalConformance(t *testing.T) {
 	probe := []int32{5, 9, 13, 200, 4, 77, 31, 8}
 	enginetest.Run(t, func(t *testing.T) enginetest.Subject {
 		h, e := startLocal(t, nil)
-		logprobs, err := e.Score(context.Background(), probe)
+		logprobs, err := e.Logprobs(context.Background(), probe)
 		require.NoError(t, err)
 		h.post("/update_weight_version", `{"new_version":"0"}`)
 		client, err := vllm.New(t.Context(), vllm.Options{URLs: []string{h.http.URL}})
@@ -199,7 +199,7 @@ func writeWeights(t *testing.T) string {
 func TestTwoRunsOnThisServer(t *testing.T) {
 	h, e := startLocal(t, nil)
 	probe := []int32{5, 9, 13, 200, 4, 77, 31, 8}
-	logprobs, err := e.Score(t.Context(), probe)
+	logprobs, err := e.Logprobs(t.Context(), probe)
 	require.NoError(t, err)
 	w := engines.Weights{Version: 3, Path: writeWeights(t), Probe: &engines.Probe{TokenIDs: probe, Logprobs: logprobs, Tolerance: 1e-3}}
 	var clients []*vllm.Engine

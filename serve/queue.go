@@ -11,7 +11,7 @@ import (
 )
 
 // places are what a request takes of a queue: one while its text is turned into tokens, then one for each completion.
-// A request without a place tokenizes, scores and samples nothing. /tokenize and /detokenize have a queue of their own, as long
+// A request without a place computes and samples nothing. /tokenize and /detokenize have a queue of their own, as long
 // as that of the completions: they are answered while those are sampled.
 type places struct {
 	queue *atomic.Int64

@@ -7,6 +7,8 @@
 //
 // What a route cannot do exactly it refuses by name; unknown fields are ignored, as vLLM does. A Server is safe for
 // concurrent use. Every request joins the goroutines it starts, and a client that goes away ends its choices at once.
+//
+// It does not train, choose weights or keep conversations: a request holds all that it needs. Sampling is the engine's.
 package serve
 
 import (

@@ -36,10 +36,10 @@ func adapted(t *testing.T) (*policy.Policy, *Trainer) {
 	return p, tr
 }
 
-func probeScores(t *testing.T, p *policy.Policy) []float32 {
+func probeLogprobs(t *testing.T, p *policy.Policy) []float32 {
 	t.Helper()
 	ids := []int32{1, 5, 3, 9, 4, 4, 7, 10, 6, 8, 12, 3, 11, 5, 5, 13, 2}
-	logprobs, _, err := ScoreIDs(p.Model, ids, 1)
+	logprobs, _, err := LogprobsOf(p.Model, ids, 1)
 	require.NoError(t, err)
 	return logprobs
 }
@@ -64,20 +64,20 @@ func TestAdapterFiles(t *testing.T) {
 	require.NoError(t, p.SaveHF(filepath.Join(dir, "model"), modelfile.F32))
 	require.NoError(t, p.SaveBase(filepath.Join(dir, "base"), modelfile.F32))
 	require.NoError(t, p.SaveAdapter(filepath.Join(dir, "model", "adapter"), "../base"))
-	on := probeScores(t, p)
+	on := probeLogprobs(t, p)
 	p.Model.SetAdapter(false)
-	off := probeScores(t, p)
+	off := probeLogprobs(t, p)
 	p.Model.SetAdapter(true)
 	require.Greater(t, farthest(t, on, off), 1e-3, "training moved the policy")
 	text, err := json.Marshal(map[string]any{"ids": []int32{1, 5, 3, 9, 4, 4, 7, 10, 6, 8, 12, 3, 11, 5, 5, 13, 2}, "logprobs": on, "base": off})
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "scores.json"), text, 0o644))
 
-	require.LessOrEqual(t, farthest(t, on, probeScores(t, policytest.Load(t, filepath.Join(dir, "model")))), 1e-5)
+	require.LessOrEqual(t, farthest(t, on, probeLogprobs(t, policytest.Load(t, filepath.Join(dir, "model")))), 1e-5)
 	base := policytest.Load(t, filepath.Join(dir, "base"))
-	require.Equal(t, off, probeScores(t, base))
+	require.Equal(t, off, probeLogprobs(t, base))
 	require.NoError(t, base.LoadAdapter(filepath.Join(dir, "model", "adapter")))
-	require.Equal(t, on, probeScores(t, base), "bit for bit")
+	require.Equal(t, on, probeLogprobs(t, base), "bit for bit")
 	c, ok := base.Model.Adapter()
 	require.True(t, ok)
 	require.Equal(t, cgo.AdapterConfig{Rank: 4, Alpha: 8, Targets: cgo.AdapterTargets[:]}, c)
@@ -90,7 +90,7 @@ func TestAdapterFilesRefused(t *testing.T) {
 	good := filepath.Join(t.TempDir(), "adapter")
 	require.NoError(t, p.SaveAdapter(good, ""))
 	q := policytest.Make(t, 9)
-	before := probeScores(t, q)
+	before := probeLogprobs(t, q)
 	for _, c := range []struct{ old, new, want string }{
 		{`"LORA"`, `"IA3"`, `adapter_config.json: peft_type "IA3" is not supported`},
 		{`"use_dora": false`, `"use_dora": true`, "use_dora is not supported"},
@@ -121,7 +121,7 @@ func TestAdapterFilesRefused(t *testing.T) {
 	require.ErrorContains(t, one.LoadAdapter(good), "it belongs to another model")
 	_, ok := q.Model.Adapter()
 	require.False(t, ok, "the model is untouched")
-	require.Equal(t, before, probeScores(t, q))
+	require.Equal(t, before, probeLogprobs(t, q))
 }
 
 // A LoRA run continues from its base and the trainer's folder, bit for bit.
@@ -161,7 +161,7 @@ func TestAdapterResumeIsBitIdentical(t *testing.T) {
 		require.NoError(t, err)
 		require.NotEqual(t, x, z, "%s did not move", info.Name)
 	}
-	require.Equal(t, probeScores(t, whole), probeScores(t, second))
+	require.Equal(t, probeLogprobs(t, whole), probeLogprobs(t, second))
 	require.Equal(t, policytest.Parameters(t, whole), policytest.Parameters(t, policytest.Make(t, 9)), "the base is as it was")
 
 	_, foreign := begin(10)

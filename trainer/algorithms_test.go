@@ -199,7 +199,7 @@ type brokenReference struct {
 	err      error
 }
 
-func (b brokenReference) Score(batch *cgo.Batch) ([]float32, error) {
+func (b brokenReference) Logprobs(batch *cgo.Batch) ([]float32, error) {
 	if b.logprobs == nil {
 		return nil, b.err
 	}
@@ -248,7 +248,7 @@ func TestCritic(t *testing.T) {
 			batch.RowToken = append(batch.RowToken, int32(i))
 			batch.RowTarget = append(batch.RowTarget, 0)
 		}
-		want, err := p.Model.ScoreWith(&batch, cgo.ForwardOptions{Values: true})
+		want, err := p.Model.Infer(&batch, cgo.ForwardOptions{Values: true})
 		require.NoError(t, err)
 		for i, on := range s.ResponseMask {
 			if on {
@@ -292,7 +292,7 @@ func TestSequenceRatioOfCutTrajectories(t *testing.T) {
 		var current, sampling []float64
 		for _, i := range plan.units[u].items {
 			s := plan.items[i].Sample
-			scores, err := tr.Score(context.Background(), []*trajectory.Sample{s}, c.Temperature)
+			scores, err := tr.Logprobs(context.Background(), []*trajectory.Sample{s}, c.Temperature)
 			require.NoError(t, err)
 			for at, on := range s.ResponseMask {
 				if on {
@@ -317,16 +317,16 @@ func TestAdapterOffIsTheBase(t *testing.T) {
 	s := b.Groups[0].Trajectories[0].Samples[0]
 	batches, err := Pack([]PackItem{{Sample: s}}, PackOptions{MicroBatchTokens: 100, Temperature: 1})
 	require.NoError(t, err)
-	want, err := FrozenModel{base.Model}.Score(&batches[0].Batch)
+	want, err := FrozenModel{base.Model}.Logprobs(&batches[0].Batch)
 	require.NoError(t, err)
 	for i := range 4 {
 		m, err := tr.Step(context.Background(), b)
 		require.NoError(t, err)
 		require.Equal(t, i > 0, m.KL > 1e-9, "step %d: %v", i, m.KL) // the adapter begins as 0
-		got, err := c.Reference.Score(&batches[0].Batch)
+		got, err := c.Reference.Logprobs(&batches[0].Batch)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
-		on, err := FrozenModel{p.Model}.Score(&batches[0].Batch)
+		on, err := FrozenModel{p.Model}.Logprobs(&batches[0].Batch)
 		require.NoError(t, err)
 		require.NotEqual(t, want, on, "the adapter is on again")
 	}
@@ -353,10 +353,10 @@ func TestTrainerRefusesMedia(t *testing.T) {
 	const says = "it has a medium (image) at token 1, and the trainer takes text only; train on text, or leave the trajectories with media out"
 	_, err := newPlan(resolveBlock(t, "{}"), Batch{Step: 3, Groups: []*trajectory.Group{group}})
 	require.EqualError(t, err, "trainer: step 3: trajectory train-3-0-0: "+says)
-	_, err = ScoreSamples(t.Context(), nil, []*trajectory.Sample{s}, PackOptions{MicroBatchTokens: 10, Temperature: 1})
-	require.EqualError(t, err, "trainer: score: sample 0: "+says)
-	_, err = new(Trainer).Score(t.Context(), []*trajectory.Sample{s}, 1)
-	require.EqualError(t, err, "trainer: score: sample 0: "+says)
+	_, err = ResponseLogprobs(t.Context(), nil, []*trajectory.Sample{s}, PackOptions{MicroBatchTokens: 10, Temperature: 1})
+	require.EqualError(t, err, "trainer: logprobs: sample 0: "+says)
+	_, err = new(Trainer).Logprobs(t.Context(), []*trajectory.Sample{s}, 1)
+	require.EqualError(t, err, "trainer: logprobs: sample 0: "+says)
 	group.Trajectories[0].Err = "gone"
 	_, err = newPlan(resolveBlock(t, "{}"), Batch{Step: 3, Groups: []*trajectory.Group{group}})
 	require.NoError(t, err, "nothing of it is trained")

@@ -9,7 +9,7 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// early scores what the estimator or the loss reads of the batch before the first optimizer step: reference logprobs, the
+// early computes what the estimator or the loss reads of the batch before the first optimizer step: reference logprobs, the
 // critic's values, and old where kl is in the reward.
 func (r *stepRun) early(ctx context.Context) error {
 	a := r.algorithm
@@ -33,11 +33,11 @@ func (r *stepRun) early(ctx context.Context) error {
 	return r.worker.Do(ctx, func() error {
 		for i := range batches {
 			if a.HasCritic() || a.KL.In == "reward" {
-				if err := r.score(ctx, &batches[i]); err != nil {
+				if err := r.oldLogprobs(ctx, &batches[i]); err != nil {
 					return err
 				}
 			}
-			if err := r.scoreReference(ctx, &batches[i]); err != nil {
+			if err := r.referenceLogprobs(ctx, &batches[i]); err != nil {
 				return err
 			}
 		}
@@ -45,14 +45,14 @@ func (r *stepRun) early(ctx context.Context) error {
 	})
 }
 
-func (r *stepRun) scoreReference(ctx context.Context, mb *MicroBatch) error {
+func (r *stepRun) referenceLogprobs(ctx context.Context, mb *MicroBatch) error {
 	if r.reference == nil {
 		return nil
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	logprobs, err := r.config.Reference.Score(&mb.Batch)
+	logprobs, err := r.config.Reference.Logprobs(&mb.Batch)
 	if err != nil {
 		return fmt.Errorf("the reference policy: %w", err)
 	}

@@ -43,6 +43,6 @@ func closeOutputs(f algorithms.Outputs) {
 
 // numbers runs a forward without gradient.
 func (t *Trainer) numbers(b *cgo.Batch, values bool) (numbers, error) {
-	s, err := t.model.ScoreWith(b, cgo.ForwardOptions{Entropy: true, Values: values})
+	s, err := t.model.Infer(b, cgo.ForwardOptions{Entropy: true, Values: values})
 	return numbers{s.Logprobs, s.Entropy, s.Values}, err
 }

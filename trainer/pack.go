@@ -226,7 +226,7 @@ func (mb *MicroBatch) locate(segment, n int) []int32 {
 	return at
 }
 
-// textOnly refuses a sample with media: the forward has no place for them, and would score their placeholders as text.
+// textOnly refuses a sample with media: the forward has no place for them, and would take their placeholders for text.
 func textOnly(s *trajectory.Sample) error {
 	if len(s.Media) == 0 {
 		return nil

@@ -182,7 +182,7 @@ func (p *plan) checkGiven() error {
 	return nil
 }
 
-// estimate computes the advantages, and the returns where there is a critic, from the records and what was scored.
+// estimate computes the advantages, and the returns where there is a critic, from the records and what early computed.
 func (p *plan) estimate(a *algorithms.Algorithm) error {
 	for i, u := range p.units {
 		r := &p.records[u.group][u.index]

@@ -29,13 +29,13 @@ type stepRun struct {
 
 // miniBatch is what one optimizer step needs.
 type miniBatch struct {
-	units  []int
-	weight map[int]float64 // of every token, by unit
-	moves  bool            // whether a trajectory of it, on any rank, can move the weights
-	value  float64         // of every token in the critic's loss
-	train  []MicroBatch    // forward, loss, backward
-	score  []MicroBatch    // forward alone, for the metrics
-	cut    map[int]bool    // units of which one micro-batch of train does not hold all rows
+	units   []int
+	weight  map[int]float64 // of every token, by unit
+	moves   bool            // whether a trajectory of it, on any rank, can move the weights
+	value   float64         // of every token in the critic's loss
+	train   []MicroBatch    // forward, loss, backward
+	forward []MicroBatch    // forward alone, for the metrics
+	cut     map[int]bool    // units of which one micro-batch of train does not hold all rows
 }
 
 func (c Config) packOptions(temperature float64) PackOptions {
@@ -99,8 +99,8 @@ func (r *stepRun) prepare(units []int) (miniBatch, error) {
 	}
 	r.count(mb.train)
 	mb.cut = r.cutUnits(mb.train)
-	mb.score, err = r.pack(units, flat)
-	r.count(mb.score)
+	mb.forward, err = r.pack(units, flat)
+	r.count(mb.forward)
 	return mb, err
 }
 
@@ -151,7 +151,7 @@ func (r *stepRun) place(epoch, miniBatch int) int {
 	return r.step*each + epoch*r.algorithm.MiniBatches + miniBatch
 }
 
-// begin packs the mini-batches and scores what must be scored before the first update.
+// begin packs the mini-batches and computes the old logprobs that must be there before the first update.
 func (r *stepRun) begin(ctx context.Context) ([]miniBatch, error) {
 	var batches []miniBatch
 	for _, units := range r.miniBatches(r.algorithm.MiniBatches) {
@@ -164,14 +164,14 @@ func (r *stepRun) begin(ctx context.Context) ([]miniBatch, error) {
 	return batches, r.before(ctx, batches)
 }
 
-// before scores what the updates do not: trajectories without gradient; all of them where the batch gets several updates,
+// before computes the old logprobs that the updates do not: trajectories without gradient; all of them where the batch gets several updates,
 // so that old is fixed before the first; and those of which a correction must see the whole while a micro-batch holds a
 // part. Otherwise, with a single update, old is current, read from its own forward.
 func (r *stepRun) before(ctx context.Context, batches []miniBatch) error {
 	several := r.algorithm.Epochs*r.algorithm.MiniBatches > 1
 	return r.worker.Do(ctx, func() error {
 		for _, b := range batches {
-			micro := b.score
+			micro := b.forward
 			if several || r.algorithm.Correction.PerSequence() && len(b.cut) > 0 {
 				micro = append(micro[:len(micro):len(micro)], b.train...)
 			}
@@ -179,7 +179,7 @@ func (r *stepRun) before(ctx context.Context, batches []miniBatch) error {
 				if r.known(&micro[i]) {
 					continue
 				}
-				if err := r.score(ctx, &micro[i]); err != nil {
+				if err := r.oldLogprobs(ctx, &micro[i]); err != nil {
 					return err
 				}
 			}
@@ -198,8 +198,8 @@ func (r *stepRun) known(mb *MicroBatch) bool {
 	return true
 }
 
-// score runs a forward before the first optimizer step and keeps its numbers.
-func (r *stepRun) score(ctx context.Context, mb *MicroBatch) error {
+// oldLogprobs runs a forward before the first optimizer step and keeps its numbers: old logprobs, entropies, values.
+func (r *stepRun) oldLogprobs(ctx context.Context, mb *MicroBatch) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -113,16 +113,16 @@ func (t *Trainer) Step(ctx context.Context, b Batch) (Metrics, error) {
 	return p.metrics, nil
 }
 
-// Score computes the trainer's logprobs and entropies of the samples' response tokens at a temperature.
-func (t *Trainer) Score(ctx context.Context, samples []*trajectory.Sample, temperature float64) ([]SampleScores, error) {
+// Logprobs computes the trainer's logprobs and entropies of the samples' response tokens at a temperature.
+func (t *Trainer) Logprobs(ctx context.Context, samples []*trajectory.Sample, temperature float64) ([]SampleLogprobs, error) {
 	items := make([]PackItem, len(samples))
-	out := make([]SampleScores, len(samples))
+	out := make([]SampleLogprobs, len(samples))
 	for i, s := range samples {
 		if err := textOnly(s); err != nil {
-			return nil, fmt.Errorf("trainer: score: sample %d: %w", i, err)
+			return nil, fmt.Errorf("trainer: logprobs: sample %d: %w", i, err)
 		}
 		items[i] = PackItem{Sample: s, Group: i, Name: fmt.Sprint(i)}
-		out[i] = SampleScores{Logprobs: make([]float32, s.Len()), Entropy: make([]float32, s.Len())}
+		out[i] = SampleLogprobs{Logprobs: make([]float32, s.Len()), Entropy: make([]float32, s.Len())}
 	}
 	batches, err := Pack(items, t.config.packOptions(temperature))
 	if err != nil {
@@ -133,7 +133,7 @@ func (t *Trainer) Score(ctx context.Context, samples []*trajectory.Sample, tempe
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			logprobs, entropy, err := t.model.Score(&batches[i].Batch)
+			logprobs, entropy, err := t.model.Logprobs(&batches[i].Batch)
 			if err != nil {
 				return err
 			}
@@ -144,7 +144,7 @@ func (t *Trainer) Score(ctx context.Context, samples []*trajectory.Sample, tempe
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("trainer: score: %w", err)
+		return nil, fmt.Errorf("trainer: logprobs: %w", err)
 	}
 	return out, nil
 }

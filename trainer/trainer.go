@@ -22,7 +22,7 @@ type Config struct {
 
 	// Group spreads the work of a step over processes, see Trainer.Follow. The weights become rank 0's. nil: alone.
 	Group *cgo.Group
-	// Reference scores the batch under the frozen policy that kl holds the trained one to, once a step. Needed where
+	// Reference computes the logprobs of the batch under the frozen policy that kl holds the trained one to, once a step. Needed where
 	// kl.coefficient is above 0, not used otherwise.
 	Reference Reference
 
@@ -48,18 +48,18 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Reference is the frozen policy. Score returns the log-probability of every row's target, [N], at the batch's
+// Reference is the frozen policy. Logprobs returns the log-probability of every row's target, [N], at the batch's
 // temperature. The trainer calls it on its worker, between its own forwards.
 type Reference interface {
-	Score(b *cgo.Batch) (logprobs []float32, err error)
+	Logprobs(b *cgo.Batch) (logprobs []float32, err error)
 }
 
 // FrozenModel is a Reference in a model of its own, which nothing trains.
 type FrozenModel struct{ Model *cgo.Model }
 
-// Score runs the model's forward without gradient.
-func (f FrozenModel) Score(b *cgo.Batch) ([]float32, error) {
-	logprobs, _, err := f.Model.Score(b)
+// Logprobs runs the model's forward without gradient.
+func (f FrozenModel) Logprobs(b *cgo.Batch) ([]float32, error) {
+	logprobs, _, err := f.Model.Logprobs(b)
 	return logprobs, err
 }
 
@@ -67,11 +67,11 @@ func (f FrozenModel) Score(b *cgo.Batch) ([]float32, error) {
 // No other forward of the model may run meanwhile; inference reads packed weights of its own and is not one.
 type AdapterOff struct{ Model *cgo.Model }
 
-// Score runs the base model's forward without gradient.
-func (a AdapterOff) Score(b *cgo.Batch) ([]float32, error) {
+// Logprobs runs the base model's forward without gradient.
+func (a AdapterOff) Logprobs(b *cgo.Batch) ([]float32, error) {
 	a.Model.SetAdapter(false)
 	defer a.Model.SetAdapter(true)
-	return FrozenModel(a).Score(b)
+	return FrozenModel(a).Logprobs(b)
 }
 
 // Batch is what one step trains on. The trainer reads the trajectories and keeps none.
@@ -132,8 +132,8 @@ type SampleUpdate struct {
 	Values            []float32 // before the step; nil without a critic
 }
 
-// SampleScores are the trainer's numbers of one sample, [T], 0 off the response mask.
-type SampleScores struct {
+// SampleLogprobs are the trainer's numbers of one sample, [T], 0 off the response mask.
+type SampleLogprobs struct {
 	Logprobs []float32
 	Entropy  []float32
 }

@@ -85,7 +85,7 @@ func someBatch(t testing.TB, tr *Trainer, seed uint64, noise float64) Batch {
 		group.Trajectories[0].Reward, group.Trajectories[1].Reward = 0, 3 // a group with variance
 		b.Groups = append(b.Groups, group)
 	}
-	scores, err := tr.Score(context.Background(), samples, tr.config.Temperature)
+	scores, err := tr.Logprobs(context.Background(), samples, tr.config.Temperature)
 	require.NoError(t, err)
 	for i, s := range samples {
 		for j, on := range s.ResponseMask {
@@ -270,7 +270,7 @@ func TestGradientAgainstPlainTwin(t *testing.T) {
 						batch.RowTarget = append(batch.RowTarget, s.TokenIDs[i])
 					}
 				}
-				logprobs, _, err := p.Model.Score(&batch)
+				logprobs, _, err := p.Model.Logprobs(&batch)
 				require.NoError(t, err)
 				for _, lp := range logprobs {
 					total -= (tj.Reward - mean) * float64(lp)
@@ -417,20 +417,20 @@ func TestTheRateFollowsTheRun(t *testing.T) {
 	require.Equal(t, int64(6), tr.Steps())
 }
 
-func TestScoreIDs(t *testing.T) {
+func TestLogprobsOf(t *testing.T) {
 	p := policytest.Make(t, 3)
 	tr := makeTrainer(t, p, resolveBlock(t, "{}"), tinyConfig())
 	ids := []int32{1, 5, 3, 9, 4, 2}
 	s := sampleOf(ids, "011111")
-	want, err := tr.Score(context.Background(), []*trajectory.Sample{s}, 0.5)
+	want, err := tr.Logprobs(context.Background(), []*trajectory.Sample{s}, 0.5)
 	require.NoError(t, err)
-	logprobs, entropy, err := ScoreIDs(p.Model, ids, 0.5)
+	logprobs, entropy, err := LogprobsOf(p.Model, ids, 0.5)
 	require.NoError(t, err)
 	require.InDeltaSlice(t, want[0].Logprobs[1:], logprobs, 1e-6)
 	require.InDeltaSlice(t, want[0].Entropy[1:], entropy, 1e-6)
-	_, _, err = ScoreIDs(p.Model, ids[:1], 1)
-	require.EqualError(t, err, "trainer: score: 1 ids; a score needs a token and one before it")
-	_, _, err = ScoreIDs(p.Model, []int32{1, tinyVocab}, 1)
+	_, _, err = LogprobsOf(p.Model, ids[:1], 1)
+	require.EqualError(t, err, "trainer: logprobs: 1 ids; a logprob needs a token and one before it")
+	_, _, err = LogprobsOf(p.Model, []int32{1, tinyVocab}, 1)
 	require.ErrorIs(t, err, cgo.ErrInput)
 }
 
@@ -508,7 +508,7 @@ func TestBanditLearns(t *testing.T) {
 					require.NoError(t, s.AppendResponse([]int32{id}, []float32{0}, []int32{0}))
 					all = append(all, s)
 				}
-				scores, err := tr.Score(context.Background(), all, 1)
+				scores, err := tr.Logprobs(context.Background(), all, 1)
 				require.NoError(t, err)
 				group := &trajectory.Group{}
 				for range 8 {

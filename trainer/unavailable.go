@@ -25,7 +25,7 @@ func (t *Trainer) Step(context.Context, Batch) (Metrics, error) {
 	return Metrics{}, cgo.ErrUnavailable
 }
 
-func (t *Trainer) Score(context.Context, []*trajectory.Sample, float64) ([]SampleScores, error) {
+func (t *Trainer) Logprobs(context.Context, []*trajectory.Sample, float64) ([]SampleLogprobs, error) {
 	return nil, cgo.ErrUnavailable
 }
 func (t *Trainer) Save(string) error            { return cgo.ErrUnavailable }

@@ -2,6 +2,8 @@
 //
 // It is a leaf: it imports nothing of the project. Values are plain data; a Sample is owned by one goroutine
 // until its trajectory is finished and is read-only afterwards.
+//
+// It does not compute anything: what makes and reads the records is other packages'.
 package trajectory
 
 import (

@@ -1,4 +1,6 @@
 // Package enginetest is the conformance suite of engines: what a trainer relies on, asked of every implementation.
+//
+// It does not know how an engine is made: each engine's own test hands it one.
 package enginetest
 
 import (
@@ -48,7 +50,7 @@ func Run(t *testing.T, factory func(t *testing.T) Subject) {
 		"Cancel":         testCancel,
 		"Concurrent":     testConcurrent,
 		"Invariant":      testInvariant,
-		"Score":          testScore,
+		"Logprobs":       testLogprobs,
 		"Stream":         testStream,
 		"StreamCancel":   testStreamCancel,
 		"Update":         testUpdate,
@@ -319,11 +321,11 @@ func testConcurrent(t *testing.T, s *suite) {
 	s.idle(t)
 }
 
-// What was sampled at temperature 1 scores the same when it is given, also after an update and beside other requests.
-func testScore(t *testing.T, s *suite) {
-	scorer, ok := s.Engine.(engines.Scorer)
+// What was sampled at temperature 1 has the same logprobs when it is given, also after an update and beside other requests.
+func testLogprobs(t *testing.T, s *suite) {
+	prober, ok := s.Engine.(engines.Logprober)
 	if !ok {
-		t.Skip("this engine does not score given tokens")
+		t.Skip("this engine does not compute logprobs of given tokens")
 	}
 	tolerance := 1e-4
 	if s.Engine.Capabilities().BatchInvariant {
@@ -337,7 +339,7 @@ func testScore(t *testing.T, s *suite) {
 		for i := range 3 {
 			wait.Go(func() { _, _ = s.Engine.Generate(s.context(t), s.request(i, 20)) })
 		}
-		got, err := scorer.Score(s.context(t), ids)
+		got, err := prober.Logprobs(s.context(t), ids)
 		wait.Wait()
 		require.NoError(t, err)
 		require.Len(t, got, len(ids)-1)
@@ -349,10 +351,10 @@ func testScore(t *testing.T, s *suite) {
 		check()
 	}
 	for _, bad := range [][]int32{nil, {1}, {1, int32(s.Vocab) + 1000000}, {1, -1}} {
-		_, err := scorer.Score(s.context(t), bad)
+		_, err := prober.Logprobs(s.context(t), bad)
 		require.Error(t, err, "%v", bad)
 	}
-	_, err := scorer.Score(s.context(t), make([]int32, s.Engine.Capabilities().MaxModelLen+1))
+	_, err := prober.Logprobs(s.context(t), make([]int32, s.Engine.Capabilities().MaxModelLen+1))
 	require.ErrorIs(t, err, engines.ErrTooLong)
 }
 

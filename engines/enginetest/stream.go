@@ -53,7 +53,7 @@ func testStream(t *testing.T, s *suite) {
 		}
 		require.Equal(t, want.FinishReason, c.FinishReason)
 	}
-	scorer, ok := s.Engine.(engines.Scorer)
+	prober, ok := s.Engine.(engines.Logprober)
 	if !ok {
 		return
 	}
@@ -66,9 +66,9 @@ func testStream(t *testing.T, s *suite) {
 		}
 	})
 	require.NoError(t, err)
-	scores, err := scorer.Score(s.context(t), append(append([]int32(nil), r.Prompt...), ids...))
+	given, err := prober.Logprobs(s.context(t), append(append([]int32(nil), r.Prompt...), ids...))
 	require.NoError(t, err)
-	require.InDeltaSlice(t, scores[len(r.Prompt)-1:], raw, 1e-4, "raw logprobs are those of temperature 1")
+	require.InDeltaSlice(t, given[len(r.Prompt)-1:], raw, 1e-4, "raw logprobs are those of temperature 1")
 }
 
 // A cancelled stream has given a beginning of the completion, and frees its place.

@@ -7,6 +7,8 @@
 //
 // A request's tokens and logprobs are the same bits whatever runs beside it, after prefix reuse and after preemption: the
 // library computes each row in an order that depends on that row alone.
+//
+// It does not compute tensors (package cgo does) or change weights: the trainer does, at a barrier that the engine keeps.
 package local
 
 import (
@@ -75,9 +77,9 @@ type Engine struct {
 }
 
 var (
-	_ engines.Engine   = (*Engine)(nil)
-	_ engines.Scorer   = (*Engine)(nil)
-	_ engines.Streamer = (*Engine)(nil)
+	_ engines.Engine    = (*Engine)(nil)
+	_ engines.Logprober = (*Engine)(nil)
+	_ engines.Streamer  = (*Engine)(nil)
 )
 
 // New starts an engine that samples from model, whose parameters it shares with the trainer: only Update may change them.
@@ -154,21 +156,21 @@ func (e *Engine) Generate(ctx context.Context, r engines.Request) (engines.Compl
 	return s.completion, nil
 }
 
-// Score implements engines.Scorer. Nothing of it is found in the cache: every row is computed.
-func (e *Engine) Score(ctx context.Context, ids []int32) ([]float32, error) {
+// Logprobs implements engines.Logprober. Nothing of it is found in the cache: every row is computed.
+func (e *Engine) Logprobs(ctx context.Context, ids []int32) ([]float32, error) {
 	if len(ids) < 2 {
-		return nil, fmt.Errorf("local: score: %d tokens predict nothing; at least 2 are needed", len(ids))
+		return nil, fmt.Errorf("local: logprobs: %d tokens predict nothing; at least 2 are needed", len(ids))
 	}
 	if len(ids) > e.options.MaxModelLen {
-		return nil, fmt.Errorf("local: score: %d tokens of %d: %w", len(ids), e.options.MaxModelLen, engines.ErrTooLong)
+		return nil, fmt.Errorf("local: logprobs: %d tokens of %d: %w", len(ids), e.options.MaxModelLen, engines.ErrTooLong)
 	}
 	if err := e.checkIDs(ids); err != nil {
-		return nil, fmt.Errorf("local: score: %w", err)
+		return nil, fmt.Errorf("local: logprobs: %w", err)
 	}
 	n := len(ids) - 1
-	s := &sequence{ctx: ctx, id: "score", prompt: n, tokens: append([]int32(nil), ids[:n]...), targets: append([]int32(nil), ids[1:]...), done: make(chan struct{})}
+	s := &sequence{ctx: ctx, id: "logprobs", prompt: n, tokens: append([]int32(nil), ids[:n]...), targets: append([]int32(nil), ids[1:]...), done: make(chan struct{})}
 	if err := e.submit(s); err != nil {
-		return nil, fmt.Errorf("local: score: %w", err)
+		return nil, fmt.Errorf("local: logprobs: %w", err)
 	}
 	return s.completion.Logprobs, nil
 }

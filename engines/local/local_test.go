@@ -107,7 +107,7 @@ func TestRandomLoad(t *testing.T) {
 							ctx, cancel = context.WithTimeout(context.Background(), time.Duration(r.IntN(2000))*time.Microsecond)
 						}
 						if i%5 == 0 && len(request.Prompt) > 1 {
-							got, err := e.Score(ctx, request.Prompt)
+							got, err := e.Logprobs(ctx, request.Prompt)
 							cancel()
 							if err == nil && !slices.ContainsFunc(versions, func(v int32) bool { return slices.Equal(got, toyScores(request.Prompt, v)) }) {
 								t.Errorf("request %s: scores of no version: %v", request.ID, got)

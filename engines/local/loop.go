@@ -243,7 +243,7 @@ func (l *loop) place(s *sequence) {
 	case s.targets != nil:
 		s.output = len(l.step.Outputs)
 		for p := s.computed; p < end; p++ {
-			l.step.Outputs = append(l.step.Outputs, cgo.Output{Row: len(l.step.Tokens) - end + p, Score: true, Target: s.targets[p]})
+			l.step.Outputs = append(l.step.Outputs, cgo.Output{Row: len(l.step.Tokens) - end + p, Given: true, Target: s.targets[p]})
 		}
 	case end == len(s.tokens):
 		s.output = len(l.step.Outputs)

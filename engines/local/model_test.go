@@ -64,7 +64,7 @@ func trainer(t testing.TB, m *cgo.Model, prompt, completion []int32) []float32 {
 			b.RowToken, b.RowTarget = append(b.RowToken, int32(i-1)), append(b.RowTarget, ids[i])
 		}
 	}
-	lp, _, err := m.Score(b)
+	lp, _, err := m.Logprobs(b)
 	require.NoError(t, err)
 	return lp
 }

@@ -19,7 +19,7 @@ type sequence struct {
 	prompt   int     // tokens of the prompt
 	tokens   []int32 // prompt, then what was sampled
 	media    []trajectory.Medium
-	targets  []int32 // parallel to tokens when the request is to score given tokens; nothing is sampled then
+	targets  []int32 // parallel to tokens when the request asks for the logprobs of given tokens; nothing is sampled then
 
 	blocks   []int32 // of the cache, in the order of positions
 	computed int     // tokens whose keys the blocks hold
@@ -43,14 +43,14 @@ func (s *sequence) prefix() trajectory.Prefix {
 
 func (s *sequence) remaining() int { return len(s.tokens) - s.computed }
 
-// scoreRows bounds the rows of a step whose whole distribution is computed: a row takes vocabulary · 4 bytes.
-const scoreRows = 64
+// givenRows bounds the rows of a step whose whole distribution is computed: a row takes vocabulary · 4 bytes.
+const givenRows = 64
 
 // piece is how many of its tokens a step with that budget computes.
 func (s *sequence) piece(budget int) int {
 	n := min(s.remaining(), budget)
 	if s.targets != nil {
-		n = min(n, scoreRows)
+		n = min(n, givenRows)
 	}
 	return n
 }

@@ -78,7 +78,7 @@ func (m *toy) Step(s *cgo.Step) error {
 			ids = append(ids, m.slots[block][offset].token)
 		}
 		token, logprob := toyNext(ids, o.Temperature, o.Seed, o.Counter, m.weights)
-		if o.Score {
+		if o.Given {
 			token, logprob = o.Target, toyLogprob(ids, o.Target, m.weights)
 		}
 		s.Sampled, s.Logprobs, s.Reported = append(s.Sampled, token), append(s.Logprobs, logprob), append(s.Reported, logprob)

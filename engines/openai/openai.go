@@ -1,6 +1,8 @@
 // Package openai is an engine for rollout and evaluation on any OpenAI-compatible chat endpoint, hosted models too. Such an
 // endpoint takes and returns text, so there are no token ids, logprobs or versions of what was sampled: Capabilities says so
 // and training refuses it. The ids that it returns are the policy's tokenizer's for the text. Safe for concurrent use.
+//
+// It does not take weights, so no run trains with it.
 package openai
 
 import (

@@ -1,5 +1,7 @@
 // Package scripted is an engine for unit tests: a Go function answers the requests. It keeps the engine's contract
 // (stop ids, lengths, versions, cancellation, closing), so what runs on it runs on a real engine.
+//
+// It does not compute with a model.
 package scripted
 
 import (

@@ -40,7 +40,7 @@ func TestTwoRunsOnOneServer(t *testing.T) {
 			return err
 		},
 		"score": func(t *testing.T, e *Engine, _ string) error {
-			_, err := e.Score(t.Context(), []int32{1, 2, 3})
+			_, err := e.Logprobs(t.Context(), []int32{1, 2, 3})
 			return err
 		},
 		"update": func(t *testing.T, e *Engine, way string) error { return e.Update(t.Context(), weights(way, t, 3)) },
@@ -139,10 +139,10 @@ func TestWeightsThatChangeUnderATeacher(t *testing.T) {
 	f := newFake(t)
 	quiet := func(o *Options) { o.HealthEvery = time.Hour }
 	run, teacher := connect(t, quiet, f), connect(t, func(o *Options) { quiet(o); o.Frozen = true }, f)
-	_, err := teacher.Score(t.Context(), []int32{1, 2, 3})
+	_, err := teacher.Logprobs(t.Context(), []int32{1, 2, 3})
 	require.NoError(t, err)
 	require.NoError(t, run.Update(t.Context(), fakeWeights(t, 2, 1)))
-	_, err = teacher.Score(t.Context(), []int32{1, 2, 3})
+	_, err = teacher.Logprobs(t.Context(), []int32{1, 2, 3})
 	require.ErrorContains(t, err, "another run")
 }
 
@@ -182,11 +182,11 @@ func TestAFrozenServerIsStartedAgain(t *testing.T) {
 	f := newFake(t)
 	f.version = "other-1@3"
 	e := connect(t, func(o *Options) { o.Frozen = true }, f)
-	_, err := e.Score(t.Context(), []int32{1, 2, 3})
+	_, err := e.Logprobs(t.Context(), []int32{1, 2, 3})
 	require.NoError(t, err)
 	f.restart()
 	within(t, "it is noticed", func() bool { return e.isLost() != nil })
-	_, err = e.Score(t.Context(), []int32{1, 2, 3})
+	_, err = e.Logprobs(t.Context(), []int32{1, 2, 3})
 	require.ErrorIs(t, err, engines.ErrForeign)
 	require.ErrorContains(t, err, `has weights "default" now, not "other-1@3": it was started again, or another program changed them`)
 	require.NotContains(t, err.Error(), "the server is left to it")

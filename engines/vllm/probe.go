@@ -206,7 +206,7 @@ func (r *replica) probeLogprobs(ctx context.Context, model string) (bool, error)
 		if len(sampled.ids) != 1 {
 			return false, fmt.Errorf("%w: %d tokens, expected 1", errReply, len(sampled.ids))
 		}
-		own, err := r.score(ctx, model, append(prompt, sampled.ids[0]))
+		own, err := r.logprobs(ctx, model, append(prompt, sampled.ids[0]))
 		if err != nil {
 			return false, err
 		}

@@ -66,7 +66,7 @@ func (u *updateRun) prove(ctx context.Context) error {
 		return u.mismatch(got, u.version)
 	}
 	p := u.weights.Probe
-	fresh, err := u.score(ctx, u.model, p.TokenIDs)
+	fresh, err := u.logprobs(ctx, u.model, p.TokenIDs)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (u *updateRun) prove(ctx context.Context) error {
 			return u.mismatch(s.Version, u.version)
 		}
 	}
-	again, err := u.score(ctx, u.model, append(prompt, decoded.ids...))
+	anew, err := u.logprobs(ctx, u.model, append(prompt, decoded.ids...))
 	if err != nil {
 		return err
 	}
@@ -94,10 +94,10 @@ func (u *updateRun) prove(ctx context.Context) error {
 		return u.mismatch(got, u.version)
 	}
 	n := len(decoded.ids)
-	if n == 0 || len(again) < n {
-		return fmt.Errorf("%w: %d tokens were decoded, %d scored", errReply, n, len(again))
+	if n == 0 || len(anew) < n {
+		return fmt.Errorf("%w: %d tokens were decoded, %d have a logprob", errReply, n, len(anew))
 	}
-	err = compare("decoding after the prefix cache against computing anew", decoded.logprobs, again[len(again)-n:], len(prompt), p.Tolerance)
+	err = compare("decoding after the prefix cache against computing anew", decoded.logprobs, anew[len(anew)-n:], len(prompt), p.Tolerance)
 	if stale := (*ProofError)(nil); errors.As(err, &stale) {
 		stale.What += " (the second is the server's own)"
 	}

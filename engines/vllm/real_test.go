@@ -177,7 +177,7 @@ func TestRealRoutesAgree(t *testing.T) {
 		require.Equal(t, native.FinishReason, fallback.FinishReason)
 		info.Native = true
 		e.replicas[0].setInfo(info)
-		fresh, err := e.replicas[0].score(t.Context(), "policy", append(q.Prompt, native.TokenIDs...))
+		fresh, err := e.replicas[0].logprobs(t.Context(), "policy", append(q.Prompt, native.TokenIDs...))
 		require.NoError(t, err)
 		if s.Temperature == 0 || s.Temperature == 1 {
 			require.InDeltaSlice(t, fresh[3:], native.Logprobs, 1e-4, "%+v", s)

@@ -343,13 +343,13 @@ func (r *replica) complete(ctx context.Context, model string, prompt []int32, pa
 	return parseCompletions(t.body, prompt)
 }
 
-// score is the server's logprobs of ids but the first, computed anew: prompt logprobs are never read from the prefix cache.
-func (r *replica) score(ctx context.Context, model string, ids []int32) ([]float32, error) {
-	got, err := r.sendScore(ctx, model, ids)
+// logprobs are the server's logprobs of ids but the first, computed anew: prompt logprobs are never read from the prefix cache.
+func (r *replica) logprobs(ctx context.Context, model string, ids []int32) ([]float32, error) {
+	got, err := r.sendLogprobs(ctx, model, ids)
 	return got.prompt, err
 }
 
-func (r *replica) sendScore(ctx context.Context, model string, ids []int32) (reply, error) {
+func (r *replica) sendLogprobs(ctx context.Context, model string, ids []int32) (reply, error) {
 	params := samplingParams(engines.Sampling{MaxTokens: 1, TopP: 1}, 0)
 	params["prompt_logprobs"] = 0
 	got, err := r.send(ctx, model, ids, params)

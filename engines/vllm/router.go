@@ -43,24 +43,24 @@ func (e *Engine) generate(ctx context.Context, q engines.Request) (engines.Compl
 	return c, err
 }
 
-// Score implements engines.Scorer. ids must be shorter than the context: vLLM samples a token with every prompt.
-func (e *Engine) Score(ctx context.Context, ids []int32) ([]float32, error) {
-	out, err := e.score(ctx, ids)
+// Logprobs implements engines.Logprober. ids must be shorter than the context: vLLM samples a token with every prompt.
+func (e *Engine) Logprobs(ctx context.Context, ids []int32) ([]float32, error) {
+	out, err := e.logprobs(ctx, ids)
 	if err != nil {
-		return nil, fmt.Errorf("vllm: score: %w", err)
+		return nil, fmt.Errorf("vllm: logprobs: %w", err)
 	}
 	return out, nil
 }
 
-func (e *Engine) score(ctx context.Context, ids []int32) (out []float32, err error) {
+func (e *Engine) logprobs(ctx context.Context, ids []int32) (out []float32, err error) {
 	if len(ids) < 2 || slices.Min(ids) < 0 {
-		return nil, fmt.Errorf("%d ids; a score needs a token and one before it, none negative", len(ids))
+		return nil, fmt.Errorf("%d ids; a logprob needs a token and one before it, none negative", len(ids))
 	}
 	if most := e.Capabilities().MaxModelLen; len(ids) >= most {
 		return nil, fmt.Errorf("%d tokens of %d leave no room: %w", len(ids), most, engines.ErrTooLong)
 	}
 	err = e.attempts(ctx, "", func(ctx context.Context, r *replica) error {
-		got, versions, err := r.ask(ctx, func(ctx context.Context, model string) (reply, error) { return r.sendScore(ctx, model, ids) })
+		got, versions, err := r.ask(ctx, func(ctx context.Context, model string) (reply, error) { return r.sendLogprobs(ctx, model, ids) })
 		if err == nil {
 			_, err = r.sampledBy(ctx, got, versions)
 		}

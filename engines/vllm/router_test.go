@@ -531,7 +531,7 @@ func TestALookThatFailsIsRepeatedAlone(t *testing.T) {
 	require.Equal(t, before+1, asked(), "the completion is not asked for again")
 	require.Equal(t, int32(3), looks.Load())
 
-	_, err = e.Score(t.Context(), []int32{1, 2, 3})
+	_, err = e.Logprobs(t.Context(), []int32{1, 2, 3})
 	require.NoError(t, err)
 	looks.Store(0)
 	fail.Store(1000)

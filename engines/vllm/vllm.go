@@ -6,6 +6,9 @@
 // Several servers are replicas of one policy: a request goes to the replica that has its session, or else to the least
 // loaded one, and again to another when a replica fails. A replica that was away is used only after it proved that it has
 // the current weights. An Engine is safe for concurrent use; its goroutines end with Close.
+//
+// It does not make the weights or the probes that prove them (package orchestrator/weights does), and the servers' own settings are
+// theirs.
 package vllm
 
 import (
@@ -130,9 +133,9 @@ type Engine struct {
 }
 
 var (
-	_ engines.Engine  = (*Engine)(nil)
-	_ engines.Scorer  = (*Engine)(nil)
-	_ engines.Sleeper = (*Engine)(nil)
+	_ engines.Engine    = (*Engine)(nil)
+	_ engines.Logprober = (*Engine)(nil)
+	_ engines.Sleeper   = (*Engine)(nil)
 )
 
 // New connects to the servers and probes each one. All must answer and serve the same context length.

@@ -7,7 +7,6 @@ replace github.com/agentfly/agentfly => ../..
 require (
 	github.com/agentfly/agentfly v0.0.0
 	github.com/stretchr/testify v1.12.1
-	github.com/wangkuiyi/gotorch v0.0.0-20201028015551-9afed2f3ad7b
 )
 
 require (
@@ -48,6 +47,7 @@ require (
 	github.com/segmentio/asm v1.1.3 // indirect
 	github.com/segmentio/encoding v0.5.4 // indirect
 	github.com/urfave/cli/v2 v2.27.7 // indirect
+	github.com/wangkuiyi/gotorch v0.0.0-20201028015551-9afed2f3ad7b // indirect
 	github.com/xrash/smetrics v0.0.0-20240521201337-686a1a2994c1 // indirect
 	github.com/yosida95/uritemplate/v3 v3.0.2 // indirect
 	go.etcd.io/bbolt v1.4.0 // indirect

@@ -16,9 +16,10 @@ func main() { agentfly.Main(options()...) }
 
 // options are what this binary adds to what job files can name.
 func options() []agentfly.Option {
-	return append([]agentfly.Option{
-		agentfly.WithTool(letters()), agentfly.WithReward(brevity()), agentfly.WithFormatFactory("words", "compute EXPRESSION, or say ANSWER", newWords), agentfly.WithEstimator(medianSpec()),
-	}, losses()...)
+	return []agentfly.Option{
+		agentfly.WithTool(letters()), agentfly.WithReward(brevity()), agentfly.WithFormatFactory("words", "compute EXPRESSION, or say ANSWER", newWords),
+		agentfly.WithEstimator(medianSpec()), agentfly.WithLoss(ratioSpec()),
+	}
 }
 
 // lettersArgs are the arguments of the tool; the JSON schema that the model sees is made of them.

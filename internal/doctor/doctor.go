@@ -1,5 +1,7 @@
 // Package doctor checks what a machine offers to AgentFly and names the remedy for each thing that is missing.
 // It is a leaf; it runs the programs it looks for with a deadline and changes nothing.
+//
+// It does not mend what it finds.
 package doctor
 
 import (

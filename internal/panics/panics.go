@@ -1,6 +1,8 @@
 // Package panics makes errors of panics in code that somebody else may have written: estimators, losses, rewards, tools,
 // formats, and what makes them. The error names that code, so that a run ends with a message and can be resumed, where a
 // panic would end the process.
+//
+// It does not catch panics of this program's own code, which end the process: they are faults to mend.
 package panics
 
 import (

@@ -1,4 +1,6 @@
 // Package procgroup starts programs in process groups of their own, so that a program ends together with all that it started.
+//
+// It does not limit what the programs do: package sandbox does.
 package procgroup
 
 import (

@@ -1,4 +1,6 @@
 // Package retry sends HTTP requests that may be sent twice until a server takes them, and reads when a server wants to be asked again.
+//
+// It does not know whether a request may be sent twice, or what a refusal means: its callers do.
 package retry
 
 import (

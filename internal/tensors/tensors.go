@@ -1,5 +1,7 @@
 // Package tensors reads and writes the float32 values of a model's parameters as tensors of safetensors files, one parameter at a
 // time.
+//
+// It does not know a whole model: package policy does.
 package tensors
 
 import (

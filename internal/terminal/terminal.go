@@ -2,6 +2,8 @@
 // move the cursor over what stands there, set the clipboard (OSC 52), hide the target of a link (OSC 8) or answer for
 // the keyboard; a bidirectional control could show a text in another order than it has. Such characters are spelt out.
 // JSON for programs needs none of this: see JSON.
+//
+// It does not judge what a text says, and it does not change what is stored: texts are made safe where they are printed.
 package terminal
 
 import (

@@ -3,6 +3,8 @@
 // A Board travels in the context. Whoever may wait enters before and leaves after, whatever the outcome; without a board
 // that is free. Everything is safe for concurrent use. A wait costs about a microsecond and 144 bytes while it lasts, so that
 // thousands a second are nothing; only a report looks at all of them.
+//
+// It does not end or repeat what waits: it reports, and deadlines are those of whoever waits.
 package watchdog
 
 import (

@@ -28,9 +28,9 @@ func assignIDs(list []AddedToken, vocab map[string]int32) []AddedToken {
 		if a.Content == "" {
 			continue
 		}
-		k, again := at[a.Content]
+		k, repeated := at[a.Content]
 		switch id, ok := vocab[a.Content]; {
-		case again:
+		case repeated:
 			a.ID = out[k].ID
 			a.Special = a.Special || out[k].Special
 			out[k] = a

@@ -12,4 +12,6 @@
 // unless asked.
 //
 // A Tokenizer does not change after it is loaded (its bounded cache aside) and is safe for concurrent use.
+//
+// It does not render chat templates: packages masks and jinja do.
 package tokenizer

@@ -83,19 +83,21 @@ func learned(raw []any, messages []trajectory.Message) ([]bool, error) {
 	return out, nil
 }
 
-// Material is what a job of supervised fine-tuning learns from, before it is laid out in tokens: conversations, or
+// SFT is what a job of supervised fine-tuning learns from, before it is laid out in tokens: conversations, or
 // trajectories of a run.
-type Material struct {
+type SFT struct {
 	Path, Hash    string
 	Conversations []Conversation
 	Trajectories  []*trajectory.Trajectory
 	Eval          []Conversation
 }
 
-func (m *Material) Len() int { return len(m.Conversations) + len(m.Trajectories) }
+// Len is how many conversations or trajectories there are to learn.
+func (m *SFT) Len() int { return len(m.Conversations) + len(m.Trajectories) }
 
-func ReadMaterial(j *job.Job) (m *Material, err error) {
-	m = &Material{}
+// ReadSFT reads the data that an SFT job names, and makes sure that nothing held out is learned.
+func ReadSFT(j *job.Job) (m *SFT, err error) {
+	m = &SFT{}
 	if j.Data.Run != "" {
 		m.Path = j.Resolve(j.Data.Run)
 		m.Trajectories, m.Hash, err = chooseFromRun(m.Path, j.Data)
@@ -119,7 +121,7 @@ func ReadMaterial(j *job.Job) (m *Material, err error) {
 }
 
 // refuseOverlap makes sure that no held-out conversation is learned.
-func (m *Material) refuseOverlap() error {
+func (m *SFT) refuseOverlap() error {
 	key := func(c Conversation) string {
 		data, _ := json.Marshal(c.Messages) // messages that came from JSON go back to it
 		return string(data)

@@ -35,7 +35,7 @@ func TestBrokenConversations(t *testing.T) {
 	require.Len(t, hash, 64)
 	require.Equal(t, []bool{false, false, false, true}, got[0].Learned)
 	require.Len(t, got[0].Tools, 1)
-	m := &Material{Conversations: got, Eval: got}
+	m := &SFT{Conversations: got, Eval: got}
 	require.ErrorContains(t, m.refuseOverlap(), "is the same conversation as")
 }
 

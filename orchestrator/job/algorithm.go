@@ -67,20 +67,20 @@ func checkStale(j *Job, a *algorithms.Algorithm) error {
 
 // DescribeRate says how the learning rate goes, for `agentfly job effective`.
 func DescribeRate(j *Job, a *algorithms.Algorithm) string {
-	t, course := j.Trainer, "constant"
+	t, then := j.Trainer, "constant"
 	if t.Schedule != "constant" {
 		end := fmt.Sprintf("step %d, the run's last", t.Steps)
 		if j.SFT != nil && j.SFT.Epochs > 0 {
 			end = "the run's last step, which follows from the data"
 		}
-		course = fmt.Sprintf("falls (%s) to 0 at the end of %s; steps without anything to learn count", t.Schedule, end)
+		then = fmt.Sprintf("falls (%s) to 0 at the end of %s; steps without anything to learn count", t.Schedule, end)
 	}
 	var updates string
 	if each := a.Updates(); each > 1 && (t.Schedule != "constant" || t.WarmupSteps > 0) {
 		updates = fmt.Sprintf(" (%d optimizer steps each)", each)
 	}
 	if t.WarmupSteps > 0 {
-		return fmt.Sprintf("%-12s rises over %d steps%s to %v, then %s\n", "rate", t.WarmupSteps, updates, t.LearningRate, course)
+		return fmt.Sprintf("%-12s rises over %d steps%s to %v, then %s\n", "rate", t.WarmupSteps, updates, t.LearningRate, then)
 	}
-	return fmt.Sprintf("%-12s %v, %s%s\n", "rate", t.LearningRate, course, updates)
+	return fmt.Sprintf("%-12s %v, %s%s\n", "rate", t.LearningRate, then, updates)
 }

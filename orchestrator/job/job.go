@@ -13,6 +13,8 @@
 //
 // Tags: yaml, default (YAML), min and max (inclusive), above (exclusive minimum), enum (a|b), names (kinds or formats: those that package agents has,
 // and the program added), unit, doc, and the flag need.
+//
+// It does not run or open anything that a job names: what a setting does is the packages' that read it.
 package job
 
 import (

@@ -89,10 +89,10 @@ func TestDistillationAdvantages(t *testing.T) {
 	require.Equal(t, trajectory.OriginTeacher, groups[0].Trajectories[0].ErrOrigin)
 }
 
-// scorer answers as engines.Scorer says: [len(ids)-1].
+// scorer answers as engines.Logprober says: [len(ids)-1].
 type scorer struct{ short bool }
 
-func (s scorer) Score(_ context.Context, ids []int32) ([]float32, error) {
+func (s scorer) Logprobs(_ context.Context, ids []int32) ([]float32, error) {
 	out := make([]float32, len(ids)-1)
 	for i := range out {
 		out[i] = -float32(ids[i+1])
@@ -103,7 +103,7 @@ func (s scorer) Score(_ context.Context, ids []int32) ([]float32, error) {
 	return out, nil
 }
 
-var _ engines.Scorer = scorer{}
+var _ engines.Logprober = scorer{}
 
 func TestARemoteTeacherScoresTheResponseTokens(t *testing.T) {
 	var samples []*trajectory.Sample
@@ -112,10 +112,10 @@ func TestARemoteTeacherScoresTheResponseTokens(t *testing.T) {
 			samples = append(samples, tr.Samples...)
 		}
 	}
-	got, _, err := remoteTeacher{Scorer: scorer{}}.Score(t.Context(), samples)
+	got, _, err := remoteTeacher{Logprober: scorer{}}.Score(t.Context(), samples)
 	require.NoError(t, err)
 	require.Equal(t, [][]float32{{0, 0, -3, -4, 0}, {0, -5, 0}, {0, -9, 0}, {0, -6, 0}}, got)
-	_, _, err = remoteTeacher{Scorer: scorer{short: true}}.Score(t.Context(), samples[:1])
+	_, _, err = remoteTeacher{Logprober: scorer{short: true}}.Score(t.Context(), samples[:1])
 	require.ErrorContains(t, err, "3 logprobs for 5 tokens")
 }
 
@@ -126,20 +126,20 @@ func TestTheFirstErrorOfATeacherEndsAll(t *testing.T) {
 		samples = append(samples, &trajectory.Sample{TokenIDs: []int32{1, 2}, ResponseMask: []bool{false, true}})
 	}
 	gone := &goneScorer{}
-	_, _, err := remoteTeacher{Scorer: gone}.Score(t.Context(), samples)
+	_, _, err := remoteTeacher{Logprober: gone}.Score(t.Context(), samples)
 	require.EqualError(t, err, "nobody answers")
 	require.LessOrEqual(t, gone.asked.Load(), int64(scorersAtOnce)+1)
 
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("the user said so"))
-	_, _, err = remoteTeacher{Scorer: gone}.Score(ctx, samples)
+	_, _, err = remoteTeacher{Logprober: gone}.Score(ctx, samples)
 	require.EqualError(t, err, "the user said so")
 }
 
 // goneScorer fails once all its places are taken; who is not the first waits until nobody cares.
 type goneScorer struct{ asked atomic.Int64 }
 
-func (s *goneScorer) Score(ctx context.Context, _ []int32) ([]float32, error) {
+func (s *goneScorer) Logprobs(ctx context.Context, _ []int32) ([]float32, error) {
 	if s.asked.Add(1) == scorersAtOnce {
 		return nil, errors.New("nobody answers")
 	}
@@ -183,7 +183,7 @@ func TestATrajectoryThatTheTeacherCannotScoreFails(t *testing.T) {
 			}
 			return -1
 		}),
-		"vllm: score: http://h: 400: no: engines: the request was refused": remoteTeacher{Scorer: refusing{5}},
+		"vllm: score: http://h: 400: no: engines: the request was refused": remoteTeacher{Logprober: refusing{5}},
 	} {
 		r := &Distillation{RL: &RL{}, teacher: teacher}
 		groups := taughtGroups(t)
@@ -204,11 +204,11 @@ func TestATrajectoryThatTheTeacherCannotScoreFails(t *testing.T) {
 // refusing is a server that does not take a token.
 type refusing struct{ id int32 }
 
-func (s refusing) Score(ctx context.Context, ids []int32) ([]float32, error) {
+func (s refusing) Logprobs(ctx context.Context, ids []int32) ([]float32, error) {
 	if slices.Contains(ids, s.id) {
 		return nil, fmt.Errorf("vllm: score: http://h: 400: no: %w", engines.ErrRefused)
 	}
-	return scorer{}.Score(ctx, ids)
+	return scorer{}.Logprobs(ctx, ids)
 }
 
 // servers are a teacher's.

@@ -22,8 +22,8 @@ type Layout struct {
 // NewLayout lays out for a policy and with a sampler's prompt.
 func NewLayout(p *policy.Policy, sampler *rollout.Sampler) Layout { return Layout{p, sampler} }
 
-// Lessons lays the material out in tokens: conversations as a rollout would have them, trajectories as they were sampled.
-func (l Layout) Lessons(m *data.Material) (train, eval []*trajectory.Trajectory, err error) {
+// SFT lays SFT data out in tokens: conversations as a rollout would have them, trajectories as they were sampled.
+func (l Layout) SFT(m *data.SFT) (train, eval []*trajectory.Trajectory, err error) {
 	if m.Trajectories != nil {
 		if err := l.sameTokens(m.Path); err != nil {
 			return nil, nil, err

@@ -50,7 +50,7 @@ type Found struct {
 
 // Scorer computes the policy's logprobs.
 type Scorer interface {
-	Score(ctx context.Context, samples []*trajectory.Sample, temperature float64) ([]trainer.SampleScores, error)
+	Logprobs(ctx context.Context, samples []*trajectory.Sample, temperature float64) ([]trainer.SampleLogprobs, error)
 }
 
 // Source hands out the batches of steps.

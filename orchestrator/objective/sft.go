@@ -37,8 +37,8 @@ func NewSFT(j *job.Job, train, eval []*trajectory.Trajectory, total int) *SFT {
 
 // ReadSFT reads what a job of supervised fine-tuning learns from, before a model is opened. The job that it returns has the steps of the
 // job's epochs; total is the number of conversations of the whole run.
-func ReadSFT(j *job.Job) (_ *job.Job, m *data.Material, total int, err error) {
-	if m, err = data.ReadMaterial(j); err != nil {
+func ReadSFT(j *job.Job) (_ *job.Job, m *data.SFT, total int, err error) {
+	if m, err = data.ReadSFT(j); err != nil {
 		return nil, nil, 0, err
 	}
 	if j.SFT.Epochs > 0 {
@@ -124,7 +124,7 @@ func (o *SFT) next(ctx context.Context, from At) (groups []trajectory.Group, end
 func (o *SFT) Evaluate(ctx context.Context, name string, step int, _ bool) (report.Evaluation, error) {
 	start := time.Now()
 	samples := samplesOf(o.eval)
-	scores, err := o.found.Scorer.Score(ctx, samples, 1)
+	scores, err := o.found.Scorer.Logprobs(ctx, samples, 1)
 	if err != nil {
 		return report.Evaluation{}, fmt.Errorf("orchestrator: evaluation %s: %w", name, err)
 	}

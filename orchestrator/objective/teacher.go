@@ -39,7 +39,7 @@ func OpenTeacher(ctx context.Context, j *job.Job, student *policy.Policy, worker
 		if err != nil {
 			return nil, fmt.Errorf("orchestrator: distill.teacher: %w", err)
 		}
-		t := remoteTeacher{Scorer: engine, close: engine.Close, tokens: engine.Capabilities().MaxModelLen - 1} // vLLM samples a token with every prompt
+		t := remoteTeacher{Logprober: engine, close: engine.Close, tokens: engine.Capabilities().MaxModelLen - 1} // vLLM samples a token with every prompt
 		if err := checkTeacher(ctx, j, student.Tokenizer, engine, note); err != nil {
 			return nil, errors.Join(err, engine.Close())
 		}
@@ -71,7 +71,7 @@ func (t *localTeacher) Takes() (tokens, ids int) {
 func (t *localTeacher) Score(ctx context.Context, samples []*trajectory.Sample) (out [][]float32, _ []error, err error) {
 	o := trainer.PackOptions{MicroBatchTokens: t.microBatch, MaxLength: t.policy.Config.MaxContext(), Temperature: 1}
 	err = t.worker.Do(ctx, func() (err error) {
-		out, err = trainer.ScoreSamples(ctx, t.policy.Model, samples, o)
+		out, err = trainer.ResponseLogprobs(ctx, t.policy.Model, samples, o)
 		return err
 	})
 	return out, nil, err
@@ -81,7 +81,7 @@ func (t *localTeacher) Close() error { return t.policy.Close() }
 
 // remoteTeacher is an engine that scores token ids.
 type remoteTeacher struct {
-	engines.Scorer
+	engines.Logprober
 	close  func() error
 	tokens int // of the longest sequence that it scores
 }
@@ -90,7 +90,7 @@ func (t remoteTeacher) Takes() (tokens, ids int) { return t.tokens, 0 }
 
 // teacherServers are what a teacher's servers are asked before a run begins.
 type teacherServers interface {
-	engines.Scorer
+	engines.Logprober
 	Tokenize(ctx context.Context, text string) ([]int32, error)
 }
 
@@ -98,7 +98,7 @@ type teacherServers interface {
 // a text into the same. What a run had sampled before it found out could never be scored.
 func checkTeacher(ctx context.Context, j *job.Job, tok *tokenizer.Tokenizer, servers teacherServers, note func(string)) error {
 	last := int32(tok.Size() - 1)
-	_, err := servers.Score(ctx, []int32{last, last})
+	_, err := servers.Logprobs(ctx, []int32{last, last})
 	if errors.Is(err, engines.ErrRefused) {
 		return j.Fail("distill.teacher.urls", "the teacher does not take token id %d, the last of the policy's tokenizer; a teacher must have the policy's vocabulary: %v", last, err)
 	}
@@ -150,7 +150,7 @@ func (t remoteTeacher) Score(ctx context.Context, samples []*trajectory.Sample) 
 			}
 			w := watchdog.Enter(ctx, "teacher", "sample "+strconv.Itoa(i))
 			defer w.Leave()
-			logprobs, err := t.Scorer.Score(w.In(ctx), s.TokenIDs)
+			logprobs, err := t.Logprober.Logprobs(w.In(ctx), s.TokenIDs)
 			if errors.Is(err, engines.ErrRefused) || errors.Is(err, engines.ErrTooLong) { // of this sample, for good
 				refused[i] = err
 				return

@@ -3,11 +3,17 @@ package recovery
 import (
 	"bytes"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // A resumed run says once which rules changed since an older program worked on it, and remembers that some records are that program's.
@@ -60,4 +66,51 @@ func TestEachNumberOfTheRulesSaysWhatChanged(t *testing.T) {
 		require.NotEmpty(t, changedRules[n], n)
 	}
 	require.Len(t, changedRules, rules-1)
+}
+
+// What begins anew takes the place of what was recorded, in the store too.
+func TestTheStoreHoldsWhatBeganAnew(t *testing.T) {
+	r := rollouttest.New(t, func(q engines.Request) (engines.Completion, error) {
+		if strings.Contains(rollouttest.LastTurn(q), "<result>") {
+			return rollouttest.Say("<answer>2</answer>")
+		}
+		return rollouttest.Say("<calculator>1+1</calculator>")
+	})
+	place := rollout.Place{Phase: "train", Task: rollouttest.Task("q", "1+1?", "2")}
+	want := r.Sample(t.Context(), place)
+	recorded := *want
+	recorded.StopReason, recorded.Turns = "", want.Turns[:1]
+	s := *want.Samples[0]
+	s.TokenIDs = slices.Clone(s.TokenIDs)
+	s.TokenIDs[3]++
+	recorded.Samples = []*trajectory.Sample{&s}
+
+	path := filepath.Join(t.TempDir(), store.File)
+	db, err := store.Open(path)
+	require.NoError(t, err)
+	require.NoError(t, db.Admit(t.Context(), store.Admission{Phase: "train", Size: 1, Task: place.Task}))
+	require.NoError(t, db.AddTurn(t.Context(), &recorded))
+	require.NoError(t, db.Close())
+	db, err = store.Open(path)
+	require.NoError(t, err)
+	log, err := db.Recover(t.Context(), 0)
+	require.NoError(t, err)
+	resumed := *r
+	older, _, err := TakeRules(t.Context(), db, true)
+	require.NoError(t, err)
+	if older {
+		resumed.Restart = Restart(db, func(string) {})
+	}
+	resumed.Record = db.AddTurn
+	resumed.Recovered = func(string) (*trajectory.Trajectory, bool) { return log.Outstanding[0].Partial[0], false }
+	got := resumed.Sample(t.Context(), place)
+	require.Equal(t, rollouttest.Timeless(want), rollouttest.Timeless(got))
+	require.NoError(t, db.AddTrajectory(t.Context(), "train", place.Task, got))
+	require.NoError(t, db.Close())
+	db, err = store.Open(path)
+	require.NoError(t, err)
+	defer db.Close()
+	log, err = db.Recover(t.Context(), 0)
+	require.NoError(t, err)
+	require.Equal(t, rollouttest.Timeless(want), rollouttest.Timeless(log.Outstanding[0].Finished[0]))
 }

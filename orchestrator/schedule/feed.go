@@ -20,12 +20,12 @@ type Feed struct {
 
 	admitting sync.Mutex // held while groups are taken in
 
-	mu     sync.Mutex
-	plan   *pipeline
-	live   map[int]*Group // outstanding and flat groups, by running number
-	dealt  []int          // tasks that each stratum of the data has dealt
-	err    error          // the first that ends the run
-	closed bool
+	mu       sync.Mutex
+	plan     *pipeline
+	inFlight map[int]*Group // outstanding and flat groups, by running number
+	dealt    []int          // tasks that each stratum of the data has dealt
+	err      error          // the first that ends the run
+	closed   bool
 
 	waiting []*Group // restored groups that go on when the next begin
 	lost    []int    // sampled tokens of each trajectory that was given up since the last batch
@@ -40,7 +40,7 @@ type Work interface {
 	// Admit makes admissions durable.
 	Admit(ctx context.Context, all ...store.Admission) error
 	// Sample samples and stores a group, with its greedy rollout where there is one. ended is called as each trajectory ends.
-	Sample(ctx context.Context, l *Group, ended func(index int)) (trajectory.Group, error)
+	Sample(ctx context.Context, g *Group, ended func(index int)) (trajectory.Group, error)
 	// Usable tells whether an update can learn from a group.
 	Usable(g trajectory.Group) bool
 	// TooManyFailed is the error that ends the run because of what failed in the groups of a step.
@@ -62,7 +62,7 @@ type Group struct {
 	*Slot
 	Task    trajectory.Task
 	at      int              // position of the task in its stratum
-	again   *store.GroupRef  // the group that was given up and had the same task; nil: none
+	retryOf *store.GroupRef  // the group that was given up and had the same task; nil: none
 	group   trajectory.Group // once complete
 	cancel  context.CancelFunc
 	dropped bool   // given up, maybe before its sampling began
@@ -72,7 +72,7 @@ type Group struct {
 
 func NewFeed(w Work, o Options) *Feed {
 	return &Feed{
-		work: w, size: o.Size, greedy: o.Greedy, changed: make(chan struct{}, 1), plan: newPipeline(o.Limits, o.Step, o.Version, 0), live: map[int]*Group{}, dealt: o.Dealt,
+		work: w, size: o.Size, greedy: o.Greedy, changed: make(chan struct{}, 1), plan: newPipeline(o.Limits, o.Step, o.Version, 0), inFlight: map[int]*Group{}, dealt: o.Dealt,
 	}
 }
 
@@ -116,9 +116,9 @@ func (f *Feed) admit(ctx context.Context) []*Group {
 	f.waiting = nil
 	var admissions []store.Admission
 	for _, s := range f.plan.Admit() {
-		l := f.open(s)
-		begun = append(begun, l)
-		admissions = append(admissions, f.admissions(l)...)
+		g := f.open(s)
+		begun = append(begun, g)
+		admissions = append(admissions, f.admissions(g)...)
 	}
 	f.joined.Add(len(begun))
 	f.mu.Unlock()
@@ -134,17 +134,17 @@ func (f *Feed) admit(ctx context.Context) []*Group {
 
 // begin samples groups whose admission is durable. Meanwhile an update may have ended, and a batch given some up.
 func (f *Feed) begin(ctx context.Context, begun []*Group) {
-	for _, l := range begun {
+	for _, g := range begun {
 		one, cancel := context.WithCancel(ctx)
 		f.mu.Lock()
-		if l.cancel = cancel; f.closed || l.dropped {
+		if g.cancel = cancel; f.closed || g.dropped {
 			cancel()
 		}
 		f.mu.Unlock()
 		go func() {
 			defer f.joined.Done()
 			defer cancel()
-			f.sample(ctx, one, l)
+			f.sample(ctx, one, g)
 		}()
 	}
 }
@@ -164,43 +164,43 @@ func (f *Feed) fail(ctx context.Context, err error) {
 
 // open finds the task of a new group. The lock is held.
 func (f *Feed) open(s *Slot) *Group {
-	l := newLive(s, f.size)
-	if old := f.live[s.again]; old != nil {
-		l.Task, l.at, l.again = old.Task, old.at, &store.GroupRef{Step: old.Step, Group: old.Slot.Group}
-		delete(f.live, s.again)
+	g := newGroup(s, f.size)
+	if old := f.inFlight[s.retryOf]; old != nil {
+		g.Task, g.at, g.retryOf = old.Task, old.at, &store.GroupRef{Step: old.Step, Group: old.Slot.Group}
+		delete(f.inFlight, s.retryOf)
 	} else {
-		l.at = f.dealt[s.stratum]
-		l.Task = f.work.Task(s.stratum, l.at)
+		g.at = f.dealt[s.stratum]
+		g.Task = f.work.Task(s.stratum, g.at)
 		f.dealt[s.stratum]++
 	}
-	f.live[s.n] = l
-	return l
+	f.inFlight[s.n] = g
+	return g
 }
 
-func newLive(s *Slot, size int) *Group {
+func newGroup(s *Slot, size int) *Group {
 	return &Group{Slot: s, Running: slices.Repeat([]bool{true}, size), cut: make([]bool, size), cancel: func() {}}
 }
 
 // admissions of a group and its greedy rollout.
-func (f *Feed) admissions(l *Group) []store.Admission {
+func (f *Feed) admissions(g *Group) []store.Admission {
 	a := store.Admission{
-		Phase: store.Train, Step: l.Step, Group: l.Slot.Group, Task: l.Task, Size: len(l.Running), Version: l.version,
-		Stratum: l.stratum, Position: l.at, Again: l.again,
+		Phase: store.Train, Step: g.Step, Group: g.Slot.Group, Task: g.Task, Size: len(g.Running), Version: g.version,
+		Stratum: g.stratum, Position: g.at, RetryOf: g.retryOf,
 	}
 	if !f.greedy {
 		return []store.Admission{a}
 	}
 	greedy := a
-	greedy.Phase, greedy.Size, greedy.Again = store.Greedy, 1, nil
+	greedy.Phase, greedy.Size, greedy.RetryOf = store.Greedy, 1, nil
 	return []store.Admission{a, greedy}
 }
 
 // sample samples a group to its end. ctx is the run's, one the group's own.
-func (f *Feed) sample(ctx, one context.Context, l *Group) {
-	group, err := f.work.Sample(one, l, func(index int) {
+func (f *Feed) sample(ctx, one context.Context, g *Group) {
+	group, err := f.work.Sample(one, g, func(index int) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		l.Running[index] = false
+		g.Running[index] = false
 	})
 	f.mu.Lock()
 	defer f.notify()
@@ -218,9 +218,9 @@ func (f *Feed) sample(ctx, one context.Context, l *Group) {
 		}
 		return
 	case err == nil:
-		l.group = group
+		g.group = group
 		lowest := group.LowestVersion()
-		err = f.plan.Complete(l.n, lowest, f.work.Usable(group))
+		err = f.plan.Complete(g.n, lowest, f.work.Usable(group))
 	}
 	if err != nil && f.err == nil {
 		f.err = err
@@ -258,7 +258,7 @@ func (f *Feed) failed() error {
 	}
 	var ended []trajectory.Group
 	for _, s := range slices.Concat(f.plan.open, f.plan.flat) {
-		ended = append(ended, f.live[s.n].group)
+		ended = append(ended, f.inFlight[s.n].group)
 	}
 	return f.work.TooManyFailed(f.plan.step, ended)
 }
@@ -274,23 +274,23 @@ func (f *Feed) take() *Batch {
 	b := &Batch{Step: c.step, Version: c.version, Refills: c.refills, Dropped: len(c.dropped), Dealt: slices.Clone(f.dealt), Lost: f.lost}
 	f.lost = nil
 	for _, s := range mergeByNumber(c.groups, c.flat) {
-		l := f.live[s.n]
-		delete(f.live, s.n)
-		b.All = append(b.All, l.group)
+		g := f.inFlight[s.n]
+		delete(f.inFlight, s.n)
+		b.All = append(b.All, g.group)
 		if slices.Contains(c.groups, s) {
-			b.Trained, b.Cut = append(b.Trained, l.group), append(b.Cut, l.cut)
+			b.Trained, b.Cut = append(b.Trained, g.group), append(b.Cut, g.cut)
 		}
 	}
 	for _, s := range c.dropped {
-		l := f.live[s.n]
-		l.dropped = true
-		l.cancel()
+		g := f.inFlight[s.n]
+		g.dropped = true
+		g.cancel()
 	}
 	for _, s := range c.left {
-		l := f.live[s.n]
-		for i, running := range l.Running {
+		g := f.inFlight[s.n]
+		for i, running := range g.Running {
 			if running {
-				l.cut[i] = true
+				g.cut[i] = true
 				b.Running++
 			}
 		}
@@ -309,8 +309,8 @@ func mergeByNumber(a, b []*Slot) []*Slot {
 func (f *Feed) Close() {
 	f.mu.Lock()
 	f.closed = true
-	for _, l := range f.live {
-		l.cancel()
+	for _, g := range f.inFlight {
+		g.cancel()
 	}
 	f.mu.Unlock()
 	f.joined.Wait()

@@ -66,9 +66,9 @@ func (w *scriptedWork) TooManyFailed(int, []trajectory.Group) error { return nil
 func (w *scriptedWork) outstanding(t *testing.T) map[store.GroupRef]bool {
 	out := map[store.GroupRef]bool{}
 	for _, a := range w.admitted {
-		if a.Again != nil {
-			require.True(t, out[*a.Again], "the group that was given up is admitted before the one that takes its task")
-			delete(out, *a.Again)
+		if a.RetryOf != nil {
+			require.True(t, out[*a.RetryOf], "the group that was given up is admitted before the one that takes its task")
+			delete(out, *a.RetryOf)
 		}
 		out[store.GroupRef{Step: a.Step, Group: a.Group}] = true
 	}
@@ -98,9 +98,9 @@ func TestAGroupThatIsGivenUpBeforeItBeginsIsNotSampled(t *testing.T) {
 
 	given := map[store.GroupRef]string{{Group: 0}: "q0", {Group: 1}: "q1", {Group: 2}: "q2"}
 	anew := map[store.GroupRef]string{}
-	for _, l := range f.live {
-		if l.again != nil {
-			anew[*l.again] = l.Task.ID
+	for _, g := range f.inFlight {
+		if g.retryOf != nil {
+			anew[*g.retryOf] = g.Task.ID
 		}
 	}
 	require.Equal(t, given, anew, "their tasks come again")

@@ -34,7 +34,7 @@ type pipeline struct {
 	taken    map[int]int // by step: numbers of groups that a process before this one used up
 	open     []*Slot
 	flat     []*Slot // ended without use since the last batch
-	again    [][]int // [stratum] groups that were given up: their tasks come again, first
+	retries  [][]int // [stratum] groups that were given up: their tasks are sampled once more, first
 	begun    bool    // rounds: the step's first round was admitted
 	refills  int     // rounds after the first; without rounds: groups admitted in place of flat ones
 }
@@ -80,7 +80,7 @@ type Slot struct {
 	stratum     int
 	Step, Group int   // its place
 	version     int32 // no token of it is of a lower one
-	again       int   // the group whose task it samples once more; -1: the next task of the stratum
+	retryOf     int   // the group that was given up, whose task it samples once more; -1: the next task of the stratum
 	complete    bool
 	useful      bool
 }
@@ -91,17 +91,17 @@ type chosen struct {
 	version int32   // that trains it
 	groups  []*Slot // to train, by running number
 	flat    []*Slot // ended since the last batch, of no use to an update
-	dropped []*Slot // to be cancelled: they could not be trained in time. Their tasks come again
+	dropped []*Slot // to be cancelled: they could not be trained in time. Their tasks are sampled once more
 	left    []*Slot // that go on being sampled
 	refills int
 }
 
 func newPipeline(l Limits, step int, version int32, next int) *pipeline {
-	return &pipeline{limits: l, step: step, version: version, next: next, again: make([][]int, l.Strata)}
+	return &pipeline{limits: l, step: step, version: version, next: next, retries: make([][]int, l.Strata)}
 }
 
 // Restore takes over the groups that a run had outstanding when it stopped, in the order of their numbers. It returns
-// those that the present settings allow no step to train, whose tasks come again.
+// those that the present settings allow no step to train, whose tasks are sampled once more.
 func (p *pipeline) Restore(slots []*Slot) (dropped []*Slot) {
 	for _, s := range slots {
 		if s.complete && !s.useful {
@@ -166,12 +166,12 @@ func (p *pipeline) Admit() (out []*Slot) {
 
 func (p *pipeline) admit(stratum int) *Slot {
 	p.inStep = max(p.inStep, p.taken[p.step])
-	s := &Slot{n: p.next, stratum: stratum, Step: p.step, Group: p.inStep, version: p.version, again: -1}
+	s := &Slot{n: p.next, stratum: stratum, Step: p.step, Group: p.inStep, version: p.version, retryOf: -1}
 	if p.limits.Numbered {
 		s.Step, s.Group = s.n/p.limits.Groups, s.n%p.limits.Groups
 	}
-	if q := p.again[stratum]; len(q) > 0 {
-		s.again, p.again[stratum] = q[0], q[1:]
+	if q := p.retries[stratum]; len(q) > 0 {
+		s.retryOf, p.retries[stratum] = q[0], q[1:]
 	}
 	p.next++
 	p.inStep++
@@ -326,7 +326,7 @@ func (p *pipeline) slack(s *Slot, next int32) int {
 
 func (p *pipeline) giveUp(slots []*Slot) {
 	for _, s := range slots {
-		p.again[s.stratum] = append(p.again[s.stratum], s.n)
+		p.retries[s.stratum] = append(p.retries[s.stratum], s.n)
 	}
 	p.open = slices.DeleteFunc(p.open, func(s *Slot) bool { return slices.Contains(slots, s) })
 }

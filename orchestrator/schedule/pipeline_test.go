@@ -106,11 +106,11 @@ func TestWhatCannotBeTrainedInTimeIsGivenUp(t *testing.T) {
 	b := batchOf(t, p)
 	require.Equal(t, []int{4, 5}, numbers(b.groups))
 	require.Equal(t, []int{0, 1}, numbers(b.dropped), "they would be two versions old")
-	again := p.Admit()
-	require.Equal(t, []int{6, 7}, numbers(again))
-	require.Equal(t, []int{0, 1}, []int{again[0].again, again[1].again}, "their tasks come again")
+	retried := p.Admit()
+	require.Equal(t, []int{6, 7}, numbers(retried))
+	require.Equal(t, []int{0, 1}, []int{retried[0].retryOf, retried[1].retryOf}, "their tasks come again")
 	p.Trained(2)
-	require.Equal(t, -1, p.Admit()[0].again)
+	require.Equal(t, -1, p.Admit()[0].retryOf)
 }
 
 func TestALowestTokenOfALaterVersionLeavesMoreTime(t *testing.T) {
@@ -180,7 +180,7 @@ type simulation struct {
 	fate      map[int]string
 	strata    map[int]int
 	places    map[[2]int]bool
-	again     map[int]int // dropped group -> who took its task
+	retried   map[int]int // dropped group -> who took its task
 	dropped   []int
 	trained   int
 	staleness int
@@ -197,11 +197,11 @@ func (s *simulation) admit() {
 		place := [2]int{g.Step, g.Group}
 		require.False(s.t, s.places[place], s.say("place %v is taken", place))
 		s.places[place] = true
-		if g.again >= 0 {
-			require.NotContains(s.t, s.again, g.again, s.say("task %d came twice", g.again))
-			require.Equal(s.t, "dropped", s.fate[g.again])
-			require.Equal(s.t, s.strata[g.again], g.stratum)
-			s.again[g.again] = g.n
+		if g.retryOf >= 0 {
+			require.NotContains(s.t, s.retried, g.retryOf, s.say("task %d came twice", g.retryOf))
+			require.Equal(s.t, "dropped", s.fate[g.retryOf])
+			require.Equal(s.t, s.strata[g.retryOf], g.stratum)
+			s.retried[g.retryOf] = g.n
 		}
 	}
 	require.LessOrEqual(s.t, s.count("running")+s.count("complete")+s.count("training"), s.l.Capacity, s.say("too many outstanding"))
@@ -287,8 +287,8 @@ func (s *simulation) restore() {
 	s.p = newPipeline(s.l, old.step, old.version, old.next)
 	s.p.taken = map[int]int{old.step: max(old.inStep, old.taken[old.step])}
 	require.Empty(s.t, s.p.Restore(slots), s.say("a restored group is too stale"))
-	for k := range old.again {
-		s.p.again[k] = slices.Clone(old.again[k])
+	for k := range old.retries {
+		s.p.retries[k] = slices.Clone(old.retries[k])
 	}
 	require.Equal(s.t, old.begun && len(slots) > 0, s.p.begun)
 	require.Equal(s.t, old.refills, s.p.refills, s.say("refills"))
@@ -331,7 +331,7 @@ func TestRandomSchedules(t *testing.T) {
 			l.Staleness = l.Updates + rng.IntN(8)
 			l.Capacity, l.Numbered, l.Steps = (1+l.Staleness/l.Updates)*l.Groups, true, steps
 		}
-		s := &simulation{t: t, rng: rng, l: l, p: newPipeline(l, 0, 0, 0), dynamic: rng.IntN(2) == 0, fate: map[int]string{}, strata: map[int]int{}, places: map[[2]int]bool{}, again: map[int]int{}}
+		s := &simulation{t: t, rng: rng, l: l, p: newPipeline(l, 0, 0, 0), dynamic: rng.IntN(2) == 0, fate: map[int]string{}, strata: map[int]int{}, places: map[[2]int]bool{}, retried: map[int]int{}}
 		full := 0
 		for step := range steps {
 			for !s.take() {
@@ -350,10 +350,10 @@ func TestRandomSchedules(t *testing.T) {
 		require.Equal(t, steps, s.p.step)
 		require.Equal(t, s.p.next, len(s.fate), s.say("every admitted group has one fate"))
 		waiting := 0
-		for _, q := range s.p.again {
+		for _, q := range s.p.retries {
 			waiting += len(q)
 		}
-		require.Equal(t, len(s.dropped), len(s.again)+waiting, s.say("every dropped task comes again, once"))
+		require.Equal(t, len(s.dropped), len(s.retried)+waiting, s.say("every dropped task comes again, once"))
 		if l.Steps > 0 && !s.dynamic {
 			require.Equal(t, full, s.trained)
 			require.Zero(t, s.count("running")+s.count("complete"), s.say("nothing was sampled in vain"))

@@ -41,20 +41,20 @@ func (f *Feed) Restore(from Recovered) error {
 		if o.Stratum >= p.limits.Strata {
 			return job.InputError(fmt.Errorf("data.balance: the run in %s has outstanding tasks of %d strata, the data has %d; continue with the settings that it began with", from.Dir, o.Stratum+1, p.limits.Strata))
 		}
-		s := &Slot{n: p.next - len(groups) + i, stratum: o.Stratum, Step: o.Step, Group: o.Group, version: o.Version, again: -1}
-		l := newLive(s, o.Size)
-		l.Task, l.at = o.Task, o.Position
+		s := &Slot{n: p.next - len(groups) + i, stratum: o.Stratum, Step: o.Step, Group: o.Group, version: o.Version, retryOf: -1}
+		g := newGroup(s, o.Size)
+		g.Task, g.at = o.Task, o.Position
 		if task, ok := from.Tasks[o.Task.ID]; ok {
-			l.Task = task
+			g.Task = task
 		}
-		f.reopen(l, o.Left, from.Ended)
-		f.live[s.n] = l
+		f.reopen(g, o.Left, from.Ended)
+		f.inFlight[s.n] = g
 		slots = append(slots, s)
 	}
 	p.Restore(slots)
-	for _, l := range f.live {
-		if slices.Contains(p.open, l.Slot) && !l.complete {
-			f.waiting = append(f.waiting, l)
+	for _, g := range f.inFlight {
+		if slices.Contains(p.open, g.Slot) && !g.complete {
+			f.waiting = append(f.waiting, g)
 		}
 	}
 	slices.SortFunc(f.waiting, func(a, b *Group) int { return cmp.Compare(a.n, b.n) })
@@ -63,23 +63,23 @@ func (f *Feed) Restore(from Recovered) error {
 
 // reopen finds out whether a restored group is complete. left: a batch was taken since its admission, so what has no end was
 // cut by it.
-func (f *Feed) reopen(l *Group, left bool, done map[string]*trajectory.Trajectory) {
-	group := trajectory.Group{Task: l.Task}
-	for i := range l.Running {
-		tr := done[store.ID(store.Train, l.Step, l.Slot.Group, i)]
-		l.Running[i], l.cut[i] = tr == nil, tr == nil && left
+func (f *Feed) reopen(g *Group, left bool, done map[string]*trajectory.Trajectory) {
+	group := trajectory.Group{Task: g.Task}
+	for i := range g.Running {
+		tr := done[store.ID(store.Train, g.Step, g.Slot.Group, i)]
+		g.Running[i], g.cut[i] = tr == nil, tr == nil && left
 		group.Trajectories = append(group.Trajectories, tr)
 	}
 	if f.greedy {
-		if group.Greedy = done[store.ID(store.Greedy, l.Step, l.Slot.Group, 0)]; group.Greedy == nil {
+		if group.Greedy = done[store.ID(store.Greedy, g.Step, g.Slot.Group, 0)]; group.Greedy == nil {
 			return
 		}
 	}
-	if slices.Contains(l.Running, true) {
+	if slices.Contains(g.Running, true) {
 		return
 	}
 	if lowest := group.LowestVersion(); lowest >= 0 {
-		l.version = lowest
+		g.version = lowest
 	}
-	l.group, l.complete, l.useful = group, true, f.work.Usable(group)
+	g.group, g.complete, g.useful = group, true, f.work.Usable(group)
 }

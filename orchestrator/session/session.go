@@ -84,7 +84,7 @@ func (s *Session) Check(ctx context.Context, r Registries) (*algorithms.Algorith
 		_, _, _, err := data.Read(j, s.OwnTasks())
 		add(err)
 	} else if len(j.Data.Train) > 0 || j.Data.Run != "" && exists(j.Resolve(j.Data.Run)) { // the run may come later
-		_, err := data.ReadMaterial(j)
+		_, err := data.ReadSFT(j)
 		add(err)
 	}
 	if j.Agent.Examples != "" {

@@ -23,7 +23,7 @@ type Admission struct {
 	Version     int32     // of the policy then
 	Stratum     int       // of the data
 	Position    int       // of the task in what the stratum deals
-	Again       *GroupRef // the group whose task is sampled once more, which is dropped by this; nil: none
+	RetryOf     *GroupRef // the group that was given up, whose task is sampled once more, which is dropped by this; nil: none
 }
 
 func (a Admission) ref() GroupRef { return GroupRef{a.Step, a.Group} }
@@ -120,8 +120,8 @@ func (s *Store) Admit(ctx context.Context, all ...Admission) error {
 					return err
 				}
 			}
-			if a.Again != nil && s.isOpen(Train, *a.Again) {
-				if err := w.addEvent(kindDrop, Train, a.Again.Step, a.Again.Group, dropped{"too stale; its task is sampled anew as " + a.ref().String()}); err != nil {
+			if a.RetryOf != nil && s.isOpen(Train, *a.RetryOf) {
+				if err := w.addEvent(kindDrop, Train, a.RetryOf.Step, a.RetryOf.Group, dropped{"too stale; its task is sampled anew as " + a.ref().String()}); err != nil {
 					return err
 				}
 			}
@@ -135,8 +135,8 @@ func (s *Store) Admit(ctx context.Context, all ...Admission) error {
 		return err
 	}
 	for _, a := range all {
-		if a.Again != nil {
-			s.settle(*a.Again)
+		if a.RetryOf != nil {
+			s.settle(*a.RetryOf)
 		}
 	}
 	s.mu.Lock()
@@ -203,7 +203,7 @@ func (s *Store) settle(refs ...GroupRef) {
 	for _, ref := range refs {
 		for _, a := range s.open[ref] {
 			for i := range a.Size {
-				delete(s.live, ID(a.Phase, a.Step, a.Group, i))
+				delete(s.unfinished, ID(a.Phase, a.Step, a.Group, i))
 			}
 		}
 		delete(s.open, ref)

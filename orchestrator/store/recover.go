@@ -293,7 +293,7 @@ func (s *Store) resume(out *Recovery, numbers map[string][]int64) error {
 				m.lens = append(m.lens, sample.Len())
 			}
 			if s.writer != nil {
-				s.live[t.ID] = m
+				s.unfinished[t.ID] = m
 			}
 		}
 	}

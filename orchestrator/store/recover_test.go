@@ -81,9 +81,9 @@ func TestRecoverGivesBackWhatWasLogged(t *testing.T) {
 	finished.Reward, finished.StopReason = 0.5, trajectory.StopAnswer
 	require.NoError(t, s.AddTrajectory(ctx, store.Train, all[0].Task, finished))
 	anew := admission(0, 3, 1)
-	anew.Again = &store.GroupRef{Step: 0, Group: 2}
+	anew.RetryOf = &store.GroupRef{Step: 0, Group: 2}
 	require.NoError(t, s.Admit(ctx, anew)) // group 2 grew too stale
-	anew.Again = nil
+	anew.RetryOf = nil
 	require.NoError(t, s.AddEvaluation(ctx, "before", 0, map[string]int{"tasks": 3}))
 	require.NoError(t, s.Close())
 

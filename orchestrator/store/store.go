@@ -5,6 +5,8 @@
 //
 // One goroutine writes; what arrives while a transaction is being committed goes into the next one (group commit). What adds
 // returns when its record is durable. Reading is safe beside it, also from another process.
+//
+// It does not decide which of the record is used, and when: packages orchestrator/recovery and orchestrator/replay do.
 package store
 
 import (
@@ -90,10 +92,10 @@ type Store struct {
 	writer  *writer // nil: open for reading
 	once    sync.Once
 
-	mu    sync.Mutex
-	live  map[string]*mark         // trajectories that have turns and no end yet
-	open  map[GroupRef][]Admission // admitted groups that are not trained or dropped,
-	tasks map[taskKey]bool         // that are stored
+	mu         sync.Mutex
+	unfinished map[string]*mark         // trajectories that have turns and no end yet
+	open       map[GroupRef][]Admission // admitted groups that are not trained or dropped,
+	tasks      map[taskKey]bool         // that are stored
 }
 
 type taskKey struct{ phase, id string }
@@ -108,7 +110,7 @@ func Open(path string) (*Store, error) {
 		db.Close()
 		return nil, err
 	}
-	s := &Store{db: db, path: path, version: schemaVersion, live: map[string]*mark{}, open: map[GroupRef][]Admission{}, tasks: map[taskKey]bool{}}
+	s := &Store{db: db, path: path, version: schemaVersion, unfinished: map[string]*mark{}, open: map[GroupRef][]Admission{}, tasks: map[taskKey]bool{}}
 	if s.writer, err = startWriter(db); err != nil {
 		return nil, errors.Join(fmt.Errorf("store: %s: %w", path, err), db.Close())
 	}
@@ -246,7 +248,7 @@ func (s *Store) AddTurn(ctx context.Context, t *trajectory.Trajectory) error {
 	if err == nil {
 		m.rows = append(m.rows, row)
 		s.mu.Lock()
-		s.live[t.ID] = &m
+		s.unfinished[t.ID] = &m
 		s.mu.Unlock()
 	}
 	return err
@@ -256,14 +258,14 @@ func (s *Store) AddTurn(ctx context.Context, t *trajectory.Trajectory) error {
 func (s *Store) Restart(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.live, id)
+	delete(s.unfinished, id)
 }
 
 // markOf copies how much of a trajectory is stored.
 func (s *Store) markOf(id string) mark {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := s.live[id]
+	m := s.unfinished[id]
 	if m == nil {
 		return mark{}
 	}
@@ -311,7 +313,7 @@ func (s *Store) AddTrajectory(ctx context.Context, phase string, task trajectory
 	})
 	if err == nil {
 		s.mu.Lock()
-		delete(s.live, t.ID)
+		delete(s.unfinished, t.ID)
 		s.tasks[taskKey{phase, task.ID}] = true
 		s.mu.Unlock()
 	}

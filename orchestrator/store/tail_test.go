@@ -68,9 +68,9 @@ func tailStory(t testing.TB, s *store.Store) (want []store.Event) {
 		}
 		if i == 0 {
 			c := admission(0, 2, 1) // takes the task of the second group
-			c.Again = &store.GroupRef{Group: 1}
+			c.RetryOf = &store.GroupRef{Group: 1}
 			require.NoError(t, s.Admit(ctx, c))
-			c.Again = nil
+			c.RetryOf = nil
 			want = append(want, store.GroupDropped{GroupRef: store.GroupRef{Group: 1}, Reason: "too stale; its task is sampled anew as group 2 of step 0"}, store.GroupAdmitted{Admission: idOnly(c)})
 		} else {
 			turn(t, tr, 1, 0) // stored with the end

@@ -70,7 +70,7 @@ func TestRealNCCLTransfer(t *testing.T) {
 		for i := range int32(64) {
 			probe.TokenIDs = append(probe.TokenIDs, 40+i*7%64)
 		}
-		probe.Logprobs, _, err = trainer.ScoreIDs(p.Model, probe.TokenIDs, 1)
+		probe.Logprobs, _, err = trainer.LogprobsOf(p.Model, probe.TokenIDs, 1)
 		require.NoError(t, err)
 		return e.Update(t.Context(), engines.Weights{Version: version, Path: path, Probe: &probe})
 	}

@@ -337,7 +337,7 @@ func (s *Sync) Push(ctx context.Context, version int32) error {
 	}
 	var logprobs []float32
 	err := s.c.Worker.Do(ctx, func() (err error) {
-		logprobs, _, err = trainer.ScoreIDs(s.c.Policy.Model, s.probe, 1)
+		logprobs, _, err = trainer.LogprobsOf(s.c.Policy.Model, s.probe, 1)
 		return err
 	})
 	if err != nil {

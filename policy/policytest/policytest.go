@@ -1,4 +1,6 @@
 // Package policytest makes the small policies that tests of several packages compute with.
+//
+// It does not test anything itself.
 package policytest
 
 import (

@@ -1,5 +1,7 @@
 // Package gpython runs Python files without Python: it is the worker of runtime gpython, in a process of its own, because gpython can
 // neither be interrupted nor survive an endless recursion. It speaks the package protocol.
+//
+// It does not know what the functions are for, and it does not start itself: package python starts and ends workers.
 package gpython
 
 import (

@@ -13,6 +13,8 @@
 //   - What is no mathematics is compared as text, without regard to case.
 //
 // Everything is bounded: length, depth, digits, exponents and steps. What is beyond, such as 9^9^9^9, equals only the same text.
+//
+// It does not know where the answers come from: package rewards takes them out of tasks and completions.
 package mathequal
 
 import (

@@ -280,7 +280,7 @@ func (b *bench) mismatch(s sampledTokens, what string) (greatest, mean float64) 
 	var sum, bias float64
 	n := 0
 	for i, c := range s.completions {
-		lp, _, err := trainer.ScoreIDs(b.policy.Model, slices.Concat(s.prompts[i], c.TokenIDs), 1)
+		lp, _, err := trainer.LogprobsOf(b.policy.Model, slices.Concat(s.prompts[i], c.TokenIDs), 1)
 		require.NoError(b.t, err)
 		for j, v := range c.Logprobs {
 			d := float64(v) - float64(lp[len(s.prompts[i])-1+j])

@@ -9,6 +9,8 @@
 //
 // × x · ÷ − are read as * * * / -. // and % are floored division and its remainder, as in Python. Functions are safe for
 // concurrent use.
+//
+// It does not limit calls or cut long results: package tools does, as for every tool.
 package calculator
 
 import (

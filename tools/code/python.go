@@ -1,5 +1,7 @@
 // Package code holds the tools that run what the model wrote: python and shell. Programs run in the job's sandbox, in the workspace of
 // their trajectory.
+//
+// It does not confine the programs (package sandbox does) or own their folders (package tools/workspace does).
 package code
 
 import (

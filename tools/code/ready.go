@@ -13,18 +13,18 @@ type ready[T interface {
 }] struct {
 	start func(ctx context.Context) (T, error)
 
-	mu     sync.Mutex
-	next   T
-	live   map[T]bool
-	closed bool
-	all    sync.WaitGroup // of drop
+	mu      sync.Mutex
+	next    T
+	running map[T]bool
+	closed  bool
+	all     sync.WaitGroup // of drop
 }
 
 func newReady[T interface {
 	comparable
 	kill()
 }](start func(ctx context.Context) (T, error)) *ready[T] {
-	return &ready[T]{start: start, live: map[T]bool{}}
+	return &ready[T]{start: start, running: map[T]bool{}}
 }
 
 var errOver = errors.New("the trajectory is over")
@@ -52,7 +52,7 @@ func (r *ready[T]) take(ctx context.Context) (T, error) {
 		p.kill()
 		return none, errOver
 	}
-	r.live[p] = true
+	r.running[p] = true
 	return p, nil
 }
 
@@ -74,20 +74,20 @@ func (r *ready[T]) give(p T) {
 // end ends a process that nobody uses. r.mu is held.
 func (r *ready[T]) end(p T) {
 	p.kill()
-	delete(r.live, p)
+	delete(r.running, p)
 }
 
 // drop ends a process and starts another for the next call, and waits for neither.
 func (r *ready[T]) drop(p T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed { // which ends what is live
+	if r.closed { // which ends what is running
 		return
 	}
 	r.all.Go(func() {
 		p.kill()
 		r.mu.Lock()
-		delete(r.live, p)
+		delete(r.running, p)
 		closed := r.closed
 		r.mu.Unlock()
 		if !closed {
@@ -105,7 +105,7 @@ func (r *ready[T]) fill(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var none T
-	if r.live[p] = true; r.closed || r.next != none {
+	if r.running[p] = true; r.closed || r.next != none {
 		r.end(p)
 	} else {
 		r.next = p
@@ -121,7 +121,7 @@ func (r *ready[T]) Close() error {
 	r.all.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for p := range r.live {
+	for p := range r.running {
 		p.kill()
 	}
 	return nil

@@ -26,7 +26,7 @@ func TestAUsedProcessStays(t *testing.T) {
 	require.NoError(t, err)
 	require.Same(t, used, again)
 	require.False(t, used.killed)
-	require.Equal(t, map[*fake]bool{used: true}, r.live)
+	require.Equal(t, map[*fake]bool{used: true}, r.running)
 	require.NoError(t, r.Close())
 	require.True(t, used.killed)
 }

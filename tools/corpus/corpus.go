@@ -1,5 +1,7 @@
 // Package corpus holds what the retrieval tools share: reading passages from files, keeping them beside an index, folders of a
 // cache that are built once, and the text that the model reads. Functions are safe for concurrent use.
+//
+// It does not rank passages: packages tools/search and tools/dense do.
 package corpus
 
 import (

@@ -26,7 +26,7 @@ const (
 type endpoint struct {
 	url, model, key string
 	transport       *http.Transport
-	again           *retry.Transport
+	retry           *retry.Transport
 	client          *openai.Client
 }
 
@@ -44,11 +44,11 @@ func NewEndpoint(address, model, key string) (Embedder, error) {
 		t = &http.Transport{}
 	}
 	e := &endpoint{url: strings.TrimRight(u.String(), "/"), model: model, key: key, transport: t.Clone()}
-	e.again = &retry.Transport{Base: e.transport, Attempts: 5}
+	e.retry = &retry.Transport{Base: e.transport, Attempts: 5}
 	config := openai.DefaultConfig(key)
 	config.BaseURL = e.url
 	config.HTTPClient = &http.Client{
-		Transport:     e.again,
+		Transport:     e.retry,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	e.client = openai.NewClientWithConfig(config)

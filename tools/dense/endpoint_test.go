@@ -59,7 +59,7 @@ func newEndpoint(t *testing.T, url string) *endpoint {
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	out, ok := e.(*endpoint)
 	require.True(t, ok)
-	out.again.Sleep = func(context.Context, time.Duration) error { return nil }
+	out.retry.Sleep = func(context.Context, time.Duration) error { return nil }
 	return out
 }
 

@@ -1,6 +1,8 @@
 // Package dense finds passages of a local corpus by the meaning of their words: unit vectors of an embedding model, compared by an
 // exact scan. The vectors are computed once and kept in a folder. The model is an OpenAI-compatible endpoint or a static sentence
 // model on the disk.
+//
+// It does not read passages from files: package tools/corpus does.
 package dense
 
 import (

@@ -1,5 +1,7 @@
 // Package files holds the tools that work on the files of a trajectory's workspace: create, read, edit, undo, list and grep. They run in
 // this process, on a root that no link leads out of.
+//
+// It does not run programs (package tools/code does) or own the folder (package tools/workspace does).
 package files
 
 import (

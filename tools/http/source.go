@@ -2,6 +2,8 @@
 // document. A tool is safe for concurrent use. Its deadline, limits and retries are those of package tools: what did not answer is a
 // *tools.BrokenError, and methods that may be repeated are idempotent. Redirects to another host are refused, and header values and the
 // query of the job's URL never reach an observation or an error.
+//
+// It does not read web pages for a model (package tools/web does), and it does not speak MCP (package tools/mcp does).
 package httptool
 
 import (

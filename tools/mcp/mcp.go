@@ -4,6 +4,8 @@
 // A server over stdio is a process of the job. It is started again when it ends by itself or answers nothing any more; only the calls that
 // it was carrying out then fail. It and all that it started are gone when the job's resources are closed. All methods are safe for
 // concurrent use; calls of one server run at once.
+//
+// It does not limit, repeat or cache calls: package tools does, as for every tool.
 package mcp
 
 import (

@@ -43,13 +43,13 @@ type server struct {
 	ended  chan struct{} // closed when supervise has returned
 
 	mu      sync.Mutex
-	live    *live         // nil: it is being started
+	current *connection   // nil: it is being started
 	down    error         // why calls do not wait for it; nil: they do
-	changed chan struct{} // closed, and made anew, when live or down change
+	changed chan struct{} // closed, and made anew, when current or down change
 }
 
-// live is one start of a server.
-type live struct {
+// connection is one start of a server.
+type connection struct {
 	session  *sdk.ClientSession
 	process  *process // nil over HTTP
 	web      *web     // nil over stdio
@@ -71,7 +71,7 @@ func open(ctx context.Context, c config, b bounds, warn func(string)) (*server, 
 	if err != nil {
 		return nil, err
 	}
-	s.live, s.first = l, l.offers
+	s.current, s.first = l, l.offers
 	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
 		defer close(s.ended)
@@ -88,7 +88,7 @@ func (s *server) Close() error {
 }
 
 // supervise starts the server again each time it ends.
-func (s *server) supervise(ctx context.Context, l *live) {
+func (s *server) supervise(ctx context.Context, l *connection) {
 	failures, said := 0, false
 	for {
 		select {
@@ -127,28 +127,28 @@ func (s *server) supervise(ctx context.Context, l *live) {
 	}
 }
 
-func (s *server) set(l *live, down error) {
+func (s *server) set(l *connection, down error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.live, s.down = l, down
+	s.current, s.down = l, down
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
 // drop takes a start that is over out of use before supervise has seen it.
-func (s *server) drop(l *live) {
+func (s *server) drop(l *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.live == l {
-		s.live = nil
+	if s.current == l {
+		s.current = nil
 	}
 }
 
 // ready waits for the server to be there.
-func (s *server) ready(ctx context.Context) (*live, error) {
+func (s *server) ready(ctx context.Context) (*connection, error) {
 	for {
 		s.mu.Lock()
-		l, down, changed := s.live, s.down, s.changed
+		l, down, changed := s.current, s.down, s.changed
 		s.mu.Unlock()
 		switch {
 		case l != nil:
@@ -165,9 +165,9 @@ func (s *server) ready(ctx context.Context) (*live, error) {
 }
 
 // connect starts the server, or connects to it, and asks what it offers.
-func (s *server) connect(ctx context.Context) (_ *live, err error) {
+func (s *server) connect(ctx context.Context) (_ *connection, err error) {
 	lasting, stop := context.WithCancel(context.WithoutCancel(ctx))
-	l := &live{stop: stop, over: make(chan struct{})}
+	l := &connection{stop: stop, over: make(chan struct{})}
 	begin, cancel := context.WithTimeout(ctx, s.bounds.start)
 	defer cancel()
 	client := sdk.NewClient(&sdk.Implementation{Name: "agentfly", Version: "1"}, &sdk.ClientOptions{
@@ -202,7 +202,7 @@ func (s *server) connect(ctx context.Context) (_ *live, err error) {
 }
 
 // startError says in one line why the server is not there.
-func (s *server) startError(begin, ctx context.Context, l *live, err error) error {
+func (s *server) startError(begin, ctx context.Context, l *connection, err error) error {
 	said := ""
 	if l.process != nil {
 		said = l.process.said.String()
@@ -241,7 +241,7 @@ func list(ctx context.Context, session *sdk.ClientSession) ([]offer, error) {
 const maxOffers = 1000
 
 // relist asks again, because the server says that it offers something else.
-func (l *live) relist(ctx context.Context, timeout time.Duration) {
+func (l *connection) relist(ctx context.Context, timeout time.Duration) {
 	l.beside(func() {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
@@ -256,7 +256,7 @@ func (l *live) relist(ctx context.Context, timeout time.Duration) {
 }
 
 // beside runs f beside the calls, until close waits for it.
-func (l *live) beside(f func()) {
+func (l *connection) beside(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.closed {
@@ -264,7 +264,7 @@ func (l *live) beside(f func()) {
 	}
 }
 
-func (l *live) has(tool string) bool {
+func (l *connection) has(tool string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.ContainsFunc(l.offers, func(o offer) bool { return o.Name == tool })
@@ -272,7 +272,7 @@ func (l *live) has(tool string) bool {
 
 // close ends the session, its process and all that runs for it. At once: the process is killed, because it failed. The text says for people
 // why the session is over.
-func (l *live) close(atOnce bool, grace time.Duration) string {
+func (l *connection) close(atOnce bool, grace time.Duration) string {
 	l.stop()
 	l.mu.Lock()
 	l.closed = true
@@ -332,7 +332,7 @@ func (s *server) call(ctx context.Context, tool string, arguments json.RawMessag
 var rejected = jsonrpc.Error{Code: -32005, Message: "rejected by transport"}
 
 // failure turns the library's error into the tool's.
-func (s *server) failure(ctx context.Context, l *live, err error) error {
+func (s *server) failure(ctx context.Context, l *connection, err error) error {
 	var refused *jsonrpc.Error
 	switch {
 	case ctx.Err() != nil:
@@ -351,7 +351,7 @@ func (s *server) failure(ctx context.Context, l *live, err error) error {
 }
 
 // check ends a server that answers nothing any more, after a call that it did not answer in time. A refusal is an answer, too.
-func (s *server) check(l *live) {
+func (s *server) check(l *connection) {
 	l.beside(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), s.bounds.check) // shorter when the session ends
 		defer cancel()

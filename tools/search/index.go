@@ -9,6 +9,8 @@
 // decodes the postings; its own score is not used: it takes the root of tf, divides the number of distinct terms by N for avgdl and
 // multiplies by the share of the query's terms that match. Here the order depends on nothing but the passages: equal scores are
 // ordered by id, and terms are added up in the order of their bytes.
+//
+// It does not read passages from files: package tools/corpus does.
 package search
 
 import (

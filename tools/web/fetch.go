@@ -1,5 +1,8 @@
 // Package web holds the tools that reach the network: web_search asks a search service with Serper's interface, fetch_page reads a
 // page of allowed hosts on the public internet. Tools are safe for concurrent use.
+//
+// It does not reach addresses inside a private network, and it does not call services of a job's own: package tools/http
+// does.
 package web
 
 import (
@@ -59,7 +62,7 @@ type fetcher struct {
 	chars     int
 	time      time.Duration // of one call
 	transport *http.Transport
-	again     *retry.Transport
+	retry     *retry.Transport
 	client    *http.Client
 }
 
@@ -84,9 +87,9 @@ func newFetcher(p FetchParams, g *guard) (*fetcher, error) {
 		DialContext: g.DialContext, ForceAttemptHTTP2: true, MaxResponseHeaderBytes: 64 << 10, MaxIdleConns: 64, IdleConnTimeout: 30 * time.Second,
 		TLSHandshakeTimeout: 10 * time.Second,
 	}
-	f.again = &retry.Transport{Base: f.transport}
+	f.retry = &retry.Transport{Base: f.transport}
 	f.client = &http.Client{
-		Transport: f.again,
+		Transport: f.retry,
 		CheckRedirect: func(q *http.Request, via []*http.Request) error {
 			if len(via) > maxRedirects {
 				return refusef("the page redirects more than %d times", maxRedirects)

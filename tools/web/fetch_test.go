@@ -59,7 +59,7 @@ func (n *internet) fetcher(t *testing.T, p FetchParams) *fetcher {
 	t.Helper()
 	f, err := newFetcher(p, n.guard)
 	require.NoError(t, err)
-	f.again.Sleep = func(context.Context, time.Duration) error { return nil }
+	f.retry.Sleep = func(context.Context, time.Duration) error { return nil }
 	t.Cleanup(func() { require.NoError(t, f.close()) })
 	return f
 }

@@ -70,7 +70,7 @@ type searcher struct {
 	key       string
 	k, chars  int
 	transport *http.Transport
-	again     *retry.Transport
+	retry     *retry.Transport
 	client    *http.Client
 }
 
@@ -94,9 +94,9 @@ func newSearcher(p SearchParams) (*searcher, error) {
 		t = &http.Transport{}
 	}
 	s := &searcher{url: strings.TrimRight(u.String(), "/") + "/search", key: p.APIKey, k: k, chars: chars, transport: t.Clone()}
-	s.again = &retry.Transport{Base: s.transport}
+	s.retry = &retry.Transport{Base: s.transport}
 	s.client = &http.Client{
-		Transport:     s.again,
+		Transport:     s.retry,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the key goes nowhere else
 	}
 	return s, nil

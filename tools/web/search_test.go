@@ -54,7 +54,7 @@ func newSearch(t *testing.T, url, key string) *searcher {
 	two := 2
 	s, err := newSearcher(SearchParams{URL: url, APIKey: key, TopK: &two})
 	require.NoError(t, err)
-	s.again.Sleep = func(context.Context, time.Duration) error { return nil }
+	s.retry.Sleep = func(context.Context, time.Duration) error { return nil }
 	t.Cleanup(func() { require.NoError(t, s.close()) })
 	return s
 }

@@ -1,5 +1,7 @@
 // Package workspace gives every trajectory a folder of its own, which its tools share, and removes it with what was started in it when
 // the trajectory is over. All methods are safe for concurrent use.
+//
+// It does not decide what is done in the folders: packages tools/code and tools/files do.
 package workspace
 
 import (

@@ -8,4 +8,6 @@ import (
 	"github.com/agentfly/agentfly"
 )
 
-func main() { agentfly.Main(slices.Concat(newTools, newRewards, newLosses, newEstimators)...) }
+func main() {
+	agentfly.Main(slices.Concat(newTools, newRewards, newFormats, newAgents, newEstimators, newLosses, newEngines)...)
+}

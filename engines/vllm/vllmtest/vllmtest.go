@@ -1,6 +1,8 @@
 // Package vllmtest is a server with vLLM's routes and no model, for benchmarks and long tests of what samples from it: it
 // answers a prompt by its length, after a fixed time, with replies that were encoded once, so that what is measured is the
 // client. It knows /inference/v1/generate, /v1/completions and /v1/chat/completions.
+//
+// It does not compute with a model, and it does not update weights.
 package vllmtest
 
 import (
@@ -239,7 +241,7 @@ func (s *Server) probe(w http.ResponseWriter, data []byte) {
 	var in struct {
 		TokenIDs []int32 `json:"token_ids"`
 		Sampling struct {
-			Score *int `json:"prompt_logprobs"`
+			PromptLogprobs *int `json:"prompt_logprobs"`
 		} `json:"sampling_params"`
 	}
 	if err := json.Unmarshal(data, &in); err != nil || len(in.TokenIDs) == 0 {
@@ -247,12 +249,12 @@ func (s *Server) probe(w http.ResponseWriter, data []byte) {
 		return
 	}
 	out := native(Reply{TokenIDs: []int32{0}}, len(in.TokenIDs)).(nativeReply)
-	if in.Sampling.Score != nil {
-		scores := []any{nil}
+	if in.Sampling.PromptLogprobs != nil {
+		logprobs := []any{nil}
 		for _, id := range in.TokenIDs[1:] {
-			scores = append(scores, object{strconv.Itoa(int(id)): object{"logprob": logprob(0)}})
+			logprobs = append(logprobs, object{strconv.Itoa(int(id)): object{"logprob": logprob(0)}})
 		}
-		out.PromptLogprobs = scores
+		out.PromptLogprobs = logprobs
 	}
 	answer(w, out)
 }

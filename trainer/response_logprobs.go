@@ -8,13 +8,13 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// ScoreSamples returns a model's logprobs of the samples' response tokens, [sample][T] and 0 off the mask. It runs on the
+// ResponseLogprobs returns a model's logprobs of the samples' response tokens, [sample][T] and 0 off the mask. It runs on the
 // calling goroutine, which must be the model's worker.
-func ScoreSamples(ctx context.Context, m *cgo.Model, samples []*trajectory.Sample, o PackOptions) ([][]float32, error) {
+func ResponseLogprobs(ctx context.Context, m *cgo.Model, samples []*trajectory.Sample, o PackOptions) ([][]float32, error) {
 	items, out := make([]PackItem, len(samples)), make([][]float32, len(samples))
 	for i, s := range samples {
 		if err := textOnly(s); err != nil {
-			return nil, fmt.Errorf("trainer: score: sample %d: %w", i, err)
+			return nil, fmt.Errorf("trainer: logprobs: sample %d: %w", i, err)
 		}
 		items[i], out[i] = PackItem{Sample: s, Group: i, Name: fmt.Sprint(i)}, make([]float32, s.Len())
 	}
@@ -26,9 +26,9 @@ func ScoreSamples(ctx context.Context, m *cgo.Model, samples []*trajectory.Sampl
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		logprobs, _, err := m.Score(&batches[i].Batch)
+		logprobs, _, err := m.Logprobs(&batches[i].Batch)
 		if err != nil {
-			return nil, fmt.Errorf("trainer: score: %w", err)
+			return nil, fmt.Errorf("trainer: logprobs: %w", err)
 		}
 		for j, row := range batches[i].Rows {
 			out[row.Item][row.Token] = logprobs[j]
