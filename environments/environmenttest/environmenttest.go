@@ -22,6 +22,7 @@ type Case struct {
 	Starts  []environments.Start                   // of episodes where the source has no tasks of its own; two or more that differ
 	Actions []environments.Action                  // that are possible from each start in this order, where the environment neither solves nor chooses
 	Tasks   int                                    // of each split that are looked at; 20
+	TooMany int                                    // tasks of a split, more than there are: an error; 0: the source has no end
 	Full    float64                                // what the rewards of a solution add up to, or its score; 0 is 1
 	Random  int                                    // episodes of the random policy; 20
 	Steps   int                                    // of an episode at most; 50
@@ -308,7 +309,7 @@ func badActions(t testing.TB, c Case) error {
 		}
 		for _, a := range actions[:min(1, len(actions))] {
 			if r, err := e.Step(s.ctx, a); err != nil || r.Failure != "" {
-				return fmt.Errorf("after actions that were not possible, one that is possible gave %+v, %w", r, err)
+				return fmt.Errorf("after actions that were not possible, one that is possible gave %+v, %v", r, err)
 			}
 		}
 		return nil
@@ -344,7 +345,7 @@ func afterTheEnd(t testing.TB, c Case) error {
 		}
 		r, err := e.Step(s.ctx, actions[0])
 		if err != nil || r.Failure != trajectory.FailurePolicy || !r.Over() || r.Reward != 0 {
-			return fmt.Errorf("a step after the end gave %+v, %w", r, err)
+			return fmt.Errorf("a step after the end gave %+v, %v", r, err)
 		}
 		return nil
 	})
@@ -516,7 +517,7 @@ func taskList(t testing.TB, c Case) error {
 			}
 			fewer, err := tasker.Tasks(split, 1)
 			if err != nil || len(fewer) != 1 || !reflect.DeepEqual(fewer[0], starts[0].Task) {
-				return fmt.Errorf("the first task of %s is another one when fewer are asked for: %v, %w", split, fewer, err)
+				return fmt.Errorf("the first task of %s is another one when fewer are asked for: %v, %v", split, fewer, err)
 			}
 			for i, start := range starts {
 				if start.Task.ID == "" || ids[start.Task.ID] {
@@ -534,6 +535,11 @@ func taskList(t testing.TB, c Case) error {
 					return fmt.Errorf("task %s of %s begins as one of %s does", start.Task.ID, split, other)
 				}
 				firsts[first] = split
+			}
+		}
+		if c.TooMany > 0 {
+			if _, err := tasker.Tasks(environments.Train, c.TooMany); err == nil {
+				return fmt.Errorf("%d tasks are no error", c.TooMany)
 			}
 		}
 		if _, err := tasker.Tasks("no_such_split", 1); err == nil {

@@ -175,7 +175,7 @@ func exits(t testing.TB, c Case) error {
 func mustFail(err error) error {
 	var f *environments.Failure
 	if !errors.As(err, &f) {
-		return fmt.Errorf("the step gave %w in place of a failure", err)
+		return fmt.Errorf("the step gave %v in place of a failure", err)
 	}
 	return nil
 }
