@@ -3,7 +3,9 @@
 // thrown away. The reward is 1 at the goal and 0 otherwise.
 //
 // On slippery ice each step goes where it should, or to one of both sides, with equal probability. The slips are fixed by the seed of the episode, so
-// that the same seed and actions give the same episode.
+// that the same seed and actions give the same episode. Where no way leads to the goal with the slips of a seed, the next slips that have one are taken.
+//
+// A random policy of 50 steps at most reaches the goal in 0.015 of the episodes at size 4, in 0.04 on slippery ice (TestConformance logs it).
 package frozenlake
 
 import (
@@ -25,7 +27,7 @@ type Params struct {
 	Size     int     `json:"size"`     // of the square lake, 3 to 12; 4
 	Frozen   float64 `json:"frozen"`   // probability that a field is no hole, 0.5 to 0.95; 0.8
 	Slippery bool    `json:"slippery"` // false
-	Steps    int     `json:"steps"`    // of an episode, from twice the size to 1000; 100
+	Steps    int     `json:"steps"`    // of an episode, from the number of fields to 1000; 100
 }
 
 // Kind is the kind "frozenlake".

@@ -4,6 +4,8 @@
 // Rewards: a box that comes onto a target is worth 0.5 divided by the number of boxes, and one that leaves it costs as much; the last one brings
 // another 0.5, and the episode ends. They add up to 1 when the puzzle is solved. (Gym-Sokoban has 1, -1, 10 and a cost of 0.1 a step, so that what is
 // full differs from level to level.) The episode is cut after the parameter steps.
+//
+// A random policy of 50 steps at most earns 0.38 in rooms of size 6 with one box or 0.15 of size 7 with two (TestConformance logs it).
 package sokoban
 
 import (

@@ -3,6 +3,7 @@
 //
 // The reward comes at the end, from the tool done or from the limit of steps: the intersection of what stands there and what was asked for, divided by
 // their union, times the share of blocks that are supported: that hang together, face by face, with one on the ground. An empty site has none.
+// A random policy earns 0.001 (TestRandomPolicy).
 package voxel
 
 import (
