@@ -123,26 +123,21 @@ func (e *Episode) End() {
 	e.release(why)
 }
 
-// release ends the lease. why is nil where the environment may be used again.
+// release ends the lease. why is nil where the environment may be used again. The pool closes what may not in the background: it waits for the call
+// that still runs.
 func (e *Episode) release(why error) {
+	f := new(Failure)
 	switch {
 	case e.lease == nil:
-		e.behind(func() { _ = e.mem.Close() })
+		e.m.left.Add(1)
+		go func() { defer e.m.left.Done(); _ = e.mem.Close() }()
 	case why == nil:
 		e.lease.Return()
+	case errors.Is(why, errEnded) || errors.As(why, &f) && f.givenUp:
+		e.lease.Discard()
 	default:
-		e.behind(func() { e.lease.Break(why) })
+		e.lease.Break(why)
 	}
-}
-
-// behind does what closes the environment: in the background where a call of it still runs, for which the closing waits.
-func (e *Episode) behind(f func()) {
-	if e.mem.idle() {
-		f()
-		return
-	}
-	e.m.left.Add(1)
-	go func() { defer e.m.left.Done(); f() }()
 }
 
 // enter begins a call, after the one that runs. ctx of it is done when the episode ends. Its caller must leave.
@@ -204,17 +199,10 @@ func (e *Episode) broken(ctx context.Context, what string, err error) error {
 	}
 	ended := e.ended
 	e.mu.Unlock()
-	if !ended { // End has done it, or will return it
-		e.drop(f)
+	if !ended && e.lease != nil { // at once, so that it is replaced while the trajectory is brought to its end
+		e.release(f)
 	}
 	return f
-}
-
-// drop gives the broken environment back at once, so that it is replaced while the trajectory is brought to its end.
-func (e *Episode) drop(f *Failure) {
-	if e.lease != nil {
-		e.behind(func() { e.lease.Break(f) })
-	}
 }
 
 // power asks the environment something under a deadline, and breaks it where that fails. ctx is the caller's, inner that of enter.

@@ -29,6 +29,8 @@ type Failure struct {
 	Kind string // of environment
 	What string // it was asked: AskedReset, AskedStep, …
 	Err  error
+
+	givenUp bool // by the caller
 }
 
 // mostText is how long the text of a failure is at most, in characters: it stands in one line of a log and in the record of the trajectory.

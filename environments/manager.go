@@ -284,12 +284,13 @@ func (m *Manager) enter(ctx context.Context, e *Episode) error {
 func (m *Manager) fail(ctx context.Context, what string, err error) *Failure {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if givenUp(ctx, err) {
+	f := &Failure{Kind: m.o.Kind, What: what, Err: err, givenUp: givenUp(ctx, err)}
+	if f.givenUp {
 		m.counts.given++
 	} else {
 		m.counts.failures[what]++
 	}
-	return &Failure{m.o.Kind, what, err}
+	return f
 }
 
 // count changes the numbers.
