@@ -1,5 +1,5 @@
-// Package resources holds what the tools and rewards of one job share: where its files lie, the sandbox, Python files and the folder of
-// caches. Each is opened at its first use and closed with the job. All methods are safe for concurrent use.
+// Package resources holds what the tools and rewards of one job share: where its files lie, the sandbox, Python files, pools and the
+// folder of caches. Each is opened at its first use and closed with the job. All methods are safe for concurrent use.
 package resources
 
 import (
@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/agentfly/agentfly/internal/pool"
 	"github.com/agentfly/agentfly/python"
 	"github.com/agentfly/agentfly/sandbox"
 )
@@ -36,6 +37,8 @@ type Resources struct {
 	notRun   []string
 	begins   []func(ctx context.Context) error
 	closers  []func() error
+
+	pools pool.Set
 
 	sharing sync.Mutex // held while something shared is made
 	shared  map[string]any
@@ -161,6 +164,9 @@ func (r *Resources) Shared(key string, make func() (any, error)) (any, error) {
 	return v, err
 }
 
+// Pools are the job's pools. They are closed first of all: their members may need anything else.
+func (r *Resources) Pools() *pool.Set { return &r.pools }
+
 // OnBegin has Begin run f, which says whether what a tool or a reward needs of elsewhere is there.
 func (r *Resources) OnBegin(f func(ctx context.Context) error) {
 	r.mu.Lock()
@@ -190,13 +196,13 @@ func (r *Resources) OnClose(f func() error) {
 	r.closers = append(r.closers, f)
 }
 
-// Close closes what was opened, the last first. It may be called twice.
+// Close closes the pools, then what was opened, the last first. It may be called twice.
 func (r *Resources) Close() error {
 	r.mu.Lock()
 	closers := r.closers
 	r.closers = nil
 	r.mu.Unlock()
-	var errs []error
+	errs := []error{r.pools.Close()}
 	for i := len(closers) - 1; i >= 0; i-- {
 		errs = append(errs, closers[i]())
 	}
