@@ -387,6 +387,38 @@ func TestLeavingInTheSameMoment(t *testing.T) {
 	require.EqualValues(t, 1, p.Stats().Leases)
 }
 
+// TryAcquire takes what is ready and good, from nobody who waits.
+func TestTryAcquire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, f := open(t, Options{Size: 2, CheckAfter: time.Minute})
+		_, ok := p.TryAcquire(Owner{})
+		require.False(t, ok)
+		synctest.Wait()
+		require.Empty(t, f.made, "nothing is made for it")
+		ask(t, p, "", "a").lease.Return()
+		synctest.Wait()
+		l, ok := p.TryAcquire(Owner{Name: "b"})
+		require.True(t, ok)
+		require.Equal(t, "b", names(p))
+		l.Return()
+		pass(time.Minute + 1)
+		_, ok = p.TryAcquire(Owner{})
+		require.False(t, ok, "it is tried first")
+		synctest.Wait()
+		require.EqualValues(t, 1, f.checks.Load())
+		l, ok = p.TryAcquire(Owner{})
+		require.True(t, ok)
+		l.Return()
+		synctest.Wait()
+		ask(t, p, "g", "c")
+		require.Equal(t, 1, p.Stats().Ready)
+		_, ok = p.TryAcquire(Owner{})
+		require.False(t, ok, "somebody waits, though it gathers")
+		pass(gather)
+		require.Equal(t, "c", names(p))
+	})
+}
+
 func TestReplaced(t *testing.T) {
 	use := func(t *testing.T, p *Pool) *item {
 		a := ask(t, p, "", "a")

@@ -22,7 +22,7 @@ type Workspaces struct {
 	folder *sandbox.Folder // of the folders
 	base   string          // its path
 
-	pools   *pool.Set // of the job
+	pools *pool.Set // of the job
 
 	mu      sync.Mutex
 	open    map[string]*Workspace
