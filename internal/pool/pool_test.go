@@ -577,6 +577,30 @@ func TestBreaker(t *testing.T) {
 	})
 }
 
+// However many wait and however many may be made at once, an open breaker tries one.
+func TestBreakerTriesOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &factory{before: func(context.Context, int) error {
+			time.Sleep(10 * time.Millisecond)
+			return errors.New("fault")
+		}}
+		p := f.open(t, Options{Size: 8, Warm: 4, Breaker: 4})
+		pass(20 * time.Millisecond)
+		require.Equal(t, 7, f.calls, "the fourth that fails opens it, when three more are on their way, which do not open it again")
+		pass(990*time.Millisecond - 1)
+		require.Zero(t, p.Stats().Starting)
+		pass(1)
+		ask(t, p, "", "a")
+		ask(t, p, "", "b")
+		require.Equal(t, 1, p.Stats().Starting)
+		pass(10 * time.Millisecond)
+		require.Equal(t, 8, f.calls)
+		require.Zero(t, p.Stats().Waiting)
+		pass(2*time.Second - 1)
+		require.Equal(t, 8, f.calls)
+	})
+}
+
 // An open breaker does not keep from anybody what is alive, and what a warm minimum lacks is tried without anybody who waits.
 func TestBreakerLendsWhatIsAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
