@@ -16,10 +16,9 @@ import (
 
 // chaos makes members of which nothing can be relied upon.
 type chaos struct {
-	mu                sync.Mutex
-	all               []*chaotic
-	alive, most, lent atomic.Int32
-	starting          atomic.Int32
+	mu          sync.Mutex
+	all         []*chaotic
+	alive, most atomic.Int32
 }
 
 type chaotic struct {

@@ -3,6 +3,7 @@ package workspace
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -80,7 +81,12 @@ func TestAhead(t *testing.T) {
 // A preparation that fails keeps nobody from a workspace: the call that needs what was to be prepared says what is wrong.
 func TestAheadFails(t *testing.T) {
 	r, s := spaces(t)
-	s.Ahead(2, func(context.Context, *Workspace) error { return errors.New("there is no python3") })
+	var attached, closed atomic.Int32
+	s.Ahead(2, func(_ context.Context, w *Workspace) error {
+		attached.Add(1)
+		_, err := w.Attach("process", func() (io.Closer, error) { return counter{&closed}, nil })
+		return errors.Join(err, errors.New("there is no python3"))
+	})
 	for _, id := range []string{"a", "b", "c"} {
 		w, err := s.Get(id)
 		require.NoError(t, err)
@@ -89,4 +95,32 @@ func TestAheadFails(t *testing.T) {
 	require.Eventually(t, func() bool { return r.Pools().All()[0].Failed > 0 }, time.Minute, time.Millisecond)
 	_, err := s.Get("d")
 	require.NoError(t, err)
+	require.NoError(t, r.Close())
+	require.Equal(t, attached.Load(), closed.Load(), "what was prepared already ends")
+}
+
+type counter struct{ n *atomic.Int32 }
+
+func (c counter) Close() error {
+	c.n.Add(1)
+	return nil
+}
+
+// Workspaces without a job close their spares too.
+func TestClose(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	s, err := New()
+	require.NoError(t, err)
+	var attached, closed atomic.Int32
+	s.Ahead(2, func(_ context.Context, w *Workspace) error {
+		attached.Add(1)
+		_, err := w.Attach("process", func() (io.Closer, error) { return counter{&closed}, nil })
+		return err
+	})
+	_, err = s.Get("a")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return s.pools.All()[0].Ready == 2 }, time.Minute, time.Millisecond)
+	require.NoError(t, s.Close())
+	require.EqualValues(t, 2, closed.Load())
+	require.NoDirExists(t, s.base)
 }
