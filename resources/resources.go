@@ -1,5 +1,5 @@
-// Package resources holds what the tools and rewards of one job share: where its files lie, the sandbox, Python files and the folder of
-// caches. Each is opened at its first use and closed with the job. All methods are safe for concurrent use.
+// Package resources holds what the tools and rewards of one job share: where its files lie, the sandbox, Python files, pools and the
+// folder of caches. Each is opened at its first use and closed with the job. All methods are safe for concurrent use.
 //
 // It does not make tools or rewards: packages tools and rewards do.
 package resources
@@ -40,7 +40,8 @@ type Resources struct {
 	begins   []func(ctx context.Context) error
 	closers  []func() error
 
-	pools   pool.Set   // of what the job lends: environments, workspaces, interpreters
+	pools pool.Set
+
 	sharing sync.Mutex // held while something shared is made
 	shared  map[string]any
 }
@@ -165,7 +166,7 @@ func (r *Resources) Shared(key string, make func() (any, error)) (any, error) {
 	return v, err
 }
 
-// Pools are those of the job. They are closed with it, before anything else.
+// Pools are the job's pools. They are closed first of all: their members may need anything else.
 func (r *Resources) Pools() *pool.Set { return &r.pools }
 
 // OnBegin has Begin run f, which says whether what a tool or a reward needs of elsewhere is there.
@@ -197,7 +198,7 @@ func (r *Resources) OnClose(f func() error) {
 	r.closers = append(r.closers, f)
 }
 
-// Close closes what was opened, the last first. It may be called twice.
+// Close closes the pools, then what was opened, the last first. It may be called twice.
 func (r *Resources) Close() error {
 	r.mu.Lock()
 	closers := r.closers

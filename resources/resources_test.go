@@ -5,8 +5,37 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/agentfly/agentfly/internal/pool"
 	"github.com/stretchr/testify/require"
 )
+
+type closer func()
+
+func (c closer) Close() error {
+	c()
+	return nil
+}
+
+// The job's pools are closed with it, before anything that their members may need.
+func TestPools(t *testing.T) {
+	r := New(Options{})
+	var order []string
+	p, err := pool.New(pool.Options{Name: "a", Warm: 1, Make: func(context.Context) (pool.Member, error) {
+		return closer(func() { order = append(order, "member") }), nil
+	}})
+	require.NoError(t, err)
+	require.NoError(t, r.Pools().Add(p))
+	l, err := p.Acquire(t.Context(), pool.Owner{})
+	require.NoError(t, err)
+	r.OnClose(func() error { order = append(order, "later"); return nil })
+	require.Equal(t, "a", r.Pools().All()[0].Name)
+	require.NoError(t, r.Close())
+	require.Equal(t, []string{"member", "later"}, order)
+	<-l.Done()
+	require.NoError(t, r.Close())
+	_, err = p.Acquire(t.Context(), pool.Owner{})
+	require.ErrorIs(t, err, pool.ErrClosed)
+}
 
 // What a job needs of elsewhere is asked for at once, and everything that is missing is told, in the order of the job.
 func TestBegin(t *testing.T) {

@@ -206,6 +206,20 @@ func (p *Pool) Acquire(ctx context.Context, o Owner) (*Lease, error) {
 	}
 }
 
+// TryAcquire lends a member that is ready, where nobody waits; it waits for nothing.
+func (p *Pool) TryAcquire(o Owner) (l *Lease, ok bool) {
+	p.mu.Lock()
+	defer p.unlock()
+	w := &waiter{owner: o, since: time.Now()}
+	if p.closed || p.queue.waiting > 0 || !p.vet(&unit{waiters: []*waiter{w}}, 1, w.since) {
+		p.dispatch()
+		return nil, false
+	}
+	l = p.lend(w, w.since)
+	p.dispatch()
+	return l, true
+}
+
 // leave takes a waiter whose ctx is done out of the queue. What it was given at the same moment goes to the next one, as it is: nobody used it.
 func (p *Pool) leave(w *waiter, why error) (*Lease, error) {
 	p.mu.Lock()
@@ -297,7 +311,7 @@ func (p *Pool) vet(u *unit, need int, now time.Time) bool {
 	if len(p.ready) < need {
 		return false
 	}
-	next := max(0, len(p.ready)-p.queue.waiting) // from here on they may be lent now
+	next := max(0, len(p.ready)-max(need, p.queue.waiting)) // from here on they may be lent now
 	from := next
 	if p.o.Age > 0 {
 		from = 0

@@ -387,6 +387,38 @@ func TestLeavingInTheSameMoment(t *testing.T) {
 	require.EqualValues(t, 1, p.Stats().Leases)
 }
 
+// TryAcquire takes what is ready and good, from nobody who waits.
+func TestTryAcquire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, f := open(t, Options{Size: 2, CheckAfter: time.Minute})
+		_, ok := p.TryAcquire(Owner{})
+		require.False(t, ok)
+		synctest.Wait()
+		require.Empty(t, f.made, "nothing is made for it")
+		ask(t, p, "", "a").lease.Return()
+		synctest.Wait()
+		l, ok := p.TryAcquire(Owner{Name: "b"})
+		require.True(t, ok)
+		require.Equal(t, "b", names(p))
+		l.Return()
+		pass(time.Minute + 1)
+		_, ok = p.TryAcquire(Owner{})
+		require.False(t, ok, "it is tried first")
+		synctest.Wait()
+		require.EqualValues(t, 1, f.checks.Load())
+		l, ok = p.TryAcquire(Owner{})
+		require.True(t, ok)
+		l.Return()
+		synctest.Wait()
+		ask(t, p, "g", "c")
+		require.Equal(t, 1, p.Stats().Ready)
+		_, ok = p.TryAcquire(Owner{})
+		require.False(t, ok, "somebody waits, though it gathers")
+		pass(gather)
+		require.Equal(t, "c", names(p))
+	})
+}
+
 func TestReplaced(t *testing.T) {
 	use := func(t *testing.T, p *Pool) *item {
 		a := ask(t, p, "", "a")
@@ -542,6 +574,30 @@ func TestBreaker(t *testing.T) {
 		g := ask(t, p, "", "f")
 		pass(time.Second)
 		require.ErrorContains(t, g.err, "3 members in a row could not be made or broke at once; the next is tried in 1s", "the row begins anew")
+	})
+}
+
+// However many wait and however many may be made at once, an open breaker tries one.
+func TestBreakerTriesOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &factory{before: func(context.Context, int) error {
+			time.Sleep(10 * time.Millisecond)
+			return errors.New("fault")
+		}}
+		p := f.open(t, Options{Size: 8, Warm: 4, Breaker: 4})
+		pass(20 * time.Millisecond)
+		require.Equal(t, 7, f.calls, "the fourth that fails opens it, when three more are on their way, which do not open it again")
+		pass(990*time.Millisecond - 1)
+		require.Zero(t, p.Stats().Starting)
+		pass(1)
+		ask(t, p, "", "a")
+		ask(t, p, "", "b")
+		require.Equal(t, 1, p.Stats().Starting)
+		pass(10 * time.Millisecond)
+		require.Equal(t, 8, f.calls)
+		require.Zero(t, p.Stats().Waiting)
+		pass(2*time.Second - 1)
+		require.Equal(t, 8, f.calls)
 	})
 }
 

@@ -125,12 +125,12 @@ func NewPython(ctx context.Context, r *resources.Resources, params map[string]an
 		Description: "Runs Python code and returns what it prints and the value of its last expression. " + how,
 		Parameters:  json.RawMessage(`{"type":"object","properties":{"code":{"type":"string","description":"Python code"}},"required":["code"],"additionalProperties":false}`),
 	}
-	t.spaces.Ahead(ahead, func(w *workspace.Workspace) error {
+	t.spaces.Ahead(ahead, func(ctx context.Context, w *workspace.Workspace) error {
 		i, err := t.interpreters(w)
 		if err != nil {
 			return err
 		}
-		return i.fill(context.Background())
+		return i.fill(ctx)
 	})
 	return []tools.Tool{t}, nil
 }

@@ -45,12 +45,12 @@ func NewShell(ctx context.Context, r *resources.Resources, params map[string]any
 		Description: "Runs a bash script and returns what it writes. Every call starts a new shell in the same folder; files stay.",
 		Parameters:  json.RawMessage(`{"type":"object","properties":{"command":{"type":"string","description":"bash script"}},"required":["command"],"additionalProperties":false}`),
 	}
-	t.spaces.Ahead(ahead, func(w *workspace.Workspace) error {
+	t.spaces.Ahead(ahead, func(ctx context.Context, w *workspace.Workspace) error {
 		s, err := t.shells(w)
 		if err != nil {
 			return err
 		}
-		return s.fill(context.Background())
+		return s.fill(ctx)
 	})
 	return []tools.Tool{t}, nil
 }

@@ -5,6 +5,7 @@
 package workspace
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/agentfly/agentfly/internal/pool"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/sandbox"
 )
@@ -22,16 +24,15 @@ type Workspaces struct {
 	folder *sandbox.Folder // of the folders
 	base   string          // its path
 
+	pools *pool.Set // of the job
+
 	mu      sync.Mutex
 	open    map[string]*Workspace
-	spare   []*Workspace // made ahead
-	ahead   int          // how many spares to keep
-	prepare []func(w *Workspace) error
-	failed  error // of a preparation: no more is made ahead
-	filling bool
+	ahead   int        // how many spares to keep
+	spares  *pool.Pool // made ahead and prepared; nil before the first Get, or when there are to be none
+	prepare []func(ctx context.Context, w *Workspace) error
 	made    int
 	closed  bool
-	all     sync.WaitGroup // of fill
 }
 
 // Of are the workspaces of a job, made at the first call.
@@ -39,6 +40,7 @@ func Of(r *resources.Resources) (*Workspaces, error) {
 	v, err := r.Shared("workspaces", func() (any, error) {
 		w, err := New()
 		if err == nil {
+			w.pools = r.Pools()
 			r.OnClose(w.Close)
 		}
 		return w, err
@@ -59,12 +61,12 @@ func New() (*Workspaces, error) {
 	if err := os.Chmod(base, 0o711); err != nil { // programs may be another user; the folders inside are private again
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
-	return &Workspaces{folder: folder, base: base, open: map[string]*Workspace{}}, nil
+	return &Workspaces{folder: folder, base: base, pools: &pool.Set{}, open: map[string]*Workspace{}}, nil
 }
 
 // Ahead keeps n workspaces ready for trajectories that begin, and runs prepare on each: it starts what the trajectory will need. Call it
 // before the first Get.
-func (s *Workspaces) Ahead(n int, prepare func(w *Workspace) error) {
+func (s *Workspaces) Ahead(n int, prepare func(ctx context.Context, w *Workspace) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ahead = max(s.ahead, n)
@@ -81,51 +83,57 @@ func (s *Workspaces) Get(trajectory string) (*Workspace, error) {
 	if w := s.open[trajectory]; w != nil {
 		return w, nil
 	}
-	var w *Workspace
-	if n := len(s.spare); n > 0 {
-		w, s.spare = s.spare[n-1], s.spare[:n-1]
-	} else {
-		var err error
-		if w, err = s.new(); err != nil {
-			return nil, err
-		}
+	w, err := s.spare(trajectory)
+	if err == nil && w == nil {
+		w, err = s.new()
+	}
+	if err != nil {
+		return nil, err
 	}
 	s.open[trajectory] = w
-	if s.ahead > 0 && !s.filling && s.failed == nil {
-		s.filling = true
-		s.all.Go(s.fill)
-	}
 	return w, nil
 }
 
-// fill makes workspaces ahead, one at a time, until there are enough.
-func (s *Workspaces) fill() {
-	for {
-		s.mu.Lock()
-		if s.closed || s.failed != nil || len(s.spare) >= s.ahead {
-			s.filling = false
-			s.mu.Unlock()
-			return
+// spare is a workspace that was made ahead; nil where none is ready, for which nobody waits. s.mu is held.
+func (s *Workspaces) spare(trajectory string) (*Workspace, error) {
+	if s.ahead == 0 {
+		return nil, nil
+	}
+	if s.spares == nil {
+		var err error
+		s.spares, err = pool.New(pool.Options{
+			Name: "workspaces", Make: s.makeAhead, Size: 1 << 30, Warm: s.ahead, Starting: 1, Uses: 1, Breaker: 1,
+		})
+		if err == nil {
+			err = s.pools.Add(s.spares)
 		}
-		w, err := s.new()
-		s.mu.Unlock()
-		for _, prepare := range s.prepare {
-			if err == nil {
-				err = prepare(w)
-			}
-		}
-		s.mu.Lock()
-		closed := s.closed
-		if err == nil && !closed {
-			s.spare = append(s.spare, w)
-		} else {
-			s.failed = err
-		}
-		s.mu.Unlock()
-		if w != nil && (err != nil || closed) {
-			_ = w.close()
+		if err != nil {
+			return nil, fmt.Errorf("workspace: %w", err)
 		}
 	}
+	l, ok := s.spares.TryAcquire(pool.Owner{Name: trajectory})
+	if !ok {
+		return nil, nil
+	}
+	w := l.Member().(*Workspace)
+	w.lease = l
+	return w, nil
+}
+
+// makeAhead makes a workspace and prepares it.
+func (s *Workspaces) makeAhead(ctx context.Context) (pool.Member, error) {
+	s.mu.Lock()
+	w, err := s.new()
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	for _, prepare := range s.prepare {
+		if err := prepare(ctx, w); err != nil {
+			return nil, errors.Join(err, w.Close())
+		}
+	}
+	return w, nil
 }
 
 // new makes a folder; s.mu is held.
@@ -148,8 +156,12 @@ func (s *Workspaces) End(trajectory string) {
 	w := s.open[trajectory]
 	delete(s.open, trajectory)
 	s.mu.Unlock()
-	if w != nil {
-		_ = w.close() // what is left is removed with the job
+	if w == nil {
+		return
+	}
+	_ = w.Close() // what is left is removed with the job
+	if w.lease != nil {
+		w.lease.Return()
 	}
 }
 
@@ -157,24 +169,24 @@ func (s *Workspaces) End(trajectory string) {
 func (s *Workspaces) Close() error {
 	s.mu.Lock()
 	s.closed = true
-	all := s.spare
-	for _, w := range s.open {
-		all = append(all, w)
-	}
-	s.spare, s.open = nil, map[string]*Workspace{}
+	open, spares := s.open, s.spares
+	s.open = map[string]*Workspace{}
 	s.mu.Unlock()
-	s.all.Wait()
 	var errs []error
-	for _, w := range all {
-		errs = append(errs, w.close())
+	if spares != nil {
+		errs = append(errs, spares.Close())
+	}
+	for _, w := range open {
+		errs = append(errs, w.Close())
 	}
 	return errors.Join(append(errs, s.folder.Close())...)
 }
 
 // Workspace is the folder of one trajectory.
 type Workspace struct {
-	dir  string
-	root *os.Root
+	dir   string
+	root  *os.Root
+	lease *pool.Lease // of one that was made ahead
 
 	mu       sync.Mutex
 	attached map[string]io.Closer
@@ -219,7 +231,8 @@ func (w *Workspace) Attach(name string, make func() (io.Closer, error)) (io.Clos
 	return c, err
 }
 
-func (w *Workspace) close() error {
+// Close ends what is attached and removes the folder. It may be called twice.
+func (w *Workspace) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
