@@ -31,7 +31,7 @@ var floors = [][]string{
 		"tools/calculator", "tools/corpus", "tools/http", "tools/mcp", "agents", "environments",
 	},
 	{"tools/code", "tools/dense", "tools/files", "tools/search", "tools/web", "serve", "orchestrator/job", "orchestrator/store"},
-	{"environments/webshop", "orchestrator/data", "orchestrator/processes", "orchestrator/rollout", "orchestrator/weights"},
+	{"environments/chess", "environments/webshop", "orchestrator/data", "orchestrator/processes", "orchestrator/rollout", "orchestrator/weights"},
 	{"orchestrator/rollout/rollouttest", "orchestrator/schedule"},
 	{"orchestrator/report"},
 	{"orchestrator/checkpoint", "orchestrator/objective"},
