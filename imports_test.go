@@ -20,9 +20,9 @@ var floors = [][]string{
 	{
 		"cgo", "trajectory", "sandbox", "masks/tokenizer", "python/protocol", "rewards/mathequal", "engines/vllm/vllmtest",
 		"internal/doctor", "internal/httpserver", "internal/panics", "internal/procgroup", "internal/retry", "internal/terminal", "internal/watchdog",
-		"internal/pool", "internal/wording",
+		"internal/wording",
 	},
-	{"algorithms", "jinja", "internal/filelock", "python/gpython"},
+	{"algorithms", "jinja", "internal/filelock", "internal/pool", "python/gpython"},
 	{"masks", "modelfile", "python"},
 	{"internal/tensors", "resources"},
 	{"engines", "policy", "rewards", "tools", "trainer"},
