@@ -14,11 +14,9 @@ type board struct{ at *chess.Position }
 
 // readFEN reads a position in which a game can go on: one king each, and the side that is not to move is not in check.
 func readFEN(fen string) (board, error) {
-	b, other := board{&chess.Position{}}, board{&chess.Position{}} // two, because ChangeTurn changes its position
-	for _, x := range []board{b, other} {
-		if err := x.at.UnmarshalText([]byte(fen)); err != nil {
-			return board{}, fmt.Errorf("%w; a position is written as %s", err, chess.StartingPosition())
-		}
+	b := board{&chess.Position{}}
+	if err := b.at.UnmarshalText([]byte(fen)); err != nil {
+		return board{}, fmt.Errorf("%w; a position is written as %s", err, chess.StartingPosition())
 	}
 	kings := map[chess.Piece]int{}
 	for _, p := range b.at.Board().SquareMap() {
@@ -27,7 +25,7 @@ func readFEN(fen string) (board, error) {
 	if kings[chess.WhiteKing] != 1 || kings[chess.BlackKing] != 1 {
 		return board{}, errors.New("a position has one king of each side")
 	}
-	for _, m := range (board{other.at.ChangeTurn()}).moves() {
+	for _, m := range b.moves() {
 		if p := b.at.Board().Piece(m.S2()); p == chess.WhiteKing || p == chess.BlackKing {
 			return board{}, errors.New("the side that is not to move is in check")
 		}
