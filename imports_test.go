@@ -30,6 +30,7 @@ var floors = [][]string{
 		"engines/enginetest", "engines/local", "engines/openai", "engines/scripted", "engines/vllm", "policy/policytest", "tools/workspace",
 		"tools/calculator", "tools/corpus", "tools/http", "tools/mcp", "agents", "environments",
 	},
+	{"environments/environmenttest", "environments/frozenlake", "environments/sokoban", "environments/voxel"},
 	{"tools/code", "tools/dense", "tools/files", "tools/search", "tools/web", "serve", "orchestrator/job", "orchestrator/store"},
 	{"environments/chess", "environments/webshop", "orchestrator/data", "orchestrator/processes", "orchestrator/rollout", "orchestrator/weights"},
 	{"orchestrator/rollout/rollouttest", "orchestrator/schedule"},

@@ -1,0 +1,276 @@
+// Package frozenlake is Gymnasium's FrozenLake as an environment of texts: the agent crosses a frozen lake with holes, from the upper left corner to the
+// lower right one. Maps are generated as Gymnasium's generate_random_map does: each field is frozen with a probability, and a map without a way is
+// thrown away. The reward is 1 at the goal and 0 otherwise.
+//
+// On slippery ice each step goes where it should, or to one of both sides, with equal probability. The slips are fixed by the seed of the episode, so
+// that the same seed and actions give the same episode.
+package frozenlake
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/agentfly/agentfly/environments"
+	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// Params are the parameters in a job.
+type Params struct {
+	Size     int     `json:"size"`     // of the square lake, 3 to 12; 4
+	Frozen   float64 `json:"frozen"`   // probability that a field is no hole, 0.5 to 0.95; 0.8
+	Slippery bool    `json:"slippery"` // false
+	Steps    int     `json:"steps"`    // of an episode, from twice the size to 1000; 100
+}
+
+// Kind is the kind "frozenlake".
+func Kind() environments.Kind {
+	return environments.Kind{
+		Name: "frozenlake", Description: "crosses a generated frozen lake with holes (size, frozen, slippery, steps)",
+		New: func(_ context.Context, _ *resources.Resources, params map[string]any) (environments.Source, error) {
+			p := Params{Size: 4, Frozen: 0.8, Steps: 100}
+			if err := resources.Decode(params, &p); err != nil {
+				return nil, err
+			}
+			return New(p)
+		},
+	}
+}
+
+type source struct{ p Params }
+
+// New is the source of maps with these parameters.
+func New(p Params) (environments.Source, error) {
+	switch {
+	case p.Size < 3 || p.Size > 12:
+		return nil, fmt.Errorf("size is %d, and must be 3 to 12", p.Size)
+	case !(p.Frozen >= 0.5 && p.Frozen <= 0.95):
+		return nil, fmt.Errorf("frozen is %v, and must be 0.5 to 0.95", p.Frozen)
+	case p.Steps < p.Size*p.Size || p.Steps > 1000:
+		return nil, fmt.Errorf("steps is %d, and must be %d, which is the number of fields, to 1000", p.Steps, p.Size*p.Size)
+	}
+	return &source{p}, nil
+}
+
+var (
+	_ environments.Tasker  = (*source)(nil)
+	_ environments.Stater  = (*world)(nil)
+	_ environments.Forker  = (*world)(nil)
+	_ environments.Chooser = (*world)(nil)
+	_ environments.Solver  = (*world)(nil)
+)
+
+func (s *source) Spec() environments.Spec {
+	text := "You cross a frozen lake. Go from S to G over frozen fields (F); a hole (H) ends it. P is where you are.\nThe actions are: left, down, right, up."
+	if s.p.Slippery {
+		text += " The ice is slippery: you may slip to a side of where you want to go."
+	}
+	return environments.Spec{Deterministic: true, InProcess: true, Instructions: text}
+}
+
+func (s *source) New(context.Context, string) (environments.Environment, error) {
+	return &world{p: s.p}, nil
+}
+
+func (s *source) Close() error { return nil }
+
+func (s *source) Tasks(split string, n int) ([]trajectory.Task, error) {
+	kind := fmt.Sprintf("frozenlake-%d", s.p.Size)
+	if s.p.Slippery {
+		kind += "-slippery"
+	}
+	return environments.LevelTasks(kind, split, n, func(level int64) string { return string(generate(s.p, level)) })
+}
+
+var names = []string{"left", "down", "right", "up"} // in Gymnasium's order: those beside one are its sides
+
+// move is where a step ends that goes in a direction.
+func move(size, at, direction int) int {
+	x, y := at%size, at/size
+	switch direction {
+	case 0:
+		x = max(0, x-1)
+	case 1:
+		y = min(size-1, y+1)
+	case 2:
+		x = min(size-1, x+1)
+	case 3:
+		y = max(0, y-1)
+	}
+	return y*size + x
+}
+
+// generate makes a map with a way: S, F, H and G, by y*size+x.
+func generate(p Params, number int64) []byte {
+	source := rand.New(rand.NewPCG(uint64(number), uint64(p.Size)))
+	for {
+		lake := make([]byte, p.Size*p.Size)
+		for i := range lake {
+			lake[i] = 'H'
+			if source.Float64() < p.Frozen {
+				lake[i] = 'F'
+			}
+		}
+		lake[0], lake[len(lake)-1] = 'S', 'G'
+		if way(p.Size, lake, 0, len(lake), func(int, int) int { return 0 }) != nil {
+			return lake
+		}
+	}
+}
+
+// way is a shortest list of directions from a field to the goal in a number of steps at most; nil: there is none. slip says how far from its direction
+// the step of a number goes.
+func way(size int, lake []byte, from, steps int, slip func(step, direction int) int) []int {
+	type node struct{ at, step int }
+	type came struct {
+		from node
+		by   int
+	}
+	first := node{from, 0}
+	seen, queue := map[node]came{first: {by: -1}}, []node{first}
+	for len(queue) > 0 {
+		n := queue[0]
+		queue = queue[1:]
+		switch {
+		case lake[n.at] == 'G':
+			out := []int{}
+			for seen[n].by >= 0 {
+				out = append(out, seen[n].by)
+				n = seen[n].from
+			}
+			slices.Reverse(out)
+			return out
+		case lake[n.at] == 'H' || n.step >= steps:
+			continue
+		}
+		for d := range 4 {
+			next := node{move(size, n.at, (d+slip(n.step, d)+4)%4), n.step + 1}
+			if _, known := seen[next]; !known {
+				seen[next] = came{n, d}
+				queue = append(queue, next)
+			}
+		}
+	}
+	return nil
+}
+
+// world is one lake.
+type world struct {
+	p     Params
+	lake  []byte // never changed
+	seed  int64
+	at    int
+	steps int
+}
+
+func (w *world) Reset(_ context.Context, s environments.Start) (environments.Observation, error) {
+	number, err := environments.LevelOf(s)
+	if err != nil {
+		return nil, err
+	}
+	w.lake, w.seed, w.at, w.steps = generate(w.p, number), s.Seed, 0, 0
+	if w.p.Slippery && w.solve() == nil { // such slips are none of this episode
+		for w.seed = s.Seed + 1<<32; w.solve() == nil; w.seed += 1 << 32 {
+		}
+	}
+	return environments.Text(w.draw()), nil
+}
+
+// slip is how far a step goes beside its direction: -1, 0 or 1.
+func (w *world) slip(step, _ int) int {
+	if !w.p.Slippery {
+		return 0
+	}
+	return rand.New(rand.NewPCG(uint64(w.seed), uint64(step))).IntN(3) - 1
+}
+
+func (w *world) solve() []int {
+	return way(w.p.Size, w.lake, w.at, w.p.Steps-w.steps, func(step, d int) int { return w.slip(w.steps+step, d) })
+}
+
+func (w *world) draw() string {
+	var b strings.Builder
+	for i, f := range w.lake {
+		if i == w.at {
+			f = 'P'
+		}
+		b.WriteByte(f)
+		if i%w.p.Size == w.p.Size-1 && i+1 < len(w.lake) {
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
+func (w *world) Step(_ context.Context, a environments.Action) (environments.Result, error) {
+	d := slices.Index(names, strings.ToLower(strings.TrimSpace(a.Text[:min(len(a.Text), 64)])))
+	if d < 0 {
+		return environments.Result{
+			Observation: environments.Text("That is no action. The actions are: left, down, right, up.\n" + w.draw()),
+			Anchor:      w.draw(), Failure: trajectory.FailurePolicy,
+		}, nil
+	}
+	w.at = move(w.p.Size, w.at, (d+w.slip(w.steps, d)+4)%4)
+	w.steps++
+	r := environments.Result{Anchor: w.draw()}
+	text := r.Anchor
+	switch w.lake[w.at] {
+	case 'G':
+		r.Reward, r.Terminated = 1, true
+		text += "\nYou reached the goal."
+	case 'H':
+		r.Terminated = true
+		text += "\nYou fell into a hole."
+	}
+	r.Truncated = !r.Terminated && w.steps >= w.p.Steps
+	r.Observation = environments.Text(text)
+	return r, nil
+}
+
+func (w *world) Close() error { return nil }
+
+// Actions are all directions: none of them is ever impossible.
+func (w *world) Actions(context.Context) ([]string, error) { return slices.Clone(names), nil }
+
+func (w *world) Solution(context.Context) ([]environments.Action, error) {
+	moves := w.solve()
+	if moves == nil {
+		return nil, errors.New("the goal cannot be reached any more")
+	}
+	out := make([]environments.Action, len(moves))
+	for i, d := range moves {
+		out[i].Text = names[d]
+	}
+	return out, nil
+}
+
+type kept struct {
+	At    int `json:"at"`
+	Steps int `json:"steps"`
+}
+
+func (w *world) State(context.Context) (json.RawMessage, error) {
+	return json.Marshal(kept{w.at, w.steps})
+}
+
+func (w *world) Restore(_ context.Context, data json.RawMessage) error {
+	var k kept
+	if err := json.Unmarshal(data, &k); err != nil {
+		return fmt.Errorf("the state cannot be read: %w", err)
+	}
+	if k.At < 0 || k.At >= len(w.lake) || k.Steps < 0 {
+		return errors.New("the state is of another map")
+	}
+	w.at, w.steps = k.At, k.Steps
+	return nil
+}
+
+func (w *world) Fork(context.Context) (environments.Environment, error) {
+	second := *w
+	return &second, nil
+}
