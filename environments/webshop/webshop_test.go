@@ -562,3 +562,30 @@ func BenchmarkSearch(b *testing.B) {
 		must(e.Step(b.Context(), action))
 	}
 }
+
+// BenchmarkOpen makes the catalogue of 10,000 products and its index: the first time, and with the index of an earlier run.
+func BenchmarkOpen(b *testing.B) {
+	for _, name := range []string{"first", "again"} {
+		b.Run(name, func(b *testing.B) {
+			cache := b.TempDir()
+			open := func() *source {
+				if name == "first" {
+					cache = b.TempDir()
+				}
+				return must(New(b.Context(), resources.New(resources.Options{Cache: cache}), nil)).(*source)
+			}
+			before := open()
+			must(before.open(b.Context()))
+			require.NoError(b, before.Close())
+			for b.Loop() {
+				b.StopTimer()
+				s := open()
+				b.StartTimer()
+				must(s.open(b.Context()))
+				b.StopTimer()
+				require.NoError(b, s.Close())
+				b.StartTimer()
+			}
+		})
+	}
+}
