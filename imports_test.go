@@ -32,7 +32,7 @@ var floors = [][]string{
 	},
 	{"environments/environmenttest", "environments/frozenlake", "environments/sokoban", "environments/voxel"},
 	{"tools/code", "tools/dense", "tools/files", "tools/search", "tools/web", "serve", "orchestrator/job", "orchestrator/store"},
-	{"orchestrator/data", "orchestrator/processes", "orchestrator/rollout", "orchestrator/weights"},
+	{"environments/chess", "environments/webshop", "orchestrator/data", "orchestrator/processes", "orchestrator/rollout", "orchestrator/weights"},
 	{"orchestrator/rollout/rollouttest", "orchestrator/schedule", "orchestrator/session"},
 	{"orchestrator/report"},
 	{"orchestrator/checkpoint"},
