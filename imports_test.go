@@ -30,6 +30,8 @@ var floors = [][]string{
 		"engines/enginetest", "engines/local", "engines/openai", "engines/scripted", "engines/vllm", "policy/policytest", "tools/workspace",
 		"tools/calculator", "tools/corpus", "tools/http", "tools/mcp", "agents", "environments",
 	},
+	{"environments/python"},
+	{"environments/scienceworld", "environments/textworldexpress"},
 	{"tools/code", "tools/dense", "tools/files", "tools/search", "tools/web", "serve", "orchestrator/job", "orchestrator/store"},
 	{"orchestrator/data", "orchestrator/processes", "orchestrator/rollout", "orchestrator/weights"},
 	{"orchestrator/rollout/rollouttest", "orchestrator/schedule"},
