@@ -21,7 +21,7 @@ type EnvironmentOptions struct {
 	Interpreter string           // "" is python3 on PATH
 	Folder      string           // where modules that are named by import path are found, beside the installed ones; "": the working folder's
 	File        string           // that holds the class; "": Config names an import path or an id
-	Source      []byte           // the file's text; nil: read from File
+	Source      []byte           // the text of a file that is not on this machine; nil: read from File
 	Config      map[string]any   // arguments of env_open, see package protocol
 	Memory      int64            // bytes of a worker's address space; 0 is 2 GiB, negative is no limit
 	Sandbox     *sandbox.Sandbox // in which workers run; nil is none
@@ -50,32 +50,30 @@ func NewEnvironments(ctx context.Context, o EnvironmentOptions) (*Environments, 
 	for k, v := range o.Config {
 		config[k] = v
 	}
-	file := o.File
-	if file != "" {
+	file := "" // on this machine
+	switch {
+	case o.Source != nil:
+		config["file"], config["source"] = o.File, string(o.Source)
+	case o.File != "":
 		var err error
-		if file, err = filepath.Abs(file); err != nil {
+		if file, err = filepath.Abs(o.File); err != nil {
 			return nil, fmt.Errorf("python: %w", err)
 		}
-		if o.Source == nil {
-			if o.Source, err = readSource(file); err != nil {
-				return nil, fmt.Errorf("python: %w", err)
-			}
+		source, err := readSource(file)
+		if err != nil {
+			return nil, fmt.Errorf("python: %w", err)
 		}
-		config["file"], config["source"] = file, string(o.Source)
-	} else if o.Folder != "" {
+		config["file"], config["source"] = file, string(source)
+	case o.Folder != "":
 		config["folder"] = o.Folder
 	}
 	open, err := json.Marshal(config)
 	if err != nil {
 		return nil, fmt.Errorf("python: the parameters cannot be sent: %w", err)
 	}
-	probed := file
-	if o.Source != nil && !exists(file) { // it comes with the program
-		probed = ""
-	}
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	l, err := cpython(ctx, probed, Options{
+	l, err := cpython(ctx, file, Options{
 		Interpreter: o.Interpreter, Sandbox: o.Sandbox, Show: o.Show, Memory: max(cmp.Or(o.Memory, defaultMemory), 0), environment: true,
 	})
 	if err != nil {

@@ -943,7 +943,7 @@ def target_of(c):
 
 
 def open_environment(c):
-    name = c.get("id") or c["class"].rpartition(":")[2]
+    name = c["name"]
     require(c.get("requires"))
     kwargs = dict(c.get("kwargs") or {})
     if c.get("render"):

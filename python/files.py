@@ -15,7 +15,8 @@ def execute(file, source):
     module = types.ModuleType(PREFIX + os.path.splitext(os.path.basename(file))[0])
     module.__file__ = file
     sys.modules[module.__name__] = module
-    sys.path.insert(0, os.path.dirname(file))
+    if os.path.dirname(file):
+        sys.path.insert(0, os.path.dirname(file))
     linecache.cache[file] = (len(source), None, source.splitlines(True), file)
     exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
     return module

@@ -212,12 +212,6 @@ func (l launch) start(ctx context.Context) (sandbox.Process, error) {
 	return l.box.Start(ctx, sandbox.Program{Args: l.args, Env: append([]string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "HOME=/workspace"}, l.env...), ReadOnly: l.readOnly, Limits: limits})
 }
 
-// exists tells whether a file is there.
-func exists(file string) bool {
-	_, err := os.Stat(file)
-	return err == nil
-}
-
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return lines[len(lines)-1]

@@ -159,7 +159,7 @@ func New(ctx context.Context, r *resources.Resources, o Options) (environments.S
 	if err := r.Run("the Python environment " + o.Name + ", which is not imported"); err != nil {
 		return nil, err
 	}
-	config := map[string]any{"reserved": environments.Reserved}
+	config := map[string]any{"name": o.Name, "reserved": environments.Reserved}
 	for k, v := range o.Config {
 		config[k] = v
 	}
@@ -334,8 +334,6 @@ func (s *source) own(split string, n int) ([]trajectory.Task, error) {
 	}
 	return out[:n], nil
 }
-
-
 
 var (
 	_ environments.Source = (*source)(nil)
