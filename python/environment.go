@@ -156,5 +156,8 @@ func (e *Environment) Close() error {
 	return err
 }
 
+// Kill ends the process at once, with everything that it started. Close must follow.
+func (e *Environment) Kill() { e.worker.kill(errors.New("it was killed")) }
+
 // Gone is closed when the process has ended and nothing of it runs.
 func (e *Environment) Gone() <-chan struct{} { return e.worker.gone }

@@ -22,7 +22,8 @@ func BenchmarkStep(b *testing.B) {
 	require.NoError(b, err)
 	made, err := s.New(b.Context(), "bench")
 	require.NoError(b, err)
-	e := made.(*environment)
+	e, ok := made.(*environment)
+	require.True(b, ok)
 	_, err = e.Reset(b.Context(), environments.Start{})
 	require.NoError(b, err)
 	var own, over []time.Duration

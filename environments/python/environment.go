@@ -3,9 +3,8 @@ package pyenv
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"slices"
+	"strconv"
 	"time"
 
 	"github.com/agentfly/agentfly/environments"
@@ -17,20 +16,9 @@ import (
 type environment struct {
 	name   string
 	worker *python.Environment
-	powers []string
 	memory int64
 	own    time.Duration // that the class itself took for the last request
 }
-
-var _ interface {
-	environments.Environment
-	environments.Stater
-	environments.Scorer
-	environments.Chooser
-	environments.Solver
-	environments.Checker
-	environments.Caller
-} = (*environment)(nil)
 
 // ask sends a request; what is what it is for, in errors.
 func (e *environment) ask(ctx context.Context, op string, arguments, into any) error {
@@ -55,14 +43,6 @@ func (e *environment) ask(ctx context.Context, op string, arguments, into any) e
 	return nil
 }
 
-// power is nil where the class has it.
-func (e *environment) power(name string) error {
-	if slices.Contains(e.powers, name) {
-		return nil
-	}
-	return fmt.Errorf("%s: %s: the class does not offer it: %w", e.name, name, errors.ErrUnsupported)
-}
-
 // start are the arguments of env_reset.
 type start struct {
 	Seed   int64                `json:"seed"`
@@ -70,12 +50,23 @@ type start struct {
 	Prompt []trajectory.Message `json:"prompt,omitempty"`
 }
 
+// seedOf is the task's own seed, where it has one that is a number: a task of Tasks is its seed.
+func seedOf(s environments.Start) int64 {
+	var n json.Number
+	if b, err := json.Marshal(s.Task.Fields["seed"]); err == nil && json.Unmarshal(b, &n) == nil {
+		if seed, err := strconv.ParseInt(n.String(), 10, 32); err == nil && seed >= 0 {
+			return seed
+		}
+	}
+	return s.Seed
+}
+
 func (e *environment) Reset(ctx context.Context, s environments.Start) (environments.Observation, error) {
 	var out struct {
 		Observation environments.Observation `json:"observation"`
 		Memory      int64                    `json:"memory"`
 	}
-	err := e.ask(ctx, "env_reset", start{s.Seed, s.Task.Fields, s.Task.Prompt}, &out)
+	err := e.ask(ctx, "env_reset", start{seedOf(s), s.Task.Fields, s.Task.Prompt}, &out)
 	e.memory = out.Memory
 	return out.Observation, err
 }
@@ -104,51 +95,6 @@ func (e *environment) Step(ctx context.Context, a environments.Action) (environm
 	return environments.Result(out), err
 }
 
-func (e *environment) State(ctx context.Context) (json.RawMessage, error) {
-	if err := e.power("state"); err != nil {
-		return nil, err
-	}
-	var out json.RawMessage
-	err := e.ask(ctx, "env_state", nil, &out)
-	return out, err
-}
-
-func (e *environment) Restore(ctx context.Context, state json.RawMessage) error {
-	if err := e.power("state"); err != nil {
-		return err
-	}
-	return e.ask(ctx, "env_restore", map[string]json.RawMessage{"state": state}, nil)
-}
-
-func (e *environment) Score(ctx context.Context) (out float64, err error) {
-	if err := e.power("score"); err != nil {
-		return 0, err
-	}
-	err = e.ask(ctx, "env_score", nil, &out)
-	return out, err
-}
-
-func (e *environment) Actions(ctx context.Context) (out []string, err error) {
-	if err := e.power("actions"); err != nil {
-		return nil, err
-	}
-	err = e.ask(ctx, "env_actions", nil, &out)
-	return out, err
-}
-
-func (e *environment) Solution(ctx context.Context) ([]environments.Action, error) {
-	if err := e.power("solution"); err != nil {
-		return nil, err
-	}
-	var found []action
-	err := e.ask(ctx, "env_solution", nil, &found)
-	out := make([]environments.Action, len(found))
-	for i, a := range found {
-		out[i] = environments.Action(a)
-	}
-	return out, err
-}
-
 func (e *environment) Check(ctx context.Context) error {
 	var out struct {
 		Memory int64 `json:"memory"`
@@ -167,6 +113,9 @@ func (e *environment) Call(ctx context.Context, method string, arguments json.Ra
 
 // Memory is what the worker and its children hold, in bytes, as of the last reset or check.
 func (e *environment) Memory() int64 { return e.memory }
+
+// Kill ends the worker's process at once, as a crash would.
+func (e *environment) Kill() { e.worker.Kill() }
 
 func (e *environment) Close() error {
 	if err := e.worker.Close(); err != nil {

@@ -256,7 +256,8 @@ func (s *source) New(ctx context.Context, _ string) (environments.Environment, e
 			return nil, clear(s.name, "open", err)
 		}
 	}
-	return &environment{name: s.name, worker: worker, powers: s.powers}, nil
+	e := &environment{name: s.name, worker: worker}
+	return e.with(s.powers), nil
 }
 
 func gone(e *python.Environment) bool {

@@ -248,3 +248,106 @@ class Bad:
             return "half \ud800 done", 0, False, False, {}
         print("said " + action)
         return "heard " + action, 0, False, False, {}
+
+
+class Words:
+    """For the conformance suite: say the words in their order."""
+
+    def reset(self, seed=None, size: int = 3):
+        draw = random.Random(seed)
+        self.words = ["".join(draw.choice("abcdefgh") for _ in range(6)) for _ in range(size)]
+        self.at = 0
+        return "Say " + " ".join(self.words) + "."
+
+    def hear(self, word):
+        if self.at < len(self.words) and word == self.words[self.at]:
+            self.at += 1
+            return "Yes.", 1 / len(self.words), self.at == len(self.words), {}
+        return "Say " + self.words[self.at] + ".", 0.0, False, {"agentfly": {"failure": "policy"}}
+
+    def step(self, action):
+        text, reward, done, info = self.hear(action)
+        return text, reward, done, False, dict(info, at=self.at)
+
+    def solution(self):
+        return list(self.words)
+
+    def actions(self):
+        return sorted(self.words)
+
+    def get_state(self):
+        return {"words": self.words, "at": self.at}
+
+    def set_state(self, state):
+        self.words, self.at = state["words"], state["at"]
+
+    def score(self):
+        return self.at / len(self.words)
+
+
+class OldWords(Words):
+    def step(self, action):
+        return self.hear(action)
+
+
+class LaterWords(Words):
+    async def step(self, action):
+        text, reward, done, info = self.hear(action)
+        return text, reward, done, info
+
+    async def aclose(self):
+        pass
+
+
+class ArenaWords(Words):
+    """TextArena's form."""
+
+    def reset(self, num_players, seed=None):
+        self.said = Words.reset(self, seed)
+        self.state = Arena.State()
+
+    def get_observation(self):
+        return 0, self.said
+
+    def step(self, action):
+        self.said, reward, done, info = self.hear(action)
+        self.state.error_count += bool(info)
+        return done, {}
+
+    def close(self):
+        return {0: 1.0}, {0: {"reason": "done"}}
+
+    def score(self):
+        return float(self.at == len(self.words))
+
+
+class Calls:
+    """TRL's form: the tool say."""
+
+    def __init__(self):
+        self.reward, self.done = 0.0, False
+
+    def reset(self, seed=None):
+        self.word, self.reward, self.done = "".join(random.choice("abcdefgh") for _ in range(6)), 0.0, False
+        return "Say hello to " + self.word + "."
+
+    def say(self, word: str) -> str:
+        """Says a word."""
+        self.done, self.reward = True, 1.0
+        return "You said " + word + "."
+
+
+@dataclass
+class WordAction:
+    word: str
+
+
+class OpenWords(Words):
+    """OpenEnv's form; an action of one text is that text."""
+
+    def reset(self, seed=None, episode_id=None):
+        return GuessObservation(Words.reset(self, seed), 0)
+
+    def step(self, action: WordAction):
+        text, reward, done, info = self.hear(action.word)
+        return GuessObservation(text, 0, done, reward, info)
