@@ -273,7 +273,7 @@ class Words:
         return list(self.words)
 
     def actions(self):
-        return sorted(self.words)
+        return self.words[self.at : self.at + 1]
 
     def get_state(self):
         return {"words": self.words, "at": self.at}
