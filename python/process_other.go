@@ -8,6 +8,6 @@ import (
 	"github.com/agentfly/agentfly/sandbox"
 )
 
-func startPlain([]string) (sandbox.Process, error) {
+func startPlain(_, _ []string) (sandbox.Process, error) {
 	return nil, errors.New("python: workers need a Unix system")
 }

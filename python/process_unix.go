@@ -20,7 +20,7 @@ type plainProcess struct {
 	stdout, stderr *os.File
 }
 
-func startPlain(args []string) (*plainProcess, error) {
+func startPlain(args, env []string) (*plainProcess, error) {
 	p := &plainProcess{}
 	var theirs []*os.File
 	pipe := func(write bool) (ours *os.File, err error) {
@@ -39,6 +39,7 @@ func startPlain(args []string) (*plainProcess, error) {
 	err := errors.Join(err1, err2, err3)
 	if err == nil {
 		c := exec.Command(args[0], args[1:]...)
+		c.Env = append(os.Environ(), env...)
 		c.Stdin, c.Stdout, c.Stderr = theirs[0], theirs[1], theirs[2]
 		p.group, err = procgroup.Start(c, syscall.SIGTERM) // a worker that gets it ends what it started, and itself
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/agentfly/agentfly/sandbox"
 )
 
-//go:embed worker.py hints.py agentfly/*.py
+//go:embed worker.py hints.py files.py environment.py agentfly/*.py
 var sources embed.FS
 
 // bootstrap reads its program from the first line: nothing lies in a file that a killed process could leave behind.
@@ -33,6 +33,7 @@ type launch struct {
 	readOnly []string         // what a sandbox must show
 	box      *sandbox.Sandbox // nil: the worker is a plain process of this user
 	memory   int64            // bytes; 0: no limit
+	env      []string         // NAME=value, beside what every worker gets
 }
 
 // newLaunch chooses the runtime.
@@ -76,7 +77,7 @@ func cpython(ctx context.Context, file string, o Options) (launch, error) {
 	}
 	var stderr strings.Builder
 	args := []string{"-I", "-c", probe} // outside every sandbox: nothing of the working folder, of PYTHONPATH or of the user's packages runs
-	if o.Sandbox != nil {
+	if o.Sandbox != nil && file != "" {
 		args = append(args, file)
 	}
 	c := exec.CommandContext(ctx, name, args...)
@@ -93,7 +94,7 @@ func cpython(ctx context.Context, file string, o Options) (launch, error) {
 		return launch{}, fmt.Errorf("python: %s is Python %d.%d; 3.8 is the oldest that works: name another interpreter", name, found.Version[0], found.Version[1])
 	}
 	l := launch{args: []string{found.Executable, "-c", bootstrap}, box: o.Sandbox, memory: o.Memory}
-	if l.first, err = hello(o.Memory, found.Siblings); err != nil {
+	if l.first, err = hello(o.Memory, found.Siblings, o.environment); err != nil {
 		return launch{}, err
 	}
 	if o.Sandbox == nil {
@@ -153,18 +154,25 @@ func moduleName(path string) string {
 	return strings.ReplaceAll(name, "/", ".")
 }
 
-// hello is the first line: the worker's program, the module agentfly, and where the modules of the file's folder lie, which a sandbox does
-// not list.
-func hello(memory int64, siblings map[string][2]string) ([]byte, error) {
+// hello is the first line: the worker's program, its modules and the module agentfly, where the modules of the file's folder lie, which a
+// sandbox does not list, and whether the worker is an environment's.
+func hello(memory int64, siblings map[string][2]string, environment bool) ([]byte, error) {
 	worker, err := sources.ReadFile("worker.py")
 	if err != nil {
 		return nil, err
 	}
-	hints, err := sources.ReadFile("hints.py")
-	if err != nil {
-		return nil, err
+	modules := map[string]string{}
+	names := []string{"hints", "files"}
+	if environment {
+		names = append(names, "environment")
 	}
-	modules := map[string]string{"agentfly_hints": string(hints)}
+	for _, name := range names {
+		text, err := sources.ReadFile(name + ".py")
+		if err != nil {
+			return nil, err
+		}
+		modules["agentfly_"+name] = string(text)
+	}
 	err = fs.WalkDir(sources, "agentfly", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -176,7 +184,7 @@ func hello(memory int64, siblings map[string][2]string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(map[string]any{"worker": string(worker), "modules": modules, "memory": memory, "siblings": siblings})
+	return json.Marshal(map[string]any{"worker": string(worker), "modules": modules, "memory": memory, "siblings": siblings, "environment": environment})
 }
 
 // builtIn is a worker of the interpreter in this program, which is started once more. The program must call gpython.Main first.
@@ -193,7 +201,7 @@ func builtIn(file string, o Options) (launch, error) {
 // start starts a worker's process. It lives until Kill or its own end.
 func (l launch) start(ctx context.Context) (sandbox.Process, error) {
 	if l.box == nil {
-		return startPlain(l.args)
+		return startPlain(l.args, l.env)
 	}
 	const years = 10 * 365 * 24 * time.Hour // a worker lives as long as the job
 	limits := sandbox.Defaults
@@ -201,7 +209,7 @@ func (l launch) start(ctx context.Context) (sandbox.Process, error) {
 	if l.memory > 0 {
 		limits.Memory = l.memory
 	}
-	return l.box.Start(ctx, sandbox.Program{Args: l.args, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "HOME=/workspace"}, ReadOnly: l.readOnly, Limits: limits})
+	return l.box.Start(ctx, sandbox.Program{Args: l.args, Env: append([]string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "HOME=/workspace"}, l.env...), ReadOnly: l.readOnly, Limits: limits})
 }
 
 func lastLine(text string) string {

@@ -7,27 +7,20 @@ runs an event loop for async functions. Standard output of the user's code goes 
 import importlib.machinery
 import importlib.util
 import inspect
-import itertools
 import json
-import linecache
 import os
 import queue
 import signal
 import sys
 import threading
-import traceback
-import types
 import typing
-
-PREFIX = "agentfly_file_"  # of the name of the file's module
-
 
 class Interrupted(BaseException):
     """The call's time is over."""
 
 
 class Embedded:
-    """Finds modules in what the binary sent, before any that is installed under the same name: agentfly, and agentfly_hints (hints.py)."""
+    """Finds modules in what the binary sent, before any that is installed under the same name: agentfly, and those beside this file."""
 
     def __init__(self, sources):
         self.sources = sources
@@ -70,6 +63,7 @@ sys.meta_path.insert(0, Embedded(boot["modules"]))  # noqa: F821  of the line th
 if boot.get("siblings"):  # noqa: F821
     sys.meta_path.insert(sys.meta_path.index(importlib.machinery.PathFinder), Siblings(boot["siblings"]))  # noqa: F821
 
+from agentfly_files import execute, last_line, load_error, show  # noqa: E402
 from agentfly_hints import Unsupported, add_default, convert, encode, hints_of, optional, schema_of  # noqa: E402
 
 
@@ -162,13 +156,8 @@ class File:
     def load(self, file, source):
         import agentfly
 
-        module = types.ModuleType(PREFIX + os.path.splitext(os.path.basename(file))[0])
-        module.__file__ = file
-        sys.modules[module.__name__] = module
-        sys.path.insert(0, os.path.dirname(file))
-        linecache.cache[file] = (len(source), None, source.splitlines(True), file)
         try:
-            exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
+            module = execute(file, source)
         except BaseException as e:
             show(e)
             return {"errors": [load_error(e, file)]}
@@ -271,43 +260,6 @@ class File:
 
 async def settled(value):
     return await value if inspect.isawaitable(value) else value
-
-
-def load_error(e, file):
-    line = 1
-    if isinstance(e, SyntaxError) and e.filename == file:
-        return "%d: SyntaxError: %s" % (e.lineno or 1, e.msg)
-    for frame in traceback.extract_tb(e.__traceback__):
-        if frame.filename == file:
-            line = frame.lineno
-    text = "%d: %s" % (line, last_line(e))
-    if "relative import" in text:
-        text += "; the file is no part of a package: write import NAME, its folder is searched"
-    if isinstance(e, ModuleNotFoundError) and not str(e.name).startswith("agentfly"):
-        text += "; install it for %s, or name the interpreter that has it" % sys.executable
-    return text
-
-
-def last_line(e, depth=0):
-    lines = itertools.dropwhile(lambda line: line.startswith("  "), traceback.format_exception_only(type(e), e))  # a SyntaxError's source
-    text = " ".join("".join(lines).split())  # with its notes
-    inner = getattr(e, "exceptions", ()) if depth < 3 else ()
-    if isinstance(inner, tuple) and inner and all(isinstance(one, BaseException) for one in inner):  # a group says nothing by itself
-        text += ": " + "; ".join(last_line(one, depth + 1) for one in inner[:4])
-    if text.startswith(PREFIX):  # a class of the file's own
-        text = text.partition(".")[2]
-    if isinstance(e, AssertionError) and not e.args and e.__traceback__:
-        frame = traceback.extract_tb(e.__traceback__)[-1]
-        text += ": line %d: %s" % (frame.lineno, frame.line)
-    return text[:2000]
-
-
-def show(e):
-    """The traceback, for people."""
-    try:
-        traceback.print_exception(type(e), e, e.__traceback__)
-    except Exception:  # the user's code closed or replaced standard error
-        pass
 
 
 # The protocol.
@@ -501,6 +453,11 @@ def main(boot, lines):
     import agentfly  # noqa: F401  before the limit
 
     limit(boot["memory"])
+    if boot.get("environment"):
+        from agentfly_environment import Server
+
+        signal.signal(signal.SIGTERM, lambda number, frame: leave())
+        Server(lines, out, leave).run()
     Worker(lines, out, boot["memory"]).run()
 
 

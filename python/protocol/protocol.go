@@ -15,6 +15,25 @@
 //	→ {"id": 3, "op": "end", "trajectory": "t1"}                          forget its state, and close what is in it
 //	← {"id": 3}                                                           it is closed
 //
+// A worker that holds an environment is started with "environment" in its first line, reads these requests instead, and answers one after the
+// other. Each names what it takes in "arguments"; "own" is the time that the class itself took, in nanoseconds.
+//
+//	→ {"id": 1, "op": "env_open", "arguments": {"class": "world.py:World", "kwargs": {}, …}}   makes the environment: package environments/python
+//	← {"id": 1, "result": {"protocol": "gymnasium", "powers": ["actions"], "seeded": true, …}} type Environment
+//	→ {"id": 2, "op": "env_reset", "arguments": {"seed": 7, "fields": {}, "prompt": []}}       fields are the task's, prompt OpenAI's messages
+//	← {"id": 2, "result": {"observation": [{"type": "text", "text": "…"}], "info": {}, "memory": 40000000}, "own": 52000}
+//	→ {"id": 3, "op": "env_step", "arguments": {"text": "left"}}                               or {"name": …, "arguments": {…}} of a tool
+//	← {"id": 3, "result": {"observation": […], "reward": 1, "terminated": false, "truncated": false, "failure": "policy", …}, "own": 9000}
+//	← {"id": 3, "error": "step: the reward is nan; …"}                                         the environment failed, not the agent
+//	→ {"op": "env_actions"}  ← ["left", "right"]                                               what is possible now
+//	→ {"op": "env_score"}  ← 0.5                                                               of the episode so far
+//	→ {"op": "env_solution"}  ← [{"text": "left"}]                                             actions with full reward, right after env_reset
+//	→ {"op": "env_state"}  ← {…}; {"op": "env_restore", "arguments": {"state": {…}}}           in another process too
+//	→ {"op": "env_tasks", "arguments": {"split": "train", "n": 8}}  ← [{"id": …, "fields": {}}]
+//	→ {"op": "env_call", "arguments": {"name": "look", "arguments": {}}}  ← what the method returned
+//	→ {"op": "env_check"}  ← {"memory": 40000000}                                              it still works
+//	→ {"op": "env_close"}                                                                      the worker ends after its reply
+//
 // Standard error is for people: tracebacks, and what the functions print. A worker ends when its standard input does,
 // and on SIGTERM, with everything that it started. "test:NAME" calls a test function.
 package protocol
@@ -42,6 +61,16 @@ type Reply struct {
 	Result    json.RawMessage `json:"result,omitempty"`
 	Error     string          `json:"error,omitempty"`
 	Broken    bool            `json:"broken,omitempty"`
+	Own       int64           `json:"own,omitempty"` // of a request to an environment: nanoseconds that its class took
+}
+
+// Environment is what the worker says of an environment that it opened.
+type Environment struct {
+	Protocol     string     `json:"protocol"`     // what its class was recognised as
+	Powers       []string   `json:"powers"`       // "actions", "score", "solution", "state", "tasks": what else it can
+	Tools        []Declared `json:"tools"`        // its own; none: it takes texts
+	Seeded       bool       `json:"seeded"`       // its reset takes a seed
+	Instructions string     `json:"instructions"` // what the class says of itself, or its actions
 }
 
 // Declared is a decorated function as a worker describes it. The docstring is raw: package python reads it.

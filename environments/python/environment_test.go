@@ -1,0 +1,396 @@
+package pyenv_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/environments"
+	pyenv "github.com/agentfly/agentfly/environments/python"
+	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+const worlds = "testdata/worlds.py"
+
+func needPython(t testing.TB) {
+	t.Helper()
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("python3 is not on PATH")
+	}
+}
+
+func open(t testing.TB, params map[string]any) (environments.Source, error) {
+	t.Helper()
+	needPython(t)
+	r := resources.New(resources.Options{})
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	return pyenv.Kind().New(t.Context(), r, params)
+}
+
+func source(t testing.TB, params map[string]any) environments.Source {
+	t.Helper()
+	s, err := open(t, params)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func environment(t testing.TB, s environments.Source) environments.Environment {
+	t.Helper()
+	e, err := s.New(t.Context(), "test")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = e.Close() }) // it may be gone
+	return e
+}
+
+func world(t testing.TB, class string, more map[string]any) (environments.Source, environments.Environment) {
+	t.Helper()
+	params := map[string]any{"class": worlds + ":" + class}
+	for k, v := range more {
+		params[k] = v
+	}
+	s := source(t, params)
+	return s, environment(t, s)
+}
+
+func begin(seed int64, fields map[string]any) environments.Start {
+	return environments.Start{Seed: seed, Task: trajectory.Task{ID: "t", Fields: fields}}
+}
+
+func text(action string) environments.Action { return environments.Action{Text: action} }
+
+func step(t testing.TB, e environments.Environment, action string) environments.Result {
+	t.Helper()
+	r, err := e.Step(t.Context(), text(action))
+	require.NoError(t, err)
+	return r
+}
+
+// Gymnasium's protocol by file: seeds, options, named actions, what is printed, powers.
+func TestGymnasiumClass(t *testing.T) {
+	s, e := world(t, "Corridor", map[string]any{"kwargs": map[string]any{"length": 4}, "actions": []string{"left", "right"}})
+	require.Equal(t, environments.Spec{Instructions: "Actions are left and right.", Deterministic: true}, s.Spec())
+	first, err := e.Reset(t.Context(), begin(5, map[string]any{"answer": "of the data line", "seed": 5}))
+	require.NoError(t, err)
+	again, err := e.Reset(t.Context(), begin(5, nil))
+	require.NoError(t, err)
+	require.Equal(t, first, again)
+	got, err := e.Reset(t.Context(), begin(5, map[string]any{"at": 2}))
+	require.NoError(t, err)
+	require.Equal(t, environments.Text("You are at 2 of 4."), got)
+
+	r := step(t, e, " Left ")
+	require.Equal(t, environments.Text("You are at 1 of 4."), r.Observation)
+	r = step(t, e, "jump")
+	require.Equal(t, trajectory.FailurePolicy, r.Failure)
+	require.Equal(t, environments.Text(`There is no action "jump"; actions are left and right.`), r.Observation)
+	require.Equal(t, environments.Text("You are at 2 of 4."), step(t, e, "1").Observation)
+	actions, err := e.(environments.Chooser).Actions(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"left", "right"}, actions)
+	score, err := e.(environments.Scorer).Score(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 0.5, score)
+	out, err := e.(environments.Caller).Call(t.Context(), "distance", json.RawMessage(`{"to": 4}`))
+	require.NoError(t, err)
+	require.JSONEq(t, `{"distance": 2}`, string(out))
+
+	// State goes on in another process.
+	state, err := e.(environments.Stater).State(t.Context())
+	require.NoError(t, err)
+	other := environment(t, s)
+	_, err = other.Reset(t.Context(), begin(5, nil))
+	require.NoError(t, err)
+	require.NoError(t, other.(environments.Stater).Restore(t.Context(), state))
+	require.Equal(t, step(t, e, "right"), step(t, other, "right"))
+
+	_, err = e.Reset(t.Context(), begin(9, nil))
+	require.NoError(t, err)
+	solution, err := e.(environments.Solver).Solution(t.Context())
+	require.NoError(t, err)
+	for _, a := range solution {
+		r, err = e.Step(t.Context(), a)
+		require.NoError(t, err)
+	}
+	require.True(t, r.Terminated)
+	require.Equal(t, 1.0, r.Reward)
+	require.Equal(t, map[string]any{"at": 4.0}, r.Info)
+
+	_, err = e.Reset(t.Context(), begin(5, map[string]any{"depth": 2}))
+	require.EqualError(t, err, "Corridor: the task has the field depth, which Corridor does not know; its reset did not look at it among its options; leave it out, or list it in the parameter fields where it is read later")
+}
+
+// A class is found by its import path too, beside the job file.
+func TestImportPath(t *testing.T) {
+	needPython(t)
+	dir := t.TempDir()
+	data, err := os.ReadFile(worlds)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "my_worlds.py"), data, 0o600))
+	r := resources.New(resources.Options{Resolve: func(path string) string { return filepath.Join(dir, path) }})
+	s, err := pyenv.Kind().New(t.Context(), r, map[string]any{"class": "my_worlds:Corridor"})
+	require.NoError(t, err)
+	e := environment(t, s)
+	got, err := e.Reset(t.Context(), begin(0, map[string]any{"at": 1}))
+	require.NoError(t, err)
+	require.Equal(t, environments.Text("You are at 1 of 3."), got)
+	require.NoError(t, s.Close())
+	require.NoError(t, r.Close())
+}
+
+// gym's protocol: four values, seed() and TimeLimit.truncated.
+func TestOldGymClass(t *testing.T) {
+	_, e := world(t, "Old", nil)
+	got, err := e.Reset(t.Context(), begin(17, nil))
+	require.NoError(t, err)
+	require.Equal(t, environments.Text(`{"first":7}`), got)
+	require.Equal(t, environments.Result{Observation: environments.Text(`{"n":1,"heard":"hi"}`), Reward: 0.5, Info: map[string]any{"TimeLimit.truncated": false}}, step(t, e, "hi"))
+	r := step(t, e, "there")
+	require.True(t, r.Truncated)
+	require.False(t, r.Terminated)
+	_, err = e.Reset(t.Context(), begin(1, map[string]any{"size": 1}))
+	require.ErrorContains(t, err, "the task has the field size, which Old does not know")
+}
+
+func TestTextArenaClass(t *testing.T) {
+	_, e := world(t, "Arena", nil)
+	got, err := e.Reset(t.Context(), begin(3, nil))
+	require.NoError(t, err)
+	require.Equal(t, environments.Text("Guess a number."), got)
+	r := step(t, e, "what?")
+	require.Equal(t, trajectory.FailurePolicy, r.Failure)
+	require.Equal(t, environments.Text("Invalid move."), r.Observation)
+	for n := range 10 {
+		if r = step(t, e, string(rune('0'+n))); r.Over() {
+			break
+		}
+		require.Zero(t, r.Reward)
+		require.Equal(t, environments.Text("higher"), r.Observation)
+	}
+	require.True(t, r.Terminated)
+	require.Equal(t, 1.0, r.Reward)
+	require.Equal(t, environments.Text("Right!"), r.Observation)
+}
+
+func TestSkyRLClass(t *testing.T) {
+	_, e := world(t, "Sky", nil)
+	for range 2 { // each task has an object of its own
+		start := begin(0, map[string]any{"answer": "42"})
+		start.Task.Prompt = []trajectory.Message{trajectory.Text("user", "What is it?")}
+		got, err := e.Reset(t.Context(), start)
+		require.NoError(t, err)
+		require.Equal(t, environments.Text("You have three turns."), got)
+		require.Equal(t, environments.Text("no"), step(t, e, "41").Observation)
+		r := step(t, e, "42")
+		require.Equal(t, 1.0, r.Reward)
+		require.True(t, r.Terminated)
+	}
+	_, err := e.Reset(t.Context(), begin(0, nil))
+	require.EqualError(t, err, "Sky: reset: KeyError: 'answer'")
+}
+
+func TestTRLClass(t *testing.T) {
+	s, e := world(t, "Counter", nil)
+	spec := s.Spec()
+	require.Len(t, spec.Tools, 2)
+	require.Equal(t, "add", spec.Tools[0].Name)
+	require.Equal(t, "Adds to the counter.", spec.Tools[0].Description)
+	require.JSONEq(t, `{"type":"object","properties":{"by":{"type":"integer","description":"How much.","default":1}},"required":[],"additionalProperties":false}`, string(spec.Tools[0].Parameters))
+	got, err := e.Reset(t.Context(), begin(0, map[string]any{"goal": 3, "answer": "x"}))
+	require.NoError(t, err)
+	require.Equal(t, environments.Text("Count to 3."), got)
+	call := func(name, arguments string) environments.Result {
+		r, err := e.Step(t.Context(), environments.Action{Name: name, Arguments: json.RawMessage(arguments)})
+		require.NoError(t, err)
+		return r
+	}
+	require.Equal(t, environments.Text("2"), call("add", `{"by": 2}`).Observation)
+	require.Equal(t, environments.Text(`{"n":2}`), call("look", `{}`).Observation)
+	r := call("add", `{"by": 0}`)
+	require.Equal(t, trajectory.FailurePolicy, r.Failure)
+	require.Equal(t, environments.Text("ValueError: by must be above 0"), r.Observation)
+	require.Equal(t, trajectory.FailurePolicy, call("add", `{"of": 1}`).Failure)
+	require.Equal(t, trajectory.FailurePolicy, call("_hidden", `{}`).Failure)
+	r = call("add", `{}`)
+	require.True(t, r.Terminated)
+	require.Equal(t, 1.0, r.Reward)
+	_, err = e.Reset(t.Context(), begin(0, nil))
+	require.ErrorContains(t, err, "missing 1 required positional argument: 'goal'")
+}
+
+func TestOpenEnvClass(t *testing.T) {
+	s, e := world(t, "Guess", nil)
+	require.Len(t, s.Spec().Tools, 1)
+	require.Equal(t, "act", s.Spec().Tools[0].Name)
+	require.Contains(t, string(s.Spec().Tools[0].Parameters), `"guess"`)
+	got, err := e.Reset(t.Context(), begin(1, map[string]any{"low": 9}))
+	require.NoError(t, err)
+	require.Equal(t, environments.Text(`{"text":"Guess a digit.","left":3}`), got)
+	guess := func(arguments string) environments.Result {
+		r, err := e.Step(t.Context(), environments.Action{Name: "act", Arguments: json.RawMessage(arguments)})
+		require.NoError(t, err)
+		return r
+	}
+	require.Equal(t, trajectory.FailurePolicy, guess(`{"gues": 1}`).Failure)
+	require.Equal(t, environments.Text(`{"text":"wrong","left":2}`), guess(`{"guess": 1}`).Observation)
+	r := guess(`{"guess": 9}`)
+	require.True(t, r.Terminated)
+	require.Equal(t, 1.0, r.Reward)
+	_, err = e.Reset(t.Context(), begin(1, map[string]any{"high": 9}))
+	require.ErrorContains(t, err, "the task has the field high, which Guess does not know")
+
+	_, e = world(t, "Guess", map[string]any{"text": "{text} {left} tries are left."})
+	got, err = e.Reset(t.Context(), begin(1, nil))
+	require.NoError(t, err)
+	require.Equal(t, environments.Text("Guess a digit. 3 tries are left."), got)
+	_, e = world(t, "Guess", map[string]any{"text": "board"})
+	_, err = e.Reset(t.Context(), begin(1, nil))
+	require.EqualError(t, err, "Guess: text: the observation has no board at board; it has done, left, metadata, reward, text")
+}
+
+func TestAgentFlyClass(t *testing.T) {
+	closed := filepath.Join(t.TempDir(), "closed")
+	t.Setenv("AGENTFLY_TEST_CLOSED", closed)
+	_, e := world(t, "Later", nil)
+	got, err := e.Reset(t.Context(), begin(0, map[string]any{"word": "yes"}))
+	require.NoError(t, err)
+	require.Equal(t, environments.Text("Say yes."), got)
+	require.Equal(t, environments.Text("no"), step(t, e, "well").Observation)
+	r := step(t, e, "yes")
+	require.True(t, r.Terminated)
+	require.NoError(t, e.Close())
+	data, err := os.ReadFile(closed)
+	require.NoError(t, err)
+	require.Equal(t, "closed\n", string(data))
+}
+
+// What a class does wrong is an error that names it, never a reward; what it prints disturbs nobody.
+func TestMisbehaviour(t *testing.T) {
+	for action, want := range map[string]string{
+		"nan":         "Bad: step: the reward is nan; it must be a finite number",
+		"text reward": "Bad: step: the reward is a str, not a number",
+		"bytes":       "Bad: an observation has bytes in it; give text, or an array with images: true",
+		"three":       "Bad: step gave 3 values; Gymnasium's gives observation, reward, terminated, truncated, info, and gym's observation, reward, done, info",
+		"raise":       "Bad: step: ValueError: it does not work",
+		"exit":        "Bad: step: SystemExit: 3",
+		"crash":       "Bad: step: its process ended; the worker ended (exit status 7)",
+		"memory":      "Bad: it needs more memory than its limit",
+	} {
+		t.Run(action, func(t *testing.T) {
+			t.Parallel()
+			_, e := world(t, "Bad", nil)
+			_, err := e.Reset(t.Context(), begin(0, nil))
+			require.NoError(t, err)
+			require.Equal(t, environments.Text("heard a"), step(t, e, "a").Observation)
+			_, err = e.Step(t.Context(), text(action))
+			require.ErrorContains(t, err, want)
+		})
+	}
+	t.Run("tolerated", func(t *testing.T) {
+		_, e := world(t, "Bad", map[string]any{"max_observation": 1000})
+		_, err := e.Reset(t.Context(), begin(0, nil))
+		require.NoError(t, err)
+		r := step(t, e, "inf info")
+		require.Nil(t, r.Info["x"])
+		require.Equal(t, "[1000000 left out]", r.Info["huge"])
+		r = step(t, e, "huge")
+		require.Equal(t, strings.Repeat("x", 1000)+"\n[49999000 characters left out]", r.Observation[0].Text)
+		r = step(t, e, "huge dict")
+		require.Contains(t, r.Observation[0].Text, "\n[the rest left out]")
+		require.Less(t, len(r.Observation[0].Text), 1100)
+		require.Equal(t, environments.Text("half ? done"), step(t, e, "surrogate").Observation)
+		require.Equal(t, environments.Text("heard fork"), step(t, e, "fork").Observation)
+		require.Equal(t, environments.Text("closed"), step(t, e, "close").Observation)
+		require.Equal(t, environments.Text("half ? done"), step(t, e, "surrogate").Observation) // the protocol goes on
+	})
+}
+
+// A step that never returns ends with its time, and its process with it.
+func TestHang(t *testing.T) {
+	_, e := world(t, "Bad", nil)
+	_, err := e.Reset(t.Context(), begin(0, nil))
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err = e.Step(ctx, text("hang"))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "Bad: step did not end in time")
+	_, err = e.Step(t.Context(), text("a"))
+	require.Error(t, err)
+	begun := time.Now()
+	_ = e.Close() // its process is gone
+	require.Less(t, time.Since(begun), 2*time.Second)
+}
+
+// A limit of steps truncates, and counts what was not possible.
+func TestMaxSteps(t *testing.T) {
+	_, e := world(t, "Corridor", map[string]any{"kwargs": map[string]any{"length": 9}, "max_steps": 2})
+	_, err := e.Reset(t.Context(), begin(0, map[string]any{"at": 0}))
+	require.NoError(t, err)
+	require.False(t, step(t, e, "1").Over())
+	r := step(t, e, "up")
+	require.True(t, r.Truncated)
+	require.Equal(t, environments.Text(`There is no action "up"; actions are the numbers 0 to 1.`), r.Observation)
+}
+
+// What cannot be opened is one line that says what to do.
+func TestRefused(t *testing.T) {
+	cases := map[string]struct {
+		params map[string]any
+		want   string
+	}{
+		"nothing":       {map[string]any{}, "the class is missing; write class: FILE.py:CLASS"},
+		"both":          {map[string]any{"class": "a:B", "id": "C-v1"}, "class and id are both given"},
+		"no name":       {map[string]any{"class": "worlds.py"}, `class: "worlds.py" names no class`},
+		"parameter":     {map[string]any{"class": "a:B", "kwarg": 1}, `unknown field "kwarg"`},
+		"protocol":      {map[string]any{"class": "a:B", "protocol": "roll"}, `protocol: there is no "roll"; allowed: auto, gymnasium`},
+		"file":          {map[string]any{"class": "missing.py:B"}, "missing.py: no such file"},
+		"class":         {map[string]any{"class": worlds + ":World"}, "worlds.py has no World; its classes are Arena, Bad, Corridor"},
+		"module":        {map[string]any{"class": "no_such_module:B"}, "B: the module no_such_module is missing; install its package: "},
+		"command":       {map[string]any{"class": "no_such_module:B"}, " -m pip install no-such-module"},
+		"interpreter":   {map[string]any{"class": "a:B", "interpreter": "no-such-python"}, "no-such-python"},
+		"no protocol":   {map[string]any{"class": worlds + ":Nothing"}, "Nothing: the class offers no reset and step (Gymnasium, TextArena, OpenEnv), no init and step (skyrl-gym) and no reset with methods that are tools (TRL); its methods are play"},
+		"wrong":         {map[string]any{"class": worlds + ":Nothing", "protocol": "gymnasium"}, "protocol gymnasium needs reset and step, which the class does not have"},
+		"kwargs":        {map[string]any{"class": worlds + ":Corridor", "kwargs": map[string]any{"size": 1}}, "Corridor: kwargs: got an unexpected keyword argument 'size'"},
+		"constructor":   {map[string]any{"class": worlds + ":Bad", "kwargs": map[string]any{"how": "constructor"}}, "Bad: RuntimeError: no"},
+		"actions":       {map[string]any{"class": worlds + ":Corridor", "actions": []string{"a", "b", "c"}}, "actions: c: 2 is not one of the space's 2 actions, 0 to 1"},
+		"package":       {map[string]any{"class": worlds + ":Corridor", "requires": map[string]string{"no-such-package": "1.2"}}, "the package no-such-package is missing; install it: "},
+		"version":       {map[string]any{"class": worlds + ":Corridor", "requires": map[string]string{"pip": "0.1"}}, " and 0.1 is needed: "},
+		"render":        {map[string]any{"class": "a:B", "render": "human"}, `render: "human" is not known`},
+		"render images": {map[string]any{"class": "a:B", "render": "rgb_array"}, "write images: true with it"},
+		"show":          {map[string]any{"class": "a:B", "show": []string{"."}}, "write sandboxed: true with it"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, err := open(t, c.params)
+			require.ErrorContains(t, err, c.want)
+			require.NotContains(t, err.Error(), "\n")
+		})
+	}
+	t.Run("power", func(t *testing.T) {
+		_, e := world(t, "Bad", nil)
+		_, can := e.(environments.Stater)
+		require.False(t, can)
+	})
+}
+
+// Tasks of the splits have different seeds.
+func TestTasks(t *testing.T) {
+	s, _ := world(t, "Corridor", nil)
+	train, err := s.(environments.Tasker).Tasks(environments.Train, 3)
+	require.NoError(t, err)
+	eval, err := s.(environments.Tasker).Tasks(environments.Eval, 3)
+	require.NoError(t, err)
+	require.Equal(t, "seed-2", train[2].ID)
+	require.Equal(t, "seed-1073741826", eval[2].ID)
+	_, err = s.(environments.Tasker).Tasks("test", 3)
+	require.ErrorContains(t, err, `there is no split "test"`)
+}

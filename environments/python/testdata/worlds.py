@@ -1,0 +1,353 @@
+"""Classes of every protocol, without any package."""
+
+import os
+import random
+import sys
+import time
+from dataclasses import dataclass
+
+
+class Discrete:
+    def __init__(self, n, start=0):
+        self.n, self.start = n, start
+
+
+class Corridor:
+    """Gymnasium's five values: go right until the end."""
+
+    def __init__(self, length=3):
+        self.length, self.action_space = length, Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        random.seed(seed)
+        self.at = (options or {}).get("at", random.randrange(self.length - 1))
+        print("reset is printed")
+        os.write(1, b"so is this\n")
+        return "You are at %d of %d." % (self.at, self.length), {"at": self.at}
+
+    def step(self, action):
+        self.at = max(0, self.at + (1 if action == 1 else -1))
+        done = self.at >= self.length
+        return "You are at %d of %d." % (self.at, self.length), float(done), done, False, {"at": self.at}
+
+    def solution(self):
+        return ["right"] * (self.length - self.at)
+
+    def get_state(self):
+        return {"at": self.at}
+
+    def set_state(self, state):
+        self.at = state["at"]
+
+    def score(self):
+        return self.at / self.length
+
+    def distance(self, to):
+        return {"distance": to - self.at}
+
+
+class Old:
+    """gym's four values."""
+
+    def seed(self, seed):
+        self.first = seed
+
+    def reset(self):
+        self.n = 0
+        return {"first": self.first % 10}
+
+    def step(self, action):
+        self.n += 1
+        return {"n": self.n, "heard": action}, 0.5, self.n == 2, {"TimeLimit.truncated": self.n == 2}
+
+
+class Arena:
+    """TextArena's."""
+
+    class State:
+        error_count = 0
+
+    def reset(self, num_players, seed=None):
+        assert num_players == 1
+        random.seed(seed)
+        self.state, self.number, self.messages = Arena.State(), random.randint(1, 9), [(-1, "Guess a number.", None)]
+
+    def get_observation(self):
+        out, self.messages = self.messages, []
+        if hasattr(self.state, "role_mapping"):
+            return 0, out
+        return 0, out
+
+    def step(self, action):
+        self.messages.append((0, action, None))
+        if not action.isdigit():
+            self.state.error_count += 1
+            self.messages.append((-1, "Invalid move.", None))
+            return False, {}
+        self.right = int(action) == self.number
+        if not self.right:
+            self.messages.append((-1, "higher" if int(action) < self.number else "lower", None))
+        return self.right, {}
+
+    def close(self):
+        return {0: 1}, {0: {"reason": "Right!", "turn_count": 1}}
+
+
+class Sky:
+    """skyrl-gym's."""
+
+    def __init__(self, env_config=None, extras={}):
+        self.answer, self.turns, self.max_turns = extras["answer"], 0, 3
+
+    def init(self, prompt):
+        return prompt + [{"role": "user", "content": "You have three turns."}], {"turns": 3}
+
+    def step(self, action):
+        self.turns += 1
+        right = action == self.answer
+        return {"observations": [] if right else [{"role": "user", "content": "no"}], "reward": float(right), "done": right or self.turns == 3, "metadata": {"turn": self.turns}}
+
+    def close(self):
+        pass
+
+
+class Counter:
+    """TRL's: methods are tools."""
+
+    def __init__(self):
+        self.n, self.done, self.reward = 0, False, 0.0
+
+    def reset(self, goal: int, **row):
+        self.n, self.goal, self.done, self.reward = 0, int(goal), False, 0.0
+        return "Count to %d." % self.goal
+
+    def add(self, by: int = 1) -> str:
+        """Adds to the counter.
+
+        Args:
+            by: How much.
+        """
+        if by < 1:
+            raise ValueError("by must be above 0")
+        self.n += by
+        if self.n >= self.goal:
+            self.done, self.reward = True, float(self.n == self.goal)
+        return str(self.n)
+
+    def look(self) -> dict:
+        """Reads the counter."""
+        return {"n": self.n}
+
+    def _hidden(self):
+        pass
+
+
+@dataclass
+class GuessAction:
+    guess: int
+    why: str = ""
+
+
+@dataclass
+class GuessObservation:
+    text: str
+    left: int
+    done: bool = False
+    reward: float = None
+    metadata: dict = None
+
+
+class Guess:
+    """OpenEnv's."""
+
+    def reset(self, seed=None, episode_id=None, low: int = 0):
+        self.target, self.left = random.Random(seed).randint(low, 9), 3
+        return GuessObservation("Guess a digit.", self.left)
+
+    def step(self, action: GuessAction, timeout_s=None):
+        self.left -= 1
+        right = action.guess == self.target
+        return GuessObservation("right" if right else "wrong", self.left, right or self.left == 0, 1.0 if right else None, {"truncated": self.left == 0 and not right})
+
+    @property
+    def state(self):
+        return {"left": self.left}
+
+
+class Later:
+    """AgentFly's BaseEnv, without it."""
+
+    async def start(self):
+        self.started = True
+
+    async def reset(self, env_args=None):
+        self.word = (env_args or {}).get("word", "none")
+        return "Say %s." % self.word
+
+    async def step(self, action):
+        return {"observation": "good" if action == self.word else "no", "reward": float(action == self.word), "done": action == self.word}
+
+    async def aclose(self):
+        path = os.environ.get("AGENTFLY_TEST_CLOSED")
+        if path:
+            open(path, "a").write("closed\n")
+
+
+class Nothing:
+    """No protocol at all."""
+
+    def play(self):
+        pass
+
+
+class Bad:
+    """Every kind of misbehaviour, by its action."""
+
+    def __init__(self, how="", noise=0):
+        self.how = how
+        if how == "constructor":
+            raise RuntimeError("no")
+
+    def reset(self, seed=None):
+        if self.how == "reset":
+            return 3, 4, 5
+        return "begin"
+
+    def step(self, action):
+        if action == "nan":
+            return "", float("nan"), False, False, {}
+        if action == "text reward":
+            return "", "much", False, False, {}
+        if action == "inf info":
+            return "", 0, False, False, {"x": float("inf"), "huge": "y" * 1000000, "object": object}
+        if action == "huge":
+            return "x" * 50_000_000, 0, False, False, {}
+        if action == "huge dict":
+            return {"a": ["x" * 1000] * 50_000}, 0, False, False, {}
+        if action == "bytes":
+            return b"abc", 0, False, False, {}
+        if action == "three":
+            return 1, 2, 3
+        if action == "raise":
+            raise ValueError("it does not work")
+        if action == "exit":
+            sys.exit(3)
+        if action == "crash":
+            os._exit(7)
+        if action == "hang":
+            time.sleep(1000)
+        if action == "memory":
+            return "x" * (8 << 30), 0, False, False, {}
+        if action == "fork":
+            if os.fork() == 0:
+                return "child", 0, False, False, {}
+        if action == "close":
+            os.closerange(0, 3)
+            return "closed", 0, False, False, {}
+        if action == "surrogate":
+            return "half \ud800 done", 0, False, False, {}
+        print("said " + action)
+        return "heard " + action, 0, False, False, {}
+
+
+class Words:
+    """For the conformance suite: say the words in their order."""
+
+    def reset(self, seed=None, size: int = 3):
+        draw = random.Random(seed)
+        self.words = ["".join(draw.choice("abcdefgh") for _ in range(6)) for _ in range(size)]
+        self.at = 0
+        return "Say " + " ".join(self.words) + "."
+
+    def hear(self, word):
+        if self.at < len(self.words) and word == self.words[self.at]:
+            self.at += 1
+            return "Yes.", 1 / len(self.words), self.at == len(self.words), {}
+        return "Say " + self.words[self.at] + ".", 0.0, False, {"agentfly": {"failure": "policy"}}
+
+    def step(self, action):
+        text, reward, done, info = self.hear(action)
+        return text, reward, done, False, dict(info, at=self.at)
+
+    def solution(self):
+        return list(self.words)
+
+    def actions(self):
+        return self.words[self.at : self.at + 1]
+
+    def get_state(self):
+        return {"words": self.words, "at": self.at}
+
+    def set_state(self, state):
+        self.words, self.at = state["words"], state["at"]
+
+    def score(self):
+        return self.at / len(self.words)
+
+
+class OldWords(Words):
+    def step(self, action):
+        return self.hear(action)
+
+
+class LaterWords(Words):
+    async def step(self, action):
+        text, reward, done, info = self.hear(action)
+        return text, reward, done, info
+
+    async def aclose(self):
+        pass
+
+
+class ArenaWords(Words):
+    """TextArena's form."""
+
+    def reset(self, num_players, seed=None):
+        self.said = Words.reset(self, seed)
+        self.state = Arena.State()
+
+    def get_observation(self):
+        return 0, self.said
+
+    def step(self, action):
+        self.said, reward, done, info = self.hear(action)
+        self.state.error_count += bool(info)
+        return done, {}
+
+    def close(self):
+        return {0: 1.0}, {0: {"reason": "done"}}
+
+    def score(self):
+        return float(self.at == len(self.words))
+
+
+class Calls:
+    """TRL's form: the tool say."""
+
+    def __init__(self):
+        self.reward, self.done = 0.0, False
+
+    def reset(self, seed=None):
+        self.word, self.reward, self.done = "".join(random.choice("abcdefgh") for _ in range(6)), 0.0, False
+        return "Say hello to " + self.word + "."
+
+    def say(self, word: str) -> str:
+        """Says a word."""
+        self.done, self.reward = True, 1.0
+        return "You said " + word + "."
+
+
+@dataclass
+class WordAction:
+    word: str
+
+
+class OpenWords(Words):
+    """OpenEnv's form; an action of one text is that text."""
+
+    def reset(self, seed=None, episode_id=None):
+        return GuessObservation(Words.reset(self, seed), 0)
+
+    def step(self, action: WordAction):
+        text, reward, done, info = self.hear(action.word)
+        return GuessObservation(text, 0, done, reward, info)

@@ -1,0 +1,133 @@
+package scienceworld_test
+
+import (
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/environments"
+	"github.com/agentfly/agentfly/environments/scienceworld"
+	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+func open(t testing.TB, params map[string]any) (environments.Source, error) {
+	t.Helper()
+	interpreter := os.Getenv("AGENTFLY_ENV_PYTHON")
+	if interpreter == "" {
+		t.Skip("AGENTFLY_ENV_PYTHON names no Python with scienceworld; make test-env installs one")
+	}
+	params["interpreter"] = interpreter
+	return scienceworld.Kind().New(t.Context(), resources.New(resources.Options{}), params)
+}
+
+func world(t testing.TB, params map[string]any) (environments.Source, environments.Environment) {
+	t.Helper()
+	s, err := open(t, params)
+	require.NoError(t, err)
+	e, err := s.New(t.Context(), "test")
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, e.Close())
+		require.NoError(t, s.Close())
+	})
+	return s, e
+}
+
+func start(task trajectory.Task) environments.Start {
+	return environments.Start{Task: task, Seed: int64(task.Fields["seed"].(float64))}
+}
+
+func tasks(t testing.TB, s environments.Source, split string, n int) []trajectory.Task {
+	t.Helper()
+	out, err := s.(environments.Tasker).Tasks(split, n)
+	require.NoError(t, err)
+	return out
+}
+
+// Gold paths reach full reward on 100 tasks, and the same actions give the same episode.
+func TestGoldPaths(t *testing.T) {
+	s, e := world(t, map[string]any{"tasks": []string{"lifespan-longest-lived", "find-plant", "find-living-thing", "lifespan-shortest-lived"}})
+	n := 100
+	if testing.Short() {
+		n = 8
+	}
+	for i, task := range append(tasks(t, s, environments.Train, n/2), tasks(t, s, environments.Eval, n/2)...) {
+		first, err := e.Reset(t.Context(), start(task))
+		require.NoError(t, err)
+		solution, err := e.(environments.Solver).Solution(t.Context())
+		require.NoError(t, err)
+		var total float64
+		var seen []environments.Result
+		for _, a := range solution {
+			r, err := e.Step(t.Context(), a)
+			require.NoError(t, err)
+			seen = append(seen, r)
+			if total += r.Reward; r.Over() {
+				break
+			}
+		}
+		require.True(t, seen[len(seen)-1].Terminated, task.ID)
+		require.InDelta(t, 1, total, 1e-9, task.ID)
+		score, err := e.(environments.Scorer).Score(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1.0, score, task.ID)
+		if i%10 == 0 {
+			again, err := e.Reset(t.Context(), start(task))
+			require.NoError(t, err)
+			require.Equal(t, first, again)
+			for k := range seen {
+				r, err := e.Step(t.Context(), solution[k])
+				require.NoError(t, err)
+				require.Equal(t, seen[k], r)
+			}
+		}
+	}
+}
+
+// The mean score of a policy that takes a possible action at random.
+func TestRandomPolicy(t *testing.T) {
+	s, e := world(t, map[string]any{"tasks": []string{"lifespan-longest-lived"}, "max_steps": 10})
+	random, sum := rand.New(rand.NewPCG(1, 2)), 0.0
+	all := tasks(t, s, environments.Eval, 20)
+	for _, task := range all {
+		_, err := e.Reset(t.Context(), start(task))
+		require.NoError(t, err)
+		for over := false; !over; {
+			actions, err := e.(environments.Chooser).Actions(t.Context())
+			require.NoError(t, err)
+			r, err := e.Step(t.Context(), environments.Action{Text: actions[random.IntN(len(actions))]})
+			require.NoError(t, err)
+			sum, over = sum+r.Reward, r.Over()
+		}
+	}
+	t.Logf("lifespan-longest-lived, ten steps: a random policy's mean score is %.2f", sum/float64(len(all)))
+	require.Less(t, sum/float64(len(all)), 0.5)
+}
+
+// The package's traps are errors, or what the agent did wrong.
+func TestTraps(t *testing.T) {
+	_, err := open(t, map[string]any{"tasks": []string{"fly"}})
+	require.ErrorContains(t, err, "scienceworld: there is no task fly; the tasks are boil, ")
+	_, err = open(t, map[string]any{"tasks": []string{"boil"}, "simplification": "hard"})
+	require.ErrorContains(t, err, "scienceworld: there is no simplification hard; they are easy, ")
+	s, e := world(t, map[string]any{"tasks": []string{"find-plant"}, "max_steps": 3})
+	_, err = e.Reset(t.Context(), environments.Start{Task: trajectory.Task{Fields: map[string]any{"variation": 300}}})
+	require.ErrorContains(t, err, "scienceworld: find-plant has the variations 0 to 299, and the task says 300")
+	_, err = e.Reset(t.Context(), environments.Start{Task: trajectory.Task{Fields: map[string]any{"task": "boil"}}})
+	require.ErrorContains(t, err, "the task boil is none of the job's; they are find-plant")
+	_, err = s.(environments.Tasker).Tasks(environments.Train, 151)
+	require.ErrorContains(t, err, "151 tasks of split train were asked for; there are 150")
+	got, err := e.Reset(t.Context(), environments.Start{Seed: 1<<31 - 1})
+	require.NoError(t, err)
+	require.Contains(t, got[0].Text, "Your task is to find a(n) plant.")
+	for n, action := range []string{"dance", "a\nb", string(make([]byte, 1<<20))} {
+		r, err := e.Step(t.Context(), environments.Action{Text: action})
+		require.NoError(t, err)
+		require.Equal(t, trajectory.FailurePolicy, r.Failure)
+		require.Equal(t, environments.Text("No known action matches that input."), r.Observation)
+		require.Equal(t, n == 2, r.Truncated)
+	}
+}

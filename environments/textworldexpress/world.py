@@ -1,0 +1,97 @@
+"""TextWorldExpress's games as an environment: one Java process, spoken to without what the package's own step adds."""
+
+import json
+import shutil
+
+from agentfly_environment import Refused
+
+FOLDS = {"train": 0, "dev": 10000, "test": 20000}  # where the seeds of a fold begin
+SEEDS = 1000  # of a fold
+LONGEST = 1000  # characters of an action
+
+
+class World:
+    def __init__(self, game, params="", eval_fold="dev", list_actions=False):
+        if shutil.which("java") is None:
+            raise Refused("java is missing; install it: apt-get install default-jre-headless")
+        from textworld_express import TextWorldExpressEnv
+
+        self.env = TextWorldExpressEnv()
+        games = list(self.env.server.getGameNames())
+        if game not in games:
+            raise Refused("there is no game %s; the games are %s" % (game, ", ".join(games)))
+        wrong = self.env.server.load(game, params)
+        if wrong:
+            raise Refused("params: %s" % " ".join(wrong.split()))
+        self.game, self.eval_fold, self.list_actions = game, eval_fold, list_actions
+        self.server, self.now, self.where = self.env.server, None, None
+
+    def tasks(self, split, n):
+        folds = {"train": "train", "eval": self.eval_fold}
+        if split not in folds:
+            raise Refused("there is no split %s; the splits are train and eval" % split)
+        fold = folds[split]
+        seeds = range(FOLDS[fold], FOLDS[fold] + min(n, SEEDS))
+        return [{"id": "%s-%s-%d" % (self.game, fold, s), "prompt": [], "fields": {"seed": s, "fold": fold}} for s in seeds]
+
+    def place(self, seed, fold):
+        """The fold and its seed: the package takes a seed of another fold, or of none, in silence."""
+        of = next((f for f, first in FOLDS.items() if first <= seed < first + SEEDS), None)
+        if fold is not None and fold not in FOLDS:
+            raise Refused("there is no fold %s; the folds are train, dev and test" % fold)
+        if fold is not None and of not in (None, fold):
+            raise Refused("the seed %d is one of fold %s, and the task says %s" % (seed, of, fold))
+        fold = fold or of or "train"
+        return fold, seed if of else FOLDS[fold] + seed % SEEDS
+
+    def new(self, gold):
+        fold, seed = self.where
+        self.now = json.loads(self.server.generateNewGameJSON(seed, fold, gold))
+        self.reached = 0.0
+
+    def reset(self, seed, fold=None):
+        self.where = self.place(seed, fold)
+        self.new(False)
+        return self.server.getTaskDescription().strip() + "\n" + self.shown(), {"fold": self.where[0]}
+
+    def shown(self):
+        text = self.now["observation"].strip()
+        if self.list_actions:
+            text += "\nActions: " + ", ".join(self.actions())
+        return text
+
+    def step(self, action):
+        action, wrong = " ".join(action.split()), None
+        if len(action) > LONGEST:
+            wrong = "Unknown action: it is too long."
+        else:
+            now = json.loads(self.server.stepJSON(action))
+            if now["observation"].startswith("Unknown action"):
+                wrong = now["observation"].strip()
+            self.now = now
+        if wrong:
+            if self.list_actions:
+                wrong += "\nActions: " + ", ".join(self.actions())
+            return wrong, 0.0, False, False, {"agentfly": {"failure": "policy"}}
+        score = float(self.now["score"])
+        reward, self.reached = score - self.reached, score
+        success, failure = bool(self.now["tasksuccess"]), bool(self.now["taskfailure"])
+        info = {"score": score, "success": success, "failure": failure}
+        return self.shown(), reward, success or failure or score >= 1, False, info
+
+    def actions(self):
+        return sorted(self.now["validActions"])
+
+    def score(self):
+        return float(self.now["score"])
+
+    def solution(self):
+        self.new(True)
+        return list(self.server.getGoldActionSequence())
+
+    def check(self):
+        if self.env._gateway.java_process.poll() is not None:
+            raise RuntimeError("its Java process ended")
+
+    def close(self):
+        self.env.close()
