@@ -30,7 +30,7 @@ var floors = [][]string{
 		"engines/enginetest", "engines/local", "engines/openai", "engines/scripted", "engines/vllm", "policy/policytest", "tools/workspace",
 		"tools/calculator", "tools/corpus", "tools/http", "tools/mcp", "agents", "environments",
 	},
-	{"tools/code", "tools/dense", "tools/files", "tools/search", "tools/web", "serve", "orchestrator/job", "orchestrator/store"},
+	{"environments/openenv", "tools/code", "tools/dense", "tools/files", "tools/search", "tools/web", "serve", "orchestrator/job", "orchestrator/store"},
 	{"orchestrator/data", "orchestrator/processes", "orchestrator/rollout", "orchestrator/weights"},
 	{"orchestrator/rollout/rollouttest", "orchestrator/schedule"},
 	{"orchestrator/report"},
