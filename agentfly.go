@@ -20,6 +20,7 @@ import (
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cli"
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/internal/terminal"
 	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator"
@@ -117,6 +118,16 @@ func WithEngineFactory(name, description string, f engines.Factory) Option {
 	return func(r *orchestrator.Registries) error { return r.Engines.Add(name, description, f) }
 }
 
+// WithEnvironment registers a kind of environment: environment: {kind: NAME, params: {…}}.
+func WithEnvironment(k environments.Kind) Option {
+	return func(r *orchestrator.Registries) error { return r.Environments.Add(k) }
+}
+
+// WithEnvironmentFactory registers a kind of environment that a factory makes for a job.
+func WithEnvironmentFactory(name, description string, f environments.Factory) Option {
+	return WithEnvironment(environments.Kind{Name: name, Description: description, New: f})
+}
+
 // Exit statuses.
 const (
 	exitOK          = 0
@@ -168,7 +179,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 }
 
 func registries(options []Option) (orchestrator.Registries, error) {
-	r := orchestrator.Registries{Tools: tools.NewCatalog(), Agents: agents.NewRegistry(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry(), Engines: engines.NewRegistry()}
+	r := orchestrator.Registries{Tools: tools.NewCatalog(), Agents: agents.NewRegistry(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry(), Engines: engines.NewRegistry(), Environments: environments.NewRegistry()}
 	if err := errors.Join(
 		r.Tools.Register(calculator.New(), tools.NewAnswer(), tools.NewSummarize()),
 		code.Add(r.Tools), files.Add(r.Tools),

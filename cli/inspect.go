@@ -212,7 +212,7 @@ func (c inspectCommands) trajectory(x *cli.Context) error {
 func view(r store.Record, decode func([]int32) string) string {
 	var b strings.Builder
 	t := r.Trajectory
-	fmt.Fprintf(&b, "== %s  reward %.3f  %s\n", terminal.Text(t.ID), t.Reward, terminal.Text(string(t.StopReason)))
+	fmt.Fprintf(&b, "== %s  reward %.3f  %s\n", terminal.Text(t.ID), t.Return(), terminal.Text(string(t.StopReason)))
 	for _, s := range t.Samples {
 		for i, id := range s.TokenIDs {
 			colour := "2"

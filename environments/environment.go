@@ -42,6 +42,7 @@ type Result struct {
 	Reward      float64            // of this step alone; finite
 	Terminated  bool               // the episode is over: the world's own end
 	Truncated   bool               // the episode is over: a limit of the environment's, such as a number of steps
+	Success     bool               // the goal of the task is reached
 	Anchor      string             // names the state after the step, equal for equal states; "": its observation names it
 	Info        map[string]any     // for rewards and the record, not for the agent; encodes as JSON
 	Failure     trajectory.Failure // FailurePolicy: the action was not possible, and the observation says why; "": none

@@ -34,7 +34,7 @@ func TestTheDealOfAnAsyncCurriculumFollowsFromTheLog(t *testing.T) {
 						require.NoError(t, err)
 						saved = append(saved, text)
 					}
-					err = r.step(ctx)
+					err = r.training().step(ctx)
 				}
 				cancel()
 				r.objective.Stop()

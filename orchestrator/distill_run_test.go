@@ -39,14 +39,14 @@ func (shortTeacher) Close() error { return nil }
 func TestARunIsNotBlockedByItsTeacher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, trainer := napping(t, job.Rollout{Mode: "sync"}, algorithms.Config{}, 2)
-		r.rollout.MaxTotal = 1000
-		note := objective.LimitToTeacher(shortTeacher{tokens: 400}, &r.rollout)
-		require.Equal(t, 400, r.rollout.MaxTotal)
+		r.session.Sampler.MaxTotal = 1000
+		note := objective.LimitToTeacher(shortTeacher{tokens: 400}, &r.session.Sampler)
+		require.Equal(t, 400, r.session.Sampler.MaxTotal)
 		require.Equal(t, "the teacher takes 400 tokens, so trajectories end there and not at 1000 (rollout.max_tokens, or the policy's context)", note)
 
-		d := objective.NewDistillation(rlOf(r), shortTeacher{tokens: 3}, r.notes.note) // another one, since the start
+		d := objective.NewDistillation(rlOf(r), shortTeacher{tokens: 3}, r.session.Notes.Note) // another one, since the start
 		r.objective = d
-		err := r.step(t.Context())
+		err := r.training().step(t.Context())
 		require.ErrorContains(t, err, "orchestrator: step 0: ")
 		require.ErrorContains(t, err, "trajectories failed, more than rollout.max_failed (0.9); the first: teacher: orchestrator: train-0-0-0: the teacher cannot score it: it has ")
 		require.Empty(t, trainer.batches)
@@ -54,10 +54,10 @@ func TestARunIsNotBlockedByItsTeacher(t *testing.T) {
 		log, err := r.folder.DB.Recover(t.Context(), 0)
 		require.NoError(t, err)
 		require.Len(t, log.Batches, 1, "it was recorded before it was scored")
-		r.past, err = recovery.Read(log, r.folder, &r.state, r.dealer, false)
+		r.recovered, err = recovery.Read(log, r.folder, &r.state, r.dealer, false)
 		require.NoError(t, err)
 		d.Prepare(r.found())
-		require.NoError(t, r.step(t.Context()), "the run goes on")
+		require.NoError(t, r.training().step(t.Context()), "the run goes on")
 		require.Equal(t, 1, r.state.Step)
 		require.Len(t, trainer.batches, 1)
 		for _, g := range trainer.batches[0].Groups {

@@ -25,10 +25,11 @@
 //   - replay samples once more what a run recorded, and says where it differs.
 //   - recovery reads from the log what a resumed run goes on with.
 //   - runfolder owns the files of a run folder, and the lock that keeps other processes out.
-//   - checkpoint owns the checkpoints: files, checksums, the links last and best.
 //   - objective is what a run learns from and by.
+//   - checkpoint owns the checkpoints: files, checksums, the links last and best.
 //   - report owns the numbers that a run tells of itself.
 //   - schedule decides when groups are sampled and which of them a step trains.
+//   - session opens what a job names: policy, engine, renderer, agent, tools, rewards.
 //   - weights opens the engine and brings each policy version to it.
 //   - processes starts and joins the processes that train together.
 //   - rollout samples trajectories: completion, calls, observation, reward.
@@ -36,7 +37,8 @@
 //   - job reads the job file and checks it.
 //   - store is the log of a run in one SQLite file.
 //
-// Here, train.go, update.go, save.go, recover.go and replay.go are the story of a run, build.go opens what a job names (a session),
-// follow.go is a rank other than 0, and commands.go and stored.go hold what does not train. No token is sampled and no loss computed here.
-// docs/architecture.md follows a token, a tool call and a setting through the code.
+// Here, train.go tells a run from its first check to its summary. A run (run.go) opens and closes what its training (training.go) takes step by
+// step; a recorder (recorder.go) writes down what was done, and checkpoints.go what can be gone on from. replay.go takes the steps of a
+// recorded run once more, follow.go is a rank other than 0, and commands.go and stored.go hold what does not train. No token is sampled and no
+// loss computed here. docs/architecture.md follows a token, a tool call and a setting through the code.
 package orchestrator

@@ -31,7 +31,7 @@ func (m *made) registries(t *testing.T) Registries {
 		if params["broken"] != nil {
 			return nil, errors.New("no such server")
 		}
-		return []tools.Tool{tools.NewFunc("ask", "", func(context.Context, text) (string, error) { return "", nil })}, nil
+		return []tools.Tool{tools.NewFunc("ask", "", func(context.Context, struct{}) (string, error) { return "", nil })}, nil
 	}))
 	require.NoError(t, r.Rewards.Add("kept", "", func(b *rewards.Builder, params map[string]any) (rewards.Reward, error) {
 		opened(b.Resources, &m.rewards)

@@ -18,6 +18,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
+	"github.com/agentfly/agentfly/orchestrator/session"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -179,7 +180,7 @@ func TestAnEvaluationOfWhichTooMuchFailsIsAnError(t *testing.T) {
 func evaluatedRun(stopAfter int, rewards ...float64) *run {
 	j := evalJob(job.Eval{Every: 10, StopAfter: stopAfter})
 	j.Trainer.Steps = 1000
-	t := &run{folder: &runfolder.Folder{}, session: &session{job: j}}
+	t := &run{folder: &runfolder.Folder{}, session: &session.Session{Job: j}}
 	for i, r := range rewards {
 		t.state.Evaluations = append(t.state.Evaluations, report.Evaluation{Name: "step-" + strconv.Itoa(10*i), Step: 10 * i, Reward: r})
 		t.state.Step = 10 * i
@@ -190,11 +191,11 @@ func evaluatedRun(stopAfter int, rewards ...float64) *run {
 // A run ends at its last step, or before it because of its evaluations up to now.
 func TestStopAfter(t *testing.T) {
 	r := evaluatedRun(2, 0.5, 0.7, 0.6, 0.1)
-	require.True(t, r.stalled())
-	require.Equal(t, "eval.stop_after: 2 evaluations in a row were no better than that after step 10", r.stoppedBy())
+	require.True(t, r.training().stalled())
+	require.Equal(t, "eval.stop_after: 2 evaluations in a row were no better than that after step 10", r.training().summary().Stopped)
 	r.state.Step = 1000
-	require.Empty(t, r.stoppedBy())
+	require.Empty(t, r.training().summary().Stopped)
 	r.state.Step = 20
-	require.False(t, r.stalled(), "a recovered run knows later evaluations, which say nothing yet")
-	require.False(t, evaluatedRun(0, 0.5, 0.4, 0.3, 0.2).stalled())
+	require.False(t, r.training().stalled(), "a recovered run knows later evaluations, which say nothing yet")
+	require.False(t, evaluatedRun(0, 0.5, 0.4, 0.3, 0.2).training().stalled())
 }

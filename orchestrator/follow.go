@@ -5,9 +5,9 @@ import (
 	"errors"
 
 	"github.com/agentfly/agentfly/algorithms"
-	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/processes"
+	"github.com/agentfly/agentfly/orchestrator/session"
 )
 
 // follow is a training run on a rank other than 0.
@@ -15,23 +15,17 @@ func follow(ctx context.Context, j *job.Job, a *algorithms.Algorithm, r *process
 	if err := r.Join(ctx, o.launch()); err != nil {
 		return err
 	}
-	s := newSession(j)
-	s.worker, s.ranks = cgo.NewWorker(), r
+	s := session.New(j)
 	defer func() {
 		if err != nil {
 			r.Fail(err)
 		}
 		err = errors.Join(err, s.Close(), r.Leave())
 	}()
-	if s.policy, err = loadPolicy(j, ""); err != nil {
+	if err := s.OpenPolicy(""); err != nil {
 		return err
 	}
-	if j.Model.LoRA.On() {
-		if err := s.addAdapter(); err != nil {
-			return err
-		}
-	}
-	trainer, err := s.trainer(a, nil)
+	trainer, err := s.Trainer(a, r, nil)
 	if err != nil {
 		return err
 	}

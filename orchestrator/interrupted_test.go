@@ -54,7 +54,7 @@ func TestAnUpdateThatFailsWhileTheRunIsInterruptedIsNotSaved(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		r.trainer = cutOff{trainer, cancel}
-		err := r.loop(ctx)
+		err := r.training().loop(ctx)
 		require.EqualError(t, err, "orchestrator: interrupted while step 1 was updated, which failed, so nothing is saved; --resume goes on at the last checkpoint and the log: the server is gone")
 		require.NotErrorIs(t, err, ErrInterrupted)
 		require.Equal(t, 1, r.state.Step)
@@ -90,19 +90,19 @@ func TestAnEvaluationThatWasCutOffIsDoneWhenTheRunGoesOn(t *testing.T) {
 			}
 			held := &data.Tasks{Tasks: []trajectory.Task{rollouttest.Task("held0", "held0?", "1"), rollouttest.Task("held1", "held1?", "1")}}
 			evaluating := func(r *run) {
-				r.job.Eval = job.Eval{Every: 2}
+				r.session.Job.Eval = job.Eval{Every: 2}
 				evaluates(r, held)
 			}
 			r, _ := napping(t, mode, a, 6)
 			evaluating(r)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			r.rollout.Engine = rollouttest.OnRequest(r.rollout.Engine, func(q engines.Request) {
+			r.session.Sampler.Engine = rollouttest.OnRequest(r.session.Sampler.Engine, func(q engines.Request) {
 				if strings.HasPrefix(q.ID, "eval-step-4-") {
 					cancel()
 				}
 			})
-			require.ErrorIs(t, r.steps(ctx), context.Canceled)
+			require.ErrorIs(t, r.training().steps(ctx), context.Canceled)
 			r.objective.Stop()
 			require.Equal(t, 4, r.state.Step)
 			require.Equal(t, []string{"before", "step-2"}, namesOf(r.state.Evaluations))
@@ -113,12 +113,12 @@ func TestAnEvaluationThatWasCutOffIsDoneWhenTheRunGoesOn(t *testing.T) {
 
 			r, trainer := goOn(t, r, at, mode, a, 6)
 			evaluating(r)
-			require.NoError(t, r.steps(t.Context()))
+			require.NoError(t, r.training().steps(t.Context()))
 			r.objective.Stop()
 			require.Equal(t, []string{"before", "step-2", "step-4", "after"}, namesOf(r.state.Evaluations))
 			require.Len(t, trainer.batches, 2)
 			evaluated := map[string]int{}
-			for _, q := range r.weights.Engine().(*scripted.Engine).Requests() {
+			for _, q := range r.session.Weights.Engine().(*scripted.Engine).Requests() {
 				if strings.HasPrefix(q.ID, "eval-") {
 					evaluated[strings.Join(strings.Split(q.ID, "-")[:4], "-")]++
 				}
@@ -147,16 +147,16 @@ func namesOf(all report.Evaluations) (names []string) {
 // The store gives evaluations of one step in the order of their names.
 func TestStopAfterDoesNotDependOnTheOrderOfEvaluations(t *testing.T) {
 	r := evaluatedRun(2, 0.5, 0.4, 0.3)
-	require.True(t, r.stalled())
+	require.True(t, r.training().stalled())
 	r.state.Evaluations = slices.Insert(r.state.Evaluations, 2, report.Evaluation{Name: "after", Step: 20, Reward: 0.9})
 	require.Equal(t, []string{"step-0", "step-10", "after", "step-20"}, namesOf(r.state.Evaluations))
-	require.True(t, r.stalled(), "the evaluation of the end does not undo the end")
+	require.True(t, r.training().stalled(), "the evaluation of the end does not undo the end")
 }
 
 // A process that ended after it saved the best checkpoint and before it pointed to it leaves that to the next one.
 func TestTheBestCheckpointIsPointedToWhenTheRunGoesOn(t *testing.T) {
 	r := evaluatedRun(0, 0.5, 0.4, 0.7)
-	r.folder.Dir, r.job.Checkpoint.Best, r.job.Checkpoint.Keep = t.TempDir(), true, 1
+	r.folder.Dir, r.session.Job.Checkpoint.Best, r.session.Job.Checkpoint.Keep = t.TempDir(), true, 1
 	r.objective = objective.NewRL(nil, nil, nil, nil, &data.Tasks{Tasks: []trajectory.Task{rollouttest.Task("a", "a?", "1")}})
 	for _, name := range []string{"step-0", "step-20"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(r.folder.Dir, "checkpoints", name), 0o755))
@@ -164,8 +164,8 @@ func TestTheBestCheckpointIsPointedToWhenTheRunGoesOn(t *testing.T) {
 	require.NoError(t, os.Symlink("step-0", filepath.Join(r.folder.Checkpoints(), checkpoint.Best)))
 	require.NoError(t, os.Symlink("step-20", filepath.Join(r.folder.Checkpoints(), checkpoint.Last)))
 	require.Equal(t, 20, r.state.Step)
-	require.NoError(t, r.evaluateStep(t.Context()))
-	require.Equal(t, "step-20", r.checkpoints().Target(checkpoint.Best))
+	require.NoError(t, r.training().evaluateStep(t.Context()))
+	require.Equal(t, "step-20", r.training().checkpoints.folder.Target(checkpoint.Best))
 	require.NoDirExists(t, filepath.Join(r.folder.Dir, "checkpoints", "step-0"))
 }
 
@@ -174,10 +174,10 @@ func TestAStepThatIsTrainedAgainIsCountedAsItWasRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		settings := job.Rollout{Mode: "sync"}
 		r, _ := napping(t, settings, algorithms.Config{}, 2)
-		require.NoError(t, r.step(t.Context()))
+		require.NoError(t, r.training().step(t.Context()))
 		at := r.state
 		at.Rewards = slices.Clone(at.Rewards)
-		require.NoError(t, r.step(t.Context()))
+		require.NoError(t, r.training().step(t.Context()))
 		r.objective.Stop()
 		steps, err := r.folder.DB.Steps()
 		require.NoError(t, err)
@@ -190,7 +190,7 @@ func TestAStepThatIsTrainedAgainIsCountedAsItWasRecorded(t *testing.T) {
 		r, _ = goOn(t, r, at, settings, algorithms.Config{}, 2)
 		var out bytes.Buffer
 		r.options.Out = &out
-		require.NoError(t, r.step(t.Context()))
+		require.NoError(t, r.training().step(t.Context()))
 		require.Equal(t, []float64{at.Rewards[0], 0.125}, r.state.Rewards)
 		require.InDelta(t, at.TrainTokens+77, r.state.TrainTokens, 0)
 		require.Regexp(t, `(?m)^step   2/2   reward 0\.125 .* 1000\.0 s  left 0s$`, out.String())

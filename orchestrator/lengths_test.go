@@ -32,7 +32,7 @@ func TestABatchRemembersWhatWasCut(t *testing.T) {
 				}
 			}
 			if cut == 0 {
-				require.NoError(t, r.update(t.Context(), whole, time.Now()))
+				require.NoError(t, r.training().update(t.Context(), whole, time.Now()))
 			}
 		}
 		require.Positive(t, b.Running)
@@ -46,7 +46,7 @@ func TestABatchRemembersWhatWasCut(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, b.Cut, got.Cut)
 		require.Equal(t, b.Running, got.Running)
-		require.NoError(t, r.step(t.Context()))
+		require.NoError(t, r.training().step(t.Context()))
 		steps, err := r.folder.DB.Steps()
 		require.NoError(t, err)
 		require.Equal(t, []float64{float64(cut), float64(b.Running)}, []float64{steps[at.Step]["trajectories/cut"], steps[at.Step]["trajectories/running"]})

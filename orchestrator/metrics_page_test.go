@@ -78,7 +78,7 @@ func TestEveryKeyOfMetricsIsOnThePage(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, _ := napping(t, m.settings, m.algorithm(), 5)
 				evaluates(r, &data.Tasks{Tasks: []trajectory.Task{held("held0", "held0?", "web"), held("held1", "held1?", "book")}})
-				r.job.Eval = job.Eval{Every: 2, Samples: 2, Temperature: 1, By: "source"}
+				r.session.Job.Eval = job.Eval{Every: 2, Samples: 2, Temperature: 1, By: "source"}
 				took(t, r)
 				check(r)
 			})
@@ -86,16 +86,16 @@ func TestEveryKeyOfMetricsIsOnThePage(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := napping(t, job.Rollout{Mode: "sync"}, algorithms.Config{}, 2)
-		r.objective, r.job.Distill = objective.NewDistillation(rlOf(r), shortTeacher{}, r.notes.note), &job.Distill{}
+		r.objective, r.session.Job.Distill = objective.NewDistillation(rlOf(r), shortTeacher{}, r.session.Notes.Note), &job.Distill{}
 		took(t, r)
 		check(r)
 	})
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := napping(t, job.Rollout{}, algorithms.Config{}, 2)
-		r.job.SFT = &job.SFT{Batch: 2}
-		r.objective = objective.NewSFT(r.job, []*trajectory.Trajectory{sampledTokens(t, 3), sampledTokens(t, 4)}, nil, 0)
+		r.session.Job.SFT = &job.SFT{Batch: 2}
+		r.objective = objective.NewSFT(r.session.Job, []*trajectory.Trajectory{sampledTokens(t, 3), sampledTokens(t, 4)}, nil, 0)
 		r.objective.Prepare(r.found())
-		require.NoError(t, r.steps(t.Context()))
+		require.NoError(t, r.training().steps(t.Context()))
 		check(r)
 	})
 	for _, key := range []string{"reward/final_answer", "stop/answer", "length/cut_p90", "length/dropped_max", "tools/broken", "sft/loss", "distill/reverse_kl", "sources", "pass"} {

@@ -87,21 +87,21 @@ func nappingOn(t *testing.T, data job.Data, groups int, settings job.Rollout, a 
 		return rollouttest.Say(fmt.Sprintf("<answer>%d</answer>", h/5%2))
 	})
 	settings.Groups, settings.GroupSize, settings.MaxFailed, settings.MaxTokens, settings.MaxRefills = groups, 4, 0.9, 1000, 3
-	r.job.Rollout, r.job.Trainer.Steps = settings, steps
-	r.rollout.Tools = tools.NewRegistry(tools.Options{Timeout: time.Minute})
-	require.NoError(t, r.rollout.Tools.Register(nap))
+	r.session.Job.Rollout, r.session.Job.Trainer.Steps = settings, steps
+	r.session.Sampler.Tools = tools.NewRegistry(tools.Options{Timeout: time.Minute})
+	require.NoError(t, r.session.Sampler.Tools.Register(nap))
 	var err error
-	r.rollout.Format, err = agents.NewFormat("tags", r.rollout.Tools.Specs(), agents.FormatOptions{})
+	r.session.Sampler.Format, err = agents.NewFormat("tags", r.session.Sampler.Tools.Specs(), agents.FormatOptions{})
 	require.NoError(t, err)
-	r.rollout.Sampling.Stop, r.rollout.MaxTurns = r.rollout.Format.Stops(), 6
-	r.rollout.Deadline = job.Seconds(settings.Timeout)
+	r.session.Sampler.Sampling.Stop, r.session.Sampler.MaxTurns = r.session.Sampler.Format.Stops(), 6
+	r.session.Sampler.Deadline = job.Seconds(settings.Timeout)
 	r.state.Version = 7 // the scripted engine's
-	r.weights.Use(r.rollout.Engine)
+	r.session.Weights.Use(r.session.Sampler.Engine)
 	r.options.Out = io.Discard
-	r.rollout.Record = r.folder.DB.AddTurn
+	r.session.Sampler.Record = r.folder.DB.AddTurn
 	r.folder.Metrics, err = os.Create(filepath.Join(r.folder.Dir, "metrics.jsonl"))
 	require.NoError(t, err)
-	trainer := &slowTrainer{t: t, takes: 2 * time.Second, barrier: r.weights.Barrier(&r.state.Version)}
+	trainer := &slowTrainer{t: t, takes: 2 * time.Second, barrier: r.session.Weights.Barrier(&r.state.Version)}
 	r.trainer = trainer
 	t.Cleanup(func() {
 		r.objective.Stop()
@@ -113,7 +113,7 @@ func nappingOn(t *testing.T, data job.Data, groups int, settings job.Rollout, a 
 // took runs all steps and returns the time by the test's clock.
 func took(t *testing.T, r *run) time.Duration {
 	start := time.Now()
-	require.NoError(t, r.steps(t.Context()))
+	require.NoError(t, r.training().steps(t.Context()))
 	r.objective.Stop()
 	return time.Since(start)
 }
@@ -122,7 +122,7 @@ func took(t *testing.T, r *run) time.Duration {
 func audit(t *testing.T, r *run, trained []trainer.Batch) (mixed, stale int) {
 	seen := map[string]bool{}
 	for _, b := range trained {
-		require.Len(t, b.Groups, r.job.Rollout.Groups)
+		require.Len(t, b.Groups, r.session.Job.Rollout.Groups)
 		for _, g := range b.Groups {
 			for _, tr := range g.Trajectories {
 				require.False(t, seen[tr.ID], "%s is trained twice", tr.ID)
@@ -142,11 +142,18 @@ func audit(t *testing.T, r *run, trained []trainer.Batch) (mixed, stale int) {
 				}
 			}
 			staleness := int(b.Version - g.LowestVersion())
-			require.LessOrEqual(t, staleness, r.job.Rollout.MaxStaleness)
+			require.LessOrEqual(t, staleness, r.session.Job.Rollout.MaxStaleness)
 			stale = max(stale, staleness)
 		}
 	}
 	return mixed, stale
+}
+
+// recorded is what the log of a run holds from its first step on.
+func recorded(t *testing.T, r *run) *store.Recovery {
+	log, err := r.folder.DB.Recover(t.Context(), 0)
+	require.NoError(t, err)
+	return log
 }
 
 var corrected = algorithms.Config{Correction: algorithms.Correction{Kind: algorithms.CorrectionTIS}}
@@ -224,7 +231,7 @@ func TestDroppedGroupsAreSampledAnew(t *testing.T) {
 			dropped += s["groups/too_stale"]
 		}
 		require.Positive(t, dropped)
-		require.Equal(t, 90, rlOf(r).Feed().Dealt()[0], "no further tasks are dealt for dropped groups")
+		require.Equal(t, 90, recorded(t, r).Dealt[0], "no further tasks are dealt for dropped groups")
 	})
 }
 
@@ -243,7 +250,7 @@ func TestAsyncDynamicSamplingReplacesFlatGroupsAtOnce(t *testing.T) {
 			require.Equal(t, s["groups/dropped"], s["groups/refills"])
 		}
 		require.Positive(t, flat)
-		require.GreaterOrEqual(t, rlOf(r).Feed().Dealt()[0], 60+int(flat))
+		require.GreaterOrEqual(t, recorded(t, r).Dealt[0], 60+int(flat))
 		for _, b := range trainer.batches {
 			for _, g := range b.Groups {
 				require.True(t, algorithms.Informative(objective.RewardsOf([]trajectory.Group{*g})))
@@ -257,13 +264,13 @@ func TestAnInterruptedAsyncRunLeavesNobodyBehind(t *testing.T) {
 		r, _ := napping(t, job.Rollout{Mode: "async", MaxStaleness: 2}, corrected, 1000)
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
 		defer cancel()
-		require.ErrorIs(t, r.steps(ctx), context.DeadlineExceeded)
+		require.ErrorIs(t, r.training().steps(ctx), context.DeadlineExceeded)
 		r.objective.Stop() // synctest sees to it that no goroutine is left
 		require.NoError(t, r.folder.DB.Each("", func(s store.Record) error {
 			require.NotEqual(t, trajectory.StopCancelled, s.Trajectory.StopReason, "a cut trajectory is not stored as ended")
 			return nil
 		}))
-		require.False(t, rlOf(r).Feed().Idle())
+		require.NotEmpty(t, recorded(t, r).Outstanding)
 	})
 }
 
@@ -271,7 +278,7 @@ func TestAStoreThatFailsEndsTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := napping(t, job.Rollout{Mode: "async", MaxStaleness: 2}, corrected, 1000)
 		time.AfterFunc(50*time.Second, func() { _ = r.folder.DB.Close() }) // an error is what is wanted
-		require.ErrorContains(t, r.steps(t.Context()), "the store is closed")
+		require.ErrorContains(t, r.training().steps(t.Context()), "the store is closed")
 		r.objective.Stop()
 	})
 }
@@ -279,8 +286,8 @@ func TestAStoreThatFailsEndsTheRun(t *testing.T) {
 func TestAsyncStopsWhenTooManyFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := napping(t, job.Rollout{Mode: "async", MaxStaleness: 2}, corrected, 1000)
-		r.rollout.Engine = failing{r.rollout.Engine}
-		require.ErrorContains(t, r.steps(t.Context()), " trajectories failed, more than rollout.max_failed (0.9); the first: engine: ")
+		r.session.Sampler.Engine = failing{r.session.Sampler.Engine}
+		require.ErrorContains(t, r.training().steps(t.Context()), " trajectories failed, more than rollout.max_failed (0.9); the first: engine: ")
 		r.objective.Stop()
 	})
 }
@@ -288,7 +295,7 @@ func TestAsyncStopsWhenTooManyFail(t *testing.T) {
 func TestAsyncKeepsBalanceAndShufflesWithinAStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, trainer := nappingOn(t, job.Data{Balance: "kind"}, 4, job.Rollout{Mode: "async", MaxStaleness: 2}, corrected, 20)
-		r.job.Control.ShuffleRewards = true
+		r.session.Job.Control.ShuffleRewards = true
 		took(t, r)
 		moved := 0
 		for _, b := range trainer.batches {
@@ -357,12 +364,12 @@ func continueAs(t *testing.T, from, r *run, at checkpoint.State) {
 	db, err := store.Open(storePath(t, from))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	r.folder.DB, r.folder.Dir, r.state, r.rollout.Record = db, from.folder.Dir, at, db.AddTurn
+	r.folder.DB, r.folder.Dir, r.state, r.session.Sampler.Record = db, from.folder.Dir, at, db.AddTurn
 	r.state.Curriculum = r.dealer.Resume(r.state.Curriculum, r.state.Step, r.state.Dealt)
 	require.NoError(t, r.folder.Metrics.Close())
 	r.folder.Metrics, err = os.OpenFile(filepath.Join(r.folder.Dir, "metrics.jsonl"), os.O_APPEND|os.O_WRONLY, 0)
 	require.NoError(t, err)
-	require.NoError(t, r.rollout.Engine.Update(t.Context(), engines.Weights{Version: at.Version})) // as begin does
+	require.NoError(t, r.session.Sampler.Engine.Update(t.Context(), engines.Weights{Version: at.Version})) // as begin does
 	require.NoError(t, r.recover(t.Context()))
 	r.objective.Prepare(r.found())
 }
@@ -422,7 +429,7 @@ func endsAnywhere(t *testing.T, m mode) {
 	checkpoints := []checkpoint.State{{Version: 7}} // of every step
 	asked := map[string]int{}                       // requests by id
 	count := func(r *run) {
-		for _, q := range r.weights.Engine().(*scripted.Engine).Requests() {
+		for _, q := range r.session.Weights.Engine().(*scripted.Engine).Requests() {
 			asked[q.ID]++
 		}
 	}
@@ -431,7 +438,7 @@ func endsAnywhere(t *testing.T, m mode) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(10+hashOf(n)%60)*time.Second)
 		first, err := r.state.Step, error(nil)
 		for err == nil && r.state.Step < steps {
-			if err = r.step(ctx); err == nil && len(checkpoints) == r.state.Step {
+			if err = r.training().step(ctx); err == nil && len(checkpoints) == r.state.Step {
 				saved := r.state
 				saved.Dealt = slices.Clone(saved.Dealt)
 				checkpoints = append(checkpoints, saved)
@@ -467,8 +474,7 @@ func endsAnywhere(t *testing.T, m mode) {
 			seen[id] = true
 		}
 	}
-	found, err := r.folder.DB.Recover(t.Context(), 0)
-	require.NoError(t, err)
+	found := recorded(t, r)
 	require.Len(t, found.Batches, steps)
 	if !m.dynamic && m.settings.Mode == "async" {
 		require.Equal(t, []int{3 * steps}, found.Dealt, "every task is trained")

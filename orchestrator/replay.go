@@ -14,6 +14,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/processes"
 	"github.com/agentfly/agentfly/orchestrator/replay"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
+	"github.com/agentfly/agentfly/orchestrator/session"
 	"github.com/agentfly/agentfly/orchestrator/store"
 )
 
@@ -45,7 +46,7 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 	if err != nil {
 		return err
 	}
-	t := &run{session: newSession(j), options: Options{Out: io.Discard}, folder: runfolder.New(j.Output, false), algorithm: algorithm, ranks: group}
+	t := &run{session: session.New(j), options: Options{Out: io.Discard}, folder: runfolder.New(j.Output, false), algorithm: algorithm, ranks: group}
 	defer func() {
 		t.release(err)
 		err = errors.Join(err, t.close())
@@ -55,13 +56,13 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 		return err
 	}
 	t.state.Data = last.Data
-	if err := t.equip(ctx, r); err != nil {
+	if err := t.session.Equip(ctx, r); err != nil {
 		return err
 	}
 	if err := t.prepare(ctx, j); err != nil {
 		return err
 	}
-	return t.replayed(ctx, from, dir, last.Step, out)
+	return replaySteps(ctx, t, from, dir, last.Step, out)
 }
 
 // recordedJob reads the job as it ran, with the kinds and formats of agents that are known.
@@ -84,21 +85,23 @@ func recordedJob(dir string, from *store.Store, known *agents.Registry) (*job.Jo
 	return j, job.Replayable(j)
 }
 
-// replayed does the steps of the run from, whose last checkpoint is of the step saved.
-func (t *run) replayed(ctx context.Context, from *store.Store, dir string, saved int, out io.Writer) error {
-	p, err := replay.New(ctx, from, &t.rollout, t.weights.Engine(), t.state.Version, t.past.Tasks)
+// replaySteps does the steps of the run from once more, with the run t, and holds each against it. Its last checkpoint is of the step saved.
+func replaySteps(ctx context.Context, t *run, from *store.Store, dir string, saved int, out io.Writer) error {
+	weights := &t.session.Weights
+	p, err := replay.New(ctx, from, &t.session.Sampler, weights.Engine(), t.state.Version, t.recovered.Tasks)
 	if err != nil {
 		return err
 	}
-	t.weights.Use(p.Engine())
+	weights.Use(p.Engine())
 	found := t.found()
 	found.Recording = p
 	t.objective.Prepare(found)
 	defer p.Close()
-	fmt.Fprintf(out, "%s: %d steps of the run in %s again, model %s\n", t.job.Name, len(p.Batches()), dir, modelName(t.job))
-	weights, trajectories := "the run saved none", 0
+	steps := t.training()
+	fmt.Fprintf(out, "%s: %d steps of the run in %s again, model %s\n", t.session.Job.Name, len(p.Batches()), dir, modelName(t.session.Job))
+	same, trajectories := "the run saved none", 0
 	for step, b := range p.Batches() {
-		if err := t.step(ctx); err != nil {
+		if err := steps.step(ctx); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -113,18 +116,18 @@ func (t *run) replayed(ctx context.Context, from *store.Store, dir string, saved
 		if step+1 != saved {
 			continue
 		}
-		if err := t.save(); err != nil {
+		if err := steps.save(); err != nil {
 			return err
 		}
 		name := checkpoint.Name(saved)
-		if err := checkpoint.Compare(filepath.Join(dir, "checkpoints", name), filepath.Join(t.folder.Checkpoints(), name)); err != nil {
+		if err := checkpoint.Compare(filepath.Join(checkpoint.FolderOf(dir), name), filepath.Join(t.folder.Checkpoints(), name)); err != nil {
 			return fmt.Errorf("orchestrator: replay: checkpoint after step %d: %w", saved, err)
 		}
-		weights = "identical"
+		same = "identical"
 		if saved < len(p.Batches()) {
-			weights = fmt.Sprintf("identical after step %d, the run's last checkpoint", saved)
+			same = fmt.Sprintf("identical after step %d, the run's last checkpoint", saved)
 		}
 	}
-	fmt.Fprintf(out, "%d batches, %d trajectories, %d tokens sampled again, weights: %s\n", len(p.Batches()), trajectories, p.Tokens(), weights)
+	fmt.Fprintf(out, "%d batches, %d trajectories, %d tokens sampled again, weights: %s\n", len(p.Batches()), trajectories, p.Tokens(), same)
 	return nil
 }

@@ -53,7 +53,7 @@ func replaysAll(t *testing.T, m mode) {
 	resumed := 0
 	for ; ; resumed++ {
 		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Second)
-		err := r.steps(ctx)
+		err := r.training().steps(ctx)
 		cancel()
 		r.objective.Stop()
 		if err == nil {
@@ -72,9 +72,9 @@ func replaysAll(t *testing.T, m mode) {
 	require.NoError(t, err)
 	defer from.Close()
 	again, trainer := napping(t, settings, a, steps)
-	again.weights.Use(goingOn{again.weights.Engine()})
+	again.session.Weights.Use(goingOn{again.session.Weights.Engine()})
 	var out bytes.Buffer
-	require.NoError(t, again.replayed(t.Context(), from, r.folder.Dir, 0, &out), out.String())
+	require.NoError(t, replaySteps(t.Context(), again, from, r.folder.Dir, 0, &out), out.String())
 	log, err := from.Recover(t.Context(), 0)
 	require.NoError(t, err)
 	require.Len(t, trainer.batches, steps)

@@ -28,18 +28,18 @@ func TestTheStoreHoldsWhatBeganAnew(t *testing.T) {
 	})
 	place := rollout.Place{Phase: "train", Task: rollouttest.Task("q", "1+1?", "2")}
 	want := r.Sample(t.Context(), place)
-	past := *want
-	past.StopReason, past.Turns = "", want.Turns[:1]
+	recovered := *want
+	recovered.StopReason, recovered.Turns = "", want.Turns[:1]
 	s := *want.Samples[0]
 	s.TokenIDs = slices.Clone(s.TokenIDs)
 	s.TokenIDs[3]++
-	past.Samples = []*trajectory.Sample{&s}
+	recovered.Samples = []*trajectory.Sample{&s}
 
 	path := filepath.Join(t.TempDir(), store.File)
 	db, err := store.Open(path)
 	require.NoError(t, err)
 	require.NoError(t, db.Admit(t.Context(), store.Admission{Phase: "train", Size: 1, Task: place.Task}))
-	require.NoError(t, db.AddTurn(t.Context(), &past))
+	require.NoError(t, db.AddTurn(t.Context(), &recovered))
 	require.NoError(t, db.Close())
 	db, err = store.Open(path)
 	require.NoError(t, err)
@@ -70,7 +70,7 @@ func TestAReplayNamesTheOlderProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := modes["sync"]
 		r, _ := napping(t, m.settings, m.algorithm(), 2)
-		require.NoError(t, r.steps(t.Context()))
+		require.NoError(t, r.training().steps(t.Context()))
 		r.objective.Stop()
 		for _, c := range []struct {
 			fact  string
@@ -80,9 +80,9 @@ func TestAReplayNamesTheOlderProgram(t *testing.T) {
 			from, err := store.OpenReader(storePath(t, r))
 			require.NoError(t, err)
 			again, _ := napping(t, m.settings, m.algorithm(), 2)
-			again.weights.Use(goingOn{again.weights.Engine()})
-			again.rollout.Prefix = []trajectory.Message{trajectory.Text("system", "Other.")}
-			err = again.replayed(t.Context(), from, r.folder.Dir, 0, &bytes.Buffer{})
+			again.session.Weights.Use(goingOn{again.session.Weights.Engine()})
+			again.session.Sampler.Prefix = []trajectory.Message{trajectory.Text("system", "Other.")}
+			err = replaySteps(t.Context(), again, from, r.folder.Dir, 0, &bytes.Buffer{})
 			require.ErrorContains(t, err, "its prompt has other tokens than the recorded one")
 			require.Equal(t, c.older, strings.Contains(err.Error(), "recorded by an older program"), err)
 			require.NoError(t, from.Close())

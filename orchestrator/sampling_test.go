@@ -19,6 +19,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
+	"github.com/agentfly/agentfly/orchestrator/session"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -35,7 +36,7 @@ func samplingRun(t *testing.T, a algorithms.Config, groups, size int, tasks *dat
 	db, err := store.Open(filepath.Join(dir, store.File))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	r := &run{folder: &runfolder.Folder{Dir: dir, DB: db}, session: &session{job: j, rollout: *rollouttest.New(t, respond)}, algorithm: resolved, dealer: deal}
+	r := &run{folder: &runfolder.Folder{Dir: dir, DB: db}, session: &session.Session{Job: j, Sampler: *rollouttest.New(t, respond)}, algorithm: resolved, dealer: deal}
 	evaluates(r, nil)
 	return r
 }
@@ -44,7 +45,7 @@ func rlOf(r *run) *objective.RL { return r.objective.(*objective.RL) }
 
 // evaluates makes the run evaluate tasks.
 func evaluates(r *run, held *data.Tasks) {
-	r.objective = objective.NewRL(r.job, r.algorithm, &r.rollout, r.dealer, held)
+	r.objective = objective.NewRL(r.session.Job, r.algorithm, &r.session.Sampler, r.dealer, held)
 	r.objective.Prepare(r.found())
 }
 
@@ -147,7 +148,7 @@ func TestDynamicSamplingStopsAtItsBound(t *testing.T) {
 func TestDynamicSamplingKeepsTheBalance(t *testing.T) {
 	d := job.Data{Balance: "kind"} // all tasks of kind b are flat but q1
 	r := samplingRun(t, algorithms.Config{DynamicSampling: true}, 4, 2, questions(20), d, only(func(q string) bool { return q == "q1" || (q[len(q)-1]-'0')%2 == 0 }))
-	r.job.Rollout.MaxRefills = 100
+	r.session.Job.Rollout.MaxRefills = 100
 	r.dealer.Strata[1] = r.dealer.Strata[1][:2] // q1, q3
 	b, err := stepOf(t, r, 0)
 	require.NoError(t, err)
@@ -171,7 +172,7 @@ func TestAGroupWithOneSurvivorIsDropped(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, b.Trained)
 	require.Len(t, b.All, 8)
-	r.job.Rollout.MaxFailed = 0.5
+	r.session.Job.Rollout.MaxFailed = 0.5
 	_, err = stepOf(t, r, 1)
 	require.ErrorContains(t, err, "step 1: 4 of 6 trajectories failed, more than rollout.max_failed (0.5)")
 }
@@ -239,7 +240,7 @@ func TestOverlongShapingIsAPartOfTheReward(t *testing.T) {
 		}
 		return rollouttest.Say(strings.Repeat("x", 190-len(r.Prompt)-27) + "<calculator>1</calculator>") // its observation does not fit
 	})
-	r.rollout.MaxTotal, r.rollout.Sampling.MaxTokens = 200, 200
+	r.session.Sampler.MaxTotal, r.session.Sampler.Sampling.MaxTokens = 200, 200
 	b, err := stepOf(t, r, 0)
 	require.NoError(t, err)
 	got := b.All[0].Trajectories
@@ -255,17 +256,4 @@ func TestOverlongShapingIsAPartOfTheReward(t *testing.T) {
 		require.Equal(t, -0.25, s.Trajectory.RewardParts["overlong"], "the store shows it")
 		return nil
 	}))
-}
-
-// The job counts steps of the run, each of several updates; the rate falls over all of them and reaches 0 at the last.
-func TestTheLearningRateFallsOverTheWholeRun(t *testing.T) {
-	text := "version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\nalgorithm: {epochs: 2, mini_batches: 3}\ntrainer: {steps: 10, learning_rate: 0.4, warmup_steps: 2, schedule: linear}\n"
-	j, err := job.Parse("x.yaml", []byte(text), job.Options{})
-	require.NoError(t, err)
-	a, err := job.Algorithm(j, algorithms.NewRegistry())
-	require.NoError(t, err)
-	s := scheduleOf(j.Trainer, a) // 6 optimizer steps a step: 12 of warm-up, then 48 from the peak to 0
-	for at, want := range map[int]float64{0: 0.4 / 12, 5: 0.2, 11: 0.4, 12: 0.4, 36: 0.2, 59: 0.4 / 48, 60: 0} {
-		require.InDelta(t, want, s.At(at), 1e-12, "optimizer step %d", at)
-	}
 }

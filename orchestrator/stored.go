@@ -10,6 +10,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // errEnough ends the reading of a store early.
@@ -51,4 +52,53 @@ func decoder(dir string, known *agents.Registry) func([]int32) string {
 		}
 	}
 	return func(ids []int32) string { return fmt.Sprint(ids) }
+}
+
+// Token is one token of a stored trajectory.
+type Token struct {
+	ID              int32    `json:"id"`
+	Text            string   `json:"text"`
+	Mask            int      `json:"mask"` // 1: sampled by the policy
+	SamplingLogprob *float32 `json:"sampling_logprob,omitempty"`
+	OldLogprob      *float32 `json:"old_logprob,omitempty"`
+	Advantage       *float32 `json:"advantage,omitempty"`
+	PolicyVersion   *int32   `json:"policy_version,omitempty"`
+}
+
+// Inspected is a stored trajectory for people and other programs.
+type Inspected struct {
+	Phase      string                 `json:"phase"`
+	Task       trajectory.Task        `json:"task"`
+	Trajectory *trajectory.Trajectory `json:"trajectory"`
+	Samples    [][]Token              `json:"samples"`
+}
+
+// Inspect lays a record out token by token. Old logprobs and advantages are those of its newest update.
+func Inspect(r store.Record, decode func([]int32) string) Inspected {
+	out := Inspected{Phase: r.Phase, Task: r.Task, Trajectory: r.Trajectory}
+	for k, s := range r.Trajectory.Samples {
+		var update *store.Update
+		for i := range r.Updates {
+			if r.Updates[i].Sample == k {
+				update = &r.Updates[i]
+			}
+		}
+		tokens := make([]Token, s.Len())
+		for i, id := range s.TokenIDs {
+			tokens[i] = Token{ID: id, Text: decode([]int32{id})}
+			if !s.ResponseMask[i] {
+				continue
+			}
+			t := &tokens[i]
+			t.Mask, t.SamplingLogprob, t.PolicyVersion = 1, &s.SamplingLogprobs[i], &s.PolicyVersion[i]
+			if update != nil && i < len(update.OldLogprobs) {
+				t.OldLogprob = &update.OldLogprobs[i]
+			}
+			if update != nil && i < len(update.Advantages) {
+				t.Advantage = &update.Advantages[i]
+			}
+		}
+		out.Samples = append(out.Samples, tokens)
+	}
+	return out
 }

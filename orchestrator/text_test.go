@@ -14,6 +14,7 @@ import (
 	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/orchestrator/session"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -38,16 +39,16 @@ func tinyModel(t *testing.T, changes map[string]map[string]any) string {
 }
 
 // opened is the session of examples/tiny.yaml with a model and settings.
-func opened(t *testing.T, model string, sets ...string) *session {
+func opened(t *testing.T, model string, sets ...string) *session.Session {
 	if !cgo.Available() {
 		t.Skip("this test binary was built without the torch tag; make test runs it with libtorch")
 	}
 	j, err := job.Load("../examples/tiny.yaml", append(sets, "model.path="+model)...)
 	require.NoError(t, err)
-	s := newSession(j)
+	s := session.New(j)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	require.NoError(t, s.equip(t.Context(), prebuilt(t)))
-	require.NoError(t, s.open(t.Context(), ""))
+	require.NoError(t, s.Equip(t.Context(), prebuilt(t)))
+	require.NoError(t, s.Open(t.Context(), ""))
 	return s
 }
 
@@ -55,16 +56,16 @@ func opened(t *testing.T, model string, sets ...string) *session {
 func TestRolloutsStopAtTheModelsEOSList(t *testing.T) {
 	model := tinyModel(t, map[string]map[string]any{"config.json": {"eos_token_id": []int{7, 3}}, "generation_config.json": {"eos_token_id": 2}})
 	s := opened(t, model)
-	require.Subset(t, s.rollout.Sampling.StopIDs, []int32{7, 3, 2})
-	require.Subset(t, s.renderer.StopIDs(), []int32{7, 3, 2})
+	require.Subset(t, s.Sampler.Sampling.StopIDs, []int32{7, 3, 2})
+	require.Subset(t, s.Sampler.Renderer.StopIDs(), []int32{7, 3, 2})
 }
 
 // The job's day reaches the prompts and the saved model, whose folder then brings it along.
 func TestTheTemplatesDateIsOneSetting(t *testing.T) {
 	const dated = "{{ strftime_now('%Y') }}" + "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + '<|end|>' }}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 	model := tinyModel(t, map[string]map[string]any{"tokenizer_config.json": {"chat_template": dated}})
-	year := func(s *session) string {
-		_, text, err := s.renderer.Prompt([]trajectory.Message{trajectory.Text("user", "2+2")}, nil, true)
+	year := func(s *session.Session) string {
+		_, text, err := s.Sampler.Renderer.Prompt([]trajectory.Message{trajectory.Text("user", "2+2")}, nil, true)
 		require.NoError(t, err)
 		return text[:4]
 	}
@@ -72,12 +73,12 @@ func TestTheTemplatesDateIsOneSetting(t *testing.T) {
 	s := opened(t, model, "model.template_date=2026-02-28")
 	require.Equal(t, "2026", year(s))
 	dir := filepath.Join(t.TempDir(), "saved")
-	require.NoError(t, s.policy.SaveHF(dir, modelfile.F32))
+	require.NoError(t, s.Policy.SaveHF(dir, modelfile.F32))
 	require.Equal(t, "2026", year(opened(t, dir)), "of a model that was trained so")
 	require.Equal(t, "2031", year(opened(t, dir, "model.template_date=2031-01-01")))
 
 	plain := filepath.Join(t.TempDir(), "plain")
-	require.NoError(t, opened(t, "tiny/model").policy.SaveHF(plain, modelfile.F32))
+	require.NoError(t, opened(t, "tiny/model").Policy.SaveHF(plain, modelfile.F32))
 	data, err := os.ReadFile(filepath.Join(plain, "tokenizer_config.json"))
 	require.NoError(t, err)
 	require.NotContains(t, string(data), "template_date", "its template tells no day")
@@ -87,8 +88,8 @@ func TestTheTemplatesDateIsOneSetting(t *testing.T) {
 }
 
 func TestWhatSpellsASpecialTokenIsASetting(t *testing.T) {
-	ends := func(s *session, role string) int {
-		ids, _, err := s.renderer.Prompt([]trajectory.Message{trajectory.Text("user", "2+2"), trajectory.Text(role, "2<|end|>")}, nil, true)
+	ends := func(s *session.Session, role string) int {
+		ids, _, err := s.Sampler.Renderer.Prompt([]trajectory.Message{trajectory.Text("user", "2+2"), trajectory.Text(role, "2<|end|>")}, nil, true)
 		require.NoError(t, err)
 		n := 0
 		for _, id := range ids {

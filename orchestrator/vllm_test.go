@@ -28,6 +28,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/session"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/rewards"
@@ -199,15 +200,15 @@ func sameOnTheLocalEngine(t *testing.T, want []*trajectory.Trajectory, loss floa
 	registries := prebuilt(t)
 	a, err := j.Algorithm.Resolve(registries.Algorithms)
 	require.NoError(t, err)
-	s := newSession(j)
+	s := session.New(j)
 	defer s.Close()
-	require.NoError(t, s.equip(t.Context(), registries))
-	require.NoError(t, s.open(t.Context(), ""))
+	require.NoError(t, s.Equip(t.Context(), registries))
+	require.NoError(t, s.Open(t.Context(), ""))
 	version := int32(0)
-	updates, err := s.trainer(a, &version)
+	updates, err := s.Trainer(a, nil, &version)
 	require.NoError(t, err)
 	defer updates.Close()
-	r := replayedTurns{s.weights.Engine().(*local.Engine), map[string][]int32{}, map[string]trajectory.FinishReason{}}
+	r := replayedTurns{s.Weights.Engine().(*local.Engine), map[string][]int32{}, map[string]trajectory.FinishReason{}}
 	byID := map[string]*trajectory.Trajectory{}
 	for _, tr := range want {
 		byID[tr.ID] = tr
@@ -216,10 +217,10 @@ func sameOnTheLocalEngine(t *testing.T, want []*trajectory.Trajectory, loss floa
 			r.turns[id], r.ends[id] = tr.Samples[0].TokenIDs[turn.CompletionStart:turn.CompletionEnd], turn.FinishReason
 		}
 	}
-	s.rollout.Engine = r
-	_, _, deal, err := data.Read(j)
+	s.Sampler.Engine = r
+	_, _, deal, err := data.Read(j, nil)
 	require.NoError(t, err)
-	groups, err := s.rollout.Groups(t.Context(), "train", 0, deal.Tasks(0, j.Rollout.Groups), j.Rollout.GroupSize, nil)
+	groups, err := s.Sampler.Groups(t.Context(), "train", 0, deal.Tasks(0, j.Rollout.Groups), j.Rollout.GroupSize, nil)
 	require.NoError(t, err)
 	for _, g := range groups {
 		for _, got := range g.Trajectories {
@@ -371,7 +372,7 @@ func TestRealVLLMTrainsAdapters(t *testing.T) {
 	merged, err := policy.Load(last, policy.Options{Device: "cpu"})
 	require.NoError(t, err)
 	defer merged.Close()
-	base, err := loadPolicy(j, "")
+	base, err := policy.Load(j.ModelPath(j.Model.Path), policy.Options{Device: "cpu"})
 	require.NoError(t, err)
 	defer base.Close()
 	require.NoError(t, base.LoadAdapter(filepath.Join(last, checkpoint.AdapterFolder)))

@@ -34,9 +34,9 @@ func TestAnotherRunsWeightsEndTheRun(t *testing.T) {
 				settings.MaxStaleness = 2
 			}
 			r, trainer := napping(t, settings, a, 1000)
-			r.job.Rollout.MaxFailed = 1
-			r.rollout.Engine = takenOver{r.rollout.Engine}
-			require.ErrorContains(t, r.steps(t.Context()), "engines: the weights are another run's", mode)
+			r.session.Job.Rollout.MaxFailed = 1
+			r.session.Sampler.Engine = takenOver{r.session.Sampler.Engine}
+			require.ErrorContains(t, r.training().steps(t.Context()), "engines: the weights are another run's", mode)
 			require.Empty(t, trainer.batches)
 			stored := 0
 			require.NoError(t, r.folder.DB.Each("", func(store.Record) error { stored++; return nil }))

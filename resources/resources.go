@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/agentfly/agentfly/internal/pool"
 	"github.com/agentfly/agentfly/python"
 	"github.com/agentfly/agentfly/sandbox"
 )
@@ -37,6 +38,7 @@ type Resources struct {
 	begins   []func(ctx context.Context) error
 	closers  []func() error
 
+	pools   pool.Set   // of what the job lends: environments, workspaces, interpreters
 	sharing sync.Mutex // held while something shared is made
 	shared  map[string]any
 }
@@ -161,6 +163,9 @@ func (r *Resources) Shared(key string, make func() (any, error)) (any, error) {
 	return v, err
 }
 
+// Pools are those of the job. They are closed with it, before anything else.
+func (r *Resources) Pools() *pool.Set { return &r.pools }
+
 // OnBegin has Begin run f, which says whether what a tool or a reward needs of elsewhere is there.
 func (r *Resources) OnBegin(f func(ctx context.Context) error) {
 	r.mu.Lock()
@@ -196,7 +201,7 @@ func (r *Resources) Close() error {
 	closers := r.closers
 	r.closers = nil
 	r.mu.Unlock()
-	var errs []error
+	errs := []error{r.pools.Close()}
 	for i := len(closers) - 1; i >= 0; i-- {
 		errs = append(errs, closers[i]())
 	}

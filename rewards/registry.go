@@ -40,6 +40,7 @@ var namePattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 // Prebuilt returns a registry of the prebuilt rewards.
 func Prebuilt() *Registry {
 	all := map[string]registered{
+		"environment":   {newEnvironment, "what the environment paid: its own score of the episode, else the sum of the rewards of its steps"},
 		"final_answer":  {newFinalAnswer, "1 when the final answer equals the task's, numbers by value, text without case; else 0"},
 		"right_call":    {newRightCall, "share of the needed results that a call returned"},
 		"exact_match":   {newExactMatch, "1 when the answer equals a right one after SQuAD's normalisation; else 0"},

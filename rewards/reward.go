@@ -11,6 +11,13 @@ import (
 type Input struct {
 	Task       trajectory.Task
 	Trajectory *trajectory.Trajectory
+	Episode    Episode // the trajectory's in its environment, which still runs; nil without one
+}
+
+// Episode is what a reward may ask of an environment.
+type Episode interface {
+	// Score is the environment's own reward for the whole episode; false: it has none, and its steps' rewards count.
+	Score(ctx context.Context) (float64, bool, error)
 }
 
 // Score is a value with named parts. Parts are reported as metrics and do not enter the value again.

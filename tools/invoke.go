@@ -147,7 +147,10 @@ func accept(e *entry, o Observation, out *trajectory.ToolResult) error {
 		}
 		out.Info = info
 	}
-	out.Observation, out.Terminal = o.Text, e.spec.Terminal
+	out.Observation, out.Terminal, out.Outcome = o.Text, e.spec.Terminal && !o.Refused, o.Outcome
+	if o.Refused {
+		out.Fail(trajectory.CauseRaised, o.Text)
+	}
 	return nil
 }
 

@@ -9,6 +9,8 @@ import (
 	"context"
 	"encoding/json"
 	"time"
+
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // Spec describes a tool to the model, and says how it may be called.
@@ -53,6 +55,9 @@ type Observation struct {
 	Text  string
 	Image string         // URL, data URLs included; "": none
 	Info  map[string]any // for rewards and the record, not for the model; encodes as JSON
+
+	Outcome *trajectory.Outcome // of an action in an environment; nil for other calls
+	Refused bool                // the action was not possible: the call failed, and Text says why in the environment's own words
 }
 
 // Ender is a tool that keeps something of a trajectory: a session, a workspace. End is called once when the trajectory is over and

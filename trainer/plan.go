@@ -53,7 +53,9 @@ func nameOf(t *trajectory.Trajectory, group, index int) string {
 
 // truncated reports whether a trajectory was stopped by a token limit, its own or a completion's, so that a critic's value stands in for the rest.
 // One that used up its turns ended by the rules of its task.
-func truncated(t *trajectory.Trajectory) bool { return t.StopReason == trajectory.StopMaxTokens }
+func truncated(t *trajectory.Trajectory) bool {
+	return t.StopReason == trajectory.StopMaxTokens || t.StopReason == trajectory.StopTruncated
+}
 
 // newPlan lays out the tokens of the trajectories that count. Their advantages follow with estimate, when what the
 // estimator reads of the model is known.
@@ -71,7 +73,8 @@ func newPlan(a *algorithms.Algorithm, b Batch) (*plan, error) {
 				case failed(greedy):
 					r.Failed = true // without a baseline the group says nothing
 				default:
-					r.Greedy = &greedy.Reward
+					all := greedy.Return()
+					r.Greedy = &all
 				}
 			}
 			for _, s := range t.Samples {

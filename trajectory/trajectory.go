@@ -74,14 +74,16 @@ type StopReason string
 
 // The stop reasons of a trajectory.
 const (
-	StopAnswer    StopReason = "answer"     // the agent gave its final answer
-	StopNoAction  StopReason = "no_action"  // a turn held neither a call nor an answer
-	StopMaxTurns  StopReason = "max_turns"  // the last allowed turn did not answer
-	StopMaxTokens StopReason = "max_tokens" // the sequence reached rollout.max_tokens, or a completion was cut at its limit
-	StopMaxCalls  StopReason = "max_calls"  // it asked for more calls than agent.max_calls
-	StopError     StopReason = "error"      // engine, tool, environment, reward or render failed; see Err
-	StopCancelled StopReason = "cancelled"  // the run was interrupted
-	StopRecorded  StopReason = "recorded"   // nothing was sampled: it is a recorded conversation
+	StopAnswer     StopReason = "answer"     // the agent gave its final answer
+	StopNoAction   StopReason = "no_action"  // a turn held neither a call nor an answer
+	StopMaxTurns   StopReason = "max_turns"  // the last allowed turn did not answer
+	StopMaxTokens  StopReason = "max_tokens" // the sequence reached rollout.max_tokens, or a completion was cut at its limit
+	StopMaxCalls   StopReason = "max_calls"  // it asked for more calls than agent.max_calls
+	StopTerminated StopReason = "terminated" // the environment's episode is over
+	StopTruncated  StopReason = "truncated"  // a limit of the environment's ended its episode
+	StopError      StopReason = "error"      // engine, tool, environment, reward or render failed; see Err
+	StopCancelled  StopReason = "cancelled"  // the run was interrupted
+	StopRecorded   StopReason = "recorded"   // nothing was sampled: it is a recorded conversation
 )
 
 // ToolResult is what one call returned.
@@ -96,7 +98,22 @@ type ToolResult struct {
 	Cached      bool            `json:"cached,omitempty"`   // taken from an earlier call of the same arguments
 	Retries     int             `json:"retries,omitempty"`  // attempts after the first
 	Duration    time.Duration   `json:"duration_ns"`        // waiting for its turn and pauses between attempts included
+	Outcome     *Outcome        `json:"outcome,omitempty"`  // of a call that was an action in an environment; nil for others
 }
+
+// Outcome is what an environment gave for an action beside the observation.
+type Outcome struct {
+	Reward     float64 `json:"reward"`               // of this action alone
+	Terminated bool    `json:"terminated,omitempty"` // the episode is over: the world's own end
+	Truncated  bool    `json:"truncated,omitempty"`  // the episode is over: a limit of the environment's
+	Success    bool    `json:"success,omitempty"`    // the goal of the task is reached
+	Anchor     string  `json:"anchor,omitempty"`     // names the state after the action; "": its observation names it
+
+	State json.RawMessage `json:"state,omitempty"` // of the environment after the action, from which it can go on; nil: it keeps none
+}
+
+// Over tells whether the episode ended.
+func (o *Outcome) Over() bool { return o != nil && (o.Terminated || o.Truncated) }
 
 // Fail makes r the result of a call that failed, with what the model reads of it.
 func (r *ToolResult) Fail(cause Cause, observation string) {
@@ -122,7 +139,7 @@ type Turn struct {
 	Role             Role         `json:"role,omitempty"` // of the agent whose turn it is; "" where a trajectory has one
 
 	// What only some estimators read. An environment fills in the first two, a tree rollout the third.
-	Reward *float64 `json:"reward,omitempty"` // paid at the end of the turn, in addition to the trajectory's reward; nil: none
+	Reward *float64 `json:"reward,omitempty"` // paid at the end of the turn, in addition to the trajectory's reward, which leaves it out; nil: none
 	Anchor string   `json:"anchor,omitempty"` // names the state before the turn; "" is the text of the observation before it
 	Shared string   `json:"shared,omitempty"` // turns of a group with the same name were sampled once, on the trunk of a tree
 }
@@ -150,6 +167,29 @@ type Trajectory struct {
 // Fail records that the trajectory ended with an error of that origin. Its StopReason is the caller's.
 func (t *Trajectory) Fail(origin Origin, text string) {
 	t.Err, t.ErrOrigin, t.Failure = text, origin, origin.Failure()
+}
+
+// Return is all that the trajectory was paid: its reward, and the rewards of its turns.
+func (t *Trajectory) Return() float64 {
+	sum := t.Reward
+	for i := range t.Turns {
+		if r := t.Turns[i].Reward; r != nil {
+			sum += *r
+		}
+	}
+	return sum
+}
+
+// LastOutcome is what an environment gave for the last action; nil without one.
+func (t *Trajectory) LastOutcome() *Outcome {
+	for i := len(t.Turns) - 1; i >= 0; i-- {
+		for k := len(t.Turns[i].Results) - 1; k >= 0; k-- {
+			if o := t.Turns[i].Results[k].Outcome; o != nil {
+				return o
+			}
+		}
+	}
+	return nil
 }
 
 // FinalAnswer returns the answer of the last turn that gave one, and that turn's index, or "", -1.

@@ -30,8 +30,14 @@ type Folder struct {
 	Keep int
 }
 
+// FolderOf is the path of the folder of a run's checkpoints.
+func FolderOf(run string) string { return filepath.Join(run, "checkpoints") }
+
 // LastOf is the path of a run's last checkpoint.
-func LastOf(run string) string { return filepath.Join(run, "checkpoints", Last) }
+func LastOf(run string) string { return filepath.Join(FolderOf(run), Last) }
+
+// BestOf is the path of the checkpoint of a run's best evaluation.
+func BestOf(run string) string { return filepath.Join(FolderOf(run), Best) }
 
 // Name of the checkpoint after a step.
 func Name(step int) string { return "step-" + strconv.Itoa(step) }

@@ -147,7 +147,7 @@ func chooseFromRun(dir string, d job.Data) ([]*trajectory.Trajectory, string, er
 	byTask := map[string][]*trajectory.Trajectory{}
 	err = db.Each("", func(r store.Record) error {
 		t := r.Trajectory
-		if r.Phase == "train" && t.Err == "" && !t.Cut() && t.ResponseTokens() > 0 && (d.MinReward == nil || t.Reward >= *d.MinReward) {
+		if r.Phase == "train" && t.Err == "" && !t.Cut() && t.ResponseTokens() > 0 && (d.MinReward == nil || t.Return() >= *d.MinReward) {
 			byTask[t.TaskID] = append(byTask[t.TaskID], t)
 		}
 		return nil
@@ -159,7 +159,7 @@ func chooseFromRun(dir string, d job.Data) ([]*trajectory.Trajectory, string, er
 	var out []*trajectory.Trajectory
 	for _, all := range byTask {
 		slices.SortFunc(all, func(a, b *trajectory.Trajectory) int {
-			return cmp.Or(cmp.Compare(b.Reward, a.Reward), cmp.Compare(b.Step, a.Step), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Index, b.Index))
+			return cmp.Or(cmp.Compare(b.Return(), a.Return()), cmp.Compare(b.Step, a.Step), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Index, b.Index))
 		})
 		taken := 0
 		for _, t := range all {

@@ -116,7 +116,7 @@ func TestSourcesAreReadAndNamed(t *testing.T) {
 		text := "version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\ndata: " + data
 		j, err := job.Parse(filepath.Join(dir, "x.yaml"), []byte(text), job.Options{})
 		require.NoError(t, err)
-		train, eval, _, err := Read(j)
+		train, eval, _, err := Read(j, nil)
 		return train, eval, err
 	}
 	train, eval, err := read("{train: [a.jsonl, {path: b.json, name: c, columns: {prompt: question}}], eval: eval.jsonl}")

@@ -19,12 +19,12 @@ const sourceField = "source"
 // field source names the source.
 func readSources(j *job.Job, sources job.Sources) (*Tasks, error) {
 	if len(sources) == 1 {
-		return ReadTasks(j.Resolve(sources[0].Path), sources[0].ColumnsOr(j.Data.Columns))
+		return readTasks(j.Resolve(sources[0].Path), sources[0].ColumnsOr(j.Data.Columns), j.Environment != nil)
 	}
 	out := &Tasks{}
 	var paths []string
 	for _, s := range sources {
-		one, err := ReadTasks(j.Resolve(s.Path), s.ColumnsOr(j.Data.Columns))
+		one, err := readTasks(j.Resolve(s.Path), s.ColumnsOr(j.Data.Columns), j.Environment != nil)
 		if err != nil {
 			return nil, err
 		}
@@ -98,6 +98,9 @@ func SameFiles(dir string, began map[string]string, files []File) (now map[strin
 func refuseOverlap(train, eval *Tasks) error {
 	key := func(t trajectory.Task) [sha256.Size]byte {
 		data, _ := json.Marshal(t.Prompt) // messages that came from JSON go back to it
+		if len(t.Prompt) == 0 {           // an environment's own
+			data, _ = json.Marshal(t)
+		}
 		return sha256.Sum256(data)
 	}
 	seen := map[[sha256.Size]byte]string{}

@@ -18,7 +18,7 @@ func CheckEvaluation(j *job.Job, tasks *Tasks) error {
 
 // needAnswers refuses tasks of which nobody could tell whether a trajectory succeeded.
 func needAnswers(j *job.Job, tasks *Tasks, who string) error {
-	if j.Data.Success != nil {
+	if j.Data.Success != nil || j.Environment != nil { // which says when its goal is reached
 		return nil
 	}
 	for _, t := range tasks.Tasks {
@@ -29,10 +29,19 @@ func needAnswers(j *job.Job, tasks *Tasks, who string) error {
 	return nil
 }
 
-// Answered tells whether the final answer equals the task's.
+// Answered tells whether the final answer equals the task's, or the environment's goal is reached.
 func Answered(task trajectory.Task, t *trajectory.Trajectory) bool {
+	if task.Fields["answer"] == nil {
+		return solved(t)
+	}
 	answer, turn := t.FinalAnswer()
 	return turn >= 0 && rewards.Equal(answer, fmt.Sprint(task.Fields["answer"]))
+}
+
+// solved tells whether the environment said that the goal is reached.
+func solved(t *trajectory.Trajectory) bool {
+	o := t.LastOutcome()
+	return o != nil && o.Success
 }
 
 // Succeeded tells whether a trajectory has the reward of a success, or without one the right answer. Failed ones have not.
@@ -41,7 +50,7 @@ func Succeeded(task trajectory.Task, t *trajectory.Trajectory, reward *float64) 
 	case t.Err != "":
 		return false
 	case reward != nil:
-		return t.Reward >= *reward
+		return t.Return() >= *reward
 	}
 	return Answered(task, t)
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 
+	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -25,11 +26,15 @@ type Tasks struct {
 	Name    string  // of a source
 }
 
+// Own are the tasks that an environment has of its own: the first n of a split.
+type Own func(split string, n int) ([]trajectory.Task, error)
+
 // Read reads the tasks of a job: those to train on with their sampler, and those to evaluate on, the first so many
-// that the job wants. What the job does not name is nil.
-func Read(j *job.Job) (train, eval *Tasks, deal *Dealer, err error) {
-	if len(j.Data.Train) > 0 {
-		if train, err = readSources(j, j.Data.Train); err == nil {
+// that the job wants. What the job does not name is nil. Where it names no files to train on, they are those of the environment; own is nil without
+// one.
+func Read(j *job.Job, own Own) (train, eval *Tasks, deal *Dealer, err error) {
+	if len(j.Data.Train) > 0 || own != nil {
+		if train, err = trainTasks(j, own); err == nil {
 			deal, err = NewDealer(train, j.Data, j.Rollout.Groups, j.Seed)
 		}
 		if c := j.Data.Curriculum; err == nil && c != nil && c.By == "success_rate" {
@@ -39,10 +44,15 @@ func Read(j *job.Job) (train, eval *Tasks, deal *Dealer, err error) {
 			return nil, nil, nil, job.InputError(err)
 		}
 	}
-	if len(j.Data.Eval) == 0 {
+	if !j.HasEval() && len(j.Data.Eval) == 0 {
 		return train, nil, deal, nil
 	}
-	if eval, err = readSources(j, j.Data.Eval); err == nil && train != nil {
+	if len(j.Data.Eval) > 0 {
+		eval, err = readSources(j, j.Data.Eval)
+	} else {
+		eval, err = ownTasks(j, own, environments.Eval, j.Environment.Tasks.Eval)
+	}
+	if err == nil && train != nil {
 		err = refuseOverlap(train, eval)
 	}
 	if err == nil {
@@ -55,16 +65,49 @@ func Read(j *job.Job) (train, eval *Tasks, deal *Dealer, err error) {
 	return train, eval, deal, nil
 }
 
+// trainTasks are those of the job's files, else the environment's own.
+func trainTasks(j *job.Job, own Own) (*Tasks, error) {
+	if len(j.Data.Train) > 0 {
+		return readSources(j, j.Data.Train)
+	}
+	return ownTasks(j, own, environments.Train, j.Environment.Tasks.Train)
+}
+
+// ownTasks are tasks of the job's environment. Their hash is that of all that the environment says of them.
+func ownTasks(j *job.Job, own Own, split string, n int) (*Tasks, error) {
+	if own == nil {
+		return nil, fmt.Errorf("environment.kind: %s has no tasks of its own; name files with data.train and data.eval", j.Environment.Kind)
+	}
+	tasks, err := own(split, n)
+	if err != nil {
+		return nil, fmt.Errorf("environment.tasks.%s: %w", split, err)
+	}
+	text, err := json.Marshal(tasks)
+	if err != nil {
+		return nil, fmt.Errorf("environment.kind: %s: its tasks cannot be recorded: %w", j.Environment.Kind, err)
+	}
+	hash := sha256.Sum256(text)
+	return &Tasks{Path: "environment " + j.Environment.Kind + ", " + split, Hash: hex.EncodeToString(hash[:]), Tasks: tasks}, nil
+}
+
 // ReadTasks reads JSON lines, or one JSON list of objects. columns maps prompt and id to the file's names. A prompt is a text, which becomes one user
 // message, or a list of messages. Every broken line is an error that names file and line.
 func ReadTasks(path string, columns map[string]string) (*Tasks, error) {
+	return readTasks(path, columns, false)
+}
+
+// readTasks is ReadTasks; bare: a task may have no prompt, because an environment shows what is to be done.
+func readTasks(path string, columns map[string]string, bare bool) (*Tasks, error) {
 	out := &Tasks{Path: path}
 	promptKey, idKey := column(columns, "prompt"), column(columns, "id")
 	seen := map[string]int{}
 	hash, err := eachLine(path, func(line int, object map[string]any) error {
-		prompt, err := promptOf(object[promptKey])
-		if err != nil {
-			return fmt.Errorf("the column %q %w", promptKey, err)
+		var prompt []trajectory.Message
+		if object[promptKey] != nil || !bare {
+			var err error
+			if prompt, err = promptOf(object[promptKey]); err != nil {
+				return fmt.Errorf("the column %q %w", promptKey, err)
+			}
 		}
 		id := strconv.Itoa(line)
 		if v, ok := object[idKey]; ok {

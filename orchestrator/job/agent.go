@@ -17,7 +17,8 @@ func (a *Agent) completeAgent(known *agents.Registry) {
 }
 
 // checkAgent finds contradictions between the settings of an agent.
-func (d *decoder) checkAgent(a Agent, fail func(path, format string, args ...any)) {
+func (d *decoder) checkAgent(j *Job, fail func(path, format string, args ...any)) {
+	a := j.Agent
 	own := d.agents.FormatNames(a.Kind)
 	format, registered := d.agents.Format(a.Format)
 	kind := cmp.Or(format.Kind, agents.Custom)
@@ -40,7 +41,9 @@ func (d *decoder) checkAgent(a Agent, fail func(path, format string, args ...any
 	if its, _ := d.agents.Kind(a.Kind); its.Format.Name == a.Format || kind != a.Kind { // what is wrong with the format was said
 		one, who = its.Format.OneTool, "kind "+a.Kind
 	}
-	if one && !sources && len(a.Tools) != 1 {
+	if one && j.Environment != nil && len(a.Tools) > 0 {
+		fail("agent.tools", "%s calls exactly one tool, which is the environment here; leave them out, or use a kind that names its tools", who)
+	} else if one && !sources && len(a.Tools) != 1 && j.Environment == nil {
 		fail("agent.tools", "%s calls exactly one tool, which takes one text; got %d", who, len(a.Tools))
 	}
 }

@@ -34,7 +34,7 @@ func (j *Job) TrainingErrors() error {
 	if j.Distill != nil && j.Control.ShuffleRewards {
 		fail("control.shuffle_rewards", "distill does not train on rewards; use shuffle_teacher")
 	}
-	if len(j.Data.Train) == 0 {
+	if !j.HasTrain() {
 		fail("data.train", "the tasks to train on are missing; name a file")
 	}
 	if j.Rollout.Temperature == 0 {
@@ -55,7 +55,7 @@ func (j *Job) TrainingErrors() error {
 	if j.Engine.Kind == "vllm" && j.Engine.Weights == "lora" && !j.Model.LoRA.On() {
 		fail("engine.weights", "lora: the job trains no adapter; set model.lora.rank, or use auto, disk or transfer")
 	}
-	if len(j.Data.Eval) == 0 && j.Eval.Every > 0 {
+	if !j.HasEval() && j.Eval.Every > 0 {
 		fail("eval.every", "%d, but data.eval names no tasks", j.Eval.Every)
 	}
 	return asError(all)
@@ -91,7 +91,7 @@ func Evaluable(j *Job) error {
 	if err := noRollouts(j); err != nil {
 		return err
 	}
-	if len(j.Data.Eval) == 0 {
+	if !j.HasEval() {
 		return InputError(errors.New(j.Path() + ": data.eval is missing; name the held-out tasks"))
 	}
 	return nil
@@ -102,7 +102,7 @@ func Samplable(j *Job) error {
 	if err := noRollouts(j); err != nil {
 		return err
 	}
-	if len(j.Data.Train) == 0 {
+	if !j.HasTrain() {
 		return InputError(errors.New(j.Path() + ": data.train is missing; name the tasks to sample"))
 	}
 	return nil

@@ -24,6 +24,7 @@ type decoder struct {
 	secrets  map[string]string     // by path: what the copy of the job shows instead
 	problems []Problem
 	nodes    int
+	given    map[string]bool // paths of the keys that the file or --set names
 	agents   *agents.Registry
 }
 
@@ -119,7 +120,7 @@ func (d *decoder) structure(n *yaml.Node, v reflect.Value, path string) {
 		}
 		seen[key.Value] = true
 		at := join(path, key.Value)
-		d.at[at] = value
+		d.at[at], d.given[at] = value, true
 		d.value(value, v.Field(i), v.Type().Field(i), at)
 	})
 	d.defaults(n, v, path, seen)

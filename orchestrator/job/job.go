@@ -34,8 +34,8 @@ type Job struct {
 	Engine        Engine            `yaml:"engine" doc:"what samples"`
 	Agent         Agent             `yaml:"agent" doc:"how the model is prompted and how its completions are read"`
 	Sandbox       string            `yaml:"sandbox" default:"auto" enum:"auto|bubblewrap|landlock|none" doc:"where code that the model wrote runs; auto: bubblewrap, else landlock, else the job is refused; none: unconfined, in the machine's own file system and network"`
-	Environment   *Nothing          `yaml:"environment" doc:"null: this version has tools, and no environments"`
-	Rewards       []Reward          `yaml:"rewards" need:"unless sft distill" doc:"the reward is the sum of these times their weights: names, or {name: NAME, weight: 1, as: NAME, parameter: value}; see docs/rewards.md"`
+	Environment   *Environment      `yaml:"environment" doc:"a world that the agent acts in, see docs/environments.md; null: none"`
+	Rewards       []Reward          `yaml:"rewards" need:"unless sft distill environment" doc:"the reward is the sum of these times their weights: names, or {name: NAME, weight: 1, as: NAME, parameter: value}; see docs/rewards.md"`
 	Data          Data              `yaml:"data" doc:"tasks"`
 	Rollout       Rollout           `yaml:"rollout" doc:"sampling of trajectories"`
 	Algorithm     algorithms.Config `yaml:"algorithm" doc:"what an update optimises; see docs/algorithms.md"`
@@ -53,9 +53,6 @@ type Job struct {
 	at      func(path string) Problem // where a value stands
 	agents  *agents.Registry          // that its agent was checked against
 }
-
-// Nothing accepts null only: a key of the dialect that this version does not have.
-type Nothing struct{}
 
 // Model says which policy is trained.
 type Model struct {

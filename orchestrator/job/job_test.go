@@ -61,7 +61,7 @@ rollout:
   top_p: 1.5
   groups: 0
 device: gpu
-environment: {kind: chess}
+environment: {name: chess}
 algorithm: {los: x}
 seed: 1
 seed: 2
@@ -77,7 +77,8 @@ seed: 2
 		`/jobs/job.yaml:9:10: rollout.top_p: 1.5 is out of range, allowed is a number above 0 up to 1`,
 		`/jobs/job.yaml:10:11: rollout.groups: 0 is out of range, allowed is a whole number from 1 to 100000 (tasks)`,
 		`/jobs/job.yaml:11:9: device: "gpu" is not allowed; allowed: auto, cpu, cuda; nearest: cpu`,
-		`/jobs/job.yaml:12:14: environment: only null is allowed: this version has tools, and no environments`,
+		`/jobs/job.yaml:12:14: environment: the key "kind" is missing: a kind of environment, see docs/environments.md: agentfly env list names them`,
+		`/jobs/job.yaml:12:15: unknown key "name" in environment; allowed: kind, params, tasks, pool, reset_timeout, step_timeout, retries, credit, instructions`,
 		`/jobs/job.yaml:13:13: unknown key "los" in algorithm; allowed: advantage, loss, clip_low, clip_high, dual_clip, aggregation, max_tokens, kl, entropy, value, correction, epochs, mini_batches, dynamic_sampling, overlong; nearest: loss`,
 		`/jobs/job.yaml:15:1: key "seed" in the job is given twice; the first is in line 14`,
 	}, "\n"), err.Error())

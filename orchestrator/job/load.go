@@ -124,7 +124,7 @@ func Parse(path string, data []byte, o Options) (*Job, error) {
 	if o.Agents == nil {
 		o.Agents = agents.NewRegistry()
 	}
-	d := &decoder{file: path, env: o.Env, agents: o.Agents, origin: map[*yaml.Node]string{}, at: map[string]*yaml.Node{}, secrets: map[string]string{}}
+	d := &decoder{file: path, env: o.Env, agents: o.Agents, origin: map[*yaml.Node]string{}, at: map[string]*yaml.Node{}, secrets: map[string]string{}, given: map[string]bool{}}
 	if d.env == nil {
 		d.env = os.LookupEnv
 	}
@@ -138,6 +138,7 @@ func Parse(path string, data []byte, o Options) (*Job, error) {
 	j := &Job{path: path, secrets: d.secrets, agents: o.Agents}
 	d.structure(d.follow(root), reflect.ValueOf(j).Elem(), "")
 	j.at = d.position
+	d.completeEnvironment(j)
 	j.Agent.completeAgent(o.Agents)
 	if j.Output == "" && j.Name != "" {
 		j.Output = filepath.Join("runs", j.Name)
@@ -295,7 +296,7 @@ func (d *decoder) check(j *Job) {
 	}
 	d.checkEngine(j.Engine, fail)
 	d.checkMode(j, fail)
-	d.checkAgent(j.Agent, fail)
+	d.checkAgent(j, fail)
 	if j.Engine.Sleep > 0 && j.Engine.Kind != "vllm" && engines.BuiltIn(j.Engine.Kind) {
 		fail("engine.sleep", "%d: only servers of kind vllm can sleep", j.Engine.Sleep)
 	}
@@ -328,6 +329,7 @@ func (d *decoder) check(j *Job) {
 	}
 	checkColumns("data.columns", j.Data.Columns, fail)
 	checkData(j, fail)
+	checkEnvironment(j, fail)
 	switch l := j.Model.LoRA; {
 	case l.Path != "" && (l.Rank > 0 || l.Alpha > 0 || len(l.Targets) > 0):
 		fail("model.lora.path", "the adapter brings its rank, alpha and targets; leave those out")

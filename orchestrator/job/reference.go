@@ -133,8 +133,6 @@ func (r *reference) standard(path string, f reflect.StructField, v reflect.Value
 // typeName is what a job file holds there.
 func typeName(v reflect.Value) string {
 	switch v.Addr().Interface().(type) {
-	case **Nothing:
-		return "null"
 	case *Sources:
 		return "path, or list"
 	case *[]Reward, *[]Tool:

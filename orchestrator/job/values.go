@@ -12,8 +12,6 @@ import (
 // decodeCustom reads the values that are more than a struct, a list or a scalar, and reports whether v is one.
 func (d *decoder) decodeCustom(n *yaml.Node, v any, path string) bool {
 	switch v := v.(type) {
-	case *Nothing:
-		d.fail(n, "%s: only null is allowed: this version has tools, and no environments", path)
 	case *Reward:
 		d.reward(n, v, path)
 	case *Tool:
@@ -98,8 +96,6 @@ func customSchema(v any) (map[string]any, bool) {
 	named := map[string]any{"type": "object", "required": []any{"name"}, "properties": map[string]any{"name": map[string]any{"type": "string"}}}
 	oneOf := map[string]any{"oneOf": []any{map[string]any{"type": "string"}, named}}
 	switch v.(type) {
-	case *Nothing:
-		return map[string]any{"type": "null"}, true
 	case *Reward:
 		named["properties"] = map[string]any{"name": map[string]any{"type": "string"}, "weight": map[string]any{"type": "number", "default": 1}}
 		return oneOf, true

@@ -21,6 +21,11 @@ func Evaluate(ctx context.Context, r rollout.Sampler, db *store.Store, name stri
 	r.Sampling.Temperature = j.Eval.Temperature
 	r.Record, r.Recovered = nil, nil // one that is cut off is done anew
 	r.AtOnce = evaluatedAtOnce
+	if r.World != nil { // an evaluation reports what a trajectory was paid, at once
+		world := *r.World
+		world.Credit, world.Forget = 0, nil
+		r.World = &world
+	}
 	start := time.Now()
 	phase := "eval-" + name
 	groups, failed := r.Groups(ctx, phase, step, tasks, max(1, j.Eval.Samples), func(t *trajectory.Trajectory) error {

@@ -2,10 +2,10 @@ package objective
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 
 	"github.com/agentfly/agentfly/masks"
+	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
@@ -48,7 +48,7 @@ func (l Layout) Lessons(m *data.Material) (train, eval []*trajectory.Trajectory,
 
 // sameTokens makes sure that the token ids of a run mean the same to the job's model.
 func (l Layout) sameTokens(dir string) error {
-	text, err := policy.LoadText(filepath.Join(dir, "checkpoints", "last"))
+	text, err := policy.LoadText(checkpoint.LastOf(dir))
 	if err != nil {
 		return job.InputError(fmt.Errorf("data.run: the run has no checkpoint that shows its tokenizer: %w", err))
 	}

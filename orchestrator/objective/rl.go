@@ -36,9 +36,6 @@ func NewRL(j *job.Job, a *algorithms.Algorithm, sampler *rollout.Sampler, dealer
 	return &RL{job: j, algorithm: a, sampler: sampler, dealer: dealer, held: held}
 }
 
-// Feed is what samples beside the steps; nil before the first.
-func (o *RL) Feed() *schedule.Feed { return o.feed }
-
 // Prepare implements Objective.
 func (o *RL) Prepare(f Found) { o.found = f }
 
@@ -205,7 +202,7 @@ func RewardsOf(groups []trajectory.Group) []float64 {
 	for _, g := range groups {
 		for _, t := range g.Trajectories {
 			if t.Err == "" {
-				out = append(out, t.Reward)
+				out = append(out, t.Return())
 			}
 		}
 	}

@@ -36,7 +36,7 @@ func (w *rollouts) Usable(g trajectory.Group) bool {
 	var rewards []float64
 	for _, tr := range g.Trajectories {
 		if tr.Err == "" && tr.ResponseTokens() > 0 && !(w.sampler.Cut == rollout.CutFilter && tr.Cut()) {
-			rewards = append(rewards, tr.Reward)
+			rewards = append(rewards, tr.Return())
 		}
 	}
 	return algorithms.Informative(rewards)

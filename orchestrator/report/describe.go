@@ -179,7 +179,7 @@ func greedyOf(groups []trajectory.Group) *Greedy {
 	var rewards []float64
 	for _, g := range groups {
 		if t := g.Greedy; t != nil && t.Err == "" {
-			rewards = append(rewards, t.Reward)
+			rewards = append(rewards, t.Return())
 		}
 	}
 	return &Greedy{Reward: mean(rewards), Failed: len(groups) - len(rewards)}

@@ -107,7 +107,7 @@ func (c Scoring) of(groups []trajectory.Group) Score {
 	for _, g := range groups {
 		reward, right, successes := 0.0, 0, 0
 		for _, t := range g.Trajectories {
-			reward += t.Reward
+			reward += t.Return()
 			if t.Err != "" {
 				s.Failed++
 			}

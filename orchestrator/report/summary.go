@@ -63,16 +63,16 @@ func firstAndLast(steps []float64) map[string]float64 {
 // Say prints one line.
 type Say func(format string, args ...any)
 
-// Print says what a run came to, and where to look next. dir is its folder, job the job's file; bestKept: it has checkpoints/best.
-func (s Summary) Print(say Say, dir, job string, bestKept bool) {
-	last := filepath.Join(dir, "checkpoints", "last")
+// Print says what a run came to, and where to look next. dir is its folder, job the job's file, last its last checkpoint and bestKept that of
+// its best evaluation; "": none was kept.
+func (s Summary) Print(say Say, dir, job, last, bestKept string) {
 	took := (time.Duration(s.Seconds) * time.Second).String()
 	best := func() {
 		if s.Stopped != "" {
 			say("stopped early: %s", s.Stopped)
 		}
-		if s.Best != nil && bestKept {
-			say("best: %.3f after step %d (evaluation %s), kept in %s", s.Best.Score, s.Best.Step, s.Best.Name, filepath.Join(dir, "checkpoints", "best"))
+		if s.Best != nil && bestKept != "" {
+			say("best: %.3f after step %d (evaluation %s), kept in %s", s.Best.Score, s.Best.Step, s.Best.Name, bestKept)
 		}
 	}
 	say("")

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func printed(s Summary, bestKept bool) string {
+func printed(s Summary, bestKept string) string {
 	var out []string
-	s.Print(func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }, "run", "job.yaml", bestKept)
+	s.Print(func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }, "run", "job.yaml", "run/checkpoints/last", bestKept)
 	return strings.Join(out, "\n")
 }
 
@@ -45,8 +45,8 @@ sampled 50 tok/s, trained 100 tok/s; 24 trajectories finished, 6 failed; engine 
 checkpoint     run/checkpoints/last (Hugging Face format)
 metrics        run/metrics.jsonl
 look next      agentfly inspect trajectory --run run --view    the tokens of a trajectory, coloured by mask and logprob
-               agentfly eval job.yaml --model run/checkpoints/last`, printed(s, true))
-	require.NotContains(t, printed(s, false), "best:")
+               agentfly eval job.yaml --model run/checkpoints/last`, printed(s, "run/checkpoints/best"))
+	require.NotContains(t, printed(s, ""), "best:")
 }
 
 func TestTheSummaryOfSupervisedFineTuning(t *testing.T) {
@@ -61,5 +61,5 @@ x: 2 steps in 5s; loss 2.0000 -> 2.0000
 held-out conversations: loss 2.0000 before, 1.0000 after
 stopped early: enough
 checkpoint     run/checkpoints/last (Hugging Face format)
-look next      agentfly inspect trajectory --run run --view    what was learned, coloured by mask`, printed(s, false))
+look next      agentfly inspect trajectory --run run --view    what was learned, coloured by mask`, printed(s, ""))
 }

@@ -15,6 +15,7 @@ import (
 func (r *Sampler) call(ctx context.Context, id string, parsed agents.Parsed, before int) []trajectory.ToolResult {
 	results := make([]trajectory.ToolResult, len(parsed.Calls))
 	var all sync.WaitGroup
+	var actions []int // calls that act in the environment: one after the other, in their order
 	for i, c := range parsed.Calls {
 		refuse := func(cause trajectory.Cause, format string, args ...any) {
 			results[i].Call = c
@@ -27,10 +28,17 @@ func (r *Sampler) call(ctx context.Context, id string, parsed agents.Parsed, bef
 			refuse(trajectory.CauseLimit, "the task allows %d calls, this one did not run", r.MaxCalls)
 		case r.MaxAtOnce > 0 && i >= r.MaxAtOnce:
 			refuse(trajectory.CauseLimit, "a turn allows %d calls, this one did not run; write it again in the next turn", r.MaxAtOnce)
+		case r.isAction(c):
+			actions = append(actions, i)
 		default:
 			all.Go(func() { results[i] = r.Tools.Invoke(ctx, id, c) })
 		}
 	}
+	all.Go(func() {
+		for _, i := range actions {
+			results[i] = r.Tools.Invoke(ctx, id, parsed.Calls[i])
+		}
+	})
 	all.Wait()
 	return append(results, parsed.Failures()...)
 }

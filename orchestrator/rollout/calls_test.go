@@ -101,10 +101,10 @@ func TestATerminalCallEndsTheTrajectory(t *testing.T) {
 	// What was recorded ends in the same way, sampled anew or not.
 	for _, again := range []bool{false, true} {
 		turn = 0
-		past := *tr
+		recovered := *tr
 		other := *r
 		other.Replay = again
-		other.Recovered = func(string) (*trajectory.Trajectory, bool) { return &past, false }
+		other.Recovered = func(string) (*trajectory.Trajectory, bool) { return &recovered, false }
 		got := other.Sample(t.Context(), rollout.Place{Task: rollouttest.Task("a", "2 and 3?", "5")})
 		require.Empty(t, got.Err)
 		require.Equal(t, trajectory.StopAnswer, got.StopReason)

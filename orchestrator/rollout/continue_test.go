@@ -97,9 +97,9 @@ func TestATrajectoryDoesNotGoOnUnderAnotherJob(t *testing.T) {
 		return rollouttest.Say(`<calculator>1+1</calculator>`)
 	})
 	place := rollout.Place{Phase: "train", Task: rollouttest.Task("q", "1+1?", "2")}
-	past := r.Sample(t.Context(), place)
-	past.Turns = past.Turns[:1]
-	r.Recovered = func(string) (*trajectory.Trajectory, bool) { return past, false }
+	recovered := r.Sample(t.Context(), place)
+	recovered.Turns = recovered.Turns[:1]
+	r.Recovered = func(string) (*trajectory.Trajectory, bool) { return recovered, false }
 	r.Prefix[0] = trajectory.Text("system", "Other.")
 	got := r.Sample(t.Context(), place)
 	require.Equal(t, trajectory.OriginRender, got.ErrOrigin)
@@ -125,15 +125,15 @@ func TestATrajectoryOfAnOlderProgramBeginsAnew(t *testing.T) {
 		"the observation": func(s *trajectory.Sample, turn *trajectory.Turn) { s.TokenIDs[turn.CompletionEnd]++ },
 		"nothing":         func(*trajectory.Sample, *trajectory.Turn) {},
 	} {
-		past := *want
-		past.StopReason, past.Turns = "", slices.Clone(want.Turns[:1])
+		recovered := *want
+		recovered.StopReason, recovered.Turns = "", slices.Clone(want.Turns[:1])
 		s := *want.Samples[0]
 		s.TokenIDs = slices.Clone(s.TokenIDs)
-		past.Samples = []*trajectory.Sample{&s}
-		change(&s, &past.Turns[0])
+		recovered.Samples = []*trajectory.Sample{&s}
+		change(&s, &recovered.Turns[0])
 		var anew []string
 		again := *r
-		again.Recovered = func(string) (*trajectory.Trajectory, bool) { return &past, false }
+		again.Recovered = func(string) (*trajectory.Trajectory, bool) { return &recovered, false }
 		if name != "nothing" { // of this program's own records
 			require.Contains(t, again.Sample(t.Context(), place).Err, name[4:]+" is not the one that was recorded")
 		}

@@ -15,6 +15,7 @@ import (
 
 // conversation is what was said in a trajectory, as its newest sample has it.
 type conversation struct {
+	opening  []trajectory.Message // that precede the first completion
 	messages []trajectory.Message
 	text     string             // that they were rendered to
 	sample   *trajectory.Sample // the newest; nil: its prompt did not fit
@@ -54,6 +55,8 @@ func (r *Sampler) restart(p Place, t *trajectory.Trajectory, c *conversation) (t
 func (r *Sampler) observe(ctx context.Context, p Place, t *trajectory.Trajectory, c *conversation, record *trajectory.Turn, calls int) (trajectory.StopReason, error) {
 	turn := len(t.Turns)
 	switch {
+	case over(record) != "":
+		return over(record), nil
 	case record.AnsweredThisTurn:
 		return trajectory.StopAnswer, nil
 	case r.MaxCalls > 0 && calls > r.MaxCalls:
@@ -72,7 +75,7 @@ func (r *Sampler) observe(ctx context.Context, p Place, t *trajectory.Trajectory
 		return "", err
 	}
 	if summary != nil {
-		c.messages = slices.Concat(r.Prefix, p.Task.Prompt, summary)
+		c.messages = slices.Concat(c.opening, summary)
 		return r.restart(p, t, c)
 	}
 	err = r.ask(ctx, p, turn, "observe", func(ctx context.Context) (err error) {

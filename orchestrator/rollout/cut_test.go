@@ -102,13 +102,13 @@ func TestARecordedTurnStaysWhatItWasRecordedAs(t *testing.T) {
 	require.Equal(t, trajectory.StopAnswer, was.StopReason)
 	for _, turns := range []int{1, 2} {
 		for _, again := range []bool{false, true} {
-			past := *was
-			past.Turns = was.Turns[:turns]
+			recovered := *was
+			recovered.Turns = was.Turns[:turns]
 			if turns == 1 {
-				past.StopReason = ""
+				recovered.StopReason = ""
 			}
 			r := rollouttest.New(t, call)
-			r.Replay, r.Recovered = again, func(string) (*trajectory.Trajectory, bool) { return &past, false }
+			r.Replay, r.Recovered = again, func(string) (*trajectory.Trajectory, bool) { return &recovered, false }
 			got := r.Sample(t.Context(), at)
 			require.Empty(t, got.Err)
 			require.Equal(t, was.StopReason, got.StopReason)
@@ -145,13 +145,13 @@ func TestARecordedCutTurnStaysCut(t *testing.T) {
 				if before == rollout.CutParse && parsed != "" {
 					require.Equal(t, parsed, was.StopReason)
 				}
-				past := *was
-				past.Turns = was.Turns[:1]
+				recovered := *was
+				recovered.Turns = was.Turns[:1]
 				if !again {
-					past.StopReason = ""
+					recovered.StopReason = ""
 				}
 				r := rollouttest.New(t, script)
-				r.Cut, r.Replay, r.Recovered = rollout.CutParse, again, func(string) (*trajectory.Trajectory, bool) { return &past, false }
+				r.Cut, r.Replay, r.Recovered = rollout.CutParse, again, func(string) (*trajectory.Trajectory, bool) { return &recovered, false }
 				got := r.Sample(t.Context(), at)
 				require.Empty(t, got.Err, "%s %s", text, before)
 				require.Equal(t, was.Samples[0].TokenIDs, got.Samples[0].TokenIDs, "%s %s", text, before)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/rewards"
@@ -27,6 +28,7 @@ type Sampler struct {
 	Format       agents.Format
 	Tools        *tools.Registry
 	Reward       rewards.Reward
+	World        *World               // the environment; nil: there is none
 	Schemas      []json.RawMessage    // OpenAI schemas that the chat template gets; nil when the prompt describes no tools
 	Prefix       []trajectory.Message // system prompt and worked examples
 	Sampling     engines.Sampling     // MaxTokens is that of a turn
@@ -47,9 +49,9 @@ type Sampler struct {
 	// Recovered is what was recorded of a trajectory by a process that ended: with its end, or some turns to go on after. It is the
 	// caller's to remove what a trajectory shall begin anew. nil: nothing.
 	Recovered func(id string) (t *trajectory.Trajectory, ended bool)
-	// Restart is told of a trajectory of the past that cannot go on, and why: it begins anew. nil: it fails.
+	// Restart is told of a recovered trajectory that cannot go on, and why: it begins anew. nil: it fails.
 	Restart func(id string, err error)
-	// Replay samples the turns of the past once more. What came from outside is taken as it was recorded: results of tools, the
+	// Replay samples recovered turns once more. What came from outside is taken as it was recorded: results of tools, the
 	// reward.
 	Replay bool
 }
@@ -91,38 +93,38 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// Sample runs one trajectory to its end and scores it, or returns it as it ended in the past. It always returns a
+// Sample runs one trajectory to its end and scores it, or returns it as it was recovered, where it had ended. It always returns a
 // trajectory: a failure is data.
 func (r *Sampler) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 	t := p.trajectory()
-	var past *trajectory.Trajectory
+	var recovered *trajectory.Trajectory
 	if r.Recovered != nil {
 		var ended bool
-		if past, ended = r.Recovered(t.ID); ended {
-			return past
+		if recovered, ended = r.Recovered(t.ID); ended {
+			return recovered
 		}
 	}
 	if r.Tools != nil {
 		defer r.Tools.End(t.ID)
 	}
-	own, cancel := r.within(ctx)
-	defer cancel()
-	err := r.turns(own, p, t, past)
+	err := r.run(ctx, p, t, recovered)
+	for tries := 0; ctx.Err() == nil && r.World != nil && environmentBroke(err); {
+		changed := (*changedError)(nil)
+		if !errors.As(err, &changed) { // what cannot go on as recorded is no failure of the environment
+			if tries++; tries > r.World.Retries {
+				break
+			}
+		}
+		if r.World.Forget != nil {
+			r.World.Forget(t.ID, err)
+		}
+		t, recovered = p.trajectory(), nil
+		err = r.run(ctx, p, t, nil)
+	}
 	if changed := (*changedError)(nil); r.Restart != nil && errors.As(err, &changed) {
 		r.Restart(t.ID, err)
-		t, past = p.trajectory(), nil
-		err = r.turns(own, p, t, nil)
-	}
-	switch {
-	case err != nil:
-	case past != nil && r.Replay:
-		t.Reward, t.RewardParts = past.Reward, past.RewardParts
-	case r.Cut == CutZero && t.Cut():
-	default:
-		err = r.score(own, p, t)
-	}
-	if err != nil && own.Err() != nil && ctx.Err() == nil {
-		err = &failure{trajectory.OriginDeadline, fmt.Errorf("orchestrator: %s: not done after %v (rollout.timeout), in turn %d: %w", p.ID(), r.Deadline, len(t.Turns), err)}
+		t = p.trajectory()
+		err = r.run(ctx, p, t, nil)
 	}
 	if err != nil {
 		origin := trajectory.OriginEngine
@@ -139,13 +141,40 @@ func (r *Sampler) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 	return t
 }
 
+// run samples the turns of a trajectory and scores it, in an environment of its own where there is one.
+func (r *Sampler) run(ctx context.Context, p Place, t, recovered *trajectory.Trajectory) error {
+	var first environments.Observation
+	if r.World != nil {
+		var err error
+		if first, err = r.start(ctx, p, t); err != nil {
+			return err
+		}
+		defer r.World.Stage.End(t.ID)
+	}
+	own, cancel := r.within(ctx) // waiting for an environment is no time of the trajectory
+	defer cancel()
+	err := r.turns(own, p, t, recovered, r.opening(p, first))
+	switch {
+	case err != nil:
+	case recovered != nil && r.Replay:
+		t.Reward, t.RewardParts = recovered.Reward, recovered.RewardParts
+	case r.Cut == CutZero && t.Cut():
+	default:
+		err = r.score(own, p, t)
+	}
+	if err != nil && own.Err() != nil && ctx.Err() == nil {
+		err = &failure{trajectory.OriginDeadline, fmt.Errorf("orchestrator: %s: not done after %v (rollout.timeout), in turn %d: %w", p.ID(), r.Deadline, len(t.Turns), err)}
+	}
+	return err
+}
+
 func (p Place) trajectory() *trajectory.Trajectory {
 	return &trajectory.Trajectory{
 		ID: p.ID(), TaskID: p.Task.ID, Group: p.Group, Index: p.Index, Branch: p.Branch, Step: p.Step, Started: time.Now(),
 	}
 }
 
-// changedError says that a trajectory of the past has other tokens than it has now.
+// changedError says that a recovered trajectory has other tokens than it would have now.
 type changedError struct{ what string }
 
 func (e *changedError) Error() string { return e.what }
@@ -158,10 +187,10 @@ func (r *Sampler) within(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeout(ctx, r.Deadline)
 }
 
-// turns samples turn after turn. Those of the past are taken as they were recorded, so that what follows is the same as if
+// turns samples turn after turn. Recovered ones are taken as they were recorded, so that what follows is the same as if
 // the process had not ended.
-func (r *Sampler) turns(ctx context.Context, p Place, t, past *trajectory.Trajectory) error {
-	c := &conversation{messages: slices.Concat(r.Prefix, p.Task.Prompt)}
+func (r *Sampler) turns(ctx context.Context, p Place, t, recovered *trajectory.Trajectory, opening []trajectory.Message) error {
+	c := &conversation{opening: opening, messages: opening}
 	if tokens, err := r.begin(p, t, c); err != nil {
 		return err
 	} else if c.sample == nil {
@@ -176,9 +205,9 @@ func (r *Sampler) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 		}
 		var record trajectory.Turn
 		var err error
-		recorded := past != nil && turn < len(past.Turns)
+		recorded := recovered != nil && turn < len(recovered.Turns)
 		if recorded && !r.Replay {
-			record, err = recall(p, t, past, turn)
+			record, err = recall(p, t, recovered, turn)
 		} else {
 			record, err = r.complete(ctx, p, c.sample, turn, room, c.messages)
 			record.Sample = len(t.Samples) - 1
@@ -186,7 +215,7 @@ func (r *Sampler) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 		if err != nil {
 			return err
 		}
-		cut, prompt := r.cuts(record, past, turn), c.text
+		cut, prompt := r.cuts(record, recovered, turn), c.text
 		var parsed agents.Parsed
 		if !cut {
 			err = r.ask(ctx, p, turn, "parse", func(ctx context.Context) (err error) {
@@ -197,11 +226,11 @@ func (r *Sampler) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 				return err
 			}
 		}
-		if recorded && wasCut(record, past.Turns[turn], parsed) {
+		if recorded && wasCut(record, recovered.Turns[turn], parsed) {
 			cut, parsed = true, agents.Parsed{}
 		}
 		if recorded && r.Replay {
-			record.Results = past.Turns[turn].Results
+			record.Results = recovered.Turns[turn].Results
 		}
 		if !recorded || r.Replay {
 			record.ParseErrors, record.FinalAnswer, record.AnsweredThisTurn = len(parsed.Errors), parsed.Answer, parsed.HasAnswer
@@ -211,6 +240,17 @@ func (r *Sampler) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 			record.Results = r.call(ctx, t.ID, parsed, calls)
 			r.onlyCall(record.Results)
 			record.ToolSeconds = time.Since(start).Seconds()
+		}
+		if r.World != nil {
+			if recorded && !r.Replay {
+				err = r.catchUp(ctx, p, t, recovered, turn)
+			} else if broke := r.World.Stage.Failed(t.ID); broke != nil {
+				err = r.environmentFailed(ctx, p, broke)
+			}
+			if err != nil {
+				return err
+			}
+			r.pay(t, &record)
 		}
 		calls += len(parsed.Calls)
 		conclude(&record)
@@ -225,7 +265,7 @@ func (r *Sampler) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 		if err != nil {
 			return err
 		}
-		if err := r.keep(ctx, p, t, past); err != nil {
+		if err := r.keep(ctx, p, t, recovered); err != nil {
 			return err
 		}
 		if stop != "" {
@@ -237,15 +277,15 @@ func (r *Sampler) turns(ctx context.Context, p Place, t, past *trajectory.Trajec
 
 // cuts tells that a token limit cut the turn's completion, which then ends the trajectory. A turn that was recorded as a call or an
 // answer, or as the end for another reason, stays what it was recorded as.
-func (r *Sampler) cuts(record trajectory.Turn, past *trajectory.Trajectory, turn int) bool {
+func (r *Sampler) cuts(record trajectory.Turn, recovered *trajectory.Trajectory, turn int) bool {
 	if record.FinishReason != trajectory.FinishLength || r.Cut == CutParse {
 		return false
 	}
-	if past == nil || turn >= len(past.Turns) {
+	if recovered == nil || turn >= len(recovered.Turns) {
 		return true
 	}
-	was, ended := past.Turns[turn], past.StopReason != "" && past.StopReason != trajectory.StopMaxTokens
-	return len(was.Results) == 0 && !was.AnsweredThisTurn && !(ended && turn == len(past.Turns)-1)
+	was, ended := recovered.Turns[turn], recovered.StopReason != "" && recovered.StopReason != trajectory.StopMaxTokens
+	return len(was.Results) == 0 && !was.AnsweredThisTurn && !(ended && turn == len(recovered.Turns)-1)
 }
 
 // wasCut tells that a turn whose completion a token limit cut was recorded as cut, though it reads as a call or an answer: the run goes
@@ -257,14 +297,14 @@ func wasCut(record, was trajectory.Turn, parsed agents.Parsed) bool {
 }
 
 // recall appends the response of a recorded turn and returns the turn up to it.
-func recall(p Place, t, past *trajectory.Trajectory, turn int) (trajectory.Turn, error) {
-	record := past.Turns[turn]
+func recall(p Place, t, recovered *trajectory.Trajectory, turn int) (trajectory.Turn, error) {
+	record := recovered.Turns[turn]
 	k := len(t.Samples) - 1
 	s := t.Samples[k]
-	if record.Sample != k || k >= len(past.Samples) || record.CompletionEnd > past.Samples[k].Len() || record.CompletionStart != s.Len() || !past.Samples[k].Prefix(s.Len()).Equal(s.Prefix(s.Len())) {
+	if record.Sample != k || k >= len(recovered.Samples) || record.CompletionEnd > recovered.Samples[k].Len() || record.CompletionStart != s.Len() || !recovered.Samples[k].Prefix(s.Len()).Equal(s.Prefix(s.Len())) {
 		return record, &failure{trajectory.OriginRender, &changedError{fmt.Sprintf("orchestrator: %s turn %d: its prompt is not the one that was recorded; the job's prompt, tools or model changed since", p.ID(), turn)}}
 	}
-	of, from, to := past.Samples[k], record.CompletionStart, record.CompletionEnd
+	of, from, to := recovered.Samples[k], record.CompletionStart, record.CompletionEnd
 	if err := s.AppendResponse(of.TokenIDs[from:to], of.SamplingLogprobs[from:to], of.PolicyVersion[from:to]); err != nil {
 		return record, &failure{trajectory.OriginStore, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
 	}
@@ -272,13 +312,13 @@ func recall(p Place, t, past *trajectory.Trajectory, turn int) (trajectory.Turn,
 	return record, nil
 }
 
-// keep records the newest turn, or holds one of the past against what was recorded.
-func (r *Sampler) keep(ctx context.Context, p Place, t, past *trajectory.Trajectory) error {
+// keep records the newest turn, or holds a recovered one against what was recorded.
+func (r *Sampler) keep(ctx context.Context, p Place, t, recovered *trajectory.Trajectory) error {
 	turn := len(t.Turns) - 1
-	if past != nil && turn < len(past.Turns) {
-		is, was := t.Turns[turn], past.Turns[turn]
+	if recovered != nil && turn < len(recovered.Turns) {
+		is, was := t.Turns[turn], recovered.Turns[turn]
 		k, end := is.Sample, is.ObservationEnd
-		if was.ObservationEnd != end || !past.Samples[k].Prefix(end).Equal(t.Samples[k].Prefix(end)) {
+		if was.ObservationEnd != end || !recovered.Samples[k].Prefix(end).Equal(t.Samples[k].Prefix(end)) {
 			return &failure{trajectory.OriginRender, &changedError{fmt.Sprintf("orchestrator: %s turn %d: its observation is not the one that was recorded; the job's tools or model changed since", p.ID(), turn)}}
 		}
 		return nil
@@ -344,7 +384,11 @@ func (r *Sampler) score(ctx context.Context, p Place, t *trajectory.Trajectory) 
 	if r.Reward == nil { // nothing is trained on it
 		return nil
 	}
-	score, err := r.Reward.Score(ctx, rewards.Input{Task: p.Task, Trajectory: t})
+	in := rewards.Input{Task: p.Task, Trajectory: t}
+	if r.World != nil && r.World.Credit == 0 {
+		in.Episode = episode{r.World.Stage, t.ID}
+	}
+	score, err := r.Reward.Score(ctx, in)
 	if err != nil {
 		return &failure{trajectory.OriginReward, err}
 	}

@@ -67,9 +67,9 @@ func TestAThoughtIsOpenInEveryTurn(t *testing.T) {
 	require.Empty(t, tr.Err)
 	require.Len(t, tr.Turns, 2)
 	require.Equal(t, trajectory.StopNoAction, tr.StopReason)
-	past := *tr
-	past.Turns = tr.Turns[:1]
-	r.Recovered = func(string) (*trajectory.Trajectory, bool) { return &past, false }
+	recovered := *tr
+	recovered.Turns = tr.Turns[:1]
+	r.Recovered = func(string) (*trajectory.Trajectory, bool) { return &recovered, false }
 	again := r.Sample(t.Context(), at)
 	require.Empty(t, again.Err)
 	require.Equal(t, trajectory.StopNoAction, again.StopReason)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/agentfly/agentfly/engines/vllm"
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
@@ -38,14 +37,10 @@ type Folder struct {
 // New is the folder of a new run, or of one that is resumed. Nothing is made yet.
 func New(dir string, resume bool) *Folder { return &Folder{Dir: dir, resume: resume} }
 
-// Identify names the run: a new one anew, one that goes on as it was. A folder that was copied or moved since is another run,
+// Identify names the run: a new one with the fresh name, one that goes on as it was. A folder that was copied or moved since is another run,
 // because two runs of one name would not notice each other on a server.
-func (f *Folder) Identify(job string) (err error) {
-	folder, err := filepath.Abs(f.Dir)
-	if err != nil {
-		return fmt.Errorf("orchestrator: run folder: %w", err)
-	}
-	f.Name = vllm.NewRun(job)
+func (f *Folder) Identify(fresh string) (err error) {
+	f.Name = fresh
 	if !f.resume {
 		return nil
 	}
@@ -60,7 +55,11 @@ func (f *Folder) Identify(job string) (err error) {
 			return err
 		}
 	}
-	here := facts[folderFact] == folder
+	path, err := f.path()
+	if err != nil {
+		return err
+	}
+	here := facts[folderFact] == path
 	if place := facts[placeFact]; here && place != "" { // an older program wrote none
 		here = place == f.place()
 	}
@@ -68,6 +67,15 @@ func (f *Folder) Identify(job string) (err error) {
 		f.Name = name
 	}
 	return nil
+}
+
+// path is the folder's own, from the root.
+func (f *Folder) path() (string, error) {
+	path, err := filepath.Abs(f.Dir)
+	if err != nil {
+		return "", fmt.Errorf("orchestrator: run folder: %w", err)
+	}
+	return path, nil
 }
 
 // place tells the run folder from a copy of it at the same path, such as one that another container mounts there: by the
@@ -134,9 +142,9 @@ func (f *Folder) Open(j *job.Job, note func(string)) (err error) {
 	if f.DB, err = store.Open(filepath.Join(f.Dir, store.File)); err != nil {
 		return err
 	}
-	folder, err := filepath.Abs(f.Dir)
+	folder, err := f.path()
 	if err != nil {
-		return fmt.Errorf("orchestrator: run folder: %w", err)
+		return err
 	}
 	identity := []store.Fact{{Name: nameFact, Value: f.Name}, {Name: folderFact, Value: folder}, {Name: placeFact, Value: f.place()}}
 	if err := f.DB.SetFacts(context.Background(), identity...); err != nil { // together: the name of a copy is never at its place
@@ -184,7 +192,7 @@ func (f *Folder) ReplaceMetrics(text []byte) error {
 }
 
 // Checkpoints is the folder of the run's checkpoints.
-func (f *Folder) Checkpoints() string { return filepath.Join(f.Dir, "checkpoints") }
+func (f *Folder) Checkpoints() string { return checkpoint.FolderOf(f.Dir) }
 
 // Close closes what Open opened, and lets other processes in.
 func (f *Folder) Close() error {

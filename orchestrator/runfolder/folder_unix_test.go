@@ -3,6 +3,7 @@
 package runfolder
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -73,9 +74,11 @@ func TestAFolderThatCannotBeLockedIsNoted(t *testing.T) {
 // share a server and not notice.
 func TestTheNameOfARunStays(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
+	fresh := 0
 	begin := func(dir string, resume bool) string {
+		fresh++
 		f := New(dir, resume)
-		require.NoError(t, f.Identify("calculator"))
+		require.NoError(t, f.Identify(fmt.Sprintf("calculator-%012x", fresh)))
 		require.NoError(t, f.Open(&job.Job{}, ignored))
 		require.NoError(t, f.Close())
 		return f.Name

@@ -87,8 +87,8 @@ func readHead(body []byte) (h rowHead, rest *decoder, err error) {
 		return h, nil, errors.New("its checksum is wrong")
 	}
 	d := &decoder{b: body[1:end], format: body[0]}
-	if d.format != rowFormat && d.format != rowFormat1 {
-		return h, nil, fmt.Errorf("its format is %d, this program knows %d and %d", d.format, rowFormat1, rowFormat)
+	if d.format < rowFormat1 || d.format > rowFormat3 {
+		return h, nil, fmt.Errorf("its format is %d, this program knows %d to %d", d.format, rowFormat1, rowFormat3)
 	}
 	h.id = d.text()
 	if d.format > rowFormat1 {
@@ -303,6 +303,15 @@ func (d *decoder) turn() trajectory.Turn {
 			if r.Failure = r.Cause.Failure(); d.format > rowFormat1 {
 				r.Failure = trajectory.Failure(d.text())
 			}
+		}
+		if flags&64 != 0 {
+			o := &trajectory.Outcome{Reward: d.float()}
+			over := d.flags()
+			o.Terminated, o.Truncated, o.Success, o.Anchor = over&1 != 0, over&2 != 0, over&4 != 0, d.text()
+			if state := d.text(); state != "" {
+				o.State = []byte(state)
+			}
+			r.Outcome = o
 		}
 		t.Results = append(t.Results, r)
 	}

@@ -11,7 +11,7 @@ import (
 
 // A row of the table turns is one blob: what a trajectory grew by since its last row.
 //
-//	format   1 byte, 2
+//	format   1 byte: 2, or 3 where a result has an outcome
 //	id       of the trajectory
 //	ended    1 byte, 1: the trajectory ended, the row is its last
 //	first    number of its turns before this row
@@ -22,11 +22,14 @@ import (
 // sampled ones as bits, runs of their versions. Media are those that begin among the piece's tokens: position from the piece's
 // start, tokens, kind, the 32 bytes of the hash.
 //
+// Format 3 is format 2 with outcomes: what an environment gave for a call, behind the other fields of its result.
+//
 // Format 1, which stores of version 2 hold, has no ended, roles and media, and no failures of results, which follow from their causes.
 // It has a flag on results whose tool broke, which their cause says too.
 const (
 	rowFormat1 = 1
-	rowFormat  = 2
+	rowFormat2 = 2
+	rowFormat3 = 3
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -74,7 +77,7 @@ func encodeRow(t *trajectory.Trajectory, m *mark, ended bool) []byte {
 	if len(pieces) == 0 && !ended {
 		return nil
 	}
-	b := append(make([]byte, 0, 512), rowFormat)
+	b := append(make([]byte, 0, 512), formatOf(t.Turns[first:]))
 	b = append(appendText(b, t.ID), flag(ended, 1))
 	b = binary.AppendUvarint(b, uint64(first))
 	b = binary.AppendUvarint(b, uint64(len(pieces)))
@@ -82,6 +85,16 @@ func encodeRow(t *trajectory.Trajectory, m *mark, ended bool) []byte {
 		b = appendPiece(b, t, p)
 	}
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+// formatOf is the oldest format that holds the turns: a run without environments writes what older programs read.
+func formatOf(turns []trajectory.Turn) byte {
+	for _, t := range turns {
+		if slices.ContainsFunc(t.Results, func(r trajectory.ToolResult) bool { return r.Outcome != nil }) {
+			return rowFormat3
+		}
+	}
+	return rowFormat2
 }
 
 func appendPiece(b []byte, t *trajectory.Trajectory, p piece) []byte {
@@ -169,11 +182,15 @@ func appendTurn(b []byte, t *trajectory.Turn) []byte {
 		b = appendText(appendText(appendText(b, r.Call.ID), r.Call.Name), string(r.Call.Arguments))
 		b = appendText(b, r.Observation)
 		more := r.Cause != "" || r.Failure != "" || r.Retries != 0 || r.Info != nil
-		b = append(b, flag(r.Failed, 1)|flag(r.Call.Arguments == nil, 2)|flag(r.Terminal, 8)|flag(r.Cached, 16)|flag(more, 32)) // 4 is taken, by rowFormat1
+		b = append(b, flag(r.Failed, 1)|flag(r.Call.Arguments == nil, 2)|flag(r.Terminal, 8)|flag(r.Cached, 16)|flag(more, 32)|flag(r.Outcome != nil, 64)) // 4 is taken, by rowFormat1
 		b = binary.AppendVarint(b, int64(r.Duration))
 		if more {
 			b = appendText(binary.AppendVarint(appendText(b, string(r.Cause)), int64(r.Retries)), string(r.Info))
 			b = appendText(b, string(r.Failure))
+		}
+		if o := r.Outcome; o != nil {
+			b = appendText(append(appendFloat(b, o.Reward), flag(o.Terminated, 1)|flag(o.Truncated, 2)|flag(o.Success, 4)), o.Anchor)
+			b = appendText(b, string(o.State))
 		}
 	}
 	b = appendText(b, t.FinalAnswer)

@@ -198,3 +198,22 @@ func FuzzRow(f *testing.F) {
 		require.Equal(t, encodeRow(got, &mark{}, true), encodeRow(back, &mark{}, true))
 	})
 }
+
+// What an environment gave comes back, and only rows that hold some have the format that older programs do not read.
+func TestOutcomesComeBack(t *testing.T) {
+	s := &trajectory.Sample{}
+	s.AppendObservation([]int32{1, 2})
+	require.NoError(t, s.AppendResponse([]int32{3}, []float32{-1}, []int32{0}))
+	tr := &trajectory.Trajectory{ID: "x", Samples: []*trajectory.Sample{s}, Turns: []trajectory.Turn{
+		{CompletionStart: 2, CompletionEnd: 3, ObservationEnd: 3, Results: []trajectory.ToolResult{{Observation: "a wall"}}},
+	}}
+	require.Equal(t, byte(rowFormat2), encodeRow(tr, &mark{}, true)[0])
+	for _, o := range []*trajectory.Outcome{{}, {Reward: -0.5, Anchor: "s1"}, {Reward: 1, Terminated: true, Success: true}, {Truncated: true, State: []byte(`{"at":3}`)}} {
+		tr.Turns[0].Results = []trajectory.ToolResult{{Observation: "go on"}, {Observation: "a wall", Outcome: o, Failed: true, Cause: trajectory.CauseRaised, Failure: trajectory.FailurePolicy}}
+		row := encodeRow(tr, &mark{}, true)
+		require.Equal(t, byte(rowFormat3), row[0])
+		back := &trajectory.Trajectory{ID: "x"}
+		require.NoError(t, grow(back, row))
+		require.Equal(t, tr.Turns, back.Turns)
+	}
+}

@@ -51,6 +51,9 @@ type Sync struct {
 	sleep   int // engine.sleep of the job
 }
 
+// NewRun makes a name for a run of a job, which its weights have on servers and those of no other run.
+func NewRun(job string) string { return vllm.NewRun(job) }
+
 // Engine is the engine that samples; nil before Open.
 func (s *Sync) Engine() engines.Engine { return s.engine }
 
@@ -151,7 +154,7 @@ func (s *Sync) openVLLM(ctx context.Context) error {
 		return err
 	}
 	if s.Run == "" { // no training run
-		s.Run = vllm.NewRun(s.c.Job.Name)
+		s.Run = NewRun(s.c.Job.Name)
 	}
 	o := vllm.Options{Run: s.Run, URLs: e.URLs, Model: e.ServedModel, APIKey: e.APIKey, Way: vllm.Way(e.Weights), Sleep: e.Sleep, Collectives: collectives{device: s.c.Policy.Device()}}
 	if e.Serve != nil {

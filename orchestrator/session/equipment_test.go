@@ -1,4 +1,4 @@
-package orchestrator
+package session
 
 import (
 	"context"
@@ -33,7 +33,7 @@ func TestThePlaceOfAPanicIsNoted(t *testing.T) {
 		return "", nil
 	})))
 	r.Invoke(t.Context(), "x", trajectory.ToolCall{Name: "boom"})
-	require.Regexp(t, `^tools: boom: panic: assignment to entry in nil map, at .*calls_test.go:\d+; further ones are counted in tools/broken$`, got)
+	require.Regexp(t, `^tools: boom: panic: assignment to entry in nil map, at .*equipment_test.go:\d+; further ones are counted in tools/broken$`, got)
 	require.Equal(t, "x", panicked(errors.New("x"), debug.Stack()), "a stack without a panic")
 }
 
@@ -75,7 +75,7 @@ func TestToolsOfAJob(t *testing.T) {
 		require.NoError(t, err)
 		shared := newResources(j, nil, false)
 		defer shared.Close()
-		r, _, err := makeTools(t.Context(), j, Registries{Tools: catalog, Agents: agents.NewRegistry()}, shared, tools.Options{Tokenizer: rollouttest.Letters{}})
+		r, _, err := (&Session{Job: j, resources: shared}).makeTools(t.Context(), Registries{Tools: catalog, Agents: agents.NewRegistry()}, tools.Options{Tokenizer: rollouttest.Letters{}})
 		return r, err
 	}
 	r, err := open("shout, {name: many, names: [a, b], timeout: 1, concurrency: 2}")

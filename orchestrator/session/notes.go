@@ -1,4 +1,4 @@
-package orchestrator
+package session
 
 import (
 	"fmt"
@@ -36,25 +36,28 @@ func leftOver(r *tools.Registry) string {
 	return "calls are still running that ignored their deadline (" + strings.Join(parts, ", ") + "); these tools must honour ctx"
 }
 
-// notes are what the user should know of how a job runs.
-type notes struct {
+// Notes are what the user should know of how a job runs.
+type Notes struct {
 	early []string // known before it begins
 	mu    sync.Mutex
 	late  []string // of what happens meanwhile; behind mu
 }
 
-// know notes something before the run begins.
-func (n *notes) know(line string) { n.early = append(n.early, line) }
+// Know notes something before the run begins.
+func (n *Notes) Know(line string) { n.early = append(n.early, line) }
 
-// note notes something that happens while the run goes on.
-func (n *notes) note(line string) {
+// Early is what was known before the run began.
+func (n *Notes) Early() []string { return n.early }
+
+// Note notes something that happens while the run goes on. It is safe for concurrent use.
+func (n *Notes) Note(line string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.late = append(n.late, line)
 }
 
-// news takes what happened since the last call.
-func (n *notes) news() []string {
+// News takes what happened since the last call.
+func (n *Notes) News() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	out := n.late

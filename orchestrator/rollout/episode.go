@@ -1,0 +1,187 @@
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/agentfly/agentfly/environments"
+	"github.com/agentfly/agentfly/internal/pool"
+	"github.com/agentfly/agentfly/internal/watchdog"
+	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// World is the environment that trajectories act in.
+type World struct {
+	Stage   *environments.Stage
+	Retries int     // a trajectory whose environment failed begins anew so many times
+	Credit  float64 // by turn: the rewards of a turn's actions, times this, are the turn's; 0: they are part of the trajectory's reward
+	// Forget drops what was recorded of a trajectory that begins anew, and tells why; nil: nothing is recorded.
+	Forget func(id string, why error)
+}
+
+// episodeSeed is the seed of a task's episode: of the task's own field seed where it has one, else from the run's seed and the task. It is the same
+// for all trajectories of a task.
+func episodeSeed(run uint64, task trajectory.Task) (int64, error) {
+	switch v := task.Fields["seed"].(type) {
+	case nil:
+	case json.Number:
+		if n, err := v.Int64(); err == nil && n >= 0 && n <= math.MaxInt32 {
+			return n, nil
+		}
+		return 0, fmt.Errorf("task %q: the field seed is %v; it must be a whole number from 0 to %d", task.ID, v, math.MaxInt32)
+	case int:
+		return int64(v), nil
+	case int64:
+		return v, nil
+	case float64:
+		return int64(v), nil
+	default:
+		return 0, fmt.Errorf("task %q: the field seed must be a whole number from 0 to %d", task.ID, math.MaxInt32)
+	}
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d\x00%s", run, task.ID)
+	return int64(h.Sum64() & math.MaxInt32), nil
+}
+
+// start begins the episode of a trajectory, which the caller ends with Stage.End, and returns what is observed first.
+func (r *Sampler) start(ctx context.Context, p Place, t *trajectory.Trajectory) (environments.Observation, error) {
+	seed, err := episodeSeed(r.Seed, p.Task)
+	if err != nil {
+		return nil, &failure{trajectory.OriginEnvironment, fmt.Errorf("orchestrator: %s: %w", p.ID(), err)}
+	}
+	defer watchdog.Enter(ctx, "environment", p.ID()).Leave()
+	group := p
+	group.Index = 0
+	e, err := r.World.Stage.Begin(ctx, pool.Owner{Group: group.ID(), Name: t.ID}, environments.Start{Task: p.Task, Seed: seed})
+	if err != nil {
+		return nil, r.environmentFailed(ctx, p, err)
+	}
+	return e.First(), nil
+}
+
+func (r *Sampler) environmentFailed(ctx context.Context, p Place, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return &failure{trajectory.OriginEnvironment, fmt.Errorf("orchestrator: %s: %w", p.ID(), err)}
+}
+
+// opening are the messages that precede the first completion: those of the job and the task, and what the environment shows first.
+func (r *Sampler) opening(p Place, first environments.Observation) []trajectory.Message {
+	messages := slices.Concat(r.Prefix, p.Task.Prompt)
+	text := environments.TextOf(first)
+	if text == "" {
+		return messages
+	}
+	if n := len(messages) - 1; n >= len(r.Prefix) && messages[n].Role == "user" { // chat templates want the roles to take turns
+		messages[n].Content = slices.Clone(messages[n].Content) // the task's
+		if k := len(messages[n].Content) - 1; k >= 0 && messages[n].Content[k].Type == "text" {
+			messages[n].Content[k].Text += "\n\n" + text
+			return messages
+		}
+		messages[n].Content = append(messages[n].Content, trajectory.Part{Type: "text", Text: text})
+		return messages
+	}
+	return append(messages, trajectory.Text("user", text))
+}
+
+// isAction tells whether a call acts in the environment.
+func (r *Sampler) isAction(c trajectory.ToolCall) bool {
+	return r.World != nil && slices.ContainsFunc(r.World.Stage.Spec().Actions(), func(s tools.Spec) bool { return s.Name == c.Name })
+}
+
+// pay gives the turn what its actions earned, and the name of the state before it.
+func (r *Sampler) pay(t *trajectory.Trajectory, turn *trajectory.Turn) {
+	if last := t.LastOutcome(); last != nil {
+		turn.Anchor = last.Anchor
+	}
+	if r.World.Credit == 0 {
+		return
+	}
+	sum, acted := 0.0, false
+	for _, result := range turn.Results {
+		if result.Outcome != nil {
+			sum, acted = sum+result.Outcome.Reward, true
+		}
+	}
+	if sum *= r.World.Credit; acted {
+		turn.Reward = &sum
+	}
+}
+
+// over says why the environment ended the trajectory with a turn; "": it did not.
+func over(turn *trajectory.Turn) trajectory.StopReason {
+	for _, result := range turn.Results {
+		switch o := result.Outcome; {
+		case o == nil:
+		case o.Terminated:
+			return trajectory.StopTerminated
+		case o.Truncated:
+			return trajectory.StopTruncated
+		}
+	}
+	return ""
+}
+
+// catchUp brings the environment to where it was after a recorded turn: from the state that was recorded with the turn's last action if the turn is
+// the last that was recorded, else by acting again as recorded. It fails with a *changedError where the environment does not come to the same.
+func (r *Sampler) catchUp(ctx context.Context, p Place, t, recovered *trajectory.Trajectory, turn int) error {
+	changed := func(format string, args ...any) error {
+		return &failure{trajectory.OriginEnvironment, &changedError{fmt.Sprintf("orchestrator: %s turn %d: ", p.ID(), turn) + fmt.Sprintf(format, args...)}}
+	}
+	kept := recovered.LastOutcome()
+	if kept != nil && kept.State != nil {
+		if turn < len(recovered.Turns)-1 {
+			return nil
+		}
+		if err := r.World.Stage.Restore(ctx, t.ID, kept.State); err != nil {
+			return changed("its environment does not go on from the state that was recorded: %v", err)
+		}
+		return nil
+	}
+	for _, was := range recovered.Turns[turn].Results {
+		if was.Outcome == nil {
+			continue
+		}
+		if !r.World.Stage.Spec().Deterministic {
+			return changed("its environment keeps no state, and does not do the same again")
+		}
+		is := r.Tools.Invoke(ctx, t.ID, was.Call)
+		if err := r.World.Stage.Failed(t.ID); err != nil {
+			return r.environmentFailed(ctx, p, err)
+		}
+		if is.Observation != was.Observation || is.Outcome == nil || is.Outcome.Reward != was.Outcome.Reward || is.Outcome.Over() != was.Outcome.Over() {
+			return changed("its environment answers %q, and %q was recorded", clip(is.Observation), clip(was.Observation))
+		}
+	}
+	return nil
+}
+
+func clip(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > 80 {
+		text = text[:80] + "…"
+	}
+	return text
+}
+
+// environmentBroke tells whether a trajectory ended because its environment failed, or cannot be brought to where it was.
+func environmentBroke(err error) bool {
+	f := (*failure)(nil)
+	return errors.As(err, &f) && f.origin == trajectory.OriginEnvironment
+}
+
+// episode is what a reward may ask of the trajectory's environment.
+type episode struct {
+	stage *environments.Stage
+	name  string
+}
+
+func (e episode) Score(ctx context.Context) (float64, bool, error) { return e.stage.Score(ctx, e.name) }

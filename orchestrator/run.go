@@ -1,0 +1,274 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+
+	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/orchestrator/checkpoint"
+	"github.com/agentfly/agentfly/orchestrator/data"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/objective"
+	"github.com/agentfly/agentfly/orchestrator/processes"
+	"github.com/agentfly/agentfly/orchestrator/recovery"
+	"github.com/agentfly/agentfly/orchestrator/runfolder"
+	"github.com/agentfly/agentfly/orchestrator/schedule"
+	"github.com/agentfly/agentfly/orchestrator/session"
+	"github.com/agentfly/agentfly/orchestrator/weights"
+)
+
+// run is what a training run holds open, from its first check to its end: what it computes with, learns by and writes to, and the state that
+// its steps go on from. It opens and closes; its steps are those of training.
+type run struct {
+	options   Options
+	session   *session.Session
+	folder    *runfolder.Folder
+	algorithm *algorithms.Algorithm
+	trainer   learner
+	ranks     *processes.Group
+	dealer    *data.Dealer // nil in supervised fine-tuning
+	objective objective.Objective
+	state     checkpoint.State
+	recovered recovery.Recovered
+}
+
+// material is what a job's data files hold.
+type material struct {
+	job           *job.Job       // of supervised fine-tuning with the steps that its epochs make
+	learn         *data.Material // of supervised fine-tuning; nil otherwise
+	conversations int            // of learn, over the epochs
+	dealer        *data.Dealer   // of tasks; nil in supervised fine-tuning
+	held          *data.Tasks    // that are evaluated; nil: none
+	files         []data.File    // that a resumed run must find unchanged
+}
+
+// readMaterial reads the data of a job that trains.
+func readMaterial(j *job.Job, own data.Own) (m material, err error) {
+	if j.SFT != nil {
+		if m.job, m.learn, m.conversations, err = objective.ReadSFT(j); err != nil {
+			return m, err
+		}
+		m.files = []data.File{{Name: "train", Path: m.learn.Path, Hash: m.learn.Hash}}
+		return m, nil
+	}
+	train, eval, deal, err := data.Read(j, own)
+	if err != nil {
+		return m, err
+	}
+	return material{job: j, dealer: deal, held: eval, files: train.Files("train")}, nil
+}
+
+// prepare reads and opens everything else that can be wrong before the first rollout. The session is equipped already.
+func (r *run) prepare(ctx context.Context, j *job.Job) error {
+	m, err := readMaterial(j, r.session.OwnTasks())
+	if err != nil {
+		return err
+	}
+	r.session.Job, r.dealer = m.job, m.dealer
+	if err := r.claim(); err != nil {
+		return err
+	}
+	if err := r.ranks.Join(ctx, r.options.launch()); err != nil {
+		return err
+	}
+	from, err := r.loadState(m.files)
+	if err != nil {
+		return err
+	}
+	if err := r.open(ctx, from); err != nil {
+		return err
+	}
+	if r.objective, err = r.newObjective(ctx, m); err != nil {
+		return err
+	}
+	if err := r.folder.Open(m.job, r.session.Notes.Know); err != nil { // not earlier: a run that could not begin leaves none behind
+		return err
+	}
+	r.session.Sampler.Record = r.folder.DB.AddTurn
+	r.session.BeginAnew(r.folder.DB.Restart)
+	if err := r.openTrainer(ctx, from); err != nil {
+		return err
+	}
+	if err := r.recover(ctx); err != nil {
+		return err
+	}
+	r.objective.Prepare(r.found())
+	return nil
+}
+
+// claim makes sure that the run folder is this run's, and finds the run's name.
+func (r *run) claim() error {
+	if err := r.folder.Check(); err != nil {
+		return err
+	}
+	if r.options.Resume { // a new run's folder is not there yet
+		if err := r.folder.Lock(r.console().warn); err != nil {
+			return err
+		}
+	}
+	if err := r.folder.Identify(weights.NewRun(r.session.Job.Name)); err != nil {
+		return err
+	}
+	r.session.Weights.Run = r.folder.Name
+	return nil
+}
+
+// loadState loads the state of the last checkpoint of a run that is resumed, and returns the folder of that checkpoint; "": there is none.
+func (r *run) loadState(files []data.File) (from string, err error) {
+	if r.options.Resume {
+		if from, err = r.state.Load(r.folder.Dir); err != nil {
+			return "", err
+		}
+	}
+	if r.state.Data, err = data.SameFiles(r.folder.Dir, r.state.Data, files); err != nil {
+		return "", err
+	}
+	r.state.Curriculum = r.dealer.Resume(r.state.Curriculum, r.state.Step, r.state.Dealt)
+	return from, nil
+}
+
+// open opens the model, the engine and what samples, with the weights of a checkpoint; "": the job's own.
+func (r *run) open(ctx context.Context, from string) error {
+	j := r.session.Job
+	if j.Model.LoRA.On() { // the job's own base; the trainer's folder holds the adapter
+		from = ""
+	}
+	if err := r.session.Open(ctx, from); err != nil {
+		return err
+	}
+	if err := r.session.Weights.Trainable(); err != nil {
+		return err
+	}
+	r.session.PayTurns(r.algorithm)
+	if err := r.ranks.Limit(ctx, r.session.Worker); err != nil {
+		return err
+	}
+	if o, most := r.algorithm.Overlong, r.session.Sampler.MaxTotal; o.Buffer > 0 && o.Buffer >= most {
+		return j.Fail("algorithm.overlong.buffer", "%d tokens are not less than the %d that the model takes", o.Buffer, most)
+	}
+	return nil
+}
+
+// newObjective makes what the job learns by, with the model open: from conversations, or from rollouts of the tasks that are dealt.
+func (r *run) newObjective(ctx context.Context, m material) (objective.Objective, error) {
+	s := r.session
+	if m.learn != nil {
+		train, eval, err := objective.NewLayout(s.Policy, &s.Sampler).Lessons(m.learn)
+		return objective.NewSFT(s.Job, train, eval, m.conversations), err
+	}
+	o := objective.NewRL(s.Job, r.algorithm, &s.Sampler, r.dealer, m.held)
+	if s.Job.Distill == nil {
+		return o, nil
+	}
+	teacher, err := objective.OpenTeacher(ctx, s.Job, s.Policy, s.Worker, s.Notes.Know)
+	if err != nil {
+		return nil, err
+	}
+	if note := objective.LimitToTeacher(teacher, &s.Sampler); note != "" {
+		s.Notes.Know(note)
+	}
+	return objective.NewDistillation(o, teacher, s.Notes.Note), nil
+}
+
+// openTrainer makes the trainer, with the optimizer of a checkpoint where there is one, and gives the engine its first weights.
+func (r *run) openTrainer(ctx context.Context, from string) error {
+	made, err := r.session.Trainer(r.algorithm, r.ranks, &r.state.Version)
+	if err != nil {
+		return err
+	}
+	r.trainer = made
+	if from != "" {
+		if err := r.trainer.Load(filepath.Join(from, checkpoint.TrainerFolder)); err != nil {
+			return err
+		}
+	}
+	return r.session.Weights.Begin(ctx, r.state.Version)
+}
+
+// recover reads the log of the run, from which its steps then go on: what was recorded is neither sampled nor evaluated
+// again.
+func (r *run) recover(ctx context.Context) error {
+	db, s := r.folder.DB, r.session
+	log, err := db.Recover(ctx, r.state.Step)
+	if err != nil {
+		return err
+	}
+	if log.Events == 0 { // supervised fine-tuning, or a program that kept no log
+		if err := db.Truncate(ctx, r.state.Step); err != nil {
+			return err
+		}
+	}
+	older, note, err := recovery.TakeRules(ctx, db, r.options.Resume)
+	if err != nil {
+		return err
+	}
+	if note != "" {
+		s.Notes.Know(note)
+	}
+	if older {
+		s.Sampler.Restart = recovery.Restart(db, s.Notes.Note)
+	}
+	if r.recovered, err = recovery.Read(log, r.folder, &r.state, r.dealer, s.Sampler.Tools.KeepsState()); err != nil {
+		return err
+	}
+	if note, err = r.recovered.MendMetrics(r.folder, &r.state); err != nil {
+		return err
+	}
+	if note != "" {
+		s.Notes.Know(note)
+	}
+	if r.options.Resume {
+		s.Notes.Know(r.recovered.Summary(r.state.Step))
+	}
+	s.Sampler.Recovered = r.recovered.Trajectory
+	return nil
+}
+
+// found is what the objective begins with.
+func (r *run) found() objective.Found {
+	return objective.Found{
+		DB: r.folder.DB, Scorer: r.trainer, Batches: r.recovered.Batches,
+		Groups: schedule.Recovered{Dir: r.folder.Dir, Log: r.recovered.Log, Ended: r.recovered.Ended, Tasks: r.recovered.Tasks},
+	}
+}
+
+// training is the steps of the run, which is prepared.
+func (r *run) training() *training {
+	j, c := r.session.Job, r.console()
+	return &training{
+		session: r.session, trainer: r.trainer, objective: r.objective, state: &r.state, dir: r.folder.Dir, console: c,
+		recorder: recorder{job: j, folder: r.folder, recovered: &r.recovered, state: &r.state, console: c},
+		checkpoints: checkpoints{
+			folder: checkpoint.Folder{Dir: r.folder.Checkpoints(), Keep: j.Checkpoint.Keep}, job: j, policy: r.session.Policy, trainer: r.trainer,
+		},
+	}
+}
+
+// console is where the run tells what it does.
+func (r *run) console() console { return console{r.options.Out, &r.session.Notes} }
+
+// release lets the other ranks end: with the run, or with what went wrong here.
+func (r *run) release(err error) {
+	if r.trainer != nil && (err == nil || errors.Is(err, ErrInterrupted)) {
+		if r.trainer.Release() == nil {
+			return
+		}
+	}
+	if err != nil {
+		r.ranks.Fail(err)
+	}
+}
+
+func (r *run) close() error {
+	var errs []error
+	if r.trainer != nil {
+		errs = append(errs, r.trainer.Close())
+	}
+	if r.objective != nil {
+		errs = append(errs, r.objective.Close())
+	}
+	errs = append(errs, r.ranks.Leave(), r.session.Close())
+	errs = append(errs, r.folder.Close())
+	return errors.Join(errs...)
+}

@@ -1,0 +1,59 @@
+package session
+
+import (
+	"errors"
+	"os"
+	"strings"
+
+	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/trainer"
+)
+
+// loadPolicy loads the model at path; "" is the job's own.
+func loadPolicy(j *job.Job, path string) (*policy.Policy, error) {
+	o := policy.Options{Device: j.Device, BFloat16: j.Model.DType == "bfloat16"}
+	switch c := j.Model.Scratch; {
+	case path != "":
+		return policy.Load(path, o)
+	case c != nil:
+		return policy.Scratch(policy.ScratchConfig{
+			HiddenSize: c.HiddenSize, IntermediateSize: c.IntermediateSize, NumLayers: c.NumLayers, NumHeads: c.NumHeads,
+			NumKVHeads: c.NumKVHeads, MaxPositions: c.MaxPositions, InitStd: c.InitStd,
+		}, c.Alphabet, c.ChatTemplate, j.Seed, o)
+	}
+	path = j.ModelPath(j.Model.Path)
+	p, err := policy.Load(path, o)
+	if err != nil && !errors.Is(err, cgo.ErrUnavailable) {
+		err = j.Fail("model.path", "%v", err)
+	}
+	return p, err
+}
+
+// scheduleOf is the course of the learning rate over a run. The job counts steps of the run, the trainer places for optimizer
+// steps, of which a step has as many as a.Updates says.
+func scheduleOf(t job.Trainer, a *algorithms.Algorithm) trainer.Schedule {
+	each := a.Updates()
+	return trainer.Schedule{LearningRate: t.LearningRate, Kind: t.Schedule, Warmup: t.WarmupSteps * each, Total: t.Steps * each}
+}
+
+// checkWeights refuses a way of moving weights that this machine lacks something for.
+func checkWeights(j *job.Job) error {
+	if j.Engine.Kind != "vllm" || j.Engine.Weights != "nccl" {
+		return nil
+	}
+	if j.Device == "cpu" {
+		return j.Fail("engine.weights", "nccl: the trainer is on the CPU (device: cpu), and NCCL sends from a CUDA device; use gloo, transfer or disk")
+	}
+	if _, err := cgo.NCCL(""); err != nil {
+		return j.Fail("engine.weights", "nccl: %s; use gloo, transfer or disk", strings.TrimPrefix(job.Plain(err, "cgo: "), "nccl: "))
+	}
+	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
