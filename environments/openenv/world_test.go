@@ -94,7 +94,11 @@ func (w *world) Step(ctx context.Context, a environments.Action) (environments.R
 	}
 	text := a.Text
 	if a.Name == "guess" {
-		text = string(a.Arguments[len(`{"digit":`) : len(a.Arguments)-1])
+		var c struct{ Digit json.Number }
+		if err := json.Unmarshal(a.Arguments, &c); err != nil {
+			return environments.Result{}, err
+		}
+		text = c.Digit.String()
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
