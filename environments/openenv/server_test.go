@@ -126,8 +126,8 @@ func TestServerAgainstLiteralFrames(t *testing.T) {
 		_, url := serve(t, &worlds{}, ServerOptions{})
 		r := connect(t, url+"/ws")
 		same(t, all["bad_action_value"][7].Raw, strings.ReplaceAll(r.ask(all["bad_action_value"][6].Raw), `"action"`, `"guess"`)) // a field is missing
-		same(t, all["bad_action_value"][9].Raw, r.ask(all["bad_action_value"][8].Raw))                                           // no data
-		same(t, all["reset_bad_arg"][5].Raw, r.ask(all["reset_bad_arg"][4].Raw))                                                 // a key beside data
+		same(t, all["bad_action_value"][9].Raw, r.ask(all["bad_action_value"][8].Raw))                                            // no data
+		same(t, all["reset_bad_arg"][5].Raw, r.ask(all["reset_bad_arg"][4].Raw))                                                  // a key beside data
 		got := r.ask(`{"type": "step", "data": {"action": "1", "x": 2}}`)
 		same(t, all["bad_action_value"][5].Raw, got)
 	})
