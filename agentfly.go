@@ -24,6 +24,15 @@ import (
 	"github.com/agentfly/agentfly/cli"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/environments"
+	"github.com/agentfly/agentfly/environments/chess"
+	"github.com/agentfly/agentfly/environments/frozenlake"
+	"github.com/agentfly/agentfly/environments/openenv"
+	pyenv "github.com/agentfly/agentfly/environments/python"
+	"github.com/agentfly/agentfly/environments/scienceworld"
+	"github.com/agentfly/agentfly/environments/sokoban"
+	"github.com/agentfly/agentfly/environments/textworldexpress"
+	"github.com/agentfly/agentfly/environments/voxel"
+	"github.com/agentfly/agentfly/environments/webshop"
 	"github.com/agentfly/agentfly/internal/terminal"
 	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator"
@@ -192,6 +201,13 @@ func registries(options []Option) (orchestrator.Registries, error) {
 		r.Tools.Add(web.FetchName, "reads a web page of allowed hosts", web.Fetch),
 	); err != nil {
 		return r, err
+	}
+	for _, k := range []environments.Kind{
+		chess.Kind(), frozenlake.Kind(), openenv.Kind(), pyenv.Kind(), scienceworld.Kind(), sokoban.Kind(), textworldexpress.Kind(), voxel.Kind(), webshop.Kind(),
+	} {
+		if err := r.Environments.Add(k); err != nil {
+			return r, err
+		}
 	}
 	r.Tools.AddSource("python", tools.PythonFile)
 	r.Tools.AddSource("http", httptool.Source)

@@ -70,6 +70,7 @@ func TestAProgramOutsideTheModule(t *testing.T) {
 		"tools":      {"reverse          Reverses a text.", "lookup           looks a text up in the job's table", "calculator "},
 		"rewards":    {"answered ", "turns                    1 for a trajectory of so many turns, else 0", "right_call "},
 		"algorithms": {"loss      scaled ", "loss      ratio            loss_t = -ρA", "advantage above ", "advantage least            A = r - the least", "advantage grpo "},
+		"env":        {"path ", "steps "},
 		"agents":     {"caller           calls as in a program", "indexer          calls in square brackets", "  ask          ask TOOL TEXT, or tell ANSWER", "  use          use TOOL TEXT, or end ANSWER", "tool_call "},
 	} {
 		out, err := run(list, "list")
@@ -83,11 +84,13 @@ func TestAProgramOutsideTheModule(t *testing.T) {
 	require.JSONEq(t, `{"observation": "cba"}`, out)
 
 	for want, set := range map[string]string{
-		"lookup: the table is empty":                      "agent.tools=[{name: lookup}]",
-		"turns: count is 0; it must be at least 1":        "rewards=[{name: turns}]",
-		"advantage above has no key size; its keys":       "algorithm={advantage: {name: above, size: 2}, loss: ratio}",
-		"loss ratio has no key scale; its keys are: none": "algorithm={advantage: grpo, loss: {name: ratio, scale: 2}}",
-		"unknown kind \"scripts\"":                        "engine={kind: scripts}",
+		"lookup: the table is empty":                                 "agent.tools=[{name: lookup}]",
+		"turns: count is 0; it must be at least 1":                   "rewards=[{name: turns}]",
+		"advantage above has no key size; its keys":                  "algorithm={advantage: {name: above, size: 2}, loss: ratio}",
+		"loss ratio has no key scale; its keys are: none":            "algorithm={advantage: grpo, loss: {name: ratio, scale: 2}}",
+		"unknown kind \"scripts\"":                                   "engine={kind: scripts}",
+		"path: length is 0; it must be at least 1":                   "environment={kind: path}",
+		"there is no environment \"step\" (did you mean \"steps\"?)": "environment={kind: step}",
 	} {
 		out, err := run("job", "validate", "examples/tiny.yaml", "--set", set)
 		require.Error(t, err, out)

@@ -51,6 +51,20 @@ type Result struct {
 // Over tells whether the episode ended.
 func (r Result) Over() bool { return r.Terminated || r.Truncated }
 
+// successKeys are what the packages of others call it in their info.
+var successKeys = []string{"success", "is_success", "won", "solved"}
+
+// Succeeded tells of an environment by others, which does not know our Success, whether its goal is reached: its info says so in one of
+// the usual keys, else the world ended the episode with a step that paid more than 0.
+func Succeeded(r Result) bool {
+	for _, key := range successKeys {
+		if won, ok := r.Info[key].(bool); ok {
+			return won
+		}
+	}
+	return r.Terminated && r.Reward > 0
+}
+
 // Environment is a world in which one episode is played at a time. Its methods are never called at once, honour ctx, and do not panic on any
 // action: what an agent does wrong is a Result with FailurePolicy. An error of any method is the infrastructure's failure (a process that is
 // gone, a broken file): the environment is closed and replaced, and the trajectory fails without a reward.

@@ -4,6 +4,8 @@
 //
 // The right first move of two gives 0.25, mate the rest to 1. A legal move that is not right ends the episode: the puzzle is lost. A text that is no
 // legal move changes nothing.
+//
+// It does not lend environments or hold deadlines: package environments does.
 package chess
 
 import (
@@ -224,7 +226,7 @@ func (e *environment) Step(ctx context.Context, a environments.Action) (environm
 		text = fmt.Sprintf("%q is no legal move here.\n", wording.Clip(a.Text, 32))
 	case e.board.mates(m):
 		g.Moves, g.Over = append(slices.Clone(g.Moves), m.String()), true
-		r.Reward, r.Terminated = 1, true
+		r.Reward, r.Terminated, r.Success = 1, true, true
 		if len(g.Moves) > 1 {
 			r.Reward -= firstMove
 		}

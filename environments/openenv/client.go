@@ -302,10 +302,11 @@ func (s *source) result(o observed) (r environments.Result, err error) {
 		cut = cut || limit
 	}
 	r.Terminated, r.Truncated = o.Done && !cut, o.Done && cut
+	var said *bool
 	if data, err := encode(metadata[ownMetadata]); err == nil {
 		var ours own
 		if json.Unmarshal(data, &ours) == nil {
-			r.Anchor = ours.Anchor
+			r.Anchor, said = ours.Anchor, ours.Success
 			if ours.Failure == policy {
 				r.Failure = trajectory.FailurePolicy
 			}
@@ -322,6 +323,9 @@ func (s *source) result(o observed) (r environments.Result, err error) {
 	delete(metadata, ownMetadata)
 	if len(metadata) > 0 {
 		r.Info = metadata
+	}
+	if r.Success = environments.Succeeded(r); said != nil {
+		r.Success = *said
 	}
 	return r, err
 }

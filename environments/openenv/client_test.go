@@ -231,7 +231,7 @@ func TestClientAgainstLiteralFrames(t *testing.T) {
 		for range 2 { // their server answers a step after the end, too
 			r, err = e.Step(t.Context(), environments.Action{Text: " 9 "})
 			require.NoError(t, err)
-			require.Equal(t, environments.Result{Observation: environments.Text("right"), Reward: 1, Terminated: true, Info: object{"truncated": false}}, r)
+			require.Equal(t, environments.Result{Observation: environments.Text("right"), Reward: 1, Terminated: true, Success: true, Info: object{"truncated": false}}, r)
 		}
 		state, err := e.(environments.Caller).Call(t.Context(), "state", nil)
 		require.NoError(t, err)

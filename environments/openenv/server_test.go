@@ -138,7 +138,7 @@ func TestServerAgainstLiteralFrames(t *testing.T) {
 			r.ask(`{"type": "reset", "data": {"seed": 5, "episode_id": "ep-1", "low": 9}}`))
 		require.JSONEq(t, `{"type":"observation","data":{"observation":{"metadata":{"left":2,"agentfly":{"anchor":"left 2"}},"text":"higher"},"reward":0,"done":false,"metadata":{"left":2,"agentfly":{"anchor":"left 2"}}}}`,
 			r.ask(`{"type": "step", "data": {"action": "0"}}`))
-		require.JSONEq(t, `{"type":"observation","data":{"observation":{"metadata":{"left":1,"truncated":false,"agentfly":{"anchor":"left 1"}},"text":"right"},"reward":1,"done":true,"metadata":{"left":1,"truncated":false,"agentfly":{"anchor":"left 1"}}}}`,
+		require.JSONEq(t, `{"type":"observation","data":{"observation":{"metadata":{"left":1,"truncated":false,"agentfly":{"anchor":"left 1","success":true}},"text":"right"},"reward":1,"done":true,"metadata":{"left":1,"truncated":false,"agentfly":{"anchor":"left 1","success":true}}}}`,
 			r.ask(`{"type": "step", "data": {"action": "9"}}`))
 		require.JSONEq(t, `{"type":"state","data":{"episode_id":"ep-1","step_count":2}}`, r.ask(`{"type": "state"}`))
 		require.Contains(t, r.ask(`{"type": "step", "data": {"action": "9"}}`), "the episode is over: reset the environment")

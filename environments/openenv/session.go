@@ -409,6 +409,9 @@ func metadataOf(r environments.Result) map[string]any {
 	if r.Failure == trajectory.FailurePolicy {
 		ours.Failure = policy
 	}
+	if r.Over() {
+		ours.Success = &r.Success
+	}
 	if ours != (own{}) {
 		out[ownMetadata] = ours
 	}

@@ -69,6 +69,7 @@ type detail struct {
 type own struct {
 	Failure string `json:"failure,omitempty"`
 	Anchor  string `json:"anchor,omitempty"`
+	Success *bool  `json:"success,omitempty"` // of a step that ends the episode
 }
 
 // serverError is an error message of a server.

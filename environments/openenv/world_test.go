@@ -108,7 +108,7 @@ func (w *world) Step(ctx context.Context, a environments.Action) (environments.R
 	r := environments.Result{Observation: environments.Text("higher"), Anchor: fmt.Sprintf("left %d", w.left), Info: map[string]any{"left": float64(w.left)}}
 	switch {
 	case n == w.target:
-		r.Observation, r.Reward, r.Terminated = environments.Text("right"), 1, true
+		r.Observation, r.Reward, r.Terminated, r.Success = environments.Text("right"), 1, true, true
 	case n > w.target:
 		r.Observation = environments.Text("lower")
 	}

@@ -92,7 +92,11 @@ type action struct {
 func (e *environment) Step(ctx context.Context, a environments.Action) (environments.Result, error) {
 	var out result
 	err := e.ask(ctx, "env_step", action(a), &out)
-	return environments.Result(out), err
+	r := environments.Result{
+		Observation: out.Observation, Reward: out.Reward, Terminated: out.Terminated, Truncated: out.Truncated, Anchor: out.Anchor, Info: out.Info, Failure: out.Failure,
+	}
+	r.Success = environments.Succeeded(r)
+	return r, err
 }
 
 func (e *environment) Check(ctx context.Context) error {

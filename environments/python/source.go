@@ -2,7 +2,8 @@
 // AgentFly's BaseEnv, recognised by what the class offers. Each environment is a worker process, so that a crash, a hang or a leak of one is its
 // own; the class runs in the worker of Python tools (package python).
 //
-// It knows no world: what an action means, and what is observed, is the class's and the job's parameters'.
+// It does not know any world: what an action means, and what is observed, is the class's and the job's parameters'. Nor does it lend
+// environments: package environments does.
 package pyenv
 
 import (

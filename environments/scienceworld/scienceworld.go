@@ -1,6 +1,8 @@
 // Package scienceworld is kind scienceworld: the thirty tasks of ScienceWorld (arXiv 2203.07540, Apache-2.0), experiments in a text world of ten
 // rooms, in one Java process for each environment. The world is the Python package's; this holds the class that speaks to its server (world.py)
 // and runs in a worker of package environments/python.
+//
+// It does not lend environments or hold deadlines: package environments does.
 package scienceworld
 
 import (

@@ -6,6 +6,8 @@
 // full differs from level to level.) The episode is cut after the parameter steps.
 //
 // A random policy of 50 steps at most earns 0.38 in rooms of size 6 with one box or 0.15 of size 7 with two (TestConformance logs it).
+//
+// It does not lend environments or hold deadlines: package environments does.
 package sokoban
 
 import (
@@ -277,7 +279,7 @@ func (w *world) Step(_ context.Context, a environments.Action) (environments.Res
 	r := environments.Result{Anchor: room, Reward: 0.5 * float64(w.level.home(w.s)-before) / float64(n), Terminated: w.level.home(w.s) == n}
 	switch {
 	case r.Terminated:
-		r.Reward += 0.5
+		r.Reward, r.Success = r.Reward+0.5, true
 		room += "\nSolved."
 	case !moved:
 		room = "You cannot go there.\n" + room

@@ -1,6 +1,8 @@
 // Package textworldexpress is kind textworld_express: the eight games of TextWorldExpress (arXiv 2208.01174, Apache-2.0), text worlds with gold
 // paths, in one Java process for each environment. The games are the Python package's; this holds the class that speaks to its server (world.py)
 // and runs in a worker of package environments/python.
+//
+// It does not lend environments or hold deadlines: package environments does.
 package textworldexpress
 
 import (

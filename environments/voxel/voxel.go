@@ -4,6 +4,8 @@
 // The reward comes at the end, from the tool done or from the limit of steps: the intersection of what stands there and what was asked for, divided by
 // their union, times the share of blocks that are supported: that hang together, face by face, with one on the ground. An empty site has none.
 // A random policy earns 0.001 (TestRandomPolicy).
+//
+// It does not lend environments or hold deadlines: package environments does.
 package voxel
 
 import (
@@ -276,6 +278,7 @@ func (w *world) Step(_ context.Context, a environments.Action) (environments.Res
 	text := r.Anchor
 	if r.Over() {
 		r.Reward = check(w.got, w.want)
+		r.Success = r.Reward == 1
 		text = fmt.Sprintf("The building was checked: %.2f.", r.Reward)
 	}
 	r.Observation = environments.Text(text)

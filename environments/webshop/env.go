@@ -165,7 +165,7 @@ func (e *environment) buy() environments.Result {
 	s := rate(p, e.shop.products[g.product], g, e.now.Chosen)
 	return environments.Result{
 		Observation: environments.Text(fmt.Sprintf("You bought %s. Your score is %.2f of 1.", p.id, s.reward)),
-		Reward:      s.reward, Terminated: true, Info: s.info(p, g),
+		Reward:      s.reward, Terminated: true, Success: s.reward == 1, Info: s.info(p, g),
 		Anchor: e.anchor() + " bought",
 	}
 }

@@ -9,5 +9,5 @@ import (
 )
 
 func main() {
-	agentfly.Main(slices.Concat(newTools, newRewards, newFormats, newAgents, newEstimators, newLosses, newEngines)...)
+	agentfly.Main(slices.Concat(newTools, newRewards, newFormats, newAgents, newEstimators, newLosses, newEngines, newEnvironments)...)
 }
