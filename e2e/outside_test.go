@@ -71,7 +71,7 @@ func TestAProgramOutsideTheModule(t *testing.T) {
 		"rewards":    {"answered ", "turns                    1 for a trajectory of so many turns, else 0", "right_call "},
 		"algorithms": {"loss      scaled ", "loss      ratio            loss_t = -ρA", "advantage above ", "advantage least            A = r - the least", "advantage grpo "},
 		"env":        {"path ", "steps "},
-		"agents":     {"caller           calls as in a program", "indexer          calls in square brackets", "  ask          ask TOOL TEXT, or tell ANSWER", "  use          use TOOL TEXT, or end ANSWER", "tool_call "},
+		"agents":     {"caller           calls as in a program", "indexer          calls in square brackets", "  ask            ask TOOL TEXT, or tell ANSWER", "  use            use TOOL TEXT, or end ANSWER", "tool_call "},
 	} {
 		out, err := run(list, "list")
 		require.NoError(t, err, out)
