@@ -255,7 +255,7 @@ func (e *Episode) Step(ctx context.Context, a Action) (Result, error) {
 func (e *Episode) stepNow(ctx, inner context.Context, a Action) (Result, error) {
 	if e.over.Over() {
 		r := e.refuse("The episode is over. No further action is possible.")
-		r.Terminated, r.Truncated = e.over.Terminated, e.over.Truncated
+		r.Terminated, r.Truncated, r.Success = e.over.Terminated, e.over.Truncated, e.over.Success
 		return r, nil
 	}
 	a, wrong := e.m.check(a)

@@ -65,6 +65,11 @@ func NewRegistry(o Options) *Registry {
 // Measure has observations cut by the tokens of a model. Like Register it comes before the first call.
 func (r *Registry) Measure(t Tokenizer) { r.options.Tokenizer = t }
 
+// Cut leaves out the middle of a text that is longer than an observation may be.
+func (r *Registry) Cut(text string) string {
+	return cut(r.options.Tokenizer, strings.ToValidUTF8(text, "\uFFFD"), r.options.MaxTokens)
+}
+
 // KeepsState tells whether one of the tools is stateful.
 func (r *Registry) KeepsState() bool {
 	return slices.ContainsFunc(r.all(), func(e *entry) bool { return e.spec.Stateful })

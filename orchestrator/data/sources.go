@@ -94,12 +94,23 @@ func SameFiles(dir string, began map[string]string, files []File) (now map[strin
 	return now, nil
 }
 
+// worldOf is what says which episode of an environment a task is: its fields, or its id where they say nothing.
+func worldOf(t trajectory.Task) any {
+	fields := maps.Clone(t.Fields)
+	delete(fields, "answer")
+	delete(fields, sourceField)
+	if len(fields) == 0 {
+		return t.ID
+	}
+	return fields
+}
+
 // refuseOverlap makes sure that no evaluation task is a training task by content.
 func refuseOverlap(train, eval *Tasks) error {
 	key := func(t trajectory.Task) [sha256.Size]byte {
 		data, _ := json.Marshal(t.Prompt) // messages that came from JSON go back to it
-		if len(t.Prompt) == 0 {           // an environment's own
-			data, _ = json.Marshal(t)
+		if len(t.Prompt) == 0 {           // an environment shows what is to be done
+			data, _ = json.Marshal(worldOf(t))
 		}
 		return sha256.Sum256(data)
 	}

@@ -33,7 +33,7 @@ type Own func(split string, n int) ([]trajectory.Task, error)
 // that the job wants. What the job does not name is nil. Where it names no files to train on, they are those of the environment; own is nil without
 // one.
 func Read(j *job.Job, own Own) (train, eval *Tasks, deal *Dealer, err error) {
-	if len(j.Data.Train) > 0 || own != nil {
+	if len(j.Data.Train) > 0 || j.Environment != nil {
 		if train, err = trainTasks(j, own); err == nil {
 			deal, err = NewDealer(train, j.Data, j.Rollout.Groups, j.Seed)
 		}

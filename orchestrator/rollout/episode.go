@@ -2,16 +2,18 @@ package rollout
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/internal/pool"
+	"github.com/agentfly/agentfly/internal/retry"
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
@@ -20,50 +22,55 @@ import (
 // World is the environment that trajectories act in.
 type World struct {
 	Stage   *environments.Stage
-	Retries int     // a trajectory whose environment failed begins anew so many times
-	Credit  float64 // by turn: the rewards of a turn's actions, times this, are the turn's; 0: they are part of the trajectory's reward
+	Retries int      // a trajectory whose environment failed begins anew so many times
+	Apart   []string // fields of tasks that are the job's own, and not the environment's
+	Credit  float64  // by turn: the rewards of a turn's actions, times this, are the turn's; 0: they are part of the trajectory's reward
 	// Forget drops what was recorded of a trajectory that begins anew, and tells why; nil: nothing is recorded.
 	Forget func(id string, why error)
 }
 
 // episodeSeed is the seed of a task's episode: of the task's own field seed where it has one, else from the run's seed and the task. It is the same
-// for all trajectories of a task.
-func episodeSeed(run uint64, task trajectory.Task) (int64, error) {
-	switch v := task.Fields["seed"].(type) {
-	case nil:
-	case json.Number:
-		if n, err := v.Int64(); err == nil && n >= 0 && n <= math.MaxInt32 {
-			return n, nil
+// for all trajectories of a task, and in all evaluations.
+func episodeSeed(run uint64, p Place) (int64, error) {
+	if v := p.Task.Fields["seed"]; v != nil {
+		n, err := strconv.ParseInt(fmt.Sprint(v), 10, 64)
+		if f, isFloat := v.(float64); isFloat && f == math.Trunc(f) {
+			n, err = int64(f), nil
 		}
-		return 0, fmt.Errorf("task %q: the field seed is %v; it must be a whole number from 0 to %d", task.ID, v, math.MaxInt32)
-	case int:
-		return int64(v), nil
-	case int64:
-		return v, nil
-	case float64:
-		return int64(v), nil
-	default:
-		return 0, fmt.Errorf("task %q: the field seed must be a whole number from 0 to %d", task.ID, math.MaxInt32)
+		if err != nil || n < 0 || n > math.MaxInt32 {
+			return 0, fmt.Errorf("task %q: the field seed is %v; it must be a whole number from 0 to %d", p.Task.ID, v, math.MaxInt32)
+		}
+		return n, nil
+	}
+	split := environments.Train
+	if strings.HasPrefix(p.Phase, "eval") {
+		split = environments.Eval
 	}
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%d\x00%s", run, task.ID)
+	fmt.Fprintf(h, "%d\x00%s\x00%s", run, split, p.Task.ID)
 	return int64(h.Sum64() & math.MaxInt32), nil
 }
 
-// start begins the episode of a trajectory, which the caller ends with Stage.End, and returns what is observed first.
-func (r *Sampler) start(ctx context.Context, p Place, t *trajectory.Trajectory) (environments.Observation, error) {
-	seed, err := episodeSeed(r.Seed, p.Task)
+// start begins the episode of a trajectory, which the caller ends with Stage.End, and returns the text of what is observed first, with the name of
+// the state.
+func (r *Sampler) start(ctx context.Context, p Place, t *trajectory.Trajectory) (first, anchor string, err error) {
+	seed, err := episodeSeed(r.Seed, p)
 	if err != nil {
-		return nil, &failure{trajectory.OriginEnvironment, fmt.Errorf("orchestrator: %s: %w", p.ID(), err)}
+		return "", "", &failure{trajectory.OriginEnvironment, fmt.Errorf("orchestrator: %s: %w", p.ID(), err)}
+	}
+	task := p.Task
+	task.Fields = maps.Clone(task.Fields)
+	for _, name := range r.World.Apart {
+		delete(task.Fields, name)
 	}
 	defer watchdog.Enter(ctx, "environment", p.ID()).Leave()
 	group := p
 	group.Index = 0
-	e, err := r.World.Stage.Begin(ctx, pool.Owner{Group: group.ID(), Name: t.ID}, environments.Start{Task: p.Task, Seed: seed})
+	e, err := r.World.Stage.Begin(ctx, pool.Owner{Group: group.ID(), Name: t.ID}, environments.Start{Task: task, Seed: seed})
 	if err != nil {
-		return nil, r.environmentFailed(ctx, p, err)
+		return "", "", r.environmentFailed(ctx, p, err)
 	}
-	return e.First(), nil
+	return r.Tools.Cut(environments.TextOf(e.First())), e.Anchor(), nil
 }
 
 func (r *Sampler) environmentFailed(ctx context.Context, p Place, err error) error {
@@ -74,9 +81,8 @@ func (r *Sampler) environmentFailed(ctx context.Context, p Place, err error) err
 }
 
 // opening are the messages that precede the first completion: those of the job and the task, and what the environment shows first.
-func (r *Sampler) opening(p Place, first environments.Observation) []trajectory.Message {
+func (r *Sampler) opening(p Place, text string) []trajectory.Message {
 	messages := slices.Concat(r.Prefix, p.Task.Prompt)
-	text := environments.TextOf(first)
 	if text == "" {
 		return messages
 	}
@@ -97,8 +103,9 @@ func (r *Sampler) isAction(c trajectory.ToolCall) bool {
 	return r.World != nil && slices.ContainsFunc(r.World.Stage.Spec().Actions(), func(s tools.Spec) bool { return s.Name == c.Name })
 }
 
-// pay gives the turn what its actions earned, and the name of the state before it.
-func (r *Sampler) pay(t *trajectory.Trajectory, turn *trajectory.Turn) {
+// pay gives the turn what its actions earned, and the name of the state before it; first is that of the beginning.
+func (r *Sampler) pay(t *trajectory.Trajectory, turn *trajectory.Turn, first string) {
+	turn.Anchor = first
 	if last := t.LastOutcome(); last != nil {
 		turn.Anchor = last.Anchor
 	}
@@ -170,6 +177,37 @@ func clip(text string) string {
 		text = text[:80] + "…"
 	}
 	return text
+}
+
+// opening is what a trajectory begins with.
+type opening struct {
+	messages []trajectory.Message
+	anchor   string // names the environment's state; "" without one
+}
+
+// again tells whether a trajectory that ended with err begins anew: because what was recorded of it cannot go on, or because its environment
+// failed and tries are left. A task that no environment takes is not tried again.
+func (w *World) again(err error, recovered bool, tries *int) bool {
+	changed := (*changedError)(nil)
+	switch {
+	case w == nil || err == nil:
+		return false
+	case errors.As(err, &changed):
+		return recovered
+	case !environmentBroke(err):
+		return false
+	}
+	*tries++
+	return *tries <= w.Retries
+}
+
+// wait waits until a pool whose environments cannot be made tries again.
+func (w *World) wait(ctx context.Context, err error) error {
+	open := (*pool.OpenError)(nil)
+	if !errors.As(err, &open) {
+		return nil
+	}
+	return retry.Pause(ctx, open.Retry)
 }
 
 // environmentBroke tells whether a trajectory ended because its environment failed, or cannot be brought to where it was.

@@ -35,6 +35,7 @@ type corridor struct {
 // corridors counts what happens to corridors, and says what goes wrong.
 type corridors struct {
 	keeps  bool // State and Restore
+	counts bool // the first observation counts the resets
 	resets atomic.Int64
 	closes atomic.Int64
 	steps  atomic.Int64
@@ -43,7 +44,9 @@ type corridors struct {
 
 func (c *corridor) Reset(_ context.Context, s environments.Start) (environments.Observation, error) {
 	c.at, c.end, c.seed = 0, 3, s.Seed
-	c.plan.resets.Add(1)
+	if n := c.plan.resets.Add(1); c.plan.counts {
+		return environments.Text(fmt.Sprintf("place 0 of %d, time %d", c.end, n)), nil
+	}
 	return environments.Text(fmt.Sprintf("place 0 of %d", c.end)), nil
 }
 
@@ -139,7 +142,7 @@ func TestEpisodeOfAWorld(t *testing.T) {
 	require.Equal(t, -0.25, refused.Outcome.Reward)
 	require.JSONEq(t, `{"at":1}`, string(tr.Turns[0].Results[0].Info))
 	require.True(t, tr.LastOutcome().Success)
-	for i, want := range []string{"", "at 1", "at 1", "at 2"} {
+	for i, want := range []string{"place 0 of 3", "at 1", "at 1", "at 2"} {
 		require.Equal(t, want, tr.Turns[i].Anchor)
 		require.Nil(t, tr.Turns[i].Reward, "paid with the trajectory")
 	}
@@ -175,6 +178,7 @@ func TestActionsOfATurnComeInTheirOrder(t *testing.T) {
 	require.True(t, tr.Turns[0].Results[3].Failed)
 	require.EqualValues(t, 3, plan.steps.Load())
 	require.Equal(t, 3.0, tr.Reward)
+	require.True(t, tr.LastOutcome().Success, "an action behind the end changes nothing")
 }
 
 func TestEnvironmentFailureIsNoReward(t *testing.T) {
@@ -315,3 +319,124 @@ func cloneOf(t *trajectory.Trajectory) *trajectory.Trajectory {
 	}
 	return &out
 }
+
+// An environment that begins otherwise than it was recorded does not end the run: the trajectory begins anew, and what was stored of it is dropped.
+func TestOtherFirstObservationBeginsAnew(t *testing.T) {
+	recorded := recordedWalk(t, &corridors{keeps: true, counts: true})
+	again := &corridors{keeps: true, counts: true}
+	again.resets.Store(7)
+	r := world(t, again, true, walks("on"))
+	r.Recovered = func(string) (*trajectory.Trajectory, bool) { return recorded, false }
+	var why []string
+	r.World.Forget = func(id string, err error) { why = append(why, err.Error()) }
+	tr := r.Sample(t.Context(), walkPlace(0))
+	require.Empty(t, tr.Err)
+	require.Len(t, why, 1)
+	require.Contains(t, why[0], "its prompt is not the one that was recorded")
+	require.Equal(t, trajectory.StopTerminated, tr.StopReason)
+
+	broken := &corridors{fail: func(int64) error { return errors.New("the lights are out") }} // before the recorded turns are caught up with
+	r, why = world(t, broken, true, walks("on")), nil
+	r.Recovered = func(string) (*trajectory.Trajectory, bool) { return recordedWalk(t, &corridors{}), false }
+	r.World.Forget = func(id string, err error) { why = append(why, err.Error()) }
+	tr = r.Sample(t.Context(), walkPlace(0))
+	require.Equal(t, trajectory.OriginEnvironment, tr.ErrOrigin)
+	require.NotEmpty(t, why, "what is stored of it has more turns")
+}
+
+// recordedWalk is a trajectory of two turns that had not ended.
+func recordedWalk(t *testing.T, plan *corridors) *trajectory.Trajectory {
+	var recorded *trajectory.Trajectory
+	r := world(t, plan, true, walks("on"))
+	r.Record = func(_ context.Context, tr *trajectory.Trajectory) error {
+		if len(tr.Turns) == 2 {
+			recorded = cloneOf(tr)
+		}
+		return nil
+	}
+	require.Empty(t, r.Sample(t.Context(), walkPlace(0)).Err)
+	require.NotNil(t, recorded)
+	return recorded
+}
+
+// A replay needs an environment for the first observation only: more trajectories than environments that wait for each other all go on.
+func TestReplayKeepsNoEnvironment(t *testing.T) {
+	recorded := recordedWalk(t, &corridors{})
+	plan := &corridors{}
+	var all sync.WaitGroup
+	all.Add(3)
+	r := world(t, plan, true, func(q engines.Request) (engines.Completion, error) {
+		if strings.HasSuffix(q.ID, "-0") {
+			all.Done()
+			all.Wait()
+		}
+		return walks("on")(q)
+	})
+	r.Replay = true
+	r.Recovered = func(string) (*trajectory.Trajectory, bool) { return recorded, false }
+	var done sync.WaitGroup
+	for i := range 3 {
+		done.Go(func() { r.Sample(t.Context(), walkPlace(i)) })
+	}
+	done.Wait()
+	require.Zero(t, plan.steps.Load(), "what came from outside is taken as it was recorded")
+}
+
+// Fields of a task that the job itself reads do not reach the environment, and the seed is that of the task in each split.
+func TestStartOfAnEpisode(t *testing.T) {
+	seen := map[string]environments.Start{}
+	var mu sync.Mutex
+	var at string
+	source := environments.Simple(environments.Spec{}, func() environments.Environment {
+		return &watching{func(s environments.Start) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen[at] = s
+		}}
+	})
+	m, err := environments.Open(source, nil, environments.Options{Kind: "watching"})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, m.Close()) })
+	r := world(t, &corridors{}, true, walks("out"))
+	r.World.Stage, r.World.Apart = environments.NewStage(m), []string{"id", "kind"}
+	play := func(name string, p rollout.Place) environments.Start {
+		at = name
+		r.Sample(t.Context(), p)
+		return seen[name]
+	}
+	p := walkPlace(0)
+	p.Task.Fields = map[string]any{"id": "x", "kind": "k", "level": json.Number("3"), "answer": "7"}
+	train := play("train", p)
+	require.Equal(t, map[string]any{"level": json.Number("3"), "answer": "7"}, train.Task.Fields)
+	require.Len(t, p.Task.Fields, 4, "the task keeps them")
+	p.Index = 5
+	require.Equal(t, train.Seed, play("sibling", p).Seed)
+	p.Phase = "eval-before"
+	held := play("held", p)
+	require.NotEqual(t, train.Seed, held.Seed, "a held-out task of the same id is another one")
+	p.Phase = "eval-after"
+	require.Equal(t, held.Seed, play("later", p).Seed)
+	for value, want := range map[any]int64{json.Number("12"): 12, 12: 12, 12.0: 12} {
+		p.Task.Fields["seed"] = value
+		require.Equal(t, want, play("seed", p).Seed)
+	}
+	for _, value := range []any{json.Number("-1"), json.Number("1e3"), 1.5, "12x", int64(1) << 40} {
+		p.Task.Fields["seed"] = value
+		tr := r.Sample(t.Context(), p)
+		require.Contains(t, tr.Err, "it must be a whole number from 0 to 2147483647", "%v", value)
+	}
+}
+
+// watching is a world that ends at once.
+type watching struct{ reset func(environments.Start) }
+
+func (w *watching) Reset(_ context.Context, s environments.Start) (environments.Observation, error) {
+	w.reset(s)
+	return environments.Text("go"), nil
+}
+
+func (w *watching) Step(context.Context, environments.Action) (environments.Result, error) {
+	return environments.Result{Observation: environments.Text("gone"), Terminated: true}, nil
+}
+
+func (w *watching) Close() error { return nil }

@@ -108,18 +108,20 @@ func (r *Sampler) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 		defer r.Tools.End(t.ID)
 	}
 	err := r.run(ctx, p, t, recovered)
-	for tries := 0; ctx.Err() == nil && r.World != nil && environmentBroke(err); {
-		changed := (*changedError)(nil)
-		if !errors.As(err, &changed) { // what cannot go on as recorded is no failure of the environment
-			if tries++; tries > r.World.Retries {
-				break
-			}
+	for tries := 0; ctx.Err() == nil && r.World.again(err, recovered != nil, &tries); {
+		if r.World.wait(ctx, err) != nil {
+			break
 		}
-		if r.World.Forget != nil {
+		if r.World.Forget != nil && !r.Replay {
 			r.World.Forget(t.ID, err)
 		}
-		t, recovered = p.trajectory(), nil
-		err = r.run(ctx, p, t, nil)
+		if r.Tools != nil {
+			r.Tools.End(t.ID) // nothing of this attempt is left for the next one
+		}
+		if t = p.trajectory(); !r.Replay {
+			recovered = nil
+		}
+		err = r.run(ctx, p, t, recovered)
 	}
 	if changed := (*changedError)(nil); r.Restart != nil && errors.As(err, &changed) {
 		r.Restart(t.ID, err)
@@ -127,6 +129,9 @@ func (r *Sampler) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 		err = r.run(ctx, p, t, nil)
 	}
 	if err != nil {
+		if r.World != nil && r.World.Forget != nil && recovered != nil && len(t.Turns) < len(recovered.Turns) {
+			r.World.Forget(t.ID, err) // the record ends before what was stored
+		}
 		origin := trajectory.OriginEngine
 		if f := (*failure)(nil); errors.As(err, &f) {
 			origin = f.origin
@@ -143,17 +148,21 @@ func (r *Sampler) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 
 // run samples the turns of a trajectory and scores it, in an environment of its own where there is one.
 func (r *Sampler) run(ctx context.Context, p Place, t, recovered *trajectory.Trajectory) error {
-	var first environments.Observation
+	var first, anchor string
 	if r.World != nil {
 		var err error
-		if first, err = r.start(ctx, p, t); err != nil {
+		if first, anchor, err = r.start(ctx, p, t); err != nil {
 			return err
 		}
-		defer r.World.Stage.End(t.ID)
+		if r.Replay && recovered != nil { // what it does next was recorded; others wait for it
+			r.World.Stage.End(t.ID)
+		} else {
+			defer r.World.Stage.End(t.ID)
+		}
 	}
 	own, cancel := r.within(ctx) // waiting for an environment is no time of the trajectory
 	defer cancel()
-	err := r.turns(own, p, t, recovered, r.opening(p, first))
+	err := r.turns(own, p, t, recovered, opening{r.opening(p, first), anchor})
 	switch {
 	case err != nil:
 	case recovered != nil && r.Replay:
@@ -189,8 +198,8 @@ func (r *Sampler) within(ctx context.Context) (context.Context, context.CancelFu
 
 // turns samples turn after turn. Recovered ones are taken as they were recorded, so that what follows is the same as if
 // the process had not ended.
-func (r *Sampler) turns(ctx context.Context, p Place, t, recovered *trajectory.Trajectory, opening []trajectory.Message) error {
-	c := &conversation{opening: opening, messages: opening}
+func (r *Sampler) turns(ctx context.Context, p Place, t, recovered *trajectory.Trajectory, o opening) error {
+	c := &conversation{opening: o.messages, messages: o.messages}
 	if tokens, err := r.begin(p, t, c); err != nil {
 		return err
 	} else if c.sample == nil {
@@ -250,7 +259,7 @@ func (r *Sampler) turns(ctx context.Context, p Place, t, recovered *trajectory.T
 			if err != nil {
 				return err
 			}
-			r.pay(t, &record)
+			r.pay(t, &record, o.anchor)
 		}
 		calls += len(parsed.Calls)
 		conclude(&record)
@@ -389,6 +398,9 @@ func (r *Sampler) score(ctx context.Context, p Place, t *trajectory.Trajectory) 
 		in.Episode = episode{r.World.Stage, t.ID}
 	}
 	score, err := r.Reward.Score(ctx, in)
+	if broke := (*environments.Failure)(nil); errors.As(err, &broke) {
+		return r.environmentFailed(ctx, p, err)
+	}
 	if err != nil {
 		return &failure{trajectory.OriginReward, err}
 	}

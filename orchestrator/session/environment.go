@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/agentfly/agentfly/algorithms"
@@ -48,10 +49,14 @@ func (s *Session) makeWorld(ctx context.Context, all *environments.Registry) (*w
 	if e.Pool.Size == 0 && source.Spec().InProcess {
 		size = inProcess
 	}
+	warm := e.Pool.Warm
+	if s.look {
+		warm = 0
+	}
 	m, err := environments.Open(source, s.resources.Pools(), environments.Options{
 		Kind: e.Kind, Owner: s.Job.Name, ResetTimeout: job.Seconds(e.ResetTimeout), StepTimeout: job.Seconds(e.StepTimeout), Note: s.Notes.Note,
 		Pool: pool.Options{
-			Size: size, Warm: e.Pool.Warm, MakeTime: max(time.Minute, job.Seconds(e.ResetTimeout)), Lease: job.Seconds(e.Pool.Lease),
+			Size: size, Warm: warm, MakeTime: max(time.Minute, job.Seconds(e.ResetTimeout)), Lease: job.Seconds(e.Pool.Lease),
 			Age: job.Seconds(e.Pool.Age), Uses: e.Pool.Uses, Memory: int64(e.Pool.Memory) << 20, Breaker: e.Pool.Breaker,
 		},
 	})
@@ -92,7 +97,7 @@ func (w *world) actions(chosen *tools.Registry, limit time.Duration) error {
 	return nil
 }
 
-// leeway is what a call of an action has beyond the environment's own deadline, which says more of what went wrong.
+// leeway is what a call of an action has beyond the environment's own deadlines, of the step and of its state, which say more of what went wrong.
 const leeway = 5 * time.Second
 
 // systemOf is the system prompt of the job's agent: the job's own words, then what the environment says of itself.
@@ -115,7 +120,23 @@ func (s *Session) sampled() *rollout.World {
 	if s.world == nil {
 		return nil
 	}
-	return &rollout.World{Stage: s.world.stage, Retries: s.Job.Environment.Retries}
+	return &rollout.World{Stage: s.world.stage, Retries: s.Job.Environment.Retries, Apart: apart(s.Job)}
+}
+
+// apart are the fields of tasks that the job itself reads.
+func apart(j *job.Job) []string {
+	out := []string{"id", j.Data.Balance, j.Data.Spread, j.Eval.By}
+	if c := j.Data.Curriculum; c != nil {
+		out = append(out, c.Field)
+	}
+	columns := []map[string]string{j.Data.Columns}
+	for _, s := range slices.Concat(j.Data.Train, j.Data.Eval) {
+		columns = append(columns, s.Columns)
+	}
+	for _, c := range columns {
+		out = append(out, c["id"], c["answer"])
+	}
+	return slices.DeleteFunc(out, func(name string) bool { return name == "" })
 }
 
 // BeginAnew tells the sampler how a trajectory begins anew whose environment failed: drop forgets what was recorded of it.

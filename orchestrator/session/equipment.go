@@ -44,7 +44,7 @@ func (s *Session) makeTools(ctx context.Context, all Registries, o tools.Options
 	}
 	if j.Environment != nil {
 		whole = whole && s.world != nil
-		if err := s.world.actions(chosen, job.Seconds(j.Environment.StepTimeout)+leeway); err != nil {
+		if err := s.world.actions(chosen, 2*job.Seconds(j.Environment.StepTimeout)+leeway); err != nil {
 			return nil, nil, j.Fail("environment", "%s", job.Plain(err, "tools: "))
 		}
 	}

@@ -52,6 +52,7 @@ type Session struct {
 	marks     []string // of the agent: texts that stay special tokens
 	resources *resources.Resources
 	world     *world // nil: the job has no environment
+	look      bool   // nothing that the job names is run
 }
 
 // New is a session that holds nothing yet.
@@ -61,7 +62,7 @@ func New(j *job.Job) *Session { return newSession(j, false) }
 func NewLook(j *job.Job) *Session { return newSession(j, true) }
 
 func newSession(j *job.Job, look bool) *Session {
-	s := &Session{Job: j}
+	s := &Session{Job: j, look: look}
 	s.resources = newResources(j, s.Notes.Note, look)
 	return s
 }
@@ -83,7 +84,7 @@ func (s *Session) Check(ctx context.Context, r Registries) (*algorithms.Algorith
 	if j.SFT == nil && (j.Environment == nil || s.world != nil) {
 		_, _, _, err := data.Read(j, s.OwnTasks())
 		add(err)
-	} else if len(j.Data.Train) > 0 || j.Data.Run != "" && exists(j.Resolve(j.Data.Run)) { // the run may come later
+	} else if j.SFT != nil && (len(j.Data.Train) > 0 || j.Data.Run != "" && exists(j.Resolve(j.Data.Run))) { // the run may come later
 		_, err := data.ReadSFT(j)
 		add(err)
 	}
