@@ -20,11 +20,14 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-const killSteps = 5 // of a run that is killed
+const (
+	killSteps = 5 // of a run that is killed
+	tinyJob   = "examples/tiny.yaml"
+)
 
-// killable is a process that trains a short run in dir, or goes on with it.
-func killable(dir string, args ...string) *exec.Cmd {
-	line := append([]string{"train", "examples/tiny.yaml", "--output", dir, "--set", fmt.Sprintf("trainer.steps=%d", killSteps), "--set", "checkpoint.every=2"}, args...)
+// killable is a process that trains a short run of a job in dir, or goes on with it.
+func killable(job, dir string, args ...string) *exec.Cmd {
+	line := append([]string{"train", job, "--output", dir, "--set", fmt.Sprintf("trainer.steps=%d", killSteps), "--set", "checkpoint.every=2"}, args...)
 	if _, err := os.Stat(filepath.Join(dir, "store.db")); err == nil {
 		line = append(line, "--resume")
 	}
@@ -34,6 +37,7 @@ func killable(dir string, args ...string) *exec.Cmd {
 // killed counts kills of processes that lived.
 type killed struct {
 	t       *testing.T
+	job     string
 	random  *rand.Rand
 	longest time.Duration // of a whole run
 	kills   int
@@ -43,7 +47,7 @@ type killed struct {
 func (k *killed) finish(dir string, most int, args ...string) {
 	k.t.Helper()
 	for {
-		run := killable(dir, args...)
+		run := killable(k.job, dir, args...)
 		var out bytes.Buffer
 		run.Stdout, run.Stderr = &out, &out
 		require.NoError(k.t, run.Start())
@@ -67,7 +71,7 @@ func (k *killed) finish(dir string, most int, args ...string) {
 func newKilled(t *testing.T) *killed {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	return &killed{t: t, random: rand.New(rand.NewPCG(seed, 0))}
+	return &killed{t: t, job: tinyJob, random: rand.New(rand.NewPCG(seed, 0))}
 }
 
 // kills is how many processes a test kills.
@@ -179,8 +183,14 @@ func requireSameMetrics(t *testing.T, want, got string) {
 		for _, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
 			var m map[string]any
 			require.NoError(t, json.Unmarshal([]byte(line), &m))
+			if e, ok := m["eval"].(map[string]any); ok {
+				delete(e, "seconds")
+				if parts, ok := e["parts"].(map[string]any); ok {
+					delete(parts, "tool_cost.seconds")
+				}
+			}
 			for k := range m {
-				if strings.HasPrefix(k, "seconds/") || strings.HasSuffix(k, "_per_second") || k == "tokens/cached" {
+				if strings.HasPrefix(k, "seconds/") || strings.HasSuffix(k, ".seconds") || strings.HasSuffix(k, "_per_second") || k == "tokens/cached" {
 					delete(m, k)
 				}
 			}
@@ -195,7 +205,7 @@ func requireSameMetrics(t *testing.T, want, got string) {
 func TestALogThatLostItsEnd(t *testing.T) {
 	needTorch(t)
 	whole := filepath.Join(t.TempDir(), "whole")
-	out, err := killable(whole).CombinedOutput()
+	out, err := killable(tinyJob, whole).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	_, weights := curve(t, whole)
 	for _, c := range []struct {
@@ -204,7 +214,7 @@ func TestALogThatLostItsEnd(t *testing.T) {
 		says  string
 	}{{"0", 0.5, ""}, {"2", 0, "the file lost its end; restore it from a copy together with its -wal"}} {
 		dir := filepath.Join(t.TempDir(), "run")
-		run := killable(dir, "--set", "checkpoint.every="+c.every)
+		run := killable(tinyJob, dir, "--set", "checkpoint.every="+c.every)
 		require.NoError(t, run.Start())
 		require.Eventually(t, func() bool { return len(stepsIn(dir)) >= 3 }, time.Minute, time.Millisecond)
 		require.NoError(t, run.Process.Kill())
@@ -218,7 +228,7 @@ func TestALogThatLostItsEnd(t *testing.T) {
 		_, err = metrics.WriteString(`{"step": 3, "rew`)
 		require.NoError(t, err)
 		require.NoError(t, metrics.Close())
-		again := killable(dir, "--set", "checkpoint.every="+c.every)
+		again := killable(tinyJob, dir, "--set", "checkpoint.every="+c.every)
 		out, err := again.CombinedOutput()
 		if c.says != "" {
 			require.Equal(t, 1, again.ProcessState.ExitCode(), "%s", out)
@@ -253,7 +263,7 @@ func stepsIn(dir string) (out []string) {
 func TestAFullDiskOfTheStore(t *testing.T) {
 	needTorch(t)
 	whole := filepath.Join(t.TempDir(), "whole")
-	out, err := killable(whole).CombinedOutput()
+	out, err := killable(tinyJob, whole).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	_, weights := curve(t, whole)
 	dir := filepath.Join(t.TempDir(), "run")
@@ -264,7 +274,7 @@ func TestAFullDiskOfTheStore(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, 0)) })
 	fails := func(says string) {
 		t.Helper()
-		run := killable(dir, "--set", "checkpoint.every=0")
+		run := killable(tinyJob, dir, "--set", "checkpoint.every=0")
 		var out, errs bytes.Buffer
 		run.Stdout, run.Stderr = &out, &errs
 		require.Error(t, run.Run(), out.String())
@@ -281,7 +291,7 @@ func TestAFullDiskOfTheStore(t *testing.T) {
 	require.NoError(t, syscall.Mount(db, db, "", syscall.MS_BIND|syscall.MS_REMOUNT|syscall.MS_RDONLY, ""))
 	fails("attempt to write a readonly database (8)")
 	require.NoError(t, syscall.Unmount(db, 0))
-	out, err = killable(dir).CombinedOutput()
+	out, err = killable(tinyJob, dir).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	_, same := curve(t, dir)
 	require.True(t, bytes.Equal(weights, same), "the final weights differ")

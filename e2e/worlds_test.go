@@ -1,0 +1,88 @@
+package e2e_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// world is a job of a model from scratch in an environment, small enough to be run several times.
+const world = `version: 1
+name: world
+seed: 3
+deterministic: true
+device: cpu
+model:
+  scratch:
+    alphabet: "PFSHG\nldruabcefghimnopstvwxyTYA.,:()0123456789 "
+    chat_template: "{% for m in messages %}{{ m.content + '<eos>' }}{% endfor %}"
+    max_positions: 1024
+environment: {kind: frozenlake, params: {steps: 16}, instructions: false, tasks: {train: 32, eval: 8}, pool: {size: 3}}
+agent: {kind: action, instructions: false, max_turns: 6}
+rollout: {groups: 4, group_size: 8, max_new_tokens: 1, max_tokens: 1000, cut: parse}
+rewards: [environment, {name: tool_cost, per_failed: 0.05}]
+trainer: {steps: 5, learning_rate: 1.0e-3}
+`
+
+func worldJob(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "world.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(world), 0o600))
+	return path
+}
+
+// A run in an environment, of fewer environments than trajectories, is the same again, and the same after kills at random moments.
+func TestKillsOfARunInAnEnvironment(t *testing.T) {
+	needTorch(t)
+	k, most := newKilled(t), kills(t, 3)
+	k.job = worldJob(t)
+	whole := filepath.Join(t.TempDir(), "whole")
+	start := time.Now()
+	k.finish(whole, 0)
+	k.longest = time.Since(start)
+	rewards, weights := curve(t, whole)
+	for n := 0; k.kills < most; n++ {
+		dir := filepath.Join(t.TempDir(), fmt.Sprint("run", n))
+		k.finish(dir, most)
+		got, same := curve(t, dir)
+		require.Equal(t, rewards, got)
+		require.True(t, bytes.Equal(weights, same), "the final weights differ")
+		requireSameMetrics(t, whole, dir)
+	}
+	t.Logf("%d kills", k.kills)
+	status, out, errs := command("", "replay", whole)
+	require.Zero(t, status, "%s%s", out, errs)
+	require.Contains(t, out, "weights: identical\n")
+}
+
+// Rollouts beside updates, killed too: what became of it is in its log, and its replay comes to the same weights.
+func TestAsynchronousRunInAnEnvironment(t *testing.T) {
+	needTorch(t)
+	k := newKilled(t)
+	k.job = worldJob(t)
+	start := time.Now()
+	k.finish(filepath.Join(t.TempDir(), "first"), 0, asyncTiny...)
+	k.longest = time.Since(start)
+	dir := filepath.Join(t.TempDir(), "run")
+	k.finish(dir, 1, asyncTiny...)
+	status, out, errs := command("", "replay", dir)
+	require.Zero(t, status, "%s%s", out, errs)
+	require.Contains(t, out, "weights: identical\n")
+}
+
+// Estimators that read rewards of turns are paid by turn; the control that permutes rewards is paid whole.
+func TestEstimatorsInAnEnvironment(t *testing.T) {
+	needTorch(t)
+	job := worldJob(t)
+	for _, advantage := range []string{"grpo", "gigpo", "turn", "gae", "reinforce_pp"} {
+		dir := filepath.Join(t.TempDir(), advantage)
+		status, out, errs := command("", "train", job, "--output", dir, "--set", "trainer.steps=2", "--set", "algorithm.advantage="+advantage, "--set", "rewards=[environment]")
+		require.Zero(t, status, "%s: %s%s", advantage, out, errs)
+		require.Len(t, metricsOf(t, dir, "update/loss"), 2, advantage)
+	}
+}
