@@ -12,7 +12,7 @@ import (
 // samples, so that splitting a trajectory into samples changes nothing. What stands below Tokens is filled in only where
 // the algorithm reads it.
 type Record struct {
-	Reward    float64   // sits on the last response token
+	Reward    float64   // sits on the last response token; an estimator that does not read turns finds their rewards in it
 	Failed    bool      // left out of the group's statistics, of the batch count and of the loss
 	Tokens    int       // L response tokens that are trained; a trajectory with 0 is left out like a failed one
 	Old       []float64 // [L] old logprobs; for kl in the reward
@@ -113,6 +113,9 @@ func (a *Algorithm) counted(groups []Group) ([]Group, error) {
 		for i, r := range group {
 			if !r.Counts() {
 				continue
+			}
+			if !a.Estimator.Needs.Turns { // it is told what the whole trajectory was paid
+				r.Reward, r.TurnRewards = r.total(), nil
 			}
 			if a.KL.Coefficient > 0 && a.KL.In == "reward" {
 				penalty, err := a.KL.sum(r)

@@ -109,19 +109,19 @@ func TestTurnCredit(t *testing.T) {
 	paid.TurnRewards = []*float64{nil, number(0.5), number(0.25)} // the trajectory's reward goes back to turn 0, the latest without one
 	full := r
 	full.TurnRewards = []*float64{number(0), number(0.5), number(0.25)} // a reward of 0 is a reward: there is no place left
-	require.Equal(t, [][]float64{{3, 3, 3, 3}}, advantages(t, "advantage: turn", Group{r})[0])
+	require.Equal(t, [][]float64{{3.5, 3.5, 3.5, 3.5}}, advantages(t, "advantage: turn", Group{r})[0])
 	require.Equal(t, [][]float64{{0, 0, 0.5, 3}, {3, 3, 0.5, 0.25}, {0, 0, 0.5, 0.25}}, advantages(t, "advantage: {name: turn, mode: first_occurrence}", Group{r, paid, full})[0])
-	require.Equal(t, [][]float64{{0.75, 0.75, 1.5, 3}}, advantages(t, "advantage: {name: turn, mode: discounted, gamma: 0.5}", Group{r})[0])
+	require.Equal(t, [][]float64{{0.875, 0.875, 1.75, 3.5}}, advantages(t, "advantage: {name: turn, mode: discounted, gamma: 0.5}", Group{r})[0])
 	require.Equal(t, [][]float64{{4, 4}}, advantages(t, "advantage: {name: turn, mode: discounted, gamma: 0.5}", Group{{Reward: 4, Tokens: 2}})[0])
 }
 
 func TestGiGPO(t *testing.T) {
-	// Two trajectories of two turns; gamma 0.5, omega 2, mean. Rewards 3 and 1: episode advantages 1, -1.
+	// Two trajectories of two turns; gamma 0.5, omega 2, mean. Returns 3 + 1 and 1: episode advantages 1.5, -1.5.
 	// Step returns: first R = (1 + 0.5*3, 3) = (2.5, 3), second (0 + 0.5*1, 1) = (0.5, 1).
 	// State a holds the first turns 2.5 and 0.5: mean 1.5, 1 and -1. b and c are alone: 0.
 	a := Record{Reward: 3, Tokens: 3, Turn: []int{0, 0, 1}, TurnRewards: []*float64{number(1), nil}, Anchors: []string{"a", "b"}}
 	b := Record{Reward: 1, Tokens: 2, Turn: []int{0, 1}, TurnRewards: nil, Anchors: []string{"a", "c"}}
-	require.Equal(t, [][]float64{{3, 3, 1}, {-3, -1}}, advantages(t, "advantage: {name: gigpo, gamma: 0.5, omega: 2, normalize: mean}", Group{a, b})[0])
+	require.Equal(t, [][]float64{{3.5, 3.5, 1.5}, {-3.5, -1.5}}, advantages(t, "advantage: {name: gigpo, gamma: 0.5, omega: 2, normalize: mean}", Group{a, b})[0])
 	// mean-std: both parts are ±x with sample std sqrt(2)x, so ±1/sqrt(2) up to the epsilon.
 	inDelta(t, [][]float64{{math.Sqrt2, math.Sqrt2, math.Sqrt2 / 2}, {-math.Sqrt2, -math.Sqrt2 / 2}}, advantages(t, "advantage: {name: gigpo, gamma: 0.5}", Group{a, b})[0], 2e-6)
 	// A state that one trajectory is in twice counts both turns: returns 3 + 0.5*3... here R = (0 + 0.5*4, 4) = (2, 4).

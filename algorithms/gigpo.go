@@ -8,7 +8,7 @@ import (
 
 var _ = declareEstimator(EstimatorSpec{
 	Name:    "gigpo",
-	Formula: "A = norm(r over the group) + omega * norm(R_k over the group's turns with the same anchor), R_k = Σ_j gamma^j r_{k+j} by turn; norm is x - mean, divided by (sample std + 1e-6) with normalize: mean-std",
+	Formula: "A = norm(r over the group, the rewards of turns included) + omega * norm(R_k over the group's turns with the same anchor), R_k = Σ_j gamma^j r_{k+j} by turn; norm is x - mean, divided by (sample std + 1e-6) with normalize: mean-std",
 	Source:  "arXiv 2505.10978",
 	Keys: []Key{
 		{"omega", 1.0, "weight of the turns' advantage"},

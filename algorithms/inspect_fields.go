@@ -11,9 +11,9 @@ import (
 
 // readOptional fills in what the estimator needs of the fields that most algorithms do not read.
 func (t *inspectTrajectory) readOptional(n Needs) error {
-	var err error
+	err := decode("turn_rewards", t.TurnRewards, &t.record.TurnRewards) // part of what the trajectory was paid, for every estimator
 	if n.Turns {
-		err = errors.Join(t.readTurns(), decode("turn_rewards", t.TurnRewards, &t.record.TurnRewards))
+		err = errors.Join(t.readTurns(), err)
 	}
 	if n.Anchors && err == nil {
 		err = t.readAnchors()

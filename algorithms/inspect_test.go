@@ -72,7 +72,7 @@ func TestInspectOptionalFields(t *testing.T) {
 	require.Equal(t, [][]float64{{0, 2, 4, 0, 4, 0, 0, 4}}, advantagesOf(t, line))
 	require.Equal(t, [][]float64{{0, 0.5, 4, 0, 4, 0, 0, 4}}, advantagesOf(t, strings.NewReplacer("discounted", "first_occurrence", `"group": 0,`, `"group": 0, "turn_rewards": [0.5, null],`).Replace(line)))
 	// gigpo: the numbers of TestGiGPO. An anchor is any scalar; 7 and 7.0 are the same, "7" is not.
-	require.Equal(t, [][]float64{{3, 3, 0, 1}, {-3, 0, -1}}, advantagesOf(t, `{"algorithm": {"advantage": {"name": "gigpo", "gamma": 0.5, "omega": 2, "normalize": "mean"}}, "trajectories": [
+	require.Equal(t, [][]float64{{3.5, 3.5, 0, 1.5}, {-3.5, 0, -1.5}}, advantagesOf(t, `{"algorithm": {"advantage": {"name": "gigpo", "gamma": 0.5, "omega": 2, "normalize": "mean"}}, "trajectories": [
 		{"group": 0, "reward": 3, "response_mask": [1, 1, 0, 1], "turn_rewards": [1, null], "anchors": [7, "7"]},
 		{"group": 0, "reward": 1, "response_mask": [1, 0, 1], "anchors": [7.0, null]}]}`))
 	// arpo: a trunk of two leaves that are themselves among three. Rewards 1, 0, 0: a = 2, -1, -1 times sqrt(3)/3.

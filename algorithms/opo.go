@@ -14,8 +14,8 @@ type opo struct{}
 func (opo) Advantages(groups []Group) ([][][]float64, error) {
 	return eachGroup(groups, func(g Group) []float64 {
 		out, sum, tokens := rewardsOf(g), 0.0, 0.0
-		for _, r := range g {
-			sum += float64(r.Tokens) * r.Reward
+		for i, r := range g {
+			sum += float64(r.Tokens) * out[i]
 			tokens += float64(r.Tokens)
 		}
 		equal := allEqual(out)

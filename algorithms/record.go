@@ -32,6 +32,20 @@ func (r Record) turnOf(t int) int {
 	return r.Turn[t]
 }
 
+// total is all that the trajectory was paid: its reward and the rewards of its turns.
+func (r Record) total() float64 { return r.Reward + r.paidByTurn() }
+
+// paidByTurn is the sum of the rewards of turns.
+func (r Record) paidByTurn() float64 {
+	sum := 0.0
+	for _, reward := range r.TurnRewards {
+		if reward != nil {
+			sum += *reward
+		}
+	}
+	return sum
+}
+
 // check verifies the fields that the estimator reads.
 func (r Record) check(n Needs) error {
 	if !finite(r.Reward) {

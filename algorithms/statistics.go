@@ -44,10 +44,11 @@ func eachTrajectory(groups []Group, f func(Record) []float64) [][][]float64 {
 	return out
 }
 
+// rewardsOf is what each trajectory of the group was paid, its turns included.
 func rewardsOf(g Group) []float64 {
 	out := make([]float64, len(g))
 	for i, r := range g {
-		out[i] = r.Reward
+		out[i] = r.total()
 	}
 	return out
 }

@@ -7,10 +7,10 @@ import (
 
 var _ = declareEstimator(EstimatorSpec{
 	Name:    "turn",
-	Formula: "A = the credit of the token's turn. identical: every turn gets r; first_occurrence: each turn keeps its own reward, and r goes to the latest turn that has none; discounted: turn k of K gets gamma^(K-1-k) * r",
+	Formula: "A = the credit of the token's turn. identical: every turn gets R, the trajectory's reward r and the rewards of its turns; first_occurrence: each turn keeps its own reward, and r goes to the latest turn that has none; discounted: turn k of K gets gamma^(K-1-k) * R",
 	Source:  "Agent Lightning, arXiv 2508.03680",
 	Keys:    []Key{{"mode", "identical", "identical, first_occurrence or discounted"}, {"gamma", 0.95, "discount of a turn, with mode discounted"}},
-	Notes:   []string{"no baseline is subtracted; identical and discounted do not read the turns' own rewards"},
+	Notes:   []string{"no baseline is subtracted; identical and discounted read the turns' own rewards as part of R alone"},
 	Needs:   Needs{Turns: true},
 	New: func(s Settings) (Estimator, error) {
 		credit, ok := turnCredits[s.String("mode")]
@@ -26,7 +26,7 @@ var turnCredits = map[string]func(r Record, gamma float64) []float64{
 	"identical": func(r Record, _ float64) []float64 {
 		out := make([]float64, r.turns())
 		for k := range out {
-			out[k] = r.Reward
+			out[k] = r.total()
 		}
 		return out
 	},
@@ -47,7 +47,7 @@ var turnCredits = map[string]func(r Record, gamma float64) []float64{
 	"discounted": func(r Record, gamma float64) []float64 {
 		out := make([]float64, r.turns())
 		for k := range out {
-			out[k] = r.Reward * math.Pow(gamma, float64(len(out)-1-k))
+			out[k] = r.total() * math.Pow(gamma, float64(len(out)-1-k))
 		}
 		return out
 	},

@@ -125,7 +125,11 @@ func run(ctx context.Context, r Reward, in Input) (Score, error) {
 func withParts(parts map[string]float64, name string, s Score) map[string]float64 {
 	parts[name] = s.Value
 	for k, v := range s.Parts {
-		parts[name+"."+k] = v
+		if k == Shown {
+			parts[name] = v
+		} else {
+			parts[name+"."+k] = v
+		}
 	}
 	return parts
 }

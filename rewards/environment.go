@@ -8,8 +8,8 @@ import (
 
 var _ = declareReward("environment", newEnvironment, "what the environment paid: its own score of the episode, else the sum of the rewards of its steps")
 
-// environment is what the environment paid: its own score of the episode where it has one, else the sum of its rewards, without those that were
-// paid to turns already.
+// environment is what the environment paid: its own score of the episode where it has one, else the sum of its rewards. Those that were paid to
+// turns already are taken off, so that all that the trajectory is paid comes to the same.
 type environment struct{}
 
 func newEnvironment(_ *Builder, params map[string]any) (Reward, error) {
@@ -19,22 +19,30 @@ func newEnvironment(_ *Builder, params map[string]any) (Reward, error) {
 func (environment) Name() string { return "environment" }
 
 func (environment) Score(ctx context.Context, in Input) (Score, error) {
-	if in.Episode != nil {
-		own, has, err := in.Episode.Score(ctx)
-		if err != nil || has {
-			return Score{Value: own}, err
-		}
-	}
-	sum := 0.0
+	left, byTurn, paid := 0.0, 0.0, false
 	for _, turn := range in.Trajectory.Turns {
-		if turn.Reward != nil {
-			continue
-		}
 		for _, r := range turn.Results {
-			if r.Outcome != nil {
-				sum += r.Outcome.Reward
+			switch {
+			case r.Outcome == nil:
+			case turn.Reward != nil:
+				byTurn, paid = byTurn+r.Outcome.Reward, true
+			default:
+				left += r.Outcome.Reward
 			}
 		}
 	}
-	return Score{Value: sum}, nil
+	whole := left + byTurn
+	if in.Episode != nil {
+		own, has, err := in.Episode.Score(ctx)
+		if err != nil {
+			return Score{}, err
+		}
+		if has {
+			whole, left = own, own-byTurn
+		}
+	}
+	if !paid {
+		return Score{Value: whole}, nil
+	}
+	return Score{Value: left, Parts: map[string]float64{Shown: whole}}, nil
 }

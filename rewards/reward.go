@@ -29,6 +29,9 @@ type Score struct {
 	Parts map[string]float64
 }
 
+// Shown is the name of the part that is reported for the reward itself in place of its value: of a reward of which turns were paid some, the whole.
+const Shown = ""
+
 // Reward scores a finished trajectory. Score is safe for concurrent use, is called once per trajectory, and honours
 // ctx. An error marks the trajectory as failed (origin "reward"), never the step. A NaN or infinite value is an error.
 type Reward interface {

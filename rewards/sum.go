@@ -38,7 +38,7 @@ type Weighted struct {
 }
 
 // sum adds rewards times their weights: value = Σ weight · value of the term. Its parts are the value of each term,
-// before the weight, by the term's name, and the parts of the terms as name.part.
+// before the weight, by the term's name (or what it reports as Shown), and the parts of the terms as name.part.
 type sum struct {
 	terms   []Weighted
 	timeout time.Duration
@@ -75,16 +75,12 @@ func (s *sum) Name() string { return "sum" }
 func (s *sum) Score(ctx context.Context, in Input) (Score, error) {
 	out := Score{Parts: map[string]float64{}}
 	for _, t := range s.terms {
-		name := t.Reward.Name()
 		score, err := Run(ctx, s.timeout, t.Reward, in)
 		if err != nil {
 			return Score{}, err
 		}
 		out.Value += t.Weight * score.Value
-		out.Parts[name] = score.Value
-		for part, v := range score.Parts {
-			out.Parts[name+"."+part] = v
-		}
+		withParts(out.Parts, t.Reward.Name(), score)
 	}
 	if math.IsNaN(out.Value) || math.IsInf(out.Value, 0) {
 		return Score{}, fmt.Errorf("rewards: the weighted sum is %v", out.Value)

@@ -66,6 +66,9 @@ func newPlan(a *algorithms.Algorithm, b Batch) (*plan, error) {
 		for i, t := range group.Trajectories {
 			filtered := b.FilterCut && t.Cut() && !failed(t)
 			r := algorithms.Record{Reward: t.Reward, Failed: failed(t) || filtered}
+			if !a.Estimator.Needs.Turns { // it is told what the whole trajectory was paid
+				r.Reward = t.Return()
+			}
 			if a.NeedsGreedy() {
 				switch {
 				case greedy == nil:
@@ -90,12 +93,15 @@ func newPlan(a *algorithms.Algorithm, b Batch) (*plan, error) {
 				p.metrics.Failed++
 			case r.Tokens == 0:
 				p.metrics.Empty++
-			case math.IsNaN(t.Reward) || math.IsInf(t.Reward, 0):
-				return nil, nonFinite{fmt.Errorf("trainer: step %d: trajectory %s: its reward is %v; a reward must be finite", b.Step, nameOf(t, g, i), t.Reward)}
+			case math.IsNaN(r.Reward) || math.IsInf(r.Reward, 0):
+				return nil, nonFinite{fmt.Errorf("trainer: step %d: trajectory %s: its reward is %v; a reward must be finite", b.Step, nameOf(t, g, i), r.Reward)}
 			default:
 				if n := a.Estimator.Needs; n.Turns || n.Anchors || n.Shared {
 					if err := describeTurns(&r, t); err != nil {
 						return nil, fmt.Errorf("trainer: step %d: trajectory %s: %w", b.Step, nameOf(t, g, i), err)
+					}
+					if !n.Turns {
+						r.TurnRewards = nil // they are in the reward
 					}
 				}
 				p.add(t, nameOf(t, g, i), g, i, r.Tokens, b.Version)

@@ -158,6 +158,7 @@ type Trajectory struct {
 	Samples     []*Sample          `json:"-"` // stored apart: see the store
 	Reward      float64            `json:"reward"`
 	RewardParts map[string]float64 `json:"reward_parts,omitempty"`
+	Unpaid      bool               `json:"unpaid,omitempty"` // its turns were paid while it ran, and that was taken back at its end
 	StopReason  StopReason         `json:"stop_reason"`
 	Err         string             `json:"err,omitempty"`        // one line; empty unless StopReason is StopError or StopCancelled
 	ErrOrigin   Origin             `json:"err_origin,omitempty"` // the part of the run that Err comes from
@@ -180,6 +181,14 @@ func (t *Trajectory) Return() float64 {
 		}
 	}
 	return sum
+}
+
+// TakeBack takes back what turns were paid. A store that recorded the turns before finds so by Unpaid.
+func (t *Trajectory) TakeBack() {
+	for i := range t.Turns {
+		t.Unpaid = t.Unpaid || t.Turns[i].Reward != nil
+		t.Turns[i].Reward = nil
+	}
 }
 
 // LastOutcome is what an environment gave for the last action; nil without one.

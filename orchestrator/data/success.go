@@ -29,13 +29,19 @@ func needAnswers(j *job.Job, tasks *Tasks, who string) error {
 	return nil
 }
 
-// Answered tells whether the final answer equals the task's, or the environment's goal is reached.
+// Answered tells whether the final answer equals the task's, or the environment's goal is reached. A trajectory that failed has answered nothing.
 func Answered(task trajectory.Task, t *trajectory.Trajectory) bool {
-	if task.Fields["answer"] == nil {
-		return solved(t)
+	if t.Err != "" {
+		return false
 	}
+	return solved(t) || equal(task, t)
+}
+
+// equal tells whether the final answer equals the task's.
+func equal(task trajectory.Task, t *trajectory.Trajectory) bool {
+	want := task.Fields["answer"]
 	answer, turn := t.FinalAnswer()
-	return turn >= 0 && rewards.Equal(answer, fmt.Sprint(task.Fields["answer"]))
+	return want != nil && turn >= 0 && rewards.Equal(answer, fmt.Sprint(want))
 }
 
 // solved tells whether the environment said that the goal is reached.

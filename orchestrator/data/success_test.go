@@ -30,3 +30,25 @@ func TestSuccess(t *testing.T) {
 	require.NoError(t, CheckEvaluation(j, tasks))
 	require.NoError(t, CheckEvaluation(&job.Job{Eval: job.Eval{Samples: 1}}, tasks))
 }
+
+// An environment that says that its goal is reached is believed, whatever the task's field answer says. What failed answered nothing.
+func TestAnsweredWithAnEnvironment(t *testing.T) {
+	acts := func(solved bool, answer string) *trajectory.Trajectory {
+		return &trajectory.Trajectory{Turns: []trajectory.Turn{{
+			Results: []trajectory.ToolResult{{Outcome: &trajectory.Outcome{Success: solved}}}, FinalAnswer: answer, AnsweredThisTurn: answer != "",
+		}}}
+	}
+	q, none := rollouttest.Task("q", "?", "1"), trajectory.Task{ID: "n"}
+	require.True(t, Answered(q, acts(true, "")), "the goal is reached")
+	require.True(t, Answered(q, acts(true, "2")))
+	require.True(t, Answered(q, acts(false, "1")))
+	require.False(t, Answered(q, acts(false, "2")))
+	require.False(t, Answered(q, acts(false, "")))
+	require.True(t, Answered(none, acts(true, "")))
+	require.False(t, Answered(none, acts(false, "1")))
+	for _, task := range []trajectory.Task{q, none} {
+		tr := acts(true, "1")
+		tr.Fail(trajectory.OriginReward, "gone")
+		require.False(t, Answered(task, tr))
+	}
+}

@@ -41,7 +41,7 @@ func (d *decoder) completeEnvironment(j *Job) {
 	if j.Environment == nil {
 		return
 	}
-	if len(j.Rewards) == 0 && j.SFT == nil && j.Distill == nil {
+	if len(j.Rewards) == 0 && j.SFT == nil { // in distillation it is reported
 		j.Rewards = []Reward{{Name: ownReward, Weight: 1}}
 	}
 	if !d.given["agent.kind"] && !d.given["agent.format"] && len(j.Agent.Tools) == 0 {

@@ -27,6 +27,12 @@ func TestEnvironmentFillsInWhatFollowsFromIt(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "tool_call", j.Agent.Kind)
 	require.Equal(t, "format", j.Rewards[0].Name)
+	j, err = Parse("/jobs/w.yaml", []byte(worldJob+"distill: {teacher: {path: t}}\n"), Options{})
+	require.NoError(t, err)
+	require.Equal(t, []Reward{{Name: "environment", Weight: 1}}, j.Rewards, "what it pays is reported")
+
+	j, err = Parse("/jobs/w.yaml", []byte(worldJob+"agent: {kind: tool_call}\ndata: {train: t.jsonl}\nrewards: [format]\n"), Options{})
+	require.NoError(t, err)
 	require.False(t, j.HasEval(), "files to train on: the held-out tasks are files too")
 }
 

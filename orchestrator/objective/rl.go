@@ -118,7 +118,7 @@ func (o *RL) reward(b *Batch) {
 	b.Rewards = RewardsOf(b.Rollouts.All)
 	b.Finished = len(b.Rewards)
 	if o.job.Control.ShuffleRewards {
-		shuffleRewards(b.Rollouts.Trained, o.job.Seed, b.Step)
+		shuffleRewards(b.Rollouts.Trained, b.FilterCut, o.job.Seed, b.Step)
 	}
 }
 
@@ -209,11 +209,21 @@ func RewardsOf(groups []trajectory.Group) []float64 {
 	return out
 }
 
-// shuffleRewards permutes the rewards over all trajectories of a step: what is left to learn from them is nothing.
-func shuffleRewards(groups []trajectory.Group, seed uint64, step int) {
+// counts tells whether the update takes a trajectory in: it finished with tokens to learn from, and rollout.cut does not filter it.
+func counts(t *trajectory.Trajectory, filterCut bool) bool {
+	return t.Err == "" && t.ResponseTokens() > 0 && !(filterCut && t.Cut())
+}
+
+// shuffleRewards permutes the rewards over the trajectories of a step that count: what is left to learn from them is nothing, and their distribution
+// is that of the run.
+func shuffleRewards(groups []trajectory.Group, filterCut bool, seed uint64, step int) {
 	var all []*trajectory.Trajectory
 	for _, g := range groups {
-		all = append(all, g.Trajectories...)
+		for _, t := range g.Trajectories {
+			if counts(t, filterCut) {
+				all = append(all, t)
+			}
+		}
 	}
 	rand.New(rand.NewPCG(seed, uint64(step))).Shuffle(len(all), func(i, k int) {
 		all[i].Reward, all[k].Reward = all[k].Reward, all[i].Reward

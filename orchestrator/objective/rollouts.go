@@ -35,7 +35,7 @@ func (w *rollouts) Usable(g trajectory.Group) bool {
 	}
 	var rewards []float64
 	for _, tr := range g.Trajectories {
-		if tr.Err == "" && tr.ResponseTokens() > 0 && !(w.sampler.Cut == rollout.CutFilter && tr.Cut()) {
+		if counts(tr, w.sampler.Cut == rollout.CutFilter) {
 			rewards = append(rewards, tr.Return())
 		}
 	}

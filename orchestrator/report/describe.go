@@ -99,9 +99,10 @@ func updated(m trainer.Metrics, f Facts) Step {
 func (r *Rollouts) add(tr *trajectory.Trajectory) {
 	if tr.Err != "" {
 		r.Trajectories.Failed++
-	}
-	for name, v := range tr.RewardParts {
-		r.Reward.Parts[name] += v
+	} else { // the mean is that of what finished
+		for name, v := range tr.RewardParts {
+			r.Reward.Parts[name] += v
+		}
 	}
 	r.Trajectories.Stops[string(tr.StopReason)]++
 	for _, turn := range tr.Turns {

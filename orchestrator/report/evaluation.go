@@ -14,9 +14,9 @@ type Evaluation struct {
 	Step     int                `json:"step" unit:"steps" doc:"optimizer steps before it"`
 	Tasks    int                `json:"tasks" unit:"tasks" doc:"held-out tasks; in supervised fine-tuning conversations"`
 	Samples  int                `json:"samples,omitempty" unit:"trajectories" doc:"trajectories of each task; left out: one"`
-	Reward   float64            `json:"reward" unit:"reward" doc:"mean reward; a failed trajectory counts 0"`
-	Accuracy float64            `json:"accuracy" unit:"share" doc:"share whose final answer equals the task's field answer, however it was found"`
-	Pass     map[string]float64 `json:"pass,omitempty" unit:"share" doc:"by k: pass@k, of successes as data.success says"`
+	Reward   float64            `json:"reward" unit:"reward" doc:"mean reward of the trajectories that finished"`
+	Accuracy float64            `json:"accuracy" unit:"share" doc:"share of them whose final answer equals the task's field answer, however it was found, or whose environment says that its goal is reached"`
+	Pass     map[string]float64 `json:"pass,omitempty" unit:"share" doc:"by k: pass@k, of successes as data.success says, over the tasks of which k trajectories finished; left out where there is none"`
 	Parts    map[string]float64 `json:"parts" unit:"reward" doc:"mean of each part of the reward"`
 	Loss     *float64           `json:"loss,omitempty" unit:"nats" doc:"of held-out conversations, in supervised fine-tuning; then there is no reward"`
 	// ReverseKL estimates the divergence of the policy from the teacher.
@@ -68,14 +68,24 @@ func (e *Evaluation) Score(groups []trajectory.Group, s Scoring) {
 	e.count(groups)
 }
 
-// count sums up what is not scored.
+// count sums up what is not scored. Parts are means as the reward is: over tasks, of the trajectories that finished.
 func (e *Evaluation) count(groups []trajectory.Group) {
-	n := 0.0
+	tasks := 0.0
 	for _, g := range groups {
+		finished := 0.0
 		for _, t := range g.Trajectories {
-			n++
-			for part, v := range t.RewardParts {
-				e.Parts[part] += v
+			if t.Err == "" {
+				finished++
+			}
+		}
+		if finished > 0 {
+			tasks++
+		}
+		for _, t := range g.Trajectories {
+			if t.Err == "" {
+				for part, v := range t.RewardParts {
+					e.Parts[part] += v / finished
+				}
 			}
 			for _, turn := range t.Turns {
 				e.Calls += len(turn.Results)
@@ -94,23 +104,36 @@ func (e *Evaluation) count(groups []trajectory.Group) {
 		}
 	}
 	for part := range e.Parts {
-		e.Parts[part] /= n
+		e.Parts[part] /= tasks
 	}
 }
 
-// of is the mean over tasks. A trajectory that failed has reward 0 and no success.
+// average is the mean of what was added.
+type average struct {
+	sum float64
+	n   int
+}
+
+func (a *average) add(v float64) { a.sum, a.n = a.sum+v, a.n+1 }
+
+// mean of nothing is 0.
+func (a average) mean() float64 { return a.sum / max(1, float64(a.n)) }
+
+// of is the mean over tasks of the mean over their trajectories that finished. A failure of what carries the run says nothing of the policy, so
+// a trajectory that failed is left out and counted, and so is a task of which all failed; pass@k is of tasks of which k or more finished.
 func (c Scoring) of(groups []trajectory.Group) Score {
 	s := Score{Tasks: len(groups)}
-	if len(c.K) > 0 {
-		s.Pass = map[string]float64{}
-	}
+	var reward, accuracy average // over tasks
+	pass := map[int]*average{}
 	for _, g := range groups {
-		reward, right, successes := 0.0, 0, 0
+		var own average // of the task's trajectories
+		right, successes := 0, 0
 		for _, t := range g.Trajectories {
-			reward += t.Return()
 			if t.Err != "" {
 				s.Failed++
+				continue
 			}
+			own.add(t.Return())
 			if data.Answered(g.Task, t) {
 				right++
 			}
@@ -118,17 +141,27 @@ func (c Scoring) of(groups []trajectory.Group) Score {
 				successes++
 			}
 		}
-		n := len(g.Trajectories)
-		s.Reward += reward / float64(n)
-		s.Accuracy += float64(right) / float64(n)
+		if own.n == 0 {
+			continue
+		}
+		reward.add(own.mean())
+		accuracy.add(float64(right) / float64(own.n))
 		for _, k := range c.K {
-			s.Pass[fmt.Sprint(k)] += passAt(n, successes, k)
+			if own.n < k {
+				continue
+			}
+			if pass[k] == nil {
+				pass[k] = &average{}
+			}
+			pass[k].add(passAt(own.n, successes, k))
 		}
 	}
-	tasks := float64(len(groups))
-	s.Reward, s.Accuracy = s.Reward/tasks, s.Accuracy/tasks
-	for k := range s.Pass {
-		s.Pass[k] /= tasks
+	s.Reward, s.Accuracy = reward.mean(), accuracy.mean()
+	if len(c.K) > 0 {
+		s.Pass = map[string]float64{}
+	}
+	for k, p := range pass {
+		s.Pass[fmt.Sprint(k)] = p.mean()
 	}
 	return s
 }

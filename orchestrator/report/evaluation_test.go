@@ -3,6 +3,7 @@ package report
 import (
 	"math"
 	"math/big"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -81,21 +82,22 @@ func TestTheScoresOfAnEvaluation(t *testing.T) {
 	groups := []trajectory.Group{group("web", 1, 0), group("book", 0.5, -1), group(nil, 0.25, 0.25)}
 	e := Evaluation{Name: "after", Samples: 2}
 	e.Score(groups, Scoring{K: []int{1, 2}, Success: &success, By: "source"})
+	// book's one that finished is a success, and its one sample says nothing of pass@2.
 	require.Equal(t, Evaluation{
-		Name: "after", Samples: 2, Tasks: 3, Reward: 1. / 3, Failed: 1, Pass: map[string]float64{"1": 1. / 3, "2": 2. / 3}, Parts: map[string]float64{"part": 0.5 * 2 / 3},
+		Name: "after", Samples: 2, Tasks: 3, Reward: (0.5 + 0.5 + 0.25) / 3, Failed: 1, Pass: map[string]float64{"1": 0.5, "2": 0.5}, Parts: map[string]float64{"part": 2 * (0.5 + 0.5 + 0.25) / 3},
 		Errors: map[string]int{"deadline": 1}, By: "source", Sources: map[string]Score{
 			"web":   {Tasks: 1, Reward: 0.5, Pass: map[string]float64{"1": 0.5, "2": 1}},
-			"book":  {Tasks: 1, Reward: 0.25, Pass: map[string]float64{"1": 0.5, "2": 1}, Failed: 1},
+			"book":  {Tasks: 1, Reward: 0.5, Pass: map[string]float64{"1": 1}, Failed: 1},
 			noValue: {Tasks: 1, Reward: 0.25, Pass: map[string]float64{"1": 0, "2": 0}},
 		},
 	}, e)
 	require.Equal(t, []string{
-		"evaluation   after        reward 0.333, right answers 0% of 3 tasks, 0 tool calls (0 failed), 0 s",
+		"evaluation   after        reward 0.417, right answers 0% of 3 tasks, 0 tool calls (0 failed), 0 s",
 		"             source  tasks  reward  right  pass@1  pass@2  failed",
 		"             (none)      1   0.250   0.0%   0.000   0.000       0",
-		"             book        1   0.250   0.0%   0.500   1.000       1",
+		"             book        1   0.500   0.0%   1.000       -       1",
 		"             web         1   0.500   0.0%   0.500   1.000       0",
-		"             all         3   0.333   0.0%   0.333   0.667       1",
+		"             all         3   0.417   0.0%   0.500   0.500       1",
 	}, e.Lines())
 
 	e = Evaluation{Name: "x"}
@@ -103,4 +105,35 @@ func TestTheScoresOfAnEvaluation(t *testing.T) {
 	require.Empty(t, e.By, "one value is no table")
 	require.Nil(t, e.Pass)
 	require.Len(t, e.Lines(), 1)
+}
+
+// A failure of what carries the run is no reward of 0 and no wrong answer: it leaves the means, and is counted.
+func TestFailuresLeaveTheMeansOfAnEvaluation(t *testing.T) {
+	answered := func(reward float64, answer string) *trajectory.Trajectory {
+		return &trajectory.Trajectory{Reward: reward, RewardParts: map[string]float64{"part": reward}, Turns: []trajectory.Turn{{FinalAnswer: answer, AnsweredThisTurn: true}}}
+	}
+	failed := func(answer string) *trajectory.Trajectory { // it had gone some way, and was paid
+		tr := answered(0.75, answer)
+		tr.Fail("environment", "the process is gone")
+		return tr
+	}
+	group := func(source string, all ...*trajectory.Trajectory) trajectory.Group {
+		return trajectory.Group{Task: trajectory.Task{Fields: map[string]any{"answer": "x", "source": source}}, Trajectories: all}
+	}
+	whole := []trajectory.Group{group("a", answered(1, "x"), answered(0.5, "y")), group("a", answered(0.25, "y"), answered(0.25, "x"))}
+	broken := []trajectory.Group{
+		group("a", answered(1, "x"), failed("x"), answered(0.5, "y")), group("a", answered(0.25, "y"), answered(0.25, "x"), failed("y")),
+		group("b", failed("x"), failed("x"), failed("x")),
+	}
+	var want, got Evaluation
+	want.Score(whole, Scoring{K: []int{1, 2}})
+	got.Samples = 3
+	got.Score(broken, Scoring{K: []int{1, 2, 3}, By: "source"})
+	require.Equal(t, []float64{want.Reward, want.Accuracy}, []float64{got.Reward, got.Accuracy})
+	require.Equal(t, want.Parts, got.Parts)
+	require.Equal(t, want.Pass, got.Pass, "no task has the three that pass@3 is of")
+	require.Equal(t, 5, got.Failed)
+	require.Equal(t, map[string]int{"environment": 5}, got.Errors)
+	require.Equal(t, Score{Tasks: 1, Failed: 3, Pass: map[string]float64{}}, got.Sources["b"])
+	require.Contains(t, strings.Join(got.Lines(), "\n"), "b           1       -      -       -       -       3\n")
 }

@@ -39,6 +39,7 @@ type corridors struct {
 	resets atomic.Int64
 	closes atomic.Int64
 	steps  atomic.Int64
+	score  *float64               // of an episode, the world's own; nil: it has none
 	fail   func(step int64) error // of all steps so far; nil: none fails
 }
 
@@ -84,12 +85,20 @@ func (c *keeping) Restore(_ context.Context, state json.RawMessage) error {
 	return json.Unmarshal(state, &c.at)
 }
 
+// scoring is a corridor with a score of its own.
+type scoring struct{ corridor }
+
+func (c *scoring) Score(context.Context) (float64, error) { return *c.plan.score, nil }
+
 // world puts a pool of corridors into a sampler whose model writes one action a turn.
 func world(t testing.TB, plan *corridors, deterministic bool, respond rollouttest.Script) *rollout.Sampler {
 	t.Helper()
 	source := environments.Simple(environments.Spec{Deterministic: deterministic}, func() environments.Environment {
 		if plan.keeps {
 			return &keeping{corridor{plan: plan}}
+		}
+		if plan.score != nil {
+			return &scoring{corridor{plan: plan}}
 		}
 		return &corridor{plan: plan}
 	})
@@ -155,6 +164,46 @@ func TestEpisodeOfAWorld(t *testing.T) {
 	require.Equal(t, 0.0, *tr.Turns[1].Reward)
 	require.Equal(t, 0.0, tr.Reward, "its turns are paid")
 	require.Equal(t, 1.0, tr.Return())
+	require.Equal(t, map[string]float64{"environment": 0.5}, tr.RewardParts, "the whole that it paid, before the weight")
+}
+
+// A world's own score counts under turn credit too: what its turns were paid and the trajectory's reward come to the score, times its weight.
+func TestOwnScoreOfAWorldThatPaysByTurn(t *testing.T) {
+	for _, credit := range []float64{0, 2} {
+		score := 0.25
+		r := world(t, &corridors{score: &score}, true, walks("on", "on", "on"))
+		r.World.Credit = credit
+		tr := r.Sample(t.Context(), walkPlace(0))
+		require.Empty(t, tr.Err)
+		require.InDelta(t, 2*0.25, tr.Return(), 1e-12)
+		require.Equal(t, map[string]float64{"environment": 0.25}, tr.RewardParts)
+		if credit > 0 {
+			require.Equal(t, 1.0, *tr.Turns[1].Reward)
+			require.InDelta(t, 2*(0.25-3*0.5), tr.Reward, 1e-12, "what is left when the turns are paid")
+		}
+	}
+}
+
+// rollout.cut: zero takes back what the turns before the cut were paid.
+func TestACutTrajectoryThatIsWorthNothingWasPaidNothing(t *testing.T) {
+	turns := 0
+	r := world(t, &corridors{}, true, func(q engines.Request) (engines.Completion, error) {
+		if turns++; turns == 3 {
+			return rollouttest.SayCut("hm")
+		}
+		return walks("on")(q)
+	})
+	r.World.Credit, r.Cut = 2, rollout.CutZero
+	tr := r.Sample(t.Context(), walkPlace(0))
+	require.Empty(t, tr.Err)
+	require.True(t, tr.Cut())
+	require.Len(t, tr.Turns, 3)
+	require.Zero(t, tr.Return())
+	for _, turn := range tr.Turns {
+		require.Nil(t, turn.Reward)
+	}
+	require.True(t, tr.Unpaid)
+	require.Equal(t, 0.5, tr.Turns[0].Results[0].Outcome.Reward, "what the environment gave stays on record")
 }
 
 // Several actions of a turn come one after the other; those behind the end of the episode do nothing.

@@ -171,6 +171,9 @@ func (r *Sampler) run(ctx context.Context, p Place, t, recovered *trajectory.Tra
 	default:
 		err = r.score(own, p, t)
 	}
+	if err == nil && r.Cut == CutZero && t.Cut() {
+		t.TakeBack()
+	}
 	if err != nil && own.Err() != nil && ctx.Err() == nil {
 		err = &failure{trajectory.OriginDeadline, fmt.Errorf("orchestrator: %s: not done after %v (rollout.timeout), in turn %d: %w", p.ID(), r.Deadline, len(t.Turns), err)}
 	}
@@ -394,7 +397,7 @@ func (r *Sampler) score(ctx context.Context, p Place, t *trajectory.Trajectory) 
 		return nil
 	}
 	in := rewards.Input{Task: p.Task, Trajectory: t}
-	if r.World != nil && r.World.Credit == 0 {
+	if r.World != nil {
 		in.Episode = episode{r.World.Stage, t.ID}
 	}
 	score, err := r.Reward.Score(ctx, in)

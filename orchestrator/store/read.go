@@ -107,6 +107,9 @@ func (s *Store) trajectory(id string, body, turns []byte, crc sql.NullInt64) (t 
 			return nil, fmt.Errorf("row %d of turns: %w", n, err)
 		}
 	}
+	if t.Unpaid { // the rows of its turns were written before
+		t.TakeBack()
+	}
 	for k, sample := range t.Samples {
 		if err := sample.Check(); err != nil {
 			return nil, fmt.Errorf("sample %d: %w", k, err)

@@ -101,3 +101,18 @@ func TestClosedStoreRefuses(t *testing.T) {
 	require.NoError(t, s.Close())
 	require.ErrorContains(t, s.AddStep(ctx, 0, nil, nil), "closed")
 }
+
+// What turns were paid and what was taken back at the end stays taken back, though the rows of the turns were written before.
+func TestWhatWasTakenBackStaysSo(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "s.db"))
+	paid := 0.5
+	tr := &trajectory.Trajectory{ID: "train-0-one-0", TaskID: "one", Samples: []*trajectory.Sample{sampleOf(t)}, Turns: []trajectory.Turn{{CompletionStart: 2, CompletionEnd: 4, ObservationEnd: 4, Reward: &paid}}}
+	require.NoError(t, s.AddTurn(ctx, tr))
+	tr.TakeBack()
+	require.NoError(t, s.AddTrajectory(ctx, "train", trajectory.Task{ID: "one"}, tr))
+	got, err := s.Trajectory(ctx, tr.ID)
+	require.NoError(t, err)
+	require.Len(t, got.Turns, 1)
+	require.Zero(t, got.Return())
+	require.Nil(t, got.Turns[0].Reward)
+}
