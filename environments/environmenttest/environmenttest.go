@@ -351,7 +351,7 @@ func afterTheEnd(t testing.TB, c Case) error {
 	})
 }
 
-// unknownFields: a field that the environment does not know is an error of the reset.
+// unknownFields: a field that the environment does not know is an error of the reset, and the task's fault.
 func unknownFields(t testing.TB, c Case) error {
 	return c.set(t, nil, func(s *stage) error {
 		start := s.a
@@ -363,6 +363,9 @@ func unknownFields(t testing.TB, c Case) error {
 		if err == nil {
 			e.End()
 			return errors.New("a reset with an unknown field is no error")
+		}
+		if wrong := (*environments.TaskError)(nil); !errors.As(err, &wrong) {
+			return fmt.Errorf("a reset with an unknown field is the task's fault, so that its error must be a TaskError, and it is %w", err)
 		}
 		delete(start.Task.Fields, "no_such_field")
 		for _, name := range environments.Reserved {

@@ -3,6 +3,7 @@ package pyenv_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -126,6 +127,9 @@ func TestGymnasiumClass(t *testing.T) {
 
 	_, err = e.Reset(t.Context(), begin(5, map[string]any{"depth": 2}))
 	require.EqualError(t, err, "Corridor: the task has the field depth, which Corridor does not know; its reset did not look at it among its options; leave it out, or list it in the parameter fields where it is read later")
+	require.ErrorAs(t, err, new(*environments.TaskError))
+	_, err = e.Reset(t.Context(), begin(5, nil))
+	require.NoError(t, err, "the task was wrong, not the environment")
 }
 
 // A class is found by its import path too, beside the job file.
@@ -223,7 +227,8 @@ func TestTRLClass(t *testing.T) {
 	require.True(t, r.Terminated)
 	require.Equal(t, 1.0, r.Reward)
 	_, err = e.Reset(t.Context(), begin(0, nil))
-	require.ErrorContains(t, err, "missing 1 required positional argument: 'goal'")
+	require.ErrorContains(t, err, "Counter: the task does not fit reset: missing a required argument: 'goal'")
+	require.ErrorAs(t, err, new(*environments.TaskError))
 }
 
 func TestOpenEnvClass(t *testing.T) {
@@ -254,6 +259,7 @@ func TestOpenEnvClass(t *testing.T) {
 	_, e = world(t, "Guess", map[string]any{"text": "board"})
 	_, err = e.Reset(t.Context(), begin(1, nil))
 	require.EqualError(t, err, "Guess: text: the observation has no board at board; it has done, left, metadata, reward, text")
+	require.False(t, errors.As(err, new(*environments.TaskError)), "it is the job's fault")
 }
 
 func TestAgentFlyClass(t *testing.T) {
