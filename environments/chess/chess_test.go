@@ -70,6 +70,7 @@ func step(t testing.TB, e environments.Environment, text string) environments.Re
 
 // Perft counts, which every chess programmer's page lists: the library's moves are right.
 func TestMovesAreThoseOfChess(t *testing.T) {
+	t.Parallel()
 	for fen, want := range map[string][]int{
 		"rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1":             {20, 400, 8902},
 		"r3k2r/p1ppqpb1/bn2pnp1/3PN3/1p2P3/2N2Q1p/PPPBBPPP/R3K2R w KQkq - 0 1": {48, 2039, 97862},
@@ -172,6 +173,7 @@ func FuzzFEN(f *testing.F) {
 
 // The engine finds the kept puzzles again, and the rules agree: the number of moves is the least.
 func TestPuzzlesAreFoundAgain(t *testing.T) {
+	t.Parallel()
 	s := open(t, t.TempDir(), nil)
 	n := 8
 	if *update {
@@ -201,6 +203,7 @@ func TestPuzzlesAreFoundAgain(t *testing.T) {
 }
 
 func TestSolverSolvesHeldOutPuzzles(t *testing.T) {
+	t.Parallel()
 	s := open(t, t.TempDir(), nil)
 	of := map[int]int{}
 	for _, p := range kept(t) {
@@ -222,6 +225,7 @@ func TestSolverSolvesHeldOutPuzzles(t *testing.T) {
 }
 
 func TestRandomPolicy(t *testing.T) {
+	t.Parallel()
 	s := open(t, t.TempDir(), nil)
 	r := rand.New(rand.NewPCG(3, 3))
 	sum, n := 0.0, 0
@@ -297,6 +301,7 @@ func TestEpisode(t *testing.T) {
 }
 
 func TestTasks(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := open(t, dir, map[string]any{"mates": []int{1}, "seed": 7})
 	train, err := s.Tasks(environments.Train, 12)
@@ -357,6 +362,7 @@ func TestMissingEngineNamesItsCommand(t *testing.T) {
 
 // An engine that dies fails the step that asked it, and the next one has a new engine; the episodes of others go on.
 func TestEngineDies(t *testing.T) {
+	t.Parallel()
 	s := open(t, t.TempDir(), nil)
 	two := puzzle{FEN: "7k/8/8/8/8/8/1R6/R6K w - - 0 1", Mate: 2}
 	e := begin(t, s, task(two))
@@ -408,6 +414,7 @@ func TestProgramsThatAreNoEngine(t *testing.T) {
 }
 
 func TestManyAskAtOnce(t *testing.T) {
+	t.Parallel()
 	s := open(t, t.TempDir(), nil)
 	puzzles := kept(t)
 	var wait sync.WaitGroup

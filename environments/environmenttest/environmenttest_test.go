@@ -151,7 +151,7 @@ func (s *counters) Tasks(split string, n int) ([]trajectory.Task, error) {
 }
 
 func kind(fault string, stop chan struct{}) Case {
-	return Case{TooMany: 2000, Reset: 5 * time.Second, Source: func(testing.TB) environments.Source { return &counters{fault, stop} }}
+	return Case{TooMany: 2000, Reset: time.Second, late: time.Second, Source: func(testing.TB) environments.Source { return &counters{fault, stop} }}
 }
 
 func TestAllPromisesKept(t *testing.T) { Run(t, kind("", nil)) }
