@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/corentings/chess/v2"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/environments"
@@ -454,4 +455,32 @@ func BenchmarkFind(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(found)/float64(game), "found/game")
+}
+
+// Positions that are read at the same time are each their own: the library has one buffer for all readers.
+func TestPositionsAreReadAtOnce(t *testing.T) {
+	t.Parallel()
+	var all sync.WaitGroup
+	for _, p := range kept(t)[:8] {
+		all.Go(func() {
+			for range 2000 {
+				b, err := readFEN(p.FEN)
+				if !assert.NoError(t, err) || !assert.Equal(t, p.FEN, b.fen()) {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A job that is only looked at does not start the engine that it names.
+func TestEngineIsNotRunWhereAJobIsOnlyLookedAt(t *testing.T) {
+	r := resources.New(resources.Options{Look: true})
+	_, err := New(t.Context(), r, map[string]any{"engine": "my-engine"})
+	require.ErrorAs(t, err, new(*resources.NotRunError))
+	require.Equal(t, []string{"the chess engine my-engine, which is not started"}, r.NotRun())
+	_, err = New(t.Context(), r, map[string]any{"max_steps": 0})
+	require.ErrorContains(t, err, "max_steps is 0", "what needs no engine is checked")
+	require.NoError(t, r.Close())
 }
