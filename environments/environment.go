@@ -67,9 +67,10 @@ func Succeeded(r Result) bool {
 
 // Environment is a world in which one episode is played at a time. Its methods are never called at once, honour ctx, and do not panic on any
 // action: what an agent does wrong is a Result with FailurePolicy. An error of any method is the infrastructure's failure (a process that is
-// gone, a broken file): the environment is closed and replaced, and the trajectory fails without a reward.
+// gone, a broken file): the environment is closed and replaced, and the trajectory fails without a reward. The one exception is a task that is wrong.
 type Environment interface {
-	// Reset begins an episode, also in the middle of another one. The same start gives the same episode where the Spec says Deterministic.
+	// Reset begins an episode, also in the middle of another one. The same start gives the same episode where the Spec says Deterministic. A task
+	// that is wrong is a *TaskError, after which the environment can be reset for another one.
 	Reset(ctx context.Context, s Start) (Observation, error)
 	// Step acts. It is not called before Reset, nor after a Result that is Over.
 	Step(ctx context.Context, a Action) (Result, error)

@@ -21,7 +21,7 @@ import (
 // End, whatever happened. Its methods are safe for concurrent use; those that ask the environment something wait for each other.
 //
 // An error of a method is a *Failure. Unless the environment was asked for a power and the caller gave up before it began, the environment is closed
-// and replaced after it, and all later calls return a *Failure too.
+// and replaced after it, and all later calls return a *Failure too; a reset that a [TaskError] refuses leaves the environment as it is.
 type Episode struct {
 	m     *Manager
 	mem   *member
@@ -123,7 +123,7 @@ func (e *Episode) End() {
 	e.release(why)
 }
 
-// release ends the lease. why is nil where the environment may be used again. The pool closes what may not in the background: it waits for the call
+// release ends the lease. Where why is nil or the fault of a task, the environment may be used again. The pool closes what may not in the background: it waits for the call
 // that still runs.
 func (e *Episode) release(why error) {
 	f := new(Failure)
@@ -131,7 +131,7 @@ func (e *Episode) release(why error) {
 	case e.lease == nil:
 		e.m.left.Add(1)
 		go func() { defer e.m.left.Done(); _ = e.mem.Close() }()
-	case why == nil:
+	case why == nil || errors.As(why, &f) && f.task:
 		e.lease.Return()
 	case errors.Is(why, errEnded) || errors.As(why, &f) && f.givenUp:
 		e.lease.Discard()
@@ -227,7 +227,10 @@ func (e *Episode) reset(ctx context.Context, s Start) error {
 // resetNow is reset between enter and leave.
 func (e *Episode) resetNow(ctx, inner context.Context, s Start) error {
 	began := time.Now()
-	o, err := power(ctx, inner, e, e.m.o.ResetTimeout, AskedReset, func(ctx context.Context) (Observation, error) { return e.mem.env.Reset(ctx, s) })
+	o, err := power(ctx, inner, e, e.m.o.ResetTimeout, AskedReset, func(ctx context.Context) (Observation, error) {
+		o, err := e.mem.env.Reset(ctx, s)
+		return o, blame(s.Task, err)
+	})
 	e.m.count(func(c *counts) { c.resets.add(time.Since(began)) })
 	if err != nil {
 		return err

@@ -748,8 +748,8 @@ func TestDecodeTask(t *testing.T) {
 	}
 	require.NoError(t, DecodeTask(trajectory.Task{Fields: map[string]any{"level": 3, "answer": "x", "seed": 1}}, []string{"level"}, &into))
 	require.Equal(t, 3, into.Level)
-	require.ErrorContains(t, DecodeTask(trajectory.Task{ID: "a", Fields: map[string]any{"levle": 3}}, []string{"level"}, &into), `task a: the environment knows no field "levle" (did you mean "level"?)`)
-	require.ErrorContains(t, DecodeTask(trajectory.Task{ID: "a", Fields: map[string]any{"level": "x"}}, []string{"level"}, &into), `task a: the parameter level must be of type int, got a string`)
+	require.ErrorContains(t, DecodeTask(trajectory.Task{ID: "a", Fields: map[string]any{"levle": 3}}, []string{"level"}, &into), `the environment knows no field "levle" (did you mean "level"?)`)
+	require.ErrorContains(t, DecodeTask(trajectory.Task{ID: "a", Fields: map[string]any{"level": "x"}}, []string{"level"}, &into), `the parameter level must be of type int, got a string`)
 }
 
 func TestQuantiles(t *testing.T) {
@@ -776,4 +776,79 @@ func BenchmarkLease(b *testing.B) {
 		e.End()
 	}
 	require.NoError(b, m.Close())
+}
+
+// One bad task of eight fails its own group's trajectories and no other's: the environments that refuse it stay in their pool, and the breaker closed.
+// The failure says that it is the task's.
+func TestWrongTask(t *testing.T) {
+	s := worlds(Spec{}, func(w *world) {
+		w.reset = func(_ context.Context, s Start) (Observation, error) {
+			var fields struct{}
+			if err := DecodeTask(s.Task, []string{"level"}, &fields); err != nil {
+				return nil, err
+			}
+			return Text("begin"), nil
+		}
+	})
+	m := open(t, s, Options{Pool: pool.Options{Size: 2}})
+	var mu sync.Mutex
+	failed := map[string][]error{}
+	var all sync.WaitGroup
+	for task := range 8 {
+		start := Start{Task: trajectory.Task{ID: fmt.Sprint("t", task)}}
+		if task == 3 {
+			start.Task.Fields = map[string]any{"levle": 1}
+		}
+		for n := range 8 {
+			all.Go(func() {
+				e, err := m.Begin(t.Context(), pool.Owner{Name: fmt.Sprint(task, "/", n), Group: start.Task.ID}, start)
+				if err == nil {
+					_, err = e.Step(t.Context(), Action{Text: "end"})
+					e.End()
+				}
+				if err != nil {
+					mu.Lock()
+					failed[start.Task.ID] = append(failed[start.Task.ID], err)
+					mu.Unlock()
+				}
+			})
+		}
+	}
+	all.Wait()
+	require.Len(t, failed, 1)
+	require.Len(t, failed["t3"], 8)
+	for _, err := range failed["t3"] {
+		failure(t, err, "reset", `the task "t3" is at fault, not the environment: the environment knows no field "levle" (did you mean "level"?)`)
+		var wrong *TaskError
+		require.ErrorAs(t, err, &wrong)
+	}
+	st := m.Stats()
+	require.LessOrEqual(t, len(s.made), 2, "no environment was replaced")
+	require.Equal(t, []int64{0, 0, 8}, []int64{st.Pool.Broken, st.Pool.Replaced, st.Refused})
+	require.Empty(t, st.Failures)
+}
+
+// A run whose environments cannot be made learns when the next is tried: whoever retries an episode waits for that.
+func TestOpenBreakerSaysWhen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		made := 0
+		s := worlds(Spec{}, nil)
+		good := s.make
+		s.make = func() Environment {
+			if made++; made <= 2 {
+				panic("no room")
+			}
+			return good()
+		}
+		m := open(t, s, Options{Pool: pool.Options{Breaker: 2, Cool: 10 * time.Second}})
+		for _, want := range []time.Duration{10 * time.Second, 7 * time.Second} {
+			_, err := m.Begin(t.Context(), pool.Owner{}, Start{})
+			var open *pool.OpenError
+			require.ErrorAs(t, err, &open)
+			require.Equal(t, want, open.Retry)
+			time.Sleep(3 * time.Second)
+		}
+		time.Sleep(4 * time.Second)
+		begin(t, m).End()
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/agentfly/agentfly/internal/wording"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // What an environment was asked when it failed, as Failure.What and Stats.Failures name it.
@@ -31,6 +32,7 @@ type Failure struct {
 	Err  error
 
 	givenUp bool // by the caller
+	task    bool // it is the task's fault: a TaskError of a reset
 }
 
 // mostText is how long the text of a failure is at most, in characters: it stands in one line of a log and in the record of the trajectory.
@@ -42,6 +44,25 @@ func (f *Failure) Error() string {
 }
 
 func (f *Failure) Unwrap() error { return f.Err }
+
+// TaskError is what a Reset returns where its task is wrong: a field that the environment does not know, a level that there is not, a position without
+// a solution. That is the task's fault and not the environment's, which can be reset for the next task: it stays in its pool and says nothing against
+// it, and the same task fails again wherever it is tried. Text says what is wrong with the task and need not name it: the [Failure] does, in which
+// errors.As finds the TaskError.
+type TaskError struct{ Text string }
+
+func (e *TaskError) Error() string { return e.Text }
+
+// WrongTask makes a TaskError.
+func WrongTask(format string, args ...any) error { return &TaskError{fmt.Sprintf(format, args...)} }
+
+// blame says of an error of a reset whose fault it is, where that is the task's.
+func blame(t trajectory.Task, err error) error {
+	if wrong := (*TaskError)(nil); errors.As(err, &wrong) {
+		return fmt.Errorf("the task %q is at fault, not the environment: %w", wording.Clip(t.ID, 64), err)
+	}
+	return err
+}
 
 func oneLine(text string) string {
 	if len(text) > 64<<10 {

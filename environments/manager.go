@@ -59,6 +59,7 @@ type Manager struct {
 type counts struct {
 	resets, steps       times
 	cut, dropped, given int64
+	refused             int64
 	failures            map[string]int64
 }
 
@@ -72,6 +73,7 @@ type Stats struct {
 	Cut                int64            // observations of which the middle was left out
 	Dropped            int64            // infos that cannot be recorded
 	GivenUp            int64            // calls that their caller gave up: the trajectory was cancelled, or ended in the middle of one
+	Refused            int64            // resets that refused their task, which is the fault of the task (TaskError)
 	Failures           map[string]int64 // of the infrastructure, by what the environment was asked: AskedStep, …
 }
 
@@ -285,9 +287,14 @@ func (m *Manager) fail(ctx context.Context, what string, err error) *Failure {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	f := &Failure{Kind: m.o.Kind, What: what, Err: err, givenUp: givenUp(ctx, err)}
-	if f.givenUp {
+	wrong := (*TaskError)(nil)
+	f.task = !f.givenUp && what == AskedReset && errors.As(err, &wrong)
+	switch {
+	case f.givenUp:
 		m.counts.given++
-	} else {
+	case f.task:
+		m.counts.refused++
+	default:
 		m.counts.failures[what]++
 	}
 	return f
@@ -310,7 +317,7 @@ func (m *Manager) Stats() Stats {
 		Kind: m.o.Kind, Pool: p,
 		Resets: c.resets.n, ResetP50: c.resets.quantile(0.5), ResetP99: c.resets.quantile(0.99),
 		Steps: c.steps.n, StepP50: c.steps.quantile(0.5), StepP99: c.steps.quantile(0.99),
-		Cut: c.cut, Dropped: c.dropped, GivenUp: c.given, Failures: maps.Clone(c.failures),
+		Cut: c.cut, Dropped: c.dropped, GivenUp: c.given, Refused: c.refused, Failures: maps.Clone(c.failures),
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // DecodeTask reads the fields of a task into a struct with json tags, for Reset. A field that known does not name is an error, but for those that
-// Reserved names.
+// Reserved names. Its error is a *TaskError.
 func DecodeTask(t trajectory.Task, known []string, into any) error {
 	fields := make(map[string]any, len(t.Fields))
 	for _, name := range slices.Sorted(maps.Keys(t.Fields)) {
@@ -20,12 +20,12 @@ func DecodeTask(t trajectory.Task, known []string, into any) error {
 		case slices.Contains(known, name):
 			fields[name] = t.Fields[name]
 		case !slices.Contains(Reserved, name):
-			return fmt.Errorf("task %s: the environment knows no field %q%s; its fields are %q, and rewards and data may have %q",
-				wording.Clip(t.ID, 64), wording.Clip(name, 64), wording.DidYouMean(name, known), known, Reserved)
+			return WrongTask("the environment knows no field %q%s; its fields are %q, and rewards and data may have %q",
+				wording.Clip(name, 64), wording.DidYouMean(name, known), known, Reserved)
 		}
 	}
 	if err := resources.Decode(fields, into); err != nil {
-		return fmt.Errorf("task %s: %w", wording.Clip(t.ID, 64), err)
+		return &TaskError{err.Error()}
 	}
 	return nil
 }
@@ -67,7 +67,7 @@ func LevelOf(s Start) (int64, error) {
 		return s.Seed, nil
 	}
 	if *fields.Level < 0 {
-		return 0, fmt.Errorf("task %s: its level is %d, and levels begin at 0", wording.Clip(s.Task.ID, 64), *fields.Level)
+		return 0, WrongTask("its level is %d, and levels begin at 0", *fields.Level)
 	}
 	return *fields.Level, nil
 }

@@ -4,7 +4,6 @@ What the class offers says which protocol it has: KINDS, from the most particula
 that the class itself takes is measured in it, so that the other side knows what the rest of a request cost.
 """
 
-import asyncio
 import dataclasses
 import importlib
 import inspect
@@ -27,6 +26,10 @@ MOST_CHOICES = 1000  # of a space whose actions are listed
 
 class Refused(Exception):
     """The class, the configuration or what a method gave is wrong; the text says what to do."""
+
+
+class WrongTask(Refused):
+    """The task is wrong, not the environment, which can be reset for another one."""
 
 
 class Impossible(Exception):
@@ -399,7 +402,7 @@ class Read(dict):
 
 
 def unknown(name, fields, hint):
-    return Refused("the task has %s, which %s does not know; %s" % (listed(["the field " + f for f in sorted(fields)]), name, hint))
+    return WrongTask("the task has %s, which %s does not know; %s" % (listed(["the field " + f for f in sorted(fields)]), name, hint))
 
 
 class Adapter:
@@ -423,6 +426,8 @@ class Adapter:
             self.own += time.perf_counter_ns() - start
 
     def settled(self, value):
+        import asyncio  # here, because a third of a start is this import, and few classes are async
+
         if self.loop is None:
             self.loop = asyncio.new_event_loop()
             asyncio.set_event_loop(self.loop)
@@ -447,6 +452,16 @@ class Adapter:
         if wrong:
             raise unknown(self.name, wrong, hint)
         return mine
+
+    def begin(self, **arguments):
+        """Calls reset. A task without a field that it needs is the task's fault."""
+        try:
+            inspect.signature(self.env.reset).bind(**arguments)
+        except TypeError as e:
+            raise WrongTask("the task does not fit reset: %s" % e)
+        except ValueError:  # of a function that does not say what it takes
+            pass
+        return self.call(self.env.reset, **arguments)
 
     def step(self, action):
         raise NotImplementedError
@@ -497,7 +512,7 @@ class Gymnasium(Adapter):
             arguments.update(fields)
         elif fields:
             raise unknown(self.name, fields, "leave it out, or name it in reset's arguments")
-        out = self.call(self.env.reset, **arguments)
+        out = self.begin(**arguments)
         if options is not None:
             unread = set(fields) - options.seen - set(self.config.get("fields") or ())
             if unread:
@@ -541,7 +556,7 @@ class TextArena(Adapter):
     def reset(self, seed, fields, prompt):
         arguments = self.given(self.env.reset, self.known(fields))
         try:
-            self.call(self.env.reset, num_players=1, seed=seed, **arguments)
+            self.begin(num_players=1, seed=seed, **arguments)
         except AssertionError as e:
             raise Refused("%s; only games of one player can be played" % (last_line(e),))
         self.errors = 0
@@ -641,7 +656,7 @@ class TRL(Adapter):
         for key, value in (("seed", seed), ("prompt", prompt)):
             if key in names or more and key == "prompt":
                 arguments.setdefault(key, value)
-        out = self.call(self.env.reset, **arguments)
+        out = self.begin(**arguments)
         self.reward = self.total()
         return out, {}
 
@@ -726,7 +741,7 @@ class OpenEnv(Adapter):
         arguments = self.given(self.env.reset, fields)
         if "seed" in self.takes:
             arguments["seed"] = seed
-        out = self.call(self.env.reset, **arguments)
+        out = self.begin(**arguments)
         return self.shown(out), getattr(out, "metadata", None) or {}
 
     def shown(self, out):
@@ -816,7 +831,7 @@ class AgentFly(Adapter):
             arguments["env_args"] = fields or None
         else:
             arguments.update(self.given(self.env.reset, fields))
-        out = self.call(self.env.reset, **arguments)
+        out = self.begin(**arguments)
         if isinstance(out, tuple) and len(out) == 2 and isinstance(out[1], dict):
             return out
         return out, {}
@@ -1003,7 +1018,8 @@ class Server:
             try:
                 text = getattr(self, m["op"])(m.get("arguments") or {})
             except BaseException as e:
-                self.reply('{"id":%d,"error":%s}' % (m["id"], json.dumps(self.failure(e, m["op"]))))
+                task = ',"task":true' if m["op"] == "env_reset" and isinstance(e, WrongTask) else ""
+                self.reply('{"id":%d,"error":%s%s}' % (m["id"], json.dumps(self.failure(e, m["op"])), task))
             else:
                 own = self.adapter.own - own if self.adapter else 0
                 self.reply('{"id":%d,"own":%d,"result":%s}' % (m["id"], own, text))

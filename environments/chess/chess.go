@@ -64,6 +64,9 @@ func New(_ context.Context, r *resources.Resources, params map[string]any) (envi
 	if len(s.mates) == 0 || slices.ContainsFunc(s.mates, func(m int) bool { return m != 1 && m != 2 }) {
 		return nil, fmt.Errorf("mates is %v; give 1, 2 or both", s.mates)
 	}
+	if err := r.Run("the chess engine " + p.Engine + ", which is not started"); err != nil {
+		return nil, err
+	}
 	path, err := findEngine(p.Engine)
 	if err != nil {
 		return nil, err
@@ -173,10 +176,10 @@ func (e *environment) Reset(ctx context.Context, s environments.Start) (environm
 	}
 	b, err := readFEN(p.FEN)
 	if err != nil {
-		return nil, fmt.Errorf("chess: the task's fen %q: %w", wording.Clip(p.FEN, 100), err)
+		return nil, environments.WrongTask("chess: the task's fen %q: %v", wording.Clip(p.FEN, 100), err)
 	}
 	if len(b.keys(p.Mate)) == 0 {
-		return nil, fmt.Errorf("chess: the task's fen %q: there is no mate in %d", wording.Clip(p.FEN, 100), p.Mate)
+		return nil, environments.WrongTask("chess: the task's fen %q: there is no mate in %d", wording.Clip(p.FEN, 100), p.Mate)
 	}
 	e.board, e.now = b, game{FEN: b.fen(), Mate: p.Mate}
 	return environments.Text(e.page()), nil
@@ -189,7 +192,7 @@ func (s *source) puzzleOf(ctx context.Context, start environments.Start) (puzzle
 	fields := start.Task.Fields
 	for name := range fields {
 		if name != "fen" && name != "mate" && !slices.Contains(environments.Reserved, name) {
-			return puzzle{}, fmt.Errorf("a task has no field %q; it has fen, a position, and mate, 1 or 2", wording.Clip(name, 64))
+			return puzzle{}, environments.WrongTask("a task has no field %q; it has fen, a position, and mate, 1 or 2", wording.Clip(name, 64))
 		}
 	}
 	if fields["fen"] == nil && fields["mate"] == nil {
@@ -205,7 +208,7 @@ func (s *source) puzzleOf(ctx context.Context, start environments.Start) (puzzle
 	}
 	var p puzzle
 	if err := json.Unmarshal(b, &p); err != nil || p.Mate != 1 && p.Mate != 2 {
-		return puzzle{}, errors.New("a task has the fields fen, a position as text, and mate, the number 1 or 2")
+		return puzzle{}, environments.WrongTask("a task has the fields fen, a position as text, and mate, the number 1 or 2")
 	}
 	return p, nil
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/corentings/chess/v2"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/environments"
@@ -70,6 +71,7 @@ func step(t testing.TB, e environments.Environment, text string) environments.Re
 
 // Perft counts, which every chess programmer's page lists: the library's moves are right.
 func TestMovesAreThoseOfChess(t *testing.T) {
+	t.Parallel()
 	for fen, want := range map[string][]int{
 		"rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1":             {20, 400, 8902},
 		"r3k2r/p1ppqpb1/bn2pnp1/3PN3/1p2P3/2N2Q1p/PPPBBPPP/R3K2R w KQkq - 0 1": {48, 2039, 97862},
@@ -172,6 +174,7 @@ func FuzzFEN(f *testing.F) {
 
 // The engine finds the kept puzzles again, and the rules agree: the number of moves is the least.
 func TestPuzzlesAreFoundAgain(t *testing.T) {
+	t.Parallel()
 	s := open(t, t.TempDir(), nil)
 	n := 8
 	if *update {
@@ -201,6 +204,7 @@ func TestPuzzlesAreFoundAgain(t *testing.T) {
 }
 
 func TestSolverSolvesHeldOutPuzzles(t *testing.T) {
+	t.Parallel()
 	s := open(t, t.TempDir(), nil)
 	of := map[int]int{}
 	for _, p := range kept(t) {
@@ -222,6 +226,7 @@ func TestSolverSolvesHeldOutPuzzles(t *testing.T) {
 }
 
 func TestRandomPolicy(t *testing.T) {
+	t.Parallel()
 	s := open(t, t.TempDir(), nil)
 	r := rand.New(rand.NewPCG(3, 3))
 	sum, n := 0.0, 0
@@ -297,6 +302,7 @@ func TestEpisode(t *testing.T) {
 }
 
 func TestTasks(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := open(t, dir, map[string]any{"mates": []int{1}, "seed": 7})
 	train, err := s.Tasks(environments.Train, 12)
@@ -357,6 +363,7 @@ func TestMissingEngineNamesItsCommand(t *testing.T) {
 
 // An engine that dies fails the step that asked it, and the next one has a new engine; the episodes of others go on.
 func TestEngineDies(t *testing.T) {
+	t.Parallel()
 	s := open(t, t.TempDir(), nil)
 	two := puzzle{FEN: "7k/8/8/8/8/8/1R6/R6K w - - 0 1", Mate: 2}
 	e := begin(t, s, task(two))
@@ -408,6 +415,7 @@ func TestProgramsThatAreNoEngine(t *testing.T) {
 }
 
 func TestManyAskAtOnce(t *testing.T) {
+	t.Parallel()
 	s := open(t, t.TempDir(), nil)
 	puzzles := kept(t)
 	var wait sync.WaitGroup
@@ -447,4 +455,32 @@ func BenchmarkFind(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(found)/float64(game), "found/game")
+}
+
+// Positions that are read at the same time are each their own: the library has one buffer for all readers.
+func TestPositionsAreReadAtOnce(t *testing.T) {
+	t.Parallel()
+	var all sync.WaitGroup
+	for _, p := range kept(t)[:8] {
+		all.Go(func() {
+			for range 2000 {
+				b, err := readFEN(p.FEN)
+				if !assert.NoError(t, err) || !assert.Equal(t, p.FEN, b.fen()) {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A job that is only looked at does not start the engine that it names.
+func TestEngineIsNotRunWhereAJobIsOnlyLookedAt(t *testing.T) {
+	r := resources.New(resources.Options{Look: true})
+	_, err := New(t.Context(), r, map[string]any{"engine": "my-engine"})
+	require.ErrorAs(t, err, new(*resources.NotRunError))
+	require.Equal(t, []string{"the chess engine my-engine, which is not started"}, r.NotRun())
+	_, err = New(t.Context(), r, map[string]any{"max_steps": 0})
+	require.ErrorContains(t, err, "max_steps is 0", "what needs no engine is checked")
+	require.NoError(t, r.Close())
 }

@@ -12,5 +12,6 @@ func TestConformance(t *testing.T) {
 	environmenttest.Run(t, environmenttest.Case{
 		Source: func(t testing.TB) environments.Source { return open(t, cache, map[string]any{"max_steps": 20}) },
 		Tasks:  8,
+		Random: 8, // of the puzzles that are found for Tasks
 	})
 }

@@ -36,7 +36,10 @@ const (
 // which there is a check, sees the mate, and the rules confirm it.
 func find(ctx context.Context, e *engine, seed int64, game, mate int) (puzzle, error) {
 	r := rand.New(rand.NewPCG(uint64(seed), uint64(game)))
-	b := board{chess.StartingPosition()}
+	b, err := readFEN(firstPosition)
+	if err != nil {
+		return puzzle{}, err
+	}
 	for ply := range longest {
 		moves := b.moves()
 		if len(moves) == 0 {

@@ -5,9 +5,17 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/corentings/chess/v2"
 )
+
+// reading is held while the library reads a position: it splits the ranks into one buffer of the whole process, so that two readers at once would each
+// get some ranks of the other's.
+var reading sync.Mutex
+
+// firstPosition is that in which a game begins.
+const firstPosition = "rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1"
 
 // board is a position. It is not changed.
 type board struct{ at *chess.Position }
@@ -15,8 +23,11 @@ type board struct{ at *chess.Position }
 // readFEN reads a position in which a game can go on: one king each, and the side that is not to move is not in check.
 func readFEN(fen string) (board, error) {
 	b := board{&chess.Position{}}
-	if err := b.at.UnmarshalText([]byte(fen)); err != nil {
-		return board{}, fmt.Errorf("%w; a position is written as %s", err, chess.StartingPosition())
+	reading.Lock()
+	err := b.at.UnmarshalText([]byte(fen))
+	reading.Unlock()
+	if err != nil {
+		return board{}, fmt.Errorf("%w; a position is written as %s", err, firstPosition)
 	}
 	kings := map[chess.Piece]int{}
 	for _, p := range b.at.Board().SquareMap() {

@@ -28,39 +28,61 @@ type Case struct {
 	Steps   int                                    // of an episode at most; 50
 	Kill    func(e environments.Environment) error // kills the process or server of an environment; nil: it has none
 	Reset   time.Duration                          // deadline of a reset; a minute
+
+	Parallel bool // the promises are checked side by side, as many at once as `go test -parallel` says: for sources whose start takes long
+
+	late time.Duration // beyond the deadline of a reset, after which a cancelled step is called deaf; 10 s
 }
 
 // promise is one that the suite checks. An error says what does not hold.
 type promise struct {
 	name string
 	hold func(t testing.TB, c Case) error
+
+	alone bool // it looks at the whole process, in which nothing else may run meanwhile
 }
 
 var promises = []promise{
-	{"reset", resetShows},
-	{"exits", exits},
-	{"deterministic", deterministic},
-	{"bad_actions", badActions},
-	{"over", afterTheEnd},
-	{"unknown_fields", unknownFields},
-	{"cancel", cancelled},
-	{"two_at_once", twoAtOnce},
-	{"state", stateRoundTrip},
-	{"fork", forks},
-	{"tasks", taskList},
-	{"goroutines", goroutines},
-	{"solution", solutions},
-	{"random", randomPolicy},
+	{name: "reset", hold: resetShows},
+	{name: "exits", hold: exits},
+	{name: "deterministic", hold: deterministic},
+	{name: "bad_actions", hold: badActions},
+	{name: "over", hold: afterTheEnd},
+	{name: "unknown_fields", hold: unknownFields},
+	{name: "cancel", hold: cancelled},
+	{name: "two_at_once", hold: twoAtOnce},
+	{name: "state", hold: stateRoundTrip},
+	{name: "fork", hold: forks},
+	{name: "tasks", hold: taskList},
+	{name: "goroutines", hold: goroutines, alone: true},
+	{name: "solution", hold: solutions},
+	{name: "random", hold: randomPolicy},
 }
 
 // Run checks all promises.
 func Run(t *testing.T, c Case) {
-	for _, p := range promises {
+	c = c.filled()
+	check := func(t *testing.T, p promise) {
 		t.Run(p.name, func(t *testing.T) {
-			if err := p.hold(t, c.filled()); err != nil {
+			if c.Parallel && !p.alone {
+				t.Parallel()
+			}
+			if err := p.hold(t, c); err != nil {
 				t.Fatal(err)
 			}
 		})
+	}
+	t.Run("promises", func(t *testing.T) { // returns when all of them were checked
+		for _, p := range promises {
+			if !p.alone {
+				check(t, p)
+			}
+		}
+	})
+	for _, p := range promises {
+		if p.alone {
+			check(t, p)
+		}
 	}
 }
 
@@ -78,6 +100,9 @@ func (c Case) filled() Case {
 	}
 	if c.Reset == 0 {
 		c.Reset = time.Minute
+	}
+	if c.late == 0 {
+		c.late = 10 * time.Second
 	}
 	return c
 }
@@ -351,7 +376,7 @@ func afterTheEnd(t testing.TB, c Case) error {
 	})
 }
 
-// unknownFields: a field that the environment does not know is an error of the reset.
+// unknownFields: a field that the environment does not know is an error of the reset, and the task's fault.
 func unknownFields(t testing.TB, c Case) error {
 	return c.set(t, nil, func(s *stage) error {
 		start := s.a
@@ -363,6 +388,9 @@ func unknownFields(t testing.TB, c Case) error {
 		if err == nil {
 			e.End()
 			return errors.New("a reset with an unknown field is no error")
+		}
+		if wrong := (*environments.TaskError)(nil); !errors.As(err, &wrong) {
+			return fmt.Errorf("a reset with an unknown field is the task's fault, so that its error must be a TaskError, and it is %w", err)
 		}
 		delete(start.Task.Fields, "no_such_field")
 		for _, name := range environments.Reserved {

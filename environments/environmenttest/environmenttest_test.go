@@ -29,7 +29,10 @@ var shared int // of the fault "shared"
 
 func (w *counter) Reset(_ context.Context, s environments.Start) (environments.Observation, error) {
 	level, err := environments.LevelOf(s)
-	if err != nil && w.fault != "fields" {
+	switch {
+	case err != nil && w.fault == "blame":
+		return nil, errors.New(err.Error())
+	case err != nil && w.fault != "fields":
 		return nil, err
 	}
 	w.calls++
@@ -148,7 +151,7 @@ func (s *counters) Tasks(split string, n int) ([]trajectory.Task, error) {
 }
 
 func kind(fault string, stop chan struct{}) Case {
-	return Case{TooMany: 2000, Reset: 5 * time.Second, Source: func(testing.TB) environments.Source { return &counters{fault, stop} }}
+	return Case{TooMany: 2000, Reset: time.Second, late: time.Second, Source: func(testing.TB) environments.Source { return &counters{fault, stop} }}
 }
 
 func TestAllPromisesKept(t *testing.T) { Run(t, kind("", nil)) }
@@ -165,6 +168,7 @@ func TestFaultsAreFound(t *testing.T) {
 		"fatal":         {"bad_actions", "ended the episode"},
 		"endless":       {"over", "did not end the episode"},
 		"fields":        {"unknown_fields", "unknown field is no error"},
+		"blame":         {"unknown_fields", "must be a TaskError"},
 		"deaf":          {"cancel", "does not return"},
 		"shared":        {"two_at_once", "differs"},
 		"state":         {"state", "what follows a restored state"},

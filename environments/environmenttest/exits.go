@@ -204,7 +204,7 @@ func cancelled(t testing.TB, c Case) error {
 			}
 			done <- env.Close()
 		}()
-		limit := time.NewTimer(c.Reset + 10*time.Second)
+		limit := time.NewTimer(c.Reset + c.late)
 		defer limit.Stop()
 		select {
 		case err := <-done:

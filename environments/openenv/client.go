@@ -208,9 +208,12 @@ func (e *environment) Reset(ctx context.Context, s environments.Start) (environm
 	data["seed"] = s.Seed
 	raw, err := encode(data)
 	if err != nil {
-		return nil, fmt.Errorf("the task's fields cannot be sent: %w", err)
+		return nil, environments.WrongTask("the task's fields cannot be sent: %v", err)
 	}
 	o, err := e.observe(ctx, message{"reset", raw})
+	if codeOf(err) == codeValidation { // the server refuses the data, and its session goes on
+		return nil, &environments.TaskError{Text: err.Error()}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -230,7 +233,7 @@ func (s *source) checkReset(data map[string]any) error {
 		for _, key := range slices.Sorted(maps.Keys(data)) {
 			if _, ok := s.reset.Properties[key]; !ok {
 				known := slices.Sorted(maps.Keys(s.reset.Properties))
-				return fmt.Errorf("the environment's reset has no %q%s; it takes %s", key, wording.DidYouMean(key, known), strings.Join(known, ", "))
+				return environments.WrongTask("the environment's reset has no %q%s; it takes %s", key, wording.DidYouMean(key, known), strings.Join(known, ", "))
 			}
 		}
 		return nil

@@ -209,6 +209,9 @@ func (s *session) reset(ctx context.Context, raw json.RawMessage) (any, error) {
 	}
 	s.played, s.begun, s.over, s.episode, s.steps, s.sum = true, false, false, episode, 0, 0
 	seen, err := panics.Value("environment "+s.server.o.Name, func() (environments.Observation, error) { return s.env.Reset(ctx, start) })
+	if wrong := (*environments.TaskError)(nil); errors.As(err, &wrong) { // the environment can be reset for another task
+		return nil, invalid(detail{Type: "value_error", Where: []any{"data"}, Text: wrong.Text})
+	}
 	if err != nil {
 		return nil, s.broke("reset", err)
 	}

@@ -35,7 +35,7 @@ func TestConformance(t *testing.T) {
 				require.NoError(t, err)
 				return s
 			}
-			c.Tasks, c.Random, c.Kill = 4, 4, kill
+			c.Tasks, c.Random, c.Kill, c.Parallel = 4, 4, kill, true
 			environmenttest.Run(t, c)
 		})
 	}

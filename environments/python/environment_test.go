@@ -3,6 +3,7 @@ package pyenv_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -76,6 +77,7 @@ func step(t testing.TB, e environments.Environment, action string) environments.
 
 // Gymnasium's protocol by file: seeds, options, named actions, what is printed, powers.
 func TestGymnasiumClass(t *testing.T) {
+	t.Parallel()
 	s, e := world(t, "Corridor", map[string]any{"kwargs": map[string]any{"length": 4}, "actions": []string{"left", "right"}})
 	require.Equal(t, environments.Spec{Instructions: "Actions are left and right.", Deterministic: true}, s.Spec())
 	first, err := e.Reset(t.Context(), begin(5, map[string]any{"answer": "of the data line", "seed": 5}))
@@ -126,10 +128,14 @@ func TestGymnasiumClass(t *testing.T) {
 
 	_, err = e.Reset(t.Context(), begin(5, map[string]any{"depth": 2}))
 	require.EqualError(t, err, "Corridor: the task has the field depth, which Corridor does not know; its reset did not look at it among its options; leave it out, or list it in the parameter fields where it is read later")
+	require.ErrorAs(t, err, new(*environments.TaskError))
+	_, err = e.Reset(t.Context(), begin(5, nil))
+	require.NoError(t, err, "the task was wrong, not the environment")
 }
 
 // A class is found by its import path too, beside the job file.
 func TestImportPath(t *testing.T) {
+	t.Parallel()
 	needPython(t)
 	dir := t.TempDir()
 	data, err := os.ReadFile(worlds)
@@ -148,6 +154,7 @@ func TestImportPath(t *testing.T) {
 
 // gym's protocol: four values, seed() and TimeLimit.truncated.
 func TestOldGymClass(t *testing.T) {
+	t.Parallel()
 	_, e := world(t, "Old", nil)
 	got, err := e.Reset(t.Context(), begin(17, nil))
 	require.NoError(t, err)
@@ -161,6 +168,7 @@ func TestOldGymClass(t *testing.T) {
 }
 
 func TestTextArenaClass(t *testing.T) {
+	t.Parallel()
 	_, e := world(t, "Arena", nil)
 	got, err := e.Reset(t.Context(), begin(3, nil))
 	require.NoError(t, err)
@@ -181,6 +189,7 @@ func TestTextArenaClass(t *testing.T) {
 }
 
 func TestSkyRLClass(t *testing.T) {
+	t.Parallel()
 	_, e := world(t, "Sky", nil)
 	for range 2 { // each task has an object of its own
 		start := begin(0, map[string]any{"answer": "42"})
@@ -198,6 +207,7 @@ func TestSkyRLClass(t *testing.T) {
 }
 
 func TestTRLClass(t *testing.T) {
+	t.Parallel()
 	s, e := world(t, "Counter", nil)
 	spec := s.Spec()
 	require.Len(t, spec.Tools, 2)
@@ -223,10 +233,12 @@ func TestTRLClass(t *testing.T) {
 	require.True(t, r.Terminated)
 	require.Equal(t, 1.0, r.Reward)
 	_, err = e.Reset(t.Context(), begin(0, nil))
-	require.ErrorContains(t, err, "missing 1 required positional argument: 'goal'")
+	require.ErrorContains(t, err, "Counter: the task does not fit reset: missing a required argument: 'goal'")
+	require.ErrorAs(t, err, new(*environments.TaskError))
 }
 
 func TestOpenEnvClass(t *testing.T) {
+	t.Parallel()
 	s, e := world(t, "Guess", nil)
 	require.Len(t, s.Spec().Tools, 1)
 	require.Equal(t, "act", s.Spec().Tools[0].Name)
@@ -254,6 +266,7 @@ func TestOpenEnvClass(t *testing.T) {
 	_, e = world(t, "Guess", map[string]any{"text": "board"})
 	_, err = e.Reset(t.Context(), begin(1, nil))
 	require.EqualError(t, err, "Guess: text: the observation has no board at board; it has done, left, metadata, reward, text")
+	require.False(t, errors.As(err, new(*environments.TaskError)), "it is the job's fault")
 }
 
 func TestAgentFlyClass(t *testing.T) {
@@ -274,6 +287,7 @@ func TestAgentFlyClass(t *testing.T) {
 
 // What a class does wrong is an error that names it, never a reward; what it prints disturbs nobody.
 func TestMisbehaviour(t *testing.T) {
+	t.Parallel()
 	for action, want := range map[string]string{
 		"nan":         "Bad: step: the reward is nan; it must be a finite number",
 		"text reward": "Bad: step: the reward is a str, not a number",
@@ -315,6 +329,7 @@ func TestMisbehaviour(t *testing.T) {
 
 // A step that never returns ends with its time, and its process with it.
 func TestHang(t *testing.T) {
+	t.Parallel()
 	_, e := world(t, "Bad", nil)
 	_, err := e.Reset(t.Context(), begin(0, nil))
 	require.NoError(t, err)
@@ -332,6 +347,7 @@ func TestHang(t *testing.T) {
 
 // A limit of steps truncates, and counts what was not possible.
 func TestMaxSteps(t *testing.T) {
+	t.Parallel()
 	_, e := world(t, "Corridor", map[string]any{"kwargs": map[string]any{"length": 9}, "max_steps": 2})
 	_, err := e.Reset(t.Context(), begin(0, map[string]any{"at": 0}))
 	require.NoError(t, err)
@@ -343,6 +359,7 @@ func TestMaxSteps(t *testing.T) {
 
 // What cannot be opened is one line that says what to do.
 func TestRefused(t *testing.T) {
+	t.Parallel()
 	cases := map[string]struct {
 		params map[string]any
 		want   string
@@ -370,6 +387,7 @@ func TestRefused(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			_, err := open(t, c.params)
 			require.ErrorContains(t, err, c.want)
 			require.NotContains(t, err.Error(), "\n")
@@ -384,6 +402,7 @@ func TestRefused(t *testing.T) {
 
 // Tasks of the splits have different seeds.
 func TestTasks(t *testing.T) {
+	t.Parallel()
 	s, _ := world(t, "Corridor", nil)
 	train, err := s.(environments.Tasker).Tasks(environments.Train, 3)
 	require.NoError(t, err)

@@ -3,7 +3,7 @@ package's own step computes the look, the inventory and all possible actions eac
 
 import shutil
 
-from agentfly_environment import Refused
+from agentfly_environment import Refused, WrongTask
 
 LONGEST = 1000  # characters of an action
 
@@ -53,13 +53,13 @@ class World:
     def reset(self, seed, task=None, variation=None):
         task = task or self.names[seed % len(self.names)]
         if task not in self.names:
-            raise Refused("the task %s is none of the job's; they are %s" % (task, ", ".join(self.names)))
+            raise WrongTask("the task %s is none of the job's; they are %s" % (task, ", ".join(self.names)))
         if variation is None:
             train = self.of(task, "train")
             variation = train[seed // len(self.names) % len(train)]
         most = self.server.getTaskMaxVariations(task)
         if not 0 <= variation < most:
-            raise Refused("%s has the variations 0 to %d, and the task says %d" % (task, most - 1, variation))
+            raise WrongTask("%s has the variations 0 to %d, and the task says %d" % (task, most - 1, variation))
         self.where = task, int(variation)
         self.new(False)
         return self.server.getTaskDescription().strip() + "\n" + self.seen, {"task": task, "variation": variation}

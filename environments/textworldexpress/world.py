@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from agentfly_environment import Refused
+from agentfly_environment import Refused, WrongTask
 
 FOLDS = {"train": 0, "dev": 10000, "test": 20000}  # where the seeds of a fold begin
 SEEDS = 1000  # of a fold
@@ -38,9 +38,9 @@ class World:
         """The fold and its seed: the package takes a seed of another fold, or of none, in silence."""
         of = next((f for f, first in FOLDS.items() if first <= seed < first + SEEDS), None)
         if fold is not None and fold not in FOLDS:
-            raise Refused("there is no fold %s; the folds are train, dev and test" % fold)
+            raise WrongTask("there is no fold %s; the folds are train, dev and test" % fold)
         if fold is not None and of not in (None, fold):
-            raise Refused("the seed %d is one of fold %s, and the task says %s" % (seed, of, fold))
+            raise WrongTask("the seed %d is one of fold %s, and the task says %s" % (seed, of, fold))
         fold = fold or of or "train"
         return fold, seed if of else FOLDS[fold] + seed % SEEDS
 

@@ -244,7 +244,7 @@ func (s *source) Close() error {
 func (c *catalogue) goalOf(s environments.Start) (int, error) {
 	for name := range s.Task.Fields {
 		if name != "goal" && !slices.Contains(environments.Reserved, name) {
-			return 0, fmt.Errorf("webshop: a task has no field %q; it has goal, the id of a product and the number of the goal, such as %s", wording.Clip(name, 64), c.goals[0].name(c))
+			return 0, environments.WrongTask("webshop: a task has no field %q; it has goal, the id of a product and the number of the goal, such as %s", wording.Clip(name, 64), c.goals[0].name(c))
 		}
 	}
 	field, ok := s.Task.Fields["goal"]
@@ -260,7 +260,7 @@ func (c *catalogue) goalOf(s environments.Start) (int, error) {
 		return g, nil
 	}
 	said, _ := json.Marshal(field)
-	return 0, fmt.Errorf("webshop: there is no goal %s in this catalogue; a goal is the id of a product and a number, such as %q", wording.Clip(string(said), 64), c.goals[0].name(c))
+	return 0, environments.WrongTask("webshop: there is no goal %s in this catalogue; a goal is the id of a product and a number, such as %q", wording.Clip(string(said), 64), c.goals[0].name(c))
 }
 
 // price as people write it.

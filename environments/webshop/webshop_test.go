@@ -79,6 +79,7 @@ func play(t testing.TB, e *environment, choose func(e *environment, observation 
 }
 
 func TestSolverReachesFullRewardOnHeldOutGoals(t *testing.T) {
+	t.Parallel()
 	s := open(t, nil)
 	tasks, err := s.Tasks(environments.Eval, 500)
 	require.NoError(t, err)
@@ -95,6 +96,7 @@ func TestSolverReachesFullRewardOnHeldOutGoals(t *testing.T) {
 
 // TestRandomPolicy chooses uniformly among Actions, up to max_steps: doc of Kind's page says what it reaches.
 func TestRandomPolicy(t *testing.T) {
+	t.Parallel()
 	s := open(t, nil)
 	tasks, err := s.Tasks(environments.Eval, 500)
 	require.NoError(t, err)
@@ -119,6 +121,7 @@ func TestRandomPolicy(t *testing.T) {
 // TestReaderPolicy knows nothing but what stands on the pages: it searches for the words of the instruction, opens the first product below the limit,
 // clicks the options that the instruction names, and buys.
 func TestReaderPolicy(t *testing.T) {
+	t.Parallel()
 	s := open(t, nil)
 	tasks, err := s.Tasks(environments.Eval, 500)
 	require.NoError(t, err)
@@ -166,6 +169,7 @@ func readInstruction(t *testing.T) func(e *environment, page string) string {
 }
 
 func TestSplitsShareNoProduct(t *testing.T) {
+	t.Parallel()
 	for _, params := range []map[string]any{nil, {"products": 300, "seed": 5}, {"files": original()}} {
 		s := open(t, params)
 		c, err := s.catalogue(t.Context())
@@ -194,6 +198,7 @@ func TestSplitsShareNoProduct(t *testing.T) {
 
 // The catalogue of a seed does not change: stores of runs name its goals.
 func TestGeneratedCatalogue(t *testing.T) {
+	t.Parallel()
 	a, b, other := generate(10_000, 1), generate(10_000, 1), generate(10_000, 2)
 	require.Equal(t, a, b)
 	require.NotEqual(t, a.products[0], other.products[0])
@@ -236,6 +241,7 @@ func must[T any](v T, err error) T {
 }
 
 func TestPages(t *testing.T) {
+	t.Parallel()
 	s := open(t, nil)
 	c := must(s.catalogue(t.Context()))
 	g := slices.IndexFunc(c.goals, func(g goal) bool { return c.products[g.product].query == "hiking boots" })

@@ -25,6 +25,7 @@
 //	→ {"id": 3, "op": "env_step", "arguments": {"text": "left"}}                               or {"name": …, "arguments": {…}} of a tool
 //	← {"id": 3, "result": {"observation": […], "reward": 1, "terminated": false, "truncated": false, "failure": "policy", …}, "own": 9000}
 //	← {"id": 3, "error": "step: the reward is nan; …"}                                         the environment failed, not the agent
+//	← {"id": 2, "error": "the task has the field depth, …", "task": true}                      of env_reset: the task's fault
 //	→ {"op": "env_actions"}  ← ["left", "right"]                                               what is possible now
 //	→ {"op": "env_score"}  ← 0.5                                                               of the episode so far
 //	→ {"op": "env_solution"}  ← [{"text": "left"}]                                             actions with full reward, right after env_reset
@@ -61,7 +62,8 @@ type Reply struct {
 	Result    json.RawMessage `json:"result,omitempty"`
 	Error     string          `json:"error,omitempty"`
 	Broken    bool            `json:"broken,omitempty"`
-	Own       int64           `json:"own,omitempty"` // of a request to an environment: nanoseconds that its class took
+	Task      bool            `json:"task,omitempty"` // of env_reset: the task is wrong, and the environment can be reset for another one
+	Own       int64           `json:"own,omitempty"`  // of a request to an environment: nanoseconds that its class took
 }
 
 // Environment is what the worker says of an environment that it opened.
