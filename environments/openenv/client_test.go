@@ -538,9 +538,13 @@ func TestUnknownResetKeys(t *testing.T) {
 func TestResetsThatServersRefuse(t *testing.T) {
 	reset := frame{"c2s", `{"type":"reset","data":{}}`}
 	e := begin(t, client(t, map[string]any{"hosts": []any{replay(t, guessAction, []frame{
-		reset, {"s2c", `{"type":"error","data":{"message":"Invalid message","code":"VALIDATION_ERROR","errors":[{"type":"int","loc":["low"],"msg":"no integer","input":"x"}]}}`},
-		reset, {"s2c", `{"type":"error","data":{"message":"boom","code":"EXECUTION_ERROR"}}`},
-		reset, {"s2c", `{"type":"observation","data":{"observation":{"text":"hello"},"reward":null,"done":false}}`}, {"c2s", `{"type":"close"}`},
+		reset,
+		{"s2c", `{"type":"error","data":{"message":"Invalid message","code":"VALIDATION_ERROR","errors":[{"type":"int","loc":["low"],"msg":"no integer","input":"x"}]}}`},
+		reset,
+		{"s2c", `{"type":"error","data":{"message":"boom","code":"EXECUTION_ERROR"}}`},
+		reset,
+		{"s2c", `{"type":"observation","data":{"observation":{"text":"hello"},"reward":null,"done":false}}`},
+		{"c2s", `{"type":"close"}`},
 	})}}))
 	_, err := e.Reset(t.Context(), start(0, nil))
 	require.ErrorAs(t, err, new(*environments.TaskError))
