@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -519,6 +520,7 @@ func TestUnknownResetKeys(t *testing.T) {
 	e := begin(t, client(t, map[string]any{"hosts": []any{replay(t, schema, all["step_after_done"])}}))
 	_, err := e.Reset(t.Context(), start(5, map[string]any{"lwo": 1}))
 	require.ErrorContains(t, err, `reset has no "lwo" (did you mean "low"?); it takes low`)
+	require.ErrorAs(t, err, new(*environments.TaskError))
 
 	var warnings []string
 	s, err := newSource(config{Hosts: []string{"a:1"}, MCP: "auto", Raised: "policy", TimeoutS: 1, MaxMessage: 1 << 20}, func(text string) { warnings = append(warnings, text) })
@@ -530,6 +532,28 @@ func TestUnknownResetKeys(t *testing.T) {
 	}
 	require.Len(t, warnings, 1)
 	require.Contains(t, warnings[0], "resets send a, b; an OpenEnv server drops what its reset does not take")
+}
+
+// Data of a reset that a server refuses are the task's fault; the session goes on. What its environment raised need not be.
+func TestResetsThatServersRefuse(t *testing.T) {
+	reset := frame{"c2s", `{"type":"reset","data":{}}`}
+	e := begin(t, client(t, map[string]any{"hosts": []any{replay(t, guessAction, []frame{
+		reset,
+		{"s2c", `{"type":"error","data":{"message":"Invalid message","code":"VALIDATION_ERROR","errors":[{"type":"int","loc":["low"],"msg":"no integer","input":"x"}]}}`},
+		reset,
+		{"s2c", `{"type":"error","data":{"message":"boom","code":"EXECUTION_ERROR"}}`},
+		reset,
+		{"s2c", `{"type":"observation","data":{"observation":{"text":"hello"},"reward":null,"done":false}}`},
+		{"c2s", `{"type":"close"}`},
+	})}}))
+	_, err := e.Reset(t.Context(), start(0, nil))
+	require.ErrorAs(t, err, new(*environments.TaskError))
+	require.ErrorContains(t, err, "VALIDATION_ERROR: low: no integer")
+	_, err = e.Reset(t.Context(), start(0, nil))
+	require.ErrorContains(t, err, "EXECUTION_ERROR: boom")
+	require.False(t, errors.As(err, new(*environments.TaskError)))
+	_, err = e.Reset(t.Context(), start(0, nil))
+	require.NoError(t, err)
 }
 
 // What a server does wrong is an error that names it, and its session is of no more use.

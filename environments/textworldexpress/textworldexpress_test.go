@@ -118,6 +118,7 @@ func TestTraps(t *testing.T) {
 	require.ErrorContains(t, err, "textworld_express: the seed 3 is one of fold train, and the task says dev")
 	_, err = e.Reset(t.Context(), environments.Start{Seed: 3, Task: trajectory.Task{Fields: map[string]any{"fold": "all"}}})
 	require.ErrorContains(t, err, "there is no fold all")
+	require.ErrorAs(t, err, new(*environments.TaskError))
 	_, err = e.Reset(t.Context(), environments.Start{Seed: 3, Task: trajectory.Task{Fields: map[string]any{"size": 1}}})
 	require.ErrorContains(t, err, "the task has the field size, which textworld_express does not know")
 	_, err = s.(environments.Tasker).Tasks(environments.Train, 1001)
