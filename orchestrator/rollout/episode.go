@@ -188,9 +188,9 @@ type opening struct {
 // again tells whether a trajectory that ended with err begins anew: because what was recorded of it cannot go on, or because its environment
 // failed and tries are left. A task that no environment takes is not tried again.
 func (w *World) again(err error, recovered bool, tries *int) bool {
-	changed := (*changedError)(nil)
+	changed, wrong := (*changedError)(nil), (*environments.TaskError)(nil)
 	switch {
-	case w == nil || err == nil:
+	case w == nil || err == nil || errors.As(err, &wrong):
 		return false
 	case errors.As(err, &changed):
 		return recovered
