@@ -9,9 +9,12 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
+// OneAction is the kind of agents that write one action a turn, which a job with an environment has that names no kind.
+const OneAction = "action"
+
 var _ = declareKind(Kind{
-	Name: "action", Description: "one text a turn for the one tool",
-	Format: FormatSpec{Name: "action", Description: "<action>…</action>, or the turn's first line that is not empty", OneTool: true, New: newAction},
+	Name: OneAction, Description: "one text a turn for the one tool",
+	Format: FormatSpec{Name: OneAction, Description: "<action>…</action>, or the turn's first line that is not empty", OneTool: true, New: newAction},
 })
 
 // action passes one text a turn to the job's one tool or environment: what stands between <action> and </action>, else the first line that is

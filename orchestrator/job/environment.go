@@ -1,6 +1,10 @@
 package job
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/agentfly/agentfly/agents"
+)
 
 // Environment says in which world the agent acts, and how many of it there are.
 type Environment struct {
@@ -45,7 +49,7 @@ func (d *decoder) completeEnvironment(j *Job) {
 		j.Rewards = []Reward{{Name: ownReward, Weight: 1}}
 	}
 	if !d.given["agent.kind"] && !d.given["agent.format"] && len(j.Agent.Tools) == 0 {
-		j.Agent.Kind = "action"
+		j.Agent.Kind = agents.OneAction
 	}
 }
 
