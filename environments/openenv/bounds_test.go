@@ -227,6 +227,10 @@ func TestManyTasks(t *testing.T) {
 	for i, task := range tasks {
 		require.Equal(t, fmt.Sprintf("train-%d", i), task.ID)
 	}
+	s = &endless{} // which has made none yet
+	v, err = NewServer(s, ServerOptions{Name: "guess"})
+	require.NoError(t, err)
+	url = serveHandler(t, v)
 	got := make(chan int, 8)
 	for range cap(got) {
 		go func() {

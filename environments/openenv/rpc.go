@@ -261,7 +261,10 @@ func (v *Server) tasks(w http.ResponseWriter, r *http.Request, from environments
 		fail(w, http.StatusServiceUnavailable, "the server is shutting down")
 		return nil, false
 	}
-	all, err := from.Tasks(split, end)
+	all, err := v.made[split], error(nil)
+	if len(all) < end {
+		all, err = from.Tasks(split, end)
+	}
 	if err != nil || len(all) < end {
 		if err == nil {
 			err = fmt.Errorf("there are %d", len(all))
@@ -269,6 +272,7 @@ func (v *Server) tasks(w http.ResponseWriter, r *http.Request, from environments
 		fail(w, http.StatusBadRequest, "no such tasks: "+err.Error())
 		return nil, false
 	}
+	v.made[split] = all
 	out := make([]map[string]any, 0, end-begin)
 	for _, t := range all[begin:end] {
 		task := map[string]any{"id": t.ID}

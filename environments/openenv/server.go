@@ -18,6 +18,7 @@ import (
 	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/internal/httpserver"
 	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // ServerOptions of a Server. A zero field is the default that stands beside it.
@@ -45,9 +46,10 @@ type Server struct {
 	bound   environments.Source // makes the source's environments, with deadlines
 	spec    environments.Spec
 	o       ServerOptions
-	calls   map[string]*tools.Schema // of the source's own tools
-	plain   http.Handler             // the routes without websockets
-	tasking chan struct{}            // holds a token while tasks are made
+	calls   map[string]*tools.Schema     // of the source's own tools
+	plain   http.Handler                 // the routes without websockets
+	tasking chan struct{}                // holds a token while tasks are made; it guards what follows
+	made    map[string][]trajectory.Task // of a split, as far as somebody asked
 
 	mu       sync.Mutex
 	sessions map[string]*session // by id; those that are being opened too
@@ -78,7 +80,7 @@ func NewServer(s environments.Source, o ServerOptions) (*Server, error) {
 	if o.Note == nil {
 		o.Note = func(string) {}
 	}
-	v := &Server{source: s, spec: s.Spec(), o: o, calls: map[string]*tools.Schema{}, sessions: map[string]*session{}, empty: make(chan struct{}), tasking: make(chan struct{}, 1)}
+	v := &Server{source: s, spec: s.Spec(), o: o, calls: map[string]*tools.Schema{}, sessions: map[string]*session{}, empty: make(chan struct{}), tasking: make(chan struct{}, 1), made: map[string][]trajectory.Task{}}
 	v.bound = environments.Bound(s, environments.Options{Kind: o.Name, ResetTimeout: o.Reset, StepTimeout: o.Step, MaxText: o.MaxText})
 	for _, t := range v.spec.Tools {
 		schema, err := tools.ParseSchema(t.Parameters)
