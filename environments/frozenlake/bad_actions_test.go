@@ -24,7 +24,7 @@ func TestImpossibleActionsCount(t *testing.T) {
 		require.Equal(t, trajectory.FailurePolicy, r.Failure)
 		require.Equal(t, n == 15, r.Truncated, "step %d", n+1)
 	}
-	play := func(bad bool) (out []string) {
+	play := func(seed int64, bad bool) (out []string) {
 		for i := 0; ; i++ {
 			if bad && i == 1 {
 				_, err := w.Step(t.Context(), environments.Action{Text: "jump"})
@@ -32,7 +32,7 @@ func TestImpossibleActionsCount(t *testing.T) {
 				state, err := w.State(t.Context())
 				require.NoError(t, err)
 				begin(0)
-				begin(w.seed)
+				begin(seed)
 				require.NoError(t, w.Restore(t.Context(), state))
 			}
 			r, err := w.Step(t.Context(), environments.Action{Text: names[i%4]})
@@ -44,14 +44,13 @@ func TestImpossibleActionsCount(t *testing.T) {
 		}
 	}
 	for seed := range int64(20) {
-		w.seed = seed
 		begin(seed)
 		if w.seed != seed {
 			continue // other slips were taken
 		}
-		want := play(false)
+		want := play(seed, false)
 		begin(seed)
-		require.Equal(t, want, play(true), "seed %d", seed)
+		require.Equal(t, want, play(seed, true), "seed %d", seed)
 	}
 }
 
