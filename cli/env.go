@@ -39,11 +39,13 @@ func (c envCommands) command() *cli.Command {
 			&cli.StringFlag{Name: "api-key", EnvVars: []string{"AGENTFLY_API_KEY"}, Usage: "`KEY` that every request but /health must bear"},
 			&cli.IntFlag{Name: "max-sessions", Value: 64, Usage: "environments at once; a client beyond them is told CAPACITY_REACHED"},
 			&cli.IntFlag{Name: "session-timeout", Value: 3600, Usage: "seconds after which a session over HTTP ends that sends nothing"},
+			&cli.IntFlag{Name: "reset-timeout", Value: 60, Usage: "seconds for an environment to be made, or to begin an episode, after which it is closed"},
+			&cli.IntFlag{Name: "step-timeout", Value: 30, Usage: "seconds for an environment to act, after which it is closed"},
 			&cli.IntFlag{Name: "shutdown-timeout", Value: 30, Usage: "seconds that open sessions get at the end; new ones are refused meanwhile"},
 		}},
 		{Name: "play", Usage: "play an episode on the terminal", ArgsUsage: what, Action: c.play, Flags: []cli.Flag{
 			param,
-			&cli.Int64Flag{Name: "seed", Usage: "of the episode, and the number of its task where the environment has tasks of its own"},
+			&cli.Int64Flag{Name: "seed", Usage: "of the episode, and below 10000 the number of its task where the environment has tasks of its own"},
 			&cli.StringFlag{Name: "split", Value: environments.Train, Usage: "of the environment's own tasks: train or eval"},
 			&cli.StringFlag{Name: "task", Usage: "`JSON` object of the task's fields, in place of an own task"},
 			&cli.BoolFlag{Name: "random", Usage: "actions by chance, from those that the environment says are possible"},
@@ -147,7 +149,7 @@ func (c envCommands) serve(x *cli.Context) (err error) {
 	if err := httpserver.CheckKey(address, host, x.String("api-key")); err != nil {
 		return usagef("--address %v", err)
 	}
-	for flag, least := range map[string]int{"max-sessions": 1, "session-timeout": 1, "shutdown-timeout": 0} {
+	for flag, least := range map[string]int{"max-sessions": 1, "reset-timeout": 1, "step-timeout": 1, "session-timeout": 1, "shutdown-timeout": 0} {
 		if x.Int(flag) < least {
 			return usagef("--%s is %d; it must be at least %d", flag, x.Int(flag), least)
 		}
@@ -159,6 +161,7 @@ func (c envCommands) serve(x *cli.Context) (err error) {
 	defer func() { err = errors.Join(err, o.close()) }()
 	server, err := openenv.NewServer(o.source, openenv.ServerOptions{
 		Name: o.kind, Description: c.registries.Environments.Description(o.kind), Version: c.version, Key: x.String("api-key"), MaxSessions: x.Int("max-sessions"),
+		Reset: time.Duration(x.Int("reset-timeout")) * time.Second, Step: time.Duration(x.Int("step-timeout")) * time.Second,
 		Idle: time.Duration(x.Int("session-timeout")) * time.Second, Note: func(text string) { fmt.Fprintln(c.errOut, "agentfly: "+text) },
 	})
 	if err != nil {
@@ -201,7 +204,7 @@ func (c envCommands) play(x *cli.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, o.close()) }()
-	start, err := startOf(x, o.source)
+	start, err := startOf(x, o.source, c.errOut)
 	if err != nil {
 		return err
 	}
@@ -227,8 +230,11 @@ func (c envCommands) play(x *cli.Context) (err error) {
 	return p.play(x)
 }
 
-// startOf is the episode that the flags name.
-func startOf(x *cli.Context, s environments.Source) (start environments.Start, err error) {
+// numbered are the own tasks that a seed can number.
+const numbered = 10_000
+
+// startOf is the episode that the flags name. note is told what they do not.
+func startOf(x *cli.Context, s environments.Source, note io.Writer) (start environments.Start, err error) {
 	start.Seed, start.Task.ID = x.Int64("seed"), "play"
 	if text := x.String("task"); text != "" {
 		d := json.NewDecoder(strings.NewReader(text))
@@ -238,7 +244,12 @@ func startOf(x *cli.Context, s environments.Source) (start environments.Start, e
 		}
 		return start, nil
 	}
-	if own, ok := s.(environments.Tasker); ok {
+	own, ok := s.(environments.Tasker)
+	if ok && start.Seed >= numbered { // all tasks before it would be made
+		fmt.Fprintf(note, "agentfly: --seed %d: no task of the environment's own has this number; the episode begins by its seed alone\n", start.Seed)
+		return start, nil
+	}
+	if ok {
 		tasks, err := own.Tasks(x.String("split"), int(start.Seed)+1)
 		if err == nil && len(tasks) > int(start.Seed) {
 			start.Task = tasks[start.Seed]
@@ -250,6 +261,8 @@ func startOf(x *cli.Context, s environments.Source) (start environments.Start, e
 	}
 	return start, nil
 }
+
+const goal = "the goal is reached"
 
 // player plays one episode.
 type player struct {
@@ -266,7 +279,7 @@ func (p player) play(x *cli.Context) error {
 		return err
 	}
 	p.show(p.episode.First())
-	total, steps := 0.0, 0
+	total, steps, reached := 0.0, 0, false
 	for over := false; !over; {
 		a, err := next()
 		if errors.Is(err, io.EOF) {
@@ -281,12 +294,12 @@ func (p player) play(x *cli.Context) error {
 			return err
 		}
 		p.show(r.Observation)
-		total, steps, over = total+r.Reward, steps+1, r.Over()
+		total, steps, over, reached = total+r.Reward, steps+1, r.Over(), r.Success
 		line := fmt.Sprintf("[reward %g", r.Reward)
 		for _, said := range []struct {
 			is   bool
 			text string
-		}{{r.Failure == trajectory.FailurePolicy, "the action was not possible"}, {r.Terminated, "the episode is over"}, {r.Truncated, "the episode was cut at a limit"}} {
+		}{{r.Failure == trajectory.FailurePolicy, "the action was not possible"}, {r.Terminated, "the episode is over"}, {r.Truncated, "the episode was cut at a limit"}, {r.Success, goal}} {
 			if said.is {
 				line += ", " + said.text
 			}
@@ -298,7 +311,11 @@ func (p player) play(x *cli.Context) error {
 	} else if own {
 		total = score
 	}
-	_, err = fmt.Fprintf(p.text, "%d actions, reward %g\n", steps, total)
+	line := fmt.Sprintf("%d actions, reward %g", steps, total)
+	if reached {
+		line += ", " + goal
+	}
+	_, err = fmt.Fprintln(p.text, line)
 	return err
 }
 

@@ -28,6 +28,10 @@ type Options struct {
 }
 
 const (
+	resetTime = time.Minute // the defaults of Options
+	stepTime  = 30 * time.Second
+	textBytes = 64 << 10
+
 	sweepTime = time.Minute
 	linger    = 5 * time.Second // in which an episode whose context is done can still be asked for its state or score
 	leftTime  = 5 * time.Second // that Manager.Close waits for calls that were left behind
@@ -81,7 +85,7 @@ type Stats struct {
 // behind is swept first. The source is the manager's from then on, which closes it, also where Open fails.
 func Open(s Source, pools *pool.Set, o Options) (_ *Manager, err error) {
 	o.Kind = cmp.Or(o.Kind, "environment")
-	o.ResetTimeout, o.StepTimeout, o.MaxText = cmp.Or(o.ResetTimeout, time.Minute), cmp.Or(o.StepTimeout, 30*time.Second), cmp.Or(o.MaxText, 64<<10)
+	o.ResetTimeout, o.StepTimeout, o.MaxText = cmp.Or(o.ResetTimeout, resetTime), cmp.Or(o.StepTimeout, stepTime), cmp.Or(o.MaxText, textBytes)
 	if s == nil {
 		return nil, fmt.Errorf("environments: %s: there is no source", o.Kind)
 	}

@@ -36,7 +36,7 @@ const (
 type Params struct {
 	Seed     *int64 `json:"seed"`      // of the random games; 1
 	Mates    []int  `json:"mates"`     // puzzles of the source's own tasks, in turn: 1, 2; both
-	MaxSteps *int   `json:"max_steps"` // of an episode, 1 to 100; 6
+	MaxSteps *int   `json:"max_steps"` // of an episode, from the largest of mates to 100; 6
 	Engine   string `json:"engine"`    // the program: its name or path; stockfish
 }
 
@@ -58,11 +58,11 @@ func New(_ context.Context, r *resources.Resources, params map[string]any) (envi
 	if p.MaxSteps != nil {
 		s.maxSteps = *p.MaxSteps
 	}
-	if s.maxSteps < 1 || s.maxSteps > 100 {
-		return nil, fmt.Errorf("max_steps is %d; give 1 to 100", s.maxSteps)
-	}
 	if len(s.mates) == 0 || slices.ContainsFunc(s.mates, func(m int) bool { return m != 1 && m != 2 }) {
 		return nil, fmt.Errorf("mates is %v; give 1, 2 or both", s.mates)
+	}
+	if least := slices.Max(s.mates); s.maxSteps < least || s.maxSteps > 100 {
+		return nil, fmt.Errorf("max_steps is %d; give %d, the moves of the longest mate, to 100", s.maxSteps, least)
 	}
 	if err := r.Run("the chess engine " + p.Engine + ", which is not started"); err != nil {
 		return nil, err
@@ -72,6 +72,7 @@ func New(_ context.Context, r *resources.Resources, params map[string]any) (envi
 		return nil, err
 	}
 	s.engine = &engine{path: path}
+	s.finding, s.closed = make(chan struct{}, 1), make(chan struct{})
 	return s, nil
 }
 
@@ -83,8 +84,10 @@ type source struct {
 	mates     []int
 	maxSteps  int
 
-	finding sync.Mutex // held while puzzles are found
+	finding chan struct{} // holds a token while one game is searched; it guards the shelf
 	shelf   *shelf
+	closed  chan struct{}
+	close   sync.Once
 }
 
 var (
@@ -108,38 +111,90 @@ func (s *source) Tasks(split string, n int) ([]trajectory.Task, error) {
 	if split != environments.Train && split != environments.Eval {
 		return nil, fmt.Errorf("chess: there is no split %q; the splits are train and eval", wording.Clip(split, 64))
 	}
-	puzzles, err := s.puzzles(context.Background(), split, n)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() { // the search ends with the source
+		select {
+		case <-s.closed:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	puzzles, err := s.puzzles(ctx, split, n)
 	if err != nil {
 		return nil, fmt.Errorf("chess: %w", err)
 	}
 	out := make([]trajectory.Task, len(puzzles))
 	for i, p := range puzzles {
-		out[i] = trajectory.Task{ID: fmt.Sprintf("chess-%d-%d", s.seed, p.Game), Fields: map[string]any{"fen": p.FEN, "mate": p.Mate}}
+		out[i] = trajectory.Task{ID: fmt.Sprintf("chess-%d-mate%d-%d", s.seed, p.Mate, p.Game), Fields: map[string]any{"fen": p.FEN, "mate": p.Mate}}
 	}
 	return out, nil
 }
 
 func (s *source) puzzles(ctx context.Context, split string, n int) ([]puzzle, error) {
-	s.finding.Lock()
-	defer s.finding.Unlock()
+	var out []puzzle
+	met := map[string]bool{}
+	var grown bool
+	for game := 0; len(out) < n; game++ {
+		p, found, err := s.puzzle(ctx, game)
+		if grown = grown || found; err == nil && p.FEN != "" && !met[p.FEN] && p.split() == split {
+			met[p.FEN] = true
+			out = append(out, p)
+		}
+		if err == nil && game > 100+100*n {
+			err = fmt.Errorf("in %d random games there are %d puzzles of the split %s, not %d", game, len(out), split, n)
+		}
+		if err != nil {
+			return nil, errors.Join(err, s.keep(grown))
+		}
+	}
+	return out, s.keep(grown)
+}
+
+// puzzle is that of one game. found: it was not known. Others wait for one game, not for a whole search.
+func (s *source) puzzle(ctx context.Context, game int) (p puzzle, found bool, err error) {
+	select {
+	case s.finding <- struct{}{}:
+		defer func() { <-s.finding }()
+	case <-ctx.Done():
+		return p, false, ctx.Err()
+	}
 	if s.shelf == nil {
 		name, err := s.engine.name(ctx)
 		if err != nil {
-			return nil, err
+			return p, false, err
 		}
 		cache, err := s.resources.Cache(Name)
 		if err != nil {
-			return nil, err
+			return p, false, err
 		}
 		if s.shelf, err = openShelf(cache, name, s.seed, s.mates); err != nil {
-			return nil, err
+			return p, false, err
 		}
 	}
-	return s.shelf.first(ctx, s.engine, s.seed, s.mates, split, n)
+	if game < len(s.shelf.puzzles) {
+		return s.shelf.puzzles[game], false, nil
+	}
+	if p, err = find(ctx, s.engine, s.seed, game, s.mates[game%len(s.mates)]); err != nil {
+		return p, false, err
+	}
+	s.shelf.puzzles = append(s.shelf.puzzles, p)
+	return p, true, nil
+}
+
+// keep writes the shelf where a search found more.
+func (s *source) keep(grown bool) error {
+	if !grown {
+		return nil
+	}
+	s.finding <- struct{}{}
+	defer func() { <-s.finding }()
+	return s.shelf.write()
 }
 
 // Close ends the engine.
 func (s *source) Close() error {
+	s.close.Do(func() { close(s.closed) })
 	s.engine.close()
 	return nil
 }
@@ -289,6 +344,9 @@ func (e *environment) page() string {
 func (e *environment) anchor() string {
 	if e.now.Over {
 		return "end " + strings.Join(e.now.Moves, " ")
+	}
+	if len(e.now.Moves) == 0 {
+		return e.page() // which names the start after the reset
 	}
 	fields := strings.Fields(e.now.FEN)
 	return fmt.Sprintf("%s mate %d", strings.Join(fields[:min(4, len(fields))], " "), e.now.Mate)

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/corentings/chess/v2"
 	"github.com/stretchr/testify/assert"
@@ -404,13 +405,9 @@ func TestProgramsThatAreNoEngine(t *testing.T) {
 	}
 	path := filepath.Join(dir, "silent")
 	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\ncat >/dev/null\n"), 0o700))
-	ctx, cancel := context.WithCancel(t.Context())
-	e := &engine{path: path}
-	var wait sync.WaitGroup
-	wait.Go(cancel)
-	_, err := e.best(ctx, "x")
+	e := &engine{path: path, limit: 50 * time.Millisecond}
+	_, err := e.best(t.Context(), "x")
 	require.ErrorContains(t, err, "it did not say uciok")
-	wait.Wait()
 	e.close()
 }
 

@@ -2,6 +2,7 @@ package chess
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,8 @@ import (
 // question, and again after it died or did not answer in time. Answers depend on the position and on nothing that was asked before. It is safe for
 // concurrent use.
 type engine struct {
-	path string
+	path  string
+	limit time.Duration // of a question; 0: answer
 
 	ask  sync.Mutex // held while a question is asked
 	run  *process
@@ -59,11 +61,15 @@ func findEngine(name string) (string, error) {
 	return path, nil
 }
 
-// best asks for the best move of a position.
+// best asks for the best move of a position. Who is cancelled while others are answered is not asked for; a question that is out is waited for all the
+// same, because to break it off would end the engine for all.
 func (e *engine) best(ctx context.Context, fen string) (verdict, error) {
 	e.ask.Lock()
 	defer e.ask.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, answer)
+	if err := ctx.Err(); err != nil {
+		return verdict{}, fmt.Errorf("the engine %s was not asked: %w", e.path, err)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(e.limit, answer))
 	defer cancel()
 	v, err := e.question(ctx, fen)
 	if err != nil {
@@ -108,7 +114,10 @@ func (e *engine) question(ctx context.Context, fen string) (v verdict, err error
 func (e *engine) name(ctx context.Context) (string, error) {
 	e.ask.Lock()
 	defer e.ask.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, answer)
+	if err := ctx.Err(); err != nil {
+		return "", fmt.Errorf("the engine %s was not asked: %w", e.path, err)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(e.limit, answer))
 	defer cancel()
 	p, err := e.running(ctx)
 	if err != nil {

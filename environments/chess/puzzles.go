@@ -93,34 +93,6 @@ func openShelf(cache, engine string, seed int64, mates []int) (*shelf, error) {
 	return s, nil
 }
 
-// first are the first n puzzles of a split, each position once.
-func (s *shelf) first(ctx context.Context, e *engine, seed int64, mates []int, split string, n int) (out []puzzle, err error) {
-	before := len(s.puzzles)
-	defer func() {
-		if len(s.puzzles) > before {
-			err = errors.Join(err, s.write())
-		}
-	}()
-	met := map[string]bool{}
-	for game := 0; len(out) < n; game++ {
-		if game == len(s.puzzles) {
-			p, err := find(ctx, e, seed, game, mates[game%len(mates)])
-			if err != nil {
-				return nil, err
-			}
-			s.puzzles = append(s.puzzles, p)
-		}
-		if p := s.puzzles[game]; p.FEN != "" && !met[p.FEN] && p.split() == split {
-			met[p.FEN] = true
-			out = append(out, p)
-		}
-		if game > 100+100*n {
-			return nil, fmt.Errorf("in %d random games there are %d puzzles of the split %s, not %d", game, len(out), split, n)
-		}
-	}
-	return out, nil
-}
-
 // write replaces the file: another run that writes it at once has the same puzzles.
 func (s *shelf) write() error {
 	var b bytes.Buffer

@@ -29,7 +29,8 @@ type Case struct {
 	Kill    func(e environments.Environment) error // kills the process or server of an environment; nil: it has none
 	Reset   time.Duration                          // deadline of a reset; a minute
 
-	Parallel bool // the promises are checked side by side, as many at once as `go test -parallel` says: for sources whose start takes long
+	NoSuccess bool // the kind does not know whether the goal of its task is reached
+	Parallel  bool // the promises are checked side by side, as many at once as `go test -parallel` says: for sources whose start takes long
 
 	late time.Duration // beyond the deadline of a reset, after which a cancelled step is called deaf; 10 s
 }
@@ -172,14 +173,15 @@ func (s *stage) begin(start environments.Start) (*environments.Episode, error) {
 
 // seen is one turn of an episode as the agent and the records see it.
 type seen struct {
-	Text   string
-	Reward float64
-	Anchor string
-	Ends   [2]bool
+	Text    string
+	Reward  float64
+	Anchor  string
+	Ends    [2]bool
+	Success bool
 }
 
 func see(r environments.Result) seen {
-	return seen{text(r.Observation), r.Reward, r.Anchor, [2]bool{r.Terminated, r.Truncated}}
+	return seen{text(r.Observation), r.Reward, r.Anchor, [2]bool{r.Terminated, r.Truncated}, r.Success}
 }
 
 func text(o environments.Observation) (out string) {
@@ -577,7 +579,7 @@ func taskList(t testing.TB, c Case) error {
 	})
 }
 
-// solutions: the environment's own solution has full reward on every task.
+// solutions: the environment's own solution has full reward on every task, and reaches its goal with the last action.
 func solutions(t testing.TB, c Case) error {
 	return c.set(t, nil, func(s *stage) error {
 		starts, err := c.starts(s.source, environments.Eval, c.Tasks)
@@ -585,42 +587,51 @@ func solutions(t testing.TB, c Case) error {
 			return err
 		}
 		for _, start := range starts {
-			total, solves, err := s.solve(start)
+			total, solves, early, reached, err := s.solve(start)
 			if err != nil || !solves {
 				return err
 			}
 			if diff := total - c.Full; diff > 1e-9 || diff < -1e-9 {
 				return fmt.Errorf("the solution of task %q (seed %d) has the reward %v, and %v is full", start.Task.ID, start.Seed, total, c.Full)
 			}
+			switch {
+			case c.NoSuccess:
+			case early:
+				return fmt.Errorf("the solution of task %q reaches the goal (Success) before its end", start.Task.ID)
+			case !reached:
+				return fmt.Errorf("the last result of the solution of task %q does not say that the goal is reached (Success)", start.Task.ID)
+			}
 		}
 		return nil
 	})
 }
 
-func (s *stage) solve(start environments.Start) (total float64, solves bool, err error) {
+// solve plays the solution of a start. early says that a result before the last one has Success, reached that the last one has.
+func (s *stage) solve(start environments.Start) (total float64, solves, early, reached bool, err error) {
 	e, err := s.begin(start)
 	if err != nil {
-		return 0, false, err
+		return 0, false, false, false, err
 	}
 	defer e.End()
 	actions, solves, err := e.Solution(s.ctx)
 	if err != nil || !solves {
-		return 0, solves, err
+		return 0, solves, false, false, err
 	}
 	for _, a := range actions {
 		r, err := e.Step(s.ctx, a)
 		if err != nil {
-			return 0, true, err
+			return 0, true, false, false, err
 		}
 		if r.Failure != "" {
-			return 0, true, fmt.Errorf("an action of the solution is not possible: %s", text(r.Observation))
+			return 0, true, false, false, fmt.Errorf("an action of the solution is not possible: %s", text(r.Observation))
 		}
 		total += r.Reward
+		early, reached = early || reached, r.Success
 	}
 	if score, ok, err := e.Score(s.ctx); ok || err != nil {
-		return score, true, err
+		return score, true, early, reached, err
 	}
-	return total, true, nil
+	return total, true, early, reached, nil
 }
 
 // randomPolicy logs what a uniform choice among the possible actions earns.

@@ -79,7 +79,16 @@ func (w *counter) Step(ctx context.Context, a environments.Action) (environments
 	case w.fault == "random":
 		n += w.calls * 10
 	}
-	return environments.Result{Observation: environments.Text(fmt.Sprint(w.level, " ", n)), Reward: 0.5, Terminated: w.n >= 2 && w.fault != "endless"}, nil
+	r := environments.Result{Observation: environments.Text(fmt.Sprint(w.level, " ", n)), Reward: 0.5, Terminated: w.n >= 2 && w.fault != "endless", Success: w.n >= 2}
+	switch w.fault {
+	case "no success":
+		r.Success = false
+	case "early success":
+		r.Success = true
+	case "success by chance":
+		r.Success = w.calls > 1
+	}
+	return r, nil
 }
 
 func (w *counter) Close() error {
@@ -156,30 +165,40 @@ func kind(fault string, stop chan struct{}) Case {
 
 func TestAllPromisesKept(t *testing.T) { Run(t, kind("", nil)) }
 
+// A kind that knows no success says so.
+func TestKindsWithoutSuccess(t *testing.T) {
+	c := kind("no success", nil)
+	c.NoSuccess = true
+	require.NoError(t, solutions(t, c.filled()))
+}
+
 // The suite finds each fault, at the promise that it breaks.
 func TestFaultsAreFound(t *testing.T) {
 	for fault, c := range map[string]struct{ promise, want string }{
-		"empty":         {"reset", "is empty"},
-		"close":         {"exits", "cannot close"},
-		"leaks":         {"deterministic", "differs"},
-		"random":        {"deterministic", "differs"},
-		"error":         {"bad_actions", "the agent's fault and no error"},
-		"silent":        {"bad_actions", "does not say that the action was not possible"},
-		"fatal":         {"bad_actions", "ended the episode"},
-		"endless":       {"over", "did not end the episode"},
-		"fields":        {"unknown_fields", "unknown field is no error"},
-		"blame":         {"unknown_fields", "must be a TaskError"},
-		"deaf":          {"cancel", "does not return"},
-		"shared":        {"two_at_once", "differs"},
-		"state":         {"state", "what follows a restored state"},
-		"fork":          {"fork", "a fork"},
-		"split":         {"tasks", "unknown split"},
-		"same start":    {"tasks", "begins as one of"},
-		"ids":           {"tasks", "there twice"},
-		"endless tasks": {"tasks", "2000 tasks are no error"},
-		"goroutine":     {"goroutines", "unexpected goroutines"},
-		"solution":      {"solution", "1 is full"},
-		"choice":        {"random", "listed as possible and is not"},
+		"empty":             {"reset", "is empty"},
+		"close":             {"exits", "cannot close"},
+		"leaks":             {"deterministic", "differs"},
+		"random":            {"deterministic", "differs"},
+		"error":             {"bad_actions", "the agent's fault and no error"},
+		"silent":            {"bad_actions", "does not say that the action was not possible"},
+		"fatal":             {"bad_actions", "ended the episode"},
+		"endless":           {"over", "did not end the episode"},
+		"fields":            {"unknown_fields", "unknown field is no error"},
+		"blame":             {"unknown_fields", "must be a TaskError"},
+		"deaf":              {"cancel", "does not return"},
+		"shared":            {"two_at_once", "differs"},
+		"state":             {"state", "what follows a restored state"},
+		"fork":              {"fork", "a fork"},
+		"split":             {"tasks", "unknown split"},
+		"same start":        {"tasks", "begins as one of"},
+		"ids":               {"tasks", "there twice"},
+		"endless tasks":     {"tasks", "2000 tasks are no error"},
+		"goroutine":         {"goroutines", "unexpected goroutines"},
+		"solution":          {"solution", "1 is full"},
+		"choice":            {"random", "listed as possible and is not"},
+		"no success":        {"solution", "does not say that the goal is reached"},
+		"early success":     {"solution", "before its end"},
+		"success by chance": {"deterministic", "differs"},
 	} {
 		t.Run(fault, func(t *testing.T) {
 			stop := make(chan struct{})

@@ -1,6 +1,6 @@
 // Package frozenlake is Gymnasium's FrozenLake as an environment of texts: the agent crosses a frozen lake with holes, from the upper left corner to the
 // lower right one. Maps are generated as Gymnasium's generate_random_map does: each field is frozen with a probability, and a map without a way is
-// thrown away. The reward is 1 at the goal and 0 otherwise.
+// thrown away. The reward is 1 at the goal and 0 otherwise. The episode is cut after the parameter steps, which count what is no action also.
 //
 // On slippery ice each step goes where it should, or to one of both sides, with equal probability. The slips are fixed by the seed of the episode, so
 // that the same seed and actions give the same episode. Where no way leads to the goal with the slips of a seed, the next slips that have one are taken.
@@ -84,7 +84,7 @@ func (s *source) New(context.Context, string) (environments.Environment, error) 
 func (s *source) Close() error { return nil }
 
 func (s *source) Tasks(split string, n int) ([]trajectory.Task, error) {
-	kind := fmt.Sprintf("frozenlake-%d", s.p.Size)
+	kind := fmt.Sprintf("frozenlake-%dx%g", s.p.Size, s.p.Frozen)
 	if s.p.Slippery {
 		kind += "-slippery"
 	}
@@ -165,11 +165,12 @@ func way(size int, lake []byte, from, steps int, slip func(step, direction int) 
 
 // world is one lake.
 type world struct {
-	p     Params
-	lake  []byte // never changed
-	seed  int64
-	at    int
-	steps int
+	p      Params
+	lake   []byte // never changed
+	seed   int64
+	at     int
+	steps  int
+	wasted int // of the steps: no action, so that nothing slipped
 }
 
 func (w *world) Reset(_ context.Context, s environments.Start) (environments.Observation, error) {
@@ -177,7 +178,7 @@ func (w *world) Reset(_ context.Context, s environments.Start) (environments.Obs
 	if err != nil {
 		return nil, err
 	}
-	w.lake, w.seed, w.at, w.steps = generate(w.p, number), s.Seed, 0, 0
+	w.lake, w.seed, w.at, w.steps, w.wasted = generate(w.p, number), s.Seed, 0, 0, 0
 	if w.p.Slippery && w.solve() == nil { // such slips are none of this episode
 		for w.seed = s.Seed + 1<<32; w.solve() == nil; w.seed += 1 << 32 {
 		}
@@ -194,7 +195,7 @@ func (w *world) slip(step, _ int) int {
 }
 
 func (w *world) solve() []int {
-	return way(w.p.Size, w.lake, w.at, w.p.Steps-w.steps, func(step, d int) int { return w.slip(w.steps+step, d) })
+	return way(w.p.Size, w.lake, w.at, w.p.Steps-w.steps, func(step, d int) int { return w.slip(w.steps-w.wasted+step, d) })
 }
 
 func (w *world) draw() string {
@@ -220,12 +221,14 @@ func direction(text string) int {
 func (w *world) Step(_ context.Context, a environments.Action) (environments.Result, error) {
 	d := direction(a.Text)
 	if d < 0 {
+		w.steps++
+		w.wasted++
 		return environments.Result{
 			Observation: environments.Text("That is no action. The actions are: left, down, right, up.\n" + w.draw()),
-			Anchor:      w.draw(), Failure: trajectory.FailurePolicy,
+			Anchor:      w.draw(), Failure: trajectory.FailurePolicy, Truncated: w.steps >= w.p.Steps,
 		}, nil
 	}
-	w.at = move(w.p.Size, w.at, (d+w.slip(w.steps, d)+4)%4)
+	w.at = move(w.p.Size, w.at, (d+w.slip(w.steps-w.wasted, d)+4)%4)
 	w.steps++
 	r := environments.Result{Anchor: w.draw()}
 	text := r.Anchor
@@ -260,12 +263,13 @@ func (w *world) Solution(context.Context) ([]environments.Action, error) {
 }
 
 type kept struct {
-	At    int `json:"at"`
-	Steps int `json:"steps"`
+	At     int `json:"at"`
+	Steps  int `json:"steps"`
+	Wasted int `json:"wasted,omitempty"`
 }
 
 func (w *world) State(context.Context) (json.RawMessage, error) {
-	return json.Marshal(kept{w.at, w.steps})
+	return json.Marshal(kept{w.at, w.steps, w.wasted})
 }
 
 func (w *world) Restore(_ context.Context, data json.RawMessage) error {
@@ -273,10 +277,10 @@ func (w *world) Restore(_ context.Context, data json.RawMessage) error {
 	if err := json.Unmarshal(data, &k); err != nil {
 		return fmt.Errorf("the state cannot be read: %w", err)
 	}
-	if k.At < 0 || k.At >= len(w.lake) || k.Steps < 0 {
+	if k.At < 0 || k.At >= len(w.lake) || k.Steps < 0 || k.Wasted < 0 || k.Wasted > k.Steps {
 		return errors.New("the state is of another map")
 	}
-	w.at, w.steps = k.At, k.Steps
+	w.at, w.steps, w.wasted = k.At, k.Steps, k.Wasted
 	return nil
 }
 

@@ -2,6 +2,7 @@ package openenv
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -15,6 +16,7 @@ type channel struct {
 	ctx     context.Context
 	stop    context.CancelFunc
 	frames  chan []byte
+	behind  atomic.Bool // messages lie before what the reader would read next, pongs also
 	reading chan struct{}
 	pinging chan struct{}
 }
@@ -51,13 +53,21 @@ func (c *channel) read() {
 		}
 		select {
 		case c.frames <- data:
+			continue
+		default:
+		}
+		c.behind.Store(true)
+		select {
+		case c.frames <- data:
 		case <-c.ctx.Done():
 			return
 		}
+		c.behind.Store(false)
 	}
 }
 
-// ping ends the channel of a client that is silent. One that sent more than was read yet is not: its pongs lie behind.
+// ping ends the channel of a client that is silent, also while a call runs. One that sent more than is read until that returns is not: its pongs lie
+// behind, and the call has a deadline.
 func (c *channel) ping() {
 	defer close(c.pinging)
 	tick := time.NewTicker(c.o.Ping)
@@ -68,13 +78,13 @@ func (c *channel) ping() {
 			return
 		case <-tick.C:
 		}
-		if len(c.frames) == cap(c.frames) {
+		if c.behind.Load() {
 			continue
 		}
 		answered, cancel := context.WithTimeout(c.ctx, c.o.Pong)
 		err := c.ws.Ping(answered)
 		cancel()
-		if err != nil && len(c.frames) < cap(c.frames) {
+		if err != nil && !c.behind.Load() {
 			c.stop()
 			return
 		}

@@ -121,7 +121,9 @@ type listed struct {
 
 // list asks a session for its tools, which needs no reset.
 func (s *source) list(ctx context.Context) ([]listed, error) {
-	made, err := s.New(ctx, "")
+	opening, cancel := context.WithTimeout(ctx, s.timeout) // a job does not wait at its start until a server has room
+	made, err := s.New(opening, "")
+	cancel()
 	if err != nil {
 		return nil, err
 	}

@@ -34,20 +34,21 @@ func readHosts(urls []string) ([]*host, error) {
 	}
 	var all []*host
 	for i, text := range urls {
+		shown, keyed := redacted(text)
 		full := text
 		if !strings.Contains(full, "://") {
 			full = "http://" + full
 		}
 		u, err := url.Parse(full)
 		if err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-			return nil, fmt.Errorf("hosts[%d]: %q is no URL of a server; write one such as http://127.0.0.1:8000", i, clip(text))
+			return nil, fmt.Errorf("hosts[%d]: %q is no URL of a server; write one such as http://127.0.0.1:8000%s", i, clip(shown), keyed)
 		}
 		switch u.Scheme {
 		case "ws", "wss":
 			u.Scheme = "http" + strings.TrimPrefix(u.Scheme, "ws")
 		case "http", "https":
 		default:
-			return nil, fmt.Errorf("hosts[%d]: %q begins with %s://; allowed: http, https, ws, wss", i, clip(text), u.Scheme)
+			return nil, fmt.Errorf("hosts[%d]: %q begins with %s://; allowed: http, https, ws, wss%s", i, clip(shown), u.Scheme, keyed)
 		}
 		u.Path = strings.TrimSuffix(strings.TrimRight(u.Path, "/"), "/ws")
 		h := &host{url: u.String()}
@@ -57,6 +58,26 @@ func readHosts(urls []string) ([]*host, error) {
 		all = append(all, h)
 	}
 	return all, nil
+}
+
+// redacted is a host as an error may show it: without a user, a password, a query and a fragment, which may be keys. advice says where a key goes.
+func redacted(text string) (shown, advice string) {
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		scheme, rest = "", text
+	} else {
+		scheme += "://"
+	}
+	if at := strings.LastIndex(rest, "@"); at >= 0 {
+		rest = "…" + rest[at:]
+	}
+	if at := strings.IndexAny(rest, "?#"); at >= 0 {
+		rest = rest[:at] + "…"
+	}
+	if shown = scheme + rest; shown != text {
+		advice = ", and give the key as api_key"
+	}
+	return shown, advice
 }
 
 var (

@@ -165,7 +165,10 @@ func (v *Server) toolList(schema string) []map[string]any {
 	return out
 }
 
-const mostTasks = 100_000 // of one request
+const (
+	mostTasks = 1_000   // of one request
+	lastTask  = 100_000 // that may be asked for
+)
 
 // taskRoutes are OpenEnv's routes for the tasks of an environment, of a source that has some. How many there are nobody knows: they are made as
 // they are asked for.
@@ -196,7 +199,7 @@ func (v *Server) taskRoutes(mux *http.ServeMux) {
 		if !v.asked(w, r, &q) {
 			return
 		}
-		if all, ok := v.tasks(w, tasker, q.Split, q.Index, q.Index+1); ok {
+		if all, ok := v.tasks(w, r, tasker, q.Split, q.Index, q.Index+1); ok {
 			answer(w, http.StatusOK, map[string]any{"task": all[0]})
 		}
 	})
@@ -216,7 +219,7 @@ func (v *Server) taskRoutes(mux *http.ServeMux) {
 			fail(w, http.StatusBadRequest, "stop is missing: the tasks are made as they are asked for, and have no last one")
 			return
 		}
-		if all, ok := v.tasks(w, tasker, q.Split, begin, *q.Stop); ok {
+		if all, ok := v.tasks(w, r, tasker, q.Split, begin, *q.Stop); ok {
 			answer(w, http.StatusOK, map[string]any{"tasks": all})
 		}
 	})
@@ -242,12 +245,26 @@ func (v *Server) asked(w http.ResponseWriter, r *http.Request, into any) bool {
 }
 
 // tasks are those of a range, each as one object.
-func (v *Server) tasks(w http.ResponseWriter, from environments.Tasker, split string, begin, end int) ([]map[string]any, bool) {
-	if begin < 0 || end <= begin || end > mostTasks {
-		fail(w, http.StatusBadRequest, fmt.Sprintf("Invalid task index: tasks %d to %d, where 0 to %d may be asked for", begin, end, mostTasks))
+//
+// They may take long to make: one request at a time makes them.
+func (v *Server) tasks(w http.ResponseWriter, r *http.Request, from environments.Tasker, split string, begin, end int) ([]map[string]any, bool) {
+	if begin < 0 || end <= begin || end > lastTask || end-begin > mostTasks {
+		fail(w, http.StatusBadRequest, fmt.Sprintf("Invalid task index: tasks %d to %d, where 0 to %d may be asked for, %d tasks at a time", begin, end, lastTask, mostTasks))
 		return nil, false
 	}
-	all, err := from.Tasks(split, end)
+	select {
+	case v.tasking <- struct{}{}:
+		defer func() { <-v.tasking }()
+	case <-r.Context().Done():
+		return nil, false
+	case <-v.ctx.Done():
+		fail(w, http.StatusServiceUnavailable, "the server is shutting down")
+		return nil, false
+	}
+	all, err := v.made[split], error(nil)
+	if len(all) < end {
+		all, err = from.Tasks(split, end)
+	}
 	if err != nil || len(all) < end {
 		if err == nil {
 			err = fmt.Errorf("there are %d", len(all))
@@ -255,6 +272,7 @@ func (v *Server) tasks(w http.ResponseWriter, from environments.Tasker, split st
 		fail(w, http.StatusBadRequest, "no such tasks: "+err.Error())
 		return nil, false
 	}
+	v.made[split] = all
 	out := make([]map[string]any, 0, end-begin)
 	for _, t := range all[begin:end] {
 		task := map[string]any{"id": t.ID}

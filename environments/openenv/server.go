@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/internal/httpserver"
 	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // ServerOptions of a Server. A zero field is the default that stands beside it.
@@ -30,6 +32,9 @@ type ServerOptions struct {
 	Ping        time.Duration     // between pings of a client; 20 s
 	Pong        time.Duration     // for its answer, after which its session ends; 20 s
 	Write       time.Duration     // for a client to take a message; 30 s
+	Reset       time.Duration     // for an environment to be made, or to begin an episode, after which it is closed; a minute
+	Step        time.Duration     // for it to act, or to score, likewise; 30 s
+	MaxText     int               // bytes of the texts of an observation, of which the middle is left out beyond; 64 KiB
 	Idle        time.Duration     // after which a session without a websocket ends; an hour
 	Note        func(text string) // told what whoever serves should know; nil: nobody
 }
@@ -37,11 +42,14 @@ type ServerOptions struct {
 // Server offers the environments of a source to OpenEnv's clients. It is an http.Handler, safe for concurrent use. Drain ends it; the source is
 // its owner's to close.
 type Server struct {
-	source environments.Source
-	spec   environments.Spec
-	o      ServerOptions
-	calls  map[string]*tools.Schema // of the source's own tools
-	plain  http.Handler             // the routes without websockets
+	source  environments.Source
+	bound   environments.Source // makes the source's environments, with deadlines
+	spec    environments.Spec
+	o       ServerOptions
+	calls   map[string]*tools.Schema     // of the source's own tools
+	plain   http.Handler                 // the routes without websockets
+	tasking chan struct{}                // holds a token while tasks are made; it guards what follows
+	made    map[string][]trajectory.Task // of a split, as far as somebody asked
 
 	mu       sync.Mutex
 	sessions map[string]*session // by id; those that are being opened too
@@ -72,7 +80,8 @@ func NewServer(s environments.Source, o ServerOptions) (*Server, error) {
 	if o.Note == nil {
 		o.Note = func(string) {}
 	}
-	v := &Server{source: s, spec: s.Spec(), o: o, calls: map[string]*tools.Schema{}, sessions: map[string]*session{}, empty: make(chan struct{})}
+	v := &Server{source: s, spec: s.Spec(), o: o, calls: map[string]*tools.Schema{}, sessions: map[string]*session{}, empty: make(chan struct{}), tasking: make(chan struct{}, 1), made: map[string][]trajectory.Task{}}
+	v.bound = environments.Bound(s, environments.Options{Kind: o.Name, ResetTimeout: o.Reset, StepTimeout: o.Step, MaxText: o.MaxText})
 	for _, t := range v.spec.Tools {
 		schema, err := tools.ParseSchema(t.Parameters)
 		if err != nil {
@@ -105,6 +114,10 @@ func (v *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			fail(w, http.StatusUnauthorized, "the API key is missing or wrong: send Authorization: Bearer KEY")
 			return
 		}
+		if name := hostname(r.Host); v.o.Key == "" && !httpserver.Loopback(name) { // a page whose name was bound to this machine's address
+			fail(w, http.StatusForbidden, fmt.Sprintf("requests for the host %q are refused: without an API key the server is localhost alone; give it a key, or call it 127.0.0.1", clip(name)))
+			return
+		}
 		if from := r.Header.Get("Origin"); from != "" && !sameOrigin(from, r.Host) { // a page of another site in somebody's browser
 			fail(w, http.StatusForbidden, "requests from pages of other sites are refused")
 			return
@@ -115,6 +128,14 @@ func (v *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v.plain.ServeHTTP(w, r)
+}
+
+// hostname is the Host of a request without its port.
+func hostname(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		return name
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 }
 
 func sameOrigin(origin, host string) bool {
@@ -206,7 +227,10 @@ func (v *Server) postMCP(w http.ResponseWriter, r *http.Request) {
 	case int64(len(data)) > v.o.MaxMessage:
 		fail(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the request has more than %d bytes", v.o.MaxMessage))
 	default:
-		answer(w, http.StatusOK, v.rpc(r.Context(), data, nil))
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(v.ctx, cancel)() // the server ends: so does what it answers
+		answer(w, http.StatusOK, v.rpc(ctx, data, nil))
 	}
 }
 

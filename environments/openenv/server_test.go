@@ -279,7 +279,7 @@ func TestSlowReader(t *testing.T) {
 	s := &worlds{step: func(context.Context, *world, environments.Action) (environments.Result, error) {
 		return environments.Result{Observation: environments.Text(strings.Repeat("x", 8<<20))}, nil
 	}}
-	_, url := serve(t, s, ServerOptions{Write: 50 * time.Millisecond})
+	_, url := serve(t, s, ServerOptions{Write: 50 * time.Millisecond, MaxText: 16 << 20})
 	r := connect(t, url+"/ws")
 	r.ask(`{"type": "reset", "data": {}}`)
 	for range 8 {

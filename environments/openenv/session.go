@@ -98,7 +98,7 @@ func (v *Server) open(ctx context.Context, attached bool) (*session, error) {
 // make makes the environment. The lock is held.
 func (s *session) make(ctx context.Context) (err error) {
 	s.played, s.begun = false, false
-	s.env, err = panics.Value("environment "+s.server.o.Name, func() (environments.Environment, error) { return s.server.source.New(ctx, "openenv") })
+	s.env, err = panics.Value("environment "+s.server.o.Name, func() (environments.Environment, error) { return s.server.bound.New(ctx, "openenv") })
 	if err == nil && s.env == nil {
 		err = errors.New("the source made no environment")
 	}

@@ -69,17 +69,23 @@ func (s *source) tasksOf(ctx context.Context, h *host, split string, n int) ([]t
 	if err == nil && count.N < n {
 		return nil, fmt.Errorf("its split %s has %d tasks, and %d are asked for", theirs, count.N, n)
 	}
-	var found struct {
-		Tasks []any `json:"tasks"`
-	}
-	if err := s.post(ctx, base+"/task_range", map[string]any{"split": theirs, "start": 0, "stop": n}, &found); err != nil {
-		return nil, err
-	}
-	if len(found.Tasks) < n {
-		return nil, fmt.Errorf("its split %s gave %d tasks where %d were asked for", theirs, len(found.Tasks), n)
+	all := make([]any, n)
+	for stop := n; stop > 0; { // the last ones first: a server that has fewer says so at once, and one that makes them makes them once
+		start := max(0, stop-mostTasks)
+		var found struct {
+			Tasks []any `json:"tasks"`
+		}
+		if err := s.post(ctx, base+"/task_range", map[string]any{"split": theirs, "start": start, "stop": stop}, &found); err != nil {
+			return nil, err
+		}
+		if len(found.Tasks) < stop-start {
+			return nil, fmt.Errorf("its split %s gave %d tasks where %d were asked for", theirs, start+len(found.Tasks), n)
+		}
+		copy(all[start:stop], found.Tasks)
+		stop = start
 	}
 	out := make([]trajectory.Task, n)
-	for i, t := range found.Tasks[:n] {
+	for i, t := range all {
 		fields, ok := t.(map[string]any)
 		if !ok {
 			return nil, fmt.Errorf("task %d of its split %s is no object: %s", i, theirs, clip(fmt.Sprint(t)))

@@ -30,6 +30,7 @@ type worlds struct {
 	twice        atomic.Int64 // closed more than once
 	build        func(ctx context.Context) error
 	step         func(ctx context.Context, w *world, a environments.Action) (environments.Result, error)
+	reset        func(ctx context.Context)
 	score        bool
 }
 
@@ -71,7 +72,10 @@ type scored struct{ *world }
 
 func (s *scored) Score(context.Context) (float64, error) { return 10, nil }
 
-func (w *world) Reset(_ context.Context, s environments.Start) (environments.Observation, error) {
+func (w *world) Reset(ctx context.Context, s environments.Start) (environments.Observation, error) {
+	if w.source.reset != nil {
+		w.source.reset(ctx)
+	}
 	low := 0
 	for name, v := range s.Task.Fields {
 		n, ok := v.(float64)
@@ -146,6 +150,36 @@ func serve(t *testing.T, s *worlds, o ServerOptions) (*Server, string) {
 		require.Zero(t, s.twice.Load(), "no environment was closed twice")
 	})
 	return v, h.URL
+}
+
+// endless is a source whose tasks have no end. It counts how many requests for tasks there are at once.
+type endless struct {
+	worlds
+	now, most atomic.Int64
+}
+
+func (s *endless) Tasks(split string, n int) ([]trajectory.Task, error) {
+	s.most.Store(max(s.most.Load(), s.now.Add(1)))
+	defer s.now.Add(-1)
+	out := make([]trajectory.Task, n)
+	for i := range out {
+		out[i] = trajectory.Task{ID: split + "-" + strconv.Itoa(i)}
+	}
+	if n == 3 {
+		time.Sleep(5 * time.Millisecond) // so that two at once would meet
+	}
+	return out, nil
+}
+
+// serveHandler offers a server whose source is no *worlds.
+func serveHandler(t *testing.T, v *Server) (url string) {
+	t.Helper()
+	h := httptest.NewServer(v)
+	t.Cleanup(func() {
+		_ = v.Drain(0)
+		h.Close()
+	})
+	return h.URL
 }
 
 // client is the kind's source for a job's parameters.

@@ -3,7 +3,8 @@
 //
 // Rewards: a box that comes onto a target is worth 0.5 divided by the number of boxes, and one that leaves it costs as much; the last one brings
 // another 0.5, and the episode ends. They add up to 1 when the puzzle is solved. (Gym-Sokoban has 1, -1, 10 and a cost of 0.1 a step, so that what is
-// full differs from level to level.) The episode is cut after the parameter steps.
+// full differs from level to level.) The episode is cut after the parameter steps,
+// which count what is no action also.
 //
 // A random policy of 50 steps at most earns 0.38 in rooms of size 6 with one box or 0.15 of size 7 with two (TestConformance logs it).
 //
@@ -265,10 +266,11 @@ func (w *world) Reset(_ context.Context, s environments.Start) (environments.Obs
 func (w *world) Step(_ context.Context, a environments.Action) (environments.Result, error) {
 	d := slices.Index(names, strings.ToLower(strings.TrimSpace(a.Text[:min(len(a.Text), 64)])))
 	if d < 0 {
+		w.steps++
 		room := w.level.draw(w.s)
 		return environments.Result{
 			Observation: environments.Text("That is no action. The actions are: up, down, left, right.\n" + room),
-			Anchor:      room, Failure: trajectory.FailurePolicy,
+			Anchor:      room, Failure: trajectory.FailurePolicy, Truncated: w.steps >= w.p.Steps,
 		}, nil
 	}
 	before, n := w.level.home(w.s), len(w.level.targets)

@@ -1,7 +1,8 @@
 // Package voxel is a building site of 8×8×8 blocks as an environment (after the building tasks of arXiv 2411.17255): the agent reads what to build and
 // places and removes blocks with tools. A checker takes the place of a person who looks at screenshots.
 //
-// The reward comes at the end, from the tool done or from the limit of steps: the intersection of what stands there and what was asked for, divided by
+// The reward comes at the end, from the tool done or from the limit of steps, which counts
+// what is not possible also: the intersection of what stands there and what was asked for, divided by
 // their union, times the share of blocks that are supported: that hang together, face by face, with one on the ground. An empty site has none.
 // A random policy earns 0.001 (TestRandomPolicy).
 //
@@ -211,6 +212,7 @@ func generate(p Params, number int64) (string, blocks) {
 // world is one site.
 type world struct {
 	p     Params
+	text  string // asks for the building
 	want  blocks // never changed
 	got   blocks
 	steps int
@@ -222,7 +224,7 @@ func (w *world) Reset(_ context.Context, s environments.Start) (environments.Obs
 		return nil, err
 	}
 	text, want := generate(w.p, number)
-	w.want, w.got, w.steps = want, blocks{}, 0
+	w.text, w.want, w.got, w.steps = text, want, blocks{}, 0
 	return environments.Text(text), nil
 }
 
@@ -239,8 +241,39 @@ func (w *world) site() string {
 	return b.String()
 }
 
+// anchor names the site. That of the start is what the reset says.
+func (w *world) anchor() string {
+	if len(w.got) == 0 {
+		return w.text
+	}
+	return w.site()
+}
+
+// refuse is a step that changes nothing.
 func (w *world) refuse(format string, a ...any) environments.Result {
-	return environments.Result{Observation: environments.Text(fmt.Sprintf(format, a...)), Anchor: w.site(), Failure: trajectory.FailurePolicy}
+	return w.end(environments.Result{Observation: environments.Text(fmt.Sprintf(format, a...)), Failure: trajectory.FailurePolicy})
+}
+
+// end counts a step, and checks the building where the episode is over.
+func (w *world) end(r environments.Result) environments.Result {
+	w.steps++
+	r.Anchor = w.anchor()
+	r.Truncated = !r.Terminated && w.steps >= w.p.Steps
+	text := w.site()
+	if r.Failure != "" {
+		text = r.Observation[0].Text
+	}
+	if r.Over() {
+		r.Reward = check(w.got, w.want)
+		r.Success = r.Reward == 1
+		checked := fmt.Sprintf("The building was checked: %.2f.", r.Reward)
+		if r.Failure != "" {
+			checked = text + "\n" + checked
+		}
+		text = checked
+	}
+	r.Observation = environments.Text(text)
+	return r
 }
 
 func (w *world) Step(_ context.Context, a environments.Action) (environments.Result, error) {
@@ -272,17 +305,7 @@ func (w *world) Step(_ context.Context, a environments.Action) (environments.Res
 	default:
 		return w.refuse("The tools are: place, remove, done."), nil
 	}
-	w.steps++
-	r.Anchor = w.site()
-	r.Truncated = !r.Terminated && w.steps >= w.p.Steps
-	text := r.Anchor
-	if r.Over() {
-		r.Reward = check(w.got, w.want)
-		r.Success = r.Reward == 1
-		text = fmt.Sprintf("The building was checked: %.2f.", r.Reward)
-	}
-	r.Observation = environments.Text(text)
-	return r, nil
+	return w.end(r), nil
 }
 
 func (w *world) Close() error { return nil }

@@ -48,7 +48,7 @@ func (k kind) product(r *rand.Rand, taken map[string]bool) product {
 	p.attributes = some(r, attributes, 4+r.IntN(3))
 	brands := strings.Fields(k.brands)
 	for p.title == "" || taken[p.title] {
-		p.title = fmt.Sprintf("%s %s %s, %s, %c%d", brands[r.IntN(len(brands))], p.attributes[0], kindOf, p.attributes[1], 'A'+rune(r.IntN(26)), 10+r.IntN(990))
+		p.title = fmt.Sprintf("%s %s %s, %s, %s", brands[r.IntN(len(brands))], p.attributes[0], kindOf, p.attributes[1], code(r))
 	}
 	p.description = strings.ReplaceAll(looks[r.IntN(len(looks))], "%s", kindOf)
 	for _, a := range p.attributes {
@@ -64,6 +64,16 @@ func (k kind) product(r *rand.Rand, taken map[string]bool) product {
 		p.reviews = append(p.reviews, opinions[r.IntN(len(opinions))])
 	}
 	return p
+}
+
+// code of a product: four consonants, in which no option's value can stand, as the size 8 does in K587.
+func code(r *rand.Rand) string {
+	const consonants = "BCDFGHJKLMNPQRSTVWXZ"
+	out := make([]byte, 4)
+	for i := range out {
+		out[i] = consonants[r.IntN(len(consonants))]
+	}
+	return string(out)
 }
 
 // goal asks for the product by two or three of its attributes, a value of each option, and a limit of the price.

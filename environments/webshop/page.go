@@ -177,7 +177,7 @@ func (e *environment) anchor() string {
 	v := e.now
 	switch {
 	case v.Page == 0:
-		return v.Goal + " search"
+		return e.page() // which names the start after the reset
 	case v.Product == "":
 		return fmt.Sprintf("%s results %d %s", v.Goal, v.Page, v.Query)
 	}

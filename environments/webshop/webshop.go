@@ -38,7 +38,7 @@ const Name = "webshop"
 type Params struct {
 	Products *int   `json:"products"`  // of the generated catalogue, 100 to 1,000,000; 10,000. With files: the first so many of the file; all
 	Seed     *int64 `json:"seed"`      // of catalogue, goals and their split; 1
-	MaxSteps *int   `json:"max_steps"` // of an episode, 1 to 1,000; 15
+	MaxSteps *int   `json:"max_steps"` // of an episode, 3 to 1,000; 15
 	Files    *Files `json:"files"`     // the data set's own; nil: the catalogue is generated
 }
 
@@ -78,8 +78,8 @@ func New(_ context.Context, r *resources.Resources, params map[string]any) (envi
 		}
 	}
 	if p.MaxSteps != nil {
-		if s.maxSteps = *p.MaxSteps; s.maxSteps < 1 || s.maxSteps > 1000 {
-			return nil, fmt.Errorf("max_steps is %d; give 1 to 1000", s.maxSteps)
+		if s.maxSteps = *p.MaxSteps; s.maxSteps < 3 || s.maxSteps > 1000 {
+			return nil, fmt.Errorf("max_steps is %d; give 3 to 1000: a search, a product and the purchase are three", s.maxSteps)
 		}
 	}
 	if s.files != nil {

@@ -20,7 +20,7 @@ var kinds = []kind{
 	{
 		path: "Home › Bedding", types: "duvet cover, bed sheet set, pillow case, throw blanket, mattress topper, bed skirt",
 		low: 12, high: 160, brands: "Somnera Cotwell Dreyfield Halden Lulane Fennick",
-		attributes: "machine washable, super soft, queen fit, fade resistant, easy care, breathable, hypoallergenic, double sided, stain resistant, deep pocket, wrinkle free, quick drying",
+		attributes: "machine washable, super soft, snug fit, fade resistant, easy care, breathable, hypoallergenic, double sided, stain resistant, deep pocket, wrinkle free, quick drying",
 		options:    []string{"color: @", "size: twin, full, queen, king, california king"},
 	},
 	{
@@ -33,7 +33,7 @@ var kinds = []kind{
 		path: "Grocery › Snacks", types: "protein bar, potato chips, oat granola, trail mix, sandwich cookies, fruit gummies, rice crackers, peanut butter",
 		low: 4, high: 45, brands: "Harvesta Munchly Olmera Grainfold Sunleaf Barkwell",
 		attributes: "gluten free, sugar free, low carb, non gmo, dairy free, keto friendly, plant based, high protein, soy free, nut free, low sodium, certified organic",
-		options:    []string{"flavor: vanilla, chocolate, strawberry, peanut, honey, cinnamon, blueberry, salted, maple, ginger", "size: pack of 1, pack of 4, pack of 6, pack of 12, pack of 24"},
+		options:    []string{"flavor: vanilla, chocolate, strawberry, pecan, honey, cinnamon, blueberry, salted, maple, ginger", "size: pack of 1, pack of 4, pack of 6, pack of 12, pack of 24"},
 	},
 	{
 		path: "Grocery › Drinks", types: "green tea, coffee beans, hot cocoa, sparkling juice, herbal infusion, oat milk, energy drink",
@@ -51,7 +51,7 @@ var kinds = []kind{
 		path: "Electronics › Audio", types: "bluetooth speaker, wireless earbuds, gaming headset, studio microphone, clock radio, sound bar",
 		low: 15, high: 240, brands: "Sonaro Vibrex Tonalis Echora Basskin Auralyn",
 		attributes: "noise cancelling, hands free, long lasting, fast charging, water resistant, high definition, stereo sound, easy pairing, low latency, voice control, plug and play, compact",
-		options:    []string{"color: @", "style: standard, with case, with stand, with charger, bundle"},
+		options:    []string{"color: @", "style: plain, with case, with dock, with charger, bundle"},
 	},
 	{
 		path: "Electronics › Accessories", types: "phone case, charging cable, power bank, tablet stand, laptop sleeve, camera tripod, screen protector, desk keyboard",

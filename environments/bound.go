@@ -1,0 +1,86 @@
+package environments
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// Bound is a source whose environments have the deadlines of o and its bound on observations, for a server that lends them itself: a Manager's
+// environments without its pool and episodes. Of the optional powers they have Scorer alone. Where a call does not return in time it is left behind
+// with an error; the environment must be closed then. The source stays its owner's to close.
+func Bound(s Source, o Options) Source {
+	o.Kind = cmp.Or(o.Kind, "environment")
+	o.ResetTimeout, o.StepTimeout, o.MaxText = cmp.Or(o.ResetTimeout, resetTime), cmp.Or(o.StepTimeout, stepTime), cmp.Or(o.MaxText, textBytes)
+	return &boundSource{Source: s, m: &Manager{o: o, source: s, spec: s.Spec(), noted: map[string]bool{}}}
+}
+
+type boundSource struct {
+	Source
+	m *Manager // its bounds alone: it has no pool
+}
+
+// New makes an environment within the time of a reset. One that comes later is closed.
+func (b *boundSource) New(ctx context.Context, owner string) (Environment, error) {
+	var mu sync.Mutex
+	gone := false
+	env, err := ask(ctx, newMember(b.m.o.Kind, nil, b.m.spec.InProcess, &b.m.left), b.m.o.ResetTimeout, AskedReset, func(ctx context.Context) (Environment, error) {
+		env, err := b.Source.New(ctx, owner)
+		mu.Lock()
+		defer mu.Unlock()
+		if gone && env != nil {
+			return nil, env.Close()
+		}
+		return env, err
+	})
+	if err == nil && env == nil {
+		err = errors.New("the source made no environment")
+	}
+	if err != nil {
+		mu.Lock()
+		gone = true
+		mu.Unlock()
+		return nil, err
+	}
+	e := &bound{m: b.m, mem: newMember(b.m.o.Kind, env, b.m.spec.InProcess, &b.m.left)}
+	if _, ok := env.(Scorer); ok {
+		return &boundScorer{e}, nil
+	}
+	return e, nil
+}
+
+// bound is an environment under deadlines.
+type bound struct {
+	m   *Manager
+	mem *member
+}
+
+func (e *bound) Reset(ctx context.Context, s Start) (Observation, error) {
+	o, err := ask(ctx, e.mem, e.m.o.ResetTimeout, AskedReset, func(ctx context.Context) (Observation, error) { return e.mem.env.Reset(ctx, s) })
+	if err != nil {
+		return nil, err
+	}
+	return e.m.accept(o)
+}
+
+func (e *bound) Step(ctx context.Context, a Action) (Result, error) {
+	r, err := ask(ctx, e.mem, e.m.o.StepTimeout, AskedStep, func(ctx context.Context) (Result, error) { return e.mem.env.Step(ctx, a) })
+	if err != nil {
+		return r, err
+	}
+	if r.Observation, err = e.m.accept(r.Observation); err != nil {
+		return r, fmt.Errorf("a step: %w", err)
+	}
+	return r, nil
+}
+
+func (e *bound) Close() error { return e.mem.Close() }
+
+// boundScorer is one that scores its episodes.
+type boundScorer struct{ *bound }
+
+func (e *boundScorer) Score(ctx context.Context) (float64, error) {
+	return ask(ctx, e.mem, e.m.o.StepTimeout, AskedScore, e.mem.env.(Scorer).Score)
+}
