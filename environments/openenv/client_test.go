@@ -331,7 +331,7 @@ func TestCapacity(t *testing.T) {
 	require.EqualValues(t, 2, one.made.Load())
 	require.EqualValues(t, 1, two.made.Load())
 	_, _ = a, b
-	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	_, err = s.New(short, "")
 	require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -65,9 +65,11 @@ func (v *Server) session(ctx context.Context, id string) (*session, error) {
 	s := v.sessions[id]
 	switch {
 	case s == nil:
-		return nil, fmt.Errorf("Unknown session_id: %s", clip(id)) //nolint:staticcheck // OpenEnv's words
+		//lint:ignore ST1005 these are OpenEnv's words
+		return nil, fmt.Errorf("Unknown session_id: %s", clip(id))
 	case s.attached:
-		return nil, fmt.Errorf("Session %s already has an attached WebSocket", clip(id)) //nolint:staticcheck // OpenEnv's words
+		//lint:ignore ST1005 these are OpenEnv's words
+		return nil, fmt.Errorf("Session %s already has an attached WebSocket", clip(id))
 	}
 	s.attached, s.used = true, time.Now()
 	return s, nil

@@ -81,6 +81,15 @@ func (e *serverError) Error() string {
 	return fmt.Sprintf("the server answered %s: %s", e.Code, clip(e.text()))
 }
 
+// saidOf is what a client is told of an error.
+func saidOf(err error) *serverError {
+	var said *serverError
+	if errors.As(err, &said) {
+		return said
+	}
+	return &serverError{details{Message: err.Error(), Code: codeExecution}}
+}
+
 // text is what an agent is told of its action.
 func (e *serverError) text() string {
 	if len(e.Errors) == 0 {
