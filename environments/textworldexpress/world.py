@@ -11,7 +11,7 @@ LONGEST = 1000  # characters of an action
 
 
 class World:
-    def __init__(self, game, params="", eval_fold="dev", list_actions=False):
+    def __init__(self, game, params="", eval_fold="dev", list_actions=False, max_steps=50):
         if shutil.which("java") is None:
             raise Refused("java is missing; install it: apt-get install default-jre-headless")
         from textworld_express import TextWorldExpressEnv
@@ -25,14 +25,32 @@ class World:
             raise Refused("params: %s" % " ".join(wrong.split()))
         self.game, self.eval_fold, self.list_actions = game, eval_fold, list_actions
         self.server, self.now, self.where = self.env.server, None, None
+        self.max_steps, self.trained = max_steps, None
 
     def tasks(self, split, n):
         folds = {"train": "train", "eval": self.eval_fold}
         if split not in folds:
             raise Refused("there is no split %s; the splits are train and eval" % split)
-        fold = folds[split]
-        seeds = range(FOLDS[fold], FOLDS[fold] + min(n, SEEDS))
-        return [{"id": "%s-%s-%d" % (self.game, fold, s), "prompt": [], "fields": {"seed": s, "fold": fold}} for s in seeds]
+        fold, out = folds[split], []
+        if n > SEEDS:  # before anything is generated
+            raise Refused("%d tasks of split %s were asked for; there are at most %d" % (n, split, SEEDS))
+        if split == "eval" and self.trained is None:
+            self.trained = {self.key(s, "train") for s in range(FOLDS["train"], FOLDS["train"] + SEEDS)}
+        seen = set(self.trained) if split == "eval" else set()
+        for s in range(FOLDS[fold], FOLDS[fold] + SEEDS):
+            if len(out) == n:
+                break
+            key = self.key(s, fold)
+            if key in seen or len(key[-1]) > self.max_steps:
+                continue
+            seen.add(key)
+            out.append({"id": "%s-%s-%d" % (self.game, fold, s), "prompt": [], "fields": {"seed": s, "fold": fold}})
+        return out
+
+    def key(self, seed, fold):
+        """What tells a task from others: games of few places repeat, and two that begin the same and are won by the same actions are one task."""
+        now = json.loads(self.server.generateNewGameJSON(seed, fold, True))
+        return self.server.getTaskDescription(), now["observation"], tuple(self.server.getGoldActionSequence())
 
     def place(self, seed, fold):
         """The fold and its seed: the package takes a seed of another fold, or of none, in silence."""
