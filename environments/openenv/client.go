@@ -151,6 +151,7 @@ type environment struct {
 	source *source
 	link   *link
 	host   *host
+	total  float64 // of the episode's rewards
 }
 
 var (
@@ -210,6 +211,7 @@ func (e *environment) Reset(ctx context.Context, s environments.Start) (environm
 	if err != nil {
 		return nil, fmt.Errorf("the task's fields cannot be sent: %w", err)
 	}
+	e.total = 0
 	o, err := e.observe(ctx, message{"reset", raw})
 	if err != nil {
 		return nil, err
@@ -260,6 +262,10 @@ func (e *environment) Step(ctx context.Context, a environments.Action) (environm
 	r, err := e.source.result(o)
 	if err != nil {
 		return environments.Result{}, fmt.Errorf("%s: %w", e.host.url, err)
+	}
+	e.total += r.Reward
+	if least := e.source.config.Success; least != nil {
+		r.Success = r.Over() && e.total >= *least-1e-9 // of a sum of floats
 	}
 	return r, nil
 }
