@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/environments"
-	"github.com/agentfly/agentfly/environments/environmenttest"
 	"github.com/agentfly/agentfly/environments/scienceworld"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/trajectory"
@@ -86,19 +85,6 @@ func TestGoldPaths(t *testing.T) {
 			}
 		}
 	}
-}
-
-// The tasks keep what environments promise.
-func TestConformance(t *testing.T) {
-	environmenttest.Run(t, environmenttest.Case{
-		Source: func(t testing.TB) environments.Source {
-			s, err := open(t, map[string]any{"tasks": []string{"lifespan-longest-lived", "find-plant"}})
-			require.NoError(t, err)
-			return s
-		},
-		Tasks: 3, TooMany: 1000, Random: 1, Steps: 5,
-		Kill: func(e environments.Environment) error { e.(interface{ Kill() }).Kill(); return nil },
-	})
 }
 
 // The mean score of a policy that takes a possible action at random.
