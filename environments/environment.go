@@ -55,14 +55,17 @@ func (r Result) Over() bool { return r.Terminated || r.Truncated }
 var successKeys = []string{"success", "is_success", "won", "solved"}
 
 // Succeeded tells of an environment by others, which does not know our Success, whether its goal is reached: its info says so in one of
-// the usual keys, else the world ended the episode with a step that paid more than 0.
+// the usual keys, as a boolean or as 0 or 1. Rewards do not say it: a CartPole that falls is paid for its last step too.
 func Succeeded(r Result) bool {
 	for _, key := range successKeys {
-		if won, ok := r.Info[key].(bool); ok {
+		switch won := r.Info[key].(type) {
+		case bool:
 			return won
+		case float64:
+			return won == 1
 		}
 	}
-	return r.Terminated && r.Reward > 0
+	return false
 }
 
 // Environment is a world in which one episode is played at a time. Its methods are never called at once, honour ctx, and do not panic on any

@@ -272,6 +272,9 @@ func (e *Episode) stepNow(ctx, inner context.Context, a Action) (Result, error) 
 		return Result{}, err
 	}
 	e.fresh = false
+	if r.Failure == trajectory.FailurePolicy && r.Anchor == "" { // its text says what is wrong, and names no state
+		r.Anchor = e.anchor
+	}
 	if r, err = e.m.acceptResult(r); err != nil {
 		return Result{}, e.broken(ctx, AskedStep, err)
 	}

@@ -852,3 +852,40 @@ func TestOpenBreakerSaysWhen(t *testing.T) {
 		begin(t, m).End()
 	})
 }
+
+// An action that was not possible leaves the state's name as it was, where the environment gives none: its error text names no state.
+func TestRefusedActionKeepsAnchor(t *testing.T) {
+	e := begin(t, open(t, worlds(Spec{}, func(w *world) {
+		w.step = func(_ context.Context, a Action) (Result, error) {
+			if a.Text == "named" {
+				return Result{Observation: Text("no"), Anchor: "here", Failure: trajectory.FailurePolicy}, nil
+			}
+			return Result{Observation: Text("no"), Failure: trajectory.FailurePolicy}, nil
+		}
+	}), Options{}))
+	r, err := e.Step(t.Context(), Action{Text: "dance"})
+	require.NoError(t, err)
+	require.Equal(t, "begin 7", r.Anchor)
+	require.Equal(t, "begin 7", e.Anchor())
+	r, err = e.Step(t.Context(), Action{Text: "named"})
+	require.NoError(t, err)
+	require.Equal(t, "here", r.Anchor)
+}
+
+// Success of an environment by others is what its info says, never a guess from its rewards: a CartPole that falls has a last reward of 1.
+func TestSucceeded(t *testing.T) {
+	for _, c := range []struct {
+		info map[string]any
+		want bool
+	}{
+		{nil, false},
+		{map[string]any{"success": true}, true},
+		{map[string]any{"is_success": 1.0}, true},
+		{map[string]any{"is_success": 0.0}, false},
+		{map[string]any{"won": false, "solved": true}, false},
+		{map[string]any{"solved": true}, true},
+		{map[string]any{"success": "yes"}, false},
+	} {
+		require.Equal(t, c.want, Succeeded(Result{Terminated: true, Reward: 1, Info: c.info}), "%v", c.info)
+	}
+}

@@ -471,8 +471,12 @@ class Adapter:
             raise Refused("the environment has no tool %s; it takes texts" % action["name"])
         return self.actions.read(action.get("text") or "")
 
+    def offers(self, method):
+        """Tells whether the class has a method of that name, which is a power."""
+        return callable(getattr(self.env, method, None)) and method not in [t["name"] for t in self.tools()]
+
     def choices(self):
-        if callable(getattr(self.env, "actions", None)):
+        if self.offers("actions"):
             return list(self.call(self.env.actions))
         return self.actions.choices(self.last_info)
 
@@ -645,10 +649,14 @@ class TRL(Adapter):
     def __init__(self, env, config, name):
         super().__init__(env, config, name)
         self.methods = methods_of(env)
+        self.seeded = "seed" in takes(env.reset)[0]
         self.hints = {n: hints_of(m) for n, m in self.methods.items()}
 
     def tools(self):
         return [declared(n, m, self.hints[n]) for n, m in self.methods.items()]
+
+    def offers(self, method):
+        return False  # its public methods are tools
 
     def reset(self, seed, fields, prompt):
         names, more = takes(self.env.reset)
@@ -817,6 +825,10 @@ class AgentFly(Adapter):
 
     protocol = "agentfly"
     started = False
+
+    def __init__(self, env, config, name):
+        super().__init__(env, config, name)
+        self.seeded = "seed" in takes(env.reset)[0]
 
     def reset(self, seed, fields, prompt):
         if not self.started and callable(getattr(self.env, "start", None)):
@@ -1008,7 +1020,7 @@ class Server:
     def __init__(self, lines, out, leave):
         self.lines, self.out, self.leave, self.process = lines, out, leave, os.getpid()
         self.adapter = self.observations = self.config = None
-        self.steps, self.powers = 0, []
+        self.steps, self.total, self.powers = 0, 0.0, []
 
     def run(self):
         threading.Thread(target=self.watch, name="agentfly-watch", daemon=True).start()
@@ -1063,10 +1075,10 @@ class Server:
         self.adapter = open_environment(a)
         self.observations = Observations(a)
         env = self.adapter.env
-        for power, method in (("score", "score"), ("solution", "solution"), ("tasks", "tasks"), ("state", "get_state")):
-            if callable(getattr(env, method, None)) and power not in [t["name"] for t in self.adapter.tools()]:
+        for power, methods in (("score", ["score"]), ("solution", ["solution"]), ("tasks", ["tasks"]), ("state", ["get_state", "set_state"])):
+            if all(map(self.adapter.offers, methods)):
                 self.powers.append(power)
-        if callable(getattr(env, "actions", None)) or self.adapter.actions.choices({}) is not None:
+        if self.adapter.offers("actions") or self.adapter.actions.choices({}) is not None:
             self.powers.append("actions")
         out = {"protocol": self.adapter.protocol, "powers": self.powers, "tools": self.adapter.tools(), "seeded": self.adapter.seeded}
         text = getattr(env, "instructions", None)
@@ -1082,7 +1094,7 @@ class Server:
         if "numpy" in sys.modules:
             sys.modules["numpy"].random.seed(seed)
         observation, info = self.adapter.reset(seed, a.get("fields") or {}, a.get("prompt") or [])
-        self.steps, self.adapter.last_info = 0, info if isinstance(info, dict) else {}
+        self.steps, self.total, self.adapter.last_info = 0, 0.0, info if isinstance(info, dict) else {}
         return encode({"observation": self.observations.parts(observation), "info": info_of(info), "memory": memory()})
 
     def env_step(self, a):
@@ -1095,6 +1107,7 @@ class Server:
             out = {"observation": [{"type": "text", "text": str(e)}], "failure": "policy"}
             if self.steps >= limit:
                 out["truncated"] = True
+                self.judge(out)
             return encode(out)
         self.adapter.last_info = info = dict(info) if isinstance(info, dict) else {}
         for key, value in (info.pop("agentfly", None) or {}).items():
@@ -1102,7 +1115,17 @@ class Server:
                 out[key] = str(value)
         out.update(observation=self.observations.parts(observation), reward=self.number(reward, "reward"), terminated=bool(terminated))
         out.update(truncated=bool(truncated) or self.steps >= limit and not terminated, info=info_of(info))
+        self.total += out["reward"]
+        if out["terminated"] or out["truncated"]:
+            self.judge(out)
         return encode(out)
+
+    def judge(self, out):
+        """Says of an episode that is over whether its reward is one of a success, where the parameter success says which is."""
+        least = self.config.get("success")
+        if least is not None:
+            total = self.number(self.adapter.call(self.adapter.env.score), "score") if "score" in self.powers else self.total
+            out["success"] = total >= least - 1e-9  # of a sum of floats
 
     def number(self, v, name):
         try:
@@ -1120,11 +1143,11 @@ class Server:
         return encode([str(v) for v in out])
 
     def env_state(self, a):
-        return encode({"steps": self.steps, "state": self.adapter.call(self.adapter.env.get_state)})
+        return encode({"steps": self.steps, "total": self.total, "state": self.adapter.call(self.adapter.env.get_state)})
 
     def env_restore(self, a):
         self.adapter.call(self.adapter.env.set_state, a["state"]["state"])
-        self.steps = a["state"]["steps"]
+        self.steps, self.total = a["state"]["steps"], a["state"].get("total", 0.0)  # older states have none
         return "null"
 
     def env_score(self, a):
@@ -1138,7 +1161,7 @@ class Server:
         return encode(list(self.adapter.call(self.adapter.env.tasks, a["split"], a["n"])))
 
     def env_check(self, a):
-        if callable(getattr(self.adapter.env, "check", None)) and self.adapter.protocol != "trl":
+        if self.adapter.offers("check"):
             self.adapter.call(self.adapter.env.check)
         return encode({"memory": memory()})
 

@@ -14,8 +14,12 @@ import (
 )
 
 // plainProcess is a worker without a sandbox, in a process group of its own.
+//
+// life is the end of a pipe that nobody writes to. The worker has the other end as file descriptor 3 and, on Linux, asks the kernel to kill its
+// group when the pipe ends, which is when this process does: its own handler of a signal cannot run where native code keeps the interpreter's lock.
 type plainProcess struct {
 	group          *procgroup.Group
+	life           *os.File
 	stdin          *os.File
 	stdout, stderr *os.File
 }
@@ -32,15 +36,17 @@ func startPlain(args, env []string) (*plainProcess, error) {
 		}
 		return ours, err
 	}
-	var err1, err2, err3 error
+	var err1, err2, err3, err4 error
 	p.stdin, err1 = pipe(true)
 	p.stdout, err2 = pipe(false)
 	p.stderr, err3 = pipe(false)
-	err := errors.Join(err1, err2, err3)
+	p.life, err4 = pipe(true)
+	err := errors.Join(err1, err2, err3, err4)
 	if err == nil {
 		c := exec.Command(args[0], args[1:]...)
 		c.Env = append(os.Environ(), env...)
 		c.Stdin, c.Stdout, c.Stderr = theirs[0], theirs[1], theirs[2]
+		c.ExtraFiles = theirs[3:]
 		p.group, err = procgroup.Start(c, syscall.SIGTERM) // a worker that gets it ends what it started, and itself
 	}
 	for _, f := range theirs {
@@ -54,7 +60,7 @@ func startPlain(args, env []string) (*plainProcess, error) {
 }
 
 func (p *plainProcess) closeFiles() {
-	for _, f := range []*os.File{p.stdin, p.stdout, p.stderr} {
+	for _, f := range []*os.File{p.stdin, p.stdout, p.stderr, p.life} {
 		f.Close() // only read from, or broken already
 	}
 }
@@ -66,6 +72,7 @@ func (p *plainProcess) Stderr() io.Reader     { return p.stderr }
 // Wait waits for the process, ends what it left behind in its group, and lets readers see the end soon even where something escaped.
 func (p *plainProcess) Wait() error {
 	err := p.group.Wait()
+	p.life.Close() // nothing was written
 	late := time.Now().Add(time.Second)
 	_ = p.stdout.SetReadDeadline(late) // pipes have deadlines
 	_ = p.stderr.SetReadDeadline(late)

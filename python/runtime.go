@@ -26,6 +26,9 @@ var sources embed.FS
 // bootstrap reads its program from the first line: nothing lies in a file that a killed process could leave behind.
 const bootstrap = `import os,json;lines=os.fdopen(os.dup(0),"rb");boot=json.loads(lines.readline());exec(compile(boot["worker"],"agentfly worker","exec"),{"__name__":"agentfly_worker","boot":boot,"lines":lines})`
 
+// lifeFile is the descriptor of a plain worker's pipe that ends with this process.
+const lifeFile = 3
+
 // launch says how a worker is started, whatever its runtime.
 type launch struct {
 	args     []string         // the command line
@@ -94,7 +97,7 @@ func cpython(ctx context.Context, file string, o Options) (launch, error) {
 		return launch{}, fmt.Errorf("python: %s is Python %d.%d; 3.8 is the oldest that works: name another interpreter", name, found.Version[0], found.Version[1])
 	}
 	l := launch{args: []string{found.Executable, "-c", bootstrap}, box: o.Sandbox, memory: o.Memory}
-	if l.first, err = hello(o.Memory, found.Siblings, o.environment); err != nil {
+	if l.first, err = hello(o, found.Siblings); err != nil {
 		return launch{}, err
 	}
 	if o.Sandbox == nil {
@@ -156,14 +159,14 @@ func moduleName(path string) string {
 
 // hello is the first line: the worker's program, its modules and the module agentfly, where the modules of the file's folder lie, which a
 // sandbox does not list, and whether the worker is an environment's.
-func hello(memory int64, siblings map[string][2]string, environment bool) ([]byte, error) {
+func hello(o Options, siblings map[string][2]string) ([]byte, error) {
 	worker, err := sources.ReadFile("worker.py")
 	if err != nil {
 		return nil, err
 	}
 	modules := map[string]string{}
 	names := []string{"hints", "files"}
-	if environment {
+	if o.environment {
 		names = append(names, "environment")
 	}
 	for _, name := range names {
@@ -184,7 +187,11 @@ func hello(memory int64, siblings map[string][2]string, environment bool) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(map[string]any{"worker": string(worker), "modules": modules, "memory": memory, "siblings": siblings, "environment": environment})
+	first := map[string]any{"worker": string(worker), "modules": modules, "memory": o.Memory, "siblings": siblings, "environment": o.environment}
+	if o.Sandbox == nil { // a sandbox ends with this process
+		first["life"] = lifeFile
+	}
+	return json.Marshal(first)
 }
 
 // builtIn is a worker of the interpreter in this program, which is started once more. The program must call gpython.Main first.

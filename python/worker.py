@@ -434,6 +434,18 @@ def leave():
     os._exit(0)
 
 
+def die_with(life):
+    """Lets the kernel kill this process group when the pipe ends, which is when the other side does: no thread of this process need run for it."""
+    try:
+        import fcntl
+
+        fcntl.fcntl(life, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)  # before O_ASYNC: SIGIO is nobody's
+        fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC)
+    except (ImportError, AttributeError, OSError):  # not on this system: the handler of SIGTERM and the end of the requests are left
+        pass
+
+
 def limit(memory):
     try:
         import resource
@@ -450,6 +462,9 @@ def main(boot, lines):
     os.dup2(null, 0)
     os.dup2(2, 1)
     sys.argv = ["agentfly"]
+    if boot.get("life") and os.getpgrp() == os.getpid():
+        os.set_inheritable(boot["life"], False)
+        die_with(boot["life"])
     import agentfly  # noqa: F401  before the limit
 
     limit(boot["memory"])

@@ -318,6 +318,7 @@ func badActions(t testing.TB, c Case) error {
 			"a huge action": {Text: string(huge)}, "an empty action": {}, "invalid UTF-8": {Text: "\xff\xfe\x00"}, "newlines": {Text: "\n\n"},
 			"an unknown tool": {Name: "no_such_tool", Arguments: []byte(`{}`)}, "a tool without JSON": {Name: s.m.Spec().Actions()[0].Name, Arguments: []byte(`{"`)},
 		} {
+			before := e.Anchor()
 			r, err := e.Step(s.ctx, a)
 			switch {
 			case err != nil:
@@ -328,6 +329,8 @@ func badActions(t testing.TB, c Case) error {
 				return fmt.Errorf("%s: the observation does not say what is possible", name)
 			case r.Over():
 				return fmt.Errorf("%s ended the episode", name)
+			case e.Anchor() != before:
+				return fmt.Errorf("%s names another state (%q) than before (%q): an action that was not possible changes nothing", name, e.Anchor(), before)
 			}
 		}
 		actions, err := c.script(s.ctx, e)

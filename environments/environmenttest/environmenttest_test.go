@@ -63,6 +63,8 @@ func (w *counter) Step(ctx context.Context, a environments.Action) (environments
 			return environments.Result{}, errors.New("cannot read that")
 		case "silent":
 			return environments.Result{Observation: environments.Text("what?")}, nil
+		case "renames":
+			return environments.Result{Observation: environments.Text("say go"), Failure: trajectory.FailurePolicy, Anchor: "refused"}, nil
 		case "fatal":
 			return environments.Result{Observation: environments.Text("what?"), Failure: trajectory.FailurePolicy, Terminated: true}, nil
 		}
@@ -181,6 +183,7 @@ func TestFaultsAreFound(t *testing.T) {
 		"random":            {"deterministic", "differs"},
 		"error":             {"bad_actions", "the agent's fault and no error"},
 		"silent":            {"bad_actions", "does not say that the action was not possible"},
+		"renames":           {"bad_actions", "names another state"},
 		"fatal":             {"bad_actions", "ended the episode"},
 		"endless":           {"over", "did not end the episode"},
 		"fields":            {"unknown_fields", "unknown field is no error"},

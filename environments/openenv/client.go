@@ -153,6 +153,7 @@ type environment struct {
 	source *source
 	link   *link
 	host   *host
+	total  float64 // of the episode's rewards
 }
 
 var (
@@ -212,6 +213,7 @@ func (e *environment) Reset(ctx context.Context, s environments.Start) (environm
 	if err != nil {
 		return nil, environments.WrongTask("the task's fields cannot be sent: %v", err)
 	}
+	e.total = 0
 	o, err := e.observe(ctx, message{"reset", raw})
 	if codeOf(err) == codeValidation { // the server refuses the data, and its session goes on
 		return nil, &environments.TaskError{Text: err.Error()}
@@ -265,6 +267,10 @@ func (e *environment) Step(ctx context.Context, a environments.Action) (environm
 	r, err := e.source.result(o)
 	if err != nil {
 		return environments.Result{}, fmt.Errorf("%s: %w", e.host.url, err)
+	}
+	e.total += r.Reward
+	if least := e.source.config.Success; least != nil {
+		r.Success = r.Over() && e.total >= *least-1e-9 // of a sum of floats
 	}
 	return r, nil
 }

@@ -222,7 +222,7 @@ func TestClientAgainstLiteralFrames(t *testing.T) {
 	type object = map[string]any
 	t.Run("episode", func(t *testing.T) {
 		url := replay(t, guessAction, all["client_episode"])
-		e := begin(t, client(t, object{"hosts": []any{url}, "reset": object{"episode_id": "ep-1"}}))
+		e := begin(t, client(t, object{"hosts": []any{url}, "success": 1, "reset": object{"episode_id": "ep-1"}}))
 		first, err := e.Reset(t.Context(), start(5, object{"difficulty": "hard"}))
 		require.NoError(t, err)
 		require.Equal(t, environments.Text("Guess a digit. extra=['difficulty']"), first)

@@ -27,6 +27,7 @@ type config struct {
 	Reset         map[string]any `json:"reset"`           // data of every reset, below the task's
 	Instructions  string         `json:"instructions"`    // what the agent is told of the world
 	Deterministic *bool          `json:"deterministic"`   // the same seed and actions give the same episode
+	Success       *float64       `json:"success"`         // the total reward from which an episode that is over counts as solved; default: what the metadata says
 	Raised        string         `json:"execution_error"` // whose failure a step is that raises on the server: infrastructure (default) or policy
 	TimeoutS      float64        `json:"timeout_s"`       // of one message; default 60
 	MaxMessage    int64          `json:"max_message"`     // bytes; default 100 MB

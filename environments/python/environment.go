@@ -83,6 +83,7 @@ type result struct {
 	Anchor      string                   `json:"anchor"`
 	Info        map[string]any           `json:"info"`
 	Failure     trajectory.Failure       `json:"failure"`
+	Success     *bool                    `json:"success"` // by the parameter success; nil without it
 }
 
 // action is an environments.Action in a request.
@@ -98,7 +99,9 @@ func (e *environment) Step(ctx context.Context, a environments.Action) (environm
 	r := environments.Result{
 		Observation: out.Observation, Reward: out.Reward, Terminated: out.Terminated, Truncated: out.Truncated, Anchor: out.Anchor, Info: out.Info, Failure: out.Failure,
 	}
-	r.Success = environments.Succeeded(r)
+	if r.Success = environments.Succeeded(r); out.Success != nil {
+		r.Success = *out.Success
+	}
 	return r, err
 }
 

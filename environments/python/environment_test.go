@@ -413,3 +413,72 @@ func TestTasks(t *testing.T) {
 	_, err = s.(environments.Tasker).Tasks("test", 3)
 	require.ErrorContains(t, err, `there is no split "test"`)
 }
+
+// Tools of a TRL class are no powers, whatever their names are; a state that cannot be set again is none either.
+func TestToolsAreNoPowers(t *testing.T) {
+	s, e := world(t, "Named", nil)
+	require.Len(t, s.Spec().Tools, 6)
+	_, stater := e.(environments.Stater)
+	_, scorer := e.(environments.Scorer)
+	_, chooser := e.(environments.Chooser)
+	require.Equal(t, [3]bool{}, [3]bool{stater, scorer, chooser})
+	_, err := e.Reset(t.Context(), begin(1, nil))
+	require.NoError(t, err)
+	require.NoError(t, e.(environments.Checker).Check(t.Context()))
+	tasks, err := s.(environments.Tasker).Tasks(environments.Train, 1)
+	require.NoError(t, err)
+	require.Equal(t, "seed-0", tasks[0].ID)
+	_, e = world(t, "Half", nil)
+	_, stater = e.(environments.Stater)
+	require.False(t, stater)
+}
+
+// An episode without a word on success in its info counts where its total reward reaches the parameter success, and only at its end.
+func TestSuccess(t *testing.T) {
+	play := func(e environments.Environment, actions ...string) (out []bool) {
+		_, err := e.Reset(t.Context(), begin(0, nil))
+		require.NoError(t, err)
+		for _, a := range actions {
+			out = append(out, step(t, e, a).Success)
+		}
+		return out
+	}
+	_, e := world(t, "Pole", nil)
+	require.Equal(t, []bool{false, false, false}, play(e, "1", "1", "1"))
+	s, e := world(t, "Pole", map[string]any{"success": 3})
+	require.Equal(t, []bool{false, false, true}, play(e, "1", "1", "1"))
+	require.Equal(t, []bool{false, false, false}, play(e, "4", "-2", "0"))
+	require.Equal(t, []bool{false, false, true}, play(e, "1", "1", "1"))
+	_, e = world(t, "Pole", map[string]any{"success": -110})
+	require.Equal(t, []bool{false, false, false}, play(e, "-1", "-100", "-100"))
+	require.Equal(t, []bool{false, false, true}, play(e, "-1", "-1", "-1"))
+	_, e = world(t, "Words", map[string]any{"success": 1, "kwargs": map[string]any{}})
+	_, err := e.Reset(t.Context(), begin(0, nil))
+	require.NoError(t, err)
+	solution, err := e.(environments.Solver).Solution(t.Context())
+	require.NoError(t, err)
+	var r environments.Result
+	for _, a := range solution {
+		r, err = e.Step(t.Context(), a)
+		require.NoError(t, err)
+	}
+	require.True(t, r.Success)
+
+	// The sum is part of the state.
+	e = environment(t, s)
+	require.Equal(t, []bool{false, false}, play(e, "1", "1"))
+	state, err := e.(environments.Stater).State(t.Context())
+	require.NoError(t, err)
+	other := environment(t, s)
+	_, err = other.Reset(t.Context(), begin(0, nil))
+	require.NoError(t, err)
+	require.NoError(t, other.(environments.Stater).Restore(t.Context(), state))
+	require.True(t, step(t, other, "1").Success)
+}
+
+// A class whose episodes do not differ by seeds has no tasks of its own: held-out ones would be those of training.
+func TestTasksNeedSeeds(t *testing.T) {
+	s, _ := world(t, "Unseeded", nil)
+	_, err := s.(environments.Tasker).Tasks(environments.Train, 3)
+	require.EqualError(t, err, "Unseeded: its reset takes no seed, so that all tasks would be the same; give data files, a method tasks, or reset an argument seed")
+}

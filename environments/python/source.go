@@ -36,6 +36,7 @@ type Params struct {
 	Images   bool            `json:"images"`   // arrays of height × width × 3 bytes are images; without it they are refused
 	Actions  json.RawMessage `json:"actions"`  // names of actions: a list, of a discrete space's, or an object of names and values
 	MaxSteps int             `json:"max_steps"`
+	Success  *float64        `json:"success"` // the total reward from which an episode that is over counts as solved; default: what its info says
 
 	Fields         []string          `json:"fields"`          // of tasks, that reset passes on without looking at them
 	Instructions   *string           `json:"instructions"`    // what the agent is told of the world; default: the class's attribute instructions, or the names of its actions
@@ -128,6 +129,9 @@ func Open(ctx context.Context, r *resources.Resources, p Params) (environments.S
 	if p.Protocol != "" {
 		config["protocol"] = p.Protocol
 	}
+	if p.Success != nil {
+		config["success"] = *p.Success
+	}
 	o := Options{Name: name, Config: config, Worker: p.Worker, Deterministic: p.Deterministic, Instructions: p.Instructions}
 	if file := p.file(); file != "" {
 		o.File = r.Resolve(file)
@@ -190,7 +194,7 @@ func New(ctx context.Context, r *resources.Resources, o Options) (environments.S
 	if err != nil {
 		return nil, clear(o.Name, "open", err)
 	}
-	s := &source{name: o.Name, workers: workers, spare: first, powers: first.Powers}
+	s := &source{name: o.Name, workers: workers, spare: first, powers: first.Powers, seeded: first.Seeded}
 	if s.spec, err = specOf(first, o); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", o.Name, err), s.Close())
 	}
@@ -239,6 +243,7 @@ type source struct {
 	workers *python.Environments
 	spec    environments.Spec
 	powers  []string
+	seeded  bool // its reset takes a seed
 
 	mu    sync.Mutex
 	spare *python.Environment // nil once it was given
@@ -288,6 +293,9 @@ const evalSeeds = 1 << 30
 func (s *source) Tasks(split string, n int) ([]trajectory.Task, error) {
 	if slices.Contains(s.powers, "tasks") {
 		return s.own(split, n)
+	}
+	if !s.seeded {
+		return nil, fmt.Errorf("%s: its reset takes no seed, so that all tasks would be the same; give data files, a method tasks, or reset an argument seed", s.name)
 	}
 	first := 0
 	switch split {

@@ -10,6 +10,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/agentfly/agentfly/environments"
 	pyenv "github.com/agentfly/agentfly/environments/python"
@@ -27,7 +28,7 @@ type Params struct {
 	Tasks          []string `json:"tasks"`          // by the names of the package: find-plant, boil, use-thermometer
 	Simplification string   `json:"simplification"` // default easy; the package's, divided by commas; none for the full world
 	EvalFold       string   `json:"eval_fold"`      // dev (the default) or test: the variations of tasks of split eval
-	MaxSteps       int      `json:"max_steps"`      // default 100
+	MaxSteps       int      `json:"max_steps"`      // default 100; 250 where a task of slow has longer gold paths
 	Heap           int      `json:"heap"`           // MiB of the Java process, which grows without a bound; default 512
 	Interpreter    string   `json:"interpreter"`    // a Python with the package; default python3
 	Instruction    *string  `json:"instructions"`   // in place of what the agent is told
@@ -35,15 +36,24 @@ type Params struct {
 
 const instructions = `You act in a text world. Each action is a short command, such as "look around", "open door to kitchen", "go to kitchen", "pick up thermometer", "focus on thermometer", "use thermometer on metal pot", "move metal pot to stove", "activate stove", "pour cup into sink", "connect battery anode to wire terminal 1", "wait" or "inventory".`
 
+// slow are tasks with gold paths of more than 100 actions, of which most are to wait.
+var slow = []string{"boil", "change-the-state-of-matter-of", "freeze", "melt"}
+
 // Kind is the kind "scienceworld".
 func Kind() environments.Kind {
 	return environments.Kind{Name: "scienceworld", Description: "ScienceWorld's experiments in a text world", New: open}
 }
 
 func open(ctx context.Context, r *resources.Resources, params map[string]any) (environments.Source, error) {
-	p := Params{Simplification: "easy", EvalFold: "dev", MaxSteps: 100, Heap: 512}
+	p := Params{Simplification: "easy", EvalFold: "dev", Heap: 512}
 	if err := resources.Decode(params, &p); err != nil {
 		return nil, err
+	}
+	if p.MaxSteps == 0 && params["max_steps"] == nil {
+		p.MaxSteps = 100
+		if slices.ContainsFunc(p.Tasks, func(task string) bool { return slices.Contains(slow, task) }) {
+			p.MaxSteps = 250
+		}
 	}
 	switch {
 	case len(p.Tasks) == 0:

@@ -8,10 +8,24 @@ from agentfly_environment import Refused, WrongTask
 FOLDS = {"train": 0, "dev": 10000, "test": 20000}  # where the seeds of a fold begin
 SEEDS = 1000  # of a fold
 LONGEST = 1000  # characters of an action
+BACK = {"move north": "move south", "move south": "move north", "move east": "move west", "move west": "move east"}
+
+
+def straight(gold):
+    """A gold path without ways there and back: the package's paths wander as they like, another way each time that they are asked for."""
+    out = []
+    for action in gold:
+        if action == "look around" or action.startswith("open door"):
+            continue
+        if out and BACK.get(action) == out[-1]:
+            out.pop()
+        else:
+            out.append(action)
+    return tuple(out)
 
 
 class World:
-    def __init__(self, game, params="", eval_fold="dev", list_actions=False):
+    def __init__(self, game, params="", eval_fold="dev", list_actions=False, max_steps=50):
         if shutil.which("java") is None:
             raise Refused("java is missing; install it: apt-get install default-jre-headless")
         from textworld_express import TextWorldExpressEnv
@@ -25,14 +39,32 @@ class World:
             raise Refused("params: %s" % " ".join(wrong.split()))
         self.game, self.eval_fold, self.list_actions = game, eval_fold, list_actions
         self.server, self.now, self.where = self.env.server, None, None
+        self.max_steps, self.trained = max_steps, None
 
     def tasks(self, split, n):
         folds = {"train": "train", "eval": self.eval_fold}
         if split not in folds:
             raise Refused("there is no split %s; the splits are train and eval" % split)
-        fold = folds[split]
-        seeds = range(FOLDS[fold], FOLDS[fold] + min(n, SEEDS))
-        return [{"id": "%s-%s-%d" % (self.game, fold, s), "prompt": [], "fields": {"seed": s, "fold": fold}} for s in seeds]
+        fold, out = folds[split], []
+        if n > SEEDS:  # before anything is generated
+            raise Refused("%d tasks of split %s were asked for; there are at most %d" % (n, split, SEEDS))
+        if split == "eval" and self.trained is None:
+            self.trained = {self.key(s, "train") for s in range(FOLDS["train"], FOLDS["train"] + SEEDS)}
+        seen = set(self.trained) if split == "eval" else set()
+        for s in range(FOLDS[fold], FOLDS[fold] + SEEDS):
+            if len(out) == n:
+                break
+            key = self.key(s, fold)
+            if key in seen or len(key[-1]) > self.max_steps:
+                continue
+            seen.add(key)
+            out.append({"id": "%s-%s-%d" % (self.game, fold, s), "prompt": [], "fields": {"seed": s, "fold": fold}})
+        return out
+
+    def key(self, seed, fold):
+        """What tells a task from others: games of few places repeat, and two that begin the same and are won by the same actions are one task."""
+        now = json.loads(self.server.generateNewGameJSON(seed, fold, True))
+        return self.server.getTaskDescription(), now["observation"], straight(self.server.getGoldActionSequence())
 
     def place(self, seed, fold):
         """The fold and its seed: the package takes a seed of another fold, or of none, in silence."""
@@ -86,8 +118,12 @@ class World:
         return float(self.now["score"])
 
     def solution(self):
-        self.new(True)
-        return list(self.server.getGoldActionSequence())
+        for _ in range(20):  # until one does not wander for longer than an episode may take
+            self.new(True)
+            gold = list(self.server.getGoldActionSequence())
+            if len(gold) <= self.max_steps:
+                break
+        return gold
 
     def check(self):
         if self.env._gateway.java_process.poll() is not None:

@@ -351,3 +351,81 @@ class OpenWords(Words):
     def step(self, action: WordAction):
         text, reward, done, info = self.hear(action.word)
         return GuessObservation(text, 0, done, reward, info)
+
+
+class Named:
+    """TRL's form, with tools named as powers are."""
+
+    def reset(self, seed=None):
+        self.at = 0
+        return "Begin."
+
+    def get_state(self) -> int:
+        """Reads the state."""
+        return self.at
+
+    def set_state(self, value: int) -> str:
+        """Sets the state."""
+        self.at = value
+        return "Set."
+
+    def actions(self) -> str:
+        """Lists what is possible."""
+        return "all"
+
+    def score(self, team: str) -> int:
+        """Reads a team's score."""
+        return 1
+
+    def tasks(self) -> str:
+        """Lists tasks."""
+        return "none"
+
+    def check(self, piece: str) -> str:
+        """Checks a piece."""
+        return piece
+
+
+class Half(Words):
+    """It gives its state, and takes none back."""
+
+    set_state = None
+
+
+class Pole:
+    """Pays for each step until it falls, as CartPole does; info says nothing of success."""
+
+    def reset(self, seed=None):
+        self.n = 0
+        return "up"
+
+    def step(self, action):
+        self.n += 1
+        return "up", float(action), self.n == 3, False, {}
+
+    def get_state(self):
+        return self.n
+
+    def set_state(self, state):
+        self.n = state
+
+
+class Unseeded:
+    def reset(self):
+        return "begin"
+
+    def step(self, action):
+        return "on", 0.0, False, False, {}
+
+
+class Native:
+    """A step that keeps the interpreter's lock for ever, with a child process beside it."""
+
+    def reset(self, seed=None):
+        import subprocess
+
+        self.child = subprocess.Popen(["sleep", "1000"])
+        return "%d %d" % (os.getpid(), self.child.pid)
+
+    def step(self, action):
+        return str(sum(range(10**13))), 0.0, False, False, {}
