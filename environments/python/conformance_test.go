@@ -31,7 +31,7 @@ func TestConformance(t *testing.T) {
 	} {
 		t.Run(class, func(t *testing.T) {
 			c.Source = func(t testing.TB) environments.Source {
-				s, err := pyenv.Kind().New(t.Context(), resources.New(resources.Options{}), map[string]any{"class": worlds + ":" + class, "deterministic": true})
+				s, err := pyenv.Kind().New(t.Context(), resources.New(resources.Options{}), map[string]any{"class": worlds + ":" + class, "deterministic": true, "success": 1})
 				require.NoError(t, err)
 				return s
 			}
