@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,7 +26,7 @@ type counter struct {
 	other *counter
 }
 
-var shared int // of the fault "shared"
+var shared atomic.Int64 // of the fault "shared"
 
 func (w *counter) Reset(_ context.Context, s environments.Start) (environments.Observation, error) {
 	level, err := environments.LevelOf(s)
@@ -37,7 +38,7 @@ func (w *counter) Reset(_ context.Context, s environments.Start) (environments.O
 	}
 	w.calls++
 	w.level = level
-	shared = 0
+	shared.Store(0)
 	if w.fault != "leaks" {
 		w.n = 0
 	}
@@ -71,11 +72,11 @@ func (w *counter) Step(ctx context.Context, a environments.Action) (environments
 		return environments.Result{Observation: environments.Text("say go"), Failure: trajectory.FailurePolicy}, nil
 	}
 	w.n++
-	shared++
+	together := int(shared.Add(1))
 	n := w.n
 	switch {
 	case w.fault == "shared":
-		n = shared
+		n = together
 	case w.fault == "fork" && w.other != nil:
 		w.other.n++
 	case w.fault == "random":
