@@ -87,8 +87,15 @@ func kills(t *testing.T, few int) int {
 // The end is that of the run that nobody killed.
 func TestKills(t *testing.T) {
 	needTorch(t)
-	k, most := newKilled(t), kills(t, 4)
-	whole := filepath.Join(t.TempDir(), "whole")
+	newKilled(t).endAlike(kills(t, 4), func(dir string) { requireWhole(t, dir, 0) })
+}
+
+// endAlike runs the job to its end, and again with that many kills: the end is the same. also checks each run that was killed.
+// The folder of the run that nobody killed is returned.
+func (k *killed) endAlike(most int, also func(dir string)) (whole string) {
+	t := k.t
+	t.Helper()
+	whole = filepath.Join(t.TempDir(), "whole")
 	start := time.Now()
 	k.finish(whole, 0)
 	k.longest = time.Since(start)
@@ -99,10 +106,11 @@ func TestKills(t *testing.T) {
 		got, same := curve(t, dir)
 		require.Equal(t, rewards, got)
 		require.True(t, bytes.Equal(weights, same), "the final weights differ")
-		requireWhole(t, dir, 0)
+		also(dir)
 		requireSameMetrics(t, whole, dir)
 	}
 	t.Logf("%d kills", k.kills)
+	return whole
 }
 
 // An asynchronous run depends on timing, but what became of it is in its log: nothing twice, nothing too stale, and the

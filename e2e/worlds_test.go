@@ -1,8 +1,6 @@
 package e2e_test
 
 import (
-	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -39,22 +37,9 @@ func worldJob(t *testing.T) string {
 // A run in an environment, of fewer environments than trajectories, is the same again, and the same after kills at random moments.
 func TestKillsOfARunInAnEnvironment(t *testing.T) {
 	needTorch(t)
-	k, most := newKilled(t), kills(t, 3)
+	k := newKilled(t)
 	k.job = worldJob(t)
-	whole := filepath.Join(t.TempDir(), "whole")
-	start := time.Now()
-	k.finish(whole, 0)
-	k.longest = time.Since(start)
-	rewards, weights := curve(t, whole)
-	for n := 0; k.kills < most; n++ {
-		dir := filepath.Join(t.TempDir(), fmt.Sprint("run", n))
-		k.finish(dir, most)
-		got, same := curve(t, dir)
-		require.Equal(t, rewards, got)
-		require.True(t, bytes.Equal(weights, same), "the final weights differ")
-		requireSameMetrics(t, whole, dir)
-	}
-	t.Logf("%d kills", k.kills)
+	whole := k.endAlike(kills(t, 3), func(string) {})
 	status, out, errs := command("", "replay", whole)
 	require.Zero(t, status, "%s%s", out, errs)
 	require.Contains(t, out, "weights: identical\n")

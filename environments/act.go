@@ -35,6 +35,9 @@ func NewStage(m *Manager) *Stage { return &Stage{manager: m, playing: map[string
 // Spec is that of the environments.
 func (s *Stage) Spec() Spec { return s.manager.Spec() }
 
+// Acts tells whether a tool of that name is an action.
+func (s *Stage) Acts(tool string) bool { return s.manager.tools[tool] != nil }
+
 // Begin waits for an environment and begins the episode of a trajectory, which End ends.
 func (s *Stage) Begin(ctx context.Context, owner pool.Owner, start Start) (*Episode, error) {
 	e, err := s.manager.Begin(ctx, owner, start)

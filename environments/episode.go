@@ -231,7 +231,7 @@ func (e *Episode) resetNow(ctx, inner context.Context, s Start) error {
 		o, err := e.mem.env.Reset(ctx, s)
 		return o, blame(s.Task, err)
 	})
-	e.m.count(func(c *counts) { c.resets.add(time.Since(began)) })
+	e.m.count(func(c *counts) { c.resets.Add(time.Since(began)) })
 	if err != nil {
 		return err
 	}
@@ -267,7 +267,7 @@ func (e *Episode) stepNow(ctx, inner context.Context, a Action) (Result, error) 
 	}
 	began := time.Now()
 	r, err := power(ctx, inner, e, e.m.o.StepTimeout, AskedStep, func(ctx context.Context) (Result, error) { return e.mem.env.Step(ctx, a) })
-	e.m.count(func(c *counts) { c.steps.add(time.Since(began)) })
+	e.m.count(func(c *counts) { c.steps.Add(time.Since(began)) })
 	if err != nil {
 		return Result{}, err
 	}

@@ -753,15 +753,15 @@ func TestDecodeTask(t *testing.T) {
 }
 
 func TestQuantiles(t *testing.T) {
-	var c times
-	require.Zero(t, c.quantile(0.5))
+	var c pool.Durations
+	require.Zero(t, c.Quantile(0.5))
 	for i := range 1000 {
-		c.add(time.Duration(i+1) * time.Millisecond)
+		c.Add(time.Duration(i+1) * time.Millisecond)
 	}
-	require.InEpsilon(t, 500*time.Millisecond, c.quantile(0.5), 0.1)
-	require.InEpsilon(t, 990*time.Millisecond, c.quantile(0.99), 0.1)
-	c.add(0)
-	c.add(math.MaxInt64)
+	require.InEpsilon(t, 500*time.Millisecond, c.Quantile(0.5), 0.1)
+	require.InEpsilon(t, 990*time.Millisecond, c.Quantile(0.99), 0.1)
+	c.Add(0)
+	c.Add(math.MaxInt64)
 }
 
 // The manager's own share of an episode without steps.

@@ -61,7 +61,7 @@ type Manager struct {
 
 // counts are the numbers of a manager, under its lock.
 type counts struct {
-	resets, steps       times
+	resets, steps       pool.Durations
 	cut, dropped, given int64
 	refused             int64
 	failures            map[string]int64
@@ -319,8 +319,8 @@ func (m *Manager) Stats() Stats {
 	c := &m.counts
 	return Stats{
 		Kind: m.o.Kind, Pool: p,
-		Resets: c.resets.n, ResetP50: c.resets.quantile(0.5), ResetP99: c.resets.quantile(0.99),
-		Steps: c.steps.n, StepP50: c.steps.quantile(0.5), StepP99: c.steps.quantile(0.99),
+		Resets: c.resets.Count(), ResetP50: c.resets.Quantile(0.5), ResetP99: c.resets.Quantile(0.99),
+		Steps: c.steps.Count(), StepP50: c.steps.Quantile(0.5), StepP99: c.steps.Quantile(0.99),
 		Cut: c.cut, Dropped: c.dropped, GivenUp: c.given, Refused: c.refused, Failures: maps.Clone(c.failures),
 	}
 }

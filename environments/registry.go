@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/agentfly/agentfly/internal/panics"
 	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/tools"
 )
 
 // Factory makes a source for one job from its parameters. An unknown parameter is an error; resources.Decode does that. A missing program or
@@ -31,15 +31,13 @@ type Registry struct {
 	kinds map[string]Kind
 }
 
-var namePattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
-
 // NewRegistry returns an empty registry.
 func NewRegistry() *Registry { return &Registry{map[string]Kind{}} }
 
 // Add adds a kind. A name that is taken or not well-formed is refused.
 func (r *Registry) Add(k Kind) error {
 	switch {
-	case !namePattern.MatchString(k.Name):
+	case !tools.ValidName(k.Name):
 		return fmt.Errorf("environments: register %q: a name has 1 to 64 letters, digits, _ or -", k.Name)
 	case k.New == nil:
 		return fmt.Errorf("environments: register %q: the factory is nil", k.Name)
@@ -90,6 +88,17 @@ func (r *Registry) Make(ctx context.Context, shared *resources.Resources, name s
 		return nil, fmt.Errorf("environments: %s: %w", name, err)
 	}
 	return s, nil
+}
+
+// KindOf declares a kind of this process whose sources are made from parameters alone: those of a job, over the standard ones.
+func KindOf[P any](name, description string, standard P, make func(P) (Source, error)) Kind {
+	return Kind{Name: name, Description: description, New: func(_ context.Context, _ *resources.Resources, params map[string]any) (Source, error) {
+		p := standard
+		if err := resources.Decode(params, &p); err != nil {
+			return nil, err
+		}
+		return make(p)
+	}}
 }
 
 // simple is the source of environments that a Go function makes.

@@ -55,6 +55,63 @@ func LevelTasks(kind, split string, n int, content func(level int64) string) ([]
 	return tasks, nil
 }
 
+// levels is the source of worlds whose levels are generated from numbers.
+type levels struct {
+	simple
+	id      string
+	content func(level int64) string
+}
+
+// Levels is a source of environments that make makes in this process, with the tasks of LevelTasks. id names the configuration.
+func Levels(spec Spec, id string, make func() Environment, content func(level int64) string) Source {
+	spec.InProcess = true
+	return levels{simple{spec, make}, id, content}
+}
+
+func (l levels) Tasks(split string, n int) ([]trajectory.Task, error) {
+	return LevelTasks(l.id, split, n, l.content)
+}
+
+// Shortest is a shortest list of moves, of the numbers below moves, from a state to one that is the goal, found by breadth-first search; nil: there is
+// none. step is the state after a move, false where the move is not possible.
+func Shortest[S comparable](from S, moves int, goal func(S) bool, step func(s S, move int) (S, bool)) []int {
+	type came struct {
+		from S
+		by   int
+	}
+	seen, queue := map[S]came{from: {by: -1}}, []S{from}
+	for len(queue) > 0 {
+		s := queue[0]
+		queue = queue[1:]
+		if goal(s) {
+			way := []int{}
+			for seen[s].by >= 0 {
+				way = append(way, seen[s].by)
+				s = seen[s].from
+			}
+			slices.Reverse(way)
+			return way
+		}
+		for m := range moves {
+			next, possible := step(s, m)
+			if _, known := seen[next]; possible && !known {
+				seen[next] = came{s, m}
+				queue = append(queue, next)
+			}
+		}
+	}
+	return nil
+}
+
+// Texts are the actions of a list of moves by their names.
+func Texts(names []string, moves []int) []Action {
+	out := make([]Action, len(moves))
+	for i, m := range moves {
+		out[i].Text = names[m]
+	}
+	return out
+}
+
 // LevelOf is the number of the level that a start asks for: that of its task's field "level", else the seed of the episode.
 func LevelOf(s Start) (int64, error) {
 	var fields struct {

@@ -58,7 +58,9 @@ func TestImpossibleActionsCount(t *testing.T) {
 func TestTaskIDs(t *testing.T) {
 	ids := map[string]string{}
 	for _, p := range []Params{{4, 0.8, false, 100}, {4, 0.6, false, 100}, {4, 0.85, false, 100}, {5, 0.8, false, 100}, {4, 0.8, true, 100}} {
-		tasks, err := (&source{p}).Tasks(environments.Train, 20)
+		s, err := New(p)
+		require.NoError(t, err)
+		tasks, err := s.(environments.Tasker).Tasks(environments.Train, 20)
 		require.NoError(t, err)
 		for _, task := range tasks {
 			lake := string(generate(p, task.Fields["level"].(int64)))

@@ -20,7 +20,6 @@ import (
 	"strings"
 
 	"github.com/agentfly/agentfly/environments"
-	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -34,19 +33,8 @@ type Params struct {
 
 // Kind is the kind "frozenlake".
 func Kind() environments.Kind {
-	return environments.Kind{
-		Name: "frozenlake", Description: "crosses a generated frozen lake with holes (size, frozen, slippery, steps)",
-		New: func(_ context.Context, _ *resources.Resources, params map[string]any) (environments.Source, error) {
-			p := Params{Size: 4, Frozen: 0.8, Steps: 100}
-			if err := resources.Decode(params, &p); err != nil {
-				return nil, err
-			}
-			return New(p)
-		},
-	}
+	return environments.KindOf("frozenlake", "crosses a generated frozen lake with holes (size, frozen, slippery, steps)", Params{Size: 4, Frozen: 0.8, Steps: 100}, New)
 }
-
-type source struct{ p Params }
 
 // New is the source of maps with these parameters.
 func New(p Params) (environments.Source, error) {
@@ -58,38 +46,23 @@ func New(p Params) (environments.Source, error) {
 	case p.Steps < p.Size*p.Size || p.Steps > 1000:
 		return nil, fmt.Errorf("steps is %d, and must be %d, which is the number of fields, to 1000", p.Steps, p.Size*p.Size)
 	}
-	return &source{p}, nil
+	id, text := fmt.Sprintf("frozenlake-%dx%g", p.Size, p.Frozen),
+		"You cross a frozen lake. Go from S to G over frozen fields (F); a hole (H) ends it. P is where you are.\nThe actions are: left, down, right, up."
+	if p.Slippery {
+		id += "-slippery"
+		text += " The ice is slippery: you may slip to a side of where you want to go."
+	}
+	return environments.Levels(environments.Spec{Deterministic: true, Instructions: text}, id,
+		func() environments.Environment { return &world{p: p} },
+		func(level int64) string { return string(generate(p, level)) }), nil
 }
 
 var (
-	_ environments.Tasker  = (*source)(nil)
 	_ environments.Stater  = (*world)(nil)
 	_ environments.Forker  = (*world)(nil)
 	_ environments.Chooser = (*world)(nil)
 	_ environments.Solver  = (*world)(nil)
 )
-
-func (s *source) Spec() environments.Spec {
-	text := "You cross a frozen lake. Go from S to G over frozen fields (F); a hole (H) ends it. P is where you are.\nThe actions are: left, down, right, up."
-	if s.p.Slippery {
-		text += " The ice is slippery: you may slip to a side of where you want to go."
-	}
-	return environments.Spec{Deterministic: true, InProcess: true, Instructions: text}
-}
-
-func (s *source) New(context.Context, string) (environments.Environment, error) {
-	return &world{p: s.p}, nil
-}
-
-func (s *source) Close() error { return nil }
-
-func (s *source) Tasks(split string, n int) ([]trajectory.Task, error) {
-	kind := fmt.Sprintf("frozenlake-%dx%g", s.p.Size, s.p.Frozen)
-	if s.p.Slippery {
-		kind += "-slippery"
-	}
-	return environments.LevelTasks(kind, split, n, func(level int64) string { return string(generate(s.p, level)) })
-}
 
 var names = []string{"left", "down", "right", "up"} // in Gymnasium's order: those beside one are its sides
 
@@ -121,7 +94,7 @@ func generate(p Params, number int64) []byte {
 			}
 		}
 		lake[0], lake[len(lake)-1] = 'S', 'G'
-		if way(p.Size, lake, 0, len(lake), func(int, int) int { return 0 }) != nil {
+		if way(p.Size, lake, 0, len(lake), func(int) int { return 0 }) != nil {
 			return lake
 		}
 	}
@@ -129,38 +102,13 @@ func generate(p Params, number int64) []byte {
 
 // way is a shortest list of directions from a field to the goal in a number of steps at most; nil: there is none. slip says how far from its direction
 // the step of a number goes.
-func way(size int, lake []byte, from, steps int, slip func(step, direction int) int) []int {
+func way(size int, lake []byte, from, steps int, slip func(step int) int) []int {
 	type node struct{ at, step int }
-	type came struct {
-		from node
-		by   int
-	}
-	first := node{from, 0}
-	seen, queue := map[node]came{first: {by: -1}}, []node{first}
-	for len(queue) > 0 {
-		n := queue[0]
-		queue = queue[1:]
-		switch {
-		case lake[n.at] == 'G':
-			out := []int{}
-			for seen[n].by >= 0 {
-				out = append(out, seen[n].by)
-				n = seen[n].from
-			}
-			slices.Reverse(out)
-			return out
-		case lake[n.at] == 'H' || n.step >= steps:
-			continue
-		}
-		for d := range 4 {
-			next := node{move(size, n.at, (d+slip(n.step, d)+4)%4), n.step + 1}
-			if _, known := seen[next]; !known {
-				seen[next] = came{n, d}
-				queue = append(queue, next)
-			}
-		}
-	}
-	return nil
+	return environments.Shortest(node{from, 0}, len(names),
+		func(n node) bool { return lake[n.at] == 'G' },
+		func(n node, d int) (node, bool) {
+			return node{move(size, n.at, (d+slip(n.step)+4)%4), n.step + 1}, lake[n.at] != 'H' && n.step < steps
+		})
 }
 
 // world is one lake.
@@ -187,7 +135,7 @@ func (w *world) Reset(_ context.Context, s environments.Start) (environments.Obs
 }
 
 // slip is how far a step goes beside its direction: -1, 0 or 1.
-func (w *world) slip(step, _ int) int {
+func (w *world) slip(step int) int {
 	if !w.p.Slippery {
 		return 0
 	}
@@ -195,7 +143,7 @@ func (w *world) slip(step, _ int) int {
 }
 
 func (w *world) solve() []int {
-	return way(w.p.Size, w.lake, w.at, w.p.Steps-w.steps, func(step, d int) int { return w.slip(w.steps-w.wasted+step, d) })
+	return way(w.p.Size, w.lake, w.at, w.p.Steps-w.steps, func(step int) int { return w.slip(w.steps - w.wasted + step) })
 }
 
 func (w *world) draw() string {
@@ -228,7 +176,7 @@ func (w *world) Step(_ context.Context, a environments.Action) (environments.Res
 			Anchor:      w.draw(), Failure: trajectory.FailurePolicy, Truncated: w.steps >= w.p.Steps,
 		}, nil
 	}
-	w.at = move(w.p.Size, w.at, (d+w.slip(w.steps-w.wasted, d)+4)%4)
+	w.at = move(w.p.Size, w.at, (d+w.slip(w.steps-w.wasted)+4)%4)
 	w.steps++
 	r := environments.Result{Anchor: w.draw()}
 	text := r.Anchor
@@ -255,11 +203,7 @@ func (w *world) Solution(context.Context) ([]environments.Action, error) {
 	if moves == nil {
 		return nil, errors.New("the goal cannot be reached any more")
 	}
-	out := make([]environments.Action, len(moves))
-	for i, d := range moves {
-		out[i].Text = names[d]
-	}
-	return out, nil
+	return environments.Texts(names, moves), nil
 }
 
 type kept struct {

@@ -40,7 +40,7 @@ func TestSlips(t *testing.T) {
 	w := &world{p: Params{Slippery: true}, seed: 3}
 	var n [3]int
 	for step := range 3000 {
-		n[w.slip(step, 0)+1]++
+		n[w.slip(step)+1]++
 	}
 	for _, k := range n {
 		require.InDelta(t, 1000, k, 100)

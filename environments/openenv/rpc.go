@@ -93,7 +93,7 @@ func (v *Server) rpc(ctx context.Context, data []byte, of *session) map[string]a
 	}
 	r, err := s.act(ctx, environments.Action{Name: params.Name, Arguments: arguments})
 	if err != nil {
-		return rpcFailure(q.ID, rpcInternal, saidOf(err).Message, nil)
+		return rpcFailure(q.ID, rpcInternal, saidOf(err, codeExecution).Message, nil)
 	}
 	return rpcSuccess(q.ID, callResult(r))
 }
@@ -125,7 +125,7 @@ func (v *Server) createSession(ctx context.Context, id any, of *session) map[str
 	}
 	s, err := v.open(ctx, false)
 	if err != nil {
-		said := saidOf(err)
+		said := saidOf(err, codeExecution)
 		return rpcFailure(id, rpcServer, said.Message, said.extra())
 	}
 	return rpcSuccess(id, map[string]any{"session_id": s.id})

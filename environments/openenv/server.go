@@ -282,10 +282,7 @@ func (v *Server) websocket(w http.ResponseWriter, r *http.Request) {
 
 // refusal is what a client without a session is told.
 func refusal(err error, rpc bool) []byte {
-	var said *serverError
-	if !errors.As(err, &said) {
-		said = &serverError{details{Message: err.Error(), Code: codeSession}}
-	}
+	said := saidOf(err, codeSession)
 	if rpc {
 		return must(rpcFailure(nil, rpcServer, said.Message, said.extra()))
 	}
@@ -347,11 +344,7 @@ func (v *Server) handle(ctx context.Context, s *session, data []byte) (reply []b
 		return nil, true
 	}
 	if err != nil {
-		var said *serverError
-		if !errors.As(err, &said) {
-			said = &serverError{details{Message: err.Error(), Code: codeExecution}}
-		}
-		return errorFrame(said.details), false
+		return errorFrame(saidOf(err, codeExecution).details), false
 	}
 	return must(map[string]any{"type": kind, "data": out}), false
 }

@@ -81,13 +81,13 @@ func (e *serverError) Error() string {
 	return fmt.Sprintf("the server answered %s: %s", e.Code, clip(e.text()))
 }
 
-// saidOf is what a client is told of an error.
-func saidOf(err error) *serverError {
+// saidOf is what a client is told of an error; code is that of one without its own.
+func saidOf(err error, code string) *serverError {
 	var said *serverError
 	if errors.As(err, &said) {
 		return said
 	}
-	return &serverError{details{Message: err.Error(), Code: codeExecution}}
+	return &serverError{details{Message: err.Error(), Code: code}}
 }
 
 // text is what an agent is told of its action.

@@ -3,8 +3,7 @@
 //
 // Rewards: a box that comes onto a target is worth 0.5 divided by the number of boxes, and one that leaves it costs as much; the last one brings
 // another 0.5, and the episode ends. They add up to 1 when the puzzle is solved. (Gym-Sokoban has 1, -1, 10 and a cost of 0.1 a step, so that what is
-// full differs from level to level.) The episode is cut after the parameter steps,
-// which count what is no action also.
+// full differs from level to level.) The episode is cut after the parameter steps, which count what is no action also.
 //
 // A random policy of 50 steps at most earns 0.38 in rooms of size 6 with one box or 0.15 of size 7 with two (TestConformance logs it).
 //
@@ -21,7 +20,6 @@ import (
 	"strings"
 
 	"github.com/agentfly/agentfly/environments"
-	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -37,19 +35,8 @@ const backward = 40
 
 // Kind is the kind "sokoban".
 func Kind() environments.Kind {
-	return environments.Kind{
-		Name: "sokoban", Description: "pushes boxes onto targets in generated rooms (size, boxes, steps)",
-		New: func(_ context.Context, _ *resources.Resources, params map[string]any) (environments.Source, error) {
-			p := Params{Size: 6, Boxes: 1, Steps: 60}
-			if err := resources.Decode(params, &p); err != nil {
-				return nil, err
-			}
-			return New(p)
-		},
-	}
+	return environments.KindOf("sokoban", "pushes boxes onto targets in generated rooms (size, boxes, steps)", Params{Size: 6, Boxes: 1, Steps: 60}, New)
 }
-
-type source struct{ p Params }
 
 // New is the source of levels with these parameters.
 func New(p Params) (environments.Source, error) {
@@ -61,37 +48,23 @@ func New(p Params) (environments.Source, error) {
 	case p.Steps < backward || p.Steps > 1000:
 		return nil, fmt.Errorf("steps is %d, and must be %d to 1000", p.Steps, backward)
 	}
-	return &source{p}, nil
+	spec := environments.Spec{
+		Deterministic: true,
+		Instructions: "You play Sokoban. Push every box onto a target. You push a box by walking against it; you cannot pull, nor push two at once.\n" +
+			"# wall, _ floor, O target, X box, * box on a target, P you, S you on a target.\nThe actions are: up, down, left, right.",
+	}
+	return environments.Levels(spec, fmt.Sprintf("sokoban-%dx%d", p.Size, p.Boxes), func() environments.Environment { return &world{p: p} }, func(level int64) string {
+		l, start := generate(p, level)
+		return l.draw(start)
+	}), nil
 }
 
 var (
-	_ environments.Tasker  = (*source)(nil)
 	_ environments.Stater  = (*world)(nil)
 	_ environments.Forker  = (*world)(nil)
 	_ environments.Chooser = (*world)(nil)
 	_ environments.Solver  = (*world)(nil)
 )
-
-func (s *source) Spec() environments.Spec {
-	return environments.Spec{
-		Deterministic: true, InProcess: true,
-		Instructions: "You play Sokoban. Push every box onto a target. You push a box by walking against it; you cannot pull, nor push two at once.\n" +
-			"# wall, _ floor, O target, X box, * box on a target, P you, S you on a target.\nThe actions are: up, down, left, right.",
-	}
-}
-
-func (s *source) New(context.Context, string) (environments.Environment, error) {
-	return &world{p: s.p}, nil
-}
-
-func (s *source) Close() error { return nil }
-
-func (s *source) Tasks(split string, n int) ([]trajectory.Task, error) {
-	return environments.LevelTasks(fmt.Sprintf("sokoban-%dx%d", s.p.Size, s.p.Boxes), split, n, func(level int64) string {
-		l, start := generate(s.p, level)
-		return l.draw(start)
-	})
-}
 
 // level is what does not move.
 type level struct {
@@ -214,35 +187,9 @@ func (l *level) draw(s state) string {
 	return b.String()
 }
 
-// solve is a shortest list of moves, found by breadth-first search.
+// solve is a shortest list of moves.
 func (l *level) solve(from state) []int {
-	type came struct {
-		from state
-		by   int
-	}
-	seen, queue := map[state]came{from: {by: -1}}, []state{from}
-	for len(queue) > 0 {
-		s := queue[0]
-		queue = queue[1:]
-		if l.home(s) == len(l.targets) {
-			var moves []int
-			for seen[s].by >= 0 {
-				moves = append(moves, seen[s].by)
-				s = seen[s].from
-			}
-			slices.Reverse(moves)
-			return moves
-		}
-		for d := range 4 {
-			if next, moved := l.push(s, d); moved {
-				if _, known := seen[next]; !known {
-					seen[next] = came{s, d}
-					queue = append(queue, next)
-				}
-			}
-		}
-	}
-	return nil
+	return environments.Shortest(from, len(names), func(s state) bool { return l.home(s) == len(l.targets) }, l.push)
 }
 
 // world is one room.
@@ -308,11 +255,7 @@ func (w *world) Solution(context.Context) ([]environments.Action, error) {
 	if moves == nil {
 		return nil, errors.New("the level cannot be solved")
 	}
-	out := make([]environments.Action, len(moves))
-	for i, d := range moves {
-		out[i].Text = names[d]
-	}
-	return out, nil
+	return environments.Texts(names, moves), nil
 }
 
 type kept struct {

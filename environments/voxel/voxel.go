@@ -1,9 +1,8 @@
 // Package voxel is a building site of 8×8×8 blocks as an environment (after the building tasks of arXiv 2411.17255): the agent reads what to build and
 // places and removes blocks with tools. A checker takes the place of a person who looks at screenshots.
 //
-// The reward comes at the end, from the tool done or from the limit of steps, which counts
-// what is not possible also: the intersection of what stands there and what was asked for, divided by
-// their union, times the share of blocks that are supported: that hang together, face by face, with one on the ground. An empty site has none.
+// The reward comes at the end, from the tool done or from the limit of steps, which counts what is not possible also: the intersection of what stands
+// there and what was asked for, divided by their union, times the share of blocks that are supported: that hang together, face by face, with one on the ground. An empty site has none.
 // A random policy earns 0.001 (TestRandomPolicy).
 //
 // It does not lend environments or hold deadlines: package environments does.
@@ -20,7 +19,6 @@ import (
 	"strings"
 
 	"github.com/agentfly/agentfly/environments"
-	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -35,19 +33,8 @@ const edge = 8 // of the site
 
 // Kind is the kind "voxel".
 func Kind() environments.Kind {
-	return environments.Kind{
-		Name: "voxel", Description: "builds walls, towers, stairs, arches … of blocks on a site of 8×8×8 (size, steps)",
-		New: func(_ context.Context, _ *resources.Resources, params map[string]any) (environments.Source, error) {
-			p := Params{Size: 24, Steps: 100}
-			if err := resources.Decode(params, &p); err != nil {
-				return nil, err
-			}
-			return New(p)
-		},
-	}
+	return environments.KindOf("voxel", "builds walls, towers, stairs, arches … of blocks on a site of 8×8×8 (size, steps)", Params{Size: 24, Steps: 100}, New)
 }
-
-type source struct{ p Params }
 
 // New is the source of sites with these parameters.
 func New(p Params) (environments.Source, error) {
@@ -57,20 +44,9 @@ func New(p Params) (environments.Source, error) {
 	case p.Steps <= p.Size || p.Steps > 1000:
 		return nil, fmt.Errorf("steps is %d, and must be %d, one more than size, to 1000", p.Steps, p.Size+1)
 	}
-	return &source{p}, nil
-}
-
-var (
-	_ environments.Tasker = (*source)(nil)
-	_ environments.Stater = (*world)(nil)
-	_ environments.Forker = (*world)(nil)
-	_ environments.Solver = (*world)(nil)
-)
-
-func (s *source) Spec() environments.Spec {
 	place := json.RawMessage(`{"type":"object","properties":{"x":{"type":"integer"},"y":{"type":"integer","description":"height, 0 on the ground"},"z":{"type":"integer"}},"required":["x","y","z"],"additionalProperties":false}`)
-	return environments.Spec{
-		Deterministic: true, InProcess: true,
+	spec := environments.Spec{
+		Deterministic: true,
 		Tools: []tools.Spec{
 			{Name: "place", Description: "places a block", Parameters: place, Stateful: true},
 			{Name: "remove", Description: "removes a block", Parameters: place, Stateful: true},
@@ -79,20 +55,17 @@ func (s *source) Spec() environments.Spec {
 		Instructions: "You build with blocks on a site of 8 by 8 by 8. x and z go from 0 to 7 on the ground, y is the height from 0 to 7. " +
 			"Place the blocks that are asked for and no others; then call done.",
 	}
-}
-
-func (s *source) New(context.Context, string) (environments.Environment, error) {
-	return &world{p: s.p}, nil
-}
-
-func (s *source) Close() error { return nil }
-
-func (s *source) Tasks(split string, n int) ([]trajectory.Task, error) {
-	return environments.LevelTasks(fmt.Sprintf("voxel-%d", s.p.Size), split, n, func(level int64) string {
-		text, _ := generate(s.p, level)
+	return environments.Levels(spec, fmt.Sprintf("voxel-%d", p.Size), func() environments.Environment { return &world{p: p} }, func(level int64) string {
+		text, _ := generate(p, level)
 		return text
-	})
+	}), nil
 }
+
+var (
+	_ environments.Stater = (*world)(nil)
+	_ environments.Forker = (*world)(nil)
+	_ environments.Solver = (*world)(nil)
+)
 
 // cell is the place of a block.
 type cell struct{ X, Y, Z int }

@@ -37,7 +37,7 @@ func (l *Lease) Return() {
 	if !p.end(l) {
 		return
 	}
-	p.held.add(time.Since(l.since))
+	p.held.Add(time.Since(l.since))
 	if p.breaker.completed() {
 		p.note("its members hold again")
 	}
@@ -55,12 +55,27 @@ func (l *Lease) Break(why error) {
 		return
 	}
 	now := time.Now()
-	p.held.add(now.Sub(l.since))
+	p.held.Add(now.Sub(l.since))
 	p.broken++
 	p.retire(l.member)
 	if l.member.uses == 0 && p.breaker.brokeFirst(why, now, p.tick) {
 		p.note("%v", p.breaker.err("", now))
 	}
+	p.dispatch()
+}
+
+// Discard gives back a member that works but is in a state that nobody knows, because its holder went away in the middle of something: it is closed
+// and counts as replaced. Unlike Break it says nothing against the pool's members, so that it does not open the breaker.
+func (l *Lease) Discard() {
+	p := l.pool
+	p.mu.Lock()
+	defer p.unlock()
+	if !p.end(l) {
+		return
+	}
+	p.held.Add(time.Since(l.since))
+	p.replaced++
+	p.retire(l.member)
 	p.dispatch()
 }
 

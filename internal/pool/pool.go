@@ -153,7 +153,7 @@ type Pool struct {
 	starting, busy, closing int // busy: cleaned or checked
 	made, failed, replaced  int64
 	broken, ended, leases   int64
-	waits, held             durations
+	waits, held             Durations
 	closed                  bool
 	closeErr                error // the first of a member's Close
 	closeErrs               int
@@ -348,7 +348,7 @@ func (p *Pool) lend(w *waiter, now time.Time) *Lease {
 		l.timer = time.AfterFunc(p.o.Lease, l.silent)
 	}
 	p.leases++
-	p.waits.add(now.Sub(w.since))
+	p.waits.Add(now.Sub(w.since))
 	return l
 }
 
@@ -471,7 +471,7 @@ func (p *Pool) Stats() Stats {
 	s := Stats{
 		Name: p.o.Name, Size: p.o.Size, Ready: len(p.ready), Lent: len(p.lent), Starting: p.starting, Waiting: p.queue.waiting,
 		Made: p.made, Failed: p.failed, Replaced: p.replaced, Broken: p.broken, Ended: p.ended, Leases: p.leases,
-		WaitP50: p.waits.quantile(0.5), WaitP99: p.waits.quantile(0.99), HeldP50: p.held.quantile(0.5), HeldP99: p.held.quantile(0.99),
+		WaitP50: p.waits.Quantile(0.5), WaitP99: p.waits.Quantile(0.99), HeldP50: p.held.Quantile(0.5), HeldP99: p.held.Quantile(0.99),
 		Open: p.breaker.open,
 	}
 	for _, l := range p.lent {

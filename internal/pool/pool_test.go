@@ -794,18 +794,18 @@ func TestSet(t *testing.T) {
 }
 
 func TestDurations(t *testing.T) {
-	var d durations
-	require.Zero(t, d.quantile(0.5))
+	var d Durations
+	require.Zero(t, d.Quantile(0.5))
 	for _, v := range []time.Duration{-1, 0, 1, 15, 16, 31, 32, 33, 999, time.Microsecond, 12345678, time.Hour, 1<<63 - 1} {
-		d = durations{}
-		d.add(v)
-		require.InDelta(t, float64(max(v, 0)), float64(d.quantile(0.5)), 0.04*float64(max(v, 0)), v)
+		d = Durations{}
+		d.Add(v)
+		require.InDelta(t, float64(max(v, 0)), float64(d.Quantile(0.5)), 0.04*float64(max(v, 0)), v)
 	}
-	d = durations{}
+	d = Durations{}
 	for i := range 1000 {
-		d.add(time.Duration(i) * time.Millisecond)
+		d.Add(time.Duration(i) * time.Millisecond)
 	}
-	require.InDelta(t, 500, d.quantile(0.5).Milliseconds(), 20)
-	require.InDelta(t, 990, d.quantile(0.99).Milliseconds(), 40)
-	require.Zero(t, testing.AllocsPerRun(100, func() { d.add(time.Second) }))
+	require.InDelta(t, 500, d.Quantile(0.5).Milliseconds(), 20)
+	require.InDelta(t, 990, d.Quantile(0.99).Milliseconds(), 40)
+	require.Zero(t, testing.AllocsPerRun(100, func() { d.Add(time.Second) }))
 }

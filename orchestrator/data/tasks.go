@@ -44,7 +44,7 @@ func Read(j *job.Job, own Own) (train, eval *Tasks, deal *Dealer, err error) {
 			return nil, nil, nil, job.InputError(err)
 		}
 	}
-	if !j.HasEval() && len(j.Data.Eval) == 0 {
+	if !j.HasEval() {
 		return train, nil, deal, nil
 	}
 	if len(j.Data.Eval) > 0 {

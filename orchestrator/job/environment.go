@@ -36,8 +36,8 @@ type Pool struct {
 	Breaker int     `yaml:"breaker" default:"5" min:"1" max:"1000000" unit:"failures" doc:"in a row to make one, after which trajectories fail at once instead of waiting, until one is made again"`
 }
 
-// ownReward is the reward of the environment, which a job has that names none.
-const ownReward = "environment"
+// EnvironmentReward is the reward of the environment, which a job has that names none.
+const EnvironmentReward = "environment"
 
 // completeEnvironment fills in what follows from the environment: its reward, and an agent that writes one action a turn where the job names
 // neither an agent's kind nor tools.
@@ -46,7 +46,7 @@ func (d *decoder) completeEnvironment(j *Job) {
 		return
 	}
 	if len(j.Rewards) == 0 && j.SFT == nil { // in distillation it is reported
-		j.Rewards = []Reward{{Name: ownReward, Weight: 1}}
+		j.Rewards = []Reward{{Name: EnvironmentReward, Weight: 1}}
 	}
 	if !d.given["agent.kind"] && !d.given["agent.format"] && len(j.Agent.Tools) == 0 {
 		j.Agent.Kind = agents.OneAction
@@ -55,7 +55,7 @@ func (d *decoder) completeEnvironment(j *Job) {
 
 // checkEnvironment finds contradictions between the environment and the rest.
 func checkEnvironment(j *Job, fail func(path, format string, args ...any)) {
-	own := slices.ContainsFunc(j.Rewards, func(r Reward) bool { return r.Name == ownReward })
+	own := slices.ContainsFunc(j.Rewards, func(r Reward) bool { return r.Name == EnvironmentReward })
 	switch e := j.Environment; {
 	case e == nil && own:
 		fail("rewards", "the reward environment is what an environment pays; name one with environment: {kind: …}")

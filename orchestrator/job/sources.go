@@ -228,7 +228,7 @@ func checkEval(j *Job, fail func(path, format string, args ...any)) {
 	if e.StopAfter > 0 && e.Every == 0 {
 		fail("eval.stop_after", "%d evaluations never come, because eval.every is 0; set it", e.StopAfter)
 	}
-	if j.Checkpoint.Best && !j.HasEval() && len(j.Data.Eval) == 0 {
+	if j.Checkpoint.Best && !j.HasEval() {
 		fail("checkpoint.best", "the best is known by evaluations, but data.eval names no tasks")
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/agentfly/agentfly/internal/pool"
 	"github.com/agentfly/agentfly/internal/retry"
 	"github.com/agentfly/agentfly/internal/watchdog"
-	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -100,7 +100,7 @@ func (r *Sampler) opening(p Place, text string) []trajectory.Message {
 
 // isAction tells whether a call acts in the environment.
 func (r *Sampler) isAction(c trajectory.ToolCall) bool {
-	return r.World != nil && slices.ContainsFunc(r.World.Stage.Spec().Actions(), func(s tools.Spec) bool { return s.Name == c.Name })
+	return r.World != nil && r.World.Stage.Acts(c.Name)
 }
 
 // pay gives the turn what its actions earned, and the name of the state before it; first is that of the beginning.
@@ -171,13 +171,7 @@ func (r *Sampler) catchUp(ctx context.Context, p Place, t, recovered *trajectory
 	return nil
 }
 
-func clip(text string) string {
-	text = strings.Join(strings.Fields(text), " ")
-	if len(text) > 80 {
-		text = text[:80] + "…"
-	}
-	return text
-}
+func clip(text string) string { return wording.Clip(strings.Join(strings.Fields(text), " "), 80) }
 
 // opening is what a trajectory begins with.
 type opening struct {

@@ -315,17 +315,3 @@ func (f *Feed) Close() {
 	f.mu.Unlock()
 	f.joined.Wait()
 }
-
-// Dealt are the tasks that each stratum of the data has dealt.
-func (f *Feed) Dealt() []int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.dealt)
-}
-
-// Idle tells whether no group is being sampled.
-func (f *Feed) Idle() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.plan.Idle()
-}

@@ -23,9 +23,9 @@ const inProcess = 4096
 
 // world is the job's environment with its pool.
 type world struct {
-	source  environments.Source
 	manager *environments.Manager
 	stage   *environments.Stage
+	tasks   map[string][]trajectory.Task // of its own, by split: making them may take long
 }
 
 // makeWorld makes the job's environment; nil: it has none, or the session only looks and the environment cannot be made without running
@@ -63,7 +63,7 @@ func (s *Session) makeWorld(ctx context.Context, all *environments.Registry) (*w
 	if err != nil {
 		return nil, s.Job.Fail("environment", "%s", job.Plain(err, "environments: "))
 	}
-	return &world{source, m, environments.NewStage(m)}, nil
+	return &world{m, environments.NewStage(m), map[string][]trajectory.Task{}}, nil
 }
 
 // OwnTasks are the tasks that the job's environment has of its own; nil: there is none, or it has none.
@@ -71,15 +71,19 @@ func (s *Session) OwnTasks() data.Own {
 	if s.world == nil {
 		return nil
 	}
-	own, ok := s.world.source.(environments.Tasker)
+	own, ok := s.world.manager.Source().(environments.Tasker)
 	if !ok {
 		return nil
 	}
 	return func(split string, n int) (tasks []trajectory.Task, err error) {
+		if tasks = s.world.tasks[split]; len(tasks) == n {
+			return tasks, nil
+		}
 		tasks, err = own.Tasks(split, n)
 		if err == nil && len(tasks) != n {
 			err = fmt.Errorf("%s gave %d tasks of %d", s.Job.Environment.Kind, len(tasks), n)
 		}
+		s.world.tasks[split] = tasks
 		return tasks, err
 	}
 }
@@ -156,13 +160,13 @@ func (s *Session) PayTurns(a *algorithms.Algorithm) {
 		return
 	}
 	rewards := s.Job.Rewards
-	alone := len(rewards) == 1 && rewards[0].Name == "environment" && rewards[0].Weight == 1
+	alone := len(rewards) == 1 && rewards[0].Name == job.EnvironmentReward && rewards[0].Weight == 1
 	switch credit := s.Job.Environment.Credit; {
 	case credit == "trajectory", credit == "auto" && !(alone && a.Estimator.Needs.Turns):
 		return
 	}
 	for _, r := range rewards {
-		if r.Name == "environment" {
+		if r.Name == job.EnvironmentReward {
 			s.Sampler.World.Credit = r.Weight
 		}
 	}
