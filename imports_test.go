@@ -28,7 +28,7 @@ var floors = [][]string{
 	{"engines", "policy", "rewards", "tools", "trainer"},
 	{
 		"engines/enginetest", "engines/local", "engines/openai", "engines/scripted", "engines/vllm", "policy/policytest", "tools/workspace",
-		"tools/calculator", "tools/corpus", "tools/http", "tools/mcp", "agents", "environments",
+		"tools/calculator", "tools/corpus", "tools/http", "tools/mcp", "agents", "environments", "dialects",
 	},
 	{"environments/environmenttest", "environments/frozenlake", "environments/python", "environments/sokoban", "environments/voxel"},
 	{"environments/scienceworld", "environments/textworldexpress"},
