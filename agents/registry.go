@@ -16,6 +16,9 @@ import (
 const (
 	// Custom is the kind of agents whose format the program added, or a Python file defines.
 	Custom = "custom"
+	// External is the kind of agents that are programs of their own: they prompt and read the model themselves, over the gateway. The format is that in
+	// which the model writes the calls that the gateway hands out.
+	External = "external"
 
 	defaultKind = "tool_call" // of a job that names none
 )
@@ -98,7 +101,7 @@ func (r *Registry) addKind(k Kind) error {
 	case k.Format.Kind != "" && k.Format.Kind != k.Name:
 		return fmt.Errorf("agents: register kind %q: its own format says that it is of kind %q; leave Format.Kind out", k.Name, k.Format.Kind)
 	}
-	if k.Format.New == nil { // Custom
+	if k.Format.New == nil { // Custom and External
 		r.kinds[k.Name] = k
 		return nil
 	}

@@ -14,7 +14,8 @@ import (
 type Input struct {
 	Task       trajectory.Task
 	Trajectory *trajectory.Trajectory
-	Episode    Episode // the trajectory's in its environment, which still runs; nil without one
+	Episode    Episode  // the trajectory's in its environment, which still runs; nil without one
+	Posted     *float64 // what an agent that is a program of its own posted for the trajectory; nil: nothing
 }
 
 // Episode is what a reward may ask of an environment.

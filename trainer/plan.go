@@ -18,7 +18,8 @@ type unit struct {
 	group     int   // index in the batch
 	index     int   // in its group
 	tokens    int   // L
-	items     []int // its samples among plan.items
+	items     []int // its samples among plan.items, but for those without a response token
+	samples   []int // which of the trajectory's they are
 	flat      bool  // all advantages are exactly 0
 	truncated bool
 }
@@ -123,7 +124,7 @@ func describeTurns(r *algorithms.Record, t *trajectory.Trajectory) error {
 		r.Anchors = []string{""}
 		return nil
 	}
-	shared := false
+	shared, ends := false, make([]int, len(t.Samples)) // where the sample's turn before ends
 	r.TurnRewards, r.Anchors = make([]*float64, len(t.Turns)), make([]string, len(t.Turns))
 	for k, turn := range t.Turns {
 		if turn.Sample < 0 || turn.Sample >= len(t.Samples) {
@@ -136,28 +137,32 @@ func describeTurns(r *algorithms.Record, t *trajectory.Trajectory) error {
 		r.TurnRewards[k], r.Anchors[k] = turn.Reward, turn.Anchor
 		if turn.Anchor == "" {
 			begin := 0
-			if k > 0 && t.Turns[k-1].Sample == turn.Sample {
-				begin = min(t.Turns[k-1].CompletionEnd, turn.CompletionStart)
+			if before := ends[turn.Sample]; before > 0 {
+				begin = min(before, turn.CompletionStart)
 			}
 			r.Anchors[k] = anchor(t.Samples[turn.Sample].Prefix(turn.CompletionStart), begin)
 		}
-		shared = shared || turn.Shared != ""
+		shared, ends[turn.Sample] = shared || turn.Shared != "", turn.CompletionEnd
 	}
-	next := 0
+	turns := make([][]int, len(t.Samples)) // of each sample, in the order of their tokens; agents that ask in parallel write several samples in turn
+	for k, turn := range t.Turns {
+		turns[turn.Sample] = append(turns[turn.Sample], k)
+	}
 	for i, s := range t.Samples {
+		own := turns[i]
 		for at, on := range s.ResponseMask {
 			if !on {
 				continue
 			}
-			for next < len(t.Turns) && (t.Turns[next].Sample < i || t.Turns[next].Sample == i && t.Turns[next].CompletionEnd <= at) {
-				next++
+			for len(own) > 0 && t.Turns[own[0]].CompletionEnd <= at {
+				own = own[1:]
 			}
-			if next == len(t.Turns) || t.Turns[next].Sample != i || at < t.Turns[next].CompletionStart {
+			if len(own) == 0 || at < t.Turns[own[0]].CompletionStart {
 				return fmt.Errorf("response token %d of sample %d belongs to no turn", at, i)
 			}
-			r.Turn = append(r.Turn, next)
+			r.Turn = append(r.Turn, own[0])
 			if shared {
-				r.Shared = append(r.Shared, t.Turns[next].Shared)
+				r.Shared = append(r.Shared, t.Turns[own[0]].Shared)
 			}
 		}
 	}
@@ -300,13 +305,18 @@ func checkSample(s *trajectory.Sample) error {
 func (p *plan) add(t *trajectory.Trajectory, name string, group, index, tokens int, version int32) {
 	u := unit{name: name, group: group, index: index, tokens: tokens, truncated: truncated(t)}
 	oldest := version
-	for _, s := range t.Samples {
+	for k, s := range t.Samples {
+		trained := false
 		for i, on := range s.ResponseMask {
 			if on {
+				trained = true
 				oldest = min(oldest, s.PolicyVersion[i])
 			}
 		}
-		u.items = append(u.items, len(p.items))
+		if !trained {
+			continue
+		}
+		u.items, u.samples = append(u.items, len(p.items)), append(u.samples, k)
 		p.items = append(p.items, PackItem{Sample: s, Group: group, Name: name})
 		p.unitOf = append(p.unitOf, len(p.units))
 	}

@@ -416,7 +416,7 @@ func (r *stepRun) finish() {
 	}
 	for _, u := range r.units {
 		for n, i := range u.items {
-			s := SampleUpdate{Trajectory: u.name, Sample: n, OldLogprobs: narrow(r.old[i]), Advantages: narrow(r.advantage[i])}
+			s := SampleUpdate{Trajectory: u.name, Sample: u.samples[n], OldLogprobs: narrow(r.old[i]), Advantages: narrow(r.advantage[i])}
 			if r.reference != nil {
 				s.ReferenceLogprobs = narrow(r.reference[i])
 			}

@@ -12,6 +12,14 @@ import (
 // "" is the only agent of a trajectory that has one. The role of a Message is another thing: the chat template's.
 type Role string
 
+// Roles that a trajectory's turns have without a rule of the job's.
+const (
+	// RoleDiscarded: its reply was never read, because its client asked again. It is not trained.
+	RoleDiscarded Role = "discarded"
+	// RoleAuxiliary: the agent asked on the side, without the tools that it has otherwise: for a title, a summary.
+	RoleAuxiliary Role = "auxiliary"
+)
+
 // Branch is the path of a trajectory through the forks of its tree: the numbers of the children that it came by, joined with dots.
 // "" is a trajectory that forks off none, "2" the third child of that one, "2.0" the first child of "2". It is text, so that a Place is
 // comparable.

@@ -9,6 +9,7 @@ package trajectory
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -137,13 +138,24 @@ type Turn struct {
 	ToolSeconds      float64      `json:"tool_seconds"`      //
 	ParseErrors      int          `json:"parse_errors"`      // calls that could not be parsed
 	FinalAnswer      string       `json:"final_answer,omitempty"`
-	AnsweredThisTurn bool         `json:"answered"`       // FinalAnswer is valid
-	Role             Role         `json:"role,omitempty"` // of the agent whose turn it is; "" where a trajectory has one
+	AnsweredThisTurn bool         `json:"answered"`           // FinalAnswer is valid
+	Role             Role         `json:"role,omitempty"`     // of the agent whose turn it is; "" where a trajectory has one
+	Incoming         *Incoming    `json:"incoming,omitempty"` // how an agent that is a program of its own asked for it; nil: the run's own agent did
 
 	// What only some estimators read. An environment fills in the first two, a tree rollout the third.
 	Reward *float64 `json:"reward,omitempty"` // paid at the end of the turn, in addition to the trajectory's reward, which leaves it out; nil: none
 	Anchor string   `json:"anchor,omitempty"` // names the state before the turn; "" is the text of the observation before it
 	Shared string   `json:"shared,omitempty"` // turns of a group with the same name were sampled once, on the trunk of a tree
+}
+
+// Incoming is how an agent asked for a turn over the gateway.
+type Incoming struct {
+	Dialect string          `json:"dialect"`         // the API: chat, completions, responses or messages
+	Digest  string          `json:"digest"`          // of the canonical request, in hexadecimal: what is asked for again after a restart has the same
+	Asked   json.RawMessage `json:"asked,omitempty"` // the parameters that it asked for, beside its conversation; what was applied is the job's
+	Tools   bool            `json:"tools,omitempty"` // it offered tools
+	Role    Role            `json:"role,omitempty"`  // that the job's rules give it; "": none fits
+	After   int             `json:"after"`           // the turn whose reply stands last in its conversation; -1: none
 }
 
 // Trajectory is the record of one rollout of one task.
@@ -221,6 +233,31 @@ func (t *Trajectory) Cut() bool {
 	}
 	last := t.Turns[len(t.Turns)-1]
 	return last.FinishReason == FinishLength && len(last.Results) == 0 && !last.AnsweredThisTurn
+}
+
+// Trained is t with the tokens of the turns that are not trained off the response mask; t itself where all are. The turns whose role frozen names are
+// not, nor those that were discarded. What is not trained is shared with t.
+func (t *Trajectory) Trained(frozen func(Role) bool) *Trajectory {
+	out := t
+	for _, turn := range t.Turns {
+		if turn.Role != RoleDiscarded && (turn.Role == "" || !frozen(turn.Role)) {
+			continue
+		}
+		if out == t {
+			all := *t
+			out, all.Samples = &all, slices.Clone(t.Samples)
+		}
+		if out.Samples[turn.Sample] == t.Samples[turn.Sample] {
+			s := *t.Samples[turn.Sample]
+			s.ResponseMask, s.SamplingLogprobs, s.PolicyVersion = slices.Clone(s.ResponseMask), slices.Clone(s.SamplingLogprobs), slices.Clone(s.PolicyVersion)
+			out.Samples[turn.Sample] = &s
+		}
+		s := out.Samples[turn.Sample]
+		for i := turn.CompletionStart; i < turn.CompletionEnd; i++ {
+			s.ResponseMask[i], s.SamplingLogprobs[i], s.PolicyVersion[i] = false, 0, -1
+		}
+	}
+	return out
 }
 
 // ResponseTokens counts the tokens that the policy sampled, over all samples.

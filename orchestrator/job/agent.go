@@ -2,11 +2,15 @@ package job
 
 import (
 	"cmp"
+	"net"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/agentfly/agentfly/agents"
+	"github.com/agentfly/agentfly/tools"
 )
 
 // completeAgent fills in the format of the agent's kind.
@@ -14,11 +18,17 @@ func (a *Agent) completeAgent(known *agents.Registry) {
 	if kind, _ := known.Kind(a.Kind); a.Format == "" {
 		a.Format = kind.Format.Name
 	}
+	if a.Kind == agents.External && a.Format == "" {
+		a.Format = agents.DefaultParser
+	}
 }
 
 // checkAgent finds contradictions between the settings of an agent.
 func (d *decoder) checkAgent(j *Job, fail func(path, format string, args ...any)) {
 	a := j.Agent
+	if d.checkExternal(j, fail); a.Kind == agents.External {
+		return
+	}
 	own := d.agents.FormatNames(a.Kind)
 	format, registered := d.agents.Format(a.Format)
 	kind := cmp.Or(format.Kind, agents.Custom)
@@ -78,4 +88,63 @@ func docOf(f reflect.StructField, known *agents.Registry) string {
 		return f.Tag.Get("doc")
 	}
 	return f.Tag.Get("doc") + ". " + strings.Join(list, "; ")
+}
+
+// checkExternal finds contradictions in the settings of agents that are programs of their own.
+func (d *decoder) checkExternal(j *Job, fail func(path, format string, args ...any)) {
+	a := j.Agent
+	if a.Kind != agents.External {
+		for _, name := range []string{"command", "url", "env", "processes", "max_tokens", "history", "roles", "listen"} {
+			if d.given["agent."+name] {
+				fail("agent."+name, "it is for kind external, and the kind is %s; set kind: external, or leave it out", a.Kind)
+			}
+		}
+		return
+	}
+	for _, name := range []string{"python", "system", "examples", "tools", "max_calls", "max_at_once", "instructions", "observation_role"} {
+		if d.given["agent."+name] {
+			fail("agent."+name, "an agent of kind external has its own; leave it out")
+		}
+	}
+	format, known := d.agents.Format(a.Format)
+	switch {
+	case !known || format.OneTool:
+		var names []string
+		for _, p := range d.agents.Parsers() {
+			if f, _ := d.agents.Parser(p); !f.OneTool && !slices.Contains(names, f.Name) {
+				names = append(names, f.Name)
+			}
+		}
+		fail("agent.format", "%s is no format of calls that name their tool; allowed: %s%s", a.Format, strings.Join(names, ", "), near(a.Format, names))
+	case (len(a.Command) == 0) == (a.URL == ""):
+		fail("agent", "kind external needs exactly one of command (the agent's program) and url (a service that runs it)")
+	case len(a.Command) > 0 && a.Command[0] == "":
+		fail("agent.command", "its program is empty")
+	case a.URL != "" && !strings.HasPrefix(a.URL, "http://") && !strings.HasPrefix(a.URL, "https://"):
+		fail("agent.url", "%q is no address; write http://HOST:PORT/PATH", a.URL)
+	}
+	if j.Environment != nil {
+		fail("environment", "an agent of kind external acts in worlds of its own; leave one of the two out")
+	}
+	if j.SFT != nil {
+		fail("agent.kind", "sft samples nothing; leave agent out")
+	}
+	if j.Control.ToolsOff || j.Eval.ToolOff {
+		fail("control.tools_off", "the tools of an agent of kind external are its own; leave tools_off and eval.tool_off out")
+	}
+	if _, _, err := net.SplitHostPort(a.Listen); err != nil {
+		fail("agent.listen", "%q is no address; write HOST:PORT, port 0 is a free one", a.Listen)
+	}
+	for i, r := range a.Roles {
+		at := "agent.roles." + strconv.Itoa(i)
+		if _, err := regexp.Compile(r.System); err != nil {
+			fail(at+".system", "%v", err)
+		}
+		if !tools.ValidName(r.Name) {
+			fail(at+".name", "%q; a name has 1 to 64 letters, digits, _ or -", r.Name)
+		}
+		if r.System+r.Header+r.Tool+r.Path == "" && i < len(a.Roles)-1 {
+			fail(at, "it fits every call, so that those behind it are never reached; put it last")
+		}
+	}
 }

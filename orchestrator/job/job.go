@@ -131,6 +131,25 @@ type Agent struct {
 	Instructions    bool   `yaml:"instructions" default:"true" doc:"describe the tools to the model: by its template, or in the system prompt where template or format do not"`
 	SpecialTokens   string `yaml:"special_tokens" default:"text" enum:"text|markup" doc:"what spells a special token of the model (<|im_end|>) in prompts, schemas and observations. text: it is text, and only the chat template writes special tokens, so that a page cannot end a turn; markup: it is that token, as servers read it"`
 	ObservationRole string `yaml:"observation_role" doc:"role of the message that carries results; empty: the format's own"`
+
+	Command   []string          `yaml:"command" doc:"external: the agent's program and its arguments, one process a trajectory, in the job file's folder; it finds its task, the address and the key in its environment, see docs/gateway.md"`
+	URL       string            `yaml:"url" doc:"external: a service that is posted each task with the address and the key, in place of command, and answers when its agent has ended"`
+	Env       map[string]string `yaml:"env" doc:"external: variables of the command's environment; write ${NAME} for what this program's own has"`
+	Processes int               `yaml:"processes" default:"0" min:"0" max:"100000" unit:"agents" doc:"external: at once; 0: as many as trajectories are sampled at once"`
+	MaxTokens int               `yaml:"max_tokens" default:"0" min:"0" max:"1000000000" unit:"tokens" doc:"external: that a trajectory samples over all its calls, after which the agent is told to stop; 0: any number. max_turns bounds its calls likewise"`
+	History   string            `yaml:"history" default:"as_sampled" enum:"as_sampled|as_sent" doc:"external: what the model reads of its own earlier turns. as_sampled: its tokens as they were sampled, thoughts included; as_sent: what the agent sends of them, so that a new sample begins where it leaves thoughts out"`
+	Roles     []AgentRole       `yaml:"roles" doc:"external: names for the calls of a trajectory, the first that fits"`
+	Listen    string            `yaml:"listen" default:"127.0.0.1:0" doc:"external: address of the gateway, host:port; port 0 is a free one"`
+}
+
+// AgentRole names the calls that fit all that it asks for.
+type AgentRole struct {
+	Name   string `yaml:"name" need:"true" doc:"of the role: letters, digits, _ and -"`
+	System string `yaml:"system" doc:"a regular expression that the system prompt matches"`
+	Header string `yaml:"header" doc:"a header of the request, NAME or NAME: VALUE"`
+	Tool   string `yaml:"tool" doc:"a tool that the request offers"`
+	Path   string `yaml:"path" doc:"of the request, such as chat/completions"`
+	Train  bool   `yaml:"train" default:"true" doc:"false: these calls are sampled and never trained"`
 }
 
 // Tool is an entry of agent.tools: a name, or a mapping.

@@ -49,6 +49,7 @@ func (o *RL) Batch(ctx context.Context, at At) (*Batch, error) {
 	b, err := o.batch(ctx, at)
 	if err == nil {
 		o.reward(b)
+		b.Groups = o.trained(b.Groups)
 	}
 	return b, err
 }
@@ -77,6 +78,25 @@ func (o *RL) batch(ctx context.Context, at At) (*Batch, error) {
 		Batch: trainer.Batch{Step: at.Step, Version: at.Version, Groups: pointers(sampled.Trained), FilterCut: o.sampler.Cut == rollout.CutFilter},
 		Dealt: sampled.Dealt, Rollouts: sampled, Waited: time.Since(start) + sampled.Before, Before: sampled.Before,
 	}, nil
+}
+
+// trained are the groups of a batch without the turns of agents that are frozen.
+func (o *RL) trained(groups []*trajectory.Group) []*trajectory.Group {
+	out := slices.Clone(groups)
+	for g, group := range groups {
+		for i, t := range group.Trajectories {
+			left := t.Trained(o.sampler.Frozen)
+			if left == t {
+				continue
+			}
+			if out[g] == group { // what is reported has all turns
+				own := *group
+				out[g], own.Trajectories = &own, slices.Clone(group.Trajectories)
+			}
+			out[g].Trajectories[i] = left
+		}
+	}
+	return out
 }
 
 // Trained implements Objective: further groups begin before the next batch is asked for.

@@ -28,10 +28,12 @@ type Sampler struct {
 	Format       agents.Format
 	Tools        *tools.Registry
 	Reward       rewards.Reward
-	World        *World               // the environment; nil: there is none
-	Schemas      []json.RawMessage    // OpenAI schemas that the chat template gets; nil when the prompt describes no tools
-	Prefix       []trajectory.Message // system prompt and worked examples
-	Sampling     engines.Sampling     // MaxTokens is that of a turn
+	World        *World                     // the environment; nil: there is none
+	External     *External                  // agents that are programs of their own take the turns; nil: the agent of Format does
+	Frozen       func(trajectory.Role) bool // the turns of that role are sampled and not trained; not nil where External is
+	Schemas      []json.RawMessage          // OpenAI schemas that the chat template gets; nil when the prompt describes no tools
+	Prefix       []trajectory.Message       // system prompt and worked examples
+	Sampling     engines.Sampling           // MaxTokens is that of a turn
 	MaxTurns     int
 	MaxCalls     int           // of tools in a trajectory; 0: any number
 	MaxAtOnce    int           // of them in a turn; 0: any number
@@ -162,14 +164,20 @@ func (r *Sampler) run(ctx context.Context, p Place, t, recovered *trajectory.Tra
 	}
 	own, cancel := r.within(ctx) // waiting for an environment is no time of the trajectory
 	defer cancel()
-	err := r.turns(own, p, t, recovered, opening{r.opening(p, first), anchor})
+	var posted *float64
+	var err error
+	if r.External != nil {
+		posted, err = r.external(own, p, t, recovered)
+	} else {
+		err = r.turns(own, p, t, recovered, opening{r.opening(p, first), anchor})
+	}
 	switch {
 	case err != nil:
 	case recovered != nil && r.Replay:
 		t.Reward, t.RewardParts = recovered.Reward, recovered.RewardParts
 	case r.Cut == CutZero && t.Cut():
 	default:
-		err = r.score(own, p, t)
+		err = r.score(own, p, t, posted)
 	}
 	if err == nil && r.Cut == CutZero && t.Cut() {
 		t.TakeBack()
@@ -392,11 +400,11 @@ func onFreshStack(f func()) {
 	<-done
 }
 
-func (r *Sampler) score(ctx context.Context, p Place, t *trajectory.Trajectory) error {
+func (r *Sampler) score(ctx context.Context, p Place, t *trajectory.Trajectory, posted *float64) error {
 	if r.Reward == nil { // nothing is trained on it
 		return nil
 	}
-	in := rewards.Input{Task: p.Task, Trajectory: t}
+	in := rewards.Input{Task: p.Task, Trajectory: t, Posted: posted}
 	if r.World != nil {
 		in.Episode = episode{r.World.Stage, t.ID}
 	}

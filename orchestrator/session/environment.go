@@ -145,6 +145,9 @@ func apart(j *job.Job) []string {
 
 // BeginAnew tells the sampler how a trajectory begins anew whose environment failed: drop forgets what was recorded of it.
 func (s *Session) BeginAnew(drop func(id string)) {
+	if s.Sampler.External != nil {
+		s.Sampler.External.Forget = drop
+	}
 	if s.Sampler.World == nil {
 		return
 	}

@@ -51,8 +51,10 @@ type Session struct {
 	agent     *agents.Agent
 	marks     []string // of the agent: texts that stay special tokens
 	resources *resources.Resources
-	world     *world // nil: the job has no environment
-	look      bool   // nothing that the job names is run
+	world     *world  // nil: the job has no environment
+	guests    *guests // nil: the agents are no programs of their own
+	formats   *agents.Registry
+	look      bool // nothing that the job names is run
 }
 
 // New is a session that holds nothing yet.
@@ -106,6 +108,7 @@ func (s *Session) Check(ctx context.Context, r Registries) (*algorithms.Algorith
 // opened.
 func (s *Session) Equip(ctx context.Context, r Registries) (err error) {
 	defer watchdog.Enter(ctx, "start", "tools and rewards").Leave()
+	s.formats = r.Agents
 	if s.world, err = s.makeWorld(ctx, r.Environments); err != nil {
 		return err
 	}
@@ -167,7 +170,7 @@ func (s *Session) Open(ctx context.Context, path string) error {
 		s.Notes.Know("the chat template rewrites history (" + reason + "); where a turn needs it, a new sample begins")
 	}
 	if j.SFT != nil { // nothing is sampled
-		return s.makeSampler()
+		return s.makeSampler(ctx)
 	}
 	if err := checkWeights(j); err != nil {
 		return err
@@ -178,7 +181,7 @@ func (s *Session) Open(ctx context.Context, path string) error {
 	if j.Deterministic && !s.Weights.Engine().Capabilities().BatchInvariant {
 		return j.Fail("deterministic", "true needs an engine whose results do not depend on what runs beside a request; use engine: {kind: local}")
 	}
-	return s.makeSampler()
+	return s.makeSampler(ctx)
 }
 
 // Start makes everything else that rollouts need, with the model at path; "" is the job's own. The session is equipped already.
@@ -234,7 +237,7 @@ func (s *Session) agentError(err error) error {
 }
 
 // makeSampler makes what samples, of tools, policy and engine.
-func (s *Session) makeSampler() error {
+func (s *Session) makeSampler(ctx context.Context) error {
 	j, chosen := s.Job, s.Sampler.Tools
 	chosen.Measure(s.Policy.Tokenizer)
 	prompt, err := s.prompt()
@@ -266,6 +269,11 @@ func (s *Session) makeSampler() error {
 			s.Sampler.MaxTotal = min(s.Sampler.MaxTotal, limit)
 		}
 	}
+	s.Sampler.Frozen = s.frozen()
+	if s.guests, err = s.makeGuests(ctx); err != nil {
+		return err
+	}
+	s.Sampler.External = s.guests.sampled(s)
 	return nil
 }
 
@@ -341,7 +349,7 @@ func (s *Session) LeftOver() string { return leftOver(s.Sampler.Tools) }
 // Close closes what was opened and equipped.
 func (s *Session) Close() error {
 	var errs []error
-	errs = append(errs, s.Weights.Close())
+	errs = append(errs, s.guests.close(), s.Weights.Close())
 	if s.world != nil {
 		errs = append(errs, s.world.manager.Close())
 	}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -87,8 +88,8 @@ func readHead(body []byte) (h rowHead, rest *decoder, err error) {
 		return h, nil, errors.New("its checksum is wrong")
 	}
 	d := &decoder{b: body[1:end], format: body[0]}
-	if d.format < rowFormat1 || d.format > rowFormat3 {
-		return h, nil, fmt.Errorf("its format is %d, this program knows %d to %d", d.format, rowFormat1, rowFormat3)
+	if d.format < rowFormat1 || d.format > rowFormat4 {
+		return h, nil, fmt.Errorf("its format is %d, this program knows %d to %d", d.format, rowFormat1, rowFormat4)
 	}
 	h.id = d.text()
 	if d.format > rowFormat1 {
@@ -324,5 +325,14 @@ func (d *decoder) turn() trajectory.Turn {
 	}
 	t.Anchor, t.Shared = d.text(), d.text()
 	t.Role = d.role()
+	if d.format < rowFormat4 {
+		return t
+	}
+	if in := d.text(); in != "" {
+		t.Incoming = &trajectory.Incoming{}
+		if err := json.Unmarshal([]byte(in), t.Incoming); err != nil {
+			d.fail("how a turn came in is no JSON")
+		}
+	}
 	return t
 }

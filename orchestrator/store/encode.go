@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"hash/crc32"
 	"math"
 	"slices"
@@ -11,7 +12,7 @@ import (
 
 // A row of the table turns is one blob: what a trajectory grew by since its last row.
 //
-//	format   1 byte: 2, or 3 where a result has an outcome
+//	format   1 byte: 2, 3 where a result has an outcome, or 4 where a turn came in over the gateway
 //	id       of the trajectory
 //	ended    1 byte, 1: the trajectory ended, the row is its last
 //	first    number of its turns before this row
@@ -24,12 +25,15 @@ import (
 //
 // Format 3 is format 2 with outcomes: what an environment gave for a call, behind the other fields of its result.
 //
+// Format 4 is format 3 with a text behind each turn: how it came in, as JSON; "" where it did not.
+//
 // Format 1, which stores of version 2 hold, has no ended, roles and media, and no failures of results, which follow from their causes.
 // It has a flag on results whose tool broke, which their cause says too.
 const (
 	rowFormat1 = 1
 	rowFormat2 = 2
 	rowFormat3 = 3
+	rowFormat4 = 4
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -77,27 +81,32 @@ func encodeRow(t *trajectory.Trajectory, m *mark, ended bool) []byte {
 	if len(pieces) == 0 && !ended {
 		return nil
 	}
-	b := append(make([]byte, 0, 512), formatOf(t.Turns[first:]))
+	format := formatOf(t.Turns[first:])
+	b := append(make([]byte, 0, 512), format)
 	b = append(appendText(b, t.ID), flag(ended, 1))
 	b = binary.AppendUvarint(b, uint64(first))
 	b = binary.AppendUvarint(b, uint64(len(pieces)))
 	for _, p := range pieces {
-		b = appendPiece(b, t, p)
+		b = appendPiece(b, t, p, format)
 	}
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// formatOf is the oldest format that holds the turns: a run without environments writes what older programs read.
+// formatOf is the oldest format that holds the turns: a run without environments and agents of others writes what older programs read.
 func formatOf(turns []trajectory.Turn) byte {
+	format := byte(rowFormat2)
 	for _, t := range turns {
-		if slices.ContainsFunc(t.Results, func(r trajectory.ToolResult) bool { return r.Outcome != nil }) {
-			return rowFormat3
+		switch {
+		case t.Incoming != nil:
+			return rowFormat4
+		case slices.ContainsFunc(t.Results, func(r trajectory.ToolResult) bool { return r.Outcome != nil }):
+			format = rowFormat3
 		}
 	}
-	return rowFormat2
+	return format
 }
 
-func appendPiece(b []byte, t *trajectory.Trajectory, p piece) []byte {
+func appendPiece(b []byte, t *trajectory.Trajectory, p piece, format byte) []byte {
 	s := &trajectory.Sample{}
 	if p.sample >= 0 {
 		s = t.Samples[p.sample]
@@ -109,7 +118,15 @@ func appendPiece(b []byte, t *trajectory.Trajectory, p piece) []byte {
 	if p.turn == nil {
 		return append(b, 0)
 	}
-	return appendTurn(append(b, 1), p.turn)
+	b = appendTurn(append(b, 1), p.turn)
+	if format < rowFormat4 {
+		return b
+	}
+	var in []byte
+	if p.turn.Incoming != nil {
+		in, _ = json.Marshal(p.turn.Incoming) // of texts, numbers and JSON
+	}
+	return appendText(b, string(in))
 }
 
 func appendText(b []byte, s string) []byte {

@@ -1,0 +1,161 @@
+package gateway
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/agentfly/agentfly/agents"
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/masks"
+	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// Renderer turns conversations into ids; *masks.Renderer implements it.
+type Renderer interface {
+	Prompt(messages []trajectory.Message, tools []json.RawMessage, addGenerationPrompt bool) (ids []int32, text string, err error)
+	Continue(p masks.Reply) (ids []int32, prompt string, err error)
+}
+
+// History says what the policy reads of its own earlier turns.
+type History string
+
+const (
+	// AsSampled: the sampled ids stay, also where the client leaves out what the policy thought.
+	AsSampled History = "as_sampled"
+	// AsSent: a turn is what the client sends of it. Where that leaves out what the policy thought, a new sample begins.
+	AsSent History = "as_sent"
+)
+
+// Options configure a gateway. Engine, Renderer, Decode, Format, Model and Sampling are needed.
+type Options struct {
+	Engine   engines.Engine
+	Renderer Renderer
+	Decode   func(ids []int32) string                        // special tokens left out, but for the marks of calls and thoughts
+	Encode   func(text string) []int32                       // for the route of completions; nil: prompts that are texts are refused
+	Format   func(specs []tools.Spec) (agents.Format, error) // in which the policy writes calls, for the tools of a request
+	Model    string                                          // the name that replies carry, whatever the agent asked for
+	Sampling engines.Sampling                                // MaxTokens is the most of a call; StopIDs end every call
+	MaxTotal int                                             // tokens of a sample
+	Timeout  time.Duration                                   // of one completion; 0: 10 minutes
+	History  History                                         // "": AsSampled
+	Roles    []RoleRule                                      // the first that fits a call names its role
+	Ping     time.Duration                                   // between two keep-alives of a stream; 0: 5 s
+	MaxBody  int64                                           // bytes of a request; 0: 32 MiB
+	Warn     func(text string)                               // what a person must know; nil: nobody is told
+	Now      func() time.Time                                // nil: time.Now
+}
+
+// Gateway is the HTTP handler for all sessions. Make one with New, and Close it before its engine.
+type Gateway struct {
+	o       Options
+	mu      sync.Mutex
+	byKey   map[string]*Session
+	ended   map[string]string // keys of sessions that are over, with the names, the last few
+	order   []string          // of ended
+	closed  bool
+	handler *handler
+}
+
+// New checks o and returns a gateway without sessions.
+func New(o Options) (*Gateway, error) {
+	switch {
+	case o.Engine == nil || o.Renderer == nil || o.Decode == nil || o.Format == nil:
+		return nil, errors.New("gateway: an engine, a renderer, a decoder and a format are needed")
+	case o.Model == "":
+		return nil, errors.New("gateway: the model has no name; give Options.Model")
+	case o.Sampling.MaxTokens < 1 || o.MaxTotal < 2:
+		return nil, fmt.Errorf("gateway: a call may sample %d tokens and a sample may have %d; at least 1 and 2 are needed", o.Sampling.MaxTokens, o.MaxTotal)
+	case !o.Engine.Capabilities().TokenIDs:
+		return nil, errors.New("gateway: the engine takes no token ids; what it samples cannot be trained")
+	}
+	if o.History == "" {
+		o.History = AsSampled
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 10 * time.Minute
+	}
+	if o.Ping == 0 {
+		o.Ping = 5 * time.Second
+	}
+	if o.MaxBody == 0 {
+		o.MaxBody = 32 << 20
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Warn == nil {
+		o.Warn = func(string) {}
+	}
+	g := &Gateway{o: o, byKey: map[string]*Session{}, ended: map[string]string{}}
+	g.handler = newHandler(g)
+	return g, nil
+}
+
+// NewKey is a key that nobody can guess.
+func NewKey() string {
+	var b [24]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return "sk-agentfly-" + hex.EncodeToString(b[:])
+}
+
+// Open begins a session. Its key must be new.
+func (g *Gateway) Open(o SessionOptions) (*Session, error) {
+	if o.Key == "" || o.Name == "" {
+		return nil, errors.New("gateway: a session needs a name and a key")
+	}
+	s := newSession(g.o, o)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.closed:
+		s.cancel(nil)
+		return nil, errors.New("gateway: it is closed")
+	case g.byKey[o.Key] != nil:
+		s.cancel(nil)
+		return nil, fmt.Errorf("gateway: session %s: its key is that of session %s", o.Name, g.byKey[o.Key].o.Name)
+	}
+	g.byKey[o.Key] = s
+	s.leave = func() { g.remove(o.Key, o.Name) }
+	return s, nil
+}
+
+// remembered is how many ended sessions a gateway still knows by name, to tell a late agent what happened.
+const remembered = 4096
+
+func (g *Gateway) remove(key, name string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.byKey, key)
+	g.ended[key] = name
+	if g.order = append(g.order, key); len(g.order) > remembered {
+		delete(g.ended, g.order[0])
+		g.order = g.order[1:]
+	}
+}
+
+// session finds the session of a key. ended is its name where it is over.
+func (g *Gateway) session(key string) (s *Session, ended string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.byKey[key], g.ended[key]
+}
+
+// Close ends all sessions: what is being sampled for them is dropped, and their agents are told to try again.
+func (g *Gateway) Close() {
+	g.mu.Lock()
+	g.closed = true
+	open := make([]*Session, 0, len(g.byKey))
+	for _, s := range g.byKey {
+		open = append(open, s)
+	}
+	g.mu.Unlock()
+	for _, s := range open {
+		s.End()
+	}
+}

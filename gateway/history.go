@@ -1,0 +1,181 @@
+package gateway
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"hash"
+	"math/big"
+	"slices"
+	"strings"
+
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// key names a conversation, or a part of it. What clients change in a conversation without changing what was said gives the same key.
+type key [sha256.Size]byte
+
+// with is the key of the conversation that k names and one more message.
+func (k key) with(message key) key {
+	return sha256.Sum256(append(k[:], message[:]...))
+}
+
+// keyOf is the key of a message. What the assistant said is compared without white space, because clients strip and join it, and arguments as JSON
+// values; what others said is compared as it is, whether as a text or as parts. Names and ids of calls do not count. thoughts: what the assistant
+// thought counts.
+func keyOf(m trajectory.Message, thoughts bool) key {
+	h := sha256.New()
+	add(h, m.Role)
+	if m.Role != "assistant" {
+		for _, p := range joined(m.Content) {
+			add(h, p.Type)
+			add(h, p.Text)
+			add(h, p.Image)
+		}
+		return key(h.Sum(nil))
+	}
+	text, _ := m.TextContent() // of an image among it, nothing
+	reasoning := m.Reasoning
+	if thought, rest, whole := cutThought(text); whole && reasoning == "" { // some clients put it back into the content
+		reasoning, text = thought, rest
+	}
+	if add(h, bare(text)); thoughts {
+		add(h, bare(reasoning))
+	}
+	for _, c := range m.ToolCalls {
+		add(h, c.Name)
+		add(h, canonical(c.Arguments))
+	}
+	return key(h.Sum(nil))
+}
+
+func hashOf(text string) key { return sha256.Sum256([]byte(text)) }
+
+// add adds a text, so that two of them cannot be taken for one.
+func add(h hash.Hash, text string) {
+	var n [8]byte
+	binary.LittleEndian.PutUint64(n[:], uint64(len(text)))
+	h.Write(n[:])
+	h.Write([]byte(text))
+}
+
+// joined are the parts of a content with neighbouring texts as one.
+func joined(parts []trajectory.Part) (out []trajectory.Part) {
+	for _, p := range parts {
+		if n := len(out) - 1; n >= 0 && p.Type == "text" && out[n].Type == "text" {
+			out[n].Text += p.Text
+		} else if p.Type != "text" || p.Text != "" {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// bare is a text without white space.
+func bare(text string) string { return strings.Join(strings.Fields(text), "") }
+
+const thinkOpen, thinkClose = "<think>", "</think>"
+
+// cutThought takes the thought off a completion that begins with one. whole says that the thought ends.
+func cutThought(text string) (thought, rest string, whole bool) {
+	after, ok := strings.CutPrefix(strings.TrimSpace(text), thinkOpen)
+	if !ok {
+		return "", text, false
+	}
+	return strings.Cut(after, thinkClose)
+}
+
+// canonical writes a JSON value in one way: without white space, keys sorted, of a repeated key the last, a number by its value. What is no JSON
+// stays as it is.
+func canonical(raw json.RawMessage) string {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil || d.More() {
+		return string(raw)
+	}
+	var b bytes.Buffer
+	writeCanonical(&b, v)
+	return b.String()
+}
+
+func writeCanonical(b *bytes.Buffer, v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		keys := make([]string, 0, len(v))
+		for k := range v {
+			keys = append(keys, k)
+		}
+		slices.Sort(keys)
+		b.WriteByte('{')
+		for _, k := range keys {
+			writeCanonical(b, k)
+			b.WriteByte(':')
+			writeCanonical(b, v[k])
+			b.WriteByte(',')
+		}
+		b.WriteByte('}')
+	case []any:
+		b.WriteByte('[')
+		for _, e := range v {
+			writeCanonical(b, e)
+			b.WriteByte(',')
+		}
+		b.WriteByte(']')
+	case json.Number:
+		if len(v) > 64 { // an exponent may be as long as it likes
+			b.WriteString(string(v))
+		} else if f, ok := new(big.Float).SetPrec(256).SetString(string(v)); ok {
+			b.WriteString(f.Text('g', 40))
+		} else {
+			b.WriteString(string(v))
+		}
+	default:
+		text, _ := json.Marshal(v) // a text, true, false or null
+		b.Write(text)
+	}
+}
+
+// said is one reply of the policy, as a later call goes on after it.
+type said struct {
+	turn       int // of the trajectory
+	schemas    key // of the tools that its prompt described
+	history    []trajectory.Message
+	text       string  // that history was rendered to
+	completion string  // decoded, without the token that ended it
+	ids        []int32 // of the sample up to the end of the completion
+	sampled    []int32 // the completion's, the end of ids
+}
+
+// history knows the replies of a session by the conversations that they end.
+type history struct {
+	thoughts bool // what the assistant thought is part of what it said
+	replies  map[key]*said
+}
+
+// add makes a reply known behind the messages that were asked with. clients may echo it in one of several forms.
+func (h *history) add(asked []trajectory.Message, echoes []trajectory.Message, s *said) {
+	var k key
+	for _, m := range asked {
+		k = k.with(keyOf(m, h.thoughts))
+	}
+	for _, e := range echoes {
+		h.replies[k.with(keyOf(e, h.thoughts))] = s // a later reply with the same words is the one that goes on
+	}
+}
+
+// find is the reply that stands last in a conversation, and the messages behind it; nil: none of it is known.
+func (h *history) find(messages []trajectory.Message) (s *said, rest []trajectory.Message) {
+	var k key
+	for i, m := range messages {
+		k = k.with(keyOf(m, h.thoughts))
+		if m.Role != "assistant" {
+			continue
+		}
+		if found := h.replies[k]; found != nil {
+			s, rest = found, messages[i+1:]
+		}
+	}
+	return s, rest
+}

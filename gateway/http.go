@@ -1,0 +1,287 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/agentfly/agentfly/dialects"
+	"github.com/agentfly/agentfly/internal/httpserver"
+	"github.com/agentfly/agentfly/internal/wording"
+)
+
+// handler is the HTTP side of a gateway.
+type handler struct {
+	gate     *Gateway
+	dialects map[string]dialects.Dialect // by the end of their path
+	limited  http.Handler
+}
+
+func newHandler(g *Gateway) *handler {
+	h := &handler{gate: g, dialects: map[string]dialects.Dialect{
+		"chat/completions": dialects.Chat(), "completions": dialects.Completions(), "responses": dialects.Responses(), "messages": dialects.Messages(),
+	}}
+	h.limited = httpserver.Handler(http.HandlerFunc(h.serve), httpserver.Options{})
+	return h
+}
+
+// ServeHTTP implements http.Handler.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	g.handler.limited.ServeHTTP(w, r)
+}
+
+// PathPrefix stands before a key in a URL's path, for agents that can set a base URL and no key.
+const PathPrefix = "/s/"
+
+// place is what a request's path and headers say: whose it is and what it wants.
+type place struct {
+	key   string
+	route string // without /v1/
+}
+
+func placeOf(r *http.Request) (p place) {
+	rest := path.Clean("/" + r.URL.Path)
+	if after, ok := strings.CutPrefix(rest, PathPrefix); ok {
+		p.key, rest, _ = strings.Cut(after, "/")
+		rest = "/" + rest
+	}
+	p.route = strings.TrimPrefix(strings.TrimPrefix(rest, "/v1"), "/")
+	if p.key != "" {
+		return p
+	}
+	if scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "bearer") {
+		p.key = strings.TrimSpace(given)
+	}
+	for _, name := range []string{"X-Api-Key", "X-Goog-Api-Key"} {
+		if p.key == "" {
+			p.key = r.Header.Get(name)
+		}
+	}
+	return p
+}
+
+func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
+	p := placeOf(r)
+	if p.route == "health" {
+		reply(w, http.StatusOK, map[string]string{"status": "ok"})
+		return
+	}
+	d := h.dialects[p.route]
+	said := d
+	if said == nil {
+		said = h.dialects["chat/completions"]
+		if strings.HasPrefix(p.route, "messages/") {
+			said = h.dialects["messages"]
+		}
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+				panic(v)
+			}
+			h.gate.o.Warn(fmt.Sprintf("gateway: %s %s panicked: %v", r.Method, p.route, v))
+			said.Fail(w, &dialects.Error{Status: http.StatusInternalServerError, Message: fmt.Sprintf("%s panicked: %v", p.route, v)})
+		}
+	}()
+	s, err := h.session(p)
+	if err != nil {
+		said.Fail(w, err)
+		return
+	}
+	switch {
+	case p.route == "models" && r.Method == http.MethodGet:
+		reply(w, http.StatusOK, map[string]any{"object": "list", "data": []any{h.model(h.gate.o.Model)}, "has_more": false})
+	case strings.HasPrefix(p.route, "models/") && r.Method == http.MethodGet:
+		reply(w, http.StatusOK, h.model(strings.TrimPrefix(p.route, "models/"))) // whatever it is called, the job pins the model
+	case p.route == rewardRoute && r.Method == http.MethodPost:
+		h.reward(w, r, said, s)
+	case p.route == "messages/count_tokens" && r.Method == http.MethodPost:
+		h.count(w, r, s)
+	case d != nil && r.Method == http.MethodPost:
+		h.answer(w, r, d, s, p)
+	case d != nil:
+		said.Fail(w, &dialects.Error{Status: http.StatusMethodNotAllowed, Message: fmt.Sprintf("%s takes POST, not %s", wording.Clip(r.URL.Path, 80), r.Method)})
+	default:
+		said.Fail(w, &dialects.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("there is no route %s %s", r.Method, wording.Clip(r.URL.Path, 80))})
+	}
+}
+
+// session finds whose a request is.
+func (h *handler) session(p place) (*Session, error) {
+	s, ended := h.gate.session(p.key)
+	switch {
+	case s != nil:
+		return s, nil
+	case ended != "":
+		return nil, &dialects.Error{Status: http.StatusUnauthorized, Message: "the session of this key is over: " + ended, Code: "session_over"}
+	case p.key == "":
+		return nil, &dialects.Error{Status: http.StatusUnauthorized, Message: "the API key is missing; a session has one of its own: send it as Authorization: Bearer KEY, x-api-key, or in the path as " + PathPrefix + "KEY/v1", Code: "invalid_api_key"}
+	}
+	return nil, &dialects.Error{Status: http.StatusUnauthorized, Message: "the API key is not that of a session", Code: "invalid_api_key"}
+}
+
+func (h *handler) model(id string) map[string]any {
+	return map[string]any{
+		"id": id, "object": "model", "type": "model", "display_name": id, "owned_by": "agentfly", "created": 0, "created_at": "1970-01-01T00:00:00Z",
+		"max_model_len": h.gate.o.MaxTotal,
+	}
+}
+
+// read reads and parses a request.
+func (h *handler) read(w http.ResponseWriter, r *http.Request, d dialects.Dialect) (*dialects.Request, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.gate.o.MaxBody))
+	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+		return nil, &dialects.Error{Status: http.StatusRequestEntityTooLarge, Message: fmt.Sprintf("the request has more than the %d bytes that are allowed", h.gate.o.MaxBody)}
+	}
+	if err != nil {
+		return nil, &dialects.Error{Status: http.StatusBadRequest, Message: "the request could not be read: " + err.Error()}
+	}
+	return d.Parse(r.Header, body)
+}
+
+// rewardRoute is where rewards are posted: {"reward": 0.5, "call": ID OF A REPLY}, or without call for the trajectory.
+const rewardRoute = "agentfly/reward"
+
+func (h *handler) reward(w http.ResponseWriter, r *http.Request, d dialects.Dialect, s *Session) {
+	var in struct {
+		Reward *float64 `json:"reward"`
+		Call   string   `json:"call"`
+	}
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16)).Decode(&in)
+	switch {
+	case err != nil:
+		err = &dialects.Error{Status: http.StatusBadRequest, Message: "the reward is not JSON such as {\"reward\": 0.5}: " + err.Error()}
+	case in.Reward == nil:
+		err = &dialects.Error{Status: http.StatusBadRequest, Message: "reward is missing; send {\"reward\": 0.5}", Param: "reward"}
+	default:
+		err = s.Post(in.Call, *in.Reward)
+	}
+	if err != nil {
+		d.Fail(w, err)
+		return
+	}
+	reply(w, http.StatusOK, map[string]bool{"ok": true})
+}
+
+// count answers how many tokens a conversation has. It is no call: nothing is sampled or recorded.
+func (h *handler) count(w http.ResponseWriter, r *http.Request, s *Session) {
+	d := h.dialects["messages"]
+	q, err := h.read(w, r, d)
+	if err != nil {
+		d.Fail(w, err)
+		return
+	}
+	p, err := s.render(asked{Request: q})
+	if err != nil {
+		d.Fail(w, err)
+		return
+	}
+	reply(w, http.StatusOK, map[string]int{"input_tokens": len(p.ids)})
+}
+
+// answer answers a call: with the reply whole, or as events.
+func (h *handler) answer(w http.ResponseWriter, r *http.Request, d dialects.Dialect, s *Session, p place) {
+	q, err := h.read(w, r, d)
+	if err != nil {
+		d.Fail(w, err)
+		return
+	}
+	tries, _ := strconv.Atoi(r.Header.Get("X-Stainless-Retry-Count"))
+	in := asked{Request: q, dialect: d.Name(), header: r.Header, path: p.route, retry: tries > 0, mark: r.Header.Get("Idempotency-Key")}
+	c, end, err := s.begin(in)
+	if err != nil {
+		d.Fail(w, err)
+		return
+	}
+	answered := false
+	defer func() { end(answered) }()
+	if !q.Stream {
+		select {
+		case <-c.done:
+		case <-r.Context().Done():
+			return
+		}
+		answered = h.whole(w, r, d, q, c)
+		return
+	}
+	out := d.Stream(w, q, dialects.Reply{ID: c.id, Model: h.gate.o.Model, Created: c.created})
+	for alive := time.NewTicker(h.gate.o.Ping); ; {
+		select {
+		case <-c.done:
+			alive.Stop()
+			answered = stream(r, out, c)
+			return
+		case <-alive.C:
+			if out.Ping() != nil {
+				alive.Stop()
+				return
+			}
+		case <-r.Context().Done():
+			alive.Stop()
+			return
+		}
+	}
+}
+
+// whole writes a reply that is not streamed, and tells whether its client is there to read it.
+func (h *handler) whole(w http.ResponseWriter, r *http.Request, d dialects.Dialect, q *dialects.Request, c *call) bool {
+	if c.err != nil {
+		d.Fail(w, c.err)
+		return false
+	}
+	body, err := d.Whole(q, c.reply)
+	if err != nil {
+		d.Fail(w, err)
+		return false
+	}
+	if r.Context().Err() != nil {
+		return false
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(http.StatusOK)
+	_, err = w.Write(body)
+	return err == nil && http.NewResponseController(w).Flush() == nil
+}
+
+// stream writes a reply as events, and tells whether its client is there to read them. A client that closes the connection on the last event has.
+func stream(r *http.Request, out dialects.Writer, c *call) bool {
+	if c.err != nil {
+		out.Fail(c.err)
+		return false
+	}
+	if r.Context().Err() != nil {
+		return false
+	}
+	pieces := []dialects.Piece{{Reasoning: c.reply.Reasoning}, {Content: c.reply.Content}}
+	for i := range c.reply.Calls {
+		pieces = append(pieces, dialects.Piece{Call: &c.reply.Calls[i]})
+	}
+	for _, p := range pieces {
+		if p == (dialects.Piece{}) {
+			continue
+		}
+		if out.Piece(p) != nil {
+			return false
+		}
+	}
+	return out.End(c.reply) == nil
+}
+
+// reply writes v as JSON.
+func reply(w http.ResponseWriter, status int, v any) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v) // of maps of texts and numbers
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes()) // the client may be gone; nobody is left to tell
+}

@@ -1,0 +1,621 @@
+package gateway
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/agentfly/agentfly/agents"
+	"github.com/agentfly/agentfly/dialects"
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/internal/watchdog"
+	"github.com/agentfly/agentfly/internal/wording"
+	"github.com/agentfly/agentfly/masks"
+	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// Budget bounds a session; 0 is any number. When it is spent, calls get a reply that says so, and nothing is sampled for it.
+type Budget struct {
+	Calls  int
+	Tokens int // sampled
+	Until  time.Time
+}
+
+// SessionOptions say what a session is for.
+type SessionOptions struct {
+	Name   string // of the trajectory: in the ids of requests, errors and logs
+	Key    string
+	Engine string // the engine's name of the session: its requests share it
+	Budget Budget
+	Seed   func(call int) uint64 // of the request of a call, which are counted from 0 as they come
+	// Trajectory is what the session grows. It has no turns.
+	Trajectory *trajectory.Trajectory
+	// Record stores what the trajectory grew by in its newest turn, before the reply is sent; nil: nowhere.
+	Record func(ctx context.Context, t *trajectory.Trajectory) error
+	// Recovered is what was recorded of the trajectory before: calls that are asked for again get the recorded reply. nil: nothing.
+	Recovered *trajectory.Trajectory
+	// Rewrite says that what was recorded of the trajectory is not what it is now, so that the next record has all of it; nil: nothing is recorded.
+	Rewrite func()
+}
+
+// Session is the calls of one agent's run, and the trajectory that they make. All methods are safe for concurrent use.
+type Session struct {
+	gate    Options
+	o       SessionOptions
+	ctx     context.Context // ends with the session
+	cancel  context.CancelCauseFunc
+	leave   func() // the gateway forgets it
+	running sync.WaitGroup
+
+	mu       sync.Mutex
+	over     bool
+	calls    map[key]*call // the newest of each digest
+	arrived  int           // calls that were asked for, but for retries
+	sampled  int           // tokens
+	refused  int           // calls beyond the budget
+	history  history
+	t        *trajectory.Trajectory
+	recorded []recordedTurn // of Recovered, not asked for again yet
+	taken    int            // turns of Recovered that were, in their order
+	posted   []posted       // rewards
+	failed   error          // what the trajectory cannot go on after: it could not be stored
+}
+
+// posted is a reward that the agent, or who judges it, posted.
+type posted struct {
+	value float64
+	turn  int // that it is for; -1: the trajectory
+}
+
+// recordedTurn is a turn that was recorded before the process ended.
+type recordedTurn struct {
+	turn   trajectory.Turn
+	sample *trajectory.Sample
+}
+
+// call is a request and its reply.
+type call struct {
+	id       string
+	number   int // as they came
+	digest   key
+	mark     string // Idempotency-Key; "": none
+	created  time.Time
+	done     chan struct{} // closed when reply or err is there
+	reply    dialects.Reply
+	err      error
+	turn     int  // of the trajectory; -1: none
+	waiting  int  // clients that wait for it
+	answered bool // a client has read the whole reply
+}
+
+var errEnded = &dialects.Error{Status: http.StatusServiceUnavailable, Message: "the session is over; try again later", Code: "session_over"}
+
+func newSession(gate Options, o SessionOptions) *Session {
+	if o.Trajectory == nil {
+		o.Trajectory = &trajectory.Trajectory{ID: o.Name}
+	}
+	if o.Rewrite == nil {
+		o.Rewrite = func() {}
+	}
+	if o.Seed == nil {
+		o.Seed = func(n int) uint64 { return uint64(n) }
+	}
+	s := &Session{gate: gate, o: o, calls: map[key]*call{}, t: o.Trajectory, history: history{gate.History == AsSent, map[key]*said{}}}
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	if r := o.Recovered; r != nil {
+		for _, turn := range r.Turns {
+			s.recorded = append(s.recorded, recordedTurn{turn, r.Samples[turn.Sample]})
+		}
+	}
+	return s
+}
+
+// asked is a request with what its HTTP headers and path say.
+type asked struct {
+	*dialects.Request
+	dialect string
+	header  http.Header
+	path    string
+	retry   bool   // the client marks it as sent before
+	mark    string // Idempotency-Key
+}
+
+// begin finds the call of a request: one that it asks for again, or a new one that is sampled from now on. end must be called when the client is
+// served or gone, with whether it has read the reply.
+func (s *Session) begin(q asked) (c *call, end func(answered bool), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return nil, nil, errEnded
+	}
+	if c = s.again(q); c == nil {
+		c = &call{
+			id: fmt.Sprintf("%s-%d", s.o.Name, s.arrived), number: s.arrived, digest: q.Digest, mark: q.mark, created: s.gate.Now(),
+			done: make(chan struct{}), turn: -1,
+		}
+		s.arrived++
+		s.calls[c.digest] = c
+		s.running.Go(func() { s.answer(c, q) })
+	}
+	c.waiting++
+	return c, func(answered bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		c.waiting--
+		c.answered = c.answered || answered
+	}, nil
+}
+
+// again is the call that a request asks for once more; nil: it is a new one. Most clients mark nothing, so what decides is whether the reply
+// was read: a client that sends the same again after an answer wants another one.
+func (s *Session) again(q asked) *call {
+	c := s.calls[q.Digest]
+	if c == nil {
+		return nil
+	}
+	marked := q.retry || q.mark != "" && q.mark == c.mark
+	select {
+	case <-c.done:
+		if c.err != nil || c.answered && !marked {
+			return nil
+		}
+	default:
+		if c.waiting > 0 && !marked { // two that want one each
+			return nil
+		}
+	}
+	return c
+}
+
+// answer samples the reply of a call.
+func (s *Session) answer(c *call, q asked) {
+	defer close(c.done)
+	defer func() {
+		if p := recover(); p != nil {
+			s.gate.Warn(fmt.Sprintf("gateway: %s panicked: %v", c.id, p))
+			c.err = &dialects.Error{Status: http.StatusInternalServerError, Message: fmt.Sprintf("%s panicked: %v", c.id, p)}
+		}
+	}()
+	c.reply, c.err = s.sample(c, q)
+	if c.err != nil && s.ctx.Err() != nil {
+		c.err = errEnded
+	}
+}
+
+// prompt is what a call asks the engine for.
+type prompt struct {
+	ids     []int32
+	text    string
+	history []trajectory.Message // that text renders
+	after   int                  // the turn that it goes on after; -1: none
+	schemas key
+	tools   []json.RawMessage
+	format  agents.Format // nil: calls are not looked for
+}
+
+func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
+	if text := s.spent(c); text != "" {
+		return dialects.Reply{ID: c.id, Model: s.gate.Model, Created: c.created, Content: text, Finish: dialects.FinishBudget}, nil
+	}
+	p, err := s.render(q)
+	if err != nil {
+		return reply, err
+	}
+	if done, ok, err := s.recall(c, q, p); ok || err != nil {
+		return done, err
+	}
+	room := s.gate.MaxTotal - len(p.ids)
+	if room < 1 {
+		return reply, &dialects.Error{
+			Status: http.StatusBadRequest, Code: "context_length_exceeded", Param: "messages",
+			Message: fmt.Sprintf("This model's maximum context length is %d tokens. However, your messages resulted in %d tokens. Please reduce the length of the messages.", s.gate.MaxTotal, len(p.ids)),
+		}
+	}
+	sampling := s.gate.Sampling
+	if q.MaxTokens != nil {
+		sampling.MaxTokens = min(sampling.MaxTokens, max(1, *q.MaxTokens))
+	}
+	sampling.MaxTokens = min(sampling.MaxTokens, room)
+	sampling.Stop = slices.Concat(sampling.Stop, q.Stop)
+	seed := s.o.Seed(c.number)
+	ctx, cancel := context.WithTimeout(s.ctx, s.gate.Timeout)
+	defer cancel()
+	w := watchdog.Enter(ctx, "engine", c.id)
+	began := s.gate.Now()
+	done, err := s.gate.Engine.Generate(w.In(ctx), engines.Request{
+		ID: c.id, Session: s.o.Engine, Prompt: slices.Clip(p.ids), Messages: p.history, Sampling: sampling, Seed: seed,
+	})
+	w.Leave()
+	seconds := s.gate.Now().Sub(began).Seconds()
+	switch {
+	case errors.Is(err, engines.ErrForeign):
+		s.fail(err)
+		return reply, &dialects.Error{Status: http.StatusServiceUnavailable, Message: err.Error()}
+	case err != nil:
+		return reply, &dialects.Error{Status: http.StatusServiceUnavailable, Message: fmt.Sprintf("%s: %v", c.id, err)}
+	case len(done.TokenIDs) == 0:
+		return reply, &dialects.Error{Status: http.StatusServiceUnavailable, Message: c.id + ": the completion is empty"}
+	}
+	turn := trajectory.Turn{
+		Seed: seed, FinishReason: done.FinishReason, CachedTokens: done.CachedTokens, EngineSeconds: seconds,
+		Incoming: &trajectory.Incoming{
+			Dialect: q.dialect, Digest: hex.EncodeToString(q.Digest[:]), Asked: q.Asked, Tools: len(q.Tools) > 0, Role: s.gate.role(q), After: p.after,
+		},
+	}
+	return s.commit(c, q, p, turn, done)
+}
+
+// spent says that the session's budget does not hold for a call; "": it does.
+func (s *Session) spent(c *call) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b, why := s.o.Budget, ""
+	switch {
+	case b.Calls > 0 && c.number-s.refused >= b.Calls:
+		why = fmt.Sprintf("%d calls", b.Calls)
+	case b.Tokens > 0 && s.sampled >= b.Tokens:
+		why = fmt.Sprintf("%d tokens", b.Tokens)
+	case !b.Until.IsZero() && !s.gate.Now().Before(b.Until):
+		why = "its time"
+	default:
+		return ""
+	}
+	s.refused++
+	return "The budget of this session is spent: " + why + ". Stop here."
+}
+
+// render makes the prompt of a request: behind the reply that it goes on after, where there is one, else of all its messages.
+func (s *Session) render(q asked) (p prompt, err error) {
+	p = prompt{after: -1, tools: q.Tools}
+	for _, t := range q.Tools {
+		p.schemas = p.schemas.with(hashOf(canonical(t)))
+	}
+	if len(q.Tools) > 0 && q.Choice.Mode != dialects.ChoiceNone {
+		specs, err := specsOf(q.Tools)
+		if err != nil {
+			return p, err
+		}
+		if p.format, err = s.gate.Format(specs); err != nil {
+			return p, &dialects.Error{Status: http.StatusBadRequest, Message: err.Error(), Param: "tools"}
+		}
+	}
+	bad := func(err error) error {
+		return &dialects.Error{Status: http.StatusBadRequest, Message: err.Error(), Param: "messages"}
+	}
+	if q.Messages == nil {
+		return s.completion(q, p)
+	}
+	s.mu.Lock()
+	before, rest := s.history.find(q.Messages)
+	s.mu.Unlock()
+	if before != nil {
+		p.after = before.turn
+	}
+	if before != nil && before.schemas == p.schemas && len(rest) > 0 {
+		r := masks.Reply{History: before.history, Tools: q.Tools, Completion: before.completion, Results: rest, Sampled: before.sampled, Prompt: before.text}
+		ids, text, err := s.gate.Renderer.Continue(r)
+		if err == nil {
+			p.ids, p.text, p.history = slices.Concat(before.ids, ids), text, r.Messages()
+			return p, nil
+		}
+		if !errors.Is(err, masks.ErrRewritten) {
+			return p, bad(err)
+		}
+	}
+	if p.ids, p.text, err = s.gate.Renderer.Prompt(q.Messages, q.Tools, true); err != nil {
+		return p, bad(err)
+	}
+	p.history = q.Messages
+	return p, nil
+}
+
+// completion is the prompt of a request without a conversation.
+func (s *Session) completion(q asked, p prompt) (prompt, error) {
+	p.text, p.ids = q.Prompt.Text, q.Prompt.IDs
+	if p.ids == nil && s.gate.Encode != nil {
+		p.ids = s.gate.Encode(p.text)
+	}
+	if len(p.ids) == 0 {
+		return p, &dialects.Error{Status: http.StatusBadRequest, Message: "the prompt is empty", Param: "prompt"}
+	}
+	return p, nil
+}
+
+// recall gives a call the reply that was recorded for the same request before the process ended; ok is false where there is none.
+func (s *Session) recall(c *call, q asked, p prompt) (reply dialects.Reply, ok bool, err error) {
+	digest := hex.EncodeToString(q.Digest[:])
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, r := range s.recorded {
+		if r.turn.Incoming == nil || r.turn.Incoming.Digest != digest || !slices.Equal(r.sample.TokenIDs[:r.turn.CompletionStart], p.ids) {
+			continue
+		}
+		s.recorded = slices.Delete(s.recorded, i, i+1)
+		if i > 0 { // in another order than before
+			s.anew()
+		}
+		from, to := r.turn.CompletionStart, r.turn.CompletionEnd
+		done := engines.Completion{
+			TokenIDs: r.sample.TokenIDs[from:to], Logprobs: r.sample.SamplingLogprobs[from:to], Versions: r.sample.PolicyVersion[from:to],
+			FinishReason: r.turn.FinishReason, CachedTokens: r.turn.CachedTokens,
+		}
+		turn := r.turn
+		turn.Incoming.After = p.after
+		reply, err = s.append(c, q, p, turn, done)
+		if err == nil && s.taken >= 0 {
+			s.taken++ // it is in the log already
+		} else if err == nil {
+			err = s.record()
+		}
+		return reply, true, err
+	}
+	return reply, false, nil
+}
+
+// anew says that what was recorded is not what the trajectory is now.
+func (s *Session) anew() {
+	if s.taken >= 0 {
+		s.taken = -1
+		s.o.Rewrite()
+	}
+}
+
+// commit makes a completion a turn of the trajectory and stores it.
+func (s *Session) commit(c *call, q asked, p prompt, turn trajectory.Turn, done engines.Completion) (dialects.Reply, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over || s.failed != nil {
+		return dialects.Reply{}, errEnded
+	}
+	reply, err := s.append(c, q, p, turn, done)
+	if err != nil {
+		return reply, err
+	}
+	if len(s.recorded) > 0 {
+		s.anew() // the log has turns that come later now, or never
+	}
+	return reply, s.record()
+}
+
+// record stores the newest turn.
+func (s *Session) record() error {
+	if s.o.Record == nil {
+		return nil
+	}
+	if err := s.o.Record(s.ctx, s.t); err != nil {
+		s.failed = err
+		return &dialects.Error{Status: http.StatusServiceUnavailable, Message: "the call could not be stored: " + err.Error()}
+	}
+	return nil
+}
+
+func (s *Session) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed == nil {
+		s.failed = err
+	}
+}
+
+// append adds a turn to the trajectory: to the sample that its prompt extends, or to a new one.
+func (s *Session) append(c *call, q asked, p prompt, turn trajectory.Turn, done engines.Completion) (reply dialects.Reply, err error) {
+	k := -1
+	for i, sample := range s.t.Samples {
+		if n := sample.Len(); n < len(p.ids) && (k < 0 || n > s.t.Samples[k].Len()) && slices.Equal(sample.TokenIDs, p.ids[:n]) {
+			k = i
+		}
+	}
+	next := &trajectory.Sample{}
+	if k >= 0 {
+		next = s.t.Samples[k]
+	}
+	checked := trajectory.Sample{}
+	checked.AppendObservation([]int32{0})
+	if err := checked.AppendResponse(done.TokenIDs, done.Logprobs, done.Versions); err != nil { // before anything changes
+		return reply, &dialects.Error{Status: http.StatusBadGateway, Message: fmt.Sprintf("%s: %v", c.id, err)}
+	}
+	next.AppendObservation(p.ids[next.Len():])
+	turn.CompletionStart = next.Len()
+	_ = next.AppendResponse(done.TokenIDs, done.Logprobs, done.Versions) // checked
+	turn.CompletionEnd, turn.ObservationEnd = next.Len(), next.Len()
+	if k < 0 {
+		s.t.Samples = append(s.t.Samples, next)
+		k = len(s.t.Samples) - 1
+	}
+	text := done.TokenIDs
+	if n := len(text) - 1; slices.Contains(s.gate.Sampling.StopIDs, text[n]) {
+		text = text[:n]
+	}
+	turn.Sample, turn.Completion = k, s.gate.Decode(text)
+	reply, echoes := s.read(c, q, p, turn.Completion, done)
+	turn.AnsweredThisTurn = len(reply.Calls) == 0 && reply.Content != "" && reply.Finish == dialects.FinishStop
+	turn.FinalAnswer = ""
+	if turn.AnsweredThisTurn {
+		turn.FinalAnswer = reply.Content
+	}
+	c.turn = len(s.t.Turns)
+	s.t.Turns = append(s.t.Turns, turn)
+	s.sampled += len(done.TokenIDs)
+	if q.Messages != nil {
+		s.history.add(q.Messages, echoes, &said{
+			turn: c.turn, schemas: p.schemas, history: p.history, text: p.text, completion: turn.Completion,
+			ids: slices.Clip(next.TokenIDs), sampled: slices.Clip(next.TokenIDs[turn.CompletionStart:]),
+		})
+	}
+	return reply, nil
+}
+
+// read takes a completion apart as its client reads it, and returns the messages by which the client may repeat it.
+func (s *Session) read(c *call, q asked, p prompt, text string, done engines.Completion) (r dialects.Reply, echoes []trajectory.Message) {
+	r = dialects.Reply{
+		ID: c.id, Model: s.gate.Model, Created: c.created, Finish: dialects.FinishStop,
+		Usage: dialects.Usage{Prompt: len(p.ids), Cached: done.CachedTokens, Completion: len(done.TokenIDs)},
+	}
+	if done.FinishReason != trajectory.FinishStop {
+		r.Finish = dialects.FinishLength
+	}
+	for _, stop := range q.Stop { // the text ends before the first of them; those of the policy's own format are part of it
+		if at := strings.Index(text, stop); at >= 0 && stop != "" {
+			text, r.Stop = text[:at], stop
+		}
+	}
+	rest := text
+	if agents.OpensThought(p.text) {
+		text = thinkOpen + text
+	}
+	if strings.HasPrefix(strings.TrimSpace(text), thinkOpen) {
+		r.Reasoning, rest, _ = cutThought(text) // of one that does not end, nothing is left
+	}
+	if p.format != nil {
+		splitter := agents.NewSplitter(p.format, !q.Parallel)
+		var content []byte
+		for _, piece := range append(splitter.Push(rest), splitter.End()...) {
+			if piece.Call != nil {
+				call := *piece.Call
+				call.ID = s.callID(c, len(r.Calls))
+				r.Calls = append(r.Calls, call)
+			}
+			content = append(content, piece.Content...)
+		}
+		rest = string(content)
+	}
+	r.Content = rest
+	if len(r.Calls) > 0 && r.Finish == dialects.FinishStop {
+		r.Finish = dialects.FinishCalls
+	}
+	echo := trajectory.Message{Role: "assistant", Reasoning: r.Reasoning, ToolCalls: r.Calls, Content: []trajectory.Part{{Type: "text", Text: r.Content}}}
+	echoes = append(echoes, echo)
+	if r.Stop != "" { // some clients put it back
+		echo.Content = []trajectory.Part{{Type: "text", Text: r.Content + r.Stop}}
+		echoes = append(echoes, echo)
+	}
+	return r, echoes
+}
+
+// callID names a call of a reply. It is the same when the reply is recalled.
+func (s *Session) callID(c *call, n int) string {
+	k := hashOf(s.o.Name + "/" + strconv.Itoa(c.number))
+	return "call_" + hex.EncodeToString(k[:8]) + strconv.Itoa(n)
+}
+
+// Calls is how many calls were asked for, retries left out.
+func (s *Session) Calls() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.arrived
+}
+
+// End ends the session: what is being sampled is dropped, and later calls are refused. It returns when nothing of it runs.
+func (s *Session) End() {
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
+	s.cancel(errEnded)
+	s.running.Wait()
+	if s.leave != nil {
+		s.leave()
+	}
+}
+
+// specsOf reads OpenAI's schemas.
+func specsOf(schemas []json.RawMessage) ([]tools.Spec, error) {
+	specs := make([]tools.Spec, len(schemas))
+	for i, t := range schemas {
+		var tool struct {
+			Function struct {
+				Name        string          `json:"name"`
+				Description string          `json:"description"`
+				Parameters  json.RawMessage `json:"parameters"`
+			} `json:"function"`
+		}
+		if err := json.Unmarshal(t, &tool); err != nil {
+			return nil, &dialects.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("tools[%d]: %v", i, err), Param: "tools"}
+		}
+		specs[i] = tools.Spec{Name: tool.Function.Name, Description: tool.Function.Description, Parameters: tool.Function.Parameters}
+	}
+	return specs, nil
+}
+
+// Outcome is what became of a session.
+type Outcome struct {
+	Calls   int      // that were asked for, retries and those beyond the budget left out
+	Refused int      // beyond the budget
+	Posted  *float64 // the sum of the rewards that were posted for the trajectory; nil: none was
+	Err     error    // what the trajectory cannot stand with: a turn that could not be stored, another run's weights; nil: nothing
+}
+
+// Finish ends the session, and gives the turns of its trajectory their roles and the trajectory its answer.
+func (s *Session) Finish() Outcome {
+	s.End()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	read := map[int]bool{}
+	for _, c := range s.calls {
+		read[c.turn] = read[c.turn] || c.answered
+	}
+	before := rolesOf(s.t)
+	assignRoles(s.t, func(turn int) bool {
+		answered, asked := read[turn]
+		return answered || !asked // one that was recalled, or whose request came again
+	})
+	answerOf(s.t)
+	out := Outcome{Calls: s.arrived - s.refused, Refused: s.refused, Err: s.failed}
+	for _, p := range s.posted {
+		to := &out.Posted
+		if p.turn >= 0 {
+			to = &s.t.Turns[p.turn].Reward
+		}
+		sum := p.value
+		if *to != nil {
+			sum += **to
+		}
+		*to = &sum
+	}
+	if len(s.recorded) > 0 || !slices.Equal(before, rolesOf(s.t)) {
+		s.anew()
+	}
+	return out
+}
+
+// Post takes a reward for a call, named by the id of its reply, or with "" for the trajectory. Several add up.
+func (s *Session) Post(id string, value float64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := posted{value, -1}
+	if s.over {
+		return errEnded
+	}
+	if id != "" {
+		for _, c := range s.calls {
+			if c.turn >= 0 && strings.HasSuffix(id, c.id) { // dialects put a prefix before it
+				p.turn = c.turn
+			}
+		}
+		if p.turn < 0 {
+			return &dialects.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("the session has no call %q; give the id of one of its replies", wording.Clip(id, 80)), Param: "call"}
+		}
+	}
+	s.posted = append(s.posted, p)
+	return nil
+}
+
+// rolesOf are what Finish may change of a trajectory's turns.
+func rolesOf(t *trajectory.Trajectory) (out []string) {
+	for _, turn := range t.Turns {
+		reward := ""
+		if turn.Reward != nil {
+			reward = fmt.Sprint(*turn.Reward)
+		}
+		out = append(out, string(turn.Role)+"\x00"+turn.FinalAnswer+"\x00"+reward)
+	}
+	return out
+}

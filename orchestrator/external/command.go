@@ -1,0 +1,214 @@
+package external
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/agentfly/agentfly/internal/procgroup"
+	"github.com/agentfly/agentfly/internal/wording"
+)
+
+// Command runs one process a trajectory.
+type Command struct {
+	Args   []string          // the program and its arguments
+	Folder string            // that it runs in
+	Env    map[string]string // beside this process's own environment and what Run sets
+	Logs   string            // folder for what agents print, a file each; "": it is not kept
+	Name   string            // names the run in the environment of its processes, so that those that outlive it are found; "": nothing does
+	AtOnce int               // processes; 0: any number
+
+	once   sync.Once
+	places chan struct{}
+}
+
+// Variables of an agent's environment. Those of OpenAI's and Anthropic's clients are set too, so that programs that read them need no change.
+const (
+	envRun  = "AGENTFLY_RUN"
+	envKey  = "AGENTFLY_API_KEY"
+	envURL  = "AGENTFLY_BASE_URL"
+	envTask = "AGENTFLY_TASK"
+	envEnd  = "AGENTFLY_RESULT"
+)
+
+// Run implements Runner.
+func (c *Command) Run(ctx context.Context, a Assignment) (end Ended, err error) {
+	c.once.Do(func() {
+		if c.AtOnce > 0 {
+			c.places = make(chan struct{}, c.AtOnce)
+		}
+	})
+	if c.places != nil {
+		select {
+		case c.places <- struct{}{}:
+			defer func() { <-c.places }()
+		case <-ctx.Done():
+			return end, ctx.Err()
+		}
+	}
+	dir, err := os.MkdirTemp("", "agentfly-agent-")
+	if err != nil {
+		return end, fmt.Errorf("its folder cannot be made: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	task, err := json.Marshal(a)
+	if err != nil {
+		return end, err
+	}
+	taskFile, endFile := filepath.Join(dir, "task.json"), filepath.Join(dir, "result.json")
+	if err := os.WriteFile(taskFile, task, 0o600); err != nil {
+		return end, fmt.Errorf("its task cannot be written: %w", err)
+	}
+	p := exec.Command(c.Args[0], c.Args[1:]...)
+	p.Dir, p.Env = c.Folder, c.environment(a, taskFile, endFile)
+	out, err := c.run(ctx, p, a)
+	end.Output = out
+	c.keep(a.ID, out)
+	if err != nil {
+		return end, err
+	}
+	return end, readEnd(endFile, &end)
+}
+
+// environment is that of an agent. Keys of other services stay this process's own where the agent's clients would read them.
+func (c *Command) environment(a Assignment, taskFile, endFile string) []string {
+	set := map[string]string{
+		envTask: taskFile, envEnd: endFile, envURL: a.URL, envKey: a.Key, envRun: c.Name,
+		"OPENAI_BASE_URL": a.URL + "/v1", "OPENAI_API_BASE": a.URL + "/v1", "OPENAI_API_KEY": a.Key,
+		"ANTHROPIC_BASE_URL": a.URL, "ANTHROPIC_API_KEY": a.Key,
+		"OPENAI_AGENTS_DISABLE_TRACING": "1", "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost", "PYTHONUNBUFFERED": "1",
+	}
+	for k, v := range c.Env {
+		set[k] = v
+	}
+	env := slices.DeleteFunc(os.Environ(), func(line string) bool {
+		name, _, _ := strings.Cut(line, "=")
+		_, ours := set[name]
+		return ours || name == "ANTHROPIC_AUTH_TOKEN" || name == "OPENAI_ORG_ID" || name == "OPENAI_PROJECT_ID"
+	})
+	for k, v := range set {
+		env = append(env, k+"="+v)
+	}
+	return env
+}
+
+// run runs a process to its end, or until ctx ends, and kills all that it started.
+func (c *Command) run(ctx context.Context, p *exec.Cmd, a Assignment) (output string, err error) {
+	ours, theirs, err := os.Pipe()
+	if err != nil {
+		return "", err
+	}
+	defer ours.Close()
+	p.Stdout, p.Stderr = theirs, theirs
+	g, err := procgroup.Start(p, syscall.SIGKILL)
+	_ = theirs.Close() // the agent has its own
+	if err != nil {
+		return "", fmt.Errorf("the agent cannot be started: %w", err)
+	}
+	read := make(chan string, 1)
+	go func() { read <- tailOf(ours) }()
+	ended := make(chan error, 1)
+	go func() { ended <- g.Wait() }()
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		_ = g.Signal(syscall.SIGTERM)
+		select {
+		case err = <-ended:
+		case <-time.After(patience):
+			_ = g.Signal(syscall.SIGKILL)
+			err = <-ended
+		}
+	}
+	killBearers(envKey, a.Key)                            // what left its group
+	_ = ours.SetReadDeadline(time.Now().Add(time.Second)) // a file that somebody else still holds does not end
+	output = <-read
+	exit := (*exec.ExitError)(nil)
+	switch {
+	case ctx.Err() != nil:
+		return output, ctx.Err()
+	case errors.As(err, &exit) && exit.Exited():
+		return output, failedf(output, "ended with exit status %d", exit.ExitCode())
+	case errors.As(err, &exit):
+		return output, failedf(output, "was killed (%v)", exit)
+	case err != nil:
+		return output, failedf(output, "could not be awaited: %v", err)
+	}
+	return output, nil
+}
+
+// tailOf reads to the end and returns the last of it.
+func tailOf(r io.Reader) string {
+	var kept []byte
+	buf := make([]byte, 32<<10)
+	cut := false
+	for {
+		n, err := r.Read(buf)
+		if kept = append(kept, buf[:n]...); len(kept) > 2*most {
+			kept, cut = append([]byte(nil), kept[len(kept)-most:]...), true
+		}
+		if err != nil {
+			break
+		}
+	}
+	if len(kept) > most {
+		kept, cut = kept[len(kept)-most:], true
+	}
+	if cut {
+		return "…" + strings.ToValidUTF8(string(kept), "\uFFFD")
+	}
+	return strings.ToValidUTF8(string(kept), "\uFFFD")
+}
+
+// keep writes what an agent printed beside the run. What cannot be written is not kept: the trajectory is what counts.
+func (c *Command) keep(id, output string) {
+	if c.Logs == "" || output == "" {
+		return
+	}
+	if os.MkdirAll(c.Logs, 0o755) == nil {
+		_ = os.WriteFile(filepath.Join(c.Logs, id+".txt"), []byte(output), 0o644)
+	}
+}
+
+// readEnd reads what an agent says of its end; it may say nothing.
+func readEnd(path string, end *Ended) error {
+	data, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("the agent's result cannot be read: %w", err)
+	case len(data) > most:
+		return fmt.Errorf("the agent's result has %d bytes, at most %d are read", len(data), most)
+	}
+	if err := json.Unmarshal(data, end); err != nil {
+		return fmt.Errorf("the agent's result (%s) is not JSON such as {\"answer\": \"391\", \"reward\": 1}: %w", envEnd, err)
+	}
+	return nil
+}
+
+// lastLine is the last line of a text that says something, in short.
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return wording.Clip(strings.TrimSpace(lines[len(lines)-1]), 200)
+}
+
+// Collect kills the processes of a run that outlived it.
+func (c *Command) Collect() {
+	if c.Name != "" {
+		killBearers(envRun, c.Name)
+	}
+}
+
+// Close implements Runner.
+func (c *Command) Close() error { return nil }

@@ -1,0 +1,52 @@
+// Package external runs agents that are programs of their own: a command, one process a trajectory, or a service that is asked over HTTP. Each gets its
+// task, the address of the gateway and the key of its session; what it samples there is its trajectory.
+//
+// It does not sample or record (package gateway does), and it does not score (package rewards does).
+package external
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// Assignment is what an agent is told.
+type Assignment struct {
+	ID    string          `json:"id"` // of the trajectory
+	Phase string          `json:"phase"`
+	Task  trajectory.Task `json:"task"`
+	URL   string          `json:"base_url"` // of the gateway, without /v1
+	Key   string          `json:"api_key"`
+}
+
+// Ended is what an agent left behind.
+type Ended struct {
+	Answer *string  `json:"answer"` // nil: the last reply without a call is the answer
+	Reward *float64 `json:"reward"` // that the agent gives itself, for the reward "posted"; nil: none
+	Output string   `json:"-"`      // the end of what it printed
+}
+
+// Runner runs agents. Its methods are safe for concurrent use.
+type Runner interface {
+	// Run returns when the agent of one trajectory has ended, and all that it started. It honours ctx: the agent is killed. An error says that the
+	// agent failed: the trajectory has no reward.
+	Run(ctx context.Context, a Assignment) (Ended, error)
+	Close() error
+}
+
+// most bounds what is kept of an agent's output, in bytes.
+const most = 64 << 10
+
+// patience is how long an agent that is told to end may take.
+const patience = 2 * time.Second
+
+// failedf is an agent's failure with the end of its output.
+func failedf(output, format string, args ...any) error {
+	text := fmt.Sprintf(format, args...)
+	if last := lastLine(output); last != "" {
+		text += "; it printed last: " + last
+	}
+	return fmt.Errorf("the agent %s", text)
+}

@@ -1,0 +1,137 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/gateway"
+	"github.com/agentfly/agentfly/internal/watchdog"
+	"github.com/agentfly/agentfly/orchestrator/external"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// External has agents that are programs of their own take the turns of trajectories, over a gateway.
+type External struct {
+	Gateway *gateway.Gateway
+	Runner  external.Runner
+	URL     string // of the gateway, without /v1
+	Tokens  int    // that a trajectory may sample; 0: any number
+	// Forget drops what was recorded of a trajectory that is not what it was; nil: nothing is recorded.
+	Forget func(id string)
+}
+
+// external has the agent of one trajectory run to its end. posted is the reward that came with it.
+func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajectory.Trajectory) (posted *float64, err error) {
+	if r.Replay && recovered != nil {
+		return nil, r.resample(ctx, p, t, recovered)
+	}
+	x := r.External
+	o := gateway.SessionOptions{
+		Name: t.ID, Key: gateway.NewKey(), Engine: r.RunName + "/" + t.ID, Budget: gateway.Budget{Calls: r.MaxTurns, Tokens: x.Tokens},
+		Seed:       func(call int) uint64 { return r.requestSeed(p, call) },
+		Trajectory: t, Record: r.Record, Recovered: recovered,
+		Rewrite: func() {
+			if x.Forget != nil {
+				x.Forget(t.ID)
+			}
+		},
+	}
+	s, err := x.Gateway.Open(o)
+	if err != nil {
+		return nil, &failure{trajectory.OriginAgent, err}
+	}
+	defer s.End()
+	w := watchdog.Enter(ctx, "agent", t.ID)
+	end, err := x.Runner.Run(ctx, external.Assignment{ID: t.ID, Phase: p.Phase, Task: p.Task, URL: x.URL, Key: o.Key})
+	w.Leave()
+	became := s.Finish()
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case errors.Is(became.Err, engines.ErrForeign):
+		return nil, &failure{trajectory.OriginWeights, became.Err}
+	case became.Err != nil:
+		return nil, &failure{trajectory.OriginStore, became.Err}
+	case err != nil:
+		return nil, &failure{trajectory.OriginAgent, fmt.Errorf("orchestrator: %s: %w", t.ID, err)}
+	case len(t.Turns) == 0:
+		return nil, &failure{trajectory.OriginAgent, fmt.Errorf("orchestrator: %s: the agent ended and never called the gateway at %s; it must take its base URL and its key from its environment", t.ID, x.URL)}
+	}
+	if end.Answer != nil {
+		r.answered(t, *end.Answer)
+	}
+	if posted = became.Posted; end.Reward != nil {
+		sum := *end.Reward
+		if posted != nil {
+			sum += *posted
+		}
+		posted = &sum
+	}
+	_, answer := t.FinalAnswer()
+	switch {
+	case became.Refused > 0:
+		t.StopReason = trajectory.StopMaxTurns
+	case answer >= 0:
+		t.StopReason = trajectory.StopAnswer
+	default:
+		t.StopReason = trajectory.StopNoAction
+	}
+	return posted, nil
+}
+
+// answered makes what the agent wrote into its result the trajectory's answer.
+func (r *Sampler) answered(t *trajectory.Trajectory, answer string) {
+	for i := range t.Turns {
+		t.Turns[i].FinalAnswer, t.Turns[i].AnsweredThisTurn = "", false
+	}
+	last := &t.Turns[len(t.Turns)-1]
+	last.FinalAnswer, last.AnsweredThisTurn = answer, true
+	if r.External.Forget != nil {
+		r.External.Forget(t.ID) // what is stored says otherwise
+	}
+}
+
+// resample samples the recorded calls of a trajectory once more. What the agent made of them is taken as it was recorded.
+func (r *Sampler) resample(ctx context.Context, p Place, t, recovered *trajectory.Trajectory) error {
+	for _, s := range recovered.Samples {
+		t.Samples = append(t.Samples, &trajectory.Sample{Role: s.Role})
+	}
+	t.StopReason = recovered.StopReason
+	for i, was := range recovered.Turns {
+		of, s := recovered.Samples[was.Sample], t.Samples[was.Sample]
+		if was.CompletionStart < s.Len() {
+			return &failure{trajectory.OriginRender, fmt.Errorf("orchestrator: %s turn %d: its tokens are not in order", p.ID(), i)}
+		}
+		s.AppendObservation(of.TokenIDs[s.Len():was.CompletionStart])
+		sampling := r.Sampling
+		sampling.MaxTokens = was.CompletionEnd - was.CompletionStart
+		if was.FinishReason == trajectory.FinishStop {
+			sampling.MaxTokens = min(r.Sampling.MaxTokens, r.MaxTotal-s.Len())
+		}
+		began := time.Now()
+		own, cancel := context.WithTimeout(ctx, r.Timeout)
+		c, err := r.Engine.Generate(own, engines.Request{
+			ID: p.ID() + "-" + strconv.Itoa(i), Session: r.RunName + "/" + p.ID(), Prompt: slices.Clip(s.TokenIDs), Sampling: sampling, Seed: was.Seed,
+		})
+		cancel()
+		if err == nil {
+			err = s.AppendResponse(c.TokenIDs, c.Logprobs, c.Versions)
+		}
+		if err != nil {
+			return &failure{trajectory.OriginEngine, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), i, err)}
+		}
+		turn := was
+		turn.CompletionEnd, turn.ObservationEnd, turn.EngineSeconds = s.Len(), s.Len(), time.Since(began).Seconds()
+		turn.FinishReason, turn.CachedTokens = c.FinishReason, c.CachedTokens
+		t.Turns = append(t.Turns, turn)
+		if s.Len() != was.CompletionEnd || !slices.Equal(s.TokenIDs, of.TokenIDs[:s.Len()]) {
+			return nil // the difference is found by who compares; what follows was asked for with other ids
+		}
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"github.com/agentfly/agentfly/agents"
+	"github.com/agentfly/agentfly/gateway"
+	"github.com/agentfly/agentfly/masks"
+	"github.com/agentfly/agentfly/orchestrator/external"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// guests are the agents of a job that are programs of their own, with the gateway that they sample over.
+type guests struct {
+	gateway *gateway.Gateway
+	server  *http.Server
+	served  chan struct{} // closed when the server has ended
+	runner  external.Runner
+	url     string
+}
+
+// makeGuests opens the gateway of a job whose agents are programs of their own; nil: they are not.
+func (s *Session) makeGuests(ctx context.Context) (*guests, error) {
+	j := s.Job
+	if j.Agent.Kind != agents.External || s.Weights.Engine() == nil {
+		return nil, nil
+	}
+	o := gateway.Options{
+		Engine: s.Weights.Engine(), Renderer: s.renderer, Decode: s.Sampler.Decode, Encode: s.Policy.Tokenizer.Encode, Model: j.Name,
+		Format: func(specs []tools.Spec) (agents.Format, error) {
+			return s.formats.NewFormat(j.Agent.Format, specs, agents.FormatOptions{})
+		},
+		Sampling: s.Sampler.Sampling, MaxTotal: s.Sampler.MaxTotal, Timeout: s.Sampler.Timeout, History: gateway.History(j.Agent.History), Warn: s.Notes.Note,
+	}
+	for _, r := range j.Agent.Roles {
+		rule := gateway.RoleRule{Role: trajectory.Role(r.Name), Header: r.Header, Tool: r.Tool, Path: r.Path}
+		if r.System != "" {
+			rule.System = regexp.MustCompile(r.System) // the job was checked
+		}
+		o.Roles = append(o.Roles, rule)
+	}
+	made, err := gateway.New(o)
+	if err != nil {
+		return nil, err
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", j.Agent.Listen)
+	if err != nil {
+		return nil, j.Fail("agent.listen", "%v", err)
+	}
+	g := &guests{gateway: made, server: &http.Server{Handler: made, ReadHeaderTimeout: 30 * time.Second}, served: make(chan struct{})}
+	g.url = "http://" + address(l.Addr().(*net.TCPAddr))
+	go func() {
+		defer close(g.served)
+		_ = g.server.Serve(l) // it ends with Close
+	}()
+	if j.Agent.URL != "" {
+		g.runner = &external.Callback{URL: j.Agent.URL}
+	} else {
+		g.runner = &external.Command{Args: j.Agent.Command, Folder: filepath.Dir(j.Path()), Env: j.Agent.Env, AtOnce: j.Agent.Processes}
+	}
+	s.Notes.Know(fmt.Sprintf("agents of other programs sample over the gateway at %s", g.url))
+	return g, nil
+}
+
+// address is where agents of this machine reach a listener.
+func address(a *net.TCPAddr) string {
+	if a.IP.IsUnspecified() {
+		return fmt.Sprintf("127.0.0.1:%d", a.Port)
+	}
+	return a.String()
+}
+
+// sampled is what the sampler knows of the agents.
+func (g *guests) sampled(s *Session) *rollout.External {
+	if g == nil {
+		return nil
+	}
+	return &rollout.External{Gateway: g.gateway, Runner: g.runner, URL: g.url, Tokens: s.Job.Agent.MaxTokens}
+}
+
+// close ends what the agents sample, and the gateway.
+func (g *guests) close() error {
+	if g == nil {
+		return nil
+	}
+	g.gateway.Close()
+	err := errors.Join(g.server.Close(), g.runner.Close())
+	<-g.served
+	return err
+}
+
+// frozen are the roles of calls that are not trained.
+func (s *Session) frozen() func(trajectory.Role) bool {
+	roles := map[trajectory.Role]bool{trajectory.RoleAuxiliary: true}
+	for _, r := range s.Job.Agent.Roles {
+		roles[trajectory.Role(r.Name)] = !r.Train
+	}
+	return func(r trajectory.Role) bool { return roles[r] }
+}
+
+// KeepAgents has the run's folder keep what agents of other programs print, and ends those that an earlier process of the run left behind.
+func (s *Session) KeepAgents(dir string) {
+	if s.guests == nil {
+		return
+	}
+	if c, ok := s.guests.runner.(*external.Command); ok {
+		c.Logs, c.Name = filepath.Join(dir, "logs", "agents"), dir
+		if whole, err := filepath.Abs(dir); err == nil {
+			c.Name = whole
+		}
+		c.Collect()
+	}
+}
+
+var _ gateway.Renderer = (*masks.Renderer)(nil)
