@@ -46,6 +46,8 @@ type Request struct {
 
 	Asked  json.RawMessage // what the client asked for beside the conversation: its parameters, one JSON object with sorted keys
 	Digest [32]byte        // of the canonical body: equal for the same request sent again, in whatever order of keys, streamed or not
+
+	spaces map[string]space // of Responses: tools of a namespace, by the names in Tools
 }
 
 // Prompt is the prompt of a completion: a text or token ids.
@@ -144,6 +146,8 @@ type Error struct {
 	Message string // one line: what, where, what to do
 	Param   string // the field; "": none
 	Code    string // a word that programs tell errors apart by, such as context_length_exceeded; "": none
+
+	Limit, Tokens int // of Overflow; 0 for others
 }
 
 func (e *Error) Error() string { return e.Message }

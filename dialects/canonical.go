@@ -1,0 +1,199 @@
+package dialects
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// maxDepth bounds how deep a body is nested: the canonical form of objects within objects is sorted at each level.
+const maxDepth = 256
+
+// digest is of the canonical body without the members named in leave: clients send a retry streamed or not, and some put other random
+// numbers into it.
+func digest(body []byte, leave ...string) ([32]byte, *Error) {
+	c := canonicalizer{src: body, leave: leave}
+	if err := c.value(0); err != nil {
+		return [32]byte{}, err
+	}
+	return sha256.Sum256(c.dst), nil
+}
+
+// canonicalizer writes valid JSON without white space, with sorted keys and one spelling for each string and number. Of two members with
+// the same key the last one counts, as encoding/json has it.
+type canonicalizer struct {
+	src, dst []byte
+	at       int
+	leave    []string // members of the outermost object
+}
+
+type member struct {
+	key        string
+	start, end int // in dst
+}
+
+func (c *canonicalizer) space() {
+	for c.at < len(c.src) && strings.IndexByte(" \t\r\n", c.src[c.at]) >= 0 {
+		c.at++
+	}
+}
+
+func (c *canonicalizer) value(depth int) *Error {
+	if depth > maxDepth {
+		return badf("", "the request is nested deeper than %d levels", maxDepth)
+	}
+	c.space()
+	switch c.src[c.at] {
+	case '{':
+		return c.object(depth)
+	case '[':
+		return c.list(depth)
+	case '"':
+		c.dst = appendString(c.dst, c.text())
+	case 't', 'f', 'n':
+		start := c.at
+		for c.at < len(c.src) && c.src[c.at] >= 'a' && c.src[c.at] <= 'z' {
+			c.at++
+		}
+		c.dst = append(c.dst, c.src[start:c.at]...)
+	default:
+		start := c.at
+		for c.at < len(c.src) && strings.IndexByte("+-.0123456789eE", c.src[c.at]) >= 0 {
+			c.at++
+		}
+		c.dst = append(c.dst, number(string(c.src[start:c.at]))...)
+	}
+	return nil
+}
+
+func (c *canonicalizer) list(depth int) *Error {
+	c.at++
+	c.dst = append(c.dst, '[')
+	for first := true; ; first = false {
+		c.space()
+		if c.src[c.at] == ']' {
+			c.at++
+			c.dst = append(c.dst, ']')
+			return nil
+		}
+		if !first {
+			c.at++ // the comma
+			c.dst = append(c.dst, ',')
+		}
+		if err := c.value(depth + 1); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *canonicalizer) object(depth int) *Error {
+	c.at++
+	c.dst = append(c.dst, '{')
+	begin := len(c.dst)
+	var members []member
+	for {
+		c.space()
+		if c.src[c.at] == '}' {
+			c.at++
+			break
+		}
+		if c.src[c.at] == ',' {
+			c.at++
+			c.space()
+		}
+		m := member{key: c.text(), start: len(c.dst)}
+		c.space()
+		c.at++ // the colon
+		c.dst = append(appendString(c.dst, m.key), ':')
+		if err := c.value(depth + 1); err != nil {
+			return err
+		}
+		c.dst = append(c.dst, ',')
+		if m.end = len(c.dst); depth == 0 && slices.Contains(c.leave, m.key) {
+			c.dst = c.dst[:m.start]
+			continue
+		}
+		members = append(members, m)
+	}
+	c.sort(begin, members)
+	c.dst = append(bytes.TrimSuffix(c.dst, []byte(",")), '}')
+	return nil
+}
+
+// sort puts the members, which dst holds from begin on, in the order of their keys.
+func (c *canonicalizer) sort(begin int, members []member) {
+	sorted := true
+	for i := 1; i < len(members); i++ {
+		sorted = sorted && members[i-1].key < members[i].key
+	}
+	if sorted {
+		return
+	}
+	slices.SortStableFunc(members, func(a, b member) int { return strings.Compare(a.key, b.key) })
+	out := make([]byte, 0, len(c.dst)-begin)
+	for i, m := range members {
+		if i+1 == len(members) || members[i+1].key != m.key {
+			out = append(out, c.dst[m.start:m.end]...)
+		}
+	}
+	c.dst = append(c.dst[:begin], out...)
+}
+
+// text reads a string.
+func (c *canonicalizer) text() string {
+	start := c.at
+	for c.at++; c.src[c.at] != '"'; c.at++ {
+		if c.src[c.at] == '\\' {
+			c.at++
+		}
+	}
+	c.at++
+	quoted := c.src[start:c.at]
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return string(quoted[1 : len(quoted)-1])
+	}
+	var s string
+	_ = json.Unmarshal(quoted, &s) // the body is valid JSON
+	return s
+}
+
+func appendString(dst []byte, s string) []byte {
+	plain := true
+	for i := 0; i < len(s); i++ {
+		plain = plain && s[i] >= ' ' && s[i] != '"' && s[i] != '\\'
+	}
+	if plain {
+		return append(append(append(dst, '"'), s...), '"')
+	}
+	return strconv.AppendQuote(dst, s) // not JSON, but one spelling for each string
+}
+
+// number is one spelling for each number: 17, 17.0 and 1.7e1 are the same. Digits without a point, then the power of ten.
+func number(s string) string {
+	mantissa, exponent, _ := strings.Cut(strings.ToLower(s), "e")
+	sign := ""
+	if strings.HasPrefix(mantissa, "-") {
+		sign, mantissa = "-", mantissa[1:]
+	}
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	digits := strings.TrimLeft(whole+fraction, "0")
+	if digits == "" {
+		return "0"
+	}
+	power := 0
+	if exponent != "" {
+		var err error
+		if power, err = strconv.Atoi(exponent); err != nil || power > 1<<40 || power < -1<<40 {
+			return s
+		}
+	}
+	short := strings.TrimRight(digits, "0")
+	power += len(digits) - len(short) - len(fraction)
+	if power == 0 {
+		return sign + short
+	}
+	return sign + short + "e" + strconv.Itoa(power)
+}
