@@ -22,6 +22,16 @@ func digest(body []byte, leave ...string) ([32]byte, *Error) {
 	return sha256.Sum256(c.dst), nil
 }
 
+// Canonical writes a JSON value in the one way in which all that say the same are written: no white space, sorted keys, of a repeated key the last,
+// a number by its value. What is no JSON, or is nested too deep, stays as it is.
+func Canonical(raw json.RawMessage) string {
+	c := canonicalizer{src: raw}
+	if !json.Valid(raw) || c.value(0) != nil {
+		return string(raw)
+	}
+	return string(c.dst)
+}
+
 // canonicalizer writes valid JSON without white space, with sorted keys and one spelling for each string and number. Of two members with
 // the same key the last one counts, as encoding/json has it.
 type canonicalizer struct {

@@ -1,15 +1,12 @@
 package gateway
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
 	"hash"
-	"math/big"
-	"slices"
 	"strings"
 
+	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -45,7 +42,7 @@ func keyOf(m trajectory.Message, thoughts bool) key {
 	}
 	for _, c := range m.ToolCalls {
 		add(h, c.Name)
-		add(h, canonical(c.Arguments))
+		add(h, dialects.Canonical(c.Arguments))
 	}
 	return key(h.Sum(nil))
 }
@@ -86,57 +83,6 @@ func cutThought(text string) (thought, rest string, whole bool) {
 	return strings.Cut(after, thinkClose)
 }
 
-// canonical writes a JSON value in one way: without white space, keys sorted, of a repeated key the last, a number by its value. What is no JSON
-// stays as it is.
-func canonical(raw json.RawMessage) string {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil || d.More() {
-		return string(raw)
-	}
-	var b bytes.Buffer
-	writeCanonical(&b, v)
-	return b.String()
-}
-
-func writeCanonical(b *bytes.Buffer, v any) {
-	switch v := v.(type) {
-	case map[string]any:
-		keys := make([]string, 0, len(v))
-		for k := range v {
-			keys = append(keys, k)
-		}
-		slices.Sort(keys)
-		b.WriteByte('{')
-		for _, k := range keys {
-			writeCanonical(b, k)
-			b.WriteByte(':')
-			writeCanonical(b, v[k])
-			b.WriteByte(',')
-		}
-		b.WriteByte('}')
-	case []any:
-		b.WriteByte('[')
-		for _, e := range v {
-			writeCanonical(b, e)
-			b.WriteByte(',')
-		}
-		b.WriteByte(']')
-	case json.Number:
-		if len(v) > 64 { // an exponent may be as long as it likes
-			b.WriteString(string(v))
-		} else if f, ok := new(big.Float).SetPrec(256).SetString(string(v)); ok {
-			b.WriteString(f.Text('g', 40))
-		} else {
-			b.WriteString(string(v))
-		}
-	default:
-		text, _ := json.Marshal(v) // a text, true, false or null
-		b.Write(text)
-	}
-}
-
 // said is one reply of the policy, as a later call goes on after it.
 type said struct {
 	turn       int // of the trajectory
@@ -146,12 +92,13 @@ type said struct {
 	completion string  // decoded, without the token that ended it
 	ids        []int32 // of the sample up to the end of the completion
 	sampled    []int32 // the completion's, the end of ids
+	calls      string  // the ids of its calls
 }
 
 // history knows the replies of a session by the conversations that they end.
 type history struct {
 	thoughts bool // what the assistant thought is part of what it said
-	replies  map[key]*said
+	replies  map[key][]*said // those with the same words, in the order of their turns
 }
 
 // add makes a reply known behind the messages that were asked with. clients may echo it in one of several forms.
@@ -161,8 +108,19 @@ func (h *history) add(asked []trajectory.Message, echoes []trajectory.Message, s
 		k = k.with(keyOf(m, h.thoughts))
 	}
 	for _, e := range echoes {
-		h.replies[k.with(keyOf(e, h.thoughts))] = s // a later reply with the same words is the one that goes on
+		at := k.with(keyOf(e, h.thoughts))
+		s.calls = callsOf(e)
+		h.replies[at] = append(h.replies[at], s)
 	}
+}
+
+// callsOf are the ids of a message's calls.
+func callsOf(m trajectory.Message) string {
+	var b strings.Builder
+	for _, c := range m.ToolCalls {
+		b.WriteString(c.ID + "\x00")
+	}
+	return b.String()
 }
 
 // find is the reply that stands last in a conversation, and the messages behind it; nil: none of it is known.
@@ -173,8 +131,16 @@ func (h *history) find(messages []trajectory.Message) (s *said, rest []trajector
 		if m.Role != "assistant" {
 			continue
 		}
-		if found := h.replies[k]; found != nil {
-			s, rest = found, messages[i+1:]
+		found := h.replies[k]
+		if len(found) == 0 {
+			continue
+		}
+		s, rest = found[len(found)-1], messages[i+1:]
+		for calls := callsOf(m); calls != s.calls && len(found) > 0; found = found[:len(found)-1] { // of replies with the same words, the one with these calls
+			if last := found[len(found)-1]; last.calls == calls {
+				s = last
+				break
+			}
 		}
 	}
 	return s, rest

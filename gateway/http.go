@@ -195,20 +195,19 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, d dialects.Dial
 	}
 	tries, _ := strconv.Atoi(r.Header.Get("X-Stainless-Retry-Count"))
 	in := asked{Request: q, dialect: d.Name(), header: r.Header, path: p.route, retry: tries > 0, mark: r.Header.Get("Idempotency-Key")}
-	c, end, err := s.begin(in)
+	c, leave, err := s.begin(in)
 	if err != nil {
 		d.Fail(w, err)
 		return
 	}
-	answered := false
-	defer func() { end(answered) }()
+	defer leave()
 	if !q.Stream {
 		select {
 		case <-c.done:
 		case <-r.Context().Done():
 			return
 		}
-		answered = h.whole(w, r, d, q, c)
+		whole(w, r, d, q, s, c)
 		return
 	}
 	out := d.Stream(w, q, dialects.Reply{ID: c.id, Model: h.gate.o.Model, Created: c.created})
@@ -216,7 +215,7 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, d dialects.Dial
 		select {
 		case <-c.done:
 			alive.Stop()
-			answered = stream(r, out, c)
+			stream(r, out, s, c)
 			return
 		case <-alive.C:
 			if out.Ping() != nil {
@@ -230,49 +229,49 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, d dialects.Dial
 	}
 }
 
-// whole writes a reply that is not streamed, and tells whether its client is there to read it.
-func (h *handler) whole(w http.ResponseWriter, r *http.Request, d dialects.Dialect, q *dialects.Request, c *call) bool {
-	if c.err != nil {
-		d.Fail(w, c.err)
-		return false
+// whole writes a reply that is not streamed.
+func whole(w http.ResponseWriter, r *http.Request, d dialects.Dialect, q *dialects.Request, s *Session, c *call) {
+	body, err := []byte(nil), c.err
+	if err == nil {
+		body, err = d.Whole(q, c.reply)
 	}
-	body, err := d.Whole(q, c.reply)
 	if err != nil {
 		d.Fail(w, err)
-		return false
+		return
 	}
-	if r.Context().Err() != nil {
-		return false
+	if r.Context().Err() != nil { // its client is gone
+		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(http.StatusOK)
-	_, err = w.Write(body)
-	return err == nil && http.NewResponseController(w).Flush() == nil
+	s.deliver(c, func() error {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		w.WriteHeader(http.StatusOK)
+		if _, err := w.Write(body); err != nil {
+			return err
+		}
+		return http.NewResponseController(w).Flush()
+	})
 }
 
-// stream writes a reply as events, and tells whether its client is there to read them. A client that closes the connection on the last event has.
-func stream(r *http.Request, out dialects.Writer, c *call) bool {
+// stream writes a reply as events.
+func stream(r *http.Request, out dialects.Writer, s *Session, c *call) {
 	if c.err != nil {
 		out.Fail(c.err)
-		return false
+		return
 	}
-	if r.Context().Err() != nil {
-		return false
+	if r.Context().Err() != nil { // its client is gone
+		return
 	}
 	pieces := []dialects.Piece{{Reasoning: c.reply.Reasoning}, {Content: c.reply.Content}}
 	for i := range c.reply.Calls {
 		pieces = append(pieces, dialects.Piece{Call: &c.reply.Calls[i]})
 	}
 	for _, p := range pieces {
-		if p == (dialects.Piece{}) {
-			continue
-		}
-		if out.Piece(p) != nil {
-			return false
+		if p != (dialects.Piece{}) && out.Piece(p) != nil {
+			return
 		}
 	}
-	return out.End(c.reply) == nil
+	s.deliver(c, func() error { return out.End(c.reply) })
 }
 
 // reply writes v as JSON.

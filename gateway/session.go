@@ -109,7 +109,7 @@ func newSession(gate Options, o SessionOptions) *Session {
 	if o.Seed == nil {
 		o.Seed = func(n int) uint64 { return uint64(n) }
 	}
-	s := &Session{gate: gate, o: o, calls: map[key]*call{}, t: o.Trajectory, history: history{gate.History == AsSent, map[key]*said{}}}
+	s := &Session{gate: gate, o: o, calls: map[key]*call{}, t: o.Trajectory, history: history{gate.History == AsSent, map[key][]*said{}}}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	if r := o.Recovered; r != nil {
 		for _, turn := range r.Turns {
@@ -129,9 +129,9 @@ type asked struct {
 	mark    string // Idempotency-Key
 }
 
-// begin finds the call of a request: one that it asks for again, or a new one that is sampled from now on. end must be called when the client is
-// served or gone, with whether it has read the reply.
-func (s *Session) begin(q asked) (c *call, end func(answered bool), err error) {
+// begin finds the call of a request: one that it asks for again, or a new one that is sampled from now on. leave must be called when the client is
+// served or gone.
+func (s *Session) begin(q asked) (c *call, leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
@@ -147,12 +147,25 @@ func (s *Session) begin(q asked) (c *call, end func(answered bool), err error) {
 		s.running.Go(func() { s.answer(c, q) })
 	}
 	c.waiting++
-	return c, func(answered bool) {
+	return c, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		c.waiting--
-		c.answered = c.answered || answered
 	}, nil
+}
+
+// deliver writes the last of a reply. The call counts as answered from before that on, because its client may act on it before this process knows that it
+// was written; where writing fails, nobody has read it.
+func (s *Session) deliver(c *call, write func() error) {
+	mark := func(answered bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		c.answered = answered
+	}
+	mark(true)
+	if write() != nil {
+		mark(false)
+	}
 }
 
 // again is the call that a request asks for once more; nil: it is a new one. Most clients mark nothing, so what decides is whether the reply
@@ -215,10 +228,7 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 	}
 	room := s.gate.MaxTotal - len(p.ids)
 	if room < 1 {
-		return reply, &dialects.Error{
-			Status: http.StatusBadRequest, Code: "context_length_exceeded", Param: "messages",
-			Message: fmt.Sprintf("This model's maximum context length is %d tokens. However, your messages resulted in %d tokens. Please reduce the length of the messages.", s.gate.MaxTotal, len(p.ids)),
-		}
+		return reply, dialects.Overflow(s.gate.MaxTotal, len(p.ids))
 	}
 	sampling := s.gate.Sampling
 	if q.MaxTokens != nil {
@@ -248,7 +258,8 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 	turn := trajectory.Turn{
 		Seed: seed, FinishReason: done.FinishReason, CachedTokens: done.CachedTokens, EngineSeconds: seconds,
 		Incoming: &trajectory.Incoming{
-			Dialect: q.dialect, Digest: hex.EncodeToString(q.Digest[:]), Asked: q.Asked, Tools: len(q.Tools) > 0, Role: s.gate.role(q), After: p.after,
+			Dialect: q.dialect, Digest: hex.EncodeToString(q.Digest[:]), Asked: q.Asked, Tools: len(q.Tools) > 0, Stop: q.Stop,
+			Role: s.gate.role(q), After: p.after,
 		},
 	}
 	return s.commit(c, q, p, turn, done)
@@ -277,7 +288,7 @@ func (s *Session) spent(c *call) string {
 func (s *Session) render(q asked) (p prompt, err error) {
 	p = prompt{after: -1, tools: q.Tools}
 	for _, t := range q.Tools {
-		p.schemas = p.schemas.with(hashOf(canonical(t)))
+		p.schemas = p.schemas.with(hashOf(dialects.Canonical(t)))
 	}
 	if len(q.Tools) > 0 && q.Choice.Mode != dialects.ChoiceNone {
 		specs, err := specsOf(q.Tools)

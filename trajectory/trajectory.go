@@ -154,6 +154,7 @@ type Incoming struct {
 	Digest  string          `json:"digest"`          // of the canonical request, in hexadecimal: what is asked for again after a restart has the same
 	Asked   json.RawMessage `json:"asked,omitempty"` // the parameters that it asked for, beside its conversation; what was applied is the job's
 	Tools   bool            `json:"tools,omitempty"` // it offered tools
+	Stop    []string        `json:"stop,omitempty"`  // the stop strings that it asked for
 	Role    Role            `json:"role,omitempty"`  // that the job's rules give it; "": none fits
 	After   int             `json:"after"`           // the turn whose reply stands last in its conversation; -1: none
 }

@@ -109,6 +109,9 @@ func (r *Sampler) resample(ctx context.Context, p Place, t, recovered *trajector
 		}
 		s.AppendObservation(of.TokenIDs[s.Len():was.CompletionStart])
 		sampling := r.Sampling
+		if was.Incoming != nil {
+			sampling.Stop = slices.Concat(sampling.Stop, was.Incoming.Stop)
+		}
 		sampling.MaxTokens = was.CompletionEnd - was.CompletionStart
 		if was.FinishReason == trajectory.FinishStop {
 			sampling.MaxTokens = min(r.Sampling.MaxTokens, r.MaxTotal-s.Len())

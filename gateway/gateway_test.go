@@ -1,0 +1,320 @@
+package gateway_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/agents"
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/engines/scripted"
+	"github.com/agentfly/agentfly/gateway"
+	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
+	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// bench is a gateway over a scripted engine, behind a server.
+type bench struct {
+	t       testing.TB
+	gate    *gateway.Gateway
+	url     string
+	session *gateway.Session
+	told    *trajectory.Trajectory
+	mu      sync.Mutex
+	stored  []int // turns at each record
+	rewrote int
+	sampled []engines.Completion // in the order in which the engine ended them
+}
+
+const testKey = "sk-test"
+
+// newBench has a script answer for the policy.
+func newBench(t testing.TB, say rollouttest.Script, set ...func(*gateway.Options, *gateway.SessionOptions)) *bench {
+	t.Helper()
+	b := &bench{t: t, told: &trajectory.Trajectory{ID: "train-0-0-0"}}
+	engine := scripted.New(scripted.Options{Decode: rollouttest.Decode, Version: 7, MaxModelLen: 1 << 20, Respond: func(r engines.Request) (engines.Completion, error) {
+		c, err := say(r)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.sampled = append(b.sampled, c)
+		return c, err
+	}})
+	t.Cleanup(func() { require.NoError(t, engine.Close()) })
+	renderer := rollouttest.Renderer(t, rollouttest.ChatML)
+	o := gateway.Options{
+		Engine: engine, Renderer: renderer, Decode: rollouttest.Decode, Encode: rollouttest.Letters{}.Encode, Model: "policy",
+		Format: func(specs []tools.Spec) (agents.Format, error) {
+			return agents.NewFormat("hermes", specs, agents.FormatOptions{})
+		},
+		Sampling: engines.Sampling{MaxTokens: 500, Temperature: 1, TopP: 1, StopIDs: renderer.StopIDs()}, MaxTotal: 100_000, Ping: 10 * time.Millisecond,
+	}
+	so := gateway.SessionOptions{
+		Name: b.told.ID, Key: testKey, Trajectory: b.told, Seed: func(n int) uint64 { return uint64(100 + n) },
+		Record: func(_ context.Context, tr *trajectory.Trajectory) error {
+			b.stored = append(b.stored, len(tr.Turns))
+			return nil
+		},
+		Rewrite: func() { b.rewrote++ },
+	}
+	for _, f := range set {
+		f(&o, &so)
+	}
+	var err error
+	b.gate, err = gateway.New(o)
+	require.NoError(t, err)
+	t.Cleanup(b.gate.Close)
+	b.session, err = b.gate.Open(so)
+	require.NoError(t, err)
+	server := httptest.NewServer(b.gate)
+	t.Cleanup(server.Close)
+	b.url = server.URL
+	return b
+}
+
+// post sends a body and returns status and reply.
+func (b *bench) post(path, body string, headers ...string) (int, string) {
+	b.t.Helper()
+	r, err := http.NewRequest(http.MethodPost, b.url+path, strings.NewReader(body))
+	require.NoError(b.t, err)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Authorization", "Bearer "+testKey)
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	reply, err := http.DefaultClient.Do(r)
+	require.NoError(b.t, err)
+	defer reply.Body.Close()
+	text, err := io.ReadAll(reply.Body)
+	require.NoError(b.t, err)
+	return reply.StatusCode, string(text)
+}
+
+// chat asks for a chat completion and returns the assistant's message as the client has it.
+func (b *bench) chat(messages []map[string]any, more ...any) map[string]any {
+	b.t.Helper()
+	q := map[string]any{"model": "gpt-5", "messages": messages}
+	for i := 0; i+1 < len(more); i += 2 {
+		q[more[i].(string)] = more[i+1]
+	}
+	body, err := json.Marshal(q)
+	require.NoError(b.t, err)
+	status, text := b.post("/v1/chat/completions", string(body))
+	require.Equal(b.t, http.StatusOK, status, text)
+	var reply struct {
+		Choices []struct {
+			Message map[string]any `json:"message"`
+			Finish  string         `json:"finish_reason"`
+		} `json:"choices"`
+	}
+	require.NoError(b.t, json.Unmarshal([]byte(text), &reply), text)
+	return reply.Choices[0].Message
+}
+
+func user(text string) map[string]any { return map[string]any{"role": "user", "content": text} }
+
+func tool(id, text string) map[string]any {
+	return map[string]any{"role": "tool", "tool_call_id": id, "content": text}
+}
+
+var calculator = json.RawMessage(`[{"type":"function","function":{"name":"calculator","parameters":{"type":"object","properties":{"a":{"type":"number"},"b":{"type":"number"}}}}}]`)
+
+// call is a completion that calls the calculator.
+const callText = `I compute. <tool_call>{"name": "calculator", "arguments": { "b" :23 ,"a" :17}}</tool_call>`
+
+// byRound says one text after another.
+func byRound(texts ...string) rollouttest.Script {
+	var mu sync.Mutex
+	n := 0
+	return func(engines.Request) (engines.Completion, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		n++
+		return rollouttest.Say(texts[(n-1)%len(texts)])
+	}
+}
+
+// A loop with a tool is one sample, though the client writes its own turn in other words; every sampled id is trained once, and nothing else.
+func TestALoopWithAToolIsOneSample(t *testing.T) {
+	for name, echo := range map[string]func(m map[string]any){
+		"verbatim":  func(map[string]any) {},
+		"reordered": func(m map[string]any) { setArguments(m, `{"a": 17.0, "b":2.3e1}`) },
+		"empty content": func(m map[string]any) {
+			m["content"] = []map[string]any{{"type": "text", "text": "I compute."}}
+			m["refusal"] = nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, byRound(callText, "It is 391."))
+			messages := []map[string]any{user("17*23?")}
+			m := b.chat(messages, "tools", calculator)
+			require.Equal(t, "I compute.", m["content"])
+			call := m["tool_calls"].([]any)[0].(map[string]any)
+			echo(m)
+			messages = append(messages, m, tool(call["id"].(string), "391"))
+			m = b.chat(messages, "tools", calculator)
+			require.Equal(t, "It is 391.", m["content"])
+			out := b.session.Finish()
+			require.Equal(t, gateway.Outcome{Calls: 2}, out)
+			require.Len(t, b.told.Samples, 1)
+			b.check()
+			answer, turn := b.told.FinalAnswer()
+			require.Equal(t, "It is 391.", answer)
+			require.Equal(t, 1, turn)
+			require.Equal(t, 0, b.told.Turns[1].Incoming.After)
+			require.Equal(t, []int{1, 2}, b.stored)
+			require.Contains(t, rollouttest.Letters{}.Decode(b.told.Samples[0].TokenIDs, false), callText+"<|im_end|>\n<|im_start|>tool\n391<|im_end|>")
+		})
+	}
+}
+
+func setArguments(m map[string]any, text string) {
+	m["tool_calls"].([]any)[0].(map[string]any)["function"].(map[string]any)["arguments"] = text
+}
+
+// check holds the trajectory against what the engine sampled: each completion is trained once, as it was sampled, and nothing else is.
+func (b *bench) check() {
+	b.t.Helper()
+	want := map[string]int{}
+	for _, c := range b.sampled {
+		want[fmt.Sprint(c.TokenIDs)]++
+	}
+	sampled := 0
+	for _, turn := range b.told.Turns {
+		s := b.told.Samples[turn.Sample]
+		ids := fmt.Sprint(s.TokenIDs[turn.CompletionStart:turn.CompletionEnd])
+		require.Positive(b.t, want[ids], "turn %q was not sampled, or is there twice", turn.Completion)
+		want[ids]--
+		sampled += turn.CompletionEnd - turn.CompletionStart
+		for i := turn.CompletionStart; i < turn.CompletionEnd; i++ {
+			require.True(b.t, s.ResponseMask[i])
+		}
+	}
+	for _, s := range b.told.Samples {
+		require.NoError(b.t, s.Check())
+	}
+	require.Equal(b.t, sampled, b.told.ResponseTokens(), "what was trained and belongs to no turn")
+}
+
+// Another key is refused, in the words of the API that is spoken; a session that ended says so.
+func TestKeys(t *testing.T) {
+	b := newBench(t, byRound("hello"))
+	body := `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"x"}]}`
+	for _, c := range []struct{ path, header, value string }{
+		{"/v1/chat/completions", "Authorization", "Bearer " + testKey},
+		{"/v1/messages", "X-Api-Key", testKey},
+		{"/v1/messages?beta=true", "X-Goog-Api-Key", testKey},
+		{"/s/" + testKey + "/v1/chat/completions", "X-None", ""},
+	} {
+		status, text := b.post(c.path, body, "Authorization", "", c.header, c.value)
+		require.Equal(t, http.StatusOK, status, text)
+	}
+	status, text := b.post("/v1/chat/completions", body, "Authorization", "Bearer other")
+	require.Equal(t, http.StatusUnauthorized, status)
+	require.Contains(t, text, "not that of a session")
+	status, text = b.post("/v1/messages", body, "Authorization", "")
+	require.Equal(t, http.StatusUnauthorized, status)
+	require.Contains(t, text, `"type":"error"`)
+	require.Contains(t, text, "the API key is missing")
+	b.session.Finish()
+	status, text = b.post("/v1/chat/completions", body)
+	require.Equal(t, http.StatusUnauthorized, status)
+	require.Contains(t, text, "the session of this key is over: train-0-0-0")
+}
+
+// Who sends the same again before the reply was read gets that reply; who has read it gets another one, unless the request is marked.
+func TestRetries(t *testing.T) {
+	b := newBench(t, byRound("one", "two", "three"))
+	body := `{"model":"m","messages":[{"role":"user","content":"x"}]}`
+	_, first := b.post("/v1/chat/completions", body)
+	_, again := b.post("/v1/chat/completions", body, "X-Stainless-Retry-Count", "1")
+	require.Equal(t, first, again)
+	_, other := b.post("/v1/chat/completions", `{"messages": [{"content":"x", "role":"user"}], "model":"m"}`)
+	require.Contains(t, other, "two")
+	require.Len(t, b.told.Turns, 2)
+	require.Equal(t, 2, b.session.Calls())
+}
+
+// A client that goes away while its reply is sampled gets it when it asks again, and nothing is sampled twice.
+func TestACallOutlivesItsClient(t *testing.T) {
+	let, asked := make(chan struct{}), make(chan struct{}, 10)
+	b := newBench(t, func(engines.Request) (engines.Completion, error) {
+		asked <- struct{}{}
+		<-let
+		return rollouttest.Say("late")
+	})
+	body := `{"model":"m","stream":true,"messages":[{"role":"user","content":"x"}]}`
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, b.url+"/v1/chat/completions", bytes.NewReader([]byte(body)))
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer "+testKey)
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		if reply, err := http.DefaultClient.Do(r); err == nil {
+			_, _ = io.Copy(io.Discard, reply.Body)
+			reply.Body.Close()
+		}
+	}()
+	<-asked
+	cancel()
+	<-gone
+	time.Sleep(50 * time.Millisecond) // the server finds out by itself
+	close(let)
+	status, text := b.post("/v1/chat/completions", strings.Replace(body, `"stream":true,`, "", 1)) // as Claude Code does
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, text, "late")
+	require.Len(t, b.told.Turns, 1)
+}
+
+// A stream is kept alive while the reply is sampled, and is the reply.
+func TestAStreamIsKeptAlive(t *testing.T) {
+	b := newBench(t, func(engines.Request) (engines.Completion, error) {
+		time.Sleep(100 * time.Millisecond)
+		return rollouttest.Say("there")
+	})
+	status, text := b.post("/v1/chat/completions", `{"stream":true,"messages":[{"role":"user","content":"x"}]}`)
+	require.Equal(t, http.StatusOK, status)
+	require.Greater(t, strings.Count(text, "\n: "), 1, text)
+	require.Contains(t, text, `"there"`)
+	require.True(t, strings.HasSuffix(text, "data: [DONE]\n\n"), text)
+}
+
+// A budget that is spent is said in a reply, for which nothing is sampled.
+func TestBudget(t *testing.T) {
+	b := newBench(t, byRound("a", "b", "c"), func(_ *gateway.Options, o *gateway.SessionOptions) { o.Budget.Calls = 2 })
+	for range 2 {
+		b.chat([]map[string]any{user("x")})
+	}
+	for range 2 {
+		m := b.chat([]map[string]any{user("x")})
+		require.Equal(t, "The budget of this session is spent: 2 calls. Stop here.", m["content"])
+	}
+	require.Len(t, b.told.Turns, 2)
+	require.Equal(t, gateway.Outcome{Calls: 2, Refused: 2}, b.session.Finish())
+	b.check()
+}
+
+// A conversation that is too long is refused in the words that clients know.
+func TestOverflow(t *testing.T) {
+	b := newBench(t, byRound("a"), func(o *gateway.Options, _ *gateway.SessionOptions) { o.MaxTotal = 100 })
+	body := fmt.Sprintf(`{"max_tokens":1000000,"messages":[{"role":"user","content":%q}]}`, strings.Repeat("x", 200))
+	status, text := b.post("/v1/chat/completions", body)
+	require.Equal(t, http.StatusBadRequest, status)
+	require.Contains(t, text, "maximum context length is 100 tokens")
+	require.Contains(t, text, "context_length_exceeded")
+	_, text = b.post("/v1/messages", body)
+	require.Contains(t, text, "prompt is too long")
+	b.chat([]map[string]any{user("short")}, "max_tokens", 1000000)
+	require.Len(t, b.told.Turns, 1)
+}
