@@ -2,6 +2,7 @@ package job
 
 import (
 	"cmp"
+	"maps"
 	"net"
 	"reflect"
 	"regexp"
@@ -93,16 +94,24 @@ func docOf(f reflect.StructField, known *agents.Registry) string {
 // checkExternal finds contradictions in the settings of agents that are programs of their own.
 func (d *decoder) checkExternal(j *Job, fail func(path, format string, args ...any)) {
 	a := j.Agent
+	theirs := map[string]bool{ // settings that say something: the run's copy of a job has all of them
+		"command": len(a.Command) > 0, "url": a.URL != "", "env": len(a.Env) > 0, "processes": a.Processes > 0, "max_tokens": a.MaxTokens > 0,
+		"history": a.History == "as_sent", "roles": len(a.Roles) > 0, "listen": a.Listen != "127.0.0.1:0",
+	}
+	ours := map[string]bool{
+		"python": a.Python != "", "system": a.System != "", "examples": a.Examples != "", "tools": len(a.Tools) > 0, "max_calls": a.MaxCalls > 0,
+		"max_at_once": a.MaxAtOnce != 32, "instructions": !a.Instructions, "observation_role": a.ObservationRole != "",
+	}
 	if a.Kind != agents.External {
-		for _, name := range []string{"command", "url", "env", "processes", "max_tokens", "history", "roles", "listen"} {
-			if d.given["agent."+name] {
+		for _, name := range slices.Sorted(maps.Keys(theirs)) {
+			if theirs[name] {
 				fail("agent."+name, "it is for kind external, and the kind is %s; set kind: external, or leave it out", a.Kind)
 			}
 		}
 		return
 	}
-	for _, name := range []string{"python", "system", "examples", "tools", "max_calls", "max_at_once", "instructions", "observation_role"} {
-		if d.given["agent."+name] {
+	for _, name := range slices.Sorted(maps.Keys(ours)) {
+		if ours[name] {
 			fail("agent."+name, "an agent of kind external has its own; leave it out")
 		}
 	}
