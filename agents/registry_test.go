@@ -17,7 +17,7 @@ func newWordy([]tools.Spec, FormatOptions) (Format, error) { return wordy{}, nil
 // What the formats of this package declare, in one table; vLLM's names are those of its ToolParserManager.
 func TestDeclarations(t *testing.T) {
 	r := NewRegistry()
-	require.Equal(t, []string{"tool_call", "action", "code", "custom", "react", "search_r1"}, r.KindNames())
+	require.Equal(t, []string{"tool_call", "action", "code", "custom", "external", "react", "search_r1"}, r.KindNames())
 	formats := map[string][]string{}
 	for _, name := range r.KindNames() {
 		k, ok := r.Kind(name)
@@ -134,7 +134,7 @@ func TestRegistryOfAProgram(t *testing.T) {
 		`agents: register kind "other": its own format says that it is of kind "react"; leave Format.Kind out`:                                                  r.AddKind(Kind{Name: "other", Format: FormatSpec{Kind: "react", New: newWordy}}),
 		`agents: register format "hermes": the name is already registered; give the new one another name`:                                                       r.AddKind(Kind{Name: "new", Format: FormatSpec{Name: "hermes", New: newWordy}}),
 		`agents: register format "x": the parser "qwen3_xml" is that of qwen3_coder already; leave it out`:                                                      r.AddFormat(FormatSpec{Name: "x", Parsers: []string{"x", "qwen3_xml"}, New: newWordy}),
-		`agents: register format "x": there is no kind "reakt" (did you mean "react"?); the kinds are tool_call, action, code, custom, react, search_r1, words`: r.AddFormat(FormatSpec{Name: "x", Kind: "reakt", New: newWordy}),
+		`agents: register format "x": there is no kind "reakt" (did you mean "react"?); the kinds are tool_call, action, code, custom, external, react, search_r1, words`: r.AddFormat(FormatSpec{Name: "x", Kind: "reakt", New: newWordy}),
 	} {
 		require.EqualError(t, err, want)
 	}

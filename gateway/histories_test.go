@@ -236,10 +236,11 @@ func (w *wanderer) check(history gateway.History) (joined, grown int) {
 		if grew && history == gateway.AsSampled {
 			was := slices.IndexFunc(t.Turns[:k], func(o trajectory.Turn) bool { return o.Seed == before })
 			twin := slices.ContainsFunc(t.Turns[:k], func(o trajectory.Turn) bool { // it said the same, so that nobody can tell which one goes on
-				return o.Seed != before && strings.HasPrefix(o.Completion, t.Turns[was].Completion)
+				return o.Seed != before && strings.HasPrefix(shown(o.Completion), shown(t.Turns[was].Completion))
 			})
 			if last[t.Turns[was].Sample] == before && !twin {
-				require.Equal(w.b.t, t.Turns[was].Sample, turn.Sample, "turn %d only goes on after turn %d", k, was)
+				require.Equal(w.b.t, t.Turns[was].Sample, turn.Sample, "turn %d only goes on after turn %d, after turn %d:\n%s\n\n%s", k, was, turn.Incoming.After,
+					rollouttest.Letters{}.Decode(t.Samples[t.Turns[was].Sample].TokenIDs, false), rollouttest.Letters{}.Decode(s.TokenIDs, false))
 				grown++
 			}
 		}
@@ -247,4 +248,12 @@ func (w *wanderer) check(history gateway.History) (joined, grown int) {
 	}
 	require.Len(w.b.t, t.Samples, len(samples))
 	return joined, grown
+}
+
+// shown is a completion without its thought.
+func shown(text string) string {
+	if _, after, ok := strings.Cut(text, "</think>"); ok {
+		text = after
+	}
+	return strings.TrimSpace(text)
 }

@@ -93,6 +93,7 @@ type said struct {
 	ids        []int32 // of the sample up to the end of the completion
 	sampled    []int32 // the completion's, the end of ids
 	calls      string  // the ids of its calls
+	thought    string  // what it thought, without white space
 }
 
 // history knows the replies of a session by the conversations that they end.
@@ -109,7 +110,7 @@ func (h *history) add(asked []trajectory.Message, echoes []trajectory.Message, s
 	}
 	for _, e := range echoes {
 		at := k.with(keyOf(e, h.thoughts))
-		s.calls = callsOf(e)
+		s.calls, s.thought = callsOf(e), bare(e.Reasoning)
 		h.replies[at] = append(h.replies[at], s)
 	}
 }
@@ -135,13 +136,26 @@ func (h *history) find(messages []trajectory.Message) (s *said, rest []trajector
 		if len(found) == 0 {
 			continue
 		}
-		s, rest = found[len(found)-1], messages[i+1:]
-		for calls := callsOf(m); calls != s.calls && len(found) > 0; found = found[:len(found)-1] { // of replies with the same words, the one with these calls
-			if last := found[len(found)-1]; last.calls == calls {
-				s = last
-				break
-			}
-		}
+		s, rest = closest(found, m), messages[i+1:]
 	}
 	return s, rest
+}
+
+// closest is, of replies with the same words, the one whose calls or thoughts a client repeats, else the newest.
+func closest(found []*said, m trajectory.Message) *said {
+	best, most := found[len(found)-1], -1
+	calls, thought := callsOf(m), bare(m.Reasoning)
+	for _, s := range found {
+		score := 0
+		if calls == s.calls {
+			score += 2
+		}
+		if thought == s.thought {
+			score++
+		}
+		if score >= most {
+			best, most = s, score
+		}
+	}
+	return best
 }

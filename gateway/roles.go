@@ -117,7 +117,8 @@ func promptOf(t *trajectory.Trajectory, turn *trajectory.Turn) key {
 	return sha256.Sum256(b)
 }
 
-// answerOf is the trajectory's answer: of the last turn of the agent itself that said something without a call, else of any. Other turns answer nothing.
+// answerOf makes the trajectory's answer that of the last turn of the agent itself that said something without a call, else of any that was not
+// discarded: turns behind it answer nothing.
 func answerOf(t *trajectory.Trajectory) {
 	answer := -1
 	for i, turn := range t.Turns {
@@ -128,10 +129,8 @@ func answerOf(t *trajectory.Trajectory) {
 			answer = i
 		}
 	}
-	for i := range t.Turns {
-		if turn := &t.Turns[i]; i != answer {
-			turn.AnsweredThisTurn, turn.FinalAnswer = false, ""
-		}
+	for i := answer + 1; i < len(t.Turns); i++ {
+		t.Turns[i].AnsweredThisTurn, t.Turns[i].FinalAnswer = false, ""
 	}
 }
 

@@ -3,10 +3,12 @@
 package trainer
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/trajectory"
@@ -15,12 +17,13 @@ import (
 // unit is one trajectory that counts.
 type unit struct {
 	name      string
-	group     int   // index in the batch
-	index     int   // in its group
-	tokens    int   // L
-	items     []int // its samples among plan.items, but for those without a response token
-	samples   []int // which of the trajectory's they are
-	flat      bool  // all advantages are exactly 0
+	group     int        // index in the batch
+	index     int        // in its group
+	tokens    int        // L
+	items     []int      // its samples among plan.items, but for those without a response token
+	samples   []int      // which of the trajectory's they are
+	order     []position // [L] of its tokens for the estimator; nil: sample by sample
+	flat      bool       // all advantages are exactly 0
 	truncated bool
 }
 
@@ -97,8 +100,10 @@ func newPlan(a *algorithms.Algorithm, b Batch) (*plan, error) {
 			case math.IsNaN(r.Reward) || math.IsInf(r.Reward, 0):
 				return nil, nonFinite{fmt.Errorf("trainer: step %d: trajectory %s: its reward is %v; a reward must be finite", b.Step, nameOf(t, g, i), r.Reward)}
 			default:
+				var order []position
 				if n := a.Estimator.Needs; n.Turns || n.Anchors || n.Shared {
-					if err := describeTurns(&r, t); err != nil {
+					var err error
+					if order, err = describeTurns(&r, t); err != nil {
 						return nil, fmt.Errorf("trainer: step %d: trajectory %s: %w", b.Step, nameOf(t, g, i), err)
 					}
 					if !n.Turns {
@@ -106,6 +111,7 @@ func newPlan(a *algorithms.Algorithm, b Batch) (*plan, error) {
 					}
 				}
 				p.add(t, nameOf(t, g, i), g, i, r.Tokens, b.Version)
+				p.units[len(p.units)-1].order = order
 			}
 			p.records[g] = append(p.records[g], r)
 		}
@@ -118,56 +124,72 @@ func newPlan(a *algorithms.Algorithm, b Batch) (*plan, error) {
 	return p, nil
 }
 
-// describeTurns fills in what a record says of turns. A trajectory without a record of its turns is one turn.
-func describeTurns(r *algorithms.Record, t *trajectory.Trajectory) error {
+// describeTurns fills in what a record says of turns: of those with a response token, in the order in which they were sampled. A trajectory without a
+// record of its turns is one turn. What a turn without a token that is trained was paid is the trajectory's.
+//
+// Agents that ask in parallel write several samples in turn. Their tokens are the estimator's in the order of the turns: order names them so, [L];
+// nil: that is the order of the samples.
+func describeTurns(r *algorithms.Record, t *trajectory.Trajectory) (order []position, err error) {
 	if len(t.Turns) == 0 {
 		r.Anchors = []string{""}
-		return nil
+		return nil, nil
 	}
 	shared, ends := false, make([]int, len(t.Samples)) // where the sample's turn before ends
-	r.TurnRewards, r.Anchors = make([]*float64, len(t.Turns)), make([]string, len(t.Turns))
+	owner := make([][]int, len(t.Samples))             // [T] turn of a response token, from 1
+	for i, s := range t.Samples {
+		owner[i] = make([]int, s.Len())
+	}
 	for k, turn := range t.Turns {
 		if turn.Sample < 0 || turn.Sample >= len(t.Samples) {
-			return fmt.Errorf("turn %d is of sample %d, but there are %d", k, turn.Sample, len(t.Samples))
+			return nil, fmt.Errorf("turn %d is of sample %d, but there are %d", k, turn.Sample, len(t.Samples))
 		}
-		ids := t.Samples[turn.Sample].TokenIDs
-		if turn.CompletionStart < 0 || turn.CompletionStart > turn.CompletionEnd || turn.CompletionEnd > len(ids) {
-			return fmt.Errorf("turn %d has tokens %d to %d of a sample with %d", k, turn.CompletionStart, turn.CompletionEnd, len(ids))
+		s := t.Samples[turn.Sample]
+		if turn.CompletionStart < 0 || turn.CompletionStart > turn.CompletionEnd || turn.CompletionEnd > s.Len() {
+			return nil, fmt.Errorf("turn %d has tokens %d to %d of a sample with %d", k, turn.CompletionStart, turn.CompletionEnd, s.Len())
 		}
-		r.TurnRewards[k], r.Anchors[k] = turn.Reward, turn.Anchor
-		if turn.Anchor == "" {
-			begin := 0
-			if before := ends[turn.Sample]; before > 0 {
-				begin = min(before, turn.CompletionStart)
+		begin := 0
+		if before := ends[turn.Sample]; before > 0 {
+			begin = min(before, turn.CompletionStart)
+		}
+		ends[turn.Sample] = turn.CompletionEnd
+		if !slices.Contains(s.ResponseMask[turn.CompletionStart:turn.CompletionEnd], true) {
+			if turn.Reward != nil {
+				r.Reward += *turn.Reward
 			}
-			r.Anchors[k] = anchor(t.Samples[turn.Sample].Prefix(turn.CompletionStart), begin)
+			continue
 		}
-		shared, ends[turn.Sample] = shared || turn.Shared != "", turn.CompletionEnd
-	}
-	turns := make([][]int, len(t.Samples)) // of each sample, in the order of their tokens; agents that ask in parallel write several samples in turn
-	for k, turn := range t.Turns {
-		turns[turn.Sample] = append(turns[turn.Sample], k)
-	}
-	for i, s := range t.Samples {
-		own := turns[i]
-		for at, on := range s.ResponseMask {
-			if !on {
+		n := len(r.Anchors)
+		r.TurnRewards, r.Anchors = append(r.TurnRewards, turn.Reward), append(r.Anchors, turn.Anchor)
+		if turn.Anchor == "" {
+			r.Anchors[n] = anchor(s.Prefix(turn.CompletionStart), begin)
+		}
+		shared = shared || turn.Shared != ""
+		for at := turn.CompletionStart; at < turn.CompletionEnd; at++ {
+			if !s.ResponseMask[at] {
 				continue
 			}
-			for len(own) > 0 && t.Turns[own[0]].CompletionEnd <= at {
-				own = own[1:]
-			}
-			if len(own) == 0 || at < t.Turns[own[0]].CompletionStart {
-				return fmt.Errorf("response token %d of sample %d belongs to no turn", at, i)
-			}
-			r.Turn = append(r.Turn, own[0])
-			if shared {
-				r.Shared = append(r.Shared, t.Turns[own[0]].Shared)
+			owner[turn.Sample][at] = k + 1
+			order, r.Turn, r.Shared = append(order, position{turn.Sample, at}), append(r.Turn, n), append(r.Shared, turn.Shared)
+		}
+	}
+	if !shared {
+		r.Shared = nil
+	}
+	for i, s := range t.Samples {
+		for at, on := range s.ResponseMask {
+			if on && owner[i][at] == 0 {
+				return nil, fmt.Errorf("response token %d of sample %d belongs to no turn", at, i)
 			}
 		}
 	}
-	return nil
+	if slices.IsSortedFunc(order, func(a, b position) int { return cmp.Or(cmp.Compare(a.sample, b.sample), cmp.Compare(a.at, b.at)) }) {
+		return nil, nil
+	}
+	return order, nil
 }
+
+// position is that of a response token in its trajectory.
+type position struct{ sample, at int }
 
 // anchor names a state by the observation before it, the end of p from begin on: by its tokens and the media behind them.
 func anchor(p trajectory.Prefix, begin int) string {
@@ -261,28 +283,43 @@ func (p *plan) accuse(err error) error {
 	return err
 }
 
-// gather picks a trajectory's numbers [L] out of values [item][T].
+// gather picks a trajectory's numbers [L] out of values [item][T], in the estimator's order.
 func (p *plan) gather(u unit, values [][]float64) []float64 {
 	out := make([]float64, 0, u.tokens)
-	for _, i := range u.items {
-		for t, on := range p.items[i].Sample.ResponseMask {
-			if on {
-				out = append(out, values[i][t])
-			}
-		}
-	}
+	p.visit(u, u.order, func(item, t int) { out = append(out, values[item][t]) })
 	return out
 }
 
-// scatter puts a trajectory's numbers [L] in place.
+// scatter puts a trajectory's numbers [L] in place. They are in the estimator's order, or as they were given sample by sample.
 func (p *plan) scatter(u unit, from []float64, values [][]float64) {
+	order := u.order
+	if p.given != nil {
+		order = nil
+	}
 	for _, i := range u.items {
 		values[i] = make([]float64, p.items[i].Sample.Len())
-		for t, on := range p.items[i].Sample.ResponseMask {
-			if on {
-				values[i][t], from = from[0], from[1:]
+	}
+	p.visit(u, order, func(item, t int) { values[item][t], from = from[0], from[1:] })
+}
+
+// visit calls f for each response token of a trajectory, in an order; nil: sample by sample.
+func (p *plan) visit(u unit, order []position, f func(item, t int)) {
+	if order == nil {
+		for _, i := range u.items {
+			for t, on := range p.items[i].Sample.ResponseMask {
+				if on {
+					f(i, t)
+				}
 			}
 		}
+		return
+	}
+	item := map[int]int{}
+	for n, k := range u.samples {
+		item[k] = u.items[n]
+	}
+	for _, at := range order {
+		f(item[at.sample], at.at)
 	}
 }
 

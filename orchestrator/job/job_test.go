@@ -93,7 +93,7 @@ func TestProblemsBetweenValues(t *testing.T) {
 		"a format of a kind":    {"agent: {format: react}", "/jobs/job.yaml:6:17: agent.format: react is a format of kind react, and the kind is tool_call; change one of the two"},
 		"a kind's own format":   {"agent: {kind: react, format: hermes}", "/jobs/job.yaml:6:30: agent.format: hermes is a format of kind tool_call, and the kind is react; change one of the two"},
 		"no format of a kind":   {"agent: {kind: code, format: x, tools: [calculator]}", "/jobs/job.yaml:6:29: agent.format: x, but kind code writes fenced; leave it out"},
-		"unknown kind":          {"agent: {kind: tool_cal}", `/jobs/job.yaml:6:15: agent.kind: "tool_cal" is not allowed; allowed: tool_call, action, code, custom, react, search_r1; nearest: tool_call`},
+		"unknown kind":          {"agent: {kind: tool_cal}", `/jobs/job.yaml:6:15: agent.kind: "tool_cal" is not allowed; allowed: tool_call, action, code, custom, external, react, search_r1; nearest: tool_call`},
 		"code without a tool":   {"agent: {kind: code}", "/jobs/job.yaml:6:8: agent.tools: kind code calls exactly one tool, which takes one text; got 0"},
 		"two tools for search":  {"agent: {kind: search_r1, tools: [calculator, summarize]}", `/jobs/job.yaml:6:33: agent.tools: kind search_r1 calls exactly one tool, which takes one text; got 2`},
 		"python without custom": {"agent: {python: a.py}", "/jobs/job.yaml:6:17: agent.python: kind tool_call has its own format; use kind custom, or leave it out"},
@@ -165,7 +165,7 @@ func TestKindsOfAProgram(t *testing.T) {
 		"agent: {kind: maze, format: jump, tools: [a]}": `/jobs/job.yaml:6:29: agent.format: there is no "jump"; allowed with kind maze: steps, jumps; nearest: jumps`,
 		"agent: {kind: react, format: jumps}":           "/jobs/job.yaml:6:30: agent.format: jumps is a format of kind maze, and the kind is react; change one of the two",
 		"agent: {kind: custom, format: jumps}":          "/jobs/job.yaml:6:31: agent.format: jumps is a format of kind maze; set that kind, or name a format that the program added",
-		"agent: {kind: mase}":                           `/jobs/job.yaml:6:15: agent.kind: "mase" is not allowed; allowed: tool_call, action, code, custom, maze, react, search_r1; nearest: maze`,
+		"agent: {kind: mase}":                           `/jobs/job.yaml:6:15: agent.kind: "mase" is not allowed; allowed: tool_call, action, code, custom, external, maze, react, search_r1; nearest: maze`,
 	} {
 		_, err := parse(good+text, o)
 		require.EqualError(t, err, want)
@@ -175,7 +175,7 @@ func TestKindsOfAProgram(t *testing.T) {
 
 	data, err := json.Marshal(job.Schema(known))
 	require.NoError(t, err)
-	require.Contains(t, string(data), `"enum":["tool_call","action","code","custom","maze","react","search_r1"]`)
+	require.Contains(t, string(data), `"enum":["tool_call","action","code","custom","external","maze","react","search_r1"]`)
 	require.Contains(t, string(data), "maze: walks")
 	require.Contains(t, string(data), "maze: steps, jumps")
 	require.Contains(t, string(data), "custom: one")

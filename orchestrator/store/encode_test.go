@@ -217,3 +217,23 @@ func TestOutcomesComeBack(t *testing.T) {
 		require.Equal(t, tr.Turns, back.Turns)
 	}
 }
+
+// How a turn came in comes back, and only rows that hold such turns have the format that older programs do not read.
+func TestIncomingComesBack(t *testing.T) {
+	s := &trajectory.Sample{}
+	s.AppendObservation([]int32{1, 2})
+	require.NoError(t, s.AppendResponse([]int32{3, 4}, []float32{-1, -2}, []int32{0, 0}))
+	tr := &trajectory.Trajectory{ID: "x", Samples: []*trajectory.Sample{s}, Turns: []trajectory.Turn{
+		{CompletionStart: 2, CompletionEnd: 3, ObservationEnd: 3, Role: "planner", Incoming: &trajectory.Incoming{
+			Dialect: "messages", Digest: "00ff", Asked: []byte(`{"temperature":0.5}`), Tools: true, Stop: []string{"\n"}, Role: "planner", After: -1,
+		}},
+		{CompletionStart: 3, CompletionEnd: 4, ObservationEnd: 4, Results: []trajectory.ToolResult{{Observation: "o", Outcome: &trajectory.Outcome{Reward: 1}}}},
+	}}
+	row := encodeRow(tr, &mark{}, true)
+	require.Equal(t, byte(rowFormat4), row[0])
+	back := &trajectory.Trajectory{ID: "x"}
+	require.NoError(t, grow(back, row))
+	require.Equal(t, tr.Turns, back.Turns)
+	tr.Turns[0].Incoming = nil
+	require.Equal(t, byte(rowFormat3), encodeRow(tr, &mark{}, true)[0])
+}

@@ -1,0 +1,152 @@
+package gateway_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/gateway"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+func roles(t *trajectory.Trajectory) (out []trajectory.Role) {
+	for _, turn := range t.Turns {
+		out = append(out, turn.Role)
+	}
+	return out
+}
+
+// A title that is asked for on the side is auxiliary, and answers nothing; where nobody offers tools, nothing is.
+func TestAuxiliaryCalls(t *testing.T) {
+	b := newBench(t, byRound("A title", callText, "It is 391.", "A summary"))
+	b.chat([]map[string]any{{"role": "system", "content": "You write titles."}, user("17*23?")})
+	messages := []map[string]any{user("17*23?")}
+	m := b.chat(messages, "tools", calculator)
+	b.chat(append(messages, m, tool("x", "391")), "tools", calculator)
+	b.chat([]map[string]any{user("sum it up")})
+	b.session.Finish()
+	require.Equal(t, []trajectory.Role{"auxiliary", "", "", "auxiliary"}, roles(b.told))
+	answer, _ := b.told.FinalAnswer()
+	require.Equal(t, "It is 391.", answer)
+	require.Equal(t, trajectory.RoleAuxiliary, b.told.Samples[0].Role)
+	require.Equal(t, 1, b.rewrote, "the log has the roles")
+
+	b = newBench(t, byRound("one", "two"))
+	b.chat([]map[string]any{user("a")})
+	b.chat([]map[string]any{user("b")})
+	b.session.Finish()
+	require.Equal(t, []trajectory.Role{"", ""}, roles(b.told))
+	require.Zero(t, b.rewrote)
+}
+
+// The last call of an agent that leaves its tools out at its cap goes on after the others: it is the agent's.
+func TestALastCallWithoutToolsIsTheAgents(t *testing.T) {
+	b := newBench(t, byRound(callText, "It is 391."))
+	messages := []map[string]any{user("17*23?")}
+	m := b.chat(messages, "tools", calculator)
+	b.chat(append(messages, m, tool("x", "391")))
+	b.session.Finish()
+	require.Equal(t, []trajectory.Role{"", ""}, roles(b.told))
+	require.Equal(t, 0, b.told.Turns[1].Incoming.After)
+	answer, _ := b.told.FinalAnswer()
+	require.Equal(t, "It is 391.", answer)
+}
+
+// A reply that has no call behind it, where another one to the same prompt has, was discarded: its tokens are not trained, those before it are.
+func TestADiscardedReply(t *testing.T) {
+	b := newBench(t, byRound("one", "two", "three", "four"))
+	messages := []map[string]any{user("x")}
+	messages = append(messages, b.chat(messages), user("go on"))
+	b.chat(messages) // two: read, and thrown away
+	again := b.chat(messages)
+	require.Equal(t, "three", again["content"])
+	b.chat(append(messages, again, user("and on")))
+	b.session.Finish()
+	require.Equal(t, []trajectory.Role{"", "discarded", "", ""}, roles(b.told))
+	b.check()
+	trained := b.told.Trained(func(trajectory.Role) bool { return false })
+	require.NotSame(t, b.told, trained)
+	require.Equal(t, b.told.ResponseTokens()-len("two")-1, trained.ResponseTokens())
+	for _, s := range trained.Samples {
+		require.NoError(t, s.Check())
+	}
+	require.Same(t, b.told.Samples[1], trained.Samples[1], "what is all trained is shared")
+}
+
+// Rules of the job name roles; the first that fits counts. A frozen role is not trained.
+func TestRoleRules(t *testing.T) {
+	b := newBench(t, byRound("a plan", "a review", "by header", "other"), func(o *gateway.Options, _ *gateway.SessionOptions) {
+		o.Roles = []gateway.RoleRule{
+			{Role: "planner", System: regexp.MustCompile("^You plan")}, {Role: "reviewer", Tool: "calculator"}, {Role: "sub", Header: "x-parent-session-id: 7"},
+		}
+	})
+	b.chat([]map[string]any{{"role": "system", "content": "You plan."}, user("x")}, "tools", calculator)
+	b.chat([]map[string]any{user("y")}, "tools", calculator)
+	status, _ := b.post("/v1/chat/completions", `{"messages":[{"role":"user","content":"z"}]}`, "X-Parent-Session-Id", "7")
+	require.Equal(t, http.StatusOK, status)
+	b.session.Finish()
+	require.Equal(t, []trajectory.Role{"planner", "reviewer", "sub"}, roles(b.told))
+	trained := b.told.Trained(func(r trajectory.Role) bool { return r == "reviewer" })
+	require.Zero(t, trained.Samples[1].ResponseTokens())
+	require.Equal(t, len("a plan")+1, trained.Samples[0].ResponseTokens())
+}
+
+// Rewards that are posted are the turn's of a call, or the trajectory's; several add up.
+func TestPostedRewards(t *testing.T) {
+	b := newBench(t, byRound("one", "two"))
+	ids := make([]string, 2)
+	for i := range ids {
+		_, text := b.post("/v1/chat/completions", fmt.Sprintf(`{"messages":[{"role":"user","content":"%d"}]}`, i))
+		var reply struct{ ID string }
+		require.NoError(t, json.Unmarshal([]byte(text), &reply))
+		ids[i] = reply.ID
+	}
+	for _, body := range []string{fmt.Sprintf(`{"reward":0.5,"call":%q}`, ids[1]), fmt.Sprintf(`{"reward":0.25,"call":%q}`, ids[1]), `{"reward":1}`, `{"reward":-3}`} {
+		status, text := b.post("/agentfly/reward", body)
+		require.Equal(t, http.StatusOK, status, text)
+	}
+	for body, says := range map[string]string{`{"call":"x"}`: "reward is missing", `{"reward":1,"call":"x"}`: "has no call", `{`: "not JSON"} {
+		status, text := b.post("/agentfly/reward", body)
+		require.NotEqual(t, http.StatusOK, status)
+		require.Contains(t, text, says)
+	}
+	out := b.session.Finish()
+	require.Equal(t, -2.0, *out.Posted)
+	require.Nil(t, b.told.Turns[0].Reward)
+	require.Equal(t, 0.75, *b.told.Turns[1].Reward)
+	require.Equal(t, 1, b.rewrote)
+}
+
+// After a restart the same calls get the replies that were recorded, and nothing is sampled for them; where the agent goes another way, the log
+// begins anew.
+func TestRecall(t *testing.T) {
+	first := newBench(t, byRound(callText, "It is 391."))
+	messages := []map[string]any{user("17*23?")}
+	m := first.chat(messages, "tools", calculator)
+	id := m["tool_calls"].([]any)[0].(map[string]any)["id"]
+	messages = append(messages, m, tool("c", "391"))
+	first.chat(messages, "tools", calculator)
+
+	second := newBench(t, byRound("new"), func(_ *gateway.Options, o *gateway.SessionOptions) { o.Recovered = first.told })
+	m = second.chat(messages[:1], "tools", calculator)
+	require.Equal(t, id, m["tool_calls"].([]any)[0].(map[string]any)["id"])
+	require.Equal(t, "It is 391.", second.chat(messages, "tools", calculator)["content"])
+	require.Empty(t, second.sampled)
+	require.Empty(t, second.stored, "they are in the log")
+	require.Equal(t, "new", second.chat(append(messages, user("more")), "tools", calculator)["content"])
+	second.session.Finish()
+	require.Equal(t, []int{3}, second.stored)
+	require.Zero(t, second.rewrote)
+	require.Equal(t, first.told.Samples[0].TokenIDs, second.told.Samples[0].TokenIDs[:first.told.Samples[0].Len()])
+
+	third := newBench(t, byRound("otherwise"), func(_ *gateway.Options, o *gateway.SessionOptions) { o.Recovered = first.told })
+	third.chat(messages[:1], "tools", calculator)
+	third.chat([]map[string]any{user("something else")})
+	third.session.Finish()
+	require.Equal(t, 1, third.rewrote)
+	require.Equal(t, []int{2}, third.stored)
+}

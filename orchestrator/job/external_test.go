@@ -1,0 +1,50 @@
+package job
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Settings of agents that are programs of their own, and what contradicts them.
+func TestExternalAgents(t *testing.T) {
+	load := func(agent, more string) error {
+		path := filepath.Join(t.TempDir(), "job.yaml")
+		text := "version: 1\nname: x\nmodel: {path: m}\nrewards: [posted]\ndata: {train: t.jsonl}\nagent: " + agent + "\n" + more
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		j, err := Load(path)
+		if err == nil {
+			require.Equal(t, "hermes", j.Agent.Format)
+			return nil
+		}
+		return err
+	}
+	require.NoError(t, load("{kind: external, command: [python3, agent.py]}", ""))
+	require.NoError(t, load("{kind: external, url: 'http://127.0.0.1:9/run', roles: [{name: planner, system: '^You plan', train: false}, {name: rest}]}", ""))
+	for agent, says := range map[string]string{
+		"{kind: external}": "needs exactly one of command (the agent's program) and url",
+		"{kind: external, command: [a], url: 'http://x'}":                                "needs exactly one of command",
+		"{kind: external, command: ['']}":                                                "its program is empty",
+		"{kind: external, url: 'x:9'}":                                                   `agent.url: "x:9" is no address`,
+		"{kind: external, command: [a], tools: [calculator]}":                            "agent.tools: an agent of kind external has its own",
+		"{kind: external, command: [a], system: hello}":                                  "agent.system: an agent of kind external has its own",
+		"{kind: external, command: [a], format: search_r1}":                              "is no format of calls that name their tool",
+		"{kind: external, command: [a], listen: here}":                                   `agent.listen: "here" is no address`,
+		"{kind: external, command: [a], roles: [{name: p, system: '('}]}":                "agent.roles.0.system: error parsing regexp",
+		"{kind: external, command: [a], roles: [{name: p}, {name: q, path: responses}]}": "agent.roles.0: it fits every call",
+		"{kind: external, command: [a], roles: [{name: 'a b'}]}":                         "a name has 1 to 64 letters",
+		"{command: [a]}":    "agent.command: it is for kind external, and the kind is tool_call",
+		"{url: 'http://x'}": "agent.url: it is for kind external",
+	} {
+		err := load(agent, "")
+		require.Error(t, err, agent)
+		require.Contains(t, err.Error(), says, agent)
+	}
+	err := load("{kind: external, command: [a]}", "environment: {kind: frozenlake}\neval: {tool_off: true}\n")
+	require.Contains(t, err.Error(), "acts in worlds of its own")
+	require.Contains(t, err.Error(), "are its own; leave tools_off")
+	require.Equal(t, 2, strings.Count(err.Error(), "\n")+1, "all at once")
+}
