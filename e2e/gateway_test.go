@@ -1,10 +1,14 @@
 package e2e_test
 
 import (
+	"context"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -123,3 +127,82 @@ func TestAgentsThatFail(t *testing.T) {
 		})
 	}
 }
+
+// Agents that run elsewhere come for tasks, and live on while the run is killed: they go on where they were.
+func TestAgentsThatComeForTasks(t *testing.T) {
+	needTorch(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := l.Addr().String()
+	require.NoError(t, l.Close())
+	job := guest(t, strings.Replace(guestJob, "command: [python3, agent.py], processes: 4", "online: true, key: '${GUEST_KEY}', listen: '"+address+"'", 1), onlineAgent)
+	t.Setenv("GUEST_KEY", "come in")
+	agents, stop := context.WithCancel(t.Context())
+	defer stop()
+	for range 3 {
+		c := exec.CommandContext(agents, "python3", filepath.Join(filepath.Dir(job), "agent.py"), "http://"+address)
+		c.Stderr = os.Stderr
+		require.NoError(t, c.Start())
+		t.Cleanup(func() { stop(); _ = c.Wait() })
+	}
+	k := newKilled(t)
+	k.job = job
+	start := time.Now()
+	args := []string{"--set", "rollout.timeout=60"}
+	k.finish(filepath.Join(t.TempDir(), "first"), 0, args...)
+	k.longest = time.Since(start)
+	dir := filepath.Join(t.TempDir(), "run")
+	k.finish(dir, kills(t, 3), args...)
+	db, err := store.OpenReader(filepath.Join(dir, "store.db"))
+	require.NoError(t, err)
+	defer db.Close()
+	n := 0
+	require.NoError(t, db.Each("", func(r store.Record) error {
+		tr := r.Trajectory
+		require.Empty(t, tr.Err, tr.ID)
+		require.Len(t, tr.Turns, 2, tr.ID)
+		require.Len(t, tr.Samples, 1, tr.ID)
+		n++
+		return nil
+	}))
+	require.Equal(t, 5*8, n)
+	status, out, errs := command("", "replay", dir)
+	require.Zero(t, status, "%s%s", out, errs)
+	require.Contains(t, out, "weights: identical\n")
+}
+
+// onlineAgent is guestAgent as a loop that comes for tasks and asks again where nobody answers.
+const onlineAgent = `
+import json, sys, time, urllib.request, urllib.error
+
+def post(url, key, body):
+    while True:
+        head = {"Content-Type": "application/json", "Authorization": "Bearer " + key}
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), head), timeout=60) as r:
+                text = r.read()
+                return json.loads(text) if text else None
+        except urllib.error.HTTPError as e:
+            if e.code != 503 and e.code != 401:
+                raise
+            if e.code == 401 and b"is over" in e.read():
+                return None
+        except (OSError, ValueError):
+            pass
+        time.sleep(0.05)
+
+while True:
+    a = post(sys.argv[1] + "/agentfly/task", "come in", {})
+    if a is None:
+        continue
+    messages, reward = list(a["task"]["prompt"]), 0.0
+    for turn in range(2):
+        reply = post(a["base_url"] + "/v1/chat/completions", a["api_key"], {"model": "any", "messages": messages})
+        if reply is None:
+            break
+        said = reply["choices"][0]["message"]["content"] or ""
+        reward += said.count("a") / 8
+        messages += [{"role": "assistant", "content": said}, {"role": "user", "content": "b"}]
+    else:
+        post(a["base_url"] + "/agentfly/result", a["api_key"], {"reward": reward, "answer": said})
+`

@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -97,11 +99,18 @@ func New(o Options) (*Gateway, error) {
 	return g, nil
 }
 
-// NewKey is a key that nobody can guess.
-func NewKey() string {
-	var b [24]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return "sk-agentfly-" + hex.EncodeToString(b[:])
+// NewSecret is what keys follow from that nobody can guess.
+func NewSecret() []byte {
+	b := make([]byte, 32)
+	_, _ = rand.Read(b) // never fails
+	return b
+}
+
+// KeyOf is the key of the session with that name.
+func KeyOf(secret []byte, name string) string {
+	h := hmac.New(sha256.New, secret)
+	h.Write([]byte(name))
+	return "sk-agentfly-" + hex.EncodeToString(h.Sum(nil)[:24])
 }
 
 // Open begins a session. Its key must be new.

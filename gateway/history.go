@@ -3,6 +3,7 @@ package gateway
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/json"
 	"hash"
 	"strings"
 
@@ -87,27 +88,35 @@ func cutThought(text string) (thought, rest string, whole bool) {
 type said struct {
 	turn       int // of the trajectory
 	schemas    key // of the tools that its prompt described
+	tools      []json.RawMessage
 	history    []trajectory.Message
-	text       string  // that history was rendered to
-	completion string  // decoded, without the token that ended it
-	ids        []int32 // of the sample up to the end of the completion
-	sampled    []int32 // the completion's, the end of ids
-	calls      string  // the ids of its calls
-	thought    string  // what it thought, without white space
+	text       string             // that history was rendered to
+	completion string             // decoded, without the token that ended it
+	ids        []int32            // of the sample up to the end of the completion
+	sampled    []int32            // the completion's, the end of ids
+	calls      string             // the ids of its calls
+	thought    string             // what it thought, without white space
+	asked      key                // the conversation that it was asked with
+	echo       trajectory.Message // as a client repeats it that changes nothing
 }
 
 // history knows the replies of a session by the conversations that they end.
 type history struct {
-	thoughts bool // what the assistant thought is part of what it said
+	thoughts bool            // what the assistant thought is part of what it said
 	replies  map[key][]*said // those with the same words, in the order of their turns
 }
 
-// add makes a reply known behind the messages that were asked with. clients may echo it in one of several forms.
-func (h *history) add(asked []trajectory.Message, echoes []trajectory.Message, s *said) {
-	var k key
-	for _, m := range asked {
+// keyOf is the key of a conversation.
+func (h *history) keyOf(messages []trajectory.Message) (k key) {
+	for _, m := range messages {
 		k = k.with(keyOf(m, h.thoughts))
 	}
+	return k
+}
+
+// add makes a reply known behind the conversation that it was asked with. Clients may echo it in one of several forms.
+func (h *history) add(k key, echoes []trajectory.Message, s *said) {
+	s.asked, s.echo = k, echoes[0]
 	for _, e := range echoes {
 		at := k.with(keyOf(e, h.thoughts))
 		s.calls, s.thought = callsOf(e), bare(e.Reasoning)

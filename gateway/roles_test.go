@@ -150,3 +150,28 @@ func TestRecall(t *testing.T) {
 	require.Equal(t, 1, third.rewrote)
 	require.Equal(t, []int{2}, third.stored)
 }
+
+// An agent that lives on while the process is killed goes on in its sample, and its last call gets the reply that it may not have read.
+func TestAdopt(t *testing.T) {
+	first := newBench(t, byRound(callText, "<think>\nlet me see\n</think>\n\nIt is 391.", "And more."))
+	messages := []map[string]any{{"role": "system", "content": "You help."}, user("17*23?")}
+	m := first.chat(messages, "tools", calculator)
+	messages = append(messages, m, tool("c", "391"))
+	m = first.chat(messages, "tools", calculator)
+	delete(m, "reasoning_content")
+
+	second := newBench(t, byRound("And more."), func(_ *gateway.Options, o *gateway.SessionOptions) { o.Recovered, o.Adopt = first.told, true })
+	again := second.chat(messages, "tools", calculator)
+	require.Equal(t, m["content"], again["content"])
+	require.Empty(t, second.sampled)
+	messages = append(messages, m, user("more"))
+	first.chat(messages, "tools", calculator)
+	require.Equal(t, "And more.", second.chat(messages, "tools", calculator)["content"])
+	second.session.Finish()
+	first.session.Finish()
+	require.Equal(t, []int{3}, second.stored)
+	require.Zero(t, second.rewrote)
+	require.Len(t, second.told.Samples, 1)
+	require.Equal(t, first.told.Samples[0].TokenIDs, second.told.Samples[0].TokenIDs, "as if nobody had been killed")
+	require.Equal(t, first.told.Samples[0].ResponseMask, second.told.Samples[0].ResponseMask)
+}

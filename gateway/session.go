@@ -43,6 +43,8 @@ type SessionOptions struct {
 	Record func(ctx context.Context, t *trajectory.Trajectory) error
 	// Recovered is what was recorded of the trajectory before: calls that are asked for again get the recorded reply. nil: nothing.
 	Recovered *trajectory.Trajectory
+	// Adopt says that the agent lived on while the process did not: the trajectory goes on behind all that was recorded.
+	Adopt bool
 	// Rewrite says that what was recorded of the trajectory is not what it is now, so that the next record has all of it; nil: nothing is recorded.
 	Rewrite func()
 }
@@ -63,6 +65,7 @@ type Session struct {
 	sampled  int           // tokens
 	refused  int           // calls beyond the budget
 	history  history
+	newest   *said // reply
 	t        *trajectory.Trajectory
 	recorded []recordedTurn // of Recovered, not asked for again yet
 	taken    int            // turns of Recovered that were, in their order
@@ -111,7 +114,9 @@ func newSession(gate Options, o SessionOptions) *Session {
 	}
 	s := &Session{gate: gate, o: o, calls: map[key]*call{}, t: o.Trajectory, history: history{gate.History == AsSent, map[key][]*said{}}}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	if r := o.Recovered; r != nil {
+	if r := o.Recovered; r != nil && o.Adopt {
+		s.adopt(r)
+	} else if r != nil {
 		for _, turn := range r.Turns {
 			s.recorded = append(s.recorded, recordedTurn{turn, r.Samples[turn.Sample]})
 		}
@@ -139,7 +144,7 @@ func (s *Session) begin(q asked) (c *call, leave func(), err error) {
 	}
 	if c = s.again(q); c == nil {
 		c = &call{
-			id: fmt.Sprintf("%s-%d", s.o.Name, s.arrived), number: s.arrived, digest: q.Digest, mark: q.mark, created: s.gate.Now(),
+			id: s.name(s.arrived), number: s.arrived, digest: q.Digest, mark: q.mark, created: s.gate.Now(),
 			done: make(chan struct{}), turn: -1,
 		}
 		s.arrived++
@@ -210,8 +215,8 @@ type prompt struct {
 	text    string
 	history []trajectory.Message // that text renders
 	after   int                  // the turn that it goes on after; -1: none
+	fresh   []trajectory.Message // behind that turn's reply, whose ids go on; nil: all are rendered
 	schemas key
-	tools   []json.RawMessage
 	format  agents.Format // nil: calls are not looked for
 }
 
@@ -262,6 +267,11 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 			Role: s.gate.role(q), After: p.after,
 		},
 	}
+	messages := p.fresh
+	if p.fresh == nil {
+		messages, turn.Incoming.Whole, turn.Incoming.Schemas = q.Messages, true, q.Tools
+	}
+	turn.Incoming.Messages, _ = json.Marshal(messages) // what cannot be written is not adopted after a restart
 	return s.commit(c, q, p, turn, done)
 }
 
@@ -286,18 +296,9 @@ func (s *Session) spent(c *call) string {
 
 // render makes the prompt of a request: behind the reply that it goes on after, where there is one, else of all its messages.
 func (s *Session) render(q asked) (p prompt, err error) {
-	p = prompt{after: -1, tools: q.Tools}
-	for _, t := range q.Tools {
-		p.schemas = p.schemas.with(hashOf(dialects.Canonical(t)))
-	}
-	if len(q.Tools) > 0 && q.Choice.Mode != dialects.ChoiceNone {
-		specs, err := specsOf(q.Tools)
-		if err != nil {
-			return p, err
-		}
-		if p.format, err = s.gate.Format(specs); err != nil {
-			return p, &dialects.Error{Status: http.StatusBadRequest, Message: err.Error(), Param: "tools"}
-		}
+	p = prompt{after: -1}
+	if p.schemas, p.format, err = s.toolsOf(q); err != nil {
+		return p, err
 	}
 	bad := func(err error) error {
 		return &dialects.Error{Status: http.StatusBadRequest, Message: err.Error(), Param: "messages"}
@@ -315,7 +316,7 @@ func (s *Session) render(q asked) (p prompt, err error) {
 		r := masks.Reply{History: before.history, Tools: q.Tools, Completion: before.completion, Results: rest, Sampled: before.sampled, Prompt: before.text}
 		ids, text, err := s.gate.Renderer.Continue(r)
 		if err == nil {
-			p.ids, p.text, p.history = slices.Concat(before.ids, ids), text, r.Messages()
+			p.ids, p.text, p.history, p.fresh = slices.Concat(before.ids, ids), text, r.Messages(), rest
 			return p, nil
 		}
 		if !errors.Is(err, masks.ErrRewritten) {
@@ -327,6 +328,24 @@ func (s *Session) render(q asked) (p prompt, err error) {
 	}
 	p.history = q.Messages
 	return p, nil
+}
+
+// toolsOf names the tools of a request, and makes the format of their calls; nil: calls are not looked for.
+func (s *Session) toolsOf(q asked) (schemas key, f agents.Format, err error) {
+	for _, t := range q.Tools {
+		schemas = schemas.with(hashOf(dialects.Canonical(t)))
+	}
+	if len(q.Tools) == 0 || q.Choice.Mode == dialects.ChoiceNone {
+		return schemas, nil, nil
+	}
+	specs, err := specsOf(q.Tools)
+	if err != nil {
+		return schemas, nil, err
+	}
+	if f, err = s.gate.Format(specs); err != nil {
+		return schemas, nil, &dialects.Error{Status: http.StatusBadRequest, Message: err.Error(), Param: "tools"}
+	}
+	return schemas, f, nil
 }
 
 // completion is the prompt of a request without a conversation.
@@ -361,7 +380,7 @@ func (s *Session) recall(c *call, q asked, p prompt) (reply dialects.Reply, ok b
 		}
 		turn := r.turn
 		turn.Incoming.After = p.after
-		reply, err = s.append(c, q, p, turn, done)
+		reply, err = s.append(c, q, p, turn, done, s.history.keyOf(q.Messages))
 		if err == nil && s.taken >= 0 {
 			s.taken++ // it is in the log already
 		} else if err == nil {
@@ -387,7 +406,7 @@ func (s *Session) commit(c *call, q asked, p prompt, turn trajectory.Turn, done 
 	if s.over || s.failed != nil {
 		return dialects.Reply{}, errEnded
 	}
-	reply, err := s.append(c, q, p, turn, done)
+	reply, err := s.append(c, q, p, turn, done, s.history.keyOf(q.Messages))
 	if err != nil {
 		return reply, err
 	}
@@ -417,8 +436,8 @@ func (s *Session) fail(err error) {
 	}
 }
 
-// append adds a turn to the trajectory: to the sample that its prompt extends, or to a new one.
-func (s *Session) append(c *call, q asked, p prompt, turn trajectory.Turn, done engines.Completion) (reply dialects.Reply, err error) {
+// append adds a turn to the trajectory: to the sample that its prompt extends, or to a new one. asked is the key of its conversation.
+func (s *Session) append(c *call, q asked, p prompt, turn trajectory.Turn, done engines.Completion, asked key) (reply dialects.Reply, err error) {
 	k := -1
 	for i, sample := range s.t.Samples {
 		if n := sample.Len(); n < len(p.ids) && (k < 0 || n > s.t.Samples[k].Len()) && slices.Equal(sample.TokenIDs, p.ids[:n]) {
@@ -451,16 +470,17 @@ func (s *Session) append(c *call, q asked, p prompt, turn trajectory.Turn, done 
 	turn.AnsweredThisTurn = len(reply.Calls) == 0 && reply.Content != "" && reply.Finish == dialects.FinishStop
 	turn.FinalAnswer = ""
 	if turn.AnsweredThisTurn {
-		turn.FinalAnswer = reply.Content
+		turn.FinalAnswer = answerIn(reply.Content)
 	}
 	c.turn = len(s.t.Turns)
 	s.t.Turns = append(s.t.Turns, turn)
 	s.sampled += len(done.TokenIDs)
 	if q.Messages != nil {
-		s.history.add(q.Messages, echoes, &said{
-			turn: c.turn, schemas: p.schemas, history: p.history, text: p.text, completion: turn.Completion,
+		s.newest = &said{
+			turn: c.turn, schemas: p.schemas, tools: q.Tools, history: p.history, text: p.text, completion: turn.Completion,
 			ids: slices.Clip(next.TokenIDs), sampled: slices.Clip(next.TokenIDs[turn.CompletionStart:]),
-		})
+		}
+		s.history.add(asked, echoes, s.newest)
 	}
 	return reply, nil
 }
@@ -510,6 +530,16 @@ func (s *Session) read(c *call, q asked, p prompt, text string, done engines.Com
 		echoes = append(echoes, echo)
 	}
 	return r, echoes
+}
+
+// answerIn is the body of <answer>…</answer> where a reply has one, as for the run's own agents, else the whole.
+func answerIn(text string) string {
+	if _, after, ok := strings.Cut(text, "<answer>"); ok {
+		if body, _, closed := strings.Cut(after, "</answer>"); closed {
+			return strings.TrimSpace(body)
+		}
+	}
+	return strings.TrimSpace(text)
 }
 
 // callID names a call of a reply. It is the same when the reply is recalled.

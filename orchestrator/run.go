@@ -87,7 +87,9 @@ func (r *run) prepare(ctx context.Context, j *job.Job) error {
 	}
 	r.session.Sampler.Record = r.folder.DB.AddTurn
 	r.session.BeginAnew(r.folder.DB.Restart)
-	r.session.KeepAgents(r.folder.Dir)
+	if err := r.session.KeepAgents(r.folder.Dir); err != nil {
+		return err
+	}
 	if err := r.openTrainer(ctx, from); err != nil {
 		return err
 	}

@@ -157,6 +157,10 @@ type Incoming struct {
 	Stop    []string        `json:"stop,omitempty"`  // the stop strings that it asked for
 	Role    Role            `json:"role,omitempty"`  // that the job's rules give it; "": none fits
 	After   int             `json:"after"`           // the turn whose reply stands last in its conversation; -1: none
+
+	Whole    bool              `json:"whole,omitempty"`    // Messages are the whole conversation, not what is behind the reply of After
+	Messages json.RawMessage   `json:"messages,omitempty"` // as the agent sent them: a list of Message
+	Schemas  []json.RawMessage `json:"schemas,omitempty"`  // of the tools, with Whole; without it those of After
 }
 
 // Trajectory is the record of one rollout of one task.

@@ -19,6 +19,8 @@ type Assignment struct {
 	Task  trajectory.Task `json:"task"`
 	URL   string          `json:"base_url"` // of the gateway, without /v1
 	Key   string          `json:"api_key"`
+
+	Resumed bool `json:"-"` // an agent had it before this process began, and may live on
 }
 
 // Ended is what an agent left behind.

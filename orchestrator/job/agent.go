@@ -95,7 +95,7 @@ func docOf(f reflect.StructField, known *agents.Registry) string {
 func (d *decoder) checkExternal(j *Job, fail func(path, format string, args ...any)) {
 	a := j.Agent
 	theirs := map[string]bool{ // settings that say something: the run's copy of a job has all of them
-		"command": len(a.Command) > 0, "url": a.URL != "", "env": len(a.Env) > 0, "processes": a.Processes > 0, "max_tokens": a.MaxTokens > 0,
+		"command": len(a.Command) > 0, "url": a.URL != "", "online": a.Online, "key": a.Key != "", "env": len(a.Env) > 0, "processes": a.Processes > 0, "max_tokens": a.MaxTokens > 0,
 		"history": a.History == "as_sent", "roles": len(a.Roles) > 0, "listen": a.Listen != "127.0.0.1:0",
 	}
 	ours := map[string]bool{
@@ -125,12 +125,17 @@ func (d *decoder) checkExternal(j *Job, fail func(path, format string, args ...a
 			}
 		}
 		fail("agent.format", "%s is no format of calls that name their tool; allowed: %s%s", a.Format, strings.Join(names, ", "), near(a.Format, names))
-	case (len(a.Command) == 0) == (a.URL == ""):
-		fail("agent", "kind external needs exactly one of command (the agent's program) and url (a service that runs it)")
+	case count(len(a.Command) > 0, a.URL != "", a.Online) != 1:
+		fail("agent", "kind external needs exactly one of command (the agent's program), url (a service that runs it) and online: true (agents come for tasks)")
+	case a.Online && a.Key == "":
+		fail("agent.key", "it is missing, and whoever reaches the gateway would get tasks; write key: ${NAME}")
 	case len(a.Command) > 0 && a.Command[0] == "":
 		fail("agent.command", "its program is empty")
 	case a.URL != "" && !strings.HasPrefix(a.URL, "http://") && !strings.HasPrefix(a.URL, "https://"):
 		fail("agent.url", "%q is no address; write http://HOST:PORT/PATH", a.URL)
+	}
+	if a.Online && j.Rollout.Timeout == 0 {
+		fail("rollout.timeout", "it is 0, and with agent.online a trajectory whose agent is gone would wait for ever; set it")
 	}
 	if j.Environment != nil {
 		fail("environment", "an agent of kind external acts in worlds of its own; leave one of the two out")
@@ -156,4 +161,14 @@ func (d *decoder) checkExternal(j *Job, fail func(path, format string, args ...a
 			fail(at, "it fits every call, so that those behind it are never reached; put it last")
 		}
 	}
+}
+
+// count is how many hold.
+func count(all ...bool) (n int) {
+	for _, is := range all {
+		if is {
+			n++
+		}
+	}
+	return n
 }

@@ -25,7 +25,7 @@ func TestExternalAgents(t *testing.T) {
 	require.NoError(t, load("{kind: external, command: [python3, agent.py]}", ""))
 	require.NoError(t, load("{kind: external, url: 'http://127.0.0.1:9/run', roles: [{name: planner, system: '^You plan', train: false}, {name: rest}]}", ""))
 	for agent, says := range map[string]string{
-		"{kind: external}": "needs exactly one of command (the agent's program) and url",
+		"{kind: external}": "needs exactly one of command (the agent's program), url",
 		"{kind: external, command: [a], url: 'http://x'}":                                "needs exactly one of command",
 		"{kind: external, command: ['']}":                                                "its program is empty",
 		"{kind: external, url: 'x:9'}":                                                   `agent.url: "x:9" is no address`,
@@ -36,6 +36,8 @@ func TestExternalAgents(t *testing.T) {
 		"{kind: external, command: [a], roles: [{name: p, system: '('}]}":                "agent.roles.0.system: error parsing regexp",
 		"{kind: external, command: [a], roles: [{name: p}, {name: q, path: responses}]}": "agent.roles.0: it fits every call",
 		"{kind: external, command: [a], roles: [{name: 'a b'}]}":                         "a name has 1 to 64 letters",
+		"{kind: external, online: true}":                                                 "agent.key: it is missing",
+		"{kind: external, online: true, key: k, command: [a]}":                           "needs exactly one",
 		"{command: [a]}":    "agent.command: it is for kind external, and the kind is tool_call",
 		"{url: 'http://x'}": "agent.url: it is for kind external",
 	} {

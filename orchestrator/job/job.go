@@ -134,6 +134,8 @@ type Agent struct {
 
 	Command   []string          `yaml:"command" doc:"external: the agent's program and its arguments, one process a trajectory, in the job file's folder; it finds its task, the address and the key in its environment, see docs/gateway.md"`
 	URL       string            `yaml:"url" doc:"external: a service that is posted each task with the address and the key, in place of command, and answers when its agent has ended"`
+	Online    bool              `yaml:"online" default:"false" doc:"external: agents that run elsewhere come for tasks, in place of command, see docs/gateway.md"`
+	Key       string            `yaml:"key" doc:"external: that agents bear who come for tasks; write ${NAME}"`
 	Env       map[string]string `yaml:"env" doc:"external: variables of the command's environment; write ${NAME} for what this program's own has"`
 	Processes int               `yaml:"processes" default:"0" min:"0" max:"100000" unit:"agents" doc:"external: at once; 0: as many as trajectories are sampled at once"`
 	MaxTokens int               `yaml:"max_tokens" default:"0" min:"0" max:"1000000000" unit:"tokens" doc:"external: that a trajectory samples over all its calls, after which the agent is told to stop; 0: any number. max_turns bounds its calls likewise"`

@@ -21,6 +21,8 @@ type External struct {
 	Runner  external.Runner
 	URL     string // of the gateway, without /v1
 	Tokens  int    // that a trajectory may sample; 0: any number
+	Secret  []byte // the keys of sessions follow from it and the trajectory, so that they hold when a run goes on
+	Adopt   bool   // agents live on when the process ends
 	// Forget drops what was recorded of a trajectory that is not what it was; nil: nothing is recorded.
 	Forget func(id string)
 }
@@ -32,7 +34,7 @@ func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajector
 	}
 	x := r.External
 	o := gateway.SessionOptions{
-		Name: t.ID, Key: gateway.NewKey(), Engine: r.RunName + "/" + t.ID, Budget: gateway.Budget{Calls: r.MaxTurns, Tokens: x.Tokens},
+		Name: t.ID, Key: gateway.KeyOf(x.Secret, r.RunName+"/"+t.ID), Adopt: x.Adopt, Engine: r.RunName + "/" + t.ID, Budget: gateway.Budget{Calls: r.MaxTurns, Tokens: x.Tokens},
 		Seed:       func(call int) uint64 { return r.requestSeed(p, call) },
 		Trajectory: t, Record: r.Record, Recovered: recovered,
 		Rewrite: func() {
@@ -47,7 +49,7 @@ func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajector
 	}
 	defer s.End()
 	w := watchdog.Enter(ctx, "agent", t.ID)
-	end, err := x.Runner.Run(ctx, external.Assignment{ID: t.ID, Phase: p.Phase, Task: p.Task, URL: x.URL, Key: o.Key})
+	end, err := x.Runner.Run(ctx, external.Assignment{ID: t.ID, Phase: p.Phase, Task: p.Task, URL: x.URL, Key: o.Key, Resumed: x.Adopt && len(t.Turns) > 0})
 	w.Leave()
 	became := s.Finish()
 	switch {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
 	"time"
@@ -58,17 +59,31 @@ func (s *Session) makeGuests(ctx context.Context) (*guests, error) {
 	}
 	g := &guests{gateway: made, server: &http.Server{Handler: made, ReadHeaderTimeout: 30 * time.Second}, served: make(chan struct{})}
 	g.url = "http://" + address(l.Addr().(*net.TCPAddr))
+	switch {
+	case j.Agent.Online:
+		online := &external.Online{Key: j.Agent.Key}
+		g.runner, g.server.Handler = online, withRoutes(made, online.Routes())
+	case j.Agent.URL != "":
+		g.runner = &external.Callback{URL: j.Agent.URL}
+	default:
+		g.runner = &external.Command{Args: j.Agent.Command, Folder: filepath.Dir(j.Path()), Env: j.Agent.Env, AtOnce: j.Agent.Processes}
+	}
 	go func() {
 		defer close(g.served)
 		_ = g.server.Serve(l) // it ends with Close
 	}()
-	if j.Agent.URL != "" {
-		g.runner = &external.Callback{URL: j.Agent.URL}
-	} else {
-		g.runner = &external.Command{Args: j.Agent.Command, Folder: filepath.Dir(j.Path()), Env: j.Agent.Env, AtOnce: j.Agent.Processes}
-	}
 	s.Notes.Know(fmt.Sprintf("agents of other programs sample over the gateway at %s", g.url))
 	return g, nil
+}
+
+// withRoutes answers some routes beside the gateway's.
+func withRoutes(made *gateway.Gateway, routes map[string]http.HandlerFunc) http.Handler {
+	mux := http.NewServeMux()
+	for path, handle := range routes {
+		mux.Handle("POST "+path, handle)
+	}
+	mux.Handle("/", made)
+	return mux
 }
 
 // address is where agents of this machine reach a listener.
@@ -84,7 +99,9 @@ func (g *guests) sampled(s *Session) *rollout.External {
 	if g == nil {
 		return nil
 	}
-	return &rollout.External{Gateway: g.gateway, Runner: g.runner, URL: g.url, Tokens: s.Job.Agent.MaxTokens}
+	return &rollout.External{
+		Gateway: g.gateway, Runner: g.runner, URL: g.url, Tokens: s.Job.Agent.MaxTokens, Secret: gateway.NewSecret(), Adopt: s.Job.Agent.Online,
+	}
 }
 
 // close ends what the agents sample, and the gateway.
@@ -107,10 +124,15 @@ func (s *Session) frozen() func(trajectory.Role) bool {
 	return func(r trajectory.Role) bool { return roles[r] }
 }
 
-// KeepAgents has the run's folder keep what agents of other programs print, and ends those that an earlier process of the run left behind.
-func (s *Session) KeepAgents(dir string) {
+// KeepAgents has the run's folder keep what agents of other programs print and what their keys follow from, and ends those that an earlier process of
+// the run left behind.
+func (s *Session) KeepAgents(dir string) error {
 	if s.guests == nil {
-		return
+		return nil
+	}
+	var err error
+	if s.Sampler.External.Secret, err = secretOf(filepath.Join(dir, "gateway.key")); err != nil {
+		return err
 	}
 	if c, ok := s.guests.runner.(*external.Command); ok {
 		c.Logs, c.Name = filepath.Join(dir, "logs", "agents"), dir
@@ -119,6 +141,17 @@ func (s *Session) KeepAgents(dir string) {
 		}
 		c.Collect()
 	}
+	return nil
+}
+
+// secretOf reads the secret of a run, or makes one.
+func secretOf(path string) ([]byte, error) {
+	known, err := os.ReadFile(path)
+	if err == nil && len(known) == 32 || err != nil && !errors.Is(err, os.ErrNotExist) {
+		return known, err
+	}
+	made := gateway.NewSecret()
+	return made, os.WriteFile(path, made, 0o600)
 }
 
 var _ gateway.Renderer = (*masks.Renderer)(nil)

@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"hash/crc32"
 	"os"
 	"regexp"
@@ -225,7 +226,8 @@ func TestIncomingComesBack(t *testing.T) {
 	require.NoError(t, s.AppendResponse([]int32{3, 4}, []float32{-1, -2}, []int32{0, 0}))
 	tr := &trajectory.Trajectory{ID: "x", Samples: []*trajectory.Sample{s}, Turns: []trajectory.Turn{
 		{CompletionStart: 2, CompletionEnd: 3, ObservationEnd: 3, Role: "planner", Incoming: &trajectory.Incoming{
-			Dialect: "messages", Digest: "00ff", Asked: []byte(`{"temperature":0.5}`), Tools: true, Stop: []string{"\n"}, Role: "planner", After: -1,
+			Dialect: "messages", Digest: "00ff", Asked: []byte(`{"temperature":0.5}`), Tools: true, Stop: []string{"\n"}, Role: "planner", After: -1, Whole: true,
+			Messages: []byte(`[{"role":"user","content":"x"}]`), Schemas: []json.RawMessage{[]byte(`{"type":"function"}`)},
 		}},
 		{CompletionStart: 3, CompletionEnd: 4, ObservationEnd: 4, Results: []trajectory.ToolResult{{Observation: "o", Outcome: &trajectory.Outcome{Reward: 1}}}},
 	}}

@@ -1,0 +1,182 @@
+package external
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/agentfly/agentfly/internal/httpserver"
+)
+
+// Online hands tasks to agents that come for them, wherever they run: a trajectory waits until an agent takes its task, and ends when the agent says so.
+// It answers two routes:
+//
+//	POST /agentfly/task     with the run's key: the next assignment, or 204 after a while without one
+//	POST /agentfly/result   with the session's key: {"answer": …, "reward": …, "error": …}, each of which may be left out
+type Online struct {
+	Key      string        // that agents bear who come for tasks; not ""
+	Address  string        // the base URL that agents are told; "": the one that they asked at
+	Patience time.Duration // for which a request for a task waits; 0: 20 s
+
+	once  sync.Once
+	open  chan *waiting // trajectories that wait for an agent
+	mu    sync.Mutex
+	taken map[string]*waiting // by the session's key
+}
+
+// waiting is a trajectory from its assignment to its result.
+type waiting struct {
+	Assignment
+	gone  <-chan struct{} // closed when nobody waits any more
+	ended chan result
+}
+
+// result is what an agent posts at its end.
+type result struct {
+	Ended
+	Error string `json:"error"` // why the agent failed; "": it did not
+}
+
+func (o *Online) begin() {
+	o.once.Do(func() {
+		o.open, o.taken = make(chan *waiting), map[string]*waiting{}
+		if o.Patience == 0 {
+			o.Patience = 20 * time.Second
+		}
+	})
+}
+
+// Run implements Runner.
+func (o *Online) Run(ctx context.Context, a Assignment) (Ended, error) {
+	o.begin()
+	if o.Address != "" {
+		a.URL = o.Address
+	}
+	w := &waiting{Assignment: a, gone: ctx.Done(), ended: make(chan result, 1)}
+	o.mu.Lock()
+	o.taken[a.Key] = w
+	o.mu.Unlock()
+	defer func() {
+		o.mu.Lock()
+		delete(o.taken, a.Key)
+		o.mu.Unlock()
+	}()
+	if !a.Resumed { // else its agent lives on, or its time ends
+		select {
+		case o.open <- w:
+		case <-ctx.Done():
+			return Ended{}, fmt.Errorf("no agent came for the task: %w", ctx.Err())
+		}
+	}
+	select {
+	case r := <-w.ended:
+		return r.end()
+	case <-ctx.Done():
+		return Ended{}, fmt.Errorf("its agent gave no result: %w", ctx.Err())
+	}
+}
+
+func (r result) end() (Ended, error) {
+	if r.Error != "" {
+		return r.Ended, fmt.Errorf("the agent says: %s", lastLine(r.Error))
+	}
+	return r.Ended, nil
+}
+
+// Routes are the handlers of what agents ask.
+func (o *Online) Routes() map[string]http.HandlerFunc {
+	o.begin()
+	return map[string]http.HandlerFunc{"/agentfly/task": o.task, "/agentfly/result": o.result}
+}
+
+// task hands the next task out.
+func (o *Online) task(w http.ResponseWriter, r *http.Request) {
+	if !httpserver.Bears(r, o.Key) {
+		refuse(w, http.StatusUnauthorized, "the key is not the run's; send agent.key as Authorization: Bearer KEY")
+		return
+	}
+	patience := time.NewTimer(o.Patience)
+	defer patience.Stop()
+	for {
+		select {
+		case next := <-o.open:
+			select {
+			case <-next.gone: // its time was over before an agent came
+				continue
+			default:
+			}
+			if next.URL == "" {
+				next.URL = "http://" + r.Host
+			}
+			if err := answer(w, http.StatusOK, next.Assignment); err != nil || r.Context().Err() != nil { // who asked is gone: somebody else may have it
+				go o.again(next)
+			}
+			return
+		case <-patience.C:
+			w.WriteHeader(http.StatusNoContent)
+			return
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// again offers a task that did not reach its agent.
+func (o *Online) again(w *waiting) {
+	select {
+	case o.open <- w:
+	case <-w.gone:
+	case r := <-w.ended: // it did
+		w.ended <- r
+	}
+}
+
+// result takes the end of an agent.
+func (o *Online) result(w http.ResponseWriter, r *http.Request) {
+	o.mu.Lock()
+	var of *waiting
+	for key, one := range o.taken {
+		if httpserver.Bears(r, key) {
+			of = one
+		}
+	}
+	o.mu.Unlock()
+	if of == nil {
+		refuse(w, http.StatusUnauthorized, "the key is not that of a trajectory that waits for its result; it may be over")
+		return
+	}
+	var in result
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, most)).Decode(&in)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, "the result is not JSON such as {\"answer\": \"391\", \"reward\": 1}: "+err.Error())
+		return
+	}
+	select {
+	case of.ended <- in:
+		_ = answer(w, http.StatusOK, map[string]bool{"ok": true})
+	default:
+		refuse(w, http.StatusConflict, "the trajectory has a result already")
+	}
+}
+
+func refuse(w http.ResponseWriter, status int, text string) {
+	_ = answer(w, status, map[string]any{"error": map[string]any{"message": text, "code": status}})
+}
+
+func answer(w http.ResponseWriter, status int, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, err = w.Write(body)
+	return errors.Join(err, http.NewResponseController(w).Flush())
+}
+
+// Close implements Runner.
+func (o *Online) Close() error { return nil }
