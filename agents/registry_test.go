@@ -128,12 +128,12 @@ func TestRegistryOfAProgram(t *testing.T) {
 	require.Equal(t, wordy{}, f)
 
 	for want, err := range map[string]error{
-		`agents: register kind "words": the name is already registered; give the new one another name`:                                                          r.AddKind(Kind{Name: "words", Format: FormatSpec{New: newWordy}}),
-		`agents: register kind "a b": a name has 1 to 64 letters, digits, _ or -`:                                                                               r.AddKind(Kind{Name: "a b", Format: FormatSpec{New: newWordy}}),
-		`agents: register kind "empty": its format has no factory; set Format.New`:                                                                              r.AddKind(Kind{Name: "empty"}),
-		`agents: register kind "other": its own format says that it is of kind "react"; leave Format.Kind out`:                                                  r.AddKind(Kind{Name: "other", Format: FormatSpec{Kind: "react", New: newWordy}}),
-		`agents: register format "hermes": the name is already registered; give the new one another name`:                                                       r.AddKind(Kind{Name: "new", Format: FormatSpec{Name: "hermes", New: newWordy}}),
-		`agents: register format "x": the parser "qwen3_xml" is that of qwen3_coder already; leave it out`:                                                      r.AddFormat(FormatSpec{Name: "x", Parsers: []string{"x", "qwen3_xml"}, New: newWordy}),
+		`agents: register kind "words": the name is already registered; give the new one another name`:                                                                    r.AddKind(Kind{Name: "words", Format: FormatSpec{New: newWordy}}),
+		`agents: register kind "a b": a name has 1 to 64 letters, digits, _ or -`:                                                                                         r.AddKind(Kind{Name: "a b", Format: FormatSpec{New: newWordy}}),
+		`agents: register kind "empty": its format has no factory; set Format.New`:                                                                                        r.AddKind(Kind{Name: "empty"}),
+		`agents: register kind "other": its own format says that it is of kind "react"; leave Format.Kind out`:                                                            r.AddKind(Kind{Name: "other", Format: FormatSpec{Kind: "react", New: newWordy}}),
+		`agents: register format "hermes": the name is already registered; give the new one another name`:                                                                 r.AddKind(Kind{Name: "new", Format: FormatSpec{Name: "hermes", New: newWordy}}),
+		`agents: register format "x": the parser "qwen3_xml" is that of qwen3_coder already; leave it out`:                                                                r.AddFormat(FormatSpec{Name: "x", Parsers: []string{"x", "qwen3_xml"}, New: newWordy}),
 		`agents: register format "x": there is no kind "reakt" (did you mean "react"?); the kinds are tool_call, action, code, custom, external, react, search_r1, words`: r.AddFormat(FormatSpec{Name: "x", Kind: "reakt", New: newWordy}),
 	} {
 		require.EqualError(t, err, want)
