@@ -88,7 +88,8 @@ func TestConversations(t *testing.T) {
 				{Role: "assistant", Reasoning: "why", Content: []trajectory.Part{{Type: "text", Text: "I go"}}, ToolCalls: []trajectory.ToolCall{call("t", "f", `{"a": 1}`)}},
 				{Role: "tool", ToolCallID: "t", Content: []trajectory.Part{{Type: "text", Text: "bad"}}},
 				{Role: "tool", ToolCallID: "u", Content: []trajectory.Part{{Type: "text", Text: "a"}, image}},
-				text("user", "so?"), {Role: "user"},
+				text("user", "so?"),
+				{Role: "user"},
 			},
 		},
 	} {

@@ -170,3 +170,10 @@ func TestTokenize(t *testing.T) {
 	h.refuses("/detokenize", `{"tokens":[300]}`, 400, "token 0 is 300, allowed are 0 to 299")
 	h.refuses("/detokenize", `{}`, 400, "tokens is missing")
 }
+
+// TestCompletionCapped: more tokens than fit are capped at what fits, echoed prompts or not.
+func TestCompletionCapped(t *testing.T) {
+	h := start(t, scripted.Options{Respond: says("hi")}, nil)
+	h.post("/v1/completions", `{"prompt":"x","max_tokens":399}`)
+	require.Equal(t, 398, h.engine.Requests()[0].Sampling.MaxTokens)
+}

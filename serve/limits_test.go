@@ -35,7 +35,6 @@ func TestRefuses(t *testing.T) {
 		`{"prompt":[3000000000]}`:                             "the prompt must be a string",
 		`{"prompt":"x","max_tokens":0}`:                       "max_tokens is 0",
 		`{"prompt":"x","max_tokens":"7"}`:                     "max_tokens: a JSON string does not fit, an integer (int) is needed",
-		`{"prompt":"x","max_tokens":399}`:                     "maximum context length is 400 tokens, but 401 were requested",
 		`{"prompt":"x","temperature":-1}`:                     "temperature is -1",
 		`{"prompt":"x","temperature":"hot"}`:                  "temperature: a JSON string does not fit, a number is needed",
 		`{"prompt":"x","top_p":0}`:                            "top_p is 0",
@@ -66,7 +65,7 @@ func TestRefuses(t *testing.T) {
 		`{"prompt":"x","truncate_prompt_tokens":1}`:           "truncate_prompt_tokens is not supported",
 		`{"prompt":"x","structured_outputs":{"a":1}}`:         "structured_outputs is not supported",
 		`{"prompt":"x","response_format":{"type":"json"}}`:    "response_format",
-		`{"prompt":"` + strings.Repeat("x", 400) + `"}`:       "maximum context length is 400 tokens, but the prompt alone has 401",
+		`{"prompt":"` + strings.Repeat("x", 400) + `"}`:       "maximum context length is 400 tokens. However, your messages resulted in 401 tokens",
 		`{"prompt":["` + strings.Repeat(`x","`, 1024) + `"]}`: "more than the 1024 that the queue holds",
 	} {
 		h.refuses("/v1/completions", body, 400, message)

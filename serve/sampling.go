@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/internal/wording"
 )
@@ -72,7 +73,7 @@ func (l *stopList) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	list, err := readList[string](data)
-	var api *apiError
+	var api *dialects.Error
 	if err != nil && !errors.As(err, &api) {
 		return badf("stop", "stop must be a string or a list of strings")
 	}
@@ -198,8 +199,10 @@ func (s *Server) seeds(p *sampling, n int) []uint64 {
 	return out
 }
 
-// checkPrompt refuses what the engine cannot take; maxTokens < 0 stands for as many as fit, and the number is returned.
-func (s *Server) checkPrompt(prompt []int32, maxTokens int, clamp bool) (int, error) {
+// checkPrompt refuses what the engine cannot take. It returns how many tokens are sampled at most: those that are wanted, or that fit;
+// maxTokens < 0 stands for as many as fit. Agents ask for tens of thousands, whatever the model, and would take an error for a reason to
+// shorten their history.
+func (s *Server) checkPrompt(prompt []int32, maxTokens int) (int, error) {
 	if len(prompt) == 0 {
 		return 0, badf("prompt", "the prompt is empty")
 	}
@@ -211,13 +214,13 @@ func (s *Server) checkPrompt(prompt []int32, maxTokens int, clamp bool) (int, er
 	room := s.maxLen - len(prompt)
 	switch {
 	case room < 1:
-		return 0, badf("prompt", "this model's maximum context length is %d tokens, but the prompt alone has %d; shorten it", s.maxLen, len(prompt))
+		e := dialects.Overflow(s.maxLen, len(prompt))
+		e.Param = "prompt"
+		return 0, e
 	case maxTokens < 0:
 		return room, nil
 	case maxTokens == 0:
 		return 0, badf("max_tokens", "max_tokens is 0, it must be at least 1")
-	case maxTokens > room && !clamp:
-		return 0, badf("max_tokens", "this model's maximum context length is %d tokens, but %d were requested (%d of the prompt, %d to complete); lower max_tokens", s.maxLen, len(prompt)+maxTokens, len(prompt), maxTokens)
 	}
 	return min(maxTokens, room), nil
 }
@@ -235,7 +238,7 @@ func (s *Server) checkModel(name *string) error {
 	if name == nil || *name == "" || slices.Contains(s.o.Models, *name) {
 		return nil
 	}
-	return &apiError{status: 404, message: fmt.Sprintf("The model `%s` does not exist.", wording.Clip(*name, maxName)), param: "model"}
+	return &dialects.Error{Status: 404, Message: fmt.Sprintf("The model `%s` does not exist.", wording.Clip(*name, maxName)), Param: "model"}
 }
 
 // checkName bounds a name.
