@@ -29,7 +29,11 @@ func (c *conversation) choices(ctx context.Context, s *Server, id string, p *sam
 	if err != nil {
 		return nil, false, err
 	}
-	params, err := p.engine(1, s.o.StopIDs)
+	want, err := maxTokens(c.maxTokens, -1)
+	if err != nil {
+		return nil, false, err
+	}
+	params, err := p.engine(want, s.o.StopIDs)
 	if err != nil {
 		return nil, false, err
 	}
@@ -37,10 +41,6 @@ func (c *conversation) choices(ctx context.Context, s *Server, id string, p *sam
 		return nil, false, s.tooMany(1, n)
 	}
 	prompt, text, err := c.render(ctx, s)
-	if err != nil {
-		return nil, false, err
-	}
-	want, err := maxTokens(c.maxTokens, -1)
 	if err != nil {
 		return nil, false, err
 	}

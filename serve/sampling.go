@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/agentfly/agentfly/dialects"
@@ -95,16 +96,7 @@ func (p *sampling) refuse() error {
 	not := func(param string) error {
 		return badf(param, "%s is not supported by this server; leave it out", param)
 	}
-	other := func(v *float64, neutral float64) bool { return v != nil && *v != neutral }
 	switch {
-	case p.MinTokens != nil && *p.MinTokens != 0:
-		return not("min_tokens")
-	case other(p.Presence, 0):
-		return not("presence_penalty")
-	case other(p.Frequency, 0):
-		return not("frequency_penalty")
-	case other(p.Repetition, 1):
-		return not("repetition_penalty")
 	case p.BestOf != nil && *p.BestOf != 1 && (p.N == nil || *p.BestOf != *p.N):
 		return not("best_of")
 	case p.BeamSearch:
@@ -147,11 +139,15 @@ func or[T any](v *T, value T) T {
 	return value
 }
 
-// engine gives the engine's parameters. stops are the ids that end a completion by themselves.
+// engine gives the engine's parameters. stops are the ids that end a completion by themselves; maxTokens < 0 stands for as many as fit.
 func (p *sampling) engine(maxTokens int, stops []int32) (engines.Sampling, error) {
+	if maxTokens < 0 {
+		maxTokens = math.MaxInt32
+	}
 	out := engines.Sampling{
 		MaxTokens: maxTokens, Temperature: or(p.Temperature, 1), TopP: or(p.TopP, 1), TopK: max(or(p.TopK, 0), 0), MinP: or(p.MinP, 0),
 		StopIDs: slices.Clone(p.StopIDs), Stop: p.Stop,
+		MinTokens: or(p.MinTokens, 0), Presence: or(p.Presence, 0), Frequency: or(p.Frequency, 0), Repetition: or(p.Repetition, 1),
 	}
 	if err := p.refuse(); err != nil {
 		return out, err
@@ -165,6 +161,8 @@ func (p *sampling) engine(maxTokens int, stops []int32) (engines.Sampling, error
 		return out, badf("stop", "stop holds %d strings, at most %d are allowed", len(p.Stop), maxStops)
 	case len(p.StopIDs) > maxStopIDs:
 		return out, badf("stop_token_ids", "stop_token_ids holds %d ids, at most %d are allowed", len(p.StopIDs), maxStopIDs)
+	case out.Repetition == 0:
+		return out, badf("repetition_penalty", "repetition_penalty is 0, it must be above 0; 1 is off")
 	case p.TopK != nil && *p.TopK < -1:
 		return out, badf("top_k", "top_k is %d, it must be at least 0 (off); -1 is off too", *p.TopK)
 	}
