@@ -203,6 +203,51 @@ func TestEdits(t *testing.T) {
 	require.ErrorIs(t, k.Step(s), ErrNonFinite)
 }
 
+// TestEditDivides: a positive logit is divided, a negative one multiplied. Logprobs do not tell the sign of a logit; but what an edit takes off
+// each of them must fit one offset between logits and logprobs.
+func TestEditDivides(t *testing.T) {
+	c := tinyConfig(0)
+	m := tinyModel(t, c, 4)
+	k := newCache(t, m, 2, blockSize)
+	ids := []int32{3, 1, 4, 1, 5}
+	lp := distribution(t, m, ids)
+	s := &Step{MaxBlocks: 1}
+	row := add(s, ids, 0, []int32{0})
+	for v := int32(1); int(v) < c.VocabSize; v++ { // of the tokens 0 and v alone
+		edits := append(append(bans(1, v), bans(v+1, int32(c.VocabSize))...), Edit{v, 2, 0})
+		s.Outputs = append(s.Outputs, Output{Row: row, Temperature: 1, TopP: 1, Seed: uint64(v), Edits: edits})
+	}
+	require.NoError(t, k.Step(s))
+	var taken []float64 // off logit v by its edit
+	for i, id := range s.Sampled {
+		one := float64(s.Logprobs[i])
+		other := math.Log(-math.Expm1(one))
+		after := one - other // logit v - logit 0
+		if id == 0 {
+			after = -after
+		}
+		taken = append(taken, lp[i+1]-lp[0]-after)
+	}
+	for _, first := range []float64{2 * taken[0], -taken[0]} { // logit 1, if it is positive or not
+		offset, signs, fits := first-lp[1], map[bool]int{}, true
+		for i, d := range taken {
+			z := lp[i+1] + offset
+			want := z / 2
+			if z <= 0 {
+				want = -z
+			}
+			signs[z > 0]++
+			fits = fits && math.Abs(want-d) < 2e-3
+		}
+		if fits {
+			require.Positive(t, signs[true])
+			require.Positive(t, signs[false])
+			return
+		}
+	}
+	t.Fatal("no offset explains what the edits took off")
+}
+
 func TestSamplingGreedyAndExtremes(t *testing.T) {
 	c := tinyConfig(3)
 	m := tinyModel(t, c, 4)
