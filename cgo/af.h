@@ -227,6 +227,11 @@ typedef struct {
   const int32_t *target;         /* [O] -1: sample; else this token is scored instead, at temperature 1 and untruncated */
   const int32_t *detail;         /* [O] -1: none; else 2 * k + raw: fill reported and k entries of the lists. raw 1: at
                                     temperature 1 and untruncated, 0: of the distribution that was sampled */
+  const int64_t *edit_end;       /* [O] the edits of output o end here, and begin where those of o-1 end */
+  const int32_t *edit_token;     /* [E] changes of the logits that a token is sampled from, in this order, not of a target's;
+                                    raw details tell of the logits before them */
+  const float *edit_divide;      /* [E] above 0: a positive logit is divided by it, a negative one multiplied */
+  const float *edit_minus;       /* [E] then subtracted; INFINITY: the token is never sampled */
   int64_t max_top;               /* K, at least every k */
   float *reported;               /* [O] borrowed for the call, like the two lists: the sampled token's logprob */
   int32_t *top_ids;              /* [O, K] the most likely tokens, most likely first, lower id before higher; -1 after k */

@@ -23,6 +23,9 @@ type Cache struct {
 		row, topK, target, detail []C.int32_t
 		temperature, topP, minP   []C.double
 		seed, counter             []C.uint64_t
+		editEnd                   []C.int64_t
+		editToken                 []C.int32_t
+		editDivide, editMinus     []C.float
 	}
 }
 
@@ -73,6 +76,7 @@ func (k *Cache) step(s *Step) error {
 	n := len(s.Outputs)
 	o := &k.packed
 	o.row, o.topK, o.temperature, o.topP, o.minP, o.seed, o.counter, o.target, o.detail = o.row[:0], o.topK[:0], o.temperature[:0], o.topP[:0], o.minP[:0], o.seed[:0], o.counter[:0], o.target[:0], o.detail[:0]
+	o.editEnd, o.editToken, o.editDivide, o.editMinus = o.editEnd[:0], o.editToken[:0], o.editDivide[:0], o.editMinus[:0]
 	s.MaxTop = 0
 	for _, out := range s.Outputs {
 		o.row = append(o.row, C.int32_t(out.Row))
@@ -96,6 +100,11 @@ func (k *Cache) step(s *Step) error {
 			s.MaxTop = max(s.MaxTop, out.Detail.Top)
 		}
 		o.detail = append(o.detail, detail)
+		for _, e := range out.Edits {
+			o.editToken = append(o.editToken, C.int32_t(e.Token))
+			o.editDivide, o.editMinus = append(o.editDivide, C.float(e.Divide)), append(o.editMinus, C.float(e.Minus))
+		}
+		o.editEnd = append(o.editEnd, C.int64_t(len(o.editToken)))
 	}
 	s.Sampled, s.Logprobs, s.Reported = sized(s.Sampled, n), sized(s.Logprobs, n), sized(s.Reported, n)
 	s.TopIDs, s.TopLogprobs = sized(s.TopIDs, n*s.MaxTop), sized(s.TopLogprobs, n*s.MaxTop)
@@ -109,6 +118,8 @@ func (k *Cache) step(s *Step) error {
 		top_k: pinned[C.int32_t](&pin, o.topK), min_p: pinned[C.double](&pin, o.minP), seed: pinned[C.uint64_t](&pin, o.seed),
 		counter: pinned[C.uint64_t](&pin, o.counter), target: pinned[C.int32_t](&pin, o.target),
 		detail: pinned[C.int32_t](&pin, o.detail), max_top: C.int64_t(s.MaxTop), reported: pinned[C.float](&pin, s.Reported),
+		edit_end: pinned[C.int64_t](&pin, o.editEnd), edit_token: pinned[C.int32_t](&pin, o.editToken),
+		edit_divide: pinned[C.float](&pin, o.editDivide), edit_minus: pinned[C.float](&pin, o.editMinus),
 		top_ids: pinned[C.int32_t](&pin, s.TopIDs), top_logprobs: pinned[C.float](&pin, s.TopLogprobs),
 	}
 	return toError("step", C.af_cache_step(k.ptr, &raw, pinned[C.int32_t](&pin, s.Sampled), pinned[C.float](&pin, s.Logprobs)))

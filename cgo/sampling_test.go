@@ -4,14 +4,29 @@ package cgo
 
 import (
 	"math"
+	"slices"
 	"sort"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// truncated is the plain twin of the sampler: probabilities [V] after temperature, min-p, top-k and top-p.
+// edited is the plain twin of the edits.
+func edited(logits []float64, edits []Edit) []float64 {
+	out := slices.Clone(logits)
+	for _, e := range edits {
+		if z := &out[e.Token]; *z > 0 {
+			*z = *z/float64(e.Divide) - float64(e.Minus)
+		} else {
+			*z = *z*float64(e.Divide) - float64(e.Minus)
+		}
+	}
+	return out
+}
+
+// truncated is the plain twin of the sampler: probabilities [V] after edits, temperature, min-p, top-k and top-p.
 func truncated(logits []float64, o Output) []float64 {
+	logits = edited(logits, o.Edits)
 	p := make([]float64, len(logits))
 	top, total := math.Inf(-1), 0.0
 	for _, z := range logits {
@@ -89,6 +104,9 @@ func TestSamplingDistribution(t *testing.T) {
 		"top_p flat":  {Temperature: 1000, TopP: 0.5},
 		"min_p":       {Temperature: 2, TopP: 1, MinP: 0.1},
 		"all":         {Temperature: 1.5, TopP: 0.9, TopK: 20, MinP: 0.01},
+		"minus":       {Temperature: 2, TopP: 1, Edits: []Edit{{3, 1, 2}, {1, 1, -1.5}, {5, 1, 0.25}}},
+		"banned":      {Temperature: 2, TopP: 1, Edits: bans(0, 40)},
+		"edits, all":  {Temperature: 1.5, TopP: 0.9, TopK: 20, MinP: 0.01, Edits: append(bans(2, 9), Edit{1, 1, 1}, Edit{11, 1, -2})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := truncated(logits, o)
@@ -125,6 +143,109 @@ func TestSamplingDistribution(t *testing.T) {
 			require.LessOrEqual(t, square, freedom+4*math.Sqrt(2*freedom)+1e-9)
 		})
 	}
+}
+
+// bans keep tokens from being sampled.
+func bans(from, to int32) (out []Edit) {
+	for id := from; id < to; id++ {
+		out = append(out, Edit{id, 1, float32(math.Inf(1))})
+	}
+	return out
+}
+
+// TestEdits: greedy too, the logprob is that of the changed distribution; raw details tell of the one before.
+func TestEdits(t *testing.T) {
+	c := tinyConfig(0)
+	m := tinyModel(t, c, 4)
+	k := newCache(t, m, 2, blockSize)
+	ids := []int32{3, 1, 4, 1, 5}
+	logits := distribution(t, m, ids)
+	best := 0
+	for i, z := range logits {
+		if z > logits[best] {
+			best = i
+		}
+	}
+	all := c.VocabSize
+	s := &Step{MaxBlocks: 1}
+	row := add(s, ids, 0, []int32{0})
+	ban := Edit{int32(best), 1, float32(math.Inf(1))}
+	detail := Detail{Wanted: true, Raw: true, Top: 1}
+	s.Outputs = []Output{
+		{Row: row, Temperature: 0, TopP: 1, Edits: []Edit{ban}, Detail: detail},
+		{Row: row, Temperature: 0, TopP: 1, Edits: bans(0, int32(all-1)), Detail: Detail{Wanted: true, Top: 3}},
+		{Row: row, Temperature: 0, TopP: 1, Edits: []Edit{{int32(best), 1e-6, 0}, {int32(best), 1e6, 0}}, Detail: detail}, // one after the other: as it was
+		{Row: row, Temperature: 0, TopP: 1, Edits: []Edit{{int32(best), 1, -3}}},
+	}
+	require.NoError(t, k.Step(s))
+	for i, o := range s.Outputs {
+		o.Temperature = 1
+		want := truncated(logits, o)
+		require.InDelta(t, math.Log(want[s.Sampled[i]]), s.Logprobs[i], 1e-4, "output %d", i)
+		for _, p := range want {
+			require.LessOrEqual(t, p, want[s.Sampled[i]]+1e-6)
+		}
+	}
+	require.NotEqual(t, int32(best), s.Sampled[0])
+	require.InDelta(t, logits[s.Sampled[0]], s.Reported[0], 2e-5, "raw: before the edits")
+	require.Equal(t, int32(best), s.TopIDs[0])
+	require.Equal(t, int32(all-1), s.Sampled[1])
+	require.Zero(t, s.Logprobs[1])
+	require.Equal(t, []int32{int32(all - 1)}, s.TopIDs[3:4])
+	require.True(t, math.IsInf(float64(s.TopLogprobs[4]), -1))
+	require.Equal(t, int32(best), s.Sampled[3])
+
+	for _, bad := range [][]Edit{{{-1, 1, 0}}, {{int32(all), 1, 0}}, {{0, 0, 0}}, {{0, float32(math.NaN()), 0}}, {{0, 1, float32(math.Inf(-1))}}, {{0, 1, float32(math.NaN())}}} {
+		s.Outputs = []Output{{Row: row, Temperature: 1, TopP: 1, Edits: bad}}
+		require.ErrorIs(t, k.Step(s), ErrInput)
+	}
+	s.Outputs = []Output{{Row: row, Temperature: 1, TopP: 1, Edits: bans(0, int32(all))}}
+	require.ErrorIs(t, k.Step(s), ErrNonFinite)
+}
+
+// TestEditDivides: a positive logit is divided, a negative one multiplied. Logprobs do not tell the sign of a logit; but what an edit takes off
+// each of them must fit one offset between logits and logprobs.
+func TestEditDivides(t *testing.T) {
+	c := tinyConfig(0)
+	m := tinyModel(t, c, 4)
+	k := newCache(t, m, 2, blockSize)
+	ids := []int32{3, 1, 4, 1, 5}
+	lp := distribution(t, m, ids)
+	s := &Step{MaxBlocks: 1}
+	row := add(s, ids, 0, []int32{0})
+	for v := int32(1); int(v) < c.VocabSize; v++ { // of the tokens 0 and v alone
+		edits := append(append(bans(1, v), bans(v+1, int32(c.VocabSize))...), Edit{v, 2, 0})
+		s.Outputs = append(s.Outputs, Output{Row: row, Temperature: 1, TopP: 1, Seed: uint64(v), Edits: edits})
+	}
+	require.NoError(t, k.Step(s))
+	var taken []float64 // off logit v by its edit
+	for i, id := range s.Sampled {
+		one := float64(s.Logprobs[i])
+		other := math.Log(-math.Expm1(one))
+		after := one - other // logit v - logit 0
+		if id == 0 {
+			after = -after
+		}
+		taken = append(taken, lp[i+1]-lp[0]-after)
+	}
+	for _, first := range []float64{2 * taken[0], -taken[0]} { // logit 1, if it is positive or not
+		offset, signs, fits := first-lp[1], map[bool]int{}, true
+		for i, d := range taken {
+			z := lp[i+1] + offset
+			want := z / 2
+			if z <= 0 {
+				want = -z
+			}
+			signs[z > 0]++
+			fits = fits && math.Abs(want-d) < 2e-3
+		}
+		if fits {
+			require.Positive(t, signs[true])
+			require.Positive(t, signs[false])
+			return
+		}
+	}
+	t.Fatal("no offset explains what the edits took off")
 }
 
 func TestSamplingGreedyAndExtremes(t *testing.T) {

@@ -19,6 +19,14 @@ type Output struct {
 	Given       bool    // give the logprob of Target, at temperature 1 and untruncated; the fields from Temperature on say nothing
 	Target      int32
 	Detail      Detail // what to tell of a sampled token besides; of a given one nothing
+	Edits       []Edit // of the logits that a token is sampled from; an edit of a token that has one already is made after it
+}
+
+// Edit changes a logit before anything else is done with it. Detail.Raw tells of the logits before.
+type Edit struct {
+	Token  int32
+	Divide float32 // above 0: a positive logit is divided by it, a negative one multiplied; 1 is off
+	Minus  float32 // then subtracted; +Inf: the token is never sampled. Not every token may be so
 }
 
 // Detail asks for more about a sampled token.

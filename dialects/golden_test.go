@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 var update = flag.Bool("update", false, "write the goldens anew")
@@ -75,6 +77,26 @@ func dialectOf(t testing.TB, path string) Dialect {
 	return nil
 }
 
+// line shows a message; arguments are shown as they were written.
+func line(t testing.TB, m trajectory.Message) []byte {
+	type call struct{ ID, Name, Arguments string }
+	var v struct {
+		Role      string
+		Content   []trajectory.Part `json:",omitempty"`
+		Reasoning string            `json:",omitempty"`
+		Calls     []call            `json:",omitempty"`
+		Of        string            `json:",omitempty"`
+		Name      string            `json:",omitempty"`
+	}
+	v.Role, v.Content, v.Reasoning, v.Of, v.Name = m.Role, m.Content, m.Reasoning, m.ToolCallID, m.Name
+	for _, c := range m.ToolCalls {
+		v.Calls = append(v.Calls, call{c.ID, c.Name, string(c.Arguments)})
+	}
+	out, err := marshal(v)
+	require.NoError(t, err)
+	return out
+}
+
 // TestRecorded reads what twelve agents sent, and compares the conversations with testdata/requests/CLIENT.golden: one line a message.
 func TestRecorded(t *testing.T) {
 	for name, requests := range recordings(t) {
@@ -88,9 +110,7 @@ func TestRecorded(t *testing.T) {
 					continue
 				}
 				for _, m := range q.Messages {
-					line, err := marshal(m)
-					require.NoError(t, err)
-					fmt.Fprintf(&b, "%s\n", line)
+					fmt.Fprintf(&b, "%s\n", line(t, m))
 				}
 				var names []string
 				for i, tool := range q.Tools {

@@ -22,7 +22,21 @@ type Sampling struct {
 	MinP        float64  // [0, 1); 0 is off
 	StopIDs     []int32  // sampling one ends the completion; it is part of the returned ids
 	Stop        []string // completing one in the decoded text ends the completion; its tokens are part of the returned ids
+
+	// Of the rest vLLM's meaning: what is sampled, and the logprobs that are told, are those of the changed distribution, greedily too.
+	MinTokens  int     // so many are sampled before a stop id can be, or a stop string counts; 0 is off
+	Presence   float64 // [-2, 2] less for the logit of each token that was sampled in this completion; 0 is off
+	Frequency  float64 // [-2, 2] less for each time that it was
+	Repetition float64 // above 0: divides positive logits of tokens in prompt and completion, multiplies negative ones; 0 and 1 are off
 }
+
+// Penalized tells whether the parameters change the logits of single tokens.
+func (s *Sampling) Penalized() bool {
+	return s.MinTokens > 0 || s.Presence != 0 || s.Frequency != 0 || s.Repeats()
+}
+
+// Repeats tells whether there is a repetition penalty.
+func (s *Sampling) Repeats() bool { return s.Repetition != 0 && s.Repetition != 1 }
 
 // Request asks for one completion.
 type Request struct {

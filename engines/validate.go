@@ -21,6 +21,14 @@ func (s Sampling) Validate() error {
 		return fmt.Errorf("top_k is %d, it must be at least 0 (off)", s.TopK)
 	case !(s.MinP >= 0 && s.MinP < 1):
 		return fmt.Errorf("min_p is %v, it must be at least 0 (off) and below 1", s.MinP)
+	case s.MinTokens < 0 || s.MinTokens > s.MaxTokens:
+		return fmt.Errorf("min_tokens is %d, it must be at least 0 (off) and at most max_tokens, %d", s.MinTokens, s.MaxTokens)
+	case !(s.Presence >= -2 && s.Presence <= 2):
+		return fmt.Errorf("presence_penalty is %v, it must be from -2 to 2; 0 is off", s.Presence)
+	case !(s.Frequency >= -2 && s.Frequency <= 2):
+		return fmt.Errorf("frequency_penalty is %v, it must be from -2 to 2; 0 is off", s.Frequency)
+	case !(s.Repetition >= 0) || s.Repetition > 1e6 || s.Repetition != 0 && s.Repetition < 1e-6:
+		return fmt.Errorf("repetition_penalty is %v, it must be from 1e-6 to 1e6; 1 (or 0) is off", s.Repetition)
 	}
 	for i, stop := range s.Stop {
 		if stop == "" {

@@ -3,14 +3,12 @@ package serve
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"strings"
 
 	"github.com/agentfly/agentfly/agents"
+	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/engines"
-	"github.com/agentfly/agentfly/masks"
-	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -37,7 +35,6 @@ type chatRequest struct {
 	Documents    present         `json:"documents"`
 	Functions    present         `json:"functions"`
 	Audio        present         `json:"audio"`
-	Effort       *string         `json:"reasoning_effort"`
 	AsIDs        bool            `json:"return_tokens_as_token_ids"`
 	TokenIDs     bool            `json:"return_token_ids"`
 }
@@ -66,9 +63,9 @@ type chatChoice struct {
 
 // chatMessage is a whole message, whose content is a string or null, or a delta, which leaves out what it does not add.
 type chatMessage struct {
-	Role    string      `json:"role,omitempty"`
-	Content *content    `json:"content,omitempty"`
-	Calls   []replyCall `json:"tool_calls,omitempty"`
+	Role    string              `json:"role,omitempty"`
+	Content *content            `json:"content,omitempty"`
+	Calls   []dialects.ChatCall `json:"tool_calls,omitempty"`
 }
 
 type content struct {
@@ -83,23 +80,12 @@ func (c *content) MarshalJSON() ([]byte, error) {
 	return marshal(c.text)
 }
 
-type replyCall struct {
-	Index    *int   `json:"index,omitempty"` // in a delta
-	ID       string `json:"id"`
-	Type     string `json:"type"`
-	Function struct {
-		Name      string `json:"name"`
-		Arguments string `json:"arguments"`
-	} `json:"function"`
-}
-
 // chatJob is a request that passed its checks.
 type chatJob struct {
 	in      *chatRequest
 	base    chatReply
 	choices []*choice
 	detail  engines.Detail
-	format  agents.Format // nil: calls are not looked for
 }
 
 func (s *Server) answerChat(w http.ResponseWriter, r *http.Request, p *places, in *chatRequest) error {
@@ -148,7 +134,6 @@ func (s *Server) chatJob(ctx context.Context, in *chatRequest) (*chatJob, error)
 		{bool(in.Documents), "documents"},
 		{bool(in.Functions), "functions"},
 		{bool(in.Audio), "audio"},
-		{in.Effort != nil && *in.Effort != "none", "reasoning_effort"},
 		{in.Continue, "continue_final_message"},
 		{in.Echo, "echo"},
 	} {
@@ -164,161 +149,44 @@ func (s *Server) chatJob(ctx context.Context, in *chatRequest) (*chatJob, error)
 	if j.detail, err = s.detail(in.Top, "top_logprobs"); err != nil {
 		return nil, err
 	}
+	talk, err := in.conversation(s)
+	if err != nil {
+		return nil, err
+	}
+	id := s.id("chatcmpl")
+	j.base = chatReply{ID: id, Object: "chat.completion.chunk", Created: s.o.Now().Unix(), Model: s.o.Models[0]}
+	j.choices, _, err = talk.choices(ctx, s, id, &in.sampling)
+	return j, err
+}
+
+// conversation reads the messages and the tools.
+func (in *chatRequest) conversation(s *Server) (*conversation, error) {
 	if err := s.checkParts(len(in.Messages) + len(in.Tools)); err != nil {
 		return nil, err
 	}
-	if j.format, err = s.toolFormat(in); err != nil {
-		return nil, err
-	}
-	params, err := in.engine(1, s.o.StopIDs)
+	messages, err := dialects.ParseMessages(in.Messages)
 	if err != nil {
 		return nil, err
 	}
-	if n := or(in.N, 1); n > s.o.MaxQueue {
-		return nil, s.tooMany(1, n)
-	}
-	prompt, text, err := s.render(ctx, in.Messages, in.Tools, or(in.AddPrompt, true), in.AddSpecial)
-	if err != nil {
-		return nil, err
+	choice, err := dialects.ParseChoice(in.ToolChoice, in.Tools)
+	if err == nil {
+		err = checkChoice(choice)
 	}
 	limit := in.MaxComplete
 	if limit == nil {
 		limit = in.MaxTokens
 	}
-	want, err := maxTokens(limit, -1)
-	if err != nil {
-		return nil, err
-	}
-	if want, err = s.checkPrompt(prompt, want, false); err != nil {
-		return nil, err
-	}
-	id := s.id("chatcmpl")
-	j.base = chatReply{ID: id, Object: "chat.completion.chunk", Created: s.o.Now().Unix(), Model: s.o.Models[0]}
-	j.choices = s.choices(id, &in.sampling, params, [][]int32{prompt}, []int{want})
-	for _, c := range j.choices {
-		if j.format != nil {
-			c.calls = agents.NewSplitter(j.format, !or(in.Parallel, true))
-			if agents.OpensThought(text) {
-				c.calls.InThought()
-			}
-			c.text.tokenizer = keeping{s.o.Tokenizer, masks.Kept(s.o.Tokenizer, agents.MarksOf(j.format))}
-		}
-	}
-	return j, nil
+	return &conversation{
+		messages: messages, tools: in.Tools, noCalls: choice.Mode == dialects.ChoiceNone, oneCall: !or(in.Parallel, true),
+		noPrompt: !or(in.AddPrompt, true), special: in.AddSpecial, maxTokens: limit,
+	}, err
 }
 
-// render turns a conversation into ids, and their text.
-func (s *Server) render(ctx context.Context, raw, schemas []json.RawMessage, addPrompt, addSpecial bool) (ids []int32, text string, err error) {
-	if s.o.Renderer == nil {
-		return nil, "", badf("messages", "the model has no chat template; use /v1/completions")
-	}
-	if len(raw) == 0 {
-		return nil, "", badf("messages", "messages is missing or empty")
-	}
-	parts := len(raw) + len(schemas)
-	if err := s.checkParts(parts); err != nil {
-		return nil, "", err
-	}
-	bytes := 0
-	for _, t := range schemas {
-		bytes += len(t)
-	}
-	messages := make([]trajectory.Message, len(raw))
-	for i, m := range raw {
-		at := fmt.Sprintf("messages[%d]", i)
-		if string(m) == "null" {
-			return nil, "", badf(at, "%s is null, an object is needed", at)
-		}
-		if err := json.Unmarshal(m, &messages[i]); err != nil {
-			return nil, "", badf(at, "%s: %v", at, err)
-		}
-		if messages[i].Role == "" {
-			return nil, "", badf(at+".role", "%s has no role", at)
-		}
-		content, err := messages[i].TextContent()
-		if err != nil {
-			return nil, "", badf(at+".content", "%s: %v", at, err)
-		}
-		bytes += len(content)
-		for k, call := range messages[i].ToolCalls {
-			if call.Name == "" {
-				return nil, "", badf(at+".tool_calls", "%s: tool call %d has no name", at, k)
-			}
-			bytes += len(call.Name) + len(call.Arguments)
-		}
-		parts += len(messages[i].ToolCalls)
-	}
-	if err := s.checkParts(parts); err != nil {
-		return nil, "", err
-	}
-	if err := s.checkText("messages", "the conversation", bytes); err != nil {
-		return nil, "", err
-	}
-	var failed error
-	if err := s.withText(ctx, func() { ids, text, failed = s.o.Renderer.Prompt(messages, schemas, addPrompt) }); err != nil {
-		return nil, "", err
-	}
-	if failed != nil {
-		return nil, "", badf("messages", "%v", failed)
-	}
-	if addSpecial {
-		ids, err = s.encode(ctx, text, true)
-	}
-	return ids, text, err
-}
-
-// toolFormat checks the tools and the tool choice; nil says that calls are not looked for.
-func (s *Server) toolFormat(in *chatRequest) (agents.Format, error) {
-	specs := make([]tools.Spec, 0, len(in.Tools))
-	for i, t := range in.Tools {
-		var tool struct {
-			Type     string `json:"type"`
-			Function *struct {
-				Name        string          `json:"name"`
-				Description string          `json:"description"`
-				Parameters  json.RawMessage `json:"parameters"`
-			} `json:"function"`
-		}
-		at := fmt.Sprintf("tools[%d]", i)
-		if err := json.Unmarshal(t, &tool); err != nil {
-			return nil, badf(at, "%s: %v", at, err)
-		}
-		if tool.Type != "function" || tool.Function == nil || tool.Function.Name == "" {
-			return nil, badf(at, `%s must be {"type": "function", "function": {"name": …}}`, at)
-		}
-		specs = append(specs, tools.Spec{Name: tool.Function.Name, Description: tool.Function.Description, Parameters: tool.Function.Parameters})
-	}
-	var choice string
-	switch raw := in.ToolChoice; {
-	case len(raw) == 0 || string(raw) == "null":
-		choice = "auto"
-	case raw[0] == '{':
-		return nil, badf("tool_choice", "a named tool_choice is not supported by this server: it does not constrain decoding; use auto or none")
-	default:
-		if err := json.Unmarshal(raw, &choice); err != nil {
-			return nil, badf("tool_choice", "tool_choice must be none or auto")
-		}
-	}
-	switch {
-	case choice == "required":
-		return nil, badf("tool_choice", "tool_choice required is not supported by this server: it does not constrain decoding; use auto or none")
-	case choice != "none" && choice != "auto":
-		return nil, badf("tool_choice", "tool_choice is %q, allowed are none and auto", choice)
-	case len(in.Tools) == 0 || choice == "none":
-		return nil, nil
-	}
-	format, err := s.parser(specs)
-	if err != nil {
-		return nil, badf("tools", "%v", err)
-	}
-	return format, nil
-}
-
-// call writes a call of the reply.
-func (s *Server) call(c *trajectory.ToolCall) replyCall {
-	out := replyCall{ID: s.id("chatcmpl-tool"), Type: "function"}
-	out.Function.Name, out.Function.Arguments = c.Name, string(c.Arguments)
-	return out
+// call writes a call of the reply, with a name of its own.
+func (s *Server) call(c *trajectory.ToolCall) dialects.ChatCall {
+	named := *c
+	named.ID = s.id("chatcmpl-tool")
+	return dialects.NewChatCall(named)
 }
 
 // chatChoice tells a whole choice.
@@ -350,7 +218,7 @@ func (s *Server) chatChoice(j *chatJob, c *choice) chatChoice {
 
 // streamChat answers with server-sent events: the role first, then content and calls, each call whole.
 func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, p *places, j *chatJob) error {
-	e := s.events(w)
+	e := newEvents(s, w)
 	send := func(c *choice, out chatChoice) error {
 		out.Index = c.index
 		chunk := j.base
@@ -407,7 +275,7 @@ func (s *Server) deltas(j *chatJob, c *choice) []chatChoice {
 			at := index
 			call.Index = &at
 			index++
-			out = append(out, chatChoice{Delta: &chatMessage{Calls: []replyCall{call}}})
+			out = append(out, chatChoice{Delta: &chatMessage{Calls: []dialects.ChatCall{call}}})
 		case p.Content != "":
 			out = append(out, chatChoice{Delta: &chatMessage{Content: &content{text: p.Content}}})
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/engines/scripted"
 )
 
@@ -29,7 +30,7 @@ func TestChat(t *testing.T) {
 	h.post("/v1/chat/completions", `{"max_completion_tokens":3,"max_tokens":9,"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},`+
 		`{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{\"x\":1}"}}]},{"role":"tool","content":"7","tool_call_id":"1"}]}`)
 	r = h.engine.Requests()[1]
-	require.Equal(t, `<|start|>user: ab<|end|><|start|>assistant:  call f{"x":1}<|end|><|start|>tool: 7<|end|><|start|>assistant: `, letters{}.Decode(r.Prompt, false))
+	require.Equal(t, "<|start|>user: a\nb<|end|><|start|>assistant:  call f{\"x\":1}<|end|><|start|>tool: 7<|end|><|start|>assistant: ", letters{}.Decode(r.Prompt, false))
 	require.Equal(t, 3, r.Sampling.MaxTokens)
 }
 
@@ -73,7 +74,7 @@ func (h *harness) saidWhole(body string) said {
 		Choices []struct {
 			Message struct {
 				Content *string
-				Calls   []replyCall `json:"tool_calls"`
+				Calls   []dialects.ChatCall `json:"tool_calls"`
 			}
 			Finish string `json:"finish_reason"`
 		}
@@ -97,7 +98,7 @@ func (h *harness) saidStream(body string) said {
 			Choices []struct {
 				Delta struct {
 					Content string
-					Calls   []replyCall `json:"tool_calls"`
+					Calls   []dialects.ChatCall `json:"tool_calls"`
 				}
 				Finish *string `json:"finish_reason"`
 			}
@@ -158,30 +159,35 @@ func TestChatRefuses(t *testing.T) {
 	for body, message := range map[string]string{
 		`{}`:                             "messages is missing or empty",
 		`{"messages":[]}`:                "messages is missing or empty",
-		`{"messages":[null]}`:            "messages[0] is null",
+		`{"messages":[null]}`:            "messages[0] is no object",
 		`{"messages":[{"content":"a"}]}`: "messages[0] has no role",
 		`{"messages":[7]}`:               "messages[0]",
-		`{"messages":[{"role":"user","content":7}]}`:                                               "content must be a string or a list of parts",
-		`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}]}`:  `part 0 is "image_url"`,
-		`{"messages":[{"role":"assistant","tool_calls":[{"function":{"arguments":"{}"}}]}]}`:       "tool call 0 has no name",
-		`{` + user + `,"tool_choice":"required",` + weather + `}`:                                  "tool_choice required is not supported",
-		`{` + user + `,"tool_choice":{"type":"function","function":{"name":"f"}},` + weather + `}`: "a named tool_choice is not supported",
-		`{` + user + `,"tool_choice":"whatever"}`:                                                  `tool_choice is "whatever"`,
-		`{` + user + `,"tool_choice":7}`:                                                           "tool_choice must be none or auto",
-		`{` + user + `,"tools":[{"type":"function"}]}`:                                             "tools[0] must be",
-		`{` + user + `,"tools":[7]}`:                                                               "tools[0]",
-		`{` + user + `,"top_logprobs":2}`:                                                          "top_logprobs needs logprobs",
-		`{` + user + `,"logprobs":true,"top_logprobs":21}`:                                         "top_logprobs is 21, allowed are 0 to 20",
-		`{` + user + `,"response_format":{"type":"json_object"}}`:                                  `response_format "json_object" is not supported`,
-		`{` + user + `,"continue_final_message":true}`:                                             "continue_final_message is not supported",
-		`{` + user + `,"chat_template":"x"}`:                                                       "chat_template is not supported",
-		`{` + user + `,"max_tokens":400}`:                                                          "maximum context length is 400",
-		`{` + user + `,"max_tokens":0}`:                                                            "max_tokens is 0",
-		`{` + user + `,"max_tokens":-1}`:                                                           "max_tokens is -1",
+		`{"messages":[{"role":"user","content":7}]}`:                                                     "messages[0].content must be a text or a list of parts",
+		`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}]}`:        `part 0 is "image", only text`,
+		`{"messages":[{"role":"assistant","tool_calls":[{"function":{"arguments":"{}"}}]}]}`:             "messages[0].tool_calls[0] has no name",
+		`{` + user + `,"tool_choice":"required",` + weather + `}`:                                        "tool_choice required is not supported",
+		`{` + user + `,"tool_choice":{"type":"function","function":{"name":"weather"}},` + weather + `}`: "a named tool_choice is not supported",
+		`{` + user + `,"tool_choice":{"type":"function","function":{"name":"wether"}},` + weather + `}`:  `which is none of the tools (did you mean "weather"?)`,
+		`{` + user + `,"tool_choice":"whatever"}`:                                                        `tool_choice is "whatever"`,
+		`{` + user + `,"tool_choice":7}`:                                                                 "tool_choice must be none, auto, required",
+		`{` + user + `,"tools":[{"type":"function"}]}`:                                                   "tools[0] must be",
+		`{` + user + `,"tools":[7]}`:                                                                     "tools[0]",
+		`{` + user + `,"top_logprobs":2}`:                                                                "top_logprobs needs logprobs",
+		`{` + user + `,"logprobs":true,"top_logprobs":21}`:                                               "top_logprobs is 21, allowed are 0 to 20",
+		`{` + user + `,"response_format":{"type":"json_object"}}`:                                        `response_format "json_object" is not supported`,
+		`{` + user + `,"continue_final_message":true}`:                                                   "continue_final_message is not supported",
+		`{` + user + `,"chat_template":"x"}`:                                                             "chat_template is not supported",
+		`{"messages":[{"role":"usr","content":"a"}]}`:                                                    `messages[0].role is "usr", allowed are system, user, assistant, tool, and developer for system (did you mean "user"?)`,
+		`{"messages":[{"role":"user","content":"` + strings.Repeat("a", 400) + `"}]}`:                    "maximum context length is 400 tokens. However, your messages resulted in 420 tokens",
+		`{` + user + `,"max_tokens":0}`:                                                                  "max_tokens is 0",
+		`{` + user + `,"max_tokens":-1}`:                                                                 "max_tokens is -1",
 	} {
 		h.refuses("/v1/chat/completions", body, 400, message)
 	}
 	h.post("/v1/chat/completions", `{`+user+`,"response_format":{"type":"text"},"logit_bias":{},"presence_penalty":0,"stop":[],"tools":[],"tool_choice":null,"user":"u","metadata":{}}`)
+	h.post("/v1/chat/completions", `{`+user+`,"max_tokens":32000,"reasoning_effort":"high"}`) // capped, and a hint
+	requests := h.engine.Requests()
+	require.Equal(t, 400-21, requests[len(requests)-1].Sampling.MaxTokens)
 	none := start(t, scripted.Options{Respond: says("hi")}, func(o *Options) { o.Renderer = nil })
 	none.refuses("/v1/chat/completions", `{`+user+`}`, 400, "no chat template")
 }

@@ -90,8 +90,9 @@ func (s *Server) choices(id string, p *sampling, params engines.Sampling, prompt
 		for _, seed := range s.seeds(p, n) {
 			sampling := params
 			sampling.MaxTokens = maxTokens[i]
+			sampling.MinTokens = min(sampling.MinTokens, sampling.MaxTokens) // which the context may have lowered
 			c := &choice{index: len(out), text: &textStream{
-				tokenizer: s.o.Tokenizer, skipSpecial: or(p.SkipSpecial, true), stops: params.Stop, includeStop: p.IncludeStop,
+				tokenizer: s.o.Tokenizer, skipSpecial: or(p.SkipSpecial, true), stops: params.Stop, includeStop: p.IncludeStop, least: params.MinTokens,
 			}}
 			c.request = engines.Request{ID: fmt.Sprintf("%s-%d", id, c.index), Session: id, Prompt: prompt, Sampling: sampling, Seed: seed}
 			for _, stop := range params.StopIDs {
@@ -186,7 +187,7 @@ func (s *Server) stream(ctx context.Context, r engines.Request, d engines.Detail
 	if streamer, ok := s.o.Engine.(engines.Streamer); ok {
 		return streamer.Stream(ctx, r, d, on)
 	}
-	if d.Top > 0 || d.Raw && (r.Sampling.Temperature != 1 && r.Sampling.Temperature != 0 || r.Sampling.TopP != 1 || r.Sampling.TopK != 0 || r.Sampling.MinP != 0) {
+	if d.Top > 0 || d.Raw && (r.Sampling.Temperature != 1 && r.Sampling.Temperature != 0 || r.Sampling.TopP != 1 || r.Sampling.TopK != 0 || r.Sampling.MinP != 0 || r.Sampling.Penalized()) {
 		return engines.Completion{}, badf("logprobs", "this engine tells the logprobs of sampled tokens alone, of the distribution that was sampled")
 	}
 	completion, err := s.o.Engine.Generate(ctx, r)

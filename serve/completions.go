@@ -227,7 +227,7 @@ func (s *Server) completionJob(ctx context.Context, in *completionRequest) (*com
 	}
 	most := make([]int, len(prompts))
 	for i, p := range prompts {
-		if most[i], err = s.checkPrompt(p, least, false); err != nil {
+		if most[i], err = s.checkPrompt(p, least); err != nil {
 			return nil, err
 		}
 	}
@@ -309,7 +309,7 @@ func (s *Server) completionChoice(j *completionJob, c *choice, first, last bool)
 
 // streamCompletion answers with server-sent events.
 func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, p *places, j *completionJob) error {
-	e := s.events(w)
+	e := newEvents(s, w)
 	err := s.run(r.Context(), p, j.choices, j.detail, func(c *choice) error {
 		last := c.finish != ""
 		if !last && c.sentText == c.output.Len() && !j.in.TokenIDs && j.in.Logprobs == nil {

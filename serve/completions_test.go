@@ -170,3 +170,36 @@ func TestTokenize(t *testing.T) {
 	h.refuses("/detokenize", `{"tokens":[300]}`, 400, "token 0 is 300, allowed are 0 to 299")
 	h.refuses("/detokenize", `{}`, 400, "tokens is missing")
 }
+
+// TestCompletionCapped: more tokens than fit are capped at what fits, echoed prompts or not.
+func TestCompletionCapped(t *testing.T) {
+	h := start(t, scripted.Options{Respond: says("hi")}, nil)
+	h.post("/v1/completions", `{"prompt":"x","max_tokens":399}`)
+	require.Equal(t, 398, h.engine.Requests()[0].Sampling.MaxTokens)
+}
+
+// TestPenalties: they and min_tokens reach the engine on all routes; a stop string within the first min_tokens does not count, as in vLLM.
+func TestPenalties(t *testing.T) {
+	h := start(t, scripted.Options{Respond: says("one END two END three")}, nil)
+	const asked = `"min_tokens":5,"presence_penalty":0.5,"frequency_penalty":-1,"repetition_penalty":1.5,"max_tokens":30`
+	h.post("/v1/completions", `{"prompt":"x",`+asked+`}`)
+	h.post("/v1/chat/completions", `{`+user+`,`+asked+`}`)
+	h.post("/inference/v1/generate", `{"token_ids":[1],"sampling_params":{`+asked+`}}`)
+	h.post("/v1/chat/completions", `{`+user+`,"min_tokens":5}`)
+	for i, r := range h.engine.Requests() {
+		s := r.Sampling
+		require.Equal(t, 5, s.MinTokens)
+		if i < 3 {
+			require.Equal(t, []float64{0.5, -1, 1.5}, []float64{s.Presence, s.Frequency, s.Repetition})
+			require.Equal(t, 30, s.MaxTokens)
+		}
+	}
+	for least, want := range map[int]string{0: "one ", 6: "one ", 7: "one END two ", 14: "one END two ", 15: "one END two END three", 22: "one END two END three"} {
+		text := &textStream{tokenizer: letters{}, stops: []string{"no", "END"}, least: least}
+		out := ""
+		for _, id := range (letters{}).Encode("one END two END three") {
+			out += text.push(id)
+		}
+		require.Equal(t, want, out+text.end(), "least %d", least)
+	}
+}

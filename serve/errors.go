@@ -15,22 +15,14 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/internal/httpserver"
 )
 
-// apiError is an error with its HTTP status; the client reads all of it.
-type apiError struct {
-	status  int
-	message string
-	param   string
-}
-
-func (e *apiError) Error() string { return e.message }
-
 // badf is a request that is wrong in param.
 func badf(param, format string, args ...any) error {
-	return &apiError{status: http.StatusBadRequest, message: fmt.Sprintf(format, args...), param: param}
+	return &dialects.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf(format, args...), Param: param}
 }
 
 // kinds are vLLM's names of errors.
@@ -53,26 +45,26 @@ type errorInfo struct {
 }
 
 // asAPI gives every error a status.
-func asAPI(err error) *apiError {
-	var api *apiError
+func asAPI(err error) *dialects.Error {
+	var api *dialects.Error
 	switch {
 	case errors.As(err, &api):
 		return api
 	case errors.Is(err, engines.ErrTooLong):
-		return &apiError{status: http.StatusBadRequest, message: err.Error(), param: "prompt"}
+		return &dialects.Error{Status: http.StatusBadRequest, Message: err.Error(), Param: "prompt"}
 	case errors.Is(err, engines.ErrClosed):
-		return &apiError{status: http.StatusServiceUnavailable, message: "the engine is closed"}
+		return &dialects.Error{Status: http.StatusServiceUnavailable, Message: "the engine is closed"}
 	}
-	return &apiError{status: http.StatusInternalServerError, message: err.Error()}
+	return &dialects.Error{Status: http.StatusInternalServerError, Message: err.Error()}
 }
 
 func body(err error) (errorBody, int) {
 	e := asAPI(err)
-	out := errorBody{errorInfo{Message: e.message, Type: kinds[e.status], Code: e.status}}
-	if e.param != "" {
-		out.Error.Param = &e.param
+	out := errorBody{errorInfo{Message: e.Message, Type: kinds[e.Status], Code: e.Status}}
+	if e.Param != "" {
+		out.Error.Param = &e.Param
 	}
-	return out, e.status
+	return out, e.Status
 }
 
 // fail answers with an error. A client that is gone gets nothing.
@@ -99,6 +91,10 @@ func (s *Server) reply(w http.ResponseWriter, status int, v any) {
 	if err != nil {
 		status, data = http.StatusInternalServerError, []byte(`{"error":{"message":"serve: the reply cannot be written as JSON","type":"InternalServerError","param":null,"code":500}}`)
 	}
+	writeJSON(w, status, data)
+}
+
+func writeJSON(w http.ResponseWriter, status int, data []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 	w.WriteHeader(status)
@@ -124,17 +120,17 @@ func (s *Server) admit(r *http.Request) error {
 	}
 	if s.o.APIKey == "" {
 		if !httpserver.Loopback(hostOf(r.Host)) {
-			return &apiError{status: http.StatusForbidden, message: fmt.Sprintf("the host %q is not this machine; start the server with --api-key to serve others", r.Host)}
+			return &dialects.Error{Status: http.StatusForbidden, Message: fmt.Sprintf("the host %q is not this machine; start the server with --api-key to serve others", r.Host)}
 		}
 		if origin := r.Header.Get("Origin"); origin != "" {
 			if u, err := url.Parse(origin); err != nil || !httpserver.Loopback(u.Hostname()) {
-				return &apiError{status: http.StatusForbidden, message: fmt.Sprintf("pages of %q may not use this server", origin)}
+				return &dialects.Error{Status: http.StatusForbidden, Message: fmt.Sprintf("pages of %q may not use this server", origin)}
 			}
 		}
 		return nil
 	}
-	if !httpserver.Bears(r, s.o.APIKey) {
-		return &apiError{status: http.StatusUnauthorized, message: "the API key is missing or wrong; send it as Authorization: Bearer KEY"}
+	if !httpserver.Bears(r, s.o.APIKey) && !httpserver.Same(r.Header.Get("x-api-key"), s.o.APIKey) { // the second is Anthropic's clients'
+		return &dialects.Error{Status: http.StatusUnauthorized, Message: "the API key is missing or wrong; send it as Authorization: Bearer KEY"}
 	}
 	return nil
 }
@@ -154,17 +150,17 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) (release fu
 
 func (s *Server) readFrom(body io.Reader, r *http.Request, v any) error {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return &apiError{status: http.StatusUnsupportedMediaType, message: "the Content-Type must be application/json"}
+		return &dialects.Error{Status: http.StatusUnsupportedMediaType, Message: "the Content-Type must be application/json"}
 	}
 	data, err := io.ReadAll(body)
 	if err != nil {
 		var large *http.MaxBytesError
-		var api *apiError
+		var api *dialects.Error
 		switch {
 		case errors.As(err, &api):
 			return api
 		case errors.As(err, &large):
-			return &apiError{status: http.StatusRequestEntityTooLarge, message: fmt.Sprintf("the request has more than the %d bytes that are allowed", s.o.MaxBody)}
+			return &dialects.Error{Status: http.StatusRequestEntityTooLarge, Message: fmt.Sprintf("the request has more than the %d bytes that are allowed", s.o.MaxBody)}
 		}
 		return badf("", "the request could not be read: %v", err)
 	}
@@ -207,7 +203,7 @@ func parse(data []byte, v any) error {
 	}
 	err := json.Unmarshal(data, v)
 	var kind *json.UnmarshalTypeError
-	var api *apiError
+	var api *dialects.Error
 	switch {
 	case err == nil:
 		return nil

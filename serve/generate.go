@@ -63,7 +63,7 @@ func (s *Server) answerGenerate(w http.ResponseWriter, r *http.Request, p *place
 	if err != nil {
 		return err
 	}
-	if want, err = s.checkPrompt(in.TokenIDs, want, true); err != nil {
+	if want, err = s.checkPrompt(in.TokenIDs, want); err != nil {
 		return err
 	}
 	sampling, err := params.engine(want, s.o.StopIDs)
@@ -103,7 +103,7 @@ func (s *Server) answerGenerate(w http.ResponseWriter, r *http.Request, p *place
 		s.reply(w, http.StatusOK, base)
 		return nil
 	}
-	e := s.events(w)
+	e := newEvents(s, w)
 	err = s.run(r.Context(), p, choices, detail, func(c *choice) error {
 		chunk := base
 		chunk.Choices = []generateChoice{tell(c)}

@@ -1,9 +1,12 @@
 package serve
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/agentfly/agentfly/dialects"
 )
 
 // health is 200 from the first request on: the engine is there before the server.
@@ -91,7 +94,7 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, _ *places, in 
 			ids, err = s.encode(r.Context(), *in.Prompt, or(in.AddSpecial, true))
 		}
 	case in.Prompt == nil && in.Messages != nil:
-		ids, _, err = s.render(r.Context(), in.Messages, in.Tools, or(in.AddPrompt, true), or(in.AddSpecial, false))
+		ids, err = in.conversation(r.Context(), s)
 	default:
 		err = badf("prompt", "give either prompt or messages")
 	}
@@ -112,6 +115,20 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, _ *places, in 
 	}
 	s.reply(w, http.StatusOK, out)
 	return nil
+}
+
+// conversation gives the ids of messages and tools.
+func (in *tokenizeRequest) conversation(ctx context.Context, s *Server) ([]int32, error) {
+	if err := s.checkParts(len(in.Messages) + len(in.Tools)); err != nil {
+		return nil, err
+	}
+	messages, err := dialects.ParseMessages(in.Messages)
+	if err != nil {
+		return nil, err
+	}
+	talk := conversation{messages: messages, tools: in.Tools, noPrompt: !or(in.AddPrompt, true), special: or(in.AddSpecial, false)}
+	ids, _, err := talk.render(ctx, s)
+	return ids, err
 }
 
 type detokenizeRequest struct {

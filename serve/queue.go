@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"sync/atomic"
+
+	"github.com/agentfly/agentfly/dialects"
 )
 
 // places are what a request takes of a queue: one while its text is turned into tokens, then one for each completion.
@@ -37,7 +39,7 @@ func (p *places) need(n int) error {
 	}
 	if now := p.queue.Add(more); now > p.most {
 		p.queue.Add(-more)
-		return &apiError{status: http.StatusTooManyRequests, message: fmt.Sprintf("the queue is full: %d %s or waiting, %d are allowed; try again later", now-more-p.n, p.what, p.most)}
+		return &dialects.Error{Status: http.StatusTooManyRequests, Message: fmt.Sprintf("the queue is full: %d %s or waiting, %d are allowed; try again later", now-more-p.n, p.what, p.most)}
 	}
 	p.n += more
 	return nil
@@ -93,7 +95,7 @@ func (h *holding) Read(p []byte) (int, error) {
 	n, err := h.Reader.Read(p)
 	h.n += int64(n)
 	if h.s.held.Add(int64(n)) > h.s.o.MaxHeld {
-		return n, &apiError{status: http.StatusTooManyRequests, message: fmt.Sprintf("requests of more than %d bytes are being answered; try again later", h.s.o.MaxHeld)}
+		return n, &dialects.Error{Status: http.StatusTooManyRequests, Message: fmt.Sprintf("requests of more than %d bytes are being answered; try again later", h.s.o.MaxHeld)}
 	}
 	return n, err
 }

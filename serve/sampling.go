@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
+	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/internal/wording"
 )
@@ -72,7 +74,7 @@ func (l *stopList) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	list, err := readList[string](data)
-	var api *apiError
+	var api *dialects.Error
 	if err != nil && !errors.As(err, &api) {
 		return badf("stop", "stop must be a string or a list of strings")
 	}
@@ -94,16 +96,7 @@ func (p *sampling) refuse() error {
 	not := func(param string) error {
 		return badf(param, "%s is not supported by this server; leave it out", param)
 	}
-	other := func(v *float64, neutral float64) bool { return v != nil && *v != neutral }
 	switch {
-	case p.MinTokens != nil && *p.MinTokens != 0:
-		return not("min_tokens")
-	case other(p.Presence, 0):
-		return not("presence_penalty")
-	case other(p.Frequency, 0):
-		return not("frequency_penalty")
-	case other(p.Repetition, 1):
-		return not("repetition_penalty")
 	case p.BestOf != nil && *p.BestOf != 1 && (p.N == nil || *p.BestOf != *p.N):
 		return not("best_of")
 	case p.BeamSearch:
@@ -146,11 +139,15 @@ func or[T any](v *T, value T) T {
 	return value
 }
 
-// engine gives the engine's parameters. stops are the ids that end a completion by themselves.
+// engine gives the engine's parameters. stops are the ids that end a completion by themselves; maxTokens < 0 stands for as many as fit.
 func (p *sampling) engine(maxTokens int, stops []int32) (engines.Sampling, error) {
+	if maxTokens < 0 {
+		maxTokens = math.MaxInt32
+	}
 	out := engines.Sampling{
 		MaxTokens: maxTokens, Temperature: or(p.Temperature, 1), TopP: or(p.TopP, 1), TopK: max(or(p.TopK, 0), 0), MinP: or(p.MinP, 0),
 		StopIDs: slices.Clone(p.StopIDs), Stop: p.Stop,
+		MinTokens: or(p.MinTokens, 0), Presence: or(p.Presence, 0), Frequency: or(p.Frequency, 0), Repetition: or(p.Repetition, 1),
 	}
 	if err := p.refuse(); err != nil {
 		return out, err
@@ -164,6 +161,8 @@ func (p *sampling) engine(maxTokens int, stops []int32) (engines.Sampling, error
 		return out, badf("stop", "stop holds %d strings, at most %d are allowed", len(p.Stop), maxStops)
 	case len(p.StopIDs) > maxStopIDs:
 		return out, badf("stop_token_ids", "stop_token_ids holds %d ids, at most %d are allowed", len(p.StopIDs), maxStopIDs)
+	case out.Repetition == 0:
+		return out, badf("repetition_penalty", "repetition_penalty is 0, it must be above 0; 1 is off")
 	case p.TopK != nil && *p.TopK < -1:
 		return out, badf("top_k", "top_k is %d, it must be at least 0 (off); -1 is off too", *p.TopK)
 	}
@@ -198,8 +197,10 @@ func (s *Server) seeds(p *sampling, n int) []uint64 {
 	return out
 }
 
-// checkPrompt refuses what the engine cannot take; maxTokens < 0 stands for as many as fit, and the number is returned.
-func (s *Server) checkPrompt(prompt []int32, maxTokens int, clamp bool) (int, error) {
+// checkPrompt refuses what the engine cannot take. It returns how many tokens are sampled at most: those that are wanted, or that fit;
+// maxTokens < 0 stands for as many as fit. Agents ask for tens of thousands, whatever the model, and would take an error for a reason to
+// shorten their history.
+func (s *Server) checkPrompt(prompt []int32, maxTokens int) (int, error) {
 	if len(prompt) == 0 {
 		return 0, badf("prompt", "the prompt is empty")
 	}
@@ -211,13 +212,13 @@ func (s *Server) checkPrompt(prompt []int32, maxTokens int, clamp bool) (int, er
 	room := s.maxLen - len(prompt)
 	switch {
 	case room < 1:
-		return 0, badf("prompt", "this model's maximum context length is %d tokens, but the prompt alone has %d; shorten it", s.maxLen, len(prompt))
+		e := dialects.Overflow(s.maxLen, len(prompt))
+		e.Param = "prompt"
+		return 0, e
 	case maxTokens < 0:
 		return room, nil
 	case maxTokens == 0:
 		return 0, badf("max_tokens", "max_tokens is 0, it must be at least 1")
-	case maxTokens > room && !clamp:
-		return 0, badf("max_tokens", "this model's maximum context length is %d tokens, but %d were requested (%d of the prompt, %d to complete); lower max_tokens", s.maxLen, len(prompt)+maxTokens, len(prompt), maxTokens)
 	}
 	return min(maxTokens, room), nil
 }
@@ -235,7 +236,7 @@ func (s *Server) checkModel(name *string) error {
 	if name == nil || *name == "" || slices.Contains(s.o.Models, *name) {
 		return nil
 	}
-	return &apiError{status: 404, message: fmt.Sprintf("The model `%s` does not exist.", wording.Clip(*name, maxName)), param: "model"}
+	return &dialects.Error{Status: 404, Message: fmt.Sprintf("The model `%s` does not exist.", wording.Clip(*name, maxName)), Param: "model"}
 }
 
 // checkName bounds a name.

@@ -1,5 +1,5 @@
-// Package serve offers an engine over the HTTP routes of vLLM and OpenAI: models, completions, chat completions with
-// tools, tokens in and tokens out, tokenize, pause and resume, weight versions, metrics.
+// Package serve offers an engine over the HTTP routes of vLLM, OpenAI and Anthropic: models, completions, chat completions with
+// tools, Responses, Messages, tokens in and tokens out, tokenize, pause and resume, weight versions, metrics.
 //
 //	HTTP request ─► parse and check ─► choices (n per prompt) ─► gate (pause) ─► engines.Streamer
 //	                                        │ text, logprobs, tool calls          │ tokens as they are sampled
@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/agents"
+	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/internal/httpserver"
 	"github.com/agentfly/agentfly/internal/wording"
@@ -79,6 +80,7 @@ type Options struct {
 	Version      string        // what /version tells
 	ReadTimeout  time.Duration // for a request's body; 0: 60 s
 	WriteTimeout time.Duration // for each 64 KiB of a reply to a client that does not read; 0: 30 s
+	KeepAlive    time.Duration // after so long without a word a stream of Responses or Messages says that it lives; 0: 15 s
 
 	Warn  func(text string) // what a person must know: a panic with its stack; nil: nobody is told
 	Stats func() Stats      // nil: the server's own counts of requests
@@ -146,6 +148,9 @@ func New(o Options) (*Server, error) {
 	if o.WriteTimeout == 0 {
 		o.WriteTimeout = 30 * time.Second
 	}
+	if o.KeepAlive == 0 {
+		o.KeepAlive = 15 * time.Second
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -204,6 +209,7 @@ func (s *Server) table() []route {
 		{"GET", "/weight_info", s.weightInfo},
 		{"POST", "/reset_prefix_cache", s.resetPrefixCache},
 	}
+	table = append(table, agentRoutes(s)...)
 	if s.o.Reload != nil {
 		table = append(table, route{"POST", "/collective_rpc", s.collectiveRPC})
 	}
@@ -233,11 +239,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.limited.S
 
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	if err := s.admit(r); err != nil {
-		s.fail(w, err)
+		refuse(s, w, r, err)
 		return
 	}
 	if _, pattern := s.mux.Handler(r); pattern == "" {
-		s.fail(w, s.noRoute(r))
+		refuse(s, w, r, s.noRoute(r))
 		return
 	}
 	defer func() {
@@ -245,7 +251,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 				panic(p)
 			}
-			s.fail(w, s.panicked(r.Method+" "+r.URL.Path, p))
+			refuse(s, w, r, s.panicked(r.Method+" "+r.URL.Path, p))
 		}
 	}()
 	s.mux.ServeHTTP(w, r)
@@ -256,16 +262,16 @@ func (s *Server) panicked(what string, p any) error {
 	if s.o.Warn != nil {
 		s.o.Warn(fmt.Sprintf("serve: %s panicked: %v\n%s", what, p, debug.Stack()))
 	}
-	return &apiError{status: http.StatusInternalServerError, message: fmt.Sprintf("serve: %s panicked: %v", what, p)}
+	return &dialects.Error{Status: http.StatusInternalServerError, Message: fmt.Sprintf("serve: %s panicked: %v", what, p)}
 }
 
 func (s *Server) noRoute(r *http.Request) error {
 	for _, route := range s.table() {
 		if route.path == r.URL.Path {
-			return &apiError{status: http.StatusMethodNotAllowed, message: fmt.Sprintf("%s takes %s, not %s", wording.Clip(r.URL.Path, maxName), route.method, r.Method)}
+			return &dialects.Error{Status: http.StatusMethodNotAllowed, Message: fmt.Sprintf("%s takes %s, not %s", wording.Clip(r.URL.Path, maxName), route.method, r.Method)}
 		}
 	}
-	return &apiError{status: http.StatusNotFound, message: fmt.Sprintf("there is no route %s %s", wording.Clip(r.Method, maxName), wording.Clip(r.URL.Path, maxName))}
+	return &dialects.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("there is no route %s %s", wording.Clip(r.Method, maxName), wording.Clip(r.URL.Path, maxName))}
 }
 
 // id names a reply.
@@ -299,7 +305,7 @@ func (g *gate) enter(ctx context.Context) (inner context.Context, leave func(), 
 		switch {
 		case g.closed:
 			g.mu.Unlock()
-			return nil, nil, &apiError{status: http.StatusServiceUnavailable, message: "the server is shutting down"}
+			return nil, nil, &dialects.Error{Status: http.StatusServiceUnavailable, Message: "the server is shutting down"}
 		case !g.paused:
 			inner, cancel := context.WithCancelCause(ctx)
 			key := &struct{ _ byte }{}

@@ -11,7 +11,9 @@ type textStream struct {
 	skipSpecial bool
 	stops       []string
 	includeStop bool
+	least       int // tokens before a stop string counts
 
+	pushed  int     // tokens
 	context []int32 // the ids before pending whose text was given out last: decoders look at neighbours
 	pending []int32 // not given out yet
 	tail    []byte  // the last bytes of pending, at most utf8.UTFMax
@@ -23,6 +25,7 @@ type textStream struct {
 // push adds a token and returns the text that is certain now.
 func (t *textStream) push(id int32) string {
 	t.pending = append(t.pending, id)
+	t.pushed++
 	if t.skipSpecial && t.tokenizer.IsSpecial(id) {
 		return ""
 	}
@@ -74,13 +77,17 @@ func (t *textStream) cut(more string, last bool) string {
 		return ""
 	}
 	text := t.held + more
-	t.held = ""
 	at, stop := -1, ""
 	for _, s := range t.stops {
-		if i := strings.Index(text, s); i >= 0 && (at < 0 || i < at) {
-			at, stop = i, s
+		if t.pushed <= t.least { // what stands in these tokens does not count, and neither does it later
+			break
+		}
+		from := max(0, len(t.held)-len(s)+1)
+		if i := strings.Index(text[from:], s); i >= 0 && (at < 0 || from+i < at) {
+			at, stop = from+i, s
 		}
 	}
+	t.held = ""
 	if at >= 0 {
 		t.ended, t.matched = true, stop
 		if t.includeStop {

@@ -74,6 +74,11 @@ void check_step(const af_cache& c, const af_step& s) {
       check_range("target", i, s.target[i], c.model->config.vocab_size);
       continue;
     }
+    for (int64_t e = i == 0 ? 0 : s.edit_end[i - 1]; e < s.edit_end[i]; e++) {
+      check_range("edit_token", e, s.edit_token[e], c.model->config.vocab_size);
+      if (!(s.edit_divide[e] > 0 && s.edit_divide[e] < INFINITY) || !(s.edit_minus[e] > -INFINITY))
+        throw InputError("step: edit " + std::to_string(e) + " needs a finite divide above 0 and a minus above -infinity");
+    }
     check_range("detail", i, s.detail[i] + 1, 2 * c.model->config.vocab_size + 3);
     if (s.detail[i] >= 0 && s.detail[i] / 2 > s.max_top)
       throw InputError("step: output " + std::to_string(i) + " lists more than max_top tokens");
@@ -152,12 +157,23 @@ class Step {
         const Sampled got =
             s.target[i] >= 0
                 ? score(row, V, s.target[i])
-                : sample(row, V, {s.temperature[i], s.top_p[i], s.top_k[i], s.min_p[i], s.seed[i], s.counter[i]});
+                : sample(row, V, {s.temperature[i], s.top_p[i], s.top_k[i], s.min_p[i], s.seed[i], s.counter[i], edit(i, row)});
         sampled[i] = got.token;
         logprobs[i] = got.logprob;
         if (detail >= 0) report(i, detail / 2, raw.empty() ? row : raw.data(), got, !raw.empty());
       }
     });
+  }
+
+  // Makes the edits of output i in its logits. False: there are none.
+  bool edit(int64_t i, float* row) const {
+    const int64_t begin = i == 0 ? 0 : s.edit_end[i - 1];
+    for (int64_t e = begin; e < s.edit_end[i]; e++) {
+      float& z = row[s.edit_token[e]];
+      z = z > 0 ? z / s.edit_divide[e] : z * s.edit_divide[e];
+      z -= s.edit_minus[e];
+    }
+    return s.edit_end[i] > begin;
   }
 
   // Fills output i of reported and the lists from its row: the logits, or what sampling made of them.

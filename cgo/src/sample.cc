@@ -127,8 +127,12 @@ Sampled score(const float* z, int64_t V, int64_t token) {
 
 Sampled sample(float* z, int64_t V, const SamplingParameters& p) {
   const int64_t best = argmax(z, V);
-  if (p.temperature == 0) return score(z, V, best);
+  if (p.temperature == 0 && !p.edited) return score(z, V, best);
   const float top = z[best];
+  if (p.temperature == 0) {
+    for (int64_t i = 0; i < V; i++) z[i] -= top;
+    return {static_cast<int32_t>(best), static_cast<float>(-draw(z, V, 0).second)};
+  }
   const float scale = static_cast<float>(std::min(1 / p.temperature, 1e30));
   for (int64_t i = 0; i < V; i++) z[i] = (z[i] - top) * scale;
   if (p.min_p > 0) {

@@ -10,6 +10,7 @@ struct SamplingParameters {
   int64_t top_k;       // 0: off
   double min_p;        // 0: off
   uint64_t seed, counter;
+  bool edited;  // logits may be -infinity
 };
 
 struct Sampled {

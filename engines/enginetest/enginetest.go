@@ -30,6 +30,7 @@ type Subject struct {
 	// Weights with an Apply that does nothing else.
 	Weights func(version int32, err error) engines.Weights
 	Running func() int // requests that hold a place; nil: not tested
+	Fixed   bool       // its completions are a script's, whatever penalties and min_tokens say
 }
 
 const patience = 60 * time.Second
@@ -44,6 +45,7 @@ func Run(t *testing.T, factory func(t *testing.T) Subject) {
 		"StopString":     testStopString,
 		"Seed":           testSeed,
 		"Greedy":         testGreedy,
+		"Penalties":      testPenalties,
 		"Refuses":        testRefuses,
 		"Media":          testMedia,
 		"PromptIsFree":   testPromptIsFree,
@@ -203,6 +205,39 @@ func testGreedy(t *testing.T, s *suite) {
 	require.Equal(t, first.TokenIDs, s.generate(t, r).TokenIDs)
 }
 
+// testPenalties: neutral values change nothing, min_tokens keeps every way to stop away, and a penalty changes the logprobs of what came before.
+func testPenalties(t *testing.T, s *suite) {
+	r := s.request(7, 12)
+	free := s.generate(t, r)
+	r.Sampling.Repetition = 1
+	require.Equal(t, free.TokenIDs, s.generate(t, r).TokenIDs)
+	if s.Fixed {
+		t.Skip("this subject's completions are a script's")
+	}
+	r.Sampling.StopIDs, r.Sampling.MinTokens = free.TokenIDs[:9], 7
+	if s.Decode != nil {
+		r.Sampling.Stop = []string{s.Decode(free.TokenIDs[:1])}
+	}
+	c := s.generate(t, r)
+	require.Greater(t, len(c.TokenIDs), 7)
+	for _, id := range c.TokenIDs[:7] {
+		require.NotContains(t, r.Sampling.StopIDs, id)
+	}
+	r.Sampling.StopIDs, r.Sampling.Stop, r.Sampling.MinTokens = nil, nil, 0
+	r.Sampling.MaxTokens = 1
+	before := s.generate(t, r)
+	r.Sampling.Presence, r.Sampling.Frequency = 2, 2
+	after := s.generate(t, r)
+	require.Equal(t, before.TokenIDs, after.TokenIDs, "presence and frequency count what was sampled, not the prompt")
+	require.InDelta(t, before.Logprobs[0], after.Logprobs[0], 1e-4)
+	r.Prompt = append(slices.Clone(r.Prompt), free.TokenIDs[0]) // likely to be sampled again only by chance
+	r.Sampling.Presence, r.Sampling.Frequency, r.Sampling.Temperature, r.Sampling.MaxTokens = 0, 0, 0, 6
+	plain := s.generate(t, r)
+	r.Sampling.Repetition = 1e6
+	penalized := s.generate(t, r)
+	require.NotEqual(t, plain.Logprobs, penalized.Logprobs)
+}
+
 func testRefuses(t *testing.T, s *suite) {
 	for name, spoil := range map[string]func(*engines.Request){
 		"empty prompt": func(r *engines.Request) { r.Prompt = nil },
@@ -212,6 +247,10 @@ func testRefuses(t *testing.T, s *suite) {
 		"top_k":        func(r *engines.Request) { r.Sampling.TopK = -1 },
 		"min_p":        func(r *engines.Request) { r.Sampling.MinP = 1 },
 		"stop":         func(r *engines.Request) { r.Sampling.Stop = []string{""} },
+		"min_tokens":   func(r *engines.Request) { r.Sampling.MinTokens = 5 },
+		"presence":     func(r *engines.Request) { r.Sampling.Presence = 2.1 },
+		"frequency":    func(r *engines.Request) { r.Sampling.Frequency = -2.1 },
+		"repetition":   func(r *engines.Request) { r.Sampling.Repetition = -1 },
 	} {
 		r := s.request(8, 4)
 		spoil(&r)

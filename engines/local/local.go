@@ -184,6 +184,9 @@ func (e *Engine) newSequence(ctx context.Context, r engines.Request) *sequence {
 	s.media = append([]trajectory.Medium(nil), r.Media...)
 	s.sampling.StopIDs = append([]int32(nil), r.Sampling.StopIDs...)
 	s.sampling.Stop = append([]string(nil), r.Sampling.Stop...)
+	if r.Sampling.Penalized() {
+		s.penalties = &penalties{vocab: e.vocab}
+	}
 	for _, id := range r.Prompt[s.prompt:] { // a stop string may begin in what was sampled before
 		if len(r.Sampling.Stop) > 0 {
 			s.text = append(s.text, e.options.Decoder.Bytes(id)...)
@@ -231,6 +234,9 @@ func (e *Engine) check(r engines.Request) error {
 	}
 	if len(r.Sampling.Stop) > 0 && e.options.Decoder == nil {
 		return errors.New("stop strings need a decoder, this engine has none; use stop token ids")
+	}
+	if r.Sampling.MinTokens > 0 && len(r.Sampling.StopIDs) >= e.vocab && stopsAll(r.Sampling.StopIDs, e.vocab) {
+		return fmt.Errorf("min_tokens is %d, but every one of the %d tokens is a stop id: none could be sampled", r.Sampling.MinTokens, e.vocab)
 	}
 	return e.checkIDs(r.Prompt)
 }

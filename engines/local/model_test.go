@@ -53,6 +53,62 @@ func TestConformance(t *testing.T) {
 	require.Equal(t, start, cgo.LiveHandles())
 }
 
+// TestPenaltiesAgreeWithTrainer: the logprob of each sampled token is that of the trainer's distribution after the penalties, computed anew.
+func TestPenaltiesAgreeWithTrainer(t *testing.T) {
+	const vocab = 600
+	m := tinyModel(t)
+	e := startModel(t, m, Options{MaxModelLen: 200})
+	for _, temperature := range []float64{1, 0} {
+		s := engines.Sampling{MaxTokens: 14, Temperature: temperature, TopP: 1, MinTokens: 9, Presence: -2, Frequency: -1.5, StopIDs: numbered(0, 300)}
+		r := engines.Request{ID: "a", Prompt: numbered(1, 20), Seed: 8, Sampling: s}
+		c, err := e.Generate(context.Background(), r)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, len(c.TokenIDs), 9)
+		again := 0
+		for i, id := range c.TokenIDs {
+			ids := slices.Concat(r.Prompt, c.TokenIDs[:i])
+			b := &cgo.Batch{Tokens: ids, SegmentStart: []int32{0}, SegmentLength: []int32{int32(len(ids))}, SegmentParent: []int32{-1}, Temperature: 1}
+			for k := range ids {
+				b.Positions = append(b.Positions, int32(k))
+			}
+			for v := range int32(vocab) {
+				b.RowToken, b.RowTarget = append(b.RowToken, int32(len(ids)-1)), append(b.RowTarget, v)
+			}
+			lp, _, err := m.Logprobs(b)
+			require.NoError(t, err)
+			total, own, best := 0.0, 0.0, math.Inf(-1)
+			for v := range int32(vocab) {
+				z, count := float64(lp[v]), 0
+				for _, sampled := range c.TokenIDs[:i] {
+					if sampled == v {
+						count++
+					}
+				}
+				if count > 0 {
+					z -= s.Presence + s.Frequency*float64(count)
+				}
+				if i < s.MinTokens && v < 300 {
+					require.NotEqual(t, v, id)
+					continue
+				}
+				total += math.Exp(z)
+				best = max(best, z)
+				if v == id {
+					own = z
+				}
+			}
+			require.InDelta(t, own-math.Log(total), c.Logprobs[i], 1e-4, "token %d", i)
+			if temperature == 0 {
+				require.InDelta(t, best, own, 1e-4)
+			}
+			if slices.Contains(c.TokenIDs[:i], id) {
+				again++
+			}
+		}
+		require.Positive(t, again, "negative penalties make tokens come again")
+	}
+}
+
 // trainer returns the trainer's logprobs of a completion.
 func trainer(t testing.TB, m *cgo.Model, prompt, completion []int32) []float32 {
 	t.Helper()

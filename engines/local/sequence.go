@@ -28,8 +28,9 @@ type sequence struct {
 	planned  int     // rows of the current step
 	output   int     // index of its first output in the current step, -1 for none
 
-	started    bool   // admitted before: a later admission is no prefix hit of the prompt
-	text       []byte // decoded completion, kept only for stop strings
+	started    bool       // admitted before: a later admission is no prefix hit of the prompt
+	text       []byte     // decoded completion, kept only for stop strings
+	penalties  *penalties // nil: none
 	stream     *stream
 	completion engines.Completion
 	err        error
@@ -58,7 +59,8 @@ func (s *sequence) piece(budget int) int {
 // nextOutput is what the step's row, the sequence's last token, predicts.
 func (s *sequence) nextOutput(row int) cgo.Output {
 	return cgo.Output{
-		Row: row, Temperature: s.sampling.Temperature, TopP: s.sampling.TopP, TopK: s.sampling.TopK, MinP: s.sampling.MinP,
+		Edits: s.penalties.edits(&s.sampling, s.tokens, s.prompt),
+		Row:   row, Temperature: s.sampling.Temperature, TopP: s.sampling.TopP, TopK: s.sampling.TopK, MinP: s.sampling.MinP,
 		Seed: s.seed, Counter: uint64(len(s.tokens) - s.prompt), Detail: s.detail(),
 	}
 }
@@ -83,7 +85,7 @@ func (s *sequence) append(id int32, logprob float32, version int32, d Decoder, m
 	c.Logprobs = append(c.Logprobs, logprob)
 	c.Versions = append(c.Versions, version)
 	switch {
-	case slices.Contains(s.sampling.StopIDs, id) || s.completesStop(id, d):
+	case slices.Contains(s.sampling.StopIDs, id) || s.completesStop(id, d) && len(s.tokens)-s.prompt > s.sampling.MinTokens:
 		c.FinishReason = trajectory.FinishStop
 	case len(c.TokenIDs) >= s.sampling.MaxTokens || len(s.tokens) >= maxLen:
 		c.FinishReason = trajectory.FinishLength

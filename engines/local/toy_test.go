@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"sync"
 
 	"github.com/agentfly/agentfly/cgo"
@@ -78,6 +79,7 @@ func (m *toy) Step(s *cgo.Step) error {
 			ids = append(ids, m.slots[block][offset].token)
 		}
 		token, logprob := toyNext(ids, o.Temperature, o.Seed, o.Counter, m.weights)
+		token, logprob = toyEdited(o.Edits, token, logprob)
 		if o.Given {
 			token, logprob = o.Target, toyLogprob(ids, o.Target, m.weights)
 		}
@@ -101,6 +103,22 @@ func toyNext(ids []int32, temperature float64, seed, counter uint64, weights int
 	}
 	token := int32(toyHash(ids, uint64(weights), seed, counter) >> 20 % toyVocab)
 	return token, toyLogprob(ids, token, weights)
+}
+
+// toyEdited is the next token that is not banned; each other edit makes it a little less likely.
+func toyEdited(edits []cgo.Edit, token int32, logprob float32) (int32, float32) {
+	banned := map[int32]bool{}
+	for _, e := range edits {
+		if math.IsInf(float64(e.Minus), 1) {
+			banned[e.Token] = true
+		} else if e.Divide != 1 || e.Minus != 0 {
+			logprob -= 0.01
+		}
+	}
+	for banned[token] {
+		token = (token + 1) % toyVocab
+	}
+	return token, logprob
 }
 
 func toyLogprob(ids []int32, token, weights int32) float32 {

@@ -165,6 +165,8 @@ func check(q engines.Request) error {
 		return errors.New("the request has no messages, and a chat endpoint takes no token ids")
 	case s.TopK != 0 || s.MinP != 0:
 		return errors.New("top_k and min_p are not part of the OpenAI protocol; leave them off")
+	case s.Repeats() || s.MinTokens != 0:
+		return errors.New("repetition_penalty and min_tokens are not part of the OpenAI protocol; leave them off")
 	}
 	return nil
 }
@@ -173,6 +175,7 @@ func request(q engines.Request, model string) (openai.ChatCompletionRequest, err
 	seed := int(q.Seed & math.MaxInt32)
 	r := openai.ChatCompletionRequest{
 		Model: model, MaxCompletionTokens: q.Sampling.MaxTokens, Temperature: float32(q.Sampling.Temperature), TopP: float32(q.Sampling.TopP), Seed: &seed,
+		PresencePenalty: float32(q.Sampling.Presence), FrequencyPenalty: float32(q.Sampling.Frequency),
 	}
 	if r.Temperature == 0 {
 		r.Temperature = math.SmallestNonzeroFloat32 // the library leaves a 0 out, and the endpoint would take its default

@@ -84,10 +84,10 @@ func (e *Engine) check(q *engines.Request) error {
 	if s.Temperature > 0 && s.Temperature < 0.01 {
 		return fmt.Errorf("temperature is %v; vLLM raises temperatures below 0.01 to 0.01, so its logprobs would be of another distribution; use 0 or at least 0.01", s.Temperature)
 	}
-	plain := s.Temperature == 0 || s.Temperature == 1 && s.TopP == 1 && s.TopK == 0 && s.MinP == 0
+	plain := !s.Penalized() && (s.Temperature == 0 || s.Temperature == 1 && s.TopP == 1 && s.TopK == 0 && s.MinP == 0)
 	for _, r := range e.replicas {
 		if !plain && !r.info().Processed {
-			return fmt.Errorf("%s returns the model's logprobs, not those of what is sampled, so temperature must be 1 (or 0) and top_p, top_k and min_p off; start vLLM with --logprobs-mode processed_logprobs", r.url)
+			return fmt.Errorf("%s returns the model's logprobs, not those of what is sampled, so temperature must be 1 (or 0) and top_p, top_k, min_p, min_tokens and penalties off; start vLLM with --logprobs-mode processed_logprobs", r.url)
 		}
 	}
 	return nil

@@ -28,7 +28,7 @@ func TestFakeConformance(t *testing.T) {
 				f := newFake(t)
 				f.routes, f.noVersion = routes, routes[0] == "/v1/completions"
 				return enginetest.Subject{
-					Engine: connect(t, nil, f), Vocab: fakeVocab,
+					Engine: connect(t, nil, f), Vocab: fakeVocab, Fixed: true,
 					Weights: func(version int32, err error) engines.Weights {
 						w := fakeWeights(t, 1, version)
 						if err != nil {

@@ -38,8 +38,11 @@ func appendNative(b []byte, model string, prompt []int32, s engines.Sampling, se
 		}
 		b = appendString(b, text)
 	}
-	return append(b, `],"n":1,"logprobs":0,"ignore_eos":true,"presence_penalty":0,"frequency_penalty":0,"repetition_penalty":1,"min_tokens":0,`+
-		`"skip_special_tokens":false,"spaces_between_special_tokens":false,"include_stop_str_in_output":true}}`...)
+	b = appendFloat(append(b, `],"n":1,"logprobs":0,"ignore_eos":true,"presence_penalty":`...), s.Presence)
+	b = appendFloat(append(b, `,"frequency_penalty":`...), s.Frequency)
+	b = appendFloat(append(b, `,"repetition_penalty":`...), repetition(s))
+	b = strconv.AppendInt(append(b, `,"min_tokens":`...), int64(s.MinTokens), 10)
+	return append(b, `,"skip_special_tokens":false,"spaces_between_special_tokens":false,"include_stop_str_in_output":true}}`...)
 }
 
 func appendIDs(b []byte, ids []int32) []byte {

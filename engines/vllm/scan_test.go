@@ -106,6 +106,7 @@ func FuzzAppendNative(f *testing.F) {
 		require.NoError(t, err)
 		require.JSONEq(t, string(want), string(appendNative(nil, model, ids, s, seed)))
 		s.Stop, s.StopIDs = nil, nil
+		s.MinTokens, s.Presence, s.Frequency, s.Repetition = topK, minP, topP, temperature
 		want, err = json.Marshal(nativeRequest{ids, samplingParams(s, seed), model, false})
 		require.NoError(t, err)
 		require.JSONEq(t, string(want), string(appendNative(nil, model, ids, s, seed)))

@@ -245,13 +245,21 @@ func samplingParams(s engines.Sampling, seed uint64) map[string]any {
 		"max_tokens": s.MaxTokens, "temperature": s.Temperature, "top_p": s.TopP, "top_k": s.TopK, "min_p": s.MinP,
 		"seed": int64(seed & maxSeed),
 		"n":    1, "logprobs": 0, "ignore_eos": true, "stop_token_ids": nonNil(s.StopIDs), "stop": nonNil(s.Stop),
-		"presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0, "min_tokens": 0,
+		"presence_penalty": s.Presence, "frequency_penalty": s.Frequency, "repetition_penalty": repetition(s), "min_tokens": s.MinTokens,
 		"skip_special_tokens": false, "spaces_between_special_tokens": false, "include_stop_str_in_output": true,
 	}
 	if s.Temperature == 0 { // greedy: the logprobs are those of temperature 1 without truncation
 		p["top_p"], p["top_k"], p["min_p"] = 1.0, 0, 0.0
 	}
 	return p
+}
+
+// repetition is the penalty as vLLM has it, where 1 is off.
+func repetition(s engines.Sampling) float64 {
+	if !s.Repeats() {
+		return 1
+	}
+	return s.Repetition
 }
 
 func nonNil[T any](v []T) []T {

@@ -1,0 +1,148 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/agentfly/agentfly/agents"
+	"github.com/agentfly/agentfly/dialects"
+	"github.com/agentfly/agentfly/masks"
+	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// conversation is what a model is to go on with, in whatever dialect it was asked.
+type conversation struct {
+	messages  []trajectory.Message
+	tools     []json.RawMessage // OpenAI's schemas
+	noCalls   bool              // calls are not looked for
+	oneCall   bool              // only the first call of a reply counts
+	noPrompt  bool              // the assistant's turn is not begun
+	special   bool              // what the tokenizer puts around a text is put around the conversation too
+	maxTokens *int              // nil: as many as fit
+}
+
+// choices are the completions that answer a conversation. opened: the prompt ends within a thought.
+func (c *conversation) choices(ctx context.Context, s *Server, id string, p *sampling) (choices []*choice, opened bool, err error) {
+	format, err := c.format(s)
+	if err != nil {
+		return nil, false, err
+	}
+	want, err := maxTokens(c.maxTokens, -1)
+	if err != nil {
+		return nil, false, err
+	}
+	params, err := p.engine(want, s.o.StopIDs)
+	if err != nil {
+		return nil, false, err
+	}
+	if n := or(p.N, 1); n > s.o.MaxQueue {
+		return nil, false, s.tooMany(1, n)
+	}
+	prompt, text, err := c.render(ctx, s)
+	if err != nil {
+		return nil, false, err
+	}
+	if want, err = s.checkPrompt(prompt, want); err != nil {
+		return nil, false, err
+	}
+	opened = agents.OpensThought(text)
+	choices = s.choices(id, p, params, [][]int32{prompt}, []int{want})
+	if format != nil {
+		for _, choice := range choices {
+			choice.calls = agents.NewSplitter(format, c.oneCall)
+			if opened {
+				choice.calls.InThought()
+			}
+			choice.keep(s, format)
+		}
+	}
+	return choices, opened, nil
+}
+
+// keep leaves the special tokens in the text that begin a call of the format, or are the tags of a thought. format may be nil.
+func (c *choice) keep(s *Server, format agents.Format) {
+	c.text.tokenizer = keeping{s.o.Tokenizer, masks.Kept(s.o.Tokenizer, agents.MarksOf(format))}
+}
+
+// format reads the tools; nil says that calls are not looked for.
+func (c *conversation) format(s *Server) (agents.Format, error) {
+	specs := make([]tools.Spec, 0, len(c.tools))
+	for i, t := range c.tools {
+		at := fmt.Sprintf("tools[%d]", i)
+		if _, err := dialects.ToolName(at, t); err != nil {
+			return nil, err
+		}
+		var tool struct {
+			Function struct {
+				Name        string          `json:"name"`
+				Description string          `json:"description"`
+				Parameters  json.RawMessage `json:"parameters"`
+			} `json:"function"`
+		}
+		if err := json.Unmarshal(t, &tool); err != nil {
+			return nil, badf(at, "%s: %v", at, err)
+		}
+		specs = append(specs, tools.Spec{Name: tool.Function.Name, Description: tool.Function.Description, Parameters: tool.Function.Parameters})
+	}
+	if len(specs) == 0 || c.noCalls {
+		return nil, nil
+	}
+	format, err := s.parser(specs)
+	if err != nil {
+		return nil, badf("tools", "%v", err)
+	}
+	return format, nil
+}
+
+// render turns the conversation into ids, and their text.
+func (c *conversation) render(ctx context.Context, s *Server) (ids []int32, text string, err error) {
+	if s.o.Renderer == nil {
+		return nil, "", badf("messages", "the model has no chat template; use /v1/completions")
+	}
+	parts, bytes := len(c.messages)+len(c.tools), 0
+	for _, t := range c.tools {
+		bytes += len(t)
+	}
+	for i, m := range c.messages {
+		at := fmt.Sprintf("messages[%d]", i)
+		content, err := m.TextContent()
+		if err != nil {
+			return nil, "", badf(at+".content", "%s: this model reads text alone: %v", at, err)
+		}
+		bytes += len(content) + len(m.Reasoning)
+		for _, call := range m.ToolCalls {
+			bytes += len(call.Name) + len(call.Arguments)
+		}
+		parts += len(m.ToolCalls)
+	}
+	if err := s.checkParts(parts); err != nil {
+		return nil, "", err
+	}
+	if err := s.checkText("messages", "the conversation", bytes); err != nil {
+		return nil, "", err
+	}
+	var failed error
+	if err := s.withText(ctx, func() { ids, text, failed = s.o.Renderer.Prompt(c.messages, c.tools, !c.noPrompt) }); err != nil {
+		return nil, "", err
+	}
+	if failed != nil {
+		return nil, "", badf("messages", "%v", failed)
+	}
+	if c.special {
+		ids, err = s.encode(ctx, text, true)
+	}
+	return ids, text, err
+}
+
+// checkChoice refuses a choice of tools that would constrain decoding.
+func checkChoice(c dialects.Choice) error {
+	switch c.Mode {
+	case dialects.ChoiceNamed:
+		return badf("tool_choice", "a named tool_choice is not supported by this server: it does not constrain decoding; use auto or none")
+	case dialects.ChoiceRequired:
+		return badf("tool_choice", "tool_choice required is not supported by this server: it does not constrain decoding; use auto or none")
+	}
+	return nil
+}
