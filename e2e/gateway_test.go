@@ -2,7 +2,10 @@ package e2e_test
 
 import (
 	"context"
+	"encoding/json"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -206,3 +209,97 @@ while True:
     else:
         post(a["base_url"] + "/agentfly/result", a["api_key"], {"reward": reward, "answer": said})
 `
+
+// A gateway alone keeps what agents that come by themselves sample, and their sessions go on when it is killed and begins again.
+func TestAGatewayAlone(t *testing.T) {
+	needTorch(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := l.Addr().String()
+	require.NoError(t, l.Close())
+	job, dir := guest(t, guestJob, guestAgent), filepath.Join(t.TempDir(), "kept")
+	text, err := os.ReadFile(job)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(job, []byte(strings.Replace(string(text), "command: [python3, agent.py], processes: 4", "online: true, key: x", 1)), 0o600))
+	start := func() *exec.Cmd {
+		c := process("gateway", job, "--listen", address, "--output", dir, "--api-key", "begin", "--set", "rollout.timeout=100")
+		c.Stderr = os.Stderr
+		require.NoError(t, c.Start())
+		require.Eventually(t, func() bool {
+			r, err := http.Get("http://" + address + "/health")
+			if err != nil {
+				return false
+			}
+			r.Body.Close()
+			return r.StatusCode == http.StatusOK
+		}, time.Minute, 20*time.Millisecond)
+		return c
+	}
+	post := func(path, key, body string) (int, string) {
+		r, err := http.NewRequest(http.MethodPost, "http://"+address+path, strings.NewReader(body))
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer "+key)
+		reply, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		defer reply.Body.Close()
+		text, err := io.ReadAll(reply.Body)
+		require.NoError(t, err)
+		return reply.StatusCode, string(text)
+	}
+	run := start()
+	status, text2 := post("/agentfly/sessions", "wrong", `{}`)
+	require.Equal(t, http.StatusUnauthorized, status, text2)
+	var sessions [2]struct {
+		ID  string `json:"id"`
+		Key string `json:"api_key"`
+		URL string `json:"base_url"`
+	}
+	for i := range sessions {
+		status, text := post("/agentfly/sessions", "begin", `{"task":{"prompt":[{"role":"user","content":"ab"}]}}`)
+		require.Equal(t, http.StatusOK, status, text)
+		require.NoError(t, json.Unmarshal([]byte(text), &sessions[i]), text)
+	}
+	require.Equal(t, "gateway-0-1-0", sessions[1].ID)
+	messages := []map[string]string{{"role": "user", "content": "ab"}}
+	ask := func(key string) {
+		body, err := json.Marshal(map[string]any{"messages": messages})
+		require.NoError(t, err)
+		status, text := post("/v1/chat/completions", key, string(body))
+		require.Equal(t, http.StatusOK, status, text)
+		var reply struct {
+			Choices []struct{ Message struct{ Content string } }
+		}
+		require.NoError(t, json.Unmarshal([]byte(text), &reply))
+		messages = append(messages, map[string]string{"role": "assistant", "content": reply.Choices[0].Message.Content}, map[string]string{"role": "user", "content": "b"})
+	}
+	ask(sessions[0].Key)
+	require.NoError(t, run.Process.Kill())
+	_ = run.Wait()
+
+	run = start()
+	ask(sessions[0].Key)
+	status, text2 = post("/agentfly/result", sessions[0].Key, `{"reward": 0.5}`)
+	require.Equal(t, http.StatusOK, status, text2)
+	require.Eventually(t, func() bool {
+		status, _ := post("/v1/chat/completions", sessions[0].Key, `{"messages":[{"role":"user","content":"late"}]}`)
+		return status == http.StatusUnauthorized
+	}, time.Minute, 10*time.Millisecond)
+	status, text2 = post("/agentfly/sessions", "begin", ``)
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, text2, `"gateway-0-2-0"`)
+	require.NoError(t, run.Process.Signal(os.Interrupt))
+	_ = run.Wait()
+	db, err := store.OpenReader(filepath.Join(dir, "store.db"))
+	require.NoError(t, err)
+	defer db.Close()
+	n := 0
+	require.NoError(t, db.Each("", func(r store.Record) error {
+		n++
+		require.Equal(t, sessions[0].ID, r.Trajectory.ID)
+		require.Len(t, r.Trajectory.Turns, 2)
+		require.Len(t, r.Trajectory.Samples, 1, "it goes on in its sample")
+		require.Equal(t, 0.5, r.Trajectory.Reward)
+		return nil
+	}))
+	require.Equal(t, 1, n)
+}

@@ -5,27 +5,33 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/agentfly/agentfly/internal/httpserver"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // Online hands tasks to agents that come for them, wherever they run: a trajectory waits until an agent takes its task, and ends when the agent says so.
-// It answers two routes:
+// It answers these routes:
 //
 //	POST /agentfly/task     with the run's key: the next assignment, or 204 after a while without one
+//	POST /agentfly/sessions with the run's key, where Begin is: {"task": …} begins a trajectory for a task that the agent brings, or for none
 //	POST /agentfly/result   with the session's key: {"answer": …, "reward": …, "error": …}, each of which may be left out
 type Online struct {
 	Key      string        // that agents bear who come for tasks; not ""
 	Address  string        // the base URL that agents are told; "": the one that they asked at
 	Patience time.Duration // for which a request for a task waits; 0: 20 s
+	// Begin begins a trajectory for a task that an agent brings, and returns its id; its Run follows. nil: agents bring none.
+	Begin func(ctx context.Context, task trajectory.Task) (id string, err error)
 
 	once  sync.Once
 	open  chan *waiting // trajectories that wait for an agent
 	mu    sync.Mutex
-	taken map[string]*waiting // by the session's key
+	taken map[string]*waiting      // by the session's key
+	known map[string]chan *waiting // by the trajectory's id: who began it waits
 }
 
 // waiting is a trajectory from its assignment to its result.
@@ -43,7 +49,7 @@ type result struct {
 
 func (o *Online) begin() {
 	o.once.Do(func() {
-		o.open, o.taken = make(chan *waiting), map[string]*waiting{}
+		o.open, o.taken, o.known = make(chan *waiting), map[string]*waiting{}, map[string]chan *waiting{}
 		if o.Patience == 0 {
 			o.Patience = 20 * time.Second
 		}
@@ -65,7 +71,9 @@ func (o *Online) Run(ctx context.Context, a Assignment) (Ended, error) {
 		delete(o.taken, a.Key)
 		o.mu.Unlock()
 	}()
-	if !a.Resumed { // else its agent lives on, or its time ends
+	if o.Begin != nil && !a.Resumed { // who began it is told
+		o.begun(a.ID) <- w
+	} else if !a.Resumed { // else its agent lives on, or its time ends
 		select {
 		case o.open <- w:
 		case <-ctx.Done():
@@ -90,13 +98,68 @@ func (r result) end() (Ended, error) {
 // Routes are the handlers of what agents ask.
 func (o *Online) Routes() map[string]http.HandlerFunc {
 	o.begin()
-	return map[string]http.HandlerFunc{"/agentfly/task": o.task, "/agentfly/result": o.result}
+	return map[string]http.HandlerFunc{"/agentfly/task": o.task, "/agentfly/result": o.result, "/agentfly/sessions": o.session}
+}
+
+// begun is where the assignment of a trajectory comes that an agent began; it holds one.
+func (o *Online) begun(id string) chan *waiting {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.known[id] == nil {
+		o.known[id] = make(chan *waiting, 1)
+	}
+	return o.known[id]
+}
+
+// session begins a trajectory for who asks.
+func (o *Online) session(w http.ResponseWriter, r *http.Request) {
+	if !o.admits(w, r) {
+		return
+	}
+	if o.Begin == nil {
+		refuse(w, http.StatusNotFound, "this run has tasks of its own; ask /agentfly/task for one")
+		return
+	}
+	var in struct {
+		Task trajectory.Task `json:"task"`
+	}
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 32<<20)).Decode(&in)
+	if err != nil && !errors.Is(err, io.EOF) {
+		refuse(w, http.StatusBadRequest, "the session is not JSON such as {\"task\": {\"prompt\": […], \"fields\": {…}}}: "+err.Error())
+		return
+	}
+	id, err := o.Begin(r.Context(), in.Task)
+	if err != nil {
+		refuse(w, http.StatusServiceUnavailable, err.Error())
+		return
+	}
+	defer func() {
+		o.mu.Lock()
+		delete(o.known, id)
+		o.mu.Unlock()
+	}()
+	select {
+	case next := <-o.begun(id):
+		if next.URL == "" {
+			next.URL = "http://" + r.Host
+		}
+		_ = answer(w, http.StatusOK, next.Assignment) // one that nobody takes ends with its time
+	case <-r.Context().Done():
+	}
+}
+
+// admits tells whether who asks bears the run's key, and refuses who does not.
+func (o *Online) admits(w http.ResponseWriter, r *http.Request) bool {
+	if httpserver.Bears(r, o.Key) {
+		return true
+	}
+	refuse(w, http.StatusUnauthorized, "the key is not the run's; send it as Authorization: Bearer KEY")
+	return false
 }
 
 // task hands the next task out.
 func (o *Online) task(w http.ResponseWriter, r *http.Request) {
-	if !httpserver.Bears(r, o.Key) {
-		refuse(w, http.StatusUnauthorized, "the key is not the run's; send agent.key as Authorization: Bearer KEY")
+	if !o.admits(w, r) {
 		return
 	}
 	patience := time.NewTimer(o.Patience)

@@ -22,11 +22,12 @@ import (
 
 // guests are the agents of a job that are programs of their own, with the gateway that they sample over.
 type guests struct {
-	gateway *gateway.Gateway
-	server  *http.Server
-	served  chan struct{} // closed when the server has ended
-	runner  external.Runner
-	url     string
+	gateway  *gateway.Gateway
+	server   *http.Server
+	listener net.Listener
+	served   chan struct{} // closed when the server has ended; nil: it did not begin
+	runner   external.Runner
+	url      string
 }
 
 // makeGuests opens the gateway of a job whose agents are programs of their own; nil: they are not.
@@ -57,7 +58,7 @@ func (s *Session) makeGuests(ctx context.Context) (*guests, error) {
 	if err != nil {
 		return nil, j.Fail("agent.listen", "%v", err)
 	}
-	g := &guests{gateway: made, server: &http.Server{Handler: made, ReadHeaderTimeout: 30 * time.Second}, served: make(chan struct{})}
+	g := &guests{gateway: made, server: &http.Server{Handler: made, ReadHeaderTimeout: 30 * time.Second}, listener: l}
 	g.url = "http://" + address(l.Addr().(*net.TCPAddr))
 	switch {
 	case j.Agent.Online:
@@ -68,12 +69,20 @@ func (s *Session) makeGuests(ctx context.Context) (*guests, error) {
 	default:
 		g.runner = &external.Command{Args: j.Agent.Command, Folder: filepath.Dir(j.Path()), Env: j.Agent.Env, AtOnce: j.Agent.Processes}
 	}
-	go func() {
-		defer close(g.served)
-		_ = g.server.Serve(l) // it ends with Close
-	}()
+	if !s.held {
+		g.serve()
+	}
 	s.Notes.Know(fmt.Sprintf("agents of other programs sample over the gateway at %s", g.url))
 	return g, nil
+}
+
+// serve answers from now on.
+func (g *guests) serve() {
+	g.served = make(chan struct{})
+	go func() {
+		defer close(g.served)
+		_ = g.server.Serve(g.listener) // it ends with Close
+	}()
 }
 
 // withRoutes answers some routes beside the gateway's.
@@ -110,6 +119,9 @@ func (g *guests) close() error {
 		return nil
 	}
 	g.gateway.Close()
+	if g.served == nil {
+		return errors.Join(g.listener.Close(), g.runner.Close())
+	}
 	err := errors.Join(g.server.Close(), g.runner.Close())
 	<-g.served
 	return err
@@ -142,6 +154,16 @@ func (s *Session) KeepAgents(dir string) error {
 		c.Collect()
 	}
 	return nil
+}
+
+// HoldAgents has the gateway answer nobody before Sessions.
+func (s *Session) HoldAgents() { s.held = true }
+
+// Sessions has agents bring their tasks, each of which begin begins a trajectory for. It returns the address that they ask.
+func (s *Session) Sessions(begin func(ctx context.Context, task trajectory.Task) (id string, err error)) (url string) {
+	s.guests.runner.(*external.Online).Begin = begin
+	s.guests.serve()
+	return s.guests.url
 }
 
 // secretOf reads the secret of a run, or makes one.

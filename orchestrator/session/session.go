@@ -53,6 +53,7 @@ type Session struct {
 	resources *resources.Resources
 	world     *world  // nil: the job has no environment
 	guests    *guests // nil: the agents are no programs of their own
+	held      bool    // the gateway answers nobody yet
 	formats   *agents.Registry
 	look      bool // nothing that the job names is run
 }

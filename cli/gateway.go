@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/agentfly/agentfly/orchestrator"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// gatewayCommand serves a gateway alone.
+type gatewayCommand struct{ *env }
+
+func (c gatewayCommand) command() *cli.Command {
+	return &cli.Command{
+		Name: "gateway", Usage: "let agents of other programs sample from a model, and keep their trajectories token by token", ArgsUsage: "MODEL|JOB", Action: c.serve,
+		Description: "Agents begin a trajectory with POST /agentfly/sessions and the key that is printed, sample with the key of their session over OpenAI's and\n" +
+			"Anthropic's APIs, and end it with POST /agentfly/result. Nothing is trained. See docs/gateway.md.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "listen", Value: "127.0.0.1:8100", Usage: "`HOST:PORT`; port 0 takes a free one"},
+			&cli.StringFlag{Name: "output", Value: "runs/gateway", Usage: "`FOLDER` of the store; sessions that are open in it go on"},
+			&cli.StringFlag{Name: "api-key", EnvVars: []string{"AGENTFLY_API_KEY"}, Usage: "`KEY` that begins sessions; default is a new one, which is printed"},
+			&cli.StringSliceFlag{Name: "set", Usage: "`KEY=VALUE` changes a setting of the job"},
+		},
+	}
+}
+
+// alone is the job of a model that is served without one.
+const alone = `version: 1
+name: gateway
+model: {path: %q}
+agent: {kind: external, online: true, key: none, max_turns: 1000}
+rewards: [{name: posted, missing: 0}]
+rollout: {max_new_tokens: 4096, max_tokens: 1000000, timeout: 86400}
+`
+
+func (c gatewayCommand) serve(x *cli.Context) error {
+	path, err := one(x, "a job file, or a model: a folder, a .gguf or a hub id")
+	if err != nil {
+		return err
+	}
+	key := x.String("api-key")
+	if key == "" {
+		var b [16]byte
+		_, _ = rand.Read(b[:]) // never fails
+		key = "ak-" + hex.EncodeToString(b[:])
+		fmt.Fprintf(c.text, "the key that begins sessions: %s\n", key)
+	}
+	sets := append(x.StringSlice("set"), "agent.kind=external", "agent.online=true", "agent.key="+key, "agent.listen="+x.String("listen"))
+	j, err := c.job(path, sets)
+	if err != nil {
+		return err
+	}
+	dir := x.String("output")
+	return orchestrator.Gateway(x.Context, j, "", dir, c.registries,
+		func(url string) {
+			fmt.Fprintf(c.text, "gateway at %s; trajectories are kept in %s\n", url, filepath.Join(dir, "store.db"))
+		},
+		func(t *trajectory.Trajectory) {
+			if t.Err != "" {
+				fmt.Fprintf(c.text, "%s failed (%s): %s\n", t.ID, t.ErrOrigin, t.Err)
+				return
+			}
+			fmt.Fprintf(c.text, "%s  %d calls, %d samples, %d tokens, reward %g, %s\n", t.ID, len(t.Turns), len(t.Samples), t.ResponseTokens(), t.Return(), t.StopReason)
+		})
+}
+
+// job is that of a file, or one that serves a model.
+func (c gatewayCommand) job(path string, sets []string) (*job.Job, error) {
+	o := job.Options{Set: sets, Agents: c.registries.Agents}
+	if ext := filepath.Ext(path); ext == ".yaml" || ext == ".yml" {
+		return job.LoadWith(path, o)
+	}
+	if whole, err := filepath.Abs(path); err == nil {
+		if _, err := os.Stat(path); err == nil {
+			path = whole
+		}
+	}
+	file, err := os.CreateTemp("", "agentfly-gateway-*.yaml")
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(file.Name())
+	if _, err := fmt.Fprintf(file, alone, path); err != nil {
+		return nil, err
+	}
+	if err := file.Close(); err != nil {
+		return nil, err
+	}
+	return job.LoadWith(file.Name(), o)
+}

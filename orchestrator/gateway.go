@@ -1,0 +1,135 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/agentfly/agentfly/internal/filelock"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/orchestrator/session"
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// gatewayPhase is the phase of trajectories that agents began by themselves.
+const gatewayPhase = "gateway"
+
+// Gateway serves a job's gateway alone: agents begin trajectories and end them, nothing is trained, and all is kept in the store of a folder. Sessions
+// that are open when it ends go on when it begins again. ready is told the address.
+func Gateway(ctx context.Context, j *job.Job, path, dir string, r Registries, ready func(url string), ended func(*trajectory.Trajectory)) (err error) {
+	if !j.Agent.Online {
+		return j.Fail("agent", "a gateway alone has agents that come by themselves; set kind: external, online: true, key: KEY")
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	short, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	unlock, err := filelock.Wait(short, filepath.Join(dir, "gateway.lock"), "another gateway on this folder")
+	if err != nil {
+		return fmt.Errorf("orchestrator: %w", err)
+	}
+	defer unlock()
+	s := session.New(j)
+	s.HoldAgents()
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.Equip(ctx, r); err != nil {
+		return err
+	}
+	if err := s.Start(ctx, path, false); err != nil {
+		return err
+	}
+	db, err := store.Open(filepath.Join(dir, "store.db"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	log, err := db.Recover(ctx, 0)
+	if err != nil {
+		return err
+	}
+	s.Sampler.Record = db.AddTurn
+	s.BeginAnew(db.Restart)
+	if err := s.KeepAgents(dir); err != nil {
+		return err
+	}
+	d := desk{sampler: &s.Sampler, db: db, open: map[string]*trajectory.Trajectory{}, ended: ended}
+	s.Sampler.Recovered = d.recovered
+	d.resume(ctx, log)
+	ready(s.Sessions(func(_ context.Context, task trajectory.Task) (string, error) { return d.begin(ctx, task) }))
+	<-ctx.Done()
+	d.running.Wait()
+	return d.failed
+}
+
+// desk begins the trajectories of agents that come by themselves.
+type desk struct {
+	sampler *rollout.Sampler
+	db      *store.Store
+	ended   func(*trajectory.Trajectory)
+	running sync.WaitGroup
+
+	mu     sync.Mutex
+	next   int                               // group
+	open   map[string]*trajectory.Trajectory // recorded before this process began, and without an end
+	failed error                             // of the store
+}
+
+func (d *desk) recovered(id string) (*trajectory.Trajectory, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.open[id], false
+}
+
+// begin begins a trajectory, which is in the log before it is told of.
+func (d *desk) begin(ctx context.Context, task trajectory.Task) (string, error) {
+	d.mu.Lock()
+	p := rollout.Place{Phase: gatewayPhase, Group: d.next, Task: task}
+	d.next++
+	d.mu.Unlock()
+	if p.Task.ID == "" {
+		p.Task.ID = p.ID()
+	}
+	if err := d.db.Admit(ctx, store.Admission{Phase: p.Phase, Group: p.Group, Size: 1, Task: p.Task}); err != nil {
+		return "", err
+	}
+	d.run(ctx, p)
+	return p.ID(), nil
+}
+
+// resume goes on with the trajectories that were open.
+func (d *desk) resume(ctx context.Context, log *store.Recovery) {
+	for _, o := range log.Outstanding {
+		d.next = max(d.next, o.Group+1)
+		if o.Finished[0] == nil {
+			p := rollout.Place{Phase: gatewayPhase, Group: o.Group, Task: o.Task}
+			d.mu.Lock()
+			if d.open[p.ID()] = o.Partial[0]; o.Partial[0] == nil {
+				d.open[p.ID()] = &trajectory.Trajectory{ID: p.ID()}
+			}
+			d.mu.Unlock()
+			d.run(ctx, p)
+		}
+	}
+}
+
+// run has a trajectory sampled and stored. One that this process's end interrupts stays open.
+func (d *desk) run(ctx context.Context, p rollout.Place) {
+	d.running.Go(func() {
+		t := d.sampler.Sample(ctx, p)
+		if ctx.Err() != nil {
+			return
+		}
+		err := d.db.AddTrajectory(ctx, p.Phase, p.Task, t)
+		d.mu.Lock()
+		d.failed = errors.Join(d.failed, err)
+		d.mu.Unlock()
+		d.ended(t)
+	})
+}
