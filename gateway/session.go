@@ -505,6 +505,7 @@ func (s *Session) read(c *call, q asked, p prompt, text string, done engines.Com
 	}
 	if strings.HasPrefix(strings.TrimSpace(text), thinkOpen) {
 		r.Reasoning, rest, _ = cutThought(text) // of one that does not end, nothing is left
+		r.Reasoning, rest = strings.TrimSpace(r.Reasoning), strings.TrimLeft(rest, "\r\n")
 	}
 	if p.format != nil {
 		splitter := agents.NewSplitter(p.format, !q.Parallel)

@@ -1,0 +1,30 @@
+#!/bin/bash
+# Installs the clients that the gateway is held against, into a folder of the cache that is keyed by their versions, and prints it: it has bin/python
+# and, where Node.js is there, node_modules/.bin/pi. AGENTFLY_GATEWAY_CLIENTS of the tests.
+set -euo pipefail
+python="openai==3.54.0 anthropic==2.12.0 openai-agents==0.24.0 langgraph==1.2.22 langchain-openai==1.7.3 pydantic-ai-slim[openai,anthropic]==2.68.0"
+more="autogen-agentchat==0.7.5 autogen-ext[openai]==0.7.5 smolagents[openai]==1.26.0"
+node="@mariozechner/pi-coding-agent@0.73.1"
+folder=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly/gateway-$(echo "$python $more $node" | cksum | cut -d' ' -f1)
+if ! test -e "$folder/ready"; then
+  rm -rf "$folder"
+  python3 -m venv "$folder" >&2
+  # shellcheck disable=SC2086 # one word a package
+  "$folder/bin/pip" -q install $python >&2 || { rm -rf "$folder"; echo "gateway_packages: the clients of the gateway cannot be installed" >&2; exit 1; }
+  touch "$folder/ready"
+fi
+if test "${1-}" = all && ! test -e "$folder/all/ready"; then # some of them want other versions of openai
+  rm -rf "$folder/all"
+  python3 -m venv "$folder/all" >&2
+  # shellcheck disable=SC2086 # one word a package
+  "$folder/all/bin/pip" -q install $more >&2 || { rm -rf "$folder/all"; echo "gateway_packages: autogen and smolagents cannot be installed" >&2; exit 1; }
+  touch "$folder/all/ready"
+fi
+if ! test -e "$folder/node_modules/.bin/pi"; then
+  if command -v npm >/dev/null; then
+    npm install --silent --no-audit --no-fund --prefix "$folder" "$node" >&2 || echo "gateway_packages: pi cannot be installed; its test skips" >&2
+  else
+    echo "gateway_packages: npm is missing: apt-get install npm; the test of pi skips" >&2
+  fi
+fi
+echo "$folder"
