@@ -71,19 +71,16 @@ func (l *list) UnmarshalJSON(data []byte) error {
 		var out []json.RawMessage
 		return json.Unmarshal(data, &out)
 	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	if _, err := d.Token(); err != nil {
-		return err
-	}
-	for d.More() {
+	data = bytes.Clone(data) // it belongs to the caller
+	for at := skipSpace(data, 1); data[at] != ']'; {
 		if len(*l) == maxList {
 			return badf("", "a list has more than %d elements", maxList)
 		}
-		var element json.RawMessage
-		if err := d.Decode(&element); err != nil {
-			return err
+		end := skipValue(data, at)
+		*l = append(*l, data[at:end:end])
+		if at = skipSpace(data, end); data[at] == ',' {
+			at = skipSpace(data, at+1)
 		}
-		*l = append(*l, element)
 	}
 	return nil
 }
@@ -104,15 +101,12 @@ func given(data json.RawMessage) bool {
 
 // finish sets what every dialect's request has of its body: the parameters and the digest. conversation names the members that are none.
 func (q *Request) finish(body []byte, conversation ...string) error {
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(body, &members); err != nil {
-		return badf("", "the request is not JSON: %v", err)
-	}
+	asked := members(body)
 	for _, name := range conversation {
-		delete(members, name)
+		delete(asked, name)
 	}
 	var err error
-	if q.Asked, err = marshal(members); err != nil {
+	if q.Asked, err = marshal(asked); err != nil {
 		return badf("", "the request is not JSON: %v", err)
 	}
 	var e *Error
@@ -120,6 +114,21 @@ func (q *Request) finish(body []byte, conversation ...string) error {
 		return e
 	}
 	return nil
+}
+
+// members are those of a valid JSON object, as they are written in it.
+func members(body []byte) map[string]json.RawMessage {
+	out := map[string]json.RawMessage{}
+	for at := skipSpace(body, skipSpace(body, 0)+1); body[at] != '}'; {
+		key, _ := unquote(body, at)
+		value := skipSpace(body, skipSpace(body, skipValue(body, at))+1)
+		end := skipValue(body, value)
+		out[key] = body[value:end:end]
+		if at = skipSpace(body, end); body[at] == ',' {
+			at = skipSpace(body, at+1)
+		}
+	}
+	return out
 }
 
 // limit is a number of tokens to sample; nil: the client does not say.

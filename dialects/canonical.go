@@ -45,11 +45,7 @@ type member struct {
 	start, end int // in dst
 }
 
-func (c *canonicalizer) space() {
-	for c.at < len(c.src) && strings.IndexByte(" \t\r\n", c.src[c.at]) >= 0 {
-		c.at++
-	}
-}
+func (c *canonicalizer) space() { c.at = skipSpace(c.src, c.at) }
 
 func (c *canonicalizer) value(depth int) *Error {
 	if depth > maxDepth {
@@ -62,18 +58,14 @@ func (c *canonicalizer) value(depth int) *Error {
 	case '[':
 		return c.list(depth)
 	case '"':
-		c.dst = appendString(c.dst, c.text())
+		c.dst = c.appendText(c.dst)
 	case 't', 'f', 'n':
 		start := c.at
-		for c.at < len(c.src) && c.src[c.at] >= 'a' && c.src[c.at] <= 'z' {
-			c.at++
-		}
+		c.at = skipValue(c.src, start)
 		c.dst = append(c.dst, c.src[start:c.at]...)
 	default:
 		start := c.at
-		for c.at < len(c.src) && strings.IndexByte("+-.0123456789eE", c.src[c.at]) >= 0 {
-			c.at++
-		}
+		c.at = skipValue(c.src, start)
 		c.dst = append(c.dst, number(string(c.src[start:c.at]))...)
 	}
 	return nil
@@ -114,10 +106,11 @@ func (c *canonicalizer) object(depth int) *Error {
 			c.at++
 			c.space()
 		}
-		m := member{key: c.text(), start: len(c.dst)}
+		m := member{start: len(c.dst)}
+		m.key, _ = unquote(c.src, c.at)
+		c.dst = append(c.appendText(c.dst), ':')
 		c.space()
 		c.at++ // the colon
-		c.dst = append(appendString(c.dst, m.key), ':')
 		if err := c.value(depth + 1); err != nil {
 			return err
 		}
@@ -152,33 +145,75 @@ func (c *canonicalizer) sort(begin int, members []member) {
 	c.dst = append(c.dst[:begin], out...)
 }
 
-// text reads a string.
-func (c *canonicalizer) text() string {
+// appendText appends the string that is next, in one spelling.
+func (c *canonicalizer) appendText(dst []byte) []byte {
 	start := c.at
-	for c.at++; c.src[c.at] != '"'; c.at++ {
-		if c.src[c.at] == '\\' {
-			c.at++
+	text, escaped := unquote(c.src, start)
+	c.at = skipValue(c.src, start)
+	if !escaped {
+		return append(dst, c.src[start:c.at]...)
+	}
+	dst = append(dst, '"')
+	from := 0
+	for i := 0; i < len(text); i++ {
+		if text[i] < ' ' || text[i] == '"' || text[i] == '\\' { // not as JSON has it, but one spelling
+			dst = append(append(dst, text[from:i]...), '\\')
+			from = i
 		}
 	}
-	c.at++
-	quoted := c.src[start:c.at]
-	if bytes.IndexByte(quoted, '\\') < 0 {
-		return string(quoted[1 : len(quoted)-1])
-	}
-	var s string
-	_ = json.Unmarshal(quoted, &s) // the body is valid JSON
-	return s
+	return append(append(dst, text[from:]...), '"')
 }
 
-func appendString(dst []byte, s string) []byte {
-	plain := true
-	for i := 0; i < len(s); i++ {
-		plain = plain && s[i] >= ' ' && s[i] != '"' && s[i] != '\\'
+// unquote reads the string that begins at a position of valid JSON. escaped: it is written with backslashes.
+func unquote(data []byte, at int) (text string, escaped bool) {
+	quoted := data[at:skipValue(data, at)]
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return string(quoted[1 : len(quoted)-1]), false
 	}
-	if plain {
-		return append(append(append(dst, '"'), s...), '"')
+	_ = json.Unmarshal(quoted, &text) // it is valid
+	return text, true
+}
+
+// skipSpace is the position of what is not white space.
+func skipSpace(data []byte, at int) int {
+	for at < len(data) && (data[at] == ' ' || data[at] == '\n' || data[at] == '\t' || data[at] == '\r') {
+		at++
 	}
-	return strconv.AppendQuote(dst, s) // not JSON, but one spelling for each string
+	return at
+}
+
+// skipValue is the position behind the value that begins at a position of valid JSON.
+func skipValue(data []byte, at int) int {
+	for depth := 0; ; {
+		switch c := data[at]; c {
+		case '"':
+			for at++; data[at] != '"'; at++ {
+				if data[at] == '\\' {
+					at++
+				}
+			}
+			at++
+		case '{', '[':
+			depth++
+			at++
+			continue
+		case '}', ']':
+			depth--
+			at++
+		default:
+			begin := at
+			for at < len(data) && bytes.IndexByte([]byte(" \n\t\r,:]}"), data[at]) < 0 {
+				at++
+			}
+			if at == begin { // white space, a comma or a colon
+				at++
+				continue
+			}
+		}
+		if depth == 0 {
+			return at
+		}
+	}
 }
 
 // number is one spelling for each number: 17, 17.0 and 1.7e1 are the same. Digits without a point, then the power of ten.

@@ -106,7 +106,9 @@ func TestRecorded(t *testing.T) {
 				q, err := dialectOf(t, r.Path).Parse(http.Header{}, r.Body)
 				fmt.Fprintf(&b, "== %s %d %s\n", r.Case, r.N, r.Path)
 				if err != nil {
-					fmt.Fprintf(&b, "error %+v\n", *err.(*Error))
+					var e *Error
+					require.ErrorAs(t, err, &e)
+					fmt.Fprintf(&b, "error %+v\n", *e)
 					continue
 				}
 				for _, m := range q.Messages {

@@ -77,6 +77,10 @@ func TestConversations(t *testing.T) {
 			Messages(), `{"system":[{"type":"text","text":"x-anthropic-billing-header: cc_version=2; cch=abc;"},{"type":"text","text":"You are.","cache_control":{"type":"ephemeral"}}],"messages":[{"role":"user","content":"x"},{"role":"system","content":"x-anthropic-billing-header: cch=1;\n\nMore."}]}`,
 			[]trajectory.Message{text("system", "You are."), text("user", "x"), text("system", "More.")},
 		},
+		"messages: the billing line as a later block": {
+			Messages(), `{"system":[{"type":"text","text":"You are."},{"type":"text","text":"x-anthropic-billing-header: cch=abc;"},{"type":"text","text":"More."}],"messages":[{"role":"user","content":"x"}]}`,
+			[]trajectory.Message{text("system", "You are.\nMore."), text("user", "x")},
+		},
 		"messages: nothing but the billing line": {
 			Messages(), `{"system":"x-anthropic-billing-header: cc_version=2;","messages":[{"role":"user","content":"x"}]}`,
 			[]trajectory.Message{text("user", "x")},

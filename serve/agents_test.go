@@ -255,7 +255,16 @@ func TestAgentEcho(t *testing.T) {
 	require.Equal(t, `<|start|>user: a<|end|><|start|>assistant: I look: call weather{ "city" :"Zürich"}<|end|><|start|>tool: sunny<|end|><|start|>assistant: `, letters{}.Decode(r.Prompt, false))
 }
 
-// TestStopString tells it as Anthropic does.
+// TestBeforeTheCall: what could have begun a thought is told before the call that follows it.
+func TestBeforeTheCall(t *testing.T) {
+	h := start(t, scripted.Options{Respond: says("<thin <tool_call>\n{\"name\": \"weather\", \"arguments\": {}}\n</tool_call>")}, nil)
+	_, out := h.ask("/v1/messages", `{"messages":[{"role":"user","content":"a"}],"stream":true,`+messagesTool+`}`)
+	text, call := strings.Index(out, `"text_delta"`), strings.Index(out, `"tool_use"`)
+	require.Positive(t, text)
+	require.Less(t, text, call)
+}
+
+// TestMessagesStopSequence: a stop string is told as Anthropic does.
 func TestMessagesStopSequence(t *testing.T) {
 	h := start(t, scripted.Options{Respond: says("one END two")}, nil)
 	_, out := h.ask("/v1/messages", `{"messages":[{"role":"user","content":"a"}],"stop_sequences":["END"]}`)

@@ -202,4 +202,9 @@ func TestPenalties(t *testing.T) {
 		}
 		require.Equal(t, want, out+text.end(), "least %d", least)
 	}
+	text, out := &textStream{tokenizer: letters{}, stops: []string{"ab", "xabyz"}, least: 3}, ""
+	for _, id := range (letters{}).Encode("xabq ab") { // what was held back as the beginning of one holds the other
+		out += text.push(id)
+	}
+	require.Equal(t, "xabq ", out+text.end())
 }

@@ -77,7 +77,8 @@ void check_step(const af_cache& c, const af_step& s) {
     for (int64_t e = i == 0 ? 0 : s.edit_end[i - 1]; e < s.edit_end[i]; e++) {
       check_range("edit_token", e, s.edit_token[e], c.model->config.vocab_size);
       if (!(s.edit_divide[e] > 0 && s.edit_divide[e] < INFINITY) || !(s.edit_minus[e] > -INFINITY))
-        throw InputError("step: edit " + std::to_string(e) + " needs a finite divide above 0 and a minus above -infinity");
+        throw InputError("step: edit " + std::to_string(e) +
+                         " needs a finite divide above 0 and a minus above -infinity");
     }
     check_range("detail", i, s.detail[i] + 1, 2 * c.model->config.vocab_size + 3);
     if (s.detail[i] >= 0 && s.detail[i] / 2 > s.max_top)
@@ -157,7 +158,8 @@ class Step {
         const Sampled got =
             s.target[i] >= 0
                 ? score(row, V, s.target[i])
-                : sample(row, V, {s.temperature[i], s.top_p[i], s.top_k[i], s.min_p[i], s.seed[i], s.counter[i], edit(i, row)});
+                : sample(row, V,
+                         {s.temperature[i], s.top_p[i], s.top_k[i], s.min_p[i], s.seed[i], s.counter[i], edit(i, row)});
         sampled[i] = got.token;
         logprobs[i] = got.logprob;
         if (detail >= 0) report(i, detail / 2, raw.empty() ? row : raw.data(), got, !raw.empty());

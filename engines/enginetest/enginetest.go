@@ -214,16 +214,20 @@ func testPenalties(t *testing.T, s *suite) {
 	if s.Fixed {
 		t.Skip("this subject's completions are a script's")
 	}
-	r.Sampling.StopIDs, r.Sampling.MinTokens = free.TokenIDs[:9], 7
-	if s.Decode != nil {
-		r.Sampling.Stop = []string{s.Decode(free.TokenIDs[:1])}
+	if s.Decode != nil { // the string of the third token does not count
+		r.Sampling.Stop, r.Sampling.MinTokens = []string{s.Decode(free.TokenIDs[2:3])}, 5
+		c := s.generate(t, r)
+		require.Greater(t, len(c.TokenIDs), 5)
+		require.Equal(t, free.TokenIDs[:len(c.TokenIDs)], c.TokenIDs)
+		r.Sampling.Stop = nil
 	}
+	r.Sampling.StopIDs, r.Sampling.MinTokens = free.TokenIDs[:9], 7
 	c := s.generate(t, r)
 	require.Greater(t, len(c.TokenIDs), 7)
 	for _, id := range c.TokenIDs[:7] {
 		require.NotContains(t, r.Sampling.StopIDs, id)
 	}
-	r.Sampling.StopIDs, r.Sampling.Stop, r.Sampling.MinTokens = nil, nil, 0
+	r.Sampling.StopIDs, r.Sampling.MinTokens = nil, 0
 	r.Sampling.MaxTokens = 1
 	before := s.generate(t, r)
 	r.Sampling.Presence, r.Sampling.Frequency = 2, 2
