@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -302,4 +303,47 @@ func TestAGatewayAlone(t *testing.T) {
 		return nil
 	}))
 	require.Equal(t, 1, n)
+}
+
+// readme is the README's code block of a language that holds a text.
+func readme(t *testing.T, language, holds string) string {
+	t.Helper()
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	for _, found := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllSubmatch(text, -1) {
+		if strings.Contains(string(found[1]), holds) {
+			return string(found[1])
+		}
+	}
+	t.Fatalf("README.md has no %s block with %q", language, holds)
+	return ""
+}
+
+// The README's agent trains the model that is named there, with the openai package.
+func TestTheREADMEsAgentTrains(t *testing.T) {
+	needTorch(t)
+	clients := os.Getenv("AGENTFLY_GATEWAY_CLIENTS")
+	if clients == "" {
+		t.Skip("AGENTFLY_GATEWAY_CLIENTS is not set: make test-gateway installs the openai package and sets it")
+	}
+	job, agent := readme(t, "yaml", "kind: external"), readme(t, "python", "AGENTFLY_TASK")
+	require.LessOrEqual(t, strings.Count(job+agent, "\n"), 15)
+	path := guest(t, strings.ReplaceAll(job, "train.jsonl, eval: eval.jsonl", "tasks.jsonl"), agent)
+	tasks := `{"prompt": "Say yes.", "answer": "Yes."}` + "\n" + `{"prompt": "Name a colour.", "answer": "Blue"}` + "\n"
+	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(path), "tasks.jsonl"), []byte(tasks), 0o600))
+	t.Setenv("PATH", filepath.Join(clients, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
+	dir := filepath.Join(t.TempDir(), "run")
+	status, out, errs := command("", "train", path, "--output", dir, "--set", "trainer.steps=2", "--set", "rollout.groups=2", "--set", "rollout.group_size=2", "--set", "rollout.max_new_tokens=16")
+	require.Zero(t, status, "%s%s", out, errs)
+	db, err := store.OpenReader(filepath.Join(dir, "store.db"))
+	require.NoError(t, err)
+	defer db.Close()
+	n := 0
+	require.NoError(t, db.Each("", func(r store.Record) error {
+		require.Empty(t, r.Trajectory.Err)
+		require.Len(t, r.Trajectory.Turns, 1)
+		n++
+		return nil
+	}))
+	require.Equal(t, 8, n)
 }
