@@ -26,6 +26,7 @@ import (
 	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/environments/chess"
 	"github.com/agentfly/agentfly/environments/frozenlake"
+	"github.com/agentfly/agentfly/environments/harbor"
 	"github.com/agentfly/agentfly/environments/openenv"
 	pyenv "github.com/agentfly/agentfly/environments/python"
 	"github.com/agentfly/agentfly/environments/scienceworld"
@@ -203,7 +204,7 @@ func registries(options []Option) (orchestrator.Registries, error) {
 		return r, err
 	}
 	for _, k := range []environments.Kind{
-		chess.Kind(), frozenlake.Kind(), openenv.Kind(), pyenv.Kind(), scienceworld.Kind(), sokoban.Kind(), textworldexpress.Kind(), voxel.Kind(), webshop.Kind(),
+		chess.Kind(), frozenlake.Kind(), harbor.Kind(), openenv.Kind(), pyenv.Kind(), scienceworld.Kind(), sokoban.Kind(), textworldexpress.Kind(), voxel.Kind(), webshop.Kind(),
 	} {
 		if err := r.Environments.Add(k); err != nil {
 			return r, err
