@@ -90,10 +90,17 @@ func New(ctx context.Context, r *resources.Resources, params map[string]any) (en
 	if err != nil {
 		return nil, err
 	}
-	if kind := folders.Kind(); kind != sandbox.Bubblewrap {
-		return nil, errors.Join(fmt.Errorf("tasks of Harbor name absolute paths (/app, /tests, /logs), which the sandbox %s cannot show; install the package bubblewrap", kind), folders.Close())
+	s := &source{params: p, tasks: tasks, folders: folders, images: map[string]*image{}}
+	r.OnBegin(func(context.Context) error { return s.usable() })
+	return s, nil
+}
+
+// usable tells whether the sandbox shows folders under the paths that tasks name. It is asked when the run begins, and not where a job is only looked at.
+func (s *source) usable() error {
+	if kind := s.folders.Kind(); kind != sandbox.Bubblewrap {
+		return fmt.Errorf("harbor: tasks name absolute paths (/app, /tests, /logs), which the sandbox %s cannot show; install the package bubblewrap", kind)
 	}
-	return &source{params: p, tasks: tasks, folders: folders, images: map[string]*image{}}, nil
+	return nil
 }
 
 // readTasks reads the tasks of a folder. refused says of each that cannot be played why not.
@@ -162,6 +169,9 @@ var submit = tools.Spec{
 }
 
 func (s *source) New(context.Context, string) (environments.Environment, error) {
+	if err := s.usable(); err != nil {
+		return nil, err
+	}
 	return &environment{source: s}, nil
 }
 

@@ -396,10 +396,14 @@ func TestParameters(t *testing.T) {
 func TestLandlock(t *testing.T) {
 	r := resources.New(resources.Options{Sandbox: sandbox.Landlock})
 	defer r.Close()
-	_, err := New(t.Context(), r, map[string]any{"path": write(t, t.TempDir(), "a", nil)})
+	s, err := New(t.Context(), r, map[string]any{"path": write(t, t.TempDir(), "a", nil)})
 	if errors.Is(err, sandbox.ErrUnavailable) {
 		t.Skip("this kernel has no landlock that confines: ", err)
 	}
+	require.NoError(t, err)
+	defer s.Close()
+	require.ErrorContains(t, r.Begin(t.Context()), "install the package bubblewrap")
+	_, err = s.New(t.Context(), "test")
 	require.ErrorContains(t, err, "install the package bubblewrap")
 }
 
@@ -419,4 +423,33 @@ func FuzzDockerfile(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The tasks of examples/harbor.yaml are solved by their own solutions, and none by doing nothing.
+func TestExamples(t *testing.T) {
+	bubblewrap(t)
+	s, err := open(t, map[string]any{"path": "../../examples/harbor"})
+	require.NoError(t, err)
+	defer s.Close()
+	e, err := s.New(t.Context(), "test")
+	require.NoError(t, err)
+	defer e.Close()
+	require.Len(t, s.(*source).tasks, 5)
+	for name := range s.(*source).tasks {
+		_, err := e.Reset(t.Context(), start(name))
+		require.NoError(t, err)
+		actions, err := e.(environments.Solver).Solution(t.Context())
+		require.NoError(t, err)
+		var r environments.Result
+		for _, a := range actions {
+			r, err = e.Step(t.Context(), a)
+			require.NoError(t, err)
+		}
+		require.True(t, r.Success, "%s: %v", name, r.Info)
+		_, err = e.Reset(t.Context(), start(name))
+		require.NoError(t, err)
+		r, err = send(t, e)
+		require.NoError(t, err)
+		require.Zero(t, r.Reward, name)
+	}
 }
