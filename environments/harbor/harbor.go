@@ -14,7 +14,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"os"
 	"path/filepath"
@@ -177,38 +176,16 @@ func (s *source) New(context.Context, string) (environments.Environment, error) 
 
 func (s *source) Close() error { return s.folders.Close() }
 
-// split are the names of a split's tasks, in an order that the seed mixes: a fifth, and at least one of two, are those of Eval.
+// split are the names of a split's tasks: a fifth, and at least one of two, are those of Eval.
 func (s *source) split(split string) ([]string, error) {
-	if split != environments.Train && split != environments.Eval {
-		return nil, fmt.Errorf("harbor: there is no split %q; the splits are train and eval", wording.Clip(split, 64))
+	train, eval := boxed.Split(s.params.Seed, slices.Collect(maps.Keys(s.tasks)))
+	switch split {
+	case environments.Train:
+		return train, nil
+	case environments.Eval:
+		return eval, nil
 	}
-	names := slices.SortedFunc(maps.Keys(s.tasks), func(a, b string) int {
-		x, y := mixed(s.params.Seed, a), mixed(s.params.Seed, b)
-		switch {
-		case x < y:
-			return -1
-		case x > y:
-			return 1
-		}
-		return strings.Compare(a, b)
-	})
-	held := len(names) / 5
-	if held == 0 && len(names) > 1 {
-		held = 1
-	}
-	if split == environments.Eval {
-		return names[:held], nil
-	}
-	return names[held:], nil
-}
-
-func mixed(seed int64, name string) uint64 {
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%d %s", seed, name)
-	x := h.Sum64() // of which the last letters hardly move the first bits
-	x ^= x >> 31
-	x *= 0x9e3779b97f4a7c15
-	return x ^ x>>29
+	return nil, fmt.Errorf("harbor: there is no split %q; the splits are train and eval", wording.Clip(split, 64))
 }
 
 // Tasks are folders of a split. The field "task" names one.
