@@ -27,6 +27,7 @@ import (
 	"github.com/agentfly/agentfly/environments/chess"
 	"github.com/agentfly/agentfly/environments/frozenlake"
 	"github.com/agentfly/agentfly/environments/harbor"
+	"github.com/agentfly/agentfly/environments/mle"
 	"github.com/agentfly/agentfly/environments/openenv"
 	pyenv "github.com/agentfly/agentfly/environments/python"
 	"github.com/agentfly/agentfly/environments/repository"
@@ -205,7 +206,7 @@ func registries(options []Option) (orchestrator.Registries, error) {
 		return r, err
 	}
 	for _, k := range []environments.Kind{
-		chess.Kind(), frozenlake.Kind(), harbor.Kind(), openenv.Kind(), pyenv.Kind(), repository.Kind(), scienceworld.Kind(), sokoban.Kind(), textworldexpress.Kind(), voxel.Kind(), webshop.Kind(),
+		chess.Kind(), frozenlake.Kind(), harbor.Kind(), mle.Kind(), openenv.Kind(), pyenv.Kind(), repository.Kind(), scienceworld.Kind(), sokoban.Kind(), textworldexpress.Kind(), voxel.Kind(), webshop.Kind(),
 	} {
 		if err := r.Environments.Add(k); err != nil {
 			return r, err

@@ -35,6 +35,7 @@ func (s *source) folder() (*boxed.Folder, error) {
 	}
 	f.Base.Limits = s.params.Sandbox()
 	f.Base.ReadOnly = s.params.Show
+	f.Base.Env = []string{"GIT_CONFIG_NOSYSTEM=1"} // the machine's cannot be read inside
 	return f, nil
 }
 

@@ -227,7 +227,9 @@ func (i *instance) work() *work {
 // unpack makes the repository of a snapshot, $1, at a commit, $2, in the working folder, as one commit: what came after it, which holds the answer, is
 // not there.
 const unpack = `set -e
-export HOME=/nowhere GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*' GIT_TERMINAL_PROMPT=0
+export HOME=$(mktemp -d) GIT_TERMINAL_PROMPT=0
+printf '[safe]\n\tdirectory = *\n' >"$HOME/.gitconfig"
+clone() { git clone -q --no-hardlinks --no-checkout -- "$1" .clone; mv .clone/.git .; rm -rf .clone; }
 case $1 in
   *.tar|*.tar.gz|*.tgz)
     mkdir .unpack; tar -xf "$1" -C .unpack --no-same-owner
@@ -235,14 +237,15 @@ case $1 in
     if [ $# = 3 ] && [ -d "$3" ] && [ ! -e .unpack/.git ]; then from=$3; fi
     find "$from" -mindepth 1 -maxdepth 1 -exec mv -t . {} +
     rm -rf .unpack ;;
-  *.bundle|*.git) git clone -q --no-checkout "$1" .clone && mv .clone/.git . && rm -rf .clone ;;
-  *) if [ -e "$1/.git" ]; then git clone -q --no-hardlinks --no-checkout "$1" .clone && mv .clone/.git . && rm -rf .clone; else cp -R "$1/." .; fi ;;
+  *.bundle|*.git) clone "$1" ;;
+  *) if [ -e "$1/.git" ]; then clone "$1"; else cp -R "$1/." .; fi ;;
 esac
 if [ -e .git ]; then
   [ -n "$2" ] || set -- "$1" HEAD
   git -c advice.detachedHead=false checkout -q -f "$2" --
   rm -rf .git
 fi
+rm -rf "$HOME"
 if command -v git >/dev/null; then
   git init -q . && git add -A -f . && git -c user.name=base -c user.email=base@localhost commit -q --allow-empty -m base
 fi
