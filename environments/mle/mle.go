@@ -242,10 +242,11 @@ func firstLines(data []byte) string {
 	return strings.Join(append(lines[:4], "…"), "\n")
 }
 
-// start compiles the code under a name and runs it.
-const start = `import sys
+// start runs the code under a name by which tracebacks find its lines.
+const start = `import linecache, sys
 text = sys.stdin.buffer.read().decode()
-exec(compile(text, "code.py", "exec"), {"__name__": "__main__"})
+linecache.cache["<code>"] = (len(text), None, text.splitlines(True), "<code>")
+exec(compile(text, "<code>", "exec"), {"__name__": "__main__"})
 `
 
 const (

@@ -8,7 +8,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/environments/environmenttest"
@@ -151,16 +151,16 @@ func TestResubmitting(t *testing.T) {
 		first := execute(t, e, nearest)
 		require.Positive(t, first.Reward, kind)
 		require.Less(t, first.Reward, 0.95, kind)
-		total := first.Reward
 		for range 9 {
 			r := execute(t, e, nearest)
+			require.Zero(t, r.Reward)
 			require.Equal(t, first.Info, r.Info)
-			total += r.Reward
 		}
-		total += execute(t, e, copySample).Reward
+		total := first.Reward + execute(t, e, copySample).Reward
 		do(t, e, "reset", nil)
-		total += execute(t, e, nearest).Reward
-		require.InDelta(t, first.Reward, total, 0, kind)
+		for _, code := range []string{nearest, copySample} {
+			require.Zero(t, execute(t, e, code).Reward, "scores stay")
+		}
 		actions, err := e.Solution(t.Context())
 		require.NoError(t, err)
 		r, err := e.Step(t.Context(), actions[1])
@@ -182,7 +182,7 @@ func TestActions(t *testing.T) {
 	require.Zero(t, r.Reward)
 	require.Contains(t, said(r), "The code works, and submission.csv is as it must be.")
 	r = do(t, e, "validate_code", map[string]string{"code": "x = (\n"})
-	require.Contains(t, said(r), `File "code.py", line 1`)
+	require.Contains(t, said(r), `File "<code>", line 1`)
 	require.Contains(t, said(r), "SyntaxError")
 	r = execute(t, e, "print('hello')")
 	require.Contains(t, said(r), "it wrote no submission.csv", "that of validate_code is none of this code")
@@ -192,8 +192,9 @@ func TestActions(t *testing.T) {
 	require.Contains(t, said(execute(t, e, "print(open('kept').read())")), "\nx")
 	do(t, e, "reset", nil)
 	require.Contains(t, said(execute(t, e, "print(open('kept').read())")), "FileNotFoundError")
-	require.Contains(t, said(do(t, e, "get_history", nil)), "6. execute_code: The code ran, but it wrote no submission.csv")
 	r = do(t, e, "get_history", nil)
+	require.Contains(t, said(r), "6. execute_code: The code ran, but it wrote no submission.csv")
+	require.Contains(t, said(r), "That was the last of 12 actions.")
 	require.True(t, r.Truncated && !r.Terminated)
 }
 
@@ -252,27 +253,27 @@ def look(path):
         with open(path, 'rb') as f: found.append((path, f.read(200)))
     except OSError: pass
 def walk(top):
-    try:
-        for d, _, files in os.walk(top):
-            for f in files: look(os.path.join(d, f))
-    except OSError: pass
+    for d, folders, files in os.walk(top):
+        if os.path.realpath(d) == '/': folders[:] = [f for f in folders if f not in ('usr', 'proc', 'sys', 'dev') and not f.startswith('lib')]
+        for f in files: look(os.path.join(d, f))
 host = %q
 for path in ('..', '../..', host, os.path.dirname(host), '/root', '/home', '/var', '/work'):
     try: found += [(path, str(os.listdir(path)).encode())] if path == host else []
     except OSError: pass
     if path not in ('..', '../..'): walk(path)
-for pid in [%d, os.getppid(), 1] + [int(p) for p in os.listdir('/proc') if p.isdigit()]:
+for pid in [%d, os.getppid(), 1] + list(range(2, 3000)):
     for name in ('mem', 'environ', 'cmdline', 'maps', 'cwd/data/train.csv', 'root/etc/shadow'):
         if pid != os.getpid(): look('/proc/%%d/%%s' %% (pid, name))
 for i, target in enumerate(['..', '/proc/%d/cwd', host, '/etc/shadow', '/root']):
     os.symlink(target, 'link%%d' %% i)
     walk('link%%d' %% i); look('link%%d' %% i)
 for name, value in os.environ.items(): found.append((name, value.encode()))
-for path, text in found: print(path, text)
-`, base, os.Getpid(), os.Getpid()))
+for path, text in found:
+    if not path.startswith('/proc') or path.startswith('/proc/%d/') or b'AGENTFLY' in text or b'answers' in text: print(path, text)
+`, base, os.Getpid(), os.Getpid(), os.Getpid()))
 		text := said(r)
 		require.NotContains(t, text, "The code failed")
-		for _, secret := range []string{"the-environment-of-the-host", "the-neighbours-file", "neighbour", "root:", "AGENTFLY"} {
+		for _, secret := range []string{"the-environment-of-the-host", "the-neighbours-file", "neighbour", "root:", "AGENTFLY", fmt.Sprintf("/proc/%d/", os.Getpid())} {
 			require.NotContains(t, text, secret)
 		}
 		// The answers of a competition as a program would find them: none is in a file of this machine that the environment wrote.
@@ -337,7 +338,7 @@ func TestAttacks(t *testing.T) {
 				require.False(t, r.Over())
 				require.NoFileExists(t, outside)
 				do(t, e, "reset", nil)
-				require.InDelta(t, 1, e.best+execute(t, e, linearFit).Reward, 1e-9, "it goes on after that")
+				require.InDelta(t, 1-r.Reward, execute(t, e, linearFit).Reward, 1e-9, "it goes on after that")
 				begin(t, neighbour, "clusters")
 				require.InDelta(t, 1, execute(t, neighbour, centroidFit).Reward, 0, "the neighbour does not notice")
 			})
@@ -377,7 +378,7 @@ if os.fork() == 0:
 // 64 episodes at once leave no goroutine, no process and no folder.
 func TestManyAtOnce(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	goroutines := runtime.NumGoroutine()
+	before := goleak.IgnoreCurrent()
 	r := resources.New(resources.Options{})
 	s, err := New(t.Context(), r, nil)
 	require.NoError(t, err)
@@ -408,7 +409,7 @@ func TestManyAtOnce(t *testing.T) {
 	left, err := os.ReadDir(os.Getenv("TMPDIR"))
 	require.NoError(t, err)
 	require.Empty(t, left)
-	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines }, 10*time.Second, 20*time.Millisecond)
+	require.NoError(t, goleak.Find(before))
 }
 
 // A competition is the same again from the same numbers, and not that of another seed.
