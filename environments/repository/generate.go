@@ -161,8 +161,8 @@ func generate(seed, level int64) *pack {
 		if n == 0 {
 			f := t.faults[r.IntN(len(t.faults))]
 			p.path, p.fault = path, [2]string{fill(f[0]), fill(f[1])}
-			p.problem = fmt.Sprintf("The package %s has a fault: %s.%s does not always do what it should. %s. Mend it. Everything else must stay as it is.",
-				p.name, t.module, t.function, capital(fill(t.says)))
+			p.problem = fmt.Sprintf("The package %s has a fault. Its function %s.%s does not always do what it should: %s. Mend it. Everything else must stay as it is.",
+				p.name, t.module, t.function, fill(t.says))
 		}
 		for range callsEach {
 			p.calls = append(p.calls, call{p.name + "." + t.module, t.function, t.arguments(r, k, q)})
@@ -206,8 +206,6 @@ func filled(text string, k, p int) string {
 	}
 	return b.String()
 }
-
-func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // content is all that tells the packages of two numbers apart for an agent that has read the task.
 func (p *pack) content() string { return p.problem }
