@@ -291,6 +291,7 @@ for path, text in found:
 				require.NoError(t, err)
 				for _, row := range rows {
 					require.NotContains(t, string(data), string(row)+"\n", path)
+					require.NotContains(t, string(data), string(row)+",", path)
 				}
 				if filepath.Base(path) == "test.csv" {
 					require.NotContains(t, strings.SplitN(string(data), "\n", 2)[0], e.c.target)

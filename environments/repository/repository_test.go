@@ -289,6 +289,9 @@ func TestInstances(t *testing.T) {
 				reset(t, e, map[string]any{"instance": "calc-0"})
 				sh(t, e, script)
 				require.Zero(t, reward(t, e))
+				for _, name := range startsWith { // pytest would run it with the tests
+					require.NoFileExists(t, filepath.Join(e.(*environment).folder.Dir(), name))
+				}
 			})
 		}
 	})
@@ -378,6 +381,28 @@ func TestBrokenInstances(t *testing.T) {
 	require.NoError(t, os.WriteFile(empty, []byte("\n"), 0o600))
 	_, err = open(t, sandbox.Auto, map[string]any{"instances": empty})
 	require.ErrorContains(t, err, "empty has none")
+}
+
+// With pytest, which programs find in a folder that is shown to them, its names and reports count.
+func TestPytest(t *testing.T) {
+	needGit(t)
+	site := os.Getenv("AGENTFLY_TEST_PYTEST")
+	if site == "" {
+		t.Skip("AGENTFLY_TEST_PYTEST names no folder with pytest: pip install --target FOLDER pytest")
+	}
+	eachKind(t, func(t *testing.T, kind string) {
+		dir := t.TempDir()
+		base, _ := repo(t, filepath.Join(dir, "x__calc"))
+		patch := "diff --git a/tests/test_new.py b/tests/test_new.py\nnew file mode 100644\n--- /dev/null\n+++ b/tests/test_new.py\n@@ -0,0 +1,7 @@\n+import pytest\n+from calc import add\n+\n+\n+@pytest.mark.parametrize('a', [1, 2])\n+def test_add(a):\n+    assert add(a, 1) == a + 1\n"
+		file := instanceFile(t, dir, base, map[string]any{"test_patch": patch, "FAIL_TO_PASS": []string{"tests/test_new.py::test_add[1]", "tests/test_new.py::test_add[2]"}})
+		e := player(t, kind, map[string]any{"instances": file, "show": []string{site}})
+		reset(t, e, nil)
+		sh(t, e, "echo 'import calc; calc.add = lambda a, b: a + b' >conftest.py; mkdir -p tests; cp conftest.py tests; printf '[pytest]\\naddopts = --co\\n' >pytest.ini")
+		require.Zero(t, reward(t, e))
+		reset(t, e, nil)
+		solve(t, e)
+		require.InDelta(t, 1, reward(t, e), 0)
+	})
 }
 
 // A deadline of the step that is nearer than that of the tests is the job's fault, and the last action of an episode has the tests run.
