@@ -370,10 +370,17 @@ func (p player) hand(x *cli.Context) (func() (environments.Action, error), error
 	}, nil
 }
 
-// read is the action of a line: a text, or a tool's name and its arguments.
+// read is the action of a line: a text, or a tool's name and its arguments, or the JSON of such a call.
 func (p player) read(line string) (environments.Action, error) {
 	if !p.tools {
 		return environments.Action{Text: line}, nil
+	}
+	var listed struct { // as an environment with tools of its own lists what is possible
+		Name      string          `json:"name"`
+		Arguments json.RawMessage `json:"arguments"`
+	}
+	if json.Unmarshal([]byte(line), &listed) == nil && listed.Name != "" {
+		return environments.Action{Name: listed.Name, Arguments: listed.Arguments}, nil
 	}
 	name, arguments, _ := strings.Cut(strings.TrimSpace(line), " ")
 	if arguments = strings.TrimSpace(arguments); arguments == "" {

@@ -260,17 +260,32 @@ func (b *bubblewrap) files(args []string, p Program, l Limits) (private []byte, 
 		}
 		args = append(args, "--bind", p.Workspace, "/workspace")
 	}
+	bind := func(how, host, inside string) {
+		for i := 1; i < len(inside); i++ { // bwrap makes the folders above for itself alone
+			if inside[i] == '/' {
+				args = append(args, "--perms", "0755", "--dir", inside[:i])
+			}
+		}
+		args = append(args, how, host, inside)
+	}
 	for _, path := range p.ReadOnly {
 		path = filepath.Clean(path)
 		if path == "/" {
 			return nil, nil, errors.New("the whole file system cannot be readable inside; name folders")
 		}
-		for i := 1; i < len(path); i++ { // bwrap makes the folders above for itself alone
-			if path[i] == '/' {
-				args = append(args, "--perms", "0755", "--dir", path[:i])
+		bind("--ro-bind", path, path)
+	}
+	for _, m := range p.Mounts {
+		if !m.Writable {
+			bind("--ro-bind", m.Host, m.Inside)
+			continue
+		}
+		if b.root {
+			if err := os.Chown(m.Host, nobody, nobody); err != nil {
+				return nil, nil, fmt.Errorf("give %s to the user nobody: %w", m.Inside, err)
 			}
 		}
-		args = append(args, "--ro-bind", path, path)
+		bind("--bind", m.Host, m.Inside)
 	}
 	return private, append(args, "--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/workspace"), nil
 }

@@ -52,6 +52,9 @@ func helped(p Program, l Limits, filter []byte) (out *launch, err error) {
 			out.close()
 		}
 	}()
+	if len(p.Mounts) > 0 {
+		return out, fmt.Errorf("%s cannot be mounted: only the sandbox bubblewrap shows folders under other paths; install bubblewrap", p.Mounts[0].Inside)
+	}
 	home := p.Workspace
 	confined := filter != nil
 	folder, err := TempFolder("sandbox")

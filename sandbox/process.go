@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -110,6 +111,11 @@ func (s *Sandbox) start(ctx context.Context, p Program) (*running, error) {
 	r.cancel = context.AfterFunc(ctx, func() { r.end("") })
 	r.all.Go(func() { r.wait(&s.starter, l, status) })
 	folders := []string{p.Workspace}
+	for _, m := range p.Mounts {
+		if m.Writable && m.Host != p.Workspace {
+			folders = append(folders, m.Host)
+		}
+	}
 	if l.folder != nil {
 		folders = append(folders, l.folder.Path())
 	}
@@ -126,10 +132,33 @@ func check(p Program) error {
 			return fmt.Errorf("sandbox: %q is not an absolute path", path)
 		}
 	}
+	for _, m := range p.Mounts {
+		if err := m.check(); err != nil {
+			return err
+		}
+	}
 	for _, text := range append(append([]string{}, p.Args...), p.Env...) {
 		if strings.ContainsRune(text, 0) {
 			return errors.New("sandbox: an argument or a variable holds a zero byte")
 		}
+	}
+	return nil
+}
+
+// taken are the folders of the root that every sandbox has already.
+var taken = []string{"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "sys", "tmp", "usr", "workspace"}
+
+func (m Mount) check() error {
+	top, _, _ := strings.Cut(strings.TrimPrefix(m.Inside, "/"), "/")
+	switch {
+	case !filepath.IsAbs(m.Host):
+		return fmt.Errorf("sandbox: %q is not an absolute path", m.Host)
+	case !filepath.IsAbs(m.Inside) || filepath.Clean(m.Inside) != m.Inside || m.Inside == "/":
+		return fmt.Errorf("sandbox: a folder cannot be mounted at %q; give an absolute path without . and .., which is not /", m.Inside)
+	case slices.Contains(taken, top):
+		return fmt.Errorf("sandbox: a folder cannot be mounted at %q: /%s is the sandbox's own", m.Inside, top)
+	case strings.ContainsRune(m.Host+m.Inside, 0):
+		return errors.New("sandbox: a mount holds a zero byte")
 	}
 	return nil
 }

@@ -60,7 +60,15 @@ type Program struct {
 	Stdin     []byte   // of Run
 	Workspace string   // a folder of the host that is the working folder, writable (/workspace inside); "": a private empty one
 	ReadOnly  []string // further folders and files of the host that are readable inside under the same path
+	Mounts    []Mount  // folders of the host under other paths; Bubblewrap alone has them
 	Limits    Limits
+}
+
+// Mount shows a folder of the host inside under a path of its own. What a program does to a writable one stays; it counts to Limits.Disk.
+type Mount struct {
+	Host     string
+	Inside   string // absolute, and not below a folder of the system, such as /usr
+	Writable bool
 }
 
 // Result of Run.

@@ -1,0 +1,127 @@
+package boxed
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// Bounds of what is copied into a folder.
+const (
+	mostFiles = 100_000
+	mostBytes = 4 << 30
+)
+
+// Copy copies a file or a tree of the host into a folder under a path of that folder, with the rights to run. Links are copied as they are where
+// they stay in the tree, and refused else; special files are refused.
+func Copy(from string, to *os.Root, name string) error {
+	name = strings.TrimPrefix(path.Clean("/"+name), "/")
+	count, bytes := 0, int64(0)
+	return filepath.WalkDir(from, func(at string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, at)
+		if err != nil {
+			return err
+		}
+		target := path.Join(name, filepath.ToSlash(rel))
+		if target == "" {
+			target = "."
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		if count, bytes = count+1, bytes+info.Size(); count > mostFiles || bytes > mostBytes {
+			return fmt.Errorf("%s has more than %d files or %d bytes", from, mostFiles, int64(mostBytes))
+		}
+		switch mode := info.Mode(); {
+		case mode.IsDir():
+			return to.MkdirAll(target, 0o755)
+		case mode&fs.ModeSymlink != 0:
+			link, err := os.Readlink(at)
+			if err != nil {
+				return err
+			}
+			if filepath.IsAbs(link) || !filepath.IsLocal(filepath.Join(filepath.Dir(rel), link)) {
+				return fmt.Errorf("%s is a link to %s, out of the tree; put the file in its place", at, link)
+			}
+			return to.Symlink(link, target)
+		case mode.IsRegular():
+			return copyFile(at, to, target, 0o644|mode.Perm()&0o111)
+		}
+		return fmt.Errorf("%s is no file, no folder and no link", at)
+	})
+}
+
+func copyFile(from string, to *os.Root, name string, mode fs.FileMode) error {
+	if err := to.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return err
+	}
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := to.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NONBLOCK, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Chmod(mode), out.Close())
+}
+
+// Write writes a file with the folders above it. What stands in its place, which an agent may have put there, is removed first, be it a link, a pipe
+// or a folder.
+func Write(to *os.Root, name string, data []byte, mode fs.FileMode) error {
+	for i := range name {
+		if name[i] != '/' || i == 0 {
+			continue
+		}
+		if info, err := to.Lstat(name[:i]); err == nil && !info.IsDir() {
+			if err := to.Remove(name[:i]); err != nil {
+				return err
+			}
+		}
+	}
+	if err := to.RemoveAll(name); err != nil {
+		return err
+	}
+	if err := to.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return err
+	}
+	out, err := to.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(data)
+	return errors.Join(err, out.Chmod(mode), out.Close())
+}
+
+// Read reads a regular file that an agent may have written. It does not block on what is no file, and a longer one is an error.
+func Read(from *os.Root, name string, most int64) ([]byte, error) {
+	f, err := from.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is no file", name)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = fmt.Errorf("%s has more than %d bytes", name, most)
+	}
+	return data, err
+}

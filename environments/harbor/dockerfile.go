@@ -1,0 +1,339 @@
+package harbor
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/agentfly/agentfly/internal/wording"
+)
+
+// standIns are the images for which the programs of this machine stand in: an image's own content is not there without containers.
+var standIns = []string{"debian", "ubuntu", "python", "scratch"}
+
+// reserved are folders of the root that an image cannot have: the system's are this machine's own, and the verifier's are there at the end only.
+var reserved = []string{
+	"bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "logs", "proc", "run", "sbin", "solution", "sys", "tests", "tmp", "usr",
+}
+
+// recipe is what a Dockerfile makes, in the order of its lines.
+type recipe struct {
+	image string // that FROM names
+	tops  []string
+	steps []step
+	begin string            // the last WORKDIR
+	env   map[string]string // of ENV
+}
+
+// step is a COPY, a RUN or a WORKDIR.
+type step struct {
+	line    int
+	text    string // as it stands in the file, for errors
+	copies  []string
+	to      string
+	run     string
+	env     map[string]string // of the moment
+	begin   string
+	execute bool // --chmod with a right to run
+}
+
+// refusal is one line that says what of a task cannot be honoured.
+func refusal(line int, text, why string) error {
+	return fmt.Errorf("environment/Dockerfile line %d: %s: %s", line, wording.Clip(text, 80), why)
+}
+
+// instruction is a line with its continuations.
+type instruction struct {
+	line       int
+	name, rest string
+	text       string
+}
+
+// linesOf are the instructions of a Dockerfile without comments.
+func linesOf(text string) (out []instruction, err error) {
+	var open *strings.Builder
+	begun := 0
+	for i, line := range strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n") {
+		trimmed := strings.TrimSpace(line)
+		if strings.HasPrefix(trimmed, "#") {
+			if directive := strings.ToLower(strings.ReplaceAll(trimmed, " ", "")); len(out) == 0 && strings.HasPrefix(directive, "#escape=") {
+				return nil, refusal(i+1, trimmed, "another escape character is not supported")
+			}
+			continue
+		}
+		if trimmed == "" && open == nil {
+			continue
+		}
+		if open == nil {
+			open, begun = &strings.Builder{}, i+1
+		}
+		before, continued := strings.CutSuffix(strings.TrimRight(line, " \t"), `\`)
+		open.WriteString(before)
+		if continued {
+			open.WriteString(" ")
+			continue
+		}
+		whole := strings.TrimSpace(open.String())
+		name, rest, _ := strings.Cut(strings.ReplaceAll(whole, "\t", " "), " ")
+		out = append(out, instruction{begun, strings.ToUpper(name), strings.TrimSpace(rest), whole})
+		open = nil
+	}
+	if open != nil {
+		return nil, refusal(begun, strings.TrimSpace(open.String()), "the last line is continued")
+	}
+	return out, nil
+}
+
+var absolute = regexp.MustCompile(`(?:^|[\s"'=>])/([A-Za-z0-9_][A-Za-z0-9_.-]*)`)
+
+// parse reads the Dockerfile of a task. Its errors are refusals: of what cannot be honoured without containers.
+func parse(text, context string, images []string) (*recipe, error) {
+	all, err := linesOf(text)
+	if err != nil {
+		return nil, err
+	}
+	r := &recipe{env: map[string]string{}, tops: []string{"root"}}
+	args := map[string]string{}
+	for _, in := range all {
+		expand := func(word string) string {
+			return os.Expand(word, func(name string) string {
+				name, standard, _ := strings.Cut(name, ":-")
+				if v, ok := r.env[name]; ok {
+					return v
+				}
+				if v, ok := args[name]; ok {
+					return v
+				}
+				return standard
+			})
+		}
+		if r.image == "" && in.name != "FROM" && in.name != "ARG" {
+			return nil, refusal(in.line, in.text, "the first instruction must be FROM")
+		}
+		if err := r.read(in, expand, args, context, images); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case r.image == "":
+		return nil, fmt.Errorf("environment/Dockerfile has no FROM")
+	case r.begin == "":
+		return nil, fmt.Errorf("environment/Dockerfile has no WORKDIR, and programs cannot write in /; give it one, such as WORKDIR /app")
+	}
+	for _, top := range r.tops {
+		if slices.Contains(reserved, top) {
+			return nil, fmt.Errorf("environment/Dockerfile writes in /%s, which is this machine's own or the verifier's; use another folder, such as /app", top)
+		}
+		if begin, _, _ := strings.Cut(r.begin[1:], "/"); top == "workspace" && begin != top {
+			return nil, fmt.Errorf("environment/Dockerfile writes in /workspace, which is the sandbox's name of the WORKDIR; use another folder")
+		}
+	}
+	return r, nil
+}
+
+// read honours one instruction, or refuses it.
+func (r *recipe) read(in instruction, expand func(string) string, args map[string]string, context string, images []string) error {
+	refuse := func(format string, a ...any) error { return refusal(in.line, in.text, fmt.Sprintf(format, a...)) }
+	switch in.name {
+	case "FROM":
+		words := strings.Fields(expand(in.rest))
+		if r.image != "" {
+			return refuse("a second stage needs containers")
+		}
+		if len(words) > 0 && strings.HasPrefix(words[0], "--platform=") {
+			words = words[1:]
+		}
+		if len(words) == 0 {
+			return refuse("it names no image")
+		}
+		r.image = words[0]
+		if !standsIn(r.image, images) {
+			return refuse("this machine's programs stand in for %s only; where they are what the image %s has, say images: [%s]", strings.Join(standIns, ", "), r.image, bare(r.image))
+		}
+	case "WORKDIR":
+		to := expand(unquote(in.rest))
+		if !path.IsAbs(to) {
+			to = path.Join("/", r.begin, to)
+		}
+		r.begin = path.Clean(to)
+		if r.begin == "/" {
+			return refuse("programs cannot write in /; use a folder, such as /app")
+		}
+		r.top(r.begin)
+		r.steps = append(r.steps, step{line: in.line, text: in.text, begin: r.begin})
+	case "ENV", "ARG":
+		pairs, err := pairsOf(in.rest, in.name == "ARG")
+		if err != nil {
+			return refuse("%v", err)
+		}
+		for _, p := range pairs {
+			if in.name == "ENV" {
+				r.env[p[0]] = expand(p[1])
+			} else if _, known := args[p[0]]; !known {
+				args[p[0]] = expand(p[1])
+			}
+		}
+	case "COPY", "ADD":
+		return r.copy(in, expand, context, refuse)
+	case "RUN":
+		command := in.rest
+		var list []string
+		switch {
+		case strings.HasPrefix(command, "--"):
+			return refuse("flags of RUN need containers")
+		case strings.Contains(command, "<<"):
+			return refuse("here-documents are not supported; put the text in a file and COPY it")
+		case json.Unmarshal([]byte(command), &list) == nil:
+			for i, w := range list {
+				list[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+			}
+			command = strings.Join(list, " ")
+		}
+		for _, m := range absolute.FindAllStringSubmatch(command, -1) {
+			if !slices.Contains(reserved, m[1]) && m[1] != "workspace" { // where it writes in one of those it fails, and says so
+				r.top("/" + m[1])
+			}
+		}
+		env := make(map[string]string, len(r.env)+len(args))
+		for _, from := range []map[string]string{args, r.env} {
+			for k, v := range from {
+				env[k] = v
+			}
+		}
+		r.steps = append(r.steps, step{line: in.line, text: in.text, run: command, env: env, begin: r.begin})
+	case "USER":
+		if user, _, _ := strings.Cut(expand(in.rest), ":"); user != "root" && user != "0" {
+			return refuse("the sandbox has one user")
+		}
+	case "CMD", "LABEL", "MAINTAINER", "EXPOSE", "STOPSIGNAL": // an episode starts no such program, and has no network
+	default:
+		return refuse("%s needs containers", wording.Clip(in.name, 20))
+	}
+	return nil
+}
+
+// copy reads a COPY, or an ADD that is no more than that.
+func (r *recipe) copy(in instruction, expand func(string) string, context string, refuse func(string, ...any) error) error {
+	s := step{line: in.line, text: in.text, begin: r.begin}
+	rest := in.rest
+	for strings.HasPrefix(rest, "--") {
+		flag, after, _ := strings.Cut(rest, " ")
+		rest = strings.TrimSpace(after)
+		name, value, _ := strings.Cut(flag, "=")
+		switch name {
+		case "--chown", "--link": // there is one user, and no layers
+		case "--chmod":
+			s.execute = strings.ContainsAny(value, "1357x")
+		default:
+			return refuse("%s needs containers", name)
+		}
+	}
+	var words []string
+	if json.Unmarshal([]byte(rest), &words) != nil {
+		if strings.Contains(rest, "<<") {
+			return refuse("here-documents are not supported; put the text in a file")
+		}
+		words = strings.Fields(rest)
+	}
+	if len(words) < 2 {
+		return refuse("give a source and a target")
+	}
+	for i := range words {
+		words[i] = expand(words[i])
+	}
+	to := words[len(words)-1]
+	folder := strings.HasSuffix(to, "/") || to == "." || len(words) > 2
+	if !path.IsAbs(to) {
+		if r.begin == "" {
+			return refuse("the target is relative, and there is no WORKDIR before it")
+		}
+		to = path.Join(r.begin, to)
+	}
+	to = path.Clean(to)
+	for _, source := range words[:len(words)-1] {
+		if strings.Contains(source, "://") || strings.HasPrefix(source, "git@") {
+			return refuse("the sandbox has no network for %s", wording.Clip(source, 60))
+		}
+		found, err := filepath.Glob(filepath.Join(escaped(context), filepath.FromSlash(path.Clean("/"+source))))
+		if err != nil || len(found) == 0 {
+			return refuse("there is no %s in environment/", wording.Clip(source, 60))
+		}
+		for _, f := range found {
+			info, err := os.Stat(f)
+			switch {
+			case err != nil:
+				return refuse("%v", err)
+			case in.name == "ADD" && !info.IsDir() && archive.MatchString(f):
+				return refuse("ADD would unpack %s; COPY the unpacked files", filepath.Base(f))
+			case !info.IsDir() && (folder || len(found) > 1):
+				s.copies, s.to = []string{f}, path.Join(to, filepath.Base(f))
+			default: // of a folder the content
+				s.copies, s.to = []string{f}, to
+			}
+			if s.to == "/" || path.Dir(s.to) == "/" && !info.IsDir() {
+				return refuse("programs cannot have files in /; use a folder, such as /app")
+			}
+			r.top(s.to)
+			r.steps = append(r.steps, s)
+		}
+	}
+	return nil
+}
+
+var archive = regexp.MustCompile(`\.(tar|tgz|tbz2|txz|tar\.[a-z0-9]+)$`)
+
+// top notes a folder of the root.
+func (r *recipe) top(name string) {
+	if top, _, _ := strings.Cut(strings.TrimPrefix(name, "/"), "/"); !slices.Contains(r.tops, top) {
+		r.tops = append(r.tops, top)
+	}
+}
+
+// bare is an image without registry, tag and digest.
+func bare(image string) string {
+	image, _, _ = strings.Cut(image, "@")
+	if at := strings.LastIndexByte(image, ':'); at > strings.LastIndexByte(image, '/') {
+		image = image[:at]
+	}
+	return strings.TrimPrefix(strings.TrimPrefix(image, "docker.io/"), "library/")
+}
+
+func standsIn(image string, more []string) bool {
+	return slices.Contains(standIns, bare(image)) || slices.Contains(more, bare(image)) || slices.Contains(more, image)
+}
+
+func unquote(text string) string {
+	if len(text) > 1 && (text[0] == '"' || text[0] == '\'') && text[len(text)-1] == text[0] {
+		return text[1 : len(text)-1]
+	}
+	return text
+}
+
+var pair = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]*)=("(?:[^"\\]|\\.)*"|'[^']*'|(?:\\.|[^\s"'\\])*)(?:\s+|$)`)
+
+// pairsOf reads NAME=value …, or the old form NAME value. alone allows a NAME without a value.
+func pairsOf(rest string, alone bool) (out [][2]string, err error) {
+	if name, value, found := strings.Cut(rest, " "); !strings.Contains(name, "=") {
+		if found && !alone || !found && alone {
+			return [][2]string{{name, strings.TrimSpace(value)}}, nil
+		}
+		return nil, fmt.Errorf("write NAME=value")
+	}
+	for rest != "" {
+		m := pair.FindStringSubmatch(rest)
+		if m == nil {
+			return nil, fmt.Errorf("write NAME=value")
+		}
+		value := unquote(m[2])
+		if m[2] == "" || m[2][0] != '\'' {
+			value = strings.NewReplacer(`\"`, `"`, `\\`, `\`, `\ `, ` `).Replace(value)
+		}
+		out, rest = append(out, [2]string{m[1], value}), strings.TrimSpace(rest[len(m[0]):])
+	}
+	return out, nil
+}

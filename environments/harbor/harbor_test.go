@@ -1,0 +1,455 @@
+package harbor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/environments"
+	"github.com/agentfly/agentfly/environments/environmenttest"
+	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/sandbox"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// write makes a task folder. Files with the content "" are left out of the standard ones.
+func write(t testing.TB, dir, name string, files map[string]string) string {
+	t.Helper()
+	all := map[string]string{
+		"task.toml":              "schema_version = \"1.4\"\n[verifier]\ntimeout_sec = 30.0\n[agent]\ntimeout_sec = 60\n[environment]\nmemory_mb = 1024\n",
+		"instruction.md":         "Write done to /app/out.txt\n",
+		"environment/Dockerfile": "FROM ubuntu:24.04\nWORKDIR /app\n",
+		"tests/test.sh":          "#!/bin/bash\nif [ \"$(cat /app/out.txt)\" = done ]; then echo 1 >/logs/verifier/reward.txt; else echo 0 >/logs/verifier/reward.txt; fi\n",
+		"solution/solve.sh":      "#!/bin/bash\necho done >/app/out.txt\n",
+	}
+	for k, v := range files {
+		all[k] = v
+	}
+	for k, v := range all {
+		if v == "" {
+			continue
+		}
+		path := filepath.Join(dir, name, k)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(v), 0o644))
+	}
+	return dir
+}
+
+// sums are n tasks that differ in a file of numbers, whose sum is asked for.
+func sums(t testing.TB, n int) string {
+	dir := t.TempDir()
+	for i := range n {
+		var numbers strings.Builder
+		sum := 0
+		for k := range 5 + i%7 {
+			v := (i*37+k*k*11)%101 + i
+			sum += v
+			fmt.Fprintln(&numbers, v)
+		}
+		write(t, dir, fmt.Sprintf("sum-%03d", i), map[string]string{
+			"instruction.md":               fmt.Sprintf("The file /app/data/numbers.txt of ledger %d has one number a line. Write their sum to /app/sum.txt.", i),
+			"environment/Dockerfile":       "# a ledger\nFROM python:3.11-slim\nARG WHERE=/app\nENV LEDGER=\"ledger\" KIND=x\nWORKDIR $WHERE\nCOPY data/ data\n",
+			"environment/data/numbers.txt": numbers.String(),
+			"tests/test.sh":                "python3 /tests/check.py /app/sum.txt >/logs/verifier/reward.txt\n",
+			"tests/check.py":               fmt.Sprintf("import sys\ntry: got = int(open(sys.argv[1]).read())\nexcept Exception: got = None\nprint(1 if got == %d else 0)\n", sum),
+			"solution/solve.sh":            "python3 /solution/sum.py\n",
+			"solution/sum.py":              "print(sum(map(int, open('/app/data/numbers.txt'))), file=open('/app/sum.txt', 'w'))\n",
+		})
+	}
+	return dir
+}
+
+// bubblewrap skips, counted, where no folder can be shown under another path.
+func bubblewrap(t testing.TB) {
+	box, err := sandbox.Open(context.Background(), sandbox.Auto)
+	if err != nil || box.Kind() != sandbox.Bubblewrap {
+		t.Skip("bubblewrap is missing here, and Harbor tasks name absolute paths: install the package bubblewrap")
+	}
+}
+
+func open(t testing.TB, params map[string]any) (environments.Source, error) {
+	r := resources.New(resources.Options{Warn: func(s string) { t.Log(s) }})
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	return New(t.Context(), r, params)
+}
+
+func begin(t testing.TB, dir, name string, params map[string]any) environments.Environment {
+	t.Helper()
+	bubblewrap(t)
+	all := map[string]any{"path": dir}
+	for k, v := range params {
+		all[k] = v
+	}
+	s, err := open(t, all)
+	require.NoError(t, err)
+	e, err := s.New(t.Context(), "test")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()); require.NoError(t, s.Close()) })
+	_, err = e.Reset(t.Context(), start(name))
+	require.NoError(t, err)
+	return e
+}
+
+func start(name string) environments.Start {
+	return environments.Start{Task: trajectory.Task{ID: name, Fields: map[string]any{"task": name}}}
+}
+
+// sh runs a script in an episode.
+func sh(t testing.TB, e environments.Environment, script string) environments.Result {
+	t.Helper()
+	args, err := json.Marshal(map[string]string{"command": script})
+	require.NoError(t, err)
+	r, err := e.Step(t.Context(), environments.Action{Name: "shell", Arguments: args})
+	require.NoError(t, err)
+	return r
+}
+
+func text(r environments.Result) string { return environments.TextOf(r.Observation) }
+
+func send(t testing.TB, e environments.Environment) (environments.Result, error) {
+	return e.Step(t.Context(), environments.Action{Name: SubmitName, Arguments: []byte(`{}`)})
+}
+
+func TestConformance(t *testing.T) {
+	bubblewrap(t)
+	dir := sums(t, 110)
+	environmenttest.Run(t, environmenttest.Case{
+		Source: func(t testing.TB) environments.Source {
+			s, err := New(context.Background(), resources.New(resources.Options{}), map[string]any{"path": dir, "max_steps": 8})
+			require.NoError(t, err)
+			return s
+		},
+		TooMany: 111, Steps: 8, Parallel: true,
+	})
+}
+
+// The scripted solver, each task's own solve.sh, reaches full reward on 100 tasks; those of two splits are all tasks.
+func TestSolutions(t *testing.T) {
+	bubblewrap(t)
+	s, err := open(t, map[string]any{"path": sums(t, 100)})
+	require.NoError(t, err)
+	defer s.Close()
+	e, err := s.New(t.Context(), "test")
+	require.NoError(t, err)
+	defer e.Close()
+	seen := map[string]bool{}
+	for split, n := range map[string]int{environments.Train: 80, environments.Eval: 20} {
+		tasks, err := s.(environments.Tasker).Tasks(split, n)
+		require.NoError(t, err)
+		for _, task := range tasks {
+			seen[task.ID] = true
+			_, err := e.Reset(t.Context(), environments.Start{Task: task})
+			require.NoError(t, err)
+			actions, err := e.(environments.Solver).Solution(t.Context())
+			require.NoError(t, err)
+			var last environments.Result
+			for _, a := range actions {
+				last, err = e.Step(t.Context(), a)
+				require.NoError(t, err)
+			}
+			require.True(t, last.Success && last.Reward == 1 && last.Terminated, "%s: %+v", task.ID, last)
+		}
+	}
+	require.Len(t, seen, 100)
+}
+
+func TestMachine(t *testing.T) {
+	dir := write(t, t.TempDir(), "a", map[string]string{
+		"environment/Dockerfile": "# syntax=docker/dockerfile:1\nFROM docker.io/library/ubuntu:24.04\n# a comment\nENV A=1 B=\"two words\"\nENV OLD form\nARG N=5\nWORKDIR /srv/app\n" +
+			"COPY --chmod=755 tool.sh ./\nCOPY one.txt two.txt /data/in/\nRUN mkdir -p /data/made && \\\n  # within\n  echo \"$A $B $N\" > /data/made/env \\\n  && echo $PWD\nCOPY sub /data/sub\nWORKDIR sub\nUSER root\nCMD [\"x\"]\n",
+		"environment/tool.sh": "echo tool", "environment/one.txt": "1", "environment/two.txt": "2", "environment/sub/deep/x": "x",
+		"task.toml": "[environment]\nenv = {C = \"3\"}\n[metadata]\nanything = [1]\n",
+	})
+	e := begin(t, dir, "a", nil)
+	require.Equal(t, "/srv/app/sub", text(sh(t, e, "pwd")))
+	require.Equal(t, "tool\n1\n2\nx\n1 two words 5\n1 two words form 3 /root", text(sh(t, e, "../tool.sh; cat /data/in/one.txt; echo; cat /data/in/two.txt; echo; cat /data/sub/deep/x; echo; cat /data/made/env; echo $A $B $OLD $C $HOME")))
+	require.Equal(t, "(no output)", text(sh(t, e, "echo 5 >/data/in/one.txt; echo y >/root/mine; echo z >file")))
+	require.Equal(t, "5\ny\nz", text(sh(t, e, "cat /data/in/one.txt /root/mine file")))
+	for path, there := range map[string]bool{"/srv/app/sub/file": true, "app/sub/file": true, "/workspace/app/sub/file": true, "/srv/app/file": false, "/data/in/one.txt": false, "/srv/../etc/passwd": false} {
+		r, err := e.Step(t.Context(), environments.Action{Name: "file_read", Arguments: fmt.Appendf(nil, `{"path":%q}`, path)})
+		require.NoError(t, err)
+		require.Equal(t, there, r.Failure == "", "%s: %s", path, text(r))
+	}
+	_, err := e.Reset(t.Context(), start("a"))
+	require.NoError(t, err)
+	require.Contains(t, text(sh(t, e, "cat /data/in/one.txt; ls /root /srv/app/sub")), "1", "a reset makes the folders anew")
+	require.NotContains(t, text(sh(t, e, "ls /root /srv/app/sub")), "mine")
+}
+
+// An agent sees neither tests nor solution, and what it puts in their place is not what runs.
+func TestTestsAreOutOfReach(t *testing.T) {
+	dir := write(t, t.TempDir(), "a", map[string]string{"tests/hidden.txt": "the-hidden-word"})
+	e := begin(t, dir, "a", nil)
+	source := filepath.Join(dir, "a")
+	said := text(sh(t, e, fmt.Sprintf(`ls / ; ls /tests /logs /solution %s; cat %s/tests/hidden.txt; grep -r the-hidden /proc/*/environ /proc/*/cmdline /workspace /app /root 2>/dev/null; find / -name hidden.txt 2>/dev/null; env`, source, source)))
+	require.NotContains(t, said, "the-hidden-word")
+	require.NotContains(t, said, "hidden.txt\n", "find sees no such file")
+	require.Contains(t, said, "No such file or directory")
+	sh(t, e, "mkdir -p /workspace/tests /workspace/logs/verifier /app/logs/verifier; echo 1 >/workspace/logs/verifier/reward.txt; echo 'echo 1 >/logs/verifier/reward.txt' >/workspace/tests/test.sh; ln -s / /workspace/root; mkdir /tests; ln -sf /logs/verifier/reward.txt out.txt")
+	r, err := send(t, e)
+	require.NoError(t, err)
+	require.Zero(t, r.Reward)
+}
+
+// What an agent starts is gone with its call: nothing writes a reward later.
+func TestProcessesEnd(t *testing.T) {
+	dir := write(t, t.TempDir(), "a", map[string]string{"tests/test.sh": "sleep 1.5; echo 0 >/logs/verifier/reward.txt; ls /app/late && echo 1 >/logs/verifier/reward.txt; exit 0\n"})
+	e := begin(t, dir, "a", nil)
+	sh(t, e, `(setsid nohup sh -c 'sleep 1; touch /app/late; while sleep 0.1; do echo 1 >/logs/verifier/reward.txt; done' >/dev/null 2>&1 &) ; sleep 0.1`)
+	r, err := send(t, e)
+	require.NoError(t, err)
+	require.Zero(t, r.Reward)
+}
+
+// The folders are links of nothing: an agent cannot have another folder of the host mounted in the place of its own.
+func TestFoldersCannotBeReplaced(t *testing.T) {
+	e := begin(t, write(t, t.TempDir(), "a", nil), "a", nil)
+	sh(t, e, "mv /app /app2; rmdir /app; rm -rf /workspace; ln -s / /app; chmod 000 /workspace /app /root; true")
+	require.NotContains(t, text(sh(t, e, "ls -la /app/ /workspace/")), "etc")
+	sh(t, e, "echo done >/app/out.txt")
+	r, err := send(t, e)
+	require.NoError(t, err)
+	require.InDelta(t, 1, r.Reward, 0)
+}
+
+func TestRewards(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		reward float64
+		wrong  string // no reward, for the agent's doing
+		broken string // no reward, for the task's
+	}{
+		"float":             {"echo ' 0.25 ' >/logs/verifier/reward.txt", 0.25, "", ""},
+		"json":              {`echo '{"reward":0.5,"speed":7}' >/logs/verifier/reward.json`, 0.5, "", ""},
+		"json of one":       {`echo '{"pass":1}' >/logs/verifier/reward.json`, 1, "", ""},
+		"a failing script":  {"echo 1 >/logs/verifier/reward.txt; exit 3", 1, "", ""},
+		"missing":           {"exit 0", 0, "", "they wrote neither reward.txt nor reward.json"},
+		"NaN":               {"echo nan >/logs/verifier/reward.txt", 0, "", "a reward is in 0 to 1"},
+		"infinite":          {"echo inf >/logs/verifier/reward.txt", 0, "", "a reward is in 0 to 1"},
+		"garbage":           {"echo 'passed!' >/logs/verifier/reward.txt", 0, "", `"passed!", which is no number`},
+		"empty":             {": >/logs/verifier/reward.txt", 0, "", "which is no number"},
+		"above":             {"echo 7 >/logs/verifier/reward.txt", 0, "", "a reward is in 0 to 1"},
+		"json without":      {`echo '{"a":1,"b":2}' >/logs/verifier/reward.json`, 0, "", `no number "reward"`},
+		"a folder":          {"mkdir /logs/verifier/reward.txt", 0, "", "reward.txt cannot be read"},
+		"a pipe":            {"mkfifo /logs/verifier/reward.txt", 0, "", "reward.txt cannot be read"},
+		"a link":            {"ln -s /etc/passwd /logs/verifier/reward.txt", 0, "", "reward.txt cannot be read"},
+		"huge":              {"head -c 1000000 /dev/zero >/logs/verifier/reward.txt", 0, "", "reward.txt cannot be read"},
+		"hang":              {"echo 1 >/logs/verifier/reward.txt; sleep 60", 0, "", "ran longer than 2s"},
+		"the agent's NaN":   {"cat /app/out.txt >/logs/verifier/reward.txt || echo 0 >/logs/verifier/reward.txt", 0, `"broken", which is no number`, ""},
+		"the agent's hang":  {"echo 0 >/logs/verifier/reward.txt; test -e /app/out.txt && sleep 60; true", 0, "ran longer than 2s", ""},
+		"the agent's crash": {"test -e /app/out.txt && kill -9 $$; echo 0 >/logs/verifier/reward.txt", 0, "ended by SIGKILL", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := begin(t, write(t, t.TempDir(), "a", map[string]string{"tests/test.sh": c.script + "\n", "task.toml": "[verifier]\ntimeout_sec = 2\n"}), "a", nil)
+			sh(t, e, "echo broken >/app/out.txt")
+			r, err := send(t, e)
+			if c.broken != "" {
+				require.ErrorContains(t, err, c.broken)
+				require.ErrorContains(t, err, "on an untouched machine neither")
+				return
+			}
+			require.NoError(t, err)
+			require.InDelta(t, c.reward, r.Reward, 0)
+			require.Equal(t, c.reward == 1, r.Success)
+			require.Contains(t, r.Info["no_reward"], c.wrong)
+			require.Equal(t, c.wrong == "", r.Info["no_reward"] == "")
+			score, err := e.(environments.Scorer).Score(t.Context())
+			require.NoError(t, err)
+			require.InDelta(t, c.reward, score, 0)
+		})
+	}
+}
+
+// The limits of a task end the episode, and what was done by then is tested.
+func TestLimits(t *testing.T) {
+	toml := map[string]string{"task.toml": "[agent]\ntimeout_sec = 1.5\n"}
+	e := begin(t, write(t, t.TempDir(), "a", toml), "a", nil)
+	began := time.Now()
+	r := sh(t, e, "echo done >out.txt; sleep 30")
+	require.Less(t, time.Since(began), 20*time.Second)
+	require.True(t, r.Truncated && !r.Terminated)
+	require.InDelta(t, 1, r.Reward, 0)
+	require.Contains(t, text(r), "The time of the task, 1.5s, is up.")
+
+	e = begin(t, write(t, t.TempDir(), "a", nil), "a", map[string]any{"max_steps": 2})
+	require.False(t, sh(t, e, "true").Over())
+	r = sh(t, e, "true")
+	require.True(t, r.Truncated)
+	require.Zero(t, r.Reward)
+
+	e = begin(t, write(t, t.TempDir(), "a", nil), "a", map[string]any{"seconds": 1})
+	require.Contains(t, text(sh(t, e, "echo x; sleep 20")), "x\n[stopped: it ran longer than 1s]")
+	require.Contains(t, text(sh(t, e, "exit 3")), "[exit status 3]")
+	score, err := e.(environments.Scorer).Score(t.Context())
+	require.NoError(t, err, "an episode that nobody submitted has a score")
+	require.Zero(t, score)
+
+	// A deadline of the step that is nearer than that of the tests is the job's fault.
+	e = begin(t, write(t, t.TempDir(), "a", map[string]string{"tests/test.sh": "sleep 30"}), "a", nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	_, err = e.Step(ctx, environments.Action{Name: SubmitName, Arguments: []byte(`{}`)})
+	require.ErrorContains(t, err, "environment.step_timeout")
+}
+
+func TestRefused(t *testing.T) {
+	docker := func(lines string) map[string]string {
+		return map[string]string{"environment/Dockerfile": lines}
+	}
+	toml := func(text string) map[string]string { return map[string]string{"task.toml": text} }
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  string
+	}{
+		"image":       {docker("FROM node:20\nWORKDIR /app"), "environment/Dockerfile line 1: FROM node:20: this machine's programs stand in for debian, ubuntu, python, scratch only; where they are what the image node:20 has, say images: [node]"},
+		"stages":      {docker("FROM ubuntu\nWORKDIR /app\nFROM ubuntu"), "line 3: FROM ubuntu: a second stage needs containers"},
+		"from stage":  {docker("FROM ubuntu\nWORKDIR /app\nCOPY --from=x a b"), "line 3: COPY --from=x a b: --from needs containers"},
+		"no source":   {docker("FROM ubuntu\nWORKDIR /app\nCOPY nothing ."), "there is no nothing in environment/"},
+		"outside":     {docker("FROM ubuntu\nWORKDIR /app\nCOPY ../tests ."), "there is no ../tests in environment/"},
+		"system":      {docker("FROM ubuntu\nWORKDIR /app\nCOPY Dockerfile /etc/x/"), "writes in /etc"},
+		"tests":       {docker("FROM ubuntu\nWORKDIR /app\nCOPY Dockerfile /tests/"), "writes in /tests"},
+		"network":     {docker("FROM ubuntu\nWORKDIR /app\nADD https://x.org/y ."), "the sandbox has no network for https://x.org/y"},
+		"user":        {docker("FROM ubuntu\nWORKDIR /app\nUSER agent"), "USER agent: the sandbox has one user"},
+		"entry":       {docker("FROM ubuntu\nWORKDIR /app\nENTRYPOINT x"), "ENTRYPOINT needs containers"},
+		"mount":       {docker("FROM ubuntu\nWORKDIR /app\nRUN --mount=type=cache x"), "flags of RUN need containers"},
+		"heredoc":     {docker("FROM ubuntu\nWORKDIR /app\nRUN cat <<E\nx\nE"), "here-documents"},
+		"no workdir":  {docker("FROM ubuntu\nRUN true"), "has no WORKDIR"},
+		"root":        {docker("FROM ubuntu\nWORKDIR /"), "programs cannot write in /"},
+		"empty":       {docker("# nothing"), "has no FROM"},
+		"env":         {docker("FROM ubuntu\nWORKDIR /app\nENV A=\"x"), "write NAME=value"},
+		"compose":     {map[string]string{"environment/docker-compose.yaml": "x"}, "environment/docker-compose.yaml needs containers"},
+		"no tests":    {map[string]string{"tests/test.sh": ""}, "there is no tests/test.sh"},
+		"instruction": {map[string]string{"instruction.md": " \n"}, "instruction.md is empty"},
+		"toml":        {toml("x = ["), "task.toml: "},
+		"internet":    {toml("[environment]\nallow_internet = true"), "say offline: true"},
+		"gpu":         {toml("[environment]\ngpus = 1"), "environment.gpus: the sandbox has none"},
+		"prebuilt":    {toml("[environment]\ndocker_image = \"x/y\""), `environment.docker_image = "x/y" needs containers`},
+		"steps":       {toml("[[steps]]\nname = \"x\""), "several steps"},
+		"unknown":     {toml("[verifier]\nenvironment_mode = \"separate\""), "verifier.environment_mode is not supported"},
+		"secrets":     {toml("[verifier.env]\nKEY = \"${KEY}\""), "verifier.env.KEY takes its value from this machine"},
+		"timeout":     {toml("[agent]\ntimeout_sec = nan"), "agent.timeout_sec is NaN"},
+		"negative":    {toml("[agent]\ntimeout_sec = -1"), "agent.timeout_sec is -1"},
+		"memory":      {toml("[environment]\nmemory = \"lots\""), "environment.memory = \"lots\" cannot be read"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := write(t, t.TempDir(), "bad", c.files)
+			_, err := open(t, map[string]any{"path": dir})
+			require.ErrorContains(t, err, "1 of 1 tasks cannot be played here: bad: ")
+			require.ErrorContains(t, err, c.want)
+			require.NotContains(t, err.Error(), "\n")
+			bubblewrap(t)
+			write(t, dir, "good", nil)
+			s, err := open(t, map[string]any{"path": dir, "skip": true})
+			require.NoError(t, err)
+			defer s.Close()
+			tasks, err := s.(environments.Tasker).Tasks(environments.Train, 1)
+			require.NoError(t, err)
+			require.Equal(t, "harbor-good", tasks[0].ID)
+		})
+	}
+}
+
+// A RUN that the sandbox cannot do is the fault of the task, named with its line, and the environment plays the next one.
+func TestRunThatFails(t *testing.T) {
+	dir := write(t, t.TempDir(), "a", nil)
+	write(t, dir, "b", map[string]string{"environment/Dockerfile": "FROM ubuntu\nWORKDIR /app\nRUN echo installing && false\n"})
+	e := begin(t, dir, "a", nil)
+	for range 2 {
+		_, err := e.Reset(t.Context(), start("b"))
+		var wrong *environments.TaskError
+		require.ErrorAs(t, err, &wrong)
+		require.ErrorContains(t, err, "environment/Dockerfile line 3: RUN echo installing && false: it fails in the sandbox, which has no network and no root (exit status 1: installing)")
+	}
+	_, err := e.Reset(t.Context(), start("c"))
+	require.ErrorContains(t, err, `there is no task "c"`)
+	_, err = e.Reset(t.Context(), start("a"))
+	require.NoError(t, err)
+}
+
+func TestParameters(t *testing.T) {
+	for _, c := range []struct {
+		params map[string]any
+		want   string
+	}{
+		{nil, "the parameter path is missing"},
+		{map[string]any{"path": "/nowhere/at/all"}, "path: stat /nowhere/at/all"},
+		{map[string]any{"path": t.TempDir()}, "has no folder with a task.toml"},
+		{map[string]any{"path": "x", "max_steps": 0}, "max_steps is 0"},
+		{map[string]any{"path": "x", "sed": 1}, "sed"},
+	} {
+		_, err := open(t, c.params)
+		require.ErrorContains(t, err, c.want)
+	}
+}
+
+// Where the sandbox is landlock the kind says what to install.
+func TestLandlock(t *testing.T) {
+	r := resources.New(resources.Options{Sandbox: sandbox.Landlock})
+	defer r.Close()
+	s, err := New(t.Context(), r, map[string]any{"path": write(t, t.TempDir(), "a", nil)})
+	if errors.Is(err, sandbox.ErrUnavailable) {
+		t.Skip("this kernel has no landlock that confines: ", err)
+	}
+	require.NoError(t, err)
+	defer s.Close()
+	require.ErrorContains(t, r.Begin(t.Context()), "install the package bubblewrap")
+	_, err = s.New(t.Context(), "test")
+	require.ErrorContains(t, err, "install the package bubblewrap")
+}
+
+func FuzzDockerfile(f *testing.F) {
+	f.Add("FROM ubuntu\nWORKDIR /app\nENV A=1 B='x'\nRUN true \\\n && false\n")
+	f.Add("ARG X=ubuntu\nFROM ${X}\nWORKDIR a\nCOPY [\"Dockerfile\", \".\"]\n")
+	dir := f.TempDir()
+	require.NoError(f, os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte("x"), 0o600))
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := parse(text, dir, nil)
+		if err != nil {
+			return
+		}
+		for _, s := range r.steps {
+			for _, from := range s.copies {
+				require.True(t, strings.HasPrefix(from, dir), from)
+			}
+		}
+	})
+}
+
+// The tasks of examples/harbor.yaml are solved by their own solutions, and none by doing nothing.
+func TestExamples(t *testing.T) {
+	bubblewrap(t)
+	s, err := open(t, map[string]any{"path": "../../examples/harbor"})
+	require.NoError(t, err)
+	defer s.Close()
+	e, err := s.New(t.Context(), "test")
+	require.NoError(t, err)
+	defer e.Close()
+	require.Len(t, s.(*source).tasks, 5)
+	for name := range s.(*source).tasks {
+		_, err := e.Reset(t.Context(), start(name))
+		require.NoError(t, err)
+		actions, err := e.(environments.Solver).Solution(t.Context())
+		require.NoError(t, err)
+		var r environments.Result
+		for _, a := range actions {
+			r, err = e.Step(t.Context(), a)
+			require.NoError(t, err)
+		}
+		require.True(t, r.Success, "%s: %v", name, r.Info)
+		_, err = e.Reset(t.Context(), start(name))
+		require.NoError(t, err)
+		r, err = send(t, e)
+		require.NoError(t, err)
+		require.Zero(t, r.Reward, name)
+	}
+}

@@ -1,0 +1,204 @@
+package harbor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/agentfly/agentfly/environments"
+	"github.com/agentfly/agentfly/environments/boxed"
+	"github.com/agentfly/agentfly/internal/wording"
+	"github.com/agentfly/agentfly/sandbox"
+)
+
+// machine is what a program of a task sees: a folder for each folder of the root that the Dockerfile names.
+type machine struct {
+	main *boxed.Folder // that of the last WORKDIR
+	all  map[string]*boxed.Folder
+}
+
+// newMachine makes empty folders.
+func (s *source) newMachine(t *task) (*machine, error) {
+	m := &machine{all: map[string]*boxed.Folder{}}
+	for _, top := range t.recipe.tops {
+		f, err := s.folders.New()
+		if err != nil {
+			m.close()
+			return nil, err
+		}
+		m.all[top] = f
+	}
+	begin, _, _ := strings.Cut(t.recipe.begin[1:], "/")
+	m.main = m.all[begin]
+	m.main.Begin = t.recipe.begin
+	if begin != "workspace" {
+		m.main.Inside = "/" + begin
+	}
+	p := &m.main.Base
+	for _, top := range slices.Sorted(maps.Keys(m.all)) {
+		if top != "workspace" {
+			p.Mounts = append(p.Mounts, sandbox.Mount{Host: m.all[top].Dir(), Inside: "/" + top, Writable: true})
+		}
+	}
+	p.Limits = s.params.Sandbox()
+	if t.memory > 0 {
+		p.Limits.Memory = min(p.Limits.Memory, int64(t.memory)<<20)
+	}
+	if t.disk > 0 {
+		p.Limits.Disk = min(p.Limits.Disk, int64(t.disk)<<20)
+	}
+	p.Env = append([]string{"HOME=/root"}, environ(t.recipe.env)...)
+	p.Env = append(p.Env, environ(t.config.Environment.Env)...)
+	return m, nil
+}
+
+func (m *machine) close() {
+	if m == nil {
+		return
+	}
+	for _, f := range m.all {
+		f.Close()
+	}
+}
+
+// own gives all files to the user of the programs.
+func (m *machine) own() error {
+	var errs []error
+	for _, f := range m.all {
+		errs = append(errs, f.Own())
+	}
+	return errors.Join(errs...)
+}
+
+// place is the folder of an absolute path inside, and the path in it.
+func (m *machine) place(name string) (*boxed.Folder, string) {
+	top, rest, _ := strings.Cut(strings.TrimPrefix(path.Clean(name), "/"), "/")
+	return m.all[top], rest
+}
+
+// environ are NAME=value, sorted.
+func environ(env map[string]string) (out []string) {
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		out = append(out, k+"="+env[k])
+	}
+	return out
+}
+
+// image is what the Dockerfile of a task made, once for all episodes, and what its tests say of it before anybody worked on it.
+type image struct {
+	mu      sync.Mutex
+	machine *machine
+	refused error // a *environments.TaskError
+
+	control sync.Mutex
+	judged  *verdict // of the untouched machine; nil: not asked
+}
+
+// image is the image of a task, made at the first call.
+func (s *source) image(ctx context.Context, t *task) (*image, error) {
+	s.mu.Lock()
+	i := s.images[t.name]
+	if i == nil {
+		i = &image{}
+		s.images[t.name] = i
+	}
+	s.mu.Unlock()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.machine != nil || i.refused != nil {
+		return i, i.refused
+	}
+	m, err := s.build(ctx, t)
+	if wrong := (*environments.TaskError)(nil); errors.As(err, &wrong) {
+		i.refused = wrong
+	}
+	i.machine = m
+	return i, err
+}
+
+// build does what the Dockerfile says. A line that cannot be done is the task's fault.
+func (s *source) build(ctx context.Context, t *task) (_ *machine, err error) {
+	m, err := s.newMachine(t)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			m.close()
+		}
+	}()
+	for _, step := range t.recipe.steps {
+		begin := step.begin
+		if begin == "" {
+			begin = t.recipe.begin
+		}
+		folder, name := m.place(begin)
+		if err := folder.Root().MkdirAll(path.Join(".", name), 0o755); err != nil {
+			return nil, environments.WrongTask("%v", refusal(step.line, step.text, err.Error()))
+		}
+		for _, from := range step.copies {
+			folder, name := m.place(step.to)
+			if err := boxed.Copy(from, folder.Root(), name); err != nil {
+				return nil, environments.WrongTask("%v", refusal(step.line, step.text, err.Error()))
+			}
+			if info, err := os.Stat(from); err == nil && step.execute && !info.IsDir() {
+				if err := folder.Root().Chmod(name, 0o755); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if step.run == "" {
+			continue
+		}
+		if err := m.own(); err != nil {
+			return nil, err
+		}
+		p := m.main.Script(step.run)
+		p.Args[len(p.Args)-1] = begin
+		p.Env = append(p.Env, environ(step.env)...)
+		limit := seconds(t.config.Environment.Build)
+		p.Limits.Wall = boxed.Within(ctx, limit)
+		p.Limits.CPU = limit
+		r, err := m.main.Run(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		if why := boxed.Stopped(r, p.Limits.Wall); why != "" || r.Exit != 0 {
+			if r.TimedOut && p.Limits.Wall < limit {
+				return nil, fmt.Errorf("task %s: line %d of its Dockerfile ran longer than %s; give environment.reset_timeout more", t.name, step.line, p.Limits.Wall)
+			}
+			if why == "" {
+				why = fmt.Sprintf("exit status %d", r.Exit)
+			}
+			lines := strings.Split(strings.TrimSpace(string(r.Stdout)), "\n")
+			return nil, environments.WrongTask("%v", refusal(step.line, step.text, fmt.Sprintf("it fails in the sandbox, which has no network and no root (%s: %s)", why, wording.Clip(lines[len(lines)-1], 160))))
+		}
+	}
+	return m, nil
+}
+
+// copy makes a machine with the files of another one.
+func (s *source) copy(t *task, from *machine) (*machine, error) {
+	m, err := s.newMachine(t)
+	if err != nil {
+		return nil, err
+	}
+	for top, f := range m.all {
+		if err := boxed.Copy(filepath.Clean(from.all[top].Dir()), f.Root(), "."); err != nil {
+			m.close()
+			return nil, environments.WrongTask("its files: %v", err)
+		}
+	}
+	if err := m.own(); err != nil {
+		m.close()
+		return nil, err
+	}
+	return m, nil
+}

@@ -1,0 +1,425 @@
+package repository
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/environments"
+	"github.com/agentfly/agentfly/environments/environmenttest"
+	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/sandbox"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// eachKind runs a test in every kind of sandbox that this machine can open.
+func eachKind(t *testing.T, f func(t *testing.T, kind string)) {
+	for _, kind := range []string{sandbox.Bubblewrap, sandbox.Landlock} {
+		t.Run(kind, func(t *testing.T) {
+			if _, err := sandbox.Open(t.Context(), kind); err != nil {
+				t.Skip("this machine has no ", kind, ": ", err)
+			}
+			f(t, kind)
+		})
+	}
+}
+
+func open(t testing.TB, kind string, params map[string]any) (environments.Source, error) {
+	r := resources.New(resources.Options{Sandbox: kind, Warn: func(s string) { t.Log(s) }})
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	return New(context.Background(), r, params)
+}
+
+// player opens an environment.
+func player(t testing.TB, kind string, params map[string]any) environments.Environment {
+	t.Helper()
+	s, err := open(t, kind, params)
+	require.NoError(t, err)
+	e, err := s.New(t.Context(), "test")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()); require.NoError(t, s.Close()) })
+	return e
+}
+
+func task(fields map[string]any) environments.Start {
+	return environments.Start{Task: trajectory.Task{ID: "t", Fields: fields}}
+}
+
+func reset(t testing.TB, e environments.Environment, fields map[string]any) string {
+	t.Helper()
+	o, err := e.Reset(t.Context(), task(fields))
+	require.NoError(t, err)
+	return environments.TextOf(o)
+}
+
+func sh(t testing.TB, e environments.Environment, script string) string {
+	t.Helper()
+	args, err := json.Marshal(map[string]string{"command": script})
+	require.NoError(t, err)
+	r, err := e.Step(t.Context(), environments.Action{Name: "shell", Arguments: args})
+	require.NoError(t, err)
+	return environments.TextOf(r.Observation)
+}
+
+func send(t testing.TB, e environments.Environment) (environments.Result, error) {
+	return e.Step(t.Context(), environments.Action{Name: SubmitName, Arguments: []byte(`{}`)})
+}
+
+func reward(t testing.TB, e environments.Environment) float64 {
+	t.Helper()
+	r, err := send(t, e)
+	require.NoError(t, err)
+	require.True(t, r.Terminated)
+	require.Equal(t, r.Reward == 1, r.Success)
+	score, err := e.(environments.Scorer).Score(t.Context())
+	require.NoError(t, err)
+	require.InDelta(t, r.Reward, score, 0)
+	return r.Reward
+}
+
+func solve(t testing.TB, e environments.Environment) {
+	t.Helper()
+	actions, err := e.(environments.Solver).Solution(t.Context())
+	require.NoError(t, err)
+	for _, a := range actions[:len(actions)-1] {
+		r, err := e.Step(t.Context(), a)
+		require.NoError(t, err)
+		require.Equal(t, "(no output)", environments.TextOf(r.Observation))
+	}
+}
+
+func TestConformance(t *testing.T) {
+	environmenttest.Run(t, environmenttest.Case{
+		Source: func(t testing.TB) environments.Source {
+			s, err := open(t, sandbox.Auto, map[string]any{"max_steps": 8})
+			require.NoError(t, err)
+			return s
+		},
+		Steps: 8, Parallel: true,
+	})
+}
+
+// On 100 held-out packages the planted fault is found by the hidden tests, and mending it is full reward.
+func TestGeneratedPackages(t *testing.T) {
+	s, err := open(t, sandbox.Auto, nil)
+	require.NoError(t, err)
+	defer s.Close()
+	e, err := s.New(t.Context(), "test")
+	require.NoError(t, err)
+	defer e.Close()
+	tasks, err := s.(environments.Tasker).Tasks(environments.Eval, 100)
+	require.NoError(t, err)
+	for _, task := range tasks {
+		p := generate(1, task.Fields["level"].(int64))
+		require.NotEqual(t, p.files(true), p.files(false), p.problem)
+		_, err := e.Reset(t.Context(), environments.Start{Task: task})
+		require.NoError(t, err)
+		require.Zero(t, reward(t, e), "nothing was mended in %s: %s", p.path, p.fault)
+		for _, answer := range s.(*source).control(p.problem).answers {
+			require.Contains(t, answer, `"value"`)
+		}
+		_, err = e.Reset(t.Context(), environments.Start{Task: task})
+		require.NoError(t, err)
+		solve(t, e)
+		require.InDelta(t, 1, reward(t, e), 0, p.path)
+	}
+}
+
+// Nothing that an agent writes or leaves behind passes hidden tests but a package that does what it should.
+func TestAttacks(t *testing.T) {
+	eachKind(t, func(t *testing.T, kind string) {
+		e := player(t, kind, map[string]any{"seconds": 5, "timeout": 5})
+		begin := func() *pack {
+			reset(t, e, map[string]any{"level": 3})
+			return generate(1, 3)
+		}
+		p := begin()
+		module := strings.TrimSuffix(p.path, ".py")
+		for name, script := range map[string]string{
+			"an exit":         "echo 'import os; os._exit(0)' >>" + p.path,
+			"a crash":         "echo 'raise SystemExit(0)' >" + p.name + "/__init__.py",
+			"no package":      "rm -rf *",
+			"equal to all":    "cat >" + p.path + " <<'E'\nclass All(dict):\n    __eq__ = lambda *a: True\n    __hash__ = None\nimport unittest\nunittest.TestCase.assertEqual = lambda *a: None\n" + "def " + strings.Split(p.calls[0][1].(string), ".")[0] + "(*a):\n    return All()\nE",
+			"json":            "echo 'dumps = loads = lambda *a: \"{}\"' >json.py; echo 'import os; os._exit(0)' >sitecustomize.py",
+			"a report":        "cat >>" + p.name + "/__init__.py <<'E'\nimport os\nfor d in range(3, 30):\n    try: os.write(d, b'{\"value\": 1}\\n' * 500)\n    except OSError: pass\nE",
+			"a hang":          "echo 'while True: pass' >>" + p.path,
+			"a huge value":    "printf 'def " + p.calls[0][1].(string) + "(*a): return \"x\" * (1 << 25)\\n' >" + p.path,
+			"a fork bomb":     "cat >>" + p.path + " <<'E'\nimport os\nwhile True:\n    try: os.fork()\n    except OSError: pass\nE",
+			"links":           "rm -rf " + p.name + " && ln -s /proc/self/root " + p.name,
+			"a closed folder": "chmod 000 . " + module + ".py",
+		} {
+			t.Run(name, func(t *testing.T) {
+				begin()
+				sh(t, e, script)
+				require.Zero(t, reward(t, e))
+			})
+		}
+		begin()
+		solve(t, e)
+		require.InDelta(t, 1, reward(t, e), 0, "the environment is as before")
+	})
+}
+
+// What is started in the background is gone before the tests, and a file that it would mend later stays as it was.
+func TestProcessesEnd(t *testing.T) {
+	eachKind(t, func(t *testing.T, kind string) {
+		e := player(t, kind, nil)
+		reset(t, e, map[string]any{"level": 5})
+		p := generate(1, 5)
+		sh(t, e, "cat >good <<'E'\n"+p.good[p.path]+"E\n(setsid nohup sh -c 'sleep 0.3; while true; do cp good "+p.path+"; touch late; done' >/dev/null 2>&1 &)")
+		require.Zero(t, reward(t, e))
+	})
+}
+
+// repo makes a git repository with a base commit, and the commit that mends it after it.
+func repo(t testing.TB, dir string) (base, later string) {
+	t.Helper()
+	git := func(args ...string) string {
+		c := exec.Command("git", append([]string{"-C", dir, "-c", "user.name=x", "-c", "user.email=x@y", "-c", "commit.gpgsign=false"}, args...)...)
+		out, err := c.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return strings.TrimSpace(string(out))
+	}
+	put := func(name, text string) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	git("init", "-q")
+	put("calc/__init__.py", "def add(a, b):\n    return a - b\n\n\ndef same(a):\n    return a\n")
+	put("tests/__init__.py", "")
+	put("tests/test_calc.py", "import unittest\nfrom calc import same\n\n\nclass TestCalc(unittest.TestCase):\n    def test_same(self):\n        self.assertEqual(same(2), 2)\n")
+	git("add", "-A")
+	git("commit", "-q", "-m", "base")
+	base = git("rev-parse", "HEAD")
+	put("calc/__init__.py", "def add(a, b):\n    return a + b\n\n\ndef same(a):\n    return a\n")
+	git("commit", "-q", "-a", "-m", "the-answer")
+	return base, git("rev-parse", "HEAD")
+}
+
+const (
+	goldPatch = "diff --git a/calc/__init__.py b/calc/__init__.py\n--- a/calc/__init__.py\n+++ b/calc/__init__.py\n@@ -1,3 +1,3 @@\n def add(a, b):\n-    return a - b\n+    return a + b\n \n"
+	testPatch = "diff --git a/tests/test_calc.py b/tests/test_calc.py\n--- a/tests/test_calc.py\n+++ b/tests/test_calc.py\n@@ -1,7 +1,10 @@\n import unittest\n-from calc import same\n+from calc import add, same\n \n \n class TestCalc(unittest.TestCase):\n     def test_same(self):\n         self.assertEqual(same(2), 2)\n+\n+    def test_add(self):\n+        self.assertEqual(add(2, 3), 5)\n"
+)
+
+// instanceFile writes instances, each of which begins as one of SWE-bench and is changed.
+func instanceFile(t testing.TB, dir, base string, changes ...map[string]any) string {
+	t.Helper()
+	var b strings.Builder
+	for n, c := range changes {
+		l := map[string]any{
+			"instance_id": fmt.Sprintf("calc-%d", n), "repo": "x/calc", "base_commit": base, "problem_statement": fmt.Sprintf("add(2, 3) is not 5 (%d)", n),
+			"patch": goldPatch, "test_patch": testPatch, "FAIL_TO_PASS": `["tests/test_calc.py::TestCalc::test_add"]`, "PASS_TO_PASS": []string{"tests/test_calc.py::TestCalc::test_same"},
+		}
+		for k, v := range c {
+			l[k] = v
+		}
+		text, err := json.Marshal(l)
+		require.NoError(t, err)
+		fmt.Fprintf(&b, "%s\n", text)
+	}
+	path := filepath.Join(dir, "instances.jsonl")
+	require.NoError(t, os.WriteFile(path, []byte(b.String()), 0o644))
+	return path
+}
+
+func needGit(t testing.TB) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("git is missing here: ", err)
+	}
+}
+
+func TestInstances(t *testing.T) {
+	needGit(t)
+	eachKind(t, func(t *testing.T, kind string) {
+		dir := t.TempDir()
+		source := filepath.Join(dir, "x__calc")
+		base, later := repo(t, source)
+		for _, form := range []string{"tar", "tgz", "plain"} {
+			to := filepath.Join(dir, form)
+			require.NoError(t, os.MkdirAll(to, 0o755))
+			script := map[string]string{
+				"tar": "tar -C " + dir + " -cf " + to + "/s.tar x__calc", "tgz": "tar -C " + source + " -czf " + to + "/s.tgz .",
+				"plain": "git clone -q " + source + " " + to + "/s && cd " + to + "/s && git checkout -q " + base + " && rm -rf .git",
+			}[form]
+			out, err := exec.Command("bash", "-c", script).CombinedOutput()
+			require.NoError(t, err, "%s", out)
+		}
+		out, err := exec.Command("git", "-C", source, "bundle", "create", "-q", filepath.Join(dir, "s.bundle"), "HEAD").CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		names := map[string]any{"instance_id": "unittest names", "FAIL_TO_PASS": []string{"test_add (tests.test_calc.TestCalc)"}, "PASS_TO_PASS": []string{"test_same (tests.test_calc.TestCalc)"}}
+		file := instanceFile(t, dir, base, nil, map[string]any{"snapshot": "tar/s"}, map[string]any{"snapshot": "tgz/s"}, map[string]any{"snapshot": "plain/s"}, map[string]any{"snapshot": "s.bundle"}, names)
+		e := player(t, kind, map[string]any{"instances": file})
+		for _, name := range []string{"calc-0", "calc-1", "calc-2", "calc-3", "calc-4", "unittest names"} {
+			t.Run(name, func(t *testing.T) {
+				require.Contains(t, reset(t, e, map[string]any{"instance": name}), "add(2, 3) is not 5")
+				said := sh(t, e, "ls -a; git log --all --oneline; git show "+later+"; grep -rn 'test_add\\|the-answer' . ; python3 -m unittest 2>&1 | tail -n 1; cat calc/__init__.py")
+				require.Contains(t, said, "a - b")
+				require.Contains(t, said, "OK", "the visible tests pass")
+				require.NotContains(t, said, "test_add")
+				require.NotContains(t, said, "the-answer")
+				require.NotContains(t, said, "a + b")
+				require.Zero(t, reward(t, e))
+				reset(t, e, map[string]any{"instance": name})
+				solve(t, e)
+				require.InDelta(t, 1, reward(t, e), 0)
+			})
+		}
+		// Tests and what they begin with are put in place at the end, whatever an agent put there.
+		for name, script := range map[string]string{
+			"own tests":    "echo 'import unittest' >tests/test_calc.py",
+			"a folder":     "rm -rf tests/test_calc.py; mkdir -p tests/test_calc.py/x",
+			"a pipe":       "rm tests/test_calc.py; mkfifo tests/test_calc.py",
+			"a link":       "rm -rf tests; ln -s / tests",
+			"a file":       "rm -rf tests; touch tests",
+			"git":          "echo '[core]\n\tfsmonitor = touch /tmp/x' >.git/config; echo '*.py filter=x' >.gitattributes",
+			"exit":         "echo 'import os; os._exit(0)' >>calc/__init__.py",
+			"conftest":     "echo 'import calc; calc.add = lambda a, b: 5' >conftest.py; echo 'import builtins' >sitecustomize.py",
+			"other breaks": "sed -i 's/a - b/a + b/; s/    return a$/    return 7/' calc/__init__.py",
+		} {
+			t.Run(name, func(t *testing.T) {
+				reset(t, e, map[string]any{"instance": "calc-0"})
+				sh(t, e, script)
+				require.Zero(t, reward(t, e))
+				for _, name := range startsWith { // pytest would run it with the tests
+					require.NoFileExists(t, filepath.Join(e.(*environment).folder.Dir(), name))
+				}
+			})
+		}
+	})
+}
+
+// An instance whose tests cannot pass on this machine is the infrastructure's failure, not the agent's.
+func TestInstanceThatDoesNotWorkHere(t *testing.T) {
+	needGit(t)
+	dir := t.TempDir()
+	base, _ := repo(t, filepath.Join(dir, "x__calc"))
+	needs := strings.Replace(testPatch, "+from calc import add, same", "+import numpy_of_1999\n+from calc import add, same", 1)
+	needs = strings.Replace(needs, "@@ -1,7 +1,10 @@", "@@ -1,7 +1,11 @@", 1)
+	file := instanceFile(t, dir, base,
+		map[string]any{"test_patch": needs}, map[string]any{"patch": ""}, map[string]any{"patch": "", "test_patch": needs}, map[string]any{"base_commit": strings.Repeat("0", 40)})
+	e := player(t, sandbox.Auto, map[string]any{"instances": file})
+	reset(t, e, map[string]any{"instance": "calc-0"})
+	_, err := send(t, e)
+	require.ErrorContains(t, err, "calc-0: the instance does not work on this machine: without an agent, tests/test_calc.py::TestCalc::test_add is not there")
+	require.ErrorContains(t, err, "numpy_of_1999")
+	reset(t, e, map[string]any{"instance": "calc-1"})
+	require.Zero(t, reward(t, e), "PASS_TO_PASS holds without an agent")
+	reset(t, e, map[string]any{"instance": "calc-2"})
+	_, err = send(t, e)
+	require.ErrorContains(t, err, "does not work on this machine")
+	_, err = e.Reset(t.Context(), task(map[string]any{"instance": "calc-3"}))
+	var wrong *environments.TaskError
+	require.ErrorAs(t, err, &wrong)
+	require.ErrorContains(t, err, "its snapshot x__calc does not become a repository at 0000")
+}
+
+func TestR2E(t *testing.T) {
+	needGit(t)
+	dir := t.TempDir()
+	_, later := repo(t, filepath.Join(dir, "calc"))
+	code := "import unittest\nfrom calc import add\n\n\nclass TestAdd(unittest.TestCase):\n    def test_add(self):\n        self.assertEqual(add(2, 3), 5)\n\n    def test_never(self):\n        self.assertEqual(1, 2)\n"
+	executed, err := json.Marshal(map[string]any{"test_file_codes": []string{code}, "test_file_names": []string{"test_1.py"}})
+	require.NoError(t, err)
+	line, err := json.Marshal(map[string]any{
+		"repo_name": "calc", "commit_hash": later, "problem_statement": "add is wrong", "execution_result_content": string(executed),
+		"expected_output_json": `{"TestAdd.test_add": "PASSED", "\u001b[1mTestAdd.test_never\u001b[0m - AssertionError": "FAILED"}`,
+	})
+	require.NoError(t, err)
+	file := filepath.Join(dir, "r2e.jsonl")
+	require.NoError(t, os.WriteFile(file, append(line, '\n'), 0o600))
+	e := player(t, sandbox.Auto, map[string]any{"instances": file})
+	require.Equal(t, "add is wrong", reset(t, e, nil))
+	require.NotContains(t, sh(t, e, "ls; grep -r TestAdd ."), "r2e_tests")
+	require.Zero(t, reward(t, e))
+	reset(t, e, nil)
+	sh(t, e, "sed -i 's/a - b/a + b/' calc/__init__.py")
+	require.InDelta(t, 1, reward(t, e), 0)
+}
+
+func TestBrokenInstances(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "x__calc"), 0o755))
+	for name, c := range map[string]struct {
+		change map[string]any
+		want   string
+	}{
+		"id":        {map[string]any{"instance_id": ""}, "line 1: it has no instance_id"},
+		"problem":   {map[string]any{"problem_statement": " "}, "calc-0 has no problem_statement"},
+		"commit":    {map[string]any{"base_commit": "--upload-pack=x"}, "is no commit"},
+		"no tests":  {map[string]any{"FAIL_TO_PASS": "[]"}, "calc-0 has no FAIL_TO_PASS or no test_patch"},
+		"no list":   {map[string]any{"FAIL_TO_PASS": "[1"}, "line 1: it is no instance"},
+		"outside":   {map[string]any{"test_patch": "--- a/../x\n+++ b/../x\n"}, "out of the repository"},
+		"no patch":  {map[string]any{"test_patch": "hello"}, "it changes no file"},
+		"snapshot":  {map[string]any{"repo": "a/b"}, "no snapshot of its repository lies in"},
+		"r2e":       {map[string]any{"expected_output_json": "{}"}, "expected_output_json cannot be read, or is empty"},
+		"r2e files": {map[string]any{"expected_output_json": `{"a":"PASSED"}`, "execution_result_content": `{"test_file_codes":["x"],"test_file_names":["../../x"]}`}, `names the file "../../x"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := open(t, sandbox.Auto, map[string]any{"instances": instanceFile(t, dir, strings.Repeat("a", 40), c.change)})
+			require.ErrorContains(t, err, c.want)
+			require.NotContains(t, err.Error(), "\n")
+		})
+	}
+	_, err := open(t, sandbox.Auto, map[string]any{"instances": instanceFile(t, dir, "", nil, map[string]any{"instance_id": "calc-0"})})
+	require.ErrorContains(t, err, `line 2: the instance "calc-0" is there twice`)
+	for want, params := range map[string]map[string]any{
+		"timeout is 0": {"timeout": 0}, "snapshots are those of instances": {"snapshots": "x"}, "no such file": {"instances": "none.jsonl"}, "show: stat": {"show": []string{"/no/such"}},
+	} {
+		_, err := open(t, sandbox.Auto, params)
+		require.ErrorContains(t, err, want)
+	}
+	empty := filepath.Join(dir, "empty")
+	require.NoError(t, os.WriteFile(empty, []byte("\n"), 0o600))
+	_, err = open(t, sandbox.Auto, map[string]any{"instances": empty})
+	require.ErrorContains(t, err, "empty has none")
+}
+
+// With pytest, which programs find in a folder that is shown to them, its names and reports count.
+func TestPytest(t *testing.T) {
+	needGit(t)
+	site := os.Getenv("AGENTFLY_TEST_PYTEST")
+	if site == "" {
+		t.Skip("AGENTFLY_TEST_PYTEST names no folder with pytest: pip install --target FOLDER pytest")
+	}
+	eachKind(t, func(t *testing.T, kind string) {
+		dir := t.TempDir()
+		base, _ := repo(t, filepath.Join(dir, "x__calc"))
+		patch := "diff --git a/tests/test_new.py b/tests/test_new.py\nnew file mode 100644\n--- /dev/null\n+++ b/tests/test_new.py\n@@ -0,0 +1,7 @@\n+import pytest\n+from calc import add\n+\n+\n+@pytest.mark.parametrize('a', [1, 2])\n+def test_add(a):\n+    assert add(a, 1) == a + 1\n"
+		file := instanceFile(t, dir, base, map[string]any{"test_patch": patch, "FAIL_TO_PASS": []string{"tests/test_new.py::test_add[1]", "tests/test_new.py::test_add[2]"}})
+		e := player(t, kind, map[string]any{"instances": file, "show": []string{site}})
+		reset(t, e, nil)
+		sh(t, e, "echo 'import calc; calc.add = lambda a, b: a + b' >conftest.py; mkdir -p tests; cp conftest.py tests; printf '[pytest]\\naddopts = --co\\n' >pytest.ini")
+		require.Zero(t, reward(t, e))
+		reset(t, e, nil)
+		solve(t, e)
+		require.InDelta(t, 1, reward(t, e), 0)
+	})
+}
+
+// A deadline of the step that is nearer than that of the tests is the job's fault, and the last action of an episode has the tests run.
+func TestLimits(t *testing.T) {
+	e := player(t, sandbox.Auto, map[string]any{"max_steps": 1, "timeout": 100})
+	reset(t, e, map[string]any{"level": 3})
+	p := generate(1, 3)
+	args, err := json.Marshal(map[string]string{"command": "echo 'while True: pass' >>" + p.path})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	_, err = e.Step(ctx, environments.Action{Name: "shell", Arguments: args})
+	require.ErrorContains(t, err, "give environment.step_timeout more")
+
+	reset(t, e, map[string]any{"level": 3})
+	r, err := e.Step(t.Context(), environments.Action{Name: "file_list", Arguments: []byte(`{}`)})
+	require.NoError(t, err)
+	require.True(t, r.Truncated && !r.Terminated)
+	require.Contains(t, environments.TextOf(r.Observation), "That was the last of 1 actions. The hidden tests do not pass.")
+}

@@ -1,0 +1,1 @@
+assert int(open('/app/words.txt').read()) == 16

@@ -1,0 +1,1 @@
+assert open('/app/hello.txt').read().strip() == 'hello'

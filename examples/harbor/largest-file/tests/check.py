@@ -1,0 +1,1 @@
+assert open('/app/largest.txt').read().strip() == 'part-9'

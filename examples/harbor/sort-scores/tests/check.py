@@ -1,0 +1,1 @@
+assert open('/app/ranking.txt').read().split() == ['dijkstra', 'boole', 'ada', 'curry']
