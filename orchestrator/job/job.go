@@ -54,6 +54,7 @@ type Job struct {
 	secrets map[string]string         // by path of the value: what the copy of the job shows instead
 	at      func(path string) Problem // where a value stands
 	agents  *agents.Registry          // that its agent was checked against
+	broken  broken                    // of a Draft
 }
 
 // Model says which policy is trained.

@@ -57,7 +57,7 @@ func (j *Job) Fail(path, format string, args ...any) error {
 
 func (j *Job) problem(path, format string, args ...any) Problem {
 	p := j.at(path)
-	p.Text = path + ": " + fmt.Sprintf(format, args...)
+	p.Text, p.key = path+": "+plainWords(fmt.Sprintf(format, args...)), path
 	return p
 }
 
@@ -92,8 +92,18 @@ func Load(path string, sets ...string) (*Job, error) { return LoadWith(path, Opt
 
 // LoadWith is Load with options.
 func LoadWith(path string, o Options) (*Job, error) {
+	j, err := Draft(path, o)
+	if err != nil {
+		return nil, err
+	}
+	return j, nil
+}
+
+// Draft is LoadWith, but returns the job beside its error: with defaults in place of what could not be read, so that the rest of it can be
+// checked in the same round (Collect). nil: nothing of it could be read.
+func Draft(path string, o Options) (*Job, error) {
 	fail := func(format string, args ...any) error {
-		return &Error{[]string{path + ": " + fmt.Sprintf(format, args...)}}
+		return &Error{Lines: []string{path + ": " + fmt.Sprintf(format, args...)}}
 	}
 	info, err := os.Stat(path)
 	switch {
@@ -108,7 +118,7 @@ func LoadWith(path string, o Options) (*Job, error) {
 	if err != nil {
 		return nil, fail("the job file cannot be read: %s", reason(err))
 	}
-	return Parse(path, data, o)
+	return draft(path, data, o)
 }
 
 func reason(err error) string {
@@ -121,10 +131,19 @@ func reason(err error) string {
 
 // Parse is LoadWith for text in memory; path names it in messages and anchors its relative paths.
 func Parse(path string, data []byte, o Options) (*Job, error) {
+	j, err := draft(path, data, o)
+	if err != nil {
+		return nil, err
+	}
+	return j, nil
+}
+
+// draft is Draft for text in memory.
+func draft(path string, data []byte, o Options) (*Job, error) {
 	if o.Agents == nil {
 		o.Agents = agents.NewRegistry()
 	}
-	d := &decoder{file: path, env: o.Env, agents: o.Agents, origin: map[*yaml.Node]string{}, at: map[string]*yaml.Node{}, secrets: map[string]string{}, given: map[string]bool{}}
+	d := &decoder{file: path, env: o.Env, agents: o.Agents, origin: map[*yaml.Node]string{}, at: map[string]*yaml.Node{}, secrets: map[string]string{}, given: map[string]bool{}, broken: broken{}}
 	if d.env == nil {
 		d.env = os.LookupEnv
 	}
@@ -143,11 +162,13 @@ func Parse(path string, data []byte, o Options) (*Job, error) {
 	if j.Output == "" && j.Name != "" {
 		j.Output = filepath.Join("runs", j.Name)
 	}
-	if len(d.problems) == 0 {
-		d.check(j)
-	}
-	if len(d.problems) > 0 {
+	j.broken = d.broken
+	if d.follow(root).Kind != yaml.MappingNode {
 		return nil, asError(d.problems)
+	}
+	d.check(j)
+	if len(d.problems) > 0 {
+		return j, asError(d.problems)
 	}
 	var err error
 	j.source, err = j.effective()
@@ -272,8 +293,10 @@ func child(n *yaml.Node, key string) *yaml.Node {
 func (d *decoder) check(j *Job) {
 	fail := func(path, format string, args ...any) {
 		p := d.position(path)
-		p.Text = path + ": " + fmt.Sprintf(format, args...)
-		d.problems = append(d.problems, p)
+		p.Text, p.key = path+": "+fmt.Sprintf(format, args...), path
+		if !d.broken.blames(p.key, p.Text) {
+			d.problems = append(d.problems, p)
+		}
 	}
 	if j.Rollout.MaxNewTokens >= j.Rollout.MaxTokens {
 		fail("rollout.max_new_tokens", "%d tokens do not fit into rollout.max_tokens (%d) together with a prompt", j.Rollout.MaxNewTokens, j.Rollout.MaxTokens)
