@@ -48,7 +48,7 @@ func TestBrokenTasksNameTheirLine(t *testing.T) {
 		"two objects":   {`{"prompt": "a"} {"prompt": "b"}`, ":1: the line is not one JSON object"},
 		"a brace more":  {`{"prompt": "a"}}`, ":1: the line is not one JSON object"},
 		"null":          {"null", ":1: the line is not one JSON object"},
-		"no prompt":     {"{\"prompt\": \"a\"}\n{\"question\": \"b\"}", `:2: the column "prompt" is missing; map another one with data.columns: {prompt: NAME}`},
+		"no prompt":     {"{\"prompt\": \"a\"}\n{\"question\": \"b\"}", `:2: the column "prompt" is missing; the line has question; name the right one with data: {columns: {prompt: question}}`},
 		"empty prompt":  {`{"prompt": ""}`, `:1: the column "prompt" is empty`},
 		"prompt of 3":   {`{"prompt": 3}`, `:1: the column "prompt" must be text or a list of messages`},
 		"same id":       {"{\"prompt\": \"a\", \"id\": \"x\"}\n{\"prompt\": \"b\", \"id\": \"x\"}", `:2: the id "x" was given in line 1 already`},

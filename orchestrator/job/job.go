@@ -8,7 +8,7 @@
 // What needs nothing but the job is checked here: by Load, and for what one command needs by Algorithm, Trainable, Evaluable,
 // Samplable and Replayable. What needs data, a model or an engine is checked by the package that opens these.
 //
-// Paths are relative to the job file's folder, but output to the working folder. ${NAME} reads the environment; the copy of the job in a run folder keeps
+// What a job reads has paths relative to the job file's folder (Job.Resolve); output, which it writes, to the working folder, as --output. ${NAME} reads the environment; the copy of the job in a run folder keeps
 // the name, never the value.
 //
 // Tags: yaml, default (YAML), min and max (inclusive), above (exclusive minimum), enum (a|b), names (kinds or formats: those that package agents has,
@@ -55,6 +55,7 @@ type Job struct {
 	at      func(path string) Problem // where a value stands
 	agents  *agents.Registry          // that its agent was checked against
 	broken  broken                    // of a Draft
+	given   map[string]bool           // paths of the keys that the file or --set names
 }
 
 // Model says which policy is trained.

@@ -73,7 +73,8 @@ func (j *Job) ParseAs(path string, data []byte) (*Job, error) {
 // Path is the job file's.
 func (j *Job) Path() string { return j.path }
 
-// Resolve makes a path of the job file absolute or relative to the working folder.
+// Resolve makes a path that the job reads absolute or relative to the working folder: it is looked for in the folder of the job file. Where
+// nothing is there and something lies at the same path in the working folder, it is that (FoundElsewhere).
 func (j *Job) Resolve(path string) string {
 	if path == "" || filepath.IsAbs(path) {
 		return path
@@ -83,7 +84,34 @@ func (j *Job) Resolve(path string) string {
 			return filepath.Join(home, rest)
 		}
 	}
-	return filepath.Join(filepath.Dir(j.path), path)
+	own := filepath.Join(filepath.Dir(j.path), path)
+	if j.FoundElsewhere(path) != "" {
+		return filepath.Clean(path)
+	}
+	return own
+}
+
+// FoundElsewhere is the note that a relative path is that of a file in the working folder, because the folder of the job file has none; "": it
+// is not.
+func (j *Job) FoundElsewhere(path string) string {
+	if path == "" || filepath.IsAbs(path) || strings.HasPrefix(path, "~/") {
+		return ""
+	}
+	own := filepath.Join(filepath.Dir(j.path), path)
+	if filepath.Clean(own) == filepath.Clean(path) || exists(own) || !exists(path) {
+		return ""
+	}
+	return fmt.Sprintf("%s is taken from the working folder, because %s is not there; paths of a job file are relative to its folder: write it so that it works from anywhere", path, own)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// Unreadable is the error of a file that the job names in key and that cannot be read.
+func (j *Job) Unreadable(key, path string, err error) error {
+	return j.Fail(key, "the file %s cannot be read: %s; relative paths are looked for in the folder of the job file, then in the working folder", j.Resolve(path), reason(err))
 }
 
 // Load reads, completes and checks a job file. sets are overrides of the form key.path=value, checked like the file
@@ -162,7 +190,7 @@ func draft(path string, data []byte, o Options) (*Job, error) {
 	if j.Output == "" && j.Name != "" {
 		j.Output = filepath.Join("runs", j.Name)
 	}
-	j.broken = d.broken
+	j.broken, j.given = d.broken, d.given
 	if d.follow(root).Kind != yaml.MappingNode {
 		return nil, asError(d.problems)
 	}
@@ -184,6 +212,9 @@ func (d *decoder) document(data []byte) *yaml.Node {
 		if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
 			p.Line, _ = strconv.Atoi(m[1])
 			p.Text = "not YAML: " + err.Error()[len(m[0]):]
+		}
+		if line := indentedByTab(data); line > 0 {
+			p.Line, p.Column, p.Text = line, 1, "a tab indents this line, and YAML takes blanks only; write two spaces for each tab"
 		}
 		d.problems = append(d.problems, p)
 	}
@@ -211,6 +242,18 @@ func (d *decoder) document(data []byte) *yaml.Node {
 		return nil
 	}
 	return doc.Content[0]
+}
+
+// indentedByTab is the first line that begins with a tab, behind blanks or not; 0: there is none.
+func indentedByTab(data []byte) int {
+	line := 0
+	for text := range bytes.Lines(data) {
+		line++
+		if rest := bytes.TrimLeft(text, " "); len(rest) > 0 && rest[0] == '\t' && len(bytes.TrimSpace(rest)) > 0 {
+			return line
+		}
+	}
+	return 0
 }
 
 // set applies one --set option to the tree.
@@ -447,3 +490,6 @@ func checkNames(j *Job, fail func(path, format string, args ...any)) {
 		seen[r.Label()] = true
 	}
 }
+
+// Given tells whether the job file or --set names the key; else its default stands there.
+func (j *Job) Given(path string) bool { return j.given[path] }

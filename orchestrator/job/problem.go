@@ -3,7 +3,6 @@ package job
 import (
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"sort"
@@ -139,8 +138,7 @@ func (r Rollout) Overlaps() bool { return r.Mode == "async" || r.Oversample > 1 
 
 // ModelPath is where a model lies: relative to the job file where something is there, else as it is given, which may be a hub id.
 func (j *Job) ModelPath(path string) string {
-	local := j.Resolve(path)
-	if _, err := os.Stat(local); err == nil {
+	if local := j.Resolve(path); exists(local) {
 		return local
 	}
 	return path

@@ -89,7 +89,7 @@ func TestToolsOfAJob(t *testing.T) {
 	for entries, want := range map[string]string{
 		"{name: whisper, cache: true}":        "job.yaml:6:40: agent.tools.0.cache: the tool does not say that it is deterministic, so nothing can be kept; leave it out",
 		"{name: whisper, retries: 1}":         "job.yaml:6:42: agent.tools.0.retries: the tool does not say that it is idempotent, so no call can be tried again; leave it out",
-		"{name: many, nmes: [a]}":             `job.yaml:6:17: agent.tools.0: many: the parameters cannot be read: unknown field "nmes"`,
+		"{name: many, nmes: [a]}":             `job.yaml:6:36: agent.tools.0.nmes: many: the parameters cannot be read: unknown field "nmes"; allowed: names; nearest: names`,
 		"shout, {name: many, names: [shout]}": `job.yaml:6:24: agent.tools.1: register "shout": the name is already registered; give one of the two another name`,
 		"{name: shoot}":                       `job.yaml:6:17: agent.tools.0: there is no tool "shoot" (did you mean "shout"?); the tools are many, shout, whisper`,
 	} {

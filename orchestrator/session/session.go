@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"sync"
 
@@ -53,6 +52,10 @@ type Session struct {
 	resources *resources.Resources
 	world     *world // nil: the job has no environment
 	look      bool   // nothing that the job names is run
+	terms     []term // the job's rewards
+	train     *data.Tasks
+	held      *data.Tasks
+	learn     *data.SFT // what Check read; nil: nothing of the kind
 }
 
 // New is a session that holds nothing yet.
@@ -63,7 +66,7 @@ func NewLook(j *job.Job) *Session { return newSession(j, true) }
 
 func newSession(j *job.Job, look bool) *Session {
 	s := &Session{Job: j, look: look}
-	s.resources = newResources(j, s.Notes.Note, look)
+	s.resources = newResources(j, s.Notes.Once, look)
 	return s
 }
 
@@ -74,44 +77,49 @@ func (s *Session) NotRun() []string { return s.resources.NotRun() }
 // what the session then has.
 func (s *Session) Check(ctx context.Context, r Registries) (*algorithms.Algorithm, error) {
 	j := s.Job
-	var lines []string
-	add := func(err error) {
-		if err != nil {
-			lines = append(lines, err.Error())
-		}
-	}
+	var found []error
+	add := func(err error) { found = append(found, err) }
+	s.notePaths()
 	equipped := s.Equip(ctx, r)
-	if j.SFT == nil && (j.Environment == nil || s.world != nil) {
-		_, _, _, err := data.Read(j, s.OwnTasks())
-		add(err)
-	} else if j.SFT != nil && (len(j.Data.Train) > 0 || j.Data.Run != "" && exists(j.Resolve(j.Data.Run))) { // the run may come later
-		_, err := data.ReadSFT(j)
-		add(err)
-	}
+	add(checkDevice(j))
+	add(s.readData())
 	if j.Agent.Examples != "" {
 		_, err := data.ReadExamples(j.Resolve(j.Agent.Examples))
-		add(err)
+		if err != nil {
+			add(j.Fail("agent.examples", "%v", err))
+		}
 	}
 	add(checkWeights(j))
 	algorithm, err := job.Algorithm(j, r.Algorithms)
 	add(err)
 	add(equipped)
-	if len(lines) > 0 {
-		return nil, &job.Error{Lines: lines}
+	if err := j.Collect(found...); err != nil {
+		return nil, err
 	}
 	return algorithm, nil
+}
+
+// readData reads the job's data, as far as that runs nothing.
+func (s *Session) readData() (err error) {
+	j := s.Job
+	switch {
+	case j.SFT == nil && (j.Environment == nil || s.world != nil):
+		s.train, s.held, _, err = data.Read(j, s.OwnTasks())
+	case j.SFT != nil && (len(j.Data.Train) > 0) != (j.Data.Run != ""): // else it is refused for that
+		s.learn, err = data.ReadSFT(j)
+	}
+	return err
 }
 
 // Equip makes the job's tools, the agent that calls them, and its rewards: what is wrong with them is told before a model is
 // opened.
 func (s *Session) Equip(ctx context.Context, r Registries) (err error) {
 	defer watchdog.Enter(ctx, "start", "tools and rewards").Leave()
-	if s.world, err = s.makeWorld(ctx, r.Environments); err != nil {
-		return err
+	if s.world, err = s.makeWorld(ctx, r.Environments); err == nil {
+		s.Sampler.Tools, s.agent, err = s.makeTools(ctx, r, tools.Options{Report: s.panics()})
 	}
-	s.Sampler.Tools, s.agent, err = s.makeTools(ctx, r, tools.Options{Report: s.panics()})
 	var wrong error
-	s.Sampler.Reward, wrong = makeReward(s.Job, r.Rewards.Builder(ctx, s.resources))
+	s.Sampler.Reward, s.terms, wrong = makeReward(s.Job, r.Rewards.Builder(ctx, s.resources))
 	return errors.Join(err, wrong, s.Weights.Check(s.Job, r.Engines))
 }
 
@@ -144,6 +152,27 @@ func (s *Session) Open(ctx context.Context, path string) error {
 	if err := s.OpenPolicy(path); err != nil {
 		return err
 	}
+	if err := s.openText(); err != nil {
+		return err
+	}
+	if j.SFT != nil { // nothing is sampled
+		return s.makeSampler()
+	}
+	if err := checkWeights(j); err != nil {
+		return err
+	}
+	if err := s.Weights.Open(ctx, weights.Config{Job: j, Policy: s.Policy, Worker: s.Worker, Note: s.Notes.Know, Report: s.Notes.Note}); err != nil {
+		return err
+	}
+	if j.Deterministic && !s.Weights.Engine().Capabilities().BatchInvariant {
+		return j.Fail("deterministic", "true needs an engine whose results do not depend on what runs beside a request; use engine: {kind: local}")
+	}
+	return s.makeSampler()
+}
+
+// openText makes the renderer of the policy's text and of the job's agent.
+func (s *Session) openText() error {
+	j := s.Job
 	if err := s.overrideTemplate(); err != nil {
 		return err
 	}
@@ -166,19 +195,7 @@ func (s *Session) Open(ctx context.Context, path string) error {
 	if ok, reason := s.renderer.AppendOnly(); !ok {
 		s.Notes.Know("the chat template rewrites history (" + reason + "); where a turn needs it, a new sample begins")
 	}
-	if j.SFT != nil { // nothing is sampled
-		return s.makeSampler()
-	}
-	if err := checkWeights(j); err != nil {
-		return err
-	}
-	if err := s.Weights.Open(ctx, weights.Config{Job: j, Policy: s.Policy, Worker: s.Worker, Note: s.Notes.Know, Report: s.Notes.Note}); err != nil {
-		return err
-	}
-	if j.Deterministic && !s.Weights.Engine().Capabilities().BatchInvariant {
-		return j.Fail("deterministic", "true needs an engine whose results do not depend on what runs beside a request; use engine: {kind: local}")
-	}
-	return s.makeSampler()
+	return nil
 }
 
 // Start makes everything else that rollouts need, with the model at path; "" is the job's own. The session is equipped already.
@@ -219,7 +236,7 @@ func (s *Session) overrideTemplate() error {
 	}
 	text, err := os.ReadFile(s.Job.Resolve(s.Job.Model.ChatTemplate))
 	if err != nil {
-		return fmt.Errorf("orchestrator: model.chat_template: %w", err)
+		return s.Job.Fail("model.chat_template", "%v; name a Jinja file", err)
 	}
 	s.Policy.ChatTemplate = string(text)
 	return nil
