@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -93,4 +94,9 @@ func (c jobCommands) effective(x *cli.Context) error {
 	return err
 }
 
-func (c jobCommands) schema(*cli.Context) error { return c.print(job.Schema(c.registries.Agents)) }
+func (c jobCommands) schema(*cli.Context) error {
+	encoder := json.NewEncoder(c.out)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(job.Schema(c.registries.Agents))
+}

@@ -148,4 +148,5 @@ func TestSchemaIsJSON(t *testing.T) {
 	var v map[string]any
 	require.NoError(t, json.Unmarshal([]byte(out), &v))
 	require.Contains(t, v["properties"], "rollout")
+	require.Contains(t, out, "\n  \"properties\": {\n", "it is indented")
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/orchestrator/job"
 )
 
@@ -29,8 +30,8 @@ func (x Examination) prompt(j *job.Job) string {
 	b.WriteString("mask\n")
 	lines(&b, 0, p.Text)
 	fmt.Fprintf(&b, "   1 | … the reply, up to %d tokens (rollout.max_new_tokens): what is trained\n", j.Rollout.MaxNewTokens)
-	if len(p.Unknown) > 0 {
-		fmt.Fprintf(&b, "note: the tokenizer has no tokens for %q in this prompt: the model does not see them; use a model whose tokenizer knows them\n", p.Unknown)
+	if p.Unknown != "" {
+		fmt.Fprintf(&b, "note: the tokenizer has no tokens for %q in this prompt: the model does not see it; use a model whose tokenizer knows it, or rewrite the prompt\n", wording.Clip(p.Unknown, 80))
 	}
 	return b.String()
 }

@@ -39,6 +39,7 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 		defer func() { err = errors.Join(err, os.RemoveAll(output)) }()
 	}
 	j.Output = output
+	j.Rollout.MaxRaised = 0 // what the run did is done again, whatever its tools did
 	algorithm, err := job.Algorithm(j, r.Algorithms)
 	if err != nil {
 		return err

@@ -108,6 +108,9 @@ var internalPrefix = regexp.MustCompile(`^(?:(?:agents|algorithms|cgo|engines|en
 // Words is the text of an error without the names of the packages that it came through.
 func Words(err error) string { return plainWords(err.Error()) }
 
+// PlainText is text without names of packages in front.
+func PlainText(text string) string { return plainWords(text) }
+
 func plainWords(text string) string { return internalPrefix.ReplaceAllString(text, "") }
 
 // broken are the paths of the values of a job that could not be read, and stand at their defaults.

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,14 +99,14 @@ func makeAgent(ctx context.Context, j *job.Job, all *agents.Registry, r *resourc
 }
 
 // newResources are what the job's tools and rewards share. look: nothing that the job names is run.
-func newResources(j *job.Job, warn func(text string), look bool) *resources.Resources {
+func newResources(j *job.Job, warn func(text string), log io.Writer, look bool) *resources.Resources {
 	resolve := func(path string) string {
 		if note := j.FoundElsewhere(path); note != "" && warn != nil {
 			warn(note)
 		}
 		return j.Resolve(path)
 	}
-	return resources.New(resources.Options{Resolve: resolve, Sandbox: j.Sandbox, Gradings: j.Rollout.Gradings, Warn: warn, Look: look})
+	return resources.New(resources.Options{Resolve: resolve, Sandbox: j.Sandbox, Gradings: j.Rollout.Gradings, Warn: warn, Log: log, Look: look})
 }
 
 // term is one of the job's rewards.

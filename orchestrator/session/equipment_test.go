@@ -73,7 +73,7 @@ func TestToolsOfAJob(t *testing.T) {
 	open := func(entries string) (*tools.Registry, error) {
 		j, err := job.Parse("job.yaml", []byte("version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\nrollout: {tool_timeout: 3, tool_tokens: 20}\nagent: {tools: ["+entries+"]}"), job.Options{})
 		require.NoError(t, err)
-		shared := newResources(j, nil, false)
+		shared := newResources(j, nil, nil, false)
 		defer shared.Close()
 		r, _, err := (&Session{Job: j, resources: shared}).makeTools(t.Context(), Registries{Tools: catalog, Agents: agents.NewRegistry()}, tools.Options{Tokenizer: rollouttest.Letters{}})
 		return r, err

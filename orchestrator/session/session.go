@@ -45,6 +45,7 @@ type Session struct {
 	Weights   weights.Sync   // the engine, and the way to it
 	Sampler   rollout.Sampler
 	Notes     Notes
+	Logs      Logs
 	reference *policy.Policy // frozen, as the job's model began; nil unless kl needs it
 	renderer  *masks.Renderer
 	agent     *agents.Agent
@@ -66,7 +67,7 @@ func NewLook(j *job.Job) *Session { return newSession(j, true) }
 
 func newSession(j *job.Job, look bool) *Session {
 	s := &Session{Job: j, look: look}
-	s.resources = newResources(j, s.Notes.Once, look)
+	s.resources = newResources(j, s.Notes.Once, &s.Logs, look)
 	return s
 }
 
@@ -362,7 +363,7 @@ func (s *Session) Close() error {
 	if s.world != nil {
 		errs = append(errs, s.world.manager.Close())
 	}
-	errs = append(errs, s.resources.Close())
+	errs = append(errs, s.resources.Close(), s.Logs.Close())
 	if s.Worker != nil {
 		errs = append(errs, s.Worker.Close())
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/policy"
@@ -123,7 +124,7 @@ func (s *Session) checkRoom() error {
 	if context > 0 {
 		limit = min(limit, context)
 	}
-	if j.Engine.Kind == "local" && j.Engine.CacheTokens < limit {
+	if j.Engine.Kind == "local" && j.Engine.Holds() < limit {
 		return j.Fail("engine.cache_tokens", "%d tokens do not hold one trajectory, which may have %d (rollout.max_tokens, or the model's context); set at least %d, times as many as are sampled at once, or lower rollout.max_tokens", j.Engine.CacheTokens, limit, limit)
 	}
 	if o := j.Algorithm.Overlong; o.Buffer > 0 && o.Buffer >= limit {
@@ -208,7 +209,7 @@ type Prompt struct {
 	Task    string
 	IDs     []int32
 	Text    string
-	Unknown []string // parts of the text that the tokenizer has no token for
+	Unknown string // the part of the text that the tokenizer has no tokens for; "": none
 }
 
 func (s *Session) prompted(task trajectory.Task) (p Prompt, err error) {
@@ -231,23 +232,38 @@ func (s *Session) Example() *Prompt {
 	return &p
 }
 
-// unknownIn are the words of a text that come back changed from the tokenizer: it has no tokens for all of their characters.
-func unknownIn(p *policy.Policy, text string, ids []int32) []string {
-	if p.Tokenizer.Decode(ids, false) == text {
-		return nil
+// unknownIn is the part of a text that the tokenizer has no tokens for: from the first to the last character that does not come back from it;
+// "": it knows all. A text that comes back in another form, without a token for what is unknown and with as many characters, was normalised.
+func unknownIn(p *policy.Policy, text string, ids []int32) string {
+	back := p.Tokenizer.Decode(ids, false)
+	if back == text || !slices.ContainsFunc(ids, unknownID(p)) && seen(back) >= seen(text) {
+		return ""
 	}
-	var out []string
-	seen := map[rune]bool{}
-	for _, r := range text {
-		if seen[r] || len(out) == 20 {
-			continue
-		}
-		seen[r] = true
-		if back := p.Tokenizer.Decode(p.Tokenizer.Encode(string(r)), false); strings.TrimSpace(back) != strings.TrimSpace(string(r)) {
-			out = append(out, string(r))
+	had, has := []rune(text), []rune(back)
+	from, to := 0, 0
+	for from < len(had) && from < len(has) && had[from] == has[from] {
+		from++
+	}
+	for to < len(had)-from && to < len(has)-from && had[len(had)-1-to] == has[len(has)-1-to] {
+		to++
+	}
+	return string(had[from : len(had)-to])
+}
+
+// unknownID tells which id stands for what is unknown.
+func unknownID(p *policy.Policy) func(id int32) bool {
+	var ids []int32
+	for _, name := range []string{p.SpecialTokens["unk_token"], "<unk>", "[UNK]"} {
+		if id, ok := p.Tokenizer.ID(name); ok && name != "" {
+			ids = append(ids, id)
 		}
 	}
-	return out
+	return func(id int32) bool { return slices.Contains(ids, id) }
+}
+
+// seen counts the characters of a text that are no white space.
+func seen(text string) int {
+	return len([]rune(strings.Join(strings.Fields(text), "")))
 }
 
 // Learn is what a job of supervised fine-tuning learns; nil: nothing that Check could read.
@@ -268,4 +284,25 @@ func (s *Session) notePaths() {
 			s.Notes.Once(note)
 		}
 	}
+}
+
+// lookedThrough is how many tasks are looked through for characters without tokens.
+const lookedThrough = 64
+
+// UnknownNote says that the tokenizer has no tokens for parts of the tasks' prompts; "": it has.
+func (s *Session) UnknownNote() string {
+	if s.renderer == nil || s.train == nil || s.world != nil {
+		return ""
+	}
+	for _, task := range s.train.Tasks[:min(len(s.train.Tasks), lookedThrough)] {
+		p, err := s.prompted(task)
+		if err != nil {
+			return ""
+		}
+		if unknown := unknownIn(s.Policy, p.Text, p.IDs); unknown != "" {
+			return fmt.Sprintf("the tokenizer has no tokens for %q in the prompt of task %q: the model reads %q; use a model whose tokenizer knows it, or rewrite the prompts",
+				wording.Clip(unknown, 80), task.ID, wording.Clip(s.Policy.Tokenizer.Decode(p.IDs, false), 240))
+		}
+	}
+	return ""
 }
