@@ -3,6 +3,8 @@ package e2e_test
 import (
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -78,4 +80,33 @@ func TestAToolThatAlwaysRaisesEndsTheRun(t *testing.T) {
 	log, err := os.ReadFile(filepath.Join(dir, "run", "logs", "workers.log"))
 	require.NoError(t, err)
 	require.Regexp(t, `(?m)^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z t\.py: asked for 1\+\d$`, string(log))
+}
+
+// What is wrong with the copy of the job in a run folder is told of the copy, not of the user's file, whose lines are others.
+func TestReplayBlamesTheRunsOwnCopy(t *testing.T) {
+	needTorch(t)
+	model := filepath.Join(t.TempDir(), "model")
+	require.NoError(t, os.CopyFS(model, os.DirFS("examples/tiny/model")))
+	dir, path := planted(t, edits{"model": "model: {path: " + model + "}"})
+	run := filepath.Join(dir, "run")
+	status, _, errs := command("", "train", "--output", run, path)
+	require.Zero(t, status, errs)
+	require.NoError(t, os.RemoveAll(model))
+	status, _, errs = command("", "replay", run)
+	require.Equal(t, 2, status)
+	require.NotContains(t, errs, path+":")
+	copied, err := os.ReadFile(filepath.Join(run, "job.yaml"))
+	require.NoError(t, err)
+	place := regexp.MustCompile(`^agentfly: ` + regexp.QuoteMeta(filepath.Join(run, "job.yaml")) + `:(\d+):\d+: model.path: `).FindStringSubmatch(errs)
+	require.NotNil(t, place, errs)
+	line, err := strconv.Atoi(place[1])
+	require.NoError(t, err)
+	require.Contains(t, strings.Split(string(copied), "\n")[line-1], model)
+}
+
+// A cache that is no multiple of the engine's blocks is used as far as it goes.
+func TestACacheOfAnySize(t *testing.T) {
+	_, status, out, errs := trained(t, edits{"engine": "engine: {cache_tokens: 200}"})
+	require.Zero(t, status, errs)
+	require.Contains(t, out, "step   2/2")
 }

@@ -80,7 +80,7 @@ func recordedJob(dir string, from *store.Store, known *agents.Registry) (*job.Jo
 	if path == "" {
 		return nil, job.InputError(fmt.Errorf("orchestrator: replay: the run in %s kept no log that could be replayed", dir))
 	}
-	j, err := job.Parse(path, text, job.Options{Agents: known})
+	j, err := job.Parse(path, text, job.Options{Agents: known, Shown: filepath.Join(dir, "job.yaml")})
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package job
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -27,6 +28,7 @@ var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 type Options struct {
 	Set    []string                         // key.path=value, in order; the last wins
 	Env    func(name string) (string, bool) // nil: the process's environment
+	Shown  string                           // of Parse: the file that messages name, where the text is not that of path; "" is path
 	Agents *agents.Registry                 // kinds and formats that agent may name; nil: those of package agents
 }
 
@@ -157,7 +159,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// Parse is LoadWith for text in memory; path names it in messages and anchors its relative paths.
+// Parse is LoadWith for text in memory; path names it in messages (but see Options.Shown) and anchors its relative paths.
 func Parse(path string, data []byte, o Options) (*Job, error) {
 	j, err := draft(path, data, o)
 	if err != nil {
@@ -171,7 +173,7 @@ func draft(path string, data []byte, o Options) (*Job, error) {
 	if o.Agents == nil {
 		o.Agents = agents.NewRegistry()
 	}
-	d := &decoder{file: path, env: o.Env, agents: o.Agents, origin: map[*yaml.Node]string{}, at: map[string]*yaml.Node{}, secrets: map[string]string{}, given: map[string]bool{}, broken: broken{}}
+	d := &decoder{file: cmp.Or(o.Shown, path), env: o.Env, agents: o.Agents, origin: map[*yaml.Node]string{}, at: map[string]*yaml.Node{}, secrets: map[string]string{}, given: map[string]bool{}, broken: broken{}}
 	if d.env == nil {
 		d.env = os.LookupEnv
 	}

@@ -46,10 +46,13 @@ func FailureLines(groups []trajectory.Group) []string {
 		}
 	}
 	out := failed.lines(fmt.Sprintf("failed %%d/%d", all))
-	for _, name := range slices.Sorted(maps.Keys(byTool)) {
+	names := slices.SortedFunc(maps.Keys(byTool), func(a, b string) int { // the policy may invent any number of names
+		return cmp.Or(cmp.Compare(byTool[b].total(), byTool[a].total()), cmp.Compare(a, b))
+	})
+	for _, name := range names[:min(len(names), mostCauses)] {
 		told := byTool[name]
 		worst := told.sorted()[0]
-		what := cmp.Or(name, "(no name)")
+		what := cmp.Or(wording.Clip(strings.Join(strings.Fields(name), " "), 64), "(no name)")
 		line := fmt.Sprintf("tool errors %d/%d  %s: %s", told.total(), calls[name], what, worst.text)
 		if worst.n < told.total() {
 			line += fmt.Sprintf(" (%d of them)", worst.n)

@@ -41,6 +41,7 @@ type kind struct {
 const (
 	kindGroups = 4
 	kindSteps  = 3
+	mostKinds  = 256
 )
 
 // Step are the notes on a step.
@@ -59,7 +60,7 @@ func (f *Findings) Step(b *schedule.Batch, s Step, l Learned) []string {
 			out = append(out, text+f.shown(of))
 		}
 	}
-	cut := f.Job.Rollout.Cut != "parse" && r.Turns != nil && r.Turns.Turns > 0 && r.Turns.Cut == r.Turns.Turns
+	cut := s.Distill == nil && f.Job.Rollout.Cut != "parse" && r.Turns != nil && r.Turns.Turns > 0 && r.Turns.Cut == r.Turns.Turns
 	if cut {
 		tell("cut", fmt.Sprintf("every completion was cut by a token limit before the model ended it (rollout.max_new_tokens %d, rollout.max_tokens %d), so none is a call or an answer; raise them, or rollout.cut: parse where completions have a fixed length",
 			f.Job.Rollout.MaxNewTokens, f.Job.Rollout.MaxTokens), firstOf(b.All))
@@ -131,6 +132,9 @@ func (f *Findings) sort(b *schedule.Batch) []string {
 		}
 		key := fmt.Sprint(name)
 		k := f.kinds[key]
+		if k == nil && len(f.kinds) == mostKinds { // a field of every task's own is no kind
+			return nil
+		}
 		if k == nil {
 			k = &kind{example: g.Trajectories[0], task: g.Task}
 			f.kinds[key] = k
@@ -225,7 +229,7 @@ func earned(g trajectory.Group) []float64 {
 
 func allEqual(values []float64) bool {
 	for _, v := range values {
-		if math.Abs(v-values[0]) > 1e-12 {
+		if !(math.Abs(v-values[0]) <= 1e-12) { // NaN is equal to nothing
 			return false
 		}
 	}
