@@ -110,3 +110,10 @@ func TestACacheOfAnySize(t *testing.T) {
 	require.Zero(t, status, errs)
 	require.Contains(t, out, "step   2/2")
 }
+
+// A limit that the model cuts short is told; the run goes on, as ever.
+func TestARunSaysThatTheContextIsTheLimit(t *testing.T) {
+	_, status, out, errs := trained(t, edits{"rollout": "rollout: {groups: 2, group_size: 2, max_new_tokens: 2, max_tokens: 4000}", "trainer": "trainer: {steps: 1}"})
+	require.Zero(t, status, errs)
+	require.Regexp(t, `note: rollout.max_tokens is 4000, and the model's context or engine.cache_tokens hold \d+: trajectories end there`, out)
+}

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"sync"
 
@@ -280,6 +281,9 @@ func (s *Session) makeSampler() error {
 		limits = append(limits, e.Capabilities().MaxModelLen)
 	}
 	for _, limit := range limits {
+		if limit > 0 && limit < j.Rollout.MaxTokens && s.Weights.Engine() != nil && j.Given("rollout.max_tokens") {
+			s.Notes.Once(fmt.Sprintf("rollout.max_tokens is %d, and the model's context or engine.cache_tokens hold %d: trajectories end there", j.Rollout.MaxTokens, limit))
+		}
 		if limit > 0 {
 			s.Sampler.MaxTotal = min(s.Sampler.MaxTotal, limit)
 		}
