@@ -27,6 +27,15 @@ func TestAStepSaysWhatFailed(t *testing.T) {
 	require.Equal(t, 2, strings.Count(out, "\n  failed 2/4  reward: final_answer: task \"2\" has no field \"answer\"; add the column to the data or name another one\n"), out)
 }
 
+// An evaluation says it too, in a run and by itself.
+func TestAnEvaluationSaysWhatFailed(t *testing.T) {
+	dir, _, out, _ := trained(t, edits{"held.jsonl": "{\"prompt\": \"2+2\", \"answer\": \"4\"}\n{\"prompt\": \"2+3\"}\n", "trainer": "trainer: {steps: 1}"})
+	const cause = "failed 1/2  reward: final_answer: task \"2\" has no field \"answer\""
+	require.Contains(t, out, "\n  "+cause)
+	_, _, errs := command("", "eval", filepath.Join(dir, "job.yaml"))
+	require.Contains(t, errs, cause)
+}
+
 // A step in which nothing can be learned says so once, with a prompt and a reply, and what to change.
 func TestARunSaysThatItLearnsNothing(t *testing.T) {
 	_, status, out, errs := trained(t, edits{"rewards": "rewards: [{name: f1, weight: 0}]"})

@@ -55,6 +55,9 @@ func Look(ctx context.Context, j *job.Job, r Registries, how Examine) (x Examina
 	_, err = s.Check(ctx, r)
 	algorithm, _ := job.Algorithm(j, r.Algorithms) // its error is among those of Check
 	wrong := []error{how.Read, err, fit(j, algorithm, how.For), s.CheckText(ctx), s.CheckTasks()}
+	if how.Run && (how.For == "" || how.For == "train") {
+		wrong = append(wrong, s.Reach(ctx, false))
+	}
 	if s.Policy != nil && s.Learn() != nil && s.Sampler.MaxTotal > 0 {
 		train, _, err := objective.NewLayout(s.Policy, &s.Sampler).SFT(s.Learn())
 		if wrong = append(wrong, err); len(train) > 0 && len(train[0].Samples) > 0 {

@@ -306,3 +306,11 @@ func (s *Session) UnknownNote() string {
 	}
 	return ""
 }
+
+// Drop forgets the data that Check read, but for what UnknownNote looks through.
+func (s *Session) Drop() {
+	s.held, s.learn = nil, nil
+	if s.train != nil {
+		s.train = &data.Tasks{Tasks: slices.Clone(s.train.Tasks[:min(len(s.train.Tasks), lookedThrough)])}
+	}
+}
