@@ -160,17 +160,18 @@ func readTasks(path string, columns map[string]string, bare bool) (*Tasks, error
 	return out, nil
 }
 
-// usualPrompts are what the column of the prompt is called elsewhere.
-var usualPrompts = []string{"question", "problem", "query", "instruction", "input", "text", "messages", "conversation", "conversations"}
+// usual are what a column is called in most files, the likeliest first.
+var usual = map[string][]string{
+	"prompt":   {"prompt", "question", "problem", "query", "instruction", "input", "text", "messages", "conversation", "conversations"},
+	"messages": {"messages", "conversation", "conversations"},
+}
 
 // missingColumn says which columns a line has instead, and what to write.
 func missingColumn(name, want string, object map[string]any) error {
 	have := slices.Sorted(maps.Keys(object))
 	guess := "NAME"
-	for _, usual := range slices.Backward(usualPrompts) {
-		if slices.Contains(have, usual) {
-			guess = usual
-		}
+	if at := slices.IndexFunc(usual[name], func(column string) bool { return slices.Contains(have, column) }); at >= 0 {
+		guess = usual[name][at]
 	}
 	return fmt.Errorf("the column %q is missing; the line has %s; name the right one with data: {columns: {%s: %s}}", want, cmp.Or(wording.Clip(strings.Join(have, ", "), 200), "none"), name, guess)
 }
@@ -224,12 +225,12 @@ func eachLine(path string, f func(line int, object map[string]any) error) (strin
 	return hex.EncodeToString(hash[:]), nil
 }
 
-// mostBroken is how many broken lines of a file are told at once.
+// mostBroken is how many different faults of the lines of a file are told at once.
 const mostBroken = 5
 
 func eachOf(path string, data []byte, f func(line int, object map[string]any) error) error {
 	line := 0
-	var broken []error
+	var broken []*faultyLine
 	for text := range bytes.Lines(data) {
 		line++
 		if text = bytes.TrimSpace(text); len(text) == 0 {
@@ -239,12 +240,41 @@ func eachOf(path string, data []byte, f func(line int, object map[string]any) er
 		if err == nil {
 			continue
 		}
-		if broken = append(broken, fmt.Errorf("%s:%d: %w", path, line, err)); len(broken) == mostBroken {
+		if at := slices.IndexFunc(broken, func(b *faultyLine) bool { return b.err.Error() == err.Error() }); at >= 0 {
+			broken[at].more++
+			continue
+		}
+		if broken = append(broken, &faultyLine{path, line, err, 0}); len(broken) == mostBroken {
 			break
 		}
 	}
-	return errors.Join(broken...)
+	out := make([]error, len(broken))
+	for i, b := range broken {
+		out[i] = b
+	}
+	return errors.Join(out...)
 }
+
+// faultyLine is the first line of a file with a fault, and how many behind it have the same.
+type faultyLine struct {
+	path string
+	line int
+	err  error
+	more int
+}
+
+func (f *faultyLine) Error() string {
+	text := fmt.Sprintf("%s:%d: %v", f.path, f.line, f.err)
+	switch {
+	case f.more == 1:
+		text += " (and one more line)"
+	case f.more > 1:
+		text += fmt.Sprintf(" (and %d more lines)", f.more)
+	}
+	return text
+}
+
+func (f *faultyLine) Unwrap() error { return f.err }
 
 // eachObject calls f for the one object of a line.
 func eachObject(text []byte, f func(object map[string]any) error) error {

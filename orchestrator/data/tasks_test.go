@@ -147,3 +147,14 @@ func FuzzReadTasks(f *testing.F) {
 		require.Contains(t, err.Error(), path)
 	})
 }
+
+// Every different fault of a file is told at once, at its first line.
+func TestFaultsOfAFileAreToldTogether(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tasks.jsonl")
+	text := "{\"question\": \"a\"}\n{\"question\": \"b\"}\nbroken\n{\"prompt\": \"c\"}\n{\"prompt\": 1}\n{\"question\": \"d\"}\nbroken\n"
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	_, err := ReadTasks(path, nil)
+	require.EqualError(t, err, path+":1: the column \"prompt\" is missing; the line has question; name the right one with data: {columns: {prompt: question}} (and 2 more lines)\n"+
+		path+":3: the line is not one JSON object; mend or remove it (and one more line)\n"+
+		path+":5: the column \"prompt\" must be text or a list of messages")
+}
