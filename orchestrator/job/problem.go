@@ -41,17 +41,27 @@ func asError(all []Problem) error {
 	if len(all) == 0 {
 		return nil
 	}
-	sort.SliceStable(all, func(i, k int) bool {
-		a, b := all[i], all[k]
-		return a.Line < b.Line || a.Line == b.Line && a.Column < b.Column
-	})
+	sortProblems(all)
 	e := &Error{}
+	e.add(all)
+	return e
+}
+
+// add appends problems, each once.
+func (e *Error) add(all []Problem) {
 	for _, p := range all {
 		if line := p.String(); !slices.Contains(e.Lines, line) {
 			e.Lines, e.problems = append(e.Lines, line), append(e.problems, p)
 		}
 	}
-	return e
+}
+
+// sortProblems puts problems of one file into its order.
+func sortProblems(all []Problem) {
+	sort.SliceStable(all, func(i, k int) bool {
+		a, b := all[i], all[k]
+		return a.Line < b.Line || a.Line == b.Line && a.Column < b.Column
+	})
 }
 
 // Collect makes one error of several, each of which may be several itself: every problem once, those of the job file in its order, then the
@@ -90,15 +100,13 @@ func (j *Job) Collect(errs ...error) error {
 	for _, err := range errs {
 		add(err)
 	}
-	if len(here) == 0 {
-		return asError(elsewhere)
+	if len(here)+len(elsewhere) == 0 {
+		return nil
 	}
-	e := asError(here).(*Error) //nolint:errorlint // which asError makes
-	for _, p := range elsewhere {
-		if line := p.String(); !slices.Contains(e.Lines, line) {
-			e.Lines, e.problems = append(e.Lines, line), append(e.problems, p)
-		}
-	}
+	sortProblems(here)
+	e := &Error{}
+	e.add(here)
+	e.add(elsewhere)
 	return e
 }
 
