@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // foreign are settings as TRL, verl, OpenRLHF and others name them, and what they are in a job file.
@@ -152,7 +153,12 @@ func placesOf(key string) []string {
 	if slices.Contains([]string{"name", "path", "kind", "every", "steps"}, key) {
 		return nil
 	}
-	var out []string
+	return places()[key]
+}
+
+// places are the paths of all settings in blocks that are no block themselves, by key.
+var places = sync.OnceValue(func() map[string][]string {
+	out := map[string][]string{}
 	var walk func(t reflect.Type, path string)
 	walk = func(t reflect.Type, path string) {
 		if t.Kind() == reflect.Pointer {
@@ -166,14 +172,16 @@ func placesOf(key string) []string {
 		}
 		for i := range t.NumField() {
 			f := t.Field(i)
-			if k := keyOf(f); k != "" {
-				if k == key && path != "" && f.Type.Kind() != reflect.Struct {
-					out = append(out, join(path, k))
-				}
-				walk(f.Type, join(path, k))
+			k := keyOf(f)
+			if k == "" {
+				continue
 			}
+			if path != "" && f.Type.Kind() != reflect.Struct {
+				out[k] = append(out[k], join(path, k))
+			}
+			walk(f.Type, join(path, k))
 		}
 	}
 	walk(reflect.TypeFor[Job](), "")
 	return out
-}
+})

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -49,8 +48,13 @@ func asError(all []Problem) error {
 
 // add appends problems, each once.
 func (e *Error) add(all []Problem) {
+	told := map[string]bool{}
+	for _, line := range e.Lines {
+		told[line] = true
+	}
 	for _, p := range all {
-		if line := p.String(); !slices.Contains(e.Lines, line) {
+		if line := p.String(); !told[line] {
+			told[line] = true
 			e.Lines, e.problems = append(e.Lines, line), append(e.problems, p)
 		}
 	}
