@@ -58,7 +58,7 @@ func TestTheREADMEsJobIsTheShippedOne(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, os.Remove(path)) })
 	status, out, errs := command("job", "validate", path)
 	require.Zero(t, status, errs)
-	require.Equal(t, path+": ok\n", out)
+	require.True(t, strings.HasPrefix(out, path+": ok\n"), out)
 	of := func(job string) string {
 		status, out, errs := command("job", "effective", job)
 		require.Zero(t, status, errs)
@@ -114,7 +114,7 @@ func TestTheREADMEsProgramRuns(t *testing.T) {
 	require.Equal(t, "{\"observation\":\"sunny in Oslo\"}\n", string(out))
 	out, err = exec.Command(program, "job", "validate", "--set", "agent.tools=[weather]", "--set", "rewards=[polite]", "examples/tiny.yaml").CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	require.Equal(t, "examples/tiny.yaml: ok\n", string(out))
+	require.True(t, strings.HasPrefix(string(out), "examples/tiny.yaml: ok\n"), "%s", out)
 }
 
 func TestTheREADMEsToolWithStateRuns(t *testing.T) {

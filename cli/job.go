@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,7 +22,7 @@ func (c jobCommands) command() *cli.Command {
 	return &cli.Command{Name: "job", Usage: "look at job files", Subcommands: []*cli.Command{
 		{
 			Name: "validate", Usage: "check a job file and its data", ArgsUsage: "JOB", Action: c.validate,
-			Flags: []cli.Flag{setFlag(), &cli.BoolFlag{Name: "run-code", Usage: "start the programs that the job names, import its Python files and ask its services; without it a terminal is asked"}},
+			Flags: []cli.Flag{setFlag(), &cli.BoolFlag{Name: "run-code", Usage: "start the programs that the job names, import its Python files and ask its services; without it a terminal is asked"}, &cli.StringFlag{Name: "for", Value: "train", Usage: "the `COMMAND` that the job must be good for: train, rollout or eval"}},
 		},
 		{Name: "effective", Usage: "print the algorithm that a job really runs", ArgsUsage: "JOB", Flags: []cli.Flag{setFlag()}, Action: c.effective},
 		{Name: "schema", Usage: "print the JSON schema of job files", Action: c.schema},
@@ -29,43 +30,37 @@ func (c jobCommands) command() *cli.Command {
 }
 
 func (c jobCommands) validate(x *cli.Context) error {
-	j, err := c.load(x)
+	what := x.String("for")
+	if !slices.Contains([]string{"train", "rollout", "eval"}, what) {
+		return usagef("--for %s: allowed: train, rollout, eval", what)
+	}
+	path, err := one(x, "the job file")
 	if err != nil {
 		return err
 	}
-	var notRun []string
-	if !x.Bool("run-code") {
-		if notRun, err = orchestrator.Look(x.Context, j, c.registries); err != nil {
-			return err
-		}
+	j, wrong := job.Draft(path, job.Options{Set: x.StringSlice("set"), Agents: c.registries.Agents})
+	if j == nil {
+		return wrong
 	}
-	if x.Bool("run-code") || len(notRun) > 0 && c.agreed(j.Path(), notRun) {
-		notRun = nil
-		if err := orchestrator.Validate(x.Context, j, c.registries); err != nil {
-			return err
-		}
+	how := orchestrator.Examine{For: what, Run: x.Bool("run-code"), Read: wrong}
+	seen, err := orchestrator.Look(x.Context, j, c.registries, how)
+	if err == nil && len(seen.NotRun) > 0 && c.agreed(j.Path(), seen.NotRun) {
+		how.Run = true
+		seen, err = orchestrator.Look(x.Context, j, c.registries, how)
 	}
-	a, err := job.Algorithm(j, c.registries.Algorithms)
 	if err != nil {
 		return err
 	}
-	refused := job.Trainable(j, a)
 	but := ""
-	if len(notRun) > 0 {
-		but = ", but not all of it was checked, because that runs what the job names:\n  " + strings.Join(notRun, "\n  ") +
+	if len(seen.NotRun) > 0 {
+		but = ", but not all of it was checked, because that runs what the job names:\n  " + strings.Join(seen.NotRun, "\n  ") +
 			"\na job file is code: run agentfly job validate --run-code on one that you trust"
 	}
-	switch {
-	case refused == nil:
-		_, err = fmt.Fprintf(c.text, "%s: ok%s\n", j.Path(), but)
-	case j.SFT != nil: // it can do nothing else
-		return refused
-	default:
-		_, err = fmt.Fprintf(c.text, "%s: ok for rollout and eval; train refuses it:\n%v\n", j.Path(), refused)
-		if but != "" {
-			_, err = fmt.Fprintf(c.text, "%s: ok%s\n", j.Path(), but)
-		}
+	fmt.Fprintf(c.text, "%s: ok%s\n", j.Path(), but)
+	for _, note := range seen.Notes {
+		fmt.Fprintf(c.text, "note: %s\n", note)
 	}
+	_, err = fmt.Fprint(c.text, seen.Describe(j))
 	return err
 }
 
@@ -99,4 +94,9 @@ func (c jobCommands) effective(x *cli.Context) error {
 	return err
 }
 
-func (c jobCommands) schema(*cli.Context) error { return c.print(job.Schema(c.registries.Agents)) }
+func (c jobCommands) schema(*cli.Context) error {
+	encoder := json.NewEncoder(c.out)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(job.Schema(c.registries.Agents))
+}

@@ -80,6 +80,9 @@ func (c runCommands) eval(x *cli.Context) error {
 	for _, line := range e.Table() { // for people; the line on standard output is for programs
 		fmt.Fprintln(c.errOut, line)
 	}
+	for _, line := range e.Failures() {
+		fmt.Fprintln(c.errOut, line)
+	}
 	return c.print(e)
 }
 

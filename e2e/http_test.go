@@ -40,14 +40,15 @@ func TestAJobOfAServiceThatIsNotThere(t *testing.T) {
 	server := httptest.NewServer(nil)
 	url := server.URL
 	server.Close()
-	job := []string{"--set", "agent.tools.0.http.url=" + url + "/calculate", "--set", "model.path=/no/such/model", "examples/tiny_http.yaml"}
+	service := "agent.tools.0.http.url=" + url + "/calculate"
+	job := []string{"--set", service, "--set", "model.path=/no/such/model", "examples/tiny_http.yaml"}
 	for _, what := range []string{"train", "rollout"} {
 		status, out, errs := command("", append([]string{what}, job...)...)
 		require.Equal(t, 1, status)
 		require.Empty(t, out)
 		require.Equal(t, "agentfly: http: nobody listens at "+url+": connection refused; start it before the job, or correct its address\n", errs)
 	}
-	status, _, errs := command("", append([]string{"job", "validate"}, job...)...)
+	status, _, errs := command("", "job", "validate", "--set", service, "examples/tiny_http.yaml")
 	require.Zero(t, status, errs)
 	_, _, errs = command("", append([]string{"rollout", "--set", "control.tools_off=true"}, job...)...)
 	require.NotEmpty(t, errs)

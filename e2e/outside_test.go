@@ -60,7 +60,7 @@ func TestAProgramOutsideTheModule(t *testing.T) {
 	for name, want := range map[string]string{"values": "A = scale * (r - the least", "factories": "A = r - the least"} {
 		out, err := run(append([]string{"job", "validate", "examples/tiny.yaml"}, settings[name]...)...)
 		require.NoError(t, err, out)
-		require.Equal(t, "examples/tiny.yaml: ok\n", out)
+		require.True(t, strings.HasPrefix(out, "examples/tiny.yaml: ok\n"), out)
 		out, err = run(append([]string{"job", "effective", "examples/tiny.yaml"}, settings[name]...)...)
 		require.NoError(t, err, out)
 		require.Contains(t, out, want)

@@ -5,17 +5,36 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/objective"
 	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/session"
+	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
 // Registries hold what job files name.
 type Registries = session.Registries
+
+// Examine says how Look looks at a job.
+type Examine struct {
+	For  string // train, rollout or eval: the command that the job must be good for; "" is train
+	Run  bool   // start the programs that the job names, import its Python files and ask its services
+	Read error  // what was wrong with the file already (job.Draft)
+}
+
+// Examination is what a look at a job showed.
+type Examination struct {
+	NotRun []string        // was left out, because it runs or asks what the job names
+	Notes  []string        // that the user should know
+	Prompt *session.Prompt // of the first task; nil: it is known when a rollout begins
+	Learn  *trajectory.Sample
+	Text   *policy.Policy // the model without its weights; nil: it could not be opened
+}
 
 // Validate checks a job and its data without opening the model. It starts the programs that the job names, imports its Python files and asks
 // its services what they offer.
@@ -26,13 +45,48 @@ func Validate(ctx context.Context, j *job.Job, r Registries) error {
 	return err
 }
 
-// Look checks of a job and its data what can be checked without running or asking anything that the job names. notRun is that, which Validate
-// runs.
-func Look(ctx context.Context, j *job.Job, r Registries) (notRun []string, err error) {
+// Look says what a command would refuse of a job before its first step, all at once, without reading weights.
+func Look(ctx context.Context, j *job.Job, r Registries, how Examine) (x Examination, err error) {
 	s := session.NewLook(j)
+	if how.Run {
+		s = session.New(j)
+	}
 	defer s.Close()
 	_, err = s.Check(ctx, r)
-	return s.NotRun(), err
+	algorithm, _ := job.Algorithm(j, r.Algorithms) // its error is among those of Check
+	wrong := []error{how.Read, err, fit(j, algorithm, how.For), s.CheckText(ctx), s.CheckTasks()}
+	if how.Run && (how.For == "" || how.For == "train") {
+		wrong = append(wrong, s.Reach(ctx, false))
+	}
+	if s.Policy != nil && s.Learn() != nil && s.Sampler.MaxTotal > 0 {
+		train, _, err := objective.NewLayout(s.Policy, &s.Sampler).SFT(s.Learn())
+		if wrong = append(wrong, err); len(train) > 0 && len(train[0].Samples) > 0 {
+			x.Learn = train[0].Samples[0]
+		}
+	}
+	x.NotRun, x.Prompt, x.Text = s.NotRun(), s.Example(), s.Policy
+	x.Notes = append(s.Notes.Early(), s.Notes.News()...)
+	return x, j.Collect(wrong...)
+}
+
+// fit refuses a job that the command would refuse for its settings; algorithm is nil where it has none.
+func fit(j *job.Job, algorithm *algorithms.Algorithm, command string) error {
+	var wrong []error
+	switch command {
+	case "eval":
+		wrong = append(wrong, job.Evaluable(j))
+	case "rollout":
+		wrong = append(wrong, job.Samplable(j))
+	default:
+		wrong = append(wrong, j.TrainingErrors())
+		if algorithm != nil {
+			wrong = append(wrong, job.Trainable(j, algorithm))
+		}
+	}
+	if j.Deterministic && j.Engine.Kind != "local" && engines.BuiltIn(j.Engine.Kind) {
+		wrong = append(wrong, j.Fail("deterministic", "true needs an engine whose results do not depend on what runs beside a request; use engine: {kind: local}"))
+	}
+	return j.Collect(wrong...)
 }
 
 // Evaluate evaluates the job's held-out tasks with the model at path; "" is the job's own.

@@ -39,6 +39,7 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 		defer func() { err = errors.Join(err, os.RemoveAll(output)) }()
 	}
 	j.Output = output
+	j.Rollout.MaxRaised = 0 // what the run did is done again, whatever its tools did
 	algorithm, err := job.Algorithm(j, r.Algorithms)
 	if err != nil {
 		return err
@@ -79,7 +80,7 @@ func recordedJob(dir string, from *store.Store, known *agents.Registry) (*job.Jo
 	if path == "" {
 		return nil, job.InputError(fmt.Errorf("orchestrator: replay: the run in %s kept no log that could be replayed", dir))
 	}
-	j, err := job.Parse(path, text, job.Options{Agents: known})
+	j, err := job.Parse(path, text, job.Options{Agents: known, Shown: filepath.Join(dir, "job.yaml")})
 	if err != nil {
 		return nil, err
 	}

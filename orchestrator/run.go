@@ -12,6 +12,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/objective"
 	"github.com/agentfly/agentfly/orchestrator/processes"
 	"github.com/agentfly/agentfly/orchestrator/recovery"
+	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/session"
@@ -84,6 +85,10 @@ func (r *run) prepare(ctx context.Context, j *job.Job) error {
 	}
 	if err := r.folder.Open(m.job, r.session.Notes.Know); err != nil { // not earlier: a run that could not begin leaves none behind
 		return err
+	}
+	r.session.Logs.Open(filepath.Join(r.folder.Dir, "logs"))
+	if note := r.session.UnknownNote(); note != "" {
+		r.session.Notes.Know(note)
 	}
 	r.session.Sampler.Record = r.folder.DB.AddTurn
 	r.session.BeginAnew(r.folder.DB.Restart)
@@ -240,7 +245,8 @@ func (r *run) found() objective.Found {
 func (r *run) training() *training {
 	j, c := r.session.Job, r.console()
 	return &training{
-		session: r.session, trainer: r.trainer, objective: r.objective, state: &r.state, dir: r.folder.Dir, console: c,
+		findings: report.Findings{Job: j, Decode: func(ids []int32) string { return r.session.Policy.Tokenizer.Decode(ids, false) }},
+		session:  r.session, trainer: r.trainer, objective: r.objective, state: &r.state, dir: r.folder.Dir, console: c,
 		recorder: recorder{job: j, folder: r.folder, recovered: &r.recovered, state: &r.state, console: c},
 		checkpoints: checkpoints{
 			folder: checkpoint.Folder{Dir: r.folder.Checkpoints(), Keep: j.Checkpoint.Keep}, job: j, policy: r.session.Policy, trainer: r.trainer,

@@ -55,6 +55,7 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum report
 	}
 	if err == nil {
 		t.algorithm, err = t.session.Check(ctx, r)
+		t.session.Drop() // the run reads its data itself
 	}
 	if err == nil {
 		err = job.Trainable(j, t.algorithm)

@@ -41,6 +41,7 @@ type training struct {
 	recorder    recorder
 	checkpoints checkpoints
 	console     console
+	findings    report.Findings
 	started     time.Time // in this process; zero outside the loop
 	begun       int       // steps whose update has begun: more than state.Step while the end of one is not recorded
 }
@@ -136,6 +137,12 @@ func (t *training) step(ctx context.Context) error {
 // update trains a batch that was waited for since start.
 func (t *training) update(ctx context.Context, b *objective.Batch, start time.Time) error {
 	j, step, weights := t.session.Job, b.Step, &t.session.Weights
+	_, again := t.recorder.recovered.Batches[step] // the tools may have been mended since
+	if b.Rollouts != nil && !again {
+		if err := t.findings.Raising(b.Rollouts); err != nil {
+			return err
+		}
+	}
 	if err := weights.Rest(ctx); err != nil {
 		return err
 	}
@@ -159,7 +166,24 @@ func (t *training) update(ctx context.Context, b *objective.Batch, start time.Ti
 	if record.SFT != nil && skipped == nil {
 		t.state.Losses = append(t.state.Losses, record.SFT.Loss)
 	}
-	return t.recorder.step(ctx, record, m, b.Finished, skipped)
+	if err := t.recorder.step(ctx, record, m, b.Finished, skipped); err != nil {
+		return err
+	}
+	t.tell(b, record, report.Learned{Moved: t.state.Version != before, Skipped: skipped != nil})
+	return nil
+}
+
+// tell says below the line of a step what failed in it, and what keeps the run from learning.
+func (t *training) tell(b *objective.Batch, record report.Step, l report.Learned) {
+	if b.Rollouts == nil {
+		return
+	}
+	for _, line := range report.FailureLines(b.Rollouts.All) {
+		t.console.say("  %s", line)
+	}
+	for _, note := range t.findings.Step(b.Rollouts, record, l) {
+		t.console.warn(note)
+	}
 }
 
 // maxSkipped is how many steps in a row may be skipped: weights that are not finite themselves never recover.

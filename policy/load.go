@@ -137,5 +137,10 @@ func loadFiles(m *modelfile.Model) (*modelfile.Config, *Text, kept, error) {
 	return config, text, k, nil
 }
 
-// Close frees the model.
-func (p *Policy) Close() error { return p.Model.Close() }
+// Close frees the model, where there is one.
+func (p *Policy) Close() error {
+	if p.Model == nil {
+		return nil
+	}
+	return p.Model.Close()
+}

@@ -43,7 +43,7 @@ func (r *Resources) LoadPython(ctx context.Context, p PythonFile) (*python.Modul
 		}
 		return nil, errors.Join(err, f.Close())
 	}
-	o := python.Options{Runtime: p.Runtime, Interpreter: p.Interpreter, Workers: p.Workers, Memory: int64(p.Memory) << 20}
+	o := python.Options{Runtime: p.Runtime, Interpreter: p.Interpreter, Workers: p.Workers, Memory: int64(p.Memory) << 20, Stderr: r.Log(filepath.Base(p.Python))}
 	if p.Sandboxed {
 		box, err := r.Sandbox(ctx)
 		if err != nil {

@@ -7,6 +7,7 @@ package resources
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,6 +26,7 @@ type Options struct {
 	Gradings int                      // gradings of code that rewards run at once; 0 is the number of processors
 	Cache    string                   // folder of indexes and downloads; "" is agentfly in the user's cache folder
 	Warn     func(text string)        // told once what a user should know; nil: nobody
+	Log      io.Writer                // gets what workers print for people; nil: nobody. One write at a time
 	Look     bool                     // the job is looked at only: nothing that it names is run or asked, see Run
 }
 

@@ -18,7 +18,7 @@ func declareAgentFly(name, defaultField, description string, score func(response
 		if err := resources.Decode(params, &p); err != nil {
 			return nil, err
 		}
-		return NewFuncParts(name, func(_ context.Context, in Input) (Score, error) {
+		return needsAnswers(p.Field, NewFuncParts(name, func(_ context.Context, in Input) (Score, error) {
 			golds, err := rightAnswers(in.Task, p.Field)
 			if err == nil && name == "infoseek_reward" && in.Task.Fields["answer_eval"] != nil {
 				var more []string
@@ -29,7 +29,7 @@ func declareAgentFly(name, defaultField, description string, score func(response
 				return Score{}, err
 			}
 			return score(response(in.Trajectory), golds, in.Trajectory), nil
-		}), nil
+		})), nil
 	}, description)
 }
 

@@ -33,7 +33,13 @@ func newFinalAnswer(_ *Builder, params map[string]any) (Reward, error) {
 	if p.Tool != "" && !p.RequireTool {
 		return nil, fmt.Errorf("the parameter tool needs require_tool: true")
 	}
-	return NewFunc("final_answer", func(_ context.Context, in Input) (float64, error) {
+	return needs(func(task trajectory.Task) error {
+		_, err := field(task, p.Field)
+		if err == nil && p.RequireSteps {
+			_, err = neededResults(task, p.Field, p.Steps)
+		}
+		return err
+	}, NewFunc("final_answer", func(_ context.Context, in Input) (float64, error) {
 		want, err := field(in.Task, p.Field)
 		if err != nil {
 			return 0, err
@@ -55,7 +61,7 @@ func newFinalAnswer(_ *Builder, params map[string]any) (Reward, error) {
 			}
 		}
 		return 1, nil
-	}), nil
+	})), nil
 }
 
 // observed reports whether a call succeeded in one of the turns; tool "" is any.
@@ -85,7 +91,10 @@ func newRightCall(_ *Builder, params map[string]any) (Reward, error) {
 	if err := resources.Decode(params, &p); err != nil {
 		return nil, err
 	}
-	return NewFunc("right_call", func(_ context.Context, in Input) (float64, error) {
+	return needs(func(task trajectory.Task) error {
+		_, err := neededResults(task, p.Field, p.Steps)
+		return err
+	}, NewFunc("right_call", func(_ context.Context, in Input) (float64, error) {
 		needed, err := neededResults(in.Task, p.Field, p.Steps)
 		if err != nil {
 			return 0, err
@@ -97,7 +106,7 @@ func newRightCall(_ *Builder, params map[string]any) (Reward, error) {
 			}
 		}
 		return float64(found) / float64(len(needed)), nil
-	}), nil
+	})), nil
 }
 
 func neededResults(task trajectory.Task, answerField, stepsField string) ([]string, error) {

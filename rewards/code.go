@@ -62,7 +62,19 @@ func newCodeTests(b *Builder, params map[string]any) (Reward, error) {
 	if err != nil {
 		return nil, err
 	}
-	return NewFuncParts("code_tests", codeTests{p, box, b.Resources}.score), nil
+	c := codeTests{p, box, b.Resources}
+	return needs(c.needs, NewFuncParts("code_tests", c.score)), nil
+}
+
+// needs says what a task lacks.
+func (c codeTests) needs(task trajectory.Task) error {
+	_, _, err := c.tests(task)
+	for _, name := range []string{c.Setup, c.Entry} {
+		if err == nil && name != "" {
+			_, err = field(task, name)
+		}
+	}
+	return err
 }
 
 func (c codeTests) score(ctx context.Context, in Input) (Score, error) {

@@ -148,7 +148,7 @@ func newNestedSum(b *Builder, params map[string]any) (Reward, error) {
 	if err != nil {
 		return nil, err
 	}
-	return NewFuncParts("sum", func(ctx context.Context, in Input) (Score, error) {
+	return needsOf(NewFuncParts("sum", func(ctx context.Context, in Input) (Score, error) {
 		out := Score{Parts: map[string]float64{}}
 		for _, t := range terms {
 			s, err := run(ctx, t.Reward, in)
@@ -159,7 +159,7 @@ func newNestedSum(b *Builder, params map[string]any) (Reward, error) {
 			withParts(out.Parts, t.Reward.Name(), s)
 		}
 		return out, nil
-	}), nil
+	}), rewardsOf(terms)...), nil
 }
 
 type gateParams struct {
@@ -188,7 +188,7 @@ func newGate(b *Builder, params map[string]any) (Reward, error) {
 	if err != nil {
 		return nil, err
 	}
-	return NewFuncParts("gate", func(ctx context.Context, in Input) (Score, error) {
+	return needsOf(NewFuncParts("gate", func(ctx context.Context, in Input) (Score, error) {
 		c, err := run(ctx, condition, in)
 		if err != nil {
 			return Score{}, err
@@ -204,7 +204,7 @@ func newGate(b *Builder, params map[string]any) (Reward, error) {
 			return Score{}, err
 		}
 		return Score{s.Value, withParts(parts, branch, s)}, nil
-	}), nil
+	}), condition), nil // the branches are computed where they count
 }
 
 type clipParams struct {
@@ -253,13 +253,13 @@ func (b *Builder) mapped(name string, of any, f func(float64) float64) (Reward, 
 	if err != nil {
 		return nil, err
 	}
-	return NewFuncParts(name, func(ctx context.Context, in Input) (Score, error) {
+	return needsOf(NewFuncParts(name, func(ctx context.Context, in Input) (Score, error) {
 		s, err := run(ctx, r, in)
 		if err != nil {
 			return Score{}, err
 		}
 		return Score{f(s.Value), withParts(map[string]float64{}, r.Name(), s)}, nil
-	}), nil
+	}), r), nil
 }
 
 // fold makes the factory of a combinator that goes through a list of rewards until done.
@@ -273,7 +273,7 @@ func fold(name string, first float64, f func(so, v float64) (value float64, done
 		if err != nil {
 			return nil, err
 		}
-		return NewFuncParts(name, func(ctx context.Context, in Input) (Score, error) {
+		return needsOf(NewFuncParts(name, func(ctx context.Context, in Input) (Score, error) {
 			out := Score{first, map[string]float64{}}
 			for _, t := range terms {
 				s, err := run(ctx, t.Reward, in)
@@ -287,7 +287,7 @@ func fold(name string, first float64, f func(so, v float64) (value float64, done
 				}
 			}
 			return out, nil
-		}), nil
+		}), rewardsOf(terms)...), nil
 	}
 }
 

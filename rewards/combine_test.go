@@ -71,18 +71,18 @@ func TestCombinatorsRefuse(t *testing.T) {
 		reward string
 		params map[string]any
 	}{
-		"rewards: gate: if: a reward is needed: a name, {name: NAME, parameter: value} or a number":                    {"gate", map[string]any{"then": 1}},
-		"rewards: gate: then: a reward is needed: a name, {name: NAME, parameter: value} or a number":                  {"gate", map[string]any{"if": 1}},
-		`rewards: gate: the parameters cannot be read: unknown field "when"`:                                           {"gate", map[string]any{"when": 1}},
-		`rewards: gate: then: f1: the parameters cannot be read: unknown field "strict"`:                               {"gate", map[string]any{"if": "one", "then": map[string]any{"name": "f1", "strict": true}}},
-		"rewards: gate: then: the key name is missing; write {name: NAME, parameter: value}":                           {"gate", map[string]any{"if": "one", "then": map[string]any{}}},
-		"rewards: gate: then: a []interface {} is no reward; write a name, {name: NAME, parameter: value} or a number": {"gate", map[string]any{"if": "one", "then": []any{}}},
-		"rewards: gate: if: a weight has no meaning here; use scale":                                                   {"gate", map[string]any{"if": map[string]any{"name": "one", "weight": 2}, "then": 1}},
-		"rewards: clip: min or max is needed, and min must not be above max":                                           {"clip", map[string]any{"of": "one"}},
-		"rewards: sum: of: a list of rewards is needed, such as [f1, {name: tags, tags: [think, answer]}]":             {"sum", map[string]any{"of": "one"}},
-		"rewards: sum: of.1: one is given twice; give one of the two another name with as: NAME":                       {"sum", map[string]any{"of": []any{"one", "one"}}},
-		"rewards: max: of.0: a weight has no meaning here; use scale":                                                  {"max", map[string]any{"of": []any{map[string]any{"name": "one", "weight": 2}}}},
-		"rewards: one: as must be a name of 1 to 64 letters, digits, _ or -":                                           {"one", map[string]any{"as": "a b"}},
+		"rewards: gate: if: a reward is needed: a name, {name: NAME, parameter: value} or a number":                             {"gate", map[string]any{"then": 1}},
+		"rewards: gate: then: a reward is needed: a name, {name: NAME, parameter: value} or a number":                           {"gate", map[string]any{"if": 1}},
+		`rewards: gate: the parameters cannot be read: unknown field "when"; allowed: if, threshold, then, else; nearest: then`: {"gate", map[string]any{"when": 1}},
+		`rewards: gate: then: f1: the parameters cannot be read: unknown field "strict"; allowed: field`:                        {"gate", map[string]any{"if": "one", "then": map[string]any{"name": "f1", "strict": true}}},
+		"rewards: gate: then: the key name is missing; write {name: NAME, parameter: value}":                                    {"gate", map[string]any{"if": "one", "then": map[string]any{}}},
+		"rewards: gate: then: a []interface {} is no reward; write a name, {name: NAME, parameter: value} or a number":          {"gate", map[string]any{"if": "one", "then": []any{}}},
+		"rewards: gate: if: a weight has no meaning here; use scale":                                                            {"gate", map[string]any{"if": map[string]any{"name": "one", "weight": 2}, "then": 1}},
+		"rewards: clip: min or max is needed, and min must not be above max":                                                    {"clip", map[string]any{"of": "one"}},
+		"rewards: sum: of: a list of rewards is needed, such as [f1, {name: tags, tags: [think, answer]}]":                      {"sum", map[string]any{"of": "one"}},
+		"rewards: sum: of.1: one is given twice; give one of the two another name with as: NAME":                                {"sum", map[string]any{"of": []any{"one", "one"}}},
+		"rewards: max: of.0: a weight has no meaning here; use scale":                                                           {"max", map[string]any{"of": []any{map[string]any{"name": "one", "weight": 2}}}},
+		"rewards: one: as must be a name of 1 to 64 letters, digits, _ or -":                                                    {"one", map[string]any{"as": "a b"}},
 	} {
 		_, err := b.Make(c.reward, c.params)
 		require.EqualError(t, err, want)
@@ -91,7 +91,7 @@ func TestCombinatorsRefuse(t *testing.T) {
 	require.EqualError(t, err, "rewards: gate: then: max: of.1: clip: min or max is needed, and min must not be above max")
 	require.Equal(t, []string{"then", "of", "1"}, Keys(err))
 	_, err = b.Make("scale", map[string]any{"of": "onne"})
-	require.ErrorContains(t, err, `rewards: scale: of: there is no reward "onne"; the rewards are `)
+	require.ErrorContains(t, err, `rewards: scale: of: there is no reward "onne" (did you mean "one"?); the rewards are `)
 
 	for want, params := range map[string]map[string]any{
 		"scale: broken: no luck":                            {"of": "broken"},

@@ -279,7 +279,7 @@ func TestJudgeRefuses(t *testing.T) {
 		"the parameter min must be below max":                                                                {"min": 3, "max": 3},
 		"max_tokens, timeout, attempts and concurrency must be above 0":                                      {"concurrency": 0},
 		"the parameter prompt has a single {; write {NAME} for a field, {{ for a brace":                      {"prompt": "{response"},
-		`the parameters cannot be read: unknown field "temperature"`:                                         {"temperature": 1},
+		`the parameters cannot be read: unknown field "temperature"; allowed: url, model, api_key, prompt, system, answer, min, max, max_tokens, timeout, attempts, concurrency, no_cache`: {"temperature": 1},
 	} {
 		params := map[string]any{}
 		for _, m := range []map[string]any{good, change} {

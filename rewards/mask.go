@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 type maskParams struct {
@@ -30,7 +31,10 @@ func newMaskRecall(_ *Builder, params map[string]any) (Reward, error) {
 	if err := resources.Decode(params, &p); err != nil {
 		return nil, err
 	}
-	return NewFuncParts("mask_recall", func(_ context.Context, in Input) (Score, error) {
+	return needs(func(task trajectory.Task) error {
+		_, err := maskedTexts(Input{Task: task}, p.Field)
+		return err
+	}, NewFuncParts("mask_recall", func(_ context.Context, in Input) (Score, error) {
 		masks, err := maskedTexts(in, p.Field)
 		if err != nil {
 			return Score{}, err
@@ -53,7 +57,7 @@ func newMaskRecall(_ *Builder, params map[string]any) (Reward, error) {
 			out.Value += share * s
 		}
 		return out, nil
-	}), nil
+	})), nil
 }
 
 var _ = declareReward("mask_found", newMaskFound, "share of the task's masks whose text a successful call returned")
@@ -65,7 +69,10 @@ func newMaskFound(_ *Builder, params map[string]any) (Reward, error) {
 	if err := resources.Decode(params, &p); err != nil {
 		return nil, err
 	}
-	return NewFunc("mask_found", func(_ context.Context, in Input) (float64, error) {
+	return needs(func(task trajectory.Task) error {
+		_, err := maskedTexts(Input{Task: task}, p.Field)
+		return err
+	}, NewFunc("mask_found", func(_ context.Context, in Input) (float64, error) {
 		masks, err := maskedTexts(in, p.Field)
 		if err != nil {
 			return 0, err
@@ -77,7 +84,7 @@ func newMaskFound(_ *Builder, params map[string]any) (Reward, error) {
 			}
 		}
 		return float64(found) / float64(len(masks)), nil
-	}), nil
+	})), nil
 }
 
 // maskedTexts are the words of each masked text of the task.

@@ -27,7 +27,7 @@ func newMathEqual(_ *Builder, params map[string]any) (Reward, error) {
 	if p.Tolerance < 0 || p.Tolerance >= 1 {
 		return nil, fmt.Errorf("the parameter tolerance is %v; allowed is a number from 0 up to 1", p.Tolerance)
 	}
-	return NewFuncParts("math_equal", func(_ context.Context, in Input) (Score, error) {
+	return needsAnswers(p.Field, NewFuncParts("math_equal", func(_ context.Context, in Input) (Score, error) {
 		golds, err := rightAnswers(in.Task, p.Field)
 		if err != nil {
 			return Score{}, err
@@ -41,7 +41,7 @@ func newMathEqual(_ *Builder, params map[string]any) (Reward, error) {
 			return Score{0, map[string]float64{"extracted": 0}}, nil
 		}
 		return Score{truth(sameMath(answer, golds, p.Tolerance)), map[string]float64{"extracted": 1}}, nil
-	}), nil
+	})), nil
 }
 
 // sameMath tells whether an answer is one of the right ones.

@@ -148,7 +148,10 @@ func newHumanRank(b *Builder, params map[string]any) (Reward, error) {
 	if err != nil {
 		return nil, err
 	}
-	return NewFuncParts("human_rank", func(ctx context.Context, in Input) (Score, error) {
+	return needs(func(task trajectory.Task) error {
+		_, err := leaderboards(task, p.Field)
+		return err
+	}, NewFuncParts("human_rank", func(ctx context.Context, in Input) (Score, error) {
 		boards, err := leaderboards(in.Task, p.Field)
 		if err != nil {
 			return Score{}, err
@@ -172,7 +175,7 @@ func newHumanRank(b *Builder, params map[string]any) (Reward, error) {
 			}
 		}
 		return out, nil
-	}), nil
+	})), nil
 }
 
 func leaderboards(task trajectory.Task, name string) ([][]float64, error) {
@@ -227,7 +230,10 @@ func newBestDelta(b *Builder, params map[string]any) (Reward, error) {
 	if err != nil {
 		return nil, err
 	}
-	return NewFuncParts("best_delta", func(ctx context.Context, in Input) (Score, error) {
+	return needs(func(task trajectory.Task) error {
+		_, err := p.start(task)
+		return err
+	}, NewFuncParts("best_delta", func(ctx context.Context, in Input) (Score, error) {
 		all, err := scores(ctx, in)
 		if err != nil {
 			return Score{}, err
@@ -251,7 +257,7 @@ func newBestDelta(b *Builder, params map[string]any) (Reward, error) {
 			}
 		}
 		return Score{value, map[string]float64{"best": best, "improvements": float64(improvements)}}, nil
-	}), nil
+	})), nil
 }
 
 func (p bestDeltaParams) start(task trajectory.Task) (*float64, error) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/agentfly/agentfly/internal/panics"
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/resources"
 )
 
@@ -128,7 +129,7 @@ func (b *Builder) make(name string, params map[string]any) (Reward, error) {
 		f = func(b *Builder, params map[string]any) (Reward, error) { return newPython(b, name, params) }
 	}
 	if f == nil {
-		return nil, fmt.Errorf("there is no reward %q; the rewards are %s", name, strings.Join(b.registry.Names(), ", "))
+		return nil, fmt.Errorf("there is no reward %q%s; the rewards are %s", name, wording.DidYouMean(name, b.registry.Names()), strings.Join(b.registry.Names(), ", "))
 	}
 	w, err := panics.Value("its factory", func() (Reward, error) { return f(b, params) })
 	if err == nil && w == nil {

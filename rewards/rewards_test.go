@@ -111,7 +111,7 @@ func TestFinalAnswerParams(t *testing.T) {
 	_, err = prebuilt(t).Make("final_answer", map[string]any{"tool": "x"})
 	require.EqualError(t, err, "rewards: final_answer: the parameter tool needs require_tool: true")
 	_, err = prebuilt(t).Make("final_answer", map[string]any{"requires_tool": true})
-	require.EqualError(t, err, `rewards: final_answer: the parameters cannot be read: unknown field "requires_tool"`)
+	require.EqualError(t, err, `rewards: final_answer: the parameters cannot be read: unknown field "requires_tool"; allowed: field, require_tool, tool, require_steps, steps; nearest: require_tool`)
 	_, err = prebuilt(t).Make("final_answer", map[string]any{"require_tool": "yes"})
 	require.EqualError(t, err, "rewards: final_answer: the parameter require_tool must be of type bool, got a string")
 	_, err = prebuilt(t).Make("format", map[string]any{"x": 1})

@@ -35,7 +35,7 @@ func newSearchR1(_ *Builder, params map[string]any) (Reward, error) {
 	if err := resources.Decode(params, &p); err != nil {
 		return nil, err
 	}
-	return NewFuncParts("search_r1", func(_ context.Context, in Input) (Score, error) {
+	return needsAnswers(p.Field, NewFuncParts("search_r1", func(_ context.Context, in Input) (Score, error) {
 		golds, err := rightAnswers(in.Task, p.Field)
 		if err != nil {
 			return Score{}, err
@@ -59,7 +59,7 @@ func newSearchR1(_ *Builder, params map[string]any) (Reward, error) {
 			value = p.FinalFormat
 		}
 		return Score{value, map[string]float64{"em": truth(right), "form": truth(form), "retrieved": truth(found)}}, nil
-	}), nil
+	})), nil
 }
 
 // searchText is the text of all turns, with what they observed in <information>.

@@ -105,7 +105,7 @@ func TestAgentFlyRewards(t *testing.T) {
 		require.Equal(t, want[2], scored(t, r, input(sum, tool, third)).Value, name)
 		require.Equal(t, want[3], scored(t, r, input(sum, searched("x", "y"), half)).Value, name)
 	}
-	refused(t, "qa_f1_reward", map[string]any{"x": 1}, `rewards: qa_f1_reward: the parameters cannot be read: unknown field "x"`)
+	refused(t, "qa_f1_reward", map[string]any{"x": 1}, `rewards: qa_f1_reward: the parameters cannot be read: unknown field "x"; allowed: field`)
 	r := made(t, "qa_em_reward", map[string]any{"field": "answer"})
 	require.Equal(t, 1.0, scored(t, r, input(map[string]any{"answer": "Paris"}, said("so <answer>paris</answer>")...)).Value, "no final answer: the last completion")
 }

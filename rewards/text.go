@@ -24,7 +24,7 @@ func newExactMatch(_ *Builder, params map[string]any) (Reward, error) {
 	if err := resources.Decode(params, &p); err != nil {
 		return nil, err
 	}
-	return NewFunc("exact_match", func(_ context.Context, in Input) (float64, error) {
+	return needsAnswers(p.Field, NewFunc("exact_match", func(_ context.Context, in Input) (float64, error) {
 		golds, err := rightAnswers(in.Task, p.Field)
 		if err != nil {
 			return 0, err
@@ -34,7 +34,7 @@ func newExactMatch(_ *Builder, params map[string]any) (Reward, error) {
 			return 0, nil
 		}
 		return bestMatch(answer, golds), nil
-	}), nil
+	})), nil
 }
 
 var _ = declareReward("f1", newF1, "largest F1 of the answer's normalised tokens with a right one")
@@ -48,7 +48,7 @@ func newF1(_ *Builder, params map[string]any) (Reward, error) {
 	if err := resources.Decode(params, &p); err != nil {
 		return nil, err
 	}
-	return NewFuncParts("f1", func(_ context.Context, in Input) (Score, error) {
+	return needsAnswers(p.Field, NewFuncParts("f1", func(_ context.Context, in Input) (Score, error) {
 		golds, err := rightAnswers(in.Task, p.Field)
 		if err != nil {
 			return Score{}, err
@@ -59,7 +59,7 @@ func newF1(_ *Builder, params map[string]any) (Reward, error) {
 		}
 		o := bestOverlap(answer, golds)
 		return Score{o.f1, map[string]float64{"precision": o.precision, "recall": o.recall, "em": bestMatch(answer, golds)}}, nil
-	}), nil
+	})), nil
 }
 
 // rightAnswers reads a field that holds one right answer or a list of them.

@@ -97,7 +97,7 @@ func TestExactMatchAndF1(t *testing.T) {
 	require.EqualError(t, err, `task "t1": the field "answer" is an empty list; it must hold a right answer`)
 	_, err = exact.Score(t.Context(), input(map[string]any{"answer": []any{nil}}, answer("x")))
 	require.EqualError(t, err, `task "t1": answer[0] must be a string or a number`)
-	refused(t, "f1", map[string]any{"golds": 1}, `rewards: f1: the parameters cannot be read: unknown field "golds"`)
+	refused(t, "f1", map[string]any{"golds": 1}, `rewards: f1: the parameters cannot be read: unknown field "golds"; allowed: field`)
 }
 
 // TestQAScores holds normalisation, exact match and F1 against Python (scripts/goldens/qa_scores.py).

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -32,6 +33,9 @@ func ReadConversations(path string, columns map[string]string) (out []Conversati
 	hash, err = eachLine(path, func(line int, object map[string]any) error {
 		c := Conversation{ID: path + ":" + strconv.Itoa(line)}
 		var err error
+		if object[key] == nil {
+			return missingColumn("messages", key, object)
+		}
 		if c.Messages, err = promptOf(object[key]); err != nil {
 			return fmt.Errorf("the column %q must be a list of messages; another one is mapped with data.columns: {messages: NAME}", key)
 		}
@@ -100,19 +104,28 @@ func ReadSFT(j *job.Job) (m *SFT, err error) {
 	m = &SFT{}
 	if j.Data.Run != "" {
 		m.Path = j.Resolve(j.Data.Run)
+		if _, missing := os.Stat(filepath.Join(m.Path, store.File)); missing != nil {
+			return nil, j.Fail("data.run", "there is no run in %s (no %s); train that one first, or name the folder of a run", m.Path, store.File)
+		}
 		m.Trajectories, m.Hash, err = chooseFromRun(m.Path, j.Data)
 	} else {
 		m.Path = j.Resolve(j.Data.Train[0].Path)
 		m.Conversations, m.Hash, err = ReadConversations(m.Path, j.Data.Train[0].ColumnsOr(j.Data.Columns))
+		if p := (*os.PathError)(nil); errors.As(err, &p) {
+			err = j.Unreadable("data.train", j.Data.Train[0].Path, err)
+		}
 	}
 	if err == nil && len(j.Data.Eval) > 0 {
 		m.Eval, _, err = ReadConversations(j.Resolve(j.Data.Eval[0].Path), j.Data.Eval[0].ColumnsOr(j.Data.Columns))
+		if p := (*os.PathError)(nil); errors.As(err, &p) {
+			err = j.Unreadable("data.eval", j.Data.Eval[0].Path, err)
+		}
 	}
 	if err == nil {
 		err = m.refuseOverlap()
 	}
 	if err != nil {
-		return nil, job.InputError(err)
+		return nil, inputError(err)
 	}
 	if n := j.Eval.Tasks; n > 0 && n < len(m.Eval) {
 		m.Eval = m.Eval[:n]

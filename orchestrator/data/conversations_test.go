@@ -14,7 +14,7 @@ import (
 
 func TestBrokenConversations(t *testing.T) {
 	for name, c := range map[string]struct{ line, want string }{
-		"no messages":     {`{"prompt": "a"}`, `:1: the column "messages" must be a list of messages; another one is mapped with data.columns: {messages: NAME}`},
+		"no messages":     {`{"prompt": "a"}`, `:1: the column "messages" is missing; the line has prompt; name the right one with data: {columns: {messages: NAME}}`},
 		"a text":          {`{"messages": "a"}`, `:1: the column "messages" must be a list of messages`},
 		"nothing learned": {`{"messages": [{"role": "user", "content": "a"}]}`, ":1: no message of the assistant is to be learned"},
 		"all excluded":    {`{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "a", "weight": 0}]}`, ":1: no message of the assistant is to be learned"},

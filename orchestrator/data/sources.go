@@ -3,9 +3,12 @@ package data
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/agentfly/agentfly/orchestrator/job"
@@ -17,14 +20,36 @@ const sourceField = "source"
 
 // readSources reads the files of data.train or data.eval. Where there are several, the id of a task is SOURCE/ID, and its
 // field source names the source.
-func readSources(j *job.Job, sources job.Sources) (*Tasks, error) {
+func readSources(j *job.Job, sources job.Sources, key string) (*Tasks, error) {
+	read := func(i int) (*Tasks, error) {
+		at, s := key, sources[i]
+		if len(sources) > 1 {
+			at += "." + strconv.Itoa(i)
+		}
+		tasks, err := readTasks(j.Resolve(s.Path), s.ColumnsOr(j.Data.Columns), j.Environment != nil)
+		if p := (*os.PathError)(nil); errors.As(err, &p) {
+			return nil, j.Unreadable(at, s.Path, err)
+		}
+		return tasks, inputError(err)
+	}
 	if len(sources) == 1 {
-		return readTasks(j.Resolve(sources[0].Path), sources[0].ColumnsOr(j.Data.Columns), j.Environment != nil)
+		return read(0)
 	}
 	out := &Tasks{}
 	var paths []string
-	for _, s := range sources {
-		one, err := readTasks(j.Resolve(s.Path), s.ColumnsOr(j.Data.Columns), j.Environment != nil)
+	var wrong []error
+	for i := range sources {
+		_, err := os.Stat(j.Resolve(sources[i].Path))
+		if err != nil {
+			_, err = read(i)
+		}
+		wrong = append(wrong, err)
+	}
+	if err := j.Collect(wrong...); err != nil {
+		return nil, err
+	}
+	for i, s := range sources {
+		one, err := read(i)
 		if err != nil {
 			return nil, err
 		}

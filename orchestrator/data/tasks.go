@@ -2,16 +2,21 @@ package data
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/agentfly/agentfly/environments"
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -33,6 +38,7 @@ type Own func(split string, n int) ([]trajectory.Task, error)
 // that the job wants. What the job does not name is nil. Where it names no files to train on, they are those of the environment; own is nil without
 // one.
 func Read(j *job.Job, own Own) (train, eval *Tasks, deal *Dealer, err error) {
+	var wrong []error
 	if len(j.Data.Train) > 0 || j.Environment != nil {
 		if train, err = trainTasks(j, own); err == nil {
 			deal, err = NewDealer(train, j.Data, j.Rollout.Groups, j.Seed)
@@ -40,15 +46,30 @@ func Read(j *job.Job, own Own) (train, eval *Tasks, deal *Dealer, err error) {
 		if c := j.Data.Curriculum; err == nil && c != nil && c.By == "success_rate" {
 			err = needAnswers(j, train, "data.curriculum")
 		}
-		if err != nil {
-			return nil, nil, nil, job.InputError(err)
-		}
+		wrong = append(wrong, inputError(err))
 	}
-	if !j.HasEval() {
-		return train, nil, deal, nil
+	if j.HasEval() {
+		eval, err = evalTasks(j, own, train)
+		wrong = append(wrong, inputError(err))
 	}
+	if err := j.Collect(wrong...); err != nil {
+		return nil, nil, nil, err
+	}
+	return train, eval, deal, nil
+}
+
+// inputError marks an error of the user's files; nil stays nil.
+func inputError(err error) error {
+	if known := (*job.Error)(nil); err == nil || errors.As(err, &known) {
+		return err
+	}
+	return job.InputError(errors.New(job.Words(err)))
+}
+
+// evalTasks are those that are evaluated: of the job's files, else the environment's own.
+func evalTasks(j *job.Job, own Own, train *Tasks) (eval *Tasks, err error) {
 	if len(j.Data.Eval) > 0 {
-		eval, err = readSources(j, j.Data.Eval)
+		eval, err = readSources(j, j.Data.Eval, "data.eval")
 	} else {
 		eval, err = ownTasks(j, own, environments.Eval, j.Environment.Tasks.Eval)
 	}
@@ -59,16 +80,16 @@ func Read(j *job.Job, own Own) (train, eval *Tasks, deal *Dealer, err error) {
 		err = CheckEvaluation(j, eval)
 	}
 	if err != nil {
-		return nil, nil, nil, job.InputError(err)
+		return nil, err
 	}
 	eval.first(j.Eval.Tasks)
-	return train, eval, deal, nil
+	return eval, nil
 }
 
 // trainTasks are those of the job's files, else the environment's own.
 func trainTasks(j *job.Job, own Own) (*Tasks, error) {
 	if len(j.Data.Train) > 0 {
-		return readSources(j, j.Data.Train)
+		return readSources(j, j.Data.Train, "data.train")
 	}
 	return ownTasks(j, own, environments.Train, j.Environment.Tasks.Train)
 }
@@ -105,6 +126,9 @@ func readTasks(path string, columns map[string]string, bare bool) (*Tasks, error
 		var prompt []trajectory.Message
 		if object[promptKey] != nil || !bare {
 			var err error
+			if object[promptKey] == nil {
+				return missingColumn("prompt", promptKey, object)
+			}
 			if prompt, err = promptOf(object[promptKey]); err != nil {
 				return fmt.Errorf("the column %q %w", promptKey, err)
 			}
@@ -136,6 +160,22 @@ func readTasks(path string, columns map[string]string, bare bool) (*Tasks, error
 	return out, nil
 }
 
+// usual are what a column is called in most files, the likeliest first.
+var usual = map[string][]string{
+	"prompt":   {"prompt", "question", "problem", "query", "instruction", "input", "text", "messages", "conversation", "conversations"},
+	"messages": {"messages", "conversation", "conversations"},
+}
+
+// missingColumn says which columns a line has instead, and what to write.
+func missingColumn(name, want string, object map[string]any) error {
+	have := slices.Sorted(maps.Keys(object))
+	guess := "NAME"
+	if at := slices.IndexFunc(usual[name], func(column string) bool { return slices.Contains(have, column) }); at >= 0 {
+		guess = usual[name][at]
+	}
+	return fmt.Errorf("the column %q is missing; the line has %s; name the right one with data: {columns: {%s: %s}}", want, cmp.Or(wording.Clip(strings.Join(have, ", "), 200), "none"), name, guess)
+}
+
 func column(columns map[string]string, name string) string {
 	if c := columns[name]; c != "" {
 		return c
@@ -146,7 +186,7 @@ func column(columns map[string]string, name string) string {
 func promptOf(v any) ([]trajectory.Message, error) {
 	switch v := v.(type) {
 	case nil:
-		return nil, errors.New("is missing; map another one with data.columns: {prompt: NAME}")
+		return nil, errors.New("is missing")
 	case string:
 		if v == "" {
 			return nil, errors.New("is empty")
@@ -171,7 +211,7 @@ func promptOf(v any) ([]trajectory.Message, error) {
 func eachLine(path string, f func(line int, object map[string]any) error) (string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return "", fmt.Errorf("orchestrator: data: %w", err)
+		return "", err
 	}
 	if text := bytes.TrimSpace(data); len(text) > 0 && text[0] == '[' {
 		err = eachItem(path, data, f)
@@ -185,30 +225,72 @@ func eachLine(path string, f func(line int, object map[string]any) error) (strin
 	return hex.EncodeToString(hash[:]), nil
 }
 
+// mostBroken is how many different faults of the lines of a file are told at once.
+const mostBroken = 5
+
 func eachOf(path string, data []byte, f func(line int, object map[string]any) error) error {
 	line := 0
+	var broken []*faultyLine
 	for text := range bytes.Lines(data) {
 		line++
 		if text = bytes.TrimSpace(text); len(text) == 0 {
 			continue
 		}
-		var object map[string]any
-		d := json.NewDecoder(bytes.NewReader(text))
-		d.UseNumber()
-		err := d.Decode(&object)
+		err := eachObject(text, func(object map[string]any) error { return f(line, object) })
 		if err == nil {
-			if _, more := d.Token(); !errors.Is(more, io.EOF) {
-				err = errors.New("more follows the object")
-			}
+			continue
 		}
-		if err != nil || object == nil {
-			return fmt.Errorf("%s:%d: the line is not one JSON object; mend or remove it", path, line)
+		if at := slices.IndexFunc(broken, func(b *faultyLine) bool { return b.err.Error() == err.Error() }); at >= 0 {
+			broken[at].more++
+			continue
 		}
-		if err := f(line, object); err != nil {
-			return fmt.Errorf("%s:%d: %w", path, line, err)
+		if broken = append(broken, &faultyLine{path, line, err, 0}); len(broken) == mostBroken {
+			break
 		}
 	}
-	return nil
+	out := make([]error, len(broken))
+	for i, b := range broken {
+		out[i] = b
+	}
+	return errors.Join(out...)
+}
+
+// faultyLine is the first line of a file with a fault, and how many behind it have the same.
+type faultyLine struct {
+	path string
+	line int
+	err  error
+	more int
+}
+
+func (f *faultyLine) Error() string {
+	text := fmt.Sprintf("%s:%d: %v", f.path, f.line, f.err)
+	switch {
+	case f.more == 1:
+		text += " (and one more line)"
+	case f.more > 1:
+		text += fmt.Sprintf(" (and %d more lines)", f.more)
+	}
+	return text
+}
+
+func (f *faultyLine) Unwrap() error { return f.err }
+
+// eachObject calls f for the one object of a line.
+func eachObject(text []byte, f func(object map[string]any) error) error {
+	var object map[string]any
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	err := d.Decode(&object)
+	if err == nil {
+		if _, more := d.Token(); !errors.Is(more, io.EOF) {
+			err = errors.New("more follows the object")
+		}
+	}
+	if err != nil || object == nil {
+		return errors.New("the line is not one JSON object; mend or remove it")
+	}
+	return f(object)
 }
 
 func eachItem(path string, data []byte, f func(line int, object map[string]any) error) error {

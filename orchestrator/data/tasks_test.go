@@ -48,7 +48,7 @@ func TestBrokenTasksNameTheirLine(t *testing.T) {
 		"two objects":   {`{"prompt": "a"} {"prompt": "b"}`, ":1: the line is not one JSON object"},
 		"a brace more":  {`{"prompt": "a"}}`, ":1: the line is not one JSON object"},
 		"null":          {"null", ":1: the line is not one JSON object"},
-		"no prompt":     {"{\"prompt\": \"a\"}\n{\"question\": \"b\"}", `:2: the column "prompt" is missing; map another one with data.columns: {prompt: NAME}`},
+		"no prompt":     {"{\"prompt\": \"a\"}\n{\"question\": \"b\"}", `:2: the column "prompt" is missing; the line has question; name the right one with data: {columns: {prompt: question}}`},
 		"empty prompt":  {`{"prompt": ""}`, `:1: the column "prompt" is empty`},
 		"prompt of 3":   {`{"prompt": 3}`, `:1: the column "prompt" must be text or a list of messages`},
 		"same id":       {"{\"prompt\": \"a\", \"id\": \"x\"}\n{\"prompt\": \"b\", \"id\": \"x\"}", `:2: the id "x" was given in line 1 already`},
@@ -146,4 +146,15 @@ func FuzzReadTasks(f *testing.F) {
 		}
 		require.Contains(t, err.Error(), path)
 	})
+}
+
+// Every different fault of a file is told at once, at its first line.
+func TestFaultsOfAFileAreToldTogether(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tasks.jsonl")
+	text := "{\"question\": \"a\"}\n{\"question\": \"b\"}\nbroken\n{\"prompt\": \"c\"}\n{\"prompt\": 1}\n{\"question\": \"d\"}\nbroken\n"
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	_, err := ReadTasks(path, nil)
+	require.EqualError(t, err, path+":1: the column \"prompt\" is missing; the line has question; name the right one with data: {columns: {prompt: question}} (and 2 more lines)\n"+
+		path+":3: the line is not one JSON object; mend or remove it (and one more line)\n"+
+		path+":5: the column \"prompt\" must be text or a list of messages")
 }

@@ -25,6 +25,7 @@ type decoder struct {
 	problems []Problem
 	nodes    int
 	given    map[string]bool // paths of the keys that the file or --set names
+	broken   broken          // those that could not be read
 	agents   *agents.Registry
 }
 
@@ -44,6 +45,13 @@ func (d *decoder) unknown(key *yaml.Node, path string, known []string) {
 	where := "the job"
 	if path != "" {
 		where = path
+	}
+	if d.broken != nil { // what it was meant for stands at its default
+		d.broken[join(path, key.Value)] = true
+	}
+	if hint := elsewhere(path, key.Value); hint != "" {
+		d.fail(key, "unknown key %q in %s: %s; allowed in %s: %s", key.Value, where, hint, where, strings.Join(known, ", "))
+		return
 	}
 	d.fail(key, "unknown key %q in %s; allowed: %s%s", key.Value, where, strings.Join(known, ", "), near(key.Value, known))
 }
@@ -141,6 +149,7 @@ func (d *decoder) defaults(n *yaml.Node, v reflect.Value, path string, seen map[
 		}
 		if need := f.Tag.Get("need"); need != "" && !excused(need, seen) {
 			d.fail(n, "%s: the key %q is missing: %s", orJob(path), key, f.Tag.Get("doc"))
+			d.brokenAt(at)
 			continue
 		}
 		if v.Field(i).Kind() == reflect.Pointer {
@@ -164,8 +173,39 @@ func excused(need string, seen map[string]bool) bool {
 	return slices.ContainsFunc(strings.Fields(strings.TrimPrefix(need, "unless")), func(key string) bool { return seen[key] })
 }
 
-// value fills one field.
+// brokenAt notes that the value of a path could not be read.
+func (d *decoder) brokenAt(path string) {
+	if d.broken != nil {
+		d.broken[path] = true
+	}
+}
+
+// value fills one field. One that cannot be read stands at its default, so that what follows from the others can be checked.
 func (d *decoder) value(n *yaml.Node, v reflect.Value, f reflect.StructField, path string) {
+	before := len(d.problems)
+	d.fill(n, v, f, path)
+	whole := v.Kind() == reflect.Struct || v.Kind() == reflect.Pointer && v.Type().Elem().Kind() == reflect.Struct || v.Kind() == reflect.Slice
+	if _, custom := customSchema(v.Addr().Interface()); len(d.problems) == before || whole && !custom && !d.misshapen(n, v) {
+		return
+	}
+	d.brokenAt(path)
+	if text, ok := f.Tag.Lookup("default"); ok && text != "" && v.Kind() != reflect.Struct {
+		problems := d.problems
+		d.fill(&yaml.Node{Kind: yaml.ScalarNode, Value: text, Line: n.Line, Column: n.Column}, v, f, path)
+		d.problems = problems
+	}
+}
+
+// misshapen tells whether a block or a list is something else in the file.
+func (d *decoder) misshapen(n *yaml.Node, v reflect.Value) bool {
+	if n = d.follow(n); v.Kind() == reflect.Slice {
+		return n.Kind != yaml.SequenceNode
+	}
+	return n.Kind != yaml.MappingNode
+}
+
+// fill fills one field.
+func (d *decoder) fill(n *yaml.Node, v reflect.Value, f reflect.StructField, path string) {
 	n = d.follow(n)
 	if d.decodeCustom(n, v.Addr().Interface(), path) {
 		return

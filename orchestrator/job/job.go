@@ -8,7 +8,7 @@
 // What needs nothing but the job is checked here: by Load, and for what one command needs by Algorithm, Trainable, Evaluable,
 // Samplable and Replayable. What needs data, a model or an engine is checked by the package that opens these.
 //
-// Paths are relative to the job file's folder, but output to the working folder. ${NAME} reads the environment; the copy of the job in a run folder keeps
+// What a job reads has paths relative to the job file's folder (Job.Resolve); output, which it writes, to the working folder, as --output. ${NAME} reads the environment; the copy of the job in a run folder keeps
 // the name, never the value.
 //
 // Tags: yaml, default (YAML), min and max (inclusive), above (exclusive minimum), enum (a|b), names (kinds or formats: those that package agents has,
@@ -54,6 +54,8 @@ type Job struct {
 	secrets map[string]string         // by path of the value: what the copy of the job shows instead
 	at      func(path string) Problem // where a value stands
 	agents  *agents.Registry          // that its agent was checked against
+	broken  broken                    // of a Draft
+	given   map[string]bool           // paths of the keys that the file or --set names
 }
 
 // Model says which policy is trained.
@@ -106,6 +108,9 @@ type Engine struct {
 	Sleep        int            `yaml:"sleep" default:"0" min:"0" max:"2" doc:"vllm: the servers give their device's memory to the trainer between rollout and update: 1 keeps the weights in host memory, 2 drops them; 0: they do not"`
 	Serve        *Serve         `yaml:"serve" doc:"vllm: the job starts a server itself, starts it again when it dies, and stops it"`
 }
+
+// Holds is how many tokens the local engine's cache holds: whole blocks of 16.
+func (e Engine) Holds() int { return e.CacheTokens / 16 * 16 }
 
 // Serve is a vLLM server that the job starts.
 type Serve struct {
@@ -231,6 +236,7 @@ type Rollout struct {
 	RewardTimeout float64 `yaml:"reward_timeout" default:"60" min:"0.01" max:"1000000" unit:"s" doc:"longest time for one reward of one trajectory"`
 	Gradings      int     `yaml:"gradings" default:"0" min:"0" max:"10000" unit:"gradings" doc:"trajectories whose code the reward code_tests runs at once, in the whole run; waiting for a place is no time of the reward. 0: the number of processors"`
 	MaxFailedTool float64 `yaml:"max_failed_tool" default:"1" min:"0" max:"1" doc:"share of a step's or an evaluation's tool calls that may break (deadline passed, panic) before the run stops; 1: all"`
+	MaxRaised     int     `yaml:"max_raised" default:"32" min:"0" max:"1000000" unit:"calls" doc:"of one tool that all raised the same error, with different arguments, before the run stops: such a tool teaches nothing. 0: any number"`
 	Watchdog      float64 `yaml:"watchdog" default:"120" min:"0" max:"1000000" unit:"s" doc:"when nothing moved for so long, the run says what it waits for, and for whom; 0: it does not"`
 }
 

@@ -2,6 +2,7 @@ package job
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -27,6 +28,7 @@ var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 type Options struct {
 	Set    []string                         // key.path=value, in order; the last wins
 	Env    func(name string) (string, bool) // nil: the process's environment
+	Shown  string                           // of Parse: the file that messages name, where the text is not that of path; "" is path
 	Agents *agents.Registry                 // kinds and formats that agent may name; nil: those of package agents
 }
 
@@ -57,7 +59,7 @@ func (j *Job) Fail(path, format string, args ...any) error {
 
 func (j *Job) problem(path, format string, args ...any) Problem {
 	p := j.at(path)
-	p.Text = path + ": " + fmt.Sprintf(format, args...)
+	p.Text, p.key = path+": "+plainWords(fmt.Sprintf(format, args...)), path
 	return p
 }
 
@@ -73,7 +75,8 @@ func (j *Job) ParseAs(path string, data []byte) (*Job, error) {
 // Path is the job file's.
 func (j *Job) Path() string { return j.path }
 
-// Resolve makes a path of the job file absolute or relative to the working folder.
+// Resolve makes a path that the job reads absolute or relative to the working folder: it is looked for in the folder of the job file. Where
+// nothing is there and something lies at the same path in the working folder, it is that (FoundElsewhere).
 func (j *Job) Resolve(path string) string {
 	if path == "" || filepath.IsAbs(path) {
 		return path
@@ -83,7 +86,34 @@ func (j *Job) Resolve(path string) string {
 			return filepath.Join(home, rest)
 		}
 	}
-	return filepath.Join(filepath.Dir(j.path), path)
+	own := filepath.Join(filepath.Dir(j.path), path)
+	if j.FoundElsewhere(path) != "" {
+		return filepath.Clean(path)
+	}
+	return own
+}
+
+// FoundElsewhere is the note that a relative path is that of a file in the working folder, because the folder of the job file has none; "": it
+// is not.
+func (j *Job) FoundElsewhere(path string) string {
+	if path == "" || filepath.IsAbs(path) || strings.HasPrefix(path, "~/") {
+		return ""
+	}
+	own := filepath.Join(filepath.Dir(j.path), path)
+	if filepath.Clean(own) == filepath.Clean(path) || exists(own) || !exists(path) {
+		return ""
+	}
+	return fmt.Sprintf("%s is taken from the working folder, because %s is not there; paths of a job file are relative to its folder: write it so that it works from anywhere", path, own)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// Unreadable is the error of a file that the job names in key and that cannot be read.
+func (j *Job) Unreadable(key, path string, err error) error {
+	return j.Fail(key, "the file %s cannot be read: %s; relative paths are looked for in the folder of the job file, then in the working folder", j.Resolve(path), reason(err))
 }
 
 // Load reads, completes and checks a job file. sets are overrides of the form key.path=value, checked like the file
@@ -92,8 +122,18 @@ func Load(path string, sets ...string) (*Job, error) { return LoadWith(path, Opt
 
 // LoadWith is Load with options.
 func LoadWith(path string, o Options) (*Job, error) {
+	j, err := Draft(path, o)
+	if err != nil {
+		return nil, err
+	}
+	return j, nil
+}
+
+// Draft is LoadWith, but returns the job beside its error: with defaults in place of what could not be read, so that the rest of it can be
+// checked in the same round (Collect). nil: nothing of it could be read.
+func Draft(path string, o Options) (*Job, error) {
 	fail := func(format string, args ...any) error {
-		return &Error{[]string{path + ": " + fmt.Sprintf(format, args...)}}
+		return &Error{Lines: []string{path + ": " + fmt.Sprintf(format, args...)}}
 	}
 	info, err := os.Stat(path)
 	switch {
@@ -108,7 +148,7 @@ func LoadWith(path string, o Options) (*Job, error) {
 	if err != nil {
 		return nil, fail("the job file cannot be read: %s", reason(err))
 	}
-	return Parse(path, data, o)
+	return draft(path, data, o)
 }
 
 func reason(err error) string {
@@ -119,12 +159,21 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// Parse is LoadWith for text in memory; path names it in messages and anchors its relative paths.
+// Parse is LoadWith for text in memory; path names it in messages (but see Options.Shown) and anchors its relative paths.
 func Parse(path string, data []byte, o Options) (*Job, error) {
+	j, err := draft(path, data, o)
+	if err != nil {
+		return nil, err
+	}
+	return j, nil
+}
+
+// draft is Draft for text in memory.
+func draft(path string, data []byte, o Options) (*Job, error) {
 	if o.Agents == nil {
 		o.Agents = agents.NewRegistry()
 	}
-	d := &decoder{file: path, env: o.Env, agents: o.Agents, origin: map[*yaml.Node]string{}, at: map[string]*yaml.Node{}, secrets: map[string]string{}, given: map[string]bool{}}
+	d := &decoder{file: cmp.Or(o.Shown, path), env: o.Env, agents: o.Agents, origin: map[*yaml.Node]string{}, at: map[string]*yaml.Node{}, secrets: map[string]string{}, given: map[string]bool{}, broken: broken{}}
 	if d.env == nil {
 		d.env = os.LookupEnv
 	}
@@ -143,11 +192,13 @@ func Parse(path string, data []byte, o Options) (*Job, error) {
 	if j.Output == "" && j.Name != "" {
 		j.Output = filepath.Join("runs", j.Name)
 	}
-	if len(d.problems) == 0 {
-		d.check(j)
-	}
-	if len(d.problems) > 0 {
+	j.broken, j.given = d.broken, d.given
+	if d.follow(root).Kind != yaml.MappingNode {
 		return nil, asError(d.problems)
+	}
+	d.check(j)
+	if len(d.problems) > 0 {
+		return j, asError(d.problems)
 	}
 	var err error
 	j.source, err = j.effective()
@@ -163,6 +214,9 @@ func (d *decoder) document(data []byte) *yaml.Node {
 		if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
 			p.Line, _ = strconv.Atoi(m[1])
 			p.Text = "not YAML: " + err.Error()[len(m[0]):]
+		}
+		if line := indentedByTab(data); line > 0 {
+			p.Line, p.Column, p.Text = line, 1, "a tab indents this line, and YAML takes blanks only; write two spaces for each tab"
 		}
 		d.problems = append(d.problems, p)
 	}
@@ -190,6 +244,18 @@ func (d *decoder) document(data []byte) *yaml.Node {
 		return nil
 	}
 	return doc.Content[0]
+}
+
+// indentedByTab is the first line that begins with a tab, behind blanks or not; 0: there is none.
+func indentedByTab(data []byte) int {
+	line := 0
+	for text := range bytes.Lines(data) {
+		line++
+		if rest := bytes.TrimLeft(text, " "); len(rest) > 0 && rest[0] == '\t' && len(bytes.TrimSpace(rest)) > 0 {
+			return line
+		}
+	}
+	return 0
 }
 
 // set applies one --set option to the tree.
@@ -272,8 +338,10 @@ func child(n *yaml.Node, key string) *yaml.Node {
 func (d *decoder) check(j *Job) {
 	fail := func(path, format string, args ...any) {
 		p := d.position(path)
-		p.Text = path + ": " + fmt.Sprintf(format, args...)
-		d.problems = append(d.problems, p)
+		p.Text, p.key = path+": "+fmt.Sprintf(format, args...), path
+		if !d.broken.blames(p.key, p.Text) {
+			d.problems = append(d.problems, p)
+		}
 	}
 	if j.Rollout.MaxNewTokens >= j.Rollout.MaxTokens {
 		fail("rollout.max_new_tokens", "%d tokens do not fit into rollout.max_tokens (%d) together with a prompt", j.Rollout.MaxNewTokens, j.Rollout.MaxTokens)
@@ -424,3 +492,6 @@ func checkNames(j *Job, fail func(path, format string, args ...any)) {
 		seen[r.Label()] = true
 	}
 }
+
+// Given tells whether the job file or --set names the key; else its default stands there.
+func (j *Job) Given(path string) bool { return j.given[path] }

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -136,6 +137,24 @@ func (l limits) allowed(kind string) string {
 	return out
 }
 
+// hint is how to write what was meant by a text where a number stands: 30s, 4k, "16", 1,024.
+func (l limits) hint(n *yaml.Node) string {
+	if n.Kind != yaml.ScalarNode {
+		return ""
+	}
+	if took, err := time.ParseDuration(n.Value); err == nil && l.unit == "s" {
+		return fmt.Sprintf("; write the seconds alone: %v", took.Seconds())
+	}
+	bare, times := strings.NewReplacer(",", "", "_", "", "'", "", " ", "").Replace(n.Value), 1.0
+	if len(bare) > 1 && strings.ContainsAny(bare[len(bare)-1:], "kK") {
+		bare, times = bare[:len(bare)-1], 1000
+	}
+	if v, err := strconv.ParseFloat(bare, 64); err == nil && l.ok(v*times) {
+		return "; write " + strconv.FormatFloat(v*times, 'f', -1, 64)
+	}
+	return ""
+}
+
 func (l limits) ok(v float64) bool {
 	return !(l.hasMin && v < l.min || l.hasMax && v > l.max || l.hasAbove && v <= l.above)
 }
@@ -147,7 +166,7 @@ func (d *decoder) integer(n *yaml.Node, path string, l limits) int64 {
 	}
 	var v int64
 	if s.Kind != yaml.ScalarNode || s.ShortTag() != "!!int" || s.Decode(&v) != nil {
-		d.fail(n, "%s: %s, %s", path, kindName(s), l.allowed("a whole number"))
+		d.fail(n, "%s: %s, %s%s", path, kindName(s), l.allowed("a whole number"), l.hint(s))
 		return 0
 	}
 	if !l.ok(float64(v)) {
@@ -163,7 +182,7 @@ func (d *decoder) number(n *yaml.Node, path string, l limits) float64 {
 	}
 	var v float64
 	if s.Kind != yaml.ScalarNode || s.ShortTag() != "!!int" && s.ShortTag() != "!!float" || s.Decode(&v) != nil {
-		d.fail(n, "%s: %s, %s", path, kindName(s), l.allowed("a number"))
+		d.fail(n, "%s: %s, %s%s", path, kindName(s), l.allowed("a number"), l.hint(s))
 		return 0
 	}
 	if math.IsNaN(v) || math.IsInf(v, 0) || !l.ok(v) {

@@ -156,8 +156,10 @@ func (s Sources) MarshalJSON() ([]byte, error) { return json.Marshal(s.encode())
 func sourcesSchema() map[string]any {
 	text := map[string]any{"type": "string"}
 	one := map[string]any{"type": "object", "required": []any{"path"}, "additionalProperties": false, "properties": map[string]any{
-		"path": text, "name": text, "weight": map[string]any{"type": "integer", "minimum": 1, "maximum": maxWeight, "default": 1},
-		"columns": map[string]any{"type": "object", "additionalProperties": text},
+		"path":    map[string]any{"type": "string", "description": "a file of JSON lines, or with one JSON list"},
+		"name":    map[string]any{"type": "string", "description": "of the source, in tables and as the tasks' field source; left out: the file's name without its ending"},
+		"weight":  map[string]any{"type": "integer", "minimum": 1, "maximum": maxWeight, "default": 1, "description": "tasks of this source in every (sum of the weights) of them"},
+		"columns": map[string]any{"type": "object", "additionalProperties": text, "description": "the file's names of prompt, id and answer, in place of data.columns"},
 	}}
 	return map[string]any{"oneOf": []any{
 		map[string]any{"type": []string{"string", "null"}},

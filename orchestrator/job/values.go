@@ -93,14 +93,29 @@ func (r Reward) MarshalJSON() ([]byte, error) { return json.Marshal(r.encode()) 
 
 // customSchema is the JSON schema of the same values.
 func customSchema(v any) (map[string]any, bool) {
-	named := map[string]any{"type": "object", "required": []any{"name"}, "properties": map[string]any{"name": map[string]any{"type": "string"}}}
+	key := func(kind any, doc string) map[string]any { return map[string]any{"type": kind, "description": doc} }
+	named := map[string]any{"type": "object", "required": []any{"name"}, "properties": map[string]any{
+		"name": key("string", "an estimator or a loss: docs/algorithms.md has them, with the further keys that each takes"),
+	}}
 	oneOf := map[string]any{"oneOf": []any{map[string]any{"type": "string"}, named}}
 	switch v.(type) {
 	case *Reward:
-		named["properties"] = map[string]any{"name": map[string]any{"type": "string"}, "weight": map[string]any{"type": "number", "default": 1}}
+		weight := key("number", "its share of the sum of all rewards")
+		weight["default"] = 1
+		named["properties"] = map[string]any{
+			"name": key("string", "a reward of docs/rewards.md, or a function of the file that python names; further keys are its own parameters"), "weight": weight,
+			"as": key("string", "another name in metrics, which a reward that is given twice needs"), "python": key("string", "a Python file whose function name carries @reward"),
+		}
 		return oneOf, true
 	case *Tool:
-		return map[string]any{"oneOf": []any{map[string]any{"type": "string"}, map[string]any{"type": "object"}}}, true
+		return map[string]any{"oneOf": []any{map[string]any{"type": "string"}, map[string]any{"type": "object", "properties": map[string]any{
+			"name":   key("string", "a tool of the program: agentfly tools list names them; further keys are its own parameters. This, python, mcp or http"),
+			"python": key("string", "a Python file whose functions carry @tool"), "mcp": key("object", "an MCP server: {command: […]} or {url: …}, see docs/tools.md"),
+			"http": key("object", "an HTTP service: {url: …} or {openapi: …}, see docs/tools.md"), "only": key("array", "of python, mcp and http: names of the tools that are taken; left out: all"),
+			"timeout": key("number", "longest time of a call (s); left out: rollout.tool_timeout"), "max_tokens": key("integer", "longest observation (tokens); left out: rollout.tool_tokens"),
+			"concurrency": key("integer", "calls at once; 0: any number"), "rate": key("number", "calls a second; 0: any number"),
+			"retries": key("integer", "further attempts of a call that broke, of a tool that says that it is idempotent"), "cache": key("boolean", "results are kept for the same arguments, of a tool that says that it is deterministic"),
+		}}}}, true
 	case *Sources:
 		return sourcesSchema(), true
 	case *algorithms.Choice:

@@ -29,7 +29,9 @@ type Evaluation struct {
 	FailedCalls int            `json:"tool_calls_failed" unit:"calls" doc:"those whose observation is an error: what the policy wrote, or a tool that is slow today"`
 	Seconds     float64        `json:"seconds" unit:"seconds" doc:"wall clock"`
 
-	By      string           `json:"by,omitempty" doc:"the field whose values the table shows; left out where there is one value"`
+	By       string   `json:"by,omitempty" doc:"the field whose values the table shows; left out where there is one value"`
+	failures []string // what failed in it, by cause; for people, and not recorded
+
 	Sources map[string]Score `json:"sources,omitempty" doc:"the table: by value of the field, the keys tasks, reward, accuracy, pass and failed of its tasks"`
 }
 
@@ -66,7 +68,11 @@ func (e *Evaluation) Score(groups []trajectory.Group, s Scoring) {
 	e.By, e.Sources = s.table(groups)
 	e.Parts, e.Errors = map[string]float64{}, map[string]int{}
 	e.count(groups)
+	e.failures = FailureLines(groups)
 }
+
+// Failures say what failed in an evaluation that was done just now, by cause.
+func (e Evaluation) Failures() []string { return e.failures }
 
 // count sums up what is not scored. Parts are means as the reward is: over tasks, of the trajectories that finished.
 func (e *Evaluation) count(groups []trajectory.Group) {

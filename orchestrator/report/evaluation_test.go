@@ -82,6 +82,8 @@ func TestTheScoresOfAnEvaluation(t *testing.T) {
 	groups := []trajectory.Group{group("web", 1, 0), group("book", 0.5, -1), group(nil, 0.25, 0.25)}
 	e := Evaluation{Name: "after", Samples: 2}
 	e.Score(groups, Scoring{K: []int{1, 2}, Success: &success, By: "source"})
+	require.Equal(t, []string{"failed 1/6  deadline: late"}, e.Failures())
+	e.failures = nil
 	// book's one that finished is a success, and its one sample says nothing of pass@2.
 	require.Equal(t, Evaluation{
 		Name: "after", Samples: 2, Tasks: 3, Reward: (0.5 + 0.5 + 0.25) / 3, Failed: 1, Pass: map[string]float64{"1": 0.5, "2": 0.5}, Parts: map[string]float64{"part": 2 * (0.5 + 0.5 + 0.25) / 3},

@@ -120,7 +120,9 @@ func TestEveryNumberIsExplained(t *testing.T) {
 	require.Greater(t, len(keys), 60)
 	for _, typ := range []reflect.Type{reflect.TypeFor[Evaluation](), reflect.TypeFor[Summary]()} {
 		for i := range typ.NumField() {
-			require.NotEmpty(t, typ.Field(i).Tag.Get("doc"), "%s.%s", typ.Name(), typ.Field(i).Name)
+			if typ.Field(i).IsExported() { // others are not written
+				require.NotEmpty(t, typ.Field(i).Tag.Get("doc"), "%s.%s", typ.Name(), typ.Field(i).Name)
+			}
 		}
 	}
 }

@@ -98,6 +98,9 @@ func (p page) item(key string, f reflect.StructField) {
 func (p page) object(t reflect.Type) {
 	for i := range t.NumField() {
 		f := t.Field(i)
+		if !f.IsExported() { // it is not written
+			continue
+		}
 		key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		p.item(key, f)
 	}

@@ -107,5 +107,8 @@ func (e Evaluation) Lines() []string {
 	for _, line := range e.Table() {
 		out = append(out, "             "+line)
 	}
+	for _, line := range e.failures {
+		out = append(out, "  "+line)
+	}
 	return out
 }

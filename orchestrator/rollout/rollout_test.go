@@ -116,7 +116,7 @@ func TestAPromptThatDoesNotFitIsAFailure(t *testing.T) {
 	tr := r.Sample(context.Background(), rollout.Place{Task: rollouttest.Task("a", "what?", "1")})
 	require.Equal(t, trajectory.StopError, tr.StopReason)
 	require.Equal(t, trajectory.OriginRender, tr.ErrOrigin)
-	require.Regexp(t, `^orchestrator: -0-0-0: the prompt has \d+ tokens and rollout.max_tokens, or the context of the model or its teacher, ends at 20; raise it or shorten the prompt$`, tr.Err)
+	require.Regexp(t, `^orchestrator: -0-0-0: the prompt has \d+ tokens and rollout.max_tokens, the context of the model or its teacher, or engine.cache_tokens ends at 20; raise it or shorten the prompt$`, tr.Err)
 	require.Empty(t, tr.Turns)
 }
 

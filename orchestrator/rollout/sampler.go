@@ -214,7 +214,7 @@ func (r *Sampler) turns(ctx context.Context, p Place, t, recovered *trajectory.T
 	if tokens, err := r.begin(p, t, c); err != nil {
 		return err
 	} else if c.sample == nil {
-		return &failure{trajectory.OriginRender, fmt.Errorf("orchestrator: %s: the prompt has %d tokens and rollout.max_tokens, or the context of the model or its teacher, ends at %d; raise it or shorten the prompt", p.ID(), tokens, r.MaxTotal)}
+		return &failure{trajectory.OriginRender, fmt.Errorf("orchestrator: %s: the prompt has %d tokens and rollout.max_tokens, the context of the model or its teacher, or engine.cache_tokens ends at %d; raise it or shorten the prompt", p.ID(), tokens, r.MaxTotal)}
 	}
 	calls := 0 // that the trajectory asked for
 	for turn := 0; ; turn++ {

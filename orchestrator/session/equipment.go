@@ -3,7 +3,7 @@ package session
 import (
 	"context"
 	"errors"
-	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,27 +20,17 @@ func (s *Session) makeTools(ctx context.Context, all Registries, o tools.Options
 	j, r := s.Job, s.resources
 	o.Timeout, o.MaxTokens = job.Seconds(j.Rollout.ToolTimeout), j.Rollout.ToolTokens
 	chosen, whole := tools.NewRegistry(o), true
-	for i, ref := range j.Agent.Tools {
-		path := fmt.Sprintf("agent.tools.%d", i)
-		made, err := all.Tools.Make(ctx, r, ref)
+	var wrong []error
+	for i := range j.Agent.Tools {
+		err := makeTool(ctx, all.Tools, r, j, i, chosen)
 		if notRun(err) {
 			whole = false
-			continue
+		} else {
+			wrong = append(wrong, err)
 		}
-		if err != nil {
-			return nil, nil, j.Fail(path, "%s", job.Plain(err, "tools: "))
-		}
-		if ref.Cache && !slices.ContainsFunc(made, func(t tools.Tool) bool { return t.Spec().Deterministic }) {
-			return nil, nil, j.Fail(path+".cache", "the tool does not say that it is deterministic, so nothing can be kept; leave it out")
-		}
-		if ref.Limits.Retries > 0 && !slices.ContainsFunc(made, func(t tools.Tool) bool { return t.Spec().Idempotent }) {
-			return nil, nil, j.Fail(path+".retries", "the tool does not say that it is idempotent, so no call can be tried again; leave it out")
-		}
-		for _, t := range made {
-			if err := chosen.RegisterAs(t, ref); err != nil {
-				return nil, nil, j.Fail(path, "%s", job.Plain(err, "tools: "))
-			}
-		}
+	}
+	if err := j.Collect(wrong...); err != nil {
+		return nil, nil, err
 	}
 	if j.Environment != nil {
 		whole = whole && s.world != nil
@@ -53,6 +43,36 @@ func (s *Session) makeTools(ctx context.Context, all Registries, o tools.Options
 		return chosen, nil, nil
 	}
 	return chosen, agent, err
+}
+
+// makeTool makes the tools of an entry of agent.tools.
+func makeTool(ctx context.Context, all *tools.Catalog, r *resources.Resources, j *job.Job, i int, into *tools.Registry) error {
+	ref, path := j.Agent.Tools[i], "agent.tools."+strconv.Itoa(i)
+	made, err := all.Make(ctx, r, ref)
+	switch {
+	case notRun(err):
+		return err
+	case err != nil:
+		return j.Fail(path+unknownKey(err), "%s", job.Plain(err, "tools: "))
+	case ref.Cache && !slices.ContainsFunc(made, func(t tools.Tool) bool { return t.Spec().Deterministic }):
+		return j.Fail(path+".cache", "the tool does not say that it is deterministic, so nothing can be kept; leave it out")
+	case ref.Limits.Retries > 0 && !slices.ContainsFunc(made, func(t tools.Tool) bool { return t.Spec().Idempotent }):
+		return j.Fail(path+".retries", "the tool does not say that it is idempotent, so no call can be tried again; leave it out")
+	}
+	for _, t := range made {
+		if err := into.RegisterAs(t, ref); err != nil {
+			return j.Fail(path, "%s", job.Plain(err, "tools: "))
+		}
+	}
+	return nil
+}
+
+// unknownKey is the end of the path to a parameter that does not exist; "" where the error is another one.
+func unknownKey(err error) string {
+	if unknown := (*resources.UnknownError)(nil); errors.As(err, &unknown) {
+		return "." + unknown.Names[0]
+	}
+	return ""
 }
 
 // notRun says that a job is only looked at, and that something of it cannot be made without running what it names: resources.Run.
@@ -79,31 +99,48 @@ func makeAgent(ctx context.Context, j *job.Job, all *agents.Registry, r *resourc
 }
 
 // newResources are what the job's tools and rewards share. look: nothing that the job names is run.
-func newResources(j *job.Job, warn func(text string), look bool) *resources.Resources {
-	return resources.New(resources.Options{Resolve: j.Resolve, Sandbox: j.Sandbox, Gradings: j.Rollout.Gradings, Warn: warn, Look: look})
+func newResources(j *job.Job, warn func(text string), log io.Writer, look bool) *resources.Resources {
+	resolve := func(path string) string {
+		if note := j.FoundElsewhere(path); note != "" && warn != nil {
+			warn(note)
+		}
+		return j.Resolve(path)
+	}
+	return resources.New(resources.Options{Resolve: resolve, Sandbox: j.Sandbox, Gradings: j.Rollout.Gradings, Warn: warn, Log: log, Look: look})
 }
 
-func makeReward(j *job.Job, b *rewards.Builder) (rewards.Reward, error) {
-	if len(j.Rewards) == 0 { // of a job that does not train on rewards
-		return nil, nil
-	}
+// term is one of the job's rewards.
+type term struct {
+	at     int // in the job's list
+	reward rewards.Reward
+}
+
+// makeReward makes the job's rewards and their sum. Everything that is wrong with them is told at once.
+func makeReward(j *job.Job, b *rewards.Builder) (rewards.Reward, []term, error) {
 	var terms []rewards.Weighted
-	for i, w := range j.Rewards {
+	var all []term
+	var wrong []error
+	for i, w := range j.Rewards { // a job that does not train on rewards may have none
 		made, err := b.Make(w.Name, w.Params)
 		if notRun(err) {
 			continue
 		}
 		if err != nil {
-			return nil, j.Fail(strings.Join(append([]string{"rewards", strconv.Itoa(i)}, rewards.Keys(err)...), "."), "%s", job.Plain(err, "rewards: "))
+			path := strings.Join(append([]string{"rewards", strconv.Itoa(i)}, rewards.Keys(err)...), ".") + unknownKey(err)
+			wrong = append(wrong, j.Fail(path, "%s", job.Plain(err, "rewards: ")))
+			continue
 		}
-		terms = append(terms, rewards.Weighted{Reward: made, Weight: w.Weight})
+		terms, all = append(terms, rewards.Weighted{Reward: made, Weight: w.Weight}), append(all, term{i, made})
+	}
+	if len(wrong) > 0 {
+		return nil, nil, j.Collect(wrong...)
 	}
 	if len(terms) == 0 { // of those that can be made without running anything
-		return nil, nil
+		return nil, nil, nil
 	}
 	sum, err := rewards.NewSum(job.Seconds(j.Rollout.RewardTimeout), terms...)
 	if err != nil {
-		return nil, j.Fail("rewards", "%s", job.Plain(err, "rewards: "))
+		return nil, nil, j.Fail("rewards", "%s", job.Plain(err, "rewards: "))
 	}
-	return sum, nil
+	return sum, all, nil
 }

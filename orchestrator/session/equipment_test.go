@@ -73,7 +73,7 @@ func TestToolsOfAJob(t *testing.T) {
 	open := func(entries string) (*tools.Registry, error) {
 		j, err := job.Parse("job.yaml", []byte("version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\nrollout: {tool_timeout: 3, tool_tokens: 20}\nagent: {tools: ["+entries+"]}"), job.Options{})
 		require.NoError(t, err)
-		shared := newResources(j, nil, false)
+		shared := newResources(j, nil, nil, false)
 		defer shared.Close()
 		r, _, err := (&Session{Job: j, resources: shared}).makeTools(t.Context(), Registries{Tools: catalog, Agents: agents.NewRegistry()}, tools.Options{Tokenizer: rollouttest.Letters{}})
 		return r, err
@@ -89,7 +89,7 @@ func TestToolsOfAJob(t *testing.T) {
 	for entries, want := range map[string]string{
 		"{name: whisper, cache: true}":        "job.yaml:6:40: agent.tools.0.cache: the tool does not say that it is deterministic, so nothing can be kept; leave it out",
 		"{name: whisper, retries: 1}":         "job.yaml:6:42: agent.tools.0.retries: the tool does not say that it is idempotent, so no call can be tried again; leave it out",
-		"{name: many, nmes: [a]}":             `job.yaml:6:17: agent.tools.0: many: the parameters cannot be read: unknown field "nmes"`,
+		"{name: many, nmes: [a]}":             `job.yaml:6:36: agent.tools.0.nmes: many: the parameters cannot be read: unknown field "nmes"; allowed: names; nearest: names`,
 		"shout, {name: many, names: [shout]}": `job.yaml:6:24: agent.tools.1: register "shout": the name is already registered; give one of the two another name`,
 		"{name: shoot}":                       `job.yaml:6:17: agent.tools.0: there is no tool "shoot" (did you mean "shout"?); the tools are many, shout, whisper`,
 	} {

@@ -30,6 +30,14 @@ type guests struct {
 	url      string
 }
 
+// openGateway has agents that are programs of their own take the turns, where the job says so.
+func (s *Session) openGateway(ctx context.Context) (err error) {
+	if s.guests, err = s.makeGuests(ctx); err == nil {
+		s.Sampler.External = s.guests.sampled(s)
+	}
+	return err
+}
+
 // makeGuests opens the gateway of a job whose agents are programs of their own; nil: they are not.
 func (s *Session) makeGuests(ctx context.Context) (*guests, error) {
 	j := s.Job
@@ -69,7 +77,7 @@ func (s *Session) makeGuests(ctx context.Context) (*guests, error) {
 	default:
 		g.runner = &external.Command{Args: j.Agent.Command, Folder: filepath.Dir(j.Path()), Env: j.Agent.Env, AtOnce: j.Agent.Processes}
 	}
-	if !s.held {
+	if !s.silent {
 		g.serve()
 	}
 	s.Notes.Know(fmt.Sprintf("agents of other programs sample over the gateway at %s", g.url))
@@ -157,7 +165,7 @@ func (s *Session) KeepAgents(dir string) error {
 }
 
 // HoldAgents has the gateway answer nobody before Sessions.
-func (s *Session) HoldAgents() { s.held = true }
+func (s *Session) HoldAgents() { s.silent = true }
 
 // Sessions has agents bring their tasks, each of which begin begins a trajectory for. It returns the address that they ask.
 func (s *Session) Sessions(begin func(ctx context.Context, task trajectory.Task) (id string, err error)) (url string) {

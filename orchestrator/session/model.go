@@ -2,7 +2,6 @@ package session
 
 import (
 	"errors"
-	"os"
 	"strings"
 
 	"github.com/agentfly/agentfly/algorithms"
@@ -51,9 +50,4 @@ func checkWeights(j *job.Job) error {
 		return j.Fail("engine.weights", "nccl: %s; use gloo, transfer or disk", strings.TrimPrefix(job.Plain(err, "cgo: "), "nccl: "))
 	}
 	return nil
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }

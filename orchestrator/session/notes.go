@@ -40,7 +40,8 @@ func leftOver(r *tools.Registry) string {
 type Notes struct {
 	early []string // known before it begins
 	mu    sync.Mutex
-	late  []string // of what happens meanwhile; behind mu
+	late  []string        // of what happens meanwhile; behind mu
+	said  map[string]bool // behind mu
 }
 
 // Know notes something before the run begins.
@@ -54,6 +55,18 @@ func (n *Notes) Note(line string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.late = append(n.late, line)
+}
+
+// Once is Note for what is true of the whole run, and is told once.
+func (n *Notes) Once(line string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.said == nil {
+		n.said = map[string]bool{}
+	}
+	if !n.said[line] {
+		n.said[line], n.late = true, append(n.late, line)
+	}
 }
 
 // News takes what happened since the last call.

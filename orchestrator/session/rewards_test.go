@@ -38,7 +38,8 @@ func rewardOf(t *testing.T, text string) (rewards.Reward, error) {
 	require.Equal(t, j.Rewards, again.Rewards, "the run's copy says the same")
 	res := resources.New(resources.Options{})
 	t.Cleanup(func() { require.NoError(t, res.Close()) })
-	return makeReward(j, rewards.Prebuilt().Builder(t.Context(), res))
+	sum, _, err := makeReward(j, rewards.Prebuilt().Builder(t.Context(), res))
+	return sum, err
 }
 
 func TestNestedRewardsOfAJob(t *testing.T) {
@@ -59,11 +60,11 @@ func TestNestedRewardsOfAJob(t *testing.T) {
 	require.Equal(t, 1.0, s.Parts["gate.open"])
 
 	for want, change := range map[string][2]string{
-		`/jobs/job.yaml:10:5: rewards.0.then: gate: then: sum: the parameters cannot be read: unknown field "off"`:                           {"of: [f1,", "off: [f1,"},
-		`/jobs/job.yaml:11:14: rewards.0.then.of.1: gate: then: sum: of.1: exact_match: the parameters cannot be read: unknown field "wait"`: {"weight: 0.5", "wait: 0.5"},
-		`/jobs/job.yaml:8:7: rewards.0.if: gate: if: tags: the parameter tags: "think" is no name of a tag, or given twice`:                  {"[think, answer]", "[think, think]"},
-		`/jobs/job.yaml:13:3: rewards.1: "gate" is given twice; give one of the two another name with as: NAME`:                              {"as: gated", "as: gate"},
-		`/jobs/job.yaml:13:3: rewards.1: gate: the parameter threshold must be of type float64, got a string`:                                {"threshold: 0.25", "threshold: high"},
+		`/jobs/job.yaml:11:10: rewards.0.then.off: gate: then: sum: the parameters cannot be read: unknown field "off"; allowed: of; nearest: of`:                 {"of: [f1,", "off: [f1,"},
+		`/jobs/job.yaml:11:40: rewards.0.then.of.1.wait: gate: then: sum: of.1: exact_match: the parameters cannot be read: unknown field "wait"; allowed: field`: {"weight: 0.5", "wait: 0.5"},
+		`/jobs/job.yaml:8:7: rewards.0.if: gate: if: tags: the parameter tags: "think" is no name of a tag, or given twice`:                                       {"[think, answer]", "[think, think]"},
+		`/jobs/job.yaml:13:3: rewards.1: "gate" is given twice; give one of the two another name with as: NAME`:                                                   {"as: gated", "as: gate"},
+		`/jobs/job.yaml:13:3: rewards.1: gate: the parameter threshold must be of type float64, got a string`:                                                     {"threshold: 0.25", "threshold: high"},
 	} {
 		_, err := rewardOf(t, strings.Replace(withRewards, change[0], change[1], 1))
 		require.EqualError(t, err, want)

@@ -46,6 +46,7 @@ type Session struct {
 	Weights   weights.Sync   // the engine, and the way to it
 	Sampler   rollout.Sampler
 	Notes     Notes
+	Logs      Logs
 	reference *policy.Policy // frozen, as the job's model began; nil unless kl needs it
 	renderer  *masks.Renderer
 	agent     *agents.Agent
@@ -53,9 +54,13 @@ type Session struct {
 	resources *resources.Resources
 	world     *world  // nil: the job has no environment
 	guests    *guests // nil: the agents are no programs of their own
-	held      bool    // the gateway answers nobody yet
+	silent    bool    // the gateway answers nobody yet
 	formats   *agents.Registry
-	look      bool // nothing that the job names is run
+	look      bool   // nothing that the job names is run
+	terms     []term // the job's rewards
+	train     *data.Tasks
+	held      *data.Tasks
+	learn     *data.SFT // what Check read; nil: nothing of the kind
 }
 
 // New is a session that holds nothing yet.
@@ -66,7 +71,7 @@ func NewLook(j *job.Job) *Session { return newSession(j, true) }
 
 func newSession(j *job.Job, look bool) *Session {
 	s := &Session{Job: j, look: look}
-	s.resources = newResources(j, s.Notes.Note, look)
+	s.resources = newResources(j, s.Notes.Once, &s.Logs, look)
 	return s
 }
 
@@ -77,32 +82,38 @@ func (s *Session) NotRun() []string { return s.resources.NotRun() }
 // what the session then has.
 func (s *Session) Check(ctx context.Context, r Registries) (*algorithms.Algorithm, error) {
 	j := s.Job
-	var lines []string
-	add := func(err error) {
-		if err != nil {
-			lines = append(lines, err.Error())
-		}
-	}
+	var found []error
+	add := func(err error) { found = append(found, err) }
+	s.notePaths()
 	equipped := s.Equip(ctx, r)
-	if j.SFT == nil && (j.Environment == nil || s.world != nil) {
-		_, _, _, err := data.Read(j, s.OwnTasks())
-		add(err)
-	} else if j.SFT != nil && (len(j.Data.Train) > 0 || j.Data.Run != "" && exists(j.Resolve(j.Data.Run))) { // the run may come later
-		_, err := data.ReadSFT(j)
-		add(err)
-	}
+	add(checkDevice(j))
+	add(s.readData())
 	if j.Agent.Examples != "" {
 		_, err := data.ReadExamples(j.Resolve(j.Agent.Examples))
-		add(err)
+		if err != nil {
+			add(j.Fail("agent.examples", "%v", err))
+		}
 	}
 	add(checkWeights(j))
 	algorithm, err := job.Algorithm(j, r.Algorithms)
 	add(err)
 	add(equipped)
-	if len(lines) > 0 {
-		return nil, &job.Error{Lines: lines}
+	if err := j.Collect(found...); err != nil {
+		return nil, err
 	}
 	return algorithm, nil
+}
+
+// readData reads the job's data, as far as that runs nothing.
+func (s *Session) readData() (err error) {
+	j := s.Job
+	switch {
+	case j.SFT == nil && (j.Environment == nil || s.world != nil):
+		s.train, s.held, _, err = data.Read(j, s.OwnTasks())
+	case j.SFT != nil && (len(j.Data.Train) > 0) != (j.Data.Run != ""): // else it is refused for that
+		s.learn, err = data.ReadSFT(j)
+	}
+	return err
 }
 
 // Equip makes the job's tools, the agent that calls them, and its rewards: what is wrong with them is told before a model is
@@ -110,12 +121,11 @@ func (s *Session) Check(ctx context.Context, r Registries) (*algorithms.Algorith
 func (s *Session) Equip(ctx context.Context, r Registries) (err error) {
 	defer watchdog.Enter(ctx, "start", "tools and rewards").Leave()
 	s.formats = r.Agents
-	if s.world, err = s.makeWorld(ctx, r.Environments); err != nil {
-		return err
+	if s.world, err = s.makeWorld(ctx, r.Environments); err == nil {
+		s.Sampler.Tools, s.agent, err = s.makeTools(ctx, r, tools.Options{Report: s.panics()})
 	}
-	s.Sampler.Tools, s.agent, err = s.makeTools(ctx, r, tools.Options{Report: s.panics()})
 	var wrong error
-	s.Sampler.Reward, wrong = makeReward(s.Job, r.Rewards.Builder(ctx, s.resources))
+	s.Sampler.Reward, s.terms, wrong = makeReward(s.Job, r.Rewards.Builder(ctx, s.resources))
 	return errors.Join(err, wrong, s.Weights.Check(s.Job, r.Engines))
 }
 
@@ -148,6 +158,30 @@ func (s *Session) Open(ctx context.Context, path string) error {
 	if err := s.OpenPolicy(path); err != nil {
 		return err
 	}
+	if err := s.openText(); err != nil {
+		return err
+	}
+	if j.SFT != nil { // nothing is sampled
+		return s.makeSampler()
+	}
+	if err := checkWeights(j); err != nil {
+		return err
+	}
+	if err := s.Weights.Open(ctx, weights.Config{Job: j, Policy: s.Policy, Worker: s.Worker, Note: s.Notes.Know, Report: s.Notes.Note}); err != nil {
+		return err
+	}
+	if j.Deterministic && !s.Weights.Engine().Capabilities().BatchInvariant {
+		return j.Fail("deterministic", "true needs an engine whose results do not depend on what runs beside a request; use engine: {kind: local}")
+	}
+	if err := s.makeSampler(); err != nil {
+		return err
+	}
+	return s.openGateway(ctx)
+}
+
+// openText makes the renderer of the policy's text and of the job's agent.
+func (s *Session) openText() error {
+	j := s.Job
 	if err := s.overrideTemplate(); err != nil {
 		return err
 	}
@@ -170,19 +204,7 @@ func (s *Session) Open(ctx context.Context, path string) error {
 	if ok, reason := s.renderer.AppendOnly(); !ok {
 		s.Notes.Know("the chat template rewrites history (" + reason + "); where a turn needs it, a new sample begins")
 	}
-	if j.SFT != nil { // nothing is sampled
-		return s.makeSampler(ctx)
-	}
-	if err := checkWeights(j); err != nil {
-		return err
-	}
-	if err := s.Weights.Open(ctx, weights.Config{Job: j, Policy: s.Policy, Worker: s.Worker, Note: s.Notes.Know, Report: s.Notes.Note}); err != nil {
-		return err
-	}
-	if j.Deterministic && !s.Weights.Engine().Capabilities().BatchInvariant {
-		return j.Fail("deterministic", "true needs an engine whose results do not depend on what runs beside a request; use engine: {kind: local}")
-	}
-	return s.makeSampler(ctx)
+	return nil
 }
 
 // Start makes everything else that rollouts need, with the model at path; "" is the job's own. The session is equipped already.
@@ -223,7 +245,7 @@ func (s *Session) overrideTemplate() error {
 	}
 	text, err := os.ReadFile(s.Job.Resolve(s.Job.Model.ChatTemplate))
 	if err != nil {
-		return fmt.Errorf("orchestrator: model.chat_template: %w", err)
+		return s.Job.Fail("model.chat_template", "%v; name a Jinja file", err)
 	}
 	s.Policy.ChatTemplate = string(text)
 	return nil
@@ -238,7 +260,7 @@ func (s *Session) agentError(err error) error {
 }
 
 // makeSampler makes what samples, of tools, policy and engine.
-func (s *Session) makeSampler(ctx context.Context) error {
+func (s *Session) makeSampler() error {
 	j, chosen := s.Job, s.Sampler.Tools
 	chosen.Measure(s.Policy.Tokenizer)
 	prompt, err := s.prompt()
@@ -266,15 +288,14 @@ func (s *Session) makeSampler(ctx context.Context) error {
 		limits = append(limits, e.Capabilities().MaxModelLen)
 	}
 	for _, limit := range limits {
+		if limit > 0 && limit < j.Rollout.MaxTokens && s.Weights.Engine() != nil && j.Given("rollout.max_tokens") {
+			s.Notes.Once(fmt.Sprintf("rollout.max_tokens is %d, and the model's context or engine.cache_tokens hold %d: trajectories end there", j.Rollout.MaxTokens, limit))
+		}
 		if limit > 0 {
 			s.Sampler.MaxTotal = min(s.Sampler.MaxTotal, limit)
 		}
 	}
 	s.Sampler.Frozen = s.frozen()
-	if s.guests, err = s.makeGuests(ctx); err != nil {
-		return err
-	}
-	s.Sampler.External = s.guests.sampled(s)
 	return nil
 }
 
@@ -354,7 +375,7 @@ func (s *Session) Close() error {
 	if s.world != nil {
 		errs = append(errs, s.world.manager.Close())
 	}
-	errs = append(errs, s.resources.Close())
+	errs = append(errs, s.resources.Close(), s.Logs.Close())
 	if s.Worker != nil {
 		errs = append(errs, s.Worker.Close())
 	}

@@ -98,9 +98,13 @@ func (s *Sync) Open(ctx context.Context, c Config) (err error) {
 	case "vllm":
 		return s.openVLLM(ctx)
 	case "openai":
-		s.engine, err = openai.New(openai.Options{URL: e.URLs[0], Model: e.ServedModel, APIKey: e.APIKey, Encode: s.c.Policy.Tokenizer.Encode, MaxModelLen: s.c.Policy.Config.MaxContext()})
+		endpoint, err := openai.New(openai.Options{URL: e.URLs[0], Model: e.ServedModel, APIKey: e.APIKey, Encode: s.c.Policy.Tokenizer.Encode, MaxModelLen: s.c.Policy.Config.MaxContext()})
+		if err != nil { // a nil of its type is not nil as an engine
+			return err
+		}
+		s.engine = endpoint
 		s.c.Note("engine " + e.URLs[0] + ": the endpoint returns text; the stored tokens are the tokenizer's, without logprobs")
-		return err
+		return nil
 	}
 	model := s.c.Policy.Model
 	if s.c.Policy.Device() != "cpu" {
@@ -110,11 +114,15 @@ func (s *Sync) Open(ctx context.Context, c Config) (err error) {
 		model = s.mirror.model
 		s.c.Note("the local engine decodes on the CPU, with a copy of the weights that each update renews; training runs on " + s.c.Policy.Device())
 	}
-	s.engine, err = local.New(model, local.Options{
-		CacheTokens: e.CacheTokens, MaxSequences: e.MaxSequences, MaxModelLen: min(s.c.Policy.Config.MaxContext(), e.CacheTokens),
+	engine, err := local.New(model, local.Options{
+		CacheTokens: e.CacheTokens, MaxSequences: e.MaxSequences, MaxModelLen: min(s.c.Policy.Config.MaxContext(), e.Holds()),
 		Decoder: s.c.Policy.Tokenizer, BFloat16: e.DType == "bfloat16",
 	})
-	return err
+	if err != nil { // a nil of its type is not nil as an engine
+		return err
+	}
+	s.engine = engine
+	return nil
 }
 
 // openRegistered makes an engine of a kind that the program registered.

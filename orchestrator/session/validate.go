@@ -1,0 +1,316 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/agentfly/agentfly/internal/wording"
+	"github.com/agentfly/agentfly/orchestrator/data"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/rewards"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// checkDevice refuses a device that is not there.
+func checkDevice(j *job.Job) error {
+	if !policy.HasDevice(j.Device) {
+		return j.Fail("device", "%s: libtorch sees no CUDA device here; use auto or cpu (agentfly doctor says what is missing)", j.Device)
+	}
+	return nil
+}
+
+// CheckText opens the job's model without its weights, the renderer and the prompt: what is wrong with the paths of models, with template,
+// context and limits is told without loading anything large. Check has gone before, and may have found something wrong.
+func (s *Session) CheckText(ctx context.Context) error {
+	j := s.Job
+	wrong := []error{s.checkPaths(), checkServe(j)}
+	var err error
+	if s.Policy, err = lookPolicy(j); err != nil || s.Policy == nil {
+		return j.Collect(append(wrong, err)...)
+	}
+	wrong = append(wrong, s.checkRoom())
+	if s.agent == nil { // it needs what is not run, or could not be made
+		return j.Collect(wrong...)
+	}
+	if err := s.openText(); err != nil {
+		key := "model.path"
+		if j.Model.ChatTemplate != "" {
+			key = "model.chat_template"
+		}
+		if input := (*job.Error)(nil); !errors.As(err, &input) {
+			err = j.Fail(key, "%v", err)
+		}
+		return j.Collect(append(wrong, err)...)
+	}
+	if s.Sampler.Tools != nil {
+		wrong = append(wrong, s.makeSampler())
+	}
+	return j.Collect(wrong...)
+}
+
+// lookPolicy opens the job's model without its weights.
+func lookPolicy(j *job.Job) (*policy.Policy, error) {
+	if c := j.Model.Scratch; c != nil {
+		p, err := policy.LookScratch(policy.ScratchConfig{
+			HiddenSize: c.HiddenSize, IntermediateSize: c.IntermediateSize, NumLayers: c.NumLayers, NumHeads: c.NumHeads,
+			NumKVHeads: c.NumKVHeads, MaxPositions: c.MaxPositions, InitStd: c.InitStd,
+		}, c.Alphabet, c.ChatTemplate)
+		if err != nil {
+			return nil, j.Fail("model.scratch", "%v", err)
+		}
+		return p, nil
+	}
+	if j.Model.Path == "" {
+		return nil, nil //nolint:nilnil // the job is refused for that already
+	}
+	p, err := policy.Look(j.ModelPath(j.Model.Path))
+	if err != nil {
+		return nil, j.Fail("model.path", "%v", err)
+	}
+	return p, nil
+}
+
+// checkPaths refuses a teacher, an adapter or a template that is not there.
+func (s *Session) checkPaths() error {
+	j := s.Job
+	var wrong []error
+	if d := j.Distill; d != nil && d.Teacher.Path != "" {
+		if _, err := policy.Look(j.ModelPath(d.Teacher.Path)); err != nil {
+			wrong = append(wrong, j.Fail("distill.teacher.path", "%v", err))
+		}
+	}
+	if path := j.Model.LoRA.Path; path != "" {
+		if _, err := os.Stat(filepath.Join(j.Resolve(path), "adapter_config.json")); err != nil {
+			wrong = append(wrong, j.Fail("model.lora.path", "%s holds no adapter (adapter_config.json); name the folder of a PEFT adapter", j.Resolve(path)))
+		}
+	}
+	if path := j.Model.ChatTemplate; path != "" {
+		if _, err := os.Stat(j.Resolve(path)); err != nil {
+			wrong = append(wrong, j.Unreadable("model.chat_template", path, err))
+		}
+	}
+	return j.Collect(wrong...)
+}
+
+// checkServe refuses a vLLM that is not there.
+func checkServe(j *job.Job) error {
+	if j.Engine.Kind != "vllm" || j.Engine.Serve == nil {
+		return nil
+	}
+	if _, err := exec.LookPath(j.Engine.Serve.Command); err != nil {
+		return j.Fail("engine.serve.command", "the program %q is not on PATH; install vLLM (pip install vllm), or name its command with a path", j.Engine.Serve.Command)
+	}
+	return nil
+}
+
+// checkRoom refuses limits that the model or the engine's cache cuts short. A run takes the lower one, so that what looks like one setting is
+// another's doing.
+func (s *Session) checkRoom() error {
+	j := s.Job
+	if s.Policy == nil || j.SFT != nil {
+		return nil
+	}
+	context, limit := s.Policy.Config.MaxContext(), j.Rollout.MaxTokens
+	if context > 0 && limit > context && j.Given("rollout.max_tokens") {
+		return j.Fail("rollout.max_tokens", "%d tokens are more than the model's context, %d; set %d or less", limit, context, context)
+	}
+	if context > 0 {
+		limit = min(limit, context)
+	}
+	if j.Engine.Kind == "local" && j.Engine.Holds() < limit {
+		return j.Fail("engine.cache_tokens", "%d tokens do not hold one trajectory, which may have %d (rollout.max_tokens, or the model's context); set at least %d, times as many as are sampled at once, or lower rollout.max_tokens", j.Engine.CacheTokens, limit, limit)
+	}
+	if o := j.Algorithm.Overlong; o.Buffer > 0 && o.Buffer >= limit {
+		return j.Fail("algorithm.overlong.buffer", "%d tokens are not less than the %d that the model takes", o.Buffer, limit)
+	}
+	return nil
+}
+
+// mostTasks is how many tasks are looked at for what the rewards need and for prompts that are too long.
+const mostTasks = 20_000
+
+// CheckTasks refuses data whose tasks lack what the rewards read, and prompts that leave no room for a reply.
+func (s *Session) CheckTasks() error {
+	j := s.Job
+	var wrong []error
+	for _, set := range []struct {
+		name  string
+		tasks *data.Tasks
+	}{{"data.train", s.train}, {"data.eval", s.held}} {
+		if set.tasks == nil {
+			continue
+		}
+		tasks := set.tasks.Tasks[:min(len(set.tasks.Tasks), mostTasks)]
+		for _, t := range s.terms {
+			wrong = append(wrong, s.checkFields(t, set.name, tasks))
+		}
+		wrong = append(wrong, s.checkPrompts(set.name, tasks))
+	}
+	return j.Collect(wrong...)
+}
+
+// checkFields holds a reward against the fields of tasks.
+func (s *Session) checkFields(t term, name string, tasks []trajectory.Task) error {
+	var first error
+	lacking := 0
+	for _, task := range tasks {
+		err := rewards.CheckTask(t.reward, task)
+		if err == nil {
+			continue
+		}
+		if lacking++; first == nil {
+			first = err
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return s.Job.Fail(fmt.Sprintf("rewards.%d", t.at), "%s: %v (%d of %d tasks of %s; their trajectories would fail)", t.reward.Name(), first, lacking, len(tasks), name)
+}
+
+// checkPrompts finds prompts after which there is no room, or which the template cannot render.
+func (s *Session) checkPrompts(name string, tasks []trajectory.Task) error {
+	if s.renderer == nil || s.world != nil || s.Job.SFT != nil || s.Sampler.MaxTotal == 0 {
+		return nil
+	}
+	long, most := 0, 0
+	first := ""
+	for _, task := range tasks {
+		p, err := s.prompted(task)
+		if err != nil {
+			return s.Job.Fail(name, "the prompt of task %q cannot be rendered: %v", task.ID, err)
+		}
+		if n := len(p.IDs); n >= s.Sampler.MaxTotal {
+			if long++; first == "" {
+				first = task.ID
+			}
+			most = max(most, n)
+		}
+	}
+	if long == 0 {
+		return nil
+	}
+	key, limit := "rollout.max_tokens", "rollout.max_tokens"
+	if s.Sampler.MaxTotal < s.Job.Rollout.MaxTokens {
+		limit = "the model's context"
+	}
+	return s.Job.Fail(key, "%d of %d prompts of %s leave no room for a reply: they have up to %d tokens, the first is task %q, and a trajectory ends at %d (%s); raise it, or shorten the prompts", long, len(tasks), name, most, first, s.Sampler.MaxTotal, limit)
+}
+
+// Prompt is a rendered prompt.
+type Prompt struct {
+	Task    string
+	IDs     []int32
+	Text    string
+	Unknown string // the part of the text that the tokenizer has no tokens for; "": none
+}
+
+func (s *Session) prompted(task trajectory.Task) (p Prompt, err error) {
+	p.Task = task.ID
+	messages := append(append([]trajectory.Message{}, s.Sampler.Prefix...), task.Prompt...)
+	p.IDs, p.Text, err = s.renderer.Prompt(messages, s.Sampler.Schemas, true)
+	return p, err
+}
+
+// Example is the prompt of the job's first task; nil: it has none that is known before a rollout.
+func (s *Session) Example() *Prompt {
+	if s.renderer == nil || s.train == nil || len(s.train.Tasks) == 0 || s.world != nil || s.Sampler.MaxTotal == 0 {
+		return nil
+	}
+	p, err := s.prompted(s.train.Tasks[0])
+	if err != nil {
+		return nil
+	}
+	p.Unknown = unknownIn(s.Policy, p.Text, p.IDs)
+	return &p
+}
+
+// unknownIn is the part of a text that the tokenizer has no tokens for: from the first to the last character that does not come back from it;
+// "": it knows all. A text that comes back in another form, without a token for what is unknown and with as many characters, was normalised.
+func unknownIn(p *policy.Policy, text string, ids []int32) string {
+	back := p.Tokenizer.Decode(ids, false)
+	if back == text || !slices.ContainsFunc(ids, unknownID(p)) && seen(back) >= seen(text) {
+		return ""
+	}
+	had, has := []rune(text), []rune(back)
+	from, to := 0, 0
+	for from < len(had) && from < len(has) && had[from] == has[from] {
+		from++
+	}
+	for to < len(had)-from && to < len(has)-from && had[len(had)-1-to] == has[len(has)-1-to] {
+		to++
+	}
+	return string(had[from : len(had)-to])
+}
+
+// unknownID tells which id stands for what is unknown.
+func unknownID(p *policy.Policy) func(id int32) bool {
+	var ids []int32
+	for _, name := range []string{p.SpecialTokens["unk_token"], "<unk>", "[UNK]"} {
+		if id, ok := p.Tokenizer.ID(name); ok && name != "" {
+			ids = append(ids, id)
+		}
+	}
+	return func(id int32) bool { return slices.Contains(ids, id) }
+}
+
+// seen counts the characters of a text that are no white space.
+func seen(text string) int {
+	return len([]rune(strings.Join(strings.Fields(text), "")))
+}
+
+// Learn is what a job of supervised fine-tuning learns; nil: nothing that Check could read.
+func (s *Session) Learn() *data.SFT { return s.learn }
+
+// notePaths tells which paths of the job were found in the working folder alone.
+func (s *Session) notePaths() {
+	j := s.Job
+	paths := []string{j.Model.Path, j.Model.LoRA.Path, j.Model.ChatTemplate, j.Data.Run, j.Agent.Examples}
+	if j.Distill != nil {
+		paths = append(paths, j.Distill.Teacher.Path)
+	}
+	for _, one := range slices.Concat(j.Data.Train, j.Data.Eval) {
+		paths = append(paths, one.Path)
+	}
+	for _, path := range paths {
+		if note := j.FoundElsewhere(path); note != "" {
+			s.Notes.Once(note)
+		}
+	}
+}
+
+// lookedThrough is how many tasks are looked through for characters without tokens.
+const lookedThrough = 64
+
+// UnknownNote says that the tokenizer has no tokens for parts of the tasks' prompts; "": it has.
+func (s *Session) UnknownNote() string {
+	if s.renderer == nil || s.train == nil || s.world != nil {
+		return ""
+	}
+	for _, task := range s.train.Tasks[:min(len(s.train.Tasks), lookedThrough)] {
+		p, err := s.prompted(task)
+		if err != nil {
+			return ""
+		}
+		if unknown := unknownIn(s.Policy, p.Text, p.IDs); unknown != "" {
+			return fmt.Sprintf("the tokenizer has no tokens for %q in the prompt of task %q: the model reads %q; use a model whose tokenizer knows it, or rewrite the prompts",
+				wording.Clip(unknown, 80), task.ID, wording.Clip(s.Policy.Tokenizer.Decode(p.IDs, false), 240))
+		}
+	}
+	return ""
+}
+
+// Drop forgets the data that Check read, but for what UnknownNote looks through.
+func (s *Session) Drop() {
+	s.held, s.learn = nil, nil
+	if s.train != nil {
+		s.train = &data.Tasks{Tasks: slices.Clone(s.train.Tasks[:min(len(s.train.Tasks), lookedThrough)])}
+	}
+}
