@@ -37,7 +37,7 @@ func (c inspectCommands) command() *cli.Command {
 		}, Action: c.score},
 		{Name: "loss", Usage: "algorithm and trajectories -> advantages, loss, gradient", Action: c.loss},
 		{Name: "trajectory", Usage: "the stored trajectories of a run, token by token", Flags: []cli.Flag{
-			&cli.StringFlag{Name: "run", Usage: "run folder `DIR`", Required: true}, &cli.StringFlag{Name: "id", Usage: "only this one"},
+			&cli.StringFlag{Name: "run", Usage: "run folder `DIR`"}, &cli.StringFlag{Name: "id", Usage: "only this one"},
 			&cli.BoolFlag{Name: "view", Usage: "coloured text instead of JSON: sampled tokens stand out, red ones were unlikely"},
 			&cli.IntFlag{Name: "limit", Usage: "at most `N` trajectories"},
 		}, Action: c.trajectory},
@@ -199,6 +199,9 @@ func (c inspectCommands) loss(x *cli.Context) error {
 }
 
 func (c inspectCommands) trajectory(x *cli.Context) error {
+	if x.String("run") == "" {
+		return usagef("agentfly inspect trajectory needs --run with a run folder")
+	}
 	return orchestrator.EachStored(x.String("run"), x.String("id"), x.Int("limit"), c.registries.Agents, func(r store.Record, decode func([]int32) string) error {
 		if x.Bool("view") {
 			_, err := io.WriteString(c.out, view(r, decode))
