@@ -5,12 +5,14 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -30,7 +32,7 @@ type Program struct {
 // Run runs a command line, args[0] of which is the program's own name. The error is that of the command, and nothing of it is printed.
 func (p Program) Run(ctx context.Context, args []string) error {
 	words := args[min(1, len(args)):]
-	a := p.app(words)
+	a := p.app(args)
 	if n := len(words); n > 0 && words[n-1] == asking {
 		return complete(a, words[:n-1], a.Writer)
 	}
@@ -51,9 +53,9 @@ func (e *UsageError) Error() string { return e.text }
 
 func usagef(format string, args ...any) error { return &UsageError{fmt.Sprintf(format, args...)} }
 
-// app has the commands for a process with these arguments.
-func (p Program) app(args []string) *cli.App {
-	e := &env{p.Version, p.Registries, p.In, p.Out, terminal.NewWriter(p.Out), terminal.NewWriter(p.ErrOut), p.ErrOut, args}
+// app has the commands for a process with this command line.
+func (p Program) app(line []string) *cli.App {
+	e := &env{p.Version, p.Registries, p.In, p.Out, terminal.NewWriter(p.Out), terminal.NewWriter(p.ErrOut), p.ErrOut, line}
 	a := &cli.App{
 		Name: "agentfly", Usage: "train language-model agents with reinforcement learning", Version: e.version,
 		Reader: e.in, Writer: e.out, ErrWriter: e.errOut, HideVersion: true, DisableSliceFlagSeparator: true,
@@ -95,7 +97,17 @@ type env struct {
 	text       io.Writer // the same output for people: what models, tools and files say is made safe for a terminal
 	errOut     io.Writer // as text
 	rawErr     io.Writer // errOut as it was given, for processes that make theirs safe themselves
-	args       []string  // of the process, without its name
+	line       []string  // of the process, with the program's name
+}
+
+// canAsk tells whether somebody can answer a question.
+func (e *env) canAsk() bool { return terminal.Is(e.in) && terminal.Is(e.rawErr) }
+
+// ask asks on the terminal; without an answer it is no.
+func (e *env) ask(question string) bool {
+	fmt.Fprintf(e.errOut, "%s [y/N] ", question)
+	answer, _ := bufio.NewReader(e.in).ReadString('\n')
+	return slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer)))
 }
 
 // setFlag is shared by the commands that read a job.

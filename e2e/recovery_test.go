@@ -202,3 +202,26 @@ func TestARunThatCouldNotBeginLeavesNoFolder(t *testing.T) {
 	require.Equal(t, "agentfly: --set model.path=nowhere: model.path: modelfile: nowhere does not exist; name a folder, a .gguf file or a hub id (ORG/NAME)\n", errs)
 	require.NoDirExists(t, dir)
 }
+
+// A run that was killed in its first step, or failed in it, leaves no folder that its user has to clear away.
+func TestARunThatDiedInItsFirstStepDoesNotBlockItsFolder(t *testing.T) {
+	needTorch(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	status, out, errs := command("", "train", "examples/tiny.yaml", "--output", dir, "--set", "rewards=[{name: math_equal, field: nothing}]", "--set", "trainer.steps=1")
+	require.Equal(t, 1, status, "%s%s", out, errs)
+	require.FileExists(t, filepath.Join(dir, "store.db"))
+	status, out, errs = command("", "train", "examples/tiny.yaml", "--output", dir, "--set", "trainer.steps=1")
+	require.Zero(t, status, "%s%s", out, errs)
+	require.Contains(t, out, "ended before its first step: it is removed, and this one begins")
+	status, out, errs = command("", "inspect", "trajectory", "--run", dir)
+	require.Zero(t, status, errs)
+	require.Equal(t, 128, strings.Count(out, "\n"))
+
+	status, _, errs = command("", "train", "examples/tiny.yaml", "--output", dir, "--set", "trainer.steps=1")
+	require.Equal(t, 2, status)
+	require.Contains(t, errs, "holds a run of 1 step already; continue it with --resume, give another folder with --output, or delete the run with --overwrite")
+	status, out, errs = command("", "train", "examples/tiny.yaml", "--output", dir, "--set", "trainer.steps=2", "--overwrite", "--yes")
+	require.Zero(t, status, "%s%s", out, errs)
+	require.Contains(t, out, "note: the run that "+dir+" held is deleted")
+	require.Len(t, metricsOf(t, dir, "reward/mean"), 2)
+}

@@ -89,6 +89,8 @@ func TestASignalDrainsARunWhoseToolHangs(t *testing.T) {
 	require.Equal(t, 3, run.ProcessState.ExitCode(), printed.String())
 	require.Contains(t, printed.String(), "agentfly: stopping; a second signal ends the process at once")
 	require.Contains(t, printed.String(), "interrupted after step 0; saved in ")
+	require.Contains(t, printed.String(), "\ngo on with     "+self()+" train examples/tiny.yaml --output "+dir+" --set rollout.watchdog=0.5 --set model.path=", "the whole command line")
+	require.Contains(t, printed.String(), " --set rollout.tool_timeout=3600 --resume\n")
 	require.FileExists(t, filepath.Join(dir, "checkpoints", "last", "run.json"))
 }
 

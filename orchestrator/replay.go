@@ -72,14 +72,15 @@ func recordedJob(dir string, from *store.Store, known *agents.Registry) (*job.Jo
 	if err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "job.yaml"))
+	copied := filepath.Join(dir, runfolder.JobFile)
+	text, err := os.ReadFile(copied)
 	if err != nil {
 		return nil, job.InputError(fmt.Errorf("orchestrator: replay: %w; name a run folder", err))
 	}
 	if path == "" {
 		return nil, job.InputError(fmt.Errorf("orchestrator: replay: the run in %s kept no log that could be replayed", dir))
 	}
-	j, err := job.Parse(path, text, job.Options{Agents: known})
+	j, err := job.Parse(path, text, job.Options{Agents: known, Shown: copied})
 	if err != nil {
 		return nil, err
 	}

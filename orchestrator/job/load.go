@@ -28,6 +28,7 @@ type Options struct {
 	Set    []string                         // key.path=value, in order; the last wins
 	Env    func(name string) (string, bool) // nil: the process's environment
 	Agents *agents.Registry                 // kinds and formats that agent may name; nil: those of package agents
+	Shown  string                           // the file that messages name, where the text is a copy of the job at path; "": path
 }
 
 const maxFile = 1 << 20 // bytes of a job file
@@ -125,6 +126,9 @@ func Parse(path string, data []byte, o Options) (*Job, error) {
 		o.Agents = agents.NewRegistry()
 	}
 	d := &decoder{file: path, env: o.Env, agents: o.Agents, origin: map[*yaml.Node]string{}, at: map[string]*yaml.Node{}, secrets: map[string]string{}, given: map[string]bool{}}
+	if o.Shown != "" {
+		d.file = o.Shown
+	}
 	if d.env == nil {
 		d.env = os.LookupEnv
 	}
