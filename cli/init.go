@@ -199,7 +199,11 @@ func (b beginning) worked() []byte {
 	for _, w := range []struct {
 		question, expression string
 		answer               int
-	}{{"What is 47 + 85?", "47 + 85", 132}, {"What is 90 - 34?", "90 - 34", 56}} {
+	}{
+		{"Tim has 47 nuts and Eva has 85 nuts. How many nuts is that in all?", "47 + 85", 132},
+		{"Rosa had 90 keys and lost 34. How many keys are left?", "90 - 34", 56},
+		{"There are 12 jars with 18 beans in each. How many beans is that?", "12 * 18", 216},
+	} {
 		call := ""
 		if b.Tool {
 			call = fmt.Sprintf(`{"role":"assistant","content":"<calculator>%s</calculator>"},{"role":"user","content":"<result>%d</result>"},`, w.expression, w.answer)
@@ -209,28 +213,34 @@ func (b beginning) worked() []byte {
 	return out.Bytes()
 }
 
-// tasks are sums and differences of numbers with two digits, the same in every folder, each once and none of them worked.
+// tasks are small problems in words, the same in every folder, each once and none of them worked. A small model gets some of them right, so
+// that there is something to learn from the first step on.
 func (b beginning) tasks() (train, eval []byte) {
+	forms := []struct {
+		question string
+		of       func(a, b int) int
+	}{
+		{"One shelf holds %d books and another shelf holds %d books. How many books do both shelves hold together?", func(a, b int) int { return a + b }},
+		{"Clara had %d tickets and gave away %d. How many tickets are left?", func(a, b int) int { return a - b }},
+		{"Grace found %d shells and then found %d more. How many shells did Grace find in total?", func(a, b int) int { return a + b }},
+		{"There are %d boxes with %d pens in each. How many pens is that?", func(a, b int) int { return a * b }},
+	}
 	dice := rand.New(rand.NewPCG(1, 1))
-	seen := map[string]bool{"47 + 85": true, "90 - 34": true}
+	seen := map[string]bool{}
 	var out [2]bytes.Buffer
 	for n := 0; n < 128; {
-		a, b, sign := 10+dice.IntN(90), 10+dice.IntN(90), "+"
-		result := a + b
-		if dice.IntN(2) == 1 {
-			a, b = max(a, b), min(a, b)
-			sign, result = "-", a-b
-		}
-		expression := fmt.Sprintf("%d %s %d", a, sign, b)
-		if seen[expression] {
+		form := forms[n%len(forms)]
+		x, y := 10+dice.IntN(90), 10+dice.IntN(90)
+		question, answer := fmt.Sprintf(form.question, x, y), form.of(x, y)
+		if seen[question] || answer < 1 {
 			continue
 		}
-		seen[expression] = true
+		seen[question] = true
 		file := 0
 		if n >= 96 {
 			file = 1
 		}
-		fmt.Fprintf(&out[file], `{"question":"What is %s?","answer":"%d"}`+"\n", expression, result)
+		fmt.Fprintf(&out[file], `{"question":"%s","answer":"%d"}`+"\n", question, answer)
 		n++
 	}
 	return out[0].Bytes(), out[1].Bytes()
