@@ -56,7 +56,7 @@ func TestARunThatStoppedContinuesBitForBit(t *testing.T) {
 		})
 		require.Equal(t, 3, status, "%s%s", out, errs)
 		require.Contains(t, out, "interrupted after step 3; saved in ")
-		require.Equal(t, []int{0, 1, 2}, stepLines(t, dir))
+		require.Equal(t, []int{1, 2, 3}, stepLines(t, dir))
 		status, out, errs = tiny(context.Background(), dir, harmless, "--resume")
 		require.Zero(t, status, "%s%s", out, errs)
 		require.Contains(t, out, "note: resumed after step 3; groups that go on: 4, with ")
@@ -73,15 +73,15 @@ func TestARunThatStoppedContinuesBitForBit(t *testing.T) {
 			return 0, nil
 		})
 		require.Equal(t, 1, status, out)
-		require.Contains(t, errs, "step 5: 128 of 128 trajectories failed, more than rollout.max_failed (0.5); the first: reward: rewards: harm: the judge is away")
+		require.Contains(t, errs, "step 6: 128 of 128 trajectories failed, more than rollout.max_failed (0.5); the first: reward: rewards: harm: the judge is away")
 		require.NotContains(t, strings.TrimSpace(errs), "\n")
-		require.Equal(t, []int{0, 1, 2, 3, 4}, stepLines(t, dir))
+		require.Equal(t, []int{1, 2, 3, 4, 5}, stepLines(t, dir))
 		last, err := filepath.EvalSymlinks(filepath.Join(dir, "checkpoints", "last"))
 		require.NoError(t, err)
 		require.Equal(t, "step-4", filepath.Base(last))
 		f, err := os.OpenFile(filepath.Join(dir, "metrics.jsonl"), os.O_APPEND|os.O_WRONLY, 0)
 		require.NoError(t, err)
-		_, err = f.WriteString(`{"step": 5, "rew`) // cut by the kill
+		_, err = f.WriteString(`{"step": 6, "rew`) // cut by the kill
 		require.NoError(t, err)
 		require.NoError(t, f.Close())
 		status, out, errs = tiny(context.Background(), dir, harmless, "--resume")
@@ -127,7 +127,7 @@ func TestAKilledProcessContinuesBitForBit(t *testing.T) {
 			again.Args = append(again.Args, "--resume")
 			out, err := again.CombinedOutput()
 			require.NoError(t, err, "%s", out)
-			require.Equal(t, []int{0, 1, 2, 3, 4, 5}, stepLines(t, dir))
+			require.Equal(t, []int{1, 2, 3, 4, 5, 6}, stepLines(t, dir))
 			sameRewards, sameWeights := curve(t, dir)
 			require.Equal(t, rewards, sameRewards)
 			require.True(t, bytes.Equal(weights, sameWeights), "the final weights differ")
@@ -166,7 +166,7 @@ func TestAFullDiskLeavesTheLastCheckpoint(t *testing.T) {
 	require.NoError(t, syscall.Mount("none", checkpoints, "tmpfs", syscall.MS_REMOUNT, "size=100m"))
 	status, out, errs := tiny(context.Background(), dir, harmless, "--resume")
 	require.Zero(t, status, "%s%s", out, errs)
-	require.Equal(t, []int{0, 1, 2, 3, 4, 5}, stepLines(t, dir))
+	require.Equal(t, []int{1, 2, 3, 4, 5, 6}, stepLines(t, dir))
 }
 
 func TestACheckpointThatCannotBeWrittenLeavesTheLastOne(t *testing.T) {

@@ -108,7 +108,7 @@ func replaySteps(ctx context.Context, t *run, from *store.Store, dir string, sav
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return fmt.Errorf("orchestrator: replay: step %d: %w", step, p.Explain(err))
+			return fmt.Errorf("orchestrator: replay: step %d: %w", step+1, p.Explain(err))
 		}
 		n := 0
 		for _, ref := range b.Groups {
