@@ -204,21 +204,22 @@ func (c inspectCommands) trajectory(x *cli.Context) error {
 	}
 	return orchestrator.EachStored(x.String("run"), x.String("id"), x.Int("limit"), c.registries.Agents, func(r store.Record, decode func([]int32) string) error {
 		if x.Bool("view") {
-			_, err := io.WriteString(c.out, view(r, decode))
+			_, err := io.WriteString(c.out, view(r, decode, terminal.NoColour()))
 			return err
 		}
 		return c.print(orchestrator.Inspect(r, decode))
 	})
 }
 
-// view colours a trajectory: dim what was not sampled, green to red what was, by its logprob.
-func view(r store.Record, decode func([]int32) string) string {
+// view colours a trajectory: dim what was not sampled, green to red what was, by its logprob. plain: what was sampled stands in brackets
+// instead.
+func view(r store.Record, decode func([]int32) string, plain bool) string {
 	var b strings.Builder
 	t := r.Trajectory
 	fmt.Fprintf(&b, "== %s  reward %.3f  %s\n", terminal.Text(t.ID), t.Return(), terminal.Text(string(t.StopReason)))
 	for _, s := range t.Samples {
 		for i, id := range s.TokenIDs {
-			colour := "2"
+			colour, text := "2", terminal.Text(decode([]int32{id}))
 			if s.ResponseMask[i] {
 				switch p := s.SamplingLogprobs[i]; {
 				case p > -0.1:
@@ -229,7 +230,17 @@ func view(r store.Record, decode func([]int32) string) string {
 					colour = "31"
 				}
 			}
-			fmt.Fprintf(&b, "\x1b[%sm%s\x1b[0m", colour, terminal.Text(decode([]int32{id})))
+			if plain {
+				if s.ResponseMask[i] && (i == 0 || !s.ResponseMask[i-1]) {
+					b.WriteString("⟦")
+				}
+				b.WriteString(text)
+				if s.ResponseMask[i] && (i+1 == len(s.TokenIDs) || !s.ResponseMask[i+1]) {
+					b.WriteString("⟧")
+				}
+				continue
+			}
+			fmt.Fprintf(&b, "\x1b[%sm%s\x1b[0m", colour, text)
 		}
 		b.WriteString("\n")
 	}

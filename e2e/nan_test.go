@@ -105,5 +105,5 @@ func TestANonFiniteStepIsSkippedAsTheJobSays(t *testing.T) {
 
 	status, _, _, errs = train(math.MaxInt, "--set", "trainer.steps=30")
 	require.Equal(t, 1, status)
-	require.Contains(t, errs, "step 13 follows 10 skipped ones and is not finite either")
+	require.Contains(t, errs, "step 14 follows 10 skipped ones and is not finite either")
 }
