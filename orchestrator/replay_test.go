@@ -175,3 +175,14 @@ func TestReplayNamesTheRunsCopyOfTheJob(t *testing.T) {
 	n := bytes.Count(text, []byte("\n"))
 	require.Contains(t, replay(append(bytes.Clone(text), "modle: {}\n"...)), fmt.Sprintf(`%s:%d:1: unknown key "modle"`, copied, n+1))
 }
+
+// Before its first checkpoint a run's tokens are shown with the job's own tokenizer, whose path is relative to the user's job file.
+func TestARunWithoutACheckpointShowsText(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	j, err := job.Load("../examples/tiny.yaml", "output="+dir)
+	require.NoError(t, err)
+	f := runfolder.New(dir, false)
+	require.NoError(t, f.Open(j, func(string) {}))
+	require.NoError(t, f.Close())
+	require.Equal(t, "2", decoder(dir, nil)([]int32{1}))
+}

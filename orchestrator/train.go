@@ -72,8 +72,12 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum report
 		err = t.prepare(ctx, j)
 	}
 	if err != nil {
-		if o.Resume && ctx.Err() != nil { // what was saved is as it was
+		switch {
+		case ctx.Err() == nil:
+		case o.Resume: // what was saved is as it was
 			err = fmt.Errorf("%w (it had not gone on yet: %w)", ErrInterrupted, err)
+		default:
+			err = fmt.Errorf("orchestrator: interrupted before the run began, so nothing is saved: %w", err)
 		}
 		return sum, err
 	}
