@@ -23,8 +23,8 @@ const module = "github.com/agentfly/agentfly"
 
 func (c buildCommand) command() *cli.Command {
 	return &cli.Command{
-		Name: "build", Usage: "build a Go program of yours with libtorch: the whole command line with your parts in it", ArgsUsage: "DIR [-- FLAG of go build …]", Action: c.build,
-		Description: "DIR is the folder of a main package whose main calls agentfly.Main, in a module that requires " + module + ".\n" +
+		Name: "build", Usage: "build a Go program of yours with libtorch", ArgsUsage: "DIR [-- FLAG of go build …]", Action: c.build,
+		Description: "The program is the whole command line with your parts in it. DIR is the folder of a main package whose main calls agentfly.Main, in a module that requires " + module + ".\n" +
 			"libtorch and the C++ library are fetched and compiled at the first build; what stands behind -- goes to go build.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "the program's `FILE`; default is bin/ and the name of the folder"},

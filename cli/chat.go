@@ -26,7 +26,7 @@ type chatCommand struct{ *env }
 
 func (c chatCommand) command() *cli.Command {
 	return &cli.Command{
-		Name: "chat", Usage: "talk to a policy, with the tools of its job; a line is a message", ArgsUsage: "MODEL|RUN|JOB", Action: c.chat,
+		Name: "chat", Usage: "talk to a policy, with the tools of its job", ArgsUsage: "MODEL|RUN|JOB", Action: c.chat,
 		Description: "A job or a run brings its system prompt, tools and sampling; a model is talked to alone. The line /new begins a new conversation,\n" +
 			"Ctrl-D ends. From a pipe every line is a message, and the replies are what is written.",
 		Flags: []cli.Flag{

@@ -61,7 +61,7 @@ func (p Program) app(line []string) *cli.App {
 		Reader: e.in, Writer: e.out, ErrWriter: e.errOut, HideVersion: true, DisableSliceFlagSeparator: true,
 		ExitErrHandler: func(*cli.Context, error) {},
 		OnUsageError:   onUsageError,
-		Flags:          []cli.Flag{&cli.BoolFlag{Name: "version", Aliases: []string{"v"}, Usage: "print the versions, as the command version does", DisableDefaultText: true}},
+		Flags:          []cli.Flag{&cli.BoolFlag{Name: "version", Aliases: []string{"v"}, Usage: "print the versions", DisableDefaultText: true}},
 		Action: func(x *cli.Context) error {
 			if x.Bool("version") {
 				return e.printVersion(x)
@@ -117,15 +117,15 @@ func setFlag() cli.Flag {
 
 // modelFlag is shared by the commands that read a model.
 func modelFlag() cli.Flag {
-	return &cli.StringFlag{Name: "model", Usage: "folder, .gguf or hub id `MODEL`"}
+	return &cli.StringFlag{Name: "model", Usage: "folder, .gguf, run folder or hub id `MODEL`"}
 }
 
 // commands are all commands, in the order of --help.
 func (e *env) commands() []*cli.Command {
-	return slices.Concat(runCommands{e}.all(), []*cli.Command{initCommand{e}.command(), tryCommand{e}.command(), chatCommand{e}.command(), serveCommand{e}.command(), jobCommands{e}.command(), toolCommands{e}.command(), rewardCommands{e}.command(), envCommands{e}.command(), buildCommand{e}.command()}, e.listings(), []*cli.Command{
+	return slices.Concat([]*cli.Command{initCommand{e}.command(), tryCommand{e}.command()}, runCommands{e}.all(), []*cli.Command{chatCommand{e}.command(), serveCommand{e}.command(), jobCommands{e}.command(), toolCommands{e}.command(), rewardCommands{e}.command(), envCommands{e}.command(), buildCommand{e}.command()}, e.listings(), []*cli.Command{
 		modelCommands{e}.command(), inspectCommands{e}.command(),
 		{Name: "doctor", Usage: "check this machine and name the remedies", Action: e.doctor},
-		{Name: "completion", Usage: "print the completion script of a shell: source <(agentfly completion bash)", ArgsUsage: "bash|zsh|fish", Action: e.completion},
+		{Name: "completion", Usage: "print the completion script of a shell", ArgsUsage: "bash|zsh|fish", Action: e.completion},
 		{Name: "version", Usage: "print the versions of agentfly, libtorch and CUDA", Action: e.printVersion},
 	})
 }

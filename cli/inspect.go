@@ -27,7 +27,7 @@ import (
 type inspectCommands struct{ *env }
 
 func (c inspectCommands) command() *cli.Command {
-	return &cli.Command{Name: "inspect", Usage: "JSON lines in, JSON lines out: hold the program against another implementation", Subcommands: []*cli.Command{
+	return &cli.Command{Name: "inspect", Usage: "hold the program against another one: JSON lines in and out", Subcommands: []*cli.Command{
 		{Name: "tokens", Usage: `{"text": s} or {"ids": […]} -> ids and text`, Flags: []cli.Flag{modelFlag()}, Action: c.tokens},
 		{Name: "template", Usage: `{"messages": […], "tools": […], "add_generation_prompt": b} -> text and ids`, Flags: []cli.Flag{modelFlag()}, Action: c.template},
 		{Name: "score", Usage: `{"ids": […]} -> logprobs and entropy of each next token, from the trainer's forward`, Flags: []cli.Flag{

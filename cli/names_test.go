@@ -79,7 +79,7 @@ func TestHelpAndVersionAreFlags(t *testing.T) {
 // The shell asks what can follow; the flag with which it asks stands last, whatever stands before it.
 func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
-		"":                        "train replay ",
+		"":                        "init try train ",
 		"--":                      "--version --help",
 		"job":                     "validate effective schema help",
 		"job -":                   "--help",
@@ -93,7 +93,7 @@ func TestCompletion(t *testing.T) {
 		"job vlaidate --":         "",
 		"completion":              "bash zsh fish",
 		"job validate --run":      "--run-code",
-		"help":                    "train replay ",
+		"help":                    "init try train ",
 		"job help":                "validate effective schema help",
 		"inspect trajectory --li": "--limit",
 	} {
@@ -105,5 +105,25 @@ func TestCompletion(t *testing.T) {
 			continue
 		}
 		require.Equal(t, want, out, line)
+	}
+}
+
+// Help fits a terminal: an explanation goes on below where it began.
+func TestHelpFitsATerminal(t *testing.T) {
+	help, err := runLine("train --help")
+	require.NoError(t, err)
+	for _, width := range []int{80, 120} {
+		for _, line := range strings.Split(fitted(help, width), "\n") {
+			require.LessOrEqual(t, len([]rune(line)), width, line)
+		}
+	}
+	require.Equal(t, help, fitted(help, 0))
+	words := func(s string) string { return strings.Join(strings.Fields(s), " ") }
+	require.Equal(t, words(help), words(fitted(help, 80)))
+	require.Contains(t, fitted("   --aa  one two three four five six seven\n", 40), "   --aa  one two three four five six\n         seven\n")
+	all, err := runLine("--help")
+	require.NoError(t, err)
+	for _, line := range strings.Split(all, "\n") {
+		require.LessOrEqual(t, len(line), 80, "the list of commands needs no wrapping")
 	}
 }

@@ -21,7 +21,7 @@ import (
 type runCommands struct{ *env }
 
 func (c runCommands) all() []*cli.Command {
-	seed := &cli.Uint64Flag{Name: "seed", Usage: "override the job's seed"}
+	seed := &cli.Uint64Flag{Name: "seed", Usage: "override the job's seed", DefaultText: "the job's"}
 	return []*cli.Command{
 		{
 			Name: "train", Usage: "train the policy of a job file", ArgsUsage: "JOB",
@@ -35,7 +35,7 @@ func (c runCommands) all() []*cli.Command {
 			Action: c.train,
 		},
 		{
-			Name: "replay", Usage: "sample and train a run again, and hold tokens, logprobs, versions and weights against it", ArgsUsage: "RUN",
+			Name: "replay", Usage: "sample and train a run again, and compare it bit for bit", ArgsUsage: "RUN",
 			Flags: []cli.Flag{&cli.StringFlag{Name: "output", Usage: "keep metrics and checkpoints of the replay in `DIR`"}}, Action: c.replay,
 		},
 		{
@@ -43,7 +43,7 @@ func (c runCommands) all() []*cli.Command {
 			Flags: []cli.Flag{modelFlag(), seed, setFlag(), &cli.BoolFlag{Name: "tool-off", Usage: "switch the tools off"}}, Action: c.eval,
 		},
 		{
-			Name: "rollout", Usage: "sample trajectories of a job's training tasks as JSON lines, without training", ArgsUsage: "JOB",
+			Name: "rollout", Usage: "sample trajectories of a job's tasks as JSON lines", ArgsUsage: "JOB",
 			Flags: []cli.Flag{modelFlag(), seed, setFlag(), &cli.IntFlag{Name: "steps", Value: 1, Usage: "steps' worth of tasks"}}, Action: c.rollout,
 		},
 	}

@@ -23,9 +23,9 @@ type tryCommand struct{ *env }
 
 func (c tryCommand) command() *cli.Command {
 	return &cli.Command{
-		Name: "try", Usage: "sample one trajectory of a job and show its prompt, tokens, calls and reward", ArgsUsage: "JOB|RUN", Action: c.try,
+		Name: "try", Usage: "show one trajectory: prompt, tokens, calls, reward", ArgsUsage: "JOB|RUN", Action: c.try,
 		Flags: []cli.Flag{
-			modelFlag(), &cli.Uint64Flag{Name: "seed", Usage: "override the job's seed"}, setFlag(),
+			modelFlag(), &cli.Uint64Flag{Name: "seed", Usage: "override the job's seed", DefaultText: "the job's"}, setFlag(),
 			&cli.IntFlag{Name: "task", Value: 1, Usage: "task `N` of the data to train on, counted from 1"},
 			&cli.BoolFlag{Name: "full", Usage: "all of a long prompt or observation, and every token"},
 			&cli.BoolFlag{Name: "json", Usage: "the trajectory as one JSON line, token by token"},
