@@ -186,7 +186,11 @@ func (t *talk) say(ctx context.Context, message string) error {
 		Text: func(piece string) { write(terminal.Text(piece)) },
 		Result: func(r trajectory.ToolResult) {
 			end()
-			line := fmt.Sprintf("  %s %s → %s", r.Call.Name, r.Call.Arguments, wording.Clip(strings.TrimSpace(r.Observation), 400))
+			line := fmt.Sprintf("  %s %s", r.Call.Name, r.Call.Arguments)
+			if r.Call.Name == "" { // it could not be read
+				line = " "
+			}
+			line += fmt.Sprintf(" → %s", wording.Clip(strings.TrimSpace(r.Observation), 400))
 			write(t.paint("2", strings.ReplaceAll(terminal.Text(line), "\n", "\n  ")) + "\n")
 		},
 	})
