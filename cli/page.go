@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/agentfly/agentfly/internal/terminal"
@@ -77,7 +78,7 @@ func (p *page) block(text, colour string, most int) {
 // isRun tells whether a path is a run folder.
 func isRun(path string) bool {
 	for _, name := range []string{"job.yaml", "store.db"} {
-		if _, err := os.Stat(path + "/" + name); err != nil {
+		if _, err := os.Stat(filepath.Join(path, name)); err != nil {
 			return false
 		}
 	}
