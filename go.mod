@@ -6,8 +6,9 @@ require (
 	github.com/BurntSushi/toml v1.5.0
 	github.com/blevesearch/bleve/v2 v2.5.7
 	github.com/blevesearch/bleve_index_api v1.2.11
-	github.com/corentings/chess/v2 v2.3.2
 	github.com/coder/websocket v1.8.15
+	github.com/corentings/chess/v2 v2.3.2
+	github.com/creack/pty v1.1.24
 	github.com/go-python/gpython v0.2.0
 	github.com/landlock-lsm/go-landlock v0.11.0
 	github.com/mattn/go-isatty v0.0.20

@@ -107,8 +107,8 @@ func TestTheREADMEsToolWithStateInPythonRuns(t *testing.T) {
 // The program is the whole command line: it calls its tool, and jobs can name its parts.
 func TestTheREADMEsProgramRuns(t *testing.T) {
 	text := block(t, "go", "agentfly.WithReward")
-	require.LessOrEqual(t, strings.Count(text, "\n"), 20)
-	program := build(t, text, "context", "strings", "agentfly", "agentfly/rewards", "agentfly/tools")
+	require.LessOrEqual(t, strings.Count(text, "\n"), 32)
+	program := build(t, text)
 	out, err := exec.Command(program, "tools", "call", "weather", `{"city": "Oslo"}`).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Equal(t, "{\"observation\":\"sunny in Oslo\"}\n", string(out))
@@ -119,29 +119,56 @@ func TestTheREADMEsProgramRuns(t *testing.T) {
 
 func TestTheREADMEsToolWithStateRuns(t *testing.T) {
 	text := block(t, "go", "WithToolFactory")
-	require.LessOrEqual(t, strings.Count(text, "\n"), 20)
-	program := build(t, text, "context", "fmt", "sync", "agentfly", "agentfly/resources", "agentfly/tools")
+	require.LessOrEqual(t, strings.Count(text, "\n"), 34)
+	program := build(t, text)
 	out, err := exec.Command(program, "tools", "call", "notes", `{"text": "x"}`).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.JSONEq(t, `{"observation": "before: <nil>"}`, string(out))
 }
 
-// build builds a program of the README and returns its path. Imports that begin with agentfly are of this module.
-func build(t *testing.T, program string, imports ...string) string {
+// Every example in Go of the README and of the pages is a complete file that compiles, or names the file that it is a part of.
+func TestExamplesInGoAreCompleteFiles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it runs the compiler; leave -short out")
+	}
+	pages, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	dir, err := os.MkdirTemp(".", "examples_in_go")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	n := 0
+	for _, page := range append(pages, "README.md") {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, at := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatchIndex(text, -1) {
+			line := 1 + bytes.Count(text[:at[0]], []byte("\n"))
+			if regexp.MustCompile("From\\s`[^`]+`:\\s*$").Match(text[:at[0]]) {
+				continue // TestExtendingsExamplesAreBuilt compares it with that file
+			}
+			source := text[at[2]:at[3]]
+			require.True(t, bytes.HasPrefix(source, []byte("package main\n")), "%s:%d: the example is no complete file", page, line)
+			of := filepath.Join(dir, strings.TrimSuffix(filepath.Base(page), ".md")+strconv.Itoa(line))
+			require.NoError(t, os.Mkdir(of, 0o755))
+			require.NoError(t, os.WriteFile(filepath.Join(of, "main.go"), source, 0o600))
+			n++
+		}
+	}
+	require.GreaterOrEqual(t, n, 6)
+	vet := exec.Command("go", "vet", "./"+dir+"/...")
+	vet.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := vet.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// build builds a program of the README and returns its path.
+func build(t *testing.T, program string) string {
 	if testing.Short() {
 		t.Skip("it runs the compiler; leave -short out")
 	}
 	dir, err := os.MkdirTemp(".", "readme")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	head := "package main\n\nimport (\n"
-	for _, path := range imports {
-		if strings.HasPrefix(path, "agentfly") {
-			path = "github.com/agentfly/agentfly" + strings.TrimPrefix(path, "agentfly")
-		}
-		head += strconv.Quote(path) + "\n"
-	}
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(head+")\n\n"+program), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(program), 0o600))
 	to := filepath.Join(t.TempDir(), "out")
 	build := exec.Command("go", "build", "-o", to, "./"+dir)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")

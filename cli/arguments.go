@@ -10,7 +10,7 @@ import (
 // flagsFirst moves the flags of a command line before its arguments, because the flag parser stops at the first argument:
 // `train JOB --resume` then means what it says. What follows -- stays as it is.
 func flagsFirst(commands []*cli.Command, args []string) []string {
-	if len(args) < 2 || args[len(args)-1] == "--"+cli.BashCompletionFlag.Names()[0] { // the shell asks: it must stay last
+	if len(args) < 2 {
 		return args
 	}
 	out := []string{args[0]}
@@ -46,6 +46,9 @@ func flagsFirst(commands []*cli.Command, args []string) []string {
 
 // takesNext tells whether a flag's value is the next argument.
 func takesNext(flags []cli.Flag, arg string) bool {
+	if arg == "" || arg[0] != '-' {
+		return false
+	}
 	name := strings.TrimLeft(arg, "-")
 	for _, f := range flags {
 		d, ok := f.(cli.DocGenerationFlag)

@@ -5,12 +5,14 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -29,7 +31,18 @@ type Program struct {
 
 // Run runs a command line, args[0] of which is the program's own name. The error is that of the command, and nothing of it is printed.
 func (p Program) Run(ctx context.Context, args []string) error {
-	a := p.app(args[min(1, len(args)):])
+	words := args[min(1, len(args)):]
+	a := p.app(args)
+	if n := len(words); n > 0 && words[n-1] == asking {
+		return complete(a, words[:n-1], a.Writer)
+	}
+	n := lookUp(a, words)
+	if err := n.check(); err != nil {
+		return err
+	}
+	if n.asksHelp { // in the one form that lists what is below a command
+		return a.RunContext(ctx, append(n.path, "--help"))
+	}
 	return a.RunContext(ctx, flagsFirst(a.Commands, args))
 }
 
@@ -40,18 +53,18 @@ func (e *UsageError) Error() string { return e.text }
 
 func usagef(format string, args ...any) error { return &UsageError{fmt.Sprintf(format, args...)} }
 
-// app has the commands for a process with these arguments.
-func (p Program) app(args []string) *cli.App {
-	e := &env{p.Version, p.Registries, p.In, p.Out, terminal.NewWriter(p.Out), terminal.NewWriter(p.ErrOut), p.ErrOut, args}
+// app has the commands for a process with this command line.
+func (p Program) app(line []string) *cli.App {
+	e := &env{p.Version, p.Registries, p.In, p.Out, terminal.NewWriter(p.Out), terminal.NewWriter(p.ErrOut), p.ErrOut, line}
 	a := &cli.App{
 		Name: "agentfly", Usage: "train language-model agents with reinforcement learning", Version: e.version,
-		Reader: e.in, Writer: e.out, ErrWriter: e.errOut, HideVersion: true, EnableBashCompletion: true, Suggest: true, DisableSliceFlagSeparator: true,
-		ExitErrHandler:  func(*cli.Context, error) {},
-		OnUsageError:    func(_ *cli.Context, err error, _ bool) error { return usagef("%v; see agentfly --help", err) },
-		CommandNotFound: func(*cli.Context, string) {},
+		Reader: e.in, Writer: e.out, ErrWriter: e.errOut, HideVersion: true, DisableSliceFlagSeparator: true,
+		ExitErrHandler: func(*cli.Context, error) {},
+		OnUsageError:   onUsageError,
+		Flags:          []cli.Flag{&cli.BoolFlag{Name: "version", Aliases: []string{"v"}, Usage: "print the versions", DisableDefaultText: true}},
 		Action: func(x *cli.Context) error {
-			if x.Args().Present() {
-				return usagef("there is no command %q; see agentfly --help", x.Args().First())
+			if x.Bool("version") {
+				return e.printVersion(x)
 			}
 			return cli.ShowAppHelp(x)
 		},
@@ -61,11 +74,16 @@ func (p Program) app(args []string) *cli.App {
 	return a
 }
 
-// quiet makes every command report its errors through Program.Run alone, and completes as a shell expects.
+// quiet makes every command report its errors through Program.Run alone.
 func quiet(all []*cli.Command) {
 	for _, c := range all {
-		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return usagef("%v; see agentfly --help", err) }
-		c.HideHelpCommand = len(c.Subcommands) == 0 // it would hide the completion of file names; --help stays
+		c.OnUsageError = onUsageError
+		for _, f := range c.Flags {
+			if b, ok := f.(*cli.BoolFlag); ok {
+				b.DisableDefaultText = true // "(default: false)" says nothing
+			}
+		}
+		c.HideHelpCommand = len(c.Subcommands) == 0 // help could be the name of its argument; --help stays
 		quiet(c.Subcommands)
 	}
 }
@@ -79,7 +97,17 @@ type env struct {
 	text       io.Writer // the same output for people: what models, tools and files say is made safe for a terminal
 	errOut     io.Writer // as text
 	rawErr     io.Writer // errOut as it was given, for processes that make theirs safe themselves
-	args       []string  // of the process, without its name
+	line       []string  // of the process, with the program's name
+}
+
+// canAsk tells whether somebody can answer a question.
+func (e *env) canAsk() bool { return terminal.Is(e.in) && terminal.Is(e.rawErr) }
+
+// ask asks on the terminal; without an answer it is no.
+func (e *env) ask(question string) bool {
+	fmt.Fprintf(e.errOut, "%s [y/N] ", question)
+	answer, _ := bufio.NewReader(e.in).ReadString('\n')
+	return slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer)))
 }
 
 // setFlag is shared by the commands that read a job.
@@ -89,15 +117,15 @@ func setFlag() cli.Flag {
 
 // modelFlag is shared by the commands that read a model.
 func modelFlag() cli.Flag {
-	return &cli.StringFlag{Name: "model", Usage: "folder, .gguf or hub id `MODEL`"}
+	return &cli.StringFlag{Name: "model", Usage: "folder, .gguf, run folder or hub id `MODEL`"}
 }
 
 // commands are all commands, in the order of --help.
 func (e *env) commands() []*cli.Command {
-	return slices.Concat(runCommands{e}.all(), []*cli.Command{serveCommand{e}.command(), gatewayCommand{e}.command(), jobCommands{e}.command(), toolCommands{e}.command(), envCommands{e}.command()}, e.listings(), []*cli.Command{
+	return slices.Concat([]*cli.Command{initCommand{e}.command(), tryCommand{e}.command()}, runCommands{e}.all(), []*cli.Command{chatCommand{e}.command(), serveCommand{e}.command(), gatewayCommand{e}.command(), jobCommands{e}.command(), toolCommands{e}.command(), rewardCommands{e}.command(), envCommands{e}.command(), buildCommand{e}.command()}, e.listings(), []*cli.Command{
 		modelCommands{e}.command(), inspectCommands{e}.command(),
 		{Name: "doctor", Usage: "check this machine and name the remedies", Action: e.doctor},
-		{Name: "completion", Usage: "print the completion script of a shell: source <(agentfly completion bash)", ArgsUsage: "bash|zsh|fish", Action: e.completion},
+		{Name: "completion", Usage: "print the completion script of a shell", ArgsUsage: "bash|zsh|fish", Action: e.completion},
 		{Name: "version", Usage: "print the versions of agentfly, libtorch and CUDA", Action: e.printVersion},
 	})
 }

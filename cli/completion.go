@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"sort"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -30,6 +29,9 @@ compdef _agentfly agentfly
 `,
 }
 
+// shells are those that have a script.
+var shells = []string{"bash", "zsh", "fish"}
+
 func (e *env) completion(x *cli.Context) error {
 	shell, err := one(x, "bash, zsh or fish")
 	if err != nil {
@@ -44,12 +46,7 @@ func (e *env) completion(x *cli.Context) error {
 		return err
 	}
 	if !ok {
-		known := []string{"fish"}
-		for name := range completions {
-			known = append(known, name)
-		}
-		sort.Strings(known)
-		return usagef("there is no completion for %q; allowed: %s", shell, strings.Join(known, ", "))
+		return usagef("there is no completion for %q; allowed: %s", shell, strings.Join(shells, ", "))
 	}
 	_, err = fmt.Fprint(e.out, script)
 	return err

@@ -27,7 +27,7 @@ import (
 type inspectCommands struct{ *env }
 
 func (c inspectCommands) command() *cli.Command {
-	return &cli.Command{Name: "inspect", Usage: "JSON lines in, JSON lines out: hold the program against another implementation", Subcommands: []*cli.Command{
+	return &cli.Command{Name: "inspect", Usage: "hold the program against another one: JSON lines in and out", Subcommands: []*cli.Command{
 		{Name: "tokens", Usage: `{"text": s} or {"ids": […]} -> ids and text`, Flags: []cli.Flag{modelFlag()}, Action: c.tokens},
 		{Name: "template", Usage: `{"messages": […], "tools": […], "add_generation_prompt": b} -> text and ids`, Flags: []cli.Flag{modelFlag()}, Action: c.template},
 		{Name: "score", Usage: `{"ids": […]} -> logprobs and entropy of each next token, from the trainer's forward`, Flags: []cli.Flag{
@@ -37,7 +37,7 @@ func (c inspectCommands) command() *cli.Command {
 		}, Action: c.score},
 		{Name: "loss", Usage: "algorithm and trajectories -> advantages, loss, gradient", Action: c.loss},
 		{Name: "trajectory", Usage: "the stored trajectories of a run, token by token", Flags: []cli.Flag{
-			&cli.StringFlag{Name: "run", Usage: "run folder `DIR`", Required: true}, &cli.StringFlag{Name: "id", Usage: "only this one"},
+			&cli.StringFlag{Name: "run", Usage: "run folder `DIR`"}, &cli.StringFlag{Name: "id", Usage: "only this one"},
 			&cli.BoolFlag{Name: "view", Usage: "coloured text instead of JSON: sampled tokens stand out, red ones were unlikely"},
 			&cli.IntFlag{Name: "limit", Usage: "at most `N` trajectories"},
 		}, Action: c.trajectory},
@@ -199,23 +199,27 @@ func (c inspectCommands) loss(x *cli.Context) error {
 }
 
 func (c inspectCommands) trajectory(x *cli.Context) error {
+	if x.String("run") == "" {
+		return usagef("agentfly inspect trajectory needs --run with a run folder")
+	}
 	return orchestrator.EachStored(x.String("run"), x.String("id"), x.Int("limit"), c.registries.Agents, func(r store.Record, decode func([]int32) string) error {
 		if x.Bool("view") {
-			_, err := io.WriteString(c.out, view(r, decode))
+			_, err := io.WriteString(c.out, view(r, decode, terminal.NoColour()))
 			return err
 		}
 		return c.print(orchestrator.Inspect(r, decode))
 	})
 }
 
-// view colours a trajectory: dim what was not sampled, green to red what was, by its logprob.
-func view(r store.Record, decode func([]int32) string) string {
+// view colours a trajectory: dim what was not sampled, green to red what was, by its logprob. plain: what was sampled stands in brackets
+// instead.
+func view(r store.Record, decode func([]int32) string, plain bool) string {
 	var b strings.Builder
 	t := r.Trajectory
 	fmt.Fprintf(&b, "== %s  reward %.3f  %s\n", terminal.Text(t.ID), t.Return(), terminal.Text(string(t.StopReason)))
 	for _, s := range t.Samples {
 		for i, id := range s.TokenIDs {
-			colour := "2"
+			colour, text := "2", terminal.Text(decode([]int32{id}))
 			if s.ResponseMask[i] {
 				switch p := s.SamplingLogprobs[i]; {
 				case p > -0.1:
@@ -226,7 +230,17 @@ func view(r store.Record, decode func([]int32) string) string {
 					colour = "31"
 				}
 			}
-			fmt.Fprintf(&b, "\x1b[%sm%s\x1b[0m", colour, terminal.Text(decode([]int32{id})))
+			if plain {
+				if s.ResponseMask[i] && (i == 0 || !s.ResponseMask[i-1]) {
+					b.WriteString("⟦")
+				}
+				b.WriteString(text)
+				if s.ResponseMask[i] && (i+1 == len(s.TokenIDs) || !s.ResponseMask[i+1]) {
+					b.WriteString("⟧")
+				}
+				continue
+			}
+			fmt.Fprintf(&b, "\x1b[%sm%s\x1b[0m", colour, text)
 		}
 		b.WriteString("\n")
 	}

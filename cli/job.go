@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/agentfly/agentfly/internal/terminal"
 	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
@@ -66,12 +64,7 @@ func (c jobCommands) validate(x *cli.Context) error {
 
 // agreed asks on a terminal whether what a job names may run. Where nobody can answer it may not.
 func (c jobCommands) agreed(path string, notRun []string) bool {
-	if !terminal.Is(c.in) || !terminal.Is(c.rawErr) {
-		return false
-	}
-	fmt.Fprintf(c.errOut, "a job file is code: to check all of %s, this is run:\n  %s\nrun it? [y/N] ", path, strings.Join(notRun, "\n  "))
-	answer, _ := bufio.NewReader(c.in).ReadString('\n') // without one the answer is no
-	return slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer)))
+	return c.canAsk() && c.ask(fmt.Sprintf("a job file is code: to check all of %s, this is run:\n  %s\nrun it?", path, strings.Join(notRun, "\n  ")))
 }
 
 func (c jobCommands) effective(x *cli.Context) error {

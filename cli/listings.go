@@ -12,9 +12,6 @@ func (e *env) listings() []*cli.Command {
 		{Name: "agents", Usage: "look at kinds of agents", Subcommands: []*cli.Command{
 			{Name: "list", Usage: "list the kinds of agents and the call formats that job files can name", Action: e.listAgents},
 		}},
-		{Name: "rewards", Usage: "look at rewards", Subcommands: []*cli.Command{
-			{Name: "list", Usage: "list the rewards that job files can name", Action: e.listRewards},
-		}},
 		{Name: "algorithms", Usage: "look at advantage estimators and losses", Subcommands: []*cli.Command{
 			{Name: "list", Usage: "list the advantage estimators and losses that job files can name, with their formulas", Action: e.listAlgorithms},
 		}},
@@ -34,15 +31,6 @@ func (e *env) listAgents(*cli.Context) error {
 			if _, err := fmt.Fprintf(e.text, "  %-14s %s\n", format, spec.Description); err != nil {
 				return err
 			}
-		}
-	}
-	return nil
-}
-
-func (e *env) listRewards(*cli.Context) error {
-	for _, name := range e.registries.Rewards.Names() {
-		if _, err := fmt.Fprintf(e.text, "%-24s %s\n", name, firstLine(e.registries.Rewards.Description(name))); err != nil {
-			return err
 		}
 	}
 	return nil

@@ -5,11 +5,15 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/agentfly/agentfly/orchestrator"
+	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -17,19 +21,21 @@ import (
 type runCommands struct{ *env }
 
 func (c runCommands) all() []*cli.Command {
-	seed := &cli.Uint64Flag{Name: "seed", Usage: "override the job's seed"}
+	seed := &cli.Uint64Flag{Name: "seed", Usage: "override the job's seed", DefaultText: "the job's"}
 	return []*cli.Command{
 		{
 			Name: "train", Usage: "train the policy of a job file", ArgsUsage: "JOB",
 			Flags: []cli.Flag{
 				&cli.StringFlag{Name: "output", Usage: "run folder `DIR`, instead of the job's"},
-				&cli.BoolFlag{Name: "resume", Usage: "continue the run in the run folder"}, seed, setFlag(),
+				&cli.BoolFlag{Name: "resume", Usage: "continue the run in the run folder"},
+				&cli.BoolFlag{Name: "overwrite", Usage: "delete the run in the run folder, and begin anew; a terminal is asked"},
+				&cli.BoolFlag{Name: "yes", Usage: "the answer to what --overwrite asks"}, seed, setFlag(),
 				&cli.IntFlag{Name: "ranks", Usage: "train in `N` processes of this machine; on several machines start each with torchrun's variables instead"},
 			},
 			Action: c.train,
 		},
 		{
-			Name: "replay", Usage: "sample and train a run again, and hold tokens, logprobs, versions and weights against it", ArgsUsage: "RUN",
+			Name: "replay", Usage: "sample and train a run again, and compare it bit for bit", ArgsUsage: "RUN",
 			Flags: []cli.Flag{&cli.StringFlag{Name: "output", Usage: "keep metrics and checkpoints of the replay in `DIR`"}}, Action: c.replay,
 		},
 		{
@@ -37,7 +43,7 @@ func (c runCommands) all() []*cli.Command {
 			Flags: []cli.Flag{modelFlag(), seed, setFlag(), &cli.BoolFlag{Name: "tool-off", Usage: "switch the tools off"}}, Action: c.eval,
 		},
 		{
-			Name: "rollout", Usage: "sample trajectories of a job's training tasks as JSON lines, without training", ArgsUsage: "JOB",
+			Name: "rollout", Usage: "sample trajectories of a job's tasks as JSON lines", ArgsUsage: "JOB",
 			Flags: []cli.Flag{modelFlag(), seed, setFlag(), &cli.IntFlag{Name: "steps", Value: 1, Usage: "steps' worth of tasks"}}, Action: c.rollout,
 		},
 	}
@@ -48,12 +54,77 @@ func (c runCommands) train(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if x.Bool("overwrite") && mainRank() {
+		if err := c.mayOverwrite(x, j.Output); err != nil {
+			return err
+		}
+	}
 	ctx, stop := c.watch(x, j.Rollout.Watchdog)
 	defer stop()
 	_, err = orchestrator.Train(ctx, j, c.registries, orchestrator.Options{
-		Resume: x.Bool("resume"), Out: c.text, Ranks: x.Int("ranks"), Arguments: c.args, ErrOut: c.rawErr,
+		Resume: x.Bool("resume"), Overwrite: x.Bool("overwrite"), Resumes: goesOn(c.line), Out: c.text, Ranks: x.Int("ranks"), Arguments: c.line[min(1, len(c.line)):], ErrOut: c.rawErr,
 	})
 	return err
+}
+
+// mayOverwrite refuses to delete the run in a folder where nobody says yes to it.
+func (c runCommands) mayOverwrite(x *cli.Context, dir string) error {
+	if x.Bool("resume") {
+		return usagef("--resume goes on with the run that --overwrite deletes; give one of the two")
+	}
+	steps, held, err := runfolder.Steps(dir)
+	if !held || err == nil && steps == 0 || x.Bool("yes") {
+		return nil
+	}
+	what := fmt.Sprintf("the run of %d steps in %s", steps, dir)
+	if err != nil {
+		what = fmt.Sprintf("the run in %s, which cannot be read (%v)", dir, err)
+	}
+	if !c.canAsk() {
+		return usagef("--overwrite deletes %s; give --yes with it, or run it on a terminal, which asks", what)
+	}
+	if !c.ask("delete " + what + "?") {
+		return usagef("nothing was deleted, and nothing was trained")
+	}
+	return nil
+}
+
+// mainRank tells whether this process is the one of several training processes that owns the run folder, or the only one.
+func mainRank() bool {
+	rank := os.Getenv("RANK")
+	return rank == "" || rank == "0"
+}
+
+// plainWord needs no quotes in a shell.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+
+// goesOn is the command line that resumes the run which this one began.
+func goesOn(line []string) string {
+	var words []string
+	place, resumes := -1, false
+	for i, word := range line {
+		name, _, _ := strings.Cut(strings.TrimLeft(word, "-"), "=")
+		flag := place < 0 && i > 0 && strings.HasPrefix(word, "-")
+		switch {
+		case flag && word == "--":
+			place = len(words)
+		case flag && (name == "overwrite" || name == "yes"):
+			continue
+		case flag && name == "resume":
+			resumes = true
+		}
+		if !plainWord.MatchString(word) {
+			word = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+		words = append(words, word)
+	}
+	if place < 0 {
+		place = len(words)
+	}
+	if !resumes {
+		words = slices.Insert(words, place, "--resume")
+	}
+	return strings.Join(words, " ")
 }
 
 func (c runCommands) replay(x *cli.Context) error {
@@ -90,7 +161,7 @@ func (c runCommands) eval(x *cli.Context) error {
 func (c runCommands) watch(x *cli.Context, quiet float64) (context.Context, func()) {
 	ask := make(chan os.Signal, 1)
 	signal.Notify(ask, syscall.SIGUSR1)
-	if rank := os.Getenv("RANK"); rank != "" && rank != "0" { // it waits for rank 0 most of the time, which speaks
+	if !mainRank() { // it waits for rank 0 most of the time, which speaks
 		quiet = 0
 	}
 	ctx, stop := orchestrator.Watch(x.Context, quiet, c.errOut, ask)

@@ -19,12 +19,17 @@ import (
 // toolCommands look at tools, call them and offer them to others.
 type toolCommands struct{ *env }
 
-func (c toolCommands) command() *cli.Command {
-	file := []cli.Flag{
+// fileFlags say how a Python file runs.
+func fileFlags() []cli.Flag {
+	return []cli.Flag{
 		&cli.StringFlag{Name: "runtime", Usage: "of a Python file: `RUNTIME` auto, cpython or gpython"},
 		&cli.BoolFlag{Name: "sandboxed", Usage: "a Python file runs in the sandbox"},
 		&cli.StringSliceFlag{Name: "show", Usage: "a further `PATH` that a sandboxed file may read"},
 	}
+}
+
+func (c toolCommands) command() *cli.Command {
+	file := fileFlags()
 	return &cli.Command{Name: "tools", Usage: "look at tools, of the catalog or of a Python file", Subcommands: []*cli.Command{
 		{Name: "list", Usage: "list the tools that job files can name, or what a file decorates", ArgsUsage: "[FILE]", Flags: file, Action: c.list},
 		{Name: "schema", Usage: "print OpenAI's tools array of a file's tools, or of a tool of the catalog", ArgsUsage: "FILE|NAME", Flags: file, Action: c.schema},
@@ -44,9 +49,33 @@ type toolSet struct {
 	tools     []tools.Tool
 }
 
+// newSet is a set without tools yet. What they share is the caller's to close.
+func (c toolCommands) newSet() *toolSet {
+	return &toolSet{resources: resources.New(resources.Options{Warn: func(text string) { fmt.Fprintln(c.errOut, "agentfly: "+text) }})}
+}
+
+// openOneFile opens the Python file that is the only argument, and refuses one that decorates nothing.
+func (c toolCommands) openOneFile(x *cli.Context) (*toolSet, error) {
+	if x.NArg() > 1 {
+		return nil, usagef("agentfly %s takes at most one argument, a Python file; got %d", x.Command.FullName(), x.NArg())
+	}
+	file := x.Args().First()
+	if !isFile(file) {
+		return nil, usagef("%q is no Python file; its name must end in .py", file)
+	}
+	s, err := c.openTools(x, file)
+	if err != nil {
+		return nil, err
+	}
+	if len(s.module.Functions()) == 0 {
+		return nil, errors.Join(usagef("%s decorates no function: write @tool() or @reward() above one, and from agentfly import tool, reward", file), s.resources.Close())
+	}
+	return s, nil
+}
+
 // openTools opens a file or a name. What is wrong with it is wrong input.
 func (c toolCommands) openTools(x *cli.Context, what string) (*toolSet, error) {
-	s := &toolSet{resources: resources.New(resources.Options{Warn: func(text string) { fmt.Fprintln(c.errOut, "agentfly: "+text) }})}
+	s := c.newSet()
 	var err error
 	if isFile(what) {
 		err = c.openFile(x, what, s)
@@ -91,11 +120,7 @@ func (c toolCommands) list(x *cli.Context) (err error) {
 		}
 		return nil
 	}
-	file, err := oneFile(x)
-	if err != nil {
-		return err
-	}
-	s, err := c.openTools(x, file)
+	s, err := c.openOneFile(x)
 	if err != nil {
 		return err
 	}

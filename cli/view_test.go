@@ -27,8 +27,11 @@ func TestViewIsSafe(t *testing.T) {
 	r := store.Record{Trajectory: &trajectory.Trajectory{ID: "train-0" + escapes, Samples: []*trajectory.Sample{{
 		TokenIDs: []int32{0, 1, 2, 3}, ResponseMask: []bool{false, true, true, true}, SamplingLogprobs: []float32{0, 0, -0.5, -3},
 	}}}}
-	out := view(r, func(ids []int32) string { return text[ids[0]] })
+	out := view(r, func(ids []int32) string { return text[ids[0]] }, false)
 	safe(t, out)
 	require.Contains(t, out, `\x1b[2J\x1b]52;c;cm0=\x07`)
 	require.Contains(t, out, "\x1b[32mplain\x1b[0m")
+	out = view(r, func(ids []int32) string { return text[ids[0]] }, true)
+	require.NotContains(t, out, "\x1b")
+	require.Contains(t, out, `⟦plain\x1b]52;c;cm0=\x07⟧`)
 }

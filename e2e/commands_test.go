@@ -23,8 +23,8 @@ func TestExitStatuses(t *testing.T) {
 		status int
 		err    string // the beginning of standard error
 	}{
-		"no such command":   {[]string{"trian"}, 2, `agentfly: there is no command "trian"; see agentfly --help`},
-		"no such flag":      {[]string{"train", "--reusme", "x"}, 2, "agentfly: flag provided but not defined: -reusme; see agentfly --help"},
+		"no such command":   {[]string{"trian"}, 2, `agentfly: there is no command "trian" (did you mean "train"?); see agentfly --help`},
+		"no such flag":      {[]string{"train", "--reusme", "x"}, 2, "agentfly: there is no flag --reusme (did you mean --resume?); see agentfly train --help"},
 		"no job":            {[]string{"train"}, 2, "agentfly: agentfly train takes one argument, the job file; got 0"},
 		"no such file":      {[]string{"job", "validate", "nowhere.yaml"}, 2, "agentfly: nowhere.yaml: the job file cannot be read: no such file or directory"},
 		"a broken job":      {[]string{"train", broken}, 2, "agentfly: " + broken + `:3:1: unknown key "modle" in the job`},
@@ -43,16 +43,20 @@ func TestBadInputIsOneLineAndStatusTwo(t *testing.T) {
 	dir := t.TempDir()
 	broken := filepath.Join(dir, "broken.yaml")
 	require.NoError(t, os.WriteFile(broken, []byte("version: 1\nname: x\nmodle: {path: y}\ntrainer: {steps: lots}\nrewards: [final_answer]\n"), 0o600))
+	plain := filepath.Join(dir, "plain.py")
+	require.NoError(t, os.WriteFile(plain, []byte("def f(): return 1\n"), 0o600))
 	for name, c := range map[string]struct {
 		args []string
 		want []string
 	}{
-		"unknown command": {[]string{"trian"}, []string{`there is no command "trian"`}},
-		"no job":          {[]string{"train"}, []string{"takes one argument, the job file"}},
-		"missing file":    {[]string{"train", filepath.Join(dir, "none.yaml")}, []string{"no such file"}},
-		"wrong keys":      {[]string{"job", "validate", broken}, []string{broken + ":3:1", "model", broken + ":4:18", "whole number"}},
-		"set":             {[]string{"job", "validate", "--set", "trainer.stpes=3", "examples/calculator.yaml"}, []string{"steps"}},
-		"flag":            {[]string{"train", "--sed", "1", "examples/tiny.yaml"}, []string{"flag"}},
+		"unknown command":   {[]string{"trian"}, []string{`there is no command "trian"`}},
+		"no job":            {[]string{"train"}, []string{"takes one argument, the job file"}},
+		"missing file":      {[]string{"train", filepath.Join(dir, "none.yaml")}, []string{"no such file"}},
+		"wrong keys":        {[]string{"job", "validate", broken}, []string{broken + ":3:1", "model", broken + ":4:18", "whole number"}},
+		"set":               {[]string{"job", "validate", "--set", "trainer.stpes=3", "examples/calculator.yaml"}, []string{"steps"}},
+		"flag":              {[]string{"train", "--sed", "1", "examples/tiny.yaml"}, []string{"there is no flag --sed (did you mean --seed?)"}},
+		"below a command":   {[]string{"job", "vlaidate", "x"}, []string{`there is no command "job vlaidate" (did you mean "job validate"?)`}},
+		"nothing decorated": {[]string{"tools", "list", plain}, []string{plain + " decorates no function: write @tool() or @reward() above one, and from agentfly import tool, reward"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, _, errs := command("", c.args...)
@@ -84,10 +88,13 @@ func TestOptionsRegister(t *testing.T) {
 func TestCompletion(t *testing.T) {
 	found, err := process("job", "--generate-bash-completion").Output()
 	require.NoError(t, err)
-	require.Equal(t, "validate\neffective\nschema\nhelp\nh\n", string(found))
+	require.Equal(t, "validate\neffective\nschema\nhelp\n", string(found))
 	found, err = process("train", "--generate-bash-completion").Output()
 	require.NoError(t, err)
 	require.Empty(t, found, "a job file follows: the shell completes it")
+	found, err = process("train", "job.yaml", "--re", "--generate-bash-completion").Output()
+	require.NoError(t, err)
+	require.Equal(t, "--resume\n", string(found))
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		status, out, errs := command("", "completion", shell)
 		require.Zero(t, status, errs)
@@ -95,7 +102,7 @@ func TestCompletion(t *testing.T) {
 	}
 	status, _, errs := command("", "completion", "ksh")
 	require.Equal(t, 2, status)
-	require.Equal(t, "agentfly: there is no completion for \"ksh\"; allowed: bash, fish, zsh\n", errs)
+	require.Equal(t, "agentfly: there is no completion for \"ksh\"; allowed: bash, zsh, fish\n", errs)
 }
 
 // A flag that is wrong is refused before the model is loaded.

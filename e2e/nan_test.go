@@ -48,9 +48,9 @@ func TestALossThatIsNaNStopsTheRunAndKeepsTheCheckpoint(t *testing.T) {
 		"--set", "trainer.steps=6", "--set", "checkpoint.every=2",
 	}, strings.NewReader(""), &out, &errs, loss)
 	require.Equal(t, 1, status, out.String())
-	require.Contains(t, errs.String(), "trainer: step 3: ")
+	require.Contains(t, errs.String(), "trainer: step 4: ")
 	require.Contains(t, errs.String(), "NaN")
-	require.Equal(t, []int{0, 1, 2}, stepLines(t, dir))
+	require.Equal(t, []int{1, 2, 3}, stepLines(t, dir))
 	last, err := filepath.EvalSymlinks(filepath.Join(dir, "checkpoints", "last"))
 	require.NoError(t, err)
 	require.Equal(t, "step-2", filepath.Base(last))
@@ -75,9 +75,9 @@ func TestANonFiniteStepIsSkippedAsTheJobSays(t *testing.T) {
 	}
 	status, dir, printed, errs := train(5, "--set", "trainer.steps=8")
 	require.Zero(t, status, errs)
-	require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, stepLines(t, dir))
+	require.Equal(t, []int{1, 2, 3, 4, 5, 6, 7, 8}, stepLines(t, dir))
 	require.Equal(t, 2, strings.Count(printed, "\nskipped "))
-	require.Regexp(t, `skipped +trainer: step 3: .*trajectory train-3-\d+-\d+.*NaN`, printed)
+	require.Regexp(t, `skipped +trainer: step 4: .*trajectory train-3-\d+-\d+.*NaN`, printed)
 	var steps []map[string]any
 	data, err := os.ReadFile(filepath.Join(dir, "metrics.jsonl"))
 	require.NoError(t, err)
@@ -105,5 +105,5 @@ func TestANonFiniteStepIsSkippedAsTheJobSays(t *testing.T) {
 
 	status, _, _, errs = train(math.MaxInt, "--set", "trainer.steps=30")
 	require.Equal(t, 1, status)
-	require.Contains(t, errs, "step 13 follows 10 skipped ones and is not finite either")
+	require.Contains(t, errs, "step 14 follows 10 skipped ones and is not finite either")
 }

@@ -10,18 +10,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// outside builds the program of testdata/outside in a folder of its own, without the network, and returns a function that runs it here.
-func outside(t *testing.T, env []string, flags ...string) func(args ...string) (out string, err error) {
+// copyOutside copies the module of testdata/outside to a folder of its own.
+func copyOutside(t *testing.T) (dir string) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("it runs the compiler; leave -short out")
 	}
 	root, err := os.Getwd()
 	require.NoError(t, err)
-	dir := t.TempDir()
+	dir = t.TempDir()
 	require.NoError(t, os.CopyFS(dir, os.DirFS("e2e/testdata/outside")))
 	module, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	require.NoError(t, err)
@@ -29,6 +30,13 @@ func outside(t *testing.T, env []string, flags ...string) func(args ...string) (
 	sums, err := os.ReadFile("go.sum") // the module needs what this one does
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.sum"), sums, 0o600))
+	return dir
+}
+
+// outside builds the program of testdata/outside in a folder of its own, without the network, and returns a function that runs it here.
+func outside(t *testing.T, env []string, flags ...string) func(args ...string) (out string, err error) {
+	t.Helper()
+	dir := copyOutside(t)
 	program := filepath.Join(dir, "outside")
 	build := exec.Command("go", append([]string{"build", "-o", program}, append(flags, ".")...)...)
 	build.Dir = dir
@@ -153,4 +161,53 @@ func TestAProgramOutsideTheModuleRollsOut(t *testing.T) {
 	}
 	of := rollout("--set", "agent={kind: caller, tools: [reverse], instructions: false}", "--set", "engine={kind: repeat}")
 	require.Equal(t, "u:abc backwards?a:", of.Turns[0].Completion)
+}
+
+// agentfly build makes a program of a user's folder, with the tags and linker flags of this program's own build.
+func TestBuildMakesAProgramOutsideTheModule(t *testing.T) {
+	dir := copyOutside(t)
+	t.Setenv("GOFLAGS", "-mod=mod")
+	t.Setenv("GOPROXY", "off")
+	t.Setenv("GOSUMDB", "off")
+	t.Setenv("GOWORK", "off")
+	program := filepath.Join(t.TempDir(), "mine")
+	build := func(args ...string) string {
+		t.Helper()
+		status, out, errs := command("", append([]string{"build", dir, "--output", program}, args...)...)
+		require.Zero(t, status, errs)
+		require.Equal(t, "built     "+program+"\n", out)
+		said, err := exec.Command(program, "version").CombinedOutput()
+		require.NoError(t, err, "%s", said)
+		listed, err := exec.Command(program, "tools", "list").CombinedOutput()
+		require.NoError(t, err, "%s", listed)
+		require.Contains(t, string(listed), "reverse          Reverses a text.")
+		return string(said)
+	}
+	require.Contains(t, build("--no-torch", "--", "-trimpath"), "libtorch none")
+	if cgo.Available() {
+		require.Contains(t, build(), "libtorch 2.")
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "broken.go"), []byte("package main\n\nvar x int = 1.5\n"), 0o600))
+	status, _, errs := command("", "build", dir, "--output", program, "--no-torch")
+	require.Equal(t, 1, status)
+	require.Contains(t, errs, "broken.go:3:13")
+	require.Contains(t, errs, "build: "+dir+" did not build")
+
+	empty, foreign := t.TempDir(), t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(foreign, "go.mod"), []byte("module x\n\ngo 1.26\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(foreign, "main.go"), []byte("package main\n\nfunc main() {}\n"), 0o600))
+	for want, c := range map[string]struct {
+		status int
+		args   []string
+	}{
+		"takes the folder of your program":                       {2, []string{"build"}},
+		empty + " holds no Go files":                             {2, []string{"build", empty}},
+		"--output " + empty + " is a folder":                     {2, []string{"build", dir, "-o", empty}},
+		"the module of " + foreign + " does not require github.": {1, []string{"build", foreign, "-o", program}},
+	} {
+		status, out, errs := command("", c.args...)
+		require.Equal(t, c.status, status, errs)
+		require.Empty(t, out)
+		require.Contains(t, errs, want)
+	}
 }

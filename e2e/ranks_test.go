@@ -71,7 +71,7 @@ func TestRanksTrainInModeAsync(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	runToEnd(t, tinyRanks(dir, 2, "--set", "deterministic=false", "--set", "trainer.steps=8", "--set", "rollout.mode=async", "--set", "rollout.max_staleness=2",
 		"--set", "algorithm.correction={kind: tis_token}"))
-	require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, stepLines(t, dir))
+	require.Equal(t, []int{1, 2, 3, 4, 5, 6, 7, 8}, stepLines(t, dir))
 	status, out, errs := command("", "inspect", "trajectory", "--run", dir)
 	require.Zero(t, status, errs)
 	require.Equal(t, 8*128, strings.Count(out, "\n"), "every trajectory is stored once, and none is left over")

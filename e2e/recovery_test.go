@@ -56,7 +56,7 @@ func TestARunThatStoppedContinuesBitForBit(t *testing.T) {
 		})
 		require.Equal(t, 3, status, "%s%s", out, errs)
 		require.Contains(t, out, "interrupted after step 3; saved in ")
-		require.Equal(t, []int{0, 1, 2}, stepLines(t, dir))
+		require.Equal(t, []int{1, 2, 3}, stepLines(t, dir))
 		status, out, errs = tiny(context.Background(), dir, harmless, "--resume")
 		require.Zero(t, status, "%s%s", out, errs)
 		require.Contains(t, out, "note: resumed after step 3; groups that go on: 4, with ")
@@ -73,15 +73,15 @@ func TestARunThatStoppedContinuesBitForBit(t *testing.T) {
 			return 0, nil
 		})
 		require.Equal(t, 1, status, out)
-		require.Contains(t, errs, "step 5: 128 of 128 trajectories failed, more than rollout.max_failed (0.5); the first: reward: rewards: harm: the judge is away")
+		require.Contains(t, errs, "step 6: 128 of 128 trajectories failed, more than rollout.max_failed (0.5); the first: reward: rewards: harm: the judge is away")
 		require.NotContains(t, strings.TrimSpace(errs), "\n")
-		require.Equal(t, []int{0, 1, 2, 3, 4}, stepLines(t, dir))
+		require.Equal(t, []int{1, 2, 3, 4, 5}, stepLines(t, dir))
 		last, err := filepath.EvalSymlinks(filepath.Join(dir, "checkpoints", "last"))
 		require.NoError(t, err)
 		require.Equal(t, "step-4", filepath.Base(last))
 		f, err := os.OpenFile(filepath.Join(dir, "metrics.jsonl"), os.O_APPEND|os.O_WRONLY, 0)
 		require.NoError(t, err)
-		_, err = f.WriteString(`{"step": 5, "rew`) // cut by the kill
+		_, err = f.WriteString(`{"step": 6, "rew`) // cut by the kill
 		require.NoError(t, err)
 		require.NoError(t, f.Close())
 		status, out, errs = tiny(context.Background(), dir, harmless, "--resume")
@@ -127,7 +127,7 @@ func TestAKilledProcessContinuesBitForBit(t *testing.T) {
 			again.Args = append(again.Args, "--resume")
 			out, err := again.CombinedOutput()
 			require.NoError(t, err, "%s", out)
-			require.Equal(t, []int{0, 1, 2, 3, 4, 5}, stepLines(t, dir))
+			require.Equal(t, []int{1, 2, 3, 4, 5, 6}, stepLines(t, dir))
 			sameRewards, sameWeights := curve(t, dir)
 			require.Equal(t, rewards, sameRewards)
 			require.True(t, bytes.Equal(weights, sameWeights), "the final weights differ")
@@ -166,7 +166,7 @@ func TestAFullDiskLeavesTheLastCheckpoint(t *testing.T) {
 	require.NoError(t, syscall.Mount("none", checkpoints, "tmpfs", syscall.MS_REMOUNT, "size=100m"))
 	status, out, errs := tiny(context.Background(), dir, harmless, "--resume")
 	require.Zero(t, status, "%s%s", out, errs)
-	require.Equal(t, []int{0, 1, 2, 3, 4, 5}, stepLines(t, dir))
+	require.Equal(t, []int{1, 2, 3, 4, 5, 6}, stepLines(t, dir))
 }
 
 func TestACheckpointThatCannotBeWrittenLeavesTheLastOne(t *testing.T) {
@@ -201,4 +201,27 @@ func TestARunThatCouldNotBeginLeavesNoFolder(t *testing.T) {
 	require.Equal(t, 2, status)
 	require.Equal(t, "agentfly: --set model.path=nowhere: model.path: modelfile: nowhere does not exist; name a folder, a .gguf file or a hub id (ORG/NAME)\n", errs)
 	require.NoDirExists(t, dir)
+}
+
+// A run that was killed in its first step, or failed in it, leaves no folder that its user has to clear away.
+func TestARunThatDiedInItsFirstStepDoesNotBlockItsFolder(t *testing.T) {
+	needTorch(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	status, out, errs := command("", "train", "examples/tiny.yaml", "--output", dir, "--set", "rewards=[{name: math_equal, field: nothing}]", "--set", "trainer.steps=1")
+	require.Equal(t, 1, status, "%s%s", out, errs)
+	require.FileExists(t, filepath.Join(dir, "store.db"))
+	status, out, errs = command("", "train", "examples/tiny.yaml", "--output", dir, "--set", "trainer.steps=1")
+	require.Zero(t, status, "%s%s", out, errs)
+	require.Contains(t, out, "ended before its first step: it is removed, and this one begins")
+	status, out, errs = command("", "inspect", "trajectory", "--run", dir)
+	require.Zero(t, status, errs)
+	require.Equal(t, 128, strings.Count(out, "\n"))
+
+	status, _, errs = command("", "train", "examples/tiny.yaml", "--output", dir, "--set", "trainer.steps=1")
+	require.Equal(t, 2, status)
+	require.Contains(t, errs, "holds a run of 1 step already; continue it with --resume, give another folder with --output, or delete the run with --overwrite")
+	status, out, errs = command("", "train", "examples/tiny.yaml", "--output", dir, "--set", "trainer.steps=2", "--overwrite", "--yes")
+	require.Zero(t, status, "%s%s", out, errs)
+	require.Contains(t, out, "note: the run that "+dir+" held is deleted")
+	require.Len(t, metricsOf(t, dir, "reward/mean"), 2)
 }

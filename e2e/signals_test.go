@@ -89,6 +89,8 @@ func TestASignalDrainsARunWhoseToolHangs(t *testing.T) {
 	require.Equal(t, 3, run.ProcessState.ExitCode(), printed.String())
 	require.Contains(t, printed.String(), "agentfly: stopping; a second signal ends the process at once")
 	require.Contains(t, printed.String(), "interrupted after step 0; saved in ")
+	require.Contains(t, printed.String(), "\ngo on with     "+self()+" train examples/tiny.yaml --output "+dir+" --set rollout.watchdog=0.5 --set model.path=", "the whole command line")
+	require.Contains(t, printed.String(), " --set rollout.tool_timeout=3600 --resume\n")
 	require.FileExists(t, filepath.Join(dir, "checkpoints", "last", "run.json"))
 }
 
@@ -105,12 +107,12 @@ func TestALateRewardIsNamed(t *testing.T) {
 	run, printed, _, _ := hung(t, "--set", "rewards=[final_answer, hang]", "--set", "rollout.reward_timeout=0.2")
 	_ = run.Wait()
 	require.Equal(t, 1, run.ProcessState.ExitCode(), printed.String())
-	require.Contains(t, printed.String(), "step 0: 128 of 128 trajectories failed, more than rollout.max_failed (0.5); the first: reward: rewards: hang: no score after 200ms")
+	require.Contains(t, printed.String(), "step 1: 128 of 128 trajectories failed, more than rollout.max_failed (0.5); the first: reward: rewards: hang: no score after 200ms")
 }
 
 func TestTheSecondSignalEndsAtOnce(t *testing.T) {
 	run, printed, dir, until := hung(t, "--set", "algorithm={advantage: grpo, loss: hang}")
-	until("waiting for trainer: step 0 for ")
+	until("waiting for trainer: step 1 for ")
 	require.NoError(t, run.Process.Signal(syscall.SIGTERM))
 	until("agentfly: stopping; a second signal ends the process at once")
 	require.NoError(t, run.Process.Signal(syscall.SIGTERM))

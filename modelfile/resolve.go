@@ -69,13 +69,20 @@ func HubCacheDir() (string, error) {
 	return filepath.Join(base, "huggingface", "hub"), nil
 }
 
-// Resolve turns what a user wrote into a folder or a file on this machine. An existing path wins; a hub id is looked for
-// in the hub's cache, then among the packaged models. Nothing is downloaded.
+// Resolve turns what a user wrote into a folder or a file on this machine. An existing path wins, and a run folder is its last checkpoint
+// (RUN@best is that of its best evaluation, RUN@N that after step N); a hub id is looked for in the hub's cache, then among the packaged
+// models. Nothing is downloaded.
 func Resolve(path string) (string, error) {
 	if path == "" {
 		return "", fmt.Errorf("modelfile: the model's path is empty; name a folder, a .gguf file or a hub id")
 	}
-	if _, err := os.Stat(path); err == nil {
+	_, missing := os.Stat(path)
+	if missing != nil || isRun(filepath.Clean(path)) {
+		if checkpoint, ok, err := ofRun(path); ok {
+			return checkpoint, err
+		}
+	}
+	if missing == nil {
 		return path, nil
 	}
 	id, ok := ParseHubID(path)

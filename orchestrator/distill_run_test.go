@@ -47,7 +47,7 @@ func TestARunIsNotBlockedByItsTeacher(t *testing.T) {
 		d := objective.NewDistillation(rlOf(r), shortTeacher{tokens: 3}, r.session.Notes.Note) // another one, since the start
 		r.objective = d
 		err := r.training().step(t.Context())
-		require.ErrorContains(t, err, "orchestrator: step 0: ")
+		require.ErrorContains(t, err, "orchestrator: step 1: ")
 		require.ErrorContains(t, err, "trajectories failed, more than rollout.max_failed (0.9); the first: teacher: orchestrator: train-0-0-0: the teacher cannot score it: it has ")
 		require.Empty(t, trainer.batches)
 

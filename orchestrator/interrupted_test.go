@@ -55,7 +55,7 @@ func TestAnUpdateThatFailsWhileTheRunIsInterruptedIsNotSaved(t *testing.T) {
 		defer cancel()
 		r.trainer = cutOff{trainer, cancel}
 		err := r.training().loop(ctx)
-		require.EqualError(t, err, "orchestrator: interrupted while step 1 was updated, which failed, so nothing is saved; --resume goes on at the last checkpoint and the log: the server is gone")
+		require.EqualError(t, err, "orchestrator: interrupted while step 2 was updated, which failed, so nothing is saved; --resume goes on at the last checkpoint and the log: the server is gone")
 		require.NotErrorIs(t, err, ErrInterrupted)
 		require.Equal(t, 1, r.state.Step)
 		require.NoDirExists(t, filepath.Join(r.folder.Dir, "checkpoints"))

@@ -45,7 +45,7 @@ func (r *recorder) step(ctx context.Context, record report.Step, m trainer.Metri
 		return err
 	}
 	r.state.Add(record, finished)
-	line := map[string]any{"step": step}
+	line := map[string]any{"step": step + 1} // as the console counts: so many are done with it
 	for k, v := range metrics {
 		if !math.IsNaN(v) && !math.IsInf(v, 0) {
 			line[k] = v

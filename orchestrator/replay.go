@@ -73,14 +73,15 @@ func recordedJob(dir string, from *store.Store, known *agents.Registry) (*job.Jo
 	if err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "job.yaml"))
+	copied := filepath.Join(dir, runfolder.JobFile)
+	text, err := os.ReadFile(copied)
 	if err != nil {
 		return nil, job.InputError(fmt.Errorf("orchestrator: replay: %w; name a run folder", err))
 	}
 	if path == "" {
 		return nil, job.InputError(fmt.Errorf("orchestrator: replay: the run in %s kept no log that could be replayed", dir))
 	}
-	j, err := job.Parse(path, text, job.Options{Agents: known, Shown: filepath.Join(dir, "job.yaml")})
+	j, err := job.Parse(path, text, job.Options{Agents: known, Shown: copied})
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +109,7 @@ func replaySteps(ctx context.Context, t *run, from *store.Store, dir string, sav
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return fmt.Errorf("orchestrator: replay: step %d: %w", step, p.Explain(err))
+			return fmt.Errorf("orchestrator: replay: step %d: %w", step+1, p.Explain(err))
 		}
 		n := 0
 		for _, ref := range b.Groups {

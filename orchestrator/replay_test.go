@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,8 +15,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/recovery"
+	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -145,4 +151,38 @@ func TestAReplayNamesTheOlderProgram(t *testing.T) {
 			require.NoError(t, from.Close())
 		}
 	})
+}
+
+// A run folder's job.yaml has every setting, so its lines are not those of the user's file: what is wrong with it names the copy.
+func TestReplayNamesTheRunsCopyOfTheJob(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	j, err := job.Load("../examples/tiny.yaml", "output="+dir)
+	require.NoError(t, err)
+	f := runfolder.New(dir, false)
+	require.NoError(t, f.Open(j, func(string) {}))
+	require.NoError(t, f.Close())
+	copied := filepath.Join(dir, "job.yaml")
+	text, err := os.ReadFile(copied)
+	require.NoError(t, err)
+	replay := func(text []byte) string {
+		t.Helper()
+		require.NoError(t, os.WriteFile(copied, text, 0o600))
+		err := Replay(t.Context(), dir, "", Registries{Algorithms: algorithms.NewRegistry()}, io.Discard)
+		require.Error(t, err)
+		require.NotContains(t, err.Error(), "tiny.yaml")
+		return err.Error()
+	}
+	n := bytes.Count(text, []byte("\n"))
+	require.Contains(t, replay(append(bytes.Clone(text), "modle: {}\n"...)), fmt.Sprintf(`%s:%d:1: unknown key "modle"`, copied, n+1))
+}
+
+// Before its first checkpoint a run's tokens are shown with the job's own tokenizer, whose path is relative to the user's job file.
+func TestARunWithoutACheckpointShowsText(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	j, err := job.Load("../examples/tiny.yaml", "output="+dir)
+	require.NoError(t, err)
+	f := runfolder.New(dir, false)
+	require.NoError(t, f.Open(j, func(string) {}))
+	require.NoError(t, f.Close())
+	require.Equal(t, "2", decoder(dir, nil)([]int32{1}))
 }

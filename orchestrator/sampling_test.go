@@ -174,7 +174,7 @@ func TestAGroupWithOneSurvivorIsDropped(t *testing.T) {
 	require.Len(t, b.All, 8)
 	r.session.Job.Rollout.MaxFailed = 0.5
 	_, err = stepOf(t, r, 1)
-	require.ErrorContains(t, err, "step 1: 4 of 6 trajectories failed, more than rollout.max_failed (0.5)")
+	require.ErrorContains(t, err, "step 2: 4 of 6 trajectories failed, more than rollout.max_failed (0.5)")
 }
 
 func TestWithoutDynamicSamplingNothingIsDropped(t *testing.T) {

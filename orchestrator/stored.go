@@ -7,7 +7,6 @@ import (
 
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
-	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trajectory"
@@ -43,8 +42,8 @@ func EachStored(dir, id string, limit int, known *agents.Registry, f func(r stor
 // either it shows the ids.
 func decoder(dir string, known *agents.Registry) func([]int32) string {
 	paths := []string{checkpoint.LastOf(dir)}
-	if j, err := job.LoadWith(filepath.Join(dir, "job.yaml"), job.Options{Agents: known}); err == nil {
-		paths = append(paths, j.Model.Path)
+	if j, err := OfRun(dir, known); err == nil && j.Model.Path != "" {
+		paths = append(paths, j.ModelPath(j.Model.Path))
 	}
 	for _, path := range paths {
 		if text, err := policy.LoadText(path); err == nil {

@@ -19,6 +19,8 @@ var ErrInterrupted = errors.New("orchestrator: the run was interrupted and saved
 // Options of a run.
 type Options struct {
 	Resume    bool
+	Overwrite bool      // a run that the folder holds is deleted when this one begins
+	Resumes   string    // the command line that goes on with the run when it was interrupted, for the user; "": none is told
 	Out       io.Writer // progress, one line at a time
 	Ranks     int       // processes that train, which this one starts; torchrun's variables come before it. 0 and 1: one
 	Arguments []string  // of the command line that starts this run; needed for Ranks
@@ -46,7 +48,11 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum report
 		return sum, follow(ctx, j, algorithm, group, o)
 	}
 	t := &run{options: o, session: session.New(j), folder: runfolder.New(j.Output, o.Resume), ranks: group}
+	t.folder.Overwrite = o.Overwrite
 	defer func() {
+		if errors.Is(err, ErrInterrupted) && o.Resumes != "" {
+			t.console().say("go on with     %s", o.Resumes)
+		}
 		t.release(err)
 		err = errors.Join(err, t.close())
 	}()
@@ -67,8 +73,12 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum report
 		err = t.prepare(ctx, j)
 	}
 	if err != nil {
-		if o.Resume && ctx.Err() != nil { // what was saved is as it was
+		switch {
+		case ctx.Err() == nil:
+		case o.Resume: // what was saved is as it was
 			err = fmt.Errorf("%w (it had not gone on yet: %w)", ErrInterrupted, err)
+		default:
+			err = fmt.Errorf("orchestrator: interrupted before the run began, so nothing is saved: %w", err)
 		}
 		return sum, err
 	}

@@ -72,7 +72,7 @@ func (t *training) loop(ctx context.Context) error {
 	case ctx.Err() == nil:
 		return err
 	case t.begun > t.state.Step: // the weights may be those after the step: saved now, its update would be done twice
-		return fmt.Errorf("orchestrator: interrupted while step %d was updated, which failed, so nothing is saved; --resume goes on at the last checkpoint and the log: %w", t.state.Step, err)
+		return fmt.Errorf("orchestrator: interrupted while step %d was updated, which failed, so nothing is saved; --resume goes on at the last checkpoint and the log: %w", t.state.Step+1, err)
 	}
 	if err := t.save(); err != nil {
 		return fmt.Errorf("orchestrator: interrupted, and the state could not be saved: %w", err)
@@ -200,7 +200,7 @@ func (t *training) skip(step int, failed error) (skipped, err error) {
 		return nil, failed
 	}
 	if t.state.SkippedInRow++; t.state.SkippedInRow > maxSkipped {
-		return nil, fmt.Errorf("orchestrator: step %d follows %d skipped ones and is not finite either; go back to an earlier checkpoint with a lower trainer.learning_rate: %w", step, maxSkipped, failed)
+		return nil, fmt.Errorf("orchestrator: step %d follows %d skipped ones and is not finite either; go back to an earlier checkpoint with a lower trainer.learning_rate: %w", step+1, maxSkipped, failed)
 	}
 	t.state.Skipped++
 	return failed, nil

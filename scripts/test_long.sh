@@ -16,7 +16,7 @@ least, most = map(float, sys.argv[3:])
 s = json.load(open(run + "/summary.json"))
 steps = [m for m in map(json.loads, open(run + "/metrics.jsonl")) if "reward/mean" in m]
 reached = next((m for m in steps if m["reward/mean"] >= 0.9), None)
-when = f"step {reached['step'] + 1}, {reached['seconds/elapsed']:.0f} s" if reached else "never"
+when = f"step {reached['step']}, {reached['seconds/elapsed']:.0f} s" if reached else "never"
 e = s["eval"]
 print(f"| {name} | {s['steps']} | {s['seconds']:.0f} | {s['reward']['first']:.3f} | {s['reward']['last']:.3f} | {when} | {e.get('before', 0):.2f} | {e.get('after', 0):.2f} | {e.get('tool_off', 0):.2f} | {s['mismatch_max']:.1e} |", flush=True)
 if not least <= e["after"] <= most:

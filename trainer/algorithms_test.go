@@ -64,10 +64,10 @@ func TestTurnsBecomeRecords(t *testing.T) {
 
 	tj.Turns = tj.Turns[:2]
 	_, err = newPlan(resolveBlock(t, "advantage: turn"), b)
-	require.EqualError(t, err, "trainer: step 0: trajectory a: response token 2 of sample 1 belongs to no turn")
+	require.EqualError(t, err, "trainer: step 1: trajectory a: response token 2 of sample 1 belongs to no turn")
 	tj.Turns[1].CompletionEnd = 60
 	_, err = newPlan(resolveBlock(t, "advantage: turn"), b)
-	require.EqualError(t, err, "trainer: step 0: trajectory a: turn 1 has tokens 5 to 60 of a sample with 6")
+	require.EqualError(t, err, "trainer: step 1: trajectory a: turn 1 has tokens 5 to 60 of a sample with 6")
 	_, err = newPlan(resolveBlock(t, "{}"), b) // which reads no turn
 	require.NoError(t, err)
 	tj.Turns = nil

@@ -39,10 +39,10 @@ func (l badLoss) PerToken(in algorithms.LossInput) (gotorch.Tensor, error) {
 
 func TestFailingLossLeavesEverythingAsItWas(t *testing.T) {
 	for _, c := range []struct{ kind, want string }{
-		{"infinite", "trainer: step 7: optimizer step 1 of 1: trajectory g1/2: token "},
-		{"panic", "trainer: step 7: optimizer step 1 of 1: algorithms: loss bad: its PerToken panicked: index out of range, at "},
-		{"error", "trainer: step 7: optimizer step 1 of 1: algorithms: loss bad: refuses"},
-		{"gradient", "trainer: step 7: optimizer step 1 of 1: trajectory g1/2: "},
+		{"infinite", "trainer: step 8: optimizer step 1 of 1: trajectory g1/2: token "},
+		{"panic", "trainer: step 8: optimizer step 1 of 1: algorithms: loss bad: its PerToken panicked: index out of range, at "},
+		{"error", "trainer: step 8: optimizer step 1 of 1: algorithms: loss bad: refuses"},
+		{"gradient", "trainer: step 8: optimizer step 1 of 1: trajectory g1/2: "},
 	} {
 		spec := algorithms.LossSpec{Name: "bad", New: func(algorithms.Settings) (algorithms.Loss, error) { return badLoss{c.kind}, nil }}
 		p := policytest.Make(t, 6)
@@ -81,20 +81,20 @@ func TestBadBatches(t *testing.T) {
 		want  string
 		spoil func(b *Batch)
 	}{
-		{"trainer: step 7: trajectory g1/3: its reward is NaN; a reward must be finite", func(b *Batch) { b.Groups[1].Trajectories[3].Reward = math.NaN() }},
-		{"trainer: step 7: trajectory g0/1: token 13 has the sampling logprob NaN", func(b *Batch) {
+		{"trainer: step 8: trajectory g1/3: its reward is NaN; a reward must be finite", func(b *Batch) { b.Groups[1].Trajectories[3].Reward = math.NaN() }},
+		{"trainer: step 8: trajectory g0/1: token 13 has the sampling logprob NaN", func(b *Batch) {
 			b.Groups[0].Trajectories[1].Samples[0].SamplingLogprobs[13] = float32(math.NaN())
 		}},
-		{"trainer: step 7: trajectory g0/1: token 13 has the sampling logprob -Inf", func(b *Batch) {
+		{"trainer: step 8: trajectory g0/1: token 13 has the sampling logprob -Inf", func(b *Batch) {
 			b.Groups[0].Trajectories[1].Samples[0].SamplingLogprobs[13] = float32(math.Inf(-1))
 		}},
-		{"trainer: step 7: trajectory g2/0: the estimator gives NaN for response token 0; its rewards are out of range", func(b *Batch) {
+		{"trainer: step 8: trajectory g2/0: the estimator gives NaN for response token 0; its rewards are out of range", func(b *Batch) {
 			for i, tj := range b.Groups[2].Trajectories {
 				tj.Reward = math.MaxFloat64 * float64(1-2*min(i, 1))
 			}
 		}},
-		{"trainer: step 7: trajectory g0/1: trajectory: token 0 is marked as sampled", func(b *Batch) { b.Groups[0].Trajectories[1].Samples[0].ResponseMask[0] = true }},
-		{"trainer: step 7: trainer: pack: trajectory g2/0 has 113 tokens, the model takes 64; lower rollout.max_tokens", func(b *Batch) {
+		{"trainer: step 8: trajectory g0/1: trajectory: token 0 is marked as sampled", func(b *Batch) { b.Groups[0].Trajectories[1].Samples[0].ResponseMask[0] = true }},
+		{"trainer: step 8: trainer: pack: trajectory g2/0 has 113 tokens, the model takes 64; lower rollout.max_tokens", func(b *Batch) {
 			s := &trajectory.Sample{}
 			s.AppendObservation(make([]int32, 100))
 			n := 13
@@ -146,5 +146,5 @@ func TestNonFiniteWeightsAreNamed(t *testing.T) {
 	p.Model.Changed()
 	_, err = tr.Step(context.Background(), b)
 	require.ErrorContains(t, err, "the trainer's logprob is NaN")
-	require.ErrorContains(t, err, "trainer: step 7: optimizer step 1 of 1: trajectory g")
+	require.ErrorContains(t, err, "trainer: step 8: optimizer step 1 of 1: trajectory g")
 }

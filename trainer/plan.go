@@ -76,7 +76,7 @@ func newPlan(a *algorithms.Algorithm, b Batch) (*plan, error) {
 			if a.NeedsGreedy() {
 				switch {
 				case greedy == nil:
-					return nil, fmt.Errorf("trainer: step %d: group %d has no greedy rollout, but advantage %s needs its reward", b.Step, g, a.Estimator.Name)
+					return nil, fmt.Errorf("trainer: step %d: group %d has no greedy rollout, but advantage %s needs its reward", b.Step+1, g, a.Estimator.Name)
 				case failed(greedy):
 					r.Failed = true // without a baseline the group says nothing
 				default:
@@ -86,7 +86,7 @@ func newPlan(a *algorithms.Algorithm, b Batch) (*plan, error) {
 			}
 			for _, s := range t.Samples {
 				if err := checkSample(s); err != nil && !r.Failed {
-					return nil, fmt.Errorf("trainer: step %d: trajectory %s: %w", b.Step, nameOf(t, g, i), err)
+					return nil, fmt.Errorf("trainer: step %d: trajectory %s: %w", b.Step+1, nameOf(t, g, i), err)
 				}
 				r.Tokens += s.ResponseTokens()
 			}
@@ -98,13 +98,13 @@ func newPlan(a *algorithms.Algorithm, b Batch) (*plan, error) {
 			case r.Tokens == 0:
 				p.metrics.Empty++
 			case math.IsNaN(r.Reward) || math.IsInf(r.Reward, 0):
-				return nil, nonFinite{fmt.Errorf("trainer: step %d: trajectory %s: its reward is %v; a reward must be finite", b.Step, nameOf(t, g, i), r.Reward)}
+				return nil, nonFinite{fmt.Errorf("trainer: step %d: trajectory %s: its reward is %v; a reward must be finite", b.Step+1, nameOf(t, g, i), r.Reward)}
 			default:
 				var order []position
 				if n := a.Estimator.Needs; n.Turns || n.Anchors || n.Shared {
 					var err error
 					if order, err = describeTurns(&r, t); err != nil {
-						return nil, fmt.Errorf("trainer: step %d: trajectory %s: %w", b.Step, nameOf(t, g, i), err)
+						return nil, fmt.Errorf("trainer: step %d: trajectory %s: %w", b.Step+1, nameOf(t, g, i), err)
 					}
 					if !n.Turns {
 						r.TurnRewards = nil // they are in the reward

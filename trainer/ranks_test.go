@@ -442,7 +442,7 @@ func TestAFailureOnOneRankEndsAll(t *testing.T) {
 	for bad, want := range map[string]string{"infinite": "trajectory g1/2: token ", "gradient": "trajectory g1/2: ", "panic": "index out of range", "error": "refuses"} {
 		for _, r := range runRanks(t, rankJob{Kind: "steps", Seed: 6, To: 1, Bad: bad, Block: ranked}, 3) {
 			require.Contains(t, r.Err, want)
-			require.Contains(t, r.Err, "trainer: step 7: optimizer step 1 of 1: ")
+			require.Contains(t, r.Err, "trainer: step 8: optimizer step 1 of 1: ")
 			require.Equal(t, int64(0), r.Steps)
 		}
 	}

@@ -92,14 +92,14 @@ func (t *Trainer) Steps() int64 { return t.optimizer.StepCount() }
 // was being prepared is not taken; it names the batch's step and, where one is to blame, the trajectory. A mini-batch in
 // which nothing can move the weights (every advantage 0, no entropy bonus) takes no optimizer step.
 func (t *Trainer) Step(ctx context.Context, b Batch) (Metrics, error) {
-	defer watchdog.Enter(ctx, "trainer", "step "+strconv.Itoa(b.Step)).Leave()
+	defer watchdog.Enter(ctx, "trainer", "step "+strconv.Itoa(b.Step+1)).Leave()
 	p, err := newPlan(t.algorithm, b)
 	if err != nil {
 		return Metrics{}, err
 	}
 	if t.leads() {
 		if err := t.tell(stepOrder(b, t.config.Schedule)); err != nil {
-			return Metrics{}, fmt.Errorf("trainer: step %d: %w", b.Step, err)
+			return Metrics{}, fmt.Errorf("trainer: step %d: %w", b.Step+1, err)
 		}
 	}
 	r := &stepRun{Trainer: t, plan: p, step: b.Step}
@@ -107,7 +107,7 @@ func (t *Trainer) Step(ctx context.Context, b Batch) (Metrics, error) {
 		if cleanup := t.worker.Do(context.WithoutCancel(ctx), t.optimizer.ZeroGrad); cleanup != nil {
 			err = errors.Join(err, cleanup)
 		}
-		return Metrics{}, fmt.Errorf("trainer: step %d: %w", b.Step, err)
+		return Metrics{}, fmt.Errorf("trainer: step %d: %w", b.Step+1, err)
 	}
 	r.finish()
 	return p.metrics, nil

@@ -1,5 +1,5 @@
 // Custom is agentfly with a tool, a reward, a format of calls, an advantage estimator and a loss of its own, in a Go module outside the repository: copy this folder
-// and remove the replace line of go.mod. Build it with libtorch: scripts/torchgo build .
+// and remove the replace line of go.mod. Build it with libtorch: agentfly build .
 package main
 
 import (

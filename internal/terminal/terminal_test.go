@@ -92,3 +92,22 @@ func FuzzText(f *testing.F) {
 		require.Equal(t, Text(string(data)+"\n"), b.String())
 	})
 }
+
+func TestWrap(t *testing.T) {
+	for _, c := range []struct {
+		in    string
+		width int
+		want  []string
+	}{
+		{"", 10, []string{""}},
+		{"a b c", 0, []string{"a b c"}},
+		{"one two three", 7, []string{"one two", "three"}},
+		{"one two three", 8, []string{"one two", "three"}},
+		{"abcdefghij", 4, []string{"abcd", "efgh", "ij"}},
+		{"x\n\nlong line here", 9, []string{"x", "", "long line", "here"}},
+		{"äöü äöü", 3, []string{"äöü", "äöü"}},
+		{"abcd", 4, []string{"abcd"}},
+	} {
+		require.Equal(t, c.want, Wrap(c.in, c.width), "%q at %d", c.in, c.width)
+	}
+}

@@ -79,7 +79,7 @@ func (w *rollouts) Admit(ctx context.Context, all ...store.Admission) error {
 
 // TooManyFailed holds the failed trajectories of a step against rollout.max_failed.
 func (w *rollouts) TooManyFailed(step int, groups []trajectory.Group) error {
-	return rollout.TooManyFailed(*w.limits, fmt.Sprintf("step %d", step), groups)
+	return rollout.TooManyFailed(*w.limits, fmt.Sprintf("step %d", step+1), groups)
 }
 
 // Sample samples and stores a group, with its greedy rollout where the estimator asks for one. ended is called as each

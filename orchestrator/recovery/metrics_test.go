@@ -21,3 +21,28 @@ func TestMetricsKeepTheLineOfAnEarlierEnd(t *testing.T) {
 	require.Equal(t, `{"step":10,"eval":{"name":"after","step":10}}`+"\n", string(lines[0].text))
 	require.Contains(t, string(lines[1].text), `"name":"after","step":20`)
 }
+
+// Steps are counted from 1, as on the console. metrics.jsonl of an older program, which counted them from 0, is written anew.
+func TestMetricsOfAnOlderProgramAreCountedFromOne(t *testing.T) {
+	p := Recovered{evals: map[string]bool{"step-1@1": true}, Steps: map[int]map[string]float64{0: {"reward/mean": 0.5}, 1: {"reward/mean": 0.25}, 2: {"reward/mean": 1}}}
+	const want = `{"reward/mean":0.5,"skipped":"a \"step\":0","step":1}` + "\n" + `{"step":1,"eval":{"name":"step-1","step":1}}` + "\n" +
+		`{"reward/mean":0.25,"step":2}` + "\n" + `{"reward/mean":1,"step":3}` + "\n"
+	const older = `{"reward/mean":0.5,"skipped":"a \"step\":0","step":0}` + "\n" + `{"step":1,"eval":{"name":"step-1","step":1}}` + "\n" +
+		`{"reward/mean":0.25,"step":1}` + "\n" + `{"reward/mean":1,"step":2}` + "\n"
+	for _, text := range []string{want, older, older[:len(older)-20], want[:len(want)-20]} { // a kill cuts the last line
+		lines, unknown, err := p.metricsLines([]byte(text), &checkpoint.State{})
+		require.NoError(t, err)
+		require.Empty(t, unknown)
+		got := ""
+		for _, l := range lines {
+			got += string(l.text)
+		}
+		require.Equal(t, want, got)
+	}
+	delete(p.Steps, 2)
+	for _, text := range []string{want, older} {
+		_, unknown, err := p.metricsLines([]byte(text), &checkpoint.State{})
+		require.NoError(t, err)
+		require.Equal(t, []int{3}, unknown)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
@@ -155,8 +156,8 @@ func (p *Recovered) MendMetrics(folder *runfolder.Folder, state *checkpoint.Stat
 	var keep []byte
 	for _, l := range lines {
 		keep = append(keep, l.text...)
-		if !l.eval && l.step >= state.Step {
-			p.logged[l.step] = true
+		if !l.eval && l.step > state.Step {
+			p.logged[l.step-1] = true
 		}
 	}
 	if bytes.Equal(keep, data) {
@@ -174,7 +175,7 @@ func evaluationKey(e report.Evaluation) string { return fmt.Sprintf("%s@%d", e.N
 
 // metricsLine is one line of metrics.jsonl.
 type metricsLine struct {
-	step int
+	step int // steps that were done with it: of a step's line from 1 on
 	eval bool
 	text []byte // with its line end
 }
@@ -183,6 +184,9 @@ type metricsLine struct {
 // of the file that the store does not hold.
 func (p *Recovered) metricsLines(data []byte, state *checkpoint.State) (lines []metricsLine, unknown []int, err error) {
 	seen := map[string]bool{}
+	if countsFromZero(data) {
+		data = countedFromOne(data)
+	}
 	for line := range bytes.Lines(data) {
 		var m struct {
 			Step int                `json:"step"`
@@ -192,7 +196,7 @@ func (p *Recovered) metricsLines(data []byte, state *checkpoint.State) (lines []
 			continue
 		}
 		key := fmt.Sprint(m.Step)
-		known := p.Steps[m.Step] != nil
+		known := p.Steps[m.Step-1] != nil
 		if m.Eval != nil {
 			key = evaluationKey(*m.Eval)
 			known = p.evals[key] || state.Evaluations.Has(m.Eval.Name, m.Eval.Step)
@@ -211,7 +215,8 @@ func (p *Recovered) metricsLines(data []byte, state *checkpoint.State) (lines []
 		}
 		return err
 	}
-	for step, record := range p.Steps {
+	for index, record := range p.Steps {
+		step := index + 1
 		line := map[string]any{"step": step}
 		for k, v := range record {
 			line[k] = v
@@ -227,10 +232,40 @@ func (p *Recovered) metricsLines(data []byte, state *checkpoint.State) (lines []
 			return a.step - b.step
 		case a.eval == b.eval:
 			return 0
-		case a.eval: // an evaluation at a step comes before the step
-			return -1
+		case a.eval: // an evaluation after a step stands behind its line
+			return 1
 		}
-		return 1
+		return -1
 	})
 	return lines, unknown, err
+}
+
+// countsFromZero tells the metrics.jsonl of an older program, whose first step is 0.
+func countsFromZero(data []byte) bool {
+	for line := range bytes.Lines(data) {
+		var m struct {
+			Step *int            `json:"step"`
+			Eval json.RawMessage `json:"eval"`
+		}
+		if json.Unmarshal(line, &m) == nil && m.Eval == nil && m.Step != nil && *m.Step == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// countedFromOne adds 1 to the steps of an older program's metrics.jsonl. Evaluations were counted so already.
+func countedFromOne(data []byte) (out []byte) {
+	for line := range bytes.Lines(data) {
+		m := map[string]json.RawMessage{}
+		var step int
+		if json.Unmarshal(line, &m) == nil && m["eval"] == nil && json.Unmarshal(m["step"], &step) == nil && line[len(line)-1] == '\n' {
+			m["step"] = json.RawMessage(strconv.Itoa(step + 1))
+			if text, err := json.Marshal(m); err == nil { // it is made of what was read
+				line = append(text, '\n')
+			}
+		}
+		out = append(out, line...)
+	}
+	return out
 }

@@ -1,7 +1,11 @@
 package report
 
 import (
-	"path/filepath"
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -10,9 +14,10 @@ type Summary struct {
 	Job             string             `json:"job" doc:"the job's name"`
 	Steps           int                `json:"steps" unit:"steps" doc:"steps of the run"`
 	Seconds         float64            `json:"seconds" unit:"seconds" doc:"from the first rollout to the last evaluation"`
-	Reward          map[string]float64 `json:"reward" unit:"reward" doc:"first, last: mean of the first and of the last three steps"`
-	Loss            map[string]float64 `json:"loss,omitempty" unit:"nats" doc:"supervised fine-tuning: first, last: mean of the first and of the last three steps; eval_before, eval_after: of held-out conversations"`
+	Reward          map[string]float64 `json:"reward" unit:"reward" doc:"first_step, last_step: of these steps; first, last: means of window steps at the beginning and at the end, which do not overlap, at most three each"`
+	Loss            map[string]float64 `json:"loss,omitempty" unit:"nats" doc:"supervised fine-tuning: first_step, last_step, first, last and window as of the reward; eval_before, eval_after: of held-out conversations"`
 	Eval            map[string]float64 `json:"eval" doc:"before, after: mean reward; tool_off: share of right answers without tools; reverse_kl_NAME: distillation, of each evaluation"`
+	Time            map[string]float64 `json:"time" unit:"seconds" doc:"sample, train, evaluate, rest: where the run's time went; in mode async sampling goes on beside training, and rest is left out"`
 	TokensPerSecond map[string]float64 `json:"tokens_per_second" unit:"tokens per second" doc:"sample, train: of all steps"`
 	Trajectories    map[string]int     `json:"trajectories" unit:"trajectories" doc:"finished, failed"`
 	MismatchMax     float64            `json:"mismatch_max" unit:"nats" doc:"largest update/mismatch_max of a step"`
@@ -26,7 +31,7 @@ type Summary struct {
 func (t Totals) Summary(steps int, sft bool) Summary {
 	out := Summary{
 		Steps: steps, Seconds: t.Seconds, MismatchMax: t.MismatchMax, Skipped: t.Skipped,
-		Reward: firstAndLast(t.Rewards), Eval: map[string]float64{},
+		Reward: firstAndLast(t.Rewards), Eval: map[string]float64{}, Time: t.time(),
 		TokensPerSecond: map[string]float64{"sample": t.SampledTokens / max(1e-9, t.SampleSeconds), "train": t.TrainTokens / max(1e-9, t.TrainSeconds)},
 		Trajectories:    map[string]int{"finished": t.Finished, "failed": t.Failed},
 		Errors:          t.Errors, Best: t.Evaluations.Best(steps),
@@ -54,51 +59,155 @@ func (t Totals) Summary(steps int, sft bool) Summary {
 	return out
 }
 
-// firstAndLast are the means of the first and of the last three steps.
+// time is where the run's time went.
+func (t Totals) time() map[string]float64 {
+	out := map[string]float64{"sample": t.SampleSeconds, "train": t.TrainSeconds, "evaluate": 0}
+	for _, e := range t.Evaluations {
+		out["evaluate"] += e.Seconds
+	}
+	if rest := t.Seconds - out["sample"] - out["train"] - out["evaluate"]; rest >= 0 { // else sampling overlaps training
+		out["rest"] = rest
+	}
+	return out
+}
+
+// firstAndLast are the first and the last step, and the means of as many steps at the beginning and at the end: at most three, and so few that
+// no step is in both, but for the only one of a run.
 func firstAndLast(steps []float64) map[string]float64 {
-	n := min(3, len(steps))
-	return map[string]float64{"first": mean(steps[:n]), "last": mean(steps[len(steps)-n:])}
+	if len(steps) == 0 {
+		return map[string]float64{"first": 0, "last": 0}
+	}
+	n := max(1, min(3, len(steps)/2))
+	return map[string]float64{
+		"first_step": steps[0], "last_step": steps[len(steps)-1],
+		"first": mean(steps[:n]), "last": mean(steps[len(steps)-n:]), "window": float64(n),
+	}
 }
 
 // Say prints one line.
 type Say func(format string, args ...any)
 
-// Print says what a run came to, and where to look next. dir is its folder, job the job's file, last its last checkpoint and bestKept that of
+// Print says what a run came to, and what to do next. dir is its folder, job the job's file, last its last checkpoint and bestKept that of
 // its best evaluation; "": none was kept.
 func (s Summary) Print(say Say, dir, job, last, bestKept string) {
-	took := (time.Duration(s.Seconds) * time.Second).String()
-	best := func() {
-		if s.Stopped != "" {
-			say("stopped early: %s", s.Stopped)
-		}
-		if s.Best != nil && bestKept != "" {
-			say("best: %.3f after step %d (evaluation %s), kept in %s", s.Best.Score, s.Best.Step, s.Best.Name, bestKept)
-		}
-	}
+	line := func(label, format string, args ...any) { say("%-14s "+format, append([]any{label}, args...)...) }
 	say("")
+	steps := "steps"
+	if s.Steps == 1 {
+		steps = "step"
+	}
+	say("%s: %d %s in %s", s.Job, s.Steps, steps, (time.Duration(s.Seconds) * time.Second).String())
+	if s.Stopped != "" {
+		line("stopped early", "%s", s.Stopped)
+	}
 	if s.Loss != nil {
-		say("%s: %d steps in %s; loss %.4f -> %.4f", s.Job, s.Steps, took, s.Loss["first"], s.Loss["last"])
+		s.course(line, "loss", "%.4f", s.Loss)
 		if before, ok := s.Loss["eval_before"]; ok {
-			say("held-out conversations: loss %.4f before, %.4f after", before, s.Loss["eval_after"])
+			line("held-out loss", "%.4f before, %.4f after", before, s.Loss["eval_after"])
 		}
-		best()
-		say("checkpoint     %s (Hugging Face format)", last)
-		say("look next      agentfly inspect trajectory --run %s --view    what was learned, coloured by mask", dir)
-		return
+	} else {
+		s.course(line, "reward", "%.3f", s.Reward)
+		if before, ok := s.Eval["before"]; ok {
+			line("held-out tasks", "%.3f before, %.3f after", before, s.Eval["after"])
+		}
+		if off, ok := s.Eval["tool_off"]; ok {
+			line("without tools", "%.0f%% right", 100*off)
+		}
 	}
-	say("%s: %d steps in %s; reward %.3f -> %.3f", s.Job, s.Steps, took, s.Reward["first"], s.Reward["last"])
-	if before, ok := s.Eval["before"]; ok {
-		say("held-out tasks: reward %.3f before, %.3f after", before, s.Eval["after"])
+	if s.Best != nil && (bestKept != "" || s.Best.Step > 0 && s.Best.Step < s.Steps) {
+		kept := "not kept: checkpoint.best was off"
+		if bestKept != "" {
+			kept = bestKept
+		}
+		line("best", "%.3f after step %d (evaluation %s): %s", s.Best.Score, s.Best.Step, s.Best.Name, kept)
 	}
-	if off, ok := s.Eval["tool_off"]; ok {
-		say("with the tools switched off the trained model answers %.0f%% right", 100*off)
+	for i, worse := range s.worse() {
+		line([]string{"worse", ""}[min(i, 1)], "%s", worse)
 	}
-	best()
-	say("sampled %.0f tok/s, trained %.0f tok/s; %d trajectories finished, %d failed; engine and trainer logprobs at most %.1e apart",
-		s.TokensPerSecond["sample"], s.TokensPerSecond["train"], s.Trajectories["finished"], s.Trajectories["failed"], s.MismatchMax)
+	line("time", "%s", s.timeLine())
+	if s.Loss == nil {
+		line("speed", "sampled %.0f tok/s, trained %.0f tok/s", s.TokensPerSecond["sample"], s.TokensPerSecond["train"])
+		line("trajectories", "%d finished, %d failed; engine and trainer logprobs at most %.1e apart", s.Trajectories["finished"], s.Trajectories["failed"], s.MismatchMax)
+	}
+	line("checkpoint", "%s (Hugging Face format)", last)
 	say("")
-	say("checkpoint     %s (Hugging Face format)", last)
-	say("metrics        %s", filepath.Join(dir, "metrics.jsonl"))
-	say("look next      agentfly inspect trajectory --run %s --view    the tokens of a trajectory, coloured by mask and logprob", dir)
-	say("               agentfly eval %s --model %s", job, last)
+	next := []string{"agentfly inspect trajectory --run " + dir + " --view"}
+	if s.Loss == nil && len(s.Eval) > 0 {
+		next = append(next, "agentfly eval "+job+" --model "+dir)
+	}
+	for i, command := range append(next, "agentfly chat "+dir, "agentfly serve "+dir) {
+		line([]string{"next", ""}[min(i, 1)], "%s", command)
+	}
+}
+
+// course says how a number went: first and last step, and beside them the means of several where the run has enough.
+func (s Summary) course(line func(label, format string, args ...any), label, form string, of map[string]float64) {
+	switch n := int(of["window"]); {
+	case n == 0: // no step was done
+	case s.Steps == 1:
+		line(label, form, of["first_step"])
+	default:
+		line(label, form+" -> "+form+"   step 1 and step %d", of["first_step"], of["last_step"], s.Steps)
+		if n > 1 {
+			line("", form+" -> "+form+"   mean of steps 1-%d and %d-%d", of["first"], of["last"], n, s.Steps-n+1, s.Steps)
+		}
+	}
+}
+
+// worse is what a run made worse, and what went wrong in it.
+func (s Summary) worse() (out []string) {
+	add := func(is bool, format string, args ...any) {
+		if is {
+			out = append(out, fmt.Sprintf(format, args...))
+		}
+	}
+	n := int(s.Reward["window"])
+	add(n > 0 && s.Reward["last"] < s.Reward["first"], "the reward fell from %.3f to %.3f", s.Reward["first"], s.Reward["last"])
+	before, evaluated := s.Eval["before"]
+	after, both := s.Eval["after"]
+	add(evaluated && both && after < before, "the held-out tasks fell from %.3f to %.3f", before, after)
+	add(s.Loss != nil && s.Loss["last"] > s.Loss["first"], "the loss rose from %.4f to %.4f", s.Loss["first"], s.Loss["last"])
+	if held, ok := s.Loss["eval_before"]; ok {
+		add(s.Loss["eval_after"] > held, "the held-out loss rose from %.4f to %.4f", held, s.Loss["eval_after"])
+	}
+	failed := s.Trajectories["failed"]
+	add(failed > 0, "%d of %d trajectories failed%s", failed, failed+s.Trajectories["finished"], s.origins())
+	add(s.Skipped > 0, "%d steps were skipped, because a number was not finite", s.Skipped)
+	return out
+}
+
+// origins are those of the errors, the most frequent first.
+func (s Summary) origins() string {
+	names := slices.SortedFunc(maps.Keys(s.Errors), func(a, b string) int { return cmp.Or(s.Errors[b]-s.Errors[a], cmp.Compare(a, b)) })
+	var parts []string
+	for _, name := range names {
+		parts = append(parts, fmt.Sprintf("%s %d", name, s.Errors[name]))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (errors: " + strings.Join(parts, ", ") + ")"
+}
+
+// timeLine says where the time went.
+func (s Summary) timeLine() string {
+	var parts []string
+	add := func(what, key string) {
+		if v := s.Time[key]; v >= 0.05 {
+			parts = append(parts, fmt.Sprintf("%s %.1f s", what, v))
+		}
+	}
+	if s.Loss == nil {
+		add("sampling", "sample")
+	}
+	add("training", "train")
+	add("evaluation", "evaluate")
+	add("the rest", "rest")
+	if _, ok := s.Time["rest"]; !ok && len(parts) > 0 {
+		return strings.Join(parts, ", ") + " (side by side)"
+	}
+	if len(parts) == 0 {
+		return "less than 0.1 s"
+	}
+	return strings.Join(parts, ", ")
 }

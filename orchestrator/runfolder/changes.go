@@ -16,12 +16,13 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/job"
 )
 
-const jobFile = "job.yaml" // of a run folder: the newest job of the run
+// JobFile is the name of the newest job of the run in its folder.
+const JobFile = "job.yaml"
 
 // writeJob puts the job into the run folder. Where the run goes on with another job than before, each setting that changed
 // is noted, and the job of before stays beside it as job.1.yaml, job.2.yaml, … in the order in which they ended.
 func (f *Folder) writeJob(j *job.Job, note func(string)) error {
-	path, text := filepath.Join(f.Dir, jobFile), j.Source()
+	path, text := filepath.Join(f.Dir, JobFile), j.Source()
 	before, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -44,7 +45,7 @@ func (f *Folder) writeJob(j *job.Job, note func(string)) error {
 		return err
 	}
 	if unreadable != nil { // damaged by hand: no reason not to go on
-		note(fmt.Sprintf("%s of the run folder cannot be read (%v), so what changed since is not known: it stays as %s", jobFile, strings.Join(strings.Fields(unreadable.Error()), " "), kept))
+		note(fmt.Sprintf("%s of the run folder cannot be read (%v), so what changed since is not known: it stays as %s", JobFile, strings.Join(strings.Fields(unreadable.Error()), " "), kept))
 	}
 	for _, change := range changes {
 		note("the run goes on with another setting: " + change)

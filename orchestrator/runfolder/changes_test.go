@@ -52,18 +52,18 @@ func TestTheRunFolderKeepsEveryJob(t *testing.T) {
 	require.Len(t, write(third), 2)
 	require.Equal(t, string(first.Source()), read("job.1.yaml"))
 	require.Equal(t, string(second.Source()), read("job.2.yaml"))
-	require.Equal(t, string(third.Source()), read(jobFile))
+	require.Equal(t, string(third.Source()), read(JobFile))
 
 	// The same settings written otherwise: no copy that no note names.
 	other := append([]byte("# by hand\n"), third.Source()...)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, jobFile), other, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, JobFile), other, 0o600))
 	require.Empty(t, write(third))
 	require.NoFileExists(t, filepath.Join(dir, "job.3.yaml"))
-	require.Equal(t, string(third.Source()), read(jobFile))
+	require.Equal(t, string(third.Source()), read(JobFile))
 
 	// One that somebody damaged stays beside the new one, which later jobs are compared with.
 	damaged := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(damaged, jobFile), []byte("name: [\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(damaged, JobFile), []byte("name: [\n"), 0o600))
 	var notes []string
 	note := func(text string) { notes = append(notes, text) }
 	require.NoError(t, New(damaged, true).writeJob(third, note))
@@ -77,7 +77,7 @@ func TestTheRunFolderKeepsEveryJob(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(damaged, "job.2.yaml"))
 
 	// The job of an older program, which had fewer settings: what is new with the defaults of today did not change.
-	require.NoError(t, os.WriteFile(filepath.Join(dir, jobFile), []byte(`version: 1
+	require.NoError(t, os.WriteFile(filepath.Join(dir, JobFile), []byte(`version: 1
 name: tiny
 seed: 1
 deterministic: true

@@ -26,12 +26,13 @@ const JobFact = "job"
 
 // Folder is the folder of a run.
 type Folder struct {
-	Dir     string
-	Name    string       // of the run, which its weights have on servers; Identify finds it
-	DB      *store.Store // nil before Open
-	Metrics *os.File     // metrics.jsonl; nil before Open
-	resume  bool
-	unlock  func() // nil: it is not locked
+	Dir       string
+	Overwrite bool         // a run that the folder holds is deleted when this one begins
+	Name      string       // of the run, which its weights have on servers; Identify finds it
+	DB        *store.Store // nil before Open
+	Metrics   *os.File     // metrics.jsonl; nil before Open
+	resume    bool
+	unlock    func() // nil: it is not locked
 }
 
 // New is the folder of a new run, or of one that is resumed. Nothing is made yet.
@@ -90,13 +91,15 @@ func (f *Folder) place() string {
 	return fmt.Sprintf("host %s, machine %s, store.db is inode %d", host, bytes.TrimSpace(machine), file)
 }
 
-// Check keeps a new run from writing over an old one.
+// Check keeps a new run from writing over an old one that did a step.
 func (f *Folder) Check() error {
-	_, err := os.Stat(filepath.Join(f.Dir, store.File))
-	switch {
-	case err == nil && !f.resume:
-		return job.InputError(fmt.Errorf("%s holds a run already; continue it with --resume, or give another folder with --output", f.Dir))
-	case err != nil && f.resume:
+	if !f.resume {
+		if _, err := f.begun(); err != nil {
+			return job.InputError(err)
+		}
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(f.Dir, store.File)); err != nil {
 		return job.InputError(fmt.Errorf("%s holds no run to resume; leave --resume out", f.Dir))
 	}
 	return nil
@@ -129,8 +132,17 @@ func (f *Folder) Open(j *job.Job, note func(string)) (err error) {
 		if err := f.Lock(note); err != nil {
 			return err
 		}
-		if err := f.Check(); err != nil { // another run may have been here meanwhile
-			return err
+		held, err := f.begun() // another run may have been here meanwhile
+		if err != nil {
+			return job.InputError(err)
+		}
+		if held {
+			if err := f.clear(note); err != nil {
+				return err
+			}
+			if err := os.MkdirAll(f.Checkpoints(), 0o755); err != nil {
+				return fmt.Errorf("orchestrator: run folder: %w", err)
+			}
 		}
 	}
 	if err := checkpoint.RemoveUnfinished(f.Checkpoints()); err != nil {
@@ -155,7 +167,7 @@ func (f *Folder) Open(j *job.Job, note func(string)) (err error) {
 			return err
 		}
 	}
-	if f.Metrics, err = os.OpenFile(filepath.Join(f.Dir, "metrics.jsonl"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644); err != nil {
+	if f.Metrics, err = os.OpenFile(filepath.Join(f.Dir, metricsFile), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644); err != nil {
 		return fmt.Errorf("orchestrator: run folder: %w", err)
 	}
 	return nil
@@ -173,8 +185,10 @@ func (f *Folder) Log(line map[string]any) error {
 	return nil
 }
 
+const metricsFile = "metrics.jsonl"
+
 // MetricsFile is the path of metrics.jsonl.
-func (f *Folder) MetricsFile() string { return filepath.Join(f.Dir, "metrics.jsonl") }
+func (f *Folder) MetricsFile() string { return filepath.Join(f.Dir, metricsFile) }
 
 // ReplaceMetrics writes metrics.jsonl anew; a process that is killed leaves the old one or the new one.
 func (f *Folder) ReplaceMetrics(text []byte) error {

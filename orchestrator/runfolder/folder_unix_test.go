@@ -44,7 +44,7 @@ func TestARunFolderIsOfOneProcess(t *testing.T) {
 	}
 	ended(first)
 	late, err := started(false)
-	require.ErrorContains(t, err, dir+" holds a run already; continue it with --resume")
+	require.ErrorContains(t, err, dir+" holds a run of 1 step already; continue it with --resume")
 	late.unlock()
 	checkpoints := filepath.Join(dir, "checkpoints")
 	for _, name := range []string{".step-4.123.tmp", "step-2", ".step-6.1.tmp.old"} {

@@ -44,7 +44,7 @@ func (r GroupRef) Compare(o GroupRef) int {
 	return cmp.Or(cmp.Compare(r.Step, o.Step), cmp.Compare(r.Group, o.Group))
 }
 
-func (r GroupRef) String() string { return fmt.Sprintf("group %d of step %d", r.Group, r.Step) }
+func (r GroupRef) String() string { return fmt.Sprintf("group %d of step %d", r.Group, r.Step+1) }
 
 // Batch is what an optimizer step trains on.
 type Batch struct {
@@ -110,7 +110,7 @@ func (s *Store) Admit(ctx context.Context, all ...Admission) error {
 			return err
 		}
 		if s.isOpen(a.Phase, a.ref()) {
-			return fmt.Errorf("store: %s group %d of step %d is admitted already", a.Phase, a.Group, a.Step)
+			return fmt.Errorf("store: %s group %d of step %d is admitted already", a.Phase, a.Group, a.Step+1)
 		}
 	}
 	err := s.add(ctx, "admission", func(w *writer) error {
@@ -126,7 +126,7 @@ func (s *Store) Admit(ctx context.Context, all ...Admission) error {
 				}
 			}
 			if err := w.addEvent(kindAdmit, a.Phase, a.Step, a.Group, admitted{a.Task.ID, a.Size, a.Version, a.Stratum, a.Position, w.turn}); err != nil {
-				return fmt.Errorf("%s group %d of step %d: %w", a.Phase, a.Group, a.Step, err)
+				return fmt.Errorf("%s group %d of step %d: %w", a.Phase, a.Group, a.Step+1, err)
 			}
 		}
 		return nil
@@ -170,7 +170,7 @@ func (s *Store) AddBatch(ctx context.Context, b Batch) error {
 	seen := map[GroupRef]bool{}
 	for _, ref := range b.Groups {
 		if seen[ref] || !s.isOpen(Train, ref) {
-			return fmt.Errorf("store: batch of step %d: %s is not admitted, or it was trained or dropped already", b.Step, ref)
+			return fmt.Errorf("store: batch of step %d: %s is not admitted, or it was trained or dropped already", b.Step+1, ref)
 		}
 		seen[ref] = true
 	}
@@ -181,9 +181,9 @@ func (s *Store) AddBatch(ctx context.Context, b Batch) error {
 		}
 		seen[ref] = true
 	}
-	err := s.add(ctx, fmt.Sprintf("batch of step %d", b.Step), func(w *writer) error {
+	err := s.add(ctx, fmt.Sprintf("batch of step %d", b.Step+1), func(w *writer) error {
 		for _, ref := range drop {
-			if err := w.addEvent(kindDrop, Train, ref.Step, ref.Group, dropped{fmt.Sprintf("not in the batch of step %d", b.Step)}); err != nil {
+			if err := w.addEvent(kindDrop, Train, ref.Step, ref.Group, dropped{fmt.Sprintf("not in the batch of step %d", b.Step+1)}); err != nil {
 				return err
 			}
 		}

@@ -189,7 +189,7 @@ func (s *Store) Steps() ([]map[string]float64, error) {
 			return nil, fmt.Errorf("store: %w", err)
 		}
 		if err := json.Unmarshal(body, &m); err != nil {
-			return nil, fmt.Errorf("store: step %d: %w", len(out), err)
+			return nil, fmt.Errorf("store: step %d: %w", len(out)+1, err)
 		}
 		out = append(out, m)
 	}
@@ -208,7 +208,7 @@ func (s *Store) metricsOf(ctx context.Context, step int) (map[string]float64, er
 		err = json.Unmarshal(body, &m)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("step %d: %w", step, err)
+		return nil, fmt.Errorf("step %d: %w", step+1, err)
 	}
 	return m, nil
 }

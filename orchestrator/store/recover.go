@@ -100,7 +100,7 @@ func (s *Store) recover(ctx context.Context, step int) (*Recovery, error) {
 	}
 	for i, b := range out.Batches {
 		if b.Step != step+i {
-			return nil, fmt.Errorf("the batch of step %d is missing", step+i)
+			return nil, fmt.Errorf("the batch of step %d is missing", step+i+1)
 		}
 	}
 	from := int64(0)

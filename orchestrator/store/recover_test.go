@@ -63,7 +63,7 @@ func TestRecoverGivesBackWhatWasLogged(t *testing.T) {
 	greedy := admission(0, 1, 1)
 	greedy.Phase = "greedy"
 	require.NoError(t, s.Admit(ctx, append(all, greedy)...))
-	require.ErrorContains(t, s.Admit(ctx, all[1]), "store: train group 1 of step 0 is admitted already")
+	require.ErrorContains(t, s.Admit(ctx, all[1]), "store: train group 1 of step 1 is admitted already")
 	var trajectories []*trajectory.Trajectory
 	for _, a := range all {
 		for i := range a.Size {
@@ -114,7 +114,7 @@ func TestRecoverGivesBackWhatWasLogged(t *testing.T) {
 	turn(t, again, 4, 5)
 	require.NoError(t, s.AddTurn(ctx, again))
 	b := store.Batch{Step: 0, Groups: []store.GroupRef{{Step: 0, Group: 0}}, Dealt: []int{3}, Refills: 1}
-	require.ErrorContains(t, s.AddBatch(ctx, store.Batch{Groups: []store.GroupRef{{Step: 0, Group: 2}}}), "batch of step 0: group 2 of step 0 is not admitted")
+	require.ErrorContains(t, s.AddBatch(ctx, store.Batch{Groups: []store.GroupRef{{Step: 0, Group: 2}}}), "batch of step 1: group 2 of step 1 is not admitted")
 	require.NoError(t, s.AddBatch(ctx, b))
 	require.ErrorContains(t, s.AddBatch(ctx, b), "it was trained or dropped already")
 	require.NoError(t, s.Close())
@@ -133,7 +133,7 @@ func TestRecoverGivesBackWhatWasLogged(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, r.Batches)
 	_, err = s.Groups(ctx, []store.GroupRef{{Step: 0, Group: 1}}, "")
-	require.ErrorContains(t, err, "group 1 of step 0: trajectory train-0-1-0 is missing")
+	require.ErrorContains(t, err, "group 1 of step 1: trajectory train-0-1-0 is missing")
 }
 
 // Many groups grow at once, end, are dropped and trained; the process may end between any two records.

@@ -352,7 +352,7 @@ func (s *Store) AddStep(ctx context.Context, step int, metrics map[string]float6
 	}
 	body, err := json.Marshal(finite)
 	if err != nil {
-		return fmt.Errorf("store: step %d: %w", step, err)
+		return fmt.Errorf("store: step %d: %w", step+1, err)
 	}
 	type encoded struct {
 		of              Update
@@ -362,7 +362,7 @@ func (s *Store) AddStep(ctx context.Context, step int, metrics map[string]float6
 	for _, u := range updates {
 		rows = append(rows, encoded{u, blob(u.OldLogprobs), blob(u.Advantages)})
 	}
-	return s.add(ctx, fmt.Sprintf("step %d", step), func(w *writer) error {
+	return s.add(ctx, fmt.Sprintf("step %d", step+1), func(w *writer) error {
 		for _, r := range rows {
 			if err := w.exec("INSERT OR REPLACE INTO updates VALUES (?, ?, ?, ?, ?)", r.of.TrajectoryID, int64(r.of.Sample), int64(r.of.Step), r.old, r.advantages); err != nil {
 				return err

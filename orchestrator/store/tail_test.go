@@ -71,7 +71,7 @@ func tailStory(t testing.TB, s *store.Store) (want []store.Event) {
 			c.RetryOf = &store.GroupRef{Group: 1}
 			require.NoError(t, s.Admit(ctx, c))
 			c.RetryOf = nil
-			want = append(want, store.GroupDropped{GroupRef: store.GroupRef{Group: 1}, Reason: "too stale; its task is sampled anew as group 2 of step 0"}, store.GroupAdmitted{Admission: idOnly(c)})
+			want = append(want, store.GroupDropped{GroupRef: store.GroupRef{Group: 1}, Reason: "too stale; its task is sampled anew as group 2 of step 1"}, store.GroupAdmitted{Admission: idOnly(c)})
 		} else {
 			turn(t, tr, 1, 0) // stored with the end
 			want = append(want, store.TrajectoryGrew{ID: tr.ID, First: 2, Turns: tr.Turns[2:], Ended: true})

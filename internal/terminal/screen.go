@@ -1,0 +1,52 @@
+package terminal
+
+import (
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Width is the number of columns of the terminal w; 0 where w is none, so that nothing is wrapped. COLUMNS goes before what the terminal says.
+func Width(w any) int {
+	if !Is(w) {
+		return 0
+	}
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
+		return n
+	}
+	if n := columns(w.(*os.File)); n > 0 {
+		return n
+	}
+	return 80
+}
+
+// Colours tells whether text on w may be coloured: w is a terminal, and the user did not ask for none (https://no-color.org).
+func Colours(w any) bool {
+	return Is(w) && !NoColour()
+}
+
+// NoColour tells whether the user asked for text without colours.
+func NoColour() bool { return os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" }
+
+// Wrap breaks the lines of s after at most width characters, between words where it can; width 0 breaks none.
+func Wrap(s string, width int) (lines []string) {
+	for line := range strings.SplitSeq(s, "\n") {
+		r := []rune(line)
+		for width > 0 && len(r) > width {
+			at := width
+			for i := width; i > width/2; i-- {
+				if r[i] == ' ' {
+					at = i
+					break
+				}
+			}
+			lines = append(lines, string(r[:at]))
+			r = r[at:]
+			if len(r) > 0 && r[0] == ' ' && at < width+1 {
+				r = r[1:]
+			}
+		}
+		lines = append(lines, string(r))
+	}
+	return lines
+}

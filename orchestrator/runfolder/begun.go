@@ -1,0 +1,105 @@
+package runfolder
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/agentfly/agentfly/orchestrator/checkpoint"
+	"github.com/agentfly/agentfly/orchestrator/store"
+)
+
+// Steps is how many steps the run in a folder has done, by its store, its last checkpoint or metrics.jsonl, whichever knows most: one of them
+// may have lost its end. held is false where the folder holds no run.
+func Steps(dir string) (steps int, held bool, err error) {
+	path := filepath.Join(dir, store.File)
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return 0, false, nil
+	}
+	db, err := store.OpenReader(path)
+	if err != nil {
+		return 0, true, err
+	}
+	recorded, err := db.Steps()
+	if err = errors.Join(err, db.Close()); err != nil {
+		return 0, true, err
+	}
+	steps = len(recorded)
+	var saved struct {
+		Step int `json:"step"`
+	}
+	data, err := os.ReadFile(filepath.Join(checkpoint.LastOf(dir), checkpoint.StateFile))
+	if err == nil {
+		err = json.Unmarshal(data, &saved)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return 0, true, fmt.Errorf("orchestrator: run folder: %s: %w", checkpoint.LastOf(dir), err)
+	}
+	logged, err := loggedSteps(dir)
+	return max(steps, saved.Step, logged), true, err
+}
+
+// loggedSteps counts the lines of metrics.jsonl that are of steps.
+func loggedSteps(dir string) (n int, err error) {
+	data, err := os.ReadFile(filepath.Join(dir, metricsFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	for line := range bytes.Lines(data) {
+		var of struct {
+			Eval json.RawMessage `json:"eval"`
+		}
+		if json.Unmarshal(line, &of) == nil && of.Eval == nil { // the last line may be cut off
+			n++
+		}
+	}
+	return n, err
+}
+
+// begun refuses a folder that holds a run which did a step, unless it may be overwritten. held tells that there is a run to clear away.
+func (f *Folder) begun() (held bool, err error) {
+	steps, held, err := Steps(f.Dir)
+	if f.Overwrite || !held {
+		return held, nil
+	}
+	what := "a run"
+	switch {
+	case err != nil:
+		what = fmt.Sprintf("a run that cannot be read (%v)", err)
+	case steps == 0:
+		return true, nil
+	case steps == 1:
+		what = "a run of 1 step"
+	default:
+		what = fmt.Sprintf("a run of %d steps", steps)
+	}
+	return true, fmt.Errorf("%s holds %s already; continue it with --resume, give another folder with --output, or delete the run with --overwrite", f.Dir, what)
+}
+
+// clear removes the files of the run that the folder holds, and no others. The folder is locked: another process may be in its first step.
+func (f *Folder) clear(note func(string)) error {
+	steps, _, err := Steps(f.Dir)
+	if f.unlock == nil {
+		return fmt.Errorf("orchestrator: %s holds a run already and cannot be locked, so nothing shows that no process trains there; delete it, or give another folder with --output", f.Dir)
+	}
+	names := []string{metricsFile, JobFile, "summary.json", "checkpoints", "logs"}
+	older, _ := filepath.Glob(filepath.Join(f.Dir, "job.[0-9]*.yaml")) // the pattern is well formed
+	for _, path := range older {
+		names = append(names, filepath.Base(path))
+	}
+	// the store goes last, and its log before it: as long as it is there the folder holds a run, wherever this ends
+	for _, name := range append(names, store.File+"-wal", store.File+"-shm", store.File) {
+		if err := os.RemoveAll(filepath.Join(f.Dir, name)); err != nil {
+			return fmt.Errorf("orchestrator: run folder: %w", err)
+		}
+	}
+	if f.Overwrite {
+		note("the run that " + f.Dir + " held is deleted")
+	} else if err == nil && steps == 0 {
+		note("the run that " + f.Dir + " held ended before its first step: it is removed, and this one begins")
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package runfolder
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/orchestrator/checkpoint"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/store"
+)
+
+// run makes the folder of a run that ended after so many steps.
+func ran(t *testing.T, steps int) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "run")
+	f := New(dir, false)
+	require.NoError(t, f.Open(&job.Job{}, func(string) {}))
+	for step := range steps {
+		require.NoError(t, f.DB.AddStep(context.Background(), step, map[string]float64{"reward/mean": 1}, nil))
+		require.NoError(t, f.Log(map[string]any{"step": step, "reward/mean": 1}))
+	}
+	require.NoError(t, f.Log(map[string]any{"step": 0, "eval": map[string]any{}}))
+	require.NoError(t, f.Close())
+	return dir
+}
+
+// A run that ended before its first step does not keep another one from its folder: nothing of it is left, and a note says so.
+func TestARunThatDidNoStepMakesPlace(t *testing.T) {
+	dir := ran(t, 0)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "mine.txt"), []byte("of the user"), 0o600))
+	state := func(name string, step int) { // as an interruption before the first step saves it
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, "checkpoints", name), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "checkpoints", name, checkpoint.StateFile), []byte(`{"step": `+string(rune('0'+step))+`}`), 0o600))
+		_ = os.Remove(filepath.Join(dir, "checkpoints", checkpoint.Last)) // it may not be there
+		require.NoError(t, os.Symlink(name, filepath.Join(dir, "checkpoints", checkpoint.Last)))
+	}
+	state("step-0", 0)
+	db, err := store.Open(filepath.Join(dir, store.File))
+	require.NoError(t, err)
+	require.NoError(t, db.SetFact(t.Context(), "of the dead", "run"))
+	require.NoError(t, db.Close())
+
+	var notes []string
+	f := New(dir, false)
+	require.NoError(t, f.Check())
+	require.NoError(t, f.Open(&job.Job{}, func(note string) { notes = append(notes, note) }))
+	require.Equal(t, []string{"the run that " + dir + " held ended before its first step: it is removed, and this one begins"}, notes)
+	fact, err := f.DB.Fact("of the dead")
+	require.NoError(t, err)
+	require.Empty(t, fact)
+	require.NoError(t, f.Close())
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	require.Contains(t, names, "mine.txt")
+	require.False(t, slices.Contains(names, "job.1.yaml"))
+	lines, err := os.ReadFile(filepath.Join(dir, "metrics.jsonl"))
+	require.NoError(t, err)
+	require.Empty(t, lines)
+	require.NoFileExists(t, checkpoint.LastOf(dir))
+
+	state("step-2", 2) // its store lost its end
+	require.ErrorContains(t, New(dir, false).Check(), "holds a run of 2 steps already")
+}
+
+// A process that samples its first step has the folder: nobody takes it away.
+func TestALivingRunWithoutAStepKeepsItsFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	living := New(dir, false)
+	require.NoError(t, living.Open(&job.Job{}, func(string) {}))
+	second := New(dir, false)
+	require.EqualError(t, second.Open(&job.Job{}, func(string) {}), "orchestrator: another process trains in "+dir+"; wait until it has ended, or give another folder with --output")
+	require.FileExists(t, filepath.Join(dir, store.File))
+	require.NoError(t, living.DB.SetFact(t.Context(), "is", "there"))
+	require.NoError(t, living.Close())
+}
+
+func TestOverwriteRemovesTheRunAndNothingElse(t *testing.T) {
+	dir := ran(t, 3)
+	steps, held, err := Steps(dir)
+	require.NoError(t, err)
+	require.True(t, held)
+	require.Equal(t, 3, steps)
+	require.EqualError(t, New(dir, false).Check(), dir+" holds a run of 3 steps already; continue it with --resume, give another folder with --output, or delete the run with --overwrite")
+	for _, name := range []string{"mine.txt", "summary.json", "job.1.yaml"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	}
+	f := New(dir, false)
+	f.Overwrite = true
+
+	require.NoError(t, f.Check())
+	require.FileExists(t, filepath.Join(dir, "summary.json"), "nothing is deleted before the new run can begin")
+	require.NoError(t, f.Open(&job.Job{}, func(string) {}))
+	require.NoError(t, f.Close())
+	require.FileExists(t, filepath.Join(dir, "mine.txt"))
+	require.NoFileExists(t, filepath.Join(dir, "summary.json"))
+	require.NoFileExists(t, filepath.Join(dir, "job.1.yaml"))
+	steps, held, err = Steps(dir)
+	require.NoError(t, err)
+	require.True(t, held)
+	require.Zero(t, steps)
+	_, held, err = Steps(filepath.Join(dir, "nowhere"))
+	require.NoError(t, err)
+	require.False(t, held)
+}
