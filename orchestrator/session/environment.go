@@ -101,6 +101,21 @@ func (w *world) actions(chosen *tools.Registry, limit time.Duration) error {
 	return nil
 }
 
+// lend gives a tool the environment that it names.
+func (w *world) lend(j *job.Job, t tools.Tool) (tools.Tool, error) {
+	switch kind := t.Spec().Environment; {
+	case kind == "":
+		return t, nil
+	case j.Environment == nil:
+		return nil, fmt.Errorf("the tool %s acts in an environment of kind %q, and the job has none; write environment: {kind: %s}", t.Spec().Name, kind, kind)
+	case j.Environment.Kind != kind:
+		return nil, fmt.Errorf("the tool %s acts in an environment of kind %q, and the job's is of kind %q; name that one in the decorator, or leave the tool out", t.Spec().Name, kind, j.Environment.Kind)
+	case w == nil: // the job is only looked at
+		return t, nil
+	}
+	return w.stage.Lend(t), nil
+}
+
 // leeway is what a call of an action has beyond the environment's own deadlines, of the step and of its state, which say more of what went wrong.
 const leeway = 5 * time.Second
 

@@ -37,6 +37,9 @@ func (s *Session) makeTools(ctx context.Context, all Registries, o tools.Options
 			return nil, nil, j.Fail(path+".retries", "the tool does not say that it is idempotent, so no call can be tried again; leave it out")
 		}
 		for _, t := range made {
+			if t, err = s.world.lend(j, t); err != nil {
+				return nil, nil, j.Fail(path, "%v", err)
+			}
 			if err := chosen.RegisterAs(t, ref); err != nil {
 				return nil, nil, j.Fail(path, "%s", job.Plain(err, "tools: "))
 			}

@@ -34,7 +34,7 @@
 //	→ {"op": "env_solution"}  ← [{"text": "left"}]                                             actions with full reward, right after env_reset
 //	→ {"op": "env_state"}  ← {…}; {"op": "env_restore", "arguments": {"state": {…}}}           in another process too
 //	→ {"op": "env_tasks", "arguments": {"split": "train", "n": 8}}  ← [{"id": …, "fields": {}}]
-//	→ {"op": "env_call", "arguments": {"name": "look", "arguments": {}}}  ← what the method returned
+//	→ {"op": "env_call", "arguments": {"name": "look", "arguments": {}}}  ← what the method returned; "task": true where there is no such method
 //	→ {"op": "env_check"}  ← {"memory": 40000000}                                              it still works
 //	→ {"op": "env_close"}                                                                      the worker ends after its reply
 //
@@ -70,7 +70,7 @@ type Reply struct {
 	Result    json.RawMessage `json:"result,omitempty"`
 	Error     string          `json:"error,omitempty"`
 	Broken    bool            `json:"broken,omitempty"`
-	Task      bool            `json:"task,omitempty"` // of env_reset: the task is wrong, and the environment can be reset for another one
+	Task      bool            `json:"task,omitempty"` // the request is wrong, and the environment as it was: of env_reset the task, of env_call the name or the arguments
 	Own       int64           `json:"own,omitempty"`  // of a request to an environment: nanoseconds that its class took
 	Ask       *Ask            `json:"ask,omitempty"`  // the call of that id asks its environment; its reply comes later
 }
