@@ -95,7 +95,7 @@ func modelFlag() cli.Flag {
 // commands are all commands, in the order of --help.
 func (e *env) commands() []*cli.Command {
 	return slices.Concat(runCommands{e}.all(), []*cli.Command{serveCommand{e}.command(), jobCommands{e}.command(), toolCommands{e}.command(), envCommands{e}.command()}, e.listings(), []*cli.Command{
-		modelCommands{e}.command(), inspectCommands{e}.command(),
+		modelCommands{e}.command(), inspectCommands{e}.command(), e.resources(),
 		{Name: "doctor", Usage: "check this machine and name the remedies", Action: e.doctor},
 		{Name: "completion", Usage: "print the completion script of a shell: source <(agentfly completion bash)", ArgsUsage: "bash|zsh|fish", Action: e.completion},
 		{Name: "version", Usage: "print the versions of agentfly, libtorch and CUDA", Action: e.printVersion},

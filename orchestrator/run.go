@@ -31,6 +31,7 @@ type run struct {
 	objective objective.Objective
 	state     checkpoint.State
 	recovered recovery.Recovered
+	board     *resourceBoard // nil before the folder is open
 }
 
 // material is what a job's data files hold.
@@ -85,6 +86,7 @@ func (r *run) prepare(ctx context.Context, j *job.Job) error {
 	if err := r.folder.Open(m.job, r.session.Notes.Know); err != nil { // not earlier: a run that could not begin leaves none behind
 		return err
 	}
+	r.board = showResources(r.folder, func() []runfolder.Pool { return poolsOf(r.session) }, r.session.Notes.Note)
 	r.session.Sampler.Record = r.folder.DB.AddTurn
 	r.session.BeginAnew(r.folder.DB.Restart)
 	if err := r.openTrainer(ctx, from); err != nil {
@@ -268,6 +270,7 @@ func (r *run) close() error {
 	if r.objective != nil {
 		errs = append(errs, r.objective.Close())
 	}
+	r.board.stop()
 	errs = append(errs, r.ranks.Leave(), r.session.Close())
 	errs = append(errs, r.folder.Close())
 	return errors.Join(errs...)
