@@ -43,6 +43,16 @@ func TestKillsOfARunInAnEnvironment(t *testing.T) {
 	status, out, errs := command("", "replay", whole)
 	require.Zero(t, status, "%s%s", out, errs)
 	require.Contains(t, out, "weights: identical\n")
+
+	for _, step := range metricsOf(t, whole, "environments/steps") {
+		require.Positive(t, step["environments/steps"])
+	}
+	status, out, errs = command("", "resources", whole)
+	require.Zero(t, status, errs)
+	require.Regexp(t, `(?s)^not running: it ended at .*\nfrozenlake: 0 of 3 in use, \d ready, 0 starting, 0 waiting\n  leases \d+, waited p50 .*steps \d+, p50`, out)
+	status, out, errs = command("", "resources", "--json", whole)
+	require.Zero(t, status, errs)
+	require.Contains(t, out, `"running":false,`)
 }
 
 // Rollouts beside updates, killed too: what became of it is in its log, and its replay comes to the same weights.

@@ -23,7 +23,7 @@ type Rollouts struct {
 	Lengths      Lengths      `title:"Lengths"`
 	Sampling     Sampling     `title:"Speed of sampling, and what the trainer waited for"`
 
-	Environments *Environments `title:"Environments" about:"Only in a job with an environment. Counts and times are of what happened since the last step, evaluations between them included."` // nil without one
+	Environments *Environments `title:"Environments" about:"Only in a job with an environment. Counts and times are of what this process did since the last step, evaluations between them included: a step that is trained again as it was recorded needs no environment."` // nil without one
 
 	Policy Policy `title:"The update, against the engine, the reference and the critic"`
 }
