@@ -294,13 +294,13 @@ func gone(e *python.Environment) bool {
 
 func (s *source) Close() error {
 	s.mu.Lock()
-	worker := s.spare
-	s.spare = nil
+	worker, temp := s.spare, s.temp
+	s.spare, s.temp = nil, nil
 	s.mu.Unlock()
 	if worker == nil {
-		return removeFolder(s.temp)
+		return removeFolder(temp)
 	}
-	return errors.Join(worker.Close(), removeFolder(s.temp))
+	return errors.Join(worker.Close(), removeFolder(temp))
 }
 
 // evalSeeds begins where the seeds of held-out tasks do.

@@ -92,6 +92,12 @@ class World:
         self.server.load(self.where[0], self.where[1], self.simplification, True)
         gold = list(self.server.getGoldActionSequence())
         self.new(False)
+        for i, action in enumerate(gold):  # some paths go on after the end
+            self.server.step(action)
+            if self.server.getCompleted():
+                gold = gold[: i + 1]
+                break
+        self.new(False)
         return gold
 
     def check(self):

@@ -127,7 +127,7 @@ func TestTasksFitTheSteps(t *testing.T) {
 
 // The games keep what environments promise.
 func TestConformance(t *testing.T) {
-	for _, name := range []string{"arithmetic"} { // the gold paths of games of places wander another way each time, and the suite compares episodes of them
+	for _, name := range []string{"arithmetic", "coin"} { // the gold paths of twc and cookingworld wander another way each time, and the suite compares episodes of them
 		t.Run(name, func(t *testing.T) {
 			environmenttest.Run(t, environmenttest.Case{
 				Source: func(t testing.TB) environments.Source {
