@@ -28,3 +28,30 @@ class Chaotic:
 
     def close(self):
         os.rmdir(self.folder)
+
+
+class Faulty:
+    """A world with one fault, which its task names."""
+
+    def reset(self, seed=None, fault=""):
+        self.fault, self.at = fault, 0
+        return "place 0 of 3"
+
+    def step(self, action):
+        self.at += 1
+        if self.at == 2 and self.fault == "nan":
+            return "", float("nan"), False, False, {}
+        if self.at == 2 and self.fault == "huge":
+            return "x" * (50 << 20), 0.0, False, False, {}
+        if self.at == 2 and self.fault == "never":
+            time.sleep(1000)
+        if self.at == 2 and self.fault == "dies":
+            os._exit(3)
+        if self.at == 2 and self.fault == "nonsense":
+            for fd in range(3, 30):  # one of them is the worker's own
+                try:
+                    os.write(fd, b"nonsense\n")
+                except OSError:
+                    pass
+            time.sleep(1000)
+        return "place %d of 3" % self.at, 1 / 3, self.at == 3, False, {}
