@@ -152,7 +152,7 @@ func (c chaos) run(t *testing.T) {
 func (c chaos) sampler(t *testing.T, m *environments.Manager) *rollout.Sampler {
 	r := rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return rollouttest.Say("<action>" + c.action + "</action>") })
 	stage := environments.NewStage(m)
-	r.Tools = tools.NewRegistry(tools.Options{Timeout: 2*c.step + 5*time.Second})
+	r.Tools = tools.NewRegistry(tools.Options{Timeout: 2*c.step + 5*time.Second, MaxTokens: 300, Tokenizer: rollouttest.Letters{}}) // the engine has 4,096 letters
 	require.NoError(t, r.Tools.Register(stage.Tools()...))
 	var err error
 	r.Format, err = agents.NewFormat("action", r.Tools.Specs(), agents.FormatOptions{})
