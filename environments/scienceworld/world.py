@@ -86,6 +86,7 @@ class World:
         return self.reached
 
     def actions(self):
+        """The package's list. About one in six of it is refused all the same: the package cannot say which without doing it."""
         return sorted(self.server.getValidActionObjectCombinations())
 
     def solution(self):
