@@ -38,7 +38,7 @@ type chaos struct {
 	params         map[string]any
 	action         string
 	episodes, pool int
-	every          time.Duration // between two disturbances
+	each           int64         // steps of environments between two disturbances: a machine that is slow is not disturbed more
 	step, reset    time.Duration // deadlines
 }
 
@@ -50,22 +50,22 @@ func TestChaosOfEnvironments(t *testing.T) {
 	class, err := filepath.Abs("testdata/chaos.py")
 	require.NoError(t, err)
 	chaos{
-		kind: pyenv.Kind(), params: map[string]any{"class": class + ":Chaotic"}, action: "on", episodes: 32, pool: 4, every: 400 * time.Millisecond,
-		step: time.Second, reset: 5 * time.Second,
+		kind: pyenv.Kind(), params: map[string]any{"class": class + ":Chaotic"}, action: "on", episodes: 32, pool: 4, each: 8,
+		step: 2 * time.Second, reset: 30 * time.Second,
 	}.run(t)
 }
 
 // The same with the real packages, 256 episodes through 8 workers.
 func TestChaosOfTextWorldExpress(t *testing.T) {
 	chaos{
-		kind: textworldexpress.Kind(), params: map[string]any{"game": "coin", "interpreter": envPython(t)}, action: "look around", episodes: 256, pool: 8, every: time.Second,
+		kind: textworldexpress.Kind(), params: map[string]any{"game": "coin", "interpreter": envPython(t)}, action: "look around", episodes: 256, pool: 8, each: 20,
 		step: 5 * time.Second, reset: time.Minute,
 	}.run(t)
 }
 
 func TestChaosOfScienceWorld(t *testing.T) {
 	chaos{
-		kind: scienceworld.Kind(), params: map[string]any{"tasks": []string{"find-plant"}, "interpreter": envPython(t)}, action: "look around", episodes: 256, pool: 8, every: 3 * time.Second,
+		kind: scienceworld.Kind(), params: map[string]any{"tasks": []string{"find-plant"}, "interpreter": envPython(t)}, action: "look around", episodes: 256, pool: 8, each: 20,
 		step: 10 * time.Second, reset: time.Minute,
 	}.run(t)
 }
@@ -101,7 +101,9 @@ func (c chaos) run(t *testing.T) {
 	ended := make(chan struct{})
 	var disturbing sync.WaitGroup
 	disturbances := 0
-	disturbing.Go(func() { disturbances = c.disturb(rand.New(rand.NewPCG(seed, 0)), ended) })
+	disturbing.Go(func() {
+		disturbances = c.disturb(rand.New(rand.NewPCG(seed, 0)), func() int64 { return m.Stats().Steps }, ended)
+	})
 	all := make([]*trajectory.Trajectory, c.episodes)
 	var running sync.WaitGroup
 	for i := range all {
@@ -145,12 +147,14 @@ func (c chaos) run(t *testing.T) {
 	left, err := os.ReadDir(temp)
 	require.NoError(t, err)
 	require.Empty(t, left)
-	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines+2 }, 10*time.Second, 20*time.Millisecond, "goroutines are left") // those of the engine
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines+2 }, 10*time.Second, 20*time.Millisecond, "goroutines are left") // the engine's are closed later
 }
 
 // sampler does the same action in every turn.
 func (c chaos) sampler(t *testing.T, m *environments.Manager) *rollout.Sampler {
-	r := rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return rollouttest.Say("<action>" + c.action + "</action>") })
+	r := rollouttest.New(t, func(engines.Request) (engines.Completion, error) {
+		return rollouttest.Say("<action>" + c.action + "</action>")
+	})
 	stage := environments.NewStage(m)
 	r.Tools = tools.NewRegistry(tools.Options{Timeout: 2*c.step + 5*time.Second, MaxTokens: 300, Tokenizer: rollouttest.Letters{}}) // the engine has 4,096 letters
 	require.NoError(t, r.Tools.Register(stage.Tools()...))
@@ -167,21 +171,22 @@ func (c chaos) sampler(t *testing.T, m *environments.Manager) *rollout.Sampler {
 }
 
 // disturb kills a worker or what it started, stops one for ever, or stops one for a while, until ended.
-func (c chaos) disturb(random *rand.Rand, ended <-chan struct{}) (n int) {
+func (c chaos) disturb(random *rand.Rand, steps func() int64, ended <-chan struct{}) (n int) {
 	var slow sync.WaitGroup
 	defer slow.Wait()
-	t := time.NewTicker(c.every)
+	t := time.NewTicker(20 * time.Millisecond)
 	defer t.Stop()
-	for {
+	for next := c.each; ; {
 		select {
 		case <-ended:
 			return n
 		case <-t.C:
 		}
 		all := workersOf(os.Getpid())
-		if len(all) == 0 {
+		if done := steps(); done < next || len(all) == 0 {
 			continue
 		}
+		next += c.each
 		pid := all[random.IntN(len(all))]
 		n++
 		switch random.IntN(3) {
