@@ -198,7 +198,7 @@ func requireSameMetrics(t *testing.T, want, got string) {
 				}
 			}
 			for k := range m {
-				if strings.HasPrefix(k, "seconds/") || strings.HasSuffix(k, ".seconds") || strings.HasSuffix(k, "_per_second") || k == "tokens/cached" {
+				if strings.HasPrefix(k, "seconds/") || strings.HasPrefix(k, "environments/") || strings.HasSuffix(k, ".seconds") || strings.HasSuffix(k, "_per_second") || k == "tokens/cached" {
 					delete(m, k)
 				}
 			}

@@ -2,7 +2,9 @@ package e2e_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,6 +45,16 @@ func TestKillsOfARunInAnEnvironment(t *testing.T) {
 	status, out, errs := command("", "replay", whole)
 	require.Zero(t, status, "%s%s", out, errs)
 	require.Contains(t, out, "weights: identical\n")
+
+	for _, step := range metricsOf(t, whole, "environments/steps") {
+		require.Positive(t, step["environments/steps"])
+	}
+	status, out, errs = command("", "resources", whole)
+	require.Zero(t, status, errs)
+	require.Regexp(t, `(?s)^not running: it ended at .*\nfrozenlake: 0 of 3 in use, \d ready, 0 starting, 0 waiting\n  leases \d+, waited p50 .*steps \d+, p50`, out)
+	status, out, errs = command("", "resources", "--json", whole)
+	require.Zero(t, status, errs)
+	require.Contains(t, out, `"running":false,`)
 }
 
 // Rollouts beside updates, killed too: what became of it is in its log, and its replay comes to the same weights.
@@ -69,5 +81,45 @@ func TestEstimatorsInAnEnvironment(t *testing.T) {
 		status, out, errs := command("", "train", job, "--output", dir, "--set", "trainer.steps=2", "--set", "algorithm.advantage="+advantage, "--set", "rewards=[environment]")
 		require.Zero(t, status, "%s: %s%s", advantage, out, errs)
 		require.Len(t, metricsOf(t, dir, "update/loss"), 2, advantage)
+	}
+}
+
+// A run whose environments are processes is the same after kill -9, and neither a process nor a folder of any of the killed ones is left in the end.
+func TestKillsOfARunInAPythonEnvironment(t *testing.T) {
+	needTorch(t)
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("python3 is not on PATH: apt-get install python3")
+	}
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	dir := filepath.Join(temp, "job")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "corridor.py"), []byte(`import tempfile
+
+
+class Corridor:
+    def reset(self, seed=0):
+        self.folder = tempfile.mkdtemp()
+        self.at = seed % 3
+        return "S" + "P" * self.at
+
+    def step(self, action):
+        self.at = max(0, self.at + {"l": -1, "r": 1}.get(action.strip()[:1], 0))
+        return "S" + "P" * self.at, float(self.at > 3), self.at > 3, False, {}
+`), 0o600))
+	job := filepath.Join(dir, "world.yaml")
+	text := strings.Replace(world, "environment: {kind: frozenlake, params: {steps: 16}", "environment: {kind: python, params: {class: corridor.py:Corridor}", 1)
+	require.NoError(t, os.WriteFile(job, []byte(text), 0o600))
+	k := newKilled(t)
+	k.job = job
+	k.endAlike(kills(t, 2), func(string) {})
+	left, err := filepath.Glob(filepath.Join(temp, "agentfly-*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+	all, err := filepath.Glob("/proc/[0-9]*/environ")
+	require.NoError(t, err)
+	for _, file := range all {
+		environ, _ := os.ReadFile(file)
+		require.False(t, strings.Contains(string(environ), "TMPDIR="+temp+"/agentfly-environments"), file)
 	}
 }

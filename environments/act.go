@@ -1,6 +1,7 @@
 package environments
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ type Stage struct {
 	manager *Manager
 	mu      sync.Mutex
 	playing map[string]*player // by trajectory
+	lent    map[string]bool    // names of tools that act beside the actions
 }
 
 // player is a trajectory's episode.
@@ -25,18 +27,31 @@ type player struct {
 	start   Start
 	mu      sync.Mutex
 	failed  error // of the infrastructure; the trajectory cannot go on
+	open    int   // calls of tools that acted and have not ended
 }
+
+// fail keeps the first failure. The lock is held.
+func (p *player) fail(err error) { p.failed = cmp.Or(p.failed, err) }
 
 const mostState = 64 << 10 // bytes of a state that is recorded with an action
 
 // NewStage is a stage for the episodes of a manager.
-func NewStage(m *Manager) *Stage { return &Stage{manager: m, playing: map[string]*player{}} }
+func NewStage(m *Manager) *Stage {
+	return &Stage{manager: m, playing: map[string]*player{}, lent: map[string]bool{}}
+}
 
 // Spec is that of the environments.
 func (s *Stage) Spec() Spec { return s.manager.Spec() }
 
-// Acts tells whether a tool of that name is an action.
-func (s *Stage) Acts(tool string) bool { return s.manager.tools[tool] != nil }
+// Acts tells whether a tool of that name is an action, or acts in the environment.
+func (s *Stage) Acts(tool string) bool {
+	if s.manager.tools[tool] != nil {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lent[tool]
+}
 
 // Begin waits for an environment and begins the episode of a trajectory, which End ends.
 func (s *Stage) Begin(ctx context.Context, owner pool.Owner, start Start) (*Episode, error) {
@@ -61,7 +76,7 @@ func (s *Stage) End(name string) {
 	}
 }
 
-// Failed is why the environment of a trajectory failed; nil: it did not.
+// Failed is why the environment of a trajectory failed, or why its record would miss what was done in it; nil: neither. It is asked between calls.
 func (s *Stage) Failed(name string) error {
 	p := s.player(name)
 	if p == nil {
@@ -69,6 +84,9 @@ func (s *Stage) Failed(name string) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.failed == nil && p.open > 0 {
+		return errors.New("a tool that acted in the environment has not ended, and what it did is not recorded; give it longer, or less to do")
+	}
 	return p.failed
 }
 
@@ -111,7 +129,7 @@ func (a act) Call(ctx context.Context, c tools.Call) (tools.Observation, error) 
 	o, err := actIn(ctx, p.episode, action)
 	if err != nil {
 		p.mu.Lock()
-		p.failed = err
+		p.fail(err)
 		p.mu.Unlock()
 		return tools.Observation{}, &tools.BrokenError{Text: err.Error()}
 	}
@@ -136,16 +154,20 @@ func actIn(ctx context.Context, e *Episode, a Action) (tools.Observation, error)
 	out := tools.Observation{Text: TextOf(r.Observation), Info: r.Info, Refused: r.Failure == trajectory.FailurePolicy, Outcome: &trajectory.Outcome{
 		Reward: r.Reward, Terminated: r.Terminated, Truncated: r.Truncated, Success: r.Success, Anchor: r.Anchor,
 	}}
-	if !r.Over() {
-		state, has, err := e.State(ctx)
-		if err != nil {
-			return out, err
-		}
-		if has && len(state) <= mostState {
-			out.Outcome.State = state
-		}
+	out.Outcome.State, err = stateOf(ctx, e, out.Outcome)
+	return out, err
+}
+
+// stateOf is the state that is recorded with an action: nil after the end, where the environment keeps none, and where it is too big.
+func stateOf(ctx context.Context, e *Episode, after *trajectory.Outcome) (json.RawMessage, error) {
+	if after.Over() {
+		return nil, nil
 	}
-	return out, nil
+	state, has, err := e.State(ctx)
+	if err != nil || !has || len(state) > mostState {
+		return nil, err
+	}
+	return state, nil
 }
 
 // TextOf joins the texts of an observation, a line each. An image is named, for models that read text only.

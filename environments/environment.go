@@ -110,7 +110,7 @@ type (
 		Check(ctx context.Context) error
 	}
 	// Caller answers calls that are no actions: what a Python tool or reward asks of its environment argument. method is a name of the
-	// environment's own.
+	// environment's own; a call that is wrong is a *CallError.
 	Caller interface {
 		Call(ctx context.Context, method string, arguments json.RawMessage) (json.RawMessage, error)
 	}

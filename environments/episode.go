@@ -436,13 +436,24 @@ func (e *Episode) Solution(ctx context.Context) ([]Action, bool, error) {
 	return v, true, err
 }
 
-// Call calls a method of the environment's own that is no action. It is false where it has none.
+// Call calls a method of the environment's own that is no action. It is false where it has none. Its error is a *Failure, or a *CallError after which
+// the episode is as it was.
 func (e *Episode) Call(ctx context.Context, method string, arguments json.RawMessage) (json.RawMessage, bool, error) {
 	c, ok := e.mem.env.(Caller)
 	if !ok {
 		return nil, false, nil
 	}
-	v, err := asked(ctx, e, AskedCall, func(ctx context.Context) (json.RawMessage, error) { return c.Call(ctx, method, arguments) }, nil)
+	var wrong *CallError
+	v, err := asked(ctx, e, AskedCall, func(ctx context.Context) (json.RawMessage, error) {
+		v, err := c.Call(ctx, method, arguments)
+		if errors.As(err, &wrong) { // nothing was done
+			return nil, nil
+		}
+		return v, err
+	}, nil)
+	if err == nil && wrong != nil {
+		return nil, true, wrong
+	}
 	return v, true, err
 }
 

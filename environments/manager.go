@@ -79,6 +79,29 @@ type Stats struct {
 	GivenUp            int64            // calls that their caller gave up: the trajectory was cancelled, or ended in the middle of one
 	Refused            int64            // resets that refused their task, which is the fault of the task (TaskError)
 	Failures           map[string]int64 // of the infrastructure, by what the environment was asked: AskedStep, …
+
+	resets, steps pool.Durations
+}
+
+// Since are the numbers between two moments of a manager: what happened after before, and the leases of now.
+func (s Stats) Since(before Stats) Stats {
+	s.Pool = s.Pool.Since(before.Pool)
+	s.Cut, s.Dropped, s.GivenUp, s.Refused = s.Cut-before.Cut, s.Dropped-before.Dropped, s.GivenUp-before.GivenUp, s.Refused-before.Refused
+	s.resets, s.steps = s.resets.Since(before.resets), s.steps.Since(before.steps)
+	failures := map[string]int64{}
+	for what, n := range s.Failures {
+		if n -= before.Failures[what]; n > 0 {
+			failures[what] = n
+		}
+	}
+	s.Failures = failures
+	s.quantiles()
+	return s
+}
+
+func (s *Stats) quantiles() {
+	s.Resets, s.ResetP50, s.ResetP99 = s.resets.Count(), s.resets.Quantile(0.5), s.resets.Quantile(0.99)
+	s.Steps, s.StepP50, s.StepP99 = s.steps.Count(), s.steps.Quantile(0.5), s.steps.Quantile(0.99)
 }
 
 // Open makes the manager of a source and its pool, which it adds to pools where that is not nil. What an earlier process of the same owner left
@@ -317,12 +340,12 @@ func (m *Manager) Stats() Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := &m.counts
-	return Stats{
-		Kind: m.o.Kind, Pool: p,
-		Resets: c.resets.Count(), ResetP50: c.resets.Quantile(0.5), ResetP99: c.resets.Quantile(0.99),
-		Steps: c.steps.Count(), StepP50: c.steps.Quantile(0.5), StepP99: c.steps.Quantile(0.99),
-		Cut: c.cut, Dropped: c.dropped, GivenUp: c.given, Refused: c.refused, Failures: maps.Clone(c.failures),
+	s := Stats{
+		Kind: m.o.Kind, Pool: p, Cut: c.cut, Dropped: c.dropped, GivenUp: c.given, Refused: c.refused, Failures: maps.Clone(c.failures),
+		resets: c.resets, steps: c.steps,
 	}
+	s.quantiles()
+	return s
 }
 
 // Close ends all episodes, closes the environments and their source, and waits for what runs. It is an error where a call of an environment never

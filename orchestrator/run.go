@@ -32,6 +32,7 @@ type run struct {
 	objective objective.Objective
 	state     checkpoint.State
 	recovered recovery.Recovered
+	board     *resourceBoard // nil before the folder is open
 }
 
 // material is what a job's data files hold.
@@ -90,6 +91,7 @@ func (r *run) prepare(ctx context.Context, j *job.Job) error {
 	if note := r.session.UnknownNote(); note != "" {
 		r.session.Notes.Know(note)
 	}
+	r.board = showResources(r.folder, func() []runfolder.Pool { return poolsOf(r.session) }, r.session.Notes.Note)
 	r.session.Sampler.Record = r.folder.DB.AddTurn
 	r.session.BeginAnew(r.folder.DB.Restart)
 	if err := r.session.KeepAgents(r.folder.Dir); err != nil {
@@ -277,6 +279,7 @@ func (r *run) close() error {
 	if r.objective != nil {
 		errs = append(errs, r.objective.Close())
 	}
+	r.board.stop()
 	errs = append(errs, r.ranks.Leave(), r.session.Close())
 	errs = append(errs, r.folder.Close())
 	return errors.Join(errs...)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/internal/panics"
 	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
@@ -42,8 +43,9 @@ type training struct {
 	checkpoints checkpoints
 	console     console
 	findings    report.Findings
-	started     time.Time // in this process; zero outside the loop
-	begun       int       // steps whose update has begun: more than state.Step while the end of one is not recorded
+	started     time.Time          // in this process; zero outside the loop
+	told        environments.Stats // of the job's environments, at the last step
+	begun       int                // steps whose update has begun: more than state.Step while the end of one is not recorded
 }
 
 // loop takes the steps that are left, and saves what came of them.
@@ -162,6 +164,9 @@ func (t *training) update(ctx context.Context, b *objective.Batch, start time.Ti
 	}
 	t.objective.Trained(ctx, t.state.Version, step+1 < j.Trainer.Steps)
 	record := t.objective.Report(b, m, report.Facts{Version: t.state.Version, Whole: time.Since(start), Elapsed: t.seconds(), Sync: weights.Seconds})
+	if record.Rollouts != nil {
+		record.Rollouts.Environments = environmentsOf(t.session, &t.told)
+	}
 	t.state.Dealt = b.Dealt
 	if record.SFT != nil && skipped == nil {
 		t.state.Losses = append(t.state.Losses, record.SFT.Loss)

@@ -41,7 +41,7 @@ func (d declared) function(workers int) (Function, error) {
 	f := Function{
 		Kind: d.Kind, Name: d.Name, Description: cmp.Or(o.Description, doc.text), Timeout: time.Duration(o.Timeout * float64(time.Second)), MaxTokens: o.MaxTokens,
 		MaxLength: o.MaxLength, Stateful: d.Stateful, Terminal: o.Terminal || o.Status == "terminal", Idempotent: o.Idempotent,
-		Deterministic: o.Deterministic, Context: slices.Contains(d.Injected, "context"), Warnings: d.warnings(doc),
+		Deterministic: o.Deterministic, Context: slices.Contains(d.Injected, "context"), Environment: o.Environment, Warnings: d.warnings(doc),
 	}
 	if !d.Async {
 		f.Concurrency = workers
@@ -49,8 +49,10 @@ func (d declared) function(workers int) (Function, error) {
 	switch {
 	case !namePattern.MatchString(d.Name):
 		return f, fmt.Errorf("a name has 1 to 64 letters, digits, _ or -; write name= in the decorator")
-	case o.Environment != "":
-		return f, fmt.Errorf("environment=%q: this version has no environments; leave it out, or use env_cls", o.Environment)
+	case o.Environment != "" && !slices.Contains(d.Injected, "environment"):
+		return f, fmt.Errorf("environment=%q: the function has no argument environment, which is what it acts with; add one, or leave the option out", o.Environment)
+	case o.Environment != "" && (o.Deterministic || o.Idempotent):
+		return f, fmt.Errorf("environment=%q: what acts in an environment is neither deterministic nor idempotent: the same call does something else the next time; leave those out", o.Environment)
 	case d.Kind == "agent" && !slices.Contains(agentFunctions, d.Name):
 		return f, fmt.Errorf("a function with @agent is one of %s; rename it, or write name= in the decorator", strings.Join(agentFunctions, ", "))
 	}

@@ -1030,7 +1030,8 @@ class Server:
             try:
                 text = getattr(self, m["op"])(m.get("arguments") or {})
             except BaseException as e:
-                task = ',"task":true' if m["op"] == "env_reset" and isinstance(e, WrongTask) else ""
+                wrong = m["op"] == "env_reset" and isinstance(e, WrongTask) or m["op"] == "env_call" and isinstance(e, Refused)
+                task = ',"task":true' if wrong else ""
                 self.reply('{"id":%d,"error":%s%s}' % (m["id"], json.dumps(self.failure(e, m["op"])), task))
             else:
                 own = self.adapter.own - own if self.adapter else 0
@@ -1170,7 +1171,14 @@ class Server:
         method = getattr(self.adapter.env, name, None)
         if name.startswith("_") or not callable(method):
             raise Refused("the environment has no method %s" % name)
-        return encode(clean(self.adapter.call(method, **(a.get("arguments") or {}))))
+        arguments = a.get("arguments") or {}
+        try:
+            inspect.signature(method).bind(**arguments)
+        except TypeError as e:
+            raise Refused("the environment's method %s: %s" % (name, e))
+        except ValueError:  # it does not say what it takes
+            pass
+        return encode(clean(self.adapter.call(method, **arguments)))
 
     def env_close(self, a):
         self.adapter.close()

@@ -1,7 +1,9 @@
 package python
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"slices"
@@ -123,23 +125,47 @@ func (p *pool) started(w *worker) {
 
 // call runs a request on a worker. It returns when the reply is there, the worker is gone, or ctx is done; then the call is ended behind
 // its back.
-func (p *pool) call(ctx context.Context, c callable, r protocol.Request) (protocol.Reply, error) {
+func (p *pool) call(ctx context.Context, c callable, r protocol.Request, environment Environs) (protocol.Reply, error) {
 	w, err := p.acquire(ctx, c, r.Trajectory)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	r.ID = p.ids.Add(1)
-	answer := w.ask(r)
-	select {
-	case got, ok := <-answer:
-		return p.settle(w, c, r.Trajectory, got, ok)
-	case <-ctx.Done():
-		go func() { // all counts it: acquire did
-			got, ok := w.abort(r.ID, answer)
-			_, _ = p.settle(w, c, r.Trajectory, got, ok) // nobody waits for it
-		}()
-		return protocol.Reply{}, ctx.Err()
+	r.ID, r.Environment = p.ids.Add(1), environment != nil
+	answer, asks := w.askWith(r)
+	defer w.forget(r.ID)
+	for {
+		select {
+		case got, ok := <-answer:
+			return p.settle(w, c, r.Trajectory, got, ok)
+		case a := <-asks:
+			w.tell(answerOf(ctx, r.ID, a, environment))
+		case <-ctx.Done():
+			go func() { // all counts it: acquire did
+				got, ok := w.abort(r.ID, answer)
+				_, _ = p.settle(w, c, r.Trajectory, got, ok) // nobody waits for it
+			}()
+			return protocol.Reply{}, ctx.Err()
+		}
 	}
+}
+
+// answerOf asks the environment of a call.
+func answerOf(ctx context.Context, call int64, a protocol.Ask, environment Environs) protocol.Request {
+	out := protocol.Request{ID: call, Op: "answer", Ask: a.ID}
+	if ctx.Err() != nil {
+		out.Error = "the call is over"
+		return out
+	}
+	result, err := environment(ctx, a.Op, a.Arguments)
+	switch {
+	case err != nil:
+		out.Error = cmp.Or(err.Error(), "it failed")
+	case !json.Valid(result):
+		out.Error = "its answer is no JSON"
+	default:
+		out.Result = result
+	}
+	return out
 }
 
 // abort ends a call, and the worker where that does not help.

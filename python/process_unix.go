@@ -19,6 +19,7 @@ import (
 // group when the pipe ends, which is when this process does: its own handler of a signal cannot run where native code keeps the interpreter's lock.
 type plainProcess struct {
 	group          *procgroup.Group
+	mark           string // of all that the worker starts
 	life           *os.File
 	stdin          *os.File
 	stdout, stderr *os.File
@@ -45,6 +46,9 @@ func startPlain(args, env []string) (*plainProcess, error) {
 	if err == nil {
 		c := exec.Command(args[0], args[1:]...)
 		c.Env = append(os.Environ(), env...)
+		if p.mark = procgroup.Mark(); p.mark != "" {
+			c.Env = append(c.Env, p.mark)
+		}
 		c.Stdin, c.Stdout, c.Stderr = theirs[0], theirs[1], theirs[2]
 		c.ExtraFiles = theirs[3:]
 		p.group, err = procgroup.Start(c, syscall.SIGTERM) // a worker that gets it ends what it started, and itself
@@ -69,9 +73,10 @@ func (p *plainProcess) Stdin() io.WriteCloser { return p.stdin }
 func (p *plainProcess) Stdout() io.Reader     { return p.stdout }
 func (p *plainProcess) Stderr() io.Reader     { return p.stderr }
 
-// Wait waits for the process, ends what it left behind in its group, and lets readers see the end soon even where something escaped.
+// Wait waits for the process, ends what it left behind, and lets readers see the end soon even where something escaped.
 func (p *plainProcess) Wait() error {
 	err := p.group.Wait()
+	procgroup.CollectMarked(p.mark)
 	p.life.Close() // nothing was written
 	late := time.Now().Add(time.Second)
 	_ = p.stdout.SetReadDeadline(late) // pipes have deadlines

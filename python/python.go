@@ -67,7 +67,8 @@ type Function struct {
 	Terminal      bool            // a call ends the trajectory
 	Idempotent    bool
 	Deterministic bool
-	Context       bool     // it takes AgentFly's argument context, whose metadata CallWith gives
+	Context       bool     // it takes AgentFly's argument context, whose metadata Call.Metadata is
+	Environment   string   // kind of the environment that a tool acts in, by the option environment: it asks Call.Environment; "": none
 	Warnings      []string // options that are accepted and mean something else here
 }
 
@@ -197,11 +198,24 @@ func (m *Module) RunTest(ctx context.Context, name string) error {
 // result is JSON: what the function returned. It is ended at the deadline of ctx, or, where ctx has none, after its own timeout, or after
 // that of the options. The error is *Error, *BrokenError, or ctx's.
 func (m *Module) Call(ctx context.Context, name, trajectory string, arguments json.RawMessage) (json.RawMessage, error) {
-	return m.CallWith(ctx, name, trajectory, arguments, nil)
+	return m.Do(ctx, Call{Name: name, Trajectory: trajectory, Arguments: arguments})
 }
 
-// CallWith is Call of a function that takes AgentFly's context, with its metadata, a JSON object.
-func (m *Module) CallWith(ctx context.Context, name, trajectory string, arguments, metadata json.RawMessage) (json.RawMessage, error) {
+// Environs answers what a function asks the environment of its trajectory, as a JSON value: op is that of protocol.Ask. It honours ctx, which is done
+// with the call.
+type Environs func(ctx context.Context, op string, arguments json.RawMessage) (json.RawMessage, error)
+
+// Call says what a function is called with.
+type Call struct {
+	Name, Trajectory string
+	Arguments        json.RawMessage
+	Metadata         json.RawMessage // of a function that takes AgentFly's context; a JSON object
+	Environment      Environs        // the argument environment of the function; nil: the trajectory has none
+}
+
+// Do is Call with all that a function may be called with.
+func (m *Module) Do(ctx context.Context, call Call) (json.RawMessage, error) {
+	name := call.Name
 	c, ok := m.calls[name]
 	if !ok {
 		return nil, fmt.Errorf("python: %s: there is no function %q", filepath.Base(m.file), name)
@@ -212,7 +226,7 @@ func (m *Module) CallWith(ctx context.Context, name, trajectory string, argument
 		own, cancel = context.WithTimeout(ctx, cmp.Or(c.timeout, m.options.Timeout))
 		defer cancel()
 	}
-	r, err := m.pool.call(own, c, protocol.Request{Op: "call", Name: name, Trajectory: trajectory, Arguments: arguments, Metadata: metadata})
+	r, err := m.pool.call(own, c, protocol.Request{Op: "call", Name: name, Trajectory: call.Trajectory, Arguments: call.Arguments, Metadata: call.Metadata}, call.Environment)
 	shown := strings.TrimPrefix(name, testPrefix)
 	switch broken := (*BrokenError)(nil); {
 	case err != nil && ctx.Err() != nil:

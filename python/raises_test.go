@@ -85,7 +85,7 @@ func TestWrongOptions(t *testing.T) {
 		`status=0`:                "TypeError: status=0: it must be a string",
 		`pool_size="8"`:           "TypeError: pool_size='8': it must be a whole number",
 		`retries=3`:               "TypeError: tool() got an unexpected keyword argument 'retries'",
-		`environment="chess"`:     `f: environment="chess": this version has no environments; leave it out, or use env_cls`,
+		`environment="chess"`:     `f: environment="chess": the function has no argument environment, which is what it acts with; add one, or leave the option out`,
 		`schema={"type": "list"}`: `f: schema: it must be a JSON schema with "type": "object"`,
 	} {
 		file := filepath.Join(t.TempDir(), "tools.py")
@@ -96,6 +96,9 @@ func TestWrongOptions(t *testing.T) {
 			}
 			_, err := python.Load(t.Context(), file, python.Options{Runtime: runtime, Workers: 1})
 			require.Error(t, err, option)
+			if option == `environment="chess"` && runtime == python.GPython {
+				want = "NotImplementedError: environment is not supported by gpython; use runtime: cpython"
+			}
 			require.Equal(t, want, err.Error()[strings.Index(err.Error(), ": ")+2:], "%s: %v", runtime, err)
 			require.Regexp(t, `^`+file+`:[45]: `, err.Error())
 		}

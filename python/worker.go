@@ -34,7 +34,8 @@ type worker struct {
 	out     [][]byte // lines to write
 	more    chan struct{}
 	pending map[int64]chan protocol.Reply
-	wrong   error // why it was killed, if it spoke nonsense
+	asks    map[int64]chan protocol.Ask // of calls that have an environment
+	wrong   error                       // why it was killed, if it spoke nonsense
 
 	busy   bool // a call that is not async runs
 	async  int  // async calls that run
@@ -49,6 +50,7 @@ func startWorker(ctx context.Context, l launch, copyTo io.Writer, ended func(*wo
 	}
 	w := &worker{
 		process: process, stderr: &tail{to: copyTo}, gone: make(chan struct{}), more: make(chan struct{}, 1), pending: map[int64]chan protocol.Reply{},
+		asks: map[int64]chan protocol.Ask{},
 	}
 	if l.first != nil {
 		w.write(l.first)
@@ -98,23 +100,64 @@ func (w *worker) end(err error) {
 	w.pending = nil
 }
 
+// mostAsks is how many questions of one call to its environment wait at once.
+const mostAsks = 64
+
 // ask sends a request with an id of its own. The channel gets the reply, or is closed when the worker ends before it.
 func (w *worker) ask(r protocol.Request) <-chan protocol.Reply {
+	answer, _ := w.askWith(r)
+	return answer
+}
+
+// askWith is ask for a call that may ask back, where the request says that there is an environment: what it asks comes over the second channel until
+// forget is called, and is answered with tell.
+func (w *worker) askWith(r protocol.Request) (<-chan protocol.Reply, <-chan protocol.Ask) {
 	answer := make(chan protocol.Reply, 1)
+	var asks chan protocol.Ask
+	if r.Environment {
+		asks = make(chan protocol.Ask, mostAsks)
+	}
 	line, err := json.Marshal(r)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.pending == nil {
 		close(answer)
-		return answer
+		return answer, asks
 	}
 	if err != nil { // arguments that are no JSON
 		answer <- protocol.Reply{ID: r.ID, Error: "the arguments cannot be sent: " + err.Error()}
-		return answer
+		return answer, asks
 	}
 	w.pending[r.ID] = answer
+	if asks != nil {
+		w.asks[r.ID] = asks
+	}
 	w.append(line)
-	return answer
+	return answer, asks
+}
+
+// forget ends the asking of a call.
+func (w *worker) forget(id int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.asks, id)
+}
+
+// asked hands on what a call asks its environment. A worker gets an answer to everything that it asks: it waits for one.
+func (w *worker) asked(call int64, a protocol.Ask) {
+	w.mu.Lock()
+	asks := w.asks[call]
+	w.mu.Unlock()
+	why := "it is no longer the function's: the call that it was lent to is over"
+	if asks != nil {
+		select {
+		case asks <- a:
+			return
+		default:
+			why = fmt.Sprintf("more than %d questions of one call wait for their answers", mostAsks)
+		}
+	}
+	w.tell(protocol.Request{ID: call, Op: "answer", Ask: a.ID, Error: why})
 }
 
 func (w *worker) tell(r protocol.Request) {
@@ -171,6 +214,10 @@ func (w *worker) read() {
 			}
 			_, _ = io.Copy(io.Discard, lines) // a full pipe would keep it alive
 			return
+		}
+		if r.Ask != nil {
+			w.asked(r.ID, *r.Ask)
+			continue
 		}
 		w.mu.Lock()
 		answer := w.pending[r.ID]

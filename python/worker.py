@@ -7,6 +7,7 @@ runs an event loop for async functions. Standard output of the user's code goes 
 import importlib.machinery
 import importlib.util
 import inspect
+import itertools
 import json
 import os
 import queue
@@ -140,7 +141,8 @@ class Entry:
     def inject(self, name, hint, context):
         """What the model does not pass."""
         is_context = name == "context" and (hint is inspect.Parameter.empty or hint is context)
-        if is_context or name == "env" and "env_cls" in self.options:
+        lent = name == "environment" and self.kind == "tool" and self.options.get("environment")
+        if is_context or lent or name == "env" and "env_cls" in self.options:
             self.injected.append(name)
             return True
         return False
@@ -151,6 +153,7 @@ class File:
 
     def __init__(self, memory):
         self.memory, self.entries, self.contexts, self.envs = memory, {}, {}, {}
+        self.making = {}  # a lock for each of envs
         self.loop, self.lock = None, threading.Lock()
 
     def load(self, file, source):
@@ -202,6 +205,19 @@ class File:
             out["context"] = context
         return out
 
+    def lend(self, entry, given, m, ask, ask_async):
+        """Gives a function the environment of its trajectory: a tool that acts in one, a reward that has the argument and a trajectory in one."""
+        wants = entry.kind == "reward" and "environment" in given
+        if m.get("environment") and (wants or "environment" in entry.injected):
+            from agentfly import AsyncEnvironment, Environment
+
+            given["environment"] = AsyncEnvironment(ask_async) if entry.is_async else Environment(ask)
+        elif "environment" in entry.injected:
+            kind = entry.options["environment"]
+            raise Unsupported(
+                "%s acts in an environment, and there is none here; call it in a job with environment: {kind: %s}" % (entry.name, kind)
+            )
+
     def start_loop(self):
         if self.loop is None:
             import asyncio
@@ -218,13 +234,21 @@ class File:
                 show(e)
 
     async def env(self, entry, trajectory):
+        """The trajectory's instance of env_cls. Calls that come at once get the same one; one that cannot begin is closed."""
+        import asyncio
+
         key = (trajectory, entry.options["env_cls"])
-        if key not in self.envs:
-            env = key[1](**entry.options.get("env_kwargs", {}))
-            for step in ("start", "reset"):
-                await settled(getattr(env, step, lambda: None)())
-            self.envs[key] = env
-        return self.envs[key]
+        async with self.making.setdefault(key, asyncio.Lock()):
+            if key not in self.envs:
+                env = key[1](**entry.options.get("env_kwargs", {}))
+                try:
+                    for step in ("start", "reset"):
+                        await settled(getattr(env, step, lambda: None)())
+                except BaseException:  # cancelled, too
+                    await close_env(env)
+                    raise
+                self.envs[key] = env
+            return self.envs[key]
 
     async def run_async(self, entry, given, context, trajectory):
         import agentfly
@@ -244,18 +268,27 @@ class File:
 
     def end_envs(self, trajectory):
         gone = [self.envs.pop(key) for key in list(self.envs) if key[0] == trajectory]
+        for key in [key for key in list(self.making) if key[0] == trajectory]:
+            self.making.pop(key, None)
         if not gone:
             return None
         import asyncio
 
         async def close():
             for env in gone:
-                for method in ("aclose", "close"):
-                    if callable(getattr(env, method, None)):
-                        await settled(getattr(env, method)())
-                        break
+                await close_env(env)
 
         return asyncio.run_coroutine_threadsafe(close(), self.start_loop())
+
+
+async def close_env(env):
+    for method in ("aclose", "close"):
+        if callable(getattr(env, method, None)):
+            try:
+                await settled(getattr(env, method)())
+            except Exception as e:  # it concerns nobody, and the others are closed too
+                show(e)
+            return
 
 
 async def settled(value):
@@ -270,6 +303,7 @@ class Worker:
         self.lines, self.out, self.file = lines, out, File(memory)
         self.jobs, self.writing = queue.SimpleQueue(), threading.Lock()
         self.current, self.tasks = None, {}  # the call of the main thread; those of the loop
+        self.numbers, self.asked = itertools.count(1), {}  # what calls ask their environments, by number: who gets the answer
         self.process = os.getpid()
 
     def run(self):
@@ -300,7 +334,11 @@ class Worker:
                     signal.pthread_kill(main, signal.SIGUSR2)
                 task = self.tasks.get(m["id"])
                 if task is not None:
-                    task.cancel()
+                    self.file.loop.call_soon_threadsafe(task.cancel)  # from here it would not wake the loop
+            elif op == "answer":
+                settle = self.asked.pop(m["ask"], None)
+                if settle is not None:
+                    settle(m)
             elif op == "end":
                 kept, envs = self.file.end(m["trajectory"])
                 self.jobs.put({"op": "close", "id": m["id"], "kept": kept, "envs": envs})
@@ -352,7 +390,45 @@ class Worker:
         if entry is None:
             raise NameError("there is no function %s" % m["name"])
         context = self.file.context(entry, m.get("trajectory", ""))
-        return entry, context, self.file.arguments(entry, m.get("arguments") or {}, context, m.get("metadata"))
+        given = self.file.arguments(entry, m.get("arguments") or {}, context, m.get("metadata"))
+        self.file.lend(entry, given, m, self.asks(m["id"]), self.asks_async(m["id"]))
+        return entry, context, given
+
+    def question(self, call, op, arguments, settle):
+        """Asks the environment of a call; settle gets the answer, in the thread that reads."""
+        number = next(self.numbers)
+        self.asked[number] = settle
+        try:
+            self.reply('{"id":%d,"ask":{"id":%d,"op":"%s","arguments":%s}}' % (call, number, op, encode(arguments)))
+        except BaseException:
+            self.asked.pop(number, None)
+            raise
+        return number
+
+    def asks(self, call):
+        def ask(op, arguments):
+            answers = queue.SimpleQueue()
+            number = self.question(call, op, arguments, answers.put)
+            try:
+                return answered(answers.get())
+            finally:
+                self.asked.pop(number, None)
+
+        return ask
+
+    def asks_async(self, call):
+        async def ask(op, arguments):
+            import asyncio
+
+            loop = asyncio.get_running_loop()
+            future = loop.create_future()
+            number = self.question(call, op, arguments, lambda m: loop.call_soon_threadsafe(lambda: future.done() or future.set_result(m)))
+            try:
+                return answered(await future)
+            finally:
+                self.asked.pop(number, None)
+
+        return ask
 
     def plain(self, m):
         if m["op"] == "load":
@@ -418,6 +494,15 @@ class Worker:
             self.tasks[m["id"]] = loop.create_task(run())
 
         loop.call_soon_threadsafe(start)
+
+
+def answered(m):
+    """What an environment answered."""
+    if m.get("error"):
+        from agentfly import EnvironmentError
+
+        raise EnvironmentError(m["error"])
+    return m.get("result")
 
 
 def flush():

@@ -15,6 +15,8 @@ import (
 	"sync"
 
 	"github.com/agentfly/agentfly/internal/pool"
+	"github.com/agentfly/agentfly/internal/procgroup"
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/python"
 	"github.com/agentfly/agentfly/sandbox"
 )
@@ -181,6 +183,7 @@ func (r *Resources) OnBegin(f func(ctx context.Context) error) {
 // Begin is called before the first rollout of a run, and not for a job that is only looked at. Its error, a line for each thing that is not
 // there, ends the run.
 func (r *Resources) Begin(ctx context.Context) error {
+	r.collect()
 	r.mu.Lock()
 	begins := slices.Clone(r.begins)
 	r.mu.Unlock()
@@ -191,6 +194,14 @@ func (r *Resources) Begin(ctx context.Context) error {
 	}
 	all.Wait()
 	return errors.Join(errs...)
+}
+
+// collect removes what runs of this user left on this machine that were killed: processes of workers, folders for temporary files.
+func (r *Resources) collect() {
+	if killed := procgroup.Collect(); len(killed) > 0 {
+		r.Warn("ended what a run left that was killed: " + wording.Clip(strings.Join(killed, ", "), 300))
+	}
+	sandbox.RemoveStale()
 }
 
 // OnClose runs f when the resources are closed, before what was opened earlier is closed.

@@ -105,7 +105,11 @@ func (r pythonReward) Score(ctx context.Context, in Input) (Score, error) {
 	if r.function.Stateful && !r.module.Keeps(id) { // no tool ends what the reward begins
 		defer r.module.End(id)
 	}
-	result, err := r.module.CallWith(own, r.function.Name, id, arguments, metadata)
+	call := python.Call{Name: r.function.Name, Trajectory: id, Arguments: arguments, Metadata: metadata}
+	if e, ok := in.Episode.(Answerer); ok && slices.Contains(r.function.Arguments, "environment") {
+		call.Environment = e.Ask
+	}
+	result, err := r.module.Do(own, call)
 	var broken *python.BrokenError
 	if errors.As(err, &broken) && broken.Detail != "" {
 		return Score{}, fmt.Errorf("%w: %s", err, broken.Detail)

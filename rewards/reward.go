@@ -6,6 +6,7 @@ package rewards
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -22,6 +23,13 @@ type Input struct {
 type Episode interface {
 	// Score is the environment's own reward for the whole episode; false: it has none, and its steps' rewards count.
 	Score(ctx context.Context) (float64, bool, error)
+}
+
+// Answerer is an Episode that answers what a reward in Python asks of its argument environment: op and arguments are those of tools.Call.Environment,
+// but for "step", because a reward does not act.
+type Answerer interface {
+	Episode
+	Ask(ctx context.Context, op string, arguments json.RawMessage) (json.RawMessage, error)
 }
 
 // Score is a value with named parts. Parts are reported as metrics and do not enter the value again.

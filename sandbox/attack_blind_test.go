@@ -148,16 +148,22 @@ func TestStaleFolders(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	stale, used, young := tempFolder(t), tempFolder(t), tempFolder(t)
 	require.NoError(t, os.MkdirAll(filepath.Join(stale.path, "a", "b"), 0o755))
-	require.NoError(t, os.Chmod(filepath.Join(stale.path, "a"), 0)) // as a program does
+	require.NoError(t, os.Chmod(filepath.Join(stale.path, "a"), 0))   // as a program does
+	begun := strings.TrimSuffix(young.path, folderSuffix) + newSuffix // not locked yet, but in a moment
+	require.NoError(t, os.Rename(young.path, begun))
+	young.path = begun
+	left := tempFolder(t)
+	require.NoError(t, left.lock.Close())
+	require.NoError(t, os.Rename(left.path, strings.TrimSuffix(left.path, folderSuffix)+newSuffix))
+	left.path = strings.TrimSuffix(left.path, folderSuffix) + newSuffix
 	long := time.Now().Add(-2 * settled)
-	for _, f := range []*Folder{stale, used} {
-		require.NoError(t, os.Chtimes(f.path, long, long))
-	}
+	require.NoError(t, os.Chtimes(left.path, long, long))
 	require.NoError(t, stale.lock.Close()) // as the kernel does
 	require.NoError(t, young.lock.Close())
 	_, err := Open(t.Context(), None)
 	require.NoError(t, err)
 	require.NoDirExists(t, stale.path)
+	require.NoDirExists(t, left.path)
 	require.DirExists(t, used.path)
 	require.DirExists(t, young.path)
 	require.NoError(t, used.Close())

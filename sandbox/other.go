@@ -34,7 +34,8 @@ func (r *running) processor() time.Duration { return 0 }
 
 func lastLine([]byte) string { return "" }
 
-func removeStale() {}
+// RemoveStale does nothing here.
+func RemoveStale() {}
 
 // Folder is a temporary folder.
 type Folder struct{ path string }

@@ -121,7 +121,7 @@ func (e *ExitError) Error() string {
 
 // Open removes what killed processes left of their sandboxes, finds out what this machine can do, and proves it with a program that tries to get out.
 func Open(ctx context.Context, kind string) (*Sandbox, error) {
-	removeStale()
+	RemoveStale()
 	switch kind {
 	case Auto:
 		box, err := openBubblewrap(ctx)

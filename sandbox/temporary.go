@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -19,14 +21,20 @@ type Folder struct {
 	lock *os.File // the folder; the lock is that of the descriptor and of what inherits it
 }
 
+// A folder gets the name under which others look for it once it is locked; until then it has another one.
 const (
-	folderPrefix, folderSuffix = "agentfly-", "-locked"
-	settled                    = time.Minute // a folder that is younger may not be locked yet
+	folderPrefix, folderSuffix, newSuffix = "agentfly-", "-locked", "-new"
+
+	settled = time.Minute // a new folder that is older was left
 )
+
+// stale runs RemoveStale once in this process.
+var stale sync.Once
 
 // TempFolder makes a folder for temporary files of a kind; kind is part of its name.
 func TempFolder(kind string) (*Folder, error) {
-	path, err := os.MkdirTemp("", folderPrefix+kind+"-*"+folderSuffix)
+	stale.Do(RemoveStale)
+	path, err := os.MkdirTemp("", folderPrefix+kind+"-*"+newSuffix)
 	if err != nil {
 		return nil, err
 	}
@@ -34,12 +42,16 @@ func TempFolder(kind string) (*Folder, error) {
 	if err == nil {
 		err = unix.Flock(int(lock.Fd()), unix.LOCK_SH)
 	}
+	locked := strings.TrimSuffix(path, newSuffix) + folderSuffix
+	if err == nil {
+		err = renameNew(path, locked)
+	}
 	if err != nil {
 		_ = lock.Close()
 		_ = os.Remove(path)
 		return nil, err
 	}
-	return &Folder{path: path, lock: lock}, nil
+	return &Folder{path: locked, lock: lock}, nil
 }
 
 // Path is absolute if the folder for temporary files is.
@@ -48,11 +60,21 @@ func (f *Folder) Path() string { return f.path }
 // Close removes the folder.
 func (f *Folder) Close() error { return errors.Join(RemoveAll(f.path), f.lock.Close()) }
 
-// removeStale removes folders of TempFolder whose processes were killed.
-func removeStale() {
-	paths, _ := filepath.Glob(filepath.Join(os.TempDir(), folderPrefix+"*"+folderSuffix))
-	for _, path := range paths {
-		removeUnlocked(path, settled)
+// renameNew gives a folder a name that no other has.
+func renameNew(from, to string) error {
+	if err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE); !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
+		return err
+	}
+	return os.Rename(from, to) // a file system without it; it replaces an empty folder at most
+}
+
+// RemoveStale removes folders of TempFolder whose processes were killed.
+func RemoveStale() {
+	for suffix, age := range map[string]time.Duration{folderSuffix: 0, newSuffix: settled} {
+		paths, _ := filepath.Glob(filepath.Join(os.TempDir(), folderPrefix+"*"+suffix))
+		for _, path := range paths {
+			removeUnlocked(path, age)
+		}
 	}
 }
 

@@ -1,5 +1,6 @@
 #!/bin/bash
-# The environments against the real packages: Gymnasium, TextWorldExpress and ScienceWorld (which need Java), and OpenEnv's client and server. Each set
+# The environments against the real packages: Gymnasium, TextWorldExpress and ScienceWorld (which need Java), and OpenEnv's client and server; then 256
+# episodes of TextWorldExpress and of ScienceWorld through 8 workers that are killed and stopped at random. Each set of packages
 # is installed into a virtual environment of its own in the cache folder; where that is not possible the script says so, and the tests skip. What
 # is skipped is listed with its reason and counted.
 set -euo pipefail
@@ -13,5 +14,6 @@ openenv=$(scripts/openenv_packages.sh) || openenv=
 status=0
 AGENTFLY_ENV_PYTHON=$python AGENTFLY_OPENENV_PYTHON=$openenv CGO_ENABLED=0 go test -count=1 -timeout 30m -v \
   ./environments/python ./environments/textworldexpress ./environments/scienceworld ./environments/openenv >"$log" 2>&1 || status=$?
+AGENTFLY_ENV_PYTHON=$python CGO_ENABLED=0 go test -count=1 -timeout 30m -v -run Chaos ./orchestrator/rollout >>"$log" 2>&1 || status=$?
 scripts/results.sh "$log"
 exit $status

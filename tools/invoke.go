@@ -123,6 +123,7 @@ func (r *Registry) attempts(ctx context.Context, e *entry, c Call, out *trajecto
 		if err == nil {
 			return accept(e, o, out)
 		}
+		out.Outcome = o.Outcome // what a call did in the environment before it failed
 		left -= spent + pause
 		var broken *BrokenError
 		if !errors.As(err, &broken) || out.Retries >= e.spec.Limits.Retries || left <= 0 || retry.Pause(ctx, pause) != nil {

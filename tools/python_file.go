@@ -58,12 +58,12 @@ func (t pythonTool) Spec() Spec {
 	return Spec{
 		Name: f.Name, Description: f.Description, Parameters: f.Parameters,
 		Limits:   Limits{Timeout: f.Timeout, MaxTokens: f.MaxTokens, Concurrency: f.Concurrency},
-		Terminal: f.Terminal, Idempotent: f.Idempotent, Deterministic: f.Deterministic, Stateful: f.Stateful,
+		Terminal: f.Terminal, Idempotent: f.Idempotent, Deterministic: f.Deterministic, Stateful: f.Stateful, Environment: f.Environment,
 	}
 }
 
 func (t pythonTool) Call(ctx context.Context, c Call) (Observation, error) {
-	result, err := t.module.Call(ctx, t.function.Name, c.Trajectory, c.Arguments)
+	result, err := t.module.Do(ctx, python.Call{Name: t.function.Name, Trajectory: c.Trajectory, Arguments: c.Arguments, Environment: c.Environment})
 	var broken *python.BrokenError
 	if errors.As(err, &broken) {
 		return Observation{}, &BrokenError{Text: broken.Text}

@@ -20,10 +20,11 @@ type Spec struct {
 	Parameters  json.RawMessage // JSON schema of the arguments object
 	Limits      Limits          // that the tool asks for; a job's go before them
 
-	Terminal      bool // a call that succeeds ends the trajectory, and its observation is the final answer
-	Idempotent    bool // a second call does no harm: a call that broke may be tried again
-	Deterministic bool // the same arguments give the same observation: a job may cache it
-	Stateful      bool // keeps state of a trajectory in this process: another process cannot take the trajectory up, it begins anew
+	Terminal      bool   // a call that succeeds ends the trajectory, and its observation is the final answer
+	Idempotent    bool   // a second call does no harm: a call that broke may be tried again
+	Deterministic bool   // the same arguments give the same observation: a job may cache it
+	Environment   string // kind of the job's environment that it acts in: its calls have Call.Environment; "": none
+	Stateful      bool   // keeps state of a trajectory in this process: another process cannot take the trajectory up, it begins anew
 }
 
 // Limits of the calls of one tool. A zero field is no limit of its own.
@@ -48,6 +49,11 @@ type Call struct {
 	ID         string
 	Trajectory string          // id, for state that a tool keeps per trajectory
 	Arguments  json.RawMessage // a JSON object; already checked against the schema
+
+	// Environment answers, of a tool whose Spec names one, what it asks the environment of its trajectory, until the call returns: "step" with
+	// {"text": …} or {"name": …, "arguments": {…}}, whose reward is the trajectory's; "actions"; "score"; "call" of a method of the environment's
+	// with {"name": …, "arguments": {…}}. nil: there is none.
+	Environment func(ctx context.Context, op string, arguments json.RawMessage) (json.RawMessage, error)
 }
 
 // Observation is what the model reads, and what rewards may read beside it.

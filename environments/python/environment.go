@@ -30,6 +30,9 @@ func (e *environment) ask(ctx context.Context, op string, arguments, into any) e
 		}
 	}
 	r, err := e.worker.Ask(ctx, op, raw)
+	if err != nil && r.Task && op == "env_call" {
+		return &environments.CallError{Text: err.Error()}
+	}
 	if err != nil && r.Task {
 		return environments.WrongTask("%s: %v", e.name, err)
 	}

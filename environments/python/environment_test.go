@@ -101,6 +101,11 @@ func TestGymnasiumClass(t *testing.T) {
 	score, err := e.(environments.Scorer).Score(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 0.5, score)
+	for method, arguments := range map[string]string{"distnace": `{"to": 4}`, "distance": `{"two": 4}`, "_hidden": "{}"} { // the caller's mistake: the environment is as it was
+		_, err := e.(environments.Caller).Call(t.Context(), method, json.RawMessage(arguments))
+		wrong := (*environments.CallError)(nil)
+		require.ErrorAs(t, err, &wrong, method)
+	}
 	out, err := e.(environments.Caller).Call(t.Context(), "distance", json.RawMessage(`{"to": 4}`))
 	require.NoError(t, err)
 	require.JSONEq(t, `{"distance": 2}`, string(out))

@@ -21,6 +21,7 @@ import (
 	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/python"
 	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/sandbox"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -181,9 +182,17 @@ func New(ctx context.Context, r *resources.Resources, o Options) (environments.S
 			po.Show = append(po.Show, r.Resolve(path))
 		}
 	}
+	var temp *sandbox.Folder
+	if po.Sandbox == nil { // what a class leaves there goes with the source, or is removed by the next start
+		var err error
+		if temp, err = sandbox.TempFolder("environments"); err != nil {
+			return nil, fmt.Errorf("%s: the folder for temporary files: %w", o.Name, err)
+		}
+		po.Variables = append(slices.Clone(po.Variables), "TMPDIR="+temp.Path())
+	}
 	workers, err := python.NewEnvironments(ctx, po)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, removeFolder(temp))
 	}
 	if o.OpenTime == 0 {
 		o.OpenTime = 2 * time.Minute
@@ -192,13 +201,20 @@ func New(ctx context.Context, r *resources.Resources, o Options) (environments.S
 	defer cancel()
 	first, err := workers.Start(own)
 	if err != nil {
-		return nil, clear(o.Name, "open", err)
+		return nil, errors.Join(clear(o.Name, "open", err), removeFolder(temp))
 	}
-	s := &source{name: o.Name, workers: workers, spare: first, powers: first.Powers, seeded: first.Seeded}
+	s := &source{name: o.Name, temp: temp, workers: workers, spare: first, powers: first.Powers, seeded: first.Seeded}
 	if s.spec, err = specOf(first, o); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", o.Name, err), s.Close())
 	}
 	return s, nil
+}
+
+func removeFolder(f *sandbox.Folder) error {
+	if f == nil {
+		return nil
+	}
+	return f.Close()
 }
 
 // folder is where modules that are named by import path are found: the job file's.
@@ -240,6 +256,7 @@ func clear(name, what string, err error) error {
 // source makes workers. Its first one, which said what the class is, is the first that New gives.
 type source struct {
 	name    string
+	temp    *sandbox.Folder // for temporary files of plain workers; nil: a sandbox has its own
 	workers *python.Environments
 	spec    environments.Spec
 	powers  []string
@@ -277,13 +294,13 @@ func gone(e *python.Environment) bool {
 
 func (s *source) Close() error {
 	s.mu.Lock()
-	worker := s.spare
-	s.spare = nil
+	worker, temp := s.spare, s.temp
+	s.spare, s.temp = nil, nil
 	s.mu.Unlock()
 	if worker == nil {
-		return nil
+		return removeFolder(temp)
 	}
-	return worker.Close()
+	return errors.Join(worker.Close(), removeFolder(temp))
 }
 
 // evalSeeds begins where the seeds of held-out tasks do.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/environments"
+	"github.com/agentfly/agentfly/environments/environmenttest"
 	"github.com/agentfly/agentfly/environments/scienceworld"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/trajectory"
@@ -131,4 +132,17 @@ func TestTraps(t *testing.T) {
 		require.Equal(t, environments.Text("No known action matches that input."), r.Observation)
 		require.Equal(t, n == 2, r.Truncated)
 	}
+}
+
+// The tasks keep what environments promise.
+func TestConformance(t *testing.T) {
+	environmenttest.Run(t, environmenttest.Case{
+		Source: func(t testing.TB) environments.Source {
+			s, err := open(t, map[string]any{"tasks": []string{"lifespan-longest-lived", "boil"}})
+			require.NoError(t, err)
+			return s
+		},
+		Tasks: 4, TooMany: 1001, Random: 1, Steps: 60, Parallel: true, Loose: true, // the package lists "pour cup into sewer", and does not know it
+		Kill: func(e environments.Environment) error { e.(interface{ Kill() }).Kill(); return nil },
+	})
 }

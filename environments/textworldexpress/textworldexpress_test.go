@@ -127,7 +127,7 @@ func TestTasksFitTheSteps(t *testing.T) {
 
 // The games keep what environments promise.
 func TestConformance(t *testing.T) {
-	for _, name := range []string{"arithmetic"} { // the gold paths of games of places wander another way each time, and the suite compares episodes of them
+	for _, name := range []string{"arithmetic", "coin"} { // the gold paths of twc and cookingworld wander another way each time, and the suite compares episodes of them
 		t.Run(name, func(t *testing.T) {
 			environmenttest.Run(t, environmenttest.Case{
 				Source: func(t testing.TB) environments.Source {
@@ -160,7 +160,7 @@ func TestRandomPolicy(t *testing.T) {
 	}
 	mean := sum / float64(len(all))
 	t.Logf("coin, five places without doors, ten steps: a random policy's mean reward is %.2f", mean)
-	require.InDelta(t, 0.35, mean, 1e-9)
+	require.InDelta(t, 0.30, mean, 1e-9)
 }
 
 // The package's traps are errors, or what the agent did wrong.

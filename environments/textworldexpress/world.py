@@ -8,20 +8,12 @@ from agentfly_environment import Refused, WrongTask
 FOLDS = {"train": 0, "dev": 10000, "test": 20000}  # where the seeds of a fold begin
 SEEDS = 1000  # of a fold
 LONGEST = 1000  # characters of an action
-BACK = {"move north": "move south", "move south": "move north", "move east": "move west", "move west": "move east"}
+BACK = {"north": "south", "south": "north", "east": "west", "west": "east"}
 
 
-def straight(gold):
-    """A gold path without ways there and back: the package's paths wander as they like, another way each time that they are asked for."""
-    out = []
-    for action in gold:
-        if action == "look around" or action.startswith("open door"):
-            continue
-        if out and BACK.get(action) == out[-1]:
-            out.pop()
-        else:
-            out.append(action)
-    return tuple(out)
+def chores(gold):
+    """What a gold path does beside walking, in no order: the package's paths wander as they like, another way each time that they are asked for."""
+    return tuple(sorted(a for a in gold if a != "look around" and not a.startswith(("move ", "open door ", "close door "))))
 
 
 class World:
@@ -39,7 +31,7 @@ class World:
             raise Refused("params: %s" % " ".join(wrong.split()))
         self.game, self.eval_fold, self.list_actions = game, eval_fold, list_actions
         self.server, self.now, self.where = self.env.server, None, None
-        self.max_steps, self.trained = max_steps, None
+        self.max_steps, self.trained, self.ways = max_steps, None, {}
 
     def tasks(self, split, n):
         folds = {"train": "train", "eval": self.eval_fold}
@@ -49,22 +41,104 @@ class World:
         if n > SEEDS:  # before anything is generated
             raise Refused("%d tasks of split %s were asked for; there are at most %d" % (n, split, SEEDS))
         if split == "eval" and self.trained is None:
-            self.trained = {self.key(s, "train") for s in range(FOLDS["train"], FOLDS["train"] + SEEDS)}
-        seen = set(self.trained) if split == "eval" else set()
+            self.trained = {}  # seeds by how they begin
+            for s in range(FOLDS["train"], FOLDS["train"] + SEEDS):
+                self.trained.setdefault(self.beginning(s, "train"), []).append(s)
+        seen = set()
         for s in range(FOLDS[fold], FOLDS[fold] + SEEDS):
             if len(out) == n:
                 break
-            key = self.key(s, fold)
-            if key in seen or len(key[-1]) > self.max_steps:
+            begins = self.beginning(s, fold)
+            if len(self.way(s, fold)[1]) > self.max_steps:
+                continue
+            key = begins, self.way(s, fold)[0]
+            if key in seen or split == "eval" and any(self.way(t, "train")[0] == key[1] for t in self.trained.get(begins, ())):
                 continue
             seen.add(key)
             out.append({"id": "%s-%s-%d" % (self.game, fold, s), "prompt": [], "fields": {"seed": s, "fold": fold}})
         return out
 
-    def key(self, seed, fold):
-        """What tells a task from others: games of few places repeat, and two that begin the same and are won by the same actions are one task."""
-        now = json.loads(self.server.generateNewGameJSON(seed, fold, True))
-        return self.server.getTaskDescription(), now["observation"], straight(self.server.getGoldActionSequence())
+    def beginning(self, seed, fold):
+        now = json.loads(self.server.generateNewGameJSON(seed, fold, False))
+        return self.server.getTaskDescription(), now["observation"]
+
+    def way(self, seed, fold):
+        """What tells a task from others that begin the same, because games of few places repeat: what wins it. And the actions of one way to do so."""
+        if (seed, fold) not in self.ways:
+            self.where = fold, seed
+            won = self.won()
+            moved = tuple(won) if self.game not in ("twc", "cookingworld") else chores(won)
+            self.ways[seed, fold] = moved, won
+        return self.ways[seed, fold]
+
+    def won(self):
+        """Actions that win the game, none behind the one that does."""
+        if self.game == "coin":
+            found = self.found()
+            if found is not None:
+                return found
+        for _ in range(20):  # until one does not wander for longer than an episode may take
+            self.new(True)
+            gold = list(self.server.getGoldActionSequence())
+            self.new(False)
+            for i, action in enumerate(gold):
+                if json.loads(self.server.stepJSON(action))["tasksuccess"]:
+                    gold = gold[: i + 1]
+                    break
+            if len(gold) <= self.max_steps:
+                break
+        return gold
+
+    def found(self):
+        """The shortest way to the coin, from a walk through all places: the same each time. None where places share a name."""
+        self.new(False)
+        ways, coins, first = {}, [], self.here()
+        if first is None or not self.walk(first, ways, coins) or not coins:
+            return None
+        queue, seen = [(first, [])], {first}
+        while queue:
+            at, actions = queue.pop(0)
+            if at == coins[0]:
+                actions = actions + ["take coin"]
+                break
+            for direction, (to, door) in ways[at].items():
+                if to not in seen:
+                    seen.add(to)
+                    queue.append((to, actions + (["open door to " + direction] if door else []) + ["move " + direction]))
+        self.new(False)
+        over = [json.loads(self.server.stepJSON(a))["tasksuccess"] for a in actions]
+        return actions if over[-1] and not any(over[:-1]) else None
+
+    def here(self):
+        text = self.now["look"].strip()
+        return text.partition(".")[0] if text.startswith("You are in ") else None
+
+    def act(self, action):
+        self.now = json.loads(self.server.stepJSON(action))
+
+    def walk(self, at, ways, coins):
+        """Walks through the places that nobody was in and comes back; False: the way back led elsewhere."""
+        ways[at] = {}
+        possible = self.now["validActions"]
+        if "take coin" in possible:
+            coins.append(at)
+        for direction in ("north", "east", "south", "west"):
+            if "move " + direction not in possible:
+                continue
+            door = "open door to " + direction in possible
+            if door:
+                self.act("open door to " + direction)
+            self.act("move " + direction)
+            to = self.here()
+            if to is None or to == at:
+                continue
+            ways[at][direction] = to, door
+            if to not in ways and not self.walk(to, ways, coins):
+                return False
+            self.act("move " + BACK[direction])
+            if self.here() != at:
+                return False
+        return True
 
     def place(self, seed, fold):
         """The fold and its seed: the package takes a seed of another fold, or of none, in silence."""
@@ -118,12 +192,9 @@ class World:
         return float(self.now["score"])
 
     def solution(self):
-        for _ in range(20):  # until one does not wander for longer than an episode may take
-            self.new(True)
-            gold = list(self.server.getGoldActionSequence())
-            if len(gold) <= self.max_steps:
-                break
-        return gold
+        won = self.won()
+        self.new(False)
+        return won
 
     def check(self):
         if self.env._gateway.java_process.poll() is not None:

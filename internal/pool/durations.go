@@ -21,6 +21,15 @@ func (d *Durations) Add(t time.Duration) {
 	d.n++
 }
 
+// Since is what was added to d after before was copied from it.
+func (d Durations) Since(before Durations) Durations {
+	d.n -= before.n
+	for i, n := range before.buckets {
+		d.buckets[i] -= n
+	}
+	return d
+}
+
 // Count is how many were added.
 func (d *Durations) Count() int64 { return d.n }
 

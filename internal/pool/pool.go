@@ -92,9 +92,25 @@ type Stats struct {
 	HeldP50, HeldP99                      time.Duration // of leases that were given back
 	Open                                  bool          // the breaker is open
 	Holders                               []Holder      // of now, the longest first
+	Waiters                               []Holder      // who waits now, in the order in which they are served
+
+	waits, held Durations
 }
 
-// Holder is a lease of now.
+// Since are the numbers between two moments of a pool: counts and durations of what happened after before, the rest as it is now.
+func (s Stats) Since(before Stats) Stats {
+	s.Made, s.Failed, s.Replaced = s.Made-before.Made, s.Failed-before.Failed, s.Replaced-before.Replaced
+	s.Broken, s.Ended, s.Leases = s.Broken-before.Broken, s.Ended-before.Ended, s.Leases-before.Leases
+	s.waits, s.held = s.waits.Since(before.waits), s.held.Since(before.held)
+	s.quantiles()
+	return s
+}
+
+func (s *Stats) quantiles() {
+	s.WaitP50, s.WaitP99, s.HeldP50, s.HeldP99 = s.waits.Quantile(0.5), s.waits.Quantile(0.99), s.held.Quantile(0.5), s.held.Quantile(0.99)
+}
+
+// Holder is a lease of now, or who waits for one.
 type Holder struct {
 	Owner Owner
 	Since time.Time
@@ -471,15 +487,22 @@ func (p *Pool) Stats() Stats {
 	s := Stats{
 		Name: p.o.Name, Size: p.o.Size, Ready: len(p.ready), Lent: len(p.lent), Starting: p.starting, Waiting: p.queue.waiting,
 		Made: p.made, Failed: p.failed, Replaced: p.replaced, Broken: p.broken, Ended: p.ended, Leases: p.leases,
-		WaitP50: p.waits.Quantile(0.5), WaitP99: p.waits.Quantile(0.99), HeldP50: p.held.Quantile(0.5), HeldP99: p.held.Quantile(0.99),
-		Open: p.breaker.open,
+		Open: p.breaker.open, waits: p.waits, held: p.held,
 	}
+	s.quantiles()
 	for _, l := range p.lent {
 		s.Holders = append(s.Holders, Holder{l.owner, l.since})
 	}
 	slices.SortFunc(s.Holders, func(a, b Holder) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Owner.Name, b.Owner.Name))
 	})
+	for e := p.queue.units.Front(); e != nil; e = e.Next() {
+		if u, ok := e.Value.(*unit); ok {
+			for _, w := range u.waiters {
+				s.Waiters = append(s.Waiters, Holder{w.owner, w.since})
+			}
+		}
+	}
 	return s
 }
 

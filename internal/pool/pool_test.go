@@ -809,3 +809,43 @@ func TestDurations(t *testing.T) {
 	require.InDelta(t, 990, d.Quantile(0.99).Milliseconds(), 40)
 	require.Zero(t, testing.AllocsPerRun(100, func() { d.Add(time.Second) }))
 }
+
+// The numbers between two moments are those of what happened between them, and who waits is named in the order in which it is served.
+func TestStatsSince(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := New(Options{Name: "a", Make: func(context.Context) (Member, error) { time.Sleep(time.Second); return &closing{}, nil }})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, p.Close()) }()
+		l, err := p.Acquire(t.Context(), Owner{Name: "first"})
+		require.NoError(t, err)
+		before := p.Stats()
+		require.InEpsilon(t, time.Second, before.WaitP99, 0.05)
+		var all sync.WaitGroup
+		for _, name := range []string{"b", "c"} {
+			all.Go(func() {
+				got, err := p.Acquire(t.Context(), Owner{Name: name, Group: "g" + name})
+				if err == nil {
+					time.Sleep(10 * time.Millisecond)
+					got.Return()
+				}
+			})
+			synctest.Wait()
+			time.Sleep(10 * time.Millisecond)
+		}
+		now := p.Stats()
+		require.Len(t, now.Waiters, 2)
+		require.Equal(t, Owner{Name: "b", Group: "gb"}, now.Waiters[0].Owner)
+		require.Equal(t, "c", now.Waiters[1].Owner.Name)
+		l.Return()
+		all.Wait()
+		since := p.Stats().Since(before)
+		require.EqualValues(t, 2, since.Leases)
+		require.Zero(t, since.Made)
+		require.Less(t, since.WaitP99, 100*time.Millisecond, "the second of the first lease was before")
+		require.Equal(t, p.Stats().WaitP99, p.Stats().Since(Stats{}).WaitP99)
+	})
+}
+
+type closing struct{}
+
+func (*closing) Close() error { return nil }

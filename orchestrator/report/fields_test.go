@@ -50,6 +50,8 @@ func TestKeysOfAStep(t *testing.T) {
 		reward/mean reward/one greedy/reward greedy/failed
 		trajectories/finished trajectories/failed trajectories/running trajectories/cut trajectories/filtered errors/one stop/one
 		groups/flat groups/sampled groups/dropped groups/refills groups/too_stale
+		environments/in_use environments/waiting environments/leases environments/wait_p50 environments/wait_p99 environments/failures environments/replaced
+		environments/resets environments/reset_p50 environments/reset_p99 environments/steps environments/step_p50 environments/step_p99
 		turns turns/cut tools/calls tools/failed tools/parse_errors tools/unknown tools/bad_arguments tools/broken tools/retries tools/cached seconds/tools
 		tokens/sampled tokens/cached tokens/sample_per_second tokens/packed tokens/unpacked tokens/train_per_second tokens/learned
 		length/response_mean length/trained_mean length/trained_p50 length/trained_p90 length/trained_max

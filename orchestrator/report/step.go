@@ -22,7 +22,10 @@ type Rollouts struct {
 	Turns        *Turns       `title:"Turns and tool calls" about:"Only where the step has a turn."` // nil where no trajectory has one
 	Lengths      Lengths      `title:"Lengths"`
 	Sampling     Sampling     `title:"Speed of sampling, and what the trainer waited for"`
-	Policy       Policy       `title:"The update, against the engine, the reference and the critic"`
+
+	Environments *Environments `title:"Environments" about:"Only in a job with an environment. Counts and times are of what this process did since the last step, evaluations between them included: a step that is trained again as it was recorded needs no environment."` // nil without one
+
+	Policy Policy `title:"The update, against the engine, the reference and the critic"`
 }
 
 // Reward is that of a step's finished trajectories.
@@ -103,6 +106,23 @@ type Sampling struct {
 	Wait            float64 `metric:"seconds/wait" unit:"seconds" doc:"until the batch was there"`
 	Sync            float64 `metric:"seconds/sync" unit:"seconds" doc:"part of seconds/train: saving, loading and proving new weights on an engine that does not share them; 0 for local"`
 	TokensPerSecond float64 `metric:"tokens/sample_per_second" unit:"tokens per second" doc:"sampled tokens per second of sampling"`
+}
+
+// Environments are what the manager of a job's environments did.
+type Environments struct {
+	InUse    int     `metric:"environments/in_use" unit:"environments" doc:"environments that trajectories hold at the end of the step"`
+	Waiting  int     `metric:"environments/waiting" unit:"trajectories" doc:"trajectories that wait for an environment at the end of the step"`
+	Leases   int64   `metric:"environments/leases" unit:"leases" doc:"times that an environment was lent"`
+	WaitP50  float64 `metric:"environments/wait_p50" unit:"seconds" doc:"from a trajectory's asking for an environment to its lease, median; beside seconds/wait it says whether the trainer waits for environments"`
+	WaitP99  float64 `metric:"environments/wait_p99" unit:"seconds" doc:"the same, 99th percentile"`
+	Resets   int64   `metric:"environments/resets" unit:"resets" doc:"episodes that began"`
+	ResetP50 float64 `metric:"environments/reset_p50" unit:"seconds" doc:"time of a reset, median"`
+	ResetP99 float64 `metric:"environments/reset_p99" unit:"seconds" doc:"the same, 99th percentile"`
+	Steps    int64   `metric:"environments/steps" unit:"steps" doc:"actions that environments were given"`
+	StepP50  float64 `metric:"environments/step_p50" unit:"seconds" doc:"time of an action, median"`
+	StepP99  float64 `metric:"environments/step_p99" unit:"seconds" doc:"the same, 99th percentile"`
+	Failures int64   `metric:"environments/failures" unit:"failures" doc:"failures of environments, whatever they were asked, and leases that nobody got because no environment could be made"`
+	Replaced int64   `metric:"environments/replaced" unit:"environments" doc:"environments that were closed for another: they failed, their lease ended because nobody kept it alive, or age, uses, memory or check ended them"`
 }
 
 // Policy is what an update says of tokens that the policy sampled.

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -16,6 +17,7 @@ import (
 	"github.com/agentfly/agentfly/internal/retry"
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/internal/wording"
+	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -214,6 +216,12 @@ func environmentBroke(err error) bool {
 type episode struct {
 	stage *environments.Stage
 	name  string
+}
+
+var _ rewards.Answerer = episode{}
+
+func (e episode) Ask(ctx context.Context, op string, arguments json.RawMessage) (json.RawMessage, error) {
+	return e.stage.Ask(ctx, e.name, op, arguments)
 }
 
 func (e episode) Score(ctx context.Context) (float64, bool, error) { return e.stage.Score(ctx, e.name) }

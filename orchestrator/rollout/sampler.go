@@ -412,6 +412,11 @@ func (r *Sampler) score(ctx context.Context, p Place, t *trajectory.Trajectory, 
 	if broke := (*environments.Failure)(nil); errors.As(err, &broke) {
 		return r.environmentFailed(ctx, p, err)
 	}
+	if r.World != nil { // a reward may have asked it
+		if broke := r.World.Stage.Failed(t.ID); broke != nil {
+			return r.environmentFailed(ctx, p, broke)
+		}
+	}
 	if err != nil {
 		return &failure{trajectory.OriginReward, err}
 	}

@@ -31,3 +31,9 @@ func inode(file os.FileInfo) uint64 {
 	}
 	return 0
 }
+
+// alive tells whether there is a process of that number.
+func alive(pid int) bool {
+	err := syscall.Kill(pid, 0)
+	return err == nil || errors.Is(err, syscall.EPERM)
+}

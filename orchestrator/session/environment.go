@@ -28,6 +28,14 @@ type world struct {
 	tasks   map[string][]trajectory.Task // of its own, by split: making them may take long
 }
 
+// EnvironmentStats are the numbers of the job's environments; false: it has none.
+func (s *Session) EnvironmentStats() (environments.Stats, bool) {
+	if s.world == nil {
+		return environments.Stats{}, false
+	}
+	return s.world.manager.Stats(), true
+}
+
 // makeWorld makes the job's environment; nil: it has none, or the session only looks and the environment cannot be made without running
 // something.
 func (s *Session) makeWorld(ctx context.Context, all *environments.Registry) (*world, error) {
@@ -63,8 +71,11 @@ func (s *Session) makeWorld(ctx context.Context, all *environments.Registry) (*w
 	if err != nil {
 		return nil, s.Job.Fail("environment", "%s", job.Plain(err, "environments: "))
 	}
-	return &world{m, environments.NewStage(m), map[string][]trajectory.Task{}}, nil
+	return &world{manager: m, stage: environments.NewStage(m), tasks: map[string][]trajectory.Task{}}, nil
 }
+
+// Pools are the pools of all that the job lends to trajectories, as they are now: its environments, and what its tools keep ready.
+func (s *Session) Pools() []pool.Stats { return s.resources.Pools().All() }
 
 // OwnTasks are the tasks that the job's environment has of its own; nil: there is none, or it has none.
 func (s *Session) OwnTasks() data.Own {
@@ -99,6 +110,21 @@ func (w *world) actions(chosen *tools.Registry, limit time.Duration) error {
 		}
 	}
 	return nil
+}
+
+// lend gives a tool the environment that it names.
+func (w *world) lend(j *job.Job, t tools.Tool) (tools.Tool, error) {
+	switch kind := t.Spec().Environment; {
+	case kind == "":
+		return t, nil
+	case j.Environment == nil:
+		return nil, fmt.Errorf("the tool %s acts in an environment of kind %q, and the job has none; write environment: {kind: %s}", t.Spec().Name, kind, kind)
+	case j.Environment.Kind != kind:
+		return nil, fmt.Errorf("the tool %s acts in an environment of kind %q, and the job's is of kind %q; name that one in the decorator, or leave the tool out", t.Spec().Name, kind, j.Environment.Kind)
+	case w == nil: // the job is only looked at
+		return t, nil
+	}
+	return w.stage.Lend(t), nil
 }
 
 // leeway is what a call of an action has beyond the environment's own deadlines, of the step and of its state, which say more of what went wrong.

@@ -22,7 +22,7 @@ func (s *Session) makeTools(ctx context.Context, all Registries, o tools.Options
 	chosen, whole := tools.NewRegistry(o), true
 	var wrong []error
 	for i := range j.Agent.Tools {
-		err := makeTool(ctx, all.Tools, r, j, i, chosen)
+		err := s.makeTool(ctx, all.Tools, i, chosen)
 		if notRun(err) {
 			whole = false
 		} else {
@@ -46,9 +46,10 @@ func (s *Session) makeTools(ctx context.Context, all Registries, o tools.Options
 }
 
 // makeTool makes the tools of an entry of agent.tools.
-func makeTool(ctx context.Context, all *tools.Catalog, r *resources.Resources, j *job.Job, i int, into *tools.Registry) error {
+func (s *Session) makeTool(ctx context.Context, all *tools.Catalog, i int, into *tools.Registry) error {
+	j := s.Job
 	ref, path := j.Agent.Tools[i], "agent.tools."+strconv.Itoa(i)
-	made, err := all.Make(ctx, r, ref)
+	made, err := all.Make(ctx, s.resources, ref)
 	switch {
 	case notRun(err):
 		return err
@@ -60,6 +61,9 @@ func makeTool(ctx context.Context, all *tools.Catalog, r *resources.Resources, j
 		return j.Fail(path+".retries", "the tool does not say that it is idempotent, so no call can be tried again; leave it out")
 	}
 	for _, t := range made {
+		if t, err = s.world.lend(j, t); err != nil {
+			return j.Fail(path, "%v", err)
+		}
 		if err := into.RegisterAs(t, ref); err != nil {
 			return j.Fail(path, "%s", job.Plain(err, "tools: "))
 		}

@@ -96,6 +96,19 @@ func TestToolsOfAJob(t *testing.T) {
 		_, err := open(entries)
 		require.EqualError(t, err, want)
 	}
+	for environment, want := range map[string]string{
+		"":                             "job.yaml:6:17: agent.tools.0: the tool walk acts in an environment of kind \"corridor\", and the job has none; write environment: {kind: corridor}",
+		"environment: {kind: sokoban}": "job.yaml:6:17: agent.tools.0: the tool walk acts in an environment of kind \"corridor\", and the job's is of kind \"sokoban\"; name that one in the decorator, or leave the tool out",
+	} {
+		j, err := job.Parse("job.yaml", []byte("version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\n"+environment+"\nagent: {tools: [walk]}"), job.Options{})
+		require.NoError(t, err)
+		shared := newResources(j, nil, false)
+		walk := tools.NewCatalog()
+		require.NoError(t, walk.Register(tools.NewFunc("walk", "", func(context.Context, text) (string, error) { return "", nil }, func(s *tools.Spec) { s.Environment = "corridor" })))
+		_, _, err = (&Session{Job: j, resources: shared}).makeTools(t.Context(), Registries{Tools: walk, Agents: agents.NewRegistry()}, tools.Options{Tokenizer: rollouttest.Letters{}})
+		require.EqualError(t, err, want)
+		require.NoError(t, shared.Close())
+	}
 	_, err = open("{name: shout, cache: true}")
 	require.NoError(t, err)
 }

@@ -23,9 +23,9 @@ function that it was. The module comes with the agentfly binary; installing it i
 import json
 from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar, overload
 
-from agentfly.core import Context, _current
+from agentfly.core import AsyncEnvironment, Context, Environment, EnvironmentError, Step, _current
 
-__all__ = ["tool", "reward", "agent", "state", "Context"]
+__all__ = ["tool", "reward", "agent", "state", "Context", "Environment", "AsyncEnvironment", "EnvironmentError", "Step"]
 __version__ = "0.1.0"
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -120,7 +120,8 @@ def tool(
         name: What the model calls it; the function's name where it is missing.
         description: What the model reads of it; the docstring's text where it is missing.
         stateful: Calls of one trajectory go to one worker, where state() keeps what belongs to the trajectory.
-        environment: The environment that the tool acts on.
+        environment: The kind of the job's environment that the tool acts in, which it gets as the argument environment: an Environment, of an
+            async function an AsyncEnvironment.
         timeout: Seconds of one call.
         max_tokens: Tokens of an observation; what is longer is cut.
         terminal: A call that succeeds ends the trajectory, and its observation is the final answer.

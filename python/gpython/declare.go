@@ -84,6 +84,8 @@ func options(kind string, args py.Tuple, given py.StringDict) (map[string]any, e
 			if above, isNumber := plain.(float64); !isNumber || above <= 0 || above >= 1e9 {
 				return nil, py.ExceptionNewf(py.ValueError, "%s=%s: it must be above 0 and below 1e9", n, shown)
 			}
+		case "environment":
+			return nil, py.ExceptionNewf(py.NotImplementedError, "environment is not supported by gpython; use runtime: cpython")
 		case "env_cls":
 			return nil, py.ExceptionNewf(py.NotImplementedError, "env_cls is not supported by gpython; use stateful=True and state(), or runtime: cpython")
 		case "env_kwargs":

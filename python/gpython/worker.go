@@ -331,6 +331,9 @@ func (f *file) run(e *entry, r protocol.Request) (py.Object, error) {
 			given[n] = convert(t, v)
 		}
 	}
+	if _, wants := given["environment"]; wants && e.kind == "reward" && r.Environment {
+		return nil, py.ExceptionNewf(py.NotImplementedError, "the argument environment is not supported by gpython where the trajectory has one; use runtime: cpython")
+	}
 	f.current = f.context(e, r.Trajectory)
 	if slices.Contains(e.injected, "context") {
 		if m, err := decode(r.Metadata); err == nil && m != py.None {

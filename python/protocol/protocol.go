@@ -12,6 +12,9 @@
 //	← {"id": 2, "error": "ValueError: w is negative"}                     the last line of its traceback
 //	← {"id": 2, "error": "it needs more memory …", "broken": true}        the worker, not the code's logic, failed
 //	→ {"op": "cancel", "id": 2}                                           nobody waits for it: end it, reply in any way, or be killed
+//	→ {"id": 4, "op": "call", "name": "walk", "trajectory": "t1", "arguments": {}, "environment": true}   the trajectory has one
+//	← {"id": 4, "ask": {"id": 1, "op": "step", "arguments": {"text": "left"}}}                            in the middle of the call
+//	→ {"id": 4, "op": "answer", "ask": 1, "result": {…}}                  or "error": "…", which the function sees as an exception
 //	→ {"id": 3, "op": "end", "trajectory": "t1"}                          forget its state, and close what is in it
 //	← {"id": 3}                                                           it is closed
 //
@@ -31,7 +34,7 @@
 //	→ {"op": "env_solution"}  ← [{"text": "left"}]                                             actions with full reward, right after env_reset
 //	→ {"op": "env_state"}  ← {…}; {"op": "env_restore", "arguments": {"state": {…}}}           in another process too
 //	→ {"op": "env_tasks", "arguments": {"split": "train", "n": 8}}  ← [{"id": …, "fields": {}}]
-//	→ {"op": "env_call", "arguments": {"name": "look", "arguments": {}}}  ← what the method returned
+//	→ {"op": "env_call", "arguments": {"name": "look", "arguments": {}}}  ← what the method returned; "task": true where there is no such method
 //	→ {"op": "env_check"}  ← {"memory": 40000000}                                              it still works
 //	→ {"op": "env_close"}                                                                      the worker ends after its reply
 //
@@ -51,6 +54,11 @@ type Request struct {
 	Trajectory string          `json:"trajectory,omitempty"`
 	Arguments  json.RawMessage `json:"arguments,omitempty"`
 	Metadata   json.RawMessage `json:"metadata,omitempty"` // what the argument context offers as metadata; an object
+
+	Environment bool            `json:"environment,omitempty"` // of a call: its trajectory has an environment, which answers what is asked
+	Ask         int64           `json:"ask,omitempty"`         // of an answer: what it answers
+	Result      json.RawMessage `json:"result,omitempty"`      // of an answer
+	Error       string          `json:"error,omitempty"`       // of an answer: why there is no result
 }
 
 // Reply is what a worker writes.
@@ -62,8 +70,17 @@ type Reply struct {
 	Result    json.RawMessage `json:"result,omitempty"`
 	Error     string          `json:"error,omitempty"`
 	Broken    bool            `json:"broken,omitempty"`
-	Task      bool            `json:"task,omitempty"` // of env_reset: the task is wrong, and the environment can be reset for another one
+	Task      bool            `json:"task,omitempty"` // the request is wrong, and the environment as it was: of env_reset the task, of env_call the name or the arguments
 	Own       int64           `json:"own,omitempty"`  // of a request to an environment: nanoseconds that its class took
+	Ask       *Ask            `json:"ask,omitempty"`  // the call of that id asks its environment; its reply comes later
+}
+
+// Ask is what a call asks the environment of its trajectory: "step" with the action, "actions", "score", or "call" with the name of a method and
+// its arguments.
+type Ask struct {
+	ID        int64           `json:"id"`
+	Op        string          `json:"op"`
+	Arguments json.RawMessage `json:"arguments,omitempty"`
 }
 
 // Environment is what the worker says of an environment that it opened.
@@ -85,7 +102,7 @@ type Declared struct {
 	Stateful   bool        `json:"stateful"`   //
 	Parameters []Parameter `json:"parameters"` // without the injected ones
 	Open       bool        `json:"open"`       // it takes further arguments (**kwargs)
-	Injected   []string    `json:"injected"`   // "context", "env"
+	Injected   []string    `json:"injected"`   // "context", "env", "environment" (of a tool)
 	Options    Options     `json:"options"`    // those that were given
 }
 

@@ -429,3 +429,18 @@ class Native:
 
     def step(self, action):
         return str(sum(range(10**13))), 0.0, False, False, {}
+
+
+class Litters:
+    """Leaves a folder for temporary files and a process behind."""
+
+    def reset(self, seed=None):
+        import subprocess
+        import tempfile
+
+        self.folder = tempfile.mkdtemp()
+        self.child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        return self.folder
+
+    def step(self, action):
+        return "", 0.0, False, False, {}
