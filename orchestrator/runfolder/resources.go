@@ -86,8 +86,8 @@ func (f *Folder) WriteResources(r Resources) error {
 func ReadResources(dir string) (r Resources, err error) {
 	text, err := os.ReadFile(filepath.Join(dir, resourcesFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		if _, run := os.Stat(filepath.Join(dir, jobFile)); run != nil {
-			return r, fmt.Errorf("%s is no run folder: it has no %s", dir, jobFile)
+		if _, run := os.Stat(filepath.Join(dir, JobFile)); run != nil {
+			return r, fmt.Errorf("%s is no run folder: it has no %s", dir, JobFile)
 		}
 		return r, fmt.Errorf("the run in %s has not written %s: it has no environments, sandboxes or interpreters to lend, or an older program trained it", dir, resourcesFile)
 	}

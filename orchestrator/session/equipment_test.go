@@ -102,7 +102,7 @@ func TestToolsOfAJob(t *testing.T) {
 	} {
 		j, err := job.Parse("job.yaml", []byte("version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\n"+environment+"\nagent: {tools: [walk]}"), job.Options{})
 		require.NoError(t, err)
-		shared := newResources(j, nil, false)
+		shared := newResources(j, nil, nil, false)
 		walk := tools.NewCatalog()
 		require.NoError(t, walk.Register(tools.NewFunc("walk", "", func(context.Context, text) (string, error) { return "", nil }, func(s *tools.Spec) { s.Environment = "corridor" })))
 		_, _, err = (&Session{Job: j, resources: shared}).makeTools(t.Context(), Registries{Tools: walk, Agents: agents.NewRegistry()}, tools.Options{Tokenizer: rollouttest.Letters{}})
