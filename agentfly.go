@@ -28,6 +28,7 @@ import (
 	"github.com/agentfly/agentfly/environments/frozenlake"
 	"github.com/agentfly/agentfly/environments/openenv"
 	pyenv "github.com/agentfly/agentfly/environments/python"
+	"github.com/agentfly/agentfly/environments/reasoning"
 	"github.com/agentfly/agentfly/environments/scienceworld"
 	"github.com/agentfly/agentfly/environments/sokoban"
 	"github.com/agentfly/agentfly/environments/textworldexpress"
@@ -203,7 +204,7 @@ func registries(options []Option) (orchestrator.Registries, error) {
 		return r, err
 	}
 	for _, k := range []environments.Kind{
-		chess.Kind(), frozenlake.Kind(), openenv.Kind(), pyenv.Kind(), scienceworld.Kind(), sokoban.Kind(), textworldexpress.Kind(), voxel.Kind(), webshop.Kind(),
+		chess.Kind(), frozenlake.Kind(), openenv.Kind(), pyenv.Kind(), reasoning.Kind(), scienceworld.Kind(), sokoban.Kind(), textworldexpress.Kind(), voxel.Kind(), webshop.Kind(),
 	} {
 		if err := r.Environments.Add(k); err != nil {
 			return r, err

@@ -1,5 +1,6 @@
 #!/bin/bash
-# The environments against the real packages: Gymnasium, TextWorldExpress and ScienceWorld (which need Java), and OpenEnv's client and server. Each set
+# The environments against the real packages: Gymnasium, TextWorldExpress and ScienceWorld (which need Java), reasoning-gym, TextWorld, ALFWorld,
+# MiniWoB++ (which needs Chromium), and OpenEnv's client and server. Each set
 # is installed into a virtual environment of its own in the cache folder; where that is not possible the script says so, and the tests skip. What
 # is skipped is listed with its reason and counted.
 set -euo pipefail
@@ -9,9 +10,10 @@ if ! command -v java >/dev/null; then
   echo "test_env: java is missing; TextWorldExpress and ScienceWorld need it: apt-get install default-jre-headless"
 fi
 python=$(scripts/env_packages.sh) || python=
+worlds=$(scripts/env_packages.sh worlds) || worlds=
 openenv=$(scripts/openenv_packages.sh) || openenv=
 status=0
-AGENTFLY_ENV_PYTHON=$python AGENTFLY_OPENENV_PYTHON=$openenv CGO_ENABLED=0 go test -count=1 -timeout 30m -v \
-  ./environments/python ./environments/textworldexpress ./environments/scienceworld ./environments/openenv >"$log" 2>&1 || status=$?
+AGENTFLY_ENV_PYTHON=$python AGENTFLY_WORLDS_PYTHON=$worlds AGENTFLY_OPENENV_PYTHON=$openenv CGO_ENABLED=0 go test -count=1 -timeout 30m -v \
+  ./environments/python ./environments/textworldexpress ./environments/scienceworld ./environments/openenv ./environments/reasoning >"$log" 2>&1 || status=$?
 scripts/results.sh "$log"
 exit $status
