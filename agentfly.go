@@ -31,6 +31,7 @@ import (
 	"github.com/agentfly/agentfly/environments/reasoning"
 	"github.com/agentfly/agentfly/environments/scienceworld"
 	"github.com/agentfly/agentfly/environments/sokoban"
+	"github.com/agentfly/agentfly/environments/textworld"
 	"github.com/agentfly/agentfly/environments/textworldexpress"
 	"github.com/agentfly/agentfly/environments/voxel"
 	"github.com/agentfly/agentfly/environments/webshop"
@@ -204,7 +205,7 @@ func registries(options []Option) (orchestrator.Registries, error) {
 		return r, err
 	}
 	for _, k := range []environments.Kind{
-		chess.Kind(), frozenlake.Kind(), openenv.Kind(), pyenv.Kind(), reasoning.Kind(), scienceworld.Kind(), sokoban.Kind(), textworldexpress.Kind(), voxel.Kind(), webshop.Kind(),
+		chess.Kind(), frozenlake.Kind(), openenv.Kind(), pyenv.Kind(), reasoning.Kind(), scienceworld.Kind(), sokoban.Kind(), textworld.Kind(), textworldexpress.Kind(), voxel.Kind(), webshop.Kind(),
 	} {
 		if err := r.Environments.Add(k); err != nil {
 			return r, err
