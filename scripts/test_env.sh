@@ -14,6 +14,6 @@ worlds=$(scripts/env_packages.sh worlds) || worlds=
 openenv=$(scripts/openenv_packages.sh) || openenv=
 status=0
 AGENTFLY_ENV_PYTHON=$python AGENTFLY_WORLDS_PYTHON=$worlds AGENTFLY_OPENENV_PYTHON=$openenv CGO_ENABLED=0 go test -count=1 -timeout 30m -v \
-  ./environments/python ./environments/textworldexpress ./environments/scienceworld ./environments/openenv ./environments/reasoning ./environments/textworld >"$log" 2>&1 || status=$?
+  ./environments/python ./environments/textworldexpress ./environments/scienceworld ./environments/openenv ./environments/reasoning ./environments/textworld ./environments/alfworld >"$log" 2>&1 || status=$?
 scripts/results.sh "$log"
 exit $status
