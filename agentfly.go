@@ -25,6 +25,7 @@ import (
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/environments/alfworld"
+	"github.com/agentfly/agentfly/environments/browser"
 	"github.com/agentfly/agentfly/environments/chess"
 	"github.com/agentfly/agentfly/environments/frozenlake"
 	"github.com/agentfly/agentfly/environments/openenv"
@@ -206,7 +207,7 @@ func registries(options []Option) (orchestrator.Registries, error) {
 		return r, err
 	}
 	for _, k := range []environments.Kind{
-		alfworld.Kind(), chess.Kind(), frozenlake.Kind(), openenv.Kind(), pyenv.Kind(), reasoning.Kind(), scienceworld.Kind(), sokoban.Kind(), textworld.Kind(), textworldexpress.Kind(), voxel.Kind(), webshop.Kind(),
+		alfworld.Kind(), browser.Kind(), chess.Kind(), frozenlake.Kind(), openenv.Kind(), pyenv.Kind(), reasoning.Kind(), scienceworld.Kind(), sokoban.Kind(), textworld.Kind(), textworldexpress.Kind(), voxel.Kind(), webshop.Kind(),
 	} {
 		if err := r.Environments.Add(k); err != nil {
 			return r, err

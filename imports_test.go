@@ -31,7 +31,7 @@ var floors = [][]string{
 		"tools/calculator", "tools/corpus", "tools/http", "tools/mcp", "agents", "environments",
 	},
 	{"environments/environmenttest", "environments/frozenlake", "environments/python", "environments/sokoban", "environments/voxel"},
-	{"environments/alfworld", "environments/reasoning", "environments/scienceworld", "environments/textworld", "environments/textworldexpress"},
+	{"environments/alfworld", "environments/browser", "environments/reasoning", "environments/scienceworld", "environments/textworld", "environments/textworldexpress"},
 	{"environments/openenv", "tools/code", "tools/dense", "tools/files", "tools/search", "tools/web", "serve", "orchestrator/job", "orchestrator/store"},
 	{"environments/chess", "environments/webshop", "orchestrator/data", "orchestrator/processes", "orchestrator/rollout", "orchestrator/weights"},
 	{"orchestrator/rollout/rollouttest", "orchestrator/schedule", "orchestrator/session"},

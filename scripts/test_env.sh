@@ -9,11 +9,14 @@ log=$(mktemp) && trap 'rm -f "$log"' EXIT
 if ! command -v java >/dev/null; then
   echo "test_env: java is missing; TextWorldExpress and ScienceWorld need it: apt-get install default-jre-headless"
 fi
+if ! command -v chromium >/dev/null; then
+  echo "test_env: chromium is missing; MiniWoB++ needs it: apt-get install chromium"
+fi
 python=$(scripts/env_packages.sh) || python=
 worlds=$(scripts/env_packages.sh worlds) || worlds=
 openenv=$(scripts/openenv_packages.sh) || openenv=
 status=0
 AGENTFLY_ENV_PYTHON=$python AGENTFLY_WORLDS_PYTHON=$worlds AGENTFLY_OPENENV_PYTHON=$openenv CGO_ENABLED=0 go test -count=1 -timeout 30m -v \
-  ./environments/python ./environments/textworldexpress ./environments/scienceworld ./environments/openenv ./environments/reasoning ./environments/textworld ./environments/alfworld >"$log" 2>&1 || status=$?
+  ./environments/python ./environments/textworldexpress ./environments/scienceworld ./environments/openenv ./environments/reasoning ./environments/textworld ./environments/alfworld ./environments/browser >"$log" 2>&1 || status=$?
 scripts/results.sh "$log"
 exit $status
