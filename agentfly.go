@@ -24,15 +24,19 @@ import (
 	"github.com/agentfly/agentfly/cli"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/environments"
+	"github.com/agentfly/agentfly/environments/alfworld"
+	"github.com/agentfly/agentfly/environments/browser"
 	"github.com/agentfly/agentfly/environments/chess"
 	"github.com/agentfly/agentfly/environments/frozenlake"
 	"github.com/agentfly/agentfly/environments/harbor"
 	"github.com/agentfly/agentfly/environments/mle"
 	"github.com/agentfly/agentfly/environments/openenv"
 	pyenv "github.com/agentfly/agentfly/environments/python"
+	"github.com/agentfly/agentfly/environments/reasoning"
 	"github.com/agentfly/agentfly/environments/repository"
 	"github.com/agentfly/agentfly/environments/scienceworld"
 	"github.com/agentfly/agentfly/environments/sokoban"
+	"github.com/agentfly/agentfly/environments/textworld"
 	"github.com/agentfly/agentfly/environments/textworldexpress"
 	"github.com/agentfly/agentfly/environments/voxel"
 	"github.com/agentfly/agentfly/environments/webshop"
@@ -206,7 +210,8 @@ func registries(options []Option) (orchestrator.Registries, error) {
 		return r, err
 	}
 	for _, k := range []environments.Kind{
-		chess.Kind(), frozenlake.Kind(), harbor.Kind(), mle.Kind(), openenv.Kind(), pyenv.Kind(), repository.Kind(), scienceworld.Kind(), sokoban.Kind(), textworldexpress.Kind(), voxel.Kind(), webshop.Kind(),
+		alfworld.Kind(), browser.Kind(), chess.Kind(), frozenlake.Kind(), harbor.Kind(), mle.Kind(), openenv.Kind(), pyenv.Kind(), reasoning.Kind(), repository.Kind(),
+		scienceworld.Kind(), sokoban.Kind(), textworld.Kind(), textworldexpress.Kind(), voxel.Kind(), webshop.Kind(),
 	} {
 		if err := r.Environments.Add(k); err != nil {
 			return r, err

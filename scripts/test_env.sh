@@ -1,6 +1,7 @@
 #!/bin/bash
-# The environments against the real packages: Gymnasium, TextWorldExpress and ScienceWorld (which need Java), and OpenEnv's client and server; then 256
-# episodes of TextWorldExpress and of ScienceWorld through 8 workers that are killed and stopped at random. Each set of packages
+# The environments against the real packages: Gymnasium, TextWorldExpress and ScienceWorld (which need Java), reasoning-gym, TextWorld, ALFWorld,
+# MiniWoB++ (which needs Chromium), and OpenEnv's client and server; then 256 episodes of TextWorldExpress and of ScienceWorld through 8 workers
+# that are killed and stopped at random. Each set of packages
 # is installed into a virtual environment of its own in the cache folder; where that is not possible the script says so, and the tests skip. What
 # is skipped is listed with its reason and counted.
 set -euo pipefail
@@ -9,11 +10,15 @@ log=$(mktemp) && trap 'rm -f "$log"' EXIT
 if ! command -v java >/dev/null; then
   echo "test_env: java is missing; TextWorldExpress and ScienceWorld need it: apt-get install default-jre-headless"
 fi
+if ! command -v chromium >/dev/null; then
+  echo "test_env: chromium is missing; MiniWoB++ needs it: apt-get install chromium"
+fi
 python=$(scripts/env_packages.sh) || python=
+worlds=$(scripts/env_packages.sh worlds) || worlds=
 openenv=$(scripts/openenv_packages.sh) || openenv=
 status=0
-AGENTFLY_ENV_PYTHON=$python AGENTFLY_OPENENV_PYTHON=$openenv CGO_ENABLED=0 go test -count=1 -timeout 30m -v \
-  ./environments/python ./environments/textworldexpress ./environments/scienceworld ./environments/openenv >"$log" 2>&1 || status=$?
+AGENTFLY_ENV_PYTHON=$python AGENTFLY_WORLDS_PYTHON=$worlds AGENTFLY_OPENENV_PYTHON=$openenv CGO_ENABLED=0 go test -count=1 -timeout 60m -v \
+  ./environments/python ./environments/textworldexpress ./environments/scienceworld ./environments/openenv ./environments/reasoning ./environments/textworld ./environments/alfworld ./environments/browser >"$log" 2>&1 || status=$?
 AGENTFLY_ENV_PYTHON=$python CGO_ENABLED=0 go test -count=1 -timeout 30m -v -run Chaos ./orchestrator/rollout >>"$log" 2>&1 || status=$?
 scripts/results.sh "$log"
 exit $status

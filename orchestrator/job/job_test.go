@@ -309,6 +309,10 @@ func TestShippedJobs(t *testing.T) {
 	files, err := filepath.Glob("../../examples/*.yaml")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
+	worlds, err := filepath.Glob("../../examples/worlds/*.yaml") // which need packages, so that they are not run
+	require.NoError(t, err)
+	require.NotEmpty(t, worlds)
+	files = append(files, worlds...)
 	for _, f := range files {
 		t.Run(filepath.Base(f), func(t *testing.T) {
 			j, err := job.LoadWith(f, job.Options{Env: noEnv})
