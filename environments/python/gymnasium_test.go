@@ -14,7 +14,7 @@ import (
 // A Gymnasium environment from PyPI needs its id and five lines of a job: the job is valid, and what it names is played.
 func TestGymnasiumByID(t *testing.T) {
 	t.Parallel()
-	j, err := job.Load("../../examples/gymnasium.yaml")
+	j, err := job.Load("../../examples/worlds/gymnasium.yaml")
 	require.NoError(t, err)
 	require.Equal(t, "python", j.Environment.Kind)
 	interpreter := os.Getenv("AGENTFLY_ENV_PYTHON")

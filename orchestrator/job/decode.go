@@ -48,6 +48,9 @@ func (d *decoder) unknown(key *yaml.Node, path string, known []string) {
 	}
 	if d.broken != nil { // what it was meant for stands at its default
 		d.broken[join(path, key.Value)] = true
+		if meant := wording.Nearest(key.Value, known); meant != "" && !d.given[join(path, meant)] {
+			d.broken[join(path, meant)] = true
+		}
 	}
 	if hint := elsewhere(path, key.Value); hint != "" {
 		d.fail(key, "unknown key %q in %s: %s; allowed in %s: %s", key.Value, where, hint, where, strings.Join(known, ", "))
