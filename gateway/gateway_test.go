@@ -318,3 +318,20 @@ func TestOverflow(t *testing.T) {
 	b.chat([]map[string]any{user("short")}, "max_tokens", 1000000)
 	require.Len(t, b.told.Turns, 1)
 }
+
+// A call whose turn is being stored when the session ends is stored: the agent's end is no failure of the store.
+func TestAnEndWhileATurnIsStored(t *testing.T) {
+	storing, end := make(chan struct{}), make(chan struct{})
+	b := newBench(t, byRound("a"), func(_ *gateway.Options, o *gateway.SessionOptions) {
+		o.Record = func(ctx context.Context, _ *trajectory.Trajectory) error {
+			close(storing)
+			<-end
+			return ctx.Err()
+		}
+	})
+	go b.post("/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}]}`)
+	<-storing
+	time.AfterFunc(20*time.Millisecond, func() { close(end) })
+	require.NoError(t, b.session.Finish().Err)
+	require.Len(t, b.told.Turns, 1)
+}

@@ -421,7 +421,7 @@ func (s *Session) record() error {
 	if s.o.Record == nil {
 		return nil
 	}
-	if err := s.o.Record(s.ctx, s.t); err != nil {
+	if err := s.o.Record(context.WithoutCancel(s.ctx), s.t); err != nil { // the agent's end is no failure of the store
 		s.failed = err
 		return &dialects.Error{Status: http.StatusServiceUnavailable, Message: "the call could not be stored: " + err.Error()}
 	}
