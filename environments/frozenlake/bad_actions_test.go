@@ -12,7 +12,7 @@ import (
 // An action that is none counts as a step: the episode is cut after as many as any other. It does not change where the next moves slip to, also not in
 // an episode that goes on from its state.
 func TestImpossibleActionsCount(t *testing.T) {
-	w := &world{p: Params{4, 0.8, true, 16}}
+	w := &world{p: Params{4, 0.8, true, 16, 0}}
 	begin := func(seed int64) {
 		_, err := w.Reset(t.Context(), environments.Start{Seed: seed})
 		require.NoError(t, err)
@@ -57,7 +57,7 @@ func TestImpossibleActionsCount(t *testing.T) {
 // The id of a task names its map in every run.
 func TestTaskIDs(t *testing.T) {
 	ids := map[string]string{}
-	for _, p := range []Params{{4, 0.8, false, 100}, {4, 0.6, false, 100}, {4, 0.85, false, 100}, {5, 0.8, false, 100}, {4, 0.8, true, 100}} {
+	for _, p := range []Params{{4, 0.8, false, 100, 0}, {4, 0.6, false, 100, 0}, {4, 0.85, false, 100, 0}, {5, 0.8, false, 100, 0}, {4, 0.8, true, 100, 0}} {
 		s, err := New(p)
 		require.NoError(t, err)
 		tasks, err := s.(environments.Tasker).Tasks(environments.Train, 20)

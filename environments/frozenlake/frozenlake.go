@@ -2,6 +2,10 @@
 // lower right one. Maps are generated as Gymnasium's generate_random_map does: each field is frozen with a probability, and a map without a way is
 // thrown away. The reward is 1 at the goal and 0 otherwise. The episode is cut after the parameter steps, which count what is no action also.
 //
+// The parameter progress pays a part of that 1 on the way: a step that comes nearer to the goal earns its share of the shortest way from the start, and
+// a step back costs as much. The goal brings the rest, so that an episode that reaches it is worth 1 however it got there, and every other one less:
+// on firm ice a policy is best with progress where it is best without. Whether the goal was reached (success) does not depend on it.
+//
 // On slippery ice each step goes where it should, or to one of both sides, with equal probability. The slips are fixed by the seed of the episode, so
 // that the same seed and actions give the same episode. Where no way leads to the goal with the slips of a seed, the next slips that have one are taken.
 //
@@ -29,11 +33,12 @@ type Params struct {
 	Frozen   float64 `json:"frozen"`   // probability that a field is no hole, 0.5 to 0.95; 0.8
 	Slippery bool    `json:"slippery"` // false
 	Steps    int     `json:"steps"`    // of an episode, from the number of fields to 1000; 100
+	Progress float64 `json:"progress"` // part of the reward that is paid for coming nearer to the goal, 0 to 0.9; 0
 }
 
 // Kind is the kind "frozenlake".
 func Kind() environments.Kind {
-	return environments.KindOf("frozenlake", "crosses a generated frozen lake with holes (size, frozen, slippery, steps)", Params{Size: 4, Frozen: 0.8, Steps: 100}, New)
+	return environments.KindOf("frozenlake", "crosses a generated frozen lake with holes (size, frozen, slippery, steps, progress)", Params{Size: 4, Frozen: 0.8, Steps: 100}, New)
 }
 
 // New is the source of maps with these parameters.
@@ -45,6 +50,8 @@ func New(p Params) (environments.Source, error) {
 		return nil, fmt.Errorf("frozen is %v, and must be 0.5 to 0.95", p.Frozen)
 	case p.Steps < p.Size*p.Size || p.Steps > 1000:
 		return nil, fmt.Errorf("steps is %d, and must be %d, which is the number of fields, to 1000", p.Steps, p.Size*p.Size)
+	case !(p.Progress >= 0 && p.Progress <= 0.9):
+		return nil, fmt.Errorf("progress is %v, and must be 0 to 0.9", p.Progress)
 	}
 	id, text := fmt.Sprintf("frozenlake-%dx%g", p.Size, p.Frozen),
 		"You cross a frozen lake. Go from S to G over frozen fields (F); a hole (H) ends it. P is where you are.\nThe actions are: left, down, right, up."
@@ -176,13 +183,14 @@ func (w *world) Step(_ context.Context, a environments.Action) (environments.Res
 			Anchor:      w.draw(), Failure: trajectory.FailurePolicy, Truncated: w.steps >= w.p.Steps,
 		}, nil
 	}
+	from := w.at
 	w.at = move(w.p.Size, w.at, (d+w.slip(w.steps-w.wasted)+4)%4)
 	w.steps++
-	r := environments.Result{Anchor: w.draw()}
+	r := environments.Result{Anchor: w.draw(), Reward: w.nearer(from)}
 	text := r.Anchor
 	switch w.lake[w.at] {
 	case 'G':
-		r.Reward, r.Terminated, r.Success = 1, true, true
+		r.Reward, r.Terminated, r.Success = r.Reward+1-w.p.Progress, true, true
 		text += "\nYou reached the goal."
 	case 'H':
 		r.Terminated = true
@@ -191,6 +199,15 @@ func (w *world) Step(_ context.Context, a environments.Action) (environments.Res
 	r.Truncated = !r.Terminated && w.steps >= w.p.Steps
 	r.Observation = environments.Text(text)
 	return r, nil
+}
+
+// nearer is what the step from a field to the present one earns by the parameter progress.
+func (w *world) nearer(from int) float64 {
+	if w.p.Progress == 0 || w.lake[w.at] == 'H' {
+		return 0
+	}
+	far := func(at int) int { return len(way(w.p.Size, w.lake, at, len(w.lake), func(int) int { return 0 })) }
+	return w.p.Progress * float64(far(from)-far(w.at)) / float64(far(0))
 }
 
 func (w *world) Close() error { return nil }

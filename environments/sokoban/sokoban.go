@@ -210,8 +210,14 @@ func (w *world) Reset(_ context.Context, s environments.Start) (environments.Obs
 	return environments.Text(w.level.draw(w.s)), nil
 }
 
+// direction is the index in names of an action, or of its first letter alone; -1: it is none.
+func direction(text string) int {
+	text = strings.ToLower(strings.TrimSpace(text[:min(len(text), 64)]))
+	return slices.IndexFunc(names, func(name string) bool { return text == name || text == name[:1] })
+}
+
 func (w *world) Step(_ context.Context, a environments.Action) (environments.Result, error) {
-	d := slices.Index(names, strings.ToLower(strings.TrimSpace(a.Text[:min(len(a.Text), 64)])))
+	d := direction(a.Text)
 	if d < 0 {
 		w.steps++
 		room := w.level.draw(w.s)

@@ -42,7 +42,7 @@ func TestRewards(t *testing.T) {
 	w := &world{p: Params{5, 2, 40}, level: l, s: state{Player: 16, Boxes: [3]uint8{7, 17, 255}}}
 	require.Equal(t, "#####\n#_X_#\n#_O_#\n#PXO#\n#####", l.draw(w.s))
 	var rewards []float64
-	for _, a := range []string{"right", "left", "up", "up", "UP ", "right"} {
+	for _, a := range []string{"right", "left", "up", "u", "UP ", "right"} {
 		r, err := w.Step(t.Context(), environments.Action{Text: a})
 		require.NoError(t, err)
 		rewards = append(rewards, r.Reward)
@@ -55,4 +55,11 @@ func TestRewards(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, -0.25, r.Reward)
 	require.False(t, r.Over())
+}
+
+// An action is a name, in any case, or its first letter alone, so that a model of one token a letter needs one for an action.
+func TestFirstLetters(t *testing.T) {
+	for text, want := range map[string]int{"up": 0, "u": 0, "D": 1, " l\n": 2, "Right": 3, "r": 3, "": -1, "ri": -1, "x": -1} {
+		require.Equal(t, want, direction(text), "%q", text)
+	}
 }
