@@ -19,7 +19,7 @@ type gatewayCommand struct{ *env }
 
 func (c gatewayCommand) command() *cli.Command {
 	return &cli.Command{
-		Name: "gateway", Usage: "let agents of other programs sample from a model, and keep their trajectories token by token", ArgsUsage: "MODEL|JOB", Action: c.serve,
+		Name: "gateway", Usage: "let programs of others sample, and keep what they sampled", ArgsUsage: "MODEL|JOB", Action: c.serve,
 		Description: "Agents begin a trajectory with POST /agentfly/sessions and the key that is printed, sample with the key of their session over OpenAI's and\n" +
 			"Anthropic's APIs, and end it with POST /agentfly/result. Nothing is trained. See docs/gateway.md.",
 		Flags: []cli.Flag{

@@ -16,7 +16,7 @@ import (
 // resources is the command that shows what a run lends to its trajectories.
 func (e *env) resources() *cli.Command {
 	return &cli.Command{
-		Name: "resources", Usage: "show who holds and who waits for the environments, sandboxes and interpreters of a run", ArgsUsage: "RUN",
+		Name: "resources", Usage: "show who holds and waits for the environments of a run", ArgsUsage: "RUN",
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "one JSON object"}}, Action: e.showResources,
 	}
 }

@@ -69,7 +69,7 @@ func TestTwoSourcesWithACurriculumAndEarlyStop(t *testing.T) {
 	status, out, errs := command("", append([]string{"train", "examples/tiny.yaml", "--output", whole}, sets...)...)
 	require.Zero(t, status, "%s%s", out, errs)
 	t.Log(out)
-	require.Contains(t, out, "stopped early: eval.stop_after: 2 evaluations in a row were no better than that after step ")
+	require.Contains(t, out, "stopped early  eval.stop_after: 2 evaluations in a row were no better than that after step ")
 	require.Contains(t, out, "held_ones      1")
 	data, err := os.ReadFile(filepath.Join(whole, "summary.json"))
 	require.NoError(t, err)

@@ -70,7 +70,7 @@ func TestWhatInitWritesTrains(t *testing.T) {
 	status, _, errs := command("", "init", dir)
 	require.Zero(t, status, errs)
 	job, run := filepath.Join(dir, "job.yaml"), filepath.Join(dir, "run")
-	status, out, errs := command("", "train", job, "--output", run, "--set", "device=cpu", "--set", "trainer.steps=1", "--set", "rollout={groups: 1, group_size: 2, max_new_tokens: 28}", "--set", "data.eval=[]", "--set", "agent.max_turns=1")
+	status, out, errs := command("", "train", job, "--output", run, "--set", "device=cpu", "--set", "trainer.steps=1", "--set", "rollout={groups: 1, group_size: 2, max_new_tokens: 28}", "--set", "data.eval=null", "--set", "agent.max_turns=1")
 	require.Zero(t, status, "%s%s", out, errs)
 	require.Len(t, metricsOf(t, run, "update/loss"), 1)
 	require.False(t, strings.Contains(out, "failed 1"), out)

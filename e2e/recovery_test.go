@@ -199,7 +199,7 @@ func TestARunThatCouldNotBeginLeavesNoFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	status, _, errs := command("", "train", "examples/calculator.yaml", "--output", dir, "--set", "model.path=nowhere")
 	require.Equal(t, 2, status)
-	require.Equal(t, "agentfly: --set model.path=nowhere: model.path: modelfile: nowhere does not exist; name a folder, a .gguf file or a hub id (ORG/NAME)\n", errs)
+	require.Equal(t, "agentfly: --set model.path=nowhere: model.path: nowhere does not exist; name a folder, a .gguf file or a hub id (ORG/NAME)\n", errs)
 	require.NoDirExists(t, dir)
 }
 

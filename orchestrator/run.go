@@ -243,11 +243,19 @@ func (r *run) found() objective.Found {
 	}
 }
 
+// decode is the text of ids, special tokens included where the policy is open.
+func (r *run) decode(ids []int32) string {
+	if r.session.Policy == nil {
+		return r.session.Sampler.Decode(ids)
+	}
+	return r.session.Policy.Tokenizer.Decode(ids, false)
+}
+
 // training is the steps of the run, which is prepared.
 func (r *run) training() *training {
 	j, c := r.session.Job, r.console()
 	return &training{
-		findings: report.Findings{Job: j, Decode: func(ids []int32) string { return r.session.Policy.Tokenizer.Decode(ids, false) }},
+		findings: report.Findings{Job: j, Decode: r.decode},
 		session:  r.session, trainer: r.trainer, objective: r.objective, state: &r.state, dir: r.folder.Dir, console: c,
 		recorder: recorder{job: j, folder: r.folder, recovered: &r.recovered, state: &r.state, console: c},
 		checkpoints: checkpoints{

@@ -81,7 +81,7 @@ func TestGreedyRollouts(t *testing.T) {
 	tr := makeTrainer(t, policytest.Make(t, 3), resolveBlock(t, "advantage: remax"), tinyConfig())
 	b := someBatch(t, tr, 7, 0)
 	_, err := tr.Step(context.Background(), b)
-	require.EqualError(t, err, "trainer: step 7: group 0 has no greedy rollout, but advantage remax needs its reward")
+	require.EqualError(t, err, "trainer: step 8: group 0 has no greedy rollout, but advantage remax needs its reward")
 	for _, g := range b.Groups {
 		g.Greedy = &trajectory.Trajectory{Reward: 1, StopReason: trajectory.StopAnswer}
 	}
@@ -213,7 +213,7 @@ func TestBrokenReferences(t *testing.T) {
 		reference brokenReference
 		want      string
 	}{
-		{brokenReference{err: errors.New("gone")}, "trainer: step 7: the reference policy: gone"},
+		{brokenReference{err: errors.New("gone")}, "trainer: step 8: the reference policy: gone"},
 		{brokenReference{logprobs: []float32{float32(math.NaN())}}, "the reference's logprob is NaN"},
 		{brokenReference{logprobs: []float32{-1, -1}}, "the reference policy returned "},
 	} {
@@ -352,7 +352,7 @@ func TestTrainerRefusesMedia(t *testing.T) {
 	group := &trajectory.Group{Trajectories: []*trajectory.Trajectory{{ID: "train-3-0-0", Samples: []*trajectory.Sample{s}, Reward: 1}}}
 	const says = "it has a medium (image) at token 1, and the trainer takes text only; train on text, or leave the trajectories with media out"
 	_, err := newPlan(resolveBlock(t, "{}"), Batch{Step: 3, Groups: []*trajectory.Group{group}})
-	require.EqualError(t, err, "trainer: step 3: trajectory train-3-0-0: "+says)
+	require.EqualError(t, err, "trainer: step 4: trajectory train-3-0-0: "+says)
 	_, err = ResponseLogprobs(t.Context(), nil, []*trajectory.Sample{s}, PackOptions{MicroBatchTokens: 10, Temperature: 1})
 	require.EqualError(t, err, "trainer: logprobs: sample 0: "+says)
 	_, err = new(Trainer).Logprobs(t.Context(), []*trajectory.Sample{s}, 1)

@@ -89,7 +89,7 @@ func TestAgentsOfThisBinary(t *testing.T) {
 	}
 	status, _, errOut := with("job", "validate", "--set", "agent.kind=chad", "agent.yaml")
 	require.Equal(t, 2, status)
-	require.Contains(t, errOut, `agent.kind: "chad" is not allowed; allowed: tool_call, action, chat, code, custom, react, search_r1, talk; nearest: chat`)
+	require.Contains(t, errOut, `agent.kind: "chad" is not allowed; allowed: tool_call, action, chat, code, custom, external, react, search_r1, talk; nearest: chat`)
 	status, _, errOut = with("job", "validate", "--set", "agent={kind: talk, format: murmur}", "agent.yaml")
 	require.Equal(t, 2, status)
 	require.Contains(t, errOut, "agent.format: murmur is a format of kind chat, and the kind is talk")
