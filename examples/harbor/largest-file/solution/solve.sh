@@ -1,2 +1,2 @@
 #!/bin/bash
-ls -S /data/files | head -n 1 >/app/largest.txt
+find /data/files -type f -printf '%s %f\n' | sort -rn | head -n 1 | cut -d ' ' -f 2- >/app/largest.txt
