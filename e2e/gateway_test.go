@@ -107,6 +107,7 @@ func TestAgentsThatFail(t *testing.T) {
 		"raises":     {guestAgent + "\nif hash(os.environ['AGENTFLY_API_KEY']) % 2: raise ValueError('no luck')", "ended with exit status 1; it printed last: ValueError: no luck"},
 		"is killed":  {guestAgent + "\nif hash(os.environ['AGENTFLY_API_KEY']) % 2: os.kill(os.getpid(), 9)", "was killed (signal: killed)"},
 		"calls none": {"import os\nif hash(os.environ['AGENTFLY_API_KEY']) % 2: raise SystemExit(0)\n" + guestAgent, "never called the gateway"},
+		"fifo":       {guestAgent + "\nos.remove(os.environ['AGENTFLY_RESULT'])\nif hash(os.environ['AGENTFLY_API_KEY']) % 2: os.mkfifo(os.environ['AGENTFLY_RESULT'])\nelse: open(os.environ['AGENTFLY_RESULT'], 'w').write('{\"reward\": 1}')", "is not a regular file"},
 		"result":     {guestAgent + "\nif hash(os.environ['AGENTFLY_API_KEY']) % 2: open(os.environ['AGENTFLY_RESULT'], 'w').write('no')", "is not JSON such as"},
 	} {
 		t.Run(name, func(t *testing.T) {

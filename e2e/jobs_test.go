@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// needs are the jobs that need what may not be here, another one's run or vLLM, with the setting that names it.
-var needs = map[string]string{"tiny_distill.yaml": "distill.teacher.path: ", "tiny_rejection.yaml": "data.run: ", "tiny_vllm.yaml": "engine.serve.command: ", "tiny_http.yaml": "http: nobody listens at "}
+// needs are the jobs that need what may not be here, another one's run, vLLM or bubblewrap, with the message that names it.
+var needs = map[string]string{"tiny_distill.yaml": "distill.teacher.path: ", "tiny_rejection.yaml": "data.run: ", "tiny_vllm.yaml": "engine.serve.command: ", "tiny_http.yaml": "http: nobody listens at ", "harbor.yaml": "harbor: tasks name absolute paths .*; install the package bubblewrap"}
 
 func TestEveryShippedJobIsValid(t *testing.T) {
 	onPath(t)

@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -9,7 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/gateway"
+	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -109,7 +112,7 @@ func TestPostedRewards(t *testing.T) {
 		status, text := b.post("/agentfly/reward", body)
 		require.Equal(t, http.StatusOK, status, text)
 	}
-	for body, says := range map[string]string{`{"call":"x"}`: "reward is missing", `{"reward":1,"call":"x"}`: "has no call", `{`: "not JSON"} {
+	for body, says := range map[string]string{`{"reward":1e308}`: "must be from", `{"call":"x"}`: "reward is missing", `{"reward":1,"call":"x"}`: "has no call", `{`: "not JSON"} {
 		status, text := b.post("/agentfly/reward", body)
 		require.NotEqual(t, http.StatusOK, status)
 		require.Contains(t, text, says)
@@ -147,7 +150,7 @@ func TestRecall(t *testing.T) {
 	third.chat(messages[:1], "tools", calculator)
 	third.chat([]map[string]any{user("something else")})
 	third.session.Finish()
-	require.Equal(t, 1, third.rewrote)
+	require.Equal(t, 2, third.rewrote, "as it went another way, and once more as its last call, which is auxiliary, got its role")
 	require.Equal(t, []int{2}, third.stored)
 }
 
@@ -174,4 +177,55 @@ func TestAdopt(t *testing.T) {
 	require.Len(t, second.told.Samples, 1)
 	require.Equal(t, first.told.Samples[0].TokenIDs, second.told.Samples[0].TokenIDs, "as if nobody had been killed")
 	require.Equal(t, first.told.Samples[0].ResponseMask, second.told.Samples[0].ResponseMask)
+
+	third := newBench(t, byRound("no"), func(_ *gateway.Options, o *gateway.SessionOptions) { o.Recovered, o.Adopt = second.told, true })
+	third.session.Finish() // the agent had read its last reply before the kill
+	require.Equal(t, []trajectory.Role{"", "", ""}, roles(third.told))
+	answer, _ := third.told.FinalAnswer()
+	require.Equal(t, "And more.", answer)
+	require.Zero(t, third.rewrote)
+}
+
+// What the engine does not answer is its failure, unless a later call is answered; and such calls spend no budget.
+func TestAnEngineThatBreaks(t *testing.T) {
+	broken := true
+	b := newBench(t, func(engines.Request) (engines.Completion, error) {
+		if broken {
+			return engines.Completion{}, errors.New("it is gone")
+		}
+		return rollouttest.Say("back")
+	}, func(_ *gateway.Options, o *gateway.SessionOptions) {
+		o.Budget.Calls = 1
+		o.Sampling = &engines.Sampling{MaxTokens: 9, Temperature: 0, TopP: 1, StopIDs: []int32{rollouttest.End}}
+	})
+	body := `{"messages":[{"role":"user","content":"x"}]}`
+	for range 3 {
+		status, text := b.post("/v1/chat/completions", body)
+		require.Equal(t, http.StatusServiceUnavailable, status)
+		require.Contains(t, text, "it is gone")
+	}
+	broken = false
+	status, _ := b.post("/v1/chat/completions", body)
+	require.Equal(t, http.StatusOK, status)
+	require.NoError(t, b.session.Finish().Broke)
+
+	b = newBench(t, func(engines.Request) (engines.Completion, error) {
+		return engines.Completion{}, errors.New("it is gone")
+	})
+	b.post("/v1/chat/completions", body)
+	require.ErrorContains(t, b.session.Finish().Broke, "it is gone")
+}
+
+// A session samples as it is told: an evaluation has another temperature than the training of the same run.
+func TestSamplingOfASession(t *testing.T) {
+	var asked engines.Sampling
+	b := newBench(t, func(r engines.Request) (engines.Completion, error) {
+		asked = r.Sampling
+		return rollouttest.Say("x")
+	}, func(_ *gateway.Options, o *gateway.SessionOptions) {
+		o.Sampling = &engines.Sampling{MaxTokens: 9, Temperature: 0, TopP: 1, StopIDs: []int32{rollouttest.End}}
+	})
+	b.chat([]map[string]any{user("x")}, "temperature", 2)
+	require.Zero(t, asked.Temperature)
+	require.Equal(t, 9, asked.MaxTokens)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -36,7 +37,9 @@ type SessionOptions struct {
 	Key    string
 	Engine string // the engine's name of the session: its requests share it
 	Budget Budget
-	Seed   func(call int) uint64 // of the request of a call, which are counted from 0 as they come
+	// Sampling stands in place of the gateway's; nil: the gateway's.
+	Sampling *engines.Sampling
+	Seed     func(call int) uint64 // of the request of a call, which are counted from 0 as they come
 	// Trajectory is what the session grows. It has no turns.
 	Trajectory *trajectory.Trajectory
 	// Record stores what the trajectory grew by in its newest turn, before the reply is sent; nil: nowhere.
@@ -63,7 +66,9 @@ type Session struct {
 	calls    map[key]*call // the newest of each digest
 	arrived  int           // calls that were asked for, but for retries
 	sampled  int           // tokens
+	granted  int           // calls that the budget holds for, but for those that failed
 	refused  int           // calls beyond the budget
+	broke    error         // of the engine, for the newest call; nil: it was answered
 	history  history
 	newest   *said // reply
 	t        *trajectory.Trajectory
@@ -98,6 +103,7 @@ type call struct {
 	turn     int  // of the trajectory; -1: none
 	waiting  int  // clients that wait for it
 	answered bool // a client has read the whole reply
+	adopted  bool // before this process began; whether it was read is not known
 }
 
 var errEnded = &dialects.Error{Status: http.StatusServiceUnavailable, Message: "the session is over; try again later", Code: "session_over"}
@@ -112,10 +118,15 @@ func newSession(gate Options, o SessionOptions) *Session {
 	if o.Seed == nil {
 		o.Seed = func(n int) uint64 { return uint64(n) }
 	}
+	if o.Sampling != nil {
+		gate.Sampling = *o.Sampling
+	}
 	s := &Session{gate: gate, o: o, calls: map[key]*call{}, t: o.Trajectory, history: history{gate.History == AsSent, map[key][]*said{}}}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	if r := o.Recovered; r != nil && o.Adopt {
-		s.adopt(r)
+		if s.adopt(r) < len(r.Turns) {
+			s.anew()
+		}
 	} else if r != nil {
 		for _, turn := range r.Turns {
 			s.recorded = append(s.recorded, recordedTurn{turn, r.Samples[turn.Sample]})
@@ -204,7 +215,13 @@ func (s *Session) answer(c *call, q asked) {
 		}
 	}()
 	c.reply, c.err = s.sample(c, q)
-	if c.err != nil && s.ctx.Err() != nil {
+	if c.err == nil {
+		return
+	}
+	s.mu.Lock()
+	s.granted-- // it comes again
+	s.mu.Unlock()
+	if s.ctx.Err() != nil {
 		c.err = errEnded
 	}
 }
@@ -239,7 +256,7 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 	if q.MaxTokens != nil {
 		sampling.MaxTokens = min(sampling.MaxTokens, max(1, *q.MaxTokens))
 	}
-	sampling.MaxTokens = min(sampling.MaxTokens, room)
+	sampling.MaxTokens = min(sampling.MaxTokens, room, s.left())
 	sampling.Stop = slices.Concat(sampling.Stop, q.Stop)
 	seed := s.o.Seed(c.number)
 	ctx, cancel := context.WithTimeout(s.ctx, s.gate.Timeout)
@@ -255,10 +272,12 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 	case errors.Is(err, engines.ErrForeign):
 		s.fail(err)
 		return reply, &dialects.Error{Status: http.StatusServiceUnavailable, Message: err.Error()}
+	case err == nil && len(done.TokenIDs) == 0:
+		err = errors.New("the completion is empty")
+		fallthrough
 	case err != nil:
+		s.breaks(fmt.Errorf("%s: %w", c.id, err))
 		return reply, &dialects.Error{Status: http.StatusServiceUnavailable, Message: fmt.Sprintf("%s: %v", c.id, err)}
-	case len(done.TokenIDs) == 0:
-		return reply, &dialects.Error{Status: http.StatusServiceUnavailable, Message: c.id + ": the completion is empty"}
 	}
 	turn := trajectory.Turn{
 		Seed: seed, FinishReason: done.FinishReason, CachedTokens: done.CachedTokens, EngineSeconds: seconds,
@@ -275,19 +294,39 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 	return s.commit(c, q, p, turn, done)
 }
 
+// left is how many tokens the budget still holds.
+func (s *Session) left() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.o.Budget.Tokens == 0 {
+		return math.MaxInt
+	}
+	return max(1, s.o.Budget.Tokens-s.sampled)
+}
+
+// breaks notes that the engine has no answer to a call; the next one that it answers makes good for it.
+func (s *Session) breaks(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() == nil {
+		s.broke = err
+	}
+}
+
 // spent says that the session's budget does not hold for a call; "": it does.
 func (s *Session) spent(c *call) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b, why := s.o.Budget, ""
 	switch {
-	case b.Calls > 0 && c.number-s.refused >= b.Calls:
+	case b.Calls > 0 && s.granted >= b.Calls:
 		why = fmt.Sprintf("%d calls", b.Calls)
 	case b.Tokens > 0 && s.sampled >= b.Tokens:
 		why = fmt.Sprintf("%d tokens", b.Tokens)
 	case !b.Until.IsZero() && !s.gate.Now().Before(b.Until):
 		why = "its time"
 	default:
+		s.granted++
 		return ""
 	}
 	s.refused++
@@ -453,6 +492,12 @@ func (s *Session) append(c *call, q asked, p prompt, turn trajectory.Turn, done 
 	if err := checked.AppendResponse(done.TokenIDs, done.Logprobs, done.Versions); err != nil { // before anything changes
 		return reply, &dialects.Error{Status: http.StatusBadGateway, Message: fmt.Sprintf("%s: %v", c.id, err)}
 	}
+	text := done.TokenIDs
+	if n := len(text) - 1; slices.Contains(s.gate.Sampling.StopIDs, text[n]) {
+		text = text[:n]
+	}
+	turn.Completion = s.gate.Decode(text) // what may panic comes before anything changes
+	reply, echoes := s.read(c, q, p, turn.Completion, done)
 	next.AppendObservation(p.ids[next.Len():])
 	turn.CompletionStart = next.Len()
 	_ = next.AppendResponse(done.TokenIDs, done.Logprobs, done.Versions) // checked
@@ -461,12 +506,7 @@ func (s *Session) append(c *call, q asked, p prompt, turn trajectory.Turn, done 
 		s.t.Samples = append(s.t.Samples, next)
 		k = len(s.t.Samples) - 1
 	}
-	text := done.TokenIDs
-	if n := len(text) - 1; slices.Contains(s.gate.Sampling.StopIDs, text[n]) {
-		text = text[:n]
-	}
-	turn.Sample, turn.Completion = k, s.gate.Decode(text)
-	reply, echoes := s.read(c, q, p, turn.Completion, done)
+	turn.Sample = k
 	turn.AnsweredThisTurn = len(reply.Calls) == 0 && reply.Content != "" && reply.Finish == dialects.FinishStop
 	turn.FinalAnswer = ""
 	if turn.AnsweredThisTurn {
@@ -474,7 +514,7 @@ func (s *Session) append(c *call, q asked, p prompt, turn trajectory.Turn, done 
 	}
 	c.turn = len(s.t.Turns)
 	s.t.Turns = append(s.t.Turns, turn)
-	s.sampled += len(done.TokenIDs)
+	s.sampled, s.broke = s.sampled+len(done.TokenIDs), nil
 	if q.Messages != nil {
 		s.newest = &said{
 			turn: c.turn, schemas: p.schemas, tools: q.Tools, history: p.history, text: p.text, completion: turn.Completion,
@@ -592,6 +632,7 @@ type Outcome struct {
 	Calls   int      // that were asked for, retries and those beyond the budget left out
 	Refused int      // beyond the budget
 	Posted  *float64 // the sum of the rewards that were posted for the trajectory; nil: none was
+	Broke   error    // of the engine, where it had no answer to the newest call
 	Err     error    // what the trajectory cannot stand with: a turn that could not be stored, another run's weights; nil: nothing
 }
 
@@ -602,7 +643,7 @@ func (s *Session) Finish() Outcome {
 	defer s.mu.Unlock()
 	read := map[int]bool{}
 	for _, c := range s.calls {
-		read[c.turn] = read[c.turn] || c.answered
+		read[c.turn] = read[c.turn] || c.answered || c.adopted
 	}
 	before := rolesOf(s.t)
 	assignRoles(s.t, func(turn int) bool {
@@ -610,7 +651,7 @@ func (s *Session) Finish() Outcome {
 		return answered || !asked // one that was recalled, or whose request came again
 	})
 	answerOf(s.t)
-	out := Outcome{Calls: s.arrived - s.refused, Refused: s.refused, Err: s.failed}
+	out := Outcome{Calls: s.arrived - s.refused, Refused: s.refused, Broke: s.broke, Err: s.failed}
 	for _, p := range s.posted {
 		to := &out.Posted
 		if p.turn >= 0 {
@@ -622,11 +663,15 @@ func (s *Session) Finish() Outcome {
 		}
 		*to = &sum
 	}
-	if len(s.recorded) > 0 || !slices.Equal(before, rolesOf(s.t)) {
-		s.anew()
+	if s.taken >= 0 && len(s.recorded) > 0 || !slices.Equal(before, rolesOf(s.t)) {
+		s.taken = -1
+		s.o.Rewrite() // also where it was before: what was stored since says otherwise
 	}
 	return out
 }
+
+// MaxReward bounds what is posted, so that sums stay finite.
+const MaxReward = 1e9
 
 // Post takes a reward for a call, named by the id of its reply, or with "" for the trajectory. Several add up.
 func (s *Session) Post(id string, value float64) error {
@@ -635,6 +680,9 @@ func (s *Session) Post(id string, value float64) error {
 	p := posted{value, -1}
 	if s.over {
 		return errEnded
+	}
+	if !(math.Abs(value) <= MaxReward) {
+		return &dialects.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("the reward is %g; it must be from %g to %g", value, -MaxReward, MaxReward), Param: "reward"}
 	}
 	if id != "" {
 		for _, c := range s.calls {

@@ -61,8 +61,10 @@ func Gateway(ctx context.Context, j *job.Job, path, dir string, r Registries, re
 	}
 	d := desk{sampler: &s.Sampler, db: db, open: map[string]*trajectory.Trajectory{}, ended: ended}
 	s.Sampler.Recovered = d.recovered
+	url := s.Sessions(func(_ context.Context, task trajectory.Task) (string, error) { return d.begin(ctx, task) })
 	d.resume(ctx, log)
-	ready(s.Sessions(func(_ context.Context, task trajectory.Task) (string, error) { return d.begin(ctx, task) }))
+	s.Answer()
+	ready(url)
 	<-ctx.Done()
 	d.running.Wait()
 	return d.failed

@@ -101,13 +101,14 @@ func newPlan(a *algorithms.Algorithm, b Batch) (*plan, error) {
 				return nil, nonFinite{fmt.Errorf("trainer: step %d: trajectory %s: its reward is %v; a reward must be finite", b.Step+1, nameOf(t, g, i), r.Reward)}
 			default:
 				var order []position
+				whole := r.Reward
 				if n := a.Estimator.Needs; n.Turns || n.Anchors || n.Shared {
 					var err error
 					if order, err = describeTurns(&r, t); err != nil {
 						return nil, fmt.Errorf("trainer: step %d: trajectory %s: %w", b.Step+1, nameOf(t, g, i), err)
 					}
 					if !n.Turns {
-						r.TurnRewards = nil // they are in the reward
+						r.TurnRewards, r.Reward = nil, whole // they are in the reward
 					}
 				}
 				p.add(t, nameOf(t, g, i), g, i, r.Tokens, b.Version)

@@ -182,10 +182,20 @@ func (c *Command) keep(id, output string) {
 
 // readEnd reads what an agent says of its end; it may say nothing.
 func readEnd(path string, end *Ended) error {
-	data, err := os.ReadFile(path)
+	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil
+	case err == nil && !info.Mode().IsRegular():
+		return fmt.Errorf("the agent's result (%s) is not a regular file", envEnd)
+	case err == nil && info.Size() > most:
+		return fmt.Errorf("the agent's result has %d bytes, at most %d are read", info.Size(), most)
+	}
+	var data []byte
+	if err == nil {
+		data, err = os.ReadFile(path)
+	}
+	switch {
 	case err != nil:
 		return fmt.Errorf("the agent's result cannot be read: %w", err)
 	case len(data) > most:

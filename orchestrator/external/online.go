@@ -76,6 +76,8 @@ func (o *Online) Run(ctx context.Context, a Assignment) (Ended, error) {
 	} else if !a.Resumed { // else its agent lives on, or its time ends
 		select {
 		case o.open <- w:
+		case r := <-w.ended: // of an agent that had the task before this process began
+			return r.end()
 		case <-ctx.Done():
 			return Ended{}, fmt.Errorf("no agent came for the task: %w", ctx.Err())
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -35,6 +36,7 @@ func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajector
 	x := r.External
 	o := gateway.SessionOptions{
 		Name: t.ID, Key: gateway.KeyOf(x.Secret, r.RunName+"/"+t.ID), Adopt: x.Adopt, Engine: r.RunName + "/" + t.ID, Budget: gateway.Budget{Calls: r.MaxTurns, Tokens: x.Tokens},
+		Sampling:   &r.Sampling,
 		Seed:       func(call int) uint64 { return r.requestSeed(p, call) },
 		Trajectory: t, Record: r.Record, Recovered: recovered,
 		Rewrite: func() {
@@ -49,7 +51,7 @@ func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajector
 	}
 	defer s.End()
 	w := watchdog.Enter(ctx, "agent", t.ID)
-	end, err := x.Runner.Run(ctx, external.Assignment{ID: t.ID, Phase: p.Phase, Task: p.Task, URL: x.URL, Key: o.Key, Resumed: x.Adopt && len(t.Turns) > 0})
+	end, err := x.Runner.Run(ctx, external.Assignment{ID: t.ID, Phase: p.Phase, Task: p.Task, URL: x.URL, Key: o.Key, Resumed: x.Adopt && recovered != nil})
 	w.Leave()
 	became := s.Finish()
 	switch {
@@ -59,10 +61,15 @@ func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajector
 		return nil, &failure{trajectory.OriginWeights, became.Err}
 	case became.Err != nil:
 		return nil, &failure{trajectory.OriginStore, became.Err}
+	case became.Broke != nil: // the agent had to go on without a reply, or to give up
+		return nil, &failure{trajectory.OriginEngine, fmt.Errorf("orchestrator: %w", became.Broke)}
 	case err != nil:
 		return nil, &failure{trajectory.OriginAgent, fmt.Errorf("orchestrator: %s: %w", t.ID, err)}
 	case len(t.Turns) == 0:
 		return nil, &failure{trajectory.OriginAgent, fmt.Errorf("orchestrator: %s: the agent ended and never called the gateway at %s; it must take its base URL and its key from its environment", t.ID, x.URL)}
+	}
+	if end.Reward != nil && !(math.Abs(*end.Reward) <= gateway.MaxReward) {
+		return nil, &failure{trajectory.OriginAgent, fmt.Errorf("orchestrator: %s: the agent's reward is %g; it must be from %g to %g", t.ID, *end.Reward, -gateway.MaxReward, gateway.MaxReward)}
 	}
 	if end.Answer != nil {
 		r.answered(t, *end.Answer)
@@ -76,10 +83,12 @@ func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajector
 	}
 	_, answer := t.FinalAnswer()
 	switch {
-	case became.Refused > 0:
-		t.StopReason = trajectory.StopMaxTurns
 	case answer >= 0:
 		t.StopReason = trajectory.StopAnswer
+	case became.Refused > 0:
+		t.StopReason = trajectory.StopMaxTurns
+	case t.Turns[len(t.Turns)-1].FinishReason == trajectory.FinishLength:
+		t.StopReason = trajectory.StopMaxTokens
 	default:
 		t.StopReason = trajectory.StopNoAction
 	}

@@ -27,6 +27,7 @@ type guests struct {
 	listener net.Listener
 	served   chan struct{} // closed when the server has ended; nil: it did not begin
 	runner   external.Runner
+	told     string // to agents: the base URL; "" is where they asked
 	url      string
 }
 
@@ -68,6 +69,9 @@ func (s *Session) makeGuests(ctx context.Context) (*guests, error) {
 	}
 	g := &guests{gateway: made, server: &http.Server{Handler: made, ReadHeaderTimeout: 30 * time.Second}, listener: l}
 	g.url = "http://" + address(l.Addr().(*net.TCPAddr))
+	if g.told = g.url; j.Agent.Online { // where they asked for the task
+		g.told = ""
+	}
 	switch {
 	case j.Agent.Online:
 		online := &external.Online{Key: j.Agent.Key}
@@ -117,7 +121,7 @@ func (g *guests) sampled(s *Session) *rollout.External {
 		return nil
 	}
 	return &rollout.External{
-		Gateway: g.gateway, Runner: g.runner, URL: g.url, Tokens: s.Job.Agent.MaxTokens, Secret: gateway.NewSecret(), Adopt: s.Job.Agent.Online,
+		Gateway: g.gateway, Runner: g.runner, URL: g.told, Tokens: s.Job.Agent.MaxTokens, Secret: gateway.NewSecret(), Adopt: s.Job.Agent.Online,
 	}
 }
 
@@ -164,15 +168,17 @@ func (s *Session) KeepAgents(dir string) error {
 	return nil
 }
 
-// HoldAgents has the gateway answer nobody before Sessions.
+// HoldAgents has the gateway answer nobody before Answer.
 func (s *Session) HoldAgents() { s.silent = true }
 
 // Sessions has agents bring their tasks, each of which begin begins a trajectory for. It returns the address that they ask.
 func (s *Session) Sessions(begin func(ctx context.Context, task trajectory.Task) (id string, err error)) (url string) {
 	s.guests.runner.(*external.Online).Begin = begin
-	s.guests.serve()
 	return s.guests.url
 }
+
+// Answer has the gateway answer from now on, after HoldAgents.
+func (s *Session) Answer() { s.guests.serve() }
 
 // secretOf reads the secret of a run, or makes one.
 func secretOf(path string) ([]byte, error) {
