@@ -51,6 +51,10 @@ func (c envCommands) command() *cli.Command {
 			&cli.BoolFlag{Name: "random", Usage: "actions by chance, from those that the environment says are possible"},
 			&cli.BoolFlag{Name: "solve", Usage: "the actions of the environment's own solver"},
 		}},
+		{Name: "demonstrate", Usage: "write what the environment's own solver does, as conversations to learn from (sft)", ArgsUsage: "JOB.yaml", Action: c.demonstrate, Flags: []cli.Flag{
+			modelFlag(), setFlag(), &cli.Uint64Flag{Name: "seed", Usage: "override the job's seed", DefaultText: "the job's"},
+			&cli.IntFlag{Name: "tasks", Value: 64, Usage: "the first `N` tasks of the data to train on"},
+		}},
 	}}
 }
 

@@ -195,7 +195,7 @@ func eachFile(t *testing.T, f func(name string)) {
 		}
 		name := filepath.ToSlash(strings.TrimPrefix(p, ".."+string(filepath.Separator)))
 		if d.IsDir() {
-			if name != ".." && (strings.HasPrefix(d.Name(), ".") || slices.Contains([]string{"docs", "runs", "bin", "dist", "build", "testdata"}, d.Name())) {
+			if name != ".." && (strings.HasPrefix(d.Name(), ".") || strings.HasPrefix(d.Name(), "_") || slices.Contains([]string{"docs", "runs", "bin", "dist", "build", "testdata"}, d.Name())) {
 				return filepath.SkipDir
 			}
 			return nil

@@ -199,6 +199,15 @@ func (s *Stage) Restore(ctx context.Context, name string, state json.RawMessage)
 	return err
 }
 
+// Solution are actions that end the episode of a trajectory, which has just begun, with full reward; false: the environment knows none.
+func (s *Stage) Solution(ctx context.Context, name string) ([]Action, bool, error) {
+	p := s.player(name)
+	if p == nil {
+		return nil, false, errOver
+	}
+	return p.episode.Solution(ctx)
+}
+
 // Score is the environment's own reward for the episode of a trajectory; false: it has none.
 func (s *Stage) Score(ctx context.Context, name string) (float64, bool, error) {
 	p := s.player(name)

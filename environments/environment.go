@@ -128,7 +128,7 @@ type Spec struct {
 // Act is the tool of environments that take texts.
 func Act() tools.Spec {
 	return tools.Spec{
-		Name: "act", Description: "acts in the environment",
+		Name: "act", Description: "Acts in the environment.",
 		Parameters: json.RawMessage(`{"type":"object","properties":{"action":{"type":"string","description":"the action, as the environment reads it"}},"required":["action"],"additionalProperties":false}`),
 		Stateful:   true,
 	}

@@ -1,0 +1,86 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What an environment's solver does is written as conversations that supervised fine-tuning learns, in the tokens of a rollout.
+func TestDemonstrationsAreLearned(t *testing.T) {
+	needTorch(t)
+	dir := t.TempDir()
+	status, out, errs := command("", "env", "demonstrate", "examples/frozenlake.yaml", "--tasks", "40")
+	require.Zero(t, status, errs)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	require.Len(t, lines, 40)
+	for _, line := range lines {
+		var d struct {
+			Reward   float64
+			Messages []struct{ Role, Content string }
+		}
+		require.NoError(t, json.Unmarshal([]byte(line), &d))
+		require.InDelta(t, 1, d.Reward, 1e-9)
+		for i, m := range d.Messages {
+			if i%2 == 0 {
+				require.Equal(t, "user", m.Role)
+				require.Contains(t, m.Content, "P")
+			} else {
+				require.Equal(t, "assistant", m.Role)
+				require.Regexp(t, `^[ldru]$`, m.Content)
+			}
+		}
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "demonstrations.jsonl"), []byte(out), 0o600))
+	shown, err := os.ReadFile("examples/frozenlake.yaml")
+	require.NoError(t, err)
+	model, _, _ := strings.Cut(string(shown)[strings.Index(string(shown), "model:"):], "environment:")
+	sft := "version: 1\nname: sft\nseed: 1\ndevice: cpu\n" + model + `sft: {batch: 20, epochs: 10}
+data: {train: demonstrations.jsonl}
+trainer: {learning_rate: 2.0e-3}
+output: run
+`
+	file := filepath.Join(dir, "sft.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(sft), 0o600))
+	status, _, errs = command("", "train", "--output", filepath.Join(dir, "run"), file)
+	require.Zero(t, status, errs)
+	solved := func(args ...string) float64 {
+		status, out, errs := command("", append([]string{"eval", "examples/frozenlake.yaml"}, args...)...)
+		require.Zero(t, status, errs)
+		var e struct{ Accuracy float64 }
+		require.NoError(t, json.Unmarshal([]byte(out), &e), out)
+		return e.Accuracy
+	}
+	require.Zero(t, solved(), "a random model stands still")
+	require.Greater(t, solved("--model", filepath.Join(dir, "run")), 0.1, "one that learned forty crossings crosses some lakes")
+}
+
+// What cannot be demonstrated is said before an episode.
+func TestDemonstrationsThatThereAreNot(t *testing.T) {
+	needTorch(t)
+	dir := t.TempDir()
+	const world = "version: 1\nname: x\nseed: 1\ndevice: cpu\nmodel: {path: %MODEL}\n"
+	for name, c := range map[string]struct{ job, says string }{
+		"no environment": {"agent: {tools: [calculator]}\nrewards: [final_answer]\ndata: {train: %DATA, columns: {prompt: question}}\n", "environment: is missing; its solver is what a demonstration shows"},
+		"tool calls":     {"environment: {kind: voxel}\nagent: {kind: tool_call}\n", "agent.kind: tool_call: demonstrations are written for agents of kind action"},
+		"too few turns":  {"environment: {kind: sokoban}\nagent: {kind: action, max_turns: 1}\n", "3 of 3 episodes of the solver did not reach the goal"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			model, err := filepath.Abs("examples/tiny/model")
+			require.NoError(t, err)
+			tasks, err := filepath.Abs("examples/tiny/tasks.jsonl")
+			require.NoError(t, err)
+			file := filepath.Join(dir, strings.ReplaceAll(name, " ", "_")+".yaml")
+			text := strings.NewReplacer("%MODEL", model, "%DATA", tasks).Replace(world + c.job)
+			require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+			status, out, errs := command("", "env", "demonstrate", "--tasks", "3", file)
+			require.NotZero(t, status)
+			require.Empty(t, out)
+			require.Contains(t, errs, c.says)
+		})
+	}
+}
