@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 
 	"github.com/urfave/cli/v2"
 
@@ -50,7 +51,6 @@ func (c gatewayCommand) serve(x *cli.Context) error {
 		var b [16]byte
 		_, _ = rand.Read(b[:]) // never fails
 		key = "ak-" + hex.EncodeToString(b[:])
-		fmt.Fprintf(c.text, "the key that begins sessions: %s\n", key)
 	}
 	sets := append(x.StringSlice("set"), "agent.kind=external", "agent.online=true", "agent.key="+key, "agent.listen="+x.String("listen"))
 	j, err := c.job(path, sets)
@@ -60,6 +60,9 @@ func (c gatewayCommand) serve(x *cli.Context) error {
 	dir := x.String("output")
 	return orchestrator.Gateway(x.Context, j, "", dir, c.registries,
 		func(url string) {
+			if x.String("api-key") == "" {
+				fmt.Fprintf(c.text, "the key that begins sessions: %s\n", key)
+			}
 			fmt.Fprintf(c.text, "gateway at %s; trajectories are kept in %s\n", url, filepath.Join(dir, "store.db"))
 		},
 		func(t *trajectory.Trajectory) {
@@ -82,16 +85,12 @@ func (c gatewayCommand) job(path string, sets []string) (*job.Job, error) {
 			path = whole
 		}
 	}
-	file, err := os.CreateTemp("", "agentfly-gateway-*.yaml")
-	if err != nil {
-		return nil, err
+	o.Shown = "gateway"
+	j, err := job.Parse("", fmt.Appendf(nil, alone, path), o)
+	if err != nil { // the lines are those of a file that nobody sees
+		return nil, usagef("%s", inAlone.ReplaceAllString(err.Error(), "gateway: "))
 	}
-	defer os.Remove(file.Name())
-	if _, err := fmt.Fprintf(file, alone, path); err != nil {
-		return nil, err
-	}
-	if err := file.Close(); err != nil {
-		return nil, err
-	}
-	return job.LoadWith(file.Name(), o)
+	return j, nil
 }
+
+var inAlone = regexp.MustCompile(`gateway:\d+:\d+: `)
