@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"strconv"
@@ -20,7 +21,8 @@ func (s *Session) adopt(r *trajectory.Trajectory) (adopted int) {
 		if in == nil || was.Sample >= len(r.Samples) || in.After >= i || !in.Whole && (in.After < 0 || replies[in.After] == nil) {
 			return i // a record of another program; what stands behind it is asked for anew
 		}
-		c := &call{id: s.name(s.arrived), number: s.arrived, created: s.gate.Now(), done: make(chan struct{}), adopted: true}
+		number := s.numberOf(in)
+		c := &call{id: s.name(number), number: number, created: s.gate.Now(), done: make(chan struct{}), adopted: true}
 		digest, err := hex.DecodeString(in.Digest)
 		if err != nil || copy(c.digest[:], digest) != len(c.digest) {
 			return i
@@ -29,17 +31,32 @@ func (s *Session) adopt(r *trajectory.Trajectory) (adopted int) {
 		if json.Unmarshal(in.Messages, &messages) != nil {
 			return i
 		}
-		q := asked{Request: &dialects.Request{Messages: messages, Tools: in.Schemas, Stop: in.Stop, Parallel: true}, dialect: in.Dialect}
+		q := asked{
+			Request: &dialects.Request{
+				Messages: messages, Tools: in.Schemas, Stop: in.Stop, Parallel: !in.Serial, Prompt: dialects.Prompt{Text: in.Prompt},
+				Choice: dialects.Choice{Mode: dialects.ChoiceMode(cmp.Or(in.Choice, string(dialects.ChoiceAuto)))},
+			},
+			dialect: in.Dialect,
+		}
 		of := r.Samples[was.Sample]
-		p := prompt{ids: of.TokenIDs[:was.CompletionStart], history: messages, after: in.After}
+		p := prompt{ids: of.TokenIDs[:was.CompletionStart], text: in.Prompt, history: messages, after: in.After}
 		k := s.history.keyOf(messages)
-		if !in.Whole {
+		switch {
+		case !in.Whole:
 			before := replies[in.After]
 			q.Tools = before.tools
-			p.history = (&masks.Reply{History: before.history, Completion: before.completion, Results: messages}).Messages()
+			reply := masks.Reply{History: before.history, Tools: q.Tools, Completion: before.completion, Results: messages, Sampled: before.sampled, Prompt: before.text}
+			p.history = reply.Messages()
+			if _, p.text, err = s.gate.Renderer.Continue(reply); err != nil {
+				return i
+			}
 			k = before.asked.with(keyOf(before.echo, s.history.thoughts))
 			for _, m := range messages {
 				k = k.with(keyOf(m, s.history.thoughts))
+			}
+		case messages != nil:
+			if _, p.text, err = s.gate.Renderer.Prompt(messages, q.Tools, true); err != nil {
+				return i
 			}
 		}
 		if p.schemas, p.format, err = s.toolsOf(q); err != nil {
@@ -55,13 +72,21 @@ func (s *Session) adopt(r *trajectory.Trajectory) (adopted int) {
 			return i
 		}
 		close(c.done)
-		s.arrived++
-		s.calls[c.digest] = c
+		s.arrived = max(s.arrived, number+1)
+		s.calls.add(c)
 		s.taken++
 		replies[i] = s.newest
 		s.granted++
 	}
 	return len(r.Turns)
+}
+
+// numberOf is the number of a recorded call: its own, where it was stored and is not taken, else the next one.
+func (s *Session) numberOf(in *trajectory.Incoming) int {
+	if n := in.Call - 1; n >= 0 && s.calls.byNumber[n] == nil {
+		return n
+	}
+	return s.arrived
 }
 
 // name is that of a call.

@@ -146,13 +146,15 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, d dialects.Dialec
 	return d.Parse(r.Header, body)
 }
 
-// rewardRoute is where rewards are posted: {"reward": 0.5, "call": ID OF A REPLY}, or without call for the trajectory.
+// rewardRoute is where rewards are posted: {"reward": 0.5, "call": ID OF A REPLY}, or without call for the trajectory. With an id of its own, "id", a reward
+// counts once however often it is posted.
 const rewardRoute = "agentfly/reward"
 
 func (h *handler) reward(w http.ResponseWriter, r *http.Request, d dialects.Dialect, s *Session) {
 	var in struct {
 		Reward *float64 `json:"reward"`
 		Call   string   `json:"call"`
+		ID     string   `json:"id"`
 	}
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16)).Decode(&in)
 	switch {
@@ -161,7 +163,7 @@ func (h *handler) reward(w http.ResponseWriter, r *http.Request, d dialects.Dial
 	case in.Reward == nil:
 		err = &dialects.Error{Status: http.StatusBadRequest, Message: "reward is missing; send {\"reward\": 0.5}", Param: "reward"}
 	default:
-		err = s.Post(in.Call, *in.Reward)
+		err = s.Post(in.ID, in.Call, *in.Reward)
 	}
 	if err != nil {
 		d.Fail(w, err)

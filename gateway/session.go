@@ -18,7 +18,6 @@ import (
 	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/internal/watchdog"
-	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
@@ -61,33 +60,29 @@ type Session struct {
 	leave   func() // the gateway forgets it
 	running sync.WaitGroup
 
+	logs     sync.Mutex // held from a change of the trajectory until it is stored; taken before mu, which is not held meanwhile
 	mu       sync.Mutex
 	over     bool
-	calls    map[key]*call // the newest of each digest
-	arrived  int           // calls that were asked for, but for retries
-	sampled  int           // tokens
-	granted  int           // calls that the budget holds for, but for those that failed
-	refused  int           // calls beyond the budget
-	broke    error         // of the engine, for the newest call; nil: it was answered
+	calls    calls
+	arrived  int   // calls that were asked for, but for retries: the number of the next one
+	sampled  int   // tokens
+	granted  int   // calls that the budget holds for, but for those that failed
+	refused  int   // calls beyond the budget
+	broke    error // of the engine, for the newest call; nil: it was answered
 	history  history
 	newest   *said // reply
 	t        *trajectory.Trajectory
 	recorded []recordedTurn // of Recovered, not asked for again yet
 	taken    int            // turns of Recovered that were, in their order
-	posted   []posted       // rewards
+	posts    posts          // what was posted before this process began
 	failed   error          // what the trajectory cannot go on after: it could not be stored
-}
-
-// posted is a reward that the agent, or who judges it, posted.
-type posted struct {
-	value float64
-	turn  int // that it is for; -1: the trajectory
 }
 
 // recordedTurn is a turn that was recorded before the process ended.
 type recordedTurn struct {
 	turn   trajectory.Turn
 	sample *trajectory.Sample
+	index  int // in the trajectory then
 }
 
 // call is a request and its reply.
@@ -121,16 +116,18 @@ func newSession(gate Options, o SessionOptions) *Session {
 	if o.Sampling != nil {
 		gate.Sampling = *o.Sampling
 	}
-	s := &Session{gate: gate, o: o, calls: map[key]*call{}, t: o.Trajectory, history: history{gate.History == AsSent, map[key][]*said{}}}
+	s := &Session{gate: gate, o: o, calls: newCalls(), t: o.Trajectory, history: history{gate.History == AsSent, map[key][]*said{}}}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	if r := o.Recovered; r != nil && o.Adopt {
-		if s.adopt(r) < len(r.Turns) {
+		adopted := s.adopt(r)
+		if s.adoptPosts(r, adopted); adopted < len(r.Turns) {
 			s.anew()
 		}
 	} else if r != nil {
-		for _, turn := range r.Turns {
-			s.recorded = append(s.recorded, recordedTurn{turn, r.Samples[turn.Sample]})
+		for i, turn := range r.Turns {
+			s.recorded = append(s.recorded, recordedTurn{turn, r.Samples[turn.Sample], i})
 		}
+		s.recallPosts(r)
 	}
 	return s
 }
@@ -153,13 +150,13 @@ func (s *Session) begin(q asked) (c *call, leave func(), err error) {
 	if s.over {
 		return nil, nil, errEnded
 	}
-	if c = s.again(q); c == nil {
+	if c = s.calls.again(q); c == nil {
 		c = &call{
 			id: s.name(s.arrived), number: s.arrived, digest: q.Digest, mark: q.mark, created: s.gate.Now(),
 			done: make(chan struct{}), turn: -1,
 		}
 		s.arrived++
-		s.calls[c.digest] = c
+		s.calls.add(c)
 		s.running.Go(func() { s.answer(c, q) })
 	}
 	c.waiting++
@@ -182,27 +179,6 @@ func (s *Session) deliver(c *call, write func() error) {
 	if write() != nil {
 		mark(false)
 	}
-}
-
-// again is the call that a request asks for once more; nil: it is a new one. Most clients mark nothing, so what decides is whether the reply
-// was read: a client that sends the same again after an answer wants another one.
-func (s *Session) again(q asked) *call {
-	c := s.calls[q.Digest]
-	if c == nil {
-		return nil
-	}
-	marked := q.retry || q.mark != "" && q.mark == c.mark
-	select {
-	case <-c.done:
-		if c.err != nil || c.answered && !marked {
-			return nil
-		}
-	default:
-		if c.waiting > 0 && !marked { // two that want one each
-			return nil
-		}
-	}
-	return c
 }
 
 // answer samples the reply of a call.
@@ -283,8 +259,11 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 		Seed: seed, FinishReason: done.FinishReason, CachedTokens: done.CachedTokens, EngineSeconds: seconds,
 		Incoming: &trajectory.Incoming{
 			Dialect: q.dialect, Digest: hex.EncodeToString(q.Digest[:]), Asked: q.Asked, Tools: len(q.Tools) > 0, Stop: q.Stop,
-			Role: s.gate.role(q), After: p.after,
+			Role: s.gate.role(q), After: p.after, Call: c.number + 1, Serial: !q.Parallel, Prompt: q.Prompt.Text,
 		},
+	}
+	if q.Choice.Mode != dialects.ChoiceAuto {
+		turn.Incoming.Choice = string(q.Choice.Mode)
 	}
 	messages := p.fresh
 	if p.fresh == nil {
@@ -401,6 +380,17 @@ func (s *Session) completion(q asked, p prompt) (prompt, error) {
 
 // recall gives a call the reply that was recorded for the same request before the process ended; ok is false where there is none.
 func (s *Session) recall(c *call, q asked, p prompt) (reply dialects.Reply, ok bool, err error) {
+	s.logs.Lock()
+	defer s.logs.Unlock()
+	reply, ok, stored, err := s.recalled(c, q, p)
+	if ok && err == nil && !stored {
+		err = s.record()
+	}
+	return reply, ok, err
+}
+
+// recalled is recall without storing; stored says that the turn is in the log where it is now.
+func (s *Session) recalled(c *call, q asked, p prompt) (reply dialects.Reply, ok, stored bool, err error) {
 	digest := hex.EncodeToString(q.Digest[:])
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -417,52 +407,63 @@ func (s *Session) recall(c *call, q asked, p prompt) (reply dialects.Reply, ok b
 			TokenIDs: r.sample.TokenIDs[from:to], Logprobs: r.sample.SamplingLogprobs[from:to], Versions: r.sample.PolicyVersion[from:to],
 			FinishReason: r.turn.FinishReason, CachedTokens: r.turn.CachedTokens,
 		}
-		turn := r.turn
-		turn.Incoming.After = p.after
-		reply, err = s.append(c, q, p, turn, done, s.history.keyOf(q.Messages))
-		if err == nil && s.taken >= 0 {
-			s.taken++ // it is in the log already
-		} else if err == nil {
-			err = s.record()
+		turn, in := r.turn, *r.turn.Incoming
+		in.After, turn.Incoming = p.after, &in // the record of before stays as it is
+		if reply, err = s.append(c, q, p, turn, done, s.history.keyOf(q.Messages)); err != nil {
+			return reply, true, false, err
 		}
-		return reply, true, err
+		s.movePosts(r.index, c.turn)
+		if s.taken < 0 {
+			return reply, true, false, nil
+		}
+		s.taken++
+		return reply, true, true, nil
 	}
-	return reply, false, nil
+	return reply, false, false, nil
 }
 
 // anew says that what was recorded is not what the trajectory is now.
 func (s *Session) anew() {
 	if s.taken >= 0 {
+		s.setPostsAside(s.taken)
 		s.taken = -1
 		s.o.Rewrite()
 	}
 }
 
-// commit makes a completion a turn of the trajectory and stores it.
+// commit makes a completion a turn of the trajectory and stores it. While it is being stored, other calls of the session are heard and kept alive.
 func (s *Session) commit(c *call, q asked, p prompt, turn trajectory.Turn, done engines.Completion) (dialects.Reply, error) {
+	s.logs.Lock()
+	defer s.logs.Unlock()
+	reply, err := s.committed(c, q, p, turn, done)
+	if err != nil {
+		return reply, err
+	}
+	return reply, s.record()
+}
+
+// committed is commit without storing.
+func (s *Session) committed(c *call, q asked, p prompt, turn trajectory.Turn, done engines.Completion) (dialects.Reply, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over || s.failed != nil {
 		return dialects.Reply{}, errEnded
 	}
 	reply, err := s.append(c, q, p, turn, done, s.history.keyOf(q.Messages))
-	if err != nil {
-		return reply, err
-	}
-	if len(s.recorded) > 0 {
+	if err == nil && len(s.recorded) > 0 {
 		s.anew() // the log has turns that come later now, or never
 	}
-	return reply, s.record()
+	return reply, err
 }
 
-// record stores the newest turn.
+// record stores what is new of the trajectory. logs is held, so that nothing changes it meanwhile.
 func (s *Session) record() error {
 	if s.o.Record == nil {
 		return nil
 	}
 	if err := s.o.Record(context.WithoutCancel(s.ctx), s.t); err != nil { // the agent's end is no failure of the store
-		s.failed = err
-		return &dialects.Error{Status: http.StatusServiceUnavailable, Message: "the call could not be stored: " + err.Error()}
+		s.fail(err)
+		return &dialects.Error{Status: http.StatusServiceUnavailable, Message: "what was asked for could not be stored: " + err.Error()}
 	}
 	return nil
 }
@@ -639,63 +640,24 @@ type Outcome struct {
 // Finish ends the session, and gives the turns of its trajectory their roles and the trajectory its answer.
 func (s *Session) Finish() Outcome {
 	s.End()
+	s.logs.Lock()
+	defer s.logs.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	read := map[int]bool{}
-	for _, c := range s.calls {
-		read[c.turn] = read[c.turn] || c.answered || c.adopted
-	}
+	read := s.calls.read()
 	before := rolesOf(s.t)
 	assignRoles(s.t, func(turn int) bool {
 		answered, asked := read[turn]
-		return answered || !asked // one that was recalled, or whose request came again
+		return answered || !asked
 	})
 	answerOf(s.t)
-	out := Outcome{Calls: s.arrived - s.refused, Refused: s.refused, Broke: s.broke, Err: s.failed}
-	for _, p := range s.posted {
-		to := &out.Posted
-		if p.turn >= 0 {
-			to = &s.t.Turns[p.turn].Reward
-		}
-		sum := p.value
-		if *to != nil {
-			sum += **to
-		}
-		*to = &sum
-	}
-	if s.taken >= 0 && len(s.recorded) > 0 || !slices.Equal(before, rolesOf(s.t)) {
+	dropped := s.dropPosts()
+	out := Outcome{Calls: s.arrived - s.refused, Refused: s.refused, Broke: s.broke, Err: s.failed, Posted: payPosts(s.t)}
+	if s.taken >= 0 && len(s.recorded) > 0 || dropped || !slices.Equal(before, rolesOf(s.t)) {
 		s.taken = -1
 		s.o.Rewrite() // also where it was before: what was stored since says otherwise
 	}
 	return out
-}
-
-// MaxReward bounds what is posted, so that sums stay finite.
-const MaxReward = 1e9
-
-// Post takes a reward for a call, named by the id of its reply, or with "" for the trajectory. Several add up.
-func (s *Session) Post(id string, value float64) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := posted{value, -1}
-	if s.over {
-		return errEnded
-	}
-	if !(math.Abs(value) <= MaxReward) {
-		return &dialects.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("the reward is %g; it must be from %g to %g", value, -MaxReward, MaxReward), Param: "reward"}
-	}
-	if id != "" {
-		for _, c := range s.calls {
-			if c.turn >= 0 && strings.HasSuffix(id, c.id) { // dialects put a prefix before it
-				p.turn = c.turn
-			}
-		}
-		if p.turn < 0 {
-			return &dialects.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("the session has no call %q; give the id of one of its replies", wording.Clip(id, 80)), Param: "call"}
-		}
-	}
-	s.posted = append(s.posted, p)
-	return nil
 }
 
 // rolesOf are what Finish may change of a trajectory's turns.

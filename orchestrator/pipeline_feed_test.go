@@ -46,7 +46,7 @@ func (s *slowTrainer) Step(ctx context.Context, b trainer.Batch) (m trainer.Metr
 	s.batches = append(s.batches, b)
 	m.OptimizerSteps = 1
 	for _, g := range b.Groups {
-		m.StalenessMax = max(m.StalenessMax, int(b.Version-g.LowestVersion()))
+		m.StalenessMax = max(m.StalenessMax, int(b.Version-g.LowestVersion(nil)))
 	}
 	return m, err
 }
@@ -141,7 +141,7 @@ func audit(t *testing.T, r *run, trained []trainer.Batch) (mixed, stale int) {
 					mixed++
 				}
 			}
-			staleness := int(b.Version - g.LowestVersion())
+			staleness := int(b.Version - g.LowestVersion(nil))
 			require.LessOrEqual(t, staleness, r.session.Job.Rollout.MaxStaleness)
 			stale = max(stale, staleness)
 		}
@@ -453,7 +453,7 @@ func endsAnywhere(t *testing.T, m mode) {
 			}
 			trained[first+i] = idsOf(b)
 			for _, g := range b.Groups {
-				require.LessOrEqual(t, int(b.Version-g.LowestVersion()), m.settings.MaxStaleness)
+				require.LessOrEqual(t, int(b.Version-g.LowestVersion(nil)), m.settings.MaxStaleness)
 			}
 		}
 		if err == nil {

@@ -157,10 +157,23 @@ type Incoming struct {
 	Stop    []string        `json:"stop,omitempty"`  // the stop strings that it asked for
 	Role    Role            `json:"role,omitempty"`  // that the job's rules give it; "": none fits
 	After   int             `json:"after"`           // the turn whose reply stands last in its conversation; -1: none
+	Call    int             `json:"call,omitempty"`  // the number of the call in its session, from 1: the reply's ids follow from it; 0: an older program did not store it
+
+	Choice string `json:"choice,omitempty"` // of tools: none, required or named; "": auto
+	Serial bool   `json:"serial,omitempty"` // one call a reply was asked for
+	Prompt string `json:"prompt,omitempty"` // of a completion that was asked for with a text
 
 	Whole    bool              `json:"whole,omitempty"`    // Messages are the whole conversation, not what is behind the reply of After
 	Messages json.RawMessage   `json:"messages,omitempty"` // as the agent sent them: a list of Message
 	Schemas  []json.RawMessage `json:"schemas,omitempty"`  // of the tools, with Whole; without it those of After
+}
+
+// Posted is what an agent, or who judges it, posted for a trajectory over HTTP: a reward, or the agent's result.
+type Posted struct {
+	ID     string          `json:"id,omitempty"`     // that its sender gave it, so that it counts once; "": none
+	Turn   int             `json:"turn"`             // that the reward is for; -1: the trajectory
+	Reward float64         `json:"reward,omitempty"` //
+	End    json.RawMessage `json:"end,omitempty"`    // the agent's result, with which the trajectory ends; nil: it is a reward
 }
 
 // Trajectory is the record of one rollout of one task.
@@ -172,7 +185,8 @@ type Trajectory struct {
 	Branch      Branch             `json:"branch,omitempty"` // in the tree that grows from Index; "" outside of trees
 	Step        int                `json:"step"`             // the optimizer step it was sampled for; -1 in evaluation
 	Turns       []Turn             `json:"turns"`
-	Samples     []*Sample          `json:"-"` // stored apart: see the store
+	Samples     []*Sample          `json:"-"`                // stored apart: see the store
+	Posted      []Posted           `json:"posted,omitempty"` // in the order in which it came
 	Reward      float64            `json:"reward"`
 	RewardParts map[string]float64 `json:"reward_parts,omitempty"`
 	Unpaid      bool               `json:"unpaid,omitempty"` // its turns were paid while it ran, and that was taken back at its end
@@ -241,11 +255,11 @@ func (t *Trajectory) Cut() bool {
 }
 
 // Trained is t with the tokens of the turns that are not trained off the response mask; t itself where all are. The turns whose role frozen names are
-// not, nor those that were discarded. What is not trained is shared with t.
+// not, nor those that were discarded; nil names none. What is not trained is shared with t.
 func (t *Trajectory) Trained(frozen func(Role) bool) *Trajectory {
 	out := t
 	for _, turn := range t.Turns {
-		if turn.Role != RoleDiscarded && (turn.Role == "" || !frozen(turn.Role)) {
+		if turn.Role != RoleDiscarded && (turn.Role == "" || frozen == nil || !frozen(turn.Role)) {
 			continue
 		}
 		if out == t {
@@ -281,14 +295,15 @@ type Group struct {
 	Greedy       *Trajectory // of the same task by the same policy version at temperature 0; nil unless the estimator asks
 }
 
-// LowestVersion is the oldest policy version of the tokens that an update would train; -1 without any.
-func (g Group) LowestVersion() int32 {
+// LowestVersion is the oldest policy version of the tokens that an update would train, which leaves out the roles that frozen names; nil: none. -1: there
+// are no such tokens.
+func (g Group) LowestVersion(frozen func(Role) bool) int32 {
 	lowest := int32(-1)
 	for _, tr := range g.Trajectories {
 		if tr.Err != "" {
 			continue
 		}
-		for _, s := range tr.Samples {
+		for _, s := range tr.Trained(frozen).Samples {
 			for i, on := range s.ResponseMask {
 				if on && (lowest < 0 || s.PolicyVersion[i] < lowest) {
 					lowest = s.PolicyVersion[i]

@@ -2,6 +2,7 @@ package procgroup
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -41,9 +42,16 @@ func Mark() string {
 
 // CollectMarked kills everything that has a mark: what a program started that left its process group.
 func CollectMarked(mark string) {
-	_, value, ok := strings.Cut(mark, "=")
+	if name, value, ok := strings.Cut(mark, "="); ok {
+		CollectBearers(name, value)
+	}
+}
+
+// CollectBearers kills every process of this user that was started with a variable of that value, but for this one and its ancestors: what a program
+// starts inherits its variables, also where it leaves its process group. A process that was started with an environment of its own is not found.
+func CollectBearers(name, value string) {
 	for range 10 { // what is killed may have started something meanwhile
-		if !ok || len(collectAll(func(of string) bool { return of == value })) == 0 {
+		if len(collectAll(name, func(of string) bool { return of == value })) == 0 {
 			return
 		}
 	}
@@ -63,39 +71,63 @@ func startOf(pid int) (string, bool) {
 }
 
 // Collect kills what processes that are gone left behind of the programs that had their Mark, and says what that was.
-func Collect() []string { return collectAll(orphaned) }
+func Collect() []string { return collectAll(markName, orphaned) }
 
-// collectAll kills the processes of this user whose mark is one of those.
-func collectAll(is func(mark string) bool) (killed []string) {
+// collectAll kills the processes of this user whose variable of that name has one of those values. This process and its ancestors are spared: they may
+// have inherited it, where a program that has the variable started this one.
+func collectAll(variable string, is func(value string) bool) (killed []string) {
 	all, _ := filepath.Glob("/proc/[0-9]*")
+	spared := lineage(os.Getpid())
 	for _, dir := range all {
 		pid, err := strconv.Atoi(filepath.Base(dir))
-		if err != nil || pid == os.Getpid() || !marked(pid, is) {
+		if err != nil || spared[pid] || !marked(pid, variable, is) {
 			continue
 		}
-		if name := collect(pid, is); name != "" {
+		if name := collect(pid, variable, is); name != "" {
 			killed = append(killed, name)
 		}
 	}
 	return killed
 }
 
-// collect kills a process; its descriptor makes sure that it is still the same one.
-func collect(pid int, is func(mark string) bool) string {
+// lineage is a process with its ancestors.
+func lineage(pid int) map[int]bool {
+	out := map[int]bool{}
+	for pid > 0 && !out[pid] {
+		out[pid] = true
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			break
+		}
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // after the name: field 4 of the line is the parent's number
+		if len(fields) < 2 {
+			break
+		}
+		pid, _ = strconv.Atoi(fields[1])
+	}
+	return out
+}
+
+// collect kills a process; its descriptor makes sure that it is still the same one. A kernel before 5.3 has none: there its number and start must do.
+func collect(pid int, variable string, is func(value string) bool) string {
+	kill := func() error { return syscall.Kill(pid, syscall.SIGKILL) }
 	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
+	switch {
+	case err == nil:
+		defer unix.Close(fd)
+		kill = func() error { return unix.PidfdSendSignal(fd, syscall.SIGKILL, nil, 0) }
+	case !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM):
 		return ""
 	}
-	defer unix.Close(fd)
 	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-	if err != nil || !marked(pid, is) || unix.PidfdSendSignal(fd, syscall.SIGKILL, nil, 0) != nil {
+	if err != nil || !marked(pid, variable, is) || kill() != nil {
 		return ""
 	}
 	return fmt.Sprintf("%s (process %d)", strings.TrimSpace(string(name)), pid)
 }
 
-// marked tells whether a process of this user has one of those marks.
-func marked(pid int, is func(mark string) bool) bool {
+// marked tells whether a process of this user has the variable with one of those values.
+func marked(pid int, name string, is func(value string) bool) bool {
 	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)) // another user's cannot be read, but by root
 	if err != nil {
 		return false
@@ -104,7 +136,7 @@ func marked(pid int, is func(mark string) bool) bool {
 		return false
 	}
 	for _, variable := range bytes.Split(environ, []byte{0}) {
-		value, ok := strings.CutPrefix(string(variable), markName+"=")
+		value, ok := strings.CutPrefix(string(variable), name+"=")
 		if ok && is(value) {
 			return true
 		}

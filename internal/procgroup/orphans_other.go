@@ -8,5 +8,8 @@ func Mark() string { return "" }
 // CollectMarked finds nothing here.
 func CollectMarked(string) {}
 
+// CollectBearers finds nothing here.
+func CollectBearers(string, string) {}
+
 // Collect finds nothing here.
 func Collect() []string { return nil }

@@ -18,6 +18,9 @@ type Callback struct {
 	Client *http.Client // nil: one without a deadline of its own
 }
 
+// Enter implements Runner.
+func (c *Callback) Enter(ctx context.Context) (leave func(), err error) { return func() {}, ctx.Err() }
+
 // Run implements Runner.
 func (c *Callback) Run(ctx context.Context, a Assignment) (end Ended, err error) {
 	body, err := json.Marshal(a)

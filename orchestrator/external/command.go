@@ -41,21 +41,26 @@ const (
 	envEnd  = "AGENTFLY_RESULT"
 )
 
-// Run implements Runner.
-func (c *Command) Run(ctx context.Context, a Assignment) (end Ended, err error) {
+// Enter implements Runner.
+func (c *Command) Enter(ctx context.Context) (leave func(), err error) {
 	c.once.Do(func() {
 		if c.AtOnce > 0 {
 			c.places = make(chan struct{}, c.AtOnce)
 		}
 	})
-	if c.places != nil {
-		select {
-		case c.places <- struct{}{}:
-			defer func() { <-c.places }()
-		case <-ctx.Done():
-			return end, ctx.Err()
-		}
+	if c.places == nil {
+		return func() {}, ctx.Err()
 	}
+	select {
+	case c.places <- struct{}{}:
+		return sync.OnceFunc(func() { <-c.places }), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Run implements Runner.
+func (c *Command) Run(ctx context.Context, a Assignment) (end Ended, err error) {
 	dir, err := os.MkdirTemp("", "agentfly-agent-")
 	if err != nil {
 		return end, fmt.Errorf("its folder cannot be made: %w", err)
@@ -130,7 +135,7 @@ func (c *Command) run(ctx context.Context, p *exec.Cmd, a Assignment) (output st
 			err = <-ended
 		}
 	}
-	killBearers(envKey, a.Key)                            // what left its group
+	procgroup.CollectBearers(envKey, a.Key)               // what left its group
 	_ = ours.SetReadDeadline(time.Now().Add(time.Second)) // a file that somebody else still holds does not end
 	output = <-read
 	exit := (*exec.ExitError)(nil)
@@ -216,7 +221,7 @@ func lastLine(text string) string {
 // Collect kills the processes of a run that outlived it.
 func (c *Command) Collect() {
 	if c.Name != "" {
-		killBearers(envRun, c.Name)
+		procgroup.CollectBearers(envRun, c.Name)
 	}
 }
 

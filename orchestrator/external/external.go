@@ -6,6 +6,7 @@ package external
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -20,7 +21,9 @@ type Assignment struct {
 	URL   string          `json:"base_url"` // of the gateway, without /v1
 	Key   string          `json:"api_key"`
 
-	Resumed bool `json:"-"` // an agent had it before this process began, and may live on
+	Resumed bool                               `json:"-"` // an agent had it before this process began, and may live on
+	Result  json.RawMessage                    `json:"-"` // that an agent gave then; nil: none
+	Keep    func(result json.RawMessage) error `json:"-"` // stores the result that an agent posts; nil: nowhere
 }
 
 // Ended is what an agent left behind.
@@ -32,6 +35,8 @@ type Ended struct {
 
 // Runner runs agents. Its methods are safe for concurrent use.
 type Runner interface {
+	// Enter waits until the runner has a place for one more agent, which leave gives back. It comes before Run, so that waiting is no time of the agent.
+	Enter(ctx context.Context) (leave func(), err error)
 	// Run returns when the agent of one trajectory has ended, and all that it started. It honours ctx: the agent is killed. An error says that the
 	// agent failed: the trajectory has no reward.
 	Run(ctx context.Context, a Assignment) (Ended, error)

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/internal/httpserver"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -31,6 +33,8 @@ type Online struct {
 	open  chan *waiting // trajectories that wait for an agent
 	mu    sync.Mutex
 	taken map[string]*waiting      // by the session's key
+	over  map[string]string        // results of the last that ended, by the session's key: who did not read the answer posts again
+	order []string                 // of over
 	known map[string]chan *waiting // by the trajectory's id: who began it waits
 }
 
@@ -39,6 +43,8 @@ type waiting struct {
 	Assignment
 	gone  <-chan struct{} // closed when nobody waits any more
 	ended chan result
+	once  sync.Mutex
+	told  bool // it has its result
 }
 
 // result is what an agent posts at its end.
@@ -49,16 +55,29 @@ type result struct {
 
 func (o *Online) begin() {
 	o.once.Do(func() {
-		o.open, o.taken, o.known = make(chan *waiting), map[string]*waiting{}, map[string]chan *waiting{}
+		o.open, o.taken, o.over, o.known = make(chan *waiting), map[string]*waiting{}, map[string]string{}, map[string]chan *waiting{}
 		if o.Patience == 0 {
 			o.Patience = 20 * time.Second
 		}
 	})
 }
 
+// Enter implements Runner.
+func (o *Online) Enter(ctx context.Context) (leave func(), err error) { return func() {}, ctx.Err() }
+
 // Run implements Runner.
 func (o *Online) Run(ctx context.Context, a Assignment) (Ended, error) {
 	o.begin()
+	if a.Result != nil { // it was stored, and its agent may not know
+		o.mu.Lock()
+		o.settle(a.Key, a.Result)
+		o.mu.Unlock()
+		var r result
+		if err := json.Unmarshal(a.Result, &r); err != nil {
+			return Ended{}, fmt.Errorf("the result that was stored is no JSON: %w", err)
+		}
+		return r.end()
+	}
 	if o.Address != "" {
 		a.URL = o.Address
 	}
@@ -202,15 +221,8 @@ func (o *Online) again(w *waiting) {
 
 // result takes the end of an agent.
 func (o *Online) result(w http.ResponseWriter, r *http.Request) {
-	o.mu.Lock()
-	var of *waiting
-	for key, one := range o.taken {
-		if httpserver.Bears(r, key) {
-			of = one
-		}
-	}
-	o.mu.Unlock()
-	if of == nil {
+	of, was, over := o.bearer(r)
+	if of == nil && !over {
 		refuse(w, http.StatusUnauthorized, "the key is not that of a trajectory that waits for its result; it may be over")
 		return
 	}
@@ -220,11 +232,74 @@ func (o *Online) result(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "the result is not JSON such as {\"answer\": \"391\", \"reward\": 1}: "+err.Error())
 		return
 	}
-	select {
-	case of.ended <- in:
-		_ = answer(w, http.StatusOK, map[string]bool{"ok": true})
-	default:
+	body, err := json.Marshal(in)
+	switch {
+	case err != nil:
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	case over && was != string(body):
 		refuse(w, http.StatusConflict, "the trajectory has a result already")
+		return
+	case !over && of.Keep != nil:
+		err = of.Keep(body) // before the agent is told, and ends
+	}
+	if refused := (*dialects.Error)(nil); errors.As(err, &refused) {
+		refuse(w, refused.Status, refused.Message)
+		return
+	}
+	if err != nil {
+		refuse(w, http.StatusServiceUnavailable, err.Error())
+		return
+	}
+	if !over && !of.end(in) {
+		refuse(w, http.StatusConflict, "the trajectory has a result already")
+		return
+	}
+	o.mu.Lock()
+	if !over {
+		o.settle(of.Key, body)
+	}
+	o.mu.Unlock()
+	_ = answer(w, http.StatusOK, map[string]bool{"ok": true})
+}
+
+// end hands the result to who waits for it; false: there is one already.
+func (w *waiting) end(r result) bool {
+	w.once.Lock()
+	defer w.once.Unlock()
+	if w.told {
+		return false
+	}
+	w.told = true
+	w.ended <- r
+	return true
+}
+
+// bearer finds whose key a request bears: a trajectory that waits, or one that is over, with its result.
+func (o *Online) bearer(r *http.Request) (of *waiting, was string, over bool) {
+	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "bearer") {
+		return nil, "", false
+	}
+	key = strings.TrimSpace(key)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	was, over = o.over[key]
+	return o.taken[key], was, over
+}
+
+// settled is how many results are remembered.
+const settled = 4096
+
+// settle remembers a result. mu is held.
+func (o *Online) settle(key string, result []byte) {
+	if _, known := o.over[key]; !known {
+		o.order = append(o.order, key)
+	}
+	o.over[key] = string(result)
+	if len(o.order) > settled {
+		delete(o.over, o.order[0])
+		o.order = o.order[1:]
 	}
 }
 

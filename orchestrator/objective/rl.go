@@ -161,7 +161,7 @@ func (o *RL) openFeed(at At) (*schedule.Feed, error) {
 	l := schedule.LimitsOf(o.job, o.algorithm, len(o.dealer.Strata))
 	feed := schedule.NewFeed(o.rollouts(), schedule.Options{
 		Limits: l, Step: at.Step, Version: at.Version, Size: o.job.Rollout.GroupSize, Greedy: o.algorithm.NeedsGreedy(),
-		Dealt: o.dealer.Positions(at.Dealt, at.Step, l.Each()),
+		Dealt: o.dealer.Positions(at.Dealt, at.Step, l.Each()), Frozen: o.sampler.Frozen,
 	})
 	if o.found.Groups.Log == nil {
 		return feed, nil

@@ -22,14 +22,25 @@ type External struct {
 	Runner  external.Runner
 	URL     string // of the gateway, without /v1
 	Tokens  int    // that a trajectory may sample; 0: any number
-	Secret  []byte // the keys of sessions follow from it and the trajectory, so that they hold when a run goes on
+	Secret  []byte // the keys of sessions follow from it and the trajectory: where agents live on, it must be the same when a run goes on
 	Adopt   bool   // agents live on when the process ends
 	// Forget drops what was recorded of a trajectory that is not what it was; nil: nothing is recorded.
 	Forget func(id string)
 }
 
-// external has the agent of one trajectory run to its end. posted is the reward that came with it.
-func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajectory.Trajectory) (posted *float64, err error) {
+// enter waits for a place for the agent of a trajectory, which is no time of the trajectory. leave gives the place back; it may be called again.
+func (r *Sampler) enter(ctx context.Context, recovered *trajectory.Trajectory) (leave func(), err error) {
+	if r.External == nil || r.Replay && recovered != nil {
+		return func() {}, nil
+	}
+	if leave, err = r.External.Runner.Enter(ctx); err != nil {
+		return nil, &failure{trajectory.OriginAgent, err}
+	}
+	return leave, nil
+}
+
+// external has the agent of one trajectory run to its end, after which it leaves its place. posted is the reward that came with it.
+func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajectory.Trajectory, leave func()) (posted *float64, err error) {
 	if r.Replay && recovered != nil {
 		return nil, r.resample(ctx, p, t, recovered)
 	}
@@ -51,8 +62,11 @@ func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajector
 	}
 	defer s.End()
 	w := watchdog.Enter(ctx, "agent", t.ID)
-	end, err := x.Runner.Run(ctx, external.Assignment{ID: t.ID, Phase: p.Phase, Task: p.Task, URL: x.URL, Key: o.Key, Resumed: x.Adopt && recovered != nil})
+	end, err := x.Runner.Run(ctx, external.Assignment{
+		ID: t.ID, Phase: p.Phase, Task: p.Task, URL: x.URL, Key: o.Key, Resumed: x.Adopt && recovered != nil, Result: s.Concluded(), Keep: s.Conclude,
+	})
 	w.Leave()
+	leave()
 	became := s.Finish()
 	switch {
 	case ctx.Err() != nil:

@@ -162,12 +162,16 @@ func (r *Sampler) run(ctx context.Context, p Place, t, recovered *trajectory.Tra
 			defer r.World.Stage.End(t.ID)
 		}
 	}
-	own, cancel := r.within(ctx) // waiting for an environment is no time of the trajectory
+	leave, err := r.enter(ctx, recovered)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	own, cancel := r.within(ctx) // waiting for an environment, or a place, is no time of the trajectory
 	defer cancel()
 	var posted *float64
-	var err error
 	if r.External != nil {
-		posted, err = r.external(own, p, t, recovered)
+		posted, err = r.external(own, p, t, recovered, leave)
 	} else {
 		err = r.turns(own, p, t, recovered, opening{r.opening(p, first), anchor})
 	}

@@ -13,9 +13,10 @@ import (
 // next groups when it ends; Close joins them all.
 type Feed struct {
 	work    Work
-	size    int           // of a group
-	greedy  bool          // a group has a greedy rollout beside it
-	changed chan struct{} // buffered: something happened that sample waits for
+	size    int                        // of a group
+	greedy  bool                       // a group has a greedy rollout beside it
+	frozen  func(trajectory.Role) bool // see Options
+	changed chan struct{}              // buffered: something happened that sample waits for
 	joined  sync.WaitGroup
 
 	admitting sync.Mutex // held while groups are taken in
@@ -50,11 +51,12 @@ type Work interface {
 // Options say where a feed begins.
 type Options struct {
 	Limits  Limits
-	Step    int   // of the next batch
-	Version int32 // that samples
-	Size    int   // trajectories of a group
-	Greedy  bool  // a group has a greedy rollout beside it
-	Dealt   []int // tasks that each stratum of the data has dealt
+	Step    int                        // of the next batch
+	Version int32                      // that samples
+	Size    int                        // trajectories of a group
+	Greedy  bool                       // a group has a greedy rollout beside it
+	Dealt   []int                      // tasks that each stratum of the data has dealt
+	Frozen  func(trajectory.Role) bool // what the policy samples in that role is not trained, and so never too stale; nil: all is trained
 }
 
 // Group is a group that is being sampled or waits for its batch.
@@ -72,7 +74,7 @@ type Group struct {
 
 func NewFeed(w Work, o Options) *Feed {
 	return &Feed{
-		work: w, size: o.Size, greedy: o.Greedy, changed: make(chan struct{}, 1), plan: newPipeline(o.Limits, o.Step, o.Version, 0), inFlight: map[int]*Group{}, dealt: o.Dealt,
+		work: w, size: o.Size, greedy: o.Greedy, frozen: o.Frozen, changed: make(chan struct{}, 1), plan: newPipeline(o.Limits, o.Step, o.Version, 0), inFlight: map[int]*Group{}, dealt: o.Dealt,
 	}
 }
 
@@ -219,7 +221,7 @@ func (f *Feed) sample(ctx, one context.Context, g *Group) {
 		return
 	case err == nil:
 		g.group = group
-		lowest := group.LowestVersion()
+		lowest := group.LowestVersion(f.frozen)
 		err = f.plan.Complete(g.n, lowest, f.work.Usable(group))
 	}
 	if err != nil && f.err == nil {

@@ -109,3 +109,28 @@ func TestAGroupThatIsGivenUpBeforeItBeginsIsNotSampled(t *testing.T) {
 		require.NotContains(t, given, ref, "what took its task ended it in the log")
 	}
 }
+
+// A group is as stale as its oldest token that is trained: those of frozen roles, which an older policy may have sampled, do not count.
+func TestStalenessLeavesOutFrozenRoles(t *testing.T) {
+	w := &scriptedWork{size: 2, version: 3}
+	for name, frozen := range map[string]func(trajectory.Role) bool{"frozen": func(r trajectory.Role) bool { return r == "judge" }, "trained": nil} {
+		t.Run(name, func(t *testing.T) {
+			f := NewFeed(w, Options{
+				Limits: Limits{Groups: 1, Strata: 1, Capacity: 1, Staleness: 1, Updates: 1, Drop: true, Numbered: true, Steps: 30},
+				Size:   2, Version: 9, Dealt: []int{0}, Frozen: frozen,
+			})
+			g := f.admit(t.Context())[0]
+			group, err := w.Sample(t.Context(), g, func(int) {})
+			require.NoError(t, err)
+			old, young := group.Trajectories[0], group.Trajectories[1]
+			old.Turns = []trajectory.Turn{{CompletionStart: 1, CompletionEnd: 2, ObservationEnd: 2, Role: "judge"}}
+			young.Samples[0].PolicyVersion[1] = 9
+			f.reopen(g, false, map[string]*trajectory.Trajectory{store.ID(store.Train, g.Step, g.Slot.Group, 0): old, store.ID(store.Train, g.Step, g.Slot.Group, 1): young})
+			want := int32(9)
+			if frozen == nil {
+				want = 3
+			}
+			require.Equal(t, want, g.version)
+		})
+	}
+}

@@ -78,7 +78,7 @@ func (f *Feed) reopen(g *Group, left bool, done map[string]*trajectory.Trajector
 	if slices.Contains(g.Running, true) {
 		return
 	}
-	if lowest := group.LowestVersion(); lowest >= 0 {
+	if lowest := group.LowestVersion(f.frozen); lowest >= 0 {
 		g.version = lowest
 	}
 	g.group, g.complete, g.useful = group, true, f.work.Usable(group)

@@ -154,9 +154,12 @@ func (s *Session) KeepAgents(dir string) error {
 	if s.guests == nil {
 		return nil
 	}
-	var err error
-	if s.Sampler.External.Secret, err = secretOf(filepath.Join(dir, "gateway.key")); err != nil {
-		return err
+	if s.Job.Agent.Online { // its agents live on with their keys; those that begin anew get new ones, so that one of before cannot sample beside them
+		secret, err := secretOf(filepath.Join(dir, "gateway.key"))
+		if err != nil {
+			return err
+		}
+		s.Sampler.External.Secret = secret
 	}
 	if c, ok := s.guests.runner.(*external.Command); ok {
 		c.Logs, c.Name = filepath.Join(dir, "logs", "agents"), dir

@@ -17,6 +17,7 @@ type decoder struct {
 	b      []byte
 	err    error
 	format byte
+	posts  []trajectory.Posted // that the row adds, after pieces
 }
 
 func (d *decoder) fail(what string) {
@@ -76,7 +77,11 @@ type rowHead struct {
 	id    string // of the trajectory that it belongs to
 	ended bool   // it is its last
 	first int    // turns before it
+	posts int    // things that were posted before it
 }
+
+// anew tells whether a row is the first of its trajectory, or of one that began anew.
+func (h rowHead) anew() bool { return h.first == 0 && h.posts == 0 }
 
 // readHead checks a row and returns its head and the rest.
 func readHead(body []byte) (h rowHead, rest *decoder, err error) {
@@ -88,14 +93,17 @@ func readHead(body []byte) (h rowHead, rest *decoder, err error) {
 		return h, nil, errors.New("its checksum is wrong")
 	}
 	d := &decoder{b: body[1:end], format: body[0]}
-	if d.format < rowFormat1 || d.format > rowFormat4 {
-		return h, nil, fmt.Errorf("its format is %d, this program knows %d to %d", d.format, rowFormat1, rowFormat4)
+	if d.format < rowFormat1 || d.format > rowFormat5 {
+		return h, nil, fmt.Errorf("its format is %d, this program knows %d to %d", d.format, rowFormat1, rowFormat5)
 	}
 	h.id = d.text()
 	if d.format > rowFormat1 {
 		h.ended = d.flags() == 1
 	}
 	h.first = int(d.uint())
+	if d.format >= rowFormat5 {
+		h.posts = d.small()
+	}
 	return h, d, d.err
 }
 
@@ -111,7 +119,10 @@ func grow(t *trajectory.Trajectory, body []byte) error {
 	if head.first != len(t.Turns) {
 		return fmt.Errorf("it begins at turn %d, and %d are known", head.first, len(t.Turns))
 	}
-	return d.pieces(func(k int, start uint64, s *trajectory.Sample, turn *trajectory.Turn) error {
+	if head.posts != len(t.Posted) {
+		return fmt.Errorf("it begins at post %d, and %d are known", head.posts, len(t.Posted))
+	}
+	err = d.pieces(func(k int, start uint64, s *trajectory.Sample, turn *trajectory.Turn) error {
 		if turn != nil {
 			t.Turns = append(t.Turns, *turn)
 		}
@@ -120,6 +131,8 @@ func grow(t *trajectory.Trajectory, body []byte) error {
 		}
 		return extend(t, k, start, s)
 	})
+	t.Posted = append(t.Posted, d.posts...)
+	return err
 }
 
 // turnsOf returns the turns that a row holds.
@@ -158,6 +171,11 @@ func (d *decoder) pieces(f func(k int, start uint64, s *trajectory.Sample, turn 
 		}
 		if err := f(k, start, s, turn); err != nil {
 			return err
+		}
+	}
+	if d.format >= rowFormat5 {
+		if err := json.Unmarshal([]byte(d.text()), &d.posts); err != nil && d.err == nil {
+			d.fail("what was posted is no JSON")
 		}
 	}
 	if d.err == nil && len(d.b) > 0 {

@@ -12,7 +12,7 @@ import (
 
 // A row of the table turns is one blob: what a trajectory grew by since its last row.
 //
-//	format   1 byte: 2, 3 where a result has an outcome, or 4 where a turn came in over the gateway
+//	format   1 byte: 2, 3 where a result has an outcome, 4 where a turn came in over the gateway, or 5 where something was posted
 //	id       of the trajectory
 //	ended    1 byte, 1: the trajectory ended, the row is its last
 //	first    number of its turns before this row
@@ -27,6 +27,9 @@ import (
 //
 // Format 4 is format 3 with a text behind each turn: how it came in, as JSON; "" where it did not.
 //
+// Format 5 is format 4 with what was posted for the trajectory: behind first, how much of it stands in rows before this one, and behind the pieces a text,
+// the rest as a JSON list. A row may hold posts alone.
+//
 // Format 1, which stores of version 2 hold, has no ended, roles and media, and no failures of results, which follow from their causes.
 // It has a flag on results whose tool broke, which their cause says too.
 const (
@@ -34,6 +37,7 @@ const (
 	rowFormat2 = 2
 	rowFormat3 = 3
 	rowFormat4 = 4
+	rowFormat5 = 5
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -41,6 +45,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // mark is how much of a trajectory is stored.
 type mark struct {
 	turns int
+	posts int
 	lens  []int   // [samples] tokens
 	rows  []int64 // of the table turns, in order
 }
@@ -58,7 +63,7 @@ func encodeRow(t *trajectory.Trajectory, m *mark, ended bool) []byte {
 		m.lens = append(m.lens, 0)
 	}
 	var pieces []piece
-	first := m.turns
+	first, posted := m.turns, m.posts
 	for i := first; i < len(t.Turns); i++ {
 		turn := &t.Turns[i]
 		p := piece{turn: turn, sample: -1}
@@ -69,7 +74,7 @@ func encodeRow(t *trajectory.Trajectory, m *mark, ended bool) []byte {
 		}
 		pieces = append(pieces, p)
 	}
-	m.turns = len(t.Turns)
+	m.turns, m.posts = len(t.Turns), len(t.Posted)
 	if ended {
 		for k, s := range t.Samples {
 			if m.lens[k] < s.Len() || s.Len() == 0 {
@@ -78,16 +83,26 @@ func encodeRow(t *trajectory.Trajectory, m *mark, ended bool) []byte {
 			}
 		}
 	}
-	if len(pieces) == 0 && !ended {
+	if len(pieces) == 0 && posted == m.posts && !ended {
 		return nil
 	}
 	format := formatOf(t.Turns[first:])
+	if m.posts > 0 {
+		format = rowFormat5
+	}
 	b := append(make([]byte, 0, 512), format)
 	b = append(appendText(b, t.ID), flag(ended, 1))
 	b = binary.AppendUvarint(b, uint64(first))
+	if format == rowFormat5 {
+		b = binary.AppendUvarint(b, uint64(posted))
+	}
 	b = binary.AppendUvarint(b, uint64(len(pieces)))
 	for _, p := range pieces {
 		b = appendPiece(b, t, p, format)
+	}
+	if format == rowFormat5 {
+		posts, _ := json.Marshal(t.Posted[posted:]) // of texts, finite numbers and JSON
+		b = appendText(b, string(posts))
 	}
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }

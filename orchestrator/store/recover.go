@@ -260,7 +260,7 @@ func (s *Store) partial(ctx context.Context, out *Recovery, from int64) error {
 			continue
 		}
 		t := &out.Outstanding[at.group].Partial[at.index]
-		if *t == nil || head.first == 0 { // it begins, or anew
+		if *t == nil || head.anew() { // it begins, or anew
 			g := out.Outstanding[at.group]
 			*t = &trajectory.Trajectory{ID: head.id, TaskID: g.Task.ID, Group: g.Group, Index: at.index, Step: g.Step}
 			numbers[head.id] = nil
@@ -285,7 +285,7 @@ func (s *Store) resume(out *Recovery, numbers map[string][]int64) error {
 			if t == nil {
 				continue
 			}
-			m := &mark{turns: len(t.Turns), rows: numbers[t.ID]}
+			m := &mark{turns: len(t.Turns), posts: len(t.Posted), rows: numbers[t.ID]}
 			for k, sample := range t.Samples {
 				if err := sample.Check(); err != nil {
 					return fmt.Errorf("trajectory %s, sample %d: %w", t.ID, k, err)

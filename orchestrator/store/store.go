@@ -233,9 +233,12 @@ func (s *Store) explain(err error) error {
 	return fmt.Errorf("%s: %w", s.path, err)
 }
 
-// AddTurn stores what a trajectory grew by since the last call: its new turns and the tokens before their ends.
+// AddTurn stores what a trajectory grew by since the last call: its new turns and the tokens before their ends, and what was posted for it.
 func (s *Store) AddTurn(ctx context.Context, t *trajectory.Trajectory) error {
 	m := s.markOf(t.ID)
+	if err := m.holds(t); err != nil {
+		return err
+	}
 	body := encodeRow(t, &m, false)
 	if body == nil {
 		return fmt.Errorf("store: trajectory %s: it has no turn beyond the %d that are stored", t.ID, m.turns)
@@ -269,7 +272,18 @@ func (s *Store) markOf(id string) mark {
 	if m == nil {
 		return mark{}
 	}
-	return mark{m.turns, slices.Clone(m.lens), slices.Clip(m.rows)}
+	return mark{m.turns, m.posts, slices.Clone(m.lens), slices.Clip(m.rows)}
+}
+
+// holds tells that a trajectory has all that is stored of it.
+func (m mark) holds(t *trajectory.Trajectory) error {
+	switch {
+	case m.turns > len(t.Turns):
+		return fmt.Errorf("store: trajectory %s: it has %d turns, and %d are stored", t.ID, len(t.Turns), m.turns)
+	case m.posts > len(t.Posted):
+		return fmt.Errorf("store: trajectory %s: %d things were posted for it, and %d are stored", t.ID, len(t.Posted), m.posts)
+	}
+	return nil
 }
 
 // addRow appends a row of turns.
@@ -283,7 +297,7 @@ func (w *writer) addRow(body []byte) (int64, error) {
 // replaced.
 func (s *Store) AddTrajectory(ctx context.Context, phase string, task trajectory.Task, t *trajectory.Trajectory) error {
 	head := *t
-	head.Turns = nil // their rows hold them
+	head.Turns, head.Posted = nil, nil // their rows hold them
 	body, err := json.Marshal(&head)
 	if err != nil {
 		return fmt.Errorf("store: trajectory %s: %w", t.ID, err)
@@ -293,8 +307,8 @@ func (s *Store) AddTrajectory(ctx context.Context, phase string, task trajectory
 		return err
 	}
 	m := s.markOf(t.ID)
-	if m.turns > len(t.Turns) {
-		return fmt.Errorf("store: trajectory %s: it has %d turns, and %d are stored", t.ID, len(t.Turns), m.turns)
+	if err := m.holds(t); err != nil {
+		return err
 	}
 	last := encodeRow(t, &m, true)
 	err = s.add(ctx, "trajectory "+t.ID, func(w *writer) error {

@@ -1,0 +1,82 @@
+package gateway
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// calls are those of a session: by what they ask for, where each branch of an agent may have asked the same, and by their numbers, which their ids
+// end with.
+type calls struct {
+	byDigest map[key][]*call // in the order in which they came
+	byNumber map[int]*call
+}
+
+func newCalls() calls { return calls{map[key][]*call{}, map[int]*call{}} }
+
+func (l *calls) add(c *call) {
+	l.byDigest[c.digest] = append(l.byDigest[c.digest], c)
+	l.byNumber[c.number] = c
+}
+
+// again is the call that a request asks for once more; nil: it is a new one. A request with the mark of a call is that call. Else what decides is
+// whether the reply was read, because most clients mark nothing: one that sends the same again after an answer wants another one, and one that was
+// left by all its clients is asked for again.
+func (l *calls) again(q asked) (found *call) {
+	same := slices.DeleteFunc(l.byDigest[q.Digest], func(c *call) bool { return c.ended() && c.err != nil }) // those that failed are asked for anew
+	l.byDigest[q.Digest] = same
+	if len(same) == 0 {
+		delete(l.byDigest, q.Digest)
+	}
+	best := 0
+	for _, c := range same {
+		fits := 0
+		switch left := c.waiting == 0 && !c.answered; {
+		case q.mark != "" && q.mark == c.mark:
+			fits = 5
+		case q.mark != "" && c.mark != "": // its sender tells the two apart
+		case left:
+			fits = 4
+		case c.ended() && !c.answered:
+			fits = 3
+		case q.retry && !c.answered: // of one whose client is still thought to wait
+			fits = 2
+		case q.retry:
+			fits = 1
+		}
+		if fits > 0 && fits >= best { // the newest of those that fit as well
+			found, best = c, fits
+		}
+	}
+	return found
+}
+
+// read tells which turns were asked for by calls, and whether a reply of them was read. Whether one was that an earlier process gave is not known: it
+// counts as read.
+func (l *calls) read() map[int]bool {
+	read := map[int]bool{}
+	for _, c := range l.byNumber {
+		read[c.turn] = read[c.turn] || c.answered || c.adopted
+	}
+	return read
+}
+
+// named is the call of a reply by its id, before which its dialect put a prefix; nil: there is none.
+func (l *calls) named(id string) *call {
+	n, err := strconv.Atoi(id[strings.LastIndexByte(id, '-')+1:])
+	if c := l.byNumber[n]; err == nil && c != nil && strings.HasSuffix(id, c.id) {
+		return c
+	}
+	return nil
+}
+
+// ended tells whether the call has its reply or its error.
+func (c *call) ended() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,193 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+
+	"github.com/agentfly/agentfly/dialects"
+	"github.com/agentfly/agentfly/internal/wording"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// posts is what an earlier process stored of what was posted, where the agent begins anew: it may post all of that again, and it counts once.
+type posts struct {
+	unsaid []int               // of the trajectory's Posted, those that did not come again
+	aside  []trajectory.Posted // for turns that are not there yet; Turn is their index of before
+}
+
+// MaxReward bounds what is posted, so that sums stay finite.
+const MaxReward = 1e9
+
+// maxPosts bounds what is posted for a trajectory.
+const maxPosts = 1 << 16
+
+// Post takes a reward for a call, named by the id of its reply, or with "" for the trajectory. Several add up; those with the same id count once. When
+// it returns, the reward is stored.
+func (s *Session) Post(id, call string, value float64) error {
+	s.logs.Lock()
+	defer s.logs.Unlock()
+	news, err := s.posted(trajectory.Posted{ID: id, Turn: -1, Reward: value}, call)
+	if err != nil || !news {
+		return err
+	}
+	return s.record()
+}
+
+// Conclude takes the result with which the agent ends its trajectory. When it returns, the result is stored. The same result may come again.
+func (s *Session) Conclude(result json.RawMessage) error {
+	s.logs.Lock()
+	defer s.logs.Unlock()
+	news, err := s.posted(trajectory.Posted{Turn: -1, End: result}, "")
+	if err != nil || !news {
+		return err
+	}
+	return s.record()
+}
+
+// Concluded is the result that was stored; nil: there is none.
+func (s *Session) Concluded() json.RawMessage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return concluded(s.t)
+}
+
+func concluded(t *trajectory.Trajectory) json.RawMessage {
+	for _, p := range t.Posted {
+		if p.End != nil {
+			return p.End
+		}
+	}
+	return nil
+}
+
+// posted makes what is posted part of the trajectory; news is false where it is already.
+func (s *Session) posted(p trajectory.Posted, call string) (news bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch was := concluded(s.t); {
+	case s.over || s.failed != nil:
+		return false, errEnded
+	case p.End != nil && was != nil && bytes.Equal(was, p.End):
+		return false, nil
+	case p.End != nil && was != nil:
+		return false, &dialects.Error{Status: http.StatusConflict, Message: "the trajectory has a result already"}
+	case !(math.Abs(p.Reward) <= MaxReward):
+		return false, &dialects.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("the reward is %g; it must be from %g to %g", p.Reward, -MaxReward, MaxReward), Param: "reward"}
+	case len(s.t.Posted) >= maxPosts:
+		return false, &dialects.Error{Status: http.StatusTooManyRequests, Message: fmt.Sprintf("%d rewards were posted for the trajectory, which is the most", maxPosts)}
+	}
+	if call != "" {
+		c := s.calls.named(call)
+		if c == nil || c.turn < 0 {
+			return false, &dialects.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("the session has no call %q; give the id of one of its replies", wording.Clip(call, 80)), Param: "call"}
+		}
+		p.Turn = c.turn
+	}
+	if p.ID != "" && slices.ContainsFunc(s.t.Posted, func(o trajectory.Posted) bool { return o.ID == p.ID }) {
+		return false, nil
+	}
+	for k, i := range s.posts.unsaid {
+		if was := s.t.Posted[i]; was.Turn == p.Turn && was.Reward == p.Reward && was.ID == p.ID && p.End == nil {
+			s.posts.unsaid = slices.Delete(s.posts.unsaid, k, k+1)
+			return false, nil
+		}
+	}
+	if s.taken >= 0 && len(s.recorded) > 0 { // the log is ahead of the trajectory
+		s.anew()
+	}
+	s.t.Posted = append(s.t.Posted, p)
+	return true, nil
+}
+
+// adoptPosts takes over what was posted for the adopted turns and the trajectory.
+func (s *Session) adoptPosts(r *trajectory.Trajectory, adopted int) {
+	for _, p := range r.Posted {
+		if p.Turn < adopted {
+			s.t.Posted = append(s.t.Posted, p)
+		}
+	}
+}
+
+// recallPosts takes over what was posted, for turns that come again.
+func (s *Session) recallPosts(r *trajectory.Trajectory) {
+	for i, p := range r.Posted {
+		s.t.Posted, s.posts.unsaid = append(s.t.Posted, p), append(s.posts.unsaid, i)
+	}
+}
+
+// setPostsAside sets aside what was posted for turns of before that did not come again in their order: the first taken ones did.
+func (s *Session) setPostsAside(taken int) {
+	var left []trajectory.Posted
+	var unsaid []int
+	for i, p := range s.t.Posted {
+		old := slices.Contains(s.posts.unsaid, i)
+		if old && p.Turn >= taken {
+			s.posts.aside = append(s.posts.aside, p)
+			continue
+		}
+		if old {
+			unsaid = append(unsaid, len(left))
+		}
+		left = append(left, p)
+	}
+	s.t.Posted, s.posts.unsaid = left, unsaid
+}
+
+// movePosts has what was set aside for a turn of before go with the turn, which is another one now.
+func (s *Session) movePosts(before, now int) {
+	var left []trajectory.Posted
+	for _, p := range s.posts.aside {
+		if p.Turn != before {
+			left = append(left, p)
+			continue
+		}
+		p.Turn = now
+		s.posts.unsaid = append(s.posts.unsaid, len(s.t.Posted))
+		s.t.Posted = append(s.t.Posted, p)
+	}
+	s.posts.aside = left
+}
+
+// dropPosts drops what an earlier process was posted for the trajectory, where its agent went another way and did not post it again: it judged what
+// is no more.
+func (s *Session) dropPosts() (dropped bool) {
+	if len(s.recorded) == 0 {
+		return false
+	}
+	var left []trajectory.Posted
+	for i, p := range s.t.Posted {
+		if slices.Contains(s.posts.unsaid, i) && (p.Turn < 0 || p.Turn >= len(s.t.Turns)) {
+			dropped = true
+			continue
+		}
+		left = append(left, p)
+	}
+	s.t.Posted, s.posts.unsaid = left, nil
+	return dropped
+}
+
+// payPosts pays the turns what was posted for them, and returns the sum of what was posted for the trajectory; nil: nothing was.
+func payPosts(t *trajectory.Trajectory) (sum *float64) {
+	for i := range t.Turns {
+		t.Turns[i].Reward = nil // of one that was recorded when it was paid
+	}
+	for _, p := range t.Posted {
+		to := &sum
+		if p.End != nil {
+			continue
+		}
+		if p.Turn >= 0 {
+			to = &t.Turns[p.Turn].Reward
+		}
+		paid := p.Reward
+		if *to != nil {
+			paid += **to
+		}
+		*to = &paid
+	}
+	return sum
+}

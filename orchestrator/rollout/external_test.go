@@ -1,0 +1,168 @@
+package rollout_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/agents"
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/gateway"
+	"github.com/agentfly/agentfly/orchestrator/external"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// guests gives a sampler agents that are programs of their own.
+func guests(t testing.TB, r *rollout.Sampler, runner external.Runner) *gateway.Gateway {
+	t.Helper()
+	renderer := rollouttest.Renderer(t, rollouttest.ChatML)
+	g, err := gateway.New(gateway.Options{
+		Engine: r.Engine, Renderer: renderer, Decode: rollouttest.Decode, Model: "policy", MaxTotal: r.MaxTotal, Sampling: r.Sampling,
+		Format: func(specs []tools.Spec) (agents.Format, error) {
+			return agents.NewFormat("hermes", specs, agents.FormatOptions{})
+		},
+	})
+	require.NoError(t, err)
+	t.Cleanup(g.Close)
+	r.External = &rollout.External{Gateway: g, Runner: runner, Secret: []byte("secret")}
+	r.Frozen = func(trajectory.Role) bool { return false }
+	return g
+}
+
+// lateRunner has a place for an agent only after the time of a trajectory.
+type lateRunner struct {
+	wait  time.Duration
+	given int
+	left  time.Duration // that the agent had
+}
+
+func (l *lateRunner) Enter(context.Context) (func(), error) {
+	time.Sleep(l.wait)
+	return func() { l.given++ }, nil
+}
+
+func (l *lateRunner) Run(ctx context.Context, _ external.Assignment) (external.Ended, error) {
+	end, _ := ctx.Deadline()
+	l.left = time.Until(end)
+	return external.Ended{}, ctx.Err()
+}
+
+func (l *lateRunner) Close() error { return nil }
+
+// Waiting for a place is no time of the trajectory: its deadline begins with its agent.
+func TestWaitingForAPlaceIsNoTimeOfAnAgent(t *testing.T) {
+	r := rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return rollouttest.Say("x") })
+	r.Deadline = time.Minute
+	late := &lateRunner{wait: 200 * time.Millisecond}
+	guests(t, r, late)
+	got := r.Sample(t.Context(), rollout.Place{Phase: "train", Task: rollouttest.Task("q", "1+1?", "2")})
+	require.Equal(t, trajectory.OriginAgent, got.ErrOrigin, got.Err)
+	require.Greater(t, late.left, time.Minute-100*time.Millisecond)
+	require.Positive(t, late.given, "the place is given back")
+}
+
+// A command's agents wait for a place before they run, and get one when another leaves.
+func TestPlacesOfACommand(t *testing.T) {
+	c := &external.Command{Args: []string{"true"}, AtOnce: 1}
+	leave, err := c.Enter(t.Context())
+	require.NoError(t, err)
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	_, err = c.Enter(short)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	leave()
+	leave() // again changes nothing
+	for range 2 {
+		leave, err = c.Enter(t.Context())
+		require.NoError(t, err)
+		leave()
+	}
+}
+
+// A result that an agent posted is stored before the agent is told so: after a kill the trajectory ends with it, and the agent may post it again.
+func TestAResultOutlivesAKill(t *testing.T) {
+	dir := t.TempDir()
+	place := rollout.Place{Phase: "train", Task: rollouttest.Task("q", "1+1?", "2")}
+	live := func() (r *rollout.Sampler, db *store.Store, url string) {
+		r = rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return rollouttest.Say("said") })
+		online := &external.Online{Key: "run", Patience: time.Second}
+		g := guests(t, r, online)
+		r.External.Adopt = true
+		mux := http.NewServeMux()
+		for path, handle := range online.Routes() {
+			mux.Handle("POST "+path, handle)
+		}
+		mux.Handle("/", g)
+		server := httptest.NewServer(mux)
+		t.Cleanup(server.Close)
+		db, err := store.Open(filepath.Join(dir, store.File))
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, db.Close()) })
+		r.Record, r.External.Forget = db.AddTurn, db.Restart
+		return r, db, server.URL
+	}
+	r, db, url := live()
+	require.NoError(t, db.Admit(t.Context(), store.Admission{Phase: "train", Size: 1, Task: place.Task}))
+	ended := make(chan *trajectory.Trajectory, 1)
+	go func() { ended <- r.Sample(t.Context(), place) }()
+	status, body := post(t, url+"/agentfly/task", "run", `{}`)
+	require.Equal(t, http.StatusOK, status, body)
+	var task external.Assignment
+	require.NoError(t, json.Unmarshal([]byte(body), &task))
+	status, body = post(t, url+"/v1/chat/completions", task.Key, `{"messages":[{"role":"user","content":"x"}]}`)
+	require.Equal(t, http.StatusOK, status, body)
+	result := `{"answer":"2","reward":0.5}`
+	status, body = post(t, url+"/agentfly/result", task.Key, result)
+	require.Equal(t, http.StatusOK, status, body)
+	want := <-ended
+	require.Empty(t, want.Err)
+	status, _ = post(t, url+"/agentfly/result", task.Key, result)
+	require.Equal(t, http.StatusOK, status, "its sender did not read the answer")
+	status, _ = post(t, url+"/agentfly/result", task.Key, `{"answer":"3"}`)
+	require.Equal(t, http.StatusConflict, status)
+	require.NoError(t, db.Close()) // killed: the trajectory's end was not stored
+
+	r, db, url = live()
+	log, err := db.Recover(t.Context(), 0)
+	require.NoError(t, err)
+	partial := log.Outstanding[0].Partial[0]
+	require.NotNil(t, partial)
+	r.Recovered = func(string) (*trajectory.Trajectory, bool) { return partial, false }
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	got := r.Sample(ctx, place)
+	require.Empty(t, got.Err)
+	require.Equal(t, rollouttest.Timeless(want).Turns, rollouttest.Timeless(got).Turns)
+	require.Equal(t, want.Reward, got.Reward)
+	answer, _ := got.FinalAnswer()
+	require.Equal(t, "2", answer)
+	status, _ = post(t, url+"/agentfly/result", task.Key, result)
+	require.Equal(t, http.StatusOK, status)
+	require.NoError(t, db.AddTrajectory(t.Context(), "train", place.Task, got))
+}
+
+// post sends a body with a key.
+func post(t testing.TB, url, key, body string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequest(http.MethodPost, url, bytes.NewReader([]byte(body)))
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer "+key)
+	reply, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer reply.Body.Close()
+	text, err := io.ReadAll(reply.Body)
+	require.NoError(t, err)
+	return reply.StatusCode, string(text)
+}
