@@ -55,10 +55,10 @@ func (c gatewayCommand) serve(x *cli.Context) error {
 	sets := append(x.StringSlice("set"), "agent.kind=external", "agent.online=true", "agent.key="+key, "agent.listen="+x.String("listen"))
 	j, err := c.job(path, sets)
 	if err != nil {
-		return err
+		return withoutLines(err)
 	}
 	dir := x.String("output")
-	return orchestrator.Gateway(x.Context, j, "", dir, c.registries,
+	return withoutLines(orchestrator.Gateway(x.Context, j, "", dir, c.registries,
 		func(url string) {
 			if x.String("api-key") == "" {
 				fmt.Fprintf(c.text, "the key that begins sessions: %s\n", key)
@@ -71,7 +71,7 @@ func (c gatewayCommand) serve(x *cli.Context) error {
 				return
 			}
 			fmt.Fprintf(c.text, "%s  %d calls, %d samples, %d tokens, reward %g, %s\n", t.ID, len(t.Turns), len(t.Samples), t.ResponseTokens(), t.Return(), t.StopReason)
-		})
+		}))
 }
 
 // job is that of a file, or one that serves a model.
@@ -85,12 +85,19 @@ func (c gatewayCommand) job(path string, sets []string) (*job.Job, error) {
 			path = whole
 		}
 	}
-	o.Shown = "gateway"
-	j, err := job.Parse("", fmt.Appendf(nil, alone, path), o)
-	if err != nil { // the lines are those of a file that nobody sees
-		return nil, usagef("%s", inAlone.ReplaceAllString(err.Error(), "gateway: "))
-	}
-	return j, nil
+	o.Shown = unseen
+	return job.Parse("", fmt.Appendf(nil, alone, path), o)
 }
 
-var inAlone = regexp.MustCompile(`gateway:\d+:\d+: `)
+// unseen names the job of a model in messages. Nobody sees its lines.
+const unseen = "gateway"
+
+var inUnseen = regexp.MustCompile(`^` + unseen + `:\d+:\d+: `)
+
+// withoutLines leaves the lines of a job out that nobody sees.
+func withoutLines(err error) error {
+	if err == nil || !inUnseen.MatchString(err.Error()) {
+		return err
+	}
+	return usagef("%s", inUnseen.ReplaceAllString(err.Error(), unseen+": "))
+}
