@@ -87,6 +87,9 @@ bench: setup ## benchmarks of the engine and the training step
 bench-engine: setup ## the local engine beside transformers and llama.cpp; writes docs/performance.md (needs an idle machine; NO_LLAMA=1 without the latter)
 	@scripts/bench_engine.sh
 
+bench-gateway: setup ## what a call over the gateway costs, beside LiteLLM's proxy and a pass-through; writes docs/performance.md (needs an idle machine)
+	@scripts/bench_gateway.sh
+
 gpu-bundle: setup ## what scripts/gpu_check.sh needs on a GPU machine without Go or network (DIR=FOLDER)
 	@scripts/gpu_bundle.sh $(DIR)
 
