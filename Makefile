@@ -6,7 +6,7 @@ JOB ?= examples/calculator.yaml
 export NATIVE
 
 .DEFAULT_GOAL := help
-.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-async bench-env bench-rollout soak install clean test-serve test-mcp test-gateway test-env masksearch code test-bare
+.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-async bench-env bench-rollout soak install clean test-serve test-mcp test-gateway test-crowd bench-gateway test-env masksearch code test-bare
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
@@ -33,6 +33,9 @@ test-env: ## the environments against the real packages: Gymnasium, TextWorldExp
 
 test-gateway: setup ## the gateway against unmodified clients: openai, anthropic, openai-agents, LangGraph, pydantic-ai, pi
 	@scripts/test_gateway.sh
+
+test-crowd: ## 1,000 agents at once over the gateway, which is killed twice; some are killed, hang, lose connections (2 minutes; AGENTFLY_CROWD)
+	AGENTFLY_CROWD=$${AGENTFLY_CROWD:-1000} go test -count=1 -v -timeout 20m -run '^TestACrowdOfAgents$$' ./orchestrator
 
 masksearch: setup build ## SmolLM2 learns to fill masked passages by searching, three seeds and the control without search (35 minutes; SEEDS, ONLY)
 	@SEEDS="$${SEEDS:-1 2 3}" scripts/learn.sh masksearch
@@ -83,6 +86,9 @@ bench: setup ## benchmarks of the engine and the training step
 
 bench-engine: setup ## the local engine beside transformers and llama.cpp; writes docs/performance.md (needs an idle machine; NO_LLAMA=1 without the latter)
 	@scripts/bench_engine.sh
+
+bench-gateway: setup ## what a call over the gateway costs, beside LiteLLM's proxy and a pass-through; writes docs/performance.md (needs an idle machine)
+	@scripts/bench_gateway.sh
 
 gpu-bundle: setup ## what scripts/gpu_check.sh needs on a GPU machine without Go or network (DIR=FOLDER)
 	@scripts/gpu_bundle.sh $(DIR)

@@ -36,14 +36,12 @@ func (l *calls) again(q asked) (found *call) {
 		case q.mark != "" && q.mark == c.mark:
 			fits = 5
 		case q.mark != "" && c.mark != "": // its sender tells the two apart
-		case left:
+		case q.retry: // of what was sent last, read or not
 			fits = 4
-		case c.ended() && !c.answered:
+		case left:
 			fits = 3
-		case q.retry && !c.answered: // of one whose client is still thought to wait
+		case c.ended() && !c.answered:
 			fits = 2
-		case q.retry:
-			fits = 1
 		}
 		if fits > 0 && fits >= best { // the newest of those that fit as well
 			found, best = c, fits

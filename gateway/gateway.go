@@ -59,6 +59,9 @@ type Gateway struct {
 	mu      sync.Mutex
 	byKey   map[string]*Session
 	ended   map[string]string // keys of sessions that are over, with the names, the last few
+	starts  bool              // it is not known yet which sessions of before go on
+	awaited map[string]bool   // keys of sessions that go on and are not open yet
+	opened  chan struct{}     // closed, and made anew, when one opens or what is awaited changes
 	order   []string          // of ended
 	closed  bool
 	handler *handler
@@ -94,7 +97,7 @@ func New(o Options) (*Gateway, error) {
 	if o.Warn == nil {
 		o.Warn = func(string) {}
 	}
-	g := &Gateway{o: o, byKey: map[string]*Session{}, ended: map[string]string{}}
+	g := &Gateway{o: o, byKey: map[string]*Session{}, ended: map[string]string{}, awaited: map[string]bool{}, opened: make(chan struct{})}
 	g.handler = newHandler(g)
 	return g, nil
 }
@@ -130,6 +133,8 @@ func (g *Gateway) Open(o SessionOptions) (*Session, error) {
 		return nil, fmt.Errorf("gateway: session %s: its key is that of session %s", o.Name, g.byKey[o.Key].o.Name)
 	}
 	g.byKey[o.Key] = s
+	delete(g.awaited, o.Key)
+	g.changed()
 	s.leave = func() { g.remove(o.Key, o.Name) }
 	return s, nil
 }
@@ -155,10 +160,44 @@ func (g *Gateway) session(key string) (s *Session, ended string) {
 	return g.byKey[key], g.ended[key]
 }
 
+// Recover says that sessions of before go on and are not known yet: until Await tells them, a request with an unknown key waits.
+func (g *Gateway) Recover() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.starts = true
+}
+
+// Await says which sessions of before go on, by their keys: requests for those that are not open yet wait for them.
+func (g *Gateway) Await(keys ...string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.starts = false
+	for _, k := range keys {
+		if g.byKey[k] == nil && g.ended[k] == "" {
+			g.awaited[k] = true
+		}
+	}
+	g.changed()
+}
+
+// changed has requests that wait look again. mu is held.
+func (g *Gateway) changed() {
+	close(g.opened)
+	g.opened = make(chan struct{})
+}
+
+// waits tells whether a request with a key that has no session is to wait, and until when it need not look again.
+func (g *Gateway) waits(key string) (wait bool, changed <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.closed && g.byKey[key] == nil && g.ended[key] == "" && (g.starts || g.awaited[key]), g.opened
+}
+
 // Close ends all sessions: what is being sampled for them is dropped, and their agents are told to try again.
 func (g *Gateway) Close() {
 	g.mu.Lock()
 	g.closed = true
+	g.changed()
 	open := make([]*Session, 0, len(g.byKey))
 	for _, s := range g.byKey {
 		open = append(open, s)

@@ -8,7 +8,9 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -184,28 +186,40 @@ func TestRandomHistories(t *testing.T) {
 	if testing.Short() {
 		rounds = 50
 	}
+	if n := os.Getenv("AGENTFLY_HISTORIES"); n != "" {
+		var err error
+		rounds, err = strconv.Atoi(n)
+		require.NoError(t, err)
+	}
 	joined, grown := 0, 0
 	for seed := range uint64(rounds) {
-		w := &wanderer{rng: rand.New(rand.NewPCG(seed, 1)), asked: map[uint64][]int32{}, goes: map[uint64]uint64{}}
-		history := gateway.AsSampled
-		if seed%3 == 0 {
-			history = gateway.AsSent
-		}
-		w.b = newBench(t, w.say, func(o *gateway.Options, _ *gateway.SessionOptions) { o.History = history })
-		first := &talk{messages: []map[string]any{user("begin")}, tools: seed%2 == 0, turn: -1}
-		w.ask(first)
-		w.talks = []*talk{first}
-		for range 5 + w.rng.IntN(30) {
-			w.step()
-		}
-		w.b.session.Finish()
-		w.b.check()
-		j, g := w.check(history)
-		joined, grown = joined+j, grown+g
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			j, g := wander(t, seed)
+			joined, grown = joined+j, grown+g
+		})
 	}
 	require.Greater(t, joined, 2*rounds, "calls that went on in a sample")
 	require.Greater(t, grown, rounds, "calls that had to")
 	t.Logf("%d calls joined a sample", joined)
+}
+
+// wander holds one random history against what a gateway made of it.
+func wander(t *testing.T, seed uint64) (joined, grown int) {
+	w := &wanderer{rng: rand.New(rand.NewPCG(seed, 1)), asked: map[uint64][]int32{}, goes: map[uint64]uint64{}}
+	history := gateway.AsSampled
+	if seed%3 == 0 {
+		history = gateway.AsSent
+	}
+	w.b = newBench(t, w.say, func(o *gateway.Options, _ *gateway.SessionOptions) { o.History = history })
+	first := &talk{messages: []map[string]any{user("begin")}, tools: seed%2 == 0, turn: -1}
+	w.ask(first)
+	w.talks = []*talk{first}
+	for range 5 + w.rng.IntN(30) {
+		w.step()
+	}
+	w.b.session.Finish()
+	w.b.check()
+	return w.check(history)
 }
 
 // check builds the samples anew from what the engine was asked and gave.

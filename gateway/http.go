@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -90,6 +91,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 			said.Fail(w, &dialects.Error{Status: http.StatusInternalServerError, Message: fmt.Sprintf("%s panicked: %v", p.route, v)})
 		}
 	}()
+	h.gate.Expects(r.Context(), p.key)
 	s, err := h.session(p)
 	if err != nil {
 		said.Fail(w, err)
@@ -113,10 +115,37 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// patience is how long a request waits for its session, which goes on after a restart.
+const patience = 30 * time.Second
+
+// Expects waits for the session with a key to open, where it goes on after a restart, and tells whether it is open.
+func (g *Gateway) Expects(ctx context.Context, key string) bool {
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for key != "" {
+		wait, changed := g.waits(key)
+		if !wait {
+			break
+		}
+		select {
+		case <-changed:
+		case <-late.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+	s, _ := g.session(key)
+	return s != nil
+}
+
 // session finds whose a request is.
 func (h *handler) session(p place) (*Session, error) {
 	s, ended := h.gate.session(p.key)
+	wait, _ := h.gate.waits(p.key)
 	switch {
+	case wait && p.key != "":
+		return nil, &dialects.Error{Status: http.StatusServiceUnavailable, Message: "the session of this key is not open yet; try again later", Code: "session_starting"}
 	case s != nil:
 		return s, nil
 	case ended != "":

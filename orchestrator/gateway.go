@@ -107,6 +107,8 @@ func (d *desk) begin(ctx context.Context, task trajectory.Task) (string, error) 
 
 // resume goes on with the trajectories that were open.
 func (d *desk) resume(ctx context.Context, log *store.Recovery) {
+	var going []rollout.Place
+	var ids []string
 	for _, o := range log.Outstanding {
 		d.next = max(d.next, o.Group+1)
 		if o.Finished[0] == nil {
@@ -116,8 +118,13 @@ func (d *desk) resume(ctx context.Context, log *store.Recovery) {
 				d.open[p.ID()] = &trajectory.Trajectory{ID: p.ID()}
 			}
 			d.mu.Unlock()
-			d.run(ctx, p)
+			going = append(going, p)
+			ids = append(ids, p.ID())
 		}
+	}
+	d.sampler.AwaitAgents(ids...)
+	for _, p := range going {
+		d.run(ctx, p)
 	}
 }
 

@@ -232,6 +232,7 @@ func (r *run) recover(ctx context.Context) error {
 		s.Notes.Know(r.recovered.Summary(r.state.Step))
 	}
 	s.Sampler.Recovered = r.recovered.Trajectory
+	s.Sampler.AwaitAgents(r.recovered.Open()...)
 	return nil
 }
 

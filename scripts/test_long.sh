@@ -1,6 +1,6 @@
 #!/bin/sh
 # The runs that take longer than a test may: five seeds of the main job, which must reach 0.95 of the held-out tasks, its
-# control with shuffled rewards, which must not improve, and the two-step job. Prints one row a run; docs/results/calculator.md holds
+# control with shuffled rewards, which must not improve, and the two-step job; first, 10,000 random histories of agents over the gateway. Prints one row a run; docs/results/calculator.md holds
 # the rows with commit and machine.
 #
 # KINDS="native avx2" runs the main job and its control also as on a processor without AVX-512, see docs/performance.md.
@@ -34,6 +34,7 @@ missed=0
 for kind in ${KINDS:-native}; do
   as_kind "$kind" true || { echo "KINDS: $kind is unknown; native and avx2 are known" >&2; exit 2; }
 done
+AGENTFLY_HISTORIES=10000 go test -count=1 -run '^TestRandomHistories$' ./gateway
 echo "| run | steps | seconds | first | last | reward 0.9 at | eval before | after | tool off | mismatch |"
 echo "|---|---|---|---|---|---|---|---|---|---|"
 train() { # train KIND NAME LEAST MOST JOB ARGS...

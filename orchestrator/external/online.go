@@ -28,6 +28,8 @@ type Online struct {
 	Patience time.Duration // for which a request for a task waits; 0: 20 s
 	// Begin begins a trajectory for a task that an agent brings, and returns its id; its Run follows. nil: agents bring none.
 	Begin func(ctx context.Context, task trajectory.Task) (id string, err error)
+	// Expects waits for the session with a key to open, where it goes on after a restart, and tells whether it is open. nil: none goes on.
+	Expects func(ctx context.Context, key string) bool
 
 	once  sync.Once
 	open  chan *waiting // trajectories that wait for an agent
@@ -221,7 +223,7 @@ func (o *Online) again(w *waiting) {
 
 // result takes the end of an agent.
 func (o *Online) result(w http.ResponseWriter, r *http.Request) {
-	of, was, over := o.bearer(r)
+	of, was, over := o.awaitBearer(r)
 	if of == nil && !over {
 		refuse(w, http.StatusUnauthorized, "the key is not that of a trajectory that waits for its result; it may be over")
 		return
@@ -273,6 +275,24 @@ func (w *waiting) end(r result) bool {
 	w.told = true
 	w.ended <- r
 	return true
+}
+
+// awaitBearer is bearer, which waits for a trajectory that goes on after a restart, and is not there yet.
+func (o *Online) awaitBearer(r *http.Request) (of *waiting, was string, over bool) {
+	late := time.Now().Add(o.Patience)
+	for {
+		if of, was, over = o.bearer(r); of != nil || over || o.Expects == nil || !time.Now().Before(late) {
+			return of, was, over
+		}
+		if _, key, _ := strings.Cut(r.Header.Get("Authorization"), " "); !o.Expects(r.Context(), strings.TrimSpace(key)) {
+			return nil, "", false
+		}
+		select {
+		case <-time.After(5 * time.Millisecond): // its session is open, and its runner is about to begin or to end
+		case <-r.Context().Done():
+			return nil, "", false
+		}
+	}
 }
 
 // bearer finds whose key a request bears: a trajectory that waits, or one that is over, with its result.

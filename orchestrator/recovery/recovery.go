@@ -103,6 +103,18 @@ func (p *Recovered) Trajectory(id string) (t *trajectory.Trajectory, ended bool)
 	return p.begun[id], false
 }
 
+// Open are the ids of trajectories that go on, or begin.
+func (p *Recovered) Open() (ids []string) {
+	for _, g := range p.Log.Outstanding {
+		for i := range g.Size {
+			if id := store.ID(g.Phase, g.Step, g.Group, i); p.Ended[id] == nil {
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids
+}
+
 // Summary tells what becomes of what the run left after a step.
 func (p *Recovered) Summary(step int) string {
 	var parts []string

@@ -28,6 +28,23 @@ type External struct {
 	Forget func(id string)
 }
 
+// agentKey is the key of a trajectory's session.
+func (r *Sampler) agentKey(id string) string {
+	return gateway.KeyOf(r.External.Secret, r.RunName+"/"+id)
+}
+
+// AwaitAgents has requests of agents that live on wait for their trajectories, which are those with these ids, and no others.
+func (r *Sampler) AwaitAgents(ids ...string) {
+	if r.External == nil || !r.External.Adopt {
+		return
+	}
+	keys := make([]string, len(ids))
+	for i, id := range ids {
+		keys[i] = r.agentKey(id)
+	}
+	r.External.Gateway.Await(keys...)
+}
+
 // enter waits for a place for the agent of a trajectory, which is no time of the trajectory. leave gives the place back; it may be called again.
 func (r *Sampler) enter(ctx context.Context, recovered *trajectory.Trajectory) (leave func(), err error) {
 	if r.External == nil || r.Replay && recovered != nil {
@@ -46,7 +63,7 @@ func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajector
 	}
 	x := r.External
 	o := gateway.SessionOptions{
-		Name: t.ID, Key: gateway.KeyOf(x.Secret, r.RunName+"/"+t.ID), Adopt: x.Adopt, Engine: r.RunName + "/" + t.ID, Budget: gateway.Budget{Calls: r.MaxTurns, Tokens: x.Tokens},
+		Name: t.ID, Key: r.agentKey(t.ID), Adopt: x.Adopt, Engine: r.RunName + "/" + t.ID, Budget: gateway.Budget{Calls: r.MaxTurns, Tokens: x.Tokens},
 		Sampling:   &r.Sampling,
 		Seed:       func(call int) uint64 { return r.requestSeed(p, call) },
 		Trajectory: t, Record: r.Record, Recovered: recovered,

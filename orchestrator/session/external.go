@@ -67,6 +67,9 @@ func (s *Session) makeGuests(ctx context.Context) (*guests, error) {
 	if err != nil {
 		return nil, j.Fail("agent.listen", "%v", err)
 	}
+	if j.Agent.Online { // until AwaitAgents
+		made.Recover()
+	}
 	g := &guests{gateway: made, server: &http.Server{Handler: made, ReadHeaderTimeout: 30 * time.Second}, listener: l}
 	g.url = "http://" + address(l.Addr().(*net.TCPAddr))
 	if g.told = g.url; j.Agent.Online { // where they asked for the task
@@ -74,7 +77,7 @@ func (s *Session) makeGuests(ctx context.Context) (*guests, error) {
 	}
 	switch {
 	case j.Agent.Online:
-		online := &external.Online{Key: j.Agent.Key}
+		online := &external.Online{Key: j.Agent.Key, Expects: made.Expects}
 		g.runner, g.server.Handler = online, withRoutes(made, online.Routes())
 	case j.Agent.URL != "":
 		g.runner = &external.Callback{URL: j.Agent.URL}
