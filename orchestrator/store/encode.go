@@ -12,7 +12,7 @@ import (
 
 // A row of the table turns is one blob: what a trajectory grew by since its last row.
 //
-//	format   1 byte: 2, 3 where a result has an outcome, or 4 where a turn came in over the gateway
+//	format   1 byte: 2, 3 where a result has an outcome, 4 where a turn came in over the gateway, or 5 where one has an entropy
 //	id       of the trajectory
 //	ended    1 byte, 1: the trajectory ended, the row is its last
 //	first    number of its turns before this row
@@ -27,6 +27,8 @@ import (
 //
 // Format 4 is format 3 with a text behind each turn: how it came in, as JSON; "" where it did not.
 //
+// Format 5 is format 4 with the entropy behind that.
+//
 // Format 1, which stores of version 2 hold, has no ended, roles and media, and no failures of results, which follow from their causes.
 // It has a flag on results whose tool broke, which their cause says too.
 const (
@@ -34,6 +36,7 @@ const (
 	rowFormat2 = 2
 	rowFormat3 = 3
 	rowFormat4 = 4
+	rowFormat5 = 5
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -97,9 +100,11 @@ func formatOf(turns []trajectory.Turn) byte {
 	format := byte(rowFormat2)
 	for _, t := range turns {
 		switch {
+		case t.Entropy != 0:
+			return rowFormat5
 		case t.Incoming != nil:
-			return rowFormat4
-		case slices.ContainsFunc(t.Results, func(r trajectory.ToolResult) bool { return r.Outcome != nil }):
+			format = rowFormat4
+		case format < rowFormat3 && slices.ContainsFunc(t.Results, func(r trajectory.ToolResult) bool { return r.Outcome != nil }):
 			format = rowFormat3
 		}
 	}
@@ -126,7 +131,11 @@ func appendPiece(b []byte, t *trajectory.Trajectory, p piece, format byte) []byt
 	if p.turn.Incoming != nil {
 		in, _ = json.Marshal(p.turn.Incoming) // of texts, numbers and JSON
 	}
-	return appendText(b, string(in))
+	b = appendText(b, string(in))
+	if format < rowFormat5 {
+		return b
+	}
+	return appendFloat(b, p.turn.Entropy)
 }
 
 func appendText(b []byte, s string) []byte {
