@@ -171,7 +171,7 @@ func (o *RL) openFeed(at At) (*schedule.Feed, error) {
 
 // rollouts is what the feed asks.
 func (o *RL) rollouts() *rollouts {
-	return &rollouts{limits: &o.job.Rollout, algorithm: o.algorithm, sampler: o.sampler, dealer: o.dealer, db: o.found.DB, ended: o.found.Groups.Ended}
+	return &rollouts{limits: &o.job.Rollout, algorithm: o.algorithm, sampler: o.sampler, dealer: o.dealer, db: o.found.DB, ended: o.found.Groups.Ended, begun: begunOf(o.found.Groups.Log)}
 }
 
 // recorded is the batch of a step that the log holds; nil: none.

@@ -150,3 +150,16 @@ func foreign(turn trajectory.Turn, id string) bool {
 	by := turn.SharedBy()
 	return by != "" && by != id
 }
+
+// Forest grows the trees of several tasks at once.
+func (r *Sampler) Forest(ctx context.Context, phase string, step int, tasks []trajectory.Task, size int, done func(*trajectory.Trajectory) error) []trajectory.Group {
+	groups := make([]trajectory.Group, len(tasks))
+	var all sync.WaitGroup
+	for g, task := range tasks {
+		all.Go(func() {
+			groups[g], _ = r.Grow(ctx, Place{Phase: phase, Step: step, Group: g}, task, size, nil, done)
+		})
+	}
+	all.Wait()
+	return groups
+}

@@ -6,5 +6,7 @@
 // (2506.11902).
 //
 // The package is pure: no clock, no engine, no goroutine. A plan follows from the settings, the seed and the leaves that ended, so that a run that
-// is resumed makes the same one. It samples nothing: package orchestrator/rollout does, and package algorithms gives credit.
+// is resumed makes the same one.
+//
+// It does not sample, which package orchestrator/rollout does, and it gives no credit: package algorithms does.
 package tree

@@ -102,14 +102,25 @@ func (p *Plan) Next() []Start {
 // Ended says that a leaf ended with these turns; nil: it failed, so that nothing forks off it.
 func (p *Plan) Ended(number int, turns []Turn) { p.leaves[number].Turns = turns }
 
-// plant begins n roots.
+// plant begins n roots beside those that there are: first those that were recorded, then the lowest numbers that are free.
 func (p *Plan) plant(n int) {
-	index := 0
+	taken, indices := map[int]bool{}, []int{}
 	for _, l := range p.leaves {
-		index = max(index, l.Index+1)
+		taken[l.Index] = true
 	}
-	for i := range n {
-		p.begin(Leaf{Index: index + i}, Fork{Parent: -1})
+	for _, b := range p.before {
+		if b.Branch == "" && len(p.leaves) > 0 && len(indices) < n {
+			indices, taken[b.Index] = append(indices, b.Index), true
+		}
+	}
+	for index := 0; len(indices) < n; index++ {
+		if !taken[index] {
+			indices = append(indices, index)
+		}
+	}
+	slices.Sort(indices)
+	for _, index := range indices {
+		p.begin(Leaf{Index: index}, Fork{Parent: -1})
 	}
 }
 
