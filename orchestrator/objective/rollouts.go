@@ -151,6 +151,18 @@ func begunOf(log *store.Recovery) map[store.GroupRef][]tree.Leaf {
 	return out
 }
 
+// branchOf is the id of a trajectory that forks off another one in the outstanding groups of a log; "": there is none.
+func branchOf(log *store.Recovery) string {
+	for _, g := range log.Training() {
+		for _, t := range slices.Concat(g.Finished, g.Partial) {
+			if t != nil && t.Branch != "" {
+				return t.ID
+			}
+		}
+	}
+	return ""
+}
+
 // keep records the end of a trajectory, its reward shaped, before its group counts as complete.
 func (w *rollouts) keep(ctx context.Context, phase string, task trajectory.Task, tr *trajectory.Trajectory) error {
 	switch {

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/tree"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -19,6 +20,17 @@ type Trees struct {
 	Tokens     int  // first tokens of a completion whose entropy is measured
 	Top        int  // likeliest tokens that the engine tells of each; 0: what was sampled is the estimate
 	Vocabulary int  // tokens of the model
+}
+
+// TreesOf are the trees of a job's settings, for a model with so many tokens; nil: its trajectories do not branch.
+func TreesOf(r job.Rollout, vocabulary int) *Trees {
+	t := r.Tree
+	if t == nil {
+		return nil
+	}
+	return &Trees{
+		Rule: t.Branching(r.GroupSize, vocabulary), Roots: t.From(r.GroupSize), Measure: t.Rule == "entropy", Tokens: t.Tokens, Top: t.Top, Vocabulary: vocabulary,
+	}
 }
 
 // growth is what a trajectory of a tree has beyond others.

@@ -299,7 +299,7 @@ func (s *Session) makeSampler() error {
 		}
 	}
 	s.Sampler.Frozen = s.frozen()
-	s.Sampler.Trees = treesOf(j, s.Policy.Config.VocabSize)
+	s.Sampler.Trees = rollout.TreesOf(j.Rollout, s.Policy.Config.VocabSize)
 	return nil
 }
 

@@ -1,22 +1,6 @@
 package session
 
-import (
-	"strings"
-
-	"github.com/agentfly/agentfly/orchestrator/job"
-	"github.com/agentfly/agentfly/orchestrator/rollout"
-)
-
-// treesOf is how the job's trajectories branch; nil: they do not.
-func treesOf(j *job.Job, vocabulary int) *rollout.Trees {
-	t, size := j.Rollout.Tree, j.Rollout.GroupSize
-	if t == nil {
-		return nil
-	}
-	return &rollout.Trees{
-		Rule: t.Branching(size, vocabulary), Roots: t.From(size), Measure: t.Rule == "entropy", Tokens: t.Tokens, Top: t.Top, Vocabulary: vocabulary,
-	}
-}
+import "strings"
 
 // forks refuses trees of trajectories whose state cannot fork. Tools without state fork by themselves; an environment forks from the state that it
 // keeps, or by doing again what was done, if it does the same again.
