@@ -10,7 +10,7 @@ import (
 
 func TestRefusedBlocks(t *testing.T) {
 	for _, c := range []struct{ block, want string }{
-		{"advantage: grop", `algorithms: advantage "grop" is unknown; allowed are arpo, dr_grpo, gae, gigpo, grpo, maxrl, opo, reinforce_pp, remax, rloo, turn`},
+		{"advantage: grop", `algorithms: advantage "grop" is unknown; allowed are arpo, dr_grpo, gae, gigpo, grpo, maxrl, opo, reinforce_pp, remax, rloo, tree, turn`},
 		{"advantage: {name: grpo, lambda: 0.9}", "algorithms: advantage grpo has no key lambda; its keys are: normalize_std"},
 		{"advantage: {name: gae, gamma: 1.5}", "algorithms: advantage gae: gamma is 1.5; allowed is 0 to 1"},
 		{"advantage: {name: gae, lambda: -1}", "algorithms: advantage gae: lambda is -1; allowed is 0 to 1"},

@@ -193,6 +193,7 @@ var everyEstimator = []string{
 	"grpo", "{name: grpo, normalize_std: false}", "dr_grpo", "rloo", "maxrl", "opo", "remax", "{name: reinforce_pp, gamma: 0.9}",
 	"{name: reinforce_pp, gamma: 0.9, group_baseline: true}", "{name: gae, gamma: 0.9, lambda: 0.8}", "{name: gigpo, gamma: 0.7, omega: 0.5}",
 	"turn", "{name: turn, mode: first_occurrence}", "{name: turn, mode: discounted, gamma: 0.5}", "arpo", "{name: arpo, mode: soft}",
+	"tree", "{name: tree, local: 0.5, global: 2, shared: sqrt}", "{name: tree, inter: 0, normalize: leave-one-out, shared: once}",
 }
 
 // randomGroups draws records with every field filled in.

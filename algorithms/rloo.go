@@ -6,13 +6,16 @@ var _ = declareEstimator(EstimatorSpec{
 	Source:  "arXiv 2402.14740",
 	Notes:   []string{groupNote},
 	New: func(Settings) (Estimator, error) {
-		return perTrajectory(func(rewards []float64) []float64 {
-			out := centred(rewards)
-			n := float64(len(out))
-			for i := range out {
-				out[i] *= n / (n - 1)
-			}
-			return out
-		}), nil
+		return perTrajectory(leaveOneOut), nil
 	},
 })
+
+// leaveOneOut returns v minus the mean of the others. v holds two values or more.
+func leaveOneOut(v []float64) []float64 {
+	out := centred(v)
+	n := float64(len(out))
+	for i := range out {
+		out[i] *= n / (n - 1)
+	}
+	return out
+}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,6 +39,7 @@ func killable(job, dir string, args ...string) *exec.Cmd {
 type killed struct {
 	t       *testing.T
 	job     string
+	args    []string // of every process
 	random  *rand.Rand
 	longest time.Duration // of a whole run
 	kills   int
@@ -47,7 +49,7 @@ type killed struct {
 func (k *killed) finish(dir string, most int, args ...string) {
 	k.t.Helper()
 	for {
-		run := killable(k.job, dir, args...)
+		run := killable(k.job, dir, slices.Concat(k.args, args)...)
 		var out bytes.Buffer
 		run.Stdout, run.Stderr = &out, &out
 		require.NoError(k.t, run.Start())

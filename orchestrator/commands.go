@@ -130,18 +130,24 @@ func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registrie
 	}
 	var one sync.Mutex
 	var failed error
+	hand := func(t *trajectory.Trajectory) error {
+		one.Lock()
+		defer one.Unlock()
+		if failed == nil {
+			failed = rollout.Fatal(t)
+		}
+		if failed == nil { // nothing is handed over after an error
+			failed = f(t)
+		}
+		return nil
+	}
 	for step := range steps {
-		_, _ = s.Sampler.Groups(ctx, "rollout", step, deal.Tasks(step, j.Rollout.Groups), j.Rollout.GroupSize, func(t *trajectory.Trajectory) error {
-			one.Lock()
-			defer one.Unlock()
-			if failed == nil {
-				failed = rollout.Fatal(t)
-			}
-			if failed == nil { // nothing is handed over after an error
-				failed = f(t)
-			}
-			return nil
-		})
+		tasks := deal.Tasks(step, j.Rollout.Groups)
+		if s.Sampler.Trees == nil {
+			_, _ = s.Sampler.Groups(ctx, "rollout", step, tasks, j.Rollout.GroupSize, hand)
+		} else {
+			s.Sampler.Forest(ctx, "rollout", step, tasks, j.Rollout.GroupSize, hand)
+		}
 		if err := errors.Join(failed, ctx.Err()); err != nil {
 			return err
 		}

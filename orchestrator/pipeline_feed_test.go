@@ -24,6 +24,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/objective"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/tools"
@@ -88,6 +89,7 @@ func nappingOn(t *testing.T, data job.Data, groups int, settings job.Rollout, a 
 	})
 	settings.Groups, settings.GroupSize, settings.MaxFailed, settings.MaxTokens, settings.MaxRefills = groups, 4, 0.9, 1000, 3
 	r.session.Job.Rollout, r.session.Job.Trainer.Steps = settings, steps
+	r.session.Sampler.Trees = rollout.TreesOf(settings, 258)
 	r.session.Sampler.Tools = tools.NewRegistry(tools.Options{Timeout: time.Minute})
 	require.NoError(t, r.session.Sampler.Tools.Register(nap))
 	var err error
@@ -402,7 +404,19 @@ var modes = map[string]mode{
 	"sync":          {job.Rollout{Mode: "sync"}, false},
 	"sync, dynamic": {job.Rollout{Mode: "sync"}, true},
 	"over-sampling": {job.Rollout{Mode: "sync", Oversample: 2, MaxStaleness: 2}, false},
+
+	"trees":                {job.Rollout{Mode: "sync", Tree: branching}, false},
+	"trees, async":         {job.Rollout{Mode: "async", MaxStaleness: 2, Tree: branching}, false},
+	"trees, drop":          {job.Rollout{Mode: "async", MaxStaleness: 1, Stale: "drop", Tree: expanding}, false},
+	"trees, dynamic":       {job.Rollout{Mode: "async", MaxStaleness: 2, Tree: expanding}, true},
+	"trees, over-sampling": {job.Rollout{Mode: "sync", Oversample: 2, MaxStaleness: 2, Tree: branching}, false},
 }
+
+// The trees of these tests: two roots of four leaves, and one.
+var (
+	branching = &job.Tree{Rule: "entropy", Roots: 2, Base: 0.7, Tokens: 20}
+	expanding = &job.Tree{Rule: "step_random", Roots: 1, Nodes: 3, Rounds: 1}
+)
 
 func (m mode) algorithm() algorithms.Config {
 	a := algorithms.Config{DynamicSampling: m.dynamic}

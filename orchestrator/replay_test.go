@@ -86,7 +86,7 @@ func replaysAll(t *testing.T, m mode) {
 	log, err := from.Recover(t.Context(), 0)
 	require.NoError(t, err)
 	require.Len(t, trainer.batches, steps)
-	trajectories := 0
+	trajectories, forks := 0, 0
 	for step, b := range log.Batches {
 		require.Equal(t, b.Version, trainer.batches[step].Version)
 		groups, err := from.Groups(t.Context(), b.Groups, "")
@@ -98,11 +98,19 @@ func replaysAll(t *testing.T, m mode) {
 				require.Equal(t, want.ID, got.ID)
 				require.Equal(t, want.Samples, got.Samples, "ids, masks, logprobs and versions of %s", want.ID)
 				require.Equal(t, want.Reward, got.Reward)
+				require.Equal(t, want.Branch, got.Branch)
+				for n := range want.Turns {
+					require.Equal(t, want.Turns[n].Shared, got.Turns[n].Shared)
+				}
 				trajectories++
+				if want.Forked > 0 {
+					forks++
+				}
 			}
 		}
 	}
 	require.Contains(t, out.String(), fmt.Sprintf("%d batches, %d trajectories, ", steps, trajectories))
+	require.Equal(t, settings.Tree != nil, forks > 0)
 	was, err := from.Steps()
 	require.NoError(t, err)
 	is, err := again.folder.DB.Steps()

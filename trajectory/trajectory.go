@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -145,7 +146,17 @@ type Turn struct {
 	// What only some estimators read. An environment fills in the first two, a tree rollout the third.
 	Reward *float64 `json:"reward,omitempty"` // paid at the end of the turn, in addition to the trajectory's reward, which leaves it out; nil: none
 	Anchor string   `json:"anchor,omitempty"` // names the state before the turn; "" is the text of the observation before it
-	Shared string   `json:"shared,omitempty"` // turns of a group with the same name were sampled once, on the trunk of a tree
+	Shared string   `json:"shared,omitempty"` // turns of a group with the same name were sampled once, by the trajectory that SharedBy names; "": its own alone
+
+	Entropy float64 `json:"entropy,omitempty"` // nats a token, the mean over the first tokens of the completion; 0: not measured
+}
+
+// SharedName is the name of a turn in a tree: of what a trajectory sampled.
+func SharedName(id string, turn int) string { return id + ":" + strconv.Itoa(turn) }
+
+// SharedBy is the id of the trajectory that sampled the turn; "": that whose turn it is.
+func (t *Turn) SharedBy() string {
+	return t.Shared[:max(0, strings.LastIndexByte(t.Shared, ':'))]
 }
 
 // Incoming is how an agent asked for a turn over the gateway.
@@ -183,6 +194,7 @@ type Trajectory struct {
 	Group       int                `json:"group"`            // index of its group in the step
 	Index       int                `json:"index"`            // index in its group
 	Branch      Branch             `json:"branch,omitempty"` // in the tree that grows from Index; "" outside of trees
+	Forked      int                `json:"forked,omitempty"` // turns that it has of the branch it forks off: its own begin there
 	Step        int                `json:"step"`             // the optimizer step it was sampled for; -1 in evaluation
 	Turns       []Turn             `json:"turns"`
 	Samples     []*Sample          `json:"-"`                // stored apart: see the store

@@ -188,6 +188,7 @@ func draft(path string, data []byte, o Options) (*Job, error) {
 	d.structure(d.follow(root), reflect.ValueOf(j).Elem(), "")
 	j.at = d.position
 	d.completeEnvironment(j)
+	d.completeTree(j)
 	j.Agent.completeAgent(o.Agents)
 	if j.Output == "" && j.Name != "" {
 		j.Output = filepath.Join("runs", j.Name)
@@ -398,6 +399,7 @@ func (d *decoder) check(j *Job) {
 	checkColumns("data.columns", j.Data.Columns, fail)
 	checkData(j, fail)
 	checkEnvironment(j, fail)
+	checkTree(j, fail)
 	switch l := j.Model.LoRA; {
 	case l.Path != "" && (l.Rank > 0 || l.Alpha > 0 || len(l.Targets) > 0):
 		fail("model.lora.path", "the adapter brings its rank, alpha and targets; leave those out")

@@ -166,12 +166,15 @@ func (o *RL) openFeed(at At) (*schedule.Feed, error) {
 	if o.found.Groups.Log == nil {
 		return feed, nil
 	}
+	if id := branchOf(o.found.Groups.Log); id != "" && o.sampler.Trees == nil {
+		return nil, job.InputError(fmt.Errorf("rollout.tree: the run in %s has outstanding groups with branches, such as %s, and the job has no trees any more; continue with the settings that it began with", o.found.Groups.Dir, id))
+	}
 	return feed, feed.Restore(o.found.Groups)
 }
 
 // rollouts is what the feed asks.
 func (o *RL) rollouts() *rollouts {
-	return &rollouts{limits: &o.job.Rollout, algorithm: o.algorithm, sampler: o.sampler, dealer: o.dealer, db: o.found.DB, ended: o.found.Groups.Ended}
+	return &rollouts{limits: &o.job.Rollout, algorithm: o.algorithm, sampler: o.sampler, dealer: o.dealer, db: o.found.DB, ended: o.found.Groups.Ended, begun: begunOf(o.found.Groups.Log)}
 }
 
 // recorded is the batch of a step that the log holds; nil: none.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/agentfly/agentfly/algorithms"
@@ -12,6 +13,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/orchestrator/tree"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -23,6 +25,7 @@ type rollouts struct {
 	dealer    *data.Dealer
 	db        *store.Store
 	ended     map[string]*trajectory.Trajectory // by id: recorded by a process before this one
+	begun     map[store.GroupRef][]tree.Leaf    // that such a process had begun, of trees
 }
 
 var _ schedule.Work = (*rollouts)(nil)
@@ -106,11 +109,58 @@ func (w *rollouts) Sample(ctx context.Context, l *schedule.Group, ended func(ind
 
 // rollOut samples, shapes and stores the trajectories of a group.
 func (w *rollouts) rollOut(ctx context.Context, r rollout.Sampler, first rollout.Place, l *schedule.Group, size int, ended func(index int)) (trajectory.Group, error) {
+	if r.Trees != nil && first.Phase == store.Train {
+		return w.grow(ctx, r, first, l, ended)
+	}
 	groups, err := r.GroupsFrom(ctx, first, []trajectory.Task{l.Task}, size, func(tr *trajectory.Trajectory) error {
 		defer ended(tr.Index)
 		return w.keep(ctx, first.Phase, l.Task, tr)
 	})
 	return groups[0], err
+}
+
+// grow is rollOut of a group whose trajectories branch. They are one thing to the feed: none of them has ended before all have.
+func (w *rollouts) grow(ctx context.Context, r rollout.Sampler, first rollout.Place, l *schedule.Group, ended func(index int)) (trajectory.Group, error) {
+	begun := w.begun[store.GroupRef{Step: first.Step, Group: first.Group}]
+	group, err := r.Grow(ctx, first, l.Task, len(l.Running), begun, func(tr *trajectory.Trajectory) error {
+		return w.keep(ctx, first.Phase, l.Task, tr)
+	})
+	if err == nil && ctx.Err() == nil && len(group.Trajectories) != len(l.Running) {
+		err = fmt.Errorf("orchestrator: %s: the trees of group %d have %d trajectories, and %d were admitted", l.Task.ID, first.Group, len(group.Trajectories), len(l.Running))
+	}
+	for i := range l.Running {
+		ended(i)
+	}
+	return group, err
+}
+
+// begunOf are the leaves of trees in the outstanding groups of a log.
+func begunOf(log *store.Recovery) map[store.GroupRef][]tree.Leaf {
+	out := map[store.GroupRef][]tree.Leaf{}
+	if log == nil {
+		return out
+	}
+	for _, g := range log.Training() {
+		ref := store.GroupRef{Step: g.Step, Group: g.Group}
+		for _, t := range slices.Concat(g.Finished, g.Partial) {
+			if t != nil {
+				out[ref] = append(out[ref], tree.Leaf{Index: t.Index, Branch: t.Branch, Forked: t.Forked})
+			}
+		}
+	}
+	return out
+}
+
+// branchOf is the id of a trajectory that forks off another one in the outstanding groups of a log; "": there is none.
+func branchOf(log *store.Recovery) string {
+	for _, g := range log.Training() {
+		for _, t := range slices.Concat(g.Finished, g.Partial) {
+			if t != nil && t.Branch != "" {
+				return t.ID
+			}
+		}
+	}
+	return ""
 }
 
 // keep records the end of a trajectory, its reward shaped, before its group counts as complete.

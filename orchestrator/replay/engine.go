@@ -69,17 +69,26 @@ func (a *Engine) forget(id string) {
 	delete(a.record, id)
 }
 
-// count adds a trajectory's tokens to those that are left.
-func (a *Engine) count(t *trajectory.Trajectory) {
+// count adds a trajectory's tokens to those that are left, and returns how many they are: those of turns that another trajectory of its tree
+// sampled are that one's.
+func (a *Engine) count(t *trajectory.Trajectory) (tokens int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, s := range t.Samples {
-		for i, on := range s.ResponseMask {
-			if on {
+	shared := make([]int, len(t.Samples)) // tokens of each sample that are others'
+	for i := range t.Turns {
+		if turn := &t.Turns[i]; turn.SharedBy() != "" && turn.SharedBy() != t.ID {
+			shared[turn.Sample] = turn.CompletionEnd
+		}
+	}
+	for k, s := range t.Samples {
+		for i := shared[k]; i < s.Len(); i++ {
+			if s.ResponseMask[i] {
 				a.left[s.PolicyVersion[i]]++
+				tokens++
 			}
 		}
 	}
+	return tokens
 }
 
 // fail ends every wait with the first error.

@@ -28,6 +28,7 @@ type Replay struct {
 	batches []store.Batch
 	begin   map[int32][]place // what the weights of a version begin to sample
 	results map[string]*result
+	sizes   map[store.GroupRef]int // trajectories of each recorded group
 	joined  sync.WaitGroup
 	cancel  context.CancelFunc
 	tokens  int
@@ -63,7 +64,7 @@ func New(ctx context.Context, from *store.Store, sampler *rollout.Sampler, engin
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	p := &Replay{sampler: sampler, tasks: tasks, from: from, batches: log.Batches, engine: NewEngine(engine, version), begin: map[int32][]place{}, results: map[string]*result{}, cancel: cancel, older: older}
+	p := &Replay{sampler: sampler, tasks: tasks, from: from, batches: log.Batches, engine: NewEngine(engine, version), begin: map[int32][]place{}, results: map[string]*result{}, sizes: map[store.GroupRef]int{}, cancel: cancel, older: older}
 	for _, b := range p.batches {
 		groups, err := from.Groups(ctx, b.Groups, "")
 		if err != nil {
@@ -71,8 +72,9 @@ func New(ctx context.Context, from *store.Store, sampler *rollout.Sampler, engin
 			return nil, err
 		}
 		for i, g := range groups {
-			for k, tr := range g.Trajectories {
-				if err := p.add(b, g, tr, rollout.Place{Phase: store.Train, Step: b.Groups[i].Step, Group: b.Groups[i].Group, Index: k, Task: g.Task}); err != nil {
+			p.sizes[b.Groups[i]] = len(g.Trajectories)
+			for _, tr := range g.Trajectories {
+				if err := p.add(b, g, tr, rollout.Place{Phase: store.Train, Step: b.Groups[i].Step, Group: b.Groups[i].Group, Index: tr.Index, Branch: tr.Branch, Task: g.Task}); err != nil {
 					cancel()
 					return nil, err
 				}
@@ -134,19 +136,13 @@ func (p *Replay) add(b store.Batch, g trajectory.Group, tr *trajectory.Trajector
 		close(r.done)
 		return nil
 	}
-	p.tokens += tr.ResponseTokens()
-	p.engine.count(tr)
+	p.tokens += p.engine.count(tr)
 	p.begin[first] = append(p.begin[first], place{at, tr.ID})
 	return nil
 }
 
 // Size is how many trajectories a recorded group has.
-func (p *Replay) Size(ref store.GroupRef) (n int) {
-	for p.results[store.ID(store.Train, ref.Step, ref.Group, n)] != nil {
-		n++
-	}
-	return n
-}
+func (p *Replay) Size(ref store.GroupRef) int { return p.sizes[ref] }
 
 // start begins what the weights of a version sample first.
 func (p *Replay) start(ctx context.Context, version int32) {

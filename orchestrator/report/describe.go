@@ -106,6 +106,9 @@ func (r *Rollouts) add(tr *trajectory.Trajectory) {
 	}
 	r.Trajectories.Stops[string(tr.StopReason)]++
 	for _, turn := range tr.Turns {
+		if by := turn.SharedBy(); by != "" && by != tr.ID { // counted where it was sampled
+			continue
+		}
 		if r.Turns == nil {
 			r.Turns = &Turns{}
 		}

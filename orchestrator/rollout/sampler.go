@@ -43,6 +43,7 @@ type Sampler struct {
 	AgentTimeout time.Duration // of one call of the format; 0: none
 	AtOnce       int           // trajectories of one call of Groups that are under way at a time; 0: all
 	Cut          string        // what a completion gets that a token limit cut: CutScore, CutZero, CutFilter, CutParse; "" is CutScore
+	Trees        *Trees        // Grow samples trees of this kind; nil: it is not called
 	ToolsOff     bool          // calls are answered with an error: what is left is what the model does without its tools
 	Seed         uint64
 	RunName      string // names the run in request ids
@@ -73,6 +74,7 @@ type Place struct {
 	Task               trajectory.Task
 	Phase              string            // "train" or the name of an evaluation; part of the seeds
 	Branch             trajectory.Branch // in the tree that grows from Index; "" outside of trees
+	tree               *growth           // nil outside of trees
 }
 
 // in is the place without its task.
@@ -109,8 +111,12 @@ func (r *Sampler) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 	if r.Tools != nil {
 		defer r.Tools.End(t.ID)
 	}
+	base := p.base()
+	if recovered == nil {
+		recovered = base
+	}
 	err := r.run(ctx, p, t, recovered)
-	for tries := 0; ctx.Err() == nil && r.World.again(err, recovered != nil, &tries); {
+	for tries := 0; ctx.Err() == nil && r.World.again(err, recovered != base, &tries); {
 		if r.World.wait(ctx, err) != nil {
 			break
 		}
@@ -121,17 +127,17 @@ func (r *Sampler) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 			r.Tools.End(t.ID) // nothing of this attempt is left for the next one
 		}
 		if t = p.trajectory(); !r.Replay {
-			recovered = nil
+			recovered = base
 		}
 		err = r.run(ctx, p, t, recovered)
 	}
-	if changed := (*changedError)(nil); r.Restart != nil && errors.As(err, &changed) {
+	if changed := (*changedError)(nil); r.Restart != nil && recovered != base && errors.As(err, &changed) {
 		r.Restart(t.ID, err)
 		t = p.trajectory()
-		err = r.run(ctx, p, t, nil)
+		err = r.run(ctx, p, t, base)
 	}
 	if err != nil {
-		if r.World != nil && r.World.Forget != nil && recovered != nil && len(t.Turns) < len(recovered.Turns) {
+		if r.World != nil && r.World.Forget != nil && recovered != base && len(t.Turns) < len(recovered.Turns) {
 			r.World.Forget(t.ID, err) // the record ends before what was stored
 		}
 		origin := trajectory.OriginEngine
@@ -193,9 +199,21 @@ func (r *Sampler) run(ctx context.Context, p Place, t, recovered *trajectory.Tra
 }
 
 func (p Place) trajectory() *trajectory.Trajectory {
-	return &trajectory.Trajectory{
+	t := &trajectory.Trajectory{
 		ID: p.ID(), TaskID: p.Task.ID, Group: p.Group, Index: p.Index, Branch: p.Branch, Step: p.Step, Started: time.Now(),
 	}
+	if base := p.base(); base != nil {
+		t.Forked = len(base.Turns)
+	}
+	return t
+}
+
+// base is what the trajectory has of the one that it forks off; nil: nothing.
+func (p Place) base() *trajectory.Trajectory {
+	if p.tree == nil {
+		return nil
+	}
+	return p.tree.base
 }
 
 // changedError says that a recovered trajectory has other tokens than it would have now.
@@ -230,7 +248,7 @@ func (r *Sampler) turns(ctx context.Context, p Place, t, recovered *trajectory.T
 		var record trajectory.Turn
 		var err error
 		recorded := recovered != nil && turn < len(recovered.Turns)
-		if recorded && !r.Replay {
+		if recorded && (!r.Replay || foreign(recovered.Turns[turn], t.ID)) {
 			record, err = recall(p, t, recovered, turn)
 		} else {
 			record, err = r.complete(ctx, p, c.sample, turn, room, c.messages)
@@ -254,7 +272,8 @@ func (r *Sampler) turns(ctx context.Context, p Place, t, recovered *trajectory.T
 			cut, parsed = true, agents.Parsed{}
 		}
 		if recorded && r.Replay {
-			record.Results = recovered.Turns[turn].Results
+			was := &recovered.Turns[turn]
+			record.Results, record.Shared, record.Entropy = was.Results, was.Shared, was.Entropy
 		}
 		if !recorded || r.Replay {
 			record.ParseErrors, record.FinalAnswer, record.AnsweredThisTurn = len(parsed.Errors), parsed.Answer, parsed.HasAnswer
@@ -367,8 +386,10 @@ func (r *Sampler) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 	id := p.ID() + "-" + strconv.Itoa(turn)
 	w := watchdog.Enter(ctx, "engine", id)
 	defer w.Leave()
-	c, err := r.Engine.Generate(w.In(ctx), engines.Request{
-		ID: id, Session: r.RunName + "/" + p.ID(), Prompt: slices.Clip(s.TokenIDs), Media: slices.Clip(s.Media), Messages: history, Sampling: sampling, Seed: record.Seed,
+	root := p
+	root.Branch = "" // the branches of a tree have its prompt, and what an engine keeps of that
+	c, entropy, err := r.generate(w.In(ctx), p, engines.Request{
+		ID: id, Session: r.RunName + "/" + root.ID(), Prompt: slices.Clip(s.TokenIDs), Media: slices.Clip(s.Media), Messages: history, Sampling: sampling, Seed: record.Seed,
 	})
 	record.EngineSeconds = time.Since(start).Seconds()
 	if err == nil && len(c.TokenIDs) == 0 {
@@ -383,6 +404,9 @@ func (r *Sampler) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 			origin = trajectory.OriginWeights
 		}
 		return record, &failure{origin, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+	}
+	if p.tree != nil {
+		record.Shared, record.Entropy = trajectory.SharedName(p.ID(), turn), entropy
 	}
 	record.CompletionEnd, record.ObservationEnd = s.Len(), s.Len()
 	record.FinishReason, record.CachedTokens = c.FinishReason, c.CachedTokens

@@ -31,6 +31,9 @@ func Describe(j *job.Job, a *algorithms.Algorithm) string {
 		}
 		line("", "a group that no later step could train within that: %s (stale: %s)", what, r.Stale)
 	}
+	if r.Tree != nil {
+		line("trees", "%s", r.Tree.Describe(r.GroupSize))
+	}
 	line("cut", "a completion that a token limit cut %s (rollout.cut: %s)", map[string]string{
 		rollout.CutScore: "ends its trajectory, which the rewards score without an answer", rollout.CutZero: "ends its trajectory, whose reward is then 0",
 		rollout.CutFilter: "ends its trajectory, which the update leaves out", rollout.CutParse: "counts as if the model had ended it",

@@ -125,7 +125,8 @@ func TestStalenessLeavesOutFrozenRoles(t *testing.T) {
 			old, young := group.Trajectories[0], group.Trajectories[1]
 			old.Turns = []trajectory.Turn{{CompletionStart: 1, CompletionEnd: 2, ObservationEnd: 2, Role: "judge"}}
 			young.Samples[0].PolicyVersion[1] = 9
-			f.reopen(g, false, map[string]*trajectory.Trajectory{store.ID(store.Train, g.Step, g.Slot.Group, 0): old, store.ID(store.Train, g.Step, g.Slot.Group, 1): young})
+			old.ID, young.ID = "old", "young"
+			f.reopen(g, &store.Outstanding{Finished: []*trajectory.Trajectory{old, young}, Partial: make([]*trajectory.Trajectory, 2)}, map[string]*trajectory.Trajectory{"old": old, "young": young})
 			want := int32(9)
 			if frozen == nil {
 				want = 3

@@ -7,6 +7,7 @@ import (
 
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/orchestrator/tree"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -47,7 +48,7 @@ func (f *Feed) Restore(from Recovered) error {
 		if task, ok := from.Tasks[o.Task.ID]; ok {
 			g.Task = task
 		}
-		f.reopen(g, o.Left, from.Ended)
+		f.reopen(g, o, from.Ended)
 		f.inFlight[s.n] = g
 		slots = append(slots, s)
 	}
@@ -63,11 +64,13 @@ func (f *Feed) Restore(from Recovered) error {
 
 // reopen finds out whether a restored group is complete. left: a batch was taken since its admission, so what has no end was
 // cut by it.
-func (f *Feed) reopen(g *Group, left bool, done map[string]*trajectory.Trajectory) {
+func (f *Feed) reopen(g *Group, o *store.Outstanding, done map[string]*trajectory.Trajectory) {
 	group := trajectory.Group{Task: g.Task}
-	for i := range g.Running {
-		tr := done[store.ID(store.Train, g.Step, g.Slot.Group, i)]
-		g.Running[i], g.cut[i] = tr == nil, tr == nil && left
+	for i, tr := range o.Finished {
+		if tr != nil {
+			tr = done[tr.ID]
+		}
+		g.Running[i], g.cut[i] = tr == nil, tr == nil && o.Left
 		group.Trajectories = append(group.Trajectories, tr)
 	}
 	if f.greedy {
@@ -78,6 +81,7 @@ func (f *Feed) reopen(g *Group, left bool, done map[string]*trajectory.Trajector
 	if slices.Contains(g.Running, true) {
 		return
 	}
+	tree.Sort(group.Trajectories)
 	if lowest := group.LowestVersion(f.frozen); lowest >= 0 {
 		g.version = lowest
 	}

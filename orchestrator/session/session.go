@@ -124,6 +124,9 @@ func (s *Session) Equip(ctx context.Context, r Registries) (err error) {
 	if s.world, err = s.makeWorld(ctx, r.Environments); err == nil {
 		s.Sampler.Tools, s.agent, err = s.makeTools(ctx, r, tools.Options{Report: s.panics()})
 	}
+	if err == nil {
+		err = s.forks()
+	}
 	var wrong error
 	s.Sampler.Reward, s.terms, wrong = makeReward(s.Job, r.Rewards.Builder(ctx, s.resources))
 	return errors.Join(err, wrong, s.Weights.Check(s.Job, r.Engines))
@@ -296,6 +299,7 @@ func (s *Session) makeSampler() error {
 		}
 	}
 	s.Sampler.Frozen = s.frozen()
+	s.Sampler.Trees = rollout.TreesOf(j.Rollout, s.Policy.Config.VocabSize)
 	return nil
 }
 

@@ -93,8 +93,8 @@ func readHead(body []byte) (h rowHead, rest *decoder, err error) {
 		return h, nil, errors.New("its checksum is wrong")
 	}
 	d := &decoder{b: body[1:end], format: body[0]}
-	if d.format < rowFormat1 || d.format > rowFormat5 {
-		return h, nil, fmt.Errorf("its format is %d, this program knows %d to %d", d.format, rowFormat1, rowFormat5)
+	if d.format < rowFormat1 || d.format > rowFormat6 {
+		return h, nil, fmt.Errorf("its format is %d, this program knows %d to %d", d.format, rowFormat1, rowFormat6)
 	}
 	h.id = d.text()
 	if d.format > rowFormat1 {
@@ -350,6 +350,11 @@ func (d *decoder) turn() trajectory.Turn {
 		t.Incoming = &trajectory.Incoming{}
 		if err := json.Unmarshal([]byte(in), t.Incoming); err != nil {
 			d.fail("how a turn came in is no JSON")
+		}
+	}
+	if d.format >= rowFormat6 {
+		if t.Entropy = d.float(); !(t.Entropy >= 0 && !math.IsInf(t.Entropy, 1)) { // NaN included
+			d.fail("an entropy is no number of 0 or more")
 		}
 	}
 	return t

@@ -12,7 +12,7 @@ import (
 
 // A row of the table turns is one blob: what a trajectory grew by since its last row.
 //
-//	format   1 byte: 2, 3 where a result has an outcome, 4 where a turn came in over the gateway, or 5 where something was posted
+//	format   1 byte: 2, 3 where a result has an outcome, 4 where a turn came in over the gateway, 5 where something was posted, or 6 where a turn has an entropy
 //	id       of the trajectory
 //	ended    1 byte, 1: the trajectory ended, the row is its last
 //	first    number of its turns before this row
@@ -30,6 +30,8 @@ import (
 // Format 5 is format 4 with what was posted for the trajectory: behind first, how much of it stands in rows before this one, and behind the pieces a text,
 // the rest as a JSON list. A row may hold posts alone.
 //
+// Format 6 is format 5 with the entropy behind how each turn came in.
+//
 // Format 1, which stores of version 2 hold, has no ended, roles and media, and no failures of results, which follow from their causes.
 // It has a flag on results whose tool broke, which their cause says too.
 const (
@@ -38,6 +40,7 @@ const (
 	rowFormat3 = 3
 	rowFormat4 = 4
 	rowFormat5 = 5
+	rowFormat6 = 6
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -88,19 +91,19 @@ func encodeRow(t *trajectory.Trajectory, m *mark, ended bool) []byte {
 	}
 	format := formatOf(t.Turns[first:])
 	if m.posts > 0 {
-		format = rowFormat5
+		format = max(format, rowFormat5)
 	}
 	b := append(make([]byte, 0, 512), format)
 	b = append(appendText(b, t.ID), flag(ended, 1))
 	b = binary.AppendUvarint(b, uint64(first))
-	if format == rowFormat5 {
+	if format >= rowFormat5 {
 		b = binary.AppendUvarint(b, uint64(posted))
 	}
 	b = binary.AppendUvarint(b, uint64(len(pieces)))
 	for _, p := range pieces {
 		b = appendPiece(b, t, p, format)
 	}
-	if format == rowFormat5 {
+	if format >= rowFormat5 {
 		posts, _ := json.Marshal(t.Posted[posted:]) // of texts, finite numbers and JSON
 		b = appendText(b, string(posts))
 	}
@@ -112,9 +115,11 @@ func formatOf(turns []trajectory.Turn) byte {
 	format := byte(rowFormat2)
 	for _, t := range turns {
 		switch {
+		case t.Entropy != 0:
+			return rowFormat6
 		case t.Incoming != nil:
-			return rowFormat4
-		case slices.ContainsFunc(t.Results, func(r trajectory.ToolResult) bool { return r.Outcome != nil }):
+			format = rowFormat4
+		case format < rowFormat3 && slices.ContainsFunc(t.Results, func(r trajectory.ToolResult) bool { return r.Outcome != nil }):
 			format = rowFormat3
 		}
 	}
@@ -141,7 +146,11 @@ func appendPiece(b []byte, t *trajectory.Trajectory, p piece, format byte) []byt
 	if p.turn.Incoming != nil {
 		in, _ = json.Marshal(p.turn.Incoming) // of texts, numbers and JSON
 	}
-	return appendText(b, string(in))
+	b = appendText(b, string(in))
+	if format < rowFormat6 {
+		return b
+	}
+	return appendFloat(b, p.turn.Entropy)
 }
 
 func appendText(b []byte, s string) []byte {

@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
+	"github.com/agentfly/agentfly/orchestrator/tree"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -20,12 +23,88 @@ type Recovery struct {
 	Events      int           // admissions, drops and batches since the run began; 0: the store is of a program that kept no log
 }
 
-// Outstanding is a group whose sampling began.
+// Outstanding is a group whose sampling began. The place of a trajectory in its lists is its index; those of a tree that fork off another one have
+// the places that are left.
 type Outstanding struct {
 	Admission
 	Left     bool                     // a batch was taken since its admission
 	Finished []*trajectory.Trajectory // [Size]; nil where one has no end yet
 	Partial  []*trajectory.Trajectory // [Size]; turns and samples of those, nil where there are none
+	forks    []*trajectory.Trajectory // with an end, not placed yet
+}
+
+// place puts trajectories that fork off another one into the places that are left.
+func (g *Outstanding) place(into []*trajectory.Trajectory, forks []*trajectory.Trajectory) error {
+	at := 0
+	for _, t := range forks {
+		for at < g.Size && (g.Finished[at] != nil || g.Partial[at] != nil) {
+			at++
+		}
+		if at == g.Size {
+			return fmt.Errorf("%s has more trajectories than the %d that were admitted", g.ref(), g.Size)
+		}
+		into[at] = t
+	}
+	return nil
+}
+
+// ofGroup are the trajectories of a group that have their end: those of the indices below size, and those that fork off them, in the order of their
+// trees.
+func (s *Store) ofGroup(ctx context.Context, phase string, ref GroupRef, size int) (out []*trajectory.Trajectory, err error) {
+	for i := range size {
+		t, err := s.finished(ctx, ID(phase, ref.Step, ref.Group, i))
+		if err != nil {
+			return nil, err
+		}
+		if t != nil {
+			out = append(out, t)
+		}
+	}
+	if s.version < 3 || len(out) == 0 { // no program of then had trees
+		return out, nil
+	}
+	prefix := groupPrefix(ID(phase, ref.Step, ref.Group, 0))
+	rows, err := s.db.QueryContext(ctx, "SELECT id FROM trajectories WHERE phase = ? AND step = ? AND branch <> '' AND substr(id, 1, ?) = ?", phase, ref.Step, len(prefix), prefix)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var ids []string
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		t, err := s.finished(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, t)
+	}
+	if len(out) > size {
+		return nil, fmt.Errorf("%s has %d trajectories with an end, and %d were admitted", ref, len(out), size)
+	}
+	if len(ids) > 0 {
+		tree.Sort(out)
+	}
+	return out, nil
+}
+
+// groupPrefix is the id of a trajectory up to its index: what the ids of its group begin with.
+func groupPrefix(id string) string { return id[:strings.LastIndexByte(id, '-')+1] }
+
+// placeOf is what an id says behind the prefix of its group.
+func placeOf(id string) (index int, b trajectory.Branch, ok bool) {
+	first, path, forks := strings.Cut(id[len(groupPrefix(id)):], ".")
+	index, err := strconv.Atoi(first)
+	b = trajectory.Branch(path)
+	return index, b, err == nil && index >= 0 && forks == (path != "") && b.Check() == nil
 }
 
 // Recover reads the log of a run that goes on at a step: that of its last checkpoint, or 0. What adds goes on from there, so
@@ -165,12 +244,16 @@ func (s *Store) outstanding(ctx context.Context, o *opened, out *Recovery) error
 	}
 	o.Task = task
 	g := Outstanding{Admission: o.Admission, Left: o.left, Finished: make([]*trajectory.Trajectory, o.Size), Partial: make([]*trajectory.Trajectory, o.Size)}
-	for i := range o.Size {
-		t, err := s.finished(ctx, ID(o.Phase, o.Step, o.Group, i))
-		if err != nil {
-			return err
+	all, err := s.ofGroup(ctx, o.Phase, o.ref(), o.Size)
+	if err != nil {
+		return err
+	}
+	for _, t := range all {
+		if t.Branch == "" {
+			g.Finished[t.Index] = t
+		} else {
+			g.forks = append(g.forks, t)
 		}
-		g.Finished[i] = t
 	}
 	out.Outstanding = append(out.Outstanding, g)
 	if s.writer != nil {
@@ -226,25 +309,25 @@ func (s *Store) finished(ctx context.Context, id string) (*trajectory.Trajectory
 
 // partial reads the turns of the trajectories without an end; they are in the rows from that number on.
 func (s *Store) partial(ctx context.Context, out *Recovery, from int64) error {
-	type place struct{ group, index int }
-	wanted := map[string]place{}
-	for i := range out.Outstanding {
-		g := &out.Outstanding[i]
-		for k := range g.Size {
-			if g.Finished[k] == nil {
-				wanted[ID(g.Phase, g.Step, g.Group, k)] = place{i, k}
-			}
+	groups, known, open := map[string]int{}, map[string]bool{}, false
+	for i, g := range out.Outstanding {
+		groups[groupPrefix(ID(g.Phase, g.Step, g.Group, 0))] = i
+		all := append(slices.DeleteFunc(slices.Clone(g.Finished), func(t *trajectory.Trajectory) bool { return t == nil }), g.forks...)
+		for _, t := range all {
+			known[t.ID] = true
 		}
+		open = open || len(all) < g.Size
 	}
-	if len(wanted) == 0 {
-		return nil
+	if !open {
+		return out.placed(nil, nil)
 	}
 	rows, err := s.db.QueryContext(ctx, "SELECT n, body FROM turns WHERE n >= ? ORDER BY n", from)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
-	numbers := map[string][]int64{}
+	numbers, begun := map[string][]int64{}, map[string]*trajectory.Trajectory{}
+	var order []string
 	for rows.Next() {
 		var n int64
 		var body []byte
@@ -255,17 +338,21 @@ func (s *Store) partial(ctx context.Context, out *Recovery, from int64) error {
 		if err != nil {
 			return fmt.Errorf("row %d of turns is damaged: %w", n, err)
 		}
-		at, ok := wanted[head.id]
-		if !ok {
+		at, ok := groups[groupPrefix(head.id)]
+		index, branch, named := placeOf(head.id)
+		if !ok || !named || known[head.id] || index >= out.Outstanding[at].Size {
 			continue
 		}
-		t := &out.Outstanding[at.group].Partial[at.index]
-		if *t == nil || head.anew() { // it begins, or anew
-			g := out.Outstanding[at.group]
-			*t = &trajectory.Trajectory{ID: head.id, TaskID: g.Task.ID, Group: g.Group, Index: at.index, Step: g.Step}
+		if begun[head.id] == nil {
+			order = append(order, head.id)
+		}
+		if begun[head.id] == nil || head.anew() { // it begins, or anew
+			g := out.Outstanding[at]
+			begun[head.id] = &trajectory.Trajectory{ID: head.id, TaskID: g.Task.ID, Group: g.Group, Index: index, Branch: branch, Step: g.Step}
 			numbers[head.id] = nil
 		}
-		if err := grow(*t, body); err != nil {
+		t := begun[head.id]
+		if err := grow(t, body); err != nil {
 			return fmt.Errorf("row %d of turns, of trajectory %s, is damaged: %w", n, head.id, err)
 		}
 		numbers[head.id] = append(numbers[head.id], n)
@@ -273,7 +360,36 @@ func (s *Store) partial(ctx context.Context, out *Recovery, from int64) error {
 	if err := rows.Err(); err != nil {
 		return err
 	}
+	if err := out.placed(order, begun); err != nil {
+		return err
+	}
 	return s.resume(out, numbers)
+}
+
+// placed puts the trajectories that begun has, in that order, and those that fork off another one, into the lists of their groups.
+func (r *Recovery) placed(order []string, begun map[string]*trajectory.Trajectory) error {
+	for i := range r.Outstanding {
+		g := &r.Outstanding[i]
+		prefix := groupPrefix(ID(g.Phase, g.Step, g.Group, 0))
+		var forks []*trajectory.Trajectory
+		for _, id := range order {
+			t := begun[id]
+			switch {
+			case groupPrefix(id) != prefix:
+			case t.Branch == "":
+				g.Partial[t.Index] = t
+			default:
+				for t.Forked < len(t.Turns) && t.Turns[t.Forked].SharedBy() != t.ID {
+					t.Forked++
+				}
+				forks = append(forks, t)
+			}
+		}
+		if err := errors.Join(g.place(g.Finished, g.forks), g.place(g.Partial, forks)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // resume checks the partial trajectories and lets their turns count on.
@@ -326,15 +442,18 @@ func (s *Store) group(ctx context.Context, ref GroupRef, greedy string) (g traje
 	if g.Task, err = s.task(ctx, Train, a.Task); err != nil {
 		return g, err
 	}
-	for i := range a.Size {
-		t, err := s.finished(ctx, ID(Train, ref.Step, ref.Group, i))
-		if err != nil {
-			return g, err
+	if g.Trajectories, err = s.ofGroup(ctx, Train, ref, a.Size); err != nil {
+		return g, err
+	}
+	if n := len(g.Trajectories); n < a.Size {
+		missing := 0
+		for missing < n && g.Trajectories[missing].Index == missing && g.Trajectories[missing].Branch == "" {
+			missing++
 		}
-		if t == nil {
-			return g, fmt.Errorf("trajectory %s is missing", ID(Train, ref.Step, ref.Group, i))
+		if slices.ContainsFunc(g.Trajectories, func(t *trajectory.Trajectory) bool { return t.Branch != "" }) {
+			return g, fmt.Errorf("%d of its %d trajectories are missing", a.Size-n, a.Size)
 		}
-		g.Trajectories = append(g.Trajectories, t)
+		return g, fmt.Errorf("trajectory %s is missing", ID(Train, ref.Step, ref.Group, missing))
 	}
 	if greedy != "" {
 		g.Greedy, err = s.finished(ctx, ID(greedy, ref.Step, ref.Group, 0))

@@ -1,0 +1,113 @@
+package job
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/agentfly/agentfly/agents"
+	"github.com/agentfly/agentfly/orchestrator/tree"
+)
+
+// Tree says where the trajectories of a task branch.
+type Tree struct {
+	Rule string `yaml:"rule" need:"true" enum:"entropy|step_random" doc:"entropy (ARPO, arXiv 2507.19849): before a turn that reads a result, with a probability that grows with the entropy of the turn's first tokens; step_random (Tree-GRPO, arXiv 2509.21240): before random turns"`
+
+	Roots   int     `yaml:"roots" default:"0" min:"0" max:"100000" unit:"trajectories" doc:"of a task that begin at its prompt; the rest of group_size forks off them. 0: half of group_size"`
+	Base    float64 `yaml:"base" default:"0.5" min:"0" max:"1" doc:"entropy: probability of a branch where the entropy is that of the trajectory's first turn"`
+	Weight  float64 `yaml:"weight" default:"0.2" min:"0" max:"1000" doc:"entropy: what it grows by with each ln(vocabulary) of entropy beyond that"`
+	Tokens  int     `yaml:"tokens" default:"20" min:"1" max:"100000" unit:"tokens" doc:"entropy: first tokens of a completion whose mean entropy counts"`
+	Top     int     `yaml:"top" default:"20" min:"0" max:"1000" unit:"tokens" doc:"entropy: likeliest tokens whose probabilities the engine tells, the rest counting as little as it can; kind local alone does. 0: the mean of -ln p of what was sampled, for any engine"`
+	Lagged  bool    `yaml:"lagged" default:"false" doc:"entropy: decide by the turn that issued the call, as ARPO's released code does, not by the one that read its result"`
+	Penalty float64 `yaml:"penalty" default:"0" min:"0" max:"1" doc:"entropy: the probability is times (1 - penalty)^n behind n branches in a row (AEPO, arXiv 2510.14545); 0: it is not"`
+	Depth   int     `yaml:"depth" default:"0" min:"0" max:"100000" unit:"forks" doc:"entropy: most on the way to a trajectory; 0: any number"`
+	Nodes   int     `yaml:"nodes" default:"2" min:"1" max:"100000" unit:"turns" doc:"step_random: of a tree that are expanded in a round"`
+	Rounds  int     `yaml:"rounds" default:"1" min:"1" max:"1000" unit:"rounds" doc:"step_random: in which trees are expanded"`
+}
+
+// From is the number of trajectories that begin at the prompt.
+func (t *Tree) From(groupSize int) int {
+	if t.Roots > 0 {
+		return t.Roots
+	}
+	return max(1, groupSize/2)
+}
+
+// Branching is the rule for groups of a size, of a model with so many tokens.
+func (t *Tree) Branching(groupSize, vocabulary int) tree.Rule {
+	if t.Rule == "step_random" {
+		roots := t.From(groupSize)
+		return tree.StepRandom{Trees: roots, Nodes: t.Nodes, Rounds: t.Rounds, Leaves: groupSize / roots}
+	}
+	return tree.Entropy{Base: t.Base, Weight: t.Weight, Vocabulary: vocabulary, Lagged: t.Lagged, Penalty: t.Penalty, Depth: t.Depth}
+}
+
+// Describe says where trajectories branch, for `agentfly job effective`.
+func (t *Tree) Describe(groupSize int) string {
+	roots := t.From(groupSize)
+	text := fmt.Sprintf("%d of the %d trajectories of a task begin at its prompt; ", roots, groupSize)
+	if t.Rule == "step_random" {
+		text += fmt.Sprintf("then, %d times, %d random turns of each tree are begun anew", t.Rounds, t.Nodes)
+	} else {
+		of, by := "reads a result", fmt.Sprintf("from the likeliest %d tokens", t.Top)
+		if t.Lagged {
+			of = "issued the call before that"
+		}
+		if t.Top == 0 {
+			by = "by -ln p of what was sampled"
+		}
+		text += fmt.Sprintf("before a turn that reads a result another one forks off with probability clamp(%v + %v * dH / ln(vocabulary)), dH the entropy of the first %d tokens of the turn that %s, less that of the first turn, %s", t.Base, t.Weight, t.Tokens, of, by)
+		if t.Penalty > 0 {
+			text += fmt.Sprintf(", times %v for each branch in a row before it", 1-t.Penalty)
+		}
+		if t.Depth > 0 {
+			text += fmt.Sprintf("; %d forks at most on the way to one", t.Depth)
+		}
+	}
+	return text + "; what branches leave of group_size begins at the prompt"
+}
+
+// completeTree has entropies estimated by what is sampled where the engine tells nothing else.
+func (d *decoder) completeTree(j *Job) {
+	if t := j.Rollout.Tree; t != nil && !d.given["rollout.tree.top"] && j.Engine.Kind != "local" {
+		t.Top = 0
+	}
+}
+
+// checkTree refuses trees of what cannot branch, and settings that say nothing.
+func checkTree(j *Job, fail func(path, format string, args ...any)) {
+	t, size := j.Rollout.Tree, j.Rollout.GroupSize
+	if t == nil {
+		return
+	}
+	switch {
+	case j.SFT != nil:
+		fail("rollout.tree", "sft samples nothing that could branch; leave it out")
+	case j.Distill != nil:
+		fail("rollout.tree", "distill compares every sampled token with the teacher, for which branches change nothing; leave it out")
+	case j.Agent.Kind == agents.External:
+		fail("rollout.tree", "an agent of kind external is a program of its own, whose state no run can copy; use another kind, or leave it out")
+	}
+	if j.Engine.Kind != "local" && t.Rule == "entropy" && t.Top > 0 && j.Engine.Kind != "" {
+		fail("rollout.tree.top", "%d, but only an engine of kind local tells the likeliest tokens; set top: 0", t.Top)
+	}
+	if roots := t.From(size); roots >= size {
+		fail("rollout.tree.roots", "%d of the %d trajectories of a task (rollout.group_size) begin at its prompt, so nothing is left to branch; lower it, or raise group_size", roots, size)
+	} else if t.Rule == "step_random" {
+		switch most := 1 + t.Nodes*t.Rounds; {
+		case size%roots != 0:
+			fail("rollout.tree.roots", "%d trees do not divide the %d trajectories of a task (rollout.group_size) evenly", roots, size)
+		case size/roots > most:
+			fail("rollout.tree", "a tree has 1 + nodes x rounds = %d trajectories at most, and rollout.group_size / roots is %d; raise nodes or rounds", most, size/roots)
+		}
+	}
+	given := map[string]map[string]bool{ // settings that say something: the run's copy of a job has all of them
+		"step_random": {"base": t.Base != 0.5, "weight": t.Weight != 0.2, "tokens": t.Tokens != 20, "top": t.Top != 20 && t.Top != 0, "lagged": t.Lagged, "penalty": t.Penalty != 0, "depth": t.Depth != 0},
+		"entropy":     {"nodes": t.Nodes != 2, "rounds": t.Rounds != 1},
+	}[t.Rule]
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if given[name] {
+			fail("rollout.tree."+name, "the rule %s does not read it; leave it out", t.Rule)
+		}
+	}
+}

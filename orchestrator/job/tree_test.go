@@ -1,0 +1,56 @@
+package job
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const treeJob = "version: 1\nname: t\nmodel: {path: m}\nagent: {kind: tool_call, tools: [calculator]}\nrewards: [final_answer]\ndata: {train: t.jsonl}\n"
+
+func TestTreesOfAJob(t *testing.T) {
+	j, err := Parse("/jobs/t.yaml", []byte(treeJob+"rollout: {tree: {rule: entropy}}\n"), Options{})
+	require.NoError(t, err)
+	require.Equal(t, &Tree{Rule: "entropy", Base: 0.5, Weight: 0.2, Tokens: 20, Top: 20, Nodes: 2, Rounds: 1}, j.Rollout.Tree)
+	require.Equal(t, 4, j.Rollout.Tree.From(j.Rollout.GroupSize))
+	require.Equal(t, "4 of the 8 trajectories of a task begin at its prompt; before a turn that reads a result another one forks off with probability clamp(0.5 + 0.2 * dH / ln(vocabulary)), dH the entropy of the first 20 tokens of the turn that reads a result, less that of the first turn, from the likeliest 20 tokens; what branches leave of group_size begins at the prompt", j.Rollout.Tree.Describe(8))
+	again, err := Parse("/jobs/job.yaml", j.Source(), Options{})
+	require.NoError(t, err, "the copy of the job: %s", j.Source())
+	require.Equal(t, j.Rollout, again.Rollout)
+
+	j, err = Parse("/jobs/t.yaml", []byte(treeJob+"engine: {kind: vllm, urls: ['http://a:1']}\nrollout: {tree: {rule: entropy}}\n"), Options{})
+	require.NoError(t, err)
+	require.Zero(t, j.Rollout.Tree.Top, "servers tell no others than the sampled token")
+	again, err = Parse("/jobs/job.yaml", j.Source(), Options{})
+	require.NoError(t, err)
+	require.Equal(t, j.Rollout, again.Rollout)
+
+	j, err = Parse("/jobs/t.yaml", []byte(treeJob), Options{})
+	require.NoError(t, err)
+	require.Nil(t, j.Rollout.Tree)
+}
+
+// What cannot branch is refused by name before anything runs, and so is a setting that says nothing.
+func TestTreesAreRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"rollout: {tree: {}}\n":                                                                  `/jobs/t.yaml:7:17: rollout.tree: the key "rule" is missing: `,
+		"rollout: {tree: {rule: token_nll}}\n":                                                   `rollout.tree.rule: "token_nll" is not allowed; allowed: entropy, step_random`,
+		"rollout: {tree: {rule: entropy, width: 2}}\n":                                           `unknown key "width" in rollout.tree`,
+		"rollout: {tree: {rule: entropy, base: 1.5}}\n":                                          `rollout.tree.base: 1.5 is out of range`,
+		"rollout: {tree: {rule: entropy, roots: 8}}\n":                                           `rollout.tree.roots: 8 of the 8 trajectories of a task (rollout.group_size) begin at its prompt, so nothing is left to branch; lower it, or raise group_size`,
+		"rollout: {group_size: 1, tree: {rule: entropy}}\n":                                      `rollout.tree.roots: 1 of the 1 trajectories`,
+		"rollout: {tree: {rule: entropy, nodes: 3}}\n":                                           `rollout.tree.nodes: the rule entropy does not read it; leave it out`,
+		"rollout: {tree: {rule: step_random, lagged: true}}\n":                                   `rollout.tree.lagged: the rule step_random does not read it; leave it out`,
+		"rollout: {tree: {rule: step_random, roots: 3}}\n":                                       `rollout.tree.roots: 3 trees do not divide the 8 trajectories of a task (rollout.group_size) evenly`,
+		"rollout: {tree: {rule: step_random, roots: 2, nodes: 1}}\n":                             `rollout.tree: a tree has 1 + nodes x rounds = 2 trajectories at most, and rollout.group_size / roots is 4; raise nodes or rounds`,
+		"engine: {kind: vllm, urls: ['http://a:1']}\nrollout: {tree: {rule: entropy, top: 5}}\n": `rollout.tree.top: 5, but only an engine of kind local tells the likeliest tokens; set top: 0`,
+		"distill: {teacher: {path: t}}\nrollout: {tree: {rule: entropy}}\n":                      `rollout.tree: distill compares every sampled token with the teacher, for which branches change nothing; leave it out`,
+	} {
+		_, err := Parse("/jobs/t.yaml", []byte(treeJob+text), Options{})
+		require.ErrorContains(t, err, want, text)
+	}
+	_, err := Parse("/jobs/t.yaml", []byte("version: 1\nname: t\nmodel: {path: m}\nagent: {kind: external, command: [a], format: hermes}\nrewards: [final_answer]\ndata: {train: t.jsonl}\nrollout: {tree: {rule: entropy}}\n"), Options{})
+	require.ErrorContains(t, err, "rollout.tree: an agent of kind external is a program of its own, whose state no run can copy; use another kind, or leave it out")
+	_, err = Parse("/jobs/t.yaml", []byte("version: 1\nname: t\nmodel: {path: m}\nsft: {}\ndata: {train: t.jsonl}\nrollout: {tree: {rule: entropy}}\n"), Options{})
+	require.ErrorContains(t, err, "rollout.tree: sft samples nothing that could branch; leave it out")
+}

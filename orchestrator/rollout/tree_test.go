@@ -1,0 +1,280 @@
+package rollout_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/orchestrator/tree"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+func hashed(parts ...any) uint64 {
+	h := fnv.New64a()
+	fmt.Fprint(h, parts...)
+	return h.Sum64()
+}
+
+// forest is a sampler of trees whose model calls the calculator, one to three times, as its seeds say.
+type forest struct {
+	*rollout.Sampler
+	asked atomic.Int64
+	fails func(q engines.Request) bool // nil: none
+}
+
+func newForest(t testing.TB, trees rollout.Trees) *forest {
+	f := &forest{}
+	f.Sampler = rollouttest.New(t, func(q engines.Request) (engines.Completion, error) {
+		f.asked.Add(1)
+		if f.fails != nil && f.fails(q) {
+			return engines.Completion{}, errors.New("the engine failed")
+		}
+		h := hashed(q.Seed)
+		turns := strings.Count(rollouttest.Letters{}.Decode(q.Prompt, false), "<result>")
+		said := fmt.Sprintf("<answer>%d</answer>", h%3)
+		if turns == 0 || turns < 3 && h%4 > 0 {
+			said = fmt.Sprintf("<calculator>%d+%d</calculator>", h%97, h%89)
+		}
+		c, err := rollouttest.Say(said)
+		c.Logprobs = make([]float32, len(c.TokenIDs))
+		for i := range c.Logprobs {
+			c.Logprobs[i] = -1 - float32(h>>i%8)/8
+		}
+		return c, err
+	})
+	f.MaxTurns, f.Trees = 5, &trees
+	return f
+}
+
+func anyTrees(rng *rand.Rand, size int) rollout.Trees {
+	roots := 1 + rng.IntN(size)
+	if rng.IntN(2) == 0 {
+		return rollout.Trees{Roots: roots, Rule: tree.StepRandom{Trees: roots, Nodes: 1 + rng.IntN(3), Rounds: 1 + rng.IntN(3)}}
+	}
+	return rollout.Trees{
+		Roots: roots, Measure: true, Tokens: 1 + rng.IntN(8), Top: 5 * rng.IntN(2), Vocabulary: 258,
+		Rule: tree.Entropy{Base: rng.Float64(), Weight: rng.Float64(), Vocabulary: 258, Lagged: rng.IntN(2) == 0, Penalty: rng.Float64() / 2},
+	}
+}
+
+// checkTrees holds what is true of the trajectories of any tree, and returns the names of the turns that were sampled.
+func checkTrees(t *testing.T, group trajectory.Group, size int) map[string]bool {
+	t.Helper()
+	require.Len(t, group.Trajectories, size)
+	byID, sampled := map[string]*trajectory.Trajectory{}, map[string]bool{}
+	for _, tr := range group.Trajectories {
+		require.NotContains(t, byID, tr.ID, "no leaf comes twice")
+		byID[tr.ID] = tr
+	}
+	for _, tr := range group.Trajectories {
+		require.NoError(t, tr.Branch.Check())
+		require.Equal(t, trajectory.Place{Phase: "train", Step: tr.Step, Group: tr.Group, Index: tr.Index, Branch: tr.Branch}.ID(), tr.ID)
+		path, forks := tr.Branch.Parent()
+		if forks && tr.Err == "" {
+			parent := byID[trajectory.Place{Phase: "train", Step: tr.Step, Group: tr.Group, Index: tr.Index, Branch: path}.ID()]
+			require.NotNil(t, parent)
+			require.Empty(t, parent.Err, "nothing forks off what failed")
+			require.Less(t, tr.Forked, len(parent.Turns))
+			for k := range tr.Forked {
+				is, was := tr.Turns[k], parent.Turns[k]
+				require.Equal(t, rollouttest.Timeless(&trajectory.Trajectory{Turns: []trajectory.Turn{was}}), rollouttest.Timeless(&trajectory.Trajectory{Turns: []trajectory.Turn{is}}))
+				require.True(t, tr.Samples[is.Sample].Prefix(is.ObservationEnd).Equal(parent.Samples[was.Sample].Prefix(was.ObservationEnd)), "the tokens up to the fork")
+				require.Equal(t, parent.Samples[was.Sample].SamplingLogprobs[:was.ObservationEnd], tr.Samples[is.Sample].SamplingLogprobs[:is.ObservationEnd])
+			}
+			require.NotEqual(t, parent.Turns[tr.Forked].Seed, tr.Turns[tr.Forked].Seed)
+		}
+		for k, turn := range tr.Turns {
+			owner := tr.ID
+			if k < tr.Forked {
+				owner = turn.SharedBy()
+				require.NotEqual(t, tr.ID, owner)
+				require.Contains(t, byID, owner, "a shared turn is of a leaf that is there")
+			}
+			require.Equal(t, trajectory.SharedName(owner, k), turn.Shared)
+			sampled[turn.Shared] = true
+		}
+	}
+	return sampled
+}
+
+// Every turn of a tree is sampled once and every call runs once, whatever shares it; a child has its parent's tokens up to the fork.
+func TestSharedTurnsAreSampledOnce(t *testing.T) {
+	rng := rand.New(rand.NewPCG(6, 6))
+	forks := 0
+	for trial := range 200 {
+		size := 1 + rng.IntN(16)
+		f := newForest(t, anyTrees(rng, size))
+		task := rollouttest.Task(fmt.Sprint("q", trial), "1+1?", "2")
+		group, err := f.Grow(t.Context(), rollout.Place{Phase: "train", Step: trial}, task, size, nil, nil)
+		require.NoError(t, err)
+		sampled := checkTrees(t, group, size)
+		require.Equal(t, len(sampled), int(f.asked.Load()), "a request a turn")
+		rewarded := 0
+		for _, tr := range group.Trajectories {
+			require.Empty(t, tr.Err)
+			if tr.Branch != "" {
+				forks++
+			}
+			if tr.RewardParts != nil {
+				rewarded++
+			}
+			if tree := f.Trees; tree.Measure {
+				for _, turn := range tr.Turns {
+					require.Positive(t, turn.Entropy)
+				}
+			}
+		}
+		require.Equal(t, size, rewarded, "a reward a leaf")
+		again := newForest(t, *f.Trees)
+		same, err := again.Grow(t.Context(), rollout.Place{Phase: "train", Step: trial}, task, size, nil, nil)
+		require.NoError(t, err)
+		for i := range same.Trajectories {
+			require.Equal(t, rollouttest.Timeless(group.Trajectories[i]), rollouttest.Timeless(same.Trajectories[i]))
+		}
+	}
+	require.Greater(t, forks, 300)
+}
+
+// process is one life of a run that grows a group into a store, which is killed after so many turns were recorded, or cancelled.
+func process(t *testing.T, path string, f *forest, place rollout.Place, task trajectory.Task, size, kill int) (group trajectory.Group, killed bool) {
+	db, err := store.Open(path)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	log, err := db.Recover(t.Context(), 0)
+	require.NoError(t, err)
+	ended, partial := map[string]*trajectory.Trajectory{}, map[string]*trajectory.Trajectory{}
+	var before []tree.Leaf
+	if len(log.Outstanding) == 0 {
+		require.NoError(t, db.Admit(t.Context(), store.Admission{Phase: "train", Step: place.Step, Size: size, Task: task}))
+	} else {
+		for i := range size {
+			done, begun := log.Outstanding[0].Finished[i], log.Outstanding[0].Partial[i]
+			require.False(t, done != nil && begun != nil)
+			for _, tr := range []*trajectory.Trajectory{done, begun} {
+				if tr != nil {
+					before = append(before, tree.Leaf{Index: tr.Index, Branch: tr.Branch, Forked: tr.Forked})
+				}
+			}
+			if done != nil && done.Err == "" {
+				ended[done.ID] = done
+			}
+			if begun != nil {
+				partial[begun.ID] = begun
+			}
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	records := 0
+	var one sync.Mutex
+	dead := func() bool { // nothing is written from then on
+		one.Lock()
+		defer one.Unlock()
+		if records++; kill > 0 && records >= kill {
+			killed = true
+			cancel()
+		}
+		return killed
+	}
+	f.Record = func(ctx context.Context, tr *trajectory.Trajectory) error {
+		if dead() {
+			return errors.New("killed")
+		}
+		return db.AddTurn(ctx, tr)
+	}
+	f.Recovered = func(id string) (*trajectory.Trajectory, bool) {
+		if done := ended[id]; done != nil {
+			return done, true
+		}
+		return partial[id], false
+	}
+	group, err = f.Grow(ctx, place, task, size, before, func(tr *trajectory.Trajectory) error {
+		one.Lock()
+		gone := killed
+		one.Unlock()
+		if gone || ended[tr.ID] == tr || tr.StopReason == trajectory.StopCancelled {
+			return nil
+		}
+		return db.AddTrajectory(context.WithoutCancel(ctx), "train", task, tr)
+	})
+	require.NoError(t, err)
+	return group, killed
+}
+
+// 1,000 random trees that are killed at random moments, several times each, while engines fail at random: what was recorded is not sampled again,
+// every turn is there once, and without failures the trees are those of a run that nothing interrupted, bit for bit.
+func TestThousandTreesAreKilledAndGoOn(t *testing.T) {
+	var kills, failures atomic.Int64
+	t.Run("trees", func(t *testing.T) {
+		for shard := range 8 {
+			t.Run(fmt.Sprint(shard), func(t *testing.T) {
+				t.Parallel()
+				for trial := shard; trial < 1000; trial += 8 {
+					killTree(t, trial, &kills, &failures)
+				}
+			})
+		}
+	})
+	require.Greater(t, kills.Load(), int64(1000))
+	require.Greater(t, failures.Load(), int64(100))
+}
+
+func killTree(t *testing.T, trial int, kills, failures *atomic.Int64) {
+	rng := rand.New(rand.NewPCG(uint64(trial), 7))
+	size := 1 + rng.IntN(10)
+	trees := anyTrees(rng, size)
+	f := newForest(t, trees)
+	failing := rng.IntN(2) == 0
+	life := 0
+	if failing { // each life fails elsewhere
+		f.fails = func(q engines.Request) bool { return hashed(q.Seed, life)%12 == 0 }
+	}
+	place := rollout.Place{Phase: "train", Step: trial % 3}
+	task := rollouttest.Task(fmt.Sprint("q", trial), "1+1?", "2")
+	path := filepath.Join(t.TempDir(), "s.db")
+	var group trajectory.Group
+	for killed := true; killed; life++ {
+		kill := 0
+		if life < 3 {
+			kill = 1 + rng.IntN(3*size)
+		}
+		group, killed = process(t, path, f, place, task, size, kill)
+		if killed {
+			kills.Add(1)
+		}
+	}
+	checkTrees(t, group, size)
+	for _, tr := range group.Trajectories {
+		if tr.Err != "" {
+			failures.Add(1)
+		}
+	}
+	db, err := store.OpenReader(path)
+	require.NoError(t, err)
+	stored, err := db.Groups(t.Context(), []store.GroupRef{{Step: place.Step}}, "")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	require.Len(t, stored[0].Trajectories, size)
+	whole := newForest(t, trees)
+	want, err := whole.Grow(t.Context(), place, task, size, nil, nil)
+	require.NoError(t, err)
+	for i, tr := range group.Trajectories {
+		require.Equal(t, rollouttest.Timeless(tr), rollouttest.Timeless(stored[0].Trajectories[i]), "what is stored is what was sampled")
+		if !failing {
+			require.Equal(t, rollouttest.Timeless(want.Trajectories[i]), rollouttest.Timeless(tr), "trial %d", trial)
+		}
+	}
+}

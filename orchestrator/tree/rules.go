@@ -1,0 +1,188 @@
+package tree
+
+import (
+	"cmp"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// Entropy branches before a turn that follows a result with the probability clamp(Base + Weight * dH) (ARPO, arXiv 2507.19849, section 3.2). dH is
+// how much the entropy of the turn's first tokens is above that of the leaf's first turn, in units of ln Vocabulary.
+type Entropy struct {
+	Base, Weight float64
+	Vocabulary   int     // tokens of the model
+	Lagged       bool    // decides by the entropy of the turn that issued the call, as the released code does, not of the one that read its result
+	Penalty      float64 // AEPO: the probability is times (1 - Penalty)^n behind n branches in a row; 0: none
+	Depth        int     // most forks on the way to a leaf; 0: any number
+}
+
+// Probability is that of a branch with the difference of entropies, in nats, behind so many branches in a row.
+func (e Entropy) Probability(difference float64, row int) float64 {
+	p := e.Base + e.Weight*difference/math.Log(float64(max(2, e.Vocabulary)))
+	return min(1, max(0, p)) * math.Pow(1-e.Penalty, float64(row))
+}
+
+// Forks implements Rule: earlier turns come first, as they would if the leaves were sampled side by side.
+func (e Entropy) Forks(r Round) []Fork {
+	var out []Fork
+	decided := map[point]bool{}
+	last := 0
+	for _, l := range r.Leaves[r.Fresh:] {
+		last = max(last, len(l.Turns))
+	}
+	for turn := 1; turn < last; turn++ {
+		for n := r.Fresh; n < len(r.Leaves); n++ {
+			l := r.Leaves[n]
+			if turn <= l.Forked && l.Branch != "" || turn >= len(l.Turns) || e.Depth > 0 && depth(l.Branch) >= e.Depth {
+				continue
+			}
+			seen := turn
+			if e.Lagged {
+				seen--
+			}
+			row := 0
+			for row < turn-1 && r.branched(n, turn-1-row, decided) {
+				row++
+			}
+			u := rand.New(rand.NewPCG(r.Seed(l.Index, l.Branch, turn), branching)).Float64()
+			if u < e.Probability(l.Turns[seen].Entropy-l.Turns[0].Entropy, row) {
+				decided[point{n, turn}] = true
+				out = append(out, Fork{Parent: n, Turn: turn})
+			}
+		}
+	}
+	return out
+}
+
+// branching keeps the draws of branches apart from those of tokens, which have the same seeds.
+const branching = 0x6272616e63680000
+
+// point is where a leaf forks.
+type point struct{ leaf, turn int }
+
+// branched tells whether the way to a leaf forks before a turn of it.
+func (r Round) branched(n, turn int, decided map[point]bool) bool {
+	for {
+		f := r.Forks[n]
+		if f.Parent < 0 || turn > f.Turn {
+			break
+		}
+		if turn == f.Turn {
+			return true
+		}
+		n = f.Parent
+	}
+	return decided[point{n, turn}] || slices.ContainsFunc(r.Forks, func(f Fork) bool { return f.Parent == n && f.Turn == turn })
+}
+
+func depth(b trajectory.Branch) int { return len(numbers(b)) }
+
+// StepRandom expands, in each of so many rounds, random steps of every tree (Tree-GRPO, arXiv 2509.21240, section 3.1). A step is a turn, and its
+// expansion another way on from before it.
+type StepRandom struct {
+	Trees  int // M
+	Nodes  int // N, of a tree in a round
+	Rounds int // L
+	Leaves int // K, most of a tree; 0: any number
+}
+
+// Forks implements Rule. The tree of one turn is expanded before it: nothing that was sampled is shared then.
+func (s StepRandom) Forks(r Round) []Fork {
+	if r.Number > s.Rounds {
+		return nil
+	}
+	var out []Fork
+	for index := range s.Trees {
+		points, leaves := r.points(index)
+		rng := rand.New(rand.NewPCG(r.Seed(index, "", r.Number), branching))
+		rng.Shuffle(len(points), func(i, k int) { points[i], points[k] = points[k], points[i] })
+		want := s.Nodes
+		if s.Leaves > 0 {
+			want = min(want, s.Leaves-leaves)
+		}
+		for i := range max(0, want) {
+			if len(points) == 0 {
+				break
+			}
+			p := points[i%len(points)] // a tree with fewer steps has some expanded again
+			out = append(out, Fork{Parent: p.leaf, Turn: p.turn})
+		}
+	}
+	return out
+}
+
+// points are the steps of a tree, each once, and how many leaves the tree has.
+func (r Round) points(index int) (points []point, leaves int) {
+	root := -1
+	for n, l := range r.Leaves {
+		if l.Index != index {
+			continue
+		}
+		leaves++
+		if l.Branch == "" && l.Turns != nil {
+			root = n
+		}
+		first := 1
+		if l.Branch != "" { // before its first own turn is the step that it came by
+			first = l.Forked + 1
+		}
+		for turn := first; turn < len(l.Turns); turn++ {
+			points = append(points, point{n, turn})
+		}
+	}
+	if len(points) == 0 && root >= 0 {
+		points = append(points, point{root, 0})
+	}
+	return points, leaves
+}
+
+// TokenNLL branches, in each of so many rounds, the tokens of every tree that were least likely, so many times each (EPTree of TreeRL, arXiv
+// 2506.11902, section 3.1, where the negative log-likelihood is called entropy).
+type TokenNLL struct {
+	Trees    int // M
+	Tokens   int // N, of a tree in a round
+	Branches int // T, of a token
+	Rounds   int // L
+}
+
+// Forks implements Rule: the children begin with what was sampled before the token.
+func (t TokenNLL) Forks(r Round) []Fork {
+	if r.Number > t.Rounds {
+		return nil
+	}
+	type token struct {
+		Fork
+		nll float64
+	}
+	var out []Fork
+	for index := range t.Trees {
+		var all []token
+		for n, l := range r.Leaves {
+			if l.Index != index {
+				continue
+			}
+			for turn := l.Forked; turn < len(l.Turns); turn++ {
+				from := 0
+				if turn == l.Forked {
+					from = r.Forks[n].Token
+				}
+				for at := from; at < len(l.Turns[turn].NLL); at++ {
+					if at == 0 && turn == 0 {
+						continue // nothing that was sampled would be shared
+					}
+					all = append(all, token{Fork{Parent: n, Turn: turn, Token: at}, l.Turns[turn].NLL[at]})
+				}
+			}
+		}
+		slices.SortStableFunc(all, func(a, b token) int { return cmp.Compare(b.nll, a.nll) })
+		for _, one := range all[:min(t.Tokens, len(all))] {
+			for range t.Branches {
+				out = append(out, one.Fork)
+			}
+		}
+	}
+	return out
+}
