@@ -41,6 +41,10 @@ func (c inspectCommands) command() *cli.Command {
 			&cli.BoolFlag{Name: "view", Usage: "coloured text instead of JSON: sampled tokens stand out, red ones were unlikely"},
 			&cli.IntFlag{Name: "limit", Usage: "at most `N` trajectories"},
 		}, Action: c.trajectory},
+		{Name: "tree", Usage: "the groups of a run whose trajectories branch, drawn", Flags: []cli.Flag{
+			&cli.StringFlag{Name: "run", Usage: "run folder `DIR`"}, &cli.StringFlag{Name: "id", Usage: "only the group of this trajectory"},
+			&cli.IntFlag{Name: "limit", Usage: "at most `N` groups"},
+		}, Action: c.tree},
 	}}
 }
 

@@ -51,6 +51,7 @@ func TestUnknownNamesAreRefused(t *testing.T) {
 		"version now":                 `agentfly version takes no arguments; got "now"`,
 		"agents list x":               `agentfly agents list takes no arguments; got "x"`,
 		"inspect trajectory":          `agentfly inspect trajectory needs --run with a run folder`,
+		"inspect tree":                `agentfly inspect tree needs --run with a run folder`,
 	} {
 		out, err := runLine(line)
 		var usage *UsageError

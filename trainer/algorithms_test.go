@@ -114,7 +114,7 @@ func find(b Batch, id string) *trajectory.Trajectory {
 // Every estimator and every loss takes steps, of one and of several updates a batch, with everything recorded.
 func TestEveryAlgorithmSteps(t *testing.T) {
 	losses := []string{"ppo_clip", "gspo", "{name: cispo, bound: relative}", "reinforce", "sapo", "dppo"}
-	estimators := []string{"grpo", "dr_grpo", "rloo", "maxrl", "opo", "remax", "reinforce_pp", "{name: reinforce_pp, group_baseline: true}", "gae", "gigpo", "turn", "{name: turn, mode: first_occurrence}", "{name: turn, mode: discounted}", "arpo"}
+	estimators := []string{"grpo", "dr_grpo", "rloo", "maxrl", "opo", "remax", "reinforce_pp", "{name: reinforce_pp, group_baseline: true}", "gae", "gigpo", "turn", "{name: turn, mode: first_occurrence}", "{name: turn, mode: discounted}", "arpo", "{name: tree, local: 1, shared: sqrt}"}
 	corrections := []string{"none", "tis_token", "tis_sequence", "icepop", "seq_mask", "bypass"}
 	for i, estimator := range estimators {
 		block := "{advantage: " + estimator + ", loss: " + losses[i%len(losses)] + ", correction: {kind: " + corrections[i%5] + "}, kl: {coefficient: 0.1, estimator: k3, in: " + []string{"loss", "reward"}[i%2] + "}"

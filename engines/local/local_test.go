@@ -246,6 +246,29 @@ func TestWholeBlocksAreShared(t *testing.T) {
 	require.Equal(t, int64(64+31+32), e.Stats().ComputedTokens)
 }
 
+// What forks off a trajectory finds the blocks of its prompt, of what it sampled and of what it observed: a tree computes its trunk once.
+func TestAForkFindsTheBlocksOfItsTrunk(t *testing.T) {
+	e, _ := startToy(t, Options{MaxModelLen: 256, BlockSize: 8, StepTokens: 64})
+	ask := func(id string, prompt []int32, seed uint64) engines.Completion {
+		r := engines.Request{ID: id, Prompt: prompt, Seed: seed, Sampling: engines.Sampling{MaxTokens: 20, Temperature: 1, TopP: 1}}
+		c, err := e.Generate(context.Background(), r)
+		require.NoError(t, err)
+		requireToy(t, r, c)
+		return c
+	}
+	prompt := numbered(0, 40)
+	first := ask("trunk, turn 0", prompt, 1)
+	trunk := slices.Concat(prompt, first.TokenIDs, numbered(3, 30)) // with the result of its call
+	require.NotZero(t, ask("trunk, turn 1", trunk, 2).CachedTokens)
+	computed := e.Stats().ComputedTokens
+	for i := range 4 {
+		c := ask(fmt.Sprint("fork ", i), trunk, uint64(10+i))
+		require.Equal(t, (len(trunk)-1)/8*8, c.CachedTokens, "all whole blocks before the fork")
+		require.LessOrEqual(t, e.Stats().ComputedTokens-computed, int64(8+len(c.TokenIDs)))
+		computed = e.Stats().ComputedTokens
+	}
+}
+
 func TestUpdateForgetsTheCache(t *testing.T) {
 	e, m := startToy(t, Options{MaxModelLen: 128})
 	r := engines.Request{ID: "r", Prompt: numbered(0, 60), Sampling: engines.Sampling{MaxTokens: 2, TopP: 1}}

@@ -29,11 +29,12 @@ import (
 type Script = func(r engines.Request) (engines.Completion, error)
 
 // New makes a sampler whose engine is a script at policy version 7, in the format tags. More tools may be given beside the
-// calculator; a call has 50 ms. The reward is 1 for the task's answer.
+// calculator; a call of theirs has 50 ms. The reward is 1 for the task's answer.
 func New(t testing.TB, respond Script, more ...tools.Tool) *rollout.Sampler {
 	t.Helper()
 	registry := tools.NewRegistry(tools.Options{Timeout: 50 * time.Millisecond})
-	require.NoError(t, registry.Register(append([]tools.Tool{calculator.New()}, more...)...))
+	require.NoError(t, registry.RegisterAs(calculator.New(), tools.Ref{Limits: tools.Limits{Timeout: time.Minute}})) // on a loaded machine too
+	require.NoError(t, registry.Register(more...))
 	format, err := agents.NewFormat("tags", registry.Specs(), agents.FormatOptions{})
 	require.NoError(t, err)
 	answer, err := rewards.Prebuilt().Builder(t.Context(), nil).Make("final_answer", nil)

@@ -1,0 +1,88 @@
+package store
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"math"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// A row has the newest format only where a turn needs it, and an entropy that no program writes is a damage.
+func TestEntropiesAreStored(t *testing.T) {
+	want := twoTurns(t)
+	require.Equal(t, byte(rowFormat2), encodeRow(want, &mark{}, true)[0])
+	want.Turns[1].Entropy = 1.25
+	row := encodeRow(want, &mark{}, true)
+	require.Equal(t, byte(rowFormat5), row[0])
+	got := &trajectory.Trajectory{ID: want.ID}
+	require.NoError(t, grow(got, row))
+	require.Equal(t, want.Turns[1], got.Turns[1])
+	require.Zero(t, got.Turns[0].Entropy)
+	for _, bad := range []float64{math.NaN(), -1, math.Inf(1)} {
+		broken := append([]byte{}, row[:len(row)-4]...)
+		binary.LittleEndian.PutUint64(broken[len(broken)-8:], math.Float64bits(bad))
+		broken = binary.LittleEndian.AppendUint32(broken, crc32.Checksum(broken, castagnoli))
+		require.ErrorContains(t, grow(&trajectory.Trajectory{ID: want.ID}, broken), "an entropy is no number of 0 or more")
+	}
+}
+
+// A group of trees is found whole, in the order of its trees, with what has no end yet; rows of groups with similar numbers stay apart.
+func TestTreesAreRecovered(t *testing.T) {
+	db, err := Open(filepath.Join(t.TempDir(), "s.db"))
+	require.NoError(t, err)
+	defer db.Close()
+	task := trajectory.Task{ID: "q"}
+	for _, group := range []int{1, 11} {
+		require.NoError(t, db.Admit(t.Context(), Admission{Phase: Train, Group: group, Task: task, Size: 4}))
+	}
+	leaf := func(group, index int, b trajectory.Branch, forked int) *trajectory.Trajectory {
+		tr := twoTurns(t)
+		tr.ID = trajectory.Place{Phase: Train, Group: group, Index: index, Branch: b}.ID()
+		tr.TaskID, tr.Group, tr.Index, tr.Branch, tr.Forked = "q", group, index, b, forked
+		for k := range tr.Turns {
+			tr.Turns[k].Shared = trajectory.SharedName(tr.ID, k)
+			if k < forked {
+				tr.Turns[k].Shared = trajectory.SharedName(ID(Train, 0, group, index), k)
+			}
+		}
+		return tr
+	}
+	ids := func(all []*trajectory.Trajectory) (out []string) {
+		for _, tr := range all {
+			id := ""
+			if tr != nil {
+				id = tr.ID
+			}
+			out = append(out, id)
+		}
+		return out
+	}
+	for _, tr := range []*trajectory.Trajectory{leaf(1, 0, "10", 1), leaf(1, 0, "", 0), leaf(11, 0, "2", 1), leaf(11, 0, "", 0), leaf(1, 0, "2", 1)} {
+		require.NoError(t, db.AddTrajectory(t.Context(), Train, task, tr))
+	}
+	require.NoError(t, db.AddTurn(t.Context(), leaf(1, 3, "", 0)))
+	require.NoError(t, db.AddTurn(t.Context(), leaf(11, 0, "2.0", 1)))
+	log, err := db.Recover(t.Context(), 0)
+	require.NoError(t, err)
+	one, eleven := log.Outstanding[0], log.Outstanding[1]
+	require.Equal(t, []string{"train-0-1-0", "train-0-1-0.2", "train-0-1-0.10", ""}, ids(one.Finished))
+	require.Equal(t, []string{"", "", "", "train-0-1-3"}, ids(one.Partial))
+	require.Equal(t, []string{"train-0-11-0", "train-0-11-0.2", "", ""}, ids(eleven.Finished))
+	require.Equal(t, []string{"", "", "train-0-11-0.2.0", ""}, ids(eleven.Partial))
+	require.Equal(t, 1, eleven.Partial[2].Forked, "as its turns say")
+	require.Equal(t, trajectory.Branch("2.0"), eleven.Partial[2].Branch)
+	_, err = db.Groups(t.Context(), []GroupRef{{Group: 1}}, "")
+	require.ErrorContains(t, err, "1 of its 4 trajectories are missing")
+	require.NoError(t, db.AddTrajectory(t.Context(), Train, task, leaf(1, 3, "", 0)))
+	groups, err := db.Groups(t.Context(), []GroupRef{{Group: 1}}, "")
+	require.NoError(t, err)
+	require.Equal(t, []string{"train-0-1-0", "train-0-1-0.2", "train-0-1-0.10", "train-0-1-3"}, ids(groups[0].Trajectories))
+	require.NoError(t, db.AddTrajectory(t.Context(), Train, task, leaf(1, 1, "", 0)))
+	_, err = db.Groups(t.Context(), []GroupRef{{Group: 1}}, "")
+	require.ErrorContains(t, err, "has 5 trajectories with an end, and 4 were admitted")
+}

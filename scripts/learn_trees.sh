@@ -1,0 +1,35 @@
+#!/bin/sh
+# Trees beside chains at equal budgets of tool calls: JOB (default examples/two_step.yaml) trains with chains, with ARPO's entropy trees, with them and a
+# penalty for branches in a row, and with Tree-GRPO's, for each seed; prints a table of rewards and of what was sampled.
+# SEEDS (default 1 2 3 4 5), STEPS (of the job), ARMS, OUT (default runs/trees); what ran before is taken from there. A run of two_step takes about
+# half an hour on two idle cores.
+set -eu
+cd "$(dirname "$0")/.."
+job=${JOB:-examples/two_step.yaml}
+out=${OUT:-runs/trees}
+name=$(basename "$job" .yaml)
+mkdir -p "$out"
+for seed in ${SEEDS:-1 2 3 4 5}; do
+  for arm in ${ARMS:-chains arpo aepo tree_grpo}; do
+    run=$out/$name-$arm-$seed
+    test ! -f "$run/summary.json" || continue
+    set -- --output "$run" --seed "$seed"
+    test -z "${STEPS:-}" || set -- "$@" --set "trainer.steps=$STEPS"
+    case $arm in
+    chains) ;;
+    arpo) set -- "$@" --set 'rollout.tree={rule: entropy, weight: 0.4}' --set 'algorithm.advantage={name: tree, intra: 0, normalize: mean}' ;;
+    aepo) set -- "$@" --set 'rollout.tree={rule: entropy, weight: 0.4, penalty: 0.5}' --set 'algorithm.advantage={name: tree, intra: 0, normalize: mean}' ;;
+    tree_grpo) set -- "$@" --set 'rollout.tree={rule: step_random, roots: 2, nodes: 2}' --set 'algorithm.advantage={name: tree, normalize: mean}' ;;
+    *)
+      echo "learn_trees.sh: there is no arm $arm; they are chains, arpo, aepo, tree_grpo" >&2
+      exit 2
+      ;;
+    esac
+    rm -rf "$run"
+    bin/agentfly train "$@" "$job" >"$run.log" 2>&1 || {
+      tail -n 3 "$run.log"
+      exit 1
+    }
+  done
+done
+python3 scripts/learn_trees.py "$name" "$out"

@@ -1,0 +1,190 @@
+//go:build torch
+
+package trainer
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/policy/policytest"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// treeBatch is the trees of one task: leaves that fork off turns of each other, as rollouts make them.
+func treeBatch(t testing.TB, tr *Trainer, seed uint64, leaves int) (b Batch, unique int) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 3))
+	next := int32(0)
+	random := func(n int) []int32 {
+		ids := make([]int32, n)
+		for i := range ids {
+			next++
+			ids[i] = 3 + (next*7+rng.Int32N(3))%(tinyVocab-3)
+		}
+		return ids
+	}
+	prompt := random(6)
+	group := &trajectory.Group{}
+	for i := range leaves {
+		t := &trajectory.Trajectory{ID: fmt.Sprint("leaf-", i), Index: i, Reward: float64(rng.IntN(4)), StopReason: trajectory.StopAnswer}
+		s := &trajectory.Sample{}
+		if i > 0 {
+			parent := group.Trajectories[rng.IntN(i)]
+			t.Forked = rng.IntN(len(parent.Turns))
+			t.Turns = append(t.Turns, parent.Turns[:t.Forked]...)
+			if t.Forked > 0 {
+				of, end := parent.Samples[0], parent.Turns[t.Forked-1].ObservationEnd
+				s.TokenIDs, s.ResponseMask = append(s.TokenIDs, of.TokenIDs[:end]...), append(s.ResponseMask, of.ResponseMask[:end]...)
+				s.SamplingLogprobs, s.PolicyVersion = append(s.SamplingLogprobs, of.SamplingLogprobs[:end]...), append(s.PolicyVersion, of.PolicyVersion[:end]...)
+			}
+		}
+		if s.Len() == 0 {
+			s.AppendObservation(prompt)
+		}
+		for k := t.Forked; k < t.Forked+1+rng.IntN(3) || k == t.Forked; k++ {
+			turn := trajectory.Turn{CompletionStart: s.Len(), Shared: trajectory.SharedName(t.ID, k)}
+			n := 2 + rng.IntN(4)
+			if err := s.AppendResponse(random(n), make([]float32, n), make([]int32, n)); err != nil {
+				panic(err)
+			}
+			turn.CompletionEnd = s.Len()
+			s.AppendObservation(random(rng.IntN(3)))
+			turn.ObservationEnd = s.Len()
+			t.Turns = append(t.Turns, turn)
+		}
+		t.Samples = []*trajectory.Sample{s}
+		group.Trajectories = append(group.Trajectories, t)
+	}
+	group.Trajectories[0].Reward, group.Trajectories[leaves-1].Reward = 0, 3
+	b.Groups = []*trajectory.Group{group}
+	samples := make([]*trajectory.Sample, leaves)
+	seen := map[string]bool{}
+	for i, t := range group.Trajectories {
+		samples[i] = t.Samples[0]
+		last := t.Turns[len(t.Turns)-1].CompletionEnd - 1 // predicted, and not computed
+		for at := range last {                            // a token is what it is and what stands before it
+			if key := fmt.Sprint(samples[i].TokenIDs[:at+1]); !seen[key] {
+				seen[key] = true
+				unique++
+			}
+		}
+	}
+	scores, err := tr.Logprobs(context.Background(), samples, tr.config.Temperature)
+	require.NoError(t, err)
+	for i, s := range samples {
+		for j, on := range s.ResponseMask {
+			if on {
+				s.SamplingLogprobs[j] = float32(math.Min(0, float64(scores[i].Logprobs[j])))
+			}
+		}
+	}
+	return b, unique
+}
+
+// The gradient of a tree is that of its leaves one by one; soft and hard attribution have the same with token-mean, and another one with seq-mean. The
+// forward computes every token once, whatever shares it.
+func TestTreesAreTrained(t *testing.T) {
+	p := policytest.Make(t, 1)
+	plain := tinyConfig()
+	plain.MicroBatchTokens, plain.minShared = 1, 1000 // every leaf alone
+	packed := tinyConfig()
+	packed.MicroBatchTokens, packed.minShared = 100000, 1
+	of := func(block string, c Config, b Batch) map[string][]float32 {
+		return gradients(t, makeTrainer(t, p, resolveBlock(t, block), c), b)
+	}
+	differ := 0.0
+	for seed := range uint64(6) {
+		b, unique := treeBatch(t, makeTrainer(t, p, resolveBlock(t, "{}"), plain), seed, 3+int(seed)*2)
+		for _, block := range []string{"{advantage: arpo}", "{advantage: {name: tree, local: 1, global: 1, shared: sqrt}}", "{advantage: {name: tree, shared: once, normalize: leave-one-out}, loss: gspo}"} {
+			sameGradients(t, of(block, plain, b), of(block, packed, b), 3e-6)
+		}
+		hard, soft := of("{advantage: {name: arpo, mode: hard}}", packed, b), of("{advantage: {name: arpo, mode: soft}}", packed, b)
+		sameGradients(t, hard, soft, 1e-5) // of sums of float32; the oracle in package algorithms is exact to 1e-6
+		differ = max(differ, worstDistance(of("{advantage: {name: arpo, mode: hard}, aggregation: seq-mean-token-mean}", packed, b), of("{advantage: {name: arpo, mode: soft}, aggregation: seq-mean-token-mean}", packed, b)))
+		m, err := makeTrainer(t, policytest.Make(t, 1), resolveBlock(t, "{advantage: arpo, loss: reinforce, entropy: 0.1}"), packed).Step(context.Background(), b)
+		require.NoError(t, err)
+		require.Equal(t, unique, m.PackedTokens, "every token is computed once")
+		require.Greater(t, m.UnpackedTokens, m.PackedTokens)
+	}
+	require.Greater(t, differ, 1e-2)
+}
+
+// TestBenchTree is make bench-tree: seconds of whole steps on SmolLM2-135M over one task with 16 leaves that share 1,000 tokens, as the trees are
+// packed and with each leaf alone, in one run that takes turns, AGENTFLY_BENCH_ROUNDS times.
+func TestBenchTree(t *testing.T) {
+	out := os.Getenv("AGENTFLY_BENCH_TREE")
+	if out == "" {
+		t.Skip("minutes on an idle machine: run by make bench-tree, which sets AGENTFLY_BENCH_TREE")
+	}
+	p, err := policy.Load("HuggingFaceTB/SmolLM2-135M-Instruct", policy.Options{Device: "cpu"})
+	require.NoError(t, err)
+	defer p.Close()
+	rng := rand.New(rand.NewPCG(16, 1000))
+	random := func(n int) []int32 {
+		ids := make([]int32, n)
+		for i := range ids {
+			ids[i] = 1000 + rng.Int32N(40000)
+		}
+		return ids
+	}
+	say := func(s *trajectory.Sample, ids []int32) {
+		require.NoError(t, s.AppendResponse(ids, make([]float32, len(ids)), make([]int32, len(ids))))
+	}
+	// A trunk of a prompt, two turns and their results, of 1,000 tokens; from its end 16 leaves of 60 tokens go on.
+	prompt, call, result := random(500), random(40), random(210)
+	group := &trajectory.Group{}
+	for i := range 16 {
+		s := &trajectory.Sample{}
+		s.AppendObservation(prompt)
+		for k := range 2 {
+			say(s, call[k:])
+			s.AppendObservation(append(append([]int32{}, result...), call[:k]...))
+		}
+		require.Equal(t, 1000, s.Len())
+		say(s, random(60))
+		tr := &trajectory.Trajectory{ID: fmt.Sprint(i), Index: i, Samples: []*trajectory.Sample{s}, Reward: float64(i % 2), StopReason: trajectory.StopAnswer}
+		tr.Turns = []trajectory.Turn{
+			{CompletionStart: 500, CompletionEnd: 540, ObservationEnd: 750, Shared: "0:0"},
+			{CompletionStart: 750, CompletionEnd: 789, ObservationEnd: 1000, Shared: "0:1"},
+			{CompletionStart: 1000, CompletionEnd: 1060, ObservationEnd: 1060, Shared: trajectory.SharedName(tr.ID, 2)},
+		}
+		group.Trajectories = append(group.Trajectories, tr)
+	}
+	batch := Batch{Groups: []*trajectory.Group{group}}
+	config := Config{Schedule: Schedule{LearningRate: 1e-6}, ClipGrad: 1, Temperature: 1, MicroBatchTokens: 4096}
+	trees := makeTrainer(t, p, resolveBlock(t, "{advantage: tree}"), config)
+	config.minShared = 1 << 20
+	alone := makeTrainer(t, p, resolveBlock(t, "{advantage: tree}"), config)
+	step := func(tr *Trainer) (Metrics, float64) {
+		start := time.Now()
+		m, err := tr.Step(context.Background(), batch)
+		require.NoError(t, err)
+		return m, time.Since(start).Seconds()
+	}
+	step(trees) // the first allocates
+	rounds, _ := strconv.Atoi(os.Getenv("AGENTFLY_BENCH_ROUNDS"))
+	best := [2]float64{math.Inf(1), math.Inf(1)}
+	var tokens [2]int
+	for range max(1, rounds) {
+		for side, tr := range []*Trainer{trees, alone} {
+			m, seconds := step(tr)
+			best[side], tokens[side] = min(best[side], seconds), m.PackedTokens
+			t.Logf("%v computes %d tokens in %.1f s", [...]string{"packed", "alone"}[side], m.PackedTokens, seconds)
+		}
+	}
+	figures := map[string]any{"packed_seconds": best[0], "unpacked_seconds": best[1], "ratio": best[1] / best[0], "packed_tokens": tokens[0], "unpacked_tokens": tokens[1]}
+	text, err := json.Marshal(figures)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(out, append(text, '\n'), 0o644))
+	t.Logf("16 leaves that share 1,000 tokens: %s", text)
+}
