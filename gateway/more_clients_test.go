@@ -73,13 +73,14 @@ func TestClientsMiniSWEAgent(t *testing.T) {
 	require.Contains(t, rollouttest.Decode(b.told.Samples[0].TokenIDs), "391")
 }
 
-// opencode asks for a title beside its agent's calls; it is a sample of its own, and not trained.
+// opencode asks for a title beside its agent's calls; it is a sample of its own, and not trained. A token is a letter here, so that its prompt of 30 kB
+// needs a context of that size: it would compact what it has for ever.
 func TestClientsOpencode(t *testing.T) {
 	program := installed(t, "more", "node_modules", ".bin", "opencode")
 	b := newBench(t, byTitle(`I compute. <tool_call>{"name": "bash", "arguments": {"command": "echo $((17*23))", "description": "Multiplies"}}</tool_call>`, "FINAL It is 391."))
 	home := t.TempDir()
 	config := fmt.Sprintf(`{"autoupdate":false,"share":"disabled","model":"gw/policy","small_model":"gw/policy","permission":{"bash":"allow","edit":"allow"},
-		"provider":{"gw":{"npm":"@ai-sdk/openai-compatible","name":"gw","options":{"baseURL":%q,"apiKey":%q},"models":{"policy":{"name":"policy","limit":{"context":32768,"output":4096}}}}}}`, b.url+"/v1", testKey)
+		"provider":{"gw":{"npm":"@ai-sdk/openai-compatible","name":"gw","options":{"baseURL":%q,"apiKey":%q},"models":{"policy":{"name":"policy","limit":{"context":1000000,"output":4096}}}}}}`, b.url+"/v1", testKey)
 	path := filepath.Join(home, "opencode.json")
 	require.NoError(t, os.WriteFile(path, []byte(config), 0o600))
 	said := b.client([]string{program, "run", "What is 17*23? Use bash."}, "OPENCODE_CONFIG="+path, "XDG_DATA_HOME="+home+"/d", "XDG_CONFIG_HOME="+home+"/c", "XDG_CACHE_HOME="+home+"/k", "XDG_STATE_HOME="+home+"/s",
