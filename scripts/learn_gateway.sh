@@ -14,7 +14,7 @@ trap 'test -z "$service" || kill "$service" 2>/dev/null || true' EXIT
 serve() { # serve LIBRARY PORT
   python=$folder/bin/python
   test "$1" != smolagents || python=$folder/all/bin/python
-  "$python" examples/outside/agents.py "$1" "$2" >"$out/$1.service.log" 2>&1 &
+  "$python" examples/outside/service.py "$1" "$2" >"$out/$1.service.log" 2>&1 &
   service=$!
   for _ in $(seq 100); do
     grep -q ready "$out/$1.service.log" && return

@@ -1,4 +1,4 @@
-"""Agents of three libraries as one HTTP service: agents.py openai-agents|langgraph|smolagents PORT.
+"""Agents of three libraries as one HTTP service: service.py openai-agents|langgraph|smolagents PORT.
 
 AgentFly posts each task with the address and the key of its gateway; the reply is the agent's answer. Nothing here knows of training.
 """
