@@ -47,7 +47,8 @@ func TestAnAdoptedReplyIsTheSame(t *testing.T) {
 func choices(t *testing.T, body string) (out struct {
 	ID      string
 	Choices json.RawMessage
-}) {
+},
+) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal([]byte(body), &out), body)
 	return out

@@ -199,7 +199,7 @@ func startLiteLLM(t *testing.T, program, engine string) string {
 	config := filepath.Join(t.TempDir(), "config.yaml")
 	require.NoError(t, os.WriteFile(config, []byte(fmt.Sprintf("model_list:\n  - model_name: policy\n    litellm_params: {model: openai/policy, api_base: %q, api_key: none}\n", engine+"/v1")), 0o600))
 	c := exec.Command(program, "--config", config, "--port", fmt.Sprint(port), "--host", "127.0.0.1")
-	c.Env = append(os.Environ(), "LITELLM_LOCAL_MODEL_COST_MAP=True", "LITELLM_LOG=ERROR", "NO_PROXY=127.0.0.1", "LITELLM_TELEMETRY=False")
+	c.Env = append(os.Environ(), "LITELLM_LOCAL_MODEL_COST_MAP=True", "LITELLM_LOG=ERROR", "NO_PROXY=127.0.0.1", "LITELLM_TELEMETRY=False", "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY=true")
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	require.NoError(t, err)
 	c.Stdout, c.Stderr = log, log

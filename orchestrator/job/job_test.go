@@ -313,6 +313,7 @@ func TestShippedJobs(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, worlds)
 	files = append(files, worlds...)
+	files = append(files, "../../examples/outside/calculator.yaml") // needs a service beside it
 	for _, f := range files {
 		t.Run(filepath.Base(f), func(t *testing.T) {
 			j, err := job.LoadWith(f, job.Options{Env: noEnv})
