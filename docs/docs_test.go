@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -751,4 +752,26 @@ func TestNamedFilesExist(t *testing.T) {
 		}
 	}
 	require.Greater(t, seen, 30)
+}
+
+// README.md stays short enough to be read: what a part of it goes into stands in the book.
+func TestTheREADMEIsShort(t *testing.T) {
+	text, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	require.Less(t, strings.Count(string(text), "\n"), 150)
+}
+
+// The picture of README.md is what scripts/picture.py draws of the metrics in docs/results/curves.
+func TestThePictureIsOfTheRuns(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("python3 is not on PATH: apt-get install python3")
+	}
+	drawn, err := exec.Command("python3", "../scripts/picture.py").Output()
+	require.NoError(t, err)
+	kept, err := os.ReadFile("results/calculator.svg")
+	require.NoError(t, err)
+	require.Equal(t, string(kept), string(drawn), "scripts/picture.py > docs/results/calculator.svg")
+	readme, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	require.Contains(t, string(readme), "](docs/results/calculator.svg)")
 }
