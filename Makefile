@@ -6,7 +6,7 @@ JOB ?= examples/calculator.yaml
 export NATIVE
 
 .DEFAULT_GOAL := help
-.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-async bench-env bench-rollout soak install clean test-serve test-mcp test-gateway test-crowd bench-gateway test-env masksearch code test-bare bench-tree
+.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-async bench-env bench-rollout soak install clean test-serve test-mcp test-gateway test-crowd bench-gateway test-env masksearch code test-bare bench-tree release test-release wheel
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
@@ -113,6 +113,15 @@ bench-async: setup ## mode async against sync with slow tools, three seeds; writ
 
 install: build ## a folder that can be moved: dist/agentfly
 	@scripts/install.sh
+
+release: build ## an archive that runs on a Debian or Ubuntu without building: dist/agentfly-VERSION-linux-MACHINE.tar.gz
+	@scripts/release.sh
+
+test-release: ## the release archive in clean roots of Debian and Ubuntu (needs root, debootstrap and a network)
+	@scripts/test_release.sh
+
+wheel: ## the Python module as wheel and sdist: dist/agentfly_go-VERSION
+	@scripts/wheel.sh
 
 clean: ## remove what the checkout built; the cache folder stays
 	rm -rf bin build dist

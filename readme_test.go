@@ -38,23 +38,23 @@ func needPython(t *testing.T) {
 	}
 }
 
-// block is the README's code block of a language that holds a text.
-func block(t *testing.T, language, holds string) string {
+// block is the code block of a page, in a language, that holds a text.
+func block(t *testing.T, page, language, holds string) string {
 	t.Helper()
-	text, err := os.ReadFile("README.md")
+	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	for _, found := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllSubmatch(text, -1) {
 		if strings.Contains(string(found[1]), holds) {
 			return string(found[1])
 		}
 	}
-	t.Fatalf("README.md has no %s block with %q", language, holds)
+	t.Fatalf("%s has no %s block with %q", page, language, holds)
 	return ""
 }
 
-func TestTheREADMEsJobIsTheShippedOne(t *testing.T) {
+func TestTheJobOfTheBookIsTheShippedOne(t *testing.T) {
 	path := filepath.Join("examples", "readme_test.yml") // no .yaml, which the tests of the shipped jobs would find
-	require.NoError(t, os.WriteFile(path, []byte(block(t, "yaml", "version: 1")), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte(block(t, "docs/job-file.md", "yaml", "version: 1")), 0o600))
 	t.Cleanup(func() { require.NoError(t, os.Remove(path)) })
 	status, out, errs := command("job", "validate", path)
 	require.Zero(t, status, errs)
@@ -70,7 +70,7 @@ func TestTheREADMEsJobIsTheShippedOne(t *testing.T) {
 func TestTheREADMEsPythonFileRuns(t *testing.T) {
 	needPython(t)
 	file := filepath.Join(t.TempDir(), "weather.py")
-	text := block(t, "python", "@tool")
+	text := block(t, "README.md", "python", "@tool")
 	require.LessOrEqual(t, strings.Count(text, "\n"), 20)
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	status, out, errs := command("tools", "call", file, "weather", `{"city": "Oslo"}`)
@@ -81,10 +81,10 @@ func TestTheREADMEsPythonFileRuns(t *testing.T) {
 	require.Equal(t, "ok   test_weather\n", out)
 }
 
-func TestTheREADMEsToolWithStateInPythonRuns(t *testing.T) {
+func TestAToolWithStateInPythonRuns(t *testing.T) {
 	needPython(t)
 	file := filepath.Join(t.TempDir(), "notes.py")
-	text := block(t, "python", "stateful=True")
+	text := block(t, "docs/tools-python.md", "python", "stateful=True")
 	require.LessOrEqual(t, strings.Count(text, "\n"), 20)
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	m, err := python.Load(t.Context(), file, python.Options{Runtime: python.CPython, Workers: 2})
@@ -106,7 +106,7 @@ func TestTheREADMEsToolWithStateInPythonRuns(t *testing.T) {
 
 // The program is the whole command line: it calls its tool, and jobs can name its parts.
 func TestTheREADMEsProgramRuns(t *testing.T) {
-	text := block(t, "go", "agentfly.WithReward")
+	text := block(t, "README.md", "go", "agentfly.WithReward")
 	require.LessOrEqual(t, strings.Count(text, "\n"), 32)
 	program := build(t, text)
 	out, err := exec.Command(program, "tools", "call", "weather", `{"city": "Oslo"}`).CombinedOutput()
@@ -117,8 +117,8 @@ func TestTheREADMEsProgramRuns(t *testing.T) {
 	require.True(t, strings.HasPrefix(string(out), "examples/tiny.yaml: ok\n"), "%s", out)
 }
 
-func TestTheREADMEsToolWithStateRuns(t *testing.T) {
-	text := block(t, "go", "WithToolFactory")
+func TestAToolWithStateInGoRuns(t *testing.T) {
+	text := block(t, "docs/tools.md", "go", "WithToolFactory")
 	require.LessOrEqual(t, strings.Count(text, "\n"), 34)
 	program := build(t, text)
 	out, err := exec.Command(program, "tools", "call", "notes", `{"text": "x"}`).CombinedOutput()
@@ -160,7 +160,7 @@ func TestExamplesInGoAreCompleteFiles(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 }
 
-// build builds a program of the README and returns its path.
+// build builds a program of a page and returns its path.
 func build(t *testing.T, program string) string {
 	if testing.Short() {
 		t.Skip("it runs the compiler; leave -short out")

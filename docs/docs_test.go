@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -751,4 +752,73 @@ func TestNamedFilesExist(t *testing.T) {
 		}
 	}
 	require.Greater(t, seen, 30)
+}
+
+// README.md stays short enough to be read: what a part of it goes into stands in the book.
+func TestTheREADMEIsShort(t *testing.T) {
+	text, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	require.Less(t, strings.Count(string(text), "\n"), 150)
+}
+
+// The picture of README.md is what scripts/picture.py draws of the metrics in docs/results/curves.
+func TestThePictureIsOfTheRuns(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("python3 is not on PATH: apt-get install python3")
+	}
+	drawn, err := exec.Command("python3", "../scripts/picture.py").Output()
+	require.NoError(t, err)
+	kept, err := os.ReadFile("results/calculator.svg")
+	require.NoError(t, err)
+	require.Equal(t, string(kept), string(drawn), "scripts/picture.py > docs/results/calculator.svg")
+	readme, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	require.Contains(t, string(readme), "](docs/results/calculator.svg)")
+}
+
+// The table of questions in docs/README.md leads to headings that exist, each with an answer below it: one click from the book.
+func TestQuestionsHaveAnswers(t *testing.T) {
+	var book page
+	byPath := map[string]page{}
+	for _, p := range pages(t) {
+		byPath[p.path] = p
+		if p.path == "docs/README.md" {
+			book = p
+		}
+	}
+	questions, inTable := 0, false
+	for _, l := range book.lines {
+		if m := heading.FindStringSubmatch(l.text); m != nil {
+			inTable = m[1] == "Questions"
+		}
+		if !inTable || !strings.HasPrefix(l.text, "| ") || !strings.Contains(l.text, "?") {
+			continue
+		}
+		questions++
+		m := link.FindStringSubmatch(l.text)
+		require.NotNil(t, m, l.text)
+		file, anchor, _ := strings.Cut(m[1], "#")
+		to, ok := byPath["docs/"+file]
+		require.True(t, ok, "%s: there is no docs/%s", l.text, file)
+		require.GreaterOrEqual(t, answerLines(to, anchor), 5, "%s: what docs/%s says there is short", l.text, m[1])
+	}
+	require.GreaterOrEqual(t, questions, 10)
+}
+
+// answerLines counts the lines of a section that say something; without an anchor those of the page.
+func answerLines(p page, anchor string) (n int) {
+	inside := anchor == ""
+	for _, l := range p.lines {
+		if m := heading.FindStringSubmatch(l.text); m != nil && !l.code && anchor != "" {
+			inside = parsePage("", "# "+m[1]).anchors()[anchor]
+		} else if inside && strings.TrimSpace(l.text) != "" {
+			n++
+		}
+	}
+	return n
+}
+
+func TestQuestionsCanLackAnswers(t *testing.T) {
+	p := parsePage("docs/a.md", "# A page\nx\n## One\n\n## Two\nsaid\n\nsaid")
+	require.Equal(t, []int{0, 2, 0, 3}, []int{answerLines(p, "one"), answerLines(p, "two"), answerLines(p, "three"), answerLines(p, "") - 3})
 }

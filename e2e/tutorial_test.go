@@ -161,6 +161,7 @@ func TestTheFirstHour(t *testing.T) {
 		for _, one := range strings.Split("\n"+block[1], "\n$ ")[1:] {
 			line, said, _ := strings.Cut(one, "\n")
 			commands++
+			began := time.Now()
 			s, at := onTerminal(t, dir, line, 80), 0
 			for _, want := range strings.Split(strings.TrimRight(said, "\n"), "\n") {
 				switch {
@@ -195,7 +196,7 @@ func TestTheFirstHour(t *testing.T) {
 					require.LessOrEqual(t, len([]rune(printed)), 80+len([]rune("model to train (folder, .gguf, hub id) [HuggingFaceTB"))*boolToInt(strings.HasPrefix(printed, "model to train")), printed)
 				}
 			}
-			t.Logf("$ %s\n%s", line, s.text())
+			t.Logf("%.1f s  $ %s\n%s", time.Since(began).Seconds(), line, s.text())
 		}
 	}
 	require.GreaterOrEqual(t, commands, 15)

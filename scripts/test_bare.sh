@@ -20,6 +20,6 @@ if command -v bwrap; then echo "test-bare: bwrap is not hidden" >&2; exit 1; fi
 status=0
 if test $# -eq 0; then set -- ./sandbox ./python/... ./resources ./rewards ./tools ./agents ./tools/code ./tools/files ./internal/doctor; fi
 go test -count=1 -timeout 20m -v "$@" >"$log" 2>&1 || status=$?
-scripts/torchgo test -count=1 -timeout 20m -v -run 'ShippedJob|README.*Python|Kinds' . ./e2e ./orchestrator/job >>"$log" 2>&1 || status=$?
+scripts/torchgo test -count=1 -timeout 20m -v -run 'ShippedJob|README.*Python|ToolWithStateInPython|Kinds' . ./e2e ./orchestrator/job >>"$log" 2>&1 || status=$?
 scripts/results.sh "$log" "test-bare: "
 exit $status

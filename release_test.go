@@ -1,0 +1,138 @@
+//go:build unix
+
+package agentfly_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly"
+)
+
+// released is a folder as scripts/release.sh makes it, with a program and a fetch.py that say how they were called.
+func released(t *testing.T) (dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "a folder")
+	launcher, err := os.ReadFile("scripts/launcher.sh")
+	require.NoError(t, err)
+	for name, text := range map[string]string{
+		"bin/agentfly":     string(launcher),
+		"libexec/agentfly": "#!/bin/sh\nfor a; do echo \"<$a>\"; done\nexit 3\n",
+		"share/fetch.py": `import os, sys
+here = os.path.dirname(os.path.abspath(__file__))
+print("fetched", *sys.argv[1:], file=sys.stderr)
+lib = os.path.join(here, "..", "cache", "libtorch-1", "torch", "lib")
+os.makedirs(lib, exist_ok=True)
+open(os.path.join(lib, "libtorch_cpu.so"), "w").close()
+print(os.path.dirname(os.path.realpath(lib)))
+`,
+	} {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o755)) //nolint:gosec // programs
+	}
+	return dir
+}
+
+// The launcher of a release fetches libtorch once, and hands its arguments and its status on as they are, by way of a link too.
+func TestALaunchedReleaseFetchesOnce(t *testing.T) {
+	needPython(t)
+	if exec.Command("python3", "-m", "pip", "--version").Run() != nil {
+		t.Skip("python3 has no pip: apt-get install python3-pip")
+	}
+	dir := released(t)
+	link := filepath.Join(t.TempDir(), "agentfly")
+	require.NoError(t, os.Symlink(filepath.Join(dir, "bin", "agentfly"), link))
+	said := "<chat>\n<two words>\n<>\n"
+	for _, want := range []string{"fetched pinned-libtorch\n" + said, said} {
+		out, err := exec.Command(link, "chat", "two words", "").CombinedOutput()
+		var status *exec.ExitError
+		require.ErrorAs(t, err, &status)
+		require.Equal(t, 3, status.ExitCode(), "%s", out)
+		require.Equal(t, want, string(out))
+	}
+	require.FileExists(t, filepath.Join(dir, "libtorch", "torch", "lib", "libtorch_cpu.so"))
+
+	require.NoError(t, os.Remove(filepath.Join(dir, "libtorch"))) // a cache that was deleted leaves a link to nothing: it is fetched anew
+	require.NoError(t, os.Symlink("nowhere", filepath.Join(dir, "libtorch")))
+	out, err := exec.Command(link, "chat").CombinedOutput()
+	require.Error(t, err)
+	require.Equal(t, "fetched pinned-libtorch\n<chat>\n", string(out))
+}
+
+// Without python3 the first use says what to install, and leaves nothing behind.
+func TestALaunchedReleaseSaysWhatItNeeds(t *testing.T) {
+	dir, path := released(t), t.TempDir()
+	for _, name := range []string{"sh", "dirname", "readlink"} {
+		at, err := exec.LookPath(name)
+		require.NoError(t, err)
+		require.NoError(t, os.Symlink(at, filepath.Join(path, name)))
+	}
+	c := exec.Command(filepath.Join(dir, "bin", "agentfly"), "version")
+	c.Env = []string{"PATH=" + path}
+	out, err := c.CombinedOutput()
+	require.Error(t, err)
+	require.Equal(t, "agentfly: the first use fetches libtorch with python3 and pip; install them: apt-get install python3 python3-pip ca-certificates\n", string(out))
+	require.NoFileExists(t, filepath.Join(dir, "libtorch"))
+}
+
+// The program and the Python module have one version, and the container file installs packages that README.md lists.
+func TestPackagesAgree(t *testing.T) {
+	project, err := os.ReadFile("python/pyproject.toml")
+	require.NoError(t, err)
+	require.Contains(t, string(project), "\nversion = \""+agentfly.Version+"\"\n")
+	module, err := os.ReadFile("python/agentfly/__init__.py")
+	require.NoError(t, err)
+	require.Contains(t, string(module), "\n__version__ = \""+agentfly.Version+"\"\n")
+
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	listed := strings.Fields(regexp.MustCompile(`(?m)^apt-get install (.*)$`).FindStringSubmatch(string(readme))[1])
+	container, err := os.ReadFile("Containerfile")
+	require.NoError(t, err)
+	installs := regexp.MustCompile(`apt-get install -y --no-install-recommends ([^&]*) &&`).FindAllStringSubmatch(string(container), -1)
+	require.Len(t, installs, 2)
+	for _, one := range installs {
+		for _, name := range strings.Fields(one[1]) {
+			require.Contains(t, listed, name, "Containerfile installs what README.md does not list")
+		}
+	}
+	module, err = os.ReadFile("go.mod")
+	require.NoError(t, err)
+	goVersion := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(string(module))[1]
+	require.Contains(t, string(container), "golang:"+goVersion+"-")
+}
+
+// What `go install` makes, the program without libtorch, has the commands that docs/install.md lists, and the others say what they lack.
+func TestTheProgramWithoutLibtorch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it runs the compiler; leave -short out")
+	}
+	program := filepath.Join(t.TempDir(), "agentfly")
+	build := exec.Command("go", "build", "-o", program, "./cmd/agentfly")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	dir := t.TempDir()
+	for _, args := range []string{
+		"version", "init " + dir + "/first --yes", "job validate examples/tiny.yaml", "job effective examples/tiny.yaml", "job schema", "tools list",
+		"rewards list", "env list", "agents list", "algorithms list", "model info examples/tiny/model", "model import examples/tiny/model " + dir + "/m",
+		"inspect --help", "resources --help", "build --help", "completion bash",
+	} {
+		out, err := exec.Command(program, strings.Fields(args)...).CombinedOutput()
+		require.NoError(t, err, "%s: %s", args, out)
+	}
+	for _, args := range []string{
+		"try examples/tiny.yaml", "train examples/tiny.yaml --output " + dir + "/r", "rollout examples/tiny.yaml", "chat examples/tiny/model", "serve examples/tiny/model --port 0",
+	} {
+		out, err := exec.Command(program, strings.Fields(args)...).CombinedOutput()
+		require.Error(t, err, args)
+		require.Contains(t, string(out), "this binary was built without the torch tag; run make build", args)
+	}
+}
