@@ -19,7 +19,7 @@ const module = "github.com/agentfly/agentfly"
 var floors = [][]string{
 	{
 		"cgo", "trajectory", "sandbox", "masks/tokenizer", "python/protocol", "rewards/mathequal", "engines/vllm/vllmtest",
-		"internal/doctor", "internal/httpserver", "internal/panics", "internal/procgroup", "internal/retry", "internal/terminal", "internal/watchdog",
+		"internal/doctor", "internal/httpserver", "internal/panics", "internal/procgroup", "internal/retry", "internal/plot", "internal/terminal", "internal/watchdog",
 		"internal/wording",
 	},
 	{"algorithms", "jinja", "internal/filelock", "internal/pool", "python/gpython"},
@@ -40,8 +40,8 @@ var floors = [][]string{
 	{"orchestrator/checkpoint"},
 	{"orchestrator/objective"},
 	{"orchestrator/runfolder"},
-	{"orchestrator/recovery"},
-	{"orchestrator/replay"},
+	{"orchestrator/recovery", "orchestrator/overview"},
+	{"orchestrator/replay", "orchestrator/overview/overviewtest"},
 	{"orchestrator"},
 	{"cli"},
 	{""},

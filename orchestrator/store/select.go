@@ -14,6 +14,7 @@ type Selection struct {
 	ID    string // of one
 	Phase string // one that ends in * is all that begin so
 	Step  *int   // as ids count it, from 0; of an evaluation the steps before it
+	Told  *int   // as people count: sampled for the step of that number, the first being 1, or evaluated after so many
 	Task  string // the id of their task
 	Stop  string // stop reason
 }
@@ -32,6 +33,9 @@ func (q Selection) where() (string, []any) {
 	}
 	if q.Step != nil {
 		one("t.step = ?", *q.Step)
+	}
+	if q.Told != nil {
+		one("t.step = ? - (substr(t.phase, 1, 5) <> 'eval-')", *q.Told)
 	}
 	if q.Task != "" {
 		one("t.task_id = ?", q.Task)

@@ -25,12 +25,19 @@ func TestSelect(t *testing.T) {
 	add("eval-before", 0, "a", 0.25, trajectory.StopAnswer, "")
 	add("eval-after", 2, "a", 0.75, trajectory.StopAnswer, "")
 	add("eval-after", 2, "bb", 0, trajectory.StopError, "broken")
-	add("evaluated", 2, "a", 9, trajectory.StopAnswer, "") // no evaluation's
+	add("evaluated", 5, "a", 9, trajectory.StopAnswer, "") // no evaluation's
 	add("eval'); DROP TABLE trajectories; --", 7, "a", 0, "?'\"", "")
 	reader, err := store.OpenReader(path)
 	require.NoError(t, err)
 	defer reader.Close()
 	step := func(n int) *int { return &n }
+	told := 0
+	require.NoError(t, reader.Select(ctx, store.Selection{Told: step(2)}, func(r store.Record) error {
+		require.Contains(t, []string{"train-1-0-1", "train-1-0-2", "eval-after-2-0-1", "eval-after-2-0-2"}, r.Trajectory.ID)
+		told++
+		return nil
+	}))
+	require.Equal(t, 4, told)
 	for want, q := range map[string]store.Selection{
 		"train-0-0-1 train-1-0-1 train-1-0-2":                 {Phase: "train"},
 		"train-1-0-1":                                         {Phase: "train", Step: step(1), Task: "a"},
