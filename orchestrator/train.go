@@ -23,7 +23,7 @@ type Options struct {
 	Overwrite bool        // a run that the folder holds is deleted when this one begins
 	Resumes   string      // the command line that goes on with the run when it was interrupted, for the user; "": none is told
 	Out       io.Writer   // progress, one line at a time
-	Event     func(Event) // gets what the lines say, in fields; by one goroutine at a time, and not after Train; nil: nobody does
+	Event     func(Event) // gets what the lines say, in fields, one at a time, and nothing after Train; nil: nobody does
 	Ranks     int         // processes that train, which this one starts; torchrun's variables come before it. 0 and 1: one
 	Arguments []string    // of the command line that starts this run; needed for Ranks
 	ErrOut    io.Writer   // of the processes that Ranks starts; nil: standard error

@@ -8,13 +8,14 @@ import (
 
 // Width is the number of columns of the terminal w; 0 where w is none, so that nothing is wrapped. COLUMNS goes before what the terminal says.
 func Width(w any) int {
-	if !Is(w) {
+	f := file(w)
+	if f == nil {
 		return 0
 	}
 	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
 		return n
 	}
-	if n := columns(w.(*os.File)); n > 0 {
+	if n := columns(f); n > 0 {
 		return n
 	}
 	return 80
