@@ -180,12 +180,12 @@ func (c runCommands) eval(x *cli.Context) error {
 // evaluate evaluates, and shows how far it is: on standard error, because the result on standard output is for programs.
 func (c runCommands) evaluate(x *cli.Context, j *job.Job) (report.Evaluation, error) {
 	d := newDisplay()
+	d.event(orchestrator.Event{Kind: orchestrator.Doing, Text: "evaluation"})
 	e, done := c.shown(x, c.rawErr, d.lines)
 	defer done()
 	ctx, stop := runCommands{e}.watch(x, j.Rollout.Watchdog)
 	defer stop()
 	d.watch(watchdog.Of(ctx))
-	d.event(orchestrator.Event{Kind: orchestrator.Doing, Text: "evaluation"})
 	return orchestrator.Evaluate(ctx, j, x.String("model"), x.Bool("tool-off"), c.registries, d.event)
 }
 
@@ -209,13 +209,13 @@ func (c runCommands) rollout(x *cli.Context) error {
 		return err
 	}
 	d := newDisplay()
+	d.event(orchestrator.Event{Kind: orchestrator.Doing, Text: "sampling"})
 	e, done := c.shown(x, c.rawErr, d.lines)
 	defer done()
 	ctx, stop := runCommands{e}.watch(x, j.Rollout.Watchdog)
 	defer stop()
 	d.watch(watchdog.Of(ctx))
 	ended, all := 0, x.Int("steps")*j.Rollout.Groups*j.Rollout.GroupSize
-	d.event(orchestrator.Event{Kind: orchestrator.Doing, Text: "sampling"})
 	return orchestrator.Sample(ctx, j, x.String("model"), x.Int("steps"), c.registries, func(t *trajectory.Trajectory) error {
 		ended++
 		d.event(orchestrator.Event{Kind: orchestrator.Rollouts, Done: ended, Of: all})

@@ -57,7 +57,7 @@ func TestALiveTable(t *testing.T) {
 	}
 
 	// what is for programs is as it was: the table of an evaluation is on standard error
-	s := onTerminal(t, dir, "sh -c 'agentfly eval job.yaml --model live --set eval.samples=400 --set eval.temperature=1 > eval.json; agentfly rollout job.yaml --model live --steps 3 > rollout.jsonl'", 80)
+	s := onTerminal(t, dir, "sh -c 'agentfly eval job.yaml --model live > eval.json; agentfly rollout job.yaml --model live > rollout.jsonl'", 80)
 	require.Zero(t, s.end(), s.text())
 	require.Regexp(t, `now    (evaluation|sampling), for`, s.text())
 	require.NotContains(t, s.shown(80), "now    ")
