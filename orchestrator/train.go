@@ -114,5 +114,5 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum report
 	if err := steps.loop(ctx); err != nil {
 		return steps.summary(), err
 	}
-	return steps.summary(), steps.writeSummary()
+	return steps.summary(), steps.writeSummary(ctx)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/objective"
+	"github.com/agentfly/agentfly/orchestrator/overview"
 	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/session"
 	"github.com/agentfly/agentfly/trainer"
@@ -284,9 +285,34 @@ func (t *training) summary() report.Summary {
 	return out
 }
 
+// advise adds what the log says of the whole run: held-out tasks one by one, and what to try next.
+func (t *training) advise(ctx context.Context, s *report.Summary) error {
+	db := t.recorder.folder.DB
+	if db == nil {
+		return nil
+	}
+	steps, err := db.Steps()
+	if err != nil {
+		return err
+	}
+	j := t.session.Job
+	s.Advice = report.Advice(steps, t.state.Evaluations, report.Setup{Dir: t.dir, Overlaps: j.Rollout.Overlaps(), CutParse: j.Rollout.Cut == "parse", SFT: j.SFT != nil})
+	changed, err := overview.Improved(ctx, t.dir)
+	if err != nil || changed == nil || changed.Tasks == 0 {
+		return err
+	}
+	s.Tasks = map[string]float64{
+		"tasks": float64(changed.Tasks), "better": float64(changed.Better), "worse": float64(changed.Worse), "mean": changed.Mean, "low": changed.Low, "high": changed.High,
+	}
+	return nil
+}
+
 // writeSummary writes summary.json, and tells the user what the run came to.
-func (t *training) writeSummary() error {
+func (t *training) writeSummary(ctx context.Context) error {
 	s := t.summary()
+	if err := t.advise(context.WithoutCancel(ctx), &s); err != nil { // the run is done: this is no reason to fail
+		t.console.warn("what the held-out tasks and the steps say is left out of the summary: " + err.Error())
+	}
 	if err := modelfile.WriteJSON(filepath.Join(t.dir, "summary.json"), s); err != nil {
 		return err
 	}
