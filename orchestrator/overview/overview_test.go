@@ -170,6 +170,17 @@ func TestTasksThatCannotBeCompared(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, c.Tasks, "one has no evaluation")
 	require.Empty(t, c.Curves)
+
+	other, cut := filepath.Join(root, "other"), filepath.Join(root, "cut")
+	overviewtest.Run{Evaluations: []overviewtest.Evaluation{{Name: "after", Step: 1, Rewards: map[string]float64{"x": 0}, Answer: "another"}}}.Write(t, other)
+	overviewtest.Run{Evaluations: []overviewtest.Evaluation{
+		{Name: "before", Rewards: map[string]float64{"x": 0.5}}, {Name: "step-2", Step: 2, Rewards: map[string]float64{"x": 0}, Cut: true},
+	}}.Write(t, cut)
+	c, err = overview.Compare(context.Background(), []string{a, other, cut})
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 1}, []int{c.Tasks[0].Tasks, c.Tasks[0].Other}, "another task of the same id")
+	require.Equal(t, "before after step 0", c.Tasks[1].To, "an evaluation that was cut off says nothing")
+	require.Equal(t, -0.5, c.Tasks[1].Mean)
 }
 
 // Curves come from a run folder, or from a file as the run writes it, whose last line may be half written.

@@ -31,6 +31,8 @@ type Evaluation struct {
 	Name    string
 	Step    int
 	Rewards map[string]float64
+	Answer  string // of its tasks: two evaluations have the same tasks where it is the same
+	Cut     bool   // it was interrupted: there are trajectories, and no result
 }
 
 // Sampled is a trajectory of training.
@@ -61,8 +63,11 @@ func (r Run) Write(t testing.TB, dir string) {
 		for id, reward := range e.Rewards {
 			phase := "eval-" + e.Name
 			tr := &trajectory.Trajectory{ID: store.ID(phase, e.Step, n, 0), TaskID: id, Group: n, Step: e.Step, Reward: reward, StopReason: trajectory.StopAnswer}
-			require.NoError(t, f.DB.AddTrajectory(ctx, phase, trajectory.Task{ID: id}, tr))
+			require.NoError(t, f.DB.AddTrajectory(ctx, phase, trajectory.Task{ID: id, Fields: map[string]any{"answer": e.Answer}}, tr))
 			sum, n = sum+reward, n+1
+		}
+		if e.Cut {
+			continue
 		}
 		require.NoError(t, f.DB.AddEvaluation(ctx, e.Name, e.Step, report.Evaluation{Name: e.Name, Step: e.Step, Tasks: n, Reward: sum / float64(max(1, n))}))
 	}
