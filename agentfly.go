@@ -18,6 +18,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
@@ -162,12 +163,23 @@ func Main(options ...Option) {
 		stops = append(stops, syscall.SIGHUP)
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // the second is no wish to end at once: kernel and shell each send one
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), stops...)
-	defer stop()
+	notices := terminal.NewNotices(os.Stderr)
+	ctx, cancel := context.WithCancelCause(notices.On(context.Background()))
+	first := make(chan os.Signal, 1)
+	signal.Notify(first, stops...)
 	go func() { // the second signal ends the process at once: a shell sees status 130 (SIGINT) or 143 (SIGTERM)
-		<-ctx.Done()
-		stop()
-		fmt.Fprintln(os.Stderr, "agentfly: stopping; a second signal ends the process at once")
+		sign := <-first
+		signal.Stop(first)
+		said := make(chan struct{})
+		go func() {
+			defer close(said)
+			notices.Say("agentfly: stopping; a second signal ends the process at once")
+		}()
+		select { // what is done about it is said after this, unless nobody reads it
+		case <-said:
+		case <-time.After(100 * time.Millisecond):
+		}
+		cancel(errors.New(sign.String() + " signal received"))
 	}()
 	os.Exit(Run(ctx, os.Args, os.Stdin, os.Stdout, os.Stderr, options...))
 }

@@ -21,6 +21,7 @@ require (
 	github.com/wangkuiyi/gotorch v0.0.0-20201028015551-9afed2f3ad7b
 	go.uber.org/goleak v1.3.0
 	go.yaml.in/yaml/v3 v3.0.6
+	golang.org/x/image v0.47.0
 	golang.org/x/net v0.62.0
 	golang.org/x/sys v0.49.0
 	modernc.org/sqlite v1.46.1

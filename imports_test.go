@@ -19,10 +19,10 @@ const module = "github.com/agentfly/agentfly"
 var floors = [][]string{
 	{
 		"cgo", "trajectory", "sandbox", "masks/tokenizer", "python/protocol", "rewards/mathequal", "engines/vllm/vllmtest",
-		"internal/doctor", "internal/httpserver", "internal/panics", "internal/procgroup", "internal/retry", "internal/terminal", "internal/watchdog",
+		"internal/doctor", "internal/httpserver", "internal/panics", "internal/procgroup", "internal/retry", "internal/plot", "internal/terminal", "internal/watchdog",
 		"internal/wording",
 	},
-	{"algorithms", "jinja", "internal/filelock", "internal/pool", "python/gpython"},
+	{"algorithms", "internal/terminal/terminaltest", "jinja", "internal/filelock", "internal/pool", "python/gpython"},
 	{"masks", "modelfile", "python"},
 	{"internal/tensors", "resources"},
 	{"engines", "policy", "rewards", "tools", "trainer"},
@@ -40,8 +40,8 @@ var floors = [][]string{
 	{"orchestrator/checkpoint"},
 	{"orchestrator/objective"},
 	{"orchestrator/runfolder"},
-	{"orchestrator/recovery"},
-	{"orchestrator/replay"},
+	{"orchestrator/recovery", "orchestrator/overview"},
+	{"orchestrator/replay", "orchestrator/overview/overviewtest"},
 	{"orchestrator"},
 	{"cli"},
 	{""},

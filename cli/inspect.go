@@ -17,7 +17,6 @@ import (
 	"github.com/agentfly/agentfly/engines/local"
 	"github.com/agentfly/agentfly/internal/terminal"
 	"github.com/agentfly/agentfly/jinja"
-	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trainer"
@@ -36,11 +35,7 @@ func (c inspectCommands) command() *cli.Command {
 			&cli.BoolFlag{Name: "engine", Usage: "from the local engine instead; it gives no entropy"},
 		}, Action: c.score},
 		{Name: "loss", Usage: "algorithm and trajectories -> advantages, loss, gradient", Action: c.loss},
-		{Name: "trajectory", Usage: "the stored trajectories of a run, token by token", Flags: []cli.Flag{
-			&cli.StringFlag{Name: "run", Usage: "run folder `DIR`"}, &cli.StringFlag{Name: "id", Usage: "only this one"},
-			&cli.BoolFlag{Name: "view", Usage: "coloured text instead of JSON: sampled tokens stand out, red ones were unlikely"},
-			&cli.IntFlag{Name: "limit", Usage: "at most `N` trajectories"},
-		}, Action: c.trajectory},
+		{Name: "trajectory", Usage: "the stored trajectories of a run, token by token", Flags: trajectoryFlags(), Action: c.trajectory},
 		{Name: "tree", Usage: "the groups of a run whose trajectories branch, drawn", Flags: []cli.Flag{
 			&cli.StringFlag{Name: "run", Usage: "run folder `DIR`"}, &cli.StringFlag{Name: "id", Usage: "only the group of this trajectory"},
 			&cli.IntFlag{Name: "limit", Usage: "at most `N` groups"},
@@ -200,19 +195,6 @@ const scoreContext = 32768
 
 func (c inspectCommands) loss(x *cli.Context) error {
 	return algorithms.InspectLoss(x.Context, c.in, c.out, c.registries.Algorithms)
-}
-
-func (c inspectCommands) trajectory(x *cli.Context) error {
-	if x.String("run") == "" {
-		return usagef("agentfly inspect trajectory needs --run with a run folder")
-	}
-	return orchestrator.EachStored(x.String("run"), x.String("id"), x.Int("limit"), c.registries.Agents, func(r store.Record, decode func([]int32) string) error {
-		if x.Bool("view") {
-			_, err := io.WriteString(c.out, view(r, decode, terminal.NoColour()))
-			return err
-		}
-		return c.print(orchestrator.Inspect(r, decode))
-	})
 }
 
 // view colours a trajectory: dim what was not sampled, green to red what was, by its logprob. plain: what was sampled stands in brackets

@@ -18,6 +18,7 @@ type page struct {
 	out     io.Writer
 	width   int // 0: lines are as long as they are
 	colours bool
+	written bool  // a line
 	err     error // the first of writing
 }
 
@@ -26,6 +27,7 @@ func (e *env) page() *page {
 }
 
 func (p *page) write(line string) {
+	p.written = true
 	if p.err == nil {
 		_, p.err = io.WriteString(p.out, strings.TrimRight(line, " ")+"\n")
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"regexp"
@@ -12,7 +13,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/orchestrator"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -30,6 +34,7 @@ func (c runCommands) all() []*cli.Command {
 				&cli.BoolFlag{Name: "resume", Usage: "continue the run in the run folder"},
 				&cli.BoolFlag{Name: "overwrite", Usage: "delete the run in the run folder, and begin anew; a terminal is asked"},
 				&cli.BoolFlag{Name: "yes", Usage: "the answer to what --overwrite asks"}, seed, setFlag(),
+				plainFlag(), &cli.StringFlag{Name: "log-format", Value: "text", Usage: "text, or json: an object a line for steps, evaluations, notes and the summary"},
 				&cli.IntFlag{Name: "ranks", Usage: "train in `N` processes of this machine; on several machines start each with torchrun's variables instead"},
 			},
 			Action: c.train,
@@ -40,16 +45,20 @@ func (c runCommands) all() []*cli.Command {
 		},
 		{
 			Name: "eval", Usage: "evaluate a policy on the job's held-out tasks", ArgsUsage: "JOB",
-			Flags: []cli.Flag{modelFlag(), seed, setFlag(), &cli.BoolFlag{Name: "tool-off", Usage: "switch the tools off"}}, Action: c.eval,
+			Flags: []cli.Flag{modelFlag(), seed, setFlag(), plainFlag(), &cli.BoolFlag{Name: "tool-off", Usage: "switch the tools off"}}, Action: c.eval,
 		},
 		{
 			Name: "rollout", Usage: "sample trajectories of a job's tasks as JSON lines", ArgsUsage: "JOB",
-			Flags: []cli.Flag{modelFlag(), seed, setFlag(), &cli.IntFlag{Name: "steps", Value: 1, Usage: "steps' worth of tasks"}}, Action: c.rollout,
+			Flags: []cli.Flag{modelFlag(), seed, setFlag(), plainFlag(), &cli.IntFlag{Name: "steps", Value: 1, Usage: "steps' worth of tasks"}}, Action: c.rollout,
 		},
 	}
 }
 
 func (c runCommands) train(x *cli.Context) error {
+	asJSON, err := logFormat(x)
+	if err != nil {
+		return err
+	}
 	j, err := c.load(x)
 	if err != nil {
 		return err
@@ -59,11 +68,24 @@ func (c runCommands) train(x *cli.Context) error {
 			return err
 		}
 	}
-	ctx, stop := c.watch(x, j.Rollout.Watchdog)
+	o := orchestrator.Options{Resume: x.Bool("resume"), Overwrite: x.Bool("overwrite"), Resumes: goesOn(c.line), Ranks: x.Int("ranks"), Arguments: c.line[min(1, len(c.line)):]}
+	d, e := newDisplay(), c.env
+	if asJSON {
+		o.Event = e.logged
+	} else if mainRank() {
+		shown, done := c.shown(x, c.out, d.lines)
+		defer done()
+		if e = shown; e != c.env {
+			o.Event = d.event
+		}
+	}
+	if o.Out, o.ErrOut = e.text, e.rawErr; asJSON {
+		o.Out = io.Discard
+	}
+	ctx, stop := runCommands{e}.watch(x, j.Rollout.Watchdog)
 	defer stop()
-	_, err = orchestrator.Train(ctx, j, c.registries, orchestrator.Options{
-		Resume: x.Bool("resume"), Overwrite: x.Bool("overwrite"), Resumes: goesOn(c.line), Out: c.text, Ranks: x.Int("ranks"), Arguments: c.line[min(1, len(c.line)):], ErrOut: c.rawErr,
-	})
+	d.watch(watchdog.Of(ctx))
+	_, err = orchestrator.Train(ctx, j, c.registries, o)
 	return err
 }
 
@@ -142,9 +164,7 @@ func (c runCommands) eval(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := c.watch(x, j.Rollout.Watchdog)
-	defer stop()
-	e, err := orchestrator.Evaluate(ctx, j, x.String("model"), x.Bool("tool-off"), c.registries)
+	e, err := c.evaluate(x, j)
 	if err != nil {
 		return err
 	}
@@ -155,6 +175,18 @@ func (c runCommands) eval(x *cli.Context) error {
 		fmt.Fprintln(c.errOut, line)
 	}
 	return c.print(e)
+}
+
+// evaluate evaluates, and shows how far it is: on standard error, because the result on standard output is for programs.
+func (c runCommands) evaluate(x *cli.Context, j *job.Job) (report.Evaluation, error) {
+	d := newDisplay()
+	d.event(orchestrator.Event{Kind: orchestrator.Doing, Text: "evaluation"})
+	e, done := c.shown(x, c.rawErr, d.lines)
+	defer done()
+	ctx, stop := runCommands{e}.watch(x, j.Rollout.Watchdog)
+	defer stop()
+	d.watch(watchdog.Of(ctx))
+	return orchestrator.Evaluate(ctx, j, x.String("model"), x.Bool("tool-off"), c.registries, d.event)
 }
 
 // watch says on standard error what the job waits for when nothing moves, and when the process gets SIGUSR1.
@@ -176,7 +208,17 @@ func (c runCommands) rollout(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := c.watch(x, j.Rollout.Watchdog)
+	d := newDisplay()
+	d.event(orchestrator.Event{Kind: orchestrator.Doing, Text: "sampling"})
+	e, done := c.shown(x, c.rawErr, d.lines)
+	defer done()
+	ctx, stop := runCommands{e}.watch(x, j.Rollout.Watchdog)
 	defer stop()
-	return orchestrator.Sample(ctx, j, x.String("model"), x.Int("steps"), c.registries, func(t *trajectory.Trajectory) error { return c.print(t) })
+	d.watch(watchdog.Of(ctx))
+	ended, all := 0, x.Int("steps")*j.Rollout.Groups*j.Rollout.GroupSize
+	return orchestrator.Sample(ctx, j, x.String("model"), x.Int("steps"), c.registries, func(t *trajectory.Trajectory) error {
+		ended++
+		d.event(orchestrator.Event{Kind: orchestrator.Rollouts, Done: ended, Of: all})
+		return e.print(t)
+	})
 }

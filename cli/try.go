@@ -178,7 +178,7 @@ func (c tryCommand) showEnd(page *page, p *orchestrator.Player, t *trajectory.Tr
 		if k == 0 {
 			label = "mask"
 		}
-		page.line(label, "%s", runs(s.ResponseMask))
+		page.line(label, "%s", stretches(s.ResponseMask))
 	}
 	if len(p.Job.Rewards) == 0 {
 		return
@@ -200,8 +200,8 @@ func (c tryCommand) showEnd(page *page, p *orchestrator.Player, t *trajectory.Tr
 	}
 }
 
-// runs says how many tokens in a row are trained (sampled by the policy) and how many are only read.
-func runs(mask []bool) string {
+// stretches says how many tokens in a row are trained (sampled by the policy) and how many are only read.
+func stretches(mask []bool) string {
 	var parts []string
 	trained := 0
 	for i := 0; i < len(mask); {

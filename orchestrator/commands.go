@@ -89,8 +89,9 @@ func fit(j *job.Job, algorithm *algorithms.Algorithm, command string) error {
 	return j.Collect(wrong...)
 }
 
-// Evaluate evaluates the job's held-out tasks with the model at path; "" is the job's own.
-func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Registries) (e report.Evaluation, err error) {
+// Evaluate evaluates the job's held-out tasks with the model at path; "" is the job's own. event is told of the trajectories that ended, and is safe
+// for concurrent use; nil: nobody is told.
+func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Registries, event func(Event)) (e report.Evaluation, err error) {
 	if err := job.Evaluable(j); err != nil {
 		return e, err
 	}
@@ -108,7 +109,16 @@ func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Reg
 	}
 	sampler := s.Sampler
 	sampler.ToolsOff = toolsOff || j.Control.ToolsOff
+	sampler.Told = told(event)
 	return objective.Evaluate(ctx, sampler, nil, "eval", 0, tasks.Tasks, j)
+}
+
+// told makes events of what a sampler tells.
+func told(event func(Event)) func(done, of int) {
+	if event == nil {
+		return nil
+	}
+	return func(done, of int) { event(Event{Kind: Rollouts, Done: done, Of: of}) }
 }
 
 // Sample rolls out the tasks of the first steps of a job and hands each trajectory over as it ends, one at a time. Nothing is trained.

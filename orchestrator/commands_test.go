@@ -20,7 +20,7 @@ func TestCommandsRefuseAJobWithoutTasks(t *testing.T) {
 	} {
 		j, err := job.Parse("x.yaml", []byte(head+text), job.Options{})
 		require.NoError(t, err)
-		_, err = Evaluate(t.Context(), j, "", false, prebuilt(t))
+		_, err = Evaluate(t.Context(), j, "", false, prebuilt(t), nil)
 		require.ErrorContains(t, err, want.eval)
 		err = Sample(t.Context(), j, "", 1, prebuilt(t), func(*trajectory.Trajectory) error { return nil })
 		require.ErrorContains(t, err, want.rollout)

@@ -74,7 +74,7 @@ func TestToolsAndRewardsAreMadeOnce(t *testing.T) {
 			return err
 		}, false},
 		"evaluate": {func(j *job.Job, r Registries) error {
-			_, err := Evaluate(t.Context(), j, "", false, r)
+			_, err := Evaluate(t.Context(), j, "", false, r, nil)
 			return err
 		}, false},
 		"sample": {func(j *job.Job, r Registries) error {

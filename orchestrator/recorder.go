@@ -2,7 +2,6 @@ package orchestrator
 
 import (
 	"context"
-	"math"
 
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/job"
@@ -46,13 +45,12 @@ func (r *recorder) step(ctx context.Context, record report.Step, m trainer.Metri
 	}
 	r.state.Add(record, finished)
 	line := map[string]any{"step": step + 1} // as the console counts: so many are done with it
-	for k, v := range metrics {
-		if !math.IsNaN(v) && !math.IsInf(v, 0) {
-			line[k] = v
-		}
+	for k, v := range finite(metrics) {
+		line[k] = v
 	}
 	r.console.news()
-	r.console.say("%s", r.progress.Line(record, r.state.Step, r.job.Trainer.Steps, r.job.Rollout.Overlaps()))
+	r.console.tell(Event{Kind: StepDone, Step: r.state.Step, Steps: r.job.Trainer.Steps, Metrics: finite(metrics)},
+		r.progress.Line(record, r.state.Step, r.job.Trainer.Steps, r.job.Rollout.Overlaps()))
 	if skipped != nil {
 		line["skipped"] = skipped.Error()
 		r.console.say("skipped      %s", skipped)
@@ -69,9 +67,7 @@ func (r *recorder) evaluation(ctx context.Context, e report.Evaluation) error {
 		return err
 	}
 	r.state.Evaluations.Put(e)
-	for _, line := range e.Lines() {
-		r.console.say("%s", line)
-	}
+	r.console.tell(Event{Kind: Evaluated, Step: e.Step, Evaluation: &e}, e.Lines()...)
 	return r.folder.Log(map[string]any{"step": e.Step, "eval": e})
 }
 

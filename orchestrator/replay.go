@@ -48,10 +48,10 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 	if err != nil {
 		return err
 	}
-	t := &run{session: session.New(j), options: Options{Out: io.Discard}, folder: runfolder.New(j.Output, false), algorithm: algorithm, ranks: group}
+	t := &run{session: session.New(j), options: Options{Out: io.Discard}, activity: &activity{}, folder: runfolder.New(j.Output, false), algorithm: algorithm, ranks: group}
 	defer func() {
 		t.release(err)
-		err = errors.Join(err, t.close())
+		err = errors.Join(err, t.close(err))
 	}()
 	var last checkpoint.State
 	if _, err := last.Load(dir); err != nil {

@@ -33,6 +33,8 @@ type run struct {
 	state     checkpoint.State
 	recovered recovery.Recovered
 	board     *resourceBoard // nil before the folder is open
+	now       *nowBoard      // nil before the folder is open
+	activity  *activity
 }
 
 // material is what a job's data files hold.
@@ -92,6 +94,9 @@ func (r *run) prepare(ctx context.Context, j *job.Job) error {
 		r.session.Notes.Know(note)
 	}
 	r.board = showResources(r.folder, func() []runfolder.Pool { return poolsOf(r.session) }, r.session.Notes.Note)
+	r.activity.begin(opening, "opening the trainer")
+	r.now = showNow(ctx, r.folder, r.activity, r.session.Notes.Note)
+	r.session.Sampler.Told = told(r.options.Event)
 	r.session.Sampler.Record = r.folder.DB.AddTurn
 	r.session.BeginAnew(r.folder.DB.Restart)
 	if err := r.session.KeepAgents(r.folder.Dir); err != nil {
@@ -257,6 +262,7 @@ func (r *run) training() *training {
 	j, c := r.session.Job, r.console()
 	return &training{
 		findings: report.Findings{Job: j, Decode: r.decode},
+		activity: r.activity,
 		session:  r.session, trainer: r.trainer, objective: r.objective, state: &r.state, dir: r.folder.Dir, console: c,
 		recorder: recorder{job: j, folder: r.folder, recovered: &r.recovered, state: &r.state, console: c},
 		checkpoints: checkpoints{
@@ -266,7 +272,7 @@ func (r *run) training() *training {
 }
 
 // console is where the run tells what it does.
-func (r *run) console() console { return console{r.options.Out, &r.session.Notes} }
+func (r *run) console() console { return console{r.options.Out, &r.session.Notes, r.options.Event} }
 
 // release lets the other ranks end: with the run, or with what went wrong here.
 func (r *run) release(err error) {
@@ -280,7 +286,8 @@ func (r *run) release(err error) {
 	}
 }
 
-func (r *run) close() error {
+// close closes what is open, of a run that ended so.
+func (r *run) close(ended error) error {
 	var errs []error
 	if r.trainer != nil {
 		errs = append(errs, r.trainer.Close())
@@ -289,6 +296,14 @@ func (r *run) close() error {
 		errs = append(errs, r.objective.Close())
 	}
 	r.board.stop()
+	switch {
+	case ended == nil:
+		r.now.stop(runfolder.EndedDone, nil)
+	case errors.Is(ended, ErrInterrupted):
+		r.now.stop(runfolder.EndedInterrupted, nil)
+	default:
+		r.now.stop(runfolder.EndedFailed, ended)
+	}
 	errs = append(errs, r.ranks.Leave(), r.session.Close())
 	errs = append(errs, r.folder.Close())
 	return errors.Join(errs...)

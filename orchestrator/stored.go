@@ -1,41 +1,25 @@
 package orchestrator
 
 import (
-	"errors"
+	"context"
 	"fmt"
-	"path/filepath"
+	"sync"
 
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
+	"github.com/agentfly/agentfly/orchestrator/overview"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// errEnough ends the reading of a store early.
-var errEnough = errors.New("enough")
-
-// EachStored calls f for the stored trajectories of a run folder, for the one with an id where id is not empty, and for limit at most
-// where limit is not 0. decode is the run's own: see decoder, for which known are the kinds of agents that its job may name.
-func EachStored(dir, id string, limit int, known *agents.Registry, f func(r store.Record, decode func([]int32) string) error) error {
-	db, err := store.OpenReader(filepath.Join(dir, "store.db"))
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	decode := decoder(dir, known)
-	n := 0
-	err = db.Each(id, func(r store.Record) error {
-		if limit > 0 && n >= limit {
-			return errEnough
-		}
-		n++
-		return f(r, decode)
+// EachStored calls f for the trajectories of a run folder that a filter names. decode is the run's own: see decoder, for which known are the kinds of
+// agents that its job may name.
+func EachStored(ctx context.Context, dir string, q overview.Filter, known *agents.Registry, f func(r store.Record, decode func([]int32) string) error) error {
+	decode := sync.OnceValue(func() func([]int32) string { return decoder(dir, known) })
+	return overview.Trajectories(ctx, dir, q, func(r store.Record) error {
+		return f(r, func(ids []int32) string { return decode()(ids) })
 	})
-	if errors.Is(err, errEnough) {
-		return nil
-	}
-	return err
 }
 
 // decoder decodes with the tokenizer of the run's last checkpoint, or of the job's model before there is one. Without

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/processes"
@@ -19,16 +20,42 @@ var ErrInterrupted = errors.New("orchestrator: the run was interrupted and saved
 // Options of a run.
 type Options struct {
 	Resume    bool
-	Overwrite bool      // a run that the folder holds is deleted when this one begins
-	Resumes   string    // the command line that goes on with the run when it was interrupted, for the user; "": none is told
-	Out       io.Writer // progress, one line at a time
-	Ranks     int       // processes that train, which this one starts; torchrun's variables come before it. 0 and 1: one
-	Arguments []string  // of the command line that starts this run; needed for Ranks
-	ErrOut    io.Writer // of the processes that Ranks starts; nil: standard error
+	Overwrite bool        // a run that the folder holds is deleted when this one begins
+	Resumes   string      // the command line that goes on with the run when it was interrupted, for the user; "": none is told
+	Out       io.Writer   // progress, one line at a time
+	Event     func(Event) // gets what the lines say, in fields, one at a time, and nothing after Train; nil: nobody does
+	Ranks     int         // processes that train, which this one starts; torchrun's variables come before it. 0 and 1: one
+	Arguments []string    // of the command line that starts this run; needed for Ranks
+	ErrOut    io.Writer   // of the processes that Ranks starts; nil: standard error
 }
 
 func (o Options) launch() processes.Launch {
 	return processes.Launch{Ranks: o.Ranks, Arguments: o.Arguments, ErrOut: o.ErrOut}
+}
+
+// serial makes lines and events come one after the other: that of an interruption comes from a goroutine of its own.
+func (o Options) serial() Options {
+	mu := &sync.Mutex{}
+	o.Out = &serialWriter{mu: mu, w: o.Out}
+	if event := o.Event; event != nil {
+		o.Event = func(e Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			event(e)
+		}
+	}
+	return o
+}
+
+type serialWriter struct {
+	mu *sync.Mutex
+	w  io.Writer
+}
+
+func (s *serialWriter) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.w.Write(p)
 }
 
 // Train runs a job to its end, or to an interruption: then it saves what it has and returns ErrInterrupted.
@@ -47,14 +74,15 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum report
 		}
 		return sum, follow(ctx, j, algorithm, group, o)
 	}
-	t := &run{options: o, session: session.New(j), folder: runfolder.New(j.Output, o.Resume), ranks: group}
+	o = o.serial()
+	t := &run{options: o, activity: &activity{tell: o.Event}, session: session.New(j), folder: runfolder.New(j.Output, o.Resume), ranks: group}
 	t.folder.Overwrite = o.Overwrite
 	defer func() {
 		if errors.Is(err, ErrInterrupted) && o.Resumes != "" {
 			t.console().say("go on with     %s", o.Resumes)
 		}
 		t.release(err)
-		err = errors.Join(err, t.close())
+		err = errors.Join(err, t.close(err))
 	}()
 	if group.Launched { // the others wait already, for an index that is built or for what is wrong here
 		err = group.Join(ctx, o.launch())
@@ -86,5 +114,5 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum report
 	if err := steps.loop(ctx); err != nil {
 		return steps.summary(), err
 	}
-	return steps.summary(), steps.writeSummary()
+	return steps.summary(), steps.writeSummary(ctx)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/objective"
+	"github.com/agentfly/agentfly/orchestrator/overview"
 	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/session"
 	"github.com/agentfly/agentfly/trainer"
@@ -42,6 +43,7 @@ type training struct {
 	recorder    recorder
 	checkpoints checkpoints
 	console     console
+	activity    *activity
 	findings    report.Findings
 	started     time.Time          // in this process; zero outside the loop
 	told        environments.Stats // of the job's environments, at the last step
@@ -51,13 +53,22 @@ type training struct {
 // loop takes the steps that are left, and saves what came of them.
 func (t *training) loop(ctx context.Context) error {
 	j := t.session.Job
-	t.console.say("%s: %d steps of %s, model %s, run folder %s", j.Name, j.Trainer.Steps, t.objective, modelName(j), t.dir)
+	t.console.tell(Event{Kind: Begin, Job: j.Name, Dir: t.dir, Step: t.state.Step, Steps: j.Trainer.Steps},
+		fmt.Sprintf("%s: %d steps of %s, model %s, run folder %s", j.Name, j.Trainer.Steps, t.objective, modelName(j), t.dir))
 	for _, note := range t.session.Notes.Early() {
 		t.console.warn(note)
 	}
 	t.console.news()
 	t.started = time.Now()
+	told := make(chan struct{})
+	quiet := context.AfterFunc(ctx, func() { // at once: what is let end may take minutes
+		defer close(told)
+		t.console.say("%s", t.activity.interrupted())
+	})
 	err := t.steps(ctx)
+	if !quiet() {
+		<-told
+	}
 	t.objective.Stop()
 	if left := t.session.LeftOver(); left != "" {
 		t.session.Notes.Note(left)
@@ -129,6 +140,7 @@ func (t *training) stalled() bool {
 // the barrier of an engine that shares the parameters, and other engines get the weights while their requests pause.
 func (t *training) step(ctx context.Context) error {
 	start := time.Now()
+	t.activity.begin(sampling, "waiting for the batch of step %d", t.state.Step+1)
 	b, err := t.objective.Batch(ctx, objective.At{Step: t.state.Step, Version: t.state.Version, Dealt: t.state.Dealt})
 	if err != nil {
 		return err
@@ -151,6 +163,7 @@ func (t *training) update(ctx context.Context, b *objective.Batch, start time.Ti
 	// an update that has begun is finished even when the run is interrupted: half of one could not be resumed
 	before := t.state.Version
 	t.begun = t.state.Step + 1
+	t.activity.begin(updating, "the update of step %d", t.begun)
 	m, err := t.trainer.Step(context.WithoutCancel(ctx), b.Batch)
 	skipped, err := t.skip(step, err)
 	if err != nil {
@@ -229,6 +242,7 @@ func (t *training) evaluate(ctx context.Context, name string, toolsOff bool) err
 	if t.state.Evaluations.Has(name, t.state.Step) {
 		return t.checkpoints.keepBest(t.saved())
 	}
+	t.activity.begin(evaluating, "evaluation %s", name)
 	e, err := t.objective.Evaluate(ctx, name, t.state.Step, toolsOff)
 	if err != nil {
 		return err
@@ -240,7 +254,10 @@ func (t *training) evaluate(ctx context.Context, name string, toolsOff bool) err
 }
 
 // save writes a checkpoint of where the run stands.
-func (t *training) save() error { return t.checkpoints.save(t.saved()) }
+func (t *training) save() error {
+	t.activity.begin(saving, "the checkpoint after step %d", t.state.Step)
+	return t.checkpoints.save(t.saved())
+}
 
 // saved is the state as a checkpoint has it: with the time up to now.
 func (t *training) saved() checkpoint.State {
@@ -268,15 +285,43 @@ func (t *training) summary() report.Summary {
 	return out
 }
 
+// advise adds what the log says of the whole run: held-out tasks one by one, and what to try next.
+func (t *training) advise(ctx context.Context, s *report.Summary) error {
+	db := t.recorder.folder.DB
+	if db == nil {
+		return nil
+	}
+	steps, err := db.Steps()
+	if err != nil {
+		return err
+	}
+	j := t.session.Job
+	s.Advice = report.Advice(steps, t.state.Evaluations, report.Setup{Dir: t.dir, Overlaps: j.Rollout.Overlaps(), CutParse: j.Rollout.Cut == "parse", SFT: j.SFT != nil})
+	changed, err := overview.Improved(ctx, t.dir)
+	if err != nil || changed == nil || changed.Tasks == 0 {
+		return err
+	}
+	s.Tasks = map[string]float64{
+		"tasks": float64(changed.Tasks), "better": float64(changed.Better), "worse": float64(changed.Worse), "mean": changed.Mean, "low": changed.Low, "high": changed.High,
+	}
+	return nil
+}
+
 // writeSummary writes summary.json, and tells the user what the run came to.
-func (t *training) writeSummary() error {
+func (t *training) writeSummary(ctx context.Context) error {
 	s := t.summary()
+	if err := t.advise(context.WithoutCancel(ctx), &s); err != nil { // the run is done: this is no reason to fail
+		t.console.warn("what the held-out tasks and the steps say is left out of the summary: " + err.Error())
+	}
 	if err := modelfile.WriteJSON(filepath.Join(t.dir, "summary.json"), s); err != nil {
 		return err
 	}
 	best := ""
 	if t.checkpoints.folder.Target(checkpoint.Best) != "" {
 		best = checkpoint.BestOf(t.dir)
+	}
+	if t.console.event != nil {
+		t.console.event(Event{Kind: Summarized, Step: s.Steps, Summary: &s})
 	}
 	s.Print(t.console.say, t.dir, t.session.Job.Path(), checkpoint.LastOf(t.dir), best)
 	return nil

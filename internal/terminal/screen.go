@@ -8,13 +8,14 @@ import (
 
 // Width is the number of columns of the terminal w; 0 where w is none, so that nothing is wrapped. COLUMNS goes before what the terminal says.
 func Width(w any) int {
-	if !Is(w) {
+	f := file(w)
+	if f == nil {
 		return 0
 	}
 	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
 		return n
 	}
-	if n := columns(w.(*os.File)); n > 0 {
+	if n := columns(f); n > 0 {
 		return n
 	}
 	return 80
@@ -27,6 +28,16 @@ func Colours(w any) bool {
 
 // NoColour tells whether the user asked for text without colours.
 func NoColour() bool { return os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" }
+
+// UTF8 tells whether the user's locale writes UTF-8. One that is not set is taken for it: that is so in most containers.
+func UTF8() bool {
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} { // the first that is set counts (POSIX, 8.2)
+		if locale := strings.ToLower(os.Getenv(name)); locale != "" {
+			return strings.Contains(locale, "utf-8") || strings.Contains(locale, "utf8")
+		}
+	}
+	return true
+}
 
 // Wrap breaks the lines of s after at most width characters, between words where it can; width 0 breaks none.
 func Wrap(s string, width int) (lines []string) {

@@ -111,12 +111,21 @@ func JSON(data []byte) []byte {
 	return b.Bytes()
 }
 
-// Is says whether w is a terminal.
-func Is(w any) bool {
+// Is says whether w is a terminal, or writes above the block of one.
+func Is(w any) bool { return file(w) != nil }
+
+// file is the terminal that w is; nil: it is none.
+func file(w any) *os.File {
+	if a, ok := w.(above); ok {
+		return file(a.w)
+	}
 	f, ok := w.(*os.File)
 	if !ok {
-		return false
+		return nil
 	}
 	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0 && isatty.IsTerminal(f.Fd())
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 || !isatty.IsTerminal(f.Fd()) {
+		return nil
+	}
+	return f
 }

@@ -44,9 +44,15 @@ func NewBoard() *Board { return &Board{} }
 // On puts the board into a context.
 func (b *Board) On(ctx context.Context) context.Context { return context.WithValue(ctx, boardKey{}, b) }
 
+// Of is the board of a context; nil: it has none.
+func Of(ctx context.Context) *Board {
+	b, _ := ctx.Value(boardKey{}).(*Board)
+	return b
+}
+
 // Enter begins a wait of who (a trajectory's request, a step) for part ("tool calculator").
 func Enter(ctx context.Context, part, who string) *Wait {
-	b, _ := ctx.Value(boardKey{}).(*Board)
+	b := Of(ctx)
 	if b == nil {
 		return nil
 	}

@@ -3,6 +3,7 @@ package objective
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/agentfly/agentfly/orchestrator/job"
@@ -28,7 +29,11 @@ func Evaluate(ctx context.Context, r rollout.Sampler, db *store.Store, name stri
 	}
 	start := time.Now()
 	phase := "eval-" + name
+	var done atomic.Int64
 	groups, failed := r.Groups(ctx, phase, step, tasks, max(1, j.Eval.Samples), func(t *trajectory.Trajectory) error {
+		if r.Told != nil {
+			r.Told(int(done.Add(1)), len(tasks)*max(1, j.Eval.Samples))
+		}
 		if err := rollout.Fatal(t); err != nil {
 			return err
 		}

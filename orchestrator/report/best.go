@@ -23,6 +23,12 @@ func (e Evaluation) score() (value, better float64) {
 	return e.Reward, e.Reward
 }
 
+// Value is the score of an evaluation, as Best compares it.
+func (e Evaluation) Value() float64 {
+	value, _ := e.score()
+	return value
+}
+
 // Evaluations are those of a run, in the order in which they were done or recovered.
 type Evaluations []Evaluation
 

@@ -24,6 +24,8 @@ type Summary struct {
 	Skipped         int                `json:"skipped,omitempty" unit:"steps" doc:"steps whose update was passed over (trainer.on_nonfinite)"`
 	Errors          map[string]int     `json:"errors,omitempty" unit:"errors" doc:"by origin: trajectories that failed, tool calls that broke"`
 	Best            *Best              `json:"best,omitempty" doc:"name, step and score of the best evaluation (docs/evaluation.md); left out without one"`
+	Tasks           map[string]float64 `json:"tasks,omitempty" unit:"tasks" doc:"held-out tasks from the first evaluation to the last: tasks that both have, better, worse; and of the difference in reward mean, low and high (95% interval, paired bootstrap over tasks)"`
+	Advice          []string           `json:"advice,omitempty" doc:"what to try next, from the run's figures"`
 	Stopped         string             `json:"stopped,omitempty" doc:"why the run ended before trainer.steps; left out where it did not"`
 }
 
@@ -110,6 +112,9 @@ func (s Summary) Print(say Say, dir, job, last, bestKept string) {
 		if before, ok := s.Eval["before"]; ok {
 			line("held-out tasks", "%.3f before, %.3f after", before, s.Eval["after"])
 		}
+		if n := s.Tasks["tasks"]; n > 1 {
+			line("", "%.0f of %.0f tasks better, %.0f worse; by %+.3f, 95%% interval %+.3f to %+.3f", s.Tasks["better"], n, s.Tasks["worse"], s.Tasks["mean"], s.Tasks["low"], s.Tasks["high"])
+		}
 		if off, ok := s.Eval["tool_off"]; ok {
 			line("without tools", "%.0f%% right", 100*off)
 		}
@@ -128,6 +133,9 @@ func (s Summary) Print(say Say, dir, job, last, bestKept string) {
 	if s.Loss == nil {
 		line("speed", "sampled %.0f tok/s, trained %.0f tok/s", s.TokensPerSecond["sample"], s.TokensPerSecond["train"])
 		line("trajectories", "%d finished, %d failed; engine and trainer logprobs at most %.1e apart", s.Trajectories["finished"], s.Trajectories["failed"], s.MismatchMax)
+	}
+	for i, advice := range s.Advice {
+		line([]string{"try", ""}[min(i, 1)], "%s", advice)
 	}
 	line("checkpoint", "%s (Hugging Face format)", last)
 	say("")

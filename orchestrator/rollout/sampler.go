@@ -54,6 +54,8 @@ type Sampler struct {
 	Recovered func(id string) (t *trajectory.Trajectory, ended bool)
 	// Restart is told of a recovered trajectory that cannot go on, and why: it begins anew. nil: it fails.
 	Restart func(id string, err error)
+	// Told is told of each trajectory of an evaluation that ended: how many did, of how many. It is safe for concurrent use; nil: nobody is told.
+	Told func(done, of int)
 	// Replay samples recovered turns once more. What came from outside is taken as it was recorded: results of tools, the
 	// reward.
 	Replay bool

@@ -78,16 +78,14 @@ func replaceFile(path string, text []byte) error {
 
 // changedSettings are the settings that differ between two complete job files, each as KEY: OLD → NEW, in order of their keys.
 func changedSettings(before, after []byte) ([]string, error) {
-	var old, now map[string]any
-	if err := yaml.Unmarshal(before, &old); err != nil {
+	was, err := Settings(before)
+	if err != nil {
 		return nil, err
 	}
-	if err := yaml.Unmarshal(after, &now); err != nil {
+	is, err := Settings(after)
+	if err != nil {
 		return nil, err
 	}
-	was, is := map[string]string{}, map[string]string{}
-	settings(was, "", old)
-	settings(is, "", now)
 	all := maps.Clone(was)
 	maps.Copy(all, is)
 	var out []string
@@ -96,6 +94,17 @@ func changedSettings(before, after []byte) ([]string, error) {
 			out = append(out, fmt.Sprintf("%s: %s → %s", key, orNotSet(was[key]), orNotSet(is[key])))
 		}
 	}
+	return out, nil
+}
+
+// Settings are those of a complete job file by their dotted keys, texts in quotes; what is null or empty is left out.
+func Settings(job []byte) (map[string]string, error) {
+	var all map[string]any
+	if err := yaml.Unmarshal(job, &all); err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	settings(out, "", all)
 	return out, nil
 }
 

@@ -102,11 +102,5 @@ func ReadResources(dir string) (r Resources, err error) {
 
 // Running tells whether the process that wrote r still runs, as far as can be said now: it wrote lately, and on this machine its process is there.
 func (r Resources) Running(now time.Time) bool {
-	if r.Ended || now.Sub(r.Written) > 4*ResourcesBeat {
-		return false
-	}
-	if host, err := os.Hostname(); err != nil || host != r.Host || r.PID <= 0 {
-		return true
-	}
-	return alive(r.PID)
+	return !r.Ended && writes(r.Host, r.PID, r.Written, 4*ResourcesBeat, now)
 }

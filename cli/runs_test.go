@@ -1,0 +1,245 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/orchestrator/overview/overviewtest"
+	"github.com/agentfly/agentfly/orchestrator/runfolder"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// command runs a command line off a terminal.
+func command(t *testing.T, args ...string) (out, errs string, err error) {
+	t.Helper()
+	var o, e bytes.Buffer
+	p := Program{In: strings.NewReader(""), Out: &o, ErrOut: &e}
+	err = p.Run(context.Background(), append([]string{"agentfly"}, args...))
+	return o.String(), e.String(), err
+}
+
+// calling is a turn with a call.
+func calling(tool, said, observed string, cause trajectory.Cause) trajectory.Turn {
+	r := trajectory.ToolResult{Call: trajectory.ToolCall{Name: tool, Arguments: json.RawMessage(`{"q":"Paris"}`)}, Observation: observed}
+	if cause != "" {
+		r.Fail(cause, observed)
+	}
+	return trajectory.Turn{Completion: said, Results: []trajectory.ToolResult{r}}
+}
+
+// twoRuns are one that runs and one that ended.
+func twoRuns(t *testing.T) (root string) {
+	root = t.TempDir()
+	host, _ := os.Hostname()
+	at := time.Now()
+	overviewtest.Run{
+		Steps:       overviewtest.Steps(0.1, 0.2, 0.4),
+		Evaluations: []overviewtest.Evaluation{{Name: "before", Rewards: map[string]float64{"a": 0, "b": 1, "c": 0}}, {Name: "step-2", Step: 2, Rewards: map[string]float64{"a": 1, "b": 1, "c": 0}}},
+		Now: &runfolder.Now{
+			Host: host, PID: os.Getpid(), Written: at, Since: at.Add(-3 * time.Second), Doing: "the update of step 4",
+			Waits: []runfolder.Wait{{Part: "tool search", Count: 2, Oldest: "train-3-0-1" + escapes, Seconds: 4}},
+		},
+		Train: []overviewtest.Sampled{
+			{Step: 0, Index: 0, Reward: 0.5, Turns: []trajectory.Turn{calling("search", "I look for the capital", "It is Paris", "")}, Stop: trajectory.StopAnswer},
+			{Step: 2, Index: 0, Reward: 1, Turns: []trajectory.Turn{calling("search", "again"+escapes, "Error: gone", trajectory.CauseRaised), {Completion: "so"}}, Stop: trajectory.StopMaxTurns},
+			{Step: 2, Index: 1, Reward: -1, Stop: trajectory.StopError, Err: "the world has ended" + escapes},
+		},
+	}.Write(t, filepath.Join(root, "going"))
+	overviewtest.Run{
+		Job: overviewtest.Job("done", 2), Steps: overviewtest.Steps(0.3, math.Inf(1)), Evaluations: []overviewtest.Evaluation{{Name: "after", Step: 2, Rewards: map[string]float64{"a": 0, "b": 1, "c": 0}}},
+		Now: &runfolder.Now{Host: host, PID: 1, Written: at, Ended: runfolder.EndedFailed, Error: "no memory" + escapes},
+	}.Write(t, filepath.Join(root, "done"))
+	return root
+}
+
+func TestRunsAreListed(t *testing.T) {
+	root := twoRuns(t)
+	out, errs, err := command(t, "runs", root)
+	require.NoError(t, err)
+	require.Empty(t, errs)
+	safe(t, out)
+	lines := strings.Split(out, "\n")
+	require.Regexp(t, `^run    state    step  reward  held-out +best +changed  algorithm      model$`, lines[0])
+	require.Regexp(t, `^done   failed +2/2 +- +0\.333  0\.333 @2 .* grpo/ppo_clip  tiny$`, lines[1])
+	require.Regexp(t, `^going  running +3/10 +0\.400 +0\.667  0\.667 @2 +(now|\ds ago)  grpo/ppo_clip  tiny$`, lines[2])
+	require.Contains(t, lines[3], `done: no memory\x1b[2J`)
+
+	t.Setenv("COLUMNS", "40")
+	out, _, err = command(t, "runs", "--json", root)
+	require.NoError(t, err)
+	var names []string
+	for line := range strings.Lines(out) {
+		var one struct {
+			Name, State, Error string
+			Steps, Planned     int
+		}
+		require.NoError(t, json.Unmarshal([]byte(line), &one))
+		names = append(names, fmt.Sprint(one.Name, one.State, one.Steps, one.Planned))
+	}
+	require.Equal(t, []string{"donefailed2 2", "goingrunning3 10"}, names)
+	out, errs, err = command(t, "runs", t.TempDir())
+	require.NoError(t, err)
+	require.Empty(t, out)
+	require.Contains(t, errs, "there is no run in ")
+	_, _, err = command(t, "runs", filepath.Join(root, "nowhere"))
+	require.ErrorContains(t, err, "no such file")
+}
+
+func TestStatusOfARun(t *testing.T) {
+	root := twoRuns(t)
+	out, _, err := command(t, "status", filepath.Join(root, "going"))
+	require.NoError(t, err)
+	safe(t, out)
+	for _, want := range []string{
+		"going: grpo/ppo_clip, model tiny\n", "state     running, 3 of 10 steps done, last sign of it", "now       the update of step 4, for 3s (process ",
+		"waits for tool search: 2, the oldest train-3-0-1\\x1b[2J", ", for 4s\n", "left      about 12s: 7 steps of 2s each\n", "last step reward 0.400\n",
+		"          sampling 1.5 s, training 0.5 s\n", "reward    0.100 -> 0.400  ▁▃█\n", "held-out  0.333 -> 0.667  ▁█\n", "failures  failed 1/2  environment: the world has ended", "tool errors 1/1  search: gone",
+	} {
+		require.Contains(t, out, want)
+	}
+	out, _, err = command(t, "status", "--json", filepath.Join(root, "going"))
+	require.NoError(t, err)
+	var s struct {
+		State string
+		Waits []runfolder.Wait
+		Left  float64 `json:"left_seconds"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &s))
+	require.Equal(t, "running", s.State)
+	require.Len(t, s.Waits, 1)
+	_, _, err = command(t, "status", filepath.Join(root, "goign"))
+	require.EqualError(t, err, fmt.Sprintf("%q is no run folder (did you mean %q?)", filepath.Join(root, "goign"), filepath.Join(root, "going")))
+	_, _, err = command(t, "status")
+	var usage *UsageError
+	require.ErrorAs(t, err, &usage)
+}
+
+func TestRunsAreCompared(t *testing.T) {
+	root := twoRuns(t)
+	out, _, err := command(t, "compare", filepath.Join(root, "done"), filepath.Join(root, "going"))
+	require.NoError(t, err)
+	safe(t, out)
+	for _, want := range []string{
+		"settings that differ\nsetting        A       B\nname           \"done\"  \"going\"\ntrainer.steps  2       10\n",
+		"reward/mean  step 1\nA             0.300\nB             0.100\n",
+		"held-out tasks, A (after after step 2) against B (step-2 after step 2)\n  3 tasks: mean +0.333, 95% interval +0.000 to +1.000 (no difference is shown)\n  1 better, 0 worse, 2 the same\n  better 0 -> 1  a\n",
+	} {
+		require.Contains(t, out, want)
+	}
+	_, _, err = command(t, "compare", filepath.Join(root, "done"))
+	require.ErrorContains(t, err, "takes two run folders or more; got 1")
+}
+
+func TestRunsAreDrawn(t *testing.T) {
+	root := twoRuns(t)
+	going, done := filepath.Join(root, "going"), filepath.Join(root, "done")
+	out, _, err := command(t, "plot", going, done, "--height", "4")
+	require.NoError(t, err)
+	require.NotContains(t, out, "\x1b")
+	require.Contains(t, out, "reward/mean\n0.400 ┤")
+	require.Contains(t, out, "* going\n")
+	require.Contains(t, out, "\neval/reward\n")
+	svg, png := filepath.Join(root, "a.svg"), filepath.Join(root, "a.png")
+	out, errs, err := command(t, "plot", going, "--metric", "seconds/step", "--svg", svg, "--png", png)
+	require.NoError(t, err)
+	require.Empty(t, out)
+	require.Contains(t, errs, "wrote "+svg+"\n")
+	for path, begins := range map[string]string{svg: "<svg ", png: "\x89PNG"} {
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.True(t, bytes.HasPrefix(data, []byte(begins)))
+	}
+	_, _, err = command(t, "plot", going, "--metric", "reward/maen")
+	require.EqualError(t, err, `no run has the metric "reward/maen" (did you mean "reward/mean"?); agentfly plot --list names those there are`)
+	out, _, err = command(t, "plot", going, "--list")
+	require.NoError(t, err)
+	require.Contains(t, out, "eval/reward\nreward/mean\n")
+	out, _, err = command(t, "plot", going, "--metric", "reward/mean", "--json")
+	require.NoError(t, err)
+	require.JSONEq(t, `{"reward/mean":{"going":{"steps":[1,2,3],"values":[0.1,0.2,0.4]}}}`, out)
+	_, _, err = command(t, "plot", going, "--svg", filepath.Join(root, "nowhere", "a.svg"))
+	require.Error(t, err)
+}
+
+// A table leaves columns out where the terminal is narrow; no line of it is wider.
+func TestTablesFit(t *testing.T) {
+	rows := func() [][]string {
+		return [][]string{{"run", "state", ">step", "model"}, {"a-name-that-is-rather-long", "running", "3/10", "SmolLM2"}, {"漢字\x1b[2J", "failed", "1", ""}}
+	}
+	require.Equal(t, []string{
+		"run                         state    step  model", "a-name-that-is-rather-long  running  3/10  SmolLM2", `漢字\x1b[2J                   failed      1`,
+	}, table(rows(), 0))
+	for _, width := range []int{80, 60, 48, 40, 36, 24, 10, 1} {
+		for _, line := range table(rows(), width) {
+			require.LessOrEqual(t, utf8.RuneCountInString(line), max(width, 17), "%d: %s", width, line)
+		}
+	}
+}
+
+func TestTrajectoriesAreFiltered(t *testing.T) {
+	root := twoRuns(t)
+	ids := func(args ...string) string {
+		out, _, err := command(t, append([]string{"inspect", "trajectory", "--run", filepath.Join(root, "going"), "--phase", "train"}, args...)...)
+		require.NoError(t, err)
+		var got []string
+		for line := range strings.Lines(out) {
+			var one struct{ Trajectory struct{ ID string } }
+			require.NoError(t, json.Unmarshal([]byte(line), &one))
+			got = append(got, one.Trajectory.ID)
+		}
+		return strings.Join(got, " ")
+	}
+	for args, want := range map[string]string{
+		"":                                "train-0-0-0 train-2-0-0 train-2-0-1",
+		"--step 3":                        "train-2-0-0 train-2-0-1",
+		"--step 3 --limit 1":              "train-2-0-0",
+		"--min-reward 0":                  "train-0-0-0 train-2-0-0",
+		"--max-reward=-0.5":               "train-2-0-1",
+		"--stop max_turns":                "train-2-0-0",
+		"--failed any":                    "train-2-0-1",
+		"--failed environment":            "train-2-0-1",
+		"--failed infrastructure":         "train-2-0-1",
+		"--failed engine":                 "",
+		"--tool search":                   "train-0-0-0 train-2-0-0",
+		"--tool nothing":                  "",
+		"--tool search --tool-failed any": "train-2-0-0",
+		"--tool-failed raised":            "train-2-0-0",
+		"--tool-failed broken":            "",
+		"--text PARIS":                    "train-0-0-0 train-2-0-0",
+		"--text capital":                  "train-0-0-0",
+		"--text ended":                    "train-2-0-1",
+		"--sort reward":                   "train-2-0-1 train-0-0-0 train-2-0-0",
+		"--sort=-reward --limit 1":        "train-2-0-0",
+		"--sort=-turns":                   "train-2-0-0 train-0-0-0 train-2-0-1",
+		"--task task-0 --sort tokens":     "train-2-0-1 train-0-0-0 train-2-0-0",
+		"--id train-2-0-1":                "train-2-0-1",
+	} {
+		require.Equal(t, want, ids(strings.Fields(args)...), args)
+	}
+	out, _, err := command(t, "inspect", "trajectory", "--run", filepath.Join(root, "going"), "--table", "--phase", "eval", "--sort=-reward", "--limit", "2")
+	require.NoError(t, err)
+	require.Regexp(t, `^id +reward  stop +turns  tokens  calls  seconds  task  failed  last words\neval-.* 1\.000  answer .*\neval-`, out)
+	out, _, err = command(t, "inspect", "trajectory", "--run", filepath.Join(root, "going"), "--table")
+	require.NoError(t, err)
+	safe(t, out)
+	for want, args := range map[string][]string{
+		`--sort is "rewad" (did you mean "reward"?); allowed: reward, step, turns, tokens, calls, seconds, and each behind a -`: {"--sort", "rewad"},
+		`--limit is -1; it is 0 (all) or more`:        {"--limit", "-1"},
+		"--min-reward 1 is not below --max-reward 0":  {"--min-reward", "1", "--max-reward", "0"},
+		`store: there is no trajectory "train-9-9-9"`: {"--id", "train-9-9-9"},
+	} {
+		_, _, err := command(t, append([]string{"inspect", "trajectory", "--run", filepath.Join(root, "going")}, args...)...)
+		require.EqualError(t, err, want)
+	}
+}

@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/agentfly/agentfly/internal/terminal"
+	"github.com/agentfly/agentfly/internal/wording"
+)
+
+// table lays rows out in columns, the first row being their names. Where they are wider than width (0: any), columns are left out from the right, and a
+// first column that is wider still is cut. A column's cells stand to the right where its name begins with >.
+func table(rows [][]string, width int) []string {
+	const between = 2
+	columns := len(rows[0])
+	wide := make([]int, columns)
+	for _, row := range rows {
+		for i := range row {
+			row[i] = terminal.Text(strings.ReplaceAll(row[i], "\n", " "))
+			wide[i] = max(wide[i], utf8.RuneCountInString(strings.TrimPrefix(row[i], ">")))
+		}
+	}
+	right := make([]bool, columns)
+	for i, name := range rows[0] {
+		rows[0][i], right[i] = strings.CutPrefix(name, ">")
+	}
+	total := -between
+	for i, w := range wide {
+		if width > 0 && i > 1 && total+between+w > width {
+			columns = i
+			break
+		}
+		total += between + w
+	}
+	if over := total - width; width > 0 && over > 0 {
+		wide[0] = max(8, wide[0]-over)
+	}
+	var out []string
+	for _, row := range rows {
+		var b strings.Builder
+		for i, cell := range row[:columns] {
+			if n := utf8.RuneCountInString(cell); n > wide[i] {
+				cell = wording.Clip(cell, wide[i]-1)
+			}
+			pad := strings.Repeat(" ", max(0, wide[i]-utf8.RuneCountInString(cell)))
+			if i > 0 {
+				b.WriteString(strings.Repeat(" ", between))
+			}
+			if right[i] {
+				b.WriteString(pad + cell)
+			} else {
+				b.WriteString(cell + pad)
+			}
+		}
+		out = append(out, strings.TrimRight(b.String(), " "))
+	}
+	return out
+}
+
+// ago is how long ago something was, as people say it.
+func ago(t, now time.Time) string {
+	switch d := now.Sub(t); {
+	case t.IsZero():
+		return "-"
+	case d < 2*time.Second:
+		return "now"
+	default:
+		return long(d) + " ago"
+	}
+}
+
+// long is a time in its two largest units.
+func long(d time.Duration) string {
+	d = max(0, d)
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd%02dh", int(d.Hours())/24, int(d.Hours())%24)
+}

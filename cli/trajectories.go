@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/agentfly/agentfly/internal/terminal"
+	"github.com/agentfly/agentfly/internal/wording"
+	"github.com/agentfly/agentfly/orchestrator"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/overview"
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// trajectoryFlags name which trajectories are inspected, and how they are shown.
+func trajectoryFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "run", Usage: "run folder `DIR`"}, &cli.StringFlag{Name: "id", Usage: "only this one"},
+		&cli.BoolFlag{Name: "view", Usage: "coloured text instead of JSON: sampled tokens stand out, red ones were unlikely"},
+		&cli.BoolFlag{Name: "table", Usage: "a table, a line a trajectory, instead of JSON"},
+		&cli.StringFlag{Name: "phase", Usage: "train, greedy, eval (all evaluations) or `NAME`, such as eval-after"},
+		&cli.IntFlag{Name: "step", Usage: "sampled for step `N` as the console counts, or evaluated after it"},
+		&cli.StringFlag{Name: "task", Usage: "of the task with `ID`"},
+		&cli.Float64Flag{Name: "min-reward", Usage: "paid `R` or more"}, &cli.Float64Flag{Name: "max-reward", Usage: "paid `R` or less"},
+		&cli.StringFlag{Name: "stop", Usage: "with stop `REASON`: answer, no_action, max_turns, …"},
+		&cli.StringFlag{Name: "failed", Usage: "that failed: any, infrastructure, policy, or an `ORIGIN` such as environment"},
+		&cli.StringFlag{Name: "tool", Usage: "with a call of tool `NAME`"},
+		&cli.StringFlag{Name: "tool-failed", Usage: "with a call that failed (of --tool, where it is given): any, or with `CAUSE`: parse, raised, broken, …"},
+		&cli.StringFlag{Name: "text", Usage: "with `TEXT` in a completion, an observation, arguments or an error, in whatever case"},
+		&cli.StringFlag{Name: "sort", Usage: "by `WHAT`: " + strings.Join(overview.Sorts, ", ") + "; behind a - the most first, as in --sort=-reward"},
+		&cli.IntFlag{Name: "limit", Usage: "at most `N` trajectories"},
+	}
+}
+
+// filterOf reads the flags.
+func filterOf(x *cli.Context) (q overview.Filter, err error) {
+	q = overview.Filter{
+		Selection: store.Selection{ID: x.String("id"), Phase: x.String("phase"), Task: x.String("task"), Stop: x.String("stop")},
+		Failed:    x.String("failed"), Tool: x.String("tool"), CallCause: x.String("tool-failed"), Text: x.String("text"), Sort: x.String("sort"), Limit: x.Int("limit"),
+	}
+	if q.Phase == "eval" {
+		q.Phase = "eval-*"
+	}
+	if x.IsSet("step") {
+		step := x.Int("step")
+		q.Told = &step
+	}
+	if x.Int("limit") < 0 {
+		return q, usagef("--limit is %d; it is 0 (all) or more", x.Int("limit"))
+	}
+	if sort := strings.TrimPrefix(q.Sort, "-"); q.Sort != "" && !slices.Contains(overview.Sorts, sort) {
+		return q, usagef("--sort is %q%s; allowed: %s, and each behind a -", q.Sort, wording.DidYouMean(sort, overview.Sorts), strings.Join(overview.Sorts, ", "))
+	}
+	bound := func(name string) *float64 {
+		if !x.IsSet(name) {
+			return nil
+		}
+		v := x.Float64(name)
+		return &v
+	}
+	q.Low, q.High = bound("min-reward"), bound("max-reward")
+	if q.Low != nil && q.High != nil && !(*q.Low <= *q.High) {
+		return q, usagef("--min-reward %g is not below --max-reward %g", *q.Low, *q.High)
+	}
+	return q, nil
+}
+
+func (c inspectCommands) trajectory(x *cli.Context) error {
+	dir := x.String("run")
+	if dir == "" {
+		return usagef("agentfly inspect trajectory needs --run with a run folder")
+	}
+	if _, err := os.Stat(dir); err != nil { // a run folder of an older program may lack job.yaml
+		return job.InputError(overview.Check(dir))
+	}
+	q, err := filterOf(x)
+	if err != nil {
+		return err
+	}
+	if x.Bool("table") && x.Bool("view") {
+		return usagef("--table and --view are two ways to show the same; give one")
+	}
+	rows := [][]string{{"id", ">reward", "stop", ">turns", ">tokens", ">calls", ">seconds", "task", "failed", "last words"}}
+	show := func(r store.Record, decode func([]int32) string) error {
+		switch {
+		case x.Bool("table"):
+			rows = append(rows, listed(r.Trajectory))
+			return nil
+		case x.Bool("view"):
+			_, err := io.WriteString(c.out, view(r, decode, terminal.NoColour()))
+			return err
+		}
+		return c.print(orchestrator.Inspect(r, decode))
+	}
+	if err := orchestrator.EachStored(x.Context, dir, q, c.registries.Agents, show); err != nil || !x.Bool("table") {
+		return err
+	}
+	p := c.page()
+	for _, line := range table(rows, p.width) {
+		p.write(line)
+	}
+	return p.err
+}
+
+// listed is a line of the table.
+func listed(t *trajectory.Trajectory) []string {
+	calls, failed, last := 0, 0, ""
+	for _, turn := range t.Turns {
+		for _, r := range turn.Results {
+			calls++
+			if r.Failed {
+				failed++
+			}
+		}
+		last = turn.Completion
+	}
+	all := fmt.Sprint(calls)
+	if failed > 0 {
+		all += fmt.Sprintf(" (%d failed)", failed)
+	}
+	return []string{
+		t.ID, fmt.Sprintf("%.3f", t.Return()), string(t.StopReason), fmt.Sprint(len(t.Turns)), fmt.Sprint(t.ResponseTokens()), all, fmt.Sprintf("%.1f", t.Seconds),
+		wording.Clip(t.TaskID, 30), wording.Clip(string(t.ErrOrigin), 20), wording.Clip(strings.Join(strings.Fields(last), " "), 60),
+	}
+}

@@ -1,0 +1,76 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/internal/watchdog"
+	"github.com/agentfly/agentfly/orchestrator/runfolder"
+)
+
+// An interruption is told what is let end, and about how long that takes, as far as the run knows by then.
+func TestWhatAnInterruptionFinishes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &activity{}
+		require.Equal(t, "stopping: what was sampled stays in the log; then a checkpoint is written", a.interrupted())
+		a.begin(updating, "the update of step %d", 1)
+		require.Equal(t, "stopping: finishing what cannot be cut: the update of step 1; then a checkpoint is written", a.interrupted())
+		time.Sleep(30 * time.Second)
+		a.begin(saving, "the checkpoint after step 1")
+		require.Equal(t, "stopping: finishing what cannot be cut: the checkpoint after step 1", a.interrupted())
+		time.Sleep(5 * time.Second)
+		a.begin(sampling, "waiting for the batch of step 2")
+		require.Equal(t, "stopping: what was sampled stays in the log; then a checkpoint is written (about 5s)", a.interrupted())
+		a.begin(updating, "the update of step 2")
+		time.Sleep(10 * time.Second)
+		require.Equal(t, "stopping: finishing what cannot be cut: the update of step 2; then a checkpoint is written (about 25s)", a.interrupted())
+		time.Sleep(time.Minute)
+		require.Equal(t, "stopping: finishing what cannot be cut: the update of step 2; then a checkpoint is written (about 5s)", a.interrupted())
+	})
+}
+
+// Another process reads what a run does and waits for while it runs, and how it ended.
+func TestNowIsWritten(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"job.yaml", "store.db"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	}
+	board := watchdog.NewBoard()
+	ctx, cancel := context.WithCancel(board.On(t.Context()))
+	wait := watchdog.Enter(ctx, "engine", "train-0-0-0-0")
+	a := &activity{}
+	a.begin(sampling, "waiting for the batch of step 1")
+	b := showNow(ctx, runfolder.New(dir, false), a, func(text string) { t.Error(text) })
+	read := func() *runfolder.Now {
+		n, err := runfolder.ReadNow(dir)
+		require.NoError(t, err)
+		return n
+	}
+	require.Eventually(t, func() bool { n := read(); return n != nil && len(n.Waits) == 1 }, 10*time.Second, 10*time.Millisecond)
+	n := read()
+	require.True(t, n.Running(time.Now()))
+	require.Equal(t, "waiting for the batch of step 1", n.Doing)
+	require.Equal(t, "train-0-0-0-0", n.Waits[0].Oldest)
+	wait.Leave()
+	cancel() // an interruption: what follows is told too
+	a.begin(saving, "the checkpoint after step 0")
+	require.Eventually(t, func() bool { n := read(); return n.Doing == "the checkpoint after step 0" && len(n.Waits) == 0 }, 10*time.Second, 10*time.Millisecond)
+	b.stop(runfolder.EndedFailed, errors.New("no space is left"))
+	n = read()
+	require.False(t, n.Running(time.Now()))
+	require.Equal(t, []string{runfolder.EndedFailed, "no space is left"}, []string{n.Ended, n.Error})
+	(*nowBoard)(nil).stop("", nil)
+
+	failed := make(chan string, 2) // a folder that cannot be written is told of once
+	b = showNow(t.Context(), runfolder.New(filepath.Join(dir, "nowhere"), false), a, func(text string) { failed <- text })
+	require.Contains(t, <-failed, "cannot be written for agentfly status")
+	b.stop(runfolder.EndedDone, nil)
+	require.Empty(t, failed)
+}

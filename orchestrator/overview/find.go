@@ -1,0 +1,80 @@
+package overview
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/agentfly/agentfly/internal/wording"
+	"github.com/agentfly/agentfly/orchestrator/runfolder"
+	"github.com/agentfly/agentfly/orchestrator/store"
+)
+
+// Is tells whether a folder is that of a run.
+func Is(dir string) bool {
+	for _, name := range []string{runfolder.JobFile, store.File} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+const (
+	deepest     = 4      // folders below the one that is searched
+	mostFolders = 20_000 // that are looked into
+)
+
+// Find returns the run folders in a folder, which may be one itself, in the order of their paths. It does not follow links.
+func Find(root string) (out []string, err error) {
+	looked := 0
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil && path == root:
+			return err
+		case err != nil || !d.IsDir(): // a folder that cannot be read holds no run that could be
+			return nil
+		case path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules"):
+			return fs.SkipDir
+		}
+		if looked++; looked > mostFolders {
+			return fmt.Errorf("%s holds more than %d folders; name the one with the runs", root, mostFolders)
+		}
+		if Is(path) {
+			out = append(out, path)
+			return fs.SkipDir
+		}
+		if below, _ := filepath.Rel(root, path); below != "." && strings.Count(below, string(filepath.Separator))+1 >= deepest {
+			return fs.SkipDir
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Check is an error where a path is no run folder. It names the run that may have been meant.
+func Check(path string) error {
+	if Is(path) {
+		return nil
+	}
+	names := map[string]string{} // by the last part of their paths: the rest is as long for all of them
+	for _, near := range []string{"runs", filepath.Dir(filepath.Clean(path))} {
+		found, _ := Find(near) // a folder that is not there holds none
+		for _, dir := range found {
+			names[filepath.Base(dir)] = dir
+		}
+	}
+	name := filepath.Base(path)
+	near, ok := names[name]
+	if !ok {
+		near = names[wording.Nearest(name, slices.Sorted(maps.Keys(names)))]
+	}
+	if near != "" {
+		return fmt.Errorf("%q is no run folder (did you mean %q?)", path, near)
+	}
+	return fmt.Errorf("%q is no run folder: it has no %s and %s; agentfly runs FOLDER lists those in a folder", path, runfolder.JobFile, store.File)
+}

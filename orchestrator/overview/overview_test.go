@@ -1,0 +1,205 @@
+package overview_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/orchestrator/overview"
+	"github.com/agentfly/agentfly/orchestrator/overview/overviewtest"
+	"github.com/agentfly/agentfly/orchestrator/runfolder"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+func now(ended string, written time.Time, pid int) *runfolder.Now {
+	host, _ := os.Hostname()
+	return &runfolder.Now{Host: host, PID: pid, Started: written, Written: written, Doing: "the update of step 3", Since: written, Ended: ended, Error: "out of memory"}
+}
+
+// How a run stands is what its process last wrote, held against whether that process is there.
+func TestStates(t *testing.T) {
+	root := t.TempDir()
+	at := time.Now()
+	for name, c := range map[string]struct {
+		now  *runfolder.Now
+		want overview.State
+	}{
+		"runs":    {now("", at, os.Getpid()), overview.Running},
+		"done":    {now(runfolder.EndedDone, at.Add(-time.Hour), 1), overview.Ended},
+		"stopped": {now(runfolder.EndedInterrupted, at, 1), overview.Interrupted},
+		"wrong":   {now(runfolder.EndedFailed, at, 1), overview.Failed},
+		"killed":  {now("", at, math.MaxInt32-1), overview.Interrupted}, // there is no such process
+		"silent":  {now("", at.Add(-time.Hour), os.Getpid()), overview.Interrupted},
+	} {
+		dir := filepath.Join(root, name)
+		overviewtest.Run{Steps: overviewtest.Steps(0.5), Now: c.now}.Write(t, dir)
+		r := overview.Read(dir)
+		require.Equal(t, c.want, r.State, "%s: %s", name, r.Error)
+		switch name {
+		case "wrong":
+			require.Equal(t, "out of memory", r.Error)
+		case "killed", "silent":
+			require.Contains(t, r.Error, "ended without a word")
+		}
+	}
+	old := filepath.Join(root, "old") // of a program that wrote no now.json
+	overviewtest.Run{Steps: overviewtest.Steps(0.5)}.Write(t, old)
+	require.Equal(t, overview.Running, overview.Read(old).State, "it wrote just now")
+	past := at.Add(-time.Hour)
+	require.NoError(t, os.WriteFile(filepath.Join(old, "metrics.jsonl"), nil, 0o600))
+	entries, err := os.ReadDir(old)
+	require.NoError(t, err)
+	for _, e := range entries {
+		require.NoError(t, os.Chtimes(filepath.Join(old, e.Name()), past, past))
+	}
+	require.Equal(t, overview.Interrupted, overview.Read(old).State)
+	require.NoError(t, os.WriteFile(filepath.Join(old, "summary.json"), []byte("{}"), 0o600))
+	require.Equal(t, overview.Ended, overview.Read(old).State)
+
+	found, err := overview.Find(root)
+	require.NoError(t, err)
+	require.Len(t, found, 7)
+	_, err = overview.Find(filepath.Join(root, "nowhere"))
+	require.Error(t, err)
+	broken := filepath.Join(root, "broken")
+	require.NoError(t, os.Mkdir(broken, 0o755))
+	for _, name := range []string{"job.yaml", "store.db"} {
+		require.NoError(t, os.WriteFile(filepath.Join(broken, name), []byte("{{ nothing"), 0o600))
+	}
+	require.Equal(t, overview.Unreadable, overview.Read(broken).State, "a broken folder does not hide the others")
+	require.NotEmpty(t, overview.Read(broken).Error)
+}
+
+func TestANameThatIsNoRun(t *testing.T) {
+	root := t.TempDir()
+	overviewtest.Run{}.Write(t, filepath.Join(root, "frozenlake-1"))
+	require.NoError(t, overview.Check(filepath.Join(root, "frozenlake-1")))
+	require.EqualError(t, overview.Check(filepath.Join(root, "frozenlak-1")), fmt.Sprintf("%q is no run folder (did you mean %q?)", filepath.Join(root, "frozenlak-1"), filepath.Join(root, "frozenlake-1")))
+	require.ErrorContains(t, overview.Check(filepath.Join(root, "zzzz")), "agentfly runs FOLDER lists those in a folder")
+}
+
+// What a run does is read while it runs: what it waits for, how long is left, and why things failed.
+func TestStatus(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "r")
+	at := time.Now()
+	n := now("", at, os.Getpid())
+	n.Since = at.Add(-500 * time.Millisecond)
+	n.Waits = []runfolder.Wait{{Part: "tool search", Count: 3, Oldest: "train-2-0-1", Seconds: 12}}
+	steps := overviewtest.Steps(0.25, 0.5)
+	steps[0]["errors/environment"], steps[1]["errors/environment"], steps[1]["errors/tool"] = 1, 2, 0
+	call := trajectory.ToolResult{Call: trajectory.ToolCall{Name: "search"}}
+	call.Fail(trajectory.CauseRaised, "Error: the index is gone")
+	overviewtest.Run{Steps: steps, Now: n, Train: []overviewtest.Sampled{
+		{Step: 0, Reward: 1, Stop: trajectory.StopError, Err: "of step 1, which is long ago"},
+		{Step: 1, Reward: 1, Turns: []trajectory.Turn{{Results: []trajectory.ToolResult{call}}}, Stop: trajectory.StopAnswer},
+		{Step: 2, Stop: trajectory.StopError, Err: "the world has ended"},
+	}}.Write(t, dir)
+	s, err := overview.ReadStatus(context.Background(), dir, at)
+	require.NoError(t, err)
+	require.Equal(t, overview.Running, s.State)
+	require.Equal(t, "the update of step 3", s.Doing)
+	require.Equal(t, n.Waits, s.Waits)
+	require.Equal(t, 2, s.Steps)
+	require.Equal(t, 10, s.Planned)
+	require.InDelta(t, 8*2-0.5, *s.Left, 0.01, "eight steps of two seconds, of which half a second is over")
+	require.Equal(t, map[string]int{"environment": 3}, s.Errors)
+	require.Equal(t, []string{"failed 1/2  environment: the world has ended", "tool errors 1/1  search: the index is gone"}, s.Failures)
+	require.Equal(t, 0.5, s.Last["reward/mean"])
+}
+
+// Two runs are held against each other: settings, curves where both have a step, and each held-out task against itself.
+func TestCompare(t *testing.T) {
+	root := t.TempDir()
+	a, b := filepath.Join(root, "a"), filepath.Join(root, "b")
+	before, after := map[string]float64{}, map[string]float64{"new": 1}
+	for i := range 40 {
+		id := fmt.Sprint("t", i)
+		before[id] = 0
+		if i%4 == 0 {
+			before[id] = 1
+		}
+		after[id] = before[id]
+		if i < 20 {
+			after[id] = 1
+		}
+	}
+	after["t36"] = 0 // worse
+	overviewtest.Run{Steps: overviewtest.Steps(0.1, 0.2, 0.3, 0.4), Evaluations: []overviewtest.Evaluation{{Name: "before", Step: 0, Rewards: after}, {Name: "after", Step: 4, Rewards: before}}}.Write(t, a)
+	overviewtest.Run{
+		Job: overviewtest.Job("a", 20) + "seed: 2\n", Steps: overviewtest.Steps(0.5, math.Pi), Evaluations: []overviewtest.Evaluation{{Name: "step-2", Step: 2, Rewards: after}},
+	}.Write(t, b)
+	c, err := overview.Compare(context.Background(), []string{a, b})
+	require.NoError(t, err)
+	require.Equal(t, []overview.Setting{{Key: "seed", Values: []string{"", "2"}}, {Key: "trainer.steps", Values: []string{"10", "20"}}}, c.Settings)
+	require.Equal(t, overview.Common{Metric: "reward/mean", Steps: []int{1, 2}, Values: [][]float64{{0.1, 0.2}, {0.5, math.Pi}}}, c.Curves[0])
+	require.Len(t, c.Tasks, 1)
+	h := c.Tasks[0]
+	require.Equal(t, "after after step 4", h.From)
+	require.Equal(t, "step-2 after step 2", h.To)
+	require.Equal(t, []int{40, 1, 15, 1}, []int{h.Tasks, h.Other, h.Better, h.Worse})
+	require.Equal(t, overview.TaskChange{Task: "t36", From: 1, To: 0}, h.Changes[0])
+	require.InDelta(t, 14.0/40, h.Mean, 1e-9)
+	require.Greater(t, h.Low, 0.1)
+	require.Less(t, h.Low, h.Mean)
+	require.Greater(t, h.High, h.Mean)
+	again, err := overview.Compare(context.Background(), []string{a, b})
+	require.NoError(t, err)
+	require.Equal(t, h.Low, again.Tasks[0].Low, "the same each time")
+	same, err := overview.Compare(context.Background(), []string{a, a})
+	require.NoError(t, err)
+	require.Empty(t, same.Settings)
+	require.Equal(t, []float64{0, 0, 0}, []float64{same.Tasks[0].Mean, same.Tasks[0].Low, same.Tasks[0].High})
+	improved, err := overview.Improved(context.Background(), a)
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 15}, []int{improved.Better, improved.Worse})
+}
+
+// A task whose trajectories failed, or that is another task under the same id, is not compared.
+func TestTasksThatCannotBeCompared(t *testing.T) {
+	root := t.TempDir()
+	a, b := filepath.Join(root, "a"), filepath.Join(root, "b")
+	overviewtest.Run{Evaluations: []overviewtest.Evaluation{{Name: "after", Step: 1, Rewards: map[string]float64{"x": 1}}}}.Write(t, a)
+	overviewtest.Run{}.Write(t, b)
+	c, err := overview.Compare(context.Background(), []string{a, b})
+	require.NoError(t, err)
+	require.Empty(t, c.Tasks, "one has no evaluation")
+	require.Empty(t, c.Curves)
+
+	other, cut := filepath.Join(root, "other"), filepath.Join(root, "cut")
+	overviewtest.Run{Evaluations: []overviewtest.Evaluation{{Name: "after", Step: 1, Rewards: map[string]float64{"x": 0}, Answer: "another"}}}.Write(t, other)
+	overviewtest.Run{Evaluations: []overviewtest.Evaluation{
+		{Name: "before", Rewards: map[string]float64{"x": 0.5}}, {Name: "step-2", Step: 2, Rewards: map[string]float64{"x": 0}, Cut: true},
+	}}.Write(t, cut)
+	c, err = overview.Compare(context.Background(), []string{a, other, cut})
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 1}, []int{c.Tasks[0].Tasks, c.Tasks[0].Other}, "another task of the same id")
+	require.Equal(t, "before after step 0", c.Tasks[1].To, "an evaluation that was cut off says nothing")
+	require.Equal(t, -0.5, c.Tasks[1].Mean)
+}
+
+// Curves come from a run folder, or from a file as the run writes it, whose last line may be half written.
+func TestCurves(t *testing.T) {
+	dir := t.TempDir()
+	write := func(text string) string {
+		path := filepath.Join(dir, "metrics.jsonl")
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	_, m, err := overview.ReadCurves(write(`{"step":0,"eval":{"name":"before","step":0,"reward":0.25}}` + "\n" + `{"step":1,"reward/mean":0.5,"skipped":"why"}` + "\n" + `{"step":2,"rew`))
+	require.NoError(t, err)
+	require.Equal(t, []string{"eval/accuracy", "eval/reward", "reward/mean"}, m.Keys())
+	require.Equal(t, &overview.Curve{Steps: []int{1}, Values: []float64{0.5}}, m["reward/mean"])
+	for _, text := range []string{"", "{}\n", "{\"step\":1}\n", "nothing\n", "{\"step\":\"x\"}\n"} {
+		_, _, err := overview.ReadCurves(write(text))
+		require.Error(t, err, "%q", text)
+	}
+	_, m, err = overview.ReadCurves("../../docs/results/curves/calculator-seed1.jsonl")
+	require.NoError(t, err)
+	require.Len(t, m["reward/mean"].Steps, 30)
+}

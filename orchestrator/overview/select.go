@@ -1,0 +1,163 @@
+package overview
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// Filter says which stored trajectories are meant. Its zero value is all of them.
+type Filter struct {
+	store.Selection
+	Low, High *float64 // bounds of what the trajectory was paid
+	Failed    string   // any: it has an error; else the error's origin, or whose doing it is
+	Tool      string   // a call of this tool
+	CallCause string   // any: a call of Tool, or of any tool, failed; else with this cause
+	Text      string   // in a completion, an observation, arguments or an error, whatever the case
+	Sort      string   // one of Sorts, downwards behind a -; "": phase, step and id
+	Limit     int      // 0: all
+}
+
+// sorts are what trajectories can be ordered by.
+var sorts = map[string]func(t *trajectory.Trajectory) float64{
+	"reward":  (*trajectory.Trajectory).Return,
+	"step":    func(t *trajectory.Trajectory) float64 { return float64(t.Step) },
+	"turns":   func(t *trajectory.Trajectory) float64 { return float64(len(t.Turns)) },
+	"tokens":  func(t *trajectory.Trajectory) float64 { return float64(t.ResponseTokens()) },
+	"calls":   func(t *trajectory.Trajectory) float64 { return float64(calls(t)) },
+	"seconds": func(t *trajectory.Trajectory) float64 { return t.Seconds },
+}
+
+// Sorts are the names of what trajectories can be ordered by.
+var Sorts = []string{"reward", "step", "turns", "tokens", "calls", "seconds"}
+
+func calls(t *trajectory.Trajectory) (n int) {
+	for _, turn := range t.Turns {
+		n += len(turn.Results)
+	}
+	return n
+}
+
+// errEnough ends the reading of a store early.
+var errEnough = errors.New("enough")
+
+// Trajectories calls f for the trajectories of a run folder that a filter names.
+func Trajectories(ctx context.Context, dir string, q Filter, f func(store.Record) error) (err error) {
+	by, ok := sorts[strings.TrimPrefix(q.Sort, "-")]
+	if q.Sort != "" && !ok {
+		return fmt.Errorf("trajectories cannot be sorted by %q; allowed: %s, and each behind a -", q.Sort, strings.Join(Sorts, ", "))
+	}
+	db, err := store.OpenReader(filepath.Join(dir, store.File))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if q.Sort != "" {
+		return q.sorted(ctx, db, by, f)
+	}
+	n, found := 0, false
+	err = db.Select(ctx, q.Selection, func(r store.Record) error {
+		found = true
+		if !q.matches(r.Trajectory) {
+			return nil
+		}
+		if n++; q.Limit > 0 && n > q.Limit {
+			return errEnough
+		}
+		return f(r)
+	})
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	if err == nil && !found && q.ID != "" {
+		return fmt.Errorf("store: there is no trajectory %q", q.ID)
+	}
+	return err
+}
+
+// sorted reads everything once for its place, and then what is wanted: the tokens of all would be too much to keep.
+func (q Filter) sorted(ctx context.Context, db *store.Store, by func(*trajectory.Trajectory) float64, f func(store.Record) error) error {
+	type place struct {
+		id    string
+		value float64
+	}
+	var all []place
+	if err := db.Select(ctx, q.Selection, func(r store.Record) error {
+		if q.matches(r.Trajectory) {
+			all = append(all, place{r.Trajectory.ID, by(r.Trajectory)})
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	slices.SortStableFunc(all, func(a, b place) int {
+		if strings.HasPrefix(q.Sort, "-") {
+			return cmp.Compare(b.value, a.value)
+		}
+		return cmp.Compare(a.value, b.value)
+	})
+	if q.Limit > 0 {
+		all = all[:min(len(all), q.Limit)]
+	}
+	for _, one := range all {
+		if err := db.Select(ctx, store.Selection{ID: one.id}, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// matches tells what needs the turns.
+func (q Filter) matches(t *trajectory.Trajectory) bool {
+	paid := t.Return()
+	switch {
+	case q.Low != nil && paid < *q.Low, q.High != nil && paid > *q.High:
+		return false
+	case q.Failed == "any" && t.Err == "":
+		return false
+	case q.Failed != "" && q.Failed != "any" && (t.Err == "" || q.Failed != string(t.ErrOrigin) && q.Failed != string(t.Failure)):
+		return false
+	case (q.Tool != "" || q.CallCause != "") && !q.called(t):
+		return false
+	}
+	return q.Text == "" || q.says(t)
+}
+
+// called tells whether one call is of the tool, and failed so.
+func (q Filter) called(t *trajectory.Trajectory) bool {
+	for _, turn := range t.Turns {
+		for _, r := range turn.Results {
+			if (q.Tool == "" || r.Call.Name == q.Tool) && (q.CallCause == "" || r.Failed && (q.CallCause == "any" || string(r.Cause) == q.CallCause)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// says tells whether a text is in what the trajectory says or was told.
+func (q Filter) says(t *trajectory.Trajectory) bool {
+	text := strings.ToLower(q.Text)
+	in := func(s string) bool { return strings.Contains(strings.ToLower(s), text) }
+	if in(t.Err) {
+		return true
+	}
+	for _, turn := range t.Turns {
+		if in(turn.Completion) {
+			return true
+		}
+		for _, r := range turn.Results {
+			if in(r.Observation) || in(string(r.Call.Arguments)) {
+				return true
+			}
+		}
+	}
+	return false
+}

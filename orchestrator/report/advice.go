@@ -1,0 +1,103 @@
+package report
+
+import (
+	"fmt"
+	"math"
+)
+
+// Setup is what advice needs to know of how a run was set up.
+type Setup struct {
+	Dir      string // the run folder
+	Overlaps bool   // rollouts go on beside updates
+	CutParse bool   // rollout.cut: parse: completions of a fixed length are wanted
+	SFT      bool
+}
+
+// Advice is what to try next, from the figures of a run's steps and evaluations, each piece with the figure that it comes from; none where no figure
+// stands out. The steps that count are those of the last third: what was mended earlier needs no advice.
+func Advice(steps []map[string]float64, e Evaluations, s Setup) []string {
+	if len(steps) == 0 {
+		return nil
+	}
+	late := steps[len(steps)*2/3:]
+	sum := func(key string) (v float64) {
+		for _, m := range late {
+			v += m[key]
+		}
+		return v
+	}
+	share := func(part, of string) float64 { return sum(part) / max(1e-9, sum(of)) }
+	var out []string
+	add := func(is bool, format string, args ...any) {
+		if is {
+			out = append(out, fmt.Sprintf(format, args...))
+		}
+	}
+	percent := func(v float64) string { return fmt.Sprintf("%.0f%%", 100*v) }
+	if best := e.Best(len(steps)); best != nil && best.Step < len(steps) {
+		last := lastOf(e, len(steps))
+		_, was := bestOf(e, best).score()
+		_, is := last.score()
+		add(was-is > 0.02*math.Abs(was), "the held-out score was best after step %d (%.3f) and is %.3f now: take RUN@best (checkpoint.best), end such runs with eval.stop_after, or lower trainer.learning_rate", best.Step, best.Score, last.Value())
+	}
+	if !s.SFT {
+		flat := share("groups/flat", "groups/sampled")
+		add(flat > 0.5, "%s of the groups were flat and taught nothing: raise rollout.group_size or rollout.temperature, or take tasks that succeed now and then (data.curriculum)", percent(flat))
+		cut := share("turns/cut", "turns")
+		add(cut > 0.2 && !s.CutParse, "%s of the completions were cut by a token limit: raise rollout.max_new_tokens or rollout.max_tokens", percent(cut))
+		failed := sum("tools/failed") / max(1, sum("tools/calls")+sum("tools/parse_errors"))
+		add(failed > 0.3, "%s of the tool calls failed: agentfly inspect trajectory --run %s --table --tool-failed any", percent(failed), s.Dir)
+		wait := share("seconds/wait", "seconds/step")
+		add(wait > 0.6 && !s.Overlaps, "the trainer waited for rollouts %s of the time: rollout.mode: async samples beside updates", percent(wait))
+		clip := sum("update/clip_fraction") / float64(len(late))
+		add(clip > 0.3, "the loss clipped %s of the tokens: lower trainer.learning_rate or algorithm.mini_batches", percent(clip))
+	}
+	key, better := "reward/mean", 1.0
+	if s.SFT {
+		key, better = "sft/loss", -1
+	}
+	rise, sure := trend(steps, key)
+	add(sure && rise*better > 0, "the %s was still getting better at the end (%+.3f over the last quarter): go on with --resume --set trainer.steps=%d", map[bool]string{false: "reward", true: "loss"}[s.SFT], rise, 2*len(steps))
+	return out
+}
+
+// bestOf is the evaluation that is the best.
+func bestOf(all Evaluations, best *Best) Evaluation {
+	for _, e := range all {
+		if e.Name == best.Name && e.Step == best.Step {
+			return e
+		}
+	}
+	return Evaluation{}
+}
+
+// lastOf is the last evaluation up to a step.
+func lastOf(all Evaluations, step int) (last Evaluation) {
+	for _, e := range all.ranked(step) {
+		if e.Step >= last.Step {
+			last = e
+		}
+	}
+	return last
+}
+
+// trend is by how much the mean of the last quarter of the steps differs from that of the quarter before it, and whether that is more than twice its
+// standard error; fewer than eight steps say nothing.
+func trend(steps []map[string]float64, key string) (rise float64, sure bool) {
+	n := len(steps) / 4
+	if n < 2 {
+		return 0, false
+	}
+	of := func(steps []map[string]float64) (mean, variance float64) {
+		for _, m := range steps {
+			mean += m[key] / float64(len(steps))
+		}
+		for _, m := range steps {
+			variance += (m[key] - mean) * (m[key] - mean) / float64(len(steps)-1)
+		}
+		return mean, variance / float64(len(steps))
+	}
+	before, v := of(steps[len(steps)-2*n : len(steps)-n])
+	after, w := of(steps[len(steps)-n:])
+	return after - before, math.Abs(after-before) > 2*math.Sqrt(v+w)
+}

@@ -1,0 +1,57 @@
+package report_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/orchestrator/report"
+)
+
+// stepsOf are twelve steps with these numbers, and rewards that do not go anywhere.
+func stepsOf(with map[string]float64) (out []map[string]float64) {
+	for i := range 12 {
+		m := map[string]float64{"reward/mean": 0.5 + 0.01*float64(i%2), "groups/sampled": 8, "turns": 10, "tools/calls": 10, "seconds/step": 10, "seconds/wait": 5}
+		for k, v := range with {
+			m[k] = v
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// Each piece of advice comes with the figure that it is given for, and no figure that is as usual gives any.
+func TestAdvice(t *testing.T) {
+	require.Empty(t, report.Advice(stepsOf(nil), nil, report.Setup{}))
+	require.Empty(t, report.Advice(nil, nil, report.Setup{}))
+	for begins, c := range map[string]struct {
+		with map[string]float64
+		not  report.Setup // with which the same figure is as it should be
+	}{
+		"75% of the groups were flat":                     {map[string]float64{"groups/flat": 6}, report.Setup{SFT: true}},
+		"30% of the completions were cut":                 {map[string]float64{"turns/cut": 3}, report.Setup{CutParse: true}},
+		"40% of the tool calls failed":                    {map[string]float64{"tools/failed": 4}, report.Setup{SFT: true}},
+		"the trainer waited for rollouts 90% of the time": {map[string]float64{"seconds/wait": 9}, report.Setup{Overlaps: true}},
+		"the loss clipped 50% of the tokens":              {map[string]float64{"update/clip_fraction": 0.5}, report.Setup{SFT: true}},
+	} {
+		got := report.Advice(stepsOf(c.with), nil, report.Setup{Dir: "runs/x"})
+		require.Len(t, got, 1, begins)
+		require.True(t, strings.HasPrefix(got[0], begins), got[0])
+		require.Empty(t, report.Advice(stepsOf(c.with), nil, c.not), begins)
+	}
+	rising := stepsOf(nil)
+	for i := range rising {
+		rising[i]["reward/mean"] += 0.05 * float64(i)
+		rising[i]["sft/loss"] = 3 - 0.1*float64(i)
+	}
+	require.Equal(t, []string{"the reward was still getting better at the end (+0.153 over the last quarter): go on with --resume --set trainer.steps=24"}, report.Advice(rising, nil, report.Setup{}))
+	require.Contains(t, report.Advice(rising, nil, report.Setup{SFT: true})[0], "the loss was still getting better")
+	require.Empty(t, report.Advice(rising[:7], nil, report.Setup{}), "few steps say nothing of where it goes")
+
+	all := report.Evaluations{{Name: "before", Reward: 0.2}, {Name: "step-6", Step: 6, Reward: 0.8}, {Name: "after", Step: 12, Reward: 0.5}}
+	got := report.Advice(stepsOf(nil), all, report.Setup{})
+	require.Len(t, got, 1)
+	require.Contains(t, got[0], "the held-out score was best after step 6 (0.800) and is 0.500 now: take RUN@best")
+	require.Empty(t, report.Advice(stepsOf(nil), all[:2], report.Setup{}), "the last one is the best")
+}
