@@ -79,7 +79,7 @@ func (x *served) whole(t *testing.T, run string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		return get[answered](t, x, "/api/trajectories", url.Values{"run": {run}}).State.Loaded
-	}, 30*time.Second, 20*time.Millisecond)
+	}, 5*time.Minute, 100*time.Millisecond)
 }
 
 // Every filter keeps what a plain walk through the store keeps, in the order that is asked for, page after page.

@@ -1,6 +1,6 @@
 // The overview: the curves that matter, all metrics behind a search, several runs in one chart.
 import { signal } from "@preact/signals";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Curve, type Curves, type Explained, get, route, runs, set, states } from "./api";
 import { Chart, colour, type Line } from "./chart";
 import { clean, number } from "./text";
@@ -20,15 +20,26 @@ function open(keys: string[], names: Set<string>): string[] {
 
 // useCurves loads the series of the chosen runs and keeps them as the runs go on.
 export function useCurves(keys: string[]): Record<string, Curves> {
-  const [all, setAll] = useState<Record<string, Curves>>({});
-  const names = chosen.value, wanted = keys.filter((k) => !k.startsWith("eval/")).sort();
-  const steps = names.map((n) => `${states.value[n]?.steps ?? -1}/${states.value[n]?.loaded ?? ""}/${states.value[n] ? Math.floor(states.value[n].trajectories / 8) : ""}`).join();
+  const [all, setAll] = useState<Record<string, Curves>>({}), have = useRef<Record<string, Curves>>({}), busy = useRef(false), [again, setAgain] = useState(0);
+  const names = chosen.value, wanted = keys.filter((k) => !k.startsWith("eval/")).sort(), kind = JSON.stringify([names, wanted]), last = useRef("");
+  const news = names.map((n) => `${states.value[n]?.steps}/${states.value[n]?.evaluations}`).join();
   useEffect(() => {
-    const stop = new AbortController();
-    Promise.all(names.map(async (run) => [run, await get<Curves>("curves", { run, key: wanted }, stop.signal)] as const))
-      .then((got) => setAll(Object.fromEntries(got))).catch(() => {});
-    return () => stop.abort();
-  }, [names.join("\n"), wanted.join(), steps]);
+    if (busy.current) return; // what came meanwhile is asked for behind it
+    busy.current = true;
+    const asked = news, same = last.current === kind;
+    Promise.all(names.map(async (run) => {
+      const old = same ? have.current[run] : undefined, n = old?.steps.length ?? 0, now = states.value[run]?.steps ?? 0;
+      const more = old !== undefined && n > 0 && now >= n; // only what is new, and the last step once more
+      const c = await get<Curves>("curves", { run, key: wanted, from: more ? old.steps[n - 1] : undefined });
+      if (!more || c.steps[0] !== old.steps[n - 1]) return [run, more ? await get<Curves>("curves", { run, key: wanted }) : c] as [string, Curves];
+      const series: Curves["series"] = {};
+      for (const key of wanted) if (c.series[key] || old.series[key]) series[key] = [...(old.series[key]?.slice(0, n - 1) ?? new Array(n - 1).fill(null)), ...(c.series[key] ?? [])];
+      return [run, { ...c, steps: [...old.steps.slice(0, n - 1), ...c.steps], series }] as [string, Curves];
+    })).then((got) => { have.current = Object.fromEntries(got); last.current = kind; setAll(have.current); })
+      .catch(() => {}).finally(() => { busy.current = false; if (latest.current !== asked + kind) setAgain((n) => n + 1); });
+  }, [kind, news, again]);
+  const latest = useRef("");
+  latest.current = news + kind;
   return all;
 }
 
