@@ -6,7 +6,7 @@ JOB ?= examples/calculator.yaml
 export NATIVE
 
 .DEFAULT_GOAL := help
-.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-async bench-env bench-rollout soak install clean test-serve test-mcp test-gateway test-crowd bench-gateway test-env masksearch code test-bare bench-tree release test-release wheel
+.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-async bench-env bench-rollout soak install clean test-serve test-mcp test-gateway test-crowd bench-gateway test-env masksearch code test-bare bench-tree release test-release wheel view-page bench-view
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
@@ -45,6 +45,12 @@ code: setup build ## SmolLM2 learns to answer with a line of Python, three seeds
 
 test: setup ## build what the tests need and run every test that fits in 8 minutes
 	@scripts/test.sh
+
+view-page: ## build the page of `agentfly view` anew from its lockfile (needs npm)
+	@scripts/view_page.sh
+
+bench-view: ## the page over 100,000 trajectories and 10,000 steps: first view, filters, memory, scrolling (needs an idle machine; VIEW_STORE=FOLDER keeps the run)
+	@scripts/bench_view.sh
 
 test-bare: setup ## the tests of what runs in a sandbox once more without bubblewrap, which is hidden from PATH
 	@scripts/test_bare.sh

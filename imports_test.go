@@ -37,7 +37,7 @@ var floors = [][]string{
 	{"environments/chess", "environments/harbor", "environments/mle", "environments/repository", "environments/webshop", "orchestrator/data", "orchestrator/processes", "orchestrator/rollout", "orchestrator/weights"},
 	{"orchestrator/rollout/rollouttest", "orchestrator/schedule", "orchestrator/session"},
 	{"orchestrator/report"},
-	{"orchestrator/checkpoint"},
+	{"orchestrator/checkpoint", "view", "view/viewtest"},
 	{"orchestrator/objective"},
 	{"orchestrator/runfolder"},
 	{"orchestrator/recovery", "orchestrator/overview"},

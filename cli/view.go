@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/agentfly/agentfly/internal/httpserver"
+	"github.com/agentfly/agentfly/orchestrator"
+	pages "github.com/agentfly/agentfly/view"
+)
+
+// viewCommand serves the page on which runs are looked at.
+type viewCommand struct{ *env }
+
+func (c viewCommand) command() *cli.Command {
+	return &cli.Command{
+		Name: "view", Usage: "look at runs in a browser, also while they train", ArgsUsage: "[RUN|FOLDER]", Action: c.serve,
+		Description: "Serves a page with the curves, trajectories and tokens of a run folder, or of all run folders in a folder; without one of those in runs.\n" +
+			"It reads, and writes nothing. See docs/view.md.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "listen", Value: "127.0.0.1:8200", Usage: "`HOST:PORT`; port 0 takes a free one"},
+			&cli.StringFlag{Name: "api-key", EnvVars: []string{"AGENTFLY_API_KEY"}, Usage: "`KEY` that a browser must give once; needed where other machines reach the address"},
+		},
+	}
+}
+
+func (c viewCommand) serve(x *cli.Context) error {
+	dir := "runs"
+	if x.NArg() > 0 {
+		var err error
+		if dir, err = one(x, "a run folder or a folder of them"); err != nil {
+			return err
+		}
+	}
+	address, key := x.String("listen"), x.String("api-key")
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return usagef("--listen is %q; it must be HOST:PORT, such as 127.0.0.1:8200", address)
+	}
+	if err := httpserver.CheckKey("--listen "+address, host, key); err != nil {
+		return usagef("%v", err)
+	}
+	s, err := pages.New(dir, pages.Options{
+		Key: key, Errors: c.errOut, Decode: func(dir string) func([]int32) string { return orchestrator.Decoder(dir, c.registries.Agents) },
+	})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("view: %w; give another address with --listen, port 0 takes a free one", err)
+	}
+	page := "http://" + l.Addr().String() + "/"
+	if key != "" {
+		page += "?key=" + url.QueryEscape(key)
+	}
+	fmt.Fprintf(c.text, "the page of %s: %s (end with Ctrl-C)\n", dir, page)
+	if err := s.Serve(x.Context, l); err != nil {
+		return fmt.Errorf("view: %w", err)
+	}
+	return nil
+}

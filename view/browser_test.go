@@ -1,0 +1,305 @@
+package view
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/view/viewtest"
+)
+
+// tab is a page in a real Chromium.
+type tab struct {
+	t   *testing.T
+	ctx context.Context //nolint:containedctx // chromedp's handle of the page
+}
+
+// chromium starts a browser, or skips where there is none.
+func chromium(t *testing.T, width, height int) tab {
+	t.Helper()
+	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			continue
+		}
+		options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.WindowSize(width, height), chromedp.DisableGPU,
+			chromedp.Flag("disable-component-update", true), chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"))
+		if os.Geteuid() == 0 {
+			options = append(options, chromedp.NoSandbox)
+		}
+		ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
+		t.Cleanup(cancel)
+		ctx, cancel = chromedp.NewContext(ctx)
+		t.Cleanup(cancel)
+		require.NoError(t, chromedp.Do(ctx, chromedp.EmulateViewport(int64(width), int64(height))))
+		return tab{t, ctx}
+	}
+	t.Skip("chromium is missing; install it: apt-get install chromium-headless-shell")
+	return tab{}
+}
+
+func (b tab) do(steps ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	require.NoError(b.t, chromedp.Do(b.ctx, steps...))
+}
+
+// js evaluates an expression of the page.
+func js[T any](b tab, code string) T {
+	b.t.Helper()
+	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](code, chromedp.EvalAsValue, chromedp.EvalAwaitPromise))
+	require.NoError(b.t, err, code)
+	return v
+}
+
+// open goes to a view and collects what the page complains of.
+func (b tab) open(url string) {
+	b.t.Helper()
+	b.do(chromedp.Navigate(url))
+	js[any](b, `void (window.errors = [], addEventListener('error', e => errors.push(e.message)), addEventListener('securitypolicyviolation', e => errors.push('policy: ' + e.violatedDirective)))`)
+}
+
+// until waits for the page to make an expression true.
+func (b tab) until(code string) {
+	b.t.Helper()
+	for late := time.Now().Add(40 * time.Second); ; {
+		if js[bool](b, "!!("+code+")") {
+			return
+		}
+		if time.Now().After(late) {
+			require.Fail(b.t, "the page never made this true: "+code, "%s\n%s", js[string](b, "location.href"), js[string](b, "document.body.innerText.slice(0, 3000)"))
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func (b tab) press(keys ...string) {
+	b.t.Helper()
+	for _, k := range keys {
+		b.do(chromedp.KeyEvent(k))
+	}
+}
+
+// tabTo presses the tabulator key until an element has the focus: by keyboard alone.
+func (b tab) tabTo(selector string) {
+	b.t.Helper()
+	for range 80 {
+		b.press(kb.Tab)
+		if js[bool](b, "document.activeElement.matches("+quote(selector)+")") {
+			return
+		}
+	}
+	require.Fail(b.t, "the keyboard does not reach "+selector)
+}
+
+func quote(s string) string {
+	out, _ := json.Marshal(s)
+	return string(out)
+}
+
+// clean says that the page reported nothing and ran nothing of what it shows.
+func (b tab) clean() {
+	b.t.Helper()
+	require.Empty(b.t, js[[]string](b, "window.errors"))
+	require.Equal(b.t, "undefined", js[string](b, "typeof window.hacked"))
+	require.Zero(b.t, js[int](b, "document.querySelectorAll('#app script, #app iframe, #app [onerror], #app [onload], #app a[href^=\"javascript\"]').length"))
+}
+
+// shoot writes a picture of the page into the folder that AGENTFLY_SCREENSHOTS names.
+func (b tab) shoot(name string) {
+	b.t.Helper()
+	dir := os.Getenv("AGENTFLY_SCREENSHOTS")
+	if dir == "" {
+		return
+	}
+	time.Sleep(400 * time.Millisecond) // for charts, which are drawn after the page
+	picture, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	require.NoError(b.t, err)
+	require.NoError(b.t, os.WriteFile(filepath.Join(dir, name+".png"), picture, 0o644))
+}
+
+// accessible asks axe, where npm has put it.
+func (b tab) accessible() {
+	b.t.Helper()
+	axe, err := os.ReadFile("page/node_modules/axe-core/axe.min.js")
+	if err != nil {
+		b.t.Log("axe-core is not installed: (cd view/page && npm ci --ignore-scripts)")
+		return
+	}
+	js[any](b, string(axe)+";0")
+	found := js[[]string](b, `axe.run(document, {resultTypes: ['violations']}).then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + ': ' + n.html.slice(0, 160) + ' ' + (n.failureSummary || '').slice(0, 300))))`)
+	require.Empty(b.t, found)
+}
+
+// A person looks at two runs, one of which goes on meanwhile, in a real browser.
+func TestThePageInChromium(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", map[string]viewtest.Size{"seed-1": {Steps: 40, Groups: 4, Each: 8, Seed: 1}, "seed-2": {Steps: 40, Groups: 4, Each: 8, Seed: 2, Shift: -0.1}})
+	b.open(x.url + "/#/overview?run=seed-1")
+
+	// The overview, and a curve that moves while the run goes on.
+	b.until("document.querySelectorAll('.card canvas').length >= 11 && document.querySelector('#live .dot')")
+	b.until("document.querySelector('#state')?.innerText.startsWith('40 steps, 1280 trajectories')")
+	b.shoot("overview")
+	b.accessible()
+	drawn := `[...document.querySelectorAll('.card canvas')].map(c => c.toDataURL().length).join()`
+	value := `document.querySelector('.card[aria-label="Reward"] .legend b').innerText`
+	before, last := js[string](b, drawn), js[string](b, value)
+	db, err := store.Open(filepath.Join(x.dir, "seed-1", store.File))
+	require.NoError(t, err)
+	defer db.Close()
+	for step := 40; step < 44; step++ {
+		require.NoError(t, viewtest.Step(t.Context(), db, viewtest.Size{Steps: 44, Groups: 4, Each: 8, Seed: 1}, x.words, step))
+	}
+	b.until("document.querySelector('#state').innerText.startsWith('44 steps, 1408 trajectories')")
+	b.until(value + " != " + quote(last))
+	b.until(drawn + " != " + quote(before))
+
+	// The slider, by keyboard: the values are those of its step.
+	b.tabTo("#step")
+	b.press(kb.Home, kb.ArrowRight, kb.ArrowRight, kb.ArrowRight)
+	b.until("document.querySelector('#at').innerText == '3 of 44'")
+	_, series := stepsOf(t, db)
+	b.until(value + " == " + quote(short(series[2]["reward/mean"])))
+
+	// Two runs in one chart, by keyboard.
+	b.do(chromedp.Focus(chromedp.CSS("#run")))
+	b.tabTo(".compare summary")
+	b.press(kb.Enter)
+	b.tabTo("input[name=with]")
+	b.press(" ")
+	b.until("document.querySelectorAll('.card[aria-label=\"Reward\"] .legend li').length == 2")
+	b.shoot("compare")
+	b.press(" ")
+	b.until("document.querySelectorAll('.card[aria-label=\"Reward\"] .legend li').length != 2")
+
+	// A metric behind the search.
+	b.do(chromedp.Focus(chromedp.CSS("#metric")))
+	b.press("n", "o", "r", "m")
+	b.until("document.querySelectorAll('.card').length == 1 && document.querySelector('.card h3').innerText == 'update/grad_norm'")
+
+	// The lowest reward, by keyboard, and one of its tokens against the store.
+	b.open(x.url + "/#/trajectories?run=seed-1")
+	b.until("document.querySelectorAll('tr[data-row]').length > 20")
+	b.accessible()
+	b.tabTo("#lowest")
+	b.press(kb.Enter)
+	lowest := worst(t, db)
+	b.until("document.querySelector('tr[data-row=\"0\"]')?.dataset.id == " + quote(lowest.Trajectory.ID))
+	b.shoot("trajectories")
+	b.tabTo("#list")
+	b.press(kb.ArrowDown)
+	b.until("document.activeElement.innerText == " + quote(lowest.Trajectory.ID))
+	b.press(kb.ArrowDown, kb.ArrowUp, kb.Enter)
+	b.until("document.querySelector('#title')?.innerText == " + quote(lowest.Trajectory.ID))
+	b.until("document.querySelector('#reward').innerText == " + quote(short(lowest.Trajectory.Return())))
+	b.tabTo("#colour")
+	b.press("s") // sampling logprob
+	b.until("location.hash.includes('colour=logprob')")
+	b.tabTo("#tokens")
+	b.press(kb.Home, kb.ArrowDown) // the first token that was sampled
+	s, u := lowest.Trajectory.Samples[0], lowest.Updates[0]
+	at := 0
+	for !s.ResponseMask[at] {
+		at++
+	}
+	facts := js[map[string]string](b, `Object.fromEntries([...document.querySelectorAll('#token span')].map(s => [s.firstChild.textContent.trim(), s.querySelector('b').innerText]))`)
+	same := func(name string, want float64) {
+		t.Helper()
+		var got float64
+		require.NoError(t, json.Unmarshal([]byte(facts[name]), &got), "%v", facts)
+		require.InEpsilon(t, want, got, 1e-6, name)
+	}
+	require.Equal(t, "1", facts["mask"])
+	same("sampling logprob", float64(s.SamplingLogprobs[at]))
+	same("trainer logprob", float64(u.OldLogprobs[at]))
+	same("advantage", float64(u.Advantages[at]))
+	b.clean()
+
+	// Hostile text is text, in the conversation, in the tokens, in the list.
+	b.open(x.url + "/#/trajectory?run=seed-1&id=train-3-0-0&colour=difference")
+	b.until("document.querySelector('.talk')?.innerText.includes('<script>window.hacked=1</script><img src=x onerror=')")
+	b.until("document.querySelector('.talk').innerText.includes('␛[2J⟨202e⟩')")
+	b.until("document.querySelector('#tokens').textContent.includes('<script>window')")
+	b.clean()
+	b.accessible()
+	b.open(x.url + "/#/trajectories?run=seed-1&text=" + "%3Cscript%3E")
+	b.until("document.querySelectorAll('tr[data-row]').length == 6")
+	b.clean()
+
+	// The group side by side, and the causes.
+	b.open(x.url + "/#/trajectory?run=seed-1&id=train-30-1-2&colour=logprob")
+	b.until("document.querySelectorAll('.group a').length == 8 && document.querySelector('#tokens .c1')")
+	b.shoot("trajectory")
+	b.do(chromedp.Click(chromedp.CSS("#beside")))
+	b.until("document.querySelectorAll('.beside article .talk').length == 8")
+	b.accessible()
+	b.shoot("group")
+	b.open(x.url + "/#/causes?run=seed-1&step=34")
+	b.until("document.querySelectorAll('#differences tbody tr').length == 50 && document.querySelector('#tools tbody tr')")
+	b.accessible()
+	b.shoot("causes")
+	b.do(chromedp.Click(chromedp.CSS("#differences tbody a")))
+	b.until("document.querySelector('#token b') && document.querySelector('#tokens .on')")
+	b.clean()
+}
+
+// Dark colours and the width of a phone: nothing is wider than the screen, and axe finds nothing.
+func TestThePageOnAPhone(t *testing.T) {
+	b := chromium(t, 390, 844)
+	x := serve(t, "", map[string]viewtest.Size{"run": {Steps: 12, Groups: 4, Each: 4, Seed: 1}})
+	b.open(x.url + "/#/overview")
+	b.until("document.querySelector('#theme')")
+	b.do(chromedp.Focus(chromedp.CSS("#theme")))
+	b.press("d")
+	b.until("document.documentElement.dataset.theme == 'dark'")
+	for _, view := range []string{"overview", "trajectories", "trajectory?id=train-3-0-0&colour=version", "trajectory?id=train-4-1-1&colour=advantage", "causes"} {
+		b.open(x.url + "/#/" + view)
+		b.until("document.querySelector('.card canvas, tr[data-row], #tokens span, #tools tbody tr')")
+		require.LessOrEqual(t, js[int](b, "document.documentElement.scrollWidth"), 390, view)
+		b.accessible()
+		b.clean()
+		b.shoot("phone-" + strings.FieldsFunc(view, func(r rune) bool { return r == '?' })[0])
+	}
+}
+
+func stepsOf(t *testing.T, db *store.Store) (numbers []int, all []map[string]float64) {
+	t.Helper()
+	require.NoError(t, db.EachStep(t.Context(), func(n int, m map[string]float64) { numbers, all = append(numbers, n), append(all, m) }))
+	return numbers, all
+}
+
+// worst is the first trajectory of the list with the lowest reward first.
+func worst(t *testing.T, db *store.Store) (out store.Record) {
+	t.Helper()
+	order := filter{Sort: "reward", Ascending: true}.order()
+	var best *entry
+	require.NoError(t, db.Each("", func(r store.Record) error {
+		e := newEntry(r.Phase, r.Trajectory, &interner{})
+		if best == nil || order(e, best) < 0 {
+			best, out = e, r
+		}
+		return nil
+	}))
+	return out
+}
+
+// short is how the page writes a number of a curve.
+func short(v float64) string {
+	digits := 1e3
+	if v > -1 && v < 1 {
+		digits = 1e4
+	}
+	out, _ := json.Marshal(math.Round(v*digits) / digits)
+	return string(out)
+}

@@ -1,0 +1,89 @@
+package view
+
+import (
+	"cmp"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// difference is a token whose logprobs by engine and trainer are far apart.
+type difference struct {
+	Trajectory string `json:"trajectory"`
+	Sample     int    `json:"sample"`
+	At         int    `json:"at"`
+	ID         int32  `json:"id"`
+	Text       string `json:"text"`
+	Engine     num    `json:"engine"`
+	Trainer    num    `json:"trainer"`
+	Difference num    `json:"difference"` // trainer's minus engine's
+}
+
+// mostDifferences are told of a step.
+const mostDifferences = 50
+
+// differences are the tokens of a step for which engine and trainer differ most.
+func (s *Server) differences(r *http.Request) (any, error) {
+	x, err := s.run(r)
+	if err != nil {
+		return nil, err
+	}
+	step, err := number(r.URL.Query(), "step", 0)
+	if err != nil {
+		return nil, err
+	}
+	x.mu.Lock()
+	var ids []string
+	for _, e := range x.index.entries {
+		if e.TrainedAt == step {
+			ids = append(ids, e.ID)
+		}
+	}
+	x.mu.Unlock()
+	slices.Sort(ids)
+	var all []difference
+	tokens := 0
+	for _, id := range ids {
+		record, err := x.db.Record(r.Context(), id)
+		if err != nil {
+			return nil, err
+		}
+		if record == nil {
+			continue
+		}
+		for _, u := range record.Updates {
+			if u.Step != step || u.Sample < 0 || u.Sample >= len(record.Trajectory.Samples) {
+				continue
+			}
+			s := record.Trajectory.Samples[u.Sample]
+			for i, on := range s.ResponseMask {
+				if !on || i >= len(u.OldLogprobs) {
+					continue
+				}
+				tokens++
+				d := float64(u.OldLogprobs[i]) - float64(s.SamplingLogprobs[i])
+				if !math.IsNaN(d) && d != 0 {
+					all = append(all, difference{id, u.Sample, i, s.TokenIDs[i], "", num(s.SamplingLogprobs[i]), num(u.OldLogprobs[i]), num(d)})
+				}
+			}
+		}
+		if len(all) > 20*mostDifferences {
+			all = largest(all)
+		}
+	}
+	all = largest(all)
+	decode := x.decode()
+	for i := range all {
+		all[i].Text = decode([]int32{all[i].ID})
+	}
+	return map[string]any{"step": step, "trajectories": len(ids), "tokens": tokens, "differences": append([]difference{}, all...)}, nil
+}
+
+// largest keeps the largest ones, the largest first.
+func largest(all []difference) []difference {
+	slices.SortFunc(all, func(a, b difference) int {
+		return cmp.Or(cmp.Compare(math.Abs(float64(b.Difference)), math.Abs(float64(a.Difference))), strings.Compare(a.Trajectory, b.Trajectory), cmp.Compare(a.At, b.At))
+	})
+	return all[:min(len(all), mostDifferences)]
+}

@@ -1,0 +1,418 @@
+package view
+
+import (
+	"bytes"
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// entry is what lists, filters and sums know of a trajectory.
+type entry struct {
+	ID        string
+	Phase     string
+	Step      int // that it was sampled for
+	Group     int
+	Index     int
+	Task      string
+	Reward    float64 // all that it was paid
+	Stop      string
+	Origin    string // of its error
+	Turns     int
+	Tokens    int // sampled
+	Seconds   float64
+	Lowest    int32 // policy version of a sampled token; -1 without any
+	Staleness int   // -1: it was not trained
+	TrainedAt int   // step; -1: it was not trained
+	Calls     []call
+
+	text []byte // in lower case; nil: nothing, or the memory for texts is used up
+}
+
+// call is a tool call of an entry.
+type call struct {
+	Tool    string
+	Cause   string // "": it did not fail
+	Seconds float64
+}
+
+func (e *entry) failedCalls() (n int) {
+	for _, c := range e.Calls {
+		if c.Cause != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// newEntry sums a trajectory up. names keeps one copy of each name.
+func newEntry(phase string, t *trajectory.Trajectory, names *interner) *entry {
+	e := &entry{
+		ID: t.ID, Phase: names.of(phase), Step: t.Step, Group: t.Group, Index: t.Index, Task: names.of(t.TaskID), Reward: t.Return(),
+		Stop: names.of(string(t.StopReason)), Origin: names.of(string(t.ErrOrigin)), Turns: len(t.Turns), Seconds: t.Seconds, Lowest: -1, Staleness: -1, TrainedAt: -1,
+	}
+	for _, s := range t.Samples {
+		for i, on := range s.ResponseMask {
+			if on {
+				e.Tokens++
+				if v := s.PolicyVersion[i]; e.Lowest < 0 || v < e.Lowest {
+					e.Lowest = v
+				}
+			}
+		}
+	}
+	for i := range t.Turns {
+		for k := range t.Turns[i].Results {
+			r := &t.Turns[i].Results[k]
+			cause := string(r.Cause)
+			if r.Failed && cause == "" {
+				cause = "failed"
+			}
+			e.Calls = append(e.Calls, call{names.of(r.Call.Name), names.of(cause), r.Duration.Seconds()})
+		}
+	}
+	return e
+}
+
+// textOf is what a search for text looks at, beside the task: completions, calls, observations, the error.
+func textOf(t *trajectory.Trajectory) []byte {
+	var b bytes.Buffer
+	for i := range t.Turns {
+		turn := &t.Turns[i]
+		b.WriteString(turn.Completion)
+		b.WriteByte('\n')
+		for k := range turn.Results {
+			b.Write(turn.Results[k].Call.Arguments)
+			b.WriteByte('\n')
+			b.WriteString(turn.Results[k].Observation)
+			b.WriteByte('\n')
+		}
+	}
+	b.WriteString(t.Err)
+	return bytes.ToLower(b.Bytes())
+}
+
+// interner keeps one copy of equal texts.
+type interner struct{ known map[string]string }
+
+func (n *interner) of(s string) string {
+	if have, ok := n.known[s]; ok {
+		return have
+	}
+	if n.known == nil {
+		n.known = map[string]string{}
+	}
+	s = strings.Clone(s)
+	n.known[s] = s
+	return s
+}
+
+// index is the entries of a run, in no order. It is guarded by its owner.
+type index struct {
+	entries []*entry
+	place   map[string]int // by id
+	batches map[store.GroupRef]store.Batch
+	names   interner
+	texts   int // bytes
+	unread  int // trajectories whose text the memory does not hold
+	changes int // counts what may alter an answer
+
+	last struct { // answer
+		filter  filter
+		changes int
+		found   []*entry
+	}
+}
+
+// mostText bounds the memory for the texts of a run.
+const mostText = 512 << 20
+
+// put adds an entry or replaces the one of its id.
+func (x *index) put(e *entry, text []byte) {
+	x.changes++
+	if x.place == nil {
+		x.place = map[string]int{}
+	}
+	if x.texts+len(text) <= mostText {
+		e.text = text
+		x.texts += len(text)
+	} else {
+		x.unread++
+	}
+	x.train(e)
+	if at, ok := x.place[e.ID]; ok {
+		x.texts -= len(x.entries[at].text)
+		x.entries[at] = e
+		return
+	}
+	x.place[e.ID] = len(x.entries)
+	x.entries = append(x.entries, e)
+}
+
+// train says which step trained an entry, and how stale it was.
+func (x *index) train(e *entry) {
+	b, ok := x.batches[store.GroupRef{Step: e.Step, Group: e.Group}]
+	if !ok || e.Phase != store.Train {
+		return
+	}
+	e.TrainedAt = b.Step
+	if e.Lowest >= 0 {
+		e.Staleness = int(b.Version - e.Lowest)
+	}
+}
+
+// batch says what a step trains on.
+func (x *index) batch(b store.Batch) {
+	x.changes++
+	if x.batches == nil {
+		x.batches = map[store.GroupRef]store.Batch{}
+	}
+	groups := map[store.GroupRef]bool{}
+	for _, ref := range b.Groups {
+		x.batches[ref] = store.Batch{Step: b.Step, Version: b.Version}
+		groups[ref] = true
+	}
+	if len(x.entries) == 0 {
+		return
+	}
+	for i, e := range x.entries {
+		if groups[store.GroupRef{Step: e.Step, Group: e.Group}] {
+			trained := *e // answers that were given hold the old one
+			x.train(&trained)
+			x.entries[i] = &trained
+		}
+	}
+}
+
+// forget removes what a run that goes on at an earlier step makes again.
+func (x *index) forget(from int) {
+	x.changes++
+	kept := x.entries[:0:0]
+	x.place, x.texts = map[string]int{}, 0
+	for _, e := range x.entries {
+		if e.Step >= from && !strings.HasPrefix(e.Phase, "eval-") {
+			continue
+		}
+		x.place[e.ID] = len(kept)
+		x.texts += len(e.text)
+		kept = append(kept, e)
+	}
+	x.entries = kept
+	for ref, b := range x.batches {
+		if b.Step >= from {
+			delete(x.batches, ref)
+		}
+	}
+}
+
+// filter says which entries are looked for, and in which order. Its zero value is all of them.
+type filter struct {
+	From, To           int // steps, To exclusive; 0: no end
+	Phase, Task        string
+	Group              int // -1: any
+	Tool, Cause        string
+	Stop, Origin       string
+	HasReward          bool
+	RewardMin          float64
+	RewardMax          float64
+	MinStale           int
+	Failed, FailedCall bool
+	Text               string
+	Sort               string
+	Ascending          bool
+}
+
+func (f filter) keeps(e *entry) bool {
+	switch {
+	case e.Step < f.From, f.To > 0 && e.Step >= f.To,
+		f.Phase != "" && e.Phase != f.Phase,
+		f.Task != "" && e.Task != f.Task,
+		f.Group >= 0 && e.Group != f.Group,
+		f.Stop != "" && e.Stop != f.Stop,
+		f.Origin != "" && e.Origin != f.Origin,
+		f.HasReward && !(e.Reward >= f.RewardMin && e.Reward <= f.RewardMax),
+		f.MinStale > 0 && e.Staleness < f.MinStale,
+		f.Failed && e.Origin == "":
+		return false
+	}
+	if f.Tool == "" && f.Cause == "" && !f.FailedCall {
+		return true
+	}
+	return slices.ContainsFunc(e.Calls, func(c call) bool {
+		return (f.Tool == "" || c.Tool == f.Tool) && (f.Cause == "" || c.Cause == f.Cause) && (!f.FailedCall || c.Cause != "")
+	})
+}
+
+// sorts are the orders of a list.
+var sorts = map[string]func(a, b *entry) int{
+	"step":      func(a, b *entry) int { return cmp.Compare(a.Step, b.Step) },
+	"task":      func(a, b *entry) int { return strings.Compare(a.Task, b.Task) },
+	"reward":    func(a, b *entry) int { return cmp.Compare(a.Reward, b.Reward) },
+	"turns":     func(a, b *entry) int { return cmp.Compare(a.Turns, b.Turns) },
+	"tokens":    func(a, b *entry) int { return cmp.Compare(a.Tokens, b.Tokens) },
+	"calls":     func(a, b *entry) int { return cmp.Compare(len(a.Calls), len(b.Calls)) },
+	"staleness": func(a, b *entry) int { return cmp.Compare(a.Staleness, b.Staleness) },
+	"seconds":   func(a, b *entry) int { return cmp.Compare(a.Seconds, b.Seconds) },
+	"stop":      func(a, b *entry) int { return strings.Compare(a.Stop, b.Stop) },
+}
+
+// order is that of a list: every two entries differ in it.
+func (f filter) order() func(a, b *entry) int {
+	by := sorts[f.Sort]
+	return func(a, b *entry) int {
+		c := by(a, b)
+		if !f.Ascending {
+			c = -c
+		}
+		if c != 0 {
+			return c
+		}
+		return cmp.Or(cmp.Compare(b.Step, a.Step), strings.Compare(a.Phase, b.Phase), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Index, b.Index), strings.Compare(a.ID, b.ID))
+	}
+}
+
+// find returns the entries that a filter keeps, in its order. tasks are those whose text holds f.Text. The answer is not to be changed.
+func (x *index) find(f filter, tasks map[string]bool) []*entry {
+	if x.last.found != nil && x.last.changes == x.changes && x.last.filter == f {
+		return x.last.found
+	}
+	needle := bytes.ToLower([]byte(f.Text))
+	const parts = 4
+	found := make([][]*entry, parts)
+	var w sync.WaitGroup
+	for p := range parts {
+		w.Go(func() {
+			for _, e := range x.entries[len(x.entries)*p/parts : len(x.entries)*(p+1)/parts] {
+				if f.keeps(e) && (len(needle) == 0 || tasks[e.Task] || strings.Contains(e.ID, f.Text) || bytes.Contains(e.text, needle)) {
+					found[p] = append(found[p], e)
+				}
+			}
+			slices.SortFunc(found[p], f.order())
+		})
+	}
+	w.Wait()
+	all := merge(merge(found[0], found[1], f.order()), merge(found[2], found[3], f.order()), f.order())
+	if all == nil {
+		all = []*entry{}
+	}
+	x.last.filter, x.last.changes, x.last.found = f, x.changes, all
+	return all
+}
+
+// merge joins two sorted lists.
+func merge(a, b []*entry, order func(a, b *entry) int) []*entry {
+	if len(a) == 0 {
+		return b
+	}
+	out := make([]*entry, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		if order(a[0], b[0]) <= 0 {
+			out, a = append(out, a[0]), a[1:]
+		} else {
+			out, b = append(out, b[0]), b[1:]
+		}
+	}
+	return append(append(out, a...), b...)
+}
+
+// page is what follows an entry of a list; nil: its beginning.
+func page(found []*entry, after *entry, order func(a, b *entry) int, most int) []*entry {
+	from := 0
+	if after != nil {
+		at, same := slices.BinarySearchFunc(found, after, order)
+		if from = at; same {
+			from++
+		}
+	}
+	return found[from:min(len(found), from+most)]
+}
+
+// toolSum is how the calls of one tool ended.
+type toolSum struct {
+	Tool    string         `json:"tool"`
+	Calls   int            `json:"calls"`
+	Failed  int            `json:"failed"`
+	Causes  map[string]int `json:"causes"`
+	Seconds num            `json:"seconds"` // mean of a call
+}
+
+// tools sums up the calls of the entries that a filter keeps, the tool with most failures first.
+func toolsOf(found []*entry) []toolSum {
+	by := map[string]*toolSum{}
+	for _, e := range found {
+		for _, c := range e.Calls {
+			s := by[c.Tool]
+			if s == nil {
+				s = &toolSum{Tool: c.Tool, Causes: map[string]int{}}
+				by[c.Tool] = s
+			}
+			s.Calls++
+			s.Seconds += num(c.Seconds)
+			if c.Cause != "" {
+				s.Failed++
+				s.Causes[c.Cause]++
+			}
+		}
+	}
+	out := []toolSum{}
+	for _, s := range by {
+		s.Seconds /= num(s.Calls)
+		out = append(out, *s)
+	}
+	slices.SortFunc(out, func(a, b toolSum) int {
+		return cmp.Or(cmp.Compare(b.Failed, a.Failed), cmp.Compare(b.Calls, a.Calls), strings.Compare(a.Tool, b.Tool))
+	})
+	return out
+}
+
+// taskSum is how a task went, early and late.
+type taskSum struct {
+	Task   string `json:"task"`
+	Tries  int    `json:"tries"`
+	Before num    `json:"before"` // mean reward
+	After  num    `json:"after"`
+	Change num    `json:"change"`
+}
+
+// tasksOf compares the mean rewards of each task in the steps before one and from it on, the task that lost most first. Trajectories that
+// failed do not count.
+func tasksOf(found []*entry, split int) []taskSum {
+	type half struct {
+		sum float64
+		n   int
+	}
+	by := map[string]*[2]half{}
+	for _, e := range found {
+		if e.Phase != store.Train || e.Origin != "" || math.IsNaN(e.Reward) {
+			continue
+		}
+		s := by[e.Task]
+		if s == nil {
+			s = &[2]half{}
+			by[e.Task] = s
+		}
+		k := 0
+		if e.Step >= split {
+			k = 1
+		}
+		s[k].sum += e.Reward
+		s[k].n++
+	}
+	out := []taskSum{}
+	for task, s := range by {
+		if s[0].n == 0 || s[1].n == 0 {
+			continue
+		}
+		a, b := s[0].sum/float64(s[0].n), s[1].sum/float64(s[1].n)
+		out = append(out, taskSum{task, s[0].n + s[1].n, num(a), num(b), num(b - a)})
+	}
+	slices.SortFunc(out, func(a, b taskSum) int {
+		return cmp.Or(cmp.Compare(a.Change, b.Change), strings.Compare(a.Task, b.Task))
+	})
+	return out
+}

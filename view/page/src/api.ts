@@ -1,0 +1,125 @@
+// What the server answers, and where the page is: the address behind # says everything, so that a view can be kept as a link.
+import { signal } from "@preact/signals";
+
+export type State = { run: string; steps: number; evaluations: number; trajectories: number; running: number; loaded: boolean; damaged: number; unread: number; fault: string; revision: number };
+export type Run = { name: string; title: string; steps: number; reward: number | null; age: number; error?: string };
+export type Evaluation = { name: string; step: number; reward: number | null; accuracy: number | null; loss?: number; tasks: number };
+export type Curves = { steps: number[]; series: Record<string, (number | null)[]>; names: string[]; evaluations: Evaluation[]; state: State };
+export type Curve = { title: string; keys: string[]; means: string; worry: string };
+export type Explained = { key: string; unit?: string; doc: string; when?: string; section: string };
+export type Entry = {
+  id: string; phase: string; step: number; group: number; index: number; task: string; reward: number | null; stop: string; origin?: string;
+  turns: number; tokens: number; calls: number; failed_calls: number; staleness: number; trained: number; seconds: number;
+};
+export type List = { total: number; mean?: number; rows: Entry[]; state: State; choices?: Record<string, string[]> };
+export type Outcome = { reward: number | null; terminated: boolean; truncated: boolean; success: boolean; state?: string };
+export type Call = {
+  tool: string; arguments: string; observation: string; cause?: string; failure?: string; cached?: boolean; terminal?: boolean; retries?: number;
+  seconds: number | null; info?: string; outcome?: Outcome;
+};
+export type Turn = {
+  role?: string; sample: number; start: number; end: number; completion: string; finish: string; answer?: string; engine_seconds: number | null;
+  tool_seconds: number | null; cached: number; parse_errors: number; reward?: number | null; shared?: string; calls: Call[]; messages?: unknown;
+};
+export type Sample = {
+  role?: string; ids: number[]; texts: string[]; mask: number[]; sampling: (number | null)[]; versions: number[]; old: (number | null)[];
+  advantages: (number | null)[]; entropy?: (number | null)[]; step: number;
+};
+export type Part = { type: string; text?: string; image?: string };
+export type Message = { role: string; parts: Part[]; thought?: string; calls?: Call[] };
+export type Trajectory = {
+  entry: Entry; task: Record<string, unknown> | null; prompt: Message[]; parts: Record<string, number | null>; paid: number | null; error?: string;
+  failure?: string; started: string; turns: Turn[]; samples: Sample[]; siblings: Entry[];
+};
+
+export type Query = Record<string, string | string[] | number | undefined>;
+
+function encode(q: Query): string {
+  const p = new URLSearchParams();
+  for (const [key, v] of Object.entries(q)) {
+    if (v === undefined || v === "") continue;
+    for (const x of Array.isArray(v) ? v : [String(v)]) p.append(key, x);
+  }
+  return p.toString();
+}
+
+export async function get<T>(path: string, q: Query = {}, signal?: AbortSignal): Promise<T> {
+  const reply = await fetch(`api/${path}?${encode(q)}`, { signal });
+  const body = await reply.json();
+  if (!reply.ok) throw new Error(body.error ?? `status ${reply.status}`);
+  return body as T;
+}
+
+export type Route = { page: string; q: URLSearchParams };
+
+function read(): Route {
+  const [page, q] = location.hash.replace(/^#\/?/, "").split("?", 2);
+  return { page: page || "overview", q: new URLSearchParams(q ?? "") };
+}
+
+export const route = signal<Route>(read());
+addEventListener("hashchange", () => (route.value = read()));
+
+// What every view keeps: the run, those it is compared with, and the step.
+const kept = ["run", "with", "step"];
+
+// href is the address of a view; undefined values of what is kept stay as they are.
+export function href(page: string, q: Query = {}): string {
+  const all: Query = {};
+  for (const key of kept) {
+    const have = route.value.q.getAll(key);
+    if (have.length) all[key] = have;
+  }
+  return `#/${page}?${encode({ ...all, ...q })}`;
+}
+
+// set changes parameters of this view, without a new entry in the history.
+export function set(q: Query) {
+  const now: Query = {};
+  for (const key of new Set(route.value.q.keys())) now[key] = route.value.q.getAll(key);
+  history.replaceState(null, "", `#/${route.value.page}?${encode({ ...now, ...q })}`);
+  route.value = read();
+}
+
+export const runs = signal<Run[]>([]);
+export const folder = signal("");
+export const states = signal<Record<string, State>>({});
+export const problem = signal("");
+export const connected = signal(false);
+
+export async function loadRuns() {
+  try {
+    const r = await get<{ folder: string; runs: Run[] }>("runs");
+    runs.value = r.runs;
+    folder.value = r.folder;
+    problem.value = "";
+  } catch (e) {
+    problem.value = String(e instanceof Error ? e.message : e);
+  }
+}
+
+// follow keeps one stream open for the runs that are shown, while the page can be seen: a browser has six connections for all pages.
+export function follow(names: string[]): () => void {
+  let source: EventSource | undefined;
+  const open = () => {
+    source?.close();
+    source = undefined;
+    connected.value = false;
+    if (document.hidden || !names.length) return;
+    source = new EventSource(`api/events?${encode({ run: names })}`);
+    source.onopen = () => (connected.value = true);
+    source.onerror = () => (connected.value = false);
+    source.onmessage = (e) => {
+      const next = { ...states.value };
+      for (const s of JSON.parse(e.data) as State[]) next[s.run] = s;
+      states.value = next;
+    };
+  };
+  document.addEventListener("visibilitychange", open);
+  open();
+  return () => {
+    document.removeEventListener("visibilitychange", open);
+    source?.close();
+    connected.value = false;
+  };
+}

@@ -1,0 +1,75 @@
+// One chart: uPlot's, with the colours of the page and a mark at the step of the slider.
+import uPlot from "uplot";
+import { useEffect, useRef } from "preact/hooks";
+
+export type Line = { label: string; x: number[]; y: (number | null)[]; colour: number; dash?: boolean; points?: boolean };
+
+export const colour = (n: number): string => css(`--line-${n % 6}`);
+const css = (name: string): string => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+type Props = { title: string; lines: Line[]; step: number; band: boolean; theme: string; onStep: (step: number) => void };
+
+// joined puts all lines on one axis.
+function joined(lines: Line[]): uPlot.AlignedData {
+  const at = [...new Set(lines.flatMap((l) => l.x))].sort((a, b) => a - b);
+  const place = new Map(at.map((x, i) => [x, i]));
+  return [at, ...lines.map((l) => {
+    const y: (number | null)[] = new Array(at.length).fill(l.points || l.x.length < at.length ? undefined : null);
+    l.x.forEach((x, i) => (y[place.get(x)!] = l.y[i]));
+    return y;
+  })] as uPlot.AlignedData;
+}
+
+// banded replaces the lines of several runs by their mean, between the lowest and the highest.
+function banded(lines: Line[]): Line[] {
+  const at = new Map<number, number[]>();
+  for (const l of lines) l.x.forEach((x, i) => { const v = l.y[i]; if (v !== null && v !== undefined) at.set(x, [...(at.get(x) ?? []), v]); });
+  const x = [...at.keys()].sort((a, b) => a - b);
+  const line = (label: string, f: (v: number[]) => number): Line => ({ label, x, y: x.map((k) => f(at.get(k)!)), colour: 0 });
+  return [line("highest", (v) => Math.max(...v)), line("lowest", (v) => Math.min(...v)), line("mean", (v) => v.reduce((a, b) => a + b, 0) / v.length)];
+}
+
+export function Chart({ title, lines, step, band, theme, onStep }: Props) {
+  const box = useRef<HTMLDivElement>(null), plot = useRef<uPlot | null>(null), mark = useRef(step), told = useRef(onStep);
+  mark.current = step;
+  told.current = onStep;
+  const some = band ? banded(lines) : lines;
+  const shape = JSON.stringify([theme, band, some.map((l) => [l.label, l.colour, l.dash, l.points])]);
+  useEffect(() => {
+    const el = box.current!;
+    const grid = { stroke: css("--line"), width: 1 }, axis = { stroke: css("--muted"), grid, ticks: { ...grid, size: 4 }, font: "11px system-ui, sans-serif" };
+    const width = () => Math.max(160, el.clientWidth);
+    const u = new uPlot({
+      width: width(), height: 150, legend: { show: false }, scales: { x: { time: false } }, padding: [6, 8, 0, 0],
+      cursor: { sync: { key: "step" }, points: { size: 6 }, drag: { x: true, y: false } },
+      axes: [{ ...axis, size: 26, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000] }, { ...axis, size: 52, values: (_, v) => v.map((x) => (Math.abs(x) >= 1e5 || (x !== 0 && Math.abs(x) < 1e-3) ? x.toExponential(0) : String(+x.toPrecision(4)))) }],
+      series: [{}, ...some.map((l, i): uPlot.Series => ({
+        label: l.label, stroke: band && i < 2 ? "transparent" : colour(l.colour), width: 1.75, dash: l.dash ? [5, 4] : undefined, spanGaps: true,
+        points: { show: l.points || undefined, size: 5, fill: colour(l.colour) },
+      }))],
+      bands: band ? [{ series: [1, 2], fill: css("--band") }] : undefined,
+      hooks: {
+        draw: [(u) => {
+          if (mark.current <= 0 || mark.current < u.scales.x.min! || mark.current > u.scales.x.max!) return;
+          const x = Math.round(u.valToPos(mark.current, "x", true));
+          u.ctx.save();
+          u.ctx.strokeStyle = css("--accent");
+          u.ctx.lineWidth = devicePixelRatio;
+          u.ctx.beginPath();
+          u.ctx.moveTo(x, u.bbox.top);
+          u.ctx.lineTo(x, u.bbox.top + u.bbox.height);
+          u.ctx.stroke();
+          u.ctx.restore();
+        }],
+      },
+    }, joined(some), el);
+    u.over.addEventListener("click", () => { if (u.cursor.idx != null) told.current(u.data[0][u.cursor.idx]); });
+    const size = new ResizeObserver(() => u.setSize({ width: width(), height: 150 }));
+    size.observe(el);
+    plot.current = u;
+    return () => { size.disconnect(); u.destroy(); plot.current = null; };
+  }, [shape]);
+  useEffect(() => { plot.current?.setData(joined(some)); }, [lines]);
+  useEffect(() => { plot.current?.redraw(false); }, [step]);
+  return <div class="plot" ref={box} role="img" aria-label={`curve of ${title}; its values at the chosen step stand below`} />;
+}

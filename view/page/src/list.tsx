@@ -1,0 +1,129 @@
+// The list of trajectories: filters, orders, and as many rows as fit on the screen.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { type Entry, get, href, type List, type Query, route, set, states } from "./api";
+import { clean, number, seconds, words } from "./text";
+import { chosen, step } from "./shell";
+
+const height = 32, margin = 8;
+
+const columns: { key: string; name: string; of: (e: Entry) => string; wide?: boolean; left?: boolean; sort?: boolean }[] = [
+  { key: "id", name: "trajectory", of: (e) => e.id, left: true },
+  { key: "step", name: "step", of: (e) => (e.step < 0 ? "–" : String(e.step + 1)), sort: true },
+  { key: "task", name: "task", of: (e) => e.task, left: true, wide: true, sort: true },
+  { key: "reward", name: "reward", of: (e) => number(e.reward), sort: true },
+  { key: "stop", name: "stop reason", of: (e) => words(e.stop) + (e.origin ? ` (${e.origin})` : ""), left: true, sort: true },
+  { key: "turns", name: "turns", of: (e) => String(e.turns), wide: true, sort: true },
+  { key: "tokens", name: "tokens", of: (e) => String(e.tokens), wide: true, sort: true },
+  { key: "calls", name: "calls", of: (e) => String(e.calls) + (e.failed_calls ? `, ${e.failed_calls} failed` : ""), wide: true, sort: true },
+  { key: "staleness", name: "staleness", of: (e) => (e.staleness < 0 ? "–" : String(e.staleness)), wide: true, sort: true },
+  { key: "seconds", name: "time", of: (e) => seconds(e.seconds), wide: true, sort: true },
+];
+
+// What the address says of the filter; here: only the step of the slider.
+export function filters(): Query {
+  const q = route.value.q, out: Query = {};
+  for (const key of ["phase", "task", "group", "tool", "cause", "stop", "origin", "min", "max", "stale", "failed", "failed_call", "text", "sort", "order"]) out[key] = q.get(key) ?? undefined;
+  const from = q.get("from"), to = q.get("to");
+  if (from && Number.isInteger(+from)) out.from = Number(from) - 1;
+  if (to && Number.isInteger(+to)) out.to = Number(to);
+  if (q.get("here") === "1" && step.value > 0) { out.from = step.value - 1; out.to = step.value; }
+  return out;
+}
+
+function Choice({ name, label, values }: { name: string; label: string; values: string[] }) {
+  const now = route.value.q.get(name) ?? "";
+  return <label>{label} <select id={`f-${name}`} value={now} onChange={(e) => set({ [name]: e.currentTarget.value })}>
+    <option value="">any</option>{[...new Set([...values, ...(now ? [now] : [])])].map((v) => <option key={v} value={v} selected={v === now}>{clean(words(v))}</option>)}</select></label>;
+}
+
+function Field({ name, label, type = "text", hint = "" }: { name: string; label: string; type?: string; hint?: string }) {
+  const late = useRef(0);
+  return <label>{label} <input id={`f-${name}`} class={type === "number" ? "num" : undefined} type="search" inputMode={type === "number" ? "decimal" : undefined} list={undefined} value={route.value.q.get(name) ?? ""} placeholder={hint}
+    onInput={(e) => { const v = e.currentTarget.value; clearTimeout(late.current); late.current = window.setTimeout(() => set({ [name]: v }), 150); }} /></label>;
+}
+
+export function Trajectories() {
+  const run = chosen.value[0], q = filters(), key = JSON.stringify([run, q]);
+  const [list, setList] = useState<List>(), [rows, setRows] = useState<Entry[]>([]), [error, setError] = useState(""), [top, setTop] = useState(0), [room, setRoom] = useState(600);
+  const box = useRef<HTMLDivElement>(null), more = useRef(false), focus = useRef(-1), asked = useRef("");
+  const state = run ? states.value[run] : undefined;
+  const count = state ? `${state.loaded ? state.trajectories : Math.floor(state.trajectories / 5000)}` : "";
+  useEffect(() => {
+    if (!run) return;
+    if (asked.current === key && top > 0) return; // who reads further down keeps the rows; the total tells of new ones
+    const stop = new AbortController();
+    get<List>("trajectories", { run, ...q }, stop.signal).then((l) => {
+      if (asked.current !== key && box.current) box.current.scrollTop = 0;
+      asked.current = key;
+      setList(l);
+      setRows(l.rows);
+      setError("");
+    }).catch((e) => { if (e.name !== "AbortError") setError(e.message); });
+    return () => stop.abort();
+  }, [key, count, top > 0]);
+  useEffect(() => {
+    const size = new ResizeObserver(() => box.current && setRoom(box.current.clientHeight));
+    if (box.current) size.observe(box.current);
+    return () => size.disconnect();
+  }, []);
+  const first = Math.max(0, Math.min(rows.length, Math.floor(top / height) - margin)), last = Math.min(rows.length, Math.ceil((top + room) / height) + margin);
+  useEffect(() => {
+    if (!list || last < rows.length - 40 || rows.length >= list.total || more.current || !rows.length || asked.current !== key) return;
+    more.current = true;
+    get<List>("trajectories", { run, ...q, after: rows[rows.length - 1].id })
+      .then((l) => { if (asked.current === key) setRows((r) => [...r, ...l.rows]); })
+      .catch(() => { asked.current = ""; setTop(0); if (box.current) box.current.scrollTop = 0; })
+      .finally(() => (more.current = false));
+  }, [last, rows.length, key]);
+  useEffect(() => {
+    if (focus.current < 0) return;
+    const a = box.current?.querySelector<HTMLElement>(`[data-row="${focus.current}"] a`);
+    if (a) { a.focus({ preventScroll: true }); focus.current = -1; }
+  });
+  // Arrow keys move between the rows.
+  const move = (e: KeyboardEvent) => {
+    const now = (e.target as HTMLElement).closest<HTMLElement>("[data-row]"), by: Record<string, number> = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -1e9, End: 1e9 };
+    if (!(e.key in by)) return;
+    e.preventDefault();
+    const next = Math.max(0, Math.min(rows.length - 1, (now ? Number(now.dataset.row) : -1) + by[e.key])), el = box.current!;
+    focus.current = next;
+    if (next * height < el.scrollTop) el.scrollTop = next * height;
+    else if ((next + 2) * height > el.scrollTop + el.clientHeight) el.scrollTop = (next + 2) * height - el.clientHeight;
+    setTop(el.scrollTop);
+    el.querySelector<HTMLElement>(`[data-row="${next}"] a`)?.focus({ preventScroll: true });
+  };
+  const sort = route.value.q.get("sort") ?? "step", up = route.value.q.get("order") === "up", c = list?.choices ?? {};
+  const order = (key: string) => set({ sort: key, order: sort === key ? (up ? undefined : "up") : key === "reward" || key === "task" || key === "stop" ? "up" : undefined });
+  const active = [...new Set(route.value.q.keys())].filter((k) => !["run", "with", "step", "sort", "order"].includes(k) && route.value.q.get(k));
+  return <>
+    <form class="bar filters" role="search" aria-label="filters" onSubmit={(e) => e.preventDefault()}>
+      <Field name="text" label="Text" hint="anywhere in it" />
+      <Choice name="phase" label="Phase" values={c.phase ?? []} />
+      <Field name="from" label="Step from" type="number" /><Field name="to" label="to" type="number" />
+      <label class="check"><input type="checkbox" id="f-here" checked={route.value.q.get("here") === "1"} onChange={(e) => set({ here: e.currentTarget.checked ? 1 : undefined })} /> only the slider’s step</label>
+      <Field name="min" label="Reward from" type="number" /><Field name="max" label="to" type="number" />
+      <Field name="task" label="Task" hint="id" />
+      <Choice name="tool" label="Tool" values={c.tool ?? []} /><Choice name="cause" label="Call failed by" values={c.cause ?? []} />
+      <Choice name="stop" label="Stop reason" values={c.stop ?? []} /><Choice name="origin" label="Error from" values={c.origin ?? []} />
+      <Field name="stale" label="Staleness at least" type="number" />
+      <button type="button" id="lowest" onClick={() => set({ sort: "reward", order: "up" })}>Lowest reward first</button>
+      {active.length > 0 && <button type="button" onClick={() => set(Object.fromEntries(active.map((k) => [k, undefined])))}>Clear filters</button>}
+    </form>
+    <p class="note" role="status" id="found">{error ? error : list ? <><b>{list.total}</b> of {state?.trajectories ?? list.state.trajectories} trajectories{list.mean !== undefined && <>, mean reward <b>{number(list.mean)}</b></>}
+      {state && !state.loaded && ", reading more"}{state && state.unread > 0 && `; the text of ${state.unread} is not searched`}{state && state.damaged > 0 && `; ${state.damaged} are damaged`}</> : "reading"}</p>
+    <div class="list" ref={box} id="list" tabIndex={0} role="region" aria-label="trajectories; arrow keys move between them" onScroll={(e) => setTop(e.currentTarget.scrollTop)} onKeyDown={move}>
+      <table aria-rowcount={(list?.total ?? 0) + 1}>
+        <thead><tr>{columns.map((c) => <th key={c.key} scope="col" class={`${c.left ? "left" : ""} ${c.wide ? "wide" : ""} col-${c.key}`} aria-sort={sort === c.key ? (up ? "ascending" : "descending") : undefined}>
+          {c.sort ? <button type="button" onClick={() => order(c.key)}>{c.name}{sort === c.key ? (up ? " ↑" : " ↓") : ""}</button> : c.name}</th>)}</tr></thead>
+        <tbody>
+          {first > 0 && <tr class="gap" aria-hidden="true" style={{ height: first * height + "px" }}><td /></tr>}
+          {rows.slice(first, last).map((e, i) => <tr key={e.id} data-row={first + i} data-id={e.id} aria-rowindex={first + i + 2} class={e.origin ? "bad" : ""}>
+            {columns.map((c) => <td key={c.key} class={`${c.left ? "left" : ""} ${c.wide ? "wide" : ""} col-${c.key}`}>
+              {c.key === "id" ? <a href={href("trajectory", { id: e.id })}>{clean(e.id)}</a> : clean(c.of(e))}</td>)}</tr>)}
+          {last < rows.length && <tr class="gap" aria-hidden="true" style={{ height: (rows.length - last) * height + "px" }}><td /></tr>}
+        </tbody>
+      </table>
+      {list && !list.total && <p class="note">Nothing fits these filters.</p>}
+    </div>
+  </>;
+}

@@ -1,0 +1,114 @@
+// The overview: the curves that matter, all metrics behind a search, several runs in one chart.
+import { signal } from "@preact/signals";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { type Curve, type Curves, type Explained, get, route, runs, set, states } from "./api";
+import { Chart, colour, type Line } from "./chart";
+import { clean, number } from "./text";
+import { chosen, step, theme } from "./shell";
+
+export const glossary = signal<{ curves: Curve[]; metrics: Explained[] }>({ curves: [], metrics: [] });
+
+// open has the keys in capitals replaced by those that the runs have.
+function open(keys: string[], names: Set<string>): string[] {
+  return keys.flatMap((k) => {
+    const cut = k.lastIndexOf("/") + 1;
+    if (k.slice(cut) !== k.slice(cut).toUpperCase() || !/[A-Z]/.test(k.slice(cut))) return [k];
+    const known = new Set(glossary.value.metrics.map((m) => m.key));
+    return [...names].filter((n) => n.startsWith(k.slice(0, cut)) && !known.has(n)).sort();
+  });
+}
+
+// useCurves loads the series of the chosen runs and keeps them as the runs go on.
+export function useCurves(keys: string[]): Record<string, Curves> {
+  const [all, setAll] = useState<Record<string, Curves>>({}), have = useRef<Record<string, Curves>>({}), busy = useRef(false), [again, setAgain] = useState(0);
+  const names = chosen.value, wanted = keys.filter((k) => !k.startsWith("eval/")).sort(), kind = JSON.stringify([names, wanted]), last = useRef("");
+  const news = names.map((n) => `${states.value[n]?.steps}/${states.value[n]?.evaluations}`).join();
+  useEffect(() => {
+    if (busy.current) return; // what came meanwhile is asked for behind it
+    busy.current = true;
+    const asked = news, same = last.current === kind;
+    Promise.all(names.map(async (run) => {
+      const old = same ? have.current[run] : undefined, n = old?.steps.length ?? 0, now = states.value[run]?.steps ?? 0;
+      const more = old !== undefined && n > 0 && now >= n; // only what is new, and the last step once more
+      const c = await get<Curves>("curves", { run, key: wanted, from: more ? old.steps[n - 1] : undefined });
+      if (!more || c.steps[0] !== old.steps[n - 1]) return [run, more ? await get<Curves>("curves", { run, key: wanted }) : c] as [string, Curves];
+      const series: Curves["series"] = {};
+      for (const key of wanted) if (c.series[key] || old.series[key]) series[key] = [...(old.series[key]?.slice(0, n - 1) ?? new Array(n - 1).fill(null)), ...(c.series[key] ?? [])];
+      return [run, { ...c, steps: [...old.steps.slice(0, n - 1), ...c.steps], series }] as [string, Curves];
+    })).then((got) => { have.current = Object.fromEntries(got); last.current = kind; setAll(have.current); })
+      .catch(() => {}).finally(() => { busy.current = false; if (latest.current !== asked + kind) setAgain((n) => n + 1); });
+  }, [kind, news, again]);
+  const latest = useRef("");
+  latest.current = news + kind;
+  return all;
+}
+
+function lines(keys: string[], all: Record<string, Curves>): Line[] {
+  const names = chosen.value.filter((n) => all[n]), several = names.length > 1, out: Line[] = [];
+  const shown = several ? keys.slice(0, 1) : keys;
+  names.forEach((run, r) => shown.forEach((key, k) => {
+    const c = all[run], title = runs.value.find((x) => x.name === run)?.title ?? run;
+    const line = { label: several ? title : key, colour: several ? chosen.value.indexOf(run) : k, dash: false };
+    if (key.startsWith("eval/")) {
+      const of = key === "eval/reward" ? "reward" : "accuracy", e = c.evaluations.filter((e) => (e.name === "before" || e.name === "after" || e.name.startsWith("step-")) && e.loss === undefined);
+      if (e.length) out.push({ ...line, x: e.map((e) => e.step), y: e.map((e) => e[of]), points: true });
+      return;
+    }
+    const y = c.series[key];
+    if (y && y.some((v) => v !== null)) out.push({ ...line, x: c.steps.map((s) => s + 1), y });
+  }));
+  return out;
+}
+
+// at is the value of a line at a step, or before it.
+function at(l: Line, s: number): number | null {
+  for (let i = l.x.length - 1; i >= 0; i--) if (s <= 0 || l.x[i] <= s) if (l.y[i] !== null && l.y[i] !== undefined) return l.y[i];
+  return null;
+}
+
+function Card({ c, all, band }: { c: Curve; all: Record<string, Curves>; band: boolean }) {
+  const names = useMemo(() => new Set(Object.values(all).flatMap((x) => x.names)), [all]);
+  const some = useMemo(() => lines(open(c.keys, names), all), [all, chosen.value.join(), c.title]);
+  if (!some.length) return null;
+  const several = chosen.value.length > 1;
+  return <section class="card" aria-label={c.title}>
+    <h3>{c.title}</h3>
+    <Chart title={c.title} lines={some} step={step.value} band={band && several} theme={theme.value} onStep={(s) => set({ step: s })} />
+    <ul class="legend">{some.slice(0, 8).map((l) => <li key={l.label}>
+      <Swatch n={l.colour} /> <span class="name">{clean(l.label)}</span> <b>{number(at(l, step.value))}</b></li>)}</ul>
+    <p>{c.means}</p>{c.worry && <p class="worry">{c.worry}</p>}
+  </section>;
+}
+
+export function Swatch({ n }: { n: number }) {
+  void theme.value;
+  return <svg class="swatch" width="10" height="10" aria-hidden="true"><rect width="10" height="10" rx="2" fill={colour(n)} /></svg>;
+}
+
+const mostCards = 24;
+
+export function Overview() {
+  const q = route.value.q, word = q.get("metric") ?? "", band = q.get("band") === "1";
+  const seen = useCurves([]); // the names
+  const names = new Set(Object.values(seen).flatMap((x) => x.names));
+  const first = open(glossary.value.curves.flatMap((c) => c.keys), names);
+  const explained = new Map(glossary.value.metrics.map((m) => [m.key, m]));
+  const about = (key: string): Explained | undefined => explained.get(key) ?? glossary.value.metrics.find((m) => { const cut = m.key.lastIndexOf("/") + 1; return /^[A-Z]+$/.test(m.key.slice(cut)) && key.startsWith(m.key.slice(0, cut)); });
+  const hits = word ? [...names].sort().filter((k) => (k + " " + (about(k)?.doc ?? "")).toLowerCase().includes(word.toLowerCase())) : [];
+  const all = useCurves([...first, ...hits.slice(0, mostCards)]);
+  const empty = chosen.value.length > 0 && Object.keys(seen).length > 0 && names.size === 0;
+  return <>
+    <form class="bar" role="search" onSubmit={(e) => e.preventDefault()}>
+      <label>Find a metric <input type="search" id="metric" value={word} placeholder={`one of ${names.size}`} onInput={(e) => set({ metric: e.currentTarget.value })} /></label>
+      {chosen.value.length > 1 && <label class="check"><input type="checkbox" id="band" checked={band} onChange={(e) => set({ band: e.currentTarget.checked ? 1 : undefined })} /> mean and band of the runs</label>}
+    </form>
+    {empty && <p class="note">No step is finished yet. The curves appear with the first one.</p>}
+    {word ? <>
+      <h2>{hits.length} {hits.length === 1 ? "metric" : "metrics"} with “{word}”{hits.length > mostCards && `, the first ${mostCards}`}</h2>
+      <div class="cards">{hits.slice(0, mostCards).map((k) => {
+        const m = about(k);
+        return <Card key={k} all={all} band={band} c={{ title: k, keys: [k], means: m ? `${m.doc[0].toUpperCase()}${m.doc.slice(1)}.${m.unit ? ` Unit: ${m.unit}.` : ""}` : "", worry: "" }} />;
+      })}</div></>
+      : <><h2 class="sr">Curves</h2><div class="cards">{glossary.value.curves.map((c) => <Card key={c.title} c={c} all={all} band={band} />)}</div></>}
+  </>;
+}

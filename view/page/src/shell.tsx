@@ -1,0 +1,91 @@
+// What stands around every view: the run, those it is compared with, the step, the views.
+import { computed, effect, signal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { connected, folder, follow, get, href, loadRuns, problem, route, runs, set, states } from "./api";
+import { ago, clean, number } from "./text";
+import { Causes } from "./causes";
+import { Trajectories } from "./list";
+import { glossary, Overview, Swatch } from "./overview";
+import { One } from "./trajectory";
+
+// The runs that are shown, the first one being that of lists and trajectories.
+export const chosen = computed(() => {
+  const q = route.value.q, known = new Set(runs.value.map((r) => r.name));
+  const first = q.get("run") ?? runs.value[0]?.name;
+  return [...new Set([...(first !== undefined ? [first] : []), ...q.getAll("with")])].filter((n) => known.has(n)).slice(0, 12);
+});
+
+// The step of the slider, as people count: the first is 1; 0 is none.
+export const step = computed(() => Math.max(0, Number(route.value.q.get("step") ?? 0) || 0));
+
+const saved = (() => { try { return localStorage.getItem("theme") ?? ""; } catch { return ""; } })();
+const choice = signal(saved), dark = matchMedia("(prefers-color-scheme: dark)"), system = signal(dark.matches);
+dark.addEventListener("change", () => (system.value = dark.matches));
+export const theme = computed(() => choice.value || (system.value ? "dark" : "light"));
+effect(() => {
+  document.documentElement.dataset.theme = theme.value;
+  try { choice.value ? localStorage.setItem("theme", choice.value) : localStorage.removeItem("theme"); } catch { /* a browser that keeps nothing */ }
+});
+
+const views = [["overview", "Overview"], ["trajectories", "Trajectories"], ["causes", "Causes"]] as const;
+
+export function App() {
+  useEffect(() => {
+    loadRuns();
+    get<typeof glossary.value>("metrics").then((g) => (glossary.value = g)).catch(() => {});
+    const again = setInterval(() => { if (!document.hidden) loadRuns(); }, 10000);
+    return () => clearInterval(again);
+  }, []);
+  const names = chosen.value.join("\n");
+  useEffect(() => follow(names ? names.split("\n") : []), [names]);
+  const page = route.value.page, first = runs.value.find((r) => r.name === chosen.value[0]), state = states.value[first?.name ?? ""];
+  useEffect(() => { document.title = `${first ? first.title + " · " : ""}${page} · AgentFly`; }, [page, first?.title]);
+  return <>
+    <a class="skip" href="#main" onClick={(e) => { e.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to the view</a>
+    <header>
+      <div class="top">
+        <h1>AgentFly</h1>
+        <nav aria-label="views">{views.map(([name, title]) => <a key={name} href={href(name)} aria-current={page === name || (name === "trajectories" && page === "trajectory") ? "page" : undefined}>{title}</a>)}</nav>
+        <span class="live" id="live">{first && (connected.value ? <><i class="dot" aria-hidden="true" /> live</> : "not connected")}</span>
+        <label class="theme"><span class="sr">Colours</span><select id="theme" value={choice.value} onChange={(e) => (choice.value = e.currentTarget.value)}>
+          <option value="">system</option><option value="light">light</option><option value="dark">dark</option></select></label>
+      </div>
+      {runs.value.length > 0 && <div class="bar">
+        <label>Run <select id="run" value={first?.name} onChange={(e) => set({ run: e.currentTarget.value, with: route.value.q.getAll("with").filter((w) => w !== e.currentTarget.value) })}>
+          {runs.value.map((r) => <option key={r.name} value={r.name} selected={r.name === first?.name}>{clean(r.title)}</option>)}</select></label>
+        {runs.value.length > 1 && <Compare />}
+        <Slider most={Math.max(1, ...chosen.value.map((n) => states.value[n]?.steps ?? runs.value.find((r) => r.name === n)?.steps ?? 0))} />
+        {state && <span class="state" id="state">{state.steps} steps, {state.trajectories} trajectories{state.running > 0 && `, ${state.running} being sampled`}, written {ago(first!.age)}</span>}
+      </div>}
+      {first?.error && <p class="alert" role="alert">{clean(first.error)}</p>}
+      {state?.fault && <p class="alert" role="alert">Nothing new is read of this run: {clean(state.fault)}</p>}
+      {problem.value && <p class="alert" role="alert">{problem.value}</p>}
+    </header>
+    <main id="main" tabIndex={-1}>
+      {!runs.value.length ? <p class="note">{folder.value && `No run in ${folder.value} yet. It appears here when it begins.`}</p>
+        : page === "trajectories" ? <Trajectories /> : page === "trajectory" ? <One /> : page === "causes" ? <Causes /> : <Overview />}
+    </main></>;
+}
+
+function Slider({ most }: { most: number }) {
+  const now = Math.min(most, step.value);
+  return <span class="slider"><label for="step">Step</label> <input type="range" id="step" min="0" max={most} value={now} aria-valuetext={now ? `step ${now}` : "all steps"} onInput={(e) => set({ step: Number(e.currentTarget.value) || undefined })} />
+    <output for="step" id="at">{now ? `${now} of ${most}` : "all"}</output></span>;
+}
+
+function Compare() {
+  const others = runs.value.filter((r) => r.name !== chosen.value[0]), withs = new Set(route.value.q.getAll("with"));
+  const box = useRef<HTMLDetailsElement>(null);
+  useEffect(() => { // it closes when somebody goes on elsewhere
+    const shut = (e: Event) => { if (box.current?.open && !(e.target instanceof Node && box.current.contains(e.target) && e.type !== "hashchange")) box.current.open = false; };
+    const kinds = ["pointerdown", "focusin", "hashchange"];
+    kinds.forEach((k) => addEventListener(k, shut));
+    return () => kinds.forEach((k) => removeEventListener(k, shut));
+  }, []);
+  return <details class="compare" ref={box} onKeyDown={(e) => { if (e.key === "Escape" && box.current) { box.current.open = false; box.current.querySelector("summary")?.focus(); } }}><summary>Compare{chosen.value.length > 1 && ` (${chosen.value.length})`}</summary>
+    <fieldset><legend>Shown beside it in the curves</legend>{others.map((r) => <label key={r.name} class="check"><input type="checkbox" name="with" value={r.name} checked={withs.has(r.name)} onChange={(e) => {
+      const next = new Set(withs);
+      e.currentTarget.checked ? next.add(r.name) : next.delete(r.name);
+      set({ with: [...next] });
+    }} /> {withs.has(r.name) && <Swatch n={chosen.value.indexOf(r.name)} />} {clean(r.title)} <small>{r.steps} steps, reward {number(r.reward)}, {ago(r.age)}</small></label>)}</fieldset></details>;
+}

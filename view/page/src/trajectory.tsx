@@ -1,0 +1,119 @@
+// One trajectory: what it was paid, the conversation, the tokens, its group.
+import { useEffect, useState } from "preact/hooks";
+import { type Call, get, href, type Message, type Part, route, set, type Trajectory, type Turn } from "./api";
+import { clean, number, seconds, words } from "./text";
+import { chosen } from "./shell";
+import { Tokens } from "./tokens";
+
+function useTrajectory(id: string): [Trajectory | undefined, string] {
+  const run = chosen.value[0], [t, setT] = useState<Trajectory>(), [error, setError] = useState("");
+  useEffect(() => {
+    if (!run || !id) return;
+    const stop = new AbortController();
+    get<Trajectory>("trajectory", { run, id }, stop.signal).then((t) => { setT(t); setError(""); }).catch((e) => { if (e.name !== "AbortError") setError(e.message); });
+    return () => stop.abort();
+  }, [run, id]);
+  return [t, error];
+}
+
+export function One() {
+  const q = route.value.q, id = q.get("id") ?? "", [t, error] = useTrajectory(id), show = q.get("show") ?? "both", k = Number(q.get("sample") ?? 0);
+  if (error) return <p class="note" role="alert">{error}</p>;
+  if (!t || t.entry.id !== id) return <p class="note" role="status">reading</p>;
+  const e = t.entry, s = t.samples[k] ?? t.samples[0], beside = q.get("beside") === "1";
+  const paid = t.turns.filter((x) => x.reward != null).length;
+  return <>
+    <h2 id="title">{clean(e.id)}</h2>
+    <dl class="tiles">
+      <div><dt>reward</dt><dd id="reward">{number(e.reward)}</dd></div>
+      <div><dt>stop reason</dt><dd>{words(e.stop)}</dd></div>
+      <div><dt>step</dt><dd>{e.step < 0 ? e.phase : e.step + 1}{e.trained >= 0 && e.trained !== e.step ? `, trained at ${e.trained + 1}` : ""}</dd></div>
+      <div><dt>staleness</dt><dd>{e.staleness < 0 ? "not trained" : e.staleness}</dd></div>
+      <div><dt>turns</dt><dd>{e.turns}</dd></div>
+      <div><dt>tokens sampled</dt><dd>{e.tokens}</dd></div>
+      <div><dt>tool calls</dt><dd>{e.calls}{e.failed_calls > 0 && `, ${e.failed_calls} failed`}</dd></div>
+      <div><dt>time</dt><dd>{seconds(e.seconds)}</dd></div>
+    </dl>
+    {t.error && <p class="alert" role="alert"><b>It failed ({words(e.origin ?? "")}, {t.failure}):</b> {clean(t.error)}</p>}
+    <Parts t={t} paid={paid} />
+    <nav class="bar" aria-label="group">
+      <span>Group of task <a href={href("trajectories", { task: e.task, phase: e.phase })}>{clean(e.task)}</a>:</span>
+      <ul class="group">{t.siblings.map((o) => <li key={o.id}><a href={href("trajectory", { id: o.id, colour: q.get("colour") ?? undefined, show: show === "both" ? undefined : show })} aria-current={o.id === e.id ? "page" : undefined}
+        title={o.id}>{o.index}: {number(o.reward)}{o.origin ? " failed" : ""}</a></li>)}</ul>
+      {t.siblings.length > 1 && <label class="check"><input type="checkbox" id="beside" checked={beside} onChange={(x) => set({ beside: x.currentTarget.checked ? 1 : undefined })} /> side by side</label>}
+      <label>Show <select id="show" value={show} onChange={(x) => set({ show: x.currentTarget.value })}>{["both", "conversation", "tokens"].map((v) => <option key={v} value={v} selected={v === show}>{v}</option>)}</select></label>
+    </nav>
+    {beside ? <div class="beside" tabIndex={0} role="region" aria-label="the group side by side">{t.siblings.slice(0, 16).map((o) => <Sibling key={o.id} id={o.id} />)}</div> : <div class={show === "both" ? "both" : ""}>
+      {show !== "tokens" && <section aria-labelledby="said"><h3 id="said">Conversation</h3><Conversation t={t} /></section>}
+      {show !== "conversation" && s && <section aria-labelledby="toks"><h3 id="toks">Tokens</h3>
+        {t.samples.length > 1 && <div class="bar"><label>Sample <select id="sample" value={String(k)} onChange={(x) => set({ sample: x.currentTarget.value, token: undefined })}>
+          {t.samples.map((x, i) => <option key={i} value={String(i)} selected={i === k}>{i}{x.role ? ` (${clean(x.role)})` : ""}, {x.ids.length} tokens</option>)}</select></label><span class="means">Its history was rewritten, so it has several token sequences.</span></div>}
+        <Tokens s={s} name={e.id} /></section>}
+    </div>}
+  </>;
+}
+
+function Sibling({ id }: { id: string }) {
+  const [t, error] = useTrajectory(id);
+  return <article aria-label={id}><h3><a href={href("trajectory", { id })}>{clean(id)}</a></h3>
+    {error && <p class="note">{error}</p>}
+    {t && <><p class="note">reward <b>{number(t.entry.reward)}</b>, {words(t.entry.stop)}</p><Conversation t={t} short /></>}</article>;
+}
+
+function Parts({ t, paid }: { t: Trajectory; paid: number }) {
+  const parts = Object.entries(t.parts).sort();
+  if (!parts.length && !paid) return null;
+  return <p class="parts">Reward: {parts.map(([name, v]) => <span key={name}>{clean(name)} <b>{number(v)}</b></span>)}{paid > 0 && <span>paid for {paid} turns <b>{number((t.entry.reward ?? 0) - (t.paid ?? 0))}</b></span>}</p>;
+}
+
+function Bubble({ role, children, facts }: { role: string; children: preact.ComponentChildren; facts?: string }) {
+  return <li class={`said ${/^(system|user|assistant|tool)$/.test(role) ? role : "other"}`}><div class="who"><b>{clean(role)}</b>{facts && <span> {facts}</span>}</div>{children}</li>;
+}
+
+const Text = ({ text }: { text: string }) => (text ? <pre class="text">{clean(text)}</pre> : <p class="none">empty</p>);
+
+function Shown({ p }: { p: Part }) {
+  if (p.type === "image") {
+    return p.image && /^data:image\/(png|jpeg|gif|webp);base64,/.test(p.image) ? <img src={p.image} alt="image of the message" /> : <p class="none">an image at another address: {clean(p.image ?? "")}</p>;
+  }
+  return <Text text={p.text ?? ""} />;
+}
+
+function Said({ m }: { m: Message }) {
+  return <Bubble role={m.role}>{m.thought && <details><summary>reasoning</summary><Text text={m.thought} /></details>}{m.parts?.map((p, i) => <Shown key={i} p={p} />)}{m.calls?.map((c, i) => <p class="call" key={i}>{clean(c.tool)}<code>{clean(c.arguments)}</code></p>)}</Bubble>;
+}
+
+// long folds what would fill the screen.
+const long = 3000;
+
+function Observation({ c, short }: { c: Call; short?: boolean }) {
+  const facts = [seconds(c.seconds), c.cached && "from the cache", c.retries && `${c.retries} retries`, c.terminal && "ended the trajectory"].filter(Boolean).join(", ");
+  const text = c.observation.length > long ? <details open={!short}><summary>{c.observation.length} characters</summary><Text text={c.observation} /></details> : <Text text={c.observation} />;
+  return <Bubble role="tool" facts={`${clean(c.tool)}, ${facts}`}>
+    <p class="call"><code>{clean(c.arguments)}</code></p>
+    {c.cause && <p class="cause">failed: {words(clean(c.cause))}{c.failure && `, by the ${c.failure}`}</p>}
+    {text}
+    {c.outcome && <p class="outcome">environment: reward <b>{number(c.outcome.reward)}</b>{c.outcome.success && ", success"}{c.outcome.terminated && ", terminated"}{c.outcome.truncated && ", truncated"}</p>}
+    {c.outcome?.state && <details><summary>state of the environment</summary><Text text={c.outcome.state} /></details>}
+    {c.info && <details><summary>what the tool recorded</summary><Text text={c.info} /></details>}
+  </Bubble>;
+}
+
+function Completion({ n, x }: { n: number; x: Turn }) {
+  const facts = [`turn ${n + 1}`, x.role && clean(x.role), `${x.end - x.start} tokens`, seconds(x.engine_seconds), x.finish === "length" ? "cut by a token limit" : words(x.finish), x.cached > 0 && `${x.cached} prompt tokens cached`, x.reward != null && `paid ${number(x.reward)}`].filter(Boolean).join(", ");
+  return <Bubble role="assistant" facts={facts}><Text text={x.completion} />
+    {x.parse_errors > 0 && <p class="cause">{x.parse_errors} calls could not be read</p>}
+    {x.answer !== undefined && <p class="answer">final answer: <b>{clean(x.answer)}</b></p>}</Bubble>;
+}
+
+function Conversation({ t, short }: { t: Trajectory; short?: boolean }) {
+  const fields = Object.entries(t.task ?? {});
+  return <><ol class="talk">
+    {t.prompt.map((m, i) => <Said key={`p${i}`} m={m} />)}
+    {t.turns.map((x, i) => [
+      x.messages !== undefined && <li class="said other" key={`m${i}`}><details><summary>what the agent sent for turn {i + 1}</summary><Text text={JSON.stringify(x.messages, null, 1)} /></details></li>,
+      <Completion key={`t${i}`} n={i} x={x} />,
+      ...x.calls.map((c, k) => <Observation key={`c${i}-${k}`} c={c} short={short} />),
+    ])}</ol>
+    {fields.length > 0 && !short && <details class="fields"><summary>fields of the task</summary><Text text={fields.map(([k, v]) => `${k}: ${typeof v === "string" ? v : JSON.stringify(v)}`).join("\n")} /></details>}</>;
+}

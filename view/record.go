@@ -1,0 +1,251 @@
+package view
+
+import (
+	"encoding/json"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// num is a number in JSON; null where it is not finite.
+type num float64
+
+// MarshalJSON writes the shortest text that reads back the same.
+func (n num) MarshalJSON() ([]byte, error) {
+	if v := float64(n); !math.IsNaN(v) && !math.IsInf(v, 0) {
+		return json.Marshal(v)
+	}
+	return []byte("null"), nil
+}
+
+// floats is a list of numbers of 32 bits in JSON; null for those that are not finite.
+type floats []float32
+
+// MarshalJSON writes the shortest texts that read back the same 32 bits.
+func (f floats) MarshalJSON() ([]byte, error) {
+	b := append(make([]byte, 0, 10*len(f)+2), '[')
+	for i, v := range f {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if w := float64(v); math.IsNaN(w) || math.IsInf(w, 0) {
+			b = append(b, "null"...)
+		} else {
+			b = strconv.AppendFloat(b, w, 'g', -1, 32)
+		}
+	}
+	return append(b, ']'), nil
+}
+
+func nums(v []float64) []num {
+	out := make([]num, len(v))
+	for i := range v {
+		out[i] = num(v[i])
+	}
+	return out
+}
+
+// shownTrajectory is a trajectory as the page gets it.
+type shownTrajectory struct {
+	Entry    shownEntry     `json:"entry"`
+	Task     map[string]any `json:"task"`
+	Prompt   []shownMessage `json:"prompt"`
+	Parts    map[string]num `json:"parts"`
+	Paid     num            `json:"paid"` // the trajectory's own reward, without those of turns
+	Error    string         `json:"error,omitempty"`
+	Failure  string         `json:"failure,omitempty"`
+	Started  string         `json:"started"`
+	Turns    []shownTurn    `json:"turns"`
+	Samples  []shownSample  `json:"samples"`
+	Siblings []shownEntry   `json:"siblings"` // of its group, itself included
+}
+
+type shownMessage struct {
+	Role    string            `json:"role"`
+	Parts   []trajectory.Part `json:"parts"`
+	Thought string            `json:"thought,omitempty"`
+	Calls   []shownCall       `json:"calls,omitempty"`
+}
+
+type shownTurn struct {
+	Role       string          `json:"role,omitempty"`
+	Sample     int             `json:"sample"`
+	Start      int             `json:"start"` // tokens of the completion
+	End        int             `json:"end"`
+	Completion string          `json:"completion"`
+	Finish     string          `json:"finish"`
+	Answer     *string         `json:"answer,omitempty"`
+	Engine     num             `json:"engine_seconds"`
+	Tools      num             `json:"tool_seconds"`
+	Cached     int             `json:"cached"`
+	Unread     int             `json:"parse_errors"`
+	Reward     *num            `json:"reward,omitempty"`
+	Shared     string          `json:"shared,omitempty"`
+	Calls      []shownCall     `json:"calls"`
+	Messages   json.RawMessage `json:"messages,omitempty"` // that an agent of its own sent for this turn
+}
+
+type shownCall struct {
+	Tool        string        `json:"tool"`
+	Arguments   string        `json:"arguments"`
+	Observation string        `json:"observation"`
+	Cause       string        `json:"cause,omitempty"`
+	Failure     string        `json:"failure,omitempty"`
+	Cached      bool          `json:"cached,omitempty"`
+	Terminal    bool          `json:"terminal,omitempty"`
+	Retries     int           `json:"retries,omitempty"`
+	Seconds     num           `json:"seconds"`
+	Info        string        `json:"info,omitempty"`
+	Outcome     *shownOutcome `json:"outcome,omitempty"`
+}
+
+type shownOutcome struct {
+	Reward     num    `json:"reward"`
+	Terminated bool   `json:"terminated"`
+	Truncated  bool   `json:"truncated"`
+	Success    bool   `json:"success"`
+	State      string `json:"state,omitempty"`
+}
+
+// shownSample is a sample in columns, a value a token.
+type shownSample struct {
+	Role       string   `json:"role,omitempty"`
+	IDs        []int32  `json:"ids"`
+	Texts      []string `json:"texts"` // "": part of the character that a token before begins
+	Mask       []int    `json:"mask"`
+	Sampling   floats   `json:"sampling"`   // logprobs of the engine; 0 off the mask
+	Versions   []int32  `json:"versions"`   // -1 off the mask
+	Old        floats   `json:"old"`        // logprobs of the trainer before the update; empty: it was not trained
+	Advantages floats   `json:"advantages"` // empty: it was not trained
+	Step       int      `json:"step"`       // that trained it; -1
+}
+
+func shown(r *store.Record, e *entry, decode func([]int32) string) shownTrajectory {
+	t := r.Trajectory
+	out := shownTrajectory{
+		Entry: e.shown(), Task: r.Task.Fields, Parts: map[string]num{}, Paid: num(t.Reward), Error: t.Err, Failure: string(t.Failure),
+		Turns: []shownTurn{}, Samples: []shownSample{}, Prompt: []shownMessage{}, Siblings: []shownEntry{},
+	}
+	if !t.Started.IsZero() {
+		out.Started = t.Started.UTC().Format("2006-01-02 15:04:05 UTC")
+	}
+	for name, v := range t.RewardParts {
+		out.Parts[name] = num(v)
+	}
+	for _, m := range r.Task.Prompt {
+		s := shownMessage{Role: m.Role, Parts: m.Content, Thought: m.Reasoning}
+		for _, c := range m.ToolCalls {
+			s.Calls = append(s.Calls, shownCall{Tool: c.Name, Arguments: string(c.Arguments)})
+		}
+		out.Prompt = append(out.Prompt, s)
+	}
+	for i := range t.Turns {
+		out.Turns = append(out.Turns, turn(&t.Turns[i]))
+	}
+	for k, s := range t.Samples {
+		out.Samples = append(out.Samples, sample(k, s, r.Updates, decode))
+	}
+	return out
+}
+
+func turn(t *trajectory.Turn) shownTurn {
+	out := shownTurn{
+		Role: string(t.Role), Sample: t.Sample, Start: t.CompletionStart, End: t.CompletionEnd, Completion: t.Completion, Finish: string(t.FinishReason),
+		Engine: num(t.EngineSeconds), Tools: num(t.ToolSeconds), Cached: t.CachedTokens, Unread: t.ParseErrors, Shared: t.Shared, Calls: []shownCall{},
+	}
+	if t.AnsweredThisTurn {
+		out.Answer = &t.FinalAnswer
+	}
+	if t.Reward != nil {
+		reward := num(*t.Reward)
+		out.Reward = &reward
+	}
+	if t.Incoming != nil && json.Valid(t.Incoming.Messages) {
+		out.Messages = t.Incoming.Messages
+	}
+	for i := range t.Results {
+		r := &t.Results[i]
+		c := shownCall{
+			Tool: r.Call.Name, Arguments: string(r.Call.Arguments), Observation: r.Observation, Cause: string(r.Cause), Failure: string(r.Failure),
+			Cached: r.Cached, Terminal: r.Terminal, Retries: r.Retries, Seconds: num(r.Duration.Seconds()), Info: string(r.Info),
+		}
+		if r.Failed && c.Cause == "" {
+			c.Cause = "failed"
+		}
+		if o := r.Outcome; o != nil {
+			c.Outcome = &shownOutcome{num(o.Reward), o.Terminated, o.Truncated, o.Success, string(o.State)}
+		}
+		out.Calls = append(out.Calls, c)
+	}
+	return out
+}
+
+// sample lays out sample k. What was learned is that of its newest update.
+func sample(k int, s *trajectory.Sample, updates []store.Update, decode func([]int32) string) shownSample {
+	out := shownSample{
+		Role: string(s.Role), IDs: s.TokenIDs, Texts: texts(s.TokenIDs, decode), Mask: make([]int, s.Len()), Sampling: s.SamplingLogprobs, Versions: s.PolicyVersion, Step: -1,
+		Old: floats{}, Advantages: floats{},
+	}
+	for i, on := range s.ResponseMask {
+		if on {
+			out.Mask[i] = 1
+		}
+	}
+	for _, u := range updates {
+		if u.Sample == k && len(u.OldLogprobs) == s.Len() && len(u.Advantages) == s.Len() {
+			out.Old, out.Advantages, out.Step = u.OldLogprobs, u.Advantages, u.Step
+		}
+	}
+	return out
+}
+
+// mostSplit is how many tokens a character can be in.
+const mostSplit = 4
+
+// texts are those of tokens. The first token of several that make one character together has all of it.
+func texts(ids []int32, decode func([]int32) string) []string {
+	out := make([]string, len(ids))
+	for i := 0; i < len(ids); i++ {
+		out[i] = decode(ids[i : i+1])
+		if !strings.ContainsRune(out[i], '\uFFFD') {
+			continue
+		}
+		for n := 2; n <= min(mostSplit, len(ids)-i); n++ {
+			if whole := decode(ids[i : i+n]); !strings.ContainsRune(whole, '\uFFFD') {
+				out[i] = whole
+				i += n - 1
+				break
+			}
+		}
+	}
+	return out
+}
+
+// shownEntry is a line of a list.
+type shownEntry struct {
+	ID        string `json:"id"`
+	Phase     string `json:"phase"`
+	Step      int    `json:"step"`
+	Group     int    `json:"group"`
+	Index     int    `json:"index"`
+	Task      string `json:"task"`
+	Reward    num    `json:"reward"`
+	Stop      string `json:"stop"`
+	Origin    string `json:"origin,omitempty"`
+	Turns     int    `json:"turns"`
+	Tokens    int    `json:"tokens"`
+	Calls     int    `json:"calls"`
+	Failed    int    `json:"failed_calls"`
+	Staleness int    `json:"staleness"`
+	Trained   int    `json:"trained"`
+	Seconds   num    `json:"seconds"`
+}
+
+func (e *entry) shown() shownEntry {
+	return shownEntry{
+		e.ID, e.Phase, e.Step, e.Group, e.Index, e.Task, num(e.Reward), e.Stop, e.Origin, e.Turns, e.Tokens, len(e.Calls), e.failedCalls(), e.Staleness, e.TrainedAt, num(e.Seconds),
+	}
+}

@@ -1,0 +1,321 @@
+package view
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/agentfly/agentfly/orchestrator/report"
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// run is one run folder that is looked at.
+type run struct {
+	name    string // path below the folder that is served
+	db      *store.Store
+	decode  func() func([]int32) string // the run's tokenizer, loaded once
+	changed func()                      // is called after every change, without the lock
+	done    sync.WaitGroup
+
+	mu       sync.Mutex
+	index    index
+	steps    []int                // in order
+	columns  map[string][]float64 // [steps] by metric; NaN: the step has none
+	evals    []report.Evaluation
+	tasks    map[string][]byte // id -> text in lower case
+	loaded   bool              // all that was stored when the run was opened is read
+	running  map[string]int    // turns of trajectories that have not ended
+	damaged  int               // trajectories that cannot be read
+	fault    string            // why nothing new is read; "": it is
+	revision int               // counts changes
+}
+
+// start reads the run and follows it until ctx ends.
+func (r *run) start(ctx context.Context) error {
+	end, err := r.db.End(ctx)
+	if err != nil {
+		return err
+	}
+	r.columns, r.tasks, r.running = map[string][]float64{}, map[string][]byte{}, map[string]int{}
+	if err := r.db.EachStep(ctx, r.step); err != nil {
+		return err
+	}
+	if err := r.evaluations(); err != nil {
+		return err
+	}
+	if err := r.db.EachBatch(ctx, r.index.batch); err != nil {
+		return err
+	}
+	r.done.Go(func() {
+		if err := r.follow(ctx, end); err != nil && ctx.Err() == nil {
+			r.alter(func() { r.fault = err.Error() })
+		}
+	})
+	return nil
+}
+
+// alter changes the run under its lock and tells those who look.
+func (r *run) alter(f func()) {
+	r.mu.Lock()
+	f()
+	r.revision++
+	r.mu.Unlock()
+	r.changed()
+}
+
+// chunk is how many trajectories are read under one lock.
+const chunk = 500
+
+// follow reads the trajectories, and then what is added.
+func (r *run) follow(ctx context.Context, end store.Cursor) error {
+	if err := r.db.EachTask(ctx, r.task); err != nil {
+		return err
+	}
+	type read struct {
+		phase string
+		t     *trajectory.Trajectory
+		text  []byte
+	}
+	var some []read
+	flush := func() {
+		if len(some) == 0 {
+			return
+		}
+		r.alter(func() {
+			for _, x := range some {
+				r.index.put(newEntry(x.phase, x.t, &r.index.names), x.text)
+			}
+		})
+		some = some[:0]
+	}
+	err := r.db.EachNewest(ctx, func(phase string, t *trajectory.Trajectory, damaged error) error {
+		if damaged != nil {
+			r.alter(func() { r.damaged++ })
+			return nil
+		}
+		if some = append(some, read{phase, t, textOf(t)}); len(some) == chunk {
+			flush()
+		}
+		return nil
+	})
+	flush()
+	if err != nil {
+		return err
+	}
+	r.alter(func() { r.loaded = true })
+	for entry, err := range r.db.Tail(ctx, end) {
+		if err != nil {
+			return err
+		}
+		if err := r.event(ctx, entry.Event); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// event applies what the log says.
+func (r *run) event(ctx context.Context, e store.Event) error {
+	switch e := e.(type) {
+	case store.TrajectoryGrew:
+		if !e.Ended {
+			r.alter(func() { r.running[e.ID] = e.First + len(e.Turns) })
+			return nil
+		}
+		return r.ended(ctx, e.ID)
+	case store.BatchTaken:
+		r.alter(func() { r.index.batch(e.Batch) })
+	case store.StepEnded:
+		evals := r.evaluations()
+		r.alter(func() {
+			if e.Metrics != nil {
+				r.put(e.Step, e.Metrics)
+			}
+		})
+		return evals
+	case store.StepsForgotten:
+		r.alter(func() {
+			r.index.forget(e.From)
+			at, _ := slices.BinarySearch(r.steps, e.From)
+			r.steps = r.steps[:at]
+			for key, column := range r.columns {
+				r.columns[key] = column[:at]
+			}
+		})
+	}
+	return nil
+}
+
+// ended reads a trajectory that is stored whole now. It may have been forgotten again since.
+func (r *run) ended(ctx context.Context, id string) error {
+	record, err := r.db.Record(ctx, id)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		r.alter(func() { delete(r.running, id); r.damaged++ })
+		return nil
+	case record == nil:
+		r.alter(func() { delete(r.running, id) })
+		return nil
+	}
+	text := textOf(record.Trajectory)
+	r.task(record.Task)
+	if strings.HasPrefix(record.Phase, "eval-") {
+		if err := r.evaluations(); err != nil {
+			return err
+		}
+	}
+	r.alter(func() {
+		delete(r.running, id)
+		r.index.put(newEntry(record.Phase, record.Trajectory, &r.index.names), text)
+	})
+	return nil
+}
+
+// evaluations reads them anew: there are few, and one of the same name and step is replaced.
+func (r *run) evaluations() error {
+	all, err := r.db.Evaluations()
+	if err != nil {
+		if strings.Contains(err.Error(), "no such table") { // version 1 stored none
+			return nil
+		}
+		return err
+	}
+	var out []report.Evaluation
+	for _, body := range all {
+		var e report.Evaluation
+		if json.Unmarshal(body, &e) == nil {
+			out = append(out, e)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.evals = out
+	return nil
+}
+
+// task keeps what a search reads of a task.
+func (r *run) task(t trajectory.Task) {
+	var b bytes.Buffer
+	for _, m := range t.Prompt {
+		for _, p := range m.Content {
+			b.WriteString(p.Text)
+			b.WriteByte('\n')
+		}
+	}
+	text := bytes.ToLower(b.Bytes())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.tasks[t.ID] == nil {
+		r.tasks[t.ID] = text
+	}
+}
+
+func (r *run) step(n int, metrics map[string]float64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.put(n, metrics)
+}
+
+// put sets the metrics of a step. The caller holds the lock, as in what follows.
+func (r *run) put(n int, metrics map[string]float64) {
+	at, have := slices.BinarySearch(r.steps, n)
+	if !have {
+		r.steps = slices.Insert(r.steps, at, n)
+		for key := range r.columns {
+			r.columns[key] = slices.Insert(r.columns[key], at, math.NaN())
+		}
+	}
+	for key, v := range metrics {
+		column := r.columns[key]
+		if column == nil {
+			column = make([]float64, len(r.steps))
+			for i := range column {
+				column[i] = math.NaN()
+			}
+			r.columns[key] = column
+		}
+		column[at] = v
+	}
+}
+
+// tasksWith are the tasks whose prompt holds a text.
+func (r *run) tasksWith(text string) map[string]bool {
+	if text == "" {
+		return nil
+	}
+	needle, out := bytes.ToLower([]byte(text)), map[string]bool{}
+	for id, prompt := range r.tasks {
+		if bytes.Contains(prompt, needle) {
+			out[id] = true
+		}
+	}
+	return out
+}
+
+// change is how a metric of a step differs from the step before.
+type change struct {
+	Key    string `json:"key"`
+	Before num    `json:"before"`
+	After  num    `json:"after"`
+	Usual  num    `json:"usual"` // mean size of its changes in the steps before
+	Times  num    `json:"times"` // the change, in usual ones
+}
+
+// usualSteps is how many steps before tell what is usual.
+const usualSteps = 20
+
+// changes are those of a step, the most unusual first.
+func (r *run) changes(step int) []change {
+	out := []change{}
+	at, have := slices.BinarySearch(r.steps, step)
+	if !have || at == 0 {
+		return out
+	}
+	for key, column := range r.columns {
+		before, after := column[at-1], column[at]
+		if math.IsNaN(before) || math.IsNaN(after) || key == "seconds/elapsed" {
+			continue
+		}
+		sum, n := 0.0, 0
+		for i := max(1, at-usualSteps); i < at; i++ {
+			if d := math.Abs(column[i] - column[i-1]); !math.IsNaN(d) {
+				sum, n = sum+d, n+1
+			}
+		}
+		c := change{Key: key, Before: num(before), After: num(after), Usual: num(math.NaN()), Times: num(math.NaN())}
+		if n > 0 && sum > 0 {
+			c.Usual, c.Times = num(sum/float64(n)), num(math.Abs(after-before)/(sum/float64(n)))
+		} else if before == after {
+			c.Times = 0
+		}
+		out = append(out, c)
+	}
+	slices.SortFunc(out, func(a, b change) int {
+		x, y := float64(a.Times), float64(b.Times)
+		switch { // what never changed before comes first
+		case math.IsNaN(x) && !math.IsNaN(y), x > y:
+			return -1
+		case math.IsNaN(y) && !math.IsNaN(x), x < y:
+			return 1
+		}
+		return strings.Compare(a.Key, b.Key)
+	})
+	return out
+}
+
+// close ends what start began, and waits for it. The caller ends start's context before.
+func (r *run) close() error {
+	r.done.Wait()
+	return r.db.Close()
+}
+
+// errGone says that the entry which a page of a list begins behind is not there any more.
+var errGone = errors.New("the trajectory that the page begins behind was replaced; begin with the first page")

@@ -1,0 +1,189 @@
+package view
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/agentfly/agentfly/orchestrator/store"
+)
+
+// runs are the run folders below a folder, opened when somebody looks at them.
+type runs struct {
+	ctx    context.Context //nolint:containedctx // of the server: it ends what follows the runs
+	dir    string
+	decode func(dir string) func([]int32) string
+
+	mu     sync.Mutex
+	open   map[string]*run
+	closed bool
+
+	bell   sync.Mutex
+	change chan struct{} // is closed at the next change
+}
+
+// deepest is how far below the folder runs are looked for, mostRuns how many.
+const (
+	deepest  = 3
+	mostRuns = 1000
+)
+
+func openRuns(ctx context.Context, dir string, decode func(string) func([]int32) string) (*runs, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("view: %w", err)
+	}
+	r := &runs{ctx: ctx, dir: dir, decode: decode, open: map[string]*run{}, change: make(chan struct{})}
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return nil, fmt.Errorf("view: %s is no folder; name a run folder, or a folder with run folders in it", dir)
+	}
+	return r, nil
+}
+
+// find are the names of the run folders: paths below the folder; "." is the folder itself.
+func (r *runs) find() []string {
+	var out []string
+	_ = filepath.WalkDir(r.dir, func(path string, d fs.DirEntry, err error) error { // what cannot be read holds no run
+		if err != nil {
+			return fs.SkipDir
+		}
+		if !d.IsDir() {
+			return nil
+		}
+		name, err := filepath.Rel(r.dir, path)
+		if err != nil || len(out) >= mostRuns {
+			return fs.SkipAll
+		}
+		if name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "checkpoints" || strings.Count(name, string(filepath.Separator)) >= deepest) {
+			return fs.SkipDir
+		}
+		if info, err := os.Stat(filepath.Join(path, store.File)); err == nil && info.Mode().IsRegular() {
+			out = append(out, filepath.ToSlash(name))
+			return fs.SkipDir
+		}
+		return nil
+	})
+	return out
+}
+
+// listed is a run of the list.
+type listed struct {
+	Name   string  `json:"name"`
+	Title  string  `json:"title"`
+	Steps  int     `json:"steps"`
+	Reward num     `json:"reward"`
+	Age    float64 `json:"age"` // seconds since something was written
+	Error  string  `json:"error,omitempty"`
+}
+
+// list describes all runs, the one that was written last first.
+func (r *runs) list(ctx context.Context) ([]listed, error) {
+	out := []listed{}
+	for _, name := range r.find() {
+		l := listed{Name: name, Title: name, Reward: num(math.NaN())}
+		if name == "." {
+			l.Title = filepath.Base(r.dir)
+		}
+		file := filepath.Join(r.dir, filepath.FromSlash(name), store.File)
+		l.Age = math.Inf(1)
+		for _, path := range []string{file, file + "-wal"} {
+			if info, err := os.Stat(path); err == nil {
+				l.Age = min(l.Age, math.Max(0, time.Since(info.ModTime()).Seconds()))
+			}
+		}
+		if math.IsInf(l.Age, 1) {
+			continue // it was deleted just now
+		}
+		if err := l.read(ctx, file); err != nil {
+			l.Error = err.Error()
+		}
+		out = append(out, l)
+	}
+	slices.SortStableFunc(out, func(a, b listed) int { return cmp.Compare(a.Age, b.Age) })
+	return out, ctx.Err()
+}
+
+func (l *listed) read(ctx context.Context, file string) (err error) {
+	db, err := store.OpenReader(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	steps, last, err := db.Progress(ctx)
+	if err != nil {
+		return err
+	}
+	l.Steps = steps
+	if v, ok := last["reward/mean"]; ok {
+		l.Reward = num(v)
+	}
+	return nil
+}
+
+// get opens a run of the list.
+func (r *runs) get(name string) (*run, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if x := r.open[name]; x != nil {
+		return x, nil
+	}
+	if r.closed || !slices.Contains(r.find(), name) {
+		return nil, errMissing
+	}
+	dir := filepath.Join(r.dir, filepath.FromSlash(name))
+	db, err := store.OpenReader(filepath.Join(dir, store.File))
+	if err != nil {
+		return nil, err
+	}
+	x := &run{name: name, db: db, changed: r.ring, decode: sync.OnceValue(func() func([]int32) string { return r.decode(dir) })}
+	if err := x.start(r.ctx); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	r.open[name] = x
+	return x, nil
+}
+
+// news is closed at the next change of any run.
+func (r *runs) news() <-chan struct{} {
+	r.bell.Lock()
+	defer r.bell.Unlock()
+	return r.change
+}
+
+func (r *runs) ring() {
+	r.bell.Lock()
+	defer r.bell.Unlock()
+	close(r.change)
+	r.change = make(chan struct{})
+}
+
+// close closes what is open. The context that the runs were opened with has ended.
+func (r *runs) close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	var errs []error
+	for _, x := range r.open {
+		errs = append(errs, x.close())
+	}
+	r.open = map[string]*run{}
+	return errors.Join(errs...)
+}
+
+func sorted(set map[string]bool) []string {
+	return append([]string{}, slices.Sorted(maps.Keys(set))...)
+}
+
+func sortEntries(all []shownEntry) {
+	slices.SortFunc(all, func(a, b shownEntry) int { return cmp.Or(cmp.Compare(a.Index, b.Index), strings.Compare(a.ID, b.ID)) })
+}

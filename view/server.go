@@ -1,0 +1,510 @@
+package view
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/agentfly/agentfly/internal/httpserver"
+	"github.com/agentfly/agentfly/orchestrator/report"
+)
+
+//go:embed page/dist/index.html page/dist/main.js page/dist/main.css
+var built embed.FS
+
+// Options are those of a Server.
+type Options struct {
+	Key    string                                // that a browser must give once; "": none, then only names of this machine are answered to
+	Decode func(dir string) func([]int32) string // the tokenizer of a run folder
+	Errors io.Writer                             // gets what net/http says of broken requests
+}
+
+// Server answers the page and what it asks for. It is safe for concurrent use.
+type Server struct {
+	o     Options
+	runs  *runs
+	mux   *http.ServeMux
+	quit  context.CancelFunc
+	ended <-chan struct{}
+}
+
+// New serves the run folder or the folder of run folders.
+func New(dir string, o Options) (*Server, error) {
+	ctx, quit := context.WithCancel(context.Background())
+	r, err := openRuns(ctx, dir, o.Decode)
+	if err != nil {
+		quit()
+		return nil, err
+	}
+	s := &Server{o: o, runs: r, mux: http.NewServeMux(), quit: quit, ended: ctx.Done()}
+	for path, kind := range map[string]string{"/{$}": "index.html", "/main.js": "main.js", "/main.css": "main.css"} {
+		s.mux.HandleFunc(path, s.file(kind))
+	}
+	for path, f := range map[string]func(*http.Request) (any, error){
+		"/api/runs": s.list, "/api/metrics": s.metrics, "/api/curves": s.curves, "/api/trajectories": s.trajectories, "/api/trajectory": s.trajectory,
+		"/api/step": s.step, "/api/tools": s.tools, "/api/tasks": s.tasks, "/api/differences": s.differences,
+	} {
+		s.mux.HandleFunc(path, answer(f))
+	}
+	s.mux.HandleFunc("/api/events", s.events)
+	return s, nil
+}
+
+// Close ends the streams, stops following runs and closes their stores.
+func (s *Server) Close() error {
+	s.quit()
+	return s.runs.close()
+}
+
+// Serve answers on a listener, which it closes, until ctx ends.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	service := httpserver.Service{Handler: httpserver.Handler(s, httpserver.Options{}), Errors: s.o.Errors, Grace: 200 * time.Millisecond, Abort: s.quit}
+	return service.Serve(ctx, l)
+}
+
+// policy lets the page load what this server serves and nothing else; no inline script or style runs.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// ServeHTTP refuses what does not come from a page of this server, and answers the rest.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	switch {
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		h.Set("Allow", "GET, HEAD")
+		fail(w, http.StatusMethodNotAllowed, "this server only reads: use GET")
+	case s.o.Key == "" && !httpserver.Loopback(hostOf(r.Host)):
+		// A page elsewhere may have its name resolve to this machine (DNS rebinding). The browser then sends that name.
+		fail(w, http.StatusForbidden, "the address must be localhost or 127.0.0.1; start with --api-key to use another name")
+	case strings.HasPrefix(r.URL.Path, "/api/") && (r.Header.Get("Sec-Fetch-Site") == "cross-site" || r.Header.Get("Sec-Fetch-Site") == "same-site"):
+		fail(w, http.StatusForbidden, "another site's page must not read runs")
+	case s.o.Key == "" || s.bears(r):
+		s.mux.ServeHTTP(w, r)
+	case r.URL.Path == "/" && httpserver.Same(r.URL.Query().Get("key"), s.o.Key):
+		http.SetCookie(w, &http.Cookie{Name: cookie, Value: s.token(), Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: 30 * 24 * 3600})
+		http.Redirect(w, r, "/", http.StatusSeeOther) // the address without the key
+	default:
+		fail(w, http.StatusUnauthorized, "open the address that `agentfly view` printed, which has the key, or send Authorization: Bearer KEY")
+	}
+}
+
+const cookie = "agentfly_view"
+
+// token is what the cookie holds: it does not tell the key.
+func (s *Server) token() string {
+	m := hmac.New(sha256.New, []byte(s.o.Key))
+	m.Write([]byte(cookie))
+	return hex.EncodeToString(m.Sum(nil))
+}
+
+func (s *Server) bears(r *http.Request) bool {
+	if c, err := r.Cookie(cookie); err == nil && httpserver.Same(c.Value, s.token()) {
+		return true
+	}
+	return httpserver.Bears(r, s.o.Key)
+}
+
+// hostOf is the host of an address without its port.
+func hostOf(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		return host
+	}
+	return strings.Trim(address, "[]")
+}
+
+func fail(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": text}) // who does not read it needs no error
+}
+
+func (s *Server) file(name string) http.HandlerFunc {
+	kinds := map[string]string{"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, err := built.ReadFile("page/dist/" + name)
+		if err != nil {
+			fail(w, http.StatusInternalServerError, err.Error())
+			return
+		}
+		w.Header().Set("Content-Type", kinds[name[strings.LastIndexByte(name, '.')+1:]])
+		_, _ = w.Write(body)
+	}
+}
+
+// badRequest is an error of who asks.
+type badRequest struct{ error }
+
+// errMissing says that there is no such thing.
+var errMissing = errors.New("there is no such run or trajectory")
+
+func answer(f func(*http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		v, err := f(r)
+		var bad badRequest
+		switch {
+		case err == nil:
+		case errors.As(err, &bad):
+			fail(w, http.StatusBadRequest, err.Error())
+			return
+		case errors.Is(err, errMissing):
+			fail(w, http.StatusNotFound, err.Error())
+			return
+		case errors.Is(err, errGone):
+			fail(w, http.StatusGone, err.Error())
+			return
+		default:
+			fail(w, http.StatusInternalServerError, err.Error())
+			return
+		}
+		body, err := json.Marshal(v)
+		if err != nil {
+			fail(w, http.StatusInternalServerError, err.Error())
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(body)
+	}
+}
+
+// list are the runs.
+func (s *Server) list(r *http.Request) (any, error) {
+	list, err := s.runs.list(r.Context())
+	return map[string]any{"folder": s.runs.dir, "runs": list}, err
+}
+
+// metrics explains them.
+func (s *Server) metrics(*http.Request) (any, error) {
+	return map[string]any{"curves": report.Curves(), "metrics": report.Glossary()}, nil
+}
+
+func (s *Server) run(r *http.Request) (*run, error) { return s.runs.get(r.URL.Query().Get("run")) }
+
+// shownEvaluation is a point of the held-out curves.
+type shownEvaluation struct {
+	Name     string         `json:"name"`
+	Step     int            `json:"step"`
+	Reward   num            `json:"reward"`
+	Accuracy num            `json:"accuracy"`
+	Loss     *float64       `json:"loss,omitempty"`
+	Tasks    int            `json:"tasks"`
+	Pass     map[string]num `json:"pass,omitempty"`
+}
+
+// curves are the metrics of a run whose keys are asked for, from a step on; without keys all names are told and no numbers.
+func (s *Server) curves(r *http.Request) (any, error) {
+	x, err := s.run(r)
+	if err != nil {
+		return nil, err
+	}
+	q := r.URL.Query()
+	from, err := number(q, "from", 0)
+	if err != nil {
+		return nil, err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	first := 0
+	for first < len(x.steps) && x.steps[first] < from {
+		first++
+	}
+	series := map[string][]num{}
+	for _, key := range q["key"] {
+		if column := x.columns[key]; column != nil {
+			series[key] = nums(column[first:])
+		}
+	}
+	names := []string{}
+	for key := range x.columns {
+		names = append(names, key)
+	}
+	evals := []shownEvaluation{}
+	for _, e := range x.evals {
+		v := shownEvaluation{Name: e.Name, Step: e.Step, Reward: num(e.Reward), Accuracy: num(e.Accuracy), Loss: e.Loss, Tasks: e.Tasks, Pass: map[string]num{}}
+		for k, p := range e.Pass {
+			v.Pass[k] = num(p)
+		}
+		evals = append(evals, v)
+	}
+	return map[string]any{"steps": append([]int{}, x.steps[first:]...), "series": series, "names": names, "evaluations": evals, "state": x.state()}, nil
+}
+
+// state is what a page shows of how a run stands. The caller holds the lock.
+func (x *run) state() map[string]any {
+	return map[string]any{
+		"run": x.name, "steps": len(x.steps), "evaluations": len(x.evals), "trajectories": len(x.index.entries), "running": len(x.running), "loaded": x.loaded,
+		"damaged": x.damaged, "unread": x.index.unread, "fault": x.fault, "revision": x.revision,
+	}
+}
+
+// number reads a parameter.
+func number(q url.Values, name string, otherwise int) (int, error) {
+	text := q.Get(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, badRequest{fmt.Errorf("%s is %q, it must be a whole number", name, text)}
+	}
+	return n, nil
+}
+
+// parse reads a filter.
+func parse(q url.Values) (f filter, err error) {
+	f = filter{
+		Phase: q.Get("phase"), Task: q.Get("task"), Tool: q.Get("tool"), Cause: q.Get("cause"), Stop: q.Get("stop"), Origin: q.Get("origin"),
+		Failed: q.Get("failed") == "1", FailedCall: q.Get("failed_call") == "1", Text: q.Get("text"), Sort: q.Get("sort"), Ascending: q.Get("order") == "up",
+	}
+	if f.Sort == "" {
+		f.Sort = "step"
+	}
+	if sorts[f.Sort] == nil {
+		return f, badRequest{fmt.Errorf("sort is %q, there is no such order", f.Sort)}
+	}
+	for name, to := range map[string]*int{"from": &f.From, "to": &f.To, "group": &f.Group, "stale": &f.MinStale} {
+		otherwise := 0
+		switch name {
+		case "group":
+			otherwise = -1
+		case "from":
+			otherwise = -1 << 30 // evaluations are of step -1
+		}
+		if *to, err = number(q, name, otherwise); err != nil {
+			return f, err
+		}
+	}
+	f.RewardMin, f.RewardMax = -1e308, 1e308
+	for name, to := range map[string]*float64{"min": &f.RewardMin, "max": &f.RewardMax} {
+		if text := q.Get(name); text != "" {
+			if *to, err = strconv.ParseFloat(text, 64); err != nil || *to != *to {
+				return f, badRequest{fmt.Errorf("%s is %q, it must be a number", name, text)}
+			}
+			f.HasReward = true
+		}
+	}
+	return f, nil
+}
+
+// pageSize is how many entries a page has at most.
+const pageSize = 200
+
+// trajectories are a page of those that a filter keeps, and what there is to filter by.
+func (s *Server) trajectories(r *http.Request) (any, error) {
+	x, err := s.run(r)
+	if err != nil {
+		return nil, err
+	}
+	q := r.URL.Query()
+	f, err := parse(q)
+	if err != nil {
+		return nil, err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	found := x.index.find(f, x.tasksWith(f.Text))
+	var after *entry
+	if id := q.Get("after"); id != "" {
+		at, ok := x.index.place[id]
+		if !ok {
+			return nil, errGone
+		}
+		after = x.index.entries[at]
+	}
+	rows := []shownEntry{}
+	for _, e := range page(found, after, f.order(), pageSize) {
+		rows = append(rows, e.shown())
+	}
+	out := map[string]any{"total": len(found), "rows": rows, "state": x.state()}
+	if after == nil {
+		sum, n := 0.0, 0
+		for _, e := range found {
+			if e.Origin == "" && e.Reward == e.Reward {
+				sum, n = sum+e.Reward, n+1
+			}
+		}
+		if n > 0 {
+			out["mean"] = num(sum / float64(n))
+		}
+		out["choices"] = x.index.choices()
+	}
+	return out, nil
+}
+
+// choices are the values that filters can have.
+func (x *index) choices() map[string][]string {
+	seen := map[string]map[string]bool{"phase": {}, "stop": {}, "origin": {}, "tool": {}, "cause": {}}
+	for _, e := range x.entries {
+		seen["phase"][e.Phase], seen["stop"][e.Stop], seen["origin"][e.Origin] = true, true, true
+		for _, c := range e.Calls {
+			seen["tool"][c.Tool], seen["cause"][c.Cause] = true, true
+		}
+	}
+	out := map[string][]string{}
+	for name, values := range seen {
+		delete(values, "")
+		out[name] = sorted(values)
+	}
+	return out
+}
+
+// trajectory is one, whole.
+func (s *Server) trajectory(r *http.Request) (any, error) {
+	x, err := s.run(r)
+	if err != nil {
+		return nil, err
+	}
+	id := r.URL.Query().Get("id")
+	record, err := x.db.Record(r.Context(), id)
+	if err != nil {
+		return nil, err
+	}
+	if record == nil {
+		return nil, errMissing
+	}
+	x.mu.Lock()
+	var e *entry
+	if at, ok := x.index.place[id]; ok {
+		e = x.index.entries[at]
+	} else { // the index has not come to it yet
+		e = newEntry(record.Phase, record.Trajectory, &x.index.names)
+		x.index.train(e)
+	}
+	siblings := []shownEntry{}
+	for _, o := range x.index.entries {
+		if o.Phase == e.Phase && o.Step == e.Step && o.Group == e.Group && o.Task == e.Task {
+			siblings = append(siblings, o.shown())
+		}
+	}
+	x.mu.Unlock()
+	out := shown(record, e, x.decode())
+	sortEntries(siblings)
+	out.Siblings = siblings
+	return out, nil
+}
+
+// step says what is unusual about a step.
+func (s *Server) step(r *http.Request) (any, error) {
+	x, err := s.run(r)
+	if err != nil {
+		return nil, err
+	}
+	n, err := number(r.URL.Query(), "step", 0)
+	if err != nil {
+		return nil, err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return map[string]any{"step": n, "changes": x.changes(n)}, nil
+}
+
+// tools sums up the calls of the trajectories that a filter keeps.
+func (s *Server) tools(r *http.Request) (any, error) {
+	return s.sum(r, func(x *run, found []*entry) any { return map[string]any{"tools": toolsOf(found)} })
+}
+
+// tasks compares how tasks went before a step and from it on.
+func (s *Server) tasks(r *http.Request) (any, error) {
+	split, err := number(r.URL.Query(), "split", 0)
+	if err != nil {
+		return nil, err
+	}
+	return s.sum(r, func(x *run, found []*entry) any {
+		all := tasksOf(found, split)
+		const most = 100
+		return map[string]any{"tasks": all[:min(most, len(all))], "total": len(all)}
+	})
+}
+
+func (s *Server) sum(r *http.Request, f func(x *run, found []*entry) any) (any, error) {
+	x, err := s.run(r)
+	if err != nil {
+		return nil, err
+	}
+	by, err := parse(r.URL.Query())
+	if err != nil {
+		return nil, err
+	}
+	x.mu.Lock()
+	found := x.index.find(by, x.tasksWith(by.Text))
+	x.mu.Unlock()
+	return f(x, found), nil
+}
+
+// events is a stream that tells of changes: how each run that is named stands, at most four times a second. Who connects anew misses nothing.
+func (s *Server) events(w http.ResponseWriter, r *http.Request) {
+	var all []*run
+	for _, name := range r.URL.Query()["run"] {
+		x, err := s.runs.get(name)
+		if err != nil {
+			fail(w, http.StatusNotFound, err.Error())
+			return
+		}
+		all = append(all, x)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	stream := http.NewResponseController(w)
+	told := map[*run]int{}
+	beat := time.NewTicker(15 * time.Second)
+	defer beat.Stop()
+	for {
+		news := s.runs.news()
+		var out []map[string]any
+		for _, x := range all {
+			x.mu.Lock()
+			if before, ok := told[x]; !ok || before != x.revision {
+				told[x] = x.revision
+				out = append(out, x.state())
+			}
+			x.mu.Unlock()
+		}
+		if len(out) > 0 {
+			body, err := json.Marshal(out)
+			if err != nil {
+				return
+			}
+			if _, err := fmt.Fprintf(w, "data: %s\n\n", body); err != nil {
+				return
+			}
+		}
+		if err := stream.Flush(); err != nil {
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-s.ended:
+			return
+		case <-beat.C: // finds out that nobody reads any more
+			if _, err := io.WriteString(w, ": still here\n\n"); err != nil {
+				return
+			}
+		case <-news:
+			select {
+			case <-time.After(250 * time.Millisecond):
+			case <-r.Context().Done():
+				return
+			case <-s.ended:
+				return
+			}
+		}
+	}
+}

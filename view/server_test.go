@@ -1,0 +1,345 @@
+package view
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/view/viewtest"
+)
+
+// served are a server of made runs, and what their tokens say.
+type served struct {
+	*Server
+	url   string
+	dir   string
+	words *viewtest.Words
+}
+
+func serve(t *testing.T, key string, sizes map[string]viewtest.Size) *served {
+	t.Helper()
+	x := &served{dir: t.TempDir(), words: &viewtest.Words{}}
+	for name, size := range sizes {
+		require.NoError(t, viewtest.Run(context.Background(), filepath.Join(x.dir, name), size, x.words))
+	}
+	var err error
+	x.Server, err = New(x.dir, Options{Key: key, Errors: io.Discard, Decode: func(string) func([]int32) string { return x.words.Decode }})
+	require.NoError(t, err)
+	h := httptest.NewServer(x.Server)
+	x.url = h.URL
+	t.Cleanup(func() {
+		require.NoError(t, x.Server.Close())
+		h.Close()
+	})
+	return x
+}
+
+func small() viewtest.Size { return viewtest.Size{Steps: 12, Groups: 4, Each: 4, Seed: 1} }
+
+// get asks for something and decodes the answer.
+func get[T any](t *testing.T, x *served, path string, q url.Values) (v T) {
+	t.Helper()
+	reply, err := http.Get(x.url + path + "?" + q.Encode())
+	require.NoError(t, err)
+	defer reply.Body.Close()
+	body, err := io.ReadAll(reply.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, reply.StatusCode, "%s", body)
+	require.NoError(t, json.Unmarshal(body, &v))
+	return v
+}
+
+type answered struct {
+	Total int
+	Mean  float64
+	Rows  []struct {
+		ID, Task, Stop, Origin string
+		Step, Group            int
+		Staleness, Trained     int
+		Reward                 float64
+	}
+	State   struct{ Loaded bool }
+	Choices map[string][]string
+}
+
+// whole waits until all that is stored is read.
+func (x *served) whole(t *testing.T, run string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		return get[answered](t, x, "/api/trajectories", url.Values{"run": {run}}).State.Loaded
+	}, 5*time.Minute, 100*time.Millisecond)
+}
+
+// Every filter keeps what a plain walk through the store keeps, in the order that is asked for, page after page.
+func TestListIsTheStore(t *testing.T) {
+	x := serve(t, "", map[string]viewtest.Size{"a": {Steps: 30, Groups: 4, Each: 4, Seed: 3}})
+	x.whole(t, "a")
+	db, err := store.OpenReader(filepath.Join(x.dir, "a", store.File))
+	require.NoError(t, err)
+	defer db.Close()
+	for query, keeps := range map[string]func(r store.Record) bool{
+		"":                         func(store.Record) bool { return true },
+		"from=4&to=9":              func(r store.Record) bool { return r.Trajectory.Step >= 4 && r.Trajectory.Step < 9 },
+		"max=0.3":                  func(r store.Record) bool { return r.Trajectory.Reward <= 0.3 },
+		"min=0.2&max=0.2&order=up": func(r store.Record) bool { return r.Trajectory.Reward == 0.2 },
+		"stop=max_tokens":          func(r store.Record) bool { return r.Trajectory.StopReason == "max_tokens" },
+		"origin=engine":            func(r store.Record) bool { return r.Trajectory.ErrOrigin == "engine" },
+		"failed=1&sort=seconds":    func(r store.Record) bool { return r.Trajectory.Err != "" },
+		"tool=search&cause=broken": func(r store.Record) bool {
+			c := r.Trajectory.Turns[0].Results[0]
+			return c.Call.Name == "search" && c.Cause == "broken"
+		},
+		"text=BEGIN+again&sort=reward": func(r store.Record) bool {
+			return strings.Contains(r.Trajectory.Turns[len(r.Trajectory.Turns)-1].Completion, "begin again")
+		},
+		"text=what+is+12+times": func(r store.Record) bool {
+			return strings.Contains(r.Task.Prompt[1].Content[0].Text, "What is 12 times")
+		},
+		"stale=2":                              func(r store.Record) bool { return r.Trajectory.Step >= 2 && r.Trajectory.Group%3 == 2 },
+		"task=product-001&phase=train&group=0": func(r store.Record) bool { return r.Trajectory.TaskID == "product-001" && r.Trajectory.Group == 0 },
+	} {
+		want := map[string]bool{}
+		require.NoError(t, db.Each("", func(r store.Record) error {
+			if keeps(r) {
+				want[r.Trajectory.ID] = true
+			}
+			return nil
+		}))
+		q, err := url.ParseQuery(query)
+		require.NoError(t, err)
+		q.Set("run", "a")
+		var rewards []float64
+		got := map[string]bool{}
+		for after := ""; ; {
+			q.Set("after", after)
+			list := get[answered](t, x, "/api/trajectories", q)
+			require.Equal(t, len(want), list.Total, query)
+			for _, r := range list.Rows {
+				require.True(t, want[r.ID], "%s: %s", query, r.ID)
+				require.False(t, got[r.ID], "%s: %s comes twice", query, r.ID)
+				got[r.ID] = true
+				rewards = append(rewards, r.Reward)
+				after = r.ID
+			}
+			if len(list.Rows) == 0 {
+				break
+			}
+		}
+		require.Len(t, got, len(want), query)
+		if q.Get("sort") == "reward" {
+			require.IsNonIncreasing(t, rewards, query)
+		}
+	}
+	require.Greater(t, 480, 2*pageSize, "the list has several pages")
+}
+
+// A trajectory that is looked at has the numbers of the store, bit for bit.
+func TestTokensAreTheStores(t *testing.T) {
+	x := serve(t, "", map[string]viewtest.Size{"a": small()})
+	x.whole(t, "a")
+	db, err := store.OpenReader(filepath.Join(x.dir, "a", store.File))
+	require.NoError(t, err)
+	defer db.Close()
+	record, err := db.Record(context.Background(), "train-3-1-2")
+	require.NoError(t, err)
+	s, u := record.Trajectory.Samples[0], record.Updates[0]
+	got := get[struct {
+		Samples []struct {
+			IDs             []int32
+			Texts           []string
+			Mask            []int
+			Sampling        []float32
+			Old, Advantages []float32
+			Versions        []int32
+			Step            int
+		}
+		Siblings []struct{ ID string }
+	}](t, x, "/api/trajectory", url.Values{"run": {"a"}, "id": {"train-3-1-2"}})
+	require.Equal(t, s.TokenIDs, got.Samples[0].IDs)
+	require.Equal(t, s.SamplingLogprobs, got.Samples[0].Sampling)
+	require.Equal(t, s.PolicyVersion, got.Samples[0].Versions)
+	require.Equal(t, u.OldLogprobs, got.Samples[0].Old)
+	require.Equal(t, u.Advantages, got.Samples[0].Advantages)
+	for i, on := range s.ResponseMask {
+		require.Equal(t, on, got.Samples[0].Mask[i] == 1)
+	}
+	require.Equal(t, x.words.Decode(s.TokenIDs), strings.Join(got.Samples[0].Texts, ""))
+	require.Len(t, got.Siblings, 4)
+	require.Equal(t, "train-3-1-0", got.Siblings[0].ID)
+}
+
+// What a run writes while somebody looks is told by the stream, and listed; steps that a resumed run makes again are forgotten.
+func TestItFollowsARun(t *testing.T) {
+	x := serve(t, "", map[string]viewtest.Size{"a": small()})
+	x.whole(t, "a")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, x.url+"/api/events?run=a", nil)
+	require.NoError(t, err)
+	reply, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	defer reply.Body.Close()
+	require.Equal(t, "text/event-stream", reply.Header.Get("Content-Type"))
+	lines := make(chan string, 100)
+	go func() {
+		defer close(lines)
+		d := make([]byte, 1<<16)
+		for {
+			n, err := reply.Body.Read(d)
+			if err != nil {
+				return
+			}
+			lines <- string(d[:n])
+		}
+	}()
+	told := func(what string) {
+		t.Helper()
+		late := time.After(30 * time.Second)
+		for {
+			select {
+			case line := <-lines:
+				if strings.Contains(line, what) {
+					return
+				}
+			case <-late:
+				t.Fatal("the stream did not tell of " + what)
+			}
+		}
+	}
+	told(`"steps":12,"trajectories":192`)
+	db, err := store.Open(filepath.Join(x.dir, "a", store.File))
+	require.NoError(t, err)
+	defer db.Close()
+	size := small()
+	require.NoError(t, viewtest.Step(ctx, db, size, x.words, 12))
+	told(`"steps":13,"trajectories":208`)
+	list := get[answered](t, x, "/api/trajectories", url.Values{"run": {"a"}, "from": {"12"}})
+	require.Equal(t, 16, list.Total)
+	require.Equal(t, 12, list.Rows[0].Trained, "the batch came after the trajectories")
+	curves := get[struct {
+		Steps  []int
+		Series map[string][]float64
+	}](t, x, "/api/curves", url.Values{"run": {"a"}, "key": {"reward/mean"}})
+	require.Len(t, curves.Steps, 13)
+	require.Len(t, curves.Series["reward/mean"], 13)
+	require.NoError(t, db.Truncate(ctx, 5))
+	told(`"steps":5,"trajectories":80`)
+	require.Zero(t, get[answered](t, x, "/api/trajectories", url.Values{"run": {"a"}, "from": {"5"}}).Total)
+}
+
+// The answers: which tool fails and why, which tasks got worse, which tokens differ, what is unusual about a step.
+func TestCauses(t *testing.T) {
+	x := serve(t, "", map[string]viewtest.Size{"a": {Steps: 40, Groups: 4, Each: 4, Seed: 5}})
+	x.whole(t, "a")
+	run := url.Values{"run": {"a"}}
+	tools := get[struct{ Tools []toolSum }](t, x, "/api/tools", run).Tools
+	require.Equal(t, "search", tools[0].Tool)
+	require.Equal(t, tools[0].Failed, tools[0].Causes["broken"])
+	all := get[answered](t, x, "/api/trajectories", url.Values{"run": {"a"}, "tool": {"search"}, "cause": {"broken"}})
+	require.Equal(t, all.Total, tools[0].Failed)
+	tasks := get[struct{ Tasks []taskSum }](t, x, "/api/tasks", url.Values{"run": {"a"}, "split": {"20"}}).Tasks
+	require.NotEmpty(t, tasks)
+	for i := range tasks[1:] {
+		require.LessOrEqual(t, tasks[i].Change, tasks[i+1].Change)
+	}
+	differences := get[struct {
+		Trajectories int
+		Differences  []difference
+	}](t, x, "/api/differences", url.Values{"run": {"a"}, "step": {"7"}})
+	require.Equal(t, 16, differences.Trajectories)
+	require.Len(t, differences.Differences, mostDifferences)
+	changes := get[struct{ Changes []change }](t, x, "/api/step", url.Values{"run": {"a"}, "step": {"33"}}).Changes
+	place := map[string]int{}
+	for i, c := range changes {
+		place[c.Key] = i + 1
+	}
+	require.NotZero(t, place["reward/mean"])
+	require.LessOrEqual(t, place["reward/mean"], 6, "the reward fell by half: %v", changes[:6])
+}
+
+// Nobody but this machine's own pages reads runs; with a key whoever has it.
+func TestWhoMayAsk(t *testing.T) {
+	x := serve(t, "", map[string]viewtest.Size{"a": {Steps: 1, Groups: 1, Each: 1}})
+	ask := func(x *served, method, path, host string, header map[string]string) int {
+		r := httptest.NewRequest(method, path, nil)
+		r.Host = host
+		for k, v := range header {
+			r.Header.Set(k, v)
+		}
+		w := httptest.NewRecorder()
+		x.ServeHTTP(w, r)
+		require.Equal(t, policy, w.Header().Get("Content-Security-Policy"))
+		return w.Code
+	}
+	for _, host := range []string{"localhost:1", "127.0.0.1:8200", "[::1]:8200", "127.0.0.1"} {
+		require.Equal(t, 200, ask(x, "GET", "/api/runs", host, nil), host)
+	}
+	for _, host := range []string{"evil.example", "evil.example:8200", "localhost.evil.example", "192.168.0.2:8200", ""} {
+		require.Equal(t, 403, ask(x, "GET", "/api/runs", host, nil), host)
+	}
+	require.Equal(t, 403, ask(x, "GET", "/api/runs", "localhost", map[string]string{"Sec-Fetch-Site": "cross-site"}))
+	require.Equal(t, 405, ask(x, "POST", "/api/runs", "localhost", nil))
+	for _, path := range []string{"/api/trajectories?run=../a", "/api/trajectories?run=/etc", "/api/curves", "/api/trajectory?run=a&id=none", "/api/events?run=b"} {
+		require.Equal(t, 404, ask(x, "GET", path, "localhost", nil), path)
+	}
+	for _, path := range []string{"sort=evil", "from=x", "min=NaN", "max=x"} {
+		require.Equal(t, 400, ask(x, "GET", "/api/trajectories?run=a&"+path, "localhost", nil), path)
+	}
+	require.Equal(t, 410, ask(x, "GET", "/api/trajectories?run=a&after=gone", "localhost", nil))
+
+	k := serve(t, "secret", map[string]viewtest.Size{"a": {Steps: 1, Groups: 1, Each: 1}})
+	require.Equal(t, 401, ask(k, "GET", "/", "any.example", nil))
+	require.Equal(t, 401, ask(k, "GET", "/?key=wrong", "any.example", nil))
+	require.Equal(t, 401, ask(k, "GET", "/api/runs?key=secret", "any.example", nil), "the key opens the page alone")
+	require.Equal(t, 200, ask(k, "GET", "/api/runs", "any.example", map[string]string{"Authorization": "Bearer secret"}))
+	r := httptest.NewRequest("GET", "/?key=secret", nil)
+	w := httptest.NewRecorder()
+	k.ServeHTTP(w, r)
+	require.Equal(t, 303, w.Code)
+	require.Equal(t, "/", w.Header().Get("Location"))
+	set := w.Result().Cookies()[0]
+	require.True(t, set.HttpOnly && set.SameSite == http.SameSiteStrictMode)
+	require.NotContains(t, set.Value, "secret")
+	require.Equal(t, 200, ask(k, "GET", "/api/runs", "any.example", map[string]string{"Cookie": set.Name + "=" + set.Value}))
+	require.Equal(t, 401, ask(k, "GET", "/api/runs", "any.example", map[string]string{"Cookie": set.Name + "=x"}))
+}
+
+// A folder without runs, one that is no folder, a store that is none, a run that appears later.
+func TestFolders(t *testing.T) {
+	_, err := New(filepath.Join(t.TempDir(), "none"), Options{})
+	require.ErrorContains(t, err, "is no folder; name a run folder")
+	x := serve(t, "", nil)
+	type list struct {
+		Runs []struct{ Name, Title, Error string }
+	}
+	require.Empty(t, get[list](t, x, "/api/runs", nil).Runs)
+	require.NoError(t, os.MkdirAll(filepath.Join(x.dir, "broken"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(x.dir, "broken", store.File), []byte("no store"), 0o600))
+	require.NoError(t, viewtest.Run(context.Background(), filepath.Join(x.dir, "deep", "er"), viewtest.Size{Steps: 1, Groups: 1, Each: 1}, x.words))
+	runs := get[list](t, x, "/api/runs", nil).Runs
+	require.Len(t, runs, 2)
+	said := fmt.Sprint(runs)
+	require.Contains(t, said, "deep/er")
+	require.Contains(t, said, "cannot be read as a store")
+	one, err := New(filepath.Join(x.dir, "deep", "er"), Options{Decode: func(string) func([]int32) string { return x.words.Decode }})
+	require.NoError(t, err)
+	r, err := one.runs.list(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, "er", r[0].Title)
+	_, err = one.runs.get(".")
+	require.NoError(t, err)
+	require.NoError(t, one.Close())
+	require.NoError(t, one.Close())
+}
