@@ -6,7 +6,7 @@ JOB ?= examples/calculator.yaml
 export NATIVE
 
 .DEFAULT_GOAL := help
-.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-async bench-env bench-rollout soak install clean test-serve test-mcp test-gateway test-env masksearch code test-bare
+.PHONY: cuda-build gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-async bench-env bench-rollout soak install clean test-serve test-mcp test-gateway test-env masksearch code test-bare
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
@@ -83,6 +83,9 @@ bench: setup ## benchmarks of the engine and the training step
 
 bench-engine: setup ## the local engine beside transformers and llama.cpp; writes docs/performance.md (needs an idle machine; NO_LLAMA=1 without the latter)
 	@scripts/bench_engine.sh
+
+cuda-build: ## compile the C++ library against PyPI's CUDA libtorch and load it, without a GPU (VERSIONS="2.11.0"; 5 GB each)
+	@scripts/cuda_build.sh $(VERSIONS)
 
 gpu-bundle: setup ## what scripts/gpu_check.sh needs on a GPU machine without Go or network (DIR=FOLDER)
 	@scripts/gpu_bundle.sh $(DIR)
