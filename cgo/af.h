@@ -102,8 +102,17 @@ void af_model_changed(af_model *m);
  * reduced from. */
 af_error *af_model_set_dtype(af_model *m, int dtype);
 
-/* on != 0: the CPU runs the operations that other devices use; for tests that hold the two against each other */
-void af_model_generic(af_model *m, int on);
+/* What forwards and backwards are made of. The default is the kernels on a CPU and, on a CUDA device, flash attention in
+ * bfloat16 and one segment at a time in float32. Others are for tests that hold two of them against each other; flash
+ * needs an operator that libtorch has for CUDA alone. */
+enum {
+  AF_PATH_DEFAULT = -1,
+  AF_PATH_KERNELS,  /* the CPU's own kernels */
+  AF_PATH_SEGMENTS, /* ATen's operations, attention one segment at a time */
+  AF_PATH_VARLEN,   /* the same, attention as one call of variable lengths, on ATen */
+  AF_PATH_FLASH     /* the same, that call is libtorch's flash attention */
+};
+af_error *af_model_set_path(af_model *m, int path);
 
 /* ---- packed batch: a forest of segments, each token computed once ----
  * A segment is a run of tokens that continues its parent segment (-1: a root). A token attends to all tokens of its
@@ -129,6 +138,11 @@ typedef struct {
 typedef struct { af_tensor logprobs, entropy, values; } af_outputs; /* each [N] float32 new, NULL where not asked for */
 /* The [N, vocab] logits never exist at once. values: the value head at row_token's hidden state, behind the last norm. */
 af_error *af_model_forward(af_model *m, const af_batch *b, const af_forward_options *o, af_outputs *out);
+
+/* Attention alone over the batch's segments, for tests. Borrowed float32: qkv and d_qkv [T, (H + 2K)E], out and d_out
+ * [T, HE], lse [T, H]. It computes in the model's dtype. */
+af_error *af_attention(const af_model *m, const af_batch *b, const float *qkv, const float *d_out, float *out, float *lse,
+                       float *d_qkv);
 
 /* ---- ranks: the processes of a data-parallel run, over PyTorch's c10d ----
  * Every rank calls the same functions in the same order. Each has a deadline, the group's timeout: when it passes, or a

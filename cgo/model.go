@@ -261,9 +261,46 @@ func (m *Model) Changed() {
 	_ = m.with("changed", func(p *C.af_model) error { C.af_model_changed(p); return nil }) // closed: nothing to tell
 }
 
-// useGeneric makes the CPU run the operations of other devices; tests hold the two against each other.
+// path says what forwards and backwards are made of: AF_PATH_* of af.h.
+type path int
+
+const (
+	pathDefault path = iota - 1
+	pathKernels
+	pathSegments
+	pathVarlen
+	pathFlash
+)
+
+// setPath makes a model compute as one on another device does; tests hold two paths against each other.
+func (m *Model) setPath(to path) error {
+	return m.with("set path", func(p *C.af_model) error { return toError("set path", C.af_model_set_path(p, C.int(to))) })
+}
+
+// useGeneric makes the CPU run the operations of other devices, attention one segment at a time.
 func (m *Model) useGeneric(on bool) error {
-	return m.with("generic", func(p *C.af_model) error { C.af_model_generic(p, flag(on)); return nil })
+	if on {
+		return m.setPath(pathSegments)
+	}
+	return m.setPath(pathDefault)
+}
+
+// attended is what attention alone gives, and its gradient.
+type attended struct{ out, lse, gradient []float32 }
+
+// attention runs attention alone over the batch's segments: qkv [T, (H + 2K)E], dOut [T, HE]. For tests.
+func (m *Model) attention(b *Batch, qkv, dOut []float32) (a attended, err error) {
+	heads, width := m.config.NumHeads, m.config.HeadDim
+	columns := (heads + 2*m.config.NumKVHeads) * width
+	if t := len(b.Tokens); len(qkv) != t*columns || len(dOut) != t*heads*width {
+		return a, fmt.Errorf("cgo: attention: %d and %d numbers for %d tokens (%w)", len(qkv), len(dOut), t, ErrInput)
+	}
+	err = m.withBatch("attention", b, func(p *C.af_model, batch *C.af_batch) *C.af_error {
+		a = attended{make([]float32, len(dOut)), make([]float32, len(b.Tokens)*heads), make([]float32, len(qkv))}
+		f := func(s []float32) *C.float { return (*C.float)(&s[0]) }
+		return C.af_attention(p, batch, f(qkv), f(dOut), f(a.out), f(a.lse), f(a.gradient))
+	})
+	return a, err
 }
 
 // Outputs are a forward's tensors, each [N] float32 on the model's device; the zero Tensor where one was not asked for.
@@ -329,8 +366,17 @@ func (m *Model) Infer(b *Batch, o ForwardOptions) (Inference, error) {
 }
 
 func (m *Model) forward(b *Batch, o ForwardOptions) (out C.af_outputs, err error) {
+	options := C.af_forward_options{grad: flag(o.Grad), checkpoint: flag(o.Checkpoint), entropy: flag(o.Entropy), values: flag(o.Values)}
+	err = m.withBatch("forward", b, func(p *C.af_model, batch *C.af_batch) *C.af_error {
+		return C.af_model_forward(p, batch, &options, &out)
+	})
+	return out, err
+}
+
+// withBatch calls do with b as the C library takes it.
+func (m *Model) withBatch(what string, b *Batch, do func(*C.af_model, *C.af_batch) *C.af_error) error {
 	if err := b.Validate(min(m.config.VocabSize, math.MaxInt32)); err != nil {
-		return out, err
+		return err
 	}
 	var pin runtime.Pinner
 	defer pin.Unpin()
@@ -344,11 +390,7 @@ func (m *Model) forward(b *Batch, o ForwardOptions) (out C.af_outputs, err error
 		segment_parent: ints(b.SegmentParent), num_rows: C.int64_t(len(b.RowToken)), row_token: ints(b.RowToken),
 		row_target: ints(b.RowTarget), temperature: C.double(b.Temperature),
 	}
-	options := C.af_forward_options{grad: flag(o.Grad), checkpoint: flag(o.Checkpoint), entropy: flag(o.Entropy), values: flag(o.Values)}
-	err = m.with("forward", func(p *C.af_model) error {
-		return toError("forward", C.af_model_forward(p, &raw, &options, &out))
-	})
-	return out, err
+	return m.with(what, func(p *C.af_model) error { return toError(what, do(p, &raw)) })
 }
 
 // mask is AF_TARGET_* of resolved targets.

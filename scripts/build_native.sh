@@ -46,19 +46,24 @@ add() { # add SOURCE FLAGS HEADERS...
   test -f "$object" || printf '%s\n' "g++ $flags $extra $includes -c $source -o $object.tmp\$\$ && mv $object.tmp\$\$ $object" >>"$jobs"
 }
 ours='' theirs=''
-# c10d: Gloo is in every libtorch, its headers are not; NCCL where libtorch has CUDA and the headers are found.
+# c10d: Gloo is in every libtorch, its headers are not. NCCL where libtorch has CUDA: a header that is not found is an
+# error, because a build without NCCL would exchange gradients and weights through the CPU and only be slow.
+# AGENTFLY_BUILD_NCCL=0 builds without it.
 nccl='' site=$(dirname "$torch")
-if test -f "$torch/lib/libtorch_cuda.so"; then
+if test -f "$torch/lib/libtorch_cuda.so" && test "${AGENTFLY_BUILD_NCCL:-1}" != 0; then
   for folder in "$site"/nvidia/nccl/include "$site"/nvidia/cu*/include "$site"/nvidia/*/include /usr/local/cuda/include; do
     test -d "$folder" && case " $nccl " in *" $folder "*) ;; *) nccl="$nccl -isystem $folder" ;; esac
   done
   # shellcheck disable=SC2086 # the list is meant to split
-  if printf '#include <nccl.h>\n#include <cuda_runtime_api.h>\n' | g++ $nccl -x c++ -fsyntax-only - 2>/dev/null; then
-    nccl="-DUSE_C10D_NCCL $nccl"
-  else
-    echo "build: libtorch has CUDA, but nccl.h or cuda_runtime_api.h is not found beside it: built without NCCL, ranks exchange tensors through the CPU" >&2
-    nccl=''
+  if ! missing=$(printf '#include <%s>\n' nccl.h cuda_runtime_api.h cuda_fp16.h cublas_v2.h cublasLt.h cusparse.h cusolverDn.h |
+    g++ $nccl -x c++ -fsyntax-only - 2>&1); then
+    echo "build: libtorch has CUDA, but what NCCL is compiled with is not whole beside it:" >&2
+    printf '%s\n' "$missing" | grep -m1 'error:' >&2
+    echo "build: install it (pip install nvidia-nccl-cu13 nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-cccl nvidia-cublas nvidia-cusparse nvidia-cusolver," >&2
+    echo "build: of torch's own versions), or set AGENTFLY_BUILD_NCCL=0: ranks then exchange tensors through the CPU" >&2
+    exit 1
   fi
+  nccl="-DUSE_C10D_NCCL $nccl"
 fi
 for f in cgo/src/*.cc; do
   extra="-fopenmp -Wno-psabi" # without OpenMP at::parallel_for uses one thread

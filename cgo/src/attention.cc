@@ -249,6 +249,7 @@ void backward_generic(const Shape& s, const Plan& plan, const at::Tensor& qkv, c
 void attention(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
                const at::Tensor& lse) {
   const Shape s(m, plan);
+  if (use_varlen(m)) return attention_varlen(m, plan, qkv, out, lse);
   if (!use_kernels(m)) return attention_generic(s, plan, qkv, out, lse);
   if (qkv.scalar_type() != at::kFloat) {
     const at::Tensor out32 = m.scratch(out.sizes());
@@ -271,6 +272,7 @@ void attention(const af_model& m, const Plan& plan, const at::Tensor& qkv, const
 void attention_backward(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
                         const at::Tensor& lse, const at::Tensor& d_out, const at::Tensor& d_qkv) {
   const Shape s(m, plan);
+  if (use_varlen(m)) return backward_varlen(m, plan, qkv, out, lse, d_out, d_qkv);
   if (!use_kernels(m)) return backward_generic(s, plan, qkv, out, lse, d_out, d_qkv);
   if (qkv.scalar_type() != at::kFloat) {
     const at::Tensor d_qkv32 = m.scratch(d_qkv.sizes());
@@ -305,3 +307,22 @@ void attention_backward(const af_model& m, const Plan& plan, const at::Tensor& q
 }
 
 }  // namespace af
+
+extern "C" af_error* af_attention(const af_model* m, const af_batch* b, const float* qkv, const float* d_out,
+                                  float* out, float* lse, float* d_qkv) {
+  return af::guard([&] {
+    const af::Plan plan = af::make_plan(*m, *b);
+    const int64_t T = plan.T, H = m->config.num_heads, columns = (H + 2 * m->config.num_kv_heads) * m->config.head_dim;
+    const int64_t HE = H * m->config.head_dim;
+    auto given = [&](const float* p, int64_t n) {
+      return at::from_blob(const_cast<float*>(p), {T, n}, at::kFloat).to(m->device, m->dtype, false, true);
+    };
+    const at::Tensor x = given(qkv, columns), o = m->activation({T, HE}), l = m->scratch({T, H});
+    const at::Tensor dx = m->activation({T, columns});
+    af::attention(*m, plan, x, o, l);
+    af::attention_backward(*m, plan, x, o, l, given(d_out, HE), dx);
+    at::from_blob(out, {T, HE}, at::kFloat).copy_(o);
+    at::from_blob(lse, {T, H}, at::kFloat).copy_(l);
+    at::from_blob(d_qkv, {T, columns}, at::kFloat).copy_(dx);
+  });
+}

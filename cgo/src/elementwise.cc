@@ -77,7 +77,8 @@ void rms_norm_backward(const af_model& m, const at::Tensor& dx, const at::Tensor
                        const at::Tensor& x, const at::Tensor& w, const at::Tensor& rstd) {
   if (!use_kernels(m)) {
     const at::Tensor normed = x * rstd.unsqueeze(-1), g = dy.to(at::kFloat) * w;  // float32, as rstd is
-    if (dw.defined()) dw.add_((dy * normed).sum({0, 1}));
+    // Named as a list of indices: of a bare {0, 1}, torch before 2.13 cannot choose between indices and names.
+    if (dw.defined()) dw.add_((dy * normed).sum(at::IntArrayRef{0, 1}));
     dx.add_((g - normed * (g * normed).mean(-1, true)) * rstd.unsqueeze(-1));
     return;
   }

@@ -105,6 +105,14 @@ struct Layout {
   unsigned targets = 0;  // AF_TARGET_*
 };
 
+// What a model's forwards and backwards are made of.
+enum class Path {
+  kKernels,   // kernels.h: the CPU
+  kSegments,  // ATen operations of any device, attention one segment at a time
+  kVarlen,    // the same with attention as one call of variable lengths, on ATen: the reference of the next
+  kFlash,     // the same with libtorch's flash attention: CUDA in bfloat16
+};
+
 // The parameters of a model (or their gradients, or an optimizer's moments) as views of one flat buffer. With an
 // adapter that buffer holds the adapter, and the base model lies in another one; gradients and moments have no base
 // then.
@@ -144,13 +152,16 @@ struct af_model : af::Parameters, std::enable_shared_from_this<af_model> {
   bool adapter_on = false;                                        // forwards use the adapter
   at::ScalarType dtype = at::kFloat;  // that forwards and backwards compute in: float32 or bfloat16
   uint64_t base_version = 0;          // bumped by every change of the base model
-  bool generic = false;               // run the operations of other devices on the CPU too (tests)
-  std::shared_ptr<af_model> self;     // the caller's reference, dropped by af_model_free
+  af::Path path = af::Path::kKernels;
+  int asked_path = -1;             // AF_PATH_* of a test; -1: the one of device and dtype
+  std::shared_ptr<af_model> self;  // the caller's reference, dropped by af_model_free
 
   // An uninitialised tensor on the device, from the pool where there is one.
   at::Tensor scratch(at::IntArrayRef sizes, at::ScalarType type = at::kFloat) const;
   // One of the type that forwards compute in.
   at::Tensor activation(at::IntArrayRef sizes) const;
+  // Sets path anew, after a change of what it is chosen by.
+  void choose_path();
   // The parameters in that type: the model itself, or a rounded copy that is made anew after a change.
   const af::Parameters& weights();
   // The view called name in which (parameters, gradients or moments); InputError when the model has none of that name.

@@ -1,5 +1,6 @@
 // A decoder-only transformer as the caller sees it: made, extended, filled, read.
 #include <cmath>
+#include <cstdlib>
 
 #include "internal.h"
 
@@ -67,6 +68,19 @@ at::Tensor af_model::scratch(at::IntArrayRef sizes, at::ScalarType type) const {
 }
 
 at::Tensor af_model::activation(at::IntArrayRef sizes) const { return scratch(sizes, dtype); }
+
+// Flash attention takes bfloat16 and heads of a multiple of 8 up to 256. AGENTFLY_ATTENTION=segments keeps to one
+// segment at a time: for devices before Ampere, and to hold one against the other.
+void af_model::choose_path() {
+  if (asked_path >= 0) {
+    path = static_cast<af::Path>(asked_path);
+    return;
+  }
+  const char* asked = std::getenv("AGENTFLY_ATTENTION");
+  const bool segments = asked != nullptr && std::string(asked) == "segments";
+  const bool flash = dtype == at::kBFloat16 && config.head_dim % 8 == 0 && config.head_dim <= 256 && !segments;
+  path = device.is_cpu() ? af::Path::kKernels : flash ? af::Path::kFlash : af::Path::kSegments;
+}
 
 const af::Parameters& af_model::weights() {
   if (dtype == at::kFloat) return *this;
@@ -150,6 +164,7 @@ af_error* af_model_new(const af_model_config* c, int device, af_model** out) {
     m->inv_freq_storage.assign(c->inv_freq, c->inv_freq + c->head_dim / 2);
     m->config.inv_freq = m->inv_freq_storage.data();
     if (device >= 0) m->device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device));
+    m->choose_path();
     m->layout.config = &m->config;
     static_cast<af::Parameters&>(*m) = af::lay_out(m->layout, af::new_flat(af::layout_size(m->layout), m->device), {});
     m->self = m;
@@ -256,10 +271,20 @@ af_error* af_model_set_dtype(af_model* m, int dtype) {
     if (dtype != AF_F32 && dtype != AF_BF16)
       throw af::InputError("a model computes in F32 or BF16, not in dtype " + std::to_string(dtype));
     m->dtype = af::scalar_type(dtype);
+    m->choose_path();
     m->version++;  // what was computed in the other type has no backward any more
   });
 }
 
-void af_model_generic(af_model* m, int on) { m->generic = on != 0; }
+af_error* af_model_set_path(af_model* m, int path) {
+  return af::guard([&] {
+    if (path < AF_PATH_DEFAULT || path > AF_PATH_FLASH)
+      throw af::InputError("path is " + std::to_string(path) + ", allowed are " + std::to_string(AF_PATH_DEFAULT) +
+                           " to " + std::to_string(AF_PATH_FLASH));
+    if (path == AF_PATH_KERNELS && !m->device.is_cpu()) throw af::InputError("the kernels of the CPU need a CPU model");
+    m->asked_path = path;
+    m->choose_path();
+  });
+}
 
 }  // extern "C"

@@ -52,10 +52,15 @@ std::vector<int64_t> checked(const char* what, const int32_t* values, int64_t n,
 }
 
 at::Tensor on_device(const af_model& m, std::vector<int64_t>& values) {
-  return at::from_blob(values.data(), {static_cast<int64_t>(values.size())}, at::kLong).clone().to(m.device);
+  return to_device(m, at::from_blob(values.data(), {static_cast<int64_t>(values.size())}, at::kLong));
 }
 
 }  // namespace
+
+at::Tensor to_device(const af_model& m, const at::Tensor& x) {
+  if (m.device.is_cpu()) return x.clone();
+  return x.pin_memory().to(m.device, /*non_blocking=*/true);
+}
 
 Plan make_plan(const af_model& m, const af_batch& b) {
   if (b.num_tokens < 1 || b.num_rows < 1) throw InputError("batch: it needs at least one token and one row");
@@ -80,8 +85,10 @@ Plan make_plan(const af_model& m, const af_batch& b) {
     if (b.positions[t] < 0) throw InputError(at_index("positions", t, b.positions[t]) + ", it must be at least 0");
     for (int64_t i = 0; i < half; i++) a[t * half + i] = static_cast<float>(b.positions[t]) * m.config.inv_freq[i];
   }
-  p.cos_T = at::cos(angle).mul_(m.config.attention_factor).to(m.device);
-  p.sin_T = at::sin(angle).mul_(m.config.attention_factor).to(m.device);
+  p.cos_T = at::cos(angle).mul_(m.config.attention_factor);
+  p.sin_T = at::sin(angle).mul_(m.config.attention_factor);
+  if (!m.device.is_cpu()) p.cos_T = to_device(m, p.cos_T), p.sin_T = to_device(m, p.sin_T);
+  if (use_varlen(m)) p.varlen = make_varlen(m, p);
   return p;
 }
 

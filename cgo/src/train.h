@@ -1,7 +1,7 @@
 // The training forward and backward, written by hand over the whole model: what its files share.
 //
-// Every operation has a CPU version on kernels.h and a generic one on ATen, which other devices use; af_model.generic
-// runs the generic ones on the CPU, where the tests hold one against the other. Nothing depends on timing or on the
+// Every operation has a CPU version on kernels.h and a generic one on ATen, which other devices use; af_model.path says
+// which, and the tests hold one against the other on the CPU. Nothing depends on timing or on the
 // number of threads but libtorch's own matrix products: the same input gives the same bits.
 #pragma once
 #include "internal.h"
@@ -19,6 +19,14 @@ struct Segment {
   int64_t context = 0;         // tokens in ancestors
 };
 
+// The segments as the sequences of one attention call of variable lengths: see varlen.cc.
+struct Varlen {
+  int64_t max_q = 0, max_k = 0;  // most queries and keys of a segment
+  at::Tensor cu_q, cu_k;         // [S + 1] int32: the first query and the first key of each segment, and the ends
+  at::Tensor key_token_A;        // the token of each key; undefined where the keys are the tokens
+  at::Tensor row_A, row_begin;   // the keys in the order of their tokens, and [T + 1] where those of a token begin
+};
+
 // A checked batch, on the model's device.
 struct Plan {
   int64_t T = 0, N = 0;
@@ -27,11 +35,17 @@ struct Plan {
   at::Tensor tokens_T, row_token_N, row_target_N;      // the same, int64
   at::Tensor cos_T, sin_T;                             // [T, E/2] float32
   double logit_scale = 1;                              // 1 / temperature
+  Varlen varlen;                                       // filled where use_varlen
 };
 Plan make_plan(const af_model& m, const af_batch& b);
 
+// The CPU tensor on the model's device, a copy; from pinned memory to a CUDA device, so that the CPU need not wait.
+at::Tensor to_device(const af_model& m, const at::Tensor& x);
+
 // Whether operations run on kernels.h.
-inline bool use_kernels(const af_model& m) { return m.device.is_cpu() && !m.generic; }
+inline bool use_kernels(const af_model& m) { return m.path == Path::kKernels; }
+// Whether attention is one call of variable lengths.
+inline bool use_varlen(const af_model& m) { return m.path == Path::kVarlen || m.path == Path::kFlash; }
 
 // Calls f with a value of the type of t's elements, float or bfloat16.
 template <class F>
@@ -89,6 +103,13 @@ void attention(const af_model& m, const Plan& plan, const at::Tensor& qkv, const
                const at::Tensor& lse);
 void attention_backward(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
                         const at::Tensor& lse, const at::Tensor& d_out, const at::Tensor& d_qkv);
+
+// ---- varlen.cc: the same for models that use_varlen ----
+Varlen make_varlen(const af_model& m, const Plan& plan);
+void attention_varlen(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
+                      const at::Tensor& lse);
+void backward_varlen(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
+                     const at::Tensor& lse, const at::Tensor& d_out, const at::Tensor& d_qkv);
 
 // ---- head.cc ----
 struct HeadResult {

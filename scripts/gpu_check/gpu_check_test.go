@@ -135,3 +135,60 @@ func TestGPUCheckNamesWhatIsMissing(t *testing.T) {
 		})
 	}
 }
+
+// Headers of NCCL that are missing are a failure, and the rest is built without NCCL.
+func TestGPUCheckGoesOnWithoutNCCL(t *testing.T) {
+	_, rows, status := bundle{starts: withoutGPU, build: `if test "${AGENTFLY_BUILD_NCCL:-1}" != 0; then
+  echo 'nccl.h:1:2: fatal error: nv/target: No such file' >&2
+  echo 'build: or set AGENTFLY_BUILD_NCCL=0' >&2
+  exit 1
+fi
+` + builds}.check(t)
+	require.Equal(t, 1, status)
+	require.Equal(t, [2]string{"FAILED", "nccl.h:1:2: fatal error: nv/target: No such file"}, rows["NCCL compiles"])
+	require.Equal(t, "ok", rows["the C++ library compiles and links"][0])
+	require.Equal(t, "ok", rows["goldens: scores"][0])
+}
+
+// A libtorch with CUDA and without what NCCL is compiled with does not give a library that is only slower.
+func TestBuildRefusesCUDAWithoutNCCL(t *testing.T) {
+	for _, need := range []string{"python3", "g++"} {
+		if _, err := exec.LookPath(need); err != nil {
+			t.Skip(need + " is missing, which the build needs")
+		}
+	}
+	for _, header := range []string{"/usr/include/nccl.h", "/usr/local/include/nccl.h", "/usr/local/cuda/include/nccl.h"} {
+		if _, err := os.Stat(header); err == nil {
+			t.Skip(header + " is there, which the build finds")
+		}
+	}
+	dir := t.TempDir()
+	write := func(name, text string) {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	for _, name := range []string{"libtorch_cpu.so", "libtorch_cuda.so", "libc10.so"} {
+		write("torch/lib/"+name, "")
+	}
+	write("torch/include/ATen/ATen.h", "#error this is no libtorch\n")
+	write("torch/include/torch/headeronly/version.h", "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 11\n")
+	write("gotorch/cgotorch/x.cc", "")
+	write("gotorch/cgotorch/x.h", "")
+	build := func(environment ...string) string {
+		cmd := exec.Command("sh", "../build_native.sh")
+		cmd.Env = append(os.Environ(), append(environment, "LIBTORCH="+filepath.Join(dir, "torch"), "AGENTFLY_GOTORCH="+filepath.Join(dir, "gotorch"), "XDG_CACHE_HOME="+filepath.Join(dir, "cache"))...)
+		printed, err := cmd.CombinedOutput()
+		require.Error(t, err, string(printed))
+		return string(printed)
+	}
+	printed := build()
+	require.Contains(t, printed, "nccl.h: No such file")
+	require.Contains(t, printed, "AGENTFLY_BUILD_NCCL=0")
+	require.NotContains(t, printed, "compiling")
+
+	write("nvidia/nccl/include/nccl.h", "#include <nv/target>\n") // of nvidia-cuda-cccl, which torch does not require
+	require.Contains(t, build(), "nv/target: No such file")
+
+	require.Contains(t, build("AGENTFLY_BUILD_NCCL=0"), "a C++ file did not compile")
+}
