@@ -9,6 +9,7 @@ import (
 
 	"github.com/agentfly/agentfly/internal/terminal"
 	"github.com/agentfly/agentfly/orchestrator"
+	"github.com/agentfly/agentfly/orchestrator/overview"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/orchestrator/tree"
 	"github.com/agentfly/agentfly/trajectory"
@@ -37,7 +38,7 @@ func (c inspectCommands) tree(x *cli.Context) error {
 	if id := x.String("id"); id != "" {
 		wanted = groupOf(id)
 	}
-	err := orchestrator.EachStored(x.String("run"), "", 0, c.registries.Agents, func(r store.Record, _ func([]int32) string) error {
+	err := orchestrator.EachStored(x.Context, x.String("run"), overview.Filter{}, c.registries.Agents, func(r store.Record, _ func([]int32) string) error {
 		name := groupOf(r.Trajectory.ID)
 		if wanted != "" && name != wanted {
 			return nil

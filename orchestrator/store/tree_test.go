@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"encoding/binary"
 	"hash/crc32"
 	"math"
@@ -18,14 +19,16 @@ func TestEntropiesAreStored(t *testing.T) {
 	require.Equal(t, byte(rowFormat2), encodeRow(want, &mark{}, true)[0])
 	want.Turns[1].Entropy = 1.25
 	row := encodeRow(want, &mark{}, true)
-	require.Equal(t, byte(rowFormat5), row[0])
+	require.Equal(t, byte(rowFormat6), row[0])
 	got := &trajectory.Trajectory{ID: want.ID}
 	require.NoError(t, grow(got, row))
 	require.Equal(t, want.Turns[1], got.Turns[1])
 	require.Zero(t, got.Turns[0].Entropy)
+	at := bytes.LastIndex(row, binary.LittleEndian.AppendUint64(nil, math.Float64bits(1.25)))
+	require.Positive(t, at)
 	for _, bad := range []float64{math.NaN(), -1, math.Inf(1)} {
 		broken := append([]byte{}, row[:len(row)-4]...)
-		binary.LittleEndian.PutUint64(broken[len(broken)-8:], math.Float64bits(bad))
+		binary.LittleEndian.PutUint64(broken[at:], math.Float64bits(bad))
 		broken = binary.LittleEndian.AppendUint32(broken, crc32.Checksum(broken, castagnoli))
 		require.ErrorContains(t, grow(&trajectory.Trajectory{ID: want.ID}, broken), "an entropy is no number of 0 or more")
 	}
