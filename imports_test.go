@@ -41,7 +41,7 @@ var floors = [][]string{
 	{"orchestrator/objective"},
 	{"orchestrator/runfolder"},
 	{"orchestrator/recovery", "orchestrator/overview"},
-	{"orchestrator/replay", "orchestrator/overview/overviewtest"},
+	{"orchestrator/replay", "orchestrator/overview/overviewtest", "export"},
 	{"orchestrator"},
 	{"cli"},
 	{""},

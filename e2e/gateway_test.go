@@ -156,6 +156,7 @@ func TestAgentsThatComeForTasks(t *testing.T) {
 		c := exec.CommandContext(agents, "python3", filepath.Join(filepath.Dir(job), "agent.py"), "http://"+address)
 		c.Stderr = os.Stderr
 		require.NoError(t, c.Start())
+		t.Cleanup(func() { _ = c.Process.Kill() }) // where the test failed
 		t.Cleanup(func() { stop(); _ = c.Wait() })
 	}
 	k := newKilled(t)

@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/agentfly/agentfly/export"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/overview"
+)
+
+// exportCommand writes the curves of runs for other programs.
+type exportCommand struct{ *env }
+
+func (c exportCommand) command() *cli.Command {
+	var about []string
+	for _, f := range export.Formats() {
+		about = append(about, fmt.Sprintf("%-12s %s", f.Name, f.Description))
+	}
+	return &cli.Command{
+		Name: "export", Usage: "write the curves of runs for TensorBoard and other programs", ArgsUsage: "RUN... FORMAT", Action: c.export,
+		Description: strings.Join(about, "\n"),
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "out", Usage: "`FOLDER` that gets a folder for each run; default is FORMAT in the run's own folder"},
+		},
+	}
+}
+
+func (c exportCommand) export(x *cli.Context) error {
+	if x.NArg() < 2 {
+		return usagef("agentfly export takes a run, or several, and a format; got %s", plural(x.NArg(), "argument"))
+	}
+	all := x.Args().Slice()
+	f, err := export.Lookup(all[len(all)-1])
+	if err != nil {
+		return usagef("%v", err)
+	}
+	type file struct {
+		path   string
+		curves export.Curves
+	}
+	var files []file
+	from := map[string]string{} // runs by their output folders
+	for _, dir := range all[:len(all)-1] {
+		name, m, err := overview.ReadCurves(dir)
+		if err != nil {
+			return job.InputError(err)
+		}
+		to := filepath.Join(dir, f.Name)
+		if out := x.String("out"); out != "" {
+			to = filepath.Join(out, name)
+		} else if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+			return usagef("%s is a file; name the folder to write into with --out", dir)
+		}
+		if other, twice := from[to]; twice {
+			return usagef("%s and %s have the same name, and %s can hold one of them; export them one after the other", other, dir, to)
+		}
+		from[to] = dir
+		curves := export.Curves{Run: name, Metrics: m, Began: began(dir, m)}
+		files = append(files, file{filepath.Join(to, f.File(curves)), curves})
+	}
+	for _, o := range files {
+		if err := writeWhole(o.path, func(w *os.File) error { return f.Write(w, o.curves) }); err != nil {
+			return fmt.Errorf("export: %w", err)
+		}
+		fmt.Fprintf(c.text, "wrote     %s  %d metrics\n", o.path, len(o.curves.Metrics))
+	}
+	return nil
+}
+
+// began is when a run began: when its job was written into its folder, else when it last wrote, less the time of its steps.
+func began(dir string, m overview.Metrics) time.Time {
+	if info, err := os.Stat(filepath.Join(dir, "job.yaml")); err == nil {
+		return info.ModTime()
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return time.Unix(0, 0)
+	}
+	at := info.ModTime()
+	if all := m["seconds/elapsed"]; all != nil && len(all.Values) > 0 {
+		at = at.Add(-time.Duration(all.Values[len(all.Values)-1] * float64(time.Second)))
+	}
+	return at
+}
+
+// writeWhole writes a file that is whole or not there.
+func writeWhole(path string, write func(w *os.File) error) (err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	w, err := os.CreateTemp(filepath.Dir(path), ".export-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(w.Name()) // it is gone where all went well
+	if err = write(w); err == nil {
+		err = w.Chmod(0o644)
+	}
+	if closed := w.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(w.Name(), path)
+}

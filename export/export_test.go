@@ -1,0 +1,112 @@
+package export
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/csv"
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/orchestrator/overview"
+)
+
+func sample() Curves {
+	return Curves{Run: "calc", Began: time.Unix(1_700_000_000, 0), Metrics: overview.Metrics{
+		"reward/mean":     {Steps: []int{1, 2, 3}, Values: []float64{0.25, 0.5, 1}},
+		"seconds/elapsed": {Steps: []int{1, 2, 3}, Values: []float64{1.5, 3, 4.5}},
+		"eval/reward":     {Steps: []int{0, 3}, Values: []float64{0.125, 0.75}},
+	}}
+}
+
+// readEvents reads an event file by the definition, field by field.
+func readEvents(t *testing.T, b []byte) (events []map[string]any) {
+	t.Helper()
+	for len(b) > 0 {
+		n := binary.LittleEndian.Uint64(b)
+		require.Equal(t, masked(b[:8]), binary.LittleEndian.Uint32(b[8:]))
+		body := b[12 : 12+n]
+		require.Equal(t, masked(body), binary.LittleEndian.Uint32(b[12+n:]))
+		b = b[16+n:]
+		e := map[string]any{}
+		require.Equal(t, byte(1<<3|1), body[0])
+		e["time"] = math.Float64frombits(binary.LittleEndian.Uint64(body[1:]))
+		require.Equal(t, byte(2<<3), body[9])
+		step, k := binary.Uvarint(body[10:])
+		e["step"] = int(step)
+		rest := body[10+k:]
+		size, k := binary.Uvarint(rest[1:])
+		require.Len(t, rest[1+k:], int(size))
+		switch rest[0] {
+		case 3<<3 | 2:
+			e["version"] = string(rest[1+k:])
+		case 5<<3 | 2:
+			for v := rest[1+k:]; len(v) > 0; {
+				require.Equal(t, byte(1<<3|2), v[0])
+				size, k := binary.Uvarint(v[1:])
+				value := v[1+k : 1+k+int(size)]
+				v = v[1+k+int(size):]
+				require.Equal(t, byte(1<<3|2), value[0])
+				length, k := binary.Uvarint(value[1:])
+				tag := string(value[1+k : 1+k+int(length)])
+				value = value[1+k+int(length):]
+				require.Equal(t, byte(2<<3|5), value[0])
+				e[tag] = math.Float32frombits(binary.LittleEndian.Uint32(value[1:]))
+			}
+		}
+		events = append(events, e)
+	}
+	return events
+}
+
+func TestEventsAreTensorBoards(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, writeEvents(&b, sample()))
+	require.Equal(t, []map[string]any{
+		{"time": 1.7e9, "step": 0, "version": "brain.Event:2"},
+		{"time": 1.7e9, "step": 0, "eval/reward": float32(0.125)},
+		{"time": 1.7e9 + 1.5, "step": 1, "reward/mean": float32(0.25), "seconds/elapsed": float32(1.5)},
+		{"time": 1.7e9 + 3, "step": 2, "reward/mean": float32(0.5), "seconds/elapsed": float32(3)},
+		{"time": 1.7e9 + 4.5, "step": 3, "reward/mean": float32(1), "seconds/elapsed": float32(4.5), "eval/reward": float32(0.75)},
+	}, readEvents(t, b.Bytes()))
+	require.Equal(t, "events.out.tfevents.1700000000.calc", eventFile(sample()))
+}
+
+// The checksum of the format's documentation: CRC-32C of "123456789" is 0xe3069283, rotated right by 15 and shifted by a constant.
+func TestMasked(t *testing.T) {
+	c := uint32(0xe3069283)
+	require.Equal(t, c>>15|c<<17, masked([]byte("123456789"))-0xa282ead8)
+}
+
+func TestTextsHoldEveryNumber(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, writeCSV(&b, sample()))
+	rows, err := csv.NewReader(&b).ReadAll()
+	require.NoError(t, err)
+	require.Len(t, rows, 9)
+	require.Equal(t, []string{"run", "metric", "step", "value"}, rows[0])
+	require.Equal(t, []string{"calc", "eval/reward", "0", "0.125"}, rows[1])
+	b.Reset()
+	require.NoError(t, writeLines(&b, sample()))
+	lines := strings.Split(strings.TrimSpace(b.String()), "\n")
+	require.Len(t, lines, 8)
+	var p point
+	require.NoError(t, json.Unmarshal([]byte(lines[7]), &p))
+	require.Equal(t, point{"calc", "seconds/elapsed", 3, 4.5}, p)
+}
+
+func TestLookup(t *testing.T) {
+	for _, f := range Formats() {
+		found, err := Lookup(f.Name)
+		require.NoError(t, err)
+		require.Equal(t, f.Name, found.Name)
+		var b bytes.Buffer
+		require.NoError(t, found.Write(&b, Curves{Run: "empty", Metrics: overview.Metrics{}}), "a run without a step")
+	}
+	_, err := Lookup("xml")
+	require.ErrorContains(t, err, `there is no format "xml"; allowed: [tensorboard csv jsonl]`)
+}
