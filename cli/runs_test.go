@@ -133,7 +133,7 @@ func TestRunsAreCompared(t *testing.T) {
 	for _, want := range []string{
 		"settings that differ\nsetting        A       B\nname           \"done\"  \"going\"\ntrainer.steps  2       10\n",
 		"reward/mean  step 1\nA             0.300\nB             0.100\n",
-		"held-out tasks, A (after after step 2) against B (step-2 after step 2)\n  3 tasks: mean +0.333, 95% interval +0.000 to +1.000 (no difference is shown)\n  1 better, 0 worse, 2 the same\n  better 0 -> 1  a\n",
+		"held-out tasks, A (after, step 2) against B (step-2, step 2)\n  3 tasks: mean +0.333, 95% interval +0.000 to +1.000 (no difference is shown)\n  1 better, 0 worse, 2 the same\n  better 0 -> 1  a\n",
 	} {
 		require.Contains(t, out, want)
 	}

@@ -38,7 +38,7 @@ type Common struct {
 // TaskByTask holds the held-out tasks of a run against those of the first one, each task against itself.
 type TaskByTask struct {
 	Run     string       `json:"run"`  // the folder
-	From    string       `json:"from"` // the evaluation of the first run: NAME after step N
+	From    string       `json:"from"` // the evaluation of the first run: NAME, step N
 	To      string       `json:"to"`   // of this one
 	Tasks   int          `json:"tasks"`
 	Other   int          `json:"other"` // tasks that one of the two evaluations lacks, has otherwise, or of which every trajectory failed
@@ -201,7 +201,7 @@ func evaluations(ctx context.Context, dir string) (out []evaluated, err error) {
 		}
 		e, ok := all[at]
 		if !ok {
-			e = evaluated{fmt.Sprintf("%s after step %d", s.Phase[len("eval-"):], s.Step), map[string]*taskScore{}}
+			e = evaluated{fmt.Sprintf("%s, step %d", s.Phase[len("eval-"):], s.Step), map[string]*taskScore{}}
 			all[at] = e
 		}
 		if e.tasks[s.Task] == nil {

@@ -140,8 +140,8 @@ func TestCompare(t *testing.T) {
 	require.Equal(t, overview.Common{Metric: "reward/mean", Steps: []int{1, 2}, Values: [][]float64{{0.1, 0.2}, {0.5, math.Pi}}}, c.Curves[0])
 	require.Len(t, c.Tasks, 1)
 	h := c.Tasks[0]
-	require.Equal(t, "after after step 4", h.From)
-	require.Equal(t, "step-2 after step 2", h.To)
+	require.Equal(t, "after, step 4", h.From)
+	require.Equal(t, "step-2, step 2", h.To)
 	require.Equal(t, []int{40, 1, 15, 1}, []int{h.Tasks, h.Other, h.Better, h.Worse})
 	require.Equal(t, overview.TaskChange{Task: "t36", From: 1, To: 0}, h.Changes[0])
 	require.InDelta(t, 14.0/40, h.Mean, 1e-9)
@@ -179,7 +179,7 @@ func TestTasksThatCannotBeCompared(t *testing.T) {
 	c, err = overview.Compare(context.Background(), []string{a, other, cut})
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 1}, []int{c.Tasks[0].Tasks, c.Tasks[0].Other}, "another task of the same id")
-	require.Equal(t, "before after step 0", c.Tasks[1].To, "an evaluation that was cut off says nothing")
+	require.Equal(t, "before, step 0", c.Tasks[1].To, "an evaluation that was cut off says nothing")
 	require.Equal(t, -0.5, c.Tasks[1].Mean)
 }
 
