@@ -160,7 +160,9 @@ def errors():
     refused(openai.NotFoundError, model="nobody")
     assert refused(openai.BadRequestError, temperature=-1).status_code == 400
     assert refused(openai.BadRequestError, logit_bias={"5": 3}).body["param"] == "logit_bias"
-    refused(openai.BadRequestError, max_tokens=1 << 20)
+    long = client.chat.completions.create(model=MODEL, messages=USER, max_tokens=1 << 20, stop=[" "])  # lowered to the context
+    assert long.choices[0].finish_reason == "stop", long
+    refused(openai.BadRequestError, max_tokens=0)
     refused(openai.BadRequestError, messages=[])
     refused(openai.BadRequestError, messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}])
 
