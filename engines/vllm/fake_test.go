@@ -50,6 +50,7 @@ type fake struct {
 	refuse    int                                                          // times that emptying the cache is refused
 	deaf      bool                                                         // loads answer well and change nothing
 	noVersion bool                                                         // replies do not say which weights sampled
+	pace      time.Duration                                                // of a token, beyond a millisecond
 	onAdapter func(name string)                                            // told of each adapter that is loaded; nil: nobody
 	intercept func(w http.ResponseWriter, q *http.Request, n int) bool     // true: it has answered; n counts completions
 	control   func(w http.ResponseWriter, q *http.Request) (answered bool) // the same for everything else
@@ -383,7 +384,7 @@ func (f *fake) complete(w http.ResponseWriter, q *http.Request) {
 			break
 		}
 		if p.MaxTokens > 8 {
-			time.Sleep(time.Millisecond) // long ones last, so that something can happen meanwhile
+			time.Sleep(time.Millisecond + f.pace) // long ones last, so that something can happen meanwhile
 		}
 	}
 	f.mu.Lock()

@@ -91,7 +91,7 @@ func TestUpdateKeepsWhatIsInFlight(t *testing.T) {
 // Where replies do not say which weights sampled which token, one that saw two is sampled again.
 func TestUpdateWithoutVersionsPerToken(t *testing.T) {
 	f := newFake(t)
-	f.routes, f.noVersion = allRoutes[1:], true
+	f.routes, f.noVersion, f.pace = allRoutes[1:], true, 4*time.Millisecond // it is not done before the update pauses it
 	e := connect(t, nil, f)
 	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
 	q := request(100, 1, 2, 3)
