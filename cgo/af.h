@@ -246,6 +246,9 @@ typedef struct {
                                     raw details tell of the logits before them */
   const float *edit_divide;      /* [E] above 0: a positive logit is divided by it, a negative one multiplied */
   const float *edit_minus;       /* [E] then subtracted; INFINITY: the token is never sampled */
+  const int32_t *allowed_row;    /* [O] -1: every token may be sampled; else those of this row of allowed, one at least */
+  int64_t num_allowed;           /* A */
+  const uint64_t *allowed;       /* [A, (V + 63) / 64] a bit a token: word t/64, bit t%64. Raw details tell of the logits before */
   int64_t max_top;               /* K, at least every k */
   float *reported;               /* [O] borrowed for the call, like the two lists: the sampled token's logprob */
   int32_t *top_ids;              /* [O, K] the most likely tokens, most likely first, lower id before higher; -1 after k */

@@ -26,6 +26,8 @@ type Cache struct {
 		editEnd                   []C.int64_t
 		editToken                 []C.int32_t
 		editDivide, editMinus     []C.float
+		allowedRow                []C.int32_t
+		allowed                   []C.uint64_t
 	}
 }
 
@@ -77,7 +79,9 @@ func (k *Cache) step(s *Step) error {
 	o := &k.packed
 	o.row, o.topK, o.temperature, o.topP, o.minP, o.seed, o.counter, o.target, o.detail = o.row[:0], o.topK[:0], o.temperature[:0], o.topP[:0], o.minP[:0], o.seed[:0], o.counter[:0], o.target[:0], o.detail[:0]
 	o.editEnd, o.editToken, o.editDivide, o.editMinus = o.editEnd[:0], o.editToken[:0], o.editDivide[:0], o.editMinus[:0]
+	o.allowedRow, o.allowed = o.allowedRow[:0], o.allowed[:0]
 	s.MaxTop = 0
+	words := (k.model.config.VocabSize + 63) / 64
 	for _, out := range s.Outputs {
 		o.row = append(o.row, C.int32_t(out.Row))
 		o.topK = append(o.topK, C.int32_t(min(max(out.TopK, -1), 1<<30)))
@@ -105,6 +109,18 @@ func (k *Cache) step(s *Step) error {
 			o.editDivide, o.editMinus = append(o.editDivide, C.float(e.Divide)), append(o.editMinus, C.float(e.Minus))
 		}
 		o.editEnd = append(o.editEnd, C.int64_t(len(o.editToken)))
+		row := C.int32_t(-1)
+		if out.Allowed != nil {
+			row = C.int32_t(len(o.allowed) / words)
+			for w := range words {
+				var word uint64
+				if w < len(out.Allowed) {
+					word = out.Allowed[w]
+				}
+				o.allowed = append(o.allowed, C.uint64_t(word))
+			}
+		}
+		o.allowedRow = append(o.allowedRow, row)
 	}
 	s.Sampled, s.Logprobs, s.Reported = sized(s.Sampled, n), sized(s.Logprobs, n), sized(s.Reported, n)
 	s.TopIDs, s.TopLogprobs = sized(s.TopIDs, n*s.MaxTop), sized(s.TopLogprobs, n*s.MaxTop)
@@ -120,6 +136,7 @@ func (k *Cache) step(s *Step) error {
 		detail: pinned[C.int32_t](&pin, o.detail), max_top: C.int64_t(s.MaxTop), reported: pinned[C.float](&pin, s.Reported),
 		edit_end: pinned[C.int64_t](&pin, o.editEnd), edit_token: pinned[C.int32_t](&pin, o.editToken),
 		edit_divide: pinned[C.float](&pin, o.editDivide), edit_minus: pinned[C.float](&pin, o.editMinus),
+		allowed_row: pinned[C.int32_t](&pin, o.allowedRow), num_allowed: C.int64_t(len(o.allowed) / words), allowed: pinned[C.uint64_t](&pin, o.allowed),
 		top_ids: pinned[C.int32_t](&pin, s.TopIDs), top_logprobs: pinned[C.float](&pin, s.TopLogprobs),
 	}
 	return toError("step", C.af_cache_step(k.ptr, &raw, pinned[C.int32_t](&pin, s.Sampled), pinned[C.float](&pin, s.Logprobs)))

@@ -27,6 +27,13 @@ func edited(logits []float64, edits []Edit) []float64 {
 // truncated is the plain twin of the sampler: probabilities [V] after edits, temperature, min-p, top-k and top-p.
 func truncated(logits []float64, o Output) []float64 {
 	logits = edited(logits, o.Edits)
+	if o.Allowed != nil {
+		for i := range logits {
+			if i/64 >= len(o.Allowed) || o.Allowed[i/64]>>(i%64)&1 == 0 {
+				logits[i] = math.Inf(-1)
+			}
+		}
+	}
 	p := make([]float64, len(logits))
 	top, total := math.Inf(-1), 0.0
 	for _, z := range logits {
@@ -93,20 +100,22 @@ func TestSamplingDistribution(t *testing.T) {
 	logits := distribution(t, m, ids)
 	const draws = 20000
 	for name, o := range map[string]Output{
-		"plain":       {Temperature: 1, TopP: 1},
-		"cold":        {Temperature: 0.5, TopP: 1},
-		"hot":         {Temperature: 3, TopP: 1},
-		"top_k":       {Temperature: 2, TopP: 1, TopK: 7},
-		"top_k 1":     {Temperature: 2, TopP: 1, TopK: 1},
-		"top_k large": {Temperature: 2, TopP: 1, TopK: 5000},
-		"top_p":       {Temperature: 2, TopP: 0.8},
-		"top_p tiny":  {Temperature: 2, TopP: 1e-9},
-		"top_p flat":  {Temperature: 1000, TopP: 0.5},
-		"min_p":       {Temperature: 2, TopP: 1, MinP: 0.1},
-		"all":         {Temperature: 1.5, TopP: 0.9, TopK: 20, MinP: 0.01},
-		"minus":       {Temperature: 2, TopP: 1, Edits: []Edit{{3, 1, 2}, {1, 1, -1.5}, {5, 1, 0.25}}},
-		"banned":      {Temperature: 2, TopP: 1, Edits: bans(0, 40)},
-		"edits, all":  {Temperature: 1.5, TopP: 0.9, TopK: 20, MinP: 0.01, Edits: append(bans(2, 9), Edit{1, 1, 1}, Edit{11, 1, -2})},
+		"plain":        {Temperature: 1, TopP: 1},
+		"cold":         {Temperature: 0.5, TopP: 1},
+		"hot":          {Temperature: 3, TopP: 1},
+		"top_k":        {Temperature: 2, TopP: 1, TopK: 7},
+		"top_k 1":      {Temperature: 2, TopP: 1, TopK: 1},
+		"top_k large":  {Temperature: 2, TopP: 1, TopK: 5000},
+		"top_p":        {Temperature: 2, TopP: 0.8},
+		"top_p tiny":   {Temperature: 2, TopP: 1e-9},
+		"top_p flat":   {Temperature: 1000, TopP: 0.5},
+		"min_p":        {Temperature: 2, TopP: 1, MinP: 0.1},
+		"all":          {Temperature: 1.5, TopP: 0.9, TopK: 20, MinP: 0.01},
+		"minus":        {Temperature: 2, TopP: 1, Edits: []Edit{{3, 1, 2}, {1, 1, -1.5}, {5, 1, 0.25}}},
+		"banned":       {Temperature: 2, TopP: 1, Edits: bans(0, 40)},
+		"allowed":      {Temperature: 1, TopP: 1, Allowed: []uint64{0xF0F0_1234_5678_9ABC}},
+		"allowed, all": {Temperature: 1.5, TopP: 0.9, TopK: 20, MinP: 0.01, Edits: append(bans(2, 9), Edit{1, 1, 1}), Allowed: []uint64{^uint64(0xFF00), 0x1}},
+		"edits, all":   {Temperature: 1.5, TopP: 0.9, TopK: 20, MinP: 0.01, Edits: append(bans(2, 9), Edit{1, 1, 1}, Edit{11, 1, -2})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := truncated(logits, o)
@@ -194,6 +203,15 @@ func TestEdits(t *testing.T) {
 	require.Equal(t, []int32{int32(all - 1)}, s.TopIDs[3:4])
 	require.True(t, math.IsInf(float64(s.TopLogprobs[4]), -1))
 	require.Equal(t, int32(best), s.Sampled[3])
+
+	// One token may be sampled: it has probability 1, beside an output that allows all.
+	one := make([]uint64, (all+63)/64)
+	one[(all-1)/64] = 1 << ((all - 1) % 64)
+	s.Outputs = []Output{{Row: row, Temperature: 0, TopP: 1, Allowed: one, Detail: detail}, {Row: row, Temperature: 1, TopP: 1, Allowed: one}, {Row: row, Temperature: 0, TopP: 1}}
+	require.NoError(t, k.Step(s))
+	require.Equal(t, []int32{int32(all - 1), int32(all - 1), int32(best)}, s.Sampled)
+	require.Equal(t, []float32{0, 0}, s.Logprobs[:2])
+	require.InDelta(t, logits[all-1], s.Reported[0], 2e-5, "raw: of all tokens")
 
 	for _, bad := range [][]Edit{{{-1, 1, 0}}, {{int32(all), 1, 0}}, {{0, 0, 0}}, {{0, float32(math.NaN()), 0}}, {{0, 1, float32(math.Inf(-1))}}, {{0, 1, float32(math.NaN())}}} {
 		s.Outputs = []Output{{Row: row, Temperature: 1, TopP: 1, Edits: bad}}

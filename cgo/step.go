@@ -20,6 +20,9 @@ type Output struct {
 	Target      int32
 	Detail      Detail // what to tell of a sampled token besides; of a given one nothing
 	Edits       []Edit // of the logits that a token is sampled from; an edit of a token that has one already is made after it
+	// Allowed are the tokens that may be sampled, a bit each: word id/64, bit id%64; ids behind its end may not. At least one that no edit
+	// excludes must be there. nil: all. Detail.Raw tells of the logits before.
+	Allowed []uint64
 }
 
 // Edit changes a logit before anything else is done with it. Detail.Raw tells of the logits before.

@@ -51,6 +51,9 @@ type Request struct {
 	Messages []trajectory.Message
 	Sampling Sampling //
 	Seed     uint64   // the same seed, prompt, parameters and weights give the same completion
+	// Constraint holds the completion to a form; nil is none. An engine without Capabilities.Constraints refuses it. The excluded tokens
+	// leave the distribution before temperature and truncation, so that Logprobs are those of what is left.
+	Constraint Constraint
 	// Sampled is how many of the prompt's last tokens are the beginning of this completion, sampled with the same seed: it goes
 	// on after them as if it had not ended there. Only the local engine can.
 	Sampled int
@@ -75,6 +78,20 @@ type Weights struct {
 	Probe   *Probe
 }
 
+// Constraint is a form that completions may be held to (package grammar). It is safe for concurrent use.
+type Constraint interface {
+	Match() Matcher // at the beginning of a completion
+}
+
+// Matcher stands behind the tokens of one completion. An engine calls it from one goroutine at a time.
+type Matcher interface {
+	// Allowed tells which tokens may come next, a bit each: word id/64, bit id%64; the caller must not change or keep them. end: the
+	// completion may end here, which a stop id does; where nothing may come next and there is no stop id, it ends by itself.
+	Allowed() (tokens []uint64, end bool, err error)
+	// Take goes on behind a token that Allowed had and that is no stop id.
+	Take(id int32) error
+}
+
 // Probe is a sequence and what the trainer computes for it with the new weights.
 type Probe struct {
 	TokenIDs  []int32   // [P], P >= 2
@@ -89,6 +106,7 @@ type Capabilities struct {
 	SharedParameters bool // Weights.Apply is honoured; with WeightUpdates
 	BatchInvariant   bool // a request's tokens and logprobs are the same bits whatever runs beside it
 	Media            bool // requests may have Media
+	Constraints      bool // requests may have a Constraint
 	MaxModelLen      int  // prompt plus completion
 }
 
@@ -153,6 +171,8 @@ var (
 	// ErrRefused: the server says that the request itself is wrong, such as a token that its model does not know. It would say
 	// so again.
 	ErrRefused = errors.New("engines: the request was refused")
+	// ErrConstraint: the request has a Constraint, and the engine cannot hold to one.
+	ErrConstraint = errors.New("engines: this engine does not constrain decoding")
 	// ErrMedia: the request has media, and the engine takes text only.
 	ErrMedia = errors.New("engines: this engine takes text only, the prompt has media; use a model and an engine that take images, or leave them out")
 	// ErrForeign: somebody else changed the weights that the engine samples with. It stays: the run must end, because what it

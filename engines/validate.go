@@ -49,6 +49,9 @@ func (r Request) Validate() error {
 	if err := trajectory.CheckMedia(r.Media, len(r.Prompt)-r.Sampled); err != nil {
 		return err
 	}
+	if r.Constraint != nil && r.Sampling.MinTokens > 0 {
+		return fmt.Errorf("min_tokens is %d, but where the completion is held to a form, the form says when it ends; leave min_tokens out", r.Sampling.MinTokens)
+	}
 	return r.Sampling.Validate()
 }
 
@@ -59,6 +62,17 @@ func (r Request) ValidateText() error {
 	}
 	if len(r.Media) > 0 {
 		return fmt.Errorf("the first (%s) is at token %d: %w", r.Media[0].Kind, r.Media[0].At, ErrMedia)
+	}
+	return nil
+}
+
+// ValidateFree is ValidateText for an engine that does not constrain decoding either.
+func (r Request) ValidateFree() error {
+	if err := r.ValidateText(); err != nil {
+		return err
+	}
+	if r.Constraint != nil {
+		return ErrConstraint
 	}
 	return nil
 }

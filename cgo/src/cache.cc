@@ -80,6 +80,7 @@ void check_step(const af_cache& c, const af_step& s) {
         throw InputError("step: edit " + std::to_string(e) +
                          " needs a finite divide above 0 and a minus above -infinity");
     }
+    check_range("allowed_row", i, s.allowed_row[i] + 1, s.num_allowed + 1);
     check_range("detail", i, s.detail[i] + 1, 2 * c.model->config.vocab_size + 3);
     if (s.detail[i] >= 0 && s.detail[i] / 2 > s.max_top)
       throw InputError("step: output " + std::to_string(i) + " lists more than max_top tokens");
@@ -167,15 +168,21 @@ class Step {
     });
   }
 
-  // Makes the edits of output i in its logits. False: there are none.
+  // Makes the edits of output i in its logits and excludes the tokens that are not allowed. False: there is neither.
   bool edit(int64_t i, float* row) const {
+    const int64_t V = c.model->config.vocab_size;
+    if (s.allowed_row[i] >= 0) {
+      const uint64_t* allowed = s.allowed + s.allowed_row[i] * ((V + 63) / 64);
+      for (int64_t t = 0; t < V; t++)
+        if (!(allowed[t / 64] >> (t % 64) & 1)) row[t] = -INFINITY;
+    }
     const int64_t begin = i == 0 ? 0 : s.edit_end[i - 1];
     for (int64_t e = begin; e < s.edit_end[i]; e++) {
       float& z = row[s.edit_token[e]];
       z = z > 0 ? z / s.edit_divide[e] : z * s.edit_divide[e];
       z -= s.edit_minus[e];
     }
-    return s.edit_end[i] > begin;
+    return s.edit_end[i] > begin || s.allowed_row[i] >= 0;
   }
 
   // Fills output i of reported and the lists from its row: the logits, or what sampling made of them.

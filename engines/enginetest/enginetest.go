@@ -48,6 +48,7 @@ func Run(t *testing.T, factory func(t *testing.T) Subject) {
 		"Penalties":      testPenalties,
 		"Refuses":        testRefuses,
 		"Media":          testMedia,
+		"Constraint":     testConstraint,
 		"PromptIsFree":   testPromptIsFree,
 		"Cancel":         testCancel,
 		"Concurrent":     testConcurrent,

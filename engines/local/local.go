@@ -132,7 +132,7 @@ func start(cache stepper, vocab int, o Options) *Engine {
 
 // Capabilities implements engines.Engine.
 func (e *Engine) Capabilities() engines.Capabilities {
-	return engines.Capabilities{TokenIDs: true, WeightUpdates: true, SharedParameters: true, BatchInvariant: true, MaxModelLen: e.options.MaxModelLen}
+	return engines.Capabilities{TokenIDs: true, WeightUpdates: true, SharedParameters: true, BatchInvariant: true, Constraints: true, MaxModelLen: e.options.MaxModelLen}
 }
 
 // Stats returns a snapshot as of the last step.
@@ -149,8 +149,11 @@ func (e *Engine) Generate(ctx context.Context, r engines.Request) (engines.Compl
 	if err := e.check(r); err != nil {
 		return engines.Completion{}, fmt.Errorf("local: request %s: %w", r.ID, err)
 	}
-	s := e.newSequence(ctx, r)
-	if err := e.submit(s); err != nil {
+	s, err := e.newSequence(ctx, &r)
+	if err == nil && !s.over() {
+		err = e.submit(s)
+	}
+	if err != nil {
 		return engines.Completion{}, fmt.Errorf("local: request %s: %w", r.ID, err)
 	}
 	return s.completion, nil
@@ -176,9 +179,14 @@ func (e *Engine) Logprobs(ctx context.Context, ids []int32) ([]float32, error) {
 }
 
 // newSequence copies what it keeps of r.
-func (e *Engine) newSequence(ctx context.Context, r engines.Request) *sequence {
+func (e *Engine) newSequence(ctx context.Context, r *engines.Request) (*sequence, error) {
+	form, err := newForm(r, e.vocab)
+	if err != nil {
+		return nil, err
+	}
 	s := &sequence{
-		ctx: ctx, id: r.ID, sampling: r.Sampling, seed: r.Seed, prompt: len(r.Prompt) - r.Sampled, done: make(chan struct{}),
+		form: form,
+		ctx:  ctx, id: r.ID, sampling: r.Sampling, seed: r.Seed, prompt: len(r.Prompt) - r.Sampled, done: make(chan struct{}),
 		tokens: append(make([]int32, 0, len(r.Prompt)+min(r.Sampling.MaxTokens, 256)), r.Prompt...),
 	}
 	s.media = append([]trajectory.Medium(nil), r.Media...)
@@ -192,7 +200,7 @@ func (e *Engine) newSequence(ctx context.Context, r engines.Request) *sequence {
 			s.text = append(s.text, e.options.Decoder.Bytes(id)...)
 		}
 	}
-	return s
+	return s, nil
 }
 
 // submit hands the sequence to the loop and waits for its end.

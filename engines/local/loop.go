@@ -288,7 +288,7 @@ func (l *loop) execute() {
 			l.counts.GeneratedTokens++
 		}
 		if s.take(&l.step, l.version, l.options.Decoder, l.options.MaxModelLen) {
-			l.finish(s, nil)
+			l.finish(s, s.form.failure())
 		}
 	}
 }

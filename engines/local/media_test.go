@@ -69,7 +69,8 @@ func TestCacheTellsMediaApart(t *testing.T) {
 			}
 			require.NoError(t, request.Validate())
 			before = append(before, request)
-			s := e.newSequence(context.Background(), request) // what check refuses, because no model of ours takes it
+			s, err := e.newSequence(context.Background(), &request) // what check refuses, because no model of ours takes it
+			require.NoError(t, err)
 			require.NoError(t, e.submit(s))
 			is := identities(ids, media)
 			want, alike := 0, 0

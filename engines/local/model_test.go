@@ -66,16 +66,7 @@ func TestPenaltiesAgreeWithTrainer(t *testing.T) {
 		require.GreaterOrEqual(t, len(c.TokenIDs), 9)
 		again := 0
 		for i, id := range c.TokenIDs {
-			ids := slices.Concat(r.Prompt, c.TokenIDs[:i])
-			b := &cgo.Batch{Tokens: ids, SegmentStart: []int32{0}, SegmentLength: []int32{int32(len(ids))}, SegmentParent: []int32{-1}, Temperature: 1}
-			for k := range ids {
-				b.Positions = append(b.Positions, int32(k))
-			}
-			for v := range int32(vocab) {
-				b.RowToken, b.RowTarget = append(b.RowToken, int32(len(ids)-1)), append(b.RowTarget, v)
-			}
-			lp, _, err := m.Logprobs(b)
-			require.NoError(t, err)
+			lp := nextLogprobs(t, m, slices.Concat(r.Prompt, c.TokenIDs[:i]))
 			total, own, best := 0.0, 0.0, math.Inf(-1)
 			for v := range int32(vocab) {
 				z, count := float64(lp[v]), 0
@@ -110,6 +101,70 @@ func TestPenaltiesAgreeWithTrainer(t *testing.T) {
 }
 
 // trainer returns the trainer's logprobs of a completion.
+// evens is a scripted constraint: even tokens, then one of 7 and 9, and the end.
+type evens struct{ left int }
+
+func (c evens) Match() engines.Matcher { return &c }
+
+func (c *evens) Allowed() (tokens []uint64, end bool, err error) {
+	switch c.left {
+	case 0:
+		return nil, true, nil
+	case 1:
+		return []uint64{1<<7 | 1<<9}, false, nil
+	}
+	return slices.Repeat([]uint64{0x5555555555555555}, 10), false, nil // beyond the vocabulary too
+}
+
+func (c *evens) Take(int32) error {
+	c.left--
+	return nil
+}
+
+// TestConstraintAgreesWithTrainer: the logprob of each sampled token is that of the trainer's distribution over what is allowed.
+func TestConstraintAgreesWithTrainer(t *testing.T) {
+	m := tinyModel(t)
+	e := startModel(t, m, Options{MaxModelLen: 200})
+	for _, temperature := range []float64{1, 0} {
+		r := engines.Request{ID: "a", Prompt: numbered(1, 20), Seed: 8, Constraint: evens{6}, Sampling: engines.Sampling{MaxTokens: 14, Temperature: temperature, TopP: 1}}
+		c, err := e.Generate(context.Background(), r)
+		require.NoError(t, err)
+		require.Len(t, c.TokenIDs, 6)
+		for i, id := range c.TokenIDs {
+			total, own, best := 0.0, 0.0, math.Inf(-1)
+			for v, lp := range nextLogprobs(t, m, slices.Concat(r.Prompt, c.TokenIDs[:i])) {
+				if i < 5 && v%2 == 1 || i == 5 && v != 7 && v != 9 {
+					continue
+				}
+				total, best = total+math.Exp(float64(lp)), max(best, float64(lp))
+				if int32(v) == id {
+					own = float64(lp)
+				}
+			}
+			require.Negative(t, own)
+			require.InDelta(t, own-math.Log(total), c.Logprobs[i], 5e-5)
+			if temperature == 0 {
+				require.Equal(t, best, own)
+			}
+		}
+	}
+}
+
+// nextLogprobs are the trainer's logprobs of every token behind ids.
+func nextLogprobs(t testing.TB, m *cgo.Model, ids []int32) []float32 {
+	t.Helper()
+	b := &cgo.Batch{Tokens: ids, SegmentStart: []int32{0}, SegmentLength: []int32{int32(len(ids))}, SegmentParent: []int32{-1}, Temperature: 1}
+	for k := range ids {
+		b.Positions = append(b.Positions, int32(k))
+	}
+	for v := range int32(m.Config().VocabSize) {
+		b.RowToken, b.RowTarget = append(b.RowToken, int32(len(ids)-1)), append(b.RowTarget, v)
+	}
+	lp, _, err := m.Logprobs(b)
+	require.NoError(t, err)
+	return lp
+}
+
 func trainer(t testing.TB, m *cgo.Model, prompt, completion []int32) []float32 {
 	t.Helper()
 	ids := slices.Concat(prompt, completion)

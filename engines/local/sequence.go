@@ -31,6 +31,7 @@ type sequence struct {
 	started    bool       // admitted before: a later admission is no prefix hit of the prompt
 	text       []byte     // decoded completion, kept only for stop strings
 	penalties  *penalties // nil: none
+	form       *form      // nil: none
 	stream     *stream
 	completion engines.Completion
 	err        error
@@ -40,6 +41,15 @@ type sequence struct {
 // prefix is what the cache finds the sequence's blocks by.
 func (s *sequence) prefix() trajectory.Prefix {
 	return trajectory.Prefix{IDs: s.tokens, Media: s.media}
+}
+
+// over tells, before anything is sampled, that the completion's form is whole; it says so then.
+func (s *sequence) over() bool {
+	if s.form == nil || !s.form.ended {
+		return false
+	}
+	s.completion.FinishReason = trajectory.FinishStop
+	return true
 }
 
 func (s *sequence) remaining() int { return len(s.tokens) - s.computed }
@@ -59,8 +69,8 @@ func (s *sequence) piece(budget int) int {
 // nextOutput is what the step's row, the sequence's last token, predicts.
 func (s *sequence) nextOutput(row int) cgo.Output {
 	return cgo.Output{
-		Edits: s.penalties.edits(&s.sampling, s.tokens, s.prompt),
-		Row:   row, Temperature: s.sampling.Temperature, TopP: s.sampling.TopP, TopK: s.sampling.TopK, MinP: s.sampling.MinP,
+		Edits: s.penalties.edits(&s.sampling, s.tokens, s.prompt), Allowed: s.form.tokens(),
+		Row: row, Temperature: s.sampling.Temperature, TopP: s.sampling.TopP, TopK: s.sampling.TopK, MinP: s.sampling.MinP,
 		Seed: s.seed, Counter: uint64(len(s.tokens) - s.prompt), Detail: s.detail(),
 	}
 }
@@ -89,6 +99,8 @@ func (s *sequence) append(id int32, logprob float32, version int32, d Decoder, m
 		c.FinishReason = trajectory.FinishStop
 	case len(c.TokenIDs) >= s.sampling.MaxTokens || len(s.tokens) >= maxLen:
 		c.FinishReason = trajectory.FinishLength
+	case s.form.whole(id, &s.sampling):
+		c.FinishReason = trajectory.FinishStop
 	default:
 		return false
 	}

@@ -65,7 +65,13 @@ func (e *Engine) Stream(ctx context.Context, r engines.Request, d engines.Detail
 	if d.Top < 0 || d.Top > e.vocab {
 		return engines.Completion{}, fmt.Errorf("local: request %s: Detail.Top is %d, allowed are 0 to %d", r.ID, d.Top, e.vocab)
 	}
-	s := e.newSequence(ctx, r)
+	s, err := e.newSequence(ctx, &r)
+	if err != nil {
+		return engines.Completion{}, fmt.Errorf("local: request %s: %w", r.ID, err)
+	}
+	if s.over() {
+		return s.completion, nil
+	}
 	s.stream = &stream{detail: d, ready: make(chan struct{}, 1)}
 	if err := e.enqueue(s); err != nil {
 		return engines.Completion{}, fmt.Errorf("local: request %s: %w", r.ID, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+	"math/bits"
 	"sync"
 
 	"github.com/agentfly/agentfly/cgo"
@@ -79,6 +80,7 @@ func (m *toy) Step(s *cgo.Step) error {
 			ids = append(ids, m.slots[block][offset].token)
 		}
 		token, logprob := toyNext(ids, o.Temperature, o.Seed, o.Counter, m.weights)
+		token, logprob = toyAllowed(o.Allowed, token, logprob)
 		token, logprob = toyEdited(o.Edits, token, logprob)
 		if o.Given {
 			token, logprob = o.Target, toyLogprob(ids, o.Target, m.weights)
@@ -117,6 +119,24 @@ func toyEdited(edits []cgo.Edit, token int32, logprob float32) (int32, float32) 
 	}
 	for banned[token] {
 		token = (token + 1) % toyVocab
+	}
+	return token, logprob
+}
+
+// toyAllowed is the token, or the next one that is allowed; one that is alone is certain.
+func toyAllowed(allowed []uint64, token int32, logprob float32) (int32, float32) {
+	if allowed == nil {
+		return token, logprob
+	}
+	count := 0
+	for _, word := range allowed {
+		count += bits.OnesCount64(word)
+	}
+	for allowed[token/64]>>(token%64)&1 == 0 {
+		token = (token + 1) % toyVocab
+	}
+	if count == 1 {
+		logprob = 0
 	}
 	return token, logprob
 }

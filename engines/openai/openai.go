@@ -155,7 +155,7 @@ const mostBackoff = 30 * time.Second
 
 // check refuses what the protocol cannot say.
 func check(q engines.Request) error {
-	if err := q.ValidateText(); err != nil {
+	if err := q.ValidateFree(); err != nil {
 		return err
 	}
 	switch s := q.Sampling; {

@@ -91,7 +91,7 @@ func (e *Engine) Stream(ctx context.Context, r engines.Request, d engines.Detail
 }
 
 func (e *Engine) generate(ctx context.Context, r engines.Request, d engines.Detail, on func([]engines.Token)) (engines.Completion, error) {
-	if err := r.ValidateText(); err != nil {
+	if err := r.ValidateFree(); err != nil {
 		return engines.Completion{}, err
 	}
 	if r.Sampled != 0 {

@@ -29,7 +29,7 @@ func (e *Engine) Generate(ctx context.Context, q engines.Request) (engines.Compl
 }
 
 func (e *Engine) generate(ctx context.Context, q engines.Request) (engines.Completion, error) {
-	if err := q.ValidateText(); err != nil {
+	if err := q.ValidateFree(); err != nil {
 		return engines.Completion{}, err
 	}
 	if err := e.check(&q); err != nil {

@@ -1,0 +1,132 @@
+package grammar
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Expr is a set of byte strings. The zero Expr holds the empty string alone. An Expr has no state and is safe for concurrent use.
+type Expr struct{ node *node }
+
+// node is a node of an expression's syntax tree; nil is the empty string.
+type node struct {
+	kind     nodeKind
+	bytes    byteSet // of kindByte
+	parts    []*node // of kindSequence and kindChoice; one of kindRepeat
+	min, max int     // of kindRepeat; max < 0 is no bound
+	rule     *Rule   // of kindRule
+}
+
+type nodeKind uint8
+
+const (
+	kindByte nodeKind = iota
+	kindSequence
+	kindChoice
+	kindRepeat
+	kindRule
+)
+
+// byteSet is a set of bytes.
+type byteSet [4]uint64
+
+func (s *byteSet) add(low, high byte) {
+	for b := int(low); b <= int(high); b++ {
+		s[b>>6] |= 1 << (b & 63)
+	}
+}
+
+func (s *byteSet) has(b byte) bool { return s[b>>6]>>(b&63)&1 != 0 }
+
+// Text is the text alone.
+func Text(text string) Expr {
+	parts := make([]*node, len(text))
+	for i := range len(text) {
+		parts[i] = byteNode(text[i], text[i])
+	}
+	return Expr{&node{kind: kindSequence, parts: parts}}
+}
+
+// specialMark surrounds the text of a special token: a byte that no text of UTF-8 has, so that a special token is never taken for the
+// text that is written like it.
+const specialMark = "\xff"
+
+// Special is a special token of the vocabulary, such as Mistral's [TOOL_CALLS]. A text never stands for it.
+func Special(token string) Expr { return Text(specialMark + token + specialMark) }
+
+// Bytes are the bytes from low to high, one of them.
+func Bytes(low, high byte) Expr { return Expr{byteNode(low, high)} }
+
+func byteNode(low, high byte) *node {
+	n := &node{kind: kindByte}
+	n.bytes.add(low, high)
+	return n
+}
+
+// Sequence is one text of each expression, one behind the other.
+func Sequence(parts ...Expr) Expr { return Expr{&node{kind: kindSequence, parts: nodes(parts)}} }
+
+// Choice is a text of one of the expressions; of none it is no text at all.
+func Choice(parts ...Expr) Expr { return Expr{&node{kind: kindChoice, parts: nodes(parts)}} }
+
+// Optional is a text of e, or the empty one.
+func Optional(e Expr) Expr { return Repeat(e, 0, 1) }
+
+// Repeat is at least min and at most max texts of e, one behind the other; max below 0 is no bound.
+func Repeat(e Expr, least, most int) Expr {
+	return Expr{&node{kind: kindRepeat, parts: []*node{e.node}, min: least, max: most}}
+}
+
+func nodes(parts []Expr) []*node {
+	out := make([]*node, len(parts))
+	for i, p := range parts {
+		out[i] = p.node
+	}
+	return out
+}
+
+// Rule is an expression that may hold itself. It is used by Expr, and defined once.
+type Rule struct {
+	name string
+	body *Expr
+}
+
+// NewRule names a rule for errors.
+func NewRule(name string) *Rule { return &Rule{name: name} }
+
+// Define says what the rule is.
+func (r *Rule) Define(e Expr) { r.body = &e }
+
+// Expr is the rule's expression, before or after its definition.
+func (r *Rule) Expr() Expr { return Expr{&node{kind: kindRule, rule: r}} }
+
+// Until is any text of UTF-8 that ends with the first end in it. end is ASCII and not empty.
+func Until(end string) Expr {
+	rules := make([]*Rule, len(end)) // what is read behind the first so many bytes of end, as Knuth, Morris and Pratt have it
+	for i := range rules {
+		rules[i] = NewRule(fmt.Sprintf("until %q", end))
+	}
+	after := func(read string) Expr {
+		n := min(len(read), len(end))
+		for !strings.HasSuffix(read, end[:n]) {
+			n--
+		}
+		if n == len(end) {
+			return Expr{}
+		}
+		return rules[n].Expr()
+	}
+	for i, r := range rules {
+		others := everyRune
+		var next []Expr
+		for _, c := range end {
+			if !others.has(c) { // it stood in end before
+				continue
+			}
+			others = others.without(c)
+			next = append(next, Sequence(Text(string(c)), after(end[:i]+string(c))))
+		}
+		r.Define(Choice(append(next, Sequence(others.expr(), rules[0].Expr()))...))
+	}
+	return rules[0].Expr()
+}
