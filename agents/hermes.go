@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 
+	form "github.com/agentfly/agentfly/grammar"
 	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
@@ -29,6 +30,7 @@ var _ = declareKind(Kind{
 // <answer>…</answer> where it has one, else its whole text.
 type hermes struct {
 	role  string
+	specs []tools.Spec
 	tools string // the specs, one JSON object a line
 }
 
@@ -39,13 +41,14 @@ const (
 )
 
 var (
-	_ Format  = (*hermes)(nil)
-	_ grammar = (*hermes)(nil)
+	_ Format   = (*hermes)(nil)
+	_ Required = (*hermes)(nil)
+	_ grammar  = (*hermes)(nil)
 )
 
 func newHermes(specs []tools.Spec, o FormatOptions) (Format, error) {
 	tools, err := described(specs)
-	return &hermes{role: cmp.Or(o.ObservationRole, "tool"), tools: tools}, err
+	return &hermes{role: cmp.Or(o.ObservationRole, "tool"), specs: specs, tools: tools}, err
 }
 
 // Instructions are the words of Qwen's chat template.
@@ -58,6 +61,12 @@ func (f *hermes) Instructions() string {
 
 // Stops is empty: a turn may hold several calls, and the model ends it itself.
 func (f *hermes) Stops() []string { return nil }
+
+// Calls implements Required.
+func (f *hermes) Calls(several bool) (form.Expr, error) {
+	object, err := namedCalls(f.specs, "arguments")
+	return listed(form.Sequence(form.Text(callOpen+"\n"), object, form.Text("\n"+callClose)), "\n", several), err
+}
 
 func (f *hermes) Observe(_ context.Context, results []trajectory.ToolResult) ([]trajectory.Message, error) {
 	return messages(f.role, results), nil

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	form "github.com/agentfly/agentfly/grammar"
 	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
@@ -27,6 +28,7 @@ type llama struct {
 	role  string
 	tools string
 	names []string
+	specs []tools.Spec
 }
 
 const (
@@ -35,14 +37,15 @@ const (
 )
 
 var (
-	_ Format  = (*llama)(nil)
-	_ grammar = (*llama)(nil)
-	_ Marks   = (*llama)(nil)
+	_ Format   = (*llama)(nil)
+	_ Required = (*llama)(nil)
+	_ grammar  = (*llama)(nil)
+	_ Marks    = (*llama)(nil)
 )
 
 func newLlama(specs []tools.Spec, o FormatOptions) (Format, error) {
 	tools, err := described(specs)
-	return &llama{role: cmp.Or(o.ObservationRole, "tool"), tools: tools, names: specNames(specs)}, err
+	return &llama{role: cmp.Or(o.ObservationRole, "tool"), tools: tools, names: specNames(specs), specs: specs}, err
 }
 
 // Instructions follow Llama 3.1's chat template.
@@ -57,6 +60,12 @@ func (f *llama) Stops() []string { return nil }
 
 // Marks is the token before a call.
 func (f *llama) Marks() []string { return []string{pythonTag} }
+
+// Calls implements Required.
+func (f *llama) Calls(several bool) (form.Expr, error) {
+	object, err := namedCalls(f.specs, "parameters")
+	return listed(object, "; ", several), err
+}
 
 func (f *llama) Observe(_ context.Context, results []trajectory.ToolResult) ([]trajectory.Message, error) {
 	return messages(f.role, results), nil

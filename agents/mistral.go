@@ -9,6 +9,7 @@ import (
 	"io"
 	"strings"
 
+	form "github.com/agentfly/agentfly/grammar"
 	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
@@ -25,6 +26,7 @@ var _ = declareFormat(FormatSpec{
 // text, and here the text is as it was sampled.
 type mistral struct {
 	role  string
+	specs []tools.Spec
 	tools string
 }
 
@@ -36,14 +38,15 @@ const (
 )
 
 var (
-	_ Format  = (*mistral)(nil)
-	_ grammar = (*mistral)(nil)
-	_ Marks   = (*mistral)(nil)
+	_ Format   = (*mistral)(nil)
+	_ Required = (*mistral)(nil)
+	_ grammar  = (*mistral)(nil)
+	_ Marks    = (*mistral)(nil)
 )
 
 func newMistral(specs []tools.Spec, o FormatOptions) (Format, error) {
 	tools, err := described(specs)
-	return &mistral{role: cmp.Or(o.ObservationRole, "user"), tools: tools}, err
+	return &mistral{role: cmp.Or(o.ObservationRole, "user"), specs: specs, tools: tools}, err
 }
 
 // Instructions are in the words of hermes: Mistral's own templates have none, they write [AVAILABLE_TOOLS].
@@ -57,6 +60,13 @@ func (f *mistral) Stops() []string { return nil }
 
 // Marks are special tokens of Mistral's tokenizers.
 func (f *mistral) Marks() []string { return []string{mistralMark, mistralArgs, mistralID} }
+
+// Calls implements Required.
+func (f *mistral) Calls(several bool) (form.Expr, error) {
+	object, err := namedCalls(f.specs, "arguments")
+	mark := form.Choice(form.Special(mistralMark), form.Text(mistralMark)) // whichever the vocabulary has
+	return form.Sequence(mark, form.Text("["), listed(object, ", ", several), form.Text("]")), err
+}
 
 func (f *mistral) Observe(_ context.Context, results []trajectory.ToolResult) ([]trajectory.Message, error) {
 	if f.role == "tool" {

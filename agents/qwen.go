@@ -5,12 +5,14 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"math/big"
 	"slices"
 	"strconv"
 	"strings"
 
+	form "github.com/agentfly/agentfly/grammar"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -26,6 +28,7 @@ var _ = declareFormat(FormatSpec{
 type qwen struct {
 	role    string
 	tools   string
+	specs   []tools.Spec
 	schemas map[string]*tools.Schema
 }
 
@@ -38,12 +41,13 @@ const (
 )
 
 var (
-	_ Format  = (*qwen)(nil)
-	_ grammar = (*qwen)(nil)
+	_ Format   = (*qwen)(nil)
+	_ Required = (*qwen)(nil)
+	_ grammar  = (*qwen)(nil)
 )
 
 func newQwen(specs []tools.Spec, o FormatOptions) (Format, error) {
-	f := &qwen{role: cmp.Or(o.ObservationRole, "tool"), schemas: map[string]*tools.Schema{}}
+	f := &qwen{role: cmp.Or(o.ObservationRole, "tool"), specs: specs, schemas: map[string]*tools.Schema{}}
 	for _, spec := range specs {
 		if len(spec.Parameters) == 0 {
 			continue
@@ -69,6 +73,85 @@ func (f *qwen) Instructions() string {
 
 // Stops is empty: a turn may hold several calls, and the model ends it itself.
 func (f *qwen) Stops() []string { return nil }
+
+// Calls implements Required.
+func (f *qwen) Calls(several bool) (form.Expr, error) {
+	var calls []form.Expr
+	for _, spec := range f.specs {
+		parameters, err := qwenParameters(spec)
+		if err != nil {
+			return form.Expr{}, fmt.Errorf("the parameters of %s: %w", spec.Name, err)
+		}
+		calls = append(calls, form.Sequence(form.Text(callOpen+"\n"+functionOpen+spec.Name+">\n"), parameters, form.Text(functionClose+"\n"+callClose)))
+	}
+	return listed(form.Choice(calls...), "\n", several), nil
+}
+
+// qwenParameters are the parameters of a call in the order of the schema, which names each that is required.
+func qwenParameters(spec tools.Spec) (form.Expr, error) {
+	if len(spec.Parameters) == 0 {
+		return form.Expr{}, nil
+	}
+	if _, err := form.JSONSchema(spec.Parameters); err != nil { // refuses by name what cannot be honoured
+		return form.Expr{}, err
+	}
+	schema, err := tools.ParseSchema(spec.Parameters)
+	if err != nil {
+		return form.Expr{}, err
+	}
+	var raw struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+	}
+	if err := json.Unmarshal(spec.Parameters, &raw); err != nil {
+		return form.Expr{}, err
+	}
+	var parts []form.Expr
+	for _, p := range schema.Properties {
+		value, err := qwenValue(p.Schema, raw.Properties[p.Name])
+		if err != nil {
+			return form.Expr{}, fmt.Errorf("%s: %w", p.Name, err)
+		}
+		part := form.Sequence(form.Text(parameterOpen+p.Name+">\n"), value, form.Text("\n"+parameterClose+"\n"))
+		if !slices.Contains(schema.Required, p.Name) {
+			part = form.Optional(part)
+		}
+		parts = append(parts, part)
+	}
+	for _, name := range schema.Required {
+		if schema.Property(name) == nil {
+			return form.Expr{}, fmt.Errorf("%s is required and not described", name)
+		}
+	}
+	return form.Sequence(parts...), nil
+}
+
+// qwenValue is a value as it stands between the tags: a text as it is, without a tag in it, and JSON otherwise.
+func qwenValue(s *tools.Schema, raw json.RawMessage) (form.Expr, error) {
+	if !slices.Equal(s.Types, []string{"string"}) {
+		return form.JSONSchema(raw)
+	}
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &keys); err != nil {
+		return form.Expr{}, err
+	}
+	for _, k := range []string{"pattern", "format", "minLength", "maxLength"} {
+		if _, ok := keys[k]; ok {
+			return form.Expr{}, fmt.Errorf("%q of a text is not supported in this form of calls", k)
+		}
+	}
+	if len(s.Enum) == 0 {
+		return form.TextWithout('<'), nil
+	}
+	var out []form.Expr
+	for _, v := range s.Enum {
+		text, ok := v.(string)
+		if !ok || strings.Contains(text, "<") || strings.Trim(text, "\n") != text {
+			return form.Expr{}, fmt.Errorf("the value %v of its enum cannot be written between tags", v)
+		}
+		out = append(out, form.Text(text))
+	}
+	return form.Choice(out...), nil
+}
 
 func (f *qwen) Observe(_ context.Context, results []trajectory.ToolResult) ([]trajectory.Message, error) {
 	return messages(f.role, results), nil

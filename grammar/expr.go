@@ -100,6 +100,9 @@ func (r *Rule) Define(e Expr) { r.body = &e }
 // Expr is the rule's expression, before or after its definition.
 func (r *Rule) Expr() Expr { return Expr{&node{kind: kindRule, rule: r}} }
 
+// TextWithout is any text of UTF-8 without a character.
+func TextWithout(c rune) Expr { return Repeat(everyRune.without(c).expr(), 0, -1) }
+
 // Until is any text of UTF-8 that ends with the first end in it. end is ASCII and not empty.
 func Until(end string) Expr {
 	rules := make([]*Rule, len(end)) // what is read behind the first so many bytes of end, as Knuth, Morris and Pratt have it
