@@ -17,18 +17,14 @@ import (
 
 // agentAPI answers in a dialect that vLLM's routes do not have: Responses or Messages.
 type agentAPI struct {
-	s *Server
 	dialects.Dialect
-}
-
-// agentRoutes are those of the dialects.
-func agentRoutes(s *Server) []route {
-	responses, messages := agentAPI{s, dialects.Responses()}, agentAPI{s, dialects.Messages()}
-	return []route{
-		{"POST", "/v1/responses", responses.handle(false, responses.complete)},
-		{"POST", "/v1/messages", messages.handle(false, messages.complete)},
-		{"POST", "/v1/messages/count_tokens", messages.handle(true, messages.countTokens)},
-	}
+	models    *models
+	stamp     *stamp
+	codec     *codec
+	queue     *queue
+	talks     *conversations
+	engine    *completer
+	keepAlive time.Duration // after so long without a word a stream says that it lives
 }
 
 // dialectOf is the dialect of a path's errors; nil for vLLM's routes.
@@ -43,47 +39,47 @@ func dialectOf(path string) dialects.Dialect {
 }
 
 // refuse answers with an error in the form that the path's clients read.
-func refuse(s *Server, w http.ResponseWriter, r *http.Request, err error) {
+func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	d := dialectOf(r.URL.Path)
 	if d == nil {
-		s.fail(w, err)
+		fail(w, err)
 		return
 	}
 	if status := asAPI(err).Status; status == http.StatusUnauthorized || status == http.StatusForbidden { // who has no key keeps no connection
 		w.Header().Set("Connection", "close")
 	}
-	agentAPI{s, d}.fail(w, err)
+	failIn(d, w, err)
 }
 
 // handle reads a request and has it answered in its places of the queue.
-func (a agentAPI) handle(texts bool, answer func(http.ResponseWriter, *http.Request, *places, *dialects.Request) error) http.HandlerFunc {
+func (a *agentAPI) handle(texts bool, answer func(http.ResponseWriter, *http.Request, *places, *dialects.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var body json.RawMessage
 		var q *dialects.Request
-		release, err := a.s.read(w, r, &body)
+		release, err := a.queue.read(w, r, &body)
 		defer release()
 		if err == nil {
 			q, err = a.Parse(r.Header, body)
 		}
 		if err == nil {
-			err = a.s.inQueue(texts, func(p *places) error { return answer(w, r, p, q) })
+			err = a.queue.with(texts, func(p *places) error { return answer(w, r, p, q) })
 		}
 		if err != nil {
-			a.fail(w, err)
+			failIn(a.Dialect, w, err)
 		}
 	}
 }
 
-// fail answers with an error in the dialect's form. A client that is gone gets nothing.
-func (a agentAPI) fail(w http.ResponseWriter, err error) {
+// failIn answers with an error in the dialect's form. A client that is gone gets nothing.
+func failIn(d dialects.Dialect, w http.ResponseWriter, err error) {
 	if !errors.Is(err, context.Canceled) {
-		a.Fail(w, asAPI(err))
+		d.Fail(w, asAPI(err))
 	}
 }
 
 // read checks what the server cannot honour, and gives the conversation.
-func (a agentAPI) read(q *dialects.Request) (*conversation, error) {
-	if err := a.s.checkModel(&q.Model); err != nil {
+func (a *agentAPI) read(q *dialects.Request) (*conversation, error) {
+	if err := a.models.check(&q.Model); err != nil {
 		return nil, err
 	}
 	if q.Format != nil {
@@ -98,12 +94,12 @@ func (a agentAPI) read(q *dialects.Request) (*conversation, error) {
 }
 
 // countTokens tells how long the prompt of a conversation is.
-func (a agentAPI) countTokens(w http.ResponseWriter, r *http.Request, _ *places, q *dialects.Request) error {
+func (a *agentAPI) countTokens(w http.ResponseWriter, r *http.Request, _ *places, q *dialects.Request) error {
 	talk, err := a.read(q)
 	if err != nil {
 		return err
 	}
-	ids, _, err := talk.render(r.Context(), a.s)
+	ids, _, err := talk.render(r.Context(), a.codec)
 	if err != nil {
 		return err
 	}
@@ -112,28 +108,28 @@ func (a agentAPI) countTokens(w http.ResponseWriter, r *http.Request, _ *places,
 }
 
 // complete answers with a reply, streamed where the client wants it.
-func (a agentAPI) complete(w http.ResponseWriter, r *http.Request, p *places, q *dialects.Request) error {
+func (a *agentAPI) complete(w http.ResponseWriter, r *http.Request, p *places, q *dialects.Request) error {
 	talk, err := a.read(q)
 	if err != nil {
 		return err
 	}
-	id := a.s.id("")[1:]
+	id := a.stamp.id("")[1:]
 	params := sampling{Temperature: q.Temperature, TopP: q.TopP, TopK: q.TopK, MinP: q.MinP, Stop: q.Stop, Seed: q.Seed}
-	choices, opened, err := talk.choices(r.Context(), a.s, id, &params)
+	choices, opened, err := a.talks.choices(r.Context(), talk, id, &params)
 	if err != nil {
 		return err
 	}
 	c := choices[0]
 	if c.calls == nil {
-		c.keep(a.s, nil)
+		c.keep(a.codec.tokenizer, nil)
 	}
-	base := dialects.Reply{ID: id, Model: a.s.o.Models[0], Created: a.s.o.Now(), Usage: dialects.Usage{Prompt: len(c.request.Prompt)}}
-	told := &telling{s: a.s, choice: c, thought: agents.NewThoughtSplitter(opened), reply: base}
+	base := dialects.Reply{ID: id, Model: a.models.names[0], Created: a.stamp.now(), Usage: dialects.Usage{Prompt: len(c.request.Prompt)}}
+	told := &telling{stamp: a.stamp, choice: c, thought: agents.NewThoughtSplitter(opened), reply: base}
 	if q.Stream {
 		a.stream(w, r, p, told, a.Stream(w, q, base))
 		return nil
 	}
-	if err := a.s.run(r.Context(), p, choices, engines.Detail{}, func(*choice) error { return told.more(nil) }); err != nil {
+	if err := a.engine.run(r.Context(), p, choices, engines.Detail{}, func(*choice) error { return told.more(nil) }); err != nil {
 		return err
 	}
 	reply, err := told.end()
@@ -149,9 +145,9 @@ func (a agentAPI) complete(w http.ResponseWriter, r *http.Request, p *places, q 
 }
 
 // stream tells the reply while it is sampled, and pings where nothing comes for long: while a prompt is read, or the server is paused.
-func (a agentAPI) stream(w http.ResponseWriter, r *http.Request, p *places, told *telling, to dialects.Writer) {
-	alive := newKeepAlive(a.s.o.KeepAlive, to)
-	err := a.s.run(r.Context(), p, []*choice{told.choice}, engines.Detail{}, func(*choice) error {
+func (a *agentAPI) stream(w http.ResponseWriter, r *http.Request, p *places, told *telling, to dialects.Writer) {
+	alive := newKeepAlive(a.keepAlive, to)
+	err := a.engine.run(r.Context(), p, []*choice{told.choice}, engines.Detail{}, func(*choice) error {
 		return alive.write(func() error { return told.more(to.Piece) })
 	})
 	alive.stop()
@@ -169,7 +165,7 @@ func (a agentAPI) stream(w http.ResponseWriter, r *http.Request, p *places, told
 
 // telling takes a choice apart while it is sampled: thought, content and calls.
 type telling struct {
-	s       *Server
+	stamp   *stamp
 	choice  *choice
 	thought *agents.ThoughtSplitter
 	reply   dialects.Reply // so far
@@ -194,7 +190,7 @@ func (t *telling) more(piece func(dialects.Piece) error) error {
 		if p.Call != nil {
 			say(t.thought.End()) // what it held back stands before the call
 			call := *p.Call
-			call.ID = "call_" + t.s.id("")[1:]
+			call.ID = "call_" + t.stamp.id("")[1:]
 			out = append(out, dialects.Piece{Call: &call})
 			continue
 		}

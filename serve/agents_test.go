@@ -27,8 +27,8 @@ const (
 func (h *harness) ask(path, body string) (int, string) {
 	h.t.Helper()
 	status, out := h.do("POST", path, body)
-	for at := strings.Index(out, h.server.prefix); at >= 0; at = strings.Index(out, h.server.prefix) {
-		out = out[:at] + "ID" + out[at+len(h.server.prefix)+8:]
+	for at := strings.Index(out, h.server.stamp.prefix); at >= 0; at = strings.Index(out, h.server.stamp.prefix) {
+		out = out[:at] + "ID" + out[at+len(h.server.stamp.prefix)+8:]
 	}
 	return status, out
 }

@@ -12,6 +12,16 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
+// chatAPI answers /v1/chat/completions.
+type chatAPI struct {
+	models  *models
+	stamp   *stamp
+	codec   *codec
+	talks   *conversations
+	engine  *completer
+	weights *weights
+}
+
 // chatRequest is the body of /v1/chat/completions.
 type chatRequest struct {
 	sampling
@@ -88,38 +98,40 @@ type chatJob struct {
 	detail  engines.Detail
 }
 
-func (s *Server) answerChat(w http.ResponseWriter, r *http.Request, p *places, in *chatRequest) error {
-	j, err := s.chatJob(r.Context(), in)
+// answer completes a conversation.
+func (a *chatAPI) answer(w http.ResponseWriter, r *http.Request, p *places, in *chatRequest) error {
+	j, err := a.job(r.Context(), in)
 	if err != nil {
 		return err
 	}
 	if err := p.need(len(j.choices)); err != nil {
 		return err
 	}
-	if j.base.PromptLP, err = s.givenLogprobs(r, j.choices, in.Prompts != nil); err != nil {
+	if j.base.PromptLP, err = a.engine.givenLogprobs(r.Context(), j.choices, in.Prompts != nil); err != nil {
 		return err
 	}
 	if in.TokenIDs {
 		j.base.Prompt = j.choices[0].request.Prompt
 	}
 	if in.Stream {
-		return s.streamChat(w, r, p, j)
+		return a.stream(w, r, p, j)
 	}
-	if err := s.run(r.Context(), p, j.choices, j.detail, func(*choice) error { return nil }); err != nil {
+	if err := a.engine.run(r.Context(), p, j.choices, j.detail, func(*choice) error { return nil }); err != nil {
 		return err
 	}
 	out := j.base
 	out.Object = "chat.completion"
 	for _, c := range j.choices {
-		out.Choices = append(out.Choices, s.chatChoice(j, c))
+		out.Choices = append(out.Choices, a.choice(j, c))
 	}
 	out.Usage = count(j.choices, len(j.choices))
-	s.reply(w, http.StatusOK, out)
+	reply(w, http.StatusOK, out)
 	return nil
 }
 
-func (s *Server) chatJob(ctx context.Context, in *chatRequest) (*chatJob, error) {
-	if err := s.checkModel(in.Model); err != nil {
+// job checks a request.
+func (a *chatAPI) job(ctx context.Context, in *chatRequest) (*chatJob, error) {
+	if err := a.models.check(in.Model); err != nil {
 		return nil, err
 	}
 	if err := in.refuse(); err != nil {
@@ -146,22 +158,22 @@ func (s *Server) chatJob(ctx context.Context, in *chatRequest) (*chatJob, error)
 	if in.Top != nil && *in.Top > 0 && !in.Logprobs {
 		return nil, badf("top_logprobs", "top_logprobs needs logprobs to be true")
 	}
-	if j.detail, err = s.detail(in.Top, "top_logprobs"); err != nil {
+	if j.detail, err = a.engine.detail(in.Top, "top_logprobs"); err != nil {
 		return nil, err
 	}
-	talk, err := in.conversation(s)
+	talk, err := in.conversation(a.codec)
 	if err != nil {
 		return nil, err
 	}
-	id := s.id("chatcmpl")
-	j.base = chatReply{ID: id, Object: "chat.completion.chunk", Created: s.o.Now().Unix(), Model: s.o.Models[0]}
-	j.choices, _, err = talk.choices(ctx, s, id, &in.sampling)
+	id := a.stamp.id("chatcmpl")
+	j.base = chatReply{ID: id, Object: "chat.completion.chunk", Created: a.stamp.now().Unix(), Model: a.models.names[0]}
+	j.choices, _, err = a.talks.choices(ctx, talk, id, &in.sampling)
 	return j, err
 }
 
 // conversation reads the messages and the tools.
-func (in *chatRequest) conversation(s *Server) (*conversation, error) {
-	if err := s.checkParts(len(in.Messages) + len(in.Tools)); err != nil {
+func (in *chatRequest) conversation(c *codec) (*conversation, error) {
+	if err := c.checkParts(len(in.Messages) + len(in.Tools)); err != nil {
 		return nil, err
 	}
 	messages, err := dialects.ParseMessages(in.Messages)
@@ -183,21 +195,21 @@ func (in *chatRequest) conversation(s *Server) (*conversation, error) {
 }
 
 // call writes a call of the reply, with a name of its own.
-func (s *Server) call(c *trajectory.ToolCall) dialects.ChatCall {
+func (a *chatAPI) call(c *trajectory.ToolCall) dialects.ChatCall {
 	named := *c
-	named.ID = s.id("chatcmpl-tool")
+	named.ID = a.stamp.id("chatcmpl-tool")
 	return dialects.NewChatCall(named)
 }
 
-// chatChoice tells a whole choice.
-func (s *Server) chatChoice(j *chatJob, c *choice) chatChoice {
+// choice tells a whole choice.
+func (a *chatAPI) choice(j *chatJob, c *choice) chatChoice {
 	message := &chatMessage{Role: "assistant", Content: &content{text: c.output.String()}}
 	finish := c.finish
 	if c.calls != nil {
 		var text strings.Builder
 		for _, e := range append(c.calls.Push(c.output.String()), c.calls.End()...) {
 			if e.Call != nil {
-				message.Calls = append(message.Calls, s.call(e.Call))
+				message.Calls = append(message.Calls, a.call(e.Call))
 			}
 			text.WriteString(e.Content)
 		}
@@ -208,17 +220,17 @@ func (s *Server) chatChoice(j *chatJob, c *choice) chatChoice {
 	}
 	out := chatChoice{Index: c.index, Message: message, Finish: &finish, Reason: c.reason}
 	if j.in.Logprobs {
-		out.Logprobs = s.chatLogprobs(c.tokens, j.in.AsIDs)
+		out.Logprobs = speller{a.codec.tokenizer, j.in.AsIDs}.chat(c.tokens)
 	}
 	if j.in.TokenIDs {
-		out.TokenIDs, out.Versions = ids(c.tokens), s.spans(c.tokens)
+		out.TokenIDs, out.Versions = ids(c.tokens), a.weights.spans(c.tokens)
 	}
 	return out
 }
 
-// streamChat answers with server-sent events: the role first, then content and calls, each call whole.
-func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, p *places, j *chatJob) error {
-	e := newEvents(s, w)
+// stream answers with server-sent events: the role first, then content and calls, each call whole.
+func (a *chatAPI) stream(w http.ResponseWriter, r *http.Request, p *places, j *chatJob) error {
+	e := newEvents(w)
 	send := func(c *choice, out chatChoice) error {
 		out.Index = c.index
 		chunk := j.base
@@ -231,14 +243,14 @@ func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, p *places, j
 		}
 		return e.send(chunk)
 	}
-	err := s.run(r.Context(), p, j.choices, j.detail, func(c *choice) error {
+	err := a.engine.run(r.Context(), p, j.choices, j.detail, func(c *choice) error {
 		if !c.announced {
 			if err := send(c, chatChoice{Delta: &chatMessage{Role: "assistant", Content: &content{}}}); err != nil {
 				return err
 			}
 			c.announced = true
 		}
-		for _, out := range s.deltas(j, c) {
+		for _, out := range a.deltas(j, c) {
 			if err := send(c, out); err != nil {
 				return err
 			}
@@ -255,7 +267,7 @@ func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, p *places, j
 }
 
 // deltas are the chunks for what c has not told. Logprobs and ids go with the first of them.
-func (s *Server) deltas(j *chatJob, c *choice) []chatChoice {
+func (a *chatAPI) deltas(j *chatJob, c *choice) []chatChoice {
 	tokens, text := c.news()
 	parts := []agents.Piece{{Content: text}}
 	if c.calls != nil {
@@ -271,7 +283,7 @@ func (s *Server) deltas(j *chatJob, c *choice) []chatChoice {
 	for _, p := range parts {
 		switch {
 		case p.Call != nil:
-			call := s.call(p.Call)
+			call := a.call(p.Call)
 			at := index
 			call.Index = &at
 			index++
@@ -286,7 +298,7 @@ func (s *Server) deltas(j *chatJob, c *choice) []chatChoice {
 	}
 	if tell {
 		if j.in.Logprobs {
-			out[0].Logprobs = s.chatLogprobs(tokens, j.in.AsIDs)
+			out[0].Logprobs = speller{a.codec.tokenizer, j.in.AsIDs}.chat(tokens)
 		}
 		if j.in.TokenIDs {
 			out[0].TokenIDs = ids(tokens)
@@ -299,7 +311,7 @@ func (s *Server) deltas(j *chatJob, c *choice) []chatChoice {
 		}
 		last.Finish, last.Reason = &finish, c.reason
 		if j.in.TokenIDs {
-			last.Versions = s.spans(c.tokens)
+			last.Versions = a.weights.spans(c.tokens)
 		}
 	}
 	return out

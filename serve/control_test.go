@@ -76,7 +76,7 @@ func TestPauseAbort(t *testing.T) {
 	require.GreaterOrEqual(t, len(got.TokenIDs), 3)
 	require.Less(t, len(got.TokenIDs), 300)
 	waiting := h.background("/inference/v1/generate", `{"token_ids":[1],"sampling_params":{"max_tokens":2}}`)
-	h.until("it waits", func() bool { return h.server.queued.Load() == 1 })
+	h.until("it waits", func() bool { return h.server.queue.completions.Load() == 1 })
 	require.True(t, h.paused())
 	time.Sleep(10 * time.Millisecond)
 	require.Len(t, h.engine.Requests(), 1, "nothing enters")
@@ -90,7 +90,7 @@ func TestPauseWait(t *testing.T) {
 	running := h.background("/inference/v1/generate", `{"token_ids":[1],"sampling_params":{"max_tokens":20,"ignore_eos":true}}`)
 	h.started(3)
 	h.post("/pause?mode=wait", "")
-	require.Zero(t, h.server.queued.Load(), "what ran has ended")
+	require.Zero(t, h.server.queue.completions.Load(), "what ran has ended")
 	require.Len(t, running().Choices[0].TokenIDs, 20)
 	require.True(t, h.paused())
 	h.post("/resume", "")
@@ -177,7 +177,7 @@ func TestDisconnect(t *testing.T) {
 			h.until("it runs", func() bool { _, _, n := h.server.gate.state(); return n == 3 })
 			cancel()
 			wait.Wait()
-			h.until("its slots are free", func() bool { _, _, n := h.server.gate.state(); return n == 0 && h.server.queued.Load() == 0 })
+			h.until("its slots are free", func() bool { _, _, n := h.server.gate.state(); return n == 0 && h.server.queue.completions.Load() == 0 })
 		}
 	}
 	h.post("/pause", "")
@@ -185,7 +185,7 @@ func TestDisconnect(t *testing.T) {
 	defer cancel()
 	_, err := h.http.Client().Do(h.request(ctx, "POST", "/inference/v1/generate", long))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	h.until("its place is free", func() bool { return h.server.queued.Load() == 0 })
+	h.until("its place is free", func() bool { return h.server.queue.completions.Load() == 0 })
 	h.post("/resume", "")
 }
 
@@ -237,7 +237,7 @@ func TestClose(t *testing.T) {
 		resp.Body.Close()
 		waiting <- resp.StatusCode
 	}()
-	h.until("it waits", func() bool { return h.server.queued.Load() == 2 })
+	h.until("it waits", func() bool { return h.server.queue.completions.Load() == 2 })
 	h.server.Close()
 	require.Equal(t, "abort", *running().Choices[0].Finish)
 	require.Equal(t, http.StatusServiceUnavailable, <-waiting)
@@ -282,7 +282,7 @@ func TestLoad(t *testing.T) {
 	h := start(t, o, nil)
 	end := time.Now().Add(2 * time.Second)
 	load{url: h.http.URL, model: "m", clients: 64, end: end, tokens: 40}.run(t)
-	h.until("every slot is free", func() bool { _, _, n := h.server.gate.state(); return n == 0 && h.server.queued.Load() == 0 })
+	h.until("every slot is free", func() bool { _, _, n := h.server.gate.state(); return n == 0 && h.server.queue.completions.Load() == 0 })
 }
 
 // afterwards does something between an engine's update and the server's knowing that it is done.

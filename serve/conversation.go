@@ -23,9 +23,17 @@ type conversation struct {
 	maxTokens *int              // nil: as many as fit
 }
 
+// conversations have conversations answered, in whatever dialect they came.
+type conversations struct {
+	codec  *codec
+	calls  callParser
+	queue  *queue
+	engine *completer
+}
+
 // choices are the completions that answer a conversation. opened: the prompt ends within a thought.
-func (c *conversation) choices(ctx context.Context, s *Server, id string, p *sampling) (choices []*choice, opened bool, err error) {
-	format, err := c.format(s)
+func (t *conversations) choices(ctx context.Context, c *conversation, id string, p *sampling) (choices []*choice, opened bool, err error) {
+	format, err := c.format(t.calls)
 	if err != nil {
 		return nil, false, err
 	}
@@ -33,41 +41,41 @@ func (c *conversation) choices(ctx context.Context, s *Server, id string, p *sam
 	if err != nil {
 		return nil, false, err
 	}
-	params, err := p.engine(want, s.o.StopIDs)
+	params, err := p.engine(want, t.codec.stopIDs)
 	if err != nil {
 		return nil, false, err
 	}
-	if n := or(p.N, 1); n > s.o.MaxQueue {
-		return nil, false, s.tooMany(1, n)
+	if n := or(p.N, 1); n > t.queue.most {
+		return nil, false, t.queue.tooMany(1, n)
 	}
-	prompt, text, err := c.render(ctx, s)
+	prompt, text, err := c.render(ctx, t.codec)
 	if err != nil {
 		return nil, false, err
 	}
-	if want, err = s.checkPrompt(prompt, want); err != nil {
+	if want, err = t.codec.checkPrompt(prompt, want); err != nil {
 		return nil, false, err
 	}
 	opened = agents.OpensThought(text)
-	choices = s.choices(id, p, params, [][]int32{prompt}, []int{want})
+	choices = t.engine.choices(id, p, params, [][]int32{prompt}, []int{want})
 	if format != nil {
 		for _, choice := range choices {
 			choice.calls = agents.NewSplitter(format, c.oneCall)
 			if opened {
 				choice.calls.InThought()
 			}
-			choice.keep(s, format)
+			choice.keep(t.codec.tokenizer, format)
 		}
 	}
 	return choices, opened, nil
 }
 
 // keep leaves the special tokens in the text that begin a call of the format, or are the tags of a thought. format may be nil.
-func (c *choice) keep(s *Server, format agents.Format) {
-	c.text.tokenizer = keeping{s.o.Tokenizer, masks.Kept(s.o.Tokenizer, agents.MarksOf(format))}
+func (c *choice) keep(t Tokenizer, format agents.Format) {
+	c.text.tokenizer = keeping{t, masks.Kept(t, agents.MarksOf(format))}
 }
 
 // format reads the tools; nil says that calls are not looked for.
-func (c *conversation) format(s *Server) (agents.Format, error) {
+func (c *conversation) format(p callParser) (agents.Format, error) {
 	specs := make([]tools.Spec, 0, len(c.tools))
 	for i, t := range c.tools {
 		at := fmt.Sprintf("tools[%d]", i)
@@ -89,7 +97,7 @@ func (c *conversation) format(s *Server) (agents.Format, error) {
 	if len(specs) == 0 || c.noCalls {
 		return nil, nil
 	}
-	format, err := s.parser(specs)
+	format, err := p.format(specs)
 	if err != nil {
 		return nil, badf("tools", "%v", err)
 	}
@@ -97,8 +105,8 @@ func (c *conversation) format(s *Server) (agents.Format, error) {
 }
 
 // render turns the conversation into ids, and their text.
-func (c *conversation) render(ctx context.Context, s *Server) (ids []int32, text string, err error) {
-	if s.o.Renderer == nil {
+func (c *conversation) render(ctx context.Context, in *codec) (ids []int32, text string, err error) {
+	if in.renderer == nil {
 		return nil, "", badf("messages", "the model has no chat template; use /v1/completions")
 	}
 	parts, bytes := len(c.messages)+len(c.tools), 0
@@ -117,21 +125,21 @@ func (c *conversation) render(ctx context.Context, s *Server) (ids []int32, text
 		}
 		parts += len(m.ToolCalls)
 	}
-	if err := s.checkParts(parts); err != nil {
+	if err := in.checkParts(parts); err != nil {
 		return nil, "", err
 	}
-	if err := s.checkText("messages", "the conversation", bytes); err != nil {
+	if err := in.checkText("messages", "the conversation", bytes); err != nil {
 		return nil, "", err
 	}
 	var failed error
-	if err := s.withText(ctx, func() { ids, text, failed = s.o.Renderer.Prompt(c.messages, c.tools, !c.noPrompt) }); err != nil {
+	if err := in.do(ctx, func() { ids, text, failed = in.renderer.Prompt(c.messages, c.tools, !c.noPrompt) }); err != nil {
 		return nil, "", err
 	}
 	if failed != nil {
 		return nil, "", badf("messages", "%v", failed)
 	}
 	if c.special {
-		ids, err = s.encode(ctx, text, true)
+		ids, err = in.encode(ctx, text, true)
 	}
 	return ids, text, err
 }

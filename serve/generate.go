@@ -4,6 +4,15 @@ import (
 	"net/http"
 )
 
+// generateAPI answers /inference/v1/generate.
+type generateAPI struct {
+	models  *models
+	stamp   *stamp
+	codec   *codec
+	engine  *completer
+	weights *weights
+}
+
 // generateRequest is the body of /inference/v1/generate: tokens in, tokens out.
 type generateRequest struct {
 	ID       string          `json:"request_id"`
@@ -39,8 +48,9 @@ type generateChoice struct {
 	Versions []span         `json:"weight_versions"`
 }
 
-func (s *Server) answerGenerate(w http.ResponseWriter, r *http.Request, p *places, in *generateRequest) error {
-	if err := s.checkModel(in.Model); err != nil {
+// answer completes one prompt.
+func (a *generateAPI) answer(w http.ResponseWriter, r *http.Request, p *places, in *generateRequest) error {
+	if err := a.models.check(in.Model); err != nil {
 		return err
 	}
 	switch {
@@ -59,26 +69,26 @@ func (s *Server) answerGenerate(w http.ResponseWriter, r *http.Request, p *place
 	if err != nil {
 		return err
 	}
-	detail, err := s.detail(params.Logprobs, "logprobs")
+	detail, err := a.engine.detail(params.Logprobs, "logprobs")
 	if err != nil {
 		return err
 	}
-	if want, err = s.checkPrompt(in.TokenIDs, want); err != nil {
+	if want, err = a.codec.checkPrompt(in.TokenIDs, want); err != nil {
 		return err
 	}
-	sampling, err := params.engine(want, s.o.StopIDs)
+	sampling, err := params.engine(want, a.codec.stopIDs)
 	if err != nil {
 		return err
 	}
 	base := generateReply{ID: in.ID}
 	if base.ID == "" {
-		base.ID = s.id("generate")
+		base.ID = a.stamp.id("generate")
 	}
-	choices := s.choices(base.ID, &params.sampling, sampling, [][]int32{in.TokenIDs}, []int{want})
+	choices := a.engine.choices(base.ID, &params.sampling, sampling, [][]int32{in.TokenIDs}, []int{want})
 	if err := p.need(len(choices)); err != nil {
 		return err
 	}
-	if base.PromptLP, err = s.givenLogprobs(r, choices, params.Prompts != nil); err != nil {
+	if base.PromptLP, err = a.engine.givenLogprobs(r.Context(), choices, params.Prompts != nil); err != nil {
 		return err
 	}
 	tell := func(c *choice) generateChoice {
@@ -88,23 +98,23 @@ func (s *Server) answerGenerate(w http.ResponseWriter, r *http.Request, p *place
 			out.Logprobs = idLogprobs(tokens)
 		}
 		if c.finish != "" {
-			out.Finish, out.Reason, out.Versions = &c.finish, c.reason, s.spans(c.tokens)
+			out.Finish, out.Reason, out.Versions = &c.finish, c.reason, a.weights.spans(c.tokens)
 		}
 		return out
 	}
 	if !in.Stream {
-		if err := s.run(r.Context(), p, choices, detail, func(*choice) error { return nil }); err != nil {
+		if err := a.engine.run(r.Context(), p, choices, detail, func(*choice) error { return nil }); err != nil {
 			return err
 		}
 		for _, c := range choices {
 			base.Choices = append(base.Choices, tell(c))
 		}
 		base.Usage = count(choices, len(choices))
-		s.reply(w, http.StatusOK, base)
+		reply(w, http.StatusOK, base)
 		return nil
 	}
-	e := newEvents(s, w)
-	err = s.run(r.Context(), p, choices, detail, func(c *choice) error {
+	e := newEvents(w)
+	err = a.engine.run(r.Context(), p, choices, detail, func(c *choice) error {
 		chunk := base
 		chunk.Choices = []generateChoice{tell(c)}
 		return e.send(chunk)
@@ -115,13 +125,4 @@ func (s *Server) answerGenerate(w http.ResponseWriter, r *http.Request, p *place
 	}
 	e.close(err)
 	return nil
-}
-
-// givenLogprobs are the logprobs of a request's only prompt, where they are wanted.
-func (s *Server) givenLogprobs(r *http.Request, choices []*choice, wanted bool) ([]promptLogprob, error) {
-	logprobs, err := s.logprobsOfPrompts(r.Context(), choices, len(choices), wanted)
-	if err != nil || logprobs == nil {
-		return nil, err
-	}
-	return s.promptLogprobs(choices[0].request.Prompt, logprobs[0]), nil
 }

@@ -154,7 +154,7 @@ func start(t *testing.T, so scripted.Options, change func(*Options)) *harness {
 		h.server.Close()
 		h.http.Close()
 		require.NoError(t, h.engine.Close())
-		require.Zero(t, h.server.queued.Load())
+		require.Zero(t, h.server.queue.completions.Load())
 		_, _, running := h.server.gate.state()
 		require.Zero(t, running)
 	})
@@ -186,8 +186,8 @@ func (h *harness) do(method, path, body string) (int, string) {
 
 func (h *harness) plain(s string) string {
 	for _, kind := range []string{"cmpl-", "chatcmpl-tool-", "chatcmpl-", "generate-"} {
-		for at := strings.Index(s, kind+h.server.prefix); at >= 0; at = strings.Index(s, kind+h.server.prefix) {
-			s = s[:at+len(kind)] + "ID" + s[at+len(kind)+len(h.server.prefix)+8:]
+		for at := strings.Index(s, kind+h.server.stamp.prefix); at >= 0; at = strings.Index(s, kind+h.server.stamp.prefix) {
+			s = s[:at+len(kind)] + "ID" + s[at+len(kind)+len(h.server.stamp.prefix)+8:]
 		}
 	}
 	return s

@@ -133,7 +133,7 @@ func TestTokenizingTakesAPlace(t *testing.T) {
 				resp.Body.Close()
 				done <- resp.StatusCode
 			}
-			held := func() int64 { return h.server.queued.Load() + h.server.texting.Load() }
+			held := func() int64 { return h.server.queue.completions.Load() + h.server.queue.texts.Load() }
 			go ask(path)
 			go ask(path)
 			h.until("both have a place", func() bool { return held() == 2 })
@@ -172,7 +172,7 @@ func TestTokenizeBesideAFullQueue(t *testing.T) {
 		resp.Body.Close()
 		done <- resp.StatusCode
 	}()
-	h.until("it has the only place", func() bool { return h.server.queued.Load() == 1 })
+	h.until("it has the only place", func() bool { return h.server.queue.completions.Load() == 1 })
 	for path, body := range map[string]string{"/tokenize": `{"prompt":"abc"}`, "/detokenize": `{"tokens":[1]}`} {
 		resp, err := h.http.Client().Do(h.request(context.Background(), "POST", path, body))
 		require.NoError(t, err)
@@ -290,7 +290,7 @@ func TestLongNames(t *testing.T) {
 	_, body := h.do("POST", "/v1/completions", `{"prompt":"x","model":"`+long+`"}`)
 	require.Less(t, len(body), 1000)
 	for i := range 3 * keptVersions {
-		require.NoError(t, h.server.weights.change(t.Context(), h.server, nil, nothing), i)
+		require.NoError(t, h.server.weights.change(t.Context(), nil, nothing), i)
 	}
 	require.LessOrEqual(t, len(h.server.weights.names.of), keptVersions)
 	_, name := h.server.weights.current()
@@ -333,13 +333,13 @@ func TestBodiesHeldAtOnce(t *testing.T) {
 	head := `{"prompt":"x"`
 	_, err = writer.Write([]byte(head + strings.Repeat(" ", 900)))
 	require.NoError(t, err)
-	h.until("it is held", func() bool { return h.server.held.Load() >= 900 })
+	h.until("it is held", func() bool { return h.server.queue.held.Load() >= 900 })
 	h.refuses("/v1/completions", `{"prompt":"x"`+strings.Repeat(" ", 700)+`}`, 429, "requests of more than 1500 bytes")
 	_, err = writer.Write([]byte("}"))
 	require.NoError(t, err)
 	require.NoError(t, writer.Close())
 	require.Equal(t, 200, <-done)
-	require.Zero(t, h.server.held.Load())
+	require.Zero(t, h.server.queue.held.Load())
 	h.post("/v1/completions", `{"prompt":"x"`+strings.Repeat(" ", 700)+`}`)
 }
 

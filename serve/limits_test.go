@@ -220,7 +220,7 @@ func FuzzRequests(f *testing.F) {
 		if kind := w.header.Get("Content-Type"); kind == "application/json" && !json.Valid([]byte(w.body.String())) {
 			t.Fatalf("not JSON: %s", w.body.String())
 		}
-		if s.queued.Load() != 0 {
+		if s.queue.completions.Load() != 0 {
 			t.Fatal("a place is taken")
 		}
 	})

@@ -12,12 +12,18 @@ const least = -9999.0
 
 func number(logprob float32) float64 { return max(float64(logprob), least) + 0 } // minus zero becomes zero
 
+// speller writes tokens one by one.
+type speller struct {
+	tokenizer Tokenizer
+	asID      bool // as token_id:N
+}
+
 // spell writes a token alone: its text, or token_id:N where the request wants that.
-func (s *Server) spell(id int32, asID bool) string {
-	if asID {
+func (s speller) spell(id int32) string {
+	if s.asID {
 		return "token_id:" + strconv.Itoa(int(id))
 	}
-	return s.o.Tokenizer.Decode([]int32{id}, false)
+	return s.tokenizer.Decode([]int32{id}, false)
 }
 
 // completionLogprobs is the form of /v1/completions.
@@ -30,12 +36,12 @@ type completionLogprobs struct {
 
 // add appends tokens whose first begins at offset, and returns the offset after them. As in vLLM an entry of top_logprobs
 // holds the sampled token and the most likely ones.
-func (l *completionLogprobs) add(s *Server, tokens []engines.Token, offset int, asID bool) int {
+func (l *completionLogprobs) add(s speller, tokens []engines.Token, offset int) int {
 	for _, t := range tokens {
-		text, value := s.spell(t.ID, asID), number(t.Logprob)
+		text, value := s.spell(t.ID), number(t.Logprob)
 		top := map[string]float64{text: value}
 		for _, a := range t.Top {
-			if name := s.spell(a.ID, asID); a.ID != t.ID {
+			if name := s.spell(a.ID); a.ID != t.ID {
 				if _, taken := top[name]; !taken {
 					top[name] = number(a.Logprob)
 				}
@@ -49,14 +55,14 @@ func (l *completionLogprobs) add(s *Server, tokens []engines.Token, offset int, 
 }
 
 // prompt appends the tokens of an echoed prompt; the first has no logprob.
-func (l *completionLogprobs) prompt(s *Server, ids []int32, logprobs []float32, asID bool) int {
+func (l *completionLogprobs) prompt(s speller, ids []int32, logprobs []float32) int {
 	offset := 0
 	for i, id := range ids {
 		if i > 0 {
-			offset = l.add(s, []engines.Token{{ID: id, Logprob: logprobs[i-1]}}, offset, asID)
+			offset = l.add(s, []engines.Token{{ID: id, Logprob: logprobs[i-1]}}, offset)
 			continue
 		}
-		text := s.spell(id, asID)
+		text := s.spell(id)
 		l.Offsets, l.Tokens = append(l.Offsets, 0), append(l.Tokens, text)
 		l.Logprobs, l.Top = append(l.Logprobs, nil), append(l.Top, nil)
 		offset = utf8.RuneCountInString(text)
@@ -80,20 +86,20 @@ type chatToken struct {
 	Bytes   []int   `json:"bytes"`
 }
 
-func (s *Server) chatToken(id int32, logprob float32, asID bool) chatToken {
-	t := chatToken{Token: s.spell(id, asID), Logprob: number(logprob), Bytes: []int{}}
-	for _, b := range s.o.Tokenizer.Bytes(id) {
+func (s speller) chatToken(id int32, logprob float32) chatToken {
+	t := chatToken{Token: s.spell(id), Logprob: number(logprob), Bytes: []int{}}
+	for _, b := range s.tokenizer.Bytes(id) {
 		t.Bytes = append(t.Bytes, int(b))
 	}
 	return t
 }
 
-func (s *Server) chatLogprobs(tokens []engines.Token, asID bool) *chatLogprobs {
+func (s speller) chat(tokens []engines.Token) *chatLogprobs {
 	out := &chatLogprobs{Content: []chatLogprob{}}
 	for _, t := range tokens {
-		entry := chatLogprob{s.chatToken(t.ID, t.Logprob, asID), []chatToken{}}
+		entry := chatLogprob{s.chatToken(t.ID, t.Logprob), []chatToken{}}
 		for _, a := range t.Top {
-			entry.Top = append(entry.Top, s.chatToken(a.ID, a.Logprob, asID))
+			entry.Top = append(entry.Top, s.chatToken(a.ID, a.Logprob))
 		}
 		out.Content = append(out.Content, entry)
 	}
@@ -136,10 +142,11 @@ type promptLogprob map[string]struct {
 	Decoded string  `json:"decoded_token"`
 }
 
-func (s *Server) promptLogprobs(ids []int32, logprobs []float32) []promptLogprob {
+// prompt tells the tokens of a prompt; the first has no logprob.
+func (s speller) prompt(ids []int32, logprobs []float32) []promptLogprob {
 	out := []promptLogprob{nil}
 	for i, id := range ids[1:] {
-		out = append(out, promptLogprob{strconv.Itoa(int(id)): {number(logprobs[i]), s.spell(id, false)}})
+		out = append(out, promptLogprob{strconv.Itoa(int(id)): {number(logprobs[i]), s.spell(id)}})
 	}
 	return out
 }

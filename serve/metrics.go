@@ -2,7 +2,6 @@ package serve
 
 import (
 	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -74,15 +73,9 @@ func (m *metrics) finished(reason string, prompt int, took time.Duration) {
 	m.whole.add(took.Seconds())
 }
 
-func (s *Server) serveMetrics(w http.ResponseWriter, _ *http.Request) {
-	_, _, running := s.gate.state()
-	st := Stats{Running: running, Waiting: max(0, int(s.queued.Load())-running)}
-	if s.o.Stats != nil {
-		held := st.Waiting // by a pause: the engine does not know of them
-		st = s.o.Stats()
-		st.Waiting += held
-	}
-	label := fmt.Sprintf(`model_name=%q,engine="0"`, s.o.Models[0])
+// page writes them for Prometheus, with the engine's figures.
+func (m *metrics) page(model string, st Stats) string {
+	label := fmt.Sprintf(`model_name=%q,engine="0"`, model)
 	var b strings.Builder
 	head := func(name, kind, help string) {
 		fmt.Fprintf(&b, "# HELP vllm:%s %s\n# TYPE vllm:%s %s\n", name, help, name, kind)
@@ -91,7 +84,6 @@ func (s *Server) serveMetrics(w http.ResponseWriter, _ *http.Request) {
 		head(name, kind, help)
 		fmt.Fprintf(&b, "vllm:%s{%s} %s\n", name, label, float(v))
 	}
-	m := &s.metrics
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	value("num_requests_running", "gauge", "Completions in the engine's current batch.", float64(st.Running))
@@ -126,8 +118,7 @@ func (s *Server) serveMetrics(w http.ResponseWriter, _ *http.Request) {
 		}
 		fmt.Fprintf(&b, "vllm:%s_sum{%s} %s\nvllm:%s_count{%s} %d\n", h.name, label, float(h.sum), h.name, label, h.total)
 	}
-	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	_, _ = w.Write([]byte(b.String())) // the client may be gone
+	return b.String()
 }
 
 func float(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }

@@ -3,13 +3,11 @@ package serve
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 
 	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/engines"
-	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // sampling are the parameters that all routes share, under vLLM's names. A missing one has vLLM's neutral default: the
@@ -184,59 +182,12 @@ func (p *sampling) engine(maxTokens int, stops []int32) (engines.Sampling, error
 	return out, nil
 }
 
-// seeds gives the seed of each of the n choices of a prompt: vLLM's rule where one is given.
-func (s *Server) seeds(p *sampling, n int) []uint64 {
-	out := make([]uint64, n)
-	for i := range out {
-		if p.Seed != nil {
-			out[i] = uint64(*p.Seed) + uint64(i)
-		} else {
-			out[i] = s.o.Seed()
-		}
-	}
-	return out
-}
-
-// checkPrompt refuses what the engine cannot take. It returns how many tokens are sampled at most: those that are wanted, or that fit;
-// maxTokens < 0 stands for as many as fit. Agents ask for tens of thousands, whatever the model, and would take an error for a reason to
-// shorten their history.
-func (s *Server) checkPrompt(prompt []int32, maxTokens int) (int, error) {
-	if len(prompt) == 0 {
-		return 0, badf("prompt", "the prompt is empty")
-	}
-	for i, id := range prompt {
-		if id < 0 || int(id) >= s.o.Vocab {
-			return 0, badf("prompt", "prompt token %d is %d, allowed are 0 to %d", i, id, s.o.Vocab-1)
-		}
-	}
-	room := s.maxLen - len(prompt)
-	switch {
-	case room < 1:
-		e := dialects.Overflow(s.maxLen, len(prompt))
-		e.Param = "prompt"
-		return 0, e
-	case maxTokens < 0:
-		return room, nil
-	case maxTokens == 0:
-		return 0, badf("max_tokens", "max_tokens is 0, it must be at least 1")
-	}
-	return min(maxTokens, room), nil
-}
-
 // maxTokens refuses a negative number.
 func maxTokens(v *int, value int) (int, error) {
 	if v != nil && *v < 0 {
 		return 0, badf("max_tokens", "max_tokens is %d, it must be at least 1", *v)
 	}
 	return or(v, value), nil
-}
-
-// checkModel knows the names under which the model is served; none is fine.
-func (s *Server) checkModel(name *string) error {
-	if name == nil || *name == "" || slices.Contains(s.o.Models, *name) {
-		return nil
-	}
-	return &dialects.Error{Status: 404, Message: fmt.Sprintf("The model `%s` does not exist.", wording.Clip(*name, maxName)), Param: "model"}
 }
 
 // checkName bounds a name.

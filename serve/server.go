@@ -5,6 +5,10 @@
 //	                                        │ text, logprobs, tool calls          │ tokens as they are sampled
 //	HTTP reply   ◄─ one JSON or SSE ◄───────┴─────────────────────────────────────┘
 //
+// Each route's handler (completionsAPI, chatAPI, generateAPI, agentAPI, tokenizeAPI, control) holds the parts that it uses: models
+// (names), stamp (ids and dates of replies), codec (text and tokens, within bounds), queue (what is answered at once), completer
+// (choices and the engine), weights (names of versions). None of them knows the Server.
+//
 // What a route cannot do exactly it refuses by name; unknown fields are ignored, as vLLM does. A Server is safe for
 // concurrent use. Every request joins the goroutines it starts, and a client that goes away ends its choices at once.
 //
@@ -15,15 +19,11 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"runtime"
 	"runtime/debug"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/agentfly/agentfly/agents"
@@ -95,20 +95,13 @@ type Options struct {
 type Server struct {
 	o       Options
 	mux     *http.ServeMux
-	created int64
-	maxLen  int
-	queued  atomic.Int64 // choices admitted, and requests for them whose text is tokenized
-	texting atomic.Int64 // requests of /tokenize and /detokenize
-	held    atomic.Int64 // bytes of the requests that are being answered
+	routes  []route
+	limited http.Handler // answers with deadlines on body and reply
+	queue   queue
 	gate    gate
-	metrics metrics
 	weights weights
-	serial  atomic.Uint64
-	prefix  string // of ids, so that those of two servers differ
-
-	limited http.Handler  // answers with deadlines on body and reply
-	texts   chan struct{} // holds one token for each text that is being tokenized
-	maxText int           // bytes of a text that is tokenized
+	metrics metrics
+	stamp   *stamp
 }
 
 // New checks o and returns a server.
@@ -157,17 +150,15 @@ func New(o Options) (*Server, error) {
 	if o.Seed == nil {
 		o.Seed = randomSeed
 	}
-	s := &Server{o: o, mux: http.NewServeMux(), created: o.Now().Unix(), maxLen: o.Engine.Capabilities().MaxModelLen}
-	var id [6]byte
-	_, _ = rand.Read(id[:]) // never fails
-	s.prefix = hex.EncodeToString(id[:])
+	s := &Server{o: o, mux: http.NewServeMux(), queue: queue{most: o.MaxQueue, maxBody: o.MaxBody, maxHeld: o.MaxHeld}, stamp: newStamp(o.Now)}
 	s.limited = httpserver.Handler(http.HandlerFunc(s.answer), httpserver.Options{Read: o.ReadTimeout, Write: o.WriteTimeout})
-	s.texts = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
-	s.maxText = textLimit(o.Tokenizer, o.Vocab, s.maxLen)
 	s.gate.init()
-	s.weights.init()
+	s.weights.init(o.Engine)
 	s.metrics.init()
-	s.routes()
+	s.routes = s.table()
+	for _, r := range s.routes {
+		s.mux.HandleFunc(r.method+" "+r.path, r.handle)
+	}
 	return s, nil
 }
 
@@ -177,43 +168,47 @@ func randomSeed() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-func (s *Server) routes() {
-	for _, r := range s.table() {
-		s.mux.HandleFunc(r.method+" "+r.path, r.handle)
-	}
-}
-
 type route struct {
 	method, path string
 	handle       http.HandlerFunc
 }
 
+// table makes the handlers of all routes out of the parts that they share.
 func (s *Server) table() []route {
+	o, maxLen := s.o, s.o.Engine.Capabilities().MaxModelLen
+	codec := newCodec(o, maxLen)
+	models := &models{names: o.Models, root: o.Root, created: o.Now().Unix(), maxLen: maxLen}
+	engine := &completer{
+		engine: o.Engine, tokenizer: o.Tokenizer, gate: &s.gate, metrics: &s.metrics, now: o.Now, seed: o.Seed, warn: o.Warn,
+		rawLogprobs: o.RawLogprobs, maxLogprobs: o.MaxLogprobs,
+	}
+	talks := &conversations{codec: codec, calls: callParser{o.Agents, o.ToolParser}, queue: &s.queue, engine: engine}
+	completions := &completionsAPI{models: models, stamp: s.stamp, codec: codec, queue: &s.queue, engine: engine, weights: &s.weights}
+	chat := &chatAPI{models: models, stamp: s.stamp, codec: codec, talks: talks, engine: engine, weights: &s.weights}
+	generate := &generateAPI{models: models, stamp: s.stamp, codec: codec, engine: engine, weights: &s.weights}
+	tokens := &tokenizeAPI{models: models, codec: codec}
+	agentAPI := func(d dialects.Dialect) *agentAPI {
+		return &agentAPI{Dialect: d, models: models, stamp: s.stamp, codec: codec, queue: &s.queue, talks: talks, engine: engine, keepAlive: o.KeepAlive}
+	}
+	responses, messages := agentAPI(dialects.Responses()), agentAPI(dialects.Messages())
 	table := []route{
 		{"GET", "/health", s.health},
 		{"GET", "/ping", s.health},
 		{"GET", "/version", s.version},
 		{"GET", "/metrics", s.serveMetrics},
 		{"GET", "/openapi.json", s.openAPI},
-		{"GET", "/v1/models", s.models},
-		{"GET", "/v1/models/{name...}", s.model},
-		{"POST", "/v1/completions", handle(s, false, s.answerCompletion)},
-		{"POST", "/v1/chat/completions", handle(s, false, s.answerChat)},
-		{"POST", "/inference/v1/generate", handle(s, false, s.answerGenerate)},
-		{"POST", "/tokenize", handle(s, true, s.tokenize)},
-		{"POST", "/detokenize", handle(s, true, s.detokenize)},
-		{"POST", "/pause", s.pause},
-		{"POST", "/resume", s.resume},
-		{"GET", "/is_paused", s.isPaused},
-		{"POST", "/update_weight_version", s.updateWeightVersion},
-		{"GET", "/weight_info", s.weightInfo},
-		{"POST", "/reset_prefix_cache", s.resetPrefixCache},
+		{"GET", "/v1/models", models.list},
+		{"GET", "/v1/models/{name...}", models.one},
+		{"POST", "/v1/completions", handle(&s.queue, false, completions.answer)},
+		{"POST", "/v1/chat/completions", handle(&s.queue, false, chat.answer)},
+		{"POST", "/inference/v1/generate", handle(&s.queue, false, generate.answer)},
+		{"POST", "/tokenize", handle(&s.queue, true, tokens.tokenize)},
+		{"POST", "/detokenize", handle(&s.queue, true, tokens.detokenize)},
+		{"POST", "/v1/responses", responses.handle(false, responses.complete)},
+		{"POST", "/v1/messages", messages.handle(false, messages.complete)},
+		{"POST", "/v1/messages/count_tokens", messages.handle(true, messages.countTokens)},
 	}
-	table = append(table, agentRoutes(s)...)
-	if s.o.Reload != nil {
-		table = append(table, route{"POST", "/collective_rpc", s.collectiveRPC})
-	}
-	return table
+	return append(table, (&control{queue: &s.queue, gate: &s.gate, weights: &s.weights, reload: o.Reload}).routes()...)
 }
 
 // Close aborts what runs, with the tokens it has, and refuses what waits and comes.
@@ -224,7 +219,7 @@ func (s *Server) Close() {
 
 // Drain waits until no choice is running or waiting and no text is tokenized, or ctx is done.
 func (s *Server) Drain(ctx context.Context) error {
-	for s.queued.Load()+s.texting.Load() > 0 {
+	for s.queue.completions.Load()+s.queue.texts.Load() > 0 {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -238,12 +233,12 @@ func (s *Server) Drain(ctx context.Context) error {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.limited.ServeHTTP(w, r) }
 
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
-	if err := s.admit(r); err != nil {
-		refuse(s, w, r, err)
+	if err := admit(r, s.o.APIKey); err != nil {
+		refuse(w, r, err)
 		return
 	}
 	if _, pattern := s.mux.Handler(r); pattern == "" {
-		refuse(s, w, r, s.noRoute(r))
+		refuse(w, r, noRoute(s.routes, r))
 		return
 	}
 	defer func() {
@@ -251,126 +246,25 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 				panic(p)
 			}
-			refuse(s, w, r, s.panicked(r.Method+" "+r.URL.Path, p))
+			refuse(w, r, panicked(s.o.Warn, r.Method+" "+r.URL.Path, p))
 		}
 	}()
 	s.mux.ServeHTTP(w, r)
 }
 
 // panicked is the error of what panicked with p; the stack is for those who run the server.
-func (s *Server) panicked(what string, p any) error {
-	if s.o.Warn != nil {
-		s.o.Warn(fmt.Sprintf("serve: %s panicked: %v\n%s", what, p, debug.Stack()))
+func panicked(warn func(text string), what string, p any) error {
+	if warn != nil {
+		warn(fmt.Sprintf("serve: %s panicked: %v\n%s", what, p, debug.Stack()))
 	}
 	return &dialects.Error{Status: http.StatusInternalServerError, Message: fmt.Sprintf("serve: %s panicked: %v", what, p)}
 }
 
-func (s *Server) noRoute(r *http.Request) error {
-	for _, route := range s.table() {
+func noRoute(routes []route, r *http.Request) error {
+	for _, route := range routes {
 		if route.path == r.URL.Path {
 			return &dialects.Error{Status: http.StatusMethodNotAllowed, Message: fmt.Sprintf("%s takes %s, not %s", wording.Clip(r.URL.Path, maxName), route.method, r.Method)}
 		}
 	}
 	return &dialects.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("there is no route %s %s", wording.Clip(r.Method, maxName), wording.Clip(r.URL.Path, maxName))}
-}
-
-// id names a reply.
-func (s *Server) id(kind string) string {
-	return fmt.Sprintf("%s-%s%08x", kind, s.prefix, s.serial.Add(1))
-}
-
-// gate holds requests while the server is paused and knows what runs.
-type gate struct {
-	mu      sync.Mutex
-	paused  bool
-	closed  bool
-	open    chan struct{} // closed while requests may pass
-	running map[*struct{ _ byte }]context.CancelCauseFunc
-	idle    chan struct{} // closed and made anew when the last one leaves
-}
-
-// errAborted ends a choice with the finish reason abort.
-var errAborted = errors.New("serve: aborted")
-
-func (g *gate) init() {
-	g.open, g.idle = make(chan struct{}), make(chan struct{})
-	close(g.open)
-	g.running = map[*struct{ _ byte }]context.CancelCauseFunc{}
-}
-
-// enter waits until the server is not paused. leave must be called; the context ends with errAborted at an abort.
-func (g *gate) enter(ctx context.Context) (inner context.Context, leave func(), err error) {
-	for {
-		g.mu.Lock()
-		switch {
-		case g.closed:
-			g.mu.Unlock()
-			return nil, nil, &dialects.Error{Status: http.StatusServiceUnavailable, Message: "the server is shutting down"}
-		case !g.paused:
-			inner, cancel := context.WithCancelCause(ctx)
-			key := &struct{ _ byte }{}
-			g.running[key] = cancel
-			g.mu.Unlock()
-			return inner, func() { g.leave(key, cancel) }, nil
-		}
-		open := g.open
-		g.mu.Unlock()
-		select {
-		case <-open:
-		case <-ctx.Done():
-			return nil, nil, context.Cause(ctx)
-		}
-	}
-}
-
-func (g *gate) leave(key *struct{ _ byte }, cancel context.CancelCauseFunc) {
-	cancel(nil)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.running, key)
-	if len(g.running) == 0 {
-		close(g.idle)
-		g.idle = make(chan struct{})
-	}
-}
-
-// pause keeps requests from entering. It returns what running must be waited for: nil when nothing runs.
-func (g *gate) pause(abort bool) <-chan struct{} {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.paused && !g.closed {
-		g.paused, g.open = true, make(chan struct{})
-	}
-	if abort {
-		for _, cancel := range g.running {
-			cancel(errAborted)
-		}
-	}
-	if len(g.running) == 0 {
-		return nil
-	}
-	return g.idle
-}
-
-func (g *gate) resume() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.paused {
-		g.paused = false
-		close(g.open)
-	}
-}
-
-func (g *gate) shut() {
-	g.mu.Lock()
-	g.closed = true
-	g.mu.Unlock()
-	g.pause(true)
-	g.resume()
-}
-
-func (g *gate) state() (paused, closed bool, running int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.paused, g.closed, len(g.running)
 }

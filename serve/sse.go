@@ -8,13 +8,12 @@ import (
 
 // events are the server-sent events of vLLM's routes.
 type events struct {
-	s *Server
 	w http.ResponseWriter
 	*dialects.Events
 }
 
-func newEvents(s *Server, w http.ResponseWriter) *events {
-	return &events{s: s, w: w, Events: dialects.NewEvents(w)}
+func newEvents(w http.ResponseWriter) *events {
+	return &events{w: w, Events: dialects.NewEvents(w)}
 }
 
 // send writes one event and flushes it.
@@ -23,7 +22,7 @@ func (e *events) send(v any) error { return e.Send("", v) }
 // close ends the stream: with the error where there is one.
 func (e *events) close(err error) {
 	if err != nil && !e.Begun() {
-		e.s.fail(e.w, err)
+		fail(e.w, err)
 		return
 	}
 	if err != nil {

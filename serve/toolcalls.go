@@ -8,10 +8,16 @@ import (
 	"github.com/agentfly/agentfly/tools"
 )
 
-// parser makes the format of a request's tools.
-func (s *Server) parser(specs []tools.Spec) (agents.Format, error) {
-	of, _ := s.o.Agents.Parser(s.o.ToolParser)
-	return s.o.Agents.NewFormat(of.Name, specs, agents.FormatOptions{})
+// callParser is the form in which the model writes calls.
+type callParser struct {
+	registry *agents.Registry
+	name     string // one of the registry's parsers
+}
+
+// format makes the format of a request's tools.
+func (p callParser) format(specs []tools.Spec) (agents.Format, error) {
+	of, _ := p.registry.Parser(p.name)
+	return p.registry.NewFormat(of.Name, specs, agents.FormatOptions{})
 }
 
 // keeping is a tokenizer whose special tokens that begin a call, or are the tags of a thought, are text.

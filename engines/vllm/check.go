@@ -13,9 +13,9 @@ import (
 )
 
 // checkWeights refuses, before any server is touched, what cannot become the weights or cannot be proven.
-func (e *Engine) checkWeights(w engines.Weights) error {
+func (f *fleet) checkWeights(o Options, w engines.Weights) error {
 	switch {
-	case e.options.Frozen:
+	case o.Frozen:
 		return errors.New("the engine was made for servers whose weights never update")
 	case w.Path == "":
 		return errors.New("weights need a path: these servers do not share the trainer's parameters")
@@ -25,12 +25,12 @@ func (e *Engine) checkWeights(w engines.Weights) error {
 	if err := w.Probe.Validate(); err != nil {
 		return err
 	}
-	if most := e.Capabilities().MaxModelLen; len(w.Probe.TokenIDs) >= most {
+	if most := f.context(); len(w.Probe.TokenIDs) >= most {
 		return fmt.Errorf("the probe has %d tokens; it must be shorter than the servers' context, %d", len(w.Probe.TokenIDs), most)
 	}
-	way := e.way(w.Path)
-	for _, r := range e.replicas {
-		s := r.info()
+	way := o.wayOf(w.Path)
+	for _, r := range f.replicas {
+		s := r.standing.info()
 		switch {
 		case !s.Control:
 			return fmt.Errorf("%s has no routes to pause and update it; start vLLM with VLLM_SERVER_DEV_MODE=1", r.url)
@@ -48,17 +48,6 @@ func (e *Engine) checkWeights(w engines.Weights) error {
 		return checkAdapter(w.Path)
 	}
 	return checkFolder(w.Path)
-}
-
-// way resolves auto.
-func (e *Engine) way(path string) Way {
-	if e.options.Way != WayAuto {
-		return e.options.Way
-	}
-	if isAdapter(path) {
-		return WayLoRA
-	}
-	return WayDisk
 }
 
 func isAdapter(path string) bool {
@@ -129,4 +118,15 @@ func cutPart(name, part string) (before, after string, ok bool) {
 		return "", "", false
 	}
 	return name[:i], name[i+len(part):], true
+}
+
+// wayOf resolves auto.
+func (o Options) wayOf(path string) Way {
+	if o.Way != WayAuto {
+		return o.Way
+	}
+	if isAdapter(path) {
+		return WayLoRA
+	}
+	return WayDisk
 }

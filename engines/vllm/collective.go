@@ -118,7 +118,7 @@ func (u *updateRun) broadcast(ctx context.Context) (err error) {
 	var size struct {
 		World int `json:"world_size"`
 	}
-	if err := u.call(ctx, http.MethodGet, "/get_world_size", nil, &size); err != nil {
+	if err := u.client.call(ctx, http.MethodGet, "/get_world_size", nil, &size); err != nil {
 		return fmt.Errorf("/get_world_size: %w", err)
 	}
 	if size.World < 1 {
@@ -133,12 +133,12 @@ func (u *updateRun) broadcast(ctx context.Context) (err error) {
 			err = e
 		}
 	}()
-	if err := u.post(ctx, "/start_weight_update", nil); err != nil {
+	if err := u.client.post(ctx, "/start_weight_update", nil); err != nil {
 		return err
 	}
 	err = together(ctx,
 		func(ctx context.Context) error {
-			return u.post(ctx, "/update_weights", map[string]any{"update_info": source.update})
+			return u.client.post(ctx, "/update_weights", map[string]any{"update_info": source.update})
 		},
 		func(ctx context.Context) error {
 			return source.chunks(u.options.ChunkBytes, func(chunk []byte) error { return group.Send(ctx, chunk) })
@@ -146,10 +146,10 @@ func (u *updateRun) broadcast(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := u.post(ctx, "/finish_weight_update", map[string]any{"weight_version": u.version}); err != nil {
+	if err := u.client.post(ctx, "/finish_weight_update", map[string]any{"weight_version": u.version}); err != nil {
 		return err
 	}
-	return u.post(ctx, "/shutdown_weight_transfer_engine", nil)
+	return u.client.post(ctx, "/shutdown_weight_transfer_engine", nil)
 }
 
 // join makes the group: the workers block until the trainer enters, and the other way round.
@@ -164,7 +164,7 @@ func (u *updateRun) join(ctx context.Context, world int) (group Group, err error
 	}
 	err = together(ctx,
 		func(ctx context.Context) error {
-			return u.post(ctx, "/init_weight_transfer_engine", map[string]any{"init_info": info})
+			return u.client.post(ctx, "/init_weight_transfer_engine", map[string]any{"init_info": info})
 		},
 		func(ctx context.Context) (err error) {
 			group, err = meeting.Join(ctx)
@@ -175,13 +175,6 @@ func (u *updateRun) join(ctx context.Context, world int) (group Group, err error
 		return nil, err
 	}
 	return group, err
-}
-
-func (r *replica) post(ctx context.Context, path string, body any) error {
-	if err := r.call(ctx, http.MethodPost, path, body, nil); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
 }
 
 // together runs the server's and the trainer's half of an operation that neither can do alone. When one fails the other is

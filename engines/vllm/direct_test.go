@@ -207,7 +207,7 @@ func TestDirectLeavesTheRestToHTTP(t *testing.T) {
 	to := httptest.NewServer(http.RedirectHandler(f.URL+nativePath, http.StatusTemporaryRedirect))
 	t.Cleanup(to.Close)
 	e := connect(t, nil, f)
-	e.replicas[0].direct = newDirect(to.URL, nativePath, Options{InFlight: 1})
+	e.fleet.replicas[0].completer.direct = newDirect(to.URL, nativePath, Options{InFlight: 1})
 	c, err := e.Generate(t.Context(), request(2, 1, 2, 3))
 	require.NoError(t, err)
 	require.Len(t, c.TokenIDs, 2)

@@ -509,8 +509,8 @@ func within(t *testing.T, what string, f func() bool) {
 
 func (e *Engine) states() string {
 	var out []string
-	for _, r := range e.replicas {
-		s, _ := r.status()
+	for _, r := range e.fleet.replicas {
+		s, _ := r.standing.status()
 		out = append(out, s.String())
 	}
 	return strings.Join(out, " ")

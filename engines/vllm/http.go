@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -37,8 +38,20 @@ func (e *statusError) Is(target error) bool {
 // errReply says that a reply with status 200 was not what the route promises.
 var errReply = errors.New("unusable reply")
 
+// client talks to one server over HTTP.
+type client struct {
+	url     string // without a trailing slash
+	key     string // "": none
+	http    *http.Client
+	buffers sync.Pool // *bytes.Buffer of replies
+}
+
+func newClient(url, key string, transport http.RoundTripper) *client {
+	return &client{url: url, key: key, http: &http.Client{Transport: transport}, buffers: sync.Pool{New: func() any { return new(bytes.Buffer) }}}
+}
+
 // call sends in as JSON (nil: no body) and reads the reply into out (nil: not read). ctx bounds all of it.
-func (r *replica) call(ctx context.Context, method, path string, in, out any) error {
+func (c *client) call(ctx context.Context, method, path string, in, out any) error {
 	var body []byte
 	if in != nil {
 		var err error
@@ -46,7 +59,7 @@ func (r *replica) call(ctx context.Context, method, path string, in, out any) er
 			return err
 		}
 	}
-	return r.exchange(ctx, method, path, body, func(data []byte) error {
+	return c.exchange(ctx, method, path, body, func(data []byte) error {
 		if out == nil {
 			return nil
 		}
@@ -55,31 +68,31 @@ func (r *replica) call(ctx context.Context, method, path string, in, out any) er
 }
 
 // exchange sends a body of JSON (nil: none) and hands the reply's to use, which must not keep it.
-func (r *replica) exchange(ctx context.Context, method, path string, body []byte, use func(data []byte) error) error {
+func (c *client) exchange(ctx context.Context, method, path string, body []byte, use func(data []byte) error) error {
 	var from io.Reader
 	if body != nil {
 		from = bytes.NewReader(body)
 	}
-	q, err := http.NewRequestWithContext(ctx, method, r.url+path, from)
+	q, err := http.NewRequestWithContext(ctx, method, c.url+path, from)
 	if err != nil {
 		return err
 	}
 	if body != nil {
 		q.Header.Set("Content-Type", "application/json")
 	}
-	if r.options.APIKey != "" {
-		q.Header.Set("Authorization", "Bearer "+r.options.APIKey)
+	if c.key != "" {
+		q.Header.Set("Authorization", "Bearer "+c.key)
 	}
 	if path == nativePath { // the same body samples the same tokens, so a connection that the server closes meanwhile costs nothing
 		q.Header["Idempotency-Key"] = nil
 	}
-	reply, err := r.http.Do(q)
+	reply, err := c.http.Do(q)
 	if err != nil {
 		return err
 	}
 	defer reply.Body.Close()
-	buffer := r.buffer()
-	defer r.free(buffer)
+	buffer := c.buffer()
+	defer c.free(buffer)
 	if err := readInto(buffer, reply.Body); err != nil {
 		return err
 	}
@@ -87,6 +100,28 @@ func (r *replica) exchange(ctx context.Context, method, path string, body []byte
 		return newStatusError(reply.StatusCode, reply.Header, buffer.Bytes())
 	}
 	return use(buffer.Bytes())
+}
+
+// buffer is one for a reply, until it is given to free.
+func (c *client) buffer() *bytes.Buffer {
+	b := c.buffers.Get().(*bytes.Buffer)
+	b.Reset()
+	return b
+}
+
+func (c *client) free(b *bytes.Buffer) {
+	if b.Cap() <= mostBuffer { // large ones are left to the collector
+		c.buffers.Put(b)
+	}
+}
+
+const mostBuffer = 64 << 10 // bytes of a buffer that is used again
+
+func (c *client) post(ctx context.Context, path string, body any) error {
+	if err := c.call(ctx, http.MethodPost, path, body, nil); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
 }
 
 func readInto(b *bytes.Buffer, body io.Reader) error {

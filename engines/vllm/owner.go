@@ -1,12 +1,10 @@
 package vllm
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -84,81 +82,56 @@ func (e *ForeignError) Error() string {
 // Is implements errors.Is.
 func (e *ForeignError) Is(target error) bool { return target == engines.ErrForeign }
 
+// holding says which weights a replica has.
+type holding struct {
+	version string // name of those that it proved, or began with
+	born    string // name of those that it has after a start
+	model   string // what requests name: the served model, or the adapter
+	loaded  bool   // this engine has given it weights
+	adapted bool   // and those were an adapter
+	history []adopted
+}
+
+// adopted is a version that a replica was given. Requests in flight may name it and those after it.
+type adopted struct {
+	serial int
+	name   string
+	number int32
+}
+
+// adopt makes a version the one that new requests are answered with.
+func (h *holding) adopt(name, model string, number int32) {
+	serial := 0
+	if n := len(h.history); n > 0 {
+		serial = h.history[n-1].serial + 1
+	}
+	const most = 1024 // no request lives through so many updates
+	if len(h.history) >= most {
+		h.history = slices.Clone(h.history[most/2:])
+	}
+	h.version, h.model = name, model
+	h.history = append(h.history, adopted{serial, name, number})
+}
+
 // judge is the error of a version that is not the one that requests are to be answered with: another run's, or one that says
 // that the server was started again or missed an update, which loading the current weights repairs.
-func (r *replica) judge(got string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.foreign(got) {
-		return &ForeignError{got, r.version}
+func (h holding) judge(o Options, got string) error {
+	if h.foreign(o, got) {
+		return &ForeignError{got, h.version}
 	}
 	return &versionError{got}
 }
 
 // foreign tells whether neither this engine nor the server's start gave the name. A server that is never updated must keep
 // the weights that it was found with, through a start too.
-func (r *replica) foreign(got string) bool {
+func (h holding) foreign(o Options, got string) bool {
 	switch {
-	case got == r.version || r.options.ours(got):
+	case got == h.version || o.ours(got):
 		return false
-	case !r.loaded && isUnproven(r.version):
+	case !h.loaded && isUnproven(h.version):
 		return false
-	case r.options.Frozen:
+	case o.Frozen:
 		return true
 	}
-	return got != fresh && got != r.born
-}
-
-// isMine returns a ForeignError when a server that can be updated has another run's weights.
-func (r *replica) isMine(ctx context.Context) error {
-	if !r.info().Control {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, r.options.HealthTimeout)
-	defer cancel()
-	got, err := r.weightVersion(ctx)
-	if err != nil {
-		return err
-	}
-	var other *ForeignError
-	if err := r.judge(got); errors.As(err, &other) {
-		return err
-	}
-	return nil
-}
-
-// lose ends an engine whose servers another run took over. Loading the weights again would take them from that run, which
-// would do the same: both would go on, each on what the other one's weights sampled in between.
-func (e *Engine) lose(of *replica, err error) {
-	if of != nil {
-		err = fmt.Errorf("%s: %w", of.url, err)
-	}
-	e.mu.Lock()
-	if e.lost == nil {
-		e.lost = err
-	}
-	e.mu.Unlock()
-	for _, r := range e.replicas {
-		r.fail(behind, err)
-	}
-}
-
-// isLost is why the engine ended, or nil.
-func (e *Engine) isLost() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.lost
-}
-
-// unload removes the run's adapter from the server's list. Its folder goes with the run.
-func (r *replica) unload() {
-	r.mu.Lock()
-	adapted, state := r.adapted, r.state
-	r.mu.Unlock()
-	if !adapted || state == down {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), r.options.HealthTimeout)
-	defer cancel()
-	_ = r.call(ctx, http.MethodPost, "/v1/unload_lora_adapter", map[string]any{"lora_name": r.options.adapterName()}, nil) // one that stays is only a name
+	return got != fresh && got != h.born
 }

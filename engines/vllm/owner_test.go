@@ -96,7 +96,7 @@ func TestAnotherRunDuringAnUpdate(t *testing.T) {
 			quiet := func(o *Options) { o.HealthEvery = time.Hour }
 			first, second := connect(t, quiet, f), connect(t, quiet, f)
 			require.NoError(t, first.Update(t.Context(), fakeWeights(t, 2, 1)))
-			second.replicas[0].set(behind, errLeft) // else it would first ask for tokens, which the paused server gives nobody
+			second.fleet.replicas[0].standing.set(behind, errLeft) // else it would first ask for tokens, which the paused server gives nobody
 			done := false
 			f.set(func() {
 				f.control = func(_ http.ResponseWriter, q *http.Request) bool {
@@ -152,20 +152,18 @@ func TestRestartBeforeTheFirstUpdate(t *testing.T) {
 	f.version = "other-1@3"
 	e := connect(t, nil, f)
 	f.restart()
-	r := e.replicas[0]
+	r := e.fleet.replicas[0]
 	within(t, "the start is noticed and the server serves", func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return r.version == fresh && r.state == serving
+		return r.standing.serves(fresh)
 	})
-	require.NoError(t, e.isLost())
+	require.NoError(t, e.fleet.isLost())
 	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
 	c, err := e.Generate(t.Context(), request(2, 1, 2))
 	require.NoError(t, err)
 	require.Equal(t, []int32{1, 1}, c.Versions)
 
 	f.set(func() { f.version = "other-1@4" })
-	within(t, "a run that takes the server over is one still", func() bool { return e.isLost() != nil })
+	within(t, "a run that takes the server over is one still", func() bool { return e.fleet.isLost() != nil })
 }
 
 // Another run's weights are not taken for this run's before its first update either.
@@ -173,7 +171,7 @@ func TestAnotherRunBeforeTheFirstUpdate(t *testing.T) {
 	f := newFake(t)
 	e := connect(t, nil, f)
 	f.set(func() { f.version = "other-1@3" })
-	within(t, "it is noticed", func() bool { return e.isLost() != nil })
+	within(t, "it is noticed", func() bool { return e.fleet.isLost() != nil })
 	require.ErrorIs(t, e.Update(t.Context(), fakeWeights(t, 2, 1)), engines.ErrForeign)
 }
 
@@ -185,7 +183,7 @@ func TestAFrozenServerIsStartedAgain(t *testing.T) {
 	_, err := e.Logprobs(t.Context(), []int32{1, 2, 3})
 	require.NoError(t, err)
 	f.restart()
-	within(t, "it is noticed", func() bool { return e.isLost() != nil })
+	within(t, "it is noticed", func() bool { return e.fleet.isLost() != nil })
 	_, err = e.Logprobs(t.Context(), []int32{1, 2, 3})
 	require.ErrorIs(t, err, engines.ErrForeign)
 	require.ErrorContains(t, err, `has weights "default" now, not "other-1@3": it was started again, or another program changed them`)
@@ -271,14 +269,14 @@ func TestALostEngineDoesNotComeBack(t *testing.T) {
 	f.set(func() {
 		f.control = func(_ http.ResponseWriter, q *http.Request) bool {
 			if q.URL.Path == "/resume" {
-				e.lose(nil, &ForeignError{"other@1", "mine@1"})
+				e.fleet.lose(nil, &ForeignError{"other@1", "mine@1"})
 			}
 			return false
 		}
 	})
 	require.ErrorIs(t, e.Update(t.Context(), fakeWeights(t, 2, 1)), engines.ErrForeign)
 	require.Equal(t, "behind", e.states())
-	e.replicas[0].set(serving, nil)
+	e.fleet.replicas[0].standing.set(serving, nil)
 	_, err := e.Generate(t.Context(), request(2, 1, 2))
 	require.ErrorIs(t, err, engines.ErrForeign)
 }

@@ -60,9 +60,9 @@ func (s Server) String() string {
 		s.URL, short(s.Release), short(s.Model), s.MaxModelLen, route, logprobs, versions, strings.Join(ways, " "), sleep, s.Version)
 }
 
-// probe finds out what the server can do.
-func (r *replica) probe(ctx context.Context) (Server, error) {
-	s := Server{URL: r.url}
+// probe finds out what the server can do. name is the model that is wanted, "" for the first.
+func probe(ctx context.Context, c *completer, name string) (Server, error) {
+	s := Server{URL: c.client.url}
 	var models struct {
 		Data []struct {
 			ID     string  `json:"id"`
@@ -70,42 +70,40 @@ func (r *replica) probe(ctx context.Context) (Server, error) {
 			Parent *string `json:"parent"`
 		} `json:"data"`
 	}
-	if err := r.call(ctx, http.MethodGet, "/v1/models", nil, &models); err != nil {
+	if err := c.client.call(ctx, http.MethodGet, "/v1/models", nil, &models); err != nil {
 		return s, fmt.Errorf("models: %w", err)
 	}
 	for _, m := range models.Data {
-		if m.ID == r.options.Model || r.options.Model == "" && m.Parent == nil && s.Model == "" {
+		if m.ID == name || name == "" && m.Parent == nil && s.Model == "" {
 			s.Model, s.MaxModelLen = m.ID, m.Length
 		}
 	}
 	if s.Model == "" {
-		return s, fmt.Errorf("the server has no model %q; it lists %d others", r.options.Model, len(models.Data))
+		return s, fmt.Errorf("the server has no model %q; it lists %d others", name, len(models.Data))
 	}
 	if s.MaxModelLen < 2 {
 		return s, errors.New("/v1/models gives no max_model_len; this is not a vLLM server")
 	}
 	var release struct{ Version string }
-	if err := r.call(ctx, http.MethodGet, "/version", nil, &release); err != nil {
+	if err := c.client.call(ctx, http.MethodGet, "/version", nil, &release); err != nil {
 		return s, fmt.Errorf("version: %w", err)
 	}
 	s.Release = release.Version
-	if err := r.probeRoutes(ctx, &s); err != nil {
+	if err := probeRoutes(ctx, c, &s); err != nil {
 		return s, err
 	}
-	r.setInfo(s) // what follows goes through send
 	var err error
-	if s.Processed, err = r.probeLogprobs(ctx, s.Model); err != nil {
+	if s.Processed, err = probeLogprobs(ctx, c, s.Native, s.Model); err != nil {
 		return s, fmt.Errorf("probe request: %w", err)
 	}
-	r.setInfo(s)
 	return s, nil
 }
 
-func (r *replica) probeRoutes(ctx context.Context, s *Server) error {
+func probeRoutes(ctx context.Context, c *completer, s *Server) error {
 	var docs struct {
 		Paths map[string]raw `json:"paths"`
 	}
-	if err := r.call(ctx, http.MethodGet, "/openapi.json", nil, &docs); err != nil {
+	if err := c.client.call(ctx, http.MethodGet, "/openapi.json", nil, &docs); err != nil {
 		return fmt.Errorf("list of routes: %w; start vLLM without --disable-fastapi-docs", err)
 	}
 	has := func(path string) bool { _, ok := docs.Paths[path]; return ok }
@@ -116,18 +114,17 @@ func (r *replica) probeRoutes(ctx context.Context, s *Server) error {
 	s.Sleep = has("/sleep") && has("/wake_up") && has("/is_sleeping") && s.Control
 	s.Native = has("/inference/v1/generate")
 	if s.Sleep {
-		if err := r.wakeFromSleep(ctx); err != nil {
+		if err := c.client.wakeFromSleep(ctx); err != nil {
 			return err
 		}
 	}
 	if has("/is_paused") {
-		if err := r.wake(ctx); err != nil {
+		if err := c.client.wake(ctx); err != nil {
 			return err
 		}
 	}
 	if s.Native { // the route may be there and closed
-		r.setInfo(*s)
-		_, err := r.send(ctx, s.Model, []int32{0, 0}, samplingParams(engines.Sampling{MaxTokens: 1, TopP: 1}, 0))
+		_, err := c.send(ctx, s.Native, s.Model, []int32{0, 0}, samplingParams(engines.Sampling{MaxTokens: 1, TopP: 1}, 0))
 		var status *statusError
 		if errors.As(err, &status) && slices.Contains([]int{401, 403, 404, 405, 501}, status.Status) {
 			s.Native = false
@@ -137,76 +134,30 @@ func (r *replica) probeRoutes(ctx context.Context, s *Server) error {
 	}
 	if s.Reload { // a method that a worker does not have is an error of that call alone
 		body := map[string]any{"method": "agentfly_present"}
-		s.Extension = r.call(ctx, http.MethodPost, "/collective_rpc", body, nil) == nil
+		s.Extension = c.client.call(ctx, http.MethodPost, "/collective_rpc", body, nil) == nil
 	}
 	s.Transfer = s.Steps && s.Extension
 	if !has("/weight_info") {
 		return nil
 	}
 	var err error
-	s.Version, err = r.weightVersion(ctx)
+	s.Version, err = c.client.weightVersion(ctx)
 	return err
-}
-
-// wakeFromSleep wakes a server that a run left asleep. vLLM says of a paused one too that it sleeps.
-func (r *replica) wakeFromSleep(ctx context.Context) error {
-	sleeping, err := r.isSleeping(ctx)
-	if err != nil {
-		return fmt.Errorf("is sleeping: %w", err)
-	}
-	if !sleeping {
-		return nil
-	}
-	if _, err := r.wakeUp(ctx, ""); err != nil {
-		return fmt.Errorf("wake up: %w", err)
-	}
-	return nil
-}
-
-// wake resumes a server that a run left paused, because a paused one answers no probe. What it computes is not used before
-// its weights are known: see unproven.
-func (r *replica) wake(ctx context.Context) error {
-	var state struct {
-		Paused bool `json:"is_paused"`
-	}
-	if err := r.call(ctx, http.MethodGet, "/is_paused", nil, &state); err != nil {
-		return fmt.Errorf("is paused: %w", err)
-	}
-	if !state.Paused {
-		return nil
-	}
-	if err := r.call(ctx, http.MethodPost, "/resume", nil, nil); err != nil {
-		return fmt.Errorf("resume: %w", err)
-	}
-	return nil
-}
-
-func (r *replica) weightVersion(ctx context.Context) (string, error) {
-	var info struct {
-		Version *string `json:"weight_version"`
-	}
-	if err := r.call(ctx, http.MethodGet, "/weight_info", nil, &info); err != nil {
-		return "", fmt.Errorf("weight version: %w", err)
-	}
-	if info.Version == nil {
-		return "", fmt.Errorf("weight version: %w: no weight_version", errReply)
-	}
-	return *info.Version, nil
 }
 
 // probeLogprobs samples at temperature 0.5. Prompt logprobs are always the model's own, so a server that gives the same for
 // every sampled token does not give those of what it sampled. (top_k 1 would not tell: vLLM makes that greedy.) Where all
 // tokens are alike, as after padding, or one is certain, the temperature changes nothing: hence several prompts.
-func (r *replica) probeLogprobs(ctx context.Context, model string) (bool, error) {
+func probeLogprobs(ctx context.Context, c *completer, native bool, model string) (bool, error) {
 	for _, prompt := range [][]int32{{1, 2, 3}, {5, 4, 3, 2, 1}, {7, 6, 7}, {3, 1}} {
-		sampled, err := r.send(ctx, model, prompt, samplingParams(engines.Sampling{MaxTokens: 1, Temperature: 0.5, TopP: 1}, 0))
+		sampled, err := c.send(ctx, native, model, prompt, samplingParams(engines.Sampling{MaxTokens: 1, Temperature: 0.5, TopP: 1}, 0))
 		if err != nil {
 			return false, err
 		}
 		if len(sampled.ids) != 1 {
 			return false, fmt.Errorf("%w: %d tokens, expected 1", errReply, len(sampled.ids))
 		}
-		own, err := r.logprobs(ctx, model, append(prompt, sampled.ids[0]))
+		own, err := c.logprobs(ctx, native, model, append(prompt, sampled.ids[0]))
 		if err != nil {
 			return false, err
 		}
@@ -229,29 +180,4 @@ func (o Options) number(name string, first int32) int32 {
 		return int32(n)
 	}
 	return first
-}
-
-// Tokenize returns the ids that the servers' tokenizer cuts a text into, without tokens that it would put around it. Replicas
-// that disagree are an error; one that does not offer the route is errors.ErrUnsupported.
-func (e *Engine) Tokenize(ctx context.Context, text string) (ids []int32, err error) {
-	ctx, cancel := context.WithTimeout(ctx, e.options.StartTimeout)
-	defer cancel()
-	for i, r := range e.replicas {
-		var answer struct {
-			Tokens []int32 `json:"tokens"`
-		}
-		err := r.call(ctx, http.MethodPost, "/tokenize", map[string]any{"model": r.info().Model, "prompt": text, "add_special_tokens": false}, &answer)
-		var status *statusError
-		if errors.As(err, &status) && slices.Contains([]int{404, 405, 501}, status.Status) {
-			err = errors.ErrUnsupported
-		}
-		if err != nil {
-			return nil, fmt.Errorf("vllm: %s: tokenize: %w", r.url, err)
-		}
-		if i > 0 && !slices.Equal(ids, answer.Tokens) {
-			return nil, fmt.Errorf("vllm: %s cuts a text into other tokens than %s; replicas must be alike", r.url, e.replicas[0].url)
-		}
-		ids = answer.Tokens
-	}
-	return ids, nil
 }

@@ -58,15 +58,15 @@ const proofTokens = 4
 // prove asks three things: does the server name the version; are its logprobs of the probe, computed anew, the trainer's;
 // and are the logprobs of a decode, which reads the prefix cache, those that the server computes anew for the same tokens.
 func (u *updateRun) prove(ctx context.Context) error {
-	got, err := u.weightVersion(ctx)
+	got, err := u.client.weightVersion(ctx)
 	if err != nil {
 		return err
 	}
 	if got != u.version {
 		return u.mismatch(got, u.version)
 	}
-	p := u.weights.Probe
-	fresh, err := u.logprobs(ctx, u.model, p.TokenIDs)
+	p, native := u.weights.Probe, u.standing.info().Native
+	fresh, err := u.completer.logprobs(ctx, native, u.model, p.TokenIDs)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (u *updateRun) prove(ctx context.Context) error {
 		return err
 	}
 	prompt := u.cachePrompt()
-	decoded, err := u.send(ctx, u.model, prompt, samplingParams(engines.Sampling{MaxTokens: proofTokens, Temperature: 1, TopP: 1}, 1))
+	decoded, err := u.completer.send(ctx, native, u.model, prompt, samplingParams(engines.Sampling{MaxTokens: proofTokens, Temperature: 1, TopP: 1}, 1))
 	if err != nil {
 		return err
 	}
@@ -83,11 +83,11 @@ func (u *updateRun) prove(ctx context.Context) error {
 			return u.mismatch(s.Version, u.version)
 		}
 	}
-	anew, err := u.logprobs(ctx, u.model, append(prompt, decoded.ids...))
+	anew, err := u.completer.logprobs(ctx, native, u.model, append(prompt, decoded.ids...))
 	if err != nil {
 		return err
 	}
-	if got, err = u.weightVersion(ctx); err != nil {
+	if got, err = u.client.weightVersion(ctx); err != nil {
 		return err
 	}
 	if got != u.version { // what was compared may be another run's
@@ -107,7 +107,7 @@ func (u *updateRun) prove(ctx context.Context) error {
 // cachePrompt repeats the probe until it fills blocks of the prefix cache (16 tokens on a GPU, 128 on a CPU).
 func (u *updateRun) cachePrompt() []int32 {
 	const want = 288
-	most := min(want, u.info().MaxModelLen-proofTokens-1)
+	most := min(want, u.standing.info().MaxModelLen-proofTokens-1)
 	var out []int32
 	for len(out) < most {
 		ids := u.weights.Probe.TokenIDs

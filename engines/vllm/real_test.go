@@ -166,9 +166,9 @@ func TestRealRoutesAgree(t *testing.T) {
 		q.Sampling = s
 		native, err := e.Generate(t.Context(), q)
 		require.NoError(t, err)
-		info := e.replicas[0].info()
+		info := e.fleet.replicas[0].standing.info()
 		info.Native = false
-		e.replicas[0].setInfo(info)
+		e.fleet.replicas[0].standing.setInfo(info)
 		fallback, err := e.Generate(t.Context(), q)
 		require.NoError(t, err)
 		require.Equal(t, native.TokenIDs, fallback.TokenIDs)
@@ -176,8 +176,8 @@ func TestRealRoutesAgree(t *testing.T) {
 		require.Equal(t, native.Versions, fallback.Versions)
 		require.Equal(t, native.FinishReason, fallback.FinishReason)
 		info.Native = true
-		e.replicas[0].setInfo(info)
-		fresh, err := e.replicas[0].logprobs(t.Context(), "policy", append(q.Prompt, native.TokenIDs...))
+		e.fleet.replicas[0].standing.setInfo(info)
+		fresh, err := e.fleet.replicas[0].completer.logprobs(t.Context(), info.Native, "policy", append(q.Prompt, native.TokenIDs...))
 		require.NoError(t, err)
 		if s.Temperature == 0 || s.Temperature == 1 {
 			require.InDeltaSlice(t, fresh[3:], native.Logprobs, 1e-4, "%+v", s)
@@ -283,8 +283,8 @@ func TestRealUpdates(t *testing.T) {
 // steps runs some steps of an update by hand, to leave out what a fault would.
 func steps(t *testing.T, e *Engine, w engines.Weights, run func(u *updateRun) error) error {
 	t.Helper()
-	r := e.replicas[0]
-	u := &updateRun{replica: r, weights: w, way: e.way(w.Path), version: e.options.versionName(w.Version), before: r.currentModel()}
+	r := e.fleet.replicas[0]
+	u := &updateRun{replica: r, weights: w, way: e.options.wayOf(w.Path), version: e.options.versionName(w.Version), before: r.standing.held().model}
 	u.model = r.modelFor(u.way)
 	return run(u)
 }

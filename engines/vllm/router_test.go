@@ -226,7 +226,7 @@ func TestHangEndsWithTheDeadline(t *testing.T) {
 	defer cancel()
 	_, err := e.Generate(ctx, request(2, 1, 2, 3))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Zero(t, e.replicas[0].load)
+	require.Zero(t, e.fleet.replicas[0].standing.load)
 }
 
 // A replica that dies while it works is replaced: its requests go on elsewhere and the others use what is left.
@@ -306,22 +306,22 @@ func TestAffinityAndLoad(t *testing.T) {
 	homes := map[string]*replica{}
 	for i := range 9 { // least loaded: every replica gets three
 		name := fmt.Sprint("s", i)
-		homes[name] = e.choose(name, nil)
+		homes[name] = e.fleet.choose(name, nil)
 	}
-	for _, r := range e.replicas {
-		require.Equal(t, 3, r.load)
+	for _, r := range e.fleet.replicas {
+		require.Equal(t, 3, r.standing.load)
 	}
 	for name, home := range homes { // affinity before load
-		require.Same(t, home, e.choose(name, nil))
-		e.release(home)
+		require.Same(t, home, e.fleet.choose(name, nil))
+		e.fleet.release(home)
 	}
-	e.release(e.replicas[2])
-	require.Same(t, e.replicas[2], e.choose("", nil))
-	other := e.choose("s0", homes["s0"]) // after a failure elsewhere, and the session moves
+	e.fleet.release(e.fleet.replicas[2])
+	require.Same(t, e.fleet.replicas[2], e.fleet.choose("", nil))
+	other := e.fleet.choose("s0", homes["s0"]) // after a failure elsewhere, and the session moves
 	require.NotSame(t, homes["s0"], other)
-	require.Same(t, other, e.choose("s0", nil))
-	homes["s1"].set(down, errors.New("test"))
-	require.NotSame(t, homes["s1"], e.choose("s1", nil))
+	require.Same(t, other, e.fleet.choose("s0", nil))
+	homes["s1"].standing.set(down, errors.New("test"))
+	require.NotSame(t, homes["s1"], e.fleet.choose("s1", nil))
 }
 
 func TestSessionsAreBounded(t *testing.T) {
@@ -386,9 +386,9 @@ func everyParameterIsSent(t *testing.T, native bool) {
 	var body map[string]any
 	f := newFake(t)
 	e := connect(t, nil, f)
-	info := e.replicas[0].info()
+	info := e.fleet.replicas[0].standing.info()
 	info.Native = native
-	e.replicas[0].setInfo(info)
+	e.fleet.replicas[0].standing.setInfo(info)
 	f.set(func() {
 		f.intercept = func(w http.ResponseWriter, q *http.Request, _ int) bool {
 			require.NoError(t, jsonBody(q, &body))
@@ -428,7 +428,7 @@ func TestOptions(t *testing.T) {
 	_, err = New(t.Context(), Options{URLs: []string{f.URL}, Model: "another"})
 	require.ErrorContains(t, err, `the server has no model "another"`)
 	e := connect(t, func(o *Options) { o.URLs = []string{f.URL + "/v1/"} }, f)
-	require.Equal(t, f.URL, e.replicas[0].url)
+	require.Equal(t, f.URL, e.fleet.replicas[0].url)
 	require.True(t, strings.HasPrefix(e.Summary(), f.URL+": vLLM 0.0-fake, model policy, context 128, /inference/v1/generate, logprobs of what is sampled, versions per token, weight updates: disk lora transfer"))
 }
 
@@ -436,10 +436,13 @@ func TestOptions(t *testing.T) {
 // single one is served once in a round.
 func TestNoTaskStarves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &replica{state: serving, changed: make(chan struct{})}
-		e := &Engine{replicas: []*replica{r}, sessions: newSessions(), places: make(chan struct{}, 3), options: Options{Attempts: 1}}
-		e.ctx, e.cancel = context.WithCancel(t.Context())
-		defer e.cancel()
+		r := &replica{standing: newStanding()}
+		r.standing.set(serving, nil)
+		life := newLife()
+		defer life.close()
+		e := &router{
+			fleet: &fleet{replicas: []*replica{r}, sessions: newSessions()}, life: life, places: make(chan struct{}, 3), options: Options{Attempts: 1},
+		}
 		served := make(chan string)
 		ask := func(session string) {
 			err := e.attempts(t.Context(), session, func(context.Context, *replica) error {
@@ -495,7 +498,7 @@ func TestLooksAreShared(t *testing.T) {
 	for range most {
 		all.Go(func() {
 			asking.Add(1)
-			got, err := e.replicas[0].lookNow(t.Context())
+			got, err := e.fleet.replicas[0].looks.now(t.Context())
 			assert.NoError(t, err)
 			assert.Equal(t, "default", got)
 		})
@@ -504,7 +507,7 @@ func TestLooksAreShared(t *testing.T) {
 	require.Less(t, looks.Load(), int32(most/4))
 
 	f.set(func() { f.version = "other-1@1" }) // a look that began before a reply ended says nothing of it
-	got, err := e.replicas[0].lookNow(t.Context())
+	got, err := e.fleet.replicas[0].looks.now(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "other-1@1", got)
 }

@@ -78,7 +78,7 @@ func appendString(b []byte, s string) []byte {
 // scanNative reads a reply of /inference/v1/generate that holds one choice with logprobs, and no prompt logprobs. ok false says
 // nothing of the reply: whatever is unusual in it is left to encoding/json, and so is what is wrong with it.
 func scanNative(data []byte) (r reply, ok bool) {
-	s := scanner{data: data, ok: true}
+	s := &scanner{data: data, ok: true}
 	var seen seen
 	var named []int32 // the ids that the logprobs name
 	choices := 0
@@ -88,14 +88,14 @@ func scanNative(data []byte) (r reply, ok bool) {
 			s.once(&seen, 1)
 			for more := s.begin('[', ']'); more; more = s.more(']') {
 				choices++
-				named = s.choice(&r)
+				named = scanChoice(s, &r)
 			}
 		case "prompt_logprobs":
 			s.once(&seen, 2)
 			s.ok = s.isNull()
 		case "usage":
 			s.once(&seen, 4)
-			r.cached = s.usage()
+			r.cached = scanUsage(s)
 		default:
 			s.skip(0)
 		}
@@ -104,8 +104,8 @@ func scanNative(data []byte) (r reply, ok bool) {
 	return r, s.ok && s.at == len(data) && choices == 1 && r.logprobs != nil && slices.Equal(named, r.ids)
 }
 
-// usage is the number of cached tokens.
-func (s *scanner) usage() (cached int) {
+// scanUsage is the number of cached tokens.
+func scanUsage(s *scanner) (cached int) {
 	var seen seen
 	for more := s.begin('{', '}'); more; more = s.more('}') {
 		if string(s.key()) != "prompt_tokens_details" {
@@ -127,8 +127,8 @@ func (s *scanner) usage() (cached int) {
 	return cached
 }
 
-// choice fills in r and returns the ids that the logprobs name.
-func (s *scanner) choice(r *reply) (named []int32) {
+// scanChoice fills in r and returns the ids that the logprobs name.
+func scanChoice(s *scanner, r *reply) (named []int32) {
 	var seen seen
 	for more := s.begin('{', '}'); more; more = s.more('}') {
 		switch string(s.key()) {
@@ -148,7 +148,7 @@ func (s *scanner) choice(r *reply) (named []int32) {
 				s.once(&seen, 4)
 				named, r.logprobs = make([]int32, 0, max(32, len(r.ids))), make([]float32, 0, max(32, len(r.ids)))
 				for more := s.begin('[', ']'); more; more = s.more(']') {
-					id, value := s.logprob()
+					id, value := scanLogprob(s)
 					named, r.logprobs = append(named, id), append(r.logprobs, float32(value))
 				}
 			}
@@ -162,7 +162,7 @@ func (s *scanner) choice(r *reply) (named []int32) {
 			}
 			r.spans = []span{}
 			for more := s.begin('[', ']'); more; more = s.more(']') {
-				r.spans = append(r.spans, s.span())
+				r.spans = append(r.spans, scanSpan(s))
 			}
 		default:
 			s.skip(0)
@@ -171,7 +171,7 @@ func (s *scanner) choice(r *reply) (named []int32) {
 	return named
 }
 
-func (s *scanner) logprob() (id int32, value float64) {
+func scanLogprob(s *scanner) (id int32, value float64) {
 	var seen seen
 	for more := s.begin('{', '}'); more; more = s.more('}') {
 		switch string(s.key()) {
@@ -189,7 +189,7 @@ func (s *scanner) logprob() (id int32, value float64) {
 	return id, value
 }
 
-func (s *scanner) span() (out span) {
+func scanSpan(s *scanner) (out span) {
 	var seen seen
 	for more := s.begin('{', '}'); more; more = s.more('}') {
 		switch string(s.key()) {

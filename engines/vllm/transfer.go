@@ -94,7 +94,7 @@ func (u *updateRun) transfer(ctx context.Context) error {
 		{"/update_weights", map[string]any{"update_info": plan}},
 		{"/finish_weight_update", map[string]any{"weight_version": u.version}},
 	} {
-		if err := u.call(ctx, http.MethodPost, s.path, s.body, nil); err != nil {
+		if err := u.client.call(ctx, http.MethodPost, s.path, s.body, nil); err != nil {
 			return fmt.Errorf("%s: %w", s.path, err)
 		}
 	}

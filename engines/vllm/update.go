@@ -24,97 +24,84 @@ import (
 // Generate fails with it until an Update succeeds. Where another run changed the weights of a server meanwhile, this one leaves
 // the server to it and fails for good (engines.ErrForeign); before the first update of a server whoever had it before loses it.
 func (e *Engine) Update(ctx context.Context, w engines.Weights) error {
-	if err := e.update(ctx, w); err != nil {
+	if err := e.updater.update(ctx, w); err != nil {
 		return fmt.Errorf("vllm: update to version %d: %w", w.Version, err)
 	}
 	return nil
 }
 
-func (e *Engine) update(ctx context.Context, w engines.Weights) error {
-	if err := e.enter(); err != nil {
+// updater brings weights to the replicas, one thing at a time.
+type updater struct {
+	options Options
+	fleet   *fleet
+	life    *life
+	turn    chan struct{} // holds a token: who takes it changes weights
+}
+
+func newUpdater(o Options, f *fleet, l *life) *updater {
+	up := &updater{options: o, fleet: f, life: l, turn: make(chan struct{}, 1)}
+	up.turn <- struct{}{}
+	return up
+}
+
+func (up *updater) update(ctx context.Context, w engines.Weights) error {
+	if err := up.life.enter(); err != nil {
 		return err
 	}
-	defer e.running.Done()
-	ctx, cancel := e.untilClosed(ctx)
+	defer up.life.running.Done()
+	ctx, cancel := up.life.untilClosed(ctx)
 	defer cancel()
-	if err := e.checkWeights(w); err != nil {
+	if err := up.fleet.checkWeights(up.options, w); err != nil {
 		return err
 	}
-	if err := e.isLost(); err != nil {
+	if err := up.fleet.isLost(); err != nil {
 		return err
 	}
-	return e.inTurn(ctx, func() error { return e.updateAll(ctx, w) })
+	return up.inTurn(ctx, func() error { return up.updateAll(ctx, w) })
 }
 
 // inTurn does one thing at a time of those that change what the replicas hold.
-func (e *Engine) inTurn(ctx context.Context, do func() error) error {
+func (up *updater) inTurn(ctx context.Context, do func() error) error {
 	select {
-	case <-e.turn:
+	case <-up.turn:
 	case <-ctx.Done():
-		return e.orClosed(ctx.Err())
+		return up.life.orClosed(ctx.Err())
 	}
-	defer func() { e.turn <- struct{}{} }()
-	return e.orClosed(do())
-}
-
-// untilClosed is ctx, which Close ends as well.
-func (e *Engine) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(e.ctx, cancel)
-	return ctx, func() {
-		stop()
-		cancel()
-	}
-}
-
-func (e *Engine) orClosed(err error) error {
-	if err != nil && e.ctx.Err() != nil {
-		return engines.ErrClosed
-	}
-	return err
-}
-
-// modelFor is what requests name after an update by that way.
-func (r *replica) modelFor(w Way) string {
-	if w == WayLoRA {
-		return r.options.adapterName()
-	}
-	return r.info().Model
+	defer func() { up.turn <- struct{}{} }()
+	return up.life.orClosed(do())
 }
 
 // updateAll loads every replica, and lets them serve when all that answer have proven. When none answers, it waits for one
 // as requests do: the server may be on its way up again.
-func (e *Engine) updateAll(ctx context.Context, w engines.Weights) error {
-	until := time.Now().Add(e.options.Patience)
+func (up *updater) updateAll(ctx context.Context, w engines.Weights) error {
+	until := time.Now().Add(up.options.Patience)
 	for {
-		proven, missing, err := e.tryAll(ctx, w)
-		if foreign := e.isLost(); err == nil && foreign != nil { // a request or a look saw it meanwhile
+		proven, missing, err := up.tryAll(ctx, w)
+		if foreign := up.fleet.isLost(); err == nil && foreign != nil { // a request or a look saw it meanwhile
 			err = foreign
 		}
 		if err == nil && len(proven) == 0 {
-			if err = joined(missing); !late(err) && e.awaitAnswer(ctx, until) {
+			if err = joined(missing); !late(err) && up.awaitAnswer(ctx, until) {
 				continue
 			}
-			if foreign := e.isLost(); foreign != nil {
+			if foreign := up.fleet.isLost(); foreign != nil {
 				return foreign
 			}
-			if gone := e.options.Gone(); gone != nil {
+			if gone := up.options.Gone(); gone != nil {
 				err = gone
 			}
 		}
 		if err != nil {
-			e.stopAll(ctx, err)
+			up.stopAll(ctx, err)
 			if errors.Is(err, engines.ErrForeign) {
-				e.lose(nil, err)
+				up.fleet.lose(nil, err)
 			}
 			return err
 		}
-		e.mu.Lock()
-		e.current, e.failed, e.sleeping = &w, nil, false
-		e.mu.Unlock()
+		up.fleet.updated(w)
 		for _, r := range proven {
-			r.adopt(e.options.versionName(w.Version), r.modelFor(e.way(w.Path)), w.Version)
-			r.set(serving, nil)
+			r.standing.adopt(up.options.versionName(w.Version), r.modelFor(up.options.wayOf(w.Path)), w.Version)
+			r.standing.set(serving, nil)
 		}
 		return nil
 	}
@@ -122,30 +109,28 @@ func (e *Engine) updateAll(ctx context.Context, w engines.Weights) error {
 
 // tryAll loads every replica that is not down. missing are the errors of those that do not answer; err is any other, and
 // from a sleeping engine that of a replica that does not answer too.
-func (e *Engine) tryAll(ctx context.Context, w engines.Weights) (proven []*replica, missing []error, err error) {
-	e.mu.Lock()
-	sleeping := e.sleeping
-	e.mu.Unlock()
-	errs := make([]error, len(e.replicas))
+func (up *updater) tryAll(ctx context.Context, w engines.Weights) (proven []*replica, missing []error, err error) {
+	sleeping := up.fleet.want().sleeping
+	errs := make([]error, len(up.fleet.replicas))
 	var all sync.WaitGroup
-	for i, r := range e.replicas {
-		state, reason := r.status()
+	for i, r := range up.fleet.replicas {
+		state, reason := r.standing.status()
 		if state == down {
 			errs[i] = &lostError{reason, false}
 			continue
 		}
-		r.set(updating, nil)
-		all.Go(func() { errs[i] = e.load(ctx, r, w, state == serving, sleeping) })
+		r.standing.set(updating, nil)
+		all.Go(func() { errs[i] = up.load(ctx, r, w, state == serving, sleeping) })
 	}
 	all.Wait()
 	var fatal []error
-	for i, r := range e.replicas {
+	for i, r := range up.fleet.replicas {
 		var gone *lostError
 		switch {
 		case errs[i] == nil:
 			proven = append(proven, r)
 		case errors.As(errs[i], &gone) && ctx.Err() == nil:
-			r.set(down, gone.err)
+			r.standing.set(down, gone.err)
 			missing = append(missing, fmt.Errorf("%s: %w", r.url, errs[i]))
 		default:
 			fatal = append(fatal, fmt.Errorf("%s: %w", r.url, errs[i]))
@@ -164,14 +149,14 @@ func late(err error) bool {
 }
 
 // awaitAnswer waits, when every replica is down, until one can be loaded, or tells that none can.
-func (e *Engine) awaitAnswer(ctx context.Context, until time.Time) bool {
-	for e.options.Gone() == nil && e.isLost() == nil && time.Now().Before(until) {
-		for _, r := range e.replicas {
-			if e.rejoin(ctx, r) == nil {
+func (up *updater) awaitAnswer(ctx context.Context, until time.Time) bool {
+	for up.options.Gone() == nil && up.fleet.isLost() == nil && time.Now().Before(until) {
+		for _, r := range up.fleet.replicas {
+			if up.rejoin(ctx, r) == nil {
 				return true
 			}
 		}
-		if retry.Pause(ctx, min(e.options.HealthEvery, time.Until(until))) != nil {
+		if retry.Pause(ctx, min(up.options.HealthEvery, time.Until(until))) != nil {
 			return false
 		}
 	}
@@ -179,28 +164,77 @@ func (e *Engine) awaitAnswer(ctx context.Context, until time.Time) bool {
 }
 
 // rejoin probes a replica that was away, which may be another server now. It serves nobody before it is loaded.
-func (e *Engine) rejoin(ctx context.Context, r *replica) error {
-	one, cancel := context.WithTimeout(ctx, e.options.HealthTimeout)
-	err := r.call(one, http.MethodGet, "/health", nil, nil)
+func (up *updater) rejoin(ctx context.Context, r *replica) error {
+	one, cancel := context.WithTimeout(ctx, up.options.HealthTimeout)
+	err := r.client.call(one, http.MethodGet, "/health", nil, nil)
 	cancel()
 	if err == nil {
 		err = r.isMine(ctx) // a probe would resume a server that the other run has paused
 	}
 	if errors.Is(err, engines.ErrForeign) {
-		e.lose(r, err)
+		up.fleet.lose(r, err)
 	}
 	if err != nil {
 		return err
 	}
-	ctx, cancel = context.WithTimeout(ctx, e.options.ControlTimeout)
+	ctx, cancel = context.WithTimeout(ctx, up.options.ControlTimeout)
 	defer cancel()
 	server, err := r.probe(ctx)
 	if err != nil {
 		return err
 	}
-	r.set(updating, nil)
-	r.adopt(server.Version, server.Model, -1) // what the server names until it is loaded
+	r.standing.set(updating, nil)
+	r.standing.adopt(server.Version, server.Model, -1) // what the server names until it is loaded
 	return nil
+}
+
+// bringBack takes a replica into service again, with the current weights.
+func (up *updater) bringBack(r *replica) {
+	select {
+	case <-up.turn:
+	default:
+		return // an update is under way; the next look comes
+	}
+	defer func() { up.turn <- struct{}{} }()
+	want := up.fleet.want()
+	if want.lost != nil {
+		return
+	}
+	if want.sleeping { // the device's memory is the trainer's; the next update looks for it
+		return
+	}
+	if want.failed != nil { // an update that succeeds brings it back, if it answers
+		r.standing.set(behind, want.failed)
+		return
+	}
+	if want.current == nil {
+		err := r.isMine(up.life.ctx)
+		if err == nil {
+			err = r.start(up.life.ctx)
+		}
+		if err != nil {
+			up.stay(r, down, err)
+		}
+		return
+	}
+	if err := up.rejoin(up.life.ctx, r); err != nil {
+		up.stay(r, down, err)
+		return
+	}
+	if err := up.load(up.life.ctx, r, *want.current, false, false); err != nil {
+		up.stay(r, behind, err)
+		return
+	}
+	r.standing.adopt(up.options.versionName(want.current.Version), r.modelFor(up.options.wayOf(want.current.Path)), want.current.Version)
+	r.standing.set(serving, nil)
+}
+
+// stay leaves a replica out of service that could not be brought back.
+func (up *updater) stay(r *replica, s condition, err error) {
+	r.standing.set(s, err)
+	if errors.Is(err, engines.ErrForeign) {
+		up.fleet.lose(r, err)
+	}
 }
 
 // joined is errors.Join in one line.
@@ -216,13 +250,11 @@ func joined(all []error) error {
 }
 
 // stopAll takes every replica out of service, paused, after an update that failed. One that another run has goes on for it.
-func (e *Engine) stopAll(ctx context.Context, reason error) {
-	e.mu.Lock()
-	e.failed = reason
-	e.mu.Unlock()
+func (up *updater) stopAll(ctx context.Context, reason error) {
+	up.fleet.stopped(reason)
 	var all sync.WaitGroup
-	for _, r := range e.replicas {
-		if state, _ := r.status(); state == down {
+	for _, r := range up.fleet.replicas {
+		if state, _ := r.standing.status(); state == down {
 			continue
 		}
 		all.Go(func() {
@@ -230,20 +262,20 @@ func (e *Engine) stopAll(ctx context.Context, reason error) {
 			defer cancel()
 			err := r.isMine(ctx)
 			if errors.Is(err, engines.ErrForeign) {
-				r.set(behind, err)
+				r.standing.set(behind, err)
 				return
 			}
 			if err == nil {
-				err = r.call(ctx, http.MethodPost, "/pause?mode=keep", nil, nil)
+				err = r.client.call(ctx, http.MethodPost, "/pause?mode=keep", nil, nil)
 			}
 			if err == nil {
-				err = r.nameWeights(ctx, r.options.unprovenName())
+				err = r.client.nameWeights(ctx, r.options.unprovenName())
 			}
 			if err != nil {
-				r.set(down, fmt.Errorf("it could not be paused: %w", err))
+				r.standing.set(down, fmt.Errorf("it could not be paused: %w", err))
 				return
 			}
-			r.set(behind, reason)
+			r.standing.set(behind, reason)
 		})
 	}
 	all.Wait()
@@ -266,8 +298,8 @@ type step struct {
 
 // load takes one replica through an update, up to and including the proof. Its state is the caller's matter. warm says
 // that the server computes now: one that is paused would not answer. sleeping says that it was told to sleep.
-func (e *Engine) load(ctx context.Context, r *replica, w engines.Weights, warm, sleeping bool) error {
-	u := &updateRun{replica: r, weights: w, way: e.way(w.Path), version: e.options.versionName(w.Version), before: r.currentModel()}
+func (up *updater) load(ctx context.Context, r *replica, w engines.Weights, warm, sleeping bool) error {
+	u := &updateRun{replica: r, weights: w, way: up.options.wayOf(w.Path), version: up.options.versionName(w.Version), before: r.standing.held().model}
 	u.model = r.modelFor(u.way)
 	begin, resume := step{"pause", u.pause}, step{"resume", u.resume}
 	if sleeping {
@@ -287,13 +319,13 @@ func (e *Engine) load(ctx context.Context, r *replica, w engines.Weights, warm, 
 	if warm {
 		steps = slices.Insert(steps, 1, step{"warm the cache", u.warm})
 	}
-	return u.steps(ctx, steps)
+	return inSteps(ctx, up.options.ControlTimeout, steps)
 }
 
-// steps runs them in order.
-func (r *replica) steps(ctx context.Context, steps []step) error {
+// inSteps runs them in order.
+func inSteps(ctx context.Context, each time.Duration, steps []step) error {
 	for _, s := range steps {
-		one, cancel := context.WithTimeout(ctx, r.options.ControlTimeout)
+		one, cancel := context.WithTimeout(ctx, each)
 		err := s.run(one)
 		late := one.Err() != nil && ctx.Err() == nil
 		cancel()
@@ -301,7 +333,7 @@ func (r *replica) steps(ctx context.Context, steps []step) error {
 			continue
 		}
 		if late {
-			err = fmt.Errorf("not done after %v: %w", r.options.ControlTimeout, err)
+			err = fmt.Errorf("not done after %v: %w", each, err)
 		}
 		err = fmt.Errorf("%s: %w", s.name, err)
 		if ctx.Err() == nil && (late || lost(err)) {
@@ -310,12 +342,6 @@ func (r *replica) steps(ctx context.Context, steps []step) error {
 		return err
 	}
 	return nil
-}
-
-func (r *replica) currentModel() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.model
 }
 
 // updateRun is one replica's way through an update.
@@ -330,7 +356,7 @@ type updateRun struct {
 
 // warm puts the proof's prompt into the prefix cache under the old weights: if the cache is not emptied, the proof sees it.
 func (u *updateRun) warm(ctx context.Context) error {
-	_, err := u.send(ctx, u.before, u.cachePrompt(), samplingParams(engines.Sampling{MaxTokens: 1, TopP: 1}, 0))
+	_, err := u.completer.send(ctx, u.standing.info().Native, u.before, u.cachePrompt(), samplingParams(engines.Sampling{MaxTokens: 1, TopP: 1}, 0))
 	var status *statusError
 	if errors.As(err, &status) {
 		return nil // of a server that has nothing usable yet; the proof will say so
@@ -340,10 +366,7 @@ func (u *updateRun) warm(ctx context.Context) error {
 
 // own refuses a server that another run changed since this one loaded it.
 func (u *updateRun) own(ctx context.Context) error {
-	u.mu.Lock()
-	loaded := u.loaded
-	u.mu.Unlock()
-	if !loaded { // whoever had the server before loses it now
+	if !u.standing.held().loaded { // whoever had the server before loses it now
 		return nil
 	}
 	return u.isMine(ctx)
@@ -352,16 +375,16 @@ func (u *updateRun) own(ctx context.Context) error {
 // claim names the weights before they change: another run that comes meanwhile takes the name away, which claimed sees, and
 // a process that ends meanwhile leaves no old name on new weights.
 func (u *updateRun) claim(ctx context.Context) error {
-	u.mu.Lock()
-	u.loaded = true
-	u.adapted = u.adapted || u.way == WayLoRA
-	u.mu.Unlock()
-	return u.nameWeights(ctx, u.options.unprovenName())
+	u.standing.hold(func(h *holding) {
+		h.loaded = true
+		h.adapted = h.adapted || u.way == WayLoRA
+	})
+	return u.client.nameWeights(ctx, u.options.unprovenName())
 }
 
 // claimed tells whether the name is still there. A transfer has put the new one in its place.
 func (u *updateRun) claimed(ctx context.Context) error {
-	got, err := u.weightVersion(ctx)
+	got, err := u.client.weightVersion(ctx)
 	if err == nil && got != u.options.unprovenName() && got != u.version {
 		err = u.mismatch(got, u.options.unprovenName())
 	}
@@ -377,22 +400,18 @@ func (u *updateRun) mismatch(got, want string) error {
 	return &VersionMismatch{got, want}
 }
 
-func (r *replica) nameWeights(ctx context.Context, name string) error {
-	return r.call(ctx, http.MethodPost, "/update_weight_version", map[string]any{"new_version": name}, nil)
-}
-
 func (u *updateRun) pause(ctx context.Context) error {
-	return u.call(ctx, http.MethodPost, "/pause?mode=keep", nil, nil)
+	return u.client.call(ctx, http.MethodPost, "/pause?mode=keep", nil, nil)
 }
 
 func (u *updateRun) resume(ctx context.Context) error {
-	return u.call(ctx, http.MethodPost, "/resume", nil, nil)
+	return u.client.call(ctx, http.MethodPost, "/resume", nil, nil)
 }
 
 func (u *updateRun) load(ctx context.Context) error {
 	switch u.way {
 	case WayLoRA:
-		return u.call(ctx, http.MethodPost, "/v1/load_lora_adapter", map[string]any{
+		return u.client.call(ctx, http.MethodPost, "/v1/load_lora_adapter", map[string]any{
 			"lora_name": u.options.adapterName(), "lora_path": u.weights.Path, "load_inplace": true,
 		}, nil)
 	case WayTransfer:
@@ -400,18 +419,18 @@ func (u *updateRun) load(ctx context.Context) error {
 	case WayGloo, WayNCCL:
 		return u.broadcast(ctx)
 	default:
-		err := u.call(ctx, http.MethodPost, "/collective_rpc", map[string]any{
+		err := u.client.call(ctx, http.MethodPost, "/collective_rpc", map[string]any{
 			"method": "reload_weights", "kwargs": map[string]any{"weights_path": u.weights.Path},
 		}, nil)
-		if err != nil || !u.info().Extension {
+		if err != nil || !u.standing.info().Extension {
 			return err
 		}
-		return u.call(ctx, http.MethodPost, "/collective_rpc", map[string]any{"method": "agentfly_after_reload"}, nil)
+		return u.client.call(ctx, http.MethodPost, "/collective_rpc", map[string]any{"method": "agentfly_after_reload"}, nil)
 	}
 }
 
 func (u *updateRun) name(ctx context.Context) error {
-	return u.nameWeights(ctx, u.version)
+	return u.client.nameWeights(ctx, u.version)
 }
 
 // empty asks until the server says that the cache is empty: it says no while something holds a block.
@@ -421,7 +440,7 @@ func (u *updateRun) empty(ctx context.Context) error {
 		var answer struct {
 			Success *bool `json:"success"`
 		}
-		if err := u.call(ctx, http.MethodPost, "/reset_prefix_cache?reset_running_requests=true", nil, &answer); err != nil {
+		if err := u.client.call(ctx, http.MethodPost, "/reset_prefix_cache?reset_running_requests=true", nil, &answer); err != nil {
 			return err
 		}
 		switch {

@@ -171,7 +171,7 @@ func TestRestartAfterAFailedUpdate(t *testing.T) {
 	bad := fakeWeights(t, 3, 2)
 	bad.Probe.Logprobs[0]--
 	require.Error(t, e.Update(t.Context(), bad))
-	e.replicas[0].set(down, errLeft)
+	e.fleet.replicas[0].standing.set(down, errLeft)
 	f.restart()
 	within(t, "it answers", func() bool { return e.states() == "behind" })
 	_, err := e.Generate(t.Context(), request(4, 1, 2, 3))
@@ -197,7 +197,7 @@ func TestAdapterNeverArrived(t *testing.T) {
 	f.set(func() { f.deaf = false })
 	require.NoError(t, e.Update(t.Context(), w))
 	require.Contains(t, f.calls(), "/v1/load_lora_adapter")
-	require.Equal(t, "agentfly-"+e.options.Run, e.replicas[0].model)
+	require.Equal(t, "agentfly-"+e.options.Run, e.fleet.replicas[0].standing.held().model)
 	require.ErrorContains(t, e.Sleep(t.Context()), "level 2 drops the weights that the adapter comes on top of", "and they would not come back")
 	require.Equal(t, "serving", e.states())
 }

@@ -7,6 +7,10 @@
 // loaded one, and again to another when a replica fails. A replica that was away is used only after it proved that it has
 // the current weights. An Engine is safe for concurrent use; its goroutines end with Close.
 //
+// An Engine holds a fleet (the replicas, and the weights that they are to have), a router (requests), an updater (weights, sleep) and a
+// life (what runs until Close); a watcher looks at the replicas. A replica holds a client (HTTP), a completer (the routes that sample),
+// a standing (its condition, and the weights that it has) and looks (at the version of these).
+//
 // It does not make the weights or the probes that prove them (package orchestrator/weights does), and the servers' own settings are
 // theirs.
 package vllm
@@ -16,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -115,21 +120,11 @@ func (o Options) defaults() (Options, error) {
 
 // Engine implements engines.Engine over replicas.
 type Engine struct {
-	options  Options
-	replicas []*replica
-	sessions *sessions
-	places   chan struct{}   // one for each request in flight
-	ctx      context.Context // ends at Close
-	cancel   context.CancelFunc
-	turn     chan struct{} // holds a token: who takes it changes weights
-
-	mu       sync.Mutex
-	closed   bool
-	current  *engines.Weights // proven by every replica that serves; nil before the first update
-	failed   error            // of the last update: no replica serves until one succeeds
-	lost     error            // another run took a server over; nothing is done from then on
-	sleeping bool             // from Sleep to the next update that succeeds
-	running  sync.WaitGroup   // requests, updates and the health loops
+	options Options
+	life    *life
+	fleet   *fleet
+	router  *router
+	updater *updater
 }
 
 var (
@@ -144,62 +139,28 @@ func New(ctx context.Context, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("vllm: %w", err)
 	}
-	e := &Engine{options: o, sessions: newSessions(), turn: make(chan struct{}, 1), places: make(chan struct{}, o.InFlight*len(o.URLs))}
-	e.turn <- struct{}{}
-	e.ctx, e.cancel = context.WithCancel(context.Background())
-	for _, u := range o.URLs {
-		e.replicas = append(e.replicas, newReplica(u, o))
+	life, fleet := newLife(), newFleet(o)
+	e := &Engine{
+		options: o, life: life, fleet: fleet, updater: newUpdater(o, fleet, life),
+		router: &router{options: o, fleet: fleet, life: life, places: make(chan struct{}, o.InFlight*len(o.URLs))},
 	}
-	errs := make([]error, len(e.replicas))
-	var all sync.WaitGroup
-	for i, r := range e.replicas {
-		all.Go(func() { errs[i] = r.start(ctx) })
+	if err := fleet.start(ctx); err != nil {
+		life.close()
+		fleet.idle()
+		return nil, fmt.Errorf("vllm: %w", err)
 	}
-	all.Wait()
-	for i, r := range e.replicas {
-		if errs[i] == nil && r.info().MaxModelLen != e.replicas[0].info().MaxModelLen {
-			errs[i] = fmt.Errorf("its context is %d tokens, that of %s %d; replicas must be alike", r.info().MaxModelLen, e.replicas[0].url, e.replicas[0].info().MaxModelLen)
-		}
-		if errs[i] != nil {
-			e.cancel()
-			e.idle()
-			return nil, fmt.Errorf("vllm: %s: %w", r.url, errs[i])
-		}
-	}
-	for _, r := range e.replicas {
-		e.running.Go(func() { e.watch(r) })
+	watch := &watcher{options: o, fleet: fleet, life: life, updater: e.updater}
+	for _, r := range fleet.replicas {
+		life.running.Go(func() { watch.watch(r) })
 	}
 	return e, nil
-}
-
-// start takes a server into service as it is, but not one whose last update failed: that one waits for weights.
-func (r *replica) start(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, r.options.StartTimeout)
-	defer cancel()
-	s, err := r.probe(ctx)
-	if err != nil {
-		return err
-	}
-	r.mu.Lock()
-	r.born = fresh
-	if run, _ := cutVersion(s.Version); run == "" {
-		r.born = s.Version
-	}
-	r.mu.Unlock()
-	r.adopt(s.Version, s.Model, r.options.number(s.Version, 0))
-	if isUnproven(s.Version) {
-		r.set(behind, errors.New("an earlier update of this server failed; it needs one that succeeds"))
-	} else {
-		r.set(serving, nil)
-	}
-	return nil
 }
 
 // Servers are the replicas as they were probed.
 func (e *Engine) Servers() []Server {
 	var out []Server
-	for _, r := range e.replicas {
-		out = append(out, r.info())
+	for _, r := range e.fleet.replicas {
+		out = append(out, r.standing.info())
 	}
 	return out
 }
@@ -219,40 +180,90 @@ func (e *Engine) Summary() string {
 
 // Capabilities implements engines.Engine.
 func (e *Engine) Capabilities() engines.Capabilities {
-	return engines.Capabilities{TokenIDs: true, WeightUpdates: !e.options.Frozen, MaxModelLen: e.replicas[0].info().MaxModelLen}
-}
-
-// enter counts a request or an update, unless the engine is closed.
-func (e *Engine) enter() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return engines.ErrClosed
-	}
-	e.running.Add(1)
-	return nil
+	return engines.Capabilities{TokenIDs: true, WeightUpdates: !e.options.Frozen, MaxModelLen: e.fleet.context()}
 }
 
 // Close implements engines.Engine. The servers go on.
 func (e *Engine) Close() error {
-	e.mu.Lock()
-	e.closed = true
-	e.mu.Unlock()
-	e.cancel()
-	e.running.Wait()
+	e.life.close()
 	var all sync.WaitGroup
-	for _, r := range e.replicas {
+	for _, r := range e.fleet.replicas {
 		all.Go(r.unload)
 	}
 	all.Wait()
-	e.idle()
+	e.fleet.idle()
 	return nil
 }
 
-func (e *Engine) idle() {
-	for _, r := range e.replicas {
-		r.http.CloseIdleConnections()
-		r.direct.closeIdle(time.Now())
-		r.leave()
+// Generate implements engines.Engine. What may pass (a lost connection, 429, 5xx, an unusable reply, a replica that went
+// out of service) is tried again, on another replica if there is one; what cannot pass is returned at once.
+func (e *Engine) Generate(ctx context.Context, q engines.Request) (engines.Completion, error) {
+	c, err := e.generate(ctx, q)
+	if err != nil {
+		return engines.Completion{}, fmt.Errorf("vllm: request %s: %w", q.ID, err)
 	}
+	return c, nil
+}
+
+func (e *Engine) generate(ctx context.Context, q engines.Request) (engines.Completion, error) {
+	if err := q.ValidateFree(); err != nil {
+		return engines.Completion{}, err
+	}
+	if err := e.fleet.check(&q); err != nil {
+		return engines.Completion{}, err
+	}
+	var c engines.Completion
+	err := e.router.attempts(ctx, q.Session, func(ctx context.Context, r *replica) (err error) {
+		c, err = r.generate(ctx, q)
+		return err
+	})
+	return c, err
+}
+
+// Logprobs implements engines.Logprober. ids must be shorter than the context: vLLM samples a token with every prompt.
+func (e *Engine) Logprobs(ctx context.Context, ids []int32) ([]float32, error) {
+	out, err := e.logprobs(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("vllm: logprobs: %w", err)
+	}
+	return out, nil
+}
+
+func (e *Engine) logprobs(ctx context.Context, ids []int32) (out []float32, err error) {
+	if len(ids) < 2 || slices.Min(ids) < 0 {
+		return nil, fmt.Errorf("%d ids; a logprob needs a token and one before it, none negative", len(ids))
+	}
+	if most := e.fleet.context(); len(ids) >= most {
+		return nil, fmt.Errorf("%d tokens of %d leave no room: %w", len(ids), most, engines.ErrTooLong)
+	}
+	err = e.router.attempts(ctx, "", func(ctx context.Context, r *replica) (err error) {
+		out, err = r.logprobs(ctx, ids)
+		return err
+	})
+	return out, err
+}
+
+// Tokenize returns the ids that the servers' tokenizer cuts a text into, without tokens that it would put around it. Replicas
+// that disagree are an error; one that does not offer the route is errors.ErrUnsupported.
+func (e *Engine) Tokenize(ctx context.Context, text string) (ids []int32, err error) {
+	ctx, cancel := context.WithTimeout(ctx, e.options.StartTimeout)
+	defer cancel()
+	for i, r := range e.fleet.replicas {
+		var answer struct {
+			Tokens []int32 `json:"tokens"`
+		}
+		err := r.client.call(ctx, http.MethodPost, "/tokenize", map[string]any{"model": r.standing.info().Model, "prompt": text, "add_special_tokens": false}, &answer)
+		var status *statusError
+		if errors.As(err, &status) && slices.Contains([]int{404, 405, 501}, status.Status) {
+			err = errors.ErrUnsupported
+		}
+		if err != nil {
+			return nil, fmt.Errorf("vllm: %s: tokenize: %w", r.url, err)
+		}
+		if i > 0 && !slices.Equal(ids, answer.Tokens) {
+			return nil, fmt.Errorf("vllm: %s cuts a text into other tokens than %s; replicas must be alike", r.url, e.fleet.replicas[0].url)
+		}
+		ids = answer.Tokens
+	}
+	return ids, nil
 }

@@ -1,0 +1,101 @@
+package vllm
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/sashabaranov/go-openai"
+
+	"github.com/agentfly/agentfly/engines"
+)
+
+// completer asks a server for completions: over /inference/v1/generate where it is native, else over /v1/completions.
+type completer struct {
+	client *client
+	openai *openai.Client
+	direct *direct // nil: native ones go through client
+}
+
+func newCompleter(c *client, transport http.RoundTripper, o Options) *completer {
+	config := openai.DefaultConfig(o.APIKey)
+	config.BaseURL = c.url + "/v1"
+	config.HTTPClient = &http.Client{Transport: tapTransport{transport}}
+	return &completer{client: c, openai: openai.NewClientWithConfig(config), direct: newDirect(c.url, nativePath, o)}
+}
+
+// send asks for a completion by the best route that the server offers.
+func (c *completer) send(ctx context.Context, native bool, model string, prompt []int32, params map[string]any) (reply, error) {
+	if native {
+		var data raw
+		if err := c.client.call(ctx, http.MethodPost, nativePath, nativeRequest{prompt, params, model, false}, &data); err != nil {
+			return reply{}, err
+		}
+		return parseNative(data, prompt)
+	}
+	return c.complete(ctx, model, prompt, params)
+}
+
+// sendNative is send for what a rollout asks, without detours.
+func (c *completer) sendNative(ctx context.Context, model string, q engines.Request) (out reply, err error) {
+	body := func(b []byte) []byte { return appendNative(b, model, q.Prompt, q.Sampling, q.Seed) }
+	use := func(data []byte) error {
+		out, err = parseNative(data, q.Prompt)
+		return err
+	}
+	if c.direct == nil {
+		err = c.client.exchange(ctx, http.MethodPost, nativePath, body(nil), use)
+		return out, err
+	}
+	buffer := c.client.buffer()
+	defer c.client.free(buffer)
+	status, header, err := c.direct.post(ctx, body, buffer)
+	if err != nil {
+		return out, err
+	}
+	if status/100 == 3 { // http.Client knows where to go
+		err = c.client.exchange(ctx, http.MethodPost, nativePath, body(nil), use)
+		return out, err
+	}
+	if status != http.StatusOK {
+		return out, newStatusError(status, header, buffer.Bytes())
+	}
+	err = use(buffer.Bytes())
+	return out, err
+}
+
+const nativePath = "/inference/v1/generate"
+
+// complete asks /v1/completions through go-openai.
+func (c *completer) complete(ctx context.Context, model string, prompt []int32, params map[string]any) (reply, error) {
+	t := &tap{extra: map[string]any{
+		"prompt": prompt, "return_token_ids": true, "return_tokens_as_token_ids": true, "echo": false, "stream": false, "add_special_tokens": false,
+	}}
+	for key, value := range params {
+		t.extra[key] = value
+	}
+	_, err := c.openai.CreateCompletion(context.WithValue(ctx, tapKey{}, t), openai.CompletionRequest{Model: model, Prompt: ""}) // extra has the ids
+	switch {
+	case t.status == 0:
+		return reply{}, err
+	case t.status != http.StatusOK:
+		return reply{}, newStatusError(t.status, t.header, t.body)
+	}
+	return parseCompletions(t.body, prompt)
+}
+
+// logprobs are the server's logprobs of ids but the first, computed anew: prompt logprobs are never read from the prefix cache.
+func (c *completer) logprobs(ctx context.Context, native bool, model string, ids []int32) ([]float32, error) {
+	got, err := c.sendLogprobs(ctx, native, model, ids)
+	return got.prompt, err
+}
+
+func (c *completer) sendLogprobs(ctx context.Context, native bool, model string, ids []int32) (reply, error) {
+	params := samplingParams(engines.Sampling{MaxTokens: 1, TopP: 1}, 0)
+	params["prompt_logprobs"] = 0
+	got, err := c.send(ctx, native, model, ids, params)
+	if err == nil && got.prompt == nil {
+		err = fmt.Errorf("%w: no prompt_logprobs", errReply)
+	}
+	return got, err
+}
