@@ -25,7 +25,6 @@ var largeTypes = map[string]int{
 	"cgo.Model":                    43,
 	"environments.Episode":         27,
 	"environments/openenv.Server":  27,
-	"gateway.Session":              35,
 	"jinja.compiler":               38,
 	"jinja.parser":                 49,
 	"orchestrator/job.decoder":     41,

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/hex"
 	"encoding/json"
-	"strconv"
 
 	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/engines"
@@ -21,8 +20,8 @@ func (s *Session) adopt(r *trajectory.Trajectory) (adopted int) {
 		if in == nil || was.Sample >= len(r.Samples) || in.After >= i || !in.Whole && (in.After < 0 || replies[in.After] == nil) {
 			return i // a record of another program; what stands behind it is asked for anew
 		}
-		number := s.numberOf(in)
-		c := &call{id: s.name(number), number: number, created: s.gate.Now(), done: make(chan struct{}), adopted: true}
+		number := s.calls.numberOf(in)
+		c := &call{id: callName(s.o.Name, number), number: number, created: s.gate.Now(), done: make(chan struct{}), adopted: true}
 		digest, err := hex.DecodeString(in.Digest)
 		if err != nil || copy(c.digest[:], digest) != len(c.digest) {
 			return i
@@ -40,7 +39,7 @@ func (s *Session) adopt(r *trajectory.Trajectory) (adopted int) {
 		}
 		of := r.Samples[was.Sample]
 		p := prompt{ids: of.TokenIDs[:was.CompletionStart], text: in.Prompt, history: messages, after: in.After}
-		k := s.history.keyOf(messages)
+		k := s.growth.history.keyOf(messages)
 		switch {
 		case !in.Whole:
 			before := replies[in.After]
@@ -50,16 +49,16 @@ func (s *Session) adopt(r *trajectory.Trajectory) (adopted int) {
 			if _, p.text, err = s.gate.Renderer.Continue(reply); err != nil {
 				return i
 			}
-			k = before.asked.with(keyOf(before.echo, s.history.thoughts))
+			k = before.asked.with(keyOf(before.echo, s.growth.history.thoughts))
 			for _, m := range messages {
-				k = k.with(keyOf(m, s.history.thoughts))
+				k = k.with(keyOf(m, s.growth.history.thoughts))
 			}
 		case messages != nil:
 			if _, p.text, err = s.gate.Renderer.Prompt(messages, q.Tools, true); err != nil {
 				return i
 			}
 		}
-		if p.schemas, p.format, err = s.toolsOf(q); err != nil {
+		if p.schemas, p.format, err = s.prompts.tools(q); err != nil {
 			return i
 		}
 		done := engines.Completion{
@@ -72,22 +71,10 @@ func (s *Session) adopt(r *trajectory.Trajectory) (adopted int) {
 			return i
 		}
 		close(c.done)
-		s.arrived = max(s.arrived, number+1)
 		s.calls.add(c)
-		s.taken++
-		replies[i] = s.newest
-		s.granted++
+		s.past.taken++
+		replies[i] = s.growth.newest
+		s.spending.adopt()
 	}
 	return len(r.Turns)
 }
-
-// numberOf is the number of a recorded call: its own, where it was stored and is not taken, else the next one.
-func (s *Session) numberOf(in *trajectory.Incoming) int {
-	if n := in.Call - 1; n >= 0 && s.calls.byNumber[n] == nil {
-		return n
-	}
-	return s.arrived
-}
-
-// name is that of a call.
-func (s *Session) name(number int) string { return s.o.Name + "-" + strconv.Itoa(number) }

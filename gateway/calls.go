@@ -4,6 +4,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/agentfly/agentfly/dialects"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // calls are those of a session: by what they ask for, where each branch of an agent may have asked the same, and by their numbers, which their ids
@@ -11,13 +15,15 @@ import (
 type calls struct {
 	byDigest map[key][]*call // in the order in which they came
 	byNumber map[int]*call
+	arrived  int // calls that were asked for, but for retries: the number of the next one
 }
 
-func newCalls() calls { return calls{map[key][]*call{}, map[int]*call{}} }
+func newCalls() calls { return calls{byDigest: map[key][]*call{}, byNumber: map[int]*call{}} }
 
 func (l *calls) add(c *call) {
 	l.byDigest[c.digest] = append(l.byDigest[c.digest], c)
 	l.byNumber[c.number] = c
+	l.arrived = max(l.arrived, c.number+1)
 }
 
 // again is the call that a request asks for once more; nil: it is a new one. A request with the mark of a call is that call. Else what decides is
@@ -77,4 +83,31 @@ func (c *call) ended() bool {
 	default:
 		return false
 	}
+}
+
+// numberOf is the number of a recorded call: its own, where it was stored and is not taken, else the next one.
+func (l *calls) numberOf(in *trajectory.Incoming) int {
+	if n := in.Call - 1; n >= 0 && l.byNumber[n] == nil {
+		return n
+	}
+	return l.arrived
+}
+
+// callName is the name of a call.
+func callName(session string, number int) string { return session + "-" + strconv.Itoa(number) }
+
+// call is a request and its reply.
+type call struct {
+	id       string
+	number   int // as they came
+	digest   key
+	mark     string // Idempotency-Key; "": none
+	created  time.Time
+	done     chan struct{} // closed when reply or err is there
+	reply    dialects.Reply
+	err      error
+	turn     int  // of the trajectory; -1: none
+	waiting  int  // clients that wait for it
+	answered bool // a client has read the whole reply
+	adopted  bool // before this process began; whether it was read is not known
 }

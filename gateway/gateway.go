@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -8,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/agentfly/agentfly/agents"
@@ -55,16 +55,9 @@ type Options struct {
 
 // Gateway is the HTTP handler for all sessions. Make one with New, and Close it before its engine.
 type Gateway struct {
-	o       Options
-	mu      sync.Mutex
-	byKey   map[string]*Session
-	ended   map[string]string // keys of sessions that are over, with the names, the last few
-	starts  bool              // it is not known yet which sessions of before go on
-	awaited map[string]bool   // keys of sessions that go on and are not open yet
-	opened  chan struct{}     // closed, and made anew, when one opens or what is awaited changes
-	order   []string          // of ended
-	closed  bool
-	handler *handler
+	o        Options
+	sessions *sessions
+	handler  *handler
 }
 
 // New checks o and returns a gateway without sessions.
@@ -97,9 +90,8 @@ func New(o Options) (*Gateway, error) {
 	if o.Warn == nil {
 		o.Warn = func(string) {}
 	}
-	g := &Gateway{o: o, byKey: map[string]*Session{}, ended: map[string]string{}, awaited: map[string]bool{}, opened: make(chan struct{})}
-	g.handler = newHandler(g)
-	return g, nil
+	all := newSessions()
+	return &Gateway{o: o, sessions: all, handler: newHandler(o, all)}, nil
 }
 
 // NewSecret is what keys follow from that nobody can guess.
@@ -122,88 +114,21 @@ func (g *Gateway) Open(o SessionOptions) (*Session, error) {
 		return nil, errors.New("gateway: a session needs a name and a key")
 	}
 	s := newSession(g.o, o)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	switch {
-	case g.closed:
+	if err := g.sessions.add(s); err != nil {
 		s.cancel(nil)
-		return nil, errors.New("gateway: it is closed")
-	case g.byKey[o.Key] != nil:
-		s.cancel(nil)
-		return nil, fmt.Errorf("gateway: session %s: its key is that of session %s", o.Name, g.byKey[o.Key].o.Name)
+		return nil, err
 	}
-	g.byKey[o.Key] = s
-	delete(g.awaited, o.Key)
-	g.changed()
-	s.leave = func() { g.remove(o.Key, o.Name) }
 	return s, nil
 }
 
-// remembered is how many ended sessions a gateway still knows by name, to tell a late agent what happened.
-const remembered = 4096
-
-func (g *Gateway) remove(key, name string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.byKey, key)
-	g.ended[key] = name
-	if g.order = append(g.order, key); len(g.order) > remembered {
-		delete(g.ended, g.order[0])
-		g.order = g.order[1:]
-	}
-}
-
-// session finds the session of a key. ended is its name where it is over.
-func (g *Gateway) session(key string) (s *Session, ended string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.byKey[key], g.ended[key]
-}
-
 // Recover says that sessions of before go on and are not known yet: until Await tells them, a request with an unknown key waits.
-func (g *Gateway) Recover() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.starts = true
-}
+func (g *Gateway) Recover() { g.sessions.recover() }
 
 // Await says which sessions of before go on, by their keys: requests for those that are not open yet wait for them.
-func (g *Gateway) Await(keys ...string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.starts = false
-	for _, k := range keys {
-		if g.byKey[k] == nil && g.ended[k] == "" {
-			g.awaited[k] = true
-		}
-	}
-	g.changed()
-}
+func (g *Gateway) Await(keys ...string) { g.sessions.await(keys...) }
 
-// changed has requests that wait look again. mu is held.
-func (g *Gateway) changed() {
-	close(g.opened)
-	g.opened = make(chan struct{})
-}
-
-// waits tells whether a request with a key that has no session is to wait, and until when it need not look again.
-func (g *Gateway) waits(key string) (wait bool, changed <-chan struct{}) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return !g.closed && g.byKey[key] == nil && g.ended[key] == "" && (g.starts || g.awaited[key]), g.opened
-}
+// Expects waits for the session with a key to open, where it goes on after a restart, and tells whether it is open.
+func (g *Gateway) Expects(ctx context.Context, key string) bool { return g.sessions.expects(ctx, key) }
 
 // Close ends all sessions: what is being sampled for them is dropped, and their agents are told to try again.
-func (g *Gateway) Close() {
-	g.mu.Lock()
-	g.closed = true
-	g.changed()
-	open := make([]*Session, 0, len(g.byKey))
-	for _, s := range g.byKey {
-		open = append(open, s)
-	}
-	g.mu.Unlock()
-	for _, s := range open {
-		s.End()
-	}
-}
+func (g *Gateway) Close() { g.sessions.close() }

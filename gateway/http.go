@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,13 +19,14 @@ import (
 
 // handler is the HTTP side of a gateway.
 type handler struct {
-	gate     *Gateway
+	o        Options
+	sessions *sessions
 	dialects map[string]dialects.Dialect // by the end of their path
 	limited  http.Handler
 }
 
-func newHandler(g *Gateway) *handler {
-	h := &handler{gate: g, dialects: map[string]dialects.Dialect{
+func newHandler(o Options, all *sessions) *handler {
+	h := &handler{o: o, sessions: all, dialects: map[string]dialects.Dialect{
 		"chat/completions": dialects.Chat(), "completions": dialects.Completions(), "responses": dialects.Responses(), "messages": dialects.Messages(),
 	}}
 	h.limited = httpserver.Handler(http.HandlerFunc(h.serve), httpserver.Options{})
@@ -87,11 +87,11 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 			if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 				panic(v)
 			}
-			h.gate.o.Warn(fmt.Sprintf("gateway: %s %s panicked: %v", r.Method, p.route, v))
+			h.o.Warn(fmt.Sprintf("gateway: %s %s panicked: %v", r.Method, p.route, v))
 			said.Fail(w, &dialects.Error{Status: http.StatusInternalServerError, Message: fmt.Sprintf("%s panicked: %v", p.route, v)})
 		}
 	}()
-	h.gate.Expects(r.Context(), p.key)
+	h.sessions.expects(r.Context(), p.key)
 	s, err := h.session(p)
 	if err != nil {
 		said.Fail(w, err)
@@ -99,7 +99,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case p.route == "models" && r.Method == http.MethodGet:
-		reply(w, http.StatusOK, map[string]any{"object": "list", "data": []any{h.model(h.gate.o.Model)}, "has_more": false})
+		reply(w, http.StatusOK, map[string]any{"object": "list", "data": []any{h.model(h.o.Model)}, "has_more": false})
 	case strings.HasPrefix(p.route, "models/") && r.Method == http.MethodGet:
 		reply(w, http.StatusOK, h.model(strings.TrimPrefix(p.route, "models/"))) // whatever it is called, the job pins the model
 	case p.route == rewardRoute && r.Method == http.MethodPost:
@@ -115,34 +115,10 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// patience is how long a request waits for its session, which goes on after a restart.
-const patience = 30 * time.Second
-
-// Expects waits for the session with a key to open, where it goes on after a restart, and tells whether it is open.
-func (g *Gateway) Expects(ctx context.Context, key string) bool {
-	late := time.NewTimer(patience)
-	defer late.Stop()
-	for key != "" {
-		wait, changed := g.waits(key)
-		if !wait {
-			break
-		}
-		select {
-		case <-changed:
-		case <-late.C:
-			return false
-		case <-ctx.Done():
-			return false
-		}
-	}
-	s, _ := g.session(key)
-	return s != nil
-}
-
 // session finds whose a request is.
 func (h *handler) session(p place) (*Session, error) {
-	s, ended := h.gate.session(p.key)
-	wait, _ := h.gate.waits(p.key)
+	s, ended := h.sessions.of(p.key)
+	wait, _ := h.sessions.waits(p.key)
 	switch {
 	case wait && p.key != "":
 		return nil, &dialects.Error{Status: http.StatusServiceUnavailable, Message: "the session of this key is not open yet; try again later", Code: "session_starting"}
@@ -159,15 +135,15 @@ func (h *handler) session(p place) (*Session, error) {
 func (h *handler) model(id string) map[string]any {
 	return map[string]any{
 		"id": id, "object": "model", "type": "model", "display_name": id, "owned_by": "agentfly", "created": 0, "created_at": "1970-01-01T00:00:00Z",
-		"max_model_len": h.gate.o.MaxTotal,
+		"max_model_len": h.o.MaxTotal,
 	}
 }
 
 // read reads and parses a request.
 func (h *handler) read(w http.ResponseWriter, r *http.Request, d dialects.Dialect) (*dialects.Request, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.gate.o.MaxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.o.MaxBody))
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
-		return nil, &dialects.Error{Status: http.StatusRequestEntityTooLarge, Message: fmt.Sprintf("the request has more than the %d bytes that are allowed", h.gate.o.MaxBody)}
+		return nil, &dialects.Error{Status: http.StatusRequestEntityTooLarge, Message: fmt.Sprintf("the request has more than the %d bytes that are allowed", h.o.MaxBody)}
 	}
 	if err != nil {
 		return nil, &dialects.Error{Status: http.StatusBadRequest, Message: "the request could not be read: " + err.Error()}
@@ -241,8 +217,8 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, d dialects.Dial
 		whole(w, r, d, q, s, c)
 		return
 	}
-	out := d.Stream(w, q, dialects.Reply{ID: c.id, Model: h.gate.o.Model, Created: c.created})
-	for alive := time.NewTicker(h.gate.o.Ping); ; {
+	out := d.Stream(w, q, dialects.Reply{ID: c.id, Model: h.o.Model, Created: c.created})
+	for alive := time.NewTicker(h.o.Ping); ; {
 		select {
 		case <-c.done:
 			alive.Stop()

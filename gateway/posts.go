@@ -15,8 +15,9 @@ import (
 
 // posts is what an earlier process stored of what was posted, where the agent begins anew: it may post all of that again, and it counts once.
 type posts struct {
-	unsaid []int               // of the trajectory's Posted, those that did not come again
-	aside  []trajectory.Posted // for turns that are not there yet; Turn is their index of before
+	t      *trajectory.Trajectory // whose Posted has them
+	unsaid []int                  // of the trajectory's Posted, those that did not come again
+	aside  []trajectory.Posted    // for turns that are not there yet; Turn is their index of before
 }
 
 // MaxReward bounds what is posted, so that sums stay finite.
@@ -52,7 +53,7 @@ func (s *Session) Conclude(result json.RawMessage) error {
 func (s *Session) Concluded() json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return concluded(s.t)
+	return concluded(s.growth.t)
 }
 
 func concluded(t *trajectory.Trajectory) json.RawMessage {
@@ -68,8 +69,9 @@ func concluded(t *trajectory.Trajectory) json.RawMessage {
 func (s *Session) posted(p trajectory.Posted, call string) (news bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch was := concluded(s.t); {
-	case s.over || s.failed != nil:
+	_, failed := s.faults.all()
+	switch was := concluded(s.growth.t); {
+	case s.over || failed != nil:
 		return false, errEnded
 	case p.End != nil && was != nil && bytes.Equal(was, p.End):
 		return false, nil
@@ -77,7 +79,7 @@ func (s *Session) posted(p trajectory.Posted, call string) (news bool, err error
 		return false, &dialects.Error{Status: http.StatusConflict, Message: "the trajectory has a result already"}
 	case !(math.Abs(p.Reward) <= MaxReward):
 		return false, &dialects.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("the reward is %g; it must be from %g to %g", p.Reward, -MaxReward, MaxReward), Param: "reward"}
-	case len(s.t.Posted) >= maxPosts:
+	case len(s.growth.t.Posted) >= maxPosts:
 		return false, &dialects.Error{Status: http.StatusTooManyRequests, Message: fmt.Sprintf("%d rewards were posted for the trajectory, which is the most", maxPosts)}
 	}
 	if call != "" {
@@ -87,87 +89,14 @@ func (s *Session) posted(p trajectory.Posted, call string) (news bool, err error
 		}
 		p.Turn = c.turn
 	}
-	if p.ID != "" && slices.ContainsFunc(s.t.Posted, func(o trajectory.Posted) bool { return o.ID == p.ID }) {
+	if s.past.posts.again(p) {
 		return false, nil
 	}
-	for k, i := range s.posts.unsaid {
-		if was := s.t.Posted[i]; was.Turn == p.Turn && was.Reward == p.Reward && was.ID == p.ID && p.End == nil {
-			s.posts.unsaid = slices.Delete(s.posts.unsaid, k, k+1)
-			return false, nil
-		}
+	if s.past.ahead() {
+		s.past.leave()
 	}
-	if s.taken >= 0 && len(s.recorded) > 0 { // the log is ahead of the trajectory
-		s.anew()
-	}
-	s.t.Posted = append(s.t.Posted, p)
+	s.growth.t.Posted = append(s.growth.t.Posted, p)
 	return true, nil
-}
-
-// adoptPosts takes over what was posted for the adopted turns and the trajectory.
-func (s *Session) adoptPosts(r *trajectory.Trajectory, adopted int) {
-	for _, p := range r.Posted {
-		if p.Turn < adopted {
-			s.t.Posted = append(s.t.Posted, p)
-		}
-	}
-}
-
-// recallPosts takes over what was posted, for turns that come again.
-func (s *Session) recallPosts(r *trajectory.Trajectory) {
-	for i, p := range r.Posted {
-		s.t.Posted, s.posts.unsaid = append(s.t.Posted, p), append(s.posts.unsaid, i)
-	}
-}
-
-// setPostsAside sets aside what was posted for turns of before that did not come again in their order: the first taken ones did.
-func (s *Session) setPostsAside(taken int) {
-	var left []trajectory.Posted
-	var unsaid []int
-	for i, p := range s.t.Posted {
-		old := slices.Contains(s.posts.unsaid, i)
-		if old && p.Turn >= taken {
-			s.posts.aside = append(s.posts.aside, p)
-			continue
-		}
-		if old {
-			unsaid = append(unsaid, len(left))
-		}
-		left = append(left, p)
-	}
-	s.t.Posted, s.posts.unsaid = left, unsaid
-}
-
-// movePosts has what was set aside for a turn of before go with the turn, which is another one now.
-func (s *Session) movePosts(before, now int) {
-	var left []trajectory.Posted
-	for _, p := range s.posts.aside {
-		if p.Turn != before {
-			left = append(left, p)
-			continue
-		}
-		p.Turn = now
-		s.posts.unsaid = append(s.posts.unsaid, len(s.t.Posted))
-		s.t.Posted = append(s.t.Posted, p)
-	}
-	s.posts.aside = left
-}
-
-// dropPosts drops what an earlier process was posted for the trajectory, where its agent went another way and did not post it again: it judged what
-// is no more.
-func (s *Session) dropPosts() (dropped bool) {
-	if len(s.recorded) == 0 {
-		return false
-	}
-	var left []trajectory.Posted
-	for i, p := range s.t.Posted {
-		if slices.Contains(s.posts.unsaid, i) && (p.Turn < 0 || p.Turn >= len(s.t.Turns)) {
-			dropped = true
-			continue
-		}
-		left = append(left, p)
-	}
-	s.t.Posted, s.posts.unsaid = left, nil
-	return dropped
 }
 
 // payPosts pays the turns what was posted for them, and returns the sum of what was posted for the trajectory; nil: nothing was.
@@ -190,4 +119,82 @@ func payPosts(t *trajectory.Trajectory) (sum *float64) {
 		*to = &paid
 	}
 	return sum
+}
+
+// again tells whether something was posted before: by this process with the same id, or by an earlier one.
+func (s *posts) again(p trajectory.Posted) bool {
+	if p.ID != "" && slices.ContainsFunc(s.t.Posted, func(o trajectory.Posted) bool { return o.ID == p.ID }) {
+		return true
+	}
+	for k, i := range s.unsaid {
+		if was := s.t.Posted[i]; was.Turn == p.Turn && was.Reward == p.Reward && was.ID == p.ID && p.End == nil {
+			s.unsaid = slices.Delete(s.unsaid, k, k+1)
+			return true
+		}
+	}
+	return false
+}
+
+// adopt takes over what was posted for the adopted turns and the trajectory.
+func (s *posts) adopt(r *trajectory.Trajectory, adopted int) {
+	for _, p := range r.Posted {
+		if p.Turn < adopted {
+			s.t.Posted = append(s.t.Posted, p)
+		}
+	}
+}
+
+// recall takes over what was posted, for turns that come again.
+func (s *posts) recall(r *trajectory.Trajectory) {
+	for i, p := range r.Posted {
+		s.t.Posted, s.unsaid = append(s.t.Posted, p), append(s.unsaid, i)
+	}
+}
+
+// setAside sets aside what was posted for turns of before that did not come again in their order: the first taken ones did.
+func (s *posts) setAside(taken int) {
+	var left []trajectory.Posted
+	var unsaid []int
+	for i, p := range s.t.Posted {
+		old := slices.Contains(s.unsaid, i)
+		if old && p.Turn >= taken {
+			s.aside = append(s.aside, p)
+			continue
+		}
+		if old {
+			unsaid = append(unsaid, len(left))
+		}
+		left = append(left, p)
+	}
+	s.t.Posted, s.unsaid = left, unsaid
+}
+
+// move has what was set aside for a turn of before go with the turn, which is another one now.
+func (s *posts) move(before, now int) {
+	var left []trajectory.Posted
+	for _, p := range s.aside {
+		if p.Turn != before {
+			left = append(left, p)
+			continue
+		}
+		p.Turn = now
+		s.unsaid = append(s.unsaid, len(s.t.Posted))
+		s.t.Posted = append(s.t.Posted, p)
+	}
+	s.aside = left
+}
+
+// drop drops what an earlier process was posted for the trajectory, where its agent went another way and did not post it again: it judged what
+// is no more.
+func (s *posts) drop() (dropped bool) {
+	var left []trajectory.Posted
+	for i, p := range s.t.Posted {
+		if slices.Contains(s.unsaid, i) && (p.Turn < 0 || p.Turn >= len(s.t.Turns)) {
+			dropped = true
+			continue
+		}
+		left = append(left, p)
+	}
+	s.t.Posted, s.unsaid = left, nil
+	return dropped
 }

@@ -6,29 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
-	"time"
 
-	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/internal/watchdog"
-	"github.com/agentfly/agentfly/masks"
-	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
-
-// Budget bounds a session; 0 is any number. When it is spent, calls get a reply that says so, and nothing is sampled for it.
-type Budget struct {
-	Calls  int
-	Tokens int // sampled
-	Until  time.Time
-}
 
 // SessionOptions say what a session is for.
 type SessionOptions struct {
@@ -53,52 +39,22 @@ type SessionOptions struct {
 
 // Session is the calls of one agent's run, and the trajectory that they make. All methods are safe for concurrent use.
 type Session struct {
-	gate    Options
-	o       SessionOptions
-	ctx     context.Context // ends with the session
-	cancel  context.CancelCauseFunc
-	leave   func() // the gateway forgets it
-	running sync.WaitGroup
+	gate     Options
+	o        SessionOptions
+	ctx      context.Context // ends with the session
+	cancel   context.CancelCauseFunc
+	leave    func() // the gateway forgets it
+	running  sync.WaitGroup
+	prompts  prompter
+	spending spending
+	faults   faults
 
-	logs     sync.Mutex // held from a change of the trajectory until it is stored; taken before mu, which is not held meanwhile
-	mu       sync.Mutex
-	over     bool
-	calls    calls
-	arrived  int   // calls that were asked for, but for retries: the number of the next one
-	sampled  int   // tokens
-	granted  int   // calls that the budget holds for, but for those that failed
-	refused  int   // calls beyond the budget
-	broke    error // of the engine, for the newest call; nil: it was answered
-	history  history
-	newest   *said // reply
-	t        *trajectory.Trajectory
-	recorded []recordedTurn // of Recovered, not asked for again yet
-	taken    int            // turns of Recovered that were, in their order
-	posts    posts          // what was posted before this process began
-	failed   error          // what the trajectory cannot go on after: it could not be stored
-}
-
-// recordedTurn is a turn that was recorded before the process ended.
-type recordedTurn struct {
-	turn   trajectory.Turn
-	sample *trajectory.Sample
-	index  int // in the trajectory then
-}
-
-// call is a request and its reply.
-type call struct {
-	id       string
-	number   int // as they came
-	digest   key
-	mark     string // Idempotency-Key; "": none
-	created  time.Time
-	done     chan struct{} // closed when reply or err is there
-	reply    dialects.Reply
-	err      error
-	turn     int  // of the trajectory; -1: none
-	waiting  int  // clients that wait for it
-	answered bool // a client has read the whole reply
-	adopted  bool // before this process began; whether it was read is not known
+	logs   sync.Mutex // held from a change of the trajectory until it is stored; taken before mu, which is not held meanwhile
+	mu     sync.Mutex
+	over   bool
+	calls  calls
+	growth growth
+	past   past
 }
 
 var errEnded = &dialects.Error{Status: http.StatusServiceUnavailable, Message: "the session is over; try again later", Code: "session_over"}
@@ -116,18 +72,24 @@ func newSession(gate Options, o SessionOptions) *Session {
 	if o.Sampling != nil {
 		gate.Sampling = *o.Sampling
 	}
-	s := &Session{gate: gate, o: o, calls: newCalls(), t: o.Trajectory, history: history{gate.History == AsSent, map[key][]*said{}}}
+	s := &Session{
+		gate: gate, o: o, calls: newCalls(),
+		prompts:  prompter{gate.Renderer, gate.Encode, gate.Format},
+		spending: spending{budget: o.Budget},
+		growth:   growth{t: o.Trajectory, history: history{gate.History == AsSent, map[key][]*said{}}},
+		past:     past{posts: posts{t: o.Trajectory}, rewrite: o.Rewrite},
+	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	if r := o.Recovered; r != nil && o.Adopt {
 		adopted := s.adopt(r)
-		if s.adoptPosts(r, adopted); adopted < len(r.Turns) {
-			s.anew()
+		if s.past.posts.adopt(r, adopted); adopted < len(r.Turns) {
+			s.past.leave()
 		}
 	} else if r != nil {
 		for i, turn := range r.Turns {
-			s.recorded = append(s.recorded, recordedTurn{turn, r.Samples[turn.Sample], i})
+			s.past.turns = append(s.past.turns, recordedTurn{turn, r.Samples[turn.Sample], i})
 		}
-		s.recallPosts(r)
+		s.past.posts.recall(r)
 	}
 	return s
 }
@@ -152,10 +114,9 @@ func (s *Session) begin(q asked) (c *call, leave func(), err error) {
 	}
 	if c = s.calls.again(q); c == nil {
 		c = &call{
-			id: s.name(s.arrived), number: s.arrived, digest: q.Digest, mark: q.mark, created: s.gate.Now(),
+			id: callName(s.o.Name, s.calls.arrived), number: s.calls.arrived, digest: q.Digest, mark: q.mark, created: s.gate.Now(),
 			done: make(chan struct{}), turn: -1,
 		}
-		s.arrived++
 		s.calls.add(c)
 		s.running.Go(func() { s.answer(c, q) })
 	}
@@ -194,27 +155,14 @@ func (s *Session) answer(c *call, q asked) {
 	if c.err == nil {
 		return
 	}
-	s.mu.Lock()
-	s.granted-- // it comes again
-	s.mu.Unlock()
+	s.spending.giveBack()
 	if s.ctx.Err() != nil {
 		c.err = errEnded
 	}
 }
 
-// prompt is what a call asks the engine for.
-type prompt struct {
-	ids     []int32
-	text    string
-	history []trajectory.Message // that text renders
-	after   int                  // the turn that it goes on after; -1: none
-	fresh   []trajectory.Message // behind that turn's reply, whose ids go on; nil: all are rendered
-	schemas key
-	format  agents.Format // nil: calls are not looked for
-}
-
 func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
-	if text := s.spent(c); text != "" {
+	if text := s.spending.grant(s.gate.Now()); text != "" {
 		return dialects.Reply{ID: c.id, Model: s.gate.Model, Created: c.created, Content: text, Finish: dialects.FinishBudget}, nil
 	}
 	p, err := s.render(q)
@@ -232,7 +180,7 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 	if q.MaxTokens != nil {
 		sampling.MaxTokens = min(sampling.MaxTokens, max(1, *q.MaxTokens))
 	}
-	sampling.MaxTokens = min(sampling.MaxTokens, room, s.left())
+	sampling.MaxTokens = min(sampling.MaxTokens, room, s.spending.left())
 	sampling.Stop = slices.Concat(sampling.Stop, q.Stop)
 	seed := s.o.Seed(c.number)
 	ctx, cancel := context.WithTimeout(s.ctx, s.gate.Timeout)
@@ -246,13 +194,15 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 	seconds := s.gate.Now().Sub(began).Seconds()
 	switch {
 	case errors.Is(err, engines.ErrForeign):
-		s.fail(err)
+		s.faults.fails(err)
 		return reply, &dialects.Error{Status: http.StatusServiceUnavailable, Message: err.Error()}
 	case err == nil && len(done.TokenIDs) == 0:
 		err = errors.New("the completion is empty")
 		fallthrough
 	case err != nil:
-		s.breaks(fmt.Errorf("%s: %w", c.id, err))
+		if s.ctx.Err() == nil {
+			s.faults.breaks(fmt.Errorf("%s: %w", c.id, err))
+		}
 		return reply, &dialects.Error{Status: http.StatusServiceUnavailable, Message: fmt.Sprintf("%s: %v", c.id, err)}
 	}
 	turn := trajectory.Turn{
@@ -273,111 +223,6 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 	return s.commit(c, q, p, turn, done)
 }
 
-// left is how many tokens the budget still holds.
-func (s *Session) left() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.o.Budget.Tokens == 0 {
-		return math.MaxInt
-	}
-	return max(1, s.o.Budget.Tokens-s.sampled)
-}
-
-// breaks notes that the engine has no answer to a call; the next one that it answers makes good for it.
-func (s *Session) breaks(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ctx.Err() == nil {
-		s.broke = err
-	}
-}
-
-// spent says that the session's budget does not hold for a call; "": it does.
-func (s *Session) spent(c *call) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	b, why := s.o.Budget, ""
-	switch {
-	case b.Calls > 0 && s.granted >= b.Calls:
-		why = fmt.Sprintf("%d calls", b.Calls)
-	case b.Tokens > 0 && s.sampled >= b.Tokens:
-		why = fmt.Sprintf("%d tokens", b.Tokens)
-	case !b.Until.IsZero() && !s.gate.Now().Before(b.Until):
-		why = "its time"
-	default:
-		s.granted++
-		return ""
-	}
-	s.refused++
-	return "The budget of this session is spent: " + why + ". Stop here."
-}
-
-// render makes the prompt of a request: behind the reply that it goes on after, where there is one, else of all its messages.
-func (s *Session) render(q asked) (p prompt, err error) {
-	p = prompt{after: -1}
-	if p.schemas, p.format, err = s.toolsOf(q); err != nil {
-		return p, err
-	}
-	bad := func(err error) error {
-		return &dialects.Error{Status: http.StatusBadRequest, Message: err.Error(), Param: "messages"}
-	}
-	if q.Messages == nil {
-		return s.completion(q, p)
-	}
-	s.mu.Lock()
-	before, rest := s.history.find(q.Messages)
-	s.mu.Unlock()
-	if before != nil {
-		p.after = before.turn
-	}
-	if before != nil && before.schemas == p.schemas && len(rest) > 0 {
-		r := masks.Reply{History: before.history, Tools: q.Tools, Completion: before.completion, Results: rest, Sampled: before.sampled, Prompt: before.text}
-		ids, text, err := s.gate.Renderer.Continue(r)
-		if err == nil {
-			p.ids, p.text, p.history, p.fresh = slices.Concat(before.ids, ids), text, r.Messages(), rest
-			return p, nil
-		}
-		if !errors.Is(err, masks.ErrRewritten) {
-			return p, bad(err)
-		}
-	}
-	if p.ids, p.text, err = s.gate.Renderer.Prompt(q.Messages, q.Tools, true); err != nil {
-		return p, bad(err)
-	}
-	p.history = q.Messages
-	return p, nil
-}
-
-// toolsOf names the tools of a request, and makes the format of their calls; nil: calls are not looked for.
-func (s *Session) toolsOf(q asked) (schemas key, f agents.Format, err error) {
-	for _, t := range q.Tools {
-		schemas = schemas.with(hashOf(dialects.Canonical(t)))
-	}
-	if len(q.Tools) == 0 || q.Choice.Mode == dialects.ChoiceNone {
-		return schemas, nil, nil
-	}
-	specs, err := specsOf(q.Tools)
-	if err != nil {
-		return schemas, nil, err
-	}
-	if f, err = s.gate.Format(specs); err != nil {
-		return schemas, nil, &dialects.Error{Status: http.StatusBadRequest, Message: err.Error(), Param: "tools"}
-	}
-	return schemas, f, nil
-}
-
-// completion is the prompt of a request without a conversation.
-func (s *Session) completion(q asked, p prompt) (prompt, error) {
-	p.text, p.ids = q.Prompt.Text, q.Prompt.IDs
-	if p.ids == nil && s.gate.Encode != nil {
-		p.ids = s.gate.Encode(p.text)
-	}
-	if len(p.ids) == 0 {
-		return p, &dialects.Error{Status: http.StatusBadRequest, Message: "the prompt is empty", Param: "prompt"}
-	}
-	return p, nil
-}
-
 // recall gives a call the reply that was recorded for the same request before the process ended; ok is false where there is none.
 func (s *Session) recall(c *call, q asked, p prompt) (reply dialects.Reply, ok bool, err error) {
 	s.logs.Lock()
@@ -394,41 +239,26 @@ func (s *Session) recalled(c *call, q asked, p prompt) (reply dialects.Reply, ok
 	digest := hex.EncodeToString(q.Digest[:])
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i, r := range s.recorded {
-		if r.turn.Incoming == nil || r.turn.Incoming.Digest != digest || !slices.Equal(r.sample.TokenIDs[:r.turn.CompletionStart], p.ids) {
-			continue
-		}
-		s.recorded = slices.Delete(s.recorded, i, i+1)
-		if i > 0 { // in another order than before
-			s.anew()
-		}
-		from, to := r.turn.CompletionStart, r.turn.CompletionEnd
-		done := engines.Completion{
-			TokenIDs: r.sample.TokenIDs[from:to], Logprobs: r.sample.SamplingLogprobs[from:to], Versions: r.sample.PolicyVersion[from:to],
-			FinishReason: r.turn.FinishReason, CachedTokens: r.turn.CachedTokens,
-		}
-		turn, in := r.turn, *r.turn.Incoming
-		in.After, turn.Incoming = p.after, &in // the record of before stays as it is
-		if reply, err = s.append(c, q, p, turn, done, s.history.keyOf(q.Messages)); err != nil {
-			return reply, true, false, err
-		}
-		s.movePosts(r.index, c.turn)
-		if s.taken < 0 {
-			return reply, true, false, nil
-		}
-		s.taken++
-		return reply, true, true, nil
+	r, ok := s.past.take(digest, p.ids)
+	if !ok {
+		return reply, false, false, nil
 	}
-	return reply, false, false, nil
-}
-
-// anew says that what was recorded is not what the trajectory is now.
-func (s *Session) anew() {
-	if s.taken >= 0 {
-		s.setPostsAside(s.taken)
-		s.taken = -1
-		s.o.Rewrite()
+	from, to := r.turn.CompletionStart, r.turn.CompletionEnd
+	done := engines.Completion{
+		TokenIDs: r.sample.TokenIDs[from:to], Logprobs: r.sample.SamplingLogprobs[from:to], Versions: r.sample.PolicyVersion[from:to],
+		FinishReason: r.turn.FinishReason, CachedTokens: r.turn.CachedTokens,
 	}
+	turn, in := r.turn, *r.turn.Incoming
+	in.After, turn.Incoming = p.after, &in // the record of before stays as it is
+	if reply, err = s.append(c, q, p, turn, done, s.growth.history.keyOf(q.Messages)); err != nil {
+		return reply, true, false, err
+	}
+	s.past.posts.move(r.index, c.turn)
+	if s.past.taken < 0 {
+		return reply, true, false, nil
+	}
+	s.past.taken++
+	return reply, true, true, nil
 }
 
 // commit makes a completion a turn of the trajectory and stores it. While it is being stored, other calls of the session are heard and kept alive.
@@ -446,12 +276,12 @@ func (s *Session) commit(c *call, q asked, p prompt, turn trajectory.Turn, done 
 func (s *Session) committed(c *call, q asked, p prompt, turn trajectory.Turn, done engines.Completion) (dialects.Reply, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over || s.failed != nil {
+	if _, failed := s.faults.all(); s.over || failed != nil {
 		return dialects.Reply{}, errEnded
 	}
-	reply, err := s.append(c, q, p, turn, done, s.history.keyOf(q.Messages))
-	if err == nil && len(s.recorded) > 0 {
-		s.anew() // the log has turns that come later now, or never
+	reply, err := s.append(c, q, p, turn, done, s.growth.history.keyOf(q.Messages))
+	if err == nil && len(s.past.turns) > 0 {
+		s.past.leave() // the log has turns that come later now, or never
 	}
 	return reply, err
 }
@@ -461,140 +291,18 @@ func (s *Session) record() error {
 	if s.o.Record == nil {
 		return nil
 	}
-	if err := s.o.Record(context.WithoutCancel(s.ctx), s.t); err != nil { // the agent's end is no failure of the store
-		s.fail(err)
+	if err := s.o.Record(context.WithoutCancel(s.ctx), s.growth.t); err != nil { // the agent's end is no failure of the store
+		s.faults.fails(err)
 		return &dialects.Error{Status: http.StatusServiceUnavailable, Message: "what was asked for could not be stored: " + err.Error()}
 	}
 	return nil
-}
-
-func (s *Session) fail(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.failed == nil {
-		s.failed = err
-	}
-}
-
-// append adds a turn to the trajectory: to the sample that its prompt extends, or to a new one. asked is the key of its conversation.
-func (s *Session) append(c *call, q asked, p prompt, turn trajectory.Turn, done engines.Completion, asked key) (reply dialects.Reply, err error) {
-	k := -1
-	for i, sample := range s.t.Samples {
-		if n := sample.Len(); n < len(p.ids) && (k < 0 || n > s.t.Samples[k].Len()) && slices.Equal(sample.TokenIDs, p.ids[:n]) {
-			k = i
-		}
-	}
-	next := &trajectory.Sample{}
-	if k >= 0 {
-		next = s.t.Samples[k]
-	}
-	checked := trajectory.Sample{}
-	checked.AppendObservation([]int32{0})
-	if err := checked.AppendResponse(done.TokenIDs, done.Logprobs, done.Versions); err != nil { // before anything changes
-		return reply, &dialects.Error{Status: http.StatusBadGateway, Message: fmt.Sprintf("%s: %v", c.id, err)}
-	}
-	text := done.TokenIDs
-	if n := len(text) - 1; slices.Contains(s.gate.Sampling.StopIDs, text[n]) {
-		text = text[:n]
-	}
-	turn.Completion = s.gate.Decode(text) // what may panic comes before anything changes
-	reply, echoes := s.read(c, q, p, turn.Completion, done)
-	next.AppendObservation(p.ids[next.Len():])
-	turn.CompletionStart = next.Len()
-	_ = next.AppendResponse(done.TokenIDs, done.Logprobs, done.Versions) // checked
-	turn.CompletionEnd, turn.ObservationEnd = next.Len(), next.Len()
-	if k < 0 {
-		s.t.Samples = append(s.t.Samples, next)
-		k = len(s.t.Samples) - 1
-	}
-	turn.Sample = k
-	turn.AnsweredThisTurn = len(reply.Calls) == 0 && reply.Content != "" && reply.Finish == dialects.FinishStop
-	turn.FinalAnswer = ""
-	if turn.AnsweredThisTurn {
-		turn.FinalAnswer = answerIn(reply.Content)
-	}
-	c.turn = len(s.t.Turns)
-	s.t.Turns = append(s.t.Turns, turn)
-	s.sampled, s.broke = s.sampled+len(done.TokenIDs), nil
-	if q.Messages != nil {
-		s.newest = &said{
-			turn: c.turn, schemas: p.schemas, tools: q.Tools, history: p.history, text: p.text, completion: turn.Completion,
-			ids: slices.Clip(next.TokenIDs), sampled: slices.Clip(next.TokenIDs[turn.CompletionStart:]),
-		}
-		s.history.add(asked, echoes, s.newest)
-	}
-	return reply, nil
-}
-
-// read takes a completion apart as its client reads it, and returns the messages by which the client may repeat it.
-func (s *Session) read(c *call, q asked, p prompt, text string, done engines.Completion) (r dialects.Reply, echoes []trajectory.Message) {
-	r = dialects.Reply{
-		ID: c.id, Model: s.gate.Model, Created: c.created, Finish: dialects.FinishStop,
-		Usage: dialects.Usage{Prompt: len(p.ids), Cached: done.CachedTokens, Completion: len(done.TokenIDs)},
-	}
-	if done.FinishReason != trajectory.FinishStop {
-		r.Finish = dialects.FinishLength
-	}
-	for _, stop := range q.Stop { // the text ends before the first of them; those of the policy's own format are part of it
-		if at := strings.Index(text, stop); at >= 0 && stop != "" {
-			text, r.Stop = text[:at], stop
-		}
-	}
-	rest := text
-	if agents.OpensThought(p.text) {
-		text = thinkOpen + text
-	}
-	if strings.HasPrefix(strings.TrimSpace(text), thinkOpen) {
-		r.Reasoning, rest, _ = cutThought(text) // of one that does not end, nothing is left
-		r.Reasoning, rest = strings.TrimSpace(r.Reasoning), strings.TrimLeft(rest, "\r\n")
-	}
-	if p.format != nil {
-		splitter := agents.NewSplitter(p.format, !q.Parallel)
-		var content []byte
-		for _, piece := range append(splitter.Push(rest), splitter.End()...) {
-			if piece.Call != nil {
-				call := *piece.Call
-				call.ID = s.callID(c, len(r.Calls))
-				r.Calls = append(r.Calls, call)
-			}
-			content = append(content, piece.Content...)
-		}
-		rest = string(content)
-	}
-	r.Content = rest
-	if len(r.Calls) > 0 && r.Finish == dialects.FinishStop {
-		r.Finish = dialects.FinishCalls
-	}
-	echo := trajectory.Message{Role: "assistant", Reasoning: r.Reasoning, ToolCalls: r.Calls, Content: []trajectory.Part{{Type: "text", Text: r.Content}}}
-	echoes = append(echoes, echo)
-	if r.Stop != "" { // some clients put it back
-		echo.Content = []trajectory.Part{{Type: "text", Text: r.Content + r.Stop}}
-		echoes = append(echoes, echo)
-	}
-	return r, echoes
-}
-
-// answerIn is the body of <answer>…</answer> where a reply has one, as for the run's own agents, else the whole.
-func answerIn(text string) string {
-	if _, after, ok := strings.Cut(text, "<answer>"); ok {
-		if body, _, closed := strings.Cut(after, "</answer>"); closed {
-			return strings.TrimSpace(body)
-		}
-	}
-	return strings.TrimSpace(text)
-}
-
-// callID names a call of a reply. It is the same when the reply is recalled.
-func (s *Session) callID(c *call, n int) string {
-	k := hashOf(s.o.Name + "/" + strconv.Itoa(c.number))
-	return "call_" + hex.EncodeToString(k[:8]) + strconv.Itoa(n)
 }
 
 // Calls is how many calls were asked for, retries left out.
 func (s *Session) Calls() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.arrived
+	return s.calls.arrived
 }
 
 // End ends the session: what is being sampled is dropped, and later calls are refused. It returns when nothing of it runs.
@@ -607,25 +315,6 @@ func (s *Session) End() {
 	if s.leave != nil {
 		s.leave()
 	}
-}
-
-// specsOf reads OpenAI's schemas.
-func specsOf(schemas []json.RawMessage) ([]tools.Spec, error) {
-	specs := make([]tools.Spec, len(schemas))
-	for i, t := range schemas {
-		var tool struct {
-			Function struct {
-				Name        string          `json:"name"`
-				Description string          `json:"description"`
-				Parameters  json.RawMessage `json:"parameters"`
-			} `json:"function"`
-		}
-		if err := json.Unmarshal(t, &tool); err != nil {
-			return nil, &dialects.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("tools[%d]: %v", i, err), Param: "tools"}
-		}
-		specs[i] = tools.Spec{Name: tool.Function.Name, Description: tool.Function.Description, Parameters: tool.Function.Parameters}
-	}
-	return specs, nil
 }
 
 // Outcome is what became of a session.
@@ -644,17 +333,19 @@ func (s *Session) Finish() Outcome {
 	defer s.logs.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	read := s.calls.read()
-	before := rolesOf(s.t)
-	assignRoles(s.t, func(turn int) bool {
+	t, read := s.growth.t, s.calls.read()
+	before := rolesOf(t)
+	assignRoles(t, func(turn int) bool {
 		answered, asked := read[turn]
 		return answered || !asked
 	})
-	answerOf(s.t)
-	dropped := s.dropPosts()
-	out := Outcome{Calls: s.arrived - s.refused, Refused: s.refused, Broke: s.broke, Err: s.failed, Posted: payPosts(s.t)}
-	if s.taken >= 0 && len(s.recorded) > 0 || dropped || !slices.Equal(before, rolesOf(s.t)) {
-		s.taken = -1
+	answerOf(t)
+	dropped := len(s.past.turns) > 0 && s.past.posts.drop()
+	broke, failed := s.faults.all()
+	refused := s.spending.beyond()
+	out := Outcome{Calls: s.calls.arrived - refused, Refused: refused, Broke: broke, Err: failed, Posted: payPosts(t)}
+	if s.past.ahead() || dropped || !slices.Equal(before, rolesOf(t)) {
+		s.past.taken = -1
 		s.o.Rewrite() // also where it was before: what was stored since says otherwise
 	}
 	return out
@@ -670,4 +361,31 @@ func rolesOf(t *trajectory.Trajectory) (out []string) {
 		out = append(out, string(turn.Role)+"\x00"+turn.FinalAnswer+"\x00"+reward)
 	}
 	return out
+}
+
+// render makes the prompt of a request, behind the reply that it goes on after, where the session knows it.
+func (s *Session) render(q asked) (prompt, error) {
+	s.mu.Lock()
+	before, rest := s.growth.history.find(q.Messages)
+	s.mu.Unlock()
+	return s.prompts.render(q, before, rest)
+}
+
+// append adds a turn to the trajectory: to the sample that its prompt extends, or to a new one. asked is the key of its conversation.
+func (s *Session) append(c *call, q asked, p prompt, turn trajectory.Turn, done engines.Completion, asked key) (reply dialects.Reply, err error) {
+	checked := trajectory.Sample{}
+	checked.AppendObservation([]int32{0})
+	if err := checked.AppendResponse(done.TokenIDs, done.Logprobs, done.Versions); err != nil { // before anything changes
+		return reply, &dialects.Error{Status: http.StatusBadGateway, Message: fmt.Sprintf("%s: %v", c.id, err)}
+	}
+	text := done.TokenIDs
+	if n := len(text) - 1; slices.Contains(s.gate.Sampling.StopIDs, text[n]) {
+		text = text[:n]
+	}
+	turn.Completion = s.gate.Decode(text) // what may panic comes before anything changes
+	reply, echoes := readReply(s.o.Name, s.gate.Model, c, q, p, turn.Completion, done)
+	c.turn = s.growth.add(q, p, turn, done, reply, echoes, asked)
+	s.spending.sample(len(done.TokenIDs))
+	s.faults.breaks(nil)
+	return reply, nil
 }

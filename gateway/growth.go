@@ -1,0 +1,58 @@
+package gateway
+
+import (
+	"slices"
+
+	"github.com/agentfly/agentfly/dialects"
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// growth is the trajectory that a session grows, and what later calls may go on after.
+type growth struct {
+	t       *trajectory.Trajectory
+	history history
+	newest  *said // reply
+}
+
+// add makes a turn of a completion that was checked: of the sample that its prompt extends, or of a new one. asked is the key of its conversation,
+// echoes are the messages by which a client may repeat the reply. It returns the turn's index.
+func (g *growth) add(q asked, p prompt, turn trajectory.Turn, done engines.Completion, reply dialects.Reply, echoes []trajectory.Message, asked key) int {
+	k := g.extended(p.ids)
+	if k < 0 {
+		g.t.Samples = append(g.t.Samples, &trajectory.Sample{})
+		k = len(g.t.Samples) - 1
+	}
+	sample := g.t.Samples[k]
+	sample.AppendObservation(p.ids[sample.Len():])
+	turn.CompletionStart = sample.Len()
+	_ = sample.AppendResponse(done.TokenIDs, done.Logprobs, done.Versions) // checked
+	turn.CompletionEnd, turn.ObservationEnd = sample.Len(), sample.Len()
+	turn.Sample = k
+	turn.AnsweredThisTurn = len(reply.Calls) == 0 && reply.Content != "" && reply.Finish == dialects.FinishStop
+	turn.FinalAnswer = ""
+	if turn.AnsweredThisTurn {
+		turn.FinalAnswer = answerIn(reply.Content)
+	}
+	index := len(g.t.Turns)
+	g.t.Turns = append(g.t.Turns, turn)
+	if q.Messages != nil {
+		g.newest = &said{
+			turn: index, schemas: p.schemas, tools: q.Tools, history: p.history, text: p.text, completion: turn.Completion,
+			ids: slices.Clip(sample.TokenIDs), sampled: slices.Clip(sample.TokenIDs[turn.CompletionStart:]),
+		}
+		g.history.add(asked, echoes, g.newest)
+	}
+	return index
+}
+
+// extended is the longest sample that a prompt begins with; -1: none.
+func (g *growth) extended(ids []int32) int {
+	k := -1
+	for i, sample := range g.t.Samples {
+		if n := sample.Len(); n < len(ids) && (k < 0 || n > g.t.Samples[k].Len()) && slices.Equal(sample.TokenIDs, ids[:n]) {
+			k = i
+		}
+	}
+	return k
+}

@@ -1,0 +1,116 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/agentfly/agentfly/agents"
+	"github.com/agentfly/agentfly/dialects"
+	"github.com/agentfly/agentfly/masks"
+	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// prompt is what a call asks the engine for.
+type prompt struct {
+	ids     []int32
+	text    string
+	history []trajectory.Message // that text renders
+	after   int                  // the turn that it goes on after; -1: none
+	fresh   []trajectory.Message // behind that turn's reply, whose ids go on; nil: all are rendered
+	schemas key
+	format  agents.Format // nil: calls are not looked for
+}
+
+// prompter makes the prompts of requests.
+type prompter struct {
+	renderer Renderer
+	encode   func(text string) []int32 // nil: texts are refused
+	format   func(specs []tools.Spec) (agents.Format, error)
+}
+
+// render makes the prompt of a request: where it goes on after the reply before, of the ids up to there and the rest of its messages, else of
+// all its messages.
+func (m prompter) render(q asked, before *said, rest []trajectory.Message) (p prompt, err error) {
+	p = prompt{after: -1}
+	if p.schemas, p.format, err = m.tools(q); err != nil {
+		return p, err
+	}
+	bad := func(err error) error {
+		return &dialects.Error{Status: http.StatusBadRequest, Message: err.Error(), Param: "messages"}
+	}
+	if q.Messages == nil {
+		return m.completion(q, p)
+	}
+	if before != nil {
+		p.after = before.turn
+	}
+	if before != nil && before.schemas == p.schemas && len(rest) > 0 {
+		r := masks.Reply{History: before.history, Tools: q.Tools, Completion: before.completion, Results: rest, Sampled: before.sampled, Prompt: before.text}
+		ids, text, err := m.renderer.Continue(r)
+		if err == nil {
+			p.ids, p.text, p.history, p.fresh = slices.Concat(before.ids, ids), text, r.Messages(), rest
+			return p, nil
+		}
+		if !errors.Is(err, masks.ErrRewritten) {
+			return p, bad(err)
+		}
+	}
+	if p.ids, p.text, err = m.renderer.Prompt(q.Messages, q.Tools, true); err != nil {
+		return p, bad(err)
+	}
+	p.history = q.Messages
+	return p, nil
+}
+
+// tools names the tools of a request, and makes the format of their calls; nil: calls are not looked for.
+func (m prompter) tools(q asked) (schemas key, f agents.Format, err error) {
+	for _, t := range q.Tools {
+		schemas = schemas.with(hashOf(dialects.Canonical(t)))
+	}
+	if len(q.Tools) == 0 || q.Choice.Mode == dialects.ChoiceNone {
+		return schemas, nil, nil
+	}
+	specs, err := specsOf(q.Tools)
+	if err != nil {
+		return schemas, nil, err
+	}
+	if f, err = m.format(specs); err != nil {
+		return schemas, nil, &dialects.Error{Status: http.StatusBadRequest, Message: err.Error(), Param: "tools"}
+	}
+	return schemas, f, nil
+}
+
+// completion is the prompt of a request without a conversation.
+func (m prompter) completion(q asked, p prompt) (prompt, error) {
+	p.text, p.ids = q.Prompt.Text, q.Prompt.IDs
+	if p.ids == nil && m.encode != nil {
+		p.ids = m.encode(p.text)
+	}
+	if len(p.ids) == 0 {
+		return p, &dialects.Error{Status: http.StatusBadRequest, Message: "the prompt is empty", Param: "prompt"}
+	}
+	return p, nil
+}
+
+// specsOf reads OpenAI's schemas.
+func specsOf(schemas []json.RawMessage) ([]tools.Spec, error) {
+	specs := make([]tools.Spec, len(schemas))
+	for i, t := range schemas {
+		var tool struct {
+			Function struct {
+				Name        string          `json:"name"`
+				Description string          `json:"description"`
+				Parameters  json.RawMessage `json:"parameters"`
+			} `json:"function"`
+		}
+		if err := json.Unmarshal(t, &tool); err != nil {
+			return nil, &dialects.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("tools[%d]: %v", i, err), Param: "tools"}
+		}
+		specs[i] = tools.Spec{Name: tool.Function.Name, Description: tool.Function.Description, Parameters: tool.Function.Parameters}
+	}
+	return specs, nil
+}

@@ -1,0 +1,136 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// sessions are those of a gateway, by their keys.
+type sessions struct {
+	mu      sync.Mutex
+	byKey   map[string]*Session
+	ended   map[string]string // keys of sessions that are over, with the names, the last few
+	order   []string          // of ended
+	starts  bool              // it is not known yet which sessions of before go on
+	awaited map[string]bool   // keys of sessions that go on and are not open yet
+	opened  chan struct{}     // closed, and made anew, when one opens or what is awaited changes
+	closed  bool
+}
+
+func newSessions() *sessions {
+	return &sessions{byKey: map[string]*Session{}, ended: map[string]string{}, awaited: map[string]bool{}, opened: make(chan struct{})}
+}
+
+// add makes a session known. Its key must be new.
+func (g *sessions) add(s *Session) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	key := s.o.Key
+	switch {
+	case g.closed:
+		return errors.New("gateway: it is closed")
+	case g.byKey[key] != nil:
+		return fmt.Errorf("gateway: session %s: its key is that of session %s", s.o.Name, g.byKey[key].o.Name)
+	}
+	g.byKey[key] = s
+	delete(g.awaited, key)
+	g.changed()
+	s.leave = func() { g.remove(key, s.o.Name) }
+	return nil
+}
+
+func (g *sessions) remove(key, name string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.byKey, key)
+	g.ended[key] = name
+	if g.order = append(g.order, key); len(g.order) > remembered {
+		delete(g.ended, g.order[0])
+		g.order = g.order[1:]
+	}
+}
+
+// of finds the session of a key. ended is its name where it is over.
+func (g *sessions) of(key string) (s *Session, ended string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.byKey[key], g.ended[key]
+}
+
+// changed has requests that wait look again. mu is held.
+func (g *sessions) changed() {
+	close(g.opened)
+	g.opened = make(chan struct{})
+}
+
+// waits tells whether a request with a key that has no session is to wait, and until when it need not look again.
+func (g *sessions) waits(key string) (wait bool, changed <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.closed && g.byKey[key] == nil && g.ended[key] == "" && (g.starts || g.awaited[key]), g.opened
+}
+
+// remembered is how many ended sessions a gateway still knows by name, to tell a late agent what happened.
+const remembered = 4096
+
+// patience is how long a request waits for its session, which goes on after a restart.
+const patience = 30 * time.Second
+
+// recover says that sessions of before go on and are not known yet: until await tells them, a request with an unknown key waits.
+func (g *sessions) recover() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.starts = true
+}
+
+// await says which sessions of before go on, by their keys: requests for those that are not open yet wait for them.
+func (g *sessions) await(keys ...string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.starts = false
+	for _, k := range keys {
+		if g.byKey[k] == nil && g.ended[k] == "" {
+			g.awaited[k] = true
+		}
+	}
+	g.changed()
+}
+
+// expects waits for the session with a key to open, where it goes on after a restart, and tells whether it is open.
+func (g *sessions) expects(ctx context.Context, key string) bool {
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for key != "" {
+		wait, changed := g.waits(key)
+		if !wait {
+			break
+		}
+		select {
+		case <-changed:
+		case <-late.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+	s, _ := g.of(key)
+	return s != nil
+}
+
+// close ends all sessions: what is being sampled for them is dropped, and their agents are told to try again.
+func (g *sessions) close() {
+	g.mu.Lock()
+	g.closed = true
+	g.changed()
+	open := make([]*Session, 0, len(g.byKey))
+	for _, s := range g.byKey {
+		open = append(open, s)
+	}
+	g.mu.Unlock()
+	for _, s := range open {
+		s.End()
+	}
+}

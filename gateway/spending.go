@@ -1,0 +1,83 @@
+package gateway
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"time"
+)
+
+// Budget bounds a session; 0 is any number. When it is spent, calls get a reply that says so, and nothing is sampled for it.
+type Budget struct {
+	Calls  int
+	Tokens int // sampled
+	Until  time.Time
+}
+
+// spending is what a session has taken of its budget.
+type spending struct {
+	budget Budget
+
+	mu      sync.Mutex
+	sampled int // tokens
+	granted int // calls that the budget holds for, but for those that failed
+	refused int // calls beyond the budget
+}
+
+// grant takes a call of the budget; why is what the agent reads where the budget does not hold for it, else "".
+func (s *spending) grant(now time.Time) (why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.budget
+	switch {
+	case b.Calls > 0 && s.granted >= b.Calls:
+		why = fmt.Sprintf("%d calls", b.Calls)
+	case b.Tokens > 0 && s.sampled >= b.Tokens:
+		why = fmt.Sprintf("%d tokens", b.Tokens)
+	case !b.Until.IsZero() && !now.Before(b.Until):
+		why = "its time"
+	default:
+		s.granted++
+		return ""
+	}
+	s.refused++
+	return "The budget of this session is spent: " + why + ". Stop here."
+}
+
+// giveBack gives back a call that failed: it comes again.
+func (s *spending) giveBack() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.granted--
+}
+
+// adopt counts a call of before.
+func (s *spending) adopt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.granted++
+}
+
+// sample counts tokens.
+func (s *spending) sample(tokens int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sampled += tokens
+}
+
+// left is how many tokens the budget still holds.
+func (s *spending) left() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.budget.Tokens == 0 {
+		return math.MaxInt
+	}
+	return max(1, s.budget.Tokens-s.sampled)
+}
+
+// beyond is how many calls were refused.
+func (s *spending) beyond() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refused
+}
