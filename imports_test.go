@@ -22,7 +22,7 @@ var floors = [][]string{
 		"internal/doctor", "internal/httpserver", "internal/panics", "internal/procgroup", "internal/retry", "internal/plot", "internal/terminal", "internal/watchdog",
 		"internal/wording",
 	},
-	{"algorithms", "internal/terminal/terminaltest", "jinja", "internal/filelock", "internal/pool", "python/gpython"},
+	{"algorithms", "grammar", "internal/terminal/terminaltest", "jinja", "internal/filelock", "internal/pool", "python/gpython"},
 	{"masks", "modelfile", "python"},
 	{"internal/tensors", "resources"},
 	{"engines", "policy", "rewards", "tools", "trainer"},

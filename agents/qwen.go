@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"math/big"
@@ -130,17 +131,23 @@ func qwenValue(s *tools.Schema, raw json.RawMessage) (form.Expr, error) {
 	if !slices.Equal(s.Types, []string{"string"}) {
 		return form.JSONSchema(raw)
 	}
-	var keys map[string]json.RawMessage
+	keys := struct {
+		Pattern, Format *string
+		MinLength       int
+		MaxLength       *int
+	}{}
 	if err := json.Unmarshal(raw, &keys); err != nil {
 		return form.Expr{}, err
 	}
-	for _, k := range []string{"pattern", "format", "minLength", "maxLength"} {
-		if _, ok := keys[k]; ok {
-			return form.Expr{}, fmt.Errorf("%q of a text is not supported in this form of calls", k)
-		}
+	if keys.Pattern != nil || keys.Format != nil {
+		return form.Expr{}, errors.New("a pattern or a format of a text is not supported in this form of calls")
 	}
 	if len(s.Enum) == 0 {
-		return form.TextWithout('<'), nil
+		most := -1
+		if keys.MaxLength != nil {
+			most = *keys.MaxLength
+		}
+		return form.TextWithout('<', keys.MinLength, most), nil
 	}
 	var out []form.Expr
 	for _, v := range s.Enum {

@@ -120,6 +120,9 @@ func (s *Splitter) scan(last bool) []Piece {
 
 const thinkOpen, thinkClose = "<think>", "</think>"
 
+// ThoughtEnd ends a thought.
+const ThoughtEnd = thinkClose
+
 func isThinking(text string) bool {
 	return strings.HasPrefix(strings.TrimSpace(text), thinkOpen)
 }

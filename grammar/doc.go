@@ -4,5 +4,5 @@
 //
 // It owns expressions, the automaton, the reading of JSON schemas into expressions, and the tokens' bytes in the order in which the
 // automaton reads them. It does not sample: an engine excludes the other tokens before its softmax, so that the logprobs that it tells are
-// those of the distribution that it sampled from (engines.Constraint).
+// those of the distribution that it sampled from.
 package grammar

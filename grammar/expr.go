@@ -100,8 +100,13 @@ func (r *Rule) Define(e Expr) { r.body = &e }
 // Expr is the rule's expression, before or after its definition.
 func (r *Rule) Expr() Expr { return Expr{&node{kind: kindRule, rule: r}} }
 
-// TextWithout is any text of UTF-8 without a character.
-func TextWithout(c rune) Expr { return Repeat(everyRune.without(c).expr(), 0, -1) }
+// TextWithout is any text of least to most characters, none of which is c; most below 0 is no bound.
+func TextWithout(c rune, least, most int) Expr {
+	return Repeat(everyRune.without(c).expr(), least, most)
+}
+
+// AnyText is any text of UTF-8.
+func AnyText() Expr { return Repeat(everyRune.expr(), 0, -1) }
 
 // Until is any text of UTF-8 that ends with the first end in it. end is ASCII and not empty.
 func Until(end string) Expr {

@@ -3,8 +3,6 @@ package grammar
 import (
 	"fmt"
 	"sync"
-
-	"github.com/agentfly/agentfly/engines"
 )
 
 // Grammar is an expression, compiled for a vocabulary. It is safe for concurrent use.
@@ -13,11 +11,6 @@ type Grammar struct {
 	automaton *automaton // guarded by mu
 	first     *state
 }
-
-var (
-	_ engines.Constraint = (*Grammar)(nil)
-	_ engines.Matcher    = (*Matcher)(nil)
-)
 
 // Compile refuses an expression that is too large, that no text of the vocabulary begins, or that has a rule which comes to itself before
 // it has read anything.
@@ -30,15 +23,14 @@ func Compile(e Expr, v *Vocabulary) (*Grammar, error) {
 	if g.first, err = g.automaton.start(); err != nil {
 		return nil, err
 	}
-	m := g.Match().(*Matcher)
-	if _, _, err := m.Allowed(); err != nil {
+	if _, _, err := g.Match().Allowed(); err != nil {
 		return nil, err
 	}
 	return g, nil
 }
 
 // Match begins a completion.
-func (g *Grammar) Match() engines.Matcher { return &Matcher{grammar: g, state: g.first} }
+func (g *Grammar) Match() *Matcher { return &Matcher{grammar: g, state: g.first} }
 
 // Matcher stands behind the tokens of one completion. It is not safe for concurrent use.
 type Matcher struct {
@@ -61,9 +53,6 @@ func (m *Matcher) Allowed() (tokens []uint64, end bool, err error) {
 	}
 	return mask, m.state.ends, nil
 }
-
-// More tells whether a token may come next. It holds after Allowed.
-func (m *Matcher) More() bool { return m.state.any }
 
 // Take goes on behind a token that Allowed had.
 func (m *Matcher) Take(id int32) error {

@@ -100,11 +100,13 @@ func TestAllowedIsWhatGoesOn(t *testing.T) {
 				var next []int32
 				for id := range int32(texts.Size()) {
 					want := !texts.IsSpecial(id) && begun(text+string(texts.Bytes(id)))
-					require.Equal(t, want, has(mask, id), "%q behind %q", texts.Bytes(id), text)
+					if want != has(mask, id) {
+						require.Equal(t, want, has(mask, id), "%q behind %q", texts.Bytes(id), text)
+					}
 					if want {
 						next = append(next, id)
-					} else {
-						require.Error(t, m.Take(id))
+					} else if m.Take(id) == nil {
+						require.Fail(t, "taken", "%q behind %q", texts.Bytes(id), text)
 					}
 				}
 				if len(next) == 0 {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/grammar"
 )
 
@@ -72,5 +71,3 @@ func matches(t testing.TB, g *grammar.Grammar, text string) bool {
 	_, whole := reads(t, g, text)
 	return whole
 }
-
-var _ engines.Constraint = (*grammar.Grammar)(nil)

@@ -7,6 +7,14 @@ import (
 	"unicode/utf8"
 )
 
+// Regexp is the texts that match a regular expression whole, in Go's syntax, which knows neither lookahead nor references.
+func Regexp(pattern string) (Expr, error) {
+	if _, err := syntax.Parse(pattern, syntax.Perl); err != nil {
+		return Expr{}, err
+	}
+	return regular("^(?:"+pattern+")$", runeSet.expr)
+}
+
 // regular is the texts that match a regular expression in Go's syntax, which knows neither lookahead nor references. As in JSON Schema it
 // matches somewhere in the text unless ^ and $ bind it. one writes one character of a set.
 func regular(pattern string, one func(runeSet) Expr) (Expr, error) {

@@ -125,6 +125,30 @@ def stop_strings():
 
 
 @check
+def replies_in_a_form():
+    schema = {"type": "object", "additionalProperties": False, "required": ["name", "red", "warm"], "properties": {
+        "name": {"type": "string", "maxLength": 20}, "red": {"type": "integer", "minimum": 0, "maximum": 255}, "warm": {"type": "boolean"}}}
+    asked = {"type": "json_schema", "json_schema": {"name": "colour", "strict": True, "schema": schema}}
+    kw = dict(model=MODEL, messages=[{"role": "user", "content": "Describe a colour as JSON."}], max_tokens=120, response_format=asked)
+    for seed in range(6):
+        r = client.chat.completions.create(**kw, seed=seed, logprobs=True)
+        said = json.loads(r.choices[0].message.content)
+        assert r.choices[0].finish_reason == "stop" and sorted(said) == ["name", "red", "warm"], said
+        assert 0 <= said["red"] <= 255 and isinstance(said["warm"], bool) and len(said["name"]) <= 20, said
+        parts = client.chat.completions.create(**kw, seed=seed, stream=True)
+        assert "".join(p.choices[0].delta.content or "" for p in parts if p.choices) == r.choices[0].message.content
+    for choice, names in (("required", {"get_weather"}), ({"type": "function", "function": {"name": "get_weather"}}, {"get_weather"})):
+        for seed in range(4):
+            r = client.chat.completions.create(model=MODEL, messages=USER, tools=TOOLS, tool_choice=choice, seed=seed, max_tokens=200)
+            calls = r.choices[0].message.tool_calls
+            assert r.choices[0].finish_reason in ("tool_calls", "length"), r
+            if r.choices[0].finish_reason == "tool_calls":
+                assert calls and {c.function.name for c in calls} <= names
+                assert all(set(json.loads(c.function.arguments)) <= {"city"} for c in calls), calls
+    refused(openai.BadRequestError, response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "array", "uniqueItems": True}}})
+
+
+@check
 def tools():
     messages = [{"role": "user", "content": "What is the weather in Paris?"}]
     calls = None

@@ -82,14 +82,8 @@ func (a *agentAPI) read(q *dialects.Request) (*conversation, error) {
 	if err := a.models.check(&q.Model); err != nil {
 		return nil, err
 	}
-	if q.Format != nil {
-		return nil, badf("format", "a reply in the form of a JSON schema is not supported by this server: it does not constrain decoding; leave format out")
-	}
-	if err := checkChoice(q.Choice); err != nil {
-		return nil, err
-	}
 	return &conversation{
-		messages: q.Messages, tools: q.Tools, noCalls: q.Choice.Mode == dialects.ChoiceNone, oneCall: !q.Parallel, maxTokens: q.MaxTokens,
+		messages: q.Messages, tools: q.Tools, choice: q.Choice, oneCall: !q.Parallel, maxTokens: q.MaxTokens,
 	}, nil
 }
 
@@ -114,7 +108,7 @@ func (a *agentAPI) complete(w http.ResponseWriter, r *http.Request, p *places, q
 		return err
 	}
 	id := a.stamp.id("")[1:]
-	params := sampling{Temperature: q.Temperature, TopP: q.TopP, TopK: q.TopK, MinP: q.MinP, Stop: q.Stop, Seed: q.Seed}
+	params := sampling{Temperature: q.Temperature, TopP: q.TopP, TopK: q.TopK, MinP: q.MinP, Stop: q.Stop, Seed: q.Seed, Schema: q.Format}
 	choices, opened, err := a.talks.choices(r.Context(), talk, id, &params)
 	if err != nil {
 		return err

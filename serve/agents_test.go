@@ -144,7 +144,7 @@ func TestAgentErrors(t *testing.T) {
 		{"/v1/messages", `{"model":"gpt","messages":[{"role":"user","content":"a"}]}`, 404, "not_found_error", "`gpt` does not exist"},
 		{"/v1/messages", `{"messages":[{"role":"user","content":"a"}],"thread":{"type":"create"}}`, 400, "invalid_request_error", "no threads"},
 		{"/v1/messages", `{"messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"http://x"}}]}]}`, 400, "invalid_request_error", "text alone"},
-		{"/v1/messages", `{"messages":[{"role":"user","content":"a"}],"tool_choice":{"type":"any"},` + messagesTool + `}`, 400, "invalid_request_error", "tool_choice required"},
+		{"/v1/messages", `{"messages":[{"role":"user","content":"a"}],"tool_choice":{"type":"any"},` + messagesTool + `}`, 400, "invalid_request_error", "does not constrain decoding"},
 		{"/v1/messages", `{"messages":[{"role":"user","content":"a"}],"temperature":-1}`, 400, "invalid_request_error", "emperature"},
 		{"/v1/responses", `{"input":"a","text":{"format":{"type":"json_object"}}}`, 400, "invalid_request_error", "does not constrain decoding"},
 		{"/v1/responses", `{"input":"a","previous_response_id":"r"}`, 400, "invalid_request_error", "send all earlier items"},

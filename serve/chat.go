@@ -181,15 +181,12 @@ func (in *chatRequest) conversation(c *codec) (*conversation, error) {
 		return nil, err
 	}
 	choice, err := dialects.ParseChoice(in.ToolChoice, in.Tools)
-	if err == nil {
-		err = checkChoice(choice)
-	}
 	limit := in.MaxComplete
 	if limit == nil {
 		limit = in.MaxTokens
 	}
 	return &conversation{
-		messages: messages, tools: in.Tools, noCalls: choice.Mode == dialects.ChoiceNone, oneCall: !or(in.Parallel, true),
+		messages: messages, tools: in.Tools, choice: choice, oneCall: !or(in.Parallel, true),
 		noPrompt: !or(in.AddPrompt, true), special: in.AddSpecial, maxTokens: limit,
 	}, err
 }

@@ -25,8 +25,8 @@ type completer struct {
 	maxLogprobs int
 }
 
-// choices makes the n choices of each prompt.
-func (e *completer) choices(id string, p *sampling, params engines.Sampling, prompts [][]int32, maxTokens []int) []*choice {
+// choices makes the n choices of each prompt, in a form that is nil where they are free.
+func (e *completer) choices(id string, p *sampling, params engines.Sampling, prompts [][]int32, maxTokens []int, form engines.Constraint) []*choice {
 	n := or(p.N, 1)
 	var out []*choice
 	for i, prompt := range prompts {
@@ -37,7 +37,7 @@ func (e *completer) choices(id string, p *sampling, params engines.Sampling, pro
 			c := &choice{index: len(out), text: &textStream{
 				tokenizer: e.tokenizer, skipSpecial: or(p.SkipSpecial, true), stops: params.Stop, includeStop: p.IncludeStop, least: params.MinTokens,
 			}}
-			c.request = engines.Request{ID: fmt.Sprintf("%s-%d", id, c.index), Session: id, Prompt: prompt, Sampling: sampling, Seed: seed}
+			c.request = engines.Request{ID: fmt.Sprintf("%s-%d", id, c.index), Session: id, Prompt: prompt, Sampling: sampling, Seed: seed, Constraint: form}
 			for _, stop := range params.StopIDs {
 				if !slices.Contains(p.StopIDs, stop) {
 					c.eos = append(c.eos, stop)

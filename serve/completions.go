@@ -15,6 +15,7 @@ type completionsAPI struct {
 	models  *models
 	stamp   *stamp
 	codec   *codec
+	forms   *forms
 	queue   *queue
 	engine  *completer
 	weights *weights
@@ -220,7 +221,11 @@ func (a *completionsAPI) job(ctx context.Context, in *completionRequest) (*compl
 	}
 	id := a.stamp.id("cmpl")
 	job.base = completionReply{ID: id, Object: "text_completion", Created: a.stamp.now().Unix(), Model: a.models.names[0]}
-	job.choices = a.engine.choices(id, &in.sampling, params, prompts, most)
+	form, err := a.forms.ofText(ctx, &in.sampling)
+	if err != nil {
+		return nil, err
+	}
+	job.choices = a.engine.choices(id, &in.sampling, params, prompts, most, form)
 	return job, nil
 }
 

@@ -16,7 +16,7 @@ import (
 type conversation struct {
 	messages  []trajectory.Message
 	tools     []json.RawMessage // OpenAI's schemas
-	noCalls   bool              // calls are not looked for
+	choice    dialects.Choice   // of tools; with none calls are not looked for
 	oneCall   bool              // only the first call of a reply counts
 	noPrompt  bool              // the assistant's turn is not begun
 	special   bool              // what the tokenizer puts around a text is put around the conversation too
@@ -26,6 +26,7 @@ type conversation struct {
 // conversations have conversations answered, in whatever dialect they came.
 type conversations struct {
 	codec  *codec
+	forms  *forms
 	calls  callParser
 	queue  *queue
 	engine *completer
@@ -56,7 +57,11 @@ func (t *conversations) choices(ctx context.Context, c *conversation, id string,
 		return nil, false, err
 	}
 	opened = agents.OpensThought(text)
-	choices = t.engine.choices(id, p, params, [][]int32{prompt}, []int{want})
+	form, err := t.forms.of(ctx, c, format, p, opened)
+	if err != nil {
+		return nil, false, err
+	}
+	choices = t.engine.choices(id, p, params, [][]int32{prompt}, []int{want}, form)
 	if format != nil {
 		for _, choice := range choices {
 			choice.calls = agents.NewSplitter(format, c.oneCall)
@@ -92,9 +97,12 @@ func (c *conversation) format(p callParser) (agents.Format, error) {
 		if err := json.Unmarshal(t, &tool); err != nil {
 			return nil, badf(at, "%s: %v", at, err)
 		}
+		if c.choice.Mode == dialects.ChoiceNamed && tool.Function.Name != c.choice.Name {
+			continue
+		}
 		specs = append(specs, tools.Spec{Name: tool.Function.Name, Description: tool.Function.Description, Parameters: tool.Function.Parameters})
 	}
-	if len(specs) == 0 || c.noCalls {
+	if len(specs) == 0 || c.choice.Mode == dialects.ChoiceNone {
 		return nil, nil
 	}
 	format, err := p.format(specs)
@@ -142,15 +150,4 @@ func (c *conversation) render(ctx context.Context, in *codec) (ids []int32, text
 		ids, err = in.encode(ctx, text, true)
 	}
 	return ids, text, err
-}
-
-// checkChoice refuses a choice of tools that would constrain decoding.
-func checkChoice(c dialects.Choice) error {
-	switch c.Mode {
-	case dialects.ChoiceNamed:
-		return badf("tool_choice", "a named tool_choice is not supported by this server: it does not constrain decoding; use auto or none")
-	case dialects.ChoiceRequired:
-		return badf("tool_choice", "tool_choice required is not supported by this server: it does not constrain decoding; use auto or none")
-	}
-	return nil
 }

@@ -45,6 +45,8 @@ func asAPI(err error) *dialects.Error {
 		return api
 	case errors.Is(err, engines.ErrTooLong):
 		return &dialects.Error{Status: http.StatusBadRequest, Message: err.Error(), Param: "prompt"}
+	case errors.Is(err, engines.ErrRefused):
+		return &dialects.Error{Status: http.StatusBadRequest, Message: err.Error()}
 	case errors.Is(err, engines.ErrClosed):
 		return &dialects.Error{Status: http.StatusServiceUnavailable, Message: "the engine is closed"}
 	}

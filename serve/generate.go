@@ -9,6 +9,7 @@ type generateAPI struct {
 	models  *models
 	stamp   *stamp
 	codec   *codec
+	forms   *forms
 	engine  *completer
 	weights *weights
 }
@@ -84,7 +85,11 @@ func (a *generateAPI) answer(w http.ResponseWriter, r *http.Request, p *places, 
 	if base.ID == "" {
 		base.ID = a.stamp.id("generate")
 	}
-	choices := a.engine.choices(base.ID, &params.sampling, sampling, [][]int32{in.TokenIDs}, []int{want})
+	form, err := a.forms.ofText(r.Context(), &params.sampling)
+	if err != nil {
+		return err
+	}
+	choices := a.engine.choices(base.ID, &params.sampling, sampling, [][]int32{in.TokenIDs}, []int{want}, form)
 	if err := p.need(len(choices)); err != nil {
 		return err
 	}

@@ -182,10 +182,11 @@ func (s *Server) table() []route {
 		engine: o.Engine, tokenizer: o.Tokenizer, gate: &s.gate, metrics: &s.metrics, now: o.Now, seed: o.Seed, warn: o.Warn,
 		rawLogprobs: o.RawLogprobs, maxLogprobs: o.MaxLogprobs,
 	}
-	talks := &conversations{codec: codec, calls: callParser{o.Agents, o.ToolParser}, queue: &s.queue, engine: engine}
-	completions := &completionsAPI{models: models, stamp: s.stamp, codec: codec, queue: &s.queue, engine: engine, weights: &s.weights}
+	forms := newForms(codec, o.Engine)
+	talks := &conversations{codec: codec, forms: forms, calls: callParser{o.Agents, o.ToolParser}, queue: &s.queue, engine: engine}
+	completions := &completionsAPI{models: models, stamp: s.stamp, codec: codec, forms: forms, queue: &s.queue, engine: engine, weights: &s.weights}
 	chat := &chatAPI{models: models, stamp: s.stamp, codec: codec, talks: talks, engine: engine, weights: &s.weights}
-	generate := &generateAPI{models: models, stamp: s.stamp, codec: codec, engine: engine, weights: &s.weights}
+	generate := &generateAPI{models: models, stamp: s.stamp, codec: codec, forms: forms, engine: engine, weights: &s.weights}
 	tokens := &tokenizeAPI{models: models, codec: codec}
 	agentAPI := func(d dialects.Dialect) *agentAPI {
 		return &agentAPI{Dialect: d, models: models, stamp: s.stamp, codec: codec, queue: &s.queue, talks: talks, engine: engine, keepAlive: o.KeepAlive}
