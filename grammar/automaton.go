@@ -14,9 +14,10 @@ type automaton struct {
 	tokens  *Vocabulary
 	states  map[string]*state
 	stacks  map[frame]*stack
-	serial  uint32 // of the youngest stack
-	work    int    // ways that were followed for the current answer
-	kept    int    // ways of all states
+	serial  uint32   // of the youngest stack
+	work    int      // ways that were followed for the current answer
+	kept    int      // ways of all states
+	masked  []*state // with their tokens, which take the most memory
 }
 
 // state is all the ways in which the automaton can stand behind a text.
@@ -53,6 +54,7 @@ var ErrCostly = errors.New("grammar: the form has too many ways at once to be fo
 
 const (
 	maxStates = 1 << 13
+	maxMasked = 1 << 8
 	maxKept   = 1 << 20
 	maxWork   = 1 << 22
 )
@@ -68,7 +70,7 @@ func (a *automaton) forget() {
 	for _, s := range a.states {
 		s.next, s.mask = [256]*state{}, nil
 	}
-	a.states, a.stacks, a.kept = map[string]*state{}, map[frame]*stack{}, 0
+	a.states, a.stacks, a.kept, a.masked = map[string]*state{}, map[frame]*stack{}, 0, nil
 }
 
 func (a *automaton) push(to int32, caller *stack) *stack {
@@ -174,7 +176,7 @@ func (a *automaton) close(ways []way) (*state, error) {
 
 // allowed are the tokens that may come next.
 func (a *automaton) allowed(s *state) ([]uint64, error) {
-	if s.mask != nil {
+	if s.mask != nil || s == dead { // which is shared by all, and has none
 		return s.mask, nil
 	}
 	a.work = 0
@@ -182,7 +184,13 @@ func (a *automaton) allowed(s *state) ([]uint64, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.mask = mask
+	if len(a.masked) >= maxMasked {
+		for _, other := range a.masked {
+			other.mask = nil
+		}
+		a.masked = a.masked[:0]
+	}
+	s.mask, a.masked = mask, append(a.masked, s)
 	s.any = slices.ContainsFunc(mask, func(w uint64) bool { return w != 0 })
 	return mask, nil
 }

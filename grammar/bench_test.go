@@ -39,7 +39,9 @@ func BenchmarkAllowed(b *testing.B) {
 			require.NoError(b, m.Take(id))
 		}
 	}
-	perToken := func(b *testing.B) { b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*len(ids)), "µs/token") }
+	perToken := func(b *testing.B) {
+		b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*len(ids)), "µs/token")
+	}
 	b.Run("new", func(b *testing.B) {
 		for b.Loop() {
 			g, err := grammar.Compile(e, v)

@@ -129,7 +129,7 @@ func someSchema(r *rand.Rand, depth int) drawn {
 func TestSchemasHold(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	sampled, cut := 0, 0
-	for range 300 {
+	for range 150 {
 		d := someSchema(r, 3)
 		e, err := grammar.JSONSchema([]byte(d.schema))
 		require.NoError(t, err, d.schema)
