@@ -28,7 +28,6 @@ var largeTypes = map[string]int{
 	"jinja.compiler":               38,
 	"jinja.parser":                 49,
 	"orchestrator/job.decoder":     41,
-	"orchestrator/rollout.Sampler": 34,
 	"orchestrator/session.Session": 48,
 	"orchestrator/store.Store":     50,
 	"rewards/mathequal.parser":     33,
