@@ -24,7 +24,6 @@ var largeTypes = map[string]int{
 	"cgo.Group":                    27,
 	"cgo.Model":                    43,
 	"environments.Episode":         27,
-	"environments/openenv.Server":  27,
 	"jinja.compiler":               38,
 	"jinja.parser":                 49,
 	"orchestrator/job.decoder":     41,
