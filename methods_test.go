@@ -23,7 +23,6 @@ var largeTypes = map[string]int{
 	"algorithms.Ops":               37,
 	"cgo.Group":                    27,
 	"cgo.Model":                    43,
-	"environments.Episode":         27,
 	"jinja.compiler":               38,
 	"jinja.parser":                 49,
 	"orchestrator/job.decoder":     41,
