@@ -25,7 +25,7 @@ const (
 )
 
 // check reads an action as the environment shall see it. wrong is what the agent reads of one that is not possible; it says what is right.
-func (m *Manager) check(a Action) (_ Action, wrong string) {
+func (m *rules) check(a Action) (_ Action, wrong string) {
 	name := a.Name
 	if len(m.spec.Tools) == 0 {
 		if name == "" {
@@ -62,7 +62,7 @@ func (m *Manager) check(a Action) (_ Action, wrong string) {
 }
 
 // usage lists the tools as a person would write their calls.
-func (m *Manager) usage() string {
+func (m *rules) usage() string {
 	var all []string
 	for _, t := range m.spec.Actions() {
 		all = append(all, t.Name+" "+m.tools[t.Name].Usage())
@@ -71,7 +71,7 @@ func (m *Manager) usage() string {
 }
 
 // acceptResult checks what a step gave. An error is the environment's fault.
-func (m *Manager) acceptResult(r Result) (_ Result, err error) {
+func (m *rules) acceptResult(r Result) (_ Result, err error) {
 	if math.IsNaN(r.Reward) || math.IsInf(r.Reward, 0) {
 		return r, fmt.Errorf("the reward is %v, and a reward must be finite; mend the environment", r.Reward)
 	}
@@ -99,7 +99,7 @@ func (m *Manager) acceptResult(r Result) (_ Result, err error) {
 }
 
 // accept checks an observation, mends its text and leaves out what is too long. The parts are the caller's own afterwards.
-func (m *Manager) accept(o Observation) (Observation, error) {
+func (m *rules) accept(o Observation) (Observation, error) {
 	if len(o) > maxParts {
 		return nil, fmt.Errorf("the observation has %d parts, and at most %d are read; mend the environment", len(o), maxParts)
 	}

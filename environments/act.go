@@ -45,7 +45,7 @@ func (s *Stage) Spec() Spec { return s.manager.Spec() }
 
 // Acts tells whether a tool of that name is an action, or acts in the environment.
 func (s *Stage) Acts(tool string) bool {
-	if s.manager.tools[tool] != nil {
+	if s.manager.rules.tools[tool] != nil {
 		return true
 	}
 	s.mu.Lock()

@@ -1,7 +1,6 @@
 package environments
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,21 +11,22 @@ import (
 // environments without its pool and episodes. Of the optional powers they have Scorer alone. Where a call does not return in time it is left behind
 // with an error; the environment must be closed then. The source stays its owner's to close.
 func Bound(s Source, o Options) Source {
-	o.Kind = cmp.Or(o.Kind, "environment")
-	o.ResetTimeout, o.StepTimeout, o.MaxText = cmp.Or(o.ResetTimeout, resetTime), cmp.Or(o.StepTimeout, stepTime), cmp.Or(o.MaxText, textBytes)
-	return &boundSource{Source: s, m: &Manager{o: o, source: s, spec: s.Spec(), noted: map[string]bool{}}}
+	r := newRules(o)
+	r.spec = s.Spec()
+	return &boundSource{Source: s, rules: r}
 }
 
 type boundSource struct {
 	Source
-	m *Manager // its bounds alone: it has no pool
+	rules *rules
+	left  sync.WaitGroup // calls of environments
 }
 
 // New makes an environment within the time of a reset. One that comes later is closed.
 func (b *boundSource) New(ctx context.Context, owner string) (Environment, error) {
 	var mu sync.Mutex
 	gone := false
-	env, err := ask(ctx, newMember(b.m.o.Kind, nil, b.m.spec.InProcess, &b.m.left), b.m.o.ResetTimeout, AskedReset, func(ctx context.Context) (Environment, error) {
+	env, err := ask(ctx, newMember(b.rules.o.Kind, nil, b.rules.spec.InProcess, &b.left), b.rules.o.ResetTimeout, AskedReset, func(ctx context.Context) (Environment, error) {
 		env, err := b.Source.New(ctx, owner)
 		mu.Lock()
 		defer mu.Unlock()
@@ -44,7 +44,7 @@ func (b *boundSource) New(ctx context.Context, owner string) (Environment, error
 		mu.Unlock()
 		return nil, err
 	}
-	e := &bound{m: b.m, mem: newMember(b.m.o.Kind, env, b.m.spec.InProcess, &b.m.left)}
+	e := &bound{rules: b.rules, mem: newMember(b.rules.o.Kind, env, b.rules.spec.InProcess, &b.left)}
 	if _, ok := env.(Scorer); ok {
 		return &boundScorer{e}, nil
 	}
@@ -53,24 +53,24 @@ func (b *boundSource) New(ctx context.Context, owner string) (Environment, error
 
 // bound is an environment under deadlines.
 type bound struct {
-	m   *Manager
-	mem *member
+	rules *rules
+	mem   *member
 }
 
 func (e *bound) Reset(ctx context.Context, s Start) (Observation, error) {
-	o, err := ask(ctx, e.mem, e.m.o.ResetTimeout, AskedReset, func(ctx context.Context) (Observation, error) { return e.mem.env.Reset(ctx, s) })
+	o, err := ask(ctx, e.mem, e.rules.o.ResetTimeout, AskedReset, func(ctx context.Context) (Observation, error) { return e.mem.env.Reset(ctx, s) })
 	if err != nil {
 		return nil, err
 	}
-	return e.m.accept(o)
+	return e.rules.accept(o)
 }
 
 func (e *bound) Step(ctx context.Context, a Action) (Result, error) {
-	r, err := ask(ctx, e.mem, e.m.o.StepTimeout, AskedStep, func(ctx context.Context) (Result, error) { return e.mem.env.Step(ctx, a) })
+	r, err := ask(ctx, e.mem, e.rules.o.StepTimeout, AskedStep, func(ctx context.Context) (Result, error) { return e.mem.env.Step(ctx, a) })
 	if err != nil {
 		return r, err
 	}
-	if r.Observation, err = e.m.accept(r.Observation); err != nil {
+	if r.Observation, err = e.rules.accept(r.Observation); err != nil {
 		return r, fmt.Errorf("a step: %w", err)
 	}
 	return r, nil
@@ -82,5 +82,5 @@ func (e *bound) Close() error { return e.mem.Close() }
 type boundScorer struct{ *bound }
 
 func (e *boundScorer) Score(ctx context.Context) (float64, error) {
-	return ask(ctx, e.mem, e.m.o.StepTimeout, AskedScore, e.mem.env.(Scorer).Score)
+	return ask(ctx, e.mem, e.rules.o.StepTimeout, AskedScore, e.mem.env.(Scorer).Score)
 }

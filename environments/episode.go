@@ -2,7 +2,6 @@ package environments
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,10 +9,8 @@ import (
 	"math"
 	"reflect"
 	"slices"
-	"sync"
 	"time"
 
-	"github.com/agentfly/agentfly/internal/pool"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -23,220 +20,56 @@ import (
 // An error of a method is a *Failure. Unless the environment was asked for a power and the caller gave up before it began, the environment is closed
 // and replaced after it, and all later calls return a *Failure too; a reset that a [TaskError] refuses leaves the environment as it is.
 type Episode struct {
-	m     *Manager
-	mem   *member
-	lease *pool.Lease // nil: a fork, which no pool knows
+	rules  *rules
+	tenure *tenure // whose turn guards what follows
 
-	waited, resetTook time.Duration
-	first             Observation
-
-	turn   chan struct{} // holds a token while the environment is asked something; it guards what follows
+	first  Observation
 	start  Start
 	fresh  bool   // nothing was done since the reset
 	over   Result // the last result, where that ended the episode
 	anchor string // of the state
-
-	mu        sync.Mutex
-	ended     bool
-	failed    error                   // the first failure of the environment
-	interrupt context.CancelCauseFunc // of what the environment is asked now; nil: nothing
-	unfollow  func()
-	silent    bool // the context of Begin is done
 }
 
-func newEpisode(m *Manager, mem *member, lease *pool.Lease, s Start) *Episode {
-	return &Episode{m: m, mem: mem, lease: lease, start: s, turn: make(chan struct{}, 1), unfollow: func() {}}
-}
-
-// follow ends the episode some time after ctx is done.
-func (e *Episode) follow(ctx context.Context) {
-	stop := context.AfterFunc(ctx, func() {
-		t := time.AfterFunc(e.m.linger, e.End)
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.silent, e.unfollow = true, func() { t.Stop() }
-		if e.ended {
-			t.Stop()
-		}
-	})
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.silent {
-		e.unfollow = func() { stop() }
-	}
-}
-
-// alive tells whether the context of Begin still lives.
-func (e *Episode) alive() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return !e.silent && !e.ended
-}
+func newEpisode(t *tenure, s Start) *Episode { return &Episode{rules: t.rules, tenure: t, start: s} }
 
 // First is what the reset showed.
 func (e *Episode) First() Observation { return e.first }
 
-// Waited is how long Begin waited for the lease, the making of an environment included.
-func (e *Episode) Waited() time.Duration { return e.waited }
-
-// ResetTook is how long the reset took.
-func (e *Episode) ResetTook() time.Duration { return e.resetTook }
-
-// Ready is how long it took until the episode could begin: the lease and the reset.
-func (e *Episode) Ready() time.Duration { return e.waited + e.resetTook }
-
 // Anchor names the state of now: what the last result said of it, else a name made of the last observation. An action that was not possible for a
 // reason that the environment was not asked about, such as an unknown tool, leaves it as it was.
 func (e *Episode) Anchor() string {
-	e.turn <- struct{}{}
-	defer func() { <-e.turn }()
+	e.tenure.turn <- struct{}{}
+	defer func() { <-e.tenure.turn }()
 	return e.anchor
-}
-
-// Touch keeps the lease alive, where nothing else does: while the context of Begin lives, the manager does.
-func (e *Episode) Touch() {
-	if e.lease != nil {
-		e.lease.Touch()
-	}
 }
 
 // End gives the environment back, once: it is closed instead where it failed or is in the middle of a call, which returns then. It is safe to call
 // again, from any goroutine, and from a deferred call after a panic.
-func (e *Episode) End() {
-	e.mu.Lock()
-	if e.ended {
-		e.mu.Unlock()
-		return
-	}
-	e.ended = true
-	why := e.failed
-	if e.interrupt != nil {
-		why = cmp.Or(why, errEnded)
-		e.interrupt(errEnded)
-	}
-	unfollow := e.unfollow
-	e.mu.Unlock()
-	unfollow()
-	e.m.mu.Lock()
-	delete(e.m.live, e)
-	e.m.mu.Unlock()
-	e.release(why)
-}
-
-// release ends the lease. Where why is nil or the fault of a task, the environment may be used again. The pool closes what may not in the background: it waits for the call
-// that still runs.
-func (e *Episode) release(why error) {
-	f := new(Failure)
-	switch {
-	case e.lease == nil:
-		e.m.left.Add(1)
-		go func() { defer e.m.left.Done(); _ = e.mem.Close() }()
-	case why == nil || errors.As(why, &f) && f.task:
-		e.lease.Return()
-	case errors.Is(why, errEnded) || errors.As(why, &f) && f.givenUp:
-		e.lease.Discard()
-	default:
-		e.lease.Break(why)
-	}
-}
-
-// enter begins a call, after the one that runs. ctx of it is done when the episode ends. Its caller must leave.
-func (e *Episode) enter(ctx context.Context, what string) (context.Context, error) {
-	select {
-	case e.turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, e.m.fail(ctx, what, causeOf(ctx))
-	}
-	if e.lease != nil {
-		select {
-		case <-e.lease.Done():
-			e.lost()
-		default:
-			e.lease.Touch()
-		}
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	err := e.failed
-	if e.ended {
-		err = cmp.Or(err, errOver)
-	}
-	if err != nil {
-		<-e.turn
-		if known := new(Failure); errors.As(err, &known) {
-			return nil, known
-		}
-		return nil, e.m.fail(ctx, what, err)
-	}
-	ctx, e.interrupt = context.WithCancelCause(ctx)
-	return ctx, nil
-}
-
-// leave ends a call.
-func (e *Episode) leave() {
-	e.mu.Lock()
-	e.interrupt(errEnded)
-	e.interrupt = nil
-	e.mu.Unlock()
-	<-e.turn
-}
-
-// lost notes that the lease ended without End: nobody kept it alive, or the pool was closed.
-func (e *Episode) lost() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.failed == nil && !e.ended {
-		e.failed = e.m.fail(context.Background(), AskedLease, errors.New("the lease ended, because nobody kept it alive or the environments were closed; the episode cannot go on"))
-	}
-}
-
-// broken makes the failure of a call, after which the environment is closed.
-func (e *Episode) broken(ctx context.Context, what string, err error) error {
-	f := e.m.fail(ctx, what, err)
-	e.mu.Lock()
-	if e.failed == nil {
-		e.failed = f
-	}
-	ended := e.ended
-	e.mu.Unlock()
-	if !ended && e.lease != nil { // at once, so that it is replaced while the trajectory is brought to its end
-		e.release(f)
-	}
-	return f
-}
-
-// power asks the environment something under a deadline, and breaks it where that fails. ctx is the caller's, inner that of enter.
-func power[T any](ctx, inner context.Context, e *Episode, limit time.Duration, what string, f func(ctx context.Context) (T, error)) (T, error) {
-	v, err := ask(inner, e.mem, limit, what, f)
-	if err != nil {
-		return v, e.broken(ctx, what, err)
-	}
-	return v, nil
-}
+func (e *Episode) End() { e.tenure.end() }
 
 // reset begins the episode.
 func (e *Episode) reset(ctx context.Context, s Start) error {
-	inner, err := e.enter(ctx, AskedReset)
+	inner, err := e.tenure.enter(ctx, AskedReset)
 	if err != nil {
 		return err
 	}
-	defer e.leave()
+	defer e.tenure.leave()
 	return e.resetNow(ctx, inner, s)
 }
 
 // resetNow is reset between enter and leave.
 func (e *Episode) resetNow(ctx, inner context.Context, s Start) error {
 	began := time.Now()
-	o, err := power(ctx, inner, e, e.m.o.ResetTimeout, AskedReset, func(ctx context.Context) (Observation, error) {
-		o, err := e.mem.env.Reset(ctx, s)
+	o, err := power(ctx, inner, e.tenure, e.rules.o.ResetTimeout, AskedReset, func(ctx context.Context) (Observation, error) {
+		o, err := e.tenure.mem.env.Reset(ctx, s)
 		return o, blame(s.Task, err)
 	})
-	e.m.count(func(c *counts) { c.resets.Add(time.Since(began)) })
+	e.rules.count(func(c *counts) { c.resets.Add(time.Since(began)) })
 	if err != nil {
 		return err
 	}
-	if o, err = e.m.accept(o); err != nil {
-		return e.broken(ctx, AskedReset, err)
+	if o, err = e.rules.accept(o); err != nil {
+		return e.tenure.broken(ctx, AskedReset, err)
 	}
 	e.start, e.fresh, e.over, e.first = s, true, Result{}, o
 	e.anchor = nameOf("", o)
@@ -246,11 +79,11 @@ func (e *Episode) resetNow(ctx, inner context.Context, s Start) error {
 // Step acts. What is wrong with the action is a result with FailurePolicy, also after the end of the episode and for a tool that does not exist; an
 // action of the tool "act" is a text. The observation is at most Options.MaxText long, and Anchor is never empty.
 func (e *Episode) Step(ctx context.Context, a Action) (Result, error) {
-	inner, err := e.enter(ctx, AskedStep)
+	inner, err := e.tenure.enter(ctx, AskedStep)
 	if err != nil {
 		return Result{}, err
 	}
-	defer e.leave()
+	defer e.tenure.leave()
 	return e.stepNow(ctx, inner, a)
 }
 
@@ -261,13 +94,13 @@ func (e *Episode) stepNow(ctx, inner context.Context, a Action) (Result, error) 
 		r.Terminated, r.Truncated, r.Success = e.over.Terminated, e.over.Truncated, e.over.Success
 		return r, nil
 	}
-	a, wrong := e.m.check(a)
+	a, wrong := e.rules.check(a)
 	if wrong != "" {
 		return e.refuse(wrong), nil
 	}
 	began := time.Now()
-	r, err := power(ctx, inner, e, e.m.o.StepTimeout, AskedStep, func(ctx context.Context) (Result, error) { return e.mem.env.Step(ctx, a) })
-	e.m.count(func(c *counts) { c.steps.Add(time.Since(began)) })
+	r, err := power(ctx, inner, e.tenure, e.rules.o.StepTimeout, AskedStep, func(ctx context.Context) (Result, error) { return e.tenure.mem.env.Step(ctx, a) })
+	e.rules.count(func(c *counts) { c.steps.Add(time.Since(began)) })
 	if err != nil {
 		return Result{}, err
 	}
@@ -275,8 +108,8 @@ func (e *Episode) stepNow(ctx, inner context.Context, a Action) (Result, error) 
 	if r.Failure == trajectory.FailurePolicy && r.Anchor == "" { // its text says what is wrong, and names no state
 		r.Anchor = e.anchor
 	}
-	if r, err = e.m.acceptResult(r); err != nil {
-		return Result{}, e.broken(ctx, AskedStep, err)
+	if r, err = e.rules.acceptResult(r); err != nil {
+		return Result{}, e.tenure.broken(ctx, AskedStep, err)
 	}
 	e.anchor = r.Anchor
 	if r.Over() {
@@ -299,25 +132,25 @@ type kept struct {
 
 // State keeps the episode for Restore. It is false where the environment cannot.
 func (e *Episode) State(ctx context.Context) (json.RawMessage, bool, error) {
-	s, ok := e.mem.env.(Stater)
+	s, ok := e.tenure.mem.env.(Stater)
 	if !ok {
 		return nil, false, nil
 	}
-	inner, err := e.enter(ctx, AskedState)
+	inner, err := e.tenure.enter(ctx, AskedState)
 	if err != nil {
 		return nil, true, err
 	}
-	defer e.leave()
-	state, err := power(ctx, inner, e, e.m.o.StepTimeout, AskedState, s.State)
+	defer e.tenure.leave()
+	state, err := power(ctx, inner, e.tenure, e.rules.o.StepTimeout, AskedState, s.State)
 	if err != nil {
 		return nil, true, err
 	}
 	if !json.Valid(state) {
-		return nil, true, e.broken(ctx, AskedState, errors.New("it returned no JSON value as its state; mend the environment"))
+		return nil, true, e.tenure.broken(ctx, AskedState, errors.New("it returned no JSON value as its state; mend the environment"))
 	}
 	out, err := json.Marshal(kept{state, e.anchor, e.over.Over()})
 	if err != nil {
-		return nil, true, e.broken(ctx, AskedState, err)
+		return nil, true, e.tenure.broken(ctx, AskedState, err)
 	}
 	return out, true, nil
 }
@@ -325,25 +158,25 @@ func (e *Episode) State(ctx context.Context) (json.RawMessage, bool, error) {
 // Restore goes on from a state that State kept of an episode with this start, in place of what was done in this one. It is false where the environment
 // cannot.
 func (e *Episode) Restore(ctx context.Context, start Start, state json.RawMessage) (bool, error) {
-	s, ok := e.mem.env.(Stater)
+	s, ok := e.tenure.mem.env.(Stater)
 	if !ok {
 		return false, nil
 	}
 	var k kept
 	if err := json.Unmarshal(state, &k); err != nil || len(k.State) == 0 {
-		return true, e.m.fail(ctx, AskedRestore, errors.New("what it shall go on from is no state that an episode kept"))
+		return true, e.rules.fail(ctx, AskedRestore, errors.New("what it shall go on from is no state that an episode kept"))
 	}
-	inner, err := e.enter(ctx, AskedRestore)
+	inner, err := e.tenure.enter(ctx, AskedRestore)
 	if err != nil {
 		return true, err
 	}
-	defer e.leave()
+	defer e.tenure.leave()
 	if !e.fresh || !reflect.DeepEqual(start, e.start) {
 		if err := e.resetNow(ctx, inner, start); err != nil {
 			return true, err
 		}
 	}
-	_, err = power(ctx, inner, e, e.m.o.ResetTimeout, AskedRestore, func(ctx context.Context) (struct{}, error) {
+	_, err = power(ctx, inner, e.tenure, e.rules.o.ResetTimeout, AskedRestore, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.Restore(ctx, bytes.Clone(k.State))
 	})
 	if err != nil {
@@ -357,17 +190,17 @@ func (e *Episode) Restore(ctx context.Context, start Start, state json.RawMessag
 // and the ends. An error that is no *Failure names the first step that differs, or says that the environment is not deterministic; the episode is of
 // no use then.
 func (e *Episode) Replay(ctx context.Context, actions []Action, want []Result) error {
-	if !e.m.spec.Deterministic {
-		return fmt.Errorf("environments: %s: replay: the environment is not deterministic, so that its recorded actions need not lead to the same state", e.m.o.Kind)
+	if !e.rules.spec.Deterministic {
+		return fmt.Errorf("environments: %s: replay: the environment is not deterministic, so that its recorded actions need not lead to the same state", e.rules.o.Kind)
 	}
 	if len(want) > len(actions) {
-		return fmt.Errorf("environments: %s: replay: there are %d actions and %d recorded results", e.m.o.Kind, len(actions), len(want))
+		return fmt.Errorf("environments: %s: replay: there are %d actions and %d recorded results", e.rules.o.Kind, len(actions), len(want))
 	}
-	inner, err := e.enter(ctx, AskedStep)
+	inner, err := e.tenure.enter(ctx, AskedStep)
 	if err != nil {
 		return err
 	}
-	defer e.leave()
+	defer e.tenure.leave()
 	if !e.fresh {
 		if err := e.resetNow(ctx, inner, e.start); err != nil {
 			return err
@@ -382,7 +215,7 @@ func (e *Episode) Replay(ctx context.Context, actions []Action, want []Result) e
 			continue
 		}
 		if text := differs(got, want[i]); text != "" {
-			return fmt.Errorf("environments: %s: replay: step %d: %s", e.m.o.Kind, i+1, text)
+			return fmt.Errorf("environments: %s: replay: step %d: %s", e.rules.o.Kind, i+1, text)
 		}
 	}
 	return nil
@@ -403,7 +236,7 @@ func differs(got, want Result) string {
 
 // Score is the environment's own reward of the episode. It is false where it has none.
 func (e *Episode) Score(ctx context.Context) (float64, bool, error) {
-	s, ok := e.mem.env.(Scorer)
+	s, ok := e.tenure.mem.env.(Scorer)
 	if !ok {
 		return 0, false, nil
 	}
@@ -418,7 +251,7 @@ func (e *Episode) Score(ctx context.Context) (float64, bool, error) {
 
 // Actions are those that are possible now. It is false where the environment does not know them.
 func (e *Episode) Actions(ctx context.Context) ([]string, bool, error) {
-	c, ok := e.mem.env.(Chooser)
+	c, ok := e.tenure.mem.env.(Chooser)
 	if !ok {
 		return nil, false, nil
 	}
@@ -428,7 +261,7 @@ func (e *Episode) Actions(ctx context.Context) ([]string, bool, error) {
 
 // Solution are actions that end the episode with full reward from its start. It is false where the environment does not know them.
 func (e *Episode) Solution(ctx context.Context) ([]Action, bool, error) {
-	s, ok := e.mem.env.(Solver)
+	s, ok := e.tenure.mem.env.(Solver)
 	if !ok {
 		return nil, false, nil
 	}
@@ -439,7 +272,7 @@ func (e *Episode) Solution(ctx context.Context) ([]Action, bool, error) {
 // Call calls a method of the environment's own that is no action. It is false where it has none. Its error is a *Failure, or a *CallError after which
 // the episode is as it was.
 func (e *Episode) Call(ctx context.Context, method string, arguments json.RawMessage) (json.RawMessage, bool, error) {
-	c, ok := e.mem.env.(Caller)
+	c, ok := e.tenure.mem.env.(Caller)
 	if !ok {
 		return nil, false, nil
 	}
@@ -459,17 +292,17 @@ func (e *Episode) Call(ctx context.Context, method string, arguments json.RawMes
 
 // asked asks for a power that changes nothing. check may refuse the answer.
 func asked[T any](ctx context.Context, e *Episode, what string, f func(ctx context.Context) (T, error), check func(T) error) (v T, err error) {
-	inner, err := e.enter(ctx, what)
+	inner, err := e.tenure.enter(ctx, what)
 	if err != nil {
 		return v, err
 	}
-	defer e.leave()
-	if v, err = power(ctx, inner, e, e.m.o.StepTimeout, what, f); err != nil || check == nil {
+	defer e.tenure.leave()
+	if v, err = power(ctx, inner, e.tenure, e.rules.o.StepTimeout, what, f); err != nil || check == nil {
 		return v, err
 	}
 	if err := check(v); err != nil {
 		var none T
-		return none, e.broken(ctx, what, err)
+		return none, e.tenure.broken(ctx, what, err)
 	}
 	return v, nil
 }
@@ -477,16 +310,16 @@ func asked[T any](ctx context.Context, e *Episode, what string, f func(ctx conte
 // Fork begins a second episode in the state of this one, which goes its own way. Its environment belongs to no pool, so that it counts in no bound on
 // their number, and it is closed when the episode ends. It is false where the environment cannot.
 func (e *Episode) Fork(ctx context.Context) (*Episode, bool, error) {
-	f, ok := e.mem.env.(Forker)
+	f, ok := e.tenure.mem.env.(Forker)
 	if !ok {
 		return nil, false, nil
 	}
-	inner, err := e.enter(ctx, AskedFork)
+	inner, err := e.tenure.enter(ctx, AskedFork)
 	if err != nil {
 		return nil, true, err
 	}
-	defer e.leave()
-	env, err := power(ctx, inner, e, e.m.o.ResetTimeout, AskedFork, func(ctx context.Context) (Environment, error) {
+	defer e.tenure.leave()
+	env, err := power(ctx, inner, e.tenure, e.rules.o.ResetTimeout, AskedFork, func(ctx context.Context) (Environment, error) {
 		env, err := f.Fork(ctx)
 		if err == nil && env == nil {
 			err = errors.New("it returned no environment; mend it")
@@ -500,11 +333,12 @@ func (e *Episode) Fork(ctx context.Context) (*Episode, bool, error) {
 	if err != nil {
 		return nil, true, err
 	}
-	second := newEpisode(e.m, newMember(e.m.o.Kind, env, e.m.spec.InProcess, &e.m.left), nil, e.start)
+	live := e.tenure.live
+	second := newEpisode(newTenure(e.rules, live, newMember(e.rules.o.Kind, env, e.rules.spec.InProcess, &live.left), nil), e.start)
 	second.first, second.fresh, second.over, second.anchor = e.first, e.fresh, e.over, e.anchor
-	if err := e.m.enter(ctx, second); err != nil {
+	if err := live.enter(ctx, second.tenure); err != nil {
 		second.End()
-		return nil, true, e.m.fail(ctx, AskedFork, err)
+		return nil, true, e.rules.fail(ctx, AskedFork, err)
 	}
 	return second, true, nil
 }

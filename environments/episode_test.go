@@ -427,9 +427,9 @@ func TestKeepAlive(t *testing.T) {
 		defer cancel()
 		e, err = m.Begin(ctx, pool.Owner{}, Start{})
 		require.NoError(t, err)
-		e.mu.Lock()
-		e.silent = true // as if nobody beat for it
-		e.mu.Unlock()
+		e.tenure.mu.Lock()
+		e.tenure.silent = true // as if nobody beat for it
+		e.tenure.mu.Unlock()
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		require.Zero(t, m.Stats().Pool.Lent)
@@ -618,7 +618,7 @@ func TestPowers(t *testing.T) {
 	r, err := e.Step(t.Context(), Action{Text: "d"})
 	require.NoError(t, err)
 	require.Equal(t, Text("d3"), r.Observation)
-	forked := other.mem.env.(*able)
+	forked := other.tenure.mem.env.(*able)
 	other.End()
 	other.End()
 	require.Eventually(t, func() bool { return forked.closed.Load() == 1 }, 10*time.Second, time.Millisecond)

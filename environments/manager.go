@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -40,31 +39,15 @@ const (
 // Manager owns the environments of one source: it lends them to episodes through a pool, under deadlines, and it counts what they do. All methods
 // are safe for concurrent use.
 type Manager struct {
-	o      Options
-	spec   Spec
-	source Source
-	tools  map[string]*tools.Schema // of the actions
-	pool   *pool.Pool
-	linger time.Duration
-
-	left    sync.WaitGroup // calls of environments, those that were left behind included
+	rules   *rules
+	source  Source
+	pool    *pool.Pool
+	live    *live
 	beating sync.WaitGroup
 	stop    chan struct{}
 
 	mu       sync.Mutex
-	live     map[*Episode]struct{}
-	closed   bool
 	closeErr error
-	counts   counts
-	noted    map[string]bool
-}
-
-// counts are the numbers of a manager, under its lock.
-type counts struct {
-	resets, steps       pool.Durations
-	cut, dropped, given int64
-	refused             int64
-	failures            map[string]int64
 }
 
 // Stats are a manager's numbers, over all so far but for the leases of now.
@@ -107,13 +90,12 @@ func (s *Stats) quantiles() {
 // Open makes the manager of a source and its pool, which it adds to pools where that is not nil. What an earlier process of the same owner left
 // behind is swept first. The source is the manager's from then on, which closes it, also where Open fails.
 func Open(s Source, pools *pool.Set, o Options) (_ *Manager, err error) {
-	o.Kind = cmp.Or(o.Kind, "environment")
-	o.ResetTimeout, o.StepTimeout, o.MaxText = cmp.Or(o.ResetTimeout, resetTime), cmp.Or(o.StepTimeout, stepTime), cmp.Or(o.MaxText, textBytes)
+	r := newRules(o)
+	o = r.o
 	if s == nil {
 		return nil, fmt.Errorf("environments: %s: there is no source", o.Kind)
 	}
-	m := &Manager{o: o, source: s, linger: linger, stop: make(chan struct{}), live: map[*Episode]struct{}{}, noted: map[string]bool{}}
-	m.counts.failures = map[string]int64{}
+	m := &Manager{rules: r, source: s, stop: make(chan struct{}), live: &live{linger: linger, all: map[*tenure]struct{}{}}}
 	defer func() {
 		if err != nil {
 			_ = panics.Guard("close", s.Close)
@@ -126,30 +108,30 @@ func Open(s Source, pools *pool.Set, o Options) (_ *Manager, err error) {
 	case o.MaxText < minText:
 		return nil, fmt.Errorf("an observation of at most %d bytes is too short; the least is %d", o.MaxText, minText)
 	}
-	if m.spec, err = panics.Value("its spec", func() (Spec, error) { return s.Spec(), nil }); err != nil {
+	if m.rules.spec, err = panics.Value("its spec", func() (Spec, error) { return s.Spec(), nil }); err != nil {
 		return nil, err
 	}
-	if m.tools, err = schemas(m.spec.Actions()); err != nil {
+	if m.rules.tools, err = schemas(m.rules.spec.Actions()); err != nil {
 		return nil, err
 	}
 	m.sweep()
 	if err := m.openPool(pools); err != nil {
 		return nil, err
 	}
-	if lease := m.o.Pool.Lease; lease > 0 {
-		m.beating.Go(func() { m.beat(max(lease/4, time.Millisecond)) })
+	if lease := m.rules.o.Pool.Lease; lease > 0 {
+		m.beating.Go(func() { m.live.beat(max(lease/4, time.Millisecond), m.stop) })
 	}
 	return m, nil
 }
 
 func (m *Manager) openPool(pools *pool.Set) (err error) {
-	o := m.o.Pool
-	o.Name, o.Make = cmp.Or(o.Name, m.o.Kind), m.make
-	if m.spec.Once {
+	o := m.rules.o.Pool
+	o.Name, o.Make = cmp.Or(o.Name, m.rules.o.Kind), m.make
+	if m.rules.spec.Once {
 		o.Uses = 1
 	}
 	if o.Note == nil {
-		o.Note = m.note
+		o.Note = m.rules.note
 	}
 	if m.pool, err = pool.New(o); err != nil {
 		return err
@@ -196,68 +178,29 @@ func (m *Manager) sweep() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), sweepTime)
 	defer cancel()
-	removed, err := panics.Value("its sweep", func() ([]string, error) { return s.Sweep(ctx, m.o.Owner) })
+	removed, err := panics.Value("its sweep", func() ([]string, error) { return s.Sweep(ctx, m.rules.o.Owner) })
 	if len(removed) > 0 {
-		m.note(fmt.Sprintf("removed what an earlier start left behind: %s", oneLine(strings.Join(removed, ", "))))
+		m.rules.note(fmt.Sprintf("removed what an earlier start left behind: %s", oneLine(strings.Join(removed, ", "))))
 	}
 	if err != nil {
-		m.note(fmt.Sprintf("what an earlier start left behind cannot be removed: %s", oneLine(err.Error())))
+		m.rules.note(fmt.Sprintf("what an earlier start left behind cannot be removed: %s", oneLine(err.Error())))
 	}
 }
 
 // make is the pool's.
 func (m *Manager) make(ctx context.Context) (pool.Member, error) {
-	env, err := panics.Value("its New", func() (Environment, error) { return m.source.New(ctx, m.o.Owner) })
+	env, err := panics.Value("its New", func() (Environment, error) { return m.source.New(ctx, m.rules.o.Owner) })
 	if err == nil && env == nil {
 		err = errors.New("its New returned no environment")
 	}
 	if err != nil {
 		return nil, err
 	}
-	return newMember(m.o.Kind, env, m.spec.InProcess, &m.left), nil
-}
-
-// beat keeps the leases of all episodes alive whose context is not done.
-func (m *Manager) beat(every time.Duration) {
-	t := time.NewTicker(every)
-	defer t.Stop()
-	for {
-		select {
-		case <-m.stop:
-			return
-		case <-t.C:
-		}
-		m.mu.Lock()
-		live := slices.Collect(maps.Keys(m.live))
-		m.mu.Unlock()
-		for _, e := range live {
-			if e.alive() {
-				e.Touch()
-			}
-		}
-	}
-}
-
-// note tells the user something.
-func (m *Manager) note(text string) {
-	if m.o.Note != nil {
-		m.o.Note(fmt.Sprintf("environment %s: %s", m.o.Kind, text))
-	}
-}
-
-// noteOnce tells the user something that may happen at each step, the first time.
-func (m *Manager) noteOnce(about, text string) {
-	m.mu.Lock()
-	known := m.noted[about]
-	m.noted[about] = true
-	m.mu.Unlock()
-	if !known {
-		m.note(text)
-	}
+	return newMember(m.rules.o.Kind, env, m.rules.spec.InProcess, &m.live.left), nil
 }
 
 // Spec is the source's.
-func (m *Manager) Spec() Spec { return m.spec }
+func (m *Manager) Spec() Spec { return m.rules.spec }
 
 // Source is what the environments come from.
 func (m *Manager) Source() Source { return m.source }
@@ -265,83 +208,36 @@ func (m *Manager) Source() Source { return m.source }
 // Begin waits for an environment and begins an episode of it. The lease is kept alive while ctx lives; some seconds after ctx is done, in which the
 // episode can still be asked for its state or score, the episode ends by itself. Every error is a *Failure.
 func (m *Manager) Begin(ctx context.Context, owner pool.Owner, s Start) (*Episode, error) {
-	began := time.Now()
 	lease, err := m.pool.Acquire(ctx, owner)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = causeOf(ctx)
 		}
-		return nil, m.fail(ctx, AskedLease, err)
+		return nil, m.rules.fail(ctx, AskedLease, err)
 	}
 	mem, ok := lease.Member().(*member)
 	if !ok {
 		lease.Break(errors.New("no environment"))
-		return nil, m.fail(ctx, AskedLease, fmt.Errorf("the pool lent a %T and no environment", lease.Member()))
+		return nil, m.rules.fail(ctx, AskedLease, fmt.Errorf("the pool lent a %T and no environment", lease.Member()))
 	}
-	e := newEpisode(m, mem, lease, s)
-	e.waited = time.Since(began)
-	if err := m.enter(ctx, e); err != nil {
+	e := newEpisode(newTenure(m.rules, m.live, mem, lease), s)
+	if err := m.live.enter(ctx, e.tenure); err != nil {
 		e.End()
-		return nil, m.fail(ctx, AskedLease, err)
+		return nil, m.rules.fail(ctx, AskedLease, err)
 	}
-	began = time.Now()
-	err = e.reset(ctx, s)
-	e.resetTook = time.Since(began)
-	if err != nil {
+	if err := e.reset(ctx, s); err != nil {
 		e.End()
 		return nil, err
 	}
 	return e, nil
 }
 
-// enter ties an episode to the manager and to its context.
-func (m *Manager) enter(ctx context.Context, e *Episode) error {
-	m.mu.Lock()
-	closed := m.closed
-	if !closed {
-		m.live[e] = struct{}{}
-	}
-	m.mu.Unlock()
-	if closed {
-		return errors.New("the environments are closed")
-	}
-	e.follow(ctx)
-	return nil
-}
-
-// fail makes the Failure of an error, and counts it.
-func (m *Manager) fail(ctx context.Context, what string, err error) *Failure {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	f := &Failure{Kind: m.o.Kind, What: what, Err: err, givenUp: givenUp(ctx, err)}
-	wrong := (*TaskError)(nil)
-	f.task = !f.givenUp && what == AskedReset && errors.As(err, &wrong)
-	switch {
-	case f.givenUp:
-		m.counts.given++
-	case f.task:
-		m.counts.refused++
-	default:
-		m.counts.failures[what]++
-	}
-	return f
-}
-
-// count changes the numbers.
-func (m *Manager) count(f func(c *counts)) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	f(&m.counts)
-}
-
 // Stats are the numbers of now.
 func (m *Manager) Stats() Stats {
 	p := m.pool.Stats()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	c := &m.counts
+	c := m.rules.numbers()
 	s := Stats{
-		Kind: m.o.Kind, Pool: p, Cut: c.cut, Dropped: c.dropped, GivenUp: c.given, Refused: c.refused, Failures: maps.Clone(c.failures),
+		Kind: m.rules.o.Kind, Pool: p, Cut: c.cut, Dropped: c.dropped, GivenUp: c.given, Refused: c.refused, Failures: c.failures,
 		resets: c.resets, steps: c.steps,
 	}
 	s.quantiles()
@@ -351,22 +247,20 @@ func (m *Manager) Stats() Stats {
 // Close ends all episodes, closes the environments and their source, and waits for what runs. It is an error where a call of an environment never
 // returned. A second call returns what the first did.
 func (m *Manager) Close() error {
-	m.mu.Lock()
-	if m.closed {
+	open, first := m.live.close()
+	if !first {
+		m.mu.Lock()
 		defer m.mu.Unlock()
 		return m.closeErr
 	}
-	m.closed = true
-	live := slices.Collect(maps.Keys(m.live))
-	m.mu.Unlock()
 	close(m.stop)
 	m.beating.Wait()
-	for _, e := range live {
-		e.End()
+	for _, t := range open {
+		t.end()
 	}
 	errs := []error{m.pool.Close()}
 	returned := make(chan struct{})
-	go func() { m.left.Wait(); close(returned) }()
+	go func() { m.live.left.Wait(); close(returned) }()
 	t := time.NewTimer(leftTime)
 	defer t.Stop()
 	select {
@@ -380,7 +274,7 @@ func (m *Manager) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := errors.Join(errs...); err != nil {
-		m.closeErr = fmt.Errorf("environments: %s: %s", m.o.Kind, oneLine(err.Error()))
+		m.closeErr = fmt.Errorf("environments: %s: %s", m.rules.o.Kind, oneLine(err.Error()))
 	}
 	return m.closeErr
 }

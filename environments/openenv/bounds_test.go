@@ -108,7 +108,7 @@ func TestLateEnvironments(t *testing.T) {
 			free()
 			_ = r.ws.CloseNow()
 			eventually(t, "what was made is closed", func() bool { return s.made.Load() == 1 && s.closed.Load() == 1 })
-			eventually(t, "there is room", func() bool { v.mu.Lock(); defer v.mu.Unlock(); return len(v.sessions) == 0 })
+			eventually(t, "there is room", func() bool { v.sessions.mu.Lock(); defer v.sessions.mu.Unlock(); return len(v.sessions.byID) == 0 })
 		})
 	}
 }

@@ -212,7 +212,7 @@ func TestReferenceClients(t *testing.T) {
 			text, err := run.CombinedOutput()
 			require.NoError(t, err, "%s", text)
 			require.Contains(t, string(text), "passed")
-			eventually(t, "all places are free", func() bool { v.mu.Lock(); defer v.mu.Unlock(); return len(v.sessions) == 0 })
+			eventually(t, "all places are free", func() bool { v.sessions.mu.Lock(); defer v.sessions.mu.Unlock(); return len(v.sessions.byID) == 0 })
 			require.Equal(t, s.made.Load(), s.closed.Load(), fmt.Sprint(s.made.Load()))
 		})
 	}

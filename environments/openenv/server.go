@@ -10,15 +10,12 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/coder/websocket"
 
 	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/internal/httpserver"
-	"github.com/agentfly/agentfly/tools"
-	"github.com/agentfly/agentfly/trajectory"
 )
 
 // ServerOptions of a Server. A zero field is the default that stands beside it.
@@ -42,23 +39,11 @@ type ServerOptions struct {
 // Server offers the environments of a source to OpenEnv's clients. It is an http.Handler, safe for concurrent use. Drain ends it; the source is
 // its owner's to close.
 type Server struct {
-	source  environments.Source
-	bound   environments.Source // makes the source's environments, with deadlines
-	spec    environments.Spec
-	o       ServerOptions
-	calls   map[string]*tools.Schema     // of the source's own tools
-	plain   http.Handler                 // the routes without websockets
-	tasking chan struct{}                // holds a token while tasks are made; it guards what follows
-	made    map[string][]trajectory.Task // of a split, as far as somebody asked
-
-	mu       sync.Mutex
-	sessions map[string]*session // by id; those that are being opened too
-	draining bool
-	empty    chan struct{} // closed when it drains and no session is left
-	once     sync.Once
-	ctx      context.Context // of all sessions
-	stop     context.CancelFunc
-	all      sync.WaitGroup
+	o        ServerOptions
+	offer    *offer
+	sessions *sessions
+	mcp      *mcp
+	plain    http.Handler // the routes without websockets
 }
 
 // NewServer offers s.
@@ -80,16 +65,12 @@ func NewServer(s environments.Source, o ServerOptions) (*Server, error) {
 	if o.Note == nil {
 		o.Note = func(string) {}
 	}
-	v := &Server{source: s, spec: s.Spec(), o: o, calls: map[string]*tools.Schema{}, sessions: map[string]*session{}, empty: make(chan struct{}), tasking: make(chan struct{}, 1), made: map[string][]trajectory.Task{}}
-	v.bound = environments.Bound(s, environments.Options{Kind: o.Name, ResetTimeout: o.Reset, StepTimeout: o.Step, MaxText: o.MaxText})
-	for _, t := range v.spec.Tools {
-		schema, err := tools.ParseSchema(t.Parameters)
-		if err != nil {
-			return nil, fmt.Errorf("openenv: the tool %s: %w", t.Name, err)
-		}
-		v.calls[t.Name] = schema
+	of, err := newOffer(s, o)
+	if err != nil {
+		return nil, err
 	}
-	v.ctx, v.stop = context.WithCancel(context.Background())
+	open := newSessions(of, o)
+	v := &Server{o: o, offer: of, sessions: open, mcp: &mcp{of, open}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", v.health)
 	mux.HandleFunc("GET /metadata", v.metadata)
@@ -97,11 +78,10 @@ func NewServer(s environments.Source, o ServerOptions) (*Server, error) {
 	mux.HandleFunc("GET /openapi.json", v.openAPI)
 	mux.HandleFunc("POST /mcp", v.postMCP)
 	for _, route := range []string{"POST /reset", "POST /step", "GET /state"} {
-		mux.HandleFunc(route, v.noEpisode)
+		mux.HandleFunc(route, noEpisode)
 	}
-	v.taskRoutes(mux)
+	taskRoutes(open.ctx, mux, o.Name, s)
 	v.plain = httpserver.Handler(mux, httpserver.Options{Write: o.Write})
-	v.all.Go(v.reap)
 	return v, nil
 }
 
@@ -159,10 +139,7 @@ func answer(w http.ResponseWriter, status int, v any) {
 }
 
 func (v *Server) health(w http.ResponseWriter, _ *http.Request) {
-	v.mu.Lock()
-	draining := v.draining
-	v.mu.Unlock()
-	if draining {
+	if v.sessions.isDraining() {
 		answer(w, http.StatusServiceUnavailable, map[string]string{"status": "unhealthy"})
 		return
 	}
@@ -171,8 +148,8 @@ func (v *Server) health(w http.ResponseWriter, _ *http.Request) {
 
 func (v *Server) metadata(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, map[string]any{
-		"name": v.o.Name, "description": v.o.Description, "readme_content": v.spec.Instructions, "version": v.o.Version, "author": nil, "documentation_url": nil,
-		ownMetadata: map[string]any{"instructions": v.spec.Instructions, "deterministic": v.spec.Deterministic},
+		"name": v.o.Name, "description": v.o.Description, "readme_content": v.offer.spec.Instructions, "version": v.o.Version, "author": nil, "documentation_url": nil,
+		ownMetadata: map[string]any{"instructions": v.offer.spec.Instructions, "deterministic": v.offer.spec.Deterministic},
 	})
 }
 
@@ -187,7 +164,7 @@ func (v *Server) schema(w http.ResponseWriter, _ *http.Request) {
 		"properties": object{"action": object{"type": "string", "description": "the action, as the environment reads it"}, "metadata": metadata},
 	}
 	out := object{"action": act, "observation": first, "reset_observation": first}
-	if len(v.spec.Tools) > 0 {
+	if len(v.offer.spec.Tools) > 0 {
 		out["action"] = object{
 			"title": "CallToolAction", "type": "object", "additionalProperties": false, "required": []string{"tool_name"},
 			"properties": object{"type": object{"const": callTool, "type": "string"}, "tool_name": object{"type": "string"}, "arguments": object{"type": "object"}, "metadata": metadata},
@@ -215,7 +192,7 @@ func (v *Server) openAPI(w http.ResponseWriter, _ *http.Request) {
 }
 
 // noEpisode refuses OpenEnv's routes that would make an environment for one call and close it after it.
-func (v *Server) noEpisode(w http.ResponseWriter, r *http.Request) {
+func noEpisode(w http.ResponseWriter, r *http.Request) {
 	fail(w, http.StatusNotImplemented, "HTTP "+r.URL.Path+" is not offered: each call would be an environment of its own, so that no episode could be played. Connect to the websocket at /ws")
 }
 
@@ -229,40 +206,40 @@ func (v *Server) postMCP(w http.ResponseWriter, r *http.Request) {
 	default:
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		defer context.AfterFunc(v.ctx, cancel)() // the server ends: so does what it answers
-		answer(w, http.StatusOK, v.rpc(ctx, data, nil))
+		defer context.AfterFunc(v.sessions.ctx, cancel)() // the server ends: so does what it answers
+		answer(w, http.StatusOK, v.mcp.answer(ctx, data, nil))
 	}
 }
 
 // websocket serves one connection, which is one session at /ws and /mcp alike.
 func (v *Server) websocket(w http.ResponseWriter, r *http.Request) {
-	if !v.enter() {
+	if !v.sessions.enter() {
 		w.Header().Set("Retry-After", "1")
 		fail(w, http.StatusServiceUnavailable, "the server is shutting down")
 		return
 	}
-	defer v.all.Done()
+	defer v.sessions.all.Done()
 	ws, err := websocket.Accept(w, r, nil)
 	if err != nil {
 		return // it answered
 	}
-	c := newChannel(v.ctx, ws, v.o)
+	c := newChannel(v.sessions.ctx, ws, v.o)
 	defer c.end()
-	s, err := v.session(c.ctx, r.URL.Query().Get("session_id"))
+	s, err := v.sessions.of(c.ctx, r.URL.Query().Get("session_id"))
 	rpc := r.URL.Path == "/mcp"
 	if err != nil {
 		c.write(refusal(err, rpc))
 		c.close(websocket.StatusNormalClosure, "")
 		return
 	}
-	defer v.leave(s)
+	defer v.sessions.drop(s)
 	for {
 		data, ok := c.next()
 		if !ok {
 			return
 		}
 		if rpc {
-			reply, err := encode(v.rpc(c.ctx, data, s))
+			reply, err := encode(v.mcp.answer(c.ctx, data, s))
 			if err != nil || !c.write(reply) {
 				return
 			}
@@ -273,7 +250,7 @@ func (v *Server) websocket(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if over {
-			v.leave(s) // there is room for the next one before the client goes on
+			v.sessions.drop(s) // there is room for the next one before the client goes on
 			c.close(websocket.StatusNormalClosure, "")
 			return
 		}
@@ -339,7 +316,7 @@ func (v *Server) handle(ctx context.Context, s *session, data []byte) (reply []b
 	case "state":
 		out = s.state()
 	case "mcp":
-		out = v.rpc(ctx, m.Data, s)
+		out = v.mcp.answer(ctx, m.Data, s)
 	case "close":
 		return nil, true
 	}
@@ -375,56 +352,9 @@ func extra(where []any, input any) detail {
 	return detail{"extra_forbidden", where, "Extra inputs are not permitted", input}
 }
 
-// enter admits a websocket, which Drain then waits for.
-func (v *Server) enter() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if !v.draining {
-		v.all.Add(1)
-	}
-	return !v.draining
-}
-
 // ErrDrained is the error of Drain when sessions had to be ended.
 var ErrDrained = errors.New("sessions were ended before their clients did")
 
 // Drain refuses new sessions, waits until those that are open have ended, at most for the time given, and ends the rest. It returns when every
 // environment is closed, and may be called again.
-func (v *Server) Drain(within time.Duration) error {
-	v.mu.Lock()
-	v.draining = true
-	open := len(v.sessions)
-	if open == 0 {
-		v.once.Do(func() { close(v.empty) })
-	}
-	v.mu.Unlock()
-	var err error
-	if open > 0 {
-		timer := time.NewTimer(within)
-		defer timer.Stop()
-		select {
-		case <-v.empty:
-		case <-timer.C:
-			v.mu.Lock()
-			open = len(v.sessions)
-			v.mu.Unlock()
-			if open > 0 {
-				err = fmt.Errorf("%w: %d", ErrDrained, open)
-			}
-		}
-	}
-	v.stop()
-	v.mu.Lock()
-	var rest []*session
-	for _, s := range v.sessions {
-		if s != nil && !s.attached {
-			rest = append(rest, s)
-		}
-	}
-	v.mu.Unlock()
-	for _, s := range rest {
-		v.drop(s)
-	}
-	v.all.Wait()
-	return err
-}
+func (v *Server) Drain(within time.Duration) error { return v.sessions.drain(within) }

@@ -242,7 +242,7 @@ func TestClientThatIsKilled(t *testing.T) {
 	require.NoError(t, conn.(*net.TCPConn).SetLinger(0))
 	require.NoError(t, conn.Close())
 	eventually(t, "the environment is closed", func() bool { return s.closed.Load() == 1 })
-	eventually(t, "there is room", func() bool { v.mu.Lock(); defer v.mu.Unlock(); return len(v.sessions) == 0 })
+	eventually(t, "there is room", func() bool { v.sessions.mu.Lock(); defer v.sessions.mu.Unlock(); return len(v.sessions.byID) == 0 })
 	_ = ws.CloseNow()
 }
 
@@ -522,7 +522,7 @@ func TestManyClients(t *testing.T) {
 	for range 32 {
 		require.NoError(t, <-errs)
 	}
-	eventually(t, "all places are free", func() bool { v.mu.Lock(); defer v.mu.Unlock(); return len(v.sessions) == 0 })
+	eventually(t, "all places are free", func() bool { v.sessions.mu.Lock(); defer v.sessions.mu.Unlock(); return len(v.sessions.byID) == 0 })
 	require.GreaterOrEqual(t, s.made.Load(), int64(32))
 }
 
@@ -543,7 +543,7 @@ func FuzzFrame(f *testing.F) {
 		v, err := NewServer(s, ServerOptions{})
 		require.NoError(t, err)
 		defer func() { _ = v.Drain(0) }()
-		one, err := v.open(t.Context(), false)
+		one, err := v.sessions.open(t.Context(), false)
 		require.NoError(t, err)
 		for range 2 { // before and after a reset
 			reply, over := v.handle(t.Context(), one, []byte(raw))
@@ -554,7 +554,7 @@ func FuzzFrame(f *testing.F) {
 			if _, err := parseReply(reply); err != nil {
 				require.NotEmpty(t, codeOf(err), "%v", err)
 			}
-			_, err := json.Marshal(v.rpc(t.Context(), []byte(raw), one))
+			_, err := json.Marshal(v.mcp.answer(t.Context(), []byte(raw), one))
 			require.NoError(t, err)
 			_, _ = v.handle(t.Context(), one, []byte(`{"type":"reset","data":{"seed":1}}`))
 		}

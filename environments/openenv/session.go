@@ -20,9 +20,9 @@ import (
 
 // session is one environment and the episode in it. Its messages are answered in turn, though MCP's requests may come beside its websocket.
 type session struct {
-	server   *Server
+	offer    *offer
 	id       string
-	attached bool      // a websocket has it; guarded by the server
+	attached bool      // a websocket has it; guarded by sessions
 	used     time.Time // likewise
 	busy     int       // requests that it answers beside a websocket; likewise
 
@@ -55,58 +55,16 @@ func (e *serverError) extra() any {
 	return nil
 }
 
-// session opens a session for a websocket, or finds the one that MCP's session/create opened.
-func (v *Server) session(ctx context.Context, id string) (*session, error) {
-	if id == "" {
-		return v.open(ctx, true)
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	s := v.sessions[id]
-	switch {
-	case s == nil:
-		//lint:ignore ST1005 these are OpenEnv's words
-		return nil, fmt.Errorf("Unknown session_id: %s", clip(id))
-	case s.attached:
-		//lint:ignore ST1005 these are OpenEnv's words
-		return nil, fmt.Errorf("Session %s already has an attached WebSocket", clip(id))
-	}
-	s.attached, s.used = true, time.Now()
-	return s, nil
-}
-
-// open makes an environment where there is room for one.
-func (v *Server) open(ctx context.Context, attached bool) (*session, error) {
-	s := &session{server: v, id: fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()), attached: attached, used: time.Now()}
-	v.mu.Lock()
-	if n := len(v.sessions); n >= v.o.MaxSessions || v.draining {
-		most := v.o.MaxSessions
-		v.mu.Unlock()
-		return nil, &serverError{details{
-			Message: fmt.Sprintf("Server at capacity: %d/%d sessions active. Cannot accept new connections.", n, most), Code: codeCapacity, Active: &n, Max: &most,
-		}}
-	}
-	v.sessions[s.id] = s
-	v.mu.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.make(ctx); err != nil {
-		v.forget(s)
-		return nil, &serverError{details{Message: err.Error(), Code: codeFactory, FactoryName: v.o.Name}}
-	}
-	return s, nil
-}
-
 // make makes the environment. The lock is held.
 func (s *session) make(ctx context.Context) (err error) {
 	s.played, s.begun = false, false
-	s.env, err = panics.Value("environment "+s.server.o.Name, func() (environments.Environment, error) { return s.server.bound.New(ctx, "openenv") })
+	s.env, err = panics.Value("environment "+s.offer.name, func() (environments.Environment, error) { return s.offer.bound.New(ctx, "openenv") })
 	if err == nil && s.env == nil {
 		err = errors.New("the source made no environment")
 	}
 	if err != nil {
 		s.env = nil
-		s.server.o.Note(fmt.Sprintf("an environment could not be made: %v", err))
+		s.offer.note(fmt.Sprintf("an environment could not be made: %v", err))
 	}
 	return err
 }
@@ -118,54 +76,8 @@ func (s *session) shut() {
 	}
 	env := s.env
 	s.env = nil
-	if err := panics.Guard("environment "+s.server.o.Name, env.Close); err != nil {
-		s.server.o.Note(fmt.Sprintf("an environment could not be closed: %v", err))
-	}
-}
-
-// forget gives a session's place back.
-func (v *Server) forget(s *session) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	delete(v.sessions, s.id)
-	if v.draining && len(v.sessions) == 0 {
-		v.once.Do(func() { close(v.empty) })
-	}
-}
-
-// drop ends a session. It waits for a message that is being answered, and may be called again.
-func (v *Server) drop(s *session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.shut()
-	v.forget(s)
-}
-
-// leave is called when the session's websocket ended: the session ends with it.
-func (v *Server) leave(s *session) { v.drop(s) }
-
-// reap ends the sessions without a websocket that nobody used for long.
-func (v *Server) reap() {
-	tick := time.NewTicker(max(v.o.Idle/4, time.Millisecond))
-	defer tick.Stop()
-	for {
-		select {
-		case <-v.ctx.Done():
-			return
-		case <-tick.C:
-		}
-		v.mu.Lock()
-		var idle []*session
-		for _, s := range v.sessions {
-			if !s.attached && s.busy == 0 && time.Since(s.used) > v.o.Idle {
-				s.attached = true // nobody attaches to it any more
-				idle = append(idle, s)
-			}
-		}
-		v.mu.Unlock()
-		for _, s := range idle {
-			v.drop(s)
-		}
+	if err := panics.Guard("environment "+s.offer.name, env.Close); err != nil {
+		s.offer.note(fmt.Sprintf("an environment could not be closed: %v", err))
 	}
 }
 
@@ -198,7 +110,7 @@ func (s *session) reset(ctx context.Context, raw json.RawMessage) (any, error) {
 	start.Task.Fields = fields
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.env != nil && s.played && s.server.spec.Once {
+	if s.env != nil && s.played && s.offer.spec.Once {
 		s.shut()
 	}
 	if s.env == nil {
@@ -210,7 +122,7 @@ func (s *session) reset(ctx context.Context, raw json.RawMessage) (any, error) {
 		}
 	}
 	s.played, s.begun, s.over, s.episode, s.steps, s.sum = true, false, false, episode, 0, 0
-	seen, err := panics.Value("environment "+s.server.o.Name, func() (environments.Observation, error) { return s.env.Reset(ctx, start) })
+	seen, err := panics.Value("environment "+s.offer.name, func() (environments.Observation, error) { return s.env.Reset(ctx, start) })
 	if wrong := (*environments.TaskError)(nil); errors.As(err, &wrong) { // the environment can be reset for another task
 		return nil, invalid(detail{Type: "value_error", Where: []any{"data"}, Text: wrong.Text})
 	}
@@ -225,7 +137,7 @@ func (s *session) reset(ctx context.Context, raw json.RawMessage) (any, error) {
 func (s *session) broke(what string, err error) error {
 	s.begun = false
 	s.shut()
-	s.server.o.Note(fmt.Sprintf("%s failed: %v", what, err))
+	s.offer.note(fmt.Sprintf("%s failed: %v", what, err))
 	return raised("%v", err)
 }
 
@@ -273,7 +185,7 @@ func (s *session) step(ctx context.Context, raw json.RawMessage) (any, error) {
 	if err := json.Unmarshal(raw, &fields); err != nil {
 		return nil, invalid(detail{"dict_type", []any{"data"}, "Input should be a valid dictionary", nil})
 	}
-	if len(s.server.spec.Tools) == 0 {
+	if len(s.offer.spec.Tools) == 0 {
 		text, faults := textAction(fields)
 		if len(faults) > 0 {
 			return nil, invalid(faults...)
@@ -285,13 +197,13 @@ func (s *session) step(ctx context.Context, raw json.RawMessage) (any, error) {
 		return frameOf(seenObject(r.Observation), &r.Reward, r.Over(), metadataOf(r)), nil
 	}
 	if fields["type"] == listTools {
-		return frameOf(map[string]any{"tools": s.server.toolList("input_schema")}, nil, false, nil), nil
+		return frameOf(map[string]any{"tools": s.offer.toolList("input_schema")}, nil, false, nil), nil
 	}
 	name, arguments, faults := callAction(fields, raw)
 	if len(faults) > 0 {
 		return nil, invalid(faults...)
 	}
-	if kind, text := s.server.checkCall(name, arguments); kind != "" {
+	if kind, text := s.offer.checkCall(name, arguments); kind != "" {
 		return frameOf(map[string]any{"tool_name": name, "result": nil, "error": map[string]string{"error_type": kind, "message": text}}, nil, false, nil), nil
 	}
 	r, err := s.act(ctx, environments.Action{Name: name, Arguments: arguments})
@@ -351,18 +263,6 @@ func others(fields map[string]any, known ...string) (faults []detail) {
 	return faults
 }
 
-// checkCall says what is wrong with a call, and what kind of error that is in OpenEnv's words.
-func (v *Server) checkCall(name string, arguments json.RawMessage) (kind, text string) {
-	schema := v.calls[name]
-	if schema == nil {
-		return "tool_not_found", fmt.Sprintf("Unknown tool: '%s'", clip(name))
-	}
-	if err := schema.Check(arguments); err != nil {
-		return "invalid_args", err.Error()
-	}
-	return "", ""
-}
-
 // act plays one step. The rewards of an environment that scores the whole episode add up to its score: the last one makes up the difference.
 func (s *session) act(ctx context.Context, a environments.Action) (r environments.Result, err error) {
 	s.mu.Lock()
@@ -373,7 +273,7 @@ func (s *session) act(ctx context.Context, a environments.Action) (r environment
 	case s.over:
 		return r, raised("the episode is over: reset the environment")
 	}
-	err = panics.Guard("environment "+s.server.o.Name, func() error {
+	err = panics.Guard("environment "+s.offer.name, func() error {
 		if r, err = s.env.Step(ctx, a); err != nil || !r.Over() {
 			return err
 		}

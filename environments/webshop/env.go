@@ -33,10 +33,7 @@ type visit struct {
 
 // environment is one visitor of the shop.
 type environment struct {
-	shop  *shop
-	goal  int
-	now   visit
-	found []int // products of now.Query, the best first
+	at place
 }
 
 var (
@@ -49,22 +46,22 @@ var (
 
 // Reset opens the search page for the goal of the task, or for one of the training split that the seed draws.
 func (e *environment) Reset(_ context.Context, s environments.Start) (environments.Observation, error) {
-	g, err := e.shop.goalOf(s)
+	g, err := e.at.shop.goalOf(s)
 	if err != nil {
 		return nil, err
 	}
-	e.goal, e.found, e.now = g, nil, visit{Goal: e.shop.goals[g].name(e.shop.catalogue)}
-	return environments.Text(e.page()), nil
+	e.at.goal, e.at.found, e.at.now = g, nil, visit{Goal: e.at.shop.goals[g].name(e.at.shop.catalogue)}
+	return environments.Text(e.at.page()), nil
 }
 
 var actionPattern = regexp.MustCompile(`(?is)^\s*(search|click)\s*\[(.*)\]\s*$`)
 
 // Step searches or clicks. What is not possible changes nothing, counts as a step, and the observation says why.
 func (e *environment) Step(ctx context.Context, a environments.Action) (environments.Result, error) {
-	if e.now.Goal == "" || e.now.Over {
+	if e.at.now.Goal == "" || e.at.now.Over {
 		return environments.Result{}, errors.New("webshop: step without an episode; reset first")
 	}
-	e.now.Steps++
+	e.at.now.Steps++
 	var r environments.Result
 	m := actionPattern.FindStringSubmatch(a.Text)
 	var wrong string
@@ -84,17 +81,17 @@ func (e *environment) Step(ctx context.Context, a environments.Action) (environm
 		r.Failure = trajectory.FailurePolicy
 	}
 	if r.Terminated {
-		e.now.Over = true
+		e.at.now.Over = true
 		return r, nil
 	}
-	r.Anchor = e.anchor()
-	text := e.page()
+	r.Anchor = e.at.anchor()
+	text := e.at.page()
 	if wrong != "" {
 		text = "Nothing happened: " + wrong + ".\n" + text
 	}
-	if e.now.Steps >= e.shop.maxSteps {
-		e.now.Over, r.Truncated = true, true
-		text = fmt.Sprintf("The shop closes after %d actions: nothing was bought.", e.shop.maxSteps)
+	if e.at.now.Steps >= e.at.shop.maxSteps {
+		e.at.now.Over, r.Truncated = true, true
+		text = fmt.Sprintf("The shop closes after %d actions: nothing was bought.", e.at.shop.maxSteps)
 	}
 	r.Observation = environments.Text(text)
 	return r, nil
@@ -103,7 +100,7 @@ func (e *environment) Step(ctx context.Context, a environments.Action) (environm
 // search shows the first page of what a query finds. wrong says why it is not possible.
 func (e *environment) search(ctx context.Context, query string) (wrong string, err error) {
 	switch {
-	case e.now.Page > 0:
+	case e.at.now.Page > 0:
 		return "there is no search on this page; click[Back to Search] first", nil
 	case len(words(query)) == 0:
 		return "a search needs words; write search[words]", nil
@@ -111,19 +108,19 @@ func (e *environment) search(ctx context.Context, query string) (wrong string, e
 		return fmt.Sprintf("a search has at most %d characters", longestQuery), nil
 	}
 	query = strings.ToLower(strings.Join(strings.Fields(query), " "))
-	e.found, err = e.shop.find(ctx, query)
+	e.at.found, err = e.at.shop.find(ctx, query)
 	if err != nil {
 		return "", err
 	}
-	e.now.Query, e.now.Page = query, 1
+	e.at.now.Query, e.at.now.Page = query, 1
 	return "", nil
 }
 
 // click does what a button of the page does, named in lower case.
 func (e *environment) click(ctx context.Context, name string) (r environments.Result, wrong string, err error) {
-	v := &e.now
-	if !slices.Contains(e.buttons(), name) && !e.isOption(name) {
-		near := wording.DidYouMean(name, e.buttons())
+	v := &e.at.now
+	if !slices.Contains(e.at.buttons(), name) && !e.at.isOption(name) {
+		near := wording.DidYouMean(name, e.at.buttons())
 		if v.Page == 0 {
 			near += "; write search[words]"
 		}
@@ -134,7 +131,7 @@ func (e *environment) click(ctx context.Context, name string) (r environments.Re
 		return e.buy(), "", nil
 	case name == backToSearch:
 		*v = visit{Goal: v.Goal, Steps: v.Steps}
-		e.found = nil
+		e.at.found = nil
 	case name == next:
 		v.Page++
 	case name == prev && v.Sub != "":
@@ -148,7 +145,7 @@ func (e *environment) click(ctx context.Context, name string) (r environments.Re
 	case slices.Contains(subPages, name):
 		v.Sub = name
 	default:
-		o, value := e.option(name)
+		o, value := e.at.option(name)
 		v.Chosen = maps.Clone(v.Chosen)
 		if v.Chosen == nil {
 			v.Chosen = map[string]string{}
@@ -160,25 +157,21 @@ func (e *environment) click(ctx context.Context, name string) (r environments.Re
 
 // buy ends the episode with the reward of the product that is open.
 func (e *environment) buy() environments.Result {
-	g := e.shop.goals[e.goal]
-	p := e.product()
-	s := rate(p, e.shop.products[g.product], g, e.now.Chosen)
+	g := e.at.shop.goals[e.at.goal]
+	p := e.at.product()
+	s := rate(p, e.at.shop.products[g.product], g, e.at.now.Chosen)
 	return environments.Result{
 		Observation: environments.Text(fmt.Sprintf("You bought %s. Your score is %.2f of 1.", p.id, s.reward)),
 		Reward:      s.reward, Terminated: true, Success: s.reward == 1, Info: s.info(p, g),
-		Anchor: e.anchor() + " bought",
+		Anchor: e.at.anchor() + " bought",
 	}
-}
-
-func (e *environment) product() product {
-	return e.shop.products[e.shop.byID[strings.ToLower(e.now.Product)]]
 }
 
 // Close has nothing to release: the shop is the source's.
 func (e *environment) Close() error { return nil }
 
 // State is where the episode stands.
-func (e *environment) State(context.Context) (json.RawMessage, error) { return json.Marshal(e.now) }
+func (e *environment) State(context.Context) (json.RawMessage, error) { return json.Marshal(e.at.now) }
 
 // Restore goes on where State was asked. What is found is searched again.
 func (e *environment) Restore(ctx context.Context, state json.RawMessage) error {
@@ -186,24 +179,24 @@ func (e *environment) Restore(ctx context.Context, state json.RawMessage) error 
 	if err := json.Unmarshal(state, &v); err != nil {
 		return fmt.Errorf("webshop: the state cannot be read: %w", err)
 	}
-	g, ok := e.shop.byName[v.Goal]
+	g, ok := e.at.shop.byName[v.Goal]
 	if !ok {
 		return fmt.Errorf("webshop: the state is of the goal %q, which this catalogue does not have; give the job the products and the seed that the state was written with", wording.Clip(v.Goal, 64))
 	}
-	if _, ok := e.shop.byID[strings.ToLower(v.Product)]; v.Product != "" && !ok {
+	if _, ok := e.at.shop.byID[strings.ToLower(v.Product)]; v.Product != "" && !ok {
 		return fmt.Errorf("webshop: the state is at the product %q, which this catalogue does not have", wording.Clip(v.Product, 64))
 	}
 	var found []int
 	if v.Page > 0 {
 		var err error
-		if found, err = e.shop.find(ctx, v.Query); err != nil {
+		if found, err = e.at.shop.find(ctx, v.Query); err != nil {
 			return err
 		}
 	}
 	if v.Page < 0 || v.Page > max(1, pages(len(found))) {
 		return fmt.Errorf("webshop: the state is on page %d of %d", v.Page, pages(len(found)))
 	}
-	e.goal, e.found, e.now = g, found, v
+	e.at.goal, e.at.found, e.at.now = g, found, v
 	return nil
 }
 
@@ -216,14 +209,14 @@ func (e *environment) Fork(context.Context) (environments.Environment, error) {
 // Actions are the buttons of the page as click[…]. On the search page they are searches: all words that the instruction asks with, each half of
 // them, and each one, without the price and without words that every instruction has.
 func (e *environment) Actions(context.Context) ([]string, error) {
-	if e.now.Over {
+	if e.at.now.Over {
 		return nil, nil
 	}
-	if e.now.Page == 0 {
-		return searches(e.shop.goals[e.goal].text), nil
+	if e.at.now.Page == 0 {
+		return searches(e.at.shop.goals[e.at.goal].text), nil
 	}
 	var out []string
-	for _, b := range e.buttons() {
+	for _, b := range e.at.buttons() {
 		out = append(out, "click["+b+"]")
 	}
 	return out, nil
@@ -265,15 +258,15 @@ func searches(text string) []string {
 
 // Solution searches for the product of the goal by its title, opens it, chooses what is asked for and buys.
 func (e *environment) Solution(ctx context.Context) ([]environments.Action, error) {
-	g := e.shop.goals[e.goal]
-	p := e.shop.products[g.product]
+	g := e.at.shop.goals[e.at.goal]
+	p := e.at.shop.products[g.product]
 	chosen := p.fitting(g.options)
 	if s := rate(p, p, g, chosen); s.reward < 1 {
-		return nil, fmt.Errorf("webshop: the goal %s cannot be reached: its own product gives %.2f", e.now.Goal, s.reward)
+		return nil, fmt.Errorf("webshop: the goal %s cannot be reached: its own product gives %.2f", e.at.now.Goal, s.reward)
 	}
 	for _, query := range []string{p.title, p.title + " " + strings.Join(p.features, " "), p.description} {
 		query = wording.Clip(strings.Join(words(query), " "), longestQuery-1)
-		products, err := e.shop.find(ctx, query)
+		products, err := e.at.shop.find(ctx, query)
 		if err != nil {
 			return nil, err
 		}
@@ -292,7 +285,7 @@ func (e *environment) Solution(ctx context.Context) ([]environments.Action, erro
 			}
 		}
 		steps = append(steps, "click["+buyNow+"]")
-		if len(steps) > e.shop.maxSteps {
+		if len(steps) > e.at.shop.maxSteps {
 			break
 		}
 		out := make([]environments.Action, len(steps))
@@ -301,7 +294,7 @@ func (e *environment) Solution(ctx context.Context) ([]environments.Action, erro
 		}
 		return out, nil
 	}
-	return nil, fmt.Errorf("webshop: the goal %s cannot be reached in max_steps: %d: no search finds its product early enough", e.now.Goal, e.shop.maxSteps)
+	return nil, fmt.Errorf("webshop: the goal %s cannot be reached in max_steps: %d: no search finds its product early enough", e.at.now.Goal, e.at.shop.maxSteps)
 }
 
 // fitting are values of options that match what is asked for, by name.

@@ -36,24 +36,37 @@ func label(button string) string { return "[" + cmp.Or(labels[button], strings.T
 // pages are those of n results.
 func pages(n int) int { return (n + shown - 1) / shown }
 
+// place is where a visitor stands in the shop: what there is to see and to click.
+type place struct {
+	shop  *shop
+	goal  int
+	now   visit
+	found []int // products of now.Query, the best first
+}
+
+// product is the one that is open.
+func (at place) product() product {
+	return at.shop.products[at.shop.byID[strings.ToLower(at.now.Product)]]
+}
+
 // listed are the products of the page of results that is open.
-func (e *environment) listed() []int {
-	from := min((e.now.Page-1)*shown, len(e.found))
-	return e.found[from:min(from+shown, len(e.found))]
+func (at place) listed() []int {
+	from := min((at.now.Page-1)*shown, len(at.found))
+	return at.found[from:min(from+shown, len(at.found))]
 }
 
 // buttons are what can be clicked, in lower case, in the order of the page.
-func (e *environment) buttons() []string {
-	v := e.now
+func (at place) buttons() []string {
+	v := at.now
 	var out []string
 	switch {
 	case v.Over || v.Page == 0:
 		return nil
 	case v.Product == "":
-		for _, i := range e.listed() {
-			out = append(out, strings.ToLower(e.shop.products[i].id))
+		for _, i := range at.listed() {
+			out = append(out, strings.ToLower(at.shop.products[i].id))
 		}
-		if v.Page < pages(len(e.found)) {
+		if v.Page < pages(len(at.found)) {
 			out = append(out, next)
 		}
 		if v.Page > 1 {
@@ -63,7 +76,7 @@ func (e *environment) buttons() []string {
 	case v.Sub != "":
 		return []string{prev, backToSearch}
 	}
-	p := e.product()
+	p := at.product()
 	for _, o := range p.options {
 		for _, value := range o.values {
 			out = append(out, p.button(o, value))
@@ -87,8 +100,8 @@ func (p product) button(o option, value string) string {
 }
 
 // option is the option and the value of a button.
-func (e *environment) option(button string) (name, value string) {
-	p := e.product()
+func (at place) option(button string) (name, value string) {
+	p := at.product()
 	for _, o := range p.options {
 		for _, v := range o.values {
 			if p.button(o, v) == button || o.name+": "+v == button {
@@ -100,51 +113,51 @@ func (e *environment) option(button string) (name, value string) {
 }
 
 // isOption tells whether a name is that of an option's value on this page, also with the option's name before it.
-func (e *environment) isOption(button string) bool {
-	if e.now.Product == "" || e.now.Sub != "" || e.now.Over {
+func (at place) isOption(button string) bool {
+	if at.now.Product == "" || at.now.Sub != "" || at.now.Over {
 		return false
 	}
-	name, _ := e.option(button)
+	name, _ := at.option(button)
 	return name != ""
 }
 
 // page is what the agent reads: the instruction, what the page says, and in brackets what can be clicked.
-func (e *environment) page() string {
-	v := e.now
+func (at place) page() string {
+	v := at.now
 	var b strings.Builder
-	fmt.Fprintf(&b, "Instruction: %s\n", e.shop.goals[e.goal].text)
+	fmt.Fprintf(&b, "Instruction: %s\n", at.shop.goals[at.goal].text)
 	switch {
 	case v.Page == 0:
 		b.WriteString("Search page. Write search[words].")
 	case v.Product == "":
-		e.writeResults(&b)
+		at.writeResults(&b)
 	case v.Sub != "":
-		e.writeSub(&b)
+		at.writeSub(&b)
 	default:
-		e.writeProduct(&b)
+		at.writeProduct(&b)
 	}
 	return b.String()
 }
 
-func (e *environment) writeResults(b *strings.Builder) {
-	if len(e.found) == 0 {
+func (at place) writeResults(b *strings.Builder) {
+	if len(at.found) == 0 {
 		b.WriteString("No product was found.\n")
 	} else {
-		fmt.Fprintf(b, "Page %d of %d, %d products\n", e.now.Page, pages(len(e.found)), len(e.found))
+		fmt.Fprintf(b, "Page %d of %d, %d products\n", at.now.Page, pages(len(at.found)), len(at.found))
 	}
-	for _, i := range e.listed() {
-		p := e.shop.products[i]
+	for _, i := range at.listed() {
+		p := at.shop.products[i]
 		fmt.Fprintf(b, "[%s] %s %s\n", p.id, wording.Clip(p.title, longestTitle), price(p.price))
 	}
-	e.writeLabels(b, e.buttons()[len(e.listed()):])
+	writeLabels(b, at.buttons()[len(at.listed()):])
 }
 
-func (e *environment) writeProduct(b *strings.Builder) {
-	p := e.product()
+func (at place) writeProduct(b *strings.Builder) {
+	p := at.product()
 	fmt.Fprintf(b, "%s: %s\nPrice: %s Rating: %s\n", p.id, wording.Clip(p.title, longestTitle), price(p.price), p.rating)
 	for _, o := range p.options {
 		b.WriteString(o.name)
-		if chosen, ok := e.now.Chosen[o.name]; ok {
+		if chosen, ok := at.now.Chosen[o.name]; ok {
 			fmt.Fprintf(b, " (chosen: %s)", chosen)
 		}
 		b.WriteString(":")
@@ -153,17 +166,17 @@ func (e *environment) writeProduct(b *strings.Builder) {
 		}
 		b.WriteString("\n")
 	}
-	e.writeLabels(b, []string{"description", "features", "reviews", buyNow, prev, backToSearch})
+	writeLabels(b, []string{"description", "features", "reviews", buyNow, prev, backToSearch})
 }
 
-func (e *environment) writeSub(b *strings.Builder) {
-	p := e.product()
-	text := map[string]string{"description": p.description, "features": strings.Join(p.features, "\n"), "reviews": strings.Join(p.reviews, "\n")}[e.now.Sub]
-	fmt.Fprintf(b, "%s of %s:\n%s\n", labels[e.now.Sub], p.id, cmp.Or(wording.Clip(strings.TrimSpace(text), longestText), "There is nothing."))
-	e.writeLabels(b, e.buttons())
+func (at place) writeSub(b *strings.Builder) {
+	p := at.product()
+	text := map[string]string{"description": p.description, "features": strings.Join(p.features, "\n"), "reviews": strings.Join(p.reviews, "\n")}[at.now.Sub]
+	fmt.Fprintf(b, "%s of %s:\n%s\n", labels[at.now.Sub], p.id, cmp.Or(wording.Clip(strings.TrimSpace(text), longestText), "There is nothing."))
+	writeLabels(b, at.buttons())
 }
 
-func (e *environment) writeLabels(b *strings.Builder, buttons []string) {
+func writeLabels(b *strings.Builder, buttons []string) {
 	for i, name := range buttons {
 		if i > 0 {
 			b.WriteString(" ")
@@ -173,11 +186,11 @@ func (e *environment) writeLabels(b *strings.Builder, buttons []string) {
 }
 
 // anchor names the page that the agent sees, with what is chosen: equal for equal pages of a goal.
-func (e *environment) anchor() string {
-	v := e.now
+func (at place) anchor() string {
+	v := at.now
 	switch {
 	case v.Page == 0:
-		return e.page() // which names the start after the reset
+		return at.page() // which names the start after the reset
 	case v.Product == "":
 		return fmt.Sprintf("%s results %d %s", v.Goal, v.Page, v.Query)
 	}
@@ -185,7 +198,7 @@ func (e *environment) anchor() string {
 	if v.Sub != "" {
 		out += " " + v.Sub
 	}
-	for _, o := range e.product().options {
+	for _, o := range at.product().options {
 		if value, ok := v.Chosen[o.name]; ok {
 			out += fmt.Sprintf(" %s=%s", o.name, value)
 		}

@@ -157,7 +157,7 @@ func (s *source) New(ctx context.Context, _ string) (environments.Environment, e
 	if err != nil {
 		return nil, err
 	}
-	return &environment{shop: shop}, nil
+	return &environment{place{shop: shop}}, nil
 }
 
 // catalogue is made once; an error is tried again.

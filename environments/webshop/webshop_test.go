@@ -67,7 +67,7 @@ func step(t testing.TB, e *environment, action string) environments.Result {
 // play acts until the end and is the sum of rewards.
 func play(t testing.TB, e *environment, choose func(e *environment, observation string) string) (sum float64) {
 	t.Helper()
-	observation := e.page()
+	observation := e.at.page()
 	for {
 		r := step(t, e, choose(e, observation))
 		sum += r.Reward
@@ -109,7 +109,7 @@ func TestRandomPolicy(t *testing.T) {
 			require.NoError(t, err)
 			return actions[r.IntN(len(actions))]
 		})
-		if e.now.Steps < 15 {
+		if e.at.now.Steps < 15 {
 			bought++
 		}
 	}
@@ -250,14 +250,14 @@ func TestPages(t *testing.T) {
 	require.Equal(t, "Instruction: "+c.goals[g].text+"\nSearch page. Write search[words].", first)
 	wrong := func(action, why string) {
 		t.Helper()
-		before, page := e.now, e.page()
+		before, page := e.at.now, e.at.page()
 		r := step(t, e, action)
 		require.Equal(t, trajectory.FailurePolicy, r.Failure, action)
 		require.Contains(t, r.Observation[0].Text, "Nothing happened: ")
 		require.Contains(t, r.Observation[0].Text, why)
 		require.Contains(t, r.Observation[0].Text, page, "it goes on to say what is possible")
-		before.Steps, e.now.Steps = 0, 0
-		require.Equal(t, before, e.now)
+		before.Steps, e.at.now.Steps = 0, 0
+		require.Equal(t, before, e.at.now)
 	}
 	ok := func(action string, has ...string) {
 		t.Helper()
@@ -267,7 +267,7 @@ func TestPages(t *testing.T) {
 		for _, h := range has {
 			require.Contains(t, r.Observation[0].Text, h)
 		}
-		e.now.Steps = 0
+		e.at.now.Steps = 0
 	}
 	for _, action := range []string{"", "hello", "search", "search hiking boots", "buy[x]", "search[]", "search[ ! ]", "click[]", "click[buy now]", "search[" + strings.Repeat("x", 501) + "]", strings.Repeat("[", 1<<16), "\x00\xff"} {
 		wrong(action, "")
@@ -275,22 +275,22 @@ func TestPages(t *testing.T) {
 	wrong("click[next >]", "there is no button [next >] here; write search[words]")
 
 	ok("Search[ Hiking  BOOTS ]", "Page 1 of 5, 50 products", "hiking boots", "[Next >] [Back to Search]")
-	require.Equal(t, "hiking boots", e.now.Query)
+	require.Equal(t, "hiking boots", e.at.now.Query)
 	wrong("search[boots]", "click[Back to Search] first")
 	wrong("click[< prev]", "no button [< prev]")
-	page1 := e.page()
+	page1 := e.at.page()
 	ok("click[Next >]", "Page 2 of 5", "[Next >] [< Prev] [Back to Search]")
 	for range 3 {
 		ok("click[next >]")
 	}
-	require.NotContains(t, e.page(), "[Next >]")
+	require.NotContains(t, e.at.page(), "[Next >]")
 	for range 4 {
 		ok("click[< Prev]")
 	}
-	require.Equal(t, page1, e.page())
+	require.Equal(t, page1, e.at.page())
 
-	p := c.products[e.listed()[2]]
-	wrong("click["+c.products[e.found[40]].id+"]", "no button")
+	p := c.products[e.at.listed()[2]]
+	wrong("click["+c.products[e.at.found[40]].id+"]", "no button")
 	ok("click["+strings.ToLower(p.id)+"]", p.id+": "+p.title, "Price: "+price(p.price), "color: ["+p.options[0].values[0]+"] [", "[Description] [Features] [Reviews] [Buy Now] [< Prev] [Back to Search]")
 	ok("click["+p.options[1].values[1]+"]", "size (chosen: "+p.options[1].values[1]+"):")
 	ok("click[size: "+p.options[1].values[0]+"]", "size (chosen: "+p.options[1].values[0]+"):")
@@ -301,11 +301,11 @@ func TestPages(t *testing.T) {
 		ok("click[< Prev]", "size (chosen: "+p.options[1].values[0]+"):")
 	}
 	ok("click[< prev]", page1)
-	require.Empty(t, e.now.Chosen)
+	require.Empty(t, e.at.now.Chosen)
 	ok("click[back to search]", "Search page")
 	ok("search[qqqq]", "No product was found.\n[Back to Search]")
 	ok("click[back to search]")
-	require.Equal(t, visit{Goal: e.now.Goal}, e.now)
+	require.Equal(t, visit{Goal: e.at.now.Goal}, e.at.now)
 
 	ok("search[hiking boots]")
 	ok("click[" + p.id + "]")
@@ -373,8 +373,8 @@ func TestEpisodesRepeat(t *testing.T) {
 	}
 	e, _ := visitor(t, s, environments.Start{})
 	require.ErrorContains(t, e.Restore(t.Context(), json.RawMessage(`{"goal":"nothing"}`)), `the goal "nothing"`)
-	require.ErrorContains(t, e.Restore(t.Context(), json.RawMessage(`{"goal":"`+e.now.Goal+`","page":1,"product":"b"}`)), `the product "b"`)
-	require.ErrorContains(t, e.Restore(t.Context(), json.RawMessage(`{"goal":"`+e.now.Goal+`","page":9,"query":"hiking boots"}`)), `page 9 of `)
+	require.ErrorContains(t, e.Restore(t.Context(), json.RawMessage(`{"goal":"`+e.at.now.Goal+`","page":1,"product":"b"}`)), `the product "b"`)
+	require.ErrorContains(t, e.Restore(t.Context(), json.RawMessage(`{"goal":"`+e.at.now.Goal+`","page":9,"query":"hiking boots"}`)), `page 9 of `)
 	require.ErrorContains(t, e.Restore(t.Context(), json.RawMessage(`7`)), "the state cannot be read")
 }
 

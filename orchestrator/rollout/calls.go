@@ -28,7 +28,7 @@ func (r *Sampler) call(ctx context.Context, id string, parsed agents.Parsed, bef
 			refuse(trajectory.CauseLimit, "the task allows %d calls, this one did not run", r.MaxCalls)
 		case r.MaxAtOnce > 0 && i >= r.MaxAtOnce:
 			refuse(trajectory.CauseLimit, "a turn allows %d calls, this one did not run; write it again in the next turn", r.MaxAtOnce)
-		case r.isAction(c):
+		case r.World.acts(c):
 			actions = append(actions, i)
 		default:
 			all.Go(func() { results[i] = r.Tools.Invoke(ctx, id, c) })

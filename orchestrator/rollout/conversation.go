@@ -2,10 +2,12 @@ package rollout
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/masks"
@@ -15,6 +17,10 @@ import (
 
 // conversation is what was said in a trajectory, as its newest sample has it.
 type conversation struct {
+	renderer *masks.Renderer
+	schemas  []json.RawMessage // of the tools that the prompt describes
+	most     int               // tokens of a sample
+
 	opening  []trajectory.Message // that precede the first completion
 	messages []trajectory.Message
 	text     string             // that they were rendered to
@@ -22,14 +28,14 @@ type conversation struct {
 }
 
 // begin begins a sample with the prompt of the messages, and returns the number of its tokens.
-func (r *Sampler) begin(p Place, t *trajectory.Trajectory, c *conversation) (int, error) {
+func (c *conversation) begin(t *trajectory.Trajectory) (int, error) {
 	var prompt []int32
 	var err error
-	onFreshStack(func() { prompt, c.text, err = r.Renderer.Prompt(c.messages, r.Schemas, true) })
+	onFreshStack(func() { prompt, c.text, err = c.renderer.Prompt(c.messages, c.schemas, true) })
 	if err != nil {
 		return 0, &failure{trajectory.OriginRender, err}
 	}
-	if c.sample = nil; len(prompt) >= r.MaxTotal {
+	if c.sample = nil; len(prompt) >= c.most {
 		return len(prompt), nil
 	}
 	c.sample = &trajectory.Sample{}
@@ -39,8 +45,8 @@ func (r *Sampler) begin(p Place, t *trajectory.Trajectory, c *conversation) (int
 }
 
 // restart begins a sample because the history was rewritten.
-func (r *Sampler) restart(p Place, t *trajectory.Trajectory, c *conversation) (trajectory.StopReason, error) {
-	if _, err := r.begin(p, t, c); err != nil {
+func (c *conversation) restart(t *trajectory.Trajectory) (trajectory.StopReason, error) {
+	if _, err := c.begin(t); err != nil {
 		return "", err
 	}
 	if c.sample == nil {
@@ -67,8 +73,8 @@ func (r *Sampler) observe(ctx context.Context, p Place, t *trajectory.Trajectory
 		return trajectory.StopNoAction, nil
 	}
 	var summary, results []trajectory.Message
-	err := r.ask(ctx, p, turn, "rewriting the history", func(context.Context) (err error) {
-		summary, err = r.rewritten(record.Results)
+	err := ask(ctx, r.AgentTimeout, p, turn, "rewriting the history", func(context.Context) (err error) {
+		summary, err = rewritten(r.Tools, record.Results)
 		return err
 	})
 	if err != nil {
@@ -76,9 +82,9 @@ func (r *Sampler) observe(ctx context.Context, p Place, t *trajectory.Trajectory
 	}
 	if summary != nil {
 		c.messages = slices.Concat(c.opening, summary)
-		return r.restart(p, t, c)
+		return c.restart(t)
 	}
-	err = r.ask(ctx, p, turn, "observe", func(ctx context.Context) (err error) {
+	err = ask(ctx, r.AgentTimeout, p, turn, "observe", func(ctx context.Context) (err error) {
 		results, err = r.Format.Observe(ctx, record.Results)
 		return err
 	})
@@ -95,7 +101,7 @@ func (r *Sampler) observe(ctx context.Context, p Place, t *trajectory.Trajectory
 	onFreshStack(func() { ids, next, err = r.Renderer.Continue(reply) })
 	if errors.Is(err, masks.ErrRewritten) {
 		c.messages = reply.Messages()
-		return r.restart(p, t, c)
+		return c.restart(t)
 	}
 	if err != nil {
 		return "", &failure{trajectory.OriginRender, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
@@ -111,18 +117,18 @@ func (r *Sampler) observe(ctx context.Context, p Place, t *trajectory.Trajectory
 
 // ask has the agent's format, which may be somebody else's code, do something for a turn. A panic is an error, and so is what
 // comes after the deadline; neither ends more than this trajectory.
-func (r *Sampler) ask(ctx context.Context, p Place, turn int, what string, f func(ctx context.Context) error) (err error) {
+func ask(ctx context.Context, timeout time.Duration, p Place, turn int, what string, f func(ctx context.Context) error) (err error) {
 	defer watchdog.Enter(ctx, "agent", p.ID()+"-"+strconv.Itoa(turn)).Leave()
 	own, cancel := ctx, func() {}
-	if r.AgentTimeout > 0 {
-		own, cancel = context.WithTimeout(ctx, r.AgentTimeout)
+	if timeout > 0 {
+		own, cancel = context.WithTimeout(ctx, timeout)
 	}
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("%s panicked: %v", what, v)
 		}
 		if err != nil && own.Err() != nil && ctx.Err() == nil {
-			err = fmt.Errorf("%s took longer than %v (rollout.tool_timeout)", what, r.AgentTimeout)
+			err = fmt.Errorf("%s took longer than %v (rollout.tool_timeout)", what, timeout)
 		}
 		if err != nil {
 			err = &failure{trajectory.OriginAgent, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
@@ -133,11 +139,11 @@ func (r *Sampler) ask(ctx context.Context, p Place, turn int, what string, f fun
 }
 
 // rewriter is the tool of that name if it replaces the history.
-func (r *Sampler) rewriter(name string) tools.Rewriter {
-	if r.Tools == nil || name == "" {
+func rewriter(registry *tools.Registry, name string) tools.Rewriter {
+	if registry == nil || name == "" {
 		return nil
 	}
-	t, err := r.Tools.Lookup(name)
+	t, err := registry.Lookup(name)
 	if err != nil {
 		return nil
 	}
@@ -146,24 +152,24 @@ func (r *Sampler) rewriter(name string) tools.Rewriter {
 }
 
 // onlyCall refuses a call that would replace the history together with what came back beside it.
-func (r *Sampler) onlyCall(results []trajectory.ToolResult) {
+func onlyCall(registry *tools.Registry, results []trajectory.ToolResult) {
 	if len(results) < 2 {
 		return
 	}
 	for i := range results {
-		if o := &results[i]; !o.Failed && r.rewriter(o.Call.Name) != nil {
+		if o := &results[i]; !o.Failed && rewriter(registry, o.Call.Name) != nil {
 			o.Fail(trajectory.CauseRaised, "Error: "+o.Call.Name+" must be the only call of its turn; nothing was replaced")
 		}
 	}
 }
 
 // rewritten is what stands behind the task from now on; nil when no call replaced the history.
-func (r *Sampler) rewritten(results []trajectory.ToolResult) ([]trajectory.Message, error) {
+func rewritten(registry *tools.Registry, results []trajectory.ToolResult) ([]trajectory.Message, error) {
 	for _, o := range results {
 		if o.Failed {
 			continue
 		}
-		if w := r.rewriter(o.Call.Name); w != nil {
+		if w := rewriter(registry, o.Call.Name); w != nil {
 			return w.Rewrite(o.Call.Arguments)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/rewards"
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -55,40 +56,41 @@ func episodeSeed(run uint64, p Place) (int64, error) {
 
 // start begins the episode of a trajectory, which the caller ends with Stage.End, and returns the text of what is observed first, with the name of
 // the state.
-func (r *Sampler) start(ctx context.Context, p Place, t *trajectory.Trajectory) (first, anchor string, err error) {
-	seed, err := episodeSeed(r.Seed, p)
+func (w *World) start(ctx context.Context, run uint64, registry *tools.Registry, p Place, t *trajectory.Trajectory) (first, anchor string, err error) {
+	seed, err := episodeSeed(run, p)
 	if err != nil {
 		return "", "", &failure{trajectory.OriginEnvironment, fmt.Errorf("orchestrator: %s: %w", p.ID(), err)}
 	}
 	task := p.Task
 	task.Fields = maps.Clone(task.Fields)
-	for _, name := range r.World.Apart {
+	for _, name := range w.Apart {
 		delete(task.Fields, name)
 	}
 	defer watchdog.Enter(ctx, "environment", p.ID()).Leave()
 	group := p
 	group.Index = 0
-	e, err := r.World.Stage.Begin(ctx, pool.Owner{Group: group.ID(), Name: t.ID}, environments.Start{Task: task, Seed: seed})
+	e, err := w.Stage.Begin(ctx, pool.Owner{Group: group.ID(), Name: t.ID}, environments.Start{Task: task, Seed: seed})
 	if err != nil {
-		return "", "", r.environmentFailed(ctx, p, err)
+		return "", "", environmentFailed(ctx, p, err)
 	}
-	return r.Tools.Cut(environments.TextOf(e.First())), e.Anchor(), nil
+	return registry.Cut(environments.TextOf(e.First())), e.Anchor(), nil
 }
 
-func (r *Sampler) environmentFailed(ctx context.Context, p Place, err error) error {
+// environmentFailed is the failure of a trajectory whose environment broke.
+func environmentFailed(ctx context.Context, p Place, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	return &failure{trajectory.OriginEnvironment, fmt.Errorf("orchestrator: %s: %w", p.ID(), err)}
 }
 
-// opening are the messages that precede the first completion: those of the job and the task, and what the environment shows first.
-func (r *Sampler) opening(p Place, text string) []trajectory.Message {
-	messages := slices.Concat(r.Prefix, p.Task.Prompt)
+// openingOf are the messages that precede the first completion: those of the job and the task, and what the environment shows first.
+func openingOf(prefix []trajectory.Message, p Place, text string) []trajectory.Message {
+	messages := slices.Concat(prefix, p.Task.Prompt)
 	if text == "" {
 		return messages
 	}
-	if n := len(messages) - 1; n >= len(r.Prefix) && messages[n].Role == "user" { // chat templates want the roles to take turns
+	if n := len(messages) - 1; n >= len(prefix) && messages[n].Role == "user" { // chat templates want the roles to take turns
 		messages[n].Content = slices.Clone(messages[n].Content) // the task's
 		if k := len(messages[n].Content) - 1; k >= 0 && messages[n].Content[k].Type == "text" {
 			messages[n].Content[k].Text += "\n\n" + text
@@ -100,18 +102,18 @@ func (r *Sampler) opening(p Place, text string) []trajectory.Message {
 	return append(messages, trajectory.Text("user", text))
 }
 
-// isAction tells whether a call acts in the environment.
-func (r *Sampler) isAction(c trajectory.ToolCall) bool {
-	return r.World != nil && r.World.Stage.Acts(c.Name)
+// acts tells whether a call acts in the environment.
+func (w *World) acts(c trajectory.ToolCall) bool {
+	return w != nil && w.Stage.Acts(c.Name)
 }
 
 // pay gives the turn what its actions earned, and the name of the state before it; first is that of the beginning.
-func (r *Sampler) pay(t *trajectory.Trajectory, turn *trajectory.Turn, first string) {
+func (w *World) pay(t *trajectory.Trajectory, turn *trajectory.Turn, first string) {
 	turn.Anchor = first
 	if last := t.LastOutcome(); last != nil {
 		turn.Anchor = last.Anchor
 	}
-	if r.World.Credit == 0 {
+	if w.Credit == 0 {
 		return
 	}
 	sum, acted := 0.0, false
@@ -120,7 +122,7 @@ func (r *Sampler) pay(t *trajectory.Trajectory, turn *trajectory.Turn, first str
 			sum, acted = sum+result.Outcome.Reward, true
 		}
 	}
-	if sum *= r.World.Credit; acted {
+	if sum *= w.Credit; acted {
 		turn.Reward = &sum
 	}
 }
@@ -141,7 +143,7 @@ func over(turn *trajectory.Turn) trajectory.StopReason {
 
 // catchUp brings the environment to where it was after a recorded turn: from the state that was recorded with the turn's last action if the turn is
 // the last that was recorded, else by acting again as recorded. It fails with a *changedError where the environment does not come to the same.
-func (r *Sampler) catchUp(ctx context.Context, p Place, t, recovered *trajectory.Trajectory, turn int) error {
+func (w *World) catchUp(ctx context.Context, registry *tools.Registry, p Place, t, recovered *trajectory.Trajectory, turn int) error {
 	changed := func(format string, args ...any) error {
 		return &failure{trajectory.OriginEnvironment, &changedError{fmt.Sprintf("orchestrator: %s turn %d: ", p.ID(), turn) + fmt.Sprintf(format, args...)}}
 	}
@@ -150,7 +152,7 @@ func (r *Sampler) catchUp(ctx context.Context, p Place, t, recovered *trajectory
 		if turn < len(recovered.Turns)-1 {
 			return nil
 		}
-		if err := r.World.Stage.Restore(ctx, t.ID, kept.State); err != nil {
+		if err := w.Stage.Restore(ctx, t.ID, kept.State); err != nil {
 			return changed("its environment does not go on from the state that was recorded: %v", err)
 		}
 		return nil
@@ -159,12 +161,12 @@ func (r *Sampler) catchUp(ctx context.Context, p Place, t, recovered *trajectory
 		if was.Outcome == nil {
 			continue
 		}
-		if !r.World.Stage.Spec().Deterministic {
+		if !w.Stage.Spec().Deterministic {
 			return changed("its environment keeps no state, and does not do the same again")
 		}
-		is := r.Tools.Invoke(ctx, t.ID, was.Call)
-		if err := r.World.Stage.Failed(t.ID); err != nil {
-			return r.environmentFailed(ctx, p, err)
+		is := registry.Invoke(ctx, t.ID, was.Call)
+		if err := w.Stage.Failed(t.ID); err != nil {
+			return environmentFailed(ctx, p, err)
 		}
 		if is.Observation != was.Observation || is.Outcome == nil || is.Outcome.Reward != was.Outcome.Reward || is.Outcome.Over() != was.Outcome.Over() {
 			return changed("its environment answers %q, and %q was recorded", clip(is.Observation), clip(was.Observation))

@@ -28,9 +28,9 @@ type External struct {
 	Forget func(id string)
 }
 
-// agentKey is the key of a trajectory's session.
-func (r *Sampler) agentKey(id string) string {
-	return gateway.KeyOf(r.External.Secret, r.RunName+"/"+id)
+// key is the key of a trajectory's session.
+func (x *External) key(run, id string) string {
+	return gateway.KeyOf(x.Secret, run+"/"+id)
 }
 
 // AwaitAgents has requests of agents that live on wait for their trajectories, which are those with these ids, and no others.
@@ -40,7 +40,7 @@ func (r *Sampler) AwaitAgents(ids ...string) {
 	}
 	keys := make([]string, len(ids))
 	for i, id := range ids {
-		keys[i] = r.agentKey(id)
+		keys[i] = r.External.key(r.RunName, id)
 	}
 	r.External.Gateway.Await(keys...)
 }
@@ -63,9 +63,9 @@ func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajector
 	}
 	x := r.External
 	o := gateway.SessionOptions{
-		Name: t.ID, Key: r.agentKey(t.ID), Adopt: x.Adopt, Engine: r.RunName + "/" + t.ID, Budget: gateway.Budget{Calls: r.MaxTurns, Tokens: x.Tokens},
+		Name: t.ID, Key: r.External.key(r.RunName, t.ID), Adopt: x.Adopt, Engine: r.RunName + "/" + t.ID, Budget: gateway.Budget{Calls: r.MaxTurns, Tokens: x.Tokens},
 		Sampling:   &r.Sampling,
-		Seed:       func(call int) uint64 { return r.requestSeed(p, call) },
+		Seed:       func(call int) uint64 { return p.requestSeed(r.Seed, call) },
 		Trajectory: t, Record: r.Record, Recovered: recovered,
 		Rewrite: func() {
 			if x.Forget != nil {
@@ -103,7 +103,7 @@ func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajector
 		return nil, &failure{trajectory.OriginAgent, fmt.Errorf("orchestrator: %s: the agent's reward is %g; it must be from %g to %g", t.ID, *end.Reward, -gateway.MaxReward, gateway.MaxReward)}
 	}
 	if end.Answer != nil {
-		r.answered(t, *end.Answer)
+		r.External.answered(t, *end.Answer)
 	}
 	if posted = became.Posted; end.Reward != nil {
 		sum := *end.Reward
@@ -127,14 +127,14 @@ func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajector
 }
 
 // answered makes what the agent wrote into its result the trajectory's answer.
-func (r *Sampler) answered(t *trajectory.Trajectory, answer string) {
+func (x *External) answered(t *trajectory.Trajectory, answer string) {
 	for i := range t.Turns {
 		t.Turns[i].FinalAnswer, t.Turns[i].AnsweredThisTurn = "", false
 	}
 	last := &t.Turns[len(t.Turns)-1]
 	last.FinalAnswer, last.AnsweredThisTurn = answer, true
-	if r.External.Forget != nil {
-		r.External.Forget(t.ID) // what is stored says otherwise
+	if x.Forget != nil {
+		x.Forget(t.ID) // what is stored says otherwise
 	}
 }
 

@@ -88,7 +88,7 @@ func (p Place) in() trajectory.Place {
 func (p Place) ID() string { return p.in().ID() }
 
 // requestSeed derives from the run's seed, the place and the turn, so that it does not depend on timing.
-func (r *Sampler) requestSeed(p Place, turn int) uint64 { return p.in().Seed(r.Seed, p.Task.ID, turn) }
+func (p Place) requestSeed(run uint64, turn int) uint64 { return p.in().Seed(run, p.Task.ID, turn) }
 
 // failure is an error with the part that caused it.
 type failure struct {
@@ -161,7 +161,7 @@ func (r *Sampler) run(ctx context.Context, p Place, t, recovered *trajectory.Tra
 	var first, anchor string
 	if r.World != nil {
 		var err error
-		if first, anchor, err = r.start(ctx, p, t); err != nil {
+		if first, anchor, err = r.World.start(ctx, r.Seed, r.Tools, p, t); err != nil {
 			return err
 		}
 		if r.Replay && recovered != nil { // what it does next was recorded; others wait for it
@@ -175,13 +175,13 @@ func (r *Sampler) run(ctx context.Context, p Place, t, recovered *trajectory.Tra
 		return err
 	}
 	defer leave()
-	own, cancel := r.within(ctx) // waiting for an environment, or a place, is no time of the trajectory
+	own, cancel := within(ctx, r.Deadline) // waiting for an environment, or a place, is no time of the trajectory
 	defer cancel()
 	var posted *float64
 	if r.External != nil {
 		posted, err = r.external(own, p, t, recovered, leave)
 	} else {
-		err = r.turns(own, p, t, recovered, opening{r.opening(p, first), anchor})
+		err = r.turns(own, p, t, recovered, opening{openingOf(r.Prefix, p, first), anchor})
 	}
 	switch {
 	case err != nil:
@@ -223,19 +223,19 @@ type changedError struct{ what string }
 
 func (e *changedError) Error() string { return e.what }
 
-// within is the time of one trajectory.
-func (r *Sampler) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	if r.Deadline == 0 {
+// within is the time of one trajectory; 0: any.
+func within(ctx context.Context, deadline time.Duration) (context.Context, context.CancelFunc) {
+	if deadline == 0 {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(ctx, r.Deadline)
+	return context.WithTimeout(ctx, deadline)
 }
 
 // turns samples turn after turn. Recovered ones are taken as they were recorded, so that what follows is the same as if
 // the process had not ended.
 func (r *Sampler) turns(ctx context.Context, p Place, t, recovered *trajectory.Trajectory, o opening) error {
-	c := &conversation{opening: o.messages, messages: o.messages}
-	if tokens, err := r.begin(p, t, c); err != nil {
+	c := &conversation{renderer: r.Renderer, schemas: r.Schemas, most: r.MaxTotal, opening: o.messages, messages: o.messages}
+	if tokens, err := c.begin(t); err != nil {
 		return err
 	} else if c.sample == nil {
 		return &failure{trajectory.OriginRender, fmt.Errorf("orchestrator: %s: the prompt has %d tokens and rollout.max_tokens, the context of the model or its teacher, or engine.cache_tokens ends at %d; raise it or shorten the prompt", p.ID(), tokens, r.MaxTotal)}
@@ -262,7 +262,7 @@ func (r *Sampler) turns(ctx context.Context, p Place, t, recovered *trajectory.T
 		cut, prompt := r.cuts(record, recovered, turn), c.text
 		var parsed agents.Parsed
 		if !cut {
-			err = r.ask(ctx, p, turn, "parse", func(ctx context.Context) (err error) {
+			err = ask(ctx, r.AgentTimeout, p, turn, "parse", func(ctx context.Context) (err error) {
 				parsed, err = agents.ParseBehind(ctx, r.Format, prompt, record.Completion)
 				return err
 			})
@@ -283,19 +283,19 @@ func (r *Sampler) turns(ctx context.Context, p Place, t, recovered *trajectory.T
 		if !recorded {
 			start := time.Now()
 			record.Results = r.call(ctx, t.ID, parsed, calls)
-			r.onlyCall(record.Results)
+			onlyCall(r.Tools, record.Results)
 			record.ToolSeconds = time.Since(start).Seconds()
 		}
 		if r.World != nil {
 			if recorded && !r.Replay {
-				err = r.catchUp(ctx, p, t, recovered, turn)
+				err = r.World.catchUp(ctx, r.Tools, p, t, recovered, turn)
 			} else if broke := r.World.Stage.Failed(t.ID); broke != nil {
-				err = r.environmentFailed(ctx, p, broke)
+				err = environmentFailed(ctx, p, broke)
 			}
 			if err != nil {
 				return err
 			}
-			r.pay(t, &record, o.anchor)
+			r.World.pay(t, &record, o.anchor)
 		}
 		calls += len(parsed.Calls)
 		conclude(&record)
@@ -381,7 +381,7 @@ func (r *Sampler) keep(ctx context.Context, p Place, t, recovered *trajectory.Tr
 func (r *Sampler) complete(ctx context.Context, p Place, s *trajectory.Sample, turn, room int, history []trajectory.Message) (trajectory.Turn, error) {
 	sampling := r.Sampling
 	sampling.MaxTokens = min(sampling.MaxTokens, room)
-	record := trajectory.Turn{CompletionStart: s.Len(), Seed: r.requestSeed(p, turn)}
+	record := trajectory.Turn{CompletionStart: s.Len(), Seed: p.requestSeed(r.Seed, turn)}
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
 	start := time.Now()
@@ -390,7 +390,7 @@ func (r *Sampler) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 	defer w.Leave()
 	root := p
 	root.Branch = "" // the branches of a tree have its prompt, and what an engine keeps of that
-	c, entropy, err := r.generate(w.In(ctx), p, engines.Request{
+	c, entropy, err := p.tree.generate(w.In(ctx), r.Engine, !r.Replay, engines.Request{
 		ID: id, Session: r.RunName + "/" + root.ID(), Prompt: slices.Clip(s.TokenIDs), Media: slices.Clip(s.Media), Messages: history, Sampling: sampling, Seed: record.Seed,
 	})
 	record.EngineSeconds = time.Since(start).Seconds()
@@ -440,11 +440,11 @@ func (r *Sampler) score(ctx context.Context, p Place, t *trajectory.Trajectory, 
 	}
 	score, err := r.Reward.Score(ctx, in)
 	if broke := (*environments.Failure)(nil); errors.As(err, &broke) {
-		return r.environmentFailed(ctx, p, err)
+		return environmentFailed(ctx, p, err)
 	}
 	if r.World != nil { // a reward may have asked it
 		if broke := r.World.Stage.Failed(t.ID); broke != nil {
-			return r.environmentFailed(ctx, p, broke)
+			return environmentFailed(ctx, p, broke)
 		}
 	}
 	if err != nil {

@@ -12,24 +12,24 @@ func TestSeedsDeriveFromPlaceAndTurn(t *testing.T) {
 	r := &Sampler{Seed: 5, RunName: "test"}
 	base := Place{Step: 1, Group: 2, Index: 3, Task: trajectory.Task{ID: "t"}, Phase: "train"}
 	same := base
-	require.Equal(t, r.requestSeed(base, 0), r.requestSeed(same, 0))
-	seen := map[uint64]bool{r.requestSeed(base, 0): true}
+	require.Equal(t, base.requestSeed(r.Seed, 0), same.requestSeed(r.Seed, 0))
+	seen := map[uint64]bool{base.requestSeed(r.Seed, 0): true}
 	for _, change := range []func(p *Place){
 		func(p *Place) { p.Step = 2 }, func(p *Place) { p.Group = 3 }, func(p *Place) { p.Index = 4 },
 		func(p *Place) { p.Task.ID = "u" }, func(p *Place) { p.Phase = "eval-before" },
 	} {
 		p := base
 		change(&p)
-		require.False(t, seen[r.requestSeed(p, 0)])
-		seen[r.requestSeed(p, 0)] = true
+		require.False(t, seen[p.requestSeed(r.Seed, 0)])
+		seen[p.requestSeed(r.Seed, 0)] = true
 	}
-	require.False(t, seen[r.requestSeed(base, 1)])
+	require.False(t, seen[base.requestSeed(r.Seed, 1)])
 	branch := base
 	branch.Branch = "0"
-	require.False(t, seen[r.requestSeed(branch, 0)])
+	require.False(t, seen[branch.requestSeed(r.Seed, 0)])
 	require.Equal(t, base.ID()+".0", branch.ID())
 	require.Equal(t, trajectory.Branch("0"), branch.trajectory().Branch)
 	other := *r
 	other.Seed++
-	require.False(t, seen[other.requestSeed(base, 0)])
+	require.False(t, seen[base.requestSeed(other.Seed, 0)])
 }

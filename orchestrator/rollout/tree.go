@@ -117,36 +117,37 @@ func turnsOf(t *trajectory.Trajectory) []tree.Turn {
 	return out
 }
 
-// generate asks the engine for a completion, and measures the entropy of its first tokens where a rule of trees reads it.
-func (r *Sampler) generate(ctx context.Context, p Place, q engines.Request) (c engines.Completion, entropy float64, err error) {
-	if p.tree == nil || !p.tree.Measure || r.Replay {
-		c, err = r.Engine.Generate(ctx, q)
+// generate asks the engine for a completion, and measures the entropy of its first tokens where measure is set and a
+// rule of trees reads it. The receiver is nil outside of trees.
+func (g *growth) generate(ctx context.Context, engine engines.Engine, measure bool, q engines.Request) (c engines.Completion, entropy float64, err error) {
+	if g == nil || !g.Measure || !measure {
+		c, err = engine.Generate(ctx, q)
 		return c, 0, err
 	}
 	var values []float64
-	if p.tree.Top == 0 {
-		c, err = r.Engine.Generate(ctx, q)
+	if g.Top == 0 {
+		c, err = engine.Generate(ctx, q)
 		for _, logprob := range c.Logprobs {
 			values = append(values, -float64(logprob))
 		}
-		return c, tree.First(values, p.tree.Tokens), err
+		return c, tree.First(values, g.Tokens), err
 	}
-	streamer, ok := r.Engine.(engines.Streamer)
+	streamer, ok := engine.(engines.Streamer)
 	if !ok {
 		return c, 0, errors.New("this engine does not tell the likeliest tokens, which rollout.tree reads; set rollout.tree.top: 0 to estimate entropies by what was sampled")
 	}
-	c, err = streamer.Stream(ctx, q, engines.Detail{Top: min(p.tree.Top, p.tree.Vocabulary)}, func(tokens []engines.Token) {
+	c, err = streamer.Stream(ctx, q, engines.Detail{Top: min(g.Top, g.Vocabulary)}, func(tokens []engines.Token) {
 		for _, t := range tokens {
-			if len(values) < p.tree.Tokens {
-				low, _ := tree.EntropyBounds(logprobsOf(t.Top), p.tree.Vocabulary)
+			if len(values) < g.Tokens {
+				low, _ := tree.EntropyBounds(logprobsOf(t.Top), g.Vocabulary)
 				values = append(values, low)
 			}
 		}
 	})
-	if err == nil && len(values) < min(p.tree.Tokens, len(c.TokenIDs)) {
+	if err == nil && len(values) < min(g.Tokens, len(c.TokenIDs)) {
 		err = fmt.Errorf("the engine told of %d tokens as they were sampled, and %d came", len(values), len(c.TokenIDs))
 	}
-	return c, tree.First(values, p.tree.Tokens), err
+	return c, tree.First(values, g.Tokens), err
 }
 
 func logprobsOf(top []engines.Alternative) []float32 {
