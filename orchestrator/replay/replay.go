@@ -23,7 +23,7 @@ const forever = 10 * 365 * 24 * time.Hour
 type Replay struct {
 	sampler *rollout.Sampler
 	tasks   map[string]trajectory.Task // of the data, by id
-	from    *store.Reader               // of the run that is replayed
+	from    *store.Reader              // of the run that is replayed
 	engine  *Engine
 	batches []store.Batch
 	begin   map[int32][]place // what the weights of a version begin to sample
