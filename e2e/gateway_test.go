@@ -79,7 +79,7 @@ func TestAnAgentOfItsOwn(t *testing.T) {
 	require.NoError(t, err)
 	defer db.Close()
 	n := 0
-	require.NoError(t, db.Each("", func(r store.Record) error {
+	require.NoError(t, db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
 		tr := r.Trajectory
 		require.Empty(t, tr.Err)
 		require.Len(t, tr.Samples, 1, tr.ID)
@@ -126,7 +126,7 @@ func TestAgentsThatFail(t *testing.T) {
 			require.NoError(t, err)
 			defer db.Close()
 			failed := 0
-			require.NoError(t, db.Each("", func(r store.Record) error {
+			require.NoError(t, db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
 				if r.Trajectory.Err == "" {
 					return nil
 				}
@@ -171,7 +171,7 @@ func TestAgentsThatComeForTasks(t *testing.T) {
 	require.NoError(t, err)
 	defer db.Close()
 	n := 0
-	require.NoError(t, db.Each("", func(r store.Record) error {
+	require.NoError(t, db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
 		tr := r.Trajectory
 		require.Empty(t, tr.Err, tr.ID)
 		require.Len(t, tr.Turns, 2, tr.ID)
@@ -304,7 +304,7 @@ func TestAGatewayAlone(t *testing.T) {
 	require.NoError(t, err)
 	defer db.Close()
 	n := 0
-	require.NoError(t, db.Each("", func(r store.Record) error {
+	require.NoError(t, db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
 		n++
 		require.Equal(t, sessions[0].ID, r.Trajectory.ID)
 		require.Len(t, r.Trajectory.Turns, 2)
@@ -349,7 +349,7 @@ func TestTheREADMEsAgentTrains(t *testing.T) {
 	require.NoError(t, err)
 	defer db.Close()
 	n := 0
-	require.NoError(t, db.Each("", func(r store.Record) error {
+	require.NoError(t, db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
 		require.Empty(t, r.Trajectory.Err)
 		require.Len(t, r.Trajectory.Turns, 1)
 		n++

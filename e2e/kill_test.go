@@ -166,7 +166,7 @@ func requireWhole(t *testing.T, dir string, staleness int32) {
 		}
 	}
 	stored := 0
-	require.NoError(t, db.Each("", func(r store.Record) error {
+	require.NoError(t, db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
 		stored++
 		require.Len(t, r.Updates, 1, r.Trajectory.ID)
 		require.NotEqual(t, trajectory.StopCancelled, r.Trajectory.StopReason)

@@ -88,7 +88,7 @@ func TestPostedRewardsOutliveAKill(t *testing.T) {
 	require.Equal(t, 0.5, *third.told.Turns[1].Reward)
 	require.Nil(t, third.told.Turns[2].Reward)
 	require.NoError(t, third.db.AddTrajectory(t.Context(), store.Train, trajectory.Task{ID: "q"}, third.told))
-	back, err := third.db.Trajectory(t.Context(), third.told.ID)
+	back, err := third.db.Reader.Trajectory(t.Context(), third.told.ID)
 	require.NoError(t, err)
 	require.Equal(t, third.told.Posted, back.Posted)
 	require.Equal(t, third.told.Turns, back.Turns)
@@ -145,7 +145,7 @@ func TestRewardsOfAnAgentThatBeginsAnew(t *testing.T) {
 				}
 			}
 			require.NoError(t, second.db.AddTrajectory(t.Context(), store.Train, trajectory.Task{ID: "q"}, second.told))
-			back, err := second.db.Trajectory(t.Context(), second.told.ID)
+			back, err := second.db.Reader.Trajectory(t.Context(), second.told.ID)
 			require.NoError(t, err)
 			require.Equal(t, second.told.Turns, back.Turns)
 			require.Equal(t, second.told.Posted, back.Posted)

@@ -41,7 +41,7 @@ type Examination struct {
 func Validate(ctx context.Context, j *job.Job, r Registries) error {
 	s := session.New(j)
 	defer s.Close() // what it opened was only looked at
-	_, err := s.Check(ctx, r)
+	_, err := session.Check(ctx, s, r)
 	return err
 }
 
@@ -52,19 +52,19 @@ func Look(ctx context.Context, j *job.Job, r Registries, how Examine) (x Examina
 		s = session.New(j)
 	}
 	defer s.Close()
-	_, err = s.Check(ctx, r)
+	checked, err := session.Check(ctx, s, r)
 	algorithm, _ := job.Algorithm(j, r.Algorithms) // its error is among those of Check
-	wrong := []error{how.Read, err, fit(j, algorithm, how.For), s.CheckText(ctx), s.CheckTasks()}
+	wrong := []error{how.Read, err, fit(j, algorithm, how.For), checked.Text(), checked.Tasks()}
 	if how.Run && (how.For == "" || how.For == "train") {
 		wrong = append(wrong, s.Reach(ctx, false))
 	}
-	if s.Policy != nil && s.Learn() != nil && s.Sampler.MaxTotal > 0 {
-		train, _, err := objective.NewLayout(s.Policy, &s.Sampler).SFT(s.Learn())
+	if s.Policy != nil && checked.Learn != nil && s.Sampler.MaxTotal > 0 {
+		train, _, err := objective.NewLayout(s.Policy, &s.Sampler).SFT(checked.Learn)
 		if wrong = append(wrong, err); len(train) > 0 && len(train[0].Samples) > 0 {
 			x.Learn = train[0].Samples[0]
 		}
 	}
-	x.NotRun, x.Prompt, x.Text = s.NotRun(), s.Example(), s.Policy
+	x.NotRun, x.Prompt, x.Text = checked.NotRun(), checked.Example(), s.Policy
 	x.Notes = append(s.Notes.Early(), s.Notes.News()...)
 	return x, j.Collect(wrong...)
 }
@@ -100,7 +100,7 @@ func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Reg
 	if err := s.Equip(ctx, r); err != nil {
 		return e, err
 	}
-	_, tasks, _, err := data.Read(j, s.OwnTasks())
+	_, tasks, _, err := data.Read(j, s.World.Tasks())
 	if err != nil {
 		return e, err
 	}
@@ -131,7 +131,7 @@ func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registrie
 	if err := s.Equip(ctx, r); err != nil {
 		return err
 	}
-	_, _, deal, err := data.Read(j, s.OwnTasks())
+	_, _, deal, err := data.Read(j, s.World.Tasks())
 	if err != nil {
 		return err
 	}

@@ -322,10 +322,10 @@ func TestACrowdOfAgents(t *testing.T) {
 }
 
 // ended are the trajectories of a store that have their end, by id.
-func ended(t *testing.T, s *store.Store) map[string]*trajectory.Trajectory {
+func ended(t *testing.T, s *store.Reader) map[string]*trajectory.Trajectory {
 	t.Helper()
 	out := map[string]*trajectory.Trajectory{}
-	require.NoError(t, s.Each("", func(r store.Record) error {
+	require.NoError(t, s.Select(t.Context(), store.Selection{}, func(r store.Record) error {
 		out[r.Trajectory.ID] = r.Trajectory
 		return nil
 	}))

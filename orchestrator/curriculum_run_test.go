@@ -80,7 +80,7 @@ func TestTheDealOfAnAsyncCurriculumFollowsFromTheLog(t *testing.T) {
 				for ; at < b.Dealt[0]; at++ {
 					require.Equal(t, twin.Task(0, at).ID, admitted[at], "position %d, %s", at, by)
 				}
-				groups, err := r.folder.DB.Groups(t.Context(), b.Groups, "")
+				groups, err := r.folder.DB.Reader.Groups(t.Context(), b.Groups, "")
 				require.NoError(t, err)
 				twin.Observe(groups, b.Dealt)
 			}

@@ -79,7 +79,7 @@ func TestAnEvaluationInNumbers(t *testing.T) {
 		"all         5   0.417  41.7%   0.417   0.600       1",
 	}, e.Table())
 	stored := 0
-	require.NoError(t, db.Each("", func(s store.Record) error {
+	require.NoError(t, db.Reader.Select(t.Context(), store.Selection{}, func(s store.Record) error {
 		require.Equal(t, "eval-step-3", s.Phase)
 		stored++
 		return nil

@@ -37,7 +37,7 @@ func Gateway(ctx context.Context, j *job.Job, path, dir string, r Registries, re
 	}
 	defer unlock()
 	s := session.New(j)
-	s.HoldAgents()
+	s.Hold = true
 	defer func() { err = errors.Join(err, s.Close()) }()
 	if err := s.Equip(ctx, r); err != nil {
 		return err
@@ -56,14 +56,14 @@ func Gateway(ctx context.Context, j *job.Job, path, dir string, r Registries, re
 	}
 	s.Sampler.Record = db.AddTurn
 	s.BeginAnew(db.Restart)
-	if err := s.KeepAgents(dir); err != nil {
+	if err := s.Guests.Keep(dir, s.Sampler.External); err != nil {
 		return err
 	}
 	d := desk{sampler: &s.Sampler, db: db, open: map[string]*trajectory.Trajectory{}, ended: ended}
 	s.Sampler.Recovered = d.recovered
-	url := s.Sessions(func(_ context.Context, task trajectory.Task) (string, error) { return d.begin(ctx, task) })
+	url := s.Guests.BringTasks(func(_ context.Context, task trajectory.Task) (string, error) { return d.begin(ctx, task) })
 	d.resume(ctx, log)
-	s.Answer()
+	s.Guests.Answer()
 	ready(url)
 	<-ctx.Done()
 	d.running.Wait()

@@ -179,7 +179,7 @@ func TestAStepThatIsTrainedAgainIsCountedAsItWasRecorded(t *testing.T) {
 		at.Rewards = slices.Clone(at.Rewards)
 		require.NoError(t, r.training().step(t.Context()))
 		r.objective.Stop()
-		steps, err := r.folder.DB.Steps()
+		steps, err := r.folder.DB.Reader.Steps()
 		require.NoError(t, err)
 		was := steps[1]
 		was["reward/mean"], was["tokens/unpacked"], was["seconds/step"] = 0.125, 77, 1000
@@ -194,7 +194,7 @@ func TestAStepThatIsTrainedAgainIsCountedAsItWasRecorded(t *testing.T) {
 		require.Equal(t, []float64{at.Rewards[0], 0.125}, r.state.Rewards)
 		require.InDelta(t, at.TrainTokens+77, r.state.TrainTokens, 0)
 		require.Regexp(t, `(?m)^step   2/2   reward 0\.125 .* 1000\.0 s  left 0s$`, out.String())
-		steps, err = r.folder.DB.Steps()
+		steps, err = r.folder.DB.Reader.Steps()
 		require.NoError(t, err)
 		require.Equal(t, was, steps[1])
 	})

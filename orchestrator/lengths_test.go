@@ -47,7 +47,7 @@ func TestABatchRemembersWhatWasCut(t *testing.T) {
 		require.Equal(t, b.Cut, got.Cut)
 		require.Equal(t, b.Running, got.Running)
 		require.NoError(t, r.training().step(t.Context()))
-		steps, err := r.folder.DB.Steps()
+		steps, err := r.folder.DB.Reader.Steps()
 		require.NoError(t, err)
 		require.Equal(t, []float64{float64(cut), float64(b.Running)}, []float64{steps[at.Step]["trajectories/cut"], steps[at.Step]["trajectories/running"]})
 	})

@@ -129,10 +129,9 @@ func audit(t *testing.T, r *run, trained []trainer.Batch) (mixed, stale int) {
 			for _, tr := range g.Trajectories {
 				require.False(t, seen[tr.ID], "%s is trained twice", tr.ID)
 				seen[tr.ID] = true
-				require.NoError(t, r.folder.DB.Each(tr.ID, func(s store.Record) error {
-					require.Equal(t, tr.Samples, s.Trajectory.Samples)
-					return nil
-				}))
+				stored, err := r.folder.DB.Reader.Trajectory(t.Context(), tr.ID)
+				require.NoError(t, err)
+				require.Equal(t, tr.Samples, stored.Samples)
 				versions := map[int32]bool{}
 				for i, on := range tr.Samples[0].ResponseMask {
 					if on {
@@ -176,7 +175,7 @@ func TestAsyncTrainsWhileItSamples(t *testing.T) {
 			faster := sync.Seconds() / async.Seconds()
 			t.Logf("max_staleness %d: %v against %v, %.2f times faster; %d trajectories of several versions", k, async, sync, faster, mixed)
 			require.Greater(t, faster, map[int]float64{1: 1.4, 3: 2}[k])
-			steps, err := r.folder.DB.Steps()
+			steps, err := r.folder.DB.Reader.Steps()
 			require.NoError(t, err)
 			require.Len(t, steps, 30)
 			require.Equal(t, 0.0, steps[29]["trajectories/running"], "the last step leaves nothing behind")
@@ -207,7 +206,7 @@ func TestOverSamplingTrainsTheLongOnesToo(t *testing.T) {
 			}
 		}
 		last := 0
-		require.NoError(t, r.folder.DB.Each("", func(s store.Record) error {
+		require.NoError(t, r.folder.DB.Reader.Select(t.Context(), store.Selection{}, func(s store.Record) error {
 			all[len(s.Trajectory.Turns)-1]++
 			if !trained[s.Trajectory.ID] {
 				last++
@@ -226,7 +225,7 @@ func TestDroppedGroupsAreSampledAnew(t *testing.T) {
 		r, trainer := napping(t, job.Rollout{Mode: "async", MaxStaleness: 1, Stale: "drop"}, corrected, 30)
 		took(t, r)
 		audit(t, r, trainer.batches)
-		steps, err := r.folder.DB.Steps()
+		steps, err := r.folder.DB.Reader.Steps()
 		require.NoError(t, err)
 		dropped := 0.0
 		for _, s := range steps {
@@ -244,7 +243,7 @@ func TestAsyncDynamicSamplingReplacesFlatGroupsAtOnce(t *testing.T) {
 		r, trainer := napping(t, job.Rollout{Mode: "async", MaxStaleness: 2}, a, 20)
 		took(t, r)
 		audit(t, r, trainer.batches)
-		steps, err := r.folder.DB.Steps()
+		steps, err := r.folder.DB.Reader.Steps()
 		require.NoError(t, err)
 		flat := 0.0
 		for _, s := range steps {
@@ -268,7 +267,7 @@ func TestAnInterruptedAsyncRunLeavesNobodyBehind(t *testing.T) {
 		defer cancel()
 		require.ErrorIs(t, r.training().steps(ctx), context.DeadlineExceeded)
 		r.objective.Stop() // synctest sees to it that no goroutine is left
-		require.NoError(t, r.folder.DB.Each("", func(s store.Record) error {
+		require.NoError(t, r.folder.DB.Reader.Select(t.Context(), store.Selection{}, func(s store.Record) error {
 			require.NotEqual(t, trajectory.StopCancelled, s.Trajectory.StopReason, "a cut trajectory is not stored as ended")
 			return nil
 		}))
@@ -306,13 +305,12 @@ func TestAsyncKeepsBalanceAndShufflesWithinAStep(t *testing.T) {
 			for _, g := range b.Groups {
 				kinds[g.Task.Fields["kind"]]++
 				for _, tr := range g.Trajectories {
-					require.NoError(t, r.folder.DB.Each(tr.ID, func(s store.Record) error {
-						trained, sampled = trained+tr.Reward, sampled+s.Trajectory.Reward
-						if tr.Reward != s.Trajectory.Reward {
-							moved++
-						}
-						return nil
-					}))
+					stored, err := r.folder.DB.Reader.Trajectory(t.Context(), tr.ID)
+					require.NoError(t, err)
+					trained, sampled = trained+tr.Reward, sampled+stored.Reward
+					if tr.Reward != stored.Reward {
+						moved++
+					}
 				}
 			}
 			require.Equal(t, map[any]int{"a": 2, "b": 2}, kinds)

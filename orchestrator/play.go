@@ -47,7 +47,7 @@ func NewPlayer(ctx context.Context, j *job.Job, path string, r Registries, talks
 		return p, err
 	}
 	if !talks {
-		train, _, _, err := data.Read(j, p.session.OwnTasks())
+		train, _, _, err := data.Read(j, p.session.World.Tasks())
 		if err != nil {
 			return p, err
 		}

@@ -68,7 +68,7 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 }
 
 // recordedJob reads the job as it ran, with the kinds and formats of agents that are known.
-func recordedJob(dir string, from *store.Store, known *agents.Registry) (*job.Job, error) {
+func recordedJob(dir string, from *store.Reader, known *agents.Registry) (*job.Job, error) {
 	path, err := from.Fact(runfolder.JobFact)
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func recordedJob(dir string, from *store.Store, known *agents.Registry) (*job.Jo
 }
 
 // replaySteps does the steps of the run from once more, with the run t, and holds each against it. Its last checkpoint is of the step saved.
-func replaySteps(ctx context.Context, t *run, from *store.Store, dir string, saved int, out io.Writer) error {
+func replaySteps(ctx context.Context, t *run, from *store.Reader, dir string, saved int, out io.Writer) error {
 	weights := &t.session.Weights
 	p, err := replay.New(ctx, from, &t.session.Sampler, weights.Engine(), t.state.Version, t.recovered.Tasks)
 	if err != nil {

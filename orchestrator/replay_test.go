@@ -113,7 +113,7 @@ func replaysAll(t *testing.T, m mode) {
 	require.Equal(t, settings.Tree != nil, forks > 0)
 	was, err := from.Steps()
 	require.NoError(t, err)
-	is, err := again.folder.DB.Steps()
+	is, err := again.folder.DB.Reader.Steps()
 	require.NoError(t, err)
 	total := map[string]float64{}
 	for step := range steps {

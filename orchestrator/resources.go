@@ -82,7 +82,7 @@ func (b *resourceBoard) stop() {
 
 // environmentsOf are what a job's environments did between two looks at them; nil: it has none. told is of the last look.
 func environmentsOf(s *session.Session, told *environments.Stats) *report.Environments {
-	now, has := s.EnvironmentStats()
+	now, has := s.World.Stats()
 	if !has {
 		return nil
 	}
@@ -105,7 +105,7 @@ func replaced(p pool.Stats) int64 { return p.Replaced + p.Broken + p.Ended }
 // poolsOf are the pools of a session as the run folder tells them.
 func poolsOf(s *session.Session) []runfolder.Pool {
 	var out []runfolder.Pool
-	of, has := s.EnvironmentStats()
+	of, has := s.World.Stats()
 	for _, p := range s.Pools() {
 		one := runfolder.Pool{
 			Name: p.Name, Size: p.Size, InUse: p.Lent, Ready: p.Ready, Starting: p.Starting, Waiting: p.Waiting, Broken: p.Open,

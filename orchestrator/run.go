@@ -24,6 +24,7 @@ import (
 type run struct {
 	options   Options
 	session   *session.Session
+	checked   *session.Checked // the job, before the folder was opened; nil in a replay
 	folder    *runfolder.Folder
 	algorithm *algorithms.Algorithm
 	trainer   learner
@@ -65,7 +66,7 @@ func readMaterial(j *job.Job, own data.Own) (m material, err error) {
 
 // prepare reads and opens everything else that can be wrong before the first rollout. The session is equipped already.
 func (r *run) prepare(ctx context.Context, j *job.Job) error {
-	m, err := readMaterial(j, r.session.OwnTasks())
+	m, err := readMaterial(j, r.session.World.Tasks())
 	if err != nil {
 		return err
 	}
@@ -90,7 +91,7 @@ func (r *run) prepare(ctx context.Context, j *job.Job) error {
 		return err
 	}
 	r.session.Logs.Open(filepath.Join(r.folder.Dir, "logs"))
-	if note := r.session.UnknownNote(); note != "" {
+	if note := r.checked.UnknownNote(); note != "" {
 		r.session.Notes.Know(note)
 	}
 	r.board = showResources(r.folder, func() []runfolder.Pool { return poolsOf(r.session) }, r.session.Notes.Note)
@@ -99,7 +100,7 @@ func (r *run) prepare(ctx context.Context, j *job.Job) error {
 	r.session.Sampler.Told = told(r.options.Event)
 	r.session.Sampler.Record = r.folder.DB.AddTurn
 	r.session.BeginAnew(r.folder.DB.Restart)
-	if err := r.session.KeepAgents(r.folder.Dir); err != nil {
+	if err := r.session.Guests.Keep(r.folder.Dir, r.session.Sampler.External); err != nil {
 		return err
 	}
 	if err := r.openTrainer(ctx, from); err != nil {
@@ -155,7 +156,7 @@ func (r *run) open(ctx context.Context, from string) error {
 	if err := r.session.Weights.Trainable(); err != nil {
 		return err
 	}
-	r.session.PayTurns(r.algorithm)
+	r.session.World.PayTurns(r.algorithm, r.session.Sampler.World)
 	if err := r.ranks.Limit(ctx, r.session.Worker); err != nil {
 		return err
 	}

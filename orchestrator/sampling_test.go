@@ -120,7 +120,7 @@ func TestDynamicSamplingRefillsInTheOrderOfTheData(t *testing.T) {
 	}
 	require.Greater(t, at, 12, "something was dropped")
 	stored := 0
-	require.NoError(t, r.folder.DB.Each("", func(store.Record) error { stored++; return nil }))
+	require.NoError(t, r.folder.DB.Reader.Select(t.Context(), store.Selection{}, func(store.Record) error { stored++; return nil }))
 	require.Equal(t, 4*at, stored, "what was dropped is stored too, once")
 
 	again := samplingRun(t, algorithms.Config{DynamicSampling: true}, 3, 4, questions(10), job.Data{}, only(odd))
@@ -222,11 +222,11 @@ func TestGreedyRolloutsAreBaselines(t *testing.T) {
 	require.EqualValues(t, 12, sampled.Load())
 	phases := map[string]int{}
 	count := func(s store.Record) error { phases[s.Phase]++; return nil }
-	require.NoError(t, r.folder.DB.Each("", count))
+	require.NoError(t, r.folder.DB.Reader.Select(t.Context(), store.Selection{}, count))
 	require.Equal(t, map[string]int{"train": 12, "greedy": 6}, phases)
 	require.NoError(t, r.folder.DB.Truncate(t.Context(), 1))
 	clear(phases)
-	require.NoError(t, r.folder.DB.Each("", count))
+	require.NoError(t, r.folder.DB.Reader.Select(t.Context(), store.Selection{}, count))
 	require.Equal(t, map[string]int{"train": 6, "greedy": 3}, phases, "a resumed run samples both again")
 }
 
@@ -252,8 +252,7 @@ func TestOverlongShapingIsAPartOfTheReward(t *testing.T) {
 	require.Equal(t, map[string]float64{"final_answer": 1, "overlong": -0.25}, got[1].RewardParts)
 	require.Equal(t, trajectory.StopMaxTokens, got[2].StopReason)
 	require.Equal(t, -0.5, got[2].Reward)
-	require.NoError(t, r.folder.DB.Each("train-0-0-1", func(s store.Record) error {
-		require.Equal(t, -0.25, s.Trajectory.RewardParts["overlong"], "the store shows it")
-		return nil
-	}))
+	stored, err := r.folder.DB.Reader.Trajectory(t.Context(), "train-0-0-1")
+	require.NoError(t, err)
+	require.Equal(t, -0.25, stored.RewardParts["overlong"], "the store shows it")
 }

@@ -88,8 +88,9 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum report
 		err = group.Join(ctx, o.launch())
 	}
 	if err == nil {
-		t.algorithm, err = t.session.Check(ctx, r)
-		t.session.Drop() // the run reads its data itself
+		t.checked, err = session.Check(ctx, t.session, r)
+		t.algorithm = t.checked.Algorithm
+		t.checked.Drop() // the run reads its data itself
 	}
 	if err == nil {
 		err = job.Trainable(j, t.algorithm)

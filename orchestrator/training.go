@@ -291,7 +291,7 @@ func (t *training) advise(ctx context.Context, s *report.Summary) error {
 	if db == nil {
 		return nil
 	}
-	steps, err := db.Steps()
+	steps, err := db.Reader.Steps()
 	if err != nil {
 		return err
 	}

@@ -150,12 +150,12 @@ func TestRealVLLMTrains(t *testing.T) {
 	db, err := store.Open(filepath.Join(j.Output, store.File))
 	require.NoError(t, err)
 	defer db.Close()
-	steps, err := db.Steps()
+	steps, err := db.Reader.Steps()
 	require.NoError(t, err)
 	require.Len(t, steps, vllmSteps)
 	versions := map[int32]bool{}
 	var first []*trajectory.Trajectory
-	require.NoError(t, db.Each("", func(r store.Record) error {
+	require.NoError(t, db.Reader.Select(t.Context(), store.Selection{}, func(r store.Record) error {
 		for _, s := range r.Trajectory.Samples {
 			for i, on := range s.ResponseMask {
 				if on {
@@ -260,7 +260,7 @@ func TestRealVLLMTeaches(t *testing.T) {
 		db, err := store.Open(filepath.Join(j.Output, store.File))
 		require.NoError(t, err)
 		defer db.Close()
-		steps, err := db.Steps()
+		steps, err := db.Reader.Steps()
 		require.NoError(t, err)
 		require.Len(t, steps, 3)
 		return steps

@@ -39,7 +39,7 @@ func TestAnotherRunsWeightsEndTheRun(t *testing.T) {
 			require.ErrorContains(t, r.training().steps(t.Context()), "engines: the weights are another run's", mode)
 			require.Empty(t, trainer.batches)
 			stored := 0
-			require.NoError(t, r.folder.DB.Each("", func(store.Record) error { stored++; return nil }))
+			require.NoError(t, r.folder.DB.Reader.Select(t.Context(), store.Selection{}, func(store.Record) error { stored++; return nil }))
 			require.Zero(t, stored, "when the run goes on these trajectories begin anew")
 		})
 	}

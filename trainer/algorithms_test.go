@@ -238,7 +238,7 @@ func TestCritic(t *testing.T) {
 	cut.StopReason = trajectory.StopMaxTokens
 	plan, err := newPlan(tr.algorithm, b)
 	require.NoError(t, err)
-	r := &stepRun{Trainer: tr, plan: plan}
+	r := newStepRun(tr, plan, 0)
 	require.NoError(t, r.early(context.Background()))
 	for u, unit := range plan.units {
 		s := plan.items[unit.items[0]].Sample
@@ -281,13 +281,13 @@ func TestSequenceRatioOfCutTrajectories(t *testing.T) {
 	b := splitTurns(t, someBatch(t, tr, 5, 0.3))
 	plan, err := newPlan(tr.algorithm, b)
 	require.NoError(t, err)
-	r := &stepRun{Trainer: tr, plan: plan}
+	r := newStepRun(tr, plan, 0)
 	require.NoError(t, plan.estimate(tr.algorithm))
-	mb, err := r.prepare(plan.miniBatches(1)[0])
+	mb, err := r.packing.miniBatch(plan.miniBatches(1)[0], tr.algorithm)
 	require.NoError(t, err)
 	require.NotEmpty(t, mb.cut)
-	require.NoError(t, tr.worker.Do(context.Background(), func() error { return r.sequences(context.Background(), mb) }))
-	require.Len(t, r.sequence, len(mb.cut))
+	require.NoError(t, tr.worker.Do(context.Background(), func() error { return r.rows.sequences(context.Background(), tr.model, mb) }))
+	require.Len(t, r.rows.sequence, len(mb.cut))
 	for u := range mb.cut {
 		var current, sampling []float64
 		for _, i := range plan.units[u].items {
@@ -301,7 +301,7 @@ func TestSequenceRatioOfCutTrajectories(t *testing.T) {
 			}
 		}
 		want := algorithms.SequenceRatio(current, sampling)
-		require.InDelta(t, want, r.sequence[u], 1e-5)
+		require.InDelta(t, want, r.rows.sequence[u], 1e-5)
 		require.Greater(t, math.Abs(want-1), 1e-4)
 	}
 }

@@ -16,9 +16,9 @@ func hasValueHead(m *cgo.Model) bool {
 	return slices.ContainsFunc(m.Trained(), func(p cgo.ParameterInfo) bool { return p.Name == valueHead })
 }
 
-// forward runs the model; the caller closes the outputs.
-func (t *Trainer) forward(b *cgo.Batch, grad, values bool) (algorithms.Outputs, error) {
-	out, err := t.model.Forward(b, cgo.ForwardOptions{Grad: grad, Checkpoint: grad && t.config.Checkpoint, Entropy: true, Values: values})
+// forward runs the model with gradient; the caller closes the outputs. checkpoint computes activations again in backward.
+func forward(m *cgo.Model, b *cgo.Batch, checkpoint, values bool) (algorithms.Outputs, error) {
+	out, err := m.Forward(b, cgo.ForwardOptions{Grad: true, Checkpoint: checkpoint, Entropy: true, Values: values})
 	return algorithms.Outputs{Current: out.Logprobs, Entropy: out.Entropy, Values: out.Values}, err
 }
 
@@ -41,8 +41,8 @@ func closeOutputs(f algorithms.Outputs) {
 	cgo.Outputs{Logprobs: f.Current, Entropy: f.Entropy, Values: f.Values}.Close()
 }
 
-// numbers runs a forward without gradient.
-func (t *Trainer) numbers(b *cgo.Batch, values bool) (numbers, error) {
-	s, err := t.model.Infer(b, cgo.ForwardOptions{Entropy: true, Values: values})
+// infer runs the model without gradient.
+func infer(m *cgo.Model, b *cgo.Batch, values bool) (numbers, error) {
+	s, err := m.Infer(b, cgo.ForwardOptions{Entropy: true, Values: values})
 	return numbers{s.Logprobs, s.Entropy, s.Values}, err
 }

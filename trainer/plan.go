@@ -390,3 +390,63 @@ func (p *plan) miniBatches(n int) [][]int {
 	}
 	return out
 }
+
+// known reports whether old is there for all rows of a micro-batch.
+func (p *plan) known(mb *MicroBatch) bool {
+	for _, row := range mb.Rows {
+		if p.old[row.Item] == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// record keeps the numbers of a forward before the first optimizer step.
+func (p *plan) record(mb *MicroBatch, n numbers) error {
+	if err := p.checkFinite(mb, n.logprobs, "the trainer's logprob"); err != nil {
+		return err
+	}
+	if err := p.checkFinite(mb, n.values, "the critic's value"); err != nil {
+		return err
+	}
+	p.keep(mb, n.logprobs, p.old)
+	p.keep(mb, n.entropy, p.entropy)
+	if n.values != nil {
+		p.keep(mb, n.values, p.values)
+	}
+	return nil
+}
+
+// keep puts the numbers [N] of a micro-batch's rows in place.
+func (p *plan) keep(mb *MicroBatch, from []float32, values [][]float64) {
+	for i, row := range mb.Rows {
+		if values[row.Item] == nil {
+			values[row.Item] = make([]float64, p.items[row.Item].Sample.Len())
+		}
+		values[row.Item][row.Token] = float64(from[i])
+	}
+}
+
+// checkFinite refuses numbers [N] of a micro-batch's rows that are none.
+func (p *plan) checkFinite(mb *MicroBatch, values []float32, what string) error {
+	for i, v := range values {
+		if x := float64(v); math.IsNaN(x) || math.IsInf(x, 0) {
+			return nonFinite{fmt.Errorf("trajectory %s: token %d: %s is %v", p.items[mb.Rows[i].Item].Name, mb.Rows[i].Token, what, x)}
+		}
+	}
+	return nil
+}
+
+// sampling are the sampling logprobs [L] of a trajectory.
+func (p *plan) sampling(u unit) []float64 {
+	out := make([]float64, 0, u.tokens)
+	for _, i := range u.items {
+		s := p.items[i].Sample
+		for t, on := range s.ResponseMask {
+			if on {
+				out = append(out, float64(s.SamplingLogprobs[t]))
+			}
+		}
+	}
+	return out
+}

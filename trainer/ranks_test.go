@@ -192,7 +192,7 @@ func allMoments(tr *Trainer) (out []map[string][]float32, err error) {
 	for _, m := range moments {
 		all := map[string][]float32{}
 		for _, info := range tr.model.Trained() {
-			if all[info.Name], err = tr.state(info.Name, m.moment); err != nil {
+			if all[info.Name], err = (shardedState{tr.optimizer, tr.ranks}).get(info.Name, m.moment); err != nil {
 				return nil, err
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/internal/tensors"
 	"github.com/agentfly/agentfly/modelfile"
@@ -43,14 +44,15 @@ var moments = []struct {
 // adapter is only named, by its hash. No step may run meanwhile. Only
 // rank 0 of a group saves and loads; what it writes does not depend on the number of ranks.
 func (t *Trainer) Save(dir string) error {
+	states := shardedState{t.optimizer, t.ranks}
 	var sources []modelfile.Source
 	for _, p := range t.model.Trained() {
 		for _, m := range moments {
-			sources = append(sources, tensors.Source(p.Name+m.suffix, p, func() ([]float32, error) { return t.state(p.Name, m.moment) }))
+			sources = append(sources, tensors.Source(p.Name+m.suffix, p, func() ([]float32, error) { return states.get(p.Name, m.moment) }))
 		}
 	}
 	var own []modelfile.Source
-	for _, p := range t.own() {
+	for _, p := range besideBase(t.model) {
 		own = append(own, tensors.Source(p.Name, p, func() ([]float32, error) { return t.model.Parameter(p.Name) }))
 	}
 	if len(own) > 0 {
@@ -61,11 +63,11 @@ func (t *Trainer) Save(dir string) error {
 	if err := modelfile.WriteSafetensors(filepath.Join(dir, optimizerFile), nil, sources); err != nil {
 		return fmt.Errorf("trainer: saving the trainer to %s: %w", dir, err)
 	}
-	base, err := t.base()
+	base, err := t.base.of(frozenBase(t.model))
 	if err != nil {
 		return fmt.Errorf("trainer: saving the trainer to %s: %w", dir, err)
 	}
-	reference, err := t.referenceIs()
+	reference, err := t.reference.of(frozenReference(t.config, t.algorithm))
 	if err != nil {
 		return fmt.Errorf("trainer: saving the trainer to %s: %w", dir, err)
 	}
@@ -96,14 +98,14 @@ func (t *Trainer) load(dir string) error {
 	if state.Version != 1 || state.Steps < 0 {
 		return fmt.Errorf("%s: version %d with %d steps; this program reads version 1", trainerFile, state.Version, state.Steps)
 	}
-	base, err := t.base()
+	base, err := t.base.of(frozenBase(t.model))
 	if err != nil {
 		return err
 	}
 	if base != state.Base {
 		return fmt.Errorf("%s: the run trains on another base model, or trained none before: SHA-256 %q then, %q now; give the run its base model back", trainerFile, state.Base, base)
 	}
-	reference, err := t.referenceIs()
+	reference, err := t.reference.of(frozenReference(t.config, t.algorithm))
 	if err != nil {
 		return err
 	}
@@ -115,7 +117,7 @@ func (t *Trainer) load(dir string) error {
 		return err
 	}
 	defer moved.Close()
-	if own := t.own(); len(own) > 0 {
+	if own := besideBase(t.model); len(own) > 0 {
 		file, err := openExactly(filepath.Join(dir, parametersFile), own, "")
 		if err != nil {
 			return err
@@ -127,63 +129,70 @@ func (t *Trainer) load(dir string) error {
 				return err
 			}
 		}
-		if err := t.shareWeights(); err != nil {
+		if err := shareWeights(t.ranks, t.model); err != nil {
 			return err
 		}
 	}
+	states := shardedState{t.optimizer, t.ranks}
 	for _, p := range t.model.Trained() {
 		for _, m := range moments {
-			if err := tensors.Each(moved, p.Name+m.suffix, func(values []float32) error { return t.setState(p.Name, m.moment, values) }); err != nil {
+			if err := tensors.Each(moved, p.Name+m.suffix, func(values []float32) error { return states.set(p.Name, m.moment, values) }); err != nil {
 				return err
 			}
 		}
 	}
-	return t.setSteps(state.Steps)
+	return states.setSteps(state.Steps)
 }
 
-// base is the hash of the frozen base model, "" where the base is trained.
-func (t *Trainer) base() (string, error) {
-	if _, ok := t.model.Adapter(); !ok {
+// frozenBase is the model whose base is not trained, since an adapter is; nil: its base is.
+func frozenBase(m *cgo.Model) *cgo.Model {
+	if _, ok := m.Adapter(); !ok {
+		return nil
+	}
+	return m
+}
+
+// frozenReference is the model of the reference policy; nil: there is none, or it is the frozen base of an adapter.
+func frozenReference(c Config, a *algorithms.Algorithm) *cgo.Model {
+	frozen, ok := c.Reference.(FrozenModel)
+	if !ok || !a.NeedsReference() {
+		return nil
+	}
+	return frozen.Model
+}
+
+// hashOnce is the hash of a model that nobody trains, computed once.
+type hashOnce struct{ hash string }
+
+// of is the hash of the model's parameters; "" for nil.
+func (h *hashOnce) of(m *cgo.Model) (string, error) {
+	if m == nil {
 		return "", nil
 	}
-	return hashOf(t.model, &t.baseHash)
-}
-
-// referenceIs is the hash of the reference policy, "" where there is none or it is the frozen base of an adapter.
-func (t *Trainer) referenceIs() (string, error) {
-	frozen, ok := t.config.Reference.(FrozenModel)
-	if !ok || !t.algorithm.NeedsReference() {
-		return "", nil
+	if h.hash != "" {
+		return h.hash, nil
 	}
-	return hashOf(frozen.Model, &t.referenceHash)
-}
-
-// hashOf is the hash of the parameters of a model that nobody trains, computed once.
-func hashOf(m *cgo.Model, once *string) (string, error) {
-	if *once != "" {
-		return *once, nil
-	}
-	h := sha256.New()
+	sum := sha256.New()
 	for _, p := range m.Parameters() {
 		values, err := m.Parameter(p.Name)
 		if err != nil {
 			return "", err
 		}
-		if err := tensors.Write(h, values, modelfile.F32); err != nil {
+		if err := tensors.Write(sum, values, modelfile.F32); err != nil {
 			return "", err
 		}
 	}
-	*once = hex.EncodeToString(h.Sum(nil))
-	return *once, nil
+	h.hash = hex.EncodeToString(sum.Sum(nil))
+	return h.hash, nil
 }
 
-// own is what is trained beside the base model.
-func (t *Trainer) own() []cgo.ParameterInfo {
+// besideBase is what is trained beside the base model.
+func besideBase(m *cgo.Model) []cgo.ParameterInfo {
 	base := map[string]bool{}
-	for _, p := range t.model.Parameters() {
+	for _, p := range m.Parameters() {
 		base[p.Name] = true
 	}
-	return slices.DeleteFunc(t.model.Trained(), func(p cgo.ParameterInfo) bool { return base[p.Name] })
+	return slices.DeleteFunc(m.Trained(), func(p cgo.ParameterInfo) bool { return base[p.Name] })
 }
 
 // openExactly opens a file that must hold a tensor of every parameter and suffix, and nothing else.

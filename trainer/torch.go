@@ -27,9 +27,9 @@ type Trainer struct {
 	loss      algorithms.Loss
 	config    Config
 	optimizer *cgo.Optimizer
-	group     *cgo.Group // nil: this process is alone
+	ranks     ranks
 
-	baseHash, referenceHash string // of an adapter's frozen base and of the reference policy, once computed
+	base, reference hashOnce // of an adapter's frozen base and of the reference policy
 }
 
 // NewTrainer makes a trainer with a fresh optimizer. Close it before the model; model and worker stay the caller's.
@@ -52,20 +52,17 @@ func NewTrainer(m *cgo.Model, w *cgo.Worker, a *algorithms.Algorithm, c Config) 
 		c.AdamW = cgo.DefaultAdamW()
 		c.AdamW.WeightDecay = decay
 	}
-	group := c.Group
-	if group != nil && group.World() == 1 {
-		group = nil
-	}
-	if group != nil {
-		if err := shareModel(group, m); err != nil {
+	ranks := newRanks(c.Group)
+	if !ranks.alone() {
+		if err := shareModel(ranks.group, m); err != nil {
 			return nil, fmt.Errorf("trainer: %w", err)
 		}
 	}
-	o, err := cgo.NewOptimizer(m, c.AdamW, group)
+	o, err := cgo.NewOptimizer(m, c.AdamW, ranks.group)
 	if err != nil {
 		return nil, fmt.Errorf("trainer: %w", err)
 	}
-	return &Trainer{model: m, worker: w, algorithm: a, loss: loss, config: c, optimizer: o, group: group}, nil
+	return &Trainer{model: m, worker: w, algorithm: a, loss: loss, config: c, optimizer: o, ranks: ranks}, nil
 }
 
 // shareModel gives every rank the weights of rank 0, whenever that comes to it: it may have a server to start first, so the
@@ -97,20 +94,19 @@ func (t *Trainer) Step(ctx context.Context, b Batch) (Metrics, error) {
 	if err != nil {
 		return Metrics{}, err
 	}
-	if t.leads() {
-		if err := t.tell(stepOrder(b, t.config.Schedule)); err != nil {
+	if t.ranks.leads() {
+		if err := t.ranks.tell(stepOrder(b, t.config.Schedule)); err != nil {
 			return Metrics{}, fmt.Errorf("trainer: step %d: %w", b.Step+1, err)
 		}
 	}
-	r := &stepRun{Trainer: t, plan: p, step: b.Step}
+	r := newStepRun(t, p, b.Step)
 	if err := r.run(ctx); err != nil {
 		if cleanup := t.worker.Do(context.WithoutCancel(ctx), t.optimizer.ZeroGrad); cleanup != nil {
 			err = errors.Join(err, cleanup)
 		}
 		return Metrics{}, fmt.Errorf("trainer: step %d: %w", b.Step+1, err)
 	}
-	r.finish()
-	return p.metrics, nil
+	return finish(p, *r.tally, t.algorithm), nil
 }
 
 // Logprobs computes the trainer's logprobs and entropies of the samples' response tokens at a temperature.

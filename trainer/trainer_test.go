@@ -102,14 +102,13 @@ func gradients(t testing.TB, tr *Trainer, b Batch) map[string][]float32 {
 	t.Helper()
 	p, err := newPlan(tr.algorithm, b)
 	require.NoError(t, err)
-	r := &stepRun{Trainer: tr, plan: p}
+	r := newStepRun(tr, p, 0)
 	ctx := context.Background()
-	r.assign()
-	require.NoError(t, r.shareEarly(r.early(ctx)))
+	require.NoError(t, r.early(ctx))
 	require.NoError(t, p.estimate(tr.algorithm))
 	var batches []miniBatch
 	for _, units := range p.miniBatches(1) {
-		mb, err := r.prepare(units)
+		mb, err := r.packing.miniBatch(units, tr.algorithm)
 		require.NoError(t, err)
 		batches = append(batches, mb)
 	}
@@ -117,7 +116,7 @@ func gradients(t testing.TB, tr *Trainer, b Batch) map[string][]float32 {
 	out := map[string][]float32{}
 	require.NoError(t, tr.worker.Do(ctx, func() error {
 		for _, mb := range batches {
-			if err := r.sequences(ctx, mb); err != nil {
+			if err := r.rows.sequences(ctx, tr.model, mb); err != nil {
 				return err
 			}
 			for i := range mb.train {

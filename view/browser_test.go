@@ -169,7 +169,7 @@ func TestThePageInChromium(t *testing.T) {
 	b.tabTo("#step")
 	b.press(kb.Home, kb.ArrowRight, kb.ArrowRight, kb.ArrowRight)
 	b.until("document.querySelector('#at').innerText == '3 of 44'")
-	_, series := stepsOf(t, db)
+	_, series := stepsOf(t, db.Reader)
 	b.until(value + " == " + quote(short(series[2]["reward/mean"])))
 
 	// Two runs in one chart, by keyboard.
@@ -194,7 +194,7 @@ func TestThePageInChromium(t *testing.T) {
 	b.accessible()
 	b.tabTo("#lowest")
 	b.press(kb.Enter)
-	lowest := worst(t, db)
+	lowest := worst(t, db.Reader)
 	b.until("document.querySelector('tr[data-row=\"0\"]')?.dataset.id == " + quote(lowest.Trajectory.ID))
 	b.shoot("trajectories")
 	b.tabTo("#list")
@@ -273,18 +273,18 @@ func TestThePageOnAPhone(t *testing.T) {
 	}
 }
 
-func stepsOf(t *testing.T, db *store.Store) (numbers []int, all []map[string]float64) {
+func stepsOf(t *testing.T, db *store.Reader) (numbers []int, all []map[string]float64) {
 	t.Helper()
 	require.NoError(t, db.EachStep(t.Context(), func(n int, m map[string]float64) { numbers, all = append(numbers, n), append(all, m) }))
 	return numbers, all
 }
 
 // worst is the first trajectory of the list with the lowest reward first.
-func worst(t *testing.T, db *store.Store) (out store.Record) {
+func worst(t *testing.T, db *store.Reader) (out store.Record) {
 	t.Helper()
 	order := filter{Sort: "reward", Ascending: true}.order()
 	var best *entry
-	require.NoError(t, db.Each("", func(r store.Record) error {
+	require.NoError(t, db.Select(t.Context(), store.Selection{}, func(r store.Record) error {
 		e := newEntry(r.Phase, r.Trajectory, &interner{})
 		if best == nil || order(e, best) < 0 {
 			best, out = e, r

@@ -18,7 +18,7 @@ import (
 // run is one run folder that is looked at.
 type run struct {
 	name    string // path below the folder that is served
-	db      *store.Store
+	db      *store.Reader
 	decode  func() func([]int32) string // the run's tokenizer, loaded once
 	changed func()                      // is called after every change, without the lock
 	done    sync.WaitGroup

@@ -111,7 +111,7 @@ func TestListIsTheStore(t *testing.T) {
 		"task=product-001&phase=train&group=0": func(r store.Record) bool { return r.Trajectory.TaskID == "product-001" && r.Trajectory.Group == 0 },
 	} {
 		want := map[string]bool{}
-		require.NoError(t, db.Each("", func(r store.Record) error {
+		require.NoError(t, db.Select(t.Context(), store.Selection{}, func(r store.Record) error {
 			if keeps(r) {
 				want[r.Trajectory.ID] = true
 			}

@@ -2,6 +2,7 @@ package data
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -160,7 +161,7 @@ func chooseFromRun(dir string, d job.Data) ([]*trajectory.Trajectory, string, er
 	}
 	defer db.Close()
 	byTask := map[string][]*trajectory.Trajectory{}
-	err = db.Each("", func(r store.Record) error {
+	err = db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
 		t := r.Trajectory
 		if r.Phase == "train" && t.Err == "" && !t.Cut() && t.ResponseTokens() > 0 && (d.MinReward == nil || t.Return() >= *d.MinReward) {
 			byTask[t.TaskID] = append(byTask[t.TaskID], t)

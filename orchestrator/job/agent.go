@@ -25,13 +25,13 @@ func (a *Agent) completeAgent(known *agents.Registry) {
 }
 
 // checkAgent finds contradictions between the settings of an agent.
-func (d *decoder) checkAgent(j *Job, fail func(path, format string, args ...any)) {
+func checkAgent(j *Job, fail func(path, format string, args ...any)) {
 	a := j.Agent
-	if d.checkExternal(j, fail); a.Kind == agents.External {
+	if checkExternal(j, fail); a.Kind == agents.External {
 		return
 	}
-	own := d.agents.FormatNames(a.Kind)
-	format, registered := d.agents.Format(a.Format)
+	own := j.agents.FormatNames(a.Kind)
+	format, registered := j.agents.Format(a.Format)
 	kind := cmp.Or(format.Kind, agents.Custom)
 	switch {
 	case a.Kind != agents.Custom && a.Python != "":
@@ -49,7 +49,7 @@ func (d *decoder) checkAgent(j *Job, fail func(path, format string, args ...any)
 	}
 	sources := slices.ContainsFunc(a.Tools, func(t Tool) bool { return t.Source != "" })
 	one, who := format.OneTool, "format "+a.Format
-	if its, _ := d.agents.Kind(a.Kind); its.Format.Name == a.Format || kind != a.Kind { // what is wrong with the format was said
+	if its, _ := j.agents.Kind(a.Kind); its.Format.Name == a.Format || kind != a.Kind { // what is wrong with the format was said
 		one, who = its.Format.OneTool, "kind "+a.Kind
 	}
 	if one && j.Environment != nil && len(a.Tools) > 0 {
@@ -92,7 +92,7 @@ func docOf(f reflect.StructField, known *agents.Registry) string {
 }
 
 // checkExternal finds contradictions in the settings of agents that are programs of their own.
-func (d *decoder) checkExternal(j *Job, fail func(path, format string, args ...any)) {
+func checkExternal(j *Job, fail func(path, format string, args ...any)) {
 	a := j.Agent
 	theirs := map[string]bool{ // settings that say something: the run's copy of a job has all of them
 		"command": len(a.Command) > 0, "url": a.URL != "", "online": a.Online, "key": a.Key != "", "env": len(a.Env) > 0, "processes": a.Processes > 0, "max_tokens": a.MaxTokens > 0,
@@ -115,12 +115,12 @@ func (d *decoder) checkExternal(j *Job, fail func(path, format string, args ...a
 			fail("agent."+name, "an agent of kind external has its own; leave it out")
 		}
 	}
-	format, known := d.agents.Format(a.Format)
+	format, known := j.agents.Format(a.Format)
 	switch {
 	case !known || format.OneTool:
 		var names []string
-		for _, p := range d.agents.Parsers() {
-			if f, _ := d.agents.Parser(p); !f.OneTool && !slices.Contains(names, f.Name) {
+		for _, p := range j.agents.Parsers() {
+			if f, _ := j.agents.Parser(p); !f.OneTool && !slices.Contains(names, f.Name) {
 				names = append(names, f.Name)
 			}
 		}

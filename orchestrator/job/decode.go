@@ -1,7 +1,7 @@
 package job
 
 import (
-	"fmt"
+	"os"
 	"reflect"
 	"slices"
 	"strconv"
@@ -17,27 +17,21 @@ const maxNodes = 100_000 // of a job file after its aliases are followed
 
 // decoder turns nodes into a Job and collects problems.
 type decoder struct {
-	file     string
-	env      func(string) (string, bool)
-	origin   map[*yaml.Node]string // nodes that came from --set: the option
-	at       map[string]*yaml.Node // by path of the value
-	secrets  map[string]string     // by path: what the copy of the job shows instead
-	problems []Problem
-	nodes    int
-	given    map[string]bool // paths of the keys that the file or --set names
-	broken   broken          // those that could not be read
-	agents   *agents.Registry
+	found   *findings
+	scalars scalars
+	agents  *agents.Registry
+	nodes   int
+	given   map[string]bool // paths of the keys that the file or --set names
+	broken  broken          // those that could not be read
 }
 
-func (d *decoder) fail(n *yaml.Node, format string, args ...any) {
-	p := Problem{File: d.file, Text: fmt.Sprintf(format, args...)}
-	if n != nil {
-		p.Line, p.Column = n.Line, n.Column
-		if option, ok := d.origin[n]; ok {
-			p.File, p.Line = option, 0
-		}
+// newDecoder makes a decoder of a file; env nil is the process's environment, known nil are the agents of package agents.
+func newDecoder(file string, env func(string) (string, bool), known *agents.Registry) *decoder {
+	if env == nil {
+		env = os.LookupEnv
 	}
-	d.problems = append(d.problems, p)
+	found := newFindings(file)
+	return &decoder{found: found, scalars: scalars{found, env, map[string]string{}}, agents: known, given: map[string]bool{}, broken: broken{}}
 }
 
 // unknown reports a key that does not exist.
@@ -46,17 +40,15 @@ func (d *decoder) unknown(key *yaml.Node, path string, known []string) {
 	if path != "" {
 		where = path
 	}
-	if d.broken != nil { // what it was meant for stands at its default
-		d.broken[join(path, key.Value)] = true
-		if meant := wording.Nearest(key.Value, known); meant != "" && !d.given[join(path, meant)] {
-			d.broken[join(path, meant)] = true
-		}
+	d.broken[join(path, key.Value)] = true // what it was meant for stands at its default
+	if meant := wording.Nearest(key.Value, known); meant != "" && !d.given[join(path, meant)] {
+		d.broken[join(path, meant)] = true
 	}
 	if hint := elsewhere(path, key.Value); hint != "" {
-		d.fail(key, "unknown key %q in %s: %s; allowed in %s: %s", key.Value, where, hint, where, strings.Join(known, ", "))
+		d.found.fail(key, "unknown key %q in %s: %s; allowed in %s: %s", key.Value, where, hint, where, strings.Join(known, ", "))
 		return
 	}
-	d.fail(key, "unknown key %q in %s; allowed: %s%s", key.Value, where, strings.Join(known, ", "), near(key.Value, known))
+	d.found.fail(key, "unknown key %q in %s; allowed: %s%s", key.Value, where, strings.Join(known, ", "), near(key.Value, known))
 }
 
 // near names the known name that name may stand for.
@@ -72,7 +64,7 @@ func (d *decoder) follow(n *yaml.Node) *yaml.Node {
 	for range 100 {
 		if d.nodes++; d.nodes > maxNodes {
 			if d.nodes == maxNodes+1 {
-				d.fail(n, "the file has more than %d values", maxNodes)
+				d.found.fail(n, "the file has more than %d values", maxNodes)
 			}
 			return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null", Line: n.Line, Column: n.Column}
 		}
@@ -93,11 +85,11 @@ func (d *decoder) mapping(n *yaml.Node, path string, f func(key, value *yaml.Nod
 			return
 		}
 		if key.Kind != yaml.ScalarNode || key.ShortTag() == "!!merge" {
-			d.fail(key, "%s: a key must be a text", orJob(path))
+			d.found.fail(key, "%s: a key must be a text", orJob(path))
 			continue
 		}
 		if line, ok := seen[key.Value]; ok {
-			d.fail(key, "key %q in %s is given twice; the first is in line %d", key.Value, orJob(path), line)
+			d.found.fail(key, "key %q in %s is given twice; the first is in line %d", key.Value, orJob(path), line)
 			continue
 		}
 		seen[key.Value] = key.Line
@@ -119,7 +111,7 @@ func (d *decoder) structure(n *yaml.Node, v reflect.Value, path string) {
 		return
 	}
 	if n.Kind != yaml.MappingNode {
-		d.fail(n, "%s: %s, allowed is a mapping with the keys %s", orJob(path), kindName(n), strings.Join(keysOf(v.Type()), ", "))
+		d.found.fail(n, "%s: %s, allowed is a mapping with the keys %s", orJob(path), kindName(n), strings.Join(keysOf(v.Type()), ", "))
 		return
 	}
 	seen := map[string]bool{}
@@ -131,7 +123,7 @@ func (d *decoder) structure(n *yaml.Node, v reflect.Value, path string) {
 		}
 		seen[key.Value] = true
 		at := join(path, key.Value)
-		d.at[at], d.given[at] = value, true
+		d.found.at[at], d.given[at] = value, true
 		d.value(value, v.Field(i), v.Type().Field(i), at)
 	})
 	d.defaults(n, v, path, seen)
@@ -147,12 +139,12 @@ func (d *decoder) defaults(n *yaml.Node, v reflect.Value, path string, seen map[
 			continue
 		}
 		at := join(path, key)
-		if _, ok := d.at[at]; !ok {
-			d.at[at] = n
+		if _, ok := d.found.at[at]; !ok {
+			d.found.at[at] = n
 		}
 		if need := f.Tag.Get("need"); need != "" && !excused(need, seen) {
-			d.fail(n, "%s: the key %q is missing: %s", orJob(path), key, f.Tag.Get("doc"))
-			d.brokenAt(at)
+			d.found.fail(n, "%s: the key %q is missing: %s", orJob(path), key, f.Tag.Get("doc"))
+			d.broken[at] = true
 			continue
 		}
 		if v.Field(i).Kind() == reflect.Pointer {
@@ -176,26 +168,19 @@ func excused(need string, seen map[string]bool) bool {
 	return slices.ContainsFunc(strings.Fields(strings.TrimPrefix(need, "unless")), func(key string) bool { return seen[key] })
 }
 
-// brokenAt notes that the value of a path could not be read.
-func (d *decoder) brokenAt(path string) {
-	if d.broken != nil {
-		d.broken[path] = true
-	}
-}
-
 // value fills one field. One that cannot be read stands at its default, so that what follows from the others can be checked.
 func (d *decoder) value(n *yaml.Node, v reflect.Value, f reflect.StructField, path string) {
-	before := len(d.problems)
+	before := len(d.found.problems)
 	d.fill(n, v, f, path)
 	whole := v.Kind() == reflect.Struct || v.Kind() == reflect.Pointer && v.Type().Elem().Kind() == reflect.Struct || v.Kind() == reflect.Slice
-	if _, custom := customSchema(v.Addr().Interface()); len(d.problems) == before || whole && !custom && !d.misshapen(n, v) {
+	if _, custom := customSchema(v.Addr().Interface()); len(d.found.problems) == before || whole && !custom && !d.misshapen(n, v) {
 		return
 	}
-	d.brokenAt(path)
+	d.broken[path] = true
 	if text, ok := f.Tag.Lookup("default"); ok && text != "" && v.Kind() != reflect.Struct {
-		problems := d.problems
+		problems := d.found.problems
 		d.fill(&yaml.Node{Kind: yaml.ScalarNode, Value: text, Line: n.Line, Column: n.Column}, v, f, path)
-		d.problems = problems
+		d.found.problems = problems
 	}
 }
 
@@ -210,7 +195,7 @@ func (d *decoder) misshapen(n *yaml.Node, v reflect.Value) bool {
 // fill fills one field.
 func (d *decoder) fill(n *yaml.Node, v reflect.Value, f reflect.StructField, path string) {
 	n = d.follow(n)
-	if d.decodeCustom(n, v.Addr().Interface(), path) {
+	if decodeCustom(d, n, v.Addr().Interface(), path) {
 		return
 	}
 	switch v.Kind() {
@@ -224,13 +209,13 @@ func (d *decoder) fill(n *yaml.Node, v reflect.Value, f reflect.StructField, pat
 	case reflect.String:
 		d.stringField(n, v, f, path)
 	case reflect.Bool:
-		v.SetBool(d.boolean(n, path))
+		v.SetBool(d.scalars.boolean(n, path))
 	case reflect.Int:
-		v.SetInt(d.integer(n, path, limitsOf(f)))
+		v.SetInt(d.scalars.integer(n, path, limitsOf(f)))
 	case reflect.Uint64:
-		v.SetUint(uint64(d.integer(n, path, limitsOf(f)))) // its limits begin at 0
+		v.SetUint(uint64(d.scalars.integer(n, path, limitsOf(f)))) // its limits begin at 0
 	case reflect.Float64:
-		v.SetFloat(d.number(n, path, limitsOf(f)))
+		v.SetFloat(d.scalars.number(n, path, limitsOf(f)))
 	case reflect.Slice:
 		d.list(n, v, f, path)
 	case reflect.Map:
@@ -240,7 +225,7 @@ func (d *decoder) fill(n *yaml.Node, v reflect.Value, f reflect.StructField, pat
 		}
 		d.textMap(n, v, path)
 	default:
-		d.fail(n, "%s: the dialect has a field of type %s that cannot be read", path, v.Type())
+		d.found.fail(n, "%s: the dialect has a field of type %s that cannot be read", path, v.Type())
 	}
 }
 
@@ -249,13 +234,13 @@ func (d *decoder) stringField(n *yaml.Node, v reflect.Value, f reflect.StructFie
 	if n.ShortTag() == "!!null" && enum == nil {
 		return
 	}
-	before := len(d.problems)
-	s := d.text(n, path)
-	if len(d.problems) > before {
+	before := len(d.found.problems)
+	s := d.scalars.text(n, path)
+	if len(d.found.problems) > before {
 		return
 	}
 	if enum != nil && !slices.Contains(enum, s) {
-		d.fail(n, "%s: %q is not allowed; allowed: %s%s", path, s, strings.Join(enum, ", "), near(s, enum))
+		d.found.fail(n, "%s: %q is not allowed; allowed: %s%s", path, s, strings.Join(enum, ", "), near(s, enum))
 		return
 	}
 	v.SetString(s)
@@ -266,7 +251,7 @@ func (d *decoder) list(n *yaml.Node, v reflect.Value, f reflect.StructField, pat
 		return
 	}
 	if n.Kind != yaml.SequenceNode {
-		d.fail(n, "%s: %s, allowed is a list", path, kindName(n))
+		d.found.fail(n, "%s: %s, allowed is a list", path, kindName(n))
 		return
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
@@ -275,11 +260,11 @@ func (d *decoder) list(n *yaml.Node, v reflect.Value, f reflect.StructField, pat
 			return
 		}
 		at := path + "." + strconv.Itoa(i)
-		d.at[at] = item
+		d.found.at[at] = item
 		d.value(item, v.Index(i), reflect.StructField{}, at)
 	}
 	if len(n.Content) == 0 && f.Tag.Get("need") != "" {
-		d.fail(n, "%s: the list is empty; at least one entry is needed", path)
+		d.found.fail(n, "%s: the list is empty; at least one entry is needed", path)
 	}
 }
 
@@ -288,11 +273,11 @@ func (d *decoder) textMap(n *yaml.Node, v reflect.Value, path string) {
 		return
 	}
 	if n.Kind != yaml.MappingNode {
-		d.fail(n, "%s: %s, allowed is a mapping of texts", path, kindName(n))
+		d.found.fail(n, "%s: %s, allowed is a mapping of texts", path, kindName(n))
 		return
 	}
 	out := map[string]string{}
-	d.mapping(n, path, func(key, value *yaml.Node) { out[key.Value] = d.text(value, path+"."+key.Value) })
+	d.mapping(n, path, func(key, value *yaml.Node) { out[key.Value] = d.scalars.text(value, path+"."+key.Value) })
 	v.Set(reflect.ValueOf(out))
 }
 
@@ -302,7 +287,7 @@ func (d *decoder) freeMap(n *yaml.Node, v reflect.Value, path string) {
 		return
 	}
 	if n.Kind != yaml.MappingNode {
-		d.fail(n, "%s: %s, allowed is a mapping of parameters", path, kindName(n))
+		d.found.fail(n, "%s: %s, allowed is a mapping of parameters", path, kindName(n))
 		return
 	}
 	if out, ok := d.any(n, path, 0).(map[string]any); ok {
@@ -316,10 +301,10 @@ const maxDepth = 20
 func (d *decoder) any(n *yaml.Node, path string, depth int) any {
 	n = d.follow(n)
 	if depth > maxDepth {
-		d.fail(n, "%s: values are nested deeper than %d", path, maxDepth)
+		d.found.fail(n, "%s: values are nested deeper than %d", path, maxDepth)
 		return nil
 	}
-	d.at[path] = n
+	d.found.at[path] = n
 	switch n.Kind {
 	case yaml.MappingNode:
 		out := map[string]any{}
@@ -335,27 +320,27 @@ func (d *decoder) any(n *yaml.Node, path string, depth int) any {
 		}
 		return out
 	}
-	s, ok := d.scalar(n, path)
+	s, ok := d.scalars.scalar(n, path)
 	switch {
 	case !ok:
 		return nil
 	case n.Kind != yaml.ScalarNode:
-		d.fail(n, "%s: %s, allowed is a number, a text, true or false, a list or a mapping", path, kindName(n))
+		d.found.fail(n, "%s: %s, allowed is a number, a text, true or false, a list or a mapping", path, kindName(n))
 		return nil
 	}
 	switch s.ShortTag() {
 	case "!!null":
 		return nil
 	case "!!bool":
-		return d.boolean(n, path)
+		return d.scalars.boolean(n, path)
 	case "!!int":
-		return d.integer(n, path, limits{})
+		return d.scalars.integer(n, path, limits{})
 	case "!!float":
-		return d.number(n, path, limits{})
+		return d.scalars.number(n, path, limits{})
 	case "!!str":
 		return s.Value
 	default:
-		d.fail(n, "%s: %s, allowed is a number, a text, true or false, a list or a mapping", path, kindName(n))
+		d.found.fail(n, "%s: %s, allowed is a number, a text, true or false, a list or a mapping", path, kindName(n))
 		return nil
 	}
 }

@@ -14,34 +14,32 @@ import (
 	"github.com/agentfly/agentfly/algorithms"
 )
 
-// effective writes the whole job as a job file that reads back as the same.
-func (j *Job) effective() ([]byte, error) {
-	out, err := yaml.Marshal(j.node(reflect.ValueOf(j).Elem(), reflect.StructField{}, ""))
+// effectiveOf writes the whole job as a job file that reads back as the same.
+func effectiveOf(j *Job) ([]byte, error) {
+	out, err := yaml.Marshal(effective{j.secrets}.node(reflect.ValueOf(j).Elem(), reflect.StructField{}, ""))
 	if err != nil {
 		return nil, fmt.Errorf("job: %s: %w", j.path, err)
 	}
 	return out, nil
 }
 
-func (j *Job) secret(path string) (string, bool) {
-	s, ok := j.secrets[path]
-	return s, ok
-}
+// effective builds the YAML of the values of a job.
+type effective struct{ secrets map[string]string } // by path: what stands in the value's place
 
 // node builds the YAML of one value.
-func (j *Job) node(v reflect.Value, f reflect.StructField, path string) *yaml.Node {
-	if s, ok := j.secret(path); ok {
+func (e effective) node(v reflect.Value, f reflect.StructField, path string) *yaml.Node {
+	if s, ok := e.secrets[path]; ok {
 		return &yaml.Node{Kind: yaml.ScalarNode, Value: s}
 	}
 	switch x := v.Addr().Interface().(type) {
 	case *Reward:
-		return j.free(x.encode(), path)
+		return e.free(x.encode(), path)
 	case *Tool:
-		return j.free(encodeTool(*x), path)
+		return e.free(encodeTool(*x), path)
 	case *Sources:
-		return j.sources(*x, path)
+		return e.sources(*x, path)
 	case *algorithms.Config:
-		return j.algorithm(x, path)
+		return e.algorithm(x, path)
 	}
 	null := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}
 	switch v.Kind() {
@@ -49,7 +47,7 @@ func (j *Job) node(v reflect.Value, f reflect.StructField, path string) *yaml.No
 		if v.IsNil() {
 			return null
 		}
-		return j.node(v.Elem(), f, path)
+		return e.node(v.Elem(), f, path)
 	case reflect.Struct:
 		n := &yaml.Node{Kind: yaml.MappingNode}
 		for i := range v.NumField() {
@@ -58,7 +56,7 @@ func (j *Job) node(v reflect.Value, f reflect.StructField, path string) *yaml.No
 			if key == "" {
 				continue
 			}
-			n.Content = append(n.Content, text(key), j.node(v.Field(i), sub, join(path, key)))
+			n.Content = append(n.Content, text(key), e.node(v.Field(i), sub, join(path, key)))
 		}
 		return n
 	case reflect.Slice:
@@ -67,7 +65,7 @@ func (j *Job) node(v reflect.Value, f reflect.StructField, path string) *yaml.No
 		}
 		n := &yaml.Node{Kind: yaml.SequenceNode}
 		for i := range v.Len() {
-			n.Content = append(n.Content, j.node(v.Index(i), f, path+"."+strconv.Itoa(i)))
+			n.Content = append(n.Content, e.node(v.Index(i), f, path+"."+strconv.Itoa(i)))
 		}
 		if v.Len() == 0 {
 			n.Style = yaml.FlowStyle
@@ -79,11 +77,11 @@ func (j *Job) node(v reflect.Value, f reflect.StructField, path string) *yaml.No
 		}
 		return text(v.String())
 	}
-	return j.free(v.Interface(), path)
+	return e.free(v.Interface(), path)
 }
 
 // algorithm is the block as it was written; `agentfly job effective` prints what it resolves to beside it.
-func (j *Job) algorithm(c *algorithms.Config, path string) *yaml.Node {
+func (e effective) algorithm(c *algorithms.Config, path string) *yaml.Node {
 	data, err := json.Marshal(c)
 	var m map[string]any
 	if err == nil {
@@ -97,12 +95,25 @@ func (j *Job) algorithm(c *algorithms.Config, path string) *yaml.Node {
 			delete(m, k)
 		}
 	}
-	return j.free(m, path)
+	return e.free(m, path)
+}
+
+// sources is the YAML of data.train or data.eval.
+func (e effective) sources(s Sources, path string) *yaml.Node {
+	v := s.encode()
+	if one, ok := v.(string); ok {
+		_, item := e.secrets[path+".0"]
+		_, inside := e.secrets[path+".0.path"]
+		if item || inside { // the list that the file had is where the secret stands
+			v = []any{map[string]any{"path": one}}
+		}
+	}
+	return e.free(v, path)
 }
 
 // free builds the YAML of a value without tags.
-func (j *Job) free(v any, path string) *yaml.Node {
-	if s, ok := j.secret(path); ok {
+func (e effective) free(v any, path string) *yaml.Node {
+	if s, ok := e.secrets[path]; ok {
 		return &yaml.Node{Kind: yaml.ScalarNode, Value: s}
 	}
 	switch x := v.(type) {
@@ -117,7 +128,7 @@ func (j *Job) free(v any, path string) *yaml.Node {
 		}
 		sort.Strings(keys)
 		for _, k := range keys {
-			n.Content = append(n.Content, text(k), j.free(x[k], path+"."+k))
+			n.Content = append(n.Content, text(k), e.free(x[k], path+"."+k))
 		}
 		return n
 	case map[string]string:
@@ -128,11 +139,11 @@ func (j *Job) free(v any, path string) *yaml.Node {
 		for k, s := range x {
 			m[k] = s
 		}
-		return j.free(m, path)
+		return e.free(m, path)
 	case []any:
 		n := &yaml.Node{Kind: yaml.SequenceNode}
 		for i, item := range x {
-			n.Content = append(n.Content, j.free(item, path+"."+strconv.Itoa(i)))
+			n.Content = append(n.Content, e.free(item, path+"."+strconv.Itoa(i)))
 		}
 		return n
 	case string:

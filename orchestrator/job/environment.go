@@ -41,14 +41,14 @@ const EnvironmentReward = "environment"
 
 // completeEnvironment fills in what follows from the environment: its reward, and an agent that writes one action a turn where the job names
 // neither an agent's kind nor tools.
-func (d *decoder) completeEnvironment(j *Job) {
+func completeEnvironment(j *Job) {
 	if j.Environment == nil {
 		return
 	}
 	if len(j.Rewards) == 0 && j.SFT == nil { // in distillation it is reported
 		j.Rewards = []Reward{{Name: EnvironmentReward, Weight: 1}}
 	}
-	if !d.given["agent.kind"] && !d.given["agent.format"] && len(j.Agent.Tools) == 0 {
+	if !j.given["agent.kind"] && !j.given["agent.format"] && len(j.Agent.Tools) == 0 {
 		j.Agent.Kind = agents.OneAction
 	}
 }

@@ -51,11 +51,11 @@ type Job struct {
 
 	path    string // of the job file
 	source  []byte
-	secrets map[string]string         // by path of the value: what the copy of the job shows instead
-	at      func(path string) Problem // where a value stands
-	agents  *agents.Registry          // that its agent was checked against
-	broken  broken                    // of a Draft
-	given   map[string]bool           // paths of the keys that the file or --set names
+	secrets map[string]string // by path of the value: what the copy of the job shows instead
+	found   *findings         // where its values stand
+	agents  *agents.Registry  // that its agent was checked against
+	broken  broken            // of a Draft
+	given   map[string]bool   // paths of the keys that the file or --set names
 }
 
 // Model says which policy is trained.

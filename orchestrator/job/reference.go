@@ -73,7 +73,7 @@ func (r *reference) section(path, title string, v reflect.Value) {
 		block, optional := value, false
 		if value.Kind() == reflect.Pointer && value.Type().Elem().Kind() == reflect.Struct {
 			block, optional = reflect.New(value.Type().Elem()).Elem(), true
-			(&decoder{at: map[string]*yaml.Node{}}).defaults(&yaml.Node{}, block, at, map[string]bool{})
+			newDecoder("", nil, nil).defaults(&yaml.Node{}, block, at, map[string]bool{})
 		}
 		if _, ok := customSchema(block.Addr().Interface()); block.Kind() == reflect.Struct && !ok {
 			anchor := strings.ReplaceAll(at, ".", "")

@@ -14,23 +14,30 @@ import (
 
 var envPattern = regexp.MustCompile(`\$\{([^{}]*)\}`)
 
+// scalars reads texts, numbers, true and false, and replaces environment variables in them.
+type scalars struct {
+	found   *findings
+	env     func(string) (string, bool)
+	secrets map[string]string // by path: what the copy of the job shows instead
+}
+
 // expand replaces ${NAME} by the environment. The path of the value is then a secret: the run's copy keeps ${NAME}.
-func (d *decoder) expand(n *yaml.Node, path string) (value string, expanded bool) {
+func (r *scalars) expand(n *yaml.Node, path string) (value string, expanded bool) {
 	value = envPattern.ReplaceAllStringFunc(n.Value, func(m string) string {
 		expanded = true
 		name := m[2 : len(m)-1]
-		v, ok := d.env(name)
+		v, ok := r.env(name)
 		if !ok {
-			d.fail(n, "%s: the environment variable %q is not set", path, name)
+			r.found.fail(n, "%s: the environment variable %q is not set", path, name)
 		}
 		return v
 	})
 	last := path[strings.LastIndexByte(path, '.')+1:]
 	switch {
 	case expanded:
-		d.secrets[path] = n.Value
+		r.secrets[path] = n.Value
 	case isSecret(last) && n.Value != "":
-		d.secrets[path] = "(secret)"
+		r.secrets[path] = "(secret)"
 	}
 	return value, expanded
 }
@@ -47,26 +54,26 @@ func isSecret(key string) bool {
 
 // scalar returns the node with its environment variables replaced, and typed anew if it had some, quoted or not. ok is
 // false when a variable is not set, which is reported here.
-func (d *decoder) scalar(n *yaml.Node, path string) (out *yaml.Node, ok bool) {
+func (r *scalars) scalar(n *yaml.Node, path string) (out *yaml.Node, ok bool) {
 	if n.Kind != yaml.ScalarNode {
 		return n, true
 	}
-	before := len(d.problems)
-	value, expanded := d.expand(n, path)
+	before := len(r.found.problems)
+	value, expanded := r.expand(n, path)
 	if !expanded {
 		return n, true
 	}
-	return &yaml.Node{Kind: yaml.ScalarNode, Value: value}, len(d.problems) == before
+	return &yaml.Node{Kind: yaml.ScalarNode, Value: value}, len(r.found.problems) == before
 }
 
-func (d *decoder) text(n *yaml.Node, path string) string {
+func (r *scalars) text(n *yaml.Node, path string) string {
 	value, expanded := n, false
 	if n.Kind == yaml.ScalarNode {
-		s, e := d.expand(n, path)
+		s, e := r.expand(n, path)
 		value, expanded = &yaml.Node{Kind: yaml.ScalarNode, Value: s}, e
 	}
 	if n.Kind != yaml.ScalarNode || !expanded && n.ShortTag() != "!!str" && n.ShortTag() != "!!timestamp" { // a day is a text, as it is written
-		d.fail(n, "%s: %s, allowed is a text%s", path, kindName(n), quoteHint(n))
+		r.found.fail(n, "%s: %s, allowed is a text%s", path, kindName(n), quoteHint(n))
 		return ""
 	}
 	return value.Value
@@ -79,16 +86,21 @@ func quoteHint(n *yaml.Node) string {
 	return ""
 }
 
-func (d *decoder) boolean(n *yaml.Node, path string) bool {
-	s, ok := d.scalar(n, path)
+func (r *scalars) boolean(n *yaml.Node, path string) bool {
+	s, ok := r.scalar(n, path)
 	if !ok {
 		return false
 	}
 	if s.Kind != yaml.ScalarNode || s.ShortTag() != "!!bool" {
-		d.fail(n, "%s: %s, allowed is true or false", path, kindName(s))
+		r.found.fail(n, "%s: %s, allowed is true or false", path, kindName(s))
 		return false
 	}
 	return strings.EqualFold(s.Value, "true")
+}
+
+// count reads a whole number from 0 to most.
+func (r *scalars) count(n *yaml.Node, path string, most float64) int {
+	return int(r.integer(n, path, limits{min: 0, max: most, hasMin: true, hasMax: true}))
 }
 
 // limits of a number; NaN leaves a side open.
@@ -159,34 +171,34 @@ func (l limits) ok(v float64) bool {
 	return !(l.hasMin && v < l.min || l.hasMax && v > l.max || l.hasAbove && v <= l.above)
 }
 
-func (d *decoder) integer(n *yaml.Node, path string, l limits) int64 {
-	s, ok := d.scalar(n, path)
+func (r *scalars) integer(n *yaml.Node, path string, l limits) int64 {
+	s, ok := r.scalar(n, path)
 	if !ok {
 		return 0
 	}
 	var v int64
 	if s.Kind != yaml.ScalarNode || s.ShortTag() != "!!int" || s.Decode(&v) != nil {
-		d.fail(n, "%s: %s, %s%s", path, kindName(s), l.allowed("a whole number"), l.hint(s))
+		r.found.fail(n, "%s: %s, %s%s", path, kindName(s), l.allowed("a whole number"), l.hint(s))
 		return 0
 	}
 	if !l.ok(float64(v)) {
-		d.fail(n, "%s: %d is out of range, %s", path, v, l.allowed("a whole number"))
+		r.found.fail(n, "%s: %d is out of range, %s", path, v, l.allowed("a whole number"))
 	}
 	return v
 }
 
-func (d *decoder) number(n *yaml.Node, path string, l limits) float64 {
-	s, ok := d.scalar(n, path)
+func (r *scalars) number(n *yaml.Node, path string, l limits) float64 {
+	s, ok := r.scalar(n, path)
 	if !ok {
 		return 0
 	}
 	var v float64
 	if s.Kind != yaml.ScalarNode || s.ShortTag() != "!!int" && s.ShortTag() != "!!float" || s.Decode(&v) != nil {
-		d.fail(n, "%s: %s, %s%s", path, kindName(s), l.allowed("a number"), l.hint(s))
+		r.found.fail(n, "%s: %s, %s%s", path, kindName(s), l.allowed("a number"), l.hint(s))
 		return 0
 	}
 	if math.IsNaN(v) || math.IsInf(v, 0) || !l.ok(v) {
-		d.fail(n, "%s: %v is out of range, %s", path, v, l.allowed("a number"))
+		r.found.fail(n, "%s: %v is out of range, %s", path, v, l.allowed("a number"))
 		return 0
 	}
 	return v

@@ -27,55 +27,55 @@ const maxWeight = 1000
 
 const sourceForm = "allowed is a path, or a list of paths and of {path: FILE, weight: 1, name: NAME, columns: {…}}"
 
-func (d *decoder) sources(n *yaml.Node, s *Sources, path string) {
+func decodeSources(d *decoder, n *yaml.Node, s *Sources, path string) {
 	*s = nil
 	switch {
 	case n.ShortTag() == "!!null":
 	case n.Kind == yaml.ScalarNode:
-		if one := d.source(n, path); one.Path != "" {
+		if one := decodeSource(d, n, path); one.Path != "" {
 			*s = Sources{one}
 		}
 	case n.Kind == yaml.SequenceNode:
 		for i, item := range n.Content {
 			at := path + "." + strconv.Itoa(i)
 			item = d.follow(item)
-			d.at[at] = item
-			*s = append(*s, d.source(item, at))
+			d.found.at[at] = item
+			*s = append(*s, decodeSource(d, item, at))
 		}
 		if len(*s) == 0 {
-			d.fail(n, "%s: the list is empty; leave it out, or name a file", path)
+			d.found.fail(n, "%s: the list is empty; leave it out, or name a file", path)
 		}
 	default:
-		d.fail(n, "%s: %s, %s", path, kindName(n), sourceForm)
+		d.found.fail(n, "%s: %s, %s", path, kindName(n), sourceForm)
 	}
 }
 
-func (d *decoder) source(n *yaml.Node, path string) (s Source) {
+func decodeSource(d *decoder, n *yaml.Node, path string) (s Source) {
 	switch n.Kind {
 	case yaml.ScalarNode:
-		s.Path = d.text(n, path)
+		s.Path = d.scalars.text(n, path)
 	case yaml.MappingNode:
 		d.mapping(n, path, func(key, value *yaml.Node) {
 			at := join(path, key.Value)
-			d.at[at] = value
+			d.found.at[at] = value
 			switch key.Value {
 			case "path":
-				s.Path = d.text(value, at)
+				s.Path = d.scalars.text(value, at)
 			case "name":
-				s.Name = d.text(value, at)
+				s.Name = d.scalars.text(value, at)
 			case "weight":
-				s.Weight = int(d.integer(value, at, limits{min: 1, max: maxWeight, hasMin: true, hasMax: true}))
+				s.Weight = int(d.scalars.integer(value, at, limits{min: 1, max: maxWeight, hasMin: true, hasMax: true}))
 			case "columns":
-				d.columns(value, &s.Columns, at)
+				s.Columns = decodeColumns(d, value, at)
 			default:
 				d.unknown(key, path, []string{"path", "weight", "name", "columns"})
 			}
 		})
 		if s.Path == "" {
-			d.fail(n, "%s: the key path is missing; %s", path, sourceForm)
+			d.found.fail(n, "%s: the key path is missing; %s", path, sourceForm)
 		}
 	default:
-		d.fail(n, "%s: %s, %s", path, kindName(n), sourceForm)
+		d.found.fail(n, "%s: %s, %s", path, kindName(n), sourceForm)
 	}
 	if s.Name == "" {
 		base := filepath.Base(s.Path)
@@ -84,13 +84,14 @@ func (d *decoder) source(n *yaml.Node, path string) (s Source) {
 	return s
 }
 
-func (d *decoder) columns(n *yaml.Node, into *map[string]string, path string) {
+func decodeColumns(d *decoder, n *yaml.Node, path string) map[string]string {
 	if n.Kind != yaml.MappingNode {
-		d.fail(n, "%s: %s, allowed is a mapping of texts", path, kindName(n))
-		return
+		d.found.fail(n, "%s: %s, allowed is a mapping of texts", path, kindName(n))
+		return nil
 	}
-	*into = map[string]string{}
-	d.mapping(n, path, func(key, value *yaml.Node) { (*into)[key.Value] = d.text(value, path+"."+key.Value) })
+	out := map[string]string{}
+	d.mapping(n, path, func(key, value *yaml.Node) { out[key.Value] = d.scalars.text(value, path+"."+key.Value) })
+	return out
 }
 
 // Weighted tells whether the job gives one of the sources a weight.
@@ -135,19 +136,6 @@ func (s Sources) encode() any {
 		out = append(out, item)
 	}
 	return out
-}
-
-// sources is the YAML of data.train or data.eval.
-func (j *Job) sources(s Sources, path string) *yaml.Node {
-	v := s.encode()
-	if one, ok := v.(string); ok {
-		_, item := j.secret(path + ".0")
-		_, inside := j.secret(path + ".0.path")
-		if item || inside { // the list that the file had is where the secret stands
-			v = []any{map[string]any{"path": one}}
-		}
-	}
-	return j.free(v, path)
 }
 
 // MarshalJSON writes the form that the job file has.

@@ -14,45 +14,45 @@ var toolSources = []string{"http", "mcp", "python"}
 
 const toolForm = "allowed is a name, {name: NAME, parameter: value}, {python: FILE}, {mcp: …} or {http: …}"
 
-func (d *decoder) tool(n *yaml.Node, t *Tool, path string) {
+func decodeTool(d *decoder, n *yaml.Node, t *Tool, path string) {
 	*t = Tool{}
 	switch n.Kind {
 	case yaml.ScalarNode:
-		t.Name = d.text(n, path)
+		t.Name = d.scalars.text(n, path)
 		return
 	case yaml.MappingNode:
 	default:
-		d.fail(n, "%s: %s, %s", path, kindName(n), toolForm)
+		d.found.fail(n, "%s: %s, %s", path, kindName(n), toolForm)
 		return
 	}
 	d.mapping(n, path, func(key, value *yaml.Node) {
 		at := join(path, key.Value)
-		d.at[at] = value
+		d.found.at[at] = value
 		switch key.Value {
 		case "name":
-			t.Name = d.text(value, at)
+			t.Name = d.scalars.text(value, at)
 		case "only":
-			d.names(value, &t.Only, at)
+			t.Only = decodeNames(d, value, at)
 		case "timeout":
-			t.Limits.Timeout = time.Duration(d.number(value, at, limits{min: 0, max: 100000, hasMin: true, hasMax: true}) * float64(time.Second))
+			t.Limits.Timeout = time.Duration(d.scalars.number(value, at, limits{min: 0, max: 100000, hasMin: true, hasMax: true}) * float64(time.Second))
 		case "max_tokens":
-			t.Limits.MaxTokens = d.count(value, at, 1<<20)
+			t.Limits.MaxTokens = d.scalars.count(value, at, 1<<20)
 		case "concurrency":
-			t.Limits.Concurrency = d.count(value, at, 1<<20)
+			t.Limits.Concurrency = d.scalars.count(value, at, 1<<20)
 		case "rate":
-			t.Limits.Rate = d.number(value, at, limits{min: 0, max: 1e6, hasMin: true, hasMax: true})
+			t.Limits.Rate = d.scalars.number(value, at, limits{min: 0, max: 1e6, hasMin: true, hasMax: true})
 		case "retries":
-			t.Limits.Retries = d.count(value, at, 100)
+			t.Limits.Retries = d.scalars.count(value, at, 100)
 		case "cache":
 			if b := d.any(value, at, 0); b == true || b == false {
 				t.Cache = b == true
 			} else {
-				d.fail(value, "%s: allowed is true or false", at)
+				d.found.fail(value, "%s: allowed is true or false", at)
 			}
 		default:
 			if slices.Contains(toolSources, key.Value) {
 				if t.Source != "" {
-					d.fail(key, "%s: %s and %s in one entry; make two of it", path, t.Source, key.Value)
+					d.found.fail(key, "%s: %s and %s in one entry; make two of it", path, t.Source, key.Value)
 				}
 				t.Source = key.Value
 			}
@@ -63,29 +63,25 @@ func (d *decoder) tool(n *yaml.Node, t *Tool, path string) {
 		}
 	})
 	if t.Name != "" && t.Only != nil {
-		d.fail(n, "%s.only: it chooses among the tools of python, mcp or http; a name is one tool, leave it out", path)
+		d.found.fail(n, "%s.only: it chooses among the tools of python, mcp or http; a name is one tool, leave it out", path)
 	}
 	if (t.Name == "") == (t.Source == "") {
-		d.fail(n, "%s: exactly one of name, %s says which tool; %s", path, "python, mcp and http", toolForm)
+		d.found.fail(n, "%s: exactly one of name, %s says which tool; %s", path, "python, mcp and http", toolForm)
 	}
 }
 
-func (d *decoder) count(n *yaml.Node, path string, most float64) int {
-	return int(d.integer(n, path, limits{min: 0, max: most, hasMin: true, hasMax: true}))
-}
-
-func (d *decoder) names(n *yaml.Node, into *[]string, path string) {
+func decodeNames(d *decoder, n *yaml.Node, path string) (names []string) {
 	switch {
 	case n.Kind != yaml.SequenceNode:
-		d.fail(n, "%s: %s, allowed is a list of names", path, kindName(n))
-		return
+		d.found.fail(n, "%s: %s, allowed is a list of names", path, kindName(n))
 	case len(n.Content) == 0:
-		d.fail(n, "%s: the list is empty; name the tools that are taken, or leave it out", path)
-		return
+		d.found.fail(n, "%s: the list is empty; name the tools that are taken, or leave it out", path)
+	default:
+		for i, item := range n.Content {
+			names = append(names, d.scalars.text(d.follow(item), path+"."+strconv.Itoa(i)))
+		}
 	}
-	for i, item := range n.Content {
-		*into = append(*into, d.text(d.follow(item), path+"."+strconv.Itoa(i)))
-	}
+	return names
 }
 
 // encodeTool is the form that the job file has: a name alone where nothing more is said.

@@ -68,8 +68,8 @@ func (t *Tree) Describe(groupSize int) string {
 }
 
 // completeTree has entropies estimated by what is sampled where the engine tells nothing else.
-func (d *decoder) completeTree(j *Job) {
-	if t := j.Rollout.Tree; t != nil && !d.given["rollout.tree.top"] && j.Engine.Kind != "local" {
+func completeTree(j *Job) {
+	if t := j.Rollout.Tree; t != nil && !j.given["rollout.tree.top"] && j.Engine.Kind != "local" {
 		t.Top = 0
 	}
 }

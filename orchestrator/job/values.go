@@ -10,30 +10,30 @@ import (
 )
 
 // decodeCustom reads the values that are more than a struct, a list or a scalar, and reports whether v is one.
-func (d *decoder) decodeCustom(n *yaml.Node, v any, path string) bool {
+func decodeCustom(d *decoder, n *yaml.Node, v any, path string) bool {
 	switch v := v.(type) {
 	case *Reward:
-		d.reward(n, v, path)
+		decodeReward(d, n, v, path)
 	case *Tool:
-		d.tool(n, v, path)
+		decodeTool(d, n, v, path)
 	case *Sources:
-		d.sources(n, v, path)
+		decodeSources(d, n, v, path)
 	case *algorithms.Choice:
-		d.choice(n, v, path)
+		decodeChoice(d, n, v, path)
 	default:
 		return false
 	}
 	return true
 }
 
-func (d *decoder) reward(n *yaml.Node, r *Reward, path string) {
+func decodeReward(d *decoder, n *yaml.Node, r *Reward, path string) {
 	*r = Reward{Weight: 1}
 	if n.Kind == yaml.ScalarNode {
-		r.Name = d.text(n, path)
+		r.Name = d.scalars.text(n, path)
 		return
 	}
 	if n.Kind != yaml.MappingNode {
-		d.fail(n, "%s: %s, allowed is a name, or {name: NAME, weight: 1, parameter: value}", path, kindName(n))
+		d.found.fail(n, "%s: %s, allowed is a name, or {name: NAME, weight: 1, parameter: value}", path, kindName(n))
 		return
 	}
 	named := false
@@ -41,9 +41,9 @@ func (d *decoder) reward(n *yaml.Node, r *Reward, path string) {
 		at := join(path, key.Value)
 		switch key.Value {
 		case "name":
-			r.Name, named = d.text(value, at), true
+			r.Name, named = d.scalars.text(value, at), true
 		case "weight":
-			r.Weight = d.number(value, at, limits{})
+			r.Weight = d.scalars.number(value, at, limits{})
 		default:
 			if r.Params == nil {
 				r.Params = map[string]any{}
@@ -52,15 +52,15 @@ func (d *decoder) reward(n *yaml.Node, r *Reward, path string) {
 		}
 	})
 	if !named {
-		d.fail(n, "%s: the key name is missing; write a name, or {name: NAME, weight: 1, parameter: value}", path)
+		d.found.fail(n, "%s: the key name is missing; write a name, or {name: NAME, weight: 1, parameter: value}", path)
 	}
 }
 
-// choice reads an estimator or a loss: a name, or {name: NAME, key: value}. Package algorithms knows the keys.
-func (d *decoder) choice(n *yaml.Node, c *algorithms.Choice, path string) {
-	before := len(d.problems)
+// decodeChoice reads an estimator or a loss: a name, or {name: NAME, key: value}. Package algorithms knows the keys.
+func decodeChoice(d *decoder, n *yaml.Node, c *algorithms.Choice, path string) {
+	before := len(d.found.problems)
 	v := d.any(n, path, 0)
-	if len(d.problems) > before || v == nil {
+	if len(d.found.problems) > before || v == nil {
 		return
 	}
 	data, err := json.Marshal(v)
@@ -68,7 +68,7 @@ func (d *decoder) choice(n *yaml.Node, c *algorithms.Choice, path string) {
 		err = c.UnmarshalJSON(data)
 	}
 	if err != nil {
-		d.fail(n, "%s: %s", path, strings.TrimPrefix(err.Error(), "algorithms: "))
+		d.found.fail(n, "%s: %s", path, strings.TrimPrefix(err.Error(), "algorithms: "))
 	}
 }
 

@@ -190,7 +190,7 @@ func (o *RL) recorded(ctx context.Context, at At) (*schedule.Batch, error) {
 		return nil, fmt.Errorf("orchestrator: the batch of step %d was recorded for policy version %d, but the step begins with version %d: the checkpoint and %s are not of the same run", at.Step+1, rec.Version, at.Version, store.File)
 	}
 	refs := slices.Concat(rec.Groups, rec.Others)
-	groups, err := o.found.DB.Groups(ctx, refs, store.Greedy)
+	groups, err := o.found.DB.Reader.Groups(ctx, refs, store.Greedy)
 	if err != nil {
 		return nil, err
 	}

@@ -157,7 +157,7 @@ func value(m map[string]float64, key string) *float64 {
 	return &v
 }
 
-func evaluationsOf(db *store.Store) (out report.Evaluations, err error) {
+func evaluationsOf(db *store.Reader) (out report.Evaluations, err error) {
 	stored, err := db.Evaluations()
 	if err != nil {
 		return nil, err

@@ -83,7 +83,7 @@ func Trajectories(ctx context.Context, dir string, q Filter, f func(store.Record
 }
 
 // sorted reads everything once for its place, and then what is wanted: the tokens of all would be too much to keep.
-func (q Filter) sorted(ctx context.Context, db *store.Store, by func(*trajectory.Trajectory) float64, f func(store.Record) error) error {
+func (q Filter) sorted(ctx context.Context, db *store.Reader, by func(*trajectory.Trajectory) float64, f func(store.Record) error) error {
 	type place struct {
 		id    string
 		value float64

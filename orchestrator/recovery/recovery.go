@@ -45,7 +45,7 @@ func Read(log *store.Recovery, folder *runfolder.Folder, state *checkpoint.State
 			}
 		}
 	}
-	steps, err := folder.DB.Steps()
+	steps, err := folder.DB.Reader.Steps()
 	if err != nil {
 		return p, err
 	}
@@ -77,7 +77,7 @@ func Read(log *store.Recovery, folder *runfolder.Folder, state *checkpoint.State
 
 // evaluations takes over those that were done after the checkpoint.
 func (p *Recovered) evaluations(folder *runfolder.Folder, state *checkpoint.State) error {
-	all, err := folder.DB.Evaluations()
+	all, err := folder.DB.Reader.Evaluations()
 	if err != nil {
 		return err
 	}

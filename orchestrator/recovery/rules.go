@@ -55,7 +55,7 @@ func TakeRules(ctx context.Context, db *store.Store, resume bool) (older bool, n
 	if !resume {
 		return false, "", db.SetFact(ctx, RulesFact, strconv.Itoa(rules))
 	}
-	fact, err := db.Fact(RulesFact)
+	fact, err := db.Reader.Fact(RulesFact)
 	if err != nil {
 		return false, "", err
 	}

@@ -34,7 +34,7 @@ func TestAResumedRunSaysWhichRulesChanged(t *testing.T) {
 		require.NoError(t, db.SetFact(t.Context(), RulesFact, c.fact))
 		older, note, err := TakeRules(t.Context(), db, c.resume)
 		require.NoError(t, err)
-		fact, err := db.Fact(RulesFact)
+		fact, err := db.Reader.Fact(RulesFact)
 		require.NoError(t, err)
 		require.Equal(t, c.then, fact, i)
 		require.Equal(t, c.lenient, older, i)

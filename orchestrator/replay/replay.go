@@ -23,7 +23,7 @@ const forever = 10 * 365 * 24 * time.Hour
 type Replay struct {
 	sampler *rollout.Sampler
 	tasks   map[string]trajectory.Task // of the data, by id
-	from    *store.Store               // of the run that is replayed
+	from    *store.Reader              // of the run that is replayed
 	engine  *Engine
 	batches []store.Batch
 	begin   map[int32][]place // what the weights of a version begin to sample
@@ -50,7 +50,7 @@ type result struct {
 
 // New reads what the run from recorded, and makes the sampler sample it once more with an engine, which begins with the weights of
 // version. tasks are those of the data, by id.
-func New(ctx context.Context, from *store.Store, sampler *rollout.Sampler, engine engines.Engine, version int32, tasks map[string]trajectory.Task) (*Replay, error) {
+func New(ctx context.Context, from *store.Reader, sampler *rollout.Sampler, engine engines.Engine, version int32, tasks map[string]trajectory.Task) (*Replay, error) {
 	log, err := from.Recover(ctx, 0)
 	if err != nil {
 		return nil, err

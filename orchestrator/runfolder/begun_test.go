@@ -50,7 +50,7 @@ func TestARunThatDidNoStepMakesPlace(t *testing.T) {
 	require.NoError(t, f.Check())
 	require.NoError(t, f.Open(&job.Job{}, func(note string) { notes = append(notes, note) }))
 	require.Equal(t, []string{"the run that " + dir + " held ended before its first step: it is removed, and this one begins"}, notes)
-	fact, err := f.DB.Fact("of the dead")
+	fact, err := f.DB.Reader.Fact("of the dead")
 	require.NoError(t, err)
 	require.Empty(t, fact)
 	require.NoError(t, f.Close())

@@ -52,7 +52,7 @@ func (f *Folder) Identify(fresh string) (err error) {
 	defer func() { err = errors.Join(err, db.Close()) }()
 	facts := map[string]string{}
 	for _, fact := range []string{nameFact, folderFact, placeFact} {
-		if facts[fact], err = db.Fact(fact); err != nil {
+		if facts[fact], err = db.Reader.Fact(fact); err != nil {
 			return err
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -21,86 +22,84 @@ import (
 // inProcess is the size of a pool of environments that live in this process, where the job names none: they cost memory alone.
 const inProcess = 4096
 
-// world is the job's environment with its pool.
-type world struct {
+// World is the job's environment with its pool. Of nil, which is none, there are no numbers and no tasks.
+type World struct {
+	job     *job.Job
 	manager *environments.Manager
 	stage   *environments.Stage
 	tasks   map[string][]trajectory.Task // of its own, by split: making them may take long
 }
 
-// EnvironmentStats are the numbers of the job's environments; false: it has none.
-func (s *Session) EnvironmentStats() (environments.Stats, bool) {
-	if s.world == nil {
+// Stats are the numbers of the environments; false: there are none.
+func (w *World) Stats() (environments.Stats, bool) {
+	if w == nil {
 		return environments.Stats{}, false
 	}
-	return s.world.manager.Stats(), true
+	return w.manager.Stats(), true
 }
 
-// makeWorld makes the job's environment; nil: it has none, or the session only looks and the environment cannot be made without running
+// makeWorld makes the job's environment; nil: it has none, or the job is only looked at and the environment cannot be made without running
 // something.
-func (s *Session) makeWorld(ctx context.Context, all *environments.Registry) (*world, error) {
-	e := s.Job.Environment
+func makeWorld(ctx context.Context, j *job.Job, all *environments.Registry, r *resources.Resources, look bool, note func(line string)) (*World, error) {
+	e := j.Environment
 	if e == nil {
 		return nil, nil
 	}
 	if err := all.Check(e.Kind); err != nil {
-		return nil, s.Job.Fail("environment.kind", "%s", job.Plain(err, "environments: "))
+		return nil, j.Fail("environment.kind", "%s", job.Plain(err, "environments: "))
 	}
-	source, err := all.Make(ctx, s.resources, e.Kind, e.Params)
+	source, err := all.Make(ctx, r, e.Kind, e.Params)
 	if notRun(err) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, s.Job.Fail("environment", "%s", job.Plain(err, "environments: "))
+		return nil, j.Fail("environment", "%s", job.Plain(err, "environments: "))
 	}
 	size := cmp.Or(e.Pool.Size, runtime.NumCPU())
 	if e.Pool.Size == 0 && source.Spec().InProcess {
 		size = inProcess
 	}
 	warm := e.Pool.Warm
-	if s.look {
+	if look {
 		warm = 0
 	}
-	m, err := environments.Open(source, s.resources.Pools(), environments.Options{
-		Kind: e.Kind, Owner: s.Job.Name, ResetTimeout: job.Seconds(e.ResetTimeout), StepTimeout: job.Seconds(e.StepTimeout), Note: s.Notes.Note,
+	m, err := environments.Open(source, r.Pools(), environments.Options{
+		Kind: e.Kind, Owner: j.Name, ResetTimeout: job.Seconds(e.ResetTimeout), StepTimeout: job.Seconds(e.StepTimeout), Note: note,
 		Pool: pool.Options{
 			Size: size, Warm: warm, MakeTime: max(time.Minute, job.Seconds(e.ResetTimeout)), Lease: job.Seconds(e.Pool.Lease),
 			Age: job.Seconds(e.Pool.Age), Uses: e.Pool.Uses, Memory: int64(e.Pool.Memory) << 20, Breaker: e.Pool.Breaker,
 		},
 	})
 	if err != nil {
-		return nil, s.Job.Fail("environment", "%s", job.Plain(err, "environments: "))
+		return nil, j.Fail("environment", "%s", job.Plain(err, "environments: "))
 	}
-	return &world{manager: m, stage: environments.NewStage(m), tasks: map[string][]trajectory.Task{}}, nil
+	return &World{job: j, manager: m, stage: environments.NewStage(m), tasks: map[string][]trajectory.Task{}}, nil
 }
 
-// Pools are the pools of all that the job lends to trajectories, as they are now: its environments, and what its tools keep ready.
-func (s *Session) Pools() []pool.Stats { return s.resources.Pools().All() }
-
-// OwnTasks are the tasks that the job's environment has of its own; nil: there is none, or it has none.
-func (s *Session) OwnTasks() data.Own {
-	if s.world == nil {
+// Tasks are those that the environment has of its own; nil: there is none, or it has none.
+func (w *World) Tasks() data.Own {
+	if w == nil {
 		return nil
 	}
-	own, ok := s.world.manager.Source().(environments.Tasker)
+	own, ok := w.manager.Source().(environments.Tasker)
 	if !ok {
 		return nil
 	}
 	return func(split string, n int) (tasks []trajectory.Task, err error) {
-		if tasks = s.world.tasks[split]; len(tasks) == n {
+		if tasks = w.tasks[split]; len(tasks) == n {
 			return tasks, nil
 		}
 		tasks, err = own.Tasks(split, n)
 		if err == nil && len(tasks) != n {
-			err = fmt.Errorf("%s gave %d tasks of %d", s.Job.Environment.Kind, len(tasks), n)
+			err = fmt.Errorf("%s gave %d tasks of %d", w.job.Environment.Kind, len(tasks), n)
 		}
-		s.world.tasks[split] = tasks
+		w.tasks[split] = tasks
 		return tasks, err
 	}
 }
 
 // actions registers the environment's actions beside the job's tools.
-func (w *world) actions(chosen *tools.Registry, limit time.Duration) error {
+func (w *World) actions(chosen *tools.Registry, limit time.Duration) error {
 	if w == nil {
 		return nil
 	}
@@ -113,7 +112,7 @@ func (w *world) actions(chosen *tools.Registry, limit time.Duration) error {
 }
 
 // lend gives a tool the environment that it names.
-func (w *world) lend(j *job.Job, t tools.Tool) (tools.Tool, error) {
+func (w *World) lend(j *job.Job, t tools.Tool) (tools.Tool, error) {
 	switch kind := t.Spec().Environment; {
 	case kind == "":
 		return t, nil
@@ -131,12 +130,12 @@ func (w *world) lend(j *job.Job, t tools.Tool) (tools.Tool, error) {
 const leeway = 5 * time.Second
 
 // systemOf is the system prompt of the job's agent: the job's own words, then what the environment says of itself.
-func (s *Session) systemOf() string {
-	system := s.Job.Agent.System
-	if s.world == nil || !s.Job.Environment.Instructions {
+func systemOf(j *job.Job, w *World) string {
+	system := j.Agent.System
+	if w == nil || !j.Environment.Instructions {
 		return system
 	}
-	if own := s.world.stage.Spec().Instructions; own != "" {
+	if own := w.stage.Spec().Instructions; own != "" {
 		if system != "" {
 			system += "\n\n"
 		}
@@ -146,11 +145,11 @@ func (s *Session) systemOf() string {
 }
 
 // sampled is what the sampler knows of the environment.
-func (s *Session) sampled() *rollout.World {
-	if s.world == nil {
+func (w *World) sampled() *rollout.World {
+	if w == nil {
 		return nil
 	}
-	return &rollout.World{Stage: s.world.stage, Retries: s.Job.Environment.Retries, Apart: apart(s.Job)}
+	return &rollout.World{Stage: w.stage, Retries: w.job.Environment.Retries, Apart: apart(w.job)}
 }
 
 // apart are the fields of tasks that the job itself reads.
@@ -169,34 +168,27 @@ func apart(j *job.Job) []string {
 	return slices.DeleteFunc(out, func(name string) bool { return name == "" })
 }
 
-// BeginAnew tells the sampler how a trajectory begins anew whose environment failed: drop forgets what was recorded of it.
-func (s *Session) BeginAnew(drop func(id string)) {
-	if s.Sampler.External != nil {
-		s.Sampler.External.Forget = drop
-	}
-	if s.Sampler.World == nil {
+// PayTurns has the rewards of a sampler's environment paid by turn where the job or its algorithm wants that.
+func (w *World) PayTurns(a *algorithms.Algorithm, sampled *rollout.World) {
+	if w == nil || sampled == nil || w.job.Control.ShuffleRewards { // the control permutes the rewards of whole trajectories
 		return
 	}
-	s.Sampler.World.Forget = func(id string, why error) {
-		drop(id)
-		s.Notes.Note(fmt.Sprintf("trajectory %s begins anew: %s", id, job.Plain(why, "orchestrator: "+id+": ")))
-	}
-}
-
-// PayTurns has the environment's rewards paid by turn where the job or its algorithm wants that.
-func (s *Session) PayTurns(a *algorithms.Algorithm) {
-	if s.world == nil || s.Sampler.World == nil || s.Job.Control.ShuffleRewards { // the control permutes the rewards of whole trajectories
-		return
-	}
-	rewards := s.Job.Rewards
+	rewards := w.job.Rewards
 	alone := len(rewards) == 1 && rewards[0].Name == job.EnvironmentReward && rewards[0].Weight == 1
-	switch credit := s.Job.Environment.Credit; {
+	switch credit := w.job.Environment.Credit; {
 	case credit == "trajectory", credit == "auto" && !(alone && a.Estimator.Needs.Turns):
 		return
 	}
 	for _, r := range rewards {
 		if r.Name == job.EnvironmentReward {
-			s.Sampler.World.Credit = r.Weight
+			sampled.Credit = r.Weight
 		}
 	}
+}
+
+func (w *World) close() error {
+	if w == nil {
+		return nil
+	}
+	return w.manager.Close()
 }

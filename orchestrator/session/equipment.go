@@ -15,14 +15,23 @@ import (
 	"github.com/agentfly/agentfly/tools"
 )
 
-// makeTools makes the job's tools, with its deadline for a call and its environment's actions beside them, and the agent that calls them.
-func (s *Session) makeTools(ctx context.Context, all Registries, o tools.Options) (*tools.Registry, *agents.Agent, error) {
-	j, r := s.Job, s.resources
+// toolMaker makes the tools of a job.
+type toolMaker struct {
+	job       *job.Job
+	catalog   *tools.Catalog
+	resources *resources.Resources
+	world     *World // nil: none, or it is not made
+}
+
+// all makes the job's tools, with its deadline for a call and its environment's actions beside them. whole is false where some cannot be made
+// without running what they name, and the job is only looked at.
+func (m toolMaker) all(ctx context.Context, o tools.Options) (chosen *tools.Registry, whole bool, err error) {
+	j := m.job
 	o.Timeout, o.MaxTokens = job.Seconds(j.Rollout.ToolTimeout), j.Rollout.ToolTokens
-	chosen, whole := tools.NewRegistry(o), true
+	chosen, whole = tools.NewRegistry(o), true
 	var wrong []error
 	for i := range j.Agent.Tools {
-		err := s.makeTool(ctx, all.Tools, i, chosen)
+		err := m.entry(ctx, i, chosen)
 		if notRun(err) {
 			whole = false
 		} else {
@@ -30,26 +39,22 @@ func (s *Session) makeTools(ctx context.Context, all Registries, o tools.Options
 		}
 	}
 	if err := j.Collect(wrong...); err != nil {
-		return nil, nil, err
+		return nil, false, err
 	}
 	if j.Environment != nil {
-		whole = whole && s.world != nil
-		if err := s.world.actions(chosen, 2*job.Seconds(j.Environment.StepTimeout)+leeway); err != nil {
-			return nil, nil, j.Fail("environment", "%s", job.Plain(err, "tools: "))
+		whole = whole && m.world != nil
+		if err := m.world.actions(chosen, 2*job.Seconds(j.Environment.StepTimeout)+leeway); err != nil {
+			return nil, false, j.Fail("environment", "%s", job.Plain(err, "tools: "))
 		}
 	}
-	agent, err := makeAgent(ctx, j, all.Agents, r, s.systemOf(), chosen.Specs())
-	if err != nil && !whole { // it may want the tools that are not there
-		return chosen, nil, nil
-	}
-	return chosen, agent, err
+	return chosen, whole, nil
 }
 
-// makeTool makes the tools of an entry of agent.tools.
-func (s *Session) makeTool(ctx context.Context, all *tools.Catalog, i int, into *tools.Registry) error {
-	j := s.Job
+// entry makes the tools of an entry of agent.tools.
+func (m toolMaker) entry(ctx context.Context, i int, into *tools.Registry) error {
+	j := m.job
 	ref, path := j.Agent.Tools[i], "agent.tools."+strconv.Itoa(i)
-	made, err := all.Make(ctx, s.resources, ref)
+	made, err := m.catalog.Make(ctx, m.resources, ref)
 	switch {
 	case notRun(err):
 		return err
@@ -61,7 +66,7 @@ func (s *Session) makeTool(ctx context.Context, all *tools.Catalog, i int, into 
 		return j.Fail(path+".retries", "the tool does not say that it is idempotent, so no call can be tried again; leave it out")
 	}
 	for _, t := range made {
-		if t, err = s.world.lend(j, t); err != nil {
+		if t, err = m.world.lend(j, t); err != nil {
 			return j.Fail(path, "%v", err)
 		}
 		if err := into.RegisterAs(t, ref); err != nil {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/resources"
@@ -19,7 +18,7 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-type text struct {
+type argument struct {
 	X string `json:"x"`
 }
 
@@ -54,9 +53,9 @@ func TestWhatIsStillRunningIsNamed(t *testing.T) {
 // The job's settings reach the registry, and its mistakes are told with their place.
 func TestToolsOfAJob(t *testing.T) {
 	catalog := tools.NewCatalog()
-	shout := tools.NewFunc("shout", "Shouts.", func(_ context.Context, a text) (string, error) { return strings.Repeat(a.X, 100), nil },
+	shout := tools.NewFunc("shout", "Shouts.", func(_ context.Context, a argument) (string, error) { return strings.Repeat(a.X, 100), nil },
 		func(s *tools.Spec) { s.Deterministic = true })
-	require.NoError(t, catalog.Register(shout, tools.NewFunc("whisper", "", func(context.Context, text) (string, error) { return "", nil })))
+	require.NoError(t, catalog.Register(shout, tools.NewFunc("whisper", "", func(context.Context, argument) (string, error) { return "", nil })))
 	require.NoError(t, catalog.Add("many", "", func(_ context.Context, _ *resources.Resources, params map[string]any) ([]tools.Tool, error) {
 		var p struct {
 			Names []string `json:"names"`
@@ -66,7 +65,7 @@ func TestToolsOfAJob(t *testing.T) {
 		}
 		var out []tools.Tool
 		for _, name := range p.Names {
-			out = append(out, tools.NewFunc(name, "", func(context.Context, text) (string, error) { return name, nil }))
+			out = append(out, tools.NewFunc(name, "", func(context.Context, argument) (string, error) { return name, nil }))
 		}
 		return out, nil
 	}))
@@ -75,7 +74,7 @@ func TestToolsOfAJob(t *testing.T) {
 		require.NoError(t, err)
 		shared := newResources(j, nil, nil, false)
 		defer shared.Close()
-		r, _, err := (&Session{Job: j, resources: shared}).makeTools(t.Context(), Registries{Tools: catalog, Agents: agents.NewRegistry()}, tools.Options{Tokenizer: rollouttest.Letters{}})
+		r, _, err := toolMaker{job: j, catalog: catalog, resources: shared}.all(t.Context(), tools.Options{Tokenizer: rollouttest.Letters{}})
 		return r, err
 	}
 	r, err := open("shout, {name: many, names: [a, b], timeout: 1, concurrency: 2}")
@@ -104,8 +103,8 @@ func TestToolsOfAJob(t *testing.T) {
 		require.NoError(t, err)
 		shared := newResources(j, nil, nil, false)
 		walk := tools.NewCatalog()
-		require.NoError(t, walk.Register(tools.NewFunc("walk", "", func(context.Context, text) (string, error) { return "", nil }, func(s *tools.Spec) { s.Environment = "corridor" })))
-		_, _, err = (&Session{Job: j, resources: shared}).makeTools(t.Context(), Registries{Tools: walk, Agents: agents.NewRegistry()}, tools.Options{Tokenizer: rollouttest.Letters{}})
+		require.NoError(t, walk.Register(tools.NewFunc("walk", "", func(context.Context, argument) (string, error) { return "", nil }, func(s *tools.Spec) { s.Environment = "corridor" })))
+		_, _, err = toolMaker{job: j, catalog: walk, resources: shared}.all(t.Context(), tools.Options{Tokenizer: rollouttest.Letters{}})
 		require.EqualError(t, err, want)
 		require.NoError(t, shared.Close())
 	}

@@ -15,13 +15,15 @@ import (
 	"github.com/agentfly/agentfly/gateway"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/orchestrator/external"
+	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// guests are the agents of a job that are programs of their own, with the gateway that they sample over.
-type guests struct {
+// Guests are the agents of a job that are programs of their own, with the gateway that they sample over.
+type Guests struct {
+	job      *job.Job
 	gateway  *gateway.Gateway
 	server   *http.Server
 	listener net.Listener
@@ -31,26 +33,14 @@ type guests struct {
 	url      string
 }
 
-// openGateway has agents that are programs of their own take the turns, where the job says so.
-func (s *Session) openGateway(ctx context.Context) (err error) {
-	if s.guests, err = s.makeGuests(ctx); err == nil {
-		s.Sampler.External = s.guests.sampled(s)
-	}
-	return err
-}
-
-// makeGuests opens the gateway of a job whose agents are programs of their own; nil: they are not.
-func (s *Session) makeGuests(ctx context.Context) (*guests, error) {
-	j := s.Job
-	if j.Agent.Kind != agents.External || s.Weights.Engine() == nil {
-		return nil, nil
-	}
+// gatewayOf are the options of the gateway that a job's agents sample over, from what the sampler samples with.
+func gatewayOf(j *job.Job, s *rollout.Sampler, formats *agents.Registry) gateway.Options {
 	o := gateway.Options{
-		Engine: s.Weights.Engine(), Renderer: s.renderer, Decode: s.Sampler.Decode, Encode: s.Policy.Tokenizer.Encode, Model: j.Name,
+		Engine: s.Engine, Renderer: s.Renderer, Decode: s.Decode, Model: j.Name,
 		Format: func(specs []tools.Spec) (agents.Format, error) {
-			return s.formats.NewFormat(j.Agent.Format, specs, agents.FormatOptions{})
+			return formats.NewFormat(j.Agent.Format, specs, agents.FormatOptions{})
 		},
-		Sampling: s.Sampler.Sampling, MaxTotal: s.Sampler.MaxTotal, Timeout: s.Sampler.Timeout, History: gateway.History(j.Agent.History), Warn: s.Notes.Note,
+		Sampling: s.Sampling, MaxTotal: s.MaxTotal, Timeout: s.Timeout, History: gateway.History(j.Agent.History),
 	}
 	for _, r := range j.Agent.Roles {
 		rule := gateway.RoleRule{Role: trajectory.Role(r.Name), Header: r.Header, Tool: r.Tool, Path: r.Path}
@@ -59,6 +49,11 @@ func (s *Session) makeGuests(ctx context.Context) (*guests, error) {
 		}
 		o.Roles = append(o.Roles, rule)
 	}
+	return o
+}
+
+// openGuests opens the gateway of a job whose agents are programs of their own. hold: it answers nobody before Answer.
+func openGuests(ctx context.Context, j *job.Job, o gateway.Options, hold bool) (*Guests, error) {
 	made, err := gateway.New(o)
 	if err != nil {
 		return nil, err
@@ -70,7 +65,7 @@ func (s *Session) makeGuests(ctx context.Context) (*guests, error) {
 	if j.Agent.Online { // until AwaitAgents
 		made.Recover()
 	}
-	g := &guests{gateway: made, server: &http.Server{Handler: made, ReadHeaderTimeout: 30 * time.Second}, listener: l}
+	g := &Guests{job: j, gateway: made, server: &http.Server{Handler: made, ReadHeaderTimeout: 30 * time.Second}, listener: l}
 	g.url = "http://" + address(l.Addr().(*net.TCPAddr))
 	if g.told = g.url; j.Agent.Online { // where they asked for the task
 		g.told = ""
@@ -84,15 +79,14 @@ func (s *Session) makeGuests(ctx context.Context) (*guests, error) {
 	default:
 		g.runner = &external.Command{Args: j.Agent.Command, Folder: filepath.Dir(j.Path()), Env: j.Agent.Env, AtOnce: j.Agent.Processes}
 	}
-	if !s.silent {
-		g.serve()
+	if !hold {
+		g.Answer()
 	}
-	s.Notes.Know(fmt.Sprintf("agents of other programs sample over the gateway at %s", g.url))
 	return g, nil
 }
 
-// serve answers from now on.
-func (g *guests) serve() {
+// Answer has the gateway answer from now on.
+func (g *Guests) Answer() {
 	g.served = make(chan struct{})
 	go func() {
 		defer close(g.served)
@@ -119,17 +113,17 @@ func address(a *net.TCPAddr) string {
 }
 
 // sampled is what the sampler knows of the agents.
-func (g *guests) sampled(s *Session) *rollout.External {
+func (g *Guests) sampled() *rollout.External {
 	if g == nil {
 		return nil
 	}
 	return &rollout.External{
-		Gateway: g.gateway, Runner: g.runner, URL: g.told, Tokens: s.Job.Agent.MaxTokens, Secret: gateway.NewSecret(), Adopt: s.Job.Agent.Online,
+		Gateway: g.gateway, Runner: g.runner, URL: g.told, Tokens: g.job.Agent.MaxTokens, Secret: gateway.NewSecret(), Adopt: g.job.Agent.Online,
 	}
 }
 
 // close ends what the agents sample, and the gateway.
-func (g *guests) close() error {
+func (g *Guests) close() error {
 	if g == nil {
 		return nil
 	}
@@ -143,28 +137,28 @@ func (g *guests) close() error {
 }
 
 // frozen are the roles of calls that are not trained.
-func (s *Session) frozen() func(trajectory.Role) bool {
+func frozen(j *job.Job) func(trajectory.Role) bool {
 	roles := map[trajectory.Role]bool{trajectory.RoleAuxiliary: true}
-	for _, r := range s.Job.Agent.Roles {
+	for _, r := range j.Agent.Roles {
 		roles[trajectory.Role(r.Name)] = !r.Train
 	}
 	return func(r trajectory.Role) bool { return roles[r] }
 }
 
-// KeepAgents has the run's folder keep what agents of other programs print and what their keys follow from, and ends those that an earlier process of
+// Keep has the run's folder keep what agents of other programs print and what their keys follow from, and ends those that an earlier process of
 // the run left behind.
-func (s *Session) KeepAgents(dir string) error {
-	if s.guests == nil {
+func (g *Guests) Keep(dir string, sampled *rollout.External) error {
+	if g == nil {
 		return nil
 	}
-	if s.Job.Agent.Online { // its agents live on with their keys; those that begin anew get new ones, so that one of before cannot sample beside them
+	if g.job.Agent.Online { // its agents live on with their keys; those that begin anew get new ones, so that one of before cannot sample beside them
 		secret, err := secretOf(filepath.Join(dir, "gateway.key"))
 		if err != nil {
 			return err
 		}
-		s.Sampler.External.Secret = secret
+		sampled.Secret = secret
 	}
-	if c, ok := s.guests.runner.(*external.Command); ok {
+	if c, ok := g.runner.(*external.Command); ok {
 		c.Logs, c.Name = filepath.Join(dir, "logs", "agents"), dir
 		if whole, err := filepath.Abs(dir); err == nil {
 			c.Name = whole
@@ -174,17 +168,11 @@ func (s *Session) KeepAgents(dir string) error {
 	return nil
 }
 
-// HoldAgents has the gateway answer nobody before Answer.
-func (s *Session) HoldAgents() { s.silent = true }
-
-// Sessions has agents bring their tasks, each of which begin begins a trajectory for. It returns the address that they ask.
-func (s *Session) Sessions(begin func(ctx context.Context, task trajectory.Task) (id string, err error)) (url string) {
-	s.guests.runner.(*external.Online).Begin = begin
-	return s.guests.url
+// BringTasks has agents bring their tasks, each of which begin begins a trajectory for. It returns the address that they ask.
+func (g *Guests) BringTasks(begin func(ctx context.Context, task trajectory.Task) (id string, err error)) (url string) {
+	g.runner.(*external.Online).Begin = begin
+	return g.url
 }
-
-// Answer has the gateway answer from now on, after HoldAgents.
-func (s *Session) Answer() { s.guests.serve() }
 
 // secretOf reads the secret of a run, or makes one.
 func secretOf(path string) ([]byte, error) {

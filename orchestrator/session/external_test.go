@@ -19,10 +19,10 @@ func TestKeysOfARunThatGoesOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			key := func() string {
-				s := &Session{Job: &job.Job{}, guests: &guests{runner: &external.Callback{}}}
-				s.Job.Agent.Online = online
-				s.Sampler.External = s.guests.sampled(s)
-				require.NoError(t, s.KeepAgents(dir))
+				s := &Session{Job: &job.Job{}, Guests: &Guests{runner: &external.Callback{}}}
+				s.Job.Agent.Online, s.Guests.job = online, s.Job
+				s.Sampler.External = s.Guests.sampled()
+				require.NoError(t, s.Guests.Keep(dir, s.Sampler.External))
 				return gateway.KeyOf(s.Sampler.External.Secret, "run/train-0-0-0")
 			}
 			before, after := key(), key()

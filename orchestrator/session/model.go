@@ -51,3 +51,23 @@ func checkWeights(j *job.Job) error {
 	}
 	return nil
 }
+
+// addAdapter gives the policy the job's adapter: a new one, or that of a PEFT folder.
+func addAdapter(j *job.Job, p *policy.Policy) error {
+	l := j.Model.LoRA
+	if l.Path != "" {
+		if err := p.LoadAdapter(j.Resolve(l.Path)); err != nil {
+			return j.Fail("model.lora.path", "%s", job.Plain(err, "policy: "))
+		}
+		return nil
+	}
+	alpha := l.Alpha
+	if alpha == 0 {
+		alpha = 2 * float64(l.Rank)
+	}
+	err := p.Model.AddAdapter(cgo.AdapterConfig{Rank: l.Rank, Alpha: alpha, Targets: l.Targets, Seed: j.Seed})
+	if err != nil {
+		return j.Fail("model.lora", "%s", job.Plain(err, "cgo: "))
+	}
+	return nil
+}

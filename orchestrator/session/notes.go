@@ -20,6 +20,16 @@ func panicked(err error, trace []byte) string {
 	return fmt.Sprintf("%v, at %s; further ones are counted in tools/broken", err, at)
 }
 
+// reportPanics notes the first panic of each tool.
+func reportPanics(note func(line string)) func(tool string, err error, trace []byte) {
+	var seen sync.Map
+	return func(tool string, err error, trace []byte) {
+		if _, again := seen.LoadOrStore(tool, true); !again {
+			note(panicked(err, trace))
+		}
+	}
+}
+
 // leftOver says which tools still run calls that nobody waits for; "": none.
 func leftOver(r *tools.Registry) string {
 	if r == nil {

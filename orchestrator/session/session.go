@@ -4,18 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"sync"
 
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/environments"
-	"github.com/agentfly/agentfly/internal/panics"
+	"github.com/agentfly/agentfly/internal/pool"
 	"github.com/agentfly/agentfly/internal/watchdog"
-	"github.com/agentfly/agentfly/masks"
-	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/processes"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
@@ -25,7 +21,6 @@ import (
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trainer"
-	"github.com/agentfly/agentfly/trajectory"
 )
 
 // Registries hold what job files name.
@@ -47,20 +42,16 @@ type Session struct {
 	Sampler   rollout.Sampler
 	Notes     Notes
 	Logs      Logs
-	reference *policy.Policy // frozen, as the job's model began; nil unless kl needs it
-	renderer  *masks.Renderer
+	World     *World  // nil: the job has no environment
+	Guests    *Guests // nil: the agents are no programs of their own; else from Open on
+	Hold      bool    // the gateway of such agents answers nobody before Guests.Answer
 	agent     *agents.Agent
-	marks     []string // of the agent: texts that stay special tokens
+	text      *text // nil before Open
 	resources *resources.Resources
-	world     *world  // nil: the job has no environment
-	guests    *guests // nil: the agents are no programs of their own
-	silent    bool    // the gateway answers nobody yet
 	formats   *agents.Registry
-	look      bool   // nothing that the job names is run
-	terms     []term // the job's rewards
-	train     *data.Tasks
-	held      *data.Tasks
-	learn     *data.SFT // what Check read; nil: nothing of the kind
+	look      bool           // nothing that the job names is run
+	terms     []term         // the job's rewards
+	reference *policy.Policy // frozen, as the job's model began; nil unless kl needs it
 }
 
 // New is a session that holds nothing yet.
@@ -75,61 +66,34 @@ func newSession(j *job.Job, look bool) *Session {
 	return s
 }
 
-// NotRun is what a session that only looks left out, because it would have run something of the job's.
-func (s *Session) NotRun() []string { return s.resources.NotRun() }
-
-// Check looks at all of a job that can be wrong without its model, and returns its algorithm. What it makes for that, tools and rewards, is
-// what the session then has.
-func (s *Session) Check(ctx context.Context, r Registries) (*algorithms.Algorithm, error) {
-	j := s.Job
-	var found []error
-	add := func(err error) { found = append(found, err) }
-	s.notePaths()
-	equipped := s.Equip(ctx, r)
-	add(checkDevice(j))
-	add(s.readData())
-	if j.Agent.Examples != "" {
-		_, err := data.ReadExamples(j.Resolve(j.Agent.Examples))
-		if err != nil {
-			add(j.Fail("agent.examples", "%v", err))
-		}
-	}
-	add(checkWeights(j))
-	algorithm, err := job.Algorithm(j, r.Algorithms)
-	add(err)
-	add(equipped)
-	if err := j.Collect(found...); err != nil {
-		return nil, err
-	}
-	return algorithm, nil
-}
-
-// readData reads the job's data, as far as that runs nothing.
-func (s *Session) readData() (err error) {
-	j := s.Job
-	switch {
-	case j.SFT == nil && (j.Environment == nil || s.world != nil):
-		s.train, s.held, _, err = data.Read(j, s.OwnTasks())
-	case j.SFT != nil && (len(j.Data.Train) > 0) != (j.Data.Run != ""): // else it is refused for that
-		s.learn, err = data.ReadSFT(j)
-	}
-	return err
-}
-
 // Equip makes the job's tools, the agent that calls them, and its rewards: what is wrong with them is told before a model is
 // opened.
 func (s *Session) Equip(ctx context.Context, r Registries) (err error) {
 	defer watchdog.Enter(ctx, "start", "tools and rewards").Leave()
 	s.formats = r.Agents
-	if s.world, err = s.makeWorld(ctx, r.Environments); err == nil {
-		s.Sampler.Tools, s.agent, err = s.makeTools(ctx, r, tools.Options{Report: s.panics()})
+	if s.World, err = makeWorld(ctx, s.Job, r.Environments, s.resources, s.look, s.Notes.Note); err == nil {
+		err = s.makeTools(ctx, r)
 	}
 	if err == nil {
-		err = s.forks()
+		err = checkForks(s.Job, s.Sampler.Tools, s.World)
 	}
 	var wrong error
 	s.Sampler.Reward, s.terms, wrong = makeReward(s.Job, r.Rewards.Builder(ctx, s.resources))
 	return errors.Join(err, wrong, s.Weights.Check(s.Job, r.Engines))
+}
+
+// makeTools makes the job's tools, and the agent that calls them.
+func (s *Session) makeTools(ctx context.Context, r Registries) (err error) {
+	m := toolMaker{s.Job, r.Tools, s.resources, s.World}
+	var whole bool
+	if s.Sampler.Tools, whole, err = m.all(ctx, tools.Options{Report: reportPanics(s.Notes.Note)}); err != nil {
+		return err
+	}
+	s.agent, err = makeAgent(ctx, s.Job, r.Agents, s.resources, systemOf(s.Job, s.World), s.Sampler.Tools.Specs())
+	if err != nil && !whole { // it may want the tools that are not there
+		s.agent, err = nil, nil
+	}
+	return err
 }
 
 // Reach asks whether what the tools call elsewhere is there, before a model is opened: calls that nobody can answer would be tried again and
@@ -149,7 +113,7 @@ func (s *Session) OpenPolicy(path string) (err error) {
 		return err
 	}
 	if path == "" && s.Job.Model.LoRA.On() { // a checkpoint's weights are merged
-		return s.addAdapter()
+		return addAdapter(s.Job, s.Policy)
 	}
 	return nil
 }
@@ -161,7 +125,8 @@ func (s *Session) Open(ctx context.Context, path string) error {
 	if err := s.OpenPolicy(path); err != nil {
 		return err
 	}
-	if err := s.openText(); err != nil {
+	var err error
+	if s.text, err = newText(j, s.Policy, s.agent, s.Notes.Know); err != nil {
 		return err
 	}
 	if j.SFT != nil { // nothing is sampled
@@ -179,35 +144,7 @@ func (s *Session) Open(ctx context.Context, path string) error {
 	if err := s.makeSampler(); err != nil {
 		return err
 	}
-	return s.openGateway(ctx)
-}
-
-// openText makes the renderer of the policy's text and of the job's agent.
-func (s *Session) openText() error {
-	j := s.Job
-	if err := s.overrideTemplate(); err != nil {
-		return err
-	}
-	compiled, err := s.Policy.Template()
-	if err != nil {
-		return err
-	}
-	now, err := s.Policy.Now(j.Model.TemplateDate)
-	if err != nil {
-		return err
-	}
-	if s.marks, err = s.agent.Marks(); err != nil {
-		return s.agentError(err)
-	}
-	if s.renderer, err = masks.NewRenderer(s.Policy.Tokenizer, compiled, masks.Options{
-		StopIDs: s.Policy.StopIDs, Now: now, Markup: j.Agent.SpecialTokens == "markup", Marks: s.marks, AssistantMarkup: j.SFT != nil,
-	}); err != nil {
-		return err
-	}
-	if ok, reason := s.renderer.AppendOnly(); !ok {
-		s.Notes.Know("the chat template rewrites history (" + reason + "); where a turn needs it, a new sample begins")
-	}
-	return nil
+	return s.openGuests(ctx)
 }
 
 // Start makes everything else that rollouts need, with the model at path; "" is the job's own. The session is equipped already.
@@ -221,70 +158,28 @@ func (s *Session) Start(ctx context.Context, path string, toolsOff bool) error {
 	return s.Weights.Begin(ctx, 0)
 }
 
-// addAdapter gives the policy the job's adapter: a new one, or that of a PEFT folder.
-func (s *Session) addAdapter() error {
-	l := s.Job.Model.LoRA
-	if l.Path != "" {
-		if err := s.Policy.LoadAdapter(s.Job.Resolve(l.Path)); err != nil {
-			return s.Job.Fail("model.lora.path", "%s", job.Plain(err, "policy: "))
-		}
-		return nil
-	}
-	alpha := l.Alpha
-	if alpha == 0 {
-		alpha = 2 * float64(l.Rank)
-	}
-	err := s.Policy.Model.AddAdapter(cgo.AdapterConfig{Rank: l.Rank, Alpha: alpha, Targets: l.Targets, Seed: s.Job.Seed})
-	if err != nil {
-		return s.Job.Fail("model.lora", "%s", job.Plain(err, "cgo: "))
-	}
-	return nil
-}
-
-// overrideTemplate gives the policy the job's chat template, where it has one.
-func (s *Session) overrideTemplate() error {
-	if s.Job.Model.ChatTemplate == "" {
-		return nil
-	}
-	text, err := os.ReadFile(s.Job.Resolve(s.Job.Model.ChatTemplate))
-	if err != nil {
-		return s.Job.Fail("model.chat_template", "%v; name a Jinja file", err)
-	}
-	s.Policy.ChatTemplate = string(text)
-	return nil
-}
-
-// agentError is an error of the job's agent: a panic of its format is a fault of the job.
-func (s *Session) agentError(err error) error {
-	if caught := (*panics.Error)(nil); errors.As(err, &caught) {
-		return s.Job.Fail("agent.format", "%v", err)
-	}
-	return err
-}
-
 // makeSampler makes what samples, of tools, policy and engine.
 func (s *Session) makeSampler() error {
 	j, chosen := s.Job, s.Sampler.Tools
 	chosen.Measure(s.Policy.Tokenizer)
-	prompt, err := s.prompt()
+	prompt, err := s.text.prompt(s.Weights.Engine(), s.Notes.Know)
 	if err != nil {
 		return err
 	}
-	stops, err := s.agent.Stops()
+	stops, err := s.text.stops()
 	if err != nil {
-		return s.agentError(err)
+		return err
 	}
-	kept := masks.Kept(s.Policy.Tokenizer, s.marks)
 	s.Sampler = rollout.Sampler{
-		Engine: s.Weights.Engine(), Renderer: s.renderer, Format: s.agent.Format, Tools: chosen, Reward: s.Sampler.Reward, Schemas: prompt.Schemas, Prefix: prompt.Messages,
-		Decode: func(ids []int32) string { return masks.DecodeKeeping(s.Policy.Tokenizer, ids, kept) },
+		Engine: s.Weights.Engine(), Renderer: s.text.renderer, Format: s.agent.Format, Tools: chosen, Reward: s.Sampler.Reward, Schemas: prompt.Schemas, Prefix: prompt.Messages,
+		Decode: s.text.decoder(s.Policy.Tokenizer),
 		Sampling: engines.Sampling{
 			MaxTokens: j.Rollout.MaxNewTokens, Temperature: j.Rollout.Temperature, TopP: j.Rollout.TopP, TopK: j.Rollout.TopK,
-			MinP: j.Rollout.MinP, StopIDs: s.renderer.StopIDs(), Stop: stops,
+			MinP: j.Rollout.MinP, StopIDs: s.text.renderer.StopIDs(), Stop: stops,
 		},
 		MaxTurns: j.Agent.MaxTurns, MaxCalls: j.Agent.MaxCalls, MaxAtOnce: j.Agent.MaxAtOnce, MaxTotal: j.Rollout.MaxTokens,
 		Timeout: job.Seconds(j.Rollout.TurnTimeout), Deadline: job.Seconds(j.Rollout.Timeout), Seed: j.Seed, RunName: j.Name,
-		AgentTimeout: job.Seconds(j.Rollout.ToolTimeout), ToolsOff: j.Control.ToolsOff, Cut: j.Rollout.Cut, World: s.sampled(),
+		AgentTimeout: job.Seconds(j.Rollout.ToolTimeout), ToolsOff: j.Control.ToolsOff, Cut: j.Rollout.Cut, World: s.World.sampled(),
 	}
 	limits := []int{s.Policy.Config.MaxContext()}
 	if e := s.Weights.Engine(); e != nil {
@@ -298,38 +193,38 @@ func (s *Session) makeSampler() error {
 			s.Sampler.MaxTotal = min(s.Sampler.MaxTotal, limit)
 		}
 	}
-	s.Sampler.Frozen = s.frozen()
+	s.Sampler.Frozen = frozen(j)
 	s.Sampler.Trees = rollout.TreesOf(j.Rollout, s.Policy.Config.VocabSize)
 	return nil
 }
 
-// panics notes the first panic of each tool.
-func (s *Session) panics() func(tool string, err error, trace []byte) {
-	var seen sync.Map
-	return func(tool string, err error, trace []byte) {
-		if _, again := seen.LoadOrStore(tool, true); !again {
-			s.Notes.Note(panicked(err, trace))
-		}
+// openGuests has agents that are programs of their own take the turns, where the job says so.
+func (s *Session) openGuests(ctx context.Context) (err error) {
+	if s.Job.Agent.Kind != agents.External || s.Weights.Engine() == nil {
+		return nil
 	}
+	o := gatewayOf(s.Job, &s.Sampler, s.formats)
+	o.Encode, o.Warn = s.Policy.Tokenizer.Encode, s.Notes.Note
+	if s.Guests, err = openGuests(ctx, s.Job, o, s.Hold); err != nil {
+		return err
+	}
+	s.Notes.Know(fmt.Sprintf("agents of other programs sample over the gateway at %s", s.Guests.url))
+	s.Sampler.External = s.Guests.sampled()
+	return nil
 }
 
-// prompt is what precedes the messages of every task.
-func (s *Session) prompt() (p agents.Prompt, err error) {
-	e := s.Weights.Engine()
-	t := agents.Template{Renders: e == nil || e.Capabilities().TokenIDs, IgnoresTools: s.renderer.ToolsInSystemPrompt()}
-	var examples []trajectory.Message
-	if path := s.Job.Agent.Examples; path != "" {
-		if examples, err = data.ReadExamples(s.Job.Resolve(path)); err != nil {
-			return p, err
-		}
+// BeginAnew tells the sampler how a trajectory begins anew whose environment failed: drop forgets what was recorded of it.
+func (s *Session) BeginAnew(drop func(id string)) {
+	if s.Sampler.External != nil {
+		s.Sampler.External.Forget = drop
 	}
-	if p, err = s.agent.Prompt(t, examples); err != nil {
-		return p, s.agentError(err)
+	if s.Sampler.World == nil {
+		return
 	}
-	if p.Schemas != nil && t.IgnoresTools {
-		s.Notes.Know("the chat template ignores tools; their schemas stand in the system prompt, in training, evaluation and serving alike")
+	s.Sampler.World.Forget = func(id string, why error) {
+		drop(id)
+		s.Notes.Note(fmt.Sprintf("trajectory %s begins anew: %s", id, job.Plain(why, "orchestrator: "+id+": ")))
 	}
-	return p, nil
 }
 
 // Trainer makes the trainer whose writes to the parameters go through the engine's barrier, if there is one, with what the algorithm needs
@@ -369,17 +264,16 @@ func (s *Session) Trainer(a *algorithms.Algorithm, ranks *processes.Group, versi
 	return trainer.NewTrainer(s.Policy.Model, s.Worker, a, c)
 }
 
+// Pools are the pools of all that the job lends to trajectories, as they are now: its environments, and what its tools keep ready.
+func (s *Session) Pools() []pool.Stats { return s.resources.Pools().All() }
+
 // LeftOver says which tools still run calls that nobody waits for; "": none.
 func (s *Session) LeftOver() string { return leftOver(s.Sampler.Tools) }
 
 // Close closes what was opened and equipped.
 func (s *Session) Close() error {
 	var errs []error
-	errs = append(errs, s.guests.close(), s.Weights.Close())
-	if s.world != nil {
-		errs = append(errs, s.world.manager.Close())
-	}
-	errs = append(errs, s.resources.Close(), s.Logs.Close())
+	errs = append(errs, s.Guests.close(), s.Weights.Close(), s.World.close(), s.resources.Close(), s.Logs.Close())
 	if s.Worker != nil {
 		errs = append(errs, s.Worker.Close())
 	}

@@ -1,16 +1,20 @@
 package session
 
-import "strings"
+import (
+	"strings"
 
-// forks refuses trees of trajectories whose state cannot fork. Tools without state fork by themselves; an environment forks from the state that it
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/tools"
+)
+
+// checkForks refuses trees of trajectories whose state cannot fork. Tools without state fork by themselves; an environment forks from the state that it
 // keeps, or by doing again what was done, if it does the same again.
-func (s *Session) forks() error {
-	j := s.Job
-	if j.Rollout.Tree == nil || s.Sampler.Tools == nil {
+func checkForks(j *job.Job, chosen *tools.Registry, w *World) error {
+	if j.Rollout.Tree == nil || chosen == nil {
 		return nil
 	}
 	var stateful []string
-	for _, spec := range s.Sampler.Tools.Specs() {
+	for _, spec := range chosen.Specs() {
 		if spec.Stateful {
 			stateful = append(stateful, spec.Name)
 		}
@@ -18,7 +22,7 @@ func (s *Session) forks() error {
 	if len(stateful) > 0 {
 		return j.Fail("rollout.tree", "trajectories that fork need tools without state of their own, and these keep some: %s; leave them or the tree out", strings.Join(stateful, ", "))
 	}
-	if s.world != nil && !s.world.stage.Spec().Deterministic {
+	if w != nil && !w.stage.Spec().Deterministic {
 		return j.Fail("rollout.tree", "trajectories that fork need an environment that does the same again, and kind %s does not say that it does; use another one, or leave the tree out", j.Environment.Kind)
 	}
 	return nil

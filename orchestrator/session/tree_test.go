@@ -17,7 +17,7 @@ import (
 // A job whose tools or environment cannot fork is refused by name before it runs.
 func TestWhatCannotForkIsRefused(t *testing.T) {
 	catalog := tools.NewCatalog()
-	plain := func(context.Context, text) (string, error) { return "", nil }
+	plain := func(context.Context, argument) (string, error) { return "", nil }
 	require.NoError(t, catalog.Register(tools.NewFunc("ask", "", plain), tools.NewFunc("notes", "", plain, func(s *tools.Spec) { s.Stateful = true }), tools.NewFunc("desk", "", plain, func(s *tools.Spec) { s.Stateful = true })))
 	worlds := environments.NewRegistry()
 	for name, same := range map[string]bool{"fair": true, "dice": false} {

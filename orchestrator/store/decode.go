@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -358,4 +359,35 @@ func (d *decoder) turn() trajectory.Turn {
 		}
 	}
 	return t
+}
+
+func decodeRows(b []byte) (rows []int64, err error) {
+	last := int64(0)
+	for len(b) > 0 {
+		n, size := binary.Uvarint(b)
+		if size <= 0 {
+			return nil, errors.New("its list of rows ends within a number")
+		}
+		last += int64(n)
+		rows, b = append(rows, last), b[size:]
+	}
+	return rows, nil
+}
+
+// unblob reads a whole slice; a blob of another length is an error.
+func unblob(data []byte, into any) error {
+	if want := binary.Size(into); want != len(data) {
+		return fmt.Errorf("a blob has %d bytes, expected %d: the store is damaged", len(data), want)
+	}
+	return binary.Read(bytes.NewReader(data), binary.LittleEndian, into)
+}
+
+// decodeTask keeps numbers as they are written, as reading the data does.
+func decodeTask(body []byte) (task trajectory.Task, err error) {
+	if len(body) == 0 {
+		return task, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	return task, d.Decode(&task)
 }

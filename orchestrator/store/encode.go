@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"hash/crc32"
 	"math"
 	"slices"
@@ -51,6 +52,17 @@ type mark struct {
 	posts int
 	lens  []int   // [samples] tokens
 	rows  []int64 // of the table turns, in order
+}
+
+// holds tells that a trajectory has all that is stored of it.
+func (m mark) holds(t *trajectory.Trajectory) error {
+	switch {
+	case m.turns > len(t.Turns):
+		return fmt.Errorf("store: trajectory %s: it has %d turns, and %d are stored", t.ID, len(t.Turns), m.turns)
+	case m.posts > len(t.Posted):
+		return fmt.Errorf("store: trajectory %s: %d things were posted for it, and %d are stored", t.ID, len(t.Posted), m.posts)
+	}
+	return nil
 }
 
 // piece is a part of a sample, with the turn that it is of; nil: none.
@@ -252,3 +264,25 @@ func flag(on bool, bit byte) byte {
 	}
 	return 0
 }
+
+// encodeRows lays out numbers of rows, which grow.
+func encodeRows(rows []int64) []byte {
+	b := make([]byte, 0, 2*len(rows)+2)
+	last := int64(0)
+	for _, n := range rows {
+		b = binary.AppendUvarint(b, uint64(n-last))
+		last = n
+	}
+	return b
+}
+
+// blob lays floats out little-endian; never nil.
+func blob(v []float32) []byte {
+	b := make([]byte, 0, 4*len(v))
+	for _, x := range v {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+	}
+	return b
+}
+
+func checksum(body []byte) int64 { return int64(crc32.Checksum(body, castagnoli)) }

@@ -29,10 +29,10 @@ func TestEachNewest(t *testing.T) {
 		require.NoError(t, s.AddTrajectory(ctx, Train, trajectory.Task{ID: "k"}, tr))
 	}
 	require.NoError(t, s.AddStep(ctx, 0, map[string]float64{"reward/mean": 0.5}, []Update{{TrajectoryID: "a", OldLogprobs: []float32{0, -1, -2}, Advantages: []float32{0, 1, 1}}}))
-	end, err := s.End(ctx)
+	end, err := s.Reader.End(ctx)
 	require.NoError(t, err)
 	require.Equal(t, Cursor{Turn: 6, Event: 1}, end)
-	_, err = s.db.Exec("UPDATE trajectories SET json = replace(json, 'k', 'x') WHERE id = 'b'")
+	_, err = s.Reader.file.db.Exec("UPDATE trajectories SET json = replace(json, 'k', 'x') WHERE id = 'b'")
 	require.NoError(t, err)
 	r, err := OpenReader(path)
 	require.NoError(t, err)

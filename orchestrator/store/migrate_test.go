@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"os"
@@ -91,18 +92,23 @@ func version2(t testing.TB) (trained, failed, partial *trajectory.Trajectory) {
 	return trained, failed, partial
 }
 
+// recoverable is a Store or a Reader.
+type recoverable interface {
+	Recover(ctx context.Context, step int) (*store.Recovery, error)
+}
+
 // holdsVersion2 requires what the program of version 2 wrote, however it is read.
-func holdsVersion2(t testing.TB, s *store.Store) {
+func holdsVersion2(t testing.TB, s *store.Reader, log recoverable) {
 	trained, failed, partial := version2(t)
 	var got []*trajectory.Trajectory
-	require.NoError(t, s.Each("", func(r store.Record) error {
+	require.NoError(t, s.Select(ctx, store.Selection{}, func(r store.Record) error {
 		got = append(got, r.Trajectory)
 		require.Equal(t, "train", r.Phase)
 		require.Equal(t, "4", r.Task.Fields["answer"])
 		return nil
 	}))
 	require.Equal(t, []*trajectory.Trajectory{trained, failed}, got)
-	r, err := s.Recover(ctx, 0)
+	r, err := log.Recover(ctx, 0)
 	require.NoError(t, err)
 	require.Equal(t, 5, r.Events)
 	require.Equal(t, []store.Batch{{Groups: []store.GroupRef{{}}, Dealt: []int{3}}}, r.Batches)
@@ -125,13 +131,13 @@ func TestAStoreOfVersionTwoIsMigrated(t *testing.T) {
 	path := fromScript(t, "testdata/version2.sql")
 	reader, err := store.OpenReader(path)
 	require.NoError(t, err)
-	holdsVersion2(t, reader)
+	holdsVersion2(t, reader, reader)
 	require.NoError(t, reader.Close())
 	require.Equal(t, []string{"2"}, query(t, path, "PRAGMA user_version"), "reading migrates nothing")
 
 	s := open(t, path)
 	require.Equal(t, []string{"3"}, query(t, path, "PRAGMA user_version"))
-	holdsVersion2(t, s)
+	holdsVersion2(t, s.Reader, s)
 	require.Equal(t, []string{"train-0-0-0", "train-0-0-1 engine infrastructure"}, query(t, path, "SELECT trim(id || ' ' || branch || origin || ' ' || failure) FROM trajectories ORDER BY id"))
 	require.Equal(t, []string{"1", "1", "3", "3", "3"}, query(t, path, "SELECT turn FROM events ORDER BY n"))
 
@@ -144,7 +150,7 @@ func TestAStoreOfVersionTwoIsMigrated(t *testing.T) {
 	require.NoError(t, s.AddTrajectory(ctx, store.Train, task, partial))
 	require.NoError(t, s.Close())
 	s = open(t, path)
-	got, err := s.Trajectory(ctx, partial.ID)
+	got, err := s.Reader.Trajectory(ctx, partial.ID)
 	require.NoError(t, err)
 	require.Equal(t, partial, got)
 	require.Equal(t, []string{"deadline infrastructure"}, query(t, path, "SELECT origin || ' ' || failure FROM trajectories WHERE id = 'train-0-1-0'"))
@@ -166,7 +172,7 @@ func TestBranchesAreStored(t *testing.T) {
 		require.NoError(t, s.AddTurn(ctx, tr))
 		require.NoError(t, s.AddTrajectory(ctx, store.Train, a.Task, tr))
 	}
-	got, err := s.Trajectory(ctx, "train-0-0-0.0.1")
+	got, err := s.Reader.Trajectory(ctx, "train-0-0-0.0.1")
 	require.NoError(t, err)
 	require.Equal(t, leaf, got)
 	require.Equal(t, []string{"train-0-0-0 ", "train-0-0-0.0.1 0.1"}, query(t, path, "SELECT id || ' ' || branch FROM trajectories ORDER BY id"))
@@ -183,11 +189,11 @@ func TestMigrationPassesDamagedRows(t *testing.T) {
 		require.NoError(t, db.Close())
 	}
 	s := open(t, path)
-	_, err := s.Trajectory(ctx, "train-0-0-1")
+	_, err := s.Reader.Trajectory(ctx, "train-0-0-1")
 	require.ErrorContains(t, err, "trajectory train-0-0-1 is damaged: its checksum is wrong")
 	_, err = s.Recover(ctx, 0)
 	require.ErrorContains(t, err, "event 2 is damaged: its checksum is wrong")
-	_, err = s.Trajectory(ctx, "train-0-0-0")
+	_, err = s.Reader.Trajectory(ctx, "train-0-0-0")
 	require.NoError(t, err)
 }
 
@@ -214,11 +220,11 @@ func TestAKilledMigrationLeavesAWholeStore(t *testing.T) {
 		versions[version]++
 		reader, err := store.OpenReader(cut)
 		require.NoError(t, err)
-		holdsVersion2(t, reader)
+		holdsVersion2(t, reader, reader)
 		require.NoError(t, reader.Close())
 		again, err := store.Open(cut)
 		require.NoError(t, err)
-		holdsVersion2(t, again)
+		holdsVersion2(t, again.Reader, again)
 		require.NoError(t, again.Close())
 		require.Equal(t, []string{"3"}, query(t, cut, "PRAGMA user_version"))
 	}

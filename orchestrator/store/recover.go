@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/agentfly/agentfly/orchestrator/tree"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -48,73 +46,36 @@ func (g *Outstanding) place(into []*trajectory.Trajectory, forks []*trajectory.T
 	return nil
 }
 
-// ofGroup are the trajectories of a group that have their end: those of the indices below size, and those that fork off them, in the order of their
-// trees.
-func (s *Store) ofGroup(ctx context.Context, phase string, ref GroupRef, size int) (out []*trajectory.Trajectory, err error) {
-	for i := range size {
-		t, err := s.finished(ctx, ID(phase, ref.Step, ref.Group, i))
-		if err != nil {
-			return nil, err
-		}
-		if t != nil {
-			out = append(out, t)
+// Training are the outstanding groups of the phase train, by place.
+func (r *Recovery) Training() (out []*Outstanding) {
+	for i := range r.Outstanding {
+		if o := &r.Outstanding[i]; o.Phase == Train {
+			out = append(out, o)
 		}
 	}
-	if s.version < 3 || len(out) == 0 { // no program of then had trees
-		return out, nil
-	}
-	prefix := groupPrefix(ID(phase, ref.Step, ref.Group, 0))
-	rows, err := s.db.QueryContext(ctx, "SELECT id FROM trajectories WHERE phase = ? AND step = ? AND branch <> '' AND substr(id, 1, ?) = ?", phase, ref.Step, len(prefix), prefix)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var ids []string
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		ids = append(ids, id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	for _, id := range ids {
-		t, err := s.finished(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, t)
-	}
-	if len(out) > size {
-		return nil, fmt.Errorf("%s has %d trajectories with an end, and %d were admitted", ref, len(out), size)
-	}
-	if len(ids) > 0 {
-		tree.Sort(out)
-	}
-	return out, nil
+	slices.SortFunc(out, func(a, b *Outstanding) int {
+		return GroupRef{Step: a.Step, Group: a.Group}.Compare(GroupRef{Step: b.Step, Group: b.Group})
+	})
+	return out
 }
 
-// groupPrefix is the id of a trajectory up to its index: what the ids of its group begin with.
-func groupPrefix(id string) string { return id[:strings.LastIndexByte(id, '-')+1] }
-
-// placeOf is what an id says behind the prefix of its group.
-func placeOf(id string) (index int, b trajectory.Branch, ok bool) {
-	first, path, forks := strings.Cut(id[len(groupPrefix(id)):], ".")
-	index, err := strconv.Atoi(first)
-	b = trajectory.Branch(path)
-	return index, b, err == nil && index >= 0 && forks == (path != "") && b.Check() == nil
+// recoverLog reads what the log holds beyond a step, and how much is stored of each trajectory without an end.
+func recoverLog(ctx context.Context, all trajectories, step int) (*Recovery, map[string]*mark, error) {
+	r := &recoverer{all: all, step: step, out: &Recovery{Taken: map[int]int{}}, open: map[GroupRef][]*opened{}, unfinished: map[string]*mark{}}
+	if err := r.read(ctx); err != nil {
+		return nil, nil, fmt.Errorf("store: %s: recovery: %w; restore the file from a copy, or begin a new run", all.file.path, err)
+	}
+	return r.out, r.unfinished, nil
 }
 
-// Recover reads the log of a run that goes on at a step: that of its last checkpoint, or 0. What adds goes on from there, so
-// it comes before them.
-func (s *Store) Recover(ctx context.Context, step int) (*Recovery, error) {
-	out, err := s.recover(ctx, step)
-	if err != nil {
-		return nil, fmt.Errorf("store: %s: recovery: %w; restore the file from a copy, or begin a new run", s.path, err)
-	}
-	return out, nil
+// recoverer reads the log from its beginning, and then what is stored of the groups that are left open.
+type recoverer struct {
+	all        trajectories
+	step       int // that the run goes on at
+	out        *Recovery
+	open       map[GroupRef][]*opened // so far
+	order      []*opened              // all admissions
+	unfinished map[string]*mark       // trajectories that have turns and no end
 }
 
 // opened is an admission with where its turns begin.
@@ -125,190 +86,105 @@ type opened struct {
 	settled bool
 }
 
-func (s *Store) recover(ctx context.Context, step int) (*Recovery, error) {
-	out := &Recovery{Taken: map[int]int{}}
-	open := map[GroupRef][]*opened{}
-	var order []*opened
-	settle := func(refs ...GroupRef) {
-		for _, ref := range refs {
-			for _, o := range open[ref] {
-				o.settled = true
-			}
-			delete(open, ref)
-		}
+func (r *recoverer) read(ctx context.Context) error {
+	if err := r.all.file.events(ctx, r.event); err != nil {
+		return err
 	}
-	err := s.events(ctx, func(kind, phase string, ref GroupRef, body []byte) error {
-		if kind != kindStep && kind != kindForget {
-			out.Events++
-		}
-		switch kind {
-		case kindAdmit:
-			var a admitted
-			if err := json.Unmarshal(body, &a); err != nil {
-				return err
-			}
-			if phase == Train {
-				out.admitted(ref, a, step)
-			}
-			o := &opened{Admission: a.admission(phase, ref), turn: a.Turn}
-			open[ref], order = append(open[ref], o), append(order, o)
-		case kindDrop:
-			settle(ref)
-		case kindBatch:
-			b := Batch{Step: ref.Step}
-			if err := json.Unmarshal(body, &b); err != nil {
-				return err
-			}
-			settle(b.Groups...)
-			for _, group := range open {
-				for _, o := range group {
-					o.left = true
-				}
-			}
-			if b.Step >= step {
-				out.Batches = append(out.Batches, b)
-			}
-		case kindStep, kindForget:
-		default:
-			return fmt.Errorf("its kind %q is unknown", kind)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	for i, b := range out.Batches {
-		if b.Step != step+i {
-			return nil, fmt.Errorf("the batch of step %d is missing", step+i+1)
+	for i, b := range r.out.Batches {
+		if b.Step != r.step+i {
+			return fmt.Errorf("the batch of step %d is missing", r.step+i+1)
 		}
 	}
 	from := int64(0)
-	for _, o := range order {
+	for _, o := range r.order {
 		if o.settled {
 			continue
 		}
-		if err := s.outstanding(ctx, o, out); err != nil {
-			return nil, err
+		if err := r.outstanding(ctx, o); err != nil {
+			return err
 		}
 		if from == 0 {
 			from = o.turn
 		}
 	}
-	return out, s.partial(ctx, out, from)
+	return r.partial(ctx, from)
 }
 
-// admitted counts the deals of a group of the phase "train".
-func (r *Recovery) admitted(ref GroupRef, a admitted, step int) {
-	for len(r.Dealt) <= a.Stratum {
-		r.Dealt = append(r.Dealt, 0)
+// event takes one event of the log in.
+func (r *recoverer) event(kind, phase string, ref GroupRef, body []byte) error {
+	if kind != kindStep && kind != kindForget {
+		r.out.Events++
 	}
-	r.Dealt[a.Stratum] = max(r.Dealt[a.Stratum], a.Position+1)
-	if ref.Step >= step {
-		r.Taken[ref.Step] = max(r.Taken[ref.Step], ref.Group+1)
-	}
-}
-
-// events calls f for every event in order.
-func (s *Store) events(ctx context.Context, f func(kind, phase string, ref GroupRef, body []byte) error) error {
-	rows, err := s.db.QueryContext(ctx, "SELECT n, kind, phase, step, grp, json, crc FROM events ORDER BY n")
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for want := int64(1); rows.Next(); want++ {
-		var n, crc int64
-		var kind, phase string
-		var ref GroupRef
-		var body []byte
-		if err := rows.Scan(&n, &kind, &phase, &ref.Step, &ref.Group, &body, &crc); err != nil {
+	switch kind {
+	case kindAdmit:
+		var a admitted
+		if err := json.Unmarshal(body, &a); err != nil {
 			return err
 		}
-		if n != want {
-			return fmt.Errorf("event %d is missing", want)
+		if phase == Train {
+			r.out.admitted(ref, a, r.step)
 		}
-		if checksum(body) != crc {
-			return fmt.Errorf("event %d is damaged: its checksum is wrong", n)
+		o := &opened{Admission: a.admission(phase, ref), turn: a.Turn}
+		r.open[ref], r.order = append(r.open[ref], o), append(r.order, o)
+	case kindDrop:
+		r.settle(ref)
+	case kindBatch:
+		b := Batch{Step: ref.Step}
+		if err := json.Unmarshal(body, &b); err != nil {
+			return err
 		}
-		if err := f(kind, phase, ref, body); err != nil {
-			return fmt.Errorf("event %d is damaged: %w", n, err)
+		r.settle(b.Groups...)
+		for _, group := range r.open {
+			for _, o := range group {
+				o.left = true
+			}
 		}
+		if b.Step >= r.step {
+			r.out.Batches = append(r.out.Batches, b)
+		}
+	case kindStep, kindForget:
+	default:
+		return fmt.Errorf("its kind %q is unknown", kind)
 	}
-	return rows.Err()
+	return nil
+}
+
+// settle closes groups that nothing more comes of.
+func (r *recoverer) settle(refs ...GroupRef) {
+	for _, ref := range refs {
+		for _, o := range r.open[ref] {
+			o.settled = true
+		}
+		delete(r.open, ref)
+	}
 }
 
 // outstanding reads the task and the finished trajectories of a group.
-func (s *Store) outstanding(ctx context.Context, o *opened, out *Recovery) error {
-	task, err := s.task(ctx, o.Phase, o.Task.ID)
+func (r *recoverer) outstanding(ctx context.Context, o *opened) error {
+	task, err := r.all.task(ctx, o.Phase, o.Task.ID)
 	if err != nil {
 		return err
 	}
 	o.Task = task
 	g := Outstanding{Admission: o.Admission, Left: o.left, Finished: make([]*trajectory.Trajectory, o.Size), Partial: make([]*trajectory.Trajectory, o.Size)}
-	all, err := s.ofGroup(ctx, o.Phase, o.ref(), o.Size)
+	ended, err := r.all.ofGroup(ctx, o.Phase, o.ref(), o.Size)
 	if err != nil {
 		return err
 	}
-	for _, t := range all {
+	for _, t := range ended {
 		if t.Branch == "" {
 			g.Finished[t.Index] = t
 		} else {
 			g.forks = append(g.forks, t)
 		}
 	}
-	out.Outstanding = append(out.Outstanding, g)
-	if s.writer != nil {
-		s.mu.Lock()
-		s.open[o.ref()] = append(s.open[o.ref()], o.Admission)
-		s.mu.Unlock()
-	}
+	r.out.Outstanding = append(r.out.Outstanding, g)
 	return nil
 }
 
-func (s *Store) task(ctx context.Context, phase, id string) (trajectory.Task, error) {
-	var body []byte
-	err := s.db.QueryRowContext(ctx, "SELECT json FROM tasks WHERE id = ? AND phase = ?", id, phase).Scan(&body)
-	if err != nil {
-		return trajectory.Task{}, fmt.Errorf("task %s: %w", id, err)
-	}
-	task, err := decodeTask(body)
-	if err != nil {
-		return task, fmt.Errorf("task %s is damaged: %w", id, err)
-	}
-	return task, nil
-}
-
-// Trajectory returns a trajectory that has its end.
-func (s *Store) Trajectory(ctx context.Context, id string) (*trajectory.Trajectory, error) {
-	t, err := s.finished(ctx, id)
-	if err == nil && t == nil {
-		err = fmt.Errorf("trajectory %s is missing", id)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("store: %s: %w", s.path, err)
-	}
-	return t, nil
-}
-
-// finished returns a trajectory that has its end; nil: there is none.
-func (s *Store) finished(ctx context.Context, id string) (*trajectory.Trajectory, error) {
-	var body, turns []byte
-	var crc sql.NullInt64
-	columns := "json, turns, crc"
-	if s.version < 2 {
-		columns = "json, NULL, NULL"
-	}
-	err := s.db.QueryRowContext(ctx, "SELECT "+columns+" FROM trajectories WHERE id = ?", id).Scan(&body, &turns, &crc)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("trajectory %s: %w", id, err)
-	}
-	return s.trajectory(id, body, turns, crc)
-}
-
 // partial reads the turns of the trajectories without an end; they are in the rows from that number on.
-func (s *Store) partial(ctx context.Context, out *Recovery, from int64) error {
+func (r *recoverer) partial(ctx context.Context, from int64) error {
+	out := r.out
 	groups, known, open := map[string]int{}, map[string]bool{}, false
 	for i, g := range out.Outstanding {
 		groups[groupPrefix(ID(g.Phase, g.Step, g.Group, 0))] = i
@@ -321,7 +197,7 @@ func (s *Store) partial(ctx context.Context, out *Recovery, from int64) error {
 	if !open {
 		return out.placed(nil, nil)
 	}
-	rows, err := s.db.QueryContext(ctx, "SELECT n, body FROM turns WHERE n >= ? ORDER BY n", from)
+	rows, err := r.all.file.db.QueryContext(ctx, "SELECT n, body FROM turns WHERE n >= ? ORDER BY n", from)
 	if err != nil {
 		return err
 	}
@@ -363,7 +239,38 @@ func (s *Store) partial(ctx context.Context, out *Recovery, from int64) error {
 	if err := out.placed(order, begun); err != nil {
 		return err
 	}
-	return s.resume(out, numbers)
+	return r.marks(numbers)
+}
+
+// marks checks the trajectories without an end, and keeps how much of each is stored, in which rows.
+func (r *recoverer) marks(numbers map[string][]int64) error {
+	for _, g := range r.out.Outstanding {
+		for _, t := range g.Partial {
+			if t == nil {
+				continue
+			}
+			m := &mark{turns: len(t.Turns), posts: len(t.Posted), rows: numbers[t.ID]}
+			for k, sample := range t.Samples {
+				if err := sample.Check(); err != nil {
+					return fmt.Errorf("trajectory %s, sample %d: %w", t.ID, k, err)
+				}
+				m.lens = append(m.lens, sample.Len())
+			}
+			r.unfinished[t.ID] = m
+		}
+	}
+	return nil
+}
+
+// admitted counts the deals of a group of the phase "train".
+func (r *Recovery) admitted(ref GroupRef, a admitted, step int) {
+	for len(r.Dealt) <= a.Stratum {
+		r.Dealt = append(r.Dealt, 0)
+	}
+	r.Dealt[a.Stratum] = max(r.Dealt[a.Stratum], a.Position+1)
+	if ref.Step >= step {
+		r.Taken[ref.Step] = max(r.Taken[ref.Step], ref.Group+1)
+	}
 }
 
 // placed puts the trajectories that begun has, in that order, and those that fork off another one, into the lists of their groups.
@@ -392,84 +299,13 @@ func (r *Recovery) placed(order []string, begun map[string]*trajectory.Trajector
 	return nil
 }
 
-// resume checks the partial trajectories and lets their turns count on.
-func (s *Store) resume(out *Recovery, numbers map[string][]int64) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, g := range out.Outstanding {
-		for _, t := range g.Partial {
-			if t == nil {
-				continue
-			}
-			m := &mark{turns: len(t.Turns), posts: len(t.Posted), rows: numbers[t.ID]}
-			for k, sample := range t.Samples {
-				if err := sample.Check(); err != nil {
-					return fmt.Errorf("trajectory %s, sample %d: %w", t.ID, k, err)
-				}
-				m.lens = append(m.lens, sample.Len())
-			}
-			if s.writer != nil {
-				s.unfinished[t.ID] = m
-			}
-		}
-	}
-	return nil
-}
+// groupPrefix is the id of a trajectory up to its index: what the ids of its group begin with.
+func groupPrefix(id string) string { return id[:strings.LastIndexByte(id, '-')+1] }
 
-// Groups reads groups of a batch with their finished trajectories, and the greedy one where there is one.
-func (s *Store) Groups(ctx context.Context, refs []GroupRef, greedy string) ([]trajectory.Group, error) {
-	var out []trajectory.Group
-	for _, ref := range refs {
-		g, err := s.group(ctx, ref, greedy)
-		if err != nil {
-			return nil, fmt.Errorf("store: %s: %s: %w; restore the file from a copy", s.path, ref, err)
-		}
-		out = append(out, g)
-	}
-	return out, nil
-}
-
-func (s *Store) group(ctx context.Context, ref GroupRef, greedy string) (g trajectory.Group, err error) {
-	var body []byte
-	err = s.db.QueryRowContext(ctx, "SELECT json FROM events WHERE kind = 'admit' AND phase = ? AND step = ? AND grp = ?", Train, ref.Step, ref.Group).Scan(&body)
-	if err != nil {
-		return g, fmt.Errorf("its admission: %w", err)
-	}
-	var a admitted
-	if err := json.Unmarshal(body, &a); err != nil {
-		return g, fmt.Errorf("its admission is damaged: %w", err)
-	}
-	if g.Task, err = s.task(ctx, Train, a.Task); err != nil {
-		return g, err
-	}
-	if g.Trajectories, err = s.ofGroup(ctx, Train, ref, a.Size); err != nil {
-		return g, err
-	}
-	if n := len(g.Trajectories); n < a.Size {
-		missing := 0
-		for missing < n && g.Trajectories[missing].Index == missing && g.Trajectories[missing].Branch == "" {
-			missing++
-		}
-		if slices.ContainsFunc(g.Trajectories, func(t *trajectory.Trajectory) bool { return t.Branch != "" }) {
-			return g, fmt.Errorf("%d of its %d trajectories are missing", a.Size-n, a.Size)
-		}
-		return g, fmt.Errorf("trajectory %s is missing", ID(Train, ref.Step, ref.Group, missing))
-	}
-	if greedy != "" {
-		g.Greedy, err = s.finished(ctx, ID(greedy, ref.Step, ref.Group, 0))
-	}
-	return g, err
-}
-
-// Training are the outstanding groups of the phase train, by place.
-func (r *Recovery) Training() (out []*Outstanding) {
-	for i := range r.Outstanding {
-		if o := &r.Outstanding[i]; o.Phase == Train {
-			out = append(out, o)
-		}
-	}
-	slices.SortFunc(out, func(a, b *Outstanding) int {
-		return GroupRef{Step: a.Step, Group: a.Group}.Compare(GroupRef{Step: b.Step, Group: b.Group})
-	})
-	return out
+// placeOf is what an id says behind the prefix of its group.
+func placeOf(id string) (index int, b trajectory.Branch, ok bool) {
+	first, path, forks := strings.Cut(id[len(groupPrefix(id)):], ".")
+	index, err := strconv.Atoi(first)
+	b = trajectory.Branch(path)
+	return index, b, err == nil && index >= 0 && forks == (path != "") && b.Check() == nil
 }

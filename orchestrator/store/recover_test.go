@@ -101,7 +101,7 @@ func TestRecoverGivesBackWhatWasLogged(t *testing.T) {
 	require.Equal(t, []*trajectory.Trajectory{trajectories[2], trajectories[3]}, r.Outstanding[1].Partial)
 	require.Equal(t, greedy, r.Outstanding[2].Admission)
 	require.Equal(t, anew, r.Outstanding[3].Admission)
-	evaluations, err := s.Evaluations()
+	evaluations, err := s.Reader.Evaluations()
 	require.NoError(t, err)
 	require.Equal(t, `{"tasks":3}`, string(evaluations[0]))
 
@@ -126,13 +126,13 @@ func TestRecoverGivesBackWhatWasLogged(t *testing.T) {
 	require.Len(t, r.Outstanding, 3)
 	require.Equal(t, []*trajectory.Trajectory{again, trajectories[3]}, r.Outstanding[0].Partial, "what began anew replaces what was there")
 	require.True(t, r.Outstanding[0].Left, "a batch was taken meanwhile")
-	groups, err := s.Groups(ctx, b.Groups, "greedy")
+	groups, err := s.Reader.Groups(ctx, b.Groups, "greedy")
 	require.NoError(t, err)
 	require.Equal(t, []trajectory.Group{{Task: all[0].Task, Trajectories: []*trajectory.Trajectory{unfinished, finished}}}, groups)
 	r, err = s.Recover(ctx, 1)
 	require.NoError(t, err)
 	require.Empty(t, r.Batches)
-	_, err = s.Groups(ctx, []store.GroupRef{{Step: 0, Group: 1}}, "")
+	_, err = s.Reader.Groups(ctx, []store.GroupRef{{Step: 0, Group: 1}}, "")
 	require.ErrorContains(t, err, "group 1 of step 1: trajectory train-0-1-0 is missing")
 }
 
@@ -331,9 +331,9 @@ func TestDamagedRowsAreNamed(t *testing.T) {
 // A store of version 1 is read as it is, and goes on as the current version.
 func TestAStoreOfVersionOneIsMigrated(t *testing.T) {
 	path := fromScript(t, "testdata/version1.sql")
-	check := func(s *store.Store) {
+	check := func(s *store.Reader) {
 		n := 0
-		require.NoError(t, s.Each("", func(r store.Record) error {
+		require.NoError(t, s.Select(ctx, store.Selection{}, func(r store.Record) error {
 			n++
 			require.Equal(t, "train-0-0-0", r.Trajectory.ID)
 			require.Equal(t, []*trajectory.Sample{sampleOf(t)}, r.Trajectory.Samples)
@@ -348,7 +348,7 @@ func TestAStoreOfVersionOneIsMigrated(t *testing.T) {
 	check(reader)
 	require.NoError(t, reader.Close())
 	s := open(t, path)
-	check(s)
+	check(s.Reader)
 	r, err := s.Recover(ctx, 0)
 	require.NoError(t, err)
 	require.Zero(t, r.Events)

@@ -1,9 +1,6 @@
 package store
 
 import (
-	"context"
-	"database/sql"
-	"fmt"
 	"strings"
 
 	"github.com/agentfly/agentfly/trajectory"
@@ -46,32 +43,12 @@ func (q Selection) where() (string, []any) {
 	return strings.Join(all, " AND "), args
 }
 
-// Select calls f for the trajectories of a selection in the order of phase, step and id. f may read the store.
-func (s *Store) Select(ctx context.Context, q Selection, f func(Record) error) error {
-	turns := "t.turns, t.crc"
-	if s.version < 2 {
-		turns = "NULL, NULL"
-	}
-	where, args := q.where()
-	rows, err := s.db.QueryContext(ctx, `SELECT t.phase, t.id, t.json, `+turns+`, k.json FROM trajectories t LEFT JOIN tasks k ON k.id = t.task_id AND k.phase = t.phase
-		WHERE `+where+` ORDER BY t.phase, t.step, t.id`, args...)
-	if err != nil {
-		return fmt.Errorf("store: %w", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		r, err := s.record(rows)
-		if err != nil {
-			return fmt.Errorf("store: %w", err)
-		}
-		if err := f(r); err != nil {
-			return err
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("store: %w", err)
-	}
-	return nil
+// Record is a stored trajectory with what the updates added to its samples.
+type Record struct {
+	Phase      string
+	Task       trajectory.Task
+	Trajectory *trajectory.Trajectory
+	Updates    []Update
 }
 
 // Score is what one trajectory of an evaluation was paid.
@@ -83,32 +60,4 @@ type Score struct {
 	Reward     float64
 	StopReason trajectory.StopReason
 	Failed     bool
-}
-
-// Scores calls f for the trajectories of all evaluations, without reading their turns: an evaluation's reward is all that a trajectory was paid.
-func (s *Store) Scores(ctx context.Context, f func(Score) error) error {
-	rows, err := s.db.QueryContext(ctx, `SELECT t.phase, t.step, t.task_id, k.json, json_extract(t.json, '$.reward'), json_extract(t.json, '$.stop_reason'), coalesce(json_extract(t.json, '$.err'), '')
-		FROM trajectories t LEFT JOIN tasks k ON k.id = t.task_id AND k.phase = t.phase
-		WHERE substr(t.phase, 1, 5) = 'eval-' AND json_valid(t.json) ORDER BY t.phase, t.step, t.id`)
-	if err != nil {
-		return fmt.Errorf("store: %w", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var one Score
-		var task []byte
-		var reward sql.NullFloat64
-		var stop, failed string
-		if err := rows.Scan(&one.Phase, &one.Step, &one.Task, &task, &reward, &stop, &failed); err != nil {
-			return fmt.Errorf("store: %w", err)
-		}
-		one.TaskJSON, one.Reward, one.StopReason, one.Failed = task, reward.Float64, trajectory.StopReason(stop), failed != ""
-		if err := f(one); err != nil {
-			return err
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("store: %w", err)
-	}
-	return nil
 }

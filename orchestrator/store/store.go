@@ -11,94 +11,24 @@ package store
 
 import (
 	"context"
-	"database/sql"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"math"
-	"net/url"
-	"os"
-	"slices"
+	"strings"
 	"sync"
-
-	"modernc.org/sqlite" // also the driver "sqlite", without cgo
-	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// File is the name of the store in a run folder.
-const File = "store.db"
-
-// schemaVersion is the newest migration's. A store of a newer version is refused, an older one is migrated.
-const schemaVersion = 3
-
-// migrations[i] brings a store from version i to i+1.
-var migrations = []string{`
-CREATE TABLE tasks (id TEXT NOT NULL, phase TEXT NOT NULL, json TEXT NOT NULL, PRIMARY KEY (id, phase)) WITHOUT ROWID;
-CREATE TABLE trajectories (
-  id TEXT PRIMARY KEY, phase TEXT NOT NULL, step INTEGER NOT NULL, task_id TEXT NOT NULL, json TEXT NOT NULL
-);
-CREATE INDEX trajectories_by_step ON trajectories (phase, step);
-CREATE TABLE samples (
-  trajectory_id TEXT NOT NULL REFERENCES trajectories (id) ON DELETE CASCADE, idx INTEGER NOT NULL,
-  token_ids BLOB NOT NULL, response_mask BLOB NOT NULL, sampling_logprobs BLOB NOT NULL, policy_version BLOB NOT NULL,
-  PRIMARY KEY (trajectory_id, idx)
-) WITHOUT ROWID;
-CREATE TABLE updates (
-  trajectory_id TEXT NOT NULL, idx INTEGER NOT NULL, step INTEGER NOT NULL, old_logprobs BLOB, advantages BLOB,
-  PRIMARY KEY (trajectory_id, idx, step)
-) WITHOUT ROWID;
-CREATE TABLE steps (step INTEGER PRIMARY KEY, json TEXT NOT NULL);
-`, `
-ALTER TABLE trajectories ADD COLUMN turns BLOB; -- rows of the table turns; NULL: written by version 1, the tokens are in samples
-ALTER TABLE trajectories ADD COLUMN crc INTEGER; -- of json
-CREATE TABLE turns (n INTEGER PRIMARY KEY, body BLOB NOT NULL); -- see encode.go
-CREATE TABLE events (
-  n INTEGER PRIMARY KEY, kind TEXT NOT NULL, phase TEXT NOT NULL, step INTEGER NOT NULL, grp INTEGER NOT NULL, json TEXT NOT NULL, crc INTEGER NOT NULL
-);
-CREATE UNIQUE INDEX one_admission ON events (phase, step, grp) WHERE kind = 'admit';
-CREATE UNIQUE INDEX one_batch ON events (step) WHERE kind = 'batch';
-CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE evaluations (name TEXT NOT NULL, step INTEGER NOT NULL, json TEXT NOT NULL, PRIMARY KEY (name, step)) WITHOUT ROWID;
-`, `
-ALTER TABLE trajectories ADD COLUMN branch TEXT NOT NULL DEFAULT ''; -- these three repeat what json says, to be asked for
-ALTER TABLE trajectories ADD COLUMN origin TEXT NOT NULL DEFAULT ''; -- of its error
-ALTER TABLE trajectories ADD COLUMN failure TEXT NOT NULL DEFAULT ''; -- whose doing the error is
-ALTER TABLE events ADD COLUMN turn INTEGER NOT NULL DEFAULT 0; -- the rows of turns before this one were there when it came
-UPDATE trajectories SET origin = json_extract(json, '$.err_origin'), failure = 'infrastructure'
-  WHERE CASE WHEN json_valid(json) THEN json_extract(json, '$.err_origin') END <> '';
-UPDATE events SET turn = coalesce(known.turn, 0) FROM (
-  SELECT n, max(CASE WHEN kind = 'admit' AND json_valid(json) THEN json_extract(json, '$.turn') END) OVER (ORDER BY n) AS turn FROM events
-) AS known WHERE known.n = events.n;
-`}
-
-// Update is what an optimizer step adds to a sample: [T] slices, 0 off the response mask.
-type Update struct {
-	TrajectoryID string
-	Sample, Step int
-	OldLogprobs  []float32
-	Advantages   []float32
-}
-
-// Store is one open file.
+// Store is a file that is open for writing, by one process.
 type Store struct {
-	db      *sql.DB
-	path    string
-	version int     // of the schema
-	writer  *writer // nil: open for reading
-	once    sync.Once
-
-	mu         sync.Mutex
-	unfinished map[string]*mark         // trajectories that have turns and no end yet
-	open       map[GroupRef][]Admission // admitted groups that are not trained or dropped,
-	tasks      map[taskKey]bool         // that are stored
+	Reader *Reader // what is stored, with what was added so far; Close closes it
+	writer *writer
+	ledger *ledger
+	once   sync.Once
 }
-
-type taskKey struct{ phase, id string }
 
 // Open opens or makes the file and brings it to the current version.
 func Open(path string) (*Store, error) {
@@ -110,132 +40,47 @@ func Open(path string) (*Store, error) {
 		db.Close()
 		return nil, err
 	}
-	s := &Store{db: db, path: path, version: schemaVersion, unfinished: map[string]*mark{}, open: map[GroupRef][]Admission{}, tasks: map[taskKey]bool{}}
+	s := &Store{Reader: newReader(&file{db, path, schemaVersion}), ledger: newLedger()}
 	if s.writer, err = startWriter(db); err != nil {
 		return nil, errors.Join(fmt.Errorf("store: %s: %w", path, err), db.Close())
 	}
 	return s, nil
 }
 
-// OpenReader opens an existing file for reading.
-func OpenReader(path string) (*Store, error) {
-	if _, err := os.Stat(path); err != nil {
-		return nil, fmt.Errorf("store: %w; name a run folder that holds a store.db", err)
-	}
-	db, err := connect(path, "ro")
-	if err != nil {
-		return nil, err
-	}
-	version, err := versionOf(db, path)
-	if err == nil && (version < 1 || version > schemaVersion) {
-		err = fmt.Errorf("store: %s has version %d, this program reads versions 1 to %d", path, version, schemaVersion)
-	}
-	if err != nil {
-		db.Close()
-		return nil, err
-	}
-	return &Store{db: db, path: path, version: version}, nil
-}
-
-func connect(path, mode string) (*sql.DB, error) {
-	query := url.Values{"mode": {mode}, "_txlock": {"immediate"}, "_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)"}}
-	if mode == "ro" {
-		query["_pragma"] = []string{"busy_timeout(10000)"}
-	}
-	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+"?"+query.Encode())
-	if err != nil {
-		return nil, fmt.Errorf("store: %s: %w", path, err)
-	}
-	return db, nil
-}
-
-func versionOf(db *sql.DB, path string) (int, error) {
-	var version int
-	if err := db.QueryRow("PRAGMA user_version").Scan(&version); err != nil {
-		return 0, fmt.Errorf("store: %s cannot be read as a store: %w; move it away and start the run anew, or restore it", path, err)
-	}
-	return version, nil
-}
-
-func migrate(db *sql.DB, path string) error {
-	version, err := versionOf(db, path)
-	if err != nil {
-		return err
-	}
-	if version > schemaVersion {
-		return fmt.Errorf("store: %s was written by a newer program (version %d, this one knows %d); update agentfly", path, version, schemaVersion)
-	}
-	for ; version < schemaVersion; version++ {
-		tx, err := db.Begin()
-		if err != nil {
-			return fmt.Errorf("store: %s: %w", path, err)
-		}
-		if _, err = tx.Exec(migrations[version] + fmt.Sprintf("PRAGMA user_version = %d;", version+1)); err == nil {
-			err = tx.Commit()
-		}
-		if err != nil {
-			return errors.Join(fmt.Errorf("store: %s: migration to version %d: %w", path, version+1, err), ignoreDone(tx.Rollback()))
-		}
-	}
-	return nil
-}
-
-func ignoreDone(err error) error {
-	if errors.Is(err, sql.ErrTxDone) {
-		return nil
-	}
-	return err
-}
-
 // Close commits what was added and closes the file. It may be called again.
 func (s *Store) Close() error {
 	var err error
-	s.once.Do(func() {
-		if s.writer != nil {
-			err = s.writer.close()
-		}
-		err = errors.Join(err, s.db.Close())
-	})
+	s.once.Do(func() { err = errors.Join(s.writer.close(), s.Reader.Close()) })
 	return err
+}
+
+// Recover reads the log of a run that goes on at a step: that of its last checkpoint, or 0. What adds goes on from there, so
+// it comes before them.
+func (s *Store) Recover(ctx context.Context, step int) (*Recovery, error) {
+	found, unfinished, err := recoverLog(ctx, s.Reader.trajectories, step)
+	if err != nil {
+		return nil, err
+	}
+	s.ledger.recovered(found.Outstanding, unfinished)
+	return found, nil
 }
 
 // add returns when what apply writes is durable.
 func (s *Store) add(ctx context.Context, what string, apply func(w *writer) error) error {
 	defer watchdog.Enter(ctx, "store", what).Leave()
 	err := ctx.Err()
-	switch {
-	case err != nil:
-	case s.writer == nil:
-		err = errors.New("the store was opened for reading")
-	default:
+	if err == nil {
 		err = s.writer.add(apply)
 	}
 	if err != nil {
-		return fmt.Errorf("store: %s: %w", what, s.explain(err))
+		return fmt.Errorf("store: %s: %w", what, s.Reader.file.explain(err))
 	}
 	return nil
 }
 
-// explain says what to do about an error of the file.
-func (s *Store) explain(err error) error {
-	var e *sqlite.Error
-	if !errors.As(err, &e) {
-		return err
-	}
-	switch e.Code() & 0xff {
-	case sqlite3.SQLITE_FULL:
-		return fmt.Errorf("%s: %w; free some space on its disk, then continue the run with --resume", s.path, err)
-	case sqlite3.SQLITE_READONLY:
-		return fmt.Errorf("%s: %w; make the file and its folder writable, then continue the run with --resume", s.path, err)
-	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-		return fmt.Errorf("%s: %w; restore the file from a copy, or begin a new run", s.path, err)
-	}
-	return fmt.Errorf("%s: %w", s.path, err)
-}
-
 // AddTurn stores what a trajectory grew by since the last call: its new turns and the tokens before their ends, and what was posted for it.
 func (s *Store) AddTurn(ctx context.Context, t *trajectory.Trajectory) error {
-	m := s.markOf(t.ID)
+	m := s.ledger.markOf(t.ID)
 	if err := m.holds(t); err != nil {
 		return err
 	}
@@ -250,48 +95,13 @@ func (s *Store) AddTurn(ctx context.Context, t *trajectory.Trajectory) error {
 	})
 	if err == nil {
 		m.rows = append(m.rows, row)
-		s.mu.Lock()
-		s.unfinished[t.ID] = &m
-		s.mu.Unlock()
+		s.ledger.grew(t.ID, &m)
 	}
 	return err
 }
 
 // Restart makes a trajectory without an end begin anew: its next turn replaces those that are stored.
-func (s *Store) Restart(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.unfinished, id)
-}
-
-// markOf copies how much of a trajectory is stored.
-func (s *Store) markOf(id string) mark {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m := s.unfinished[id]
-	if m == nil {
-		return mark{}
-	}
-	return mark{m.turns, m.posts, slices.Clone(m.lens), slices.Clip(m.rows)}
-}
-
-// holds tells that a trajectory has all that is stored of it.
-func (m mark) holds(t *trajectory.Trajectory) error {
-	switch {
-	case m.turns > len(t.Turns):
-		return fmt.Errorf("store: trajectory %s: it has %d turns, and %d are stored", t.ID, len(t.Turns), m.turns)
-	case m.posts > len(t.Posted):
-		return fmt.Errorf("store: trajectory %s: %d things were posted for it, and %d are stored", t.ID, len(t.Posted), m.posts)
-	}
-	return nil
-}
-
-// addRow appends a row of turns.
-func (w *writer) addRow(body []byte) (int64, error) {
-	n := w.turn
-	w.turn++
-	return n, w.exec("INSERT INTO turns VALUES (?, ?)", n, body)
-}
+func (s *Store) Restart(id string) { s.ledger.restart(id) }
 
 // AddTrajectory stores the end of a trajectory, with all of it that is not stored yet, and its task; one of the same id is
 // replaced.
@@ -302,11 +112,11 @@ func (s *Store) AddTrajectory(ctx context.Context, phase string, task trajectory
 	if err != nil {
 		return fmt.Errorf("store: trajectory %s: %w", t.ID, err)
 	}
-	taskBody, err := s.newTask(phase, task)
+	taskBody, err := s.ledger.newTask(phase, task)
 	if err != nil {
 		return err
 	}
-	m := s.markOf(t.ID)
+	m := s.ledger.markOf(t.ID)
 	if err := m.holds(t); err != nil {
 		return err
 	}
@@ -326,10 +136,7 @@ func (s *Store) AddTrajectory(ctx context.Context, phase string, task trajectory
 			string(t.Branch), string(t.ErrOrigin), string(t.Failure))
 	})
 	if err == nil {
-		s.mu.Lock()
-		delete(s.unfinished, t.ID)
-		s.tasks[taskKey{phase, task.ID}] = true
-		s.mu.Unlock()
+		s.ledger.ended(phase, task.ID, t.ID)
 	}
 	return err
 }
@@ -339,22 +146,81 @@ const insertTrajectory = `INSERT INTO trajectories VALUES (?, ?, ?, ?, ?, ?, ?, 
 	phase = excluded.phase, step = excluded.step, task_id = excluded.task_id, json = excluded.json, turns = excluded.turns, crc = excluded.crc,
 	branch = excluded.branch, origin = excluded.origin, failure = excluded.failure`
 
-// newTask is the JSON of a task that this process did not store yet; nil: it did.
-func (s *Store) newTask(phase string, task trajectory.Task) ([]byte, error) {
-	s.mu.Lock()
-	stored := s.tasks[taskKey{phase, task.ID}]
-	s.mu.Unlock()
-	if stored {
-		return nil, nil
+// Admit stores that the sampling of groups begins; all of them or none. A group is admitted once.
+func (s *Store) Admit(ctx context.Context, all ...Admission) error {
+	tasks := make([][]byte, len(all))
+	for i, a := range all {
+		var err error
+		if tasks[i], err = s.ledger.newTask(a.Phase, a.Task); err != nil {
+			return err
+		}
+		if s.ledger.isOpen(a.Phase, a.ref()) {
+			return fmt.Errorf("store: %s group %d of step %d is admitted already", a.Phase, a.Group, a.Step+1)
+		}
 	}
-	body, err := json.Marshal(task)
+	err := s.add(ctx, "admission", func(w *writer) error {
+		for i, a := range all {
+			if tasks[i] != nil {
+				if err := w.exec("INSERT OR REPLACE INTO tasks VALUES (?, ?, ?)", a.Task.ID, a.Phase, string(tasks[i])); err != nil {
+					return err
+				}
+			}
+			if a.RetryOf != nil && s.ledger.isOpen(Train, *a.RetryOf) {
+				if err := w.addEvent(kindDrop, Train, a.RetryOf.Step, a.RetryOf.Group, dropped{"too stale; its task is sampled anew as " + a.ref().String()}); err != nil {
+					return err
+				}
+			}
+			if err := w.addEvent(kindAdmit, a.Phase, a.Step, a.Group, admitted{a.Task.ID, a.Size, a.Version, a.Stratum, a.Position, w.turn}); err != nil {
+				return fmt.Errorf("%s group %d of step %d: %w", a.Phase, a.Group, a.Step+1, err)
+			}
+		}
+		return nil
+	})
 	if err != nil {
-		return nil, fmt.Errorf("store: task %s: %w", task.ID, err)
+		return err
 	}
-	return body, nil
+	s.ledger.admitted(all...)
+	return nil
 }
 
-func checksum(body []byte) int64 { return int64(crc32.Checksum(body, castagnoli)) }
+// AddBatch stores what a step trains on, before it does. Every group is admitted, and trained or dropped once.
+func (s *Store) AddBatch(ctx context.Context, b Batch) error {
+	seen := map[GroupRef]bool{}
+	for _, ref := range b.Groups {
+		if seen[ref] || !s.ledger.isOpen(Train, ref) {
+			return fmt.Errorf("store: batch of step %d: %s is not admitted, or it was trained or dropped already", b.Step+1, ref)
+		}
+		seen[ref] = true
+	}
+	var drop []GroupRef
+	for _, ref := range b.Others {
+		if !seen[ref] && s.ledger.isOpen(Train, ref) {
+			drop = append(drop, ref)
+		}
+		seen[ref] = true
+	}
+	err := s.add(ctx, fmt.Sprintf("batch of step %d", b.Step+1), func(w *writer) error {
+		for _, ref := range drop {
+			if err := w.addEvent(kindDrop, Train, ref.Step, ref.Group, dropped{fmt.Sprintf("not in the batch of step %d", b.Step+1)}); err != nil {
+				return err
+			}
+		}
+		return w.addEvent(kindBatch, "", b.Step, 0, b)
+	})
+	if err == nil {
+		s.ledger.settle(b.Groups...)
+		s.ledger.settle(drop...)
+	}
+	return err
+}
+
+// Update is what an optimizer step adds to a sample: [T] slices, 0 off the response mask.
+type Update struct {
+	TrajectoryID string
+	Sample, Step int
+	OldLogprobs  []float32
+	Advantages   []float32
+}
 
 // AddStep stores the updates and the metrics of a finished step together.
 func (s *Store) AddStep(ctx context.Context, step int, metrics map[string]float64, updates []Update) error {
@@ -401,11 +267,34 @@ func (s *Store) Truncate(ctx context.Context, step int) error {
 	})
 }
 
-// blob lays floats out little-endian; never nil.
-func blob(v []float32) []byte {
-	b := make([]byte, 0, 4*len(v))
-	for _, x := range v {
-		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+// AddEvaluation stores the result of an evaluation; one of the same name and step is replaced.
+func (s *Store) AddEvaluation(ctx context.Context, name string, step int, result any) error {
+	body, err := json.Marshal(result)
+	if err != nil {
+		return fmt.Errorf("store: evaluation %s: %w", name, err)
 	}
-	return b
+	return s.add(ctx, "evaluation "+name, func(w *writer) error {
+		return w.exec("INSERT OR REPLACE INTO evaluations VALUES (?, ?, ?)", name, int64(step), string(body))
+	})
+}
+
+// SetFact stores what is true of the whole run, such as where its job file is.
+func (s *Store) SetFact(ctx context.Context, name, value string) error {
+	return s.SetFacts(ctx, Fact{name, value})
+}
+
+// SetFacts stores several in one transaction: all of them or none.
+func (s *Store) SetFacts(ctx context.Context, facts ...Fact) error {
+	var names []string
+	for _, f := range facts {
+		names = append(names, f.Name)
+	}
+	return s.add(ctx, "fact "+strings.Join(names, ", "), func(w *writer) error {
+		for _, f := range facts {
+			if err := w.exec("INSERT OR REPLACE INTO facts VALUES (?, ?)", f.Name, f.Value); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

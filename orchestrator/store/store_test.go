@@ -44,7 +44,7 @@ func TestWhatIsStoredComesBack(t *testing.T) {
 	require.NoError(t, err)
 	defer reader.Close()
 	var got []store.Record
-	require.NoError(t, reader.Each("", func(r store.Record) error { got = append(got, r); return nil }))
+	require.NoError(t, reader.Select(ctx, store.Selection{}, func(r store.Record) error { got = append(got, r); return nil }))
 	require.Len(t, got, 1)
 	require.Equal(t, in.Samples, got[0].Trajectory.Samples)
 	require.Equal(t, 0.2, got[0].Trajectory.Reward)
@@ -54,10 +54,12 @@ func TestWhatIsStoredComesBack(t *testing.T) {
 	steps, err := reader.Steps()
 	require.NoError(t, err)
 	require.Equal(t, []map[string]float64{{"reward/mean": 0.2}}, steps)
-	require.ErrorContains(t, reader.Each("nobody", func(store.Record) error { return nil }), `no trajectory "nobody"`)
+	nobody, err := reader.Record(ctx, "nobody")
+	require.NoError(t, err)
+	require.Nil(t, nobody)
 
 	require.NoError(t, s.Truncate(ctx, 0))
-	require.NoError(t, reader.Each("", func(store.Record) error { return fmt.Errorf("a trajectory is left") }))
+	require.NoError(t, reader.Select(ctx, store.Selection{}, func(store.Record) error { return fmt.Errorf("a trajectory is left") }))
 }
 
 func TestManyWritersAtOnce(t *testing.T) {
@@ -72,7 +74,7 @@ func TestManyWritersAtOnce(t *testing.T) {
 	}
 	all.Wait()
 	n := 0
-	require.NoError(t, s.Each("", func(store.Record) error { n++; return nil }))
+	require.NoError(t, s.Reader.Select(ctx, store.Selection{}, func(store.Record) error { n++; return nil }))
 	require.Equal(t, 300, n)
 }
 
@@ -110,7 +112,7 @@ func TestWhatWasTakenBackStaysSo(t *testing.T) {
 	require.NoError(t, s.AddTurn(ctx, tr))
 	tr.TakeBack()
 	require.NoError(t, s.AddTrajectory(ctx, "train", trajectory.Task{ID: "one"}, tr))
-	got, err := s.Trajectory(ctx, tr.ID)
+	got, err := s.Reader.Trajectory(ctx, tr.ID)
 	require.NoError(t, err)
 	require.Len(t, got.Turns, 1)
 	require.Zero(t, got.Return())

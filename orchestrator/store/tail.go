@@ -2,10 +2,10 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"time"
 
 	"github.com/agentfly/agentfly/trajectory"
@@ -34,7 +34,7 @@ type (
 		ID    string
 		First int               // turns before these; 0: it begins, or begins anew
 		Turns []trajectory.Turn // may be none where it ended
-		Ended bool              // it is stored whole, scored or failed: Store.Trajectory returns it. Version 2 did not log it
+		Ended bool              // it is stored whole, scored or failed: Reader.Trajectory returns it. Version 2 did not log it
 	}
 	// GroupAdmitted says that the sampling of a group begins. Its Task has an ID only.
 	GroupAdmitted struct{ Admission }
@@ -66,39 +66,9 @@ const (
 	tailPause = 200 * time.Millisecond // between looks for more
 )
 
-// Tail follows the log from a place on, in the order in which it was written, and waits at its end for more until ctx is done. The run
-// may go on meanwhile, in another process, end, be killed and continue. An error (a damaged row, a closed store) is the last that it
-// yields. Of what version 2 wrote, a drop or a batch may come before turns that are older.
-func (s *Store) Tail(ctx context.Context, after Cursor) iter.Seq2[Entry, error] {
-	return func(yield func(Entry, error) bool) {
-		if s.version < 2 {
-			yield(Entry{}, fmt.Errorf("store: %s was written by version 1, which kept no log; continue the run once, and it is kept", s.path))
-			return
-		}
-		t := &tail{Store: s, at: after, yield: yield}
-		for {
-			more, err := t.page(ctx)
-			switch {
-			case ctx.Err() != nil || t.stopped:
-				return
-			case err != nil:
-				yield(Entry{Next: t.at}, fmt.Errorf("store: %s: tail: %w", s.path, s.explain(err)))
-				return
-			case more:
-				continue
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(tailPause):
-			}
-		}
-	}
-}
-
-// tail is the state of one Tail.
+// tail is one reader of the log that follows it, and where it stands.
 type tail struct {
-	*Store
+	file    *file
 	at      Cursor
 	yield   func(Entry, error) bool
 	stopped bool
@@ -145,7 +115,7 @@ func (t *tail) page(ctx context.Context) (more bool, err error) {
 
 // rows reads the rows of turns after the cursor. Their numbers follow each other.
 func (t *tail) rows(ctx context.Context) (out [][]byte, err error) {
-	rows, err := t.db.QueryContext(ctx, "SELECT n, body FROM turns WHERE n > ? ORDER BY n LIMIT ?", t.at.Turn, tailPage)
+	rows, err := t.file.db.QueryContext(ctx, "SELECT n, body FROM turns WHERE n > ? ORDER BY n LIMIT ?", t.at.Turn, tailPage)
 	if err != nil {
 		return nil, err
 	}
@@ -167,10 +137,10 @@ func (t *tail) rows(ctx context.Context) (out [][]byte, err error) {
 // logged reads the events after the cursor.
 func (t *tail) logged(ctx context.Context) (out []loggedEvent, err error) {
 	turn := "turn"
-	if t.version < 3 {
+	if t.file.version < 3 {
 		turn = "0"
 	}
-	rows, err := t.db.QueryContext(ctx, "SELECT n, kind, phase, step, grp, json, crc, "+turn+" FROM events WHERE n > ? ORDER BY n LIMIT ?", t.at.Event, tailPage)
+	rows, err := t.file.db.QueryContext(ctx, "SELECT n, kind, phase, step, grp, json, crc, "+turn+" FROM events WHERE n > ? ORDER BY n LIMIT ?", t.at.Event, tailPage)
 	if err != nil {
 		return nil, err
 	}
@@ -246,3 +216,20 @@ func (t *tail) typed(ctx context.Context, e loggedEvent) (Event, error) {
 }
 
 func (t *tail) give(e Event) { t.stopped = !t.yield(Entry{e, t.at}, nil) }
+
+// metricsOf returns the metrics of a stored step; nil: there is none.
+func (t *tail) metricsOf(ctx context.Context, step int) (map[string]float64, error) {
+	var body []byte
+	err := t.file.db.QueryRowContext(ctx, "SELECT json FROM steps WHERE step = ?", step).Scan(&body)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	var m map[string]float64
+	if err == nil {
+		err = json.Unmarshal(body, &m)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("step %d: %w", step+1, err)
+	}
+	return m, nil
+}

@@ -20,7 +20,7 @@ import (
 )
 
 // follow takes n entries of a tail.
-func follow(t testing.TB, s *store.Store, after store.Cursor, n int) (out []store.Entry) {
+func follow(t testing.TB, s *store.Reader, after store.Cursor, n int) (out []store.Entry) {
 	own, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for e, err := range s.Tail(own, after) {
@@ -34,7 +34,7 @@ func follow(t testing.TB, s *store.Store, after store.Cursor, n int) (out []stor
 }
 
 // atEnd requires that nothing follows.
-func atEnd(t testing.TB, s *store.Store, after store.Cursor) {
+func atEnd(t testing.TB, s *store.Reader, after store.Cursor) {
 	own, cancel := context.WithTimeout(ctx, 30*time.Millisecond)
 	defer cancel()
 	for e, err := range s.Tail(own, after) {
@@ -145,7 +145,7 @@ func TestTailOverManyPages(t *testing.T) {
 	var got []string
 	var at store.Cursor
 	for len(got) < len(want) { // in small pieces too
-		for _, e := range follow(t, s, at, min(70, len(want)-len(got))) {
+		for _, e := range follow(t, s.Reader, at, min(70, len(want)-len(got))) {
 			switch v := e.Event.(type) {
 			case store.GroupAdmitted:
 				got = append(got, fmt.Sprint("admitted ", v.Group))
@@ -157,7 +157,7 @@ func TestTailOverManyPages(t *testing.T) {
 	}
 	require.Equal(t, want, got)
 	var whole []string
-	for _, e := range follow(t, s, store.Cursor{}, len(want)) {
+	for _, e := range follow(t, s.Reader, store.Cursor{}, len(want)) {
 		switch v := e.Event.(type) {
 		case store.GroupAdmitted:
 			whole = append(whole, fmt.Sprint("admitted ", v.Group))
@@ -244,7 +244,7 @@ func TestTailOfOldAndDamagedStores(t *testing.T) {
 	require.NoError(t, reader.Close())
 
 	path := fromScript(t, "testdata/version2.sql")
-	describe := func(s *store.Store) (out []string) {
+	describe := func(s *store.Reader) (out []string) {
 		for _, e := range follow(t, s, store.Cursor{}, 8) {
 			out = append(out, fmt.Sprintf("%T", e.Event))
 		}
@@ -256,7 +256,7 @@ func TestTailOfOldAndDamagedStores(t *testing.T) {
 	require.Equal(t, []string{admitted, admitted, admitted, dropped, batch, grew, grew, grew}, describe(reader), "events have no place among the turns")
 	require.NoError(t, reader.Close())
 	s := open(t, path)
-	require.Equal(t, []string{admitted, admitted, grew, grew, admitted, dropped, batch, grew}, describe(s), "but that of the admissions")
+	require.Equal(t, []string{admitted, admitted, grew, grew, admitted, dropped, batch, grew}, describe(s.Reader), "but that of the admissions")
 	require.NoError(t, s.Close())
 
 	for harm, says := range map[string]string{
@@ -272,7 +272,7 @@ func TestTailOfOldAndDamagedStores(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, db.Close())
 		var last error
-		for _, err := range open(t, path).Tail(ctx, store.Cursor{}) {
+		for _, err := range open(t, path).Reader.Tail(ctx, store.Cursor{}) {
 			require.NoError(t, last, "an error is the last")
 			last = err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -174,4 +175,21 @@ func (w *writer) exec(query string, args ...driver.Value) error {
 	}
 	_, err := s.ExecContext(context.Background(), w.args)
 	return err
+}
+
+// addRow appends a row of turns.
+func (w *writer) addRow(body []byte) (int64, error) {
+	n := w.turn
+	w.turn++
+	return n, w.exec("INSERT INTO turns VALUES (?, ?)", n, body)
+}
+
+func (w *writer) addEvent(kind, phase string, step, group int, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	n := w.event
+	w.event++
+	return w.exec("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", n, kind, phase, int64(step), int64(group), string(body), checksum(body), w.turn)
 }

@@ -281,7 +281,7 @@ func (b *bench) verify() error {
 			want = append(want, b.Observation...)
 		}
 	}
-	err := b.db.Each("", func(r store.Record) error {
+	err := b.db.Reader.Select(context.Background(), store.Selection{}, func(r store.Record) error {
 		n++
 		if s := r.Trajectory.Samples; len(s) != 1 || !slices.Equal(s[0].TokenIDs, want) || s[0].ResponseTokens() != turns*sampledTokens {
 			return fmt.Errorf("trajectory %s was not recorded as it was sampled", r.Trajectory.ID)

@@ -187,7 +187,7 @@ func (s *soaker) sample(ctx context.Context, minutes int, every time.Duration) e
 // recorded holds the store against what finished.
 func (s *soaker) recorded() error {
 	n := int64(0)
-	err := s.db.Each("", func(store.Record) error { n++; return nil })
+	err := s.db.Reader.Select(context.Background(), store.Selection{}, func(store.Record) error { n++; return nil })
 	if err == nil && n != s.finished.Load() {
 		err = fmt.Errorf("%d trajectories were recorded, %d finished", n, s.finished.Load())
 	}

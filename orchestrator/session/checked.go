@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
@@ -17,6 +18,57 @@ import (
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/trajectory"
 )
+
+// Checked is a job that was looked at, and its data as far as they could be read without running anything.
+type Checked struct {
+	Algorithm *algorithms.Algorithm // nil where something was wrong
+	Learn     *data.SFT             // what a job of supervised fine-tuning learns; nil: nothing of the kind
+	session   *Session
+	train     *data.Tasks // nil: nothing of the kind
+	held      *data.Tasks
+}
+
+// Check looks at all of a job that can be wrong without its model. What it makes for that, tools and rewards, is what the session then has.
+func Check(ctx context.Context, s *Session, r Registries) (*Checked, error) {
+	j := s.Job
+	var found []error
+	add := func(err error) { found = append(found, err) }
+	notePaths(j, s.Notes.Once)
+	equipped := s.Equip(ctx, r)
+	add(checkDevice(j))
+	c := &Checked{session: s}
+	add(c.readData())
+	if j.Agent.Examples != "" {
+		_, err := data.ReadExamples(j.Resolve(j.Agent.Examples))
+		if err != nil {
+			add(j.Fail("agent.examples", "%v", err))
+		}
+	}
+	add(checkWeights(j))
+	algorithm, err := job.Algorithm(j, r.Algorithms)
+	add(err)
+	add(equipped)
+	if err := j.Collect(found...); err != nil {
+		return c, err
+	}
+	c.Algorithm = algorithm
+	return c, nil
+}
+
+// readData reads the job's data, as far as that runs nothing.
+func (c *Checked) readData() (err error) {
+	j, world := c.session.Job, c.session.World
+	switch {
+	case j.SFT == nil && (j.Environment == nil || world != nil):
+		c.train, c.held, _, err = data.Read(j, world.Tasks())
+	case j.SFT != nil && (len(j.Data.Train) > 0) != (j.Data.Run != ""): // else it is refused for that
+		c.Learn, err = data.ReadSFT(j)
+	}
+	return err
+}
+
+// NotRun is what a session that only looks left out, because it would have run something of the job's.
+func (c *Checked) NotRun() []string { return c.session.resources.NotRun() }
 
 // checkDevice refuses a device that is not there.
 func checkDevice(j *job.Job) error {
@@ -26,20 +78,21 @@ func checkDevice(j *job.Job) error {
 	return nil
 }
 
-// CheckText opens the job's model without its weights, the renderer and the prompt: what is wrong with the paths of models, with template,
-// context and limits is told without loading anything large. Check has gone before, and may have found something wrong.
-func (s *Session) CheckText(ctx context.Context) error {
+// Text opens the job's model without its weights, the renderer and the prompt: what is wrong with the paths of models, with template,
+// context and limits is told without loading anything large. Check may have found something wrong before.
+func (c *Checked) Text() error {
+	s := c.session
 	j := s.Job
-	wrong := []error{s.checkPaths(), checkServe(j)}
+	wrong := []error{checkPaths(j), checkServe(j)}
 	var err error
 	if s.Policy, err = lookPolicy(j); err != nil || s.Policy == nil {
 		return j.Collect(append(wrong, err)...)
 	}
-	wrong = append(wrong, s.checkRoom())
+	wrong = append(wrong, checkRoom(j, s.Policy))
 	if s.agent == nil { // it needs what is not run, or could not be made
 		return j.Collect(wrong...)
 	}
-	if err := s.openText(); err != nil {
+	if s.text, err = newText(j, s.Policy, s.agent, s.Notes.Know); err != nil {
 		key := "model.path"
 		if j.Model.ChatTemplate != "" {
 			key = "model.chat_template"
@@ -78,8 +131,7 @@ func lookPolicy(j *job.Job) (*policy.Policy, error) {
 }
 
 // checkPaths refuses a teacher, an adapter or a template that is not there.
-func (s *Session) checkPaths() error {
-	j := s.Job
+func checkPaths(j *job.Job) error {
 	var wrong []error
 	if d := j.Distill; d != nil && d.Teacher.Path != "" {
 		if _, err := policy.Look(j.ModelPath(d.Teacher.Path)); err != nil {
@@ -112,12 +164,11 @@ func checkServe(j *job.Job) error {
 
 // checkRoom refuses limits that the model or the engine's cache cuts short. A run takes the lower one, so that what looks like one setting is
 // another's doing.
-func (s *Session) checkRoom() error {
-	j := s.Job
-	if s.Policy == nil || j.SFT != nil {
+func checkRoom(j *job.Job, p *policy.Policy) error {
+	if j.SFT != nil {
 		return nil
 	}
-	context, limit := s.Policy.Config.MaxContext(), j.Rollout.MaxTokens
+	context, limit := p.Config.MaxContext(), j.Rollout.MaxTokens
 	if context > 0 && limit > context && j.Given("rollout.max_tokens") {
 		return j.Fail("rollout.max_tokens", "%d tokens are more than the model's context, %d; set %d or less", limit, context, context)
 	}
@@ -136,28 +187,28 @@ func (s *Session) checkRoom() error {
 // mostTasks is how many tasks are looked at for what the rewards need and for prompts that are too long.
 const mostTasks = 20_000
 
-// CheckTasks refuses data whose tasks lack what the rewards read, and prompts that leave no room for a reply.
-func (s *Session) CheckTasks() error {
-	j := s.Job
+// Tasks refuses data whose tasks lack what the rewards read, and prompts that leave no room for a reply.
+func (c *Checked) Tasks() error {
+	j := c.session.Job
 	var wrong []error
 	for _, set := range []struct {
 		name  string
 		tasks *data.Tasks
-	}{{"data.train", s.train}, {"data.eval", s.held}} {
+	}{{"data.train", c.train}, {"data.eval", c.held}} {
 		if set.tasks == nil {
 			continue
 		}
 		tasks := set.tasks.Tasks[:min(len(set.tasks.Tasks), mostTasks)]
-		for _, t := range s.terms {
-			wrong = append(wrong, s.checkFields(t, set.name, tasks))
+		for _, t := range c.session.terms {
+			wrong = append(wrong, checkFields(j, t, set.name, tasks))
 		}
-		wrong = append(wrong, s.checkPrompts(set.name, tasks))
+		wrong = append(wrong, c.checkPrompts(set.name, tasks))
 	}
 	return j.Collect(wrong...)
 }
 
 // checkFields holds a reward against the fields of tasks.
-func (s *Session) checkFields(t term, name string, tasks []trajectory.Task) error {
+func checkFields(j *job.Job, t term, name string, tasks []trajectory.Task) error {
 	var first error
 	lacking := 0
 	for _, task := range tasks {
@@ -172,18 +223,19 @@ func (s *Session) checkFields(t term, name string, tasks []trajectory.Task) erro
 	if first == nil {
 		return nil
 	}
-	return s.Job.Fail(fmt.Sprintf("rewards.%d", t.at), "%s: %v (%d of %d tasks of %s; their trajectories would fail)", t.reward.Name(), first, lacking, len(tasks), name)
+	return j.Fail(fmt.Sprintf("rewards.%d", t.at), "%s: %v (%d of %d tasks of %s; their trajectories would fail)", t.reward.Name(), first, lacking, len(tasks), name)
 }
 
 // checkPrompts finds prompts after which there is no room, or which the template cannot render.
-func (s *Session) checkPrompts(name string, tasks []trajectory.Task) error {
-	if s.renderer == nil || s.world != nil || s.Job.SFT != nil || s.Sampler.MaxTotal == 0 {
+func (c *Checked) checkPrompts(name string, tasks []trajectory.Task) error {
+	s := c.session
+	if s.text == nil || s.World != nil || s.Job.SFT != nil || s.Sampler.MaxTotal == 0 {
 		return nil
 	}
 	long, most := 0, 0
 	first := ""
 	for _, task := range tasks {
-		p, err := s.prompted(task)
+		p, err := c.prompted(task)
 		if err != nil {
 			return s.Job.Fail(name, "the prompt of task %q cannot be rendered: %v", task.ID, err)
 		}
@@ -212,23 +264,25 @@ type Prompt struct {
 	Unknown string // the part of the text that the tokenizer has no tokens for; "": none
 }
 
-func (s *Session) prompted(task trajectory.Task) (p Prompt, err error) {
+// prompted renders the prompt of a task.
+func (c *Checked) prompted(task trajectory.Task) (p Prompt, err error) {
+	s := c.session
 	p.Task = task.ID
 	messages := append(append([]trajectory.Message{}, s.Sampler.Prefix...), task.Prompt...)
-	p.IDs, p.Text, err = s.renderer.Prompt(messages, s.Sampler.Schemas, true)
+	p.IDs, p.Text, err = s.text.renderer.Prompt(messages, s.Sampler.Schemas, true)
 	return p, err
 }
 
 // Example is the prompt of the job's first task; nil: it has none that is known before a rollout.
-func (s *Session) Example() *Prompt {
-	if s.renderer == nil || s.train == nil || len(s.train.Tasks) == 0 || s.world != nil || s.Sampler.MaxTotal == 0 {
+func (c *Checked) Example() *Prompt {
+	if c.session.text == nil || c.train == nil || len(c.train.Tasks) == 0 || c.session.World != nil || c.session.Sampler.MaxTotal == 0 {
 		return nil
 	}
-	p, err := s.prompted(s.train.Tasks[0])
+	p, err := c.prompted(c.train.Tasks[0])
 	if err != nil {
 		return nil
 	}
-	p.Unknown = unknownIn(s.Policy, p.Text, p.IDs)
+	p.Unknown = unknownIn(c.session.Policy, p.Text, p.IDs)
 	return &p
 }
 
@@ -266,12 +320,8 @@ func seen(text string) int {
 	return len([]rune(strings.Join(strings.Fields(text), "")))
 }
 
-// Learn is what a job of supervised fine-tuning learns; nil: nothing that Check could read.
-func (s *Session) Learn() *data.SFT { return s.learn }
-
 // notePaths tells which paths of the job were found in the working folder alone.
-func (s *Session) notePaths() {
-	j := s.Job
+func notePaths(j *job.Job, tell func(line string)) {
 	paths := []string{j.Model.Path, j.Model.LoRA.Path, j.Model.ChatTemplate, j.Data.Run, j.Agent.Examples}
 	if j.Distill != nil {
 		paths = append(paths, j.Distill.Teacher.Path)
@@ -280,8 +330,8 @@ func (s *Session) notePaths() {
 		paths = append(paths, one.Path)
 	}
 	for _, path := range paths {
-		if note := j.FoundElsewhere(path); note != "" {
-			s.Notes.Once(note)
+		if line := j.FoundElsewhere(path); line != "" {
+			tell(line)
 		}
 	}
 }
@@ -290,27 +340,27 @@ func (s *Session) notePaths() {
 const lookedThrough = 64
 
 // UnknownNote says that the tokenizer has no tokens for parts of the tasks' prompts; "": it has.
-func (s *Session) UnknownNote() string {
-	if s.renderer == nil || s.train == nil || s.world != nil {
+func (c *Checked) UnknownNote() string {
+	if c == nil || c.session.text == nil || c.train == nil || c.session.World != nil {
 		return ""
 	}
-	for _, task := range s.train.Tasks[:min(len(s.train.Tasks), lookedThrough)] {
-		p, err := s.prompted(task)
+	for _, task := range c.train.Tasks[:min(len(c.train.Tasks), lookedThrough)] {
+		p, err := c.prompted(task)
 		if err != nil {
 			return ""
 		}
-		if unknown := unknownIn(s.Policy, p.Text, p.IDs); unknown != "" {
+		if unknown := unknownIn(c.session.Policy, p.Text, p.IDs); unknown != "" {
 			return fmt.Sprintf("the tokenizer has no tokens for %q in the prompt of task %q: the model reads %q; use a model whose tokenizer knows it, or rewrite the prompts",
-				wording.Clip(unknown, 80), task.ID, wording.Clip(s.Policy.Tokenizer.Decode(p.IDs, false), 240))
+				wording.Clip(unknown, 80), task.ID, wording.Clip(c.session.Policy.Tokenizer.Decode(p.IDs, false), 240))
 		}
 	}
 	return ""
 }
 
-// Drop forgets the data that Check read, but for what UnknownNote looks through.
-func (s *Session) Drop() {
-	s.held, s.learn = nil, nil
-	if s.train != nil {
-		s.train = &data.Tasks{Tasks: slices.Clone(s.train.Tasks[:min(len(s.train.Tasks), lookedThrough)])}
+// Drop forgets the data, but for what UnknownNote looks through.
+func (c *Checked) Drop() {
+	c.held, c.Learn = nil, nil
+	if c.train != nil {
+		c.train = &data.Tasks{Tasks: slices.Clone(c.train.Tasks[:min(len(c.train.Tasks), lookedThrough)])}
 	}
 }

@@ -1,0 +1,178 @@
+package job
+
+import (
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/engines"
+)
+
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+
+// check finds what is wrong between values.
+func check(j *Job) {
+	fail := func(path, format string, args ...any) {
+		p := j.found.position(path)
+		p.Text, p.key = path+": "+fmt.Sprintf(format, args...), path
+		if !j.broken.blames(p.key, p.Text) {
+			j.found.problems = append(j.found.problems, p)
+		}
+	}
+	if j.Rollout.MaxNewTokens >= j.Rollout.MaxTokens {
+		fail("rollout.max_new_tokens", "%d tokens do not fit into rollout.max_tokens (%d) together with a prompt", j.Rollout.MaxNewTokens, j.Rollout.MaxTokens)
+	}
+	if date := j.Model.TemplateDate; date != "" {
+		if _, err := time.Parse(time.DateOnly, date); err != nil {
+			fail("model.template_date", "%q is not a day; write YYYY-MM-DD, such as 2026-01-31", date)
+		}
+	}
+	if (j.Model.Path == "") == (j.Model.Scratch == nil) {
+		fail("model", "exactly one of path and scratch is needed")
+	}
+	switch e := j.Engine; {
+	case e.Kind == "vllm" && (len(e.URLs) == 0) == (e.Serve == nil):
+		fail("engine", "kind vllm needs exactly one of urls and serve")
+	case e.Kind == "openai" && (len(e.URLs) != 1 || e.ServedModel == "" || e.Serve != nil):
+		fail("engine", "kind openai needs one url and served_model, and no serve")
+	case e.Kind == "local" && (len(e.URLs) > 0 || e.Serve != nil):
+		fail("engine.kind", "local takes neither urls nor serve; did you mean vllm?")
+	}
+	checkEngine(j.Engine, fail)
+	checkMode(j, fail)
+	checkAgent(j, fail)
+	if j.Engine.Sleep > 0 && j.Engine.Kind != "vllm" && engines.BuiltIn(j.Engine.Kind) {
+		fail("engine.sleep", "%d: only servers of kind vllm can sleep", j.Engine.Sleep)
+	}
+	if j.Engine.Sleep == 2 && j.Engine.Weights == "lora" {
+		fail("engine.sleep", "2 drops the weights that an adapter comes on top of; use 1")
+	}
+	if j.SFT == nil && j.Distill == nil && len(j.Rewards) == 0 { // sft: null excuses nothing
+		fail("rewards", "they are missing; name at least one")
+	}
+	if d := j.Distill; d != nil && (d.Teacher.Path == "") == (len(d.Teacher.URLs) == 0) {
+		fail("distill.teacher", "exactly one of path and urls is needed")
+	}
+	if j.Distill != nil && j.SFT != nil {
+		fail("distill", "a job has one of sft and distill")
+	}
+	if j.Distill == nil && j.Control.ShuffleTeacher {
+		fail("control.shuffle_teacher", "there is no teacher without a block distill")
+	}
+	if j.SFT == nil && (j.Data.Run != "" || j.Data.MinReward != nil || j.Data.BestOf != 0) {
+		fail("data", "run, min_reward and best_of choose what a job with a block sft learns; add sft: {}, or leave them out")
+	}
+	if j.Data.Run == "" && (j.Data.MinReward != nil || j.Data.BestOf != 0) && j.SFT != nil {
+		fail("data", "min_reward and best_of choose among the trajectories of data.run, which is missing")
+	}
+	if fault := j.Trainer.WarmupFault("trainer.steps"); fault != "" && (j.SFT == nil || j.SFT.Epochs == 0) { // epochs are counted with the data
+		fail("trainer.warmup_steps", "%s", fault)
+	}
+	if !namePattern.MatchString(j.Name) {
+		fail("name", "%q must be letters, digits, dots, _ and -, and begin with a letter or digit", j.Name)
+	}
+	checkColumns("data.columns", j.Data.Columns, fail)
+	checkData(j, fail)
+	checkEnvironment(j, fail)
+	checkTree(j, fail)
+	switch l := j.Model.LoRA; {
+	case l.Path != "" && (l.Rank > 0 || l.Alpha > 0 || len(l.Targets) > 0):
+		fail("model.lora.path", "the adapter brings its rank, alpha and targets; leave those out")
+	case !l.On() && (l.Alpha > 0 || len(l.Targets) > 0):
+		fail("model.lora", "alpha and targets need a rank")
+	}
+	checkNames(j, fail)
+}
+
+// checkEngine refuses keys of the block engine that its kind does not read. Which kinds there are is known where the registry of engines is.
+func checkEngine(e Engine, fail func(path, format string, args ...any)) {
+	if engines.BuiltIn(e.Kind) {
+		if len(e.Params) > 0 {
+			fail("engine.params", "they are for a kind of engine that the program registers; %s has keys of its own", e.Kind)
+		}
+		return
+	}
+	all := (*engines.Registry)(nil).Names()
+	var unset Engine // what a complete job says of the keys that nobody set
+	newDecoder("", nil, nil).defaults(&yaml.Node{}, reflect.ValueOf(&unset).Elem(), "engine", map[string]bool{})
+	given, left := reflect.ValueOf(e), reflect.ValueOf(unset)
+	for i := range given.NumField() {
+		key := keyOf(given.Type().Field(i))
+		if slices.Contains([]string{"kind", "params", "folder", "tolerance", "sleep"}, key) {
+			continue
+		}
+		if path := "engine." + key; !reflect.DeepEqual(given.Field(i).Interface(), left.Field(i).Interface()) {
+			fail(path, "only the kinds %s take it; an engine of kind %q takes params: {…}; leave it out%s", strings.Join(all, ", "), e.Kind, near(e.Kind, all))
+		}
+	}
+}
+
+// checkMode finds contradictions between the settings of how rollouts and updates overlap.
+func checkMode(j *Job, fail func(path, format string, args ...any)) {
+	r := j.Rollout
+	overlaps := r.Mode == "async" || r.Oversample > 1
+	switch {
+	case r.Mode == "async" && r.Oversample > 1:
+		fail("rollout.oversample", "mode async samples max_staleness + 1 batches at once already; leave it out")
+	case r.Mode == "async" && r.MaxStaleness == 0:
+		fail("rollout.max_staleness", "0 lets nothing be sampled beside an update; set 1 or more, or use mode sync")
+	case r.Oversample > 1 && r.MaxStaleness == 0:
+		fail("rollout.max_staleness", "0, but what oversample cuts goes on under the next policy version; set 1 or more")
+	case !overlaps && r.MaxStaleness > 0:
+		fail("rollout.max_staleness", "%d, but mode sync without oversample trains on nothing stale; use mode async, or leave it out", r.MaxStaleness)
+	case !overlaps && r.Stale == "drop":
+		fail("rollout.stale", "drop, but mode sync without oversample has nothing stale; use mode async, or leave it out")
+	}
+	if !overlaps {
+		return
+	}
+	if r.Mode == "async" && j.Engine.Sleep > 0 {
+		fail("engine.sleep", "%d: mode async samples while the trainer needs the memory; use mode sync, or give the servers a device of their own", j.Engine.Sleep)
+	}
+	if j.Deterministic {
+		fail("deterministic", "true, but the batches of mode async and of oversample depend on what ends first; agentfly replay repeats such a run")
+	}
+	if j.SFT != nil {
+		fail("rollout.mode", "sft samples nothing that could overlap; leave mode and oversample out")
+	}
+	if j.Distill != nil {
+		fail("rollout.mode", "distill compares the teacher with the policy that samples, so nothing may be stale; leave mode and oversample out")
+	}
+}
+
+// checkNames finds adapter targets that no model has, and tools and rewards that are given twice. Which tools and rewards there
+// are is known to their registries.
+func checkNames(j *Job, fail func(path, format string, args ...any)) {
+	all := cgo.AdapterTargets[:]
+	for i, t := range j.Model.LoRA.Targets {
+		if !slices.Contains(all, t) {
+			fail("model.lora.targets."+strconv.Itoa(i), "there is no %q; allowed: %s%s", t, strings.Join(all, ", "), near(t, all))
+		}
+	}
+	seen := map[string]bool{}
+	for i, t := range j.Agent.Tools {
+		path := "agent.tools." + strconv.Itoa(i)
+		if t.Source != "" {
+			continue
+		}
+		if seen[t.Name] {
+			fail(path, "%q is given twice", t.Name)
+		}
+		seen[t.Name] = true
+	}
+	seen = map[string]bool{}
+	for i, r := range j.Rewards {
+		path := "rewards." + strconv.Itoa(i)
+		if seen[r.Label()] {
+			fail(path, "%q is given twice; give one of the two another name with as: NAME", r.Label())
+		}
+		seen[r.Label()] = true
+	}
+}

@@ -1,0 +1,134 @@
+package job
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+var yamlLine = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
+
+// parseDocument parses exactly one document.
+func parseDocument(f *findings, data []byte) *yaml.Node {
+	broken := func(err error) {
+		p := Problem{File: f.file, Line: 1, Column: 1, Text: "not YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}
+		if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
+			p.Line, _ = strconv.Atoi(m[1])
+			p.Text = "not YAML: " + err.Error()[len(m[0]):]
+		}
+		if line := indentedByTab(data); line > 0 {
+			p.Line, p.Column, p.Text = line, 1, "a tab indents this line, and YAML takes blanks only; write two spaces for each tab"
+		}
+		f.problems = append(f.problems, p)
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc yaml.Node
+	if err := dec.Decode(&doc); err != nil {
+		if errors.Is(err, io.EOF) {
+			f.problems = append(f.problems, Problem{File: f.file, Line: 1, Column: 1, Text: "the file is empty; a job begins with version: 1"})
+		} else {
+			broken(err)
+		}
+		return nil
+	}
+	var second yaml.Node
+	switch err := dec.Decode(&second); {
+	case err == nil:
+		f.fail(&second, "a second document begins here; a job file holds one")
+		return nil
+	case !errors.Is(err, io.EOF):
+		broken(err)
+		return nil
+	}
+	if len(doc.Content) != 1 {
+		f.problems = append(f.problems, Problem{File: f.file, Line: 1, Column: 1, Text: "the file is empty; a job begins with version: 1"})
+		return nil
+	}
+	return doc.Content[0]
+}
+
+// indentedByTab is the first line that begins with a tab, behind blanks or not; 0: there is none.
+func indentedByTab(data []byte) int {
+	line := 0
+	for text := range bytes.Lines(data) {
+		line++
+		if rest := bytes.TrimLeft(text, " "); len(rest) > 0 && rest[0] == '\t' && len(bytes.TrimSpace(rest)) > 0 {
+			return line
+		}
+	}
+	return 0
+}
+
+// applySet applies one --set option to the tree.
+func applySet(f *findings, root *yaml.Node, option string) {
+	label := "--set " + option
+	fail := func(format string, args ...any) {
+		f.problems = append(f.problems, Problem{File: label, Text: fmt.Sprintf(format, args...)})
+	}
+	path, text, ok := strings.Cut(option, "=")
+	if !ok || path == "" {
+		fail("write key.path=value, such as trainer.steps=10")
+		return
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
+		fail("the value is not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
+		return
+	}
+	value := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}
+	if len(doc.Content) == 1 {
+		value = doc.Content[0]
+	}
+	f.mark(value, label)
+	n := root
+	keys := strings.Split(path, ".")
+	for i, key := range keys {
+		for n.Kind == yaml.AliasNode {
+			n = n.Alias
+		}
+		last := i == len(keys)-1
+		next := child(n, key)
+		switch {
+		case next == nil && n.Kind == yaml.MappingNode:
+			next = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+			k := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: key}
+			f.origin[k], f.origin[next] = label, label
+			if last {
+				next = value
+			}
+			n.Content = append(n.Content, k, next)
+		case next == nil:
+			fail("%s is %s, it has no %q", strings.Join(keys[:i], "."), kindName(n), key)
+			return
+		case last:
+			*next = *value
+			f.origin[next] = label
+		case next.Kind == yaml.ScalarNode && next.ShortTag() == "!!null":
+			*next = yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+			f.origin[next] = label
+		}
+		n = next
+	}
+}
+
+func child(n *yaml.Node, key string) *yaml.Node {
+	switch n.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Value == key {
+				return n.Content[i+1]
+			}
+		}
+	case yaml.SequenceNode:
+		if i, err := strconv.Atoi(key); err == nil && i >= 0 && i < len(n.Content) {
+			return n.Content[i]
+		}
+	}
+	return nil
+}

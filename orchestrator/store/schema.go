@@ -1,0 +1,188 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// File is the name of the store in a run folder.
+const File = "store.db"
+
+// schemaVersion is the newest migration's. A store of a newer version is refused, an older one is migrated.
+const schemaVersion = 3
+
+// migrations[i] brings a store from version i to i+1.
+var migrations = []string{`
+CREATE TABLE tasks (id TEXT NOT NULL, phase TEXT NOT NULL, json TEXT NOT NULL, PRIMARY KEY (id, phase)) WITHOUT ROWID;
+CREATE TABLE trajectories (
+  id TEXT PRIMARY KEY, phase TEXT NOT NULL, step INTEGER NOT NULL, task_id TEXT NOT NULL, json TEXT NOT NULL
+);
+CREATE INDEX trajectories_by_step ON trajectories (phase, step);
+CREATE TABLE samples (
+  trajectory_id TEXT NOT NULL REFERENCES trajectories (id) ON DELETE CASCADE, idx INTEGER NOT NULL,
+  token_ids BLOB NOT NULL, response_mask BLOB NOT NULL, sampling_logprobs BLOB NOT NULL, policy_version BLOB NOT NULL,
+  PRIMARY KEY (trajectory_id, idx)
+) WITHOUT ROWID;
+CREATE TABLE updates (
+  trajectory_id TEXT NOT NULL, idx INTEGER NOT NULL, step INTEGER NOT NULL, old_logprobs BLOB, advantages BLOB,
+  PRIMARY KEY (trajectory_id, idx, step)
+) WITHOUT ROWID;
+CREATE TABLE steps (step INTEGER PRIMARY KEY, json TEXT NOT NULL);
+`, `
+ALTER TABLE trajectories ADD COLUMN turns BLOB; -- rows of the table turns; NULL: written by version 1, the tokens are in samples
+ALTER TABLE trajectories ADD COLUMN crc INTEGER; -- of json
+CREATE TABLE turns (n INTEGER PRIMARY KEY, body BLOB NOT NULL); -- see encode.go
+CREATE TABLE events (
+  n INTEGER PRIMARY KEY, kind TEXT NOT NULL, phase TEXT NOT NULL, step INTEGER NOT NULL, grp INTEGER NOT NULL, json TEXT NOT NULL, crc INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX one_admission ON events (phase, step, grp) WHERE kind = 'admit';
+CREATE UNIQUE INDEX one_batch ON events (step) WHERE kind = 'batch';
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE evaluations (name TEXT NOT NULL, step INTEGER NOT NULL, json TEXT NOT NULL, PRIMARY KEY (name, step)) WITHOUT ROWID;
+`, `
+ALTER TABLE trajectories ADD COLUMN branch TEXT NOT NULL DEFAULT ''; -- these three repeat what json says, to be asked for
+ALTER TABLE trajectories ADD COLUMN origin TEXT NOT NULL DEFAULT ''; -- of its error
+ALTER TABLE trajectories ADD COLUMN failure TEXT NOT NULL DEFAULT ''; -- whose doing the error is
+ALTER TABLE events ADD COLUMN turn INTEGER NOT NULL DEFAULT 0; -- the rows of turns before this one were there when it came
+UPDATE trajectories SET origin = json_extract(json, '$.err_origin'), failure = 'infrastructure'
+  WHERE CASE WHEN json_valid(json) THEN json_extract(json, '$.err_origin') END <> '';
+UPDATE events SET turn = coalesce(known.turn, 0) FROM (
+  SELECT n, max(CASE WHEN kind = 'admit' AND json_valid(json) THEN json_extract(json, '$.turn') END) OVER (ORDER BY n) AS turn FROM events
+) AS known WHERE known.n = events.n;
+`}
+
+// file is an open file with the version of its schema.
+type file struct {
+	db      *sql.DB
+	path    string
+	version int
+}
+
+func connect(path, mode string) (*sql.DB, error) {
+	query := url.Values{"mode": {mode}, "_txlock": {"immediate"}, "_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)"}}
+	if mode == "ro" {
+		query["_pragma"] = []string{"busy_timeout(10000)"}
+	}
+	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+"?"+query.Encode())
+	if err != nil {
+		return nil, fmt.Errorf("store: %s: %w", path, err)
+	}
+	return db, nil
+}
+
+func versionOf(db *sql.DB, path string) (int, error) {
+	var version int
+	if err := db.QueryRow("PRAGMA user_version").Scan(&version); err != nil {
+		return 0, fmt.Errorf("store: %s cannot be read as a store: %w; move it away and start the run anew, or restore it", path, err)
+	}
+	return version, nil
+}
+
+func migrate(db *sql.DB, path string) error {
+	version, err := versionOf(db, path)
+	if err != nil {
+		return err
+	}
+	if version > schemaVersion {
+		return fmt.Errorf("store: %s was written by a newer program (version %d, this one knows %d); update agentfly", path, version, schemaVersion)
+	}
+	for ; version < schemaVersion; version++ {
+		tx, err := db.Begin()
+		if err != nil {
+			return fmt.Errorf("store: %s: %w", path, err)
+		}
+		if _, err = tx.Exec(migrations[version] + fmt.Sprintf("PRAGMA user_version = %d;", version+1)); err == nil {
+			err = tx.Commit()
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("store: %s: migration to version %d: %w", path, version+1, err), ignoreDone(tx.Rollback()))
+		}
+	}
+	return nil
+}
+
+func ignoreDone(err error) error {
+	if errors.Is(err, sql.ErrTxDone) {
+		return nil
+	}
+	return err
+}
+
+// explain says what to do about an error of the file.
+func (f *file) explain(err error) error {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	switch e.Code() & 0xff {
+	case sqlite3.SQLITE_FULL:
+		return fmt.Errorf("%s: %w; free some space on its disk, then continue the run with --resume", f.path, err)
+	case sqlite3.SQLITE_READONLY:
+		return fmt.Errorf("%s: %w; make the file and its folder writable, then continue the run with --resume", f.path, err)
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		return fmt.Errorf("%s: %w; restore the file from a copy, or begin a new run", f.path, err)
+	}
+	return fmt.Errorf("%s: %w", f.path, err)
+}
+
+// turnColumns are the columns of a trajectory, in the table of that name, that say where its turns are; version 1 had none.
+func (f *file) turnColumns(table string) string {
+	if f.version < 2 {
+		return "NULL, NULL"
+	}
+	return table + ".turns, " + table + ".crc"
+}
+
+// each calls f for the rows of a query: a number and a text.
+func (f *file) each(ctx context.Context, query string, do func(n int, body []byte) error) error {
+	rows, err := f.db.QueryContext(ctx, query)
+	if err != nil {
+		return fmt.Errorf("store: %s: %w", f.path, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var n int
+		var body []byte
+		if err = rows.Scan(&n, &body); err == nil {
+			err = do(n, body)
+		}
+		if err != nil {
+			return fmt.Errorf("store: %s: %w", f.path, err)
+		}
+	}
+	return rows.Err()
+}
+
+// events calls do for every event in order.
+func (f *file) events(ctx context.Context, do func(kind, phase string, ref GroupRef, body []byte) error) error {
+	rows, err := f.db.QueryContext(ctx, "SELECT n, kind, phase, step, grp, json, crc FROM events ORDER BY n")
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for want := int64(1); rows.Next(); want++ {
+		var n, crc int64
+		var kind, phase string
+		var ref GroupRef
+		var body []byte
+		if err := rows.Scan(&n, &kind, &phase, &ref.Step, &ref.Group, &body, &crc); err != nil {
+			return err
+		}
+		if n != want {
+			return fmt.Errorf("event %d is missing", want)
+		}
+		if checksum(body) != crc {
+			return fmt.Errorf("event %d is damaged: its checksum is wrong", n)
+		}
+		if err := do(kind, phase, ref, body); err != nil {
+			return fmt.Errorf("event %d is damaged: %w", n, err)
+		}
+	}
+	return rows.Err()
+}
