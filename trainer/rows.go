@@ -33,7 +33,7 @@ func (r *stepRun) rows(micro *MicroBatch, now numbers, mb miniBatch) algorithms.
 	if a.HasCritic() {
 		rows.OldValue, rows.Return = r.pick(micro, r.values), r.pick(micro, r.returns)
 		for i, v := range now.values {
-			r.metrics.ValueLoss += mb.value * a.ValueLoss(float64(v), rows.OldValue[i], rows.Return[i])
+			r.metrics.ValueLoss += mb.value * a.Value.Loss(float64(v), rows.OldValue[i], rows.Return[i])
 		}
 	}
 	base := rows.Old
@@ -54,7 +54,7 @@ func (r *stepRun) observe(rows algorithms.Rows, current, base []float64) {
 		if rows.Sequence != nil {
 			t.Sequence = rows.Sequence[i]
 		}
-		if r.algorithm.Clipped(t) {
+		if r.algorithm.Loss.HoldsBack(t) {
 			r.clipped++
 		}
 		if rows.Correction != nil && rows.Correction[i] == 0 {

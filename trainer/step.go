@@ -82,7 +82,7 @@ func (r *stepRun) prepare(units []int) (miniBatch, error) {
 	for _, u := range units {
 		tokens = append(tokens, r.units[u].tokens)
 	}
-	weights, err := r.algorithm.TokenWeights(tokens)
+	weights, err := r.algorithm.Aggregation.TokenWeights(tokens)
 	if err != nil {
 		return mb, err
 	}
