@@ -58,26 +58,44 @@ func (e *TrajectoryError) Error() string {
 
 func (e *TrajectoryError) Unwrap() error { return e.Err }
 
-// Advantages returns A [group][trajectory][L], nil for a trajectory that does not count. A number that is not finite, or a
-// record that lacks what the estimator reads, is a TrajectoryError.
-func (a *Algorithm) Advantages(groups []Group) ([][][]float64, error) {
-	counted, err := a.counted(groups)
-	if err != nil {
-		return nil, err
+// ResolvedEstimator is an estimator with its settings, ready to compute.
+type ResolvedEstimator struct {
+	EstimatorSpec
+	Settings Settings
+
+	estimator Estimator
+}
+
+// estimator makes the estimator that the job names, GRPO where it names none.
+func (c Choice) estimator(r *Registry) (out ResolvedEstimator, err error) {
+	if c.Name == "" {
+		c.Name = "grpo"
 	}
-	values, err := a.ask(a.estimator.Advantages, counted)
-	if err != nil {
-		return nil, err
+	if out.EstimatorSpec, err = lookup("advantage", c.Name, r.estimators); err != nil {
+		return out, err
 	}
-	return spread(groups, counted, values)
+	if out.Settings.keys, err = resolveKeys("advantage", c, out.Keys); err != nil {
+		return out, err
+	}
+	out.estimator, err = panics.Value("its New", func() (Estimator, error) { return out.New(out.Settings) })
+	if err == nil && out.estimator == nil {
+		err = errors.New("its New returned no estimator")
+	}
+	if err != nil {
+		return out, fmt.Errorf("algorithms: advantage %s: %w", c.Name, err)
+	}
+	if _, ok := out.estimator.(Critic); ok != out.Needs.Values {
+		return out, fmt.Errorf("algorithms: advantage %s: an estimator reads values if and only if it is a Critic", c.Name)
+	}
+	return out, nil
 }
 
 // ask calls the estimator, which may be somebody else's code: its error and its panic both name it.
-func (a *Algorithm) ask(f func(groups []Group) ([][][]float64, error), groups []Group) (values [][][]float64, err error) {
-	err = panics.Guard("advantage "+a.Estimator.Name, func() error {
+func (e ResolvedEstimator) ask(f func(groups []Group) ([][][]float64, error), groups []Group) (values [][][]float64, err error) {
+	err = panics.Guard("advantage "+e.Name, func() error {
 		values, err = f(groups)
 		if err != nil {
-			err = fmt.Errorf("advantage %s: %w", a.Estimator.Name, err)
+			err = fmt.Errorf("advantage %s: %w", e.Name, err)
 		}
 		return err
 	})
@@ -87,9 +105,47 @@ func (a *Algorithm) ask(f func(groups []Group) ([][][]float64, error), groups []
 	return values, nil
 }
 
+// NeedsSiblings reports whether the estimator compares the trajectories of a group with each other alone, so that one without
+// siblings has advantage 0 whatever its reward. It asks the estimator: two groups of one trajectory each differ in their
+// rewards, tokens, values and turns. One that cannot say, by an error or a panic, is taken to need none.
+func (e ResolvedEstimator) NeedsSiblings() bool {
+	alone := func(reward float64) Group {
+		return Group{{
+			Reward: reward, Tokens: 3, Turn: []int{0, 1, 1}, TurnRewards: []*float64{nil, nil}, Anchors: []string{"", ""},
+			Greedy: new(float64), Values: []float64{0, 0, 0},
+		}}
+	}
+	advantages, err := e.ask(e.estimator.Advantages, []Group{alone(1), alone(2)})
+	if err != nil {
+		return false
+	}
+	for _, group := range advantages {
+		for _, trajectory := range group {
+			if slices.ContainsFunc(trajectory, func(x float64) bool { return x != 0 }) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Advantages returns A [group][trajectory][L], nil for a trajectory that does not count. A number that is not finite, or a
+// record that lacks what the estimator reads, is a TrajectoryError.
+func (a *Algorithm) Advantages(groups []Group) ([][][]float64, error) {
+	counted, err := a.counted(groups)
+	if err != nil {
+		return nil, err
+	}
+	values, err := a.Estimator.ask(a.Estimator.estimator.Advantages, counted)
+	if err != nil {
+		return nil, err
+	}
+	return spread(groups, counted, values)
+}
+
 // Returns are what the critic's values should have been, like Advantages [group][trajectory][L]; nil without a critic.
 func (a *Algorithm) Returns(groups []Group) ([][][]float64, error) {
-	critic, ok := a.estimator.(Critic)
+	critic, ok := a.Estimator.estimator.(Critic)
 	if !ok {
 		return nil, nil
 	}
@@ -97,7 +153,7 @@ func (a *Algorithm) Returns(groups []Group) ([][][]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	values, err := a.ask(critic.Returns, counted)
+	values, err := a.Estimator.ask(critic.Returns, counted)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +173,7 @@ func (a *Algorithm) counted(groups []Group) ([]Group, error) {
 			if !a.Estimator.Needs.Turns { // it is told what the whole trajectory was paid
 				r.Reward, r.TurnRewards = r.total(), nil
 			}
-			if a.KL.Coefficient > 0 && a.KL.In == "reward" {
+			if a.KL.inReward() {
 				penalty, err := a.KL.sum(r)
 				if err != nil {
 					return nil, fmt.Errorf("algorithms: %w", &TrajectoryError{g, i, false, err})

@@ -103,8 +103,8 @@ func TestConfigRoundTrip(t *testing.T) {
 	require.NoError(t, err)
 	a, err := config.Resolve(NewRegistry())
 	require.NoError(t, err)
-	require.Equal(t, []float64{0.2, 0.28, 3}, []float64{a.LossSettings.ClipLow, a.LossSettings.ClipHigh, a.LossSettings.DualClip})
-	require.False(t, a.EstimatorSettings.Bool("normalize_std"))
+	require.Equal(t, []float64{0.2, 0.28, 3}, []float64{a.Loss.Settings.ClipLow, a.Loss.Settings.ClipHigh, a.Loss.Settings.DualClip})
+	require.False(t, a.Estimator.Settings.Bool("normalize_std"))
 	require.False(t, a.OldIsCurrent())
 
 	text, err := json.Marshal(config)
@@ -189,7 +189,7 @@ func TestRegistryRefusesTakenNames(t *testing.T) {
 	require.EqualError(t, err, "algorithms: advantage mine needs the key strength (how much)")
 	a, err := Config{Advantage: Choice{Name: "mine", Keys: map[string]any{"strength": 2}}, Loss: Choice{Name: "own"}}.Resolve(r)
 	require.NoError(t, err)
-	require.Equal(t, 2.0, a.EstimatorSettings.Float("strength"))
+	require.Equal(t, 2.0, a.Estimator.Settings.Float("strength"))
 }
 
 func FuzzBlock(f *testing.F) {

@@ -13,21 +13,22 @@ func (a *Algorithm) Describe() string {
 	line := func(key, format string, args ...any) {
 		fmt.Fprintf(&b, "%-12s %s\n", key, fmt.Sprintf(format, args...))
 	}
-	line("advantage", "%s: %s [%s]%s", a.Estimator.Name, a.Estimator.Formula, a.Estimator.Source, ownKeys(a.Estimator.Keys, a.EstimatorSettings))
+	line("advantage", "%s: %s [%s]%s", a.Estimator.Name, a.Estimator.Formula, a.Estimator.Source, ownKeys(a.Estimator.Keys, a.Estimator.Settings))
 	for _, note := range a.Estimator.Notes {
 		line("", "%s", note)
 	}
-	line("loss", "%s: %s [%s]%s", a.Loss.Name, a.Loss.Formula, a.Loss.Source, ownKeys(a.Loss.Keys, a.LossSettings))
-	a.describeClip(line)
-	line("aggregation", "%s: %s", a.Aggregation, a.denominator())
+	line("loss", "%s: %s [%s]%s", a.Loss.Name, a.Loss.Formula, a.Loss.Source, ownKeys(a.Loss.Keys, a.Loss.Settings))
+	describeClip(a, line)
+	line("aggregation", "%s: %s", a.Aggregation.Name, a.Aggregation.denominator())
 	if a.HasCritic() {
-		a.describeValue(line)
+		line("value", "%s", a.Value.formula())
+		line("", "the critic is a linear head on the policy's last hidden state, trained with it")
 	}
 	if a.KL.Coefficient == 0 {
 		line("kl", "none; no reference policy is needed")
 	} else {
 		line("kl", "%v * %s against the frozen reference, in the %s", a.KL.Coefficient, a.KL.Estimator, a.KL.In)
-		line("", "%s", a.describeKL())
+		line("", "%s", a.KL.formula())
 	}
 	if a.Entropy == 0 {
 		line("entropy", "no bonus")
@@ -56,8 +57,8 @@ func ownKeys(keys []Key, s Settings) string {
 	return out
 }
 
-func (a *Algorithm) describeClip(line func(key, format string, args ...any)) {
-	s := a.LossSettings
+func describeClip(a *Algorithm, line func(key, format string, args ...any)) {
+	s := a.Loss.Settings
 	if a.Loss.ClipNote != nil {
 		key := "clip"
 		var notes []string
@@ -98,19 +99,6 @@ func (a *Algorithm) describeClip(line func(key, format string, args ...any)) {
 }
 
 const neverActs = "clipping never acts: each batch gets one update, so every ratio is 1"
-
-func (a *Algorithm) describeValue(line func(key, format string, args ...any)) {
-	line("value", "%v * ½ max((V - R)², (V_old + clip(V - V_old, ±%v) - R)²), R = Â + V_old, mean over all loss-mask tokens of the mini-batch (its own token-mean)", a.Value.Coefficient, a.Value.Clip)
-	line("", "the critic is a linear head on the policy's last hidden state, trained with it")
-}
-
-func (a *Algorithm) describeKL() string {
-	formula := map[string]string{"k1": "k1 = x - reference", "k2": "k2 = (x - reference)²/2", "k3": "k3 = exp(reference - x) + x - reference - 1"}[a.KL.Estimator]
-	if a.KL.In == "reward" {
-		return formula + ", x = old; summed over the trajectory and subtracted from its reward before the estimator"
-	}
-	return formula + ", x = current; added per token with the aggregation's weights"
-}
 
 func (s CorrectionSettings) describe() string {
 	switch s.Kind {

@@ -64,7 +64,7 @@ func TestGAEByHand(t *testing.T) {
 	//   δ_0 = 0 + 1/2 * 1/4 - 1/2  = -3/8      Â_0 = -3/8 + 1/4 * 1/4  = -5/16
 	// Returns Â + V: 3/16, 1/2, 1.
 	one := Record{Reward: 1, Tokens: 3, Values: []float64{0.5, 0.25, 1}}
-	require.Equal(t, []float64{-0.3125, 0.25, 0}, a.estimator.(gae).estimate(one))
+	require.Equal(t, []float64{-0.3125, 0.25, 0}, a.Estimator.estimator.(gae).estimate(one))
 	returns, err := a.Returns([]Group{{one}})
 	require.NoError(t, err)
 	require.Equal(t, [][][]float64{{{0.1875, 0.5, 1}}}, returns)
@@ -258,7 +258,7 @@ func TestNeedsSiblings(t *testing.T) {
 		"turn":                                  true, "{name: turn, mode: first_occurrence}": true, "{name: turn, mode: discounted, gamma: 0.5}": true,
 	}
 	for _, name := range everyEstimator {
-		require.Equal(t, !without[name], resolve(t, "advantage: "+name).NeedsSiblings(), name)
+		require.Equal(t, !without[name], resolve(t, "advantage: "+name).Estimator.NeedsSiblings(), name)
 	}
 }
 

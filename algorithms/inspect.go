@@ -160,7 +160,7 @@ func (t *inspectTrajectory) check(a *Algorithm, scored bool) error {
 	} else if key == "" {
 		return errors.New("the key group is missing")
 	}
-	klReward := a.KL.Coefficient > 0 && a.KL.In == "reward"
+	klReward := a.KL.inReward()
 	needsOld := klReward || scored && (a.Correction.Active() || !a.Loss.IgnoresOld && a.Correction.Kind != CorrectionBypass)
 	for _, f := range []struct {
 		name   string
@@ -273,7 +273,7 @@ func (in *inspectLine) loss(ctx context.Context, a *Algorithm, w *cgo.Worker, ad
 	for i, t := range in.Trajectories {
 		tokens[i] = len(t.on)
 	}
-	weights, err := a.TokenWeights(tokens)
+	weights, err := a.Aggregation.TokenWeights(tokens)
 	if err != nil {
 		return err
 	}
@@ -303,7 +303,7 @@ func (in *inspectLine) loss(ctx context.Context, a *Algorithm, w *cgo.Worker, ad
 	}
 	value, gradient := 0.0, []float64{}
 	if len(current) > 0 {
-		loss, err := a.NewLoss()
+		loss, err := a.Loss.NewLoss()
 		if err != nil {
 			return err
 		}

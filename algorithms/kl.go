@@ -3,9 +3,37 @@ package algorithms
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
-// kl is one token's divergence from the reference: k1 = logprob - reference, k2 = k1²/2, k3 = exp(-k1) + k1 - 1
+// resolve fills in defaults and checks the block.
+func (k KL) resolve() (KL, error) {
+	if k.Estimator == "" {
+		k.Estimator = "k3"
+	}
+	if k.In == "" {
+		k.In = "loss"
+	}
+	switch {
+	case !(k.Coefficient >= 0) || math.IsInf(k.Coefficient, 0):
+		return k, fmt.Errorf("algorithms: kl.coefficient is %v; allowed is 0 or more", k.Coefficient)
+	case !slices.Contains([]string{"k1", "k2", "k3"}, k.Estimator):
+		return k, fmt.Errorf("algorithms: kl.estimator %q is unknown; allowed are k1, k2, k3", k.Estimator)
+	case k.In != "loss" && k.In != "reward":
+		return k, fmt.Errorf("algorithms: kl.in is %q; allowed are loss, reward", k.In)
+	case k.In == "loss" && k.Estimator == "k1":
+		return k, fmt.Errorf("algorithms: kl: k1 in the loss has zero expected gradient on-policy, so it would do nothing; use k2 or k3, or put it in the reward")
+	}
+	return k, nil
+}
+
+// inLoss reports whether the penalty is a term of the loss, inReward whether it is taken off the reward.
+func (k KL) inLoss() bool { return k.Coefficient > 0 && k.In == "loss" }
+
+// inReward is described at inLoss.
+func (k KL) inReward() bool { return k.Coefficient > 0 && k.In == "reward" }
+
+// token is one token's divergence from the reference: k1 = logprob - reference, k2 = k1²/2, k3 = exp(-k1) + k1 - 1
 // (Schulman, "Approximating KL Divergence").
 func (k KL) token(logprob, reference float64) float64 {
 	d := logprob - reference
@@ -37,4 +65,13 @@ func (k KL) Mean(logprobs, reference []float64) float64 {
 		total += k.token(logprobs[t], reference[t])
 	}
 	return total / float64(max(len(logprobs), 1))
+}
+
+// formula says in words what is computed.
+func (k KL) formula() string {
+	formula := map[string]string{"k1": "k1 = x - reference", "k2": "k2 = (x - reference)²/2", "k3": "k3 = exp(reference - x) + x - reference - 1"}[k.Estimator]
+	if k.In == "reward" {
+		return formula + ", x = old; summed over the trajectory and subtracted from its reward before the estimator"
+	}
+	return formula + ", x = current; added per token with the aggregation's weights"
 }

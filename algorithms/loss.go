@@ -1,5 +1,12 @@
 package algorithms
 
+import (
+	"fmt"
+	"math"
+
+	"github.com/agentfly/agentfly/internal/panics"
+)
+
 // LossInput is what a loss sees of a micro-batch: one row for each loss-mask token, in the order of the packing. Tensors
 // are float32 [N] on the model's device; only Current carries gradient.
 type LossInput struct {
@@ -18,4 +25,80 @@ type LossInput struct {
 type Loss interface {
 	Name() string
 	PerToken(in LossInput) (Tensor, error)
+}
+
+// ResolvedLoss is a loss with its settings, checked.
+type ResolvedLoss struct {
+	LossSpec
+	Settings Settings
+}
+
+// loss resolves the loss that the job names, ppo_clip where it names none, and its clipping.
+func (c Config) loss(r *Registry) (out ResolvedLoss, err error) {
+	choice := c.Loss
+	if choice.Name == "" {
+		choice.Name = "ppo_clip"
+	}
+	if out.LossSpec, err = lookup("loss", choice.Name, r.losses); err != nil {
+		return out, err
+	}
+	s := Settings{ClipLow: out.ClipLow, ClipHigh: out.ClipHigh}
+	for _, f := range []struct {
+		key   string
+		given *float64
+		used  bool
+		into  *float64
+		ok    func(float64) bool
+		want  string
+	}{
+		{"clip_low", c.ClipLow, out.UsesClipLow, &s.ClipLow, func(v float64) bool { return v >= 0 && v <= 1 }, "0 to 1"},
+		{"clip_high", c.ClipHigh, out.UsesClipHigh, &s.ClipHigh, func(v float64) bool { return v >= 0 && !math.IsInf(v, 1) }, "0 or more"},
+		{"dual_clip", c.DualClip, out.UsesDualClip, &s.DualClip, func(v float64) bool { return v == 0 || v > 1 && !math.IsInf(v, 1) }, "0 (off) or more than 1"},
+	} {
+		if f.given == nil || f.key == "dual_clip" && *f.given == 0 {
+			continue
+		}
+		if !f.used {
+			return out, fmt.Errorf("algorithms: %s is set, but loss %s does not clip that way; leave it out", f.key, choice.Name)
+		}
+		if !f.ok(*f.given) {
+			return out, fmt.Errorf("algorithms: %s is %v; allowed is %s", f.key, *f.given, f.want)
+		}
+		*f.into = *f.given
+	}
+	if s.keys, err = resolveKeys("loss", choice, out.Keys); err != nil {
+		return out, err
+	}
+	out.Settings = s
+	if out.Check == nil {
+		return out, nil
+	}
+	if err := panics.Guard("its Check", func() error { return out.Check(s) }); err != nil {
+		return out, fmt.Errorf("algorithms: loss %s: %w", choice.Name, err)
+	}
+	return out, nil
+}
+
+// HoldsBack reports whether the loss's clip holds back this token's gradient.
+func (l *ResolvedLoss) HoldsBack(t Token) bool {
+	s := l.Settings
+	if l.Clipped != nil {
+		return l.ownClip(t)
+	}
+	ratio := math.Exp(t.Current - t.Old)
+	return l.UsesClipHigh && t.Advantage > 0 && ratio > 1+s.ClipHigh ||
+		l.UsesClipLow && t.Advantage < 0 && ratio < 1-s.ClipLow ||
+		s.DualClip > 0 && t.Advantage < 0 && ratio > s.DualClip
+}
+
+// ownClip asks the loss. The trainer's worker catches a panic, which names the loss here.
+func (l *ResolvedLoss) ownClip(t Token) (clipped bool) {
+	err := panics.Guard("loss "+l.Name+": its Clipped", func() error {
+		clipped = l.Clipped(l.Settings, t)
+		return nil
+	})
+	if err != nil {
+		panic(err)
+	}
+	return clipped
 }

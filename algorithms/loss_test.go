@@ -114,9 +114,9 @@ func twin(a *Algorithm, x point, b batch, off int) float64 {
 		case c.Kind == CorrectionIcePop, c.Kind == CorrectionSeqMask:
 			correction = 0
 		}
-		policy := policyTwins[a.Loss.Name](a.LossSettings, x.current[i], b.at.current[i], old(i), row(b.rows.Sampling, i), math.Exp(drift[u]/length[u]), row(b.rows.Advantage, i))
+		policy := policyTwins[a.Loss.Name](a.Loss.Settings, x.current[i], b.at.current[i], old(i), row(b.rows.Sampling, i), math.Exp(drift[u]/length[u]), row(b.rows.Advantage, i))
 		loss := correction*policy - a.Entropy*x.entropy[i]
-		if a.klInLoss() {
+		if a.KL.inLoss() {
 			d := x.current[i] - row(b.rows.Reference, i)
 			loss += a.KL.Coefficient * map[string]float64{"k2": d * d / 2, "k3": math.Exp(-d) + d - 1}[a.KL.Estimator]
 		}
@@ -151,7 +151,7 @@ func twinGradient(a *Algorithm, b batch, off int) (gradient []float64, smooth bo
 // nothing leaks.
 func evaluateAt(t testing.TB, a *Algorithm, b batch) (value float64, gradient []float64) {
 	t.Helper()
-	loss, err := a.NewLoss()
+	loss, err := a.Loss.NewLoss()
 	require.NoError(t, err)
 	w := cgo.NewWorker()
 	defer w.Close()
@@ -195,7 +195,7 @@ func evaluateAt(t testing.TB, a *Algorithm, b batch) (value float64, gradient []
 // evaluate runs Evaluate on a worker and checks that nothing leaks.
 func evaluate(t testing.TB, a *Algorithm, current []float64, r Rows) (float64, []float64) {
 	t.Helper()
-	loss, err := a.NewLoss()
+	loss, err := a.Loss.NewLoss()
 	require.NoError(t, err)
 	w := cgo.NewWorker()
 	defer w.Close()
@@ -362,7 +362,7 @@ func TestHandWorkedLosses(t *testing.T) {
 			})
 			require.InDelta(t, c.loss[i], v, 1e-6, c.block)
 			require.InDelta(t, c.gradient[i], g[0], 1e-6, c.block)
-			twin := policyTwins[a.Loss.Name](a.LossSettings, current[i], current[i], old[i], old[i], math.Exp(current[i]-old[i]), advantage[i])
+			twin := policyTwins[a.Loss.Name](a.Loss.Settings, current[i], current[i], old[i], old[i], math.Exp(current[i]-old[i]), advantage[i])
 			require.InDelta(t, c.loss[i], twin, 1e-6)
 		}
 	}
@@ -390,8 +390,8 @@ func TestHandWorkedCriticAndEntropy(t *testing.T) {
 	value, gradient := evaluateAt(t, a, b)
 	require.InDelta(t, 0.08+0.45125, value, 1e-12)
 	require.InDeltaSlice(t, []float64{0, 0, 0, 0, 0, -0.475}, gradient, 1e-7)
-	require.InDelta(t, 0.32, a.ValueLoss(1.5, 1, 2), 1e-12)
-	require.InDelta(t, 1.805, a.ValueLoss(1.1, 1, 3), 1e-12)
+	require.InDelta(t, 0.32, a.Value.Loss(1.5, 1, 2), 1e-12)
+	require.InDelta(t, 1.805, a.Value.Loss(1.1, 1, 3), 1e-12)
 	// The critic's denominator is its own: a policy weight by sequence does not enter, a masked row does not count.
 	b.rows.Weight = []float64{7, 0}
 	b.at.values[1] = math.NaN()
@@ -550,7 +550,7 @@ func TestARPOHardEqualsSoftUnclipped(t *testing.T) {
 		values, err := a.Advantages([]Group{group})
 		require.NoError(t, err)
 		b.rows.Advantage = slices.Concat(values[0]...)
-		weights, err := a.TokenWeights([]int{4, 3, 4, 1})
+		weights, err := a.Aggregation.TokenWeights([]int{4, 3, 4, 1})
 		require.NoError(t, err)
 		b.rows.Weight = nil
 		for _, u := range b.trajectory {
@@ -594,7 +594,7 @@ func TestRegisteredLoss(t *testing.T) {
 	run := func(strength float64) (value float64, gradient []float64, err error) {
 		a, err := Config{Loss: Choice{Name: "own", Keys: map[string]any{"strength": strength}}}.Resolve(r)
 		require.NoError(t, err)
-		loss, err := a.NewLoss()
+		loss, err := a.Loss.NewLoss()
 		require.NoError(t, err)
 		err = w.Do(context.Background(), func() (err error) {
 			value, gradient, err = a.Evaluate(loss, []float64{-2, -3}, Rows{Old: []float64{0, 0}, Sampling: []float64{0, 0}, Advantage: []float64{1, -1}, Weight: []float64{1, 1}})
@@ -615,14 +615,14 @@ func TestRegisteredLoss(t *testing.T) {
 	require.NoError(t, r.AddLoss(LossSpec{Name: "unmade", New: func(Settings) (Loss, error) { panic("no weights") }}))
 	a, err := Config{Loss: Choice{Name: "unmade"}}.Resolve(r)
 	require.NoError(t, err)
-	_, err = a.NewLoss()
+	_, err = a.Loss.NewLoss()
 	require.ErrorContains(t, err, "algorithms: loss unmade: its New panicked: no weights, at ")
 	runtime.GC()
 }
 
 func TestObjectiveRefusesRowsThatAreNotParallel(t *testing.T) {
 	a := resolve(t, "{}")
-	loss, err := a.NewLoss()
+	loss, err := a.Loss.NewLoss()
 	require.NoError(t, err)
 	_, _, err = a.Evaluate(loss, []float64{-1}, Rows{Old: []float64{-1}, Sampling: []float64{-1}, Weight: []float64{1}})
 	require.ErrorContains(t, err, "algorithms: rows are not parallel: 1 weights, but 0 of advantage")

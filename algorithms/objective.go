@@ -38,7 +38,7 @@ func (a *Algorithm) checkParallel(r Rows) error {
 		{"old", r.Old, true},
 		{"sampling", r.Sampling, true},
 		{"advantage", r.Advantage, true},
-		{"reference", r.Reference, a.klInLoss()},
+		{"reference", r.Reference, a.KL.inLoss()},
 		{"sequence", r.Sequence, a.Loss.NeedsSequence},
 		{"correction", r.Correction, a.Correction.Active()},
 		{"old value", r.OldValue, a.HasCritic()},
@@ -60,7 +60,7 @@ func (a *Algorithm) objective(o *Ops, m *cgo.Model, loss Loss, f Outputs, r Rows
 	if a.Correction.Kind == CorrectionBypass {
 		r.Old = r.Sampling
 	}
-	f, r = o.unmask(m, f, r)
+	f, r = unmask(o, m, f, r)
 	in := LossInput{Ops: o, Current: f.Current, Old: o.floats(m, r.Old), Sampling: o.floats(m, r.Sampling), Advantage: o.floats(m, r.Advantage)}
 	if a.Loss.NeedsSequence {
 		in.Sequence = o.floats(m, r.Sequence)
@@ -102,8 +102,8 @@ func (a *Algorithm) sum(o *Ops, m *cgo.Model, policy gotorch.Tensor, f Outputs, 
 		}
 	}
 	sum := o.MaskedSum(policy, o.floats(m, corrected))
-	if a.klInLoss() {
-		sum = o.Add(sum, o.Affine(o.MaskedSum(a.klTokens(o, f.Current, o.floats(m, r.Reference)), o.floats(m, r.Weight)), a.KL.Coefficient, 0))
+	if a.KL.inLoss() {
+		sum = o.Add(sum, o.Affine(o.MaskedSum(a.KL.tokens(o, f.Current, o.floats(m, r.Reference)), o.floats(m, r.Weight)), a.KL.Coefficient, 0))
 	}
 	if a.Entropy > 0 {
 		if f.Entropy.T == nil {
@@ -115,7 +115,7 @@ func (a *Algorithm) sum(o *Ops, m *cgo.Model, policy gotorch.Tensor, f Outputs, 
 		if f.Values.T == nil {
 			return gotorch.Tensor{}, fmt.Errorf("a critic needs the values of the forward")
 		}
-		sum = o.Add(sum, a.valueLoss(o, m, f.Values, r))
+		sum = o.Add(sum, a.Value.sum(o, m, f.Values, r))
 	}
 	return sum, nil
 }
@@ -137,10 +137,8 @@ func checkRows(policy gotorch.Tensor, weight []float64) error {
 	return nil
 }
 
-func (a *Algorithm) klInLoss() bool { return a.KL.Coefficient > 0 && a.KL.In == "loss" }
-
-// valueLoss is coefficient · ½ Σ_t w max((V - R)², (V_old + clip(V - V_old, ±c) - R)²), w = 1 / tokens of the mini-batch.
-func (a *Algorithm) valueLoss(o *Ops, m *cgo.Model, values gotorch.Tensor, r Rows) gotorch.Tensor {
+// sum is coefficient · ½ Σ_t w max((V - R)², (V_old + clip(V - V_old, ±c) - R)²), w = 1 / tokens of the mini-batch.
+func (s ValueSettings) sum(o *Ops, m *cgo.Model, values gotorch.Tensor, r Rows) gotorch.Tensor {
 	weight := make([]float64, len(r.Weight))
 	for i, w := range r.Weight {
 		if w != 0 {
@@ -149,15 +147,15 @@ func (a *Algorithm) valueLoss(o *Ops, m *cgo.Model, values gotorch.Tensor, r Row
 	}
 	target, old := o.floats(m, r.Return), o.floats(m, r.OldValue)
 	free := o.Sub(values, target)
-	near := o.Sub(o.Add(old, o.Clamp(o.Sub(values, old), -a.Value.Clip, a.Value.Clip)), target)
+	near := o.Sub(o.Add(old, o.Clamp(o.Sub(values, old), -s.Clip, s.Clip)), target)
 	worst := o.Maximum(o.Mul(free, free), o.Mul(near, near))
-	return o.Affine(o.MaskedSum(worst, o.floats(m, weight)), a.Value.Coefficient/2, 0)
+	return o.Affine(o.MaskedSum(worst, o.floats(m, weight)), s.Coefficient/2, 0)
 }
 
-// klTokens returns k2 or k3 of current against the reference, [N].
-func (a *Algorithm) klTokens(o *Ops, current, reference gotorch.Tensor) gotorch.Tensor {
+// tokens returns k2 or k3 of current against the reference, [N].
+func (k KL) tokens(o *Ops, current, reference gotorch.Tensor) gotorch.Tensor {
 	k1 := o.Sub(current, reference)
-	if a.KL.Estimator == "k2" {
+	if k.Estimator == "k2" {
 		return o.Affine(o.Mul(k1, k1), 0.5, 0)
 	}
 	return o.Affine(o.Add(o.Exp(o.Neg(k1)), k1), 1, -1)
@@ -165,7 +163,7 @@ func (a *Algorithm) klTokens(o *Ops, current, reference gotorch.Tensor) gotorch.
 
 // unmask replaces what stands in rows of weight 0, numbers and tensors, by 0 before any function sees it: the gradient of
 // exp at infinity is not 0 even where its result is multiplied by 0.
-func (o *Ops) unmask(m *cgo.Model, f Outputs, r Rows) (Outputs, Rows) {
+func unmask(o *Ops, m *cgo.Model, f Outputs, r Rows) (Outputs, Rows) {
 	masked := false
 	for _, w := range r.Weight {
 		masked = masked || w == 0
@@ -196,13 +194,13 @@ func (o *Ops) unmask(m *cgo.Model, f Outputs, r Rows) (Outputs, Rows) {
 }
 
 // NewLoss makes the loss that the block names.
-func (a *Algorithm) NewLoss() (Loss, error) {
-	l, err := panics.Value("its New", func() (Loss, error) { return a.Loss.New(a.LossSettings) })
-	if err == nil && l == nil {
+func (l *ResolvedLoss) NewLoss() (Loss, error) {
+	loss, err := panics.Value("its New", func() (Loss, error) { return l.New(l.Settings) })
+	if err == nil && loss == nil {
 		err = errors.New("its New returned no loss")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("algorithms: loss %s: %w", a.Loss.Name, err)
+		return nil, fmt.Errorf("algorithms: loss %s: %w", l.Name, err)
 	}
-	return l, nil
+	return loss, nil
 }

@@ -53,7 +53,7 @@ func TestPanicsOfOwnCodeAreErrors(t *testing.T) {
 	var caught *panics.Error
 	require.ErrorAs(t, err, &caught)
 	require.Contains(t, string(caught.Stack), "wild.Advantages")
-	require.False(t, a.NeedsSiblings(), "one that cannot say is taken to need none")
+	require.False(t, a.Estimator.NeedsSiblings(), "one that cannot say is taken to need none")
 
 	_, err = estimator("wild", wildCritic{}, true).Returns(groups)
 	require.Regexp(t, `^algorithms: advantage wild panicked: no returns, at \S+panics_test\.go:\d+$`, err.Error())
@@ -91,6 +91,6 @@ func TestPanicsOfOwnCodeAreErrors(t *testing.T) {
 	require.NoError(t, err)
 	func() { // the trainer's worker catches it
 		defer func() { require.ErrorContains(t, recover().(error), "loss bad: its Clipped panicked: no bound, at ") }()
-		a.Clipped(Token{})
+		a.Loss.HoldsBack(Token{})
 	}()
 }

@@ -32,7 +32,7 @@ func (*Ops) GT(Tensor, Tensor) Tensor               { return Tensor{} }
 func (*Ops) MaskedSum(Tensor, Tensor) Tensor        { return Tensor{} }
 
 // NewLoss returns cgo.ErrUnavailable.
-func (a *Algorithm) NewLoss() (Loss, error) { return nil, cgo.ErrUnavailable }
+func (l *ResolvedLoss) NewLoss() (Loss, error) { return nil, cgo.ErrUnavailable }
 
 // Evaluate returns cgo.ErrUnavailable.
 func (a *Algorithm) Evaluate(Loss, []float64, Rows) (value float64, gradient []float64, err error) {

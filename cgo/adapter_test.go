@@ -90,7 +90,7 @@ func TestAdapterGoldenScores(t *testing.T) {
 		for _, v := range variants {
 			t.Run(g.Name+"/"+v.name, func(t *testing.T) {
 				m := g.model(t)
-				require.NoError(t, m.useGeneric(v.generic))
+				require.NoError(t, useGeneric(m, v.generic))
 				b := plain(g.IDs, g.Temperature)
 				s, err := m.Infer(b, ForwardOptions{Entropy: true, Values: true})
 				require.NoError(t, err)
@@ -117,7 +117,7 @@ func TestAdapterGoldenGradients(t *testing.T) {
 		for _, v := range variants {
 			t.Run(g.Name+"/"+v.name, func(t *testing.T) {
 				m := g.model(t)
-				require.NoError(t, m.useGeneric(v.generic))
+				require.NoError(t, useGeneric(m, v.generic))
 				require.InDelta(t, g.Loss, g.goldenLoss(t, m, v.options), 1e-5)
 				var most float64
 				for name, got := range gradients(t, m) {
@@ -139,7 +139,7 @@ func TestAdapterGoldenTenSteps(t *testing.T) {
 		for _, generic := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/generic=%t", g.Name, generic), func(t *testing.T) {
 				m := g.model(t)
-				require.NoError(t, m.useGeneric(generic))
+				require.NoError(t, useGeneric(m, generic))
 				o, err := NewOptimizer(m, AdamWConfig{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1}, nil)
 				require.NoError(t, err)
 				defer o.Close()

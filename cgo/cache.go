@@ -17,7 +17,7 @@ import (
 // goroutine; they and the model's exclude each other.
 type Cache struct {
 	model   *Model
-	ptr     *C.af_cache // guarded by model.mu; nil when closed
+	ptr     *C.af_cache // guarded by the lock of the model's handle; nil when closed
 	cleanup runtime.Cleanup
 	packed  struct { // the outputs as the C side reads them
 		row, topK, target, detail []C.int32_t
@@ -38,7 +38,7 @@ func NewCache(m *Model, c CacheConfig) (*Cache, error) {
 	if c.BFloat16 {
 		dtype = C.AF_BF16
 	}
-	err := m.with("cache", func(p *C.af_model) error {
+	err := m.handle.with("cache", func(p *C.af_model) error {
 		return toError("cache", C.af_cache_new(p, C.int64_t(c.Blocks), C.int64_t(c.BlockSize), dtype, &k.ptr))
 	})
 	if err != nil {
@@ -50,8 +50,8 @@ func NewCache(m *Model, c CacheConfig) (*Cache, error) {
 
 // Close frees the cache. It may be called again, before or after the model's.
 func (k *Cache) Close() error {
-	k.model.mu.Lock()
-	defer k.model.mu.Unlock()
+	k.model.handle.mu.Lock()
+	defer k.model.handle.mu.Unlock()
 	if k.ptr != nil {
 		k.cleanup.Stop()
 		C.af_cache_free(k.ptr)
@@ -66,7 +66,7 @@ func (k *Cache) Step(s *Step) error {
 	if err := s.validate(); err != nil {
 		return err
 	}
-	return k.model.with("step", func(*C.af_model) error {
+	return k.model.handle.with("step", func(*C.af_model) error {
 		if k.ptr == nil {
 			return fmt.Errorf("cgo: step: cache: %w", ErrClosed)
 		}

@@ -180,7 +180,7 @@ func (g *Group) floats(what string, values []float32, f func(*C.af_group, *C.flo
 
 // BroadcastModel gives every rank the parameters of rank 0's model.
 func (g *Group) BroadcastModel(m *Model) error {
-	return m.with("broadcast model", func(model *C.af_model) error {
+	return m.handle.with("broadcast model", func(model *C.af_model) error {
 		return g.with("broadcast model", func(p *C.af_group) error {
 			return toError("broadcast model", C.af_model_broadcast(model, p))
 		})

@@ -203,7 +203,7 @@ func TestGoldenScores(t *testing.T) {
 			t.Run(name+"/"+v.name, func(t *testing.T) {
 				g := loadGolden(t, name)
 				m := g.model(t)
-				require.NoError(t, m.useGeneric(v.generic))
+				require.NoError(t, useGeneric(m, v.generic))
 				logprobs, entropy, err := m.Logprobs(plain(g.IDs, g.Temperature))
 				require.NoError(t, err)
 				a, b := worst(t, logprobs, floats(t, g.Logprobs)), worst(t, entropy, floats(t, g.Entropy))
@@ -221,7 +221,7 @@ func TestGoldenGradients(t *testing.T) {
 			t.Run(name+"/"+v.name, func(t *testing.T) {
 				g := loadGolden(t, name)
 				m := g.model(t)
-				require.NoError(t, m.useGeneric(v.generic))
+				require.NoError(t, useGeneric(m, v.generic))
 				require.InDelta(t, g.Loss, waveLoss(t, m, plain(g.IDs, g.Temperature), v.options), 1e-5)
 				var most float64
 				for _, p := range m.Parameters() {
@@ -243,7 +243,7 @@ func TestGoldenTenSteps(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/generic=%t", name, generic), func(t *testing.T) {
 				g := loadGolden(t, name)
 				m := g.model(t)
-				require.NoError(t, m.useGeneric(generic))
+				require.NoError(t, useGeneric(m, generic))
 				o, err := NewOptimizer(m, AdamWConfig{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1}, nil)
 				require.NoError(t, err)
 				defer o.Close()

@@ -65,7 +65,7 @@ func TestHalfPrecision(t *testing.T) {
 func halfPrecision(t *testing.T, name string, generic bool, bound float64) {
 	g, want := loadGolden(t, name), halfGoldens(t)[name]
 	m := g.model(t)
-	require.NoError(t, m.useGeneric(generic))
+	require.NoError(t, useGeneric(m, generic))
 	b := plain(g.IDs, g.Temperature)
 	waveLoss(t, m, b, ForwardOptions{})
 	exact := gradients(t, m)

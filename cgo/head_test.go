@@ -132,7 +132,7 @@ func TestHalfHeadLogits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHeadCase(t, c.vocab, c.large)
-			require.NoError(t, h.model.useGeneric(c.generic))
+			require.NoError(t, useGeneric(h.model, c.generic))
 			require.NoError(t, h.model.SetDType(BF16))
 			ids := []int32{0, 1, 2, 3, 4, 5, 6, 7, 0, 3}
 			b := plain(ids, c.temp)

@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"unsafe"
 
 	"github.com/wangkuiyi/gotorch"
@@ -25,10 +24,8 @@ import (
 // exclude each other; [Backward] through a result of Forward is not covered by that lock.
 type Model struct {
 	config  ModelConfig
-	mu      sync.Mutex
-	ptr     *C.af_model    // nil when closed
-	adapter *AdapterConfig // nil without one
-	cleanup runtime.Cleanup
+	handle  modelHandle
+	adapter *AdapterConfig // nil without one; guarded by the handle's lock
 }
 
 // NewModel makes a model whose parameters are zero. device is "cpu", "cuda" or "cuda:N".
@@ -55,10 +52,10 @@ func NewModel(c ModelConfig, device string) (*Model, error) {
 		inv_freq: (*C.float)(&c.InvFreq[0]), attention_factor: C.double(c.AttentionFactor),
 	}
 	m := &Model{config: c}
-	if err := toError("model", C.af_model_new(&raw, C.int(index), &m.ptr)); err != nil {
+	if err := toError("model", C.af_model_new(&raw, C.int(index), &m.handle.ptr)); err != nil {
 		return nil, err
 	}
-	m.cleanup = runtime.AddCleanup(m, func(p *C.af_model) { C.af_model_free(p) }, m.ptr) // a net; Close is the way
+	m.handle.cleanup = runtime.AddCleanup(m, func(p *C.af_model) { C.af_model_free(p) }, m.handle.ptr) // a net; Close is the way
 	return m, nil
 }
 
@@ -89,38 +86,22 @@ func (m *Model) Config() ModelConfig { return m.config }
 
 // Close frees the model; results, optimizers and caches made from it stay valid. It may be called again.
 func (m *Model) Close() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.ptr != nil {
-		m.cleanup.Stop()
-		C.af_model_free(m.ptr)
-		m.ptr = nil
-	}
+	m.handle.close()
 	return nil
-}
-
-// with calls f with the lock held; it fails on a closed model.
-func (m *Model) with(what string, f func(p *C.af_model) error) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.ptr == nil {
-		return fmt.Errorf("cgo: %s: model: %w", what, ErrClosed)
-	}
-	return f(m.ptr)
 }
 
 // AddValueHead gives the model the parameters value_head.weight [1, D] and value_head.bias [1], zeros. They are trained
 // like the others; no Hugging Face file holds them. Add it before gradients and optimizers are made: the former are dropped,
 // the latter refuse to step.
 func (m *Model) AddValueHead() error {
-	return m.with("value head", func(p *C.af_model) error { return toError("value head", C.af_model_add_value_head(p)) })
+	return m.handle.with("value head", func(p *C.af_model) error { return toError("value head", C.af_model_add_value_head(p)) })
 }
 
 // SetDType selects the type that forwards and backwards compute in: F32, the default, or BF16, which reads a rounded copy
 // of the parameters. Parameters, gradients and optimizer stay float32, and so does what logprobs, entropies and values are
 // reduced from. On a CPU BF16 saves memory, not time.
 func (m *Model) SetDType(d DType) error {
-	return m.with("dtype", func(p *C.af_model) error { return toError("dtype", C.af_model_set_dtype(p, C.int(d))) })
+	return m.handle.with("dtype", func(p *C.af_model) error { return toError("dtype", C.af_model_set_dtype(p, C.int(d))) })
 }
 
 // AddAdapter freezes the base model and trains a LoRA adapter, and the value head where there is one, instead. The model
@@ -131,7 +112,7 @@ func (m *Model) AddAdapter(c AdapterConfig) error {
 		return err
 	}
 	raw := C.af_adapter_config{rank: C.int64_t(c.Rank), alpha: C.double(c.Alpha), targets: C.uint(c.mask()), seed: C.uint64_t(c.Seed)}
-	return m.with("adapter", func(p *C.af_model) error {
+	return m.handle.with("adapter", func(p *C.af_model) error {
 		if err := toError("adapter", C.af_model_add_adapter(p, &raw)); err != nil {
 			return err
 		}
@@ -143,13 +124,13 @@ func (m *Model) AddAdapter(c AdapterConfig) error {
 // SetAdapter switches the adapter off and on for the forwards that follow: off, the model is its frozen base, which is the
 // reference policy of a LoRA run. A [Cache] computes the model with its adapter either way.
 func (m *Model) SetAdapter(on bool) {
-	_ = m.with("set adapter", func(p *C.af_model) error { C.af_model_set_adapter(p, flag(on)); return nil }) // closed: nothing to set
+	_ = m.handle.with("set adapter", func(p *C.af_model) error { C.af_model_set_adapter(p, flag(on)); return nil }) // closed: nothing to set
 }
 
 // Adapter returns what the adapter was made with; false without one.
 func (m *Model) Adapter() (AdapterConfig, bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.handle.mu.Lock()
+	defer m.handle.mu.Unlock()
 	if m.adapter == nil {
 		return AdapterConfig{}, false
 	}
@@ -158,46 +139,17 @@ func (m *Model) Adapter() (AdapterConfig, bool) {
 
 // Merged returns a copy of a base parameter with the adapter added, W + Alpha/Rank BA; what has no adapter is as it is.
 func (m *Model) Merged(name string) ([]float32, error) {
-	return m.read("merged", name, func(p *C.af_model, s *C.char, out *C.float, n C.int64_t) *C.af_error {
+	return m.handle.read("merged", name, func(p *C.af_model, s *C.char, out *C.float, n C.int64_t) *C.af_error {
 		return C.af_model_get_merged(p, s, out, n)
 	})
 }
 
 // Parameters lists the base model's parameters in file order; nil for a closed model.
-func (m *Model) Parameters() []ParameterInfo { return m.list(C.AF_BASE) }
+func (m *Model) Parameters() []ParameterInfo { return m.handle.parameters(C.AF_BASE) }
 
 // Trained lists what gradient and optimizer cover: the base model's parameters, or the adapter's under PEFT's names, and
 // the value head's.
-func (m *Model) Trained() []ParameterInfo { return m.list(C.AF_TRAINED) }
-
-func (m *Model) list(which C.int) []ParameterInfo {
-	var list []ParameterInfo
-	_ = m.with("parameters", func(p *C.af_model) error { // only a closed model fails
-		for i := C.int64_t(0); i < C.af_model_num_parameters(p, which); i++ {
-			name := C.af_model_parameter_name(p, which, i)
-			shape, err := shapeOf(p, name)
-			if err != nil {
-				return err
-			}
-			list = append(list, ParameterInfo{C.GoString(name), shape})
-		}
-		return nil
-	})
-	return list
-}
-
-func shapeOf(p *C.af_model, name *C.char) ([]int64, error) {
-	var dims C.int
-	var raw [2]C.int64_t
-	if err := toError("parameter", C.af_model_parameter_shape(p, name, &dims, &raw[0])); err != nil {
-		return nil, err
-	}
-	shape := []int64{}
-	for _, d := range raw[:dims] {
-		shape = append(shape, int64(d))
-	}
-	return shape, nil
-}
+func (m *Model) Trained() []ParameterInfo { return m.handle.parameters(C.AF_TRAINED) }
 
 // SetParameter copies data [shape...], little endian F32, F16 or BF16, into the parameter. Call Changed after the last one.
 func (m *Model) SetParameter(name string, dtype DType, data []byte, shape []int64) error {
@@ -205,7 +157,7 @@ func (m *Model) SetParameter(name string, dtype DType, data []byte, shape []int6
 	if want := info.Elements() * int64(dtype.Size()); int64(len(data)) != want || want <= 0 {
 		return fmt.Errorf("cgo: set parameter %s: %d bytes do not hold shape %v of that type, %d would (%w)", name, len(data), shape, want, ErrInput)
 	}
-	return m.with("set parameter", func(p *C.af_model) error {
+	return m.handle.with("set parameter", func(p *C.af_model) error {
 		s := C.CString(name)
 		defer C.free(unsafe.Pointer(s))
 		var dims *C.int64_t
@@ -218,89 +170,28 @@ func (m *Model) SetParameter(name string, dtype DType, data []byte, shape []int6
 
 // Parameter returns a copy of the parameter.
 func (m *Model) Parameter(name string) ([]float32, error) {
-	return m.read("parameter", name, func(p *C.af_model, s *C.char, out *C.float, n C.int64_t) *C.af_error {
+	return m.handle.read("parameter", name, func(p *C.af_model, s *C.char, out *C.float, n C.int64_t) *C.af_error {
 		return C.af_model_get_parameter(p, s, out, n)
 	})
 }
 
 // Gradient returns a copy of the parameter's gradient, zeros where there is none.
 func (m *Model) Gradient(name string) ([]float32, error) {
-	return m.read("gradient", name, func(p *C.af_model, s *C.char, out *C.float, n C.int64_t) *C.af_error {
+	return m.handle.read("gradient", name, func(p *C.af_model, s *C.char, out *C.float, n C.int64_t) *C.af_error {
 		return C.af_model_get_gradient(p, s, out, n)
 	})
 }
 
-func (m *Model) read(what, name string, get func(*C.af_model, *C.char, *C.float, C.int64_t) *C.af_error) ([]float32, error) {
-	var out []float32
-	err := m.with(what, func(p *C.af_model) error {
-		s := C.CString(name)
-		defer C.free(unsafe.Pointer(s))
-		shape, err := shapeOf(p, s)
-		if err != nil {
-			return err
-		}
-		n := ParameterInfo{Shape: shape}.Elements()
-		out = make([]float32, n)
-		return toError(what, get(p, s, (*C.float)(&out[0]), C.int64_t(n)))
-	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 // Init fills matrices and embeddings from N(0, std), norms with 1 and biases with 0; the same seed gives the same bits.
 func (m *Model) Init(seed uint64, std float64) error {
-	return m.with("init", func(p *C.af_model) error {
+	return m.handle.with("init", func(p *C.af_model) error {
 		return toError("init", C.af_model_init(p, C.uint64_t(seed), C.double(std)))
 	})
 }
 
 // Changed tells that parameters were set: caches of packed weights are redone, and a backward of an older forward fails.
 func (m *Model) Changed() {
-	_ = m.with("changed", func(p *C.af_model) error { C.af_model_changed(p); return nil }) // closed: nothing to tell
-}
-
-// path says what forwards and backwards are made of: AF_PATH_* of af.h.
-type path int
-
-const (
-	pathDefault path = iota - 1
-	pathKernels
-	pathSegments
-	pathVarlen
-	pathFlash
-)
-
-// setPath makes a model compute as one on another device does; tests hold two paths against each other.
-func (m *Model) setPath(to path) error {
-	return m.with("set path", func(p *C.af_model) error { return toError("set path", C.af_model_set_path(p, C.int(to))) })
-}
-
-// useGeneric makes the CPU run the operations of other devices, attention one segment at a time.
-func (m *Model) useGeneric(on bool) error {
-	if on {
-		return m.setPath(pathSegments)
-	}
-	return m.setPath(pathDefault)
-}
-
-// attended is what attention alone gives, and its gradient.
-type attended struct{ out, lse, gradient []float32 }
-
-// attention runs attention alone over the batch's segments: qkv [T, (H + 2K)E], dOut [T, HE]. For tests.
-func (m *Model) attention(b *Batch, qkv, dOut []float32) (a attended, err error) {
-	heads, width := m.config.NumHeads, m.config.HeadDim
-	columns := (heads + 2*m.config.NumKVHeads) * width
-	if t := len(b.Tokens); len(qkv) != t*columns || len(dOut) != t*heads*width {
-		return a, fmt.Errorf("cgo: attention: %d and %d numbers for %d tokens (%w)", len(qkv), len(dOut), t, ErrInput)
-	}
-	err = m.withBatch("attention", b, func(p *C.af_model, batch *C.af_batch) *C.af_error {
-		a = attended{make([]float32, len(dOut)), make([]float32, len(b.Tokens)*heads), make([]float32, len(qkv))}
-		f := func(s []float32) *C.float { return (*C.float)(&s[0]) }
-		return C.af_attention(p, batch, f(qkv), f(dOut), f(a.out), f(a.lse), f(a.gradient))
-	})
-	return a, err
+	_ = m.handle.with("changed", func(p *C.af_model) error { C.af_model_changed(p); return nil }) // closed: nothing to tell
 }
 
 // Outputs are a forward's tensors, each [N] float32 on the model's device; the zero Tensor where one was not asked for.
@@ -390,7 +281,7 @@ func (m *Model) withBatch(what string, b *Batch, do func(*C.af_model, *C.af_batc
 		segment_parent: ints(b.SegmentParent), num_rows: C.int64_t(len(b.RowToken)), row_token: ints(b.RowToken),
 		row_target: ints(b.RowTarget), temperature: C.double(b.Temperature),
 	}
-	return m.with(what, func(p *C.af_model) error { return toError(what, do(p, &raw)) })
+	return m.handle.with(what, func(p *C.af_model) error { return toError(what, do(p, &raw)) })
 }
 
 // mask is AF_TARGET_* of resolved targets.

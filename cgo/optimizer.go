@@ -20,7 +20,7 @@ import (
 type Optimizer struct {
 	model   *Model
 	group   *Group
-	ptr     *C.af_optimizer // nil when closed; guarded by model.mu
+	ptr     *C.af_optimizer // nil when closed; guarded by the lock of the model's handle
 	cleanup runtime.Cleanup
 }
 
@@ -29,7 +29,7 @@ type Optimizer struct {
 func NewOptimizer(m *Model, c AdamWConfig, g *Group) (*Optimizer, error) {
 	o := &Optimizer{model: m, group: g}
 	raw := C.af_adamw_config{beta1: C.double(c.Beta1), beta2: C.double(c.Beta2), eps: C.double(c.Eps), weight_decay: C.double(c.WeightDecay)}
-	err := m.with("optimizer", func(p *C.af_model) error {
+	err := m.handle.with("optimizer", func(p *C.af_model) error {
 		return g.with("optimizer", func(group *C.af_group) error {
 			return toError("optimizer", C.af_optimizer_new(p, &raw, group, &o.ptr))
 		})
@@ -43,8 +43,8 @@ func NewOptimizer(m *Model, c AdamWConfig, g *Group) (*Optimizer, error) {
 
 // Close frees the state; it may be called again, before or after the model's Close.
 func (o *Optimizer) Close() error {
-	o.model.mu.Lock()
-	defer o.model.mu.Unlock()
+	o.model.handle.mu.Lock()
+	defer o.model.handle.mu.Unlock()
 	if o.ptr != nil {
 		o.cleanup.Stop()
 		C.af_optimizer_free(o.ptr)
@@ -54,8 +54,8 @@ func (o *Optimizer) Close() error {
 }
 
 func (o *Optimizer) with(what string, f func(p *C.af_optimizer) error) error {
-	o.model.mu.Lock()
-	defer o.model.mu.Unlock()
+	o.model.handle.mu.Lock()
+	defer o.model.handle.mu.Unlock()
 	if o.ptr == nil {
 		return fmt.Errorf("cgo: %s: optimizer: %w", what, ErrClosed)
 	}
@@ -91,10 +91,10 @@ func (o *Optimizer) State(name string, which Moment) ([]float32, error) {
 	err := o.collective("state", func(p *C.af_optimizer) error {
 		s := C.CString(name)
 		defer C.free(unsafe.Pointer(s))
-		if o.model.ptr == nil {
+		if o.model.handle.ptr == nil {
 			return fmt.Errorf("cgo: state: model: %w", ErrClosed)
 		}
-		shape, err := shapeOf(o.model.ptr, s)
+		shape, err := shapeOf(o.model.handle.ptr, s)
 		if err != nil {
 			return err
 		}

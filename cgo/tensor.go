@@ -65,7 +65,7 @@ func newTensor(m *Model, data unsafe.Pointer, n int, dtype C.int, shape []int64)
 	if m == nil {
 		err = make(nil)
 	} else {
-		err = m.with("tensor", make)
+		err = m.handle.with("tensor", make)
 	}
 	if err != nil {
 		return gotorch.Tensor{}, err

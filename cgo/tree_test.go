@@ -104,7 +104,7 @@ func TestTreeEqualsSequences(t *testing.T) {
 			t.Run(name+"/"+v.name, func(t *testing.T) {
 				g := loadGolden(t, name)
 				m := g.model(t)
-				require.NoError(t, m.useGeneric(v.generic))
+				require.NoError(t, useGeneric(m, v.generic))
 				o, err := NewOptimizer(m, DefaultAdamW(), nil)
 				require.NoError(t, err)
 				defer o.Close()
@@ -162,7 +162,7 @@ func TestHeadTiles(t *testing.T) {
 	var values [2][]float32
 	var gradient [2]map[string][]float32
 	for i, generic := range []bool{false, true} {
-		require.NoError(t, m.useGeneric(generic))
+		require.NoError(t, useGeneric(m, generic))
 		logprobs, entropy, err := m.Logprobs(b)
 		require.NoError(t, err)
 		values[i] = append(logprobs, entropy...)

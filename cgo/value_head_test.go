@@ -106,7 +106,7 @@ func TestValueHeadGradient(t *testing.T) {
 			t.Run(name+"/"+v.name, func(t *testing.T) {
 				m := g.model(t)
 				withValueHead(t, m)
-				require.NoError(t, m.useGeneric(v.generic))
+				require.NoError(t, useGeneric(m, v.generic))
 				s, err := m.Infer(b, ForwardOptions{Values: true})
 				require.NoError(t, err)
 				loss := valueLoss(t, m, b, v.options, wl, wv)
@@ -179,7 +179,7 @@ func TestValueHeadMasked(t *testing.T) {
 	for _, generic := range []bool{false, true} {
 		m, b := tiny(t)
 		withValueHead(t, m)
-		require.NoError(t, m.useGeneric(generic))
+		require.NoError(t, useGeneric(m, generic))
 		o, err := NewOptimizer(m, DefaultAdamW(), nil)
 		require.NoError(t, err)
 		n := len(b.RowToken)

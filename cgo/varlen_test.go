@@ -119,8 +119,8 @@ func TestVarlenEqualsSegmentsAndKernels(t *testing.T) {
 			T := len(b.Tokens)
 			qkv, dOut := normal(random, T*(shape[0]+2*shape[1])*shape[2]), normal(random, T*shape[0]*shape[2])
 			run := func(p path) attended {
-				require.NoError(t, m.setPath(p))
-				a, err := m.attention(b, qkv, dOut)
+				require.NoError(t, setPath(m, p))
+				a, err := attention(m, b, qkv, dOut)
 				require.NoError(t, err)
 				return a
 			}
@@ -166,7 +166,7 @@ func TestVarlenModel(t *testing.T) {
 			var gradient [2]map[string][]float32
 			for i, p := range []path{pathSegments, pathVarlen} {
 				m := g.model(t)
-				require.NoError(t, m.setPath(p))
+				require.NoError(t, setPath(m, p))
 				logprobs, entropy, err := m.Logprobs(b)
 				require.NoError(t, err)
 				values[i] = append(logprobs, entropy...)
@@ -184,10 +184,10 @@ func TestVarlenModel(t *testing.T) {
 // Without the operator, or with a model that it does not take, flash refuses in words.
 func TestPathRefuses(t *testing.T) {
 	m := attentionModel(t, 2, 1, 8, "cpu")
-	require.ErrorIs(t, m.setPath(9), ErrInput)
-	require.ErrorIs(t, m.setPath(-2), ErrInput)
-	require.NoError(t, m.setPath(pathFlash))
-	_, err := m.attention(&Batch{
+	require.ErrorIs(t, setPath(m, 9), ErrInput)
+	require.ErrorIs(t, setPath(m, -2), ErrInput)
+	require.NoError(t, setPath(m, pathFlash))
+	_, err := attention(m, &Batch{
 		Temperature: 1, Tokens: []int32{0}, Positions: []int32{0}, SegmentStart: []int32{0}, SegmentLength: []int32{1},
 		SegmentParent: []int32{-1}, RowToken: []int32{0}, RowTarget: []int32{0},
 	}, make([]float32, 32), make([]float32, 16))

@@ -4,8 +4,8 @@ import (
 	"fmt"
 )
 
-// store compiles an assignment to a target.
-func (c *compiler) store(target node, sc *scope) (func(*state, any) error, error) {
+// storeTo compiles an assignment to a target.
+func storeTo(target node, sc *scope) (func(*state, any) error, error) {
 	switch n := target.(type) {
 	case *nameNode:
 		v, err := sc.variable(n.name)
@@ -35,7 +35,7 @@ func (c *compiler) store(target node, sc *scope) (func(*state, any) error, error
 	case *tupleNode:
 		var stores []func(*state, any) error
 		for _, item := range n.items {
-			st, err := c.store(item, sc)
+			st, err := storeTo(item, sc)
 			if err != nil {
 				return nil, err
 			}
@@ -80,12 +80,12 @@ func namespaces(target node, sc *scope) ([]variable, error) {
 	return out, failed
 }
 
-func (c *compiler) assign(n *assignNode, sc *scope) (execFn, error) {
-	value, err := c.expr(n.value, sc)
+func (c compiler) assign(n *assignNode, sc *scope) (execFn, error) {
+	value, err := c.expressions.compile(n.value, sc)
 	if err != nil {
 		return nil, err
 	}
-	store, err := c.store(n.target, sc)
+	store, err := storeTo(n.target, sc)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (c *compiler) assign(n *assignNode, sc *scope) (execFn, error) {
 	}, nil
 }
 
-func (c *compiler) assignBlock(n *assignBlockNode, sc *scope) (execFn, error) {
+func (c compiler) assignBlock(n *assignBlockNode, sc *scope) (execFn, error) {
 	in := sc.inner()
 	in.symbols.visitAll(n.body)
 	body, err := c.scoped(n.body, in, nil)
@@ -116,11 +116,11 @@ func (c *compiler) assignBlock(n *assignBlockNode, sc *scope) (execFn, error) {
 	}
 	filter := func(_ *state, text string) (any, error) { return text, nil }
 	if n.filter != nil {
-		if filter, err = c.blockFilter(n.filter, in); err != nil {
+		if filter, err = c.expressions.ofBlock(n.filter, in); err != nil {
 			return nil, err
 		}
 	}
-	store, err := c.store(n.target, sc)
+	store, err := storeTo(n.target, sc)
 	if err != nil {
 		return nil, err
 	}
@@ -137,25 +137,7 @@ func (c *compiler) assignBlock(n *assignBlockNode, sc *scope) (execFn, error) {
 	}, nil
 }
 
-// blockFilter compiles a chain of filters whose innermost input is the text of a block.
-func (c *compiler) blockFilter(n node, sc *scope) (func(*state, string) (any, error), error) {
-	first, ok := n.(*filterNode)
-	for ok && first.in != nil {
-		first, ok = first.in.(*filterNode)
-	}
-	if !ok {
-		return nil, fmt.Errorf("template: unknown filter %T", n)
-	}
-	// The text is passed through a slot, so that a template stays safe for concurrent use.
-	slot := sc.fn.locate(ident{sc.symbols.level, " block"})
-	fn, err := c.filterOn(n.(*filterNode), sc, func(s *state) (any, error) { return *s.act.at(slot), nil })
-	return func(s *state, text string) (any, error) {
-		*s.act.at(slot) = text
-		return fn(s)
-	}, err
-}
-
-func (c *compiler) filterBlock(n *filterBlockNode, sc *scope) (execFn, error) {
+func (c compiler) filterBlock(n *filterBlockNode, sc *scope) (execFn, error) {
 	in := sc.inner()
 	in.symbols.visitAll(n.body)
 	in.symbols.visit(n.filter)
@@ -163,15 +145,15 @@ func (c *compiler) filterBlock(n *filterBlockNode, sc *scope) (execFn, error) {
 	if err != nil {
 		return nil, err
 	}
-	filter, err := c.blockFilter(n.filter, in)
+	filter, err := c.expressions.ofBlock(n.filter, in)
 	if err != nil {
 		return nil, err
 	}
-	enter, err := c.enter(in)
+	enter, err := in.enter()
 	if err != nil {
 		return nil, err
 	}
-	exit := c.exit(in)
+	exit := in.exit()
 	return func(s *state) (signal, error) {
 		enter(s)
 		text, sig, err := s.capture(body)
@@ -191,7 +173,7 @@ func (c *compiler) filterBlock(n *filterBlockNode, sc *scope) (execFn, error) {
 	}, nil
 }
 
-func (c *compiler) with(n *withNode, sc *scope) (execFn, error) {
+func (c compiler) with(n *withNode, sc *scope) (execFn, error) {
 	in := sc.inner()
 	for _, t := range n.targets {
 		in.symbols.visit(t)
@@ -199,11 +181,11 @@ func (c *compiler) with(n *withNode, sc *scope) (execFn, error) {
 	in.symbols.visitAll(n.body)
 	var sets []execFn
 	for i, t := range n.targets {
-		value, err := c.expr(n.values[i], sc)
+		value, err := c.expressions.compile(n.values[i], sc)
 		if err != nil {
 			return nil, err
 		}
-		store, err := c.store(t, in)
+		store, err := storeTo(t, in)
 		if err != nil {
 			return nil, err
 		}

@@ -5,12 +5,12 @@ import (
 )
 
 // arguments compiles the arguments of a call.
-func (c *compiler) arguments(a *callArgs, sc *scope) (func(*state) (arguments, error), error) {
-	pos, err := c.exprs(a.args, sc)
+func (e expressionCompiler) arguments(a *callArgs, sc *scope) (func(*state) (arguments, error), error) {
+	pos, err := e.all(a.args, sc)
 	if err != nil {
 		return nil, err
 	}
-	vals, err := c.exprs(a.values, sc)
+	vals, err := e.all(a.values, sc)
 	if err != nil {
 		return nil, err
 	}
@@ -19,7 +19,7 @@ func (c *compiler) arguments(a *callArgs, sc *scope) (func(*state) (arguments, e
 		if n == nil {
 			continue
 		}
-		if dyn[i], err = c.expr(n, sc); err != nil {
+		if dyn[i], err = e.compile(n, sc); err != nil {
 			return nil, err
 		}
 	}
@@ -74,18 +74,36 @@ func (a *arguments) addKeys(v any) error {
 }
 
 // filterOn compiles a chain of filters whose innermost input is given.
-func (c *compiler) filterOn(n *filterNode, sc *scope, input evalFn) (evalFn, error) {
+func (e expressionCompiler) filterOn(n *filterNode, sc *scope, input evalFn) (evalFn, error) {
 	if inner, ok := n.in.(*filterNode); ok {
 		var err error
-		if input, err = c.filterOn(inner, sc, input); err != nil {
+		if input, err = e.filterOn(inner, sc, input); err != nil {
 			return nil, err
 		}
 	}
-	return c.applyFilter(n, sc, input)
+	return e.applyFilter(n, sc, input)
 }
 
-func (c *compiler) applyFilter(n *filterNode, sc *scope, in evalFn) (evalFn, error) {
-	f := c.lib.filters[n.name]
+// ofBlock compiles a chain of filters whose innermost input is the text of a block.
+func (e expressionCompiler) ofBlock(n node, sc *scope) (func(*state, string) (any, error), error) {
+	first, ok := n.(*filterNode)
+	for ok && first.in != nil {
+		first, ok = first.in.(*filterNode)
+	}
+	if !ok {
+		return nil, fmt.Errorf("template: unknown filter %T", n)
+	}
+	// The text is passed through a slot, so that a template stays safe for concurrent use.
+	slot := sc.fn.locate(ident{sc.symbols.level, " block"})
+	fn, err := e.filterOn(n.(*filterNode), sc, func(s *state) (any, error) { return *s.act.at(slot), nil })
+	return func(s *state, text string) (any, error) {
+		*s.act.at(slot) = text
+		return fn(s)
+	}, err
+}
+
+func (e expressionCompiler) applyFilter(n *filterNode, sc *scope, in evalFn) (evalFn, error) {
+	f := e.lib.filters[n.name]
 	if why, refused := refusedFilters[n.name]; refused {
 		return nil, refuse(n.line, "filter "+n.name, why)
 	}
@@ -97,10 +115,10 @@ func (c *compiler) applyFilter(n *filterNode, sc *scope, in evalFn) (evalFn, err
 			return nil, raise("TemplateRuntimeError", "No filter named '%s' found.", n.name)
 		}
 	}
-	if err := c.namedFilter(n); err != nil {
+	if err := refuseNamed(n); err != nil {
 		return nil, err
 	}
-	args, err := c.arguments(&n.callArgs, sc)
+	args, err := e.arguments(&n.callArgs, sc)
 	if err != nil {
 		return nil, err
 	}
@@ -123,8 +141,8 @@ func (c *compiler) applyFilter(n *filterNode, sc *scope, in evalFn) (evalFn, err
 	}, nil
 }
 
-// namedFilter refuses map('pprint') and the like.
-func (c *compiler) namedFilter(n *filterNode) error {
+// refuseNamed refuses map('pprint') and the like.
+func refuseNamed(n *filterNode) error {
 	if n.name != "map" || len(n.args) == 0 {
 		return nil
 	}
@@ -136,12 +154,12 @@ func (c *compiler) namedFilter(n *filterNode) error {
 	return nil
 }
 
-func (c *compiler) test(n *testNode, sc *scope) (evalFn, error) {
-	in, err := c.expr(n.in, sc)
+func (e expressionCompiler) test(n *testNode, sc *scope) (evalFn, error) {
+	in, err := e.compile(n.in, sc)
 	if err != nil {
 		return nil, err
 	}
-	t := c.lib.tests[n.name]
+	t := e.lib.tests[n.name]
 	if t == nil {
 		if !sc.soft {
 			return nil, &CompileError{Line: n.line, Description: fmt.Sprintf("No test named %q.", n.name)}
@@ -150,7 +168,7 @@ func (c *compiler) test(n *testNode, sc *scope) (evalFn, error) {
 			return false, raise("TemplateRuntimeError", "No test named '%s' found.", n.name)
 		}
 	}
-	args, err := c.arguments(&n.callArgs, sc)
+	args, err := e.arguments(&n.callArgs, sc)
 	if err != nil {
 		return nil, err
 	}
@@ -171,12 +189,12 @@ func (c *compiler) test(n *testNode, sc *scope) (evalFn, error) {
 }
 
 // call compiles a call; caller, if not nil, gives the body of a call block.
-func (c *compiler) call(n *callNode, sc *scope, caller func(*state) any) (evalFn, error) {
-	fn, err := c.expr(n.fn, sc)
+func (e expressionCompiler) call(n *callNode, sc *scope, caller func(*state) any) (evalFn, error) {
+	fn, err := e.compile(n.fn, sc)
 	if err != nil {
 		return nil, err
 	}
-	args, err := c.arguments(&n.callArgs, sc)
+	args, err := e.arguments(&n.callArgs, sc)
 	if err != nil {
 		return nil, err
 	}

@@ -5,11 +5,8 @@ import (
 	"fmt"
 )
 
-// compiler turns nodes into functions. Scopes and variables are resolved here, once.
-type compiler struct {
-	lib   *library
-	lines map[string]int // where a name stands first
-}
+// compiler turns statements into functions that write their text. Scopes and variables are resolved here, once.
+type compiler struct{ expressions expressionCompiler }
 
 // program is the root function of a template.
 type program struct {
@@ -17,27 +14,27 @@ type program struct {
 	body execFn
 }
 
-func (c *compiler) program(nodes []node) (*program, error) {
-	c.lines = map[string]int{}
+func (c compiler) program(nodes []node) (*program, error) {
+	lines := map[string]int{}
 	for _, n := range nodes {
 		walk(n, func(n node) bool {
-			if v, ok := n.(*nameNode); ok && c.lines[v.name] == 0 {
-				c.lines[v.name] = v.line
+			if v, ok := n.(*nameNode); ok && lines[v.name] == 0 {
+				lines[v.name] = v.line
 			}
 			return true
 		})
 	}
 	if names := undeclared(nodes, "self"); names["self"] {
-		return nil, refuse(c.lines["self"], "self", refusedGlobals["self"])
+		return nil, refuse(lines["self"], "self", refusedGlobals["self"])
 	}
 	fn := &function{slots: map[ident]int{}}
-	sc := &scope{symbols: newSymbols(nil), fn: fn}
+	sc := &scope{symbols: newSymbols(nil), fn: fn, lines: lines}
 	sc.symbols.visitAll(nodes)
 	body, err := c.block(nodes, sc)
 	if err != nil {
 		return nil, err
 	}
-	enter, err := c.enter(sc)
+	enter, err := sc.enter()
 	if err != nil {
 		return nil, err
 	}
@@ -47,58 +44,7 @@ func (c *compiler) program(nodes []node) (*program, error) {
 	}}, nil
 }
 
-// enter loads the variables of a scope.
-func (c *compiler) enter(sc *scope) (func(*state), error) {
-	type step struct {
-		to, from variable
-		load     load
-		name     string
-	}
-	var steps []step
-	for _, id := range sc.symbols.order {
-		l := sc.symbols.loads[id]
-		if l.kind == loadParam {
-			continue
-		}
-		st := step{to: sc.fn.locate(id), load: l, name: id.name}
-		if l.kind == loadAlias {
-			st.from = sc.fn.locate(l.outer)
-		}
-		if why, ok := refusedGlobals[id.name]; ok && l.kind == loadResolve {
-			return nil, refuse(c.lines[id.name], id.name, why)
-		}
-		steps = append(steps, st)
-	}
-	return func(s *state) {
-		for i := range steps {
-			v := missing
-			switch st := &steps[i]; st.load.kind {
-			case loadResolve:
-				if found, ok := s.context[st.name]; ok {
-					v = found
-				}
-			case loadAlias:
-				v = *s.act.at(st.from)
-			}
-			*s.act.at(steps[i].to) = v
-		}
-	}, nil
-}
-
-// exit forgets the variables of a scope.
-func (c *compiler) exit(sc *scope) func(*state) {
-	var slots []variable
-	for _, id := range sc.symbols.order {
-		slots = append(slots, sc.fn.locate(id))
-	}
-	return func(s *state) {
-		for _, v := range slots {
-			*s.act.at(v) = missing
-		}
-	}
-}
-
-func (c *compiler) block(nodes []node, sc *scope) (execFn, error) {
+func (c compiler) block(nodes []node, sc *scope) (execFn, error) {
 	fns := make([]execFn, len(nodes))
 	for i, n := range nodes {
 		var err error
@@ -117,18 +63,18 @@ func (c *compiler) block(nodes []node, sc *scope) (execFn, error) {
 }
 
 // body compiles the statements of a scope, and what runs when the scope is entered and left.
-func (c *compiler) body(nodes []node, in *scope) (fn execFn, enter, exit func(*state), err error) {
+func (c compiler) body(nodes []node, in *scope) (fn execFn, enter, exit func(*state), err error) {
 	if fn, err = c.block(nodes, in); err != nil {
 		return nil, nil, nil, err
 	}
-	if enter, err = c.enter(in); err != nil {
+	if enter, err = in.enter(); err != nil {
 		return nil, nil, nil, err
 	}
-	return fn, enter, c.exit(in), nil
+	return fn, enter, in.exit(), nil
 }
 
 // scoped compiles a body that has a scope of its own; before runs between entering and the body.
-func (c *compiler) scoped(body []node, in *scope, before execFn) (execFn, error) {
+func (c compiler) scoped(body []node, in *scope, before execFn) (execFn, error) {
 	fn, enter, exit, err := c.body(body, in)
 	if err != nil {
 		return nil, err
@@ -167,7 +113,7 @@ func onLine(line int, fn execFn, err error) (execFn, error) {
 	}, nil
 }
 
-func (c *compiler) statement(n node, sc *scope) (execFn, error) {
+func (c compiler) statement(n node, sc *scope) (execFn, error) {
 	var fn execFn
 	var err error
 	line := 0
@@ -215,14 +161,14 @@ func (c *compiler) statement(n node, sc *scope) (execFn, error) {
 	return onLine(line, fn, err)
 }
 
-func (c *compiler) output(n *outputNode, sc *scope) (execFn, error) {
+func (c compiler) output(n *outputNode, sc *scope) (execFn, error) {
 	fns := make([]execFn, len(n.items))
 	for i, item := range n.items {
 		if d, ok := item.(*dataNode); ok {
 			fns[i] = func(s *state) (signal, error) { return goOn, s.write(d.text) }
 			continue
 		}
-		eval, err := c.expr(item, sc)
+		eval, err := c.expressions.compile(item, sc)
 		if err == nil {
 			fns[i] = func(s *state) (signal, error) {
 				v, err := eval(s)
@@ -255,7 +201,7 @@ func (s *state) write(text string) error {
 	return s.charge(len(text))
 }
 
-func (c *compiler) ifElse(n *ifNode, sc *scope) (execFn, error) {
+func (c compiler) ifElse(n *ifNode, sc *scope) (execFn, error) {
 	type branch struct {
 		test evalFn
 		body execFn
@@ -263,7 +209,7 @@ func (c *compiler) ifElse(n *ifNode, sc *scope) (execFn, error) {
 	soft := sc.branch()
 	var branches []branch
 	for _, part := range append([]*ifNode{n}, n.elifs...) {
-		test, err := c.expr(part.test, soft)
+		test, err := c.expressions.compile(part.test, soft)
 		if err != nil {
 			return nil, err
 		}

@@ -6,42 +6,45 @@ import (
 	"strings"
 )
 
-func (c *compiler) expr(n node, sc *scope) (evalFn, error) {
+// expressionCompiler turns expressions into functions that compute their values.
+type expressionCompiler struct{ lib *library }
+
+func (e expressionCompiler) compile(n node, sc *scope) (evalFn, error) {
 	switch n := n.(type) {
 	case *constNode:
 		return func(*state) (any, error) { return n.val, nil }, nil
 	case *dataNode:
 		return func(*state) (any, error) { return n.text, nil }, nil
 	case *nameNode:
-		return c.name(n, sc)
+		return e.name(n, sc)
 	case *listNode:
-		items, err := c.exprs(n.items, sc)
+		items, err := e.all(n.items, sc)
 		return func(s *state) (any, error) {
 			vals, err := evalAll(s, items)
 			return &list{vals}, err
 		}, err
 	case *tupleNode:
-		items, err := c.exprs(n.items, sc)
+		items, err := e.all(n.items, sc)
 		return func(s *state) (any, error) {
 			vals, err := evalAll(s, items)
 			return tuple(vals), err
 		}, err
 	case *dictNode:
-		return c.dict(n, sc)
+		return e.dict(n, sc)
 	case *condNode:
-		return c.cond(n, sc)
+		return e.cond(n, sc)
 	case *filterNode:
-		in, err := c.expr(n.in, sc)
+		in, err := e.compile(n.in, sc)
 		if err != nil {
 			return nil, err
 		}
-		return c.applyFilter(n, sc, in)
+		return e.applyFilter(n, sc, in)
 	case *testNode:
-		return c.test(n, sc)
+		return e.test(n, sc)
 	case *callNode:
-		return c.call(n, sc, nil)
+		return e.call(n, sc, nil)
 	case *attrNode:
-		in, err := c.expr(n.in, sc)
+		in, err := e.compile(n.in, sc)
 		return func(s *state) (any, error) {
 			v, err := in(s)
 			if err != nil {
@@ -53,15 +56,15 @@ func (c *compiler) expr(n node, sc *scope) (evalFn, error) {
 			return getAttr(s.machine, v, n.attr)
 		}, err
 	case *itemNode:
-		return c.item(n, sc)
+		return e.item(n, sc)
 	case *concatNode:
-		return c.concat(n, sc)
+		return e.concat(n, sc)
 	case *compareNode:
-		return c.compare(n, sc)
+		return e.compare(n, sc)
 	case *binNode:
-		return c.binary(n, sc)
+		return e.binary(n, sc)
 	case *unaryNode:
-		in, err := c.expr(n.in, sc)
+		in, err := e.compile(n.in, sc)
 		return func(s *state) (any, error) {
 			v, err := in(s)
 			if err != nil {
@@ -76,11 +79,11 @@ func (c *compiler) expr(n node, sc *scope) (evalFn, error) {
 	return nil, fmt.Errorf("template: unknown expression %T", n)
 }
 
-func (c *compiler) exprs(nodes []node, sc *scope) ([]evalFn, error) {
+func (e expressionCompiler) all(nodes []node, sc *scope) ([]evalFn, error) {
 	out := make([]evalFn, len(nodes))
 	for i, n := range nodes {
 		var err error
-		if out[i], err = c.expr(n, sc); err != nil {
+		if out[i], err = e.compile(n, sc); err != nil {
 			return nil, err
 		}
 	}
@@ -101,7 +104,7 @@ func evalAll(s *state, fns []evalFn) ([]any, error) {
 	return out, nil
 }
 
-func (c *compiler) name(n *nameNode, sc *scope) (evalFn, error) {
+func (e expressionCompiler) name(n *nameNode, sc *scope) (evalFn, error) {
 	v, err := sc.variable(n.name)
 	if err != nil {
 		return nil, err
@@ -114,12 +117,12 @@ func (c *compiler) name(n *nameNode, sc *scope) (evalFn, error) {
 	}, nil
 }
 
-func (c *compiler) dict(n *dictNode, sc *scope) (evalFn, error) {
-	keys, err := c.exprs(n.keys, sc)
+func (e expressionCompiler) dict(n *dictNode, sc *scope) (evalFn, error) {
+	keys, err := e.all(n.keys, sc)
 	if err != nil {
 		return nil, err
 	}
-	values, err := c.exprs(n.values, sc)
+	values, err := e.all(n.values, sc)
 	return func(s *state) (any, error) {
 		d := newDict()
 		for i := range keys {
@@ -139,13 +142,13 @@ func (c *compiler) dict(n *dictNode, sc *scope) (evalFn, error) {
 	}, err
 }
 
-func (c *compiler) cond(n *condNode, sc *scope) (evalFn, error) {
+func (e expressionCompiler) cond(n *condNode, sc *scope) (evalFn, error) {
 	soft := sc.branch()
-	test, err := c.expr(n.test, soft)
+	test, err := e.compile(n.test, soft)
 	if err != nil {
 		return nil, err
 	}
-	yes, err := c.expr(n.yes, soft)
+	yes, err := e.compile(n.yes, soft)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +156,7 @@ func (c *compiler) cond(n *condNode, sc *scope) (evalFn, error) {
 		return undefinedHint(fmt.Sprintf("the inline if-expression on line %d evaluated to false and no else section was defined.", n.line)), nil
 	}
 	if n.no != nil {
-		if no, err = c.expr(n.no, soft); err != nil {
+		if no, err = e.compile(n.no, soft); err != nil {
 			return nil, err
 		}
 	}
@@ -169,14 +172,14 @@ func (c *compiler) cond(n *condNode, sc *scope) (evalFn, error) {
 	}, nil
 }
 
-func (c *compiler) item(n *itemNode, sc *scope) (evalFn, error) {
-	in, err := c.expr(n.in, sc)
+func (e expressionCompiler) item(n *itemNode, sc *scope) (evalFn, error) {
+	in, err := e.compile(n.in, sc)
 	if err != nil {
 		return nil, err
 	}
 	sl, isSlice := n.arg.(*sliceNode)
 	if !isSlice {
-		arg, err := c.expr(n.arg, sc)
+		arg, err := e.compile(n.arg, sc)
 		return func(s *state) (any, error) {
 			v, err := in(s)
 			if err != nil {
@@ -198,7 +201,7 @@ func (c *compiler) item(n *itemNode, sc *scope) (evalFn, error) {
 		if p == nil {
 			continue
 		}
-		if parts[i], err = c.expr(p, sc); err != nil {
+		if parts[i], err = e.compile(p, sc); err != nil {
 			return nil, err
 		}
 	}
@@ -238,8 +241,8 @@ func isLiteral(n node) bool {
 	return false
 }
 
-func (c *compiler) concat(n *concatNode, sc *scope) (evalFn, error) {
-	items, err := c.exprs(n.items, sc)
+func (e expressionCompiler) concat(n *concatNode, sc *scope) (evalFn, error) {
+	items, err := e.all(n.items, sc)
 	return func(s *state) (any, error) {
 		vals, err := evalAll(s, items)
 		if err != nil {
@@ -260,12 +263,12 @@ func (c *compiler) concat(n *concatNode, sc *scope) (evalFn, error) {
 	}, err
 }
 
-func (c *compiler) compare(n *compareNode, sc *scope) (evalFn, error) {
-	first, err := c.expr(n.first, sc)
+func (e expressionCompiler) compare(n *compareNode, sc *scope) (evalFn, error) {
+	first, err := e.compile(n.first, sc)
 	if err != nil {
 		return nil, err
 	}
-	rest, err := c.exprs(n.rest, sc)
+	rest, err := e.all(n.rest, sc)
 	return func(s *state) (any, error) {
 		left, err := first(s)
 		if err != nil {
@@ -308,15 +311,15 @@ func relation(op string, a, b any) (bool, error) {
 	return order(op, a, b)
 }
 
-func (c *compiler) binary(n *binNode, sc *scope) (evalFn, error) {
+func (e expressionCompiler) binary(n *binNode, sc *scope) (evalFn, error) {
 	if l, ok := n.l.(*binNode); ok && n.op == "+" && l.op == "+" {
-		return c.sum(n, sc)
+		return e.sum(n, sc)
 	}
-	l, err := c.expr(n.l, sc)
+	l, err := e.compile(n.l, sc)
 	if err != nil {
 		return nil, err
 	}
-	r, err := c.expr(n.r, sc)
+	r, err := e.compile(n.r, sc)
 	return func(s *state) (any, error) {
 		a, err := l(s)
 		if err != nil {
@@ -338,7 +341,7 @@ func (c *compiler) binary(n *binNode, sc *scope) (evalFn, error) {
 }
 
 // sum is a + b + c …: the same steps as one addition after the other, but strings are put together once, at the end.
-func (c *compiler) sum(n *binNode, sc *scope) (evalFn, error) {
+func (e expressionCompiler) sum(n *binNode, sc *scope) (evalFn, error) {
 	var operands []node
 	for at := node(n); at != nil; {
 		b, ok := at.(*binNode)
@@ -349,7 +352,7 @@ func (c *compiler) sum(n *binNode, sc *scope) (evalFn, error) {
 		operands, at = append(operands, b.r), b.l
 	}
 	slices.Reverse(operands)
-	terms, err := c.exprs(operands, sc)
+	terms, err := e.all(operands, sc)
 	if err != nil {
 		return nil, err
 	}

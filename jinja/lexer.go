@@ -31,6 +31,9 @@ type token struct {
 	line int
 }
 
+func (t *token) is(kind string) bool      { return t.kind == kind }
+func (t *token) keyword(name string) bool { return t.kind == tokName && t.text == name }
+
 // lexer splits a template as jinja2/lexer.py does with trim_blocks and lstrip_blocks.
 type lexer struct {
 	src      string

@@ -127,7 +127,7 @@ func (l *loopContext) attribute(name string) (any, bool, error) {
 	return nil, false, nil
 }
 
-func (c *compiler) forLoop(n *forNode, sc *scope) (execFn, error) {
+func (c compiler) forLoop(n *forNode, sc *scope) (execFn, error) {
 	for _, part := range []node{n} {
 		bad := 0
 		walk(part, func(n node) bool {
@@ -155,7 +155,7 @@ func (c *compiler) forLoop(n *forNode, sc *scope) (execFn, error) {
 	in.symbols.analyzeFor(n, forBody)
 	orElse.symbols.analyzeFor(n, forElse)
 
-	iter, err := c.expr(n.iter, sc)
+	iter, err := c.expressions.compile(n.iter, sc)
 	if err != nil {
 		return nil, err
 	}
@@ -210,8 +210,8 @@ func (c *compiler) forLoop(n *forNode, sc *scope) (execFn, error) {
 }
 
 // rounds compiles the loop itself: what runs for each item, and the else part.
-func (c *compiler) rounds(n *forNode, in, orElse *scope, extended bool) (func(s *state, items any, depth int, recurse func(*machine, any, int) (any, error)) (signal, error), error) {
-	store, err := c.store(n.target, in)
+func (c compiler) rounds(n *forNode, in, orElse *scope, extended bool) (func(s *state, items any, depth int, recurse func(*machine, any, int) (any, error)) (signal, error), error) {
+	store, err := storeTo(n.target, in)
 	if err != nil {
 		return nil, err
 	}
@@ -282,23 +282,23 @@ func (c *compiler) rounds(n *forNode, in, orElse *scope, extended bool) (func(s 
 }
 
 // loopFilter compiles {% for … if test %}: a generator function of its own.
-func (c *compiler) loopFilter(n *forNode, sc, in *scope) (func(*state, any) (any, error), error) {
+func (c compiler) loopFilter(n *forNode, sc, in *scope) (func(*state, any) (any, error), error) {
 	ts := sc.innerFunction()
 	ts.symbols.analyzeFor(n, forTest)
-	test, err := c.expr(n.test, ts)
+	test, err := c.expressions.compile(n.test, ts)
 	if err != nil {
 		return nil, err
 	}
-	target := &scope{symbols: in.symbols, fn: ts.fn}
-	store, err := c.store(n.target, target)
+	target := &scope{symbols: in.symbols, fn: ts.fn, lines: in.lines}
+	store, err := storeTo(n.target, target)
 	if err != nil {
 		return nil, err
 	}
-	load, err := c.targetValue(n.target, target)
+	load, err := loadFrom(n.target, target)
 	if err != nil {
 		return nil, err
 	}
-	enter, err := c.enter(ts)
+	enter, err := ts.enter()
 	if err != nil {
 		return nil, err
 	}
@@ -333,8 +333,8 @@ func (c *compiler) loopFilter(n *forNode, sc, in *scope) (func(*state, any) (any
 	}, nil
 }
 
-// targetValue reads back what was stored in a target, as the generator of a loop filter yields it.
-func (c *compiler) targetValue(target node, sc *scope) (evalFn, error) {
+// loadFrom reads back what was stored in a target, as the generator of a loop filter yields it.
+func loadFrom(target node, sc *scope) (evalFn, error) {
 	switch n := target.(type) {
 	case *nameNode:
 		v, err := sc.variable(n.name)
@@ -342,7 +342,7 @@ func (c *compiler) targetValue(target node, sc *scope) (evalFn, error) {
 	case *tupleNode:
 		var parts []evalFn
 		for _, item := range n.items {
-			p, err := c.targetValue(item, sc)
+			p, err := loadFrom(item, sc)
 			if err != nil {
 				return nil, err
 			}

@@ -21,7 +21,7 @@ type macro struct {
 	act *activation
 }
 
-func (c *compiler) macroBody(n *macroNode, sc *scope) (*macroDef, error) {
+func (c compiler) macroBody(n *macroNode, sc *scope) (*macroDef, error) {
 	in := sc.innerFunction()
 	in.symbols.analyzeMacro(n)
 	d := &macroDef{name: n.name, fn: in.fn}
@@ -59,7 +59,7 @@ func (c *compiler) macroBody(n *macroNode, sc *scope) (*macroDef, error) {
 	}
 	d.defaults = make([]evalFn, len(d.args))
 	for i, value := range n.defaults {
-		fn, err := c.expr(value, in)
+		fn, err := c.expressions.compile(value, in)
 		if err != nil {
 			return nil, err
 		}
@@ -69,11 +69,11 @@ func (c *compiler) macroBody(n *macroNode, sc *scope) (*macroDef, error) {
 	if d.body, err = c.block(n.body, in); err != nil {
 		return nil, err
 	}
-	d.enter, err = c.enter(in)
+	d.enter, err = in.enter()
 	return d, err
 }
 
-func (c *compiler) defineMacro(n *macroNode, sc *scope) (execFn, error) {
+func (c compiler) defineMacro(n *macroNode, sc *scope) (execFn, error) {
 	d, err := c.macroBody(n, sc)
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (c *compiler) defineMacro(n *macroNode, sc *scope) (execFn, error) {
 	}, err
 }
 
-func (c *compiler) callBlock(n *callBlockNode, sc *scope) (execFn, error) {
+func (c compiler) callBlock(n *callBlockNode, sc *scope) (execFn, error) {
 	d, err := c.macroBody(&n.macroNode, sc)
 	if err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (c *compiler) callBlock(n *callBlockNode, sc *scope) (execFn, error) {
 		}, nil
 	}
 	caller := sc.fn.locate(ident{sc.symbols.level, " caller"})
-	call, err := c.call(n.call.(*callNode), sc, func(s *state) any { return *s.act.at(caller) })
+	call, err := c.expressions.call(n.call.(*callNode), sc, func(s *state) any { return *s.act.at(caller) })
 	if err != nil {
 		return nil, err
 	}

@@ -9,87 +9,11 @@ const (
 	maxChain  = 1000    // operands of one chain of binary operators, elifs of one if
 )
 
-// parser is jinja2/parser.py.
+// parser reads statements, as jinja2/parser.py does.
 type parser struct {
-	tokens []token
-	pos    int
-	depth  int
+	tokens      *cursor
+	expressions expressionParser
 }
-
-func (p *parser) cur() *token { return &p.tokens[p.pos] }
-
-func (p *parser) look() *token { return &p.tokens[min(p.pos+1, len(p.tokens)-1)] }
-
-func (p *parser) next() *token {
-	t := p.cur()
-	if p.pos < len(p.tokens)-1 {
-		p.pos++
-	}
-	return t
-}
-
-func (t *token) is(kind string) bool      { return t.kind == kind }
-func (t *token) keyword(name string) bool { return t.kind == tokName && t.text == name }
-
-func (p *parser) skipIf(kind string) bool {
-	if p.cur().is(kind) {
-		p.next()
-		return true
-	}
-	return false
-}
-
-func (p *parser) skipKeyword(name string) bool {
-	if p.cur().keyword(name) {
-		p.next()
-		return true
-	}
-	return false
-}
-
-func (p *parser) fail(line int, format string, args ...any) error {
-	return &CompileError{Line: line, Description: fmt.Sprintf(format, args...)}
-}
-
-func refuse(line int, construct, why string) error {
-	return &CompileError{Line: line, Construct: construct, Description: why}
-}
-
-func describe(t *token) string {
-	if t.kind == tokName {
-		return t.text
-	}
-	return t.kind
-}
-
-func (p *parser) expect(kind string) (*token, error) {
-	t := p.cur()
-	if t.kind == kind {
-		return p.next(), nil
-	}
-	if t.kind == tokEOF {
-		return nil, p.fail(t.line, "unexpected end of template, expected %q", kind)
-	}
-	return nil, p.fail(t.line, "expected token %q, got %q", kind, describe(t))
-}
-
-func (p *parser) expectKeyword(name string) error {
-	if t := p.cur(); !t.keyword(name) {
-		return p.fail(t.line, "expected token %q, got %q", name, describe(t))
-	}
-	p.next()
-	return nil
-}
-
-// enter counts a level of nesting; every call is followed by a deferred leave.
-func (p *parser) enter() error {
-	if p.depth++; p.depth > maxNest {
-		return p.fail(p.cur().line, "nested deeper than %d levels", maxNest)
-	}
-	return nil
-}
-
-func (p *parser) leave() { p.depth-- }
 
 // parse returns the statements of a template.
 func parse(source string) ([]node, error) {
@@ -100,32 +24,32 @@ func parse(source string) ([]node, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &parser{tokens: tokens}
-	return p.statements()
+	at := &cursor{tokens: tokens}
+	return parser{at, expressionParser{at}}.statements()
 }
 
 // body parses the statements of a block up to one of the end tags, whose name it returns; the end tag is consumed up to,
 // not including, the end of its block.
-func (p *parser) body(ends ...string) ([]node, string, error) {
-	p.skipIf(":")
-	if _, err := p.expect(tokBlockEnd); err != nil {
+func (p parser) body(ends ...string) ([]node, string, error) {
+	p.tokens.skipIf(":")
+	if _, err := p.tokens.expect(tokBlockEnd); err != nil {
 		return nil, "", err
 	}
 	nodes, err := p.statements(ends...)
 	if err != nil {
 		return nil, "", err
 	}
-	if p.cur().is(tokEOF) {
-		return nil, "", p.fail(p.cur().line, "Unexpected end of template. Jinja was looking for the following tags: %q", ends)
+	if p.tokens.cur().is(tokEOF) {
+		return nil, "", syntaxError(p.tokens.cur().line, "Unexpected end of template. Jinja was looking for the following tags: %q", ends)
 	}
-	return nodes, p.next().text, nil
+	return nodes, p.tokens.next().text, nil
 }
 
-func (p *parser) statements(ends ...string) ([]node, error) {
-	if err := p.enter(); err != nil {
+func (p parser) statements(ends ...string) ([]node, error) {
+	if err := p.tokens.enter(); err != nil {
 		return nil, err
 	}
-	defer p.leave()
+	defer p.tokens.leave()
 	var out []node
 	var data *outputNode
 	add := func(n node, line int) {
@@ -135,24 +59,24 @@ func (p *parser) statements(ends ...string) ([]node, error) {
 		}
 		data.items, data.lines = append(data.items, n), append(data.lines, line)
 	}
-	for !p.cur().is(tokEOF) {
-		t := p.next()
+	for !p.tokens.cur().is(tokEOF) {
+		t := p.tokens.next()
 		switch t.kind {
 		case tokData:
 			add(&dataNode{text: t.text}, t.line)
 		case tokVariableBegin:
-			n, err := p.tuple(tupleOptions{cond: true})
+			n, err := p.expressions.tuple(tupleOptions{cond: true})
 			if err != nil {
 				return nil, err
 			}
-			if _, err := p.expect(tokVariableEnd); err != nil {
+			if _, err := p.tokens.expect(tokVariableEnd); err != nil {
 				return nil, err
 			}
 			add(n, t.line)
 		case tokBlockBegin:
 			data = nil
 			for _, end := range ends {
-				if p.cur().keyword(end) {
+				if p.tokens.cur().keyword(end) {
 					return out, nil
 				}
 			}
@@ -161,11 +85,11 @@ func (p *parser) statements(ends ...string) ([]node, error) {
 				return nil, err
 			}
 			out = append(out, n)
-			if _, err := p.expect(tokBlockEnd); err != nil {
+			if _, err := p.tokens.expect(tokBlockEnd); err != nil {
 				return nil, err
 			}
 		default:
-			return nil, p.fail(t.line, "unexpected %q", describe(t))
+			return nil, syntaxError(t.line, "unexpected %q", describe(t))
 		}
 	}
 	return out, nil
@@ -178,15 +102,15 @@ var refused = map[string]string{
 	"from": "there is no loader of other templates", "autoescape": "automatic escaping is not supported",
 }
 
-func (p *parser) statement() (node, error) {
-	t := p.cur()
+func (p parser) statement() (node, error) {
+	t := p.tokens.cur()
 	if !t.is(tokName) {
-		return nil, p.fail(t.line, "tag name expected")
+		return nil, syntaxError(t.line, "tag name expected")
 	}
 	if why, ok := refused[t.text]; ok {
 		return nil, refuse(t.line, "{% "+t.text+" %}", why)
 	}
-	p.next()
+	p.tokens.next()
 	switch t.text {
 	case "for":
 		return p.forLoop(t.line)
@@ -210,7 +134,7 @@ func (p *parser) statement() (node, error) {
 	case "filter":
 		n := &filterBlockNode{line: t.line}
 		var err error
-		if n.filter, err = p.filters(nil, true); err != nil {
+		if n.filter, err = p.expressions.filters(nil, true); err != nil {
 			return nil, err
 		}
 		n.body, _, err = p.body("endfilter")
@@ -218,44 +142,44 @@ func (p *parser) statement() (node, error) {
 	case "break", "continue":
 		return &jumpNode{stop: t.text == "break", line: t.line}, nil
 	}
-	return nil, p.fail(t.line, "Encountered unknown tag %q.", t.text)
+	return nil, syntaxError(t.line, "Encountered unknown tag %q.", t.text)
 }
 
-func (p *parser) set(line int) (node, error) {
+func (p parser) set(line int) (node, error) {
 	target, err := p.target(tupleOptions{namespace: true})
 	if err != nil {
 		return nil, err
 	}
-	if p.skipIf("=") {
-		value, err := p.tuple(tupleOptions{cond: true})
+	if p.tokens.skipIf("=") {
+		value, err := p.expressions.tuple(tupleOptions{cond: true})
 		return &assignNode{target, value, line}, err
 	}
 	n := &assignBlockNode{target: target, line: line}
-	if n.filter, err = p.filters(nil, false); err != nil {
+	if n.filter, err = p.expressions.filters(nil, false); err != nil {
 		return nil, err
 	}
 	n.body, _, err = p.body("endset")
 	return n, err
 }
 
-func (p *parser) forLoop(line int) (node, error) {
+func (p parser) forLoop(line int) (node, error) {
 	n := &forNode{line: line}
 	var err error
 	if n.target, err = p.target(tupleOptions{end: "in"}); err != nil {
 		return nil, err
 	}
-	if err = p.expectKeyword("in"); err != nil {
+	if err = p.tokens.expectKeyword("in"); err != nil {
 		return nil, err
 	}
-	if n.iter, err = p.tuple(tupleOptions{end: "recursive"}); err != nil {
+	if n.iter, err = p.expressions.tuple(tupleOptions{end: "recursive"}); err != nil {
 		return nil, err
 	}
-	if p.skipKeyword("if") {
-		if n.test, err = p.expression(true); err != nil {
+	if p.tokens.skipKeyword("if") {
+		if n.test, err = p.expressions.expression(true); err != nil {
 			return nil, err
 		}
 	}
-	n.recursive = p.skipKeyword("recursive")
+	n.recursive = p.tokens.skipKeyword("recursive")
 	var end string
 	if n.body, end, err = p.body("endfor", "else"); err != nil || end == "endfor" {
 		return n, err
@@ -264,15 +188,15 @@ func (p *parser) forLoop(line int) (node, error) {
 	return n, err
 }
 
-func (p *parser) ifBlock(line int) (node, error) {
+func (p parser) ifBlock(line int) (node, error) {
 	first := &ifNode{line: line}
 	n := first
 	for chain := 0; ; chain++ {
 		if chain > maxChain {
-			return nil, p.fail(line, "more than %d branches", maxChain)
+			return nil, syntaxError(line, "more than %d branches", maxChain)
 		}
 		var err error
-		if n.test, err = p.tuple(tupleOptions{}); err != nil {
+		if n.test, err = p.expressions.tuple(tupleOptions{}); err != nil {
 			return nil, err
 		}
 		var end string
@@ -281,7 +205,7 @@ func (p *parser) ifBlock(line int) (node, error) {
 		}
 		switch end {
 		case "elif":
-			n = &ifNode{line: p.cur().line}
+			n = &ifNode{line: p.tokens.cur().line}
 			first.elifs = append(first.elifs, n)
 			continue
 		case "else":
@@ -291,11 +215,11 @@ func (p *parser) ifBlock(line int) (node, error) {
 	}
 }
 
-func (p *parser) with(line int) (node, error) {
+func (p parser) with(line int) (node, error) {
 	n := &withNode{line: line}
-	for !p.cur().is(tokBlockEnd) {
+	for !p.tokens.cur().is(tokBlockEnd) {
 		if len(n.targets) > 0 {
-			if _, err := p.expect(","); err != nil {
+			if _, err := p.tokens.expect(","); err != nil {
 				return nil, err
 			}
 		}
@@ -304,10 +228,10 @@ func (p *parser) with(line int) (node, error) {
 			return nil, err
 		}
 		setContext(target, ctxParam)
-		if _, err := p.expect("="); err != nil {
+		if _, err := p.tokens.expect("="); err != nil {
 			return nil, err
 		}
-		value, err := p.expression(true)
+		value, err := p.expressions.expression(true)
 		if err != nil {
 			return nil, err
 		}
@@ -318,15 +242,15 @@ func (p *parser) with(line int) (node, error) {
 	return n, err
 }
 
-func (p *parser) print(line int) (node, error) {
+func (p parser) print(line int) (node, error) {
 	n := &outputNode{line: line}
-	for !p.cur().is(tokBlockEnd) {
+	for !p.tokens.cur().is(tokBlockEnd) {
 		if len(n.items) > 0 {
-			if _, err := p.expect(","); err != nil {
+			if _, err := p.tokens.expect(","); err != nil {
 				return nil, err
 			}
 		}
-		item, err := p.expression(true)
+		item, err := p.expressions.expression(true)
 		if err != nil {
 			return nil, err
 		}
@@ -335,13 +259,13 @@ func (p *parser) print(line int) (node, error) {
 	return n, nil
 }
 
-func (p *parser) signature(n *macroNode) error {
-	if _, err := p.expect("("); err != nil {
+func (p parser) signature(n *macroNode) error {
+	if _, err := p.tokens.expect("("); err != nil {
 		return err
 	}
-	for !p.cur().is(")") {
+	for !p.tokens.cur().is(")") {
 		if len(n.args) > 0 {
-			if _, err := p.expect(","); err != nil {
+			if _, err := p.tokens.expect(","); err != nil {
 				return err
 			}
 		}
@@ -350,27 +274,27 @@ func (p *parser) signature(n *macroNode) error {
 			return err
 		}
 		switch {
-		case p.skipIf("="):
-			value, err := p.expression(true)
+		case p.tokens.skipIf("="):
+			value, err := p.expressions.expression(true)
 			if err != nil {
 				return err
 			}
 			n.defaults = append(n.defaults, value)
 		case len(n.defaults) > 0:
-			return p.fail(arg.line, "non-default argument follows default argument")
+			return syntaxError(arg.line, "non-default argument follows default argument")
 		}
 		for _, other := range n.args {
 			if other.name == arg.name {
-				return p.fail(arg.line, "duplicate argument %q", arg.name)
+				return syntaxError(arg.line, "duplicate argument %q", arg.name)
 			}
 		}
 		n.args = append(n.args, arg)
 	}
-	_, err := p.expect(")")
+	_, err := p.tokens.expect(")")
 	return err
 }
 
-func (p *parser) macro(line int) (node, error) {
+func (p parser) macro(line int) (node, error) {
 	n := &macroNode{line: line}
 	name, err := p.nameTarget(ctxStore)
 	if err != nil {
@@ -384,19 +308,19 @@ func (p *parser) macro(line int) (node, error) {
 	return n, err
 }
 
-func (p *parser) callBlock(line int) (node, error) {
+func (p parser) callBlock(line int) (node, error) {
 	n := &callBlockNode{macroNode: macroNode{line: line}}
-	if p.cur().is("(") {
+	if p.tokens.cur().is("(") {
 		if err := p.signature(&n.macroNode); err != nil {
 			return nil, err
 		}
 	}
-	call, err := p.expression(true)
+	call, err := p.expressions.expression(true)
 	if err != nil {
 		return nil, err
 	}
 	if _, ok := call.(*callNode); !ok {
-		return nil, p.fail(line, "expected call")
+		return nil, syntaxError(line, "expected call")
 	}
 	n.call = call
 	n.body, _, err = p.body("endcall")
@@ -404,27 +328,27 @@ func (p *parser) callBlock(line int) (node, error) {
 }
 
 // nameTarget parses a name that is assigned to.
-func (p *parser) nameTarget(ctx int) (*nameNode, error) {
-	t, err := p.expect(tokName)
+func (p parser) nameTarget(ctx int) (*nameNode, error) {
+	t, err := p.tokens.expect(tokName)
 	if err != nil {
 		return nil, err
 	}
 	if constants[t.text] {
-		return nil, p.fail(t.line, "can't assign to %q", t.text)
+		return nil, syntaxError(t.line, "can't assign to %q", t.text)
 	}
 	return &nameNode{name: t.text, ctx: ctx, line: t.line}, nil
 }
 
 // target parses what is assigned to: a name, a namespace's attribute, or a tuple of them.
-func (p *parser) target(o tupleOptions) (node, error) {
+func (p parser) target(o tupleOptions) (node, error) {
 	o.simplified = true
-	line := p.cur().line
-	n, err := p.tuple(o)
+	line := p.tokens.cur().line
+	n, err := p.expressions.tuple(o)
 	if err != nil {
 		return nil, err
 	}
 	if !setContext(n, ctxStore) {
-		return nil, p.fail(line, "can't assign to this expression")
+		return nil, syntaxError(line, "can't assign to this expression")
 	}
 	return n, nil
 }

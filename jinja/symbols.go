@@ -247,12 +247,13 @@ func (f *function) locate(id ident) variable {
 type scope struct {
 	symbols *symbols
 	fn      *function
-	soft    bool // inside an if: an unknown filter fails only when it is reached
-	loop    bool // break and continue are allowed
+	soft    bool           // inside an if: an unknown filter fails only when it is reached
+	loop    bool           // break and continue are allowed
+	lines   map[string]int // where a name stands first in the template
 }
 
 func (sc *scope) inner() *scope {
-	return &scope{symbols: newSymbols(sc.symbols), fn: sc.fn, loop: sc.loop}
+	return &scope{symbols: newSymbols(sc.symbols), fn: sc.fn, loop: sc.loop, lines: sc.lines}
 }
 
 func (sc *scope) branch() *scope {
@@ -274,4 +275,55 @@ func (sc *scope) variable(name string) (variable, error) {
 		return variable{}, &CompileError{Description: fmt.Sprintf("jinja2 cannot resolve the name %q here", name)}
 	}
 	return sc.fn.locate(id), nil
+}
+
+// enter loads the variables of a scope.
+func (sc *scope) enter() (func(*state), error) {
+	type step struct {
+		to, from variable
+		load     load
+		name     string
+	}
+	var steps []step
+	for _, id := range sc.symbols.order {
+		l := sc.symbols.loads[id]
+		if l.kind == loadParam {
+			continue
+		}
+		st := step{to: sc.fn.locate(id), load: l, name: id.name}
+		if l.kind == loadAlias {
+			st.from = sc.fn.locate(l.outer)
+		}
+		if why, ok := refusedGlobals[id.name]; ok && l.kind == loadResolve {
+			return nil, refuse(sc.lines[id.name], id.name, why)
+		}
+		steps = append(steps, st)
+	}
+	return func(s *state) {
+		for i := range steps {
+			v := missing
+			switch st := &steps[i]; st.load.kind {
+			case loadResolve:
+				if found, ok := s.context[st.name]; ok {
+					v = found
+				}
+			case loadAlias:
+				v = *s.act.at(st.from)
+			}
+			*s.act.at(steps[i].to) = v
+		}
+	}, nil
+}
+
+// exit forgets the variables of a scope.
+func (sc *scope) exit() func(*state) {
+	var slots []variable
+	for _, id := range sc.symbols.order {
+		slots = append(slots, sc.fn.locate(id))
+	}
+	return func(s *state) {
+		for _, v := range slots {
+			*s.act.at(v) = missing
+		}
+	}
 }

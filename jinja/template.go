@@ -49,7 +49,7 @@ func Compile(source string, o Options) (*Template, error) {
 		return nil, err
 	}
 	lib := newLibrary()
-	prog, err := (&compiler{lib: lib}).program(nodes)
+	prog, err := compiler{expressionCompiler{lib}}.program(nodes)
 	if err != nil {
 		return nil, err
 	}

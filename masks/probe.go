@@ -43,7 +43,7 @@ func (r *Renderer) findStops() error {
 		if !found {
 			continue
 		}
-		if end, ok := r.endOfTurn(after); ok {
+		if end, ok := endOfTurn(r.enc, after); ok {
 			add(end.id)
 			if next != nil && !slices.Contains(r.closings, end) {
 				r.closings = append(r.closings, end)
@@ -67,13 +67,13 @@ func (r *Renderer) findStops() error {
 }
 
 // endOfTurn finds the special token that text begins with, white space aside, and the text up to its end.
-func (r *Renderer) endOfTurn(text string) (closing, bool) {
-	ids := r.enc.Encode(text)
+func endOfTurn(enc Encoder, text string) (closing, bool) {
+	ids := enc.Encode(text)
 	for i, id := range ids {
-		if r.enc.Decode(ids[i:i+1], true) != "" {
+		if enc.Decode(ids[i:i+1], true) != "" {
 			continue
 		}
-		token := r.enc.Decode(ids[i:i+1], false)
+		token := enc.Decode(ids[i:i+1], false)
 		at := strings.Index(text, token)
 		if token == "" || at < 0 || strings.TrimFunc(text[:at], isSpace) != "" {
 			break

@@ -44,12 +44,11 @@ type Renderer struct {
 	enc       Encoder
 	tmpl      *jinja.Template
 	options   Options
+	separator separator
 	usesTools bool
 	stopIDs   []int32
-	ours      *spellings // special tokens that are text where system or assistant say them
-	theirs    *spellings // likewise, all others
-	closings  []closing  // before a user's and before a tool's message; empty if the template writes none
-	reason    string     // why the template is not append-only; empty if it is
+	closings  []closing // before a user's and before a tool's message; empty if the template writes none
+	reason    string    // why the template is not append-only; empty if it is
 }
 
 // closing is the text from the end of the assistant's content to the end of the end-of-turn token, and that token.
@@ -65,11 +64,7 @@ var ErrRewritten = errors.New("masks: the chat template rewrites the history")
 // NewRenderer probes the template once: its end-of-turn token, whether it writes tool schemas, and whether it is append-only.
 // A template that cannot render a conversation of a user and an assistant at all is an error.
 func NewRenderer(enc Encoder, tmpl *jinja.Template, o Options) (*Renderer, error) {
-	r := &Renderer{enc: enc, tmpl: tmpl, options: o, usesTools: tmpl.UsesTools()}
-	if !o.Markup {
-		texts := append(slices.Clone(enc.Specials()), r.roleTokens()...)
-		r.ours, r.theirs = newSpellings(texts, o.Marks), newSpellings(texts, nil)
-	}
+	r := &Renderer{enc: enc, tmpl: tmpl, options: o, separator: newSeparator(enc, tmpl, o), usesTools: tmpl.UsesTools()}
 	if err := r.findStops(); err != nil {
 		return nil, err
 	}
@@ -94,7 +89,7 @@ func (r *Renderer) Prompt(messages []trajectory.Message, tools []json.RawMessage
 	if err != nil {
 		return nil, "", fmt.Errorf("masks: prompt: %w", err)
 	}
-	return r.encode(x), x.text, nil
+	return x.encode(r.enc), x.text, nil
 }
 
 // render is the text of a conversation.
@@ -114,10 +109,10 @@ func (r *Renderer) rendered(messages []trajectory.Message, tools []json.RawMessa
 		}
 		tools = nil
 	}
-	if err := r.checkRoles(messages); err != nil {
+	if err := r.separator.checkRoles(messages); err != nil {
 		return rendering{}, err
 	}
-	return r.markup(jinja.Input{
+	return r.separator.render(jinja.Input{
 		Messages: messages, Tools: tools, AddGenerationPrompt: addGenerationPrompt, Extra: r.options.Extra, Now: r.options.Now,
 	})
 }
@@ -182,7 +177,7 @@ func (r *Renderer) Continue(p Reply) (ids []int32, prompt string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	ids = r.encode(text)
+	ids = text.encode(r.enc)
 	if n := len(p.Sampled); n > 0 && end.text != "" && p.Sampled[n-1] == end.id { // encoded with it, so that the text after it is cut as in the middle of a sequence
 		ids = ids[slices.Index(ids, end.id)+1:]
 	}

@@ -27,11 +27,11 @@ type rendering struct {
 }
 
 // encode gives the ids of a rendering.
-func (r *Renderer) encode(x rendering) []int32 {
+func (x rendering) encode(enc Encoder) []int32 {
 	if x.mark == "" {
-		return r.enc.Encode(x.text)
+		return enc.Encode(x.text)
 	}
-	return r.enc.EncodeMarked(x.marked, x.mark)
+	return enc.EncodeMarked(x.marked, x.mark)
 }
 
 // last is the part of a rendering that ends it, n bytes of its text.
@@ -53,62 +53,80 @@ func (x rendering) last(n int) rendering {
 // marks are rare characters that templates and Python write as they are. The first one that no content holds is the mark.
 const marks, marksEnd = '\U00020000', '\U0002A6D0'
 
-// markup renders with the special tokens of the contents marked.
-func (r *Renderer) markup(in jinja.Input) (rendering, error) {
-	if r.options.Markup || !r.maySpell(in) {
-		text, err := r.tmpl.Render(in)
+// separator renders a template so that special tokens in contents stay text.
+type separator struct {
+	tmpl            *jinja.Template
+	markup          bool       // nothing is separated: Options.Markup
+	assistantMarkup bool       // nor is what the assistant says: Options.AssistantMarkup
+	ours            *spellings // special tokens that are text where system or assistant say them
+	theirs          *spellings // likewise, all others
+}
+
+func newSeparator(enc Encoder, tmpl *jinja.Template, o Options) separator {
+	s := separator{tmpl: tmpl, markup: o.Markup, assistantMarkup: o.AssistantMarkup}
+	if !o.Markup {
+		texts := append(slices.Clone(enc.Specials()), roleTokens(enc, tmpl, o)...)
+		s.ours, s.theirs = newSpellings(texts, o.Marks), newSpellings(texts, nil)
+	}
+	return s
+}
+
+// render renders with the special tokens of the contents marked.
+func (s *separator) render(in jinja.Input) (rendering, error) {
+	if s.markup || !s.maySpell(in) {
+		text, err := s.tmpl.Render(in)
 		return rendering{text: text, marked: text}, err
 	}
 	var contents []string
 	found := false
-	in.Text = func(role, s string, free bool) string {
-		contents = append(contents, s)
-		found = found || len(r.spellings(role).places(s, free)) > 0
-		return s
+	in.Text = func(role, text string, free bool) string {
+		contents = append(contents, text)
+		found = found || len(s.saidBy(role).places(text, free)) > 0
+		return text
 	}
-	text, err := r.tmpl.Render(in)
+	text, err := s.tmpl.Render(in)
 	if err != nil || !found {
 		return rendering{text: text, marked: text}, err
 	}
-	contents = append(contents, r.tmpl.Source())
+	contents = append(contents, s.tmpl.Source())
 	for c := marks; c < marksEnd; c++ {
 		mark := string(c)
-		if slices.ContainsFunc(contents, func(s string) bool { return strings.Contains(s, mark) }) {
+		if slices.ContainsFunc(contents, func(content string) bool { return strings.Contains(content, mark) }) {
 			continue
 		}
-		in.Text = func(role, s string, free bool) string { return r.spellings(role).marked(s, mark, free) }
+		in.Text = func(role, text string, free bool) string { return s.saidBy(role).marked(text, mark, free) }
 		in.Mark = mark
-		text, err := r.tmpl.Render(in)
+		text, err := s.tmpl.Render(in)
 		return rendering{strings.ReplaceAll(text, mark, ""), text, mark}, err
 	}
 	return rendering{}, fmt.Errorf("masks: the contents spell special tokens and hold every character from %U to %U, so that none can mark them", marks, marksEnd-1)
 }
 
 // maySpell tells whether a conversation may spell a special token. Of JSON it looks at the source, whose escapes may spell one too.
-func (r *Renderer) maySpell(in jinja.Input) bool {
-	spells := func(s *spellings, free bool, texts ...string) bool {
-		return slices.ContainsFunc(texts, func(text string) bool { return len(s.places(text, free)) > 0 })
+func (s *separator) maySpell(in jinja.Input) bool {
+	spells := func(special *spellings, free bool, texts ...string) bool {
+		return slices.ContainsFunc(texts, func(text string) bool { return len(special.places(text, free)) > 0 })
 	}
-	escaped := func(s *spellings, raw json.RawMessage) bool {
-		return bytes.IndexByte(raw, '\\') >= 0 || spells(s, false, string(raw))
+	escaped := func(special *spellings, raw json.RawMessage) bool {
+		return bytes.IndexByte(raw, '\\') >= 0 || spells(special, false, string(raw))
 	}
 	for _, tool := range in.Tools {
-		if escaped(r.theirs, tool) {
+		if escaped(s.theirs, tool) {
 			return true
 		}
 	}
 	for _, m := range in.Messages {
-		s := r.spellings(m.Role)
+		special := s.saidBy(m.Role)
 		for _, p := range m.Content {
-			if spells(s, true, p.Text) || spells(s, false, p.Image) {
+			if spells(special, true, p.Text) || spells(special, false, p.Image) {
 				return true
 			}
 		}
-		if spells(s, true, m.Reasoning) || spells(s, false, m.ToolCallID, m.Name) {
+		if spells(special, true, m.Reasoning) || spells(special, false, m.ToolCallID, m.Name) {
 			return true
 		}
 		for _, c := range m.ToolCalls {
-			if spells(s, false, c.ID, c.Name) || escaped(s, c.Arguments) {
+			if spells(special, false, c.ID, c.Name) || escaped(special, c.Arguments) {
 				return true
 			}
 		}
@@ -116,15 +134,25 @@ func (r *Renderer) maySpell(in jinja.Input) bool {
 	return false
 }
 
-// spellings are the texts of special tokens that are text where a role says them.
-func (r *Renderer) spellings(role string) *spellings {
+// saidBy are the special tokens that are text where a role says them.
+func (s *separator) saidBy(role string) *spellings {
 	switch {
-	case role == "assistant" && r.options.AssistantMarkup:
+	case role == "assistant" && s.assistantMarkup:
 		return noSpellings
 	case role == "assistant" || role == "system":
-		return r.ours
+		return s.ours
 	}
-	return r.theirs
+	return s.theirs
+}
+
+// checkRoles refuses roles that spell special tokens: templates write them into their markup.
+func (s *separator) checkRoles(messages []trajectory.Message) error {
+	for i, m := range messages {
+		if !s.markup && len(s.theirs.places(m.Role, false)) > 0 {
+			return fmt.Errorf("message %d: the role %q spells a special token", i, m.Role)
+		}
+	}
+	return nil
 }
 
 // thought are the tags of a thought. No role begins with them, and prompts name them to ask for thoughts.
@@ -132,8 +160,8 @@ var thought = []string{"<think>", "</think>"}
 
 // roleTokens are the texts of the tokens that are not special, but with which the template writes roles and their ends, as DeepSeek's
 // does with <｜User｜>, or that end a completion. Those with which an assistant writes thoughts and calls are not among them.
-func (r *Renderer) roleTokens() []string {
-	others := r.enc.OtherAdded()
+func roleTokens(enc Encoder, tmpl *jinja.Template, o Options) []string {
+	others := enc.OtherAdded()
 	if len(others) == 0 {
 		return nil
 	}
@@ -142,7 +170,7 @@ func (r *Renderer) roleTokens() []string {
 	var written strings.Builder
 	for _, messages := range [][]trajectory.Message{{user}, {system, user}, {user, assistant, user}, {user, assistant, tool, tool}, {user, assistant, tool, assistant, user}} {
 		for _, prompt := range []bool{false, true} {
-			text, err := r.tmpl.Render(jinja.Input{Messages: messages, AddGenerationPrompt: prompt, Extra: r.options.Extra, Now: r.options.Now})
+			text, err := tmpl.Render(jinja.Input{Messages: messages, AddGenerationPrompt: prompt, Extra: o.Extra, Now: o.Now})
 			if err == nil { // else a role that this template does not have
 				written.WriteString(text + "\n")
 			}
@@ -152,8 +180,8 @@ func (r *Renderer) roleTokens() []string {
 	markup := func(c rune) bool { return !unicode.IsLetter(c) && !unicode.IsDigit(c) && !isSpace(c) }
 	var out []string
 	for _, text := range others {
-		id, _ := r.enc.ID(text)
-		stops := slices.Contains(r.options.StopIDs, id) || text == r.tmpl.Options().EOSToken
+		id, _ := enc.ID(text)
+		stops := slices.Contains(o.StopIDs, id) || text == tmpl.Options().EOSToken
 		writes := strings.Contains(roles, text) && strings.ContainsFunc(text, markup) // white space and words stand in every content
 		if (stops || writes) && !slices.Contains(thought, text) {
 			out = append(out, text)
@@ -276,14 +304,4 @@ func (s *spellings) marked(content, mark string, free bool) string {
 	}
 	b.WriteString(content[from:])
 	return b.String()
-}
-
-// checkRoles refuses roles that spell special tokens: templates write them into their markup.
-func (r *Renderer) checkRoles(messages []trajectory.Message) error {
-	for i, m := range messages {
-		if !r.options.Markup && len(r.theirs.places(m.Role, false)) > 0 {
-			return fmt.Errorf("message %d: the role %q spells a special token", i, m.Role)
-		}
-	}
-	return nil
 }

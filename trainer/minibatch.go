@@ -71,7 +71,7 @@ func (p packing) miniBatch(units []int, a *algorithms.Algorithm) (miniBatch, err
 	for _, u := range units {
 		tokens = append(tokens, p.plan.units[u].tokens)
 	}
-	weights, err := a.TokenWeights(tokens)
+	weights, err := a.Aggregation.TokenWeights(tokens)
 	if err != nil {
 		return mb, err
 	}

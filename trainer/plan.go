@@ -73,7 +73,7 @@ func newPlan(a *algorithms.Algorithm, b Batch) (*plan, error) {
 			if !a.Estimator.Needs.Turns { // it is told what the whole trajectory was paid
 				r.Reward = t.Return()
 			}
-			if a.NeedsGreedy() {
+			if a.Estimator.Needs.Greedy {
 				switch {
 				case greedy == nil:
 					return nil, fmt.Errorf("trainer: step %d: group %d has no greedy rollout, but advantage %s needs its reward", b.Step+1, g, a.Estimator.Name)

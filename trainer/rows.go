@@ -42,7 +42,7 @@ func (r *rowBuilder) rows(micro *MicroBatch, now numbers, mb miniBatch) algorith
 	if a.HasCritic() {
 		rows.OldValue, rows.Return = pick(micro, r.plan.values), pick(micro, r.plan.returns)
 		for i, v := range now.values {
-			r.tally.ValueLoss += mb.value * a.ValueLoss(float64(v), rows.OldValue[i], rows.Return[i])
+			r.tally.ValueLoss += mb.value * a.Value.Loss(float64(v), rows.OldValue[i], rows.Return[i])
 		}
 	}
 	base := rows.Old

@@ -93,7 +93,7 @@ func numbersOf(t *testing.T, a *algorithms.Algorithm, b Batch) (advantages, loss
 	for i, u := range p.units {
 		tokens[i] = u.tokens
 	}
-	weights, err := a.TokenWeights(tokens)
+	weights, err := a.Aggregation.TokenWeights(tokens)
 	require.NoError(t, err)
 	require.Len(t, p.units, len(tokens))
 	for n, u := range p.units {

@@ -43,7 +43,7 @@ func NewTrainer(m *cgo.Model, w *cgo.Worker, a *algorithms.Algorithm, c Config) 
 	if a.HasCritic() && !hasValueHead(m) {
 		return nil, fmt.Errorf("trainer: advantage %s has a critic, but the model has no value head; add one before the trainer is made", a.Estimator.Name)
 	}
-	loss, err := a.NewLoss()
+	loss, err := a.Loss.NewLoss()
 	if err != nil {
 		return nil, err
 	}

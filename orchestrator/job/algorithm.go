@@ -22,7 +22,7 @@ func Algorithm(j *Job, all *algorithms.Registry) (*algorithms.Algorithm, error) 
 	if a.DynamicSampling && j.Rollout.GroupSize < 2 {
 		return nil, j.Fail("algorithm.dynamic_sampling", "a group of one trajectory has no variance; set rollout.group_size to 2 or more")
 	}
-	if a.DynamicSampling && a.NeedsGreedy() {
+	if a.DynamicSampling && a.Estimator.Needs.Greedy {
 		return nil, j.Fail("algorithm.dynamic_sampling", "it drops groups whose rewards are equal, but advantage %s compares them with a greedy rollout, not with each other; leave one of the two out", a.Estimator.Name)
 	}
 	if err := checkBatch(j, a); err != nil {
@@ -51,7 +51,7 @@ func checkStale(j *Job, a *algorithms.Algorithm) error {
 	switch {
 	case k == 0:
 		return nil
-	case a.NeedsGreedy():
+	case a.Estimator.Needs.Greedy:
 		return j.Fail("algorithm.advantage", "%s compares with a greedy rollout of the same policy version, and rollout.max_staleness is %d; use mode sync without oversample, or another estimator", a.Estimator.Name, k)
 	case k < versions:
 		return j.Fail("rollout.max_staleness", "%d is less than the %d policy versions of a step (algorithm.epochs x mini_batches), so nothing could be sampled beside an update; set %d or more", k, versions, versions)

@@ -34,6 +34,6 @@ func distillAlgorithm(j *Job, all *algorithms.Registry) (*algorithms.Algorithm, 
 	if err := checkBatch(j, a); err != nil {
 		return nil, err
 	}
-	a.Estimator = algorithms.EstimatorSpec{Name: "distill", Formula: "A_t = log p_teacher(t) - log p_sampling(t)", Source: "arXiv 2306.13649"}
+	a.Estimator.EstimatorSpec = algorithms.EstimatorSpec{Name: "distill", Formula: "A_t = log p_teacher(t) - log p_sampling(t)", Source: "arXiv 2306.13649"}
 	return a, nil
 }

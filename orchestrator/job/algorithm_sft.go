@@ -32,7 +32,7 @@ func sftAlgorithm(j *Job, all *algorithms.Registry) (*algorithms.Algorithm, erro
 	if err != nil {
 		return nil, j.Fail("algorithm", "%s", Plain(err, "algorithms: "))
 	}
-	a.Estimator = algorithms.EstimatorSpec{Name: "none", Formula: "A = 1 on every response token", Source: "supervised fine-tuning"}
+	a.Estimator.EstimatorSpec = algorithms.EstimatorSpec{Name: "none", Formula: "A = 1 on every response token", Source: "supervised fine-tuning"}
 	a.Loss.Name, a.Loss.Formula, a.Loss.Source = "sft", "loss_t = -current, the negative log-likelihood", "supervised fine-tuning"
 	return a, nil
 }

@@ -13,7 +13,7 @@ func Trainable(j *Job, a *algorithms.Algorithm) error {
 	if err := j.TrainingErrors(); err != nil {
 		return err
 	}
-	if j.SFT == nil && j.Distill == nil && j.Rollout.GroupSize == 1 && a.NeedsSiblings() {
+	if j.SFT == nil && j.Distill == nil && j.Rollout.GroupSize == 1 && a.Estimator.NeedsSiblings() {
 		return j.Fail("rollout.group_size", "1, but advantage %s compares the trajectories of a group with each other, so every advantage would be 0; set 2 or more, or use an estimator that needs no group", a.Estimator.Name)
 	}
 	return nil

@@ -193,8 +193,8 @@ func algorithmDefaults() (map[string]string, error) {
 	}
 	out := map[string]string{"max_tokens": "null", "overlong.penalty": "0"}
 	for key, v := range map[string]any{
-		"advantage": a.Estimator.Name, "loss": a.Loss.Name, "aggregation": a.Aggregation, "entropy": a.Entropy,
-		"clip_low": a.LossSettings.ClipLow, "clip_high": a.LossSettings.ClipHigh, "dual_clip": a.LossSettings.DualClip,
+		"advantage": a.Estimator.Name, "loss": a.Loss.Name, "aggregation": a.Aggregation.Name, "entropy": a.Entropy,
+		"clip_low": a.Loss.Settings.ClipLow, "clip_high": a.Loss.Settings.ClipHigh, "dual_clip": a.Loss.Settings.DualClip,
 		"epochs": a.Epochs, "mini_batches": a.MiniBatches, "dynamic_sampling": a.DynamicSampling, "overlong.buffer": a.Overlong.Buffer,
 		"kl.coefficient": a.KL.Coefficient, "kl.estimator": a.KL.Estimator, "kl.in": a.KL.In,
 		"value.coefficient": critic.Value.Coefficient, "value.clip": critic.Value.Clip,

@@ -92,7 +92,7 @@ func (w *rollouts) Sample(ctx context.Context, l *schedule.Group, ended func(ind
 	var greedy trajectory.Group
 	var greedyErr error
 	var beside sync.WaitGroup
-	if w.algorithm.NeedsGreedy() {
+	if w.algorithm.Estimator.Needs.Greedy {
 		r := *w.sampler
 		r.Sampling.Temperature = 0
 		place := first

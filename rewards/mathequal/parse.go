@@ -47,16 +47,13 @@ type measure struct {
 
 var errParse = errors.New("not mathematics")
 
-type parser struct {
-	toks  []token
-	pos   int
-	depth int
-}
+// parser reads an answer: items between commas, relations, sums, products and what stands in brackets.
+type parser struct{ tokens *cursor }
 
 func parse(toks []token) (*node, error) {
-	p := &parser{toks: toks}
+	p := parser{&cursor{toks: toks}}
 	items, err := p.items("")
-	if err != nil || p.pos < len(p.toks) || len(items) == 0 {
+	if err != nil || !p.tokens.done() || len(items) == 0 {
 		return nil, errParse
 	}
 	if len(items) == 1 {
@@ -65,49 +62,14 @@ func parse(toks []token) (*node, error) {
 	return &node{kind: kindList, args: items}, nil
 }
 
-func (p *parser) peek() token {
-	if p.pos < len(p.toks) {
-		return p.toks[p.pos]
-	}
-	return token{kind: tokOp}
-}
-
-func (p *parser) isOp(texts ...string) bool {
-	t := p.peek()
-	if t.kind != tokOp || t.text == "" {
-		return false
-	}
-	for _, x := range texts {
-		if t.text == x {
-			return true
-		}
-	}
-	return false
-}
-
-func (p *parser) accept(texts ...string) bool {
-	if !p.isOp(texts...) {
-		return false
-	}
-	p.pos++
-	return true
-}
-
-func (p *parser) deeper() error {
-	if p.depth++; p.depth > maxDepth {
-		return errParse
-	}
-	return nil
-}
-
 // items reads what stands between commas, up to one of the closing operators.
-func (p *parser) items(closing ...string) ([]*node, error) {
-	if err := p.deeper(); err != nil {
+func (p parser) items(closing ...string) ([]*node, error) {
+	if err := p.tokens.deeper(); err != nil {
 		return nil, err
 	}
-	defer func() { p.depth-- }()
+	defer p.tokens.rise()
 	var out []*node
-	for p.pos < len(p.toks) && !p.isOp(closing...) {
+	for !p.tokens.done() && !p.tokens.isOp(closing...) {
 		if len(out) > maxItems {
 			return nil, errParse
 		}
@@ -120,21 +82,21 @@ func (p *parser) items(closing ...string) ([]*node, error) {
 		} else {
 			out = append(out, n)
 		}
-		if !p.accept(",") {
+		if !p.tokens.accept(",") {
 			break
 		}
-		p.accept(",") // ", and"
+		p.tokens.accept(",") // ", and"
 	}
 	return out, nil
 }
 
-func (p *parser) union() (*node, error) {
+func (p parser) union() (*node, error) {
 	n, err := p.sum()
-	if err != nil || !p.isOp("cup") {
+	if err != nil || !p.tokens.isOp("cup") {
 		return n, err
 	}
 	out := &node{kind: kindUnion, args: []*node{n}}
-	for p.accept("cup") {
+	for p.tokens.accept("cup") {
 		n, err := p.sum()
 		if err != nil || len(out.args) > maxItems {
 			return nil, errParse
@@ -144,18 +106,18 @@ func (p *parser) union() (*node, error) {
 	return out, nil
 }
 
-func (p *parser) sum() (*node, error) {
-	if err := p.deeper(); err != nil {
+func (p parser) sum() (*node, error) {
+	if err := p.tokens.deeper(); err != nil {
 		return nil, err
 	}
-	defer func() { p.depth-- }()
+	defer p.tokens.rise()
 	n, err := p.product()
 	if err != nil {
 		return nil, err
 	}
 	for {
-		op := p.peek().text
-		if !p.accept("+", "-", "pm", "mp") {
+		op := p.tokens.peek().text
+		if !p.tokens.accept("+", "-", "pm", "mp") {
 			return n, nil
 		}
 		m, err := p.product()
@@ -175,23 +137,23 @@ func (p *parser) sum() (*node, error) {
 
 // product reads factors with signs between them or side by side. A percent or degree sign at
 // the end of factors without signs is that of all of them.
-func (p *parser) product() (*node, error) {
+func (p parser) product() (*node, error) {
 	n, err := p.unary()
 	if err != nil {
 		return nil, err
 	}
 	for {
 		var m *node
-		sign := p.isOp("*") // 100 · 10% is 10; 5√2 % is the percentage 5√2
+		sign := p.tokens.isOp("*") // 100 · 10% is 10; 5√2 % is the percentage 5√2
 		switch {
-		case p.accept("*"):
+		case p.tokens.accept("*"):
 			m, err = p.unary()
-		case p.accept("/"):
+		case p.tokens.accept("/"):
 			if m, err = p.unary(); err == nil {
 				n = &node{kind: kindDiv, args: []*node{n, m}}
 				continue
 			}
-		case p.startsFactor():
+		case p.tokens.startsFactor():
 			m, err = p.power()
 		default:
 			return n, nil
@@ -207,38 +169,23 @@ func (p *parser) product() (*node, error) {
 	}
 }
 
-// startsFactor tells whether a factor follows without a sign. A number after a number is none.
-func (p *parser) startsFactor() bool {
-	t := p.peek()
-	switch t.kind {
-	case tokSymbol, tokFunc:
-		return true
-	case tokNumber:
-		before := p.toks[p.pos-1]
-		return before.kind != tokNumber
-	case tokOp:
-		return p.isOp("(", "[", "{", "frac", "sqrt", "binom", "lfloor", "lceil")
-	}
-	return false
-}
-
-func (p *parser) unary() (*node, error) {
-	if err := p.deeper(); err != nil {
+func (p parser) unary() (*node, error) {
+	if err := p.tokens.deeper(); err != nil {
 		return nil, err
 	}
-	defer func() { p.depth-- }()
+	defer p.tokens.rise()
 	switch {
-	case p.accept("-"):
+	case p.tokens.accept("-"):
 		n, err := p.unary()
 		if err != nil {
 			return nil, err
 		}
 		return negate(n), nil
-	case p.accept("+"):
+	case p.tokens.accept("+"):
 		return p.unary()
-	case p.isOp("pm", "mp"):
-		name := p.peek().text
-		p.pos++
+	case p.tokens.isOp("pm", "mp"):
+		name := p.tokens.peek().text
+		p.tokens.pos++
 		n, err := p.unary()
 		if err != nil {
 			return nil, err
@@ -261,17 +208,17 @@ func negate(n *node) *node {
 func number(v *big.Rat) *node { return &node{kind: kindNumber, value: v} }
 
 // power reads a factor with what stands behind it: ! % ° and an exponent.
-func (p *parser) power() (*node, error) {
+func (p parser) power() (*node, error) {
 	n, err := p.primary()
 	for err == nil {
 		switch {
-		case p.accept("!"):
+		case p.tokens.accept("!"):
 			n = &node{kind: kindFunc, name: "factorial", args: []*node{n}}
-		case p.accept("%"):
+		case p.tokens.accept("%"):
 			n = &node{kind: kindPercent, args: []*node{n}}
-		case p.degree():
+		case p.tokens.degree():
 			n = &node{kind: kindDegree, args: []*node{n}}
-		case p.accept("^"):
+		case p.tokens.accept("^"):
 			var e *node
 			if e, err = p.exponent(); err == nil {
 				n = raise(n, e)
@@ -286,30 +233,12 @@ func (p *parser) power() (*node, error) {
 // raise makes a power; -3 to the power of two, as it stands, is the negative of a square only with a sign before it, which unary reads.
 func raise(n, e *node) *node { return &node{kind: kindPow, args: []*node{n, e}} }
 
-// degree reads ^\circ, ^{\circ}, \degree.
-func (p *parser) degree() bool {
-	rest := p.toks[p.pos:]
-	is := func(want ...string) bool {
-		if len(rest) < len(want) {
-			return false
-		}
-		for i, w := range want {
-			if rest[i].kind != tokOp || rest[i].text != w {
-				return false
-			}
-		}
-		p.pos += len(want)
-		return true
-	}
-	return is("degree") || is("^", "degree") || is("^", "{", "degree", "}")
-}
-
-func (p *parser) exponent() (*node, error) {
-	if err := p.deeper(); err != nil {
+func (p parser) exponent() (*node, error) {
+	if err := p.tokens.deeper(); err != nil {
 		return nil, err
 	}
-	defer func() { p.depth-- }()
-	if p.accept("-") {
+	defer p.tokens.rise()
+	if p.tokens.accept("-") {
 		n, err := p.exponent()
 		if err != nil {
 			return nil, err
@@ -317,7 +246,7 @@ func (p *parser) exponent() (*node, error) {
 		return negate(n), nil
 	}
 	n, err := p.primary()
-	if err == nil && p.accept("^") { // a tower is read from the right
+	if err == nil && p.tokens.accept("^") { // a tower is read from the right
 		var e *node
 		if e, err = p.exponent(); err == nil {
 			n = raise(n, e)

@@ -160,14 +160,14 @@ func expand(n *node, upper bool) *node {
 }
 
 // measure reads the unit after a value; nil is none.
-func (p *parser) measure() (*measure, error) {
-	if p.peek().kind != tokWord {
+func (p parser) measure() (*measure, error) {
+	if p.tokens.peek().kind != tokWord {
 		return nil, nil
 	}
 	m := &measure{factor: big.NewRat(1, 1), dimensions: map[string]int{}}
 	sign, power := 1, 1
-	for p.pos < len(p.toks) {
-		t := p.toks[p.pos]
+	for !p.tokens.done() {
+		t := p.tokens.toks[p.tokens.pos]
 		word := strings.ToLower(t.text)
 		switch {
 		case t.kind == tokWord && (word == "square" || word == "sq"):
@@ -177,36 +177,36 @@ func (p *parser) measure() (*measure, error) {
 		case t.kind == tokWord && word == "per":
 			sign = -1
 		case t.kind == tokWord:
-			p.pos++
+			p.tokens.pos++
 			n, err := p.unitPower(power)
 			if err != nil {
 				return nil, err
 			}
-			p.pos--
+			p.tokens.pos--
 			m.times(word, sign*n)
 			sign, power = 1, 1
-		case t.kind == tokOp && (t.text == "/" || t.text == "*") && p.pos+1 < len(p.toks) && p.toks[p.pos+1].kind == tokWord:
+		case t.kind == tokOp && (t.text == "/" || t.text == "*") && p.tokens.pos+1 < len(p.tokens.toks) && p.tokens.toks[p.tokens.pos+1].kind == tokWord:
 			if t.text == "/" {
 				sign = -1
 			}
 		default:
 			return m, nil
 		}
-		p.pos++
+		p.tokens.pos++
 	}
 	return m, nil
 }
 
 // unitPower reads what stands behind a unit: ^2, squared.
-func (p *parser) unitPower(power int) (int, error) {
-	switch t := p.peek(); {
+func (p parser) unitPower(power int) (int, error) {
+	switch t := p.tokens.peek(); {
 	case t.kind == tokWord && strings.EqualFold(t.text, "squared"):
-		p.pos++
+		p.tokens.pos++
 		return 2, nil
 	case t.kind == tokWord && strings.EqualFold(t.text, "cubed"):
-		p.pos++
+		p.tokens.pos++
 		return 3, nil
-	case p.accept("^"):
+	case p.tokens.accept("^"):
 		n, err := p.exponent()
 		if err != nil || n.kind != kindNumber || !n.value.IsInt() || n.value.Num().BitLen() > 3 {
 			return 0, errParse

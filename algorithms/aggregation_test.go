@@ -17,13 +17,13 @@ func TestTokenWeights(t *testing.T) {
 		{"aggregation: seq-mean-token-mean", []float64{1.0 / 6, 0, 0.1}},
 		{"{aggregation: seq-mean-token-sum-norm, max_tokens: 10}", []float64{0.05, 0, 0.05}},
 	} {
-		got, err := resolve(t, c.block).TokenWeights(tokens)
+		got, err := resolve(t, c.block).Aggregation.TokenWeights(tokens)
 		require.NoError(t, err)
 		require.Equal(t, c.want, got, c.block)
-		got, err = resolve(t, c.block).TokenWeights([]int{0, 0})
+		got, err = resolve(t, c.block).Aggregation.TokenWeights([]int{0, 0})
 		require.NoError(t, err)
 		require.Equal(t, []float64{0, 0}, got)
 	}
-	_, err := resolve(t, "{}").TokenWeights([]int{1, -1})
+	_, err := resolve(t, "{}").Aggregation.TokenWeights([]int{1, -1})
 	require.EqualError(t, err, "algorithms: trajectory 1 has -1 loss-mask tokens")
 }

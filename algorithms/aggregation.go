@@ -1,6 +1,10 @@
 package algorithms
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // The aggregations: how the losses of a mini-batch's tokens become one number.
 const (
@@ -13,11 +17,44 @@ const (
 // Aggregations lists them in the order of the documentation.
 var Aggregations = []string{TokenMean, SeqMeanTokenSum, SeqMeanTokenMean, SeqMeanTokenSumNorm}
 
+// Aggregation is how the losses of a mini-batch's tokens become one number, resolved.
+type Aggregation struct {
+	Name      string
+	MaxTokens int // of seq-mean-token-sum-norm; otherwise 0
+}
+
+// aggregation resolves the job's aggregation for a loss: the only one it allows, its default, or token-mean.
+func (c Config) aggregation(loss LossSpec) (Aggregation, error) {
+	a := Aggregation{c.Aggregation, c.MaxTokens}
+	if a.Name == "" {
+		a.Name = loss.Only
+	}
+	if a.Name == "" {
+		a.Name = loss.Aggregation
+	}
+	if a.Name == "" {
+		a.Name = TokenMean
+	}
+	if !slices.Contains(Aggregations, a.Name) {
+		return a, fmt.Errorf("algorithms: aggregation %q is unknown; allowed are %s", a.Name, strings.Join(Aggregations, ", "))
+	}
+	if loss.Only != "" && a.Name != loss.Only {
+		return a, fmt.Errorf("algorithms: loss %s is defined with aggregation %s only, not %s", loss.Name, loss.Only, a.Name)
+	}
+	if a.Name == SeqMeanTokenSumNorm && c.MaxTokens < 1 {
+		return a, fmt.Errorf("algorithms: aggregation %s divides by max_tokens; set it to 1 or more (it is %d)", a.Name, c.MaxTokens)
+	}
+	if a.Name != SeqMeanTokenSumNorm && c.MaxTokens != 0 {
+		return a, fmt.Errorf("algorithms: max_tokens is set, but aggregation %s does not use it; leave it out", a.Name)
+	}
+	return a, nil
+}
+
 // TokenWeights returns w [B], the weight of every token of trajectory i, so that the loss of the mini-batch is
 // Σ_i w_i Σ_t loss_it. tokens [B] counts the loss-mask tokens of each trajectory over all its samples and ranks; one with
 // 0 tokens gets weight 0 and does not count in B. Without any token all weights are 0. The denominators depend on tokens
 // alone: no correction shrinks them, and micro-batches and packing do not enter.
-func (a *Algorithm) TokenWeights(tokens []int) ([]float64, error) {
+func (a Aggregation) TokenWeights(tokens []int) ([]float64, error) {
 	total, trajectories := 0, 0
 	for i, n := range tokens {
 		if n < 0 {
@@ -33,7 +70,7 @@ func (a *Algorithm) TokenWeights(tokens []int) ([]float64, error) {
 		if n == 0 {
 			continue
 		}
-		switch a.Aggregation {
+		switch a.Name {
 		case TokenMean:
 			weights[i] = 1 / float64(total)
 		case SeqMeanTokenSum:
@@ -43,15 +80,15 @@ func (a *Algorithm) TokenWeights(tokens []int) ([]float64, error) {
 		case SeqMeanTokenSumNorm:
 			weights[i] = 1 / (float64(trajectories) * float64(a.MaxTokens))
 		default:
-			return nil, fmt.Errorf("algorithms: aggregation %q is unknown", a.Aggregation)
+			return nil, fmt.Errorf("algorithms: aggregation %q is unknown", a.Name)
 		}
 	}
 	return weights, nil
 }
 
 // denominator says in words what TokenWeights divides by.
-func (a *Algorithm) denominator() string {
-	switch a.Aggregation {
+func (a Aggregation) denominator() string {
+	switch a.Name {
 	case SeqMeanTokenSum:
 		return "loss = Σ_i Σ_t loss_it / B, B the mini-batch's trajectories with a trained token"
 	case SeqMeanTokenMean:
@@ -60,22 +97,4 @@ func (a *Algorithm) denominator() string {
 		return fmt.Sprintf("loss = Σ_i Σ_t loss_it / (B * %d), B the mini-batch's trajectories with a trained token", a.MaxTokens)
 	}
 	return "loss = Σ loss / N, N all loss-mask tokens of the mini-batch, over micro-batches and ranks"
-}
-
-// Rows are the tokens of a micro-batch as plain numbers, parallel [N]. A row with weight 0 is off the loss mask: whatever
-// it holds, NaN included, touches neither value nor gradient.
-type Rows struct {
-	Old       []float64
-	Sampling  []float64
-	Advantage []float64
-	Weight    []float64 // of TokenWeights
-
-	// What follows is nil unless the algorithm uses it.
-	Reference  []float64 // kl in the loss
-	Sequence   []float64 // SequenceRatio of the row's whole trajectory: losses with NeedsSequence
-	Correction []float64 // of CorrectionSettings.Weights over the row's whole trajectory: an active correction
-	OldValue   []float64 // the critic's values before the batch's first step
-	Return     []float64 // what the values should have been
-
-	ValueWeight float64 // of every token in the critic's loss: 1 / tokens of the whole mini-batch
 }

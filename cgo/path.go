@@ -1,0 +1,54 @@
+//go:build torch
+
+package cgo
+
+/*
+#include "af.h"
+*/
+import "C"
+
+import "fmt"
+
+// What the tests of this package need of the library: files of tests cannot import "C".
+
+// path says what forwards and backwards are made of: AF_PATH_* of af.h.
+type path int
+
+const (
+	pathDefault path = iota - 1
+	pathKernels
+	pathSegments
+	pathVarlen
+	pathFlash
+)
+
+// setPath makes a model compute as one on another device does; tests hold two paths against each other.
+func setPath(m *Model, to path) error {
+	return m.handle.with("set path", func(p *C.af_model) error { return toError("set path", C.af_model_set_path(p, C.int(to))) })
+}
+
+// useGeneric makes the CPU run the operations of other devices, attention one segment at a time.
+func useGeneric(m *Model, on bool) error {
+	if on {
+		return setPath(m, pathSegments)
+	}
+	return setPath(m, pathDefault)
+}
+
+// attended is what attention alone gives, and its gradient.
+type attended struct{ out, lse, gradient []float32 }
+
+// attention runs attention alone over the batch's segments: qkv [T, (H + 2K)E], dOut [T, HE]. For tests.
+func attention(m *Model, b *Batch, qkv, dOut []float32) (a attended, err error) {
+	heads, width := m.config.NumHeads, m.config.HeadDim
+	columns := (heads + 2*m.config.NumKVHeads) * width
+	if t := len(b.Tokens); len(qkv) != t*columns || len(dOut) != t*heads*width {
+		return a, fmt.Errorf("cgo: attention: %d and %d numbers for %d tokens (%w)", len(qkv), len(dOut), t, ErrInput)
+	}
+	err = m.withBatch("attention", b, func(p *C.af_model, batch *C.af_batch) *C.af_error {
+		a = attended{make([]float32, len(dOut)), make([]float32, len(b.Tokens)*heads), make([]float32, len(qkv))}
+		f := func(s []float32) *C.float { return (*C.float)(&s[0]) }
+		return C.af_attention(p, batch, f(qkv), f(dOut), f(a.out), f(a.lse), f(a.gradient))
+	})
+	return a, err
+}
