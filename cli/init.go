@@ -17,6 +17,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/orchestrator/job"
 )
 
@@ -96,6 +97,7 @@ func (c initCommand) init(x *cli.Context) error {
 		}
 		p.line(label, "%-*s  %s", len(dir)+18, filepath.Join(dir, f.name), f.what)
 	}
+	path = wording.ShellWord(path)
 	p.line("next", "%-*s  %s", len(path)+22, "agentfly job validate "+path, "check it")
 	p.line("", "%-*s  %s", len(path)+22, "agentfly try "+path, "see one trajectory")
 	p.line("", "%-*s  %s", len(path)+22, "agentfly train "+path, "train")
@@ -156,7 +158,7 @@ func (c initCommand) answers(x *cli.Context, dir string) (b beginning, err error
 			return b, err
 		}
 	}
-	if !plainWord.MatchString(model) || strings.ContainsAny(model, "@%=,:") {
+	if wording.ShellWord(model) != model || strings.ContainsAny(model, "@%=,:") {
 		model = strconv.Quote(model)
 	}
 	b.Name, b.Model, b.Tool = name, model, tool == "python"

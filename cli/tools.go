@@ -57,7 +57,7 @@ func (c toolCommands) newSet() *toolSet {
 // openOneFile opens the Python file that is the only argument, and refuses one that decorates nothing.
 func (c toolCommands) openOneFile(x *cli.Context) (*toolSet, error) {
 	if x.NArg() > 1 {
-		return nil, usagef("agentfly %s takes at most one argument, a Python file; got %d", x.Command.FullName(), x.NArg())
+		return nil, usagef("%s takes at most one argument, a Python file; got %d", fullName(x), x.NArg())
 	}
 	file := x.Args().First()
 	if !isFile(file) {
