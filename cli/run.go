@@ -66,6 +66,9 @@ func (c runCommands) train(x *cli.Context) error {
 		}
 		return usagef("%s is a run folder; train takes a job file, and goes on with a run by: agentfly train %s --output %s --resume", run, wording.ShellWord(file), wording.ShellWord(run))
 	}
+	if x.IsSet("ranks") && x.Int("ranks") < 1 {
+		return usagef("--ranks is %d; allowed: 1 or more", x.Int("ranks"))
+	}
 	j, err := c.load(x)
 	if err != nil {
 		return err
@@ -105,7 +108,7 @@ func (c runCommands) mayOverwrite(x *cli.Context, dir string) error {
 	if !held || err == nil && steps == 0 || x.Bool("yes") {
 		return nil
 	}
-	what := fmt.Sprintf("the run of %d steps in %s", steps, dir)
+	what := fmt.Sprintf("the run of %s in %s", plural(steps, "step"), dir)
 	if err != nil {
 		what = fmt.Sprintf("the run in %s, which cannot be read (%v)", dir, err)
 	}

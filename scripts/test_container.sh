@@ -35,7 +35,6 @@ if ((images < ${#bases[@]})); then
 fi
 git clone -q --no-hardlinks . "$work/source"
 "${b[@]}" bud --isolation chroot --network host --pull-never -t agentfly "$work/source" >"$work/log" 2>&1 || { tail -n 40 "$work/log" >&2; exit 1; }
-"${b[@]}" rmi -a -f >/dev/null 2>&1 || true # what nothing stands on any more; the image stays
 c=$("${b[@]}" from --pull-never agentfly)
 in=("${b[@]}" run --isolation chroot "$c" -- sh -euc)
 # shellcheck disable=SC2016 # the container expands it
