@@ -9,7 +9,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/trajectory"
 )
