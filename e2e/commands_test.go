@@ -28,8 +28,8 @@ func TestExitStatuses(t *testing.T) {
 		"no job":            {[]string{"train"}, 2, "agentfly: agentfly train takes one argument, the job file; got 0"},
 		"no such file":      {[]string{"job", "validate", "nowhere.yaml"}, 2, "agentfly: nowhere.yaml: the job file cannot be read: no such file or directory"},
 		"a broken job":      {[]string{"train", broken}, 2, "agentfly: " + broken + `:3:1: unknown key "modle" in the job`},
-		"no such tool":      {[]string{"tools", "call", "calculater", "{}"}, 2, `agentfly: tools: there is no tool "calculater"`},
-		"a call that fails": {[]string{"tools", "call", "calculator", `{"expression": "1/0"}`}, 1, "agentfly: tools: the call failed"},
+		"no such tool":      {[]string{"tools", "call", "calculater", "{}"}, 2, `agentfly: there is no tool "calculater"`},
+		"a call that fails": {[]string{"tools", "call", "calculator", `{"expression": "1/0"}`}, 1, "agentfly: the call failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, _, errOut := command("", c.args...)

@@ -61,7 +61,7 @@ func planted(t *testing.T, edits map[string]string) (dir, path string) {
 			files[name] = text
 		}
 	}
-	files["job.yaml"] = strings.ReplaceAll(strings.Join(lines, "\n")+"\n", "MODEL", model)
+	files["job.yaml"] = strings.NewReplacer("MODEL", model, "DIR", dir).Replace(strings.Join(lines, "\n") + "\n")
 	for name, text := range files {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
@@ -142,7 +142,21 @@ var mistakes = map[string]mistake{
 	"text for training":        {edits{"engine": "engine: {kind: openai, urls: [http://127.0.0.1:1/v1], served_model: m}"}, nil, []string{"JOB:5:16: engine.kind: openai: such an endpoint returns text", "use local or vllm"}},
 	"top_p in training":        {edits{"rollout": "rollout: {top_p: 0.9, max_new_tokens: 2, max_tokens: 64}"}, nil, []string{"JOB:9:18: rollout.top_p: 0.9: training needs the logprobs of the whole distribution", "leave it out"}},
 
+	"an adapter too large":     {edits{"model": "model: {path: MODEL, lora: {rank: 4096}}"}, nil, []string{"JOB:4:62: model.lora.rank: 4096 is more than the model's width; allowed: 1 to 64"}},
+	"an adapter's weights":     {edits{"model": "model: {path: MODEL, lora: {path: ad}}", "ad/adapter_config.json": "{}"}, nil, []string{"model.lora.path: DIR/ad holds no adapter (adapter_model.safetensors)"}},
+	"no address":               {edits{"engine": "engine: {kind: vllm, urls: [\"127.0.0.1:1\"]}"}, nil, []string{"JOB:5:28: engine.urls: \"127.0.0.1:1\" must begin with http:// or https://"}},
+	"a server that is not up":  {edits{"engine": "engine: {kind: vllm, urls: [\"http://127.0.0.1:1\"]}"}, []string{"--run-code", "JOB"}, []string{"JOB:5:28: engine.urls: nobody answers at http://127.0.0.1:1 (", "start the server"}},
+	"an agent that is missing": {edits{"agent": "agent: {kind: external, command: [no-such-agent]}"}, nil, []string{"JOB:6:35: agent.command.0: the program \"no-such-agent\" is not there", "name one on PATH"}},
+	"an agent's file":          {edits{"agent": "agent: {kind: external, command: [sh, agent.py]}"}, nil, []string{"JOB:6:39: agent.command.1: the file agent.py is not there; agents run in the job file's folder (DIR)"}},
+	"an agent's address":       {edits{"agent": "agent: {kind: external, command: [sh], listen: \"192.0.2.1:99\"}"}, nil, []string{"JOB:6:48: agent.listen: ", "write host:port"}},
+	"a file as run folder":     {edits{"more": "output: DIR/job.yaml"}, nil, []string{"JOB:12:9: output: DIR/job.yaml is a file; give a folder"}},
+	"a run below a file":       {edits{"more": "output: DIR/job.yaml/run"}, nil, []string{"JOB:12:9: output: DIR/job.yaml is a file; give a folder"}},
+	"a run in nowhere":         {edits{"more": "output: /proc/none/run"}, nil, []string{"JOB:12:9: output: the folder /proc/none/run cannot be made: /proc may not be written to; give another folder"}},
+	"a run among other files":  {edits{"more": "output: DIR"}, nil, []string{"JOB:12:9: output: DIR is no run folder (it has no store.db), and its job.yaml would be overwritten"}},
+
 	// data
+	"an unknown role":         {edits{"tasks.jsonl": `{"prompt": [{"role": "usr", "content": "1+1"}], "answer": "2"}`}, nil, []string{"DIR/tasks.jsonl:1: the column \"prompt\" has a message (0) of role \"usr\"; allowed: system, developer, user, assistant, tool (did you mean \"user\"?)"}},
+	"data that is not UTF-8":  {edits{"tasks.jsonl": "{\"prompt\": \"1+1\", \"answer\": \"2\"}\n{\"prompt\": \"1+2\xff\", \"answer\": \"3\"}\n"}, nil, []string{"DIR/tasks.jsonl:2: the line is not UTF-8; save the file as UTF-8"}},
 	"no such data":            {edits{"data": "data: {train: nowhere.jsonl}"}, nil, []string{"JOB:8:15: data.train: the file DIR/nowhere.jsonl cannot be read: no such file or directory"}},
 	"data with a broken line": {edits{"tasks.jsonl": "{\"prompt\": \"1+1\", \"answer\": \"2\"}\nnot json\n{\"prompt\": 7}\n"}, nil, []string{"DIR/tasks.jsonl:2: the line is not one JSON object", "DIR/tasks.jsonl:3: the column \"prompt\" must be text or a list of messages"}},
 	"another column":          {edits{"tasks.jsonl": `{"question": "1+1", "answer": "2"}`}, nil, []string{"DIR/tasks.jsonl:1: the column \"prompt\" is missing; the line has answer, question; name the right one with data: {columns: {prompt: question}}"}},
@@ -379,4 +393,27 @@ func TestPathsOfAJobHaveOneBase(t *testing.T) {
 	status, _, errs = command("", "job", "validate", path)
 	require.Equal(t, 2, status)
 	require.Contains(t, errs, filepath.Join(dir, "elsewhere", "tasks.jsonl")+":1: ")
+}
+
+// Weights that do not fit config.json are found by their headers, before a model is made.
+func TestWeightsThatDoNotFitAreFound(t *testing.T) {
+	for name, change := range map[string]struct{ from, to, want string }{
+		"width":  {`"hidden_size": 64`, `"hidden_size": 32`, "model.embed_tokens.weight has shape [22 64], expected [22 32]"},
+		"layers": {`"num_hidden_layers": 2`, `"num_hidden_layers": 3`, "model.layers.2.input_layernorm.weight [64] is missing"},
+		"fewer":  {`"num_hidden_layers": 2`, `"num_hidden_layers": 1`, "model.layers.1.input_layernorm.weight is unexpected"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, path := planted(t, edits{"model": "model: {path: model}"})
+			model := filepath.Join(dir, "model")
+			require.NoError(t, os.CopyFS(model, os.DirFS("examples/tiny/model")))
+			config, err := os.ReadFile(filepath.Join(model, "config.json"))
+			require.NoError(t, err)
+			require.Contains(t, string(config), change.from)
+			require.NoError(t, os.WriteFile(filepath.Join(model, "config.json"), []byte(strings.Replace(string(config), change.from, change.to, 1)), 0o600))
+			status, _, errs := command("", "job", "validate", path)
+			require.Equal(t, 2, status)
+			require.Contains(t, errs, path+":4:15: model.path: the weights do not fit config.json: ")
+			require.Contains(t, errs, change.want)
+		})
+	}
 }

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 
 	"github.com/agentfly/agentfly/algorithms"
@@ -56,7 +57,7 @@ func Look(ctx context.Context, j *job.Job, r Registries, how Examine) (x Examina
 	algorithm, _ := job.Algorithm(j, r.Algorithms) // its error is among those of Check
 	wrong := []error{how.Read, err, fit(j, algorithm, how.For), s.CheckText(ctx), s.CheckTasks()}
 	if how.Run && (how.For == "" || how.For == "train") {
-		wrong = append(wrong, s.Reach(ctx, false))
+		wrong = append(wrong, s.Reach(ctx, false), session.AskServers(ctx, j))
 	}
 	if s.Policy != nil && s.Learn() != nil && s.Sampler.MaxTotal > 0 {
 		train, _, err := objective.NewLayout(s.Policy, &s.Sampler).SFT(s.Learn())
@@ -64,7 +65,11 @@ func Look(ctx context.Context, j *job.Job, r Registries, how Examine) (x Examina
 			x.Learn = train[0].Samples[0]
 		}
 	}
-	x.NotRun, x.Prompt, x.Text = s.NotRun(), s.Example(), s.Policy
+	notRun := s.NotRun()
+	if servers := session.Servers(j); !how.Run && len(servers) > 0 {
+		notRun = append(notRun, "the servers "+strings.Join(servers, ", ")+", which are not asked")
+	}
+	x.NotRun, x.Prompt, x.Text = notRun, s.Example(), s.Policy
 	x.Notes = append(s.Notes.Early(), s.Notes.News()...)
 	return x, j.Collect(wrong...)
 }

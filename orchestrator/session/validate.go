@@ -30,12 +30,12 @@ func checkDevice(j *job.Job) error {
 // context and limits is told without loading anything large. Check has gone before, and may have found something wrong.
 func (s *Session) CheckText(ctx context.Context) error {
 	j := s.Job
-	wrong := []error{s.checkPaths(), checkServe(j)}
+	wrong := []error{s.checkPaths(), checkServe(j), checkAhead(ctx, j)}
 	var err error
 	if s.Policy, err = lookPolicy(j); err != nil || s.Policy == nil {
 		return j.Collect(append(wrong, err)...)
 	}
-	wrong = append(wrong, s.checkRoom())
+	wrong = append(wrong, s.checkRoom(), s.checkRank())
 	if s.agent == nil { // it needs what is not run, or could not be made
 		return j.Collect(wrong...)
 	}
@@ -87,8 +87,11 @@ func (s *Session) checkPaths() error {
 		}
 	}
 	if path := j.Model.LoRA.Path; path != "" {
-		if _, err := os.Stat(filepath.Join(j.Resolve(path), "adapter_config.json")); err != nil {
-			wrong = append(wrong, j.Fail("model.lora.path", "%s holds no adapter (adapter_config.json); name the folder of a PEFT adapter", j.Resolve(path)))
+		for _, name := range []string{"adapter_config.json", "adapter_model.safetensors"} {
+			if _, err := os.Stat(filepath.Join(j.Resolve(path), name)); err != nil {
+				wrong = append(wrong, j.Fail("model.lora.path", "%s holds no adapter (%s); name the folder of a PEFT adapter", j.Resolve(path), name))
+				break
+			}
 		}
 	}
 	if path := j.Model.ChatTemplate; path != "" {
