@@ -89,7 +89,7 @@ func (c runCommands) train(x *cli.Context) error {
 			o.Event = d.event
 		}
 	}
-	if o.Out, o.ErrOut = e.text, e.rawErr; asJSON {
+	if o.Out, o.ErrOut = folded(e.text, c.out), e.rawErr; asJSON {
 		o.Out = io.Discard
 	}
 	ctx, stop := runCommands{e}.watch(x, j.Rollout.Watchdog)
