@@ -6,7 +6,7 @@ JOB ?= examples/calculator.yaml
 export NATIVE
 
 .DEFAULT_GOAL := help
-.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-async bench-env bench-rollout soak install clean test-serve test-mcp test-gateway test-crowd bench-gateway test-env masksearch code test-bare bench-tree release test-release wheel view-page bench-view cuda-build
+.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-async bench-env bench-rollout soak install clean test-serve test-mcp test-gateway test-crowd bench-gateway test-env masksearch code test-bare bench-tree release test-release test-container wheel view-page bench-view cuda-build
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
@@ -127,6 +127,9 @@ release: build ## an archive that runs on a Debian or Ubuntu without building: d
 
 test-release: ## the release archive in clean roots of Debian and Ubuntu (needs root, debootstrap and a network)
 	@scripts/test_release.sh
+
+test-container: ## build the image of Containerfile and train in it (needs root, buildah and a network)
+	@scripts/test_container.sh
 
 wheel: ## the Python module as wheel and sdist: dist/agentfly_go-VERSION
 	@scripts/wheel.sh

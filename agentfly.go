@@ -16,6 +16,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -184,6 +185,10 @@ func Main(options ...Option) {
 	os.Exit(Run(ctx, os.Args, os.Stdin, os.Stdout, os.Stderr, options...))
 }
 
+// rooms are the names of packages that errors came through: where a line begins, and behind a colon those that no person would write.
+var rooms = regexp.MustCompile(`^((?:agents|algorithms|cgo|chat|doctor|engines|environments|gateway|init|jinja|local|masks|modelfile|orchestrator|policy|python|resources|rewards|serve|session|store|tokenizer|tools|trainer|try): )+` +
+	`|(: )(?:(?:cgo|masks|modelfile|orchestrator|policy|session): )+`)
+
 // Run runs a command line and returns its exit status.
 func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer, options ...Option) int {
 	gpython.Main(args)
@@ -196,7 +201,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	}
 	errOut = terminal.NewWriter(errOut) // errors repeat what models, tools and programs said
 	for _, line := range strings.Split(err.Error(), "\n") {
-		fmt.Fprintln(errOut, "agentfly: "+line)
+		fmt.Fprintln(errOut, "agentfly: "+rooms.ReplaceAllString(line, "$2"))
 	}
 	var input *job.Error
 	var usage *cli.UsageError

@@ -19,10 +19,10 @@ const module = "github.com/agentfly/agentfly"
 var floors = [][]string{
 	{
 		"cgo", "trajectory", "sandbox", "masks/tokenizer", "python/protocol", "rewards/mathequal", "engines/vllm/vllmtest",
-		"internal/doctor", "internal/httpserver", "internal/panics", "internal/procgroup", "internal/retry", "internal/plot", "internal/terminal", "internal/watchdog",
+		"internal/httpserver", "internal/installed", "internal/panics", "internal/procgroup", "internal/retry", "internal/plot", "internal/terminal", "internal/watchdog",
 		"internal/wording",
 	},
-	{"algorithms", "grammar", "internal/terminal/terminaltest", "jinja", "internal/filelock", "internal/pool", "python/gpython"},
+	{"algorithms", "grammar", "internal/doctor", "internal/terminal/terminaltest", "jinja", "internal/filelock", "internal/pool", "python/gpython"},
 	{"masks", "modelfile", "python"},
 	{"internal/tensors", "resources"},
 	{"engines", "policy", "rewards", "tools", "trainer"},

@@ -133,6 +133,6 @@ func TestTheProgramWithoutLibtorch(t *testing.T) {
 	} {
 		out, err := exec.Command(program, strings.Fields(args)...).CombinedOutput()
 		require.Error(t, err, args)
-		require.Contains(t, string(out), "this binary was built without the torch tag; run make build", args)
+		require.Contains(t, string(out), "this binary was built without the torch tag; take a release archive, or run make build in a checkout", args)
 	}
 }

@@ -24,7 +24,7 @@ import (
 )
 
 // ErrUnavailable says that this binary was built without libtorch.
-var ErrUnavailable = errors.New("cgo: this binary was built without the torch tag; run make build, which fetches libtorch and sets it")
+var ErrUnavailable = errors.New("cgo: this binary was built without the torch tag; take a release archive, or run make build in a checkout, which fetches libtorch and sets it")
 
 // ErrNonFinite is wrapped by the error of an optimizer step whose gradient norm is infinite or NaN.
 var ErrNonFinite = errors.New("non-finite gradient")

@@ -132,9 +132,20 @@ func (e *env) commands() []*cli.Command {
 
 func one(x *cli.Context, what string) (string, error) {
 	if x.NArg() != 1 {
-		return "", usagef("agentfly %s takes one argument, %s; got %d", x.Command.FullName(), what, x.NArg())
+		return "", usagef("%s takes one argument, %s; got %d", fullName(x), what, x.NArg())
 	}
 	return x.Args().First(), nil
+}
+
+// fullName is the command with the program and the commands above it.
+func fullName(x *cli.Context) string {
+	var names []string
+	for _, above := range x.Lineage() {
+		if above.Command != nil && above.Command.Name != "" && (len(names) == 0 || names[0] != above.Command.Name) {
+			names = append([]string{above.Command.Name}, names...)
+		}
+	}
+	return strings.Join(names, " ")
 }
 
 func (e *env) load(x *cli.Context) (*job.Job, error) {

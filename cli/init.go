@@ -17,6 +17,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/agentfly/agentfly/internal/wording"
+	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/orchestrator/job"
 )
 
@@ -49,6 +51,7 @@ type beginning struct {
 	Model string // as YAML writes it
 	Tool  bool
 	Steps int
+	notes []string // what the user should know of the answers
 }
 
 // jobName is what a job may be called.
@@ -70,6 +73,15 @@ func (c initCommand) init(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	for above := filepath.Dir(filepath.Join(dir, "job.yaml")); ; above = filepath.Dir(above) { // the first folder that is there
+		info, err := os.Stat(above)
+		if err == nil && !info.IsDir() {
+			return usagef("%s is a file; name another folder: agentfly init DIR", above)
+		}
+		if err == nil || above == filepath.Dir(above) {
+			break
+		}
+	}
 	var there []string
 	for _, f := range files {
 		if _, err := os.Lstat(filepath.Join(dir, f.name)); err == nil {
@@ -85,6 +97,7 @@ func (c initCommand) init(x *cli.Context) error {
 		}
 	}
 	path := filepath.Join(dir, "job.yaml")
+	c.tell(b.notes)
 	if _, err := job.LoadWith(path, job.Options{Agents: c.registries.Agents}); err != nil { // such as a registry without its format
 		return err
 	}
@@ -96,6 +109,7 @@ func (c initCommand) init(x *cli.Context) error {
 		}
 		p.line(label, "%-*s  %s", len(dir)+18, filepath.Join(dir, f.name), f.what)
 	}
+	path = wording.ShellWord(path)
 	p.line("next", "%-*s  %s", len(path)+22, "agentfly job validate "+path, "check it")
 	p.line("", "%-*s  %s", len(path)+22, "agentfly try "+path, "see one trajectory")
 	p.line("", "%-*s  %s", len(path)+22, "agentfly train "+path, "train")
@@ -151,12 +165,28 @@ func (c initCommand) answers(x *cli.Context, dir string) (b beginning, err error
 	case strings.TrimSpace(model) == "":
 		return b, usagef("the model is empty; name a folder, a .gguf or a hub id")
 	}
-	if _, err := os.Stat(model); err == nil { // a path of this folder is none of the job's
+	if _, err := os.Stat(model); err != nil {
+		if _, err := os.Stat(filepath.Join(dir, model)); err != nil {
+			if _, err := modelfile.Resolve(model); err != nil {
+				if _, id := modelfile.ParseHubID(model); !id {
+					return b, usagef("%v", err)
+				}
+				b.notes = append(b.notes, job.Words(err))
+			} else if run, at, ok := strings.Cut(model, "@"); ok { // a checkpoint of a run, such as RUN@best
+				if _, err := os.Stat(run); err == nil {
+					if run, err = filepath.Abs(run); err != nil {
+						return b, err
+					}
+					model = run + "@" + at
+				}
+			}
+		}
+	} else { // a path of this folder is none of the job's
 		if model, err = filepath.Abs(model); err != nil {
 			return b, err
 		}
 	}
-	if !plainWord.MatchString(model) || strings.ContainsAny(model, "@%=,:") {
+	if wording.ShellWord(model) != model || strings.ContainsAny(model, "@%=,:") {
 		model = strconv.Quote(model)
 	}
 	b.Name, b.Model, b.Tool = name, model, tool == "python"

@@ -10,6 +10,7 @@ import (
 
 	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
 )
 
@@ -46,6 +47,9 @@ func (c jobCommands) validate(x *cli.Context) error {
 		how.Run = true
 		seen, err = orchestrator.Look(x.Context, j, c.registries, how)
 	}
+	if err == nil && what == "train" {
+		err = c.place(j, &seen)
+	}
 	if err != nil {
 		return err
 	}
@@ -60,6 +64,19 @@ func (c jobCommands) validate(x *cli.Context) error {
 	}
 	_, err = fmt.Fprint(c.text, seen.Describe(j))
 	return err
+}
+
+// place holds the run folder against what lies there: a run is a note, because it may be meant to go on; files of others are refused.
+func (c jobCommands) place(j *job.Job, seen *orchestrator.Examination) error {
+	taken := runfolder.New(j.Output, false).Check()
+	if taken == nil {
+		return nil
+	}
+	if _, held, _ := runfolder.Steps(j.Output); held {
+		seen.Notes = append(seen.Notes, taken.Error())
+		return nil
+	}
+	return j.Fail("output", "%v", taken)
 }
 
 // agreed asks on a terminal whether what a job names may run. Where nobody can answer it may not.

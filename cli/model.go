@@ -26,6 +26,9 @@ func (c modelCommands) info(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if _, err := modelfile.Resolve(path); err != nil {
+		return usagef("%v", err)
+	}
 	info, err := modelfile.Describe(path)
 	if err != nil {
 		return err
@@ -65,6 +68,14 @@ func (c modelCommands) pull(x *cli.Context) error {
 func (c modelCommands) convert(x *cli.Context) error {
 	if x.NArg() != 2 {
 		return usagef("agentfly model import takes a model and the folder to write")
+	}
+	if _, err := modelfile.Resolve(x.Args().First()); err != nil {
+		return usagef("%v", err)
+	}
+	switch dtype := x.String("dtype"); dtype {
+	case "", "F32", "F16", "BF16":
+	default:
+		return usagef("--dtype is %q; allowed: F32, F16, BF16", dtype)
 	}
 	if err := policy.Convert(x.Args().Get(0), x.Args().Get(1), modelfile.DType(x.String("dtype"))); err != nil {
 		return err

@@ -108,26 +108,39 @@ func (n *named) below(a *cli.App, word string) {
 	n.path, n.commands, n.flags = append(n.path, word), n.command.Subcommands, n.command.Flags
 }
 
-// hint names the command that a wrong word may stand for: the nearest one here, else those of that very name elsewhere.
+// hint names the command that a wrong word may stand for: the nearest one here, else those of that very name elsewhere, else those of the
+// nearest name elsewhere, such as "job validate" for "vlaidate".
 func (n *named) hint(a *cli.App, word string) string {
 	if near := wording.Nearest(word, commandNames(n.commands)); near != "" {
 		return fmt.Sprintf(" (did you mean %q?)", strings.Join(append(slices.Clone(n.path[1:]), near), " "))
 	}
-	var elsewhere []string
-	for _, c := range a.Commands {
-		if c.HasName(word) {
-			elsewhere = append(elsewhere, fmt.Sprintf("%q", c.Name))
+	elsewhere := allOfName(a.Commands, word)
+	if len(elsewhere) == 0 {
+		names := commandNames(a.Commands)
+		for _, c := range a.Commands {
+			names = append(names, commandNames(c.Subcommands)...)
 		}
-		for _, below := range c.Subcommands {
-			if below.HasName(word) {
-				elsewhere = append(elsewhere, fmt.Sprintf("%q", c.Name+" "+below.Name))
-			}
-		}
+		elsewhere = allOfName(a.Commands, wording.Nearest(word, names))
 	}
 	if len(elsewhere) == 0 {
 		return ""
 	}
 	return " (there is " + strings.Join(elsewhere, ", ") + ")"
+}
+
+// allOfName are the commands of that name, and of the first level below.
+func allOfName(all []*cli.Command, name string) (out []string) {
+	for _, c := range all {
+		if c.HasName(name) {
+			out = append(out, fmt.Sprintf("%q", c.Name))
+		}
+		for _, below := range c.Subcommands {
+			if below.HasName(name) {
+				out = append(out, fmt.Sprintf("%q", c.Name+" "+below.Name))
+			}
+		}
+	}
+	return out
 }
 
 func commandNames(all []*cli.Command) (out []string) {
@@ -156,10 +169,7 @@ var wrongValue = regexp.MustCompile(`(?s)^invalid (?:boolean )?value ("(?:.*)") 
 
 // onUsageError says what is wrong with a flag's value in the words of a person.
 func onUsageError(x *cli.Context, err error, _ bool) error {
-	what := strings.TrimSpace(x.App.Name + " " + x.Command.FullName())
-	if x.Command.Name == x.App.Name { // the program itself
-		what = x.App.Name
-	}
+	what := fullName(x)
 	found := wrongValue.FindStringSubmatch(err.Error())
 	if found == nil {
 		return usagef("%v; see %s --help", err, what)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/overview"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 )
 
@@ -25,6 +27,9 @@ func (e *env) showResources(x *cli.Context) error {
 	dir, err := one(x, "the run folder")
 	if err != nil {
 		return err
+	}
+	if err := overview.Check(dir); err != nil {
+		return job.InputError(err)
 	}
 	r, err := runfolder.ReadResources(dir)
 	if err != nil {

@@ -115,7 +115,7 @@ func scored(text string) (in rewards.Input, err error) {
 		d := json.NewDecoder(bytes.NewReader([]byte(text)))
 		d.UseNumber() // as the data of a job is read
 		if err := d.Decode(into); err != nil {
-			return in, usagef("the last argument is no JSON object: %v", err)
+			return in, usagef("the arguments %q are not a JSON object; %s", text, anObject)
 		}
 	}
 	delete(fields, "final_response")
@@ -124,7 +124,7 @@ func scored(text string) (in rewards.Input, err error) {
 	if own.FinalResponse != nil {
 		said, ok := own.FinalResponse.(string)
 		if !ok {
-			return in, usagef("final_response is no text")
+			return in, usagef(`final_response is no text; write {"final_response": "132"}`)
 		}
 		turn.Completion, turn.FinalAnswer, turn.AnsweredThisTurn = said, said, true
 	}

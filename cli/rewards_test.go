@@ -40,15 +40,15 @@ func TestRewardsCall(t *testing.T) {
 
 	for want, args := range map[string][]string{
 		`agentfly rewards call takes a reward's name and a JSON object of final_response, calls and the fields of the task, and before them the Python file if it has one`: {"call", "final_answer"},
-		`rewards: there is no reward "final_anser"`:         {"call", "final_anser", "{}"},
-		`the last argument is no JSON object: unexpected`:   {"call", "final_answer", "{"},
-		`the last argument is no JSON object: json: cannot`: {"call", "final_answer", "3"},
-		`calls: json: unknown field "nam"`:                  {"call", "final_answer", `{"calls": [{"nam": 1}]}`},
-		`final_response is no text`:                         {"call", "final_answer", `{"final_response": 1}`},
-		`--param tolerance: write KEY=VALUE`:                {"call", "math_equal", "--param", "tolerance", "{}"},
-		`"nothing.txt" is no Python file`:                   {"list", "nothing.txt"},
-		`--param is of the catalog's rewards`:               {"call", "a.py", "f", "{}", "--param", "a=1"},
-		`takes at most one argument, a Python file; got 2`:  {"list", "a.py", "b.py"},
+		`rewards: there is no reward "final_anser"`:        {"call", "final_anser", "{}"},
+		`the arguments "{" are not a JSON object`:          {"call", "final_answer", "{"},
+		`the arguments "3" are not a JSON object`:          {"call", "final_answer", "3"},
+		`calls: json: unknown field "nam"`:                 {"call", "final_answer", `{"calls": [{"nam": 1}]}`},
+		`final_response is no text`:                        {"call", "final_answer", `{"final_response": 1}`},
+		`--param tolerance: write KEY=VALUE`:               {"call", "math_equal", "--param", "tolerance", "{}"},
+		`"nothing.txt" is no Python file`:                  {"list", "nothing.txt"},
+		`--param is of the catalog's rewards`:              {"call", "a.py", "f", "{}", "--param", "a=1"},
+		`takes at most one argument, a Python file; got 2`: {"list", "a.py", "b.py"},
 	} {
 		out, err := run(args...)
 		var usage *UsageError

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -14,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/agentfly/agentfly/internal/watchdog"
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/report"
@@ -44,11 +44,11 @@ func (c runCommands) all() []*cli.Command {
 			Flags: []cli.Flag{&cli.StringFlag{Name: "output", Usage: "keep metrics and checkpoints of the replay in `DIR`"}}, Action: c.replay,
 		},
 		{
-			Name: "eval", Usage: "evaluate a policy on the job's held-out tasks", ArgsUsage: "JOB",
+			Name: "eval", Usage: "evaluate a policy on the job's held-out tasks", ArgsUsage: "JOB|RUN",
 			Flags: []cli.Flag{modelFlag(), seed, setFlag(), plainFlag(), &cli.BoolFlag{Name: "tool-off", Usage: "switch the tools off"}}, Action: c.eval,
 		},
 		{
-			Name: "rollout", Usage: "sample trajectories of a job's tasks as JSON lines", ArgsUsage: "JOB",
+			Name: "rollout", Usage: "sample trajectories of a job's tasks as JSON lines", ArgsUsage: "JOB|RUN",
 			Flags: []cli.Flag{modelFlag(), seed, setFlag(), plainFlag(), &cli.IntFlag{Name: "steps", Value: 1, Usage: "steps' worth of tasks"}}, Action: c.rollout,
 		},
 	}
@@ -58,6 +58,16 @@ func (c runCommands) train(x *cli.Context) error {
 	asJSON, err := logFormat(x)
 	if err != nil {
 		return err
+	}
+	if x.NArg() == 1 && isRun(x.Args().First()) {
+		run, file := x.Args().First(), "JOB"
+		if j, err := orchestrator.OfRun(run, c.registries.Agents); err == nil {
+			file = j.Path()
+		}
+		return usagef("%s is a run folder; train takes a job file, and goes on with a run by: agentfly train %s --output %s --resume", run, wording.ShellWord(file), wording.ShellWord(run))
+	}
+	if x.IsSet("ranks") && x.Int("ranks") < 1 {
+		return usagef("--ranks is %d; allowed: 1 or more", x.Int("ranks"))
 	}
 	j, err := c.load(x)
 	if err != nil {
@@ -79,7 +89,7 @@ func (c runCommands) train(x *cli.Context) error {
 			o.Event = d.event
 		}
 	}
-	if o.Out, o.ErrOut = e.text, e.rawErr; asJSON {
+	if o.Out, o.ErrOut = folded(e.text, c.out), e.rawErr; asJSON {
 		o.Out = io.Discard
 	}
 	ctx, stop := runCommands{e}.watch(x, j.Rollout.Watchdog)
@@ -98,7 +108,7 @@ func (c runCommands) mayOverwrite(x *cli.Context, dir string) error {
 	if !held || err == nil && steps == 0 || x.Bool("yes") {
 		return nil
 	}
-	what := fmt.Sprintf("the run of %d steps in %s", steps, dir)
+	what := fmt.Sprintf("the run of %s in %s", plural(steps, "step"), dir)
 	if err != nil {
 		what = fmt.Sprintf("the run in %s, which cannot be read (%v)", dir, err)
 	}
@@ -117,9 +127,6 @@ func mainRank() bool {
 	return rank == "" || rank == "0"
 }
 
-// plainWord needs no quotes in a shell.
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
-
 // goesOn is the command line that resumes the run which this one began.
 func goesOn(line []string) string {
 	var words []string
@@ -135,10 +142,7 @@ func goesOn(line []string) string {
 		case flag && name == "resume":
 			resumes = true
 		}
-		if !plainWord.MatchString(word) {
-			word = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-		}
-		words = append(words, word)
+		words = append(words, wording.ShellWord(word))
 	}
 	if place < 0 {
 		place = len(words)
@@ -160,11 +164,11 @@ func (c runCommands) replay(x *cli.Context) error {
 }
 
 func (c runCommands) eval(x *cli.Context) error {
-	j, err := c.load(x)
+	j, model, err := c.jobAndModel(x, "the job file or the run folder")
 	if err != nil {
 		return err
 	}
-	e, err := c.evaluate(x, j)
+	e, err := c.evaluate(x, j, model)
 	if err != nil {
 		return err
 	}
@@ -178,7 +182,7 @@ func (c runCommands) eval(x *cli.Context) error {
 }
 
 // evaluate evaluates, and shows how far it is: on standard error, because the result on standard output is for programs.
-func (c runCommands) evaluate(x *cli.Context, j *job.Job) (report.Evaluation, error) {
+func (c runCommands) evaluate(x *cli.Context, j *job.Job, model string) (report.Evaluation, error) {
 	d := newDisplay()
 	d.event(orchestrator.Event{Kind: orchestrator.Doing, Text: "evaluation"})
 	e, done := c.shown(x, c.rawErr, d.lines)
@@ -186,7 +190,7 @@ func (c runCommands) evaluate(x *cli.Context, j *job.Job) (report.Evaluation, er
 	ctx, stop := runCommands{e}.watch(x, j.Rollout.Watchdog)
 	defer stop()
 	d.watch(watchdog.Of(ctx))
-	return orchestrator.Evaluate(ctx, j, x.String("model"), x.Bool("tool-off"), c.registries, d.event)
+	return orchestrator.Evaluate(ctx, j, model, x.Bool("tool-off"), c.registries, d.event)
 }
 
 // watch says on standard error what the job waits for when nothing moves, and when the process gets SIGUSR1.
@@ -204,7 +208,7 @@ func (c runCommands) watch(x *cli.Context, quiet float64) (context.Context, func
 }
 
 func (c runCommands) rollout(x *cli.Context) error {
-	j, err := c.load(x)
+	j, model, err := c.jobAndModel(x, "the job file or the run folder")
 	if err != nil {
 		return err
 	}
@@ -216,7 +220,7 @@ func (c runCommands) rollout(x *cli.Context) error {
 	defer stop()
 	d.watch(watchdog.Of(ctx))
 	ended, all := 0, x.Int("steps")*j.Rollout.Groups*j.Rollout.GroupSize
-	return orchestrator.Sample(ctx, j, x.String("model"), x.Int("steps"), c.registries, func(t *trajectory.Trajectory) error {
+	return orchestrator.Sample(ctx, j, model, x.Int("steps"), c.registries, func(t *trajectory.Trajectory) error {
 		ended++
 		d.event(orchestrator.Event{Kind: orchestrator.Rollouts, Done: ended, Of: all})
 		return e.print(t)

@@ -54,6 +54,9 @@ func (c runsCommands) list(x *cli.Context) error {
 	default:
 		return usagef("agentfly runs takes one argument, the folder with the runs; got %d", x.NArg())
 	}
+	if info, err := os.Stat(root); err != nil || !info.IsDir() {
+		return usagef("%s is no folder; name the one with the runs, or leave it out for the working folder", root)
+	}
 	found, err := overview.Find(root)
 	if err != nil {
 		return job.InputError(err)
@@ -207,9 +210,9 @@ const mostRuns = 8 // that are compared or drawn: more lines cannot be told apar
 func (c runsCommands) several(x *cli.Context, least int, what string) ([]string, error) {
 	switch n := x.NArg(); {
 	case n < least:
-		return nil, usagef("agentfly %s takes %s; got %d", x.Command.FullName(), what, n)
+		return nil, usagef("%s takes %s; got %d", fullName(x), what, n)
 	case n > mostRuns:
-		return nil, usagef("agentfly %s takes at most %d; got %d", x.Command.FullName(), mostRuns, n)
+		return nil, usagef("%s takes at most %d; got %d", fullName(x), mostRuns, n)
 	}
 	return x.Args().Slice(), nil
 }

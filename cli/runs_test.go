@@ -93,7 +93,7 @@ func TestRunsAreListed(t *testing.T) {
 	require.Empty(t, out)
 	require.Contains(t, errs, "there is no run in ")
 	_, _, err = command(t, "runs", filepath.Join(root, "nowhere"))
-	require.ErrorContains(t, err, "no such file")
+	require.ErrorContains(t, err, "is no folder; name the one with the runs")
 }
 
 func TestStatusOfARun(t *testing.T) {

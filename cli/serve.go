@@ -16,6 +16,7 @@ import (
 	"github.com/agentfly/agentfly/engines/local"
 	"github.com/agentfly/agentfly/internal/httpserver"
 	"github.com/agentfly/agentfly/masks"
+	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/serve"
 )
@@ -75,7 +76,7 @@ func checkServe(x *cli.Context, parsers []string) error {
 		"dtype": {"auto", "float", "float32", "bfloat16"}, "logprobs-mode": {"raw_logprobs", "processed_logprobs"}, "tool-call-parser": parsers,
 	} {
 		if !slices.Contains(allowed, x.String(flag)) {
-			return usagef("--%s is %q; allowed: %v", flag, x.String(flag), allowed)
+			return usagef("--%s is %q; allowed: %s", flag, x.String(flag), strings.Join(allowed, ", "))
 		}
 	}
 	return nil
@@ -88,6 +89,9 @@ func (c serveCommand) serve(x *cli.Context) error {
 	}
 	if err != nil {
 		return err
+	}
+	if _, err := modelfile.Resolve(path); err != nil {
+		return usagef("%v", err)
 	}
 	p, err := policy.Load(path, policy.Options{Device: "cpu"})
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -57,7 +59,7 @@ func (c toolCommands) newSet() *toolSet {
 // openOneFile opens the Python file that is the only argument, and refuses one that decorates nothing.
 func (c toolCommands) openOneFile(x *cli.Context) (*toolSet, error) {
 	if x.NArg() > 1 {
-		return nil, usagef("agentfly %s takes at most one argument, a Python file; got %d", x.Command.FullName(), x.NArg())
+		return nil, usagef("%s takes at most one argument, a Python file; got %d", fullName(x), x.NArg())
 	}
 	file := x.Args().First()
 	if !isFile(file) {
@@ -75,6 +77,9 @@ func (c toolCommands) openOneFile(x *cli.Context) (*toolSet, error) {
 
 // openTools opens a file or a name. What is wrong with it is wrong input.
 func (c toolCommands) openTools(x *cli.Context, what string) (*toolSet, error) {
+	if _, err := os.Stat(what); isFile(what) && err != nil {
+		return nil, usagef("the Python file %s cannot be read: %s; give its path", what, reason(err))
+	}
 	s := c.newSet()
 	var err error
 	if isFile(what) {
@@ -133,10 +138,22 @@ func (c toolCommands) list(x *cli.Context) (err error) {
 	return nil
 }
 
+// reason is what a system says of a file, without its name.
+func reason(err error) string {
+	var of *fs.PathError
+	if errors.As(err, &of) {
+		return of.Err.Error()
+	}
+	return err.Error()
+}
+
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	return line
 }
+
+// anObject is what to write where a JSON object is asked for.
+const anObject = `write an object such as {"name": "value"}, in single quotes`
 
 func oneFile(x *cli.Context) (string, error) {
 	file, err := one(x, "a Python file")
@@ -174,7 +191,7 @@ func (c toolCommands) call(x *cli.Context) (err error) {
 	}
 	what, name, arguments := args[0], args[len(args)-2], args[len(args)-1]
 	if !json.Valid([]byte(arguments)) {
-		return usagef("the arguments %q are not JSON", arguments)
+		return usagef("the arguments %q are not JSON; %s", arguments, anObject)
 	}
 	s, err := c.openTools(x, what)
 	if err != nil {

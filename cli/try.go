@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/agentfly/agentfly/internal/terminal"
+	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
@@ -38,6 +39,11 @@ func (e *env) jobAndModel(x *cli.Context, what string) (j *job.Job, model string
 	path, err := one(x, what)
 	if err != nil {
 		return nil, "", err
+	}
+	if model := x.String("model"); model != "" {
+		if _, err := modelfile.Resolve(model); err != nil {
+			return nil, "", usagef("--model: %s", job.Words(err))
+		}
 	}
 	if !isRun(path) {
 		j, err = e.load(x)

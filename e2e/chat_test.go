@@ -59,7 +59,7 @@ func TestTryShowsATrajectory(t *testing.T) {
 	status, out, errs = command("", "try", "examples/tiny.yaml", "--set", "rewards=[{name: math_equal, field: nothing}]")
 	require.Equal(t, 1, status)
 	require.Contains(t, out, "failed    reward: ")
-	require.Contains(t, errs, "agentfly: try: the trajectory failed: rewards: math_equal: ")
+	require.Contains(t, errs, "agentfly: the trajectory failed: rewards: math_equal: ")
 }
 
 // A run stands for its last checkpoint wherever a model is asked for, and its job for itself.

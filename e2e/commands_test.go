@@ -28,8 +28,8 @@ func TestExitStatuses(t *testing.T) {
 		"no job":            {[]string{"train"}, 2, "agentfly: agentfly train takes one argument, the job file; got 0"},
 		"no such file":      {[]string{"job", "validate", "nowhere.yaml"}, 2, "agentfly: nowhere.yaml: the job file cannot be read: no such file or directory"},
 		"a broken job":      {[]string{"train", broken}, 2, "agentfly: " + broken + `:3:1: unknown key "modle" in the job`},
-		"no such tool":      {[]string{"tools", "call", "calculater", "{}"}, 2, `agentfly: tools: there is no tool "calculater"`},
-		"a call that fails": {[]string{"tools", "call", "calculator", `{"expression": "1/0"}`}, 1, "agentfly: tools: the call failed"},
+		"no such tool":      {[]string{"tools", "call", "calculater", "{}"}, 2, `agentfly: there is no tool "calculater"`},
+		"a call that fails": {[]string{"tools", "call", "calculator", `{"expression": "1/0"}`}, 1, "agentfly: the call failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, _, errOut := command("", c.args...)
@@ -116,7 +116,7 @@ func TestServeFlags(t *testing.T) {
 		{"--host 0.0.0.0 is reachable from elsewhere: give --api-key", []string{"m", "--host", "0.0.0.0"}},
 		{"--host example.com is reachable from elsewhere", []string{"--host", "example.com", "m"}},
 		{"--port is 70000", []string{"m", "--port", "70000"}},
-		{"--dtype is \"float16\"; allowed: [auto float float32 bfloat16]", []string{"m", "--dtype", "float16"}},
+		{"--dtype is \"float16\"; allowed: auto, float, float32, bfloat16", []string{"m", "--dtype", "float16"}},
 		{"--logprobs-mode is \"raw_logits\"", []string{"m", "--logprobs-mode", "raw_logits"}},
 		{"--tool-call-parser is \"harmony\"; allowed: [hermes llama3_json llama4_json mistral qwen3_coder qwen3_json qwen3_xml]", []string{"m", "--tool-call-parser", "harmony"}},
 		{"--max-model-len is 1", []string{"m", "--max-model-len", "1"}},

@@ -105,7 +105,7 @@ func TestAGatewayOfNoModel(t *testing.T) {
 	status, out, errs := command("", "gateway", "/no/such/model")
 	require.Equal(t, 2, status)
 	require.Empty(t, out)
-	require.Equal(t, "agentfly: gateway: model.path: /no/such/model does not exist; name a folder, a .gguf file or a hub id (ORG/NAME)\n", errs)
+	require.Equal(t, "agentfly: model.path: /no/such/model does not exist; name a folder, a .gguf file or a hub id (ORG/NAME)\n", errs)
 }
 
 // An agent that fails is a failed trajectory with its origin and its last words; the others of its group go on.

@@ -61,7 +61,7 @@ func planted(t *testing.T, edits map[string]string) (dir, path string) {
 			files[name] = text
 		}
 	}
-	files["job.yaml"] = strings.ReplaceAll(strings.Join(lines, "\n")+"\n", "MODEL", model)
+	files["job.yaml"] = strings.NewReplacer("MODEL", model, "DIR", dir).Replace(strings.Join(lines, "\n") + "\n")
 	for name, text := range files {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
@@ -142,7 +142,21 @@ var mistakes = map[string]mistake{
 	"text for training":        {edits{"engine": "engine: {kind: openai, urls: [http://127.0.0.1:1/v1], served_model: m}"}, nil, []string{"JOB:5:16: engine.kind: openai: such an endpoint returns text", "use local or vllm"}},
 	"top_p in training":        {edits{"rollout": "rollout: {top_p: 0.9, max_new_tokens: 2, max_tokens: 64}"}, nil, []string{"JOB:9:18: rollout.top_p: 0.9: training needs the logprobs of the whole distribution", "leave it out"}},
 
+	"an adapter too large":     {edits{"model": "model: {path: MODEL, lora: {rank: 4096}}"}, nil, []string{"JOB:4:62: model.lora.rank: 4096 is more than the model's width; allowed: 1 to 64"}},
+	"an adapter's weights":     {edits{"model": "model: {path: MODEL, lora: {path: ad}}", "ad/adapter_config.json": "{}"}, nil, []string{"model.lora.path: DIR/ad holds no adapter (adapter_model.safetensors)"}},
+	"no address":               {edits{"engine": "engine: {kind: vllm, urls: [\"127.0.0.1:1\"]}"}, nil, []string{"JOB:5:28: engine.urls: \"127.0.0.1:1\" must begin with http:// or https://"}},
+	"a server that is not up":  {edits{"engine": "engine: {kind: vllm, urls: [\"http://127.0.0.1:1\"]}"}, []string{"--run-code", "JOB"}, []string{"JOB:5:28: engine.urls: nobody answers at http://127.0.0.1:1 (", "start the server"}},
+	"an agent that is missing": {edits{"agent": "agent: {kind: external, command: [no-such-agent]}"}, nil, []string{"JOB:6:35: agent.command.0: the program \"no-such-agent\" is not there", "name one on PATH"}},
+	"an agent's file":          {edits{"agent": "agent: {kind: external, command: [sh, agent.py]}"}, nil, []string{"JOB:6:39: agent.command.1: the file agent.py is not there; agents run in the job file's folder (DIR)"}},
+	"an agent's address":       {edits{"agent": "agent: {kind: external, command: [sh], listen: \"192.0.2.1:99\"}"}, nil, []string{"JOB:6:48: agent.listen: ", "write host:port"}},
+	"a file as run folder":     {edits{"more": "output: DIR/job.yaml"}, nil, []string{"JOB:12:9: output: DIR/job.yaml is a file; give a folder"}},
+	"a run below a file":       {edits{"more": "output: DIR/job.yaml/run"}, nil, []string{"JOB:12:9: output: DIR/job.yaml is a file; give a folder"}},
+	"a run in nowhere":         {edits{"more": "output: /proc/none/run"}, nil, []string{"JOB:12:9: output: the folder /proc/none/run cannot be made: /proc may not be written to; give another folder"}},
+	"a run among other files":  {edits{"more": "output: DIR"}, nil, []string{"JOB:12:9: output: DIR is no run folder (it has no store.db), and its job.yaml would be overwritten"}},
+
 	// data
+	"an unknown role":         {edits{"tasks.jsonl": `{"prompt": [{"role": "usr", "content": "1+1"}], "answer": "2"}`}, nil, []string{"DIR/tasks.jsonl:1: the column \"prompt\" has a message (0) of role \"usr\"; allowed: system, developer, user, assistant, tool (did you mean \"user\"?)"}},
+	"data that is not UTF-8":  {edits{"tasks.jsonl": "{\"prompt\": \"1+1\", \"answer\": \"2\"}\n{\"prompt\": \"1+2\xff\", \"answer\": \"3\"}\n"}, nil, []string{"DIR/tasks.jsonl:2: the line is not UTF-8; save the file as UTF-8"}},
 	"no such data":            {edits{"data": "data: {train: nowhere.jsonl}"}, nil, []string{"JOB:8:15: data.train: the file DIR/nowhere.jsonl cannot be read: no such file or directory"}},
 	"data with a broken line": {edits{"tasks.jsonl": "{\"prompt\": \"1+1\", \"answer\": \"2\"}\nnot json\n{\"prompt\": 7}\n"}, nil, []string{"DIR/tasks.jsonl:2: the line is not one JSON object", "DIR/tasks.jsonl:3: the column \"prompt\" must be text or a list of messages"}},
 	"another column":          {edits{"tasks.jsonl": `{"question": "1+1", "answer": "2"}`}, nil, []string{"DIR/tasks.jsonl:1: the column \"prompt\" is missing; the line has answer, question; name the right one with data: {columns: {prompt: question}}"}},
@@ -228,6 +242,98 @@ func TestMistakesAreAnswered(t *testing.T) {
 	}
 }
 
+// misuses are mistakes on the command lines of other commands than job validate, in a folder with a job (job.yaml), its run (run), the
+// folder of a job that was never trained (first) and a Python file (t.py). Each answer says what is wrong and what to write.
+var misuses = map[string]struct {
+	args string
+	want string
+}{
+	"a command below another":       {"vlaidate job.yaml", `there is no command "vlaidate" (there is "job validate"); see agentfly --help`},
+	"a command misspelled":          {"trian job.yaml", `there is no command "trian" (did you mean "train"?); see agentfly --help`},
+	"a subcommand misspelled":       {"job vlaidate job.yaml", `there is no command "job vlaidate" (did you mean "job validate"?); see agentfly job --help`},
+	"a subcommand of others":        {"model list", `there is no command "model list" (there is "tools list", "rewards list"`},
+	"tools lst":                     {"tools lst", `there is no command "tools lst" (did you mean "tools list"?)`},
+	"inspect trajectry":             {"inspect trajectry", `there is no command "inspect trajectry" (did you mean "inspect trajectory"?)`},
+	"a flag misspelled":             {"train job.yaml --ouput x", "there is no flag --ouput (did you mean --output?); see agentfly train --help"},
+	"a flag without a value":        {"train job.yaml --output", "--output needs a value; see agentfly train --help"},
+	"a flag's wrong type":           {"inspect trajectory --run run --limit x", `--limit "x": not a whole number; see agentfly inspect trajectory --help`},
+	"train without a job":           {"train", "agentfly train takes one argument, the job file; got 0"},
+	"train of a run":                {"train run", "run is a run folder; train takes a job file, and goes on with a run by: agentfly train DIR/job.yaml --output run --resume"},
+	"train into a job's folder":     {"train job.yaml --output first", "first is no run folder (it has no store.db), and its job.yaml would be overwritten; give another folder with --output"},
+	"overwrite of a job's folder":   {"train job.yaml --output first --overwrite --yes", "its job.yaml would be overwritten; give another folder with --output"},
+	"train into a file":             {"train job.yaml --output t.py", "t.py is a file; give a folder with --output"},
+	"train into a run":              {"train job.yaml --output run", "run holds a run of 1 step already; continue it with --resume, give another folder with --output, or delete the run with --overwrite"},
+	"resume of nothing":             {"train job.yaml --output none --resume", "none holds no run to resume; leave --resume out"},
+	"resume and overwrite":          {"train job.yaml --output run --resume --overwrite", "--resume goes on with the run that --overwrite deletes; give one of the two"},
+	"overwrite without an answer":   {"train job.yaml --output run --overwrite", "--overwrite deletes the run of 1 step in run; give --yes with it, or run it on a terminal, which asks"},
+	"a seed below 0":                {"train job.yaml --output new --seed -1", `--seed "-1": not a whole number that is 0 or more`},
+	"ranks below 0":                 {"train job.yaml --output new --ranks -2", "--ranks is -2; allowed: 1 or more"},
+	"a log format":                  {"train job.yaml --output new --log-format xml", `--log-format is "xml"; allowed: text, json`},
+	"eval without held-out tasks":   {"eval job.yaml --set data.eval=null", "data.eval is missing; name the held-out tasks"},
+	"eval of no model":              {"eval job.yaml --model nowhere", "nowhere does not exist; name a folder, a .gguf file or a hub id (ORG/NAME)"},
+	"eval of no checkpoint":         {"eval job.yaml --model run@9", "the run in run keeps no checkpoint 9; it keeps last, 1"},
+	"a best that is not kept":       {"chat run@best", "the run in run keeps no checkpoint best; it keeps last, 1 (checkpoint.best of its job keeps the best)"},
+	"try of a task beyond the data": {"try job.yaml --task 9", "--task is 9; the data has 2 tasks"},
+	"try of nothing":                {"try nowhere.yaml", "nowhere.yaml: the job file cannot be read: no such file or directory; give the path of a job file"},
+	"serve of nothing":              {"serve nowhere", "nowhere does not exist; name a folder, a .gguf file or a hub id (ORG/NAME)"},
+	"serve on no port":              {"serve run --port 99999", "--port is 99999; allowed: 0 to 65535"},
+	"serve to all without a key":    {"serve run --host 0.0.0.0", "--host 0.0.0.0 is reachable from elsewhere: give --api-key"},
+	"serve in a wrong type":         {"serve run --dtype fp8", `--dtype is "fp8"; allowed: auto, float, float32, bfloat16`},
+	"info of nothing":               {"model info nowhere", "nowhere does not exist; name a folder, a .gguf file or a hub id (ORG/NAME)"},
+	"info without a model":          {"model info", "agentfly model info takes one argument, a folder, a .gguf or a hub id; got 0"},
+	"import in a wrong type":        {"model import run out --dtype F8", `--dtype is "F8"; allowed: F32, F16, BF16`},
+	"pull of no id":                 {"model pull smollm", `"smollm" is no hub id; write ORG/NAME or ORG/NAME@REVISION`},
+	"runs in a file":                {"runs job.yaml", "job.yaml is no folder; name the one with the runs"},
+	"runs nowhere":                  {"runs nowhere", "nowhere is no folder; name the one with the runs"},
+	"status of a job's folder":      {"status first", `"first" is no run folder`},
+	"a run misspelled":              {"status rnu", `"rnu" is no run folder (did you mean "run"?)`},
+	"compare of one":                {"compare run", "agentfly compare takes two run folders or more; got 1"},
+	"an unknown metric":             {"plot run --metric reward/maen", "reward/mean"},
+	"an unknown format":             {"export run exel", `there is no format "exel"; allowed: `},
+	"a trajectory of no run":        {"inspect trajectory", "agentfly inspect trajectory needs --run with a run folder"},
+	"replay of nothing":             {"replay nowhere", "name a run folder"},
+	"a tool misspelled":             {"tools call t.py tost '{}'", `there is no tool "tost" (did you mean "test"?); the tools are test`},
+	"a tool's arguments":            {"tools call t.py test text", `the arguments "text" are not JSON; write an object such as {"name": "value"}`},
+	"no Python file":                {"tools list nowhere.py", "the Python file nowhere.py cannot be read: no such file or directory; give its path"},
+	"a job as a Python file":        {"tools list job.yaml", `"job.yaml" is no Python file; its name must end in .py`},
+	"a reward misspelled":           {"rewards call t.py scroe '{}'", `the file has no reward "scroe" (did you mean "score"?); its rewards are score`},
+	"a reward's arguments":          {"rewards call t.py score text", `the arguments "text" are not a JSON object; write an object such as {"name": "value"}`},
+	"a prebuilt reward misspelled":  {"rewards call final_anser '{}'", `there is no reward "final_anser" (did you mean "final_answer"?)`},
+	"init over a job":               {"init first", "nothing is written, because it is there already: first/job.yaml"},
+	"init with no such model":       {"init second --model nowhere", "nowhere does not exist; name a folder, a .gguf file or a hub id (ORG/NAME)"},
+	"init below a file":             {"init t.py/second --model run", "t.py is a file; name another folder"},
+	"build of no program":           {"build first", "first holds no Go files; name the folder of your main package"},
+	"a shell without completion":    {"completion tcsh", `there is no completion for "tcsh"; allowed: bash, zsh, fish`},
+	"an unknown environment":        {"env play sokobn", `there is no environment "sokobn" (did you mean "sokoban"?); the environments are`},
+	"an argument too many":          {"doctor now", `agentfly doctor takes no arguments; got "now"`},
+	"resources of nothing":          {"resources nowhere", `"nowhere" is no run folder`},
+}
+
+// What is wrong on a command line is said in one line, with what to write instead, and ends with status 2.
+func TestMisusesAreAnswered(t *testing.T) {
+	needTorch(t)
+	needPython(t)
+	dir, path := planted(t, edits{"t.py": "from agentfly import reward, tool\n\n@tool()\ndef test(n: int) -> str:\n    return ''\n\n@reward()\ndef score(final_response: str) -> float:\n    return 0.0\n", "first/job.yaml": "of the user"})
+	run := func(line string) (int, string, string) {
+		return command("", strings.Fields(strings.ReplaceAll(line, "'", ""))...)
+	}
+	t.Chdir(dir)
+	status, out, errs := run("train job.yaml --output run --set trainer.steps=1")
+	require.Zero(t, status, "%s%s", out, errs)
+	for name, m := range misuses {
+		t.Run(name, func(t *testing.T) {
+			status, out, errs := run(m.args)
+			require.Equal(t, 2, status, "%s%s", out, errs)
+			require.Contains(t, errs, strings.ReplaceAll(m.want, "DIR", dir))
+			require.Equal(t, 1, strings.Count(errs, "\n"), errs)
+			require.NotRegexp(t, `^agentfly: [a-z]+: `, errs, "the name of a package")
+		})
+	}
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(path), "first", "job.yaml"))
+	require.NoError(t, err)
+	require.Equal(t, "of the user", string(text))
+}
+
 // Mistakes of different sections, in the settings and in what they name, are told together, in the order of the file.
 func TestMistakesAreToldTogether(t *testing.T) {
 	_, path := planted(t, edits{
@@ -287,4 +393,27 @@ func TestPathsOfAJobHaveOneBase(t *testing.T) {
 	status, _, errs = command("", "job", "validate", path)
 	require.Equal(t, 2, status)
 	require.Contains(t, errs, filepath.Join(dir, "elsewhere", "tasks.jsonl")+":1: ")
+}
+
+// Weights that do not fit config.json are found by their headers, before a model is made.
+func TestWeightsThatDoNotFitAreFound(t *testing.T) {
+	for name, change := range map[string]struct{ from, to, want string }{
+		"width":  {`"hidden_size": 64`, `"hidden_size": 32`, "model.embed_tokens.weight has shape [22 64], expected [22 32]"},
+		"layers": {`"num_hidden_layers": 2`, `"num_hidden_layers": 3`, "model.layers.2.input_layernorm.weight [64] is missing"},
+		"fewer":  {`"num_hidden_layers": 2`, `"num_hidden_layers": 1`, "model.layers.1.input_layernorm.weight is unexpected"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, path := planted(t, edits{"model": "model: {path: model}"})
+			model := filepath.Join(dir, "model")
+			require.NoError(t, os.CopyFS(model, os.DirFS("examples/tiny/model")))
+			config, err := os.ReadFile(filepath.Join(model, "config.json"))
+			require.NoError(t, err)
+			require.Contains(t, string(config), change.from)
+			require.NoError(t, os.WriteFile(filepath.Join(model, "config.json"), []byte(strings.Replace(string(config), change.from, change.to, 1)), 0o600))
+			status, _, errs := command("", "job", "validate", path)
+			require.Equal(t, 2, status)
+			require.Contains(t, errs, path+":4:15: model.path: the weights do not fit config.json: ")
+			require.Contains(t, errs, change.want)
+		})
+	}
 }

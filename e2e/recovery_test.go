@@ -176,7 +176,7 @@ func TestACheckpointThatCannotBeWrittenLeavesTheLastOne(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "checkpoints", "step-4"), nil, 0o600)) // in the way
 	status, _, errs := tiny(context.Background(), dir, harmless)
 	require.Equal(t, 1, status)
-	require.Contains(t, errs, "orchestrator: checkpoint after step 4: ")
+	require.Contains(t, errs, "agentfly: checkpoint after step 4: ")
 	last, err := filepath.EvalSymlinks(filepath.Join(dir, "checkpoints", "last"))
 	require.NoError(t, err)
 	require.Equal(t, "step-2", filepath.Base(last))

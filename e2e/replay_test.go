@@ -52,14 +52,14 @@ func TestReplay(t *testing.T) {
 					return regexp.MustCompile(`learning_rate: \S+`).ReplaceAll(job, []byte("learning_rate: 0.02"))
 				})
 				require.Equal(t, 1, status)
-				require.Regexp(t, `^agentfly: orchestrator: replay: step [234]: trajectory train-\d+-\d+-\d+, turn \d+, token \d+ of its completion: (sampled is|its logprob is) \S+, recorded is \S+\n$`, errs)
+				require.Regexp(t, `^agentfly: replay: step [234]: trajectory train-\d+-\d+-\d+, turn \d+, token \d+ of its completion: (sampled is|its logprob is) \S+, recorded is \S+\n$`, errs)
 			})
 			t.Run("another seed", func(t *testing.T) {
 				status, _, errs := replayWith(t, dir, func(job []byte) []byte {
 					return regexp.MustCompile(`(?m)^seed: \d+`).ReplaceAll(job, []byte("seed: 77"))
 				})
 				require.Equal(t, 1, status)
-				require.Regexp(t, `^agentfly: orchestrator: replay: step 1: trajectory train-\d+-\d+-\d+, turn 0.*\n$`, errs)
+				require.Regexp(t, `^agentfly: replay: step 1: trajectory train-\d+-\d+-\d+, turn 0.*\n$`, errs)
 			})
 			t.Run("other weights", func(t *testing.T) {
 				path := filepath.Join(dir, "checkpoints", "last", "model.safetensors")
@@ -79,7 +79,7 @@ func TestReplay(t *testing.T) {
 				require.NoError(t, os.WriteFile(state, text, 0o600))
 				status, _, errs = command("", "replay", dir)
 				require.Equal(t, 1, status)
-				require.Regexp(t, `^agentfly: orchestrator: replay: checkpoint after step 4: a weight differs in model.safetensors, first at byte \d+\n$`, errs)
+				require.Regexp(t, `^agentfly: replay: checkpoint after step 4: a weight differs in model.safetensors, first at byte \d+\n$`, errs)
 			})
 		})
 	}

@@ -212,9 +212,10 @@ func boolToInt(b bool) int {
 // ask asks the server that said where it serves.
 func ask(t *testing.T, said string) {
 	t.Helper()
-	url := regexp.MustCompile(`http://\S+`).FindString(said)
-	require.NotEmpty(t, url)
-	reply, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(`{"model": "run", "max_tokens": 8, "messages": [{"role": "user", "content": "Hi"}]}`)) //nolint:noctx // the test's own server
+	found := regexp.MustCompile(`serving (\S+) on (http://\S+)`).FindStringSubmatch(said)
+	require.NotNil(t, found, said)
+	name, url := found[1], found[2]
+	reply, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(`{"model": "`+name+`", "max_tokens": 8, "messages": [{"role": "user", "content": "Hi"}]}`)) //nolint:noctx // the test's own server
 	require.NoError(t, err)
 	defer reply.Body.Close()
 	body, err := io.ReadAll(reply.Body)
@@ -239,73 +240,131 @@ func quickJob(t *testing.T) (dir string) {
 	return dir
 }
 
-// The same hour on a terminal of 120 columns and into a file, with a model that needs seconds: no line of a page is wider than the terminal,
-// and what is no terminal gets neither colours nor questions.
-func TestTheFirstHourElsewhere(t *testing.T) {
-	onPath(t)
-	dir := quickJob(t)
-	hour := []struct {
-		line   string
-		status int
-		want   string
-	}{
-		{"agentfly init mine --model tiny/model --yes", 0, "wrote     mine/job.yaml"},
-		{"agentfly init mine --yes", 2, "nothing is written, because it is there already: mine/job.yaml"},
-		{"agentfly job validate job.yaml", 0, "job.yaml: ok"},
-		{"agentfly try job.yaml", 0, "trained are 4 of 15 tokens"},
-		{"agentfly train job.yaml --output RUN --set trainer.steps=2", 0, "next           agentfly inspect trajectory --run RUN --view"},
-		{"agentfly train job.yaml --output RUN --set trainer.steps=3 --resume", 0, "the run goes on with another setting: trainer.steps: 2 → 3"},
-		{"agentfly inspect trajectory --run RUN --view --limit 1", 0, "== eval-after-2-0-0"},
-		{"agentfly eval job.yaml --model RUN", 0, `"name":"eval"`},
-		{"agentfly try RUN", 0, "model     RUN"},
-		{"agentfly trian job.yaml", 2, `did you mean "train"?`},
+// act is a command of the hour: what it must print, and what a person does meanwhile.
+type act struct {
+	line   string
+	status int
+	want   string
+	do     func(t *testing.T, p *typist)
+}
+
+// typist is a person before a command that runs on a terminal, or one whose output goes into a file.
+type typist struct {
+	until func(pattern string) // waits until a line of what was printed matches
+	press func(keys string)
+	text  func() string
+}
+
+// wholeHour is the first hour from a job to a policy that is talked to, with a model that needs seconds. RUN is the run folder.
+func wholeHour(terminal bool) []act {
+	interrupt := func(t *testing.T, p *typist) {
+		p.until(`step +1/30 `)
+		p.press("\x03")
 	}
-	t.Run("120 columns", func(t *testing.T) {
-		for _, c := range hour {
-			s := onTerminal(t, dir, strings.ReplaceAll(c.line, "RUN", "wide"), 120)
-			require.Equal(t, c.status, s.end(), "%s\n%s", c.line, s.text())
-			require.Contains(t, s.text(), strings.ReplaceAll(c.want, "RUN", "wide"), c.line)
-			if strings.Contains(c.line, " try ") || strings.Contains(c.line, " train ") {
+	talk := act{"echo 1+1 | agentfly chat RUN", 0, "", nil}
+	if terminal {
+		talk = act{"agentfly chat RUN", 0, "a line is a message, /new begins a new conversation, Ctrl-D ends", func(t *testing.T, p *typist) {
+			p.until(`(?m)^> $`)
+			p.press("1+1\n")
+			p.until(`(?s)1\+1\n.*> $`)
+			p.press("\x04")
+		}}
+	}
+	return []act{
+		{"agentfly init mine --model tiny/model --yes", 0, "wrote     mine/job.yaml", nil},
+		{"agentfly init mine --yes", 2, "nothing is written, because it is there already: mine/job.yaml", nil},
+		{`agentfly tools call mine/tools.py calculator '{"expression": "47 + 85"}'`, 0, `{"observation":"132"}`, nil},
+		{"agentfly tools test mine/tools.py", 0, "ok   test_calculator", nil},
+		{"agentfly job validate job.yaml", 0, "job.yaml: ok", nil},
+		{"agentfly try job.yaml", 0, "trained are 4 of 15 tokens", nil},
+		{"agentfly trian job.yaml", 2, `did you mean "train"?`, nil},
+		{"agentfly train job.yaml --output RUN --set trainer.steps=30", 3, "interrupted after step ", interrupt},
+		{"agentfly train job.yaml --output RUN --set trainer.steps=30", 2, "continue it with --resume, give another folder with --output, or delete the run with --overwrite", nil},
+		{"GO ON", 0, "next           agentfly inspect trajectory --run RUN --view", nil}, // the very line that the interrupted run printed
+		{"agentfly train job.yaml --output RUN --set trainer.steps=31 --resume", 0, "the run goes on with another setting: trainer.steps: 30 → 31", nil},
+		{"agentfly runs .", 0, "RUN  ended  31/31", nil},
+		{"agentfly status RUN", 0, "ended, 31 of 31 steps done", nil},
+		{"agentfly plot RUN", 0, "reward/mean", nil},
+		{"agentfly inspect trajectory --run RUN --view --limit 1", 0, "== eval-after-30-0-0", nil},
+		{"agentfly model info RUN", 0, "format      safetensors", nil},
+		{"agentfly eval job.yaml --model RUN", 0, `"name":"eval"`, nil},
+		{"agentfly eval RUN", 0, `"name":"eval"`, nil},
+		{"agentfly try RUN", 0, "model     RUN", nil},
+		{"agentfly replay RUN", 0, "weights: identical", nil},
+		{"agentfly serve RUN --port 0", 0, "serving RUN on http://127.0.0.1:", func(t *testing.T, p *typist) {
+			p.until(`on http://\S+\n`)
+			ask(t, p.text())
+			p.press("\x03")
+		}},
+		talk,
+	}
+}
+
+// goOn is the command that an interrupted run printed.
+var goOn = regexp.MustCompile(`(?m)^go on with     (.*)$`)
+
+// wide are lines that may be wider than a terminal: commands, which are copied, and what a model or a server says.
+var wide = regexp.MustCompile(`^go on with |^agentfly: |^ *agentfly |^\{|^next |^the chat template `)
+
+// The whole hour on terminals of 80 and 120 columns and into a file, with a model that needs seconds: no line of a page is wider than the
+// terminal, an interrupted run goes on by the very line that it printed, and what is no terminal gets neither colours nor questions.
+func TestTheFirstHourElsewhere(t *testing.T) {
+	needPython(t)
+	onPath(t)
+	t.Setenv("AGENTFLY_TEST_BINARY", "1") // the line that goes on names the program by its path
+	dir := quickJob(t)
+	for _, columns := range []uint16{80, 120} {
+		t.Run(fmt.Sprintf("%d columns", columns), func(t *testing.T) {
+			require.NoError(t, os.RemoveAll(filepath.Join(dir, "mine")))
+			run, resumes := fmt.Sprintf("run%d", columns), ""
+			for _, c := range wholeHour(true) {
+				if c.line == "GO ON" {
+					c.line = resumes
+				}
+				c.line, c.want = strings.ReplaceAll(c.line, "RUN", run), strings.ReplaceAll(c.want, "RUN", run)
+				s, at := onTerminal(t, dir, c.line, columns), 0
+				if c.do != nil {
+					c.do(t, &typist{until: func(p string) { at = s.until(at, regexp.MustCompile(p)) }, press: s.press, text: s.text})
+				}
+				require.Equal(t, c.status, s.end(), "%s\n%s", c.line, s.text())
+				requireSaid(t, c.want, s.text(), c.line)
+				if found := goOn.FindStringSubmatch(s.text()); found != nil {
+					resumes = found[1]
+				}
 				for _, printed := range strings.Split(s.text(), "\n") {
-					require.LessOrEqual(t, len([]rune(printed)), 120, "%s", c.line)
+					if c.status == 0 && !wide.MatchString(printed) && !strings.Contains(c.line, "--view") {
+						require.LessOrEqual(t, len([]rune(printed)), int(columns), "%s\n%s", c.line, printed)
+					}
 				}
 			}
-		}
-		// --overwrite asks; no leaves the run as it is, yes deletes it.
-		for answer, status := range map[string]int{"n": 2, "yes": 0} {
-			s := onTerminal(t, dir, "agentfly train job.yaml --output wide --set trainer.steps=1 --overwrite", 120)
-			s.until(0, regexp.MustCompile(regexp.QuoteMeta("delete the run of ")+`[13] steps? in wide\? \[y/N\] `))
-			s.press(answer + "\n")
-			require.Equal(t, status, s.end(), s.text())
-			if answer == "n" {
-				require.Contains(t, s.text(), "nothing was deleted, and nothing was trained")
+			// --overwrite asks; no leaves the run as it is, yes deletes it.
+			for _, answer := range []string{"n", "yes"} {
+				s := onTerminal(t, dir, "agentfly train job.yaml --output "+run+" --set trainer.steps=1 --overwrite", columns)
+				s.until(0, regexp.MustCompile(regexp.QuoteMeta("delete the run of 31 steps in "+run+"? [y/N] ")))
+				s.press(answer + "\n")
+				require.Equal(t, map[string]int{"n": 2, "yes": 0}[answer], s.end(), s.text())
+				if answer == "n" {
+					require.Contains(t, s.text(), "nothing was deleted, and nothing was trained")
+				}
 			}
-		}
-		s := onTerminal(t, dir, "agentfly chat wide", 120)
-		at := s.until(0, regexp.MustCompile(`> $`))
-		s.press("1+1\n")
-		s.until(s.until(at, regexp.MustCompile(`1\+1\n`)), regexp.MustCompile(`> $`))
-		s.press("\x04")
-		require.Zero(t, s.end(), s.text())
-	})
+		})
+	}
 	t.Run("a file", func(t *testing.T) {
-		for _, c := range hour {
-			if strings.HasPrefix(c.line, "agentfly init mine --model") {
-				require.NoError(t, os.RemoveAll(filepath.Join(dir, "mine")))
+		require.NoError(t, os.RemoveAll(filepath.Join(dir, "mine")))
+		run, resumes := "plain", ""
+		for _, c := range wholeHour(false) {
+			if c.line == "GO ON" {
+				c.line = resumes
 			}
-			path := filepath.Join(t.TempDir(), "out")
-			to, err := os.Create(path)
-			require.NoError(t, err)
-			p := exec.Command("sh", "-c", "exec "+strings.ReplaceAll(c.line, "RUN", "plain"))
-			p.Dir, p.Stdout, p.Stderr = dir, to, to
-			_ = p.Run() // the status says more
-			require.NoError(t, to.Close())
-			text, err := os.ReadFile(path)
-			require.NoError(t, err)
-			require.Equal(t, c.status, p.ProcessState.ExitCode(), "%s\n%s", c.line, text)
-			require.Contains(t, string(text), strings.ReplaceAll(c.want, "RUN", "plain"), c.line)
+			c.line, c.want = strings.ReplaceAll(c.line, "RUN", run), strings.ReplaceAll(c.want, "RUN", run)
+			status, text := intoAFile(t, dir, c)
+			require.Equal(t, c.status, status, "%s\n%s", c.line, text)
+			requireSaid(t, c.want, text, c.line)
+			if found := goOn.FindStringSubmatch(text); found != nil {
+				resumes = found[1]
+			}
 			if !strings.Contains(c.line, "--view") { // which colours, unless NO_COLOR is set
-				require.NotContains(t, string(text), "\x1b", c.line)
+				require.NotContains(t, text, "\x1b", c.line)
 			}
 		}
 		p := exec.Command("sh", "-c", "exec agentfly inspect trajectory --run plain --view --limit 1")
@@ -322,4 +381,42 @@ func TestTheFirstHourElsewhere(t *testing.T) {
 		require.NoError(t, json.Unmarshal(data, &summary))
 		require.Contains(t, fmt.Sprint(summary.Time), "sample")
 	})
+}
+
+// requireSaid holds what was printed against a text, whatever blanks and lines part its words.
+func requireSaid(t *testing.T, want, text, line string) {
+	t.Helper()
+	require.Contains(t, strings.Join(strings.Fields(text), " "), strings.Join(strings.Fields(want), " "), line)
+}
+
+// intoAFile runs a command whose output goes into a file; keys that end a program are signals there.
+func intoAFile(t *testing.T, dir string, c act) (status int, text string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "out")
+	to, err := os.Create(path)
+	require.NoError(t, err)
+	defer to.Close()
+	line := c.line
+	if !strings.Contains(line, "|") {
+		line = "exec " + line
+	}
+	p := exec.Command("sh", "-c", line)
+	p.Dir, p.Stdout, p.Stderr = dir, to, to
+	require.NoError(t, p.Start())
+	read := func() string {
+		said, err := os.ReadFile(path)
+		require.NoError(t, err)
+		return string(said)
+	}
+	if c.do != nil {
+		c.do(t, &typist{
+			until: func(pattern string) {
+				require.Eventually(t, func() bool { return regexp.MustCompile(pattern).MatchString(read()) }, 5*time.Minute, 5*time.Millisecond, "%s", line)
+			},
+			press: func(string) { require.NoError(t, p.Process.Signal(os.Interrupt)) },
+			text:  read,
+		})
+	}
+	_ = p.Wait() // the status says more
+	return p.ProcessState.ExitCode(), read()
 }

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"github.com/agentfly/agentfly/internal/installed"
 )
 
 // packaged: hub ids whose weights the project's set-up takes from a package registry, so that they are found on machines
@@ -105,7 +107,11 @@ func Resolve(path string) (string, error) {
 		if _, err := os.Stat(full); err == nil {
 			return full, nil
 		}
-		return "", fmt.Errorf("modelfile: %s is not on this machine; run `make setup`, which fetches it from a package registry, or `agentfly model pull %s`", path, path)
+		pull := "agentfly model pull " + path
+		if fetch := installed.FetchModel(path); fetch != pull {
+			pull = fetch + "`, which fetches it from a package registry, or `" + pull
+		}
+		return "", fmt.Errorf("modelfile: %s is not on this machine; run `%s`", path, pull)
 	}
 	return "", fmt.Errorf("modelfile: %s is neither a path nor in the hub's cache (%s); run `agentfly model pull %s`", path, hub, path)
 }

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 
 	"github.com/agentfly/agentfly/algorithms"
@@ -54,9 +55,9 @@ func Look(ctx context.Context, j *job.Job, r Registries, how Examine) (x Examina
 	defer s.Close()
 	checked, err := session.Check(ctx, s, r)
 	algorithm, _ := job.Algorithm(j, r.Algorithms) // its error is among those of Check
-	wrong := []error{how.Read, err, fit(j, algorithm, how.For), checked.Text(), checked.Tasks()}
+	wrong := []error{how.Read, err, fit(j, algorithm, how.For), checked.Text(ctx), checked.Tasks()}
 	if how.Run && (how.For == "" || how.For == "train") {
-		wrong = append(wrong, s.Reach(ctx, false))
+		wrong = append(wrong, s.Reach(ctx, false), session.AskServers(ctx, j))
 	}
 	if s.Policy != nil && checked.Learn != nil && s.Sampler.MaxTotal > 0 {
 		train, _, err := objective.NewLayout(s.Policy, &s.Sampler).SFT(checked.Learn)
@@ -64,7 +65,11 @@ func Look(ctx context.Context, j *job.Job, r Registries, how Examine) (x Examina
 			x.Learn = train[0].Samples[0]
 		}
 	}
-	x.NotRun, x.Prompt, x.Text = checked.NotRun(), checked.Example(), s.Policy
+	notRun := checked.NotRun()
+	if servers := session.Servers(j); !how.Run && len(servers) > 0 {
+		notRun = append(notRun, "the servers "+strings.Join(servers, ", ")+", which are not asked")
+	}
+	x.NotRun, x.Prompt, x.Text = notRun, checked.Example(), s.Policy
 	x.Notes = append(s.Notes.Early(), s.Notes.News()...)
 	return x, j.Collect(wrong...)
 }

@@ -23,7 +23,7 @@ func TestNCCLIsRefusedEarly(t *testing.T) {
 	}
 	why := "libtorch sees no CUDA device here"
 	if !cgo.Available() {
-		why = "this binary was built without the torch tag; run make build, which fetches libtorch and sets it"
+		why = "this binary was built without the torch tag; take a release archive, or run make build in a checkout, which fetches libtorch and sets it"
 	}
 	j, err := job.Load(vllmJob, "engine.weights=nccl", "device=auto")
 	require.NoError(t, err)

@@ -26,10 +26,10 @@ func (x Examination) Describe(j *job.Job) string {
 func (x Examination) prompt(j *job.Job) string {
 	var b strings.Builder
 	p := x.Prompt
-	fmt.Fprintf(&b, "\nthe prompt of task %q: %d of the %d tokens of a trajectory (rollout.max_tokens)\n", p.Task, len(p.IDs), j.Rollout.MaxTokens)
+	fmt.Fprintf(&b, "\nthe prompt of task %q: %d of %d tokens (rollout.max_tokens)\n", p.Task, len(p.IDs), j.Rollout.MaxTokens)
 	b.WriteString("mask\n")
 	lines(&b, 0, p.Text)
-	fmt.Fprintf(&b, "   1 | … the reply, up to %d tokens (rollout.max_new_tokens): what is trained\n", j.Rollout.MaxNewTokens)
+	fmt.Fprintf(&b, "   1 | … the reply, up to %d tokens (rollout.max_new_tokens): trained\n", j.Rollout.MaxNewTokens)
 	if p.Unknown != "" {
 		fmt.Fprintf(&b, "note: the tokenizer has no tokens for %q in this prompt: the model does not see it; use a model whose tokenizer knows it, or rewrite the prompt\n", wording.Clip(p.Unknown, 80))
 	}

@@ -38,6 +38,11 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(output)) }()
 	}
+	if done, err := from.Steps(); err != nil {
+		return err
+	} else if len(done) == 0 {
+		return job.InputError(fmt.Errorf("the run in %s recorded no step that could be replayed", dir))
+	}
 	j.Output = output
 	j.Rollout.MaxRaised = 0 // what the run did is done again, whatever its tools did
 	algorithm, err := job.Algorithm(j, r.Algorithms)

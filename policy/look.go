@@ -21,7 +21,7 @@ func Look(path string) (*Policy, error) {
 		_, err := files.Tensor(embedding) // says which files are missing
 		return nil, err
 	}
-	return p, nil
+	return p, checkShapes(p.Config, files)
 }
 
 // LookScratch is Scratch without the model.

@@ -76,7 +76,7 @@ func PythonReward(m *python.Module, name string) (Reward, error) {
 	if len(names) == 0 {
 		return nil, errors.New("the file decorates no function with @reward; write from agentfly import reward, and @reward() above a function")
 	}
-	return nil, fmt.Errorf("the file has no reward %q; its rewards are %s", name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("the file has no reward %q%s; its rewards are %s", name, wording.DidYouMean(name, names), strings.Join(names, ", "))
 }
 
 func (r pythonReward) Name() string { return r.function.Name }

@@ -155,7 +155,7 @@ func TestPythonRewards(t *testing.T) {
 func TestPythonRewardErrors(t *testing.T) {
 	b := pythonBuilder(t)
 	_, err := b.Make("exakt", map[string]any{"python": "rewards.py"})
-	require.ErrorContains(t, err, `rewards: exakt: the file has no reward "exakt"; its rewards are exact, detailed`)
+	require.ErrorContains(t, err, `rewards: exakt: the file has no reward "exakt" (did you mean "exact"?); its rewards are exact, detailed`)
 	_, err = b.Make("exact", map[string]any{"python": "rewards.py", "weigth": 1})
 	require.ErrorContains(t, err, `unknown field "weigth"`)
 }

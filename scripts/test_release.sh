@@ -37,14 +37,17 @@ while (($# > 0)); do
   cp "$work"/dist/*.tar.gz* "$root/opt/"
   # shellcheck disable=SC2016 # the clean root expands it
   chroot "$root" env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME=/root DEBIAN_FRONTEND=noninteractive sh -eu -c '
-    apt-get update -qq && apt-get install -y -qq --no-install-recommends python3 python3-pip >/dev/null
+    apt-get update -qq && apt-get install -y -qq -o Dpkg::Use-Pty=0 --no-install-recommends python3 python3-pip >/dev/null
     cd /opt && sha256sum -c agentfly-*.sha256 && tar -xzf agentfly-*.tar.gz && rm agentfly-*.tar.gz* && mv agentfly-* agentfly
     . /etc/os-release; echo "$PRETTY_NAME"
     ln -s /opt/agentfly/bin/agentfly /usr/local/bin/agentfly
     mkdir /tmp/w && cd /tmp/w
-    agentfly version
+    agentfly --version
+    agentfly doctor | tee doctor
+    if grep -E "make (setup|build)" doctor; then echo "doctor names what an archive has not" >&2; exit 1; fi
     agentfly train /opt/agentfly/examples/tiny.yaml --set trainer.steps=3 --output run
     agentfly replay run
     agentfly init first --yes
     agentfly tools call first/tools.py calculator "{\"expression\": \"47 + 85\"}"'
 done
+echo "test_release: the archive trains in each root"

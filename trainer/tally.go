@@ -31,7 +31,7 @@ func (t *tally) observe(a *algorithms.Algorithm, rows algorithms.Rows, current, 
 		if rows.Sequence != nil {
 			token.Sequence = rows.Sequence[i]
 		}
-		if a.Clipped(token) {
+		if a.Loss.HoldsBack(token) {
 			t.Clipped++
 		}
 		if rows.Correction != nil && rows.Correction[i] == 0 {

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/agentfly/agentfly/internal/installed"
 )
 
 // State of one check.
@@ -59,18 +61,23 @@ type part struct {
 
 // Run makes all checks; work is the folder whose disk counts. What is missing is named whole: every package, with its remedy.
 func Run(ctx context.Context, torch Torch, box Sandbox, work string) []Check {
-	return []Check{
-		parts(ctx, "compiler", "building from source", part{"g++", "g++", []string{"--version"}}, part{"make", "make", nil}),
-		program(ctx, "go", "building from source", "install Go 1.26 (https://go.dev/dl)", "go", "version"),
+	checks := []Check{
 		libtorch(torch), driver(ctx, torch), packaged(), memory(), disk(work),
 		python(ctx),
 		confined(ctx, box),
 		parts(ctx, "bubblewrap", "the first choice of sandbox", part{"bwrap", "bubblewrap", []string{"--version"}}, part{"prlimit", "util-linux", nil}, part{"setpriv", "util-linux", nil}, part{"mount", "mount", nil}),
 		vllm(ctx),
+	}
+	if way, _ := installed.Here(); way == installed.Release { // what follows is of a checkout
+		return checks
+	}
+	return append(checks,
+		parts(ctx, "compiler", "building from source", part{"g++", "g++", []string{"--version"}}, part{"make", "make", nil}),
+		program(ctx, "go", "building from source", "install Go 1.26 (https://go.dev/dl)", "go", "version"),
 		vllmCPU(ctx),
 		parts(ctx, "git", "commits in figures, make lint, fuzz and fmt", part{"git", "git", []string{"--version"}}),
 		parts(ctx, "linters", "make lint", part{"shellcheck", "shellcheck", nil}, part{"clang-format", "clang-format", nil}),
-	}
+	)
 }
 
 // parts is one check of several programs: it names all that are missing, and installs them with one command.
@@ -148,7 +155,7 @@ func library(ctx context.Context, name string) bool {
 
 func libtorch(t Torch) Check {
 	if t.Version == "" {
-		return Check{"libtorch", Missing, "this binary was built without the torch tag", "make build"}
+		return Check{"libtorch", Missing, "this binary was built without the torch tag", installed.WithLibtorch()}
 	}
 	return Check{"libtorch", OK, t.Version, ""}
 }
@@ -161,7 +168,7 @@ func driver(ctx context.Context, t Torch) Check {
 	if err != nil {
 		return Check{"gpu", Optional, "no NVIDIA driver; training runs on the CPU", "install the NVIDIA driver 580 or newer for CUDA"}
 	}
-	return Check{"gpu", Optional, firstLine(out) + ", but this libtorch has no CUDA", "set LIBTORCH to a CUDA build of torch 2.8 or newer and run make build"}
+	return Check{"gpu", Optional, firstLine(out) + ", but this libtorch has no CUDA", "set LIBTORCH to a CUDA build of torch 2.8 or newer and run make build in a checkout"}
 }
 
 // cached is what matches a pattern in AgentFly's cache folder.
@@ -183,14 +190,14 @@ func packaged() Check {
 	case err != nil:
 		return Check{"model", Optional, err.Error(), "set HOME"}
 	case len(found) == 0:
-		return Check{"model", Optional, "SmolLM2-135M-Instruct is not in the cache folder", "make setup"}
+		return Check{"model", Optional, "SmolLM2-135M-Instruct is not in the cache folder", installed.FetchModel("HuggingFaceTB/SmolLM2-135M-Instruct")}
 	}
 	return Check{"model", OK, filepath.Base(found[0]), ""}
 }
 
 // vllm looks for one that is installed, then for the one that scripts/vllm_install.sh keeps.
 func vllm(ctx context.Context) Check {
-	c := program(ctx, "vllm", "the vLLM engine", "pip install vllm on a GPU machine, scripts/vllm_install.sh on a CPU; engine: local needs none", "vllm", "--version")
+	c := program(ctx, "vllm", "the vLLM engine", "pip install vllm on a GPU machine, scripts/vllm_install.sh of a checkout on a CPU; engine: local needs none", "vllm", "--version")
 	if found, err := cached("vllm", "*", "bin", "vllm"); c.State != OK && err == nil && len(found) > 0 {
 		return Check{"vllm", OK, found[len(found)-1], ""}
 	}

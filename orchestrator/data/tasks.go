@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/internal/wording"
@@ -183,6 +184,9 @@ func column(columns map[string]string, name string) string {
 	return name
 }
 
+// roles are what a message of a prompt may be of: a template renders one that it does not know as nothing, or as if it were the user's.
+var roles = []string{"system", "developer", "user", "assistant", "tool"}
+
 func promptOf(v any) ([]trajectory.Message, error) {
 	switch v := v.(type) {
 	case nil:
@@ -201,6 +205,11 @@ func promptOf(v any) ([]trajectory.Message, error) {
 		if err := json.Unmarshal(data, &messages); err != nil || len(messages) == 0 {
 			return nil, errors.New(`must be text or a list of messages such as [{"role": "user", "content": "…"}]`)
 		}
+		for i, m := range messages {
+			if !slices.Contains(roles, m.Role) {
+				return nil, fmt.Errorf("has a message (%d) of role %q; allowed: %s%s", i, m.Role, strings.Join(roles, ", "), wording.DidYouMean(m.Role, roles))
+			}
+		}
 		return messages, nil
 	}
 	return nil, errors.New("must be text or a list of messages")
@@ -212,6 +221,15 @@ func eachLine(path string, f func(line int, object map[string]any) error) (strin
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return "", err
+	}
+	if !utf8.Valid(data) {
+		line := 1
+		for text := range bytes.Lines(data) {
+			if !utf8.Valid(text) {
+				return "", fmt.Errorf("%s:%d: the line is not UTF-8; save the file as UTF-8", path, line)
+			}
+			line++
+		}
 	}
 	if text := bytes.TrimSpace(data); len(text) > 0 && text[0] == '[' {
 		err = eachItem(path, data, f)

@@ -3,6 +3,8 @@ package report
 import (
 	"fmt"
 	"math"
+
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // Setup is what advice needs to know of how a run was set up.
@@ -46,7 +48,7 @@ func Advice(steps []map[string]float64, e Evaluations, s Setup) []string {
 		cut := share("turns/cut", "turns")
 		add(cut > 0.2 && !s.CutParse, "%s of the completions were cut by a token limit: raise rollout.max_new_tokens or rollout.max_tokens", percent(cut))
 		failed := sum("tools/failed") / max(1, sum("tools/calls")+sum("tools/parse_errors"))
-		add(failed > 0.3, "%s of the tool calls failed: agentfly inspect trajectory --run %s --table --tool-failed any", percent(failed), s.Dir)
+		add(failed > 0.3, "%s of the tool calls failed: agentfly inspect trajectory --run %s --table --tool-failed any", percent(failed), wording.ShellWord(s.Dir))
 		wait := share("seconds/wait", "seconds/step")
 		add(wait > 0.6 && !s.Overlaps, "the trainer waited for rollouts %s of the time: rollout.mode: async samples beside updates", percent(wait))
 		clip := sum("update/clip_fraction") / float64(len(late))

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // Summary is summary.json.
@@ -139,6 +141,7 @@ func (s Summary) Print(say Say, dir, job, last, bestKept string) {
 	}
 	line("checkpoint", "%s (Hugging Face format)", last)
 	say("")
+	job, dir = wording.ShellWord(job), wording.ShellWord(dir)
 	next := []string{"agentfly inspect trajectory --run " + dir + " --view"}
 	if s.Loss == nil && len(s.Eval) > 0 {
 		next = append(next, "agentfly eval "+job+" --model "+dir)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/store"
@@ -16,7 +17,7 @@ import (
 // may have lost its end. held is false where the folder holds no run.
 func Steps(dir string) (steps int, held bool, err error) {
 	path := filepath.Join(dir, store.File)
-	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return 0, false, nil
 	}
 	db, err := store.OpenReader(path)
@@ -59,10 +60,14 @@ func loggedSteps(dir string) (n int, err error) {
 	return n, err
 }
 
-// begun refuses a folder that holds a run which did a step, unless it may be overwritten. held tells that there is a run to clear away.
+// begun refuses a folder that holds a run which did a step, unless it may be overwritten, and one whose files of these names are somebody
+// else's. held tells that there is a run to clear away.
 func (f *Folder) begun() (held bool, err error) {
 	steps, held, err := Steps(f.Dir)
-	if f.Overwrite || !held {
+	if !held {
+		return false, f.foreign()
+	}
+	if f.Overwrite {
 		return held, nil
 	}
 	what := "a run"
@@ -77,6 +82,20 @@ func (f *Folder) begun() (held bool, err error) {
 		what = fmt.Sprintf("a run of %d steps", steps)
 	}
 	return true, fmt.Errorf("%s holds %s already; continue it with --resume, give another folder with --output, or delete the run with --overwrite", f.Dir, what)
+}
+
+// foreign refuses a file in place of the folder, and a folder without a run in it that holds files which a run would write over, such as the
+// job.yaml that agentfly init wrote.
+func (f *Folder) foreign() error {
+	if info, err := os.Stat(f.Dir); err == nil && !info.IsDir() {
+		return fmt.Errorf("%s is a file; give a folder with --output", f.Dir)
+	}
+	for _, name := range []string{JobFile, metricsFile, "summary.json"} {
+		if _, err := os.Lstat(filepath.Join(f.Dir, name)); err == nil {
+			return fmt.Errorf("%s is no run folder (it has no %s), and its %s would be overwritten; give another folder with --output", f.Dir, store.File, name)
+		}
+	}
+	return nil
 }
 
 // clear removes the files of the run that the folder holds, and no others. The folder is locked: another process may be in its first step.

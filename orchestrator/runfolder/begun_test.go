@@ -111,3 +111,22 @@ func TestOverwriteRemovesTheRunAndNothingElse(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, held)
 }
+
+// A job folder, such as agentfly init writes, is not taken for a run that did no step: its job.yaml would be lost. Neither is a file.
+func TestFilesOfOthersAreNotWrittenOver(t *testing.T) {
+	dir := t.TempDir()
+	mine := filepath.Join(dir, "job.yaml")
+	require.NoError(t, os.WriteFile(mine, []byte("of the user"), 0o600))
+	for _, overwrite := range []bool{false, true} {
+		f := New(dir, false)
+		f.Overwrite = overwrite
+		want := dir + " is no run folder (it has no store.db), and its job.yaml would be overwritten; give another folder with --output"
+		require.EqualError(t, f.Check(), want)
+		require.EqualError(t, f.Open(&job.Job{}, func(string) {}), want)
+		require.NoError(t, f.Close())
+		text, err := os.ReadFile(mine)
+		require.NoError(t, err)
+		require.Equal(t, "of the user", string(text))
+	}
+	require.EqualError(t, New(mine, false).Check(), mine+" is a file; give a folder with --output")
+}

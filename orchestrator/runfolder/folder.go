@@ -148,11 +148,12 @@ func (f *Folder) Open(j *job.Job, note func(string)) (err error) {
 	if err := checkpoint.RemoveUnfinished(f.Checkpoints()); err != nil {
 		return err
 	}
-	if err := f.writeJob(j, note); err != nil {
-		return fmt.Errorf("orchestrator: run folder: %w", err)
-	}
+	// the store goes first: a job.yaml without one is not of a run
 	if f.DB, err = store.Open(filepath.Join(f.Dir, store.File)); err != nil {
 		return err
+	}
+	if err := f.writeJob(j, note); err != nil {
+		return fmt.Errorf("orchestrator: run folder: %w", err)
 	}
 	folder, err := f.path()
 	if err != nil {

@@ -80,15 +80,15 @@ func checkDevice(j *job.Job) error {
 
 // Text opens the job's model without its weights, the renderer and the prompt: what is wrong with the paths of models, with template,
 // context and limits is told without loading anything large. Check may have found something wrong before.
-func (c *Checked) Text() error {
+func (c *Checked) Text(ctx context.Context) error {
 	s := c.session
 	j := s.Job
-	wrong := []error{checkPaths(j), checkServe(j)}
+	wrong := []error{checkPaths(j), checkServe(j), checkAhead(ctx, j)}
 	var err error
 	if s.Policy, err = lookPolicy(j); err != nil || s.Policy == nil {
 		return j.Collect(append(wrong, err)...)
 	}
-	wrong = append(wrong, checkRoom(j, s.Policy))
+	wrong = append(wrong, checkRoom(j, s.Policy), checkRank(j, s.Policy))
 	if s.agent == nil { // it needs what is not run, or could not be made
 		return j.Collect(wrong...)
 	}
@@ -139,8 +139,11 @@ func checkPaths(j *job.Job) error {
 		}
 	}
 	if path := j.Model.LoRA.Path; path != "" {
-		if _, err := os.Stat(filepath.Join(j.Resolve(path), "adapter_config.json")); err != nil {
-			wrong = append(wrong, j.Fail("model.lora.path", "%s holds no adapter (adapter_config.json); name the folder of a PEFT adapter", j.Resolve(path)))
+		for _, name := range []string{"adapter_config.json", "adapter_model.safetensors"} {
+			if _, err := os.Stat(filepath.Join(j.Resolve(path), name)); err != nil {
+				wrong = append(wrong, j.Fail("model.lora.path", "%s holds no adapter (%s); name the folder of a PEFT adapter", j.Resolve(path), name))
+				break
+			}
 		}
 	}
 	if path := j.Model.ChatTemplate; path != "" {
