@@ -15,5 +15,9 @@
 // A reply is whole and in the log before the first byte of it is sent: what an agent has read is never lost. Streams are therefore written after
 // sampling, with keep-alives before.
 //
+// A Session holds its calls (which of them a request asks for again), spending (of the budget), prompts (ids of a request's messages), growth (the
+// trajectory, and the history that later calls go on after), past (what an earlier process recorded, with what was posted then) and faults. None of
+// them knows the session.
+//
 // It does not start agents (package orchestrator/rollout does), score trajectories or train.
 package gateway
