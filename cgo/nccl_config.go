@@ -1,9 +1,6 @@
 package cgo
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // NCCLIDBytes is the size of a unique id.
 const NCCLIDBytes = 128
@@ -12,11 +9,6 @@ const NCCLIDBytes = 128
 type NCCLLibrary struct {
 	Path    string
 	Version int // 22907 is 2.29.7
-}
-
-// String is such as "NCCL 2.29.7".
-func (l NCCLLibrary) String() string {
-	return fmt.Sprintf("NCCL %d.%d.%d", l.Version/10000, l.Version/100%100, l.Version%100)
 }
 
 // NCCLConfig says how a process joins a group of processes that are no ranks of its run.

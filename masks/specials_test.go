@@ -104,10 +104,11 @@ func TestContentsThatJoinMakeNoSpecialToken(t *testing.T) {
 func TestContentsOfAnyText(t *testing.T) {
 	tok := smollm2(t)
 	specials := map[int32]bool{}
-	var spelt []string
-	for _, a := range tok.SpecialTokens() {
-		specials[a.ID] = true
-		spelt = append(spelt, a.Content)
+	spelt := tok.Specials()
+	for _, text := range spelt {
+		id, ok := tok.ID(text)
+		require.True(t, ok)
+		specials[id] = true
 	}
 	only := func(ids []int32) (out []int32) {
 		for _, id := range ids {

@@ -37,15 +37,6 @@ type Examination struct {
 	Text   *policy.Policy // the model without its weights; nil: it could not be opened
 }
 
-// Validate checks a job and its data without opening the model. It starts the programs that the job names, imports its Python files and asks
-// its services what they offer.
-func Validate(ctx context.Context, j *job.Job, r Registries) error {
-	s := session.New(j)
-	defer s.Close() // what it opened was only looked at
-	_, err := session.Check(ctx, s, r)
-	return err
-}
-
 // Look says what a command would refuse of a job before its first step, all at once, without reading weights.
 func Look(ctx context.Context, j *job.Job, r Registries, how Examine) (x Examination, err error) {
 	s := session.NewLook(j)

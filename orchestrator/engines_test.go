@@ -27,10 +27,10 @@ func TestNCCLIsRefusedEarly(t *testing.T) {
 	}
 	j, err := job.Load(vllmJob, "engine.weights=nccl", "device=auto")
 	require.NoError(t, err)
-	require.ErrorContains(t, Validate(t.Context(), j, prebuilt(t)), "engine.weights: nccl: "+why+"; use gloo, transfer or disk")
+	require.ErrorContains(t, validate(t.Context(), j, prebuilt(t)), "engine.weights: nccl: "+why+"; use gloo, transfer or disk")
 	j, err = job.Load(vllmJob, "engine.weights=nccl", "device=cpu")
 	require.NoError(t, err)
-	require.ErrorContains(t, Validate(t.Context(), j, prebuilt(t)), "engine.weights: nccl: the trainer is on the CPU (device: cpu), and NCCL sends from a CUDA device; use gloo, transfer or disk")
+	require.ErrorContains(t, validate(t.Context(), j, prebuilt(t)), "engine.weights: nccl: the trainer is on the CPU (device: cpu), and NCCL sends from a CUDA device; use gloo, transfer or disk")
 }
 
 // An engine that a program registers, made from the tokenizer that the job has, samples as any other: trajectories, rewards and an evaluation.
@@ -73,11 +73,11 @@ func TestARegisteredEngineSamples(t *testing.T) {
 func TestAnUnknownKindOfEngineIsRefusedEarly(t *testing.T) {
 	j, err := job.Load("../examples/tiny.yaml", "engine={kind: parrot}")
 	require.NoError(t, err)
-	require.ErrorContains(t, Validate(t.Context(), j, prebuilt(t)), `engine.kind: unknown kind "parrot", known are local, openai, vllm`)
+	require.ErrorContains(t, validate(t.Context(), j, prebuilt(t)), `engine.kind: unknown kind "parrot", known are local, openai, vllm`)
 	err = Sample(t.Context(), j, "", 1, prebuilt(t), nil)
 	require.ErrorContains(t, err, `engine.kind: unknown kind "parrot"`)
 	r := prebuilt(t)
 	r.Engines = engines.NewRegistry()
 	require.NoError(t, r.Engines.AddEngine("parrot", scripted.New(scripted.Options{})))
-	require.NoError(t, Validate(t.Context(), j, r))
+	require.NoError(t, validate(t.Context(), j, r))
 }

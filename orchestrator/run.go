@@ -38,8 +38,8 @@ type run struct {
 	activity  *activity
 }
 
-// material is what a job's data files hold.
-type material struct {
+// jobData is what a job's data files hold.
+type jobData struct {
 	job           *job.Job     // of supervised fine-tuning with the steps that its epochs make
 	learn         *data.SFT    // of supervised fine-tuning; nil otherwise
 	conversations int          // of learn, over the epochs
@@ -48,8 +48,8 @@ type material struct {
 	files         []data.File  // that a resumed run must find unchanged
 }
 
-// readMaterial reads the data of a job that trains.
-func readMaterial(j *job.Job, own data.Own) (m material, err error) {
+// readData reads the data of a job that trains.
+func readData(j *job.Job, own data.Own) (m jobData, err error) {
 	if j.SFT != nil {
 		if m.job, m.learn, m.conversations, err = objective.ReadSFT(j); err != nil {
 			return m, err
@@ -61,12 +61,12 @@ func readMaterial(j *job.Job, own data.Own) (m material, err error) {
 	if err != nil {
 		return m, err
 	}
-	return material{job: j, dealer: deal, held: eval, files: train.Files("train")}, nil
+	return jobData{job: j, dealer: deal, held: eval, files: train.Files("train")}, nil
 }
 
 // prepare reads and opens everything else that can be wrong before the first rollout. The session is equipped already.
 func (r *run) prepare(ctx context.Context, j *job.Job) error {
-	m, err := readMaterial(j, r.session.World.Tasks())
+	m, err := readData(j, r.session.World.Tasks())
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (r *run) open(ctx context.Context, from string) error {
 }
 
 // newObjective makes what the job learns by, with the model open: from conversations, or from rollouts of the tasks that are dealt.
-func (r *run) newObjective(ctx context.Context, m material) (objective.Objective, error) {
+func (r *run) newObjective(ctx context.Context, m jobData) (objective.Objective, error) {
 	s := r.session
 	if m.learn != nil {
 		train, eval, err := objective.NewLayout(s.Policy, &s.Sampler).SFT(m.learn)

@@ -129,9 +129,6 @@ func (t *Tokenizer) Size() int { return len(t.tokens) }
 // IsSpecial tells whether Decode with skipSpecial leaves id out.
 func (t *Tokenizer) IsSpecial(id int32) bool { return t.has(id) && t.special[id] }
 
-// Added gives the added tokens by rising id.
-func (t *Tokenizer) Added() []AddedToken { return append([]AddedToken(nil), t.added...) }
-
 // Specials gives the texts of the special tokens.
 func (t *Tokenizer) Specials() []string { return t.texts(true) }
 
@@ -143,17 +140,6 @@ func (t *Tokenizer) texts(special bool) []string {
 	for _, a := range t.added {
 		if a.Special == special {
 			out = append(out, a.Content)
-		}
-	}
-	return out
-}
-
-// SpecialTokens gives the added tokens that are special, by rising id.
-func (t *Tokenizer) SpecialTokens() []AddedToken {
-	var out []AddedToken
-	for _, a := range t.added {
-		if a.Special {
-			out = append(out, a)
 		}
 	}
 	return out

@@ -32,7 +32,7 @@ func TestSmolLM2Literals(t *testing.T) {
 	require.Nil(t, tok.Bytes(49152))
 	_, ok = tok.Token(-1)
 	require.False(t, ok)
-	require.Len(t, tok.SpecialTokens(), 17)
+	require.Len(t, tok.Specials(), 17)
 	before, after := tok.AddedByTemplate()
 	require.Empty(t, before)
 	require.Empty(t, after)

@@ -112,13 +112,9 @@ func ownTasks(j *job.Job, own Own, split string, n int) (*Tasks, error) {
 	return &Tasks{Path: "environment " + j.Environment.Kind + ", " + split, Hash: hex.EncodeToString(hash[:]), Tasks: tasks}, nil
 }
 
-// ReadTasks reads JSON lines, or one JSON list of objects. columns maps prompt and id to the file's names. A prompt is a text, which becomes one user
-// message, or a list of messages. Every broken line is an error that names file and line.
-func ReadTasks(path string, columns map[string]string) (*Tasks, error) {
-	return readTasks(path, columns, false)
-}
-
-// readTasks is ReadTasks; bare: a task may have no prompt, because an environment shows what is to be done.
+// readTasks reads JSON lines, or one JSON list of objects. columns maps prompt and id to the file's names. A prompt is a text, which becomes one user
+// message, or a list of messages; with bare a task may have none, because an environment shows what is to be done. Every broken line is an error
+// that names file and line.
 func readTasks(path string, columns map[string]string, bare bool) (*Tasks, error) {
 	out := &Tasks{Path: path}
 	promptKey, idKey := column(columns, "prompt"), column(columns, "id")

@@ -28,7 +28,7 @@ func TestReadTasks(t *testing.T) {
 		`{"id": "two", "question": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "2?"}], "solution": "2"}]`
 	for name, text := range map[string]string{"a.jsonl": lines, "a.json": list} {
 		t.Run(name, func(t *testing.T) {
-			got, err := ReadTasks(write(t, name, text), columns)
+			got, err := readTasks(write(t, name, text), columns, false)
 			require.NoError(t, err)
 			require.Len(t, got.Tasks, 2)
 			require.Equal(t, []trajectory.Message{trajectory.Text("user", "1?")}, got.Tasks[0].Prompt)
@@ -63,7 +63,7 @@ func TestBrokenTasksNameTheirLine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := write(t, "tasks.jsonl", c.text)
-			_, err := ReadTasks(path, nil)
+			_, err := readTasks(path, nil, false)
 			require.Error(t, err)
 			require.Contains(t, err.Error(), path+c.want)
 			require.NotContains(t, err.Error(), "\n")
@@ -72,9 +72,9 @@ func TestBrokenTasksNameTheirLine(t *testing.T) {
 }
 
 func TestEvaluationTasksMustBeHeldOut(t *testing.T) {
-	train, err := ReadTasks(write(t, "train.jsonl", `{"prompt": "a", "answer": "1"}`), nil)
+	train, err := readTasks(write(t, "train.jsonl", `{"prompt": "a", "answer": "1"}`), nil, false)
 	require.NoError(t, err)
-	eval, err := ReadTasks(write(t, "eval.jsonl", "{\"prompt\": \"b\"}\n{\"id\": \"copy\", \"prompt\": [{\"role\": \"user\", \"content\": \"a\"}], \"answer\": \"2\"}"), nil)
+	eval, err := readTasks(write(t, "eval.jsonl", "{\"prompt\": \"b\"}\n{\"id\": \"copy\", \"prompt\": [{\"role\": \"user\", \"content\": \"a\"}], \"answer\": \"2\"}"), nil, false)
 	require.NoError(t, err)
 	require.ErrorContains(t, refuseOverlap(train, eval), `task "copy" has the same content as task "1" of `+train.Path)
 	eval.Tasks = eval.Tasks[:1]
@@ -139,7 +139,7 @@ func FuzzReadTasks(f *testing.F) {
 	f.Add("[\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		path := write(t, "f.jsonl", text)
-		got, err := ReadTasks(path, nil)
+		got, err := readTasks(path, nil, false)
 		if err == nil {
 			require.NotEmpty(t, got.Tasks)
 			return
@@ -153,7 +153,7 @@ func TestFaultsOfAFileAreToldTogether(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tasks.jsonl")
 	text := "{\"question\": \"a\"}\n{\"question\": \"b\"}\nbroken\n{\"prompt\": \"c\"}\n{\"prompt\": 1}\n{\"question\": \"d\"}\nbroken\n"
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	_, err := ReadTasks(path, nil)
+	_, err := readTasks(path, nil, false)
 	require.EqualError(t, err, path+":1: the column \"prompt\" is missing; the line has question; name the right one with data: {columns: {prompt: question}} (and 2 more lines)\n"+
 		path+":3: the line is not one JSON object; mend or remove it (and one more line)\n"+
 		path+":5: the column \"prompt\" must be text or a list of messages")

@@ -99,13 +99,13 @@ type taught struct {
 // the teacher can never score (it is too long, has a token that the teacher does not know or finds impossible) fails, and leaves
 // the update: a batch that was recorded with it must not keep a run from going on.
 func (o *Distillation) distill(ctx context.Context, groups []trajectory.Group, shuffle *rand.Rand) (*distilled, error) {
-	lessons, err := o.scored(ctx, groups)
+	withTeacher, err := o.scored(ctx, groups)
 	if err != nil {
 		return nil, fmt.Errorf("orchestrator: distill.teacher: %w", err)
 	}
 	var all []float64 // of the response tokens, in order
 	d := &distilled{}
-	for _, l := range lessons {
+	for _, l := range withTeacher {
 		for i, s := range l.Samples {
 			for k, on := range s.ResponseMask {
 				if on {
@@ -142,7 +142,7 @@ func (o *Distillation) distill(ctx context.Context, groups []trajectory.Group, s
 }
 
 // scored asks the teacher for the finished trajectories, and fails those that it cannot score.
-func (o *Distillation) scored(ctx context.Context, groups []trajectory.Group) (lessons []taught, err error) {
+func (o *Distillation) scored(ctx context.Context, groups []trajectory.Group) (withTeacher []taught, err error) {
 	fail := func(tr *trajectory.Trajectory, err error) {
 		tr.Fail(trajectory.OriginTeacher, fmt.Sprintf("orchestrator: %s: the teacher cannot score it: %v", tr.ID, err))
 	}
@@ -179,10 +179,10 @@ func (o *Distillation) scored(ctx context.Context, groups []trajectory.Group) (l
 		}
 		next += len(tr.Samples)
 		if tr.Err == "" {
-			lessons = append(lessons, l)
+			withTeacher = append(withTeacher, l)
 		}
 	}
-	return lessons, nil
+	return withTeacher, nil
 }
 
 // tooMuch tells what of a trajectory is beyond the teacher.

@@ -110,11 +110,11 @@ func (o *SFT) next(ctx context.Context, from At) (groups []trajectory.Group, end
 	var all sync.WaitGroup
 	errs := make([]error, end-at)
 	for i := range end - at {
-		lesson := *o.train[data.Index(o.job.Seed, 0, len(o.train), at+i)]
-		lesson.ID, lesson.Step, lesson.Group, lesson.Index = sftPhase+"-"+strconv.Itoa(step)+"-"+strconv.Itoa(i), step, i, 0
-		task := trajectory.Task{ID: lesson.TaskID}
-		groups = append(groups, trajectory.Group{Task: task, Trajectories: []*trajectory.Trajectory{&lesson}})
-		all.Go(func() { errs[i] = o.found.DB.AddTrajectory(ctx, sftPhase, task, &lesson) })
+		recorded := *o.train[data.Index(o.job.Seed, 0, len(o.train), at+i)]
+		recorded.ID, recorded.Step, recorded.Group, recorded.Index = sftPhase+"-"+strconv.Itoa(step)+"-"+strconv.Itoa(i), step, i, 0
+		task := trajectory.Task{ID: recorded.TaskID}
+		groups = append(groups, trajectory.Group{Task: task, Trajectories: []*trajectory.Trajectory{&recorded}})
+		all.Go(func() { errs[i] = o.found.DB.AddTrajectory(ctx, sftPhase, task, &recorded) })
 	}
 	all.Wait()
 	return groups, end, errors.Join(errs...)

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -42,18 +41,6 @@ func cut(p passage, masked []span) (question string, answers []string) {
 	}
 	b.WriteString(p.Text[from:])
 	return b.String(), answers
-}
-
-// restore puts the masked texts back: the passage, byte for byte.
-func restore(question string, answers []string) (string, error) {
-	for i, a := range answers {
-		before, after, found := strings.Cut(question, mark(i))
-		if !found {
-			return "", fmt.Errorf("generate: there is no %s in %q", mark(i), question)
-		}
-		question = before + a + after
-	}
-	return question, nil
 }
 
 func digest(text string) string {

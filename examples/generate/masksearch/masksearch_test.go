@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -233,4 +234,16 @@ func FuzzParseEntry(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, p.Text, text)
 	})
+}
+
+// restore puts the masked texts back: the passage, byte for byte.
+func restore(question string, answers []string) (string, error) {
+	for i, a := range answers {
+		before, after, found := strings.Cut(question, mark(i))
+		if !found {
+			return "", fmt.Errorf("generate: there is no %s in %q", mark(i), question)
+		}
+		question = before + a + after
+	}
+	return question, nil
 }
