@@ -118,7 +118,7 @@ func TestServeFlags(t *testing.T) {
 		{"--port is 70000", []string{"m", "--port", "70000"}},
 		{"--dtype is \"float16\"; allowed: auto, float, float32, bfloat16", []string{"m", "--dtype", "float16"}},
 		{"--logprobs-mode is \"raw_logits\"", []string{"m", "--logprobs-mode", "raw_logits"}},
-		{"--tool-call-parser is \"harmony\"; allowed: [hermes llama3_json llama4_json mistral qwen3_coder qwen3_json qwen3_xml]", []string{"m", "--tool-call-parser", "harmony"}},
+		{"--tool-call-parser is \"harmony\"; allowed: hermes, llama3_json, llama4_json, mistral, qwen3_coder, qwen3_json, qwen3_xml", []string{"m", "--tool-call-parser", "harmony"}},
 		{"--max-model-len is 1", []string{"m", "--max-model-len", "1"}},
 		{"--max-num-seqs is 0", []string{"m", "--max-num-seqs", "0"}},
 		{"--max-queue is 0", []string{"m", "--max-queue", "0"}},
