@@ -130,6 +130,6 @@ func TestServeFlags(t *testing.T) {
 		require.Contains(t, errs, c.message)
 	}
 	status, _, errs := command("", "serve", "/no/such/model", "--host", "0.0.0.0", "--api-key", "k")
-	require.Equal(t, 1, status)
+	require.Equal(t, 2, status)
 	require.Contains(t, errs, "/no/such/model")
 }
