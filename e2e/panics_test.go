@@ -79,7 +79,7 @@ func TestARunWhoseEstimatorPanicsIsResumable(t *testing.T) {
 
 	status, out, errs = train(dir, 0, "--resume")
 	require.Equal(t, 1, status, out)
-	require.Regexp(t, `trainer: step 3: algorithms: advantage brittle panicked: no such column`, errs)
+	require.Regexp(t, `step 3: algorithms: advantage brittle panicked: no such column`, errs)
 
 	status, out, errs = train(dir, 100, "--resume")
 	require.Zero(t, status, errs)
