@@ -192,5 +192,5 @@ func TestChat(t *testing.T) {
 	require.Contains(t, errs, "a message is one line of at most 1048576 bytes")
 	status, _, errs = run(strings.Repeat("1+1", 100))
 	require.Equal(t, 1, status)
-	require.Contains(t, errs, "chat: chat-0-0-0: the prompt has ")
+	require.Contains(t, errs, "agentfly: chat-0-0-0: the prompt has ")
 }

@@ -73,13 +73,13 @@ func TestARunWhoseEstimatorPanicsIsResumable(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	status, out, errs := train(dir, 3)
 	require.Equal(t, 1, status, out)
-	require.Regexp(t, `agentfly: trainer: step 4: algorithms: advantage brittle panicked: no such column, at \S+panics_test\.go:\d+\n`, errs)
+	require.Regexp(t, `agentfly: step 4: algorithms: advantage brittle panicked: no such column, at \S+panics_test\.go:\d+\n`, errs)
 	require.Contains(t, errs, "the run can go on with --resume")
 	require.Equal(t, []int{1, 2, 3}, stepLines(t, dir))
 
 	status, out, errs = train(dir, 0, "--resume")
 	require.Equal(t, 1, status, out)
-	require.Regexp(t, `trainer: step 3: algorithms: advantage brittle panicked: no such column`, errs)
+	require.Regexp(t, `step 3: algorithms: advantage brittle panicked: no such column`, errs)
 
 	status, out, errs = train(dir, 100, "--resume")
 	require.Zero(t, status, errs)
@@ -106,7 +106,7 @@ func TestARunWhoseLossPanicsEndsWithAMessage(t *testing.T) {
 		"agentfly", "train", "examples/tiny.yaml", "--output", dir, "--set", "algorithm={advantage: grpo, loss: panicking}", "--set", "trainer.steps=2",
 	}, strings.NewReader(""), &out, &errs, loss)
 	require.Equal(t, 1, status, out.String())
-	require.Regexp(t, `agentfly: trainer: step 1: optimizer step 1 of 1: algorithms: loss panicking: its PerToken panicked: three rows, at \S+panics_test\.go:\d+\n`, errs.String())
+	require.Regexp(t, `agentfly: step 1: optimizer step 1 of 1: algorithms: loss panicking: its PerToken panicked: three rows, at \S+panics_test\.go:\d+\n`, errs.String())
 	require.Contains(t, errs.String(), "the run can go on with --resume")
 }
 
