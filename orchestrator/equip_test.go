@@ -22,7 +22,7 @@ import (
 func validate(ctx context.Context, j *job.Job, r Registries) error {
 	s := session.New(j)
 	defer s.Close() // what it opened was only looked at
-	_, err := s.Check(ctx, r)
+	_, err := session.Check(ctx, s, r)
 	return err
 }
 
