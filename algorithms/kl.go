@@ -27,10 +27,7 @@ func (k KL) resolve() (KL, error) {
 	return k, nil
 }
 
-// inLoss reports whether the penalty is a term of the loss, inReward whether it is taken off the reward.
-func (k KL) inLoss() bool { return k.Coefficient > 0 && k.In == "loss" }
-
-// inReward is described at inLoss.
+// inReward tells whether the penalty is taken off the reward.
 func (k KL) inReward() bool { return k.Coefficient > 0 && k.In == "reward" }
 
 // token is one token's divergence from the reference: k1 = logprob - reference, k2 = k1²/2, k3 = exp(-k1) + k1 - 1

@@ -204,3 +204,6 @@ func (l *ResolvedLoss) NewLoss() (Loss, error) {
 	}
 	return loss, nil
 }
+
+// inLoss tells whether the penalty is a term of the loss.
+func (k KL) inLoss() bool { return k.Coefficient > 0 && k.In == "loss" }
