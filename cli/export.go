@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -83,6 +84,11 @@ func (c exportCommand) export(x *cli.Context) error {
 		}
 		err := writeWhole(o.path, func(w *os.File) error {
 			if f.Build != nil {
+				for _, rest := range []string{"-wal", "-shm"} { // of the database that is replaced; SQLite would take them for parts of the new one
+					if err := os.Remove(o.path + rest); err != nil && !errors.Is(err, os.ErrNotExist) {
+						return err
+					}
+				}
 				return f.Build(x.Context, w.Name(), o.run)
 			}
 			return f.Write(x.Context, w, o.run)

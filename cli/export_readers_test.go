@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"os/exec"
@@ -200,6 +201,113 @@ func TestReadersOfATIF(t *testing.T) {
 	require.Equal(t, "4", got[1].Steps[1].Message)
 	require.Equal(t, []int32{4, 5}, got[1].Steps[1].Metrics.IDs)
 	require.Equal(t, []float32{-0.5, -1}, got[1].Steps[1].Metrics.Logprobs)
+}
+
+func TestReadersOfTrackio(t *testing.T) {
+	var got struct {
+		Runs    []string
+		Metrics [][2]any
+		Logs    []map[string]any
+		Traces  []map[string]any
+	}
+	readBack(t, "trackio", exportOf(t, hostile(t), "trackio"), &got)
+	require.Equal(t, []string{"hos-tile--b-"}, got.Runs)
+	require.Equal(t, [][2]any{
+		{1.0, map[string]any{"reward/mean": 0.1, "seconds/elapsed": 1.5, "tool/<b>/calls": 3.0, "big": 1e300}},
+		{2.0, map[string]any{"reward/mean": 1.0 / 3, "seconds/elapsed": 3.0}},
+		{3.0, map[string]any{"reward/mean": -7.0, "seconds/elapsed": 4.5, "grad/norm": 2.0, "eval/reward": 0.75, "eval/accuracy": 0.0}},
+	}, got.Metrics)
+	require.Len(t, got.Logs, 3)
+	require.Equal(t, 1.0/3, got.Logs[1]["reward/mean"])
+	traces := map[string]map[string]any{}
+	for _, trace := range got.Traces {
+		traces[trace["metadata"].(map[string]any)["id"].(string)] = trace
+	}
+	require.Len(t, traces, 3)
+	one := traces["train-0-0-0"]
+	require.Equal(t, 0.75, one["metadata"].(map[string]any)["reward"])
+	require.Contains(t, traces["train-0-0-1"]["metadata"].(map[string]any)["error"], "the world is gone")
+	said := one["messages"].([]any)
+	require.Len(t, said, 5)
+	require.Equal(t, "<tool_call>\x1b[31m�", said[0].(map[string]any)["content"])
+	require.Equal(t, "a\x00b�", said[1].(map[string]any)["content"])
+	require.Equal(t, strings.Repeat("long é ", 200_000), said[2].(map[string]any)["content"])
+	require.Equal(t, "4", said[4].(map[string]any)["content"])
+
+	got.Metrics, got.Traces = nil, nil
+	readBack(t, "trackio", exportOf(t, older(t), "trackio"), &got)
+	require.Len(t, got.Traces, 2)
+}
+
+// What Trackio left beside an export of before is not part of the next one.
+func TestExportReplacesADatabase(t *testing.T) {
+	dir, out := hostile(t), t.TempDir()
+	_, _, err := command(t, "export", "--out", out, dir, "trackio")
+	require.NoError(t, err)
+	path := filepath.Join(out, filepath.Base(dir), "hos-tile--b-.db")
+	for _, rest := range []string{"-wal", "-shm"} {
+		require.NoError(t, os.WriteFile(path+rest, []byte("of the database of before"), 0o600))
+	}
+	_, _, err = command(t, "export", "--out", out, dir, "trackio")
+	require.NoError(t, err)
+	left, err := os.ReadDir(filepath.Dir(path))
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+}
+
+func TestReadersOfWandb(t *testing.T) {
+	var got struct {
+		Records []struct {
+			Type    string
+			History struct{ Item map[string]any }
+		}
+		Sync string
+	}
+	readBack(t, "wandb", exportOf(t, hostile(t), "wandb"), &got)
+	var history []map[string]any
+	var types []string
+	for _, r := range got.Records {
+		types = append(types, r.Type)
+		if r.Type == "history" {
+			delete(r.History.Item, "_timestamp")
+			delete(r.History.Item, "_runtime")
+			history = append(history, r.History.Item)
+		}
+	}
+	require.Equal(t, []map[string]any{
+		{"_step": 1.0, "reward/mean": 0.1, "seconds/elapsed": 1.5, "tool/<b>/calls": 3.0, "big": 1e300},
+		{"_step": 2.0, "reward/mean": 1.0 / 3, "seconds/elapsed": 3.0},
+		{"_step": 3.0, "reward/mean": -7.0, "seconds/elapsed": 4.5, "grad/norm": 2.0, "eval/reward": 0.75, "eval/accuracy": 0.0},
+	}, history, types)
+	require.Contains(t, got.Sync, "ould sync")
+	got.Records = nil
+	readBack(t, "wandb", exportOf(t, empty(t), "wandb"), &got)
+	require.NotEmpty(t, got.Records)
+
+	// A record that is longer than a block of 32 KiB is written in several, and blocks end at every place of a record.
+	long := filepath.Join(t.TempDir(), "long")
+	var steps []map[string]float64
+	for i := range 40 {
+		m := map[string]float64{"seconds/elapsed": float64(i)}
+		for k := range 5 + 60*i {
+			m[fmt.Sprintf("metric/%d/%s", k, strings.Repeat("x", i))] = float64(k) / 3
+		}
+		steps = append(steps, m)
+	}
+	overviewtest.Run{Steps: steps}.Write(t, long)
+	got.Records = nil
+	readBack(t, "wandb", exportOf(t, long, "wandb"), &got)
+	n := 0
+	for _, r := range got.Records {
+		if r.Type != "history" {
+			continue
+		}
+		for name, v := range steps[n] {
+			require.Equal(t, v, r.History.Item[name], "step %d: %s", n, name)
+		}
+		n++
+	}
+	require.Equal(t, 40, n)
 }
 
 // A run that trains is exported as it stands: each file is whole.

@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import subprocess
 import sys
 
 
@@ -70,6 +72,38 @@ def atif(path):
 
     with open(path, encoding="utf-8") as f:
         return [Trajectory.model_validate_json(line).to_json_dict() for line in f]
+
+
+def trackio(path):
+    folder, file = path.rsplit("/", 1)
+    project = file.removesuffix(".db")
+    env = dict(os.environ, TRACKIO_DIR=folder, HF_HUB_OFFLINE="1")
+    command = os.path.join(os.path.dirname(sys.executable), "trackio")
+
+    def ask(*args):
+        return json.loads(subprocess.run([command, *args, "--json"], env=env, check=True, capture_output=True, text=True).stdout)
+
+    runs = ask("list", "runs", "--project", project)["runs"]
+    sql = "SELECT step, metrics FROM metrics ORDER BY step"
+    rows = ask("query", "project", "--project", project, "--sql", sql)["rows"]
+    os.environ.update(TRACKIO_DIR=folder, HF_HUB_OFFLINE="1")
+    from trackio.sqlite_storage import SQLiteStorage
+
+    return {
+        "runs": [r if isinstance(r, str) else r["name"] for r in runs],
+        "metrics": [[r["step"], json.loads(r["metrics"])] for r in rows],
+        "logs": SQLiteStorage.get_logs(project, project),
+        "traces": SQLiteStorage.get_traces(project, project),
+    }
+
+
+def wandb(path):
+    command = os.path.join(os.path.dirname(sys.executable), "wandb")
+    said = subprocess.run([command, "leet", "inspect", "--json", path], check=True, capture_output=True, text=True).stdout
+    folder = path.rsplit("/", 1)[0]
+    sync = subprocess.run([command, "sync", "--dry-run", folder], check=True, capture_output=True, text=True)
+    records = [json.loads(line) for line in said.splitlines()]
+    return {"records": records, "sync": sync.stdout + sync.stderr}
 
 
 def finite(v):
