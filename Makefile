@@ -6,7 +6,7 @@ JOB ?= examples/calculator.yaml
 export NATIVE
 
 .DEFAULT_GOAL := help
-.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-async bench-env bench-rollout soak install clean test-serve test-mcp test-gateway test-crowd bench-gateway test-env masksearch code test-bare bench-tree release test-release test-container wheel view-page bench-view cuda-build
+.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-async bench-env bench-rollout soak install clean test-serve test-mcp test-export test-gateway test-crowd bench-gateway test-env masksearch code test-bare bench-tree release test-release test-container wheel view-page bench-view cuda-build
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
@@ -30,6 +30,9 @@ test-mcp: ## MCP against the official Python library, versions 1 and 2
 
 test-env: ## the environments against the real packages: Gymnasium, TextWorldExpress, ScienceWorld (Java) and OpenEnv
 	@scripts/test_env.sh
+
+test-export: ## what agentfly export writes, read by TensorBoard, pandas, Inspect, Harbor, Trackio and W&B
+	@scripts/test_export.sh
 
 test-gateway: setup ## the gateway against unmodified clients: openai, anthropic, openai-agents, LangGraph, pydantic-ai, pi
 	@scripts/test_gateway.sh

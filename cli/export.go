@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,9 +14,10 @@ import (
 	"github.com/agentfly/agentfly/export"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/overview"
+	"github.com/agentfly/agentfly/orchestrator/store"
 )
 
-// exportCommand writes the curves of runs for other programs.
+// exportCommand writes runs for other programs.
 type exportCommand struct{ *env }
 
 func (c exportCommand) command() *cli.Command {
@@ -23,7 +26,7 @@ func (c exportCommand) command() *cli.Command {
 		about = append(about, fmt.Sprintf("%-12s %s", f.Name, f.Description))
 	}
 	return &cli.Command{
-		Name: "export", Usage: "write the curves of runs for TensorBoard and other programs", ArgsUsage: "RUN... FORMAT", Action: c.export,
+		Name: "export", Usage: "write runs for other programs: curves, trajectories", ArgsUsage: "RUN... FORMAT", Action: c.export,
 		Description: strings.Join(about, "\n"),
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "out", Usage: "`FOLDER` that gets a folder for each run; default is FORMAT in the run's own folder"},
@@ -41,36 +44,83 @@ func (c exportCommand) export(x *cli.Context) error {
 		return usagef("%v", err)
 	}
 	type file struct {
-		path   string
-		curves export.Curves
+		path string
+		run  export.Run
 	}
 	var files []file
 	from := map[string]string{} // runs by their output folders
 	for _, dir := range all[:len(all)-1] {
-		name, m, err := overview.ReadCurves(dir)
+		r, err := exported(dir)
 		if err != nil {
 			return job.InputError(err)
 		}
+		if f.Trajectories && r.Trajectories == nil {
+			return usagef("%s has curves alone; %s is made of trajectories, name the run's folder", dir, f.Name)
+		}
 		to := filepath.Join(dir, f.Name)
 		if out := x.String("out"); out != "" {
-			to = filepath.Join(out, name)
-		} else if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+			to = filepath.Join(out, r.Name)
+		} else if r.Trajectories == nil {
 			return usagef("%s is a file; name the folder to write into with --out", dir)
 		}
 		if other, twice := from[to]; twice {
 			return usagef("%s and %s have the same name, and %s can hold one of them; export them one after the other", other, dir, to)
 		}
 		from[to] = dir
-		curves := export.Curves{Run: name, Metrics: m, Began: began(dir, m)}
-		files = append(files, file{filepath.Join(to, f.File(curves)), curves})
+		files = append(files, file{filepath.Join(to, f.File(r)), r})
 	}
 	for _, o := range files {
-		if err := writeWhole(o.path, func(w *os.File) error { return f.Write(w, o.curves) }); err != nil {
+		n := 0
+		if every := o.run.Trajectories; every != nil {
+			o.run.Trajectories = func(ctx context.Context, f func(store.Record) error) error {
+				return every(ctx, func(r store.Record) error {
+					if err := ctx.Err(); err != nil {
+						return err
+					}
+					n++
+					return f(r)
+				})
+			}
+		}
+		err := writeWhole(o.path, func(w *os.File) error {
+			if f.Build != nil {
+				for _, rest := range []string{"-wal", "-shm"} { // of the database that is replaced; SQLite would take them for parts of the new one
+					if err := os.Remove(o.path + rest); err != nil && !errors.Is(err, os.ErrNotExist) {
+						return err
+					}
+				}
+				return f.Build(x.Context, w.Name(), o.run)
+			}
+			return f.Write(x.Context, w, o.run)
+		})
+		if err != nil {
 			return fmt.Errorf("export: %w", err)
 		}
-		fmt.Fprintf(c.text, "wrote     %s  %d metrics\n", o.path, len(o.curves.Metrics))
+		what := plural(len(o.run.Metrics), "metric")
+		if f.Trajectories {
+			what = trajectories(n)
+		}
+		fmt.Fprintf(c.text, "wrote     %s  %s\n", o.path, what)
 	}
 	return nil
+}
+
+// exported is a run folder, or a file metrics.jsonl, to be exported.
+func exported(dir string) (export.Run, error) {
+	name, m, err := overview.ReadCurves(dir)
+	if err != nil {
+		return export.Run{}, err
+	}
+	r := export.Run{Name: name, Metrics: m, Began: began(dir, m)}
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return r, err
+	}
+	about := overview.Read(dir)
+	r.Model, r.Algorithm, r.State = about.Model, about.Algorithm, about.State
+	r.Trajectories = func(ctx context.Context, f func(store.Record) error) error {
+		return overview.Trajectories(ctx, dir, overview.Filter{}, f)
+	}
+	return r, nil
 }
 
 // began is when a run began: when its job was written into its folder, else when it last wrote, less the time of its steps.

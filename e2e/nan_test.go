@@ -48,7 +48,7 @@ func TestALossThatIsNaNStopsTheRunAndKeepsTheCheckpoint(t *testing.T) {
 		"--set", "trainer.steps=6", "--set", "checkpoint.every=2",
 	}, strings.NewReader(""), &out, &errs, loss)
 	require.Equal(t, 1, status, out.String())
-	require.Contains(t, errs.String(), "trainer: step 4: ")
+	require.Contains(t, errs.String(), "step 4: ")
 	require.Contains(t, errs.String(), "NaN")
 	require.Equal(t, []int{1, 2, 3}, stepLines(t, dir))
 	last, err := filepath.EvalSymlinks(filepath.Join(dir, "checkpoints", "last"))

@@ -1,40 +1,48 @@
-// Package export writes the curves of runs in formats that other programs read: TensorBoard's event files, CSV and JSON lines.
+// Package export writes runs in formats that other programs read: curves for TensorBoard, W&B and spreadsheets, trajectories for Inspect's
+// viewer and as ATIF. It reads ATIF files of others, too: as conversations to learn from.
 //
-// It does not own the curves (package orchestrator/overview reads them) and reads no trajectories: `agentfly inspect trajectory` prints those.
+// A format is one file of this package and its line in the list of formats. It does not read run folders (package orchestrator/overview does).
 package export
 
 import (
-	"encoding/csv"
-	"encoding/json"
+	"context"
 	"fmt"
 	"io"
+	"maps"
+	"math"
 	"slices"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/agentfly/agentfly/orchestrator/overview"
+	"github.com/agentfly/agentfly/orchestrator/store"
 )
 
-// Curves are the metrics of a run by name.
-type Curves struct {
-	Run     string
-	Metrics overview.Metrics
-	Began   time.Time // the first step is that much later than seconds/elapsed says
+// Run is what is exported.
+type Run struct {
+	Name      string
+	Model     string         // "" where it is not known
+	Algorithm string         // "" where it is not known
+	State     overview.State // "" where it is not known
+	Began     time.Time      // the first step is that much later than seconds/elapsed says
+	Metrics   overview.Metrics
+
+	// Trajectories calls f for every stored trajectory; nil: there are curves alone.
+	Trajectories func(ctx context.Context, f func(store.Record) error) error
 }
 
-// Format writes curves into a file.
+// Format writes a run for another program. Either Write or Build is set.
 type Format struct {
-	Name        string
-	Description string
-	File        func(c Curves) string // the name of its file in the output folder
-	Write       func(w io.Writer, c Curves) error
+	Name         string
+	Description  string
+	Trajectories bool                                                // it is made of trajectories: curves alone do not do
+	File         func(r Run) string                                  // its path in the output folder, the same for the same run
+	Write        func(ctx context.Context, w io.Writer, r Run) error // the file's content
+	Build        func(ctx context.Context, path string, r Run) error // the file, which is there and empty
 }
 
-var formats = []Format{
-	{"tensorboard", "an event file for TensorBoard, and for W&B by `wandb sync`", eventFile, writeEvents},
-	{"csv", "a line for each step and metric", func(c Curves) string { return c.Run + ".csv" }, writeCSV},
-	{"jsonl", "a JSON object for each step and metric", func(c Curves) string { return c.Run + ".jsonl" }, writeLines},
-}
+// formats are in the order of the help.
+var formats = []Format{tensorboard, csvLines, jsonLines, inspectLog, atif, trackio, wandb}
 
 // Formats are all formats, in the order of the help.
 func Formats() []Format { return slices.Clone(formats) }
@@ -60,11 +68,11 @@ type point struct {
 }
 
 // each calls f for every number, metric by metric.
-func (c Curves) each(f func(p point) error) error {
-	for _, key := range c.Metrics.Keys() {
-		curve := c.Metrics[key]
+func (r Run) each(f func(p point) error) error {
+	for _, key := range r.Metrics.Keys() {
+		curve := r.Metrics[key]
 		for i, step := range curve.Steps {
-			if err := f(point{c.Run, key, step, curve.Values[i]}); err != nil {
+			if err := f(point{r.Name, key, step, curve.Values[i]}); err != nil {
 				return err
 			}
 		}
@@ -72,17 +80,41 @@ func (c Curves) each(f func(p point) error) error {
 	return nil
 }
 
-func writeCSV(w io.Writer, c Curves) error {
-	out := csv.NewWriter(w)
-	_ = out.Write([]string{"run", "metric", "step", "value"}) // Flush tells
-	_ = c.each(func(p point) error {
-		return out.Write([]string{p.Run, p.Metric, strconv.Itoa(p.Step), strconv.FormatFloat(p.Value, 'g', -1, 64)})
+// steps are all steps with their numbers by name, in order.
+func (r Run) steps() (order []int, values map[int]map[string]float64) {
+	values = map[int]map[string]float64{}
+	_ = r.each(func(p point) error {
+		if values[p.Step] == nil {
+			values[p.Step] = map[string]float64{}
+		}
+		values[p.Step][p.Metric] = p.Value
+		return nil
 	})
-	out.Flush()
-	return out.Error()
+	return slices.Sorted(maps.Keys(values)), values
 }
 
-func writeLines(w io.Writer, c Curves) error {
-	e := json.NewEncoder(w)
-	return c.each(func(p point) error { return e.Encode(p) })
+// at is when a step ended.
+func (r Run) at(step int) time.Time {
+	if seconds := r.Metrics["seconds/elapsed"].At(step); seconds != nil {
+		return r.Began.Add(time.Duration(*seconds * float64(time.Second)))
+	}
+	return r.Began
+}
+
+// safe is a name of letters, digits, - and . alone, for files whose readers take names apart.
+func safe(name string) string {
+	return strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.' {
+			return c
+		}
+		return '-'
+	}, name)
+}
+
+// number is v where JSON can hold it, else its name: NaN, +Inf or -Inf.
+func number(v float64) any {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return fmt.Sprint(v)
+	}
+	return v
 }

@@ -1,12 +1,15 @@
 package export
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -19,31 +22,24 @@ import (
 //
 // The first event names the version of the format; each of the others holds the scalars of a step.
 
+var tensorboard = Format{Name: "tensorboard", Description: "an event file for TensorBoard", File: eventFile, Write: writeEvents}
+
 // eventFile has TensorBoard's pattern. A run is always written into the same file, so that a second export does not show it twice.
-func eventFile(c Curves) string {
-	return fmt.Sprintf("events.out.tfevents.%d.%s", c.Began.Unix(), c.Run)
+func eventFile(r Run) string {
+	return fmt.Sprintf("events.out.tfevents.%d.%s", r.Began.Unix(), r.Name)
 }
 
-func writeEvents(w io.Writer, c Curves) error {
-	if _, err := w.Write(record(event(c.Began, 0, bytesField(nil, 3, []byte("brain.Event:2"))))); err != nil {
+func writeEvents(_ context.Context, w io.Writer, r Run) error {
+	if _, err := w.Write(record(event(r.Began, 0, bytesField(nil, 3, []byte("brain.Event:2"))))); err != nil {
 		return err
 	}
-	steps := map[int][]byte{} // summaries
-	_ = c.each(func(p point) error {
-		steps[p.Step] = bytesField(steps[p.Step], 1, scalar(p.Metric, p.Value))
-		return nil
-	})
-	order := make([]int, 0, len(steps))
-	for step := range steps {
-		order = append(order, step)
-	}
-	slices.Sort(order)
+	order, values := r.steps()
 	for _, step := range order {
-		at := c.Began
-		if seconds := c.Metrics["seconds/elapsed"].At(step); seconds != nil {
-			at = at.Add(time.Duration(*seconds * float64(time.Second)))
+		var summary []byte
+		for _, key := range slices.Sorted(maps.Keys(values[step])) {
+			summary = bytesField(summary, 1, scalar(key, values[step][key]))
 		}
-		if _, err := w.Write(record(event(at, step, bytesField(nil, 5, steps[step])))); err != nil {
+		if _, err := w.Write(record(event(r.at(step), step, bytesField(nil, 5, summary)))); err != nil {
 			return err
 		}
 	}
@@ -59,13 +55,24 @@ func event(at time.Time, step int, holds []byte) []byte {
 
 // scalar is a tensorflow.Summary.Value: tag (1, string), simple_value (2, float).
 func scalar(tag string, v float64) []byte {
-	b := append(bytesField(nil, 1, []byte(tag)), 2<<3|5)
+	b := append(textField(nil, 1, tag), 2<<3|5)
 	return binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(v)))
 }
 
-// bytesField appends a field of bytes, texts or messages.
+// bytesField appends a field of bytes or messages.
 func bytesField(b []byte, number byte, value []byte) []byte {
-	return append(binary.AppendUvarint(append(b, number<<3|2), uint64(len(value))), value...)
+	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(number)<<3|2), uint64(len(value)))
+	return append(b, value...)
+}
+
+// textField appends a text, which has to be UTF-8.
+func textField(b []byte, number byte, value string) []byte {
+	return bytesField(b, number, []byte(strings.ToValidUTF8(value, "\uFFFD")))
+}
+
+// intField appends a number that is not negative.
+func intField(b []byte, number byte, value int64) []byte {
+	return binary.AppendUvarint(binary.AppendUvarint(b, uint64(number)<<3), uint64(value))
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
