@@ -42,7 +42,7 @@ type Format struct {
 }
 
 // formats are in the order of the help.
-var formats = []Format{tensorboard, csvLines, jsonLines, inspectLog, atif, trackio, wandb}
+var formats = []Format{tensorboard, csvLines, jsonLines, inspectLog, atif, parquetFile, trackio, wandb}
 
 // Formats are all formats, in the order of the help.
 func Formats() []Format { return slices.Clone(formats) }

@@ -107,5 +107,5 @@ func TestLookup(t *testing.T) {
 		require.True(t, (found.Write == nil) != (found.Build == nil), f.Name)
 	}
 	_, err := Lookup("xml")
-	require.ErrorContains(t, err, `there is no format "xml"; allowed: [tensorboard csv jsonl inspect atif trackio wandb]`)
+	require.ErrorContains(t, err, `there is no format "xml"; allowed: [tensorboard csv jsonl inspect atif parquet trackio wandb]`)
 }

@@ -106,6 +106,17 @@ def wandb(path):
     return {"records": records, "sync": sync.stdout + sync.stderr}
 
 
+def parquet(path):
+    import pandas
+    import pyarrow.parquet
+
+    rows = pyarrow.parquet.read_table(path).to_pylist()
+    frame = pandas.read_parquet(path)
+    assert list(frame["id"]) == [r["id"] for r in rows]
+    assert list(frame["reward"]) == [r["reward"] for r in rows]
+    return rows
+
+
 def finite(v):
     if isinstance(v, float) and not math.isfinite(v):
         return repr(v)
