@@ -117,6 +117,17 @@ def parquet(path):
     return rows
 
 
+def mlflow(url):
+    from mlflow.tracking import MlflowClient
+
+    c = MlflowClient(url)
+    out = []
+    for run in c.search_runs([c.get_experiment_by_name("agentfly").experiment_id]):
+        metrics = {k: [[m.step, m.value] for m in c.get_metric_history(run.info.run_id, k)] for k in run.data.metrics}
+        out.append({"name": run.info.run_name, "status": run.info.status, "metrics": metrics, "model": run.data.tags["agentfly.model"]})
+    return out
+
+
 def finite(v):
     if isinstance(v, float) and not math.isfinite(v):
         return repr(v)
