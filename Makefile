@@ -31,7 +31,7 @@ test-mcp: ## MCP against the official Python library, versions 1 and 2
 test-env: ## the environments against the real packages: Gymnasium, TextWorldExpress, ScienceWorld (Java) and OpenEnv
 	@scripts/test_env.sh
 
-test-export: ## what agentfly export writes, read by TensorBoard, pandas, Inspect, Harbor, Trackio and W&B
+test-export: ## what agentfly export writes, read by TensorBoard, pandas, Inspect, Harbor, Trackio, W&B and MLflow
 	@scripts/test_export.sh
 
 test-gateway: setup ## the gateway against unmodified clients: openai, anthropic, openai-agents, LangGraph, pydantic-ai, pi

@@ -30,6 +30,7 @@ func (c exportCommand) command() *cli.Command {
 		Description: strings.Join(about, "\n"),
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "out", Usage: "`FOLDER` that gets a folder for each run; default is FORMAT in the run's own folder"},
+			&cli.StringFlag{Name: "to", Usage: "`URL` of the server, for mlflow"},
 		},
 	}
 }
@@ -42,6 +43,12 @@ func (c exportCommand) export(x *cli.Context) error {
 	f, err := export.Lookup(all[len(all)-1])
 	if err != nil {
 		return usagef("%v", err)
+	}
+	if f.Send != nil {
+		return c.send(x, f, all[:len(all)-1])
+	}
+	if x.String("to") != "" {
+		return usagef("--to names a server; %s is a file, name its folder with --out", f.Name)
 	}
 	type file struct {
 		path string
@@ -101,6 +108,28 @@ func (c exportCommand) export(x *cli.Context) error {
 			what = trajectories(n)
 		}
 		fmt.Fprintf(c.text, "wrote     %s  %s\n", o.path, what)
+	}
+	return nil
+}
+
+// send sends runs to a server.
+func (c exportCommand) send(x *cli.Context, f export.Format, dirs []string) error {
+	switch {
+	case x.String("to") == "":
+		return usagef("%s needs the server's address: --to URL", f.Name)
+	case x.String("out") != "":
+		return usagef("%s is a server; name it with --to, not --out", f.Name)
+	}
+	for _, dir := range dirs {
+		r, err := exported(dir)
+		if err != nil {
+			return job.InputError(err)
+		}
+		n, err := f.Send(x.Context, x.String("to"), r)
+		if err != nil {
+			return fmt.Errorf("export: %s: %s of %s: %w", f.Name, plural(n, "value"), dir, err)
+		}
+		fmt.Fprintf(c.text, "sent      %s  %s\n", dir, plural(n, "new value"))
 	}
 	return nil
 }

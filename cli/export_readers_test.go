@@ -239,6 +239,54 @@ func TestReadersOfTrackio(t *testing.T) {
 	require.Len(t, got.Traces, 2)
 }
 
+func TestReadersOfParquet(t *testing.T) {
+	type sample struct {
+		IDs  []int32   `json:"token_ids"`
+		Mask []bool    `json:"response_mask"`
+		Logs []float32 `json:"sampling_logprobs"`
+		Old  []float32 `json:"old_logprobs"`
+	}
+	type row struct {
+		ID, Phase, Error string
+		Reward           float64
+		Messages         []struct {
+			Role, Content string
+			Calls         []struct {
+				Name, Arguments, Result string
+				Failed                  bool
+			}
+		}
+		Samples []sample
+	}
+	var got []row
+	readBack(t, "parquet", exportOf(t, hostile(t), "parquet"), &got)
+	require.Len(t, got, 3)
+	one := got[1]
+	require.Equal(t, "train-0-0-0", one.ID)
+	require.Equal(t, "train", one.Phase)
+	require.Equal(t, 0.75, one.Reward)
+	require.Equal(t, []sample{{
+		[]int32{1, 2, 3, 4, 5, 4, 5}, []bool{false, false, false, true, true, true, true}, []float32{0, 0, 0, -0.5, -1, -0.5, -1}, []float32{},
+	}}, one.Samples)
+	require.Len(t, one.Messages, 2)
+	require.Equal(t, "<tool_call>\x1b[31m�", one.Messages[0].Content)
+	calls := one.Messages[0].Calls
+	require.Equal(t, "a\x00b�", calls[0].Result)
+	require.True(t, calls[0].Failed)
+	require.JSONEq(t, `{"x": 9007199254740993, "s": "�"}`, calls[0].Arguments)
+	require.Contains(t, calls[0].Arguments, "9007199254740993")
+	require.Equal(t, strings.Repeat("long é ", 200_000), calls[1].Result)
+	require.Contains(t, got[2].Error, "the world is gone")
+
+	got = nil
+	readBack(t, "parquet", exportOf(t, older(t), "parquet"), &got)
+	require.Len(t, got, 2)
+	require.Equal(t, 0.75, got[0].Reward)
+	got = nil
+	readBack(t, "parquet", exportOf(t, empty(t), "parquet"), &got)
+	require.Empty(t, got)
+}
+
 // What Trackio left beside an export of before is not part of the next one.
 func TestExportReplacesADatabase(t *testing.T) {
 	dir, out := hostile(t), t.TempDir()

@@ -31,18 +31,19 @@ type Run struct {
 	Trajectories func(ctx context.Context, f func(store.Record) error) error
 }
 
-// Format writes a run for another program. Either Write or Build is set.
+// Format writes a run for another program. One of Write, Build and Send is set.
 type Format struct {
 	Name         string
 	Description  string
-	Trajectories bool                                                // it is made of trajectories: curves alone do not do
-	File         func(r Run) string                                  // its path in the output folder, the same for the same run
-	Write        func(ctx context.Context, w io.Writer, r Run) error // the file's content
-	Build        func(ctx context.Context, path string, r Run) error // the file, which is there and empty
+	Trajectories bool                                                              // it is made of trajectories: curves alone do not do
+	File         func(r Run) string                                                // its path in the output folder, the same for the same run
+	Write        func(ctx context.Context, w io.Writer, r Run) error               // the file's content
+	Build        func(ctx context.Context, path string, r Run) error               // the file, which is there and empty
+	Send         func(ctx context.Context, to string, r Run) (sent int, err error) // to a server; a second time what is new
 }
 
 // formats are in the order of the help.
-var formats = []Format{tensorboard, csvLines, jsonLines, inspectLog, atif, trackio, wandb}
+var formats = []Format{tensorboard, csvLines, jsonLines, inspectLog, atif, parquetFile, trackio, wandb, mlflow}
 
 // Formats are all formats, in the order of the help.
 func Formats() []Format { return slices.Clone(formats) }

@@ -104,8 +104,15 @@ func TestLookup(t *testing.T) {
 		found, err := Lookup(f.Name)
 		require.NoError(t, err)
 		require.Equal(t, f.Name, found.Name)
-		require.True(t, (found.Write == nil) != (found.Build == nil), f.Name)
+		ways := 0
+		for _, set := range []bool{found.Write != nil, found.Build != nil, found.Send != nil} {
+			if set {
+				ways++
+			}
+		}
+		require.Equal(t, 1, ways, f.Name)
+		require.Equal(t, found.Send == nil, found.File != nil, f.Name)
 	}
 	_, err := Lookup("xml")
-	require.ErrorContains(t, err, `there is no format "xml"; allowed: [tensorboard csv jsonl inspect atif trackio wandb]`)
+	require.ErrorContains(t, err, `there is no format "xml"; allowed: [tensorboard csv jsonl inspect atif parquet trackio wandb mlflow]`)
 }

@@ -5,7 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 log=$(mktemp) && trap 'rm -f "$log"' EXIT
 python=$(scripts/export_packages.sh) || python=
+mlflow=$(scripts/export_packages.sh mlflow) || mlflow=
 status=0
-AGENTFLY_EXPORT_PYTHON=$python CGO_ENABLED=0 go test -count=1 -timeout 20m -v -run 'TestReaders|TestImport' ./cli >"$log" 2>&1 || status=$?
+AGENTFLY_EXPORT_PYTHON=$python AGENTFLY_EXPORT_MLFLOW=$mlflow CGO_ENABLED=0 go test -count=1 -timeout 20m -v -run 'TestReaders|TestImport' ./cli >"$log" 2>&1 || status=$?
 scripts/results.sh "$log"
 exit $status

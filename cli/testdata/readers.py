@@ -106,6 +106,28 @@ def wandb(path):
     return {"records": records, "sync": sync.stdout + sync.stderr}
 
 
+def parquet(path):
+    import pandas
+    import pyarrow.parquet
+
+    rows = pyarrow.parquet.read_table(path).to_pylist()
+    frame = pandas.read_parquet(path)
+    assert list(frame["id"]) == [r["id"] for r in rows]
+    assert list(frame["reward"]) == [r["reward"] for r in rows]
+    return rows
+
+
+def mlflow(url):
+    from mlflow.tracking import MlflowClient
+
+    c = MlflowClient(url)
+    out = []
+    for run in c.search_runs([c.get_experiment_by_name("agentfly").experiment_id]):
+        metrics = {k: [[m.step, m.value] for m in c.get_metric_history(run.info.run_id, k)] for k in run.data.metrics}
+        out.append({"name": run.info.run_name, "status": run.info.status, "metrics": metrics, "model": run.data.tags["agentfly.model"]})
+    return out
+
+
 def finite(v):
     if isinstance(v, float) and not math.isfinite(v):
         return repr(v)
