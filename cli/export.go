@@ -57,7 +57,7 @@ func (c exportCommand) export(x *cli.Context) error {
 	var files []file
 	from := map[string]string{} // runs by their output folders
 	for _, dir := range all[:len(all)-1] {
-		r, err := exported(dir)
+		r, err := exported(x.Context, dir)
 		if err != nil {
 			return job.InputError(err)
 		}
@@ -90,15 +90,18 @@ func (c exportCommand) export(x *cli.Context) error {
 			}
 		}
 		err := writeWhole(o.path, func(w *os.File) error {
-			if f.Build != nil {
-				for _, rest := range []string{"-wal", "-shm"} { // of the database that is replaced; SQLite would take them for parts of the new one
-					if err := os.Remove(o.path + rest); err != nil && !errors.Is(err, os.ErrNotExist) {
-						return err
-					}
-				}
-				return f.Build(x.Context, w.Name(), o.run)
+			if f.Build == nil {
+				return f.Write(x.Context, w, o.run)
 			}
-			return f.Write(x.Context, w, o.run)
+			if err := f.Build(x.Context, w.Name(), o.run); err != nil {
+				return err
+			}
+			for _, rest := range []string{"-wal", "-shm"} { // of the database that is replaced; SQLite would take them for parts of the new one
+				if err := os.Remove(o.path + rest); err != nil && !errors.Is(err, os.ErrNotExist) {
+					return err
+				}
+			}
+			return nil
 		})
 		if err != nil {
 			return fmt.Errorf("export: %w", err)
@@ -121,7 +124,7 @@ func (c exportCommand) send(x *cli.Context, f export.Format, dirs []string) erro
 		return usagef("%s is a server; name it with --to, not --out", f.Name)
 	}
 	for _, dir := range dirs {
-		r, err := exported(dir)
+		r, err := exported(x.Context, dir)
 		if err != nil {
 			return job.InputError(err)
 		}
@@ -135,12 +138,12 @@ func (c exportCommand) send(x *cli.Context, f export.Format, dirs []string) erro
 }
 
 // exported is a run folder, or a file metrics.jsonl, to be exported.
-func exported(dir string) (export.Run, error) {
+func exported(ctx context.Context, dir string) (export.Run, error) {
 	name, m, err := overview.ReadCurves(dir)
 	if err != nil {
 		return export.Run{}, err
 	}
-	r := export.Run{Name: name, Metrics: m, Began: began(dir, m)}
+	r := export.Run{Name: name, Metrics: m, Began: began(ctx, dir, m)}
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return r, err
 	}
@@ -152,8 +155,15 @@ func exported(dir string) (export.Run, error) {
 	return r, nil
 }
 
-// began is when a run began: when its job was written into its folder, else when it last wrote, less the time of its steps.
-func began(dir string, m overview.Metrics) time.Time {
+// began is when a run began: its first trajectory, else when its job was written into its folder, else when it last wrote, less the time of
+// its steps. Other programs know a run by it, so that a run which is exported again, resumed or not, is the same one there.
+func began(ctx context.Context, dir string, m overview.Metrics) time.Time {
+	if log, err := store.OpenReader(filepath.Join(dir, store.File)); err == nil { // who reads the trajectories is told what is wrong with it
+		at, err := log.Began(ctx)
+		if log.Close(); err == nil && !at.IsZero() {
+			return at
+		}
+	}
 	if info, err := os.Stat(filepath.Join(dir, "job.yaml")); err == nil {
 		return info.ModTime()
 	}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -301,6 +302,28 @@ func TestExportReplacesADatabase(t *testing.T) {
 	left, err := os.ReadDir(filepath.Dir(path))
 	require.NoError(t, err)
 	require.Len(t, left, 1)
+}
+
+// A run that went on later, which writes job.yaml anew, is exported as the run that it was.
+func TestExportAgainIsTheSameRun(t *testing.T) {
+	dir, out := hostile(t), t.TempDir()
+	files := func() (names []string) {
+		for _, format := range []string{"tensorboard", "wandb", "inspect"} {
+			_, _, err := command(t, "export", "--out", out, dir, format)
+			require.NoError(t, err)
+		}
+		require.NoError(t, filepath.WalkDir(out, func(path string, d os.DirEntry, err error) error {
+			if !d.IsDir() {
+				names = append(names, path)
+			}
+			return err
+		}))
+		return names
+	}
+	before := files()
+	later := time.Now().Add(time.Hour)
+	require.NoError(t, os.Chtimes(filepath.Join(dir, "job.yaml"), later, later))
+	require.Equal(t, before, files())
 }
 
 func TestReadersOfWandb(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"io"
 	"maps"
 	"slices"
+
+	"github.com/agentfly/agentfly/orchestrator/overview"
 )
 
 // An offline run of W&B is a log of protocol buffers (wandb/proto/wandb_internal.proto, Record) in the frame of LevelDB's logs, with zlib's CRC-32 in place
@@ -60,7 +62,13 @@ func writeWandb(_ context.Context, w io.Writer, r Run) error {
 		history := bytesField(slices.Clone(all), 2, intField(nil, 1, int64(step)))
 		records = append(records, wandbRecord{2, history}, wandbRecord{3, all}) // history, summary
 	}
-	records = append(records, wandbRecord{18, intField(nil, 1, 0)}) // exit
+	switch r.State {
+	case overview.Running: // it has not ended
+	case overview.Failed:
+		records = append(records, wandbRecord{18, intField(nil, 1, 1)}) // exit
+	default:
+		records = append(records, wandbRecord{18, intField(nil, 1, 0)})
+	}
 	for i, record := range records {
 		if err := l.add(bytesField(intField(nil, 1, int64(i+1)), record.field, record.body)); err != nil {
 			return err

@@ -233,6 +233,18 @@ func (r *Reader) Progress(ctx context.Context) (steps int, last map[string]float
 	return steps, last, err
 }
 
+// Began is when the first trajectory that is stored was begun: a time that a resumed run keeps. The zero time: there is none.
+func (r *Reader) Began(ctx context.Context) (began time.Time, err error) {
+	err = r.file.each(ctx, "SELECT rowid, json FROM trajectories ORDER BY rowid LIMIT 1", func(_ int, body []byte) error {
+		first := struct{ Started time.Time }{}
+		if json.Unmarshal(body, &first) == nil { // a damaged row is told of where it is read
+			began = first.Started
+		}
+		return nil
+	})
+	return began, err
+}
+
 // Evaluations returns the results that AddEvaluation stored, in the order of steps.
 func (r *Reader) Evaluations() (out []json.RawMessage, err error) {
 	err = r.file.each(context.Background(), "SELECT step, json FROM evaluations ORDER BY step, name", func(_ int, body []byte) error {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -16,6 +17,9 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
+
+// started is when the trajectories of a made run began.
+var started = time.Date(2026, time.March, 4, 5, 6, 7, 0, time.UTC)
 
 // Run is what a run folder is to hold.
 type Run struct {
@@ -62,7 +66,7 @@ func (r Run) Write(t testing.TB, dir string) {
 		sum, n := 0.0, 0
 		for id, reward := range e.Rewards {
 			phase := "eval-" + e.Name
-			tr := &trajectory.Trajectory{ID: store.ID(phase, e.Step, n, 0), TaskID: id, Group: n, Step: e.Step, Reward: reward, StopReason: trajectory.StopAnswer}
+			tr := &trajectory.Trajectory{ID: store.ID(phase, e.Step, n, 0), TaskID: id, Group: n, Step: e.Step, Reward: reward, StopReason: trajectory.StopAnswer, Started: started}
 			require.NoError(t, f.DB.AddTrajectory(ctx, phase, trajectory.Task{ID: id, Fields: map[string]any{"answer": e.Answer}}, tr))
 			sum, n = sum+reward, n+1
 		}
@@ -72,7 +76,7 @@ func (r Run) Write(t testing.TB, dir string) {
 		require.NoError(t, f.DB.AddEvaluation(ctx, e.Name, e.Step, report.Evaluation{Name: e.Name, Step: e.Step, Tasks: n, Reward: sum / float64(max(1, n))}))
 	}
 	for _, s := range r.Train {
-		tr := &trajectory.Trajectory{ID: store.ID(store.Train, s.Step, s.Group, s.Index), TaskID: fmt.Sprint("task-", s.Group), Group: s.Group, Index: s.Index, Step: s.Step, Reward: s.Reward, Turns: s.Turns, StopReason: s.Stop}
+		tr := &trajectory.Trajectory{ID: store.ID(store.Train, s.Step, s.Group, s.Index), TaskID: fmt.Sprint("task-", s.Group), Group: s.Group, Index: s.Index, Step: s.Step, Reward: s.Reward, Turns: s.Turns, StopReason: s.Stop, Started: started}
 		if s.Err != "" {
 			tr.Fail(trajectory.OriginEnvironment, s.Err)
 		}
