@@ -378,7 +378,7 @@ func TestResolve(t *testing.T) {
 	t.Setenv("HF_HUB_CACHE", "")
 	const smollm2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
 	_, err := Resolve(smollm2)
-	require.ErrorContains(t, err, "is not on this machine; run `make setup`")
+	require.ErrorContains(t, err, "is not on this machine; run `agentfly model pull "+smollm2+"`", "a test is no program of a checkout, where make setup fetches it")
 	file := filepath.Join(cache, "agentfly", "models", "SmolLM2-135M-Instruct", "SmolLM2-135M-Instruct.Q4_1.gguf")
 	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
 	require.NoError(t, os.WriteFile(file, nil, 0o644))

@@ -108,7 +108,7 @@ func TestAgentsOfThisBinary(t *testing.T) {
 
 	status, _, errOut = with("serve", "--tool-call-parser", "mur", "nowhere")
 	require.Equal(t, 2, status)
-	require.Contains(t, errOut, "allowed: [aloud_v2 hermes llama3_json llama4_json mistral murmur qwen3_coder qwen3_json qwen3_xml]")
+	require.Contains(t, errOut, "allowed: aloud_v2, hermes, llama3_json, llama4_json, mistral, murmur, qwen3_coder, qwen3_json, qwen3_xml")
 	_, _, errOut = with("serve", "--tool-call-parser", "murmur", "nowhere")
 	require.NotContains(t, errOut, "tool-call-parser")
 
