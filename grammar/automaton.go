@@ -56,7 +56,7 @@ const (
 	maxStates = 1 << 13
 	maxMasked = 1 << 8
 	maxKept   = 1 << 20
-	maxWork   = 1 << 22
+	maxWork   = 1 << 20 // a fraction of a second: everybody waits for it
 )
 
 func newAutomaton(p *program, v *Vocabulary) *automaton {
