@@ -133,15 +133,17 @@ func (p *pool) call(ctx context.Context, c callable, r protocol.Request, environ
 	r.ID, r.Environment = p.ids.Add(1), environment != nil
 	answer, asks := w.askWith(r)
 	defer w.forget(r.ID)
+	told := false // its environment's answer was that the time is over
 	for {
 		select {
 		case got, ok := <-answer:
 			return p.settle(w, c, r.Trajectory, got, ok)
 		case a := <-asks:
 			w.tell(answerOf(ctx, r.ID, a, environment))
+			told = ctx.Err() != nil
 		case <-ctx.Done():
 			go func() { // all counts it: acquire did
-				got, ok := w.abort(r.ID, answer)
+				got, ok := w.abort(r.ID, answer, told)
 				_, _ = p.settle(w, c, r.Trajectory, got, ok) // nobody waits for it
 			}()
 			return protocol.Reply{}, ctx.Err()
@@ -168,8 +170,16 @@ func answerOf(ctx context.Context, call int64, a protocol.Ask, environment Envir
 	return out
 }
 
-// abort ends a call, and the worker where that does not help.
-func (w *worker) abort(id int64, answer <-chan protocol.Reply) (protocol.Reply, bool) {
+// abort ends a call, and the worker where that does not help. A call that was told so by its environment may end by itself first: one that is
+// interrupted costs the worker.
+func (w *worker) abort(id int64, answer <-chan protocol.Reply, told bool) (protocol.Reply, bool) {
+	if told {
+		select {
+		case r, ok := <-answer:
+			return r, ok
+		case <-time.After(lull):
+		}
+	}
 	w.tell(protocol.Request{ID: id, Op: "cancel"})
 	timer := time.NewTimer(grace)
 	defer timer.Stop()

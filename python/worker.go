@@ -18,9 +18,10 @@ import (
 )
 
 const (
-	mostReply  = 64 << 20        // bytes of a line that a worker may write
-	mostStderr = 2 << 10         // bytes of standard error that are kept
-	grace      = 1 * time.Second // between the end of a call's time and the end of a worker that does not react
+	mostReply  = 64 << 20               // bytes of a line that a worker may write
+	mostStderr = 2 << 10                // bytes of standard error that are kept
+	lull       = 100 * time.Millisecond // for a call that was told to end to do so before it is interrupted
+	grace      = 1 * time.Second        // between the end of a call's time and the end of a worker that does not react
 )
 
 // worker is one process. Its counters belong to the pool's mutex.

@@ -241,9 +241,9 @@ func TestRealTwoRuns(t *testing.T) {
 			q := request(8, 40, 41, 42, 43)
 			for _, e := range []*Engine{first, second} {
 				if way == WayLoRA { // on top of the weights that the adapter belongs to
-					e.options.Way = WayDisk
+					e.updater.options.Way = WayDisk
 					require.NoError(t, e.Update(t.Context(), realWeights(t, "a", 4)))
-					e.options.Way = WayLoRA
+					e.updater.options.Way = WayLoRA
 				}
 				require.NoError(t, e.Update(t.Context(), realWeights(t, folder, 5)))
 				c, err := e.Generate(t.Context(), q)
