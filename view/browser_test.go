@@ -3,6 +3,7 @@ package view
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"os/exec"
@@ -251,6 +252,33 @@ func TestThePageInChromium(t *testing.T) {
 	b.shoot("causes")
 	b.do(chromedp.Click(chromedp.CSS("#differences tbody a")))
 	b.until("document.querySelector('#token b') && document.querySelector('#tokens .on')")
+	b.clean()
+}
+
+// A run of more steps than a chart has room for: its curves are thinned, and the values are the store's, at each step of the slider and as the
+// run goes on.
+func TestThePageOfALongRun(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	size := viewtest.Size{Steps: 2600, Groups: 1, Each: 1, Only: 1, Seed: 1}
+	x := serve(t, "", map[string]viewtest.Size{"long": size})
+	db, err := store.Open(filepath.Join(x.dir, "long", store.File))
+	require.NoError(t, err)
+	defer db.Close()
+	_, series := stepsOf(t, db.Reader)
+	value := `document.querySelector('.card[aria-label="Reward"] .legend b')?.innerText`
+	b.open(x.url + "/#/overview")
+	b.until(value + " == " + quote(short(series[2599]["reward/mean"])))
+	for _, step := range []int{1, 2, 778, 1301, 2599} {
+		b.open(fmt.Sprintf("%s/#/overview?step=%d", x.url, step))
+		b.until(value + " == " + quote(short(series[step-1]["reward/mean"])))
+	}
+	b.open(x.url + "/#/overview?run=long")
+	for step := 2600; step < 2603; step++ {
+		size.Steps = step + 1
+		require.NoError(t, viewtest.Step(t.Context(), db, size, x.words, step))
+	}
+	_, series = stepsOf(t, db.Reader)
+	b.until(value + " == " + quote(short(series[2602]["reward/mean"])))
 	b.clean()
 }
 
