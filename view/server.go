@@ -55,7 +55,7 @@ func New(dir string, o Options) (*Server, error) {
 		s.mux.HandleFunc(path, s.file(kind))
 	}
 	for path, f := range map[string]func(*http.Request) (any, error){
-		"/api/runs": s.list, "/api/metrics": s.metrics, "/api/curves": s.curves, "/api/values": s.values, "/api/trajectories": s.trajectories, "/api/trajectory": s.trajectory,
+		"/api/runs": s.list, "/api/metrics": s.metrics, "/api/curves": s.curves, "/api/values": s.values, "/api/now": s.now, "/api/trajectories": s.trajectories, "/api/trajectory": s.trajectory,
 		"/api/step": s.step, "/api/tools": s.tools, "/api/tasks": s.tasks, "/api/differences": s.differences,
 	} {
 		s.mux.HandleFunc(path, answer(f))
