@@ -105,12 +105,12 @@ func (s Summary) Print(say Say, dir, job, last, bestKept string) {
 		line("stopped early", "%s", s.Stopped)
 	}
 	if s.Loss != nil {
-		s.course(line, "loss", "%.4f", s.Loss)
+		s.trend(line, "loss", "%.4f", s.Loss)
 		if before, ok := s.Loss["eval_before"]; ok {
 			line("held-out loss", "%.4f before, %.4f after", before, s.Loss["eval_after"])
 		}
 	} else {
-		s.course(line, "reward", "%.3f", s.Reward)
+		s.trend(line, "reward", "%.3f", s.Reward)
 		if before, ok := s.Eval["before"]; ok {
 			line("held-out tasks", "%.3f before, %.3f after", before, s.Eval["after"])
 		}
@@ -151,8 +151,8 @@ func (s Summary) Print(say Say, dir, job, last, bestKept string) {
 	}
 }
 
-// course says how a number went: first and last step, and beside them the means of several where the run has enough.
-func (s Summary) course(line func(label, format string, args ...any), label, form string, of map[string]float64) {
+// trend says how a number went: first and last step, and beside them the means of several where the run has enough.
+func (s Summary) trend(line func(label, format string, args ...any), label, form string, of map[string]float64) {
 	switch n := int(of["window"]); {
 	case n == 0: // no step was done
 	case s.Steps == 1:
