@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/orchestrator/overview"
 	"github.com/agentfly/agentfly/orchestrator/store"
 )
@@ -57,7 +58,7 @@ func Lookup(name string) (Format, error) {
 		}
 		names = append(names, f.Name)
 	}
-	return Format{}, fmt.Errorf("there is no format %q; allowed: %v", name, names)
+	return Format{}, fmt.Errorf("there is no format %q; allowed: %s%s", name, strings.Join(names, ", "), wording.DidYouMean(name, names))
 }
 
 // point is one number of a run.
