@@ -11,6 +11,9 @@ import (
 
 // Regexp is the texts that match a regular expression whole, in Go's syntax, which knows neither lookahead nor references.
 func Regexp(pattern string) (Expr, error) {
+	if len(pattern) > maxSchema {
+		return Expr{}, fmt.Errorf("it has %d bytes, at most %d are supported", len(pattern), maxSchema)
+	}
 	left := budget(maxParts)
 	p := patternReader{write: runeSet.expr, dot: everyRune.without('\n'), left: &left}
 	return p.read(pattern)
