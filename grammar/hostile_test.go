@@ -2,13 +2,17 @@ package grammar_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -265,4 +269,77 @@ func TestBombs(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What is sampled in the form of a regular expression matches it whole, in Go's own regexp.
+func FuzzRegexp(f *testing.F) {
+	for _, pattern := range []string{`a|b$`, `(^a$)`, `[^\n]{2,4}?x`, `(?i)k\pL*`, `\Qa.b`, `(a|ab)(c|bcd)*`, `(?s).{3}`, `x{0}`, `[[:^alpha:]]\x{10FFFF}?`} {
+		f.Add(pattern)
+	}
+	v := grammar.NewVocabulary(texts)
+	f.Fuzz(func(t *testing.T, pattern string) {
+		e, err := grammar.Regexp(pattern)
+		if err != nil {
+			return
+		}
+		g, err := grammar.Compile(e, v)
+		if err != nil {
+			return
+		}
+		re, err := regexp.Compile(pattern)
+		require.NoError(t, err)
+		re.Longest()
+		r := rand.New(rand.NewPCG(1, 1))
+		m, text := g.Match(), ""
+		for range 30 {
+			mask, end, err := m.Allowed()
+			if errors.Is(err, grammar.ErrCostly) {
+				return
+			}
+			require.NoError(t, err, "a dead end: %q behind %q", pattern, text)
+			if end && utf8.ValidString(text) {
+				require.Equal(t, []int{0, len(text)}, re.FindStringIndex(text), "%q: %q", pattern, text)
+			}
+			var next []int32
+			for id := range int32(texts.Size()) {
+				if has(mask, id) {
+					next = append(next, id)
+				}
+			}
+			if len(next) == 0 {
+				return
+			}
+			id := next[r.IntN(len(next))]
+			if err := m.Take(id); err != nil {
+				require.ErrorIs(t, err, grammar.ErrCostly)
+				return
+			}
+			text += string(texts.Bytes(id))
+		}
+	})
+}
+
+// Choices of one request walk through one grammar at once; under the race detector, and the masks that one holds do not change.
+func TestOneGrammarForManyChoices(t *testing.T) {
+	g := ofSchema(t, `{"type": "object", "properties": {"a": {"type": "string", "maxLength": 300}, "b": {"type": "array", "items": {"type": "integer"}}}, "required": ["a", "b"]}`)
+	text := `{"a": "` + strings.Repeat("é", 250) + `", "b": [1, 2, 3]}`
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			m := g.Match()
+			first, _, err := m.Allowed()
+			require.NoError(t, err)
+			kept := slices.Clone(first)
+			for i := range len(text) {
+				_, _, err := m.Allowed()
+				require.NoError(t, err)
+				require.NoError(t, m.Take(int32(text[i])))
+			}
+			_, end, err := m.Allowed()
+			require.NoError(t, err)
+			require.True(t, end)
+			require.Equal(t, kept, first)
+		})
+	}
+	all.Wait()
 }
