@@ -1,7 +1,7 @@
 // Package export writes runs in formats that other programs read: curves for TensorBoard, W&B and spreadsheets, trajectories for Inspect's
 // viewer and as ATIF. It reads ATIF files of others, too: as conversations to learn from.
 //
-// A format is one file of this package and its line in the list of formats. What a run folder holds is read by package orchestrator/overview.
+// A format is one file of this package and its line in the list of formats. It does not read what a run folder holds itself (package orchestrator/overview does).
 package export
 
 import (
