@@ -104,8 +104,8 @@ func sendMLflow(ctx context.Context, to string, r Run) (sent int, err error) {
 	}
 	var batch []mlflowMetric
 	for _, key := range slices.Sorted(maps.Keys(names)) {
-		there := map[int]float64{}
-		if _, ok := last[key]; ok {
+		there, known := r.Sent[key]
+		if _, ok := last[key]; ok && !known {
 			if there, err = s.history(ctx, run, key); err != nil {
 				return sent, err
 			}
@@ -122,6 +122,15 @@ func sendMLflow(ctx context.Context, to string, r Run) (sent int, err error) {
 			return sent, err
 		}
 		sent += len(part)
+	}
+	for key, name := range names { // a call that failed leaves Sent as it was, which is what the server has at least
+		if r.Sent != nil {
+			curve := r.Metrics[name]
+			r.Sent[key] = make(map[int]float64, len(curve.Steps))
+			for i, step := range curve.Steps {
+				r.Sent[key][step] = curve.Values[i]
+			}
+		}
 	}
 	status := map[string]string{"running": "RUNNING", "failed": "FAILED", "interrupted": "KILLED"}[string(r.State)]
 	if status == "" {

@@ -28,6 +28,7 @@ type Summary struct {
 	Best            *Best              `json:"best,omitempty" doc:"name, step and score of the best evaluation (docs/evaluation.md); left out without one"`
 	Tasks           map[string]float64 `json:"tasks,omitempty" unit:"tasks" doc:"held-out tasks from the first evaluation to the last: tasks that both have, better, worse; and of the difference in reward mean, low and high (95% interval, paired bootstrap over tasks)"`
 	Advice          []string           `json:"advice,omitempty" doc:"what to try next, from the run's figures"`
+	Reports         []string           `json:"reports,omitempty" doc:"targets of report that have not all of the run, why, and the command that catches up"`
 	Stopped         string             `json:"stopped,omitempty" doc:"why the run ended before trainer.steps; left out where it did not"`
 }
 
@@ -138,6 +139,9 @@ func (s Summary) Print(say Say, dir, job, last, bestKept string) {
 	}
 	for i, advice := range s.Advice {
 		line([]string{"try", ""}[min(i, 1)], "%s", advice)
+	}
+	for i, behind := range s.Reports {
+		line([]string{"report", ""}[min(i, 1)], "%s", behind)
 	}
 	line("checkpoint", "%s (Hugging Face format)", last)
 	say("")
