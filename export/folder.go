@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/agentfly/agentfly/orchestrator/overview"
@@ -72,12 +73,29 @@ func began(ctx context.Context, dir string, m overview.Metrics) time.Time {
 	return at
 }
 
+// unfinished begins the names of files that are being written.
+const unfinished = ".export-"
+
+// Sweep removes what a killed process left unfinished in a folder that nobody else writes.
+func Sweep(dir string) error {
+	files, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	for _, f := range files {
+		if strings.HasPrefix(f.Name(), unfinished) {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, f.Name())))
+		}
+	}
+	return err
+}
+
 // WriteWhole writes a file that is whole or not there.
 func WriteWhole(path string, write func(w *os.File) error) (err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	w, err := os.CreateTemp(filepath.Dir(path), ".export-")
+	w, err := os.CreateTemp(filepath.Dir(path), unfinished)
 	if err != nil {
 		return err
 	}

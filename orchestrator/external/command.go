@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/internal/procgroup"
-	"github.com/agentfly/agentfly/sandbox"
 	"github.com/agentfly/agentfly/internal/wording"
+	"github.com/agentfly/agentfly/sandbox"
 )
 
 // Command runs one process a trajectory.
