@@ -6,7 +6,7 @@ JOB ?= examples/calculator.yaml
 export NATIVE
 
 .DEFAULT_GOAL := help
-.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-async bench-env bench-rollout soak install clean test-serve test-mcp test-export test-gateway test-crowd bench-gateway test-env masksearch code test-bare bench-tree release test-release test-container wheel view-page bench-view cuda-build
+.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-async bench-env bench-rollout soak install clean test-serve test-mcp test-export test-gateway test-grammar test-crowd bench-gateway test-env masksearch code test-bare bench-tree release test-release test-container wheel view-page bench-view cuda-build
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
@@ -33,6 +33,9 @@ test-env: ## the environments against the real packages: Gymnasium, TextWorldExp
 
 test-export: ## what agentfly export writes, read by TensorBoard, pandas, Inspect, Harbor, Trackio, W&B and MLflow
 	@scripts/test_export.sh
+
+test-grammar: ## the masks of forms against llguidance's, token by token of a real vocabulary
+	@scripts/test_grammar.sh
 
 test-gateway: setup ## the gateway against unmodified clients: openai, anthropic, openai-agents, LangGraph, pydantic-ai, pi
 	@scripts/test_gateway.sh

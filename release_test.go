@@ -122,7 +122,7 @@ func TestTheProgramWithoutLibtorch(t *testing.T) {
 	dir := t.TempDir()
 	for _, args := range []string{
 		"version", "init " + dir + "/first --yes", "job validate examples/tiny.yaml", "job effective examples/tiny.yaml", "job schema", "tools list",
-		"rewards list", "env list", "agents list", "algorithms list", "model info examples/tiny/model", "model import examples/tiny/model " + dir + "/m",
+		"rewards list", "env list", "agents list", "algorithms list", "engines list", "model info examples/tiny/model", "model import examples/tiny/model " + dir + "/m",
 		"inspect --help", "resources --help", "build --help", "completion bash",
 	} {
 		out, err := exec.Command(program, strings.Fields(args)...).CombinedOutput()

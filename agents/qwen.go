@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"math/big"
@@ -14,6 +13,7 @@ import (
 	"strings"
 
 	form "github.com/agentfly/agentfly/grammar"
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -106,8 +106,20 @@ func qwenParameters(spec tools.Spec) (form.Expr, error) {
 	if err := json.Unmarshal(spec.Parameters, &raw); err != nil {
 		return form.Expr{}, err
 	}
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(spec.Parameters, &keys); err != nil {
+		return form.Expr{}, err
+	}
+	for _, key := range []string{"$ref", "anyOf", "oneOf", "allOf", "enum", "const"} {
+		if _, ok := keys[key]; ok {
+			return form.Expr{}, fmt.Errorf("%q beside the properties is not supported in this form of calls", key)
+		}
+	}
 	var parts []form.Expr
 	for _, p := range schema.Properties {
+		if strings.ContainsAny(p.Name, "<>") || strings.TrimSpace(p.Name) != p.Name || p.Name == "" {
+			return form.Expr{}, fmt.Errorf("the name %q cannot stand in a tag", wording.Clip(p.Name, 64))
+		}
 		value, err := qwenValue(p.Schema, raw.Properties[p.Name])
 		if err != nil {
 			return form.Expr{}, fmt.Errorf("%s: %w", p.Name, err)
@@ -126,38 +138,128 @@ func qwenParameters(spec tools.Spec) (form.Expr, error) {
 	return form.Sequence(parts...), nil
 }
 
-// qwenValue is a value as it stands between the tags: a text as it is, without a tag in it, and JSON otherwise.
+// beside are keywords that describe, and those that qwenText reads.
+var beside = []string{"title", "description", "default", "examples", "deprecated", "type", "minLength", "maxLength"}
+
+// qwenValue is a value as it stands between the tags, such that it is read back as a value that the schema allows: a text as it is, without a
+// tag in it, and JSON otherwise.
 func qwenValue(s *tools.Schema, raw json.RawMessage) (form.Expr, error) {
-	if !slices.Equal(s.Types, []string{"string"}) {
+	types := typesOf(s)
+	if !slices.Contains(types, "string") {
 		return form.JSONSchema(raw)
 	}
-	keys := struct {
-		Pattern, Format *string
-		MinLength       int
-		MaxLength       *int
-	}{}
+	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &keys); err != nil {
 		return form.Expr{}, err
 	}
-	if keys.Pattern != nil || keys.Format != nil {
-		return form.Expr{}, errors.New("a pattern or a format of a text is not supported in this form of calls")
-	}
-	if len(s.Enum) == 0 {
-		most := -1
-		if keys.MaxLength != nil {
-			most = *keys.MaxLength
+	values := s.Enum
+	if raw, ok := keys["const"]; ok {
+		var v any
+		if err := json.Unmarshal(raw, &v); err != nil {
+			return form.Expr{}, err
 		}
-		return form.TextWithout('<', keys.MinLength, most), nil
+		values = []any{v}
+	}
+	if len(values) > 0 {
+		return qwenLiterals(values, s.Types, types)
+	}
+	var alternatives []json.RawMessage
+	if raw, ok := keys["anyOf"]; ok {
+		if err := json.Unmarshal(raw, &alternatives); err != nil {
+			return form.Expr{}, err
+		}
+		delete(keys, "anyOf")
+	}
+	for key := range keys {
+		if !slices.Contains(beside, key) {
+			return form.Expr{}, fmt.Errorf("%q of what may be text is not supported in this form of calls", key)
+		}
 	}
 	var out []form.Expr
-	for _, v := range s.Enum {
-		text, ok := v.(string)
-		if !ok || strings.Contains(text, "<") || strings.Trim(text, "\n") != text {
-			return form.Expr{}, fmt.Errorf("the value %v of its enum cannot be written between tags", v)
+	for i, raw := range alternatives {
+		e, err := qwenValue(s.AnyOf[i], raw)
+		if err == nil && !slices.Contains(typesOf(s.AnyOf[i]), "string") { // a text may be written that is read as this alternative
+			err = qwenPlain(raw)
 		}
-		out = append(out, form.Text(text))
+		if err != nil {
+			return form.Expr{}, err
+		}
+		out = append(out, e)
+	}
+	if alternatives != nil {
+		return form.Choice(out...), nil
+	}
+	for _, t := range types {
+		e, err := form.JSONSchema([]byte(`{"type": "` + t + `"}`))
+		if t == "string" {
+			e, err = qwenText(raw)
+		} else if err == nil {
+			err = qwenPlain([]byte(`{"type": "` + t + `"}`))
+		}
+		if err != nil {
+			return form.Expr{}, err
+		}
+		out = append(out, e)
 	}
 	return form.Choice(out...), nil
+}
+
+// qwenPlain refuses what stands beside a text and is more than a type of short values: each text that is read as one must be allowed.
+func qwenPlain(raw json.RawMessage) error {
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &keys); err != nil {
+		return err
+	}
+	for key, value := range keys {
+		kind := strings.Trim(string(value), `"`)
+		switch {
+		case key == "type" && !slices.Contains([]string{"null", "boolean", "integer", "number"}, kind):
+			return fmt.Errorf("a value that is text or of type %s is not supported in this form of calls", wording.Clip(kind, 64))
+		case !slices.Contains(beside[:6], key):
+			return fmt.Errorf("%q of what may be text is not supported in this form of calls", key)
+		}
+	}
+	return nil
+}
+
+// qwenText is a text within its bounds.
+func qwenText(raw json.RawMessage) (form.Expr, error) {
+	var keys struct {
+		MinLength int
+		MaxLength *int
+	}
+	if err := json.Unmarshal(raw, &keys); err != nil {
+		return form.Expr{}, err
+	}
+	most := -1
+	if keys.MaxLength != nil {
+		most = *keys.MaxLength
+	}
+	return form.TextWithout('<', keys.MinLength, most), nil
+}
+
+// qwenLiterals is one of the values that have one of the schema's types, where each is read back as it is.
+func qwenLiterals(values []any, allowed, types []string) (form.Expr, error) {
+	var out []string
+	for _, v := range values {
+		if len(allowed) > 0 && !slices.ContainsFunc(kindsOf(v), func(t string) bool { return slices.Contains(allowed, t) }) {
+			continue
+		}
+		written, err := tools.Marshal(v)
+		if err != nil {
+			return form.Expr{}, err
+		}
+		text, ok := v.(string)
+		if !ok {
+			text = string(written)
+		}
+		back, err := tools.Marshal(typed(text, types))
+		if err != nil || string(back) != string(written) || strings.Contains(text, "<") || strings.Trim(text, "\n") != text {
+			return form.Expr{}, fmt.Errorf("the value %s cannot be written between tags", wording.Clip(string(written), 80))
+		}
+		out = append(out, text)
+	}
+	return form.Texts(out...), nil
 }
 
 func (f *qwen) Observe(_ context.Context, results []trajectory.ToolResult) ([]trajectory.Message, error) {
@@ -274,36 +376,51 @@ func (f *qwen) types(name, key string) []string {
 		return []string{"string"}
 	}
 	if p := s.Property(key); p != nil {
-		if types := possible(p); len(types) > 0 {
-			return types
-		}
+		return typesOf(p)
 	}
 	return []string{"string"}
+}
+
+// typesOf are the types that an argument is read as; text where its schema tells none.
+func typesOf(s *tools.Schema) []string {
+	types := possible(s)
+	if len(types) == 0 {
+		return []string{"string"}
+	}
+	slices.Sort(types)
+	return slices.Compact(types)
 }
 
 // possible are the types of a schema's values.
 func possible(s *tools.Schema) []string {
 	types := slices.Clone(s.Types)
 	for _, v := range s.Enum {
-		switch v.(type) {
-		case nil:
-			types = append(types, "null")
-		case bool:
-			types = append(types, "boolean")
-		case float64:
-			types = append(types, "number")
-		case string:
-			types = append(types, "string")
-		case []any:
-			types = append(types, "array")
-		case map[string]any:
-			types = append(types, "object")
-		}
+		types = append(types, kindsOf(v)[0])
 	}
 	for _, o := range s.AnyOf {
 		types = append(types, possible(o)...)
 	}
 	return types
+}
+
+// kindsOf are the types of a decoded value, the widest first.
+func kindsOf(v any) []string {
+	switch v := v.(type) {
+	case nil:
+		return []string{"null"}
+	case bool:
+		return []string{"boolean"}
+	case float64:
+		if v == math.Trunc(v) {
+			return []string{"number", "integer"}
+		}
+		return []string{"number"}
+	case string:
+		return []string{"string"}
+	case []any:
+		return []string{"array"}
+	}
+	return []string{"object"}
 }
 
 // typed is a text as the first of the types null, integer, number, boolean, object, array and string that it can be, among those given;

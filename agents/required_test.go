@@ -128,3 +128,53 @@ func TestRequiredRefusesSchemas(t *testing.T) {
 		require.ErrorContains(t, err, `the parameters of x: schema.a: "multipleOf" is not supported`, name)
 	}
 }
+
+// Arguments that may be text or something else come back valid: between tags a text has no quotes.
+func TestRequiredCallsOfMixedValues(t *testing.T) {
+	mixed := []tools.Spec{{Name: "mixed", Parameters: json.RawMessage(`{"type": "object", "properties": {
+		"a": {"enum": ["x", null, 3]}, "b": {"anyOf": [{"type": "string", "minLength": 1, "maxLength": 3}, {"type": "null"}]}, "c": {"type": ["string", "null"], "enum": ["u", "v"]},
+		"d": {"const": "w"}, "e": {"type": "integer", "const": 7}, "f": {"type": ["integer", "string"]}, "g": {"title": "anything"}, "h": {"type": ["integer", "null"], "minimum": 3}},
+		"required": ["a", "b", "c", "d", "e", "f", "g", "h"]}`)}}
+	for _, name := range []string{"hermes", "llama3_json", "mistral", "qwen3_coder"} {
+		f, err := NewFormat(name, mixed, FormatOptions{})
+		require.NoError(t, err)
+		e, err := f.(Required).Calls(false)
+		require.NoError(t, err, name)
+		g, err := form.Compile(e, form.NewVocabulary(letters{}))
+		require.NoError(t, err)
+		r := rand.New(rand.NewPCG(4, uint64(len(name))))
+		values := map[string]bool{}
+		for range 200 {
+			text := sampledForm(t, r, g)
+			p := parse(t, f, text)
+			require.Len(t, p.Calls, 1, "%s", text)
+			validCall(t, mixed, "mixed", p.Calls[0].Arguments, text)
+			var v struct{ A any }
+			require.NoError(t, json.Unmarshal(p.Calls[0].Arguments, &v))
+			values[string(mustMarshal(t, v.A))] = true
+		}
+		require.Len(t, values, 3, name)
+	}
+	for parameters, want := range map[string]string{
+		`{"type": "object", "properties": {"a>b": {"type": "string"}}}`:                                  `the parameters of x: the name "a>b" cannot stand in a tag`,
+		`{"type": "object", "properties": {" a": {"type": "string"}}}`:                                   `the parameters of x: the name " a" cannot stand in a tag`,
+		`{"$ref": "#/$defs/a", "$defs": {"a": {"type": "object", "required": ["z"]}}}`:                   `the parameters of x: "$ref" beside the properties is not supported in this form of calls`,
+		`{"type": "object", "properties": {"a": {"anyOf": [{"type": "string"}, {"type": "array"}]}}}`:    `the parameters of x: a: a value that is text or of type array is not supported in this form of calls`,
+		`{"type": "object", "properties": {"a": {"type": ["string", "integer"], "minimum": 3}}}`:         `the parameters of x: a: "minimum" of what may be text is not supported in this form of calls`,
+		`{"type": "object", "properties": {"a": {"enum": ["1", 2], "type": ["string", "integer"]}}}`:     `the parameters of x: a: the value "1" cannot be written between tags`,
+		`{"type": "object", "properties": {"a": {"type": "string", "pattern": "a"}}, "required": ["a"]}`: `the parameters of x: a: "pattern" of what may be text is not supported in this form of calls`,
+		`{"type": "object", "properties": {"a": {"enum": ["a<b"]}}}`:                                     `the parameters of x: a: the value "a<b" cannot be written between tags`,
+	} {
+		f, err := NewFormat("qwen3_coder", []tools.Spec{{Name: "x", Parameters: json.RawMessage(parameters)}}, FormatOptions{})
+		require.NoError(t, err)
+		_, err = f.(Required).Calls(false)
+		require.ErrorContains(t, err, want, parameters)
+	}
+}
+
+func mustMarshal(t *testing.T, v any) []byte {
+	t.Helper()
+	data, err := json.Marshal(v)
+	require.NoError(t, err)
+	return data
+}

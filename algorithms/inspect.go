@@ -115,12 +115,12 @@ func inspect(ctx context.Context, line []byte, w *cgo.Worker, r *Registry) (*ins
 	if a.Entropy > 0 {
 		return nil, errors.New("entropy: the bonus is no function of the logprobs of a line; set it to 0")
 	}
-	scored := false
+	hasLogprobs := false
 	for i := range in.Trajectories {
-		scored = scored || in.Trajectories[i].Current != nil
+		hasLogprobs = hasLogprobs || in.Trajectories[i].Current != nil
 	}
 	for i := range in.Trajectories {
-		if err := in.Trajectories[i].check(a, scored); err != nil {
+		if err := in.Trajectories[i].check(a, hasLogprobs); err != nil {
 			return nil, fmt.Errorf("trajectory %d: %w", i, err)
 		}
 	}
@@ -132,14 +132,14 @@ func inspect(ctx context.Context, line []byte, w *cgo.Worker, r *Registry) (*ins
 	for i, t := range in.Trajectories {
 		out.Advantages = append(out.Advantages, t.scatter(perToken[i]))
 	}
-	if !scored {
+	if !hasLogprobs {
 		return out, nil
 	}
 	return out, in.loss(ctx, a, w, perToken, out)
 }
 
 // check verifies lengths, masks and values, and finds the positions on the mask.
-func (t *inspectTrajectory) check(a *Algorithm, scored bool) error {
+func (t *inspectTrajectory) check(a *Algorithm, hasLogprobs bool) error {
 	if t.ResponseMask == nil {
 		return errors.New("the key response_mask is missing")
 	}
@@ -161,16 +161,16 @@ func (t *inspectTrajectory) check(a *Algorithm, scored bool) error {
 		return errors.New("the key group is missing")
 	}
 	klReward := a.KL.inReward()
-	needsOld := klReward || scored && (a.Correction.Active() || !a.Loss.IgnoresOld && a.Correction.Kind != CorrectionBypass)
+	needsOld := klReward || hasLogprobs && (a.Correction.Active() || !a.Loss.IgnoresOld && a.Correction.Kind != CorrectionBypass)
 	for _, f := range []struct {
 		name   string
 		values []*float64
 		needed bool
 	}{
-		{"current", t.Current, scored},
+		{"current", t.Current, hasLogprobs},
 		{"old", t.Old, needsOld},
-		{"sampling", t.Sampling, scored && (a.Correction.Kind != CorrectionNone || a.Loss.UsesSampling)},
-		{"reference", t.Reference, a.KL.Coefficient > 0 && (scored || klReward)},
+		{"sampling", t.Sampling, hasLogprobs && (a.Correction.Kind != CorrectionNone || a.Loss.UsesSampling)},
+		{"reference", t.Reference, a.KL.Coefficient > 0 && (hasLogprobs || klReward)},
 	} {
 		if f.values == nil {
 			if f.needed && len(t.on) > 0 {

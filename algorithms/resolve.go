@@ -78,7 +78,7 @@ func (a *Algorithm) withoutCritic() *Algorithm {
 	return &policy
 }
 
-// NeedsReference reports whether the frozen reference policy must score the batch.
+// NeedsReference reports whether the frozen reference policy must compute the batch's logprobs.
 func (a *Algorithm) NeedsReference() bool { return a.KL.Coefficient > 0 }
 
 // OldIsCurrent reports whether every batch gets exactly one optimizer step, so that the old policy is the current one

@@ -34,7 +34,7 @@ func (c importCommand) atif(x *cli.Context) error {
 		return usagef("agentfly import needs --output with the file to write")
 	}
 	n, skipped := 0, 0
-	err := writeWhole(x.String("output"), func(w *os.File) error {
+	err := export.WriteWhole(x.String("output"), func(w *os.File) error {
 		e := json.NewEncoder(w)
 		for _, path := range files[1:] {
 			r, err := os.Open(path)

@@ -15,6 +15,9 @@ func (e *env) listings() []*cli.Command {
 		{Name: "algorithms", Usage: "look at advantage estimators and losses", Subcommands: []*cli.Command{
 			{Name: "list", Usage: "list the advantage estimators and losses that job files can name, with their formulas", Action: e.listAlgorithms},
 		}},
+		{Name: "engines", Usage: "look at inference engines", Subcommands: []*cli.Command{
+			{Name: "list", Usage: "list the engines that job files can name (engine.kind)", Action: e.listEngines},
+		}},
 	}
 }
 
@@ -45,6 +48,16 @@ func (e *env) listAlgorithms(*cli.Context) error {
 	}
 	for _, s := range e.registries.Algorithms.Losses() {
 		if _, err := fmt.Fprintf(e.text, form, "loss", s.Name, s.Formula); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *env) listEngines(*cli.Context) error {
+	known := e.registries.Engines
+	for _, name := range known.Names() {
+		if _, err := fmt.Fprintf(e.text, "%-16s %s\n", name, known.Description(name)); err != nil {
 			return err
 		}
 	}

@@ -28,7 +28,7 @@ func TestUnknownNamesAreRefused(t *testing.T) {
 	for line, want := range map[string]string{
 		"trian":                       `there is no command "trian" (did you mean "train"?); see agentfly --help`,
 		"job vlaidate x":              `there is no command "job vlaidate" (did you mean "job validate"?); see agentfly job --help`,
-		"model list":                  `there is no command "model list" (there is "tools list", "rewards list", "env list", "agents list", "algorithms list"); see agentfly model --help`,
+		"model list":                  `there is no command "model list" (there is "tools list", "rewards list", "env list", "agents list", "algorithms list", "engines list"); see agentfly model --help`,
 		"tools lst":                   `there is no command "tools lst" (did you mean "tools list"?); see agentfly tools --help`,
 		"inspect trajectry":           `there is no command "inspect trajectry" (did you mean "inspect trajectory"?); see agentfly inspect --help`,
 		"inspect --help trajectry":    `there is no command "inspect trajectry" (did you mean "inspect trajectory"?); see agentfly inspect --help`,

@@ -72,6 +72,8 @@ func guest(t *testing.T, job, agent string) string {
 // replay to the same weights.
 func TestAnAgentOfItsOwn(t *testing.T) {
 	needTorch(t)
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
 	k := newKilled(t)
 	k.job = guest(t, guestJob, guestAgent)
 	whole := k.endAlike(kills(t, 3), func(string) {})
@@ -98,6 +100,9 @@ func TestAnAgentOfItsOwn(t *testing.T) {
 	status, out, errs := command("", "replay", whole)
 	require.Zero(t, status, "%s%s", out, errs)
 	require.Contains(t, out, "weights: identical\n")
+	left, err := filepath.Glob(filepath.Join(temporary, "agentfly-agent-*"))
+	require.NoError(t, err)
+	require.Empty(t, left, "a resumed run removes the folders of killed agents")
 }
 
 // A model that is not there is said in words of the command line, before a key is printed.

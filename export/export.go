@@ -1,7 +1,7 @@
 // Package export writes runs in formats that other programs read: curves for TensorBoard, W&B and spreadsheets, trajectories for Inspect's
 // viewer and as ATIF. It reads ATIF files of others, too: as conversations to learn from.
 //
-// A format is one file of this package and its line in the list of formats. It does not read run folders (package orchestrator/overview does).
+// A format is one file of this package and its line in the list of formats. It does not read what a run folder holds itself (package orchestrator/overview does).
 package export
 
 import (
@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/orchestrator/overview"
 	"github.com/agentfly/agentfly/orchestrator/store"
 )
@@ -27,9 +28,15 @@ type Run struct {
 	Began     time.Time      // the first step is that much later than seconds/elapsed says
 	Metrics   overview.Metrics
 
+	// Sent is what an earlier Send to the same server left there, so that it is not asked for it again; Send keeps it. nil: the server is asked.
+	Sent Sent
+
 	// Trajectories calls f for every stored trajectory; nil: there are curves alone.
 	Trajectories func(ctx context.Context, f func(store.Record) error) error
 }
+
+// Sent are values by the server's name of the metric and by step.
+type Sent map[string]map[int]float64
 
 // Format writes a run for another program. One of Write, Build and Send is set.
 type Format struct {
@@ -57,7 +64,7 @@ func Lookup(name string) (Format, error) {
 		}
 		names = append(names, f.Name)
 	}
-	return Format{}, fmt.Errorf("there is no format %q; allowed: %v", name, names)
+	return Format{}, fmt.Errorf("there is no format %q; allowed: %s%s", name, strings.Join(names, ", "), wording.DidYouMean(name, names))
 }
 
 // point is one number of a run.

@@ -114,5 +114,5 @@ func TestLookup(t *testing.T) {
 		require.Equal(t, found.Send == nil, found.File != nil, f.Name)
 	}
 	_, err := Lookup("xml")
-	require.ErrorContains(t, err, `there is no format "xml"; allowed: [tensorboard csv jsonl inspect atif parquet trackio wandb mlflow]`)
+	require.ErrorContains(t, err, `there is no format "xml"; allowed: tensorboard, csv, jsonl, inspect, atif, parquet, trackio, wandb, mlflow`)
 }

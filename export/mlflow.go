@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // MLflow's tracking server takes metrics over REST (/api/2.0/mlflow). A run is found again by a tag, and its metrics are read before more are sent: a
@@ -60,7 +62,7 @@ func (s mlflowServer) call(ctx context.Context, method, path string, query url.V
 		if json.Unmarshal(answer, &failed) != nil || failed.Code == "" {
 			failed = mlflowError{resp.Status, fmt.Sprintf("%.200q", answer)}
 		}
-		return fmt.Errorf("%s: %s: %s", path, failed.Code, failed.Message)
+		return fmt.Errorf("%s: %s: %s", path, wording.Clip(failed.Code, 64), wording.Clip(failed.Message, 300))
 	}
 	if err := json.Unmarshal(answer, into); err != nil {
 		return fmt.Errorf("%s: the server's answer is no JSON: %.200q; is it MLflow's?", path, answer)
@@ -104,8 +106,11 @@ func sendMLflow(ctx context.Context, to string, r Run) (sent int, err error) {
 	}
 	var batch []mlflowMetric
 	for _, key := range slices.Sorted(maps.Keys(names)) {
-		there := map[int]float64{}
-		if _, ok := last[key]; ok {
+		there, known := r.Sent[key]
+		switch _, held := last[key]; {
+		case !held: // the server may have lost what was sent
+			there = nil
+		case !known:
 			if there, err = s.history(ctx, run, key); err != nil {
 				return sent, err
 			}
@@ -122,6 +127,15 @@ func sendMLflow(ctx context.Context, to string, r Run) (sent int, err error) {
 			return sent, err
 		}
 		sent += len(part)
+	}
+	for key, name := range names { // a call that failed leaves Sent as it was, which is what the server has at least
+		if r.Sent != nil {
+			curve := r.Metrics[name]
+			r.Sent[key] = make(map[int]float64, len(curve.Steps))
+			for i, step := range curve.Steps {
+				r.Sent[key][step] = curve.Values[i]
+			}
+		}
 	}
 	status := map[string]string{"running": "RUNNING", "failed": "FAILED", "interrupted": "KILLED"}[string(r.State)]
 	if status == "" {

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/agentfly/agentfly/agents"
@@ -51,6 +52,8 @@ type Options struct {
 	MaxBody  int64                                           // bytes of a request; 0: 32 MiB
 	Warn     func(text string)                               // what a person must know; nil: nobody is told
 	Now      func() time.Time                                // nil: time.Now
+
+	formless *sync.Once // a form that is asked for and not held is told once
 }
 
 // Gateway is the HTTP handler for all sessions. Make one with New, and Close it before its engine.
@@ -90,6 +93,7 @@ func New(o Options) (*Gateway, error) {
 	if o.Warn == nil {
 		o.Warn = func(string) {}
 	}
+	o.formless = new(sync.Once)
 	all := newSessions()
 	return &Gateway{o: o, sessions: all, handler: newHandler(o, all)}, nil
 }

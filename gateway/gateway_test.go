@@ -335,3 +335,34 @@ func TestAnEndWhileATurnIsStored(t *testing.T) {
 	require.NoError(t, b.session.Finish().Err)
 	require.Len(t, b.told.Turns, 1)
 }
+
+// A form that an agent asks for is not held, which the turn says for every dialect, and a person is told once.
+func TestFormsAreRecordedAsNotApplied(t *testing.T) {
+	var warned []string
+	b := newBench(t, byRound("free text"), func(o *gateway.Options, _ *gateway.SessionOptions) {
+		o.Warn = func(text string) { warned = append(warned, text) }
+	})
+	tools := `,"tools":` + string(calculator)
+	const schema = `{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"],"additionalProperties":false}`
+	for i, c := range []struct {
+		path, body string
+		want       []string
+	}{
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"0"}]}`, nil},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"1"}],"response_format":{"type":"text"},"structured_outputs":null}`, nil},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"2"}],"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":` + schema + `}}}`, []string{"response_format"}},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"3"}],"tool_choice":"required"` + tools + `}`, []string{"tool_choice"}},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"4"}],"tool_choice":{"type":"function","function":{"name":"calculator"}},"response_format":{"type":"json_object"}` + tools + `}`, []string{"response_format", "tool_choice"}},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"5"}],"structured_outputs":{"choice":["a"]}}`, []string{"structured_outputs"}},
+		{"/v1/responses", `{"input":"6","text":{"format":{"type":"json_schema","name":"n","schema":` + schema + `}}}`, []string{"response_format"}},
+		{"/v1/messages", `{"max_tokens":20,"messages":[{"role":"user","content":"7"}],"tools":[{"name":"x","input_schema":{"type":"object"}}],"tool_choice":{"type":"any"}}`, []string{"tool_choice"}},
+	} {
+		status, text := b.post(c.path, c.body)
+		require.Equal(t, http.StatusOK, status, text)
+		require.Contains(t, text, "free text")
+		require.Len(t, b.told.Turns, i+1)
+		require.Equal(t, c.want, b.told.Turns[i].Incoming.Unapplied, c.body)
+	}
+	require.Len(t, warned, 1)
+	require.Contains(t, warned[0], "asks for response_format, which is not applied: the policy samples freely")
+}

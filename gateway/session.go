@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/agentfly/agentfly/dialects"
@@ -215,12 +216,35 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 	if q.Choice.Mode != dialects.ChoiceAuto {
 		turn.Incoming.Choice = string(q.Choice.Mode)
 	}
+	if turn.Incoming.Unapplied = formOf(q.Request); turn.Incoming.Unapplied != nil {
+		s.gate.formless.Do(func() {
+			s.gate.Warn(fmt.Sprintf("gateway: %s asks for %s, which is not applied: the policy samples freely, and is trained on what it samples; ask for the form in the prompt, and read replies that have another", c.id, strings.Join(turn.Incoming.Unapplied, " and ")))
+		})
+	}
 	messages := p.fresh
 	if p.fresh == nil {
 		messages, turn.Incoming.Whole, turn.Incoming.Schemas = q.Messages, true, q.Tools
 	}
 	turn.Incoming.Messages, _ = json.Marshal(messages) // what cannot be written is not adopted after a restart
 	return s.commit(c, q, p, turn, done)
+}
+
+// formOf are the parameters of a request that ask for a form of the reply.
+func formOf(q *dialects.Request) []string {
+	var out []string
+	if q.Format != nil {
+		out = append(out, "response_format")
+	}
+	if q.Choice.Mode == dialects.ChoiceRequired || q.Choice.Mode == dialects.ChoiceNamed {
+		out = append(out, "tool_choice")
+	}
+	var vllm struct {
+		Form json.RawMessage `json:"structured_outputs"`
+	}
+	if json.Unmarshal(q.Asked, &vllm) == nil && len(vllm.Form) > 0 && string(vllm.Form) != "null" {
+		out = append(out, "structured_outputs")
+	}
+	return out
 }
 
 // recall gives a call the reply that was recorded for the same request before the process ended; ok is false where there is none.

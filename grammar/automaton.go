@@ -22,11 +22,12 @@ type automaton struct {
 
 // state is all the ways in which the automaton can stand behind a text.
 type state struct {
-	ways []way // sorted; each at an opByte
-	ends bool  // the text is whole
-	next [256]*state
-	mask []uint64 // tokens that may come next; nil: not known yet
-	any  bool     // one of them is there
+	ways  []way   // sorted; each at an opByte
+	reads byteSet // one of them reads the byte
+	ends  bool    // the text is whole
+	next  [256]*state
+	mask  []uint64 // tokens that may come next; nil: not known yet
+	any   bool     // one of them is there
 }
 
 // way is a place in the program with the places that its rules return to.
@@ -102,6 +103,10 @@ func (a *automaton) step(s *state, b byte) (*state, error) {
 	if s.next[b] != nil {
 		return s.next[b], nil
 	}
+	if !s.reads.has(b) {
+		s.next[b] = dead
+		return dead, nil
+	}
 	var ways []way
 	for _, w := range s.ways {
 		if i := &a.program.code[w.at]; i.bytes.has(b) {
@@ -124,7 +129,7 @@ func (a *automaton) close(ways []way) (*state, error) {
 	for len(ways) > 0 {
 		w := ways[len(ways)-1]
 		ways = ways[:len(ways)-1]
-		if seen[w] {
+		if seen[w] || !a.program.live[w.at] {
 			continue
 		}
 		seen[w] = true
@@ -152,6 +157,11 @@ func (a *automaton) close(ways []way) (*state, error) {
 	}
 	if len(s.ways) == 0 && !s.ends {
 		return dead, nil
+	}
+	for _, w := range s.ways {
+		for i, word := range a.program.code[w.at].bytes {
+			s.reads[i] |= word
+		}
 	}
 	slices.SortFunc(s.ways, func(x, y way) int {
 		return cmp.Or(cmp.Compare(x.at, y.at), cmp.Compare(x.stack.number(), y.stack.number()))

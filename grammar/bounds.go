@@ -6,6 +6,9 @@ import (
 	"strings"
 )
 
+// exactDigits are as many as a reader of float64 tells apart: a number that is rounded to a bound would no longer be within it.
+const exactDigits = 15
+
 // bounds are a lower and an upper bound of a number, whole numbers both; nil is none.
 type bounds struct {
 	integer           bool
@@ -29,6 +32,9 @@ func (b *bounds) add(keyword string, v *big.Rat) error {
 	}
 	if len(bound.String()) > 20 {
 		return fmt.Errorf("%s has more than 19 digits, which is not supported", keyword)
+	}
+	if open && len(new(big.Int).Abs(bound).String()) > exactDigits {
+		return fmt.Errorf("%s has more than %d digits, which is not supported", keyword, exactDigits)
 	}
 	if open && b.integer {
 		if lower {
@@ -92,7 +98,6 @@ func (b *bounds) magnitudes(low, high *big.Int, openLow, openHigh bool) []Expr {
 	}
 	var out []Expr
 	nothing := Optional(Sequence(Text("."), Repeat(Text("0"), 1, 20)))
-	something := Sequence(Text("."), Repeat(Text("0"), 0, 18), Bytes('1', '9'), Repeat(digit, 0, 18)) // a fraction above 0
 	if high != nil && low.Cmp(high) == 0 {
 		if !openLow && !openHigh {
 			out = append(out, Sequence(Text(low.String()), nothing))
@@ -100,7 +105,15 @@ func (b *bounds) magnitudes(low, high *big.Int, openLow, openHigh bool) []Expr {
 		return out
 	}
 	if openLow {
-		out = append(out, Sequence(Text(low.String()), something))
+		if low.Sign() == 0 && !(openHigh && high.Cmp(one) == 0) { // whatever is above 0 is read as such
+			out = append(out, Sequence(Text("0."), Repeat(Text("0"), 0, 18), Bytes('1', '9'), Repeat(digit, 0, 18)))
+		} else if n := exactDigits - len(low.String()); n > 0 {
+			var something []Expr // a fraction above 0
+			for zeros := range n {
+				something = append(something, Sequence(Text("."+strings.Repeat("0", zeros)), Bytes('1', '9'), Repeat(digit, 0, n-zeros-1)))
+			}
+			out = append(out, Sequence(Text(low.String()), Choice(something...)))
+		}
 		low = new(big.Int).Add(low, one)
 	}
 	below := high // the largest whole number with any fraction
@@ -108,6 +121,10 @@ func (b *bounds) magnitudes(low, high *big.Int, openLow, openHigh bool) []Expr {
 		below = new(big.Int).Sub(high, one)
 		if !openHigh {
 			out = append(out, Sequence(Text(high.String()), nothing))
+		} else if below.Cmp(low) >= 0 { // the last one below the bound must not be rounded up to it
+			n := exactDigits - len(high.String())
+			out = append(out, Sequence(Text(below.String()), Optional(Sequence(Text("."), Repeat(digit, 1, max(n, 1))))))
+			below = new(big.Int).Sub(below, one)
 		}
 	}
 	for _, e := range between(low, below) {

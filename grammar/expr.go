@@ -2,6 +2,7 @@ package grammar
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -42,9 +43,45 @@ func (s *byteSet) has(b byte) bool { return s[b>>6]>>(b&63)&1 != 0 }
 func Text(text string) Expr {
 	parts := make([]*node, len(text))
 	for i := range len(text) {
-		parts[i] = byteNode(text[i], text[i])
+		parts[i] = singles[text[i]]
 	}
 	return Expr{&node{kind: kindSequence, parts: parts}}
+}
+
+// Texts is one of the texts. What several begin with is read once, so that thousands are followed as one.
+func Texts(texts ...string) Expr {
+	return alternatives(slices.Compact(slices.Sorted(slices.Values(texts))))
+}
+
+// alternatives is one of the texts, which are sorted and differ.
+func alternatives(texts []string) Expr {
+	switch len(texts) {
+	case 0:
+		return Choice()
+	case 1:
+		return Text(texts[0])
+	}
+	first, last := texts[0], texts[len(texts)-1]
+	n := 0
+	for n < len(first) && first[n] == last[n] { // sorted: what these two begin with, all do
+		n++
+	}
+	var out []Expr
+	for begin := 0; begin < len(texts); {
+		if len(texts[begin]) == n {
+			out = append(out, Expr{})
+			begin++
+			continue
+		}
+		end := begin
+		var group []string
+		for ; end < len(texts) && texts[end][n] == texts[begin][n]; end++ {
+			group = append(group, texts[end][n:])
+		}
+		out = append(out, alternatives(group))
+		begin = end
+	}
+	return Sequence(Text(first[:n]), Choice(out...))
 }
 
 // specialMark surrounds the text of a special token: a byte that no text of UTF-8 has, so that a special token is never taken for the
@@ -56,6 +93,14 @@ func Special(token string) Expr { return Text(specialMark + token + specialMark)
 
 // Bytes are the bytes from low to high, one of them.
 func Bytes(low, high byte) Expr { return Expr{byteNode(low, high)} }
+
+// singles are the nodes of one byte, which all texts share.
+var singles = func() (out [256]*node) {
+	for b := range out {
+		out[b] = byteNode(byte(b), byte(b))
+	}
+	return out
+}()
 
 func byteNode(low, high byte) *node {
 	n := &node{kind: kindByte}

@@ -12,10 +12,10 @@ type Grammar struct {
 	first     *state
 }
 
-// Compile refuses an expression that is too large, that no text of the vocabulary begins, or that has a rule which comes to itself before
-// it has read anything.
+// Compile refuses an expression that is too large, that no text of the vocabulary has, or that has a rule which comes to itself before it
+// has read anything.
 func Compile(e Expr, v *Vocabulary) (*Grammar, error) {
-	p, err := compile(e)
+	p, err := compile(e, v.bytes)
 	if err != nil {
 		return nil, err
 	}

@@ -30,6 +30,7 @@ var (
 	// jsonRune is one character of a JSON string, escaped or not.
 	jsonRune   = jsonRuneRule().Expr()
 	jsonString = Sequence(quote, Repeat(jsonRune, 0, -1), quote)
+	plainRunes = Repeat(plainRune.expr(), 0, -1)
 
 	jsonValue  = NewRule("a JSON value")
 	jsonObject = Sequence(Text("{"), blank, Optional(list(Sequence(jsonString, colon, jsonValue.Expr()), 1, -1)), Text("}"))

@@ -1,6 +1,7 @@
 package grammar
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -8,6 +9,7 @@ import (
 // program is an expression as instructions of a pushdown automaton.
 type program struct {
 	code  []instruction
+	live  []bool // by instruction: a text leads from it to the end of its rule; the others are never followed
 	start int32
 }
 
@@ -40,14 +42,17 @@ type compiler struct {
 	code   []instruction
 	rules  map[*Rule]int32 // entries, each an opSplit of one place
 	queue  []*Rule
-	shared map[*node]*Rule // bodies of counted repetitions
+	uses   map[*node]int   // how often the expression holds a node
+	shared map[*node]*Rule // nodes that are compiled once, and called
+	bytes  byteSet         // that a token has
 	ret    int32
 	err    error
 }
 
-// compile refuses an expression that is too large, one with an undefined rule, and a rule that begins with itself.
-func compile(e Expr) (*program, error) {
-	c := &compiler{rules: map[*Rule]int32{}, shared: map[*node]*Rule{}}
+// compile refuses an expression that is too large, one with an undefined rule, a rule that begins with itself, and an expression that no
+// text of these bytes has.
+func compile(e Expr, available byteSet) (*program, error) {
+	c := &compiler{rules: map[*Rule]int32{}, uses: uses(e.node), shared: map[*node]*Rule{}, bytes: available}
 	accept := c.emit(instruction{kind: opAccept})
 	c.ret = c.emit(instruction{kind: opReturn})
 	start := c.node(e.node, accept, 0)
@@ -58,14 +63,53 @@ func compile(e Expr) (*program, error) {
 			return nil, fmt.Errorf("grammar: the rule %s is not defined", r.name)
 		}
 		entry := c.rules[r]
-		body := c.node(r.body.node, c.ret, 0)
+		body := c.inner(r.body.node, c.ret, 0)
 		c.code[entry].to = []int32{body}
 	}
 	if c.err != nil {
 		return nil, c.err
 	}
 	p := &program{code: c.code, start: start}
-	return p, c.endless(p)
+	if err := c.endless(p); err != nil {
+		return nil, err
+	}
+	p.live = p.least(func(i *instruction, known []bool) bool {
+		switch i.kind {
+		case opByte:
+			return i.bytes != byteSet{} && known[i.next]
+		case opSplit:
+			return slices.ContainsFunc(i.to, func(to int32) bool { return known[to] })
+		case opCall:
+			return known[i.to[0]] && known[i.next]
+		}
+		return true
+	})
+	if !p.live[start] {
+		return nil, errors.New("grammar: no text has this form, or the vocabulary has no tokens for it")
+	}
+	return p, nil
+}
+
+// uses counts how often each node is held. A node that is held in several places is compiled once: the size of a program does not double
+// with each level of a schema.
+func uses(root *node) map[*node]int {
+	count := map[*node]int{}
+	work := []*node{root}
+	for len(work) > 0 {
+		n := work[len(work)-1]
+		work = work[:len(work)-1]
+		if n == nil || n.kind == kindByte {
+			continue
+		}
+		if count[n]++; count[n] > 1 {
+			continue
+		}
+		work = append(work, n.parts...)
+		if n.kind == kindRule && n.rule.body != nil && count[n.rule.body.node] == 0 {
+			work = append(work, n.rule.body.node)
+		}
+	}
+	return count
 }
 
 func (c *compiler) emit(i instruction) int32 {
@@ -77,8 +121,32 @@ func (c *compiler) emit(i instruction) int32 {
 	return int32(len(c.code) - 1)
 }
 
-// node compiles n before the instruction next and returns its first one.
+// node compiles n before the instruction next and returns its first one; what stands in several places is called.
 func (c *compiler) node(n *node, next int32, depth int) int32 {
+	if n != nil && c.uses[n] > 1 && !n.small() {
+		return c.call(c.rule(n), next)
+	}
+	return c.inner(n, next, depth)
+}
+
+// small: a call would be no shorter.
+func (n *node) small() bool {
+	leaf := func(part *node) bool { return part == nil || part.kind == kindByte }
+	return n.kind == kindRule || n.kind == kindByte || n.kind != kindRepeat && len(n.parts) <= 4 && !slices.ContainsFunc(n.parts, func(p *node) bool { return !leaf(p) })
+}
+
+// rule is a node as a rule of its own.
+func (c *compiler) rule(n *node) *Rule {
+	r, ok := c.shared[n]
+	if !ok {
+		r = &Rule{name: "repetition", body: &Expr{n}}
+		c.shared[n] = r
+	}
+	return r
+}
+
+// inner compiles n where it stands.
+func (c *compiler) inner(n *node, next int32, depth int) int32 {
 	if depth > maxDepth && c.err == nil {
 		c.err = fmt.Errorf("grammar: it is nested more than %d deep", maxDepth)
 	}
@@ -87,7 +155,11 @@ func (c *compiler) node(n *node, next int32, depth int) int32 {
 	}
 	switch n.kind {
 	case kindByte:
-		return c.emit(instruction{kind: opByte, bytes: n.bytes, next: next})
+		bytes := n.bytes
+		for i := range bytes {
+			bytes[i] &= c.bytes[i]
+		}
+		return c.emit(instruction{kind: opByte, bytes: bytes, next: next})
 	case kindSequence:
 		for _, part := range slices.Backward(n.parts) {
 			next = c.node(part, next, depth+1)
@@ -122,12 +194,7 @@ func (c *compiler) repeat(n *node, next int32, depth int) int32 {
 		return next
 	}
 	if body.kind != kindByte && body.kind != kindRule && (n.min > 1 || n.max > 1) { // one copy, called
-		r, ok := c.shared[body]
-		if !ok {
-			r = &Rule{name: "repetition", body: &Expr{body}}
-			c.shared[body] = r
-		}
-		body = &node{kind: kindRule, rule: r}
+		body = &node{kind: kindRule, rule: c.rule(body)}
 	}
 	if n.max < 0 {
 		loop := c.emit(instruction{kind: opSplit})
@@ -154,20 +221,20 @@ func (c *compiler) repeat(n *node, next int32, depth int) int32 {
 
 // endless refuses a rule that comes to itself before it has read a byte: the automaton would call it without end.
 func (c *compiler) endless(p *program) error {
-	nullable := map[int32]bool{} // entries of rules that the empty text is of
-	for changed := true; changed; {
-		changed = false
-		for _, entry := range c.rules {
-			if !nullable[entry] && p.empty(entry, nullable, nil) {
-				nullable[entry], changed = true, true
-			}
+	nullable := p.least(func(i *instruction, known []bool) bool { // the empty text leads from it to the end of its rule
+		switch i.kind {
+		case opSplit:
+			return slices.ContainsFunc(i.to, func(to int32) bool { return known[to] })
+		case opCall:
+			return known[i.to[0]] && known[i.next]
 		}
-	}
+		return i.kind == opReturn
+	})
 	calls := map[int32][]int32{}
 	names := map[int32]string{}
 	for r, entry := range c.rules {
 		names[entry] = r.name
-		p.empty(entry, nullable, func(to int32) { calls[entry] = append(calls[entry], to) })
+		calls[entry] = p.called(entry, nullable)
 	}
 	const open, closed = 1, 2
 	state := map[int32]int{}
@@ -196,10 +263,35 @@ func (c *compiler) endless(p *program) error {
 	return nil
 }
 
-// empty tells whether the rule at entry may read nothing; called is told of the rules that it calls before it reads.
-func (p *program) empty(entry int32, nullable map[int32]bool, called func(int32)) bool {
+// least are the instructions that hold when no more do than must; holds asks for one of them what is known of those that follow it.
+func (p *program) least(holds func(i *instruction, known []bool) bool) []bool {
+	before := make([][]int32, len(p.code)) // by instruction: those that it follows
+	known, work := make([]bool, len(p.code)), make([]int32, len(p.code))
+	for at := range p.code {
+		i := &p.code[at]
+		for _, to := range i.to {
+			before[to] = append(before[to], int32(at))
+		}
+		if i.kind == opByte || i.kind == opCall {
+			before[i.next] = append(before[i.next], int32(at))
+		}
+		work[at] = int32(at)
+	}
+	for len(work) > 0 {
+		at := work[len(work)-1]
+		work = work[:len(work)-1]
+		if !known[at] && holds(&p.code[at], known) {
+			known[at] = true
+			work = append(work, before[at]...)
+		}
+	}
+	return known
+}
+
+// called are the rules that the rule at entry calls before it reads.
+func (p *program) called(entry int32, nullable []bool) []int32 {
+	var out []int32
 	seen := map[int32]bool{}
-	ends := false
 	work := []int32{entry}
 	for len(work) > 0 {
 		at := work[len(work)-1]
@@ -211,16 +303,12 @@ func (p *program) empty(entry int32, nullable map[int32]bool, called func(int32)
 		switch i := &p.code[at]; i.kind {
 		case opSplit:
 			work = append(work, i.to...)
-		case opReturn:
-			ends = true
 		case opCall:
-			if called != nil {
-				called(i.to[0])
-			}
+			out = append(out, i.to[0])
 			if nullable[i.to[0]] {
 				work = append(work, i.next)
 			}
 		}
 	}
-	return ends
+	return out
 }

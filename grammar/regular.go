@@ -1,37 +1,62 @@
 package grammar
 
 import (
+	"cmp"
 	"fmt"
 	"regexp/syntax"
+	"slices"
 	"unicode"
 	"unicode/utf8"
 )
 
 // Regexp is the texts that match a regular expression whole, in Go's syntax, which knows neither lookahead nor references.
 func Regexp(pattern string) (Expr, error) {
-	if _, err := syntax.Parse(pattern, syntax.Perl); err != nil {
-		return Expr{}, err
+	if len(pattern) > maxSchema {
+		return Expr{}, fmt.Errorf("it has %d bytes, at most %d are supported", len(pattern), maxSchema)
 	}
-	return regular("^(?:"+pattern+")$", runeSet.expr)
+	left := budget(maxParts)
+	p := patternReader{write: runeSet.expr, dot: everyRune.without('\n'), left: &left}
+	return p.read(pattern)
 }
 
-// regular is the texts that match a regular expression in Go's syntax, which knows neither lookahead nor references. As in JSON Schema it
-// matches somewhere in the text unless ^ and $ bind it. one writes one character of a set.
-func regular(pattern string, one func(runeSet) Expr) (Expr, error) {
-	re, err := syntax.Parse(pattern, syntax.Perl|syntax.DotNL)
+// regular is the texts in which a regular expression in Go's syntax matches somewhere, unless ^ and $ bind it, as JSON Schema has it: in
+// JSON, and a dot is no line end of JavaScript's.
+func regular(pattern string, left *budget) (Expr, error) {
+	p := patternReader{
+		write: quoted, dot: everyRune.without('\n').without('\r').minus('\u2028', '\u2029'), left: left,
+		anything: Repeat(anyCharacter, 0, -1),
+	}
+	return p.read(pattern)
+}
+
+// anyCharacter is one of a JSON string in its shortest form.
+var anyCharacter = quoted(everyRune)
+
+// patternReader turns a regular expression into an Expr.
+type patternReader struct {
+	write    func(runeSet) Expr // one character of a set
+	dot      runeSet
+	anything Expr // stands before and behind what is not bound
+	left     *budget
+}
+
+func (p patternReader) read(pattern string) (Expr, error) {
+	re, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
 		return Expr{}, err
 	}
 	if re.MaxCap() > 1000 {
 		return Expr{}, fmt.Errorf("it has more than 1000 groups")
 	}
-	p := patternReader{one: one, anything: Repeat(one(everyRune), 0, -1)}
 	return p.anchored(re)
 }
 
-type patternReader struct {
-	one      func(runeSet) Expr
-	anything Expr
+// one is a character of the set.
+func (p patternReader) one(set runeSet) (Expr, error) {
+	if err := p.left.spend(16 * (len(set) + 1)); err != nil {
+		return Expr{}, err
+	}
+	return p.write(set), nil
 }
 
 // anchored reads a whole pattern: where it is not bound to the beginning or the end, anything may stand there.
@@ -89,7 +114,11 @@ func (p patternReader) expr(re *syntax.Regexp) (Expr, error) {
 	case syntax.OpLiteral:
 		var out []Expr
 		for _, c := range re.Rune {
-			out = append(out, p.letter(c, re.Flags&syntax.FoldCase != 0))
+			e, err := p.letter(c, re.Flags&syntax.FoldCase != 0)
+			if err != nil {
+				return Expr{}, err
+			}
+			out = append(out, e)
 		}
 		return Sequence(out...), nil
 	case syntax.OpCharClass:
@@ -97,11 +126,11 @@ func (p patternReader) expr(re *syntax.Regexp) (Expr, error) {
 		for i := 0; i < len(re.Rune); i += 2 {
 			set = append(set, runeRange{re.Rune[i], re.Rune[i+1]})
 		}
-		return p.one(set.minus(0xD800, 0xDFFF).minus(utf8.MaxRune+1, unicode.MaxRune+1)), nil
+		return p.one(set.minus(0xD800, 0xDFFF).minus(utf8.MaxRune+1, unicode.MaxRune+1))
 	case syntax.OpAnyChar:
-		return p.one(everyRune), nil
+		return p.one(everyRune)
 	case syntax.OpAnyCharNotNL:
-		return p.one(everyRune.without('\n')), nil
+		return p.one(p.dot)
 	case syntax.OpCapture:
 		return subs[0], nil
 	case syntax.OpStar:
@@ -121,14 +150,11 @@ func (p patternReader) expr(re *syntax.Regexp) (Expr, error) {
 }
 
 // letter is a character, or with fold all that are it in another case.
-func (p patternReader) letter(c rune, fold bool) Expr {
+func (p patternReader) letter(c rune, fold bool) (Expr, error) {
 	set := runeSet{{c, c}}
-	if fold {
-		out := []Expr{p.one(set)}
-		for f := unicode.SimpleFold(c); f != c; f = unicode.SimpleFold(f) {
-			out = append(out, p.one(runeSet{{f, f}}))
-		}
-		return Choice(out...)
+	for f := unicode.SimpleFold(c); fold && f != c; f = unicode.SimpleFold(f) {
+		set = append(set, runeRange{f, f})
 	}
+	slices.SortFunc(set, func(x, y runeRange) int { return cmp.Compare(x.low, y.low) })
 	return p.one(set)
 }

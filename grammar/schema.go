@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/big"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,11 +24,17 @@ import (
 //
 // A keyword that cannot be honoured is refused by name.
 func JSONSchema(schema []byte) (Expr, error) {
+	switch {
+	case len(schema) > maxSchema:
+		return Expr{}, fmt.Errorf("schema: it has %d bytes, at most %d are supported", len(schema), maxSchema)
+	case !json.Valid(schema):
+		return Expr{}, errors.New("schema: it is no JSON")
+	}
 	root, err := readSchema(schema)
 	if err != nil {
 		return Expr{}, fmt.Errorf("schema: %w", err)
 	}
-	r := &schemaReader{root: root, rules: map[string]*Rule{}}
+	r := &schemaReader{root: root, document: bytes.TrimSpace(schema), rules: map[string]*Rule{}, places: map[string]map[string]json.RawMessage{}, left: maxParts}
 	e, err := r.expr(root, "schema", 0)
 	if err != nil {
 		return Expr{}, err
@@ -34,10 +42,29 @@ func JSONSchema(schema []byte) (Expr, error) {
 	return e, nil
 }
 
+// The most that a schema may bring: a request of a few bytes must not take memory without bound.
+const (
+	maxSchema = 1 << 20 // bytes
+	maxParts  = 1 << 20 // nodes of the expression, about
+)
+
+// budget is how many nodes an expression may still have.
+type budget int
+
+func (b *budget) spend(nodes int) error {
+	if *b -= budget(nodes); *b < 0 {
+		return errors.New("it is too large; write fewer values, names, bounds, or classes of characters")
+	}
+	return nil
+}
+
 // schemaReader turns the schemas of one document into expressions.
 type schemaReader struct {
-	root  *schemaNode
-	rules map[string]*Rule // by $ref
+	root     *schemaNode
+	document json.RawMessage
+	rules    map[string]*Rule                      // by $ref
+	places   map[string]map[string]json.RawMessage // what lies below a pointer
+	left     budget
 }
 
 // schemaNode is a schema: true, false, or an object with its keys in order.
@@ -102,6 +129,8 @@ func (r *schemaReader) expr(n *schemaNode, at string, depth int) (Expr, error) {
 	switch {
 	case depth > 64:
 		return Expr{}, fmt.Errorf("%s: it is nested more than 64 deep", at)
+	case r.left.spend(16) != nil:
+		return Expr{}, fmt.Errorf("%s: %w", at, r.left.spend(0))
 	case n.never:
 		return Choice(), nil
 	}
@@ -113,7 +142,7 @@ func (r *schemaReader) expr(n *schemaNode, at string, depth int) (Expr, error) {
 		if !ok {
 			continue
 		}
-		for _, k := range n.keys { // beside it stand remarks alone, and for const and enum the type, which says nothing more
+		for _, k := range n.keys { // beside it stand remarks alone, and for const and enum the type
 			told := k == "nullable" || k == "type" && (whole.key == "const" || whole.key == "enum")
 			if k != whole.key && !told && !slices.Contains(remarks, k) {
 				return Expr{}, fmt.Errorf("%s: %q beside %q is not supported", at, wording.Clip(k, 64), whole.key)
@@ -187,7 +216,8 @@ func (n *schemaNode) types(at string) ([]string, error) {
 	if len(types) == 0 {
 		return nil, fmt.Errorf("%s: type is an empty list", at)
 	}
-	return types, nil
+	slices.Sort(types)
+	return slices.Compact(types), nil // a type that is named twice is read once
 }
 
 func (r *schemaReader) typed(n *schemaNode, t, at string, depth int) (Expr, error) {
@@ -197,11 +227,11 @@ func (r *schemaReader) typed(n *schemaNode, t, at string, depth int) (Expr, erro
 	case "array":
 		return r.array(n, at, depth)
 	case "string":
-		return text(n, at)
+		return r.text(n, at)
 	case "integer":
-		return number(n, at, true)
+		return r.number(n, at, true)
 	case "number":
-		return number(n, at, false)
+		return r.number(n, at, false)
 	case "boolean":
 		return jsonBool, nil
 	default:
@@ -211,7 +241,7 @@ func (r *schemaReader) typed(n *schemaNode, t, at string, depth int) (Expr, erro
 
 func (r *schemaReader) reference(_ *schemaNode, value json.RawMessage, at string, depth int) (Expr, error) {
 	var ref string
-	if err := json.Unmarshal(value, &ref); err != nil || !strings.HasPrefix(ref, "#") {
+	if err := json.Unmarshal(value, &ref); err != nil || ref != "#" && !strings.HasPrefix(ref, "#/") {
 		return Expr{}, fmt.Errorf("%s: $ref is %s, it must point into the schema itself, such as #/$defs/name", at, wording.Clip(string(value), 80))
 	}
 	if rule, ok := r.rules[ref]; ok {
@@ -220,20 +250,15 @@ func (r *schemaReader) reference(_ *schemaNode, value json.RawMessage, at string
 	rule := NewRule(ref)
 	r.rules[ref] = rule
 	n := r.root
-	for _, part := range strings.Split(strings.TrimPrefix(ref[1:], "/"), "/") {
-		if ref == "#" {
-			break
-		}
-		part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
-		raw, ok := n.values[part]
+	if ref != "#" {
+		raw, ok := r.place(ref)
 		if !ok {
 			return Expr{}, fmt.Errorf("%s: $ref %q points to nothing", at, wording.Clip(ref, 80))
 		}
-		next, err := readSchema(raw)
-		if err != nil {
+		var err error
+		if n, err = readSchema(raw); err != nil {
 			return Expr{}, fmt.Errorf("%s: $ref %q: %w", at, wording.Clip(ref, 80), err)
 		}
-		n = next
 	}
 	e, err := r.expr(n, ref, depth+1)
 	if err != nil {
@@ -243,28 +268,89 @@ func (r *schemaReader) reference(_ *schemaNode, value json.RawMessage, at string
 	return rule.Expr(), nil
 }
 
-func (r *schemaReader) constant(_ *schemaNode, value json.RawMessage, at string, _ int) (Expr, error) {
-	written, err := compact(value)
-	if err != nil {
-		return Expr{}, fmt.Errorf("%s: const: %w", at, err)
+// place is what a pointer, #/a/b, points to. What lies around it is read once, however many pointers lead through it.
+func (r *schemaReader) place(pointer string) (json.RawMessage, bool) {
+	around, name := "#", strings.TrimPrefix(pointer, "#/")
+	raw, ok := r.document, true
+	if i := strings.LastIndexByte(pointer, '/'); i > 1 {
+		around, name = pointer[:i], pointer[i+1:]
+		if raw, ok = r.place(around); !ok {
+			return nil, false
+		}
 	}
-	return Text(written), nil
+	below, known := r.places[around]
+	if !known {
+		var list []json.RawMessage
+		if json.Unmarshal(raw, &below) != nil && json.Unmarshal(raw, &list) == nil {
+			below = map[string]json.RawMessage{}
+			for i, item := range list {
+				below[strconv.Itoa(i)] = item
+			}
+		}
+		r.places[around] = below
+	}
+	if plain, err := url.PathUnescape(name); err == nil { // it is the fragment of a URI
+		name = plain
+	}
+	raw, ok = below[strings.NewReplacer("~1", "/", "~0", "~").Replace(name)]
+	return raw, ok
 }
 
-func (r *schemaReader) enum(n *schemaNode, value json.RawMessage, at string, depth int) (Expr, error) {
+func (r *schemaReader) constant(n *schemaNode, value json.RawMessage, at string, _ int) (Expr, error) {
+	return r.values(n, []json.RawMessage{value}, at)
+}
+
+func (r *schemaReader) enum(n *schemaNode, value json.RawMessage, at string, _ int) (Expr, error) {
 	var values []json.RawMessage
 	if err := json.Unmarshal(value, &values); err != nil || len(values) == 0 {
 		return Expr{}, fmt.Errorf("%s: enum must be a list with at least one value", at)
 	}
-	var out []Expr
-	for _, v := range values {
-		e, err := r.constant(n, v, at, depth)
-		if err != nil {
+	return r.values(n, values, at)
+}
+
+// values is one of the values that have the type of the schema.
+func (r *schemaReader) values(n *schemaNode, values []json.RawMessage, at string) (Expr, error) {
+	var types []string
+	if _, ok := n.values["type"]; ok {
+		var err error
+		if types, err = n.types(at); err != nil {
 			return Expr{}, err
 		}
-		out = append(out, e)
 	}
-	return Choice(out...), nil
+	var out []string
+	for _, v := range values {
+		if types != nil && !isOf(v, types) {
+			continue
+		}
+		written, err := compact(v)
+		if err == nil {
+			err = r.left.spend(len(written))
+		}
+		if err != nil {
+			return Expr{}, fmt.Errorf("%s: %w", at, err)
+		}
+		out = append(out, written)
+	}
+	return Texts(out...), nil
+}
+
+// isOf tells whether a value has one of the types.
+func isOf(value json.RawMessage, types []string) bool {
+	has := func(t string) bool { return slices.Contains(types, t) }
+	switch value[0] {
+	case '{':
+		return has("object")
+	case '[':
+		return has("array")
+	case '"':
+		return has("string")
+	case 't', 'f':
+		return has("boolean")
+	case 'n':
+		return has("null")
+	}
+	v, err := strconv.ParseFloat(string(value), 64)
+	return has("number") || has("integer") && err == nil && v == math.Trunc(v)
 }
 
 // compact is the value without blanks and without escapes of what may stand as it is.
@@ -340,9 +426,20 @@ func (r *schemaReader) object(n *schemaNode, at string, depth int) (Expr, error)
 		return Expr{}, err
 	}
 	names := slices.Clone(properties.keys)
+	must := map[string]bool{}
 	for _, name := range required {
-		if !slices.Contains(names, name) {
+		if _, named := properties.values[name]; !named && !must[name] {
 			names = append(names, name)
+		}
+		must[name] = true
+	}
+	for _, name := range names {
+		weight := 4 * len(name)
+		if others != nil { // see keyBut
+			weight = 80 * len(name)
+		}
+		if err := r.left.spend(weight + 16); err != nil {
+			return Expr{}, fmt.Errorf("%s.properties: %w", at, err)
 		}
 	}
 	var members []member
@@ -356,7 +453,7 @@ func (r *schemaReader) object(n *schemaNode, at string, depth int) (Expr, error)
 				return Expr{}, err
 			}
 		}
-		members = append(members, member{Sequence(Text(literal(name)), colon, value), slices.Contains(required, name)})
+		members = append(members, member{Sequence(Text(literal(name)), colon, value), must[name]})
 	}
 	rest := Choice() // no other member
 	if others != nil {
@@ -366,8 +463,8 @@ func (r *schemaReader) object(n *schemaNode, at string, depth int) (Expr, error)
 	if err != nil {
 		return Expr{}, err
 	}
-	if least > len(required) {
-		return Expr{}, fmt.Errorf("%s: minProperties of %d is not supported, where %d properties are required", at, least, len(required))
+	if least > len(must) {
+		return Expr{}, fmt.Errorf("%s: minProperties of %d is not supported, where %d properties are required", at, least, len(must))
 	}
 	return Sequence(Text("{"), blank, inOrder(members, rest, others != nil), Text("}")), nil
 }
@@ -404,7 +501,7 @@ func inOrder(members []member, rest Expr, open bool) Expr {
 		if m.required {
 			first = started
 		} else {
-			first = Choice(started, first)
+			first = share(Choice(started, first))
 			behind = Choice(behind, before)
 		}
 	}
@@ -453,7 +550,7 @@ func but(names [][]rune) Expr {
 			out = append(out, Sequence(Text(string(c)), but(behind[c])))
 		}
 	}
-	return Choice(append(out, Sequence(free.expr(), Repeat(plainRune.expr(), 0, -1), quote))...)
+	return Choice(append(out, Sequence(free.expr(), plainRunes, quote))...)
 }
 
 func (r *schemaReader) array(n *schemaNode, at string, depth int) (Expr, error) {
@@ -552,17 +649,25 @@ func count(n *schemaNode, key, at string) (int, error) {
 	return v, nil
 }
 
+const (
+	year = `([1-9]\d{3}|0[1-9]\d{2}|00[1-9]\d|000[1-9])` // of those that every calendar has
+	leap = `(\d\d(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)`
+	// day is a day that there is.
+	day   = `(` + year + `-((0[13578]|1[02])-(0[1-9]|[12]\d|3[01])|(0[469]|11)-(0[1-9]|[12]\d|30)|02-(0[1-9]|1\d|2[0-8]))|` + leap + `-02-29)`
+	clock = `([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)`
+)
+
 // formats are the patterns of the formats that hold.
 var formats = map[string]string{
-	"date":      `\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])`,
-	"time":      `([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)`,
-	"date-time": `\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)`,
+	"date":      day,
+	"time":      clock,
+	"date-time": day + "T" + clock,
 	"uuid":      `[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`,
-	"email":     `[A-Za-z0-9_+-]+(\.[A-Za-z0-9_+-]+)*@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+`,
+	"email":     `[A-Za-z0-9_+-]+(\.[A-Za-z0-9_+-]+)*@[A-Za-z0-9]+(-+[A-Za-z0-9]+)*(\.[A-Za-z0-9]+(-+[A-Za-z0-9]+)*)+`,
 	"ipv4":      `((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)\.){3}(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)`,
 }
 
-func text(n *schemaNode, at string) (Expr, error) {
+func (r *schemaReader) text(n *schemaNode, at string) (Expr, error) {
 	least, err := count(n, "minLength", at)
 	if err != nil {
 		return Expr{}, err
@@ -581,9 +686,14 @@ func text(n *schemaNode, at string) (Expr, error) {
 		if err := json.Unmarshal(raw, &pattern); err != nil {
 			return Expr{}, fmt.Errorf("%s: pattern must be a text", at)
 		}
-	} else if raw, ok := n.values["format"]; ok {
+	}
+	if raw, ok := n.values["format"]; ok {
 		_ = json.Unmarshal(raw, &format) // anything else is a remark
-		if known := formats[format]; known != "" {
+		known := formats[format]
+		switch {
+		case known != "" && pattern != "":
+			return Expr{}, fmt.Errorf("%s: pattern beside the format %q is not supported", at, format)
+		case known != "":
 			pattern = "^(" + known + ")$"
 		}
 	}
@@ -593,7 +703,7 @@ func text(n *schemaNode, at string) (Expr, error) {
 	if least > 0 || most >= 0 {
 		return Expr{}, fmt.Errorf("%s: minLength and maxLength beside pattern or format are not supported", at)
 	}
-	e, err := regular(pattern, quoted)
+	e, err := regular(pattern, &r.left)
 	if err != nil {
 		return Expr{}, fmt.Errorf("%s: pattern %q: %w", at, wording.Clip(pattern, 80), err)
 	}
@@ -601,7 +711,7 @@ func text(n *schemaNode, at string) (Expr, error) {
 }
 
 // number is an integer, or a number, between the bounds of the schema.
-func number(n *schemaNode, at string, integer bool) (Expr, error) {
+func (r *schemaReader) number(n *schemaNode, at string, integer bool) (Expr, error) {
 	if raw, ok := n.values["multipleOf"]; ok && !(integer && string(raw) == "1") {
 		return Expr{}, fmt.Errorf("%s: %q is not supported", at, "multipleOf")
 	}
@@ -611,9 +721,12 @@ func number(n *schemaNode, at string, integer bool) (Expr, error) {
 		if !ok {
 			continue
 		}
-		v, ok := new(big.Rat).SetString(string(raw))
-		if !ok {
-			return Expr{}, fmt.Errorf("%s: %s is %s, it must be a number", at, k, wording.Clip(string(raw), 40))
+		v, err := bound(raw)
+		if err == nil {
+			err = r.left.spend(512)
+		}
+		if err != nil {
+			return Expr{}, fmt.Errorf("%s: %s is %s, %w", at, k, wording.Clip(string(raw), 40), err)
 		}
 		if err := b.add(k, v); err != nil {
 			return Expr{}, fmt.Errorf("%s: %w", at, err)
@@ -630,6 +743,20 @@ func number(n *schemaNode, at string, integer bool) (Expr, error) {
 		return Expr{}, fmt.Errorf("%s: no number is between its bounds", at)
 	}
 	return e, nil
+}
+
+// bound reads a number that is short: one of a few bytes may stand for millions of digits.
+func bound(raw json.RawMessage) (*big.Rat, error) {
+	var v json.Number
+	if err := json.Unmarshal(raw, &v); err != nil || raw[0] == '"' {
+		return nil, errors.New("it must be a number")
+	}
+	_, exponent, _ := strings.Cut(strings.ToLower(string(raw)), "e")
+	if power, err := strconv.Atoi("0" + strings.TrimLeft(exponent, "+-")); err != nil || power > 99 || len(raw) > 99 {
+		return nil, errors.New("which has more digits than is supported")
+	}
+	out, _ := new(big.Rat).SetString(string(raw)) // it is a number of JSON
+	return out, nil
 }
 
 var errFraction = errors.New("a bound of numbers that is no whole number is not supported")

@@ -19,6 +19,7 @@ type Vocabulary struct {
 	size   int
 	tokens []entry  // sorted by text
 	texts  [][]byte // by id
+	bytes  byteSet  // that a token has: some vocabularies lack a few
 }
 
 // text is what the token is read as; nil: it stands for nothing.
@@ -50,6 +51,9 @@ func NewVocabulary(t Tokens) *Vocabulary {
 		v.texts[id] = text
 		if len(text) > 0 {
 			v.tokens = append(v.tokens, entry{id: id, text: text})
+			for _, b := range text {
+				v.bytes.add(b, b)
+			}
 		}
 	}
 	slices.SortStableFunc(v.tokens, func(x, y entry) int { return bytes.Compare(x.text, y.text) })

@@ -1,6 +1,7 @@
 package modelfile
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -189,7 +190,7 @@ func choose(id HubID, files []string, file string) ([]string, error) {
 	}
 	switch {
 	case file != "" && !slices.Contains(files, file):
-		return nil, fmt.Errorf("modelfile: %s has no file %s; its .gguf files are %v", id, file, gguf)
+		return nil, fmt.Errorf("modelfile: %s has no file %s; its .gguf files: %s", id, file, cmp.Or(strings.Join(gguf, ", "), "none"))
 	case file != "":
 		return append(chosen, file), nil
 	case safetensors:

@@ -19,7 +19,7 @@ type shortTeacher struct{ tokens int }
 
 func (t shortTeacher) Takes() (tokens, ids int) { return t.tokens, 0 }
 
-func (t shortTeacher) Score(_ context.Context, samples []*trajectory.Sample) ([][]float32, []error, error) {
+func (t shortTeacher) Logprobs(_ context.Context, samples []*trajectory.Sample) ([][]float32, []error, error) {
 	out := make([][]float32, len(samples))
 	for i, s := range samples {
 		out[i] = make([]float32, s.Len())
@@ -35,7 +35,7 @@ func (t shortTeacher) Score(_ context.Context, samples []*trajectory.Sample) ([]
 func (shortTeacher) Close() error { return nil }
 
 // A run whose teacher takes less than the policy samples no longer than that. With a batch that an earlier process recorded and
-// the teacher of now cannot score, the run goes on; with one that was sampled just now it stops, and is not blocked by it.
+// the teacher of now has no logprobs of, the run goes on; with one that was sampled just now it stops, and is not blocked by it.
 func TestARunIsNotBlockedByItsTeacher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, trainer := napping(t, job.Rollout{Mode: "sync"}, algorithms.Config{}, 2)
@@ -48,7 +48,7 @@ func TestARunIsNotBlockedByItsTeacher(t *testing.T) {
 		r.objective = d
 		err := r.training().step(t.Context())
 		require.ErrorContains(t, err, "orchestrator: step 1: ")
-		require.ErrorContains(t, err, "trajectories failed, more than rollout.max_failed (0.9); the first: teacher: orchestrator: train-0-0-0: the teacher cannot score it: it has ")
+		require.ErrorContains(t, err, "trajectories failed, more than rollout.max_failed (0.9); the first: teacher: orchestrator: train-0-0-0: the teacher has no logprobs of it: it has ")
 		require.Empty(t, trainer.batches)
 
 		log, err := r.folder.DB.Recover(t.Context(), 0)

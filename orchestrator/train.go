@@ -112,7 +112,12 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum report
 		return sum, err
 	}
 	steps := t.training()
-	if err := steps.loop(ctx); err != nil {
+	if steps.reports, err = beginReports(ctx, t.folder.Dir, j.Report, steps.console.warn); err != nil {
+		return sum, err
+	}
+	err = steps.loop(ctx)
+	steps.endReports(ctx, err)
+	if err != nil {
 		return steps.summary(), err
 	}
 	return steps.summary(), steps.writeSummary(ctx)

@@ -47,6 +47,8 @@ type training struct {
 	findings    report.Findings
 	started     time.Time          // in this process; zero outside the loop
 	told        environments.Stats // of the job's environments, at the last step
+	reports     *reports           // nil: the job has none
+	late        []string           // reports that are behind at the end
 	begun       int                // steps whose update has begun: more than state.Step while the end of one is not recorded
 }
 
@@ -116,6 +118,7 @@ func (t *training) steps(ctx context.Context) error {
 		if err := t.evaluateStep(ctx); err != nil {
 			return err
 		}
+		t.reports.step()
 		if n := j.Checkpoint.Every; n > 0 && t.state.Step%n == 0 && t.state.Step < j.Trainer.Steps {
 			if err := t.save(); err != nil {
 				return err
@@ -278,11 +281,28 @@ func (t *training) seconds() float64 {
 func (t *training) summary() report.Summary {
 	j := t.session.Job
 	out := t.state.Summary(t.state.Step, j.SFT != nil)
-	out.Job = j.Name
+	out.Job, out.Reports = j.Name, t.late
 	if t.state.Step < j.Trainer.Steps {
 		out.Stopped = t.state.Evaluations.StoppedBy(t.state.Step, j.Eval.StopAfter)
 	}
 	return out
+}
+
+// endReports ends the reports of a run that ended so; what is behind is told by the summary, or where there is none, here.
+func (t *training) endReports(ctx context.Context, ended error) {
+	state := overview.Ended
+	switch {
+	case errors.Is(ended, ErrInterrupted):
+		state = overview.Interrupted
+	case ended != nil:
+		state = overview.Failed
+	}
+	t.late = t.reports.finish(ctx, state)
+	for _, late := range t.late {
+		if ended != nil {
+			t.console.warn(late)
+		}
+	}
 }
 
 // advise adds what the log says of the whole run: held-out tasks one by one, and what to try next.

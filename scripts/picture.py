@@ -10,7 +10,7 @@ import json
 import pathlib
 
 CURVES = pathlib.Path(__file__).resolve().parent.parent / "docs" / "results" / "curves"
-RUNS = [("seed 1", "calculator-spread-seed1-avx512", "#1f6feb"), ("seed 3", "calculator-spread-seed3-avx512", "#c2410c")]
+RUNS = [("seed 1", "calculator-six-seed1-avx512", "#1f6feb"), ("seed 4", "calculator-six-seed4-avx512", "#c2410c")]
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 300, 48, 150, 34, 40
 
 
@@ -47,8 +47,4 @@ for label, color, rewards, evals in runs:
     side += 16
     text(WIDTH - RIGHT + 12, side, f'held out {evals["before"]["accuracy"]:.2f} → {evals["after"]["accuracy"]:.2f}', fill=color)
     side += 24
-e = runs[0][3]["tool_off"]
-print(f'<circle cx="{x(e["step"])}" cy="{y(e["accuracy"])}" r="4.5" fill="#57606a"/>')
-text(WIDTH - RIGHT + 12, y(e["accuracy"]) - 12, "seed 1, held out,", fill="#57606a")
-text(WIDTH - RIGHT + 12, y(e["accuracy"]) + 4, f'tool off: {e["accuracy"]:.2f}', fill="#57606a")
 print("</svg>")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/agentfly/agentfly/agents"
@@ -24,17 +25,33 @@ type forms struct {
 
 func newForms(c *codec, e engines.Engine) *forms {
 	return &forms{codec: c, engine: e, tokens: sync.OnceValue(func() *grammar.Vocabulary {
-		return grammar.NewVocabulary(sized{c.tokenizer, c.vocab})
+		return grammar.NewVocabulary(sized{c.tokenizer, c.vocab, c.stopIDs})
 	})}
 }
 
-// sized is a tokenizer that knows how many tokens the model has.
+// sized is a tokenizer that knows how many tokens the model has, and which of them end a completion: those stand for no text of a form,
+// whatever the tokenizer says, as a form would be cut where its text has theirs.
 type sized struct {
 	Tokenizer
-	size int
+	size  int
+	stops []int32
 }
 
+// Size implements grammar.Tokens.
 func (s sized) Size() int { return s.size }
+
+// IsSpecial implements grammar.Tokens.
+func (s sized) IsSpecial(id int32) bool {
+	return slices.Contains(s.stops, id) || s.Tokenizer.IsSpecial(id)
+}
+
+// Token implements grammar.Tokens: a stop id that is text otherwise has no name.
+func (s sized) Token(id int32) (string, bool) {
+	if !s.Tokenizer.IsSpecial(id) && slices.Contains(s.stops, id) {
+		return "", true
+	}
+	return s.Tokenizer.Token(id)
+}
 
 // structured is vLLM's structured_outputs: exactly one of its fields.
 type structured struct {
@@ -53,6 +70,9 @@ func (s *structured) UnmarshalJSON(data []byte) error {
 	var all present
 	_ = all.UnmarshalJSON(data) // never fails
 	err := json.Unmarshal(data, (*fields)(s))
+	if string(s.JSON) == "null" {
+		s.JSON = nil
+	}
 	s.some = bool(all)
 	return err
 }
@@ -91,11 +111,10 @@ func (p *sampling) wanted() (e grammar.Expr, param string, ok bool, err error) {
 	case s.Regex != "":
 		e, err = grammar.Regexp(s.Regex)
 	case s.Choice != nil:
-		var texts []grammar.Expr
-		for _, text := range s.Choice {
-			texts = append(texts, grammar.Text(text))
+		if len(s.Choice) == 0 {
+			return e, "", false, badf("structured_outputs", "structured_outputs.choice is an empty list; give at least one text")
 		}
-		e = grammar.Choice(texts...)
+		e = grammar.Texts(s.Choice...)
 	case s.JSON[0] == '"': // a schema within a string
 		var text string
 		if err = json.Unmarshal(s.JSON, &text); err == nil {

@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/agentfly/agentfly/agents"
@@ -121,7 +122,7 @@ func New(o Options) (*Server, error) {
 		o.Agents = agents.NewRegistry()
 	}
 	if _, ok := o.Agents.Parser(o.ToolParser); !ok {
-		return nil, fmt.Errorf("serve: there is no tool parser %q; allowed: %v", o.ToolParser, o.Agents.Parsers())
+		return nil, fmt.Errorf("serve: there is no tool parser %q; allowed: %s", o.ToolParser, strings.Join(o.Agents.Parsers(), ", "))
 	}
 	if o.MaxQueue == 0 {
 		o.MaxQueue = 1024

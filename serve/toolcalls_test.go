@@ -60,7 +60,7 @@ func TestToolParserOfAProgram(t *testing.T) {
 	require.Equal(t, want, h.saidWhole(clock))
 	require.Equal(t, want, h.saidStream(clock))
 	_, err := New(Options{Engine: scripted.New(scripted.Options{}), Tokenizer: letters{}, Models: []string{"m"}, Vocab: vocabulary, Agents: known, ToolParser: "shout"})
-	require.EqualError(t, err, `serve: there is no tool parser "shout"; allowed: [hermes llama3_json llama4_json mistral qwen3_coder qwen3_json qwen3_xml shouting]`)
+	require.EqualError(t, err, `serve: there is no tool parser "shout"; allowed: hermes, llama3_json, llama4_json, mistral, qwen3_coder, qwen3_json, qwen3_xml, shouting`)
 }
 
 // Special tokens that begin no call stay out of the text, and without tools all do.
@@ -73,7 +73,7 @@ func TestSpecialTokensThatBeginCalls(t *testing.T) {
 
 func TestUnknownToolParser(t *testing.T) {
 	_, err := New(Options{Engine: scripted.New(scripted.Options{}), Tokenizer: letters{}, Models: []string{"m"}, Vocab: vocabulary, ToolParser: "x"})
-	require.EqualError(t, err, `serve: there is no tool parser "x"; allowed: [hermes llama3_json llama4_json mistral qwen3_coder qwen3_json qwen3_xml]`)
+	require.EqualError(t, err, `serve: there is no tool parser "x"; allowed: hermes, llama3_json, llama4_json, mistral, qwen3_coder, qwen3_json, qwen3_xml`)
 }
 
 // thinking is a template that opens a thought itself.

@@ -25,7 +25,7 @@ const (
 	OriginRender      Origin = "render"      // the chat template, a prompt that is too long, a history that changed since it was recorded
 	OriginReward      Origin = "reward"      // a reward gave no score
 	OriginStore       Origin = "store"       // a turn cannot be stored; it ends the run: what is not stored must not be used
-	OriginTeacher     Origin = "teacher"     // the teacher of a distillation cannot score the trajectory
+	OriginTeacher     Origin = "teacher"     // the teacher of a distillation has no logprobs of the trajectory
 	OriginTool        Origin = "tool"        // a tool broke (CauseBroken); it fails its call, not the trajectory
 	OriginWeights     Origin = "weights"     // another run's weights are on the engine's servers; it ends the run
 )

@@ -173,6 +173,9 @@ type Incoming struct {
 	Choice string `json:"choice,omitempty"` // of tools: none, required or named; "": auto
 	Serial bool   `json:"serial,omitempty"` // one call a reply was asked for
 	Prompt string `json:"prompt,omitempty"` // of a completion that was asked for with a text
+	// Unapplied are the parameters that asked for a form of the reply (response_format in every dialect, tool_choice, structured_outputs): the
+	// policy samples freely, so that what it learns from is its own distribution.
+	Unapplied []string `json:"unapplied,omitempty"`
 
 	Whole    bool              `json:"whole,omitempty"`    // Messages are the whole conversation, not what is behind the reply of After
 	Messages json.RawMessage   `json:"messages,omitempty"` // as the agent sent them: a list of Message

@@ -125,12 +125,16 @@ func conversation(question, answer string, steps ...[2]string) worked {
 	return worked{append(m, message{"assistant", "<answer>" + answer + "</answer>"})}
 }
 
-// calculatorWorked shows each operator once. The order matters: a small model copies the last operator most, and with
-// subtraction last SmolLM2 solves two thirds of the held-out tasks before it is trained, in this order a third.
+// calculatorWorked shows each kind of story once. With the first three alone SmolLM2 solves a third of the held-out tasks before it is
+// trained and reads some stories of the other kinds by chance after it (docs/results/calculator.md). The order matters: a small model
+// copies the last operator most.
 func calculatorWorked() []worked {
 	return []worked{
 		conversation("Tim has 215 nuts and Eva has 342 nuts. How many nuts is that in all?", "557", [2]string{"215 + 342", "557"}),
 		conversation("Rosa had 871 keys and lost 136. How many keys are left?", "735", [2]string{"871 - 136", "735"}),
 		conversation("There are 124 jars with 318 beans in each. How many beans is that?", "39432", [2]string{"124 * 318", "39432"}),
+		conversation("Max has 649 coats and Rosa has 427 coats. How many more coats does Max have?", "222", [2]string{"649 - 427", "222"}),
+		conversation("A choir had 154 singers and 238 more joined. How many singers are there now?", "392", [2]string{"154 + 238", "392"}),
+		conversation("A mill grinds 213 sacks each day. How many sacks does it grind in 132 days?", "28116", [2]string{"213 * 132", "28116"}),
 	}
 }

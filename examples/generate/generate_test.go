@@ -122,7 +122,7 @@ func TestStoriesHaveNames(t *testing.T) {
 	}
 }
 
-// Held-out tasks share no number, no story and no thing or name with the training tasks or the worked examples.
+// Held-out tasks share no number, no story and no thing or name with the training tasks, and no story with the worked examples.
 func TestHeldOut(t *testing.T) {
 	for name, d := range datasets() {
 		t.Run(name, func(t *testing.T) {
@@ -147,14 +147,30 @@ func TestHeldOut(t *testing.T) {
 				require.False(t, questions[r.question], "twice: %s", r.question)
 				questions[r.question] = true
 			}
+			held := regexp.MustCompile(`\b(` + strings.Join(append(append([]string{}, heldCast.names...), heldCast.things...), "|") + `)\b`)
+			shown := map[string]bool{}
+			for _, e := range shipped[name] {
+				shown[skeleton(workedCast.ReplaceAllString(e.Messages[0].Content, "@"))] = true
+			}
+			require.Len(t, shown, len(shipped[name]))
+			for _, r := range d[1] {
+				require.False(t, shown[skeleton(held.ReplaceAllString(r.question, "@"))], "a worked example tells the story of %q", r.question)
+			}
 		})
 	}
 }
 
+// shipped are the worked examples of the jobs that have stories.
+var shipped = map[string][]worked{"calculator": calculatorWorked(), "two_step": twoStepWorked()}
+
+// workedCast are the names and things of the worked examples.
+var workedCast = regexp.MustCompile(`\b(Tim|Eva|Rosa|Max|nuts|keys|jars|beans|coats|singers|sacks)\b`)
+
 // The worked examples are right, short and none of the tasks.
 func TestWorked(t *testing.T) {
-	for name, examples := range map[string][]worked{"calculator": calculatorWorked(), "two_step": twoStepWorked()} {
-		require.Len(t, examples, 3)
+	length := map[string]int{"calculator": 6, "two_step": 3}
+	for name, examples := range shipped {
+		require.Len(t, examples, length[name])
 		operators := map[string]bool{}
 		for _, e := range examples {
 			for i, m := range e.Messages {

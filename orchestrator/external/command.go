@@ -17,6 +17,7 @@ import (
 
 	"github.com/agentfly/agentfly/internal/procgroup"
 	"github.com/agentfly/agentfly/internal/wording"
+	"github.com/agentfly/agentfly/sandbox"
 )
 
 // Command runs one process a trajectory.
@@ -61,11 +62,12 @@ func (c *Command) Enter(ctx context.Context) (leave func(), err error) {
 
 // Run implements Runner.
 func (c *Command) Run(ctx context.Context, a Assignment) (end Ended, err error) {
-	dir, err := os.MkdirTemp("", "agentfly-agent-")
+	folder, err := sandbox.TempFolder("agent") // the next start removes that of a killed one
 	if err != nil {
 		return end, fmt.Errorf("its folder cannot be made: %w", err)
 	}
-	defer os.RemoveAll(dir)
+	defer folder.Close()
+	dir := folder.Path()
 	task, err := json.Marshal(a)
 	if err != nil {
 		return end, err

@@ -89,6 +89,7 @@ func check(j *Job) {
 		fail("model.lora", "alpha and targets need a rank")
 	}
 	checkNames(j, fail)
+	checkReports(j, fail)
 }
 
 // checkEngine refuses keys of the block engine that its kind does not read. Which kinds there are is known where the registry of engines is.

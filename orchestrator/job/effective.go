@@ -36,6 +36,8 @@ func (e effective) node(v reflect.Value, f reflect.StructField, path string) *ya
 		return e.free(x.encode(), path)
 	case *Tool:
 		return e.free(encodeTool(*x), path)
+	case *Report:
+		return e.free(x.encode(), path)
 	case *Sources:
 		return e.sources(*x, path)
 	case *algorithms.Config:

@@ -42,10 +42,11 @@ type Job struct {
 	Rollout       Rollout           `yaml:"rollout" doc:"sampling of trajectories"`
 	Algorithm     algorithms.Config `yaml:"algorithm" doc:"what an update optimises; see docs/algorithms.md"`
 	SFT           *SFT              `yaml:"sft" doc:"supervised fine-tuning on data.train (recorded conversations) or data.run (a run's trajectories), in place of rollouts"`
-	Distill       *Distill          `yaml:"distill" doc:"on-policy distillation: the policy samples the tasks, a teacher scores the sampled tokens, and its logprob minus the policy's is each token's advantage; rewards are then only reported"`
+	Distill       *Distill          `yaml:"distill" doc:"on-policy distillation: the policy samples the tasks, a teacher computes the logprobs of the sampled tokens, and its logprob minus the policy's is each token's advantage; rewards are then only reported"`
 	Trainer       Trainer           `yaml:"trainer" doc:"the optimizer: AdamW"`
 	Eval          Eval              `yaml:"eval" doc:"evaluation on held-out tasks, before and after the run and between steps"`
 	Checkpoint    Checkpoint        `yaml:"checkpoint" doc:"what is saved on the way"`
+	Report        []Report          `yaml:"report" doc:"formats of agentfly export that the run keeps up to date: [tensorboard, {mlflow: URL}]; see docs/export.md"`
 	Control       Control           `yaml:"control" doc:"makes a run that must not learn, to hold a claim against"`
 	Output        string            `yaml:"output" doc:"folder of the run, relative to the working folder; empty: runs/NAME"`
 
@@ -246,7 +247,7 @@ type Rollout struct {
 type Trainer struct {
 	Steps            int     `yaml:"steps" default:"100" min:"1" max:"10000000" unit:"steps" doc:"steps of the run"`
 	LearningRate     float64 `yaml:"learning_rate" default:"1e-6" above:"0" max:"1" doc:"largest of the schedule"`
-	Schedule         string  `yaml:"schedule" default:"constant" enum:"constant|linear|cosine" doc:"course of the learning rate after the warm-up: constant, or falling to 0 over the steps of the run, those without anything to learn included"`
+	Schedule         string  `yaml:"schedule" default:"constant" enum:"constant|linear|cosine" doc:"shape of the learning rate after the warm-up: constant, or falling to 0 over the steps of the run, those without anything to learn included"`
 	WarmupSteps      int     `yaml:"warmup_steps" default:"0" min:"0" max:"1000000" unit:"steps" doc:"in which the learning rate rises from 0, with every optimizer step of theirs"`
 	WeightDecay      float64 `yaml:"weight_decay" default:"0" min:"0" max:"10" doc:"decoupled; of all that is trained, norms and biases too"`
 	Beta1            float64 `yaml:"beta1" default:"0.9" min:"0" max:"0.999999" doc:"decay of the first moment"`

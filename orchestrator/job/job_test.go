@@ -69,7 +69,7 @@ seed: 2
 	require.Equal(t, strings.Join([]string{
 		`/jobs/job.yaml:1:10: version: 2 is out of range, allowed is 1`,
 		`/jobs/job.yaml:2:7: name: 7, allowed is a text; write "7" in quotes`,
-		`/jobs/job.yaml:3:1: unknown key "modle" in the job; allowed: version, name, seed, deterministic, device, model, engine, agent, sandbox, environment, rewards, data, rollout, algorithm, sft, distill, trainer, eval, checkpoint, control, output; nearest: model`,
+		`/jobs/job.yaml:3:1: unknown key "modle" in the job; allowed: version, name, seed, deterministic, device, model, engine, agent, sandbox, environment, rewards, data, rollout, algorithm, sft, distill, trainer, eval, checkpoint, report, control, output; nearest: model`,
 		`/jobs/job.yaml:4:31: model.lora.rank: -8 is out of range, allowed is a whole number from 0 to 4096`,
 		`/jobs/job.yaml:5:10: rewards: the list is empty; at least one entry is needed`,
 		`/jobs/job.yaml:7:3: unknown key "grups" in rollout; allowed: groups, group_size, max_new_tokens, max_tokens, cut, temperature, top_p, top_k, min_p, mode, max_staleness, stale, oversample, max_refills, max_failed, timeout, turn_timeout, tool_timeout, tool_tokens, reward_timeout, gradings, max_failed_tool, max_raised, watchdog, tree; nearest: groups`,

@@ -18,6 +18,8 @@ func decodeCustom(d *decoder, n *yaml.Node, v any, path string) bool {
 		decodeTool(d, n, v, path)
 	case *Sources:
 		decodeSources(d, n, v, path)
+	case *Report:
+		decodeReport(d, n, v, path)
 	case *algorithms.Choice:
 		decodeChoice(d, n, v, path)
 	default:
@@ -118,6 +120,8 @@ func customSchema(v any) (map[string]any, bool) {
 		}}}}, true
 	case *Sources:
 		return sourcesSchema(), true
+	case *Report:
+		return reportSchema(), true
 	case *algorithms.Choice:
 		return oneOf, true
 	}

@@ -47,7 +47,7 @@ func (o *Distillation) Batch(ctx context.Context, at At) (*Batch, error) {
 		return nil, err
 	}
 	b.Advantages, b.KL = d.advantages, d.reverseKL
-	o.reward(b) // of what the teacher can score
+	o.reward(b) // of what the teacher has logprobs of
 	return b, nil
 }
 
@@ -89,17 +89,17 @@ type distilled struct {
 	tokens     int
 }
 
-// taught is a trajectory that a teacher scores.
+// taught is a trajectory with its teacher's logprobs.
 type taught struct {
 	*trajectory.Trajectory
 	logprobs [][]float32 // [sample][T]
 }
 
-// distill scores the finished trajectories of groups. shuffle permutes the teacher's scores over all tokens. A trajectory that
-// the teacher can never score (it is too long, has a token that the teacher does not know or finds impossible) fails, and leaves
+// distill compares the teacher's logprobs of the finished trajectories with the policy's. shuffle permutes them over all tokens. A trajectory of which
+// the teacher can never have logprobs (it is too long, has a token that the teacher does not know or finds impossible) fails, and leaves
 // the update: a batch that was recorded with it must not keep a run from going on.
 func (o *Distillation) distill(ctx context.Context, groups []trajectory.Group, shuffle *rand.Rand) (*distilled, error) {
-	withTeacher, err := o.scored(ctx, groups)
+	withTeacher, err := o.askTeacher(ctx, groups)
 	if err != nil {
 		return nil, fmt.Errorf("orchestrator: distill.teacher: %w", err)
 	}
@@ -141,10 +141,10 @@ func (o *Distillation) distill(ctx context.Context, groups []trajectory.Group, s
 	return d, nil
 }
 
-// scored asks the teacher for the finished trajectories, and fails those that it cannot score.
-func (o *Distillation) scored(ctx context.Context, groups []trajectory.Group) (withTeacher []taught, err error) {
+// askTeacher asks for the teacher's logprobs of the finished trajectories, and fails those of which it has none.
+func (o *Distillation) askTeacher(ctx context.Context, groups []trajectory.Group) (withTeacher []taught, err error) {
 	fail := func(tr *trajectory.Trajectory, err error) {
-		tr.Fail(trajectory.OriginTeacher, fmt.Sprintf("orchestrator: %s: the teacher cannot score it: %v", tr.ID, err))
+		tr.Fail(trajectory.OriginTeacher, fmt.Sprintf("orchestrator: %s: the teacher has no logprobs of it: %v", tr.ID, err))
 	}
 	var asked []*trajectory.Trajectory
 	var samples []*trajectory.Sample
@@ -160,13 +160,13 @@ func (o *Distillation) scored(ctx context.Context, groups []trajectory.Group) (w
 			asked, samples = append(asked, tr), append(samples, tr.Samples...)
 		}
 	}
-	scores, refused, err := o.teacher.Score(ctx, samples)
+	logprobs, refused, err := o.teacher.Logprobs(ctx, samples)
 	if err != nil {
 		return nil, err
 	}
 	next := 0
 	for _, tr := range asked {
-		l := taught{Trajectory: tr, logprobs: scores[next : next+len(tr.Samples)]}
+		l := taught{Trajectory: tr, logprobs: logprobs[next : next+len(tr.Samples)]}
 		for i, s := range tr.Samples {
 			err := impossible(s, l.logprobs[i])
 			if refused != nil && refused[next+i] != nil {
@@ -190,7 +190,7 @@ func tooMuch(t Teacher, tr *trajectory.Trajectory) error {
 	tokens, ids := t.Takes()
 	for _, s := range tr.Samples {
 		if len(s.Media) > 0 {
-			return fmt.Errorf("it has a medium (%s) at token %d, the teacher scores text only", s.Media[0].Kind, s.Media[0].At)
+			return fmt.Errorf("it has a medium (%s) at token %d, the teacher takes text only", s.Media[0].Kind, s.Media[0].At)
 		}
 		if tokens > 0 && s.Len() > tokens {
 			return fmt.Errorf("it has %d tokens, the teacher takes %d", s.Len(), tokens)
@@ -212,7 +212,7 @@ func impossible(s *trajectory.Sample, logprobs []float32) error {
 	return nil
 }
 
-// refused stops a run whose teacher cannot score more than rollout.max_failed of what was just sampled. Of a batch that
+// refused stops a run whose teacher has no logprobs of more than rollout.max_failed of what was just sampled. Of a batch that
 // was recorded before, nothing can be sampled again: it is trained on what is left of it, as are those of a replay.
 func (o *Distillation) refused(b *schedule.Batch) error {
 	if _, recorded := o.found.Batches[b.Step]; !recorded && o.found.Recording == nil {

@@ -24,7 +24,7 @@ type constantTeacher func(id int32) float32
 
 func (constantTeacher) Takes() (tokens, ids int) { return 0, 0 }
 
-func (f constantTeacher) Score(_ context.Context, samples []*trajectory.Sample) ([][]float32, []error, error) {
+func (f constantTeacher) Logprobs(_ context.Context, samples []*trajectory.Sample) ([][]float32, []error, error) {
 	var out [][]float32
 	for _, s := range samples {
 		v := make([]float32, s.Len())
@@ -70,10 +70,10 @@ func TestDistillationAdvantages(t *testing.T) {
 	shuffled, err := r.distill(t.Context(), taughtGroups(t), rand.New(rand.NewPCG(1, 2)))
 	require.NoError(t, err)
 	require.NotEqual(t, d.advantages, shuffled.advantages)
-	require.Equal(t, d.reverseKL, shuffled.reverseKL, "the report is of the true scores")
+	require.Equal(t, d.reverseKL, shuffled.reverseKL, "the report is of the true logprobs")
 	back := []float64{shuffled.advantages[0][0][0] - 0.5, shuffled.advantages[0][0][1] - 1, shuffled.advantages[0][0][2] - 2, shuffled.advantages[1][0][0] - 0.25}
 	slices.Sort(back)
-	require.Equal(t, []float64{-1.5, -1.25, -1, -0.75}, back, "a permutation of the teacher's scores")
+	require.Equal(t, []float64{-1.5, -1.25, -1, -0.75}, back, "a permutation of the teacher's logprobs")
 
 	r.teacher = constantTeacher(func(id int32) float32 {
 		if id == 4 {
@@ -85,14 +85,14 @@ func TestDistillationAdvantages(t *testing.T) {
 	d, err = r.distill(t.Context(), groups, nil)
 	require.NoError(t, err)
 	require.Equal(t, [][][]float64{{nil, nil}, {{-0.75}}}, d.advantages, "one impossible token fails its trajectory")
-	require.Equal(t, "orchestrator: a: the teacher cannot score it: its logprob of token 3 (4) of a sample is -Inf", groups[0].Trajectories[0].Err)
+	require.Equal(t, "orchestrator: a: the teacher has no logprobs of it: its logprob of token 3 (4) of a sample is -Inf", groups[0].Trajectories[0].Err)
 	require.Equal(t, trajectory.OriginTeacher, groups[0].Trajectories[0].ErrOrigin)
 }
 
-// scorer answers as engines.Logprober says: [len(ids)-1].
-type scorer struct{ short bool }
+// countingEngine answers as engines.Logprober says: [len(ids)-1].
+type countingEngine struct{ short bool }
 
-func (s scorer) Logprobs(_ context.Context, ids []int32) ([]float32, error) {
+func (s countingEngine) Logprobs(_ context.Context, ids []int32) ([]float32, error) {
 	out := make([]float32, len(ids)-1)
 	for i := range out {
 		out[i] = -float32(ids[i+1])
@@ -103,44 +103,44 @@ func (s scorer) Logprobs(_ context.Context, ids []int32) ([]float32, error) {
 	return out, nil
 }
 
-var _ engines.Logprober = scorer{}
+var _ engines.Logprober = countingEngine{}
 
-func TestARemoteTeacherScoresTheResponseTokens(t *testing.T) {
+func TestARemoteTeacherHasLogprobsOfTheResponseTokens(t *testing.T) {
 	var samples []*trajectory.Sample
 	for _, g := range taughtGroups(t) {
 		for _, tr := range g.Trajectories {
 			samples = append(samples, tr.Samples...)
 		}
 	}
-	got, _, err := remoteTeacher{Logprober: scorer{}}.Score(t.Context(), samples)
+	got, _, err := remoteTeacher{engine: countingEngine{}}.Logprobs(t.Context(), samples)
 	require.NoError(t, err)
 	require.Equal(t, [][]float32{{0, 0, -3, -4, 0}, {0, -5, 0}, {0, -9, 0}, {0, -6, 0}}, got)
-	_, _, err = remoteTeacher{Logprober: scorer{short: true}}.Score(t.Context(), samples[:1])
+	_, _, err = remoteTeacher{engine: countingEngine{short: true}}.Logprobs(t.Context(), samples[:1])
 	require.ErrorContains(t, err, "3 logprobs for 5 tokens")
 }
 
 // A teacher that is gone is waited for once, not once by every sample.
 func TestTheFirstErrorOfATeacherEndsAll(t *testing.T) {
 	var samples []*trajectory.Sample
-	for range 3 * scorersAtOnce {
+	for range 3 * requestsAtOnce {
 		samples = append(samples, &trajectory.Sample{TokenIDs: []int32{1, 2}, ResponseMask: []bool{false, true}})
 	}
-	gone := &goneScorer{}
-	_, _, err := remoteTeacher{Logprober: gone}.Score(t.Context(), samples)
+	gone := &goneEngine{}
+	_, _, err := remoteTeacher{engine: gone}.Logprobs(t.Context(), samples)
 	require.EqualError(t, err, "nobody answers")
-	require.LessOrEqual(t, gone.asked.Load(), int64(scorersAtOnce)+1)
+	require.LessOrEqual(t, gone.asked.Load(), int64(requestsAtOnce)+1)
 
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("the user said so"))
-	_, _, err = remoteTeacher{Logprober: gone}.Score(ctx, samples)
+	_, _, err = remoteTeacher{engine: gone}.Logprobs(ctx, samples)
 	require.EqualError(t, err, "the user said so")
 }
 
-// goneScorer fails once all its places are taken; who is not the first waits until nobody cares.
-type goneScorer struct{ asked atomic.Int64 }
+// goneEngine fails once all its places are taken; who is not the first waits until nobody cares.
+type goneEngine struct{ asked atomic.Int64 }
 
-func (s *goneScorer) Logprobs(ctx context.Context, _ []int32) ([]float32, error) {
-	if s.asked.Add(1) == scorersAtOnce {
+func (s *goneEngine) Logprobs(ctx context.Context, _ []int32) ([]float32, error) {
+	if s.asked.Add(1) == requestsAtOnce {
 		return nil, errors.New("nobody answers")
 	}
 	<-ctx.Done()
@@ -156,8 +156,8 @@ type partialTeacher struct {
 
 func (t partialTeacher) Takes() (tokens, ids int) { return t.tokens, t.ids }
 
-func (t partialTeacher) Score(ctx context.Context, samples []*trajectory.Sample) ([][]float32, []error, error) {
-	out, _, err := t.constantTeacher.Score(ctx, samples)
+func (t partialTeacher) Logprobs(ctx context.Context, samples []*trajectory.Sample) ([][]float32, []error, error) {
+	out, _, err := t.constantTeacher.Logprobs(ctx, samples)
 	refused := make([]error, len(samples))
 	for i, s := range samples {
 		if t.tokens > 0 && s.Len() > t.tokens {
@@ -170,8 +170,8 @@ func (t partialTeacher) Score(ctx context.Context, samples []*trajectory.Sample)
 	return out, refused, err
 }
 
-// What a teacher can never score leaves the update, whatever the reason, and the other trajectories are taught.
-func TestATrajectoryThatTheTeacherCannotScoreFails(t *testing.T) {
+// What a teacher can never have logprobs of leaves the update, whatever the reason, and the other trajectories are taught.
+func TestATrajectoryWithoutTheTeachersLogprobsFails(t *testing.T) {
 	one := constantTeacher(func(int32) float32 { return -1 })
 	for want, teacher := range map[string]Teacher{
 		"it has 5 tokens, the teacher takes 4":           partialTeacher{one, 4, 0, -1},
@@ -183,7 +183,7 @@ func TestATrajectoryThatTheTeacherCannotScoreFails(t *testing.T) {
 			}
 			return -1
 		}),
-		"vllm: score: http://h: 400: no: engines: the request was refused": remoteTeacher{Logprober: refusing{5}},
+		"vllm: score: http://h: 400: no: engines: the request was refused": remoteTeacher{engine: refusing{5}},
 	} {
 		r := &Distillation{RL: &RL{}, teacher: teacher}
 		groups := taughtGroups(t)
@@ -193,7 +193,7 @@ func TestATrajectoryThatTheTeacherCannotScoreFails(t *testing.T) {
 		groups[1].Trajectories[0].Samples = []*trajectory.Sample{other}
 		d, err := r.distill(t.Context(), groups, nil)
 		require.NoError(t, err, want)
-		require.Equal(t, "orchestrator: a: the teacher cannot score it: "+want, groups[0].Trajectories[0].Err)
+		require.Equal(t, "orchestrator: a: the teacher has no logprobs of it: "+want, groups[0].Trajectories[0].Err)
 		require.Equal(t, [][]float64{nil, nil}, d.advantages[0])
 		require.Empty(t, groups[1].Trajectories[0].Err)
 		require.Len(t, d.advantages[1][0], 1)
@@ -208,7 +208,7 @@ func (s refusing) Logprobs(ctx context.Context, ids []int32) ([]float32, error) 
 	if slices.Contains(ids, s.id) {
 		return nil, fmt.Errorf("vllm: score: http://h: 400: no: %w", engines.ErrRefused)
 	}
-	return scorer{}.Logprobs(ctx, ids)
+	return countingEngine{}.Logprobs(ctx, ids)
 }
 
 // servers are a teacher's.
@@ -241,7 +241,7 @@ func TestATeacherOfAnotherVocabularyIsRefused(t *testing.T) {
 	require.Equal(t, []string{"the teacher's servers do not offer /tokenize, so that its tokenizer is the policy's is not checked"}, notes)
 }
 
-// Of a batch that a replay trains, what the teacher cannot score is left out; of one that was just sampled it is an error.
+// Of a batch that a replay trains, what the teacher has no logprobs of is left out; of one that was just sampled it is an error.
 func TestWhatATeacherRefusesOfAReplay(t *testing.T) {
 	groups := taughtGroups(t)
 	for _, tr := range groups[0].Trajectories {

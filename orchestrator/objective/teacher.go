@@ -21,13 +21,13 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// Teacher scores what the policy sampled.
+// Teacher tells how likely what the policy sampled is to another model.
 type Teacher interface {
-	// Takes says what it can score: samples of at most so many tokens, with ids below so many; 0 is no limit that is known.
+	// Takes says what it takes: samples of at most so many tokens, with ids below so many; 0 is no limit that is known.
 	Takes() (tokens, ids int)
-	// Score returns the teacher's logprobs of the response tokens, [sample][T], 0 off the mask; nil for a sample that it
+	// Logprobs returns the teacher's logprobs of the response tokens, [sample][T], 0 off the mask; nil for a sample that it
 	// refuses, for the reason in refused, and would refuse again. refused is nil where there is none.
-	Score(ctx context.Context, samples []*trajectory.Sample) (logprobs [][]float32, refused []error, err error)
+	Logprobs(ctx context.Context, samples []*trajectory.Sample) (logprobs [][]float32, refused []error, err error)
 	Close() error
 }
 
@@ -39,7 +39,7 @@ func OpenTeacher(ctx context.Context, j *job.Job, student *policy.Policy, worker
 		if err != nil {
 			return nil, fmt.Errorf("orchestrator: distill.teacher: %w", err)
 		}
-		t := remoteTeacher{Logprober: engine, close: engine.Close, tokens: engine.Capabilities().MaxModelLen - 1} // vLLM samples a token with every prompt
+		t := remoteTeacher{engine: engine, close: engine.Close, tokens: engine.Capabilities().MaxModelLen - 1} // vLLM samples a token with every prompt
 		if err := checkTeacher(ctx, j, student.Tokenizer, engine, note); err != nil {
 			return nil, errors.Join(err, engine.Close())
 		}
@@ -68,7 +68,7 @@ func (t *localTeacher) Takes() (tokens, ids int) {
 	return t.policy.Config.MaxContext(), t.policy.Config.VocabSize
 }
 
-func (t *localTeacher) Score(ctx context.Context, samples []*trajectory.Sample) (out [][]float32, _ []error, err error) {
+func (t *localTeacher) Logprobs(ctx context.Context, samples []*trajectory.Sample) (out [][]float32, _ []error, err error) {
 	o := trainer.PackOptions{MicroBatchTokens: t.microBatch, MaxLength: t.policy.Config.MaxContext(), Temperature: 1}
 	err = t.worker.Do(ctx, func() (err error) {
 		out, err = trainer.ResponseLogprobs(ctx, t.policy.Model, samples, o)
@@ -79,11 +79,11 @@ func (t *localTeacher) Score(ctx context.Context, samples []*trajectory.Sample) 
 
 func (t *localTeacher) Close() error { return t.policy.Close() }
 
-// remoteTeacher is an engine that scores token ids.
+// remoteTeacher asks an engine for logprobs of token ids.
 type remoteTeacher struct {
-	engines.Logprober
+	engine engines.Logprober
 	close  func() error
-	tokens int // of the longest sequence that it scores
+	tokens int // of the longest sequence that it takes
 }
 
 func (t remoteTeacher) Takes() (tokens, ids int) { return t.tokens, 0 }
@@ -95,7 +95,7 @@ type teacherServers interface {
 }
 
 // checkTeacher asks servers whether token ids mean to them what they mean to the policy: they must know the last one, and cut
-// a text into the same. What a run had sampled before it found out could never be scored.
+// a text into the same. What a run had sampled before it found out could never be learned from.
 func checkTeacher(ctx context.Context, j *job.Job, tok *tokenizer.Tokenizer, servers teacherServers, note func(string)) error {
 	last := int32(tok.Size() - 1)
 	_, err := servers.Logprobs(ctx, []int32{last, last})
@@ -133,13 +133,13 @@ func sampleText(tok *tokenizer.Tokenizer) string {
 	return text.String()
 }
 
-const scorersAtOnce = 16 // requests to a teacher
+const requestsAtOnce = 16 // requests to a teacher
 
-func (t remoteTeacher) Score(ctx context.Context, samples []*trajectory.Sample) ([][]float32, []error, error) {
+func (t remoteTeacher) Logprobs(ctx context.Context, samples []*trajectory.Sample) ([][]float32, []error, error) {
 	out, refused := make([][]float32, len(samples)), make([]error, len(samples))
 	ctx, stop := context.WithCancelCause(ctx) // the first error ends all: a teacher that is gone is waited for once
 	defer stop(nil)
-	places := make(chan struct{}, scorersAtOnce)
+	places := make(chan struct{}, requestsAtOnce)
 	var all sync.WaitGroup
 	for i, s := range samples {
 		all.Go(func() {
@@ -150,7 +150,7 @@ func (t remoteTeacher) Score(ctx context.Context, samples []*trajectory.Sample) 
 			}
 			w := watchdog.Enter(ctx, "teacher", "sample "+strconv.Itoa(i))
 			defer w.Leave()
-			logprobs, err := t.Logprober.Logprobs(w.In(ctx), s.TokenIDs)
+			logprobs, err := t.engine.Logprobs(w.In(ctx), s.TokenIDs)
 			if errors.Is(err, engines.ErrRefused) || errors.Is(err, engines.ErrTooLong) { // of this sample, for good
 				refused[i] = err
 				return

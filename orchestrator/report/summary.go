@@ -28,6 +28,7 @@ type Summary struct {
 	Best            *Best              `json:"best,omitempty" doc:"name, step and score of the best evaluation (docs/evaluation.md); left out without one"`
 	Tasks           map[string]float64 `json:"tasks,omitempty" unit:"tasks" doc:"held-out tasks from the first evaluation to the last: tasks that both have, better, worse; and of the difference in reward mean, low and high (95% interval, paired bootstrap over tasks)"`
 	Advice          []string           `json:"advice,omitempty" doc:"what to try next, from the run's figures"`
+	Reports         []string           `json:"reports,omitempty" doc:"targets of report that have not all of the run, why, and the command that catches up"`
 	Stopped         string             `json:"stopped,omitempty" doc:"why the run ended before trainer.steps; left out where it did not"`
 }
 
@@ -105,12 +106,12 @@ func (s Summary) Print(say Say, dir, job, last, bestKept string) {
 		line("stopped early", "%s", s.Stopped)
 	}
 	if s.Loss != nil {
-		s.course(line, "loss", "%.4f", s.Loss)
+		s.trend(line, "loss", "%.4f", s.Loss)
 		if before, ok := s.Loss["eval_before"]; ok {
 			line("held-out loss", "%.4f before, %.4f after", before, s.Loss["eval_after"])
 		}
 	} else {
-		s.course(line, "reward", "%.3f", s.Reward)
+		s.trend(line, "reward", "%.3f", s.Reward)
 		if before, ok := s.Eval["before"]; ok {
 			line("held-out tasks", "%.3f before, %.3f after", before, s.Eval["after"])
 		}
@@ -139,6 +140,9 @@ func (s Summary) Print(say Say, dir, job, last, bestKept string) {
 	for i, advice := range s.Advice {
 		line([]string{"try", ""}[min(i, 1)], "%s", advice)
 	}
+	for i, behind := range s.Reports {
+		line([]string{"report", ""}[min(i, 1)], "%s", behind)
+	}
 	line("checkpoint", "%s (Hugging Face format)", last)
 	say("")
 	job, dir = wording.ShellWord(job), wording.ShellWord(dir)
@@ -151,8 +155,8 @@ func (s Summary) Print(say Say, dir, job, last, bestKept string) {
 	}
 }
 
-// course says how a number went: first and last step, and beside them the means of several where the run has enough.
-func (s Summary) course(line func(label, format string, args ...any), label, form string, of map[string]float64) {
+// trend says how a number went: first and last step, and beside them the means of several where the run has enough.
+func (s Summary) trend(line func(label, format string, args ...any), label, form string, of map[string]float64) {
 	switch n := int(of["window"]); {
 	case n == 0: // no step was done
 	case s.Steps == 1:

@@ -24,10 +24,10 @@ import (
 
 // World is the environment that trajectories act in.
 type World struct {
-	Stage   *environments.Stage
-	Retries int      // a trajectory whose environment failed begins anew so many times
-	Apart   []string // fields of tasks that are the job's own, and not the environment's
-	Credit  float64  // by turn: the rewards of a turn's actions, times this, are the turn's; 0: they are part of the trajectory's reward
+	Stage     *environments.Stage
+	Retries   int      // a trajectory whose environment failed begins anew so many times
+	JobFields []string // fields of tasks that are the job's own, and not the environment's
+	Credit    float64  // by turn: the rewards of a turn's actions, times this, are the turn's; 0: they are part of the trajectory's reward
 	// Forget drops what was recorded of a trajectory that begins anew, and tells why; nil: nothing is recorded.
 	Forget func(id string, why error)
 }
@@ -63,7 +63,7 @@ func (w *World) start(ctx context.Context, run uint64, registry *tools.Registry,
 	}
 	task := p.Task
 	task.Fields = maps.Clone(task.Fields)
-	for _, name := range w.Apart {
+	for _, name := range w.JobFields {
 		delete(task.Fields, name)
 	}
 	defer watchdog.Enter(ctx, "environment", p.ID()).Leave()

@@ -447,7 +447,7 @@ func TestStartOfAnEpisode(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, m.Close()) })
 	r := world(t, &corridors{}, true, walks("out"))
-	r.World.Stage, r.World.Apart = environments.NewStage(m), []string{"id", "kind"}
+	r.World.Stage, r.World.JobFields = environments.NewStage(m), []string{"id", "kind"}
 	play := func(name string, p rollout.Place) environments.Start {
 		at = name
 		r.Sample(t.Context(), p)

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -92,14 +91,7 @@ func (c *Checked) Text(ctx context.Context) error {
 	if s.agent == nil { // it needs what is not run, or could not be made
 		return j.Collect(wrong...)
 	}
-	if s.text, err = newText(j, s.Policy, s.agent, s.Notes.Know); err != nil {
-		key := "model.path"
-		if j.Model.ChatTemplate != "" {
-			key = "model.chat_template"
-		}
-		if input := (*job.Error)(nil); !errors.As(err, &input) {
-			err = j.Fail(key, "%v", err)
-		}
+	if s.text, err = newText(j, s.Policy, "", s.agent, s.Notes.Know); err != nil {
 		return j.Collect(append(wrong, err)...)
 	}
 	if s.Sampler.Tools != nil {

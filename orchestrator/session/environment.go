@@ -149,11 +149,11 @@ func (w *World) sampled() *rollout.World {
 	if w == nil {
 		return nil
 	}
-	return &rollout.World{Stage: w.stage, Retries: w.job.Environment.Retries, Apart: apart(w.job)}
+	return &rollout.World{Stage: w.stage, Retries: w.job.Environment.Retries, JobFields: jobFields(w.job)}
 }
 
-// apart are the fields of tasks that the job itself reads.
-func apart(j *job.Job) []string {
+// jobFields are the fields of tasks that the job itself reads.
+func jobFields(j *job.Job) []string {
 	out := []string{"id", j.Data.Balance, j.Data.Spread, j.Eval.By}
 	if c := j.Data.Curriculum; c != nil {
 		out = append(out, c.Field)

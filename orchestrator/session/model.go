@@ -31,7 +31,7 @@ func loadPolicy(j *job.Job, path string) (*policy.Policy, error) {
 	return p, err
 }
 
-// scheduleOf is the course of the learning rate over a run. The job counts steps of the run, the trainer places for optimizer
+// scheduleOf is the shape of the learning rate over a run. The job counts steps of the run, the trainer places for optimizer
 // steps, of which a step has as many as a.Updates says.
 func scheduleOf(t job.Trainer, a *algorithms.Algorithm) trainer.Schedule {
 	each := a.Updates()

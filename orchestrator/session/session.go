@@ -126,7 +126,7 @@ func (s *Session) Open(ctx context.Context, path string) error {
 		return err
 	}
 	var err error
-	if s.text, err = newText(j, s.Policy, s.agent, s.Notes.Know); err != nil {
+	if s.text, err = newText(j, s.Policy, path, s.agent, s.Notes.Know); err != nil {
 		return err
 	}
 	if j.SFT != nil { // nothing is sampled

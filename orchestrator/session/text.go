@@ -2,6 +2,7 @@ package session
 
 import (
 	"errors"
+	"fmt"
 	"os"
 
 	"github.com/agentfly/agentfly/agents"
@@ -23,8 +24,23 @@ type text struct {
 	marks    []string // of the agent: texts that stay special tokens
 }
 
-// newText makes the renderer of a policy's text for the job's agent.
-func newText(j *job.Job, p *policy.Policy, agent *agents.Agent, know func(line string)) (*text, error) {
+// newText makes the renderer of a policy's text for the job's agent. A text that cannot be rendered is a fault of the job's model or
+// template, or of the policy at path where that is another one.
+func newText(j *job.Job, p *policy.Policy, path string, agent *agents.Agent, know func(line string)) (*text, error) {
+	t, err := renderText(j, p, agent, know)
+	if input := (*job.Error)(nil); err == nil || errors.As(err, &input) {
+		return t, err
+	}
+	switch {
+	case j.Model.ChatTemplate != "":
+		return nil, j.Fail("model.chat_template", "%v", err)
+	case path != "":
+		return nil, job.InputError(fmt.Errorf("%s: %w", path, err))
+	}
+	return nil, j.Fail("model.path", "%v", err)
+}
+
+func renderText(j *job.Job, p *policy.Policy, agent *agents.Agent, know func(line string)) (*text, error) {
 	if err := overrideTemplate(j, p); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# The masks of package grammar against those of llguidance (PyPI), token by token of Qwen3's vocabulary, or of the tokenizer.json in the folder
+# AGENTFLY_GRAMMAR_TOKENIZER. AGENTFLY_LLGUIDANCE: a python that has llguidance (default: one is installed into the cache folder).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+scripts/check_machine.sh
+version=1.9.1
+export AGENTFLY_LLGUIDANCE=${AGENTFLY_LLGUIDANCE:-}
+if test -z "$AGENTFLY_LLGUIDANCE"; then
+  folder=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly/llguidance-$version
+  if ! test -e "$folder/ready"; then
+    rm -rf "$folder"
+    python3 -m venv "$folder" >&2
+    "$folder/bin/pip" -q install --disable-pip-version-check "llguidance==$version" >&2 || { rm -rf "$folder"; echo "test_grammar: llguidance $version cannot be installed" >&2; exit 1; }
+    touch "$folder/ready"
+  fi
+  AGENTFLY_LLGUIDANCE=$folder/bin/python
+fi
+CGO_ENABLED=0 go test -count=1 -v -timeout 20m -run '^TestMasksAgreeWithLLGuidance$' ./grammar
