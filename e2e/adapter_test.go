@@ -58,7 +58,7 @@ func TestAdapterRunResumesBitForBit(t *testing.T) {
 	_, _ = trainTiny(t, more, "--set", "model.lora.path="+path, "--set", "trainer.steps=1")
 	status, _, errs := command("", "train", "--output", filepath.Join(t.TempDir(), "none"), "--set", "model.lora.path="+t.TempDir(), "examples/tiny.yaml")
 	require.Equal(t, 2, status)
-	require.Contains(t, errs, "model.lora.path: the adapter")
+	require.Contains(t, errs, "holds no adapter (adapter_config.json); name the folder of a PEFT adapter")
 	status, _, errs = command("", "train", "--output", parts, "--resume", "--set", "trainer.steps=7", "examples/tiny.yaml")
 	require.Equal(t, 1, status)
 	require.Contains(t, errs, "the run trains on another base model, or trained none before")

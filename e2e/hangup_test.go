@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -49,13 +50,27 @@ func ended(t *testing.T, run *exec.Cmd) {
 	case <-done:
 	case <-time.After(time.Minute):
 		t.Error("the process does not end")
-		_ = run.Process.Kill()
-		<-done
+		_ = run.Process.Signal(syscall.SIGQUIT) // it tells what it does
+		select {
+		case <-done:
+		case <-time.After(10 * time.Second):
+			_ = run.Process.Kill()
+			<-done
+		}
 	}
+}
+
+// hearHangUps lets the processes of a test hear hang-ups also where the tests run under nohup: what is ignored is inherited, a handler is not.
+func hearHangUps(t *testing.T) {
+	t.Helper()
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(caught) })
 }
 
 // A hang-up ends a command as SIGTERM does. A second one changes nothing: the kernel and the shell both send one when a terminal closes.
 func TestHangUpStops(t *testing.T) {
+	hearHangUps(t)
 	run := process("tools", "serve", "--http", "127.0.0.1:0", "calculator")
 	out, err := run.StdoutPipe()
 	require.NoError(t, err)
@@ -112,6 +127,7 @@ func pseudoTerminal(t *testing.T) (master, slave *os.File) {
 // A run whose terminal closes finishes its step and saves, though nobody reads what it says any more.
 func TestARunSurvivesItsTerminal(t *testing.T) {
 	needTorch(t)
+	hearHangUps(t)
 	master, slave := pseudoTerminal(t)
 	dir := filepath.Join(t.TempDir(), "run")
 	run := process("train", "examples/tiny.yaml", "--output", dir)

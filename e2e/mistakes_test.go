@@ -238,9 +238,30 @@ func TestMistakesAreAnswered(t *testing.T) {
 				require.Contains(t, errs, fill(want))
 			}
 			require.NotRegexp(t, `(?m)(^agentfly: |: )(orchestrator|modelfile|policy|masks|cgo|session): `, errs, "names of packages")
+			if slices.Contains(m.args, "--run-code") || slices.Contains(m.args, "--for") || slices.Contains(saidByTheRun, name) {
+				return
+			}
+			args = append([]string{"train"}, args[2:]...)
+			ownOutput := strings.Contains(m.edits["more"], "output: ")
+			if !ownOutput {
+				args = append([]string{"train", "--output", filepath.Join(dir, "new")}, args[1:]...)
+			}
+			status, out, told := command("", args...)
+			errs = strings.ReplaceAll(errs, "agentfly job validate takes", "agentfly train takes")
+			require.Equal(t, 2, status, "%s%s\nvalidate says %s", out, told, errs)
+			for _, line := range strings.Split(strings.TrimSpace(told), "\n") {
+				if ownOutput { // it names --output
+					break
+				}
+				require.Contains(t, errs, strings.TrimPrefix(line, "agentfly: "), "train says another thing than validate")
+			}
+			require.NoDirExists(t, filepath.Join(dir, "new"))
 		})
 	}
 }
+
+// saidByTheRun are the mistakes that a run says and goes on with: data and limits may fit most of what it samples.
+var saidByTheRun = []string{"more than the context", "a small cache", "a field of one task", "a field of no task", "a prompt too long"}
 
 // misuses are mistakes on the command lines of other commands than job validate, in a folder with a job (job.yaml), its run (run), the
 // folder of a job that was never trained (first) and a Python file (t.py). Each answer says what is wrong and what to write.

@@ -76,18 +76,14 @@ func began(ctx context.Context, dir string, m overview.Metrics) time.Time {
 // unfinished begins the names of files that are being written.
 const unfinished = ".export-"
 
-// Sweep removes what a killed process left unfinished in a folder that nobody else writes.
-func Sweep(dir string) error {
-	files, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
+// Sweep removes what a killed process left unfinished in a folder that nobody else writes. What cannot be removed stays.
+func Sweep(dir string) {
+	files, _ := os.ReadDir(dir) //nolint:errcheck // it need not be there
 	for _, f := range files {
 		if strings.HasPrefix(f.Name(), unfinished) {
-			err = errors.Join(err, os.Remove(filepath.Join(dir, f.Name())))
+			_ = os.Remove(filepath.Join(dir, f.Name()))
 		}
 	}
-	return err
 }
 
 // WriteWhole writes a file that is whole or not there.

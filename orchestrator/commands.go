@@ -46,7 +46,7 @@ func Look(ctx context.Context, j *job.Job, r Registries, how Examine) (x Examina
 	defer s.Close()
 	checked, err := session.Check(ctx, s, r)
 	algorithm, _ := job.Algorithm(j, r.Algorithms) // its error is among those of Check
-	wrong := []error{how.Read, err, fit(j, algorithm, how.For), checked.Text(ctx), checked.Tasks()}
+	wrong := []error{how.Read, err, fit(j, algorithm, how.For), checked.Text(), checked.Tasks()}
 	if how.Run && (how.For == "" || how.For == "train") {
 		wrong = append(wrong, s.Reach(ctx, false), session.AskServers(ctx, j))
 	}
@@ -62,7 +62,7 @@ func Look(ctx context.Context, j *job.Job, r Registries, how Examine) (x Examina
 	}
 	x.NotRun, x.Prompt, x.Text = notRun, checked.Example(), s.Policy
 	x.Notes = append(s.Notes.Early(), s.Notes.News()...)
-	return x, j.Collect(wrong...)
+	return x, j.Stages(wrong...)
 }
 
 // fit refuses a job that the command would refuse for its settings; algorithm is nil where it has none.

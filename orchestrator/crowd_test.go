@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -228,11 +227,18 @@ func TestACrowdOfAgents(t *testing.T) {
 	require.NoError(t, err)
 	address := listener.Addr().String()
 	require.NoError(t, listener.Close())
-	var output bytes.Buffer
+	output, err := os.Create(filepath.Join(t.TempDir(), "output")) // read while the server goes on writing it
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, output.Close()) })
+	said := func() string {
+		text, err := os.ReadFile(output.Name())
+		require.NoError(t, err)
+		return string(text)
+	}
 	start := func() *exec.Cmd {
 		c := exec.Command(os.Args[0], "-test.run", "^TestACrowdOfAgents$", "-test.timeout", "20m")
 		c.Env = append(os.Environ(), crowdFolder+"="+dir, crowdAddress+"="+address, crowdDeadline+"="+deadline.String())
-		c.Stdout, c.Stderr = &output, &output
+		c.Stdout, c.Stderr = output, output
 		require.NoError(t, c.Start())
 		return c
 	}
@@ -267,16 +273,16 @@ func TestACrowdOfAgents(t *testing.T) {
 		server = start()
 	}
 	all.Wait()
-	require.NoError(t, errors.Join(failed...), "%s", output.String())
+	require.NoError(t, errors.Join(failed...), "%s", said())
 	t.Logf("%d agents took %v", size, time.Since(began))
 
 	reader, err := store.OpenReader(filepath.Join(dir, store.File))
 	require.NoError(t, err)
 	count := func() int { return len(ended(t, reader)) }
-	require.Eventually(t, func() bool { return count() >= size }, deadline+time.Minute, 100*time.Millisecond, "%s", output.String())
+	require.Eventually(t, func() bool { return count() >= size }, deadline+time.Minute, 100*time.Millisecond, "%s", said())
 	time.Sleep(100 * time.Millisecond)
 	require.NoError(t, server.Process.Signal(syscall.SIGTERM))
-	require.NoError(t, server.Wait(), "%s", output.String())
+	require.NoError(t, server.Wait(), "%s", said())
 	stored := ended(t, reader)
 	require.NoError(t, reader.Close())
 	calls, resets, retries := 0, 0, 0

@@ -65,9 +65,7 @@ func beginReports(ctx context.Context, dir string, of []job.Report, warn func(st
 		if err != nil {
 			return nil, err
 		}
-		if err := export.Sweep(filepath.Join(dir, one.Format)); err != nil {
-			return nil, fmt.Errorf("what a killed run left of its report to %s: %w", one.Format, err)
-		}
+		export.Sweep(filepath.Join(dir, one.Format)) // what a killed run left
 		r.targets = append(r.targets, &reportTarget{
 			Report: one, format: f, dir: dir, warn: warn, due: make(chan struct{}, 1), ended: make(chan struct{}), sent: export.Sent{},
 		})

@@ -36,12 +36,12 @@ func (r *Resources) LoadPython(ctx context.Context, p PythonFile) (*python.Modul
 	if p.Interpreter != "" {
 		with = " with " + p.Interpreter
 	}
-	if err := r.Run("the Python file " + p.Python + ", which is not imported" + with); err != nil {
-		f, missing := os.Open(r.Resolve(p.Python))
-		if missing != nil {
-			return nil, fmt.Errorf("the file %s cannot be read: %w", p.Python, errors.Unwrap(missing))
-		}
-		return nil, errors.Join(err, f.Close())
+	f, err := os.Open(r.Resolve(p.Python))
+	if err != nil {
+		return nil, fmt.Errorf("the file %s cannot be read: %w", p.Python, errors.Unwrap(err))
+	}
+	if err := errors.Join(f.Close(), r.Run("the Python file "+p.Python+", which is not imported"+with)); err != nil {
+		return nil, err
 	}
 	o := python.Options{Runtime: p.Runtime, Interpreter: p.Interpreter, Workers: p.Workers, Memory: int64(p.Memory) << 20, Stderr: r.Log(filepath.Base(p.Python))}
 	if p.Sandboxed {

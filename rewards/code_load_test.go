@@ -3,13 +3,15 @@ package rewards
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/trajectory"
-	"github.com/stretchr/testify/require"
 )
 
 // What an answer may take is the processor's time: on a machine with other work, of which a code that sleeps is the picture, a right answer
@@ -58,6 +60,7 @@ func TestCodeTestsWall(t *testing.T) {
 func TestGradingsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := resources.New(resources.Options{Gradings: 2})
+		var mu sync.Mutex
 		running, most := 0, 0
 		graded := NewFunc("graded", func(ctx context.Context, _ Input) (float64, error) {
 			defer offTheClock(ctx)()
@@ -66,10 +69,14 @@ func TestGradingsAtOnce(t *testing.T) {
 				return 0, err
 			}
 			defer leave()
+			mu.Lock()
 			running++
 			most = max(most, running)
+			mu.Unlock()
 			time.Sleep(50 * time.Second)
+			mu.Lock()
 			running--
+			mu.Unlock()
 			return 1, ctx.Err()
 		})
 		errs := make(chan error, 20)

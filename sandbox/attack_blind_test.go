@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -228,6 +229,9 @@ func TestClosedFoldersAreRefusedInWords(t *testing.T) {
 		c.Env = append(os.Environ(), variable+"=none")
 		out, err := c.CombinedOutput()
 		require.NoError(t, err, "%s", out)
+		if why := regexp.MustCompile(`(?m)^.*cannot read ` + regexp.QuoteMeta(os.TempDir()) + `.*$`).Find(out); why != nil {
+			t.Skipf("the folder for temporary files is closed: %s", why)
+		}
 		require.Contains(t, string(out), "--- PASS")
 	})
 	t.Run("a folder that is closed itself", func(t *testing.T) {

@@ -302,7 +302,8 @@ func TestHugeAndBinaryMessages(t *testing.T) {
 	binary := connect(t, url+"/ws")
 	require.NoError(t, binary.ws.Write(t.Context(), websocket.MessageBinary, []byte("{}")))
 	require.Equal(t, websocket.StatusUnsupportedData, binary.ends())
-	eventually(t, "theirs are closed", func() bool { return s.closed.Load() == 2 })
+	// a session that its client ends while its environment is being made may never get one
+	eventually(t, "theirs are closed", func() bool { return s.made.Load()-s.closed.Load() == 1 })
 	require.Contains(t, other.ask(`{"type": "step", "data": {"action": "1"}}`), "observation")
 	answer, err := http.Post(url+"/mcp", "application/json", strings.NewReader(strings.Repeat("x", 2000)))
 	require.NoError(t, err)

@@ -70,8 +70,15 @@ func sortProblems(all []Problem) {
 
 // Collect makes one error of several, each of which may be several itself: every problem once, those of the job file in its order, then the
 // others. What only follows from a value that could not be read is left out. nil: there is none.
-func (j *Job) Collect(errs ...error) error {
+func (j *Job) Collect(errs ...error) error { return j.collect(errs, false) }
+
+// Stages collects what was found one after the other: what is said of a value that something was wrong with before is left out, too.
+func (j *Job) Stages(errs ...error) error { return j.collect(errs, true) }
+
+func (j *Job) collect(errs []error, stages bool) error {
 	var here, elsewhere []Problem
+	var stage int
+	first := map[string]int{} // the stage that found fault with a value
 	var add func(err error)
 	add = func(err error) {
 		several, joined := err.(interface{ Unwrap() []error }) //nolint:errorlint // what errors.Join made, and nothing around it
@@ -93,6 +100,11 @@ func (j *Job) Collect(errs ...error) error {
 				if p.key != "" && j.broken.blames(p.key, p.Text) {
 					continue
 				}
+				if was, found := first[p.key]; !found {
+					first[p.key] = stage
+				} else if stages && p.key != "" && was < stage {
+					continue
+				}
 				if p.Line == 0 {
 					elsewhere = append(elsewhere, p)
 				} else {
@@ -101,7 +113,8 @@ func (j *Job) Collect(errs ...error) error {
 			}
 		}
 	}
-	for _, err := range errs {
+	for n, err := range errs {
+		stage = n
 		add(err)
 	}
 	if len(here)+len(elsewhere) == 0 {

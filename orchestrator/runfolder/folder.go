@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/job"
@@ -122,11 +124,22 @@ func (f *Folder) Lock(note func(string)) (err error) {
 	return nil
 }
 
+// cannotBeMade is the error of a run folder that cannot be made: its path is the fault, unless the disk is.
+func cannotBeMade(err error) error {
+	err = fmt.Errorf("orchestrator: run folder: %w", err)
+	for _, path := range []error{fs.ErrPermission, fs.ErrNotExist, syscall.ENOTDIR, syscall.EROFS} {
+		if errors.Is(err, path) {
+			return job.InputError(fmt.Errorf("%w; give another folder with --output", err))
+		}
+	}
+	return err
+}
+
 // Open makes the run folder, or opens the one to resume, and writes the job into it. note gets what the user should know of a job that
 // changed.
 func (f *Folder) Open(j *job.Job, note func(string)) (err error) {
 	if err := os.MkdirAll(f.Checkpoints(), 0o755); err != nil {
-		return fmt.Errorf("orchestrator: run folder: %w", err)
+		return cannotBeMade(err)
 	}
 	if !f.resume {
 		if err := f.Lock(note); err != nil {

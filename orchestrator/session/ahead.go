@@ -20,12 +20,6 @@ import (
 	"github.com/agentfly/agentfly/policy"
 )
 
-// checkAhead refuses what a run would stumble over before its first step, though the job file and its data are sound: its folder, the servers'
-// addresses, the agent's program. Nothing is made, run or asked.
-func checkAhead(ctx context.Context, j *job.Job) error {
-	return j.Collect(checkOutput(j), checkURLs(j), checkAgent(ctx, j))
-}
-
 // checkOutput refuses a run folder that cannot be made. One that is there is held against the run when it begins.
 func checkOutput(j *job.Job) error {
 	for path := filepath.Clean(j.Output); ; path = filepath.Dir(path) {

@@ -44,6 +44,9 @@ func Check(ctx context.Context, s *Session, r Registries) (*Checked, error) {
 		}
 	}
 	add(checkWeights(j))
+	add(checkServe(j))
+	add(checkURLs(j))
+	add(checkAgent(ctx, j))
 	algorithm, err := job.Algorithm(j, r.Algorithms)
 	add(err)
 	add(equipped)
@@ -77,12 +80,12 @@ func checkDevice(j *job.Job) error {
 	return nil
 }
 
-// Text opens the job's model without its weights, the renderer and the prompt: what is wrong with the paths of models, with template,
-// context and limits is told without loading anything large. Check may have found something wrong before.
-func (c *Checked) Text(ctx context.Context) error {
+// Text opens the job's model without its weights, the renderer and the prompt: what is wrong with the model's path, with template,
+// context, limits and the run's folder is told without loading anything large. Check may have found something wrong before.
+func (c *Checked) Text() error {
 	s := c.session
 	j := s.Job
-	wrong := []error{checkPaths(j), checkServe(j), checkAhead(ctx, j)}
+	wrong := []error{checkPaths(j), checkOutput(j)}
 	var err error
 	if s.Policy, err = lookPolicy(j); err != nil || s.Policy == nil {
 		return j.Collect(append(wrong, err)...)
@@ -130,20 +133,27 @@ func checkPaths(j *job.Job) error {
 			wrong = append(wrong, j.Fail("distill.teacher.path", "%v", err))
 		}
 	}
-	if path := j.Model.LoRA.Path; path != "" {
-		for _, name := range []string{"adapter_config.json", "adapter_model.safetensors"} {
-			if _, err := os.Stat(filepath.Join(j.Resolve(path), name)); err != nil {
-				wrong = append(wrong, j.Fail("model.lora.path", "%s holds no adapter (%s); name the folder of a PEFT adapter", j.Resolve(path), name))
-				break
-			}
-		}
-	}
+	wrong = append(wrong, checkAdapter(j))
 	if path := j.Model.ChatTemplate; path != "" {
 		if _, err := os.Stat(j.Resolve(path)); err != nil {
 			wrong = append(wrong, j.Unreadable("model.chat_template", path, err))
 		}
 	}
 	return j.Collect(wrong...)
+}
+
+// checkAdapter refuses a folder that holds no adapter.
+func checkAdapter(j *job.Job) error {
+	if j.Model.LoRA.Path == "" {
+		return nil
+	}
+	dir := j.Resolve(j.Model.LoRA.Path)
+	for _, name := range []string{"adapter_config.json", "adapter_model.safetensors"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return j.Fail("model.lora.path", "%s holds no adapter (%s); name the folder of a PEFT adapter", dir, name)
+		}
+	}
+	return nil
 }
 
 // checkServe refuses a vLLM that is not there.

@@ -56,10 +56,16 @@ func checkWeights(j *job.Job) error {
 func addAdapter(j *job.Job, p *policy.Policy) error {
 	l := j.Model.LoRA
 	if l.Path != "" {
+		if err := checkAdapter(j); err != nil {
+			return err
+		}
 		if err := p.LoadAdapter(j.Resolve(l.Path)); err != nil {
 			return j.Fail("model.lora.path", "%s", job.Plain(err, "policy: "))
 		}
 		return nil
+	}
+	if err := checkRank(j, p); err != nil {
+		return err
 	}
 	alpha := l.Alpha
 	if alpha == 0 {

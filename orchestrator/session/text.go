@@ -75,7 +75,7 @@ func overrideTemplate(j *job.Job, p *policy.Policy) error {
 	}
 	text, err := os.ReadFile(j.Resolve(j.Model.ChatTemplate))
 	if err != nil {
-		return j.Fail("model.chat_template", "%v; name a Jinja file", err)
+		return j.Unreadable("model.chat_template", j.Model.ChatTemplate, err)
 	}
 	p.ChatTemplate = string(text)
 	return nil
@@ -87,7 +87,7 @@ func (t *text) prompt(e engines.Engine, know func(line string)) (p agents.Prompt
 	var examples []trajectory.Message
 	if path := t.job.Agent.Examples; path != "" {
 		if examples, err = data.ReadExamples(t.job.Resolve(path)); err != nil {
-			return p, err
+			return p, t.job.Fail("agent.examples", "%v", err)
 		}
 	}
 	if p, err = t.agent.Prompt(template, examples); err != nil {
