@@ -3,6 +3,7 @@ package view
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/view/viewtest"
 )
@@ -254,6 +256,68 @@ func TestThePageInChromium(t *testing.T) {
 	b.clean()
 }
 
+// A run of more steps than a chart has room for: its curves are thinned, and the values are the store's, at each step of the slider and as the
+// run goes on.
+func TestThePageOfALongRun(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	size := viewtest.Size{Steps: 2600, Groups: 1, Each: 1, Only: 1, Seed: 1}
+	x := serve(t, "", map[string]viewtest.Size{"long": size})
+	db, err := store.Open(filepath.Join(x.dir, "long", store.File))
+	require.NoError(t, err)
+	defer db.Close()
+	_, series := stepsOf(t, db.Reader)
+	value := `document.querySelector('.card[aria-label="Reward"] .legend b')?.innerText`
+	b.open(x.url + "/#/overview")
+	b.until(value + " == " + quote(short(series[2599]["reward/mean"])))
+	for _, step := range []int{1, 2, 778, 1301, 2599} {
+		b.open(fmt.Sprintf("%s/#/overview?step=%d", x.url, step))
+		b.until(value + " == " + quote(short(series[step-1]["reward/mean"])))
+	}
+	b.open(x.url + "/#/overview?run=long")
+	for step := 2600; step < 2603; step++ {
+		size.Steps = step + 1
+		require.NoError(t, viewtest.Step(t.Context(), db, size, x.words, step))
+	}
+	_, series = stepsOf(t, db.Reader)
+	b.until(value + " == " + quote(short(series[2602]["reward/mean"])))
+	b.clean()
+}
+
+// What a run does now is what its process wrote, which the page follows; a process that is gone, and an end, are said.
+func TestThePageSaysWhatARunDoesNow(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", map[string]viewtest.Size{"run": small()})
+	folder := runfolder.New(filepath.Join(x.dir, "run"), false)
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	b.open(x.url + "/#/now?run=run")
+	b.until("document.querySelector('#standing')?.innerText.startsWith('this run wrote nothing')")
+	n := runfolder.Now{Host: host, PID: os.Getpid(), Started: time.Now().Add(-time.Minute), Written: time.Now(), Since: time.Now(), Doing: "waiting for the batch of step 3", Waits: []runfolder.Wait{
+		{Part: "tool " + viewtest.Hostile, Count: 7, Oldest: "train-2-0-1", Seconds: 12}, {Part: "engine", Count: 1, Oldest: "train-2-0-2-0", Seconds: 1},
+	}}
+	require.NoError(t, folder.WriteNow(n))
+	pool := runfolder.Pool{Name: "sandbox", Size: 4, InUse: 4, Waiting: 2, Queue: []runfolder.Holder{{Name: "train-2-1-3"}}}
+	require.NoError(t, folder.WriteResources(runfolder.Resources{Host: host, PID: os.Getpid(), Written: time.Now(), Pools: []runfolder.Pool{pool}}))
+	b.until("document.querySelector('#standing')?.innerText.startsWith('Running: process " + fmt.Sprint(os.Getpid()) + "') && document.querySelectorAll('#waits tbody tr').length == 2")
+	require.Contains(t, js[string](b, "document.querySelector('#waits tbody tr').innerText"), "7\t12.0 s\ttrain-2-0-1")
+	require.Contains(t, js[string](b, "document.querySelector('#pools tbody tr').innerText"), "sandbox\t4 of 4\t0\t0\t2")
+	require.Equal(t, "waiting for the batch of step 3", js[string](b, "document.querySelector('#doing').innerText"))
+	b.accessible()
+	b.shoot("now")
+	n.Doing, n.Written, n.Waits = "the update of step 3", time.Now(), nil
+	require.NoError(t, folder.WriteNow(n))
+	b.until("document.querySelector('#doing').innerText == 'the update of step 3' && !document.querySelector('#waits')")
+	n.Written = time.Now().Add(-time.Hour) // killed
+	require.NoError(t, folder.WriteNow(n))
+	b.until("document.querySelector('#standing[role=alert]')?.innerText.includes('wrote nothing for 60 min')")
+	b.accessible()
+	n.Ended, n.Error = runfolder.EndedFailed, "the engine is gone "+viewtest.Hostile
+	require.NoError(t, folder.WriteNow(n))
+	b.until("document.querySelector('#standing').innerText.startsWith('The run is over: failed')")
+	require.Contains(t, js[string](b, "document.querySelector('#standing').innerText"), "the engine is gone <script>")
+	b.clean()
+}
+
 // Dark colours and the width of a phone: nothing is wider than the screen, and axe finds nothing.
 func TestThePageOnAPhone(t *testing.T) {
 	b := chromium(t, 390, 844)
@@ -263,9 +327,9 @@ func TestThePageOnAPhone(t *testing.T) {
 	b.do(chromedp.Focus(chromedp.CSS("#theme")))
 	b.press("d")
 	b.until("document.documentElement.dataset.theme == 'dark'")
-	for _, view := range []string{"overview", "trajectories", "trajectory?id=train-3-0-0&colour=version", "trajectory?id=train-4-1-1&colour=advantage", "causes"} {
+	for _, view := range []string{"overview", "trajectories", "trajectory?id=train-3-0-0&colour=version", "trajectory?id=train-4-1-1&colour=advantage", "causes", "now"} {
 		b.open(x.url + "/#/" + view)
-		b.until("document.querySelector('.card canvas, tr[data-row], #tokens span, #tools tbody tr')")
+		b.until("document.querySelector('.card canvas, tr[data-row], #tokens span, #tools tbody tr, #standing')")
 		require.LessOrEqual(t, js[int](b, "document.documentElement.scrollWidth"), 390, view)
 		b.accessible()
 		b.clean()

@@ -120,6 +120,8 @@ type index struct {
 	names   interner
 	texts   int // bytes
 	unread  int // trajectories whose text the memory does not hold
+	ranked  ranking
+	values  map[string]map[string]bool // that filters can have; see choices
 	changes int // counts what may alter an answer
 
 	last struct { // answer
@@ -145,8 +147,12 @@ func (x *index) put(e *entry, text []byte) {
 		x.unread++
 	}
 	x.train(e)
+	x.offer(e)
 	if at, ok := x.place[e.ID]; ok {
 		x.texts -= len(x.entries[at].text)
+		if tie(x.entries[at], e) != 0 {
+			x.ranked = ranking{}
+		}
 		x.entries[at] = e
 		return
 	}
@@ -193,13 +199,14 @@ func (x *index) batch(b store.Batch) {
 func (x *index) forget(from int) {
 	x.changes++
 	kept := x.entries[:0:0]
-	x.place, x.texts = map[string]int{}, 0
+	x.place, x.texts, x.ranked, x.values = map[string]int{}, 0, ranking{}, nil
 	for _, e := range x.entries {
 		if e.Step >= from && !strings.HasPrefix(e.Phase, "eval-") {
 			continue
 		}
 		x.place[e.ID] = len(kept)
 		x.texts += len(e.text)
+		x.offer(e)
 		kept = append(kept, e)
 	}
 	x.entries = kept
@@ -272,7 +279,7 @@ func (f filter) order() func(a, b *entry) int {
 		if c != 0 {
 			return c
 		}
-		return cmp.Or(cmp.Compare(b.Step, a.Step), strings.Compare(a.Phase, b.Phase), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Index, b.Index), strings.Compare(a.ID, b.ID))
+		return tie(a, b)
 	}
 }
 
@@ -281,43 +288,28 @@ func (x *index) find(f filter, tasks map[string]bool) []*entry {
 	if x.last.found != nil && x.last.changes == x.changes && x.last.filter == f {
 		return x.last.found
 	}
-	needle := bytes.ToLower([]byte(f.Text))
+	needle, order := bytes.ToLower([]byte(f.Text)), x.ranked.of(x.entries)
 	const parts = 4
 	found := make([][]*entry, parts)
 	var w sync.WaitGroup
 	for p := range parts {
 		w.Go(func() {
-			for _, e := range x.entries[len(x.entries)*p/parts : len(x.entries)*(p+1)/parts] {
+			for _, at := range order[len(order)*p/parts : len(order)*(p+1)/parts] {
+				e := x.entries[at]
 				if f.keeps(e) && (len(needle) == 0 || tasks[e.Task] || strings.Contains(e.ID, f.Text) || bytes.Contains(e.text, needle)) {
 					found[p] = append(found[p], e)
 				}
 			}
-			slices.SortFunc(found[p], f.order())
 		})
 	}
 	w.Wait()
-	all := merge(merge(found[0], found[1], f.order()), merge(found[2], found[3], f.order()), f.order())
+	all := slices.Concat(found...)
 	if all == nil {
 		all = []*entry{}
 	}
+	all = sortedBy(all, f.Sort, f.Ascending)
 	x.last.filter, x.last.changes, x.last.found = f, x.changes, all
 	return all
-}
-
-// merge joins two sorted lists.
-func merge(a, b []*entry, order func(a, b *entry) int) []*entry {
-	if len(a) == 0 {
-		return b
-	}
-	out := make([]*entry, 0, len(a)+len(b))
-	for len(a) > 0 && len(b) > 0 {
-		if order(a[0], b[0]) <= 0 {
-			out, a = append(out, a[0]), a[1:]
-		} else {
-			out, b = append(out, b[0]), b[1:]
-		}
-	}
-	return append(append(out, a...), b...)
 }
 
 // page is what follows an entry of a list; nil: its beginning.

@@ -40,13 +40,26 @@ func (f floats) MarshalJSON() ([]byte, error) {
 	return append(b, ']'), nil
 }
 
-func nums(v []float64) []num {
-	out := make([]num, len(v))
-	for i := range v {
-		out[i] = num(v[i])
+// column is a list of numbers in JSON; null for those that are not finite.
+type column []float64
+
+// MarshalJSON writes the shortest texts that read back the same.
+func (c column) MarshalJSON() ([]byte, error) {
+	b := append(make([]byte, 0, 12*len(c)+2), '[')
+	for i, v := range c {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if finite(v) {
+			b = strconv.AppendFloat(b, v, 'g', -1, 64)
+		} else {
+			b = append(b, "null"...)
+		}
 	}
-	return out
+	return append(b, ']'), nil
 }
+
+func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
 // shownTrajectory is a trajectory as the page gets it.
 type shownTrajectory struct {

@@ -10,9 +10,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -53,7 +55,7 @@ func New(dir string, o Options) (*Server, error) {
 		s.mux.HandleFunc(path, s.file(kind))
 	}
 	for path, f := range map[string]func(*http.Request) (any, error){
-		"/api/runs": s.list, "/api/metrics": s.metrics, "/api/curves": s.curves, "/api/trajectories": s.trajectories, "/api/trajectory": s.trajectory,
+		"/api/runs": s.list, "/api/metrics": s.metrics, "/api/curves": s.curves, "/api/values": s.values, "/api/now": s.now, "/api/trajectories": s.trajectories, "/api/trajectory": s.trajectory,
 		"/api/step": s.step, "/api/tools": s.tools, "/api/tasks": s.tasks, "/api/differences": s.differences,
 	} {
 		s.mux.HandleFunc(path, answer(f))
@@ -208,7 +210,8 @@ type shownEvaluation struct {
 	Pass     map[string]num `json:"pass,omitempty"`
 }
 
-// curves are the metrics of a run whose keys are asked for, from a step on; without keys all names are told and no numbers.
+// curves are the metrics of a run whose keys are asked for, from a step on; without keys all names are told and no numbers. Where there are
+// more steps than the points that are asked for, the curves are thinned (see thin), which the answer says.
 func (s *Server) curves(r *http.Request) (any, error) {
 	x, err := s.run(r)
 	if err != nil {
@@ -219,16 +222,25 @@ func (s *Server) curves(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	points, err := number(q, "points", 0)
+	if err != nil {
+		return nil, err
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	first := 0
-	for first < len(x.steps) && x.steps[first] < from {
-		first++
+	first, _ := slices.BinarySearch(x.steps, from)
+	steps, thinned := slices.Clone(x.steps[first:]), points > 0 && len(x.steps)-first > points
+	if thinned {
+		steps = thinSteps(steps, points)
 	}
-	series := map[string][]num{}
+	series := map[string]column{}
 	for _, key := range q["key"] {
-		if column := x.columns[key]; column != nil {
-			series[key] = nums(column[first:])
+		switch c := x.columns[key]; {
+		case c == nil:
+		case thinned:
+			series[key] = thin(c[first:], points)
+		default:
+			series[key] = slices.Clone(c[first:])
 		}
 	}
 	names := []string{}
@@ -243,7 +255,38 @@ func (s *Server) curves(r *http.Request) (any, error) {
 		}
 		evals = append(evals, v)
 	}
-	return map[string]any{"steps": append([]int{}, x.steps[first:]...), "series": series, "names": names, "evaluations": evals, "state": x.state()}, nil
+	if steps == nil {
+		steps = []int{}
+	}
+	return map[string]any{"steps": steps, "total": len(x.steps), "thinned": thinned, "series": series, "names": names, "evaluations": evals, "state": x.state()}, nil
+}
+
+// values are those of the metrics at a step, or the last ones before it: what a thinned curve does not tell.
+func (s *Server) values(r *http.Request) (any, error) {
+	x, err := s.run(r)
+	if err != nil {
+		return nil, err
+	}
+	step, err := number(r.URL.Query(), "step", math.MaxInt)
+	if err != nil {
+		return nil, err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	at, have := slices.BinarySearch(x.steps, step)
+	if have {
+		at++
+	}
+	out := map[string]num{}
+	for _, key := range r.URL.Query()["key"] {
+		for i := min(at, len(x.columns[key])) - 1; i >= 0; i-- {
+			if v := x.columns[key][i]; finite(v) {
+				out[key] = num(v)
+				break
+			}
+		}
+	}
+	return map[string]any{"values": out}, nil
 }
 
 // state is what a page shows of how a run stands. The caller holds the lock.
@@ -346,23 +389,6 @@ func (s *Server) trajectories(r *http.Request) (any, error) {
 		out["choices"] = x.index.choices()
 	}
 	return out, nil
-}
-
-// choices are the values that filters can have.
-func (x *index) choices() map[string][]string {
-	seen := map[string]map[string]bool{"phase": {}, "stop": {}, "origin": {}, "tool": {}, "cause": {}}
-	for _, e := range x.entries {
-		seen["phase"][e.Phase], seen["stop"][e.Stop], seen["origin"][e.Origin] = true, true, true
-		for _, c := range e.Calls {
-			seen["tool"][c.Tool], seen["cause"][c.Cause] = true, true
-		}
-	}
-	out := map[string][]string{}
-	for name, values := range seen {
-		delete(values, "")
-		out[name] = sorted(values)
-	}
-	return out
 }
 
 // trajectory is one, whole.

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// nowFile is the name of the file that says what the run's process does.
-const nowFile = "now.json"
+// NowFile is the name of the file that says what the run's process does.
+const NowFile = "now.json"
 
 // Now is what a running process writes of itself, at least every NowBeat, for `agentfly status` in another one.
 type Now struct {
@@ -50,12 +50,12 @@ func (f *Folder) WriteNow(n Now) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(filepath.Join(f.Dir, nowFile), append(text, '\n'))
+	return replaceFile(filepath.Join(f.Dir, NowFile), append(text, '\n'))
 }
 
 // ReadNow reads the file of a run; nil: it has none, because an older program ran it.
 func ReadNow(dir string) (*Now, error) {
-	text, err := os.ReadFile(filepath.Join(dir, nowFile))
+	text, err := os.ReadFile(filepath.Join(dir, NowFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -64,7 +64,7 @@ func ReadNow(dir string) (*Now, error) {
 	}
 	n := &Now{}
 	if err := json.Unmarshal(text, n); err != nil {
-		return nil, fmt.Errorf("%s cannot be read: %w", filepath.Join(dir, nowFile), err)
+		return nil, fmt.Errorf("%s cannot be read: %w", filepath.Join(dir, NowFile), err)
 	}
 	return n, nil
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// resourcesFile is the name of the file that says what the run's environments, sandboxes and interpreters do.
-const resourcesFile = "resources.json"
+// ResourcesFile is the name of the file that says what the run's environments, sandboxes and interpreters do.
+const ResourcesFile = "resources.json"
 
 // Resources is what a running process writes of its pools, at least every ResourcesBeat, for `agentfly resources` in another one.
 type Resources struct {
@@ -79,23 +79,23 @@ func (f *Folder) WriteResources(r Resources) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(filepath.Join(f.Dir, resourcesFile), append(text, '\n'))
+	return replaceFile(filepath.Join(f.Dir, ResourcesFile), append(text, '\n'))
 }
 
 // ReadResources reads the file of a run. Its error says what to do where there is none.
 func ReadResources(dir string) (r Resources, err error) {
-	text, err := os.ReadFile(filepath.Join(dir, resourcesFile))
+	text, err := os.ReadFile(filepath.Join(dir, ResourcesFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, run := os.Stat(filepath.Join(dir, JobFile)); run != nil {
 			return r, fmt.Errorf("%s is no run folder: it has no %s", dir, JobFile)
 		}
-		return r, fmt.Errorf("the run in %s has not written %s: it has no environments, sandboxes or interpreters to lend, or an older program trained it", dir, resourcesFile)
+		return r, fmt.Errorf("the run in %s has not written %s: it has no environments, sandboxes or interpreters to lend, or an older program trained it", dir, ResourcesFile)
 	}
 	if err != nil {
 		return r, err
 	}
 	if err := json.Unmarshal(text, &r); err != nil {
-		return r, fmt.Errorf("%s cannot be read: %w", filepath.Join(dir, resourcesFile), err)
+		return r, fmt.Errorf("%s cannot be read: %w", filepath.Join(dir, ResourcesFile), err)
 	}
 	return r, nil
 }

@@ -208,9 +208,10 @@ func (r *Reader) EachBatch(ctx context.Context, f func(Batch)) error {
 
 // EachStep calls f for the metrics of each stored step, in order.
 func (r *Reader) EachStep(ctx context.Context, f func(step int, metrics map[string]float64)) error {
+	names := metricNames{}
 	return r.file.each(ctx, "SELECT step, json FROM steps ORDER BY step", func(n int, body []byte) error {
-		m := map[string]float64{}
-		if err := json.Unmarshal(body, &m); err != nil {
+		m, err := names.decode(body)
+		if err != nil {
 			return fmt.Errorf("step %d: %w", n+1, err)
 		}
 		f(n, m)

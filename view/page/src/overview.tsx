@@ -18,6 +18,9 @@ function open(keys: string[], names: Set<string>): string[] {
   });
 }
 
+// points is how many of a curve are asked for: charts are no wider. The server keeps the lowest and the highest value of what it leaves out.
+const points = 1000;
+
 // useCurves loads the series of the chosen runs and keeps them as the runs go on.
 export function useCurves(keys: string[]): Record<string, Curves> {
   const [all, setAll] = useState<Record<string, Curves>>({}), have = useRef<Record<string, Curves>>({}), busy = useRef(false), [again, setAgain] = useState(0);
@@ -29,12 +32,12 @@ export function useCurves(keys: string[]): Record<string, Curves> {
     const asked = news, same = last.current === kind;
     Promise.all(names.map(async (run) => {
       const old = same ? have.current[run] : undefined, n = old?.steps.length ?? 0, now = states.value[run]?.steps ?? 0;
-      const more = old !== undefined && n > 0 && now >= n; // only what is new, and the last step once more
-      const c = await get<Curves>("curves", { run, key: wanted, from: more ? old.steps[n - 1] : undefined });
-      if (!more || c.steps[0] !== old.steps[n - 1]) return [run, more ? await get<Curves>("curves", { run, key: wanted }) : c] as [string, Curves];
+      const more = old !== undefined && n > 0 && n < 2 * points && now >= old.total; // only what is new, and the last step once more
+      const c = await get<Curves>("curves", { run, key: wanted, points, from: more ? old.steps[n - 1] : undefined });
+      if (!more || c.steps[0] !== old.steps[n - 1]) return [run, more ? await get<Curves>("curves", { run, key: wanted, points }) : c] as [string, Curves];
       const series: Curves["series"] = {};
       for (const key of wanted) if (c.series[key] || old.series[key]) series[key] = [...(old.series[key]?.slice(0, n - 1) ?? new Array(n - 1).fill(null)), ...(c.series[key] ?? [])];
-      return [run, { ...c, steps: [...old.steps.slice(0, n - 1), ...c.steps], series }] as [string, Curves];
+      return [run, { ...c, thinned: old.thinned || c.thinned, steps: [...old.steps.slice(0, n - 1), ...c.steps], series }] as [string, Curves];
     })).then((got) => { have.current = Object.fromEntries(got); last.current = kind; setAll(have.current); })
       .catch(() => {}).finally(() => { busy.current = false; if (latest.current !== asked + kind) setAgain((n) => n + 1); });
   }, [kind, news, again]);
@@ -43,15 +46,32 @@ export function useCurves(keys: string[]): Record<string, Curves> {
   return all;
 }
 
-function lines(keys: string[], all: Record<string, Curves>): Line[] {
-  const names = chosen.value.filter((n) => all[n]), several = names.length > 1, out: Line[] = [];
+// useValues loads what thinned curves do not tell: the exact values at the step of the slider.
+function useValues(keys: string[], all: Record<string, Curves>): Record<string, Record<string, number>> {
+  const [got, setGot] = useState<Record<string, Record<string, number>>>({}), s = step.value;
+  const names = chosen.value.filter((n) => all[n]?.thinned), wanted = keys.filter((k) => !k.startsWith("eval/")).sort();
+  const key = JSON.stringify([names, wanted, s, s > 0 ? 0 : names.map((n) => all[n].total)]);
+  useEffect(() => {
+    if (!names.length) return;
+    const stop = new AbortController();
+    Promise.all(names.map(async (run) => [run, (await get<{ values: Record<string, number> }>("values", { run, key: wanted, step: s > 0 ? s - 1 : undefined }, stop.signal)).values] as [string, Record<string, number>]))
+      .then((v) => setGot(Object.fromEntries(v))).catch(() => {});
+    return () => stop.abort();
+  }, [key]);
+  return got;
+}
+
+type Shown = Line & { run: string; key: string; thinned: boolean };
+
+function lines(keys: string[], all: Record<string, Curves>): Shown[] {
+  const names = chosen.value.filter((n) => all[n]), several = names.length > 1, out: Shown[] = [];
   const shown = several ? keys.slice(0, 1) : keys;
   names.forEach((run, r) => shown.forEach((key, k) => {
     const c = all[run], title = runs.value.find((x) => x.name === run)?.title ?? run;
-    const line = { label: several ? title : key, colour: several ? chosen.value.indexOf(run) : k, dash: false };
+    const line = { label: several ? title : key, colour: several ? chosen.value.indexOf(run) : k, dash: false, run, key, thinned: c.thinned };
     if (key.startsWith("eval/")) {
       const of = key === "eval/reward" ? "reward" : "accuracy", e = c.evaluations.filter((e) => (e.name === "before" || e.name === "after" || e.name.startsWith("step-")) && e.loss === undefined);
-      if (e.length) out.push({ ...line, x: e.map((e) => e.step), y: e.map((e) => e[of]), points: true });
+      if (e.length) out.push({ ...line, thinned: false, x: e.map((e) => e.step), y: e.map((e) => e[of]), points: true });
       return;
     }
     const y = c.series[key];
@@ -66,7 +86,7 @@ function at(l: Line, s: number): number | null {
   return null;
 }
 
-function Card({ c, all, band }: { c: Curve; all: Record<string, Curves>; band: boolean }) {
+function Card({ c, all, band, exact }: { c: Curve; all: Record<string, Curves>; band: boolean; exact: Record<string, Record<string, number>> }) {
   const names = useMemo(() => new Set(Object.values(all).flatMap((x) => x.names)), [all]);
   const some = useMemo(() => lines(open(c.keys, names), all), [all, chosen.value.join(), c.title]);
   if (!some.length) return null;
@@ -75,7 +95,7 @@ function Card({ c, all, band }: { c: Curve; all: Record<string, Curves>; band: b
     <h3>{c.title}</h3>
     <Chart title={c.title} lines={some} step={step.value} band={band && several} theme={theme.value} onStep={(s) => set({ step: s })} />
     <ul class="legend">{some.slice(0, 8).map((l) => <li key={l.label}>
-      <Swatch n={l.colour} /> <span class="name">{clean(l.label)}</span> <b>{number(at(l, step.value))}</b></li>)}</ul>
+      <Swatch n={l.colour} /> <span class="name">{clean(l.label)}</span> <b>{number(l.thinned ? exact[l.run]?.[l.key] : at(l, step.value))}</b></li>)}</ul>
     <p>{c.means}</p>{c.worry && <p class="worry">{c.worry}</p>}
   </section>;
 }
@@ -95,7 +115,7 @@ export function Overview() {
   const explained = new Map(glossary.value.metrics.map((m) => [m.key, m]));
   const about = (key: string): Explained | undefined => explained.get(key) ?? glossary.value.metrics.find((m) => { const cut = m.key.lastIndexOf("/") + 1; return /^[A-Z]+$/.test(m.key.slice(cut)) && key.startsWith(m.key.slice(0, cut)); });
   const hits = word ? [...names].sort().filter((k) => (k + " " + (about(k)?.doc ?? "")).toLowerCase().includes(word.toLowerCase())) : [];
-  const all = useCurves([...first, ...hits.slice(0, mostCards)]);
+  const keys = [...first, ...hits.slice(0, mostCards)], all = useCurves(keys), exact = useValues(keys, all);
   const empty = chosen.value.length > 0 && Object.keys(seen).length > 0 && names.size === 0;
   return <>
     <form class="bar" role="search" onSubmit={(e) => e.preventDefault()}>
@@ -107,8 +127,8 @@ export function Overview() {
       <h2>{hits.length} {hits.length === 1 ? "metric" : "metrics"} with “{word}”{hits.length > mostCards && `, the first ${mostCards}`}</h2>
       <div class="cards">{hits.slice(0, mostCards).map((k) => {
         const m = about(k);
-        return <Card key={k} all={all} band={band} c={{ title: k, keys: [k], means: m ? `${m.doc[0].toUpperCase()}${m.doc.slice(1)}.${m.unit ? ` Unit: ${m.unit}.` : ""}` : "", worry: "" }} />;
+        return <Card key={k} all={all} band={band} exact={exact} c={{ title: k, keys: [k], means: m ? `${m.doc[0].toUpperCase()}${m.doc.slice(1)}.${m.unit ? ` Unit: ${m.unit}.` : ""}` : "", worry: "" }} />;
       })}</div></>
-      : <><h2 class="sr">Curves</h2><div class="cards">{glossary.value.curves.map((c) => <Card key={c.title} c={c} all={all} band={band} />)}</div></>}
+      : <><h2 class="sr">Curves</h2><div class="cards">{glossary.value.curves.map((c) => <Card key={c.title} c={c} all={all} band={band} exact={exact} />)}</div></>}
   </>;
 }

@@ -5,6 +5,7 @@ import { connected, folder, follow, get, href, loadRuns, problem, route, runs, s
 import { ago, clean, number } from "./text";
 import { Causes } from "./causes";
 import { Trajectories } from "./list";
+import { Now } from "./now";
 import { glossary, Overview, Swatch } from "./overview";
 import { One } from "./trajectory";
 
@@ -27,7 +28,7 @@ effect(() => {
   try { choice.value ? localStorage.setItem("theme", choice.value) : localStorage.removeItem("theme"); } catch { /* a browser that keeps nothing */ }
 });
 
-const views = [["overview", "Overview"], ["trajectories", "Trajectories"], ["causes", "Causes"]] as const;
+const views = [["overview", "Overview"], ["trajectories", "Trajectories"], ["causes", "Causes"], ["now", "Now"]] as const;
 
 export function App() {
   useEffect(() => {
@@ -63,7 +64,7 @@ export function App() {
     </header>
     <main id="main" tabIndex={-1}>
       {!runs.value.length ? <p class="note">{folder.value && `No run in ${folder.value} yet. It appears here when it begins.`}</p>
-        : page === "trajectories" ? <Trajectories /> : page === "trajectory" ? <One /> : page === "causes" ? <Causes /> : <Overview />}
+        : page === "trajectories" ? <Trajectories /> : page === "trajectory" ? <One /> : page === "causes" ? <Causes /> : page === "now" ? <Now /> : <Overview />}
     </main></>;
 }
 
