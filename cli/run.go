@@ -35,6 +35,7 @@ func (c runCommands) all() []*cli.Command {
 				&cli.BoolFlag{Name: "overwrite", Usage: "delete the run in the run folder, and begin anew; a terminal is asked"},
 				&cli.BoolFlag{Name: "yes", Usage: "the answer to what --overwrite asks"}, seed, setFlag(),
 				plainFlag(), &cli.StringFlag{Name: "log-format", Value: "text", Usage: "text, or json: an object a line for steps, evaluations, notes and the summary"},
+				&cli.BoolFlag{Name: "view", Usage: "serve the page of agentfly view for this run while it trains, to this machine alone"},
 				&cli.IntFlag{Name: "ranks", Usage: "train in `N` processes of this machine; on several machines start each with torchrun's variables instead"},
 			},
 			Action: c.train,
@@ -95,8 +96,30 @@ func (c runCommands) train(x *cli.Context) error {
 	ctx, stop := runCommands{e}.watch(x, j.Rollout.Watchdog)
 	defer stop()
 	d.watch(watchdog.Of(ctx))
+	if x.Bool("view") && mainRank() {
+		defer e.viewed(ctx, &o, asJSON)()
+	}
 	_, err = orchestrator.Train(ctx, j, c.registries, o)
 	return err
+}
+
+// viewed serves the page of the run from its first event on, when its folder is there, until the function that it returns is called.
+func (e *env) viewed(ctx context.Context, o *orchestrator.Options, asJSON bool) (stop func()) {
+	stop = func() {}
+	say := func(line string) { fmt.Fprintln(e.text, line) }
+	event := o.Event
+	if asJSON {
+		say = func(line string) { event(orchestrator.Event{Kind: orchestrator.Note, Text: line}) }
+	}
+	o.Event = func(v orchestrator.Event) {
+		if event != nil {
+			event(v)
+		}
+		if v.Kind == orchestrator.Begin {
+			stop = viewCommand{e}.beside(ctx, v.Dir, say)
+		}
+	}
+	return func() { stop() }
 }
 
 // mayOverwrite refuses to delete the run in a folder where nobody says yes to it.

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -12,6 +14,9 @@ import (
 	pages "github.com/agentfly/agentfly/view"
 )
 
+// viewAddress is where the page is served unless the user says otherwise.
+const viewAddress = "127.0.0.1:8200"
+
 // viewCommand serves the page on which runs are looked at.
 type viewCommand struct{ *env }
 
@@ -21,7 +26,7 @@ func (c viewCommand) command() *cli.Command {
 		Description: "Serves a page with the curves, trajectories and tokens of a run folder, or of all run folders in a folder; without one of those in runs.\n" +
 			"It reads, and writes nothing. See docs/view.md.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "listen", Value: "127.0.0.1:8200", Usage: "`HOST:PORT`; port 0 takes a free one"},
+			&cli.StringFlag{Name: "listen", Value: viewAddress, Usage: "`HOST:PORT`; port 0 takes a free one"},
 			&cli.StringFlag{Name: "api-key", EnvVars: []string{"AGENTFLY_API_KEY"}, Usage: "`KEY` that a browser must give once; needed where other machines reach the address"},
 		},
 	}
@@ -43,9 +48,7 @@ func (c viewCommand) serve(x *cli.Context) error {
 	if err := httpserver.CheckKey("--listen "+address, host, key); err != nil {
 		return usagef("%v", err)
 	}
-	s, err := pages.New(dir, pages.Options{
-		Key: key, Errors: c.errOut, Decode: func(dir string) func([]int32) string { return orchestrator.Decoder(dir, c.registries.Agents) },
-	})
+	s, err := c.page(dir, key)
 	if err != nil {
 		return err
 	}
@@ -63,4 +66,37 @@ func (c viewCommand) serve(x *cli.Context) error {
 		return fmt.Errorf("view: %w", err)
 	}
 	return nil
+}
+
+func (c viewCommand) page(dir, key string) (*pages.Server, error) {
+	return pages.New(dir, pages.Options{
+		Key: key, Errors: c.errOut, Decode: func(dir string) func([]int32) string { return orchestrator.Decoder(dir, c.registries.Agents) },
+	})
+}
+
+// beside serves the page of a run beside its training, on this machine alone, until stop is called. It says where, or why it cannot.
+func (c viewCommand) beside(ctx context.Context, dir string, say func(line string)) (stop func()) {
+	s, err := c.page(dir, "")
+	if err != nil {
+		say(fmt.Sprintf("--view: %v; the run goes on without its page", err))
+		return func() {}
+	}
+	l, err := net.Listen("tcp", viewAddress)
+	if err != nil { // another page has it
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+	}
+	if err != nil {
+		say(fmt.Sprintf("--view: %v; the run goes on without its page", errors.Join(err, s.Close())))
+		return func() {}
+	}
+	say("the page of this run while it trains: http://" + l.Addr().String() + "/")
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- errors.Join(s.Serve(ctx, l), s.Close()) }()
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			say(fmt.Sprintf("--view: the page ended: %v", err))
+		}
+	}
 }
