@@ -122,7 +122,7 @@ type index struct {
 	unread  int // trajectories whose text the memory does not hold
 	ranked  ranking
 	values  map[string]map[string]bool // that filters can have; see choices
-	changes int // counts what may alter an answer
+	changes int                        // counts what may alter an answer
 
 	last struct { // answer
 		filter  filter
