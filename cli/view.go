@@ -90,7 +90,7 @@ func (c viewCommand) beside(ctx context.Context, dir string, say func(line strin
 		return func() {}
 	}
 	say("the page of this run while it trains: http://" + l.Addr().String() + "/")
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // an interrupted run finishes its step, and is looked at meanwhile
 	ended := make(chan error, 1)
 	go func() { ended <- errors.Join(s.Serve(ctx, l), s.Close()) }()
 	return func() {
