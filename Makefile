@@ -6,7 +6,7 @@ JOB ?= examples/calculator.yaml
 export NATIVE
 
 .DEFAULT_GOAL := help
-.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-async bench-env bench-rollout soak install clean test-serve test-mcp test-export test-gateway test-grammar test-crowd bench-gateway test-env masksearch code test-bare bench-tree release test-release test-container wheel view-page bench-view cuda-build
+.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-async bench-env bench-rollout soak install clean test-serve test-mcp test-export test-gateway test-grammar test-crowd bench-gateway test-env masksearch code test-bare bench-tree release test-release test-container wheel view-page bench-view cuda-build site
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
@@ -69,6 +69,9 @@ test-vllm: ## the vLLM engine against a real vLLM on the CPU, which is installed
 
 test-serve: setup build ## the server under the openai client and under load, on SmolLM2 (LOAD_SECONDS, VLLM_BENCH=1)
 	@scripts/test_serve.sh
+
+site: ## the site of docs/ in build/docs/site, strict, and its search in Chromium
+	@scripts/site.sh
 
 race: setup ## the Go tests that need no libtorch, under the race detector
 	go test -race $$(go list ./... | grep -v /examples/)
