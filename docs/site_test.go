@@ -65,7 +65,9 @@ func TestSite(t *testing.T) {
 	time.Sleep(time.Second)
 	require.NoError(t, chromedp.Do(ctx, chromedp.KeyEvent(kb.Enter)))
 	require.Eventually(t, func() bool { return eval("location.pathname") != "/" }, 10*time.Second, 50*time.Millisecond, "the first result is opened")
-	require.Eventually(t, func() bool { return eval(`document.querySelector('article')?.innerText.includes('max_staleness') ? 'yes' : ''`) == "yes" }, 10*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return eval(`document.querySelector('article')?.innerText.includes('max_staleness') ? 'yes' : ''`) == "yes"
+	}, 10*time.Second, 50*time.Millisecond)
 	t.Log("the search for max_staleness leads to " + eval("location.pathname + location.hash"))
 	require.Equal(t, "", eval(`performance.getEntriesByType('resource').map(e => e.name).filter(n => !n.startsWith(location.origin)).join(' ')`), "nothing comes from elsewhere")
 }
