@@ -54,6 +54,7 @@ type Options struct {
 	Now      func() time.Time                                // nil: time.Now
 
 	formless *sync.Once // a form that is asked for and not held is told once
+	figures  *figures
 }
 
 // Gateway is the HTTP handler for all sessions. Make one with New, and Close it before its engine.
@@ -93,7 +94,7 @@ func New(o Options) (*Gateway, error) {
 	if o.Warn == nil {
 		o.Warn = func(string) {}
 	}
-	o.formless = new(sync.Once)
+	o.formless, o.figures = new(sync.Once), newFigures()
 	all := newSessions()
 	return &Gateway{o: o, sessions: all, handler: newHandler(o, all)}, nil
 }

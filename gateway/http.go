@@ -74,6 +74,10 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusOK, map[string]string{"status": "ok"})
 		return
 	}
+	if p.route == "metrics" && r.Method == http.MethodGet {
+		h.metrics(w, r)
+		return
+	}
 	d := h.dialects[p.route]
 	said := d
 	if said == nil {

@@ -120,6 +120,8 @@ func (s *Session) begin(q asked) (c *call, leave func(), err error) {
 		}
 		s.calls.add(c)
 		s.running.Go(func() { s.answer(c, q) })
+	} else {
+		s.gate.figures.call(callRepeated)
 	}
 	c.waiting++
 	return c, func() {
@@ -153,9 +155,15 @@ func (s *Session) answer(c *call, q asked) {
 		}
 	}()
 	c.reply, c.err = s.sample(c, q)
-	if c.err == nil {
+	switch {
+	case c.err == nil && c.reply.Finish == dialects.FinishBudget:
+		s.gate.figures.call(callBudget)
+		return
+	case c.err == nil:
+		s.gate.figures.answered(s.gate.Now().Sub(c.created))
 		return
 	}
+	s.gate.figures.call(callFailed)
 	s.spending.giveBack()
 	if s.ctx.Err() != nil {
 		c.err = errEnded
@@ -410,6 +418,7 @@ func (s *Session) append(c *call, q asked, p prompt, turn trajectory.Turn, done 
 	reply, echoes := readReply(s.o.Name, s.gate.Model, c, q, p, turn.Completion, done)
 	c.turn = s.growth.add(q, p, turn, done, reply, echoes, asked)
 	s.spending.sample(len(done.TokenIDs))
+	s.gate.figures.tokens(len(p.ids), len(done.TokenIDs))
 	s.faults.breaks(nil)
 	return reply, nil
 }

@@ -53,6 +53,13 @@ func (g *sessions) remove(key, name string) {
 	}
 }
 
+// count is how many are open.
+func (g *sessions) count() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.byKey)
+}
+
 // of finds the session of a key. ended is its name where it is over.
 func (g *sessions) of(key string) (s *Session, ended string) {
 	g.mu.Lock()

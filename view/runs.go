@@ -84,6 +84,8 @@ type listed struct {
 	Reward num     `json:"reward"`
 	Age    float64 `json:"age"` // seconds since something was written
 	Error  string  `json:"error,omitempty"`
+
+	last map[string]float64 // metrics of the last step
 }
 
 // list describes all runs, the one that was written last first.
@@ -123,7 +125,7 @@ func (l *listed) read(ctx context.Context, file string) (err error) {
 	if err != nil {
 		return err
 	}
-	l.Steps = steps
+	l.Steps, l.last = steps, last
 	if v, ok := last["reward/mean"]; ok {
 		l.Reward = num(v)
 	}

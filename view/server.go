@@ -61,6 +61,7 @@ func New(dir string, o Options) (*Server, error) {
 		s.mux.HandleFunc(path, answer(f))
 	}
 	s.mux.HandleFunc("/api/events", s.events)
+	s.mux.HandleFunc("/metrics", s.prometheus)
 	return s, nil
 }
 
