@@ -1,5 +1,5 @@
-// Package exposition owns Prometheus's text format (version 0.0.4), in which programs are asked for their figures. Which figures there are is not its
-// business.
+// Package exposition owns Prometheus's text format (version 0.0.4), in which programs are asked for their figures. It does not
+// say which figures there are.
 package exposition
 
 import (
