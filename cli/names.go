@@ -58,6 +58,9 @@ func (n *named) check() error {
 	case n.needs != "":
 		return usagef("--%s needs a value; see %s --help", n.needs, n)
 	case n.command != nil && n.command.ArgsUsage == "" && len(n.arguments) > 0 && !n.asksHelp:
+		if slices.ContainsFunc(n.command.Flags, func(f cli.Flag) bool { return f.Names()[0] == "run" }) && !strings.HasPrefix(n.arguments[0], "-") {
+			return usagef("%s takes no arguments; got %q: write --run %s", n, n.arguments[0], wording.ShellWord(n.arguments[0]))
+		}
 		return usagef("%s takes no arguments; got %q", n, n.arguments[0])
 	}
 	return nil

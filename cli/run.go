@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
@@ -79,6 +80,7 @@ func (c runCommands) train(x *cli.Context) error {
 			return err
 		}
 	}
+	survivePipe()
 	o := orchestrator.Options{Resume: x.Bool("resume"), Overwrite: x.Bool("overwrite"), Resumes: goesOn(c.line), Ranks: x.Int("ranks"), Arguments: c.line[min(1, len(c.line)):]}
 	d, e := newDisplay(), c.env
 	if asJSON {
@@ -121,6 +123,11 @@ func (e *env) viewed(ctx context.Context, o *orchestrator.Options, asJSON bool) 
 	}
 	return func() { stop() }
 }
+
+// survivePipe lets the process go on when the reader of its output is gone: `train JOB | head` would be ended by its next line, and
+// `train JOB | tee log` by Ctrl-C, which ends tee at once and the run before it has saved. What nobody reads is dropped, metrics.jsonl has it
+// all. It holds to the end of the process, which says last how the run ended. The signal is not ignored, which children would inherit.
+var survivePipe = sync.OnceFunc(func() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) })
 
 // mayOverwrite refuses to delete the run in a folder where nobody says yes to it.
 func (c runCommands) mayOverwrite(x *cli.Context, dir string) error {

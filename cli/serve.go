@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -90,8 +91,8 @@ func (c serveCommand) serve(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := modelfile.Resolve(path); err != nil {
-		return usagef("%v", err)
+	if err := checkModel(path); err != nil {
+		return err
 	}
 	p, err := policy.Load(path, policy.Options{Device: "cpu"})
 	if err != nil {
@@ -119,6 +120,19 @@ func (c serveCommand) serve(x *cli.Context) error {
 		return err
 	}
 	return c.listen(x, s)
+}
+
+// checkModel refuses, as input that is wrong, what is no model.
+func checkModel(path string) error {
+	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && filepath.Ext(path) != ".gguf" {
+		return usagef("%s is a file, but no .gguf; agentfly serve takes a model's folder, a .gguf, a hub id or a run folder", path)
+	}
+	m, err := modelfile.Open(path)
+	if err != nil {
+		return usagef("%v", err)
+	}
+	m.Close()
+	return nil
 }
 
 // server joins engine and text.

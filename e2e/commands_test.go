@@ -56,6 +56,9 @@ func TestBadInputIsOneLineAndStatusTwo(t *testing.T) {
 		"set":               {[]string{"job", "validate", "--set", "trainer.stpes=3", "examples/calculator.yaml"}, []string{"steps"}},
 		"flag":              {[]string{"train", "--sed", "1", "examples/tiny.yaml"}, []string{"there is no flag --sed (did you mean --seed?)"}},
 		"below a command":   {[]string{"job", "vlaidate", "x"}, []string{`there is no command "job vlaidate" (did you mean "job validate"?)`}},
+		"a job is served":   {[]string{"serve", "examples/tiny.yaml"}, []string{"examples/tiny.yaml is a file, but no .gguf; agentfly serve takes a model's folder, a .gguf, a hub id or a run folder"}},
+		"half a model":      {[]string{"serve", dir}, []string{dir + " holds no config.json"}},
+		"a run, no flag":    {[]string{"inspect", "trajectory", "runs/x"}, []string{"write --run runs/x"}},
 		"nothing decorated": {[]string{"tools", "list", plain}, []string{plain + " decorates no function: write @tool() or @reward() above one, and from agentfly import tool, reward"}},
 	} {
 		t.Run(name, func(t *testing.T) {

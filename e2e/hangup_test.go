@@ -148,6 +148,27 @@ func TestARunSurvivesItsTerminal(t *testing.T) {
 	require.FileExists(t, filepath.Join(dir, "checkpoints", "last", "run.json"))
 }
 
+// A run whose reader is gone goes on, and can still be interrupted: Ctrl-C in `agentfly train JOB | tee log` reaches tee too, which ends
+// first, and the next line that the run says would end it with nothing saved.
+func TestARunSurvivesItsPipe(t *testing.T) {
+	needTorch(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	run := process("train", "examples/tiny.yaml", "--output", dir)
+	reader, writer, err := os.Pipe()
+	require.NoError(t, err)
+	run.Stdout, run.Stderr = writer, writer
+	require.NoError(t, run.Start())
+	require.NoError(t, writer.Close())
+	lines := bufio.NewScanner(reader)
+	for lines.Scan() && !strings.Contains(lines.Text(), "step   2/") {
+	}
+	require.NoError(t, reader.Close())
+	require.NoError(t, run.Process.Signal(syscall.SIGINT))
+	ended(t, run)
+	require.Equal(t, 3, run.ProcessState.ExitCode(), run.ProcessState)
+	require.FileExists(t, filepath.Join(dir, "checkpoints", "last", "run.json"))
+}
+
 // On a terminal the command asks before it runs anything, and shows all of what it would run.
 func TestValidateAsks(t *testing.T) {
 	marker := filepath.Join(t.TempDir(), "ran")

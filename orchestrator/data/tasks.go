@@ -227,6 +227,8 @@ func eachLine(path string, f func(line int, object map[string]any) error) (strin
 			line++
 		}
 	}
+	hash := sha256.Sum256(data)
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // editors of Windows begin a file with a byte order mark
 	if text := bytes.TrimSpace(data); len(text) > 0 && text[0] == '[' {
 		err = eachItem(path, data, f)
 	} else {
@@ -235,7 +237,6 @@ func eachLine(path string, f func(line int, object map[string]any) error) (strin
 	if err != nil {
 		return "", err
 	}
-	hash := sha256.Sum256(data)
 	return hex.EncodeToString(hash[:]), nil
 }
 

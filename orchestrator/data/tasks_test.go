@@ -41,6 +41,26 @@ func TestReadTasks(t *testing.T) {
 	}
 }
 
+// Files that editors of Windows write begin with a byte order mark and end their lines with CR LF.
+func TestTasksOfAWindowsEditor(t *testing.T) {
+	for name, text := range map[string]string{
+		"lines":  "\ufeff{\"prompt\": \"a\"}\r\n{\"prompt\": \"b\"}\r\n",
+		"a list": "\ufeff[{\"prompt\": \"a\"},\r\n{\"prompt\": \"b\"}]\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "tasks.jsonl")
+			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+			var lines []int
+			_, err := eachLine(path, func(line int, _ map[string]any) error {
+				lines = append(lines, line)
+				return nil
+			})
+			require.NoError(t, err)
+			require.Equal(t, []int{1, 2}, lines)
+		})
+	}
+}
+
 func TestBrokenTasksNameTheirLine(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"cut":           {"{\"prompt\": \"a\"}\n{\"prompt\": \"b", ":2: the line is not one JSON object; mend or remove it"},
