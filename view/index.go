@@ -31,7 +31,8 @@ type entry struct {
 	TrainedAt int   // step; -1: it was not trained
 	Calls     []call
 
-	text []byte // in lower case; nil: nothing, or the memory for texts is used up
+	text   []byte // in lower case; nil: nothing, or unread
+	unread bool   // the memory for texts was used up
 }
 
 // call is a tool call of an entry.
@@ -140,16 +141,17 @@ func (x *index) put(e *entry, text []byte) {
 	if x.place == nil {
 		x.place = map[string]int{}
 	}
-	if x.texts+len(text) <= mostText {
-		e.text = text
-		x.texts += len(text)
-	} else {
-		x.unread++
+	at, known := x.place[e.ID]
+	if known { // its text makes room
+		x.count(x.entries[at], -1)
 	}
+	if e.unread = x.texts+len(text) > mostText; !e.unread {
+		e.text = text
+	}
+	x.count(e, 1)
 	x.train(e)
 	x.offer(e)
-	if at, ok := x.place[e.ID]; ok {
-		x.texts -= len(x.entries[at].text)
+	if known {
 		if tie(x.entries[at], e) != 0 {
 			x.ranked = ranking{}
 		}
@@ -158,6 +160,14 @@ func (x *index) put(e *entry, text []byte) {
 	}
 	x.place[e.ID] = len(x.entries)
 	x.entries = append(x.entries, e)
+}
+
+// count adds the text of an entry to what is held and what is not, or takes it away.
+func (x *index) count(e *entry, by int) {
+	x.texts += by * len(e.text)
+	if e.unread {
+		x.unread += by
+	}
 }
 
 // train says which step trained an entry, and how stale it was.
@@ -199,13 +209,13 @@ func (x *index) batch(b store.Batch) {
 func (x *index) forget(from int) {
 	x.changes++
 	kept := x.entries[:0:0]
-	x.place, x.texts, x.ranked, x.values = map[string]int{}, 0, ranking{}, nil
+	x.place, x.texts, x.unread, x.ranked, x.values = map[string]int{}, 0, 0, ranking{}, nil
 	for _, e := range x.entries {
 		if e.Step >= from && !strings.HasPrefix(e.Phase, "eval-") {
 			continue
 		}
 		x.place[e.ID] = len(kept)
-		x.texts += len(e.text)
+		x.count(e, 1)
 		x.offer(e)
 		kept = append(kept, e)
 	}
