@@ -15,7 +15,6 @@ import (
 
 	"github.com/agentfly/agentfly/internal/terminal"
 	"github.com/agentfly/agentfly/internal/wording"
-	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/trajectory"
@@ -59,8 +58,8 @@ func (c chatCommand) open(x *cli.Context) (j *job.Job, model string, err error) 
 	if x.Int("max-new-tokens") < 1 {
 		return nil, "", usagef("--max-new-tokens is %d; it must be at least 1", x.Int("max-new-tokens"))
 	}
-	if _, err := modelfile.Resolve(path); err != nil {
-		return nil, "", usagef("%v", err)
+	if err := checkModel(path); err != nil {
+		return nil, "", err
 	}
 	text, err := yaml.Marshal(map[string]any{
 		"version": 1, "name": "chat", "seed": x.Uint64("seed"), "model": map[string]any{"path": path},

@@ -20,6 +20,9 @@ func (c inspectCommands) tree(x *cli.Context) error {
 	if x.String("run") == "" {
 		return usagef("agentfly inspect tree needs --run with a run folder")
 	}
+	if err := checkStore(x.String("run")); err != nil {
+		return err
+	}
 	var group []store.Record
 	drawn, most := 0, x.Int("limit")
 	flush := func() error {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -71,13 +72,24 @@ func filterOf(x *cli.Context) (q overview.Filter, err error) {
 	return q, nil
 }
 
+// checkStore refuses, as input that is wrong, a folder without stored trajectories. One of an older program may lack job.yaml.
+func checkStore(dir string) error {
+	if _, err := os.Stat(dir); err != nil {
+		return job.InputError(overview.Check(dir))
+	}
+	if _, err := os.Stat(filepath.Join(dir, store.File)); err != nil {
+		return job.InputError(fmt.Errorf("%w; name a run folder that holds a %s", err, store.File))
+	}
+	return nil
+}
+
 func (c inspectCommands) trajectory(x *cli.Context) error {
 	dir := x.String("run")
 	if dir == "" {
 		return usagef("agentfly inspect trajectory needs --run with a run folder")
 	}
-	if _, err := os.Stat(dir); err != nil { // a run folder of an older program may lack job.yaml
-		return job.InputError(overview.Check(dir))
+	if err := checkStore(dir); err != nil {
+		return err
 	}
 	q, err := filterOf(x)
 	if err != nil {

@@ -59,6 +59,9 @@ func TestBadInputIsOneLineAndStatusTwo(t *testing.T) {
 		"a job is served":   {[]string{"serve", "examples/tiny.yaml"}, []string{"examples/tiny.yaml is a file, but no .gguf; agentfly serve takes a model's folder, a .gguf, a hub id or a run folder"}},
 		"half a model":      {[]string{"serve", dir}, []string{dir + " holds no config.json"}},
 		"a run, no flag":    {[]string{"inspect", "trajectory", "runs/x"}, []string{"write --run runs/x"}},
+		"a chat with none":  {[]string{"chat", dir}, []string{dir + " holds no config.json"}},
+		"stored nowhere":    {[]string{"inspect", "trajectory", "--run", dir}, []string{dir + "/store.db: no such file or directory; name a run folder that holds a store.db"}},
+		"trees of nowhere":  {[]string{"inspect", "tree", "--run", dir}, []string{dir + "/store.db: no such file or directory; name a run folder that holds a store.db"}},
 		"nothing decorated": {[]string{"tools", "list", plain}, []string{plain + " decorates no function: write @tool() or @reward() above one, and from agentfly import tool, reward"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -166,6 +166,9 @@ func (r *Reader) Groups(ctx context.Context, refs []GroupRef, greedy string) ([]
 	var out []trajectory.Group
 	for _, ref := range refs {
 		g, err := r.trajectories.group(ctx, ref, greedy)
+		if err != nil && ctx.Err() != nil { // nothing is wrong with the file
+			return nil, fmt.Errorf("store: %s: %s: %w", r.file.path, ref, context.Cause(ctx))
+		}
 		if err != nil {
 			return nil, fmt.Errorf("store: %s: %s: %w; restore the file from a copy", r.file.path, ref, err)
 		}

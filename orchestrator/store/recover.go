@@ -63,6 +63,9 @@ func (r *Recovery) Training() (out []*Outstanding) {
 func recoverLog(ctx context.Context, all trajectories, step int) (*Recovery, map[string]*mark, error) {
 	r := &recoverer{all: all, step: step, out: &Recovery{Taken: map[int]int{}}, open: map[GroupRef][]*opened{}, unfinished: map[string]*mark{}}
 	if err := r.read(ctx); err != nil {
+		if ctx.Err() != nil { // nothing is wrong with the file
+			return nil, nil, fmt.Errorf("store: %s: recovery: %w", all.file.path, context.Cause(ctx))
+		}
 		return nil, nil, fmt.Errorf("store: %s: recovery: %w; restore the file from a copy, or begin a new run", all.file.path, err)
 	}
 	return r.out, r.unfinished, nil

@@ -1,7 +1,9 @@
 package store_test
 
 import (
+	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -326,6 +328,13 @@ func TestDamagedRowsAreNamed(t *testing.T) {
 		_, err = open(t, harmed).Recover(ctx, 0)
 		require.ErrorContains(t, err, "store: "+harmed+": recovery: "+c.says+"; restore the file from a copy, or begin a new run")
 	}
+	stopped, cancel := context.WithCancelCause(ctx)
+	cancel(errors.New("interrupt signal received"))
+	sound := filepath.Join(t.TempDir(), "sound.db")
+	_, err = db.Exec("VACUUM INTO ?", sound)
+	require.NoError(t, err)
+	_, err = open(t, sound).Recover(stopped, 0)
+	require.EqualError(t, err, "store: "+sound+": recovery: interrupt signal received", "nothing is wrong with the file")
 }
 
 // A store of version 1 is read as it is, and goes on as the current version.
