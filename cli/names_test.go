@@ -85,9 +85,9 @@ func TestCompletion(t *testing.T) {
 		"job":                     "validate effective schema help",
 		"job -":                   "--help",
 		"train":                   "",
-		"train --":                "--output --resume --overwrite --yes --seed --set --plain --log-format --ranks --help",
+		"train --":                "--output --resume --overwrite --yes --seed --set --plain --log-format --view --ranks --help",
 		"train --re":              "--resume",
-		"train job.yaml --":       "--output --resume --overwrite --yes --seed --set --plain --log-format --ranks --help",
+		"train job.yaml --":       "--output --resume --overwrite --yes --seed --set --plain --log-format --view --ranks --help",
 		"train --output":          "", // a folder follows
 		"train --set a=b --ou":    "--output",
 		"train -- --":             "", // arguments follow

@@ -149,8 +149,8 @@ func (l limits) allowed(kind string) string {
 	return out
 }
 
-// hint is how to write what was meant by a text where a number stands: 30s, 4k, "16", 1,024.
-func (l limits) hint(n *yaml.Node) string {
+// hint is how to write what was meant by a text where a number stands: 30s, 4k, "16", 1,024. "" where that is refused too.
+func (l limits) hint(n *yaml.Node, whole bool) string {
 	if n.Kind != yaml.ScalarNode {
 		return ""
 	}
@@ -161,10 +161,13 @@ func (l limits) hint(n *yaml.Node) string {
 	if len(bare) > 1 && strings.ContainsAny(bare[len(bare)-1:], "kK") {
 		bare, times = bare[:len(bare)-1], 1000
 	}
-	if v, err := strconv.ParseFloat(bare, 64); err == nil && l.ok(v*times) {
-		return "; write " + strconv.FormatFloat(v*times, 'f', -1, 64)
+	v, err := strconv.ParseFloat(bare, 64)
+	v *= times
+	const exact = 1 << 53 // up to which a float64 is the whole number that was written
+	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) || !l.ok(v) || whole && (v != math.Trunc(v) || math.Abs(v) > exact) {
+		return ""
 	}
-	return ""
+	return "; write " + strconv.FormatFloat(v, 'f', -1, 64)
 }
 
 func (l limits) ok(v float64) bool {
@@ -178,7 +181,7 @@ func (r *scalars) integer(n *yaml.Node, path string, l limits) int64 {
 	}
 	var v int64
 	if s.Kind != yaml.ScalarNode || s.ShortTag() != "!!int" || s.Decode(&v) != nil {
-		r.found.fail(n, "%s: %s, %s%s", path, kindName(s), l.allowed("a whole number"), l.hint(s))
+		r.found.fail(n, "%s: %s, %s%s", path, kindName(s), l.allowed("a whole number"), l.hint(s, true))
 		return 0
 	}
 	if !l.ok(float64(v)) {
@@ -194,7 +197,7 @@ func (r *scalars) number(n *yaml.Node, path string, l limits) float64 {
 	}
 	var v float64
 	if s.Kind != yaml.ScalarNode || s.ShortTag() != "!!int" && s.ShortTag() != "!!float" || s.Decode(&v) != nil {
-		r.found.fail(n, "%s: %s, %s%s", path, kindName(s), l.allowed("a number"), l.hint(s))
+		r.found.fail(n, "%s: %s, %s%s", path, kindName(s), l.allowed("a number"), l.hint(s, false))
 		return 0
 	}
 	if math.IsNaN(v) || math.IsInf(v, 0) || !l.ok(v) {
