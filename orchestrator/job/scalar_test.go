@@ -14,9 +14,10 @@ func TestWhatAnErrorSaysToWriteIsAllowed(t *testing.T) {
 		"rollout.timeout=90s": "; write the seconds alone: 90",
 	} {
 		_, err := Parse("job.yaml", []byte("version: 1\n"), Options{Set: []string{given}})
-		require.Error(t, err, given)
+		var wrong *Error
+		require.ErrorAs(t, err, &wrong, given)
 		at := ""
-		for _, line := range err.(*Error).Lines { //nolint:errorlint // Parse returns it bare
+		for _, line := range wrong.Lines {
 			if len(line) > 6 && line[:6] == "--set " {
 				at = line
 			}
