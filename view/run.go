@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/store"
@@ -22,6 +23,8 @@ type run struct {
 	decode  func() func([]int32) string // the run's tokenizer, loaded once
 	changed func()                      // is called after every change, without the lock
 	done    sync.WaitGroup
+	asked   func()        // somebody wants the trajectories: they are read at once
+	wanted  chan struct{} // is closed by asked
 
 	mu       sync.Mutex
 	index    index
@@ -43,6 +46,8 @@ func (r *run) start(ctx context.Context) error {
 		return err
 	}
 	r.columns, r.tasks, r.running = map[string][]float64{}, map[string][]byte{}, map[string]int{}
+	r.wanted = make(chan struct{})
+	r.asked = sync.OnceFunc(func() { close(r.wanted) })
 	if err := r.db.EachStep(ctx, r.step); err != nil {
 		return err
 	}
@@ -72,8 +77,18 @@ func (r *run) alter(f func()) {
 // chunk is how many trajectories are read under one lock.
 const chunk = 500
 
+// curvesFirst is how long the trajectories are left unread when a run is opened, so that its curves, which are asked for first, are drawn before
+// the processor is busy with them.
+const curvesFirst = time.Second
+
 // follow reads the trajectories, and then what is added.
 func (r *run) follow(ctx context.Context, end store.Cursor) error {
+	select {
+	case <-r.wanted:
+	case <-time.After(curvesFirst):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	if err := r.db.EachTask(ctx, r.task); err != nil {
 		return err
 	}

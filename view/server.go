@@ -356,6 +356,7 @@ func (s *Server) trajectories(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	x.asked()
 	q := r.URL.Query()
 	f, err := parse(q)
 	if err != nil {
@@ -398,6 +399,7 @@ func (s *Server) trajectory(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	x.asked()
 	id := r.URL.Query().Get("id")
 	record, err := x.db.Record(r.Context(), id)
 	if err != nil {
@@ -465,6 +467,7 @@ func (s *Server) sum(r *http.Request, f func(x *run, found []*entry) any) (any, 
 	if err != nil {
 		return nil, err
 	}
+	x.asked()
 	by, err := parse(r.URL.Query())
 	if err != nil {
 		return nil, err
