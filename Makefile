@@ -58,6 +58,9 @@ view-page: ## build the page of `agentfly view` anew from its lockfile (needs np
 bench-view: ## the page over 100,000 trajectories and 10,000 steps: first view, filters, memory, scrolling (needs an idle machine; VIEW_STORE=FOLDER keeps the run)
 	@scripts/bench_view.sh
 
+bench-watch: setup build ## what three pages that watch a run cost its training (needs an idle machine; 5 minutes; ROUNDS, STEPS)
+	@scripts/bench_watch.sh
+
 test-bare: setup ## the tests of what runs in a sandbox once more without bubblewrap, which is hidden from PATH
 	@scripts/test_bare.sh
 

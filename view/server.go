@@ -478,7 +478,8 @@ func (s *Server) sum(r *http.Request, f func(x *run, found []*entry) any) (any, 
 	return f(x, found), nil
 }
 
-// events is a stream that tells of changes: how each run that is named stands, at most four times a second. Who connects anew misses nothing.
+// events is a stream that tells of changes: how each run that is named stands, every two seconds at most, because a page that draws more often
+// takes time from a run on the same machine. Who connects anew misses nothing.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	var all []*run
 	for _, name := range r.URL.Query()["run"] {
@@ -529,7 +530,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 			}
 		case <-news:
 			select {
-			case <-time.After(250 * time.Millisecond):
+			case <-time.After(2 * time.Second):
 			case <-r.Context().Done():
 				return
 			case <-s.ended:

@@ -11,7 +11,7 @@ type State = {
   waits: Wait[]; pools: Pool[]; trajectories: number; numbers: Record<string, number>;
 };
 
-// useNow asks each second while the page can be seen.
+// useNow asks every two seconds while the page can be seen.
 function useNow(): [State | undefined, string] {
   const run = chosen.value[0], [v, setV] = useState<State>(), [error, setError] = useState("");
   useEffect(() => {
@@ -23,7 +23,7 @@ function useNow(): [State | undefined, string] {
         try { const n = await get<State>("now", { run }, stop.signal); if (over) return; setV(n); setError(""); }
         catch (e) { if (over) return; setError(`The server of this page does not answer: ${e instanceof Error ? e.message : e}`); }
       }
-      late = window.setTimeout(ask, 1000);
+      late = window.setTimeout(ask, 2000);
     };
     setV(undefined);
     ask();
