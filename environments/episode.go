@@ -333,10 +333,10 @@ func (e *Episode) Fork(ctx context.Context) (*Episode, bool, error) {
 	if err != nil {
 		return nil, true, err
 	}
-	live := e.tenure.live
-	second := newEpisode(newTenure(e.rules, live, newMember(e.rules.o.Kind, env, e.rules.spec.InProcess, &live.left), nil), e.start)
+	all := e.tenure.episodes
+	second := newEpisode(newTenure(e.rules, all, newMember(e.rules.o.Kind, env, e.rules.spec.InProcess, &all.left), nil), e.start)
 	second.first, second.fresh, second.over, second.anchor = e.first, e.fresh, e.over, e.anchor
-	if err := live.enter(ctx, second.tenure); err != nil {
+	if err := all.enter(ctx, second.tenure); err != nil {
 		second.End()
 		return nil, true, e.rules.fail(ctx, AskedFork, err)
 	}

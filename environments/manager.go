@@ -39,12 +39,12 @@ const (
 // Manager owns the environments of one source: it lends them to episodes through a pool, under deadlines, and it counts what they do. All methods
 // are safe for concurrent use.
 type Manager struct {
-	rules   *rules
-	source  Source
-	pool    *pool.Pool
-	live    *live
-	beating sync.WaitGroup
-	stop    chan struct{}
+	rules    *rules
+	source   Source
+	pool     *pool.Pool
+	episodes *episodes
+	beating  sync.WaitGroup
+	stop     chan struct{}
 
 	mu       sync.Mutex
 	closeErr error
@@ -95,7 +95,7 @@ func Open(s Source, pools *pool.Set, o Options) (_ *Manager, err error) {
 	if s == nil {
 		return nil, fmt.Errorf("environments: %s: there is no source", o.Kind)
 	}
-	m := &Manager{rules: r, source: s, stop: make(chan struct{}), live: &live{linger: linger, all: map[*tenure]struct{}{}}}
+	m := &Manager{rules: r, source: s, stop: make(chan struct{}), episodes: &episodes{linger: linger, all: map[*tenure]struct{}{}}}
 	defer func() {
 		if err != nil {
 			_ = panics.Guard("close", s.Close)
@@ -119,7 +119,7 @@ func Open(s Source, pools *pool.Set, o Options) (_ *Manager, err error) {
 		return nil, err
 	}
 	if lease := m.rules.o.Pool.Lease; lease > 0 {
-		m.beating.Go(func() { m.live.beat(max(lease/4, time.Millisecond), m.stop) })
+		m.beating.Go(func() { m.episodes.beat(max(lease/4, time.Millisecond), m.stop) })
 	}
 	return m, nil
 }
@@ -196,7 +196,7 @@ func (m *Manager) make(ctx context.Context) (pool.Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newMember(m.rules.o.Kind, env, m.rules.spec.InProcess, &m.live.left), nil
+	return newMember(m.rules.o.Kind, env, m.rules.spec.InProcess, &m.episodes.left), nil
 }
 
 // Spec is the source's.
@@ -220,8 +220,8 @@ func (m *Manager) Begin(ctx context.Context, owner pool.Owner, s Start) (*Episod
 		lease.Break(errors.New("no environment"))
 		return nil, m.rules.fail(ctx, AskedLease, fmt.Errorf("the pool lent a %T and no environment", lease.Member()))
 	}
-	e := newEpisode(newTenure(m.rules, m.live, mem, lease), s)
-	if err := m.live.enter(ctx, e.tenure); err != nil {
+	e := newEpisode(newTenure(m.rules, m.episodes, mem, lease), s)
+	if err := m.episodes.enter(ctx, e.tenure); err != nil {
 		e.End()
 		return nil, m.rules.fail(ctx, AskedLease, err)
 	}
@@ -247,7 +247,7 @@ func (m *Manager) Stats() Stats {
 // Close ends all episodes, closes the environments and their source, and waits for what runs. It is an error where a call of an environment never
 // returned. A second call returns what the first did.
 func (m *Manager) Close() error {
-	open, first := m.live.close()
+	open, first := m.episodes.close()
 	if !first {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -260,7 +260,7 @@ func (m *Manager) Close() error {
 	}
 	errs := []error{m.pool.Close()}
 	returned := make(chan struct{})
-	go func() { m.live.left.Wait(); close(returned) }()
+	go func() { m.episodes.left.Wait(); close(returned) }()
 	t := time.NewTimer(leftTime)
 	defer t.Stop()
 	select {

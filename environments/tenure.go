@@ -12,10 +12,10 @@ import (
 
 // tenure is the time in which an episode has its environment: one call of it at a time, until it ends or fails. It is safe for concurrent use.
 type tenure struct {
-	rules *rules
-	live  *live
-	mem   *member
-	lease *pool.Lease // nil: a fork, which no pool knows
+	rules    *rules
+	episodes *episodes
+	mem      *member
+	lease    *pool.Lease // nil: a fork, which no pool knows
 
 	turn chan struct{} // holds a token while the environment is asked something
 
@@ -27,14 +27,14 @@ type tenure struct {
 	silent    bool // the context of Begin is done
 }
 
-func newTenure(r *rules, l *live, mem *member, lease *pool.Lease) *tenure {
-	return &tenure{rules: r, live: l, mem: mem, lease: lease, turn: make(chan struct{}, 1), unfollow: func() {}}
+func newTenure(r *rules, l *episodes, mem *member, lease *pool.Lease) *tenure {
+	return &tenure{rules: r, episodes: l, mem: mem, lease: lease, turn: make(chan struct{}, 1), unfollow: func() {}}
 }
 
 // follow ends the episode some time after ctx is done.
 func (e *tenure) follow(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() {
-		t := time.AfterFunc(e.live.linger, e.end)
+		t := time.AfterFunc(e.episodes.linger, e.end)
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.silent, e.unfollow = true, func() { t.Stop() }
@@ -80,7 +80,7 @@ func (e *tenure) end() {
 	unfollow := e.unfollow
 	e.mu.Unlock()
 	unfollow()
-	e.live.leave(e)
+	e.episodes.leave(e)
 	e.release(why)
 }
 
@@ -90,8 +90,8 @@ func (e *tenure) release(why error) {
 	f := new(Failure)
 	switch {
 	case e.lease == nil:
-		e.live.left.Add(1)
-		go func() { defer e.live.left.Done(); _ = e.mem.Close() }()
+		e.episodes.left.Add(1)
+		go func() { defer e.episodes.left.Done(); _ = e.mem.Close() }()
 	case why == nil || errors.As(why, &f) && f.task:
 		e.lease.Return()
 	case errors.Is(why, errEnded) || errors.As(why, &f) && f.givenUp:

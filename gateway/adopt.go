@@ -72,7 +72,7 @@ func (s *Session) adopt(r *trajectory.Trajectory) (adopted int) {
 		}
 		close(c.done)
 		s.calls.add(c)
-		s.past.taken++
+		s.recovered.taken++
 		replies[i] = s.growth.newest
 		s.spending.adopt()
 	}

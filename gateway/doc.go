@@ -16,7 +16,7 @@
 // sampling, with keep-alives before.
 //
 // A Session holds its calls (which of them a request asks for again), spending (of the budget), prompts (ids of a request's messages), growth (the
-// trajectory, and the history that later calls go on after), past (what an earlier process recorded, with what was posted then) and faults. None of
+// trajectory, and the history that later calls go on after), recovered (what an earlier process recorded, with what was posted then) and faults. None of
 // them knows the session.
 //
 // It does not start agents (package orchestrator/rollout does), score trajectories or train.

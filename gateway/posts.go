@@ -89,11 +89,11 @@ func (s *Session) posted(p trajectory.Posted, call string) (news bool, err error
 		}
 		p.Turn = c.turn
 	}
-	if s.past.posts.again(p) {
+	if s.recovered.posts.again(p) {
 		return false, nil
 	}
-	if s.past.ahead() {
-		s.past.leave()
+	if s.recovered.ahead() {
+		s.recovered.leave()
 	}
 	s.growth.t.Posted = append(s.growth.t.Posted, p)
 	return true, nil

@@ -50,12 +50,12 @@ type Session struct {
 	spending spending
 	faults   faults
 
-	logs   sync.Mutex // held from a change of the trajectory until it is stored; taken before mu, which is not held meanwhile
-	mu     sync.Mutex
-	over   bool
-	calls  calls
-	growth growth
-	past   past
+	logs      sync.Mutex // held from a change of the trajectory until it is stored; taken before mu, which is not held meanwhile
+	mu        sync.Mutex
+	over      bool
+	calls     calls
+	growth    growth
+	recovered recovered
 }
 
 var errEnded = &dialects.Error{Status: http.StatusServiceUnavailable, Message: "the session is over; try again later", Code: "session_over"}
@@ -75,22 +75,22 @@ func newSession(gate Options, o SessionOptions) *Session {
 	}
 	s := &Session{
 		gate: gate, o: o, calls: newCalls(),
-		prompts:  prompter{gate.Renderer, gate.Encode, gate.Format},
-		spending: spending{budget: o.Budget},
-		growth:   growth{t: o.Trajectory, history: history{gate.History == AsSent, map[key][]*said{}}},
-		past:     past{posts: posts{t: o.Trajectory}, rewrite: o.Rewrite},
+		prompts:   prompter{gate.Renderer, gate.Encode, gate.Format},
+		spending:  spending{budget: o.Budget},
+		growth:    growth{t: o.Trajectory, history: history{gate.History == AsSent, map[key][]*said{}}},
+		recovered: recovered{posts: posts{t: o.Trajectory}, rewrite: o.Rewrite},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	if r := o.Recovered; r != nil && o.Adopt {
 		adopted := s.adopt(r)
-		if s.past.posts.adopt(r, adopted); adopted < len(r.Turns) {
-			s.past.leave()
+		if s.recovered.posts.adopt(r, adopted); adopted < len(r.Turns) {
+			s.recovered.leave()
 		}
 	} else if r != nil {
 		for i, turn := range r.Turns {
-			s.past.turns = append(s.past.turns, recordedTurn{turn, r.Samples[turn.Sample], i})
+			s.recovered.turns = append(s.recovered.turns, recordedTurn{turn, r.Samples[turn.Sample], i})
 		}
-		s.past.posts.recall(r)
+		s.recovered.posts.recall(r)
 	}
 	return s
 }
@@ -271,7 +271,7 @@ func (s *Session) recalled(c *call, q asked, p prompt) (reply dialects.Reply, ok
 	digest := hex.EncodeToString(q.Digest[:])
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, ok := s.past.take(digest, p.ids)
+	r, ok := s.recovered.take(digest, p.ids)
 	if !ok {
 		return reply, false, false, nil
 	}
@@ -285,11 +285,11 @@ func (s *Session) recalled(c *call, q asked, p prompt) (reply dialects.Reply, ok
 	if reply, err = s.append(c, q, p, turn, done, s.growth.history.keyOf(q.Messages)); err != nil {
 		return reply, true, false, err
 	}
-	s.past.posts.move(r.index, c.turn)
-	if s.past.taken < 0 {
+	s.recovered.posts.move(r.index, c.turn)
+	if s.recovered.taken < 0 {
 		return reply, true, false, nil
 	}
-	s.past.taken++
+	s.recovered.taken++
 	return reply, true, true, nil
 }
 
@@ -312,8 +312,8 @@ func (s *Session) committed(c *call, q asked, p prompt, turn trajectory.Turn, do
 		return dialects.Reply{}, errEnded
 	}
 	reply, err := s.append(c, q, p, turn, done, s.growth.history.keyOf(q.Messages))
-	if err == nil && len(s.past.turns) > 0 {
-		s.past.leave() // the log has turns that come later now, or never
+	if err == nil && len(s.recovered.turns) > 0 {
+		s.recovered.leave() // the log has turns that come later now, or never
 	}
 	return reply, err
 }
@@ -372,12 +372,12 @@ func (s *Session) Finish() Outcome {
 		return answered || !asked
 	})
 	answerOf(t)
-	dropped := len(s.past.turns) > 0 && s.past.posts.drop()
+	dropped := len(s.recovered.turns) > 0 && s.recovered.posts.drop()
 	broke, failed := s.faults.all()
 	refused := s.spending.beyond()
 	out := Outcome{Calls: s.calls.arrived - refused, Refused: refused, Broke: broke, Err: failed, Posted: payPosts(t)}
-	if s.past.ahead() || dropped || !slices.Equal(before, rolesOf(t)) {
-		s.past.taken = -1
+	if s.recovered.ahead() || dropped || !slices.Equal(before, rolesOf(t)) {
+		s.recovered.taken = -1
 		s.o.Rewrite() // also where it was before: what was stored since says otherwise
 	}
 	return out

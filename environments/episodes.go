@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// live are the episodes of now, and the calls of their environments.
-type live struct {
+// episodes are those of now, and the calls of their environments.
+type episodes struct {
 	linger time.Duration  // in which an episode whose context is done can still be asked for its state or score
 	left   sync.WaitGroup // calls of environments, those that were left behind included
 
@@ -20,7 +20,7 @@ type live struct {
 }
 
 // enter adds an episode, which ends some time after ctx is done.
-func (l *live) enter(ctx context.Context, t *tenure) error {
+func (l *episodes) enter(ctx context.Context, t *tenure) error {
 	l.mu.Lock()
 	closed := l.closed
 	if !closed {
@@ -35,21 +35,21 @@ func (l *live) enter(ctx context.Context, t *tenure) error {
 }
 
 // leave takes an episode out.
-func (l *live) leave(t *tenure) {
+func (l *episodes) leave(t *tenure) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.all, t)
 }
 
 // now are the episodes of now.
-func (l *live) now() []*tenure {
+func (l *episodes) now() []*tenure {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Collect(maps.Keys(l.all))
 }
 
 // close lets no further episode in, and returns those of now; false: it was closed before.
-func (l *live) close() ([]*tenure, bool) {
+func (l *episodes) close() ([]*tenure, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -60,7 +60,7 @@ func (l *live) close() ([]*tenure, bool) {
 }
 
 // beat keeps the leases of all episodes alive whose context is not done, until stop is closed.
-func (l *live) beat(every time.Duration, stop <-chan struct{}) {
+func (l *episodes) beat(every time.Duration, stop <-chan struct{}) {
 	t := time.NewTicker(every)
 	defer t.Stop()
 	for {

@@ -6,8 +6,8 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// past is what an earlier process recorded of the trajectory and the agent did not ask for again yet.
-type past struct {
+// recovered is what an earlier process recorded of the trajectory and the agent did not ask for again yet.
+type recovered struct {
 	turns   []recordedTurn
 	taken   int // turns that were asked for again, in their order; -1: in another one
 	posts   posts
@@ -22,7 +22,7 @@ type recordedTurn struct {
 }
 
 // take takes the turn that was recorded for the same request, with the same prompt; false: there is none.
-func (p *past) take(digest string, ids []int32) (recordedTurn, bool) {
+func (p *recovered) take(digest string, ids []int32) (recordedTurn, bool) {
 	for i, r := range p.turns {
 		if r.turn.Incoming == nil || r.turn.Incoming.Digest != digest || !slices.Equal(r.sample.TokenIDs[:r.turn.CompletionStart], ids) {
 			continue
@@ -37,7 +37,7 @@ func (p *past) take(digest string, ids []int32) (recordedTurn, bool) {
 }
 
 // leave says that what was recorded is not what the trajectory is now.
-func (p *past) leave() {
+func (p *recovered) leave() {
 	if p.taken >= 0 {
 		p.posts.setAside(p.taken)
 		p.taken = -1
@@ -46,4 +46,4 @@ func (p *past) leave() {
 }
 
 // ahead tells whether the log has turns that the trajectory has not.
-func (p *past) ahead() bool { return p.taken >= 0 && len(p.turns) > 0 }
+func (p *recovered) ahead() bool { return p.taken >= 0 && len(p.turns) > 0 }
