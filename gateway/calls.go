@@ -26,10 +26,10 @@ func (l *calls) add(c *call) {
 	l.arrived = max(l.arrived, c.number+1)
 }
 
-// again is the call that a request asks for once more; nil: it is a new one. A request with the mark of a call is that call. Else what decides is
+// repeated is the call that a request asks for once more; nil: it is a new one. A request with the mark of a call is that call. Else what decides is
 // whether the reply was read, because most clients mark nothing: one that sends the same again after an answer wants another one, and one that was
 // left by all its clients is asked for again.
-func (l *calls) again(q asked) (found *call) {
+func (l *calls) repeated(q asked) (found *call) {
 	same := slices.DeleteFunc(l.byDigest[q.Digest], func(c *call) bool { return c.ended() && c.err != nil }) // those that failed are asked for anew
 	l.byDigest[q.Digest] = same
 	if len(same) == 0 {

@@ -89,7 +89,7 @@ func (s *Session) posted(p trajectory.Posted, call string) (news bool, err error
 		}
 		p.Turn = c.turn
 	}
-	if s.recovered.posts.again(p) {
+	if s.recovered.posts.repeated(p) {
 		return false, nil
 	}
 	if s.recovered.ahead() {
@@ -121,8 +121,8 @@ func payPosts(t *trajectory.Trajectory) (sum *float64) {
 	return sum
 }
 
-// again tells whether something was posted before: by this process with the same id, or by an earlier one.
-func (s *posts) again(p trajectory.Posted) bool {
+// repeated tells whether something was posted before: by this process with the same id, or by an earlier one.
+func (s *posts) repeated(p trajectory.Posted) bool {
 	if p.ID != "" && slices.ContainsFunc(s.t.Posted, func(o trajectory.Posted) bool { return o.ID == p.ID }) {
 		return true
 	}

@@ -113,7 +113,7 @@ func (s *Session) begin(q asked) (c *call, leave func(), err error) {
 	if s.over {
 		return nil, nil, errEnded
 	}
-	if c = s.calls.again(q); c == nil {
+	if c = s.calls.repeated(q); c == nil {
 		c = &call{
 			id: callName(s.o.Name, s.calls.arrived), number: s.calls.arrived, digest: q.Digest, mark: q.mark, created: s.gate.Now(),
 			done: make(chan struct{}), turn: -1,

@@ -154,8 +154,8 @@ func (t *training) step(ctx context.Context) error {
 // update trains a batch that was waited for since start.
 func (t *training) update(ctx context.Context, b *objective.Batch, start time.Time) error {
 	j, step, weights := t.session.Job, b.Step, &t.session.Weights
-	_, again := t.recorder.recovered.Batches[step] // the tools may have been mended since
-	if b.Rollouts != nil && !again {
+	_, replayed := t.recorder.recovered.Batches[step] // the tools may have been mended since
+	if b.Rollouts != nil && !replayed {
 		if err := t.findings.Raising(b.Rollouts); err != nil {
 			return err
 		}

@@ -48,7 +48,7 @@ func (l *looks) now(ctx context.Context) (string, error) {
 	l.begun++
 	number := l.begun
 	l.mu.Unlock()
-	version, err := l.again(ctx)
+	version, err := l.retried(ctx)
 	if ctx.Err() == nil { // else the others look for themselves
 		l.mu.Lock()
 		l.last, l.version, l.err = number, version, err
@@ -57,8 +57,8 @@ func (l *looks) now(ctx context.Context) (string, error) {
 	return version, err
 }
 
-// again repeats a look that failed for what may pass.
-func (l *looks) again(ctx context.Context) (version string, err error) {
+// retried repeats a look that failed for what may pass.
+func (l *looks) retried(ctx context.Context) (version string, err error) {
 	attempts := retry.Attempts{Most: mostLooks, Backoff: retry.Backoff{First: l.backoff, Most: mostLooks * l.backoff}, Sleep: retry.Pause}
 	_, err, _ = attempts.Do(ctx, func() (after time.Duration, final bool, err error) {
 		one, cancel := context.WithTimeout(ctx, l.timeout)

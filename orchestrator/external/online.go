@@ -199,7 +199,7 @@ func (o *Online) task(w http.ResponseWriter, r *http.Request) {
 				next.URL = "http://" + r.Host
 			}
 			if err := answer(w, http.StatusOK, next.Assignment); err != nil || r.Context().Err() != nil { // who asked is gone: somebody else may have it
-				go o.again(next)
+				go o.offer(next)
 			}
 			return
 		case <-patience.C:
@@ -211,8 +211,8 @@ func (o *Online) task(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// again offers a task that did not reach its agent.
-func (o *Online) again(w *waiting) {
+// offer offers a task once more that did not reach its agent.
+func (o *Online) offer(w *waiting) {
 	select {
 	case o.open <- w:
 	case <-w.gone:

@@ -183,9 +183,9 @@ type opening struct {
 	anchor   string // names the environment's state; "" without one
 }
 
-// again tells whether a trajectory that ended with err begins anew: because what was recorded of it cannot go on, or because its environment
+// retries tells whether a trajectory that ended with err begins anew: because what was recorded of it cannot go on, or because its environment
 // failed and tries are left. A task that no environment takes is not tried again.
-func (w *World) again(err error, recovered bool, tries *int) bool {
+func (w *World) retries(err error, recovered bool, tries *int) bool {
 	changed, wrong := (*changedError)(nil), (*environments.TaskError)(nil)
 	switch {
 	case w == nil || err == nil || errors.As(err, &wrong):
