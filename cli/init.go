@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"embed"
 	"errors"
 	"fmt"
@@ -91,8 +92,11 @@ func (c initCommand) init(x *cli.Context) error {
 	if len(there) > 0 {
 		return usagef("nothing is written, because it is there already: %s; name another folder: agentfly init DIR", strings.Join(there, ", "))
 	}
-	for _, f := range files {
+	for n, f := range files {
 		if err := writeNew(filepath.Join(dir, f.name), f.text); err != nil {
+			for _, written := range files[:n] { // so that the same command can be given again
+				err = errors.Join(err, os.Remove(filepath.Join(dir, written.name)))
+			}
 			return fmt.Errorf("init: %w", err)
 		}
 	}
@@ -276,18 +280,21 @@ func (b beginning) tasks() (train, eval []byte) {
 	return out[0].Bytes(), out[1].Bytes()
 }
 
-// writeNew writes a file that is not there yet.
+// writeNew writes a file that is not there yet, whole or not at all.
 func writeNew(path string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
+		return fmt.Errorf("the folder cannot be made: %w; name one that can be written to: agentfly init DIR", err)
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%s is there already; nothing more is written", path)
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("%w; name a folder that can be written to: agentfly init DIR", err)
 	}
 	_, err = f.Write(text)
-	return errors.Join(err, f.Close())
+	if err = cmp.Or(err, f.Close()); err != nil {
+		return errors.Join(fmt.Errorf("%w; make room, or name another folder: agentfly init DIR", err), os.Remove(path))
+	}
+	return nil
 }

@@ -308,3 +308,26 @@ func TestAFullDiskOfTheStore(t *testing.T) {
 	requireWhole(t, dir, 0)
 	requireSameMetrics(t, whole, dir)
 }
+
+// A disk that is full while init writes leaves nothing, so that the same command works when there is room.
+func TestInitOnAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=4k"); err != nil {
+		t.Skipf("a tmpfs cannot be mounted: %v", err)
+	}
+	defer func() { require.NoError(t, syscall.Unmount(dir, 0)) }()
+	status, out, errs := command("", "init", filepath.Join(dir, "mine"), "--model", "examples/tiny/model")
+	require.Equal(t, 1, status)
+	require.Empty(t, out)
+	require.Contains(t, errs, "no space left on device; make room, or name another folder: agentfly init DIR")
+	left, err := filepath.Glob(filepath.Join(dir, "mine", "*"))
+	require.NoError(t, err)
+	for _, path := range left {
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		require.True(t, info.IsDir(), "%s is left", path)
+	}
+	require.NoError(t, syscall.Mount("none", dir, "tmpfs", syscall.MS_REMOUNT, "size=100m"))
+	status, _, errs = command("", "init", filepath.Join(dir, "mine"), "--model", "examples/tiny/model")
+	require.Zero(t, status, errs)
+}

@@ -13,6 +13,7 @@ import (
 const (
 	runJob         = "job.yaml"
 	runCheckpoints = "checkpoints"
+	runStore       = "store.db" // there before the first checkpoint
 )
 
 // isRun tells a run folder from a model: a folder that holds a model is that model.
@@ -22,12 +23,11 @@ func isRun(dir string) bool {
 			return false
 		}
 	}
-	for _, name := range []string{runJob, runCheckpoints} {
-		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			return false
-		}
+	has := func(name string) bool {
+		_, err := os.Stat(filepath.Join(dir, name))
+		return err == nil
 	}
-	return true
+	return has(runJob) && (has(runCheckpoints) || has(runStore))
 }
 
 // ofRun is the checkpoint that RUN, RUN@last, RUN@best or RUN@STEP names. ok is false where the path names no run.

@@ -13,10 +13,17 @@ import (
 func TestARunFolderIsItsCheckpoint(t *testing.T) {
 	run := filepath.Join(t.TempDir(), "run")
 	all := filepath.Join(run, "checkpoints")
-	require.NoError(t, os.MkdirAll(all, 0o755))
+	require.NoError(t, os.Mkdir(run, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(run, "job.yaml"), nil, 0o600))
+	found, err := Resolve(run)
+	require.NoError(t, err)
+	require.Equal(t, run, found, "a folder with a job alone is no run")
 
-	_, err := Resolve(run)
+	require.NoError(t, os.WriteFile(filepath.Join(run, "store.db"), nil, 0o600))
+	_, err = Resolve(run)
+	require.ErrorContains(t, err, "the run in "+run+" has no checkpoint yet", "of a run that was killed early")
+	require.NoError(t, os.MkdirAll(all, 0o755))
+	_, err = Resolve(run)
 	require.EqualError(t, err, "modelfile: the run in "+run+" has no checkpoint yet; it saves one when it ends, when Ctrl-C interrupts it, and as often as checkpoint.every of its job says")
 	_, err = Resolve(run + "@best")
 	require.EqualError(t, err, "modelfile: the run in "+run+" has no checkpoint yet; it saves one when it ends, when Ctrl-C interrupts it, and as often as checkpoint.every of its job says")
@@ -45,7 +52,7 @@ func TestARunFolderIsItsCheckpoint(t *testing.T) {
 		require.EqualError(t, err, want)
 	}
 	require.NoError(t, os.Symlink("step-10", filepath.Join(all, "best")))
-	found, err := Resolve(run + "@best")
+	found, err = Resolve(run + "@best")
 	require.NoError(t, err)
 	require.Equal(t, filepath.Join(all, "best"), found)
 
