@@ -18,7 +18,7 @@ import (
 	"github.com/agentfly/agentfly/policy"
 )
 
-// smol is the shape of SmolLM2-135M, without four fifths of its layers where the test should be short.
+// smol is the shape of SmolLM2-135M, with a fifth of its layers unless AGENTFLY_LONG asks for all.
 func smol(layers int) *modelfile.Config {
 	return &modelfile.Config{
 		VocabSize: 49152, HiddenSize: 576, IntermediateSize: 1536, NumLayers: layers, NumHeads: 9, NumKVHeads: 3, HeadDim: 64, RMSNormEps: 1e-5, TieWordEmbeddings: true,
@@ -36,13 +36,17 @@ func tiny() *modelfile.Config {
 // settings are measured each in a process of its own.
 func settings() map[string]Setting {
 	adapter := &cgo.AdapterConfig{Rank: 16, Alpha: 32, Targets: cgo.AdapterTargets[:]}
+	layers := 6
+	if os.Getenv("AGENTFLY_LONG") != "" {
+		layers = 30
+	}
 	all := map[string]Setting{
 		"tiny, float32":                   {Model: tiny(), Tokens: 8192, Longest: 256},
-		"SmolLM2-135M, float32":           {Model: smol(30), Tokens: 1024},
-		"SmolLM2-135M, bfloat16":          {Model: smol(30), Tokens: 1024, BFloat16: true},
-		"SmolLM2-135M, checkpointing":     {Model: smol(30), Tokens: 2048, Checkpoint: true},
-		"SmolLM2-135M, adapter":           {Model: smol(30), Tokens: 1024, Adapter: adapter},
-		"SmolLM2-135M, adapter, bfloat16": {Model: smol(30), Tokens: 1024, Adapter: adapter, BFloat16: true},
+		"SmolLM2-135M, float32":           {Model: smol(layers), Tokens: 1024},
+		"SmolLM2-135M, bfloat16":          {Model: smol(layers), Tokens: 1024, BFloat16: true},
+		"SmolLM2-135M, checkpointing":     {Model: smol(layers), Tokens: 2048, Checkpoint: true},
+		"SmolLM2-135M, adapter":           {Model: smol(layers), Tokens: 1024, Adapter: adapter},
+		"SmolLM2-135M, adapter, bfloat16": {Model: smol(layers), Tokens: 1024, Adapter: adapter, BFloat16: true},
 		"six layers, critic and engine":   {Model: smol(6), Tokens: 2048, Critic: true, Engine: &Engine{CacheTokens: 2048, MaxSequences: 4}},
 	}
 	for name, s := range all {
@@ -159,9 +163,6 @@ func TestPredictionAgainstMeasuredPeak(t *testing.T) {
 		t.Skip("asan holds freed memory back on purpose")
 	}
 	for name, s := range settings() {
-		if testing.Short() && s.Model.NumLayers > 6 {
-			continue
-		}
 		t.Run(name, func(t *testing.T) {
 			file := t.TempDir() + "/peak"
 			p := exec.Command(os.Args[0], "-test.run", "^TestPredictionAgainstMeasuredPeak$")
