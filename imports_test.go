@@ -27,7 +27,7 @@ var floors = [][]string{
 	{"internal/tensors", "resources"},
 	{"engines", "policy", "rewards", "tools", "trainer"},
 	{
-		"engines/enginetest", "engines/local", "engines/openai", "engines/scripted", "engines/vllm", "policy/policytest", "tools/workspace",
+		"engines/enginetest", "engines/local", "engines/openai", "engines/scripted", "engines/vllm", "policy/policytest", "tools/workspace", "trainer/memory",
 		"tools/calculator", "tools/corpus", "tools/http", "tools/mcp", "agents", "environments", "dialects",
 	},
 	{"environments/environmenttest", "environments/frozenlake", "environments/python", "environments/sokoban", "environments/voxel"},

@@ -24,6 +24,7 @@ func (c jobCommands) command() *cli.Command {
 			Flags: []cli.Flag{setFlag(), &cli.BoolFlag{Name: "run-code", Usage: "start the programs that the job names, import its Python files and ask its services; without it a terminal is asked"}, &cli.StringFlag{Name: "for", Value: "train", Usage: "the `COMMAND` that the job must be good for: train, rollout or eval"}},
 		},
 		{Name: "effective", Usage: "print the algorithm that a job really runs", ArgsUsage: "JOB", Flags: []cli.Flag{setFlag()}, Action: c.effective},
+		c.memoryCommand(),
 		{Name: "schema", Usage: "print the JSON schema of job files", Action: c.schema},
 	}}
 }

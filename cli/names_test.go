@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 )
@@ -18,7 +19,7 @@ import (
 func runLine(line string) (out string, err error) {
 	var o bytes.Buffer
 	p := Program{Version: "1.2.3", In: strings.NewReader(""), Out: &o, ErrOut: io.Discard}
-	p.Registries.Tools, p.Registries.Rewards = tools.NewCatalog(), rewards.Prebuilt()
+	p.Registries.Tools, p.Registries.Rewards, p.Registries.Algorithms = tools.NewCatalog(), rewards.Prebuilt(), algorithms.NewRegistry()
 	err = p.Run(context.Background(), append([]string{"agentfly"}, strings.Fields(line)...))
 	return o.String(), err
 }
@@ -82,7 +83,7 @@ func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
 		"":                        "init try train ",
 		"--":                      "--version --help",
-		"job":                     "validate effective schema help",
+		"job":                     "validate effective memory schema help",
 		"job -":                   "--help",
 		"train":                   "",
 		"train --":                "--output --resume --overwrite --yes --seed --set --plain --log-format --view --ranks --help",
@@ -95,7 +96,7 @@ func TestCompletion(t *testing.T) {
 		"completion":              "bash zsh fish",
 		"job validate --run":      "--run-code",
 		"help":                    "init try train ",
-		"job help":                "validate effective schema help",
+		"job help":                "validate effective memory schema help",
 		"inspect trajectory --li": "--limit",
 	} {
 		out, err := runLine(line + " --generate-bash-completion")

@@ -128,6 +128,28 @@ func isLoRA(name string) bool {
 	return strings.HasSuffix(name, ".lora_A.weight") || strings.HasSuffix(name, ".lora_B.weight")
 }
 
+// LookAdapter says what a PEFT adapter is, without reading its weights.
+func LookAdapter(dir string) (c cgo.AdapterConfig, err error) {
+	peft, err := readPEFT(dir)
+	if err != nil {
+		return c, err
+	}
+	if c, err = peft.adapterConfig(); err != nil {
+		return c, err
+	}
+	files, err := modelfile.OpenSafetensors(filepath.Join(dir, adapterWeightsFile))
+	if err != nil {
+		return c, err
+	}
+	defer files.Close()
+	for _, target := range cgo.AdapterTargets {
+		if slices.ContainsFunc(files.Names(), func(name string) bool { return strings.Contains(name, "."+target+".") }) {
+			c.Targets = append(c.Targets, target)
+		}
+	}
+	return c.Resolve()
+}
+
 // LoadAdapter reads a PEFT adapter and gives it to the model, which has none yet. Each target must be in every layer.
 func (p *Policy) LoadAdapter(dir string) error {
 	if err := p.loadAdapter(dir); err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/agentfly/agentfly/modelfile"
 )
 
-// parametersOf are the parameters of a model with this configuration, as the C++ model lists them: with them weights are held against
-// config.json without libtorch, and without reading a weight.
-func parametersOf(c *modelfile.Config) (out []cgo.ParameterInfo) {
+// Parameters are those of a model with this configuration, as the C++ model lists them: with them weights are held against
+// config.json, and memory is planned, without libtorch and without reading a weight.
+func Parameters(c *modelfile.Config) (out []cgo.ParameterInfo) {
 	add := func(name string, shape ...int) {
 		p := cgo.ParameterInfo{Name: name}
 		for _, n := range shape {
@@ -54,7 +54,7 @@ func checkShapes(c *modelfile.Config, files *modelfile.Model) error {
 	if c.NumLayers > 10_000 || slices.Contains([]int{c.HiddenSize, c.NumHeads, c.HeadDim}, 0) { // no model: loading it says so
 		return nil
 	}
-	if problems := compare(parametersOf(c), files, c.TieWordEmbeddings); len(problems) > 0 {
+	if problems := compare(Parameters(c), files, c.TieWordEmbeddings); len(problems) > 0 {
 		return fmt.Errorf("%w (in %s)", misfit(problems), files.Path)
 	}
 	return nil

@@ -36,7 +36,7 @@ func TestParametersAreTheModels(t *testing.T) {
 			for _, p := range m.Parameters() {
 				want = append(want, cgo.ParameterInfo{Name: p.Name, Shape: p.Shape})
 			}
-			got := parametersOf(&c)
+			got := Parameters(&c)
 			slices.SortFunc(want, byName)
 			slices.SortFunc(got, byName)
 			require.Equal(t, want, got)

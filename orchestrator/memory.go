@@ -1,0 +1,183 @@
+package orchestrator
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+
+	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/internal/doctor"
+	"github.com/agentfly/agentfly/modelfile"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/trainer/memory"
+)
+
+// Memory is what training a job needs, held against what there is.
+type Memory struct {
+	Job    string        `json:"job"`
+	Ranks  int           `json:"ranks"`
+	Parts  []memory.Part `json:"parts"`
+	Places []MemoryPlace `json:"places"`
+	Notes  []string      `json:"notes"`
+}
+
+// MemoryPlace is the host or a device: what lies there at once, and what there is.
+type MemoryPlace struct {
+	Place    string          `json:"place"`
+	Need     memory.Need     `json:"need"` // of a device one rank's, of the host that of all ranks on it
+	Has      doctor.Capacity `json:"has"`
+	Fits     string          `json:"fits"` // yes; perhaps: all but the bounds does; no; unknown
+	Remedies []memory.Remedy `json:"remedies"`
+}
+
+// MemoryOptions say what to plan for.
+type MemoryOptions struct {
+	Ranks  int   // processes that train; 0 and 1: one
+	Device int64 // bytes of a CUDA device that need not be here; 0: what this machine trains on
+}
+
+// PlanMemory says what training the job needs on each rank. Of the model it reads the configuration alone.
+func PlanMemory(ctx context.Context, j *job.Job, r Registries, o MemoryOptions) (m Memory, err error) {
+	a, err := job.Algorithm(j, r.Algorithms)
+	if err != nil {
+		return m, err
+	}
+	s, err := memorySetting(j, a, max(o.Ranks, 1))
+	if err != nil {
+		return m, err
+	}
+	s.CUDA = s.CUDA || o.Device > 0
+	return weigh(ctx, j, s, o.Device), nil
+}
+
+// weigh holds what a setting needs against what there is.
+func weigh(ctx context.Context, j *job.Job, s memory.Setting, device int64) Memory {
+	plan := memory.Of(s)
+	m := Memory{Job: j.Name, Ranks: s.Ranks, Parts: plan.Parts, Notes: []string{}}
+	for _, place := range []string{memory.Device, memory.Host} {
+		p := MemoryPlace{Place: place, Need: plan.Machine(place, s), Fits: "unknown", Has: doctor.HostMemory(), Remedies: []memory.Remedy{}}
+		switch {
+		case p.Need.Most == 0:
+			continue
+		case place == memory.Device && device > 0:
+			p.Has = doctor.Capacity{Bytes: device, Of: "a device of --device-memory"}
+		case place == memory.Device:
+			p.Has = doctor.DeviceMemory(ctx, max(cgo.CUDADevices(), 1))
+		}
+		switch {
+		case p.Has.Bytes == 0:
+		case p.Need.Exact > p.Has.Bytes:
+			p.Fits = "no"
+		case p.Need.Most > p.Has.Bytes:
+			p.Fits = "perhaps"
+		default:
+			p.Fits = "yes"
+		}
+		if p.Fits != "yes" {
+			p.Remedies = append(p.Remedies, memory.Remedies(s, place)...)
+		}
+		m.Places = append(m.Places, p)
+	}
+	if s.CUDA {
+		m.Notes = append(m.Notes, "what CUDA's driver and libraries take of a device is not in it")
+		if j.Engine.Kind == "vllm" {
+			m.Notes = append(m.Notes, "a vLLM server on the same device takes memory of its own: see its --gpu-memory-utilization, and engine.sleep")
+		}
+	}
+	return m
+}
+
+// room refuses a job of which what is exact exceeds the memory that there is, and notes one of which only the bounds do. What cannot be read of
+// its model is told elsewhere. here is the ranks of this machine; 0: all.
+func room(ctx context.Context, j *job.Job, a *algorithms.Algorithm, ranks, here int, note func(string)) error {
+	s, err := memorySetting(j, a, max(ranks, 1))
+	if err != nil {
+		return nil
+	}
+	s.Here = here
+	for _, p := range weigh(ctx, j, s, 0).Places {
+		switch p.Fits {
+		case "no":
+			best := slices.MaxFunc(append([]memory.Remedy{{}}, p.Remedies...), func(x, y memory.Remedy) int { return cmp.Compare(x.Saves.Exact, y.Saves.Exact) })
+			advice := "; take a smaller model"
+			if best.Change != "" {
+				advice = fmt.Sprintf("; most is saved (%s) by %s: %s", memory.GB(best.Saves.Exact), best.Change, best.But)
+			}
+			return j.Fail("model", "training needs %s of %s memory before a token is computed, and %s has %s%s", memory.GB(p.Need.Exact), p.Place, p.Has.Of, memory.GB(p.Has.Bytes), advice)
+		case "perhaps":
+			note(fmt.Sprintf("training may need up to %s of %s memory, and %s has %s; agentfly job memory says for what, and what to change", memory.GB(p.Need.Most), p.Place, p.Has.Of, memory.GB(p.Has.Bytes)))
+		}
+	}
+	return nil
+}
+
+// memorySetting is what the memory of a job depends on.
+func memorySetting(j *job.Job, a *algorithms.Algorithm, ranks int) (s memory.Setting, err error) {
+	s = memory.Setting{
+		BFloat16: j.Model.DType == "bfloat16", Critic: a.HasCritic(), Reference: a.NeedsReference(), Checkpoint: j.Trainer.Checkpointing, Ranks: ranks,
+		CUDA: j.Device == "cuda" || j.Device == "auto" && cgo.CUDADevices() > 0, Threads: runtime.NumCPU(), Saves: true,
+	}
+	if s.Model, err = configOf(j); err != nil {
+		return s, err
+	}
+	s.Longest = j.Rollout.MaxTokens
+	if most := s.Model.MaxContext(); most > 0 {
+		s.Longest = min(s.Longest, most)
+	}
+	s.Tokens = max(j.Trainer.MicroBatchTokens, s.Longest)
+	switch l := j.Model.LoRA; {
+	case l.Path != "":
+		c, err := policy.LookAdapter(j.Resolve(l.Path))
+		if err != nil {
+			return s, j.Fail("model.lora.path", "%s", job.Plain(err, "policy: "))
+		}
+		s.Adapter = &c
+	case l.Rank > 0:
+		c, err := cgo.AdapterConfig{Rank: l.Rank, Alpha: 1, Targets: l.Targets}.Resolve()
+		if err != nil {
+			return s, j.Fail("model.lora", "%s", job.Plain(err, "cgo: "))
+		}
+		s.Adapter = &c
+	}
+	if d := j.Distill; d != nil && d.Teacher.Path != "" {
+		if s.Teacher, err = readConfig(j.ModelPath(d.Teacher.Path)); err != nil {
+			return s, j.Fail("distill.teacher.path", "%v", err)
+		}
+	}
+	if j.SFT == nil && j.Engine.Kind == "local" {
+		s.Engine = &memory.Engine{CacheTokens: j.Engine.Holds(), MaxSequences: j.Engine.MaxSequences, BFloat16: j.Engine.DType == "bfloat16"}
+	}
+	return s, nil
+}
+
+// configOf is the configuration of the job's model, whose folder need hold nothing else.
+func configOf(j *job.Job) (*modelfile.Config, error) {
+	if c := j.Model.Scratch; c != nil {
+		p, err := policy.LookScratch(policy.ScratchConfig{
+			HiddenSize: c.HiddenSize, IntermediateSize: c.IntermediateSize, NumLayers: c.NumLayers, NumHeads: c.NumHeads,
+			NumKVHeads: c.NumKVHeads, MaxPositions: c.MaxPositions, InitStd: c.InitStd,
+		}, c.Alphabet, c.ChatTemplate)
+		if err != nil {
+			return nil, j.Fail("model.scratch", "%v", err)
+		}
+		return p.Config, nil
+	}
+	c, err := readConfig(j.ModelPath(j.Model.Path))
+	if err != nil {
+		return nil, j.Fail("model.path", "%v", err)
+	}
+	return c, nil
+}
+
+func readConfig(path string) (*modelfile.Config, error) {
+	files, err := modelfile.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer files.Close()
+	return files.Config()
+}

@@ -1,0 +1,83 @@
+package orchestrator
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/agents"
+	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/rewards"
+	"github.com/agentfly/agentfly/tools"
+)
+
+func memoryRegistries() Registries {
+	return Registries{Tools: tools.NewCatalog(), Agents: agents.NewRegistry(), Rewards: rewards.Prebuilt(), Algorithms: algorithms.NewRegistry()}
+}
+
+// configured is a folder with the config.json of a model of so many layers, and nothing else.
+func configured(t *testing.T, layers int) string {
+	dir := t.TempDir()
+	text := fmt.Sprintf(`{"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "vocab_size": 152064, "hidden_size": 3584, "intermediate_size": 18944,
+		"num_hidden_layers": %d, "num_attention_heads": 28, "num_key_value_heads": 4, "max_position_embeddings": 32768, "rope_theta": 1000000.0,
+		"rms_norm_eps": 1e-06, "hidden_act": "silu", "tie_word_embeddings": false, "use_sliding_window": false}`, layers)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(text), 0o600))
+	return dir
+}
+
+func TestMemoryIsPlannedForACardThatIsNotHere(t *testing.T) {
+	j, err := job.Load("../examples/tiny.yaml", "model.path="+configured(t, 28), "model.dtype=bfloat16", "device=cpu")
+	require.NoError(t, err)
+	m, err := PlanMemory(t.Context(), j, memoryRegistries(), MemoryOptions{Device: 140e9})
+	require.NoError(t, err)
+	require.Equal(t, "device", m.Places[0].Place)
+	require.Equal(t, "no", m.Places[0].Fits)
+	require.Equal(t, "model.lora.rank=16", m.Places[0].Remedies[0].Change)
+	require.Equal(t, int64(22*7_615_616_512), m.Places[0].Need.Exact)
+
+	j, err = job.Load("../examples/tiny.yaml", "model.path="+configured(t, 28), "model.dtype=bfloat16", "model.lora.rank=16")
+	require.NoError(t, err)
+	m, err = PlanMemory(t.Context(), j, memoryRegistries(), MemoryOptions{Device: 140e9})
+	require.NoError(t, err)
+	require.Equal(t, "yes", m.Places[0].Fits)
+	m, err = PlanMemory(t.Context(), j, memoryRegistries(), MemoryOptions{Device: m.Places[0].Need.Exact + 1})
+	require.NoError(t, err)
+	require.Equal(t, "perhaps", m.Places[0].Fits)
+}
+
+// What cannot fit is refused before its weights are read, by validate and by train; what may not fit is a note.
+func TestAJobThatCannotFitIsRefused(t *testing.T) {
+	const refused = "GB of host memory before a token is computed, and this machine"
+	load := func(layers int, sets ...string) (*job.Job, string) {
+		j, err := job.Load("../examples/tiny.yaml", append([]string{"model.path=" + configured(t, layers), "device=cpu"}, sets...)...)
+		require.NoError(t, err)
+		a, err := job.Algorithm(j, algorithms.NewRegistry())
+		require.NoError(t, err)
+		said := ""
+		err = room(t.Context(), j, a, 1, 0, func(text string) { said += text })
+		if err != nil {
+			said = err.Error()
+		}
+		return j, said
+	}
+	j, said := load(400) // 380 GB of weights
+	require.Contains(t, said, refused)
+	require.Contains(t, said, "by model.lora.rank=16")
+	require.NotContains(t, said, "\n")
+	_, err := Look(t.Context(), j, memoryRegistries(), Examine{})
+	require.ErrorContains(t, err, refused)
+	_, err = Look(t.Context(), j, memoryRegistries(), Examine{For: "eval"})
+	require.NotContains(t, err.Error(), refused, "nothing is trained")
+	_, said = load(1, "trainer.micro_batch_tokens=100000000")
+	require.Contains(t, said, "training may need up to")
+	require.NotContains(t, said, refused)
+
+	j, err = job.Load("../examples/tiny.yaml", "device=cpu")
+	require.NoError(t, err)
+	seen, _ := Look(t.Context(), j, memoryRegistries(), Examine{}) // the registries have no tools, which is refused
+	require.NotContains(t, fmt.Sprint(seen.Notes), "memory")
+}

@@ -1,0 +1,132 @@
+package memory
+
+import "github.com/agentfly/agentfly/modelfile"
+
+// shape counts what the forward and the backward of one micro-batch hold, tensor by tensor as cgo/src/forward.cc makes them. Every token may be
+// a row of the head, so the counts are bounds. Sizes are numbers of elements; the letters are those of cgo/src/internal.h.
+type shape struct {
+	T, D, F, H, K, E, V, L int64
+	longest, threads       int64
+	bytes                  int64 // of an activation
+	normed, biased, cuda   bool  // q and k are normed; a bias on a projection
+	largest                int64 // elements of the largest matrix of a layer, or the head
+}
+
+func newShape(s Setting, c *modelfile.Config, half bool) shape {
+	a := shape{
+		T: int64(s.Tokens), D: int64(c.HiddenSize), F: int64(c.IntermediateSize), H: int64(c.NumHeads), K: int64(c.NumKVHeads), E: int64(c.HeadDim),
+		V: int64(c.VocabSize), L: int64(c.NumLayers), longest: int64(min(s.Longest, s.Tokens)), threads: int64(max(s.Threads, 1)), bytes: float,
+		normed: c.QKNorm, biased: c.QKVBias || c.OBias || c.MLPBias, cuda: s.CUDA,
+	}
+	if half {
+		a.bytes = 2
+	}
+	a.largest = max(2*a.F*a.D, a.V*a.D)
+	return a
+}
+
+// qkv is the width of queries, keys and values.
+func (a shape) qkv() int64 { return (a.H + 2*a.K) * a.E }
+
+// layer is what a layer's backward needs of its forward.
+func (a shape) layer() int64 {
+	n := (2*a.D+a.qkv()+a.H*a.E+2*a.F)*a.bytes + (2+a.H)*float
+	if a.normed {
+		n += (a.H+a.K)*a.E*a.bytes + (a.H+a.K)*float
+	}
+	return a.T * n
+}
+
+// input is a layer's input or output.
+func (a shape) input() int64 { return a.T * a.D * a.bytes }
+
+// batch is the tokens and the rotations of their positions.
+func (a shape) batch() int64 { return a.T * (a.E*float + 3*8) }
+
+// rows is the last layer's output at the rows, before and behind the last norm.
+func (a shape) rows() int64 { return 2 * a.input() }
+
+// tile is the piece of the logits that exists at once, with its rounded copy and the widened operands.
+func (a shape) tile() int64 {
+	if a.cuda { // chunks of 256 rows: logits, probabilities and what lies between; the gradient of the head's matrix
+		n := 6 * 256 * a.V * float
+		if a.bytes != float {
+			n += a.V*a.D*float + 256*a.V*2
+		}
+		return n
+	}
+	rows, columns := min(a.T, 4096), int64(256)
+	for 2*columns*rows <= 4<<20 {
+		columns *= 2
+	}
+	n := rows * min(a.V, columns) * float
+	if a.bytes != float {
+		n += n / 2
+	}
+	return n
+}
+
+// products is what the operations of a layer make on their way.
+func (a shape) products() int64 {
+	if !a.cuda {
+		if a.bytes != float && a.biased { // rounded once, behind the bias
+			return a.T * max(a.qkv(), 2*a.F) * float
+		}
+		return 0
+	}
+	n := a.T * max(6*a.F, 4*a.D) * float // SwiGLU's and the norms' float32
+	if a.bytes != float {
+		n = max(n, 2*a.F*a.D*float) // a gradient before it is added
+	}
+	return n
+}
+
+// attended is what attention makes on its way.
+func (a shape) attended(backward bool) int64 {
+	if a.cuda { // one segment at a time: scores, and what is made of them
+		scores := a.H * a.longest * a.longest * float
+		if backward {
+			return 5 * scores
+		}
+		return 3 * scores
+	}
+	groups := a.H / a.K
+	block := min(max(192/groups, 16), 128) * groups // rows
+	scratch := a.threads * (3*block*a.E + 2*block*a.longest) * float
+	var wide int64
+	if a.bytes != float {
+		wide = a.T * (a.qkv() + a.H*a.E) * float
+	}
+	if !backward {
+		return wide + scratch
+	}
+	parts := (15 + a.K) / a.K * a.K // sums of keys and values
+	return 2*wide + scratch + parts*2*a.T*a.E*float
+}
+
+// inference is the most of a forward whose layers are not kept.
+func (a shape) inference() int64 {
+	work := a.T * (a.D + a.F) * a.bytes
+	layer := a.layer() + a.input() + work + max(a.attended(false), a.products())
+	return a.batch() + max(layer, a.input()+work+a.rows()+a.tile())
+}
+
+// training is the most of a forward and a backward.
+func (a shape) training(checkpoint bool) int64 {
+	work := a.T * (a.D + a.F) * a.bytes
+	kept, again := a.L*a.layer(), int64(0)
+	if checkpoint {
+		kept, again = a.L*a.input(), a.layer()-a.input()
+	}
+	hidden := a.T * a.D * float // a gradient at the rows
+	head := kept + a.input() + work + a.rows() + a.tile()
+	headBackward := kept + a.rows() + a.input() + hidden + max(a.tile(), hidden)
+	back := a.T * (2*a.D + 4*a.F + a.H*a.E + a.qkv()) * a.bytes
+	between := max(a.attended(true), a.products())
+	if a.normed {
+		between = max(between, a.T*(a.H+a.K)*a.E*a.bytes)
+	}
+	layer := kept + again + a.rows() + 2*hidden + a.input() + back + between
+	forward := kept + again + work + a.input() + max(a.attended(false), a.products())
+	return a.batch() + max(forward, head, headBackward, layer)
+}

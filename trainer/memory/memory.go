@@ -1,0 +1,305 @@
+// Package memory says how many bytes a training job needs on each rank before anything of it is made: weights, gradients, the optimizer's
+// moments, frozen models, the local engine, and a bound of what one micro-batch's forward and backward hold.
+//
+// What follows from shapes alone is exact; the rest is an upper bound, and each part says which it is. Parameters are counted by
+// policy.Parameters, the list that weights are held against.
+//
+// It does not know job files, nor what the machine has: the orchestrator hands both in. It allocates nothing.
+package memory
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/modelfile"
+	"github.com/agentfly/agentfly/policy"
+)
+
+// Setting is what the memory of a job depends on.
+type Setting struct {
+	Model      *modelfile.Config
+	BFloat16   bool               // forwards and backwards read a rounded copy of the weights
+	Adapter    *cgo.AdapterConfig // nil: all weights are trained
+	Critic     bool               // a value head is trained too
+	Reference  bool               // a frozen policy, which is the base where there is an adapter
+	Teacher    *modelfile.Config  // of a distillation in this process; nil: none
+	Checkpoint bool               // each layer keeps its input alone
+	Tokens     int                // of the largest micro-batch
+	Longest    int                // tokens of its longest sequence
+	Ranks      int                // 1 or more
+	Here       int                // of them on one machine; 0: all
+	CUDA       bool               // the trainer computes on a CUDA device; the local engine on the CPU either way
+	Engine     *Engine            // nil: it is no local one
+	Threads    int                // of the CPU's kernels
+	Saves      bool               // weights are read from files and written to them
+}
+
+// Engine is the local engine.
+type Engine struct {
+	CacheTokens, MaxSequences int
+	BFloat16                  bool
+}
+
+// Where a part lies.
+const (
+	Host   = "host"
+	Device = "device"
+)
+
+// Part is memory for one purpose.
+type Part struct {
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"`
+	Exact bool   `json:"exact"` // false: an upper bound
+	How   string `json:"how"`   // it is computed
+	Place string `json:"place"` // host or device
+	Ranks string `json:"ranks"` // each, or 0: rank 0 alone
+	// During names a time at which alone the part is there. Of such times the one that needs most counts, because what one leaves the next uses.
+	During string `json:"during,omitempty"`
+}
+
+// Need is what lies in one place at once.
+type Need struct {
+	Exact int64 `json:"exact"`
+	Most  int64 `json:"most"` // with the bounds
+}
+
+// Plan is what a job needs.
+type Plan struct {
+	Parts []Part          `json:"parts"`
+	Rank0 map[string]Need `json:"rank_0"` // by place
+	Other map[string]Need `json:"other_ranks"`
+}
+
+const float = 4 // bytes of a float32
+
+// Of adds up what a job needs.
+func Of(s Setting) Plan {
+	b := builder{s: s, place: Host}
+	if s.CUDA {
+		b.place = Device
+	}
+	b.model()
+	b.frozen()
+	b.update()
+	b.engine()
+	if s.Saves {
+		b.add(Part{Name: "tensor on its way", Bytes: 2 * float * b.largest, How: "the largest tensor, read from or written to a file: 2 × 4 bytes", Place: Host})
+	}
+	p := Plan{Parts: b.parts, Rank0: map[string]Need{}, Other: map[string]Need{}}
+	for _, place := range []string{Device, Host} {
+		p.Rank0[place] = b.need(place, func(Part) bool { return true })
+		p.Other[place] = b.need(place, func(x Part) bool { return x.Ranks == "each" })
+	}
+	return p
+}
+
+// Machine is what a machine needs in a place: all of its ranks share the host, and each has a device for itself.
+func (p Plan) Machine(place string, s Setting) Need {
+	n, ranks := p.Rank0[place], s.Here
+	if ranks == 0 {
+		ranks = s.Ranks
+	}
+	if place == Host {
+		n.Exact += int64(ranks-1) * p.Other[place].Exact
+		n.Most += int64(ranks-1) * p.Other[place].Most
+	}
+	return n
+}
+
+type builder struct {
+	s       Setting
+	place   string // of the trainer
+	parts   []Part
+	largest int64 // elements of the policy's largest parameter
+}
+
+func (b *builder) add(p Part) {
+	if p.Bytes == 0 {
+		return
+	}
+	if p.Place == "" {
+		p.Place = b.place
+	}
+	if p.Ranks == "" {
+		p.Ranks = "each"
+	}
+	b.parts = append(b.parts, p)
+}
+
+func (b *builder) need(place string, use func(Part) bool) (n Need) {
+	exact, most := map[string]int64{}, map[string]int64{}
+	for _, p := range b.parts {
+		if p.Place != place || !use(p) {
+			continue
+		}
+		most[p.During] += p.Bytes
+		if p.Exact {
+			exact[p.During] += p.Bytes
+		}
+	}
+	sum := func(by map[string]int64) int64 {
+		var longest int64
+		for during, bytes := range by {
+			if during != "" {
+				longest = max(longest, bytes)
+			}
+		}
+		return by[""] + longest
+	}
+	return Need{sum(exact), sum(most)}
+}
+
+// count is how many elements a model's parameters have.
+func count(c *modelfile.Config) (n int64) {
+	for _, p := range policy.Parameters(c) {
+		n += int64(p.Elements())
+	}
+	return n
+}
+
+// adapted is how many elements the matrices of an adapter have: A [rank, in] and B [out, rank] for every projection [out, in] that it names.
+func adapted(c *modelfile.Config, a cgo.AdapterConfig) (n int64) {
+	for _, p := range policy.Parameters(c) {
+		for _, target := range a.Targets {
+			if strings.HasSuffix(p.Name, "."+target+".weight") {
+				n += int64(a.Rank) * (p.Shape[0] + p.Shape[1])
+			}
+		}
+	}
+	return n
+}
+
+// trained is how many elements gradient and optimizer cover.
+func (s Setting) trained() (n int64) {
+	n = count(s.Model)
+	if s.Adapter != nil {
+		n = adapted(s.Model, *s.Adapter)
+	}
+	if s.Critic {
+		n += int64(s.Model.HiddenSize) + 1
+	}
+	return n
+}
+
+// model is the policy with what trains it.
+func (b *builder) model() {
+	s := b.s
+	base, trained := count(s.Model), s.trained()
+	for _, p := range policy.Parameters(s.Model) {
+		b.largest = max(b.largest, int64(p.Elements()))
+	}
+	rounded := trained
+	b.add(Part{Name: "weights", Bytes: float * trained, Exact: true, How: fmt.Sprintf("%s trained parameters × 4 (float32)", digits(trained))})
+	if s.Adapter != nil {
+		rounded += base
+		b.add(Part{Name: "base model", Bytes: float * base, Exact: true, How: fmt.Sprintf("%s frozen parameters × 4 (float32)", digits(base))})
+	}
+	if s.BFloat16 {
+		b.add(Part{Name: "rounded copy", Bytes: 2 * rounded, Exact: true, How: fmt.Sprintf("%s parameters × 2 (bfloat16)", digits(rounded))})
+	}
+	b.add(Part{Name: "gradients", Bytes: float * trained, Exact: true, How: fmt.Sprintf("%s × 4 (float32)", digits(trained))})
+	share := trained // of the optimizer's moments: whole runs of 16, and the rest on rank 0
+	how := fmt.Sprintf("%s × 8 (two of float32)", digits(trained))
+	if n := int64(s.Ranks); n > 1 {
+		share = trained - (n-1)*(trained/n/16*16)
+		how += fmt.Sprintf(" / %d ranks", n)
+	}
+	b.add(Part{Name: "AdamW's moments", Bytes: 2 * float * share, Exact: true, How: how})
+	if s.CUDA {
+		b.add(Part{Name: "AdamW's step", Bytes: float * share, Exact: true, How: "the root of the second moment × 4", During: "step"})
+	} else if s.Ranks > 1 {
+		b.add(Part{Name: "sum over the ranks", Bytes: float * trained, How: "Gloo's copy of the gradients × 4"})
+	}
+}
+
+// frozen is the models that nothing trains.
+func (b *builder) frozen() {
+	s := b.s
+	if s.Reference && s.Adapter == nil {
+		n := count(s.Model)
+		each, how := int64(float), "× 4 (float32)"
+		if s.BFloat16 {
+			each, how = float+2, "× 6 (float32 and a rounded copy)"
+		}
+		b.add(Part{Name: "reference", Bytes: each * n, Exact: true, How: digits(n) + " frozen parameters " + how})
+		b.forward("reference's forward", s.Model, s.BFloat16, "each")
+	}
+	if s.Teacher != nil {
+		n := count(s.Teacher)
+		b.add(Part{Name: "teacher", Bytes: float * n, Exact: true, How: digits(n) + " frozen parameters × 4 (float32)", Ranks: "0"})
+		b.forward("teacher's forward", s.Teacher, false, "0")
+	}
+}
+
+func (b *builder) forward(name string, c *modelfile.Config, half bool, ranks string) {
+	p := Part{Name: name, Bytes: newShape(b.s, c, half).inference(), How: fmt.Sprintf("%s tokens, one layer at a time", digits(int64(b.s.Tokens))), Ranks: ranks}
+	if b.s.CUDA {
+		p.During = name
+	}
+	b.add(p)
+}
+
+func (b *builder) update() {
+	s := b.s
+	a := newShape(s, s.Model, s.BFloat16)
+	kept := "every layer's intermediates"
+	if s.Checkpoint {
+		kept = "every layer's input"
+	}
+	p := Part{Name: "activations", Bytes: a.training(s.Checkpoint), How: fmt.Sprintf("a micro-batch of %s tokens: %s, one layer's backward, the head's tile", digits(int64(s.Tokens)), kept)}
+	if s.CUDA {
+		p.During = "forward and backward"
+		p.How += "; not measured on a GPU"
+	}
+	b.add(p)
+}
+
+// engine is the local engine, which computes on the CPU. It reads the policy's embeddings and norms, or those of a copy beside a device.
+func (b *builder) engine() {
+	e, c := b.s.Engine, b.s.Model
+	if e == nil {
+		return
+	}
+	add := func(p Part) {
+		p.Place, p.Ranks = Host, "0"
+		b.add(p)
+	}
+	if b.s.CUDA {
+		n := count(c)
+		add(Part{Name: "engine: copy", Bytes: float * n, Exact: true, How: digits(n) + " parameters × 4 (float32), beside the device's"})
+	}
+	elements, bytes := packed(c), int64(float)
+	if e.BFloat16 {
+		bytes = 2
+	}
+	add(Part{Name: "engine: matrices", Bytes: bytes * elements, Exact: true, How: fmt.Sprintf("%s elements of packed matrices × %d", digits(elements), bytes)})
+	each := 2 * float * int64(c.NumLayers) * int64(c.NumKVHeads) * int64(c.HeadDim)
+	tokens := int64(e.CacheTokens)
+	add(Part{Name: "engine: keys, values", Bytes: each * tokens, How: fmt.Sprintf("%s tokens × %s (2 × %d layers × %d heads × %d × 4); taken as they are used", digits(tokens), digits(each), c.NumLayers, c.NumKVHeads, c.HeadDim)})
+	a, rows := newShape(b.s, c, false), int64(max(512, e.MaxSequences))
+	add(Part{Name: "engine: step", Bytes: float * (int64(e.MaxSequences)*a.V + rows*(2*a.D+a.qkv()+a.H*a.E+3*a.F)), How: fmt.Sprintf("logits of %d sequences, intermediates of %d tokens × 4", e.MaxSequences, rows)})
+	if b.s.Adapter != nil {
+		add(Part{Name: "engine: merging", Bytes: 2 * float * int64(c.IntermediateSize) * int64(c.HiddenSize), How: "one layer's gate and up with the adapter added × 4"})
+	}
+}
+
+// packed is how many elements the engine's matrices have: every projection and the head, in panels of 16 rows.
+func packed(c *modelfile.Config) (n int64) {
+	for _, p := range policy.Parameters(c) {
+		if len(p.Shape) == 2 && (strings.Contains(p.Name, "_proj.") || strings.HasPrefix(p.Name, "lm_head") || strings.Contains(p.Name, "embed_tokens") && c.TieWordEmbeddings) {
+			n += (p.Shape[0] + 15) / 16 * 16 * p.Shape[1]
+		}
+	}
+	return n
+}
+
+// digits writes a number with commas.
+func digits(n int64) string {
+	text := fmt.Sprint(n)
+	for at := len(text) - 3; at > 0; at -= 3 {
+		text = text[:at] + "," + text[at:]
+	}
+	return text
+}

@@ -1,0 +1,109 @@
+package memory
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/modelfile"
+)
+
+// seven is the shape of Qwen2.5-7B, fourteen that of Qwen2.5-14B.
+func seven() *modelfile.Config {
+	return &modelfile.Config{VocabSize: 152064, HiddenSize: 3584, IntermediateSize: 18944, NumLayers: 28, NumHeads: 28, NumKVHeads: 4, HeadDim: 128, QKVBias: true}
+}
+
+func fourteen() *modelfile.Config {
+	return &modelfile.Config{VocabSize: 152064, HiddenSize: 5120, IntermediateSize: 13824, NumLayers: 48, NumHeads: 40, NumKVHeads: 8, HeadDim: 128, QKVBias: true}
+}
+
+func part(t *testing.T, p Plan, name string) Part {
+	t.Helper()
+	for _, x := range p.Parts {
+		if x.Name == name {
+			return x
+		}
+	}
+	require.Fail(t, "no part "+name)
+	return Part{}
+}
+
+// The model card of Qwen2.5-7B says 7,615,616,512 parameters.
+func TestBytesOfSevenBillion(t *testing.T) {
+	const n = 7_615_616_512
+	s := Setting{Model: seven(), BFloat16: true, Tokens: 4096, Longest: 2048, Ranks: 1, CUDA: true}
+	p := Of(s)
+	require.Equal(t, int64(n), count(s.Model))
+	require.Equal(t, int64(4*n), part(t, p, "weights").Bytes)
+	require.Equal(t, int64(2*n), part(t, p, "rounded copy").Bytes)
+	require.Equal(t, int64(4*n), part(t, p, "gradients").Bytes)
+	require.Equal(t, int64(8*n), part(t, p, "AdamW's moments").Bytes)
+	require.Equal(t, int64(22*n), p.Rank0[Device].Exact, "18 bytes a parameter, and 4 in the optimizer's step")
+	require.Greater(t, p.Rank0[Device].Most, int64(18*n))
+	require.Zero(t, p.Rank0[Host].Most)
+
+	s.Ranks = 4
+	require.Equal(t, int64(2*n), part(t, Of(s), "AdamW's moments").Bytes)
+	require.Equal(t, Of(s).Rank0[Device], Of(s).Machine(Device, s), "each rank has a device")
+}
+
+func TestAdapterOfFourteenBillion(t *testing.T) {
+	s := Setting{Model: fourteen(), BFloat16: true, Tokens: 4096, Longest: 2048, Ranks: 1, CUDA: true, Checkpoint: true, Reference: true}
+	s.Adapter = &cgo.AdapterConfig{Rank: 16, Alpha: 32, Targets: []string{"q_proj", "v_proj"}}
+	require.Equal(t, int64(48*16*(5120+5120+5120+1024)), s.trained())
+	p := Of(s)
+	require.Equal(t, 4*count(s.Model), part(t, p, "base model").Bytes)
+	require.Less(t, p.Rank0[Device].Most, int64(140e9), "it fits a card of 140 GB")
+	for _, x := range p.Parts {
+		require.NotEqual(t, "reference", x.Name, "the frozen base is the reference")
+	}
+}
+
+func TestWhatEachSettingAdds(t *testing.T) {
+	base := Setting{Model: seven(), Tokens: 1024, Longest: 512, Ranks: 1}
+	n := count(base.Model)
+	more := func(change func(*Setting)) int64 {
+		s := base
+		change(&s)
+		return Of(s).Rank0[Host].Exact - Of(base).Rank0[Host].Exact
+	}
+	require.Equal(t, 4*n, more(func(s *Setting) { s.Reference = true }))
+	require.Equal(t, 6*n, more(func(s *Setting) { s.Reference, s.BFloat16 = true, true })-2*n)
+	require.Equal(t, 16*(3584+1), int(more(func(s *Setting) { s.Critic = true })))
+	require.Equal(t, 4*count(fourteen()), more(func(s *Setting) { s.Teacher = fourteen() }))
+	engine := func(half bool) func(*Setting) {
+		return func(s *Setting) { s.Engine = &Engine{CacheTokens: 1000, MaxSequences: 2, BFloat16: half} }
+	}
+	require.Equal(t, more(engine(false)), 2*more(engine(true)))
+	s := base
+	engine(false)(&s)
+	require.Equal(t, int64(1000*2*28*4*128*4), part(t, Of(s), "engine: keys, values").Bytes)
+	s.Ranks = 2
+	both, first, other := Of(s).Machine(Host, s), Of(s).Rank0[Host], Of(s).Other[Host]
+	require.Equal(t, first.Exact+other.Exact, both.Exact)
+	require.Less(t, other.Exact, first.Exact, "the engine is rank 0's")
+	s.Here = 1
+	require.Equal(t, first, Of(s).Machine(Host, s))
+}
+
+func TestRemediesAreOrderedByWhatTheySave(t *testing.T) {
+	s := Setting{Model: seven(), Tokens: 8192, Longest: 2048, Ranks: 1, CUDA: true}
+	all := Remedies(s, Device)
+	var changes []string
+	for i, r := range all {
+		changes = append(changes, r.Change)
+		require.Equal(t, Of(s).Rank0[Device].Most, r.After.Most+r.Saves.Most)
+		if i > 0 {
+			require.LessOrEqual(t, r.Saves.Most, all[i-1].Saves.Most)
+		}
+	}
+	require.Equal(t, "model.lora.rank=16", changes[0])
+	require.Contains(t, changes, "trainer.micro_batch_tokens=4096")
+	require.Contains(t, changes, "--ranks 2")
+	require.NotContains(t, changes, "engine.dtype=bfloat16", "the engine is no memory of the device")
+	s.Checkpoint = true
+	for _, r := range Remedies(s, Device) {
+		require.NotContains(t, r.Change, "checkpointing")
+	}
+}

@@ -1,0 +1,75 @@
+package memory
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/agentfly/agentfly/cgo"
+)
+
+// Remedy is a change of a job that needs less memory.
+type Remedy struct {
+	Change string `json:"change"` // a setting, or a flag, with its value
+	But    string `json:"but"`    // what it costs
+	Saves  Need   `json:"saves"`  // in the place asked for, by all ranks of a machine
+	After  Need   `json:"after"`  // what is needed then
+}
+
+// Remedies are what lowers the need in a place, the greatest saving first; each is taken alone.
+func Remedies(s Setting, place string) (out []Remedy) {
+	before := Of(s).Machine(place, s)
+	try := func(change, but string, apply func(*Setting)) {
+		c := s
+		apply(&c)
+		after := Of(c).Machine(place, c)
+		r := Remedy{change, but, Need{before.Exact - after.Exact, before.Most - after.Most}, after}
+		if r.Saves.Most > 0 {
+			out = append(out, r)
+		}
+	}
+	if !s.Checkpoint {
+		try("trainer.checkpointing=true", "layers are computed twice", func(c *Setting) { c.Checkpoint = true })
+	}
+	if s.Adapter == nil {
+		try("model.lora.rank=16", "an adapter is trained in place of all weights", func(c *Setting) {
+			c.Adapter = &cgo.AdapterConfig{Rank: 16, Alpha: 32, Targets: cgo.AdapterTargets[:]}
+		})
+	}
+	if !s.BFloat16 {
+		try("model.dtype=bfloat16", "it computes with rounded weights", func(c *Setting) { c.BFloat16 = true })
+	}
+	if half := max(s.Tokens/2, s.Longest); half < s.Tokens {
+		try(fmt.Sprintf("trainer.micro_batch_tokens=%d", half), "more forwards of fewer tokens", func(c *Setting) { c.Tokens = half })
+	}
+	if place == Device {
+		try(fmt.Sprintf("--ranks %d", 2*s.Ranks), "that many devices", func(c *Setting) { c.Ranks *= 2 })
+	}
+	if e := s.Engine; e != nil {
+		try(fmt.Sprintf("engine.cache_tokens=%d", e.CacheTokens/2), "fewer sequences are decoded at once", func(c *Setting) {
+			less := *e
+			less.CacheTokens /= 2
+			c.Engine = &less
+		})
+		if !e.BFloat16 {
+			try("engine.dtype=bfloat16", "it samples from rounded matrices", func(c *Setting) {
+				half := *e
+				half.BFloat16 = true
+				c.Engine = &half
+			})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Remedy) int { return cmp.Compare(b.Saves.Most, a.Saves.Most) })
+	return out
+}
+
+// GB writes bytes as people compare them.
+func GB(bytes int64) string {
+	switch {
+	case bytes >= 1e9:
+		return fmt.Sprintf("%.1f GB", float64(bytes)/1e9)
+	case bytes >= 1e6:
+		return fmt.Sprintf("%.1f MB", float64(bytes)/1e6)
+	}
+	return fmt.Sprintf("%.1f kB", float64(bytes)/1e3)
+}
