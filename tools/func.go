@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"reflect"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -78,17 +77,47 @@ func ReadArguments(arguments json.RawMessage, into any) error {
 	return nil
 }
 
-// numbersAndTexts are those of a JSON value.
-var numbersAndTexts = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*`)
-
-// wholeNumbers writes 3.0 and 3e0 as 3: they are integers in JSON, and not to Go.
+// wholeNumbers writes 3.0 and 3e0 as 3: they are integers in JSON, and not to Go. It is one pass, because a text may be as large as a file.
 func wholeNumbers(data json.RawMessage) json.RawMessage {
-	return numbersAndTexts.ReplaceAllFunc(data, func(m []byte) []byte {
-		if m[0] == '"' || !bytes.ContainsAny(m, ".eE") {
-			return m
+	var out []byte
+	copied := 0
+	for i := 0; i < len(data); {
+		switch c := data[i]; {
+		case c == '"':
+			i = afterText(data, i)
+		case isDigit(c), c == '-' && i+1 < len(data) && isDigit(data[i+1]):
+			end := i + 1
+			for end < len(data) && (isDigit(data[end]) || strings.IndexByte(".eE+-", data[end]) >= 0) {
+				end++
+			}
+			if number := data[i:end]; bytes.ContainsAny(number, ".eE") {
+				out = append(append(out, data[copied:i]...), WholeNumber(string(number))...)
+				copied = end
+			}
+			i = end
+		default:
+			i++
 		}
-		return []byte(WholeNumber(string(m)))
-	})
+	}
+	if copied == 0 {
+		return data
+	}
+	return append(out, data[copied:]...)
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+// afterText is the place behind the text of JSON that begins at a place.
+func afterText(data []byte, at int) int {
+	for at++; at < len(data); at++ {
+		switch data[at] {
+		case '\\':
+			at++
+		case '"':
+			return at + 1
+		}
+	}
+	return len(data)
 }
 
 // WholeNumber writes the number of JSON that an integer below 2^53 is as that integer, 3.0 and 3e0 as 3. Any other text stays as it is.
