@@ -157,11 +157,17 @@ func checkExternal(j *Job, fail func(path, format string, args ...any)) {
 		if !tools.ValidName(r.Name) {
 			fail(at+".name", "%q; a name has 1 to 64 letters, digits, _ or -", r.Name)
 		}
-		if r.System+r.Header+r.Tool+r.Path == "" && i < len(a.Roles)-1 {
+		if r.everything() && i < len(a.Roles)-1 {
 			fail(at, "it fits every call, so that those behind it are never reached; put it last")
 		}
 	}
+	if n := len(a.Roles); n > 0 && a.Roles[n-1].everything() && !slices.ContainsFunc(a.Roles, func(r AgentRole) bool { return r.Train }) {
+		fail("agent.roles", "every call has a role with train: false, so that nothing would be learned; train one of them")
+	}
 }
+
+// everything tells whether the role is that of every call that comes to it.
+func (r AgentRole) everything() bool { return r.System+r.Header+r.Tool+r.Path == "" }
 
 // count is how many hold.
 func count(all ...bool) (n int) {

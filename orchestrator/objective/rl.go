@@ -250,5 +250,21 @@ func shuffleRewards(groups []trajectory.Group, filterCut bool, seed uint64, step
 	}
 	rand.New(rand.NewPCG(seed, uint64(step))).Shuffle(len(all), func(i, k int) {
 		all[i].Reward, all[k].Reward = all[k].Reward, all[i].Reward
+		swapTurnRewards(all[i], all[k])
 	})
+}
+
+// swapTurnRewards exchanges what two trajectories' turns were paid, turn by turn. What one was paid for turns that the other lacks goes into the
+// other's own reward, so that their returns are exchanged whatever their lengths.
+func swapTurnRewards(a, b *trajectory.Trajectory) {
+	if len(a.Turns) > len(b.Turns) {
+		a, b = b, a
+	}
+	for k := range b.Turns {
+		if k < len(a.Turns) {
+			a.Turns[k].Reward, b.Turns[k].Reward = b.Turns[k].Reward, a.Turns[k].Reward
+		} else if paid := b.Turns[k].Reward; paid != nil {
+			a.Reward, b.Turns[k].Reward = a.Reward+*paid, nil
+		}
+	}
 }

@@ -80,3 +80,38 @@ func TestShuffledRewardsOfWholeBatches(t *testing.T) {
 		require.Equal(t, want, rewardsIn(groups, all))
 	}
 }
+
+// What agents post for calls is permuted as well, so that the control of a job whose reward is posted for calls does not learn.
+func TestShuffledRewardsOfTurns(t *testing.T) {
+	groups := counted(3, 4)
+	paid := func(tr *trajectory.Trajectory) (out float64) {
+		if tr.Turns[0].Reward != nil {
+			out = *tr.Turns[0].Reward
+		}
+		return out
+	}
+	var before, after []float64
+	n := 0
+	for _, g := range groups {
+		for _, tr := range g.Trajectories {
+			v := float64(n)
+			tr.Reward, tr.Turns = 0, make([]trajectory.Turn, 1+n%3)
+			tr.Turns[len(tr.Turns)-1].Reward, before = &v, append(before, v)
+			n++
+		}
+	}
+	firsts := 0
+	shuffleRewards(groups, false, 3, 5)
+	for _, g := range groups {
+		for _, tr := range g.Trajectories {
+			after = append(after, tr.Return())
+			if paid(tr) > 0 {
+				firsts++
+			}
+		}
+	}
+	require.NotEqual(t, before, after, "they moved")
+	require.Positive(t, firsts, "the reward of a turn stays one of a turn")
+	slices.Sort(after)
+	require.Equal(t, before, after, "none is lost, however many turns the trajectories have")
+}

@@ -69,7 +69,7 @@ func (f *Findings) Step(b *schedule.Batch, s Step, l Learned) []string {
 		if key, text := f.flat(b, r, cut); key != "" {
 			tell(key, text, firstOf(b.All))
 		} else if s.Update.GradNorm == 0 && r.Trajectories.Finished > 0 {
-			tell("gradient", "the gradient is 0 though rewards differ: every trained token is left out by the loss's clip, the correction or rollout.cut: filter; see update/clip_fraction, update/dropped and trajectories/filtered in metrics.jsonl", firstOf(b.All))
+			tell("gradient", "the gradient is 0 though rewards differ: no token was trained: agent.roles freezes them (train: false), or the loss's clip, the correction or rollout.cut: filter leaves them out; see update/clip_fraction, update/dropped and trajectories/filtered in metrics.jsonl", firstOf(b.All))
 		} else if !l.Moved && r.Trajectories.Finished > 0 {
 			tell("version", "the update left the policy's version as it was: nothing was trained in this step", firstOf(b.All))
 		}
