@@ -100,7 +100,7 @@ func TestViewWhileARunTrains(t *testing.T) {
 	facts := map[string]string{}
 	require.NoError(t, json.Unmarshal([]byte(text), &facts))
 	require.Equal(t, "1", facts["mask"])
-	for name, want := range map[string]float32{"sampling logprob": s.SamplingLogprobs[at], "trainer logprob": record.Updates[0].OldLogprobs[at], "advantage": record.Updates[0].Advantages[at]} {
+	for name, want := range map[string]float32{"sampling logprob": s.SamplingLogprobs[at], "trainer logprob": record.Updates[0].OldLogprobs[at], "advantage": record.Updates[0].Advantages[at], "entropy": record.Updates[0].Entropy[at]} {
 		var got float64
 		require.NoError(t, json.Unmarshal([]byte(facts[name]), &got), "%v", facts)
 		require.InDelta(t, float64(want), got, 1e-6, name)

@@ -63,6 +63,7 @@ type parquetSample struct {
 	Versions   []int32   `parquet:"policy_version,list"`
 	Old        []float32 `parquet:"old_logprobs,list"`
 	Advantages []float32 `parquet:"advantages,list"`
+	Entropy    []float32 `parquet:"entropy,list"` // nats, of the trainer's distribution before the update; empty too where an older program trained
 }
 
 // writeParquet writes groups of rows, so that a run of any size fits in memory.
@@ -107,7 +108,7 @@ func parquetOf(record store.Record) (parquetRow, error) {
 		one := parquetSample{TokenIDs: s.TokenIDs, Mask: s.ResponseMask, Sampling: s.SamplingLogprobs, Versions: s.PolicyVersion}
 		for _, u := range record.Updates {
 			if u.Sample == k {
-				one.Old, one.Advantages = u.OldLogprobs, u.Advantages
+				one.Old, one.Advantages, one.Entropy = u.OldLogprobs, u.Advantages, u.Entropy
 			}
 		}
 		row.Samples = append(row.Samples, one)

@@ -38,7 +38,9 @@ func (r *recorder) step(ctx context.Context, record report.Step, m trainer.Metri
 	}
 	var updates []store.Update
 	for _, u := range m.Samples {
-		updates = append(updates, store.Update{TrajectoryID: u.Trajectory, Sample: u.Sample, Step: step, OldLogprobs: u.OldLogprobs, Advantages: u.Advantages})
+		updates = append(updates, store.Update{
+			TrajectoryID: u.Trajectory, Sample: u.Sample, Step: step, OldLogprobs: u.OldLogprobs, Advantages: u.Advantages, Entropy: u.Entropy,
+		})
 	}
 	if err := r.folder.DB.AddStep(context.WithoutCancel(ctx), step, metrics, updates); err != nil {
 		return err

@@ -45,6 +45,7 @@ type Token struct {
 	SamplingLogprob *float32 `json:"sampling_logprob,omitempty"`
 	OldLogprob      *float32 `json:"old_logprob,omitempty"`
 	Advantage       *float32 `json:"advantage,omitempty"`
+	Entropy         *float32 `json:"entropy,omitempty"` // nats, of the trainer's distribution before the update
 	PolicyVersion   *int32   `json:"policy_version,omitempty"`
 }
 
@@ -56,7 +57,7 @@ type Inspected struct {
 	Samples    [][]Token              `json:"samples"`
 }
 
-// Inspect lays a record out token by token. Old logprobs and advantages are those of its newest update.
+// Inspect lays a record out token by token. Old logprobs, advantages and entropies are those of its newest update.
 func Inspect(r store.Record, decode func([]int32) string) Inspected {
 	out := Inspected{Phase: r.Phase, Task: r.Task, Trajectory: r.Trajectory}
 	for k, s := range r.Trajectory.Samples {
@@ -79,6 +80,9 @@ func Inspect(r store.Record, decode func([]int32) string) Inspected {
 			}
 			if update != nil && i < len(update.Advantages) {
 				t.Advantage = &update.Advantages[i]
+			}
+			if update != nil && i < len(update.Entropy) {
+				t.Entropy = &update.Entropy[i]
 			}
 		}
 		out.Samples = append(out.Samples, tokens)

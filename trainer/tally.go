@@ -74,7 +74,7 @@ func finish(p *plan, t tally, a *algorithms.Algorithm) Metrics {
 func sampleUpdates(p *plan) (out []SampleUpdate) {
 	for _, u := range p.units {
 		for n, i := range u.items {
-			s := SampleUpdate{Trajectory: u.name, Sample: u.samples[n], OldLogprobs: narrow(p.old[i]), Advantages: narrow(p.advantage[i])}
+			s := SampleUpdate{Trajectory: u.name, Sample: u.samples[n], OldLogprobs: narrow(p.old[i]), Advantages: narrow(p.advantage[i]), Entropy: narrow(p.entropy[i])}
 			if p.reference != nil {
 				s.ReferenceLogprobs = narrow(p.reference[i])
 			}

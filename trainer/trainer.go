@@ -127,6 +127,7 @@ type SampleUpdate struct {
 	Sample      int    // index into the trajectory's samples
 	OldLogprobs []float32
 	Advantages  []float32
+	Entropy     []float32 // nats, of the distribution before the step
 
 	ReferenceLogprobs []float32 // nil without a reference
 	Values            []float32 // before the step; nil without a critic

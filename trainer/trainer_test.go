@@ -322,6 +322,39 @@ func setParameter(p *policy.Policy, info cgo.ParameterInfo, values []float32) er
 	return p.Model.SetParameter(info.Name, cgo.F32, data, info.Shape)
 }
 
+// What a step records as entropy of each token is that of the weights before it, and its mean is the metric.
+func TestEntropyOfTokensIsThatBeforeTheStep(t *testing.T) {
+	tr := makeTrainer(t, policytest.Make(t, 3), resolveBlock(t, "{advantage: dr_grpo}"), tinyConfig())
+	b := someBatch(t, tr, 7, 0)
+	var samples []*trajectory.Sample
+	for _, g := range b.Groups {
+		for _, tj := range g.Trajectories {
+			samples = append(samples, tj.Samples[0])
+		}
+	}
+	before, err := tr.Logprobs(context.Background(), samples, tinyConfig().Temperature)
+	require.NoError(t, err)
+	m, err := tr.Step(context.Background(), b)
+	require.NoError(t, err)
+	after, err := tr.Logprobs(context.Background(), samples, tinyConfig().Temperature)
+	require.NoError(t, err)
+	require.Len(t, m.Samples, len(samples))
+	sum, tokens, moved := 0.0, 0, 0.0
+	for i, u := range m.Samples {
+		require.Len(t, u.Entropy, len(u.OldLogprobs))
+		require.InDeltaSlice(t, before[i].Entropy, u.Entropy, 1e-5, u.Trajectory)
+		for k, on := range samples[i].ResponseMask {
+			if on {
+				sum, tokens, moved = sum+float64(u.Entropy[k]), tokens+1, max(moved, math.Abs(float64(after[i].Entropy[k]-u.Entropy[k])))
+			} else {
+				require.Zero(t, u.Entropy[k])
+			}
+		}
+	}
+	require.InDelta(t, m.Entropy, sum/float64(tokens), 1e-9)
+	require.Greater(t, moved, 1e-3, "the step moved the entropies, so that those after it are told apart")
+}
+
 func TestStepMetrics(t *testing.T) {
 	p := policytest.Make(t, 3)
 	tr := makeTrainer(t, p, resolveBlock(t, "{advantage: dr_grpo}"), tinyConfig())

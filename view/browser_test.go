@@ -226,6 +226,10 @@ func TestThePageInChromium(t *testing.T) {
 	same("sampling logprob", float64(s.SamplingLogprobs[at]))
 	same("trainer logprob", float64(u.OldLogprobs[at]))
 	same("advantage", float64(u.Advantages[at]))
+	same("entropy", float64(u.Entropy[at]))
+	b.tabTo("#colour")
+	b.press("e") // entropy
+	b.until("location.hash.includes('colour=entropy') && document.querySelector('.means').innerText.includes('before the update')")
 	b.clean()
 
 	// Hostile text is text, in the conversation, in the tokens, in the list.

@@ -133,6 +133,7 @@ type shownSample struct {
 	Versions   []int32  `json:"versions"`   // -1 off the mask
 	Old        floats   `json:"old"`        // logprobs of the trainer before the update; empty: it was not trained
 	Advantages floats   `json:"advantages"` // empty: it was not trained
+	Entropy    floats   `json:"entropy"`    // nats, of the trainer's distribution before the update; empty: not stored
 	Step       int      `json:"step"`       // that trained it; -1
 }
 
@@ -200,7 +201,7 @@ func turn(t *trajectory.Turn) shownTurn {
 func sample(k int, s *trajectory.Sample, updates []store.Update, decode func([]int32) string) shownSample {
 	out := shownSample{
 		Role: string(s.Role), IDs: s.TokenIDs, Texts: texts(s.TokenIDs, decode), Mask: make([]int, s.Len()), Sampling: s.SamplingLogprobs, Versions: s.PolicyVersion, Step: -1,
-		Old: floats{}, Advantages: floats{},
+		Old: floats{}, Advantages: floats{}, Entropy: floats{},
 	}
 	for i, on := range s.ResponseMask {
 		if on {
@@ -209,7 +210,10 @@ func sample(k int, s *trajectory.Sample, updates []store.Update, decode func([]i
 	}
 	for _, u := range updates {
 		if u.Sample == k && len(u.OldLogprobs) == s.Len() && len(u.Advantages) == s.Len() {
-			out.Old, out.Advantages, out.Step = u.OldLogprobs, u.Advantages, u.Step
+			out.Old, out.Advantages, out.Entropy, out.Step = u.OldLogprobs, u.Advantages, floats{}, u.Step
+			if len(u.Entropy) == s.Len() {
+				out.Entropy = u.Entropy
+			}
 		}
 	}
 	return out

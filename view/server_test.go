@@ -162,6 +162,7 @@ func TestTokensAreTheStores(t *testing.T) {
 			Mask            []int
 			Sampling        []float32
 			Old, Advantages []float32
+			Entropy         []float32
 			Versions        []int32
 			Step            int
 		}
@@ -172,6 +173,8 @@ func TestTokensAreTheStores(t *testing.T) {
 	require.Equal(t, s.PolicyVersion, got.Samples[0].Versions)
 	require.Equal(t, u.OldLogprobs, got.Samples[0].Old)
 	require.Equal(t, u.Advantages, got.Samples[0].Advantages)
+	require.Equal(t, u.Entropy, got.Samples[0].Entropy)
+	require.Len(t, u.Entropy, s.Len())
 	for i, on := range s.ResponseMask {
 		require.Equal(t, on, got.Samples[0].Mask[i] == 1)
 	}

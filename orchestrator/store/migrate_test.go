@@ -126,7 +126,7 @@ func holdsVersion2(t testing.TB, s *store.Reader, log recoverable) {
 	require.Equal(t, "job.yaml", fact)
 }
 
-// A store of version 2 is read as it is, and goes on as version 3: rows of both formats beside each other.
+// A store of version 2 is read as it is, and goes on as version 4: rows of both formats beside each other.
 func TestAStoreOfVersionTwoIsMigrated(t *testing.T) {
 	path := fromScript(t, "testdata/version2.sql")
 	reader, err := store.OpenReader(path)
@@ -136,7 +136,7 @@ func TestAStoreOfVersionTwoIsMigrated(t *testing.T) {
 	require.Equal(t, []string{"2"}, query(t, path, "PRAGMA user_version"), "reading migrates nothing")
 
 	s := open(t, path)
-	require.Equal(t, []string{"3"}, query(t, path, "PRAGMA user_version"))
+	require.Equal(t, []string{"4"}, query(t, path, "PRAGMA user_version"))
 	holdsVersion2(t, s.Reader, s)
 	require.Equal(t, []string{"train-0-0-0", "train-0-0-1 engine infrastructure"}, query(t, path, "SELECT trim(id || ' ' || branch || origin || ' ' || failure) FROM trajectories ORDER BY id"))
 	require.Equal(t, []string{"1", "1", "3", "3", "3"}, query(t, path, "SELECT turn FROM events ORDER BY n"))
@@ -197,7 +197,7 @@ func TestMigrationPassesDamagedRows(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A migration that is killed, at any byte of what it writes, leaves a store of version 2 or of version 3; both are read, and go on.
+// A migration that is killed, at any byte of what it writes, leaves a store of version 2, 3 or 4; all are read, and go on.
 func TestAKilledMigrationLeavesAWholeStore(t *testing.T) {
 	path := fromScript(t, "testdata/version2.sql")
 	s := open(t, path) // its write-ahead log is the migration
@@ -226,8 +226,44 @@ func TestAKilledMigrationLeavesAWholeStore(t *testing.T) {
 		require.NoError(t, err)
 		holdsVersion2(t, again.Reader, again)
 		require.NoError(t, again.Close())
-		require.Equal(t, []string{"3"}, query(t, cut, "PRAGMA user_version"))
+		require.Equal(t, []string{"4"}, query(t, cut, "PRAGMA user_version"))
 	}
-	require.Equal(t, 1, versions["3"], "only the whole log is the new version")
-	require.Equal(t, len(cuts)-1, versions["2"])
+	require.Equal(t, 1, versions["4"], "only the whole log is the new version")
+	require.Positive(t, versions["2"])
+	require.Equal(t, len(cuts)-1, versions["2"]+versions["3"])
+}
+
+// A store of version 3 has no entropies. It is read as it is, and a run that goes on in it adds those of its own steps.
+func TestAStoreWithoutEntropiesGoesOn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "old.db")
+	s := open(t, path)
+	old := []float32{0, 0, -1, -2}
+	for i := range 2 {
+		in := &trajectory.Trajectory{ID: fmt.Sprint("train-", i, "-0-0"), TaskID: "k", Step: i, StopReason: trajectory.StopAnswer, Samples: []*trajectory.Sample{sampleOf(t)}}
+		require.NoError(t, s.AddTrajectory(ctx, store.Train, trajectory.Task{ID: "k"}, in))
+	}
+	require.NoError(t, s.AddStep(ctx, 0, nil, []store.Update{{TrajectoryID: "train-0-0-0", OldLogprobs: old, Advantages: old}}))
+	require.NoError(t, s.Close())
+	db, err := sql.Open("sqlite", path)
+	require.NoError(t, err)
+	_, err = db.Exec("ALTER TABLE updates DROP COLUMN entropy; PRAGMA user_version = 3")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	updates := func(r *store.Reader, id string) []store.Update {
+		record, err := r.Record(ctx, id)
+		require.NoError(t, err)
+		return record.Updates
+	}
+	want := []store.Update{{TrajectoryID: "train-0-0-0", OldLogprobs: old, Advantages: old}}
+
+	reader, err := store.OpenReader(path)
+	require.NoError(t, err)
+	defer reader.Close()
+	require.Equal(t, want, updates(reader, "train-0-0-0"))
+	s = open(t, path)
+	next := store.Update{TrajectoryID: "train-1-0-0", Step: 1, OldLogprobs: old, Advantages: old, Entropy: []float32{0, 0, 0.5, 1.25}}
+	require.NoError(t, s.AddStep(ctx, 1, nil, []store.Update{next}))
+	require.Equal(t, want, updates(s.Reader, "train-0-0-0"))
+	require.Equal(t, []store.Update{next}, updates(s.Reader, "train-1-0-0"))
+	require.Len(t, updates(reader, "train-1-0-0"), 1, "who opened the store before it was migrated reads on, without entropies")
 }

@@ -15,7 +15,7 @@ import (
 const File = "store.db"
 
 // schemaVersion is the newest migration's. A store of a newer version is refused, an older one is migrated.
-const schemaVersion = 3
+const schemaVersion = 4
 
 // migrations[i] brings a store from version i to i+1.
 var migrations = []string{`
@@ -55,6 +55,8 @@ UPDATE trajectories SET origin = json_extract(json, '$.err_origin'), failure = '
 UPDATE events SET turn = coalesce(known.turn, 0) FROM (
   SELECT n, max(CASE WHEN kind = 'admit' AND json_valid(json) THEN json_extract(json, '$.turn') END) OVER (ORDER BY n) AS turn FROM events
 ) AS known WHERE known.n = events.n;
+`, `
+ALTER TABLE updates ADD COLUMN entropy BLOB; -- NULL: an older program trained the sample
 `}
 
 // file is an open file with the version of its schema.
@@ -137,6 +139,14 @@ func (f *file) turnColumns(table string) string {
 		return "NULL, NULL"
 	}
 	return table + ".turns, " + table + ".crc"
+}
+
+// entropyColumn is the column of updates with the entropy of tokens; the versions before 4 had none.
+func (f *file) entropyColumn() string {
+	if f.version < 4 {
+		return "NULL"
+	}
+	return "entropy"
 }
 
 // each calls f for the rows of a query: a number and a text.

@@ -220,6 +220,7 @@ type Update struct {
 	Sample, Step int
 	OldLogprobs  []float32
 	Advantages   []float32
+	Entropy      []float32 // nats, of the trainer's distribution at the job's temperature before the update; empty: an older program recorded the step
 }
 
 // AddStep stores the updates and the metrics of a finished step together.
@@ -235,16 +236,16 @@ func (s *Store) AddStep(ctx context.Context, step int, metrics map[string]float6
 		return fmt.Errorf("store: step %d: %w", step+1, err)
 	}
 	type encoded struct {
-		of              Update
-		old, advantages []byte
+		of                       Update
+		old, advantages, entropy []byte
 	}
 	var rows []encoded
 	for _, u := range updates {
-		rows = append(rows, encoded{u, blob(u.OldLogprobs), blob(u.Advantages)})
+		rows = append(rows, encoded{u, blob(u.OldLogprobs), blob(u.Advantages), blob(u.Entropy)})
 	}
 	return s.add(ctx, fmt.Sprintf("step %d", step+1), func(w *writer) error {
 		for _, r := range rows {
-			if err := w.exec("INSERT OR REPLACE INTO updates VALUES (?, ?, ?, ?, ?)", r.of.TrajectoryID, int64(r.of.Sample), int64(r.of.Step), r.old, r.advantages); err != nil {
+			if err := w.exec("INSERT OR REPLACE INTO updates VALUES (?, ?, ?, ?, ?, ?)", r.of.TrajectoryID, int64(r.of.Sample), int64(r.of.Step), r.old, r.advantages, r.entropy); err != nil {
 				return err
 			}
 		}

@@ -143,7 +143,7 @@ func (s trajectories) samples(t *trajectory.Trajectory) error {
 
 // updates reads what the optimizer steps added to the samples of a trajectory.
 func (s trajectories) updates(id string) ([]Update, error) {
-	rows, err := s.file.db.Query("SELECT idx, step, old_logprobs, advantages FROM updates WHERE trajectory_id = ? ORDER BY step, idx", id)
+	rows, err := s.file.db.Query("SELECT idx, step, old_logprobs, advantages, "+s.file.entropyColumn()+" FROM updates WHERE trajectory_id = ? ORDER BY step, idx", id)
 	if err != nil {
 		return nil, err
 	}
@@ -151,13 +151,19 @@ func (s trajectories) updates(id string) ([]Update, error) {
 	var out []Update
 	for rows.Next() {
 		u := Update{TrajectoryID: id}
-		var old, advantages []byte
-		if err := rows.Scan(&u.Sample, &u.Step, &old, &advantages); err != nil {
+		var old, advantages, entropy []byte
+		if err := rows.Scan(&u.Sample, &u.Step, &old, &advantages, &entropy); err != nil {
 			return nil, err
 		}
 		u.OldLogprobs, u.Advantages = make([]float32, len(old)/4), make([]float32, len(advantages)/4)
 		if err := errors.Join(unblob(old, u.OldLogprobs), unblob(advantages, u.Advantages)); err != nil {
 			return nil, err
+		}
+		if len(entropy) > 0 {
+			u.Entropy = make([]float32, len(entropy)/4)
+			if err := unblob(entropy, u.Entropy); err != nil {
+				return nil, err
+			}
 		}
 		out = append(out, u)
 	}

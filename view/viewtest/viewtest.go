@@ -227,11 +227,12 @@ func say(r *rand.Rand, t *trajectory.Trajectory, version int32, words *Words, sa
 // update is what a step adds.
 func update(r *rand.Rand, t *trajectory.Trajectory) store.Update {
 	s := t.Samples[0]
-	u := store.Update{TrajectoryID: t.ID, Step: t.Step, OldLogprobs: make([]float32, s.Len()), Advantages: make([]float32, s.Len())}
+	u := store.Update{TrajectoryID: t.ID, Step: t.Step, OldLogprobs: make([]float32, s.Len()), Advantages: make([]float32, s.Len()), Entropy: make([]float32, s.Len())}
 	for i, on := range s.ResponseMask {
 		if on {
 			u.OldLogprobs[i] = min(0, s.SamplingLogprobs[i]+float32(0.01*r.NormFloat64()))
 			u.Advantages[i] = float32(2*t.Reward - 1)
+			u.Entropy[i] = -s.SamplingLogprobs[i] / 2
 		}
 	}
 	return u

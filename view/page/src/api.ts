@@ -24,7 +24,7 @@ export type Turn = {
 };
 export type Sample = {
   role?: string; ids: number[]; texts: string[]; mask: number[]; sampling: (number | null)[]; versions: number[]; old: (number | null)[];
-  advantages: (number | null)[]; entropy?: (number | null)[]; step: number;
+  advantages: (number | null)[]; entropy: (number | null)[]; step: number;
 };
 export type Part = { type: string; text?: string; image?: string };
 export type Message = { role: string; parts: Part[]; thought?: string; calls?: Call[] };

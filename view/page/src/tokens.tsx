@@ -3,7 +3,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { route, type Sample, set } from "./api";
 import { clean, number } from "./text";
 
-export type By = "mask" | "logprob" | "old" | "difference" | "ratio" | "advantage" | "version";
+export type By = "mask" | "logprob" | "old" | "difference" | "ratio" | "advantage" | "entropy" | "version";
 
 export const kinds: Record<By, { name: string; means: string }> = {
   mask: { name: "mask", means: "Coloured tokens were sampled by the policy and can be trained. The others are prompts and observations." },
@@ -12,8 +12,12 @@ export const kinds: Record<By, { name: string; means: string }> = {
   difference: { name: "trainer − engine", means: "Trainer’s minus engine’s logprob. 0 is what it should be, where both have the same weights." },
   ratio: { name: "ratio, trainer / engine", means: "exp(trainer’s − engine’s logprob), which corrections of the loss weigh a token by. 1 is what it should be." },
   advantage: { name: "advantage", means: "What the update used. Blue tokens were made more likely, orange ones less likely." },
+  entropy: { name: "entropy", means: "How open the choice was for the trainer before the update, in nats: 0 where one token is certain, 0.69 where two are equally likely. Strong colour: open." },
   version: { name: "policy version", means: "Which version of the weights sampled the token. A trajectory of several versions was sampled while updates went on." },
 };
+
+// offered reports whether a sample can be coloured by a number: programs before the store's version 4 trained without keeping the entropy.
+const offered = (s: Sample, by: By): boolean => by !== "entropy" || s.entropy.length > 0 || !s.old.length;
 
 // value of token i; undefined: it has none.
 export function value(s: Sample, i: number, by: By): number | null | undefined {
@@ -26,6 +30,7 @@ export function value(s: Sample, i: number, by: By): number | null | undefined {
     case "difference": return old == null || engine == null ? undefined : old - engine;
     case "ratio": return old == null || engine == null ? undefined : Math.exp(old - engine);
     case "advantage": return s.advantages.length ? s.advantages[i] : undefined;
+    case "entropy": return s.entropy.length ? s.entropy[i] : undefined;
     case "version": return s.versions[i];
   }
 }
@@ -45,6 +50,10 @@ function scale(s: Sample, by: By): Scale {
     const level = (v: number) => Math.min(8, Math.floor(-v / 0.5) + 1);
     return { of: (v) => (none(v) ? "off" : `c${Math.max(1, level(v))}`), legend: [1, 2, 3, 4, 5, 6, 7, 8].map((k) => ({ css: `c${k}`, text: k === 8 ? "≤ −3.5" : `${k === 1 ? "0" : "−" + (k - 1) / 2}` })) };
   }
+  if (by === "entropy") {
+    const level = (v: number) => Math.max(1, Math.min(8, Math.floor(v / 0.5) + 1));
+    return { of: (v) => (none(v) ? "off" : `c${level(v)}`), legend: [1, 2, 3, 4, 5, 6, 7, 8].map((k) => ({ css: `c${k}`, text: `${k === 8 ? "≥ " : ""}${(k - 1) / 2}` })) };
+  }
   const shift = by === "ratio" ? Math.log : (v: number) => v;
   const most = Math.max(1e-6, ...values.map((v) => Math.abs(shift(v))).filter(Number.isFinite));
   const of = (v: number) => { const k = Math.min(4, Math.ceil((Math.abs(shift(v)) / most) * 4 - 1e-9)); return k === 0 ? "z" : `${shift(v) < 0 ? "m" : "p"}${k}`; };
@@ -59,7 +68,7 @@ const block = 200, most = 400;
 const shown = (t: string): string => (t === "" ? "·" : clean(t).replace(/\t/g, "→\t").replace(/\n/g, "↵\n"));
 
 export function Tokens({ s, name }: { s: Sample; name: string }) {
-  const q = route.value.q, by = (q.get("colour") as By) in kinds ? (q.get("colour") as By) : "mask";
+  const q = route.value.q, asked = q.get("colour") as By, by = asked in kinds && offered(s, asked) ? asked : "mask";
   const want = q.has("token") ? Number(q.get("token")) : -1;
   const [at, setAt] = useState(-1), box = useRef<HTMLDivElement>(null);
   const sc = useMemo(() => scale(s, by), [s, by]);
@@ -93,11 +102,11 @@ export function Tokens({ s, name }: { s: Sample; name: string }) {
   const over = (e: MouseEvent) => { const i = (e.target as HTMLElement).dataset.i; if (i !== undefined && Number(i) !== at) { span(at)?.classList.remove("on"); setAt(Number(i)); span(Number(i))?.classList.add("on"); } };
   const facts: [string, string][] = at < 0 || at >= s.ids.length ? [] : [
     ["token", `${at} of ${s.ids.length}`], ["id", String(s.ids[at])], ["mask", String(s.mask[at])],
-    ...(["logprob", "old", "difference", "ratio", "advantage", "version"] as By[]).map((k): [string, string] => [kinds[k].name, (() => { const v = value(s, at, k); return v == null ? "–" : String(k === "version" ? v : +v.toPrecision(7)); })()]),
+    ...(["logprob", "old", "difference", "ratio", "advantage", "entropy", "version"] as By[]).filter((k) => offered(s, k)).map((k): [string, string] => [kinds[k].name, (() => { const v = value(s, at, k); return v == null ? "–" : String(k === "version" ? v : +v.toPrecision(7)); })()]),
   ];
   return <>
     <div class="bar"><label>Colour by <select id="colour" value={by} onChange={(e) => set({ colour: e.currentTarget.value })}>
-      {(Object.keys(kinds) as By[]).map((k) => <option key={k} value={k} selected={k === by}>{kinds[k].name}</option>)}</select></label>
+      {(Object.keys(kinds) as By[]).filter((k) => offered(s, k)).map((k) => <option key={k} value={k} selected={k === by}>{kinds[k].name}</option>)}</select></label>
       <ul class="scale" aria-label="legend">{sc.legend.map((l) => <li key={l.css + l.text}><span class={`key ${l.css}`}>{l.text}</span></li>)}</ul></div>
     <p class="means">{kinds[by].means}{by !== "mask" && by !== "logprob" && by !== "version" && !s.old.length && " This sample was not trained, so there is nothing to show."}</p>
     <output class="facts" id="token" aria-live="polite">{facts.length ? facts.map(([k, v]) => <span key={k}>{k} <b>{v}</b> </span>) : "Point at a token, or focus the tokens and use the arrow keys; up and down go to sampled tokens."}</output>
