@@ -26,7 +26,7 @@ func (c exportCommand) command() *cli.Command {
 		Description: strings.Join(about, "\n"),
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "out", Usage: "`FOLDER` that gets a folder for each run; default is FORMAT in the run's own folder"},
-			&cli.StringFlag{Name: "to", Usage: "`URL` of the server, for mlflow"},
+			&cli.StringFlag{Name: "to", Usage: "`URL` of the server, for mlflow and otlp"},
 		},
 	}
 }
@@ -111,11 +111,18 @@ func (c exportCommand) send(x *cli.Context, f export.Format, dirs []string) erro
 		if err != nil {
 			return job.InputError(err)
 		}
+		if f.Trajectories && r.Trajectories == nil {
+			return usagef("%s has curves alone; %s is made of trajectories, name the run's folder", dir, f.Name)
+		}
+		what, fresh := "value", "new value"
+		if f.Trajectories {
+			what, fresh = "span", "span"
+		}
 		n, err := f.Send(x.Context, x.String("to"), r)
 		if err != nil {
-			return fmt.Errorf("export: %s: %s of %s: %w", f.Name, plural(n, "value"), dir, err)
+			return fmt.Errorf("export: %s: %s of %s sent: %w", f.Name, plural(n, what), dir, err)
 		}
-		fmt.Fprintf(c.text, "sent      %s  %s\n", dir, plural(n, "new value"))
+		fmt.Fprintf(c.text, "sent      %s  %s\n", dir, plural(n, fresh))
 	}
 	return nil
 }

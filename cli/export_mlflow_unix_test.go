@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -86,6 +87,31 @@ func TestReadersOfMLflow(t *testing.T) {
 	overviewtest.Run{Steps: steps}.Write(t, long)
 	require.Contains(t, send(long), "1200 new values")
 	require.Contains(t, send(empty(t)), "0 new values")
+
+	// Its traces take spans of OpenTelemetry, into the experiment that a header names.
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-mlflow-experiment-id=0")
+	t.Setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true")
+	for range 2 { // the second time the same spans
+		out, _, err := command(t, "export", "--to", address, dir, "otlp")
+		require.NoError(t, err)
+		require.Contains(t, out, "8 spans")
+	}
+	var traces []struct {
+		Spans []struct {
+			Name   string
+			Parent bool
+		}
+	}
+	readBack(t, "otlp", address, &traces)
+	names := map[string]int{}
+	for _, trace := range traces {
+		for _, s := range trace.Spans {
+			names[s.Name]++
+			require.Equal(t, !strings.HasPrefix(s.Name, "invoke_agent"), s.Parent, s.Name)
+		}
+	}
+	require.Len(t, traces, 3)
+	require.Equal(t, map[string]int{"invoke_agent hos_tile <b>": 3, "chat tiny": 2, "execute_tool calc": 2, "execute_tool": 1}, names)
 }
 
 func TestExportToAServerThatIsNone(t *testing.T) {
@@ -95,6 +121,8 @@ func TestExportToAServerThatIsNone(t *testing.T) {
 		"name it with --to, not --out":                {"export", "--to", "http://127.0.0.1:1", "--out", dir, dir, "mlflow"},
 		"is no address of an MLflow server":           {"export", "--to", "mlflow.db", dir, "mlflow"},
 		"connection refused":                          {"export", "--to", "http://127.0.0.1:1", dir, "mlflow"},
+		"otlp needs the server's address: --to URL":   {"export", dir, "otlp"},
+		"address of an OpenTelemetry collector":       {"export", "--to", "collector", dir, "otlp"},
 		"--to names a server":                         {"export", "--to", "http://127.0.0.1:1", dir, "csv"},
 	} {
 		_, _, err := command(t, args...)

@@ -50,7 +50,7 @@ type Format struct {
 }
 
 // formats are in the order of the help.
-var formats = []Format{tensorboard, csvLines, jsonLines, inspectLog, atif, parquetFile, trackio, wandb, mlflow}
+var formats = []Format{tensorboard, csvLines, jsonLines, inspectLog, atif, parquetFile, trackio, wandb, mlflow, otlp}
 
 // Formats are all formats, in the order of the help.
 func Formats() []Format { return slices.Clone(formats) }

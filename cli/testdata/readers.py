@@ -128,6 +128,14 @@ def mlflow(url):
     return out
 
 
+def otlp(url):
+    import mlflow
+
+    mlflow.set_tracking_uri(url)
+    traces = mlflow.search_traces(locations=["0"], return_type="list")
+    return [{"spans": [{"name": s.name, "parent": s.parent_id is not None} for s in t.data.spans]} for t in traces]
+
+
 def finite(v):
     if isinstance(v, float) and not math.isfinite(v):
         return repr(v)

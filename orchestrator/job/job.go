@@ -46,7 +46,7 @@ type Job struct {
 	Trainer       Trainer           `yaml:"trainer" doc:"the optimizer: AdamW"`
 	Eval          Eval              `yaml:"eval" doc:"evaluation on held-out tasks, before and after the run and between steps"`
 	Checkpoint    Checkpoint        `yaml:"checkpoint" doc:"what is saved on the way"`
-	Report        []Report          `yaml:"report" doc:"formats of agentfly export that the run keeps up to date: [tensorboard, {mlflow: URL}]; see docs/export.md"`
+	Report        []Report          `yaml:"report" doc:"formats of agentfly export that the run keeps up to date: [tensorboard, {mlflow: URL}, {otlp: URL}]; see docs/export.md"`
 	Control       Control           `yaml:"control" doc:"makes a run that must not learn, to hold a claim against"`
 	Output        string            `yaml:"output" doc:"folder of the run, relative to the working folder; empty: runs/NAME"`
 
