@@ -94,7 +94,7 @@ func TestOptionsRegister(t *testing.T) {
 func TestCompletion(t *testing.T) {
 	found, err := process("job", "--generate-bash-completion").Output()
 	require.NoError(t, err)
-	require.Equal(t, "validate\neffective\nschema\nhelp\n", string(found))
+	require.Equal(t, "validate\neffective\nmemory\nschema\nhelp\n", string(found))
 	found, err = process("train", "--generate-bash-completion").Output()
 	require.NoError(t, err)
 	require.Empty(t, found, "a job file follows: the shell completes it")
