@@ -123,7 +123,7 @@ func modelFlag() cli.Flag {
 // commands are all commands, in the order of --help.
 func (e *env) commands() []*cli.Command {
 	return slices.Concat([]*cli.Command{initCommand{e}.command(), tryCommand{e}.command()}, runCommands{e}.all(), runsCommands{e}.all(), []*cli.Command{exportCommand{e}.command(), importCommand{e}.command(), viewCommand{e}.command(), chatCommand{e}.command(), serveCommand{e}.command(), gatewayCommand{e}.command(), jobCommands{e}.command(), toolCommands{e}.command(), rewardCommands{e}.command(), envCommands{e}.command(), buildCommand{e}.command()}, e.listings(), []*cli.Command{
-		modelCommands{e}.command(), inspectCommands{e}.command(), e.resources(),
+		modelCommands{e}.command(), inspectCommands{e}.command(), e.resources(), e.control(),
 		{Name: "doctor", Usage: "check this machine and name the remedies", Action: e.doctor},
 		{Name: "completion", Usage: "print the completion script of a shell", ArgsUsage: "bash|zsh|fish", Action: e.completion},
 		{Name: "version", Usage: "print the versions of agentfly, libtorch and CUDA", Action: e.printVersion},

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -24,7 +25,7 @@ func (c viewCommand) command() *cli.Command {
 	return &cli.Command{
 		Name: "view", Usage: "look at runs in a browser, also while they train", ArgsUsage: "[RUN|FOLDER]", Action: c.serve,
 		Description: "Serves a page with the curves, trajectories and tokens of a run folder, or of all run folders in a folder; without one of those in runs.\n" +
-			"It reads, and writes nothing. See docs/view.md.",
+			"It reads; with --api-key its page can pause and stop runs, too. See docs/view.md.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "listen", Value: viewAddress, Usage: "`HOST:PORT`; port 0 takes a free one"},
 			&cli.StringFlag{Name: "api-key", EnvVars: []string{"AGENTFLY_API_KEY"}, Usage: "`KEY` that a browser must give once; needed where other machines reach the address"},
@@ -48,7 +49,7 @@ func (c viewCommand) serve(x *cli.Context) error {
 	if err := httpserver.CheckKey("--listen "+address, host, key); err != nil {
 		return usagef("%v", err)
 	}
-	s, err := c.page(dir, key)
+	s, err := c.page(dir, key, "")
 	if err != nil {
 		return err
 	}
@@ -68,15 +69,17 @@ func (c viewCommand) serve(x *cli.Context) error {
 	return nil
 }
 
-func (c viewCommand) page(dir, key string) (*pages.Server, error) {
+func (c viewCommand) page(dir, key, controlKey string) (*pages.Server, error) {
 	return pages.New(dir, pages.Options{
-		Key: key, Errors: c.errOut, Decode: func(dir string) func([]int32) string { return orchestrator.Decoder(dir, c.registries.Agents) },
+		Key: key, ControlKey: controlKey, Errors: c.errOut, Decode: func(dir string) func([]int32) string { return orchestrator.Decoder(dir, c.registries.Agents) },
 	})
 }
 
 // beside serves the page of a run beside its training, on this machine alone, until stop is called. It says where, or why it cannot.
+// Who opens the address that it says can pause and stop the run, too: the address has a key, which is this run's alone.
 func (c viewCommand) beside(ctx context.Context, dir string, say func(line string)) (stop func()) {
-	s, err := c.page(dir, "")
+	key := rand.Text()
+	s, err := c.page(dir, "", key)
 	if err != nil {
 		say(fmt.Sprintf("--view: %v; the run goes on without its page", err))
 		return func() {}
@@ -89,7 +92,7 @@ func (c viewCommand) beside(ctx context.Context, dir string, say func(line strin
 		say(fmt.Sprintf("--view: %v; the run goes on without its page", errors.Join(err, s.Close())))
 		return func() {}
 	}
-	say("the page of this run while it trains: http://" + l.Addr().String() + "/")
+	say("the page of this run while it trains: http://" + l.Addr().String() + "/?key=" + key)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // an interrupted run finishes its step, and is looked at meanwhile
 	ended := make(chan error, 1)
 	go func() { ended <- errors.Join(s.Serve(ctx, l), s.Close()) }()

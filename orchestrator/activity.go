@@ -32,6 +32,7 @@ const (
 	evaluating kindOfWork = "evaluating"
 	updating   kindOfWork = "updating" // an interruption lets it end: half an update could not be resumed
 	saving     kindOfWork = "saving"   // and so is this
+	pausing    kindOfWork = "pausing"  // somebody asked for it
 )
 
 // begin says what the run does from now on.

@@ -15,6 +15,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/objective"
 	"github.com/agentfly/agentfly/orchestrator/overview"
 	"github.com/agentfly/agentfly/orchestrator/report"
+	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/session"
 	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
@@ -45,11 +46,14 @@ type training struct {
 	console     console
 	activity    *activity
 	findings    report.Findings
-	started     time.Time          // in this process; zero outside the loop
-	told        environments.Stats // of the job's environments, at the last step
-	reports     *reports           // nil: the job has none
-	late        []string           // reports that are behind at the end
-	begun       int                // steps whose update has begun: more than state.Step while the end of one is not recorded
+	started     time.Time           // in this process; zero outside the loop
+	told        environments.Stats  // of the job's environments, at the last step
+	requests    *runfolder.Requests // what others ask of the run; nil outside the loop
+	stop        context.CancelFunc  // ends the run as an interruption does
+	deaf        bool                // requests cannot be read, which was told
+	reports     *reports            // nil: the job has none
+	late        []string            // reports that are behind at the end
+	begun       int                 // steps whose update has begun: more than state.Step while the end of one is not recorded
 }
 
 // loop takes the steps that are left, and saves what came of them.
@@ -62,6 +66,9 @@ func (t *training) loop(ctx context.Context) error {
 	}
 	t.console.news()
 	t.started = time.Now()
+	t.requests = runfolder.NewRequests(t.dir)
+	ctx, t.stop = context.WithCancel(ctx)
+	defer t.stop()
 	told := make(chan struct{})
 	quiet := context.AfterFunc(ctx, func() { // at once: what is let end may take minutes
 		defer close(told)
@@ -112,6 +119,9 @@ func (t *training) steps(ctx context.Context) error {
 		return err
 	}
 	for t.state.Step < j.Trainer.Steps && !t.stalled() {
+		if err := t.obey(ctx); err != nil {
+			return err
+		}
 		if err := t.step(ctx); err != nil {
 			return err
 		}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -319,6 +321,49 @@ func TestThePageSaysWhatARunDoesNow(t *testing.T) {
 	require.NoError(t, folder.WriteNow(n))
 	b.until("document.querySelector('#standing').innerText.startsWith('The run is over: failed')")
 	require.Contains(t, js[string](b, "document.querySelector('#standing').innerText"), "the engine is gone <script>")
+	b.clean()
+}
+
+// A page that was opened with the key has buttons for what a run can be asked for, which a keyboard reaches; stopping asks first. A page without the
+// key has none.
+func TestThePageControlsARun(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", map[string]viewtest.Size{"run": small()})
+	s, err := New(x.dir, Options{ControlKey: "secret", Errors: io.Discard})
+	require.NoError(t, err)
+	h := httptest.NewServer(s)
+	defer h.Close()
+	defer s.Close()
+	dir := filepath.Join(x.dir, "run")
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	require.NoError(t, runfolder.New(dir, false).WriteNow(runfolder.Now{Host: host, PID: os.Getpid(), Started: time.Now(), Written: time.Now(), Since: time.Now(), Doing: "the update of step 3"}))
+	requests := runfolder.NewRequests(dir)
+	asked := func() (out []runfolder.Action) {
+		all, err := requests.Next()
+		require.NoError(t, err)
+		for _, q := range all {
+			out = append(out, q.Action)
+		}
+		return out
+	}
+	b.open(h.URL + "/#/now?run=run")
+	b.until("document.querySelector('#doing')?.innerText == 'the update of step 3'")
+	require.False(t, js[bool](b, "!!document.querySelector('#ask-pause')"))
+	b.open(h.URL + "/?key=secret")
+	b.until("location.search == '' && document.querySelector('h1')")
+	b.open(h.URL + "/#/now?run=run")
+	b.until("document.querySelector('#ask-pause')")
+	b.accessible()
+	b.tabTo("#ask-pause")
+	b.press(kb.Enter)
+	b.until("document.querySelector('#asked').innerText.startsWith('Pause: asked for')")
+	require.Equal(t, []runfolder.Action{runfolder.Pause}, asked())
+	js[any](b, "void (window.confirm = () => false); document.querySelector('#ask-stop').click()")
+	require.Empty(t, asked())
+	js[any](b, "void (window.confirm = () => true); document.querySelector('#ask-stop').click()")
+	b.until("document.querySelector('#asked').innerText.startsWith('Stop after this step: asked for')")
+	require.Equal(t, []runfolder.Action{runfolder.Stop}, asked())
 	b.clean()
 }
 

@@ -29,6 +29,7 @@ type shownNow struct {
 	Pools   []shownPool    `json:"pools"`
 	Running int            `json:"trajectories"` // that began and have not ended
 	Numbers map[string]num `json:"numbers"`      // errors and memory of the last step
+	Control bool           `json:"control"`      // who asks may control the run
 }
 
 type shownWait struct {
@@ -74,6 +75,7 @@ func (s *Server) now(r *http.Request) (any, error) {
 		return nil, err
 	}
 	out := readNow(filepath.Join(s.runs.dir, filepath.FromSlash(x.name)), time.Now())
+	out.Control = out.State == stateRunning && s.access.controls(r)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if out.State == stateRunning {

@@ -2,10 +2,7 @@ package view
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
 	"embed"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,18 +25,20 @@ var built embed.FS
 
 // Options are those of a Server.
 type Options struct {
-	Key    string                                // that a browser must give once; "": none, then only names of this machine are answered to
-	Decode func(dir string) func([]int32) string // the tokenizer of a run folder
-	Errors io.Writer                             // gets what net/http says of broken requests
+	Key        string                                // that a browser must give once; "": none, then only names of this machine are answered to
+	ControlKey string                                // that controlling runs takes where Key is ""; "": nobody can
+	Decode     func(dir string) func([]int32) string // the tokenizer of a run folder
+	Errors     io.Writer                             // gets what net/http says of broken requests
 }
 
 // Server answers the page and what it asks for. It is safe for concurrent use.
 type Server struct {
-	o     Options
-	runs  *runs
-	mux   *http.ServeMux
-	quit  context.CancelFunc
-	ended <-chan struct{}
+	o      Options
+	access access
+	runs   *runs
+	mux    *http.ServeMux
+	quit   context.CancelFunc
+	ended  <-chan struct{}
 }
 
 // New serves the run folder or the folder of run folders.
@@ -50,7 +49,7 @@ func New(dir string, o Options) (*Server, error) {
 		quit()
 		return nil, err
 	}
-	s := &Server{o: o, runs: r, mux: http.NewServeMux(), quit: quit, ended: ctx.Done()}
+	s := &Server{o: o, access: access{o.Key, o.ControlKey}, runs: r, mux: http.NewServeMux(), quit: quit, ended: ctx.Done()}
 	for path, kind := range map[string]string{"/{$}": "index.html", "/main.js": "main.js", "/main.css": "main.css"} {
 		s.mux.HandleFunc(path, s.file(kind))
 	}
@@ -61,6 +60,7 @@ func New(dir string, o Options) (*Server, error) {
 		s.mux.HandleFunc(path, answer(f))
 	}
 	s.mux.HandleFunc("/api/events", s.events)
+	s.mux.HandleFunc(controlPath, s.control)
 	s.mux.HandleFunc("/metrics", s.prometheus)
 	return s, nil
 }
@@ -91,38 +91,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
 	switch {
-	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+	case r.Method != http.MethodGet && r.Method != http.MethodHead && r.URL.Path != controlPath:
 		h.Set("Allow", "GET, HEAD")
-		fail(w, http.StatusMethodNotAllowed, "this server only reads: use GET")
+		fail(w, http.StatusMethodNotAllowed, "this address only reads: use GET")
 	case s.o.Key == "" && !httpserver.Loopback(hostOf(r.Host)):
 		// A page elsewhere may have its name resolve to this machine (DNS rebinding). The browser then sends that name.
 		fail(w, http.StatusForbidden, "the address must be localhost or 127.0.0.1; start with --api-key to use another name")
 	case strings.HasPrefix(r.URL.Path, "/api/") && (r.Header.Get("Sec-Fetch-Site") == "cross-site" || r.Header.Get("Sec-Fetch-Site") == "same-site"):
 		fail(w, http.StatusForbidden, "another site's page must not read runs")
-	case s.o.Key == "" || s.bears(r):
+	case s.access.welcome(w, r):
+	case s.o.Key == "" || s.access.bears(r):
 		s.mux.ServeHTTP(w, r)
-	case r.URL.Path == "/" && httpserver.Same(r.URL.Query().Get("key"), s.o.Key):
-		http.SetCookie(w, &http.Cookie{Name: cookie, Value: s.token(), Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: 30 * 24 * 3600})
-		http.Redirect(w, r, "/", http.StatusSeeOther) // the address without the key
 	default:
 		fail(w, http.StatusUnauthorized, "open the address that `agentfly view` printed, which has the key, or send Authorization: Bearer KEY")
 	}
-}
-
-const cookie = "agentfly_view"
-
-// token is what the cookie holds: it does not tell the key.
-func (s *Server) token() string {
-	m := hmac.New(sha256.New, []byte(s.o.Key))
-	m.Write([]byte(cookie))
-	return hex.EncodeToString(m.Sum(nil))
-}
-
-func (s *Server) bears(r *http.Request) bool {
-	if c, err := r.Cookie(cookie); err == nil && httpserver.Same(c.Value, s.token()) {
-		return true
-	}
-	return httpserver.Bears(r, s.o.Key)
 }
 
 // hostOf is the host of an address without its port.

@@ -312,7 +312,8 @@ func TestRealProofFinds(t *testing.T) {
 			require.NoError(t, u.empty(ctx))
 			return u.prove(ctx)
 		}},
-		{"half of the fused groups", "probe: the logprob of token", func(u *updateRun) error {
+		// The other half is memory that nobody wrote: where that is NaN, the server cannot even answer.
+		{"half of the fused groups", "probe: the logprob of token|not JSON compliant", func(u *updateRun) error {
 			u.weights.Path = filepath.Join(models(t), "half")
 			require.NoError(t, u.load(ctx), "the server says nothing")
 			require.NoError(t, u.name(ctx))
@@ -324,9 +325,10 @@ func TestRealProofFinds(t *testing.T) {
 			version := int32(10 * (i + 1))
 			require.NoError(t, e.Update(ctx, realWeights(t, "a", version)))
 			err := steps(t, e, realWeights(t, "b", version+1), c.run)
-			require.ErrorContains(t, err, c.want)
-			t.Log(err)
 			require.NoError(t, e.Update(ctx, realWeights(t, "b", version+2)))
+			require.Error(t, err)
+			require.Regexp(t, c.want, err.Error())
+			t.Log(err)
 		})
 	}
 	half := realWeights(t, "half", 99)

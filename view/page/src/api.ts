@@ -51,6 +51,12 @@ export async function get<T>(path: string, q: Query = {}, signal?: AbortSignal):
   return body as T;
 }
 
+// post asks for something to be done. The header tells the server that a page of its own asks: another site's cannot send it.
+export async function post(path: string, q: Query): Promise<void> {
+  const reply = await fetch(`api/${path}?${encode(q)}`, { method: "POST", headers: { "X-Agentfly": "1" } });
+  if (!reply.ok) throw new Error((await reply.json()).error ?? `status ${reply.status}`);
+}
+
 export type Route = { page: string; q: URLSearchParams };
 
 function read(): Route {

@@ -1,6 +1,6 @@
 // Now: what the run does, what it waits for and for whom, and what its pools lend.
 import { useEffect, useState } from "preact/hooks";
-import { get, href } from "./api";
+import { get, href, post } from "./api";
 import { clean, number, seconds } from "./text";
 import { chosen } from "./shell";
 
@@ -8,8 +8,29 @@ type Wait = { part: string; count: number; oldest: string; seconds: number };
 type Pool = { name: string; size: number; in_use: number; ready: number; starting: number; waiting: number; broken: boolean; failed: number; replaced: number; p50: number; p99: number; queue: string[] };
 type State = {
   state: "running" | "silent" | "ended" | "unknown"; host?: string; pid?: number; age: number; up: number; doing?: string; for: number; ended?: string; error?: string; problem?: string;
-  waits: Wait[]; pools: Pool[]; trajectories: number; numbers: Record<string, number>;
+  waits: Wait[]; pools: Pool[]; trajectories: number; numbers: Record<string, number>; control: boolean;
 };
+
+// What a run can be asked for, with what that does. It looks between two steps.
+const actions: [string, string, string][] = [
+  ["pause", "Pause", "Before its next step the run waits until it is to resume."],
+  ["resume", "Resume", "The run goes on after a pause."],
+  ["checkpoint", "Checkpoint now", "When the step is done, the run saves a checkpoint and goes on."],
+  ["stop", "Stop after this step", "When the step is done, the run saves itself and ends; agentfly train JOB --resume goes on with it."],
+];
+
+function Controls({ run }: { run: string }) {
+  const [said, say] = useState("");
+  const ask = async (action: string, name: string) => {
+    if (action === "stop" && !confirm(`Stop ${clean(run)} after this step? It saves itself, and can be resumed.`)) return;
+    say(`${name}: asking`);
+    try { await post("control", { run, do: action }); say(`${name}: asked for; the run looks between two steps.`); }
+    catch (e) { say(`${name}: ${e instanceof Error ? e.message : e}`); }
+  };
+  return <section class="card" aria-labelledby="c"><h3 id="c">Control</h3>
+    <p class="bar">{actions.map(([action, name, means]) => <button key={action} type="button" id={`ask-${action}`} title={means} onClick={() => ask(action, name)}>{name}</button>)}</p>
+    <p class="note" id="asked" role="status">{clean(said)}</p></section>;
+}
 
 // useNow asks every two seconds while the page can be seen.
 function useNow(): [State | undefined, string] {
@@ -43,6 +64,7 @@ export function Now() {
     {n.state === "ended" && <p class={n.ended === "failed" ? "alert" : "note"} id="standing">The run is over: {clean(n.ended ?? "")}, {seconds(n.age)} ago, after {seconds(n.up)}.{n.error && ` ${clean(n.error)}`}</p>}
     {n.state === "silent" && <p class="alert" id="standing" role="alert">The run does not go on: its {where} wrote nothing for {seconds(n.age)} and did not say that it ended. It was killed, or hangs. What stands below is what it wrote last.</p>}
     {n.state === "running" && <p class="note" id="standing">Running: {where}, for {seconds(n.up)}, told {seconds(n.age)} ago.</p>}
+    {n.control && <Controls run={chosen.value[0]} />}
     {(n.state === "running" || n.state === "silent") && <>
       <dl class="tiles"><div><dt>does</dt><dd id="doing">{clean(n.doing || "opening the run")}</dd></div><div><dt>for</dt><dd>{seconds(n.for)}</dd></div>
         {n.state === "running" && <div><dt>trajectories going on</dt><dd>{n.trajectories}</dd></div>}</dl>
