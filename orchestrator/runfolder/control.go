@@ -45,7 +45,7 @@ func ParseAction(name string) (Action, error) {
 
 // Request asks for an action.
 type Request struct {
-	Action Action    `json:"action"`
+	Action Action    `json:"do"`
 	By     string    `json:"by"` // who asks, for people
 	At     time.Time `json:"at"`
 }

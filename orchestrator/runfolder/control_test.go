@@ -58,7 +58,7 @@ func TestRequestsOfForeignFiles(t *testing.T) {
 	path := filepath.Join(dir, ControlFile)
 	r := NewRequests(dir)
 	require.Empty(t, actions(t, r))
-	require.NoError(t, os.WriteFile(path, []byte("\x00garbage\n{\"action\":\"explode\"}\n[]\n{\"action\":\"pause\"}\n{\"action\":\"st"), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte("\x00garbage\n{\"do\":\"explode\"}\n[]\n{\"do\":\"pause\"}\n{\"do\":\"st"), 0o600))
 	require.Equal(t, []Action{Pause}, actions(t, r))
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 	require.NoError(t, err)
@@ -66,7 +66,7 @@ func TestRequestsOfForeignFiles(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
 	require.Equal(t, []Action{Stop}, actions(t, r))
-	require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("x", 3*mostAsked)+"\n{\"action\":\"resume\"}\n"), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("x", 3*mostAsked)+"\n{\"do\":\"resume\"}\n"), 0o600))
 	var got []Action
 	for range 5 {
 		got = append(got, actions(t, r)...)
