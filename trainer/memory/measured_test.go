@@ -186,7 +186,8 @@ func TestPredictionAgainstMeasuredPeak(t *testing.T) {
 // The parameters are counted as the model itself lists them.
 func TestTrainedParametersAreTheModels(t *testing.T) {
 	for _, s := range []Setting{
-		{Model: tiny()}, {Model: tiny(), Critic: true},
+		{Model: tiny()},
+		{Model: tiny(), Critic: true},
 		{Model: tiny(), Critic: true, Adapter: &cgo.AdapterConfig{Rank: 4, Alpha: 8, Targets: []string{"q_proj", "v_proj", "down_proj"}}},
 	} {
 		m := modelOf(t, s)
