@@ -6,7 +6,7 @@ JOB ?= examples/calculator.yaml
 export NATIVE
 
 .DEFAULT_GOAL := help
-.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-async bench-env bench-rollout soak install clean test-serve test-mcp test-export test-gateway test-grammar test-crowd bench-gateway test-env masksearch code test-bare bench-tree release test-release test-container wheel view-page bench-view bench-watch cuda-build site
+.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-async bench-env bench-rollout soak install clean test-serve test-mcp test-export test-gateway test-grammar test-crowd bench-gateway test-env masksearch code test-bare bench-tree release test-release test-container wheel view-page test-view bench-view bench-watch cuda-build site
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
@@ -51,6 +51,9 @@ code: setup build ## SmolLM2 learns to answer with a line of Python, three seeds
 
 test: setup ## build what the tests need and run every test that fits in 8 minutes
 	@scripts/test.sh
+
+test-view: setup ## the page of `agentfly view` in a real Chromium, with axe; the committed page is what its sources build
+	@scripts/test_view.sh
 
 view-page: ## build the page of `agentfly view` anew from its lockfile (needs npm)
 	@scripts/view_page.sh

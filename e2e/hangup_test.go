@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,24 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
-
-// output of a child, which it goes on writing.
-type output struct {
-	mu  sync.Mutex
-	all strings.Builder
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.all.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.all.String()
-}
 
 // ended waits for a process, a minute at most.
 func ended(t *testing.T, run *exec.Cmd) {
@@ -74,7 +55,7 @@ func TestHangUpStops(t *testing.T) {
 	run := process("tools", "serve", "--http", "127.0.0.1:0", "calculator")
 	out, err := run.StdoutPipe()
 	require.NoError(t, err)
-	var errs output
+	var errs lines
 	run.Stderr = &errs
 	require.NoError(t, run.Start())
 	_, err = bufio.NewReader(out).ReadString('\n')
@@ -92,7 +73,7 @@ func TestHangUpUnderNohup(t *testing.T) {
 	run.Env = append(os.Environ(), "AGENTFLY_TEST_BINARY=1")
 	out, err := run.StdoutPipe()
 	require.NoError(t, err)
-	var errs output
+	var errs lines
 	run.Stderr = &errs
 	require.NoError(t, run.Start())
 	_, err = bufio.NewReader(out).ReadString('\n')

@@ -52,11 +52,11 @@ func (hanging) PerToken(in algorithms.LossInput) (gotorch.Tensor, error) {
 }
 
 // hung is examples/tiny.yaml in a process of its own, with a watchdog of half a second.
-func hung(t *testing.T, args ...string) (run *exec.Cmd, printed *output, dir string, until func(text string)) {
+func hung(t *testing.T, args ...string) (run *exec.Cmd, printed *lines, dir string, until func(text string)) {
 	needTorch(t)
 	dir = filepath.Join(t.TempDir(), "run")
 	run = process(append([]string{"train", "examples/tiny.yaml", "--output", dir, "--set", "rollout.watchdog=0.5"}, args...)...)
-	printed = &output{}
+	printed = &lines{}
 	run.Stdout, run.Stderr = printed, printed
 	require.NoError(t, run.Start())
 	t.Cleanup(func() { _ = run.Process.Kill() }) // it ended, unless the test failed

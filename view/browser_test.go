@@ -253,6 +253,15 @@ func TestThePageInChromium(t *testing.T) {
 	b.until("document.querySelectorAll('.beside article .talk').length == 8")
 	b.accessible()
 	b.shoot("group")
+	// The same task at another step, beside it.
+	b.tabTo("#against")
+	b.press(kb.ArrowDown)
+	b.until("location.hash.includes('against=train-') && document.querySelectorAll('.beside article .talk').length == 2")
+	require.Equal(t, "train-30-1-2", js[string](b, "document.querySelector('.beside article').getAttribute('aria-label')"))
+	require.Contains(t, js[string](b, "document.querySelectorAll('.beside article')[0].querySelector('.note').innerText"), "step 31, reward ")
+	require.Equal(t, js[string](b, "document.querySelectorAll('.beside .said.user')[0].innerText"), js[string](b, "document.querySelectorAll('.beside .said.user')[1].innerText"), "they are of one task")
+	b.accessible()
+	b.shoot("against")
 	b.open(x.url + "/#/causes?run=seed-1&step=34")
 	b.until("document.querySelectorAll('#differences tbody tr').length == 50 && document.querySelector('#tools tbody tr')")
 	b.accessible()
@@ -415,4 +424,44 @@ func short(v float64) string {
 	}
 	out, _ := json.Marshal(math.Round(v*digits) / digits)
 	return string(out)
+}
+
+// The trajectories of a tree and the samples of a trajectory are drawn with where they fork, and lead to one another, by keyboard too.
+func TestThePageDrawsBranches(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", map[string]viewtest.Size{"run": small()})
+	require.NoError(t, viewtest.Branching(t.Context(), filepath.Join(x.dir, "tree"), x.words))
+	lines := `[...document.querySelectorAll('.branches li')].map(l => l.innerText)`
+	b.open(x.url + "/#/trajectory?run=tree&id=train-0-0-0.0.0")
+	b.until("document.querySelectorAll('.branches circle').length == 11")
+	require.Equal(t, []string{
+		"0 reward 0, answer", "0.0 reward 0.25, answer, forks off 0 after turn 1", "0.0.0 reward 0.5, answer, forks off 0.0 after turn 2", "1 reward 0.75, answer", "1.0 reward 1, answer, forks off 1 after turn 2",
+	}, js[[]string](b, lines))
+	require.Equal(t, []string{"turn 1 of train-0-0-0", "turn 2 of train-0-0-0.0", "turn 3 of train-0-0-0.0.0", "turn 4 of train-0-0-0.0.0"}, js[[]string](b, `[...document.querySelectorAll('circle.now')].map(c => c.textContent)`))
+	require.Contains(t, js[string](b, "document.querySelector('.talk').innerText"), "sampled by train-0-0-0\n")
+	b.accessible()
+	b.shoot("tree")
+	b.tabTo(".branches a")
+	b.press(kb.Enter)
+	b.until("document.querySelector('#title')?.innerText == 'train-0-0-0' && document.querySelectorAll('circle.now').length == 3")
+
+	b.open(x.url + "/#/trajectory?run=tree&id=train-0-1-0")
+	b.until("document.querySelectorAll('.branches circle').length == 6")
+	got := js[[]string](b, lines)
+	require.Len(t, got, 4)
+	require.Regexp(t, `^sample 0 \d+ tokens$`, got[0])
+	require.Regexp(t, `^sample 1 \d+ tokens, not trained$`, got[1])
+	require.Regexp(t, `^sample 2 \d+ tokens, the first \d+ those of sample 0$`, got[2])
+	require.Regexp(t, `^sample 3 \d+ tokens, the first \d+ those of sample 0, not trained$`, got[3])
+	require.Equal(t, 4, js[int](b, "document.querySelectorAll('circle.now').length"), "the calls that were trained")
+	require.Equal(t, 2, js[int](b, "document.querySelectorAll('.edge.anew').length"), "calls 4 and 5 go on from call 3 with other tokens")
+	require.Contains(t, js[string](b, "document.querySelector('.talk').innerText"), "goes on from turn 4")
+	b.accessible()
+	b.shoot("graph")
+	js[any](b, "void document.querySelectorAll('.branches circle.to')[4].dispatchEvent(new MouseEvent('click', {bubbles: true, cancelable: true}))")
+	b.until("location.hash.includes('sample=2') && document.querySelector('#sample').value == '2'")
+	b.clean()
+	b.open(x.url + "/#/trajectory?run=run&id=train-1-0-0")
+	b.until("document.querySelector('#tokens span')")
+	require.Zero(t, js[int](b, "document.querySelectorAll('.branches').length"), "a chain of one sample has nothing to draw")
 }

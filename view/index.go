@@ -19,6 +19,8 @@ type entry struct {
 	Step      int // that it was sampled for
 	Group     int
 	Index     int
+	Branch    trajectory.Branch // in the tree that grows from Index
+	Forked    int               // turns that it has of the one that it forks off
 	Task      string
 	Reward    float64 // all that it was paid
 	Stop      string
@@ -54,7 +56,7 @@ func (e *entry) failedCalls() (n int) {
 // newEntry sums a trajectory up. names keeps one copy of each name.
 func newEntry(phase string, t *trajectory.Trajectory, names *interner) *entry {
 	e := &entry{
-		ID: t.ID, Phase: names.of(phase), Step: t.Step, Group: t.Group, Index: t.Index, Task: names.of(t.TaskID), Reward: t.Return(),
+		ID: t.ID, Phase: names.of(phase), Step: t.Step, Group: t.Group, Index: t.Index, Branch: t.Branch, Forked: t.Forked, Task: names.of(t.TaskID), Reward: t.Return(),
 		Stop: names.of(string(t.StopReason)), Origin: names.of(string(t.ErrOrigin)), Turns: len(t.Turns), Seconds: t.Seconds, Lowest: -1, Staleness: -1, TrainedAt: -1,
 	}
 	for _, s := range t.Samples {
@@ -417,4 +419,34 @@ func tasksOf(found []*entry, split int) []taskSum {
 		return cmp.Or(cmp.Compare(a.Change, b.Change), strings.Compare(a.Task, b.Task))
 	})
 	return out
+}
+
+// tries sums up the entries of one task by the step or evaluation that sampled them, in their order; the last ones of many.
+func tries(same []*entry) []shownTry {
+	slices.SortFunc(same, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(a.Step, b.Step), strings.Compare(a.Phase, b.Phase), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Index, b.Index), strings.Compare(a.ID, b.ID))
+	})
+	out := []shownTry{}
+	for len(same) > 0 {
+		first := same[0]
+		n := 1
+		for n < len(same) && same[n].Step == first.Step && same[n].Phase == first.Phase && same[n].Group == first.Group {
+			n++
+		}
+		try := shownTry{Phase: first.Phase, Step: first.Step, Group: first.Group, Tries: n, First: first.ID}
+		sum, ended := 0.0, 0
+		for _, e := range same[:n] {
+			if e.Origin == "" {
+				sum += e.Reward
+				ended++
+			}
+		}
+		if ended > 0 {
+			mean := num(sum / float64(ended))
+			try.Mean = &mean
+		}
+		out, same = append(out, try), same[n:]
+	}
+	const most = 500
+	return out[max(0, len(out)-most):]
 }

@@ -74,6 +74,17 @@ type shownTrajectory struct {
 	Turns    []shownTurn    `json:"turns"`
 	Samples  []shownSample  `json:"samples"`
 	Siblings []shownEntry   `json:"siblings"` // of its group, itself included
+	Tries    []shownTry     `json:"tries"`    // of its task, this one included, in the order of steps
+}
+
+// shownTry is a group of trajectories of one task, which a step or an evaluation sampled.
+type shownTry struct {
+	Phase string `json:"phase"`
+	Step  int    `json:"step"`
+	Group int    `json:"group"`
+	Tries int    `json:"tries"`
+	Mean  *num   `json:"mean,omitempty"` // reward of those that did not fail; nil: all did
+	First string `json:"first"`          // id of the first one
 }
 
 type shownMessage struct {
@@ -96,7 +107,9 @@ type shownTurn struct {
 	Cached     int             `json:"cached"`
 	Unread     int             `json:"parse_errors"`
 	Reward     *num            `json:"reward,omitempty"`
-	Shared     string          `json:"shared,omitempty"`
+	Shared     string          `json:"shared,omitempty"` // the trajectory that sampled it, where it is not this one's own
+	After      int             `json:"after"`            // the turn that it goes on from; -1: it begins at the prompt
+	Entropy    num             `json:"entropy,omitempty"`
 	Calls      []shownCall     `json:"calls"`
 	Messages   json.RawMessage `json:"messages,omitempty"` // that an agent of its own sent for this turn
 }
@@ -135,13 +148,15 @@ type shownSample struct {
 	Advantages floats   `json:"advantages"` // empty: it was not trained
 	Entropy    floats   `json:"entropy"`    // nats, of the trainer's distribution before the update; empty: not stored
 	Step       int      `json:"step"`       // that trained it; -1
+	Like       int      `json:"like"`       // the sample before it that begins with most of the same tokens; -1: none does
+	Shares     int      `json:"shares"`     // how many those are
 }
 
 func shown(r *store.Record, e *entry, decode func([]int32) string) shownTrajectory {
 	t := r.Trajectory
 	out := shownTrajectory{
 		Entry: e.shown(), Task: r.Task.Fields, Parts: map[string]num{}, Paid: num(t.Reward), Error: t.Err, Failure: string(t.Failure),
-		Turns: []shownTurn{}, Samples: []shownSample{}, Prompt: []shownMessage{}, Siblings: []shownEntry{},
+		Turns: []shownTurn{}, Samples: []shownSample{}, Prompt: []shownMessage{}, Siblings: []shownEntry{}, Tries: []shownTry{},
 	}
 	if !t.Started.IsZero() {
 		out.Started = t.Started.UTC().Format("2006-01-02 15:04:05 UTC")
@@ -158,17 +173,52 @@ func shown(r *store.Record, e *entry, decode func([]int32) string) shownTrajecto
 	}
 	for i := range t.Turns {
 		out.Turns = append(out.Turns, turn(&t.Turns[i]))
+		out.Turns[i].After = after(t.Turns, i)
 	}
 	for k, s := range t.Samples {
 		out.Samples = append(out.Samples, sample(k, s, r.Updates, decode))
+		out.Samples[k].Like, out.Samples[k].Shares = like(t.Samples, k)
 	}
 	return out
+}
+
+// after is the turn that turn i goes on from: the one whose reply stands last in its conversation, as the agent sent it; for an agent of the run's
+// own the one before in its sample, and for a sample that it began with a rewritten history the one before. -1: it begins at the prompt.
+func after(turns []trajectory.Turn, i int) int {
+	if in := turns[i].Incoming; in != nil {
+		if in.After < i {
+			return in.After
+		}
+		return -1
+	}
+	for k := i - 1; k >= 0; k-- {
+		if turns[k].Sample == turns[i].Sample {
+			return k
+		}
+	}
+	return i - 1
+}
+
+// like is the sample before k that begins with most of the same tokens, the first one of several, and how many those are; -1, 0: none does.
+func like(samples []*trajectory.Sample, k int) (other, tokens int) {
+	other = -1
+	mine := samples[k].TokenIDs
+	for i, s := range samples[:k] {
+		n, most := 0, min(len(mine), len(s.TokenIDs))
+		for n < most && mine[n] == s.TokenIDs[n] {
+			n++
+		}
+		if n > tokens {
+			other, tokens = i, n
+		}
+	}
+	return other, tokens
 }
 
 func turn(t *trajectory.Turn) shownTurn {
 	out := shownTurn{
 		Role: string(t.Role), Sample: t.Sample, Start: t.CompletionStart, End: t.CompletionEnd, Completion: t.Completion, Finish: string(t.FinishReason),
-		Engine: num(t.EngineSeconds), Tools: num(t.ToolSeconds), Cached: t.CachedTokens, Unread: t.ParseErrors, Shared: t.Shared, Calls: []shownCall{},
+		Engine: num(t.EngineSeconds), Tools: num(t.ToolSeconds), Cached: t.CachedTokens, Unread: t.ParseErrors, Shared: t.SharedBy(), Entropy: num(t.Entropy), Calls: []shownCall{},
 	}
 	if t.AnsweredThisTurn {
 		out.Answer = &t.FinalAnswer
@@ -248,6 +298,8 @@ type shownEntry struct {
 	Step      int    `json:"step"`
 	Group     int    `json:"group"`
 	Index     int    `json:"index"`
+	Branch    string `json:"branch,omitempty"`
+	Forked    int    `json:"forked"`
 	Task      string `json:"task"`
 	Reward    num    `json:"reward"`
 	Stop      string `json:"stop"`
@@ -263,6 +315,6 @@ type shownEntry struct {
 
 func (e *entry) shown() shownEntry {
 	return shownEntry{
-		e.ID, e.Phase, e.Step, e.Group, e.Index, e.Task, num(e.Reward), e.Stop, e.Origin, e.Turns, e.Tokens, len(e.Calls), e.failedCalls(), e.Staleness, e.TrainedAt, num(e.Seconds),
+		e.ID, e.Phase, e.Step, e.Group, e.Index, string(e.Branch), e.Forked, e.Task, num(e.Reward), e.Stop, e.Origin, e.Turns, e.Tokens, len(e.Calls), e.failedCalls(), e.Staleness, e.TrainedAt, num(e.Seconds),
 	}
 }

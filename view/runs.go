@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/orchestrator/tree"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // runs are the run folders below a folder, opened when somebody looks at them.
@@ -187,5 +189,7 @@ func sorted(set map[string]bool) []string {
 }
 
 func sortEntries(all []shownEntry) {
-	slices.SortFunc(all, func(a, b shownEntry) int { return cmp.Or(cmp.Compare(a.Index, b.Index), strings.Compare(a.ID, b.ID)) })
+	slices.SortFunc(all, func(a, b shownEntry) int {
+		return cmp.Or(cmp.Compare(a.Index, b.Index), tree.Compare(trajectory.Branch(a.Branch), trajectory.Branch(b.Branch)), strings.Compare(a.ID, b.ID))
+	})
 }

@@ -399,15 +399,20 @@ func (s *Server) trajectory(r *http.Request) (any, error) {
 		x.index.train(e)
 	}
 	siblings := []shownEntry{}
+	var same []*entry // that tried its task
 	for _, o := range x.index.entries {
-		if o.Phase == e.Phase && o.Step == e.Step && o.Group == e.Group && o.Task == e.Task {
+		if o.Task != e.Task {
+			continue
+		}
+		same = append(same, o)
+		if o.Phase == e.Phase && o.Step == e.Step && o.Group == e.Group {
 			siblings = append(siblings, o.shown())
 		}
 	}
 	x.mu.Unlock()
 	out := shown(record, e, x.decode())
 	sortEntries(siblings)
-	out.Siblings = siblings
+	out.Siblings, out.Tries = siblings, tries(same)
 	return out, nil
 }
 
@@ -460,8 +465,36 @@ func (s *Server) sum(r *http.Request, f func(x *run, found []*entry) any) (any, 
 	return f(x, found), nil
 }
 
-// events is a stream that tells of changes: how each run that is named stands, every two seconds at most, because a page that draws more often
-// takes time from a run on the same machine. Who connects anew misses nothing.
+// How often a stream tells how a run stands: a page that draws more often takes time from a run on the same machine.
+const (
+	soon  = 2 * time.Second  // after a step, an evaluation, or while trajectories are read
+	quiet = 10 * time.Second // where no more than trajectories came
+)
+
+// mark is what a stream last told of a run.
+type mark struct {
+	revision, steps, evaluations int
+	loaded                       bool
+	fault                        string
+	at                           time.Time
+}
+
+func (x *run) mark() mark {
+	return mark{x.revision, len(x.steps), len(x.evals), x.loaded, x.fault, time.Now()}
+}
+
+// due is how long a run that now stands at m is not to be told of anew; negative where nothing changed.
+func (told mark) due(m mark) time.Duration {
+	switch {
+	case m.revision == told.revision:
+		return -1
+	case m.steps != told.steps || m.evaluations != told.evaluations || m.fault != told.fault || !m.loaded || !told.loaded:
+		return 0
+	}
+	return max(0, quiet-m.at.Sub(told.at))
+}
+
+// events is a stream that tells of changes: how each run that is named stands. Who connects anew misses nothing.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	var all []*run
 	for _, name := range r.URL.Query()["run"] {
@@ -475,17 +508,23 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	stream := http.NewResponseController(w)
-	told := map[*run]int{}
+	told := map[*run]mark{}
 	beat := time.NewTicker(15 * time.Second)
 	defer beat.Stop()
 	for {
 		news := s.runs.news()
 		var out []map[string]any
+		var later <-chan time.Time // when one that has changed is due
+		wait := quiet
 		for _, x := range all {
 			x.mu.Lock()
-			if before, ok := told[x]; !ok || before != x.revision {
-				told[x] = x.revision
+			now := x.mark()
+			before, ok := told[x]
+			if due := before.due(now); !ok || due == 0 {
+				told[x] = now
 				out = append(out, x.state())
+			} else if due > 0 && due <= wait {
+				wait, later = due, time.After(due)
 			}
 			x.mu.Unlock()
 		}
@@ -510,9 +549,10 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 			if _, err := io.WriteString(w, ": still here\n\n"); err != nil {
 				return
 			}
+		case <-later:
 		case <-news:
 			select {
-			case <-time.After(2 * time.Second):
+			case <-time.After(soon):
 			case <-r.Context().Done():
 				return
 			case <-s.ended:

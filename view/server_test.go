@@ -167,6 +167,11 @@ func TestTokensAreTheStores(t *testing.T) {
 			Step            int
 		}
 		Siblings []struct{ ID string }
+		Tries    []struct {
+			Step, Group, Tries int
+			Mean               *float64
+			First              string
+		}
 	}](t, x, "/api/trajectory", url.Values{"run": {"a"}, "id": {"train-3-1-2"}})
 	require.Equal(t, s.TokenIDs, got.Samples[0].IDs)
 	require.Equal(t, s.SamplingLogprobs, got.Samples[0].Sampling)
@@ -181,6 +186,80 @@ func TestTokensAreTheStores(t *testing.T) {
 	require.Equal(t, x.words.Decode(s.TokenIDs), strings.Join(got.Samples[0].Texts, ""))
 	require.Len(t, got.Siblings, 4)
 	require.Equal(t, "train-3-1-0", got.Siblings[0].ID)
+
+	// The other steps at which its task was tried, with their mean rewards.
+	type try struct {
+		sum   float64
+		ended int
+		all   int
+	}
+	want := map[[2]int]*try{}
+	require.NoError(t, db.Select(t.Context(), store.Selection{}, func(r store.Record) error {
+		if o := r.Trajectory; o.TaskID == record.Trajectory.TaskID {
+			at := [2]int{o.Step, o.Group}
+			if want[at] == nil {
+				want[at] = &try{}
+			}
+			if want[at].all++; o.Err == "" {
+				want[at].sum += o.Return()
+				want[at].ended++
+			}
+		}
+		return nil
+	}))
+	require.Len(t, got.Tries, len(want))
+	require.Greater(t, len(want), 1)
+	for _, o := range got.Tries {
+		w := want[[2]int{o.Step, o.Group}]
+		require.Equal(t, w.all, o.Tries)
+		require.InDelta(t, w.sum/float64(w.ended), *o.Mean, 1e-12)
+		require.Equal(t, fmt.Sprintf("train-%d-%d-0", o.Step, o.Group), o.First)
+	}
+}
+
+// The places of a tree's leaves, and of the calls of an agent of its own, are those of the store.
+func TestBranchesAreTheStores(t *testing.T) {
+	x := serve(t, "", nil)
+	require.NoError(t, viewtest.Branching(t.Context(), filepath.Join(x.dir, "tree"), x.words))
+	x.whole(t, "tree")
+	type answer struct {
+		Turns []struct {
+			After  int
+			Shared string
+		}
+		Samples  []struct{ Like, Shares int }
+		Siblings []struct {
+			ID, Branch    string
+			Forked, Turns int
+		}
+	}
+	got := get[answer](t, x, "/api/trajectory", url.Values{"run": {"tree"}, "id": {"train-0-0-0.0.0"}})
+	var leaves []string
+	for _, o := range got.Siblings {
+		leaves = append(leaves, fmt.Sprintf("%s %q %d of %d", o.ID, o.Branch, o.Forked, o.Turns))
+	}
+	require.Equal(t, []string{`train-0-0-0 "" 0 of 3`, `train-0-0-0.0 "0" 1 of 3`, `train-0-0-0.0.0 "0.0" 2 of 4`, `train-0-0-1 "" 0 of 3`, `train-0-0-1.0 "0" 2 of 3`}, leaves)
+	require.Equal(t, "train-0-0-0", got.Turns[0].Shared)
+	require.Equal(t, "train-0-0-0.0", got.Turns[1].Shared)
+	require.Empty(t, got.Turns[2].Shared)
+	require.Equal(t, -1, got.Samples[0].Like)
+
+	got = get[answer](t, x, "/api/trajectory", url.Values{"run": {"tree"}, "id": {"train-0-1-0"}})
+	var goesOn []int
+	for _, turn := range got.Turns {
+		goesOn = append(goesOn, turn.After)
+	}
+	require.Equal(t, []int{-1, 0, -1, 1, 3, 3}, goesOn)
+	db, err := store.OpenReader(filepath.Join(x.dir, "tree", store.File))
+	require.NoError(t, err)
+	defer db.Close()
+	record, err := db.Record(t.Context(), "train-0-1-0")
+	require.NoError(t, err)
+	all := record.Trajectory.Samples
+	require.Equal(t, 0, got.Samples[3].Like)
+	n := got.Samples[3].Shares
+	require.Equal(t, all[0].TokenIDs[:n], all[3].TokenIDs[:n])
+	require.True(t, n == all[0].Len() || all[0].TokenIDs[n] != all[3].TokenIDs[n])
 }
 
 // What a run writes while somebody looks is told by the stream, and listed; steps that a resumed run makes again are forgotten.

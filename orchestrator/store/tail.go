@@ -62,8 +62,8 @@ func (StepEnded) isEvent()      {}
 func (StepsForgotten) isEvent() {}
 
 const (
-	tailPage  = 256                    // rows of each table that Tail reads at a time
-	tailPause = 200 * time.Millisecond // between looks for more
+	tailPage  = 256         // rows of each table that Tail reads at a time
+	tailPause = time.Second // between looks for more: they take time from a run on the same machine
 )
 
 // tail is one reader of the log that follows it, and where it stands.

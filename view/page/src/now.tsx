@@ -32,7 +32,7 @@ function Controls({ run }: { run: string }) {
     <p class="note" id="asked" role="status">{clean(said)}</p></section>;
 }
 
-// useNow asks every two seconds while the page can be seen.
+// useNow asks every four seconds while the page can be seen: more often would take time from a run on the same machine.
 function useNow(): [State | undefined, string] {
   const run = chosen.value[0], [v, setV] = useState<State>(), [error, setError] = useState("");
   useEffect(() => {
@@ -44,7 +44,7 @@ function useNow(): [State | undefined, string] {
         try { const n = await get<State>("now", { run }, stop.signal); if (over) return; setV(n); setError(""); }
         catch (e) { if (over) return; setError(`The server of this page does not answer: ${e instanceof Error ? e.message : e}`); }
       }
-      late = window.setTimeout(ask, 2000);
+      late = window.setTimeout(ask, 4000);
     };
     setV(undefined);
     ask();

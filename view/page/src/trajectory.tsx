@@ -1,18 +1,19 @@
 // One trajectory: what it was paid, the conversation, the tokens, its group.
 import { useEffect, useState } from "preact/hooks";
-import { type Call, get, href, type Message, type Part, route, set, type Trajectory, type Turn } from "./api";
+import { type Call, get, href, type Message, type Part, route, set, states, type Trajectory, type Turn } from "./api";
 import { clean, number, seconds, words } from "./text";
 import { chosen } from "./shell";
+import { Graph, Tree } from "./branches";
 import { Tokens } from "./tokens";
 
 function useTrajectory(id: string): [Trajectory | undefined, string] {
-  const run = chosen.value[0], [t, setT] = useState<Trajectory>(), [error, setError] = useState("");
+  const run = chosen.value[0], loaded = states.value[run ?? ""]?.loaded, [t, setT] = useState<Trajectory>(), [error, setError] = useState("");
   useEffect(() => {
     if (!run || !id) return;
     const stop = new AbortController();
     get<Trajectory>("trajectory", { run, id }, stop.signal).then((t) => { setT(t); setError(""); }).catch((e) => { if (e.name !== "AbortError") setError(e.message); });
     return () => stop.abort();
-  }, [run, id]);
+  }, [run, id, loaded]); // its group is known when all trajectories are read
   return [t, error];
 }
 
@@ -20,7 +21,8 @@ export function One() {
   const q = route.value.q, id = q.get("id") ?? "", [t, error] = useTrajectory(id), show = q.get("show") ?? "both", k = Number(q.get("sample") ?? 0);
   if (error) return <p class="note" role="alert">{error}</p>;
   if (!t || t.entry.id !== id) return <p class="note" role="status">reading</p>;
-  const e = t.entry, s = t.samples[k] ?? t.samples[0], beside = q.get("beside") === "1";
+  const e = t.entry, s = t.samples[k] ?? t.samples[0], beside = q.get("beside") === "1", against = q.get("against") ?? "";
+  const others = t.tries.filter((o) => o.phase !== e.phase || o.step !== e.step || o.group !== e.group);
   const paid = t.turns.filter((x) => x.reward != null).length;
   return <>
     <h2 id="title">{clean(e.id)}</h2>
@@ -39,11 +41,17 @@ export function One() {
     <nav class="bar" aria-label="group">
       <span>Group of task <a href={href("trajectories", { task: e.task, phase: e.phase })}>{clean(e.task)}</a>:</span>
       <ul class="group">{t.siblings.map((o) => <li key={o.id}><a href={href("trajectory", { id: o.id, colour: q.get("colour") ?? undefined, show: show === "both" ? undefined : show })} aria-current={o.id === e.id ? "page" : undefined}
-        title={o.id}>{o.index}: {number(o.reward)}{o.origin ? " failed" : ""}</a></li>)}</ul>
-      {t.siblings.length > 1 && <label class="check"><input type="checkbox" id="beside" checked={beside} onChange={(x) => set({ beside: x.currentTarget.checked ? 1 : undefined })} /> side by side</label>}
+        title={o.id}>{o.index}{o.branch && `.${o.branch}`}: {number(o.reward)}{o.origin ? " failed" : ""}</a></li>)}</ul>
+      {t.siblings.length > 1 && <label class="check"><input type="checkbox" id="beside" checked={beside} onChange={(x) => set({ beside: x.currentTarget.checked ? 1 : undefined, against: undefined })} /> side by side</label>}
+      {others.length > 0 && <label>Beside the task at <select id="against" value={against} onChange={(x) => set({ against: x.currentTarget.value, beside: undefined })}>
+        <option value="" selected={!against}>no other step</option>{others.map((o) => <option key={o.first} value={o.first} selected={o.first === against}>
+          {o.step < 0 || o.phase.startsWith("eval") ? clean(words(o.phase)) : `step ${o.step + 1}`}: reward {number(o.mean)}{o.tries > 1 && `, ${o.tries} tries`}</option>)}</select></label>}
       <label>Show <select id="show" value={show} onChange={(x) => set({ show: x.currentTarget.value })}>{["both", "conversation", "tokens"].map((v) => <option key={v} value={v} selected={v === show}>{v}</option>)}</select></label>
     </nav>
-    {beside ? <div class="beside" tabIndex={0} role="region" aria-label="the group side by side">{t.siblings.slice(0, 16).map((o) => <Sibling key={o.id} id={o.id} />)}</div> : <div class={show === "both" ? "both" : ""}>
+    {!against && <Tree t={t} link={(id) => href("trajectory", { id, colour: q.get("colour") ?? undefined, show: show === "both" ? undefined : show })} />}
+    {!beside && !against && <Graph t={t} sample={t.samples[k] ? k : 0} />}
+    {against ? <div class="beside" tabIndex={0} role="region" aria-label="the task at two steps">{[e.id, against].map((id) => <Sibling key={id} id={id} />)}</div>
+      : beside ? <div class="beside" tabIndex={0} role="region" aria-label="the group side by side">{t.siblings.slice(0, 16).map((o) => <Sibling key={o.id} id={o.id} />)}</div> : <div class={show === "both" ? "both" : ""}>
       {show !== "tokens" && <section aria-labelledby="said"><h3 id="said">Conversation</h3><Conversation t={t} /></section>}
       {show !== "conversation" && s && <section aria-labelledby="toks"><h3 id="toks">Tokens</h3>
         {t.samples.length > 1 && <div class="bar"><label>Sample <select id="sample" value={String(k)} onChange={(x) => set({ sample: x.currentTarget.value, token: undefined })}>
@@ -57,7 +65,7 @@ function Sibling({ id }: { id: string }) {
   const [t, error] = useTrajectory(id);
   return <article aria-label={id}><h3><a href={href("trajectory", { id })}>{clean(id)}</a></h3>
     {error && <p class="note">{error}</p>}
-    {t && <><p class="note">reward <b>{number(t.entry.reward)}</b>, {words(t.entry.stop)}</p><Conversation t={t} short /></>}</article>;
+    {t && <><p class="note">{t.entry.step < 0 || t.entry.phase.startsWith("eval") ? clean(words(t.entry.phase)) : `step ${t.entry.step + 1}`}, reward <b>{number(t.entry.reward)}</b>, {words(t.entry.stop)}, {t.entry.turns} turns, {t.entry.tokens} tokens, tool calls {t.entry.calls}{t.entry.failed_calls > 0 && `, ${t.entry.failed_calls} failed`}</p><Conversation t={t} short /></>}</article>;
 }
 
 function Parts({ t, paid }: { t: Trajectory; paid: number }) {
@@ -99,8 +107,9 @@ function Observation({ c, short }: { c: Call; short?: boolean }) {
   </Bubble>;
 }
 
-function Completion({ n, x }: { n: number; x: Turn }) {
-  const facts = [`turn ${n + 1}`, x.role && clean(x.role), `${x.end - x.start} tokens`, seconds(x.engine_seconds), x.finish === "length" ? "cut by a token limit" : words(x.finish), x.cached > 0 && `${x.cached} prompt tokens cached`, x.reward != null && `paid ${number(x.reward)}`].filter(Boolean).join(", ");
+function Completion({ n, x, t }: { n: number; x: Turn; t: Trajectory }) {
+  const facts = [`turn ${n + 1}`, x.role && clean(x.role), `${x.end - x.start} tokens`, seconds(x.engine_seconds), x.finish === "length" ? "cut by a token limit" : words(x.finish), x.cached > 0 && `${x.cached} prompt tokens cached`, x.reward != null && `paid ${number(x.reward)}`,
+    x.entropy && `entropy ${number(x.entropy, 2)}`, t.samples.length > 1 && `sample ${x.sample}`, x.after !== n - 1 && (x.after < 0 ? "begins at the prompt" : `goes on from turn ${x.after + 1}`), x.shared && x.shared !== t.entry.id && `sampled by ${clean(x.shared)}`].filter(Boolean).join(", ");
   return <Bubble role="assistant" facts={facts}><Text text={x.completion} />
     {x.parse_errors > 0 && <p class="cause">{x.parse_errors} calls could not be read</p>}
     {x.answer !== undefined && <p class="answer">final answer: <b>{clean(x.answer)}</b></p>}</Bubble>;
@@ -112,7 +121,7 @@ function Conversation({ t, short }: { t: Trajectory; short?: boolean }) {
     {t.prompt.map((m, i) => <Said key={`p${i}`} m={m} />)}
     {t.turns.map((x, i) => [
       x.messages !== undefined && <li class="said other" key={`m${i}`}><details><summary>what the agent sent for turn {i + 1}</summary><Text text={JSON.stringify(x.messages, null, 1)} /></details></li>,
-      <Completion key={`t${i}`} n={i} x={x} />,
+      <Completion key={`t${i}`} n={i} x={x} t={t} />,
       ...x.calls.map((c, k) => <Observation key={`c${i}-${k}`} c={c} short={short} />),
     ])}</ol>
     {fields.length > 0 && !short && <details class="fields"><summary>fields of the task</summary><Text text={fields.map(([k, v]) => `${k}: ${typeof v === "string" ? v : JSON.stringify(v)}`).join("\n")} /></details>}</>;
