@@ -167,11 +167,6 @@ func TestTokensAreTheStores(t *testing.T) {
 			Step            int
 		}
 		Siblings []struct{ ID string }
-		Tries    []struct {
-			Step, Group, Tries int
-			Mean               *float64
-			First              string
-		}
 	}](t, x, "/api/trajectory", url.Values{"run": {"a"}, "id": {"train-3-1-2"}})
 	require.Equal(t, s.TokenIDs, got.Samples[0].IDs)
 	require.Equal(t, s.SamplingLogprobs, got.Samples[0].Sampling)
@@ -186,34 +181,57 @@ func TestTokensAreTheStores(t *testing.T) {
 	require.Equal(t, x.words.Decode(s.TokenIDs), strings.Join(got.Samples[0].Texts, ""))
 	require.Len(t, got.Siblings, 4)
 	require.Equal(t, "train-3-1-0", got.Siblings[0].ID)
+}
 
-	// The other steps at which its task was tried, with their mean rewards.
+// The tries of a task are those of the store, with the mean reward of those that did not fail.
+func TestTriesAreTheStores(t *testing.T) {
+	x := serve(t, "", map[string]viewtest.Size{"a": small()})
+	x.whole(t, "a")
+	db, err := store.OpenReader(filepath.Join(x.dir, "a", store.File))
+	require.NoError(t, err)
+	defer db.Close()
 	type try struct {
-		sum   float64
-		ended int
-		all   int
+		sum        float64
+		ended, all int
 	}
-	want := map[[2]int]*try{}
+	want, some, failed := map[string]map[[2]int]*try{}, map[string]string{}, 0
 	require.NoError(t, db.Select(t.Context(), store.Selection{}, func(r store.Record) error {
-		if o := r.Trajectory; o.TaskID == record.Trajectory.TaskID {
-			at := [2]int{o.Step, o.Group}
-			if want[at] == nil {
-				want[at] = &try{}
-			}
-			if want[at].all++; o.Err == "" {
-				want[at].sum += o.Return()
-				want[at].ended++
-			}
+		o := r.Trajectory
+		at := [2]int{o.Step, o.Group}
+		if some[o.TaskID] = o.ID; want[o.TaskID] == nil {
+			want[o.TaskID] = map[[2]int]*try{}
+		}
+		if want[o.TaskID][at] == nil {
+			want[o.TaskID][at] = &try{}
+		}
+		if want[o.TaskID][at].all++; o.Err == "" {
+			want[o.TaskID][at].sum += o.Return()
+			want[o.TaskID][at].ended++
+		} else {
+			failed++
 		}
 		return nil
 	}))
-	require.Len(t, got.Tries, len(want))
-	require.Greater(t, len(want), 1)
-	for _, o := range got.Tries {
-		w := want[[2]int{o.Step, o.Group}]
-		require.Equal(t, w.all, o.Tries)
-		require.InDelta(t, w.sum/float64(w.ended), *o.Mean, 1e-12)
-		require.Equal(t, fmt.Sprintf("train-%d-%d-0", o.Step, o.Group), o.First)
+	require.Positive(t, failed)
+	for task, id := range some {
+		got := get[struct {
+			Tries []struct {
+				Step, Group, Tries int
+				Mean               *float64
+				First              string
+			}
+		}](t, x, "/api/trajectory", url.Values{"run": {"a"}, "id": {id}}).Tries
+		require.Len(t, got, len(want[task]))
+		for _, o := range got {
+			w := want[task][[2]int{o.Step, o.Group}]
+			require.Equal(t, w.all, o.Tries)
+			require.Equal(t, fmt.Sprintf("train-%d-%d-0", o.Step, o.Group), o.First)
+			if w.ended == 0 {
+				require.Nil(t, o.Mean)
+			} else {
+				require.InDelta(t, w.sum/float64(w.ended), *o.Mean, 1e-12)
+			}
+		}
 	}
 }
 

@@ -49,7 +49,9 @@ def langgraph(task):
 
 
 def smolagents(task):
-    from smolagents import OpenAIServerModel, ToolCallingAgent, tool
+    """An agent that acts by writing Python, which its library runs. The worked examples are steps in its memory."""
+    from smolagents import ActionStep, CodeAgent, OpenAIServerModel, TaskStep, tool
+    from smolagents.monitoring import Timing
 
     def calculator(expression: str) -> str:
         """Computes.
@@ -60,10 +62,12 @@ def smolagents(task):
         return compute(expression)
 
     model = OpenAIServerModel(model_id="policy", api_base=task["base_url"] + "/v1", api_key=task["api_key"])
-    agent = ToolCallingAgent(tools=[tool(calculator)], model=model, max_steps=3, verbosity_level=0)
-    examples = "\n".join(f"{m['role']}: {m['content']}" for m in WORKED).replace("answer>", "final_answer>")
-    agent.prompt_templates["system_prompt"] = SYSTEM + " Then call final_answer.\n" + examples
-    return agent.run(task["task"]["prompt"][-1]["content"])
+    agent = CodeAgent(tools=[tool(calculator)], model=model, max_steps=1, verbosity_level=0, code_block_tags=("<code>", "</code>"))
+    agent.prompt_templates["system_prompt"] = SYSTEM
+    for question, call in zip(WORKED[0::4], WORKED[1::4]):
+        code = 'final_answer(calculator("' + re.search(">(.*)<", call["content"])[1] + '"))'
+        agent.memory.steps += [TaskStep(task=question["content"]), ActionStep(step_number=1, timing=Timing(0, 0), model_output=f"<code>{code}</code>")]
+    return agent.run(task["task"]["prompt"][-1]["content"], reset=False)
 
 
 LIBRARIES = {"openai-agents": openai_agents, "langgraph": langgraph, "smolagents": smolagents}
