@@ -169,6 +169,17 @@ func checkExternal(j *Job, fail func(path, format string, args ...any)) {
 // everything tells whether the role is that of every call that comes to it.
 func (r AgentRole) everything() bool { return r.System+r.Header+r.Tool+r.Path == "" }
 
+// String is the role's name, and what its calls fit.
+func (r AgentRole) String() string {
+	out := r.Name
+	for _, asks := range []struct{ what, value string }{{"system", r.System}, {"header", r.Header}, {"tool", r.Tool}, {"path", r.Path}} {
+		if asks.value != "" {
+			out += ", " + asks.what + " " + asks.value
+		}
+	}
+	return out
+}
+
 // count is how many hold.
 func count(all ...bool) (n int) {
 	for _, is := range all {

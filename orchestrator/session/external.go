@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/agentfly/agentfly/agents"
@@ -143,6 +145,35 @@ func frozen(j *job.Job) func(trajectory.Role) bool {
 		roles[trajectory.Role(r.Name)] = !r.Train
 	}
 	return func(r trajectory.Role) bool { return roles[r] }
+}
+
+// SilentRules says which rules of agent.roles named no call, in one line; "": each did, or there was no call. before tells the roles that an earlier process
+// of the run named. It is asked only where a rule named nothing in this one; nil: there was none.
+func (g *Guests) SilentRules(before func() (map[trajectory.Role]bool, error)) (string, error) {
+	if g == nil {
+		return "", nil
+	}
+	silent := slices.DeleteFunc(g.gateway.SilentRules(), func(i int) bool {
+		return g.job.Agent.Roles[i].Name == string(trajectory.RoleAuxiliary) // it also says whether the gateway's own auxiliary calls are trained
+	})
+	if len(silent) > 0 && before != nil {
+		known, err := before()
+		if err != nil {
+			return "", err
+		}
+		silent = slices.DeleteFunc(silent, func(i int) bool { return known[trajectory.Role(g.job.Agent.Roles[i].Name)] })
+	}
+	if len(silent) == 0 {
+		return "", nil
+	}
+	var names []string
+	for _, i := range silent {
+		names = append(names, fmt.Sprintf("agent.roles.%d (%s)", i, g.job.Agent.Roles[i]))
+	}
+	if len(names) == 1 {
+		return names[0] + " named no call: none fits it, or those that do fit a rule before it; correct what it asks for, or leave it out", nil
+	}
+	return strings.Join(names, " and ") + " named no call: none fits them, or those that do fit a rule before them; correct what they ask for, or leave them out", nil
 }
 
 // Keep has the run's folder keep what agents of other programs print and what their keys follow from, and ends those that an earlier process of
