@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"sync"
 	"time"
 )
@@ -62,6 +63,10 @@ type Program struct {
 	ReadOnly  []string // further folders and files of the host that are readable inside under the same path
 	Mounts    []Mount  // folders of the host under other paths; Bubblewrap alone has them
 	Limits    Limits
+	// Serve answers what the program asks on 127.0.0.1:Port, the one address that it reaches, from before it begins. It returns when the listener is
+	// closed, which is so when the tree is gone; Process.Kill joins it. Bubblewrap alone has it; nil: there is nobody.
+	Serve func(l net.Listener)
+	Port  int
 }
 
 // Mount shows a folder of the host inside under a path of its own. What a program does to a writable one stays; it counts to Limits.Disk.
