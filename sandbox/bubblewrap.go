@@ -3,6 +3,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -346,7 +347,7 @@ func rlimits(l Limits) []rlimit {
 	seconds := uint64((l.CPU + time.Second - 1) / time.Second)
 	all := []rlimit{
 		{"cpu", unix.RLIMIT_CPU, seconds, seconds + 1}, // the signal of the hard limit cannot be caught
-		{"as", unix.RLIMIT_AS, uint64(l.Memory), uint64(l.Memory)},
+		{"as", unix.RLIMIT_AS, uint64(cmp.Or(l.Reserved, l.Memory)), uint64(cmp.Or(l.Reserved, l.Memory))},
 		{"nproc", unix.RLIMIT_NPROC, uint64(l.Processes), uint64(l.Processes)},
 		{"fsize", unix.RLIMIT_FSIZE, uint64(l.Disk), uint64(l.Disk)},
 		{"nofile", unix.RLIMIT_NOFILE, uint64(l.OpenFiles), uint64(l.OpenFiles)},

@@ -25,6 +25,7 @@ type Limits struct {
 	Output    int64         // bytes of each of standard output and error that Run keeps; the rest is dropped and counted
 	Disk      int64         // bytes of the private file system; of a workspace of the host too, which is looked at while the program runs
 	OpenFiles int           // of each process
+	Reserved  int64         // bytes of address space of each process, for runtimes that reserve much more than they use, such as Node.js; 0: Memory
 }
 
 // Defaults are the limits of a call of a prebuilt tool.
@@ -36,6 +37,7 @@ func (l Limits) or(below Limits) Limits {
 		CPU: cmp.Or(l.CPU, below.CPU), Wall: cmp.Or(l.Wall, below.Wall), Memory: cmp.Or(l.Memory, below.Memory),
 		Processes: cmp.Or(l.Processes, below.Processes), Output: cmp.Or(l.Output, below.Output),
 		Disk: cmp.Or(l.Disk, below.Disk), OpenFiles: cmp.Or(l.OpenFiles, below.OpenFiles),
+		Reserved: cmp.Or(l.Reserved, below.Reserved),
 	}
 }
 

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -80,7 +81,14 @@ func checkAgent(ctx context.Context, j *job.Job) error {
 		if strings.Contains(name, "/") && !filepath.IsAbs(name) {
 			name = filepath.Join(folder, name)
 		}
-		if _, err := exec.LookPath(name); err != nil && !errors.Is(err, exec.ErrDot) {
+		if dirs := insidePath(j); j.Agent.Sandbox && !strings.Contains(name, "/") {
+			if !slices.ContainsFunc(filepath.SplitList(dirs), func(dir string) bool {
+				_, err := exec.LookPath(filepath.Join(dir, name))
+				return filepath.IsAbs(dir) && err == nil
+			}) {
+				wrong = append(wrong, j.Fail("agent.command.0", "the program %q is not in %s, where the sandbox looks; name its path, and in agent.show the folder of what it needs", name, dirs))
+			}
+		} else if _, err := exec.LookPath(name); err != nil && !errors.Is(err, exec.ErrDot) {
 			wrong = append(wrong, j.Fail("agent.command.0", "the program %q is not there, or may not be run; name one on PATH, or its path from the job file's folder", command[0]))
 		}
 		for i, arg := range command[1:] {
@@ -94,11 +102,21 @@ func checkAgent(ctx context.Context, j *job.Job) error {
 			}
 		}
 	}
+	if len(wrong) == 0 && j.Agent.Sandbox {
+		if _, err := commandOf(j).Readable(); err != nil {
+			wrong = append(wrong, j.Fail("agent.sandbox", "%v", err))
+		}
+	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", j.Agent.Listen)
 	if err != nil {
 		return j.Collect(append(wrong, j.Fail("agent.listen", "%v; write host:port, port 0 takes a free one", err))...)
 	}
 	return j.Collect(append(wrong, l.Close())...)
+}
+
+// insidePath is PATH of an agent in the sandbox.
+func insidePath(j *job.Job) string {
+	return cmp.Or(j.Agent.Env["PATH"], "/usr/local/bin:/usr/bin:/bin")
 }
 
 // checkRank refuses an adapter that is larger than the model that it adapts.
