@@ -106,24 +106,29 @@ func TestAnAgentOfItsOwn(t *testing.T) {
 	require.Empty(t, left, "a resumed run removes the folders of killed agents")
 }
 
-// An agent in the sandbox trains as it does outside: the same weights, bit for bit.
+// An agent in the sandbox trains as it does outside, the same weights bit for bit, also where the run is killed: its agents are killed with it.
 func TestAnAgentInTheSandbox(t *testing.T) {
 	needTorch(t)
 	if _, err := sandbox.Open(t.Context(), sandbox.Bubblewrap); err != nil {
 		t.Skip(err)
 	}
-	outside, _ := weightsAfter(t, guestJob, guestAgent)
+	outside := filepath.Join(t.TempDir(), "outside")
+	status, out, errs := command("", "train", guest(t, guestJob, guestAgent), "--output", outside)
+	require.Zero(t, status, "%s%s", out, errs)
 	job := guest(t, strings.Replace(guestJob, "processes: 4", "processes: 4, sandbox: true", 1), guestAgent)
 	require.NoError(t, os.Chmod(filepath.Join(filepath.Dir(job), "agent.py"), 0o644))
-	run := filepath.Join(t.TempDir(), "run")
-	status, out, errs := command("", "train", job, "--output", run, "--set", "trainer.steps=2")
-	require.Zero(t, status, "%s%s", out, errs)
-	inside, err := os.ReadFile(filepath.Join(run, "checkpoints", "last", "model.safetensors"))
-	require.NoError(t, err)
-	require.True(t, string(outside) == string(inside), "the weights differ")
+	k := newKilled(t)
+	k.job = job
+	run := k.endAlike(kills(t, 2), func(string) {})
+	weights := func(run string) string {
+		text, err := os.ReadFile(filepath.Join(run, "checkpoints", "last", "model.safetensors"))
+		require.NoError(t, err)
+		return string(text)
+	}
+	require.True(t, weights(outside) == weights(run), "the weights differ")
 	logs, err := filepath.Glob(filepath.Join(run, "logs", "agents", "train-*.txt"))
 	require.NoError(t, err)
-	require.Len(t, logs, 2*8)
+	require.Len(t, logs, 5*8)
 
 	status, _, errs = command("", "train", job, "--output", run+"2", "--set", "agent.show=[no/such]")
 	require.Equal(t, 2, status)

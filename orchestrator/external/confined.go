@@ -106,7 +106,10 @@ func (c *Command) Readable() ([]string, error) {
 	return of.shown, of.wrong
 }
 
-// own are the files that the command names, by which an agent is started: the first one with its folder, unless that is the job's or above it.
+// Scripts are endings of files that an interpreter is given by their names.
+var Scripts = []string{".py", ".js", ".mjs", ".ts", ".sh", ".rb", ".pl", ".jar"}
+
+// own are the files that the command names; of a program or a script that lies in a folder below the job's, that folder.
 func (c *Command) own() (out []string, err error) {
 	folder, err := filepath.Abs(c.Folder)
 	if err != nil {
@@ -121,13 +124,16 @@ func (c *Command) own() (out []string, err error) {
 			path = filepath.Join(folder, path)
 		}
 		info, err := os.Stat(path)
-		switch {
-		case err != nil, info.IsDir(), within(path, "/usr"): // an argument that is no path, a folder, which Show may name, what is there already
+		if err != nil || info.IsDir() || within(path, "/usr") { // an argument that is no path, a folder, which Show may name, what is there already
 			continue
-		case len(out) == 0 && within(path, folder) && filepath.Dir(path) != folder:
-			path = filepath.Dir(path)
 		}
-		out = append(out, path)
+		runs := info.Mode().Perm()&0o111 != 0 || slices.Contains(Scripts, filepath.Ext(path))
+		if above := filepath.Dir(path); runs && within(above, folder) && above != folder {
+			path = above
+		}
+		if !slices.Contains(out, path) {
+			out = append(out, path)
+		}
 	}
 	return out, nil
 }

@@ -136,6 +136,20 @@ func TestAConfinedAgentBesideItsJob(t *testing.T) {
 	require.Equal(t, "agent.sh\nhint.txt\n/workspace\nnamed\n", end.Output)
 }
 
+// Of a program or a script below the job's folder its own folder is shown, of another file that the command names the file alone.
+func TestWhatAConfinedAgentReads(t *testing.T) {
+	c := confined(t, map[string]string{
+		"tools/run": "#!/bin/sh\nexec \"$@\"", "tools/lib.sh": "", "agent/main.sh": "ls */*", "agent/lib.sh": "", "data/one.txt": "", "data/two.txt": "", "train.jsonl": "",
+	}, "tools/run", "sh", "agent/main.sh", "data/one.txt", "data", "..", "train", "/usr/bin/env")
+	require.NoError(t, os.Chmod(filepath.Join(c.Folder, "tools/run"), 0o755))
+	readable, err := c.Readable()
+	require.NoError(t, err)
+	require.Equal(t, []string{filepath.Join(c.Folder, "tools"), filepath.Join(c.Folder, "agent"), filepath.Join(c.Folder, "data/one.txt")}, readable)
+	end, err := c.Run(t.Context(), assignment("train-0-0-0"))
+	require.NoError(t, err, end.Output)
+	require.Equal(t, "agent/lib.sh\nagent/main.sh\ndata/one.txt\ntools/lib.sh\ntools/run\n", end.Output)
+}
+
 // What a confined agent does wrong is told as that of any other: its status, its last words, what it wrote.
 func TestConfinedAgentsThatFail(t *testing.T) {
 	for script, says := range map[string]string{

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/agents"
+	"github.com/agentfly/agentfly/orchestrator/external"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/policy"
 )
@@ -66,9 +67,6 @@ func checkURLs(j *job.Job) error {
 	return j.Collect(wrong...)
 }
 
-// scripts are endings of files that an interpreter is given by their names.
-var scripts = []string{".py", ".js", ".mjs", ".ts", ".sh", ".rb", ".pl", ".jar"}
-
 // checkAgent refuses an agent's program, or its file, that is not there, and an address that cannot be listened on.
 func checkAgent(ctx context.Context, j *job.Job) error {
 	if j.Agent.Kind != agents.External {
@@ -96,7 +94,7 @@ func checkAgent(ctx context.Context, j *job.Job) error {
 			if !filepath.IsAbs(path) {
 				path = filepath.Join(folder, path)
 			}
-			if _, err := os.Stat(path); !strings.HasPrefix(arg, "-") && slices.Contains(scripts, filepath.Ext(arg)) && errors.Is(err, fs.ErrNotExist) {
+			if _, err := os.Stat(path); !strings.HasPrefix(arg, "-") && slices.Contains(external.Scripts, filepath.Ext(arg)) && errors.Is(err, fs.ErrNotExist) {
 				wrong = append(wrong, j.Fail("agent.command."+strconv.Itoa(i+1), "the file %s is not there; agents run in the job file's folder (%s)", arg, folder))
 				break
 			}
