@@ -220,7 +220,11 @@ func (c runCommands) evaluate(x *cli.Context, j *job.Job, model string) (report.
 	ctx, stop := runCommands{e}.watch(x, j.Rollout.Watchdog)
 	defer stop()
 	d.watch(watchdog.Of(ctx))
-	return orchestrator.Evaluate(ctx, j, model, x.Bool("tool-off"), c.registries, d.event)
+	return orchestrator.Evaluate(ctx, j, model, x.Bool("tool-off"), c.registries, func(v orchestrator.Event) {
+		if d.event(v); v.Kind == orchestrator.Note {
+			fmt.Fprintln(e.errOut, "note: "+v.Text)
+		}
+	})
 }
 
 // watch says on standard error what the job waits for when nothing moves, and when the process gets SIGUSR1.

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/sandbox"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -103,6 +104,43 @@ func TestAnAgentOfItsOwn(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(temporary, "agentfly-agent-*"))
 	require.NoError(t, err)
 	require.Empty(t, left, "a resumed run removes the folders of killed agents")
+}
+
+// An agent in the sandbox trains as it does outside, the same weights bit for bit, also where the run is killed: its agents are killed with it.
+func TestAnAgentInTheSandbox(t *testing.T) {
+	needTorch(t)
+	if _, err := sandbox.Open(t.Context(), sandbox.Bubblewrap); err != nil {
+		t.Skip(err)
+	}
+	outside := filepath.Join(t.TempDir(), "outside")
+	status, out, errs := command("", "train", guest(t, guestJob, guestAgent), "--output", outside)
+	require.Zero(t, status, "%s%s", out, errs)
+	job := guest(t, strings.Replace(guestJob, "processes: 4", "processes: 4, sandbox: true", 1), guestAgent)
+	require.NoError(t, os.Chmod(filepath.Join(filepath.Dir(job), "agent.py"), 0o644))
+	k := newKilled(t)
+	k.job = job
+	run := k.endAlike(kills(t, 2), func(string) {})
+	weights := func(run string) string {
+		text, err := os.ReadFile(filepath.Join(run, "checkpoints", "last", "model.safetensors"))
+		require.NoError(t, err)
+		return string(text)
+	}
+	require.True(t, weights(outside) == weights(run), "the weights differ")
+	logs, err := filepath.Glob(filepath.Join(run, "logs", "agents", "train-*.txt"))
+	require.NoError(t, err)
+	require.Len(t, logs, 5*8)
+
+	status, _, errs = command("", "train", job, "--output", run+"2", "--set", "agent.show=[no/such]")
+	require.Equal(t, 2, status)
+	require.Contains(t, errs, "agent.sandbox: stat "+filepath.Join(filepath.Dir(job), "no/such")+": no such file or directory")
+	status, _, errs = command("", "train", job, "--output", run+"2", "--set", "agent.command=[no-such-agent, agent.py]")
+	require.Equal(t, 2, status)
+	require.Contains(t, errs, `agent.command.0: the program "no-such-agent" is not in /usr/local/bin:/usr/bin:/bin, where the sandbox looks`)
+	t.Setenv("PATH", filepath.Dir(job))
+	status, _, errs = command("", "train", job, "--output", run+"3")
+	require.Equal(t, 2, status, errs)
+	require.Contains(t, errs, "agent.sandbox: ")
+	require.Contains(t, errs, "bubblewrap")
 }
 
 // A model that is not there is said in words of the command line, before a key is printed.

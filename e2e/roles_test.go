@@ -67,6 +67,36 @@ func TestAFrozenRoleHasNoGradient(t *testing.T) {
 	}))
 }
 
+// A rule of agent.roles that names no call is told at the end of training and of an evaluation, once and in one line; one that an earlier process of
+// the run had calls for is not.
+func TestARuleThatNamesNoCallIsTold(t *testing.T) {
+	needTorch(t)
+	second := `
+if os.environ.get("OTHER") or json.load(open(os.environ["AGENTFLY_TASK"]))["id"].startswith("train-0-"):
+    ask("b", said)`
+	pay := `json.dump({"reward": said.count("a") / 8, "answer": said}, open(os.environ["AGENTFLY_RESULT"], "w"))`
+	agent := "agent: {kind: external, command: [python3, agent.py], processes: 4"
+	job := strings.Replace(guestJob, agent, agent+", roles: [{name: other, system: ^b$, train: false}, {name: planer, system: ^You plan, header: 'x-part: 1'}, {name: auxiliary, tool: none}]", 1)
+	job = strings.Replace(job, "data: {train: tasks.jsonl}", "data: {train: tasks.jsonl, eval: held.jsonl}", 1)
+	path, run := guest(t, job, strings.NewReplacer("SECOND", second, "PAY", pay).Replace(twoCalls)), filepath.Join(t.TempDir(), "run")
+	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(path), "held.jsonl"), []byte(`{"prompt": "gh"}`+"\n"), 0o600))
+	const typo = "note: agent.roles.1 (planer, system ^You plan, header x-part: 1) named no call: none fits it, or those that do fit a rule before it; correct what it asks for, or leave it out\n"
+	for _, more := range [][]string{{"--set", "trainer.steps=1"}, {"--set", "trainer.steps=2", "--resume"}} { // the second process has no call of the rule "other"
+		status, out, errs := command("", append([]string{"train", path, "--output", run}, more...)...)
+		require.Zero(t, status, "%s%s", out, errs)
+		require.Equal(t, 1, strings.Count(out, typo), out)
+		require.Equal(t, 1, strings.Count(out, "named no call"), out)
+	}
+	status, out, errs := command("", "eval", path)
+	require.Zero(t, status, "%s%s", out, errs)
+	require.Equal(t, 1, strings.Count(errs, "agent.roles.0 (other, system ^b$) and agent.roles.1 (planer, system ^You plan, header x-part: 1) named no call"), errs)
+	require.NotContains(t, out, "named no call")
+	t.Setenv("OTHER", "yes")
+	status, out, errs = command("", "eval", path)
+	require.Zero(t, status, "%s%s", out, errs)
+	require.Equal(t, 1, strings.Count(errs, typo), errs)
+}
+
 // A reward that an agent posts for a call is credited to that call's tokens alone with first_occurrence: the advantages that the update was made with
 // are the reward there, and 0 on the other call. With identical both calls have it.
 func TestTheCreditOfADecisiveCall(t *testing.T) {

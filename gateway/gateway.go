@@ -54,6 +54,7 @@ type Options struct {
 	Now      func() time.Time                                // nil: time.Now
 
 	formless *sync.Once // a form that is asked for and not held is told once
+	rules    *rules     // Roles
 	figures  *figures
 }
 
@@ -94,7 +95,7 @@ func New(o Options) (*Gateway, error) {
 	if o.Warn == nil {
 		o.Warn = func(string) {}
 	}
-	o.formless, o.figures = new(sync.Once), newFigures()
+	o.formless, o.rules, o.figures = new(sync.Once), newRules(o.Roles), newFigures()
 	all := newSessions()
 	return &Gateway{o: o, sessions: all, handler: newHandler(o, all)}, nil
 }
@@ -134,6 +135,9 @@ func (g *Gateway) Await(keys ...string) { g.sessions.await(keys...) }
 
 // Expects waits for the session with a key to open, where it goes on after a restart, and tells whether it is open.
 func (g *Gateway) Expects(ctx context.Context, key string) bool { return g.sessions.expects(ctx, key) }
+
+// SilentRules are the rules of Options.Roles that named no call since the gateway was made, by their places; nil before a call came.
+func (g *Gateway) SilentRules() []int { return g.o.rules.silent() }
 
 // Close ends all sessions: what is being sampled for them is dropped, and their agents are told to try again.
 func (g *Gateway) Close() { g.sessions.close() }

@@ -109,6 +109,21 @@ func TestClientsCodex(t *testing.T) {
 	require.Contains(t, rollouttest.Decode(b.told.Samples[0].TokenIDs), "391")
 }
 
+// Claude Code speaks Messages, with a message of the system within the conversation and marks of its cache that move. It may contact nobody but the
+// gateway: every other address goes to a proxy that is not there.
+func TestClientsClaudeCode(t *testing.T) {
+	program := installed(t, "claude", "node_modules", ".bin", "claude")
+	b := newBench(t, byRound(`I compute. <tool_call>{"name": "Bash", "arguments": {"command": "echo $((17*23))", "description": "Multiplies"}}</tool_call>`, "FINAL It is 391."))
+	said := b.client([]string{program, "-p", "What is 17*23? Use bash.", "--model", "policy", "--allowedTools", "Bash"}, "CLAUDE_CONFIG_DIR="+t.TempDir(), "TERM=dumb", "IS_SANDBOX=1",
+		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1", "HTTPS_PROXY=http://127.0.0.1:9", "HTTP_PROXY=http://127.0.0.1:9")
+	require.Contains(t, said, "It is 391.")
+	b.trainedOnce(2)
+	require.Len(t, b.told.Samples, 1)
+	require.Equal(t, 0, b.told.Turns[1].Incoming.After)
+	require.Equal(t, "messages", b.told.Turns[0].Incoming.Dialect)
+	require.Contains(t, rollouttest.Decode(b.told.Samples[0].TokenIDs), "391")
+}
+
 // byTitle says one text after another to who has tools, and a title to who has none.
 func byTitle(texts ...string) rollouttest.Script {
 	say := byRound(texts...)

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -20,14 +21,35 @@ type RoleRule struct {
 	Path   string         // of the request's URL, behind the key; "": any
 }
 
-// role is that of the first rule that fits; "": none does.
-func (o Options) role(q asked) trajectory.Role {
-	for _, r := range o.Roles {
-		if r.fits(q) {
-			return r.Role
+// rules are those of a gateway, with what they named.
+type rules struct {
+	all   []RoleRule
+	asked atomic.Bool   // a call came
+	named []atomic.Bool // [all] the rule named a call
+}
+
+func newRules(all []RoleRule) *rules { return &rules{all: all, named: make([]atomic.Bool, len(all))} }
+
+// role is that of the first rule that fits a call; "": none does.
+func (r *rules) role(q asked) trajectory.Role {
+	r.asked.Store(true)
+	for i, rule := range r.all {
+		if rule.fits(q) {
+			r.named[i].Store(true)
+			return rule.Role
 		}
 	}
 	return ""
+}
+
+// silent are the rules that named no call, by their places; nil before a call came.
+func (r *rules) silent() (out []int) {
+	for i := range r.all {
+		if r.asked.Load() && !r.named[i].Load() {
+			out = append(out, i)
+		}
+	}
+	return out
 }
 
 func (r RoleRule) fits(q asked) bool {

@@ -98,6 +98,30 @@ func TestRoleRules(t *testing.T) {
 	require.Equal(t, len("a plan")+1, trained.Samples[0].ResponseTokens())
 }
 
+// A rule that names no call is known by its place: its pattern has a mistake, or a rule before it takes its calls. Before a call came no rule is.
+func TestRulesThatNameNoCall(t *testing.T) {
+	b := newBench(t, byRound("a plan", "a review"), func(o *gateway.Options, _ *gateway.SessionOptions) {
+		o.Roles = []gateway.RoleRule{
+			{Role: "planner", System: regexp.MustCompile("^You plan")},
+			{Role: "spelled", System: regexp.MustCompile("^You reviw")},
+			{Role: "shadowed", System: regexp.MustCompile("plan")},
+			{Role: "reviewer"},
+		}
+	})
+	require.Nil(t, b.gate.SilentRules())
+	b.chat([]map[string]any{{"role": "system", "content": "You plan."}, user("x")})
+	require.Equal(t, []int{1, 2, 3}, b.gate.SilentRules())
+	b.chat([]map[string]any{{"role": "system", "content": "You review."}, user("x")})
+	require.Equal(t, []int{1, 2}, b.gate.SilentRules())
+
+	again := newBench(t, byRound("new"), func(o *gateway.Options, so *gateway.SessionOptions) {
+		o.Roles, so.Recovered = []gateway.RoleRule{{Role: "planner", System: regexp.MustCompile("^You plan")}, {Role: "other"}}, b.told
+	})
+	again.chat([]map[string]any{{"role": "system", "content": "You plan."}, user("x")})
+	require.Empty(t, again.sampled)
+	require.Equal(t, []int{1}, again.gate.SilentRules(), "a call that gets the recorded reply counts")
+}
+
 // Rewards that are posted are the turn's of a call, or the trajectory's; several add up.
 func TestPostedRewards(t *testing.T) {
 	b := newBench(t, byRound("one", "two"))

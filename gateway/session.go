@@ -218,7 +218,7 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 		Seed: seed, FinishReason: done.FinishReason, CachedTokens: done.CachedTokens, EngineSeconds: seconds,
 		Incoming: &trajectory.Incoming{
 			Dialect: q.dialect, Digest: hex.EncodeToString(q.Digest[:]), Asked: q.Asked, Tools: len(q.Tools) > 0, Stop: q.Stop,
-			Role: s.gate.role(q), After: p.after, Call: c.number + 1, Serial: !q.Parallel, Prompt: q.Prompt.Text,
+			Role: s.gate.rules.role(q), After: p.after, Call: c.number + 1, Serial: !q.Parallel, Prompt: q.Prompt.Text,
 		},
 	}
 	if q.Choice.Mode != dialects.ChoiceAuto {
@@ -280,6 +280,7 @@ func (s *Session) recalled(c *call, q asked, p prompt) (reply dialects.Reply, ok
 		TokenIDs: r.sample.TokenIDs[from:to], Logprobs: r.sample.SamplingLogprobs[from:to], Versions: r.sample.PolicyVersion[from:to],
 		FinishReason: r.turn.FinishReason, CachedTokens: r.turn.CachedTokens,
 	}
+	s.gate.rules.role(q) // the turn has its role; the rule named a call
 	turn, in := r.turn, *r.turn.Incoming
 	in.After, turn.Incoming = p.after, &in // the record of before stays as it is
 	if reply, err = s.append(c, q, p, turn, done, s.growth.history.keyOf(q.Messages)); err != nil {

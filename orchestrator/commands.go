@@ -88,8 +88,8 @@ func fit(j *job.Job, algorithm *algorithms.Algorithm, command string) error {
 	return j.Collect(wrong...)
 }
 
-// Evaluate evaluates the job's held-out tasks with the model at path; "" is the job's own. event is told of the trajectories that ended, and is safe
-// for concurrent use; nil: nobody is told.
+// Evaluate evaluates the job's held-out tasks with the model at path; "" is the job's own. event is told of the trajectories that ended and what the user
+// should know, and is safe for concurrent use; nil: nobody is told.
 func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Registries, event func(Event)) (e report.Evaluation, err error) {
 	if err := job.Evaluable(j); err != nil {
 		return e, err
@@ -109,7 +109,13 @@ func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Reg
 	sampler := s.Sampler
 	sampler.ToolsOff = toolsOff || j.Control.ToolsOff
 	sampler.Told = told(event)
-	return objective.Evaluate(ctx, sampler, nil, "eval", 0, tasks.Tasks, j)
+	if e, err = objective.Evaluate(ctx, sampler, nil, "eval", 0, tasks.Tasks, j); err != nil || event == nil {
+		return e, err
+	}
+	if note, _ := s.Guests.SilentRules(nil); note != "" {
+		event(Event{Kind: Note, Text: note})
+	}
+	return e, nil
 }
 
 // told makes events of what a sampler tells.

@@ -17,6 +17,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/session"
 	"github.com/agentfly/agentfly/orchestrator/weights"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // run is what a training run holds open, from its first check to its end: what it computes with, learns by and writes to, and the state that
@@ -269,6 +270,34 @@ func (r *run) training() *training {
 		checkpoints: checkpoints{
 			folder: checkpoint.Folder{Dir: r.folder.Checkpoints(), Keep: j.Checkpoint.Keep}, job: j, policy: r.session.Policy, trainer: r.trainer,
 		},
+	}
+}
+
+// tellSilentRules says at the end of the run which rules of agent.roles named no call in it.
+func (r *run) tellSilentRules(ctx context.Context) {
+	var before func() (map[trajectory.Role]bool, error)
+	if r.options.Resume {
+		before = func() (map[trajectory.Role]bool, error) {
+			named := map[trajectory.Role]bool{}
+			return named, r.folder.DB.Reader.EachNewest(context.WithoutCancel(ctx), func(_ string, t *trajectory.Trajectory, damaged error) error {
+				if damaged != nil {
+					return damaged
+				}
+				for _, turn := range t.Turns {
+					if turn.Incoming != nil {
+						named[turn.Incoming.Role] = true
+					}
+				}
+				return nil
+			})
+		}
+	}
+	note, err := r.session.Guests.SilentRules(before)
+	if err != nil {
+		note = "whether each rule of agent.roles named a call is not known: " + err.Error()
+	}
+	if note != "" {
+		r.console().warn(note)
 	}
 }
 

@@ -123,5 +123,6 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum report
 	if err != nil {
 		return steps.summary(), err
 	}
+	t.tellSilentRules(ctx)
 	return steps.summary(), steps.writeSummary(ctx)
 }

@@ -3,16 +3,22 @@ package orchestrator
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -345,6 +351,24 @@ func TestRealVLLMJobs(t *testing.T) {
 		require.Equal(t, steps+1, strings.Count(string(log[len(before):]), "POST /pause?mode=keep"), "the first weights and one update a step")
 	})
 
+	// An agent that is a program of its own trains over the gateway: what the server sampled is what is trained, id by id, and the trainer's logprobs
+	// are the server's. The weights before and after the step are proven, or the run stops.
+	t.Run("an agent of its own", func(t *testing.T) {
+		heard := &overheard{}
+		between := heard.between(t, server.URL)
+		agent := filepath.Join(t.TempDir(), "agent.py")
+		require.NoError(t, os.WriteFile(agent, []byte(guestOfVLLM), 0o644))
+		j, err := job.Load(vllmJob, append(sets, "engine.urls=["+between+"]", "engine.weights=disk", "agent={kind: external, command: [python3, "+agent+"]}", "rewards=[posted]",
+			"rollout.max_new_tokens=4", "rollout.max_tokens=128", "rollout.group_size=8", "trainer.steps=1", "output="+t.TempDir()+"/run")...)
+		require.NoError(t, err)
+		var out bytes.Buffer
+		sum, err := Train(t.Context(), j, prebuilt(t), Options{Out: &out})
+		require.NoError(t, err, out.String())
+		require.Zero(t, sum.Trajectories["failed"])
+		require.Less(t, sum.MismatchMax, 1e-4, "engine and trainer disagree")
+		heard.holds(t, j.Output, 4*8)
+	})
+
 	// An update that cannot be proven stops the run and says by how much.
 	t.Run("stops on a disagreement", func(t *testing.T) {
 		j, err := job.Load(vllmJob, append(sets, "trainer.steps=3", "rollout.group_size=4", "engine.tolerance=1e-9", "output="+t.TempDir()+"/run")...)
@@ -355,6 +379,136 @@ func TestRealVLLMJobs(t *testing.T) {
 		require.ErrorContains(t, err, "more than the tolerance of 1e-09")
 		require.False(t, strings.Contains(err.Error(), "\n"), err)
 	})
+}
+
+// guestOfVLLM is an agent in Python without packages: it talks twice in one conversation, begins another one, and is paid for each 2 that it hears.
+const guestOfVLLM = `
+import json, os, urllib.request
+
+def ask(messages):
+    head = {"Content-Type": "application/json", "Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
+    body = json.dumps({"model": "any", "messages": messages}).encode()
+    reply = json.load(urllib.request.urlopen(urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, head)))
+    return {"role": "assistant", "content": reply["choices"][0]["message"]["content"] or ""}
+
+question = json.load(open(os.environ["AGENTFLY_TASK"]))["task"]["prompt"]
+first = ask(question)
+second = ask(question + [first, {"role": "user", "content": "1+1"}])
+third = ask([{"role": "user", "content": "2+2"}])
+said = first["content"] + second["content"] + third["content"]
+json.dump({"answer": second["content"], "reward": said.count("2") / 12 + len(said) / 100}, open(os.environ["AGENTFLY_RESULT"], "w"))
+`
+
+// overheard is what a server was asked for and answered, as its own replies say.
+type overheard struct {
+	mu  sync.Mutex
+	all []exchange
+}
+
+type exchange struct {
+	prompt, sampled []int32
+	logprobs        []float64
+}
+
+// between is the address of a proxy before a server, which listens.
+func (o *overheard) between(t *testing.T, server string) string {
+	t.Helper()
+	target, err := url.Parse(server)
+	require.NoError(t, err)
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/inference/v1/generate" {
+			proxy.ServeHTTP(w, r)
+			return
+		}
+		asked, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(asked))
+		reply := httptest.NewRecorder()
+		proxy.ServeHTTP(reply, r)
+		o.add(asked, reply.Body.Bytes())
+		maps.Copy(w.Header(), reply.Header())
+		w.WriteHeader(reply.Code)
+		_, _ = w.Write(reply.Body.Bytes())
+	}))
+	t.Cleanup(front.Close)
+	return front.URL
+}
+
+// add keeps an exchange that sampled something.
+func (o *overheard) add(asked, answered []byte) {
+	var request struct {
+		IDs []int32 `json:"token_ids"`
+	}
+	var reply struct {
+		Choices []struct {
+			IDs      []int32 `json:"token_ids"`
+			Logprobs *struct {
+				Content []struct {
+					Logprob float64 `json:"logprob"`
+				} `json:"content"`
+			} `json:"logprobs"`
+		} `json:"choices"`
+	}
+	if json.Unmarshal(asked, &request) != nil || json.Unmarshal(answered, &reply) != nil || len(reply.Choices) == 0 || reply.Choices[0].Logprobs == nil {
+		return
+	}
+	e := exchange{prompt: request.IDs, sampled: reply.Choices[0].IDs}
+	for _, one := range reply.Choices[0].Logprobs.Content {
+		e.logprobs = append(e.logprobs, one.Logprob)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.all = append(o.all, e)
+}
+
+// holds tells that what a run trained is what the server sampled, id by id: each turn is one exchange, of which the ids before the turn are the prompt,
+// and nothing else is trained.
+func (o *overheard) holds(t *testing.T, run string, trajectories int) {
+	t.Helper()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	db, err := store.OpenReader(filepath.Join(run, store.File))
+	require.NoError(t, err)
+	defer db.Close()
+	seen, trained, sampled, updated := 0, 0, 0, 0
+	asks := int32(-1) // the token before a reply
+	require.NoError(t, db.Select(t.Context(), store.Selection{}, func(r store.Record) error {
+		tr := r.Trajectory
+		require.Empty(t, tr.Err)
+		require.Len(t, tr.Turns, 3)
+		require.Len(t, tr.Samples, 2, "the second conversation is a sample of its own")
+		require.Equal(t, []int{0, 0, 1}, []int{tr.Turns[0].Sample, tr.Turns[1].Sample, tr.Turns[2].Sample})
+		for _, turn := range tr.Turns {
+			s := tr.Samples[turn.Sample]
+			from, to := turn.CompletionStart, turn.CompletionEnd
+			asks = s.TokenIDs[from-1]
+			i := slices.IndexFunc(o.all, func(e exchange) bool {
+				return slices.Equal(e.prompt, s.TokenIDs[:from]) && slices.Equal(e.sampled, s.TokenIDs[from:to]) && slices.EqualFunc(e.logprobs, s.SamplingLogprobs[from:to], func(a float64, b float32) bool {
+					return float32(a) == b
+				})
+			})
+			require.GreaterOrEqual(t, i, 0, "%s: the server did not sample %v after %v", tr.ID, s.TokenIDs[from:to], s.TokenIDs[:from])
+			sampled += len(o.all[i].sampled)
+			o.all = slices.Delete(o.all, i, i+1)
+			for at := from; at < to; at++ {
+				require.True(t, s.ResponseMask[at])
+			}
+		}
+		for _, s := range tr.Samples {
+			require.NoError(t, s.Check())
+		}
+		trained += tr.ResponseTokens()
+		updated += len(r.Updates)
+		seen++
+		return nil
+	}))
+	require.Equal(t, trajectories, seen)
+	require.Positive(t, sampled)
+	require.Equal(t, sampled, trained)
+	require.Positive(t, updated, "the step trained them")
+	for _, e := range o.all { // the engine's own questions, by which it learns what the server can do, are no conversations
+		require.NotEqual(t, asks, e.prompt[len(e.prompt)-1], "the server sampled %v after %v, and no trajectory has it", e.sampled, e.prompt)
+	}
 }
 
 // A job with model.lora pushes adapters alone: the server keeps the base model, and every update is proven.

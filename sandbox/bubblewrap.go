@@ -3,9 +3,11 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,6 +55,7 @@ const inodesPer = 2 * inodeBytes
 // bwrap may make them, as with some profiles of AppArmor, bwrap mounts the folders, and their files are counted by the watch.
 type bubblewrap struct {
 	bwrap, setpriv, prlimit, mount string
+	nsenter                        string // "": nothing can be served inside
 	filter                         []byte
 	base                           []string // arguments that every program has
 	root                           bool
@@ -73,6 +76,7 @@ func openBubblewrap(ctx context.Context) (*Sandbox, error) {
 	if b.mount, err = inUsr("mount"); err != nil {
 		return nil, err
 	}
+	b.nsenter, _ = inUsr("nsenter")
 	if b.filter, err = filter(confinement{families: []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}}); err != nil {
 		return nil, err
 	}
@@ -139,7 +143,8 @@ const (
 	group  = "nogroup:x:0:\nnogroup:x:65534:\n"
 )
 
-// command is a program's bwrap with its descriptors: 3 status, 4 filter, 5 passwd, 6 group, 7 what is mounted before.
+// command is a program's bwrap with its descriptors: 3 status, 4 filter, 5 passwd, 6 group, 7 what is mounted before, and 8 for which the program waits
+// where it is served.
 func (b *bubblewrap) command(p Program, l Limits) (out *launch, err error) {
 	out = &launch{network: true}
 	defer func() {
@@ -168,6 +173,12 @@ func (b *bubblewrap) command(p Program, l Limits) (out *launch, err error) {
 		return out, err
 	}
 	out.theirs = append(out.theirs, table)
+	if p.Serve != nil {
+		if err := b.hold(out, p.Port); err != nil {
+			return out, err
+		}
+		args = append(args, "--block-fd", "8")
+	}
 	args = append(args, "--clearenv")
 	for _, v := range environment(p, "/workspace") {
 		name, value, _ := strings.Cut(v, "=")
@@ -201,6 +212,20 @@ func (b *bubblewrap) command(p Program, l Limits) (out *launch, err error) {
 		out.cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
 	}
 	return out, nil
+}
+
+// hold has the program wait until there is a listener on its loopback.
+func (b *bubblewrap) hold(out *launch, port int) error {
+	if b.nsenter == "" {
+		return errors.New("nsenter is not installed, without which nothing is served to a program; install the package util-linux")
+	}
+	waits, goes, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	out.theirs, out.goes = append(out.theirs, waits), goes
+	out.listen = func(ctx context.Context, tree int) (net.Listener, error) { return b.loopback(ctx, tree, port) }
+	return nil
 }
 
 // privateInodes is what the files of the private folders take beside their content.
@@ -322,7 +347,7 @@ func rlimits(l Limits) []rlimit {
 	seconds := uint64((l.CPU + time.Second - 1) / time.Second)
 	all := []rlimit{
 		{"cpu", unix.RLIMIT_CPU, seconds, seconds + 1}, // the signal of the hard limit cannot be caught
-		{"as", unix.RLIMIT_AS, uint64(l.Memory), uint64(l.Memory)},
+		{"as", unix.RLIMIT_AS, uint64(cmp.Or(l.Reserved, l.Memory)), uint64(cmp.Or(l.Reserved, l.Memory))},
 		{"nproc", unix.RLIMIT_NPROC, uint64(l.Processes), uint64(l.Processes)},
 		{"fsize", unix.RLIMIT_FSIZE, uint64(l.Disk), uint64(l.Disk)},
 		{"nofile", unix.RLIMIT_NOFILE, uint64(l.OpenFiles), uint64(l.OpenFiles)},

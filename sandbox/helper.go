@@ -23,11 +23,22 @@ import (
 )
 
 // helperName is the name under which this program starts itself for sandboxes without bubblewrap: once to supervise a tree, of which it is
-// the reaper, and once more to become the program.
+// the reaper, and once more to become the program. A sandbox
+// with bubblewrap starts it to listen on the loopback inside.
 const helperName = "agentfly-sandbox"
+
+// listenWord has the helper listen in the network that it was started in.
+const listenWord = "listen"
 
 // init is the helper's main: every program that can open a sandbox can be it, also a test. The name is no program's.
 func init() {
+	if len(os.Args) == 4 && os.Args[1] == helperName && os.Args[2] == listenWord { // nsenter gives a program its path as name
+		if err := handOver(3, os.Args[3]); err != nil {
+			fmt.Fprintf(os.Stderr, "sandbox: %v\n", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if len(os.Args) != 2 || os.Args[0] != helperName {
 		return
 	}

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 
 	llsys "github.com/landlock-lsm/go-landlock/landlock/syscall"
 )
@@ -54,6 +53,9 @@ func helped(p Program, l Limits, filter []byte) (out *launch, err error) {
 	}()
 	if len(p.Mounts) > 0 {
 		return out, fmt.Errorf("%s cannot be mounted: only the sandbox bubblewrap shows folders under other paths; install bubblewrap", p.Mounts[0].Inside)
+	}
+	if p.Serve != nil {
+		return out, errors.New("nothing can be served to the program: only the sandbox bubblewrap has a network of its own; install bubblewrap")
 	}
 	home := p.Workspace
 	confined := filter != nil
@@ -113,12 +115,7 @@ func helped(p Program, l Limits, filter []byte) (out *launch, err error) {
 	if _, err := file.Seek(0, 0); err != nil {
 		return out, err
 	}
-	out.cmd = &exec.Cmd{Path: "/proc/self/exe", Args: []string{helperName, "supervise"}, Env: []string{}, Dir: "/"}
-	for _, v := range os.Environ() { // what the helper, which is this program, needs to start
-		if strings.HasPrefix(v, "LD_LIBRARY_PATH=") {
-			out.cmd.Env = append(out.cmd.Env, v)
-		}
-	}
+	out.cmd = &exec.Cmd{Path: "/proc/self/exe", Args: []string{helperName, "supervise"}, Env: helperEnvironment(), Dir: "/"}
 	out.cmd.ExtraFiles = []*os.File{status, control, file, folder.lock}
 	return out, nil
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,10 +32,13 @@ type launch struct {
 	// inodes is the memory of the private files of the tree beside their content; nil: the file system bounds it.
 	inodes  func(pids []int) (int64, error)
 	network bool // the tree has one of its own
+	// listen makes a listener on the loopback of the tree whose first process has that number, before goes is written to, for which the program waits. nil: nothing is served.
+	listen func(ctx context.Context, tree int) (net.Listener, error)
+	goes   *os.File
 }
 
 func (l *launch) close() {
-	for _, f := range append(l.theirs, l.status, l.control) {
+	for _, f := range append(l.theirs, l.status, l.control, l.goes) {
 		if f != nil {
 			_ = f.Close()
 		}
@@ -107,7 +111,7 @@ func (s *Sandbox) start(ctx context.Context, p Program) (*running, error) {
 		return nil, fmt.Errorf("sandbox: start %s: %w", filepath.Base(l.cmd.Path), err)
 	}
 	status := json.NewDecoder(l.status)
-	r.awaitTree(l, status)
+	first := r.awaitTree(l, status)
 	r.cancel = context.AfterFunc(ctx, func() { r.end("") })
 	r.all.Go(func() { r.wait(&s.starter, l, status) })
 	folders := []string{p.Workspace}
@@ -120,7 +124,34 @@ func (s *Sandbox) start(ctx context.Context, p Program) (*running, error) {
 		folders = append(folders, l.folder.Path())
 	}
 	r.all.Go(func() { r.watch(limits, folders...) })
+	if l.listen != nil {
+		if err := r.serve(ctx, l, first, p.Serve); err != nil {
+			_ = r.Kill()
+			return nil, fmt.Errorf("sandbox: %w", err)
+		}
+	}
 	return r, nil
+}
+
+// serve has what the tree asks on its loopback answered, and lets the program begin. A tree that has ended before says at its end why.
+func (r *running) serve(ctx context.Context, l *launch, tree int, answer func(net.Listener)) error {
+	defer l.goes.Close()
+	listener, err := l.listen(ctx, tree)
+	if err != nil {
+		select {
+		case <-r.ended:
+			return nil
+		case <-time.After(time.Second):
+			return err
+		}
+	}
+	r.all.Go(func() {
+		<-r.ended
+		_ = listener.Close()
+	})
+	r.all.Go(func() { answer(listener) })
+	_, _ = l.goes.Write([]byte{0}) // a tree that is gone says why
+	return nil
 }
 
 func check(p Program) error {
@@ -194,8 +225,8 @@ func (r *running) closePipes() {
 	}
 }
 
-// awaitTree learns of the tree's first process. What goes wrong shows when the program ends.
-func (r *running) awaitTree(l *launch, status *json.Decoder) {
+// awaitTree learns of the tree's first process, and returns its number. What goes wrong shows when the program ends.
+func (r *running) awaitTree(l *launch, status *json.Decoder) int {
 	var first struct {
 		PID int `json:"child-pid"`
 	}
@@ -206,11 +237,12 @@ func (r *running) awaitTree(l *launch, status *json.Decoder) {
 		_ = l.cmd.Process.Kill()
 	}
 	if err != nil || first.PID <= 0 || r.control != nil {
-		return
+		return 0
 	}
 	if fd, err := unix.PidfdOpen(first.PID, 0); err == nil {
 		r.tree = fd
 	}
+	return first.PID
 }
 
 // endBlind ends the tree because nothing says what it uses.

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"sync"
 	"time"
 )
@@ -24,6 +25,7 @@ type Limits struct {
 	Output    int64         // bytes of each of standard output and error that Run keeps; the rest is dropped and counted
 	Disk      int64         // bytes of the private file system; of a workspace of the host too, which is looked at while the program runs
 	OpenFiles int           // of each process
+	Reserved  int64         // bytes of address space of each process, for runtimes that reserve much more than they use, such as Node.js; 0: Memory
 }
 
 // Defaults are the limits of a call of a prebuilt tool.
@@ -35,6 +37,7 @@ func (l Limits) or(below Limits) Limits {
 		CPU: cmp.Or(l.CPU, below.CPU), Wall: cmp.Or(l.Wall, below.Wall), Memory: cmp.Or(l.Memory, below.Memory),
 		Processes: cmp.Or(l.Processes, below.Processes), Output: cmp.Or(l.Output, below.Output),
 		Disk: cmp.Or(l.Disk, below.Disk), OpenFiles: cmp.Or(l.OpenFiles, below.OpenFiles),
+		Reserved: cmp.Or(l.Reserved, below.Reserved),
 	}
 }
 
@@ -62,6 +65,10 @@ type Program struct {
 	ReadOnly  []string // further folders and files of the host that are readable inside under the same path
 	Mounts    []Mount  // folders of the host under other paths; Bubblewrap alone has them
 	Limits    Limits
+	// Serve answers what the program asks on 127.0.0.1:Port, the one address that it reaches, from before it begins. It returns when the listener is
+	// closed, which is so when the tree is gone; Process.Kill joins it. Bubblewrap alone has it; nil: there is nobody.
+	Serve func(l net.Listener)
+	Port  int
 }
 
 // Mount shows a folder of the host inside under a path of its own. What a program does to a writable one stays; it counts to Limits.Disk.

@@ -29,6 +29,8 @@ type Command struct {
 	Name   string            // names the run in the environment of its processes, so that those that outlive it are found; "": nothing does
 	AtOnce int               // processes; 0: any number
 
+	Confined *Confined // nil: agents have this process's rights
+
 	once   sync.Once
 	places chan struct{}
 }
@@ -40,6 +42,12 @@ const (
 	envURL  = "AGENTFLY_BASE_URL"
 	envTask = "AGENTFLY_TASK"
 	envEnd  = "AGENTFLY_RESULT"
+)
+
+// Files of the folder of a trajectory's agent.
+const (
+	taskName = "task.json"
+	endName  = "result.json"
 )
 
 // Enter implements Runner.
@@ -72,13 +80,22 @@ func (c *Command) Run(ctx context.Context, a Assignment) (end Ended, err error) 
 	if err != nil {
 		return end, err
 	}
-	taskFile, endFile := filepath.Join(dir, "task.json"), filepath.Join(dir, "result.json")
-	if err := os.WriteFile(taskFile, task, 0o600); err != nil {
+	taskFile, endFile := filepath.Join(dir, taskName), filepath.Join(dir, endName)
+	mode := os.FileMode(0o600)
+	if c.Confined != nil { // its reader may be another user; the folder is that user's alone
+		mode = 0o644
+	}
+	if err := os.WriteFile(taskFile, task, mode); err != nil {
 		return end, fmt.Errorf("its task cannot be written: %w", err)
 	}
-	p := exec.Command(c.Args[0], c.Args[1:]...)
-	p.Dir, p.Env = c.Folder, c.environment(a, taskFile, endFile)
-	out, err := c.run(ctx, p, a)
+	var out string
+	if c.Confined != nil {
+		out, err = c.runConfined(ctx, a, dir)
+	} else {
+		p := exec.Command(c.Args[0], c.Args[1:]...)
+		p.Dir, p.Env = c.Folder, c.environment(a, taskFile, endFile)
+		out, err = c.run(ctx, p, a)
+	}
 	end.Output = out
 	c.keep(a.ID, out)
 	if err != nil {
@@ -87,8 +104,8 @@ func (c *Command) Run(ctx context.Context, a Assignment) (end Ended, err error) 
 	return end, readEnd(endFile, &end)
 }
 
-// environment is that of an agent. Keys of other services stay this process's own where the agent's clients would read them.
-func (c *Command) environment(a Assignment, taskFile, endFile string) []string {
+// variables are what an agent finds in its environment, and what the job sets there.
+func (c *Command) variables(a Assignment, taskFile, endFile string) map[string]string {
 	set := map[string]string{
 		envTask: taskFile, envEnd: endFile, envURL: a.URL, envKey: a.Key, envRun: c.Name,
 		"OPENAI_BASE_URL": a.URL + "/v1", "OPENAI_API_BASE": a.URL + "/v1", "OPENAI_API_KEY": a.Key,
@@ -98,6 +115,12 @@ func (c *Command) environment(a Assignment, taskFile, endFile string) []string {
 	for k, v := range c.Env {
 		set[k] = v
 	}
+	return set
+}
+
+// environment is that of an agent without a sandbox. Keys of other services stay this process's own where the agent's clients would read them.
+func (c *Command) environment(a Assignment, taskFile, endFile string) []string {
+	set := c.variables(a, taskFile, endFile)
 	env := slices.DeleteFunc(os.Environ(), func(line string) bool {
 		name, _, _ := strings.Cut(line, "=")
 		_, ours := set[name]

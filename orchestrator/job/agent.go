@@ -97,6 +97,7 @@ func checkExternal(j *Job, fail func(path, format string, args ...any)) {
 	theirs := map[string]bool{ // settings that say something: the run's copy of a job has all of them
 		"command": len(a.Command) > 0, "url": a.URL != "", "online": a.Online, "key": a.Key != "", "env": len(a.Env) > 0, "processes": a.Processes > 0, "max_tokens": a.MaxTokens > 0,
 		"history": a.History == "as_sent", "roles": len(a.Roles) > 0, "listen": a.Listen != "127.0.0.1:0",
+		"sandbox": a.Sandbox, "show": len(a.Show) > 0,
 	}
 	ours := map[string]bool{
 		"python": a.Python != "", "system": a.System != "", "examples": a.Examples != "", "tools": len(a.Tools) > 0, "max_calls": a.MaxCalls > 0,
@@ -134,6 +135,14 @@ func checkExternal(j *Job, fail func(path, format string, args ...any)) {
 	case a.URL != "" && !strings.HasPrefix(a.URL, "http://") && !strings.HasPrefix(a.URL, "https://"):
 		fail("agent.url", "%q is no address; write http://HOST:PORT/PATH", a.URL)
 	}
+	switch {
+	case a.Sandbox && len(a.Command) == 0:
+		fail("agent.sandbox", "the run starts nothing with url or online, so that it can confine nothing; use command, or leave sandbox out")
+	case a.Sandbox && j.Sandbox != "auto" && j.Sandbox != "bubblewrap":
+		fail("agent.sandbox", "it needs bubblewrap, where a program has a network of its own, and the job says sandbox: %s; leave that out", j.Sandbox)
+	case len(a.Show) > 0 && !a.Sandbox:
+		fail("agent.show", "without sandbox: true the agent reads what this program reads; set that, or leave show out")
+	}
 	if a.Online && j.Rollout.Timeout == 0 {
 		fail("rollout.timeout", "it is 0, and with agent.online a trajectory whose agent is gone would wait for ever; set it")
 	}
@@ -168,6 +177,17 @@ func checkExternal(j *Job, fail func(path, format string, args ...any)) {
 
 // everything tells whether the role is that of every call that comes to it.
 func (r AgentRole) everything() bool { return r.System+r.Header+r.Tool+r.Path == "" }
+
+// String is the role's name, and what its calls fit.
+func (r AgentRole) String() string {
+	out := r.Name
+	for _, asks := range []struct{ what, value string }{{"system", r.System}, {"header", r.Header}, {"tool", r.Tool}, {"path", r.Path}} {
+		if asks.value != "" {
+			out += ", " + asks.what + " " + asks.value
+		}
+	}
+	return out
+}
 
 // count is how many hold.
 func count(all ...bool) (n int) {

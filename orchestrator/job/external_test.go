@@ -39,6 +39,10 @@ func TestExternalAgents(t *testing.T) {
 		"{kind: external, command: [a], roles: [{name: 'a b'}]}":                                                     "a name has 1 to 64 letters",
 		"{kind: external, online: true}":                                                                             "agent.key: it is missing",
 		"{kind: external, online: true, key: k, command: [a]}":                                                       "needs exactly one",
+		"{kind: external, url: 'http://x', sandbox: true}":                                                           "agent.sandbox: the run starts nothing with url or online, so that it can confine nothing",
+		"{kind: external, online: true, key: k, sandbox: true}":                                                      "agent.sandbox: the run starts nothing with url or online",
+		"{kind: external, command: [a], show: [lib]}":                                                                "agent.show: without sandbox: true the agent reads what this program reads",
+		"{sandbox: true}":   "agent.sandbox: it is for kind external",
 		"{command: [a]}":    "agent.command: it is for kind external, and the kind is tool_call",
 		"{url: 'http://x'}": "agent.url: it is for kind external",
 	} {
@@ -47,6 +51,8 @@ func TestExternalAgents(t *testing.T) {
 		require.Contains(t, err.Error(), says, agent)
 	}
 	err := load("{kind: external, command: [a]}", "environment: {kind: frozenlake}\neval: {tool_off: true}\n")
+	require.NoError(t, load("{kind: external, command: [a], sandbox: true, show: [lib]}", "sandbox: bubblewrap\n"))
+	require.ErrorContains(t, load("{kind: external, command: [a], sandbox: true}", "sandbox: none\n"), "agent.sandbox: it needs bubblewrap, where a program has a network of its own, and the job says sandbox: none")
 	require.Contains(t, err.Error(), "acts in worlds of its own")
 	require.Contains(t, err.Error(), "are its own; leave tools_off")
 	require.Equal(t, 2, strings.Count(err.Error(), "\n")+1, "all at once")

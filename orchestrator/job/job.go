@@ -141,6 +141,8 @@ type Agent struct {
 	Command   []string          `yaml:"command" doc:"external: the agent's program and its arguments, one process a trajectory, in the job file's folder; it finds its task, the address and the key in its environment, see docs/gateway.md"`
 	URL       string            `yaml:"url" doc:"external: a service that is posted each task with the address and the key, in place of command, and answers when its agent has ended"`
 	Online    bool              `yaml:"online" default:"false" doc:"external: agents that run elsewhere come for tasks, in place of command, see docs/gateway.md"`
+	Sandbox   bool              `yaml:"sandbox" default:"false" doc:"external: the command runs in bubblewrap's sandbox: it reaches the gateway and no other address, and reads its program, show and the system's /usr, see docs/gateway.md"`
+	Show      []string          `yaml:"show" doc:"external: files and folders that the command reads in the sandbox, beside its program"`
 	Key       string            `yaml:"key" doc:"external: that agents bear who come for tasks; write ${NAME}"`
 	Env       map[string]string `yaml:"env" doc:"external: variables of the command's environment; write ${NAME} for what this program's own has"`
 	Processes int               `yaml:"processes" default:"0" min:"0" max:"100000" unit:"agents" doc:"external: at once; 0: as many as trajectories are sampled at once"`

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/agents"
+	"github.com/agentfly/agentfly/orchestrator/external"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/policy"
 )
@@ -65,9 +67,6 @@ func checkURLs(j *job.Job) error {
 	return j.Collect(wrong...)
 }
 
-// scripts are endings of files that an interpreter is given by their names.
-var scripts = []string{".py", ".js", ".mjs", ".ts", ".sh", ".rb", ".pl", ".jar"}
-
 // checkAgent refuses an agent's program, or its file, that is not there, and an address that cannot be listened on.
 func checkAgent(ctx context.Context, j *job.Job) error {
 	if j.Agent.Kind != agents.External {
@@ -80,7 +79,14 @@ func checkAgent(ctx context.Context, j *job.Job) error {
 		if strings.Contains(name, "/") && !filepath.IsAbs(name) {
 			name = filepath.Join(folder, name)
 		}
-		if _, err := exec.LookPath(name); err != nil && !errors.Is(err, exec.ErrDot) {
+		if dirs := insidePath(j); j.Agent.Sandbox && !strings.Contains(name, "/") {
+			if !slices.ContainsFunc(filepath.SplitList(dirs), func(dir string) bool {
+				_, err := exec.LookPath(filepath.Join(dir, name))
+				return filepath.IsAbs(dir) && err == nil
+			}) {
+				wrong = append(wrong, j.Fail("agent.command.0", "the program %q is not in %s, where the sandbox looks; name its path, and in agent.show the folder of what it needs", name, dirs))
+			}
+		} else if _, err := exec.LookPath(name); err != nil && !errors.Is(err, exec.ErrDot) {
 			wrong = append(wrong, j.Fail("agent.command.0", "the program %q is not there, or may not be run; name one on PATH, or its path from the job file's folder", command[0]))
 		}
 		for i, arg := range command[1:] {
@@ -88,10 +94,15 @@ func checkAgent(ctx context.Context, j *job.Job) error {
 			if !filepath.IsAbs(path) {
 				path = filepath.Join(folder, path)
 			}
-			if _, err := os.Stat(path); !strings.HasPrefix(arg, "-") && slices.Contains(scripts, filepath.Ext(arg)) && errors.Is(err, fs.ErrNotExist) {
+			if _, err := os.Stat(path); !strings.HasPrefix(arg, "-") && slices.Contains(external.Scripts, filepath.Ext(arg)) && errors.Is(err, fs.ErrNotExist) {
 				wrong = append(wrong, j.Fail("agent.command."+strconv.Itoa(i+1), "the file %s is not there; agents run in the job file's folder (%s)", arg, folder))
 				break
 			}
+		}
+	}
+	if len(wrong) == 0 && j.Agent.Sandbox {
+		if _, err := commandOf(j).Readable(); err != nil {
+			wrong = append(wrong, j.Fail("agent.sandbox", "%v", err))
 		}
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", j.Agent.Listen)
@@ -99,6 +110,11 @@ func checkAgent(ctx context.Context, j *job.Job) error {
 		return j.Collect(append(wrong, j.Fail("agent.listen", "%v; write host:port, port 0 takes a free one", err))...)
 	}
 	return j.Collect(append(wrong, l.Close())...)
+}
+
+// insidePath is PATH of an agent in the sandbox.
+func insidePath(j *job.Job) string {
+	return cmp.Or(j.Agent.Env["PATH"], "/usr/local/bin:/usr/bin:/bin")
 }
 
 // checkRank refuses an adapter that is larger than the model that it adapts.

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/agentfly/agentfly/agents"
@@ -17,6 +19,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/external"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/sandbox"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -52,8 +55,8 @@ func gatewayOf(j *job.Job, s *rollout.Sampler, formats *agents.Registry) gateway
 	return o
 }
 
-// openGuests opens the gateway of a job whose agents are programs of their own. hold: it answers nobody before Answer.
-func openGuests(ctx context.Context, j *job.Job, o gateway.Options, hold bool) (*Guests, error) {
+// openGuests opens the gateway of a job whose agents are programs of their own. hold: it answers nobody before Answer. box opens the job's sandbox.
+func openGuests(ctx context.Context, j *job.Job, o gateway.Options, box func(context.Context) (*sandbox.Sandbox, error), hold bool) (*Guests, error) {
 	made, err := gateway.New(o)
 	if err != nil {
 		return nil, err
@@ -77,12 +80,48 @@ func openGuests(ctx context.Context, j *job.Job, o gateway.Options, hold bool) (
 	case j.Agent.URL != "":
 		g.runner = &external.Callback{URL: j.Agent.URL}
 	default:
-		g.runner = &external.Command{Args: j.Agent.Command, Folder: filepath.Dir(j.Path()), Env: j.Agent.Env, AtOnce: j.Agent.Processes}
+		c := commandOf(j)
+		if g.runner = c; c.Confined != nil {
+			if err := g.confine(ctx, c.Confined, box); err != nil {
+				return nil, errors.Join(err, l.Close())
+			}
+		}
 	}
 	if !hold {
 		g.Answer()
 	}
 	return g, nil
+}
+
+// commandOf is what starts the agents of a job. In a sandbox it starts none before confine.
+func commandOf(j *job.Job) *external.Command {
+	c := &external.Command{Args: j.Agent.Command, Folder: filepath.Dir(j.Path()), Env: j.Agent.Env, AtOnce: j.Agent.Processes}
+	if !j.Agent.Sandbox {
+		return c
+	}
+	c.Confined = &external.Confined{}
+	for _, path := range j.Agent.Show {
+		if path = j.Resolve(path); !filepath.IsAbs(path) {
+			path, _ = filepath.Abs(path) // it fails where the working folder is gone, and then the path is found not to be there
+		}
+		c.Confined.Show = append(c.Confined.Show, path)
+	}
+	return c
+}
+
+// confine has agents run in the sandbox, where they reach the gateway alone.
+func (g *Guests) confine(ctx context.Context, c *external.Confined, box func(context.Context) (*sandbox.Sandbox, error)) error {
+	opened, err := box(ctx)
+	if err != nil {
+		return g.job.Fail("agent.sandbox", "%v", err)
+	}
+	if opened.Kind() != sandbox.Bubblewrap {
+		return g.job.Fail("agent.sandbox", "it needs bubblewrap, where a program has a network of its own, and this machine has %s alone; install the package bubblewrap", opened.Kind())
+	}
+	c.Sandbox = opened
+	c.Serve = func(l net.Listener) { _ = g.server.Serve(l) } // it ends with the agent, or with close
+	g.told = external.InsideURL
+	return nil
 }
 
 // Answer has the gateway answer from now on.
@@ -143,6 +182,35 @@ func frozen(j *job.Job) func(trajectory.Role) bool {
 		roles[trajectory.Role(r.Name)] = !r.Train
 	}
 	return func(r trajectory.Role) bool { return roles[r] }
+}
+
+// SilentRules says which rules of agent.roles named no call, in one line; "": each did, or there was no call. before tells the roles that an earlier process
+// of the run named. It is asked only where a rule named nothing in this one; nil: there was none.
+func (g *Guests) SilentRules(before func() (map[trajectory.Role]bool, error)) (string, error) {
+	if g == nil {
+		return "", nil
+	}
+	silent := slices.DeleteFunc(g.gateway.SilentRules(), func(i int) bool {
+		return g.job.Agent.Roles[i].Name == string(trajectory.RoleAuxiliary) // it also says whether the gateway's own auxiliary calls are trained
+	})
+	if len(silent) > 0 && before != nil {
+		known, err := before()
+		if err != nil {
+			return "", err
+		}
+		silent = slices.DeleteFunc(silent, func(i int) bool { return known[trajectory.Role(g.job.Agent.Roles[i].Name)] })
+	}
+	if len(silent) == 0 {
+		return "", nil
+	}
+	var names []string
+	for _, i := range silent {
+		names = append(names, fmt.Sprintf("agent.roles.%d (%s)", i, g.job.Agent.Roles[i]))
+	}
+	if len(names) == 1 {
+		return names[0] + " named no call: none fits it, or those that do fit a rule before it; correct what it asks for, or leave it out", nil
+	}
+	return strings.Join(names, " and ") + " named no call: none fits them, or those that do fit a rule before them; correct what they ask for, or leave them out", nil
 }
 
 // Keep has the run's folder keep what agents of other programs print and what their keys follow from, and ends those that an earlier process of

@@ -205,7 +205,7 @@ func (s *Session) openGuests(ctx context.Context) (err error) {
 	}
 	o := gatewayOf(s.Job, &s.Sampler, s.formats)
 	o.Encode, o.Warn = s.Policy.Tokenizer.Encode, s.Notes.Note
-	if s.Guests, err = openGuests(ctx, s.Job, o, s.Hold); err != nil {
+	if s.Guests, err = openGuests(ctx, s.Job, o, s.resources.Sandbox, s.Hold); err != nil {
 		return err
 	}
 	s.Notes.Know(fmt.Sprintf("agents of other programs sample over the gateway at %s", s.Guests.url))
