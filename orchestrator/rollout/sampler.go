@@ -285,9 +285,14 @@ func (r *Sampler) turns(ctx context.Context, p Place, t, recovered *trajectory.T
 		}
 		if !recorded {
 			start := time.Now()
-			record.Results = r.call(ctx, t.ID, parsed, calls)
+			record.Results = r.call(ctx, p, parsed, calls)
 			onlyCall(r.Tools, record.Results)
 			record.ToolSeconds = time.Since(start).Seconds()
+		}
+		if recorded && !r.Replay {
+			if err := r.redo(ctx, p, &recovered.Turns[turn], turn); err != nil {
+				return err
+			}
 		}
 		if r.World != nil {
 			if recorded && !r.Replay {

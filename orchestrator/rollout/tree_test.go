@@ -293,7 +293,10 @@ func process(t *testing.T, path string, f *forest, place rollout.Place, task tra
 			if done != nil && done.Err == "" {
 				ended[done.ID] = done
 			}
-			if begun != nil {
+			switch {
+			case begun != nil && f.Tools.KeepsState(): // as package recovery does
+				db.Restart(begun.ID)
+			case begun != nil:
 				partial[begun.ID] = begun
 			}
 		}
@@ -363,6 +366,10 @@ func killTree(t *testing.T, trial int, kills, failures *atomic.Int64) {
 	size := 1 + rng.IntN(10)
 	trees := anyTrees(rng, size)
 	f := newForest(t, trees)
+	stateful := rng.IntN(3) == 0
+	if stateful {
+		remembering(t, f)
+	}
 	failing := rng.IntN(2) == 0
 	life := 0
 	if failing { // each life fails elsewhere
@@ -384,6 +391,9 @@ func killTree(t *testing.T, trial int, kills, failures *atomic.Int64) {
 	}
 	checkTrees(t, group, size)
 	for _, tr := range group.Trajectories {
+		if stateful {
+			checkPages(t, tr)
+		}
 		if tr.Err != "" {
 			failures.Add(1)
 		}
@@ -395,6 +405,9 @@ func killTree(t *testing.T, trial int, kills, failures *atomic.Int64) {
 	require.NoError(t, db.Close())
 	require.Len(t, stored[0].Trajectories, size)
 	whole := newForest(t, trees)
+	if stateful {
+		remembering(t, whole)
+	}
 	want, err := whole.Grow(t.Context(), place, task, size, nil, nil)
 	require.NoError(t, err)
 	for i, tr := range group.Trajectories {
