@@ -176,7 +176,7 @@ func (r *Sampler) turnsOf(t *trajectory.Trajectory) []tree.Turn {
 // begins tells whether a completion may be begun with these ids, and be sampled on by a request that has them in its prompt: they end neither within a
 // character nor within what may become a stop string. An engine looks for stop strings in what it samples alone, so none may stand across the place.
 func (r *Sampler) begins(ids []int32) bool {
-	longest := 1
+	longest := utf8.UTFMax // a character may have as many tokens
 	for _, stop := range r.Sampling.Stop {
 		longest = max(longest, len(stop))
 	}

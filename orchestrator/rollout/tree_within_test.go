@@ -81,6 +81,23 @@ func TestTheLeastLikelyTokensBranch(t *testing.T) {
 	require.Equal(t, []trajectory.Begun{{Shared: "train-0-0-0:1", End: 8}}, group.Trajectories[5].Turns[1].Begun)
 }
 
+// No child begins within a character, which may have several tokens; behind it one does, whether there are stop strings or not.
+func TestNoChildBeginsWithinACharacter(t *testing.T) {
+	for _, stops := range []bool{true, false} {
+		r, _ := planted(t, tree.TokenNLL{Trees: 1, Tokens: 2, Branches: 1, Rounds: 1}, func(_ engines.Request, _ int, begun string) string {
+			return "<answer>\u00e9\u20ac7</answer>"[len(begun):]
+		}, func(text string, at int) float32 {
+			return map[int]float32{8: 2, 9: 9, 10: 4, 11: 8, 12: 7, 13: 3}[at]
+		})
+		if !stops {
+			r.Sampling.Stop = nil
+		}
+		group, err := r.Grow(t.Context(), rollout.Place{Phase: "train"}, rollouttest.Task("q", "?", "5"), 3, nil, nil)
+		require.NoError(t, err)
+		require.Equal(t, []int{10, 13}, []int{group.Trajectories[1].ForkedAt, group.Trajectories[2].ForkedAt})
+	}
+}
+
 // A child of a child within the same turn has what each of them sampled of it.
 func TestATurnForksWithinWhatForked(t *testing.T) {
 	say := func(q engines.Request, _ int, begun string) string {
