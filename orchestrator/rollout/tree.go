@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -158,6 +159,7 @@ func (r *Sampler) turnsOf(t *trajectory.Trajectory) []tree.Turn {
 		turn := &t.Turns[i]
 		out[i].Entropy = turn.Entropy
 		if !r.Trees.Within {
+			out[i].NLL = slices.Repeat([]float64{-1}, turn.CompletionEnd-turn.CompletionStart)
 			continue
 		}
 		s := t.Samples[turn.Sample]

@@ -284,6 +284,21 @@ func TestEPTreesTokens(t *testing.T) {
 	}
 }
 
+// A leaf that forks within a turn keeps its place where the run goes on with a rule that has no such forks.
+func TestWhatForkedWithinATurnIsAdopted(t *testing.T) {
+	closed := []Turn{{NLL: []float64{-1, -1, -1}}}
+	p := NewPlan(Entropy{Vocabulary: 50}, 1, 3, seeds(1), []Leaf{{}, {Branch: "0", At: 2}})
+	p.Next()
+	p.Ended(0, closed)
+	starts := p.Next()
+	require.Len(t, starts, 1)
+	require.Equal(t, Start{Number: 1, Leaf: Leaf{Branch: "0", At: 2}, Fork: Fork{Parent: 0, Token: 2}}, starts[0])
+	p.Ended(1, closed)
+	starts = p.Next()
+	require.Len(t, starts, 1)
+	require.Equal(t, 1, starts[0].Index, "what is left begins at the prompt")
+}
+
 func TestPathsAreOrderedByNumber(t *testing.T) {
 	all := []*trajectory.Trajectory{{Index: 1}, {Branch: "10"}, {Branch: "2.0"}, {}, {Branch: "2"}}
 	Sort(all)
