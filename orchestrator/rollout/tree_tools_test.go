@@ -3,9 +3,9 @@ package rollout_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -205,13 +205,12 @@ func TestAForkIsRefusedWhereAToolAnswersDifferently(t *testing.T) {
 
 // A Python session, a shell and files fork: variables and files are those of the leaf's own turns, and the workspace of a leaf is its own.
 func TestSessionsAndWorkspacesFork(t *testing.T) {
-	kind := sandbox.Bubblewrap
-	if _, err := exec.LookPath("bwrap"); err != nil {
-		t.Skip("bwrap is not installed: apt-get install bubblewrap")
-	}
 	t.Setenv("TMPDIR", t.TempDir())
-	res := resources.New(resources.Options{Sandbox: kind})
+	res := resources.New(resources.Options{Sandbox: sandbox.Auto})
 	defer func() { require.NoError(t, res.Close()) }()
+	if _, err := res.Sandbox(t.Context()); errors.Is(err, sandbox.ErrUnavailable) {
+		t.Skip(err)
+	}
 	catalog := tools.NewCatalog()
 	require.NoError(t, code.Add(catalog))
 	require.NoError(t, files.Add(catalog))
