@@ -12,7 +12,7 @@ import (
 )
 
 // randomTree draws the leaves of a task's trees: every token is named by the trajectory that sampled it, and a leaf that forks off
-// another one has the names of the other's up to the fork.
+// another one has the names of the other's up to the fork, between turns or within one.
 func randomTree(rng *rand.Rand, leaves int) Group {
 	type turn struct {
 		name   string
@@ -25,15 +25,18 @@ func randomTree(rng *rand.Rand, leaves int) Group {
 		if i > 0 && rng.IntN(4) > 0 {
 			parent := paths[rng.IntN(i)]
 			path = slices.Clone(parent[:rng.IntN(len(parent))])
+			if next := parent[len(path)]; next.tokens > 1 && rng.IntN(2) == 0 { // the same tokens have the same names: a leaf has fewer of them
+				path = append(path, turn{next.name, 1 + rng.IntN(next.tokens-1)})
+			}
 		}
 		for k := range 1 + rng.IntN(3) {
-			path = append(path, turn{fmt.Sprintf("%d:%d", i, len(path)+k), 1 + rng.IntN(4)})
+			path = append(path, turn{fmt.Sprintf("%d:%d:%d", i, len(path), k), 1 + rng.IntN(4)})
 		}
 		paths = append(paths, path)
 		r := Record{Reward: float64(rng.IntN(5)) / 4}
 		for _, t := range path {
-			for range t.tokens {
-				r.Shared, r.Tokens = append(r.Shared, t.name), r.Tokens+1
+			for at := range t.tokens {
+				r.Shared, r.Tokens = append(r.Shared, fmt.Sprint(t.name, "+", at)), r.Tokens+1
 			}
 		}
 		group = append(group, r)

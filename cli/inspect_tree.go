@@ -109,6 +109,9 @@ func drawGroup(records []store.Record) string {
 			own = "no turn of its own"
 		}
 		fmt.Fprintf(&b, "%-24s %-16s reward %.3f  %s", line, own, t.Return(), terminal.Text(string(t.StopReason)))
+		if t.ForkedAt > 0 {
+			fmt.Fprintf(&b, "  from token %d on", t.ForkedAt+1)
+		}
 		if t.Forked < len(t.Turns) && t.Turns[t.Forked].Entropy > 0 {
 			fmt.Fprintf(&b, "  entropy %.2f", t.Turns[t.Forked].Entropy)
 		}

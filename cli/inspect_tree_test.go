@@ -31,6 +31,9 @@ func TestTreesAreDrawn(t *testing.T) {
 1                        turn 1           reward 0.000  answer  entropy 1.50
 2                        no turn of its own reward 0.000  answer
 `, got)
+	within := leaf(0, "0", 1, "a0", "b1")
+	within.Trajectory.ForkedAt = 7
+	require.Contains(t, drawGroup([]store.Record{leaf(0, "", 0, "a0", "a1"), within}), "\n└ 0.0                    turn 2           reward 0.500  answer  from token 8 on")
 	require.Empty(t, drawGroup([]store.Record{leaf(0, "", 0, "a"), leaf(1, "", 0, "b")}))
 	require.Equal(t, "train-2-5", groupOf("train-2-5-0.1.2"))
 	require.Empty(t, groupOf("x"))

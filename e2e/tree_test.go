@@ -3,12 +3,16 @@ package e2e_test
 import (
 	"bytes"
 	"context"
+	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // treeTiny makes the trajectories of a tiny run branch.
@@ -18,16 +22,18 @@ var treeTiny = []string{"--set", "rollout.tree={rule: entropy, roots: 8}", "--se
 func TestTreesAreResumedAndReplayed(t *testing.T) {
 	needTorch(t)
 	for name, args := range map[string][]string{
-		"entropy":     treeTiny,
-		"step_random": {"--set", "rollout.tree={rule: step_random, roots: 8, nodes: 3}", "--set", "algorithm.advantage={name: tree, shared: sqrt}"},
-		"async":       append(append([]string{}, treeTiny...), asyncTiny...),
+		"entropy":          treeTiny,
+		"step_random":      {"--set", "rollout.tree={rule: step_random, roots: 8, nodes: 3}", "--set", "algorithm.advantage={name: tree, shared: sqrt}"},
+		"token_nll":        {"--set", "rollout.tree={rule: token_nll, roots: 8, nodes: 3, branches: 1}", "--set", "rollout.max_new_tokens=8", "--set", "algorithm.advantage={name: tree, inter: 0, intra: 0, local: 1, global: 1, normalize: leave-one-out, shared: sqrt}"},
+		"token_nll, async": append([]string{"--set", "rollout.tree={rule: token_nll, roots: 8, nodes: 2, branches: 2}", "--set", "rollout.max_new_tokens=8", "--set", "algorithm.advantage={name: arpo}"}, asyncTiny...),
+		"async":            append(append([]string{}, treeTiny...), asyncTiny...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			whole, parts := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "parts")
 			trainShort(t, whole, args...)
 			trainShort(t, parts, append(args, "--set", "trainer.steps=2")...)
 			trainShort(t, parts, append(args, "--resume")...)
-			if name != "async" {
+			if !strings.Contains(name, "async") {
 				rewards, weights := curve(t, whole)
 				again, same := curve(t, parts)
 				require.Equal(t, rewards, again)
@@ -44,7 +50,7 @@ func TestTreesAreResumedAndReplayed(t *testing.T) {
 			defer db.Close()
 			log, err := db.Recover(context.Background(), 0)
 			require.NoError(t, err)
-			forks, shared := 0, 0
+			forks, shared, within := 0, 0, 0
 			for _, b := range log.Batches {
 				groups, err := db.Groups(context.Background(), b.Groups, "")
 				require.NoError(t, err)
@@ -53,20 +59,97 @@ func TestTreesAreResumedAndReplayed(t *testing.T) {
 					for _, tr := range g.Trajectories {
 						if tr.Branch != "" {
 							forks++
-							shared += tr.Forked
+							shared += tr.Forked + tr.ForkedAt
+							within += tr.ForkedAt
 						}
 					}
 				}
 			}
 			require.Greater(t, forks, 10)
 			require.Positive(t, shared)
+			require.Equal(t, strings.HasPrefix(name, "token_nll"), within > 0)
 		})
 	}
+}
+
+// countingCalculator keeps state of a trajectory, and writes down what it is asked.
+const countingCalculator = `from agentfly import state, tool
+
+@tool(stateful=True, deterministic=True)
+def calculator(expression: str) -> str:
+    """Computes."""
+    state()["calls"] = state().get("calls", 0) + 1
+    with open(LOG, "a") as f:
+        f.write(expression + "\n")
+    if state()["calls"] > 3:
+        raise ValueError("too many")
+    return str(int(eval(expression)))
+`
+
+// Trajectories with a tool that keeps state branch: a fork makes the calls before it again. Such a run is resumed bit for bit, where what had begun begins
+// anew, and replayed from its log, which calls nothing.
+func TestTreesWithStatefulTools(t *testing.T) {
+	needTorch(t)
+	dir := t.TempDir()
+	log, file := filepath.Join(dir, "calls"), filepath.Join(dir, "calculator.py")
+	require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(countingCalculator, "LOG", strconv.Quote(log))), 0o600))
+	calls := func() int {
+		text, err := os.ReadFile(log)
+		require.NoError(t, err)
+		return strings.Count(string(text), "\n")
+	}
+	args := append([]string{"--set", "agent.tools=[{python: " + file + "}]", "--set", "agent.max_turns=3"}, treeTiny...)
+	whole, parts := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "parts")
+	trainShort(t, whole, args...)
+	made := calls()
+	status, out, errs := command("", "replay", whole)
+	require.Zero(t, status, "%s%s", out, errs)
+	require.Regexp(t, `(?m)^4 batches, 512 trajectories, \d+ tokens sampled again, weights: identical$`, out)
+	require.Equal(t, made, calls(), "a replay calls nothing")
+	trainShort(t, parts, append(args, "--set", "trainer.steps=2")...)
+	trainShort(t, parts, append(args, "--resume")...)
+	rewards, weights := curve(t, whole)
+	again, same := curve(t, parts)
+	require.Equal(t, rewards, again)
+	require.True(t, bytes.Equal(weights, same))
+	requireSameMetrics(t, whole, parts)
+
+	db, err := store.OpenReader(filepath.Join(whole, "store.db"))
+	require.NoError(t, err)
+	defer db.Close()
+	found, err := db.Recover(context.Background(), 0)
+	require.NoError(t, err)
+	own, shared := 0, 0 // calls
+	for _, b := range found.Batches {
+		groups, err := db.Groups(context.Background(), b.Groups, "")
+		require.NoError(t, err)
+		for _, g := range groups {
+			for _, tr := range g.Trajectories {
+				require.Empty(t, tr.Err)
+				for k, turn := range tr.Turns {
+					for _, r := range turn.Results {
+						switch {
+						case r.Cause != "" && r.Cause != trajectory.CauseRaised:
+						case k < tr.Forked:
+							shared++
+						default:
+							own++
+						}
+					}
+				}
+			}
+		}
+	}
+	require.Positive(t, shared)
+	require.Equal(t, own+shared, made, "each call once, and once for each trajectory that forks behind it")
 }
 
 func TestKillsOfTrees(t *testing.T) {
 	needTorch(t)
 	k, most := newKilled(t), kills(t, 2)
 	k.args = treeTiny
+	k.endAlike(most, func(dir string) { requireWhole(t, dir, 0) })
+	k = newKilled(t)
+	k.args = []string{"--set", "rollout.tree={rule: token_nll, roots: 8, nodes: 3, branches: 1}", "--set", "rollout.max_new_tokens=8", "--set", "algorithm.advantage={name: tree}"}
 	k.endAlike(most, func(dir string) { requireWhole(t, dir, 0) })
 }

@@ -243,7 +243,7 @@ func traceOf(record store.Record, r Run, content bool) []*tracev1.Span {
 		values := map[string]any{
 			"gen_ai.operation.name": "chat", "gen_ai.provider.name": "agentfly", "gen_ai.conversation.id": t.ID, "gen_ai.request.model": r.Model,
 			"gen_ai.request.seed":       int64(turn.Seed), // as its 64 bits: a seed from 2^63 on is negative here
-			"gen_ai.usage.input_tokens": turn.CompletionStart, "gen_ai.usage.output_tokens": turn.CompletionEnd - turn.CompletionStart,
+			"gen_ai.usage.input_tokens": turn.CompletionStart + turn.BegunTokens(), "gen_ai.usage.output_tokens": turn.Sampled(),
 			"gen_ai.response.finish_reasons": []string{string(turn.FinishReason)}, "agentfly.cached_tokens": turn.CachedTokens, "agentfly.turn": k,
 			"agentfly.role": string(turn.Role),
 		}

@@ -94,6 +94,7 @@ func traced(n int, large string) Run {
 			}
 			if i == 2 {
 				t.Forked = 1
+				t.Turns[1].CompletionEnd, t.Turns[1].Begun = 8, []trajectory.Begun{{Shared: "train-1-0-0:1", End: 2}}
 			}
 			prompt := []trajectory.Message{{Role: "user", Content: []trajectory.Part{{Type: "text", Text: "how many?"}}}}
 			if err := f(store.Record{Phase: "train", Task: trajectory.Task{ID: "k", Prompt: prompt}, Trajectory: t}); err != nil {
@@ -157,6 +158,9 @@ func TestTrajectoriesAsSpans(t *testing.T) {
 	failed := c.spans[5]
 	require.Equal(t, "the tool is gone", failed.Status.Message)
 	require.Equal(t, string(trajectory.OriginTool), valuesOf(failed)["error.type"])
+
+	within := valuesOf(c.spans[11])
+	require.Equal(t, [2]any{int64(5 + 2), int64(3 - 2)}, [2]any{within["gen_ai.usage.input_tokens"], within["gen_ai.usage.output_tokens"]}, "what another one sampled is not its own")
 
 	again := &receiver{}
 	other := httptest.NewServer(again)

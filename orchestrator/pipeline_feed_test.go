@@ -407,13 +407,16 @@ var modes = map[string]mode{
 	"trees, async":         {job.Rollout{Mode: "async", MaxStaleness: 2, Tree: branching}, false},
 	"trees, drop":          {job.Rollout{Mode: "async", MaxStaleness: 1, Stale: "drop", Tree: expanding}, false},
 	"trees, dynamic":       {job.Rollout{Mode: "async", MaxStaleness: 2, Tree: expanding}, true},
+	"trees, within turns":  {job.Rollout{Mode: "sync", Tree: within}, false},
+	"trees, within, async": {job.Rollout{Mode: "async", MaxStaleness: 2, Tree: within}, true},
 	"trees, over-sampling": {job.Rollout{Mode: "sync", Oversample: 2, MaxStaleness: 2, Tree: branching}, false},
 }
 
-// The trees of these tests: two roots of four leaves, and one.
+// The trees of these tests: two roots of four leaves, and one; and one whose leaves fork within turns.
 var (
 	branching = &job.Tree{Rule: "entropy", Roots: 2, Base: 0.7, Tokens: 20}
 	expanding = &job.Tree{Rule: "step_random", Roots: 1, Nodes: 3, Rounds: 1}
+	within    = &job.Tree{Rule: "token_nll", Roots: 1, Nodes: 2, Branches: 1, Rounds: 2}
 )
 
 func (m mode) algorithm() algorithms.Config {

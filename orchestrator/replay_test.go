@@ -86,7 +86,7 @@ func replaysAll(t *testing.T, m mode) {
 	log, err := from.Recover(t.Context(), 0)
 	require.NoError(t, err)
 	require.Len(t, trainer.batches, steps)
-	trajectories, forks := 0, 0
+	trajectories, forks, within := 0, 0, 0
 	for step, b := range log.Batches {
 		require.Equal(t, b.Version, trainer.batches[step].Version)
 		groups, err := from.Groups(t.Context(), b.Groups, "")
@@ -101,16 +101,21 @@ func replaysAll(t *testing.T, m mode) {
 				require.Equal(t, want.Branch, got.Branch)
 				for n := range want.Turns {
 					require.Equal(t, want.Turns[n].Shared, got.Turns[n].Shared)
+					require.Equal(t, want.Turns[n].Begun, got.Turns[n].Begun)
 				}
 				trajectories++
-				if want.Forked > 0 {
+				if want.Forked+want.ForkedAt > 0 {
 					forks++
+				}
+				if want.ForkedAt > 0 {
+					within++
 				}
 			}
 		}
 	}
 	require.Contains(t, out.String(), fmt.Sprintf("%d batches, %d trajectories, ", steps, trajectories))
 	require.Equal(t, settings.Tree != nil, forks > 0)
+	require.Equal(t, settings.Tree != nil && settings.Tree.Rule == "token_nll", within > 0)
 	was, err := from.Steps()
 	require.NoError(t, err)
 	is, err := again.folder.DB.Reader.Steps()

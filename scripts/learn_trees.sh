@@ -1,6 +1,6 @@
 #!/bin/sh
 # Trees beside chains at equal budgets of tool calls: JOB (default examples/two_step.yaml) trains with chains, with ARPO's entropy trees, with them and a
-# penalty for branches in a row, and with Tree-GRPO's, for each seed; prints a table of rewards and of what was sampled.
+# penalty for branches in a row, with Tree-GRPO's, and with EPTree's, for each seed; prints a table of rewards and of what was sampled.
 # SEEDS (default 1 2 3 4 5), STEPS (of the job), ARMS, OUT (default runs/trees); what ran before is taken from there. A run of two_step takes about
 # half an hour on two idle cores.
 set -eu
@@ -10,7 +10,7 @@ out=${OUT:-runs/trees}
 name=$(basename "$job" .yaml)
 mkdir -p "$out"
 for seed in ${SEEDS:-1 2 3 4 5}; do
-  for arm in ${ARMS:-chains arpo aepo tree_grpo}; do
+  for arm in ${ARMS:-chains arpo aepo tree_grpo eptree}; do
     run=$out/$name-$arm-$seed
     test ! -f "$run/summary.json" || continue
     set -- --output "$run" --seed "$seed"
@@ -20,8 +20,9 @@ for seed in ${SEEDS:-1 2 3 4 5}; do
     arpo) set -- "$@" --set 'rollout.tree={rule: entropy, weight: 0.4}' --set 'algorithm.advantage={name: tree, intra: 0, normalize: mean}' ;;
     aepo) set -- "$@" --set 'rollout.tree={rule: entropy, weight: 0.4, penalty: 0.5}' --set 'algorithm.advantage={name: tree, intra: 0, normalize: mean}' ;;
     tree_grpo) set -- "$@" --set 'rollout.tree={rule: step_random, roots: 2, nodes: 2}' --set 'algorithm.advantage={name: tree, normalize: mean}' ;;
+    eptree) set -- "$@" --set 'rollout.tree={rule: token_nll, roots: 2}' --set 'algorithm.advantage={name: tree, inter: 0, intra: 0, local: 1, global: 1, normalize: leave-one-out, shared: sqrt}' ;;
     *)
-      echo "learn_trees.sh: there is no arm $arm; they are chains, arpo, aepo, tree_grpo" >&2
+      echo "learn_trees.sh: there is no arm $arm; they are chains, arpo, aepo, tree_grpo, eptree" >&2
       exit 2
       ;;
     esac

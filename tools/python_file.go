@@ -59,6 +59,7 @@ func (t pythonTool) Spec() Spec {
 		Name: f.Name, Description: f.Description, Parameters: f.Parameters,
 		Limits:   Limits{Timeout: f.Timeout, MaxTokens: f.MaxTokens, Concurrency: f.Concurrency},
 		Terminal: f.Terminal, Idempotent: f.Idempotent, Deterministic: f.Deterministic, Stateful: f.Stateful, Environment: f.Environment,
+		Replays: f.Stateful && f.Deterministic && f.Environment == "",
 	}
 }
 

@@ -66,7 +66,7 @@ def shout(text: str):
     """
     return text.upper()
 
-@tool(stateful=True)
+@tool(stateful=True, deterministic=True)
 def count():
     state()["n"] = state().get("n", 0) + 1
     return {"observation": state()["n"], "n": state()["n"]}
@@ -102,6 +102,7 @@ async def later(text: str):
 	require.Equal(t, "Say it louder.", shout.Description)
 	require.Equal(t, 50, shout.Limits.MaxTokens)
 	require.Equal(t, "20s", shout.Limits.Timeout.String())
+	require.True(t, specs[0].Stateful && specs[0].Replays && !shout.Replays, "with state, the same calls in the same order give the same: it can fork")
 	require.True(t, shout.Terminal && shout.Idempotent && shout.Deterministic && !shout.Stateful)
 
 	require.Equal(t, "HI", invoke(t, r, "a", "shout", `{"text": "hi"}`).Observation)

@@ -75,6 +75,12 @@ func (r *Registry) KeepsState() bool {
 	return slices.ContainsFunc(r.all(), func(e *entry) bool { return e.spec.Stateful })
 }
 
+// Stateful tells whether the tool of that name is.
+func (r *Registry) Stateful(name string) bool {
+	e, err := r.lookup(name)
+	return err == nil && e.spec.Stateful
+}
+
 // Register adds tools. A name that is taken or not well-formed, or a schema that cannot be read, is refused; the tools
 // before it stay registered.
 func (r *Registry) Register(all ...Tool) error {

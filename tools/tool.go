@@ -25,6 +25,7 @@ type Spec struct {
 	Deterministic bool   // the same arguments give the same observation: a job may cache it
 	Environment   string // kind of the job's environment that it acts in: its calls have Call.Environment; "": none
 	Stateful      bool   // keeps state of a trajectory in this process: another process cannot take the trajectory up, it begins anew
+	Replays       bool   // of a stateful tool: the same calls, one after the other, come to the same state, so that a trajectory can fork
 }
 
 // Limits of the calls of one tool. A zero field is no limit of its own.

@@ -66,7 +66,7 @@ func truncated(t *trajectory.Trajectory) bool {
 func newPlan(a *algorithms.Algorithm, b Batch) (*plan, error) {
 	p := &plan{records: make([]algorithms.Group, len(b.Groups)), given: b.Advantages}
 	for g, group := range b.Groups {
-		greedy := group.Greedy
+		greedy, forks := group.Greedy, trajectory.ForksOf(group.Trajectories)
 		for i, t := range group.Trajectories {
 			filtered := b.FilterCut && t.Cut() && !failed(t)
 			r := algorithms.Record{Reward: t.Reward, Failed: failed(t) || filtered}
@@ -104,7 +104,7 @@ func newPlan(a *algorithms.Algorithm, b Batch) (*plan, error) {
 				whole := r.Reward
 				if n := a.Estimator.Needs; n.Turns || n.Anchors || n.Shared {
 					var err error
-					if order, err = describeTurns(&r, t); err != nil {
+					if order, err = describeTurns(&r, t, forks); err != nil {
 						return nil, fmt.Errorf("trainer: step %d: trajectory %s: %w", b.Step+1, nameOf(t, g, i), err)
 					}
 					if !n.Turns {
@@ -130,7 +130,7 @@ func newPlan(a *algorithms.Algorithm, b Batch) (*plan, error) {
 //
 // Agents that ask in parallel write several samples in turn. Their tokens are the estimator's in the order of the turns: order names them so, [L];
 // nil: that is the order of the samples.
-func describeTurns(r *algorithms.Record, t *trajectory.Trajectory) (order []position, err error) {
+func describeTurns(r *algorithms.Record, t *trajectory.Trajectory, forks trajectory.Forks) (order []position, err error) {
 	if len(t.Turns) == 0 {
 		r.Anchors = []string{""}
 		return nil, nil
@@ -170,7 +170,7 @@ func describeTurns(r *algorithms.Record, t *trajectory.Trajectory) (order []posi
 				continue
 			}
 			owner[turn.Sample][at] = k + 1
-			order, r.Turn, r.Shared = append(order, position{turn.Sample, at}), append(r.Turn, n), append(r.Shared, turn.Shared)
+			order, r.Turn, r.Shared = append(order, position{turn.Sample, at}), append(r.Turn, n), append(r.Shared, forks.Name(&turn, at-turn.CompletionStart))
 		}
 	}
 	if !shared {

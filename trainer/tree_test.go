@@ -20,7 +20,7 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// treeBatch is the trees of one task: leaves that fork off turns of each other, as rollouts make them.
+// treeBatch is the trees of one task: leaves that fork off each other, before turns and within them, as rollouts make them.
 func treeBatch(t testing.TB, tr *Trainer, seed uint64, leaves int) (b Batch, unique int) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 3))
@@ -37,13 +37,28 @@ func treeBatch(t testing.TB, tr *Trainer, seed uint64, leaves int) (b Batch, uni
 	group := &trajectory.Group{}
 	for i := range leaves {
 		t := &trajectory.Trajectory{ID: fmt.Sprint("leaf-", i), Index: i, Reward: float64(rng.IntN(4)), StopReason: trajectory.StopAnswer}
-		s := &trajectory.Sample{}
+		s, begun := &trajectory.Sample{}, []trajectory.Begun(nil)
 		if i > 0 {
 			parent := group.Trajectories[rng.IntN(i)]
 			t.Forked = rng.IntN(len(parent.Turns))
 			t.Turns = append(t.Turns, parent.Turns[:t.Forked]...)
+			of, end := parent.Samples[0], 0
 			if t.Forked > 0 {
-				of, end := parent.Samples[0], parent.Turns[t.Forked-1].ObservationEnd
+				end = parent.Turns[t.Forked-1].ObservationEnd
+			}
+			if turn := parent.Turns[t.Forked]; rng.IntN(2) == 0 {
+				t.ForkedAt = 1 + rng.IntN(turn.CompletionEnd-turn.CompletionStart-1)
+				for _, b := range turn.Begun {
+					if n := len(begun); n == 0 || begun[n-1].End < t.ForkedAt {
+						begun = append(begun, trajectory.Begun{Shared: b.Shared, End: min(b.End, t.ForkedAt)})
+					}
+				}
+				if n := len(begun); n == 0 || begun[n-1].End < t.ForkedAt {
+					begun = append(begun, trajectory.Begun{Shared: turn.Shared, End: t.ForkedAt})
+				}
+				end = turn.CompletionStart + t.ForkedAt
+			}
+			if end > 0 {
 				s.TokenIDs, s.ResponseMask = append(s.TokenIDs, of.TokenIDs[:end]...), append(s.ResponseMask, of.ResponseMask[:end]...)
 				s.SamplingLogprobs, s.PolicyVersion = append(s.SamplingLogprobs, of.SamplingLogprobs[:end]...), append(s.PolicyVersion, of.PolicyVersion[:end]...)
 			}
@@ -53,6 +68,9 @@ func treeBatch(t testing.TB, tr *Trainer, seed uint64, leaves int) (b Batch, uni
 		}
 		for k := t.Forked; k < t.Forked+1+rng.IntN(3) || k == t.Forked; k++ {
 			turn := trajectory.Turn{CompletionStart: s.Len(), Shared: trajectory.SharedName(t.ID, k)}
+			if k == t.Forked {
+				turn.CompletionStart, turn.Begun = s.Len()-t.ForkedAt, begun
+			}
 			n := 2 + rng.IntN(4)
 			if err := s.AppendResponse(random(n), make([]float32, n), make([]int32, n)); err != nil {
 				panic(err)
@@ -89,6 +107,79 @@ func treeBatch(t testing.TB, tr *Trainer, seed uint64, leaves int) (b Batch, uni
 		}
 	}
 	return b, unique
+}
+
+// What the estimator is told of a batch of trees is who shares each token, whether the leaves fork before a turn or within one: along the path of a leaf
+// the steps of value add up to r - V(root), with values by who sampled it.
+func TestStepsOfValueAddUpWithinTurns(t *testing.T) {
+	p := policytest.Make(t, 1)
+	a := resolveBlock(t, "{advantage: {name: tree, inter: 0, intra: 0, local: 1, normalize: mean}}")
+	global := resolveBlock(t, "{advantage: {name: tree, inter: 0, intra: 0, global: 1, normalize: mean}}")
+	hard := resolveBlock(t, "{advantage: {name: arpo, mode: hard}}")
+	config := tinyConfig()
+	within := 0
+	for seed := range uint64(20) {
+		b, _ := treeBatch(t, makeTrainer(t, p, resolveBlock(t, "{}"), config), seed, 2+int(seed))
+		plan, err := newPlan(a, b)
+		require.NoError(t, err)
+		steps, err := a.Advantages(plan.records)
+		require.NoError(t, err)
+		values, err := global.Advantages(plan.records)
+		require.NoError(t, err)
+		means, err := hard.Advantages(plan.records)
+		require.NoError(t, err)
+		all := b.Groups[0].Trajectories
+		root, through := 0.0, map[string][]int{} // leaves by who sampled a token
+		for i, tr := range all {
+			root += tr.Reward / float64(len(all))
+			for at, on := range tr.Samples[0].ResponseMask {
+				if on {
+					key := samplerOf(tr, at)
+					through[key] = append(through[key], i)
+				}
+			}
+			if tr.ForkedAt > 0 {
+				within++
+			}
+		}
+		for i, tr := range all {
+			sum, before, nth := 0.0, "", 0
+			for at, on := range tr.Samples[0].ResponseMask {
+				if !on {
+					continue
+				}
+				leaves := through[samplerOf(tr, at)]
+				value := 0.0
+				for _, k := range leaves {
+					value += all[k].Reward / float64(len(leaves))
+				}
+				require.InDelta(t, value-root, values[0][i][nth], 1e-9, "token %d of %s", at, tr.ID)
+				if key := fmt.Sprint(leaves); key != before {
+					sum, before = sum+steps[0][i][nth], key
+				}
+				require.InDelta(t, means[0][leaves[0]][nth], means[0][i][nth], 1e-9, "a shared token has one credit")
+				nth++
+			}
+			require.InDelta(t, tr.Reward-root, sum, 1e-9)
+		}
+	}
+	require.Greater(t, within, 50)
+}
+
+// samplerOf names a sampled token: by the turn that it was sampled for, and its place.
+func samplerOf(tr *trajectory.Trajectory, at int) string {
+	for _, turn := range tr.Turns {
+		if at < turn.CompletionStart || at >= turn.CompletionEnd {
+			continue
+		}
+		for _, b := range turn.Begun {
+			if at < turn.CompletionStart+b.End {
+				return fmt.Sprint(b.Shared, " ", at)
+			}
+		}
+		return fmt.Sprint(turn.Shared, " ", at)
+	}
+	return ""
 }
 
 // The gradient of a tree is that of its leaves one by one; soft and hard attribution have the same with token-mean, and another one with seq-mean. The

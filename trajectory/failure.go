@@ -26,7 +26,7 @@ const (
 	OriginReward      Origin = "reward"      // a reward gave no score
 	OriginStore       Origin = "store"       // a turn cannot be stored; it ends the run: what is not stored must not be used
 	OriginTeacher     Origin = "teacher"     // the teacher of a distillation has no logprobs of the trajectory
-	OriginTool        Origin = "tool"        // a tool broke (CauseBroken); it fails its call, not the trajectory
+	OriginTool        Origin = "tool"        // a tool broke (CauseBroken), which fails its call, not the trajectory; or it did not answer a fork as it was recorded
 	OriginWeights     Origin = "weights"     // another run's weights are on the engine's servers; it ends the run
 )
 

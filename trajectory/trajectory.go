@@ -147,9 +147,27 @@ type Turn struct {
 	Reward *float64 `json:"reward,omitempty"` // paid at the end of the turn, in addition to the trajectory's reward, which leaves it out; nil: none
 	Anchor string   `json:"anchor,omitempty"` // names the state before the turn; "" is the text of the observation before it
 	Shared string   `json:"shared,omitempty"` // turns of a group with the same name were sampled once, by the trajectory that SharedBy names; "": its own alone
+	Begun  []Begun  `json:"begun,omitempty"`  // by whom its completion was begun, if by others: the tokens behind theirs are those that SharedBy sampled
 
 	Entropy float64 `json:"entropy,omitempty"` // nats a token, the mean over the first tokens of the completion; 0: not measured
 }
+
+// Begun is a beginning of a turn's completion that another trajectory of the tree sampled, for a turn of its own.
+type Begun struct {
+	Shared string `json:"shared"` // name of that turn
+	End    int    `json:"end"`    // tokens of the completion up to its end; it begins where the one before it ends
+}
+
+// BegunTokens is how many of the completion's first tokens others sampled.
+func (t *Turn) BegunTokens() int {
+	if len(t.Begun) == 0 {
+		return 0
+	}
+	return t.Begun[len(t.Begun)-1].End
+}
+
+// Sampled is how many tokens the trajectory that SharedBy names sampled for the turn.
+func (t *Turn) Sampled() int { return t.CompletionEnd - t.CompletionStart - t.BegunTokens() }
 
 // SharedName is the name of a turn in a tree: of what a trajectory sampled.
 func SharedName(id string, turn int) string { return id + ":" + strconv.Itoa(turn) }
@@ -194,11 +212,12 @@ type Posted struct {
 type Trajectory struct {
 	ID          string             `json:"id"`
 	TaskID      string             `json:"task_id"`
-	Group       int                `json:"group"`            // index of its group in the step
-	Index       int                `json:"index"`            // index in its group
-	Branch      Branch             `json:"branch,omitempty"` // in the tree that grows from Index; "" outside of trees
-	Forked      int                `json:"forked,omitempty"` // turns that it has of the branch it forks off: its own begin there
-	Step        int                `json:"step"`             // the optimizer step it was sampled for; -1 in evaluation
+	Group       int                `json:"group"`               // index of its group in the step
+	Index       int                `json:"index"`               // index in its group
+	Branch      Branch             `json:"branch,omitempty"`    // in the tree that grows from Index; "" outside of trees
+	Forked      int                `json:"forked,omitempty"`    // turns that it has of the branch it forks off: its own begin there
+	ForkedAt    int                `json:"forked_at,omitempty"` // tokens that it has of the completion of the next turn of that branch, with which its first own turn begins; 0: it forks between turns
+	Step        int                `json:"step"`                // the optimizer step it was sampled for; -1 in evaluation
 	Turns       []Turn             `json:"turns"`
 	Samples     []*Sample          `json:"-"`                // stored apart: see the store
 	Posted      []Posted           `json:"posted,omitempty"` // in the order in which it came

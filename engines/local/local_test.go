@@ -267,6 +267,10 @@ func TestAForkFindsTheBlocksOfItsTrunk(t *testing.T) {
 		require.LessOrEqual(t, e.Stats().ComputedTokens-computed, int64(8+len(c.TokenIDs)))
 		computed = e.Stats().ComputedTokens
 	}
+	within := slices.Concat(prompt, first.TokenIDs[:11]) // it forks within a turn
+	c := ask("fork within", within, 20)
+	require.Equal(t, (len(within)-1)/8*8, c.CachedTokens)
+	require.LessOrEqual(t, e.Stats().ComputedTokens-computed, int64(8+len(c.TokenIDs)))
 }
 
 func TestUpdateForgetsTheCache(t *testing.T) {

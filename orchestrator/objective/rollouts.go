@@ -144,7 +144,7 @@ func begunOf(log *store.Recovery) map[store.GroupRef][]tree.Leaf {
 		ref := store.GroupRef{Step: g.Step, Group: g.Group}
 		for _, t := range slices.Concat(g.Finished, g.Partial) {
 			if t != nil {
-				out[ref] = append(out[ref], tree.Leaf{Index: t.Index, Branch: t.Branch, Forked: t.Forked})
+				out[ref] = append(out[ref], tree.Leaf{Index: t.Index, Branch: t.Branch, Forked: t.Forked, At: t.ForkedAt})
 			}
 		}
 	}

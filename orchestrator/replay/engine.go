@@ -69,15 +69,18 @@ func (a *Engine) forget(id string) {
 	delete(a.record, id)
 }
 
-// count adds a trajectory's tokens to those that are left, and returns how many they are: those of turns that another trajectory of its tree
-// sampled are that one's.
+// count adds a trajectory's tokens to those that are left, and returns how many they are: those of turns, and of their beginnings, that another
+// trajectory of its tree sampled are that one's.
 func (a *Engine) count(t *trajectory.Trajectory) (tokens int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	shared := make([]int, len(t.Samples)) // tokens of each sample that are others'
 	for i := range t.Turns {
-		if turn := &t.Turns[i]; turn.SharedBy() != "" && turn.SharedBy() != t.ID {
+		turn := &t.Turns[i]
+		if turn.SharedBy() != "" && turn.SharedBy() != t.ID {
 			shared[turn.Sample] = turn.CompletionEnd
+		} else if n := turn.BegunTokens(); n > 0 {
+			shared[turn.Sample] = turn.CompletionStart + n
 		}
 	}
 	for k, s := range t.Samples {
@@ -155,24 +158,24 @@ func (a *Engine) generate(ctx context.Context, r engines.Request) (engines.Compl
 		return out, &Difference{id, turn, -1, "it was not recorded"}
 	}
 	of := rec.Turns[turn]
-	s := rec.Samples[of.Sample]
+	s, start := rec.Samples[of.Sample], of.CompletionStart+of.BegunTokens() // the prompt has what others began it with
 	switch {
-	case !(trajectory.Prefix{IDs: r.Prompt, Media: r.Media}).Equal(s.Prefix(of.CompletionStart)):
+	case !(trajectory.Prefix{IDs: r.Prompt, Media: r.Media}).Equal(s.Prefix(start)):
 		return out, &Difference{id, turn, -1, "its prompt has other tokens than the recorded one; the job's prompt, tools or model changed since"}
 	case r.Seed != of.Seed:
 		return out, &Difference{id, turn, -1, fmt.Sprintf("its seed is %d, recorded is %d; the job's seed changed since", r.Seed, of.Seed)}
 	}
-	versions := s.PolicyVersion[of.CompletionStart:of.CompletionEnd]
+	versions := s.PolicyVersion[start:of.CompletionEnd]
 	for n := 0; n < len(versions); {
 		end := n
 		for end < len(versions) && versions[end] == versions[n] {
 			end++
 		}
-		c, err := a.part(ctx, r, s.TokenIDs[of.CompletionStart:of.CompletionStart+n], versions[n], end-n, end == len(versions))
+		c, err := a.part(ctx, r, s.TokenIDs[start:start+n], versions[n], end-n, end == len(versions))
 		if err != nil {
 			return out, err
 		}
-		if err := compareTokens(id, turn, n, c, s, of.CompletionStart+n, end-n); err != nil {
+		if err := compareTokens(id, turn, of.BegunTokens()+n, c, s, start+n, end-n); err != nil {
 			return out, err
 		}
 		out.TokenIDs, out.Logprobs, out.Versions = append(out.TokenIDs, c.TokenIDs...), append(out.Logprobs, c.Logprobs...), append(out.Versions, c.Versions...)

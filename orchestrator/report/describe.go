@@ -122,7 +122,7 @@ func (t *Turns) add(turn trajectory.Turn) {
 		t.Cut++
 	}
 	t.Calls.add(turn)
-	t.TokensSampled += turn.CompletionEnd - turn.CompletionStart
+	t.TokensSampled += turn.Sampled()
 	t.TokensCached += turn.CachedTokens
 }
 

@@ -54,6 +54,17 @@ func TestLengthsOfWhatIsTrainedAndWhatWasCut(t *testing.T) {
 	require.Equal(t, 5.5, *s.Rollouts.Lengths.Response, "a failed trajectory does not count")
 }
 
+// What trajectories of a tree share is counted where it was sampled: a turn, and the beginning of one.
+func TestWhatIsSharedCountsOnce(t *testing.T) {
+	r := Rollouts{Reward: Reward{Parts: map[string]float64{}}, Trajectories: Trajectories{Stops: map[string]int{}}}
+	r.add(&trajectory.Trajectory{ID: "a", Turns: []trajectory.Turn{{CompletionEnd: 10, Shared: "a:0"}, {CompletionStart: 20, CompletionEnd: 27, Shared: "a:1"}}})
+	r.add(&trajectory.Trajectory{ID: "b", Turns: []trajectory.Turn{
+		{CompletionEnd: 10, Shared: "a:0"}, {CompletionStart: 20, CompletionEnd: 29, Shared: "b:1", Begun: []trajectory.Begun{{Shared: "a:1", End: 4}}},
+	}})
+	require.Equal(t, 10+7+5, r.Turns.TokensSampled)
+	require.Equal(t, 3, r.Turns.Turns)
+}
+
 func TestCallsAreCounted(t *testing.T) {
 	failed := func(cause trajectory.Cause) trajectory.ToolResult {
 		return trajectory.ToolResult{Failed: true, Cause: cause, Duration: time.Second}

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -11,11 +12,13 @@ import (
 )
 
 // call runs a turn's calls at once and returns their results in order, parse errors last. before is how many calls the trajectory asked for in
-// earlier turns.
-func (r *Sampler) call(ctx context.Context, id string, parsed agents.Parsed, before int) []trajectory.ToolResult {
+// earlier turns. Calls that act in the environment come one after the other, in their order; so do those of stateful tools in a tree, where a fork makes
+// them again.
+func (r *Sampler) call(ctx context.Context, p Place, parsed agents.Parsed, before int) []trajectory.ToolResult {
+	id := p.ID()
 	results := make([]trajectory.ToolResult, len(parsed.Calls))
 	var all sync.WaitGroup
-	var actions []int // calls that act in the environment: one after the other, in their order
+	var actions []int // calls that come one after the other
 	for i, c := range parsed.Calls {
 		refuse := func(cause trajectory.Cause, format string, args ...any) {
 			results[i].Call = c
@@ -28,7 +31,7 @@ func (r *Sampler) call(ctx context.Context, id string, parsed agents.Parsed, bef
 			refuse(trajectory.CauseLimit, "the task allows %d calls, this one did not run", r.MaxCalls)
 		case r.MaxAtOnce > 0 && i >= r.MaxAtOnce:
 			refuse(trajectory.CauseLimit, "a turn allows %d calls, this one did not run; write it again in the next turn", r.MaxAtOnce)
-		case r.World.acts(c):
+		case r.World.acts(c), p.tree != nil && r.Tools.Stateful(c.Name):
 			actions = append(actions, i)
 		default:
 			all.Go(func() { results[i] = r.Tools.Invoke(ctx, id, c) })
@@ -41,6 +44,33 @@ func (r *Sampler) call(ctx context.Context, id string, parsed agents.Parsed, bef
 	})
 	all.Wait()
 	return append(results, parsed.Failures()...)
+}
+
+// redo makes the calls of a recorded turn again, so that stateful tools have the state that they had after it. What did not run then does not run now.
+// It fails with a *changedError where a tool answers differently.
+func (r *Sampler) redo(ctx context.Context, p Place, was *trajectory.Turn, turn int) error {
+	if r.Tools == nil || p.tree == nil {
+		return nil
+	}
+	for i := range was.Results {
+		then := &was.Results[i]
+		if then.Outcome != nil || !ran(then.Cause) || !r.Tools.Stateful(then.Call.Name) {
+			continue
+		}
+		now := r.Tools.Invoke(ctx, p.ID(), then.Call)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if now.Observation != then.Observation || now.Failed != then.Failed || !bytes.Equal(now.Info, then.Info) {
+			return &failure{trajectory.OriginTool, &changedError{fmt.Sprintf("orchestrator: %s turn %d: its tool %s answers %q, and %q was recorded", p.ID(), turn, then.Call.Name, clip(now.Observation), clip(then.Observation))}}
+		}
+	}
+	return nil
+}
+
+// ran tells whether a call with that cause of its failure, or "", reached its tool.
+func ran(c trajectory.Cause) bool {
+	return c == "" || c == trajectory.CauseRaised || c == trajectory.CauseBroken
 }
 
 // conclude makes the observation of a terminal tool the final answer; of several, the first.

@@ -207,6 +207,9 @@ func (p Place) trajectory() *trajectory.Trajectory {
 	if base := p.base(); base != nil {
 		t.Forked = len(base.Turns)
 	}
+	if p.tree != nil && p.tree.begun != nil {
+		t.ForkedAt = len(p.tree.begun.ids)
+	}
 	return t
 }
 
@@ -253,7 +256,7 @@ func (r *Sampler) turns(ctx context.Context, p Place, t, recovered *trajectory.T
 		if recorded && (!r.Replay || foreign(recovered.Turns[turn], t.ID)) {
 			record, err = recall(p, t, recovered, turn)
 		} else {
-			record, err = r.complete(ctx, p, c.sample, turn, room, c.messages)
+			record, err = r.complete(ctx, p, c.sample, turn, room, c.messages, begunBy(p, t, recovered, turn))
 			record.Sample = len(t.Samples) - 1
 		}
 		if err != nil {
@@ -282,9 +285,14 @@ func (r *Sampler) turns(ctx context.Context, p Place, t, recovered *trajectory.T
 		}
 		if !recorded {
 			start := time.Now()
-			record.Results = r.call(ctx, t.ID, parsed, calls)
+			record.Results = r.call(ctx, p, parsed, calls)
 			onlyCall(r.Tools, record.Results)
 			record.ToolSeconds = time.Since(start).Seconds()
+		}
+		if recorded && !r.Replay {
+			if err := r.redo(ctx, p, &recovered.Turns[turn], turn); err != nil {
+				return err
+			}
 		}
 		if r.World != nil {
 			if recorded && !r.Replay {
@@ -377,11 +385,19 @@ func (r *Sampler) keep(ctx context.Context, p Place, t, recovered *trajectory.Tr
 	return nil
 }
 
-// complete samples one turn and appends exactly what the engine returned.
-func (r *Sampler) complete(ctx context.Context, p Place, s *trajectory.Sample, turn, room int, history []trajectory.Message) (trajectory.Turn, error) {
+// complete samples one turn and appends exactly what the engine returned, behind what others begun it with; nil: nothing.
+func (r *Sampler) complete(ctx context.Context, p Place, s *trajectory.Sample, turn, room int, history []trajectory.Message, begun *beginning) (trajectory.Turn, error) {
 	sampling := r.Sampling
 	sampling.MaxTokens = min(sampling.MaxTokens, room)
 	record := trajectory.Turn{CompletionStart: s.Len(), Seed: p.requestSeed(r.Seed, turn)}
+	prompt := slices.Clip(s.TokenIDs)
+	if begun != nil {
+		if err := r.begin(p, s, turn, begun); err != nil {
+			return record, err
+		}
+		prompt, record.Begun = append(prompt, begun.ids...), begun.by
+		sampling.MaxTokens -= len(begun.ids) // above 0: the turn that it forks within had more tokens
+	}
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
 	start := time.Now()
@@ -391,11 +407,14 @@ func (r *Sampler) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 	root := p
 	root.Branch = "" // the branches of a tree have its prompt, and what an engine keeps of that
 	c, entropy, err := p.tree.generate(w.In(ctx), r.Engine, !r.Replay, engines.Request{
-		ID: id, Session: r.RunName + "/" + root.ID(), Prompt: slices.Clip(s.TokenIDs), Media: slices.Clip(s.Media), Messages: history, Sampling: sampling, Seed: record.Seed,
+		ID: id, Session: r.RunName + "/" + root.ID(), Prompt: prompt, Media: slices.Clip(s.Media), Messages: history, Sampling: sampling, Seed: record.Seed,
 	})
 	record.EngineSeconds = time.Since(start).Seconds()
 	if err == nil && len(c.TokenIDs) == 0 {
 		err = errors.New("the completion is empty")
+	}
+	if err == nil && begun != nil {
+		c.TokenIDs, c.Logprobs, c.Versions = slices.Concat(begun.ids, c.TokenIDs), slices.Concat(begun.logprobs, c.Logprobs), slices.Concat(begun.versions, c.Versions)
 	}
 	if err == nil {
 		err = s.AppendResponse(c.TokenIDs, c.Logprobs, c.Versions)
@@ -418,6 +437,17 @@ func (r *Sampler) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 	}
 	record.Completion = r.Decode(said)
 	return record, nil
+}
+
+// begin refuses to go on with a turn whose prompt is not the one that its beginning was sampled after, and with an engine that does not take ids.
+func (r *Sampler) begin(p Place, s *trajectory.Sample, turn int, begun *beginning) error {
+	switch {
+	case !r.Engine.Capabilities().TokenIDs:
+		return &failure{trajectory.OriginEngine, fmt.Errorf("orchestrator: %s turn %d: this engine takes no token ids, so it cannot go on within a turn (rollout.tree.rule)", p.ID(), turn)}
+	case !begun.prompt.Equal(s.Prefix(s.Len())):
+		return &failure{trajectory.OriginRender, &changedError{fmt.Sprintf("orchestrator: %s turn %d: its prompt is not the one that its beginning was sampled after", p.ID(), turn)}}
+	}
+	return nil
 }
 
 // onFreshStack runs f on a stack of its own. A template needs a deep one, which every trajectory would keep while it waits.

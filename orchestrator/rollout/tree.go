@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/orchestrator/job"
@@ -17,6 +20,7 @@ type Trees struct {
 	Rule       tree.Rule
 	Roots      int  // trajectories that begin at the prompt
 	Measure    bool // the rule reads entropies
+	Within     bool // the rule forks within turns
 	Tokens     int  // first tokens of a completion whose entropy is measured
 	Top        int  // likeliest tokens that the engine tells of each; 0: what was sampled is the estimate
 	Vocabulary int  // tokens of the model
@@ -29,14 +33,55 @@ func TreesOf(r job.Rollout, vocabulary int) *Trees {
 		return nil
 	}
 	return &Trees{
-		Rule: t.Branching(r.GroupSize, vocabulary), Roots: t.From(r.GroupSize), Measure: t.Rule == "entropy", Tokens: t.Tokens, Top: t.Top, Vocabulary: vocabulary,
+		Rule: t.Branching(r.GroupSize, vocabulary), Roots: t.From(r.GroupSize), Measure: t.Rule == "entropy", Within: t.Rule == "token_nll", Tokens: t.Tokens, Top: t.Top, Vocabulary: vocabulary,
 	}
 }
 
 // growth is what a trajectory of a tree has beyond others.
 type growth struct {
 	*Trees
-	base *trajectory.Trajectory // the turns that it has of the one it forks off; nil: none
+	base  *trajectory.Trajectory // the turns that it has of the one it forks off; nil: none
+	begun *beginning             // what it has of the turn that it forks within; nil: it forks between turns
+}
+
+// beginning is what a turn has of another trajectory's: the prompt, and the first tokens of the completion.
+type beginning struct {
+	prompt   trajectory.Prefix
+	by       []trajectory.Begun
+	ids      []int32   // [n]
+	logprobs []float32 // [n] sampling logprobs
+	versions []int32   // [n]
+}
+
+// beginningOf is the prompt and the first n tokens of the completion of a turn, for another trajectory that forks there.
+func beginningOf(t *trajectory.Trajectory, turn, n int) *beginning {
+	of := &t.Turns[turn]
+	s, from, to := t.Samples[of.Sample], of.CompletionStart, of.CompletionStart+n
+	out := &beginning{prompt: s.Prefix(from), ids: s.TokenIDs[from:to:to], logprobs: s.SamplingLogprobs[from:to:to], versions: s.PolicyVersion[from:to:to]}
+	last := 0
+	for _, b := range of.Begun {
+		if last < n {
+			last = min(b.End, n)
+			out.by = append(out.by, trajectory.Begun{Shared: b.Shared, End: last})
+		}
+	}
+	if last < n {
+		out.by = append(out.by, trajectory.Begun{Shared: of.Shared, End: n})
+	}
+	return out
+}
+
+// begunBy is the beginning of a turn that others sampled; nil: there is none. In a replay it is the record's: those who sampled it sample it again.
+func begunBy(p Place, t, recovered *trajectory.Trajectory, turn int) *beginning {
+	switch {
+	case recovered != nil && turn < len(recovered.Turns) && len(recovered.Turns[turn].Begun) > 0:
+		out := beginningOf(recovered, turn, recovered.Turns[turn].BegunTokens())
+		out.by = recovered.Turns[turn].Begun
+		return out
+	case p.tree != nil && turn == t.Forked:
+		return p.tree.begun
+	}
+	return nil
 }
 
 // Grow samples the trees of a task until they have size leaves. before are those that a process which ended had begun. done is called with each leaf
@@ -63,6 +108,9 @@ func (r *Sampler) Grow(ctx context.Context, first Place, task trajectory.Task, s
 			if s.Turn > 0 {
 				p.tree.base = prefixOf(leaves[s.Parent], s.Turn)
 			}
+			if s.Token > 0 {
+				p.tree.begun = beginningOf(leaves[s.Parent], s.Turn, s.Token)
+			}
 			all.Go(func() {
 				t := r.Sample(ctx, p)
 				leaves[s.Number] = t
@@ -76,7 +124,7 @@ func (r *Sampler) Grow(ctx context.Context, first Place, task trajectory.Task, s
 		}
 		all.Wait()
 		for _, s := range starts {
-			plan.Ended(s.Number, turnsOf(leaves[s.Number]))
+			plan.Ended(s.Number, r.turnsOf(leaves[s.Number]))
 		}
 	}
 	group.Trajectories = leaves
@@ -102,7 +150,7 @@ func prefixOf(t *trajectory.Trajectory, turns int) *trajectory.Trajectory {
 }
 
 // turnsOf is what a rule may know of a trajectory; nil of one that failed.
-func turnsOf(t *trajectory.Trajectory) []tree.Turn {
+func (r *Sampler) turnsOf(t *trajectory.Trajectory) []tree.Turn {
 	if t.Err != "" || t.StopReason == trajectory.StopError || t.StopReason == trajectory.StopCancelled {
 		return nil
 	}
@@ -110,11 +158,48 @@ func turnsOf(t *trajectory.Trajectory) []tree.Turn {
 	for i := range t.Turns {
 		turn := &t.Turns[i]
 		out[i].Entropy = turn.Entropy
-		for _, logprob := range t.Samples[turn.Sample].SamplingLogprobs[turn.CompletionStart:turn.CompletionEnd] {
-			out[i].NLL = append(out[i].NLL, -float64(logprob))
+		if !r.Trees.Within {
+			out[i].NLL = slices.Repeat([]float64{-1}, turn.CompletionEnd-turn.CompletionStart)
+			continue
+		}
+		s := t.Samples[turn.Sample]
+		ids := s.TokenIDs[turn.CompletionStart:turn.CompletionEnd]
+		for at, logprob := range s.SamplingLogprobs[turn.CompletionStart:turn.CompletionEnd] {
+			nll := -float64(logprob)
+			if !r.begins(ids[:at]) {
+				nll = -1
+			}
+			out[i].NLL = append(out[i].NLL, nll)
 		}
 	}
 	return out
+}
+
+// begins tells whether a completion may be begun with these ids, and be sampled on by a request that has them in its prompt: they end neither within a
+// character nor within what may become a stop string. An engine looks for stop strings in what it samples alone, so none may stand across the place.
+func (r *Sampler) begins(ids []int32) bool {
+	longest := utf8.UTFMax // a character may have as many tokens
+	for _, stop := range r.Sampling.Stop {
+		longest = max(longest, len(stop))
+	}
+	text := ""
+	for n := longest; ; n *= 2 { // special tokens have no text
+		text = r.Decode(ids[max(0, len(ids)-n):])
+		if len(text) >= longest || n >= len(ids) {
+			break
+		}
+	}
+	if last, size := utf8.DecodeLastRuneInString(text); last == utf8.RuneError && size > 0 {
+		return false
+	}
+	for _, stop := range r.Sampling.Stop {
+		for n := min(len(stop)-1, len(text)); n > 0; n-- {
+			if strings.HasSuffix(text, stop[:n]) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // generate asks the engine for a completion, and measures the entropy of its first tokens where measure is set and a

@@ -35,8 +35,9 @@ func hashed(parts ...any) uint64 {
 // forest is a sampler of trees whose model calls the calculator, one to three times, as its seeds say.
 type forest struct {
 	*rollout.Sampler
-	asked atomic.Int64
-	fails func(q engines.Request) bool // nil: none
+	asked   atomic.Int64
+	sampled atomic.Int64                 // tokens
+	fails   func(q engines.Request) bool // nil: none
 }
 
 func newForest(t testing.TB, trees rollout.Trees) *forest {
@@ -52,6 +53,7 @@ func newForest(t testing.TB, trees rollout.Trees) *forest {
 		if turns == 0 || turns < 3 && h%4 > 0 {
 			said = fmt.Sprintf("<calculator>%d+%d</calculator>", h%97, h%89)
 		}
+		said = goesOn(begunText(q), said)
 		c, err := rollouttest.Say(said)
 		c.Logprobs = make([]float32, len(c.TokenIDs))
 		for i := range c.Logprobs {
@@ -59,15 +61,68 @@ func newForest(t testing.TB, trees rollout.Trees) *forest {
 		}
 		return c, err
 	})
+	f.Engine = counting{f.Engine, f.Engine.(engines.Streamer), &f.sampled}
 	f.Tools = tools.NewRegistry(tools.Options{Timeout: time.Minute}) // no call is late on a busy machine
 	require.NoError(t, f.Tools.Register(calculator.New()))
 	f.MaxTurns, f.Timeout, f.Trees = 5, time.Minute, &trees
 	return f
 }
 
+// counting counts the tokens that an engine samples.
+type counting struct {
+	engines.Engine
+	stream engines.Streamer
+	tokens *atomic.Int64
+}
+
+func (e counting) Generate(ctx context.Context, q engines.Request) (engines.Completion, error) {
+	c, err := e.Engine.Generate(ctx, q)
+	e.tokens.Add(int64(len(c.TokenIDs)))
+	return c, err
+}
+
+func (e counting) Stream(ctx context.Context, q engines.Request, d engines.Detail, on func([]engines.Token)) (engines.Completion, error) {
+	c, err := e.stream.Stream(ctx, q, d, on)
+	e.tokens.Add(int64(len(c.TokenIDs)))
+	return c, err
+}
+
+// begunText is the beginning of a turn that a request goes on with.
+func begunText(q engines.Request) string {
+	text := rollouttest.Letters{}.Decode(q.Prompt, false)
+	_, begun, _ := cutLast(text, "<|im_start|>assistant\n")
+	return begun
+}
+
+func cutLast(text, mark string) (before, after string, ok bool) {
+	at := strings.LastIndex(text, mark)
+	if at < 0 {
+		return text, "", false
+	}
+	return text[:at], text[at+len(mark):], true
+}
+
+// goesOn is the rest of a call or an answer that was begun with other numbers.
+func goesOn(begun, said string) string {
+	switch call := "<calculator>"; {
+	case begun == "":
+		return said
+	case strings.HasPrefix(begun, "<a"):
+		return strings.TrimPrefix("<answer>1</answer>", begun[:min(len(begun), len("<answer>"))])
+	case len(begun) < len(call):
+		return call[len(begun):] + "1" + said[len(said)-len("2</calculator>"):]
+	case !strings.Contains(begun, "+"):
+		return fmt.Sprintf("%d+%d</calculator>", len(said), len(begun))
+	}
+	return fmt.Sprintf("%d</calculator>", len(said))
+}
+
 func anyTrees(rng *rand.Rand, size int) rollout.Trees {
 	roots := 1 + rng.IntN(size)
-	if rng.IntN(2) == 0 {
+	switch rng.IntN(3) {
+	case 0:
+		return rollout.Trees{Roots: roots, Within: true, Rule: tree.TokenNLL{Trees: roots, Tokens: 1 + rng.IntN(3), Branches: 1 + rng.IntN(2), Rounds: 1 + rng.IntN(3), Leaves: size / roots * rng.IntN(2)}}
+	case 1:
 		return rollout.Trees{Roots: roots, Rule: tree.StepRandom{Trees: roots, Nodes: 1 + rng.IntN(3), Rounds: 1 + rng.IntN(3)}}
 	}
 	return rollout.Trees{
@@ -101,6 +156,7 @@ func checkTrees(t *testing.T, group trajectory.Group, size int) map[string]bool 
 				require.Equal(t, parent.Samples[was.Sample].SamplingLogprobs[:was.ObservationEnd], tr.Samples[is.Sample].SamplingLogprobs[:is.ObservationEnd])
 			}
 			require.NotEqual(t, parent.Turns[tr.Forked].Seed, tr.Turns[tr.Forked].Seed)
+			checkWithin(t, parent, tr)
 		}
 		for k, turn := range tr.Turns {
 			owner := tr.ID
@@ -111,16 +167,60 @@ func checkTrees(t *testing.T, group trajectory.Group, size int) map[string]bool 
 			}
 			require.Equal(t, trajectory.SharedName(owner, k), turn.Shared)
 			sampled[turn.Shared] = true
+			require.Equal(t, byID[owner].Turns[k].Begun, turn.Begun)
+			for _, b := range turn.Begun {
+				require.Contains(t, byID, strings.TrimSuffix(b.Shared, fmt.Sprint(":", k)))
+			}
 		}
 	}
 	return sampled
 }
 
+// checkWithin holds what is true of the turn that a trajectory forks within: it begins with what the other one sampled there, as that sampled it, and goes
+// on by itself.
+func checkWithin(t *testing.T, parent, tr *trajectory.Trajectory) {
+	t.Helper()
+	turn, was, n := tr.Turns[tr.Forked], parent.Turns[tr.Forked], tr.ForkedAt
+	require.Equal(t, n, turn.BegunTokens())
+	require.Equal(t, was.CompletionStart, turn.CompletionStart)
+	require.Greater(t, turn.Sampled(), 0)
+	if n == 0 {
+		require.Empty(t, turn.Begun)
+		return
+	}
+	require.Less(t, n, was.CompletionEnd-was.CompletionStart)
+	a, b, from, to := tr.Samples[turn.Sample], parent.Samples[was.Sample], turn.CompletionStart, turn.CompletionStart+n
+	require.True(t, a.Prefix(to).Equal(b.Prefix(to)), "the tokens up to the fork")
+	require.Equal(t, b.SamplingLogprobs[from:to], a.SamplingLogprobs[from:to])
+	require.Equal(t, b.PolicyVersion[from:to], a.PolicyVersion[from:to])
+	require.NotContains(t, a.ResponseMask[from:turn.CompletionEnd], false, "all of it is sampled")
+	require.Equal(t, rollouttest.Decode(a.TokenIDs[from:turn.CompletionEnd]), turn.Completion, "the text is that of the whole turn")
+	begun := rollouttest.Decode(a.TokenIDs[from:to])
+	for _, stop := range []string{"</calculator>", "</answer>"} {
+		for k := 1; k < len(stop); k++ {
+			require.False(t, strings.HasSuffix(begun, stop[:k]), "%q ends within %s", begun, stop)
+		}
+	}
+	last := turn.Begun[len(turn.Begun)-1].Shared
+	for i := range n { // whoever sampled it for the other one
+		want := was.Shared
+		for _, earlier := range was.Begun {
+			if i < earlier.End {
+				want = earlier.Shared
+				break
+			}
+		}
+		if i == n-1 {
+			require.Equal(t, want, last)
+		}
+	}
+}
+
 // Every turn of a tree is sampled once and every call runs once, whatever shares it; a child has its parent's tokens up to the fork.
 func TestSharedTurnsAreSampledOnce(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 6))
-	forks := map[int]int{} // by turn
-	for trial := range 200 {
+	forks, within, twice := map[int]int{}, 0, 0 // by turn
+	for trial := range 300 {
 		size := 1 + rng.IntN(16)
 		f := newForest(t, anyTrees(rng, size))
 		task := rollouttest.Task(fmt.Sprint("q", trial), "1+1?", "2")
@@ -128,7 +228,7 @@ func TestSharedTurnsAreSampledOnce(t *testing.T) {
 		require.NoError(t, err)
 		sampled := checkTrees(t, group, size)
 		require.Equal(t, len(sampled), int(f.asked.Load()), "a request a turn")
-		rewarded := 0
+		rewarded, own := 0, 0
 		for _, tr := range group.Trajectories {
 			require.Empty(t, tr.Err)
 			if tr.Branch != "" {
@@ -140,6 +240,15 @@ func TestSharedTurnsAreSampledOnce(t *testing.T) {
 			if tr.RewardParts != nil {
 				rewarded++
 			}
+			for k := tr.Forked; k < len(tr.Turns); k++ {
+				own += tr.Turns[k].Sampled()
+			}
+			if tr.ForkedAt > 0 {
+				within++
+				if len(tr.Turns[tr.Forked].Begun) > 1 {
+					twice++
+				}
+			}
 			if tree := f.Trees; tree.Measure {
 				for _, turn := range tr.Turns {
 					require.Positive(t, turn.Entropy)
@@ -147,6 +256,7 @@ func TestSharedTurnsAreSampledOnce(t *testing.T) {
 			}
 		}
 		require.Equal(t, size, rewarded, "a reward a leaf")
+		require.Equal(t, int(f.sampled.Load()), own, "every sampled token is one trajectory's own")
 		again := newForest(t, *f.Trees)
 		same, err := again.Grow(t.Context(), rollout.Place{Phase: "train", Step: trial}, task, size, nil, nil)
 		require.NoError(t, err)
@@ -156,6 +266,8 @@ func TestSharedTurnsAreSampledOnce(t *testing.T) {
 	}
 	require.Greater(t, forks[1], 200)
 	require.Greater(t, forks[2], 100)
+	require.Greater(t, within, 200)
+	require.Positive(t, twice)
 }
 
 // process is one life of a run that grows a group into a store, which is killed after so many turns were recorded, or cancelled.
@@ -175,13 +287,16 @@ func process(t *testing.T, path string, f *forest, place rollout.Place, task tra
 			require.False(t, done != nil && begun != nil)
 			for _, tr := range []*trajectory.Trajectory{done, begun} {
 				if tr != nil {
-					before = append(before, tree.Leaf{Index: tr.Index, Branch: tr.Branch, Forked: tr.Forked})
+					before = append(before, tree.Leaf{Index: tr.Index, Branch: tr.Branch, Forked: tr.Forked, At: tr.ForkedAt})
 				}
 			}
 			if done != nil && done.Err == "" {
 				ended[done.ID] = done
 			}
-			if begun != nil {
+			switch {
+			case begun != nil && f.Tools.KeepsState(): // as package recovery does
+				db.Restart(begun.ID)
+			case begun != nil:
 				partial[begun.ID] = begun
 			}
 		}
@@ -251,6 +366,10 @@ func killTree(t *testing.T, trial int, kills, failures *atomic.Int64) {
 	size := 1 + rng.IntN(10)
 	trees := anyTrees(rng, size)
 	f := newForest(t, trees)
+	stateful := rng.IntN(3) == 0
+	if stateful {
+		remembering(t, f)
+	}
 	failing := rng.IntN(2) == 0
 	life := 0
 	if failing { // each life fails elsewhere
@@ -272,6 +391,9 @@ func killTree(t *testing.T, trial int, kills, failures *atomic.Int64) {
 	}
 	checkTrees(t, group, size)
 	for _, tr := range group.Trajectories {
+		if stateful {
+			checkPages(t, tr)
+		}
 		if tr.Err != "" {
 			failures.Add(1)
 		}
@@ -283,6 +405,9 @@ func killTree(t *testing.T, trial int, kills, failures *atomic.Int64) {
 	require.NoError(t, db.Close())
 	require.Len(t, stored[0].Trajectories, size)
 	whole := newForest(t, trees)
+	if stateful {
+		remembering(t, whole)
+	}
 	want, err := whole.Grow(t.Context(), place, task, size, nil, nil)
 	require.NoError(t, err)
 	for i, tr := range group.Trajectories {

@@ -7,20 +7,20 @@ import (
 	"github.com/agentfly/agentfly/tools"
 )
 
-// checkForks refuses trees of trajectories whose state cannot fork. Tools without state fork by themselves; an environment forks from the state that it
-// keeps, or by doing again what was done, if it does the same again.
+// checkForks refuses trees of trajectories whose state cannot fork. Tools without state fork by themselves, others by making their calls again, if they
+// say that this comes to the same; an environment forks from the state that it keeps, or by doing again what was done, if it does the same again.
 func checkForks(j *job.Job, chosen *tools.Registry, w *World) error {
 	if j.Rollout.Tree == nil || chosen == nil {
 		return nil
 	}
 	var stateful []string
 	for _, spec := range chosen.Specs() {
-		if spec.Stateful {
+		if spec.Stateful && !spec.Replays {
 			stateful = append(stateful, spec.Name)
 		}
 	}
 	if len(stateful) > 0 {
-		return j.Fail("rollout.tree", "trajectories that fork need tools without state of their own, and these keep some: %s; leave them or the tree out", strings.Join(stateful, ", "))
+		return j.Fail("rollout.tree", "trajectories that fork need tools without state of their own, or that come to it again by the same calls, and these keep some: %s; leave them or the tree out", strings.Join(stateful, ", "))
 	}
 	if w != nil && !w.stage.Spec().Deterministic {
 		return j.Fail("rollout.tree", "trajectories that fork need an environment that does the same again, and kind %s does not say that it does; use another one, or leave the tree out", j.Environment.Kind)

@@ -18,7 +18,8 @@ import (
 func TestWhatCannotForkIsRefused(t *testing.T) {
 	catalog := tools.NewCatalog()
 	plain := func(context.Context, argument) (string, error) { return "", nil }
-	require.NoError(t, catalog.Register(tools.NewFunc("ask", "", plain), tools.NewFunc("notes", "", plain, func(s *tools.Spec) { s.Stateful = true }), tools.NewFunc("desk", "", plain, func(s *tools.Spec) { s.Stateful = true })))
+	require.NoError(t, catalog.Register(tools.NewFunc("ask", "", plain), tools.NewFunc("notes", "", plain, func(s *tools.Spec) { s.Stateful = true }), tools.NewFunc("desk", "", plain, func(s *tools.Spec) { s.Stateful = true }),
+		tools.NewFunc("diary", "", plain, func(s *tools.Spec) { s.Stateful, s.Replays = true, true })))
 	worlds := environments.NewRegistry()
 	for name, same := range map[string]bool{"fair": true, "dice": false} {
 		require.NoError(t, worlds.Add(environments.Kind{Name: name, New: func(context.Context, *resources.Resources, map[string]any) (environments.Source, error) {
@@ -35,7 +36,8 @@ func TestWhatCannotForkIsRefused(t *testing.T) {
 	}
 	require.NoError(t, equip("agent: {kind: tool_call, tools: [ask]}\n"))
 	require.EqualError(t, equip("agent: {kind: tool_call, tools: [ask, notes, desk]}\n"),
-		"job.yaml:6:17: rollout.tree: trajectories that fork need tools without state of their own, and these keep some: desk, notes; leave them or the tree out")
+		"job.yaml:6:17: rollout.tree: trajectories that fork need tools without state of their own, or that come to it again by the same calls, and these keep some: desk, notes; leave them or the tree out")
+	require.NoError(t, equip("agent: {kind: tool_call, tools: [ask, diary]}\n"))
 	require.NoError(t, equip("environment: {kind: fair}\n"))
 	require.EqualError(t, equip("environment: {kind: dice}\n"),
 		"job.yaml:6:17: rollout.tree: trajectories that fork need an environment that does the same again, and kind dice does not say that it does; use another one, or leave the tree out")

@@ -94,8 +94,8 @@ func readHead(body []byte) (h rowHead, rest *decoder, err error) {
 		return h, nil, errors.New("its checksum is wrong")
 	}
 	d := &decoder{b: body[1:end], format: body[0]}
-	if d.format < rowFormat1 || d.format > rowFormat6 {
-		return h, nil, fmt.Errorf("its format is %d, this program knows %d to %d", d.format, rowFormat1, rowFormat6)
+	if d.format < rowFormat1 || d.format > rowFormat7 {
+		return h, nil, fmt.Errorf("its format is %d, this program knows %d to %d", d.format, rowFormat1, rowFormat7)
 	}
 	h.id = d.text()
 	if d.format > rowFormat1 {
@@ -358,7 +358,23 @@ func (d *decoder) turn() trajectory.Turn {
 			d.fail("an entropy is no number of 0 or more")
 		}
 	}
+	if d.format >= rowFormat7 {
+		t.Begun = d.begun(t.CompletionEnd - t.CompletionStart)
+	}
 	return t
+}
+
+// begun reads who began a completion of n tokens: each has one at least, and so has whose turn it is.
+func (d *decoder) begun(n int) (all []trajectory.Begun) {
+	for end, left := 0, d.count(); left > 0 && d.err == nil; left-- {
+		b := trajectory.Begun{Shared: d.text(), End: d.small()}
+		if b.End <= end || b.End >= n {
+			d.fail("the beginnings of a completion are not in order")
+		}
+		end = b.End
+		all = append(all, b)
+	}
+	return all
 }
 
 func decodeRows(b []byte) (rows []int64, err error) {

@@ -13,7 +13,8 @@ import (
 
 // A row of the table turns is one blob: what a trajectory grew by since its last row.
 //
-//	format   1 byte: 2, 3 where a result has an outcome, 4 where a turn came in over the gateway, 5 where something was posted, or 6 where a turn has an entropy
+//	format   1 byte: 2, 3 where a result has an outcome, 4 where a turn came in over the gateway, 5 where something was posted, 6 where a turn has an
+//	         entropy, or 7 where others began a turn's completion
 //	id       of the trajectory
 //	ended    1 byte, 1: the trajectory ended, the row is its last
 //	first    number of its turns before this row
@@ -33,6 +34,8 @@ import (
 //
 // Format 6 is format 5 with the entropy behind how each turn came in.
 //
+// Format 7 is format 6 with who began the completion behind the entropy: a count, then the name of each turn, and the tokens up to its end.
+//
 // Format 1, which stores of version 2 hold, has no ended, roles and media, and no failures of results, which follow from their causes.
 // It has a flag on results whose tool broke, which their cause says too.
 const (
@@ -42,6 +45,7 @@ const (
 	rowFormat4 = 4
 	rowFormat5 = 5
 	rowFormat6 = 6
+	rowFormat7 = 7
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -127,10 +131,12 @@ func formatOf(turns []trajectory.Turn) byte {
 	format := byte(rowFormat2)
 	for _, t := range turns {
 		switch {
+		case len(t.Begun) > 0:
+			return rowFormat7
 		case t.Entropy != 0:
-			return rowFormat6
+			format = rowFormat6
 		case t.Incoming != nil:
-			format = rowFormat4
+			format = max(format, rowFormat4)
 		case format < rowFormat3 && slices.ContainsFunc(t.Results, func(r trajectory.ToolResult) bool { return r.Outcome != nil }):
 			format = rowFormat3
 		}
@@ -162,7 +168,15 @@ func appendPiece(b []byte, t *trajectory.Trajectory, p piece, format byte) []byt
 	if format < rowFormat6 {
 		return b
 	}
-	return appendFloat(b, p.turn.Entropy)
+	b = appendFloat(b, p.turn.Entropy)
+	if format < rowFormat7 {
+		return b
+	}
+	b = binary.AppendUvarint(b, uint64(len(p.turn.Begun)))
+	for _, begun := range p.turn.Begun {
+		b = binary.AppendUvarint(appendText(b, begun.Shared), uint64(begun.End))
+	}
+	return b
 }
 
 func appendText(b []byte, s string) []byte {

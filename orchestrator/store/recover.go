@@ -292,6 +292,9 @@ func (r *Recovery) placed(order []string, begun map[string]*trajectory.Trajector
 				for t.Forked < len(t.Turns) && t.Turns[t.Forked].SharedBy() != t.ID {
 					t.Forked++
 				}
+				if t.Forked < len(t.Turns) {
+					t.ForkedAt = t.Turns[t.Forked].BegunTokens()
+				}
 				forks = append(forks, t)
 			}
 		}

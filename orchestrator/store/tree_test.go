@@ -34,6 +34,24 @@ func TestEntropiesAreStored(t *testing.T) {
 	}
 }
 
+// Who began a turn's completion is stored with the turn, in a format of its own, so that a trajectory without an end still says where it forks; and what
+// no program writes is a damage.
+func TestBeginningsAreStored(t *testing.T) {
+	want := twoTurns(t)
+	turn := &want.Turns[1]
+	require.Greater(t, turn.CompletionEnd-turn.CompletionStart, 2)
+	turn.Shared, turn.Begun = trajectory.SharedName(want.ID, 1), []trajectory.Begun{{Shared: "train-0-0-0:1", End: 1}, {Shared: "train-0-0-0.1:1", End: 2}}
+	row := encodeRow(want, &mark{}, true)
+	require.Equal(t, byte(rowFormat7), row[0])
+	got := &trajectory.Trajectory{ID: want.ID}
+	require.NoError(t, grow(got, row))
+	require.Equal(t, want.Turns, got.Turns)
+	for _, bad := range [][]trajectory.Begun{{{Shared: "a:1", End: 0}}, {{Shared: "a:1", End: 2}, {Shared: "b:1", End: 2}}, {{Shared: "a:1", End: turn.CompletionEnd - turn.CompletionStart}}} {
+		turn.Begun = bad
+		require.ErrorContains(t, grow(&trajectory.Trajectory{ID: want.ID}, encodeRow(want, &mark{}, true)), "the beginnings of a completion are not in order")
+	}
+}
+
 // A group of trees is found whole, in the order of its trees, with what has no end yet; rows of groups with similar numbers stay apart.
 func TestTreesAreRecovered(t *testing.T) {
 	db, err := Open(filepath.Join(t.TempDir(), "s.db"))
@@ -69,7 +87,9 @@ func TestTreesAreRecovered(t *testing.T) {
 		require.NoError(t, db.AddTrajectory(t.Context(), Train, task, tr))
 	}
 	require.NoError(t, db.AddTurn(t.Context(), leaf(1, 3, "", 0)))
-	require.NoError(t, db.AddTurn(t.Context(), leaf(11, 0, "2.0", 1)))
+	within := leaf(11, 0, "2.0", 1)
+	within.Turns[1].Begun = []trajectory.Begun{{Shared: "train-0-11-0.2:1", End: 2}}
+	require.NoError(t, db.AddTurn(t.Context(), within))
 	log, err := db.Recover(t.Context(), 0)
 	require.NoError(t, err)
 	one, eleven := log.Outstanding[0], log.Outstanding[1]
@@ -78,6 +98,7 @@ func TestTreesAreRecovered(t *testing.T) {
 	require.Equal(t, []string{"train-0-11-0", "train-0-11-0.2", "", ""}, ids(eleven.Finished))
 	require.Equal(t, []string{"", "", "train-0-11-0.2.0", ""}, ids(eleven.Partial))
 	require.Equal(t, 1, eleven.Partial[2].Forked, "as its turns say")
+	require.Equal(t, 2, eleven.Partial[2].ForkedAt, "as its turns say")
 	require.Equal(t, trajectory.Branch("2.0"), eleven.Partial[2].Branch)
 	_, err = db.Reader.Groups(t.Context(), []GroupRef{{Group: 1}}, "")
 	require.ErrorContains(t, err, "1 of its 4 trajectories are missing")

@@ -12,7 +12,7 @@ import (
 // Turn is what a rule may know of a turn of a leaf.
 type Turn struct {
 	Entropy float64   // nats a token, the mean over the first tokens of its completion
-	NLL     []float64 // -log p of each of its sampled tokens
+	NLL     []float64 // -log p of each of its sampled tokens; below 0 where no child may begin
 }
 
 // Leaf is a trajectory of a task's trees.
@@ -20,6 +20,7 @@ type Leaf struct {
 	Index  int               // of its tree
 	Branch trajectory.Branch // its path; "" is the root
 	Forked int               // turns that it has of the leaf it forks off: its own begin there
+	At     int               // tokens that its first own turn begins with, of that leaf's; 0: none
 	Turns  []Turn            // all of them; nil: it has not ended, or failed
 }
 
@@ -29,6 +30,14 @@ type Fork struct {
 	Turn   int
 	Token  int // of the turn's completion, which the child's turn begins with so much of; 0: none
 }
+
+// has tells whether a child of the leaf may begin with its turns before one and so many tokens of that: it has more of them, and has ended.
+func (l Leaf) has(turn, tokens int) bool {
+	return turn < len(l.Turns) && (tokens == 0 || tokens > 0 && tokens < len(l.Turns[turn].NLL))
+}
+
+// at tells whether the leaf forks off its parent there.
+func (l Leaf) at(f Fork) bool { return l.Forked == f.Turn && l.At == f.Token }
 
 // Round is what a rule decides on. It does not change it.
 type Round struct {
@@ -134,38 +143,38 @@ func (p *Plan) branch() {
 	round := Round{Number: p.round, Leaves: slices.Clone(p.leaves), Fresh: p.fresh, Forks: slices.Clone(p.forks), Budget: p.size - len(p.leaves), Seed: p.seed}
 	for _, f := range p.rule.Forks(round) {
 		parent := p.leaves[f.Parent]
-		if parent.Turns == nil || f.Turn < 0 || f.Turn >= len(parent.Turns) {
+		if f.Turn < 0 || !parent.has(f.Turn, f.Token) {
 			continue
 		}
 		path, ok := p.child(f)
 		if !ok {
 			continue
 		}
-		p.begin(Leaf{Index: parent.Index, Branch: path, Forked: f.Turn}, f)
+		p.begin(Leaf{Index: parent.Index, Branch: path, Forked: f.Turn, At: f.Token}, f)
 	}
 }
 
 // adopt begins the recorded children that no rule asks for any more: what was tried again since changed what it asks for.
 func (p *Plan) adopt() {
 	for _, b := range slices.Clone(p.before) {
-		if parent := p.find(b); parent >= 0 && b.Forked < len(p.leaves[parent].Turns) && len(p.leaves) < p.size {
-			p.begin(Leaf{Index: b.Index, Branch: b.Branch, Forked: b.Forked}, Fork{Parent: parent, Turn: b.Forked})
+		if parent := p.find(b); parent >= 0 && p.leaves[parent].has(b.Forked, b.At) && len(p.leaves) < p.size {
+			p.begin(Leaf{Index: b.Index, Branch: b.Branch, Forked: b.Forked, At: b.At}, Fork{Parent: parent, Turn: b.Forked, Token: b.At})
 		}
 	}
 }
 
 // child is the path of the child that comes by a fork; ok is false where the budget does not reach. A child that was recorded is taken for the one
-// that it was: by its path, and where the leaves changed since, because what failed was tried again, by its turn.
+// that it was: by its path, and where the leaves changed since, because what failed was tried again, by where it forks.
 func (p *Plan) child(f Fork) (path trajectory.Branch, ok bool) {
 	room := len(p.leaves)+len(p.before) < p.size
 	next := p.free(f.Parent, p.leaves)
 	other := slices.IndexFunc(p.before, func(b Leaf) bool { return b.Index == p.leaves[f.Parent].Index && b.Branch == next })
-	if other >= 0 && p.before[other].Forked == f.Turn {
+	if other >= 0 && p.before[other].at(f) {
 		return next, true
 	}
 	if other >= 0 || !room {
 		for _, b := range p.before {
-			if b.Forked == f.Turn && p.find(b) == f.Parent {
+			if b.at(f) && p.find(b) == f.Parent {
 				return b.Branch, true
 			}
 		}

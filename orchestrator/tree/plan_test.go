@@ -35,7 +35,7 @@ func (w world) turns(l Leaf, parent []Turn, token int) []Turn {
 	for range 1 + rng.IntN(4) {
 		t := Turn{Entropy: 4 * rng.Float64()}
 		for range token + 1 + rng.IntN(5) {
-			t.NLL = append(t.NLL, rng.ExpFloat64())
+			t.NLL = append(t.NLL, rng.ExpFloat64()-float64(rng.IntN(3)/2)*10) // some tokens are no place to fork
 		}
 		turns, token = append(turns, t), 0
 	}
@@ -66,6 +66,10 @@ func grow(t *testing.T, p *Plan, w world, size, stop int) []Leaf {
 				require.Equal(t, of.Branch, path)
 				require.Equal(t, of.Index, s.Index)
 				require.Equal(t, s.Forked, s.Turn)
+				require.Equal(t, s.At, s.Token)
+				if s.At > 0 {
+					require.GreaterOrEqual(t, of.Turns[s.Forked].NLL[s.At], 0.0, "a child may begin there")
+				}
 				require.Less(t, s.Forked, len(of.Turns))
 				parent = of.Turns
 			} else {
@@ -86,7 +90,7 @@ func rules(rng *rand.Rand, roots, size int) Rule {
 	case 1:
 		return StepRandom{Trees: roots, Nodes: 1 + rng.IntN(3), Rounds: 1 + rng.IntN(3), Leaves: size / roots}
 	}
-	return TokenNLL{Trees: roots, Tokens: 1 + rng.IntN(3), Branches: 1 + rng.IntN(3), Rounds: 1 + rng.IntN(2)}
+	return TokenNLL{Trees: roots, Tokens: 1 + rng.IntN(3), Branches: 1 + rng.IntN(3), Rounds: 1 + rng.IntN(2), Leaves: size / roots * rng.IntN(2)}
 }
 
 // A plan has exactly as many leaves as the group, whatever fails; and one that goes on after a kill, with any part of the last round recorded, makes
@@ -120,10 +124,7 @@ func TestPlansAreWholeAndResume(t *testing.T) {
 				before = append(before, l)
 			}
 		}
-		_, isNLL := rule.(TokenNLL)
-		if !isNLL { // the token of a fork is not part of the path
-			require.Equal(t, want, grow(t, NewPlan(rule, roots, size, seed, before), w, size, 0), "trial %d: %+v", trial, rule)
-		}
+		require.Equal(t, want, grow(t, NewPlan(rule, roots, size, seed, before), w, size, 0), "trial %d: %+v", trial, rule)
 		// What fails is no place to fork off, and is tried once more by the next process.
 		bad := rng.Uint64()
 		w.failed = func(l Leaf) bool { return seeds(bad)(l.Index, l.Branch, 1)%3 == 0 }
@@ -256,6 +257,46 @@ func TestEPTreesTokens(t *testing.T) {
 	}
 	// The first token of all shares nothing that was sampled: 5 and 4 are the least likely of the rest.
 	require.Equal(t, [][2]int{{0, 2}, {0, 2}, {1, 1}, {1, 1}}, got)
+
+	// M 1, N 2, T 1, L 2, where token 2 of the first turn is no place to fork. The second round chooses from all leaves, without what was branched in the
+	// first: of the child at (1, 1) the place where it forks is the root's, and what it has of the root is the root's too.
+	p = NewPlan(TokenNLL{Trees: 1, Tokens: 2, Branches: 1, Rounds: 2}, 1, 5, seeds(1), nil)
+	root := []Turn{{NLL: []float64{9, 1, -1}}, {NLL: []float64{3, 4, 2}}}
+	p.Next()
+	p.Ended(0, root)
+	starts = p.Next()
+	require.Len(t, starts, 2)
+	require.Equal(t, []Fork{{Parent: 0, Turn: 1, Token: 1}, {Parent: 0, Turn: 1}}, []Fork{starts[0].Fork, starts[1].Fork})
+	p.Ended(1, []Turn{root[0], {NLL: []float64{3, 8, 6}}})
+	p.Ended(2, []Turn{root[0], {NLL: []float64{7, 5.5}}, {NLL: []float64{0, 5}}})
+	starts = p.Next()
+	require.Equal(t, []Fork{{Parent: 1, Turn: 1, Token: 2}, {Parent: 2, Turn: 1, Token: 1}}, []Fork{starts[0].Fork, starts[1].Fork})
+
+	// A tree has no more leaves than it may: the least likely token comes first.
+	p = NewPlan(TokenNLL{Trees: 2, Tokens: 2, Branches: 2, Rounds: 1, Leaves: 4}, 2, 8, seeds(1), nil)
+	for _, s := range p.Next() {
+		p.Ended(s.Number, root)
+	}
+	starts = p.Next()
+	require.Len(t, starts, 6)
+	for i, s := range starts {
+		require.Equal(t, Fork{Parent: i / 3, Turn: 1, Token: []int{1, 1, 0}[i%3]}, s.Fork)
+	}
+}
+
+// A leaf that forks within a turn keeps its place where the run goes on with a rule that has no such forks.
+func TestWhatForkedWithinATurnIsAdopted(t *testing.T) {
+	closed := []Turn{{NLL: []float64{-1, -1, -1}}}
+	p := NewPlan(Entropy{Vocabulary: 50}, 1, 3, seeds(1), []Leaf{{}, {Branch: "0", At: 2}})
+	p.Next()
+	p.Ended(0, closed)
+	starts := p.Next()
+	require.Len(t, starts, 1)
+	require.Equal(t, Start{Number: 1, Leaf: Leaf{Branch: "0", At: 2}, Fork: Fork{Parent: 0, Token: 2}}, starts[0])
+	p.Ended(1, closed)
+	starts = p.Next()
+	require.Len(t, starts, 1)
+	require.Equal(t, 1, starts[0].Index, "what is left begins at the prompt")
 }
 
 func TestPathsAreOrderedByNumber(t *testing.T) {

@@ -140,12 +140,13 @@ func (r Round) points(index int) (points []point, leaves int) {
 }
 
 // TokenNLL branches, in each of so many rounds, the tokens of every tree that were least likely, so many times each (EPTree of TreeRL, arXiv
-// 2506.11902, section 3.1, where the negative log-likelihood is called entropy).
+// 2506.11902, section 3.1, where the negative log-likelihood is called entropy). A token that was branched in an earlier round is not branched again.
 type TokenNLL struct {
 	Trees    int // M
 	Tokens   int // N, of a tree in a round
 	Branches int // T, of a token
 	Rounds   int // L
+	Leaves   int // most of a tree; 0: any number
 }
 
 // Forks implements Rule: the children begin with what was sampled before the token.
@@ -153,36 +154,54 @@ func (t TokenNLL) Forks(r Round) []Fork {
 	if r.Number > t.Rounds {
 		return nil
 	}
-	type token struct {
-		Fork
-		nll float64
-	}
 	var out []Fork
 	for index := range t.Trees {
-		var all []token
-		for n, l := range r.Leaves {
-			if l.Index != index {
-				continue
-			}
-			for turn := l.Forked; turn < len(l.Turns); turn++ {
-				from := 0
-				if turn == l.Forked {
-					from = r.Forks[n].Token
-				}
-				for at := from; at < len(l.Turns[turn].NLL); at++ {
-					if at == 0 && turn == 0 {
-						continue // nothing that was sampled would be shared
-					}
-					all = append(all, token{Fork{Parent: n, Turn: turn, Token: at}, l.Turns[turn].NLL[at]})
-				}
-			}
+		tokens, leaves := r.tokens(index)
+		slices.SortStableFunc(tokens, func(a, b token) int { return cmp.Compare(b.nll, a.nll) })
+		want := t.Tokens * t.Branches
+		if t.Leaves > 0 {
+			want = min(want, t.Leaves-leaves)
 		}
-		slices.SortStableFunc(all, func(a, b token) int { return cmp.Compare(b.nll, a.nll) })
-		for _, one := range all[:min(t.Tokens, len(all))] {
-			for range t.Branches {
+		for _, one := range tokens[:min(t.Tokens, len(tokens))] {
+			for range min(t.Branches, want) {
 				out = append(out, one.Fork)
+				want--
 			}
 		}
 	}
 	return out
+}
+
+// token is a place where a leaf may fork, with how unlikely what stands there is.
+type token struct {
+	Fork
+	nll float64
+}
+
+// tokens are those of a tree that may branch, each once, and how many leaves the tree has. A leaf's own begin behind the one that it forks off at: that
+// was branched, and is no other's.
+func (r Round) tokens(index int) (tokens []token, leaves int) {
+	branched := map[Fork]bool{}
+	for _, f := range r.Forks {
+		branched[f] = true
+	}
+	for n, l := range r.Leaves {
+		if l.Index != index {
+			continue
+		}
+		leaves++
+		for turn := l.Forked; turn < len(l.Turns); turn++ {
+			from := 0
+			if turn == l.Forked { // nothing that was sampled stands before a root's first token
+				from = l.At + 1
+			}
+			for at := from; at < len(l.Turns[turn].NLL); at++ {
+				f := Fork{Parent: n, Turn: turn, Token: at}
+				if nll := l.Turns[turn].NLL[at]; nll >= 0 && !branched[f] {
+					tokens = append(tokens, token{f, nll})
+				}
+			}
+		}
+	}
+	return tokens, leaves
 }

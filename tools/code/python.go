@@ -121,7 +121,7 @@ func NewPython(ctx context.Context, r *resources.Resources, params map[string]an
 		how = "Every call starts a new interpreter; files stay."
 	}
 	t.spec = tools.Spec{
-		Name: "python", Stateful: true,
+		Name: "python", Stateful: true, Replays: true,
 		Description: "Runs Python code and returns what it prints and the value of its last expression. " + how,
 		Parameters:  json.RawMessage(`{"type":"object","properties":{"code":{"type":"string","description":"Python code"}},"required":["code"],"additionalProperties":false}`),
 	}

@@ -41,7 +41,7 @@ func NewShell(ctx context.Context, r *resources.Resources, params map[string]any
 	}
 	t := &shell{base: *b}
 	t.spec = tools.Spec{
-		Name: "shell", Stateful: true,
+		Name: "shell", Stateful: true, Replays: true,
 		Description: "Runs a bash script and returns what it writes. Every call starts a new shell in the same folder; files stay.",
 		Parameters:  json.RawMessage(`{"type":"object","properties":{"command":{"type":"string","description":"bash script"}},"required":["command"],"additionalProperties":false}`),
 	}

@@ -63,7 +63,7 @@ func add[T any](c *tools.Catalog, name, description string, run func(ctx context
 		if err != nil {
 			return nil, err
 		}
-		spec := tools.Spec{Name: name, Description: description, Parameters: parameters, Stateful: true}
+		spec := tools.Spec{Name: name, Description: description, Parameters: parameters, Stateful: true, Replays: true}
 		return []tools.Tool{&tool[T]{spec, spaces, run}}, nil
 	})
 }
