@@ -172,10 +172,11 @@ func (t *Turn) Sampled() int { return t.CompletionEnd - t.CompletionStart - t.Be
 // SharedName is the name of a turn in a tree: of what a trajectory sampled.
 func SharedName(id string, turn int) string { return id + ":" + strconv.Itoa(turn) }
 
+// SharedBy is the id of the trajectory that sampled what has that name; "" is that of "".
+func SharedBy(name string) string { return name[:max(0, strings.LastIndexByte(name, ':'))] }
+
 // SharedBy is the id of the trajectory that sampled the turn; "": that whose turn it is.
-func (t *Turn) SharedBy() string {
-	return t.Shared[:max(0, strings.LastIndexByte(t.Shared, ':'))]
-}
+func (t *Turn) SharedBy() string { return SharedBy(t.Shared) }
 
 // Incoming is how an agent asked for a turn over the gateway.
 type Incoming struct {

@@ -433,14 +433,18 @@ func TestThePageDrawsBranches(t *testing.T) {
 	require.NoError(t, viewtest.Branching(t.Context(), filepath.Join(x.dir, "tree"), x.words))
 	lines := `[...document.querySelectorAll('.branches li')].map(l => l.innerText)`
 	b.open(x.url + "/#/trajectory?run=tree&id=train-0-0-0.0.0")
-	b.until("document.querySelectorAll('.branches circle').length == 11")
+	b.until("document.querySelectorAll('.branches circle').length == 12")
 	require.Equal(t, []string{
 		"0 reward 0, answer", "0.0 reward 0.25, answer, forks off 0 after turn 1", "0.0.0 reward 0.5, answer, forks off 0.0 after turn 2", "1 reward 0.75, answer", "1.0 reward 1, answer, forks off 1 after turn 2",
+		"1.1 reward 1.25, answer, forks off 1 within turn 2, behind 4 tokens",
 	}, js[[]string](b, lines))
 	require.Equal(t, []string{"turn 1 of train-0-0-0", "turn 2 of train-0-0-0.0", "turn 3 of train-0-0-0.0.0", "turn 4 of train-0-0-0.0.0"}, js[[]string](b, `[...document.querySelectorAll('circle.now')].map(c => c.textContent)`))
 	require.Contains(t, js[string](b, "document.querySelector('.talk').innerText"), "sampled by train-0-0-0\n")
 	b.accessible()
 	b.shoot("tree")
+	b.open(x.url + "/#/trajectory?run=tree&id=train-0-0-1.1")
+	b.until("document.querySelector('#title')?.innerText == 'train-0-0-1.1' && document.querySelectorAll('circle.now').length == 2")
+	require.Contains(t, js[string](b, "document.querySelector('.talk').innerText"), "its first 4 tokens sampled by train-0-0-1\n")
 	b.tabTo(".branches a")
 	b.press(kb.Enter)
 	b.until("document.querySelector('#title')?.innerText == 'train-0-0-0' && document.querySelectorAll('circle.now').length == 3")

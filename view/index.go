@@ -21,6 +21,7 @@ type entry struct {
 	Index     int
 	Branch    trajectory.Branch // in the tree that grows from Index
 	Forked    int               // turns that it has of the one that it forks off
+	ForkedAt  int               // tokens that it has of that one's next completion; 0: it forks between turns
 	Task      string
 	Reward    float64 // all that it was paid
 	Stop      string
@@ -56,7 +57,7 @@ func (e *entry) failedCalls() (n int) {
 // newEntry sums a trajectory up. names keeps one copy of each name.
 func newEntry(phase string, t *trajectory.Trajectory, names *interner) *entry {
 	e := &entry{
-		ID: t.ID, Phase: names.of(phase), Step: t.Step, Group: t.Group, Index: t.Index, Branch: t.Branch, Forked: t.Forked, Task: names.of(t.TaskID), Reward: t.Return(),
+		ID: t.ID, Phase: names.of(phase), Step: t.Step, Group: t.Group, Index: t.Index, Branch: t.Branch, Forked: t.Forked, ForkedAt: t.ForkedAt, Task: names.of(t.TaskID), Reward: t.Return(),
 		Stop: names.of(string(t.StopReason)), Origin: names.of(string(t.ErrOrigin)), Turns: len(t.Turns), Seconds: t.Seconds, Lowest: -1, Staleness: -1, TrainedAt: -1,
 	}
 	for _, s := range t.Samples {

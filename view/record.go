@@ -108,10 +108,17 @@ type shownTurn struct {
 	Unread     int             `json:"parse_errors"`
 	Reward     *num            `json:"reward,omitempty"`
 	Shared     string          `json:"shared,omitempty"` // the trajectory that sampled it, where it is not this one's own
+	Begun      []shownBegun    `json:"begun,omitempty"`  // by others
 	After      int             `json:"after"`            // the turn that it goes on from; -1: it begins at the prompt
 	Entropy    num             `json:"entropy,omitempty"`
 	Calls      []shownCall     `json:"calls"`
 	Messages   json.RawMessage `json:"messages,omitempty"` // that an agent of its own sent for this turn
+}
+
+// shownBegun is a beginning of a completion that another trajectory sampled: its tokens behind those of the one before it.
+type shownBegun struct {
+	By  string `json:"by"`
+	End int    `json:"end"` // tokens of the completion
 }
 
 type shownCall struct {
@@ -220,6 +227,9 @@ func turn(t *trajectory.Turn) shownTurn {
 		Role: string(t.Role), Sample: t.Sample, Start: t.CompletionStart, End: t.CompletionEnd, Completion: t.Completion, Finish: string(t.FinishReason),
 		Engine: num(t.EngineSeconds), Tools: num(t.ToolSeconds), Cached: t.CachedTokens, Unread: t.ParseErrors, Shared: t.SharedBy(), Entropy: num(t.Entropy), Calls: []shownCall{},
 	}
+	for _, b := range t.Begun {
+		out.Begun = append(out.Begun, shownBegun{trajectory.SharedBy(b.Shared), b.End})
+	}
 	if t.AnsweredThisTurn {
 		out.Answer = &t.FinalAnswer
 	}
@@ -300,6 +310,7 @@ type shownEntry struct {
 	Index     int    `json:"index"`
 	Branch    string `json:"branch,omitempty"`
 	Forked    int    `json:"forked"`
+	ForkedAt  int    `json:"forked_at,omitempty"`
 	Task      string `json:"task"`
 	Reward    num    `json:"reward"`
 	Stop      string `json:"stop"`
@@ -315,6 +326,6 @@ type shownEntry struct {
 
 func (e *entry) shown() shownEntry {
 	return shownEntry{
-		e.ID, e.Phase, e.Step, e.Group, e.Index, string(e.Branch), e.Forked, e.Task, num(e.Reward), e.Stop, e.Origin, e.Turns, e.Tokens, len(e.Calls), e.failedCalls(), e.Staleness, e.TrainedAt, num(e.Seconds),
+		e.ID, e.Phase, e.Step, e.Group, e.Index, string(e.Branch), e.Forked, e.ForkedAt, e.Task, num(e.Reward), e.Stop, e.Origin, e.Turns, e.Tokens, len(e.Calls), e.failedCalls(), e.Staleness, e.TrainedAt, num(e.Seconds),
 	}
 }

@@ -249,14 +249,15 @@ func TestBranchesAreTheStores(t *testing.T) {
 		Siblings []struct {
 			ID, Branch    string
 			Forked, Turns int
+			ForkedAt      int `json:"forked_at"`
 		}
 	}
 	got := get[answer](t, x, "/api/trajectory", url.Values{"run": {"tree"}, "id": {"train-0-0-0.0.0"}})
 	var leaves []string
 	for _, o := range got.Siblings {
-		leaves = append(leaves, fmt.Sprintf("%s %q %d of %d", o.ID, o.Branch, o.Forked, o.Turns))
+		leaves = append(leaves, fmt.Sprintf("%s %q %d+%d of %d", o.ID, o.Branch, o.Forked, o.ForkedAt, o.Turns))
 	}
-	require.Equal(t, []string{`train-0-0-0 "" 0 of 3`, `train-0-0-0.0 "0" 1 of 3`, `train-0-0-0.0.0 "0.0" 2 of 4`, `train-0-0-1 "" 0 of 3`, `train-0-0-1.0 "0" 2 of 3`}, leaves)
+	require.Equal(t, []string{`train-0-0-0 "" 0+0 of 3`, `train-0-0-0.0 "0" 1+0 of 3`, `train-0-0-0.0.0 "0.0" 2+0 of 4`, `train-0-0-1 "" 0+0 of 3`, `train-0-0-1.0 "0" 2+0 of 3`, `train-0-0-1.1 "1" 1+4 of 2`}, leaves)
 	require.Equal(t, "train-0-0-0", got.Turns[0].Shared)
 	require.Equal(t, "train-0-0-0.0", got.Turns[1].Shared)
 	require.Empty(t, got.Turns[2].Shared)

@@ -15,7 +15,8 @@ import (
 )
 
 // Branching makes a run folder of one step. The trajectories of its group 0 are a tree: 0, 0.0 that forks off it after a turn, 0.0.0 that forks off
-// that one after two, 1, and 1.0 that forks off it after two. That of group 1 is an agent's of its own, whose six calls make four samples: the
+// that one after two, 1, 1.0 that forks off it after two, and
+// 1.1 that forks off it within its second one. That of group 1 is an agent's of its own, whose six calls make four samples: the
 // conversation with calls 0, 1 and 3; an auxiliary one with call 2; call 4 after the conversation was rewritten; call 5, discarded, at the place of
 // call 4.
 func Branching(ctx context.Context, dir string, words *Words) error {
@@ -27,7 +28,7 @@ func Branching(ctx context.Context, dir string, words *Words) error {
 		return err
 	}
 	defer db.Close()
-	groups := []store.Admission{{Phase: store.Train, Group: 0, Task: task(0), Size: 5}, {Phase: store.Train, Group: 1, Task: task(1), Size: 1}}
+	groups := []store.Admission{{Phase: store.Train, Group: 0, Task: task(0), Size: 6}, {Phase: store.Train, Group: 1, Task: task(1), Size: 1}}
 	if err := db.Admit(ctx, groups...); err != nil {
 		return err
 	}
@@ -37,7 +38,8 @@ func Branching(ctx context.Context, dir string, words *Words) error {
 	second := leaf(r, words, nil, trajectory.Place{Phase: store.Train, Index: 1}, 0, 3)
 	all := []*trajectory.Trajectory{
 		root, child, leaf(r, words, child, trajectory.Place{Phase: store.Train, Branch: "0.0"}, 2, 2), second,
-		leaf(r, words, second, trajectory.Place{Phase: store.Train, Index: 1, Branch: "0"}, 2, 1), calls(r, words),
+		leaf(r, words, second, trajectory.Place{Phase: store.Train, Index: 1, Branch: "0"}, 2, 1),
+		within(r, words, second), calls(r, words),
 	}
 	var updates []store.Update
 	for i, t := range all {
@@ -87,6 +89,19 @@ func leaf(r *rand.Rand, words *Words, parent *trajectory.Trajectory, at trajecto
 		say(r, t, 0, words, fmt.Sprintf("Leaf %s, turn %d.", at.ID(), forked+k), result)
 		t.Turns[len(t.Turns)-1].Entropy = 0.25
 	}
+	return t
+}
+
+// within makes a trajectory whose second and last turn begins with four tokens of another one's.
+func within(r *rand.Rand, words *Words, parent *trajectory.Trajectory) *trajectory.Trajectory {
+	t := leaf(r, words, parent, trajectory.Place{Phase: store.Train, Index: 1, Branch: "1"}, 1, 1)
+	const tokens = 4
+	was, turn, s := parent.Turns[1], &t.Turns[1], t.Samples[0]
+	for i := range tokens {
+		s.TokenIDs[turn.CompletionStart+i] = parent.Samples[0].TokenIDs[was.CompletionStart+i]
+		s.SamplingLogprobs[turn.CompletionStart+i] = parent.Samples[0].SamplingLogprobs[was.CompletionStart+i]
+	}
+	t.ForkedAt, turn.Begun = tokens, []trajectory.Begun{{Shared: trajectory.SharedName(parent.ID, 1), End: tokens}}
 	return t
 }
 

@@ -9,7 +9,7 @@ export type Curves = { steps: number[]; total: number; thinned: boolean; series:
 export type Curve = { title: string; keys: string[]; means: string; worry: string };
 export type Explained = { key: string; unit?: string; doc: string; when?: string; section: string };
 export type Entry = {
-  id: string; phase: string; step: number; group: number; index: number; branch?: string; forked: number; task: string; reward: number | null; stop: string; origin?: string;
+  id: string; phase: string; step: number; group: number; index: number; branch?: string; forked: number; forked_at?: number; task: string; reward: number | null; stop: string; origin?: string;
   turns: number; tokens: number; calls: number; failed_calls: number; staleness: number; trained: number; seconds: number;
 };
 export type List = { total: number; mean?: number; rows: Entry[]; state: State; choices?: Record<string, string[]> };
@@ -20,7 +20,7 @@ export type Call = {
 };
 export type Turn = {
   role?: string; sample: number; start: number; end: number; completion: string; finish: string; answer?: string; engine_seconds: number | null;
-  tool_seconds: number | null; cached: number; parse_errors: number; reward?: number | null; shared?: string; after: number; entropy?: number | null; calls: Call[]; messages?: unknown;
+  tool_seconds: number | null; cached: number; parse_errors: number; reward?: number | null; shared?: string; begun?: { by: string; end: number }[]; after: number; entropy?: number | null; calls: Call[]; messages?: unknown;
 };
 export type Sample = {
   role?: string; ids: number[]; texts: string[]; mask: number[]; sampling: (number | null)[]; versions: number[]; old: (number | null)[];

@@ -39,12 +39,14 @@ export function Tree({ t, link }: { t: Trajectory; link: (id: string) => string 
   const me = all.findIndex((o) => o.id === t.entry.id), path = new Set(Array.from({ length: t.entry.turns }, (_, c) => `${owner(me, c)}/${c}`));
   const lines = all.map((o, i): Line => {
     const own = Array.from({ length: Math.max(0, o.turns - o.forked) }, (_, k) => o.forked + k), on = (c: number) => (path.has(`${i}/${c}`) ? " now" : "");
-    const trunk = o.forked > 0 ? owner(i, o.forked - 1) : undefined;
+    // What it forks off: the turn before its own, or, within a turn, the one that it has the first tokens of.
+    const within = o.forked_at ?? 0, p = parent(i), column = within > 0 ? o.forked : o.forked - 1;
+    const trunk = p === undefined || column < 0 ? undefined : within > 0 ? owner(p, column) : owner(i, column);
     return {
       name: name(o), link: link(o.id), now: o.id === t.entry.id,
-      facts: `reward ${number(o.reward)}, ${o.origin ? `failed (${words(o.origin)})` : words(o.stop)}${trunk === undefined ? "" : `, forks off ${name(all[trunk])} after turn ${o.forked}`}`,
+      facts: `reward ${number(o.reward)}, ${o.origin ? `failed (${words(o.origin)})` : words(o.stop)}${trunk === undefined ? "" : `, forks off ${name(all[trunk])} ${within > 0 ? `within turn ${o.forked + 1}, behind ${within} tokens` : `after turn ${o.forked}`}`}`,
       dots: own.map((c) => ({ column: c, css: (o.origin ? "bad" : "dot") + on(c), title: `turn ${c + 1} of ${o.id}` })),
-      edges: own.map((c, k) => ({ column: c, css: `edge${on(c)}`, from: k > 0 ? { line: i, column: c - 1 } : trunk === undefined ? undefined : { line: trunk, column: c - 1 } })),
+      edges: own.map((c, k) => ({ column: c, css: `edge${on(c)}`, from: k > 0 ? { line: i, column: c - 1 } : trunk === undefined ? undefined : { line: trunk, column } })),
     };
   });
   return <Drawing id="tree" title="Tree" lines={lines} means="The trajectories of this task: a line each, a dot a turn. What stands before a fork was sampled once." />;

@@ -109,7 +109,7 @@ function Observation({ c, short }: { c: Call; short?: boolean }) {
 
 function Completion({ n, x, t }: { n: number; x: Turn; t: Trajectory }) {
   const facts = [`turn ${n + 1}`, x.role && clean(x.role), `${x.end - x.start} tokens`, seconds(x.engine_seconds), x.finish === "length" ? "cut by a token limit" : words(x.finish), x.cached > 0 && `${x.cached} prompt tokens cached`, x.reward != null && `paid ${number(x.reward)}`,
-    x.entropy && `entropy ${number(x.entropy, 2)}`, t.samples.length > 1 && `sample ${x.sample}`, x.after !== n - 1 && (x.after < 0 ? "begins at the prompt" : `goes on from turn ${x.after + 1}`), x.shared && x.shared !== t.entry.id && `sampled by ${clean(x.shared)}`].filter(Boolean).join(", ");
+    x.entropy && `entropy ${number(x.entropy, 2)}`, t.samples.length > 1 && `sample ${x.sample}`, x.after !== n - 1 && (x.after < 0 ? "begins at the prompt" : `goes on from turn ${x.after + 1}`), ...(x.begun ?? []).map((b, i) => `${i ? "then " : ""}its first ${b.end} tokens sampled by ${clean(b.by)}`), x.shared && x.shared !== t.entry.id && `${x.begun ? "the rest " : ""}sampled by ${clean(x.shared)}`].filter(Boolean).join(", ");
   return <Bubble role="assistant" facts={facts}><Text text={x.completion} />
     {x.parse_errors > 0 && <p class="cause">{x.parse_errors} calls could not be read</p>}
     {x.answer !== undefined && <p class="answer">final answer: <b>{clean(x.answer)}</b></p>}</Bubble>;
