@@ -128,7 +128,7 @@ func TestFinalAnswerParams(t *testing.T) {
 func TestRegistry(t *testing.T) {
 	r := Prebuilt()
 	require.Equal(t, []string{
-		"best_delta", "clip", "code_tests", "cosine_length", "environment", "exact_match", "f1", "final_answer", "first_non_zero", "format", "gate", "human_rank", "infoseek_reward", "judge",
+		"best_delta", "clip", "code_tests", "command", "cosine_length", "environment", "exact_match", "f1", "final_answer", "first_non_zero", "format", "gate", "human_rank", "infoseek_reward", "judge",
 		"length", "mask_found", "mask_recall", "math_equal", "math_equal_reward", "math_equal_reward_think", "math_equal_reward_tool", "max", "min", "ok_vqa_reward", "pattern", "posted", "product",
 		"qa_em_format_reward", "qa_em_reward", "qa_em_reward_tool_call", "qa_f1_reward", "qa_f1_reward_tool", "repetition", "right_call", "scale", "search_r1", "sum", "tags", "tool_cost",
 	}, r.Names())

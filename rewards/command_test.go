@@ -1,0 +1,95 @@
+package rewards
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+func commandReward(t *testing.T, folder string, params map[string]any) (Reward, error) {
+	t.Helper()
+	r := resources.New(resources.Options{Resolve: func(path string) string { return filepath.Join(folder, path) }})
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	return newCommand(&Builder{Context: t.Context(), Resources: r}, params)
+}
+
+func sh(script string) []any { return []any{"sh", "-c", script} }
+
+// A program scores by its exit status or by the last number that it prints, and what it reads is the trajectory.
+func TestCommandScores(t *testing.T) {
+	folder := t.TempDir()
+	in := Input{
+		Task: trajectory.Task{ID: "t", Fields: map[string]any{"answer": "4"}, Prompt: []trajectory.Message{trajectory.Text("user", "2 + 2?")}},
+		Trajectory: &trajectory.Trajectory{ID: "train-0-0-0", Turns: []trajectory.Turn{{
+			Completion: "call", Results: []trajectory.ToolResult{{Call: trajectory.ToolCall{Name: "calculator", Arguments: json.RawMessage(`{"e": "2+2"`)}, Observation: "4"}},
+		}, {Completion: "4", AnsweredThisTurn: true, FinalAnswer: "4"}}},
+	}
+	for script, want := range map[string]float64{"exit 0": 1, "exit 3": 0, "echo tests failed; exit 1": 0} {
+		r, err := commandReward(t, folder, map[string]any{"command": sh(script)})
+		require.NoError(t, err)
+		s, err := r.Score(t.Context(), in)
+		require.NoError(t, err, script)
+		require.Equal(t, want, s.Value, script)
+	}
+	r, err := commandReward(t, folder, map[string]any{"command": sh("cat >read.json; pwd >where; echo half; echo 0.5; echo"), "score": "output"})
+	require.NoError(t, err)
+	s, err := r.Score(t.Context(), in)
+	require.NoError(t, err)
+	require.Equal(t, 0.5, s.Value)
+	read, err := os.ReadFile(filepath.Join(folder, "read.json"))
+	require.NoError(t, err, "it runs in the job's folder")
+	require.JSONEq(t, `{"id": "train-0-0-0", "answer": "4", "posted": null, "task": {"id": "t", "prompt": [{"role": "user", "content": "2 + 2?"}], "fields": {"answer": "4"}},
+		"turns": [{"completion": "call", "calls": [{"name": "calculator", "arguments": "{\"e\": \"2+2\"", "observation": "4", "failed": false}]}, {"completion": "4", "calls": []}]}`, string(read))
+}
+
+// What is no score is an error that names the program, and nothing that it started is left.
+func TestCommandFails(t *testing.T) {
+	folder := t.TempDir()
+	in := Input{Trajectory: &trajectory.Trajectory{}}
+	for _, c := range []struct {
+		params map[string]any
+		want   string
+	}{
+		{map[string]any{"command": sh("echo right"), "score": "output"}, `the last line that sh printed is "right"; with score: output it must be a number`},
+		{map[string]any{"command": sh("echo 1; echo broken; exit 2"), "score": "output"}, "sh ended with status 2: broken"},
+		{map[string]any{"command": sh("true"), "score": "output"}, `the last line that sh printed is ""`},
+		{map[string]any{"command": sh("kill -9 $$")}, "sh: signal: killed"},
+		{map[string]any{"command": sh("(sleep 0.6; touch late) & setsid sh -c 'sleep 0.6; touch later' & sleep 100"), "timeout": 0.2}, "sh is not done after 200ms (timeout)"},
+	} {
+		r, err := commandReward(t, folder, c.params)
+		require.NoError(t, err)
+		_, err = r.Score(t.Context(), in)
+		require.ErrorContains(t, err, c.want)
+	}
+	time.Sleep(time.Second)
+	require.NoFileExists(t, filepath.Join(folder, "late"))
+	require.NoFileExists(t, filepath.Join(folder, "later"))
+	r, err := commandReward(t, folder, map[string]any{"command": sh("sleep 100")})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = r.Score(ctx, in)
+	require.ErrorIs(t, err, context.DeadlineExceeded, "the run's own deadline")
+	for _, c := range []struct {
+		params map[string]any
+		want   string
+	}{
+		{map[string]any{}, "the parameter command is missing"},
+		{map[string]any{"command": sh("true"), "score": "exitt"}, `the parameter score is "exitt"; allowed are exit`},
+		{map[string]any{"command": sh("true"), "timeout": 0}, "the parameter timeout is 0"},
+		{map[string]any{"command": []any{"no-such-program-7"}}, "the program no-such-program-7 is not found"},
+		{map[string]any{"command": []any{"./grade.sh"}}, "the program is not found"},
+		{map[string]any{"command": sh("true"), "exit": 1}, "exit"},
+	} {
+		_, err := commandReward(t, folder, c.params)
+		require.ErrorContains(t, err, c.want)
+	}
+}
