@@ -157,7 +157,7 @@ func (c command) run(ctx context.Context, t told) (exit int, output string, err 
 	}
 	defer stdin.Close()
 	defer os.Remove(stdin.Name())
-	if _, err := stdin.Write(body); err == nil {
+	if _, err = stdin.Write(body); err == nil {
 		_, err = stdin.Seek(0, io.SeekStart)
 	}
 	if err != nil {
