@@ -55,7 +55,7 @@ export function Tree({ t, link }: { t: Trajectory; link: (id: string) => string 
 // Graph draws the samples of a trajectory and which call goes on from which; nothing where there is one sample.
 export function Graph({ t, sample }: { t: Trajectory; sample: number }) {
   if (t.samples.length < 2) return null;
-  const trained = (x: Turn) => t.samples[x.sample].old.slice(x.start, x.end).some((v) => v !== 0);
+  const trained = (x: Turn) => t.samples[x.sample]?.old.slice(x.start, x.end).some((v) => v !== 0) ?? false;
   const to = (k: number, token?: number) => href("trajectory", { id: t.entry.id, sample: k, token });
   const lines = t.samples.map((s, k): Line => {
     const turns = t.turns.flatMap((x, i) => (x.sample === k ? [{ x, i }] : [])), off = turns.filter(({ x }) => !trained(x)).length;
