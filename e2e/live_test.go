@@ -3,11 +3,17 @@
 package e2e_test
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -141,4 +147,37 @@ func TestALogOfJSON(t *testing.T) {
 	require.Equal(t, 2, kinds["evaluation"])
 	require.Equal(t, []int{1, 1}, []int{kinds["begin"], kinds["summary"]})
 	require.Positive(t, kinds["doing"])
+}
+
+// A download of scripts/fetch.py draws a bar on a terminal, never wider than it, and the file is the one that was asked for.
+func TestADownloadDrawsABar(t *testing.T) {
+	needPython(t)
+	body := bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // 4 MiB
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		_, _ = w.Write(body)
+	}))
+	defer server.Close()
+	scripts, err := filepath.Abs("scripts")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	program := fmt.Sprintf("import sys, pathlib\nsys.path.insert(0, %q)\nimport fetch\nfetch.CACHE = pathlib.Path(sys.argv[1])\nprint(fetch.download('torch', '1', %q, lambda n, v: %q))\n", scripts, fmt.Sprintf("%x", sha256.Sum256(body)), server.URL+"/x.whl")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "try.py"), []byte(program), 0o600))
+	s := onTerminal(t, dir, "env no_proxy=127.0.0.1 python3 -B try.py there", 60)
+	require.Zero(t, s.end(), s.text())
+	require.Contains(t, s.text(), "[####################] 100%  4 of 4 MB")
+	for _, line := range strings.FieldsFunc(s.text(), func(r rune) bool { return r == '\r' || r == '\n' }) {
+		if strings.HasPrefix(line, "fetch: torch [") {
+			require.Less(t, len(strings.TrimSuffix(line, "\x1b[K")), 60, line)
+		}
+	}
+	out, err := exec.Command("env", "-C", dir, "no_proxy=127.0.0.1", "python3", "-B", "try.py", "piped").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.NotContains(t, string(out), "[#")
+	files, err := filepath.Glob(filepath.Join(dir, "there", "downloads", "*.whl"))
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	got, err := os.ReadFile(files[0])
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(body, got))
 }

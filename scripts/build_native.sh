@@ -87,7 +87,10 @@ for f in "$gotorch"/cgotorch/*.cc; do
 done
 if test -s "$jobs"; then
   echo "build: compiling $(wc -l <"$jobs") C++ files ($kind)" >&2
-  tr '\n' '\0' <"$jobs" | xargs -0 -P "${BUILD_JOBS:-2}" -n 1 sh -c || { echo "build: a C++ file did not compile" >&2; exit 1; }
+  dot=: # on a terminal each file that is done is a dot
+  if test -t 2 && test "${TERM:-dumb}" != dumb && test -z "${AGENTFLY_PLAIN:-}"; then dot='printf . >\&2'; fi
+  sed "s/$/ \&\& $dot/" "$jobs" | tr '\n' '\0' | xargs -0 -P "${BUILD_JOBS:-2}" -n 1 sh -c || { echo "build: a C++ file did not compile" >&2; exit 1; }
+  test "$dot" = : || echo >&2
 fi
 
 cuda=''

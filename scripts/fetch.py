@@ -84,6 +84,23 @@ def locate_npm(name, version):
     return done.stdout.strip()
 
 
+def copy(reply, out, name, have, total):
+    """Copy a reply of total bytes, of which have are there; on a terminal with a bar, drawn twice a second at most and never wider than the window."""
+    shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("AGENTFLY_PLAIN")
+    began, first, drawn = time.monotonic(), have, 0.0
+    while block := reply.read(1 << 20):
+        out.write(block)
+        have += len(block)
+        now = time.monotonic()
+        if shown and total and (now - drawn > 0.5 or have >= total):
+            drawn, part = now, min(1, have / total)
+            bar = "#" * int(20 * part) + "." * (20 - int(20 * part))
+            line = f"fetch: {name} [{bar}] {100 * part:3.0f}%  {have >> 20} of {total >> 20} MB  {(have - first) / max(now - began, 0.001) / 1e6:.1f} MB/s"
+            print("\r" + line[: shutil.get_terminal_size().columns - 1] + "\x1b[K", end="", file=sys.stderr, flush=True)
+    if drawn:
+        print(file=sys.stderr, flush=True)
+
+
 def download(name, version, digest, locate=locate, ending="whl"):
     """Return the path of the verified package in the cache."""
     path = CACHE / "downloads" / f"{name}-{version}-{digest[:12]}.{ending}"
@@ -101,7 +118,7 @@ def download(name, version, digest, locate=locate, ending="whl"):
                 total = int(reply.headers.get("Content-Length") or 0) + (have if resumed else 0)
                 print(f"fetch: {name} {version}, {total >> 20} MB" + (f", resumed at {have >> 20} MB" if resumed else ""), file=sys.stderr, flush=True)
                 with open(part, "ab" if resumed else "wb") as out:
-                    shutil.copyfileobj(reply, out, 1 << 20)
+                    copy(reply, out, name, have if resumed else 0, total)
         except urllib.error.HTTPError as e:
             if e.code != 416:  # 416: the part is already whole
                 fail(f"{name} {version}: the package index answers {e.code} {e.reason}")
