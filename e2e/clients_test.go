@@ -30,8 +30,12 @@ func TestUnmodifiedClientsTrain(t *testing.T) {
 	scripts, err := filepath.Abs("gateway/testdata/clients")
 	require.NoError(t, err)
 	for _, c := range [][2]string{ // those that take a reply that a token limit cut for one
-		{"openai_loop.py", "chat"}, {"openai_loop.py", "responses"}, {"anthropic_loop.py", "stream"}, {"agents_loop.py", "chat"},
-		{"langgraph_loop.py", "plain"}, {"pydantic_loop.py", "anthropic"},
+		{"openai_loop.py", "chat"},
+		{"openai_loop.py", "responses"},
+		{"anthropic_loop.py", "stream"},
+		{"agents_loop.py", "chat"},
+		{"langgraph_loop.py", "plain"},
+		{"pydantic_loop.py", "anthropic"},
 	} {
 		t.Run(strings.TrimSuffix(c[0], ".py")+"/"+c[1], func(t *testing.T) {
 			job := fmt.Sprintf(`version: 1
