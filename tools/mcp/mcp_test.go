@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -256,20 +255,6 @@ func TestAFrozenServerIsStartedAgain(t *testing.T) {
 	require.Equal(t, trajectory.CauseBroken, invoke(t, r, "freeze", `{}`).Cause)
 	require.Eventually(t, func() bool { return !alive(before) }, 20*time.Second, time.Millisecond)
 	require.NotEqual(t, before, ask(t, s, "pid", ""))
-}
-
-// A server that is stopped reads nothing: calls that are larger than the pipe end at their deadline, and it is started again.
-func TestAServerThatDoesNotRead(t *testing.T) {
-	s := openTest(t, command("tools"), quick)
-	pid, err := strconv.Atoi(ask(t, s, "pid", ""))
-	require.NoError(t, err)
-	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	_, err = s.call(ctx, "env", json.RawMessage(`{"text":"`+strings.Repeat("x", 1<<20)+`"}`))
-	require.Error(t, err)
-	require.Equal(t, "3", ask(t, s, "add", `{"a":1,"b":2}`))
-	require.False(t, alive(strconv.Itoa(pid)))
 }
 
 func TestListChanged(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -320,12 +321,24 @@ func (s *server) call(ctx context.Context, tool string, arguments json.RawMessag
 			l.answered.Store(true)
 			return observation(result)
 		}
-		if (errors.Is(err, sdk.ErrConnectionClosed) || errors.Is(err, io.ErrClosedPipe)) && !sent.Load() && ctx.Err() == nil {
+		if !sent.Load() && ctx.Err() == nil && l.lost(err) {
 			s.drop(l)
 			continue
 		}
 		return tools.Observation{}, s.failure(ctx, l, err)
 	}
+}
+
+// lost says whether err, of a call that was not handed over, is the connection's end. The end of the reading is told to the calls that wait
+// for the pipe in its own words: a deadline, a closed file.
+func (l *connection) lost(err error) bool {
+	if errors.Is(err, sdk.ErrConnectionClosed) || errors.Is(err, io.ErrClosedPipe) {
+		return true
+	}
+	var refused *jsonrpc.Error
+	var file *os.PathError
+	return l.process != nil && !errors.As(err, &refused) &&
+		(errors.As(err, &file) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errTooLarge))
 }
 
 // rejected is what the library calls a request that did not get through, over HTTP. The session goes on.
