@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Write the results of jobs with an environment as Markdown, and their curves as CSV. usage: environments_table.py RUNS CURVES JOB…
 
+A JOB is a path in examples/ without .yaml; its NAME is the last part.
+
 RUNS has a folder NAME-seedN for each seed of a job NAME and NAME-seedN-shuffled for its control, as scripts/learn.sh makes them. The interval
 is that of the mean difference between the held-out tasks after and before the run: 10,000 resamples of the tasks, each task with both of its
 results (paired bootstrap).
@@ -62,22 +64,24 @@ def curve(name, run):
             out.writerow(row)
 
 
-def table(name):
+def table(job):
+    name = pathlib.PurePath(job).name
     found = {p.name.removeprefix(name + "-"): read(p) for p in sorted(runs.glob(name + "-seed*")) if (p / "summary.json").exists()}
     if not found:
         sys.exit(f"environments_table: no run of {name} in {runs} has ended; run scripts/learn.sh {name}")
-    print(f"## `examples/{name}.yaml`\n")
-    print("| run | commit | steps | CPU | training reward | held-out reward | held-out tasks at the goal | change of the share at the goal |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(f"## `examples/{job}.yaml`\n")
+    print("| run | commit | steps | CPU | training reward | held-out reward | its change | held-out tasks at the goal | change of the share at the goal |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for title, r in found.items():
         curve(f"{name}-{title}", r)
         before, after = r["tasks"]["before"], r["tasks"]["after"]
         at = {k: {t: float(v >= WHOLE) for t, v in side.items()} for k, side in r["tasks"].items()}
         change, low, high = interval([at["after"][t] - at["before"][t] for t in before])
+        better, least, most = interval([after[t] - before[t] for t in before])
         reward = [m["reward/mean"] for m in r["steps"]]
         cells = [
             title.replace("seed", "seed ").replace("-shuffled", ", shuffled rewards"), r["commit"], str(len(reward)), f"{r['cpu']} s" if r["cpu"] else "",
-            f"{mean(reward[:3]):.3f} → {mean(reward[-3:]):.3f}", f"{mean(before.values()):.3f} → {mean(after.values()):.3f}",
+            f"{mean(reward[:3]):.3f} → {mean(reward[-3:]):.3f}", f"{mean(before.values()):.3f} → {mean(after.values()):.3f}", f"{better:+.2f} [{least:+.2f}, {most:+.2f}]",
             f"{mean(at['before'].values()):.2f} → {mean(at['after'].values()):.2f} of {len(before)}", f"{change:+.2f} [{low:+.2f}, {high:+.2f}]",
         ]
         print("| " + " | ".join(cells) + " |")

@@ -1,7 +1,8 @@
 #!/bin/sh
-# learn_environments.sh JOB…: train examples/JOB.yaml (frozenlake, sokoban) for SEEDS (default "1 2 3"), each seed once more with shuffled rewards for
-# CONTROLS (default "1"), on one thread, one run after the other, and print the tables of docs/results/environments.md. Runs that ended are kept in
-# OUT (default runs/learn) and not made again; BINARY (default bin/agentfly) trains.
+# learn_environments.sh JOB…: train examples/JOB.yaml (frozenlake, sokoban, worlds/textworldexpress) for SEEDS (default "1 2 3"), each seed once
+# more with shuffled rewards for CONTROLS (default "1"), on one thread, one run after the other, and print the tables of
+# docs/results/environments.md. Runs that ended are kept in OUT (default runs/learn) and not made again; BINARY (default bin/agentfly) trains, with
+# ARGS behind its own, such as the interpreter of a world: ARGS="--set environment.params.interpreter=$(scripts/env_packages.sh)".
 set -eu
 cd "$(dirname "$0")/.."
 out=${OUT:-runs/learn}
@@ -25,7 +26,10 @@ train() { # train JOB RUN ARGS...: seconds of processor time in RUN/cpu
   awk 'NR == 2 { for (i = 1; i <= 2; i++) { split($i, t, "[ms]"); sum += t[1] * 60 + t[2] } printf "%.0f\n", sum }' "$out/$run.times" >"$out/$run/cpu"
 }
 for job in "$@"; do
-  for seed in ${SEEDS:-1 2 3}; do train "$job" "$job-seed$seed" --seed "$seed"; done
-  for seed in ${CONTROLS:-1}; do train "$job" "$job-seed$seed-shuffled" --seed "$seed" --set control.shuffle_rewards=true; done
+  name=$(basename "$job")
+  # shellcheck disable=SC2086 # ARGS is a list of words
+  for seed in ${SEEDS:-1 2 3}; do train "$job" "$name-seed$seed" --seed "$seed" ${ARGS:-}; done
+  # shellcheck disable=SC2086
+  for seed in ${CONTROLS:-1}; do train "$job" "$name-seed$seed-shuffled" --seed "$seed" ${ARGS:-} --set control.shuffle_rewards=true; done
 done
 exec python3 scripts/environments_table.py "$out" docs/results/curves "$@"

@@ -28,6 +28,7 @@ type Params struct {
 	Params      string  `json:"params"`       // of the game: numLocations=5,includeDoors=0
 	EvalFold    string  `json:"eval_fold"`    // dev (the default) or test: the fold of tasks of split eval
 	ListActions bool    `json:"list_actions"` // observations end with what is possible
+	KeepScore   bool    `json:"keep_score"`   // a game that is lost keeps the score of before; else it has the package's, -1
 	MaxSteps    int     `json:"max_steps"`    // default 50, of cookingworld 120; tasks with a longer gold path, without its ways there and back, are left out
 	Heap        int     `json:"heap"`         // MiB of the Java process; default 256
 	Interpreter string  `json:"interpreter"`  // a Python with the package; default python3
@@ -66,7 +67,7 @@ func open(ctx context.Context, r *resources.Resources, params map[string]any) (e
 		Name: "textworld_express", File: "textworldexpress.py", Source: world,
 		Config: map[string]any{
 			"class": "textworldexpress.py:World", "protocol": "gymnasium", "max_steps": p.MaxSteps, "requires": map[string]string{"textworld-express": Version},
-			"kwargs": map[string]any{"game": p.Game, "params": p.Params, "eval_fold": p.EvalFold, "list_actions": p.ListActions, "max_steps": p.MaxSteps},
+			"kwargs": map[string]any{"game": p.Game, "params": p.Params, "eval_fold": p.EvalFold, "list_actions": p.ListActions, "max_steps": p.MaxSteps, "keep_score": p.KeepScore},
 		},
 		Variables:    pyenv.Java(p.Heap),
 		Instructions: &told, Deterministic: &deterministic,

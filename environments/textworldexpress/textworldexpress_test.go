@@ -3,6 +3,7 @@ package textworldexpress_test
 import (
 	"math/rand/v2"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -84,6 +85,31 @@ func TestGoldPaths(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A game that is lost has the package's score, -1, or keeps what was earned before.
+func TestALostGame(t *testing.T) {
+	for keep, want := range map[bool]float64{false: -1, true: 0.2} {
+		s, e := game(t, map[string]any{"game": "simonsays", "keep_score": keep})
+		_, err := e.Reset(t.Context(), start(tasks(t, s, environments.Train, 1)[0]))
+		require.NoError(t, err)
+		solution, err := e.(environments.Solver).Solution(t.Context())
+		require.NoError(t, err)
+		right, err := e.Step(t.Context(), solution[0])
+		require.NoError(t, err)
+		require.InDelta(t, 0.2, right.Reward, 1e-9)
+		possible, err := e.(environments.Chooser).Actions(t.Context())
+		require.NoError(t, err)
+		other := slices.IndexFunc(possible, func(a string) bool { return a != solution[1].Text })
+		wrong, err := e.Step(t.Context(), environments.Action{Text: possible[other]})
+		require.NoError(t, err)
+		require.True(t, wrong.Terminated)
+		require.False(t, wrong.Success)
+		require.InDelta(t, want, right.Reward+wrong.Reward, 1e-9)
+		score, err := e.(environments.Scorer).Score(t.Context())
+		require.NoError(t, err)
+		require.InDelta(t, want, score, 1e-9)
 	}
 }
 

@@ -17,7 +17,7 @@ def chores(gold):
 
 
 class World:
-    def __init__(self, game, params="", eval_fold="dev", list_actions=False, max_steps=50):
+    def __init__(self, game, params="", eval_fold="dev", list_actions=False, max_steps=50, keep_score=False):
         if shutil.which("java") is None:
             raise Refused("java is missing; install it: apt-get install default-jre-headless")
         from textworld_express import TextWorldExpressEnv
@@ -32,6 +32,7 @@ class World:
         self.game, self.eval_fold, self.list_actions = game, eval_fold, list_actions
         self.server, self.now, self.where = self.env.server, None, None
         self.max_steps, self.trained, self.ways = max_steps, None, {}
+        self.keep_score, self.reached = keep_score, 0.0
 
     def tasks(self, split, n):
         folds = {"train": "train", "eval": self.eval_fold}
@@ -180,6 +181,8 @@ class World:
                 wrong += "\nActions: " + ", ".join(self.actions())
             return wrong, 0.0, False, False, {"agentfly": {"failure": "policy"}}
         score = float(self.now["score"])
+        if self.keep_score:
+            score = max(score, self.reached)
         reward, self.reached = score - self.reached, score
         success, failure = bool(self.now["tasksuccess"]), bool(self.now["taskfailure"])
         info = {"score": score, "success": success, "failure": failure}
@@ -189,7 +192,7 @@ class World:
         return sorted(self.now["validActions"])
 
     def score(self):
-        return float(self.now["score"])
+        return self.reached
 
     def solution(self):
         won = self.won()
