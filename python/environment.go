@@ -26,6 +26,7 @@ type EnvironmentOptions struct {
 	Memory      int64            // bytes of a worker's address space; 0 is 2 GiB, negative is no limit
 	Sandbox     *sandbox.Sandbox // in which workers run; nil is none
 	Show        []string         // files and folders that workers in a sandbox may read
+	Container   *Container       // in which workers run; nil is none. Interpreter is a program of its image then
 	Variables   []string         // NAME=value, of the worker's process
 	Stderr      io.Writer        // gets what workers write for people; nil: nobody
 }
@@ -73,9 +74,19 @@ func NewEnvironments(ctx context.Context, o EnvironmentOptions) (*Environments, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	l, err := cpython(ctx, file, Options{
-		Interpreter: o.Interpreter, Sandbox: o.Sandbox, Show: o.Show, Memory: max(cmp.Or(o.Memory, defaultMemory), 0), environment: true,
-	})
+	po := Options{
+		Interpreter: o.Interpreter, Sandbox: o.Sandbox, Show: o.Show, Memory: max(cmp.Or(o.Memory, defaultMemory), 0), environment: true, container: o.Container != nil,
+	}
+	var l launch
+	if o.Container != nil {
+		folder := ""
+		if o.File == "" {
+			folder = o.Folder
+		}
+		l, err = containerLaunch(ctx, *o.Container, folder, po)
+	} else {
+		l, err = cpython(ctx, file, po)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -43,6 +43,7 @@ type Options struct {
 	Memory      int64            // bytes of a worker; 0 is 2 GiB, negative is no limit
 	Show        []string         // files and folders that workers in a sandbox may read, beside the file, the modules of its folder that it imports and the interpreter's packages
 	environment bool             // the worker is an environment's
+	container   bool             // it runs in a container
 	Stderr      io.Writer        // gets what workers write for people, one write at a time; nil: nobody. The last part stands in errors all the same
 }
 

@@ -37,6 +37,8 @@ type launch struct {
 	box      *sandbox.Sandbox // nil: the worker is a plain process of this user
 	memory   int64            // bytes; 0: no limit
 	env      []string         // NAME=value, beside what every worker gets
+
+	container *containerCommand // nil: on this machine
 }
 
 // newLaunch chooses the runtime.
@@ -188,7 +190,7 @@ func hello(o Options, siblings map[string][2]string) ([]byte, error) {
 		return nil, err
 	}
 	first := map[string]any{"worker": string(worker), "modules": modules, "memory": o.Memory, "siblings": siblings, "environment": o.environment}
-	if o.Sandbox == nil { // a sandbox ends with this process
+	if o.Sandbox == nil && !o.container { // a sandbox ends with this process, and a container gets no descriptors
 		first["life"] = lifeFile
 	}
 	return json.Marshal(first)
@@ -207,6 +209,9 @@ func builtIn(file string, o Options) (launch, error) {
 
 // start starts a worker's process. It lives until Kill or its own end.
 func (l launch) start(ctx context.Context) (sandbox.Process, error) {
+	if l.container != nil {
+		return l.container.start(l.args, l.env)
+	}
 	if l.box == nil {
 		return startPlain(l.args, l.env)
 	}

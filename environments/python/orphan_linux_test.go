@@ -35,6 +35,8 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "all":
 		holdAll()
+	case "container":
+		holdContainer()
 	case "again":
 		startAgain()
 	}

@@ -54,6 +54,16 @@ type Worker struct {
 	Sandboxed   bool     `json:"sandboxed"`   // in the job's sandbox
 	Show        []string `json:"show"`        // sandboxed: further files and folders that it may read
 	Memory      int      `json:"memory"`      // MiB of address space; default 2048, -1 for no limit
+
+	Container *Container `json:"container"` // in place of this machine's Python
+}
+
+// Container says in which container of podman or docker a worker runs.
+type Container struct {
+	Image   string   `json:"image"`   // one that is on this machine, with a Python 3.8 or newer
+	Engine  string   `json:"engine"`  // podman or docker; default the first that is on PATH
+	Network bool     `json:"network"` // true: the engine's network; default none
+	Options []string `json:"options"` // further options of the engine's command run, such as --memory=2g
 }
 
 var protocols = []string{"auto", "gymnasium", "gym", "textarena", "skyrl_gym", "trl", "openenv", "agentfly"}
@@ -172,6 +182,15 @@ func New(ctx context.Context, r *resources.Resources, o Options) (environments.S
 	po := python.EnvironmentOptions{
 		Interpreter: o.Worker.Interpreter, Folder: folder(r), File: o.File, Source: o.Source, Config: config, Variables: o.Variables, Memory: int64(o.Worker.Memory) << 20,
 	}
+	if c := o.Worker.Container; c != nil {
+		if c.Image == "" {
+			return nil, errors.New("container.image is missing; write the name of an image that has a Python")
+		}
+		if o.Worker.Sandboxed {
+			return nil, errors.New("container and sandboxed are both given; leave one of them out")
+		}
+		po.Container = &python.Container{Image: c.Image, Engine: c.Engine, Network: c.Network, Options: c.Options}
+	}
 	if o.Worker.Sandboxed {
 		box, err := r.Sandbox(ctx)
 		if err != nil {
@@ -188,7 +207,11 @@ func New(ctx context.Context, r *resources.Resources, o Options) (environments.S
 		if temp, err = sandbox.TempFolder("environments"); err != nil {
 			return nil, fmt.Errorf("%s: the folder for temporary files: %w", o.Name, err)
 		}
-		po.Variables = append(slices.Clone(po.Variables), "TMPDIR="+temp.Path())
+		if po.Container == nil {
+			po.Variables = append(slices.Clone(po.Variables), "TMPDIR="+temp.Path())
+		} else {
+			po.Container.Lock = temp.Path()
+		}
 	}
 	workers, err := python.NewEnvironments(ctx, po)
 	if err != nil {
@@ -203,7 +226,7 @@ func New(ctx context.Context, r *resources.Resources, o Options) (environments.S
 	if err != nil {
 		return nil, errors.Join(clear(o.Name, "open", err), removeFolder(temp))
 	}
-	s := &source{name: o.Name, temp: temp, workers: workers, spare: first, powers: first.Powers, seeded: first.Seeded}
+	s := &source{name: o.Name, temp: temp, container: po.Container, workers: workers, spare: first, powers: first.Powers, seeded: first.Seeded}
 	if s.spec, err = specOf(first, o); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", o.Name, err), s.Close())
 	}
@@ -255,12 +278,13 @@ func clear(name, what string, err error) error {
 
 // source makes workers. Its first one, which said what the class is, is the first that New gives.
 type source struct {
-	name    string
-	temp    *sandbox.Folder // for temporary files of plain workers; nil: a sandbox has its own
-	workers *python.Environments
-	spec    environments.Spec
-	powers  []string
-	seeded  bool // its reset takes a seed
+	name      string
+	temp      *sandbox.Folder   // for temporary files of plain workers; nil: a sandbox has its own
+	container *python.Container // nil: none
+	workers   *python.Environments
+	spec      environments.Spec
+	powers    []string
+	seeded    bool // its reset takes a seed
 
 	mu    sync.Mutex
 	spare *python.Environment // nil once it was given
@@ -301,6 +325,14 @@ func (s *source) Close() error {
 		return removeFolder(temp)
 	}
 	return errors.Join(worker.Close(), removeFolder(temp))
+}
+
+// Sweep removes containers of runs that were killed, of whatever owner. Workers on this machine end with the process that started them.
+func (s *source) Sweep(ctx context.Context, _ string) ([]string, error) {
+	if s.container == nil {
+		return nil, nil
+	}
+	return s.container.RemoveOrphans(ctx)
 }
 
 // evalSeeds begins where the seeds of held-out tasks do.

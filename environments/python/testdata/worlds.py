@@ -444,3 +444,22 @@ class Litters:
 
     def step(self, action):
         return "", 0.0, False, False, {}
+
+
+class Around:
+    """Says what a worker can see around it: the file that the action names, its processes, and whether it reaches the network."""
+
+    def reset(self, seed=None):
+        return "look"
+
+    def step(self, action):
+        import socket
+
+        reached = ""
+        try:
+            socket.create_connection(("127.0.0.1", int(action.split()[1])), 1).close()
+            reached = "reached"
+        except OSError as e:
+            reached = type(e).__name__
+        processes = [p for p in os.listdir("/proc") if p.isdigit()]
+        return "%s %d %s" % (os.path.exists(action.split()[0]), len(processes), reached), 0.0, False, False, {}

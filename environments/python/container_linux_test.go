@@ -1,0 +1,218 @@
+package pyenv_test
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/environments"
+	"github.com/agentfly/agentfly/environments/environmenttest"
+	pyenv "github.com/agentfly/agentfly/environments/python"
+	"github.com/agentfly/agentfly/resources"
+)
+
+// testImage holds no program: the tests lend it this machine's /usr.
+const testImage = "localhost/agentfly-test:empty"
+
+// importImage makes testImage once, and says why containers cannot be tested here.
+var importImage = sync.OnceValue(func() error {
+	if _, err := exec.LookPath("podman"); err != nil {
+		return fmt.Errorf("podman is not on PATH; install it: apt-get install podman")
+	}
+	var image bytes.Buffer
+	w := tar.NewWriter(&image)
+	for _, h := range []tar.Header{
+		{Typeflag: tar.TypeDir, Name: "usr", Mode: 0o755}, {Typeflag: tar.TypeDir, Name: "tmp", Mode: 0o1777}, {Typeflag: tar.TypeDir, Name: "etc", Mode: 0o755},
+		{Typeflag: tar.TypeSymlink, Name: "bin", Linkname: "usr/bin"}, {Typeflag: tar.TypeSymlink, Name: "lib", Linkname: "usr/lib"}, {Typeflag: tar.TypeSymlink, Name: "lib64", Linkname: "usr/lib64"},
+	} {
+		if err := w.WriteHeader(&h); err != nil {
+			return err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	c := exec.Command("podman", "import", "-", testImage)
+	c.Stdin = &image
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("podman imports no image here: %s", out)
+	}
+	if out, err := podman("run", "--rm", "--network=none", "--volume=/usr:/usr:ro", testImage, "python3", "-c", "print(1)"); err != nil {
+		return fmt.Errorf("podman runs no container here: %s", out)
+	}
+	return nil
+})
+
+func podman(args ...string) (string, error) {
+	out, err := exec.Command("podman", args...).CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+func inContainer(class string, more map[string]any) map[string]any {
+	params := map[string]any{"class": worlds + ":" + class, "container": map[string]any{"image": testImage, "engine": "podman", "options": []string{"--volume=/usr:/usr:ro"}}}
+	for k, v := range more {
+		params[k] = v
+	}
+	return params
+}
+
+func needContainers(t testing.TB) {
+	t.Helper()
+	if err := importImage(); err != nil {
+		t.Skip(err)
+	}
+}
+
+// containers are the names of those that hold workers of this test's process or of its children.
+func containers(t testing.TB) string {
+	t.Helper()
+	out, err := podman("ps", "--all", "--quiet", "--filter", "label=agentfly.lock")
+	require.NoError(t, err)
+	return out
+}
+
+// An environment in a container keeps what environments promise, and nothing of its containers is left.
+func TestConformanceInAContainer(t *testing.T) {
+	needContainers(t)
+	environmenttest.Run(t, environmenttest.Case{
+		Tasks: 4, Random: 4, Kill: kill,
+		Source: func(t testing.TB) environments.Source {
+			s, err := pyenv.Kind().New(t.Context(), resources.New(resources.Options{}), inContainer("Words", map[string]any{"deterministic": true, "success": 1}))
+			require.NoError(t, err)
+			return s
+		},
+	})
+	require.Empty(t, containers(t))
+}
+
+// A worker in a container sees neither the files nor the processes nor the network of this machine.
+func TestAContainerSeesNothingAround(t *testing.T) {
+	needContainers(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	here, err := filepath.Abs(worlds)
+	require.NoError(t, err)
+	look := fmt.Sprintf("%s %d", here, l.Addr().(*net.TCPAddr).Port)
+	for _, c := range []struct {
+		params map[string]any
+		want   string
+	}{
+		{map[string]any{"class": worlds + ":Around"}, "True"},
+		{inContainer("Around", nil), "False 1 ConnectionRefusedError"},
+	} {
+		e := environment(t, source(t, c.params))
+		_, err = e.Reset(t.Context(), environments.Start{})
+		require.NoError(t, err)
+		r, err := e.Step(t.Context(), environments.Action{Text: look})
+		require.NoError(t, err)
+		require.True(t, strings.HasPrefix(r.Observation[0].Text, c.want), r.Observation[0].Text)
+	}
+}
+
+// A step that keeps the interpreter's lock ends at its deadline, and its container with it.
+func TestAHungContainerIsRemoved(t *testing.T) {
+	needContainers(t)
+	s := source(t, inContainer("Native", nil))
+	e := environment(t, s)
+	_, err := e.Reset(t.Context(), environments.Start{})
+	require.NoError(t, err)
+	require.NotEmpty(t, containers(t))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err = e.Step(ctx, environments.Action{Text: "go"})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NoError(t, e.Close())
+	require.Empty(t, containers(t))
+}
+
+// holdContainer begins a step that hangs in a container, and waits until it is killed.
+func holdContainer() {
+	ctx := context.Background()
+	s, err := pyenv.Kind().New(ctx, resources.New(resources.Options{}), inContainer("Native", nil))
+	if err == nil {
+		var e environments.Environment
+		if e, err = s.New(ctx, "test"); err == nil {
+			if _, err = e.Reset(ctx, environments.Start{}); err == nil {
+				go func() {
+					time.Sleep(time.Second)
+					fmt.Println("held")
+				}()
+				_, err = e.Step(ctx, environments.Action{Text: "go"})
+			}
+		}
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+// The container of a run that was killed goes with the next start; that of a run that goes on stays.
+func TestTheNextStartCollectsContainers(t *testing.T) {
+	needContainers(t)
+	other := environment(t, source(t, inContainer("Words", nil)))
+	_, err := other.Reset(t.Context(), environments.Start{})
+	require.NoError(t, err)
+	living := containers(t)
+
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), orphans+"=container", "TMPDIR="+t.TempDir())
+	c.Stderr = os.Stderr
+	out, err := c.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "held\n", line)
+	require.NotEqual(t, living, containers(t))
+	require.NoError(t, c.Process.Kill())
+	_ = c.Wait() // it was killed
+
+	for _, one := range c.Env {
+		if dir, ok := strings.CutPrefix(one, "TMPDIR="); ok {
+			t.Setenv("TMPDIR", dir)
+		}
+	}
+	s := source(t, inContainer("Words", nil))
+	_, err = s.(environments.Sweeper).Sweep(t.Context(), "test")
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	require.Eventually(t, func() bool { return containers(t) == living }, 20*time.Second, 100*time.Millisecond)
+	_, err = other.Reset(t.Context(), environments.Start{})
+	require.NoError(t, err)
+}
+
+func TestContainersThatCannotBe(t *testing.T) {
+	needPython(t)
+	for want, params := range map[string]map[string]any{
+		"container.image is missing; write the name of an image that has a Python":        {"container": map[string]any{"engine": "podman"}},
+		`there is no container engine "lxc"; allowed: podman, docker`:                     {"container": map[string]any{"image": "x", "engine": "lxc"}},
+		"container and sandboxed are both given; leave one of them out":                   {"container": map[string]any{"image": "x"}, "sandboxed": true},
+		"show names what a sandbox shows; write sandboxed: true with it, or leave it out": {"container": map[string]any{"image": "x"}, "show": []string{"/"}},
+	} {
+		params["class"] = worlds + ":Words"
+		_, err := open(t, params)
+		require.ErrorContains(t, err, want)
+	}
+	t.Setenv("PATH", t.TempDir())
+	_, err := pyenv.Kind().New(t.Context(), resources.New(resources.Options{}), map[string]any{"class": worlds + ":Words", "container": map[string]any{"image": "x"}})
+	require.ErrorContains(t, err, "the container engine podman or docker is not on PATH; install it: apt-get install podman")
+}
+
+func TestAnImageThatIsNotThere(t *testing.T) {
+	needContainers(t)
+	_, err := open(t, inContainer("Words", map[string]any{"container": map[string]any{"image": "localhost/nowhere:1", "engine": "podman"}}))
+	require.ErrorContains(t, err, `the image "localhost/nowhere:1" is not on this machine`)
+	require.ErrorContains(t, err, "podman pull localhost/nowhere:1")
+}
