@@ -469,3 +469,69 @@ func TestThePageDrawsBranches(t *testing.T) {
 	b.until("document.querySelector('#tokens span')")
 	require.Zero(t, js[int](b, "document.querySelectorAll('.branches').length"), "a chain of one sample has nothing to draw")
 }
+
+// An address that does not fit is said, and no run is shown with the data of another: one that is not there, one that cannot be read, a step and a
+// filter that there are not.
+func TestThePageOfWrongAddresses(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", map[string]viewtest.Size{"seed-1": small(), "broken": small(), "long": {Steps: 40, Groups: 4, Each: 2, Seed: 3}})
+	file := filepath.Join(x.dir, "broken", store.File)
+	require.NoError(t, os.Truncate(file, 5000))
+	for _, beside := range []string{"-wal", "-shm"} {
+		_ = os.Remove(file + beside) // it may not be there
+	}
+	b.open(x.url + "/")
+	b.until("/run=(seed-1|long|broken)/.test(location.hash)") // an address says of which run it is
+
+	b.open(x.url + "/#/trajectories?run=seed-1")
+	b.until("document.querySelectorAll('tr[data-row]').length > 5")
+	js[any](b, "void (document.querySelector('#run').value = 'broken', document.querySelector('#run').dispatchEvent(new Event('change', {bubbles: true})))")
+	b.until("location.hash.includes('run=broken') && document.querySelector('header .alert')?.innerText.startsWith('broken: ')")
+	b.until("document.querySelector('#found').innerText.length > 10 && document.querySelectorAll('tr[data-row]').length == 0")
+	b.open(x.url + "/#/causes?run=long&step=30")
+	b.until("document.querySelector('#changes tbody tr') && document.querySelector('#drawn')")
+	require.Equal(t, "reward/mean", js[string](b, "document.querySelector('#changes tbody td').innerText"))
+	js[any](b, "void (document.querySelector('#run').value = 'broken', document.querySelector('#run').dispatchEvent(new Event('change', {bubbles: true})))")
+	b.until("document.querySelector('header .alert') && !document.querySelector('#changes')")
+	b.open(x.url + "/#/overview?run=seed-1&with=broken")
+	b.until("document.querySelectorAll('.card canvas').length > 5 && document.querySelector('#live .dot')") // the broken one takes no curve away
+	b.accessible()
+
+	b.open(x.url + "/#/now?run=gone")
+	b.until("document.querySelector('#unknown')?.innerText.startsWith('There is no run gone in ')")
+	b.accessible()
+	b.open(x.url + "/#/causes?run=seed-1&step=999")
+	b.until("document.querySelector('h2')?.innerText == 'Causes, step 12' && document.querySelector('#at').innerText == '12 of 12'")
+	b.open(x.url + "/#/trajectories?run=seed-1&min=abc")
+	b.until("document.querySelector('#found')?.innerText == 'Reward from: “abc” is no number.' && document.querySelectorAll('tr[data-row]').length == 0")
+	b.open(x.url + "/#/trajectories?run=seed-1&from=9&to=3")
+	b.until("document.querySelector('#found')?.innerText.startsWith('Step: from 9 to 3 is nothing')")
+	b.open(x.url + "/#/trajectories?run=seed-1&task=none")
+	b.until("document.querySelector('#found')?.innerText.startsWith('0 of 192 trajectories')")
+	js[any](b, "void (document.querySelector('#run').value = 'long', document.querySelector('#run').dispatchEvent(new Event('change', {bubbles: true})))")
+	b.until("document.querySelector('#found')?.innerText.startsWith('320 of 320 trajectories')") // the task was the other run's
+
+	// The keyboard keeps its place beyond what is loaded, and the way back is that to the list as it was.
+	b.open(x.url + "/#/trajectories?run=long&sort=reward")
+	b.until("document.querySelectorAll('tr[data-row]').length > 5")
+	b.tabTo("#list")
+	for range 4 {
+		b.press(kb.End)
+		b.until("document.activeElement.closest('#list')")
+		time.Sleep(200 * time.Millisecond)
+	}
+	b.until("document.activeElement.closest('[data-row]')?.dataset.row == '319'")
+	b.press(kb.Home)
+	b.until("document.activeElement.closest('[data-row]')?.dataset.row == '0'")
+	b.press(kb.Enter)
+	b.until("document.querySelector('#back')")
+	b.do(chromedp.Click(chromedp.CSS("#back")))
+	b.until("location.hash.includes('sort=reward') && document.querySelectorAll('tr[data-row]').length > 5")
+
+	// A curve tells its values where somebody points.
+	b.open(x.url + "/#/overview?run=long")
+	b.until("document.querySelectorAll('.card canvas').length > 5")
+	js[any](b, `void (() => { const o = document.querySelector('.card .u-over'), r = o.getBoundingClientRect(); o.dispatchEvent(new MouseEvent('mousemove', {clientX: r.left + r.width / 2, clientY: r.top + 20, bubbles: true})); })()`)
+	b.until("/^step \\d+$/.test(document.querySelector('.card .point')?.innerText)")
+	b.clean()
+}

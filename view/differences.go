@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// difference is a token whose logprobs by engine and trainer are far apart.
+// difference is a token whose logprobs by engine and trainer are far apart. Equal ones, such as those of a prompt that a group shares, are one, which
+// names the first of them.
 type difference struct {
 	Trajectory string `json:"trajectory"`
 	Sample     int    `json:"sample"`
@@ -18,6 +19,13 @@ type difference struct {
 	Engine     num    `json:"engine"`
 	Trainer    num    `json:"trainer"`
 	Difference num    `json:"difference"` // trainer's minus engine's
+	Times      int    `json:"times"`      // how many there are of it
+}
+
+// same is what equal differences have in common.
+type same struct {
+	id              int32
+	engine, trainer num
 }
 
 // mostDifferences are told of a step.
@@ -42,7 +50,7 @@ func (s *Server) differences(r *http.Request) (any, error) {
 	}
 	x.mu.Unlock()
 	slices.Sort(ids)
-	var all []difference
+	found := map[same]*difference{}
 	tokens := 0
 	for _, id := range ids {
 		record, err := x.db.Record(r.Context(), id)
@@ -64,20 +72,25 @@ func (s *Server) differences(r *http.Request) (any, error) {
 				tokens++
 				d := float64(u.OldLogprobs[i]) - float64(s.SamplingLogprobs[i])
 				if !math.IsNaN(d) && d != 0 {
-					all = append(all, difference{id, u.Sample, i, s.TokenIDs[i], "", num(s.SamplingLogprobs[i]), num(u.OldLogprobs[i]), num(d)})
+					of := same{s.TokenIDs[i], num(s.SamplingLogprobs[i]), num(u.OldLogprobs[i])}
+					if found[of] == nil {
+						found[of] = &difference{Trajectory: id, Sample: u.Sample, At: i, ID: of.id, Engine: of.engine, Trainer: of.trainer, Difference: num(d)}
+					}
+					found[of].Times++
 				}
 			}
 		}
-		if len(all) > 20*mostDifferences {
-			all = largest(all)
-		}
+	}
+	all := make([]difference, 0, len(found))
+	for _, d := range found {
+		all = append(all, *d)
 	}
 	all = largest(all)
 	decode := x.decode()
 	for i := range all {
 		all[i].Text = decode([]int32{all[i].ID})
 	}
-	return map[string]any{"step": step, "trajectories": len(ids), "tokens": tokens, "differences": append([]difference{}, all...)}, nil
+	return map[string]any{"step": step, "trajectories": len(ids), "tokens": tokens, "differences": all}, nil
 }
 
 // largest keeps the largest ones, the largest first.

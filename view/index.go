@@ -42,6 +42,7 @@ type entry struct {
 type call struct {
 	Tool    string
 	Cause   string // "": it did not fail
+	Why     string // the first line of what a failed one said
 	Seconds float64
 }
 
@@ -77,7 +78,11 @@ func newEntry(phase string, t *trajectory.Trajectory, names *interner) *entry {
 			if r.Failed && cause == "" {
 				cause = "failed"
 			}
-			e.Calls = append(e.Calls, call{names.of(r.Call.Name), names.of(cause), r.Duration.Seconds()})
+			c := call{Tool: names.of(r.Call.Name), Cause: names.of(cause), Seconds: r.Duration.Seconds()}
+			if cause != "" {
+				c.Why = names.few(firstLine(r.Observation))
+			}
+			e.Calls = append(e.Calls, c)
 		}
 	}
 	return e
@@ -101,8 +106,34 @@ func textOf(t *trajectory.Trajectory) []byte {
 	return bytes.ToLower(b.Bytes())
 }
 
+// mostWhy is how many bytes of a failed call's words are kept.
+const mostWhy = 160
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	if line = strings.TrimSpace(line); len(line) > mostWhy {
+		line = strings.ToValidUTF8(line[:mostWhy], "") + "…"
+	}
+	return line
+}
+
 // interner keeps one copy of equal texts.
-type interner struct{ known map[string]string }
+type interner struct{ known, free map[string]string }
+
+// few is of for texts that may all differ: once too many are kept, new ones are "".
+func (n *interner) few(s string) string {
+	const most = 20000
+	have, ok := n.free[s]
+	switch {
+	case ok || len(n.free) >= most:
+		return have
+	case n.free == nil:
+		n.free = map[string]string{}
+	}
+	s = strings.Clone(s)
+	n.free[s] = s
+	return s
+}
 
 func (n *interner) of(s string) string {
 	if have, ok := n.known[s]; ok {
@@ -343,18 +374,33 @@ type toolSum struct {
 	Calls   int            `json:"calls"`
 	Failed  int            `json:"failed"`
 	Causes  map[string]int `json:"causes"`
+	Whys    []why          `json:"whys"`    // what failed calls said most
 	Seconds num            `json:"seconds"` // mean of a call
 }
 
+// why is what some failed calls said.
+type why struct {
+	Cause string `json:"cause"`
+	Text  string `json:"text"`
+	Calls int    `json:"calls"`
+}
+
+// mostWhys is how many of them a tool shows.
+const mostWhys = 3
+
 // tools sums up the calls of the entries that a filter keeps, the tool with most failures first.
 func toolsOf(found []*entry) []toolSum {
-	by := map[string]*toolSum{}
+	type said struct{ tool, cause, text string }
+	by, whys := map[string]*toolSum{}, map[said]int{}
 	for _, e := range found {
 		for _, c := range e.Calls {
 			s := by[c.Tool]
 			if s == nil {
-				s = &toolSum{Tool: c.Tool, Causes: map[string]int{}}
+				s = &toolSum{Tool: c.Tool, Causes: map[string]int{}, Whys: []why{}}
 				by[c.Tool] = s
+			}
+			if c.Why != "" {
+				whys[said{c.Tool, c.Cause, c.Why}]++
 			}
 			s.Calls++
 			s.Seconds += num(c.Seconds)
@@ -364,8 +410,15 @@ func toolsOf(found []*entry) []toolSum {
 			}
 		}
 	}
+	for w, n := range whys {
+		by[w.tool].Whys = append(by[w.tool].Whys, why{w.cause, w.text, n})
+	}
 	out := []toolSum{}
 	for _, s := range by {
+		slices.SortFunc(s.Whys, func(a, b why) int {
+			return cmp.Or(cmp.Compare(b.Calls, a.Calls), strings.Compare(a.Cause, b.Cause), strings.Compare(a.Text, b.Text))
+		})
+		s.Whys = s.Whys[:min(mostWhys, len(s.Whys))]
 		s.Seconds /= num(s.Calls)
 		out = append(out, *s)
 	}
@@ -384,16 +437,75 @@ type taskSum struct {
 	Change num    `json:"change"`
 }
 
-// tasksOf compares the mean rewards of each task in the steps before one and from it on, the task that lost most first. Trajectories that
-// failed do not count.
-func tasksOf(found []*entry, split int) []taskSum {
+// taskChanges are the tasks that got worse between two times, the one that lost most first.
+type taskChanges struct {
+	Compared int       `json:"compared"` // tasks that were tried at both
+	Worse    int       `json:"worse"`
+	Before   string    `json:"before,omitempty"` // the phases of evaluations
+	After    string    `json:"after,omitempty"`
+	Tasks    []taskSum `json:"tasks"`
+}
+
+// trainedChanges compares the mean rewards of each task in the steps before one and from it on.
+func trainedChanges(found []*entry, split int) taskChanges {
+	return compared(found, func(e *entry) int {
+		switch {
+		case e.Phase != store.Train:
+			return -1
+		case e.Step < split:
+			return 0
+		}
+		return 1
+	})
+}
+
+// heldOutChanges compares the first evaluation of the job's held-out tasks with the last one.
+func heldOutChanges(found []*entry) taskChanges {
+	var first, last *entry
+	for _, e := range found {
+		if !evaluation(e.Phase) {
+			continue
+		}
+		if first == nil || e.Step < first.Step {
+			first = e
+		}
+		if last == nil || e.Step > last.Step || e.Step == last.Step && e.Phase == evalAfter {
+			last = e
+		}
+	}
+	if first == nil || first.Phase == last.Phase {
+		return taskChanges{Tasks: []taskSum{}}
+	}
+	out := compared(found, func(e *entry) int {
+		switch e.Phase {
+		case first.Phase:
+			return 0
+		case last.Phase:
+			return 1
+		}
+		return -1
+	})
+	out.Before, out.After = first.Phase, last.Phase
+	return out
+}
+
+const evalAfter = "eval-after"
+
+// evaluation tells whether a phase is one in which the held-out tasks were played and scored.
+func evaluation(phase string) bool {
+	return phase == "eval-before" || phase == evalAfter || strings.HasPrefix(phase, "eval-step-") && !strings.HasSuffix(phase, "-kl")
+}
+
+// compared compares the mean rewards of each task at two times, 0 and 1; entries of -1 are of neither. Trajectories that failed do not count.
+func compared(found []*entry, when func(*entry) int) taskChanges {
 	type half struct {
 		sum float64
 		n   int
 	}
 	by := map[string]*[2]half{}
 	for _, e := range found {
-		if e.Phase != store.Train || e.Origin != "" || math.IsNaN(e.Reward) {
+		k := when(e)
+		if k < 0 || e.Origin != "" || math.IsNaN(e.Reward) {
 			continue
 		}
 		s := by[e.Task]
@@ -401,24 +513,69 @@ func tasksOf(found []*entry, split int) []taskSum {
 			s = &[2]half{}
 			by[e.Task] = s
 		}
-		k := 0
-		if e.Step >= split {
-			k = 1
-		}
 		s[k].sum += e.Reward
 		s[k].n++
 	}
-	out := []taskSum{}
+	out := taskChanges{Tasks: []taskSum{}}
 	for task, s := range by {
 		if s[0].n == 0 || s[1].n == 0 {
 			continue
 		}
-		a, b := s[0].sum/float64(s[0].n), s[1].sum/float64(s[1].n)
-		out = append(out, taskSum{task, s[0].n + s[1].n, num(a), num(b), num(b - a)})
+		out.Compared++
+		if a, b := s[0].sum/float64(s[0].n), s[1].sum/float64(s[1].n); b < a {
+			out.Tasks = append(out.Tasks, taskSum{task, s[0].n + s[1].n, num(a), num(b), num(b - a)})
+		}
 	}
-	slices.SortFunc(out, func(a, b taskSum) int {
+	slices.SortFunc(out.Tasks, func(a, b taskSum) int {
 		return cmp.Or(cmp.Compare(a.Change, b.Change), strings.Compare(a.Task, b.Task))
 	})
+	const most = 100
+	out.Worse = len(out.Tasks)
+	out.Tasks = out.Tasks[:min(most, out.Worse)]
+	return out
+}
+
+// drawnTasks compares what a step earned with what its own tasks had earned before: where those were low, the step drew hard tasks.
+type drawnTasks struct {
+	Tasks  int `json:"tasks"`
+	Known  int `json:"known"`  // that were tried in an earlier step
+	Mean   num `json:"mean"`   // reward of the known ones at the step
+	Before num `json:"before"` // the mean of theirs in earlier steps
+}
+
+// drawn is about the tasks of a step. Each known task counts once. Trajectories that failed do not count.
+func (x *index) drawn(step int) drawnTasks {
+	type sums struct {
+		now, before   float64
+		tries, trials int
+	}
+	by := map[string]*sums{}
+	counts := func(e *entry) bool { return e.Phase == store.Train && e.Origin == "" && !math.IsNaN(e.Reward) }
+	for _, e := range x.entries {
+		if e.Step == step && counts(e) {
+			if by[e.Task] == nil {
+				by[e.Task] = &sums{}
+			}
+			by[e.Task].now += e.Reward
+			by[e.Task].tries++
+		}
+	}
+	for _, e := range x.entries {
+		if s := by[e.Task]; s != nil && e.Step < step && counts(e) {
+			s.before += e.Reward
+			s.trials++
+		}
+	}
+	out := drawnTasks{Tasks: len(by)}
+	var now, before float64
+	for _, s := range by {
+		if s.trials > 0 {
+			out.Known++
+			now += s.now / float64(s.tries)
+			before += s.before / float64(s.trials)
+		}
+	}
+	out.Mean, out.Before = num(now/float64(out.Known)), num(before/float64(out.Known)) // NaN, null, without any
 	return out
 }
 

@@ -1,11 +1,14 @@
 package view
 
 import (
+	"math"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // The page says how many texts a search does not reach. One that is replaced or forgotten is none of them any more.
@@ -25,4 +28,62 @@ func TestTextsThatAreNotSearchedAreCounted(t *testing.T) {
 	x.forget(2)
 	require.Equal(t, 0, x.unread)
 	require.Equal(t, len("gamma"), x.texts)
+}
+
+// Tasks are compared by what was trained, and by the first and the last evaluation. Those that got worse stand there, and no others.
+func TestTasksThatGotWorse(t *testing.T) {
+	of := func(phase string, step int, task string, reward float64) *entry {
+		return &entry{Phase: phase, Step: step, Task: task, Reward: reward}
+	}
+	failed := of("eval-after", 9, "worse", 1)
+	failed.Origin = "engine"
+	found := []*entry{
+		of(store.Train, 0, "fell", 1), of(store.Train, 0, "fell", 0.5), of(store.Train, 5, "fell", 0.25), of(store.Train, 0, "rose", 0), of(store.Train, 5, "rose", 1), of(store.Train, 0, "once", 1),
+		of("eval-before", 0, "worse", 0.5), of("eval-before", 0, "better", 0), of("eval-before", 0, "same", 0.5), of("eval-before", 0, "gone", 0.5), of("eval-before", 0, "lost", math.NaN()),
+		of("eval-step-5", 5, "worse", 1), of("eval-step-5", 5, "better", 0),
+		of("eval-after", 9, "worse", 0.25), failed, of("eval-after", 9, "better", 1), of("eval-after", 9, "same", 0.5), of("eval-after", 9, "lost", 0),
+		of("eval-other-kl", 9, "worse", 0),
+	}
+	require.Equal(t, taskChanges{Compared: 2, Worse: 1, Tasks: []taskSum{{"fell", 3, 0.75, 0.25, -0.5}}}, trainedChanges(found, 5))
+	require.Equal(t, taskChanges{Compared: 3, Worse: 1, Before: "eval-before", After: "eval-after", Tasks: []taskSum{{"worse", 2, 0.5, 0.25, -0.25}}}, heldOutChanges(found))
+	require.Equal(t, taskChanges{Tasks: []taskSum{}}, heldOutChanges(found[:11]), "one evaluation")
+}
+
+// Failed calls are counted by what they said, in the words that most of them begin with.
+func TestToolsSayWhyTheyFail(t *testing.T) {
+	x := index{}
+	say := func(id, observation string) {
+		o := trajectory.Trajectory{ID: id, Turns: []trajectory.Turn{{Results: []trajectory.ToolResult{
+			{Call: trajectory.ToolCall{Name: "act"}, Observation: observation, Failed: true, Cause: trajectory.CauseRaised}, {Call: trajectory.ToolCall{Name: "act"}, Observation: "fine"},
+		}}}}
+		x.put(newEntry(store.Train, &o, &x.names), nil)
+	}
+	for id, text := range map[string]string{"a": "no such place\nmore", "b": "  no such place ", "c": "too far", "d": "", "e": strings.Repeat("x", 1000)} {
+		say(id, text)
+	}
+	got := toolsOf(x.entries)
+	require.Len(t, got, 1)
+	require.Equal(t, 10, got[0].Calls)
+	require.Equal(t, 5, got[0].Failed)
+	require.Equal(t, []why{{"raised", "no such place", 2}, {"raised", "too far", 1}, {"raised", strings.Repeat("x", mostWhy) + "…", 1}}, got[0].Whys)
+}
+
+// A step is compared with what its own tasks earned before.
+func TestTheTasksThatAStepDrew(t *testing.T) {
+	x := index{}
+	for i, e := range []entry{
+		{Step: 0, Task: "a", Reward: 1}, {Step: 1, Task: "a", Reward: 0}, {Step: 1, Task: "b", Reward: 1}, {Step: 1, Task: "c", Reward: 1, Origin: "engine"},
+		{Step: 2, Task: "a", Reward: 0}, {Step: 2, Task: "a", Reward: 0.5}, {Step: 2, Task: "b", Reward: 0.5}, {Step: 2, Task: "c", Reward: 1}, {Step: 3, Task: "a", Reward: 9},
+		{Step: 1, Task: "a", Reward: 7, Phase: "eval-before"},
+	} {
+		e.ID = string(rune('a' + i))
+		if e.Phase == "" {
+			e.Phase = store.Train
+		}
+		x.put(&e, nil)
+	}
+	require.Equal(t, drawnTasks{Tasks: 3, Known: 2, Mean: 0.375, Before: 0.75}, x.drawn(2))
+	first := x.drawn(0)
+	require.Equal(t, 0, first.Known)
+	require.True(t, math.IsNaN(float64(first.Mean)))
 }

@@ -3,6 +3,7 @@ package view
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -159,6 +160,9 @@ type shownSample struct {
 	Shares     int      `json:"shares"`     // how many those are
 }
 
+// promptTokens is the role of a prompt that the task does not hold: its tokens as the model read them.
+const promptTokens = "prompt"
+
 func shown(r *store.Record, e *entry, decode func([]int32) string) shownTrajectory {
 	t := r.Trajectory
 	out := shownTrajectory{
@@ -177,6 +181,13 @@ func shown(r *store.Record, e *entry, decode func([]int32) string) shownTrajecto
 			s.Calls = append(s.Calls, shownCall{Tool: c.Name, Arguments: string(c.Arguments)})
 		}
 		out.Prompt = append(out.Prompt, s)
+	}
+	if len(out.Prompt) == 0 && len(t.Samples) > 0 { // an environment's, or an agent's of its own: what the first turn was given
+		first := t.Samples[0].TokenIDs
+		if at := slices.Index(t.Samples[0].ResponseMask, true); at >= 0 {
+			first = first[:at]
+		}
+		out.Prompt = append(out.Prompt, shownMessage{Role: promptTokens, Parts: []trajectory.Part{{Type: "text", Text: decode(first)}}})
 	}
 	for i := range t.Turns {
 		out.Turns = append(out.Turns, turn(&t.Turns[i]))

@@ -2,6 +2,7 @@ package view
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -287,7 +288,10 @@ type change struct {
 // usualSteps is how many steps before tell what is usual.
 const usualSteps = 20
 
-// changes are those of a step, the most unusual first.
+// schedules are metrics whose changes nobody asks about: they go their way whatever happens.
+var schedules = map[string]bool{"seconds/elapsed": true, "update/learning_rate": true, "update/policy_version": true}
+
+// changes are those of a step: the rewards, then the others, the most unusual first.
 func (r *run) changes(step int) []change {
 	out := []change{}
 	at, have := slices.BinarySearch(r.steps, step)
@@ -296,7 +300,7 @@ func (r *run) changes(step int) []change {
 	}
 	for key, column := range r.columns {
 		before, after := column[at-1], column[at]
-		if math.IsNaN(before) || math.IsNaN(after) || key == "seconds/elapsed" {
+		if math.IsNaN(before) || math.IsNaN(after) || schedules[key] {
 			continue
 		}
 		sum, n := 0.0, 0
@@ -315,6 +319,9 @@ func (r *run) changes(step int) []change {
 	}
 	slices.SortFunc(out, func(a, b change) int {
 		x, y := float64(a.Times), float64(b.Times)
+		if c := cmp.Compare(rewardRank(a.Key), rewardRank(b.Key)); c != 0 {
+			return c
+		}
 		switch { // what never changed before comes first
 		case math.IsNaN(x) && !math.IsNaN(y), x > y:
 			return -1
@@ -324,6 +331,17 @@ func (r *run) changes(step int) []change {
 		return strings.Compare(a.Key, b.Key)
 	})
 	return out
+}
+
+// rewardRank puts the reward first and its parts next: they are what is to be explained.
+func rewardRank(key string) int {
+	switch {
+	case key == "reward/mean":
+		return 0
+	case strings.HasPrefix(key, "reward/"):
+		return 1
+	}
+	return 2
 }
 
 // close ends what start began, and waits for it. The caller ends start's context before.

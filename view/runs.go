@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/orchestrator/tree"
 	"github.com/agentfly/agentfly/trajectory"
@@ -86,6 +87,7 @@ type listed struct {
 	Reward num     `json:"reward"`
 	Age    float64 `json:"age"` // seconds since something was written
 	Error  string  `json:"error,omitempty"`
+	Failed *string `json:"failed,omitempty"` // why it ended, where it failed
 
 	last map[string]float64 // metrics of the last step
 }
@@ -110,6 +112,9 @@ func (r *runs) list(ctx context.Context) ([]listed, error) {
 		}
 		if err := l.read(ctx, file); err != nil {
 			l.Error = err.Error()
+		}
+		if now := readNow(filepath.Dir(file), time.Now()); now.Ended == runfolder.EndedFailed {
+			l.Failed = &now.Error
 		}
 		out = append(out, l)
 	}

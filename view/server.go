@@ -428,7 +428,7 @@ func (s *Server) step(r *http.Request) (any, error) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return map[string]any{"step": n, "changes": x.changes(n)}, nil
+	return map[string]any{"step": n, "changes": x.changes(n), "drawn": x.index.drawn(n)}, nil
 }
 
 // tools sums up the calls of the trajectories that a filter keeps.
@@ -443,9 +443,7 @@ func (s *Server) tasks(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return s.sum(r, func(x *run, found []*entry) any {
-		all := tasksOf(found, split)
-		const most = 100
-		return map[string]any{"tasks": all[:min(most, len(all))], "total": len(all)}
+		return map[string]any{"trained": trainedChanges(found, split), "held_out": heldOutChanges(found)}
 	})
 }
 
@@ -498,12 +496,13 @@ func (told mark) due(m mark) time.Duration {
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	var all []*run
 	for _, name := range r.URL.Query()["run"] {
-		x, err := s.runs.get(name)
-		if err != nil {
-			fail(w, http.StatusNotFound, err.Error())
-			return
+		if x, err := s.runs.get(name); err == nil { // one that cannot be read keeps no other back
+			all = append(all, x)
 		}
-		all = append(all, x)
+	}
+	if len(all) == 0 {
+		fail(w, http.StatusNotFound, errMissing.Error())
+		return
 	}
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")

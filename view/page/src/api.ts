@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 
 export type State = { run: string; steps: number; evaluations: number; trajectories: number; running: number; loaded: boolean; damaged: number; unread: number; fault: string; revision: number };
-export type Run = { name: string; title: string; steps: number; reward: number | null; age: number; error?: string };
+export type Run = { name: string; title: string; steps: number; reward: number | null; age: number; error?: string; failed?: string };
 export type Evaluation = { name: string; step: number; reward: number | null; accuracy: number | null; loss?: number; tasks: number };
 // total counts the steps of the run, of which thinned curves show some.
 export type Curves = { steps: number[]; total: number; thinned: boolean; series: Record<string, (number | null)[]>; names: string[]; evaluations: Evaluation[]; state: State };
@@ -80,6 +80,14 @@ export function href(page: string, q: Query = {}): string {
   }
   return `#/${page}?${encode({ ...all, ...q })}`;
 }
+
+// go goes to a view, with an entry in the history.
+export function go(page: string, q: Query) {
+  location.hash = `#/${page}?${encode(q)}`;
+}
+
+// listed is the address of the list of trajectories as it was last looked at, for the way back from one of them.
+export const listed = signal("");
 
 // set changes parameters of this view, without a new entry in the history.
 export function set(q: Query) {

@@ -7,7 +7,7 @@ export type Line = { label: string; x: number[]; y: (number | null)[]; colour: n
 export const colour = (n: number): string => css(`--line-${n % 6}`);
 const css = (name: string): string => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-type Props = { title: string; lines: Line[]; step: number; band: boolean; theme: string; onStep: (step: number) => void };
+type Props = { title: string; lines: Line[]; step: number; band: boolean; theme: string; onStep: (step: number) => void; onPoint: (step: number | null) => void };
 
 // joined puts all lines on one axis.
 function joined(lines: Line[]): uPlot.AlignedData {
@@ -29,10 +29,11 @@ function banded(lines: Line[]): Line[] {
   return [line("highest", (v) => Math.max(...v)), line("lowest", (v) => Math.min(...v)), line("mean", (v) => v.reduce((a, b) => a + b, 0) / v.length)];
 }
 
-export function Chart({ title, lines, step, band, theme, onStep }: Props) {
-  const box = useRef<HTMLDivElement>(null), plot = useRef<uPlot | null>(null), mark = useRef(step), told = useRef(onStep);
+export function Chart({ title, lines, step, band, theme, onStep, onPoint }: Props) {
+  const box = useRef<HTMLDivElement>(null), plot = useRef<uPlot | null>(null), mark = useRef(step), told = useRef(onStep), pointed = useRef(onPoint);
   mark.current = step;
   told.current = onStep;
+  pointed.current = onPoint;
   const some = band ? banded(lines) : lines;
   const shape = JSON.stringify([theme, band, some.map((l) => [l.label, l.colour, l.dash, l.points])]);
   useEffect(() => {
@@ -40,15 +41,16 @@ export function Chart({ title, lines, step, band, theme, onStep }: Props) {
     const grid = { stroke: css("--line"), width: 1 }, axis = { stroke: css("--muted"), grid, ticks: { ...grid, size: 4 }, font: "11px system-ui, sans-serif" };
     const width = () => Math.max(160, el.clientWidth);
     const u = new uPlot({
-      width: width(), height: 150, legend: { show: false }, scales: { x: { time: false } }, padding: [6, 8, 0, 0],
+      width: width(), height: 150, legend: { show: false }, scales: { x: { time: false } }, padding: [6, 16, 0, 0],
       cursor: { sync: { key: "step" }, points: { size: 6 }, drag: { x: true, y: false } },
       axes: [{ ...axis, size: 26, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000] }, { ...axis, size: 52, values: (_, v) => v.map((x) => (Math.abs(x) >= 1e5 || (x !== 0 && Math.abs(x) < 1e-3) ? x.toExponential(0) : String(+x.toPrecision(4)))) }],
       series: [{}, ...some.map((l, i): uPlot.Series => ({
         label: l.label, stroke: band && i < 2 ? "transparent" : colour(l.colour), width: 1.75, dash: l.dash ? [5, 4] : undefined, spanGaps: true,
-        points: { show: l.points || undefined, size: 5, fill: colour(l.colour) },
+        points: { show: l.points || l.x.length === 1 || undefined, size: 5, fill: colour(l.colour) },
       }))],
       bands: band ? [{ series: [1, 2], fill: css("--band") }] : undefined,
       hooks: {
+        setCursor: [(u) => pointed.current(u.cursor.idx == null || u.cursor.left! < 0 ? null : u.data[0][u.cursor.idx])],
         draw: [(u) => {
           if (mark.current <= 0 || mark.current < u.scales.x.min! || mark.current > u.scales.x.max!) return;
           const x = Math.round(u.valToPos(mark.current, "x", true));

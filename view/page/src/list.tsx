@@ -1,16 +1,16 @@
 // The list of trajectories: filters, orders, and as many rows as fit on the screen.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { type Entry, get, href, type List, type Query, route, set, states } from "./api";
-import { clean, number, seconds, words } from "./text";
+import { type Entry, get, go, href, type List, listed, type Query, route, set, states } from "./api";
+import { clean, count as counted, number, phase, seconds, words } from "./text";
 import { chosen, step } from "./shell";
 
 const height = 32, margin = 8;
 
 const columns: { key: string; name: string; of: (e: Entry) => string; wide?: boolean; left?: boolean; sort?: boolean }[] = [
   { key: "id", name: "trajectory", of: (e) => e.id, left: true },
-  { key: "step", name: "step", of: (e) => (e.step < 0 ? "–" : String(e.step + 1)), sort: true },
+  { key: "step", name: "step", of: (e) => (e.phase === "train" ? String(e.step + 1) : phase(e.phase).replace("the evaluation ", "")), sort: true },
   { key: "task", name: "task", of: (e) => e.task, left: true, wide: true, sort: true },
-  { key: "reward", name: "reward", of: (e) => number(e.reward), sort: true },
+  { key: "reward", name: "reward", of: (e) => (e.origin ? "–" : number(e.reward)), sort: true },
   { key: "stop", name: "stop reason", of: (e) => words(e.stop) + (e.origin ? ` (${e.origin})` : ""), left: true, sort: true },
   { key: "turns", name: "turns", of: (e) => String(e.turns), wide: true, sort: true },
   { key: "tokens", name: "tokens", of: (e) => String(e.tokens), wide: true, sort: true },
@@ -24,16 +24,30 @@ export function filters(): Query {
   const q = route.value.q, out: Query = {};
   for (const key of ["phase", "task", "group", "tool", "cause", "stop", "origin", "min", "max", "stale", "failed", "failed_call", "text", "sort", "order"]) out[key] = q.get(key) ?? undefined;
   const from = q.get("from"), to = q.get("to");
-  if (from && Number.isInteger(+from)) out.from = Number(from) - 1;
-  if (to && Number.isInteger(+to)) out.to = Number(to);
+  if (from) out.from = Number(from) - 1;
+  if (to) out.to = Number(to);
   if (q.get("here") === "1" && step.value > 0) { out.from = step.value - 1; out.to = step.value; }
   return out;
 }
 
+// mistake says which field of the filter cannot be meant.
+function mistake(): string {
+  const q = route.value.q, value = (k: string) => q.get(k) ?? "";
+  for (const [key, label, whole] of [["from", "Step from", true], ["to", "Step to", true], ["min", "Reward from", false], ["max", "Reward to", false], ["stale", "Staleness at least", true]] as [string, string, boolean][]) {
+    const n = Number(value(key));
+    if (!Number.isFinite(n) || (whole && !Number.isInteger(n))) return `${label}: “${clean(value(key))}” is no ${whole ? "whole " : ""}number.`;
+  }
+  for (const [a, b, label] of [["from", "to", "Step"], ["min", "max", "Reward"]]) if (value(a) && value(b) && Number(value(a)) > Number(value(b))) return `${label}: from ${value(a)} to ${value(b)} is nothing; exchange the two.`;
+  return "";
+}
+
+// byNumber sorts texts with the numbers in them as numbers.
+const byNumber = new Intl.Collator("en", { numeric: true }).compare;
+
 function Choice({ name, label, values }: { name: string; label: string; values: string[] }) {
   const now = route.value.q.get(name) ?? "";
   return <label>{label} <select id={`f-${name}`} value={now} onChange={(e) => set({ [name]: e.currentTarget.value })}>
-    <option value="">any</option>{[...new Set([...values, ...(now ? [now] : [])])].map((v) => <option key={v} value={v} selected={v === now}>{clean(words(v))}</option>)}</select></label>;
+    <option value="">any</option>{[...new Set([...values, ...(now ? [now] : [])])].sort(byNumber).map((v) => <option key={v} value={v} selected={v === now}>{clean(name === "phase" ? phase(v) : words(v))}</option>)}</select></label>;
 }
 
 function Field({ name, label, type = "text", hint = "" }: { name: string; label: string; type?: string; hint?: string }) {
@@ -42,18 +56,24 @@ function Field({ name, label, type = "text", hint = "" }: { name: string; label:
     onInput={(e) => { const v = e.currentTarget.value; clearTimeout(late.current); late.current = window.setTimeout(() => set({ [name]: v }), 150); }} /></label>;
 }
 
+// keep is what a trajectory's address takes along.
+const keep = (): Query => Object.fromEntries(["run", "with", "step"].map((k) => [k, route.value.q.getAll(k)]));
+
 export function Trajectories() {
-  const run = chosen.value[0], q = filters(), key = JSON.stringify([run, q]);
-  const [list, setList] = useState<List>(), [rows, setRows] = useState<Entry[]>([]), [error, setError] = useState(""), [top, setTop] = useState(0), [room, setRoom] = useState(600);
+  const run = chosen.value[0], q = filters(), wrong = mistake(), key = JSON.stringify([run, q]);
+  const [list, setList] = useState<List>(), [rows, setRows] = useState<Entry[]>([]), [error, setError] = useState(""), [top, setTop] = useState(0), [unfolded, setUnfolded] = useState(false), [room, setRoom] = useState(600);
   const box = useRef<HTMLDivElement>(null), more = useRef(false), focus = useRef(-1), asked = useRef("");
   const state = run ? states.value[run] : undefined;
   const count = state ? `${state.loaded ? state.trajectories : Math.floor(state.trajectories / 5000)}` : "";
   useEffect(() => {
     if (!run) return;
+    if (wrong || asked.current !== key) { setList(undefined); setRows([]); setError(wrong); } // what another filter found is not shown under this one
+    if (wrong) { asked.current = ""; return; }
     if (asked.current === key && top > 0) return; // who reads further down keeps the rows; the total tells of new ones
     const stop = new AbortController();
     get<List>("trajectories", { run, ...q }, stop.signal).then((l) => {
       if (asked.current !== key && box.current) box.current.scrollTop = 0;
+      listed.value = location.hash.startsWith("#/trajectories") ? location.hash : listed.value;
       asked.current = key;
       setList(l);
       setRows(l.rows);
@@ -82,10 +102,12 @@ export function Trajectories() {
   });
   // Arrow keys move between the rows.
   const move = (e: KeyboardEvent) => {
-    const now = (e.target as HTMLElement).closest<HTMLElement>("[data-row]"), by: Record<string, number> = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -1e9, End: 1e9 };
+    const at = (e.target as HTMLElement).closest<HTMLElement>("[data-row]"), by: Record<string, number> = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -1e9, End: 1e9 };
     if (!(e.key in by)) return;
     e.preventDefault();
-    const next = Math.max(0, Math.min(rows.length - 1, (now ? Number(now.dataset.row) : -1) + by[e.key])), el = box.current!;
+    const next = Math.max(0, Math.min(rows.length - 1, (at ? Number(at.dataset.row) : focus.current) + by[e.key])), el = box.current!;
+    if (!rows.length) return;
+    el.focus({ preventScroll: true }); // a row that is not drawn any more would take the focus with it
     focus.current = next;
     if (next * height < el.scrollTop) el.scrollTop = next * height;
     else if ((next + 2) * height > el.scrollTop + el.clientHeight) el.scrollTop = (next + 2) * height - el.clientHeight;
@@ -96,7 +118,8 @@ export function Trajectories() {
   const order = (key: string) => set({ sort: key, order: sort === key ? (up ? undefined : "up") : key === "reward" || key === "task" || key === "stop" ? "up" : undefined });
   const active = [...new Set(route.value.q.keys())].filter((k) => !["run", "with", "step", "sort", "order"].includes(k) && route.value.q.get(k));
   return <>
-    <form class="bar filters" role="search" aria-label="filters" onSubmit={(e) => e.preventDefault()}>
+    <form class={`bar filters ${unfolded || active.length ? "open" : ""}`} role="search" aria-label="filters" onSubmit={(e) => e.preventDefault()}>
+      <button type="button" id="unfold" class="always narrow" aria-expanded={unfolded} onClick={() => setUnfolded(!unfolded)}>Filters</button>
       <Field name="text" label="Text" hint="anywhere in it" />
       <Choice name="phase" label="Phase" values={c.phase ?? []} />
       <Field name="from" label="Step from" type="number" /><Field name="to" label="to" type="number" />
@@ -106,10 +129,10 @@ export function Trajectories() {
       <Choice name="tool" label="Tool" values={c.tool ?? []} /><Choice name="cause" label="Call failed by" values={c.cause ?? []} />
       <Choice name="stop" label="Stop reason" values={c.stop ?? []} /><Choice name="origin" label="Error from" values={c.origin ?? []} />
       <Field name="stale" label="Staleness at least" type="number" />
-      <button type="button" id="lowest" onClick={() => set({ sort: "reward", order: "up" })}>Lowest reward first</button>
+      <button type="button" id="lowest" class="always" onClick={() => set({ sort: "reward", order: "up" })}>Lowest reward first</button>
       {active.length > 0 && <button type="button" onClick={() => set(Object.fromEntries(active.map((k) => [k, undefined])))}>Clear filters</button>}
     </form>
-    <p class="note" role="status" id="found">{error ? error : list ? <><b>{list.total}</b> of {state?.trajectories ?? list.state.trajectories} trajectories{list.mean !== undefined && <>, mean reward <b>{number(list.mean)}</b></>}
+    <p class="note" role="status" id="found">{error ? error : list ? <><b>{list.total}</b> of {counted(state?.trajectories || list.state.trajectories, "trajectory", "trajectories")}{list.mean !== undefined && <>, mean reward <b>{number(list.mean)}</b></>}
       {state && !state.loaded && ", reading more"}{state && state.unread > 0 && `; the text of ${state.unread} is not searched`}{state && state.damaged > 0 && `; ${state.damaged} are damaged`}</> : "reading"}</p>
     <div class="list" ref={box} id="list" tabIndex={0} role="region" aria-label="trajectories; arrow keys move between them" onScroll={(e) => setTop(e.currentTarget.scrollTop)} onKeyDown={move}>
       <table aria-rowcount={(list?.total ?? 0) + 1}>
@@ -117,7 +140,7 @@ export function Trajectories() {
           {c.sort ? <button type="button" onClick={() => order(c.key)}>{c.name}{sort === c.key ? (up ? " ↑" : " ↓") : ""}</button> : c.name}</th>)}</tr></thead>
         <tbody>
           {first > 0 && <tr class="gap" aria-hidden="true" style={{ height: first * height + "px" }}><td /></tr>}
-          {rows.slice(first, last).map((e, i) => <tr key={e.id} data-row={first + i} data-id={e.id} aria-rowindex={first + i + 2} class={e.origin ? "bad" : ""}>
+          {rows.slice(first, last).map((e, i) => <tr key={e.id} data-row={first + i} data-id={e.id} aria-rowindex={first + i + 2} class={e.origin ? "bad" : ""} onClick={(x) => { if (!(x.target as HTMLElement).closest("a") && !getSelection()?.toString()) go("trajectory", { ...keep(), id: e.id }); }}>
             {columns.map((c) => <td key={c.key} class={`${c.left ? "left" : ""} ${c.wide ? "wide" : ""} col-${c.key}`}>
               {c.key === "id" ? <a href={href("trajectory", { id: e.id })}>{clean(e.id)}</a> : clean(c.of(e))}</td>)}</tr>)}
           {last < rows.length && <tr class="gap" aria-hidden="true" style={{ height: (rows.length - last) * height + "px" }}><td /></tr>}

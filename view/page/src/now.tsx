@@ -42,7 +42,7 @@ function useNow(): [State | undefined, string] {
     const ask = async () => {
       if (!document.hidden) {
         try { const n = await get<State>("now", { run }, stop.signal); if (over) return; setV(n); setError(""); }
-        catch (e) { if (over) return; setError(`The server of this page does not answer: ${e instanceof Error ? e.message : e}`); }
+        catch (e) { if (over) return; setError(e instanceof TypeError ? `The server of this page does not answer: ${e.message}` : e instanceof Error ? e.message : String(e)); }
       }
       late = window.setTimeout(ask, 4000);
     };

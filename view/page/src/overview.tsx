@@ -1,7 +1,7 @@
 // The overview: the curves that matter, all metrics behind a search, several runs in one chart.
 import { signal } from "@preact/signals";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { type Curve, type Curves, type Explained, get, route, runs, set, states } from "./api";
+import { type Curve, type Curves, type Explained, get, go, route, runs, set, states } from "./api";
 import { Chart, colour, type Line } from "./chart";
 import { clean, number } from "./text";
 import { chosen, step, theme } from "./shell";
@@ -30,7 +30,7 @@ export function useCurves(keys: string[]): Record<string, Curves> {
     if (busy.current) return; // what came meanwhile is asked for behind it
     busy.current = true;
     const asked = news, same = last.current === kind;
-    Promise.all(names.map(async (run) => {
+    Promise.allSettled(names.map(async (run) => {
       const old = same ? have.current[run] : undefined, n = old?.steps.length ?? 0, now = states.value[run]?.steps ?? 0;
       const more = old !== undefined && n > 0 && n < 2 * points && now >= old.total; // only what is new, and the last step once more
       const c = await get<Curves>("curves", { run, key: wanted, points, from: more ? old.steps[n - 1] : undefined });
@@ -38,8 +38,8 @@ export function useCurves(keys: string[]): Record<string, Curves> {
       const series: Curves["series"] = {};
       for (const key of wanted) if (c.series[key] || old.series[key]) series[key] = [...(old.series[key]?.slice(0, n - 1) ?? new Array(n - 1).fill(null)), ...(c.series[key] ?? [])];
       return [run, { ...c, thinned: old.thinned || c.thinned, steps: [...old.steps.slice(0, n - 1), ...c.steps], series }] as [string, Curves];
-    })).then((got) => { have.current = Object.fromEntries(got); last.current = kind; setAll(have.current); })
-      .catch(() => {}).finally(() => { busy.current = false; if (latest.current !== asked + kind) setAgain((n) => n + 1); });
+    })).then((got) => { have.current = Object.fromEntries(got.flatMap((g) => (g.status === "fulfilled" ? [g.value] : []))); last.current = kind; setAll(have.current); }) // the header says what cannot be read
+      .finally(() => { busy.current = false; if (latest.current !== asked + kind) setAgain((n) => n + 1); });
   }, [kind, news, again]);
   const latest = useRef("");
   latest.current = news + kind;
@@ -80,22 +80,25 @@ function lines(keys: string[], all: Record<string, Curves>): Shown[] {
   return out;
 }
 
-// at is the value of a line at a step, or before it.
-function at(l: Line, s: number): number | null {
-  for (let i = l.x.length - 1; i >= 0; i--) if (s <= 0 || l.x[i] <= s) if (l.y[i] !== null && l.y[i] !== undefined) return l.y[i];
-  return null;
+// at is the value of a line at a step, or before it, and the step that it is of.
+function at(l: Line, s: number): { x: number; y: number | null } {
+  for (let i = l.x.length - 1; i >= 0; i--) if (s <= 0 || l.x[i] <= s) if (l.y[i] !== null && l.y[i] !== undefined) return { x: l.x[i], y: l.y[i] };
+  return { x: 0, y: null };
 }
 
 function Card({ c, all, band, exact }: { c: Curve; all: Record<string, Curves>; band: boolean; exact: Record<string, Record<string, number>> }) {
   const names = useMemo(() => new Set(Object.values(all).flatMap((x) => x.names)), [all]);
-  const some = useMemo(() => lines(open(c.keys, names), all), [all, chosen.value.join(), c.title]);
+  const keys = open(c.keys, names), some = useMemo(() => lines(keys, all), [all, chosen.value.join(), c.title]), [point, setPoint] = useState<number | null>(null);
   if (!some.length) return null;
-  const several = chosen.value.length > 1;
+  const several = chosen.value.length > 1, s = point ?? step.value, left = several ? keys.filter((k) => some[0].key !== k && Object.values(all).some((x) => x.names.includes(k))) : [];
+  const shown = some.slice(0, 8).map((l) => ({ l, ...at(l, s) })), same = shown.every((v) => v.x === shown[0].x);
   return <section class="card" aria-label={c.title}>
     <h3>{c.title}</h3>
-    <Chart title={c.title} lines={some} step={step.value} band={band && several} theme={theme.value} onStep={(s) => set({ step: s })} />
-    <ul class="legend">{some.slice(0, 8).map((l) => <li key={l.label}>
-      <Swatch n={l.colour} /> <span class="name">{clean(l.label)}</span> <b>{number(l.thinned ? exact[l.run]?.[l.key] : at(l, step.value))}</b></li>)}</ul>
+    <Chart title={c.title} lines={some} step={step.value} band={band && several} theme={theme.value} onStep={(s) => go("overview", { ...Object.fromEntries([...route.value.q.keys()].map((k) => [k, route.value.q.getAll(k)])), step: s })} onPoint={setPoint} />
+    <ul class="legend">{shown.map(({ l, x, y }) => <li key={l.label}>
+      <Swatch n={l.colour} /> <span class="name">{clean(l.label)}</span> <b>{number(l.thinned && point === null ? exact[l.run]?.[l.key] : y)}</b>{!same && x > 0 && <span class="name"> at step {x}</span>}</li>)}
+      {point !== null && <li class="name point">step {point}</li>}</ul>
+    {left.length > 0 && <p class="worry">Beside another run only {clean(some[0].key)} is drawn, not {left.map(clean).join(", ")}; find them above.</p>}
     <p>{c.means}</p>{c.worry && <p class="worry">{c.worry}</p>}
   </section>;
 }
@@ -116,13 +119,14 @@ export function Overview() {
   const about = (key: string): Explained | undefined => explained.get(key) ?? glossary.value.metrics.find((m) => { const cut = m.key.lastIndexOf("/") + 1; return /^[A-Z]+$/.test(m.key.slice(cut)) && key.startsWith(m.key.slice(0, cut)); });
   const hits = word ? [...names].sort().filter((k) => (k + " " + (about(k)?.doc ?? "")).toLowerCase().includes(word.toLowerCase())) : [];
   const keys = [...first, ...hits.slice(0, mostCards)], all = useCurves(keys), exact = useValues(keys, all);
+  const failed = runs.value.find((r) => r.name === chosen.value[0])?.failed !== undefined;
   const empty = chosen.value.length > 0 && Object.keys(seen).length > 0 && names.size === 0;
   return <>
     <form class="bar" role="search" onSubmit={(e) => e.preventDefault()}>
       <label>Find a metric <input type="search" id="metric" value={word} placeholder={`one of ${names.size}`} onInput={(e) => set({ metric: e.currentTarget.value })} /></label>
       {chosen.value.length > 1 && <label class="check"><input type="checkbox" id="band" checked={band} onChange={(e) => set({ band: e.currentTarget.checked ? 1 : undefined })} /> mean and band of the runs</label>}
     </form>
-    {empty && <p class="note">No step is finished yet. The curves appear with the first one.</p>}
+    {empty && <p class="note">{failed ? "No step was finished." : "No step is finished yet. The curves appear with the first one."}</p>}
     {word ? <>
       <h2>{hits.length} {hits.length === 1 ? "metric" : "metrics"} with “{word}”{hits.length > mostCards && `, the first ${mostCards}`}</h2>
       <div class="cards">{hits.slice(0, mostCards).map((k) => {

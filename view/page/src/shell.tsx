@@ -1,8 +1,8 @@
 // What stands around every view: the run, those it is compared with, the step, the views.
 import { computed, effect, signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { connected, folder, follow, get, href, loadRuns, problem, route, runs, set, states } from "./api";
-import { ago, clean, number } from "./text";
+import { connected, folder, follow, get, go, href, listed, loadRuns, problem, route, runs, set, states } from "./api";
+import { ago, clean, count, number } from "./text";
 import { Causes } from "./causes";
 import { Trajectories } from "./list";
 import { Now } from "./now";
@@ -16,8 +16,11 @@ export const chosen = computed(() => {
   return [...new Set([...(first !== undefined ? [first] : []), ...q.getAll("with")])].filter((n) => known.has(n)).slice(0, 12);
 });
 
-// The step of the slider, as people count: the first is 1; 0 is none.
-export const step = computed(() => Math.max(0, Number(route.value.q.get("step") ?? 0) || 0));
+// The last step of the runs that are shown.
+const most = computed(() => Math.max(1, ...chosen.value.map((n) => states.value[n]?.steps ?? runs.value.find((r) => r.name === n)?.steps ?? 0)));
+
+// The step of the slider, as people count: the first is 1; 0 is none. It is one that a run has, whatever the address says.
+export const step = computed(() => Math.min(most.value, Math.max(0, Math.floor(Number(route.value.q.get("step") ?? 0)) || 0)));
 
 const saved = (() => { try { return localStorage.getItem("theme") ?? ""; } catch { return ""; } })();
 const choice = signal(saved), dark = matchMedia("(prefers-color-scheme: dark)"), system = signal(dark.matches);
@@ -37,6 +40,8 @@ export function App() {
     const again = setInterval(() => { if (!document.hidden) loadRuns(); }, 10000);
     return () => clearInterval(again);
   }, []);
+  const asked = route.value.q.get("run"), newest = runs.value[0]?.name;
+  useEffect(() => { if (asked === null && newest !== undefined) set({ run: newest }); }, [asked, newest]); // an address says of which run it is
   const names = chosen.value.join("\n");
   useEffect(() => follow(names ? names.split("\n") : []), [names]);
   const page = route.value.page, first = runs.value.find((r) => r.name === chosen.value[0]), state = states.value[first?.name ?? ""];
@@ -46,32 +51,41 @@ export function App() {
     <header>
       <div class="top">
         <h1>AgentFly</h1>
-        <nav aria-label="views">{views.map(([name, title]) => <a key={name} href={href(name)} aria-current={page === name || (name === "trajectories" && page === "trajectory") ? "page" : undefined}>{title}</a>)}</nav>
-        <span class="live" id="live">{first && (connected.value ? <><i class="dot" aria-hidden="true" /> live</> : "not connected")}</span>
+        <nav aria-label="views">{views.map(([name, title]) => <a key={name} href={name === "trajectories" && listed.value ? listed.value : href(name)} aria-current={page === name || (name === "trajectories" && page === "trajectory") ? "page" : undefined}>{title}</a>)}</nav>
+        <span class="live" id="live">{first && (connected.value ? <><i class="dot" aria-hidden="true" /> connected</> : "not connected")}</span>
         <label class="theme"><span class="sr">Colours</span><select id="theme" value={choice.value} onChange={(e) => (choice.value = e.currentTarget.value)}>
           <option value="">system</option><option value="light">light</option><option value="dark">dark</option></select></label>
       </div>
       {runs.value.length > 0 && <div class="bar">
-        <label>Run <select id="run" value={first?.name} onChange={(e) => set({ run: e.currentTarget.value, with: route.value.q.getAll("with").filter((w) => w !== e.currentTarget.value) })}>
+        <label>Run <select id="run" value={first?.name ?? ""} onChange={(e) => choose(e.currentTarget.value)}>
+          {!first && <option value="" selected>none</option>}
           {runs.value.map((r) => <option key={r.name} value={r.name} selected={r.name === first?.name}>{clean(r.title)}</option>)}</select></label>
         {runs.value.length > 1 && <Compare />}
-        <Slider most={Math.max(1, ...chosen.value.map((n) => states.value[n]?.steps ?? runs.value.find((r) => r.name === n)?.steps ?? 0))} />
-        {state && <span class="state" id="state">{state.steps} steps, {state.trajectories} trajectories{state.running > 0 && `, ${state.running} being sampled`}, written {ago(first!.age)}</span>}
+        <Slider />
+        {state && <span class="state" id="state">{count(state.steps, "step")}, {state.loaded ? "" : "reading, "}{count(state.trajectories, "trajectory", "trajectories")}{state.loaded ? "" : " so far"}{state.running > 0 && `, ${state.running} being sampled`}, written {ago(first!.age)}</span>}
       </div>}
-      {first?.error && <p class="alert" role="alert">{clean(first.error)}</p>}
+      {chosen.value.map((n) => runs.value.find((r) => r.name === n)!).filter((r) => r.error).map((r) => <p class="alert" role="alert" key={r.name}>{clean(r.title)}: {clean(r.error!)}</p>)}
+      {first?.failed !== undefined && <p class="alert" id="failed" role="alert">The run failed: {clean(first.failed)}</p>}
       {state?.fault && <p class="alert" role="alert">Nothing new is read of this run: {clean(state.fault)}</p>}
       {problem.value && <p class="alert" role="alert">{problem.value}</p>}
     </header>
     <main id="main" tabIndex={-1}>
       {!runs.value.length ? <p class="note">{folder.value && `No run in ${folder.value} yet. It appears here when it begins.`}</p>
+        : !first ? <p class="note" id="unknown">There is no run {clean(asked ?? "")} in {folder.value} that can be shown. Choose one above.</p>
         : page === "trajectories" ? <Trajectories /> : page === "trajectory" ? <One /> : page === "causes" ? <Causes /> : page === "now" ? <Now /> : <Overview />}
     </main></>;
 }
 
-function Slider({ most }: { most: number }) {
-  const now = Math.min(most, step.value);
-  return <span class="slider"><label for="step">Step</label> <input type="range" id="step" min="0" max={most} value={now} aria-valuetext={now ? `step ${now}` : "all steps"} onInput={(e) => set({ step: Number(e.currentTarget.value) || undefined })} />
-    <output for="step" id="at">{now ? `${now} of ${most}` : "all"}</output></span>;
+// choose goes to another run, with nothing of the one before that it does not have.
+function choose(run: string) {
+  const of = route.value.page === "trajectory" ? "trajectories" : route.value.page;
+  go(of, { ...Object.fromEntries([...route.value.q.keys()].filter((k) => ["metric", "band", "sort", "order"].includes(k)).map((k) => [k, route.value.q.get(k) ?? undefined])), run, with: route.value.q.getAll("with").filter((w) => w !== run), step: route.value.q.get("step") ?? undefined });
+}
+
+function Slider() {
+  const now = step.value, last = most.value;
+  return <span class="slider"><label for="step">Step</label> <input type="range" id="step" min="0" max={last} value={now} aria-valuetext={now ? `step ${now}` : "all steps"} onInput={(e) => set({ step: Number(e.currentTarget.value) || undefined })} />
+    <output for="step" id="at">{now ? `${now} of ${last}` : "all"}</output></span>;
 }
 
 function Compare() {
@@ -88,5 +102,5 @@ function Compare() {
       const next = new Set(withs);
       e.currentTarget.checked ? next.add(r.name) : next.delete(r.name);
       set({ with: [...next] });
-    }} /> {withs.has(r.name) && <Swatch n={chosen.value.indexOf(r.name)} />} {clean(r.title)} <small>{r.steps} steps, reward {number(r.reward)}, {ago(r.age)}</small></label>)}</fieldset></details>;
+    }} /> {withs.has(r.name) && <Swatch n={chosen.value.indexOf(r.name)} />} {clean(r.title)} <small>{count(r.steps, "step")}, reward {number(r.reward)}, {ago(r.age)}</small></label>)}</fieldset></details>;
 }

@@ -32,3 +32,13 @@ export function ago(v: number): string {
 }
 
 export const words = (s: string): string => s.replace(/_/g, " ");
+
+// count is a number with its noun.
+export const count = (n: number, one: string, many = `${one}s`): string => `${n} ${n === 1 ? one : many}`;
+
+// phase is what a phase of the store is called: the held-out tasks before training, after a step, at the end.
+export function phase(name: string): string {
+  if (name === "train") return "training";
+  const at = name.match(/^eval-step-(\d+)(.*)$/);
+  return at ? `the evaluation after step ${at[1]}${at[2]}` : name.startsWith("eval-") ? `the evaluation ${words(name.slice(5)).replace(/^(before|after)$/, "$1 training")}` : words(name);
+}

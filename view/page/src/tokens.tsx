@@ -101,7 +101,7 @@ export function Tokens({ s, name }: { s: Sample; name: string }) {
   useEffect(() => { if (at >= 0) span(at)?.classList.add("on"); }, [blocks]);
   const over = (e: MouseEvent) => { const i = (e.target as HTMLElement).dataset.i; if (i !== undefined && Number(i) !== at) { span(at)?.classList.remove("on"); setAt(Number(i)); span(Number(i))?.classList.add("on"); } };
   const facts: [string, string][] = at < 0 || at >= s.ids.length ? [] : [
-    ["token", `${at} of ${s.ids.length}`], ["id", String(s.ids[at])], ["mask", String(s.mask[at])],
+    ["token", `${at + 1} of ${s.ids.length}`], ["id", String(s.ids[at])], ["mask", String(s.mask[at])],
     ...(["logprob", "old", "difference", "ratio", "advantage", "entropy", "version"] as By[]).filter((k) => offered(s, k)).map((k): [string, string] => [kinds[k].name, (() => { const v = value(s, at, k); return v == null ? "–" : String(k === "version" ? v : +v.toPrecision(7)); })()]),
   ];
   return <>

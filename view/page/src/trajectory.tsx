@@ -1,35 +1,36 @@
 // One trajectory: what it was paid, the conversation, the tokens, its group.
 import { useEffect, useState } from "preact/hooks";
-import { type Call, get, href, type Message, type Part, route, set, states, type Trajectory, type Turn } from "./api";
-import { clean, number, seconds, words } from "./text";
+import { type Call, get, href, listed, type Message, type Part, route, set, states, type Trajectory, type Turn } from "./api";
+import { clean, count, number, phase, seconds, words } from "./text";
 import { chosen } from "./shell";
 import { Graph, Tree } from "./branches";
 import { Tokens } from "./tokens";
 
 function useTrajectory(id: string): [Trajectory | undefined, string] {
-  const run = chosen.value[0], loaded = states.value[run ?? ""]?.loaded, [t, setT] = useState<Trajectory>(), [error, setError] = useState("");
+  const run = chosen.value[0], loaded = states.value[run ?? ""]?.loaded, key = JSON.stringify([run, id]), [got, setGot] = useState<{ key: string; t?: Trajectory; error: string }>();
   useEffect(() => {
     if (!run || !id) return;
     const stop = new AbortController();
-    get<Trajectory>("trajectory", { run, id }, stop.signal).then((t) => { setT(t); setError(""); }).catch((e) => { if (e.name !== "AbortError") setError(e.message); });
+    get<Trajectory>("trajectory", { run, id }, stop.signal).then((t) => setGot({ key, t, error: "" })).catch((e) => { if (e.name !== "AbortError") setGot({ key, error: e.message }); });
     return () => stop.abort();
-  }, [run, id, loaded]); // its group is known when all trajectories are read
-  return [t, error];
+  }, [key, loaded]); // its group is known when all trajectories are read
+  return got?.key === key ? [got.t, got.error] : [undefined, ""];
 }
 
 export function One() {
   const q = route.value.q, id = q.get("id") ?? "", [t, error] = useTrajectory(id), show = q.get("show") ?? "both", k = Number(q.get("sample") ?? 0);
-  if (error) return <p class="note" role="alert">{error}</p>;
+  if (error) return <p class="note" role="alert">{error} <a href={href("trajectories")}>All trajectories of this run</a></p>;
   if (!t || t.entry.id !== id) return <p class="note" role="status">reading</p>;
   const e = t.entry, s = t.samples[k] ?? t.samples[0], beside = q.get("beside") === "1", against = q.get("against") ?? "";
   const others = t.tries.filter((o) => o.phase !== e.phase || o.step !== e.step || o.group !== e.group);
   const paid = t.turns.filter((x) => x.reward != null).length;
   return <>
+    {listed.value && <p class="note"><a id="back" href={listed.value}>Back to the list</a></p>}
     <h2 id="title">{clean(e.id)}</h2>
     <dl class="tiles">
       <div><dt>reward</dt><dd id="reward">{number(e.reward)}</dd></div>
       <div><dt>stop reason</dt><dd>{words(e.stop)}</dd></div>
-      <div><dt>step</dt><dd>{e.step < 0 ? e.phase : e.step + 1}{e.trained >= 0 && e.trained !== e.step ? `, trained at ${e.trained + 1}` : ""}</dd></div>
+      <div><dt>step</dt><dd>{e.phase === "train" ? e.step + 1 : phase(e.phase)}{e.trained >= 0 && e.trained !== e.step ? `, trained at ${e.trained + 1}` : ""}</dd></div>
       <div><dt>staleness</dt><dd>{e.staleness < 0 ? "not trained" : e.staleness}</dd></div>
       <div><dt>turns</dt><dd>{e.turns}</dd></div>
       <div><dt>tokens sampled</dt><dd>{e.tokens}</dd></div>
@@ -45,7 +46,7 @@ export function One() {
       {t.siblings.length > 1 && <label class="check"><input type="checkbox" id="beside" checked={beside} onChange={(x) => set({ beside: x.currentTarget.checked ? 1 : undefined, against: undefined })} /> side by side</label>}
       {others.length > 0 && <label>Beside the task at <select id="against" value={against} onChange={(x) => set({ against: x.currentTarget.value, beside: undefined })}>
         <option value="" selected={!against}>no other step</option>{others.map((o) => <option key={o.first} value={o.first} selected={o.first === against}>
-          {o.step < 0 || o.phase.startsWith("eval") ? clean(words(o.phase)) : `step ${o.step + 1}`}: reward {number(o.mean)}{o.tries > 1 && `, ${o.tries} tries`}</option>)}</select></label>}
+          {o.phase === "train" ? `step ${o.step + 1}` : clean(phase(o.phase))}: reward {number(o.mean)}{o.tries > 1 && `, ${o.tries} tries`}</option>)}</select></label>}
       <label>Show <select id="show" value={show} onChange={(x) => set({ show: x.currentTarget.value })}>{["both", "conversation", "tokens"].map((v) => <option key={v} value={v} selected={v === show}>{v}</option>)}</select></label>
     </nav>
     {!against && <Tree t={t} link={(id) => href("trajectory", { id, colour: q.get("colour") ?? undefined, show: show === "both" ? undefined : show })} />}
@@ -55,7 +56,7 @@ export function One() {
       {show !== "tokens" && <section aria-labelledby="said"><h3 id="said">Conversation</h3><Conversation t={t} /></section>}
       {show !== "conversation" && s && <section aria-labelledby="toks"><h3 id="toks">Tokens</h3>
         {t.samples.length > 1 && <div class="bar"><label>Sample <select id="sample" value={String(k)} onChange={(x) => set({ sample: x.currentTarget.value, token: undefined })}>
-          {t.samples.map((x, i) => <option key={i} value={String(i)} selected={i === k}>{i}{x.role ? ` (${clean(x.role)})` : ""}, {x.ids.length} tokens</option>)}</select></label><span class="means">Its history was rewritten, so it has several token sequences.</span></div>}
+          {t.samples.map((x, i) => <option key={i} value={String(i)} selected={i === k}>{i}{x.role ? ` (${clean(x.role)})` : ""}, {x.ids.length} tokens</option>)}</select></label><span class="means">A turn whose prompt does not go on from the tokens before it begins a sample of its own.</span></div>}
         <Tokens s={s} name={e.id} /></section>}
     </div>}
   </>;
@@ -65,13 +66,13 @@ function Sibling({ id }: { id: string }) {
   const [t, error] = useTrajectory(id);
   return <article aria-label={id}><h3><a href={href("trajectory", { id })}>{clean(id)}</a></h3>
     {error && <p class="note">{error}</p>}
-    {t && <><p class="note">{t.entry.step < 0 || t.entry.phase.startsWith("eval") ? clean(words(t.entry.phase)) : `step ${t.entry.step + 1}`}, reward <b>{number(t.entry.reward)}</b>, {words(t.entry.stop)}, {t.entry.turns} turns, {t.entry.tokens} tokens, tool calls {t.entry.calls}{t.entry.failed_calls > 0 && `, ${t.entry.failed_calls} failed`}</p><Conversation t={t} short /></>}</article>;
+    {t && <><p class="note">{t.entry.phase === "train" ? `step ${t.entry.step + 1}` : clean(phase(t.entry.phase))}, reward <b>{number(t.entry.reward)}</b>, {words(t.entry.stop)}, {count(t.entry.turns, "turn")}, {count(t.entry.tokens, "token")}, tool calls {t.entry.calls}{t.entry.failed_calls > 0 && `, ${t.entry.failed_calls} failed`}</p><Conversation t={t} short /></>}</article>;
 }
 
 function Parts({ t, paid }: { t: Trajectory; paid: number }) {
   const parts = Object.entries(t.parts).sort();
   if (!parts.length && !paid) return null;
-  return <p class="parts">Reward: {parts.map(([name, v]) => <span key={name}>{clean(name)} <b>{number(v)}</b></span>)}{paid > 0 && <span>paid for {paid} turns <b>{number((t.entry.reward ?? 0) - (t.paid ?? 0))}</b></span>}</p>;
+  return <p class="parts">Reward: {parts.map(([name, v]) => <span key={name}>{clean(name)} <b>{number(v)}</b></span>)}{paid > 0 && <span>of it paid for {count(paid, "turn")} <b>{number((t.entry.reward ?? 0) - (t.paid ?? 0))}</b></span>}</p>;
 }
 
 function Bubble({ role, children, facts }: { role: string; children: preact.ComponentChildren; facts?: string }) {
@@ -88,7 +89,7 @@ function Shown({ p }: { p: Part }) {
 }
 
 function Said({ m }: { m: Message }) {
-  return <Bubble role={m.role}>{m.thought && <details><summary>reasoning</summary><Text text={m.thought} /></details>}{m.parts?.map((p, i) => <Shown key={i} p={p} />)}{m.calls?.map((c, i) => <p class="call" key={i}>{clean(c.tool)}<code>{clean(c.arguments)}</code></p>)}</Bubble>;
+  return <Bubble role={m.role} facts={m.role === "prompt" ? "the tokens that the first turn was given" : undefined}>{m.thought && <details><summary>reasoning</summary><Text text={m.thought} /></details>}{m.parts?.map((p, i) => <Shown key={i} p={p} />)}{m.calls?.map((c, i) => <p class="call" key={i}>{clean(c.tool)}<code>{clean(c.arguments)}</code></p>)}</Bubble>;
 }
 
 // long folds what would fill the screen.
@@ -97,7 +98,7 @@ const long = 3000;
 function Observation({ c, short }: { c: Call; short?: boolean }) {
   const facts = [seconds(c.seconds), c.cached && "from the cache", c.retries && `${c.retries} retries`, c.terminal && "ended the trajectory"].filter(Boolean).join(", ");
   const text = c.observation.length > long ? <details open={!short}><summary>{c.observation.length} characters</summary><Text text={c.observation} /></details> : <Text text={c.observation} />;
-  return <Bubble role="tool" facts={`${clean(c.tool)}, ${facts}`}>
+  return <Bubble role="tool" facts={`${clean(c.tool) || "a call that could not be read"}, ${facts}`}>
     <p class="call"><code>{clean(c.arguments)}</code></p>
     {c.cause && <p class="cause">failed: {words(clean(c.cause))}{c.failure && `, by the ${c.failure}`}</p>}
     {text}
@@ -108,10 +109,10 @@ function Observation({ c, short }: { c: Call; short?: boolean }) {
 }
 
 function Completion({ n, x, t }: { n: number; x: Turn; t: Trajectory }) {
-  const facts = [`turn ${n + 1}`, x.role && clean(x.role), `${x.end - x.start} tokens`, seconds(x.engine_seconds), x.finish === "length" ? "cut by a token limit" : words(x.finish), x.cached > 0 && `${x.cached} prompt tokens cached`, x.reward != null && `paid ${number(x.reward)}`,
+  const facts = [`turn ${n + 1}`, x.role && clean(x.role), count(x.end - x.start, "token"), seconds(x.engine_seconds), x.finish === "length" ? "cut by a token limit" : words(x.finish), x.cached > 0 && `${x.cached} prompt tokens cached`, x.reward != null && `paid ${number(x.reward)}`,
     x.entropy && `entropy ${number(x.entropy, 2)}`, t.samples.length > 1 && `sample ${x.sample}`, x.after !== n - 1 && (x.after < 0 ? "begins at the prompt" : `goes on from turn ${x.after + 1}`), ...(x.begun ?? []).map((b, i) => `${i ? "then " : ""}its first ${b.end} tokens sampled by ${clean(b.by)}`), x.shared && x.shared !== t.entry.id && `${x.begun ? "the rest " : ""}sampled by ${clean(x.shared)}`].filter(Boolean).join(", ");
   return <Bubble role="assistant" facts={facts}><Text text={x.completion} />
-    {x.parse_errors > 0 && <p class="cause">{x.parse_errors} calls could not be read</p>}
+    {x.parse_errors > 0 && <p class="cause">{count(x.parse_errors, "call")} could not be read</p>}
     {x.answer !== undefined && <p class="answer">final answer: <b>{clean(x.answer)}</b></p>}</Bubble>;
 }
 
