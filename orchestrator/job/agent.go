@@ -54,6 +54,8 @@ func checkAgent(j *Job, fail func(path, format string, args ...any)) {
 	}
 	if one && j.Environment != nil && len(a.Tools) > 0 {
 		fail("agent.tools", "%s calls exactly one tool, which is the environment here; leave them out, or use a kind that names its tools", who)
+	} else if one && j.SFT != nil && len(a.Tools) == 0 && j.Environment == nil {
+		fail("agent", "%s calls a tool, and sft plays nothing; leave it out: the conversations hold what the agent says, those of agentfly env demonstrate too", who)
 	} else if one && !sources && len(a.Tools) != 1 && j.Environment == nil {
 		fail("agent.tools", "%s calls exactly one tool, which takes one text; got %d", who, len(a.Tools))
 	}

@@ -94,6 +94,7 @@ func TestProblemsBetweenValues(t *testing.T) {
 		"a kind's own format":   {"agent: {kind: react, format: hermes}", "/jobs/job.yaml:6:30: agent.format: hermes is a format of kind tool_call, and the kind is react; change one of the two"},
 		"no format of a kind":   {"agent: {kind: code, format: x, tools: [calculator]}", "/jobs/job.yaml:6:29: agent.format: x, but kind code writes fenced; leave it out"},
 		"unknown kind":          {"agent: {kind: tool_cal}", `/jobs/job.yaml:6:15: agent.kind: "tool_cal" is not allowed; allowed: tool_call, action, code, custom, external, react, search_r1; nearest: tool_call`},
+		"an actor in sft":       {"agent: {kind: action}\nsft: {}", "/jobs/job.yaml:6:8: agent: kind action calls a tool, and sft plays nothing; leave it out: the conversations hold what the agent says, those of agentfly env demonstrate too"},
 		"code without a tool":   {"agent: {kind: code}", "/jobs/job.yaml:6:8: agent.tools: kind code calls exactly one tool, which takes one text; got 0"},
 		"two tools for search":  {"agent: {kind: search_r1, tools: [calculator, summarize]}", `/jobs/job.yaml:6:33: agent.tools: kind search_r1 calls exactly one tool, which takes one text; got 2`},
 		"python without custom": {"agent: {python: a.py}", "/jobs/job.yaml:6:17: agent.python: kind tool_call has its own format; use kind custom, or leave it out"},
