@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -30,9 +31,23 @@ type Container struct {
 var engines = []string{"podman", "docker"}
 
 const (
-	lockLabel  = "agentfly.lock"
+	lockLabel = "agentfly.lock"
+	hostLabel = "agentfly.host" // where the lock's path is meant
+
 	engineTime = 30 * time.Second // for a command of the engine that runs no program
+	removeTime = 5 * time.Second
 )
+
+// packages are the engines' names in Debian.
+var packages = map[string]string{"podman": "podman", "docker": "docker.io"}
+
+// here names this machine, its start, and the file system that this process sees: a lock's path says nothing elsewhere.
+func here() string {
+	name, _ := os.Hostname()
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	mounts, _ := os.Readlink("/proc/self/ns/mnt")
+	return strings.Join(strings.FieldsFunc(name+" "+string(boot)+" "+mounts, func(r rune) bool { return strings.ContainsRune(" \n:[]", r) }), "-")
+}
 
 // find says which engine runs, and that it has the image.
 func (c Container) find(ctx context.Context) (engine string, err error) {
@@ -48,8 +63,7 @@ func (c Container) find(ctx context.Context) (engine string, err error) {
 		}
 	}
 	if err != nil {
-		name := cmp.Or(c.Engine, engines[0])
-		return "", fmt.Errorf("the container engine %s is not on PATH; install it: apt-get install %s", cmp.Or(c.Engine, strings.Join(engines, " or ")), name)
+		return "", fmt.Errorf("the container engine %s is not on PATH; install it: apt-get install %s", cmp.Or(c.Engine, strings.Join(engines, " or ")), packages[cmp.Or(c.Engine, engines[0])])
 	}
 	if _, err := ask(ctx, engine, "image", "inspect", "--format", "{{.Id}}", c.Image); err != nil {
 		return "", fmt.Errorf("the image %q is not on this machine (%w); fetch it first: %s pull %s", c.Image, err, engine, c.Image)
@@ -76,7 +90,11 @@ func containerLaunch(ctx context.Context, c Container, folder string, o Options)
 	if err != nil {
 		return launch{}, err
 	}
-	args := []string{"run", "--rm", "--interactive", "--label", lockLabel + "=" + c.Lock}
+	lock, err := filepath.Abs(c.Lock)
+	if err != nil {
+		return launch{}, err
+	}
+	args := []string{"run", "--rm", "--interactive", "--label=" + lockLabel + "=" + lock, "--label=" + hostLabel + "=" + here()}
 	if !c.Network {
 		args = append(args, "--network=none")
 	}
@@ -132,6 +150,8 @@ func (p *containerProcess) Wait() error {
 
 // removeContainer ends what runs in the container at once, where rm alone would ask it to end and wait ten seconds.
 func removeContainer(ctx context.Context, engine, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, removeTime)
+	defer cancel()
 	_, _ = ask(ctx, engine, "kill", name) // it may not run
 	_, err := ask(ctx, engine, "rm", "--force", name)
 	return err
@@ -144,14 +164,15 @@ func (c Container) RemoveOrphans(ctx context.Context) (removed []string, err err
 		return nil, err
 	}
 	sandbox.RemoveStale() // the folders by which orphans are known
-	out, err := ask(ctx, engine, "ps", "--all", "--quiet", "--filter", "label="+lockLabel)
-	if err == nil && out != "" {
-		out, err = ask(ctx, engine, append([]string{"inspect", "--type=container", "--format", `{{.Name}} {{index .Config.Labels "` + lockLabel + `"}}`}, strings.Fields(out)...)...)
-	}
+	out, err := ask(ctx, engine, "ps", "--all", "--quiet", "--filter=label="+hostLabel+"="+here())
 	if err != nil {
 		return nil, fmt.Errorf("the containers of an earlier start cannot be listed: %w", err)
 	}
-	for line := range strings.Lines(out) {
+	for _, id := range strings.Fields(out) {
+		line, gone := ask(ctx, engine, "inspect", "--type=container", "--format", `{{.Name}} {{index .Config.Labels "`+lockLabel+`"}}`, id)
+		if gone != nil {
+			continue // another run's, which ended meanwhile
+		}
 		name, lock, _ := strings.Cut(strings.TrimSpace(line), " ")
 		name = strings.TrimPrefix(name, "/") // of docker
 		if lock == "" {

@@ -1,6 +1,7 @@
 package rewards
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,10 +11,12 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/agentfly/agentfly/internal/procgroup"
+	"github.com/agentfly/agentfly/internal/scripts"
 	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/trajectory"
@@ -53,8 +56,8 @@ func newCommand(b *Builder, params map[string]any) (Reward, error) {
 		return nil, errors.New("the parameter command is missing; write command: [python3, grade.py]")
 	case p.Score != byExit && p.Score != byOutput:
 		return nil, fmt.Errorf("the parameter score is %q; allowed are %s (1 where the program ends with status 0, else 0) and %s (the number in its last line)", p.Score, byExit, byOutput)
-	case !(p.Timeout > 0 && p.Timeout <= 86400):
-		return nil, fmt.Errorf("the parameter timeout is %v; allowed is more than 0 seconds, and a day at most", p.Timeout)
+	case !(p.Timeout >= 0.001 && p.Timeout <= 86400):
+		return nil, fmt.Errorf("the parameter timeout is %v; allowed is a millisecond (0.001) to a day", p.Timeout)
 	}
 	c := command{p.Command, b.Resources.Resolve("."), p.Score == byOutput, time.Duration(p.Timeout * float64(time.Second)), b.Resources}
 	probe := exec.Command(c.args[0])
@@ -66,6 +69,15 @@ func newCommand(b *Builder, params map[string]any) (Reward, error) {
 		if _, err := os.Stat(b.Resources.Resolve(c.args[0])); err != nil {
 			return nil, fmt.Errorf("the program is not found: %w", err)
 		}
+	}
+	for _, arg := range c.args[1:] {
+		if strings.HasPrefix(arg, "-") || !scripts.Is(arg) {
+			continue
+		}
+		if _, err := os.Stat(b.Resources.Resolve(arg)); err != nil {
+			return nil, fmt.Errorf("the script is not found: %w", err)
+		}
+		break // what follows is the script's own
 	}
 	return c, nil
 }
@@ -122,8 +134,8 @@ func (c command) Score(ctx context.Context, in Input) (Score, error) {
 	defer leave()
 	limited, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	exit, output, err := c.run(limited, tell(in))
-	last := output[strings.LastIndexByte(output, '\n')+1:]
+	exit, output, warnings, err := c.run(limited, tell(in))
+	last := lastLine(output)
 	switch {
 	case ctx.Err() != nil:
 		return Score{}, ctx.Err()
@@ -131,12 +143,12 @@ func (c command) Score(ctx context.Context, in Input) (Score, error) {
 		return Score{}, fmt.Errorf("%s is not done after %v (timeout)", c.args[0], c.timeout)
 	case err != nil:
 		return Score{}, fmt.Errorf("%s: %w", c.args[0], err)
+	case exit != 0 && (c.output || exit >= notRun):
+		return Score{}, fmt.Errorf("%s ended with status %d: %s", c.args[0], exit, wording.Clip(cmp.Or(lastLine(warnings), last), 200))
 	case !c.output && exit == 0:
 		return Score{Value: 1}, nil
 	case !c.output:
 		return Score{}, nil
-	case exit != 0:
-		return Score{}, fmt.Errorf("%s ended with status %d: %s", c.args[0], exit, wording.Clip(last, 200))
 	}
 	value, err := strconv.ParseFloat(strings.TrimSpace(last), 64)
 	if err != nil {
@@ -145,40 +157,54 @@ func (c command) Score(ctx context.Context, in Input) (Score, error) {
 	return Score{Value: value}, nil
 }
 
-// run runs the program to its end, or until ctx ends, and kills all that it started. output is the last that it printed, without the line's end.
-func (c command) run(ctx context.Context, t told) (exit int, output string, err error) {
+// notRun is the first exit status by which shells say that a program was not run (126, 127) or was killed (128 and more): no verdict of a grader.
+const notRun = 126
+
+func lastLine(s string) string { return s[strings.LastIndexByte(s, '\n')+1:] }
+
+// run runs the program to its end, or until ctx ends, and kills all that it started. output and warnings are the last that it wrote on standard output
+// and standard error, without the line's end.
+func (c command) run(ctx context.Context, t told) (exit int, output, warnings string, err error) {
 	body, err := json.Marshal(t)
 	if err != nil {
-		return 0, "", err
+		return 0, "", "", err
 	}
 	stdin, err := os.CreateTemp("", "agentfly-reward-")
 	if err != nil {
-		return 0, "", err
+		return 0, "", "", err
 	}
 	defer stdin.Close()
-	defer os.Remove(stdin.Name())
+	_ = os.Remove(stdin.Name()) // the open file is enough, and a process that is killed leaves none
 	if _, err = stdin.Write(body); err == nil {
 		_, err = stdin.Seek(0, io.SeekStart)
 	}
 	if err != nil {
-		return 0, "", err
+		return 0, "", "", err
 	}
-	ours, theirs, err := os.Pipe()
-	if err != nil {
-		return 0, "", err
+	var ours, theirs [2]*os.File // standard output, standard error
+	for i := range ours {
+		if ours[i], theirs[i], err = os.Pipe(); err != nil {
+			return 0, "", "", err
+		}
+		defer ours[i].Close()
+		defer theirs[i].Close() // a second time, mostly
 	}
-	defer ours.Close()
 	p := exec.Command(c.args[0], c.args[1:]...)
 	mark := procgroup.Mark()
-	p.Dir, p.Stdin, p.Stdout, p.Stderr = c.folder, stdin, theirs, theirs
+	p.Dir, p.Stdin, p.Stdout, p.Stderr = c.folder, stdin, theirs[0], theirs[1]
 	p.Env = append(os.Environ(), mark)
 	g, err := procgroup.Start(p, syscall.SIGKILL)
-	_ = theirs.Close()
-	if err != nil {
-		return 0, "", err
+	for _, f := range theirs {
+		_ = f.Close()
 	}
-	read := make(chan []byte, 1)
-	go func() { read <- tail(ours, mostOutput) }()
+	if err != nil {
+		return 0, "", "", err
+	}
+	var said [2]string
+	var reading sync.WaitGroup
+	for i, f := range ours {
+		reading.Go(func() { said[i] = strings.TrimRight(string(tail(f, mostOutput)), " \t\r\n") })
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- g.Wait() }()
 	select {
@@ -188,14 +214,16 @@ func (c command) run(ctx context.Context, t told) (exit int, output string, err 
 		<-ended
 		err = ctx.Err()
 	}
-	procgroup.CollectMarked(mark)                         // what left its group
-	_ = ours.SetReadDeadline(time.Now().Add(time.Second)) // somebody else may still hold the pipe
-	output = strings.TrimRight(string(<-read), " \t\r\n")
+	procgroup.CollectMarked(mark) // what left its group
+	for _, f := range ours {
+		_ = f.SetReadDeadline(time.Now().Add(time.Second)) // somebody else may still hold the pipe
+	}
+	reading.Wait()
 	failed := (*exec.ExitError)(nil)
 	if errors.As(err, &failed) && failed.Exited() {
-		return failed.ExitCode(), output, nil
+		return failed.ExitCode(), said[0], said[1], nil
 	}
-	return 0, output, err
+	return 0, said[0], said[1], err
 }
 
 // tail reads to the end, and returns the last bytes, at most so many.

@@ -44,6 +44,11 @@ func TestCommandScores(t *testing.T) {
 	s, err := r.Score(t.Context(), in)
 	require.NoError(t, err)
 	require.Equal(t, 0.5, s.Value)
+	warned, err := commandReward(t, folder, map[string]any{"command": sh("echo 0.25; echo 'warning: at exit' >&2"), "score": "output"})
+	require.NoError(t, err)
+	s, err = warned.Score(t.Context(), in)
+	require.NoError(t, err)
+	require.Equal(t, 0.25, s.Value, "what is written on standard error is no score")
 	read, err := os.ReadFile(filepath.Join(folder, "read.json"))
 	require.NoError(t, err, "it runs in the job's folder")
 	require.JSONEq(t, `{"id": "train-0-0-0", "answer": "4", "posted": null, "task": {"id": "t", "prompt": [{"role": "user", "content": "2 + 2?"}], "fields": {"answer": "4"}},
@@ -61,6 +66,9 @@ func TestCommandFails(t *testing.T) {
 		{map[string]any{"command": sh("echo right"), "score": "output"}, `the last line that sh printed is "right"; with score: output it must be a number`},
 		{map[string]any{"command": sh("echo 1; echo broken; exit 2"), "score": "output"}, "sh ended with status 2: broken"},
 		{map[string]any{"command": sh("true"), "score": "output"}, `the last line that sh printed is ""`},
+		{map[string]any{"command": sh("echo 1; echo why >&2; exit 2"), "score": "output"}, "sh ended with status 2: why"},
+		{map[string]any{"command": sh("no-such-grader-7")}, "sh ended with status 127: "},
+		{map[string]any{"command": sh("sh -c 'kill -SEGV $$'; exit $?")}, "sh ended with status 139: "},
 		{map[string]any{"command": sh("kill -9 $$")}, "sh: signal: killed"},
 		{map[string]any{"command": sh("(sleep 0.6; touch late) & setsid sh -c 'sleep 0.6; touch later' & sleep 100"), "timeout": 0.2}, "sh is not done after 200ms (timeout)"},
 	} {
@@ -87,9 +95,22 @@ func TestCommandFails(t *testing.T) {
 		{map[string]any{"command": sh("true"), "timeout": 0}, "the parameter timeout is 0"},
 		{map[string]any{"command": []any{"no-such-program-7"}}, "the program no-such-program-7 is not found"},
 		{map[string]any{"command": []any{"./grade.sh"}}, "the program is not found"},
+		{map[string]any{"command": []any{"python3", "-u", "grade.py", "other.py"}}, "the script is not found: stat"},
+		{map[string]any{"command": sh("true"), "timeout": 1e-12}, "the parameter timeout is 1e-12; allowed is a millisecond"},
 		{map[string]any{"command": sh("true"), "exit": 1}, "exit"},
 	} {
 		_, err := commandReward(t, folder, c.params)
 		require.ErrorContains(t, err, c.want)
 	}
+}
+
+// What the program reads lies in no file that a process which is killed would leave.
+func TestCommandLeavesNoFile(t *testing.T) {
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	r, err := commandReward(t, temp, map[string]any{"command": sh("ls | wc -l"), "score": "output"})
+	require.NoError(t, err)
+	s, err := r.Score(t.Context(), Input{Trajectory: &trajectory.Trajectory{}})
+	require.NoError(t, err)
+	require.Zero(t, s.Value)
 }

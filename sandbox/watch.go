@@ -21,6 +21,8 @@ import (
 const (
 	watchMin = 100 * time.Millisecond
 	watchMax = time.Second
+
+	watchReserved = 2 * watchMin // at most where no process is bound by itself
 )
 
 // blindLooks is how many looks in a row may fail before the tree is ended: this process may be short of descriptors for a moment.
@@ -53,7 +55,11 @@ func (r *running) watch(l Limits, folders ...string) {
 		if blind >= blindLooks {
 			r.endBlind(err)
 		}
-		if every = min(2*every, watchMax); now != before || err != nil {
+		longest := watchMax
+		if l.Reserved > 0 {
+			longest = watchReserved
+		}
+		if every = min(2*every, longest); now != before || err != nil {
 			every = watchMin
 		}
 		before = now

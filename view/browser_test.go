@@ -528,6 +528,26 @@ func TestThePageOfWrongAddresses(t *testing.T) {
 	b.do(chromedp.Click(chromedp.CSS("#back")))
 	b.until("location.hash.includes('sort=reward') && document.querySelectorAll('tr[data-row]').length > 5")
 
+	// The list of another run is that run's, with what the last one was sorted by no more; beside a longer run the step is one of its own.
+	js[any](b, "void (document.querySelector('#run').value = 'seed-1', document.querySelector('#run').dispatchEvent(new Event('change', {bubbles: true})))")
+	b.until("location.hash.includes('run=seed-1')")
+	b.open(x.url + "/#/overview?run=long")
+	js[any](b, "void (document.querySelector('#run').value = 'seed-1', document.querySelector('#run').dispatchEvent(new Event('change', {bubbles: true})))")
+	b.until("location.hash.includes('run=seed-1')")
+	js[any](b, "void document.querySelector('nav a[href*=\"trajectories\"]').click()")
+	b.until("location.hash.startsWith('#/trajectories') && location.hash.includes('run=seed-1') && document.querySelector('#found')?.innerText.startsWith('192 of 192 trajectories')")
+	b.open(x.url + "/#/causes?run=seed-1&with=long&step=40")
+	b.until("document.querySelector('h2')?.innerText == 'Causes, step 12 of seed-1'")
+
+	// Nothing is wider than the narrowest phone.
+	b.do(chromedp.EmulateViewport(320, 700))
+	for _, view := range []string{"overview", "trajectories", "causes", "now", "trajectory"} {
+		b.open(x.url + "/#/" + view + "?run=seed-1&id=train-3-1-0")
+		b.until("document.querySelector('main').innerText.length > 60")
+		require.LessOrEqual(t, js[int](b, "document.documentElement.scrollWidth"), 320, view)
+	}
+	b.do(chromedp.EmulateViewport(1280, 900))
+
 	// A curve tells its values where somebody points.
 	b.open(x.url + "/#/overview?run=long")
 	b.until("document.querySelectorAll('.card canvas').length > 5")

@@ -31,6 +31,9 @@ var importImage = sync.OnceValue(func() error {
 	if _, err := exec.LookPath("podman"); err != nil {
 		return fmt.Errorf("podman is not on PATH; install it: apt-get install podman")
 	}
+	if _, err := podman("image", "exists", testImage); err == nil {
+		return runsHere()
+	}
 	var image bytes.Buffer
 	w := tar.NewWriter(&image)
 	for _, h := range []tar.Header{
@@ -49,11 +52,15 @@ var importImage = sync.OnceValue(func() error {
 	if out, err := c.CombinedOutput(); err != nil {
 		return fmt.Errorf("podman imports no image here: %s", out)
 	}
+	return runsHere()
+})
+
+func runsHere() error {
 	if out, err := podman("run", "--rm", "--network=none", "--volume=/usr:/usr:ro", testImage, "python3", "-c", "print(1)"); err != nil {
 		return fmt.Errorf("podman runs no container here: %s", out)
 	}
 	return nil
-})
+}
 
 func podman(args ...string) (string, error) {
 	out, err := exec.Command("podman", args...).CombinedOutput()
@@ -161,12 +168,22 @@ func holdContainer() {
 // The container of a run that was killed goes with the next start; that of a run that goes on stays.
 func TestTheNextStartCollectsContainers(t *testing.T) {
 	needContainers(t)
-	other := environment(t, source(t, inContainer("Words", nil)))
-	_, err := other.Reset(t.Context(), environments.Start{})
+	class, err := filepath.Abs(worlds)
+	require.NoError(t, err)
+	own := filepath.Dir(filepath.Dir(class))
+	words := map[string]any{"class": class + ":Words"}
+	here := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(here, "tmp"), 0o755))
+	t.Chdir(here)
+	t.Setenv("TMPDIR", "tmp") // which is another one elsewhere
+	other := environment(t, source(t, inContainer("Words", words)))
+	t.Chdir(t.TempDir())
+	_, err = other.Reset(t.Context(), environments.Start{})
 	require.NoError(t, err)
 	living := containers(t)
 
 	c := exec.Command(os.Args[0])
+	c.Dir = own
 	c.Env = append(os.Environ(), orphans+"=container", "TMPDIR="+t.TempDir())
 	c.Stderr = os.Stderr
 	out, err := c.StdoutPipe()
@@ -184,7 +201,7 @@ func TestTheNextStartCollectsContainers(t *testing.T) {
 			t.Setenv("TMPDIR", dir)
 		}
 	}
-	s := source(t, inContainer("Words", nil))
+	s := source(t, inContainer("Words", words))
 	_, err = s.(environments.Sweeper).Sweep(t.Context(), "test")
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
@@ -206,8 +223,10 @@ func TestContainersThatCannotBe(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	t.Setenv("PATH", t.TempDir())
-	_, err := pyenv.Kind().New(t.Context(), resources.New(resources.Options{}), map[string]any{"class": worlds + ":Words", "container": map[string]any{"image": "x"}})
-	require.ErrorContains(t, err, "the container engine podman or docker is not on PATH; install it: apt-get install podman")
+	for engine, want := range map[string]string{"": "podman or docker is not on PATH; install it: apt-get install podman", "docker": "docker is not on PATH; install it: apt-get install docker.io"} {
+		_, err := pyenv.Kind().New(t.Context(), resources.New(resources.Options{}), map[string]any{"class": worlds + ":Words", "container": map[string]any{"image": "x", "engine": engine}})
+		require.ErrorContains(t, err, "the container engine "+want)
+	}
 }
 
 func TestAnImageThatIsNotThere(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agentfly/agentfly/internal/scripts"
 	"github.com/agentfly/agentfly/sandbox"
 )
 
@@ -90,6 +91,23 @@ func (c *Command) runConfined(ctx context.Context, a Assignment, dir string) (ou
 	return output, nil
 }
 
+// TryConfined runs a program that does nothing as an agent is run: what keeps agents from being started or served is known before the first of them.
+func TryConfined(ctx context.Context, box *sandbox.Sandbox) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	p, err := box.Start(ctx, sandbox.Program{
+		Args: []string{"/bin/sh", "-c", "exit 0"}, Limits: confinedLimits, Port: insidePort,
+		Serve: func(l net.Listener) { _, _ = l.Accept() }, // it ends with the program
+	})
+	if err != nil {
+		return err
+	}
+	_ = p.Stdin().Close()
+	err = p.Wait()
+	_ = p.Kill() // it has ended
+	return err
+}
+
 // Readable are the files and folders of the machine that agents in the sandbox read, beside those of the system. What is not there, or what the sandbox's
 // user may not read, is an error.
 func (c *Command) Readable() ([]string, error) {
@@ -105,9 +123,6 @@ func (c *Command) Readable() ([]string, error) {
 	})
 	return of.shown, of.wrong
 }
-
-// Scripts are endings of files that an interpreter is given by their names.
-var Scripts = []string{".py", ".js", ".mjs", ".ts", ".sh", ".rb", ".pl", ".jar"}
 
 // own are the files that the command names; of a program or a script that lies in a folder below the job's, that folder.
 func (c *Command) own() (out []string, err error) {
@@ -127,7 +142,7 @@ func (c *Command) own() (out []string, err error) {
 		if err != nil || info.IsDir() || within(path, "/usr") { // an argument that is no path, a folder, which Show may name, what is there already
 			continue
 		}
-		runs := info.Mode().Perm()&0o111 != 0 || slices.Contains(Scripts, filepath.Ext(path))
+		runs := info.Mode().Perm()&0o111 != 0 || scripts.Is(path)
 		if above := filepath.Dir(path); runs && within(above, folder) && above != folder {
 			path = above
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"sync"
 
@@ -61,12 +62,17 @@ func (r *Sampler) redo(ctx context.Context, p Place, was *trajectory.Turn, turn 
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if now.Observation != then.Observation || now.Failed != then.Failed || !bytes.Equal(now.Info, then.Info) {
+		if withoutAddresses(now.Observation) != withoutAddresses(then.Observation) || now.Failed != then.Failed || !bytes.Equal(now.Info, then.Info) {
 			return &failure{trajectory.OriginTool, &changedError{fmt.Sprintf("orchestrator: %s turn %d: its tool %s answers %q, and %q was recorded", p.ID(), turn, then.Call.Name, clip(now.Observation), clip(then.Observation))}}
 		}
 	}
 	return nil
 }
+
+// addresses are those of objects, as Python prints them: they differ from process to process and say nothing of the state.
+var addresses = regexp.MustCompile(`\b0x[0-9a-f]{6,16}\b`)
+
+func withoutAddresses(s string) string { return addresses.ReplaceAllLiteralString(s, "0x") }
 
 // ran tells whether a call with that cause of its failure, or "", reached its tool.
 func ran(c trajectory.Cause) bool {

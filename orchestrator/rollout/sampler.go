@@ -396,7 +396,7 @@ func (r *Sampler) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 			return record, err
 		}
 		prompt, record.Begun = append(prompt, begun.ids...), begun.by
-		sampling.MaxTokens -= len(begun.ids) // above 0: the turn that it forks within had more tokens
+		sampling.MaxTokens = max(1, sampling.MaxTokens-len(begun.ids)) // a run that goes on with a lower limit has beginnings beyond it: one token ends them
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()

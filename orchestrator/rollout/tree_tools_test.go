@@ -35,6 +35,7 @@ type diary struct {
 	pages map[string][]string
 	calls atomic.Int64
 	lies  func(trajectory string, page int) string // nil: it does not
+	signs bool                                     // each answer ends with an address, another one each time
 }
 
 func newDiary() *diary { return &diary{Tool: calculator.New(), pages: map[string][]string{}} }
@@ -54,6 +55,9 @@ func (d *diary) Call(_ context.Context, c tools.Call) (tools.Observation, error)
 		d.pages[c.Trajectory][len(d.pages[c.Trajectory])-1] += d.lies(c.Trajectory, len(d.pages[c.Trajectory]))
 	}
 	text := strings.Join(d.pages[c.Trajectory], ";")
+	if d.signs {
+		text += fmt.Sprintf(" <diary at %#x>", 0x7f0000000000+d.calls.Load())
+	}
 	if strings.Contains(string(c.Arguments), "0+0") {
 		return tools.Observation{}, fmt.Errorf("it does not remember %s", text)
 	}
@@ -264,4 +268,22 @@ func TestSessionsAndWorkspacesFork(t *testing.T) {
 		}
 		require.Greater(t, len(forks), 2)
 	}
+}
+
+// An answer that names an object by its address is the same answer in another process.
+func TestToolsForkWhoseAnswersHoldAddresses(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 9))
+	forked := 0
+	for trial := range 20 {
+		size := 2 + rng.IntN(10)
+		f := newForest(t, anyTrees(rng, size))
+		remembering(t, f).signs = true
+		group, err := f.Grow(t.Context(), rollout.Place{Phase: "train", Step: trial}, rollouttest.Task(fmt.Sprint("q", trial), "1+1?", "2"), size, nil, nil)
+		require.NoError(t, err)
+		for _, tr := range group.Trajectories {
+			require.Empty(t, tr.Err)
+			forked += tr.Forked
+		}
+	}
+	require.Greater(t, forked, 20)
 }

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/agents"
-	"github.com/agentfly/agentfly/orchestrator/external"
+	"github.com/agentfly/agentfly/internal/scripts"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/policy"
 )
@@ -94,7 +94,7 @@ func checkAgent(ctx context.Context, j *job.Job) error {
 			if !filepath.IsAbs(path) {
 				path = filepath.Join(folder, path)
 			}
-			if _, err := os.Stat(path); !strings.HasPrefix(arg, "-") && slices.Contains(external.Scripts, filepath.Ext(arg)) && errors.Is(err, fs.ErrNotExist) {
+			if _, err := os.Stat(path); !strings.HasPrefix(arg, "-") && scripts.Is(arg) && errors.Is(err, fs.ErrNotExist) {
 				wrong = append(wrong, j.Fail("agent.command."+strconv.Itoa(i+1), "the file %s is not there; agents run in the job file's folder (%s)", arg, folder))
 				break
 			}

@@ -118,6 +118,9 @@ func (g *Guests) confine(ctx context.Context, c *external.Confined, box func(con
 	if opened.Kind() != sandbox.Bubblewrap {
 		return g.job.Fail("agent.sandbox", "it needs bubblewrap, where a program has a network of its own, and this machine has %s alone; install the package bubblewrap", opened.Kind())
 	}
+	if err := external.TryConfined(ctx, opened); err != nil {
+		return g.job.Fail("agent.sandbox", "an agent cannot be served in the sandbox of this machine: %v", err)
+	}
 	c.Sandbox = opened
 	c.Serve = func(l net.Listener) { _ = g.server.Serve(l) } // it ends with the agent, or with close
 	g.told = external.InsideURL

@@ -105,8 +105,10 @@ func (s *stdio) Write(ctx context.Context, message jsonrpc.Message) error {
 		defer close(late)
 		_ = s.process.in.SetWriteDeadline(time.Now())
 	})
-	begun(ctx)
 	n, err := s.process.in.Write(append(data, '\n'))
+	if n > 0 || err == nil {
+		begun(ctx)
+	}
 	if !stop() {
 		<-late
 		_ = s.process.in.SetWriteDeadline(time.Time{})

@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -46,4 +48,22 @@ func TestAServerThatDoesNotRead(t *testing.T) {
 	}
 	wg.Wait()
 	require.False(t, alive(strconv.Itoa(pid)))
+}
+
+// A call of which a server got nothing, because it closed its input, was not begun: it may be made again. One that it has was.
+func TestACallOfWhichNothingIsWritten(t *testing.T) {
+	theirs, ours, err := os.Pipe()
+	require.NoError(t, err)
+	defer ours.Close()
+	out, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	defer out.Close()
+	s := newStdio(&process{in: ours, out: out})
+	ctx, sent := withBegun(t.Context())
+	require.NoError(t, s.Write(ctx, &jsonrpc.Request{Method: "tools/call"}))
+	require.True(t, sent.Load())
+	require.NoError(t, theirs.Close())
+	ctx, sent = withBegun(t.Context())
+	require.ErrorIs(t, s.Write(ctx, &jsonrpc.Request{Method: "tools/call"}), syscall.EPIPE)
+	require.False(t, sent.Load())
 }

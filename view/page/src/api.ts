@@ -86,8 +86,9 @@ export function go(page: string, q: Query) {
   location.hash = `#/${page}?${encode(q)}`;
 }
 
-// listed is the address of the list of trajectories as it was last looked at, for the way back from one of them.
-export const listed = signal("");
+// listed is what the list of trajectories was last filtered and sorted by, for the way back from one of them; place is how far it was scrolled.
+export const listed = signal<Query>({});
+export const place = { key: "", top: 0 };
 
 // set changes parameters of this view, without a new entry in the history.
 export function set(q: Query) {

@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { get, href, type Query, states } from "./api";
 import { clean, count, number, phase, seconds, words } from "./text";
-import { chosen, step } from "./shell";
+import { chosen, ownStep as step } from "./shell";
 
 type Change = { key: string; before: number | null; after: number | null; usual: number | null; times: number | null };
 type Drawn = { tasks: number; known: number; mean: number | null; before: number | null };

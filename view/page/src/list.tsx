@@ -1,8 +1,8 @@
 // The list of trajectories: filters, orders, and as many rows as fit on the screen.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { type Entry, get, go, href, type List, listed, type Query, route, set, states } from "./api";
+import { type Entry, get, go, href, type List, listed, place, type Query, route, set, states } from "./api";
 import { clean, count as counted, number, phase, seconds, words } from "./text";
-import { chosen, step } from "./shell";
+import { chosen, ownStep } from "./shell";
 
 const height = 32, margin = 8;
 
@@ -26,7 +26,7 @@ export function filters(): Query {
   const from = q.get("from"), to = q.get("to");
   if (from) out.from = Number(from) - 1;
   if (to) out.to = Number(to);
-  if (q.get("here") === "1" && step.value > 0) { out.from = step.value - 1; out.to = step.value; }
+  if (q.get("here") === "1" && ownStep.value > 0) { out.from = ownStep.value - 1; out.to = ownStep.value; }
   return out;
 }
 
@@ -72,8 +72,8 @@ export function Trajectories() {
     if (asked.current === key && top > 0) return; // who reads further down keeps the rows; the total tells of new ones
     const stop = new AbortController();
     get<List>("trajectories", { run, ...q }, stop.signal).then((l) => {
-      if (asked.current !== key && box.current) box.current.scrollTop = 0;
-      listed.value = location.hash.startsWith("#/trajectories") ? location.hash : listed.value;
+      if (asked.current !== key && box.current) { const back = place.key === key ? place.top : 0; requestAnimationFrame(() => { if (box.current) box.current.scrollTop = back; }); }
+      if (route.value.page === "trajectories") listed.value = Object.fromEntries([...route.value.q.keys()].filter((k) => !["run", "with", "step"].includes(k)).map((k) => [k, route.value.q.get(k) ?? undefined]));
       asked.current = key;
       setList(l);
       setRows(l.rows);
@@ -118,6 +118,7 @@ export function Trajectories() {
   const order = (key: string) => set({ sort: key, order: sort === key ? (up ? undefined : "up") : key === "reward" || key === "task" || key === "stop" ? "up" : undefined });
   const active = [...new Set(route.value.q.keys())].filter((k) => !["run", "with", "step", "sort", "order"].includes(k) && route.value.q.get(k));
   return <>
+    {chosen.value.length > 1 && <p class="note">Trajectories of {clean(run ?? "")}</p>}
     <form class={`bar filters ${unfolded || active.length ? "open" : ""}`} role="search" aria-label="filters" onSubmit={(e) => e.preventDefault()}>
       <button type="button" id="unfold" class="always narrow" aria-expanded={unfolded} onClick={() => setUnfolded(!unfolded)}>Filters</button>
       <Field name="text" label="Text" hint="anywhere in it" />
@@ -134,7 +135,7 @@ export function Trajectories() {
     </form>
     <p class="note" role="status" id="found">{error ? error : list ? <><b>{list.total}</b> of {counted(state?.trajectories || list.state.trajectories, "trajectory", "trajectories")}{list.mean !== undefined && <>, mean reward <b>{number(list.mean)}</b></>}
       {state && !state.loaded && ", reading more"}{state && state.unread > 0 && `; the text of ${state.unread} is not searched`}{state && state.damaged > 0 && `; ${state.damaged} are damaged`}</> : "reading"}</p>
-    <div class="list" ref={box} id="list" tabIndex={0} role="region" aria-label="trajectories; arrow keys move between them" onScroll={(e) => setTop(e.currentTarget.scrollTop)} onKeyDown={move}>
+    <div class="list" ref={box} id="list" tabIndex={0} role="region" aria-label="trajectories; arrow keys move between them" onScroll={(e) => { setTop(e.currentTarget.scrollTop); if (asked.current === key) { place.key = key; place.top = e.currentTarget.scrollTop; } }} onKeyDown={move}>
       <table aria-rowcount={(list?.total ?? 0) + 1}>
         <thead><tr>{columns.map((c) => <th key={c.key} scope="col" class={`${c.left ? "left" : ""} ${c.wide ? "wide" : ""} col-${c.key}`} aria-sort={sort === c.key ? (up ? "ascending" : "descending") : undefined}>
           {c.sort ? <button type="button" onClick={() => order(c.key)}>{c.name}{sort === c.key ? (up ? " ↑" : " ↓") : ""}</button> : c.name}</th>)}</tr></thead>

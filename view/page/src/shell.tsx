@@ -16,11 +16,16 @@ export const chosen = computed(() => {
   return [...new Set([...(first !== undefined ? [first] : []), ...q.getAll("with")])].filter((n) => known.has(n)).slice(0, 12);
 });
 
+const steps = (run: string): number => states.value[run]?.steps ?? runs.value.find((r) => r.name === run)?.steps ?? 0;
+
 // The last step of the runs that are shown.
-const most = computed(() => Math.max(1, ...chosen.value.map((n) => states.value[n]?.steps ?? runs.value.find((r) => r.name === n)?.steps ?? 0)));
+const most = computed(() => Math.max(1, ...chosen.value.map(steps)));
 
 // The step of the slider, as people count: the first is 1; 0 is none. It is one that a run has, whatever the address says.
 export const step = computed(() => Math.min(most.value, Math.max(0, Math.floor(Number(route.value.q.get("step") ?? 0)) || 0)));
+
+// The same of the first run alone, that of lists and causes: it may have fewer steps than one beside it.
+export const ownStep = computed(() => Math.min(step.value, Math.max(1, steps(chosen.value[0] ?? ""))));
 
 const saved = (() => { try { return localStorage.getItem("theme") ?? ""; } catch { return ""; } })();
 const choice = signal(saved), dark = matchMedia("(prefers-color-scheme: dark)"), system = signal(dark.matches);
@@ -51,7 +56,7 @@ export function App() {
     <header>
       <div class="top">
         <h1>AgentFly</h1>
-        <nav aria-label="views">{views.map(([name, title]) => <a key={name} href={name === "trajectories" && listed.value ? listed.value : href(name)} aria-current={page === name || (name === "trajectories" && page === "trajectory") ? "page" : undefined}>{title}</a>)}</nav>
+        <nav aria-label="views">{views.map(([name, title]) => <a key={name} href={name === "trajectories" ? href(name, listed.value) : href(name)} aria-current={page === name || (name === "trajectories" && page === "trajectory") ? "page" : undefined}>{title}</a>)}</nav>
         <span class="live" id="live">{first && (connected.value ? <><i class="dot" aria-hidden="true" /> connected</> : "not connected")}</span>
         <label class="theme"><span class="sr">Colours</span><select id="theme" value={choice.value} onChange={(e) => (choice.value = e.currentTarget.value)}>
           <option value="">system</option><option value="light">light</option><option value="dark">dark</option></select></label>
@@ -78,6 +83,7 @@ export function App() {
 
 // choose goes to another run, with nothing of the one before that it does not have.
 function choose(run: string) {
+  listed.value = {};
   const of = route.value.page === "trajectory" ? "trajectories" : route.value.page;
   go(of, { ...Object.fromEntries([...route.value.q.keys()].filter((k) => ["metric", "band", "sort", "order"].includes(k)).map((k) => [k, route.value.q.get(k) ?? undefined])), run, with: route.value.q.getAll("with").filter((w) => w !== run), step: route.value.q.get("step") ?? undefined });
 }

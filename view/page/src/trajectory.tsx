@@ -25,7 +25,7 @@ export function One() {
   const others = t.tries.filter((o) => o.phase !== e.phase || o.step !== e.step || o.group !== e.group);
   const paid = t.turns.filter((x) => x.reward != null).length;
   return <>
-    {listed.value && <p class="note"><a id="back" href={listed.value}>Back to the list</a></p>}
+    {Object.keys(listed.value).length > 0 && <p class="note"><a id="back" href={href("trajectories", listed.value)}>Back to the list</a></p>}
     <h2 id="title">{clean(e.id)}</h2>
     <dl class="tiles">
       <div><dt>reward</dt><dd id="reward">{number(e.reward)}</dd></div>
@@ -96,7 +96,7 @@ function Said({ m }: { m: Message }) {
 const long = 3000;
 
 function Observation({ c, short }: { c: Call; short?: boolean }) {
-  const facts = [seconds(c.seconds), c.cached && "from the cache", c.retries && `${c.retries} retries`, c.terminal && "ended the trajectory"].filter(Boolean).join(", ");
+  const facts = [seconds(c.seconds), c.cached && "from the cache", c.retries && count(c.retries, "retry", "retries"), c.terminal && "ended the trajectory"].filter(Boolean).join(", ");
   const text = c.observation.length > long ? <details open={!short}><summary>{c.observation.length} characters</summary><Text text={c.observation} /></details> : <Text text={c.observation} />;
   return <Bubble role="tool" facts={`${clean(c.tool) || "a call that could not be read"}, ${facts}`}>
     <p class="call"><code>{clean(c.arguments)}</code></p>
