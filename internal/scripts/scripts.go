@@ -1,4 +1,4 @@
-// Package scripts knows files that an interpreter is given by their names.
+// Package scripts knows files that an interpreter is given by their names. It does not look at files or run them.
 package scripts
 
 import (
