@@ -1,5 +1,6 @@
-"""OpenEnv's own clients against a server of ours. usage: openenv_client.py URL KEY texts|tools|full|validate"""
+"""OpenEnv's own clients against a server of ours. usage: openenv_client.py URL KEY texts|tools|full|validate|webshop"""
 import asyncio
+import re
 import sys
 
 from openenv.core.env_server.mcp_types import CallToolAction
@@ -76,6 +77,29 @@ async def full():
         await env.reset(seed=1)
 
 
+async def webshop():
+    """Ten goals: search for the instruction's words, open the first product, choose what the instruction names, and buy."""
+    rewards = []
+    async with GenericEnvClient(base_url=URL, headers=HEADERS) as env:
+        for seed in range(10):
+            r = await env.reset(seed=seed)
+            goal = re.search(r"Instruction: (.*)", r.observation["text"]).group(1)
+            r = await env.step({"action": f"search[{goal.split(' with ')[0]}]"})
+            first = re.search(r"\[(B\d+)\]", r.observation["text"]).group(1)
+            r = await env.step({"action": f"click[{first}]"})
+            assert first in r.observation["text"] and not r.done, r
+            for line in r.observation["text"].split("\n")[3:-1]:
+                for option in re.findall(r"\[(.*?)\]", line):
+                    if f": {option}," in goal:
+                        r = await env.step({"action": f"click[{option}]"})
+                        assert f"(chosen: {option})" in r.observation["text"], r
+            r = await env.step({"action": "click[Buy Now]"})
+            assert r.done and f"You bought {first}. Your score is {r.reward:.2f} of 1." in r.observation["text"], r
+            rewards.append(r.reward)
+    assert max(rewards) > 0.3 and min(rewards) < max(rewards), rewards
+    print("rewards", " ".join(f"{x:.2f}" for x in rewards))
+
+
 def validate():
     import json
 
@@ -88,5 +112,5 @@ def validate():
 if WHAT == "validate":
     validate()
 else:
-    asyncio.run({"texts": texts, "tools": tools, "full": full}[WHAT]())
+    asyncio.run({"texts": texts, "tools": tools, "full": full, "webshop": webshop}[WHAT]())
 print("passed")
