@@ -28,7 +28,7 @@ run: setup build ## train SmolLM2-135M-Instruct to use a calculator (JOB=FILE fo
 test-mcp: ## MCP against the official Python library, versions 1 and 2
 	@scripts/test_mcp.sh
 
-test-env: ## the environments against the real packages: Gymnasium, TextWorldExpress, ScienceWorld (Java) and OpenEnv
+test-env: setup ## the environments against the real packages: Gymnasium, TextWorldExpress, ScienceWorld (Java), TextWorld, ALFWorld, MiniWoB++ (Chromium) and OpenEnv
 	@scripts/test_env.sh
 
 test-export: ## what agentfly export writes, read by TensorBoard, pandas, Inspect, Harbor, Trackio, W&B and MLflow
@@ -125,8 +125,8 @@ bench-tree: setup ## a step of 16 trajectories that branch after 1,000 tokens, p
 bench-rollout: setup ## rollouts of 100 to 10,000 trajectories at once beside Python clients; writes docs/performance.md (needs an idle machine; PEERS= leaves them out)
 	@scripts/bench_rollout.sh
 
-bench-env: ## what a lease of an environment costs beside AgentFly's pattern (needs an idle machine)
-	@scripts/bench_env.sh small
+bench-env: ## what environments cost: a lease beside AgentFly's pattern, a step of a Python class, ScienceWorld through 8 workers (needs an idle machine)
+	@scripts/bench_env.sh
 
 soak: setup ## rollouts for an hour (AGENTFLY_SOAK_MINUTES) under faults; memory must stay flat; writes docs/results/soak.md
 	@scripts/soak.sh
