@@ -113,6 +113,12 @@ class Corridor:
 	k := newKilled(t)
 	k.job = job
 	k.endAlike(kills(t, 2), func(string) {})
+	requireNothingLeft(t, temp)
+}
+
+// requireNothingLeft checks that killed runs with this TMPDIR left neither a folder nor a process.
+func requireNothingLeft(t *testing.T, temp string) {
+	t.Helper()
 	left, err := filepath.Glob(filepath.Join(temp, "agentfly-*"))
 	require.NoError(t, err)
 	require.Empty(t, left)
@@ -122,4 +128,30 @@ class Corridor:
 		environ, _ := os.ReadFile(file)
 		require.False(t, strings.Contains(string(environ), "TMPDIR="+temp+"/agentfly-environments"), file)
 	}
+}
+
+// The same with TextWorldExpress, eight processes of Python with a process of Java each.
+func TestKillsOfARunInTextWorldExpress(t *testing.T) {
+	needTorch(t)
+	python := os.Getenv("AGENTFLY_ENV_PYTHON")
+	if python == "" {
+		t.Skip("AGENTFLY_ENV_PYTHON names no Python with textworld-express: make test-env")
+	}
+	if _, err := exec.LookPath("java"); err != nil {
+		t.Skip("java is not on PATH: apt-get install default-jre-headless")
+	}
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	job := filepath.Join(temp, "world.yaml")
+	text := strings.Replace(world, "environment: {kind: frozenlake, params: {steps: 16}", "environment: {kind: textworld_express, params: {game: coin, list_actions: false, max_steps: 3, interpreter: "+python+"}", 1)
+	text = strings.Replace(text, "size: 3", "size: 8", 1)
+	text = strings.Replace(text, `"PFSHG\nldruabcefghimnopstvwxyTYA.,:()0123456789 "`, `" !\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`+"`"+`abcdefghijklmnopqrstuvwxyz{|}~\n\t"`, 1)
+	text = strings.Replace(text, "max_positions: 1024", "max_positions: 4096", 1)
+	text = strings.Replace(text, "max_tokens: 1000", "max_tokens: 4000", 1)
+	text = strings.Replace(text, "max_turns: 6", "max_turns: 3", 1)
+	require.NoError(t, os.WriteFile(job, []byte(text), 0o600))
+	k := newKilled(t)
+	k.job = job
+	k.endAlike(kills(t, 3), func(string) {})
+	requireNothingLeft(t, temp)
 }

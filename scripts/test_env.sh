@@ -1,7 +1,8 @@
 #!/bin/bash
 # The environments against the real packages: Gymnasium, TextWorldExpress and ScienceWorld (which need Java), reasoning-gym, TextWorld, ALFWorld,
 # MiniWoB++ (which needs Chromium), and OpenEnv's client and server; then 256 episodes of TextWorldExpress and of ScienceWorld through 8 workers
-# that are killed and stopped at random; then a run that learns from an OpenEnv server, and OpenEnv's client in our WebShop. Each set of packages
+# that are killed and stopped at random; then a run of TextWorldExpress
+# that is killed, one that learns from an OpenEnv server, and OpenEnv's client in our WebShop. Each set of packages
 # is installed into a virtual environment of its own in the cache folder; where that is not possible the script says so, and the tests skip. What
 # is skipped is listed with its reason and counted.
 set -euo pipefail
@@ -20,6 +21,6 @@ status=0
 AGENTFLY_ENV_PYTHON=$python AGENTFLY_WORLDS_PYTHON=$worlds AGENTFLY_OPENENV_PYTHON=$openenv CGO_ENABLED=0 go test -count=1 -timeout 60m -v \
   ./environments/python ./environments/textworldexpress ./environments/scienceworld ./environments/openenv ./environments/reasoning ./environments/textworld ./environments/alfworld ./environments/browser >"$log" 2>&1 || status=$?
 AGENTFLY_ENV_PYTHON=$python CGO_ENABLED=0 go test -count=1 -timeout 30m -v -run Chaos ./orchestrator/rollout >>"$log" 2>&1 || status=$?
-AGENTFLY_OPENENV_PYTHON=$openenv scripts/torchgo test -count=1 -timeout 10m -v -run 'TestAReferenceServerTrains|TestReferenceClientShops' ./e2e >>"$log" 2>&1 || status=$?
+AGENTFLY_ENV_PYTHON=$python AGENTFLY_OPENENV_PYTHON=$openenv scripts/torchgo test -count=1 -timeout 20m -v -run 'TestAReferenceServerTrains|TestReferenceClientShops|TestKillsOfARunInTextWorldExpress' ./e2e >>"$log" 2>&1 || status=$?
 scripts/results.sh "$log"
 exit $status

@@ -275,6 +275,8 @@ func (f *Findings) raised(r trajectory.ToolResult) {
 	switch {
 	case r.Failed && r.Cause != trajectory.CauseRaised: // the tool was not asked, or broke: rollout.max_failed_tool
 		return
+	case r.Failed && r.Outcome != nil: // an environment refused an action, as it does all that a model without training does
+		return
 	case f.tools[r.Call.Name] == nil:
 		f.tools[r.Call.Name] = &raising{text: r.Observation, inputs: map[string]bool{}}
 	}

@@ -162,6 +162,11 @@ func TestAToolThatOnlyRaises(t *testing.T) {
 	raise := func(arguments, text string) trajectory.ToolResult {
 		return result("f", arguments, trajectory.CauseRaised, text)
 	}
+	refuse := func(arguments string) trajectory.ToolResult {
+		r := raise(arguments, "no such action")
+		r.Outcome = &trajectory.Outcome{}
+		return r
+	}
 	many := func(results ...trajectory.ToolResult) *schedule.Batch {
 		b := &schedule.Batch{Step: 3}
 		for i := range 20 {
@@ -178,6 +183,7 @@ func TestAToolThatOnlyRaises(t *testing.T) {
 		"other errors":        {many(raise(`{"x": 1}`, "no 1"), raise(`{"x": 2}`, "no 2")), false},
 		"it worked once":      {many(raise(`{"x": 1}`, "no key"), raise(`{"x": 2}`, "no key"), result("f", "{}", "", "fine")), false},
 		"the policy is wrong": {many(result("f", `1`, trajectory.CauseBadArguments, "no"), result("f", `2`, trajectory.CauseBadArguments, "no")), false},
+		"the world refuses":   {many(refuse(`{"action": "a"}`), refuse(`{"action": "b"}`)), false},
 		"it breaks":           {many(result("f", `1`, trajectory.CauseBroken, "no"), result("f", `2`, trajectory.CauseBroken, "no")), false},
 	} {
 		f := findings(t, "}\n")
