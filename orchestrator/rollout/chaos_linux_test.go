@@ -143,7 +143,7 @@ func (c chaos) run(t *testing.T) {
 	require.LessOrEqual(t, s.Pool.Ready, c.pool)
 	_ = m.Close()
 	if err := shared.Close(); err != nil { // a worker that was stopped, or whose Java was killed, closes badly, and that is all
-		require.ErrorContains(t, err, "a member did not close well: ")
+		require.ErrorContains(t, err, "did not close well")
 	}
 	require.Eventually(t, func() bool { return len(workersOf(os.Getpid())) == 0 }, 20*time.Second, 20*time.Millisecond, "processes are left")
 	left, err := os.ReadDir(temp)
