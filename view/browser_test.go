@@ -512,15 +512,17 @@ func TestThePageOfWrongAddresses(t *testing.T) {
 	b.until("document.querySelector('#found')?.innerText.startsWith('320 of 320 trajectories')") // the task was the other run's
 
 	// The keyboard keeps its place beyond what is loaded, and the way back is that to the list as it was.
-	b.open(x.url + "/#/trajectories?run=long&sort=reward")
-	b.until("document.querySelectorAll('tr[data-row]').length > 5")
 	b.tabTo("#list")
-	for range 4 {
-		b.press(kb.End)
+	b.press(kb.ArrowDown)
+	b.until("document.activeElement.closest('[data-row]')")
+	b.open(x.url + "/#/trajectories?run=long&sort=reward")
+	b.until("document.activeElement.id == 'list' && document.querySelectorAll('tr[data-row]').length > 5") // the row that had it is gone
+	last := "document.activeElement.closest('[data-row]')?.dataset.row == '319'"
+	for late := time.Now().Add(40 * time.Second); !js[bool](b, "!!("+last+")") && time.Now().Before(late); time.Sleep(200 * time.Millisecond) {
+		b.press(kb.End) // goes to the last that is loaded, which loads more
 		b.until("document.activeElement.closest('#list')")
-		time.Sleep(200 * time.Millisecond)
 	}
-	b.until("document.activeElement.closest('[data-row]')?.dataset.row == '319'")
+	b.until(last)
 	b.press(kb.Home)
 	b.until("document.activeElement.closest('[data-row]')?.dataset.row == '0'")
 	b.press(kb.Enter)

@@ -62,7 +62,7 @@ const keep = (): Query => Object.fromEntries(["run", "with", "step"].map((k) => 
 export function Trajectories() {
   const run = chosen.value[0], q = filters(), wrong = mistake(), key = JSON.stringify([run, q]);
   const [list, setList] = useState<List>(), [rows, setRows] = useState<Entry[]>([]), [error, setError] = useState(""), [top, setTop] = useState(0), [unfolded, setUnfolded] = useState(false), [room, setRoom] = useState(600);
-  const box = useRef<HTMLDivElement>(null), more = useRef(false), focus = useRef(-1), asked = useRef("");
+  const box = useRef<HTMLDivElement>(null), more = useRef(false), focus = useRef(-1), held = useRef<Element | null>(null), asked = useRef("");
   const state = run ? states.value[run] : undefined;
   const count = state ? `${state.loaded ? state.trajectories : Math.floor(state.trajectories / 5000)}` : "";
   useEffect(() => {
@@ -96,6 +96,7 @@ export function Trajectories() {
       .finally(() => (more.current = false));
   }, [last, rows.length, key]);
   useEffect(() => {
+    if (held.current && !held.current.isConnected && document.activeElement === document.body) box.current?.focus({ preventScroll: true }); // a row that another list does not have took the focus with it
     if (focus.current < 0) return;
     const a = box.current?.querySelector<HTMLElement>(`[data-row="${focus.current}"] a`);
     if (a) { a.focus({ preventScroll: true }); focus.current = -1; }
@@ -135,7 +136,7 @@ export function Trajectories() {
     </form>
     <p class="note" role="status" id="found">{error ? error : list ? <><b>{list.total}</b> of {counted(state?.trajectories || list.state.trajectories, "trajectory", "trajectories")}{list.mean !== undefined && <>, mean reward <b>{number(list.mean)}</b></>}
       {state && !state.loaded && ", reading more"}{state && state.unread > 0 && `; the text of ${state.unread} is not searched`}{state && state.damaged > 0 && `; ${state.damaged} are damaged`}</> : "reading"}</p>
-    <div class="list" ref={box} id="list" tabIndex={0} role="region" aria-label="trajectories; arrow keys move between them" onScroll={(e) => { setTop(e.currentTarget.scrollTop); if (asked.current === key) { place.key = key; place.top = e.currentTarget.scrollTop; } }} onKeyDown={move}>
+    <div class="list" ref={box} id="list" tabIndex={0} role="region" aria-label="trajectories; arrow keys move between them" onScroll={(e) => { setTop(e.currentTarget.scrollTop); if (asked.current === key) { place.key = key; place.top = e.currentTarget.scrollTop; } }} onKeyDown={move} onFocusIn={(e) => (held.current = e.target as Element)}>
       <table aria-rowcount={(list?.total ?? 0) + 1}>
         <thead><tr>{columns.map((c) => <th key={c.key} scope="col" class={`${c.left ? "left" : ""} ${c.wide ? "wide" : ""} col-${c.key}`} aria-sort={sort === c.key ? (up ? "ascending" : "descending") : undefined}>
           {c.sort ? <button type="button" onClick={() => order(c.key)}>{c.name}{sort === c.key ? (up ? " ↑" : " ↓") : ""}</button> : c.name}</th>)}</tr></thead>
