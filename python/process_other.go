@@ -4,6 +4,7 @@ package python
 
 import (
 	"errors"
+	"syscall"
 
 	"github.com/agentfly/agentfly/sandbox"
 )
@@ -11,3 +12,5 @@ import (
 func startPlain(_, _ []string) (sandbox.Process, error) {
 	return nil, errors.New("python: workers need a Unix system")
 }
+
+func writeNow(syscall.RawConn, []byte) bool { return false }

@@ -25,6 +25,22 @@ type plainProcess struct {
 	stdout, stderr *os.File
 }
 
+// atomicWrite is the least PIPE_BUF of the systems of today, in bytes: a pipe that does not block takes so much whole or not at all.
+const atomicWrite = 512
+
+// writeNow writes a short line to a pipe that takes it at once, and says whether it did.
+func writeNow(pipe syscall.RawConn, line []byte) bool {
+	if len(line) > atomicWrite {
+		return false
+	}
+	n := 0
+	err := pipe.Write(func(fd uintptr) bool {
+		n, _ = syscall.Write(int(fd), line) // a full pipe, or a worker that is gone: send meets it again
+		return true
+	})
+	return err == nil && n == len(line)
+}
+
 func startPlain(args, env []string) (*plainProcess, error) {
 	p := &plainProcess{}
 	var theirs []*os.File

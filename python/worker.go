@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/agentfly/agentfly/python/protocol"
@@ -31,8 +32,11 @@ type worker struct {
 	gone    chan struct{} // closed when the process has ended and nothing of it runs
 	detail  string        // how it ended; after gone
 
+	pipe syscall.RawConn // its standard input, where that is a pipe of this process; or nil
+
 	mu      sync.Mutex
 	out     [][]byte // lines to write
+	writing bool     // send holds lines that it has not written
 	more    chan struct{}
 	pending map[int64]chan protocol.Reply
 	asks    map[int64]chan protocol.Ask // of calls that have an environment
@@ -52,6 +56,11 @@ func startWorker(ctx context.Context, l launch, copyTo io.Writer, ended func(*wo
 	w := &worker{
 		process: process, stderr: &tail{to: copyTo}, gone: make(chan struct{}), more: make(chan struct{}, 1), pending: map[int64]chan protocol.Reply{},
 		asks: map[int64]chan protocol.Ask{},
+	}
+	if file, ok := process.Stdin().(*os.File); ok {
+		if w.pipe, err = file.SyscallConn(); err != nil {
+			w.pipe = nil // of a process that is gone already
+		}
 	}
 	if l.first != nil {
 		w.write(l.first)
@@ -173,8 +182,13 @@ func (w *worker) write(line []byte) {
 	w.append(line)
 }
 
+// append writes a line where its pipe takes it at once, and leaves it to send otherwise: to wake send would cost as much as the rest of a short request.
 func (w *worker) append(line []byte) {
-	w.out = append(w.out, append(bytes.Clone(line), '\n'))
+	line = append(bytes.Clone(line), '\n')
+	if len(w.out) == 0 && !w.writing && w.pipe != nil && writeNow(w.pipe, line) {
+		return
+	}
+	w.out = append(w.out, line)
 	select {
 	case w.more <- struct{}{}:
 	default: // the writer knows
@@ -191,13 +205,16 @@ func (w *worker) send(dead <-chan struct{}) {
 		}
 		w.mu.Lock()
 		lines := w.out
-		w.out = nil
+		w.out, w.writing = nil, true
 		w.mu.Unlock()
 		for _, line := range lines {
 			if _, err := w.process.Stdin().Write(line); err != nil {
 				return // the worker ends: who waits learns it then
 			}
 		}
+		w.mu.Lock()
+		w.writing = false
+		w.mu.Unlock()
 	}
 }
 
