@@ -181,9 +181,16 @@ func (r *Registry) attempt(ctx context.Context, e *entry, c Call, left time.Dura
 	done := make(chan outcome, 1)
 	var state atomic.Int32
 	start := time.Now()
+	_, ends := e.tool.(Ender)
+	if ends {
+		e.running.begin(c.Trajectory)
+	}
 	go func() {
 		var got outcome
 		defer func() {
+			if ends {
+				e.running.end(c.Trajectory)
+			}
 			if state.Swap(ended) == abandoned {
 				e.abandoned.Add(-1)
 			}

@@ -49,6 +49,7 @@ type entry struct {
 	gate      *gate
 	cache     *cache // nil: nothing is kept
 	abandoned atomic.Int64
+	running   running // of a tool that keeps something of trajectories
 }
 
 // NewRegistry returns an empty registry.
@@ -209,13 +210,15 @@ func (r *Registry) Specs() []Spec {
 	return specs
 }
 
-// End tells the tools that a trajectory is over. One that panics is reported, and the others are told.
+// End tells the tools that a trajectory is over. One that panics is reported, and the others are told. A call that nobody waits for any more, because
+// the trajectory was cancelled, ends before: it would keep something of a trajectory that is over.
 func (r *Registry) End(trajectoryID string) {
 	for _, e := range r.all() {
 		ender, ok := e.tool.(Ender)
 		if !ok {
 			continue
 		}
+		e.running.wait(trajectoryID, lastCall)
 		err := panics.Guard(e.spec.Name+": End", func() error {
 			ender.End(trajectoryID)
 			return nil
